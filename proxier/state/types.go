@@ -1,0 +1,152 @@
+// Package state holds what the cluster wants, as plain values: Services, EndpointSlices, the own Node and the
+// host's addresses, and remembers which of them changed since the last pass that reached the kernel.
+//
+// It knows neither Kubernetes types nor the kernel. Sources write into a Store, the loop reads from it.
+package state
+
+import (
+	"net/netip"
+	"time"
+)
+
+// Name identifies a namespaced object.
+type Name struct {
+	Namespace string
+	Name      string
+}
+
+func (n Name) String() string { return n.Namespace + "/" + n.Name }
+
+// Protocol is an IP protocol number; only TCP, UDP and SCTP occur.
+type Protocol uint8
+
+// The protocols a Service port can have (IANA protocol numbers).
+const (
+	TCP  Protocol = 6
+	UDP  Protocol = 17
+	SCTP Protocol = 132
+)
+
+func (p Protocol) String() string {
+	switch p {
+	case TCP:
+		return "tcp"
+	case UDP:
+		return "udp"
+	case SCTP:
+		return "sctp"
+	}
+	return "unknown"
+}
+
+// Family is an address family.
+type Family uint8
+
+// The two address families. Everything that differs between them is derived from this value.
+const (
+	IPv4 Family = 4
+	IPv6 Family = 6
+)
+
+func (f Family) String() string {
+	if f == IPv6 {
+		return "IPv6"
+	}
+	return "IPv4"
+}
+
+// FamilyOf tells the family of a valid, unmapped address.
+func FamilyOf(a netip.Addr) Family {
+	if a.Is4() {
+		return IPv4
+	}
+	return IPv6
+}
+
+// Service is a Service that wants to be served: not headless, not ExternalName, not left to another proxy.
+// Its addresses are canonical (unmapped, no zone); what could not be understood is left out and reported as a Problem.
+type Service struct {
+	Name
+	// Created decides which of two Services that claim the same frontend gets it: the older one.
+	Created         time.Time
+	ClusterIPs      []netip.Addr
+	ExternalIPs     []netip.Addr
+	LoadBalancerIPs []netip.Addr // only those with ipMode VIP or unset
+	// SourceRanges limits who may use the LoadBalancerIPs; both families in one list.
+	SourceRanges []netip.Prefix
+	Ports        []ServicePort
+
+	ExternalLocal       bool          // externalTrafficPolicy: Local
+	InternalLocal       bool          // internalTrafficPolicy: Local
+	Affinity            time.Duration // sessionAffinity ClientIP; 0: none
+	HealthCheckNodePort uint16        // 0: none
+
+	Scheduler      string // annotation, not validated here; "": default
+	SchedulerFlags string // annotation, not validated here
+}
+
+// ServicePort is one port of a Service.
+type ServicePort struct {
+	Name     string // may be empty when it is the only port
+	Protocol Protocol
+	Port     uint16
+	NodePort uint16 // 0: none
+}
+
+// Slice is one EndpointSlice of a Service.
+type Slice struct {
+	Name
+	Service   Name
+	Family    Family
+	Ports     []SlicePort
+	Endpoints []Endpoint
+	// Trigger is the annotation endpoints.kubernetes.io/last-change-trigger-time; zero when absent.
+	Trigger time.Time
+	// Weight is the annotation verdict-proxy.github.io/weight; DefaultWeight when absent.
+	Weight uint16
+}
+
+// DefaultWeight is the weight of an endpoint whose slice names none.
+const DefaultWeight uint16 = 1
+
+// SlicePort is one port of a slice; it serves the Service port of the same name and protocol.
+type SlicePort struct {
+	Name     string
+	Protocol Protocol
+	Port     uint16
+}
+
+// Endpoint is one address of a slice with the conditions that decide whether it serves.
+type Endpoint struct {
+	Addr        netip.Addr
+	Ready       bool
+	Serving     bool
+	Terminating bool
+	Node        string
+	// Hints is nil when the endpoint carries none (the usual case).
+	Hints *Hints
+}
+
+// Hints are the topology hints of one endpoint.
+type Hints struct {
+	Zones []string
+	Nodes []string
+}
+
+// Node is the own Node object, as far as the proxy needs it.
+type Node struct {
+	Name      string
+	Addresses []netip.Addr // InternalIP first, then ExternalIP, as upstream's node IP detection orders them
+	PodCIDRs  []netip.Prefix
+	Zone      string // label topology.kubernetes.io/zone
+	// Eligible is false while the Node is being deleted or tainted for deletion: /healthz then answers 503.
+	Eligible bool
+}
+
+// Problem tells why a part of an object cannot be honoured. The rest of the object stays in force.
+type Problem struct {
+	Kind   string // "Service", "EndpointSlice", "Node", "ServiceCIDR"
+	Object Name
+	Field  string // JSON path, e.g. spec.externalIPs[1]
+	Reason string
+}
