@@ -1,0 +1,229 @@
+package nft
+
+import (
+	"golang.org/x/sys/unix"
+)
+
+// chainDef is one chain with its rules.
+type chainDef struct {
+	name  string
+	base  *baseDef // nil: reached by jump or goto only
+	rules []rule
+}
+
+// baseDef is where a base chain hangs.
+type baseDef struct {
+	kind     string // "nat" or "filter"
+	hook     uint32
+	hookName string
+	priority int32
+	text     string // the priority as nft 1.0.6 lists and reads it
+}
+
+// header is the first line of a base chain in nft syntax.
+func (b *baseDef) header() string {
+	return "type " + b.kind + " hook " + b.hookName + " priority " + b.text + "; policy accept;"
+}
+
+// Hook priorities are a promise to others (the same as kube-proxy's nftables mode gives): destinations are translated
+// at dstnat, sources at srcnat, refusals happen at filter. In the output hook nft 1.0.6 can print but not read the
+// name dstnat, hence the number.
+func natPrerouting() *baseDef {
+	return &baseDef{"nat", unix.NF_INET_PRE_ROUTING, "prerouting", -100, "dstnat"}
+}
+func natOutput() *baseDef { return &baseDef{"nat", unix.NF_INET_LOCAL_OUT, "output", -100, "-100"} }
+func natPostrouting() *baseDef {
+	return &baseDef{"nat", unix.NF_INET_POST_ROUTING, "postrouting", 100, "srcnat"}
+}
+
+func filterBase(hook uint32, name string, priority int32, text string) *baseDef {
+	return &baseDef{"filter", hook, name, priority, text}
+}
+
+// program is what the rules depend on besides the family.
+type program struct {
+	masqueradeAll bool
+	podInterface  string // name, or prefix ending in "*"
+	podCIDRs      bool
+}
+
+// fromPods matches traffic of local pods; nil when the program cannot tell.
+func (f Family) fromPods(p program) []statement {
+	switch {
+	case p.podInterface != "":
+		return []statement{interfaceName(p.podInterface, false)}
+	case p.podCIDRs:
+		return []statement{in(setPodCIDRs, f.saddr())}
+	}
+	return nil
+}
+
+// notFromPods matches everything else; nil when the program cannot tell.
+func (f Family) notFromPods(p program) []statement {
+	switch {
+	case p.podInterface != "":
+		return []statement{interfaceName(p.podInterface, true)}
+	case p.podCIDRs:
+		return []statement{notIn(setPodCIDRs, f.saddr())}
+	}
+	return nil
+}
+
+// chains is the fixed program. A chain comes before those that jump to it.
+func (f Family) chains(p program) []chainDef {
+	list := []chainDef{
+		{name: "source-decides", rules: f.sourceDecides(p)},
+		{name: "balance", rules: []rule{
+			{scratchHas(bySourceBit), jump("source-decides")},
+			// Both lookups in one rule: a miss ends it, so that a number left by someone else is never dispatched.
+			{setScratch(mapPools, scratch()), dispatchTo(mapDispatch, masked(classMask))},
+			{clearScratch()},
+		}},
+		{name: "services", rules: []rule{
+			{setScratch(mapServices, f.daddr(), l4proto(), dport()), goTo("balance")},
+			{in(setNodePortAddresses, f.daddr()), setScratch(mapNodePorts, l4proto(), dport()), goTo("balance")},
+		}},
+		{name: "nat-prerouting", base: natPrerouting(), rules: []rule{{jump("services")}}},
+		{name: "nat-output", base: natOutput(), rules: []rule{{jump("services")}}},
+	}
+	for _, proto := range []uint8{unix.IPPROTO_TCP, unix.IPPROTO_UDP, unix.IPPROTO_SCTP} {
+		list = append(list, chainDef{name: masqueradingChain(proto), rules: f.masquerading(proto)})
+	}
+	list = append(list, chainDef{name: "nat-postrouting", base: natPostrouting(), rules: f.postrouting(p)})
+	return append(list, f.filterChains()...)
+}
+
+func masqueradingChain(proto uint8) string { return "masquerading-" + printProto([]byte{proto}) }
+
+// sourceDecides chooses between the pools of a frontend with externalTrafficPolicy Local: pods and the node itself
+// use all endpoints, everyone else those on this node.
+func (f Family) sourceDecides(p program) []rule {
+	all := setScratchTo(masked(^bySourceBit))
+	var rules []rule
+	if pods := f.fromPods(p); pods != nil {
+		rules = append(rules, append(pods, all, returnNow()))
+	}
+	local := bits("meta priority & 7fff:ffff | 0:1", ^(bySourceBit | localBit), localBit)
+	return append(rules,
+		rule{fromThisNode(), all, returnNow()},
+		rule{setScratchTo(local)})
+}
+
+// postrouting decides by the tuple before DNAT whose source is replaced; no packet mark is used, because marks belong
+// to the network plugin.
+func (f Family) postrouting(p program) []rule {
+	toClusterIP := in(setClusterIPs, f.originalDaddr())
+	rules := []rule{
+		{isNotTranslated(), returnNow()},
+		{in(setHairpin, f.saddr(), f.daddr()), masquerade()},
+	}
+	if p.masqueradeAll {
+		rules = append(rules, rule{toClusterIP, masquerade()})
+	} else if others := f.notFromPods(p); others != nil {
+		rules = append(rules, append(append(rule{toClusterIP}, others...), masquerade()))
+	}
+	for _, proto := range []uint8{unix.IPPROTO_TCP, unix.IPPROTO_UDP, unix.IPPROTO_SCTP} {
+		rules = append(rules, rule{isProtocol(proto), jump(masqueradingChain(proto))})
+	}
+	return rules
+}
+
+// masquerading is the same for each protocol; nft knows the type of "ct original proto-dst" only in a rule that names
+// one protocol.
+func (f Family) masquerading(proto uint8) []rule {
+	is := isProtocol(proto)
+	original := key{f.originalDaddr(), l4proto(), originalDport()}
+	atNode := in(setNodePortAddresses, f.originalDaddr())
+	nodePort := original[1:]
+	return []rule{
+		{is, in(setMasqueradeAlways, original...), masquerade()},
+		{is, in(setMasqueradeNode, original...), fromThisNode(), masquerade()},
+		{is, atNode, in(setMasqueradeAlwaysNodePorts, nodePort...), masquerade()},
+		{is, atNode, in(setMasqueradeNodeNodePorts, nodePort...), fromThisNode(), masquerade()},
+	}
+}
+
+func (f Family) filterChains() []chainDef {
+	frontend := key{f.daddr(), l4proto(), dport()}
+	firewall := []rule{{
+		isNew(), in(setFirewalled, frontend...), notIn(setAllowedSources, append(frontend[:3:3], f.saddr())...), drop(),
+	}}
+	check := rule{isNew(), jump("unserved")}
+	return []chainDef{
+		{name: "firewall-prerouting", rules: firewall, base: filterBase(unix.NF_INET_PRE_ROUTING, "prerouting", -110, "dstnat - 10")},
+		{name: "firewall-output", rules: firewall, base: filterBase(unix.NF_INET_LOCAL_OUT, "output", -110, "-110")},
+		{name: "unserved", rules: f.unserved()},
+		{name: "filter-input", rules: []rule{check}, base: filterBase(unix.NF_INET_LOCAL_IN, "input", 0, "filter")},
+		{name: "filter-forward", rules: []rule{check}, base: filterBase(unix.NF_INET_FORWARD, "forward", 0, "filter")},
+		{name: "filter-output", base: filterBase(unix.NF_INET_LOCAL_OUT, "output", 0, "filter"), rules: []rule{
+			// Forwarding overwrites the priority field anyway; what the node itself sends would carry the number on.
+			{isNew(), isTranslated(), clearScratch()},
+			check,
+		}},
+	}
+}
+
+// unserved refuses what no endpoint can take. It runs after DNAT, so that only packets that were not translated still
+// have a frontend as their destination.
+func (f Family) unserved() []rule {
+	frontend := key{f.daddr(), l4proto(), dport()}
+	atNode, nodePort := in(setNodePortAddresses, f.daddr()), frontend[1:]
+	rules := []rule{
+		{in(setNoLocalEndpoints, frontend...), drop()},
+		{atNode, in(setNoLocalEndpointsNodePorts, nodePort...), drop()},
+	}
+	rules = append(rules, f.refuse(in(setNoEndpoints, frontend...))...)
+	rules = append(rules, f.refuse(atNode, in(setNoEndpointsNodePorts, nodePort...))...)
+	// Ports of a cluster IP that no Service uses, and cluster IPs that no Service has.
+	rules = append(rules, f.refuse(in(setClusterIPs, f.daddr()))...)
+	return append(rules, rule{in(setServiceCIDRs, f.daddr()), drop()})
+}
+
+func (f Family) refuse(match ...statement) []rule {
+	tcp := append(rule{isProtocol(unix.IPPROTO_TCP)}, match...)
+	others := append(rule{}, match...)
+	return []rule{append(tcp, resetTCP()), append(others, f.reject())}
+}
+
+// classChain is the chain of a class: it picks a slot of the pool in the scratch number and translates.
+func (f Family) classChain(c class) chainDef {
+	slot := []field{masked(poolMask), f.draw(c)}
+	if c.affinity == 0 {
+		return chainDef{name: c.chain(), rules: []rule{{f.dnat(mapEndpoints, slot...)}}}
+	}
+	return chainDef{name: c.chain(), rules: f.stickyRules(c, slot)}
+}
+
+func (f Family) draw(c class) field {
+	switch c.method {
+	case InTurn:
+		return numgen("inc", c.slots)
+	case SourceHash:
+		return f.sourceHash(c.slots)
+	}
+	return numgen("random", c.slots)
+}
+
+// stickyRules picks a token (ordinal and service port), lets the affinity map overrule it with the client's earlier
+// one, and translates to the token's endpoint. A token whose endpoint is gone, or not in this pool, misses; then the
+// entry is removed and the client gets a new one. Tokens name the cluster pool; the local pool's endpoints have
+// tokens of their own, so that both pools of a service port share what the client sticks to.
+func (f Family) stickyRules(c class, slot []field) []rule {
+	token := scratch()
+	if c.local {
+		token = flipped(localBit)
+	}
+	pick := rule{setScratch(mapStickySlots, slot...)}
+	remember := rule{f.affinityEntry("update", c.affinity)}
+	recall := rule{setScratch(mapAffinity, masked(groupMask), f.saddr())}
+	translate := rule{f.dnat(mapStickyEndpoints, token)}
+	forget := rule{f.affinityEntry("delete", 0)}
+	// The slots are drawn from the pool, and a token does not tell which of the two pools it came from: the local
+	// chain restores that before it draws again.
+	again := pick
+	if c.local {
+		pool := bits("meta priority & f:ffff | 0:1", groupMask, localBit)
+		again = rule{setScratch(mapStickySlots, pool, slot[1])}
+	}
+	return []rule{pick, remember, recall, translate, forget, again, remember, translate}
+}

@@ -1,0 +1,231 @@
+package nft
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/mdlayher/socket"
+	"golang.org/x/sys/unix"
+)
+
+// Outcome is what became of a transaction.
+type Outcome uint8
+
+// The three outcomes.
+const (
+	Applied  Outcome = iota // the kernel has it
+	Rejected                // the kernel has refused all of it
+	Unknown                 // it cannot be told; read back before the next change
+)
+
+func (o Outcome) String() string {
+	switch o {
+	case Applied:
+		return "applied"
+	case Rejected:
+		return "rejected"
+	}
+	return "unknown"
+}
+
+// conn is a netlink socket to nf_tables. It is used by one goroutine.
+type conn struct {
+	sock        *socket.Conn
+	writeBuffer int
+	answers     []byte
+	request     wire // for questions outside batches
+}
+
+// smallBuffer is the size of both socket buffers to begin with. A batch goes to the kernel as one message and has to
+// fit in the send buffer; the receive buffer has to take an answer for each message of a refused batch.
+const smallBuffer = 1 << 20
+
+// dial opens the socket in the network namespace given by a file descriptor, or in the present one when it is 0.
+func dial(netns int) (*conn, error) {
+	sock, err := socket.Socket(unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_NETFILTER, "nf_tables", &socket.Config{NetNS: netns})
+	if err != nil {
+		return nil, fmt.Errorf("open netlink socket to nf_tables: %w", err)
+	}
+	c := &conn{sock: sock, answers: make([]byte, 1<<16)}
+	if err := c.prepare(); err != nil {
+		return nil, errors.Join(err, sock.Close())
+	}
+	return c, nil
+}
+
+func (c *conn) prepare() error {
+	if err := c.sock.Bind(&unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return fmt.Errorf("bind netlink socket to nf_tables: %w", err)
+	}
+	// Errors name the attribute at fault, and do not repeat the message they answer (up to 64 KiB).
+	for _, option := range []int{unix.NETLINK_EXT_ACK, unix.NETLINK_CAP_ACK} {
+		if err := c.sock.SetsockoptInt(unix.SOL_NETLINK, option, 1); err != nil {
+			return fmt.Errorf("set netlink option %d: %w", option, err)
+		}
+	}
+	if err := c.sock.SetReadBuffer(4 * smallBuffer); err != nil {
+		return fmt.Errorf("size netlink receive buffer: %w", err)
+	}
+	return c.growWriteBuffer(smallBuffer)
+}
+
+// growWriteBuffer makes room for a batch (SO_SNDBUFFORCE, or SO_SNDBUF without CAP_NET_ADMIN in the initial user
+// namespace, which the kernel then cuts to net.core.wmem_max).
+func (c *conn) growWriteBuffer(size int) error {
+	if size <= c.writeBuffer {
+		return nil
+	}
+	if err := c.sock.SetWriteBuffer(size); err != nil {
+		return fmt.Errorf("size netlink send buffer for %d bytes: %w", size, err)
+	}
+	c.writeBuffer = size
+	return nil
+}
+
+func (c *conn) close() error { return c.sock.Close() }
+
+// refusal is the kernel's answer to a message that it did not accept.
+type refusal struct {
+	seq    uint32
+	errno  unix.Errno
+	offset uint32 // of the attribute at fault, from the start of the message; 0: not told
+	text   string
+}
+
+// send hands a batch to the kernel. The kernel works it off inside the system call, so all answers are there when it
+// returns; none means that they were lost and nothing is known.
+func (c *conn) send(b *batch) (Outcome, *refusal, error) {
+	if err := c.growWriteBuffer(len(b.buf) + len(b.buf)/8); err != nil {
+		return Rejected, nil, err
+	}
+	c.drain()
+	if err := c.sendRaw(b.buf); err != nil {
+		return sendFailure(err), nil, err
+	}
+	return c.collect(b.first, b.last)
+}
+
+func (c *conn) sendRaw(messages []byte) error {
+	to := &unix.SockaddrNetlink{Family: unix.AF_NETLINK}
+	if err := c.sock.Sendto(context.Background(), messages, 0, to); err != nil {
+		return fmt.Errorf("send %d bytes to nf_tables: %w", len(messages), err)
+	}
+	return nil
+}
+
+// wait receives the next datagram.
+func (c *conn) wait() (int, error) {
+	n, _, err := c.sock.Recvfrom(context.Background(), c.answers, 0)
+	return n, err
+}
+
+// sendFailure tells errors that come before the kernel has looked at the batch from those that may come after.
+func sendFailure(err error) Outcome {
+	for _, before := range []error{unix.EMSGSIZE, unix.ENOMEM, unix.EPERM, unix.EBADF, unix.EACCES} {
+		if errors.Is(err, before) {
+			return Rejected
+		}
+	}
+	return Unknown
+}
+
+// drain throws away answers to an earlier batch.
+func (c *conn) drain() {
+	for {
+		if _, err := c.receive(); err != nil && !errors.Is(err, unix.ENOBUFS) {
+			return
+		}
+	}
+}
+
+// collect reads answers until the one for the last message. Errors come before it, in the order of the messages;
+// an error of the opening message says that the commit as a whole failed.
+func (c *conn) collect(first, last uint32) (Outcome, *refusal, error) {
+	var cause *refusal
+	for {
+		n, err := c.receive()
+		if err != nil {
+			if cause != nil {
+				return Rejected, cause, cause.error()
+			}
+			return Unknown, nil, fmt.Errorf("read the answer of nf_tables: %w", err)
+		}
+		for _, answer := range parseAnswers(c.answers[:n]) {
+			if answer.errno != 0 && cause == nil && answer.seq >= first && answer.seq <= last {
+				cause = &answer
+			}
+			if answer.seq == last && cause == nil {
+				return Applied, nil, nil
+			}
+		}
+	}
+}
+
+// receive does not wait: an answer that is not there yet will not come.
+func (c *conn) receive() (n int, err error) {
+	raw, err := c.sock.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	readErr := raw.Control(func(fd uintptr) {
+		n, _, err = unix.Recvfrom(int(fd), c.answers, unix.MSG_DONTWAIT)
+	})
+	return n, errors.Join(readErr, err)
+}
+
+func (r *refusal) error() error {
+	if r.text != "" {
+		return fmt.Errorf("%w (%s)", r.errno, r.text)
+	}
+	return r.errno
+}
+
+// Attributes of an extended acknowledgment (kernel: enum nlmsgerr_attrs).
+const (
+	ackMessage = 1
+	ackOffset  = 2
+)
+
+// parseAnswers reads the acknowledgments and errors of one datagram.
+func parseAnswers(b []byte) []refusal {
+	var out []refusal
+	for len(b) >= messageHeader+4 {
+		length := int(binary.NativeEndian.Uint32(b))
+		if length < messageHeader || length > len(b) {
+			return out
+		}
+		if binary.NativeEndian.Uint16(b[4:]) == unix.NLMSG_ERROR {
+			out = append(out, parseError(b[:length]))
+		}
+		b = b[min((length+3)&^3, len(b)):]
+	}
+	return out
+}
+
+func parseError(m []byte) refusal {
+	r := refusal{
+		seq:   binary.NativeEndian.Uint32(m[8:]),
+		errno: unix.Errno(-int32(binary.NativeEndian.Uint32(m[messageHeader:]))),
+	}
+	if binary.NativeEndian.Uint16(m[6:])&unix.NLM_F_ACK_TLVS == 0 {
+		return r
+	}
+	attrs := m[min(2*messageHeader+4, len(m)):]
+	for len(attrs) >= attrHeader {
+		length, kind := int(binary.NativeEndian.Uint16(attrs)), binary.NativeEndian.Uint16(attrs[2:])
+		if length < attrHeader || length > len(attrs) {
+			return r
+		}
+		value := attrs[attrHeader:length]
+		switch {
+		case kind == ackMessage:
+			r.text = unix.ByteSliceToString(value)
+		case kind == ackOffset && len(value) == 4:
+			r.offset = binary.NativeEndian.Uint32(value)
+		}
+		attrs = attrs[min((length+3)&^3, len(attrs)):]
+	}
+	return r
+}

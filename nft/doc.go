@@ -1,0 +1,27 @@
+// Package nft turns service ports into elements of a small, fixed nftables program and keeps the kernel's two tables,
+// "ip verdict" and "ip6 verdict", equal to them.
+//
+// The flow:
+//
+//	Port values -> Engine.Set/Delete -> Transaction (a value that prints itself in nft syntax)
+//	            -> netlink batch -> applied | rejected | unknown
+//
+// The files, in the order in which a reader wants them:
+//
+//	port.go        the values that callers hand in: Port, Frontend, Endpoint, Globals
+//	sets.go        the maps and sets of the program
+//	chains.go      the chains and rules of the program, and the chain of each class
+//	field.go       what a rule looks at, as text and as expressions
+//	statement.go   what a rule does, as text and as expressions
+//	class.go       classes: one chain for each way of picking a slot
+//	pool.go        which endpoint sits in which slot
+//	table.go       applied state of one family and its difference to what is wanted
+//	transaction.go what is to change, printable
+//	encode.go      a transaction as netlink messages
+//	conn.go        the netlink socket
+//	engine.go      both tables as one unit; the three outcomes of an apply
+//	adopt.go       taking over what an earlier process left in the kernel
+//	render.go      the whole ruleset as text
+//
+// It knows nothing of Kubernetes and starts no process. It never touches a table that is not its own.
+package nft

@@ -1,0 +1,154 @@
+package nft
+
+import (
+	"bytes"
+	"encoding/binary"
+	"net/netip"
+	"strings"
+)
+
+// element is one element of a set or map. Its bytes lie in the arena of its transaction, as the kernel wants them.
+type element struct {
+	offset uint32 // of the key in the arena; key end and data follow
+	key    uint8  // lengths
+	keyEnd uint8  // 0: no range
+	data   uint8
+	// intervalEnd marks the element that closes a range in a set with a single key (kernel: NFT_SET_ELEM_INTERVAL_END).
+	intervalEnd bool
+	// label is the comment; in the dispatch map it is the chain to go to.
+	label string
+}
+
+func (e element) keyBytes(arena []byte) []byte {
+	return arena[e.offset : e.offset+uint32(e.key)]
+}
+
+func (e element) keyEndBytes(arena []byte) []byte {
+	at := e.offset + uint32(e.key)
+	return arena[at : at+uint32(e.keyEnd)]
+}
+
+func (e element) dataBytes(arena []byte) []byte {
+	at := e.offset + uint32(e.key) + uint32(e.keyEnd)
+	return arena[at : at+uint32(e.data)]
+}
+
+// text is the element in nft syntax, as nft lists it (without counter values).
+func (e element) text(d *setDef, arena []byte) string {
+	var b strings.Builder
+	if e.keyEnd > 0 {
+		b.WriteString(printRange(d.key, e.keyBytes(arena), e.keyEndBytes(arena)))
+	} else {
+		b.WriteString(printConcat(d.key, e.keyBytes(arena)))
+	}
+	isVerdict := d.isMap() && d.data[0].name == typeVerdict.name
+	if e.label != "" && !isVerdict {
+		b.WriteString(` comment "` + e.label + `"`)
+	}
+	switch {
+	case isVerdict && e.label != "":
+		b.WriteString(" : goto " + e.label)
+	case e.data > 0:
+		b.WriteString(" : " + printConcat(d.data, e.dataBytes(arena)))
+	}
+	return b.String()
+}
+
+func printConcat(types []dataType, b []byte) string {
+	if len(types) == 1 {
+		return types[0].print(b)
+	}
+	parts := make([]string, 0, len(types))
+	for _, t := range types {
+		parts = append(parts, t.print(b[:t.bytes]))
+		b = b[t.padded():]
+	}
+	return strings.Join(parts, " . ")
+}
+
+// printRange prints a concatenation whose last component is a prefix.
+func printRange(types []dataType, from, to []byte) string {
+	last := types[len(types)-1]
+	head := concatLen(types) - last.padded()
+	first, end := from[head:head+last.bytes], to[head:head+last.bytes]
+	text := prefixText(first, end)
+	if len(types) == 1 {
+		return text
+	}
+	return printConcat(types[:len(types)-1], from[:head]) + " . " + text
+}
+
+// prefixText prints the prefix that covers exactly first to last.
+func prefixText(first, last []byte) string {
+	addr, _ := netip.AddrFromSlice(first)
+	length := 0
+	for length < addr.BitLen() && first[length/8]>>(7-length%8)&1 == last[length/8]>>(7-length%8)&1 {
+		length++
+	}
+	if length == addr.BitLen() {
+		return addr.String()
+	}
+	return netip.PrefixFrom(addr, length).String()
+}
+
+// lastAddr is the highest address of a prefix.
+func lastAddr(p netip.Prefix) netip.Addr {
+	b := p.Masked().Addr().AsSlice()
+	for i := p.Bits(); i < len(b)*8; i++ {
+		b[i/8] |= 1 << (7 - i%8)
+	}
+	a, _ := netip.AddrFromSlice(b)
+	return a
+}
+
+// withoutNested sorts prefixes and leaves out those inside another: the kernel refuses overlapping ranges.
+func withoutNested(list []netip.Prefix, f Family) []netip.Prefix {
+	var own []netip.Prefix
+	for _, p := range list {
+		if FamilyOf(p.Addr()) == f {
+			own = append(own, p.Masked())
+		}
+	}
+	sortPrefixes(own)
+	var out []netip.Prefix
+	for _, p := range own {
+		if n := len(out); n > 0 && out[n-1].Overlaps(p) {
+			continue // sorted by address, then shorter first: an overlap is always inside the earlier one
+		}
+		out = append(out, p)
+	}
+	return out
+}
+
+func comparePrefixes(a, b netip.Prefix) int {
+	if c := a.Addr().Compare(b.Addr()); c != 0 {
+		return c
+	}
+	return a.Bits() - b.Bits()
+}
+
+// builder appends keys and data to an arena.
+type builder struct{ arena []byte }
+
+func (b *builder) addr(a netip.Addr) {
+	if a.Is4() {
+		v := a.As4()
+		b.arena = append(b.arena, v[:]...)
+		return
+	}
+	v := a.As16()
+	b.arena = append(b.arena, v[:]...)
+}
+
+// proto and port take whole registers inside a concatenation.
+func (b *builder) proto(p uint8) { b.arena = append(b.arena, p, 0, 0, 0) }
+func (b *builder) port(p uint16) { b.arena = append(b.arena, byte(p>>8), byte(p), 0, 0) }
+func (b *builder) word(v uint32) { b.arena = binary.NativeEndian.AppendUint32(b.arena, v) }
+func (b *builder) mark() uint32  { return uint32(len(b.arena)) }
+func (b *builder) since(m uint32) uint8 {
+	return uint8(uint32(len(b.arena)) - m)
+}
+
+func sameElement(a, b element, arenaA, arenaB []byte) bool {
+	return a.label == b.label && bytes.Equal(a.dataBytes(arenaA), b.dataBytes(arenaB))
+}

@@ -1,0 +1,395 @@
+package nft
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+)
+
+// batch is a transaction as netlink messages, with what is needed to name the culprit when the kernel refuses one.
+type batch struct {
+	wire
+	first, last uint32 // sequence numbers of the opening message and of the one that asks for an answer
+	messages    []messageInfo
+	setIDs      uint32
+}
+
+// messageInfo says what a message is about: an operation, or a run of elements of one set.
+type messageInfo struct {
+	seq       uint32
+	start     int
+	operation *operation
+	family    Family
+	set       setID
+	deletion  bool
+	element   int // index of the first element
+}
+
+// protocolsSetID stands for the number of the anonymous set until the rule is written.
+const protocolsSetID = ^uint32(0)
+
+// maxElements is how many bytes of elements go into one message; an attribute's length has 16 bits.
+const maxElements = 60000
+
+// encode writes the transaction. Only the last message asks for an answer: the kernel handles a batch as a whole,
+// and an answer for each element costs more than the element.
+func (b *batch) encode(t *Transaction) error {
+	b.buf, b.messages, b.setIDs = b.buf[:0], b.messages[:0], 0
+	b.end(b.message(unix.NFNL_MSG_BATCH_BEGIN, 0, unix.AF_UNSPEC, unix.NFNL_SUBSYS_NFTABLES))
+	b.first = b.seq
+	if err := b.operations(t.before); err != nil {
+		return err
+	}
+	b.allElements(t, true)
+	b.allElements(t, false)
+	if err := b.operations(t.after); err != nil {
+		return err
+	}
+	b.last = b.seq
+	b.requestAnswer()
+	b.end(b.message(unix.NFNL_MSG_BATCH_END, 0, unix.AF_UNSPEC, unix.NFNL_SUBSYS_NFTABLES))
+	return nil
+}
+
+func (b *batch) requestAnswer() {
+	at := b.messages[len(b.messages)-1].start + 6
+	flags := binary.NativeEndian.Uint16(b.buf[at:])
+	binary.NativeEndian.PutUint16(b.buf[at:], flags|unix.NLM_F_ACK)
+}
+
+func (b *batch) operations(list []operation) error {
+	for i := range list {
+		if err := b.operation(&list[i]); err != nil {
+			return fmt.Errorf("encode %q: %w", list[i], err)
+		}
+	}
+	return nil
+}
+
+func (b *batch) open(o *operation, kind, flags uint16) int {
+	start := b.begin(kind, flags, o.family)
+	b.messages = append(b.messages, messageInfo{seq: b.seq, start: start, operation: o})
+	return start
+}
+
+func (b *batch) operation(o *operation) error {
+	switch o.kind {
+	case opAddTable:
+		start := b.open(o, unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE)
+		b.text(unix.NFTA_TABLE_NAME, TableName)
+		b.uint32(unix.NFTA_TABLE_FLAGS, 0)
+		b.comment(tableUserData, layoutComment)
+		b.end(start)
+	case opDeleteTable:
+		b.named(o, unix.NFT_MSG_DELTABLE, unix.NFTA_TABLE_NAME, 0)
+	case opAddChain:
+		b.addChain(o)
+	case opDeleteChain:
+		b.named(o, unix.NFT_MSG_DELCHAIN, unix.NFTA_CHAIN_TABLE, unix.NFTA_CHAIN_NAME)
+	case opFlushRules:
+		b.named(o, unix.NFT_MSG_DELRULE, unix.NFTA_RULE_TABLE, 0)
+	case opAddRule:
+		return b.addRule(o)
+	case opAddSet:
+		b.addSet(o)
+	case opDeleteSet:
+		b.named(o, unix.NFT_MSG_DELSET, unix.NFTA_SET_TABLE, unix.NFTA_SET_NAME)
+	case opFlushSet:
+		b.named(o, unix.NFT_MSG_DELSETELEM, unix.NFTA_SET_ELEM_LIST_TABLE, unix.NFTA_SET_ELEM_LIST_SET)
+	}
+	return nil
+}
+
+// tableUserData is NFTA_TABLE_USERDATA (kernel 5.10), which x/sys does not have.
+const tableUserData = 6
+
+// named writes a message that consists of names.
+func (b *batch) named(o *operation, kind, tableAttr, nameAttr uint16) {
+	start := b.open(o, kind, 0)
+	b.text(tableAttr, TableName)
+	if nameAttr != 0 {
+		b.text(nameAttr, o.name)
+	}
+	b.end(start)
+}
+
+func (b *batch) addChain(o *operation) {
+	start := b.open(o, unix.NFT_MSG_NEWCHAIN, unix.NLM_F_CREATE)
+	b.text(unix.NFTA_CHAIN_TABLE, TableName)
+	b.text(unix.NFTA_CHAIN_NAME, o.name)
+	if base := o.chain.base; base != nil {
+		hook := b.nest(unix.NFTA_CHAIN_HOOK)
+		b.uint32(unix.NFTA_HOOK_HOOKNUM, base.hook)
+		b.uint32(unix.NFTA_HOOK_PRIORITY, uint32(base.priority))
+		b.unnest(hook)
+		b.uint32(unix.NFTA_CHAIN_POLICY, 1) // NF_ACCEPT
+		b.text(unix.NFTA_CHAIN_TYPE, base.kind)
+	}
+	b.end(start)
+}
+
+func (b *batch) addRule(o *operation) error {
+	if o.rule.usesProtocols() {
+		b.protocols(o)
+	}
+	start := b.open(o, unix.NFT_MSG_NEWRULE, unix.NLM_F_CREATE|unix.NLM_F_APPEND)
+	b.text(unix.NFTA_RULE_TABLE, TableName)
+	b.text(unix.NFTA_RULE_CHAIN, o.name)
+	list := b.nest(unix.NFTA_RULE_EXPRESSIONS)
+	for _, e := range o.rule.exprs() {
+		if l, ok := e.(*expr.Lookup); ok && l.SetID == protocolsSetID {
+			e = &expr.Lookup{SourceRegister: l.SourceRegister, SetName: l.SetName, SetID: b.setIDs}
+		}
+		body, err := expr.Marshal(byte(o.family), e)
+		if err != nil {
+			return err
+		}
+		item := b.nest(unix.NFTA_LIST_ELEM)
+		b.buf = append(b.buf, body...)
+		b.pad()
+		b.unnest(item)
+	}
+	b.unnest(list)
+	b.end(start)
+	return nil
+}
+
+// protocols creates the anonymous set { tcp, udp, sctp } that the next rule looks up.
+func (b *batch) protocols(o *operation) {
+	d := setDef{name: protocolsSet, key: []dataType{typeProto}}
+	start := b.open(o, unix.NFT_MSG_NEWSET, unix.NLM_F_CREATE)
+	b.setHeader(&d, unix.NFT_SET_ANONYMOUS|unix.NFT_SET_CONSTANT)
+	desc := b.nest(unix.NFTA_SET_DESC)
+	b.uint32(unix.NFTA_SET_DESC_SIZE, 3)
+	b.unnest(desc)
+	b.end(start)
+
+	start = b.open(o, unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE)
+	b.text(unix.NFTA_SET_ELEM_LIST_TABLE, TableName)
+	b.text(unix.NFTA_SET_ELEM_LIST_SET, d.name)
+	b.uint32(unix.NFTA_SET_ELEM_LIST_SET_ID, b.setIDs)
+	list := b.nest(unix.NFTA_SET_ELEM_LIST_ELEMENTS)
+	for _, proto := range []byte{unix.IPPROTO_TCP, unix.IPPROTO_UDP, unix.IPPROTO_SCTP} {
+		item := b.nest(unix.NFTA_LIST_ELEM)
+		b.value(unix.NFTA_SET_ELEM_KEY, []byte{proto})
+		b.unnest(item)
+	}
+	b.unnest(list)
+	b.end(start)
+}
+
+// setHeader writes what all sets have, and takes the next set number.
+func (b *batch) setHeader(d *setDef, flags uint32) {
+	b.setIDs++
+	b.text(unix.NFTA_SET_TABLE, TableName)
+	b.text(unix.NFTA_SET_NAME, d.name)
+	b.uint32(unix.NFTA_SET_FLAGS, flags)
+	b.uint32(unix.NFTA_SET_KEY_TYPE, concatMagic(d.key))
+	b.uint32(unix.NFTA_SET_KEY_LEN, uint32(concatLen(d.key)))
+	b.uint32(unix.NFTA_SET_ID, b.setIDs)
+}
+
+func (b *batch) addSet(o *operation) {
+	d := o.set
+	start := b.open(o, unix.NFT_MSG_NEWSET, unix.NLM_F_CREATE)
+	b.setHeader(d, d.flags())
+	if d.isMap() {
+		b.mapData(d)
+	}
+	b.setDescription(d)
+	b.bytes(unix.NFTA_SET_USERDATA, d.userData())
+	if d.counter {
+		e := b.nest(setExpr)
+		b.text(unix.NFTA_EXPR_NAME, "counter")
+		b.unnest(b.nest(unix.NFTA_EXPR_DATA))
+		b.unnest(e)
+	}
+	b.end(start)
+}
+
+// setExpr is NFTA_SET_EXPR (kernel 5.7), which x/sys does not have.
+const setExpr = 17
+
+func (b *batch) mapData(d *setDef) {
+	if d.data[0].name == typeVerdict.name {
+		b.uint32(unix.NFTA_SET_DATA_TYPE, unix.NFT_DATA_VERDICT)
+		b.uint32(unix.NFTA_SET_DATA_LEN, 16) // sizeof(struct nft_verdict)
+		return
+	}
+	b.uint32(unix.NFTA_SET_DATA_TYPE, concatMagic(d.data))
+	b.uint32(unix.NFTA_SET_DATA_LEN, uint32(concatLen(d.data)))
+}
+
+// setDescription gives the size of a bounded set, and the components of a key whose last one is a range.
+func (b *batch) setDescription(d *setDef) {
+	if !d.dynamic && d.flags()&setConcat == 0 {
+		return
+	}
+	desc := b.nest(unix.NFTA_SET_DESC)
+	if d.dynamic {
+		b.uint32(unix.NFTA_SET_DESC_SIZE, affinitySize)
+	}
+	if d.flags()&setConcat != 0 {
+		fields := b.nest(setDescConcat)
+		for _, t := range d.key {
+			item := b.nest(unix.NFTA_LIST_ELEM)
+			b.uint32(setFieldLen, uint32(t.bytes))
+			b.unnest(item)
+		}
+		b.unnest(fields)
+	}
+	b.unnest(desc)
+}
+
+// NFTA_SET_DESC_CONCAT and NFTA_SET_FIELD_LEN (kernel 5.6).
+const (
+	setDescConcat = 2
+	setFieldLen   = 1
+)
+
+// allElements writes either the deletions or the additions of all sets.
+func (b *batch) allElements(t *Transaction, deletion bool) {
+	for _, f := range Families() {
+		defs := f.sets()
+		for id := range defs {
+			changes := &t.elements[f.index()][id]
+			list, kind, flags := changes.add, uint16(unix.NFT_MSG_NEWSETELEM), uint16(unix.NLM_F_CREATE)
+			if deletion {
+				list, kind, flags = changes.del, unix.NFT_MSG_DELSETELEM, 0
+			}
+			info := messageInfo{family: f, set: setID(id), deletion: deletion}
+			for info.element < len(list) {
+				info.element += b.elementMessage(t, info, defs[id].name, list, kind, flags)
+			}
+		}
+	}
+}
+
+// elementMessage writes as many elements as fit into one message and returns how many.
+func (b *batch) elementMessage(t *Transaction, info messageInfo, set string, list []element, kind, flags uint16) int {
+	info.start = b.begin(kind, flags, info.family)
+	info.seq = b.seq
+	b.messages = append(b.messages, info)
+	b.text(unix.NFTA_SET_ELEM_LIST_TABLE, TableName)
+	b.text(unix.NFTA_SET_ELEM_LIST_SET, set)
+	nested := b.nest(unix.NFTA_SET_ELEM_LIST_ELEMENTS)
+	n := 0
+	for _, e := range list[info.element:] {
+		if len(b.buf)-nested > maxElements {
+			break
+		}
+		b.element(t.arena, e, info)
+		n++
+	}
+	b.unnest(nested)
+	b.end(info.start)
+	return n
+}
+
+func (b *batch) element(arena []byte, e element, info messageInfo) {
+	item := b.nest(unix.NFTA_LIST_ELEM)
+	if e.intervalEnd {
+		b.uint32(unix.NFTA_SET_ELEM_FLAGS, unix.NFT_SET_ELEM_INTERVAL_END)
+	}
+	b.value(unix.NFTA_SET_ELEM_KEY, e.keyBytes(arena))
+	if e.keyEnd > 0 {
+		b.value(elemKeyEnd, e.keyEndBytes(arena))
+	}
+	if !info.deletion {
+		b.elementBody(arena, e, info.set)
+	}
+	b.unnest(item)
+}
+
+func (b *batch) elementBody(arena []byte, e element, id setID) {
+	switch {
+	case id == idDispatch:
+		data := b.nest(unix.NFTA_SET_ELEM_DATA)
+		v := b.nest(unix.NFTA_DATA_VERDICT)
+		b.uint32(unix.NFTA_VERDICT_CODE, verdictGoto)
+		b.text(unix.NFTA_VERDICT_CHAIN, e.label)
+		b.unnest(v)
+		b.unnest(data)
+		return
+	case e.data > 0:
+		b.value(unix.NFTA_SET_ELEM_DATA, e.dataBytes(arena))
+	}
+	if e.label != "" {
+		b.comment(unix.NFTA_SET_ELEM_USERDATA, e.label)
+	}
+}
+
+// NFTA_SET_ELEM_KEY_END (kernel 5.6) and NFT_GOTO as an unsigned number.
+const (
+	elemKeyEnd  = 10
+	verdictGoto = 0xfffffffc
+)
+
+func (b *batch) value(kind uint16, v []byte) {
+	outer := b.nest(kind)
+	b.bytes(unix.NFTA_DATA_VALUE, v)
+	b.unnest(outer)
+}
+
+// keepBuffer is how much of the batch buffer stays allocated between passes.
+const keepBuffer = 1 << 20
+
+func (b *batch) shrink() {
+	if cap(b.buf) > keepBuffer {
+		b.buf, b.messages = nil, nil
+	}
+}
+
+// blame names what a refusal is about: an operation, or the very element when the kernel tells.
+func (b *batch) blame(t *Transaction, why *refusal) string {
+	for _, m := range b.messages {
+		if m.seq != why.seq {
+			continue
+		}
+		if m.operation != nil {
+			return m.operation.String()
+		}
+		return b.blameElement(t, m, why.offset)
+	}
+	return "the transaction as a whole"
+}
+
+func (b *batch) blameElement(t *Transaction, m messageInfo, offset uint32) string {
+	verb, list := "add", t.elements[m.family.index()][m.set].add
+	if m.deletion {
+		verb, list = "delete", t.elements[m.family.index()][m.set].del
+	}
+	defs := m.family.sets()
+	d := &defs[m.set]
+	what := fmt.Sprintf("%s element %s %s %s", verb, m.family, TableName, d.name)
+	i := b.elementAt(m, offset)
+	if i < 0 || m.element+i >= len(list) {
+		return what
+	}
+	return what + " { " + list[m.element+i].text(d, t.arena) + " }"
+}
+
+// elementAt counts the elements of a message before the one at an offset; -1 when the offset is none of an element.
+func (b *batch) elementAt(m messageInfo, offset uint32) int {
+	message := b.buf[m.start:]
+	at := uint32(messageHeader + 4)
+	end := min(offset, uint32(len(message)))
+	for at < end {
+		length := uint32(binary.NativeEndian.Uint16(message[at:]))
+		kind := binary.NativeEndian.Uint16(message[at+2:]) &^ unix.NLA_F_NESTED
+		if kind == unix.NFTA_SET_ELEM_LIST_ELEMENTS {
+			break
+		}
+		at += (length + 3) &^ 3
+	}
+	n := 0
+	for at += attrHeader; at < end; n++ {
+		at += (uint32(binary.NativeEndian.Uint16(message[at:])) + 3) &^ 3
+	}
+	if at != end {
+		return -1
+	}
+	return n
+}

@@ -1,0 +1,250 @@
+package nft
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Engine keeps both tables equal to the ports and globals it was given. Set, Delete and SetGlobals collect changes;
+// Apply hands them to the kernel as one transaction. It is used by one goroutine.
+//
+// The engine mirrors what it was asked for. When the kernel refuses a transaction, or it cannot be told whether it took
+// it, the next Apply writes both tables as a whole: nothing asked for is forgotten.
+type Engine struct {
+	conn    kernel
+	tables  [2]*table
+	tx      *Transaction
+	batch   batch
+	rebuild bool   // the next apply writes everything
+	applies uint64 // counts transactions, to notice a port that changes twice in one
+}
+
+// kernel is what the engine needs of the netlink socket; tests put faults in between.
+type kernel interface {
+	send(*batch) (Outcome, *refusal, error)
+	lookup(f Family, set string, key []byte) (data []byte, found bool, err error)
+	survey(*table) (existing, error)
+	inherit(*table) error
+	close() error
+}
+
+func (c *conn) survey(tb *table) (existing, error) { return tb.survey(c) }
+func (c *conn) inherit(tb *table) error            { return tb.inherit(c) }
+
+// Options configure an engine.
+type Options struct {
+	// NetNS is a file descriptor of the network namespace to work in; 0: the present one.
+	NetNS int
+}
+
+// Open connects to the kernel and reads what affinity entries of an earlier process refer to. It changes nothing.
+func Open(o Options) (*Engine, error) {
+	c, err := dial(o.NetNS)
+	if err != nil {
+		return nil, err
+	}
+	e := newEngine(c)
+	if err := e.inherit(); err != nil {
+		return nil, errors.Join(err, c.close())
+	}
+	return e, nil
+}
+
+// newEngine makes an engine that writes everything at its first apply.
+func newEngine(c kernel) *Engine {
+	return &Engine{conn: c, tables: [2]*table{newTable(IPv4), newTable(IPv6)}, tx: &Transaction{}, rebuild: true}
+}
+
+func (e *Engine) inherit() error {
+	for _, tb := range e.tables {
+		was, err := e.conn.survey(tb)
+		if err == nil && was.table && was.sameLayout {
+			err = e.conn.inherit(tb)
+		}
+		if err != nil {
+			return fmt.Errorf("read table %s %s: %w", tb.family, TableName, err)
+		}
+	}
+	return nil
+}
+
+// Close gives the socket back. The tables stay.
+func (e *Engine) Close() error { return e.conn.close() }
+
+// Set makes a service port look as given. On error (a limit of the program) it stays as it was. A port should change
+// once between two applies: a second change makes the next one write everything, because the transaction holds the
+// difference to the kernel, not to the first change.
+func (e *Engine) Set(p *Port) error {
+	tb := e.tables[p.Family.index()]
+	if old := tb.ports[p.Name]; old != nil && old.protocol != p.Protocol {
+		tb.delete(e.tx, p.Name)
+	}
+	err := tb.set(e.tx, p)
+	e.noteChange(tb.ports[p.Name])
+	e.discardIfRebuilding()
+	if err != nil {
+		return fmt.Errorf("service port %s (%s): %w", p.Name, p.Family, err)
+	}
+	return nil
+}
+
+// Delete removes a service port; an unknown one is no change.
+func (e *Engine) Delete(f Family, name string) {
+	tb := e.tables[f.index()]
+	e.noteChange(tb.ports[name])
+	tb.delete(e.tx, name)
+	e.discardIfRebuilding()
+}
+
+func (e *Engine) noteChange(p *port) {
+	if p == nil {
+		return
+	}
+	if p.changed == e.applies+1 {
+		e.rebuild = true
+	}
+	p.changed = e.applies + 1
+}
+
+// SetGlobals replaces what belongs to no service port.
+func (e *Engine) SetGlobals(g Globals) {
+	for _, tb := range e.tables {
+		if tb.globals.program(tb.family) != g.program(tb.family) {
+			e.rebuild = true // the rules themselves change
+		}
+		tb.updateGlobals(e.tx, g)
+	}
+	e.discardIfRebuilding()
+}
+
+// discardIfRebuilding throws collected changes away when the mirror is going to be written whole.
+func (e *Engine) discardIfRebuilding() {
+	if e.rebuild {
+		e.tx.reset()
+	}
+}
+
+// Result tells what an Apply did.
+type Result struct {
+	Outcome Outcome
+	Full    bool // both tables were written as a whole
+	Added   int  // elements
+	Deleted int
+	Bytes   int           // of the batch
+	Kernel  time.Duration // spent in the system call that carries the batch
+	// Text prints the transaction in nft syntax; valid until the next call on the engine.
+	Text func() string
+}
+
+// Apply hands all collected changes to the kernel. When the outcome is not Applied, the error says why and the next
+// Apply writes everything. Without changes nothing is sent.
+func (e *Engine) Apply() (Result, error) {
+	full := e.rebuild
+	if err := e.prepare(full); err != nil {
+		return Result{Outcome: Rejected, Full: full, Text: e.tx.String}, err
+	}
+	r := Result{Full: full, Text: e.tx.String}
+	r.Added, r.Deleted = e.tx.Elements()
+	if e.tx.Empty() {
+		return r, nil
+	}
+	err := e.commit(&r)
+	e.rebuild = r.Outcome != Applied
+	if r.Outcome == Applied {
+		for _, tb := range e.tables {
+			tb.disown()
+		}
+	}
+	e.tx = &Transaction{}
+	e.applies++
+	e.batch.shrink()
+	return r, err
+}
+
+// prepare completes the transaction.
+func (e *Engine) prepare(full bool) error {
+	if full {
+		e.tx.reset()
+	}
+	for _, tb := range e.tables {
+		if full {
+			tb.classes.collect(0)
+			was, err := e.conn.survey(tb)
+			if err != nil {
+				return fmt.Errorf("read table %s %s before replacing it: %w", tb.family, TableName, err)
+			}
+			tb.build(e.tx, was)
+		}
+		tb.writeShared(e.tx)
+		tb.retireClasses(e.tx)
+	}
+	return nil
+}
+
+func (e *Engine) commit(r *Result) error {
+	if err := e.batch.encode(e.tx); err != nil {
+		r.Outcome = Rejected
+		return err
+	}
+	r.Bytes = len(e.batch.buf)
+	start := time.Now()
+	outcome, why, err := e.conn.send(&e.batch)
+	r.Kernel, r.Outcome = time.Since(start), outcome
+	if outcome == Unknown {
+		return e.readBack(r, err)
+	}
+	if why != nil {
+		return fmt.Errorf("nf_tables refused %s: %w", e.batch.blame(e.tx, why), why.error())
+	}
+	return err
+}
+
+// readBack finds out whether a transaction was applied, by one element that tells: the kernel takes all or nothing.
+func (e *Engine) readBack(r *Result, cause error) error {
+	f, id, el, wantFound := e.tx.telltale()
+	if r.Full || el == nil {
+		return cause
+	}
+	data, found, err := e.conn.lookup(f, e.tables[f.index()].defs[id].name, el.keyBytes(e.tx.arena))
+	if err != nil {
+		return errors.Join(cause, fmt.Errorf("read back: %w", err))
+	}
+	if found == wantFound && (!found || bytes.Equal(data, el.dataBytes(e.tx.arena))) {
+		r.Outcome = Applied
+		return nil
+	}
+	r.Outcome = Rejected
+	return cause
+}
+
+// Cleanup deletes both tables, with everything in them. Tables that do not exist are no error.
+func Cleanup(o Options) error {
+	c, err := dial(o.NetNS)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.close()) }()
+	t := &Transaction{}
+	for _, f := range Families() {
+		was, err := newTable(f).survey(c)
+		if err != nil {
+			return fmt.Errorf("read table %s %s: %w", f, TableName, err)
+		}
+		if was.table {
+			t.operation(operation{kind: opDeleteTable, family: f})
+		}
+	}
+	if t.Empty() {
+		return nil
+	}
+	var b batch
+	if err := b.encode(t); err != nil {
+		return err
+	}
+	if _, _, err := c.send(&b); err != nil {
+		return fmt.Errorf("delete tables %s: %w", TableName, err)
+	}
+	return err
+}

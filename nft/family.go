@@ -1,0 +1,75 @@
+package nft
+
+import (
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+)
+
+// TableName is the name of both tables, "ip verdict" and "ip6 verdict".
+const TableName = "verdict"
+
+// Family is an address family, which is also the family of one table. The values are those of the kernel.
+type Family uint8
+
+// The two families.
+const (
+	IPv4 Family = unix.NFPROTO_IPV4
+	IPv6 Family = unix.NFPROTO_IPV6
+)
+
+// Families lists both, in the order in which they are written.
+func Families() [2]Family { return [2]Family{IPv4, IPv6} }
+
+// FamilyOf tells the family of an address.
+func FamilyOf(a netip.Addr) Family {
+	if a.Is4() {
+		return IPv4
+	}
+	return IPv6
+}
+
+// String is the family's name in nft syntax.
+func (f Family) String() string {
+	if f == IPv6 {
+		return "ip6"
+	}
+	return "ip"
+}
+
+func (f Family) index() int {
+	if f == IPv6 {
+		return 1
+	}
+	return 0
+}
+
+func (f Family) addrType() dataType {
+	if f == IPv6 {
+		return typeIPv6
+	}
+	return typeIPv4
+}
+
+// addrLen is the length of an address in bytes.
+func (f Family) addrLen() int {
+	if f == IPv6 {
+		return 16
+	}
+	return 4
+}
+
+// saddrOffset and daddrOffset are places in the network header (RFC 791, RFC 8200).
+func (f Family) saddrOffset() uint32 {
+	if f == IPv6 {
+		return 8
+	}
+	return 12
+}
+
+func (f Family) daddrOffset() uint32 {
+	if f == IPv6 {
+		return 24
+	}
+	return 16
+}

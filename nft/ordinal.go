@@ -1,0 +1,108 @@
+package nft
+
+import (
+	"net/netip"
+	"slices"
+)
+
+// ordinal is an endpoint's number within a service port with session affinity. The endpoint keeps it while it is in
+// one of the two pools. Ordinal and service port number make a token; the affinity map (filled by the kernel)
+// remembers a client's token, and the map sticky-endpoints says where the token leads in each pool.
+type ordinal struct {
+	addr    netip.AddrPort
+	n       uint32
+	inPools [2]bool // cluster, local
+}
+
+// token names an endpoint of a pool.
+func (p *port) token(n uint32, pool int) uint32 {
+	return n<<poolBits | p.number<<1 | uint32(pool)
+}
+
+func compareOrdinal(o ordinal, addr netip.AddrPort) int { return o.addr.Compare(addr) }
+
+// ordinal finds an endpoint's number; the endpoint is known to have one.
+func (p *port) ordinal(addr netip.AddrPort) uint32 {
+	i, _ := slices.BinarySearchFunc(p.ordinals, addr, compareOrdinal)
+	return p.ordinals[i].n
+}
+
+// updateOrdinals numbers new endpoints and writes the tokens that change.
+func (tb *table) updateOrdinals(t *Transaction, p *port, want *Port) {
+	old := p.ordinals
+	p.ordinals = nil
+	if want.Affinity > 0 {
+		p.ordinals = unionOfPools(want)
+		p.assignOrdinals(old)
+	}
+	tb.writeTokens(t, p, old)
+}
+
+// unionOfPools lists the endpoints of both pools, sorted, still without numbers.
+func unionOfPools(want *Port) []ordinal {
+	list := make([]ordinal, 0, len(want.Cluster))
+	for _, e := range want.Cluster {
+		list = append(list, ordinal{addr: e.Addr, inPools: [2]bool{true, false}})
+	}
+	for _, e := range want.Local {
+		i, found := slices.BinarySearchFunc(list, e.Addr, compareOrdinal)
+		if !found {
+			list = slices.Insert(list, i, ordinal{addr: e.Addr})
+		}
+		list[i].inPools[1] = true
+	}
+	return list
+}
+
+// assignOrdinals keeps the numbers of endpoints that stay. New ones get the number that was freed longest ago, so that
+// clients of a removed endpoint do not all move to the one that comes after it.
+func (p *port) assignOrdinals(old []ordinal) {
+	var used [maxOrdinals]bool
+	var fresh []int
+	for i := range p.ordinals {
+		o := &p.ordinals[i]
+		j, found := slices.BinarySearchFunc(old, o.addr, compareOrdinal)
+		if !found {
+			fresh = append(fresh, i)
+			continue
+		}
+		o.n = old[j].n
+		used[o.n] = true
+	}
+	for _, i := range fresh {
+		for used[p.nextOrdinal%maxOrdinals] {
+			p.nextOrdinal++
+		}
+		p.ordinals[i].n = p.nextOrdinal % maxOrdinals
+		p.nextOrdinal++
+	}
+}
+
+// writeTokens writes the differences between the old and the new numbers, walking both sorted lists.
+func (tb *table) writeTokens(t *Transaction, p *port, old []ordinal) {
+	next := p.ordinals
+	for len(old) > 0 || len(next) > 0 {
+		var gone, come ordinal
+		switch {
+		case len(next) == 0 || len(old) > 0 && old[0].addr.Compare(next[0].addr) < 0:
+			gone, old = old[0], old[1:]
+		case len(old) == 0 || old[0].addr != next[0].addr:
+			come, next = next[0], next[1:]
+		default:
+			gone, come, old, next = old[0], next[0], old[1:], next[1:]
+		}
+		for pool := range gone.inPools {
+			if gone.inPools[pool] && !come.inPools[pool] {
+				t.del(tb.family, idStickyEndpoints, tb.tokenElement(t, p, gone, pool))
+			}
+			if come.inPools[pool] && !gone.inPools[pool] {
+				t.add(tb.family, idStickyEndpoints, tb.tokenElement(t, p, come, pool))
+			}
+		}
+	}
+}
+
+func (tb *table) tokenElement(t *Transaction, p *port, o ordinal, pool int) element {
+	return t.element(clipComment(p.name), func(b *builder) { b.word(p.token(o.n, pool)) },
+		func(b *builder) { b.addr(o.addr.Addr()); b.port(o.addr.Port()) })
+}

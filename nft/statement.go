@@ -1,0 +1,258 @@
+package nft
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/google/nftables/binaryutil"
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+)
+
+// statement is a part of a rule: its text in nft syntax (as nft 1.0.6 lists it) and its expressions.
+type statement struct {
+	text  string
+	exprs []expr.Any
+	// protocols says that the statement looks up the anonymous set of the three protocols, which has to be
+	// created together with the rule.
+	protocols bool
+}
+
+// rule is a list of statements, all of which must match before the last takes effect.
+type rule []statement
+
+func (r rule) String() string {
+	parts := make([]string, len(r))
+	for i, s := range r {
+		parts[i] = s.text
+	}
+	return strings.Join(parts, " ")
+}
+
+func (r rule) exprs() []expr.Any {
+	var out []expr.Any
+	for _, s := range r {
+		out = append(out, s.exprs...)
+	}
+	return out
+}
+
+func (r rule) usesProtocols() bool {
+	for _, s := range r {
+		if s.protocols {
+			return true
+		}
+	}
+	return false
+}
+
+func (k key) lookup(set string, dest bool, destReg uint32, invert bool) []expr.Any {
+	return append(k.load(), &expr.Lookup{
+		SourceRegister: firstRegister, SetName: set, IsDestRegSet: dest, DestRegister: destReg, Invert: invert,
+	})
+}
+
+// in matches when the key is an element of a set.
+func in(set string, k ...field) statement {
+	return statement{text: key(k).String() + " @" + set, exprs: key(k).lookup(set, false, 0, false)}
+}
+
+// notIn matches when the key is no element of a set.
+func notIn(set string, k ...field) statement {
+	return statement{text: key(k).String() + " != @" + set, exprs: key(k).lookup(set, false, 0, true)}
+}
+
+// setScratch puts the map's data for the key into the scratch field; a miss ends the rule.
+func setScratch(mapName string, k ...field) statement {
+	return statement{
+		text:  fmt.Sprintf("meta priority set %s map @%s", key(k), mapName),
+		exprs: append(key(k).lookup(mapName, true, firstRegister, false), storeScratch()),
+	}
+}
+
+// setScratchTo computes the scratch number from itself.
+func setScratchTo(f field) statement {
+	return statement{text: "meta priority set " + f.text, exprs: append(f.load(firstRegister), storeScratch())}
+}
+
+// clearScratch gives the priority field back as the kernel's default.
+func clearScratch() statement {
+	return statement{text: "meta priority set none", exprs: []expr.Any{
+		&expr.Immediate{Register: firstRegister, Data: make([]byte, 4)}, storeScratch(),
+	}}
+}
+
+func storeScratch() expr.Any {
+	return &expr.Meta{Key: expr.MetaKeyPRIORITY, SourceRegister: true, Register: firstRegister}
+}
+
+// scratchHas matches when one bit of the scratch number is set.
+func scratchHas(bit uint32) statement {
+	f := masked(bit)
+	return statement{text: f.text + " != none", exprs: append(f.load(firstRegister),
+		&expr.Cmp{Op: expr.CmpOpNeq, Register: firstRegister, Data: make([]byte, 4)})}
+}
+
+// dispatchTo goes where a verdict map says.
+func dispatchTo(mapName string, k ...field) statement {
+	return statement{
+		text:  fmt.Sprintf("%s vmap @%s", key(k), mapName),
+		exprs: key(k).lookup(mapName, true, unix.NFT_REG_VERDICT, false),
+	}
+}
+
+// dnat sends the connection to the address and port that a map holds for the key. The statement names the protocols
+// because nft otherwise refuses a port in a DNAT map.
+func (f Family) dnat(mapName string, k ...field) statement {
+	exprs := append(protocolsLookup(), key(k).lookup(mapName, true, firstRegister, false)...)
+	return statement{
+		text: fmt.Sprintf("meta l4proto { tcp, udp, sctp } dnat %s to %s map @%s", f, key(k), mapName),
+		exprs: append(exprs, &expr.NAT{
+			Type: expr.NATTypeDestNAT, Family: uint32(f),
+			RegAddrMin: firstRegister, RegProtoMin: firstRegister + uint32(f.addrLen())/4,
+		}),
+		protocols: true,
+	}
+}
+
+// protocolsSet is the name under which a rule's own anonymous set is announced; the kernel numbers it.
+const protocolsSet = "__set%d"
+
+func protocolsLookup() []expr.Any {
+	return append(key{l4proto()}.load(),
+		&expr.Lookup{SourceRegister: firstRegister, SetName: protocolsSet, SetID: protocolsSetID})
+}
+
+// affinityEntry adds, refreshes ("update") or removes ("delete") the client's entry in the affinity map. An update
+// of an entry that exists renews its timeout and keeps its data: that is what makes a client stick.
+func (f Family) affinityEntry(op string, timeout time.Duration) statement {
+	group := key{masked(groupMask), f.saddr()}
+	operation, suffix := uint32(unix.NFT_DYNSET_OP_UPDATE), " timeout "+duration(timeout)
+	if op == "delete" {
+		operation, suffix, timeout = dynsetDelete, "", 0
+	}
+	dataReg := firstRegister + masked(0).registers() + f.saddr().registers()
+	dataReg = (dataReg + 3) &^ 3 // nft keeps the data in the next 128-bit register
+	return statement{
+		text: fmt.Sprintf("%s @%s { %s%s : meta priority }", op, mapAffinity, group, suffix),
+		exprs: append(append(group.load(), scratch().load(dataReg)...), &expr.Dynset{
+			SrcRegKey: firstRegister, SrcRegData: dataReg, SetName: mapAffinity, Operation: operation, Timeout: timeout,
+		}),
+	}
+}
+
+// dynsetDelete is NFT_DYNSET_OP_DELETE (kernel 5.10), which x/sys does not have.
+const dynsetDelete = 2
+
+// compare matches a field against a constant after a mask; an empty mask compares as it is.
+func compare(text string, load expr.Any, mask []byte, op expr.CmpOp, value []byte) statement {
+	exprs := []expr.Any{load}
+	if mask != nil {
+		exprs = append(exprs, &expr.Bitwise{
+			SourceRegister: firstRegister, DestRegister: firstRegister, Len: uint32(len(mask)), Mask: mask, Xor: make([]byte, len(mask)),
+		})
+	}
+	return statement{text: text, exprs: append(exprs, &expr.Cmp{Op: op, Register: firstRegister, Data: value})}
+}
+
+func native(v uint32) []byte { return binaryutil.NativeEndian.PutUint32(v) }
+
+// isNew matches the first packet of a connection.
+func isNew() statement {
+	return compare("ct state new", &expr.Ct{Register: firstRegister, Key: expr.CtKeySTATE},
+		native(expr.CtStateBitNEW), expr.CmpOpNeq, native(0))
+}
+
+// statusDNAT is IPS_DST_NAT of the kernel's enum ip_conntrack_status.
+const statusDNAT = 0x20
+
+func isTranslated() statement {
+	return compare("ct status & dnat == dnat", &expr.Ct{Register: firstRegister, Key: expr.CtKeySTATUS},
+		native(statusDNAT), expr.CmpOpEq, native(statusDNAT))
+}
+
+func isNotTranslated() statement {
+	return compare("ct status & dnat == 0", &expr.Ct{Register: firstRegister, Key: expr.CtKeySTATUS},
+		native(statusDNAT), expr.CmpOpEq, native(0))
+}
+
+// fromThisNode matches what the node itself sends (RTN_LOCAL is 2).
+func fromThisNode() statement {
+	return compare("fib saddr type local", &expr.Fib{Register: firstRegister, FlagSADDR: true, ResultADDRTYPE: true},
+		nil, expr.CmpOpEq, native(unix.RTN_LOCAL))
+}
+
+func isProtocol(proto uint8) statement {
+	return compare("meta l4proto "+printProto([]byte{proto}), &expr.Meta{Key: expr.MetaKeyL4PROTO, Register: firstRegister},
+		nil, expr.CmpOpEq, []byte{proto})
+}
+
+// interfaceName matches the incoming interface: a whole name, or a prefix when it ends in "*".
+func interfaceName(name string, invert bool) statement {
+	op, sign := expr.CmpOpEq, ""
+	if invert {
+		op, sign = expr.CmpOpNeq, "!= "
+	}
+	value := []byte(strings.TrimSuffix(name, "*"))
+	if !strings.HasSuffix(name, "*") {
+		value = append(value, make([]byte, unix.IFNAMSIZ-len(value))...)
+	}
+	return compare(fmt.Sprintf("iifname %s%q", sign, name), &expr.Meta{Key: expr.MetaKeyIIFNAME, Register: firstRegister},
+		nil, op, value)
+}
+
+func verdict(kind expr.VerdictKind, text string) statement {
+	return statement{text: text, exprs: []expr.Any{&expr.Verdict{Kind: kind}}}
+}
+
+func returnNow() statement { return verdict(expr.VerdictReturn, "return") }
+func drop() statement      { return verdict(expr.VerdictDrop, "drop") }
+
+func jump(chain string) statement {
+	return statement{text: "jump " + chain, exprs: []expr.Any{&expr.Verdict{Kind: expr.VerdictJump, Chain: chain}}}
+}
+
+func goTo(chain string) statement {
+	return statement{text: "goto " + chain, exprs: []expr.Any{&expr.Verdict{Kind: expr.VerdictGoto, Chain: chain}}}
+}
+
+// resetTCP answers at once with a reset; an ICMP error would be rate-limited by the kernel (icmp_ratelimit), and every
+// second attempt would time out.
+func resetTCP() statement {
+	return statement{text: "reject with tcp reset", exprs: []expr.Any{&expr.Reject{Type: unix.NFT_REJECT_TCP_RST}}}
+}
+
+// reject answers "port unreachable" (ICMP code 3, ICMPv6 code 4).
+func (f Family) reject() statement {
+	code := uint8(3)
+	if f == IPv6 {
+		code = 4
+	}
+	return statement{text: "reject", exprs: []expr.Any{&expr.Reject{Type: unix.NFT_REJECT_ICMP_UNREACH, Code: code}}}
+}
+
+// masquerade replaces the source by the node's own address with a port drawn at random: without fully-random two
+// clients can race for the same port and one loses its packet.
+func masquerade() statement {
+	return statement{text: "masquerade fully-random", exprs: []expr.Any{&expr.Masq{FullyRandom: true}}}
+}
+
+// duration prints whole seconds as nft does: 1d2h3m4s without zero parts.
+func duration(d time.Duration) string {
+	rest := int64(d / time.Second)
+	var b strings.Builder
+	for _, unit := range []struct {
+		seconds int64
+		letter  byte
+	}{{86400, 'd'}, {3600, 'h'}, {60, 'm'}, {1, 's'}} {
+		if n := rest / unit.seconds; n > 0 {
+			fmt.Fprintf(&b, "%d%c", n, unit.letter)
+			rest -= n * unit.seconds
+		}
+	}
+	if b.Len() == 0 {
+		return "0s"
+	}
+	return b.String()
+}

@@ -1,0 +1,369 @@
+package nft
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+)
+
+// table is the state of one family's table as of the latest transaction, mirrored in compact form: enough to tell
+// what a change needs, and to write the whole table again.
+type table struct {
+	family  Family
+	defs    [setCount]setDef
+	ports   map[string]*port
+	numbers numbers
+	classes *classTable
+	globals Globals
+
+	clusterIPs refSet
+	hairpin    refSet
+	inherited  map[string]inheritance // affinity of an earlier process, until the first apply
+}
+
+// port is the state of one service port.
+type port struct {
+	name        string
+	number      uint32
+	protocol    uint8
+	frontends   []Frontend
+	pools       [2]pool      // cluster, local
+	localIPs    []netip.Addr // of endpoints on this node, sorted
+	ordinals    []ordinal    // sorted by address; only with affinity
+	nextOrdinal uint32
+	changed     uint64 // the transaction that changed it latest
+}
+
+func newTable(f Family) *table {
+	return &table{
+		family: f, defs: f.sets(), ports: map[string]*port{}, classes: newClassTable(),
+		clusterIPs: newRefSet(), hairpin: newRefSet(),
+	}
+}
+
+// numbers hands out service port numbers. A freed number is used again as late as possible: affinity entries of its
+// former owner may still be in the kernel.
+type numbers struct {
+	used map[uint32]struct{}
+	next uint32
+}
+
+func (n *numbers) take() (uint32, error) {
+	if len(n.used) >= maxPorts-1 {
+		return 0, fmt.Errorf("all %d service port numbers of the family are in use", maxPorts-1)
+	}
+	for {
+		n.next = (n.next + 1) % maxPorts
+		if _, taken := n.used[n.next]; !taken && n.next != 0 {
+			n.claim(n.next)
+			return n.next, nil
+		}
+	}
+}
+
+func (n *numbers) claim(number uint32) {
+	if n.used == nil {
+		n.used = map[uint32]struct{}{}
+	}
+	n.used[number] = struct{}{}
+}
+
+func (n *numbers) free(number uint32) { delete(n.used, number) }
+
+// set makes the table serve a port as described; on error nothing has changed.
+func (tb *table) set(t *Transaction, want *Port) error {
+	cluster, local := expand(want.Cluster), expand(want.Local)
+	if err := checkLimits(want, cluster, local); err != nil {
+		return err
+	}
+	p, err := tb.port(want)
+	if err != nil {
+		return err
+	}
+	classes := [2]class{
+		{method: want.Method, slots: uint32(len(cluster)), affinity: want.Affinity},
+		{method: want.Method, slots: uint32(len(local)), affinity: want.Affinity, local: want.Affinity > 0},
+	}
+	var ids [2]uint32
+	for i, c := range classes {
+		if ids[i], err = tb.acquire(t, c); err != nil {
+			tb.releaseAll(classes[:i])
+			tb.forgetIfNew(p)
+			return err
+		}
+	}
+	tb.ports[p.name] = p
+	tb.updateOrdinals(t, p, want)
+	for i, seats := range [2][]netip.AddrPort{cluster, local} {
+		tb.updatePool(t, p, &p.pools[i], classes[i], ids[i], seats)
+	}
+	tb.updateHairpin(p, want)
+	tb.updateFrontends(t, p, want.Frontends)
+	return nil
+}
+
+func checkLimits(want *Port, cluster, local []netip.AddrPort) error {
+	if n := max(len(cluster), len(local)); n > maxSlots {
+		return fmt.Errorf("%d slots are more than the %d that a pool can have", n, maxSlots)
+	}
+	if n := max(len(want.Cluster), len(want.Local)); want.Affinity > 0 && n > maxOrdinals {
+		return fmt.Errorf("%d endpoints are more than the %d that a service port with session affinity can have", n, maxOrdinals)
+	}
+	return nil
+}
+
+// port finds the state of a port, or makes one: with the number that an earlier process gave it, if it has affinity.
+func (tb *table) port(want *Port) (*port, error) {
+	if p := tb.ports[want.Name]; p != nil && p.protocol == want.Protocol {
+		return p, nil
+	} else if p != nil {
+		return nil, fmt.Errorf("protocol of service port %s changed: delete it first", want.Name)
+	}
+	p := &port{name: want.Name, protocol: want.Protocol}
+	if earlier, ok := tb.inherited[want.Name]; ok && want.Affinity > 0 {
+		delete(tb.inherited, want.Name)
+		p.number, p.ordinals, p.nextOrdinal = earlier.number, earlier.ordinals, earlier.next
+	} else {
+		number, err := tb.numbers.take()
+		if err != nil {
+			return nil, err
+		}
+		p.number = number
+	}
+	p.pools[0].number, p.pools[1].number = p.number<<1, p.number<<1|localBit
+	return p, nil
+}
+
+func (tb *table) forgetIfNew(p *port) {
+	if tb.ports[p.name] == nil {
+		tb.numbers.free(p.number)
+	}
+}
+
+// acquire takes a class into use and creates its chain if it has none.
+func (tb *table) acquire(t *Transaction, c class) (uint32, error) {
+	if c.slots == 0 {
+		return 0, nil
+	}
+	id, fresh, err := tb.classes.acquire(c)
+	if fresh {
+		tb.addClass(t, c, id)
+	}
+	return id, err
+}
+
+func (tb *table) addClass(t *Transaction, c class, id uint32) {
+	t.addChain(tb.family, tb.family.classChain(c))
+	t.add(tb.family, idDispatch, dispatchElement(t, c, id))
+}
+
+func dispatchElement(t *Transaction, c class, id uint32) element {
+	return t.element(c.chain(), func(b *builder) { b.word(id << poolBits) }, nil)
+}
+
+func (tb *table) releaseAll(classes []class) {
+	for _, c := range classes {
+		if c.slots > 0 {
+			tb.classes.release(c)
+		}
+	}
+}
+
+// delete removes a port; an unknown name is no change.
+func (tb *table) delete(t *Transaction, name string) {
+	p := tb.ports[name]
+	if p == nil {
+		return
+	}
+	for i := range p.pools {
+		tb.updatePool(t, p, &p.pools[i], class{}, 0, nil)
+	}
+	tb.updateOrdinals(t, p, &Port{})
+	tb.updateHairpin(p, &Port{})
+	tb.updateFrontends(t, p, nil)
+	tb.numbers.free(p.number)
+	delete(tb.ports, name)
+}
+
+// updatePool brings one pool to the wanted endpoints and class.
+func (tb *table) updatePool(t *Transaction, p *port, pl *pool, c class, id uint32, want []netip.AddrPort) {
+	old := pl.class
+	if old.affinity != c.affinity && (old.affinity == 0 || c.affinity == 0) {
+		// Slots of pools with and without affinity lie in different maps.
+		_, changes := reassign(pl.members, nil)
+		tb.writeSlots(t, p, pl, changes, old.affinity > 0)
+		pl.members = nil
+	}
+	members, changes := reassign(pl.members, want)
+	tb.writeSlots(t, p, pl, changes, p.stickySlots(old, c))
+	pl.members = members
+	if old != c || pl.classID != id {
+		tb.writePool(t, p, pl, pl.classID, id)
+	}
+	if old.slots > 0 {
+		tb.classes.release(old)
+	}
+	pl.class, pl.classID = c, id
+	if c.slots == 0 {
+		pl.class = class{}
+	}
+}
+
+// stickySlots says in which of the two maps the pool's slots lie: that of the new class, or of the old one when the
+// pool becomes empty.
+func (p *port) stickySlots(old, c class) bool {
+	if c.slots == 0 {
+		return old.affinity > 0
+	}
+	return c.affinity > 0
+}
+
+func (tb *table) writePool(t *Transaction, p *port, pl *pool, from, to uint32) {
+	if from != 0 {
+		t.del(tb.family, idPools, t.element("", func(b *builder) { b.word(pl.number) }, nil))
+	}
+	if to != 0 {
+		t.add(tb.family, idPools, tb.poolElement(t, p, pl, to))
+	}
+}
+
+func (tb *table) poolElement(t *Transaction, p *port, pl *pool, classID uint32) element {
+	label := p.name
+	if pl.number&localBit != 0 {
+		label += " local"
+	}
+	return t.element(clipComment(label), func(b *builder) { b.word(pl.number) },
+		func(b *builder) { b.word(classID<<poolBits | pl.number) })
+}
+
+func (tb *table) writeSlots(t *Transaction, p *port, pl *pool, changes []slotChange, sticky bool) {
+	id := idEndpoints
+	if sticky {
+		id = idStickySlots
+	}
+	for _, c := range changes {
+		if c.from == c.to {
+			continue
+		}
+		if c.from.IsValid() {
+			t.del(tb.family, id, tb.slotElement(t, p, pl, c.slot, netip.AddrPort{}, sticky))
+		}
+		if c.to.IsValid() {
+			t.add(tb.family, id, tb.slotElement(t, p, pl, c.slot, c.to, sticky))
+		}
+	}
+}
+
+// slotElement is a slot's element; without an address only its key.
+func (tb *table) slotElement(t *Transaction, p *port, pl *pool, slot uint32, addr netip.AddrPort, sticky bool) element {
+	start := t.mark()
+	t.word(pl.number)
+	t.word(slot)
+	e := element{offset: start, key: t.since(start)}
+	if !addr.IsValid() {
+		return e
+	}
+	start = t.mark()
+	if sticky {
+		t.word(p.token(p.ordinal(addr), 0))
+	} else {
+		t.addr(addr.Addr())
+		t.port(addr.Port())
+	}
+	e.data = t.since(start)
+	return e
+}
+
+// updateHairpin counts the port's endpoints on this node: their connections to themselves come back only when
+// masqueraded.
+func (tb *table) updateHairpin(p *port, want *Port) {
+	var ips []netip.Addr
+	for _, list := range [][]Endpoint{want.Cluster, want.Local} {
+		for _, e := range list {
+			if e.Local {
+				ips = append(ips, e.Addr.Addr())
+			}
+		}
+	}
+	slices.SortFunc(ips, netip.Addr.Compare)
+	ips = slices.Compact(ips)
+	if slices.Equal(ips, p.localIPs) {
+		return
+	}
+	for _, ip := range ips {
+		tb.hairpin.change(ip, 1)
+	}
+	for _, ip := range p.localIPs {
+		tb.hairpin.change(ip, -1)
+	}
+	p.localIPs = ips
+}
+
+// writeShared writes the elements that several service ports can need together.
+func (tb *table) writeShared(t *Transaction) {
+	tb.clusterIPs.flush(func(ip netip.Addr, added bool) {
+		tb.change(t, idClusterIPs, added, t.element("", func(b *builder) { b.addr(ip) }, nil))
+	})
+	tb.hairpin.flush(func(ip netip.Addr, added bool) {
+		tb.change(t, idHairpin, added, t.element("", func(b *builder) { b.addr(ip); b.addr(ip) }, nil))
+	})
+}
+
+// retireClasses removes the chains of classes that have been spare for long.
+func (tb *table) retireClasses(t *Transaction) {
+	for _, gone := range tb.classes.collect(spareClasses) {
+		t.del(tb.family, idDispatch, dispatchElement(t, gone.class, gone.id))
+		t.afterwards(operation{kind: opDeleteChain, family: tb.family, name: gone.class.chain()})
+	}
+}
+
+func (tb *table) change(t *Transaction, id setID, added bool, e element) {
+	if added {
+		t.add(tb.family, id, e)
+	} else {
+		t.del(tb.family, id, e)
+	}
+}
+
+// element writes key and data (nil: none) into the arena.
+func (t *Transaction) element(label string, key, data func(*builder)) element {
+	start := t.mark()
+	key(&t.builder)
+	e := element{offset: start, key: t.since(start), label: label}
+	if data != nil {
+		start = t.mark()
+		data(&t.builder)
+		e.data = t.since(start)
+	}
+	return e
+}
+
+// refSet counts users of an address and tells only of those that appear or disappear between two flushes.
+type refSet struct {
+	count  map[netip.Addr]int32
+	before map[netip.Addr]int32
+}
+
+func newRefSet() refSet {
+	return refSet{count: map[netip.Addr]int32{}, before: map[netip.Addr]int32{}}
+}
+
+func (s *refSet) change(ip netip.Addr, by int32) {
+	if _, seen := s.before[ip]; !seen {
+		s.before[ip] = s.count[ip]
+	}
+	if s.count[ip] += by; s.count[ip] == 0 {
+		delete(s.count, ip)
+	}
+}
+
+func (s *refSet) flush(changed func(ip netip.Addr, added bool)) {
+	for ip, before := range s.before {
+		if now := s.count[ip]; (before > 0) != (now > 0) {
+			changed(ip, now > 0)
+		}
+	}
+	clear(s.before)
+}
+
+func sortPrefixes(list []netip.Prefix) { slices.SortFunc(list, comparePrefixes) }

@@ -1,0 +1,213 @@
+package nft
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Transaction is a set of changes to both tables that the kernel makes at once or not at all. It prints itself in nft
+// syntax.
+type Transaction struct {
+	builder
+	// before and after hold changes to tables, chains, rules and sets: those before the element changes create, those
+	// after remove what elements referred to.
+	before, after []operation
+	elements      [2][setCount]elementChanges
+}
+
+// elementChanges are the changes to one set. Deletions are written first: the kernel refuses a key that still exists.
+type elementChanges struct {
+	del, add []element
+}
+
+type operationKind uint8
+
+const (
+	opAddTable operationKind = iota
+	opDeleteTable
+	opAddChain
+	opDeleteChain
+	opFlushRules // of the whole table
+	opAddRule
+	opAddSet
+	opDeleteSet
+	opFlushSet
+)
+
+// operation is one change that is not an element.
+type operation struct {
+	kind   operationKind
+	family Family
+	name   string // chain or set
+	chain  *chainDef
+	rule   rule
+	set    *setDef
+	id     setID
+}
+
+// String is the operation in nft syntax.
+func (o operation) String() string {
+	where := o.family.String() + " " + TableName
+	switch o.kind {
+	case opAddTable:
+		return "add table " + where + ` { comment "` + layoutComment + `"; }`
+	case opDeleteTable:
+		return "delete table " + where
+	case opAddChain:
+		if o.chain.base != nil {
+			return "add chain " + where + " " + o.name + " { " + o.chain.base.header() + " }"
+		}
+		return "add chain " + where + " " + o.name
+	case opDeleteChain:
+		return "delete chain " + where + " " + o.name
+	case opFlushRules:
+		return "flush table " + where
+	case opAddRule:
+		return "add rule " + where + " " + o.name + " " + o.rule.String()
+	case opAddSet:
+		return "add " + setKeyword(o.set) + " " + where + " " + o.name + " { " + strings.Join(o.set.declaration(), "; ") + "; }"
+	case opDeleteSet:
+		return "delete set " + where + " " + o.name
+	case opFlushSet:
+		return "flush set " + where + " " + o.name
+	}
+	return "unknown operation"
+}
+
+func setKeyword(d *setDef) string {
+	if d.isMap() {
+		return "map"
+	}
+	return "set"
+}
+
+// Empty says that there is nothing to do.
+func (t *Transaction) Empty() bool {
+	a, d := t.Elements()
+	return a+d+len(t.before)+len(t.after) == 0
+}
+
+// Elements counts the elements that the transaction adds and deletes.
+func (t *Transaction) Elements() (added, deleted int) {
+	for f := range t.elements {
+		for i := range t.elements[f] {
+			added += len(t.elements[f][i].add)
+			deleted += len(t.elements[f][i].del)
+		}
+	}
+	return added, deleted
+}
+
+// String prints the transaction as a script for "nft -f", one line for each change, in the order of the batch.
+func (t *Transaction) String() string {
+	var b strings.Builder
+	for _, o := range t.before {
+		fmt.Fprintln(&b, o)
+	}
+	t.printElements(&b, "delete", func(c elementChanges) []element { return c.del })
+	t.printElements(&b, "add", func(c elementChanges) []element { return c.add })
+	for _, o := range t.after {
+		fmt.Fprintln(&b, o)
+	}
+	return b.String()
+}
+
+func (t *Transaction) printElements(b *strings.Builder, verb string, pick func(elementChanges) []element) {
+	for _, f := range Families() {
+		defs := f.sets()
+		for id := range defs {
+			for _, text := range t.elementTexts(f, setID(id), pick) {
+				fmt.Fprintf(b, "%s element %s %s %s { %s }\n", verb, f, TableName, defs[id].name, text)
+			}
+		}
+	}
+}
+
+// elementTexts prints the chosen elements of one set; the two ends of a range in a single-key set become one prefix.
+func (t *Transaction) elementTexts(f Family, id setID, pick func(elementChanges) []element) []string {
+	defs := f.sets()
+	d := &defs[id]
+	var texts []string
+	list := pick(t.elements[f.index()][id])
+	for i, e := range list {
+		switch {
+		case e.intervalEnd:
+		case d.interval && len(d.key) == 1:
+			end := lastBefore(list, i, t.arena)
+			texts = append(texts, prefixText(e.keyBytes(t.arena), end))
+		default:
+			texts = append(texts, e.text(d, t.arena))
+		}
+	}
+	return texts
+}
+
+// lastBefore is the last address of the range that starts at element i: one before the end element that follows it,
+// or the highest address when none does.
+func lastBefore(list []element, i int, arena []byte) []byte {
+	if i+1 < len(list) && list[i+1].intervalEnd {
+		end := slices.Clone(list[i+1].keyBytes(arena))
+		for j := len(end) - 1; j >= 0; j-- {
+			end[j]--
+			if end[j] != 0xff {
+				break
+			}
+		}
+		return end
+	}
+	return slices.Repeat([]byte{0xff}, int(list[i].key))
+}
+
+func (t *Transaction) operation(o operation) { t.before = append(t.before, o) }
+
+func (t *Transaction) afterwards(o operation) { t.after = append(t.after, o) }
+
+func (t *Transaction) add(f Family, id setID, e element) {
+	c := &t.elements[f.index()][id]
+	c.add = append(c.add, e)
+}
+
+func (t *Transaction) del(f Family, id setID, e element) {
+	c := &t.elements[f.index()][id]
+	c.del = append(c.del, e)
+}
+
+// addChain creates a chain with its rules.
+func (t *Transaction) addChain(f Family, c chainDef) {
+	t.operation(operation{kind: opAddChain, family: f, name: c.name, chain: &c})
+	for _, r := range c.rules {
+		t.operation(operation{kind: opAddRule, family: f, name: c.name, rule: r})
+	}
+}
+
+// reset empties the transaction but keeps its memory.
+func (t *Transaction) reset() {
+	t.arena, t.before, t.after = t.arena[:0], t.before[:0], t.after[:0]
+	for f := range t.elements {
+		for id := range t.elements[f] {
+			c := &t.elements[f][id]
+			c.add, c.del = c.add[:0], c.del[:0]
+		}
+	}
+}
+
+// telltale picks an element whose presence shows whether the transaction was applied: one that is added, or else one
+// that is deleted and not added again (then no element at all is added).
+func (t *Transaction) telltale() (f Family, id setID, e *element, present bool) {
+	for _, f := range Families() {
+		for i := range t.elements[f.index()] {
+			c := &t.elements[f.index()][i]
+			if id := setID(i); id == idDispatch || f.sets()[i].interval {
+				continue
+			}
+			if n := len(c.add); n > 0 && len(c.del) == 0 {
+				return f, setID(i), &c.add[n-1], true
+			}
+			if n := len(c.del); n > 0 && len(c.add) == 0 {
+				return f, setID(i), &c.del[n-1], false
+			}
+		}
+	}
+	return 0, 0, nil, false
+}

@@ -1,0 +1,131 @@
+package nft
+
+import (
+	"encoding/binary"
+
+	"github.com/google/nftables/userdata"
+)
+
+// User data is what nft leaves in kernel objects for its own later listings: comments, byte orders, and the
+// expressions a set was declared with. It is written here in the form of nft 1.0.6 (also read by newer ones; the form
+// that nft 1.1 writes makes 1.0.6 crash). Numbers from libnftnl's udata.h and nft's expression.h.
+
+const (
+	byteOrderUnknown uint32 = 0
+	byteOrderHost    uint32 = 1
+	byteOrderBig     uint32 = 2
+
+	etypePayload uint32 = 7
+	etypeMeta    uint32 = 9
+	etypeConcat  uint32 = 13
+	etypeNumgen  uint32 = 23
+
+	// Inside a "typeof" value: 0 is the kind of expression, 1 its description.
+	typeofKind userdata.Type = 0
+	typeofBody userdata.Type = 1
+
+	protoDescTransport uint32 = 11
+	protoDescIPv4      uint32 = 12
+	protoDescIPv6      uint32 = 13
+)
+
+// typeofExpr is an expression in nft's own serialization.
+type typeofExpr []byte
+
+func newTypeof(kind uint32, body []byte) typeofExpr {
+	return userdata.Append(userdata.AppendUint32(nil, typeofKind, kind), typeofBody, body)
+}
+
+func typeofPriority() typeofExpr {
+	const metaPriority = 2
+	return newTypeof(etypeMeta, userdata.AppendUint32(nil, 0, metaPriority))
+}
+
+func typeofNumgen() typeofExpr {
+	body := userdata.AppendUint32(nil, 0, 1)        // random
+	body = userdata.AppendUint32(body, 1, maxSlots) // modulus
+	return newTypeof(etypeNumgen, userdata.AppendUint32(body, 2, 0))
+}
+
+func typeofHeader(desc, fieldNumber uint32) typeofExpr {
+	return newTypeof(etypePayload, userdata.AppendUint32(userdata.AppendUint32(nil, 0, desc), 1, fieldNumber))
+}
+
+func typeofDport() typeofExpr { return typeofHeader(protoDescTransport, 2) }
+
+func (f Family) typeofSaddr() typeofExpr {
+	if f == IPv6 {
+		return typeofHeader(protoDescIPv6, 8)
+	}
+	return typeofHeader(protoDescIPv4, 11)
+}
+
+func (f Family) typeofDaddr() typeofExpr {
+	if f == IPv6 {
+		return typeofHeader(protoDescIPv6, 9)
+	}
+	return typeofHeader(protoDescIPv4, 12)
+}
+
+// typeofList serializes one expression, or a concatenation of several.
+func typeofList(list []typeofExpr) []byte {
+	if len(list) == 1 {
+		return list[0]
+	}
+	var inner []byte
+	for i, e := range list {
+		inner = userdata.Append(inner, userdata.Type(i), e)
+	}
+	return newTypeof(etypeConcat, inner)
+}
+
+// userData is the set's user data. nft records the byte order of single values only (a concatenation has none).
+func (d *setDef) userData() []byte {
+	out := userdata.AppendUint32(nil, userdata.NFTNL_UDATA_SET_KEYBYTEORDER, byteOrder(d.key))
+	if d.isMap() && d.data[0].name != typeVerdict.name {
+		out = userdata.AppendUint32(out, userdata.NFTNL_UDATA_SET_DATABYTEORDER, byteOrder(d.data))
+	}
+	switch {
+	case d.typeof != nil:
+		out = userdata.Append(out, userdata.NFTNL_UDATA_SET_KEY_TYPEOF, typeofList(d.typeof.key))
+		out = userdata.Append(out, userdata.NFTNL_UDATA_SET_DATA_TYPEOF, typeofList(d.typeof.data))
+	case len(d.key) > 1:
+		out = userdata.Append(out, userdata.NFTNL_UDATA_SET_KEY_TYPEOF, newTypeof(etypeConcat, nil))
+	}
+	return out
+}
+
+func byteOrder(types []dataType) uint32 {
+	if len(types) > 1 {
+		return byteOrderUnknown
+	}
+	switch types[0].name {
+	case typeClassID.name:
+		return byteOrderHost
+	case typeIPv4.name, typeIPv6.name:
+		return byteOrderBig
+	}
+	return byteOrderUnknown
+}
+
+// commentData is a comment as user data of a rule, an element or a table: all three use type 0.
+func commentData(comment string) []byte {
+	return userdata.AppendString(nil, userdata.TypeComment, comment)
+}
+
+// maxComment is nft's limit (NFTNL_UDATA_COMMENT_MAXLEN): a longer comment would be listed but could not be loaded.
+const maxComment = 128
+
+func clipComment(s string) string {
+	if len(s) <= maxComment {
+		return s
+	}
+	return s[:maxComment-3] + "..."
+}
+
+func tableComment(udata []byte) string {
+	s, _ := userdata.GetString(udata, userdata.TypeComment)
+	return s
+}
+
+func appendNative(b []byte, v uint32) []byte { return binary.NativeEndian.AppendUint32(b, v) }
