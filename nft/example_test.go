@@ -1,0 +1,176 @@
+package nft
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// example is a state that shows much of what the program can do.
+type example struct {
+	name    string
+	ports   []Port
+	globals Globals
+}
+
+const (
+	tcp  = unix.IPPROTO_TCP
+	udp  = unix.IPPROTO_UDP
+	sctp = unix.IPPROTO_SCTP
+)
+
+func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
+
+func addrs(list ...string) []netip.Addr {
+	var out []netip.Addr
+	for _, s := range list {
+		out = append(out, addr(s))
+	}
+	return out
+}
+
+func prefixes(list ...string) []netip.Prefix {
+	var out []netip.Prefix
+	for _, s := range list {
+		out = append(out, netip.MustParsePrefix(s))
+	}
+	return out
+}
+
+// endpoints makes remote endpoints of one slot.
+func endpoints(list ...string) []Endpoint {
+	var out []Endpoint
+	for _, s := range list {
+		out = append(out, Endpoint{Addr: netip.MustParseAddrPort(s)})
+	}
+	return out
+}
+
+// onNode makes endpoints that run on the node.
+func onNode(list ...string) []Endpoint {
+	out := endpoints(list...)
+	for i := range out {
+		out[i].Local = true
+	}
+	return out
+}
+
+func clusterIP(ip string, port uint16) Frontend {
+	return Frontend{Addr: addr(ip), Port: port, ClusterIP: true, Pool: ClusterPool}
+}
+
+func external(ip string, port uint16) Frontend {
+	return Frontend{Addr: addr(ip), Port: port, Pool: ClusterPool, Masquerade: MasqueradeAlways}
+}
+
+// externalLocal is an external address with policy Local.
+func externalLocal(ip string, port uint16) Frontend {
+	return Frontend{Addr: addr(ip), Port: port, Pool: BySource, Masquerade: MasqueradeNode}
+}
+
+func nodePort(port uint16) Frontend {
+	return Frontend{Port: port, Pool: ClusterPool, Masquerade: MasqueradeAlways}
+}
+
+func refused(fe Frontend, how Refusal) Frontend {
+	fe.Refusal = how
+	if how == Reject {
+		fe.Pool = NoPool
+	}
+	return fe
+}
+
+func allowing(fe Frontend, sources ...string) Frontend {
+	fe.Firewalled, fe.Sources = true, prefixes(sources...)
+	return fe
+}
+
+func examples() []example {
+	return []example{kindsExample(), stickyExample(), bareExample(), emptyExample()}
+}
+
+// kindsExample has every kind of frontend and refusal in both families; pods are told by their address.
+func kindsExample() example {
+	nodePortLocal := Frontend{Port: 30081, Pool: BySource, Masquerade: MasqueradeNode}
+	web := append(endpoints("10.0.2.1:8080", "10.0.2.2:8080"), onNode("10.0.1.1:8080", "10.0.1.2:8080")...)
+	web = append(web[2:], web[:2]...)
+	return example{
+		name: "kinds",
+		globals: Globals{
+			PodCIDRs:          prefixes("10.0.0.0/16", "10.1.0.0/16", "fd00:10::/56"),
+			ServiceCIDRs:      prefixes("10.96.0.0/16", "255.0.0.0/8", "fd00:96::/112"),
+			NodePortAddresses: addrs("192.168.7.1", "fd00:7::1"),
+		},
+		ports: []Port{
+			{Family: IPv4, Name: "default/web:http", Protocol: tcp, Cluster: web, Local: web[:2], Frontends: []Frontend{
+				clusterIP("10.96.0.10", 80), external("192.0.2.10", 80), nodePort(30080),
+				externalLocal("198.51.100.10", 80), nodePortLocal,
+				allowing(external("192.0.2.11", 80), "198.51.100.0/24", "10.0.0.0/16", "10.0.3.0/24", "192.168.7.1/32"),
+			}},
+			{Family: IPv6, Name: "default/web:http", Protocol: tcp,
+				Cluster: append(onNode("[fd00:10::1]:8080"), endpoints("[fd00:10:0:1::1]:8080")...),
+				Local:   onNode("[fd00:10::1]:8080"),
+				Frontends: []Frontend{
+					clusterIP("fd00:96::a", 80), external("2001:db8::a", 80), nodePort(30080),
+					allowing(externalLocal("2001:db8::b", 80), "2001:db8:1::/48", "::/0"),
+				}},
+			{Family: IPv4, Name: "kube-system/dns:dns", Protocol: udp, Cluster: endpoints("10.0.2.53:53", "10.0.3.53:53", "10.0.4.53:53"),
+				Frontends: []Frontend{clusterIP("10.96.0.53", 53)}},
+			{Family: IPv6, Name: "media/signal:m3ua", Protocol: sctp, Method: SourceHash,
+				Cluster:   []Endpoint{{Addr: netip.MustParseAddrPort("[fd00:10:0:2::1]:2905"), Slots: 3}, {Addr: netip.MustParseAddrPort("[fd00:10:0:2::2]:2905")}},
+				Frontends: []Frontend{clusterIP("fd00:96::b", 2905)}},
+			{Family: IPv4, Name: "media/turns:m3ua", Protocol: sctp, Method: InTurn, Cluster: endpoints("10.0.2.9:2905", "10.0.2.10:2905"),
+				Frontends: []Frontend{clusterIP("10.96.0.29", 2905)}},
+			{Family: IPv4, Name: "default/empty:http", Protocol: tcp, Frontends: []Frontend{
+				refused(clusterIP("10.96.0.99", 80), Reject), refused(external("192.0.2.99", 80), Reject), refused(nodePort(30099), Reject),
+			}},
+			{Family: IPv6, Name: "default/elsewhere:http", Protocol: udp, Cluster: endpoints("[fd00:10:0:1::5]:80"), Frontends: []Frontend{
+				clusterIP("fd00:96::c", 80), refused(externalLocal("2001:db8::c", 80), Drop),
+				{Port: 30098, Pool: BySource, Refusal: Drop, Masquerade: MasqueradeNode},
+				{Addr: addr("2001:db8::d"), Port: 80, Refusal: Drop},
+			}},
+		},
+	}
+}
+
+// stickyExample has session affinity in both pools and families; pods are told by their interface, and all traffic to
+// cluster IPs is masqueraded.
+func stickyExample() example {
+	all := append(onNode("10.0.1.1:80", "10.0.1.2:80"), endpoints("10.0.2.1:80")...)
+	return example{
+		name:    "sticky",
+		globals: Globals{MasqueradeAll: true, PodInterface: "veth*", NodePortAddresses: addrs("192.168.7.1")},
+		ports: []Port{
+			{Family: IPv4, Name: "default/sticky:http", Protocol: tcp, Affinity: 3 * time.Hour, Cluster: all, Local: all[:2],
+				Frontends: []Frontend{clusterIP("10.96.0.11", 80), externalLocal("192.0.2.12", 80), nodePort(30011)}},
+			{Family: IPv6, Name: "default/sticky:http", Protocol: udp, Affinity: 90 * time.Second, Method: SourceHash,
+				Cluster:   endpoints("[fd00:10::1]:80", "[fd00:10::2]:80", "[fd00:10::3]:80"),
+				Frontends: []Frontend{clusterIP("fd00:96::11", 80)}},
+			{Family: IPv6, Name: "default/both:http", Protocol: tcp, Affinity: 86401 * time.Second, Method: InTurn,
+				Cluster: endpoints("[fd00:10::1]:80", "[fd00:10::4]:80"), Local: onNode("[fd00:10::4]:80"),
+				Frontends: []Frontend{externalLocal("2001:db8::11", 443)}},
+		},
+	}
+}
+
+// bareExample cannot tell pods, and one pod interface by its whole name.
+func bareExample() example {
+	return example{
+		name:    "bare",
+		globals: Globals{PodInterface: "cni0", ServiceCIDRs: prefixes("0.0.0.0/0", "::/0")},
+		ports: []Port{{Family: IPv4, Name: "default/web:80", Protocol: tcp, Cluster: endpoints("10.0.1.1:80"),
+			Frontends: []Frontend{clusterIP("10.96.0.10", 80), externalLocal("192.0.2.12", 80)}}},
+	}
+}
+
+// emptyExample is the program alone.
+func emptyExample() example { return example{name: "empty"} }
+
+func (x example) install(t testing.TB, e *Engine) Result {
+	t.Helper()
+	e.SetGlobals(x.globals)
+	mustSet(t, e, x.ports...)
+	return mustApply(t, e)
+}

@@ -1,0 +1,58 @@
+package nft
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew, from what Render prints")
+
+// TestGolden compares three ways into the kernel: what the engine encodes, what the nft program makes of the golden
+// text, and what it makes of its own listing of the engine's table.
+func TestGolden(t *testing.T) {
+	for _, x := range examples() {
+		t.Run(x.name, func(t *testing.T) {
+			text := x.golden(t)
+			ours, theirs, again := newNamespace(t), newNamespace(t), newNamespace(t)
+			x.install(t, ours.engine(t))
+			listed := ours.list(t)
+
+			theirs.nft(t, text, "-f", "-")
+			compareListings(t, "the engine's table and the golden text loaded by nft differ", listed, theirs.list(t))
+
+			again.nft(t, listed, "-f", "-")
+			compareListings(t, "the listing of the engine's table does not load unchanged", again.list(t), listed)
+			ours.nft(t, "flush ruleset\n"+listed, "-f", "-")
+			compareListings(t, "the listing does not load unchanged over its own table", ours.list(t), listed)
+		})
+	}
+}
+
+// golden returns the text that Render prints, after comparing it with the golden file and having nft check it.
+func (x example) golden(t *testing.T) string {
+	t.Helper()
+	text, err := Render(x.ports, x.globals)
+	if err != nil {
+		t.Fatal(err)
+	}
+	newNamespace(t).nft(t, text, "-c", "-f", "-")
+	file := filepath.Join("testdata", x.name+".nft")
+	if *update {
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatalf("%v; write it with: go test ./nft -run TestGolden -update", err)
+	}
+	if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(text, "\n")); diff != "" {
+		t.Fatalf("Render prints something else than %s (- wanted, + got); if that is right, run the test with -update:\n%s", file, diff)
+	}
+	return text
+}
