@@ -1,9 +1,11 @@
 package state
 
 import (
+	"cmp"
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 )
 
@@ -12,8 +14,8 @@ import (
 type Store struct {
 	mu       sync.Mutex
 	services map[Name]*Service
-	slices   map[Name]map[string]*Slice // by Service, then slice name
-	owners   map[Name]Name              // slice -> Service it was filed under
+	slices   map[Name]*Slice   // by the slice's own name
+	members  map[Name][]*Slice // by Service, sorted by slice name; never changed in place, readers hold them
 	problems map[objectKey][]Problem
 
 	node         *Node
@@ -36,8 +38,8 @@ type objectKey struct {
 func NewStore() *Store {
 	return &Store{
 		services: map[Name]*Service{},
-		slices:   map[Name]map[string]*Slice{},
-		owners:   map[Name]Name{},
+		slices:   map[Name]*Slice{},
+		members:  map[Name][]*Slice{},
 		problems: map[objectKey][]Problem{},
 		dirty:    map[Name]uint64{},
 		wake:     make(chan struct{}, 1),
@@ -101,16 +103,26 @@ func (s *Store) SetSlice(sl *Slice, problems []Problem) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.setProblems("EndpointSlice", sl.Name, problems)
-	if owner, ok := s.owners[sl.Name]; ok && owner != sl.Service {
+	if old := s.slices[sl.Name]; old != nil && old.Service != sl.Service {
 		s.removeSlice(sl.Name)
 	}
-	if s.slices[sl.Service] == nil {
-		s.slices[sl.Service] = map[string]*Slice{}
-	}
-	s.slices[sl.Service][sl.Name.Name] = sl
-	s.owners[sl.Name] = sl.Service
+	s.slices[sl.Name] = sl
+	s.members[sl.Service] = withSlice(s.members[sl.Service], sl)
 	s.touch(sl.Service)
 }
+
+// withSlice returns a copy of a sorted list in which sl has its place.
+func withSlice(list []*Slice, sl *Slice) []*Slice {
+	at, found := slices.BinarySearchFunc(list, sl.Name.Name, compareSliceName)
+	grown := make([]*Slice, 0, len(list)+1)
+	grown = append(append(grown, list[:at]...), sl)
+	if found {
+		at++
+	}
+	return append(grown, list[at:]...)
+}
+
+func compareSliceName(sl *Slice, name string) int { return strings.Compare(sl.Name.Name, name) }
 
 // DeleteSlice removes an EndpointSlice; an unknown name is no change.
 func (s *Store) DeleteSlice(n Name) {
@@ -121,16 +133,18 @@ func (s *Store) DeleteSlice(n Name) {
 }
 
 func (s *Store) removeSlice(n Name) {
-	owner, ok := s.owners[n]
-	if !ok {
+	old := s.slices[n]
+	if old == nil {
 		return
 	}
-	delete(s.owners, n)
-	delete(s.slices[owner], n.Name)
-	if len(s.slices[owner]) == 0 {
-		delete(s.slices, owner)
+	delete(s.slices, n)
+	left := slices.DeleteFunc(slices.Clone(s.members[old.Service]), func(sl *Slice) bool { return sl.Name == n })
+	if len(left) == 0 {
+		delete(s.members, old.Service)
+	} else {
+		s.members[old.Service] = left
 	}
-	s.touch(owner)
+	s.touch(old.Service)
 }
 
 // SetProblems records what is wrong with an object that is not served at all (for example one that did not parse).
@@ -153,6 +167,10 @@ func (s *Store) setProblems(kind string, n Name, problems []Problem) {
 func (s *Store) SetNode(n *Node, problems []Problem) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.node != nil {
+		// What was wrong with the previous Node must not outlive it.
+		s.setProblems("Node", Name{Name: s.node.Name}, nil)
+	}
 	if n != nil {
 		s.setProblems("Node", Name{Name: n.Name}, problems)
 	}
@@ -215,6 +233,11 @@ func (s *Store) Applied(revision uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	maps.DeleteFunc(s.dirty, func(_ Name, r uint64) bool { return r <= revision })
+	if len(s.dirty) == 0 {
+		// A map keeps the size it once had, and walking it costs that size: after the first pass over 50,000
+		// Services every later pass would pay for them.
+		s.dirty = map[Name]uint64{}
+	}
 	if s.envDirty <= revision {
 		s.envDirty = 0
 	}
@@ -235,17 +258,7 @@ func (s *Store) Service(n Name) (*Service, []*Slice) {
 	if svc == nil {
 		return nil, nil
 	}
-	sl := slices.Collect(maps.Values(s.slices[n]))
-	slices.SortFunc(sl, func(a, b *Slice) int {
-		switch {
-		case a.Name.Name < b.Name.Name:
-			return -1
-		case a.Name.Name > b.Name.Name:
-			return 1
-		}
-		return 0
-	})
-	return svc, sl
+	return svc, s.members[n]
 }
 
 // ServiceNames lists all Services, in no particular order.
@@ -262,7 +275,7 @@ func (s *Store) Environment() Environment {
 	return Environment{Node: s.node, ServiceCIDRs: s.serviceCIDRs, HostAddresses: s.hostAddrs}
 }
 
-// Problems lists every object that could not be understood in full.
+// Problems lists everything that could not be understood, sorted by kind, object and field.
 func (s *Store) Problems() []Problem {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -270,5 +283,14 @@ func (s *Store) Problems() []Problem {
 	for _, p := range s.problems {
 		all = append(all, p...)
 	}
+	slices.SortFunc(all, func(a, b Problem) int {
+		return cmp.Or(
+			strings.Compare(a.Kind, b.Kind),
+			strings.Compare(a.Object.Namespace, b.Object.Namespace),
+			strings.Compare(a.Object.Name, b.Object.Name),
+			strings.Compare(a.Field, b.Field),
+			strings.Compare(a.Reason, b.Reason),
+		)
+	})
 	return all
 }

@@ -145,8 +145,8 @@ type Node struct {
 
 // Problem tells why a part of an object cannot be honoured. The rest of the object stays in force.
 type Problem struct {
-	Kind   string // "Service", "EndpointSlice", "Node", "ServiceCIDR"
+	Kind   string // "Service", "EndpointSlice", "Node", "ServiceCIDR", or "File" for a manifest file
 	Object Name
-	Field  string // JSON path, e.g. spec.externalIPs[1]
+	Field  string // JSON path, e.g. spec.externalIPs[1]; "line 12" for a manifest file
 	Reason string
 }

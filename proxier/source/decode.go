@@ -1,0 +1,202 @@
+package source
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	strictjson "sigs.k8s.io/json"
+
+	"github.com/verdict-proxy/verdict/proxier/state"
+)
+
+// object is one object of a manifest file, converted.
+type object struct {
+	id       objectID
+	line     int
+	value    any // *state.Service, *state.Slice, *state.Node or *serviceCIDR; nil when it is not served
+	problems []state.Problem
+}
+
+type objectID struct {
+	kind string
+	name state.Name
+}
+
+func (id objectID) String() string {
+	return id.kind + " " + strings.TrimPrefix(id.name.String(), "/")
+}
+
+// content is what a manifest file holds.
+type content struct {
+	objects []object
+	broken  map[objectID]struct{} // known by name, but not decodable
+	faults  []fault
+	torn    bool // parts of the file are no YAML or JSON at all
+}
+
+// decoder reads the documents of one file.
+type decoder struct {
+	convert *converter
+	content
+}
+
+// decodeFile reads a whole file.
+func (c *converter) decodeFile(name string, data []byte) content {
+	d := decoder{convert: c, content: content{broken: map[objectID]struct{}{}}}
+	docs, faults := documents(name, data)
+	d.faults, d.torn = faults, len(faults) > 0
+	if len(data) == 0 {
+		// Many programs empty a file before they fill it again.
+		d.faults, d.torn = []fault{{1, "the file is empty"}}, true
+	}
+	for _, doc := range docs {
+		d.document(doc)
+	}
+	return d.content
+}
+
+// header is what every object begins with, and the items of a list.
+type header struct {
+	metav1.TypeMeta `json:",inline"`
+	Items           []json.RawMessage `json:"items"`
+}
+
+func (d *decoder) document(doc document) {
+	if string(doc.json) == "null" {
+		return
+	}
+	var h header
+	if err := json.Unmarshal(doc.json, &h); err != nil {
+		d.fault(doc, "not a Kubernetes object: %v", err)
+		return
+	}
+	if strings.HasSuffix(h.Kind, "List") {
+		d.list(doc, h)
+		return
+	}
+	d.object(doc, h.TypeMeta)
+}
+
+// list reads the items of a List, or of a typed one such as ServiceList, whose items need not say what they are.
+func (d *decoder) list(doc document, h header) {
+	inherited := metav1.TypeMeta{APIVersion: h.APIVersion, Kind: strings.TrimSuffix(h.Kind, "List")}
+	for _, raw := range h.Items {
+		item := document{doc.line, raw}
+		var own metav1.TypeMeta
+		if err := json.Unmarshal(raw, &own); err != nil {
+			d.fault(item, "item of a list is not a Kubernetes object: %v", err)
+			continue
+		}
+		if own.Kind == "" {
+			own = inherited
+		}
+		d.object(item, own)
+	}
+}
+
+func (d *decoder) object(doc document, is metav1.TypeMeta) {
+	switch is.APIVersion + " " + is.Kind {
+	case "v1 Service":
+		read(d, doc, kindService, d.service)
+	case "discovery.k8s.io/v1 EndpointSlice":
+		read(d, doc, kindSlice, d.slice)
+	case "v1 Node":
+		read(d, doc, kindNode, d.convert.node)
+	case "networking.k8s.io/v1 ServiceCIDR":
+		read(d, doc, kindServiceCIDR, d.convert.serviceCIDR)
+	default:
+		d.fault(doc, "apiVersion %q, kind %q is not read here: only v1 Service, discovery.k8s.io/v1 EndpointSlice, "+
+			"v1 Node, networking.k8s.io/v1 ServiceCIDR and lists of them are", is.APIVersion, is.Kind)
+	}
+}
+
+// service adds what only manifests can get wrong: nobody will allocate an address later.
+func (d *decoder) service(o *corev1.Service) (*state.Service, []state.Problem) {
+	svc, problems := d.convert.service(o)
+	_, other := o.Labels[labelProxyName]
+	if !other && o.Spec.Type != corev1.ServiceTypeExternalName && primaryIP(o) == "" {
+		f := findings{kind: kindService, object: nameOf(&o.ObjectMeta)}
+		f.add("spec.clusterIP", "missing: a manifest must name it, since no API server allocates one; the Service is not served")
+		problems = append(problems, f.problems...)
+	}
+	return svc, problems
+}
+
+func (d *decoder) slice(o *discoveryv1.EndpointSlice) (*state.Slice, []state.Problem) {
+	return d.convert.slice(o)
+}
+
+// read decodes and converts one object. Unknown fields are reported, since they are mostly misspelled, but do no harm.
+func read[O any, P interface {
+	*O
+	metav1.Object
+}, T any](d *decoder, doc document, kind string, convert func(P) (*T, []state.Problem)) {
+	o := P(new(O))
+	unknown, err := strictjson.UnmarshalStrict(doc.json, o, strictjson.DisallowUnknownFields)
+	if err != nil {
+		d.undecodable(doc, kind, err)
+		return
+	}
+	setNamespace(kind, o)
+	if o.GetName() == "" {
+		d.fault(doc, "%s without metadata.name: it is ignored", kind)
+		return
+	}
+	id := objectID{kind, state.Name{Namespace: o.GetNamespace(), Name: o.GetName()}}
+	value, problems := convert(o)
+	made := object{id: id, line: doc.line, problems: append(unknownFields(id, unknown), problems...)}
+	if value != nil {
+		made.value = value
+	}
+	d.objects = append(d.objects, made)
+}
+
+// setNamespace does what the API server and its clients do.
+func setNamespace(kind string, o metav1.Object) {
+	switch {
+	case kind == kindNode || kind == kindServiceCIDR:
+		o.SetNamespace("")
+	case o.GetNamespace() == "":
+		o.SetNamespace(metav1.NamespaceDefault)
+	}
+}
+
+func unknownFields(id objectID, errs []error) []state.Problem {
+	f := findings{kind: id.kind, object: id.name}
+	for _, err := range errs {
+		var field strictjson.FieldError
+		if errors.As(err, &field) {
+			f.add(field.FieldPath(), "unknown field: it is ignored")
+			continue
+		}
+		f.add("", "%v", err)
+	}
+	return f.problems
+}
+
+// undecodable reports an object with a value of a wrong type. If it can be told which object it is, its previous form
+// stays in force.
+func (d *decoder) undecodable(doc document, kind string, err error) {
+	var named struct {
+		Metadata struct{ Namespace, Name string }
+	}
+	reason := strings.TrimPrefix(err.Error(), "json: ")
+	if json.Unmarshal(doc.json, &named) != nil || named.Metadata.Name == "" {
+		d.fault(doc, "%s: %s: it is ignored", kind, reason)
+		return
+	}
+	meta := metav1.ObjectMeta{Namespace: named.Metadata.Namespace, Name: named.Metadata.Name}
+	setNamespace(kind, &meta)
+	id := objectID{kind, nameOf(&meta)}
+	d.broken[id] = struct{}{}
+	d.fault(doc, "%s: %s: its previous form, if it had one, stays in force", id, reason)
+}
+
+func (d *decoder) fault(doc document, text string, args ...any) {
+	d.faults = append(d.faults, fault{doc.line, fmt.Sprintf(text, args...)})
+}

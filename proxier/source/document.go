@@ -1,0 +1,149 @@
+package source
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+)
+
+// document is one document of a manifest file, as JSON.
+type document struct {
+	line int // of the file, where it begins; the first line is 1
+	json []byte
+}
+
+// fault is something wrong with a manifest file.
+type fault struct {
+	line int
+	text string
+}
+
+// documents splits a file. Faults are documents that are neither YAML nor JSON: the file is damaged or half written.
+func documents(name string, data []byte) ([]document, []fault) {
+	data = bytes.TrimPrefix(data, []byte("\ufeff"))
+	if strings.HasSuffix(name, ".json") {
+		return splitJSON(data, 1)
+	}
+	var good []document
+	var bad []fault
+	for _, part := range splitYAML(data) {
+		d, f := readYAML(part)
+		good, bad = append(good, d...), append(bad, f...)
+	}
+	return good, bad
+}
+
+// readYAML turns one YAML document into JSON. What begins like JSON is tried as such first, because YAML refuses the
+// tabs that JSON may be indented with, and because JSON documents need no separators.
+func readYAML(part document) ([]document, []fault) {
+	if bytes.HasPrefix(bytes.TrimSpace(part.json), []byte("{")) {
+		if all, bad := splitJSON(part.json, part.line); bad == nil {
+			return all, nil
+		}
+	}
+	// Strict means that a key must not occur twice, not that fields must be known.
+	converted, err := yaml.YAMLToJSONStrict(part.json)
+	if err != nil {
+		return nil, []fault{yamlFault(part, err)}
+	}
+	part.json = converted
+	return []document{part}, nil
+}
+
+// yamlFault finds the line in a message such as "yaml: line 3: did not find expected key"; the parser has no other
+// place for it.
+func yamlFault(part document, err error) fault {
+	text := strings.TrimPrefix(err.Error(), "error converting YAML to JSON: ")
+	text = strings.TrimPrefix(text, "yaml: ")
+	text = strings.TrimSpace(strings.TrimPrefix(text, "unmarshal errors:"))
+	rest, ok := strings.CutPrefix(text, "line ")
+	if !ok {
+		return fault{part.line, text}
+	}
+	number, reason, _ := strings.Cut(rest, ":")
+	line, err := strconv.Atoi(number)
+	if err != nil {
+		return fault{part.line, text}
+	}
+	return fault{part.line + line - 1, strings.TrimSpace(reason)}
+}
+
+// splitYAML cuts at the lines that begin with "---". Parts without content are left out.
+func splitYAML(data []byte) []document {
+	var parts []document
+	start, line, first := 0, 0, 1
+	cut := func(end int) {
+		if part := data[start:end]; !blank(part) {
+			parts = append(parts, document{first, part})
+		}
+	}
+	for at := 0; at < len(data); {
+		line++
+		end := at + len(data[at:])
+		if n := bytes.IndexByte(data[at:], '\n'); n >= 0 {
+			end = at + n + 1
+		}
+		if separator(data[at:end]) {
+			cut(at)
+			start, first = at+len("---"), line // what follows on the line belongs to the next document
+		}
+		at = end
+	}
+	cut(len(data))
+	return parts
+}
+
+func separator(line []byte) bool {
+	rest, ok := bytes.CutPrefix(line, []byte("---"))
+	return ok && (len(rest) == 0 || strings.IndexByte(" \t\r\n", rest[0]) >= 0)
+}
+
+// blank tells whether a part has nothing but white space, comments and directives.
+func blank(part []byte) bool {
+	for line := range bytes.Lines(part) {
+		line = bytes.TrimSpace(line)
+		if len(line) > 0 && line[0] != '#' && line[0] != '%' {
+			return false
+		}
+	}
+	return true
+}
+
+// splitJSON reads JSON values one after the other.
+func splitJSON(data []byte, firstLine int) ([]document, []fault) {
+	var good []document
+	lineAt := func(offset int64) int {
+		return firstLine + bytes.Count(data[:min(offset, int64(len(data)))], []byte("\n"))
+	}
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	for {
+		offset := decoder.InputOffset()
+		var raw json.RawMessage
+		err := decoder.Decode(&raw)
+		if errors.Is(err, io.EOF) {
+			return good, nil
+		}
+		if err != nil {
+			return good, []fault{{lineAt(jsonOffset(err, len(data))), err.Error()}}
+		}
+		space := len(data[offset:]) - len(bytes.TrimLeft(data[offset:], " \t\r\n"))
+		good = append(good, document{lineAt(offset + int64(space)), raw})
+	}
+}
+
+// jsonOffset is where a JSON error is; an unexpected end is at the end.
+func jsonOffset(err error, length int) int64 {
+	var syntax *json.SyntaxError
+	if errors.As(err, &syntax) {
+		return syntax.Offset
+	}
+	return int64(length)
+}
+
+func (f fault) String() string { return fmt.Sprintf("line %d: %s", f.line, f.text) }

@@ -1,0 +1,95 @@
+package source
+
+import (
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+
+	"github.com/verdict-proxy/verdict/proxier/state"
+)
+
+// taintDeletion is what the cluster autoscaler puts on a Node that it is about to delete.
+const taintDeletion = "ToBeDeletedByClusterAutoscaler"
+
+// node converts a Node.
+func (c *converter) node(o *corev1.Node) (*state.Node, []state.Problem) {
+	f := findings{kind: kindNode, object: state.Name{Name: o.Name}}
+	if !f.named(&o.ObjectMeta) {
+		return nil, f.problems
+	}
+	return &state.Node{
+		Name:      o.Name,
+		Addresses: f.nodeAddresses(o.Status.Addresses),
+		PodCIDRs:  f.podCIDRs(&o.Spec),
+		Zone:      o.Labels[corev1.LabelTopologyZone],
+		Eligible:  eligible(o),
+	}, f.problems
+}
+
+// nodeAddresses puts internal before external addresses, as upstream's node IP detection does; host names and DNS names
+// are no addresses.
+func (f *findings) nodeAddresses(list []corev1.NodeAddress) []netip.Addr {
+	var good []netip.Addr
+	for _, kind := range []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeExternalIP} {
+		for i, a := range list {
+			if a.Type != kind {
+				continue
+			}
+			addr, reason := parseAddr(a.Address)
+			if reason != "" {
+				f.add(indexed("status.addresses", i)+".address", "%s", reason)
+				continue
+			}
+			if !slices.Contains(good, addr) {
+				good = append(good, addr)
+			}
+		}
+	}
+	return good
+}
+
+func (f *findings) podCIDRs(spec *corev1.NodeSpec) []netip.Prefix {
+	if len(spec.PodCIDRs) > 0 || spec.PodCIDR == "" {
+		return f.prefixes("spec.podCIDRs", spec.PodCIDRs)
+	}
+	prefix, reason := parsePrefix(spec.PodCIDR)
+	if reason != "" {
+		f.add("spec.podCIDR", "%s", reason)
+		return nil
+	}
+	return []netip.Prefix{prefix}
+}
+
+func eligible(o *corev1.Node) bool {
+	return o.DeletionTimestamp == nil && !slices.ContainsFunc(o.Spec.Taints, func(t corev1.Taint) bool {
+		return t.Key == taintDeletion
+	})
+}
+
+// serviceCIDR is one ServiceCIDR object.
+type serviceCIDR struct {
+	name     string
+	prefixes []netip.Prefix
+}
+
+// serviceCIDR converts a ServiceCIDR. One that is being deleted still counts: its finalizer keeps it as long as
+// addresses of it are in use.
+func (c *converter) serviceCIDR(o *networkingv1.ServiceCIDR) (*serviceCIDR, []state.Problem) {
+	f := findings{kind: kindServiceCIDR, object: state.Name{Name: o.Name}}
+	if !f.named(&o.ObjectMeta) {
+		return nil, f.problems
+	}
+	return &serviceCIDR{name: o.Name, prefixes: f.prefixes("spec.cidrs", o.Spec.CIDRs)}, f.problems
+}
+
+// onlyNode converts the Node of one name and leaves out all others.
+func (c *converter) onlyNode(name string) func(*corev1.Node) (*state.Node, []state.Problem) {
+	return func(o *corev1.Node) (*state.Node, []state.Problem) {
+		if o.Name != name {
+			return nil, nil
+		}
+		return c.node(o)
+	}
+}

@@ -1,0 +1,213 @@
+package source
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/verdict-proxy/verdict/proxier/state"
+)
+
+// The bounds and the default that the API server gives sessionAffinityConfig.clientIP.timeoutSeconds.
+const (
+	maxAffinity     = 86400
+	defaultAffinity = corev1.DefaultClientIPServiceAffinitySeconds
+)
+
+// service converts a Service; nil when it is not ours to serve.
+func (c *converter) service(o *corev1.Service) (*state.Service, []state.Problem) {
+	f := findings{kind: kindService, object: nameOf(&o.ObjectMeta)}
+	if !served(o) || !f.named(&o.ObjectMeta) {
+		return nil, f.problems
+	}
+	svc := &state.Service{
+		Name:            state.Name{Namespace: c.strings.share(o.Namespace), Name: o.Name},
+		Created:         created(&o.ObjectMeta),
+		ClusterIPs:      f.clusterIPs(o),
+		ExternalIPs:     f.addresses("spec.externalIPs", o.Spec.ExternalIPs),
+		LoadBalancerIPs: f.loadBalancerIPs(o.Status.LoadBalancer.Ingress),
+		Ports:           c.servicePorts(&f, o.Spec.Ports),
+		InternalLocal:   f.internalLocal(o),
+		ExternalLocal:   f.externalLocal(o),
+		Affinity:        f.affinity(o),
+		Scheduler:       c.strings.share(schedulerOf(o.Annotations)),
+		SchedulerFlags:  c.strings.share(strings.TrimSpace(o.Annotations[annotationSchedulerFlags])),
+	}
+	f.sourceRanges(o, svc)
+	if o.Spec.Type == corev1.ServiceTypeLoadBalancer && svc.ExternalLocal {
+		svc.HealthCheckNodePort = f.optionalPort("spec.healthCheckNodePort", o.Spec.HealthCheckNodePort)
+	}
+	return svc, f.problems
+}
+
+// served tells whether a Service is for service proxies at all, and for this one.
+func served(o *corev1.Service) bool {
+	if _, other := o.Labels[labelProxyName]; other {
+		return false
+	}
+	// An ExternalName Service may still carry the cluster IP it had before its type changed.
+	return o.Spec.Type != corev1.ServiceTypeExternalName && !headless(o)
+}
+
+func headless(o *corev1.Service) bool {
+	ip := primaryIP(o)
+	return ip == "" || ip == corev1.ClusterIPNone
+}
+
+// primaryIP is spec.clusterIP; a manifest may give only the list.
+func primaryIP(o *corev1.Service) string {
+	if o.Spec.ClusterIP == "" && len(o.Spec.ClusterIPs) > 0 {
+		return o.Spec.ClusterIPs[0]
+	}
+	return o.Spec.ClusterIP
+}
+
+// clusterIPs prefers the list; objects older than dual stack, and manifests, may have only the single field.
+func (f *findings) clusterIPs(o *corev1.Service) []netip.Addr {
+	if len(o.Spec.ClusterIPs) > 0 {
+		return f.addresses("spec.clusterIPs", o.Spec.ClusterIPs)
+	}
+	addr, reason := parseAddr(o.Spec.ClusterIP)
+	if reason != "" {
+		f.add("spec.clusterIP", "%s", reason)
+		return nil
+	}
+	return []netip.Addr{addr}
+}
+
+// loadBalancerIPs keeps what a service proxy answers for: addresses with ipMode VIP or unset. With ipMode Proxy the
+// load balancer wants to be passed through, and a host name is nothing to match packets with.
+func (f *findings) loadBalancerIPs(ingress []corev1.LoadBalancerIngress) []netip.Addr {
+	var good []netip.Addr
+	for i, in := range ingress {
+		if in.IP == "" || (in.IPMode != nil && *in.IPMode == corev1.LoadBalancerIPModeProxy) {
+			continue
+		}
+		addr, reason := parseAddr(in.IP)
+		if reason != "" {
+			f.add(indexed("status.loadBalancer.ingress", i)+".ip", "%s", reason)
+			continue
+		}
+		if !slices.Contains(good, addr) {
+			good = append(good, addr)
+		}
+	}
+	return good
+}
+
+// sourceRanges fails closed: when ranges are asked for and none can be read, an empty list would open the load balancer
+// to everyone, so its addresses are not served.
+func (f *findings) sourceRanges(o *corev1.Service, svc *state.Service) {
+	const field = "spec.loadBalancerSourceRanges"
+	svc.SourceRanges = f.prefixes(field, o.Spec.LoadBalancerSourceRanges)
+	if len(o.Spec.LoadBalancerSourceRanges) == 0 || len(svc.SourceRanges) > 0 || len(svc.LoadBalancerIPs) == 0 {
+		return
+	}
+	svc.LoadBalancerIPs = nil
+	f.add(field, "no usable range is left: the load balancer addresses are not served, rather than open to everyone")
+}
+
+func (c *converter) servicePorts(f *findings, ports []corev1.ServicePort) []state.ServicePort {
+	good := make([]state.ServicePort, 0, len(ports))
+	for i := range ports {
+		if port, ok := c.servicePort(f, indexed("spec.ports", i), &ports[i], good); ok {
+			good = append(good, port)
+		}
+	}
+	return good
+}
+
+// servicePort converts one port; earlier holds those that come before it in the Service.
+func (c *converter) servicePort(
+	f *findings, field string, p *corev1.ServicePort, earlier []state.ServicePort,
+) (state.ServicePort, bool) {
+	protocol, okProtocol := f.protocol(field+".protocol", p.Protocol)
+	number, okNumber := f.port(field+".port", p.Port)
+	if !okProtocol || !okNumber {
+		return state.ServicePort{}, false
+	}
+	port := state.ServicePort{Name: c.strings.share(p.Name), Protocol: protocol, Port: number}
+	for _, e := range earlier {
+		switch {
+		case e.Protocol != protocol:
+		case e.Port == number:
+			f.add(field+".port", "%s port %d occurs twice: the first one counts", protocol, number)
+			return state.ServicePort{}, false
+		case e.Name == port.Name:
+			// Name and protocol tie a port to its endpoints; two of a kind cannot be told apart.
+			f.add(field+".name", "%s port name %q occurs twice: the first one counts", protocol, port.Name)
+			return state.ServicePort{}, false
+		}
+	}
+	port.NodePort = f.optionalPort(field+".nodePort", p.NodePort)
+	if port.NodePort != 0 && slices.ContainsFunc(earlier, func(e state.ServicePort) bool {
+		return e.Protocol == protocol && e.NodePort == port.NodePort
+	}) {
+		f.add(field+".nodePort", "%s node port %d occurs twice: the first one counts", protocol, port.NodePort)
+		port.NodePort = 0
+	}
+	return port, true
+}
+
+func (f *findings) internalLocal(o *corev1.Service) bool {
+	policy := o.Spec.InternalTrafficPolicy
+	if policy == nil {
+		return false
+	}
+	switch *policy {
+	case "", corev1.ServiceInternalTrafficPolicyCluster:
+		return false
+	case corev1.ServiceInternalTrafficPolicyLocal:
+		return true
+	}
+	f.add("spec.internalTrafficPolicy", "%q is not Cluster or Local: Cluster is used", string(*policy))
+	return false
+}
+
+// externalLocal ignores the policy where the API does: on a Service that nothing outside can reach.
+func (f *findings) externalLocal(o *corev1.Service) bool {
+	switch o.Spec.ExternalTrafficPolicy {
+	case "", corev1.ServiceExternalTrafficPolicyCluster:
+		return false
+	case corev1.ServiceExternalTrafficPolicyLocal:
+		return o.Spec.Type == corev1.ServiceTypeLoadBalancer || o.Spec.Type == corev1.ServiceTypeNodePort ||
+			len(o.Spec.ExternalIPs) > 0
+	}
+	f.add("spec.externalTrafficPolicy", "%q is not Cluster or Local: Cluster is used", string(o.Spec.ExternalTrafficPolicy))
+	return false
+}
+
+func (f *findings) affinity(o *corev1.Service) time.Duration {
+	switch o.Spec.SessionAffinity {
+	case "", corev1.ServiceAffinityNone:
+		return 0
+	case corev1.ServiceAffinityClientIP:
+		return time.Duration(f.affinitySeconds(o.Spec.SessionAffinityConfig)) * time.Second
+	}
+	f.add("spec.sessionAffinity", "%q is not ClientIP or None: None is used", string(o.Spec.SessionAffinity))
+	return 0
+}
+
+func (f *findings) affinitySeconds(config *corev1.SessionAffinityConfig) int32 {
+	if config == nil || config.ClientIP == nil || config.ClientIP.TimeoutSeconds == nil {
+		return defaultAffinity
+	}
+	seconds := *config.ClientIP.TimeoutSeconds
+	if seconds < 1 || seconds > maxAffinity {
+		f.add("spec.sessionAffinityConfig.clientIP.timeoutSeconds",
+			"%d is outside 1 to %d: the default %d is used", seconds, maxAffinity, defaultAffinity)
+		return defaultAffinity
+	}
+	return seconds
+}
+
+// schedulerOf prefers our annotation; kube-router's is understood so that its users need not touch their Services.
+func schedulerOf(annotations map[string]string) string {
+	if own := strings.TrimSpace(annotations[annotationScheduler]); own != "" {
+		return own
+	}
+	return strings.TrimSpace(annotations[annotationSchedulerRouter])
+}

@@ -1,0 +1,187 @@
+package source
+
+import (
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"github.com/verdict-proxy/verdict/proxier/state"
+)
+
+// hintsWindow is how many different hints of a slice are compared before a new value is made. Hints by zone have a
+// handful of values per slice; hints by node differ for each endpoint, and looking at all of them would be quadratic.
+const hintsWindow = 8
+
+// slice converts an EndpointSlice; nil when it is nothing that a Service of ours could use.
+func (c *converter) slice(o *discoveryv1.EndpointSlice) (*state.Slice, []state.Problem) {
+	f := findings{kind: kindSlice, object: nameOf(&o.ObjectMeta)}
+	if left(o) || !f.named(&o.ObjectMeta) {
+		return nil, f.problems
+	}
+	family, ok := f.addressType(o.AddressType)
+	if !ok {
+		return nil, f.problems
+	}
+	service := o.Labels[discoveryv1.LabelServiceName]
+	if service == "" {
+		f.add("metadata.labels["+discoveryv1.LabelServiceName+"]", "missing: the slice belongs to no Service")
+		return nil, f.problems
+	}
+	namespace := c.strings.share(o.Namespace)
+	return &state.Slice{
+		Name:      state.Name{Namespace: namespace, Name: o.Name},
+		Service:   state.Name{Namespace: namespace, Name: shareName(o.Name, service)},
+		Family:    family,
+		Ports:     c.slicePorts(&f, o.Ports),
+		Endpoints: c.endpoints(&f, family, o.Endpoints),
+		Trigger:   f.trigger(o.Annotations),
+		Weight:    f.weight(o.Annotations),
+	}, f.problems
+}
+
+// left tells whether a slice is left to others: to DNS (headless), to another proxy, or to nobody (FQDN).
+func left(o *discoveryv1.EndpointSlice) bool {
+	_, headless := o.Labels[labelHeadless]
+	_, other := o.Labels[labelProxyName]
+	return headless || other || o.AddressType == discoveryv1.AddressTypeFQDN
+}
+
+func (f *findings) addressType(t discoveryv1.AddressType) (state.Family, bool) {
+	switch t {
+	case discoveryv1.AddressTypeIPv4:
+		return state.IPv4, true
+	case discoveryv1.AddressTypeIPv6:
+		return state.IPv6, true
+	}
+	f.add("addressType", "%q is not one of IPv4, IPv6 and FQDN: the slice is ignored", string(t))
+	return 0, false
+}
+
+// shareName lets the Service's name live in the slice's: the controller names slices <service>-<random>.
+func shareName(slice, service string) string {
+	if strings.HasPrefix(slice, service) {
+		return slice[:len(service)]
+	}
+	return service
+}
+
+func (c *converter) slicePorts(f *findings, ports []discoveryv1.EndpointPort) []state.SlicePort {
+	good := make([]state.SlicePort, 0, len(ports))
+	for i := range ports {
+		p := &ports[i]
+		if p.Port == nil {
+			continue // "all ports": used by others than Services
+		}
+		field := indexed("ports", i)
+		protocol, okProtocol := f.protocol(field+".protocol", orZero(p.Protocol))
+		number, okNumber := f.port(field+".port", *p.Port)
+		if okProtocol && okNumber {
+			good = append(good, state.SlicePort{Name: c.strings.share(orZero(p.Name)), Protocol: protocol, Port: number})
+		}
+	}
+	return good
+}
+
+func orZero[T any](p *T) (v T) {
+	if p != nil {
+		v = *p
+	}
+	return v
+}
+
+func (c *converter) endpoints(f *findings, family state.Family, list []discoveryv1.Endpoint) []state.Endpoint {
+	good := make([]state.Endpoint, 0, len(list))
+	var hints []*state.Hints
+	for i := range list {
+		e := &list[i]
+		addr, ok := f.endpointAddr(i, family, e.Addresses)
+		if !ok {
+			continue
+		}
+		var h *state.Hints
+		h, hints = c.hints(e.Hints, hints)
+		good = append(good, state.Endpoint{
+			Addr: addr,
+			// Unset conditions mean ready, serving, not terminating, as the API says and upstream 1.37 does.
+			Ready:       e.Conditions.Ready == nil || *e.Conditions.Ready,
+			Serving:     e.Conditions.Serving == nil || *e.Conditions.Serving,
+			Terminating: orZero(e.Conditions.Terminating),
+			Node:        c.strings.share(orZero(e.NodeName)),
+			Hints:       h,
+		})
+	}
+	return good
+}
+
+// endpointAddr reads the first address; the API gives the others no meaning.
+func (f *findings) endpointAddr(i int, family state.Family, addresses []string) (addr netip.Addr, ok bool) {
+	if len(addresses) == 0 {
+		f.add(indexed("endpoints", i)+".addresses", "empty: the endpoint is ignored")
+		return netip.Addr{}, false
+	}
+	addr, reason := parseAddr(addresses[0])
+	if reason == "" && state.FamilyOf(addr) != family {
+		reason = strconv.Quote(addresses[0]) + " is not an " + family.String() + " address, as addressType says"
+	}
+	if reason != "" {
+		f.add(indexed("endpoints", i)+".addresses[0]", "%s", reason)
+		return netip.Addr{}, false
+	}
+	return addr, true
+}
+
+// hints converts topology hints, sharing a value with an earlier endpoint of the slice where they are equal.
+func (c *converter) hints(h *discoveryv1.EndpointHints, earlier []*state.Hints) (*state.Hints, []*state.Hints) {
+	if h == nil || len(h.ForZones)+len(h.ForNodes) == 0 {
+		return nil, earlier
+	}
+	for _, e := range earlier {
+		if slices.EqualFunc(e.Zones, h.ForZones, func(a string, b discoveryv1.ForZone) bool { return a == b.Name }) &&
+			slices.EqualFunc(e.Nodes, h.ForNodes, func(a string, b discoveryv1.ForNode) bool { return a == b.Name }) {
+			return e, earlier
+		}
+	}
+	made := &state.Hints{}
+	for _, z := range h.ForZones {
+		made.Zones = append(made.Zones, c.strings.share(z.Name))
+	}
+	for _, n := range h.ForNodes {
+		made.Nodes = append(made.Nodes, c.strings.share(n.Name))
+	}
+	if len(earlier) < hintsWindow {
+		earlier = append(earlier, made)
+	}
+	return made, earlier
+}
+
+// trigger is the time of the change that made the endpoints controller write this slice.
+func (f *findings) trigger(annotations map[string]string) time.Time {
+	value, ok := annotations[corev1.EndpointsLastChangeTriggerTime]
+	if !ok {
+		return time.Time{}
+	}
+	at, err := time.Parse(time.RFC3339Nano, value)
+	if err != nil {
+		f.add(annotation(corev1.EndpointsLastChangeTriggerTime), "%q is not a time (RFC 3339)", value)
+		return time.Time{}
+	}
+	return at.UTC()
+}
+
+func (f *findings) weight(annotations map[string]string) uint16 {
+	value, ok := annotations[annotationWeight]
+	if !ok {
+		return state.DefaultWeight
+	}
+	weight, err := strconv.ParseUint(strings.TrimSpace(value), 10, 16)
+	if err != nil {
+		f.add(annotation(annotationWeight), "%q is not a number from 0 to 65535: weight %d is used", value, state.DefaultWeight)
+		return state.DefaultWeight
+	}
+	return uint16(weight)
+}
