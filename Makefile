@@ -1,0 +1,44 @@
+# Targets are listed by a bare "make". Tools are pinned here; binaries and caches go to bin/ and .cache/ (git-ignored).
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+GO            ?= go
+VERSION       ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unversioned)
+LDFLAGS       := -s -w -X main.version=$(VERSION)
+GOLANGCI_LINT := v2.15.0
+LINT          := .cache/golangci-lint-$(GOLANGCI_LINT)
+TEST_PACKAGES := nftables iproute2 conntrack
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## build bin/verdict, a static binary with its version stamped
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/verdict ./cmd/verdict
+
+.PHONY: demo
+demo: build ## build and show packets being balanced between namespaces (root, or user namespaces)
+	bin/verdict demo
+
+.PHONY: test
+test: packages ## run all tests that need no second kernel and no API server, with the race detector
+	$(GO) test -race -count=1 -v ./... 2>&1 | e2e/summarize.sh
+
+.PHONY: lint
+lint: $(LINT) ## check formatting, vet, static analysis and import rules
+	$(GO) vet ./...
+	$(LINT) run ./...
+
+$(LINT):
+	@mkdir -p .cache/tools
+	GOBIN=$(CURDIR)/.cache/tools $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT)
+	mv .cache/tools/golangci-lint $@
+
+.PHONY: packages
+packages: # install the Debian packages that tests need, or name them
+	@e2e/packages.sh $(TEST_PACKAGES)
+
+.PHONY: clean
+clean: ## remove binaries and caches
+	rm -rf bin .cache

@@ -1,0 +1,81 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/verdict-proxy/verdict/config"
+	"github.com/verdict-proxy/verdict/nft"
+	"github.com/verdict-proxy/verdict/proxier"
+	"github.com/verdict-proxy/verdict/proxier/source"
+	"github.com/verdict-proxy/verdict/proxier/state"
+)
+
+func newRun() *cobra.Command {
+	s := config.Default()
+	cmd := &cobra.Command{
+		Use:   "run",
+		Short: "Run the proxy of this node",
+		Long: `Run the proxy of this node until it is told to stop (SIGTERM, SIGINT). The rules stay in the kernel when it stops;
+"verdict run --cleanup" removes them. Flags carry the names that kube-proxy gives them where it has them.`,
+		Args: noArguments,
+	}
+	bindSource(cmd.Flags(), &s)
+	bindDaemon(cmd.Flags(), &s)
+	bindLog(cmd.Flags(), &s)
+	ignored := bindIgnored(cmd.Flags())
+	cleanup := cmd.Flags().Bool("cleanup", false, "remove what Verdict made in the kernel and exit")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := prepare(&s); err != nil {
+			return err
+		}
+		log := newLogger(cmd.ErrOrStderr(), &s)
+		ignored.warn(cmd.Flags(), log)
+		if *cleanup {
+			return cleanUp(log)
+		}
+		return run(cmd.Context(), &s, log)
+	}
+	return cmd
+}
+
+// cleanUp removes both tables.
+func cleanUp(log *slog.Logger) error {
+	if err := nft.Cleanup(nft.Options{}); err != nil {
+		return fmt.Errorf("clean up: %w; nothing was removed", err)
+	}
+	log.Info("removed", "tables", "ip verdict, ip6 verdict")
+	return nil
+}
+
+// run wires the parts together and works until the context ends or a part fails for good.
+func run(ctx context.Context, s *config.Settings, log *slog.Logger) (err error) {
+	log.Info("starting", "version", version, "node", s.NodeName, "backend", string(s.Backend))
+	engine, err := nft.Open(nft.Options{})
+	if err != nil {
+		return fmt.Errorf("open the nft engine: %w", err)
+	}
+	defer func() { err = errors.Join(err, engine.Close()) }()
+
+	store := state.NewStore()
+	faces := newFaces(s, log)
+	loop := proxier.New(proxier.Options{
+		Settings: s, Store: store, Ruleset: engine, Primary: source.PrimaryAddresses, Observer: faces, Log: log,
+	})
+	group, ctx := errgroup.WithContext(ctx)
+	if err := faces.listen(ctx, group); err != nil {
+		return err
+	}
+	if err := startSources(ctx, group, s, store, log); err != nil {
+		return err
+	}
+	group.Go(func() error { return loop.Run(ctx) })
+	err = group.Wait()
+	log.Info("stopped; the rules stay in the kernel")
+	return err
+}

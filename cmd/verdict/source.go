@@ -1,0 +1,64 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/verdict-proxy/verdict/config"
+	"github.com/verdict-proxy/verdict/proxier/source"
+	"github.com/verdict-proxy/verdict/proxier/state"
+)
+
+// objects is where Services come from.
+type objects interface {
+	Run(context.Context) error
+	Synced() <-chan struct{}
+}
+
+// prepare completes and checks settings that came from flags.
+func prepare(s *config.Settings) error {
+	if err := s.Validate(); err != nil {
+		return usageError{err}
+	}
+	return s.Complete()
+}
+
+func newObjects(s *config.Settings, store *state.Store, log *slog.Logger) (objects, error) {
+	if s.Manifests != "" {
+		return source.NewManifests(source.ManifestsOptions{Dir: s.Manifests, NodeName: s.NodeName, Store: store, Log: log}), nil
+	}
+	client, err := source.NewClient(source.Config{
+		Kubeconfig: s.Kubeconfig, Master: s.Master, QPS: s.QPS, Burst: s.Burst, UserAgent: "verdict/" + version,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%w; give --kubeconfig FILE, or --manifests DIR to run without a cluster", err)
+	}
+	return source.NewKubernetes(source.KubernetesOptions{Client: client, NodeName: s.NodeName, Store: store, Log: log}), nil
+}
+
+// startSources runs all sources in the group and marks the store as synced when each has delivered its first list.
+func startSources(ctx context.Context, group *errgroup.Group, s *config.Settings, store *state.Store, log *slog.Logger) error {
+	main, err := newObjects(s, store, log)
+	if err != nil {
+		return err
+	}
+	addresses := source.NewAddresses(source.AddressesOptions{Store: store, Log: log})
+	for _, src := range []objects{main, addresses} {
+		group.Go(func() error { return src.Run(ctx) })
+	}
+	group.Go(func() error {
+		for _, src := range []objects{main, addresses} {
+			select {
+			case <-src.Synced():
+			case <-ctx.Done():
+				return nil
+			}
+		}
+		store.MarkSynced()
+		return nil
+	})
+	return nil
+}

@@ -1,0 +1,210 @@
+// Package config holds the settings of the daemon: defaults, what kube-proxy calls them, and what is wrong with them.
+// It neither reads flags itself nor acts on the settings.
+package config
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"time"
+)
+
+// Backend chooses the engines.
+type Backend string
+
+// The backends.
+const (
+	BackendNFT    Backend = "nft"
+	BackendIPVS   Backend = "ipvs"
+	BackendHybrid Backend = "hybrid"
+)
+
+// DetectLocalMode says how traffic of local pods is recognized (KubeProxyConfiguration.detectLocalMode).
+type DetectLocalMode string
+
+// The modes. ClusterCIDR without ranges recognizes nothing, as does None.
+const (
+	DetectClusterCIDR         DetectLocalMode = "ClusterCIDR"
+	DetectNodeCIDR            DetectLocalMode = "NodeCIDR"
+	DetectBridgeInterface     DetectLocalMode = "BridgeInterface"
+	DetectInterfaceNamePrefix DetectLocalMode = "InterfaceNamePrefix"
+	DetectNone                DetectLocalMode = "None"
+)
+
+// Settings is the whole configuration of "verdict run".
+type Settings struct {
+	Kubeconfig string // empty: in-cluster
+	Master     string // overrides the kubeconfig's server
+	QPS        float32
+	Burst      int
+	Manifests  string // a folder instead of an API server
+	NodeName   string // --hostname-override, else the host's name
+
+	Backend       Backend
+	MinSyncPeriod time.Duration
+
+	ClusterCIDRs        []string
+	DetectLocalMode     DetectLocalMode
+	BridgeInterface     string
+	InterfaceNamePrefix string
+	NodePortAddresses   []string
+	MasqueradeAll       bool
+
+	HealthzBindAddress string // empty: off
+	MetricsBindAddress string // empty: off
+
+	LogFormat string // text or json
+	Verbosity int
+}
+
+// Default returns the settings with which the daemon runs when no flag is given.
+func Default() Settings {
+	return Settings{
+		QPS:                50,
+		Burst:              100,
+		Backend:            BackendNFT,
+		MinSyncPeriod:      10 * time.Millisecond,
+		DetectLocalMode:    DetectClusterCIDR,
+		NodePortAddresses:  []string{NodePortPrimary},
+		HealthzBindAddress: "0.0.0.0:10256",
+		MetricsBindAddress: "127.0.0.1:10249",
+		LogFormat:          "text",
+	}
+}
+
+// The words that may stand for addresses in --nodeport-addresses (kube-proxy 1.37).
+const (
+	NodePortPrimary   = "primary"
+	NodePortLocalhost = "localhost"
+	NodePortAll       = "all"
+)
+
+// Complete fills in what depends on the host and tidies what was given.
+func (s *Settings) Complete() error {
+	s.NodeName = strings.ToLower(strings.TrimSpace(s.NodeName))
+	if s.NodeName != "" {
+		return nil
+	}
+	name, err := os.Hostname()
+	if err != nil {
+		return fmt.Errorf("find the node's name: %w; give it with --hostname-override", err)
+	}
+	s.NodeName = strings.ToLower(name)
+	return nil
+}
+
+// Validate lists everything that is wrong, one line for each flag.
+func (s *Settings) Validate() error {
+	return errors.Join(
+		s.validateSource(),
+		s.validateBackend(),
+		s.validateDetectLocal(),
+		validateAddress("--healthz-bind-address", s.HealthzBindAddress),
+		validateAddress("--metrics-bind-address", s.MetricsBindAddress),
+		validateEach("--nodeport-addresses", s.NodePortAddresses, isNodePortAddress),
+		validateEach("--cluster-cidr", s.ClusterCIDRs, isPrefix),
+		s.validateRest(),
+	)
+}
+
+func (s *Settings) validateSource() error {
+	if s.Manifests != "" && (s.Kubeconfig != "" || s.Master != "") {
+		return errors.New("--manifests contradicts --kubeconfig and --master: objects come from a folder or from an API server")
+	}
+	return nil
+}
+
+func (s *Settings) validateBackend() error {
+	switch s.Backend {
+	case BackendNFT:
+		return nil
+	case BackendIPVS, BackendHybrid:
+		return fmt.Errorf("--backend=%s: the IPVS engine does not exist yet; use --backend=nft", s.Backend)
+	}
+	return fmt.Errorf("--backend=%s: must be nft, ipvs or hybrid", s.Backend)
+}
+
+func (s *Settings) validateDetectLocal() error {
+	switch s.DetectLocalMode {
+	case DetectClusterCIDR, DetectNodeCIDR, DetectNone:
+		return nil
+	case DetectBridgeInterface:
+		return interfaceFlag("--pod-bridge-interface", s.BridgeInterface)
+	case DetectInterfaceNamePrefix:
+		return interfaceFlag("--pod-interface-name-prefix", s.InterfaceNamePrefix)
+	}
+	return fmt.Errorf("--detect-local-mode=%s: must be ClusterCIDR, NodeCIDR, BridgeInterface, InterfaceNamePrefix or None", s.DetectLocalMode)
+}
+
+// maxInterfaceName is IFNAMSIZ without the closing zero.
+const maxInterfaceName = 15
+
+func interfaceFlag(flag, value string) error {
+	switch {
+	case value == "":
+		return fmt.Errorf("%s: needed by this --detect-local-mode", flag)
+	case len(value) > maxInterfaceName || strings.ContainsAny(value, "*/ \"\\"):
+		return fmt.Errorf("%s=%s: not an interface name", flag, value)
+	}
+	return nil
+}
+
+func (s *Settings) validateRest() error {
+	if s.MinSyncPeriod < 0 {
+		return fmt.Errorf("--min-sync-period=%s: must not be negative", s.MinSyncPeriod)
+	}
+	if s.LogFormat != "text" && s.LogFormat != "json" {
+		return fmt.Errorf("--log-format=%s: must be text or json", s.LogFormat)
+	}
+	return nil
+}
+
+func validateAddress(flag, value string) error {
+	if value == "" {
+		return nil
+	}
+	host, port, err := net.SplitHostPort(value)
+	if err != nil {
+		return fmt.Errorf("%s=%s: must be ADDRESS:PORT, or empty to turn the listener off", flag, value)
+	}
+	if _, err := netip.ParseAddr(host); host != "" && err != nil {
+		return fmt.Errorf("%s=%s: %q is not an IP address", flag, value, host)
+	}
+	if _, err := net.LookupPort("tcp", port); err != nil {
+		return fmt.Errorf("%s=%s: %q is not a port", flag, value, port)
+	}
+	return nil
+}
+
+func validateEach(flag string, values []string, ok func(string) bool) error {
+	var errs []error
+	for _, v := range values {
+		if !ok(v) {
+			errs = append(errs, fmt.Errorf("%s: %q is not valid", flag, v))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func isPrefix(v string) bool {
+	_, err := netip.ParsePrefix(v)
+	return err == nil
+}
+
+func isNodePortAddress(v string) bool {
+	return v == NodePortPrimary || v == NodePortLocalhost || v == NodePortAll || isPrefix(v)
+}
+
+// Prefixes parses ranges that Validate has accepted.
+func Prefixes(values []string) []netip.Prefix {
+	var out []netip.Prefix
+	for _, v := range values {
+		if p, err := netip.ParsePrefix(v); err == nil {
+			out = append(out, p.Masked())
+		}
+	}
+	return out
+}

@@ -1,0 +1,15 @@
+#!/bin/bash
+# summarize.sh: reads "go test -v" from standard input, shows packages, failures with their output, and counts.
+# Fails when a test failed, when nothing ran, or when go itself failed.
+awk '
+	/^=== / { next }
+	/^ *--- PASS/ { passed++; next }
+	/^ *--- SKIP/ { skipped++; print; next }
+	/^ *--- FAIL/ { failed++; print; next }
+	/^(ok|FAIL|\?|panic:)/ { print; if ($1 != "ok" && $1 != "?") bad = 1; next }
+	{ print }
+	END {
+		printf "%d passed, %d failed, %d skipped\n", passed, failed, skipped
+		exit (failed || bad || !passed) ? 1 : 0
+	}
+'

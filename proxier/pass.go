@@ -1,0 +1,176 @@
+package proxier
+
+import (
+	"slices"
+	"time"
+
+	"github.com/verdict-proxy/verdict/nft"
+	"github.com/verdict-proxy/verdict/proxier/plan"
+	"github.com/verdict-proxy/verdict/proxier/state"
+)
+
+// served is what the loop remembers of a Service: enough to remove what is no longer wanted.
+type served struct {
+	ports  []portKey
+	totals Totals
+}
+
+type portKey struct {
+	family nft.Family
+	name   string
+}
+
+// draft is what one pass is going to do, complete before an engine is touched: taking a frontend from one Service can
+// change another one that was planned before.
+type draft struct {
+	plans    map[state.Name]*plan.Service // nil: the Service is gone
+	problems map[state.Name][]state.Problem
+	triggers []time.Time
+}
+
+// pass brings everything that changed into the kernel.
+func (p *Proxier) pass() {
+	changes, synced := p.Store.Pending()
+	if !synced {
+		return
+	}
+	report := PassReport{Started: time.Now()}
+	p.lastPass = report.Started
+	queue := changes.Services
+	if changes.Environment || !p.hasEnv {
+		queue = p.updateEnvironment(queue)
+	}
+	d := p.draft(queue)
+	for name, planned := range d.plans {
+		if planned == nil {
+			p.remove(name)
+			continue
+		}
+		p.problems.set(name, append(d.problems[name], p.serve(name, planned)...))
+	}
+	report.Services, report.Triggers = len(d.plans), d.triggers
+	report.Result, report.Err = p.Ruleset.Apply()
+	p.finish(changes.Revision, report)
+}
+
+// updateEnvironment takes over what changed around the Services and adds those that have to be planned again.
+func (p *Proxier) updateEnvironment(queue []state.Name) []state.Name {
+	env := newEnvironment(p.Settings, p.Store.Environment(), p.Primary)
+	if !p.hasEnv || !env.sameGlobals(&p.env) {
+		p.Ruleset.SetGlobals(env.globals)
+	}
+	if !p.hasEnv || !env.samePlan(&p.env) {
+		queue = append(queue, p.Store.ServiceNames()...)
+	}
+	p.env, p.hasEnv = env, true
+	return queue
+}
+
+// draft plans the Services in the queue, and those to which frontends fall that are given up on the way. It comes to an
+// end because who gets a frontend depends only on the Services' age and name.
+func (p *Proxier) draft(queue []state.Name) draft {
+	d := draft{plans: make(map[state.Name]*plan.Service, len(queue)), problems: map[state.Name][]state.Problem{}}
+	for len(queue) > 0 {
+		name := queue[0]
+		queue = append(queue[1:], p.plan(&d, name)...)
+	}
+	return d
+}
+
+func (p *Proxier) plan(d *draft, name state.Name) (replan []state.Name) {
+	svc, slices := p.Store.Service(name)
+	if svc == nil {
+		d.plans[name] = nil
+		return p.claims.Release(name)
+	}
+	planned := plan.New(svc, slices, &p.env.plan)
+	problems, replan := p.claims.Resolve(&planned, svc.Created)
+	if _, again := d.plans[name]; !again {
+		d.triggers = p.appendTriggers(d.triggers, slices)
+	}
+	d.plans[name] = &planned
+	d.problems[name] = append(planned.Problems, problems...)
+	return replan
+}
+
+// appendTriggers collects the trigger times of slices that changed since the last pass that applied.
+func (p *Proxier) appendTriggers(list []time.Time, slices []*state.Slice) []time.Time {
+	for _, s := range slices {
+		if s.Trigger.After(p.lastApplied) {
+			list = append(list, s.Trigger)
+		}
+	}
+	return list
+}
+
+// serve hands the ports to the engine and removes those that the Service no longer has.
+func (p *Proxier) serve(name state.Name, planned *plan.Service) []state.Problem {
+	var problems []state.Problem
+	old, next := p.services[name], &served{}
+	for i := range planned.Ports {
+		port := &planned.Ports[i]
+		key := portKey{family(port.Family), port.Name}
+		if err := p.Ruleset.Set(translate(port)); err != nil {
+			reason := err.Error() + "; the port is served as before, if it was"
+			problems = append(problems, state.Problem{Kind: "Service", Object: name, Field: "spec.ports", Reason: reason})
+			if !old.has(key) {
+				continue
+			}
+		}
+		next.ports = append(next.ports, key)
+		next.totals.count(port)
+	}
+	if old != nil {
+		p.deletePorts(old, next)
+		p.totals.add(&old.totals, -1)
+	}
+	p.totals.add(&next.totals, 1)
+	p.services[name] = next
+	p.setHealthCheck(name, planned.HealthCheck)
+	return problems
+}
+
+func (s *served) has(key portKey) bool { return s != nil && slices.Contains(s.ports, key) }
+
+func (p *Proxier) deletePorts(old, next *served) {
+	for _, key := range old.ports {
+		if !next.has(key) {
+			p.Ruleset.Delete(key.family, key.name)
+		}
+	}
+}
+
+func (p *Proxier) remove(name state.Name) {
+	p.problems.set(name, nil)
+	old := p.services[name]
+	if old == nil {
+		return
+	}
+	p.deletePorts(old, nil)
+	p.totals.add(&old.totals, -1)
+	p.setHealthCheck(name, nil)
+	delete(p.services, name)
+}
+
+func (p *Proxier) setHealthCheck(name state.Name, h *plan.HealthCheck) {
+	if h == nil {
+		delete(p.healthChecks, name)
+		return
+	}
+	p.healthChecks[name] = *h
+}
+
+// finish lets go of the changes when the kernel has them, and tells everyone how the pass went.
+func (p *Proxier) finish(revision uint64, report PassReport) {
+	if report.Result.Outcome == nft.Applied && report.Err == nil {
+		p.Store.Applied(revision)
+		p.failures, p.waiting, p.lastApplied = 0, time.Time{}, report.Started
+	} else {
+		p.failures++
+	}
+	report.Duration = time.Since(report.Started)
+	report.Totals, report.HealthChecks = p.totals, p.healthChecks
+	p.logPass(&report)
+	p.Observer.PassDone(report)
+	p.Observer.Problems(p.problems.all(p.Store))
+}

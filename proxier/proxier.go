@@ -1,0 +1,164 @@
+package proxier
+
+import (
+	"context"
+	"log/slog"
+	"net/netip"
+	"time"
+
+	"github.com/verdict-proxy/verdict/config"
+	"github.com/verdict-proxy/verdict/nft"
+	"github.com/verdict-proxy/verdict/proxier/claims"
+	"github.com/verdict-proxy/verdict/proxier/plan"
+	"github.com/verdict-proxy/verdict/proxier/state"
+)
+
+// Ruleset is what the loop needs of the nft engine.
+type Ruleset interface {
+	Set(*nft.Port) error
+	Delete(nft.Family, string)
+	SetGlobals(nft.Globals)
+	Apply() (nft.Result, error)
+	Intact() (bool, error)
+}
+
+// Observer hears what the loop does. Its methods are called by the loop and must not block.
+type Observer interface {
+	// Pending says that changes wait since a time; the zero time: none do.
+	Pending(since time.Time)
+	PassDone(PassReport)
+	Problems([]state.Problem)
+}
+
+// PassReport tells what one pass did.
+type PassReport struct {
+	Started  time.Time
+	Duration time.Duration
+	Result   nft.Result
+	Err      error
+	Services int // planned in this pass
+	// Totals of what is in the kernel after the pass.
+	Totals Totals
+	// Triggers are the trigger times of the endpoint changes that the pass brought into the kernel.
+	Triggers []time.Time
+	// HealthChecks are the healthCheckNodePort servers wanted from now on; the map belongs to the loop.
+	HealthChecks map[state.Name]plan.HealthCheck
+}
+
+// Options configure the loop.
+type Options struct {
+	Settings *config.Settings
+	Store    *state.Store
+	Ruleset  Ruleset
+	// Primary gives the host's own main addresses; asked when there is no Node object.
+	Primary  func() []netip.Addr
+	Observer Observer
+	Log      *slog.Logger
+}
+
+// Proxier is the loop.
+type Proxier struct {
+	Options
+	claims   *claims.Claims
+	env      environment
+	hasEnv   bool
+	services map[state.Name]*served
+	totals   Totals
+	problems problemLog
+
+	healthChecks map[state.Name]plan.HealthCheck
+
+	waiting     time.Time // since when changes wait
+	failures    int       // passes in a row that did not apply
+	lastPass    time.Time // when the latest pass began
+	lastApplied time.Time // when the latest pass that applied began
+}
+
+// New makes a loop that has done nothing yet.
+func New(o Options) *Proxier {
+	return &Proxier{
+		Options:  o,
+		claims:   claims.New(),
+		services: map[state.Name]*served{},
+		problems: newProblemLog(o.Log),
+
+		healthChecks: map[state.Name]plan.HealthCheck{},
+	}
+}
+
+// How long the loop waits before it tries again after a pass that did not apply, doubling up to the maximum.
+const (
+	firstRetry = 100 * time.Millisecond
+	maxRetry   = 10 * time.Second
+)
+
+// checkPeriod is how often the loop looks whether the tables are still as it left them.
+const checkPeriod = 5 * time.Second
+
+// Run works until the context ends. The kernel keeps what it has.
+func (p *Proxier) Run(ctx context.Context) error {
+	check := time.NewTicker(checkPeriod)
+	defer check.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-p.Store.Wake():
+			p.noteWaiting()
+		case <-p.retry():
+		case <-check.C:
+			p.checkTables()
+			continue
+		}
+		if !p.gather(ctx) {
+			return nil
+		}
+		p.pass()
+	}
+}
+
+func (p *Proxier) noteWaiting() {
+	if p.waiting.IsZero() {
+		p.waiting = time.Now()
+		p.Observer.Pending(p.waiting)
+	}
+}
+
+// retry fires when a failed pass is to be tried again; never when the last one applied.
+func (p *Proxier) retry() <-chan time.Time {
+	if p.failures == 0 {
+		return nil
+	}
+	return time.After(min(firstRetry<<min(p.failures-1, 10), maxRetry))
+}
+
+// gather waits for the rest of --min-sync-period since the last pass began: a change that meets an idle proxy is
+// applied at once, changes in a stream are taken together.
+func (p *Proxier) gather(ctx context.Context) bool {
+	rest := p.Settings.MinSyncPeriod - time.Since(p.lastPass)
+	if rest <= 0 {
+		return true
+	}
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(rest):
+		return true
+	}
+}
+
+// checkTables notices when someone else removed our tables (a "flush ruleset" of the host's firewall, say) and has
+// them written again.
+func (p *Proxier) checkTables() {
+	if !p.hasEnv || p.failures > 0 {
+		return
+	}
+	intact, err := p.Ruleset.Intact()
+	switch {
+	case err != nil:
+		p.Log.Warn("cannot look at the tables; trying again", "every", checkPeriod, "error", err)
+	case !intact:
+		p.Log.Warn("tables were changed by someone else; writing them again", "tables", "ip verdict, ip6 verdict")
+		p.pass()
+	}
+}

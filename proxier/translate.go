@@ -1,0 +1,89 @@
+package proxier
+
+import (
+	"github.com/verdict-proxy/verdict/nft"
+	"github.com/verdict-proxy/verdict/proxier/plan"
+	"github.com/verdict-proxy/verdict/proxier/state"
+)
+
+// family maps a domain family to that of a table.
+func family(f state.Family) nft.Family {
+	if f == state.IPv6 {
+		return nft.IPv6
+	}
+	return nft.IPv4
+}
+
+// translate turns a planned port into what the nft engine serves.
+func translate(p *plan.Port) *nft.Port {
+	out := &nft.Port{
+		Family:    family(p.Family),
+		Name:      p.Name,
+		Protocol:  uint8(p.Protocol),
+		Affinity:  p.Affinity,
+		Cluster:   endpoints(p.Cluster),
+		Local:     endpoints(p.Local),
+		Frontends: make([]nft.Frontend, len(p.Frontends)),
+	}
+	for i := range p.Frontends {
+		out.Frontends[i] = frontend(p, &p.Frontends[i])
+	}
+	return out
+}
+
+func endpoints(list []plan.Endpoint) []nft.Endpoint {
+	if len(list) == 0 {
+		return nil
+	}
+	out := make([]nft.Endpoint, len(list))
+	for i, e := range list {
+		out[i] = nft.Endpoint{Addr: e.Addr, Local: e.Local}
+	}
+	return out
+}
+
+func frontend(p *plan.Port, f *plan.Frontend) nft.Frontend {
+	return nft.Frontend{
+		Addr:       f.Addr,
+		Port:       f.Port,
+		ClusterIP:  f.Kind == plan.ClusterIP,
+		Pool:       pool(p, f.Policy),
+		Refusal:    refusal(f.Unserved),
+		Masquerade: masquerade(f.Masquerade),
+		Firewalled: f.Firewalled,
+		Sources:    f.Sources,
+	}
+}
+
+// pool chooses the pool that a policy means; a policy whose pool is empty has none, and its frontend is refused only.
+func pool(p *plan.Port, policy plan.Policy) nft.PoolChoice {
+	switch {
+	case policy == plan.ClusterPolicy && len(p.Cluster) > 0:
+		return nft.ClusterPool
+	case policy == plan.LocalPolicy && len(p.Local) > 0:
+		return nft.LocalPool
+	case policy == plan.SourcePolicy && len(p.Cluster)+len(p.Local) > 0:
+		return nft.BySource
+	}
+	return nft.NoPool
+}
+
+func refusal(u plan.Unserved) nft.Refusal {
+	switch u {
+	case plan.Reject:
+		return nft.Reject
+	case plan.Drop:
+		return nft.Drop
+	}
+	return nft.NoRefusal
+}
+
+func masquerade(m plan.Masquerade) nft.Masquerade {
+	switch m {
+	case plan.MasqueradeAlways:
+		return nft.MasqueradeAlways
+	case plan.MasqueradeNode:
+		return nft.MasqueradeNode
+	}
+	return nft.NoMasquerade
+}
