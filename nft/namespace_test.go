@@ -79,14 +79,20 @@ func (n *namespace) command(stdin, name string, args ...string) (string, error) 
 	return out.String(), nil
 }
 
-// nft runs the nft program (Debian package nftables) inside the namespace.
-func (n *namespace) nft(t testing.TB, stdin string, args ...string) string {
+// must runs a program that has to succeed.
+func (n *namespace) must(t testing.TB, stdin, name string, args ...string) string {
 	t.Helper()
-	out, err := n.command(stdin, "nft", args...)
+	out, err := n.command(stdin, name, args...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return out
+}
+
+// nft runs the nft program (Debian package nftables).
+func (n *namespace) nft(t testing.TB, stdin string, args ...string) string {
+	t.Helper()
+	return n.must(t, stdin, "nft", args...)
 }
 
 // list is the listing of both tables.
