@@ -33,8 +33,11 @@ type Service struct {
 
 // HealthCheck is a healthCheckNodePort server that should run.
 type HealthCheck struct {
-	NodePort       uint16
-	LocalEndpoints int // ready local endpoint addresses, all ports and families together as upstream counts them
+	NodePort uint16
+	// LocalIPv4 and LocalIPv6 are the ready endpoint addresses on this node, each counted once whatever the number
+	// of ports. Upstream has one server for each family with a count of its own, so a dual-stack Pod is one, not two.
+	LocalIPv4, LocalIPv6 int
+	LocalEndpoints       int // the larger of the two
 }
 
 // Port is the plan of one Service port in one family.
@@ -47,7 +50,8 @@ type Port struct {
 	Scheduler string        // as asked for, "": default
 
 	// Cluster are the endpoints of traffic policy Cluster, after topology hints and the terminating fallback.
-	// Local are those of policy Local; nil unless a frontend needs them. Both sorted by address and port.
+	// Local are those of policy Local. Each is nil unless a frontend needs it, and sorted by address and port.
+	// An endpoint whose weight is 0 takes no new connections and is in neither.
 	Cluster []Endpoint
 	Local   []Endpoint
 	// Serving are all endpoints whose flows are still good (serving, terminating or not), whatever policy and

@@ -1,0 +1,249 @@
+package plan
+
+import (
+	"encoding/binary"
+	"net/netip"
+
+	"github.com/verdict-proxy/verdict/proxier/state"
+)
+
+// flags are all that the choice of a pool asks of an endpoint. A pool is the endpoints that have all flags of a mask.
+type flags uint16
+
+const (
+	ready    flags = 1 << iota
+	draining       // terminating but still serving: used when nothing is ready
+	flowing        // flows that exist are still good
+	local          // on this node
+	terminating
+	nodeHinted  // carries hints forNodes,
+	forThisNode // one of which names this node
+	zoneHinted  // carries hints forZones,
+	forThisZone // one of which names this zone
+)
+
+// member is an endpoint address of one slice; the address as two numbers, which sort fast.
+type member struct {
+	hi, lo uint64
+	slice  uint32
+	flags  flags
+}
+
+// candidate is an endpoint of one Service port.
+type candidate struct {
+	hi, lo uint64
+	port   uint16
+	weight uint16
+	flags  flags
+}
+
+// collect gathers the endpoints of one family from all slices, sorted by address. All ports of the Service share the
+// list: ports differ by number, not by address.
+func (p *Planner) collect(family state.Family) {
+	p.members = p.members[:0]
+	for i, sl := range p.slices {
+		if sl.Family != family || len(sl.Ports) == 0 {
+			continue
+		}
+		for j := range sl.Endpoints {
+			e := &sl.Endpoints[j]
+			if state.FamilyOf(e.Addr) != family {
+				continue
+			}
+			m := member{slice: uint32(i), flags: p.flagsOf(e, sl.Weight)}
+			m.hi, m.lo = numbers(e.Addr)
+			p.members = append(p.members, m)
+		}
+	}
+	p.sortMembers()
+}
+
+func (p *Planner) flagsOf(e *state.Endpoint, weight uint16) (f flags) {
+	if e.Ready || e.Serving {
+		// A Service that publishes not-ready addresses has endpoints that are ready but not serving: they get
+		// connections, so their flows are good.
+		f |= flowing
+	}
+	if weight > 0 {
+		// Weight 0 means no new connections: neither ready nor to be fallen back on.
+		switch {
+		case e.Ready:
+			f |= ready
+		case e.Serving && e.Terminating:
+			f |= draining
+		}
+	}
+	if e.Terminating {
+		f |= terminating
+	}
+	if e.Node != "" && e.Node == p.env.NodeName {
+		f |= local
+	}
+	if e.Hints != nil {
+		f |= p.hints(e.Hints)
+	}
+	return f
+}
+
+func numbers(a netip.Addr) (hi, lo uint64) {
+	if a.Is4() {
+		b := a.As4()
+		return 0, uint64(binary.BigEndian.Uint32(b[:]))
+	}
+	b := a.As16()
+	return binary.BigEndian.Uint64(b[:8]), binary.BigEndian.Uint64(b[8:])
+}
+
+func address(family state.Family, hi, lo uint64) netip.Addr {
+	if family == state.IPv4 {
+		var b [4]byte
+		binary.BigEndian.PutUint32(b[:], uint32(lo))
+		return netip.AddrFrom4(b)
+	}
+	var b [16]byte
+	binary.BigEndian.PutUint64(b[:8], hi)
+	binary.BigEndian.PutUint64(b[8:], lo)
+	return netip.AddrFrom16(b)
+}
+
+// fillCandidates lists the endpoints of one port, each address and port once.
+func (p *Planner) fillCandidates(want *state.ServicePort) {
+	p.fillNumbers(want)
+	p.candidates = p.candidates[:0]
+	for i := range p.members {
+		m := &p.members[i]
+		if number := p.numbers[m.slice]; number != 0 {
+			p.addCandidate(candidate{hi: m.hi, lo: m.lo, port: number, weight: p.slices[m.slice].Weight, flags: m.flags})
+		}
+	}
+}
+
+// fillNumbers finds the number that a port has in each slice. A named target port may differ from slice to slice.
+func (p *Planner) fillNumbers(want *state.ServicePort) {
+	p.numbers = p.numbers[:0]
+	for _, sl := range p.slices {
+		p.numbers = append(p.numbers, numberIn(sl.Ports, want))
+	}
+}
+
+func numberIn(ports []state.SlicePort, want *state.ServicePort) uint16 {
+	for i := range ports {
+		if ports[i].Protocol == want.Protocol && ports[i].Name == want.Name {
+			return ports[i].Port
+		}
+	}
+	return 0
+}
+
+// addCandidate appends an endpoint. Addresses arrive in order; one address may come with several ports, or twice when
+// an endpoint moves between slices or its address passed from a terminating Pod to a new one.
+func (p *Planner) addCandidate(c candidate) {
+	at := len(p.candidates)
+	for ; at > 0; at-- {
+		before := &p.candidates[at-1]
+		if before.hi != c.hi || before.lo != c.lo || before.port < c.port {
+			break
+		}
+		if before.port == c.port {
+			if preferred(c.flags, before.flags) {
+				*before = c
+			}
+			return
+		}
+	}
+	p.candidates = append(p.candidates, c)
+	if at < len(p.candidates)-1 {
+		copy(p.candidates[at+1:], p.candidates[at:])
+		p.candidates[at] = c
+	}
+}
+
+// preferred tells whether of two endpoints with the same address and port a is the one to believe: as upstream, the
+// Pod that is not terminating, and where upstream takes any, the more useful one.
+func preferred(a, b flags) bool {
+	if (a^b)&terminating != 0 {
+		return b&terminating != 0
+	}
+	return rank(a) > rank(b)
+}
+
+func rank(f flags) int {
+	switch {
+	case f&ready != 0:
+		return 3
+	case f&draining != 0:
+		return 2
+	case f&flowing != 0:
+		return 1
+	}
+	return 0
+}
+
+// count tells how many endpoints of the present port have all flags of a mask.
+func (p *Planner) count(mask flags) (n int) {
+	for i := range p.candidates {
+		if p.candidates[i].flags&mask == mask {
+			n++
+		}
+	}
+	return n
+}
+
+// choose decides for one pool between ready endpoints and the fallback to draining ones. Cluster and Local decide
+// apart: a node whose last endpoint drains keeps using it although other nodes have ready ones.
+func (p *Planner) choose(among flags) flags {
+	if p.count(ready|among) > 0 {
+		return ready | among
+	}
+	return draining | among
+}
+
+// pool lists the endpoints that have all flags of a mask.
+func (p *Planner) pool(family state.Family, mask flags) []Endpoint {
+	n := p.count(mask)
+	if n == 0 {
+		return nil
+	}
+	out := make([]Endpoint, 0, n)
+	for i := range p.candidates {
+		c := &p.candidates[i]
+		if c.flags&mask == mask {
+			addr := netip.AddrPortFrom(address(family, c.hi, c.lo), c.port)
+			out = append(out, Endpoint{Addr: addr, Weight: c.weight, Local: c.flags&local != 0})
+		}
+	}
+	return out
+}
+
+// serving lists the endpoints whose flows are still good. Policy, topology and weight decide about new connections
+// only, so they do not matter here; this is what TCP connections experience as well.
+func (p *Planner) serving(family state.Family) []netip.AddrPort {
+	n := p.count(flowing)
+	if n == 0 {
+		return nil
+	}
+	out := make([]netip.AddrPort, 0, n)
+	for i := range p.candidates {
+		if c := &p.candidates[i]; c.flags&flowing != 0 {
+			out = append(out, netip.AddrPortFrom(address(family, c.hi, c.lo), c.port))
+		}
+	}
+	return out
+}
+
+// localReady counts the addresses on this node that are ready on any port.
+func (p *Planner) localReady() (n int) {
+	const mask = ready | local
+	counted := false
+	for i := range p.members {
+		m := &p.members[i]
+		if i > 0 && (m.hi != p.members[i-1].hi || m.lo != p.members[i-1].lo) {
+			counted = false
+		}
+		if !counted && m.flags&mask == mask {
+			n++
+			counted = true
+		}
+	}
+	return n
+}

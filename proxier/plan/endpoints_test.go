@@ -1,0 +1,206 @@
+package plan
+
+import (
+	"cmp"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/verdict-proxy/verdict/proxier/state"
+)
+
+// TestPools fixes which endpoints serve policy Cluster and policy Local.
+func TestPools(t *testing.T) {
+	tests := []struct {
+		name    string
+		slices  []*state.Slice
+		cluster string
+		local   string
+	}{
+		{"no slices", nil, "", ""},
+		{"sorted, from several slices",
+			[]*state.Slice{slice("a", "10.0.0.9", "10.0.0.2 @node-a"), slice("b", "10.0.0.10", "10.0.0.1 @node-a")},
+			"10.0.0.1:8080 10.0.0.2:8080 10.0.0.9:8080 10.0.0.10:8080", "10.0.0.1:8080 10.0.0.2:8080"},
+		{"not ready endpoints are left out",
+			[]*state.Slice{slice("a", "10.0.0.1", "10.0.0.2 notready", "10.0.0.3 gone", "10.0.0.4 draining")},
+			"10.0.0.1:8080", ""},
+		{"published although not ready",
+			[]*state.Slice{slice("a", "10.0.0.1 published @node-a")}, "10.0.0.1:8080", "10.0.0.1:8080"},
+		{"all draining: fall back",
+			[]*state.Slice{slice("a", "10.0.0.1 draining", "10.0.0.2 draining @node-a", "10.0.0.3 gone")},
+			"10.0.0.1:8080 10.0.0.2:8080", "10.0.0.2:8080"},
+		{"the last local one drains, others are ready",
+			[]*state.Slice{slice("a", "10.0.0.1", "10.0.0.2 draining @node-a")}, "10.0.0.1:8080", "10.0.0.2:8080"},
+		{"a local one is ready, another drains",
+			[]*state.Slice{slice("a", "10.0.0.1 @node-a", "10.0.0.2 draining @node-a")}, "10.0.0.1:8080", "10.0.0.1:8080"},
+		{"serving but not terminating and not ready is nothing to fall back on",
+			[]*state.Slice{servingNotReady("10.0.0.1")}, "", ""},
+		{"duplicates over slices count once",
+			[]*state.Slice{slice("a", "10.0.0.1", "10.0.0.2"), slice("b", "10.0.0.2", "10.0.0.3")},
+			"10.0.0.1:8080 10.0.0.2:8080 10.0.0.3:8080", ""},
+		{"a duplicate inside one slice", []*state.Slice{slice("a", "10.0.0.1", "10.0.0.1")}, "10.0.0.1:8080", ""},
+		{"of two with one address the one that is not terminating counts",
+			[]*state.Slice{slice("a", "10.0.0.1 draining"), slice("b", "10.0.0.1 @node-a"), slice("c", "10.0.0.1 draining")},
+			"10.0.0.1:8080", "10.0.0.1:8080"},
+		{"even when it is not ready yet",
+			[]*state.Slice{slice("a", "10.0.0.1 draining"), slice("b", "10.0.0.1 notready")}, "", ""},
+		{"of two running ones the ready one counts",
+			[]*state.Slice{slice("a", "10.0.0.1 notready"), slice("b", "10.0.0.1")}, "10.0.0.1:8080", ""},
+		{"slices with different numbers for the port",
+			[]*state.Slice{slice("a", "10.0.0.1", "10.0.0.2"), numbered(9090, slice("b", "10.0.0.1", "10.0.0.3"))},
+			"10.0.0.1:8080 10.0.0.1:9090 10.0.0.2:8080 10.0.0.3:9090", ""},
+		{"the same, higher number first",
+			[]*state.Slice{numbered(9090, slice("a", "10.0.0.1")), slice("b", "10.0.0.1"), numbered(9000, slice("c", "10.0.0.1")),
+				numbered(9000, slice("d", "10.0.0.1 @node-a draining"))},
+			"10.0.0.1:8080 10.0.0.1:9000 10.0.0.1:9090", ""},
+		{"slices of the other family are not ours",
+			[]*state.Slice{slice("a", "10.0.0.1"), slice("b", "fd00::1")}, "10.0.0.1:8080", ""},
+		{"an address of the other family inside a slice is left out",
+			[]*state.Slice{slice("a", "fd00::1", "10.0.0.1")}, "10.0.0.1:8080", ""},
+		{"a slice without the port", []*state.Slice{renamed("https", slice("a", "10.0.0.1"))}, "", ""},
+		{"a slice with the port in another protocol", []*state.Slice{udp(slice("a", "10.0.0.1"))}, "", ""},
+		{"a slice without ports", []*state.Slice{portless(slice("a", "10.0.0.1"))}, "", ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			svc := service(func(s *state.Service) { s.ExternalLocal, s.Ports[0].NodePort = true, 30080 })
+			p := portOf(t, New(svc, tt.slices, environment()), state.IPv4, "shop/web:http")
+			equal(t, "Cluster", show(p.Cluster), tt.cluster)
+			equal(t, "Local", show(p.Local), tt.local)
+		})
+	}
+}
+
+func servingNotReady(addr string) *state.Slice {
+	sl := slice("a", addr)
+	sl.Endpoints[0].Ready = false
+	return sl
+}
+
+func numbered(port uint16, sl *state.Slice) *state.Slice { sl.Ports[0].Port = port; return sl }
+func renamed(name string, sl *state.Slice) *state.Slice  { sl.Ports[0].Name = name; return sl }
+func udp(sl *state.Slice) *state.Slice                   { sl.Ports[0].Protocol = state.UDP; return sl }
+func portless(sl *state.Slice) *state.Slice              { sl.Ports = nil; return sl }
+func weighted(w uint16, sl *state.Slice) *state.Slice    { sl.Weight = w; return sl }
+
+func TestWeights(t *testing.T) {
+	svc := service(nil)
+	list := []*state.Slice{weighted(3, slice("a", "10.0.0.1 @node-a")), weighted(0, slice("b", "10.0.0.2")), slice("c", "10.0.0.3")}
+	p := portOf(t, New(svc, list, environment()), state.IPv4, "shop/web:http")
+	equal(t, "Cluster", p.Cluster, []Endpoint{
+		{Addr: netip.MustParseAddrPort("10.0.0.1:8080"), Weight: 3, Local: true},
+		{Addr: netip.MustParseAddrPort("10.0.0.3:8080"), Weight: 1},
+	})
+
+	p = portOf(t, New(svc, []*state.Slice{weighted(0, slice("a", "10.0.0.1", "10.0.0.2 draining"))}, environment()),
+		state.IPv4, "shop/web:http")
+	equal(t, "Cluster with weight 0 only", show(p.Cluster), "")
+	equal(t, "Unserved with weight 0 only", frontendOf(t, p, ClusterIP).Unserved, Reject)
+}
+
+// TestServing fixes which UDP flows are good: policy, topology and weight do not end flows.
+func TestServing(t *testing.T) {
+	svc := service(func(s *state.Service) { s.Ports[0].Protocol, s.InternalLocal = state.UDP, true })
+	list := []*state.Slice{
+		udp(slice("a", "10.0.0.2 draining", "10.0.0.1", "10.0.0.3 gone", "10.0.0.4 notready", "10.0.0.5 published")),
+		weighted(0, udp(slice("b", "10.0.0.6"))),
+	}
+	p := portOf(t, New(svc, list, environment()), state.IPv4, "shop/web:http")
+	equal(t, "Serving", showAddrs(p.Serving), "10.0.0.1:8080 10.0.0.2:8080 10.0.0.5:8080 10.0.0.6:8080")
+
+	p = portOf(t, New(service(nil), []*state.Slice{slice("a", "10.0.0.1")}, environment()), state.IPv4, "shop/web:http")
+	if p.Serving != nil {
+		t.Errorf("a TCP port lists endpoints of UDP flows: %v", p.Serving)
+	}
+}
+
+func TestPortsAndNames(t *testing.T) {
+	svc := service(func(s *state.Service) {
+		s.Ports = []state.ServicePort{
+			{Name: "dns", Protocol: state.UDP, Port: 53}, {Name: "dns-tcp", Protocol: state.TCP, Port: 53},
+		}
+	})
+	both := &state.Slice{Family: state.IPv6, Weight: 1, Ports: []state.SlicePort{
+		{Name: "dns", Protocol: state.UDP, Port: 5353}, {Name: "dns-tcp", Protocol: state.TCP, Port: 5454},
+	}, Endpoints: []state.Endpoint{endpoint("fd00::1")}}
+	got := New(svc, []*state.Slice{both}, environment())
+	var lines []string
+	for _, p := range got.Ports {
+		lines = append(lines, p.Family.String()+" "+p.Name+" "+p.Protocol.String()+" "+show(p.Cluster))
+	}
+	equal(t, "ports", lines, []string{
+		"IPv4 shop/web:dns udp ", "IPv4 shop/web:dns-tcp tcp ",
+		"IPv6 shop/web:dns udp [fd00::1]:5353", "IPv6 shop/web:dns-tcp tcp [fd00::1]:5454",
+	})
+
+	unnamed := service(func(s *state.Service) { s.Ports[0].Name = "" })
+	got = New(unnamed, []*state.Slice{renamed("", slice("a", "10.0.0.1"))}, environment())
+	equal(t, "unnamed port", got.Ports[0].Name, "shop/web:80")
+	equal(t, "its endpoints", show(got.Ports[0].Cluster), "10.0.0.1:8080")
+}
+
+func TestHealthCheck(t *testing.T) {
+	svc := service(func(s *state.Service) {
+		s.HealthCheckNodePort, s.ExternalLocal = 32000, true
+		s.Ports = append(s.Ports, state.ServicePort{Name: "https", Protocol: state.TCP, Port: 443})
+	})
+	twoPorts := slice("b", "10.0.0.1 @node-a", "10.0.0.2", "10.0.0.3 @node-a draining", "10.0.0.4 @node-a notready", "10.0.0.5 @node-a")
+	twoPorts.Ports = append(twoPorts.Ports, state.SlicePort{Name: "https", Protocol: state.TCP, Port: 8443})
+	list := []*state.Slice{
+		slice("a", "10.0.0.1 @node-a draining", "10.0.0.1 @node-a"), twoPorts,
+		weighted(0, slice("c", "10.0.0.6 @node-a")), portless(slice("d", "10.0.0.7 @node-a")),
+		slice("e", "fd00::1 @node-a"),
+	}
+	equal(t, "health check", *New(svc, list, environment()).HealthCheck,
+		HealthCheck{NodePort: 32000, LocalIPv4: 2, LocalIPv6: 1, LocalEndpoints: 2})
+	if hc := New(service(nil), list, environment()).HealthCheck; hc != nil {
+		t.Errorf("a Service without healthCheckNodePort got %+v", hc)
+	}
+}
+
+// TestRadixSort compares the sort of large Services with the plain one.
+func TestRadixSort(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for _, n := range []int{radixFrom, radixFrom + 1, 3000} {
+		for _, bits := range []int{0, 3, 9, 64, 70, 128} {
+			var p Planner
+			for i := range n {
+				m := member{slice: uint32(i)}
+				if bits > 64 {
+					m.hi, m.lo = rng.Uint64()>>(128-bits), rng.Uint64()
+				} else if bits > 0 {
+					m.lo = rng.Uint64() >> (64 - bits)
+				}
+				p.members = append(p.members, m)
+			}
+			want := slices.Clone(p.members)
+			slices.SortStableFunc(want, func(a, b member) int { return cmp.Or(cmp.Compare(a.hi, b.hi), cmp.Compare(a.lo, b.lo)) })
+			p.sortMembers()
+			if !slices.Equal(p.members, want) {
+				t.Errorf("n=%d bits=%d: not sorted, or not stable", n, bits)
+			}
+		}
+	}
+}
+
+// TestLargeService plans 3,000 endpoints over slices and compares with the list made another way.
+func TestLargeService(t *testing.T) {
+	for _, family := range []state.Family{state.IPv4, state.IPv6} {
+		list := spread(family, 3000)
+		var want []netip.Addr
+		for _, sl := range list {
+			for _, e := range sl.Endpoints {
+				want = append(want, e.Addr)
+			}
+		}
+		slices.SortFunc(want, netip.Addr.Compare)
+		var got []netip.Addr
+		for _, e := range portOf(t, New(service(nil), list, environment()), family, "shop/web:http").Cluster {
+			got = append(got, e.Addr.Addr())
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%v: %d endpoints, want %d in order", family, len(got), len(want))
+		}
+	}
+}

@@ -1,0 +1,123 @@
+package plan
+
+import (
+	"net/netip"
+	"slices"
+	"strconv"
+
+	"github.com/verdict-proxy/verdict/proxier/state"
+)
+
+// Planner plans Services one after the other. It keeps nothing from call to call but its buffers, which is what makes a
+// plan cost only the memory of its result. The zero value is ready; several goroutines need a Planner each.
+type Planner struct {
+	env    *Environment
+	svc    *state.Service
+	slices []*state.Slice
+
+	members    []member    // endpoints of the present family, sorted by address
+	spare      []member    // the other half of a radix sort
+	candidates []candidate // endpoints of the present port, sorted by address and port
+	numbers    []uint16    // port number of the present port in each slice; 0: the slice does not serve it
+	template   []Frontend  // frontends with an address, the same for every port of the present family
+}
+
+// New plans one Service with a Planner of its own.
+func New(svc *state.Service, list []*state.Slice, env *Environment) Service {
+	var p Planner
+	return p.Plan(svc, list, env)
+}
+
+// Plan decides what one Service becomes. The result shares nothing with the Planner; equal input gives an equal result.
+func (p *Planner) Plan(svc *state.Service, list []*state.Slice, env *Environment) Service {
+	p.env, p.svc, p.slices = env, svc, list
+	out := Service{Name: svc.Name}
+	if svc.HealthCheckNodePort != 0 {
+		out.HealthCheck = &HealthCheck{NodePort: svc.HealthCheckNodePort}
+	}
+	ipv4 := env.IPv4 && hasFamily(svc.ClusterIPs, state.IPv4)
+	ipv6 := env.IPv6 && hasFamily(svc.ClusterIPs, state.IPv6)
+	if ipv4 || ipv6 {
+		out.Ports = make([]Port, 0, len(svc.Ports)*(toInt(ipv4)+toInt(ipv6)))
+	}
+	if ipv4 {
+		p.family(&out, state.IPv4)
+	}
+	if ipv6 {
+		p.family(&out, state.IPv6)
+	}
+	p.env, p.svc, p.slices = nil, nil, nil
+	return out
+}
+
+// hasFamily tells whether a Service exists in a family: the API gives every family of a Service a cluster IP.
+func hasFamily(clusterIPs []netip.Addr, family state.Family) bool {
+	return slices.ContainsFunc(clusterIPs, func(a netip.Addr) bool { return state.FamilyOf(a) == family })
+}
+
+func toInt(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// family plans all ports of the Service in one family.
+func (p *Planner) family(out *Service, family state.Family) {
+	p.collect(family)
+	p.fillTemplate(out, family)
+	if out.HealthCheck != nil {
+		out.HealthCheck.count(family, p.localReady())
+	}
+	for i := range p.svc.Ports {
+		out.Ports = append(out.Ports, p.port(out, i, family))
+	}
+}
+
+// port plans one Service port in one family.
+func (p *Planner) port(out *Service, index int, family state.Family) Port {
+	want := &p.svc.Ports[index]
+	p.fillCandidates(want)
+	port := Port{
+		Family:    family,
+		Name:      p.portName(out, index),
+		Protocol:  want.Protocol,
+		Affinity:  p.svc.Affinity,
+		Scheduler: p.svc.Scheduler,
+	}
+	external := want.NodePort != 0 || p.hasExternal()
+	if external || !p.svc.InternalLocal {
+		port.Cluster = p.pool(family, p.choose(p.topology()))
+	}
+	if p.svc.InternalLocal || external && p.svc.ExternalLocal {
+		port.Local = p.pool(family, p.choose(local))
+	}
+	if want.Protocol == state.UDP {
+		port.Serving = p.serving(family)
+	}
+	port.Frontends = p.frontends(want, p.reach(&port))
+	return port
+}
+
+// portName names a port for people. The second family of a port takes the text of the first.
+func (p *Planner) portName(out *Service, index int) string {
+	if at := len(out.Ports) - len(p.svc.Ports); at >= 0 {
+		return out.Ports[at].Name
+	}
+	port := &p.svc.Ports[index]
+	name := port.Name
+	if name == "" {
+		name = strconv.Itoa(int(port.Port))
+	}
+	return p.svc.Namespace + "/" + p.svc.Name.Name + ":" + name
+}
+
+// count records how many ready local endpoints a family has.
+func (h *HealthCheck) count(family state.Family, n int) {
+	if family == state.IPv4 {
+		h.LocalIPv4 = n
+	} else {
+		h.LocalIPv6 = n
+	}
+	h.LocalEndpoints = max(h.LocalIPv4, h.LocalIPv6)
+}
