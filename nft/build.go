@@ -65,6 +65,7 @@ func (tb *table) buildChains(t *Transaction) {
 	for _, c := range chains {
 		t.operation(operation{kind: opAddChain, family: tb.family, name: c.name, chain: &c})
 	}
+	clear(tb.tokenDraws) // each class brings the one it needs
 	for _, id := range slices.Sorted(maps.Keys(tb.classes.byID)) {
 		tb.addClass(t, tb.classes.byID[id], id)
 	}
@@ -111,4 +112,8 @@ func (tb *table) buildPort(t *Transaction, p *port) {
 			t.add(tb.family, id, tb.slotElement(t, p, pl, m.slot, m.addr, pl.class.affinity > 0))
 		}
 	}
+}
+
+func (tb *table) chainCount() int {
+	return len(tb.family.chains(tb.globals.program(tb.family))) + len(tb.classes.byID) + len(tb.tokenDraws)
 }

@@ -1,6 +1,8 @@
 package nft
 
 import (
+	"slices"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -72,6 +74,8 @@ func (f Family) notFromPods(p program) []statement {
 // chains is the fixed program. A chain comes before those that jump to it.
 func (f Family) chains(p program) []chainDef {
 	list := []chainDef{
+		f.recall(false),
+		f.recall(true),
 		{name: "source-decides", rules: f.sourceDecides(p)},
 		{name: "balance", rules: []rule{
 			{scratchHas(bySourceBit), jump("source-decides")},
@@ -103,7 +107,7 @@ func (f Family) sourceDecides(p program) []rule {
 	if pods := f.fromPods(p); pods != nil {
 		rules = append(rules, append(pods, all, returnNow()))
 	}
-	local := bits("meta priority & 7fff:ffff | 0:1", ^(bySourceBit | localBit), localBit)
+	local := maskedAndFlipped("meta priority & 7fff:ffff | 0:1", ^(bySourceBit | localBit), localBit)
 	return append(rules,
 		rule{fromThisNode(), all, returnNow()},
 		rule{setScratchTo(local)})
@@ -185,45 +189,74 @@ func (f Family) refuse(match ...statement) []rule {
 	return []rule{append(tcp, resetTCP()), append(others, f.reject())}
 }
 
+// redraws is how often a number without a slot is drawn again. At least every second number has one, so that once in
+// 65,536 connections none is found; the last draw then takes from the lower half, where every number has a slot.
+const redraws = 16
+
+// attempts lists the draws that end in a slot.
+func (d draw) attempts() []draw {
+	if d.exact() {
+		return []draw{d}
+	}
+	return append(slices.Repeat([]draw{d}, redraws), draw{d.method, d.size / 2})
+}
+
 // classChain is the chain of a class: it picks a slot of the pool in the scratch number and translates.
 func (f Family) classChain(c class) chainDef {
-	slot := []field{masked(poolMask), f.draw(c)}
-	if c.affinity == 0 {
-		return chainDef{name: c.chain(), rules: []rule{{f.dnat(mapEndpoints, slot...)}}}
+	if c.affinity > 0 {
+		return chainDef{name: c.chain(), rules: f.stickyRules(c)}
 	}
-	return chainDef{name: c.chain(), rules: f.stickyRules(c, slot)}
+	var rules []rule
+	for _, d := range c.attempts() {
+		rules = append(rules, rule{f.dnat(mapEndpoints, masked(poolMask), f.drawn(d))})
+	}
+	return chainDef{name: c.chain(), rules: rules}
 }
 
-func (f Family) draw(c class) field {
-	switch c.method {
-	case InTurn:
-		return numgen("inc", c.slots)
-	case SourceHash:
-		return f.sourceHash(c.slots)
+func (d draw) tokenChain() string { return "token-" + d.String() }
+
+// tokenDrawChain draws a token of the pool in the scratch number and leaves it there.
+func (f Family) tokenDrawChain(d draw) chainDef {
+	var rules []rule
+	for _, d := range d.attempts() {
+		rules = append(rules, rule{setScratch(mapStickySlots, masked(poolMask), f.drawn(d)), returnNow()})
 	}
-	return numgen("random", c.slots)
+	return chainDef{name: d.tokenChain(), rules: rules}
 }
 
-// stickyRules picks a token (ordinal and service port), lets the affinity map overrule it with the client's earlier
-// one, and translates to the token's endpoint. A token whose endpoint is gone, or not in this pool, misses; then the
-// entry is removed and the client gets a new one. Tokens name the cluster pool; the local pool's endpoints have
-// tokens of their own, so that both pools of a service port share what the client sticks to.
-func (f Family) stickyRules(c class, slot []field) []rule {
-	token := scratch()
-	if c.local {
-		token = flipped(localBit)
-	}
-	pick := rule{setScratch(mapStickySlots, slot...)}
+// stickyRules draws a token (ordinal and service port), has the affinity map overrule it with the client's earlier one,
+// and translates. A token whose endpoint is gone, or is not in this pool, does not translate; its entry is removed, and
+// the client gets another. All lookups stand in chains shared by many classes (see exactDraws for the reason).
+func (f Family) stickyRules(c class) []rule {
+	pick, recall := rule{jump(c.tokenChain())}, rule{jump(recallChain(c.local))}
 	remember := rule{f.affinityEntry("update", c.affinity)}
-	recall := rule{setScratch(mapAffinity, masked(groupMask), f.saddr())}
-	translate := rule{f.dnat(mapStickyEndpoints, token)}
-	forget := rule{f.affinityEntry("delete", 0)}
-	// The slots are drawn from the pool, and a token does not tell which of the two pools it came from: the local
-	// chain restores that before it draws again.
 	again := pick
 	if c.local {
-		pool := bits("meta priority & f:ffff | 0:1", groupMask, localBit)
-		again = rule{setScratch(mapStickySlots, pool, slot[1])}
+		// A token names the service port; which of the two pools it was drawn from has to be said anew.
+		pool := maskedAndFlipped("meta priority & f:ffff | 0:1", groupMask, localBit)
+		again = rule{setScratchTo(pool), jump(c.tokenChain())}
 	}
-	return []rule{pick, remember, recall, translate, forget, again, remember, translate}
+	return []rule{pick, remember, recall, again, remember, recall}
+}
+
+func recallChain(local bool) string {
+	if local {
+		return "recall-local"
+	}
+	return "recall"
+}
+
+// recall translates to the endpoint that the client sticks to; without an entry (the map is full), to the one just
+// drawn. Tokens name the cluster pool; an endpoint that is in the local pool has a second token for that, so that both
+// pools of a service port share what the client sticks to.
+func (f Family) recall(local bool) chainDef {
+	token := scratch()
+	if local {
+		token = flipped(localBit)
+	}
+	return chainDef{name: recallChain(local), rules: []rule{
+		{setScratch(mapAffinity, masked(groupMask), f.saddr())},
+		{f.dnat(mapStickyEndpoints, token)},
+		{f.affinityEntry("delete", 0)},
+	}}
 }

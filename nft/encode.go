@@ -83,21 +83,21 @@ func (b *batch) operation(o *operation) error {
 		b.comment(tableUserData, layoutComment)
 		b.end(start)
 	case opDeleteTable:
-		b.named(o, unix.NFT_MSG_DELTABLE, unix.NFTA_TABLE_NAME, 0)
+		b.named(o, unix.NFT_MSG_DELTABLE, 0)
 	case opAddChain:
 		b.addChain(o)
 	case opDeleteChain:
-		b.named(o, unix.NFT_MSG_DELCHAIN, unix.NFTA_CHAIN_TABLE, unix.NFTA_CHAIN_NAME)
+		b.named(o, unix.NFT_MSG_DELCHAIN, unix.NFTA_CHAIN_NAME)
 	case opFlushRules:
-		b.named(o, unix.NFT_MSG_DELRULE, unix.NFTA_RULE_TABLE, 0)
+		b.named(o, unix.NFT_MSG_DELRULE, 0)
 	case opAddRule:
 		return b.addRule(o)
 	case opAddSet:
 		b.addSet(o)
 	case opDeleteSet:
-		b.named(o, unix.NFT_MSG_DELSET, unix.NFTA_SET_TABLE, unix.NFTA_SET_NAME)
+		b.named(o, unix.NFT_MSG_DELSET, unix.NFTA_SET_NAME)
 	case opFlushSet:
-		b.named(o, unix.NFT_MSG_DELSETELEM, unix.NFTA_SET_ELEM_LIST_TABLE, unix.NFTA_SET_ELEM_LIST_SET)
+		b.named(o, unix.NFT_MSG_DELSETELEM, unix.NFTA_SET_ELEM_LIST_SET)
 	}
 	return nil
 }
@@ -105,10 +105,11 @@ func (b *batch) operation(o *operation) error {
 // tableUserData is NFTA_TABLE_USERDATA (kernel 5.10), which x/sys does not have.
 const tableUserData = 6
 
-// named writes a message that consists of names.
-func (b *batch) named(o *operation, kind, tableAttr, nameAttr uint16) {
+// named writes a message that consists of names: the table's (attribute 1 in all of them) and, unless nameAttr is 0,
+// the object's.
+func (b *batch) named(o *operation, kind, nameAttr uint16) {
 	start := b.open(o, kind, 0)
-	b.text(tableAttr, TableName)
+	b.text(unix.NFTA_TABLE_NAME, TableName)
 	if nameAttr != 0 {
 		b.text(nameAttr, o.name)
 	}

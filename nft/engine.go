@@ -148,6 +148,7 @@ func (e *Engine) Apply() (Result, error) {
 	r := Result{Full: full, Text: e.tx.String}
 	r.Added, r.Deleted = e.tx.Elements()
 	if e.tx.Empty() {
+		e.applies++
 		return r, nil
 	}
 	err := e.commit(&r)
@@ -247,4 +248,19 @@ func Cleanup(o Options) error {
 		return fmt.Errorf("delete tables %s: %w", TableName, err)
 	}
 	return err
+}
+
+// Intact says whether both tables still have the chains and sets that the engine gave them; it does not look at
+// elements. When they do not, or before the first apply, the next Apply writes everything.
+func (e *Engine) Intact() (bool, error) {
+	for _, tb := range e.tables {
+		was, err := e.conn.survey(tb)
+		if err != nil {
+			return false, fmt.Errorf("read table %s %s: %w", tb.family, TableName, err)
+		}
+		if !was.sameLayout || len(was.sets) != int(setCount) || len(was.chains) != tb.chainCount() {
+			e.rebuild = true
+		}
+	}
+	return !e.rebuild, nil
 }

@@ -104,18 +104,31 @@ func scratch() field {
 }
 
 // masked is the scratch number and a mask.
-func masked(mask uint32) field { return bits("meta priority & "+classID(mask), mask, 0) }
+func masked(mask uint32) field { return maskedAndFlipped("meta priority & "+classID(mask), mask, 0) }
 
 // flipped is the scratch number with some bits inverted.
-func flipped(xor uint32) field { return bits("meta priority ^ "+classID(xor), 0xffffffff, xor) }
+func flipped(xor uint32) field {
+	return maskedAndFlipped("meta priority ^ "+classID(xor), 0xffffffff, xor)
+}
 
-func bits(text string, mask, xor uint32) field {
+func maskedAndFlipped(text string, mask, xor uint32) field {
 	return field{text: text, bytes: 4, load: func(reg uint32) []expr.Any {
 		return append(scratch().load(reg), &expr.Bitwise{
 			SourceRegister: reg, DestRegister: reg, Len: 4,
 			Mask: binaryutil.NativeEndian.PutUint32(mask), Xor: binaryutil.NativeEndian.PutUint32(xor),
 		})
 	}}
+}
+
+// drawn is the number of a slot.
+func (f Family) drawn(d draw) field {
+	switch d.method {
+	case InTurn:
+		return numgen("inc", d.size)
+	case SourceHash:
+		return f.sourceHash(d.size)
+	}
+	return numgen("random", d.size)
 }
 
 // numgen counts or draws a number below n.

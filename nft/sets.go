@@ -3,7 +3,6 @@ package nft
 import (
 	"strings"
 
-	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
 )
 
@@ -227,6 +226,3 @@ func (f Family) affinityMap() setDef {
 		},
 	}
 }
-
-// counterExpr makes the kernel give every element of a set a counter of its own.
-func counterExpr() expr.Any { return &expr.Counter{} }

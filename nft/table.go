@@ -14,7 +14,9 @@ type table struct {
 	ports   map[string]*port
 	numbers numbers
 	classes *classTable
-	globals Globals
+	// tokenDraws are the draws that have a chain for session affinity; such chains stay.
+	tokenDraws map[draw]bool
+	globals    Globals
 
 	clusterIPs refSet
 	hairpin    refSet
@@ -36,7 +38,7 @@ type port struct {
 
 func newTable(f Family) *table {
 	return &table{
-		family: f, defs: f.sets(), ports: map[string]*port{}, classes: newClassTable(),
+		family: f, defs: f.sets(), ports: map[string]*port{}, classes: newClassTable(), tokenDraws: map[draw]bool{},
 		clusterIPs: newRefSet(), hairpin: newRefSet(),
 	}
 }
@@ -81,8 +83,8 @@ func (tb *table) set(t *Transaction, want *Port) error {
 		return err
 	}
 	classes := [2]class{
-		{method: want.Method, slots: uint32(len(cluster)), affinity: want.Affinity},
-		{method: want.Method, slots: uint32(len(local)), affinity: want.Affinity, local: want.Affinity > 0},
+		classFor(want.Method, len(cluster), want.Affinity, false),
+		classFor(want.Method, len(local), want.Affinity, true),
 	}
 	var ids [2]uint32
 	for i, c := range classes {
@@ -142,7 +144,7 @@ func (tb *table) forgetIfNew(p *port) {
 
 // acquire takes a class into use and creates its chain if it has none.
 func (tb *table) acquire(t *Transaction, c class) (uint32, error) {
-	if c.slots == 0 {
+	if c.empty() {
 		return 0, nil
 	}
 	id, fresh, err := tb.classes.acquire(c)
@@ -153,6 +155,10 @@ func (tb *table) acquire(t *Transaction, c class) (uint32, error) {
 }
 
 func (tb *table) addClass(t *Transaction, c class, id uint32) {
+	if c.affinity > 0 && !tb.tokenDraws[c.draw] {
+		tb.tokenDraws[c.draw] = true
+		t.addChain(tb.family, tb.family.tokenDrawChain(c.draw))
+	}
 	t.addChain(tb.family, tb.family.classChain(c))
 	t.add(tb.family, idDispatch, dispatchElement(t, c, id))
 }
@@ -163,7 +169,7 @@ func dispatchElement(t *Transaction, c class, id uint32) element {
 
 func (tb *table) releaseAll(classes []class) {
 	for _, c := range classes {
-		if c.slots > 0 {
+		if !c.empty() {
 			tb.classes.release(c)
 		}
 	}
@@ -195,24 +201,21 @@ func (tb *table) updatePool(t *Transaction, p *port, pl *pool, c class, id uint3
 		pl.members = nil
 	}
 	members, changes := reassign(pl.members, want)
-	tb.writeSlots(t, p, pl, changes, p.stickySlots(old, c))
+	tb.writeSlots(t, p, pl, changes, p.slotsAreTokens(old, c))
 	pl.members = members
 	if old != c || pl.classID != id {
 		tb.writePool(t, p, pl, pl.classID, id)
 	}
-	if old.slots > 0 {
+	if !old.empty() {
 		tb.classes.release(old)
 	}
 	pl.class, pl.classID = c, id
-	if c.slots == 0 {
-		pl.class = class{}
-	}
 }
 
-// stickySlots says in which of the two maps the pool's slots lie: that of the new class, or of the old one when the
+// slotsAreTokens says in which of the two maps the pool's slots lie: that of the new class, or of the old one when the
 // pool becomes empty.
-func (p *port) stickySlots(old, c class) bool {
-	if c.slots == 0 {
+func (p *port) slotsAreTokens(old, c class) bool {
+	if c.empty() {
 		return old.affinity > 0
 	}
 	return c.affinity > 0

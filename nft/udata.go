@@ -1,8 +1,6 @@
 package nft
 
 import (
-	"encoding/binary"
-
 	"github.com/google/nftables/userdata"
 )
 
@@ -108,11 +106,6 @@ func byteOrder(types []dataType) uint32 {
 	return byteOrderUnknown
 }
 
-// commentData is a comment as user data of a rule, an element or a table: all three use type 0.
-func commentData(comment string) []byte {
-	return userdata.AppendString(nil, userdata.TypeComment, comment)
-}
-
 // maxComment is nft's limit (NFTNL_UDATA_COMMENT_MAXLEN): a longer comment would be listed but could not be loaded.
 const maxComment = 128
 
@@ -127,5 +120,3 @@ func tableComment(udata []byte) string {
 	s, _ := userdata.GetString(udata, userdata.TypeComment)
 	return s
 }
-
-func appendNative(b []byte, v uint32) []byte { return binary.NativeEndian.AppendUint32(b, v) }
