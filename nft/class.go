@@ -98,7 +98,7 @@ func (c class) empty() bool { return c.size == 0 }
 
 // chain is the name of the class's chain, such as random-3 or random-3-sticky-3h.
 func (c class) chain() string {
-	name := c.draw.String()
+	name := fmt.Sprint(c.draw)
 	if c.affinity == 0 {
 		return name
 	}

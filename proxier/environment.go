@@ -16,12 +16,8 @@ type environment struct {
 	globals nft.Globals
 }
 
-// newEnvironment derives it. primary gives the host's own main addresses, for a host without a Node object.
-func newEnvironment(s *config.Settings, env state.Environment, primary func() []netip.Addr) environment {
-	node := env.Node
-	if node == nil {
-		node = &state.Node{Name: s.NodeName, Addresses: primary()}
-	}
+// newEnvironment derives it.
+func newEnvironment(s *config.Settings, env state.Environment, node *state.Node) environment {
 	pods := podCIDRs(s, node)
 	podInterface := podInterface(s)
 	return environment{

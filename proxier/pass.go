@@ -29,10 +29,10 @@ type draft struct {
 }
 
 // pass brings everything that changed into the kernel.
-func (p *Proxier) pass() {
+func (p *Proxier) pass() error {
 	changes, synced := p.Store.Pending()
 	if !synced {
-		return
+		return nil
 	}
 	report := PassReport{Started: time.Now()}
 	p.lastPass = report.Started
@@ -51,11 +51,13 @@ func (p *Proxier) pass() {
 	report.Services, report.Triggers = len(d.plans), d.triggers
 	report.Result, report.Err = p.Ruleset.Apply()
 	p.finish(changes.Revision, report)
+	return report.Err
 }
 
 // updateEnvironment takes over what changed around the Services and adds those that have to be planned again.
 func (p *Proxier) updateEnvironment(queue []state.Name) []state.Name {
-	env := newEnvironment(p.Settings, p.Store.Environment(), p.Primary)
+	wanted := p.Store.Environment()
+	env := newEnvironment(p.Settings, wanted, p.node(wanted.Node))
 	if !p.hasEnv || !env.sameGlobals(&p.env) {
 		p.Ruleset.SetGlobals(env.globals)
 	}
@@ -64,6 +66,18 @@ func (p *Proxier) updateEnvironment(queue []state.Name) []state.Name {
 	}
 	p.env, p.hasEnv = env, true
 	return queue
+}
+
+// node stands in for a Node object that does not exist: a host without a cluster, or one that has not joined yet.
+func (p *Proxier) node(n *state.Node) *state.Node {
+	if n != nil {
+		return n
+	}
+	addresses, err := p.Primary()
+	if err != nil {
+		p.Log.Warn("cannot find the host's main addresses; node ports on primary addresses do not answer until they are known", "error", err)
+	}
+	return &state.Node{Name: p.Settings.NodeName, Addresses: addresses, Eligible: true}
 }
 
 // draft plans the Services in the queue, and those to which frontends fall that are given up on the way. It comes to an
@@ -83,7 +97,7 @@ func (p *Proxier) plan(d *draft, name state.Name) (replan []state.Name) {
 		d.plans[name] = nil
 		return p.claims.Release(name)
 	}
-	planned := plan.New(svc, slices, &p.env.plan)
+	planned := p.planner.Plan(svc, slices, &p.env.plan)
 	problems, replan := p.claims.Resolve(&planned, svc.Created)
 	if _, again := d.plans[name]; !again {
 		d.triggers = p.appendTriggers(d.triggers, slices)

@@ -51,7 +51,7 @@ type Options struct {
 	Store    *state.Store
 	Ruleset  Ruleset
 	// Primary gives the host's own main addresses; asked when there is no Node object.
-	Primary  func() []netip.Addr
+	Primary  func() ([]netip.Addr, error)
 	Observer Observer
 	Log      *slog.Logger
 }
@@ -59,6 +59,7 @@ type Options struct {
 // Proxier is the loop.
 type Proxier struct {
 	Options
+	planner  plan.Planner
 	claims   *claims.Claims
 	env      environment
 	hasEnv   bool
@@ -113,9 +114,12 @@ func (p *Proxier) Run(ctx context.Context) error {
 		if !p.gather(ctx) {
 			return nil
 		}
-		p.pass()
+		_ = p.pass() // logged, and tried again
 	}
 }
+
+// Once does a single pass, for callers that only want to see what it would do.
+func (p *Proxier) Once() error { return p.pass() }
 
 func (p *Proxier) noteWaiting() {
 	if p.waiting.IsZero() {
@@ -159,6 +163,6 @@ func (p *Proxier) checkTables() {
 		p.Log.Warn("cannot look at the tables; trying again", "every", checkPeriod, "error", err)
 	case !intact:
 		p.Log.Warn("tables were changed by someone else; writing them again", "tables", "ip verdict, ip6 verdict")
-		p.pass()
+		_ = p.pass() // logged, and tried again
 	}
 }

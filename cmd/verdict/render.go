@@ -1,11 +1,22 @@
 package main
 
 import (
+	"cmp"
+	"context"
 	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/verdict-proxy/verdict/config"
+	"github.com/verdict-proxy/verdict/nft"
+	"github.com/verdict-proxy/verdict/proxier"
+	"github.com/verdict-proxy/verdict/proxier/source"
+	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
 func newRender() *cobra.Command {
@@ -33,3 +44,72 @@ in nft syntax: "nft -c -f -" accepts it. Problems with objects go to standard er
 	}
 	return cmd
 }
+
+// render runs one pass of the loop into a recorder instead of the kernel.
+func render(ctx context.Context, s *config.Settings, log *slog.Logger) (string, error) {
+	store := state.NewStore()
+	if err := loadOnce(ctx, s, store, log); err != nil {
+		return "", err
+	}
+	r := &recorder{ports: map[string]*nft.Port{}}
+	loop := proxier.New(proxier.Options{
+		Settings: s, Store: store, Ruleset: r, Primary: source.PrimaryAddresses, Observer: silent{}, Log: log,
+	})
+	if err := loop.Once(); err != nil {
+		return "", err
+	}
+	return nft.Render(r.sorted(), r.globals)
+}
+
+// loadOnce fills the store and stops the sources again.
+func loadOnce(ctx context.Context, s *config.Settings, store *state.Store, log *slog.Logger) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	group, ctx := errgroup.WithContext(ctx)
+	if err := startSources(ctx, group, s, store, log); err != nil {
+		return err
+	}
+	for {
+		if _, synced := store.Pending(); synced {
+			stop()
+			return group.Wait()
+		}
+		select {
+		case <-store.Wake():
+		case <-ctx.Done():
+			return cmp.Or(group.Wait(), ctx.Err())
+		}
+	}
+}
+
+// recorder keeps what the loop would hand to the nft engine.
+type recorder struct {
+	ports   map[string]*nft.Port
+	globals nft.Globals
+}
+
+func (r *recorder) Set(p *nft.Port) error {
+	r.ports[p.Family.String()+" "+p.Name] = p
+	return nil
+}
+
+func (r *recorder) Delete(f nft.Family, name string) { delete(r.ports, f.String()+" "+name) }
+func (r *recorder) SetGlobals(g nft.Globals)         { r.globals = g }
+func (r *recorder) Apply() (nft.Result, error)       { return nft.Result{}, nil }
+func (r *recorder) Intact() (bool, error)            { return true, nil }
+
+// sorted lists the ports in a fixed order, so that two renderings of the same objects are equal.
+func (r *recorder) sorted() []nft.Port {
+	var out []nft.Port
+	for _, key := range slices.Sorted(maps.Keys(r.ports)) {
+		out = append(out, *r.ports[key])
+	}
+	return out
+}
+
+// silent observes nothing: problems are logged by the loop itself.
+type silent struct{}
+
+func (silent) Pending(time.Time)           {}
+func (silent) PassDone(proxier.PassReport) {}
+func (silent) Problems([]state.Problem)    {}

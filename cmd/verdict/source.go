@@ -50,14 +50,8 @@ func startSources(ctx context.Context, group *errgroup.Group, s *config.Settings
 		group.Go(func() error { return src.Run(ctx) })
 	}
 	group.Go(func() error {
-		for _, src := range []objects{main, addresses} {
-			select {
-			case <-src.Synced():
-			case <-ctx.Done():
-				return nil
-			}
-		}
-		store.MarkSynced()
+		// Ends early only with the context, which ends everything.
+		_ = source.MarkSynced(ctx, store, main, addresses)
 		return nil
 	})
 	return nil
