@@ -17,9 +17,7 @@ func TestNewerNFT(t *testing.T) {
 		t.Fatalf("fetch the newer nft: %v", err)
 	}
 	newer := strings.TrimSpace(string(fetched))
-	list := func(n *namespace) string {
-		return n.must(t, "", newer, "list", "table", "ip", TableName) + n.must(t, "", newer, "list", "table", "ip6", TableName)
-	}
+	list := func(n *namespace) string { return n.must(t, "", newer, "list", "ruleset") }
 	for _, x := range examples() {
 		t.Run(x.name, func(t *testing.T) {
 			text := x.golden(t)

@@ -11,7 +11,7 @@ type pool struct {
 	// class is how a slot is picked; a pool without slots has none and is not in the kernel.
 	class   class
 	classID uint32
-	members []member // sorted by address; an endpoint with several slots occurs several times
+	members []member // sorted by address, then slot; an endpoint with several slots occurs several times
 }
 
 // member is one slot's endpoint.
@@ -69,7 +69,26 @@ func reassign(old []member, want []netip.AddrPort) (members []member, changes []
 		members = append(members, member{addr: addr})
 	}
 	left = append(left, old[i:]...)
-	return members, seat(members, unseated, left, uint32(len(old)))
+	changes = seat(members, unseated, left, uint32(len(old)))
+	sortRuns(members, unseated)
+	return members, changes
+}
+
+// sortRuns puts the slots of each endpoint that got one in order: when it has to give some up later, it keeps the lowest,
+// which are the last to vanish.
+func sortRuns(members []member, seated []int) {
+	from := 0
+	for _, i := range seated {
+		if i < from {
+			continue // in the run sorted before
+		}
+		for from = i + 1; from < len(members) && members[from].addr == members[i].addr; from++ {
+		}
+		for i > 0 && members[i-1].addr == members[i].addr {
+			i--
+		}
+		slices.SortFunc(members[i:from], func(a, b member) int { return int(a.slot) - int(b.slot) })
+	}
 }
 
 // seat gives free slots to the unseated members and lists all slots that change.

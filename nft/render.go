@@ -16,6 +16,11 @@ func Render(ports []Port, g Globals) (string, error) {
 			return "", err
 		}
 	}
+	return e.render(), nil
+}
+
+// render prints both tables as mirrored.
+func (e *Engine) render() string {
 	t := &Transaction{}
 	var b strings.Builder
 	for _, tb := range e.tables {
@@ -25,7 +30,7 @@ func Render(ports []Port, g Globals) (string, error) {
 	for _, tb := range e.tables {
 		tb.render(&b, t)
 	}
-	return b.String(), nil
+	return b.String()
 }
 
 func (tb *table) render(b *strings.Builder, t *Transaction) {

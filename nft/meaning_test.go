@@ -1,0 +1,184 @@
+package nft
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// meaning is what a listing says, free of the numbers that depend on history: service port numbers, class numbers,
+// slots and ordinals are followed to what they stand for.
+type meaning map[string][]string
+
+// numbered are the sets whose elements hold such numbers.
+var numbered = []string{
+	mapServices, mapNodePorts, mapPools, mapDispatch, mapEndpoints, mapStickySlots, mapStickyEndpoints, mapAffinity,
+}
+
+// reader follows the numbers of one family.
+type reader struct {
+	t      testing.TB
+	family string
+	from   listing
+	maps   map[string]map[string]entry
+}
+
+// entry is one element of a map, by its key.
+type entry struct{ data, comment string }
+
+func meaningOf(t testing.TB, l listing) meaning {
+	t.Helper()
+	m := meaning{}
+	for _, f := range Families() {
+		r := reader{t: t, family: f.String(), from: l, maps: map[string]map[string]entry{}}
+		for _, name := range numbered {
+			r.maps[name] = r.entries(name)
+		}
+		r.frontends(m)
+		r.pools(m)
+		r.plain(m)
+	}
+	return m
+}
+
+func (r *reader) entries(name string) map[string]entry {
+	out := map[string]entry{}
+	for _, e := range r.from[r.family+" map "+name].Elements {
+		left, data, ok := cutLast(e, " : ")
+		if !ok {
+			r.t.Fatalf("map %s: element %q without data", name, e)
+		}
+		key, comment, _ := strings.Cut(left, ` comment "`)
+		out[key] = entry{data, strings.TrimSuffix(comment, `"`)}
+	}
+	return out
+}
+
+func cutLast(s, sep string) (before, after string, found bool) {
+	i := strings.LastIndex(s, sep)
+	if i < 0 {
+		return s, "", false
+	}
+	return s[:i], s[i+len(sep):], true
+}
+
+// frontends says for each frontend which pools serve it.
+func (r *reader) frontends(m meaning) {
+	for _, name := range []string{mapServices, mapNodePorts} {
+		for key, e := range r.maps[name] {
+			number := r.number(e.data)
+			pools := []uint32{number}
+			if number&bySourceBit != 0 {
+				number &^= bySourceBit
+				pools = []uint32{number, number | localBit}
+			}
+			where := fmt.Sprintf("%s %s %s", r.family, name, key)
+			m[where] = []string{e.comment}
+			for _, p := range pools {
+				m[where] = append(m[where], r.pool(p))
+			}
+		}
+	}
+}
+
+// pools lists all pools, so that one that no frontend uses is seen as well, and counts the elements behind them.
+func (r *reader) pools(m meaning) {
+	for key, e := range r.maps[mapPools] {
+		where := r.family + " pool " + e.comment
+		m[where] = append(m[where], r.pool(r.number(key)))
+	}
+	for _, e := range r.maps[mapStickyEndpoints] {
+		where := r.family + " tokens " + e.comment
+		m[where] = append(m[where], e.data)
+		slices.Sort(m[where])
+	}
+	for _, name := range []string{mapPools, mapEndpoints, mapStickySlots, mapStickyEndpoints} {
+		m[r.family+" elements of "+name] = []string{strconv.Itoa(len(r.maps[name]))}
+	}
+}
+
+// pool describes a pool by its class's chain and the endpoints in its slots.
+func (r *reader) pool(number uint32) string {
+	key := classID(number)
+	p, ok := r.maps[mapPools][key]
+	if !ok {
+		return "no pool"
+	}
+	value := r.number(p.data)
+	chain, ok := r.maps[mapDispatch][classID(value&classMask)]
+	if !ok || value&poolMask != number {
+		r.t.Fatalf("pool %s (%s) has the value %s, which leads nowhere", key, p.comment, p.data)
+	}
+	chainName := strings.TrimPrefix(chain.data, "goto ")
+	if len(r.from[r.family+" chain "+chainName].Lines) == 0 {
+		r.t.Fatalf("pool %s (%s): chain %s has no rules", key, p.comment, chainName)
+	}
+	slots := r.slots(number)
+	r.checkSize(chainName, len(slots))
+	return fmt.Sprintf("%s local=%t %s", chainName, number&localBit != 0, strings.Join(slots, ","))
+}
+
+// checkSize checks that a class draws the numbers of all slots, and at most as many others.
+func (r *reader) checkSize(chainName string, slots int) {
+	size, err := strconv.Atoi(strings.Split(chainName, "-")[1])
+	inexact := strings.HasPrefix(chainName, "random") && size > exactDraws
+	if err != nil || slots > size || slots < size && !inexact || slots <= size/2 {
+		r.t.Fatalf("chain %s serves a pool of %d slots", chainName, slots)
+	}
+}
+
+// slots lists the endpoints in the slots of a pool, sorted.
+func (r *reader) slots(number uint32) []string {
+	var out []string
+	for slot := 0; ; slot++ {
+		key := fmt.Sprintf("%s . %d", classID(number), slot)
+		e, plain := r.maps[mapEndpoints][key]
+		token, sticky := r.maps[mapStickySlots][key]
+		switch {
+		case plain && sticky:
+			r.t.Fatalf("slot %s is in both maps, endpoints and sticky-slots", key)
+		case sticky:
+			// Tokens name the cluster pool; the local pool's class flips the bit.
+			e, sticky = r.maps[mapStickyEndpoints][classID(r.number(token.data)|number&localBit)]
+			if !sticky {
+				r.t.Fatalf("slot %s: token %s leads to no endpoint", key, token.data)
+			}
+		case !plain:
+			slices.Sort(out)
+			return out
+		}
+		out = append(out, e.data)
+	}
+}
+
+// plain takes over all other sets, and the chains that do not come and go with classes.
+func (r *reader) plain(m meaning) {
+	ofClass := map[string]bool{}
+	for _, e := range r.maps[mapDispatch] {
+		ofClass[strings.TrimPrefix(e.data, "goto ")] = true
+	}
+	for where, o := range r.from {
+		family, what, _ := strings.Cut(where, " ")
+		kind, name, _ := strings.Cut(what, " ")
+		if family != r.family || ofClass[name] || strings.HasPrefix(name, "token-") || kind == "map" && slices.Contains(numbered, name) {
+			continue
+		}
+		m[where] = append(slices.Clone(o.Lines), o.Elements...)
+	}
+}
+
+// number reads what classID prints.
+func (r *reader) number(s string) uint32 {
+	if s == "none" {
+		return 0
+	}
+	major, minor, ok := strings.Cut(s, ":")
+	high, err1 := strconv.ParseUint(major, 16, 16)
+	low, err2 := strconv.ParseUint(minor, 16, 16)
+	if !ok || err1 != nil || err2 != nil {
+		r.t.Fatalf("%q is no class ID", s)
+	}
+	return uint32(high)<<16 | uint32(low)
+}

@@ -1,0 +1,116 @@
+package nft
+
+import (
+	"net/netip"
+	"slices"
+	"testing"
+)
+
+// FuzzReassign feeds pools through a chain of random wishes: each byte is an endpoint's number of slots, a byte of 255
+// ends one wish.
+func FuzzReassign(f *testing.F) {
+	f.Add([]byte{1, 1, 1, 255, 1, 0, 1, 255, 1, 1, 1, 1})
+	f.Add([]byte{3, 2, 0, 255, 2, 2, 1, 255, 1, 1, 255, 255, 3})
+	f.Add([]byte{1, 3, 255, 0, 2, 1, 255, 2, 1, 255, 0, 1, 0, 1})
+	// Slots of one endpoint out of order, then fewer of them.
+	f.Add([]byte("027070710000000000\xff0000000200000000000000000000000000000000000000000000000000212072000000011"))
+	f.Fuzz(func(t *testing.T, wishes []byte) {
+		var members []member
+		var want []netip.AddrPort
+		endpoint := 0
+		for _, b := range append(wishes, 255) {
+			if b != 255 && endpoint < 64 {
+				want = append(want, slices.Repeat([]netip.AddrPort{fuzzEndpoint(endpoint)}, int(b%4))...)
+				endpoint++
+				continue
+			}
+			members = checkReassign(t, members, want)
+			want, endpoint = nil, 0
+		}
+	})
+}
+
+func fuzzEndpoint(i int) netip.AddrPort {
+	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}), 80)
+}
+
+// checkReassign checks one step against its definition.
+func checkReassign(t *testing.T, old []member, want []netip.AddrPort) []member {
+	t.Helper()
+	before := bySlot(t, old)
+	members, changes := reassign(old, want)
+	after := bySlot(t, members)
+
+	var seated []netip.AddrPort
+	for _, m := range members {
+		seated = append(seated, m.addr)
+	}
+	if !slices.Equal(seated, want) {
+		t.Fatalf("members %v, wanted %v", seated, want)
+	}
+
+	replayed := slices.Clone(before)
+	replayed = append(replayed, make([]netip.AddrPort, max(0, len(after)-len(before)))...)
+	real := 0
+	for _, c := range changes {
+		if replayed[c.slot] != c.from {
+			t.Fatalf("change %v, but the slot held %v", c, replayed[c.slot])
+		}
+		replayed[c.slot] = c.to
+		if c.from != c.to {
+			real++
+		}
+	}
+	for _, gone := range replayed[len(after):] {
+		if gone.IsValid() {
+			t.Fatalf("%v is still in a slot beyond the pool", gone)
+		}
+	}
+	if !slices.Equal(replayed[:len(after)], after) {
+		t.Fatalf("changes %v lead to %v, not to %v", changes, replayed, after)
+	}
+	if least := fewestChanges(before, want); real != least {
+		t.Fatalf("from %v to %v: %d changes %v, %d would do", before, want, real, changes, least)
+	}
+	return members
+}
+
+// bySlot lists the endpoints by slot and checks that every slot from 0 on is filled exactly once.
+func bySlot(t *testing.T, members []member) []netip.AddrPort {
+	t.Helper()
+	out := make([]netip.AddrPort, len(members))
+	for _, m := range members {
+		if int(m.slot) >= len(out) || out[m.slot].IsValid() {
+			t.Fatalf("slot %d of %d is outside the pool or filled twice: %v", m.slot, len(out), members)
+		}
+		out[m.slot] = m.addr
+	}
+	return out
+}
+
+// fewestChanges counts the slots that cannot stay as they are: an endpoint can keep as many of its slots as it is to
+// have, if they still exist.
+func fewestChanges(before, want []netip.AddrPort) int {
+	had, wants := map[netip.AddrPort]int{}, map[netip.AddrPort]int{}
+	for slot, addr := range before {
+		if slot < len(want) {
+			had[addr]++
+		}
+	}
+	for _, addr := range want {
+		wants[addr]++
+	}
+	keep := 0
+	for addr, n := range wants {
+		keep += min(n, had[addr])
+	}
+	return max(len(before), len(want)) - keep
+}
+
+func TestExpand(t *testing.T) {
+	got := expand([]Endpoint{{Addr: fuzzEndpoint(1)}, {Addr: fuzzEndpoint(2), Slots: 3}, {Addr: fuzzEndpoint(3), Slots: 1}})
+	want := []netip.AddrPort{fuzzEndpoint(1), fuzzEndpoint(2), fuzzEndpoint(2), fuzzEndpoint(2), fuzzEndpoint(3)}
+	if !slices.Equal(got, want) {
+		t.Fatalf("got %v, wanted %v", got, want)
+	}
+}

@@ -1,0 +1,225 @@
+package nft
+
+import (
+	"flag"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var (
+	transitionSeed  = flag.Uint64("transition-seed", 1, "first seed of the random transitions")
+	transitionSeeds = flag.Uint64("transition-seeds", 4, "how many seeds of random transitions to run")
+	transitionSteps = flag.Int("transition-steps", 50, "transactions for each seed")
+)
+
+// TestTransitions changes a random state in random steps, one transaction each. After every step the kernel must hold
+// exactly what the engine believes, and mean the same as a fresh build of the same state.
+func TestTransitions(t *testing.T) {
+	for seed := *transitionSeed; seed < *transitionSeed+*transitionSeeds; seed++ {
+		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(seed)
+			n, others := newNamespace(t), [2]*namespace{newNamespace(t), newNamespace(t)}
+			e := n.engine(t)
+			for step := range *transitionSteps {
+				for range 1 + w.rand.IntN(6) {
+					w.change(t, e)
+				}
+				r := mustApply(t, e)
+				if step > 0 && r.Full != w.expectFull {
+					t.Fatalf("step %d: whole tables written: %t, expected: %t", step, r.Full, w.expectFull)
+				}
+				w.expectFull = false
+				clear(w.touched)
+				w.compare(t, step, n, e, others)
+			}
+		})
+	}
+}
+
+// compare looks at the kernel from both sides.
+func (w *world) compare(t *testing.T, step int, n *namespace, e *Engine, others [2]*namespace) {
+	t.Helper()
+	listed := parseListing(t, n.list(t))
+	others[0].nft(t, "flush ruleset\n"+e.render(), "-f", "-")
+	if diff := cmp.Diff(parseListing(t, others[0].list(t)), listed); diff != "" {
+		t.Fatalf("step %d: the kernel differs from the mirror (- mirror, + kernel):\n%s", step, diff)
+	}
+	if step%3 != 0 {
+		return // to save time: an error of an earlier step would still be there
+	}
+	others[1].nft(t, "", "flush", "ruleset")
+	fresh := others[1].engine(t)
+	defer fresh.Close()
+	example{ports: slices.Collect(maps.Values(w.ports)), globals: w.globals}.install(t, fresh)
+	if diff := cmp.Diff(meaningOf(t, parseListing(t, others[1].list(t))), meaningOf(t, listed)); diff != "" {
+		t.Fatalf("step %d: not what a fresh build means (- fresh, + incremental):\n%s", step, diff)
+	}
+}
+
+// world is a random state: what the engine was asked for so far.
+type world struct {
+	rand    *rand.Rand
+	ports   map[portID]Port
+	globals Globals
+
+	touched    map[portID]bool // since the last apply
+	expectFull bool
+}
+
+type portID struct {
+	family Family
+	name   string
+}
+
+func newWorld(seed uint64) *world {
+	return &world{rand: rand.New(rand.NewPCG(seed, 0)), ports: map[portID]Port{}, touched: map[portID]bool{}}
+}
+
+func (w *world) one(in int) bool { return w.rand.IntN(in) == 0 }
+
+// change makes one change to the state and tells the engine.
+func (w *world) change(t *testing.T, e *Engine) {
+	if w.one(10) {
+		w.changeGlobals(e)
+		return
+	}
+	id := portID{Families()[w.rand.IntN(2)], fmt.Sprintf("ns/port-%d:p", w.rand.IntN(12))}
+	if w.touched[id] && !w.one(20) {
+		return // a second change in one transaction is allowed, but makes it a full one
+	}
+	before, existed := w.ports[id]
+	w.expectFull = w.expectFull || w.touched[id]
+	w.touched[id] = true
+	if existed && w.one(6) {
+		delete(w.ports, id)
+		e.Delete(id.family, id.name)
+		return
+	}
+	p := w.port(id, before)
+	w.ports[id] = p
+	mustSet(t, e, p)
+}
+
+// port makes a new version of a port: usually the old one with one thing changed.
+func (w *world) port(id portID, p Port) Port {
+	p.Family, p.Name = id.family, id.name
+	if p.Protocol == 0 || w.one(20) {
+		p.Protocol = []uint8{tcp, udp, sctp}[w.rand.IntN(3)]
+		p.Frontends = nil
+	}
+	what := w.rand.IntN(5)
+	if what < 2 || p.Cluster == nil {
+		p.Cluster, p.Local = w.endpoints(id.family, 13), w.endpoints(id.family, 5)
+	}
+	if what == 2 {
+		p.Affinity = []time.Duration{0, 0, time.Hour, 90 * time.Second}[w.rand.IntN(4)]
+	}
+	if what == 3 {
+		p.Method = Method(w.rand.IntN(3))
+	}
+	if what == 4 || p.Frontends == nil {
+		p.Frontends = w.frontends(id, p.Protocol)
+	}
+	return p
+}
+
+func (w *world) address(f Family, net byte, last int) netip.Addr {
+	if f == IPv6 {
+		return netip.AddrFrom16([16]byte{0: 0xfd, 1: net, 15: byte(last)})
+	}
+	return netip.AddrFrom4([4]byte{10, net, 0, byte(last)})
+}
+
+func (w *world) endpoints(f Family, most int) []Endpoint {
+	var out []Endpoint
+	for _, i := range w.rand.Perm(16)[:w.rand.IntN(most)] {
+		out = append(out, Endpoint{
+			Addr: netip.AddrPortFrom(w.address(f, 1, i), uint16(80+i%2)), Slots: uint16(w.rand.IntN(3)), Local: i%3 == 0,
+		})
+	}
+	slices.SortFunc(out, func(a, b Endpoint) int { return a.Addr.Compare(b.Addr) })
+	return out
+}
+
+// frontends draws from so few addresses and ports that they move between ports often, also within one transaction.
+func (w *world) frontends(id portID, protocol uint8) []Frontend {
+	type place struct {
+		addr netip.Addr
+		port uint16
+	}
+	taken := map[place]bool{}
+	for other, p := range w.ports {
+		for _, fe := range p.Frontends {
+			taken[place{fe.Addr, fe.Port}] = taken[place{fe.Addr, fe.Port}] || other != id && other.family == id.family && p.Protocol == protocol
+		}
+	}
+	var out []Frontend
+	for range 1 + w.rand.IntN(4) {
+		fe := w.frontend(id.family)
+		if at := (place{fe.Addr, fe.Port}); !taken[at] {
+			taken[at] = true
+			out = append(out, fe)
+		}
+	}
+	return out
+}
+
+func (w *world) frontend(f Family) Frontend {
+	fe := Frontend{
+		Addr: w.address(f, 96, w.rand.IntN(8)), Port: uint16(80 + w.rand.IntN(3)),
+		Pool: PoolChoice(w.rand.IntN(4)), Refusal: Refusal(w.rand.IntN(3)), Masquerade: Masquerade(w.rand.IntN(3)),
+	}
+	if w.one(4) {
+		fe.Addr = netip.Addr{}
+		return fe
+	}
+	fe.ClusterIP, fe.Firewalled = w.one(2), w.one(3)
+	if fe.Firewalled {
+		fe.Sources = w.prefixes(f)
+	}
+	return fe
+}
+
+// prefixes are often nested in one another.
+func (w *world) prefixes(f Family) []netip.Prefix {
+	var out []netip.Prefix
+	for range w.rand.IntN(4) {
+		a := w.address(f, byte(w.rand.IntN(4)), w.rand.IntN(4))
+		p, _ := a.Prefix([]int{0, 8, 14, 16, 30, 31, 32}[w.rand.IntN(7)] * a.BitLen() / 32)
+		out = append(out, p)
+	}
+	return out
+}
+
+func (w *world) changeGlobals(e *Engine) {
+	g := w.globals
+	switch w.rand.IntN(4) {
+	case 0:
+		g.ServiceCIDRs = append(w.prefixes(IPv4), w.prefixes(IPv6)...)
+	case 1:
+		g.PodCIDRs = append(w.prefixes(IPv4), w.prefixes(IPv6)...)
+	case 2:
+		g.NodePortAddresses = nil
+		for range w.rand.IntN(4) {
+			g.NodePortAddresses = append(g.NodePortAddresses, w.address(IPv4, 7, w.rand.IntN(4)), w.address(IPv6, 7, w.rand.IntN(4)))
+		}
+	case 3:
+		if w.one(2) {
+			g.MasqueradeAll = w.one(2)
+		}
+		g.PodInterface = []string{"", "", "veth*", "cni0"}[w.rand.IntN(4)]
+	}
+	for _, f := range Families() {
+		w.expectFull = w.expectFull || w.globals.program(f) != g.program(f)
+	}
+	w.globals = g
+	e.SetGlobals(g)
+}
