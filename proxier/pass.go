@@ -186,5 +186,7 @@ func (p *Proxier) finish(revision uint64, report PassReport) {
 	report.Totals, report.HealthChecks = p.totals, p.healthChecks
 	p.logPass(&report)
 	p.Observer.PassDone(report)
-	p.Observer.Problems(p.problems.all(p.Store))
+	if list, changed := p.problems.report(p.Store); changed {
+		p.Observer.Problems(list)
+	}
 }

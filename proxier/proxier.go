@@ -71,6 +71,7 @@ type Proxier struct {
 
 	waiting     time.Time // since when changes wait
 	failures    int       // passes in a row that did not apply
+	lastError   string    // of those passes; logged once
 	lastPass    time.Time // when the latest pass began
 	lastApplied time.Time // when the latest pass that applied began
 }

@@ -1,10 +1,11 @@
 package proxier
 
 import (
+	"cmp"
+	"context"
 	"log/slog"
 	"slices"
 
-	"github.com/verdict-proxy/verdict/nft"
 	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
@@ -37,12 +38,22 @@ func (p *Proxier) logPass(r *PassReport) {
 	}
 	switch {
 	case r.Err != nil:
-		p.Log.Error("pass not applied; the kernel keeps the previous rules, all changes stay pending",
-			append(attrs, "outcome", r.Result.Outcome.String(), "error", r.Err, "retry", p.failures)...)
+		level := slog.LevelError
+		if r.Err.Error() == p.lastError {
+			level = slog.LevelDebug // said before; the retries go on
+		}
+		p.lastError = r.Err.Error()
+		p.Log.Log(context.Background(), level, "pass not applied; the kernel keeps the previous rules, all changes stay pending",
+			append(attrs, "outcome", r.Result.Outcome.String(), "error", r.Err, "failures", p.failures)...)
+		return
 	case r.Result.Full:
 		p.Log.Info("tables written", attrs...)
 	default:
 		p.Log.Debug("pass applied", attrs...)
+	}
+	if p.lastError != "" {
+		p.Log.Info("passes apply again")
+		p.lastError = ""
 	}
 }
 
@@ -51,6 +62,8 @@ type problemLog struct {
 	log     *slog.Logger
 	current map[state.Name][]state.Problem
 	logged  map[state.Problem]bool
+	changed bool   // current has changed since the last report
+	sources uint64 // state of the sources' problems at the last report
 }
 
 func newProblemLog(log *slog.Logger) problemLog {
@@ -58,6 +71,10 @@ func newProblemLog(log *slog.Logger) problemLog {
 }
 
 func (l *problemLog) set(name state.Name, problems []state.Problem) {
+	if slices.Equal(l.current[name], problems) {
+		return
+	}
+	l.changed = true
 	if len(problems) == 0 {
 		delete(l.current, name)
 		return
@@ -65,9 +82,15 @@ func (l *problemLog) set(name state.Name, problems []state.Problem) {
 	l.current[name] = problems
 }
 
-// all lists the problems of planning together with those of the sources, and logs those that were not there before.
-func (l *problemLog) all(store *state.Store) []state.Problem {
-	list := store.Problems()
+// report lists the problems of planning together with those of the sources, and logs those that were not there before.
+// Without a change there is nothing to report.
+func (l *problemLog) report(store *state.Store) (list []state.Problem, changed bool) {
+	sources := store.ProblemChanges()
+	if !l.changed && sources == l.sources {
+		return nil, false
+	}
+	l.changed, l.sources = false, sources
+	list = store.Problems()
 	for _, problems := range l.current {
 		list = append(list, problems...)
 	}
@@ -82,19 +105,12 @@ func (l *problemLog) all(store *state.Store) []state.Problem {
 		}
 	}
 	l.logged = present
-	return list
+	return list, true
 }
 
 func compareProblems(a, b state.Problem) int {
-	for _, c := range [][2]string{{a.Kind, b.Kind}, {a.Object.String(), b.Object.String()}, {a.Field, b.Field}, {a.Reason, b.Reason}} {
-		if c[0] != c[1] {
-			if c[0] < c[1] {
-				return -1
-			}
-			return 1
-		}
-	}
-	return 0
+	return cmp.Or(
+		cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Object.Namespace, b.Object.Namespace), cmp.Compare(a.Object.Name, b.Object.Name),
+		cmp.Compare(a.Field, b.Field), cmp.Compare(a.Reason, b.Reason),
+	)
 }
-
-var _ Ruleset = (*nft.Engine)(nil)

@@ -17,6 +17,8 @@ type Store struct {
 	slices   map[Name]*Slice   // by the slice's own name
 	members  map[Name][]*Slice // by Service, sorted by slice name; never changed in place, readers hold them
 	problems map[objectKey][]Problem
+	// problemChanges counts changes to problems, so that a pass need not go through all of them.
+	problemChanges uint64
 
 	node         *Node
 	serviceCIDRs []netip.Prefix
@@ -156,11 +158,23 @@ func (s *Store) SetProblems(kind string, n Name, problems []Problem) {
 }
 
 func (s *Store) setProblems(kind string, n Name, problems []Problem) {
-	if len(problems) == 0 {
-		delete(s.problems, objectKey{kind, n})
+	key := objectKey{kind, n}
+	if slices.Equal(s.problems[key], problems) {
 		return
 	}
-	s.problems[objectKey{kind, n}] = problems
+	s.problemChanges++
+	if len(problems) == 0 {
+		delete(s.problems, key)
+		return
+	}
+	s.problems[key] = problems
+}
+
+// ProblemChanges grows with every change to what Problems returns.
+func (s *Store) ProblemChanges() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.problemChanges
 }
 
 // SetNode replaces the own Node; nil says that there is none.
