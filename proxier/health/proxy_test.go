@@ -1,0 +1,179 @@
+package health
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/verdict-proxy/verdict/proxier/state"
+)
+
+// clock is a clock that the test moves.
+type clock struct{ now time.Time }
+
+func (c *clock) after(d time.Duration) { c.now = c.now.Add(d) }
+
+var start = time.Date(2026, 5, 4, 3, 2, 1, 500, time.UTC)
+
+func newTestProxy() (*Proxy, *clock) {
+	c := &clock{start}
+	return NewProxy(ProxyOptions{
+		Timeout:  time.Minute,
+		Families: []state.Family{state.IPv4, state.IPv6},
+		Now:      func() time.Time { return c.now },
+	}), c
+}
+
+func ask(h http.Handler) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
+	return w
+}
+
+// TestCodes walks through what happens to a proxy and looks at the code of /livez, /healthz and at Healthy.
+func TestCodes(t *testing.T) {
+	const up, down = 200, 503
+	tests := []struct {
+		name           string
+		events         func(*Proxy, *clock)
+		healthz, livez int
+	}{
+		{"nothing happened yet", func(*Proxy, *clock) {}, down, down},
+		{"first pass pending", func(p *Proxy, c *clock) { p.Pending(c.now) }, down, down},
+		{"first pass failed", func(p *Proxy, c *clock) { p.PassDone(c.now, false) }, down, down},
+		{"first pass applied", func(p *Proxy, c *clock) { p.PassDone(c.now, true) }, up, up},
+		{"idle for a day", func(p *Proxy, c *clock) {
+			p.PassDone(c.now, true)
+			c.after(24 * time.Hour)
+		}, up, up},
+		{"a change waits, not long", func(p *Proxy, c *clock) {
+			p.PassDone(c.now, true)
+			p.Pending(c.now)
+			c.after(time.Minute - 1)
+		}, up, up},
+		{"a change waits too long", func(p *Proxy, c *clock) {
+			p.PassDone(c.now, true)
+			p.Pending(c.now)
+			c.after(time.Minute)
+		}, down, down},
+		{"a later change does not make the first younger", func(p *Proxy, c *clock) {
+			p.PassDone(c.now, true)
+			p.Pending(c.now)
+			c.after(40 * time.Second)
+			p.Pending(c.now)
+			c.after(20 * time.Second)
+		}, down, down},
+		{"one pass fails", func(p *Proxy, c *clock) {
+			p.PassDone(c.now, true)
+			p.PassDone(c.now, false)
+			c.after(time.Second)
+		}, up, up},
+		{"passes fail for long, although nothing was announced", func(p *Proxy, c *clock) {
+			p.PassDone(c.now, true)
+			for range 3 {
+				p.PassDone(c.now, false)
+				c.after(30 * time.Second)
+			}
+		}, down, down},
+		{"late, then applied", func(p *Proxy, c *clock) {
+			p.Pending(c.now)
+			c.after(time.Hour)
+			p.PassDone(c.now, true)
+		}, up, up},
+		{"the node goes", func(p *Proxy, c *clock) {
+			p.PassDone(c.now, true)
+			p.SetNode(false)
+		}, down, up},
+		{"the node stays after all", func(p *Proxy, c *clock) {
+			p.PassDone(c.now, true)
+			p.SetNode(false)
+			p.SetNode(true)
+		}, up, up},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			p, c := newTestProxy()
+			tt.events(p, c)
+			if got := ask(p.Healthz()).Code; got != tt.healthz {
+				t.Errorf("/healthz %d, want %d", got, tt.healthz)
+			}
+			if got := ask(p.Livez()).Code; got != tt.livez {
+				t.Errorf("/livez %d, want %d", got, tt.livez)
+			}
+			if got := p.Healthy(); got != (tt.livez == up) {
+				t.Errorf("Healthy() = %v", got)
+			}
+		})
+	}
+}
+
+func TestBodies(t *testing.T) {
+	const never, first, later = "0001-01-01T00:00:00Z", "2026-05-04T03:02:01.0000005Z", "2026-05-04T03:04:01.0000005Z"
+	families := func(at string, healthy bool) string {
+		return fmt.Sprintf(`{"IPv4":{"lastUpdated":%q,"healthy":%v},"IPv6":{"lastUpdated":%q,"healthy":%v}}`, at, healthy, at, healthy)
+	}
+	p, c := newTestProxy()
+	same := func(what string, h http.Handler, want string) {
+		t.Helper()
+		w := ask(h)
+		if got := w.Body.String(); got != want {
+			t.Errorf("%s:\n got %s\nwant %s", what, got, want)
+		}
+		if w.Header().Get("Content-Type") != "application/json" || w.Header().Get("X-Content-Type-Options") != "nosniff" {
+			t.Errorf("%s: headers %v", what, w.Header())
+		}
+	}
+	same("before the first pass", p.Livez(),
+		`{"lastUpdated":"`+never+`","currentTime":"`+first+`","healthy":false,"status":`+families(never, false)+`}`)
+
+	p.PassDone(c.now, true)
+	c.after(2 * time.Minute)
+	same("healthy: the time is recent", p.Livez(),
+		`{"lastUpdated":"`+later+`","currentTime":"`+later+`","healthy":true,"status":`+families(first, true)+`}`)
+	same("healthz", p.Healthz(),
+		`{"lastUpdated":"`+later+`","currentTime":"`+later+`","nodeEligible":true,"healthy":true,"status":`+families(first, true)+`}`)
+
+	p.SetNode(false)
+	same("the node goes: the proxy is healthy, its time is that of the last pass", p.Healthz(),
+		`{"lastUpdated":"`+first+`","currentTime":"`+later+`","nodeEligible":false,"healthy":true,"status":`+families(first, true)+`}`)
+}
+
+func TestOneFamily(t *testing.T) {
+	p := NewProxy(ProxyOptions{Families: []state.Family{state.IPv6}, Now: func() time.Time { return start }, Timeout: time.Minute})
+	want := `{"lastUpdated":"0001-01-01T00:00:00Z","currentTime":"2026-05-04T03:02:01.0000005Z","healthy":false,` +
+		`"status":{"IPv6":{"lastUpdated":"0001-01-01T00:00:00Z","healthy":false}}}`
+	if got := ask(p.Livez()).Body.String(); got != want {
+		t.Errorf("got %s", got)
+	}
+}
+
+func TestAnswersAreCounted(t *testing.T) {
+	var got []string
+	p := NewProxy(ProxyOptions{Now: time.Now, Timeout: time.Minute, Answered: func(path string, code int) {
+		got = append(got, fmt.Sprint(path, " ", code))
+	}})
+	ask(p.Livez())
+	p.PassDone(time.Now(), true)
+	ask(p.Livez())
+	ask(p.Healthz())
+	if want := "[/livez 503 /livez 200 /healthz 200]"; fmt.Sprint(got) != want {
+		t.Errorf("counted %v, want %s", got, want)
+	}
+}
+
+// brokenWriter is a client that went away.
+type brokenWriter struct{ *httptest.ResponseRecorder }
+
+func (brokenWriter) Write([]byte) (int, error) { return 0, errors.New("broken pipe") }
+
+func TestClientGone(t *testing.T) {
+	p, _ := newTestProxy()
+	w := brokenWriter{httptest.NewRecorder()}
+	p.Livez().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/livez", nil))
+	if w.Code != 503 {
+		t.Errorf("code %d", w.Code)
+	}
+}

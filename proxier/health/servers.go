@@ -1,0 +1,151 @@
+package health
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/verdict-proxy/verdict/proxier/plan"
+	"github.com/verdict-proxy/verdict/proxier/state"
+)
+
+// ServersOptions configure Servers.
+type ServersOptions struct {
+	// Healthy tells whether the proxy works; while it does not, no Service is offered to load balancers.
+	Healthy func() bool
+	// Listen opens a listener; nil: a real one.
+	Listen func(network, address string) (net.Listener, error)
+	Log    *slog.Logger
+}
+
+// Servers are the healthCheckNodePort servers of all Services that want one. A load balancer asks them which nodes have
+// endpoints of a Service whose external traffic policy is Local.
+type Servers struct {
+	options ServersOptions
+	serving sync.WaitGroup
+
+	mu   sync.Mutex
+	open map[place]*server
+}
+
+// place is where one server listens.
+type place struct {
+	service state.Name
+	addr    netip.AddrPort
+}
+
+type server struct {
+	http    *http.Server
+	handler *handler
+}
+
+// NewServers makes Servers that serve nothing yet.
+func NewServers(o ServersOptions) *Servers {
+	if o.Listen == nil {
+		o.Listen = func(network, address string) (net.Listener, error) {
+			var lc net.ListenConfig
+			return lc.Listen(context.Background(), network, address)
+		}
+	}
+	return &Servers{options: o, open: map[place]*server{}}
+}
+
+// Sync closes the servers that are not wanted anymore, opens the missing ones, and updates what the others answer.
+// The addresses are those on which node ports answer; 0.0.0.0 and :: stand for all of a family.
+//
+// A Service that cannot listen on an address still does so on the others. Its error is returned; the next Sync tries
+// again, so call it from time to time even when nothing changed.
+func (s *Servers) Sync(want map[state.Name]plan.HealthCheck, addrs []netip.Addr) map[state.Name]error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	// Ports may pass from one Service to another: close first.
+	s.closeUnwanted(want, addrs)
+	failed := map[state.Name]error{}
+	for name, check := range want {
+		for _, addr := range addrs {
+			if err := s.ensure(place{name, netip.AddrPortFrom(addr, check.NodePort)}, check); err != nil {
+				failed[name] = errors.Join(failed[name], err)
+			}
+		}
+	}
+	return failed
+}
+
+// Close ends all servers and waits for them.
+func (s *Servers) Close() {
+	s.Sync(nil, nil)
+	s.serving.Wait()
+}
+
+func (s *Servers) closeUnwanted(want map[state.Name]plan.HealthCheck, addrs []netip.Addr) {
+	keep := make(map[netip.Addr]bool, len(addrs))
+	for _, a := range addrs {
+		keep[a] = true
+	}
+	for at, srv := range s.open {
+		check, wanted := want[at.service]
+		if wanted && check.NodePort == at.addr.Port() && keep[at.addr.Addr()] {
+			continue
+		}
+		delete(s.open, at)
+		if err := srv.http.Close(); err != nil {
+			s.options.Log.Warn("closing a health check server failed; its port may stay taken until the next start",
+				"service", at.service.String(), "address", at.addr.String(), "error", err)
+		}
+	}
+}
+
+func (s *Servers) ensure(at place, check plan.HealthCheck) error {
+	n := check.LocalIPv4
+	if at.addr.Addr().Is6() {
+		n = check.LocalIPv6
+	}
+	if srv := s.open[at]; srv != nil {
+		srv.handler.endpoints.Store(int64(n))
+		return nil
+	}
+	// A family named outright keeps [::] from taking the IPv4 port as well.
+	network := "tcp4"
+	if at.addr.Addr().Is6() {
+		network = "tcp6"
+	}
+	l, err := s.options.Listen(network, at.addr.String())
+	if err != nil {
+		return fmt.Errorf("health check server of %s cannot listen on %s, load balancers will take this node as failed "+
+			"until a later try succeeds: %w", at.service, at.addr, err)
+	}
+	s.start(at, l, n)
+	return nil
+}
+
+// headerTimeout bounds how long a client may take to ask, lest idle connections pile up.
+const headerTimeout = 10 * time.Second
+
+func (s *Servers) start(at place, l net.Listener, endpoints int) {
+	h := &handler{service: at.service, healthy: s.options.Healthy}
+	h.endpoints.Store(int64(endpoints))
+	srv := &server{http: &http.Server{Handler: h, ReadHeaderTimeout: headerTimeout}, handler: h}
+	s.open[at] = srv
+	s.serving.Go(func() {
+		if err := srv.http.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			s.ended(at, srv, err)
+		}
+	})
+}
+
+// ended notes that a server stopped by itself, so that the next Sync opens it again.
+func (s *Servers) ended(at place, srv *server, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.open[at] == srv {
+		delete(s.open, at)
+		s.options.Log.Warn("a health check server ended; it is started again at the next pass",
+			"service", at.service.String(), "address", at.addr.String(), "error", err)
+	}
+}
