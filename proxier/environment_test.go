@@ -1,0 +1,75 @@
+package proxier
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+
+	"github.com/verdict-proxy/verdict/config"
+	"github.com/verdict-proxy/verdict/proxier/state"
+)
+
+func addrs(list ...string) (out []netip.Addr) {
+	for _, a := range list {
+		out = append(out, netip.MustParseAddr(a))
+	}
+	return out
+}
+
+func TestNodePortAddresses(t *testing.T) {
+	node := addrs("192.168.7.1", "192.168.8.1", "fd07::1")
+	host := addrs("127.0.0.1", "127.0.0.53", "192.168.7.1", "192.168.8.1", "10.0.1.254", "::1", "fd07::1", "fe80::1")
+	tests := []struct {
+		words []string
+		want  []netip.Addr
+	}{
+		{nil, nil},
+		{[]string{"primary"}, addrs("192.168.7.1", "fd07::1")},
+		{[]string{"localhost"}, addrs("127.0.0.1", "127.0.0.53", "::1")},
+		{[]string{"all"}, addrs("10.0.1.254", "192.168.7.1", "192.168.8.1", "fd07::1", "fe80::1")},
+		{[]string{"0.0.0.0/0"}, addrs("10.0.1.254", "192.168.7.1", "192.168.8.1")},
+		{[]string{"::/0"}, addrs("fd07::1", "fe80::1")},
+		{[]string{"192.168.0.0/16"}, addrs("192.168.7.1", "192.168.8.1")},
+		{[]string{"127.0.0.0/8"}, addrs("127.0.0.1", "127.0.0.53")},
+		{[]string{"203.0.113.0/24"}, nil},
+		{[]string{"primary", "192.168.7.0/24", "localhost"}, addrs("127.0.0.1", "127.0.0.53", "192.168.7.1", "::1", "fd07::1")},
+	}
+	for _, tt := range tests {
+		t.Run(fmt.Sprint(tt.words), func(t *testing.T) {
+			got := nodePortAddresses(tt.words, node, host)
+			if fmt.Sprint(got) != fmt.Sprint(tt.want) {
+				t.Errorf("got %v, want %v", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestDetectLocal(t *testing.T) {
+	node := &state.Node{Name: "n1", PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.1.2.0/24")}}
+	tests := []struct {
+		mode      config.DetectLocalMode
+		cidrs     string
+		iface     string
+		recognize bool
+	}{
+		{config.DetectClusterCIDR, "[10.0.0.0/16]", "", true},
+		{config.DetectNodeCIDR, "[10.1.2.0/24]", "", true},
+		{config.DetectBridgeInterface, "[]", "cni0", true},
+		{config.DetectInterfaceNamePrefix, "[]", "veth*", true},
+		{config.DetectNone, "[]", "", false},
+	}
+	for _, tt := range tests {
+		t.Run(string(tt.mode), func(t *testing.T) {
+			s := config.Settings{
+				DetectLocalMode: tt.mode, ClusterCIDRs: []string{"10.0.0.0/16"}, BridgeInterface: "cni0", InterfaceNamePrefix: "veth",
+			}
+			env := newEnvironment(&s, state.Environment{}, node)
+			if got := fmt.Sprint(env.globals.PodCIDRs); got != tt.cidrs {
+				t.Errorf("pod CIDRs %s, want %s", got, tt.cidrs)
+			}
+			if env.globals.PodInterface != tt.iface || env.plan.DetectsLocal != tt.recognize {
+				t.Errorf("interface %q, recognizes %v; want %q, %v", env.globals.PodInterface, env.plan.DetectsLocal, tt.iface, tt.recognize)
+			}
+		})
+	}
+}

@@ -1,0 +1,292 @@
+package proxier
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/verdict-proxy/verdict/config"
+	"github.com/verdict-proxy/verdict/nft"
+	"github.com/verdict-proxy/verdict/proxier/state"
+)
+
+// faulty is a ruleset that refuses when told to and otherwise only remembers. It injects faults; that the real engine
+// does what it is asked for is tested in package nft and by the demo.
+type faulty struct {
+	mu      sync.Mutex
+	fail    int // applies to refuse
+	limit   string
+	missing bool
+	applies int
+	ports   map[string]nft.Port
+	applied map[string]nft.Port
+	globals nft.Globals
+}
+
+func newFaulty() *faulty { return &faulty{ports: map[string]nft.Port{}} }
+
+func (f *faulty) Set(p *nft.Port) error {
+	if p.Name == f.limit {
+		return errors.New("too many endpoints")
+	}
+	f.ports[p.Family.String()+" "+p.Name] = *p
+	return nil
+}
+
+func (f *faulty) Delete(fam nft.Family, name string) { delete(f.ports, fam.String()+" "+name) }
+func (f *faulty) SetGlobals(g nft.Globals)           { f.globals = g }
+
+func (f *faulty) Intact() (bool, error) { return !f.missing, nil }
+
+func (f *faulty) Apply() (nft.Result, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.applies++
+	if f.fail > 0 {
+		f.fail--
+		return nft.Result{Outcome: nft.Rejected}, errors.New("injected: the kernel refuses")
+	}
+	f.applied = map[string]nft.Port{}
+	for k, p := range f.ports {
+		f.applied[k] = p
+	}
+	return nft.Result{Outcome: nft.Applied}, nil
+}
+
+// watcher is an observer that remembers what it was told.
+type watcher struct {
+	passes   []PassReport
+	problems []state.Problem
+	pending  []time.Time
+}
+
+func (w *watcher) Pending(since time.Time)       { w.pending = append(w.pending, since) }
+func (w *watcher) PassDone(r PassReport)         { w.passes = append(w.passes, r) }
+func (w *watcher) Problems(list []state.Problem) { w.problems = list }
+
+// world is a loop with everything around it.
+type world struct {
+	*Proxier
+	store   *state.Store
+	rules   *faulty
+	watcher *watcher
+	log     *strings.Builder
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	settings := config.Default()
+	settings.NodeName = "n1"
+	settings.MinSyncPeriod = 0
+	w := &world{store: state.NewStore(), rules: newFaulty(), watcher: &watcher{}, log: &strings.Builder{}}
+	w.Proxier = New(Options{
+		Settings: &settings, Store: w.store, Ruleset: w.rules, Observer: w.watcher,
+		Primary: func() ([]netip.Addr, error) { return []netip.Addr{netip.MustParseAddr("192.168.7.1")}, nil },
+		Log:     slog.New(slog.NewTextHandler(w.log, nil)),
+	})
+	return w
+}
+
+func service(name, clusterIP string, created int64, external ...string) *state.Service {
+	svc := &state.Service{
+		Name: state.Name{Namespace: "default", Name: name}, Created: time.Unix(created, 0),
+		ClusterIPs: []netip.Addr{netip.MustParseAddr(clusterIP)},
+		Ports:      []state.ServicePort{{Name: "http", Protocol: state.TCP, Port: 80}},
+	}
+	for _, ip := range external {
+		svc.ExternalIPs = append(svc.ExternalIPs, netip.MustParseAddr(ip))
+	}
+	return svc
+}
+
+func slice(service string, addrs ...string) *state.Slice {
+	sl := &state.Slice{
+		Name:    state.Name{Namespace: "default", Name: service + "-1"},
+		Service: state.Name{Namespace: "default", Name: service}, Family: state.IPv4, Weight: state.DefaultWeight,
+		Ports: []state.SlicePort{{Name: "http", Protocol: state.TCP, Port: 8080}},
+	}
+	for _, a := range addrs {
+		sl.Endpoints = append(sl.Endpoints, state.Endpoint{Addr: netip.MustParseAddr(a), Ready: true, Serving: true})
+	}
+	return sl
+}
+
+func (w *world) pendingServices() int {
+	c, _ := w.store.Pending()
+	return len(c.Services)
+}
+
+func TestNothingHappensBeforeSync(t *testing.T) {
+	w := newWorld(t)
+	w.store.SetService(service("web", "10.96.0.1", 1), nil)
+	if err := w.Once(); err != nil || w.rules.applies != 0 {
+		t.Fatalf("before the sources are synced: error %v, %d applies; want none", err, w.rules.applies)
+	}
+	w.store.MarkSynced()
+	if err := w.Once(); err != nil || w.rules.applies != 1 || len(w.rules.applied) != 1 {
+		t.Fatalf("after: error %v, %d applies, %d ports; want one of each", err, w.rules.applies, len(w.rules.applied))
+	}
+}
+
+func TestChangesStayPendingUntilApplied(t *testing.T) {
+	w := newWorld(t)
+	w.store.SetService(service("web", "10.96.0.1", 1), nil)
+	w.store.MarkSynced()
+	w.rules.fail = 2
+	for i := range 2 {
+		if err := w.Once(); err == nil {
+			t.Fatalf("pass %d: no error although the kernel refused", i)
+		}
+		if w.pendingServices() != 1 {
+			t.Fatalf("pass %d: the change was forgotten although the kernel refused it", i)
+		}
+	}
+	if n := strings.Count(w.log.String(), "pass not applied"); n != 1 {
+		t.Errorf("the same failure was logged %d times, want once:\n%s", n, w.log)
+	}
+	if err := w.Once(); err != nil || w.pendingServices() != 0 {
+		t.Fatalf("error %v, %d Services pending; want neither", err, w.pendingServices())
+	}
+	if !strings.Contains(w.log.String(), "passes apply again") {
+		t.Errorf("recovery was not logged:\n%s", w.log)
+	}
+}
+
+func TestOnlyChangedServicesArePlanned(t *testing.T) {
+	w := newWorld(t)
+	for _, name := range []string{"a", "b", "c"} {
+		w.store.SetService(service(name, "10.96.0.1"+string(name[0]-'a'+'0'), 1), nil)
+	}
+	w.store.MarkSynced()
+	steps := []struct {
+		name   string
+		change func()
+		want   int
+	}{
+		{"first", func() {}, 3},
+		{"nothing", func() {}, 0},
+		{"one slice", func() { w.store.SetSlice(slice("b", "10.0.0.1"), nil) }, 1},
+		{"a Service gone", func() { w.store.DeleteService(state.Name{Namespace: "default", Name: "c"}) }, 1},
+		{"host addresses", func() { w.store.SetHostAddresses([]netip.Addr{netip.MustParseAddr("192.0.2.9")}) }, 0},
+		{"the node's zone", func() { w.store.SetNode(&state.Node{Name: "n1", Zone: "z1"}, nil) }, 2},
+	}
+	for _, s := range steps {
+		s.change()
+		if err := w.Once(); err != nil {
+			t.Fatal(err)
+		}
+		if got := w.watcher.passes[len(w.watcher.passes)-1].Services; got != s.want {
+			t.Errorf("%s: %d Services planned, want %d", s.name, got, s.want)
+		}
+	}
+	if _, left := w.rules.applied["ip default/c:http"]; left {
+		t.Error("the port of a removed Service is still there")
+	}
+}
+
+func frontendsOf(w *world, port string) (out []string) {
+	for _, f := range w.rules.applied[port].Frontends {
+		out = append(out, f.Addr.String())
+	}
+	slices.Sort(out)
+	return out
+}
+
+func TestClashMovesInOnePass(t *testing.T) {
+	w := newWorld(t)
+	w.store.SetService(service("young", "10.96.0.2", 20, "192.0.2.1"), nil)
+	w.store.MarkSynced()
+	check := func(step string, young, old []string) {
+		t.Helper()
+		if err := w.Once(); err != nil {
+			t.Fatal(err)
+		}
+		if got := frontendsOf(w, "ip default/young:http"); !slices.Equal(got, young) {
+			t.Errorf("%s: young has %v, want %v", step, got, young)
+		}
+		if got := frontendsOf(w, "ip default/old:http"); !slices.Equal(got, old) {
+			t.Errorf("%s: old has %v, want %v", step, got, old)
+		}
+	}
+	check("alone", []string{"10.96.0.2", "192.0.2.1"}, nil)
+	w.store.SetService(service("old", "10.96.0.3", 10, "192.0.2.1"), nil)
+	check("an older Service claims the address", []string{"10.96.0.2"}, []string{"10.96.0.3", "192.0.2.1"})
+	if len(w.watcher.problems) != 1 || w.watcher.problems[0].Object.Name != "young" {
+		t.Errorf("problems %v, want one of default/young", w.watcher.problems)
+	}
+	w.store.DeleteService(state.Name{Namespace: "default", Name: "old"})
+	check("it goes away", []string{"10.96.0.2", "192.0.2.1"}, nil)
+	if len(w.watcher.problems) != 0 {
+		t.Errorf("problems %v, want none", w.watcher.problems)
+	}
+}
+
+func TestLimitHarmsOnlyItsPort(t *testing.T) {
+	w := newWorld(t)
+	w.rules.limit = "default/big:http"
+	w.store.SetService(service("big", "10.96.0.1", 1), nil)
+	w.store.SetService(service("web", "10.96.0.2", 1), nil)
+	w.store.MarkSynced()
+	if err := w.Once(); err != nil {
+		t.Fatal(err)
+	}
+	if len(w.rules.applied) != 1 || len(w.watcher.problems) != 1 || w.watcher.problems[0].Object.Name != "big" {
+		t.Fatalf("%d ports, problems %v; want the other port and one problem of default/big", len(w.rules.applied), w.watcher.problems)
+	}
+	if !strings.Contains(w.log.String(), "object=default/big") || !strings.Contains(w.log.String(), "too many endpoints") {
+		t.Errorf("log names neither object nor reason:\n%s", w.log)
+	}
+}
+
+func TestRunRetriesAndStops(t *testing.T) {
+	w := newWorld(t)
+	w.rules.fail = 2
+	w.store.SetService(service("web", "10.96.0.1", 1), nil)
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- w.Run(ctx) }()
+	w.store.MarkSynced()
+	deadline := time.Now().Add(10 * time.Second)
+	for w.appliedPorts() == 0 {
+		if time.Now().After(deadline) {
+			t.Fatal("the loop never got its change into the kernel")
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	stop()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if len(w.watcher.pending) == 0 {
+		t.Error("the observer never heard that changes were waiting")
+	}
+}
+
+func (w *world) appliedPorts() int {
+	w.rules.mu.Lock()
+	defer w.rules.mu.Unlock()
+	return len(w.rules.applied)
+}
+
+func TestTablesRemovedBySomeoneElse(t *testing.T) {
+	w := newWorld(t)
+	w.store.MarkSynced()
+	if err := w.Once(); err != nil {
+		t.Fatal(err)
+	}
+	w.checkTables()
+	if w.rules.applies != 1 {
+		t.Fatalf("%d applies with tables intact, want 1", w.rules.applies)
+	}
+	w.rules.missing = true
+	w.checkTables()
+	if w.rules.applies != 2 || !strings.Contains(w.log.String(), "changed by someone else") {
+		t.Fatalf("%d applies after the tables vanished, want 2; log:\n%s", w.rules.applies, w.log)
+	}
+}
