@@ -52,8 +52,19 @@ func readYAML(part document) ([]document, []fault) {
 	if err != nil {
 		return nil, []fault{yamlFault(part, err)}
 	}
-	part.json = converted
-	return []document{part}, nil
+	return []document{{part.line + leading(part.json), converted}}, nil
+}
+
+// leading counts the lines before the first with content.
+func leading(part []byte) int {
+	n := 0
+	for line := range bytes.Lines(part) {
+		if !blank(line) {
+			break
+		}
+		n++
+	}
+	return n
 }
 
 // yamlFault finds the line in a message such as "yaml: line 3: did not find expected key"; the parser has no other
@@ -71,7 +82,11 @@ func yamlFault(part document, err error) fault {
 	if err != nil {
 		return fault{part.line, text}
 	}
-	return fault{part.line + line - 1, strings.TrimSpace(reason)}
+	reason = strings.TrimSpace(reason)
+	if strings.HasPrefix(reason, "did not find expected") {
+		line++ // go-yaml counts from 0 in messages of its parser, but from 1 in those of its scanner
+	}
+	return fault{part.line + line - 1, reason}
 }
 
 // splitYAML cuts at the lines that begin with "---". Parts without content are left out.

@@ -1,0 +1,311 @@
+package source
+
+import (
+	"encoding/json"
+	"errors"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/verdict-proxy/verdict/proxier/state"
+)
+
+// apiServer speaks just enough of the API over real HTTP to break it on purpose. It answers in JSON, which clients must
+// accept from servers that cannot encode a kind as protobuf.
+type apiServer struct {
+	t         *testing.T
+	addr      string
+	noStreams bool // refuse lists as a stream, as servers before 1.32 do
+
+	mu       sync.Mutex
+	server   *http.Server
+	objects  map[string][]any // by resource
+	requests []url.Values     // with "resource" and "accept" added
+}
+
+func startAPIServer(t *testing.T, objects map[string][]any) *apiServer {
+	t.Helper()
+	s := &apiServer{t: t, addr: "127.0.0.1:0", objects: objects}
+	s.start()
+	t.Cleanup(s.stop)
+	return s
+}
+
+func (s *apiServer) start() {
+	s.t.Helper()
+	var listener net.Listener
+	eventually(s.t, "the address is free again", func() bool {
+		l, err := net.Listen("tcp", s.addr)
+		listener = l
+		return err == nil
+	})
+	s.addr = listener.Addr().String()
+	s.server = &http.Server{Handler: s}
+	go func(server *http.Server) {
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			s.t.Errorf("serve: %v", err)
+		}
+	}(s.server)
+}
+
+// stop breaks all connections, as the loss of a server does.
+func (s *apiServer) stop() {
+	if err := s.server.Close(); err != nil {
+		s.t.Errorf("close: %v", err)
+	}
+}
+
+// asked returns the requests for a resource.
+func (s *apiServer) asked(resource string) []url.Values {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var found []url.Values
+	for _, r := range s.requests {
+		if r.Get("resource") == resource {
+			found = append(found, r)
+		}
+	}
+	return found
+}
+
+func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	resource, query := path.Base(r.URL.Path), r.URL.Query()
+	query.Set("resource", resource)
+	query.Set("accept", r.Header.Get("Accept"))
+	s.mu.Lock()
+	s.requests = append(s.requests, query)
+	objects := s.objects[resource]
+	s.mu.Unlock()
+	w.Header().Set("Content-Type", "application/json")
+	streamed := query.Get("sendInitialEvents") == "true"
+	switch {
+	case streamed && s.noStreams:
+		w.WriteHeader(http.StatusUnprocessableEntity)
+		s.write(w, metav1.Status{
+			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"},
+			Status:   "Failure", Reason: metav1.StatusReasonInvalid, Code: http.StatusUnprocessableEntity,
+		})
+	case query.Get("watch") == "true":
+		if streamed {
+			s.streamList(w, resource, objects)
+		}
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+	default:
+		list := map[string]any{"metadata": map[string]any{"resourceVersion": "7"}, "items": objects}
+		withKind(list, resource, "List")
+		s.write(w, list)
+	}
+}
+
+func (s *apiServer) streamList(w http.ResponseWriter, resource string, objects []any) {
+	for _, o := range objects {
+		s.write(w, map[string]any{"type": "ADDED", "object": asMap(s.t, o, resource)})
+	}
+	end := map[string]any{"metadata": map[string]any{
+		"resourceVersion": "7", "annotations": map[string]any{metav1.InitialEventsAnnotationKey: "true"},
+	}}
+	withKind(end, resource, "")
+	s.write(w, map[string]any{"type": "BOOKMARK", "object": end})
+}
+
+func asMap(t *testing.T, o any, resource string) map[string]any {
+	data, err := json.Marshal(o)
+	if err != nil {
+		t.Errorf("encode: %v", err)
+	}
+	m := map[string]any{}
+	if err := json.Unmarshal(data, &m); err != nil {
+		t.Errorf("decode: %v", err)
+	}
+	withKind(m, resource, "")
+	return m
+}
+
+func withKind(m map[string]any, resource, suffix string) {
+	kind := map[string][2]string{
+		"services":       {"v1", "Service"},
+		"endpointslices": {"discovery.k8s.io/v1", "EndpointSlice"},
+		"nodes":          {"v1", "Node"},
+		"servicecidrs":   {"networking.k8s.io/v1", "ServiceCIDR"},
+	}[resource]
+	m["apiVersion"], m["kind"] = kind[0], kind[1]+suffix
+}
+
+func (s *apiServer) write(w http.ResponseWriter, v any) {
+	if err := json.NewEncoder(w).Encode(v); err != nil {
+		s.t.Errorf("answer: %v", err)
+	}
+}
+
+// runAgainst runs a source with a real client.
+func runAgainst(t *testing.T, s *apiServer) (*Kubernetes, *state.Store, *journal) {
+	t.Helper()
+	client, err := NewClient(Config{Master: "http://" + s.addr, QPS: 1000, Burst: 1000, UserAgent: "verdict-test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	log, lines := newLog(t)
+	store := state.NewStore()
+	k := NewKubernetes(KubernetesOptions{Client: client, NodeName: "n1", Store: store, Log: log})
+	run(t, k.Run)
+	return k, store, lines
+}
+
+func clusterObjects() map[string][]any {
+	return map[string][]any{
+		"services": {apiService()}, "endpointslices": {apiSlice()}, "nodes": {ownNode()},
+		"servicecidrs": {apiRange("kubernetes", "10.96.0.0/12")},
+	}
+}
+
+// TestStreamedLists: lists come as a stream (WatchList), in protobuf where the server can, and with the selectors.
+func TestStreamedLists(t *testing.T) {
+	s := startAPIServer(t, clusterObjects())
+	k, store, lines := runAgainst(t, s)
+	eventually(t, "synced", func() bool { return synced(k) })
+	if env := store.Environment(); !hasService(store, "shop", "web", 1) || env.Node == nil || len(env.ServiceCIDRs) != 1 {
+		t.Errorf("something is missing: environment %+v", env)
+	}
+	for resource, selector := range map[string]string{
+		"services":       "!service.kubernetes.io/service-proxy-name",
+		"endpointslices": "!service.kubernetes.io/headless,!service.kubernetes.io/service-proxy-name",
+	} {
+		got := s.asked(resource)[0]
+		if got.Get("sendInitialEvents") != "true" || got.Get("labelSelector") != selector {
+			t.Errorf("%s: asked with %v", resource, got)
+		}
+		if !strings.HasPrefix(got.Get("accept"), "application/vnd.kubernetes.protobuf") {
+			t.Errorf("%s: accepts %q, want protobuf first", resource, got.Get("accept"))
+		}
+	}
+	if got := lines.lines("level="); len(got) > 0 {
+		t.Errorf("logged without need: %q", got)
+	}
+}
+
+// TestServerWithoutStreams: an older server refuses the stream; that is no outage.
+func TestServerWithoutStreams(t *testing.T) {
+	s := &apiServer{t: t, addr: "127.0.0.1:0", objects: clusterObjects(), noStreams: true}
+	s.start()
+	t.Cleanup(s.stop)
+	k, store, lines := runAgainst(t, s)
+	eventually(t, "synced", func() bool { return synced(k) })
+	if env := store.Environment(); !hasService(store, "shop", "web", 1) || env.Node == nil || len(env.ServiceCIDRs) != 1 {
+		t.Errorf("something is missing: environment %+v", env)
+	}
+	if got := lines.lines("level="); len(got) > 0 {
+		t.Errorf("logged without need: %q", got)
+	}
+}
+
+// TestServerLost: connections break and are refused for a while. What is known stays, and it is logged once.
+func TestServerLost(t *testing.T) {
+	s := startAPIServer(t, clusterObjects())
+	k, store, lines := runAgainst(t, s)
+	eventually(t, "synced", func() bool { return synced(k) })
+	store.MarkSynced()
+	applied(t, store)
+
+	s.stop()
+	eventually(t, "the outage is logged", func() bool { return len(lines.lines("cannot read", "stays in force")) > 0 })
+	if c, _ := store.Pending(); len(c.Services) > 0 || c.Environment {
+		t.Errorf("the loss of the server changed %+v", c)
+	}
+	s.start()
+	eventually(t, "the end of the outage is logged", func() bool { return len(lines.lines("is read again")) > 0 })
+	if got := lines.lines("level=WARN"); len(got) != 1 {
+		t.Errorf("%d lines about one outage: %q", len(got), got)
+	}
+	if !hasService(store, "shop", "web", 1) {
+		t.Error("the Service did not outlive the server's absence")
+	}
+}
+
+// TestServerAbsentAtStart: a node boots before its API server; nothing is synced, and the end of the context is obeyed
+// in the middle of a pause.
+func TestServerAbsentAtStart(t *testing.T) {
+	s := startAPIServer(t, clusterObjects())
+	s.stop()
+	k, store, lines := runAgainst(t, s)
+	eventually(t, "the outage is logged", func() bool { return len(lines.lines("cannot read", "before the first complete list")) > 0 })
+	if synced(k) {
+		t.Error("synced without a server")
+	}
+	s.start()
+	eventually(t, "synced", func() bool { return synced(k) })
+	if !hasService(store, "shop", "web", 1) {
+		t.Error("the Service is missing")
+	}
+}
+
+func TestRunEndsInAPause(t *testing.T) {
+	s := startAPIServer(t, clusterObjects())
+	s.stop()
+	defer s.start()
+	client, err := NewClient(Config{Master: "http://" + s.addr})
+	if err != nil {
+		t.Fatal(err)
+	}
+	log, lines := newLog(t)
+	k := NewKubernetes(KubernetesOptions{Client: client, NodeName: "n1", Store: state.NewStore(), Log: log})
+	stop := run(t, k.Run)
+	eventually(t, "the outage is logged", func() bool { return len(lines.lines("cannot read")) > 0 })
+	stop()
+}
+
+// TestClock: pauses end with the work, and not before their time otherwise.
+func TestClock(t *testing.T) {
+	done := make(chan struct{})
+	c := interruptibleClock{done: done}
+	<-c.After(time.Millisecond)
+	long := c.After(24 * time.Hour)
+	select {
+	case <-long:
+		t.Error("a long pause ended at once")
+	default:
+	}
+	close(done)
+	<-long
+}
+
+func TestNewClient(t *testing.T) {
+	dir := t.TempDir()
+	good := filepath.Join(dir, "kubeconfig")
+	text := `{apiVersion: v1, kind: Config, current-context: c, clusters: [{name: k, cluster: {server: "https://192.0.2.1:6443"}}],
+contexts: [{name: c, context: {cluster: k, user: u}}], users: [{name: u, user: {token: t}}]}`
+	if err := os.WriteFile(good, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("KUBERNETES_SERVICE_HOST", "")
+	for _, tt := range []struct {
+		name   string
+		config Config
+		want   string // part of the error; "" for none
+	}{
+		{"kubeconfig", Config{Kubeconfig: good}, ""},
+		{"master", Config{Master: "https://192.0.2.1:6443"}, ""},
+		{"no file", Config{Kubeconfig: filepath.Join(dir, "absent")}, "absent"},
+		{"outside of a cluster", Config{}, "unable to load in-cluster configuration"},
+		{"no URL", Config{Master: "://"}, "://"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			client, err := NewClient(tt.config)
+			if tt.want == "" && (err != nil || client == nil) {
+				t.Errorf("got %v", err)
+			}
+			if tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
+				t.Errorf("error %v, want one with %q", err, tt.want)
+			}
+		})
+	}
+}

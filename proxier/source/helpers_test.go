@@ -1,0 +1,123 @@
+package source
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/verdict-proxy/verdict/proxier/state"
+)
+
+// patience is how long a test waits for what must happen; it is no statement about speed.
+const patience = 30 * time.Second
+
+// eventually waits until a condition holds.
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		if holds() {
+			return
+		}
+	}
+	t.Fatalf("still not so after %v: %s", patience, what)
+}
+
+// journal keeps what is logged.
+type journal struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (j *journal) Write(p []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.buf.Write(p)
+}
+
+// lines returns the logged lines that contain all parts.
+func (j *journal) lines(parts ...string) []string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	var found []string
+	for line := range strings.Lines(j.buf.String()) {
+		all := true
+		for _, p := range parts {
+			all = all && strings.Contains(line, p)
+		}
+		if all {
+			found = append(found, line)
+		}
+	}
+	return found
+}
+
+// newLog returns a log for a test at Info, where operators read it.
+func newLog(t *testing.T) (*slog.Logger, *journal) {
+	t.Helper()
+	j := &journal{}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("log:\n%s", j.buf.String())
+		}
+	})
+	return slog.New(slog.NewTextHandler(j, nil)), j
+}
+
+// run starts a source and stops it at the end of the test; a source that does not stop fails the test.
+func run(t *testing.T, source func(context.Context) error) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- source(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Errorf("the source ended with: %v", err)
+			}
+		case <-time.After(patience):
+			t.Error("the source does not end with its context")
+		}
+	})
+	t.Cleanup(stop)
+	return stop
+}
+
+func synced(s Source) bool {
+	select {
+	case <-s.Synced():
+		return true
+	default:
+		return false
+	}
+}
+
+// applied forgets what is pending, so that a test sees only what comes after.
+func applied(t *testing.T, store *state.Store) {
+	t.Helper()
+	c, ok := store.Pending()
+	if !ok {
+		t.Fatal("the store is not synced")
+	}
+	store.Applied(c.Revision)
+}
+
+// hasService tells whether the store has a Service with so many endpoints.
+func hasService(store *state.Store, namespace, name string, endpoints int) bool {
+	svc, slices := store.Service(state.Name{Namespace: namespace, Name: name})
+	n := 0
+	for _, s := range slices {
+		n += len(s.Endpoints)
+	}
+	return svc != nil && n == endpoints
+}
+
+func lacksService(store *state.Store, namespace, name string) bool {
+	svc, _ := store.Service(state.Name{Namespace: namespace, Name: name})
+	return svc == nil
+}

@@ -1,0 +1,364 @@
+package source
+
+import (
+	"errors"
+	"net/http"
+	"sync/atomic"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/verdict-proxy/verdict/proxier/state"
+)
+
+// The fake client stands in for an API server only where faults are injected; that a real one is understood is tested
+// end to end.
+
+func newKubernetes(t *testing.T, client *fake.Clientset) (*Kubernetes, *state.Store, *journal) {
+	t.Helper()
+	log, lines := newLog(t)
+	store := state.NewStore()
+	return NewKubernetes(KubernetesOptions{Client: client, NodeName: "n1", Store: store, Log: log}), store, lines
+}
+
+// runKubernetes runs a source and marks its store when it is synced.
+func runKubernetes(t *testing.T, client *fake.Clientset) (*state.Store, *journal) {
+	t.Helper()
+	k, store, lines := newKubernetes(t, client)
+	run(t, k.Run)
+	eventually(t, "the source is synced", func() bool { return synced(k) })
+	store.MarkSynced()
+	return store, lines
+}
+
+// tried counts the calls of a verb on a resource.
+func tried(client *fake.Clientset, verb, resource string) int {
+	n := 0
+	for _, a := range client.Actions() {
+		if a.Matches(verb, resource) {
+			n++
+		}
+	}
+	return n
+}
+
+func ownNode() *corev1.Node {
+	return apiNode("n1", func(o *corev1.Node) {
+		o.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.0.2.7"}}
+	})
+}
+
+func TestKubernetesDelivers(t *testing.T) {
+	client := fake.NewClientset(apiService(), apiSlice(), ownNode(), apiNode("n2"), apiRange("kubernetes", "10.96.0.0/12"))
+	store, _ := runKubernetes(t, client)
+	if !hasService(store, "shop", "web", 1) {
+		t.Error("the Service or its endpoint is missing")
+	}
+	env := store.Environment()
+	if env.Node == nil || env.Node.Name != "n1" || len(env.ServiceCIDRs) != 1 {
+		t.Errorf("environment %+v, want Node n1 and one range", env)
+	}
+}
+
+// TestKubernetesAsksForWhatItNeeds: the selectors keep the rest of a large cluster away from this node.
+func TestKubernetesAsksForWhatItNeeds(t *testing.T) {
+	client := fake.NewClientset()
+	runKubernetes(t, client)
+	for _, tt := range []struct{ resource, label, field string }{
+		{"services", "!service.kubernetes.io/service-proxy-name", "spec.clusterIP!=None"},
+		{"endpointslices", "!service.kubernetes.io/headless,!service.kubernetes.io/service-proxy-name", ""},
+		{"nodes", "", "metadata.name=n1"},
+		{"servicecidrs", "", ""},
+	} {
+		eventually(t, tt.resource+" are listed and watched", func() bool {
+			return tried(client, "list", tt.resource) > 0 && tried(client, "watch", tt.resource) > 0
+		})
+		for _, a := range client.Actions() {
+			if l, ok := a.(clienttesting.ListAction); ok && a.Matches("list", tt.resource) {
+				got := l.GetListRestrictions()
+				if got.Labels.String() != tt.label || got.Fields.String() != tt.field {
+					t.Errorf("list %s: labels %q, fields %q", tt.resource, got.Labels, got.Fields)
+				}
+			}
+			if w, ok := a.(clienttesting.WatchAction); ok && a.Matches("watch", tt.resource) {
+				got := w.GetWatchRestrictions()
+				if got.Labels.String() != tt.label || got.Fields.String() != tt.field {
+					t.Errorf("watch %s: labels %q, fields %q", tt.resource, got.Labels, got.Fields)
+				}
+			}
+		}
+	}
+}
+
+// TestKubernetesIsNotSyncedByHalf: every resource in turn fails at first; nothing may be programmed before it works.
+func TestKubernetesIsNotSyncedByHalf(t *testing.T) {
+	for _, resource := range []string{"services", "endpointslices", "nodes", "servicecidrs"} {
+		t.Run(resource, func(t *testing.T) {
+			t.Parallel()
+			client := fake.NewClientset(apiService(), apiSlice())
+			var works atomic.Bool
+			client.PrependReactor("list", resource, func(clienttesting.Action) (bool, runtime.Object, error) {
+				if works.Load() {
+					return false, nil, nil
+				}
+				return true, nil, errors.New("connection reset by peer")
+			})
+			k, _, lines := newKubernetes(t, client)
+			run(t, k.Run)
+			eventually(t, "the list was tried twice and all others are watched", func() bool {
+				watched := 0
+				for _, other := range []string{"services", "endpointslices", "nodes", "servicecidrs"} {
+					watched += min(1, tried(client, "watch", other))
+				}
+				return tried(client, "list", resource) >= 2 && watched == 3
+			})
+			if synced(k) {
+				t.Fatal("synced though a list is missing")
+			}
+			works.Store(true)
+			eventually(t, "synced", func() bool { return synced(k) })
+			if got := lines.lines("cannot read", "resource="+resource, "before the first complete list"); len(got) != 1 {
+				t.Errorf("%d lines about one outage: %q", len(got), got)
+			}
+			eventually(t, "the end of the outage is logged", func() bool { return len(lines.lines("is read again")) == 1 })
+		})
+	}
+}
+
+// TestKubernetesWithoutServiceCIDRs: an API server that is too old, or RBAC without the rule, costs one line.
+func TestKubernetesWithoutServiceCIDRs(t *testing.T) {
+	gr := schema.GroupResource{Group: "networking.k8s.io", Resource: "servicecidrs"}
+	for name, fault := range map[string]error{
+		"forbidden": apierrors.NewForbidden(gr, "", errors.New("no RBAC")),
+		"absent":    apierrors.NewGenericServerResponse(http.StatusNotFound, "list", gr, "", "", 0, true),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			client := fake.NewClientset(apiService())
+			client.PrependReactor("list", "servicecidrs", func(clienttesting.Action) (bool, runtime.Object, error) {
+				return true, nil, fault
+			})
+			store, lines := runKubernetes(t, client)
+			if !hasService(store, "shop", "web", 0) {
+				t.Error("the Service is missing")
+			}
+			if got := lines.lines("cannot read", "servicecidrs", "going on without"); len(got) != 1 {
+				t.Errorf("%d lines: %q", len(got), got)
+			}
+		})
+	}
+}
+
+// watched replaces the watch of a resource by one that the test holds.
+func watched(client *fake.Clientset, resource string) <-chan *watch.FakeWatcher {
+	open := make(chan *watch.FakeWatcher, 8)
+	client.PrependWatchReactor(resource, func(clienttesting.Action) (bool, watch.Interface, error) {
+		w := watch.NewFake()
+		open <- w
+		return true, w, nil
+	})
+	return open
+}
+
+func remove(t *testing.T, client *fake.Clientset, resource schema.GroupVersionResource, name string) {
+	t.Helper()
+	if err := client.Tracker().Delete(resource, "shop", name); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestKubernetesRelist: a watch that was away too long ends with "expired"; what vanished meanwhile shows only in the
+// next list, and what did not change must cost nothing.
+func TestKubernetesRelist(t *testing.T) {
+	gone := apiService(func(o *corev1.Service) { o.Name = "gone" })
+	goneSlice := apiSlice(func(o *discoveryv1.EndpointSlice) { o.Name = "web-gone" })
+	client := fake.NewClientset(apiService(), gone, apiSlice(), goneSlice, ownNode())
+	services, slices, nodes := watched(client, "services"), watched(client, "endpointslices"), watched(client, "nodes")
+	store, lines := runKubernetes(t, client)
+	if !hasService(store, "shop", "gone", 0) || !hasService(store, "shop", "web", 2) {
+		t.Fatal("the start is wrong")
+	}
+	first := map[string]*watch.FakeWatcher{"services": <-services, "endpointslices": <-slices, "nodes": <-nodes}
+	applied(t, store)
+	remove(t, client, corev1.SchemeGroupVersion.WithResource("services"), "gone")
+	remove(t, client, discoveryv1.SchemeGroupVersion.WithResource("endpointslices"), "web-gone")
+	if err := client.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("nodes"), "", "n1"); err != nil {
+		t.Fatal(err)
+	}
+	expired := apierrors.NewResourceExpired("too old resource version").ErrStatus
+	for _, w := range first {
+		w.Error(&expired)
+	}
+	eventually(t, "what vanished is gone", func() bool {
+		return lacksService(store, "shop", "gone") && hasService(store, "shop", "web", 1) && store.Environment().Node == nil
+	})
+	<-services // watched again
+	applied(t, store)
+
+	second := apiSlice(func(o *discoveryv1.EndpointSlice) { o.Name = "web-second" })
+	(<-slices).Add(second)
+	eventually(t, "the new watch delivers", func() bool { return hasService(store, "shop", "web", 2) })
+	c, _ := store.Pending()
+	if want := []state.Name{{Namespace: "shop", Name: "web"}}; !cmp.Equal(c.Services, want) {
+		t.Errorf("changed: %v, want only web", c.Services)
+	}
+	if got := lines.lines("level=WARN"); len(got) > 0 {
+		t.Errorf("an expired watch is no outage: %q", got)
+	}
+}
+
+// TestKubernetesClosedWatch: an API server closes every watch after some minutes; the next one goes on.
+func TestKubernetesClosedWatch(t *testing.T) {
+	client := fake.NewClientset(apiService())
+	services := watched(client, "services")
+	store, lines := runKubernetes(t, client)
+	w := <-services
+	w.Modify(apiService(func(o *corev1.Service) { o.Spec.ExternalIPs = []string{"192.0.2.1"} }))
+	w.Stop()
+	(<-services).Add(apiService(func(o *corev1.Service) { o.Name = "new" }))
+	eventually(t, "both watches delivered", func() bool {
+		svc, _ := store.Service(state.Name{Namespace: "shop", Name: "web"})
+		return hasService(store, "shop", "new", 0) && svc != nil && len(svc.ExternalIPs) == 1
+	})
+	if n := tried(client, "list", "services"); n != 1 {
+		t.Errorf("listed %d times, want once", n)
+	}
+	if got := lines.lines("level=WARN"); len(got) > 0 {
+		t.Errorf("a closed watch is no outage: %q", got)
+	}
+}
+
+// TestKubernetesServiceStopsBeingServed: with a field selector a Service that becomes headless is deleted from the watch;
+// without (ExternalName keeps its cluster IP) it is modified. Both end it.
+func TestKubernetesServiceStopsBeingServed(t *testing.T) {
+	for name, change := range map[string]func(*watch.FakeWatcher){
+		"deleted": func(w *watch.FakeWatcher) { w.Delete(apiService()) },
+		"headless": func(w *watch.FakeWatcher) {
+			w.Modify(apiService(func(o *corev1.Service) { o.Spec.ClusterIP, o.Spec.ClusterIPs = "None", []string{"None"} }))
+		},
+		"ExternalName": func(w *watch.FakeWatcher) {
+			w.Modify(apiService(func(o *corev1.Service) { o.Spec.Type = corev1.ServiceTypeExternalName }))
+		},
+		"of another proxy": func(w *watch.FakeWatcher) {
+			w.Modify(apiService(func(o *corev1.Service) { o.Labels = map[string]string{labelProxyName: "x"} }))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			client := fake.NewClientset(apiService(), apiSlice())
+			services := watched(client, "services")
+			store, _ := runKubernetes(t, client)
+			if !hasService(store, "shop", "web", 1) {
+				t.Fatal("the Service is missing")
+			}
+			w := <-services
+			change(w)
+			eventually(t, "the Service is gone", func() bool { return lacksService(store, "shop", "web") })
+			w.Add(apiService())
+			eventually(t, "the Service is back with its endpoints", func() bool { return hasService(store, "shop", "web", 1) })
+		})
+	}
+}
+
+// TestFeedTombstone: all that is left of an object may be its key.
+func TestFeedTombstone(t *testing.T) {
+	k, store, _ := newKubernetes(t, fake.NewClientset())
+	objects := map[string]runtime.Object{
+		"shop/web": apiService(), "shop/web-x7k2p": apiSlice(), "n1": ownNode(), "kubernetes": apiRange("kubernetes", "10.96.0.0/12"),
+	}
+	into := map[string]cache.ReflectorStore{}
+	for i, key := range []string{"shop/web", "shop/web-x7k2p", "n1", "kubernetes"} {
+		into[key] = k.resources[i].into
+		if err := into[key].Add(objects[key]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if env := store.Environment(); !hasService(store, "shop", "web", 1) || env.Node == nil || len(env.ServiceCIDRs) != 1 {
+		t.Fatal("something is missing at the start")
+	}
+	for key, feed := range into {
+		if err := feed.Delete(cache.DeletedFinalStateUnknown{Key: key}); err != nil {
+			t.Errorf("%s: %v", key, err)
+		}
+	}
+	env := store.Environment()
+	if !lacksService(store, "shop", "web") || env.Node != nil || len(env.ServiceCIDRs) != 0 {
+		t.Error("something outlives its tombstone")
+	}
+	store.SetService(wantService(), nil)
+	if !hasService(store, "shop", "web", 0) {
+		t.Error("the slice outlives its tombstone")
+	}
+}
+
+// TestFeedRefusesStrangers: an object of a wrong type is an error, not a panic.
+func TestFeedRefusesStrangers(t *testing.T) {
+	k, _, _ := newKubernetes(t, fake.NewClientset())
+	for _, r := range k.resources {
+		if r.into.Add(&metav1.Status{}) == nil || r.into.Replace([]any{&metav1.Status{}}, "") == nil || r.into.Delete(7) == nil {
+			t.Errorf("%s: a stranger was taken", r.name)
+		}
+		if _, err := r.into.(cache.TransformingStore).Transformer()(&metav1.Status{}); err == nil {
+			t.Errorf("%s: a stranger was transformed", r.name)
+		}
+	}
+	if synced(k) {
+		t.Error("a list that was refused counts as delivered")
+	}
+}
+
+func TestOutagesAreLoggedOnce(t *testing.T) {
+	refused := errors.New("connection refused")
+	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "x"}, "", nil)
+	for _, tt := range []struct {
+		name        string
+		do          func(*outages)
+		warn, again int
+	}{
+		{"one resource, many attempts", func(o *outages) {
+			for range 5 {
+				o.failed("services", refused, "")
+			}
+		}, 1, 0},
+		{"the same server for all", func(o *outages) {
+			o.failed("services", refused, "")
+			o.failed("nodes", errors.New("timeout"), "")
+			o.works("services")
+			o.works("nodes")
+		}, 1, 1},
+		{"each denial tells something else", func(o *outages) {
+			o.failed("services", forbidden, "")
+			o.failed("nodes", forbidden, "")
+			o.failed("nodes", forbidden, "")
+		}, 2, 0},
+		{"another cause", func(o *outages) {
+			o.failed("services", refused, "")
+			o.failed("services", forbidden, "")
+		}, 2, 0},
+		{"twice", func(o *outages) {
+			for range 2 {
+				o.failed("services", refused, "")
+				o.works("services")
+			}
+		}, 2, 2},
+		{"never", func(o *outages) { o.works("services") }, 0, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			log, lines := newLog(t)
+			tt.do(newOutages(log))
+			if warn, again := len(lines.lines("cannot read")), len(lines.lines("read again")); warn != tt.warn || again != tt.again {
+				t.Errorf("%d outages and %d ends logged, want %d and %d", warn, again, tt.warn, tt.again)
+			}
+		})
+	}
+}
