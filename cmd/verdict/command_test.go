@@ -1,0 +1,118 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// binary is built once for all tests of this package.
+var binary string
+
+func TestMain(m *testing.M) {
+	os.Exit(buildAndRun(m))
+}
+
+func buildAndRun(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "verdict-test-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	binary = filepath.Join(dir, "verdict")
+	build := exec.Command("go", "build", "-ldflags", "-X main.version=v0.0.0-test", "-o", binary, ".")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "build: %v\n%s\n", err, out)
+		return 1
+	}
+	return m.Run()
+}
+
+// inNamespace runs the binary in network and user namespaces of its own.
+func inNamespace(t *testing.T, args ...string) (exit int, stdout, stderr string) {
+	t.Helper()
+	cmd := exec.Command(binary, args...)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNET,
+		UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}},
+		GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}},
+	}
+	err := cmd.Run()
+	var exitErr *exec.ExitError
+	if err != nil && !errors.As(err, &exitErr) {
+		t.Fatalf("run %v: %v", args, err)
+	}
+	return cmd.ProcessState.ExitCode(), out.String(), errs.String()
+}
+
+func TestCommandLine(t *testing.T) {
+	manifests := t.TempDir()
+	tests := []struct {
+		args   string
+		exit   int
+		stdout string // part of it
+		stderr string // part of it
+	}{
+		{"version", 0, "verdict v0.0.0-test", ""},
+		{"--version", 0, "verdict v0.0.0-test", ""},
+		{"--help", 0, "Available Commands", ""},
+		{"nonsense", 2, "", `unknown command "nonsense"`},
+		{"run extra", 2, "", "takes no arguments"},
+		{"run --bogus", 2, "", "unknown flag: --bogus"},
+		{"run --min-sync-period=-1s", 2, "", "--min-sync-period=-1s: must not be negative"},
+		{"run --min-sync-period=soon", 2, "", "invalid argument"},
+		{"run --backend=magic", 2, "", "--backend=magic: must be nft, ipvs or hybrid"},
+		{"run --manifests DIR --kubeconfig x", 2, "", "--manifests contradicts --kubeconfig"},
+		{"run --manifests DIR --master https://127.0.0.1:1", 2, "", "--manifests contradicts --kubeconfig"},
+		{"run --cluster-cidr 10.0.0.0/40", 2, "", `--cluster-cidr: "10.0.0.0/40" is not valid`},
+		{"run --nodeport-addresses everywhere", 2, "", `--nodeport-addresses: "everywhere" is not valid`},
+		{"run --healthz-bind-address here", 2, "", "--healthz-bind-address=here: must be ADDRESS:PORT"},
+		{"run --detect-local-mode Magic", 2, "", "--detect-local-mode=Magic: must be"},
+		{"run --detect-local-mode BridgeInterface", 2, "", "--pod-bridge-interface: needed"},
+		{"run --log-format xml", 2, "", "--log-format=xml: must be text or json"},
+		{"run --kubeconfig /does/not/exist --healthz-bind-address= --metrics-bind-address=", 1, "", "/does/not/exist"},
+		{"run --manifests /does/not/exist --healthz-bind-address= --metrics-bind-address=", 1, "", "/does/not/exist"},
+		{"render --manifests /does/not/exist", 1, "", "/does/not/exist"},
+		{"render --manifests DIR", 0, "table ip6 verdict {", ""},
+		{"run --cleanup", 0, "", "removed"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.args, func(t *testing.T) {
+			args := strings.Fields(strings.ReplaceAll(tt.args, "DIR", manifests))
+			exit, stdout, stderr := inNamespace(t, args...)
+			if exit != tt.exit || !strings.Contains(stdout, tt.stdout) || !strings.Contains(stderr, tt.stderr) {
+				t.Errorf("exit %d (want %d)\nstdout: %s\nwants: %s\nstderr: %s\nwants: %s", exit, tt.exit, stdout, tt.stdout, stderr, tt.stderr)
+			}
+			if tt.exit == 2 && strings.Count(stderr, "\n") != 1 {
+				t.Errorf("what is wrong takes more than one line:\n%s", stderr)
+			}
+		})
+	}
+}
+
+func TestFlagsOfKubeProxyAreAccepted(t *testing.T) {
+	args := []string{
+		"run", "--cleanup", "--conntrack-min=131072", "--iptables-sync-period=30s", "--ipvs-strict-arp", "--feature-gates=A=true",
+		"--oom-score-adj=-999", "--logging-format=json", "--vmodule=x=1", "--config-sync-period=15m", "--proxy-mode=nftables",
+	}
+	exit, _, stderr := inNamespace(t, args...)
+	if exit != 0 {
+		t.Fatalf("exit %d: %s", exit, stderr)
+	}
+	for _, arg := range args[2:] {
+		flag, _, _ := strings.Cut(arg, "=")
+		if n := strings.Count(stderr, "flag="+flag+" "); n != 1 {
+			t.Errorf("%s was answered by %d warnings, want 1:\n%s", flag, n, stderr)
+		}
+	}
+}
