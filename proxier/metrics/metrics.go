@@ -1,0 +1,161 @@
+// Package metrics counts what the proxy does, for Prometheus. Where upstream kube-proxy has a metric with the same
+// meaning, its name, labels and buckets are kept, so that dashboards and alerts need no change.
+//
+// It has no globals and measures nothing itself: the loop reports, and everything is in the registry that it is given.
+package metrics
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"runtime"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/verdict-proxy/verdict/proxier/plan"
+	"github.com/verdict-proxy/verdict/proxier/state"
+)
+
+// Options configure Metrics.
+type Options struct {
+	Registry *prometheus.Registry
+	// Families that this node serves. One pass carries all of them; upstream's metrics have a series for each.
+	Families          []state.Family
+	Version, Revision string // of the build
+}
+
+// Metrics are all metrics of the proxy. All methods may be called from any goroutine.
+type Metrics struct {
+	families []state.Family
+	registry *prometheus.Registry
+	verdict
+	upstream
+}
+
+// New registers everything. An error means that the registry holds one of the names already.
+func New(o Options) (*Metrics, error) {
+	m := &Metrics{families: o.Families, registry: o.Registry, verdict: newVerdict(), upstream: newUpstream()}
+	build := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name:        "verdict_build_info",
+		Help:        "Always 1; the labels say what is running.",
+		ConstLabels: prometheus.Labels{"version": o.Version, "revision": o.Revision, "goversion": runtime.Version()},
+	})
+	build.Set(1)
+	all := []prometheus.Collector{
+		build, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+	}
+	all = append(append(all, m.verdict.collectors()...), m.upstream.collectors()...)
+	var errs []error
+	for _, c := range all {
+		errs = append(errs, o.Registry.Register(c))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, fmt.Errorf("register metrics: %w", err)
+	}
+	m.zero()
+	return m, nil
+}
+
+// Handler serves the registry in the Prometheus formats.
+func (m *Metrics) Handler() http.Handler {
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{Registry: m.registry})
+}
+
+// The outcomes of a pass.
+const (
+	Applied  = "applied"
+	Rejected = "rejected"
+	Unknown  = "unknown"
+)
+
+// Pass is what one pass over the pending changes did.
+type Pass struct {
+	Outcome        string // Applied, Rejected or Unknown
+	Started        time.Time
+	Duration       time.Duration
+	Added, Deleted int // elements, counted when the pass was applied
+}
+
+// PassDone counts a pass.
+func (m *Metrics) PassDone(p Pass) {
+	m.passes.WithLabelValues(p.Outcome).Inc()
+	m.passDuration.Observe(p.Duration.Seconds())
+	for _, f := range m.families {
+		m.syncDuration.WithLabelValues(f.String()).Observe(p.Duration.Seconds())
+	}
+	if p.Outcome != Applied {
+		return
+	}
+	m.elements.WithLabelValues("add").Add(float64(p.Added))
+	m.elements.WithLabelValues("delete").Add(float64(p.Deleted))
+	at := seconds(p.Started.Add(p.Duration))
+	m.lastApplied.Set(at)
+	for _, f := range m.families {
+		m.lastSync.WithLabelValues(f.String()).Set(at)
+	}
+}
+
+// Pending says since when changes wait for a pass.
+func (m *Metrics) Pending(since time.Time) {
+	for _, f := range m.families {
+		m.lastQueued.WithLabelValues(f.String()).Set(seconds(since))
+	}
+}
+
+// Programmed says how long an endpoint change took, from the trigger time that the endpoint controller noted to the
+// kernel. Call it for changes that happened while the proxy ran: what it found at its start was not late.
+func (m *Metrics) Programmed(f state.Family, took time.Duration) {
+	m.programming.WithLabelValues(f.String()).Observe(took.Seconds())
+}
+
+// Served says what is in the kernel after a pass, for one engine ("nft", "ipvs").
+func (m *Metrics) Served(engine string, frontends [plan.NodePort + 1]int, endpoints int) {
+	for kind, n := range frontends {
+		m.frontends.WithLabelValues(kindLabel(plan.FrontendKind(kind)), engine).Set(float64(n))
+	}
+	m.endpoints.WithLabelValues(engine).Set(float64(endpoints))
+}
+
+// Problems counts the objects that cannot be honored in full, each once however much is wrong with it.
+func (m *Metrics) Problems(list []state.Problem) {
+	type object struct {
+		kind string
+		name state.Name
+	}
+	seen := map[object]bool{}
+	count := map[string]int{}
+	for _, kind := range problemKinds {
+		count[kind] = 0 // a kind whose last problem went must fall back to 0
+	}
+	for _, p := range list {
+		if o := (object{p.Kind, p.Object}); !seen[o] {
+			seen[o] = true
+			count[p.Kind]++
+		}
+	}
+	for kind, n := range count {
+		m.rejected.WithLabelValues(kind).Set(float64(n))
+	}
+}
+
+// Answered counts an answer of /healthz or /livez.
+func (m *Metrics) Answered(path string, code int) {
+	switch path {
+	case "/healthz":
+		m.healthz.WithLabelValues(strconv.Itoa(code)).Inc()
+	case "/livez":
+		m.livez.WithLabelValues(strconv.Itoa(code)).Inc()
+	}
+}
+
+// FlowsCleaned counts a search for stale UDP flows in the connection tracking table.
+func (m *Metrics) FlowsCleaned(f state.Family, took time.Duration, deleted int) {
+	m.conntrackDuration.WithLabelValues(f.String()).Observe(took.Seconds())
+	m.conntrackDeleted.WithLabelValues(f.String()).Add(float64(deleted))
+}
+
+func seconds(t time.Time) float64 { return float64(t.UnixNano()) / 1e9 }

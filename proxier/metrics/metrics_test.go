@@ -1,0 +1,173 @@
+package metrics
+
+import (
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/verdict-proxy/verdict/proxier/plan"
+	"github.com/verdict-proxy/verdict/proxier/state"
+)
+
+func newTestMetrics(t *testing.T) *Metrics {
+	t.Helper()
+	m, err := New(Options{
+		Registry: prometheus.NewRegistry(), Families: []state.Family{state.IPv4, state.IPv6}, Version: "v1", Revision: "abc",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// scrape returns the lines that a scrape finds.
+func scrape(t *testing.T, m *Metrics) []string {
+	t.Helper()
+	w := httptest.NewRecorder()
+	m.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	if w.Code != 200 {
+		t.Fatalf("scrape: %d %s", w.Code, w.Body)
+	}
+	return strings.Split(w.Body.String(), "\n")
+}
+
+// has checks that each of the given lines is in a scrape.
+func has(t *testing.T, m *Metrics, want string) {
+	t.Helper()
+	lines := scrape(t, m)
+	for _, line := range strings.Split(strings.TrimSpace(want), "\n") {
+		if line = strings.TrimSpace(line); !slices.Contains(lines, line) {
+			name, _, _ := strings.Cut(line, "{")
+			t.Errorf("missing: %s\nthere is:\n%s", line, strings.Join(slices.DeleteFunc(slices.Clone(lines), func(l string) bool {
+				return !strings.HasPrefix(l, name)
+			}), "\n"))
+		}
+	}
+}
+
+func TestBeforeAnythingHappened(t *testing.T) {
+	m := newTestMetrics(t)
+	has(t, m, `
+		verdict_passes_total{outcome="applied"} 0
+		verdict_passes_total{outcome="rejected"} 0
+		verdict_passes_total{outcome="unknown"} 0
+		verdict_element_operations_total{op="add"} 0
+		verdict_element_operations_total{op="delete"} 0
+		verdict_rejected_objects{kind="EndpointSlice"} 0
+		verdict_rejected_objects{kind="Service"} 0
+		verdict_last_applied_timestamp_seconds 0
+		kubeproxy_proxy_healthz_total{code="200"} 0
+		kubeproxy_proxy_livez_total{code="503"} 0
+		kubeproxy_network_programming_duration_seconds_count{ip_family="IPv6"} 0
+		kubeproxy_conntrack_reconciler_deleted_entries_total{ip_family="IPv4"} 0
+	`)
+	for _, prefix := range []string{"go_goroutines ", "process_resident_memory_bytes ", `verdict_build_info{goversion="go`} {
+		if !slices.ContainsFunc(scrape(t, m), func(l string) bool { return strings.HasPrefix(l, prefix) }) {
+			t.Errorf("no line starts with %q", prefix)
+		}
+	}
+}
+
+func TestPasses(t *testing.T) {
+	m := newTestMetrics(t)
+	at := time.Unix(1000, 0)
+	m.Pending(at.Add(-time.Second))
+	m.PassDone(Pass{Outcome: Applied, Started: at, Duration: 500 * time.Millisecond, Added: 7, Deleted: 2})
+	m.PassDone(Pass{Outcome: Rejected, Started: at.Add(time.Hour), Duration: time.Microsecond, Added: 100, Deleted: 100})
+	m.PassDone(Pass{Outcome: Unknown, Started: at.Add(time.Hour), Duration: time.Microsecond, Added: 100})
+	has(t, m, `
+		verdict_passes_total{outcome="applied"} 1
+		verdict_passes_total{outcome="rejected"} 1
+		verdict_passes_total{outcome="unknown"} 1
+		verdict_pass_duration_seconds_bucket{le="5e-05"} 2
+		verdict_pass_duration_seconds_bucket{le="+Inf"} 3
+		kubeproxy_sync_proxy_rules_duration_seconds_bucket{ip_family="IPv4",le="0.001"} 2
+		kubeproxy_sync_proxy_rules_duration_seconds_bucket{ip_family="IPv6",le="16.384"} 3
+		verdict_element_operations_total{op="add"} 7
+		verdict_element_operations_total{op="delete"} 2
+		verdict_last_applied_timestamp_seconds 1000.5
+		kubeproxy_sync_proxy_rules_last_timestamp_seconds{ip_family="IPv4"} 1000.5
+		kubeproxy_sync_proxy_rules_last_timestamp_seconds{ip_family="IPv6"} 1000.5
+		kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds{ip_family="IPv6"} 999
+	`)
+}
+
+func TestServed(t *testing.T) {
+	m := newTestMetrics(t)
+	m.Served("nft", [...]int{plan.ClusterIP: 4, plan.ExternalIP: 3, plan.LoadBalancer: 2, plan.NodePort: 1}, 40)
+	m.Served("ipvs", [...]int{plan.ClusterIP: 1, plan.NodePort: 0}, 5)
+	m.Served("nft", [...]int{plan.ClusterIP: 2, plan.NodePort: 1}, 39)
+	has(t, m, `
+		verdict_frontends{engine="nft",kind="cluster_ip"} 2
+		verdict_frontends{engine="nft",kind="external_ip"} 0
+		verdict_frontends{engine="nft",kind="load_balancer"} 0
+		verdict_frontends{engine="nft",kind="node_port"} 1
+		verdict_frontends{engine="ipvs",kind="cluster_ip"} 1
+		verdict_endpoints{engine="nft"} 39
+		verdict_endpoints{engine="ipvs"} 5
+	`)
+}
+
+func TestProblems(t *testing.T) {
+	m := newTestMetrics(t)
+	of := func(kind, name, field string) state.Problem {
+		return state.Problem{Kind: kind, Object: state.Name{Namespace: "shop", Name: name}, Field: field}
+	}
+	m.Problems([]state.Problem{of("Service", "a", "x"), of("Service", "a", "y"), of("Service", "b", "x"), of("File", "a", "line 1"),
+		of("Gateway", "a", "x")})
+	has(t, m, `
+		verdict_rejected_objects{kind="Service"} 2
+		verdict_rejected_objects{kind="File"} 1
+		verdict_rejected_objects{kind="Gateway"} 1
+	`)
+	m.Problems([]state.Problem{of("Service", "b", "x")})
+	has(t, m, `
+		verdict_rejected_objects{kind="Service"} 1
+		verdict_rejected_objects{kind="File"} 0
+	`)
+}
+
+func TestAnswered(t *testing.T) {
+	m := newTestMetrics(t)
+	m.Answered("/healthz", 200)
+	m.Answered("/healthz", 503)
+	m.Answered("/healthz", 503)
+	m.Answered("/livez", 200)
+	has(t, m, `
+		kubeproxy_proxy_healthz_total{code="200"} 1
+		kubeproxy_proxy_healthz_total{code="503"} 2
+		kubeproxy_proxy_livez_total{code="200"} 1
+		kubeproxy_proxy_livez_total{code="503"} 0
+	`)
+}
+
+func TestProgrammedAndFlows(t *testing.T) {
+	m := newTestMetrics(t)
+	m.Programmed(state.IPv4, 300*time.Millisecond)
+	m.Programmed(state.IPv4, 90*time.Second)
+	m.FlowsCleaned(state.IPv6, 3*time.Millisecond, 12)
+	has(t, m, `
+		kubeproxy_network_programming_duration_seconds_bucket{ip_family="IPv4",le="0.25"} 0
+		kubeproxy_network_programming_duration_seconds_bucket{ip_family="IPv4",le="0.5"} 1
+		kubeproxy_network_programming_duration_seconds_bucket{ip_family="IPv4",le="59"} 1
+		kubeproxy_network_programming_duration_seconds_bucket{ip_family="IPv4",le="90"} 2
+		kubeproxy_network_programming_duration_seconds_bucket{ip_family="IPv4",le="300"} 2
+		kubeproxy_network_programming_duration_seconds_count{ip_family="IPv6"} 0
+		kubeproxy_conntrack_reconciler_sync_duration_seconds_bucket{ip_family="IPv6",le="0.004"} 1
+		kubeproxy_conntrack_reconciler_deleted_entries_total{ip_family="IPv6"} 12
+	`)
+	if n := len(programmingBuckets()); n != 2+59+12+7 {
+		t.Errorf("%d programming buckets", n)
+	}
+}
+
+func TestNamesTaken(t *testing.T) {
+	m := newTestMetrics(t)
+	if _, err := New(Options{Registry: m.registry}); err == nil || !strings.Contains(err.Error(), "register metrics") {
+		t.Errorf("registering twice: %v", err)
+	}
+}
