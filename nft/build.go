@@ -65,7 +65,9 @@ func (tb *table) buildChains(t *Transaction) {
 	for _, c := range chains {
 		t.operation(operation{kind: opAddChain, family: tb.family, name: c.name, chain: &c})
 	}
-	clear(tb.tokenDraws) // each class brings the one it needs
+	for _, d := range slices.SortedFunc(maps.Keys(tb.tokenDraws), compareDraws) {
+		t.addChain(tb.family, tb.family.tokenDrawChain(d))
+	}
 	for _, id := range slices.Sorted(maps.Keys(tb.classes.byID)) {
 		tb.addClass(t, tb.classes.byID[id], id)
 	}
@@ -76,12 +78,21 @@ func (tb *table) buildChains(t *Transaction) {
 	}
 }
 
-// buildElements writes all elements of the mirrored state, service ports in order of their number so that two builds
+// forgetSpares drops classes without a pool and the draws that only such classes needed.
+func (tb *table) forgetSpares() {
+	tb.classes.collect(0)
+	clear(tb.tokenDraws)
+	for c := range tb.classes.entries {
+		if c.affinity > 0 {
+			tb.tokenDraws[c.draw] = true
+		}
+	}
+}
+
+// buildElements writes all elements of the mirrored service ports, ports in order of their number so that two builds
 // of the same state are equal.
 func (tb *table) buildElements(t *Transaction) {
-	globals := tb.globals
-	tb.globals = Globals{}
-	tb.updateGlobals(t, globals)
+	tb.written, tb.globalsChanged = Globals{}, true
 	clear(tb.clusterIPs.before)
 	clear(tb.hairpin.before)
 	for ip := range tb.clusterIPs.count {

@@ -1,6 +1,7 @@
 package nft
 
 import (
+	"cmp"
 	"fmt"
 	"math/bits"
 	"time"
@@ -75,6 +76,10 @@ func drawFor(method Method, n int) draw {
 
 // exact says that every number drawn has a slot.
 func (d draw) exact() bool { return d.method != Random || d.size <= exactDraws }
+
+func compareDraws(a, b draw) int {
+	return cmp.Or(cmp.Compare(a.method, b.method), cmp.Compare(a.size, b.size))
+}
 
 func (d draw) String() string { return fmt.Sprintf("%s-%d", d.method, d.size) }
 

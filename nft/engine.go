@@ -114,7 +114,7 @@ func (e *Engine) SetGlobals(g Globals) {
 		if tb.globals.program(tb.family) != g.program(tb.family) {
 			e.rebuild = true // the rules themselves change
 		}
-		tb.updateGlobals(e.tx, g)
+		tb.setGlobals(g)
 	}
 	e.discardIfRebuilding()
 }
@@ -171,7 +171,7 @@ func (e *Engine) prepare(full bool) error {
 	}
 	for _, tb := range e.tables {
 		if full {
-			tb.classes.collect(0)
+			tb.forgetSpares()
 			was, err := e.conn.survey(tb)
 			if err != nil {
 				return fmt.Errorf("read table %s %s before replacing it: %w", tb.family, TableName, err)

@@ -5,11 +5,18 @@ import (
 	"slices"
 )
 
-// updateGlobals writes the difference between the sets that belong to no service port. It does not look at what the
+// setGlobals takes note of what is wanted. The difference is written once for each transaction, so that several changes
+// between two applies do no harm.
+func (tb *table) setGlobals(g Globals) { tb.globals, tb.globalsChanged = g, true }
+
+// writeGlobals writes the difference between the sets that belong to no service port. It does not look at what the
 // rules depend on: a change of those makes the engine write the whole table again.
-func (tb *table) updateGlobals(t *Transaction, want Globals) {
-	old := tb.globals
-	tb.globals = want
+func (tb *table) writeGlobals(t *Transaction) {
+	if !tb.globalsChanged {
+		return
+	}
+	old, want := tb.written, tb.globals
+	tb.written, tb.globalsChanged = want, false
 	tb.updateRanges(t, idServiceCIDRs, old.ServiceCIDRs, want.ServiceCIDRs)
 	tb.updateRanges(t, idPodCIDRs, old.PodCIDRs, want.PodCIDRs)
 	diffElements(t, tb.family, tb.nodePortAddresses(t, old), tb.nodePortAddresses(t, want))

@@ -16,7 +16,10 @@ type table struct {
 	classes *classTable
 	// tokenDraws are the draws that have a chain for session affinity; such chains stay.
 	tokenDraws map[draw]bool
-	globals    Globals
+
+	globals        Globals // as wanted; the rules are always written for these
+	written        Globals // those whose elements are written
+	globalsChanged bool
 
 	clusterIPs refSet
 	hairpin    refSet
@@ -302,8 +305,9 @@ func (tb *table) updateHairpin(p *port, want *Port) {
 	p.localIPs = ips
 }
 
-// writeShared writes the elements that several service ports can need together.
+// writeShared writes the elements that belong to no service port, or that several can need together.
 func (tb *table) writeShared(t *Transaction) {
+	tb.writeGlobals(t)
 	tb.clusterIPs.flush(func(ip netip.Addr, added bool) {
 		tb.change(t, idClusterIPs, added, t.element("", func(b *builder) { b.addr(ip) }, nil))
 	})

@@ -70,7 +70,7 @@ type world struct {
 	ports   map[portID]Port
 	globals Globals
 
-	touched    map[portID]bool // since the last apply
+	touched    map[portID]bool // since the last apply; true: set, false: deleted
 	expectFull bool
 }
 
@@ -92,13 +92,14 @@ func (w *world) change(t *testing.T, e *Engine) {
 		return
 	}
 	id := portID{Families()[w.rand.IntN(2)], fmt.Sprintf("ns/port-%d:p", w.rand.IntN(12))}
-	if w.touched[id] && !w.one(20) {
-		return // a second change in one transaction is allowed, but makes it a full one
+	wasSet, touched := w.touched[id]
+	if touched && !w.one(10) {
+		return // a second change in one transaction is allowed, but makes it a full one if the first did not delete
 	}
 	before, existed := w.ports[id]
-	w.expectFull = w.expectFull || w.touched[id]
-	w.touched[id] = true
-	if existed && w.one(6) {
+	w.expectFull = w.expectFull || wasSet
+	if w.touched[id] = true; existed && w.one(6) {
+		w.touched[id] = false
 		delete(w.ports, id)
 		e.Delete(id.family, id.name)
 		return
