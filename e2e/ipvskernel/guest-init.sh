@@ -1,0 +1,28 @@
+#!/bin/sh
+# Process 1 of the guest started by run.sh. Its root is the host's; the folder of the job is on the command line as job=.
+export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root TMPDIR=/var/tmp
+mount -t proc proc /proc
+mount -t sysfs sys /sys
+mount -t devtmpfs dev /dev
+mkdir -p /dev/pts /dev/shm
+mount -t devpts devpts /dev/pts
+mount -t tmpfs -o mode=755 tmpfs /run
+mkdir -p /run/bin /run/netns /run/lock
+mount -t tmpfs tmpfs /dev/shm
+mount -t tmpfs -o mode=1777 tmpfs /var/tmp
+for word in $(cat /proc/cmdline); do case $word in job=*) job=${word#job=} ;; esac; done
+. "$job/env"
+# The kernel's own requests for modules must find those of the guest's kernel, not the host's.
+printf '#!/bin/sh\nexec /sbin/modprobe -d %s "$@"\n' "$kernel" >/run/bin/modprobe
+chmod +x /run/bin/modprobe
+echo /run/bin/modprobe >/proc/sys/kernel/modprobe
+/run/bin/modprobe -a $modules
+ip link set lo up
+read up rest </proc/uptime
+echo "guest: $(uname -r) ready at ${up}s" >/dev/console
+(. "$job/cmd") </dev/null >"$(ls /dev/vport*p1)" 2>&1
+echo $? >"$(ls /dev/vport*p2)"
+read up rest </proc/uptime
+echo "guest: done at ${up}s" >/dev/console
+echo o >/proc/sysrq-trigger
+sleep 60
