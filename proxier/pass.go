@@ -1,6 +1,7 @@
 package proxier
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -11,8 +12,9 @@ import (
 
 // served is what the loop remembers of a Service: enough to remove what is no longer wanted.
 type served struct {
-	ports  []portKey
-	totals Totals
+	ports   []portKey
+	totals  Totals
+	trigger time.Time // latest trigger time of its slices
 }
 
 type portKey struct {
@@ -25,7 +27,8 @@ type portKey struct {
 type draft struct {
 	plans    map[state.Name]*plan.Service // nil: the Service is gone
 	problems map[state.Name][]state.Problem
-	triggers []time.Time
+	latest   map[state.Name]time.Time // trigger times
+	triggers []Trigger
 }
 
 // pass brings everything that changed into the kernel.
@@ -47,6 +50,7 @@ func (p *Proxier) pass() error {
 			continue
 		}
 		p.problems.set(name, append(d.problems[name], p.serve(name, planned)...))
+		p.services[name].trigger = d.latest[name]
 	}
 	report.Services, report.Triggers = len(d.plans), d.triggers
 	report.Result, report.Err = p.Ruleset.Apply()
@@ -64,6 +68,8 @@ func (p *Proxier) updateEnvironment(queue []state.Name) []state.Name {
 	if !p.hasEnv || !env.samePlan(&p.env) {
 		queue = append(queue, p.Store.ServiceNames()...)
 	}
+	p.healthChanged = p.healthChanged || !p.hasEnv || !env.sameGlobals(&p.env)
+	p.eligible = wanted.Node == nil || wanted.Node.Eligible
 	p.env, p.hasEnv = env, true
 	return queue
 }
@@ -83,7 +89,7 @@ func (p *Proxier) node(n *state.Node) *state.Node {
 // draft plans the Services in the queue, and those to which frontends fall that are given up on the way. It comes to an
 // end because who gets a frontend depends only on the Services' age and name.
 func (p *Proxier) draft(queue []state.Name) draft {
-	d := draft{plans: make(map[state.Name]*plan.Service, len(queue)), problems: map[state.Name][]state.Problem{}}
+	d := draft{plans: make(map[state.Name]*plan.Service, len(queue)), problems: map[state.Name][]state.Problem{}, latest: map[state.Name]time.Time{}}
 	for len(queue) > 0 {
 		name := queue[0]
 		queue = append(queue[1:], p.plan(&d, name)...)
@@ -100,21 +106,31 @@ func (p *Proxier) plan(d *draft, name state.Name) (replan []state.Name) {
 	planned := p.planner.Plan(svc, slices, &p.env.plan)
 	problems, replan := p.claims.Resolve(&planned, svc.Created)
 	if _, again := d.plans[name]; !again {
-		d.triggers = p.appendTriggers(d.triggers, slices)
+		p.noteTriggers(d, name, slices)
 	}
 	d.plans[name] = &planned
 	d.problems[name] = append(planned.Problems, problems...)
 	return replan
 }
 
-// appendTriggers collects the trigger times of slices that changed since the last pass that applied.
-func (p *Proxier) appendTriggers(list []time.Time, slices []*state.Slice) []time.Time {
+// noteTriggers collects trigger times that are new. What the proxy found when it started was not late, and is left out.
+func (p *Proxier) noteTriggers(d *draft, name state.Name, slices []*state.Slice) {
+	var known time.Time
+	if old := p.services[name]; old != nil {
+		known = old.trigger
+	}
+	latest := known
 	for _, s := range slices {
-		if s.Trigger.After(p.lastApplied) {
-			list = append(list, s.Trigger)
+		if s.Trigger.After(known) && s.Trigger.After(p.started) {
+			d.triggers = append(d.triggers, Trigger{s.Family, s.Trigger})
+		}
+		if s.Trigger.After(latest) {
+			latest = s.Trigger
 		}
 	}
-	return list
+	if !latest.IsZero() {
+		d.latest[name] = latest
+	}
 }
 
 // serve hands the ports to the engine and removes those that the Service no longer has.
@@ -167,23 +183,32 @@ func (p *Proxier) remove(name state.Name) {
 }
 
 func (p *Proxier) setHealthCheck(name state.Name, h *plan.HealthCheck) {
-	if h == nil {
+	old, had := p.healthChecks[name]
+	switch {
+	case h == nil && had:
 		delete(p.healthChecks, name)
+	case h != nil && (!had || old != *h):
+		p.healthChecks[name] = *h
+	default:
 		return
 	}
-	p.healthChecks[name] = *h
+	p.healthChanged = true
 }
 
 // finish lets go of the changes when the kernel has them, and tells everyone how the pass went.
 func (p *Proxier) finish(revision uint64, report PassReport) {
 	if report.Result.Outcome == nft.Applied && report.Err == nil {
 		p.Store.Applied(revision)
-		p.failures, p.waiting, p.lastApplied = 0, time.Time{}, report.Started
+		p.failures, p.waiting = 0, time.Time{}
 	} else {
 		p.failures++
 	}
 	report.Duration = time.Since(report.Started)
-	report.Totals, report.HealthChecks = p.totals, p.healthChecks
+	report.Totals, report.NodeEligible = p.totals, p.eligible
+	if p.healthChanged {
+		report.HealthChecks = &HealthChecks{maps.Clone(p.healthChecks), p.env.globals.NodePortAddresses}
+		p.healthChanged = false
+	}
 	p.logPass(&report)
 	p.Observer.PassDone(report)
 	if list, changed := p.problems.report(p.Store); changed {

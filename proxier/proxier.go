@@ -39,10 +39,24 @@ type PassReport struct {
 	Services int // planned in this pass
 	// Totals of what is in the kernel after the pass.
 	Totals Totals
-	// Triggers are the trigger times of the endpoint changes that the pass brought into the kernel.
-	Triggers []time.Time
-	// HealthChecks are the healthCheckNodePort servers wanted from now on; the map belongs to the loop.
-	HealthChecks map[state.Name]plan.HealthCheck
+	// Triggers are the times at which the endpoint controller noted the changes that the pass brought into the kernel.
+	Triggers []Trigger
+	// HealthChecks are the healthCheckNodePort servers wanted from now on; nil: as before.
+	HealthChecks *HealthChecks
+	// NodeEligible is false while the Node is being deleted or tainted for deletion.
+	NodeEligible bool
+}
+
+// Trigger is the time of an endpoint change.
+type Trigger struct {
+	Family state.Family
+	At     time.Time
+}
+
+// HealthChecks say which healthCheckNodePort servers answer what, and on which addresses.
+type HealthChecks struct {
+	Services  map[state.Name]plan.HealthCheck
+	Addresses []netip.Addr
 }
 
 // Options configure the loop.
@@ -67,13 +81,15 @@ type Proxier struct {
 	totals   Totals
 	problems problemLog
 
-	healthChecks map[state.Name]plan.HealthCheck
+	healthChecks  map[state.Name]plan.HealthCheck
+	healthChanged bool
 
-	waiting     time.Time // since when changes wait
-	failures    int       // passes in a row that did not apply
-	lastError   string    // of those passes; logged once
-	lastPass    time.Time // when the latest pass began
-	lastApplied time.Time // when the latest pass that applied began
+	waiting   time.Time // since when changes wait
+	failures  int       // passes in a row that did not apply
+	lastError string    // of those passes; logged once
+	lastPass  time.Time // when the latest pass began
+	started   time.Time
+	eligible  bool // of the node, for traffic
 }
 
 // New makes a loop that has done nothing yet.
@@ -82,6 +98,7 @@ func New(o Options) *Proxier {
 		Options:  o,
 		claims:   claims.New(),
 		services: map[state.Name]*served{},
+		started:  time.Now(),
 		problems: newProblemLog(o.Log),
 
 		healthChecks: map[state.Name]plan.HealthCheck{},

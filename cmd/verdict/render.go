@@ -65,10 +65,12 @@ func render(ctx context.Context, s *config.Settings, log *slog.Logger) (string, 
 func loadOnce(ctx context.Context, s *config.Settings, store *state.Store, log *slog.Logger) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	group, ctx := errgroup.WithContext(ctx)
-	if err := startSources(ctx, group, s, store, log); err != nil {
+	client, err := newClient(s)
+	if err != nil {
 		return err
 	}
+	group, ctx := errgroup.WithContext(ctx)
+	startSources(ctx, group, s, client, store, log)
 	for {
 		if _, synced := store.Pending(); synced {
 			stop()

@@ -56,14 +56,21 @@ func cleanUp(log *slog.Logger) error {
 // run wires the parts together and works until the context ends or a part fails for good.
 func run(ctx context.Context, s *config.Settings, log *slog.Logger) (err error) {
 	log.Info("starting", "version", version, "node", s.NodeName, "backend", string(s.Backend))
+	client, err := newClient(s)
+	if err != nil {
+		return err
+	}
 	engine, err := nft.Open(nft.Options{})
 	if err != nil {
 		return fmt.Errorf("open the nft engine: %w", err)
 	}
 	defer func() { err = errors.Join(err, engine.Close()) }()
 
-	store := state.NewStore()
-	faces := newFaces(s, log)
+	store, notes := state.NewStore(), newEvents(client, log)
+	faces, err := newFaces(s, notes, log)
+	if err != nil {
+		return err
+	}
 	loop := proxier.New(proxier.Options{
 		Settings: s, Store: store, Ruleset: engine, Primary: source.PrimaryAddresses, Observer: faces, Log: log,
 	})
@@ -71,9 +78,8 @@ func run(ctx context.Context, s *config.Settings, log *slog.Logger) (err error) 
 	if err := faces.listen(ctx, group); err != nil {
 		return err
 	}
-	if err := startSources(ctx, group, s, store, log); err != nil {
-		return err
-	}
+	startSources(ctx, group, s, client, store, log)
+	group.Go(func() error { return notes.run(ctx) })
 	group.Go(func() error { return loop.Run(ctx) })
 	err = group.Wait()
 	log.Info("stopped; the rules stay in the kernel")

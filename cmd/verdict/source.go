@@ -6,6 +6,7 @@ import (
 	"log/slog"
 
 	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/kubernetes"
 
 	"github.com/verdict-proxy/verdict/config"
 	"github.com/verdict-proxy/verdict/proxier/source"
@@ -26,9 +27,10 @@ func prepare(s *config.Settings) error {
 	return s.Complete()
 }
 
-func newObjects(s *config.Settings, store *state.Store, log *slog.Logger) (objects, error) {
+// newClient connects to the API server; nil when objects come from a folder.
+func newClient(s *config.Settings) (kubernetes.Interface, error) {
 	if s.Manifests != "" {
-		return source.NewManifests(source.ManifestsOptions{Dir: s.Manifests, NodeName: s.NodeName, Store: store, Log: log}), nil
+		return nil, nil
 	}
 	client, err := source.NewClient(source.Config{
 		Kubeconfig: s.Kubeconfig, Master: s.Master, QPS: s.QPS, Burst: s.Burst, UserAgent: "verdict/" + version,
@@ -36,14 +38,16 @@ func newObjects(s *config.Settings, store *state.Store, log *slog.Logger) (objec
 	if err != nil {
 		return nil, fmt.Errorf("%w; give --kubeconfig FILE, or --manifests DIR to run without a cluster", err)
 	}
-	return source.NewKubernetes(source.KubernetesOptions{Client: client, NodeName: s.NodeName, Store: store, Log: log}), nil
+	return client, nil
 }
 
 // startSources runs all sources in the group and marks the store as synced when each has delivered its first list.
-func startSources(ctx context.Context, group *errgroup.Group, s *config.Settings, store *state.Store, log *slog.Logger) error {
-	main, err := newObjects(s, store, log)
-	if err != nil {
-		return err
+func startSources(ctx context.Context, group *errgroup.Group, s *config.Settings, client kubernetes.Interface, store *state.Store, log *slog.Logger) {
+	var main objects
+	if client == nil {
+		main = source.NewManifests(source.ManifestsOptions{Dir: s.Manifests, NodeName: s.NodeName, Store: store, Log: log})
+	} else {
+		main = source.NewKubernetes(source.KubernetesOptions{Client: client, NodeName: s.NodeName, Store: store, Log: log})
 	}
 	addresses := source.NewAddresses(source.AddressesOptions{Store: store, Log: log})
 	for _, src := range []objects{main, addresses} {
@@ -54,5 +58,4 @@ func startSources(ctx context.Context, group *errgroup.Group, s *config.Settings
 		_ = source.MarkSynced(ctx, store, main, addresses)
 		return nil
 	})
-	return nil
 }

@@ -1,0 +1,95 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	kevents "k8s.io/client-go/tools/events"
+
+	"github.com/verdict-proxy/verdict/proxier/state"
+)
+
+// events raises Kubernetes Events on Services that cannot be honored in full. Without an API server (a folder of
+// manifests) it does nothing: the log and the metric say the same.
+type events struct {
+	client   kubernetes.Interface
+	log      *slog.Logger
+	recorder kevents.EventRecorder
+	queue    chan note
+	raised   map[state.Problem]bool // used by the loop only
+}
+
+type note struct {
+	service      state.Name
+	reason, text string
+}
+
+// eventQueue bounds what waits for the API server; what does not fit is only logged and counted.
+const eventQueue = 256
+
+func newEvents(client kubernetes.Interface, log *slog.Logger) *events {
+	return &events{client: client, log: log, queue: make(chan note, eventQueue), raised: map[state.Problem]bool{}}
+}
+
+// run sends Events until the context ends.
+func (e *events) run(ctx context.Context) error {
+	if e.client == nil {
+		return nil
+	}
+	broadcaster := kevents.NewBroadcaster(&kevents.EventSinkImpl{Interface: e.client.EventsV1()})
+	defer broadcaster.Shutdown()
+	e.recorder = broadcaster.NewRecorder(scheme.Scheme, "verdict")
+	if err := broadcaster.StartRecordingToSinkWithContext(ctx); err != nil {
+		return fmt.Errorf("start the recorder of Events: %w", err)
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case n := <-e.queue:
+			e.raise(ctx, n)
+		}
+	}
+}
+
+// raise asks for the Service's UID first: "kubectl describe" shows only Events that carry it.
+func (e *events) raise(ctx context.Context, n note) {
+	svc, err := e.client.CoreV1().Services(n.service.Namespace).Get(ctx, n.service.Name, metav1.GetOptions{})
+	if err != nil {
+		e.log.Warn("cannot raise an Event; the log and the metrics have the problem", "object", n.service.String(), "error", err)
+		return
+	}
+	regarding := &corev1.ObjectReference{
+		Kind: "Service", APIVersion: "v1", Namespace: svc.Namespace, Name: svc.Name, UID: svc.UID, ResourceVersion: svc.ResourceVersion,
+	}
+	e.recorder.Eventf(regarding, nil, corev1.EventTypeWarning, n.reason, "Proxy", "%s", n.text)
+}
+
+// problems raises an Event for each problem of a Service that was not there before.
+func (e *events) problems(list []state.Problem) {
+	present := make(map[state.Problem]bool, len(list))
+	for _, p := range list {
+		present[p] = true
+		if p.Kind == "Service" && !e.raised[p] {
+			e.service(p.Object, "NotHonored", p.Field+": "+p.Reason)
+		}
+	}
+	e.raised = present
+}
+
+// service queues one Event; it does not wait.
+func (e *events) service(name state.Name, reason, text string) {
+	if e.client == nil {
+		return
+	}
+	select {
+	case e.queue <- note{name, reason, text}:
+	default:
+		e.log.Warn("too many Events are waiting for the API server; one is left out", "object", name.String(), "reason", reason)
+	}
+}
