@@ -253,28 +253,27 @@ const (
 // allElements writes either the deletions or the additions of all sets.
 func (b *batch) allElements(t *Transaction, deletion bool) {
 	for _, f := range Families() {
-		defs := f.sets()
-		for id := range defs {
+		for id := range setCount {
 			changes := &t.elements[f.index()][id]
 			list, kind, flags := changes.add, uint16(unix.NFT_MSG_NEWSETELEM), uint16(unix.NLM_F_CREATE)
 			if deletion {
 				list, kind, flags = changes.del, unix.NFT_MSG_DELSETELEM, 0
 			}
-			info := messageInfo{family: f, set: setID(id), deletion: deletion}
+			info := messageInfo{family: f, set: id, deletion: deletion}
 			for info.element < len(list) {
-				info.element += b.elementMessage(t, info, defs[id].name, list, kind, flags)
+				info.element += b.elementMessage(t, info, list, kind, flags)
 			}
 		}
 	}
 }
 
 // elementMessage writes as many elements as fit into one message and returns how many.
-func (b *batch) elementMessage(t *Transaction, info messageInfo, set string, list []element, kind, flags uint16) int {
+func (b *batch) elementMessage(t *Transaction, info messageInfo, list []element, kind, flags uint16) int {
 	info.start = b.begin(kind, flags, info.family)
 	info.seq = b.seq
 	b.messages = append(b.messages, info)
 	b.text(unix.NFTA_SET_ELEM_LIST_TABLE, TableName)
-	b.text(unix.NFTA_SET_ELEM_LIST_SET, set)
+	b.text(unix.NFTA_SET_ELEM_LIST_SET, setNames[info.set])
 	nested := b.nest(unix.NFTA_SET_ELEM_LIST_ELEMENTS)
 	n := 0
 	for _, e := range list[info.element:] {

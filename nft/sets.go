@@ -66,6 +66,33 @@ const (
 	setNoLocalEndpointsNodePorts = "no-local-endpoints-nodeports"
 )
 
+// setNames are the names of the sets, the same in both families.
+var setNames = [setCount]string{
+	idServices:                  mapServices,
+	idNodePorts:                 mapNodePorts,
+	idPools:                     mapPools,
+	idDispatch:                  mapDispatch,
+	idEndpoints:                 mapEndpoints,
+	idStickySlots:               mapStickySlots,
+	idStickyEndpoints:           mapStickyEndpoints,
+	idAffinity:                  mapAffinity,
+	idNodePortAddresses:         setNodePortAddresses,
+	idClusterIPs:                setClusterIPs,
+	idServiceCIDRs:              setServiceCIDRs,
+	idPodCIDRs:                  setPodCIDRs,
+	idHairpin:                   setHairpin,
+	idMasqueradeAlways:          setMasqueradeAlways,
+	idMasqueradeNode:            setMasqueradeNode,
+	idMasqueradeAlwaysNodePorts: setMasqueradeAlwaysNodePorts,
+	idMasqueradeNodeNodePorts:   setMasqueradeNodeNodePorts,
+	idFirewalled:                setFirewalled,
+	idAllowedSources:            setAllowedSources,
+	idNoEndpoints:               setNoEndpoints,
+	idNoLocalEndpoints:          setNoLocalEndpoints,
+	idNoEndpointsNodePorts:      setNoEndpointsNodePorts,
+	idNoLocalEndpointsNodePorts: setNoLocalEndpointsNodePorts,
+}
+
 // affinitySize bounds the affinity map; a full map costs stickiness, never a connection.
 const affinitySize = 1 << 20
 
@@ -166,40 +193,44 @@ func (f Family) sets() [setCount]setDef {
 	frontend := []dataType{addr, typeProto, typeService}
 	nodePort := []dataType{typeProto, typeService}
 	number := []dataType{typeClassID}
-	return [setCount]setDef{
-		idServices:        {name: mapServices, key: frontend, data: number, counter: true},
-		idNodePorts:       {name: mapNodePorts, key: nodePort, data: number, counter: true},
-		idPools:           {name: mapPools, key: number, data: number},
-		idDispatch:        {name: mapDispatch, key: number, data: []dataType{typeVerdict}},
+	defs := [setCount]setDef{
+		idServices:        {key: frontend, data: number, counter: true},
+		idNodePorts:       {key: nodePort, data: number, counter: true},
+		idPools:           {key: number, data: number},
+		idDispatch:        {key: number, data: []dataType{typeVerdict}},
 		idEndpoints:       f.endpointsMap(),
 		idStickySlots:     f.stickySlotsMap(),
-		idStickyEndpoints: {name: mapStickyEndpoints, key: number, data: []dataType{addr, typeService}},
+		idStickyEndpoints: {key: number, data: []dataType{addr, typeService}},
 		idAffinity:        f.affinityMap(),
 
-		idNodePortAddresses: {name: setNodePortAddresses, key: []dataType{addr}},
-		idClusterIPs:        {name: setClusterIPs, key: []dataType{addr}},
-		idServiceCIDRs:      {name: setServiceCIDRs, key: []dataType{addr}, interval: true},
-		idPodCIDRs:          {name: setPodCIDRs, key: []dataType{addr}, interval: true},
-		idHairpin:           {name: setHairpin, key: []dataType{addr, addr}},
+		idNodePortAddresses: {key: []dataType{addr}},
+		idClusterIPs:        {key: []dataType{addr}},
+		idServiceCIDRs:      {key: []dataType{addr}, interval: true},
+		idPodCIDRs:          {key: []dataType{addr}, interval: true},
+		idHairpin:           {key: []dataType{addr, addr}},
 
-		idMasqueradeAlways:          {name: setMasqueradeAlways, key: frontend},
-		idMasqueradeNode:            {name: setMasqueradeNode, key: frontend},
-		idMasqueradeAlwaysNodePorts: {name: setMasqueradeAlwaysNodePorts, key: nodePort},
-		idMasqueradeNodeNodePorts:   {name: setMasqueradeNodeNodePorts, key: nodePort},
+		idMasqueradeAlways:          {key: frontend},
+		idMasqueradeNode:            {key: frontend},
+		idMasqueradeAlwaysNodePorts: {key: nodePort},
+		idMasqueradeNodeNodePorts:   {key: nodePort},
 
-		idFirewalled:     {name: setFirewalled, key: frontend},
-		idAllowedSources: {name: setAllowedSources, key: append(frontend[:3:3], addr), interval: true},
+		idFirewalled:     {key: frontend},
+		idAllowedSources: {key: append(frontend[:3:3], addr), interval: true},
 
-		idNoEndpoints:               {name: setNoEndpoints, key: frontend, counter: true},
-		idNoLocalEndpoints:          {name: setNoLocalEndpoints, key: frontend, counter: true},
-		idNoEndpointsNodePorts:      {name: setNoEndpointsNodePorts, key: nodePort, counter: true},
-		idNoLocalEndpointsNodePorts: {name: setNoLocalEndpointsNodePorts, key: nodePort, counter: true},
+		idNoEndpoints:               {key: frontend, counter: true},
+		idNoLocalEndpoints:          {key: frontend, counter: true},
+		idNoEndpointsNodePorts:      {key: nodePort, counter: true},
+		idNoLocalEndpointsNodePorts: {key: nodePort, counter: true},
 	}
+	for id := range defs {
+		defs[id].name = setNames[id]
+	}
+	return defs
 }
 
 func (f Family) endpointsMap() setDef {
 	return setDef{
-		name: mapEndpoints, key: []dataType{typeClassID, typeInteger}, data: []dataType{f.addrType(), typeService},
+		key: []dataType{typeClassID, typeInteger}, data: []dataType{f.addrType(), typeService},
 		typeof: &typeofDef{
 			text: "meta priority . numgen random mod 65536 : " + f.String() + " daddr . th dport",
 			key:  []typeofExpr{typeofPriority(), typeofNumgen()}, data: []typeofExpr{f.typeofDaddr(), typeofDport()},
@@ -209,7 +240,7 @@ func (f Family) endpointsMap() setDef {
 
 func (f Family) stickySlotsMap() setDef {
 	return setDef{
-		name: mapStickySlots, key: []dataType{typeClassID, typeInteger}, data: []dataType{typeClassID},
+		key: []dataType{typeClassID, typeInteger}, data: []dataType{typeClassID},
 		typeof: &typeofDef{
 			text: "meta priority . numgen random mod 65536 : meta priority",
 			key:  []typeofExpr{typeofPriority(), typeofNumgen()}, data: []typeofExpr{typeofPriority()},
@@ -219,7 +250,7 @@ func (f Family) stickySlotsMap() setDef {
 
 func (f Family) affinityMap() setDef {
 	return setDef{
-		name: mapAffinity, key: []dataType{typeClassID, f.addrType()}, data: []dataType{typeClassID}, dynamic: true,
+		key: []dataType{typeClassID, f.addrType()}, data: []dataType{typeClassID}, dynamic: true,
 		typeof: &typeofDef{
 			text: "meta priority . " + f.String() + " saddr : meta priority",
 			key:  []typeofExpr{typeofPriority(), f.typeofSaddr()}, data: []typeofExpr{typeofPriority()},
