@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -15,6 +16,7 @@ import (
 type Engine struct {
 	conn    kernel
 	tables  [2]*table
+	active  []*table // those of the families that the kernel has
 	tx      *Transaction
 	batch   batch
 	rebuild bool   // the next apply writes everything
@@ -37,6 +39,8 @@ func (c *conn) inherit(tb *table) error            { return tb.inherit(c) }
 type Options struct {
 	// NetNS is a file descriptor of the network namespace to work in; 0: the present one.
 	NetNS int
+	// Families to serve; empty: both. A kernel without IPv6 (ipv6.disable=1) refuses the chains of an ip6 table.
+	Families []Family
 }
 
 // Open connects to the kernel and reads what affinity entries of an earlier process refer to. It changes nothing.
@@ -45,7 +49,7 @@ func Open(o Options) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := newEngine(c)
+	e := newEngine(c, o.Families...)
 	if err := e.inherit(); err != nil {
 		return nil, errors.Join(err, c.close())
 	}
@@ -53,12 +57,21 @@ func Open(o Options) (*Engine, error) {
 }
 
 // newEngine makes an engine that writes everything at its first apply.
-func newEngine(c kernel) *Engine {
-	return &Engine{conn: c, tables: [2]*table{newTable(IPv4), newTable(IPv6)}, tx: &Transaction{}, rebuild: true}
+func newEngine(c kernel, families ...Family) *Engine {
+	e := &Engine{conn: c, tables: [2]*table{newTable(IPv4), newTable(IPv6)}, tx: &Transaction{}, rebuild: true}
+	for _, tb := range e.tables {
+		if len(families) == 0 || slices.Contains(families, tb.family) {
+			e.active = append(e.active, tb)
+		}
+	}
+	return e
 }
 
+// serves says whether the family has a table; without one, its ports are no concern of the engine.
+func (e *Engine) serves(f Family) bool { return slices.Contains(e.active, e.tables[f.index()]) }
+
 func (e *Engine) inherit() error {
-	for _, tb := range e.tables {
+	for _, tb := range e.active {
 		was, err := e.conn.survey(tb)
 		if err == nil && was.table && was.sameLayout {
 			err = e.conn.inherit(tb)
@@ -77,6 +90,9 @@ func (e *Engine) Close() error { return e.conn.close() }
 // once between two applies: a second change makes the next one write everything, because the transaction holds the
 // difference to the kernel, not to the first change.
 func (e *Engine) Set(p *Port) error {
+	if !e.serves(p.Family) {
+		return nil
+	}
 	tb := e.tables[p.Family.index()]
 	if old := tb.ports[p.Name]; old != nil && old.protocol != p.Protocol {
 		tb.delete(e.tx, p.Name)
@@ -110,7 +126,7 @@ func (e *Engine) noteChange(p *port) {
 
 // SetGlobals replaces what belongs to no service port.
 func (e *Engine) SetGlobals(g Globals) {
-	for _, tb := range e.tables {
+	for _, tb := range e.active {
 		if tb.globals.program(tb.family) != g.program(tb.family) {
 			e.rebuild = true // the rules themselves change
 		}
@@ -154,7 +170,7 @@ func (e *Engine) Apply() (Result, error) {
 	err := e.commit(&r)
 	e.rebuild = r.Outcome != Applied
 	if r.Outcome == Applied {
-		for _, tb := range e.tables {
+		for _, tb := range e.active {
 			tb.disown()
 		}
 	}
@@ -169,7 +185,7 @@ func (e *Engine) prepare(full bool) error {
 	if full {
 		e.tx.reset()
 	}
-	for _, tb := range e.tables {
+	for _, tb := range e.active {
 		if full {
 			tb.forgetSpares()
 			was, err := e.conn.survey(tb)
@@ -253,7 +269,7 @@ func Cleanup(o Options) error {
 // Intact says whether both tables still have the chains and sets that the engine gave them; it does not look at
 // elements. When they do not, or before the first apply, the next Apply writes everything.
 func (e *Engine) Intact() (bool, error) {
-	for _, tb := range e.tables {
+	for _, tb := range e.active {
 		was, err := e.conn.survey(tb)
 		if err != nil {
 			return false, fmt.Errorf("read table %s %s: %w", tb.family, TableName, err)

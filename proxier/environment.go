@@ -26,7 +26,6 @@ func newEnvironment(s *config.Settings, env state.Environment, node *state.Node)
 			Zone:          node.Zone,
 			NodeAddresses: node.Addresses,
 			IPv4:          true,
-			IPv6:          true,
 			DetectsLocal:  podInterface != "" || len(pods) > 0,
 		},
 		globals: nft.Globals{

@@ -62,6 +62,7 @@ func (p *Proxier) pass() error {
 func (p *Proxier) updateEnvironment(queue []state.Name) []state.Name {
 	wanted := p.Store.Environment()
 	env := newEnvironment(p.Settings, wanted, p.node(wanted.Node))
+	env.plan.IPv6 = !p.NoIPv6
 	if !p.hasEnv || !env.sameGlobals(&p.env) {
 		p.Ruleset.SetGlobals(env.globals)
 	}

@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
+	"os"
+	"slices"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
@@ -60,7 +63,8 @@ func run(ctx context.Context, s *config.Settings, log *slog.Logger) (err error) 
 	if err != nil {
 		return err
 	}
-	engine, err := nft.Open(nft.Options{})
+	families := kernelFamilies(log)
+	engine, err := nft.Open(nft.Options{Families: families})
 	if err != nil {
 		return fmt.Errorf("open the nft engine: %w", err)
 	}
@@ -73,6 +77,7 @@ func run(ctx context.Context, s *config.Settings, log *slog.Logger) (err error) 
 	}
 	loop := proxier.New(proxier.Options{
 		Settings: s, Store: store, Ruleset: engine, Primary: source.PrimaryAddresses, Observer: faces, Log: log,
+		NoIPv6: !slices.Contains(families, nft.IPv6),
 	})
 	group, ctx := errgroup.WithContext(ctx)
 	if err := faces.listen(ctx, group); err != nil {
@@ -84,4 +89,14 @@ func run(ctx context.Context, s *config.Settings, log *slog.Logger) (err error) 
 	err = group.Wait()
 	log.Info("stopped; the rules stay in the kernel")
 	return err
+}
+
+// kernelFamilies leaves IPv6 out on a kernel that was started without it (ipv6.disable=1): the file is absent then.
+// Turning IPv6 off by sysctl leaves the file, and the tables work.
+func kernelFamilies(log *slog.Logger) []nft.Family {
+	if _, err := os.Stat("/proc/net/if_inet6"); errors.Is(err, fs.ErrNotExist) {
+		log.Warn("the kernel has no IPv6; serving IPv4 only")
+		return []nft.Family{nft.IPv4}
+	}
+	return []nft.Family{nft.IPv4, nft.IPv6}
 }
