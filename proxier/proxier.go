@@ -65,7 +65,7 @@ type Options struct {
 	Store    *state.Store
 	Ruleset  Ruleset
 	// Primary gives the host's own main addresses; asked when there is no Node object.
-	Primary  func() ([]netip.Addr, error)
+	Primary func() ([]netip.Addr, error)
 	// NoIPv6 says that the kernel has no IPv6.
 	NoIPv6   bool
 	Observer Observer
