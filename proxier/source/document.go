@@ -86,7 +86,8 @@ func yamlFault(part document, err error) fault {
 	if strings.HasPrefix(reason, "did not find expected") {
 		line++ // go-yaml counts from 0 in messages of its parser, but from 1 in those of its scanner
 	}
-	return fault{part.line + line - 1, reason}
+	last := part.line + bytes.Count(bytes.TrimRight(part.json, " \t\r\n"), []byte("\n"))
+	return fault{min(part.line+line-1, last), reason} // what is missing at the end is missing from the last line
 }
 
 // splitYAML cuts at the lines that begin with "---". Parts without content are left out.

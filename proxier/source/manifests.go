@@ -115,10 +115,13 @@ func manifestName(name string) bool {
 	return slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(name))
 }
 
-// isFile follows links; one that leads nowhere counts as no file.
+// isFile follows links. One that leads nowhere is no file; one that cannot be followed may be, so its content stays.
 func (m *Manifests) isFile(e fs.DirEntry) bool {
 	info, err := os.Stat(filepath.Join(m.dir, e.Name()))
-	return err == nil && info.Mode().IsRegular()
+	if err != nil {
+		return !errors.Is(err, fs.ErrNotExist)
+	}
+	return info.Mode().IsRegular()
 }
 
 // forget drops a file that is gone; its objects leave with the next apply.

@@ -1,0 +1,240 @@
+package source
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/verdict-proxy/verdict/proxier/state"
+)
+
+// followed starts a source on a folder whose files are older than any time stamp is coarse, so that only events and
+// time stamps can show a change.
+func followed(t *testing.T, files map[string]string) *folder {
+	t.Helper()
+	f := newFolder(t, files)
+	old := time.Now().Add(-time.Hour)
+	for name := range files {
+		if err := os.Chtimes(filepath.Join(f.dir, name), old, old); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.follow()
+	return f
+}
+
+func (f *folder) follow() {
+	f.t.Helper()
+	run(f.t, f.m.Run)
+	eventually(f.t, "the directory is read", func() bool { return synced(f.m) })
+	f.store.MarkSynced()
+}
+
+// becomes waits until web has an address.
+func (f *folder) becomes(ip string) {
+	f.t.Helper()
+	eventually(f.t, "web has "+ip, func() bool { return f.webIP() == ip })
+}
+
+// webIP is the address that web has, "" when there is no web.
+func (f *folder) webIP() string {
+	svc, _ := f.store.Service(state.Name{Namespace: "shop", Name: "web"})
+	if svc == nil {
+		return ""
+	}
+	return svc.ClusterIPs[0].String()
+}
+
+func (f *folder) rename(from, to string) {
+	f.t.Helper()
+	if err := os.Rename(filepath.Join(f.dir, from), filepath.Join(f.dir, to)); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// TestFollow has one row for each way in which programs change files.
+func TestFollow(t *testing.T) {
+	before, after := service("web", "10.96.0.1"), service("web", "10.96.0.2")
+	for _, tt := range []struct {
+		name   string
+		change func(*folder)
+		want   string
+	}{
+		{"written in place", func(f *folder) { f.write("a.yaml", after) }, "10.96.0.2"},
+		{"renamed over, as editors do", func(f *folder) {
+			f.write(".a.yaml.tmp", after)
+			f.rename(".a.yaml.tmp", "a.yaml")
+		}, "10.96.0.2"},
+		{"old one moved away first, as other editors do", func(f *folder) {
+			f.rename("a.yaml", "a.yaml~")
+			f.write("a.yaml", after)
+			f.delete("a.yaml~")
+		}, "10.96.0.2"},
+		{"deleted", func(f *folder) { f.delete("a.yaml") }, ""},
+		{"moved out", func(f *folder) { f.rename("a.yaml", "../a.yaml") }, ""},
+		{"added before", func(f *folder) { f.write("0.yaml", after) }, "10.96.0.2"},
+		{"renamed to what is no manifest", func(f *folder) { f.rename("a.yaml", "a.yaml.off") }, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			f := followed(t, map[string]string{"a.yaml": before})
+			f.becomes("10.96.0.1")
+			tt.change(f)
+			f.becomes(tt.want)
+			f.write("a.yaml", service("web", "10.96.0.77"))
+			f.write("0.yaml", service("web", "10.96.0.77"))
+			f.becomes("10.96.0.77") // still watched
+		})
+	}
+}
+
+// TestFollowHalfWritten: a writer is slow; what was in force stays until the file is whole.
+func TestFollowHalfWritten(t *testing.T) {
+	f := followed(t, map[string]string{"a.yaml": docs(service("web", "10.96.0.1"), service("mail", "10.96.0.5"))})
+	whole := docs(service("web", "10.96.0.2"), service("mail", "10.96.0.5"))
+	for _, step := range []struct {
+		length int
+		fault  string
+	}{{0, "line 1: the file is empty"}, {31, "line 3: could not find"}, {72, "line 4: could not find"}, {len(whole) - 4, "line 13: did not find"}} {
+		f.write("a.yaml", whole[:step.length])
+		eventually(t, fmt.Sprintf("the first %d bytes are found wanting", step.length), func() bool {
+			p := f.problems()
+			return len(p) == 1 && strings.Contains(p[0], step.fault) && strings.Contains(p[0], "previous content stays in force")
+		})
+		f.expectServices("shop/web=10.96.0.1", "shop/mail=10.96.0.5")
+	}
+	f.write("a.yaml", whole)
+	f.becomes("10.96.0.2")
+	eventually(t, "the problem is gone", func() bool { return len(f.problems()) == 0 })
+	f.expectServices("shop/web=10.96.0.2", "shop/mail=10.96.0.5")
+}
+
+// TestFollowConfigMap swaps what the kubelet swaps: files are links through ..data, which is replaced as a whole.
+func TestFollowConfigMap(t *testing.T) {
+	f := newFolder(t, nil)
+	publish := func(version int, files map[string]string) {
+		t.Helper()
+		dir := fmt.Sprintf("..version_%d", version)
+		f.mkdir(dir)
+		for name, text := range files {
+			f.write(filepath.Join(dir, name), text)
+		}
+		f.link(dir, "..data_tmp")
+		f.rename("..data_tmp", "..data")
+		if version > 0 {
+			if err := os.RemoveAll(filepath.Join(f.dir, fmt.Sprintf("..version_%d", version-1))); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	publish(0, map[string]string{"a.yaml": service("web", "10.96.0.1"), "b.yaml": service("mail", "10.96.0.5")})
+	f.link("..data/a.yaml", "a.yaml")
+	f.link("..data/b.yaml", "b.yaml")
+	f.follow()
+	f.becomes("10.96.0.1")
+	for version := 1; version < 5; version++ {
+		ip := fmt.Sprintf("10.96.1.%d", version)
+		applied(t, f.store)
+		publish(version, map[string]string{"a.yaml": service("web", ip), "b.yaml": service("mail", "10.96.0.5")})
+		f.becomes(ip)
+		f.expectChanged(false, "shop/web")
+		f.expectProblems()
+	}
+	publish(5, map[string]string{"a.yaml": service("web", "10.96.0.9")}) // b.yaml leads nowhere now
+	f.becomes("10.96.0.9")
+	eventually(t, "mail is gone", func() bool { return lacksService(f.store, "shop", "mail") })
+}
+
+// TestFollowDirectoryReplaced: the directory is a link that moves, or another directory takes its place.
+func TestFollowDirectoryReplaced(t *testing.T) {
+	for name, place := range map[string]func(f *folder, version string){
+		"link": func(f *folder, version string) {
+			f.link(version, "../next")
+			f.rename("../next", "../manifests")
+		},
+		"directory": func(f *folder, version string) {
+			f.rename("../manifests", "../before-"+version)
+			f.rename("../"+version, "../manifests")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFolder(t, nil)
+			for i := range 3 {
+				f.mkdir(fmt.Sprintf("../v%d", i))
+				f.write(fmt.Sprintf("../v%d/a.yaml", i), service("web", fmt.Sprintf("10.96.0.%d", i)))
+			}
+			if name == "link" {
+				f.delete("../manifests")
+				f.link("v0", "../manifests")
+			} else {
+				f.write("a.yaml", service("web", "10.96.0.0"))
+			}
+			f.follow()
+			f.becomes("10.96.0.0")
+			for i := 1; i < 3; i++ {
+				place(f, fmt.Sprintf("v%d", i))
+				f.becomes(fmt.Sprintf("10.96.0.%d", i))
+			}
+			f.write("a.yaml", service("web", "10.96.0.9"))
+			f.becomes("10.96.0.9")
+		})
+	}
+}
+
+func (f *folder) mkdir(name string) {
+	f.t.Helper()
+	if err := os.Mkdir(filepath.Join(f.dir, name), 0o755); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// TestFollowDirectoryLost: an unmounted directory is no order to stop serving.
+func TestFollowDirectoryLost(t *testing.T) {
+	f := followed(t, map[string]string{"a.yaml": service("web", "10.96.0.1")})
+	f.rename("../manifests", "../away")
+	eventually(t, "the loss is logged", func() bool { return len(f.lines.lines("level=WARN", "is lost", "stays in force")) == 1 })
+	f.becomes("10.96.0.1")
+	f.mkdir("../manifests")
+	f.write("a.yaml", service("web", "10.96.0.2"))
+	f.becomes("10.96.0.2")
+	if len(f.lines.lines("is back")) != 1 {
+		t.Error("the return of the directory is not logged")
+	}
+}
+
+// TestFollowLinkedFile: a file in another directory is followed there.
+func TestFollowLinkedFile(t *testing.T) {
+	for name, target := range map[string]string{"elsewhere": "../elsewhere/web", "in the parent": "../web"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFolder(t, nil)
+			f.mkdir("../elsewhere")
+			f.write(target, service("web", "10.96.0.1"))
+			f.link(target, "a.yaml")
+			f.follow()
+			f.becomes("10.96.0.1")
+			f.write(target, service("web", "10.96.0.2"))
+			f.becomes("10.96.0.2")
+		})
+	}
+}
+
+// TestSettling: a moment of quiet ends the wait, and so does the end of patience.
+func TestSettling(t *testing.T) {
+	var s settling
+	if s.over() != nil {
+		t.Fatal("waits though nothing happened")
+	}
+	now := time.Now()
+	s.happened(now)
+	<-s.over()
+	// Events that never stop: the wait ends all the same.
+	s = settling{}
+	s.happened(now.Add(-time.Hour))
+	s.happened(now)
+	<-s.over()
+}
