@@ -15,7 +15,7 @@ func (n *namespace) bytecode(t testing.TB) map[string][]string {
 	t.Helper()
 	out := map[string][]string{}
 	for _, f := range Families() {
-		text := n.nft(t, "", "--debug=netlink", "list", "table", f.String(), TableName)
+		text := n.nft(t, "--debug=netlink", "list", "table", f.String(), TableName)
 		where := ""
 		for line := range strings.Lines(text) {
 			if strings.HasPrefix(line, "table ") {

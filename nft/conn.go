@@ -141,22 +141,28 @@ func (c *conn) drain() {
 }
 
 // collect reads answers until the one for the last message. Errors come before it, in the order of the messages;
-// an error of the opening message says that the commit as a whole failed.
+// an error of the opening message says that the commit as a whole failed. When there are more errors than the receive
+// buffer takes, the kernel says so first (ENOBUFS); those that were not lost can still be read.
 func (c *conn) collect(first, last uint32) (Outcome, *refusal, error) {
 	var cause *refusal
-	for {
+	for lost := false; ; {
 		n, err := c.receive()
-		if err != nil {
-			if cause != nil {
-				return Rejected, cause, cause.error()
-			}
+		switch {
+		case errors.Is(err, unix.ENOBUFS):
+			lost = true
+			continue
+		case err != nil && cause != nil:
+			return Rejected, cause, cause.error()
+		case err != nil && lost:
+			return Unknown, nil, fmt.Errorf("read the answer of nf_tables: %w", unix.ENOBUFS)
+		case err != nil:
 			return Unknown, nil, fmt.Errorf("read the answer of nf_tables: %w", err)
 		}
 		for _, answer := range parseAnswers(c.answers[:n]) {
 			if answer.errno != 0 && cause == nil && answer.seq >= first && answer.seq <= last {
 				cause = &answer
 			}
-			if answer.seq == last && cause == nil {
+			if answer.seq == last && cause == nil && !lost {
 				return Applied, nil, nil
 			}
 		}

@@ -95,6 +95,7 @@ func (e *Engine) Set(p *Port) error {
 	}
 	tb := e.tables[p.Family.index()]
 	if old := tb.ports[p.Name]; old != nil && old.protocol != p.Protocol {
+		e.noteChange(old)
 		tb.delete(e.tx, p.Name)
 	}
 	err := tb.set(e.tx, p)

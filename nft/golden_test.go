@@ -22,13 +22,13 @@ func TestGolden(t *testing.T) {
 			x.install(t, ours.engine(t))
 			listed := ours.list(t)
 
-			theirs.nft(t, text, "-f", "-")
+			theirs.load(t, text)
 			compareListings(t, "the engine's table and the golden text loaded by nft differ", listed, theirs.list(t))
 			compareBytecode(t, "the engine encodes something else than nft does from the golden text", ours, theirs)
 
-			again.nft(t, listed, "-f", "-")
+			again.load(t, listed)
 			compareListings(t, "the listing of the engine's table does not load unchanged", again.list(t), listed)
-			ours.nft(t, "flush ruleset\n"+listed, "-f", "-")
+			ours.load(t, "flush ruleset\n"+listed)
 			compareListings(t, "the listing does not load unchanged over its own table", ours.list(t), listed)
 		})
 	}
@@ -41,7 +41,7 @@ func (x example) golden(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	newNamespace(t).nft(t, text, "-c", "-f", "-")
+	newNamespace(t).must(t, text, "nft", "-c", "-f", "-")
 	file := filepath.Join("testdata", x.name+".nft")
 	if *update {
 		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {

@@ -100,15 +100,21 @@ func (n *namespace) must(t testing.TB, stdin, name string, args ...string) strin
 }
 
 // nft runs the nft program (Debian package nftables).
-func (n *namespace) nft(t testing.TB, stdin string, args ...string) string {
+func (n *namespace) nft(t testing.TB, args ...string) string {
 	t.Helper()
-	return n.must(t, stdin, "nft", args...)
+	return n.must(t, "", "nft", args...)
+}
+
+// load has nft read a script.
+func (n *namespace) load(t testing.TB, script string) {
+	t.Helper()
+	n.must(t, script, "nft", "-f", "-")
 }
 
 // list is the listing of both tables, and of others if there are any.
 func (n *namespace) list(t testing.TB) string {
 	t.Helper()
-	return n.nft(t, "", "list", "ruleset")
+	return n.nft(t, "list", "ruleset")
 }
 
 // engine opens an engine in the namespace.

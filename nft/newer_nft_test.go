@@ -25,7 +25,7 @@ func TestNewerNFT(t *testing.T) {
 			x.install(t, ours.engine(t))
 			listed := list(ours)
 
-			older.nft(t, text, "-f", "-")
+			older.load(t, text)
 			compareListings(t, "newer nft lists the engine's table unlike the golden text that the older nft loaded", listed, list(older))
 			theirs.must(t, text, newer, "-f", "-")
 			compareListings(t, "newer nft lists the engine's table unlike the golden text that it loaded itself", listed, list(theirs))

@@ -201,7 +201,8 @@ func (t *Transaction) telltale() (f Family, id setID, e *element, present bool) 
 			if id := setID(i); id == idDispatch || f.sets()[i].interval {
 				continue
 			}
-			if n := len(c.add); n > 0 && len(c.del) == 0 {
+			// An element that replaces one of the same key tells only by its data: that of a slot is always different.
+			if n := len(c.add); n > 0 && (len(c.del) == 0 || setID(i) == idEndpoints || setID(i) == idStickySlots) {
 				return f, setID(i), &c.add[n-1], true
 			}
 			if n := len(c.del); n > 0 && len(c.add) == 0 {

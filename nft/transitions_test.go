@@ -48,14 +48,14 @@ func TestTransitions(t *testing.T) {
 func (w *world) compare(t *testing.T, step int, n *namespace, e *Engine, others [2]*namespace) {
 	t.Helper()
 	listed := parseListing(t, n.list(t))
-	others[0].nft(t, "flush ruleset\n"+e.render(), "-f", "-")
+	others[0].load(t, "flush ruleset\n"+e.render())
 	if diff := cmp.Diff(parseListing(t, others[0].list(t)), listed); diff != "" {
 		t.Fatalf("step %d: the kernel differs from the mirror (- mirror, + kernel):\n%s", step, diff)
 	}
 	if step%3 != 0 {
 		return // to save time: an error of an earlier step would still be there
 	}
-	others[1].nft(t, "", "flush", "ruleset")
+	others[1].nft(t, "flush", "ruleset")
 	fresh := others[1].engine(t)
 	defer fresh.Close()
 	example{ports: slices.Collect(maps.Values(w.ports)), globals: w.globals}.install(t, fresh)

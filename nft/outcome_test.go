@@ -1,0 +1,174 @@
+package nft
+
+import (
+	"errors"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// lossyKernel loses messages on the way to the kernel or back. The kernel behind it is real.
+type lossyKernel struct {
+	kernel
+	loseBatch, loseAnswer, failLookup bool
+}
+
+var errLost = errors.New("the answer was lost")
+
+func (k *lossyKernel) send(b *batch) (Outcome, *refusal, error) {
+	if k.loseBatch {
+		return Unknown, nil, errLost
+	}
+	outcome, why, err := k.kernel.send(b)
+	if k.loseAnswer {
+		return Unknown, nil, errLost
+	}
+	return outcome, why, err
+}
+
+func (k *lossyKernel) lookup(f Family, set string, key []byte) ([]byte, bool, error) {
+	if k.failLookup {
+		return nil, false, unix.EINTR
+	}
+	return k.kernel.lookup(f, set, key)
+}
+
+// unknownChange is a change whose outcome gets lost.
+type unknownChange struct {
+	name string
+	do   func(*testing.T, *Engine)
+	// silent says that it leaves no trace that one look could find.
+	silent bool
+}
+
+func unknownChanges() []unknownChange {
+	return []unknownChange{
+		{name: "a port added", do: func(t *testing.T, e *Engine) { mustSet(t, e, manyPorts(IPv6, 10, 1)...) }},
+		{name: "a port deleted", do: func(_ *testing.T, e *Engine) { e.Delete(IPv4, "ns/svc-0:http") }},
+		{name: "an endpoint replaced", do: func(t *testing.T, e *Engine) {
+			p := manyPorts(IPv4, 0, 1)[0]
+			p.Cluster[1] = endpoints("10.200.0.1:80")[0]
+			mustSet(t, e, p)
+		}},
+		{name: "a sticky endpoint removed", do: func(t *testing.T, e *Engine) {
+			p := stickyExample().ports[0]
+			p.Local = p.Local[:1]
+			mustSet(t, e, p)
+		}},
+		{name: "ranges", silent: true, do: func(_ *testing.T, e *Engine) {
+			e.SetGlobals(Globals{ServiceCIDRs: prefixes("10.96.0.0/16")})
+		}},
+	}
+}
+
+// TestUnknownOutcome loses the batch before the commit, or the answer after it, and expects the right conclusion, or
+// none, but never a wrong one; and the next apply puts everything right.
+func TestUnknownOutcome(t *testing.T) {
+	lossy := map[string]*lossyKernel{
+		"batch lost":                  {loseBatch: true},
+		"answer lost":                 {loseAnswer: true},
+		"batch and read-back lost":    {loseBatch: true, failLookup: true},
+		"answer and read-back lost":   {loseAnswer: true, failLookup: true},
+		"nothing lost, as comparison": {},
+	}
+	for _, change := range unknownChanges() {
+		for loss, k := range lossy {
+			t.Run(loss+", "+change.name, func(t *testing.T) {
+				n := newNamespace(t)
+				e := n.engine(t)
+				mustSet(t, e, append(manyPorts(IPv4, 0, 5), stickyExample().ports...)...)
+				mustApply(t, e)
+				real := e.conn
+				e.conn = &lossyKernel{real, k.loseBatch, k.loseAnswer, k.failLookup}
+
+				change.do(t, e)
+				r, err := e.Apply()
+				e.conn = real
+				k.checkConclusion(t, change, r, err)
+				again := mustApply(t, e)
+				if again.Full != (r.Outcome != Applied) {
+					t.Fatalf("outcome %s, and the next apply wrote the whole tables: %t", r.Outcome, again.Full)
+				}
+				fresh := newNamespace(t)
+				fresh.load(t, e.render())
+				compareListings(t, "wrong in the end", n.list(t), fresh.list(t))
+			})
+		}
+	}
+}
+
+// checkConclusion compares the outcome with what really happened.
+func (k *lossyKernel) checkConclusion(t *testing.T, change unknownChange, r Result, err error) {
+	t.Helper()
+	happened := Applied
+	if k.loseBatch {
+		happened = Rejected
+	}
+	lost := k.loseBatch || k.loseAnswer
+	switch {
+	case r.Outcome == Unknown && lost:
+		if !errors.Is(err, errLost) {
+			t.Fatalf("unknown with the error %v, which does not name the cause", err)
+		}
+		if !k.failLookup && !change.silent {
+			t.Fatal("unknown, although a look at the kernel would tell")
+		}
+	case r.Outcome != happened:
+		t.Fatalf("outcome %s, but really %s", r.Outcome, happened)
+	case k.failLookup || lost && change.silent:
+		t.Fatalf("outcome %s without having looked", r.Outcome)
+	case (err != nil) != (r.Outcome != Applied):
+		t.Fatalf("outcome %s with error %v", r.Outcome, err)
+	}
+}
+
+// TestUnknownFirstApply loses the answer to the very first transaction, which writes the whole tables.
+func TestUnknownFirstApply(t *testing.T) {
+	n := newNamespace(t)
+	e := n.engine(t)
+	real := e.conn
+	e.conn = &lossyKernel{kernel: real, loseAnswer: true}
+	mustSet(t, e, manyPorts(IPv4, 0, 5)...)
+	if r, err := e.Apply(); r.Outcome != Unknown || !errors.Is(err, errLost) {
+		t.Fatalf("outcome %s, error %v", r.Outcome, err)
+	}
+	e.conn = real
+	checkRepaired(t, n, e)
+}
+
+func TestSendFailure(t *testing.T) {
+	for errno, want := range map[unix.Errno]Outcome{
+		unix.EMSGSIZE: Rejected, unix.EPERM: Rejected, unix.ENOMEM: Rejected,
+		unix.ENOBUFS: Unknown, unix.EINTR: Unknown, unix.ECONNREFUSED: Unknown,
+	} {
+		if got := sendFailure(errno); got != want {
+			t.Errorf("%v: %s, wanted %s", errno, got, want)
+		}
+	}
+}
+
+// TestBlame checks answers that no ordinary clash brings about.
+func TestBlame(t *testing.T) {
+	tx := elementsOf(t, kindsExample(), false)
+	tx.operation(operation{kind: opAddTable, family: IPv6})
+	var b batch
+	if err := b.encode(tx); err != nil {
+		t.Fatal(err)
+	}
+	elements := b.messages[1]
+	for name, test := range map[string]struct {
+		why  refusal
+		want string
+	}{
+		"the opening message":      {refusal{seq: b.first}, "the transaction as a whole"},
+		"a sequence number unseen": {refusal{seq: b.last + 9}, "the transaction as a whole"},
+		"an operation":             {refusal{seq: b.messages[0].seq}, `add table ip6 verdict { comment "verdict layout 1"; }`},
+		"no offset":                {refusal{seq: elements.seq}, "add element ip verdict services"},
+		"offset inside an element": {refusal{seq: elements.seq, offset: 101}, "add element ip verdict services"},
+		"offset past the message":  {refusal{seq: elements.seq, offset: 1 << 30}, "add element ip verdict services"},
+	} {
+		if got := b.blame(tx, &test.why); got != test.want {
+			t.Errorf("%s: %q, wanted %q", name, got, test.want)
+		}
+	}
+}

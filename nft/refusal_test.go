@@ -1,0 +1,195 @@
+package nft
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// manyPorts makes service ports of three endpoints each, with a cluster IP.
+func manyPorts(f Family, first, count int) []Port {
+	var out []Port
+	for i := first; i < first+count; i++ {
+		p := Port{Family: f, Name: fmt.Sprintf("ns/svc-%d:http", i), Protocol: tcp}
+		for e := range 3 {
+			p.Cluster = append(p.Cluster, Endpoint{Addr: netip.AddrPortFrom(numbered4or6(f, 10, i*3+e), 8080)})
+		}
+		p.Frontends = []Frontend{{Addr: numbered4or6(f, 20, i), Port: 80, ClusterIP: true, Pool: ClusterPool}}
+		out = append(out, p)
+	}
+	return out
+}
+
+// numbered4or6 is address number n of a network.
+func numbered4or6(f Family, network byte, n int) netip.Addr {
+	if f == IPv6 {
+		return netip.AddrFrom16([16]byte{0: 0xfd, 1: network, 13: byte(n >> 16), 14: byte(n >> 8), 15: byte(n)})
+	}
+	return netip.AddrFrom4([4]byte{network, byte(n >> 16), byte(n >> 8), byte(n)})
+}
+
+// checkRepaired applies again and compares the kernel with a fresh start.
+func checkRepaired(t *testing.T, n *namespace, e *Engine) {
+	t.Helper()
+	if r := mustApply(t, e); !r.Full {
+		t.Fatal("the apply after a failure did not write the whole tables")
+	}
+	fresh := newNamespace(t)
+	fresh.load(t, e.render())
+	compareListings(t, "not repaired", n.list(t), fresh.list(t))
+}
+
+// TestRefusal puts something into the engine's table that its next transaction clashes with.
+func TestRefusal(t *testing.T) {
+	tests := []struct {
+		name string
+		nft  string
+		do   func(*testing.T, *Engine)
+		want string // part of the error
+	}{
+		{
+			name: "element that exists with other data",
+			nft:  "add element ip verdict services { 20.0.4.176 . tcp . 80 : 0:99 }", // that of ns/svc-1200
+			do:   func(t *testing.T, e *Engine) { mustSet(t, e, manyPorts(IPv4, 0, 2000)...) },
+			want: `add element ip verdict services { 20.0.4.176 . tcp . 80 comment "ns/svc-1200:http" : 0:`,
+		},
+		{
+			name: "element that is gone",
+			nft:  "delete element ip6 verdict cluster-ips { fd14::5 }",
+			do: func(t *testing.T, e *Engine) {
+				for _, p := range manyPorts(IPv6, 0, 10) {
+					e.Delete(IPv6, p.Name)
+				}
+			},
+			want: "delete element ip6 verdict cluster-ips { fd14::5 }: no such file or directory",
+		},
+		{
+			name: "source range that overlaps",
+			nft:  "add element ip verdict allowed-sources { 20.0.0.1 . tcp . 80 . 10.2.0.0/16 }",
+			do: func(t *testing.T, e *Engine) {
+				mustSet(t, e, Port{Family: IPv4, Name: "ns/fw:http", Protocol: tcp, Cluster: endpoints("10.9.0.1:80"), Frontends: []Frontend{
+					allowing(external("20.0.0.1", 80), "10.3.0.0/16", "10.2.128.0/17", "10.4.0.0/16"),
+				}})
+			},
+			want: "add element ip verdict allowed-sources { 20.0.0.1 . tcp . 80 . 10.2.128.0/17 }",
+		},
+		{
+			name: "chain in use by someone else",
+			nft:  "add chain ip verdict other; add rule ip verdict other jump random-1-sticky-1m",
+			do: func(t *testing.T, e *Engine) {
+				// Other classes push the one of a single sticky endpoint out of the spare ones.
+				p := Port{Family: IPv4, Name: "ns/more:http", Protocol: tcp, Affinity: 2 * time.Minute}
+				for slots := range uint16(spareClasses + 1) {
+					mustApply(t, e)
+					p.Cluster = []Endpoint{{Addr: netip.MustParseAddrPort("10.9.0.1:80"), Slots: slots + 1}}
+					mustSet(t, e, p)
+				}
+			},
+			want: "delete chain ip verdict random-1-sticky-1m: device or resource busy",
+		},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			n := newNamespace(t)
+			e := n.engine(t)
+			sticky := Port{Family: IPv4, Name: "ns/sticky:http", Protocol: tcp, Affinity: time.Minute, Cluster: endpoints("10.9.0.1:80")}
+			mustSet(t, e, append(manyPorts(IPv6, 0, 10), sticky)...)
+			mustApply(t, e)
+			e.Delete(IPv4, sticky.Name)
+			mustApply(t, e)
+			n.nft(t, test.nft)
+			before := n.list(t)
+
+			test.do(t, e)
+			r, err := e.Apply()
+			if err == nil || r.Outcome != Rejected || !strings.Contains(err.Error(), test.want) {
+				t.Fatalf("outcome %s, error %v; wanted rejected, %s", r.Outcome, err, test.want)
+			}
+			if !strings.Contains(test.name, "chain") {
+				compareListings(t, "a rejected transaction changed something", n.list(t), before)
+			}
+			checkRepaired(t, n, e)
+		})
+	}
+}
+
+// TestOthersRemoveTables has someone else remove what is ours between two applies.
+func TestOthersRemoveTables(t *testing.T) {
+	for _, command := range []string{
+		"flush ruleset", "delete table ip verdict", "delete table ip6 verdict",
+		"delete table ip verdict; add table ip verdict; add map ip verdict services { type ipv4_addr : verdict; }",
+	} {
+		t.Run(command, func(t *testing.T) {
+			n := newNamespace(t)
+			e := n.engine(t)
+			mustSet(t, e, append(manyPorts(IPv4, 0, 5), manyPorts(IPv6, 0, 5)...)...)
+			mustApply(t, e)
+			if whole, err := e.Intact(); err != nil || !whole {
+				t.Fatalf("intact: %t, %v", whole, err)
+			}
+			n.nft(t, command)
+			mustSet(t, e, append(manyPorts(IPv4, 5, 1), manyPorts(IPv6, 5, 1)...)...)
+			if r, err := e.Apply(); err == nil || r.Outcome != Rejected {
+				t.Fatalf("outcome %s, error %v; wanted rejected", r.Outcome, err)
+			}
+			checkRepaired(t, n, e)
+		})
+		t.Run(command+", noticed by a look", func(t *testing.T) {
+			n := newNamespace(t)
+			e := n.engine(t)
+			mustSet(t, e, manyPorts(IPv4, 0, 5)...)
+			mustApply(t, e)
+			n.nft(t, command)
+			if whole, err := e.Intact(); err != nil || whole {
+				t.Fatalf("intact: %t, %v", whole, err)
+			}
+			checkRepaired(t, n, e)
+		})
+	}
+}
+
+// TestSmallBuffers makes the kernel's answers and our batch meet buffers that are too small.
+func TestSmallBuffers(t *testing.T) {
+	n := newNamespace(t)
+	e := n.engine(t)
+	mustSet(t, e, manyPorts(IPv4, 0, 50)...)
+	mustApply(t, e)
+	c := e.conn.(*conn)
+
+	t.Run("answers", func(t *testing.T) {
+		if err := c.sock.SetReadBuffer(1); err != nil {
+			t.Fatal(err)
+		}
+		mustSet(t, e, manyPorts(IPv4, 50, 50)...)
+		mustApply(t, e) // one answer always fits
+		n.nft(t, "flush map ip verdict services; flush map ip verdict endpoints; flush map ip verdict pools; flush set ip verdict cluster-ips")
+		for _, p := range manyPorts(IPv4, 0, 100) {
+			e.Delete(IPv4, p.Name)
+		}
+		r, err := e.Apply()
+		if err == nil || r.Outcome != Rejected || !errors.Is(err, unix.ENOENT) {
+			t.Fatalf("outcome %s, error %v; wanted rejected for a missing element", r.Outcome, err)
+		}
+		checkRepaired(t, n, e)
+	})
+	t.Run("batch", func(t *testing.T) {
+		known := c.writeBuffer
+		if err := c.sock.SetWriteBuffer(1 << 12); err != nil {
+			t.Fatal(err)
+		}
+		mustSet(t, e, manyPorts(IPv4, 0, 500)...)
+		if r, err := e.Apply(); !errors.Is(err, unix.EMSGSIZE) || r.Outcome != Rejected {
+			t.Fatalf("outcome %s, error %v; wanted rejected, %v", r.Outcome, err, unix.EMSGSIZE)
+		}
+		c.writeBuffer = 0
+		if err := c.growWriteBuffer(known); err != nil {
+			t.Fatal(err)
+		}
+		checkRepaired(t, n, e)
+	})
+}
