@@ -47,6 +47,7 @@ type program struct {
 	masqueradeAll bool
 	podInterface  string // name, or prefix ending in "*"
 	podCIDRs      bool
+	loopback      bool // node ports answer on a loopback address
 }
 
 // fromPods matches traffic of local pods; nil when the program cannot tell.
@@ -94,7 +95,7 @@ func (f Family) chains(p program) []chainDef {
 		list = append(list, chainDef{name: masqueradingChain(proto), rules: f.masquerading(proto)})
 	}
 	list = append(list, chainDef{name: "nat-postrouting", base: natPostrouting(), rules: f.postrouting(p)})
-	return append(list, f.filterChains()...)
+	return append(list, f.filterChains(p)...)
 }
 
 func masqueradingChain(proto uint8) string { return "masquerading-" + printProto([]byte{proto}) }
@@ -147,14 +148,20 @@ func (f Family) masquerading(proto uint8) []rule {
 	}
 }
 
-func (f Family) filterChains() []chainDef {
+func (f Family) filterChains(p program) []chainDef {
 	frontend := key{f.daddr(), l4proto(), dport()}
 	firewall := []rule{{
 		isNew(), in(setFirewalled, frontend...), notIn(setAllowedSources, append(frontend[:3:3], f.saddr())...), drop(),
 	}}
+	incoming := firewall
+	if p.loopback {
+		// Node ports on 127.0.0.1 need the sysctl route_localnet, with which the kernel would also take packets for
+		// 127.0.0.0/8 from outside (CVE-2020-8558).
+		incoming = append([]rule{{interfaceName("lo", true), toLoopback(), drop()}}, firewall...)
+	}
 	check := rule{isNew(), jump("unserved")}
 	return []chainDef{
-		{name: "firewall-prerouting", rules: firewall, base: filterBase(unix.NF_INET_PRE_ROUTING, "prerouting", -110, "dstnat - 10")},
+		{name: "firewall-prerouting", rules: incoming, base: filterBase(unix.NF_INET_PRE_ROUTING, "prerouting", -110, "dstnat - 10")},
 		{name: "firewall-output", rules: firewall, base: filterBase(unix.NF_INET_LOCAL_OUT, "output", -110, "-110")},
 		{name: "unserved", rules: f.unserved()},
 		{name: "filter-input", rules: []rule{check}, base: filterBase(unix.NF_INET_LOCAL_IN, "input", 0, "filter")},

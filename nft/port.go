@@ -93,5 +93,8 @@ func (g *Globals) program(f Family) program {
 	for _, c := range g.PodCIDRs {
 		p.podCIDRs = p.podCIDRs || FamilyOf(c.Addr()) == f
 	}
+	for _, a := range g.NodePortAddresses {
+		p.loopback = p.loopback || f == IPv4 && a.Is4() && a.IsLoopback()
+	}
 	return p
 }

@@ -183,6 +183,12 @@ func fromThisNode() statement {
 		nil, expr.CmpOpEq, native(unix.RTN_LOCAL))
 }
 
+// toLoopback matches IPv4's loopback range by the first byte of the destination.
+func toLoopback() statement {
+	load := &expr.Payload{DestRegister: firstRegister, Base: expr.PayloadBaseNetworkHeader, Offset: IPv4.daddrOffset(), Len: 1}
+	return compare("ip daddr 127.0.0.0/8", load, nil, expr.CmpOpEq, []byte{127})
+}
+
 func isProtocol(proto uint8) statement {
 	return compare("meta l4proto "+printProto([]byte{proto}), &expr.Meta{Key: expr.MetaKeyL4PROTO, Register: firstRegister},
 		nil, expr.CmpOpEq, []byte{proto})

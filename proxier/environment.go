@@ -67,7 +67,7 @@ func nodePortAddresses(words []string, node, host []netip.Addr) []netip.Addr {
 		case config.NodePortPrimary:
 			out = append(out, firstOfEachFamily(node)...)
 		case config.NodePortLocalhost:
-			out = append(out, filter(host, netip.Addr.IsLoopback)...)
+			out = append(out, filter(host, isLoopback)...)
 		case config.NodePortAll:
 			out = append(out, filter(host, func(a netip.Addr) bool { return !a.IsLoopback() })...)
 		default:
@@ -84,8 +84,14 @@ func within(cidr string, host []netip.Addr) []netip.Addr {
 	if err != nil {
 		return nil // Validate has refused it
 	}
-	return filter(host, func(a netip.Addr) bool { return p.Contains(a) && (p.Bits() > 0 || !a.IsLoopback()) })
+	return filter(host, func(a netip.Addr) bool {
+		return p.Contains(a) && (!a.IsLoopback() || p.Bits() > 0 && isLoopback(a))
+	})
 }
+
+// isLoopback leaves ::1 out: the kernel finds the route back to it only on the interface lo (rt6_need_strict), so a
+// connection to ::1 cannot be translated to a pod.
+func isLoopback(a netip.Addr) bool { return a.IsLoopback() && a.Is4() }
 
 func filter(list []netip.Addr, keep func(netip.Addr) bool) []netip.Addr {
 	return slices.DeleteFunc(slices.Clone(list), func(a netip.Addr) bool { return !keep(a) })

@@ -25,14 +25,15 @@ func TestNodePortAddresses(t *testing.T) {
 	}{
 		{nil, nil},
 		{[]string{"primary"}, addrs("192.168.7.1", "fd07::1")},
-		{[]string{"localhost"}, addrs("127.0.0.1", "127.0.0.53", "::1")},
+		{[]string{"localhost"}, addrs("127.0.0.1", "127.0.0.53")},
 		{[]string{"all"}, addrs("10.0.1.254", "192.168.7.1", "192.168.8.1", "fd07::1", "fe80::1")},
 		{[]string{"0.0.0.0/0"}, addrs("10.0.1.254", "192.168.7.1", "192.168.8.1")},
 		{[]string{"::/0"}, addrs("fd07::1", "fe80::1")},
 		{[]string{"192.168.0.0/16"}, addrs("192.168.7.1", "192.168.8.1")},
 		{[]string{"127.0.0.0/8"}, addrs("127.0.0.1", "127.0.0.53")},
+		{[]string{"::1/128"}, nil},
 		{[]string{"203.0.113.0/24"}, nil},
-		{[]string{"primary", "192.168.7.0/24", "localhost"}, addrs("127.0.0.1", "127.0.0.53", "192.168.7.1", "::1", "fd07::1")},
+		{[]string{"primary", "192.168.7.0/24", "localhost"}, addrs("127.0.0.1", "127.0.0.53", "192.168.7.1", "fd07::1")},
 	}
 	for _, tt := range tests {
 		t.Run(fmt.Sprint(tt.words), func(t *testing.T) {

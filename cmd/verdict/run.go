@@ -63,6 +63,9 @@ func run(ctx context.Context, s *config.Settings, log *slog.Logger) (err error) 
 	if err != nil {
 		return err
 	}
+	if err := prepareHost(s, log); err != nil {
+		return err
+	}
 	families := kernelFamilies(log)
 	engine, err := nft.Open(nft.Options{Families: families})
 	if err != nil {
