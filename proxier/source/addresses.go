@@ -35,13 +35,14 @@ type AddressesOptions struct {
 type Addresses struct {
 	store  *state.Store
 	log    *slog.Logger
+	buffer int // size of the socket's receive buffer
 	synced chan struct{}
 	listed sync.Once
 }
 
 // NewAddresses returns a source that does nothing until Run.
 func NewAddresses(o AddressesOptions) *Addresses {
-	return &Addresses{store: o.Store, log: o.Log, synced: make(chan struct{})}
+	return &Addresses{store: o.Store, log: o.Log, buffer: addressBuffer, synced: make(chan struct{})}
 }
 
 // Synced is closed when the addresses have been listed once.
@@ -77,7 +78,7 @@ func (a *Addresses) follow(ctx context.Context) error {
 			default:
 			}
 		},
-		ReceiveBufferSize: addressBuffer,
+		ReceiveBufferSize: a.buffer,
 	})
 	if err != nil {
 		return fmt.Errorf("subscribe to address changes: %w", err)

@@ -1,0 +1,178 @@
+package source
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/vishvananda/netlink"
+
+	"github.com/verdict-proxy/verdict/proxier/state"
+)
+
+func parseNet(p netip.Prefix) (net.IP, *net.IPNet, error) { return net.ParseCIDR(p.String()) }
+
+// followAddresses runs a source inside a namespace.
+func followAddresses(t *testing.T, n *namespace, change ...func(*Addresses)) (*state.Store, *journal) {
+	t.Helper()
+	log, lines := newLog(t)
+	store := state.NewStore()
+	a := NewAddresses(AddressesOptions{Store: store, Log: log})
+	for _, c := range change {
+		c(a)
+	}
+	run(t, func(ctx context.Context) error { return n.within(func() error { return a.Run(ctx) }) })
+	eventually(t, "the addresses are listed", func() bool { return synced(a) })
+	return store, lines
+}
+
+func host(store *state.Store) []netip.Addr { return store.Environment().HostAddresses }
+
+// withoutLinkLocal leaves out what the kernel gives interfaces by itself.
+func withoutLinkLocal(list []netip.Addr) []netip.Addr {
+	return slices.DeleteFunc(slices.Clone(list), netip.Addr.IsLinkLocalUnicast)
+}
+
+func TestAddressesAreFollowed(t *testing.T) {
+	n := newNamespace(t)
+	n.link("d0")
+	n.address("d0", "192.0.2.7/24")
+	store, lines := followAddresses(t, n)
+	for _, step := range []struct {
+		name string
+		do   func()
+		want []string
+	}{
+		{"at the start", func() {}, []string{"192.0.2.7"}},
+		{"loopback", func() { n.up("lo") }, []string{"127.0.0.1", "192.0.2.7", "::1"}},
+		{"added", func() { n.address("d0", "198.51.100.1/32") }, []string{"127.0.0.1", "192.0.2.7", "198.51.100.1", "::1"}},
+		{"IPv6 added", func() { n.address("d0", "2001:db8::7/64") }, []string{"127.0.0.1", "192.0.2.7", "198.51.100.1", "::1", "2001:db8::7"}},
+		{"on two interfaces", func() {
+			n.link("d1")
+			n.address("d1", "192.0.2.7/32")
+			n.address("d1", "192.0.2.8/32")
+		}, []string{"127.0.0.1", "192.0.2.7", "192.0.2.8", "198.51.100.1", "::1", "2001:db8::7"}},
+		{"removed", func() { n.deleteAddress("d0", "192.0.2.7/24") }, []string{"127.0.0.1", "192.0.2.7", "192.0.2.8", "198.51.100.1", "::1", "2001:db8::7"}},
+		{"interface gone", func() { n.deleteLink("d1") }, []string{"127.0.0.1", "198.51.100.1", "::1", "2001:db8::7"}},
+		{"all gone", func() { n.deleteLink("d0") }, []string{"127.0.0.1", "::1"}},
+	} {
+		step.do()
+		want := addrs(step.want...)
+		eventually(t, fmt.Sprintf("%s: the addresses are %v", step.name, want), func() bool {
+			return slices.Equal(withoutLinkLocal(host(store)), want)
+		})
+	}
+	if got := lines.lines("level="); len(got) > 0 {
+		t.Errorf("logged without need: %q", got)
+	}
+}
+
+// TestLinkLocalAddressesCount: planning decides what they are good for.
+func TestLinkLocalAddressesCount(t *testing.T) {
+	n := newNamespace(t)
+	n.link("d0")
+	n.address("d0", "169.254.1.1/16")
+	n.address("d0", "fe80::7/64")
+	store, _ := followAddresses(t, n)
+	for _, want := range addrs("169.254.1.1", "fe80::7") {
+		if !slices.Contains(host(store), want) {
+			t.Errorf("%v lacks %s", host(store), want)
+		}
+	}
+}
+
+// TestAddressesOverflow: with a buffer for a few messages the kernel drops some; what is lost is listed.
+func TestAddressesOverflow(t *testing.T) {
+	n := newNamespace(t)
+	n.link("d0")
+	store, lines := followAddresses(t, n, func(a *Addresses) { a.buffer = 1 })
+	const many = 2000
+	n.do("add many addresses", func() error {
+		for i := range many {
+			if err := changeAddress(netlink.AddrAdd, "d0", fmt.Sprintf("10.0.%d.%d/32", i/250, i%250+1)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	eventually(t, "all addresses are known", func() bool { return len(withoutLinkLocal(host(store))) == many })
+	eventually(t, "the loss is logged", func() bool { return len(lines.lines("lost track of the host's addresses")) > 0 })
+	n.deleteLink("d0")
+	eventually(t, "no address is left", func() bool { return len(host(store)) == 0 })
+}
+
+// TestPrimaryAddresses has one row for each arrangement of interfaces and routes; d0 and d1 are up.
+func TestPrimaryAddresses(t *testing.T) {
+	const v4, v6 = netlink.FAMILY_V4, netlink.FAMILY_V6
+	for _, tt := range []struct {
+		name string
+		set  func(*namespace)
+		want []string
+	}{
+		{"nothing", func(*namespace) {}, nil},
+		{"loopback and link-local only", func(n *namespace) {
+			n.up("lo")
+			n.address("d0", "169.254.1.1/16")
+		}, nil},
+		{"no route: the first global one", func(n *namespace) {
+			n.address("d1", "192.0.2.1/24")
+			n.address("d0", "198.51.100.1/24")
+			n.address("d0", "198.51.100.2/24")
+			n.address("d0", "2001:db8::1/64")
+		}, []string{"198.51.100.1", "2001:db8::1"}},
+		{"the default route's interface", func(n *namespace) {
+			n.address("d0", "198.51.100.1/24")
+			n.address("d1", "192.0.2.1/24")
+			n.address("d0", "2001:db8::1/64")
+			n.address("d1", "2001:db8:1::1/64")
+			n.defaultRoute(v4, "d1", 100, "")
+			n.defaultRoute(v6, "d1", 100, "")
+		}, []string{"192.0.2.1", "2001:db8:1::1"}},
+		{"each family by its own route", func(n *namespace) {
+			n.address("d0", "198.51.100.1/24")
+			n.address("d1", "192.0.2.1/24")
+			n.address("d0", "2001:db8::1/64")
+			n.address("d1", "2001:db8:1::1/64")
+			n.defaultRoute(v4, "d1", 100, "")
+			n.defaultRoute(v6, "d0", 100, "")
+		}, []string{"192.0.2.1", "2001:db8::1"}},
+		{"the better of two routes", func(n *namespace) {
+			n.address("d0", "198.51.100.1/24")
+			n.address("d1", "192.0.2.1/24")
+			n.defaultRoute(v4, "d0", 200, "")
+			n.defaultRoute(v4, "d1", 100, "")
+		}, []string{"192.0.2.1"}},
+		{"the route's source", func(n *namespace) {
+			n.address("d0", "198.51.100.1/24")
+			n.address("d1", "192.0.2.1/24")
+			n.defaultRoute(v4, "d0", 100, "192.0.2.1")
+		}, []string{"192.0.2.1"}},
+		{"a route over an interface without an address", func(n *namespace) {
+			n.address("d0", "198.51.100.1/24")
+			n.defaultRoute(v4, "d1", 100, "")
+		}, []string{"198.51.100.1"}},
+		{"not a deprecated address", func(n *namespace) {
+			n.address("d0", "2001:db8::bad/64", func(a *netlink.Addr) { a.ValidLft, a.PreferedLft = 3600, 0 })
+			n.address("d0", "2001:db8::1/64")
+		}, []string{"2001:db8::1"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			n := newNamespace(t)
+			n.link("d0")
+			n.link("d1")
+			tt.set(n)
+			var got []netip.Addr
+			n.do("find the primary addresses", func() (err error) {
+				got, err = PrimaryAddresses()
+				return err
+			})
+			if diff := cmp.Diff(addrs(tt.want...), got, compareValues); diff != "" {
+				t.Errorf("addresses (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
