@@ -13,6 +13,7 @@ import (
 
 	"github.com/verdict-proxy/verdict/config"
 	"github.com/verdict-proxy/verdict/nft"
+	"github.com/verdict-proxy/verdict/proxier/conntrack"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
@@ -59,6 +60,21 @@ func (f *faulty) Apply() (nft.Result, error) {
 	return nft.Result{Outcome: nft.Applied}, nil
 }
 
+// flows counts what is asked of connection tracking.
+type flows struct {
+	fail   int
+	cleans int
+}
+
+func (f *flows) Clean(conntrack.Stale, []netip.Addr) ([]conntrack.Result, error) {
+	f.cleans++
+	if f.fail > 0 {
+		f.fail--
+		return nil, errors.New("injected: no buffer space")
+	}
+	return nil, nil
+}
+
 // watcher is an observer that remembers what it was told.
 type watcher struct {
 	passes   []PassReport
@@ -76,6 +92,7 @@ type world struct {
 	store   *state.Store
 	rules   *faulty
 	watcher *watcher
+	flows   *flows
 	log     *strings.Builder
 }
 
@@ -85,8 +102,9 @@ func newWorld(t *testing.T) *world {
 	settings.NodeName = "n1"
 	settings.MinSyncPeriod = 0
 	w := &world{store: state.NewStore(), rules: newFaulty(), watcher: &watcher{}, log: &strings.Builder{}}
+	w.flows = &flows{}
 	w.Proxier = New(Options{
-		Settings: &settings, Store: w.store, Ruleset: w.rules, Observer: w.watcher,
+		Settings: &settings, Store: w.store, Ruleset: w.rules, Flows: w.flows, Observer: w.watcher,
 		Primary: func() ([]netip.Addr, error) { return []netip.Addr{netip.MustParseAddr("192.168.7.1")}, nil },
 		Log:     slog.New(slog.NewTextHandler(w.log, nil)),
 	})
@@ -288,5 +306,23 @@ func TestTablesRemovedBySomeoneElse(t *testing.T) {
 	w.checkTables()
 	if w.rules.applies != 2 || !strings.Contains(w.log.String(), "changed by someone else") {
 		t.Fatalf("%d applies after the tables vanished, want 2; log:\n%s", w.rules.applies, w.log)
+	}
+}
+
+func TestFlowsAreCleanedAfterTheRules(t *testing.T) {
+	w := newWorld(t)
+	dns := service("dns", "10.96.0.53", 1)
+	dns.Ports = []state.ServicePort{{Name: "dns", Protocol: state.UDP, Port: 53}}
+	w.store.SetService(dns, nil)
+	w.store.MarkSynced()
+	w.rules.fail = 1
+	if err := w.Once(); err == nil || w.flows.cleans != 0 {
+		t.Fatalf("error %v, %d cleanings; want an error and none: the old rules are still in force", err, w.flows.cleans)
+	}
+	w.flows.fail = 1
+	for i, want := range []int{1, 2, 2} {
+		if err := w.Once(); err != nil || w.flows.cleans != want {
+			t.Fatalf("pass %d: error %v, %d cleanings; want %d", i, err, w.flows.cleans, want)
+		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/verdict-proxy/verdict/config"
 	"github.com/verdict-proxy/verdict/nft"
 	"github.com/verdict-proxy/verdict/proxier/claims"
+	"github.com/verdict-proxy/verdict/proxier/conntrack"
 	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
@@ -20,6 +21,11 @@ type Ruleset interface {
 	SetGlobals(nft.Globals)
 	Apply() (nft.Result, error)
 	Intact() (bool, error)
+}
+
+// Flows is what the loop needs of connection tracking.
+type Flows interface {
+	Clean(stale conntrack.Stale, nodePortAddresses []netip.Addr) ([]conntrack.Result, error)
 }
 
 // Observer hears what the loop does. Its methods are called by the loop and must not block.
@@ -43,6 +49,8 @@ type PassReport struct {
 	Triggers []Trigger
 	// HealthChecks are the healthCheckNodePort servers wanted from now on; nil: as before.
 	HealthChecks *HealthChecks
+	// Flows tells what was removed from connection tracking after the pass.
+	Flows []conntrack.Result
 	// NodeEligible is false while the Node is being deleted or tainted for deletion.
 	NodeEligible bool
 }
@@ -64,6 +72,7 @@ type Options struct {
 	Settings *config.Settings
 	Store    *state.Store
 	Ruleset  Ruleset
+	Flows    Flows
 	// Primary gives the host's own main addresses; asked when there is no Node object.
 	Primary func() ([]netip.Addr, error)
 	// NoIPv6 says that the kernel has no IPv6.
@@ -81,6 +90,7 @@ type Proxier struct {
 	hasEnv   bool
 	services map[state.Name]*served
 	totals   Totals
+	flows    *conntrack.Tracker
 	problems problemLog
 
 	healthChecks  map[state.Name]plan.HealthCheck
@@ -99,6 +109,7 @@ func New(o Options) *Proxier {
 	return &Proxier{
 		Options:  o,
 		claims:   claims.New(),
+		flows:    conntrack.NewTracker(),
 		services: map[state.Name]*served{},
 		started:  time.Now(),
 		problems: newProblemLog(o.Log),

@@ -65,6 +65,9 @@ func (f *faces) PassDone(r proxier.PassReport) {
 			f.metrics.Programmed(t.Family, r.Started.Add(r.Duration).Sub(t.At))
 		}
 	}
+	for _, c := range r.Flows {
+		f.metrics.FlowsCleaned(c.Family, c.Took, c.Deleted)
+	}
 	if r.HealthChecks != nil {
 		select {
 		case <-f.checks: // a wish that nobody has read yet is out of date

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/verdict-proxy/verdict/config"
 	"github.com/verdict-proxy/verdict/nft"
 	"github.com/verdict-proxy/verdict/proxier"
+	"github.com/verdict-proxy/verdict/proxier/conntrack"
 	"github.com/verdict-proxy/verdict/proxier/source"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
@@ -53,7 +55,7 @@ func render(ctx context.Context, s *config.Settings, log *slog.Logger) (string, 
 	}
 	r := &recorder{ports: map[string]*nft.Port{}}
 	loop := proxier.New(proxier.Options{
-		Settings: s, Store: store, Ruleset: r, Primary: source.PrimaryAddresses, Observer: silent{}, Log: log,
+		Settings: s, Store: store, Ruleset: r, Flows: noFlows{}, Primary: source.PrimaryAddresses, Observer: silent{}, Log: log,
 	})
 	if err := loop.Once(); err != nil {
 		return "", err
@@ -108,6 +110,11 @@ func (r *recorder) sorted() []nft.Port {
 	}
 	return out
 }
+
+// noFlows leaves connection tracking alone.
+type noFlows struct{}
+
+func (noFlows) Clean(conntrack.Stale, []netip.Addr) ([]conntrack.Result, error) { return nil, nil }
 
 // silent observes nothing: problems are logged by the loop itself.
 type silent struct{}

@@ -15,6 +15,7 @@ import (
 	"github.com/verdict-proxy/verdict/config"
 	"github.com/verdict-proxy/verdict/nft"
 	"github.com/verdict-proxy/verdict/proxier"
+	"github.com/verdict-proxy/verdict/proxier/conntrack"
 	"github.com/verdict-proxy/verdict/proxier/source"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
@@ -73,13 +74,19 @@ func run(ctx context.Context, s *config.Settings, log *slog.Logger) (err error) 
 	}
 	defer func() { err = errors.Join(err, engine.Close()) }()
 
+	flows, err := conntrack.Open(conntrack.Options{})
+	if err != nil {
+		return fmt.Errorf("open connection tracking: %w", err)
+	}
+	defer func() { err = errors.Join(err, flows.Close()) }()
+
 	store, notes := state.NewStore(), newEvents(client, log)
 	faces, err := newFaces(s, notes, log)
 	if err != nil {
 		return err
 	}
 	loop := proxier.New(proxier.Options{
-		Settings: s, Store: store, Ruleset: engine, Primary: source.PrimaryAddresses, Observer: faces, Log: log,
+		Settings: s, Store: store, Ruleset: engine, Flows: flows, Primary: source.PrimaryAddresses, Observer: faces, Log: log,
 		NoIPv6: !slices.Contains(families, nft.IPv6),
 	})
 	group, ctx := errgroup.WithContext(ctx)
