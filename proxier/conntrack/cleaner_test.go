@@ -1,0 +1,461 @@
+package conntrack
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"github.com/verdict-proxy/verdict/proxier/plan"
+	"github.com/verdict-proxy/verdict/proxier/state"
+)
+
+// stale says what is stale when old is replaced by next; old nil: the proxy has just started.
+func stale(old, next *plan.Service) Stale {
+	tr := NewTracker()
+	if old != nil {
+		tr.Set(name("web"), old)
+		tr.Done(tr.Stale())
+	}
+	tr.Set(name("web"), next)
+	return tr.Stale()
+}
+
+// TestClean works on the kernel's table. The flows that go are marked by a minus sign.
+func TestClean(t *testing.T) {
+	tests := []struct {
+		name      string
+		old, next *plan.Service
+		flows     []string
+	}{
+		{"endpoint removed", service("10.96.0.10:53>10.0.0.1:53 10.0.0.2:53"), service("10.96.0.10:53>10.0.0.2:53"), []string{
+			"-udp 10.9.0.1:1001 10.96.0.10:53 10.0.0.1:53",
+			"-udp 10.9.0.2:1001 10.96.0.10:53 10.0.0.1:53",
+			"udp 10.9.0.1:1002 10.96.0.10:53 10.0.0.2:53",
+			"udp 10.9.0.1:1003 10.96.0.11:53 10.0.0.1:53",
+			"udp 10.9.0.1:1004 10.96.0.10:54 10.0.0.1:53",
+			"udp 10.9.0.1:1005 10.0.0.1:53 10.0.0.1:53",
+			"tcp 10.9.0.1:1001 10.96.0.10:53 10.0.0.1:53",
+			"sctp 10.9.0.1:1001 10.96.0.10:53 10.0.0.1:53",
+		}},
+		{"IPv6 endpoint removed", service("[fd00::10]:53>[fd00:a::1]:53"), service("[fd00::10]:53>[fd00:a::2]:53"), []string{
+			"-udp [fd00:9::1]:1001 [fd00::10]:53 [fd00:a::1]:53",
+			"udp [fd00:9::1]:1002 [fd00::10]:53 [fd00:a::2]:53",
+			"udp [fd00:9::1]:1003 [fd00::11]:53 [fd00:a::1]:53",
+			"tcp [fd00:9::1]:1001 [fd00::10]:53 [fd00:a::1]:53",
+			"udp 10.9.0.1:1001 10.96.0.10:53 10.0.0.1:53",
+		}},
+		{"both families", service("10.96.0.10:53>10.0.0.1:53", "[fd00::10]:53>[fd00:a::1]:53"), service("10.96.0.10:53>", "[fd00::10]:53>"), []string{
+			"-udp [fd00:9::1]:1001 [fd00::10]:53 [fd00:a::1]:53",
+			"-udp 10.9.0.1:1001 10.96.0.10:53 10.0.0.1:53",
+		}},
+		{"scaled to zero", service("10.96.0.10:53 *4:30053>10.0.0.1:53"), service("10.96.0.10:53 *4:30053>"), []string{
+			"-udp 10.9.0.1:1001 10.96.0.10:53 10.0.0.1:53",
+			"-udp 10.9.0.1:1002 192.168.0.1:30053 10.0.0.1:53",
+			"-udp 10.9.0.1:1003 192.168.0.2:30053 10.0.0.1:53",
+			"udp 10.9.0.1:1004 192.168.7.7:30053 10.0.0.1:53",
+			"udp 10.9.0.1:1005 192.168.7.8:30053 192.168.7.8:30053",
+			"tcp 10.9.0.1:1006 192.168.0.1:30053 10.0.0.1:53",
+		}},
+		{"endpoints appear", service("10.96.0.10:53>"), service("10.96.0.10:53>10.0.0.1:53"), []string{
+			"-udp 10.9.0.1:1001 10.96.0.10:53 10.96.0.10:53",
+			"udp 10.9.0.1:1002 10.96.0.10:53 10.0.0.1:53",
+			"udp 10.9.0.1:1003 10.96.0.10:53 10.96.0.10:53 7",
+		}},
+		{"node port moved", service("*4:30053>10.0.0.1:53"), service("*4:30054>10.0.0.1:53"), []string{
+			"-udp 10.9.0.1:1001 192.168.0.1:30053 10.0.0.1:53",
+			"-udp 10.9.0.1:1002 192.168.0.2:30054 192.168.0.2:30054",
+			"udp 10.9.0.1:1003 192.168.0.2:30054 10.0.0.1:53",
+		}},
+		{"IPv6 node port", service("*6:30053>[fd00:a::1]:53"), service("*6:30053>[fd00:a::2]:53"), []string{
+			"-udp [fd00:9::1]:1001 [fd00:1::1]:30053 [fd00:a::1]:53",
+			"udp [fd00:9::1]:1002 [fd00:1::1]:30053 [fd00:a::2]:53",
+			"udp [fd00:9::1]:1003 [fd00:7::7]:30053 [fd00:a::1]:53",
+		}},
+		{"Service removed", service("10.96.0.10:53>10.0.0.1:53"), service(), []string{
+			"-udp 10.9.0.1:1001 10.96.0.10:53 10.0.0.1:53",
+			"udp 10.9.0.1:1002 10.96.0.10:53 10.96.0.10:53",
+		}},
+		{"restart", nil, service("10.96.0.10:53 *4:30053>10.0.0.1:53", "10.96.0.11:53>"), []string{
+			"udp 10.9.0.1:1001 10.96.0.10:53 10.0.0.1:53",
+			"-udp 10.9.0.1:1002 10.96.0.10:53 10.0.0.2:53",
+			"-udp 10.9.0.1:1003 10.96.0.11:53 10.0.0.1:53",
+			"udp 10.9.0.1:1004 192.168.0.1:30053 10.0.0.1:53",
+			"-udp 10.9.0.1:1005 192.168.0.1:30053 10.0.0.2:53",
+		}},
+	}
+	for _, tt := range tests {
+		for _, many := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/many=%v", tt.name, many), func(t *testing.T) {
+				if many {
+					addMany(tt.next)
+				}
+				n := newNamespace(t)
+				var want []string
+				for _, f := range tt.flows {
+					if kept := !strings.HasPrefix(f, "-"); kept {
+						want = append(want, strings.TrimSuffix(f, " 7"))
+					}
+					n.add(t, strings.TrimPrefix(f, "-"))
+				}
+				results, err := n.cleaner(t).Clean(stale(tt.old, tt.next), nodePortAddrs)
+				if err != nil {
+					t.Fatal(err)
+				}
+				slices.Sort(want)
+				if got := n.flows(t); !slices.Equal(got, want) {
+					t.Errorf("left:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+				}
+				deleted := 0
+				for _, r := range results {
+					deleted += r.Deleted
+				}
+				if deleted != len(tt.flows)-len(want) {
+					t.Errorf("%d flows reported as deleted, want %d", deleted, len(tt.flows)-len(want))
+				}
+			})
+		}
+	}
+}
+
+// addMany adds so many frontends that asking for each would take too long.
+func addMany(s *plan.Service) {
+	for i := range maxFiltered + 1 {
+		s.Ports = append(s.Ports, service(fmt.Sprintf("10.97.0.%d:53>", i), fmt.Sprintf("[fd00:97::%d]:%d>", i, 1000+i)).Ports...)
+	}
+}
+
+// TestRealTranslation has the kernel make the flows: packets to a Service's address, translated by NAT rules.
+func TestRealTranslation(t *testing.T) {
+	for _, family := range []struct{ name, vip, old, next, client string }{
+		{"ip", "10.96.0.10", "192.0.2.1", "192.0.2.2", "0.0.0.0"},
+		{"ip6", "fd00:96::10", "fd00:a::1", "fd00:a::2", "::"},
+	} {
+		t.Run(family.name, func(t *testing.T) {
+			n := newNamespace(t)
+			for _, a := range []string{family.old, family.next} {
+				n.must(t, "", "ip", "addr", "add", a, "dev", "lo")
+			}
+			n.must(t, "", "ip", "route", "add", family.vip, "dev", "lo")
+			vip, old, next := addrPort(family.vip), addrPort(family.old), addrPort(family.next)
+			translate(t, n, family.name, family.vip, old)
+			for port := 2000; port < 2003; port++ {
+				sendUDP(t, n, netip.AddrPortFrom(netip.MustParseAddr(family.client), uint16(port)), vip)
+			}
+			expectAnswerer(t, n, old, 3)
+
+			translate(t, n, family.name, family.vip, next)
+			sendUDP(t, n, netip.AddrPortFrom(netip.MustParseAddr(family.client), 2000), vip)
+			expectAnswerer(t, n, old, 3) // the flow goes on to the old endpoint: this is what is wrong
+
+			s := stale(service(vip.String()+">"+old.String()), service(vip.String()+">"+next.String()))
+			if _, err := n.cleaner(t).Clean(s, nil); err != nil {
+				t.Fatal(err)
+			}
+			expectAnswerer(t, n, old, 0)
+			sendUDP(t, n, netip.AddrPortFrom(netip.MustParseAddr(family.client), 2000), vip)
+			expectAnswerer(t, n, next, 1)
+		})
+	}
+}
+
+func addrPort(addr string) netip.AddrPort { return netip.AddrPortFrom(netip.MustParseAddr(addr), 53) }
+
+func translate(t *testing.T, n *namespace, family, vip string, to netip.AddrPort) {
+	t.Helper()
+	n.must(t, fmt.Sprintf(`
+		table %[1]s test
+		delete table %[1]s test
+		table %[1]s test {
+			chain out {
+				type nat hook output priority -100
+				%[1]s daddr %[2]s udp dport 53 dnat to %[3]s
+			}
+		}`, family, vip, to), "nft", "-f", "-")
+}
+
+func sendUDP(t *testing.T, n *namespace, from, to netip.AddrPort) {
+	t.Helper()
+	err := n.run(func() error {
+		domain := unix.AF_INET
+		if to.Addr().Is6() {
+			domain = unix.AF_INET6
+		}
+		fd, err := unix.Socket(domain, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		if err := unix.Bind(fd, sockaddr(from)); err != nil {
+			return err
+		}
+		return unix.Sendto(fd, []byte("x"), 0, sockaddr(to))
+	})
+	if err != nil {
+		t.Fatalf("send from %v to %v: %v", from, to, err)
+	}
+}
+
+func sockaddr(a netip.AddrPort) unix.Sockaddr {
+	if a.Addr().Is4() {
+		return &unix.SockaddrInet4{Port: int(a.Port()), Addr: a.Addr().As4()}
+	}
+	return &unix.SockaddrInet6{Port: int(a.Port()), Addr: a.Addr().As16()}
+}
+
+// expectAnswerer counts the UDP flows that an endpoint answers.
+func expectAnswerer(t *testing.T, n *namespace, endpoint netip.AddrPort, want int) {
+	t.Helper()
+	flows := n.flows(t)
+	got := 0
+	for _, f := range flows {
+		w := strings.Fields(f)
+		if w[0] == "udp" && w[3] == endpoint.String() && w[2] != w[3] {
+			got++
+		}
+	}
+	if got != want {
+		t.Errorf("%d flows to %v, want %d:\n%s", got, endpoint, want, strings.Join(flows, "\n"))
+	}
+}
+
+// TestManyFlows deletes more flows than go into one message, and looks through a big table.
+func TestManyFlows(t *testing.T) {
+	n := newNamespace(t)
+	const each = 1500
+	n.fill(t, each, "10.96.0.10", "10.0.0.1")
+	n.fill(t, each, "10.96.0.11", "10.0.0.1")
+	s := stale(service("10.96.0.10:53>10.0.0.1:53"), service("10.96.0.10:53>10.0.0.2:53"))
+	results, err := n.cleaner(t).Clean(s, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(results) != 1 || results[0].Family != state.IPv4 || results[0].Deleted != each {
+		t.Errorf("results %+v, want %d flows of IPv4", results, each)
+	}
+	if got := len(n.flows(t)); got != each {
+		t.Errorf("%d flows left, want %d", got, each)
+	}
+}
+
+// fill makes many UDP flows to port 53 of an address, answered by port 53 of an endpoint.
+func (n *namespace) fill(t testing.TB, count int, dst, endpoint string) {
+	t.Helper()
+	err := n.run(func() error {
+		h, err := netlink.NewHandle(unix.NETLINK_NETFILTER)
+		if err != nil {
+			return err
+		}
+		defer h.Close()
+		d, e := netip.MustParseAddr(dst), netip.MustParseAddr(endpoint)
+		for i := range count {
+			client := netip.AddrFrom4([4]byte{10, d.As4()[3], byte(i >> 8), byte(i)})
+			f := netlink.ConntrackFlow{
+				FamilyType: nl.FAMILY_V4, TimeOut: 300,
+				Forward: netlink.IPTuple{SrcIP: client.AsSlice(), DstIP: d.AsSlice(), SrcPort: uint16(i>>16) + 1000, DstPort: 53, Protocol: unix.IPPROTO_UDP},
+				Reverse: netlink.IPTuple{SrcIP: e.AsSlice(), DstIP: client.AsSlice(), SrcPort: 53, DstPort: uint16(i>>16) + 1000, Protocol: unix.IPPROTO_UDP},
+			}
+			if err := h.ConntrackCreate(netlink.ConntrackTable, nl.FAMILY_V4, &f); err != nil {
+				return fmt.Errorf("flow %d: %w", i, err)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// fakeTable plays a kernel with faults.
+type fakeTable struct {
+	entries   []entry
+	filters   bool // like 5.8 and newer
+	dumpErr   error
+	removeErr error
+	dumps     int
+	removed   []string
+}
+
+func (f *fakeTable) dump(family state.Family, to *Frontend, fn func(*entry)) error {
+	f.dumps++
+	for i := range f.entries {
+		e := &f.entries[i]
+		if state.FamilyOf(e.Dst.Addr()) != family || f.filters && (!e.udp || to != nil && !to.passes(e)) {
+			continue
+		}
+		fn(e)
+	}
+	return f.dumpErr
+}
+
+func (f *fakeTable) remove(_ state.Family, keys [][]byte) (int, error) {
+	for _, k := range keys {
+		f.removed = append(f.removed, string(k))
+	}
+	return len(keys), f.removeErr
+}
+
+func (f *fakeTable) close() error { return nil }
+
+func fakeEntry(key, line string, udp bool) entry {
+	return entry{Flow: flow(line), udp: udp, key: []byte(key)}
+}
+
+func newFakeTable() *fakeTable {
+	return &fakeTable{entries: []entry{
+		fakeEntry("a", "10.96.0.10:53 10.0.0.1:53", true),
+		fakeEntry("b", "10.96.0.11:53 10.0.0.1:53", true),
+		fakeEntry("c", "10.96.0.12:53 10.0.0.1:53", true),
+		fakeEntry("tcp", "10.96.0.10:53 10.0.0.1:53", false),
+	}}
+}
+
+// TestKernelWithoutFilters: before 5.8 every question is answered with the whole table. It is asked once then, and what
+// was not asked for stays.
+func TestKernelWithoutFilters(t *testing.T) {
+	s := stale(service("10.96.0.10:53 10.96.0.11:53>10.0.0.1:53"), service("10.96.0.10:53 10.96.0.11:53>"))
+	for _, tt := range []struct {
+		filters bool
+		dumps   []int // of the first and the second cleaning
+	}{{true, []int{2, 2}}, {false, []int{1, 1}}} {
+		f := newFakeTable()
+		f.filters = tt.filters
+		c := &Cleaner{table: f}
+		for _, want := range tt.dumps {
+			f.dumps, f.removed = 0, nil
+			if _, err := c.Clean(s, nil); err != nil {
+				t.Fatal(err)
+			}
+			if slices.Sort(f.removed); !reflect.DeepEqual(f.removed, []string{"a", "b"}) || f.dumps != want {
+				t.Errorf("filters %v: removed %v with %d questions, want a and b with %d", tt.filters, f.removed, f.dumps, want)
+			}
+		}
+	}
+}
+
+func TestFaults(t *testing.T) {
+	broken := errors.New("broken")
+	s := stale(service("10.96.0.10:53>10.0.0.1:53"), service("10.96.0.10:53>"))
+	for name, edit := range map[string]func(*fakeTable){
+		"reading":  func(f *fakeTable) { f.dumpErr = broken },
+		"deleting": func(f *fakeTable) { f.removeErr = broken },
+	} {
+		f := newFakeTable()
+		edit(f)
+		results, err := (&Cleaner{table: f}).Clean(s, nil)
+		if !errors.Is(err, broken) || !strings.Contains(err.Error(), "IPv4 flows of 1 frontends") {
+			t.Errorf("%s: error %v", name, err)
+		}
+		if len(results) != 1 || results[0].Deleted != 1 {
+			t.Errorf("%s: what was found before the fault is not deleted: %+v", name, results)
+		}
+	}
+}
+
+func TestNothingStaleAsksNothing(t *testing.T) {
+	f := newFakeTable()
+	results, err := (&Cleaner{table: f}).Clean(Stale{}, nodePortAddrs)
+	if err != nil || results != nil || f.dumps != 0 {
+		t.Errorf("results %v, error %v, %d questions", results, err, f.dumps)
+	}
+}
+
+// TestDeletesThisVeryFlow: a flow that took the place of the one that was found has another number and must stay.
+func TestDeletesThisVeryFlow(t *testing.T) {
+	n := newNamespace(t)
+	const line = "udp 10.9.0.1:1001 10.96.0.10:53 10.0.0.1:53"
+	n.add(t, line)
+	c := n.cleaner(t)
+	var key []byte
+	if err := c.table.dump(state.IPv4, nil, func(e *entry) { key = slices.Clone(e.key) }); err != nil {
+		t.Fatal(err)
+	}
+	other := slices.Clone(key)
+	other[len(other)-1] ^= 1 // the number comes last
+	removed, err := c.table.remove(state.IPv4, [][]byte{other})
+	if got := n.flows(t); removed != 0 || err != nil || len(got) != 1 {
+		t.Errorf("removing another flow: %d, %v, left %v", removed, err, got)
+	}
+	removed, err = c.table.remove(state.IPv4, [][]byte{key, key})
+	if got := n.flows(t); removed != 1 || err != nil || len(got) != 0 {
+		t.Errorf("removing a flow twice: %d, %v, left %v", removed, err, got)
+	}
+}
+
+// TestRefusedDeletion: an answer that is an error is told, and does not keep the others from being read.
+func TestRefusedDeletion(t *testing.T) {
+	n := newNamespace(t)
+	n.add(t, "udp 10.9.0.1:1001 10.96.0.10:53 10.0.0.1:53")
+	c := n.cleaner(t)
+	var good []byte
+	if err := c.table.dump(state.IPv4, nil, func(e *entry) { good = slices.Clone(e.key) }); err != nil {
+		t.Fatal(err)
+	}
+	var bad message
+	bad.nest(attrTupleOrig, func() {}) // a tuple without addresses
+	removed, err := c.table.remove(state.IPv4, [][]byte{bad.buf, good})
+	if removed != 1 || !errors.Is(err, unix.EINVAL) {
+		t.Errorf("removed %d, error %v; want 1 and invalid argument", removed, err)
+	}
+}
+
+// TestParseRefusesDamage: an entry whose key would not name one flow must never be used: a deletion without a tuple
+// empties the whole table.
+func TestParseRefusesDamage(t *testing.T) {
+	n := newNamespace(t)
+	n.add(t, "udp 10.9.0.1:1001 10.96.0.10:53 10.0.0.1:53")
+	c := n.cleaner(t)
+	k := c.table.(*kernel)
+	var body []byte
+	k.seq++
+	k.out.question(k.seq, state.IPv4, nil)
+	if err := k.send(); err != nil {
+		t.Fatal(err)
+	}
+	if err := k.receive(k.seq, k.seq, func(h header, b []byte) (bool, error) {
+		if h.kind != unix.NLMSG_DONE {
+			body = slices.Clone(b)
+		}
+		return h.kind == unix.NLMSG_DONE, nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	var e entry
+	if !e.parse(body) || len(e.key) == 0 {
+		t.Fatalf("a whole entry is refused: %+v", e)
+	}
+	for cut := range len(body) {
+		if e.parse(body[:cut]) && (!e.Dst.IsValid() || !e.Reply.IsValid() || len(e.key) == 0) {
+			t.Errorf("cut at %d: %+v", cut, e)
+		}
+	}
+}
+
+// BenchmarkClean shows what maxFiltered weighs: asking for one frontend against asking for all UDP flows, in an empty
+// and in a full table.
+func BenchmarkClean(b *testing.B) {
+	for _, flows := range []int{0, 50_000} {
+		n := newNamespace(b)
+		n.fill(b, flows, "10.96.0.99", "10.0.0.1")
+		c := n.cleaner(b)
+		for what, to := range map[string]*Frontend{
+			"one": {Addr: netip.MustParseAddr("10.96.0.10"), Port: 53, Family: state.IPv4}, "all": nil,
+		} {
+			b.Run(fmt.Sprintf("flows=%d/%s", flows, what), func(b *testing.B) {
+				b.ReportAllocs()
+				for b.Loop() {
+					if err := c.table.dump(state.IPv4, to, func(*entry) {}); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		}
+	}
+}

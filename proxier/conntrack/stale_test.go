@@ -1,0 +1,304 @@
+package conntrack
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/verdict-proxy/verdict/proxier/plan"
+	"github.com/verdict-proxy/verdict/proxier/state"
+)
+
+// service makes a plan from lines "frontends > endpoints"; a frontend is addr:port, or *4:port and *6:port for a node
+// port; "tcp" before them makes it a TCP port.
+func service(lines ...string) *plan.Service {
+	s := &plan.Service{Name: name("web")}
+	for _, line := range lines {
+		left, right, _ := strings.Cut(line, ">")
+		p := plan.Port{Family: state.IPv4, Protocol: state.UDP}
+		for _, w := range strings.Fields(left) {
+			switch {
+			case w == "tcp":
+				p.Protocol = state.TCP
+			case strings.HasPrefix(w, "*"):
+				p.Family = state.Family(w[1] - '0')
+				fe := plan.Frontend{Kind: plan.NodePort}
+				fmt.Sscan(w[3:], &fe.Port)
+				p.Frontends = append(p.Frontends, fe)
+			default:
+				a := netip.MustParseAddrPort(w)
+				p.Family = state.FamilyOf(a.Addr())
+				p.Frontends = append(p.Frontends, plan.Frontend{Addr: a.Addr(), Port: a.Port()})
+			}
+		}
+		for _, w := range strings.Fields(right) {
+			p.Serving = append(p.Serving, netip.MustParseAddrPort(w))
+		}
+		s.Ports = append(s.Ports, p)
+	}
+	return s
+}
+
+func name(n string) state.Name { return state.Name{Namespace: "shop", Name: n} }
+
+// flow reads "destination answerer [zone]".
+func flow(line string) (f Flow) {
+	w := strings.Fields(line)
+	f.Dst, f.Reply = netip.MustParseAddrPort(w[0]), netip.MustParseAddrPort(w[1])
+	if len(w) > 2 {
+		fmt.Sscan(w[2], &f.Zone)
+	}
+	return f
+}
+
+// nodePortAddrs are the addresses of the node in all tests.
+var nodePortAddrs = []netip.Addr{netip.MustParseAddr("192.168.0.1"), netip.MustParseAddr("192.168.0.2"), netip.MustParseAddr("fd00:1::1")}
+
+func addrSet(list []netip.Addr) map[netip.Addr]bool {
+	m := map[netip.Addr]bool{}
+	for _, a := range list {
+		m[a] = true
+	}
+	return m
+}
+
+func TestStale(t *testing.T) {
+	const vip, a, b, c = "10.96.0.10:53", "10.0.0.1:5353", "10.0.0.2:5353", "10.0.0.3:5353"
+	var nothing *plan.Service
+	tests := []struct {
+		name        string
+		old, new    *plan.Service
+		stale, good []string
+	}{
+		{"nothing changed", service(vip + ">" + a), service(vip + ">" + a), nil,
+			[]string{vip + " " + a, vip + " " + b, vip + " " + vip}},
+		{"an endpoint was added", service(vip + ">" + a), service(vip + ">" + a + " " + b), nil,
+			[]string{vip + " " + a, vip + " " + vip}},
+		{"an endpoint was removed", service(vip + ">" + a + " " + b), service(vip + ">" + b),
+			[]string{vip + " " + a, vip + " " + c, vip + " " + vip},
+			[]string{vip + " " + b, "10.96.0.10:54 " + a, "10.96.0.11:53 " + a}},
+		{"an endpoint was replaced", service(vip + ">" + a), service(vip + ">" + b),
+			[]string{vip + " " + a}, []string{vip + " " + b}},
+		{"an endpoint's port changed", service(vip + ">" + a), service(vip + ">10.0.0.1:9999"),
+			[]string{vip + " " + a}, []string{vip + " 10.0.0.1:9999"}},
+		{"scaled to zero", service(vip + ">" + a), service(vip + ">"), []string{vip + " " + a, vip + " " + vip}, nil},
+		{"scaled from zero: flows that went nowhere", service(vip + ">"), service(vip + ">" + a),
+			[]string{vip + " " + vip, vip + " " + b}, []string{vip + " " + a, vip + " " + vip + " 7"}},
+		{"a frontend was added", service(), service(vip + ">" + a),
+			[]string{vip + " " + vip, vip + " " + b}, []string{vip + " " + a}},
+		{"a frontend was removed", service(vip + " 203.0.113.1:53>" + a), service(vip + ">" + a),
+			[]string{"203.0.113.1:53 " + a, "203.0.113.1:53 " + b}, []string{vip + " " + a, "203.0.113.1:53 203.0.113.1:53"}},
+		{"the Service was removed", service(vip + ">" + a), nothing, []string{vip + " " + a}, []string{vip + " " + vip}},
+		{"a node port moved", service("*4:30053>" + a), service("*4:30054>" + a),
+			[]string{"192.168.0.1:30053 " + a, "192.168.0.2:30053 " + a, "192.168.0.1:30054 192.168.0.1:30054"},
+			[]string{"192.168.0.1:30054 " + a, "192.168.0.9:30053 " + a, "192.168.0.1:30053 192.168.0.1:30053"}},
+		{"a node port without endpoints", service("*4:30053>" + a), service("*4:30053>"),
+			[]string{"192.168.0.1:30053 " + a, "192.168.0.1:30053 192.168.0.1:30053"},
+			[]string{"192.168.0.9:30053 " + a, "192.168.0.9:30053 192.168.0.9:30053"}},
+		{"IPv6", service("[fd00::10]:53>[fd00::1]:5353", "*6:30053>[fd00::1]:5353"), service("[fd00::10]:53>[fd00::2]:5353", "*6:30053>"),
+			[]string{"[fd00::10]:53 [fd00::1]:5353", "[fd00:1::1]:30053 [fd00::1]:5353"}, []string{"[fd00::10]:53 [fd00::2]:5353"}},
+		{"families do not mix", service("*4:30053>" + a), service("*4:30053>"), nil,
+			[]string{"[fd00:1::1]:30053 [fd00::1]:5353"}},
+		{"other protocols are not looked at", service("tcp " + vip + ">" + a), service("tcp " + vip + ">"), nil,
+			[]string{vip + " " + a}},
+		{"translated in a zone of its own", service(vip + ">" + a), service(vip + ">" + b), []string{vip + " " + a + " 7"}, nil},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			tr := NewTracker()
+			tr.Set(name("web"), tt.old)
+			tr.Done(tr.Stale())
+			tr.Set(name("web"), tt.new)
+			s := tr.Stale()
+			for _, line := range tt.stale {
+				if !s.has(flow(line), addrSet(nodePortAddrs)) {
+					t.Errorf("%s is kept", line)
+				}
+			}
+			for _, line := range tt.good {
+				if s.has(flow(line), addrSet(nodePortAddrs)) {
+					t.Errorf("%s is called stale", line)
+				}
+			}
+			if s.Empty() != (len(tt.stale) == 0 && !strings.HasPrefix(tt.name, "families")) {
+				t.Errorf("Empty() = %v", s.Empty())
+			}
+		})
+	}
+}
+
+// TestFrontendPassesOn: a frontend that goes from one Service to another in one pass is not a removed one.
+func TestFrontendPassesOn(t *testing.T) {
+	tr := NewTracker()
+	tr.Set(name("old"), service("203.0.113.1:53>10.0.0.1:53 10.0.0.2:53"))
+	tr.Set(name("new"), service("10.96.0.11:53>10.0.0.2:53"))
+	tr.Done(tr.Stale())
+	tr.Set(name("old"), service("10.96.0.10:53>10.0.0.1:53 10.0.0.2:53"))
+	tr.Set(name("new"), service("10.96.0.11:53 203.0.113.1:53>10.0.0.2:53"))
+	s := tr.Stale()
+	if !s.has(flow("203.0.113.1:53 10.0.0.1:53"), nil) || s.has(flow("203.0.113.1:53 10.0.0.2:53"), nil) {
+		t.Error("flows through the frontend are not judged by the Service that has it now")
+	}
+}
+
+// TestNothingIsForgottenBeforeDone: passes that fail, and cleanings that fail, only put things off.
+func TestNothingIsForgottenBeforeDone(t *testing.T) {
+	tr := NewTracker()
+	tr.Set(name("web"), service("10.96.0.10:53>10.0.0.1:53 10.0.0.2:53"))
+	tr.Done(tr.Stale())
+	tr.Set(name("web"), service("10.96.0.10:53>10.0.0.2:53"))
+	tr.Stale()
+	tr.Set(name("web"), service("10.96.0.10:53>10.0.0.2:53 10.0.0.3:53"))
+	s := tr.Stale()
+	if !s.has(flow("10.96.0.10:53 10.0.0.1:53"), nil) {
+		t.Error("the endpoint that went first is forgotten")
+	}
+	tr.Done(s)
+	if s := tr.Stale(); !s.Empty() {
+		t.Errorf("after Done: %v", s)
+	}
+}
+
+// TestChangesDuringCleaning: what is set while a cleaning runs is not covered by it.
+func TestChangesDuringCleaning(t *testing.T) {
+	tr := NewTracker()
+	tr.Set(name("web"), service("10.96.0.10:53>10.0.0.1:53 10.0.0.2:53 10.0.0.3:53"))
+	tr.Done(tr.Stale())
+	tr.Set(name("web"), service("10.96.0.10:53>10.0.0.2:53 10.0.0.3:53"))
+	running := tr.Stale()
+	tr.Set(name("web"), service("10.96.0.10:53>10.0.0.3:53"))
+	tr.Set(name("other"), service("10.96.0.11:53>"))
+	tr.Done(running)
+	s := tr.Stale()
+	if !s.has(flow("10.96.0.10:53 10.0.0.2:53"), nil) || !s.has(flow("10.96.0.11:53 10.0.0.1:53"), nil) {
+		t.Errorf("changes made during a cleaning are forgotten: %v", s)
+	}
+}
+
+func TestFirstLookIsComplete(t *testing.T) {
+	tr := NewTracker()
+	tr.Set(name("web"), service("10.96.0.10:53 *4:30053>10.0.0.1:53", "tcp 10.96.0.10:80>"))
+	tr.Set(name("empty"), service("10.96.0.11:53>"))
+	tr.Set(name("gone"), nil)
+	s := tr.Stale()
+	if got := len(s.frontends(state.IPv4)); got != 3 || len(s.frontends(state.IPv6)) != 0 {
+		t.Errorf("%d frontends of IPv4 and %d of IPv6 are looked at, want 3 and 0", got, len(s.frontends(state.IPv6)))
+	}
+}
+
+// TestTrackerRemembersUDPOnly: thousands of TCP Services must not cost memory here.
+func TestTrackerRemembersUDPOnly(t *testing.T) {
+	tr := NewTracker()
+	tr.Set(name("tcp"), service("tcp 10.96.0.10:80>"))
+	tr.Set(name("gone"), nil)
+	if len(tr.changed) != 0 {
+		t.Errorf("remembered: %v", tr.changed)
+	}
+	tr.Set(name("udp"), service("10.96.0.10:53>10.0.0.1:53"))
+	tr.Set(name("udp"), service("tcp 10.96.0.10:53>"))
+	tr.Done(tr.Stale())
+	if len(tr.done)+len(tr.changed) != 0 {
+		t.Errorf("remembered: %v %v", tr.done, tr.changed)
+	}
+}
+
+// TestRandomTransitions plays a kernel that makes flows by the rules it has, and cleans. Whatever happens, also with
+// passes that fail, no stale flow is left after a cleaning and no good one is lost.
+func TestRandomTransitions(t *testing.T) {
+	for seed := range uint64(30) {
+		rng := rand.New(rand.NewPCG(seed, 3))
+		g := &game{rng: rng, tracker: NewTracker(), wanted: map[string]*plan.Service{}}
+		for step := range 200 {
+			g.change()
+			if rng.IntN(4) == 0 {
+				continue // the pass failed: the kernel keeps the old rules
+			}
+			g.apply()
+			g.clean(t, fmt.Sprintf("seed %d step %d", seed, step))
+		}
+	}
+}
+
+// game is a small world of three Services that share four addresses, each of which belongs to one of them at most.
+type game struct {
+	rng     *rand.Rand
+	tracker *Tracker
+	wanted  map[string]*plan.Service
+	rules   map[Frontend][]netip.AddrPort // in the kernel
+	flows   []Flow
+}
+
+func (g *game) change() {
+	owner := g.rng.IntN(4)
+	for i := range 3 {
+		var lines []string
+		for vip := range 4 {
+			if (vip+owner)%4 == i && g.rng.IntN(4) > 0 {
+				lines = append(lines, fmt.Sprintf("10.96.0.%d:53>%s", vip, g.endpoints()))
+			}
+		}
+		n := fmt.Sprint(i)
+		g.wanted[n] = service(lines...)
+		g.tracker.Set(name(n), g.wanted[n])
+	}
+}
+
+func (g *game) endpoints() string {
+	var list []string
+	for i := range 3 {
+		if g.rng.IntN(2) == 0 {
+			list = append(list, fmt.Sprintf("10.0.0.%d:53", i))
+		}
+	}
+	return strings.Join(list, " ")
+}
+
+// apply makes the wanted rules those of the kernel and lets clients send to every address.
+func (g *game) apply() {
+	g.rules = map[Frontend][]netip.AddrPort{}
+	for _, s := range g.wanted {
+		enter(g.rules, udpPorts(s))
+	}
+}
+
+func (g *game) send() {
+	for vip := range 4 {
+		f := Flow{Dst: netip.MustParseAddrPort(fmt.Sprintf("10.96.0.%d:53", vip))}
+		endpoints, served := g.rules[Frontend{f.Dst.Addr(), 53, state.IPv4}]
+		switch {
+		case !served:
+			f.Reply = f.Dst
+		case len(endpoints) == 0:
+			continue // refused: makes no flow
+		default:
+			f.Reply = endpoints[g.rng.IntN(len(endpoints))]
+		}
+		g.flows = append(g.flows, f)
+	}
+}
+
+func (g *game) clean(t *testing.T, when string) {
+	t.Helper()
+	s := g.tracker.Stale()
+	g.flows = slices.DeleteFunc(g.flows, func(f Flow) bool {
+		stale, good := s.has(f, nil), g.good(f)
+		if stale == good {
+			t.Fatalf("%s: %v: called stale %v, is good %v", when, f, stale, good)
+		}
+		return stale
+	})
+	g.tracker.Done(s)
+	g.send()
+}
+
+// good is the rule that the package comment states, for the rules in the kernel.
+func (g *game) good(f Flow) bool {
+	endpoints, served := g.rules[Frontend{f.Dst.Addr(), f.Dst.Port(), state.IPv4}]
+	if !served {
+		return f.Reply == f.Dst
+	}
+	return slices.Contains(endpoints, f.Reply)
+}

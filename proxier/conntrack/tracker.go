@@ -1,0 +1,136 @@
+package conntrack
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/verdict-proxy/verdict/proxier/plan"
+	"github.com/verdict-proxy/verdict/proxier/state"
+)
+
+// Tracker remembers the UDP ports as they were when flows were last cleaned, and what has changed since. It starts out
+// knowing nothing, so that the first cleaning looks at every frontend: what happened while nobody was here.
+//
+// Not for use by several goroutines at once. A Stale that it returned may be used by another goroutine: walking the
+// kernel's table takes some 20 ms even when it is empty, for which no pass should wait.
+type Tracker struct {
+	done     map[state.Name][]udpPort
+	changed  map[state.Name]change
+	revision uint64
+}
+
+// change is a Service as it is now.
+type change struct {
+	revision uint64
+	ports    []udpPort // nil: the Service is gone, or has no UDP ports any more
+}
+
+// udpPort is what is remembered of a UDP port in one family.
+type udpPort struct {
+	frontends []Frontend
+	serving   []netip.AddrPort // sorted; shared with the plan
+}
+
+// NewTracker returns a Tracker that knows nothing.
+func NewTracker() *Tracker {
+	return &Tracker{done: map[state.Name][]udpPort{}, changed: map[state.Name]change{}}
+}
+
+// Set takes note of a Service's plan; nil: it is gone. Nothing is forgotten before Done, so a pass that did not reach
+// the kernel needs no undoing.
+func (t *Tracker) Set(n state.Name, p *plan.Service) {
+	ports := udpPorts(p)
+	_, was := t.done[n]
+	_, pending := t.changed[n]
+	if was || pending || len(ports) > 0 {
+		t.revision++
+		t.changed[n] = change{t.revision, ports}
+	}
+}
+
+func udpPorts(p *plan.Service) (out []udpPort) {
+	if p == nil {
+		return nil
+	}
+	for i := range p.Ports {
+		port := &p.Ports[i]
+		if port.Protocol != state.UDP {
+			continue
+		}
+		frontends := make([]Frontend, 0, len(port.Frontends))
+		for _, fe := range port.Frontends {
+			frontends = append(frontends, Frontend{Addr: fe.Addr, Port: fe.Port, Family: port.Family})
+		}
+		out = append(out, udpPort{frontends: frontends, serving: port.Serving})
+	}
+	return out
+}
+
+// Stale says which flows have gone stale since the last Done. Call it when the kernel has the changes: before that, new
+// flows could still be made by the old rules.
+func (t *Tracker) Stale() Stale {
+	if len(t.changed) == 0 {
+		return Stale{revision: t.revision}
+	}
+	// Frontends are compared across all Services: one may have passed from one Service to another.
+	before, after := map[Frontend][]netip.AddrPort{}, map[Frontend][]netip.AddrPort{}
+	for n, c := range t.changed {
+		enter(before, t.done[n])
+		enter(after, c.ports)
+	}
+	targets := map[Frontend]target{}
+	for f, good := range after {
+		if was, existed := before[f]; !existed || needsLook(was, good) {
+			targets[f] = target{good: good}
+		}
+	}
+	for f := range before {
+		if _, exists := after[f]; !exists {
+			targets[f] = target{removed: true}
+		}
+	}
+	return Stale{targets: targets, revision: t.revision}
+}
+
+func enter(m map[Frontend][]netip.AddrPort, ports []udpPort) {
+	for i := range ports {
+		for _, f := range ports[i].frontends {
+			m[f] = ports[i].serving
+		}
+	}
+}
+
+// needsLook tells whether flows of a frontend that stayed can have gone stale: an endpoint went, or there are endpoints
+// now and were none, and with them flows that went nowhere.
+func needsLook(was, is []netip.AddrPort) bool {
+	if len(was) == 0 {
+		return len(is) > 0
+	}
+	for _, endpoint := range was {
+		at, found := slices.BinarySearchFunc(is, endpoint, netip.AddrPort.Compare)
+		if !found {
+			return true
+		}
+		is = is[at+1:]
+	}
+	return false
+}
+
+// Done says that a Stale was cleaned, or was empty. Changes that were set after it was made stay.
+func (t *Tracker) Done(s Stale) {
+	for n, c := range t.changed {
+		if c.revision > s.revision {
+			continue
+		}
+		delete(t.changed, n)
+		if len(c.ports) == 0 {
+			delete(t.done, n)
+		} else {
+			t.done[n] = c.ports
+		}
+	}
+	if len(t.changed) == 0 {
+		// A map keeps the size it once had, and the first pass sees every Service.
+		t.changed = map[state.Name]change{}
+	}
+}
