@@ -84,6 +84,17 @@ func udp(sl *state.Slice) *state.Slice                   { sl.Ports[0].Protocol 
 func portless(sl *state.Slice) *state.Slice              { sl.Ports = nil; return sl }
 func weighted(w uint16, sl *state.Slice) *state.Slice    { sl.Weight = w; return sl }
 
+// TestNodeWithoutName: an endpoint on no node is not on a node whose name is not known.
+func TestNodeWithoutName(t *testing.T) {
+	env := environment()
+	env.NodeName = ""
+	sl := slice("a", "10.0.0.1 @")
+	p := portOf(t, New(service(nil), []*state.Slice{sl}, env), state.IPv4, "shop/web:http")
+	if p.Cluster[0].Local {
+		t.Error("called local")
+	}
+}
+
 func TestWeights(t *testing.T) {
 	svc := service(nil)
 	list := []*state.Slice{weighted(3, slice("a", "10.0.0.1 @node-a")), weighted(0, slice("b", "10.0.0.2")), slice("c", "10.0.0.3")}
