@@ -37,9 +37,9 @@ type Method uint8
 
 // The methods that the program has.
 const (
-	Random Method = iota // numgen random
-	InTurn               // numgen inc: one counter for each class, shared by all pools of that class
-	SourceHash
+	Random     Method = iota // numgen random
+	InTurn                   // numgen inc: one counter for each class, shared by all pools of that class
+	SourceHash               // hash of the client's address into a table filled by Maglev's method
 )
 
 func (m Method) String() string {
@@ -115,7 +115,7 @@ func (c class) chain() string {
 }
 
 // stays says that the class is never removed once it is there: there are few of its kind.
-func (c class) stays() bool { return c.method == Random && c.affinity == 0 }
+func (c class) stays() bool { return c.method != InTurn && c.affinity == 0 }
 
 // spareClasses is how many classes without a pool are kept, so that a service port that gains and loses an endpoint
 // in turn does not create and remove chains.

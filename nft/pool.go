@@ -1,6 +1,7 @@
 package nft
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 )
@@ -18,6 +19,28 @@ type pool struct {
 type member struct {
 	addr netip.AddrPort
 	slot uint32
+}
+
+// seating is who is to sit in a pool: a table of slots for consistent hashing, otherwise endpoints in any order of
+// slots, sorted and each as often as it has slots.
+type seating struct {
+	addrs []netip.AddrPort
+	fixed bool
+}
+
+func newSeating(method Method, endpoints []Endpoint) seating {
+	if method == SourceHash && len(endpoints) > 0 {
+		return seating{maglev(endpoints), true}
+	}
+	return seating{expand(endpoints), false}
+}
+
+// seat tells what changes when the pool is seated so.
+func (s seating) seat(old []member) ([]member, []slotChange) {
+	if s.fixed {
+		return place(old, s.addrs)
+	}
+	return reassign(old, s.addrs)
 }
 
 // expand lists the endpoints, each as often as it has slots.
@@ -121,3 +144,7 @@ func seat(members []member, unseated []int, left []member, oldSize uint32) []slo
 }
 
 func compareAddrPort(a, b netip.AddrPort) int { return a.Compare(b) }
+
+func compareMembers(a, b member) int {
+	return cmp.Or(compareAddrPort(a.addr, b.addr), cmp.Compare(a.slot, b.slot))
+}

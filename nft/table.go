@@ -77,7 +77,7 @@ func (n *numbers) free(number uint32) { delete(n.used, number) }
 
 // set makes the table serve a port as described; on error nothing has changed.
 func (tb *table) set(t *Transaction, want *Port) error {
-	cluster, local := expand(want.Cluster), expand(want.Local)
+	cluster, local := newSeating(want.Method, want.Cluster), newSeating(want.Method, want.Local)
 	if err := checkLimits(want, cluster, local); err != nil {
 		return err
 	}
@@ -86,8 +86,8 @@ func (tb *table) set(t *Transaction, want *Port) error {
 		return err
 	}
 	classes := [2]class{
-		classFor(want.Method, len(cluster), want.Affinity, false),
-		classFor(want.Method, len(local), want.Affinity, true),
+		classFor(want.Method, len(cluster.addrs), want.Affinity, false),
+		classFor(want.Method, len(local.addrs), want.Affinity, true),
 	}
 	var ids [2]uint32
 	for i, c := range classes {
@@ -99,7 +99,7 @@ func (tb *table) set(t *Transaction, want *Port) error {
 	}
 	tb.ports[p.name] = p
 	tb.updateOrdinals(t, p, want)
-	for i, seats := range [2][]netip.AddrPort{cluster, local} {
+	for i, seats := range [2]seating{cluster, local} {
 		tb.updatePool(t, p, &p.pools[i], classes[i], ids[i], seats)
 	}
 	tb.updateHairpin(p, want)
@@ -107,8 +107,8 @@ func (tb *table) set(t *Transaction, want *Port) error {
 	return nil
 }
 
-func checkLimits(want *Port, cluster, local []netip.AddrPort) error {
-	if n := max(len(cluster), len(local)); n > maxSlots {
+func checkLimits(want *Port, cluster, local seating) error {
+	if n := max(len(cluster.addrs), len(local.addrs)); n > maxSlots {
 		return fmt.Errorf("%d slots are more than the %d that a pool can have", n, maxSlots)
 	}
 	if n := max(len(want.Cluster), len(want.Local)); want.Affinity > 0 && n > maxOrdinals {
@@ -185,7 +185,7 @@ func (tb *table) delete(t *Transaction, name string) {
 		return
 	}
 	for i := range p.pools {
-		tb.updatePool(t, p, &p.pools[i], class{}, 0, nil)
+		tb.updatePool(t, p, &p.pools[i], class{}, 0, seating{})
 	}
 	tb.updateOrdinals(t, p, &Port{})
 	tb.updateHairpin(p, &Port{})
@@ -195,7 +195,7 @@ func (tb *table) delete(t *Transaction, name string) {
 }
 
 // updatePool brings one pool to the wanted endpoints and class.
-func (tb *table) updatePool(t *Transaction, p *port, pl *pool, c class, id uint32, want []netip.AddrPort) {
+func (tb *table) updatePool(t *Transaction, p *port, pl *pool, c class, id uint32, want seating) {
 	old := pl.class
 	if old.affinity != c.affinity && (old.affinity == 0 || c.affinity == 0) {
 		// Slots of pools with and without affinity lie in different maps.
@@ -203,7 +203,7 @@ func (tb *table) updatePool(t *Transaction, p *port, pl *pool, c class, id uint3
 		tb.writeSlots(t, p, pl, changes, old.affinity > 0)
 		pl.members = nil
 	}
-	members, changes := reassign(pl.members, want)
+	members, changes := want.seat(pl.members)
 	tb.writeSlots(t, p, pl, changes, p.slotsAreTokens(old, c))
 	pl.members = members
 	if old != c || pl.classID != id {

@@ -143,7 +143,11 @@ func (p *Proxier) serve(name state.Name, planned *plan.Service) []state.Problem 
 	for i := range planned.Ports {
 		port := &planned.Ports[i]
 		key := portKey{family(port.Family), port.Name}
-		if err := p.Ruleset.Set(translate(port)); err != nil {
+		wanted, problem := translate(port)
+		if problem != "" {
+			problems = append(problems, state.Problem{Kind: "Service", Object: name, Field: "metadata.annotations", Reason: problem})
+		}
+		if err := p.Ruleset.Set(wanted); err != nil {
 			reason := err.Error() + "; the port is served as before, if it was"
 			problems = append(problems, state.Problem{Kind: "Service", Object: name, Field: "spec.ports", Reason: reason})
 			if !old.has(key) {

@@ -14,12 +14,14 @@ func family(f state.Family) nft.Family {
 	return nft.IPv4
 }
 
-// translate turns a planned port into what the nft engine serves.
-func translate(p *plan.Port) *nft.Port {
-	out := &nft.Port{
+// translate turns a planned port into what the nft engine serves, and says what of it cannot be had.
+func translate(p *plan.Port) (out *nft.Port, problem string) {
+	how, problem := method(p)
+	out = &nft.Port{
 		Family:    family(p.Family),
 		Name:      p.Name,
 		Protocol:  uint8(p.Protocol),
+		Method:    how,
 		Affinity:  p.Affinity,
 		Cluster:   endpoints(p.Cluster),
 		Local:     endpoints(p.Local),
@@ -28,7 +30,7 @@ func translate(p *plan.Port) *nft.Port {
 	for i := range p.Frontends {
 		out.Frontends[i] = frontend(p, &p.Frontends[i])
 	}
-	return out
+	return out, problem
 }
 
 func endpoints(list []plan.Endpoint) []nft.Endpoint {
@@ -36,8 +38,15 @@ func endpoints(list []plan.Endpoint) []nft.Endpoint {
 		return nil
 	}
 	out := make([]nft.Endpoint, len(list))
+	weighted := false
 	for i, e := range list {
 		out[i] = nft.Endpoint{Addr: e.Addr, Local: e.Local}
+		weighted = weighted || e.Weight != list[0].Weight
+	}
+	if weighted {
+		for i, n := range slots(list) {
+			out[i].Slots = n
+		}
 	}
 	return out
 }
