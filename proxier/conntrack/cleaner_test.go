@@ -22,7 +22,7 @@ func stale(old, next *plan.Service) Stale {
 	tr := NewTracker()
 	if old != nil {
 		tr.Set(name("web"), old)
-		tr.Done(tr.Stale())
+		settle(tr)
 	}
 	tr.Set(name("web"), next)
 	return tr.Stale()

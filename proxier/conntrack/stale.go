@@ -38,8 +38,7 @@ type Flow struct {
 
 // Stale says which flows are stale after a pass.
 type Stale struct {
-	targets  map[Frontend]target
-	revision uint64 // of the Tracker, up to which changes are taken in
+	targets map[Frontend]target
 }
 
 // target is a frontend whose flows have to be looked at.

@@ -54,6 +54,12 @@ func flow(line string) (f Flow) {
 	return f
 }
 
+// settle brings a Tracker to where everything that was set is cleaned.
+func settle(t *Tracker) {
+	t.Stale()
+	t.Done()
+}
+
 // nodePortAddrs are the addresses of the node in all tests.
 var nodePortAddrs = []netip.Addr{netip.MustParseAddr("192.168.0.1"), netip.MustParseAddr("192.168.0.2"), netip.MustParseAddr("fd00:1::1")}
 
@@ -110,7 +116,7 @@ func TestStale(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			tr := NewTracker()
 			tr.Set(name("web"), tt.old)
-			tr.Done(tr.Stale())
+			settle(tr)
 			tr.Set(name("web"), tt.new)
 			s := tr.Stale()
 			for _, line := range tt.stale {
@@ -135,7 +141,7 @@ func TestFrontendPassesOn(t *testing.T) {
 	tr := NewTracker()
 	tr.Set(name("old"), service("203.0.113.1:53>10.0.0.1:53 10.0.0.2:53"))
 	tr.Set(name("new"), service("10.96.0.11:53>10.0.0.2:53"))
-	tr.Done(tr.Stale())
+	settle(tr)
 	tr.Set(name("old"), service("10.96.0.10:53>10.0.0.1:53 10.0.0.2:53"))
 	tr.Set(name("new"), service("10.96.0.11:53 203.0.113.1:53>10.0.0.2:53"))
 	s := tr.Stale()
@@ -148,7 +154,7 @@ func TestFrontendPassesOn(t *testing.T) {
 func TestNothingIsForgottenBeforeDone(t *testing.T) {
 	tr := NewTracker()
 	tr.Set(name("web"), service("10.96.0.10:53>10.0.0.1:53 10.0.0.2:53"))
-	tr.Done(tr.Stale())
+	settle(tr)
 	tr.Set(name("web"), service("10.96.0.10:53>10.0.0.2:53"))
 	tr.Stale()
 	tr.Set(name("web"), service("10.96.0.10:53>10.0.0.2:53 10.0.0.3:53"))
@@ -156,7 +162,7 @@ func TestNothingIsForgottenBeforeDone(t *testing.T) {
 	if !s.has(flow("10.96.0.10:53 10.0.0.1:53"), nil) {
 		t.Error("the endpoint that went first is forgotten")
 	}
-	tr.Done(s)
+	tr.Done()
 	if s := tr.Stale(); !s.Empty() {
 		t.Errorf("after Done: %v", s)
 	}
@@ -166,12 +172,12 @@ func TestNothingIsForgottenBeforeDone(t *testing.T) {
 func TestChangesDuringCleaning(t *testing.T) {
 	tr := NewTracker()
 	tr.Set(name("web"), service("10.96.0.10:53>10.0.0.1:53 10.0.0.2:53 10.0.0.3:53"))
-	tr.Done(tr.Stale())
+	settle(tr)
 	tr.Set(name("web"), service("10.96.0.10:53>10.0.0.2:53 10.0.0.3:53"))
-	running := tr.Stale()
+	tr.Stale() // being cleaned
 	tr.Set(name("web"), service("10.96.0.10:53>10.0.0.3:53"))
 	tr.Set(name("other"), service("10.96.0.11:53>"))
-	tr.Done(running)
+	tr.Done()
 	s := tr.Stale()
 	if !s.has(flow("10.96.0.10:53 10.0.0.2:53"), nil) || !s.has(flow("10.96.0.11:53 10.0.0.1:53"), nil) {
 		t.Errorf("changes made during a cleaning are forgotten: %v", s)
@@ -199,7 +205,7 @@ func TestTrackerRemembersUDPOnly(t *testing.T) {
 	}
 	tr.Set(name("udp"), service("10.96.0.10:53>10.0.0.1:53"))
 	tr.Set(name("udp"), service("tcp 10.96.0.10:53>"))
-	tr.Done(tr.Stale())
+	settle(tr)
 	if len(tr.done)+len(tr.changed) != 0 {
 		t.Errorf("remembered: %v %v", tr.done, tr.changed)
 	}
@@ -290,7 +296,7 @@ func (g *game) clean(t *testing.T, when string) {
 		}
 		return stale
 	})
-	g.tracker.Done(s)
+	g.tracker.Done()
 	g.send()
 }
 

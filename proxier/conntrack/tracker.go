@@ -17,6 +17,7 @@ type Tracker struct {
 	done     map[state.Name][]udpPort
 	changed  map[state.Name]change
 	revision uint64
+	looked   uint64 // revision up to which the last Stale took changes in
 }
 
 // change is a Service as it is now.
@@ -69,8 +70,9 @@ func udpPorts(p *plan.Service) (out []udpPort) {
 // Stale says which flows have gone stale since the last Done. Call it when the kernel has the changes: before that, new
 // flows could still be made by the old rules.
 func (t *Tracker) Stale() Stale {
+	t.looked = t.revision
 	if len(t.changed) == 0 {
-		return Stale{revision: t.revision}
+		return Stale{}
 	}
 	// Frontends are compared across all Services: one may have passed from one Service to another.
 	before, after := map[Frontend][]netip.AddrPort{}, map[Frontend][]netip.AddrPort{}
@@ -89,7 +91,7 @@ func (t *Tracker) Stale() Stale {
 			targets[f] = target{removed: true}
 		}
 	}
-	return Stale{targets: targets, revision: t.revision}
+	return Stale{targets}
 }
 
 func enter(m map[Frontend][]netip.AddrPort, ports []udpPort) {
@@ -116,10 +118,10 @@ func needsLook(was, is []netip.AddrPort) bool {
 	return false
 }
 
-// Done says that a Stale was cleaned, or was empty. Changes that were set after it was made stay.
-func (t *Tracker) Done(s Stale) {
+// Done says that the last Stale was cleaned, or was empty. Changes that were set after it was made stay.
+func (t *Tracker) Done() {
 	for n, c := range t.changed {
-		if c.revision > s.revision {
+		if c.revision > t.looked {
 			continue
 		}
 		delete(t.changed, n)
