@@ -82,9 +82,10 @@ type watcher struct {
 	pending  []time.Time
 }
 
-func (w *watcher) Pending(since time.Time)       { w.pending = append(w.pending, since) }
-func (w *watcher) PassDone(r PassReport)         { w.passes = append(w.passes, r) }
-func (w *watcher) Problems(list []state.Problem) { w.problems = list }
+func (w *watcher) Pending(since time.Time)         { w.pending = append(w.pending, since) }
+func (w *watcher) PassDone(r PassReport)           { w.passes = append(w.passes, r) }
+func (w *watcher) FlowsCleaned([]conntrack.Result) {}
+func (w *watcher) Problems(list []state.Problem)   { w.problems = list }
 
 // world is a loop with everything around it.
 type world struct {
@@ -316,13 +317,21 @@ func TestFlowsAreCleanedAfterTheRules(t *testing.T) {
 	w.store.SetService(dns, nil)
 	w.store.MarkSynced()
 	w.rules.fail = 1
-	if err := w.Once(); err == nil || w.flows.cleans != 0 {
-		t.Fatalf("error %v, %d cleanings; want an error and none: the old rules are still in force", err, w.flows.cleans)
+	if err := w.Once(); err == nil || w.cleaning {
+		t.Fatalf("error %v, cleaning %v; want an error and no cleaning: the old rules are still in force", err, w.cleaning)
 	}
 	w.flows.fail = 1
-	for i, want := range []int{1, 2, 2} {
-		if err := w.Once(); err != nil || w.flows.cleans != want {
-			t.Fatalf("pass %d: error %v, %d cleanings; want %d", i, err, w.flows.cleans, want)
-		}
+	if err := w.Once(); err != nil || !w.cleaning {
+		t.Fatalf("error %v, cleaning %v; want a cleaning under way", err, w.cleaning)
+	}
+	if again := w.flowsCleaned(<-w.cleaned); again == nil {
+		t.Fatal("a cleaning that failed is not tried again")
+	}
+	w.cleanFlows()
+	if again := w.flowsCleaned(<-w.cleaned); again != nil || w.cleaning || w.flows.cleans != 2 {
+		t.Fatalf("cleaning %v after %d cleanings; want none under way after 2", w.cleaning, w.flows.cleans)
+	}
+	if err := w.Once(); err != nil || w.cleaning {
+		t.Fatalf("error %v, cleaning %v although nothing changed", err, w.cleaning)
 	}
 }

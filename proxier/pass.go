@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/verdict-proxy/verdict/nft"
-	"github.com/verdict-proxy/verdict/proxier/conntrack"
 	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
@@ -211,9 +210,6 @@ func (p *Proxier) finish(revision uint64, report PassReport) {
 		p.failures++
 	}
 	report.Duration = time.Since(report.Started)
-	if report.Err == nil {
-		report.Flows = p.cleanFlows()
-	}
 	report.Totals, report.NodeEligible = p.totals, p.eligible
 	if p.healthChanged {
 		report.HealthChecks = &HealthChecks{maps.Clone(p.healthChecks), p.env.globals.NodePortAddresses}
@@ -221,25 +217,10 @@ func (p *Proxier) finish(revision uint64, report PassReport) {
 	}
 	p.logPass(&report)
 	p.Observer.PassDone(report)
+	if report.Err == nil {
+		p.cleanFlows()
+	}
 	if list, changed := p.problems.report(p.Store); changed {
 		p.Observer.Problems(list)
 	}
-}
-
-// cleanFlows removes UDP flows that went stale. It comes after the rules: before, new flows could still be made by the
-// old ones. What fails is tried again, with the changes of the next pass.
-func (p *Proxier) cleanFlows() []conntrack.Result {
-	stale := p.flows.Stale()
-	if stale.Empty() {
-		p.flows.Done()
-		return nil
-	}
-	results, err := p.Flows.Clean(stale, p.env.globals.NodePortAddresses)
-	if err != nil {
-		p.failures++
-		p.Log.Error("stale UDP flows not removed; trying again", "error", err)
-		return results
-	}
-	p.flows.Done()
-	return results
 }

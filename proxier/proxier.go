@@ -23,17 +23,13 @@ type Ruleset interface {
 	Intact() (bool, error)
 }
 
-// Flows is what the loop needs of connection tracking.
-type Flows interface {
-	Clean(stale conntrack.Stale, nodePortAddresses []netip.Addr) ([]conntrack.Result, error)
-}
-
 // Observer hears what the loop does. Its methods are called by the loop and must not block.
 type Observer interface {
 	// Pending says that changes wait since a time; the zero time: none do.
 	Pending(since time.Time)
 	PassDone(PassReport)
 	Problems([]state.Problem)
+	FlowsCleaned([]conntrack.Result)
 }
 
 // PassReport tells what one pass did.
@@ -49,8 +45,6 @@ type PassReport struct {
 	Triggers []Trigger
 	// HealthChecks are the healthCheckNodePort servers wanted from now on; nil: as before.
 	HealthChecks *HealthChecks
-	// Flows tells what was removed from connection tracking after the pass.
-	Flows []conntrack.Result
 	// NodeEligible is false while the Node is being deleted or tainted for deletion.
 	NodeEligible bool
 }
@@ -91,6 +85,8 @@ type Proxier struct {
 	services map[state.Name]*served
 	totals   Totals
 	flows    *conntrack.Tracker
+	cleaning bool         // a goroutine is removing stale flows
+	cleaned  chan cleaned // holds its result; room for one, so that it never waits
 	problems problemLog
 
 	healthChecks  map[state.Name]plan.HealthCheck
@@ -110,6 +106,7 @@ func New(o Options) *Proxier {
 		Options:  o,
 		claims:   claims.New(),
 		flows:    conntrack.NewTracker(),
+		cleaned:  make(chan cleaned, 1),
 		services: map[state.Name]*served{},
 		started:  time.Now(),
 		problems: newProblemLog(o.Log),
@@ -131,6 +128,7 @@ const checkPeriod = 5 * time.Second
 func (p *Proxier) Run(ctx context.Context) error {
 	check := time.NewTicker(checkPeriod)
 	defer check.Stop()
+	var cleanAgain <-chan time.Time
 	for {
 		select {
 		case <-ctx.Done():
@@ -140,6 +138,13 @@ func (p *Proxier) Run(ctx context.Context) error {
 		case <-p.retry():
 		case <-check.C:
 			p.checkTables()
+			continue
+		case c := <-p.cleaned:
+			cleanAgain = p.flowsCleaned(c)
+			continue
+		case <-cleanAgain:
+			cleanAgain = nil
+			p.cleanFlows()
 			continue
 		}
 		if !p.gather(ctx) {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/verdict-proxy/verdict/config"
 	"github.com/verdict-proxy/verdict/proxier"
+	"github.com/verdict-proxy/verdict/proxier/conntrack"
 	"github.com/verdict-proxy/verdict/proxier/health"
 	"github.com/verdict-proxy/verdict/proxier/metrics"
 	"github.com/verdict-proxy/verdict/proxier/state"
@@ -65,15 +66,19 @@ func (f *faces) PassDone(r proxier.PassReport) {
 			f.metrics.Programmed(t.Family, r.Started.Add(r.Duration).Sub(t.At))
 		}
 	}
-	for _, c := range r.Flows {
-		f.metrics.FlowsCleaned(c.Family, c.Took, c.Deleted)
-	}
 	if r.HealthChecks != nil {
 		select {
 		case <-f.checks: // a wish that nobody has read yet is out of date
 		default:
 		}
 		f.checks <- *r.HealthChecks
+	}
+}
+
+// FlowsCleaned implements proxier.Observer.
+func (f *faces) FlowsCleaned(results []conntrack.Result) {
+	for _, r := range results {
+		f.metrics.FlowsCleaned(r.Family, r.Took, r.Deleted)
 	}
 }
 

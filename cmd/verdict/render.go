@@ -119,6 +119,7 @@ func (noFlows) Clean(conntrack.Stale, []netip.Addr) ([]conntrack.Result, error) 
 // silent observes nothing: problems are logged by the loop itself.
 type silent struct{}
 
-func (silent) Pending(time.Time)           {}
-func (silent) PassDone(proxier.PassReport) {}
-func (silent) Problems([]state.Problem)    {}
+func (silent) Pending(time.Time)               {}
+func (silent) PassDone(proxier.PassReport)     {}
+func (silent) FlowsCleaned([]conntrack.Result) {}
+func (silent) Problems([]state.Problem)        {}
