@@ -1,0 +1,223 @@
+package nft
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+)
+
+// clients is how many clients the tests of affinity have: enough that none of what they check happens by chance.
+const clients = 24
+
+// seats says which endpoint (pod and port) each client got.
+type seats map[int]answer
+
+// askAll connects once from every client.
+func (top *topology) askAll(t *testing.T, f Family, protocol uint8, to netip.AddrPort) seats {
+	t.Helper()
+	got := seats{}
+	top.client.do(t, func() error {
+		for i := range clients {
+			a, err := ask(protocol, oneOfManyClients(f, i), to, patient)
+			if err != nil {
+				return fmt.Errorf("client %d to %s: %w", i, to, err)
+			}
+			a.source = netip.Addr{}
+			got[i] = a
+		}
+		return nil
+	})
+	return got
+}
+
+// moved counts the clients that have another endpoint than before.
+func (s seats) moved(now seats) int {
+	n := 0
+	for i, a := range s {
+		if now[i] != a {
+			n++
+		}
+	}
+	return n
+}
+
+func (s seats) expectSame(t *testing.T, now seats, after string) {
+	t.Helper()
+	if n := s.moved(now); n > 0 {
+		t.Fatalf("%s, %d of %d clients moved to another endpoint:\nbefore %v\nafter  %v", after, n, len(s), s, now)
+	}
+}
+
+// stickyPort has four endpoints in each pod.
+func stickyPort(f Family, protocol uint8, timeout time.Duration) Port {
+	p := Port{Family: f, Name: "test/sticky:" + protocolName(protocol), Protocol: protocol, Affinity: timeout}
+	for i := range podNames {
+		for n := range uint16(4) {
+			at := Endpoint{Addr: netip.AddrPortFrom(podIP(f, i), firstPodPort+n), Local: podNetwork(i) == 1}
+			p.Cluster = append(p.Cluster, at)
+			if at.Local {
+				p.Local = append(p.Local, at)
+			}
+		}
+	}
+	p.Frontends = []Frontend{
+		{Addr: serviceIP(f, 1), Port: 80, ClusterIP: true, Pool: ClusterPool},
+		{Addr: externalIP(f, 1), Port: 80, Pool: ClusterPool, Masquerade: MasqueradeAlways},
+		{Port: 30001, Pool: ClusterPool, Masquerade: MasqueradeAlways},
+		{Addr: externalIP(f, 2), Port: 80, Pool: BySource, Masquerade: MasqueradeNode},
+	}
+	return p
+}
+
+// places are the addresses of the sticky port's frontends, in their order.
+func places(f Family) [4]netip.AddrPort {
+	at := netip.AddrPortFrom
+	return [4]netip.AddrPort{at(serviceIP(f, 1), 80), at(externalIP(f, 1), 80), at(nodeAddr(f), 30001), at(externalIP(f, 2), 80)}
+}
+
+// forEachKind runs a test for all protocols and families, with a node of its own.
+func forEachKind(t *testing.T, do func(t *testing.T, top *topology, e *Engine, f Family, protocol uint8)) {
+	for _, f := range Families() {
+		for _, protocol := range []uint8{tcp, udp, sctp} {
+			t.Run(f.String()+"/"+protocolName(protocol), func(t *testing.T) {
+				top := newTopology(t)
+				e := top.node.engine(t)
+				e.SetGlobals(packetGlobals())
+				do(t, top, e, f, protocol)
+			})
+		}
+	}
+}
+
+// TestAffinity follows clients through changes of their service port.
+func TestAffinity(t *testing.T) {
+	forEachKind(t, func(t *testing.T, top *topology, e *Engine, f Family, protocol uint8) {
+		port, at := stickyPort(f, protocol, time.Hour), places(f)
+		set := func() {
+			mustSet(t, e, port)
+			mustApply(t, e)
+		}
+		set()
+		first := top.askAll(t, f, protocol, at[0])
+		first.expectSame(t, top.askAll(t, f, protocol, at[1]), "over the external address")
+		first.expectSame(t, top.askAll(t, f, protocol, at[2]), "over the node port")
+
+		removed, others := port.Cluster[5], first.without(podNames[1], port.Cluster[5])
+		port.Cluster = append(port.Cluster[:5:5], port.Cluster[6:]...)
+		port.Local = append(port.Local[:5:5], port.Local[6:]...)
+		set()
+		second := top.askAll(t, f, protocol, at[0])
+		others.expectSame(t, second, "after another endpoint was removed")
+		if left := second.without(podNames[1], removed); len(left) != clients {
+			t.Fatalf("%d clients are still at the endpoint that was removed", clients-len(left))
+		}
+		second.expectSame(t, top.askAll(t, f, protocol, at[2]), "after some had to move")
+
+		port.Cluster[0].Slots, port.Cluster = 3, append(port.Cluster, Endpoint{Addr: netip.AddrPortFrom(podIP(f, 2), firstPodPort+9)})
+		set()
+		second.expectSame(t, top.askAll(t, f, protocol, at[1]), "after an endpoint was added and another's weight changed")
+	})
+}
+
+// without leaves out the clients at one endpoint.
+func (s seats) without(pod string, e Endpoint) seats {
+	out := maps.Clone(s)
+	maps.DeleteFunc(out, func(_ int, a answer) bool { return a.pod == pod && a.port == e.Addr.Port() })
+	return out
+}
+
+// TestAffinityAcrossPools has clients use the cluster pool and, over an external address with policy Local, the local
+// one: who sticks to an endpoint on this node keeps it, the others get one that is there, and keep that.
+func TestAffinityAcrossPools(t *testing.T) {
+	forEachKind(t, func(t *testing.T, top *topology, e *Engine, f Family, protocol uint8) {
+		port, at := stickyPort(f, protocol, time.Hour), places(f)
+		mustSet(t, e, port)
+		mustApply(t, e)
+		first := top.askAll(t, f, protocol, at[0])
+		onNode := maps.Clone(first)
+		maps.DeleteFunc(onNode, func(_ int, a answer) bool { return a.pod == podNames[2] })
+		second := top.askAll(t, f, protocol, at[3])
+		onNode.expectSame(t, second, "over the address with policy Local")
+		for i, a := range second {
+			if a.pod == podNames[2] {
+				t.Fatalf("client %d was sent to %s, which is not on this node", i, a.pod)
+			}
+		}
+		second.expectSame(t, top.askAll(t, f, protocol, at[3]), "over the same address again")
+		second.expectSame(t, top.askAll(t, f, protocol, at[0]), "back over the cluster IP")
+	})
+}
+
+// TestAffinityTimeout connects often enough to stay, then not for longer than the timeout.
+func TestAffinityTimeout(t *testing.T) {
+	for _, f := range Families() {
+		t.Run(f.String(), func(t *testing.T) {
+			t.Parallel()
+			top := newTopology(t)
+			e := top.node.engine(t)
+			mustSet(t, e, stickyPort(f, udp, 2*time.Second))
+			mustApply(t, e)
+			first := top.askAll(t, f, udp, places(f)[0])
+			for range 4 {
+				time.Sleep(700 * time.Millisecond) // 2.8 s in all
+				first.expectSame(t, top.askAll(t, f, udp, places(f)[0]), "renewed in time")
+			}
+			time.Sleep(2100 * time.Millisecond)
+			if first.moved(top.askAll(t, f, udp, places(f)[0])) == 0 {
+				t.Fatalf("all %d clients were still stuck after the timeout", clients)
+			}
+		})
+	}
+}
+
+// TestAffinityFull gives the program a map that takes four clients: all others are served without stickiness.
+func TestAffinityFull(t *testing.T) {
+	forEachKind(t, func(t *testing.T, top *topology, e *Engine, f Family, protocol uint8) {
+		// The engine keeps a map that it finds, as it does after a restart.
+		small := f.affinityMap()
+		top.node.load(t, fmt.Sprintf("table %s verdict { comment %q\n map affinity { %s; size 4; flags dynamic,timeout; }\n}",
+			f, layoutComment, small.declaration()[0]))
+		mustSet(t, e, stickyPort(f, protocol, time.Hour))
+		mustApply(t, e)
+		rounds := [3]seats{}
+		for i := range rounds {
+			rounds[i] = top.askAll(t, f, protocol, places(f)[0])
+		}
+		kept := 0
+		for i, a := range rounds[0] {
+			if rounds[1][i] == a && rounds[2][i] == a {
+				kept++
+			}
+		}
+		// Four stick; one of the others gets the same of twelve endpoints three times with a chance of 1 in 144.
+		if kept < 4 || kept > 12 {
+			t.Fatalf("%d of %d clients kept their endpoint; the map has room for 4", kept, clients)
+		}
+		entries := parseListing(t, top.node.nft(t, "list", "map", f.String(), TableName, mapAffinity))
+		if n := len(entries[f.String()+" map affinity"].Elements); n != 4 {
+			t.Fatalf("%d entries in a map of 4", n)
+		}
+	})
+}
+
+// TestAffinityOff turns affinity off and on again.
+func TestAffinityOff(t *testing.T) {
+	top := newTopology(t)
+	e := top.node.engine(t)
+	for _, timeout := range []time.Duration{time.Hour, 0, time.Minute} {
+		mustSet(t, e, stickyPort(IPv4, tcp, timeout))
+		mustApply(t, e)
+		first := top.askAll(t, IPv4, tcp, places(IPv4)[0])
+		moved := first.moved(top.askAll(t, IPv4, tcp, places(IPv4)[0]))
+		if (moved == 0) != (timeout > 0) {
+			t.Fatalf("timeout %v: %d of %d clients moved", timeout, moved, clients)
+		}
+	}
+	listed := top.node.nft(t, "list", "map", "ip", TableName, mapAffinity)
+	if strings.Count(listed, "timeout 1m ") != clients {
+		t.Fatalf("not all entries have the last timeout:\n%s", listed)
+	}
+}
