@@ -1,0 +1,111 @@
+package ipvsctl
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"syscall"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+// routeProtocol marks local routes as ours ("ip route show table local proto 118"). It is not assigned in the kernel's
+// rtnetlink.h nor in iproute2's rt_protos.
+const routeProtocol = 118
+
+// routePriority keeps our routes apart from those that the kernel makes for the addresses of links, whose priority is 0:
+// a frontend may have an address of the host, and neither route then disturbs the other.
+const routePriority = 1024
+
+// addresses makes frontend addresses local to the host, one route in table local for each.
+type addresses struct {
+	handle   *netlink.Handle
+	loopback int
+}
+
+func openAddresses(ns int) (*addresses, error) {
+	h, err := openRoutes(ns)
+	if err != nil {
+		return nil, fmt.Errorf("open routing socket: %w", err)
+	}
+	lo, err := h.LinkByName("lo")
+	if err != nil {
+		h.Close()
+		return nil, fmt.Errorf("find link lo: %w", err)
+	}
+	return &addresses{handle: h, loopback: lo.Attrs().Index}, nil
+}
+
+func openRoutes(ns int) (*netlink.Handle, error) {
+	if ns == 0 {
+		return netlink.NewHandle(unix.NETLINK_ROUTE)
+	}
+	return netlink.NewHandleAt(netns.NsHandle(ns), unix.NETLINK_ROUTE)
+}
+
+func (a *addresses) close() { a.handle.Close() }
+
+func (a *addresses) route(addr netip.Addr) *netlink.Route {
+	return &netlink.Route{
+		Dst:       &net.IPNet{IP: addr.AsSlice(), Mask: net.CIDRMask(addr.BitLen(), addr.BitLen())},
+		LinkIndex: a.loopback,
+		Table:     unix.RT_TABLE_LOCAL,
+		Type:      unix.RTN_LOCAL,
+		Scope:     netlink.SCOPE_HOST,
+		Protocol:  routeProtocol,
+		Priority:  routePriority,
+	}
+}
+
+// addAddress makes an address local; it may be so already.
+func (a *addresses) addAddress(addr netip.Addr) error {
+	err := a.handle.RouteAdd(a.route(addr))
+	if errors.Is(err, syscall.EEXIST) {
+		return nil
+	}
+	return os.NewSyscallError("netlink", err)
+}
+
+// deleteAddress takes back what addAddress did; nothing may be left of it.
+func (a *addresses) deleteAddress(addr netip.Addr) error {
+	err := a.handle.RouteDel(a.route(addr))
+	if errors.Is(err, syscall.ESRCH) {
+		return nil
+	}
+	return os.NewSyscallError("netlink", err)
+}
+
+// listAddresses returns the addresses that are local because of us, in no particular order.
+func (a *addresses) listAddresses() ([]netip.Addr, error) {
+	var list []netip.Addr
+	filter := &netlink.Route{Table: unix.RT_TABLE_LOCAL, Protocol: routeProtocol, LinkIndex: a.loopback}
+	mask := netlink.RT_FILTER_TABLE | netlink.RT_FILTER_PROTOCOL | netlink.RT_FILTER_OIF
+	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
+		routes, err := a.handle.RouteListFiltered(family, filter, mask)
+		if err != nil {
+			return nil, fmt.Errorf("list local routes: %w", err)
+		}
+		for i := range routes {
+			if addr, ok := netip.AddrFromSlice(routes[i].Dst.IP); ok {
+				list = append(list, addr.Unmap())
+			}
+		}
+	}
+	return list, nil
+}
+
+// isLocal says whether packets to an address are delivered on this host, for whatever reason.
+func (a *addresses) isLocal(addr netip.Addr) (bool, error) {
+	routes, err := a.handle.RouteGet(addr.AsSlice())
+	if errors.Is(err, syscall.ENETUNREACH) || errors.Is(err, syscall.EHOSTUNREACH) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("look up the route to %s: %w", addr, err)
+	}
+	return len(routes) > 0 && routes[0].Type == unix.RTN_LOCAL, nil
+}

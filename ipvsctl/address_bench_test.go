@@ -1,0 +1,145 @@
+package ipvsctl
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// BenchmarkAddresses compares the two ways of making frontend addresses local that came into question: a route in
+// table local for each, or an address on one device for each, as kube-proxy has on kube-ipvs0. The package uses routes; see doc.go for the figures.
+//
+//	go test -run '^$' -bench Addresses -benchtime 100x ./ipvsctl/
+func BenchmarkAddresses(b *testing.B) {
+	for _, way := range []string{"route", "device"} {
+		for _, family := range []string{"v4", "v6"} {
+			for _, n := range []int{100, 10_000} {
+				b.Run(fmt.Sprintf("%s/%s/%d", way, family, n), func(b *testing.B) { benchmarkAddresses(b, way, family, n) })
+			}
+		}
+	}
+}
+
+type addressWay interface {
+	addAddress(netip.Addr) error
+	deleteAddress(netip.Addr) error
+	listAddresses() ([]netip.Addr, error)
+}
+
+func benchmarkAddresses(b *testing.B, way, family string, n int) {
+	ns := newNamespace(b)
+	var w addressWay
+	routes, err := openAddresses(int(ns.file.Fd()))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer routes.close()
+	w = routes
+	if way == "device" {
+		w = newDevice(b, routes.handle)
+	}
+	before := slab(b)
+	for i := range n {
+		if err := w.addAddress(benchAddress(family, i)); err != nil {
+			b.Fatal(err)
+		}
+	}
+	grown := slab(b) - before
+	extra := benchAddress(family, n)
+	// The oldest and the newest differ in a list that is walked.
+	for b.Loop() {
+		for _, a := range []netip.Addr{extra, benchAddress(family, 0), benchAddress(family, n/2)} {
+			if a != extra {
+				must(b, w.deleteAddress(a))
+			}
+			must(b, w.addAddress(a))
+			if a == extra {
+				must(b, w.deleteAddress(a))
+			}
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(6*b.N), "µs/change")
+	b.ReportMetric(float64(grown)/float64(n), "kernel-B/address")
+	benchmarkList(b, w, n)
+}
+
+func benchmarkList(b *testing.B, w addressWay, n int) {
+	const rounds = 10
+	start := time.Now()
+	for range rounds {
+		list, err := w.listAddresses()
+		must(b, err)
+		if len(list) != n {
+			b.Fatalf("%d addresses listed, want %d", len(list), n)
+		}
+	}
+	b.ReportMetric(float64(time.Since(start).Microseconds())/1000/rounds, "ms/list")
+}
+
+func benchAddress(family string, i int) netip.Addr {
+	a := [16]byte{0xfd, 0x96}
+	binary.BigEndian.PutUint32(a[12:], 10<<24+uint32(i))
+	if family == "v4" {
+		return netip.AddrFrom4([4]byte(a[12:]))
+	}
+	return netip.AddrFrom16(a)
+}
+
+// slab is the kernel memory in slabs, in bytes.
+func slab(b *testing.B) int64 {
+	text, err := os.ReadFile("/proc/meminfo")
+	must(b, err)
+	_, rest, _ := strings.Cut(string(text), "\nSlab:")
+	kib, err := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
+	must(b, err)
+	return kib << 10
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// device is the way of kube-proxy: a device that is down and carries all addresses.
+type device struct {
+	handle *netlink.Handle
+	link   netlink.Link
+}
+
+func newDevice(b *testing.B, h *netlink.Handle) *device {
+	// A veth pair stands in: not every kernel has dummy devices, and addresses hang on all devices in the same way.
+	link := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "verdict0"}, PeerName: "verdict1"}
+	must(b, h.LinkAdd(link))
+	return &device{h, link}
+}
+
+func (d *device) addr(a netip.Addr) *netlink.Addr {
+	parsed, err := netlink.ParseAddr(netip.PrefixFrom(a, a.BitLen()).String())
+	if err != nil {
+		panic(err)
+	}
+	return parsed
+}
+
+func (d *device) addAddress(a netip.Addr) error    { return d.handle.AddrAdd(d.link, d.addr(a)) }
+func (d *device) deleteAddress(a netip.Addr) error { return d.handle.AddrDel(d.link, d.addr(a)) }
+
+func (d *device) listAddresses() ([]netip.Addr, error) {
+	list, err := d.handle.AddrList(d.link, unix.AF_UNSPEC)
+	out := make([]netip.Addr, 0, len(list))
+	for i := range list {
+		a, _ := netip.AddrFromSlice(list[i].IP)
+		out = append(out, a.Unmap())
+	}
+	return out, err
+}

@@ -1,0 +1,146 @@
+package ipvsctl
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+)
+
+func openTestAddresses(t testing.TB, ns *namespace) *addresses {
+	t.Helper()
+	a, err := openAddresses(int(ns.file.Fd()))
+	must(t, err)
+	t.Cleanup(a.close)
+	return a
+}
+
+func expectAddresses(t *testing.T, a *addresses, want ...string) {
+	t.Helper()
+	list, err := a.listAddresses()
+	must(t, err)
+	slices.SortFunc(list, netip.Addr.Compare)
+	var got []string
+	for _, addr := range list {
+		got = append(got, addr.String())
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("addresses are %v, want %v", got, want)
+	}
+}
+
+// TestAddresses on the machine's own kernel: local routes need no IPVS.
+func TestAddresses(t *testing.T) {
+	ns := newNamespace(t)
+	a := openTestAddresses(t, ns)
+	v4, v6 := netip.MustParseAddr("10.96.0.1"), netip.MustParseAddr("fd96::1")
+	expectAddresses(t, a)
+	for range 2 { // the second time it is there already
+		must(t, a.addAddress(v4))
+		must(t, a.addAddress(v6))
+	}
+	expectAddresses(t, a, "10.96.0.1", "fd96::1")
+	for _, addr := range []netip.Addr{v4, v6} {
+		if ok := accepts(t, ns, addr); !ok {
+			t.Errorf("%s is not local", addr)
+		}
+	}
+	for range 2 { // the second time it is gone already
+		must(t, a.deleteAddress(v4))
+	}
+	expectAddresses(t, a, "fd96::1")
+	local, err := a.isLocal(v4)
+	must(t, err)
+	if local {
+		t.Errorf("%s is still local", v4)
+	}
+	must(t, a.deleteAddress(v6))
+	expectAddresses(t, a)
+}
+
+// accepts sends a packet to an address and says whether a listener on all addresses gets it.
+func accepts(t *testing.T, ns *namespace, addr netip.Addr) bool {
+	t.Helper()
+	got := false
+	ns.do(t, func() error {
+		l, err := net.ListenPacket("udp", ":0")
+		if err != nil {
+			return err
+		}
+		defer l.Close()
+		port := l.LocalAddr().(*net.UDPAddr).AddrPort().Port()
+		c, err := net.Dial("udp", netip.AddrPortFrom(addr, port).String())
+		if err != nil {
+			return nil
+		}
+		defer c.Close()
+		if _, err := c.Write([]byte("x")); err != nil {
+			return nil
+		}
+		_ = l.SetReadDeadline(time.Now().Add(time.Second))
+		n, _, _ := l.ReadFrom(make([]byte, 10))
+		got = n == 1
+		return nil
+	})
+	return got
+}
+
+// TestCommandsOfAddresses: the commands that operations print do the same as the operations.
+func TestCommandsOfAddresses(t *testing.T) {
+	ns := newNamespace(t)
+	a := openTestAddresses(t, ns)
+	for _, text := range []string{"10.96.0.1", "fd96::1"} {
+		v := &VirtualServer{Key: Key{Addr: netip.MustParseAddr(text)}}
+		ns.must(t, "", "sh", "-c", Operation{Kind: AddAddress, Server: v}.String())
+		expectAddresses(t, a, text)
+		must(t, a.deleteAddress(v.Addr))
+		must(t, a.addAddress(v.Addr))
+		ns.must(t, "", "sh", "-c", Operation{Kind: DeleteAddress, Server: v}.String())
+		expectAddresses(t, a)
+	}
+}
+
+// TestAddressesOfOthers: what others have made local is neither listed nor taken away, not even for the same address.
+func TestAddressesOfOthers(t *testing.T) {
+	ns := newNamespace(t)
+	a := openTestAddresses(t, ns)
+	ns.must(t, "", "sh", "-c", `
+		ip link add name host0 type veth peer name host1
+		ip addr add 192.0.2.1/24 dev host0
+		ip -6 addr add 2001:db8::1/64 dev host0 nodad
+		ip link set host0 up
+		ip link set host1 up
+		ip route add local 192.0.2.77 dev lo table local`)
+	v4, v6 := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")
+	before := ns.must(t, "", "sh", "-c", "ip route show table local; ip -6 route show table local")
+	must(t, a.addAddress(v4))
+	must(t, a.addAddress(v6))
+	expectAddresses(t, a, "192.0.2.1", "2001:db8::1")
+	must(t, a.deleteAddress(v4))
+	must(t, a.deleteAddress(v6))
+	must(t, a.deleteAddress(netip.MustParseAddr("192.0.2.77")))
+	expectAddresses(t, a)
+	expect(t, "local routes", ns.must(t, "", "sh", "-c", "ip route show table local; ip -6 route show table local"), before)
+	if !accepts(t, ns, v4) || !accepts(t, ns, v6) {
+		t.Error("the host's own addresses are no longer local")
+	}
+
+	// The host gives its address up: ours stays.
+	must(t, a.addAddress(v4))
+	ns.must(t, "", "ip", "addr", "del", "192.0.2.1/24", "dev", "host0")
+	expectAddresses(t, a, "192.0.2.1")
+	if !accepts(t, ns, v4) {
+		t.Error("the frontend's address is no longer local")
+	}
+}
+
+func TestAddressError(t *testing.T) {
+	a := openTestAddresses(t, newNamespace(t))
+	a.loopback = 9999 // no such link
+	if err := a.addAddress(netip.MustParseAddr("10.96.0.1")); !errors.Is(err, syscall.ENODEV) {
+		t.Errorf("error is %v", err)
+	}
+}

@@ -1,0 +1,157 @@
+package ipvsctl
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// left is what an earlier process left: two service ports, and beside it what others have.
+func left(t *testing.T) *memory {
+	t.Helper()
+	m := newMemory()
+	e := openMemory(t, m)
+	mustSet(t, e, "web", web)
+	mustSet(t, e, "mail", mail)
+	mustSet(t, e, "dns", vs("udp 10.96.0.3:53 rr", "10.0.0.5:53"))
+	pass(t, e, start())
+	m.put(Key{netip.MustParseAddr("192.0.2.1"), 443, TCP}, "rr", "192.0.2.7:443")
+	m.put(Key{netip.MustParseAddr("10.96.0.1"), 443, TCP}, "rr", "192.0.2.7:443") // an address of ours
+	return m
+}
+
+// TestRestart: a new process changes only the difference between what it finds and what it wants, and nothing before it
+// knows all that is wanted.
+func TestRestart(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		left    func(*memory)
+		wanted  map[string]VirtualServer
+		exclude []netip.Prefix
+		early   string // operations of a pass before Settle
+		late    string // and after it
+	}{
+		{name: "same", wanted: map[string]VirtualServer{"web": web, "mail": mail, "dns": vs("udp 10.96.0.3:53 rr", "10.0.0.5:53")}},
+		{
+			name:   "endpoint changed",
+			wanted: map[string]VirtualServer{"web": vs("tcp 10.96.0.1:80 lc", "10.0.0.2:8080=4"), "mail": mail, "dns": vs("udp 10.96.0.3:53 rr", "10.0.0.6:53")},
+			early: `
+				ipvsadm -a -u 10.96.0.3:53 -r 10.0.0.6:53 -m -w 1
+				ipvsadm -d -u 10.96.0.3:53 -r 10.0.0.5:53
+				ipvsadm -e -t 10.96.0.1:80 -r 10.0.0.1:8080 -m -w 0
+				ipvsadm -e -t 10.96.0.1:80 -r 10.0.0.2:8080 -m -w 4`,
+		},
+		{
+			name:   "gone in the meantime",
+			wanted: map[string]VirtualServer{"web": web},
+			late: `
+				ip route del local 10.96.0.3 dev lo table local proto 118 metric 1024
+				ipvsadm -D -u 10.96.0.3:53
+				ipvsadm -e -t 10.96.0.2:25 -r 10.0.0.3:25 -m -w 0`,
+		},
+		{
+			name: "nothing wanted",
+			late: `
+				ip route del local 10.96.0.3 dev lo table local proto 118 metric 1024
+				ipvsadm -D -u 10.96.0.3:53
+				ipvsadm -e -t 10.96.0.1:80 -r 10.0.0.1:8080 -m -w 0
+				ipvsadm -e -t 10.96.0.1:80 -r 10.0.0.2:8080 -m -w 0
+				ipvsadm -e -t 10.96.0.2:25 -r 10.0.0.3:25 -m -w 0`,
+		},
+		{
+			name:   "an address without virtual server",
+			left:   func(m *memory) { m.local[netip.MustParseAddr("10.96.0.99")] = true },
+			wanted: map[string]VirtualServer{"web": web, "mail": mail, "dns": vs("udp 10.96.0.3:53 rr", "10.0.0.5:53")},
+			late:   "ip route del local 10.96.0.99 dev lo table local proto 118 metric 1024",
+		},
+		{
+			name:   "a virtual server without address",
+			left:   func(m *memory) { delete(m.local, web.Addr) },
+			wanted: map[string]VirtualServer{"web": web, "mail": mail, "dns": vs("udp 10.96.0.3:53 rr", "10.0.0.5:53")},
+			early:  "ip route add local 10.96.0.1 dev lo table local proto 118 metric 1024",
+		},
+		{
+			name:   "an address that a new virtual server needs",
+			left:   func(m *memory) { m.local[netip.MustParseAddr("10.96.0.99")] = true },
+			wanted: map[string]VirtualServer{"web": web, "mail": mail, "dns": vs("udp 10.96.0.3:53 rr", "10.0.0.5:53"), "new": vs("tcp 10.96.0.99:80 rr")},
+			early:  "ipvsadm -A -t 10.96.0.99:80 -s rr",
+		},
+		{
+			name:    "excluded now",
+			wanted:  map[string]VirtualServer{"web": web, "mail": mail},
+			exclude: []netip.Prefix{netip.MustParsePrefix("10.96.0.3/32")},
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			m := left(t)
+			if tt.left != nil {
+				tt.left(m)
+			}
+			e := openMemory(t, m, tt.exclude...)
+			for name, v := range tt.wanted {
+				mustSet(t, e, name, v)
+			}
+			expect(t, "before Settle", sortedLines(pass(t, e, start())), tt.early)
+			e.Settle()
+			expect(t, "after Settle", sortedLines(pass(t, e, start())), tt.late)
+			if again := pass(t, e, start()); len(again) > 0 {
+				t.Errorf("a further pass did:\n%s", again)
+			}
+			if !strings.Contains(picture(t, m), "10.96.0.1:443/tcp rr of others 192.0.2.7:443=1\n") {
+				t.Errorf("what others have was touched:\n%s", picture(t, m))
+			}
+		})
+	}
+}
+
+// sortedLines makes the order of names in a map not matter.
+func sortedLines(list Operations) string {
+	lines := strings.Split(strings.TrimSpace(list.String()), "\n")
+	slices.Sort(lines)
+	return strings.Join(lines, "\n")
+}
+
+// TestSettleBeforeTheFirstPass: the order of Settle and Add does not matter for what is wanted.
+func TestSettleBeforeTheFirstPass(t *testing.T) {
+	m := left(t)
+	m.local[netip.MustParseAddr("10.96.0.99")] = true
+	e := openMemory(t, m)
+	mustSet(t, e, "web", web)
+	mustSet(t, e, "new", vs("tcp 10.96.0.99:80 rr", "10.0.0.1:80"))
+	e.Settle()
+	pass(t, e, start())
+	_, err := e.Tick(start().Add(period))
+	must(t, err)
+	expect(t, "kernel", picture(t, m), `
+		10.96.0.1:443/tcp rr of others 192.0.2.7:443=1
+		10.96.0.1:80/tcp lc 10.0.0.1:8080=1 10.0.0.2:8080=1
+		10.96.0.99:80/tcp rr 10.0.0.1:80=1
+		192.0.2.1:443/tcp rr of others 192.0.2.7:443=1
+		local 10.96.0.1
+		local 10.96.0.99`)
+}
+
+func TestOpenFailsWhenNothingCanBeRead(t *testing.T) {
+	m := left(t)
+	m.readError = syscall.ENOBUFS
+	if _, err := newEngine(Options{}, m); err == nil {
+		t.Error("no error")
+	}
+}
+
+// TestOrphanAddressFails: an address that cannot be taken back is tried again.
+func TestOrphanAddressFails(t *testing.T) {
+	m := newMemory()
+	m.local[web.Addr] = true
+	e := openMemory(t, m)
+	e.Settle()
+	m.fail = func(Operation) error { return syscall.ENOMEM }
+	if r, err := e.Remove(start()); err == nil || len(r.Failures) != 1 || r.Failures[0].Key.Addr != web.Addr {
+		t.Errorf("failures %+v, error %v", r.Failures, err)
+	}
+	m.fail = nil
+	pass(t, e, start())
+	expect(t, "kernel", picture(t, m), "")
+}

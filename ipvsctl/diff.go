@@ -1,0 +1,125 @@
+package ipvsctl
+
+import (
+	"net/netip"
+	"slices"
+)
+
+// applied is what the kernel has of one virtual server, as far as we know.
+type applied struct {
+	exists bool
+	header header
+	reals  []RealServer // sorted by address
+}
+
+// additions lists what turns the kernel's state into the wanted one: first what adds, then what takes away. A real
+// server that is no longer wanted is drained (weight 0) unless graceful is false or the protocol knows no connections.
+func additions(has *applied, want *VirtualServer, graceful bool) Operations {
+	var list Operations
+	switch {
+	case !has.exists:
+		list = append(list, Operation{Kind: AddServer, Server: want})
+	case has.header != want.header():
+		list = append(list, Operation{Kind: EditServer, Server: want})
+	}
+	list = appendWanted(list, has.reals, want)
+	for _, r := range unwanted(has.reals, want) {
+		if o, ok := dismiss(want, r, graceful); ok {
+			list = append(list, o)
+		}
+	}
+	return list
+}
+
+// appendWanted adds missing real servers and corrects weights, by walking both sorted lists side by side.
+func appendWanted(list Operations, has []RealServer, want *VirtualServer) Operations {
+	i := 0
+	for _, r := range want.RealServers {
+		for i < len(has) && has[i].compare(r) < 0 {
+			i++
+		}
+		switch {
+		case i == len(has) || has[i].Addr != r.Addr:
+			list = append(list, Operation{Kind: AddReal, Server: want, Real: r})
+		case has[i].Weight != r.Weight:
+			list = append(list, Operation{Kind: EditReal, Server: want, Real: r})
+		}
+	}
+	return list
+}
+
+// unwanted lists the real servers that the kernel has and that nobody wants; want may be nil.
+func unwanted(has []RealServer, want *VirtualServer) []RealServer {
+	if want == nil {
+		return has
+	}
+	var list []RealServer
+	i := 0
+	for _, r := range has {
+		for i < len(want.RealServers) && want.RealServers[i].compare(r) < 0 {
+			i++
+		}
+		if i == len(want.RealServers) || want.RealServers[i].Addr != r.Addr {
+			list = append(list, r)
+		}
+	}
+	return list
+}
+
+// dismiss is the first step of getting rid of a real server; ok is false when it was taken already.
+func dismiss(v *VirtualServer, r RealServer, graceful bool) (o Operation, ok bool) {
+	switch {
+	case !graceful || v.Protocol == UDP:
+		return Operation{Kind: DeleteReal, Server: v, Real: r}, true
+	case r.Weight != 0:
+		return Operation{Kind: EditReal, Server: v, Real: RealServer{Addr: r.Addr}}, true
+	}
+	return Operation{}, false
+}
+
+// removals lists the first steps of getting rid of a virtual server. Deleting it takes its real servers along.
+func removals(has *applied, v *VirtualServer, graceful bool) Operations {
+	if !has.exists {
+		return nil
+	}
+	if !graceful || v.Protocol == UDP || len(has.reals) == 0 {
+		return Operations{{Kind: DeleteServer, Server: v}}
+	}
+	var list Operations
+	for _, r := range has.reals {
+		if o, ok := dismiss(v, r, graceful); ok {
+			list = append(list, o)
+		}
+	}
+	return list
+}
+
+// note records that the kernel took an operation.
+func (a *applied) note(o Operation) {
+	switch o.Kind {
+	case AddServer:
+		*a = applied{exists: true, header: o.Server.header()}
+	case EditServer:
+		a.header = o.Server.header()
+	case DeleteServer:
+		*a = applied{}
+	case AddReal, EditReal:
+		if i, found := a.find(o.Real.Addr); found {
+			a.reals[i] = o.Real
+		} else {
+			a.reals = slices.Insert(a.reals, i, o.Real)
+		}
+	case DeleteReal:
+		if i, found := a.find(o.Real.Addr); found {
+			a.reals = slices.Delete(a.reals, i, i+1)
+		}
+	}
+}
+
+func (a *applied) find(addr netip.AddrPort) (int, bool) {
+	return slices.BinarySearchFunc(a.reals, RealServer{Addr: addr}, RealServer.compare)
+}
+
+func (a *applied) equal(o *applied) bool {
+	return a.exists == o.exists && a.header == o.header && slices.Equal(a.reals, o.reals)
+}

@@ -1,0 +1,297 @@
+package ipvsctl
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"syscall"
+	"time"
+)
+
+// DefaultGracefulPeriod is how long a real server drains at most, as kube-proxy has it.
+const DefaultGracefulPeriod = 15 * time.Minute
+
+// Options configure an engine.
+type Options struct {
+	// NetNS is a file descriptor of the network namespace to work in; 0: the present one.
+	NetNS int
+	// Exclude are ranges in which IPVS belongs to others: nothing is made there, nothing is taken over at start.
+	Exclude []netip.Prefix
+	// GracefulPeriod is how long a real server that is no longer wanted may keep its connections; 0: not at all.
+	GracefulPeriod time.Duration
+}
+
+// Engine keeps virtual servers equal to what was asked for. Set and Delete collect changes, Add and Remove hand them to
+// the kernel, Tick ends drains. It is used by one goroutine.
+type Engine struct {
+	kernel  kernel
+	options Options
+	servers map[Key]*server
+	names   map[string][]Key
+	dirty   []*server // to be looked at by the next Add or Remove
+	drains  []*server // with real servers that drain, or themselves being removed
+
+	locals    map[netip.Addr]int  // how many virtual servers an address is local for
+	unsure    map[netip.Addr]bool // not known whether it still is, after an error
+	inherited map[netip.Addr]bool // local because of an earlier process of ours
+	orphans   []netip.Addr        // those of them that may go with the next Remove
+}
+
+// kernel is what the engine needs of the socket; tests put faults in between.
+type kernel interface {
+	execute(Operation) error
+	servers() ([]found, error)
+	server(Key) (found, bool, error)
+	reals(Key) ([]foundReal, error)
+	listAddresses() ([]netip.Addr, error)
+	isLocal(netip.Addr) (bool, error)
+	timeouts() (Timeouts, error)
+	setTimeouts(Timeouts) error
+	close()
+}
+
+// server is one virtual server: wanted and applied, side by side.
+type server struct {
+	key     Key
+	owner   string         // service port; "" while it is being removed or not yet claimed after a start
+	want    *VirtualServer // nil: should not exist
+	has     applied
+	local   bool // counted in locals
+	dirty   bool
+	suspect bool // what the kernel has is not known for sure: read it first
+
+	deadlines map[netip.AddrPort]time.Time // of real servers that drain
+	draining  bool                         // in Engine.drains
+	check     time.Time                    // when to look at connections next
+	interval  time.Duration
+}
+
+// Open connects to the kernel and reads, once, what an earlier process of ours left there. It changes nothing. The error
+// is ErrNoIPVS when there is none.
+func Open(o Options) (*Engine, error) {
+	c, err := dial(o.NetNS)
+	if err != nil {
+		return nil, err
+	}
+	e, err := newEngine(o, c)
+	if err != nil {
+		c.close()
+		return nil, err
+	}
+	return e, nil
+}
+
+func newEngine(o Options, k kernel) (*Engine, error) {
+	e := &Engine{
+		kernel: k, options: o, servers: map[Key]*server{}, names: map[string][]Key{},
+		locals: map[netip.Addr]int{}, unsure: map[netip.Addr]bool{}, inherited: map[netip.Addr]bool{},
+	}
+	return e, e.inherit()
+}
+
+// Close gives the socket back. The virtual servers stay.
+func (e *Engine) Close() { e.kernel.close() }
+
+// Excluded says whether virtual servers at an address belong to others.
+func (e *Engine) Excluded(addr netip.Addr) bool { return excluded(e.options.Exclude, addr) }
+
+func excluded(ranges []netip.Prefix, addr netip.Addr) bool {
+	return slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return p.Contains(addr) })
+}
+
+// Set makes the virtual servers of a service port look as given; name is opaque. On error everything stays as it was.
+// A key that another name has is taken from it. The engine keeps the values: they must not be changed afterwards.
+func (e *Engine) Set(name string, servers []VirtualServer) error {
+	wanted, err := e.prepare(servers)
+	if err != nil {
+		return fmt.Errorf("service port %s: %w", name, err)
+	}
+	keys := make([]Key, len(wanted))
+	for i, v := range wanted {
+		keys[i] = v.Key
+		s := e.server(v.Key)
+		s.owner, s.want = name, v
+		e.touch(s)
+	}
+	for _, k := range e.names[name] {
+		if !slices.Contains(keys, k) {
+			e.disown(name, k)
+		}
+	}
+	e.names[name] = keys
+	return nil
+}
+
+// Delete removes the virtual servers of a service port; an unknown one is no change.
+func (e *Engine) Delete(name string) {
+	for _, k := range e.names[name] {
+		e.disown(name, k)
+	}
+	delete(e.names, name)
+}
+
+// prepare checks the values and copies them into the form that the difference needs.
+func (e *Engine) prepare(servers []VirtualServer) ([]*VirtualServer, error) {
+	wanted := make([]*VirtualServer, len(servers))
+	for i := range servers {
+		v := servers[i]
+		v.RealServers = sorted(v.RealServers)
+		if err := v.validate(); err != nil {
+			return nil, err
+		}
+		if e.Excluded(v.Addr) {
+			return nil, fmt.Errorf("virtual server %s: %w", v.Key, ErrExcluded)
+		}
+		if slices.ContainsFunc(wanted[:i], func(o *VirtualServer) bool { return o.Key == v.Key }) {
+			return nil, fmt.Errorf("virtual server %s is given twice", v.Key)
+		}
+		wanted[i] = &v
+	}
+	return wanted, nil
+}
+
+func (e *Engine) server(k Key) *server {
+	s := e.servers[k]
+	if s == nil {
+		s = &server{key: k}
+		e.servers[k] = s
+	}
+	return s
+}
+
+func (e *Engine) disown(name string, k Key) {
+	if s := e.servers[k]; s != nil && s.owner == name {
+		s.owner, s.want = "", nil
+		e.touch(s)
+	}
+}
+
+func (e *Engine) touch(s *server) {
+	if !s.dirty {
+		s.dirty = true
+		e.dirty = append(e.dirty, s)
+	}
+}
+
+// inherit takes over what bears our mark. Nothing of it changes until it is claimed by Set or given up by Settle.
+func (e *Engine) inherit() error {
+	addrs, err := e.kernel.listAddresses()
+	if err != nil {
+		return err
+	}
+	for _, a := range addrs {
+		if !e.Excluded(a) {
+			e.inherited[a] = true
+		}
+	}
+	servers, err := e.kernel.servers()
+	if err != nil {
+		return err
+	}
+	for _, f := range servers {
+		if !f.ours || e.Excluded(f.key.Addr) {
+			continue
+		}
+		reals, err := e.kernel.reals(f.key)
+		if err != nil {
+			return err
+		}
+		s := e.server(f.key)
+		s.has = foundState(f, reals)
+		if e.inherited[f.key.Addr] {
+			s.local = true
+			e.locals[f.key.Addr]++
+		}
+	}
+	return nil
+}
+
+func foundState(f found, reals []foundReal) applied {
+	has := applied{exists: true, header: f.header, reals: make([]RealServer, len(reals))}
+	for i, r := range reals {
+		has.reals[i] = r.RealServer
+	}
+	return has
+}
+
+// Settle says that everything wanted has been Set once since Open: what is left of the earlier process goes with the
+// next Remove.
+func (e *Engine) Settle() {
+	for _, s := range e.servers {
+		if s.want == nil {
+			e.touch(s)
+		}
+	}
+	e.orphans = slices.SortedFunc(maps.Keys(e.inherited), netip.Addr.Compare)
+	e.inherited = map[netip.Addr]bool{}
+}
+
+// Intact compares a few virtual servers, others each time, with what the kernel has. When one differs, the next Add reads
+// everything before it goes on: someone has run "ipvsadm -C", or the like.
+func (e *Engine) Intact() (bool, error) {
+	const sample = 3
+	left := sample
+	for _, s := range e.servers { // in random order
+		if s.want == nil || s.dirty {
+			continue
+		}
+		same, err := e.intact(s)
+		if err != nil {
+			return false, err
+		}
+		if !same {
+			e.suspectAll()
+			return false, nil
+		}
+		if left--; left == 0 {
+			break
+		}
+	}
+	return true, nil
+}
+
+func (e *Engine) intact(s *server) (bool, error) {
+	now, err := e.read(s.key)
+	if errors.Is(err, ErrForeign) {
+		return false, nil
+	}
+	if err != nil || !now.equal(&s.has) || !s.local {
+		return err == nil && now.equal(&s.has), err
+	}
+	return e.kernel.isLocal(s.key.Addr)
+}
+
+// suspectAll has everything read again. What is not claimed yet after a start stays as it is.
+func (e *Engine) suspectAll() {
+	for _, s := range e.servers {
+		s.suspect = true
+		if s.want != nil {
+			e.touch(s)
+		}
+	}
+}
+
+// read fetches what the kernel has of a virtual server; ErrForeign when it is not ours.
+func (e *Engine) read(k Key) (applied, error) {
+	f, ok, err := e.kernel.server(k)
+	switch {
+	case err != nil:
+		return applied{}, err
+	case !ok:
+		return applied{}, nil
+	case !f.ours:
+		return applied{}, ErrForeign
+	}
+	reals, err := e.kernel.reals(k)
+	if err != nil {
+		return applied{}, err
+	}
+	return foundState(f, reals), nil
+}
+
+// surprising errors say that the kernel has something else than we think: reading it and trying again may help.
+func surprising(err error) bool {
+	return errors.Is(err, syscall.EEXIST) || errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ESRCH)
+}

@@ -1,0 +1,414 @@
+package ipvsctl
+
+import (
+	"errors"
+	"net/netip"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+var (
+	web  = vs("tcp 10.96.0.1:80 lc", "10.0.0.1:8080", "10.0.0.2:8080")
+	mail = vs("tcp 10.96.0.2:25 rr", "10.0.0.3:25")
+)
+
+// TestPass: what is done for a change, in which order, by Add and then by Remove.
+func TestPass(t *testing.T) {
+	port81 := with(web, func(v *VirtualServer) { v.Port = 81 })
+	for _, tt := range []struct {
+		name   string
+		before func(t *testing.T, e *Engine)
+		change func(t *testing.T, e *Engine)
+		ops    string
+	}{
+		{
+			name:   "new: local when complete",
+			change: func(t *testing.T, e *Engine) { mustSet(t, e, "mail", mail) },
+			ops: `
+				ipvsadm -A -t 10.96.0.2:25 -s rr
+				ipvsadm -a -t 10.96.0.2:25 -r 10.0.0.3:25 -m -w 1
+				ip route add local 10.96.0.2 dev lo table local proto 118 metric 1024`,
+		},
+		{
+			name:   "second port of an address",
+			before: func(t *testing.T, e *Engine) { mustSet(t, e, "web:http", web) },
+			change: func(t *testing.T, e *Engine) { mustSet(t, e, "web:admin", port81) },
+			ops: `
+				ipvsadm -A -t 10.96.0.1:81 -s lc
+				ipvsadm -a -t 10.96.0.1:81 -r 10.0.0.1:8080 -m -w 1
+				ipvsadm -a -t 10.96.0.1:81 -r 10.0.0.2:8080 -m -w 1`,
+		},
+		{
+			name:   "same again",
+			before: func(t *testing.T, e *Engine) { mustSet(t, e, "web", web) },
+			change: func(t *testing.T, e *Engine) { mustSet(t, e, "web", web) },
+		},
+		{
+			name:   "set and deleted before a pass",
+			change: func(t *testing.T, e *Engine) { mustSet(t, e, "web", web); e.Delete("web") },
+		},
+		{
+			name:   "deleted and set before a pass",
+			before: func(t *testing.T, e *Engine) { mustSet(t, e, "web", web) },
+			change: func(t *testing.T, e *Engine) { e.Delete("web"); mustSet(t, e, "web", web) },
+		},
+		{
+			name:   "unknown name deleted",
+			change: func(_ *testing.T, e *Engine) { e.Delete("nobody") },
+		},
+		{
+			name: "without endpoints: not local before it goes",
+			before: func(t *testing.T, e *Engine) {
+				mustSet(t, e, "web", vs("tcp 10.96.0.1:80 rr"))
+			},
+			change: func(_ *testing.T, e *Engine) { e.Delete("web") },
+			ops: `
+				ip route del local 10.96.0.1 dev lo table local proto 118 metric 1024
+				ipvsadm -D -t 10.96.0.1:80`,
+		},
+		{
+			name: "address stays for the other port",
+			before: func(t *testing.T, e *Engine) {
+				mustSet(t, e, "web:a", vs("udp 10.96.0.1:80 rr", "10.0.0.1:80"))
+				mustSet(t, e, "web:b", vs("udp 10.96.0.1:81 rr"))
+			},
+			change: func(_ *testing.T, e *Engine) { e.Delete("web:a") },
+			ops:    "ipvsadm -D -u 10.96.0.1:80",
+		},
+		{
+			name: "additions before removals, whatever the order of calls",
+			before: func(t *testing.T, e *Engine) {
+				mustSet(t, e, "old", vs("udp 10.96.0.9:53 rr"))
+			},
+			change: func(t *testing.T, e *Engine) { e.Delete("old"); mustSet(t, e, "mail", mail) },
+			ops: `
+				ipvsadm -A -t 10.96.0.2:25 -s rr
+				ipvsadm -a -t 10.96.0.2:25 -r 10.0.0.3:25 -m -w 1
+				ip route add local 10.96.0.2 dev lo table local proto 118 metric 1024
+				ip route del local 10.96.0.9 dev lo table local proto 118 metric 1024
+				ipvsadm -D -u 10.96.0.9:53`,
+		},
+		{
+			name:   "frontend moves to another name, taken before it is given up",
+			before: func(t *testing.T, e *Engine) { mustSet(t, e, "a", web) },
+			change: func(t *testing.T, e *Engine) { mustSet(t, e, "b", web); mustSet(t, e, "a"); e.Delete("a") },
+		},
+		{
+			name:   "frontend moves to another name, given up before it is taken",
+			before: func(t *testing.T, e *Engine) { mustSet(t, e, "a", web) },
+			change: func(t *testing.T, e *Engine) { e.Delete("a"); mustSet(t, e, "b", web) },
+		},
+		{
+			name: "one of two frontends goes",
+			before: func(t *testing.T, e *Engine) {
+				mustSet(t, e, "web", vs("udp 10.96.0.1:53 rr"), vs("udp 10.96.0.1:54 rr"))
+			},
+			change: func(t *testing.T, e *Engine) { mustSet(t, e, "web", vs("udp 10.96.0.1:54 rr")) },
+			ops:    "ipvsadm -D -u 10.96.0.1:53",
+		},
+		{
+			name: "address of the host is none of ours",
+			change: func(t *testing.T, e *Engine) {
+				mustSet(t, e, "np", with(mail, func(v *VirtualServer) { v.Local = false }))
+			},
+			ops: `
+				ipvsadm -A -t 10.96.0.2:25 -s rr
+				ipvsadm -a -t 10.96.0.2:25 -r 10.0.0.3:25 -m -w 1`,
+		},
+		{
+			name:   "address becomes one of the host",
+			before: func(t *testing.T, e *Engine) { mustSet(t, e, "np", mail) },
+			change: func(t *testing.T, e *Engine) {
+				mustSet(t, e, "np", with(mail, func(v *VirtualServer) { v.Local = false }))
+			},
+			ops: "ip route del local 10.96.0.2 dev lo table local proto 118 metric 1024",
+		},
+		{
+			name:   "real servers in any order",
+			before: func(t *testing.T, e *Engine) { mustSet(t, e, "web", web) },
+			change: func(t *testing.T, e *Engine) {
+				mustSet(t, e, "web", vs("tcp 10.96.0.1:80 lc", "10.0.0.9:8080", "10.0.0.2:8080", "10.0.0.1:8080"))
+			},
+			ops: "ipvsadm -a -t 10.96.0.1:80 -r 10.0.0.9:8080 -m -w 1",
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			e := openMemory(t, newMemory())
+			if tt.before != nil {
+				tt.before(t, e)
+				pass(t, e, start())
+			}
+			tt.change(t, e)
+			pending := e.Pending()
+			done := pass(t, e, start())
+			expect(t, "operations", done.String(), tt.ops)
+			if again := pass(t, e, start()); len(again) > 0 {
+				t.Errorf("a second pass did:\n%s", again)
+			}
+			if (len(pending) == 0) != (len(done) == 0) {
+				t.Errorf("announced:\n%s", pending)
+			}
+		})
+	}
+}
+
+func TestPendingIsWhatAddDoes(t *testing.T) {
+	e := openMemory(t, newMemory())
+	mustSet(t, e, "web", web, with(web, func(v *VirtualServer) { v.Port = 81 }))
+	mustSet(t, e, "mail", mail)
+	pending := e.Pending().String()
+	r, err := e.Add(start())
+	must(t, err)
+	expect(t, "done", r.Operations.String(), pending)
+	expect(t, "built", Build([]VirtualServer{web, with(web, func(v *VirtualServer) { v.Port = 81 }), mail}).String(), pending)
+}
+
+// TestFailureIsConfined: one virtual server that fails does not stop the others, and is tried again.
+func TestFailureIsConfined(t *testing.T) {
+	m := newMemory()
+	e := openMemory(t, m)
+	m.fail = func(o Operation) error {
+		if o.Kind == AddReal && o.Real.Addr == web.RealServers[1].Addr {
+			return syscall.ENOMEM
+		}
+		return nil
+	}
+	mustSet(t, e, "web", web)
+	mustSet(t, e, "mail", mail)
+	r, err := e.Add(start())
+	if len(r.Failures) != 1 || r.Failures[0].Name != "web" || r.Failures[0].Key != web.Key || !errors.Is(err, syscall.ENOMEM) {
+		t.Fatalf("failures %+v, error %v", r.Failures, err)
+	}
+	for _, part := range []string{"add real server 10.0.0.2:8080 of 10.96.0.1:80/tcp", "cannot allocate memory", "tried again with the next pass"} {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("the error %q does not say %q", err, part)
+		}
+	}
+	expect(t, "after the failure", picture(t, m), `
+		10.96.0.1:80/tcp lc 10.0.0.1:8080=1
+		10.96.0.2:25/tcp rr 10.0.0.3:25=1
+		local 10.96.0.2`)
+	m.fail = nil
+	pass(t, e, start())
+	expect(t, "after another pass", picture(t, m), `
+		10.96.0.1:80/tcp lc 10.0.0.1:8080=1 10.0.0.2:8080=1
+		10.96.0.2:25/tcp rr 10.0.0.3:25=1
+		local 10.96.0.1
+		local 10.96.0.2`)
+}
+
+func TestUnknownSchedulerIsNamed(t *testing.T) {
+	e := openMemory(t, newMemory())
+	mustSet(t, e, "web", with(web, func(v *VirtualServer) { v.Scheduler = "magic" }))
+	_, err := e.Add(start())
+	if err == nil || !strings.Contains(err.Error(), "the kernel has no scheduler magic, module ip_vs_magic") {
+		t.Errorf("error is %v", err)
+	}
+	mustSet(t, e, "web", web)
+	pass(t, e, start())
+}
+
+// TestUnknownOutcome: the kernel took the operation although the answer was lost. The next pass reads before it writes.
+func TestUnknownOutcome(t *testing.T) {
+	for kind := AddServer; kind <= DeleteAddress; kind++ {
+		t.Run(kind.String(), func(t *testing.T) {
+			m := newMemory()
+			e := openMemory(t, m)
+			mustSet(t, e, "a", web)
+			mustSet(t, e, "b", vs("udp 10.96.0.5:53 rr", "10.0.0.1:53", "10.0.0.2:53"), vs("udp 10.96.0.6:53 rr"))
+			pass(t, e, start())
+
+			lost := 0
+			m.after = func(o Operation) error {
+				if o.Kind == kind {
+					lost++
+					return syscall.ENOBUFS
+				}
+				return nil
+			}
+			mustSet(t, e, "a", vs("tcp 10.96.0.1:80 sed", "10.0.0.2:8080=5", "10.0.0.3:8080"))
+			mustSet(t, e, "b", vs("udp 10.96.0.5:53 rr", "10.0.0.2:53"), vs("udp 10.96.0.7:53 rr"))
+			_, errAdd := e.Add(start())
+			_, errRemove := e.Remove(start())
+			if lost == 0 || errAdd == nil && errRemove == nil {
+				t.Fatal("no answer was lost")
+			}
+			m.after = nil
+			pass(t, e, start())
+			expect(t, "after the next pass", picture(t, m), `
+				10.96.0.1:80/tcp sed 10.0.0.1:8080=0 10.0.0.2:8080=5 10.0.0.3:8080=1
+				10.96.0.5:53/udp rr 10.0.0.2:53=1
+				10.96.0.7:53/udp rr
+				local 10.96.0.1
+				local 10.96.0.5
+				local 10.96.0.7`)
+		})
+	}
+}
+
+// TestInterference: someone else changes our virtual servers; the next change of them repairs what it meets, without an
+// error.
+func TestInterference(t *testing.T) {
+	const want = `
+		10.96.0.1:80/tcp wrr 10.0.0.2:8080=2 10.0.0.3:8080=1
+		local 10.96.0.1`
+	changed := vs("tcp 10.96.0.1:80 wrr", "10.0.0.2:8080=2", "10.0.0.3:8080")
+	for _, tt := range []struct {
+		name  string
+		other func(*memory)
+		want  string
+	}{
+		{"all flushed", func(m *memory) { clear(m.state) }, want},
+		{"real server deleted", func(m *memory) { delete(m.state[web.Key].reals, web.RealServers[1].Addr) }, ""},
+		{"real server added", func(m *memory) { m.state[web.Key].reals[parseReal("10.0.0.3:8080").Addr] = 9 }, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			m := newMemory()
+			e := openMemory(t, m)
+			mustSet(t, e, "web", web)
+			pass(t, e, start())
+			tt.other(m)
+			mustSet(t, e, "web", changed)
+			pass(t, e, start())
+			if tt.want == "" {
+				tt.want = strings.Replace(want, "wrr ", "wrr 10.0.0.1:8080=0 ", 1)
+			}
+			expect(t, "after a pass", picture(t, m), tt.want)
+		})
+	}
+}
+
+// TestIntact: the periodic check notices what nobody told us, and the next pass repairs it.
+func TestIntact(t *testing.T) {
+	other := parseReal("10.0.0.77:80").Addr
+	for _, tt := range []struct {
+		name  string
+		other func(*memory)
+	}{
+		{"flushed", func(m *memory) { clear(m.state) }},
+		{"scheduler changed", func(m *memory) { m.state[web.Key].header.scheduler = "dh" }},
+		{"weight changed", func(m *memory) { m.state[web.Key].reals[web.RealServers[0].Addr] = 4 }},
+		{"real server deleted", func(m *memory) { delete(m.state[web.Key].reals, web.RealServers[0].Addr) }},
+		{"no longer local", func(m *memory) { clear(m.local) }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			m := newMemory()
+			e := openMemory(t, m)
+			mustSet(t, e, "web", web)
+			pass(t, e, start())
+			want := picture(t, m)
+			expectIntact(t, e, true)
+			tt.other(m)
+			expectIntact(t, e, false)
+			pass(t, e, start())
+			expect(t, "repaired", picture(t, m), want)
+			expectIntact(t, e, true)
+		})
+	}
+	t.Run("real server added", func(t *testing.T) {
+		m := newMemory()
+		e := openMemory(t, m)
+		mustSet(t, e, "web", web)
+		pass(t, e, start())
+		m.state[web.Key].reals[other] = 1
+		expectIntact(t, e, false)
+		pass(t, e, start())
+		if w := m.state[web.Key].reals[other]; w != 0 {
+			t.Errorf("its weight is %d, want it to drain", w)
+		}
+	})
+	t.Run("cannot be read", func(t *testing.T) {
+		m := newMemory()
+		e := openMemory(t, m)
+		mustSet(t, e, "web", web)
+		pass(t, e, start())
+		m.readError = syscall.ENOBUFS
+		if _, err := e.Intact(); !errors.Is(err, syscall.ENOBUFS) {
+			t.Errorf("error is %v", err)
+		}
+	})
+}
+
+func expectIntact(t *testing.T, e *Engine, want bool) {
+	t.Helper()
+	got, err := e.Intact()
+	must(t, err)
+	if got != want {
+		t.Errorf("intact: %v, want %v", got, want)
+	}
+}
+
+// TestForeign: what others made is not touched, even when we would need its key, and ours follows when it has gone.
+func TestForeign(t *testing.T) {
+	m := newMemory()
+	m.put(web.Key, "wrr", "192.0.2.7:80")
+	m.put(Key{netip.MustParseAddr("192.0.2.1"), 443, TCP}, "rr", "192.0.2.7:443")
+	theirs := picture(t, m)
+	e := openMemory(t, m)
+	e.Settle()
+	mustSet(t, e, "web", web)
+	for range 2 {
+		r, err := e.Add(start())
+		if len(r.Failures) != 1 || !errors.Is(r.Failures[0].Err, ErrForeign) || !strings.Contains(err.Error(), web.String()) {
+			t.Fatalf("failures %+v, error %v", r.Failures, err)
+		}
+		_, err = e.Remove(start())
+		must(t, err)
+		expect(t, "untouched", picture(t, m), theirs)
+	}
+	delete(m.state, web.Key)
+	pass(t, e, start())
+	expect(t, "after it has gone", picture(t, m), `
+		10.96.0.1:80/tcp lc 10.0.0.1:8080=1 10.0.0.2:8080=1
+		192.0.2.1:443/tcp rr of others 192.0.2.7:443=1
+		local 10.96.0.1`)
+}
+
+func TestForeignIsLeftWhenGivenUp(t *testing.T) {
+	m := newMemory()
+	m.put(web.Key, "wrr", "192.0.2.7:80")
+	theirs := picture(t, m)
+	e := openMemory(t, m)
+	mustSet(t, e, "web", web)
+	if _, err := e.Add(start()); !errors.Is(err, ErrForeign) {
+		t.Fatalf("error is %v", err)
+	}
+	e.Delete("web")
+	pass(t, e, start())
+	expect(t, "untouched", picture(t, m), theirs)
+	if len(e.servers) != 0 {
+		t.Errorf("the engine still knows %d virtual servers", len(e.servers))
+	}
+}
+
+// TestReplacedByForeign: while we ran, someone put a virtual server of their own in the place of ours.
+func TestReplacedByForeign(t *testing.T) {
+	m := newMemory()
+	e := openMemory(t, m)
+	mustSet(t, e, "web", web)
+	pass(t, e, start())
+	m.put(web.Key, "wrr", "192.0.2.7:80")
+	expectIntact(t, e, false)
+	if _, err := e.Add(start()); !errors.Is(err, ErrForeign) {
+		t.Fatalf("error is %v", err)
+	}
+	e.Delete("web")
+	pass(t, e, start())
+	expect(t, "untouched", picture(t, m), "10.96.0.1:80/tcp wrr of others 192.0.2.7:80=1")
+}
+
+func TestOwner(t *testing.T) {
+	e := openMemory(t, newMemory())
+	mustSet(t, e, "web", web)
+	if got := e.Owner(web.Key); got != "web" {
+		t.Errorf("owner is %q", got)
+	}
+	e.Delete("web")
+	if got := e.Owner(web.Key); got != "" {
+		t.Errorf("owner after deletion is %q", got)
+	}
+	if got := e.Owner(mail.Key); got != "" {
+		t.Errorf("owner of an unknown key is %q", got)
+	}
+}

@@ -1,0 +1,129 @@
+package ipvsctl
+
+import (
+	"errors"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/sirupsen/logrus"
+)
+
+// TestOpenTellsWhetherThereIsIPVS on the kernel at hand: with IPVS it works, without it everything fails and says why,
+// although the library would succeed at everything.
+func TestOpenTellsWhetherThereIsIPVS(t *testing.T) {
+	ns := newNamespace(t)
+	o := Options{NetNS: int(ns.file.Fd())}
+	e, openError := Open(o)
+	if openError == nil {
+		e.Close()
+	}
+	_, probeError := Probe(o, nil)
+	_, listError := List(o)
+	_, err := os.Stat("/proc/net/ip_vs")
+	for call, got := range map[string]error{"Open": openError, "Probe": probeError, "List": listError} {
+		if present := err == nil; present != (got == nil) || !present && !errors.Is(got, ErrNoIPVS) {
+			t.Errorf("IPVS in the kernel: %v, but %s said: %v", present, call, got)
+		}
+	}
+	if openError != nil && !strings.Contains(openError.Error(), "module ip_vs") {
+		t.Errorf("the error %q does not name the module", openError)
+	}
+}
+
+// TestQuiet: the library's complaint about a missing modprobe reaches nobody.
+func TestQuiet(t *testing.T) {
+	var said strings.Builder
+	out := logrus.StandardLogger().Out
+	logrus.SetOutput(&said)
+	defer logrus.SetOutput(out)
+	h, err := openHandle(0)
+	must(t, err)
+	h.Close()
+	if said.Len() > 0 {
+		t.Errorf("the library said: %s", said.String())
+	}
+	if logrus.StandardLogger().Out != io.Writer(&said) {
+		t.Error("the log's output was not put back")
+	}
+}
+
+func TestProbe(t *testing.T) {
+	m := newMemory()
+	m.put(Key{probeAddr(), 1, TCP}, "rr", "192.0.2.7:80")
+	m.put(Key{probeAddr(), 2, TCP}, "rr")
+	m.state[Key{probeAddr(), 2, TCP}].ours = true // an interrupted probe
+	m.put(web.Key, "rr", "192.0.2.7:80")
+	s, err := probe(m, []string{"rr", "magic", "mh", "spell"})
+	must(t, err)
+	if !slices.Equal(s.Schedulers, []string{"rr", "mh"}) || !slices.Equal(s.Missing, []string{"magic", "spell"}) {
+		t.Errorf("found %+v", s)
+	}
+	if !s.Has("mh") || s.Has("magic") {
+		t.Error("Has does not agree")
+	}
+	expect(t, "message", s.String(), "schedulers not available: magic spell (missing kernel modules: ip_vs_magic ip_vs_spell)")
+	expect(t, "left in the kernel", picture(t, m), `
+		10.96.0.1:80/tcp rr of others 192.0.2.7:80=1
+		198.51.100.1:1/tcp rr of others 192.0.2.7:80=1`)
+}
+
+func TestProbeFails(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		kind OperationKind
+		err  error
+	}{
+		{"not allowed", AddServer, syscall.EPERM},
+		{"cannot clean up", DeleteServer, syscall.ENOMEM},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			m := newMemory()
+			m.fail = func(o Operation) error {
+				if o.Kind == tt.kind {
+					return tt.err
+				}
+				return nil
+			}
+			if _, err := probe(m, []string{"rr"}); !errors.Is(err, tt.err) || !strings.Contains(err.Error(), "rr") {
+				t.Errorf("error is %v", err)
+			}
+		})
+	}
+	t.Run("cannot read", func(t *testing.T) {
+		m := newMemory()
+		m.readError = syscall.EPERM
+		if _, err := probe(m, []string{"rr"}); !errors.Is(err, syscall.EPERM) {
+			t.Errorf("error is %v", err)
+		}
+	})
+	t.Run("all ports taken", func(t *testing.T) {
+		m := newMemory()
+		for port := uint16(1); port < 100; port++ {
+			m.put(Key{probeAddr(), port, TCP}, "rr")
+		}
+		if _, err := probe(m, []string{"rr"}); err == nil {
+			t.Error("no error")
+		}
+	})
+}
+
+func TestList(t *testing.T) {
+	m := left(t)
+	m.conns[web.RealServers[0].Addr] = 3
+	got, err := list(m, Options{})
+	must(t, err)
+	var keys []string
+	for _, s := range got {
+		keys = append(keys, s.String())
+	}
+	if !slices.Equal(keys, []string{"10.96.0.1:80/tcp", "10.96.0.2:25/tcp", "10.96.0.3:53/udp"}) {
+		t.Errorf("listed %v", keys)
+	}
+	if r := got[0].RealServers; len(r) != 2 || r[0].Active != 3 || r[1].Active != 0 || r[0].Weight != 1 {
+		t.Errorf("real servers are %+v", r)
+	}
+}

@@ -1,0 +1,135 @@
+package ipvsctl
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+)
+
+// Protocol is an IP protocol number.
+type Protocol uint8
+
+// The protocols that IPVS balances for us.
+const (
+	TCP  Protocol = 6
+	UDP  Protocol = 17
+	SCTP Protocol = 132
+)
+
+func (p Protocol) String() string {
+	switch p {
+	case TCP:
+		return "tcp"
+	case UDP:
+		return "udp"
+	case SCTP:
+		return "sctp"
+	}
+	return fmt.Sprintf("protocol %d", uint8(p))
+}
+
+// Key names a virtual server. There is at most one with the same key in a network namespace, whoever made it.
+type Key struct {
+	Addr     netip.Addr
+	Port     uint16
+	Protocol Protocol
+}
+
+func (k Key) String() string {
+	return fmt.Sprintf("%s/%s", netip.AddrPortFrom(k.Addr, k.Port), k.Protocol)
+}
+
+func (k Key) compare(o Key) int {
+	return cmp.Or(k.Addr.Compare(o.Addr), cmp.Compare(k.Port, o.Port), cmp.Compare(k.Protocol, o.Protocol))
+}
+
+// VirtualServer is one frontend together with the real servers behind it.
+type VirtualServer struct {
+	Key
+	// Local has the engine make the address local to the host, so that packets to it reach IPVS. False for addresses
+	// that the host has anyway (node ports).
+	Local     bool
+	Scheduler string
+	Flags     Flags
+	// Persistence is how long a client stays with its real server; 0: it does not. The kernel counts whole seconds.
+	Persistence time.Duration
+	RealServers []RealServer
+}
+
+// RealServer is one endpoint. Weight 0 takes no new connections.
+type RealServer struct {
+	Addr   netip.AddrPort
+	Weight uint16
+}
+
+func (r RealServer) compare(o RealServer) int { return r.Addr.Compare(o.Addr) }
+
+// maxPersistence keeps the timeout within what the kernel can count in jiffies (signed 32 bits at 1000 Hz).
+const maxPersistence = 24 * 24 * time.Hour
+
+// validate refuses what the kernel, or the library in between, would take and get wrong.
+func (v *VirtualServer) validate() error {
+	switch {
+	case !v.Addr.IsValid() || v.Addr.IsUnspecified() || v.Addr.Zone() != "" || v.Addr.Is4In6():
+		return fmt.Errorf("virtual server %s: not an address that IPVS can serve", v.Key)
+	case v.Port == 0:
+		// Port 0 means every port to IPVS, and only with persistence.
+		return fmt.Errorf("virtual server %s: no port", v.Key)
+	case v.Protocol != TCP && v.Protocol != UDP && v.Protocol != SCTP:
+		return fmt.Errorf("virtual server %s: IPVS does not balance this protocol", v.Key)
+	case v.Scheduler == "" || len(v.Scheduler) > maxSchedulerName:
+		return fmt.Errorf("virtual server %s: %q is not the name of a scheduler", v.Key, v.Scheduler)
+	case v.Flags&^allFlags != 0:
+		return fmt.Errorf("virtual server %s: unknown scheduler flags %#x", v.Key, uint32(v.Flags))
+	case v.Persistence < 0 || v.Persistence > maxPersistence:
+		return fmt.Errorf("virtual server %s: persistence %s is out of range", v.Key, v.Persistence)
+	}
+	return v.validateRealServers()
+}
+
+func (v *VirtualServer) validateRealServers() error {
+	for i, r := range v.RealServers {
+		addr := r.Addr.Addr()
+		if addr.BitLen() != v.Addr.BitLen() || addr.Is4In6() || addr.Zone() != "" || r.Addr.Port() == 0 {
+			// The kernel cuts an IPv6 address to four bytes when the virtual server is IPv4, without an error.
+			return fmt.Errorf("virtual server %s: %s cannot be a real server of it", v.Key, r.Addr)
+		}
+		if i > 0 && v.RealServers[i-1].Addr == r.Addr {
+			return fmt.Errorf("virtual server %s: real server %s is given twice", v.Key, r.Addr)
+		}
+	}
+	return nil
+}
+
+// sorted returns the real servers by address; the list itself when it is sorted already, as planning leaves it.
+func sorted(list []RealServer) []RealServer {
+	if slices.IsSortedFunc(list, RealServer.compare) {
+		return list
+	}
+	list = slices.Clone(list)
+	slices.SortFunc(list, RealServer.compare)
+	return list
+}
+
+// header is what the kernel knows of a virtual server besides its real servers.
+type header struct {
+	scheduler   string
+	flags       Flags
+	persistence uint32 // seconds
+}
+
+func (v *VirtualServer) header() header {
+	return header{v.Scheduler, v.Flags, seconds(v.Persistence)}
+}
+
+// seconds rounds up: a client must not lose its server earlier than asked for.
+func seconds(d time.Duration) uint32 { return uint32((d + time.Second - 1) / time.Second) }
+
+// ErrForeign means that another tool's virtual server has the key. It is left alone.
+var ErrForeign = errors.New("another tool has made this virtual server")
+
+// ErrExcluded means that an address is in a range that was excluded.
+var ErrExcluded = errors.New("the address is in an excluded range")
