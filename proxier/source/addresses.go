@@ -51,18 +51,17 @@ func (a *Addresses) Synced() <-chan struct{} { return a.synced }
 // Run follows the addresses until the context ends. A subscription that breaks is made anew and everything listed
 // again; meanwhile the store keeps what it has.
 func (a *Addresses) Run(ctx context.Context) error {
-	for {
+	for ctx.Err() == nil {
 		err := a.follow(ctx)
-		if ctx.Err() != nil {
-			return nil
+		if ctx.Err() == nil {
+			a.log.Warn("lost track of the host's addresses; listing them again", "err", err)
 		}
-		a.log.Warn("lost track of the host's addresses; listing them again", "err", err)
 		select {
 		case <-ctx.Done():
-			return nil
 		case <-time.After(addressPause):
 		}
 	}
+	return nil
 }
 
 // follow subscribes first and lists then, so that no change falls between.

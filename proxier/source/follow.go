@@ -31,7 +31,7 @@ func (m *Manifests) Run(ctx context.Context) error {
 			m.log.Warn("cannot close the watch of the manifest directory", "err", err)
 		}
 	}()
-	follower := follower{manifests: m, watcher: watcher}
+	follower := follower{manifests: m, watcher: watcher, every: regularLook}
 	if err := follower.look(); err != nil {
 		return err
 	}
@@ -43,6 +43,7 @@ func (m *Manifests) Run(ctx context.Context) error {
 type follower struct {
 	manifests *Manifests
 	watcher   *fsnotify.Watcher
+	every     time.Duration
 	linked    bool // files link into the directory's parent
 	lost      bool // the directory cannot be read at present
 	unwatched bool // some directory cannot be watched at present
@@ -62,7 +63,7 @@ func (f *follower) look() error {
 }
 
 func (f *follower) follow(ctx context.Context) error {
-	regular := time.NewTicker(regularLook)
+	regular := time.NewTicker(f.every)
 	defer regular.Stop()
 	pending := settling{}
 	for {
@@ -71,12 +72,15 @@ func (f *follower) follow(ctx context.Context) error {
 			return nil
 		case event, open := <-f.watcher.Events:
 			if !open {
-				return fmt.Errorf("watch manifest directory %s: the watch ended", f.manifests.dir)
+				return f.ended()
 			}
 			if f.concerns(event) {
 				pending.happened(time.Now())
 			}
-		case err := <-f.watcher.Errors:
+		case err, open := <-f.watcher.Errors:
+			if !open {
+				return f.ended()
+			}
 			// Mostly an overflow: some events are lost, so all files are looked at.
 			f.manifests.log.Warn("watch of the manifest directory failed; reading all of it again", "err", err)
 			pending.happened(time.Now())
@@ -87,6 +91,10 @@ func (f *follower) follow(ctx context.Context) error {
 			f.again()
 		}
 	}
+}
+
+func (f *follower) ended() error {
+	return fmt.Errorf("watch manifest directory %s: the watch ended, changes are no longer seen", f.manifests.dir)
 }
 
 // again looks after the start, when a directory that cannot be read is no reason to end.
@@ -134,7 +142,7 @@ func (f *follower) rewatch() bool {
 	}
 	if failure != nil && !f.unwatched {
 		f.manifests.log.Warn("cannot watch a manifest directory; it is looked at regularly instead",
-			"err", failure, "every", regularLook)
+			"err", failure, "every", f.every)
 	}
 	f.unwatched = failure != nil
 	return added

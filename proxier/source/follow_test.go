@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fsnotify/fsnotify"
+
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
@@ -201,9 +203,7 @@ func TestFollowDirectoryLost(t *testing.T) {
 	f.mkdir("../manifests")
 	f.write("a.yaml", service("web", "10.96.0.2"))
 	f.becomes("10.96.0.2")
-	if len(f.lines.lines("is back")) != 1 {
-		t.Error("the return of the directory is not logged")
-	}
+	eventually(t, "the return is logged", func() bool { return len(f.lines.lines("level=INFO", "is back")) == 1 })
 }
 
 // TestFollowLinkedFile: a file in another directory is followed there.
@@ -220,6 +220,53 @@ func TestFollowLinkedFile(t *testing.T) {
 			f.write(target, service("web", "10.96.0.2"))
 			f.becomes("10.96.0.2")
 		})
+	}
+}
+
+// TestFollowWithoutEvents: events get lost when there are too many, and network mounts make none. The follower starts
+// with nothing watched, so that only what is tested can make it look.
+func TestFollowWithoutEvents(t *testing.T) {
+	for name, tt := range map[string]struct {
+		every time.Duration
+		lost  bool
+	}{
+		"overflow":     {every: time.Hour, lost: true},
+		"regular look": {every: 10 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFolder(t, map[string]string{"a.yaml": service("web", "10.96.0.1")})
+			f.load()
+			watcher, err := fsnotify.NewWatcher()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer watcher.Close()
+			follower := follower{manifests: f.m, watcher: watcher, every: tt.every}
+			f.write("a.yaml", service("web", "10.96.0.2"))
+			stop := run(t, follower.follow)
+			defer stop()
+			if tt.lost {
+				watcher.Errors <- fsnotify.ErrEventOverflow
+			}
+			f.becomes("10.96.0.2")
+		})
+	}
+}
+
+// TestFollowEndsWithItsWatch: a source that no longer sees anything must not look alive.
+func TestFollowEndsWithItsWatch(t *testing.T) {
+	f := newFolder(t, nil)
+	watcher, err := fsnotify.NewWatcher()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := watcher.Close(); err != nil {
+		t.Fatal(err)
+	}
+	follower := follower{manifests: f.m, watcher: watcher, every: time.Hour}
+	if err := follower.follow(t.Context()); err == nil || !strings.Contains(err.Error(), f.dir) {
+		t.Errorf("got %v, want an error that names the directory", err)
 	}
 }
 

@@ -67,7 +67,7 @@ func (k *Kubernetes) Synced() <-chan struct{} { return k.first.done }
 // Run lists and watches until the context ends. Failures are logged and tried again; the store keeps what it has.
 func (k *Kubernetes) Run(ctx context.Context) error {
 	// The outages tell people what client-go's own messages, one for each attempt, would bury.
-	quiet := klog.Logger(logr.FromSlogHandler(k.log.Handler()).V(4))
+	quiet := logr.FromSlogHandler(k.log.Handler()).V(4)
 	ctx = klog.NewContext(ctx, quiet)
 	var running sync.WaitGroup
 	for _, r := range k.resources {

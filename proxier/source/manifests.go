@@ -196,7 +196,7 @@ func (f *file) update(c content) {
 			kept = append(kept, o)
 		}
 	}
-	f.objects = append(c.objects, kept...)
+	f.objects = slices.Concat(c.objects, kept)
 	f.good = !c.torn
 }
 

@@ -143,7 +143,7 @@ type Node struct {
 	Eligible bool
 }
 
-// Problem tells why a part of an object cannot be honoured. The rest of the object stays in force.
+// Problem tells why a part of an object cannot be honored. The rest of the object stays in force.
 type Problem struct {
 	Kind   string // "Service", "EndpointSlice", "Node", "ServiceCIDR", or "File" for a manifest file
 	Object Name
