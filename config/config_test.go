@@ -1,0 +1,79 @@
+package config
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestDefaultIsValid(t *testing.T) {
+	s := Default()
+	if err := s.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Complete(); err != nil || s.NodeName == "" {
+		t.Fatalf("node name %q, error %v; want the host's name", s.NodeName, err)
+	}
+}
+
+func TestCompleteTidiesTheNodeName(t *testing.T) {
+	s := Settings{NodeName: " Node-1.Example "}
+	if err := s.Complete(); err != nil || s.NodeName != "node-1.example" {
+		t.Errorf("got %q, %v; want node-1.example as kube-proxy makes it", s.NodeName, err)
+	}
+}
+
+func TestValidate(t *testing.T) {
+	tests := []struct {
+		name   string
+		change func(*Settings)
+		want   string // part of the error; empty: valid
+	}{
+		{"listeners off", func(s *Settings) { s.HealthzBindAddress, s.MetricsBindAddress = "", "" }, ""},
+		{"any address", func(s *Settings) { s.HealthzBindAddress = ":10256" }, ""},
+		{"IPv6 listener", func(s *Settings) { s.MetricsBindAddress = "[::1]:10249" }, ""},
+		{"listener without port", func(s *Settings) { s.MetricsBindAddress = "127.0.0.1" }, "--metrics-bind-address=127.0.0.1: must be"},
+		{"listener by name", func(s *Settings) { s.HealthzBindAddress = "localhost:1" }, `"localhost" is not an IP address`},
+		{"port too large", func(s *Settings) { s.HealthzBindAddress = "127.0.0.1:70000" }, `"70000" is not a port`},
+		{"two sources", func(s *Settings) { s.Manifests, s.Master = "/x", "https://127.0.0.1" }, "--manifests contradicts"},
+		{"manifests alone", func(s *Settings) { s.Manifests = "/x" }, ""},
+		{"backend", func(s *Settings) { s.Backend = "iptables" }, "--backend=iptables"},
+		{"negative period", func(s *Settings) { s.MinSyncPeriod = -time.Second }, "must not be negative"},
+		{"pod ranges of both families", func(s *Settings) { s.ClusterCIDRs = []string{"10.0.0.0/8", "fd00::/8"} }, ""},
+		{"pod range", func(s *Settings) { s.ClusterCIDRs = []string{"10.0.0.0"} }, `--cluster-cidr: "10.0.0.0"`},
+		{"node port words", func(s *Settings) { s.NodePortAddresses = []string{"primary", "localhost", "all", "10.0.0.0/8"} }, ""},
+		{"node port word", func(s *Settings) { s.NodePortAddresses = []string{"secondary"} }, `--nodeport-addresses: "secondary"`},
+		{"mode", func(s *Settings) { s.DetectLocalMode = "Guess" }, "--detect-local-mode=Guess"},
+		{"bridge without name", func(s *Settings) { s.DetectLocalMode = DetectBridgeInterface }, "--pod-bridge-interface: needed"},
+		{"bridge", func(s *Settings) { s.DetectLocalMode, s.BridgeInterface = DetectBridgeInterface, "cni0" }, ""},
+		{"prefix with a star", func(s *Settings) { s.DetectLocalMode, s.InterfaceNamePrefix = DetectInterfaceNamePrefix, "veth*" }, "not an interface name"},
+		{"prefix too long", func(s *Settings) {
+			s.DetectLocalMode, s.InterfaceNamePrefix = DetectInterfaceNamePrefix, "averyverylongname"
+		}, "not an interface name"},
+		{"log format", func(s *Settings) { s.LogFormat = "xml" }, "--log-format=xml"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			s := Default()
+			tt.change(&s)
+			err := s.Validate()
+			switch {
+			case tt.want == "" && err != nil:
+				t.Errorf("got %v, want valid", err)
+			case tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)):
+				t.Errorf("got %v, want %q", err, tt.want)
+			}
+		})
+	}
+}
+
+func TestEveryFaultIsNamed(t *testing.T) {
+	s := Default()
+	s.Backend, s.LogFormat, s.ClusterCIDRs = "x", "y", []string{"z"}
+	err := s.Validate()
+	for _, flag := range []string{"--backend=x", "--log-format=y", "--cluster-cidr"} {
+		if err == nil || !strings.Contains(err.Error(), flag) {
+			t.Errorf("%v does not name %s", err, flag)
+		}
+	}
+}
