@@ -94,6 +94,7 @@ func (f Family) chains(p program) []chainDef {
 	for _, proto := range []uint8{unix.IPPROTO_TCP, unix.IPPROTO_UDP, unix.IPPROTO_SCTP} {
 		list = append(list, chainDef{name: masqueradingChain(proto), rules: f.masquerading(proto)})
 	}
+	list = append(list, chainDef{name: "to-cluster-ip", rules: f.toClusterIP(p)})
 	list = append(list, chainDef{name: "nat-postrouting", base: natPostrouting(), rules: f.postrouting(p)})
 	return append(list, f.filterChains(p)...)
 }
@@ -124,13 +125,22 @@ func (f Family) postrouting(p program) []rule {
 	}
 	if p.masqueradeAll {
 		rules = append(rules, rule{toClusterIP, masquerade()})
-	} else if others := f.notFromPods(p); others != nil {
-		rules = append(rules, append(append(rule{toClusterIP}, others...), masquerade()))
+	} else {
+		rules = append(rules, rule{toClusterIP, goTo("to-cluster-ip")})
 	}
 	for _, proto := range []uint8{unix.IPPROTO_TCP, unix.IPPROTO_UDP, unix.IPPROTO_SCTP} {
 		rules = append(rules, rule{isProtocol(proto), jump(masqueradingChain(proto))})
 	}
 	return rules
+}
+
+// toClusterIP masquerades what does not come from pods. It ends the matter: most connections are to cluster IPs, and the
+// sets of other frontends need not be looked up for them.
+func (f Family) toClusterIP(p program) []rule {
+	if others := f.notFromPods(p); others != nil {
+		return []rule{append(others, masquerade())}
+	}
+	return nil
 }
 
 // masquerading is the same for each protocol; nft knows the type of "ct original proto-dst" only in a rule that names
@@ -159,7 +169,8 @@ func (f Family) filterChains(p program) []chainDef {
 		// 127.0.0.0/8 from outside (CVE-2020-8558).
 		incoming = append([]rule{{interfaceName("lo", true), toLoopback(), drop()}}, firewall...)
 	}
-	check := rule{isNew(), jump("unserved")}
+	// What was translated is served: nothing below concerns it.
+	check := rule{isNew(), isNotTranslated(), jump("unserved")}
 	return []chainDef{
 		{name: "firewall-prerouting", rules: incoming, base: filterBase(unix.NF_INET_PRE_ROUTING, "prerouting", -110, "dstnat - 10")},
 		{name: "firewall-output", rules: firewall, base: filterBase(unix.NF_INET_LOCAL_OUT, "output", -110, "-110")},
