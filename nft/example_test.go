@@ -13,6 +13,8 @@ type example struct {
 	name    string
 	ports   []Port
 	globals Globals
+	// large says that its text is too long to be kept and read.
+	large bool
 }
 
 const (
@@ -88,7 +90,7 @@ func allowing(fe Frontend, sources ...string) Frontend {
 }
 
 func examples() []example {
-	return []example{kindsExample(), stickyExample(), bareExample(), emptyExample()}
+	return []example{kindsExample(), stickyExample(), hashExample(), bareExample(), emptyExample()}
 }
 
 // kindsExample has every kind of frontend and refusal in both families; pods are told by their address.
@@ -118,7 +120,7 @@ func kindsExample() example {
 				}},
 			{Family: IPv4, Name: "kube-system/dns:dns", Protocol: udp, Cluster: endpoints("10.0.2.53:53", "10.0.3.53:53", "10.0.4.53:53"),
 				Frontends: []Frontend{clusterIP("10.96.0.53", 53)}},
-			{Family: IPv6, Name: "media/signal:m3ua", Protocol: sctp, Method: SourceHash,
+			{Family: IPv6, Name: "media/signal:m3ua", Protocol: sctp,
 				Cluster:   []Endpoint{{Addr: netip.MustParseAddrPort("[fd00:10:0:2::1]:2905"), Slots: 3}, {Addr: netip.MustParseAddrPort("[fd00:10:0:2::2]:2905")}},
 				Frontends: []Frontend{clusterIP("fd00:96::b", 2905)}},
 			{Family: IPv4, Name: "media/turns:m3ua", Protocol: sctp, Method: InTurn, Cluster: endpoints("10.0.2.9:2905", "10.0.2.10:2905"),
@@ -145,12 +147,27 @@ func stickyExample() example {
 		ports: []Port{
 			{Family: IPv4, Name: "default/sticky:http", Protocol: tcp, Affinity: 3 * time.Hour, Cluster: all, Local: all[:2],
 				Frontends: []Frontend{clusterIP("10.96.0.11", 80), externalLocal("192.0.2.12", 80), nodePort(30011)}},
-			{Family: IPv6, Name: "default/sticky:http", Protocol: udp, Affinity: 90 * time.Second, Method: SourceHash,
+			{Family: IPv6, Name: "default/sticky:http", Protocol: udp, Affinity: 90 * time.Second,
 				Cluster:   endpoints("[fd00:10::1]:80", "[fd00:10::2]:80", "[fd00:10::3]:80"),
 				Frontends: []Frontend{clusterIP("fd00:96::11", 80)}},
 			{Family: IPv6, Name: "default/both:http", Protocol: tcp, Affinity: 86401 * time.Second, Method: InTurn,
 				Cluster: endpoints("[fd00:10::1]:80", "[fd00:10::4]:80"), Local: onNode("[fd00:10::4]:80"),
 				Frontends: []Frontend{externalLocal("2001:db8::11", 443)}},
+		},
+	}
+}
+
+// hashExample has pools with consistent hashing: tables of at least 1,021 slots.
+func hashExample() example {
+	all := append(onNode("[fd00:10::1]:80", "[fd00:10::2]:80"), endpoints("[fd00:10::3]:80")...)
+	return example{
+		name:  "hash",
+		large: true,
+		ports: []Port{
+			{Family: IPv4, Name: "default/hash:http", Protocol: tcp, Method: SourceHash, Cluster: endpoints("10.0.0.1:80", "10.0.0.2:80"),
+				Frontends: []Frontend{clusterIP("10.96.0.12", 80)}},
+			{Family: IPv6, Name: "default/hash:http", Protocol: tcp, Method: SourceHash, Affinity: time.Minute, Cluster: all, Local: all[:2],
+				Frontends: []Frontend{clusterIP("fd00:96::12", 80), externalLocal("2001:db8::12", 80)}},
 		},
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -111,10 +112,17 @@ func (n *namespace) load(t testing.TB, script string) {
 	n.must(t, script, "nft", "-f", "-")
 }
 
-// list is the listing of both tables, and of others if there are any.
+// list is the listing of both tables, and of others if there are any. While the kernel makes the hash table of a large
+// set larger or smaller, it leaves out elements and repeats others; then two listings differ.
 func (n *namespace) list(t testing.TB) string {
 	t.Helper()
-	return n.nft(t, "list", "ruleset")
+	for before := ""; ; time.Sleep(20 * time.Millisecond) {
+		now := n.nft(t, "list", "ruleset")
+		if now == before || len(now) < 1<<16 {
+			return now
+		}
+		before = now
+	}
 }
 
 // engine opens an engine in the namespace.

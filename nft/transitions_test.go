@@ -79,6 +79,8 @@ type portID struct {
 	name   string
 }
 
+func portName(n int) string { return fmt.Sprintf("ns/port-%d:p", n) }
+
 func newWorld(seed uint64) *world {
 	return &world{rand: rand.New(rand.NewPCG(seed, 0)), ports: map[portID]Port{}, touched: map[portID]bool{}}
 }
@@ -91,7 +93,7 @@ func (w *world) change(t *testing.T, e *Engine) {
 		w.changeGlobals(e)
 		return
 	}
-	id := portID{Families()[w.rand.IntN(2)], fmt.Sprintf("ns/port-%d:p", w.rand.IntN(12))}
+	id := portID{Families()[w.rand.IntN(2)], portName(w.rand.IntN(12))}
 	wasSet, touched := w.touched[id]
 	if touched && !w.one(10) {
 		return // a second change in one transaction is allowed, but makes it a full one if the first did not delete
@@ -125,6 +127,13 @@ func (w *world) port(id portID, p Port) Port {
 	}
 	if what == 3 {
 		p.Method = Method(w.rand.IntN(3))
+	}
+	if p.Method == SourceHash {
+		// Its tables have at least 1,021 slots: one port of each family is enough.
+		p.Cluster, p.Local = p.Cluster[:min(2, len(p.Cluster))], p.Local[:min(2, len(p.Local))]
+		if id.name != portName(0) {
+			p.Method = InTurn
+		}
 	}
 	if what == 4 || p.Frontends == nil {
 		p.Frontends = w.frontends(id, p.Protocol)
