@@ -22,12 +22,13 @@ import (
 )
 
 // Pauses between attempts, as client-go's own reflectors make them: they protect an API server to which thousands of
-// nodes come back at once. What is denied rather than unreachable is asked for less often.
+// nodes come back at once. What is denied again and again will be for long, so it is asked for less often.
 const (
 	firstPause   = 800 * time.Millisecond
 	longestPause = 30 * time.Second
 	calmPeriod   = 2 * time.Minute // without trouble, after which pauses are short again
 	deniedPause  = 5 * time.Minute
+	manyDenials  = 6
 )
 
 // KubernetesOptions are the parts of a Kubernetes source; all must be set.
@@ -86,12 +87,18 @@ func (k *Kubernetes) reflect(ctx context.Context, r resource) {
 		Name: r.name, Clock: ticking, Logger: &logger,
 	})
 	pauses := wait.Backoff{Duration: firstPause, Cap: longestPause, Steps: 16, Factor: 2, Jitter: 1}
+	denials := 0
 	attempt := func(ctx context.Context) (bool, error) {
-		if err := reflector.ListAndWatchWithContext(ctx); err != nil && ctx.Err() == nil {
+		err := reflector.ListAndWatchWithContext(ctx)
+		if err != nil && ctx.Err() == nil {
 			k.failed(r, err)
-			if r.optional && denied(err) {
-				<-ticking.After(deniedPause)
-			}
+		}
+		if !r.optional || !denied(err) {
+			denials = 0
+			return false, nil
+		}
+		if denials++; denials > manyDenials {
+			<-ticking.After(deniedPause)
 		}
 		return false, nil
 	}

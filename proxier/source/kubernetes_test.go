@@ -152,7 +152,10 @@ func TestKubernetesWithoutServiceCIDRs(t *testing.T) {
 			if !hasService(store, "shop", "web", 0) {
 				t.Error("the Service is missing")
 			}
-			if got := lines.lines("cannot read", "servicecidrs", "going on without"); len(got) != 1 {
+			eventually(t, "it is logged", func() bool { return len(lines.lines("cannot read", "servicecidrs", "going on without")) == 1 })
+			before := tried(client, "list", "servicecidrs")
+			eventually(t, "it is tried once more", func() bool { return tried(client, "list", "servicecidrs") > before })
+			if got := lines.lines("cannot read"); len(got) != 1 {
 				t.Errorf("%d lines: %q", len(got), got)
 			}
 		})
@@ -337,14 +340,30 @@ func TestOutagesAreLoggedOnce(t *testing.T) {
 			o.works("nodes")
 		}, 1, 1},
 		{"each denial tells something else", func(o *outages) {
-			o.failed("services", forbidden, "")
-			o.failed("nodes", forbidden, "")
-			o.failed("nodes", forbidden, "")
-		}, 2, 0},
-		{"another cause", func(o *outages) {
+			for range convincing + 2 {
+				o.failed("services", forbidden, "")
+				o.failed("nodes", forbidden, "")
+			}
+			o.works("services")
+			o.works("nodes")
+		}, 2, 1},
+		{"a server that has just started", func(o *outages) {
+			for range convincing - 1 {
+				o.failed("services", forbidden, "")
+			}
+			o.works("services")
+		}, 0, 0},
+		{"a server that restarts", func(o *outages) {
 			o.failed("services", refused, "")
 			o.failed("services", forbidden, "")
-		}, 2, 0},
+			o.works("services")
+		}, 1, 1},
+		{"the next outage", func(o *outages) {
+			o.failed("services", refused, "")
+			o.works("services")
+			o.failed("services", forbidden, "")
+			o.works("services")
+		}, 1, 1},
 		{"twice", func(o *outages) {
 			for range 2 {
 				o.failed("services", refused, "")
