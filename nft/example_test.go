@@ -2,6 +2,7 @@ package nft
 
 import (
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -96,8 +97,7 @@ func examples() []example {
 // kindsExample has every kind of frontend and refusal in both families; pods are told by their address.
 func kindsExample() example {
 	nodePortLocal := Frontend{Port: 30081, Pool: BySource, Masquerade: MasqueradeNode}
-	web := append(endpoints("10.0.2.1:8080", "10.0.2.2:8080"), onNode("10.0.1.1:8080", "10.0.1.2:8080")...)
-	web = append(web[2:], web[:2]...)
+	web := append(onNode("10.0.1.1:8080", "10.0.1.2:8080"), endpoints("10.0.2.1:8080", "10.0.2.2:8080")...)
 	return example{
 		name: "kinds",
 		globals: Globals{
@@ -190,4 +190,8 @@ func (x example) install(t testing.TB, e *Engine) Result {
 	e.SetGlobals(x.globals)
 	mustSet(t, e, x.ports...)
 	return mustApply(t, e)
+}
+
+func sortEndpoints(list []Endpoint) {
+	slices.SortFunc(list, func(a, b Endpoint) int { return a.Addr.Compare(b.Addr) })
 }

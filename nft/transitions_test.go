@@ -155,7 +155,7 @@ func (w *world) endpoints(f Family, most int) []Endpoint {
 			Addr: netip.AddrPortFrom(w.address(f, 1, i), uint16(80+i%2)), Slots: uint16(w.rand.IntN(3)), Local: i%3 == 0,
 		})
 	}
-	slices.SortFunc(out, func(a, b Endpoint) int { return a.Addr.Compare(b.Addr) })
+	sortEndpoints(out)
 	return out
 }
 

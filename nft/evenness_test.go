@@ -1,0 +1,129 @@
+package nft
+
+import (
+	"fmt"
+	"math"
+	"net/netip"
+	"testing"
+	"time"
+)
+
+// connections is how many connections are made to judge how they are spread.
+const connections = 2000
+
+// TestEvenness makes connections to service ports of every class and compares how often each endpoint got one with its
+// share, by a chi-square test that a fair draw fails once in 100,000 times.
+func TestEvenness(t *testing.T) {
+	tests := []struct {
+		name      string
+		method    Method
+		affinity  time.Duration
+		endpoints int
+		heavy     uint16 // slots of the first endpoint
+	}{
+		{name: "seven endpoints", endpoints: 7},
+		{name: "more endpoints than there are exact draws", endpoints: 21},
+		{name: "one endpoint of three shares", endpoints: 7, heavy: 3},
+		{name: "in turn", method: InTurn, endpoints: 7},
+		{name: "sticky clients", affinity: time.Hour, endpoints: 7},
+		{name: "more sticky endpoints than there are exact draws", affinity: time.Hour, endpoints: 21},
+	}
+	for _, f := range Families() {
+		for _, test := range tests {
+			t.Run(f.String()+"/"+test.name, func(t *testing.T) {
+				top := newTopology(t)
+				e := top.node.engine(t)
+				port := Port{Family: f, Name: "test/even:http", Protocol: udp, Method: test.method, Affinity: test.affinity,
+					Frontends: []Frontend{{Addr: serviceIP(f, 1), Port: 80, ClusterIP: true, Pool: ClusterPool}}}
+				for i := range test.endpoints {
+					at := netip.AddrPortFrom(podIP(f, i%2), firstPodPort+uint16(i))
+					port.Cluster = append(port.Cluster, Endpoint{Addr: at, Slots: 1})
+				}
+				sortEndpoints(port.Cluster)
+				port.Cluster[0].Slots = max(1, test.heavy)
+				mustSet(t, e, port)
+				mustApply(t, e)
+				got := top.countConnections(t, f, netip.AddrPortFrom(serviceIP(f, 1), 80))
+				checkSpread(t, port.Cluster, got)
+			})
+		}
+	}
+}
+
+// countConnections connects once from each of many clients and counts by endpoint port, which is unique.
+func (top *topology) countConnections(t *testing.T, f Family, to netip.AddrPort) map[uint16]int {
+	t.Helper()
+	got := map[uint16]int{}
+	top.client.do(t, func() error {
+		for i := range connections {
+			a, err := ask(udp, oneOfManyClients(f, i), to, patient)
+			if err != nil {
+				return fmt.Errorf("connection %d: %w", i, err)
+			}
+			got[a.port]++
+		}
+		return nil
+	})
+	return got
+}
+
+func checkSpread(t *testing.T, endpoints []Endpoint, got map[uint16]int) {
+	t.Helper()
+	slots := 0
+	for _, e := range endpoints {
+		slots += int(e.Slots)
+	}
+	sum := 0.0
+	for _, e := range endpoints {
+		expected := float64(connections) * float64(e.Slots) / float64(slots)
+		off := float64(got[e.Addr.Port()]) - expected
+		sum += off * off / expected
+	}
+	z := normalDeviate(sum, len(endpoints)-1)
+	t.Logf("chi-square %.1f with %d degrees of freedom (%.2f standard deviations): %v", sum, len(endpoints)-1, z, got)
+	if z > 4.26 { // p < 0.00001
+		t.Errorf("connections are not spread by share")
+	}
+}
+
+// normalDeviate turns a chi-square value into standard deviations (Wilson and Hilferty, 1931).
+func normalDeviate(chiSquare float64, freedom int) float64 {
+	v := 2.0 / (9 * float64(freedom))
+	return (math.Cbrt(chiSquare/float64(freedom)) - 1 + v) / math.Sqrt(v)
+}
+
+func TestNormalDeviate(t *testing.T) {
+	// From tables: the value that chance exceeds once in 10,000 times.
+	for freedom, chiSquare := range map[int]float64{6: 27.86, 20: 52.39} {
+		if z := normalDeviate(chiSquare, freedom); math.Abs(z-3.719) > 0.06 {
+			t.Errorf("%d degrees of freedom: %.3f standard deviations, wanted 3.719", freedom, z)
+		}
+	}
+}
+
+// TestSourceHash has every client come back: it gets the same endpoint without any memory of it, also when another
+// endpoint is removed and when the program is built anew.
+func TestSourceHash(t *testing.T) {
+	forEachKind(t, func(t *testing.T, top *topology, e *Engine, f Family, protocol uint8) {
+		port := stickyPort(f, protocol, 0)
+		port.Method = SourceHash
+		mustSet(t, e, port)
+		mustApply(t, e)
+		first := top.askAll(t, f, protocol, places(f)[0])
+		first.expectSame(t, top.askAll(t, f, protocol, places(f)[0]), "at the second visit")
+
+		gone := port.Cluster[3]
+		port.Cluster = append(port.Cluster[:3:3], port.Cluster[4:]...)
+		mustSet(t, e, port)
+		mustApply(t, e)
+		second := top.askAll(t, f, protocol, places(f)[0])
+		if moved := first.without(podNames[0], gone).moved(second); moved > 2 {
+			t.Fatalf("%d of %d clients moved because another's endpoint is gone", moved, clients)
+		}
+		restarted := top.node.engine(t)
+		restarted.SetGlobals(packetGlobals())
+		mustSet(t, restarted, port)
+		mustApply(t, restarted)
+		second.expectSame(t, top.askAll(t, f, protocol, places(f)[0]), "after a restart")
+	})
+}
