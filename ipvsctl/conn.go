@@ -128,7 +128,7 @@ func service(v *VirtualServer) *ipvs.Service {
 		Port:          v.Port,
 		Protocol:      uint16(v.Protocol),
 		SchedName:     v.Scheduler,
-		Flags:         ownerMark | uint32(v.Flags),
+		Flags:         ownerMark | uint32(v.kernelFlags()),
 		Netmask:       0xffffffff, // one client, one persistence entry
 		AddressFamily: unix.AF_INET,
 	}

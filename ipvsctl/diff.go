@@ -13,7 +13,8 @@ type applied struct {
 }
 
 // additions lists what turns the kernel's state into the wanted one: first what adds, then what takes away. A real
-// server that is no longer wanted is drained (weight 0) unless graceful is false or the protocol knows no connections.
+// server that is no longer wanted is drained (weight 0) unless graceful is false, the protocol knows no connections, or
+// the scheduler cannot do without it.
 func additions(has *applied, want *VirtualServer, graceful bool) Operations {
 	var list Operations
 	switch {
@@ -24,7 +25,7 @@ func additions(has *applied, want *VirtualServer, graceful bool) Operations {
 	}
 	list = appendWanted(list, has.reals, want)
 	for _, r := range unwanted(has.reals, want) {
-		if o, ok := dismiss(want, r, graceful); ok {
+		if o, ok := dismiss(want, r, graceful && canDrain(want.Scheduler)); ok {
 			list = append(list, o)
 		}
 	}

@@ -38,9 +38,14 @@ func TestDiff(t *testing.T) {
 		{name: "persistence unset", has: ref(with(plain, func(v *VirtualServer) { v.Persistence = time.Hour })), want: &plain,
 			ops: "ipvsadm -E -t 10.96.0.1:80 -s rr"},
 		{name: "flags of sh", has: &plain, want: ref(with(plain, func(v *VirtualServer) { v.Scheduler, v.Flags = "sh", HashPort })),
-			ops: "ipvsadm -E -t 10.96.0.1:80 -s sh -b sh-port"},
+			ops: "ipvsadm -E -t 10.96.0.1:80 -s sh -b sh-fallback,sh-port"},
 		{name: "flags of mh", has: &plain, want: ref(with(plain, func(v *VirtualServer) { v.Scheduler, v.Flags = "mh", HashPort|Fallback })),
 			ops: "ipvsadm -E -t 10.96.0.1:80 -s mh -b mh-fallback,mh-port"},
+		{name: "dh cannot drain", has: ref(with(plain, func(v *VirtualServer) { v.Scheduler = "dh" })), want: ref(vs("tcp 10.96.0.1:80 dh", "10.0.0.2:8080")),
+			ops: "ipvsadm -d -t 10.96.0.1:80 -r 10.0.0.1:8080"},
+		{name: "becomes dh while one drains", has: ref(vs("tcp 10.96.0.1:80 rr", "10.0.0.1:8080=0", "10.0.0.2:8080")), want: ref(vs("tcp 10.96.0.1:80 dh", "10.0.0.2:8080")), ops: `
+			ipvsadm -E -t 10.96.0.1:80 -s dh
+			ipvsadm -d -t 10.96.0.1:80 -r 10.0.0.1:8080`},
 		{name: "weight changed", has: &plain, want: ref(vs("tcp 10.96.0.1:80 rr", "10.0.0.1:8080", "10.0.0.2:8080=7")),
 			ops: "ipvsadm -e -t 10.96.0.1:80 -r 10.0.0.2:8080 -m -w 7"},
 		{name: "weight 0 wanted", has: &plain, want: ref(vs("tcp 10.96.0.1:80 rr", "10.0.0.1:8080=0", "10.0.0.2:8080")),

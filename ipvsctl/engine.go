@@ -137,7 +137,7 @@ func (e *Engine) prepare(servers []VirtualServer) ([]*VirtualServer, error) {
 	wanted := make([]*VirtualServer, len(servers))
 	for i := range servers {
 		v := servers[i]
-		v.RealServers = sorted(v.RealServers)
+		v.RealServers = v.serving()
 		if err := v.validate(); err != nil {
 			return nil, err
 		}

@@ -125,6 +125,16 @@ func TestPass(t *testing.T) {
 			ops: "ip route del local 10.96.0.2 dev lo table local proto 118 metric 1024",
 		},
 		{
+			name: "dh and weight 0 do not go together",
+			change: func(t *testing.T, e *Engine) {
+				mustSet(t, e, "web", vs("tcp 10.96.0.1:80 dh", "10.0.0.2:8080", "10.0.0.1:8080=0"))
+			},
+			ops: `
+				ipvsadm -A -t 10.96.0.1:80 -s dh
+				ipvsadm -a -t 10.96.0.1:80 -r 10.0.0.2:8080 -m -w 1
+				ip route add local 10.96.0.1 dev lo table local proto 118 metric 1024`,
+		},
+		{
 			name:   "real servers in any order",
 			before: func(t *testing.T, e *Engine) { mustSet(t, e, "web", web) },
 			change: func(t *testing.T, e *Engine) {

@@ -109,7 +109,7 @@ func (v *VirtualServer) options() string {
 	if p := seconds(v.Persistence); p > 0 {
 		text += fmt.Sprintf(" -p %d", p)
 	}
-	if flags := v.Flags.text(v.Scheduler); flags != "" {
+	if flags := v.kernelFlags().text(v.Scheduler); flags != "" {
 		text += " -b " + flags
 	}
 	return text
@@ -134,7 +134,7 @@ func Build(servers []VirtualServer) Operations {
 	local := map[netip.Addr]bool{}
 	for i := range servers {
 		v := servers[i]
-		v.RealServers = sorted(v.RealServers)
+		v.RealServers = v.serving()
 		list = append(list, additions(&applied{}, &v, true)...)
 		if v.Local && !local[v.Addr] {
 			local[v.Addr] = true

@@ -22,7 +22,8 @@ type Flags uint32
 
 // The flags of the schedulers sh and mh.
 const (
-	// Fallback passes a client on to another real server when its own has weight 0 (sh-fallback, mh-fallback).
+	// Fallback passes a client on to another real server when its own has weight 0 (sh-fallback, mh-fallback). It is
+	// always set for these two.
 	Fallback Flags = 0x8 // IP_VS_SVC_F_SCHED1
 	// HashPort hashes the client's port together with its address (sh-port, mh-port).
 	HashPort Flags = 0x10 // IP_VS_SVC_F_SCHED2

@@ -104,7 +104,22 @@ func (v *VirtualServer) validateRealServers() error {
 	return nil
 }
 
-// sorted returns the real servers by address; the list itself when it is sorted already, as planning leaves it.
+// canDrain says whether a scheduler passes over real servers of weight 0. The table of dh has no regard for weights: it
+// leads to them all the same, and the kernel then refuses everything that is sent to the virtual server.
+func canDrain(scheduler string) bool { return scheduler != "dh" }
+
+// serving returns the real servers that may be given to the kernel, by address; the list itself when nothing is to be
+// changed, as planning usually leaves it.
+func (v *VirtualServer) serving() []RealServer {
+	list := sorted(v.RealServers)
+	idle := func(r RealServer) bool { return r.Weight == 0 }
+	if !canDrain(v.Scheduler) && slices.ContainsFunc(list, idle) {
+		list = slices.DeleteFunc(slices.Clone(list), idle)
+	}
+	return list
+}
+
+// sorted returns the real servers by address; the list itself when it is sorted already.
 func sorted(list []RealServer) []RealServer {
 	if slices.IsSortedFunc(list, RealServer.compare) {
 		return list
@@ -121,8 +136,17 @@ type header struct {
 	persistence uint32 // seconds
 }
 
+// header adds Fallback where the scheduler knows it: the tables of sh and mh go on leading to real servers of weight 0,
+// and without Fallback the kernel refuses those clients, for as long as an endpoint drains.
 func (v *VirtualServer) header() header {
-	return header{v.Scheduler, v.Flags, seconds(v.Persistence)}
+	return header{v.Scheduler, v.kernelFlags(), seconds(v.Persistence)}
+}
+
+func (v *VirtualServer) kernelFlags() Flags {
+	if flagNames(v.Scheduler) != nil {
+		return v.Flags | Fallback
+	}
+	return v.Flags
 }
 
 // seconds rounds up: a client must not lose its server earlier than asked for.

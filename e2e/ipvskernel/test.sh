@@ -1,0 +1,35 @@
+#!/bin/bash
+# test.sh [-race] PACKAGE... [-- FLAGS]: build the tests of each package with the tag ipvs and run them, one package after
+# the other, in one boot of the kernel with IPVS. FLAGS go to every test binary (-test.run NAME, -test.bench NAME ...).
+# Prints what "go test -v" prints. Run setup.sh first.
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+root=$(cd "$here/../.." && pwd)
+bin=${VERDICT_IPVS_KERNEL:-$root/.cache/ipvs-kernel}/bin
+export CGO_ENABLED=0
+race=
+[ "${1:-}" = -race ] && { race=-race; CGO_ENABLED=1; shift; }
+rm -rf "$bin"
+mkdir -p "$bin"
+script=$bin/tests.sh
+echo 'failed=0' >"$script"
+packages=()
+while [ $# -gt 0 ] && [ "$1" != -- ]; do packages+=("$1"); shift; done
+[ $# -gt 0 ] && shift
+[ ${#packages[@]} -gt 0 ] || { echo "usage: test.sh [-race] PACKAGE... [-- FLAGS]" >&2; exit 2; }
+cd "$root"
+number=0
+"${GO:-go}" list -f '{{.ImportPath}} {{.Dir}}' "${packages[@]}" >"$bin/packages"
+while read -r package dir; do
+	number=$((number + 1))
+	"${GO:-go}" test $race -tags ipvs -c -o "$bin/$number.test" "$package"
+	[ -e "$bin/$number.test" ] || continue # no test files
+	{
+		printf 'cd %q || exit 1\n' "$dir"
+		printf 'if %q -test.v' "$bin/$number.test"
+		[ $# -gt 0 ] && printf ' %q' "$@"
+		printf '; then echo "ok  	%s"; else echo "FAIL	%s"; failed=1; fi\n' "$package" "$package"
+	} >>"$script"
+done <"$bin/packages"
+echo 'exit $failed' >>"$script"
+exec "$here/run.sh" sh "$script"

@@ -1,0 +1,187 @@
+//go:build ipvs
+
+package ipvsctl
+
+import (
+	"net"
+	"strings"
+	"testing"
+	"time"
+)
+
+// endDrains pretends that the graceful period is over.
+func (l *lab) endDrains(t testing.TB) {
+	t.Helper()
+	_, err := l.engine.Tick(start().Add(period))
+	must(t, err)
+	if n := l.engine.Draining(); n != 0 {
+		t.Fatalf("%d real servers still drain", n)
+	}
+}
+
+// toPod connects until a pod is met.
+func (l *lab) toPod(t testing.TB, v *VirtualServer, want int) *link {
+	t.Helper()
+	for range 20 {
+		if c, got := l.held(t, client(familyOf(v), 0), v); got == want {
+			return c
+		}
+	}
+	t.Fatalf("pod %d is not reached", want)
+	return nil
+}
+
+func expectAnswer(t *testing.T, c *link, want int) {
+	t.Helper()
+	if got, err := c.ask(); err != nil || got != want {
+		t.Errorf("the connection to pod %d: got %d, %v", want, got, err)
+	}
+}
+
+// weights prints the real servers of a virtual server as the kernel has them.
+func (l *lab) weights(t testing.TB, v *VirtualServer) string {
+	t.Helper()
+	for line := range strings.Lines(picture(t, l.engine.kernel)) {
+		if rest, found := strings.CutPrefix(line, v.String()+" "+v.Scheduler+" "); found {
+			return strings.TrimSpace(rest)
+		}
+	}
+	return ""
+}
+
+// testConnectionsSurviveDrain: real connections through a pod that drains, over a restart of the process, until the
+// graceful period is over.
+func (l *lab) testConnectionsSurviveDrain(t *testing.T) {
+	for _, p := range []Protocol{TCP, SCTP} {
+		for _, family := range []string{"v4", "v6"} {
+			t.Run(p.String()+"/"+family, func(t *testing.T) {
+				v := l.frontend(family, p, "rr", 1, 1)
+				all := v.RealServers
+				l.apply(t, v)
+				c := l.toPod(t, &v, 0)
+
+				v.RealServers = all[1:]
+				l.apply(t, v)
+				expectAnswer(t, c, 0)
+				if got := l.spread(t, &v, 6); got[0] != 0 {
+					t.Errorf("new connections: %v", got)
+				}
+				_, err := l.engine.Tick(start().Add(period - time.Second))
+				must(t, err)
+				expectAnswer(t, c, 0)
+
+				l.open(t)
+				l.apply(t, v)
+				_, err = l.engine.Tick(start().Add(period - time.Second))
+				must(t, err)
+				expectAnswer(t, c, 0)
+				if got, want := l.weights(t, &v), all[0].Addr.String()+"=0 "+all[1].Addr.String()+"=1"; got != want {
+					t.Errorf("real servers after a restart: %s, want %s", got, want)
+				}
+
+				l.endDrains(t)
+				if _, err := c.ask(); err == nil {
+					t.Error("the connection outlived the graceful period")
+				}
+				if got, want := l.weights(t, &v), all[1].Addr.String()+"=1"; got != want {
+					t.Errorf("real servers in the end: %s, want %s", got, want)
+				}
+				l.engine.Delete(v.String())
+				pass(t, l.engine, start())
+				l.endDrains(t)
+			})
+		}
+	}
+}
+
+// testDrainEndsWithTheLastConnection: removed when the kernel has forgotten the connection, long before the period is over.
+func (l *lab) testDrainEndsWithTheLastConnection(t *testing.T) {
+	v := l.frontend("v4", TCP, "rr", 1, 1)
+	all := v.RealServers
+	l.apply(t, v)
+	// Only one connection: those that closed in order would linger for two minutes.
+	c, got := l.held(t, client("v4", 0), &v)
+	v.RealServers = all[1-got : 2-got]
+	l.apply(t, v)
+	now := start()
+	tick := func() int {
+		now = now.Add(lastCheck)
+		if !now.Before(start().Add(period)) {
+			t.Fatal("the connection does not go away")
+		}
+		_, err := l.engine.Tick(now)
+		must(t, err)
+		return l.engine.Draining()
+	}
+	for range 3 {
+		if tick() != 1 {
+			t.Fatal("removed with a connection")
+		}
+	}
+	must(t, c.conn.(*net.TCPConn).SetLinger(0)) // a reset: the kernel remembers it for ten seconds
+	c.conn.Close()
+	for tick() > 0 {
+		time.Sleep(time.Second)
+	}
+	if got, want := l.weights(t, &v), v.RealServers[0].Addr.String()+"=1"; got != want {
+		t.Errorf("real servers: %s, want %s", got, want)
+	}
+}
+
+// testTakenOutOfDrain: a pod that comes back gets connections again, and keeps those that it had.
+func (l *lab) testTakenOutOfDrain(t *testing.T) {
+	v := l.frontend("v4", TCP, "rr", 1, 1)
+	all := v.RealServers
+	l.apply(t, v)
+	c := l.toPod(t, &v, 0)
+	v.RealServers = all[1:]
+	l.apply(t, v)
+	v.RealServers = all
+	l.apply(t, v)
+	expectAnswer(t, c, 0)
+	if got := l.spread(t, &v, 10); got != [podCount]int{5, 5} {
+		t.Errorf("pods answered %v times", got)
+	}
+	l.endDrains(t)
+	expectAnswer(t, c, 0)
+}
+
+// testUDPIsNotDrained: a flow moves to another pod with its next packets.
+func (l *lab) testUDPIsNotDrained(t *testing.T) {
+	v := l.frontend("v4", UDP, "rr", 1, 1)
+	all := v.RealServers
+	l.apply(t, v)
+	c := l.toPod(t, &v, 0)
+	v.RealServers = all[1:]
+	l.apply(t, v)
+	if got, want := l.weights(t, &v), all[1].Addr.String()+"=1"; got != want {
+		t.Errorf("real servers: %s, want %s", got, want)
+	}
+	for range 3 { // the kernel may drop the packet that finds out
+		if got, err := c.ask(); err == nil {
+			if got != 1 {
+				t.Errorf("pod %d answers", got)
+			}
+			return
+		}
+	}
+	t.Error("no answer any more")
+}
+
+// testVirtualServerDrains: the connections of a virtual server that goes, as when its Service moves to the other engine.
+func (l *lab) testVirtualServerDrains(t *testing.T) {
+	v := l.frontend("v4", TCP, "rr", 1, 1)
+	l.apply(t, v)
+	c := l.toPod(t, &v, 1)
+	l.engine.Delete(v.String())
+	pass(t, l.engine, start())
+	expectAnswer(t, c, 1)
+	if _, _, err := call(l.clients, client("v4", 0), v.Key); err == nil {
+		t.Error("a new connection is taken")
+	}
+	_, err := l.engine.Tick(start().Add(period - time.Second))
+	must(t, err)
+	expectAnswer(t, c, 1)
+	l.endDrains(t)
+	expect(t, "left in the kernel", picture(t, l.engine.kernel), "")
+}

@@ -1,0 +1,269 @@
+//go:build ipvs
+
+package ipvsctl
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"testing"
+)
+
+// testSchedulers sends connections through every scheduler and looks which pods answer.
+func (l *lab) testSchedulers(t *testing.T) {
+	for _, tt := range []struct {
+		scheduler string
+		weights   []uint16
+		n         int
+		want      [podCount]int
+	}{
+		{"rr", []uint16{1, 1, 1}, 30, [podCount]int{10, 10, 10}},
+		{"rr", []uint16{3, 1}, 20, [podCount]int{10, 10}}, // knows no weights
+		{"wrr", []uint16{3, 1}, 40, [podCount]int{30, 10}},
+		{"wrr", []uint16{2, 0, 1}, 30, [podCount]int{20, 0, 10}},
+		{"lc", []uint16{1, 1}, 20, [podCount]int{10, 10}},
+		{"wlc", []uint16{3, 1}, 40, [podCount]int{30, 10}},
+		{"fo", []uint16{1, 5, 2}, 10, [podCount]int{0, 10, 0}},
+		{"ovf", []uint16{1, 5, 2}, 10, [podCount]int{0, 10, 0}},
+	} {
+		t.Run(fmt.Sprintf("%s/%v", tt.scheduler, tt.weights), func(t *testing.T) {
+			v := l.frontend("v4", TCP, tt.scheduler, tt.weights...)
+			l.apply(t, v)
+			if got := l.spread(t, &v, tt.n); got != tt.want {
+				t.Errorf("pods answered %v times, want %v", got, tt.want)
+			}
+		})
+	}
+}
+
+// testHeldConnections: the schedulers that look at connections, by the pods that each further connection gets while all
+// earlier ones last.
+func (l *lab) testHeldConnections(t *testing.T) {
+	for _, tt := range []struct {
+		scheduler string
+		weights   []uint16
+		n         int
+		want      [podCount]int
+		first     []int // pods of the first connections, in order
+	}{
+		{scheduler: "lc", weights: []uint16{1, 1, 1}, n: 9, want: [podCount]int{3, 3, 3}},
+		{scheduler: "wlc", weights: []uint16{3, 1}, n: 8, want: [podCount]int{6, 2}},
+		{scheduler: "sed", weights: []uint16{3, 1}, n: 8, want: [podCount]int{6, 2}},
+		{scheduler: "sed", weights: []uint16{9, 1}, n: 8, want: [podCount]int{8, 0}},
+		// never queue: an idle server comes before a faster one
+		{scheduler: "nq", weights: []uint16{9, 1}, n: 8, want: [podCount]int{7, 1}, first: []int{1, 0, 0}},
+		// overflow: the heaviest until it has more connections than its weight, then the next
+		{scheduler: "ovf", weights: []uint16{2, 3, 1}, n: 9, want: [podCount]int{3, 4, 2}, first: []int{1, 1, 1, 1, 0, 0, 0, 2, 2}},
+		{scheduler: "fo", weights: []uint16{2, 3, 1}, n: 6, want: [podCount]int{0, 6, 0}},
+	} {
+		t.Run(fmt.Sprintf("%s/%v", tt.scheduler, tt.weights), func(t *testing.T) {
+			v := l.frontend("v4", TCP, tt.scheduler, tt.weights...)
+			l.apply(t, v)
+			var got [podCount]int
+			var order []int
+			for range tt.n {
+				_, i := l.held(t, client("v4", 0), &v)
+				got[i]++
+				order = append(order, i)
+			}
+			if got != tt.want || !slices.Equal(order[:len(tt.first)], tt.first) {
+				t.Errorf("pods answered %v times, in the order %v; want %v, beginning with %v", got, order, tt.want, tt.first)
+			}
+		})
+	}
+}
+
+// testSlowPod: a pod that does not finish its connections gets no new ones while others do.
+func (l *lab) testSlowPod(t *testing.T) {
+	for _, scheduler := range []string{"lc", "wlc", "sed", "nq"} {
+		t.Run(scheduler, func(t *testing.T) {
+			v := l.frontend("v4", TCP, scheduler, 1, 1)
+			l.apply(t, v)
+			slow := 0
+			for range 30 {
+				c, i := l.held(t, client("v4", 0), &v)
+				if i == 0 {
+					slow++ // keeps its connection
+				} else {
+					c.conn.Close()
+				}
+			}
+			if slow > 2 {
+				t.Errorf("the slow pod got %d of 30 connections", slow)
+			}
+		})
+	}
+}
+
+// testTwos: power of two choices is random, weighted, and spreads.
+func (l *lab) testTwos(t *testing.T) {
+	v := l.frontend("v4", TCP, "twos", 1, 1, 1)
+	l.apply(t, v)
+	got := l.spread(t, &v, 90)
+	for i := range 3 {
+		if got[i] < 10 {
+			t.Errorf("pods answered %v of 90 connections", got)
+			break
+		}
+	}
+}
+
+// testByDestination: schedulers that choose by the frontend's address serve it with one pod, whoever asks.
+func (l *lab) testByDestination(t *testing.T) {
+	for _, scheduler := range []string{"dh", "lblc", "lblcr"} {
+		t.Run(scheduler, func(t *testing.T) {
+			v := l.frontend("v4", TCP, scheduler, 1, 1, 1)
+			l.apply(t, v)
+			got := l.byClient(t, &v)
+			if slices.Min(got[:]) != slices.Max(got[:]) {
+				t.Errorf("clients got the pods %v", got)
+			}
+		})
+	}
+}
+
+// testBySource: schedulers that hash the client's address give a client the same pod, over several frontends as well,
+// and different clients different pods; with the port in the hash, connections of one client are spread.
+func (l *lab) testBySource(t *testing.T) {
+	for _, scheduler := range []string{"sh", "mh"} {
+		for _, family := range []string{"v4", "v6"} {
+			t.Run(scheduler+"/"+family, func(t *testing.T) {
+				v := l.frontend(family, TCP, scheduler, 1, 1, 1, 1)
+				l.apply(t, v)
+				first := l.byClient(t, &v)
+				if again := l.byClient(t, &v); again != first {
+					t.Errorf("clients got the pods\n%v, then\n%v", first, again)
+				}
+				if used := slices.Compact(slices.Sorted(slices.Values(first[:]))); len(used) != podCount {
+					t.Errorf("%d clients got only the pods %v", clientCount, used)
+				}
+			})
+		}
+		t.Run(scheduler+"-port", func(t *testing.T) {
+			v := l.frontend("v4", TCP, scheduler, 1, 1)
+			v.Flags = HashPort
+			l.apply(t, v)
+			if got := l.spread(t, &v, 40); got[0] < 5 || got[1] < 5 {
+				t.Errorf("40 connections of one client got %v", got)
+			}
+		})
+	}
+}
+
+// testMaglevIsStable: when a pod goes, hardly any client of the others moves (Maglev; sh moves most).
+func (l *lab) testMaglevIsStable(t *testing.T) {
+	v := l.frontend("v4", TCP, "mh", 1, 1, 1, 1)
+	l.apply(t, v)
+	before := l.byClient(t, &v)
+	v.RealServers = v.RealServers[:3]
+	l.apply(t, v)
+	l.endDrains(t)
+	moved := 0
+	for i, now := range l.byClient(t, &v) {
+		if now == 3 {
+			t.Errorf("client %d still gets the pod that has gone", i)
+		}
+		if before[i] != 3 && now != before[i] {
+			moved++
+		}
+	}
+	if moved > 2 {
+		t.Errorf("%d of %d clients were moved", moved, clientCount)
+	}
+}
+
+// testNobodyIsRefusedWhileAPodDrains: a real server of weight 0 must not cost a single connection, whatever the
+// scheduler, even where the kernel's table still leads to it (sh without sh-fallback, dh).
+func (l *lab) testNobodyIsRefusedWhileAPodDrains(t *testing.T) {
+	for _, scheduler := range Schedulers() {
+		t.Run(scheduler, func(t *testing.T) {
+			for gone := range 3 {
+				v := l.frontend("v4", TCP, scheduler, 1, 1, 1)
+				l.apply(t, v)
+				v.RealServers = slices.Delete(slices.Clone(v.RealServers), gone, gone+1)
+				l.apply(t, v)
+				for i, got := range l.byClient(t, &v) {
+					if got == gone {
+						t.Errorf("client %d gets the pod that drains", i)
+					}
+				}
+			}
+		})
+	}
+}
+
+// testProtocols: every protocol in both families, from clients and from the node itself.
+func (l *lab) testProtocols(t *testing.T) {
+	for _, p := range []Protocol{TCP, UDP, SCTP} {
+		for _, family := range []string{"v4", "v6"} {
+			t.Run(p.String()+"/"+family, func(t *testing.T) {
+				v := l.frontend(family, p, "rr", 1, 1, 1, 1)
+				l.apply(t, v)
+				if got := l.spread(t, &v, 20); got != [podCount]int{5, 5, 5, 5} {
+					t.Errorf("from a client: pods answered %v times", got)
+				}
+				from := netip.IPv4Unspecified()
+				if family == "v6" {
+					from = netip.IPv6Unspecified()
+				}
+				for range 4 {
+					c, _, err := call(l.node, from, v.Key)
+					if err != nil {
+						t.Fatalf("from the node: %v", err)
+					}
+					c.conn.Close()
+				}
+			})
+		}
+	}
+}
+
+// testPersistence: a client stays with its pod, connection after connection; others are spread.
+func (l *lab) testPersistence(t *testing.T) {
+	for _, p := range []Protocol{TCP, UDP, SCTP} {
+		for _, family := range []string{"v4", "v6"} {
+			t.Run(p.String()+"/"+family, func(t *testing.T) {
+				v := l.frontend(family, p, "rr", 1, 1, 1, 1)
+				v.Persistence = 10800e9
+				l.apply(t, v)
+				first := l.byClient(t, &v)
+				if again := l.byClient(t, &v); again != first {
+					t.Errorf("clients got the pods\n%v, then\n%v", first, again)
+				}
+				for i := range podCount {
+					if n := count(first[:], i); n != clientCount/podCount {
+						t.Errorf("pod %d has %d of %d clients", i, n, clientCount)
+					}
+				}
+			})
+		}
+	}
+}
+
+func count(list []int, value int) int {
+	n := 0
+	for _, v := range list {
+		if v == value {
+			n++
+		}
+	}
+	return n
+}
+
+// testPersistenceWithoutItsPod: a client whose pod drains moves at its next connection, the others stay.
+func (l *lab) testPersistenceWithoutItsPod(t *testing.T) {
+	v := l.frontend("v4", TCP, "rr", 1, 1, 1, 1)
+	v.Persistence = 10800e9
+	l.apply(t, v)
+	before := l.byClient(t, &v)
+	v.RealServers = v.RealServers[1:]
+	l.apply(t, v)
+	for i, now := range l.byClient(t, &v) {
+		if before[i] != 0 && now != before[i] {
+			t.Errorf("client %d was moved from pod %d to %d", i, before[i], now)
+		}
+		if now == 0 {
+			t.Errorf("client %d still gets the pod that drains", i)
+		}
+	}
+}
