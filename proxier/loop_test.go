@@ -3,6 +3,7 @@ package proxier
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"slices"
@@ -25,18 +26,20 @@ type faulty struct {
 	limit   string
 	missing bool
 	applies int
+	sets    map[string]int // calls of Set by port
 	ports   map[string]nft.Port
 	applied map[string]nft.Port
 	globals nft.Globals
 }
 
-func newFaulty() *faulty { return &faulty{ports: map[string]nft.Port{}} }
+func newFaulty() *faulty { return &faulty{ports: map[string]nft.Port{}, sets: map[string]int{}} }
 
 func (f *faulty) Set(p *nft.Port) error {
 	if p.Name == f.limit {
 		return errors.New("too many endpoints")
 	}
 	f.ports[p.Family.String()+" "+p.Name] = *p
+	f.sets[p.Name]++
 	return nil
 }
 
@@ -333,5 +336,68 @@ func TestFlowsAreCleanedAfterTheRules(t *testing.T) {
 	}
 	if err := w.Once(); err != nil || w.cleaning {
 		t.Fatalf("error %v, cleaning %v although nothing changed", err, w.cleaning)
+	}
+}
+
+// TestManyServices: more than fit into a chunk. Each is set once, also when the environment changes together with some of
+// them: an engine that sees a port change twice has to write everything.
+func TestManyServices(t *testing.T) {
+	w := newWorld(t)
+	const n = 2*chunkSize + 10
+	for i := range n {
+		name := fmt.Sprintf("s%d", i)
+		w.store.SetService(service(name, fmt.Sprintf("10.96.%d.%d", i/250, i%250+1), 1), nil)
+	}
+	w.store.MarkSynced()
+	steps := []struct {
+		name   string
+		change func()
+		ports  int
+	}{
+		{"all", func() {}, n},
+		{"the node's zone, a new slice, a Service gone", func() {
+			w.store.SetNode(&state.Node{Name: "n1", Zone: "z1"}, nil)
+			w.store.SetSlice(slice("s7", "10.0.0.1"), nil)
+			w.store.DeleteService(state.Name{Namespace: "default", Name: "s8"})
+		}, n - 1},
+	}
+	for _, s := range steps {
+		s.change()
+		clear(w.rules.sets)
+		if err := w.Once(); err != nil {
+			t.Fatal(err)
+		}
+		if len(w.rules.applied) != s.ports || len(w.rules.sets) != s.ports {
+			t.Errorf("%s: %d ports applied, %d set; want %d", s.name, len(w.rules.applied), len(w.rules.sets), s.ports)
+		}
+		for port, times := range w.rules.sets {
+			if times != 1 {
+				t.Fatalf("%s: %s was set %d times, want once", s.name, port, times)
+			}
+		}
+	}
+}
+
+// TestClashAcrossChunks: a Service of one chunk takes a frontend from one of another, whichever is planned first.
+func TestClashAcrossChunks(t *testing.T) {
+	w := newWorld(t)
+	const pairs = chunkSize
+	for i := range pairs {
+		vip := fmt.Sprintf("192.0.%d.%d", i/250, i%250+1)
+		w.store.SetService(service(fmt.Sprintf("old%d", i), fmt.Sprintf("10.96.%d.%d", i/250, i%250+1), 1, vip), nil)
+		w.store.SetService(service(fmt.Sprintf("young%d", i), fmt.Sprintf("10.97.%d.%d", i/250, i%250+1), 2, vip), nil)
+	}
+	w.store.MarkSynced()
+	if err := w.Once(); err != nil {
+		t.Fatal(err)
+	}
+	for i := range pairs {
+		old, young := frontendsOf(w, fmt.Sprintf("ip default/old%d:http", i)), frontendsOf(w, fmt.Sprintf("ip default/young%d:http", i))
+		if len(old) != 2 || len(young) != 1 {
+			t.Fatalf("pair %d: the older has %v, the younger %v; want the address with the older only", i, old, young)
+		}
+	}
+	if len(w.watcher.problems) != pairs {
+		t.Errorf("%d problems, want one for each younger Service: %d", len(w.watcher.problems), pairs)
 	}
 }
