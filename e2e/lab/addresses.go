@@ -1,0 +1,171 @@
+package lab
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// Family is an address family.
+type Family int
+
+// The families.
+const (
+	IPv4 Family = 4
+	IPv6 Family = 6
+)
+
+// Families lists both.
+func Families() []Family { return []Family{IPv4, IPv6} }
+
+func (f Family) String() string { return fmt.Sprintf("IPv%d", int(f)) }
+
+// Other is the other family.
+func (f Family) Other() Family {
+	if f == IPv4 {
+		return IPv6
+	}
+	return IPv4
+}
+
+// Bits is the length of an address.
+func (f Family) Bits() int {
+	if f == IPv4 {
+		return 32
+	}
+	return 128
+}
+
+// pair is an address or range in both families.
+type pair struct{ v4, v6 string }
+
+// addressBook names every address and range of the tests. Scenarios write $NAME.
+var addressBook = map[string]pair{
+	// The node: the primary address, a second one, the one on the link to the other node, one that tests add.
+	"NODE":        {"192.168.7.1", "fd00:7::1"},
+	"NODE_SECOND": {"192.168.7.2", "fd00:7::2"},
+	"NODE_INNER":  {"192.168.8.1", "fd00:8::1"},
+	"SPARE":       {"192.168.7.3", "fd00:7::3"},
+	"LOCALHOST":   {"127.0.0.1", "::1"},
+	"GATEWAY":     {"192.168.7.254", "fd00:7::fe"},
+	"REMOTE":      {"192.168.8.2", "fd00:8::2"},
+	// Pods: a and b on the node, c and d on the other.
+	"A": {"10.0.1.1", "fd00:10:0:1::1"}, "B": {"10.0.1.2", "fd00:10:0:1::2"},
+	"C": {"10.0.2.1", "fd00:10:0:2::1"}, "D": {"10.0.2.2", "fd00:10:0:2::2"},
+	"POD_GATEWAY": {"10.0.1.254", "fd00:10:0:1::fe"},
+	"PODS":        {"10.0.0.0/16", "fd00:10::/48"},
+	"NODE_PODS":   {"10.0.1.0/24", "fd00:10:0:1::/64"},
+	"REMOTE_PODS": {"10.0.2.0/24", "fd00:10:0:2::/64"},
+	// Pod c also has all addresses of this range, for Services with thousands of endpoints.
+	"MANY": {"10.0.128.0/18", "fd00:10:0:80::/64"},
+	// Clients outside; x also has all addresses of $CROWD.
+	"X": {"192.168.7.11", "fd00:7::11"}, "Y": {"192.168.7.12", "fd00:7::12"},
+	"CLIENTS": {"192.168.7.0/24", "fd00:7::/64"},
+	"CROWD":   {"10.200.0.0/16", "fd00:200::/64"},
+	// Addresses of Services. $UNALLOCATED lies in the Service range and belongs to none.
+	"SERVICES": {"10.96.0.0/12", "fd00:10:96::/112"},
+	"VIP1":     {"10.96.0.11", "fd00:10:96::11"}, "VIP2": {"10.96.0.12", "fd00:10:96::12"},
+	"VIP3": {"10.96.0.13", "fd00:10:96::13"}, "VIP4": {"10.96.0.14", "fd00:10:96::14"},
+	"VIP5": {"10.96.0.15", "fd00:10:96::15"}, "FENCE": {"10.96.255.254", "fd00:10:96::fffe"},
+	"UNALLOCATED":    {"10.96.200.200", "fd00:10:96::c8c8"},
+	"EXTRA_SERVICES": {"172.20.0.0/24", "fd00:172:20::/112"},
+	"EXTRA_VIP":      {"172.20.0.9", "fd00:172:20::9"},
+	"LB1":            {"203.0.113.1", "2001:db8:203::1"}, "LB2": {"203.0.113.2", "2001:db8:203::2"},
+	"LB3":  {"203.0.113.3", "2001:db8:203::3"},
+	"EXT1": {"198.51.100.1", "2001:db8:198::1"}, "EXT2": {"198.51.100.2", "2001:db8:198::2"},
+	// An address that stands in no Service and leads nowhere.
+	"NOWHERE": {"198.51.100.99", "2001:db8:198::99"},
+}
+
+// Text expands one name: an address or range of the address book; NAME_HOST is its range of one; FAMILY is the family's own name
+// as in addressType; OTHER_NAME is that of the other family.
+func Text(f Family, name string) (string, error) {
+	if rest, ok := strings.CutPrefix(name, "OTHER_"); ok {
+		return Text(f.Other(), rest)
+	}
+	if name == "FAMILY" {
+		return f.String(), nil
+	}
+	if host, ok := strings.CutSuffix(name, "_HOST"); ok {
+		a, err := Lookup(f, host)
+		return netip.PrefixFrom(a, a.BitLen()).String(), err
+	}
+	p, ok := addressBook[name]
+	if !ok {
+		return "", fmt.Errorf("no address is called $%s", name)
+	}
+	if f == IPv4 {
+		return p.v4, nil
+	}
+	return p.v6, nil
+}
+
+// Names lists the names of the address book.
+func Names() []string {
+	var out []string
+	for name := range addressBook {
+		out = append(out, name)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// Lookup finds an address by its name.
+func Lookup(f Family, name string) (netip.Addr, error) {
+	text, err := Text(f, name)
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	a, err := netip.ParseAddr(text)
+	if err != nil {
+		return a, fmt.Errorf("$%s is not one address: %w", name, err)
+	}
+	return a, nil
+}
+
+// address and prefix are for names that this package itself uses.
+func address(f Family, name string) netip.Addr {
+	a, err := Lookup(f, name)
+	if err != nil {
+		panic(err) // the address book is wrong
+	}
+	return a
+}
+
+func prefix(f Family, name string) netip.Prefix {
+	text, err := Text(f, name)
+	if err != nil {
+		panic(err) // the address book is wrong
+	}
+	return netip.MustParsePrefix(text)
+}
+
+// host is the range that holds one address.
+func host(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
+
+// inNetwork is an address with the length of the network it is in, as links need it.
+func inNetwork(f Family, name string) netip.Prefix {
+	bits := 24
+	if f == IPv6 {
+		bits = 64
+	}
+	return netip.PrefixFrom(address(f, name), bits)
+}
+
+// everywhere is the range of all addresses.
+func everywhere(f Family) netip.Prefix {
+	if f == IPv4 {
+		return netip.MustParsePrefix("0.0.0.0/0")
+	}
+	return netip.MustParsePrefix("::/0")
+}
+
+// Nth is an address inside a range.
+func Nth(p netip.Prefix, n int) netip.Addr {
+	b := p.Addr().AsSlice()
+	b[len(b)-1] = byte(n)
+	b[len(b)-2] |= byte(n >> 8)
+	a, _ := netip.AddrFromSlice(b)
+	return a
+}

@@ -1,0 +1,52 @@
+package lab
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+)
+
+// TrackedFlow is an entry of a namespace's connection tracking.
+type TrackedFlow struct {
+	Protocol Protocol
+	From     netip.AddrPort // who asked
+	To       netip.AddrPort // what was asked for, before translation
+	Server   netip.AddrPort // who answers
+}
+
+// Flows lists what a namespace tracks in a family.
+func (n *Namespace) Flows(f Family) (out []TrackedFlow, err error) {
+	err = n.Do(func() error {
+		list, err := netlink.ConntrackTableList(netlink.ConntrackTable, netlink.InetFamily(domain(f)))
+		if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
+			return fmt.Errorf("list the flows of %s: %w", n.Name, err)
+		}
+		for _, c := range list {
+			out = append(out, TrackedFlow{
+				Protocol: Protocol(c.Forward.Protocol),
+				From:     addrPort(c.Forward.SrcIP, c.Forward.SrcPort),
+				To:       addrPort(c.Forward.DstIP, c.Forward.DstPort),
+				Server:   addrPort(c.Reverse.SrcIP, c.Reverse.SrcPort),
+			})
+		}
+		return nil
+	})
+	return out, err
+}
+
+func addrPort(ip []byte, port uint16) netip.AddrPort {
+	a, _ := netip.AddrFromSlice(ip)
+	return netip.AddrPortFrom(a.Unmap(), port)
+}
+
+// ForgetFlows empties a namespace's connection tracking.
+func (n *Namespace) ForgetFlows() error {
+	return n.Do(func() error {
+		if err := netlink.ConntrackTableFlush(netlink.ConntrackTable); err != nil {
+			return fmt.Errorf("empty the connection tracking of %s: %w", n.Name, err)
+		}
+		return nil
+	})
+}

@@ -1,0 +1,161 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+)
+
+// ControlPlane is an API server with its etcd in a namespace of their own.
+type ControlPlane struct {
+	// Client may do everything.
+	Client kubernetes.Interface
+
+	ns        *Namespace
+	server    string
+	files     files
+	processes []*Process
+}
+
+// ControlPlaneOptions say where it runs.
+type ControlPlaneOptions struct {
+	// Binaries is the folder with etcd and kube-apiserver (see e2e/controlplane/build.sh).
+	Binaries string
+	// Dir takes data, keys and logs.
+	Dir string
+	// Namespace is where both run; Address is where the API server is reached.
+	Namespace *Namespace
+	Address   netip.Addr
+	// ServiceRanges are given to --service-cluster-ip-range.
+	ServiceRanges string
+	// Arguments are further flags of kube-apiserver.
+	Arguments []string
+}
+
+// Users with fixed tokens. RBAC's own policy lets system:kube-proxy read what kube-proxy needs.
+const (
+	adminToken     = "token-of-admin"
+	kubeProxyToken = "token-of-kube-proxy"
+	tokens         = adminToken + ",admin,1,system:masters\n" + kubeProxyToken + ",system:kube-proxy,2\n"
+)
+
+// readyPatience is how long the API server may take to start; it takes 4 s on an idle machine.
+const readyPatience = 2 * time.Minute
+
+// NewControlPlane starts etcd and kube-apiserver and waits until they are ready.
+func NewControlPlane(o ControlPlaneOptions) (*ControlPlane, error) {
+	c := &ControlPlane{ns: o.Namespace, server: "https://" + netip.AddrPortFrom(o.Address, 6443).String()}
+	var err error
+	if c.files, err = writeCredentials(o.Dir, o.Address, tokens); err != nil {
+		return nil, fmt.Errorf("control plane: %w", err)
+	}
+	for _, command := range [][]string{c.etcd(o), c.apiserver(o)} {
+		p, err := NewProcess(ProcessOptions{Name: filepath.Base(command[0]), Namespace: o.Namespace, Dir: o.Dir, Command: command})
+		if err != nil {
+			return nil, errors.Join(err, c.Close())
+		}
+		c.processes = append(c.processes, p)
+	}
+	if c.Client, err = kubernetes.NewForConfig(c.config()); err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	if err := c.ready(); err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	return c, nil
+}
+
+func (c *ControlPlane) etcd(o ControlPlaneOptions) []string {
+	return []string{
+		filepath.Join(o.Binaries, "etcd"), "--data-dir=" + filepath.Join(o.Dir, "etcd"), "--unsafe-no-fsync", "--log-level=warn",
+		"--listen-client-urls=http://127.0.0.1:2379", "--advertise-client-urls=http://127.0.0.1:2379",
+		"--listen-peer-urls=http://127.0.0.1:2380",
+	}
+}
+
+func (c *ControlPlane) apiserver(o ControlPlaneOptions) []string {
+	return append([]string{
+		filepath.Join(o.Binaries, "kube-apiserver"), "--etcd-servers=http://127.0.0.1:2379", "--secure-port=6443",
+		"--bind-address=0.0.0.0", "--advertise-address=" + o.Address.String(), "--endpoint-reconciler-type=none",
+		"--tls-cert-file=" + c.files.path("server.crt"), "--tls-private-key-file=" + c.files.path("server.key"),
+		"--token-auth-file=" + c.files.path("tokens.csv"), "--authorization-mode=RBAC",
+		"--service-account-key-file=" + c.files.path("sa.key"), "--service-account-signing-key-file=" + c.files.path("sa.key"),
+		"--service-account-issuer=https://kubernetes.default.svc", "--disable-admission-plugins=ServiceAccount",
+		"--service-cluster-ip-range=" + o.ServiceRanges, "--enable-priority-and-fairness=false",
+		"--service-node-port-range=30000-32767",
+	}, o.Arguments...)
+}
+
+// config reaches the API server from inside its namespace, with a token that may do everything.
+func (c *ControlPlane) config() *rest.Config {
+	return &rest.Config{
+		Host: c.server, BearerToken: adminToken, QPS: -1,
+		TLSClientConfig: rest.TLSClientConfig{CAData: c.files.ca},
+		Dial: func(ctx context.Context, network, address string) (conn net.Conn, err error) {
+			err = c.ns.Do(func() error {
+				var d net.Dialer
+				conn, err = d.DialContext(ctx, network, address)
+				return err
+			})
+			return conn, err
+		},
+	}
+}
+
+// ready waits until the API server says so, or has ended.
+func (c *ControlPlane) ready() error {
+	ctx, cancel := context.WithTimeout(context.Background(), readyPatience)
+	defer cancel()
+	for {
+		_, err := c.Client.Discovery().RESTClient().Get().AbsPath("/readyz").DoRaw(ctx)
+		if err == nil {
+			return nil
+		}
+		for _, p := range c.processes {
+			select {
+			case <-p.Exited():
+				return fmt.Errorf("%s ended at its start; its log ends:\n%s", p.Name, p.Log(10))
+			default:
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("the API server is not ready after %s: %w; its log ends:\n%s", readyPatience, err, c.processes[1].Log(10))
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// KubeProxy writes a kubeconfig for the user of upstream's kube-proxy.
+func (c *ControlPlane) KubeProxy() (string, error) {
+	return c.files.kubeconfig("kube-proxy", c.server, kubeProxyToken)
+}
+
+// ServiceAccount writes a kubeconfig with a token of a ServiceAccount, as a pod that runs under it would have.
+func (c *ControlPlane) ServiceAccount(namespace, name string) (string, error) {
+	request := &authenticationv1.TokenRequest{}
+	got, err := c.Client.CoreV1().ServiceAccounts(namespace).CreateToken(context.Background(), name, request, metav1.CreateOptions{})
+	if err != nil {
+		return "", fmt.Errorf("ask for a token of ServiceAccount %s/%s: %w", namespace, name, err)
+	}
+	return c.files.kubeconfig(name, c.server, got.Status.Token)
+}
+
+// Close ends the processes and removes etcd's data. etcd and its client end without ceremony: nobody needs the data.
+func (c *ControlPlane) Close() error {
+	var errs []error
+	for i := len(c.processes) - 1; i >= 0; i-- {
+		errs = append(errs, c.processes[i].Kill())
+	}
+	return errors.Join(append(errs, os.RemoveAll(c.files.path("etcd")))...)
+}

@@ -1,0 +1,189 @@
+package lab
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Flow is a connection, or what counts as one in UDP and SCTP, that stays open.
+type Flow struct {
+	fd       int
+	protocol Protocol
+	to       uint16
+	Client   netip.Addr
+}
+
+// errEnd means that the server has closed the connection.
+var errEnd = errors.New("closed by the server")
+
+// Open connects from the namespace of the calling thread; the flow may be used from anywhere afterwards. Sockets do not
+// block, and waiting is by poll with a deadline: a blocking connect does not survive the runtime's signals.
+func Open(q Question) (*Flow, error) {
+	kind, proto := unix.SOCK_STREAM, 0
+	switch q.Protocol {
+	case UDP:
+		kind = unix.SOCK_DGRAM
+	case SCTP:
+		kind, proto = unix.SOCK_RAW, unix.IPPROTO_SCTP
+	}
+	family := IPv4
+	if q.To.Addr().Is6() {
+		family = IPv6
+	}
+	fd, err := unix.Socket(domain(family), kind|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, proto)
+	if err != nil {
+		return nil, fmt.Errorf("open a socket: %w", err)
+	}
+	f := &Flow{fd: fd, protocol: q.Protocol, to: q.To.Port()}
+	if err := f.connect(family, q); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+func (f *Flow) connect(family Family, q Question) error {
+	// Soft ICMP errors ("host unreachable") are to be heard of, too.
+	level, name := unix.IPPROTO_IP, unix.IP_RECVERR
+	if family == IPv6 {
+		level, name = unix.IPPROTO_IPV6, unix.IPV6_RECVERR
+	}
+	if q.Protocol != TCP {
+		if err := unix.SetsockoptInt(f.fd, level, name, 1); err != nil {
+			return fmt.Errorf("ask for ICMP errors: %w", err)
+		}
+	}
+	if q.From.IsValid() {
+		if err := unix.Bind(f.fd, sockaddr(netip.AddrPortFrom(q.From, 0))); err != nil {
+			return fmt.Errorf("bind to %s: %w", q.From, err)
+		}
+	}
+	to := q.To
+	if q.Protocol == SCTP {
+		to = netip.AddrPortFrom(to.Addr(), 0) // raw sockets know no ports
+	}
+	err := unix.Connect(f.fd, sockaddr(to))
+	if errors.Is(err, unix.EINPROGRESS) {
+		err = f.connected(q.Patience)
+	}
+	if err != nil {
+		return err
+	}
+	own, err := unix.Getsockname(f.fd)
+	f.Client = fromSockaddr(own)
+	return err
+}
+
+// connected waits for the handshake.
+func (f *Flow) connected(patience time.Duration) error {
+	if err := f.wait(unix.POLLOUT, time.Now().Add(patience)); err != nil {
+		return err
+	}
+	return f.pending()
+}
+
+// pending is the socket's error, if it has one.
+func (f *Flow) pending() error {
+	code, err := unix.GetsockoptInt(f.fd, unix.SOL_SOCKET, unix.SO_ERROR)
+	if err == nil && code != 0 {
+		err = unix.Errno(code)
+	}
+	return err
+}
+
+// wait waits for an event or an error on the socket.
+func (f *Flow) wait(event int16, deadline time.Time) error {
+	for {
+		left := time.Until(deadline)
+		if left <= 0 {
+			return errSilence
+		}
+		fds := []unix.PollFd{{Fd: int32(f.fd), Events: event}}
+		n, err := unix.Poll(fds, int(left.Milliseconds())+1)
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case err != nil:
+			return os.NewSyscallError("poll", err)
+		case n > 0:
+			return nil
+		}
+	}
+}
+
+// Send asks again over the open flow and waits for the answer.
+func (f *Flow) Send(patience time.Duration) Result { return f.exchange(patience, true) }
+
+// Receive waits for the greeting of a TCP server.
+func (f *Flow) Receive(patience time.Duration) Result { return f.exchange(patience, false) }
+
+func (f *Flow) exchange(patience time.Duration, ask bool) Result {
+	deadline := time.Now().Add(patience)
+	line, err := f.line(deadline, ask)
+	if err != nil {
+		return resultOf(err)
+	}
+	answer, err := parseAnswer(line)
+	if err != nil {
+		return resultOf(err)
+	}
+	return Result{Outcome: Answered, Answer: answer, Client: f.Client}
+}
+
+func (f *Flow) line(deadline time.Time, ask bool) (string, error) {
+	if f.protocol == SCTP {
+		return f.exchangeSCTP(deadline)
+	}
+	if ask {
+		if _, err := unix.Write(f.fd, []byte("?\n")); err != nil {
+			return "", err
+		}
+	}
+	buf := make([]byte, 200)
+	for {
+		if err := f.wait(unix.POLLIN, deadline); err != nil {
+			return "", err
+		}
+		n, err := unix.Read(f.fd, buf)
+		switch {
+		case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EINTR):
+		case err != nil:
+			return "", err
+		case n == 0:
+			return "", errEnd
+		default:
+			return string(buf[:n]), nil // answers are short and come in one piece
+		}
+	}
+}
+
+func (f *Flow) exchangeSCTP(deadline time.Time) (string, error) {
+	request := newInit(f.to)
+	if _, err := unix.Write(f.fd, request.encode()); err != nil {
+		return "", err
+	}
+	for {
+		if err := f.wait(unix.POLLIN, deadline); err != nil {
+			return "", err
+		}
+		got, _, ok, err := receiveSCTP(f.fd)
+		switch {
+		case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EINTR):
+		case err != nil:
+			return "", err
+		case ok && got.answers(&request):
+			return string(got.text), nil
+		}
+	}
+}
+
+// Close ends a connection by a reset, so that nothing lingers in TIME_WAIT and ports do not run out.
+func (f *Flow) Close() {
+	// Both can only fail on a socket that is closed.
+	_ = unix.SetsockoptLinger(f.fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
+	_ = unix.Close(f.fd)
+}

@@ -1,0 +1,97 @@
+package lab
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Process is a program that runs inside a namespace and logs into a file.
+type Process struct {
+	Name   string
+	cmd    *exec.Cmd
+	log    *os.File
+	exited chan struct{}
+	err    error // of Wait, once exited is closed
+}
+
+// ProcessOptions say what to run.
+type ProcessOptions struct {
+	Name      string
+	Namespace *Namespace
+	Dir       string // where the log goes, as NAME.log; it is appended to
+	Command   []string
+	Env       []string // in addition to the test's own
+}
+
+// NewProcess starts a process.
+func NewProcess(o ProcessOptions) (*Process, error) {
+	log, err := os.OpenFile(filepath.Join(o.Dir, o.Name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("open the log of %s: %w", o.Name, err)
+	}
+	fmt.Fprintf(log, "=== %s %s\n", time.Now().UTC().Format(time.RFC3339), strings.Join(o.Command, " "))
+	p := &Process{Name: o.Name, log: log, exited: make(chan struct{})}
+	p.cmd = exec.Command(o.Command[0], o.Command[1:]...)
+	p.cmd.Stdout, p.cmd.Stderr, p.cmd.Env = log, log, append(os.Environ(), o.Env...)
+	if err := o.Namespace.Start(p.cmd); err != nil {
+		return nil, errors.Join(fmt.Errorf("start %s: %w", o.Name, err), log.Close())
+	}
+	go func() {
+		p.err = p.cmd.Wait()
+		close(p.exited)
+	}()
+	return p, nil
+}
+
+// Exited is closed when the process has ended.
+func (p *Process) Exited() <-chan struct{} { return p.exited }
+
+// PID is the process's number.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
+
+// stopPatience is how long a process may take to end when it is asked to.
+const stopPatience = 10 * time.Second
+
+// Stop asks the process to end and waits for it. Not ending, or ending with an error, is an error.
+func (p *Process) Stop() error {
+	defer p.log.Close()
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("stop %s: %w", p.Name, err)
+	}
+	select {
+	case <-p.exited:
+	case <-time.After(stopPatience):
+		err := p.Kill()
+		return errors.Join(fmt.Errorf("%s did not end within %s of SIGTERM and was killed", p.Name, stopPatience), err)
+	}
+	if p.err != nil {
+		return fmt.Errorf("%s ended: %w", p.Name, p.err)
+	}
+	return nil
+}
+
+// Kill ends the process without asking.
+func (p *Process) Kill() error {
+	defer p.log.Close()
+	if err := p.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("kill %s: %w", p.Name, err)
+	}
+	<-p.exited
+	return nil
+}
+
+// Log is the last part of what the process said.
+func (p *Process) Log(lines int) string {
+	text, err := os.ReadFile(p.log.Name())
+	if err != nil {
+		return err.Error()
+	}
+	all := strings.Split(strings.TrimSpace(string(text)), "\n")
+	return strings.Join(all[max(0, len(all)-lines):], "\n")
+}

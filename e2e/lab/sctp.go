@@ -1,0 +1,161 @@
+package lab
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// SCTP by hand over raw sockets, because many kernels have connection tracking for it but not the protocol itself: the
+// client sends INIT, the pod answers INIT ACK with its answer as a parameter. Where the kernel does have the protocol, it
+// would answer ABORT at the same time; a rule in the namespaces keeps that back.
+const (
+	sctpInit    = 1
+	sctpInitAck = 2
+	sctpFixed   = 12 + 4 + 16 // common header, chunk header, fixed part of INIT
+	sctpCookie  = 7           // type of the parameter that carries the answer
+
+	keepAborts = "add table inet lab; add chain inet lab out { type filter hook output priority 0; }; " +
+		"add rule inet lab out meta l4proto sctp @th,96,8 6 drop"
+)
+
+// sctpPacket is a packet with one chunk, INIT or INIT ACK.
+type sctpPacket struct {
+	sport, dport uint16
+	vtag         uint32 // what the receiver asked for in its own INIT
+	chunk        uint8
+	initTag      uint32
+	text         []byte
+}
+
+func (p *sctpPacket) encode() []byte {
+	b := make([]byte, sctpFixed+4, sctpFixed+4+len(p.text)+3)
+	binary.BigEndian.PutUint16(b, p.sport)
+	binary.BigEndian.PutUint16(b[2:], p.dport)
+	binary.BigEndian.PutUint32(b[4:], p.vtag)
+	b[12] = p.chunk
+	binary.BigEndian.PutUint16(b[14:], uint16(sctpFixed-12+4+len(p.text)))
+	binary.BigEndian.PutUint32(b[16:], p.initTag)
+	binary.BigEndian.PutUint32(b[20:], 1<<16)   // window
+	binary.BigEndian.PutUint32(b[24:], 1<<16|1) // one stream each way
+	binary.BigEndian.PutUint32(b[28:], p.initTag)
+	binary.BigEndian.PutUint16(b[32:], sctpCookie)
+	binary.BigEndian.PutUint16(b[34:], uint16(4+len(p.text)))
+	b = append(b, p.text...)
+	for len(b)%4 != 0 {
+		b = append(b, 0)
+	}
+	binary.LittleEndian.PutUint32(b[8:], crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)))
+	return b
+}
+
+func decodeSCTP(b []byte) (p sctpPacket, ok bool) {
+	if len(b) < sctpFixed+4 {
+		return p, false
+	}
+	text := int(binary.BigEndian.Uint16(b[34:]))
+	if text < 4 || sctpFixed+text > len(b) {
+		return p, false
+	}
+	return sctpPacket{
+		sport: binary.BigEndian.Uint16(b), dport: binary.BigEndian.Uint16(b[2:]), vtag: binary.BigEndian.Uint32(b[4:]),
+		chunk: b[12], initTag: binary.BigEndian.Uint32(b[16:]), text: b[sctpFixed+4 : sctpFixed+text],
+	}, true
+}
+
+func domain(f Family) int {
+	if f == IPv6 {
+		return unix.AF_INET6
+	}
+	return unix.AF_INET
+}
+
+func sockaddr(a netip.AddrPort) unix.Sockaddr {
+	if a.Addr().Is4() {
+		return &unix.SockaddrInet4{Addr: a.Addr().As4(), Port: int(a.Port())}
+	}
+	return &unix.SockaddrInet6{Addr: a.Addr().As16(), Port: int(a.Port())}
+}
+
+func fromSockaddr(sa unix.Sockaddr) netip.Addr {
+	switch sa := sa.(type) {
+	case *unix.SockaddrInet4:
+		return netip.AddrFrom4(sa.Addr)
+	case *unix.SockaddrInet6:
+		return netip.AddrFrom16(sa.Addr)
+	}
+	return netip.Addr{}
+}
+
+// receiveSCTP reads one packet; ok is false when it is none of ours. In IPv4 raw sockets deliver the IP header as well.
+func receiveSCTP(fd int) (p sctpPacket, from netip.Addr, ok bool, err error) {
+	buf := make([]byte, 2000)
+	n, sa, err := unix.Recvfrom(fd, buf, 0)
+	if err != nil {
+		return p, from, false, err
+	}
+	b, from := buf[:n], fromSockaddr(sa)
+	if from.Is4() && n > 20 {
+		b = b[int(b[0]&15)*4:]
+	}
+	p, ok = decodeSCTP(b)
+	return p, from, ok, nil
+}
+
+func (w *World) serveSCTP(place string, f Family) error {
+	ns := w.places[place]
+	if _, err := ns.Command("nft", keepAborts); err != nil && f == IPv4 {
+		return fmt.Errorf("keep the kernel from answering: %w", err)
+	}
+	var fd int
+	err := ns.Do(func() (err error) {
+		fd, err = unix.Socket(domain(f), unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_SCTP)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("open raw socket: %w", err)
+	}
+	var ended sync.WaitGroup
+	w.closer = append(w.closer, func() error {
+		_ = unix.Shutdown(fd, unix.SHUT_RD) // wakes the reader; says ENOTCONN although it does
+		ended.Wait()
+		return unix.Close(fd)
+	})
+	ended.Go(func() { answerSCTP(fd, place) })
+	return nil
+}
+
+func answerSCTP(fd int, as string) {
+	for {
+		p, from, ok, err := receiveSCTP(fd)
+		switch {
+		case err == unix.EINTR:
+			continue
+		case err != nil || !from.IsValid():
+			return // shut down
+		case !ok || p.chunk != sctpInit || !slices.Contains(Ports(), p.dport):
+			continue
+		}
+		answer := Answer{Pod: as, Port: p.dport, Source: from}
+		reply := sctpPacket{
+			sport: p.dport, dport: p.sport, vtag: p.initTag, chunk: sctpInitAck, initTag: 1, text: []byte(answer.String()),
+		}
+		_ = unix.Sendto(fd, reply.encode(), 0, sockaddr(netip.AddrPortFrom(from, 0))) // a client that hears nothing complains
+	}
+}
+
+// newInit is a request to a port.
+func newInit(to uint16) sctpPacket {
+	return sctpPacket{sport: uint16(20000 + rand.IntN(40000)), dport: to, chunk: sctpInit, initTag: rand.Uint32() | 1}
+}
+
+// answers tells whether a packet is the reply to a request.
+func (p *sctpPacket) answers(request *sctpPacket) bool {
+	return p.chunk == sctpInitAck && p.dport == request.sport && p.vtag == request.initTag
+}
