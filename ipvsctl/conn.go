@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/netip"
 	"os"
+	"os/exec"
 	"syscall"
 	"time"
 
@@ -52,8 +53,9 @@ func dial(ns int) (*conn, error) {
 }
 
 // findFamily asks for the family first, because the library remembers a family that is missing as number 0, to which
-// the kernel says yes whatever is asked. The question itself makes the kernel load ip_vs (since 2.6.39 it has the alias
-// net-pf-16-proto-16-family-IPVS), also when we run in a container without modprobe.
+// the kernel says yes whatever is asked. The question itself makes the kernel load ip_vs, also when we run in a container
+// without modprobe, since ip_vs has the alias net-pf-16-proto-16-family-IPVS (Linux 5.15, commit 2199f562730d). For older
+// kernels modprobe is tried.
 func findFamily(ns int) error {
 	h, err := openGeneric(ns)
 	if err != nil {
@@ -61,6 +63,9 @@ func findFamily(ns int) error {
 	}
 	defer h.Close()
 	_, err = h.GenlFamilyGet("IPVS")
+	if errors.Is(err, syscall.ENOENT) && exec.Command("modprobe", "-q", "ip_vs").Run() == nil {
+		_, err = h.GenlFamilyGet("IPVS")
+	}
 	if errors.Is(err, syscall.ENOENT) {
 		return ErrNoIPVS
 	}

@@ -1,0 +1,75 @@
+//go:build ipvs
+
+package ipvsctl
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+)
+
+// BenchmarkChange replaces one endpoint of one virtual server with ten, while few or many others exist. The cost must not
+// depend on their number; compare the medians, because the kernel's estimators interrupt an emulated CPU for long
+// now and then. It is the whole way: difference, system calls, bookkeeping of drains.
+//
+//	e2e/ipvskernel/test.sh ./ipvsctl -- -test.run '^$' -test.bench Change -test.count 5
+func BenchmarkChange(b *testing.B) {
+	for _, n := range []int{100, 5000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) { benchmarkChange(b, n) })
+	}
+}
+
+func benchmarkChange(b *testing.B, n int) {
+	e := openIn(b, newNamespace(b))
+	servers := make([]VirtualServer, n)
+	began := time.Now()
+	for i := range servers {
+		servers[i] = benchServer(i)
+		mustSet(b, e, servers[i].String(), servers[i])
+	}
+	pass(b, e, start())
+	built := time.Since(began)
+	now, i := start(), 0
+	var kernel time.Duration
+	var each []time.Duration
+	b.ReportAllocs()
+	for b.Loop() {
+		i++
+		v := servers[i*7919%n]
+		v.RealServers = append([]RealServer(nil), v.RealServers...)
+		at := v.RealServers[i%10].Addr
+		v.RealServers[i%10].Addr = netip.AddrPortFrom(at.Addr(), at.Port()^1)
+		began := time.Now()
+		must(b, e.Set(v.String(), []VirtualServer{v}))
+		r, err := e.Add(now)
+		each = append(each, time.Since(began))
+		must(b, err)
+		kernel += r.Kernel
+		if len(r.Operations) < 2 {
+			b.Fatalf("only %d operations:\n%s", len(r.Operations), r.Operations)
+		}
+		servers[i*7919%n] = v
+		b.StopTimer() // the drained ones would become more and more
+		now = now.Add(period)
+		_, err = e.Tick(now)
+		must(b, err)
+		b.StartTimer()
+	}
+	slices.Sort(each)
+	b.ReportMetric(float64(each[len(each)/2].Microseconds()), "µs-median")
+	b.ReportMetric(float64(kernel.Microseconds())/float64(i), "kernel-µs/op")
+	b.ReportMetric(float64(built.Milliseconds()), "ms-to-build")
+}
+
+func benchServer(i int) VirtualServer {
+	var a [4]byte
+	binary.BigEndian.PutUint32(a[:], 10<<24|96<<16|uint32(i+1))
+	v := VirtualServer{Key: Key{netip.AddrFrom4(a), 80, TCP}, Scheduler: "lc", Local: true}
+	for j := range 10 {
+		v.RealServers = append(v.RealServers, RealServer{netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, byte(i), byte(j + 1)}), 8080), 1})
+	}
+	return v
+}

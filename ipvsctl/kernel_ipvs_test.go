@@ -1,0 +1,392 @@
+//go:build ipvs
+
+package ipvsctl
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// openIn opens an engine in a namespace.
+func openIn(t testing.TB, ns *namespace, exclude ...netip.Prefix) *Engine {
+	t.Helper()
+	e, err := Open(Options{NetNS: int(ns.file.Fd()), GracefulPeriod: period, Exclude: exclude})
+	must(t, err)
+	t.Cleanup(e.Close)
+	return e
+}
+
+// catalog has a virtual server for everything that can be said of one.
+func catalog() []VirtualServer {
+	var list []VirtualServer
+	add := func(protocol, scheduler string, change func(*VirtualServer)) {
+		for _, form := range []string{"%s 10.96.0.%d:80 %s", "%s [fd96::%d]:80 %s"} {
+			v := vs(fmt.Sprintf(form, protocol, len(list)+1, scheduler), "10.0.0.1:8080", "10.0.0.2:8081=0", "10.0.0.3:8080=65535")
+			if v.Addr.Is6() {
+				v.RealServers = []RealServer{parseReal("[fd00::1]:8080"), parseReal("[fd00::2]:8081=0"), parseReal("[fd00::3]:8080=65535")}
+			}
+			change(&v)
+			list = append(list, v)
+		}
+	}
+	for _, s := range Schedulers() {
+		add("tcp", s, func(*VirtualServer) {})
+	}
+	add("udp", "rr", func(*VirtualServer) {})
+	add("sctp", "rr", func(*VirtualServer) {})
+	add("tcp", "rr", func(v *VirtualServer) { v.Persistence = 3 * time.Hour })
+	add("udp", "wlc", func(v *VirtualServer) { v.Persistence = time.Second })
+	add("tcp", "sh", func(v *VirtualServer) { v.Flags = HashPort })
+	add("tcp", "mh", func(v *VirtualServer) { v.Flags, v.Persistence = HashPort|Fallback, time.Minute })
+	add("tcp", "rr", func(v *VirtualServer) { v.RealServers = nil })
+	add("tcp", "rr", func(v *VirtualServer) { v.Local = false })
+	return list
+}
+
+// TestLikeIpvsadm: the kernel ends with the same whether the engine works or its operations, printed, are run by
+// ipvsadm and ip. The listings of ipvsadm and ip are compared.
+func TestLikeIpvsadm(t *testing.T) {
+	ours, theirs := newNamespace(t), newNamespace(t)
+	e := openIn(t, ours)
+	for _, v := range catalog() {
+		mustSet(t, e, v.String(), v)
+	}
+	done := pass(t, e, start())
+	if printed := Build(catalog()); len(printed) != len(done) {
+		t.Errorf("Build prints %d operations, the engine did %d", len(printed), len(done))
+	}
+	theirs.must(t, Build(catalog()).String(), "sh", "-e")
+	for _, command := range []string{"ipvsadm-save -n", "ipvsadm -Ln", "ip route show table local", "ip -6 route show table local"} {
+		listing := func(ns *namespace) string {
+			lines := strings.Split(ns.must(t, "", "sh", "-c", command), "\n")
+			if command == "ipvsadm-save -n" {
+				slices.Sort(lines)
+			} else {
+				lines = sortBlocks(lines)
+			}
+			return strings.Join(lines, "\n")
+		}
+		expect(t, command, listing(ours), listing(theirs))
+	}
+	expectReadBack(t, e)
+}
+
+// sortBlocks sorts a listing by its virtual servers, each with its real servers.
+func sortBlocks(lines []string) []string {
+	var blocks []string
+	for _, line := range lines {
+		if strings.HasPrefix(line, "  ->") && len(blocks) > 0 {
+			blocks[len(blocks)-1] += "\n" + line
+		} else {
+			blocks = append(blocks, line)
+		}
+	}
+	for i, b := range blocks {
+		head, reals, found := strings.Cut(b, "\n")
+		if found {
+			rest := strings.Split(reals, "\n")
+			slices.Sort(rest)
+			blocks[i] = head + "\n" + strings.Join(rest, "\n")
+		}
+	}
+	slices.Sort(blocks)
+	return blocks
+}
+
+// expectReadBack: what the kernel gives back is what was asked for, so a restart changes nothing.
+func expectReadBack(t *testing.T, e *Engine) {
+	t.Helper()
+	again, err := newEngine(e.options, e.kernel)
+	must(t, err)
+	for _, v := range catalog() {
+		mustSet(t, again, v.String(), v)
+	}
+	again.Settle()
+	if ops := pass(t, again, start()); len(ops) > 0 {
+		t.Errorf("a restart did:\n%s", ops)
+	}
+	for range len(catalog()) {
+		expectIntact(t, again, true)
+	}
+}
+
+// TestOthersAreUntouched: virtual servers that ipvsadm made, also on our addresses and for packet marks, over all that we
+// do, restarts included.
+func TestOthersAreUntouched(t *testing.T) {
+	ns := newNamespace(t)
+	theirs := strings.TrimSpace(`
+-A -t 10.96.0.1:443 -s wrr
+-a -t 10.96.0.1:443 -r 192.0.2.7:443 -m -w 3
+-A -t 192.0.2.1:80 -s rr -p 300
+-a -t 192.0.2.1:80 -r 192.0.2.7:80 -g -w 1
+-A -t [2001:db8::1]:80 -s lc
+-a -t [2001:db8::1]:80 -r [2001:db8::7]:80 -m -w 0
+-A -f 7 -s rr
+-a -f 7 -r 192.0.2.7:0 -g -w 1`)
+	ns.must(t, theirs+"\n", "ipvsadm-restore")
+	check := func(when string) {
+		t.Helper()
+		var left []string
+		for line := range strings.Lines(ns.must(t, "", "ipvsadm-save", "-n")) {
+			if strings.Contains(theirs, strings.TrimSpace(line)) {
+				left = append(left, strings.TrimSpace(line))
+			}
+		}
+		want := strings.Split(theirs, "\n")
+		slices.Sort(left)
+		slices.Sort(want)
+		expect(t, when, strings.Join(left, "\n"), strings.Join(want, "\n"))
+	}
+	e := openIn(t, ns)
+	e.Settle()
+	mustSet(t, e, "web", web, vs("tcp [fd96::1]:80 rr", "[fd00::1]:80"))
+	mustSet(t, e, "taken", vs("tcp 192.0.2.1:80 rr", "10.0.0.1:80"))
+	r, err := e.Add(start())
+	if len(r.Failures) != 1 || r.Failures[0].Name != "taken" || !errors.Is(err, ErrForeign) {
+		t.Errorf("failures %+v, error %v", r.Failures, err)
+	}
+	_, err = e.Remove(start())
+	must(t, err)
+	check("after additions")
+	e.Delete("taken")
+	pass(t, e, start())
+
+	e = openIn(t, ns)
+	mustSet(t, e, "web", web)
+	e.Settle()
+	pass(t, e, start())
+	_, err = e.Tick(start().Add(period))
+	must(t, err)
+	check("after a restart")
+	expect(t, "ours", pick(picture(t, e.kernel), "of others"), "10.96.0.1:80/tcp lc 10.0.0.1:8080=1 10.0.0.2:8080=1\nlocal 10.96.0.1")
+
+	e = openIn(t, ns)
+	e.Settle()
+	pass(t, e, start())
+	_, err = e.Tick(start().Add(period))
+	must(t, err)
+	check("after we left")
+	expect(t, "ours", pick(picture(t, e.kernel), "of others"), "")
+}
+
+// pick drops the lines that contain a word.
+func pick(text, without string) string {
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		if !strings.Contains(line, without) {
+			b.WriteString(line)
+		}
+	}
+	return b.String()
+}
+
+// TestMarkIsInvisible: ipvsadm shows our virtual servers as any others, and an edit of ours by ipvsadm is noticed.
+func TestMarkIsInvisible(t *testing.T) {
+	ns := newNamespace(t)
+	e := openIn(t, ns)
+	mustSet(t, e, "web", web)
+	pass(t, e, start())
+	expect(t, "saved", ns.must(t, "", "ipvsadm-save", "-n"), `
+		-A -t 10.96.0.1:80 -s lc
+		-a -t 10.96.0.1:80 -r 10.0.0.1:8080 -m -w 1
+		-a -t 10.96.0.1:80 -r 10.0.0.2:8080 -m -w 1`)
+	ns.must(t, "", "ipvsadm", "-E", "-t", "10.96.0.1:80", "-s", "rr")
+	expectIntact(t, e, false)
+}
+
+// TestFlushed: "ipvsadm -C" and "ip route flush" are noticed by the check and repaired by the next pass.
+func TestFlushed(t *testing.T) {
+	ns := newNamespace(t)
+	e := openIn(t, ns)
+	mustSet(t, e, "web", web)
+	mustSet(t, e, "mail", mail)
+	pass(t, e, start())
+	before := picture(t, e.kernel)
+	for _, command := range []string{"ipvsadm -C", "ip route flush table local proto 118", "ipvsadm -d -t 10.96.0.1:80 -r 10.0.0.1:8080"} {
+		ns.must(t, "", "sh", "-c", command)
+		expectIntact(t, e, false)
+		pass(t, e, start())
+		expect(t, "after "+command, picture(t, e.kernel), before)
+		expectIntact(t, e, true)
+	}
+}
+
+func TestExcluded(t *testing.T) {
+	ns := newNamespace(t)
+	e := openIn(t, ns)
+	mustSet(t, e, "web", web)
+	pass(t, e, start())
+	before := picture(t, e.kernel)
+	e = openIn(t, ns, netip.MustParsePrefix("10.96.0.0/24"))
+	if err := e.Set("web", []VirtualServer{web}); !errors.Is(err, ErrExcluded) {
+		t.Errorf("error is %v", err)
+	}
+	e.Settle()
+	pass(t, e, start())
+	expect(t, "kernel", picture(t, e.kernel), before)
+}
+
+func TestProbeKernel(t *testing.T) {
+	ns := newNamespace(t)
+	ns.must(t, "", "ipvsadm", "-A", "-t", "198.51.100.1:1", "-s", "rr")
+	s, err := Probe(Options{NetNS: int(ns.file.Fd())}, append(Schedulers(), "magic"))
+	must(t, err)
+	if !slices.Equal(s.Schedulers, Schedulers()) || !slices.Equal(s.Missing, []string{"magic"}) {
+		t.Errorf("found %+v", s)
+	}
+	expect(t, "left in the kernel", ns.must(t, "", "ipvsadm-save", "-n"), "-A -t 198.51.100.1:1 -s rr")
+}
+
+func TestUnknownSchedulerInKernel(t *testing.T) {
+	e := openIn(t, newNamespace(t))
+	mustSet(t, e, "web", with(web, func(v *VirtualServer) { v.Scheduler = "magic" }))
+	mustSet(t, e, "mail", mail)
+	_, err := e.Add(start())
+	if err == nil || !strings.Contains(err.Error(), "the kernel has no scheduler magic, module ip_vs_magic") {
+		t.Errorf("error is %v", err)
+	}
+	expect(t, "kernel", picture(t, e.kernel), "10.96.0.2:25/tcp rr 10.0.0.3:25=1\nlocal 10.96.0.2")
+}
+
+func TestSettingsOfKernel(t *testing.T) {
+	ns := newNamespace(t)
+	e := openIn(t, ns)
+	changes, err := e.SetTimeouts(Timeouts{TCP: time.Hour, UDP: 90 * time.Second})
+	must(t, err)
+	expect(t, "timeouts", lines(changes), "IPVS timeout tcp: 15m0s -> 1h0m0s\nIPVS timeout udp: 5m0s -> 1m30s")
+	expect(t, "ipvsadm", ns.must(t, "", "ipvsadm", "-L", "--timeout"), "Timeout (tcp tcpfin udp): 3600 120 90")
+	changes, err = e.SetTimeouts(Timeouts{TCP: time.Hour})
+	must(t, err)
+	expect(t, "timeouts again", lines(changes), "")
+
+	ns.do(t, func() error {
+		changes, err = SetSysctls(ProcSys, Sysctls(true))
+		return err
+	})
+	expect(t, "sysctls", lines(changes), `
+		net.ipv4.vs.conntrack: 0 -> 1
+		net.ipv4.vs.expire_nodest_conn: 0 -> 1
+		net.ipv4.vs.expire_quiescent_template: 0 -> 1
+		net.ipv4.conf.all.arp_ignore: 0 -> 1
+		net.ipv4.conf.all.arp_announce: 0 -> 2`)
+	expect(t, "conn_reuse_mode", ns.must(t, "", "sysctl", "-n", "net.ipv4.vs.conn_reuse_mode"), "1")
+}
+
+// TestMemoryIsLikeTheKernel: the stand-in answers each operation as the kernel does, and ends with the same.
+func TestMemoryIsLikeTheKernel(t *testing.T) {
+	rng := rand.New(rand.NewPCG(7, 7))
+	c, err := dial(int(newNamespace(t).file.Fd()))
+	must(t, err)
+	defer c.close()
+	m := newMemory()
+	for i := range 3000 {
+		v := randomServer(rng, rng.IntN(24), []string{"rr", "lc", "sh", "magic"})
+		o := Operation{Kind: OperationKind(rng.IntN(int(DeleteAddress) + 1)), Server: &v}
+		if rng.IntN(50) > 0 && o.Kind == DeleteServer {
+			continue // or hardly anything ever exists
+		}
+		if len(v.RealServers) > 0 {
+			o.Real = v.RealServers[0]
+		} else if o.Kind >= AddReal && o.Kind <= DeleteReal {
+			continue
+		}
+		want, got := m.execute(o), c.execute(o)
+		if !errors.Is(got, want) {
+			t.Fatalf("operation %d, %s: the memory says %v, the kernel %v", i, o, want, got)
+		}
+		if f, exists, err := c.server(v.Key); err != nil || exists != (m.state[v.Key] != nil) || f.header != headerOf(m, v.Key) {
+			t.Fatalf("operation %d, %s: the kernel has %+v, %v", i, o, f, err)
+		}
+	}
+	expect(t, "kernel", picture(t, c), picture(t, m))
+}
+
+func headerOf(m *memory, k Key) header {
+	if s := m.state[k]; s != nil {
+		return s.header
+	}
+	return header{}
+}
+
+// TestRandomWalkInKernel is TestRandomWalk with the kernel, and with ipvsadm interfering.
+func TestRandomWalkInKernel(t *testing.T) {
+	for seed := range uint64(4) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			ns := newNamespace(t)
+			c, err := dial(int(ns.file.Fd()))
+			must(t, err)
+			defer c.close()
+			rng := rand.New(rand.NewPCG(seed, 0))
+			w := &walk{rng: rng, kernel: c, now: start(), schedulers: Schedulers(), state: wanted{}}
+			w.interfere = func() {
+				command := []string{"ipvsadm -C", "ip route flush table local proto 118", "ip -6 route flush table local proto 118",
+					"ipvsadm-save -n | grep -e ^-A | head -1 | sed 's/ -s.*//; s/^-A/ipvsadm -D/' | sh"}[rng.IntN(4)]
+				ns.must(t, "", "sh", "-c", command)
+			}
+			w.restart(t)
+			for range 25 {
+				w.step(t)
+			}
+		})
+	}
+}
+
+// TestListCountsConnections reads back what "verdict list" shows.
+func TestListCountsConnections(t *testing.T) {
+	l := newLab(t)
+	l.node.must(t, "", "ipvsadm", "-A", "-t", "192.0.2.1:80", "-s", "rr")
+	v := l.frontend("v4", TCP, "wrr", 3, 1)
+	v.Persistence = 0
+	l.apply(t, v)
+	for range 8 {
+		l.held(t, client("v4", 0), &v)
+	}
+	l.once(t, client("v4", 1), &v)
+	var got []Status
+	for range 50 { // totals are summed up every two seconds
+		var err error
+		got, err = List(l.options)
+		must(t, err)
+		if len(got) == 1 && got[0].Connections == 9 && got[0].RealServers[0].Inactive+got[0].RealServers[1].Inactive == 1 {
+			break
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	if len(got) != 1 || got[0].Key != v.Key || got[0].Scheduler != "wrr" || got[0].Connections != 9 {
+		t.Fatalf("listed %+v", got)
+	}
+	r := got[0].RealServers
+	if len(r) != 2 || r[0].Active != 6 || r[1].Active != 2 || r[0].Inactive+r[1].Inactive != 1 || r[0].Weight != 3 || r[0].Addr != v.RealServers[0].Addr {
+		t.Errorf("real servers: %+v", r)
+	}
+}
+
+// TestLibrary writes down what the library and the kernel do that conn and validate guard against.
+func TestLibrary(t *testing.T) {
+	c, err := dial(int(newNamespace(t).file.Fd()))
+	must(t, err)
+	defer c.close()
+	must(t, c.execute(Operation{Kind: AddServer, Server: &web}))
+	six := RealServer{netip.MustParseAddrPort("[fd00::1]:80"), 1}
+	if err := c.execute(Operation{Kind: AddReal, Server: &web, Real: six}); err == nil {
+		reals, err := c.reals(web.Key)
+		must(t, err)
+		if len(reals) == 1 && reals[0].Addr == six.Addr {
+			t.Error("an IPv6 real server of an IPv4 virtual server works now: validate need not refuse it")
+		}
+	}
+	reals, err := c.reals(mail.Key)
+	if len(reals) != 0 || err != nil {
+		t.Errorf("real servers of a virtual server that does not exist: %v, %v", reals, err)
+	}
+	if err := c.execute(Operation{Kind: EditReal, Server: &mail, Real: mail.RealServers[0]}); !errors.Is(err, syscall.ESRCH) {
+		t.Errorf("change of a real server that does not exist: %v", err)
+	}
+}
