@@ -12,6 +12,8 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"github.com/verdict-proxy/verdict/cmd/verdict/demo"
 )
 
 // version is stamped by the linker (see the Makefile).
@@ -33,12 +35,22 @@ func main() {
 	if err == nil {
 		return
 	}
-	fmt.Fprintln(os.Stderr, "verdict: "+oneLine(err))
-	var usage usageError
-	if errors.As(err, &usage) {
-		os.Exit(exitUsage)
+	if text := oneLine(err); text != "" {
+		fmt.Fprintln(os.Stderr, "verdict: "+text)
 	}
-	os.Exit(exitFailure)
+	os.Exit(exitCode(err))
+}
+
+func exitCode(err error) int {
+	var usage usageError
+	var ended demo.ExitError
+	switch {
+	case errors.As(err, &usage):
+		return exitUsage
+	case errors.As(err, &ended):
+		return ended.Code
+	}
+	return exitFailure
 }
 
 // oneLine joins the lines of several errors.
@@ -61,7 +73,7 @@ func newRoot() *cobra.Command {
 	}
 	root.SetVersionTemplate("verdict {{.Version}}\n")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	root.AddCommand(newRun(), newRender(), newVersion())
+	root.AddCommand(newRun(), newRender(), demo.New(noArguments), newVersion())
 	return root
 }
 

@@ -1,0 +1,161 @@
+package demo
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os/exec"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Where the proxy listens: nothing else does in its network namespace.
+const (
+	healthzAddress = "127.0.0.1:10256"
+	metricsAddress = "127.0.0.1:10249"
+)
+
+// entry is a line of the proxy's log, as far as it matters here.
+type entry struct {
+	Level    string        `json:"level"`
+	Msg      string        `json:"msg"`
+	Error    string        `json:"error"`
+	Reason   string        `json:"reason"`
+	Added    int           `json:"added"`
+	Deleted  int           `json:"deleted"`
+	Bytes    int           `json:"bytes"`
+	Kernel   time.Duration `json:"kernel"`   // in the system call that carries the transaction
+	Duration time.Duration `json:"duration"` // of the whole pass
+}
+
+// changed says that a transaction with elements is in the kernel.
+func (e *entry) changed() bool { return e.Added+e.Deleted > 0 && e.Level != "ERROR" }
+
+// proxy is a running "verdict run".
+type proxy struct {
+	process *exec.Cmd
+	log     chan entry // closed at its end
+	ended   chan error
+}
+
+// arguments of "verdict run", but for those of logging; "verdict render" knows the first ones.
+func sourceArguments(dir string, families []family) []string {
+	return []string{"--manifests", dir, "--hostname-override", nodeName, "--cluster-cidr", ranges(families)}
+}
+
+func startProxy(arguments []string) (*proxy, error) {
+	arguments = append([]string{"run"}, arguments...)
+	arguments = append(arguments, "--healthz-bind-address", healthzAddress, "--metrics-bind-address", metricsAddress,
+		"--log-format", "json", "-v", "4") // from 4 on every pass is logged
+	p := &proxy{process: exec.Command(ownProgram, arguments...), log: make(chan entry, 256), ended: make(chan error, 1)}
+	// Ctrl-C goes to all of a terminal's foreground group; the proxy is stopped in good order instead.
+	p.process.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	stderr, err := p.process.StderrPipe()
+	if err != nil {
+		return nil, fmt.Errorf("make a pipe for the log of verdict run: %w", err)
+	}
+	if err := p.process.Start(); err != nil {
+		return nil, fmt.Errorf("start verdict run: %w", err)
+	}
+	go p.follow(stderr)
+	return p, nil
+}
+
+// follow reads the log until the proxy ends. Lines that nobody waits for are dropped when there are too many.
+func (p *proxy) follow(stderr io.Reader) {
+	lines := bufio.NewScanner(stderr)
+	for lines.Scan() {
+		var e entry
+		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
+			e = entry{Level: "ERROR", Msg: lines.Text()} // what main prints at the end is not JSON
+		}
+		select {
+		case p.log <- e:
+		default:
+		}
+	}
+	close(p.log)
+	p.ended <- p.process.Wait()
+}
+
+// await reads the log up to the line that is wanted. An error of the proxy ends it; a warning tells more only when the
+// line does not come.
+func (p *proxy) await(ctx context.Context, what string, wanted func(*entry) bool) (*entry, error) {
+	warned := ""
+	for {
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("wait until %s: %w%s", what, ctx.Err(), warned)
+		case e, open := <-p.log:
+			switch {
+			case !open:
+				return nil, fmt.Errorf("verdict run ended before %s%s", what, warned)
+			case wanted(&e):
+				return &e, nil
+			case e.Level == "ERROR":
+				return nil, fmt.Errorf("verdict run: %s", e.text())
+			case e.Level == "WARN":
+				warned = "; it warned: " + e.text()
+			}
+		}
+	}
+}
+
+func (e *entry) text() string { return strings.TrimRight(e.Msg+": "+e.Error+e.Reason, ": ") }
+
+// healthPoll is how often /healthz is asked until it answers 200.
+const healthPoll = 5 * time.Millisecond
+
+// healthy waits until the rules are in the kernel.
+func (p *proxy) healthy(ctx context.Context) error {
+	for {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+healthzAddress+"/healthz", http.NoBody)
+		if err != nil {
+			return err
+		}
+		response, err := http.DefaultClient.Do(request)
+		if err == nil {
+			_ = response.Body.Close() // nothing was read, nothing is lost
+			if response.StatusCode == http.StatusOK {
+				return nil
+			}
+			err = errors.New(response.Status)
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("verdict run: /healthz does not answer 200: %w", err)
+		case <-time.After(healthPoll):
+		}
+	}
+}
+
+// stop ends the proxy, patiently first.
+func (p *proxy) stop() error {
+	if err := p.process.Process.Signal(syscall.SIGTERM); err != nil {
+		return fmt.Errorf("stop verdict run: %w", err)
+	}
+	select {
+	case err := <-p.ended:
+		if err != nil {
+			return fmt.Errorf("verdict run ended badly: %w", err)
+		}
+		return nil
+	case <-time.After(endWithin / 2):
+		return fmt.Errorf("verdict run did not stop within %v; it is killed", endWithin/2)
+	}
+}
+
+// render is what "verdict render" prints for the folder.
+func render(ctx context.Context, arguments []string) (string, error) {
+	out, err := exec.CommandContext(ctx, ownProgram, append([]string{"render"}, arguments...)...).Output()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		return "", fmt.Errorf("verdict render: %w: %s", err, exit.Stderr)
+	}
+	return string(out), err
+}
