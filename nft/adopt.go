@@ -2,15 +2,16 @@ package nft
 
 import (
 	"encoding/binary"
+	"errors"
 	"net/netip"
 	"slices"
 
-	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 )
 
 // inheritance is what affinity entries in the kernel refer to: a service port's number and its endpoints' ordinals.
 type inheritance struct {
+	name     string // as in the comment
 	number   uint32
 	ordinals []ordinal
 	next     uint32
@@ -19,32 +20,49 @@ type inheritance struct {
 // inherit reads the tokens of an earlier process. Only service ports with affinity have tokens; reading them costs
 // nothing to speak of, while reading the big maps back would take seconds (a dump is quadratic in the kernel).
 func (tb *table) inherit(c *conn) error {
-	tb.inherited = map[string]inheritance{}
+	found := map[uint32]*inheritance{} // by number
 	err := c.dumpElements(tb.family, mapStickyEndpoints, func(key, data []byte, comment string) {
-		if len(key) != 4 || len(data) < tb.family.addrLen()+2 {
-			return
+		if len(key) == 4 && len(data) >= tb.family.addrLen()+2 {
+			tb.inheritToken(found, binary.NativeEndian.Uint32(key), data, comment)
 		}
-		tb.inheritToken(binary.NativeEndian.Uint32(key), data, comment)
 	})
-	for name, h := range tb.inherited {
-		slices.SortFunc(h.ordinals, func(a, b ordinal) int { return a.addr.Compare(b.addr) })
-		h.ordinals = slices.CompactFunc(h.ordinals, func(a, b ordinal) bool { return a.addr == b.addr })
-		tb.inherited[name] = h
-		tb.numbers.claim(h.number)
-		tb.numbers.next = max(tb.numbers.next, h.number)
+	if errors.Is(err, unix.ENOENT) {
+		err = nil // someone has removed the map
 	}
+	tb.adopt(found)
 	return err
 }
 
-func (tb *table) inheritToken(token uint32, data []byte, name string) {
-	h := tb.inherited[name]
-	n := token >> poolBits
+// adopt keeps what was found until the service ports come that it belongs to.
+func (tb *table) adopt(found map[uint32]*inheritance) {
+	names := map[string]int{}
+	for _, h := range found {
+		names[h.name]++
+	}
+	tb.inherited = map[string]*inheritance{}
+	for number, h := range found {
+		tb.numbers.next = max(tb.numbers.next, number)
+		if names[h.name] > 1 {
+			continue // names cut to the length of a comment are alike: nobody can tell whose it is
+		}
+		slices.SortFunc(h.ordinals, func(a, b ordinal) int { return a.addr.Compare(b.addr) })
+		h.ordinals = slices.CompactFunc(h.ordinals, func(a, b ordinal) bool { return a.addr == b.addr })
+		tb.inherited[h.name] = h
+		tb.numbers.claim(number)
+	}
+}
+
+func (tb *table) inheritToken(found map[uint32]*inheritance, token uint32, data []byte, name string) {
+	number, n := token&poolMask>>1, token>>poolBits
+	h := found[number]
+	if h == nil {
+		h = &inheritance{name: name, number: number}
+		found[number] = h
+	}
 	addr, _ := netip.AddrFromSlice(data[:tb.family.addrLen()])
 	port := binary.BigEndian.Uint16(data[tb.family.addrLen():])
-	h.number = token & poolMask >> 1
 	h.ordinals = append(h.ordinals, ordinal{addr: netip.AddrPortFrom(addr, port), n: n})
 	h.next = max(h.next, n+1)
-	tb.inherited[name] = h
 }
 
 // disown forgets what no service port has claimed.
@@ -53,33 +71,4 @@ func (tb *table) disown() {
 		tb.numbers.free(h.number)
 	}
 	tb.inherited = nil
-}
-
-// survey reads what exists of our table, without elements.
-func (tb *table) survey(c *conn) (existing, error) {
-	var was existing
-	err := c.dump(unix.NFT_MSG_GETTABLE, tb.family, nil, func(ad *netlink.AttributeDecoder) {
-		name, comment := "", ""
-		for ad.Next() {
-			switch ad.Type() {
-			case unix.NFTA_TABLE_NAME:
-				name = ad.String()
-			case tableUserData:
-				comment = tableComment(ad.Bytes())
-			}
-		}
-		if name == TableName {
-			was.table, was.sameLayout = true, comment == layoutComment
-		}
-	})
-	if err != nil || !was.table {
-		return was, err
-	}
-	was.chains, err = c.names(unix.NFT_MSG_GETCHAIN, tb.family, unix.NFTA_CHAIN_TABLE, unix.NFTA_CHAIN_NAME, nil)
-	if err != nil {
-		return was, err
-	}
-	anonymous := uint32(unix.NFT_SET_ANONYMOUS)
-	was.sets, err = c.names(unix.NFT_MSG_GETSET, tb.family, unix.NFTA_SET_TABLE, unix.NFTA_SET_NAME, &anonymous)
-	return was, err
 }

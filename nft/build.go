@@ -9,55 +9,72 @@ import (
 // the number, the key): a table with another number is deleted and made anew, with affinity lost.
 const layoutComment = "verdict layout 1"
 
-// existing is what an earlier process (or an earlier state of this one) left in one family.
-type existing struct {
-	table      bool
-	sameLayout bool
-	chains     []string
-	sets       []string
-}
-
-// build writes the whole table as mirrored. Over a table of the same layout everything but the affinity map is
-// replaced inside the same transaction, so packets meet the old rules or the new ones.
+// build writes the whole table as mirrored. Over a table of the same layout, its content is replaced inside the same
+// transaction, except for affinity entries.
 func (tb *table) build(t *Transaction, was existing) {
 	f := tb.family
 	keep := was.table && was.sameLayout
-	switch {
-	case keep:
-		tb.tearDown(t, was)
-	case was.table:
+	if was.table && !keep {
 		t.operation(operation{kind: opDeleteTable, family: f})
-		t.operation(operation{kind: opAddTable, family: f})
-	default:
+	}
+	if keep {
+		tb.tearDown(t, was)
+	} else {
 		t.operation(operation{kind: opAddTable, family: f})
 	}
 	for id := range tb.defs {
-		d := &tb.defs[id]
-		if keep && setID(id) == idAffinity && slices.Contains(was.sets, d.name) {
-			continue
+		if d := &tb.defs[id]; !keep || !was.hasSet(d) {
+			t.operation(operation{kind: opAddSet, family: f, name: d.name, set: d, id: setID(id)})
 		}
-		t.operation(operation{kind: opAddSet, family: f, name: d.name, set: d, id: setID(id)})
 	}
 	tb.buildChains(t)
 	tb.buildElements(t)
 }
 
-// tearDown removes what is there. The dispatch map is emptied first: its elements hold on to chains until then
-// (deleting the map itself releases them only since kernel 6.4).
+// tearDown removes what is there, and empties the sets and chains that are still wanted instead of replacing them. The
+// difference is a matter of nanoseconds, but a client that connects in a loop sees it: while a packet walks through a
+// chain, the kernel may go on to the next generation, in which a replaced set no longer has elements and a replaced
+// base chain no longer has rules. In a set that stays, every lookup finds either the old element or the new one.
 func (tb *table) tearDown(t *Transaction, was existing) {
 	f := tb.family
 	t.operation(operation{kind: opFlushRules, family: f})
-	if slices.Contains(was.sets, mapDispatch) {
-		t.operation(operation{kind: opFlushSet, family: f, name: mapDispatch})
+	wanted := map[string]*setDef{}
+	for id := range tb.defs {
+		wanted[tb.defs[id].name] = &tb.defs[id]
 	}
-	for _, c := range was.chains {
-		t.operation(operation{kind: opDeleteChain, family: f, name: c})
-	}
-	for _, s := range was.sets {
-		if s != mapAffinity {
-			t.operation(operation{kind: opDeleteSet, family: f, name: s})
+	for _, name := range slices.Sorted(maps.Keys(was.sets)) {
+		d := wanted[name]
+		stays := d != nil && was.hasSet(d)
+		if !stays || !d.dynamic {
+			// Also before it is deleted: elements hold on to chains, and the map itself lets go of them only since
+			// kernel 6.4.
+			t.operation(operation{kind: opFlushSet, family: f, name: name})
+		}
+		if !stays {
+			t.operation(operation{kind: opDeleteSet, family: f, name: name})
 		}
 	}
+	chains := tb.wantedChains()
+	for _, name := range slices.Sorted(maps.Keys(was.chains)) {
+		if shape, ok := chains[name]; !ok || shape != was.chains[name] {
+			t.operation(operation{kind: opDeleteChain, family: f, name: name})
+		}
+	}
+}
+
+// wantedChains are the chains that the table is to have.
+func (tb *table) wantedChains() map[string]chainShape {
+	list := map[string]chainShape{}
+	for _, c := range tb.family.chains(tb.globals.program(tb.family)) {
+		list[c.name] = c.shape()
+	}
+	for d := range tb.tokenDraws {
+		list[d.tokenChain()] = chainShape{}
+	}
+	for c := range tb.classes.entries {
+		list[c.chain()] = chainShape{}
+	}
+	return list
 }
 
 func (tb *table) buildChains(t *Transaction) {
@@ -123,8 +140,4 @@ func (tb *table) buildPort(t *Transaction, p *port) {
 			t.add(tb.family, id, tb.slotElement(t, p, pl, m.slot, m.addr, pl.class.affinity > 0))
 		}
 	}
-}
-
-func (tb *table) chainCount() int {
-	return len(tb.family.chains(tb.globals.program(tb.family))) + len(tb.classes.byID) + len(tb.tokenDraws)
 }

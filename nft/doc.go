@@ -20,6 +20,7 @@
 //	encode.go      a transaction as netlink messages
 //	conn.go        the netlink socket
 //	engine.go      both tables as one unit; the three outcomes of an apply
+//	survey.go      what there is in the kernel before a table is written as a whole
 //	adopt.go       taking over what an earlier process left in the kernel
 //	render.go      the whole ruleset as text
 //

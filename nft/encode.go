@@ -3,6 +3,7 @@ package nft
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
@@ -36,7 +37,7 @@ const maxElements = 60000
 // encode writes the transaction. Only the last message asks for an answer: the kernel handles a batch as a whole,
 // and an answer for each element costs more than the element.
 func (b *batch) encode(t *Transaction) error {
-	b.buf, b.messages, b.setIDs = b.buf[:0], b.messages[:0], 0
+	b.buf, b.messages, b.setIDs = slices.Grow(b.buf[:0], t.estimate()), b.messages[:0], 0
 	b.end(b.message(unix.NFNL_MSG_BATCH_BEGIN, 0, unix.AF_UNSPEC, unix.NFNL_SUBSYS_NFTABLES))
 	b.first = b.seq
 	if err := b.operations(t.before); err != nil {
@@ -51,6 +52,23 @@ func (b *batch) encode(t *Transaction) error {
 	b.requestAnswer()
 	b.end(b.message(unix.NFNL_MSG_BATCH_END, 0, unix.AF_UNSPEC, unix.NFNL_SUBSYS_NFTABLES))
 	return nil
+}
+
+// estimate is about how many bytes the elements take on the wire: growing to the size of a whole table step by step would
+// leave several times as much garbage.
+func (t *Transaction) estimate() int {
+	const perElement = 2*attrHeader + 2*(attrHeader+attrHeader) // around the element, its key and its data
+	n := len(t.arena)
+	for f := range t.elements {
+		for id := range t.elements[f] {
+			c := &t.elements[f][id]
+			n += perElement * (len(c.add) + len(c.del))
+			for i := range c.add {
+				n += len(c.add[i].label)
+			}
+		}
+	}
+	return n
 }
 
 func (b *batch) requestAnswer() {
@@ -197,7 +215,9 @@ func (b *batch) addSet(o *operation) {
 	start := b.open(o, unix.NFT_MSG_NEWSET, unix.NLM_F_CREATE)
 	b.setHeader(d, d.flags())
 	if d.isMap() {
-		b.mapData(d)
+		kind, length := d.mapData()
+		b.uint32(unix.NFTA_SET_DATA_TYPE, kind)
+		b.uint32(unix.NFTA_SET_DATA_LEN, length)
 	}
 	b.setDescription(d)
 	b.bytes(unix.NFTA_SET_USERDATA, d.userData())
@@ -213,14 +233,12 @@ func (b *batch) addSet(o *operation) {
 // setExpr is NFTA_SET_EXPR (kernel 5.7), which x/sys does not have.
 const setExpr = 17
 
-func (b *batch) mapData(d *setDef) {
+// mapData is type and length of a map's data, as the kernel wants them.
+func (d *setDef) mapData() (kind, length uint32) {
 	if d.data[0].name == typeVerdict.name {
-		b.uint32(unix.NFTA_SET_DATA_TYPE, unix.NFT_DATA_VERDICT)
-		b.uint32(unix.NFTA_SET_DATA_LEN, 16) // sizeof(struct nft_verdict)
-		return
+		return unix.NFT_DATA_VERDICT, 16 // sizeof(struct nft_verdict)
 	}
-	b.uint32(unix.NFTA_SET_DATA_TYPE, concatMagic(d.data))
-	b.uint32(unix.NFTA_SET_DATA_LEN, uint32(concatLen(d.data)))
+	return concatMagic(d.data), uint32(concatLen(d.data))
 }
 
 // setDescription gives the size of a bounded set, and the components of a key whose last one is a range.

@@ -19,8 +19,10 @@ type Engine struct {
 	active  []*table // those of the families that the kernel has
 	tx      *Transaction
 	batch   batch
-	rebuild bool   // the next apply writes everything
-	applies uint64 // counts transactions, to notice a port that changes twice in one
+	rebuild bool // the next apply writes everything
+	// startOver: taking over the tables was refused. The next apply deletes them, and affinity with them.
+	startOver bool
+	applies   uint64 // counts transactions, to notice a port that changes twice in one
 }
 
 // kernel is what the engine needs of the netlink socket; tests put faults in between.
@@ -170,6 +172,7 @@ func (e *Engine) Apply() (Result, error) {
 	}
 	err := e.commit(&r)
 	e.rebuild = r.Outcome != Applied
+	e.startOver = full && r.Outcome == Rejected
 	if r.Outcome == Applied {
 		for _, tb := range e.active {
 			tb.disown()
@@ -193,6 +196,7 @@ func (e *Engine) prepare(full bool) error {
 			if err != nil {
 				return fmt.Errorf("read table %s %s before replacing it: %w", tb.family, TableName, err)
 			}
+			was.sameLayout = was.sameLayout && !e.startOver
 			tb.build(e.tx, was)
 		}
 		tb.writeShared(e.tx)
@@ -275,7 +279,7 @@ func (e *Engine) Intact() (bool, error) {
 		if err != nil {
 			return false, fmt.Errorf("read table %s %s: %w", tb.family, TableName, err)
 		}
-		if !was.sameLayout || len(was.sets) != int(setCount) || len(was.chains) != tb.chainCount() {
+		if !tb.intact(was) {
 			e.rebuild = true
 		}
 	}

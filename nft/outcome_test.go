@@ -2,6 +2,7 @@ package nft
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -11,6 +12,7 @@ import (
 type lossyKernel struct {
 	kernel
 	loseBatch, loseAnswer, failLookup bool
+	refuse                            bool
 }
 
 var errLost = errors.New("the answer was lost")
@@ -18,6 +20,9 @@ var errLost = errors.New("the answer was lost")
 func (k *lossyKernel) send(b *batch) (Outcome, *refusal, error) {
 	if k.loseBatch {
 		return Unknown, nil, errLost
+	}
+	if k.refuse {
+		return Rejected, &refusal{seq: b.first, errno: unix.EBUSY}, unix.EBUSY
 	}
 	outcome, why, err := k.kernel.send(b)
 	if k.loseAnswer {
@@ -79,7 +84,7 @@ func TestUnknownOutcome(t *testing.T) {
 				mustSet(t, e, append(manyPorts(IPv4, 0, 5), stickyExample().ports...)...)
 				mustApply(t, e)
 				real := e.conn
-				e.conn = &lossyKernel{real, k.loseBatch, k.loseAnswer, k.failLookup}
+				e.conn = &lossyKernel{kernel: real, loseBatch: k.loseBatch, loseAnswer: k.loseAnswer, failLookup: k.failLookup}
 
 				change.do(t, e)
 				r, err := e.Apply()
@@ -134,6 +139,30 @@ func TestUnknownFirstApply(t *testing.T) {
 	}
 	e.conn = real
 	checkRepaired(t, n, e)
+}
+
+// TestStartOver has the kernel refuse to let the tables be taken over. The next attempt does without what is there.
+func TestStartOver(t *testing.T) {
+	n := newNamespace(t)
+	stickyExample().install(t, n.engine(t))
+	n.nft(t, "add element ip verdict affinity { 0:2 . 192.0.2.1 timeout 1h : 0:2 }")
+	e := n.engine(t)
+	real := e.conn
+	e.conn = &lossyKernel{kernel: real, refuse: true}
+	mustSet(t, e, manyPorts(IPv4, 0, 5)...)
+	if r, err := e.Apply(); r.Outcome != Rejected || !errors.Is(err, unix.EBUSY) {
+		t.Fatalf("outcome %s, error %v", r.Outcome, err)
+	}
+	e.conn = real
+	checkRepaired(t, n, e)
+	n.nft(t, "add element ip verdict affinity { 0:2 . 192.0.2.1 timeout 1h : 0:2 }")
+	e.SetGlobals(Globals{MasqueradeAll: true}) // other rules
+	if r := mustApply(t, e); !r.Full {
+		t.Fatal("not written as a whole")
+	}
+	if listed := n.list(t); !strings.Contains(listed, "192.0.2.1 timeout 1h") {
+		t.Fatal("affinity was lost although nothing was refused")
+	}
 }
 
 func TestSendFailure(t *testing.T) {

@@ -71,28 +71,6 @@ func readMessage(m []byte, seq uint32, each func(*netlink.AttributeDecoder)) (do
 	return false, nil
 }
 
-// names lists the names of our table's objects; flags, when given, leaves out those that have them set.
-func (c *conn) names(kind uint16, f Family, tableAttr, nameAttr uint16, without *uint32) ([]string, error) {
-	var list []string
-	err := c.dump(kind, f, nil, func(ad *netlink.AttributeDecoder) {
-		table, name, flags := "", "", uint32(0)
-		for ad.Next() {
-			switch {
-			case ad.Type() == tableAttr:
-				table = ad.String()
-			case ad.Type() == nameAttr:
-				name = ad.String()
-			case without != nil && ad.Type() == unix.NFTA_SET_FLAGS:
-				flags = ad.Uint32()
-			}
-		}
-		if table == TableName && (without == nil || flags&*without == 0) {
-			list = append(list, name)
-		}
-	})
-	return list, err
-}
-
 // dumpElements reads all elements of a map of plain data.
 func (c *conn) dumpElements(f Family, set string, each func(key, data []byte, comment string)) error {
 	return c.dump(unix.NFT_MSG_GETSETELEM, f, func(w *wire) {

@@ -23,7 +23,7 @@ type table struct {
 
 	clusterIPs refSet
 	hairpin    refSet
-	inherited  map[string]inheritance // affinity of an earlier process, until the first apply
+	inherited  map[string]*inheritance // affinity of an earlier process, until the first apply
 }
 
 // port is the state of one service port.
@@ -125,8 +125,8 @@ func (tb *table) port(want *Port) (*port, error) {
 		return nil, fmt.Errorf("protocol of service port %s changed: delete it first", want.Name)
 	}
 	p := &port{name: want.Name, protocol: want.Protocol}
-	if earlier, ok := tb.inherited[want.Name]; ok && want.Affinity > 0 {
-		delete(tb.inherited, want.Name)
+	if earlier := tb.inherited[clipComment(want.Name)]; earlier != nil && want.Affinity > 0 {
+		delete(tb.inherited, earlier.name)
 		p.number, p.ordinals, p.nextOrdinal = earlier.number, earlier.ordinals, earlier.next
 	} else {
 		number, err := tb.numbers.take()
@@ -370,7 +370,11 @@ func (s *refSet) flush(changed func(ip netip.Addr, added bool)) {
 			changed(ip, now > 0)
 		}
 	}
-	clear(s.before)
+	if len(s.before) > 0 {
+		// A map keeps the size it once had, and walking it costs that size: clearing the one of the first pass would
+		// make every later pass pay for all cluster IPs.
+		s.before = map[netip.Addr]int32{}
+	}
 }
 
 func sortPrefixes(list []netip.Prefix) { slices.SortFunc(list, comparePrefixes) }

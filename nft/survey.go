@@ -1,0 +1,182 @@
+package nft
+
+import (
+	"encoding/binary"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// existing is what an earlier process (or an earlier state of this one) left in one family.
+type existing struct {
+	table      bool
+	sameLayout bool
+	chains     map[string]chainShape
+	sets       map[string]setShape // without anonymous ones
+}
+
+// chainShape is what cannot be changed about a chain; the zero value is a chain without a hook.
+type chainShape struct {
+	kind           string
+	hook, priority uint32
+}
+
+func (c *chainDef) shape() chainShape {
+	if c.base == nil {
+		return chainShape{}
+	}
+	return chainShape{c.base.kind, c.base.hook, uint32(c.base.priority)}
+}
+
+// setShape is what cannot be changed about a set.
+type setShape struct {
+	flags, keyType, keyLen, dataType, dataLen uint32
+
+	counter  bool
+	userData string // what nft lists it by
+}
+
+func (d *setDef) shape() setShape {
+	s := setShape{
+		flags: d.flags(), keyType: concatMagic(d.key), keyLen: uint32(concatLen(d.key)),
+		counter: d.counter, userData: string(d.userData()),
+	}
+	if d.isMap() {
+		s.dataType, s.dataLen = d.mapData()
+	}
+	return s
+}
+
+// hasSet says whether a set is there and can stay.
+func (was existing) hasSet(d *setDef) bool {
+	is, ok := was.sets[d.name]
+	want := d.shape()
+	if d.dynamic {
+		is.userData = want.userData // its entries are worth more than the way it is listed
+	}
+	return ok && is == want
+}
+
+// survey reads what exists of our table, without elements.
+func (tb *table) survey(c *conn) (existing, error) {
+	was := existing{chains: map[string]chainShape{}, sets: map[string]setShape{}}
+	err := c.dump(unix.NFT_MSG_GETTABLE, tb.family, nil, func(ad *netlink.AttributeDecoder) {
+		name, comment := "", ""
+		for ad.Next() {
+			switch ad.Type() {
+			case unix.NFTA_TABLE_NAME:
+				name = ad.String()
+			case tableUserData:
+				comment = tableComment(ad.Bytes())
+			}
+		}
+		if name == TableName {
+			was.table, was.sameLayout = true, comment == layoutComment
+		}
+	})
+	if err != nil || !was.table {
+		return was, err
+	}
+	if err := c.dump(unix.NFT_MSG_GETCHAIN, tb.family, nil, was.addChain); err != nil {
+		return was, err
+	}
+	return was, c.dump(unix.NFT_MSG_GETSET, tb.family, nil, was.addSet)
+}
+
+func (was existing) addChain(ad *netlink.AttributeDecoder) {
+	table, name := "", ""
+	var is chainShape
+	for ad.Next() {
+		switch ad.Type() {
+		case unix.NFTA_CHAIN_TABLE:
+			table = ad.String()
+		case unix.NFTA_CHAIN_NAME:
+			name = ad.String()
+		case unix.NFTA_CHAIN_TYPE:
+			is.kind = ad.String()
+		case unix.NFTA_CHAIN_HOOK:
+			ad.Nested(is.readHook)
+		}
+	}
+	if table == TableName {
+		was.chains[name] = is
+	}
+}
+
+func (c *chainShape) readHook(ad *netlink.AttributeDecoder) error {
+	ad.ByteOrder = binary.BigEndian
+	for ad.Next() {
+		switch ad.Type() {
+		case unix.NFTA_HOOK_HOOKNUM:
+			c.hook = ad.Uint32()
+		case unix.NFTA_HOOK_PRIORITY:
+			c.priority = ad.Uint32()
+		}
+	}
+	return nil
+}
+
+func (was existing) addSet(ad *netlink.AttributeDecoder) {
+	table, name := "", ""
+	var is setShape
+	for ad.Next() {
+		switch ad.Type() {
+		case unix.NFTA_SET_TABLE:
+			table = ad.String()
+		case unix.NFTA_SET_NAME:
+			name = ad.String()
+		case unix.NFTA_SET_USERDATA:
+			is.userData = string(ad.Bytes())
+		case setExpr:
+			ad.Nested(is.readExpr)
+		default:
+			is.readNumber(ad)
+		}
+	}
+	if table == TableName && is.flags&unix.NFT_SET_ANONYMOUS == 0 {
+		was.sets[name] = is
+	}
+}
+
+func (s *setShape) readNumber(ad *netlink.AttributeDecoder) {
+	switch ad.Type() {
+	case unix.NFTA_SET_FLAGS:
+		s.flags = ad.Uint32()
+	case unix.NFTA_SET_KEY_TYPE:
+		s.keyType = ad.Uint32()
+	case unix.NFTA_SET_KEY_LEN:
+		s.keyLen = ad.Uint32()
+	case unix.NFTA_SET_DATA_TYPE:
+		s.dataType = ad.Uint32()
+	case unix.NFTA_SET_DATA_LEN:
+		s.dataLen = ad.Uint32()
+	}
+}
+
+func (s *setShape) readExpr(ad *netlink.AttributeDecoder) error {
+	for ad.Next() {
+		if ad.Type() == unix.NFTA_EXPR_NAME {
+			s.counter = ad.String() == "counter"
+		}
+	}
+	return nil
+}
+
+// intact says whether the table still has the chains and sets that belong to it, and no others.
+func (tb *table) intact(was existing) bool {
+	chains := tb.wantedChains()
+	if !was.sameLayout || len(was.sets) != len(tb.defs) || len(was.chains) != len(chains) {
+		return false
+	}
+	for id := range tb.defs {
+		if !was.hasSet(&tb.defs[id]) {
+			return false
+		}
+	}
+	for name, shape := range chains {
+		if is, ok := was.chains[name]; !ok || is != shape {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,179 @@
+package nft
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// TestTakeoverKeepsAffinity restarts the engine, with the service ports handed in in another order, others before them,
+// and changes that happened meanwhile. Clients stay where they are, because tokens stay the same.
+func TestTakeoverKeepsAffinity(t *testing.T) {
+	forEachKind(t, func(t *testing.T, top *topology, e *Engine, f Family, protocol uint8) {
+		port, at := stickyPort(f, protocol, time.Hour), places(f)
+		port.Name = "test/" + strings.Repeat("long", 40) + ":p" // longer than a comment
+		mustSet(t, e, append(otherSticky(f), port)...)
+		mustApply(t, e)
+		first := top.askAll(t, f, protocol, at[0])
+		tokens := top.tokens(t, f)
+
+		for restart := range 3 {
+			e = top.node.engine(t)
+			e.SetGlobals(packetGlobals())
+			mustSet(t, e, append(manyPorts(f, 0, 10), port)...)
+			mustSet(t, e, otherSticky(f)...)
+			mustApply(t, e)
+			if now := top.tokens(t, f); !slices.Equal(now, tokens) {
+				t.Fatalf("restart %d: tokens changed from %v to %v", restart, tokens, now)
+			}
+			first.expectSame(t, top.askAll(t, f, protocol, at[restart]), fmt.Sprintf("after restart %d", restart))
+		}
+		gone := port.Cluster[2]
+		port.Cluster = append(port.Cluster[:2:2], port.Cluster[3:]...)
+		e = top.node.engine(t)
+		mustSet(t, e, port)
+		mustApply(t, e)
+		kept := first.without(podNames[0], gone)
+		kept.expectSame(t, top.askAll(t, f, protocol, at[0]), "after a restart that removed another endpoint")
+	})
+}
+
+// otherSticky are ports that compete for numbers.
+func otherSticky(f Family) []Port {
+	list := manyPorts(f, 100, 5)
+	for i := range list {
+		list[i].Affinity = time.Minute
+	}
+	return list
+}
+
+// tokens lists the elements of the map of tokens.
+func (top *topology) tokens(t *testing.T, f Family) []string {
+	t.Helper()
+	listed := parseListing(t, top.node.nft(t, "list", "map", f.String(), TableName, mapStickyEndpoints))
+	return listed[f.String()+" map "+mapStickyEndpoints].Elements
+}
+
+// TestTakeoverReplaces starts over tables in all kinds of states: afterwards they are as if there had been none, and
+// what belongs to others is as before.
+func TestTakeoverReplaces(t *testing.T) {
+	// "%" stands for the end of a line, on which nft insists after each block.
+	script := func(s string) string { return strings.NewReplacer("%", "\n", "\n", " ").Replace(s) }
+	others := script(`
+		table ip other {% map services { type ipv4_addr : verdict; elements = { 10.0.0.1 : goto there };% }%
+			chain there { counter accept;% }%
+			chain in { type nat hook prerouting priority dstnat; policy accept; ip daddr vmap @services;% }% }%
+		table inet verdict {% chain input { type filter hook input priority 0; policy accept;% ct state new accept;% }% }%
+		table ip6 nat {% chain postrouting { type nat hook postrouting priority srcnat; policy accept;% masquerade;% }% }%`)
+	tests := map[string]string{
+		"nothing": "",
+		"stale chains and sets": `table ip verdict {% comment "verdict layout 1"%
+			set stale { type ipv4_addr; elements = { 10.0.0.1 };% }%
+			map dispatch { type classid : verdict; elements = { 1:0 : goto random-77, 2:0 : goto random-78 };% }%
+			chain random-77 { ip saddr @stale drop;% }%
+			chain random-78 { goto random-77;% }%
+			chain nat-prerouting { type nat hook prerouting priority 42; policy drop;% jump random-78;% }% }%`,
+		"verdict maps under our names": `table ip6 verdict {% comment "verdict layout 1"%
+			map services { type ipv6_addr : verdict; elements = { fd00::1 : goto x };% }%
+			chain x { counter;% }% }%`,
+		"another layout": `table ip verdict {% comment "verdict layout 99"%
+			map affinity { type ipv4_addr : ipv4_addr; flags dynamic,timeout; size 10;% }%
+			chain x { type filter hook input priority 0; policy accept;% drop;% }% }%`,
+		"no comment": `table ip6 verdict {% chain x { type filter hook input priority 0; policy accept;% drop;% }%
+			chain y { jump z;% }%
+			chain z { counter;% }% }%`,
+		"empty": `table ip verdict {% comment "verdict layout 1"% }%`,
+	}
+	fresh := newNamespace(t)
+	fresh.load(t, others)
+	kindsExample().install(t, fresh.engine(t))
+	for name, found := range tests {
+		t.Run(name, func(t *testing.T) {
+			n := newNamespace(t)
+			n.load(t, others+script(found))
+			kindsExample().install(t, n.engine(t))
+			compareListings(t, "not as if started over nothing", n.list(t), fresh.list(t))
+			stickyExample().install(t, n.engine(t))
+			kindsExample().install(t, n.engine(t))
+			want, got := meaningOf(t, parseListing(t, fresh.list(t))), meaningOf(t, parseListing(t, n.list(t)))
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Fatalf("something else after two more takeovers (- wanted, + got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestTakeoverUnderLoad restarts the engine while clients connect as fast as they can: not one connection may fail.
+func TestTakeoverUnderLoad(t *testing.T) {
+	const restarts = 50
+	top := newTopology(t)
+	start := func(restart int) {
+		e := top.node.engine(t)
+		e.SetGlobals(packetGlobals())
+		for _, f := range Families() {
+			mustSet(t, e, manyPorts(f, restart, 20)...)
+			mustSet(t, e, packetPorts(f, tcp)...)
+		}
+		mustApply(t, e)
+		if err := e.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	start(0)
+	var stop atomic.Bool
+	counts, failures := make(chan int), make(chan error, 2)
+	for _, f := range Families() {
+		go func() {
+			n := 0
+			failures <- top.client.run(func() error {
+				for ; !stop.Load(); n++ {
+					if _, err := ask(tcp, netip.Addr{}, netip.AddrPortFrom(serviceIP(f, 1), 80), patient); err != nil {
+						return fmt.Errorf("connection %d (%s): %w", n, f, err)
+					}
+				}
+				return nil
+			})
+			counts <- n
+		}()
+	}
+	for i := range restarts {
+		start(i)
+	}
+	stop.Store(true)
+	for range Families() {
+		if err := <-failures; err != nil {
+			t.Error(err)
+		}
+	}
+	a, b := <-counts, <-counts
+	t.Logf("%d and %d connections during %d restarts", a, b, restarts)
+	if min(a, b) < restarts {
+		t.Errorf("too few connections to tell: %d and %d", a, b)
+	}
+}
+
+func TestCleanup(t *testing.T) {
+	n := newNamespace(t)
+	options := Options{NetNS: int(n.file.Fd())}
+	if err := Cleanup(options); err != nil {
+		t.Fatalf("without tables: %v", err)
+	}
+	n.load(t, "table inet verdict {\n}\ntable ip other {\n}")
+	others := n.list(t)
+	stickyExample().install(t, n.engine(t))
+	if err := Cleanup(options); err != nil {
+		t.Fatal(err)
+	}
+	if now := n.list(t); now != others {
+		t.Fatalf("left behind or too much removed:\n%s\nwanted:\n%s", now, others)
+	}
+	if err := Cleanup(options); err != nil {
+		t.Fatalf("a second time: %v", err)
+	}
+}
