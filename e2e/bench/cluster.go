@@ -1,0 +1,117 @@
+package main
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"time"
+
+	"github.com/verdict-proxy/verdict/e2e/measure"
+	"github.com/verdict-proxy/verdict/proxier/state"
+)
+
+const (
+	nodes    = 1000 // among which endpoints are spread; the own one is node-0
+	ownNode  = "node-0"
+	podRange = "10.128.0.0/9"
+)
+
+// cluster is Services with their slices as they are in the store.
+type cluster struct {
+	services []*state.Service
+	slices   []*state.Slice // of the Service with the same index
+	fresh    uint32         // counts pod addresses handed out
+	random   *rand.Rand
+	names    []string // of nodes, shared as sources share them
+}
+
+// newCluster makes n Services with the same number of endpoints each. The first one leads to the server of a path.
+func newCluster(n, endpoints int) *cluster {
+	c := &cluster{random: rand.New(rand.NewPCG(1, 2))}
+	for i := range nodes {
+		c.names = append(c.names, fmt.Sprintf("node-%d", i))
+	}
+	for i := range n {
+		c.services = append(c.services, c.service(i))
+		c.slices = append(c.slices, c.slice(i, endpoints))
+	}
+	for i := range c.slices[0].Endpoints {
+		c.slices[0].Endpoints[i].Addr = measure.Server(i)
+	}
+	return c
+}
+
+// serviceIP is the cluster IP of a Service.
+func serviceIP(i int) netip.Addr {
+	return netip.AddrFrom4([4]byte{10, byte(96 + (i+1)>>16), byte((i + 1) >> 8), byte(i + 1)})
+}
+
+func (c *cluster) service(i int) *state.Service {
+	return &state.Service{
+		Name:       state.Name{Namespace: "default", Name: fmt.Sprintf("service-%06d", i)},
+		Created:    time.Unix(1_700_000_000+int64(i), 0),
+		ClusterIPs: []netip.Addr{serviceIP(i)},
+		Ports:      []state.ServicePort{{Name: "http", Protocol: state.TCP, Port: 80}},
+	}
+}
+
+func (c *cluster) slice(i, endpoints int) *state.Slice {
+	name := fmt.Sprintf("service-%06d-abcde", i)
+	sl := &state.Slice{
+		Name:    state.Name{Namespace: "default", Name: name},
+		Service: state.Name{Namespace: "default", Name: name[:len(name)-len("-abcde")]},
+		Family:  state.IPv4, Weight: state.DefaultWeight,
+		Ports:     []state.SlicePort{{Name: "http", Protocol: state.TCP, Port: measure.ServerPort}},
+		Endpoints: make([]state.Endpoint, 0, endpoints),
+	}
+	for range endpoints {
+		sl.Endpoints = append(sl.Endpoints, c.endpoint())
+	}
+	return sl
+}
+
+// endpoint is one with an address that no endpoint has had before.
+func (c *cluster) endpoint() state.Endpoint {
+	c.fresh++
+	return state.Endpoint{
+		Addr:  netip.AddrFrom4([4]byte{10, 128 | byte(c.fresh>>16&0x7f), byte(c.fresh >> 8), byte(c.fresh)}),
+		Ready: true, Serving: true, Node: c.names[c.fresh%nodes],
+	}
+}
+
+// fill writes everything into a store.
+func (c *cluster) fill(store *state.Store) {
+	for i, svc := range c.services {
+		store.SetService(svc, nil)
+		store.SetSlice(c.slices[i], nil)
+	}
+}
+
+// pick chooses a Service, but never the first: its endpoints answer.
+func (c *cluster) pick() int { return 1 + c.random.IntN(len(c.slices)-1) }
+
+// changed replaces the slice of a Service by a copy with other endpoints. It does not write it into the store.
+func (c *cluster) changed(i int, change func([]state.Endpoint) []state.Endpoint) *state.Slice {
+	sl := *c.slices[i]
+	sl.Endpoints = change(append(make([]state.Endpoint, 0, len(sl.Endpoints)+1), sl.Endpoints...))
+	c.slices[i] = &sl
+	return &sl
+}
+
+func (c *cluster) replaceOne(i int) *state.Slice {
+	return c.changed(i, func(list []state.Endpoint) []state.Endpoint {
+		list[c.random.IntN(len(list))] = c.endpoint()
+		return list
+	})
+}
+
+func (c *cluster) removeOne(i int) *state.Slice {
+	return c.changed(i, func(list []state.Endpoint) []state.Endpoint {
+		at := c.random.IntN(len(list))
+		return append(list[:at], list[at+1:]...)
+	})
+}
+
+func (c *cluster) addOne(i int) *state.Slice {
+	return c.changed(i, func(list []state.Endpoint) []state.Endpoint { return append(list, c.endpoint()) })
+}

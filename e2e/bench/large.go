@@ -1,0 +1,118 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/verdict-proxy/verdict/e2e/lab"
+	"github.com/verdict-proxy/verdict/e2e/measure"
+	"github.com/verdict-proxy/verdict/proxier/state"
+)
+
+const (
+	bigEndpoints  = 5000
+	sliceSize     = 100 // endpoints; what the endpoint slice controller puts into one
+	nodePortCount = 1000
+	firstNodePort = 30_000
+	manyServices  = 5000
+	manyEach      = 50 // endpoints: 250,000 in total
+	largeRounds   = 100
+)
+
+// measureLarge measures Services that are large themselves, or many on node ports, or large together.
+func measureLarge(progress *measure.Progress) (out largeResult, err error) {
+	progress.Stage("one service with %s endpoints", measure.Count(bigEndpoints))
+	if out.BigService, err = measureBig(); err != nil {
+		return out, err
+	}
+	progress.Stage("%s services on node ports", measure.Count(nodePortCount))
+	if out.NodePorts, err = measureNodePorts(); err != nil {
+		return out, err
+	}
+	progress.Stage("first sync with %s endpoints", measure.Count(manyServices*manyEach))
+	out.ManyServices = manyServices
+	out.ManyPods, err = measureMany()
+	return out, err
+}
+
+// inWorld measures a first synchronization of a cluster and goes on with what it left.
+func inWorld(c *cluster, then func(*world) error) (out syncResult, err error) {
+	ns, err := lab.NewNamespace("bench")
+	if err != nil {
+		return out, err
+	}
+	defer func() { err = errors.Join(err, ns.Close()) }()
+	w, first, err := firstSync(ns, c)
+	if err != nil {
+		return out, err
+	}
+	defer func() { err = errors.Join(err, w.close(ns)) }()
+	out = syncResult{
+		Median: measure.Milliseconds(first.total), Kernel: measure.Milliseconds(first.kernel),
+		Elements: first.elements, Bytes: first.bytes, N: 1,
+	}
+	return out, then(w)
+}
+
+// measureBig changes one endpoint of a Service that has thousands, in slices of a hundred.
+func measureBig() (out bigService, err error) {
+	c := newCluster(1, 0)
+	for i := range bigEndpoints / sliceSize {
+		sl := c.slice(0, sliceSize)
+		sl.Name.Name = fmt.Sprintf("%s-%03d", sl.Name.Name, i)
+		c.slices = append(c.slices, sl)
+	}
+	out.FirstSync, err = inWorld(c, func(w *world) error {
+		for _, sl := range c.slices[1:] {
+			w.store.SetSlice(sl, nil)
+		}
+		time.Sleep(20 * pause)
+		w.drain()
+		out.Change, err = replaceEndpoints(w, c)
+		return err
+	})
+	return out, err
+}
+
+func replaceEndpoints(w *world, c *cluster) (changeResult, error) {
+	var r recorder
+	for range largeRounds {
+		sl := c.replaceOne(c.pick())
+		if err := r.record(w, func() { w.store.SetSlice(sl, nil) }); err != nil {
+			return changeResult{}, err
+		}
+	}
+	return r.result(), nil
+}
+
+// measureNodePorts gives every Service a node port of its own out of one range.
+func measureNodePorts() (out nodePorts, err error) {
+	c := newCluster(nodePortCount, perService)
+	for i, svc := range c.services {
+		svc.Ports = []state.ServicePort{{Name: "http", Protocol: state.TCP, Port: 80, NodePort: uint16(firstNodePort + i)}}
+	}
+	out.FirstSync, err = inWorld(c, func(w *world) error {
+		out.Change, err = replaceEndpoints(w, c)
+		return err
+	})
+	return out, err
+}
+
+// measureMany starts with many endpoints in fewer Services.
+func measureMany() (syncResult, error) {
+	c := newCluster(manyServices, manyEach)
+	var out syncResult
+	totals, kernels := measure.Sample{}, measure.Sample{}
+	for range 3 {
+		t, err := syncOnce(c)
+		if err != nil {
+			return out, err
+		}
+		totals, kernels = append(totals, t.total), append(kernels, t.kernel)
+		out.Elements, out.Bytes = t.elements, t.bytes
+	}
+	out.Median, out.Kernel = measure.Milliseconds(totals.Median()), measure.Milliseconds(kernels.Median())
+	out.N = len(totals)
+	return out, nil
+}

@@ -1,0 +1,91 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/pprof"
+	"time"
+
+	"github.com/verdict-proxy/verdict/e2e/lab"
+	"github.com/verdict-proxy/verdict/e2e/measure"
+)
+
+// profileSeconds is how long changes are made without a pause for the profile of churn.
+const profileSeconds = 10
+
+// profile leaves CPU and heap profiles of first synchronizations and of churn in a folder.
+func profile(dir string, services int, progress *measure.Progress) (err error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	c := newCluster(services, perService)
+	progress.Stage("first sync of %s services", measure.Count(services))
+	if err := cpuProfile(filepath.Join(dir, "first-sync.cpu"), func() error { return repeat(c, 3) }); err != nil {
+		return err
+	}
+	ns, err := lab.NewNamespace("bench")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, ns.Close()) }()
+	w, _, err := firstSync(ns, c)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, w.close(ns)) }()
+	if err := heapProfile(filepath.Join(dir, "first-sync.heap")); err != nil {
+		return err
+	}
+	progress.Stage("churn with %s services", measure.Count(services))
+	if err := cpuProfile(filepath.Join(dir, "churn.cpu"), func() error { return churn(w, c) }); err != nil {
+		return err
+	}
+	fmt.Println("profiles in", dir+"; read them with: go tool pprof -top", filepath.Join(dir, "churn.cpu"))
+	return heapProfile(filepath.Join(dir, "churn.heap"))
+}
+
+func repeat(c *cluster, n int) error {
+	for range n {
+		if _, err := syncOnce(c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// churn replaces endpoints without a pause: the loop gathers them as under a rollout.
+func churn(w *world, c *cluster) error {
+	for end := time.Now().Add(profileSeconds * time.Second); time.Now().Before(end); {
+		sl := c.replaceOne(c.pick())
+		if _, _, err := w.do(func() { w.store.SetSlice(sl, nil) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func cpuProfile(name string, work func() error) (err error) {
+	f, err := os.Create(name)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	if err := pprof.StartCPUProfile(f); err != nil {
+		return fmt.Errorf("start the CPU profile %s: %w", name, err)
+	}
+	defer pprof.StopCPUProfile()
+	return work()
+}
+
+func heapProfile(name string) (err error) {
+	f, err := os.Create(name)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	runtime.GC()
+	return pprof.WriteHeapProfile(f)
+}

@@ -1,0 +1,122 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"time"
+
+	"github.com/verdict-proxy/verdict/config"
+	"github.com/verdict-proxy/verdict/e2e/lab"
+	"github.com/verdict-proxy/verdict/e2e/measure"
+	"github.com/verdict-proxy/verdict/nft"
+	"github.com/verdict-proxy/verdict/proxier"
+	"github.com/verdict-proxy/verdict/proxier/conntrack"
+	"github.com/verdict-proxy/verdict/proxier/state"
+)
+
+// world is a store with a running loop that works on a namespace.
+type world struct {
+	store   *state.Store
+	engine  *nft.Engine
+	flows   *conntrack.Cleaner
+	settled chan settled
+	stop    context.CancelFunc
+	ended   chan error
+}
+
+// settled tells of the moment in which the kernel had everything that was pending, and what it took since the last one.
+type settled struct {
+	at       time.Time
+	passes   int
+	added    int
+	deleted  int
+	bytes    int
+	kernel   time.Duration // in the system call
+	failures []error
+}
+
+// newWorld starts a loop; nothing happens before its store is marked as synced.
+func newWorld(ns *lab.Namespace) (*world, error) {
+	fd, err := measure.Descriptor(ns)
+	if err != nil {
+		return nil, err
+	}
+	defer fd.Close()
+	engine, err := nft.Open(nft.Options{NetNS: int(fd.Fd())})
+	if err != nil {
+		return nil, err
+	}
+	flows, err := conntrack.Open(conntrack.Options{NetNS: int(fd.Fd())})
+	if err != nil {
+		return nil, errors.Join(err, engine.Close())
+	}
+	settings := config.Default()
+	settings.NodeName = ownNode
+	// Clients of the paths count as pods, so that nothing is masqueraded: the usual way from pod to Service.
+	settings.ClusterCIDRs = []string{podRange, measure.ClientRange}
+	w := &world{store: state.NewStore(), engine: engine, flows: flows, settled: make(chan settled, 1024), ended: make(chan error, 1)}
+	loop := proxier.New(proxier.Options{
+		Settings: &settings, Store: w.store, Ruleset: engine, Flows: flows, Observer: &observer{store: w.store, settled: w.settled},
+		Primary: func() ([]netip.Addr, error) { return []netip.Addr{netip.MustParseAddr("10.250.0.1")}, nil },
+		Log:     slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
+	})
+	ctx, stop := context.WithCancel(context.Background())
+	w.stop = stop
+	go func() { w.ended <- loop.Run(ctx) }()
+	return w, nil
+}
+
+// close ends the loop and removes the tables, so that the kernel has its memory back before the next measurement.
+func (w *world) close(ns *lab.Namespace) error {
+	w.stop()
+	err := errors.Join(<-w.ended, w.engine.Close(), w.flows.Close(), ns.Do(func() error { return nft.Cleanup(nft.Options{}) }))
+	if err != nil {
+		return fmt.Errorf("end the loop and remove the tables: %w", err)
+	}
+	return nil
+}
+
+// do makes a change and waits until the kernel has it.
+func (w *world) do(change func()) (time.Duration, settled, error) {
+	start := time.Now()
+	change()
+	s := <-w.settled
+	return s.at.Sub(start), s, errors.Join(s.failures...)
+}
+
+// observer collects what passes report until nothing is pending.
+type observer struct {
+	store   *state.Store
+	settled chan settled
+	sum     settled
+}
+
+// PassDone implements proxier.Observer.
+func (o *observer) PassDone(r proxier.PassReport) {
+	o.sum.at = time.Now()
+	o.sum.passes++
+	o.sum.added += r.Result.Added
+	o.sum.deleted += r.Result.Deleted
+	o.sum.bytes += r.Result.Bytes
+	o.sum.kernel += r.Result.Kernel
+	if r.Err != nil {
+		o.sum.failures = append(o.sum.failures, r.Err)
+	}
+	if c, _ := o.store.Pending(); len(c.Services) == 0 && !c.Environment {
+		o.settled <- o.sum
+		o.sum = settled{}
+	}
+}
+
+// Pending implements proxier.Observer.
+func (o *observer) Pending(time.Time) {}
+
+// FlowsCleaned implements proxier.Observer.
+func (o *observer) FlowsCleaned([]conntrack.Result) {}
+
+// Problems implements proxier.Observer.
+func (o *observer) Problems([]state.Problem) {}

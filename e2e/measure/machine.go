@@ -1,0 +1,59 @@
+package measure
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Machine says where and when numbers were taken: without it they mean nothing.
+type Machine struct {
+	CPU    string    `json:"cpu"`
+	Cores  int       `json:"cores"`
+	Memory int       `json:"memory_mib"`
+	Kernel string    `json:"kernel"`
+	Go     string    `json:"go"`
+	Date   time.Time `json:"date"`
+	// Load is the load average of the last minute at the start: other work on the machine spoils numbers.
+	Load string `json:"load"`
+}
+
+// ThisMachine describes the machine that the program runs on.
+func ThisMachine() Machine {
+	m := Machine{CPU: cpuModel(), Cores: runtime.NumCPU(), Go: runtime.Version(), Date: time.Now().UTC().Truncate(time.Second)}
+	var u unix.Utsname
+	if unix.Uname(&u) == nil {
+		m.Kernel = unix.ByteSliceToString(u.Release[:])
+	}
+	var info unix.Sysinfo_t
+	if unix.Sysinfo(&info) == nil {
+		m.Memory = int(info.Totalram * uint64(info.Unit) >> 20)
+		m.Load = fmt.Sprintf("%.1f", float64(info.Loads[0])/(1<<16))
+	}
+	return m
+}
+
+// String is one line for people.
+func (m Machine) String() string {
+	return fmt.Sprintf("%s, %d cores, %d MiB, Linux %s, %s, %s, load %s",
+		m.CPU, m.Cores, m.Memory, m.Kernel, m.Go, m.Date.Format("2006-01-02 15:04 MST"), m.Load)
+}
+
+func cpuModel() string {
+	f, err := os.Open("/proc/cpuinfo")
+	if err != nil {
+		return runtime.GOARCH
+	}
+	defer f.Close()
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		if name, value, ok := strings.Cut(lines.Text(), ":"); ok && strings.TrimSpace(name) == "model name" {
+			return strings.TrimSpace(value)
+		}
+	}
+	return runtime.GOARCH
+}

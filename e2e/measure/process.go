@@ -1,0 +1,95 @@
+package measure
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// clockTick is the unit of times in /proc/PID/stat; the kernel has reported 100 per second on all architectures that Go
+// runs on, whatever its own tick is.
+const clockTick = 10 * time.Millisecond
+
+// Process is what a process has cost so far.
+type Process struct {
+	CPU         time.Duration // its own, user and system
+	ChildrenCPU time.Duration // of children that have ended
+	RSS         int64         // resident memory now, in bytes
+	Peak        int64         // the most it ever was
+}
+
+// Inspect looks at a process.
+func Inspect(pid int) (Process, error) {
+	fields, err := statFields(pid)
+	if err != nil {
+		return Process{}, err
+	}
+	ticks := func(i int) time.Duration {
+		n, _ := strconv.ParseInt(fields[i-3], 10, 64) // the kernel writes numbers
+		return time.Duration(n) * clockTick
+	}
+	p := Process{CPU: ticks(14) + ticks(15), ChildrenCPU: ticks(16) + ticks(17)}
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return Process{}, fmt.Errorf("look at process %d: %w", pid, err)
+	}
+	p.RSS, p.Peak = kilobytes(string(status), "VmRSS:"), kilobytes(string(status), "VmHWM:")
+	return p, nil
+}
+
+// statFields are the fields of /proc/PID/stat from the third on: the second is a name in parentheses and may hold blanks.
+func statFields(pid int) ([]string, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return nil, fmt.Errorf("look at process %d: %w", pid, err)
+	}
+	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
+	if len(fields) < 20 {
+		return nil, fmt.Errorf("look at process %d: /proc/%d/stat has only %d fields", pid, pid, len(fields)+2)
+	}
+	return fields, nil
+}
+
+// kilobytes finds a line such as "VmRSS:  123 kB" and gives bytes.
+func kilobytes(text, label string) int64 {
+	_, rest, found := strings.Cut(text, label)
+	if !found {
+		return 0
+	}
+	fields := strings.Fields(rest)
+	if len(fields) == 0 {
+		return 0
+	}
+	n, _ := strconv.ParseInt(fields[0], 10, 64)
+	return n << 10
+}
+
+// Children lists the processes that a process has started and that still run.
+func Children(pid int) []int {
+	var out []int
+	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	for _, list := range lists {
+		text, err := os.ReadFile(list)
+		if err != nil {
+			continue // the thread has ended
+		}
+		for _, field := range strings.Fields(string(text)) {
+			if child, err := strconv.Atoi(field); err == nil {
+				out = append(out, child)
+			}
+		}
+	}
+	return out
+}
+
+// KernelMemory is the kernel's own memory in bytes: slab that cannot be reclaimed, and what it allocated in larger pieces.
+func KernelMemory() (int64, error) {
+	text, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return 0, fmt.Errorf("read the kernel's memory: %w", err)
+	}
+	return kilobytes(string(text), "SUnreclaim:") + kilobytes(string(text), "VmallocUsed:"), nil
+}

@@ -1,0 +1,57 @@
+package measure
+
+import (
+	"slices"
+	"time"
+)
+
+// Sample is a number of measurements of the same thing.
+type Sample []time.Duration
+
+// Quantile is the smallest measurement that at least the share q of all do not exceed; 0 without measurements.
+func (s Sample) Quantile(q float64) time.Duration {
+	if len(s) == 0 {
+		return 0
+	}
+	sorted := slices.Sorted(slices.Values(s))
+	at := int(q*float64(len(s))+0.999999) - 1
+	return sorted[min(max(at, 0), len(s)-1)]
+}
+
+// Median is the 0.5 quantile.
+func (s Sample) Median() time.Duration { return s.Quantile(0.5) }
+
+// Mean is the arithmetic mean.
+func (s Sample) Mean() time.Duration {
+	if len(s) == 0 {
+		return 0
+	}
+	var sum time.Duration
+	for _, d := range s {
+		sum += d
+	}
+	return sum / time.Duration(len(s))
+}
+
+// Quantiles is what is kept of a sample, in milliseconds.
+type Quantiles struct {
+	P50 float64 `json:"p50_ms"`
+	P99 float64 `json:"p99_ms"`
+	N   int     `json:"n"`
+}
+
+// Quantiles sums the sample up.
+func (s Sample) Quantiles() Quantiles {
+	return Quantiles{P50: Milliseconds(s.Median()), P99: Milliseconds(s.Quantile(0.99)), N: len(s)}
+}
+
+// Milliseconds is a duration as a number.
+func Milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+// MedianOf is the median of plain numbers; the lower one of two in the middle.
+func MedianOf(list []float64) float64 {
+	if len(list) == 0 {
+		return 0
+	}
+	return slices.Sorted(slices.Values(list))[(len(list)-1)/2]
+}
