@@ -2,10 +2,8 @@ package nft
 
 import (
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -106,55 +104,6 @@ func TestTakeoverReplaces(t *testing.T) {
 				t.Fatalf("something else after two more takeovers (- wanted, + got):\n%s", diff)
 			}
 		})
-	}
-}
-
-// TestTakeoverUnderLoad restarts the engine while clients connect as fast as they can: not one connection may fail.
-func TestTakeoverUnderLoad(t *testing.T) {
-	const restarts = 50
-	top := newTopology(t)
-	start := func(restart int) {
-		e := top.node.engine(t)
-		e.SetGlobals(packetGlobals())
-		for _, f := range Families() {
-			mustSet(t, e, manyPorts(f, restart, 20)...)
-			mustSet(t, e, packetPorts(f, tcp)...)
-		}
-		mustApply(t, e)
-		if err := e.Close(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	start(0)
-	var stop atomic.Bool
-	counts, failures := make(chan int), make(chan error, 2)
-	for _, f := range Families() {
-		go func() {
-			n := 0
-			failures <- top.client.run(func() error {
-				for ; !stop.Load(); n++ {
-					if _, err := ask(tcp, netip.Addr{}, netip.AddrPortFrom(serviceIP(f, 1), 80), patient); err != nil {
-						return fmt.Errorf("connection %d (%s): %w", n, f, err)
-					}
-				}
-				return nil
-			})
-			counts <- n
-		}()
-	}
-	for i := range restarts {
-		start(i)
-	}
-	stop.Store(true)
-	for range Families() {
-		if err := <-failures; err != nil {
-			t.Error(err)
-		}
-	}
-	a, b := <-counts, <-counts
-	t.Logf("%d and %d connections during %d restarts", a, b, restarts)
-	if min(a, b) < restarts {
-		t.Errorf("too few connections to tell: %d and %d", a, b)
 	}
 }
 

@@ -1,0 +1,92 @@
+package nft
+
+import (
+	"fmt"
+	"net/netip"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// underLoad calls do while clients in both families connect to a cluster IP as fast as they can: not one connection may
+// fail.
+func (top *topology) underLoad(t *testing.T, do func()) {
+	t.Helper()
+	var stop atomic.Bool
+	var counts [2]int
+	failures := make(chan error, len(counts))
+	for _, f := range Families() {
+		go func() {
+			failures <- top.client.run(func() error {
+				for n := &counts[f.index()]; !stop.Load(); *n++ {
+					if _, err := ask(tcp, netip.Addr{}, netip.AddrPortFrom(serviceIP(f, 1), 80), patient); err != nil {
+						return fmt.Errorf("connection %d (%s): %w", *n, f, err)
+					}
+				}
+				return nil
+			})
+		}()
+	}
+	do()
+	stop.Store(true)
+	for range Families() {
+		if err := <-failures; err != nil {
+			t.Error(err)
+		}
+	}
+	t.Logf("%d and %d connections", counts[0], counts[1])
+	if min(counts[0], counts[1]) < 100 && !t.Failed() {
+		t.Errorf("too few connections to tell")
+	}
+}
+
+func TestTakeoverUnderLoad(t *testing.T) {
+	top := newTopology(t)
+	start := func(restart int) {
+		e := top.node.engine(t)
+		e.SetGlobals(packetGlobals())
+		for _, f := range Families() {
+			mustSet(t, e, manyPorts(f, restart, 20)...)
+			mustSet(t, e, packetPorts(f, tcp)...)
+		}
+		mustApply(t, e)
+		if err := e.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	start(0)
+	top.underLoad(t, func() {
+		for i := range 50 {
+			start(i)
+		}
+	})
+}
+
+// TestChurnUnderLoad has endpoints come and go all the time. A packet that was given the class of the old number of
+// slots may look up a slot that has just gone.
+func TestChurnUnderLoad(t *testing.T) {
+	for _, affinity := range []time.Duration{0, time.Hour} {
+		t.Run(fmt.Sprintf("affinity %v", affinity), func(t *testing.T) {
+			top := newTopology(t)
+			e := top.node.engine(t)
+			e.SetGlobals(packetGlobals())
+			set := func(pods ...string) {
+				for _, f := range Families() {
+					port := packetPorts(f, tcp)[0]
+					port.Affinity, port.Cluster = affinity, podEndpoints(f, pods...)
+					mustSet(t, e, port)
+				}
+				mustApply(t, e)
+				time.Sleep(500 * time.Microsecond) // no cluster is faster
+			}
+			set(podNames[:]...)
+			top.underLoad(t, func() {
+				for range 500 {
+					set(podNames[0])
+					set(podNames[:2]...)
+					set(podNames[1:]...)
+				}
+			})
+		})
+	}
+}
