@@ -23,7 +23,12 @@ demo: build ## build and show packets being balanced between namespaces (root, o
 
 .PHONY: test
 test: packages ## run all tests that need no second kernel and no API server, with the race detector
-	$(GO) test -race -count=1 -v ./... 2>&1 | e2e/summarize.sh
+	set -o pipefail; $(GO) test -race -count=1 -timeout 20m -v ./... 2>&1 | e2e/summarize.sh
+
+.PHONY: e2e-ipvs
+e2e-ipvs: ## run the tests that need IPVS under a Debian kernel in QEMU (root, amd64)
+	e2e/ipvskernel/setup.sh
+	set -o pipefail; TIMEOUT=900 e2e/ipvskernel/test.sh ./ipvsctl 2>&1 | e2e/summarize.sh
 
 .PHONY: lint
 lint: $(LINT) ## check formatting, vet, static analysis and import rules
