@@ -158,15 +158,24 @@ func (c *conn) collect(first, last uint32) (Outcome, *refusal, error) {
 		case err != nil:
 			return Unknown, nil, fmt.Errorf("read the answer of nf_tables: %w", err)
 		}
-		for _, answer := range parseAnswers(c.answers[:n]) {
-			if answer.errno != 0 && cause == nil && answer.seq >= first && answer.seq <= last {
-				cause = &answer
-			}
-			if answer.seq == last && cause == nil && !lost {
-				return Applied, nil, nil
-			}
+		var done bool
+		if cause, done = sift(parseAnswers(c.answers[:n]), first, last, cause); done && !lost {
+			return Applied, nil, nil
 		}
 	}
+}
+
+// sift finds the first error of a batch, and says whether its last message was answered without any.
+func sift(answers []refusal, first, last uint32, cause *refusal) (*refusal, bool) {
+	for _, answer := range answers {
+		if answer.errno != 0 && cause == nil && answer.seq >= first && answer.seq <= last {
+			cause = &answer
+		}
+		if answer.seq == last && cause == nil {
+			return nil, true
+		}
+	}
+	return cause, false
 }
 
 // receive does not wait: an answer that is not there yet will not come.

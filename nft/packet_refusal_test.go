@@ -28,7 +28,7 @@ func TestRefusedPackets(t *testing.T) {
 				t.Run(fmt.Sprintf("%s/%s/%s/from %s", f, protocolName(protocol), p.name, p.from), func(t *testing.T) {
 					t.Parallel() // those that are dropped wait
 					patience := patient
-					if p.want == errSilence {
+					if errors.Is(p.want, errSilence) {
 						patience = impatient
 					}
 					if p.from == "node" && protocol != tcp {

@@ -2,6 +2,7 @@ package lab
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"hash/crc32"
 	"math/rand/v2"
@@ -135,7 +136,7 @@ func answerSCTP(fd int, as string) {
 	for {
 		p, from, ok, err := receiveSCTP(fd)
 		switch {
-		case err == unix.EINTR:
+		case errors.Is(err, unix.EINTR):
 			continue
 		case err != nil || !from.IsValid():
 			return // shut down

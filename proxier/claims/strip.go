@@ -58,7 +58,7 @@ func (s *stripper) refuses(k key, field string) bool {
 	holder := s.claims.holders[k]
 	switch {
 	case holder != s.id:
-		s.report(field, k.String()+" is taken by "+s.claims.claimants[holder].Name.String())
+		s.report(field, k.String()+" is taken by "+s.claims.claimants[holder].String())
 		return true
 	case s.seen[k]:
 		s.report(field, k.String()+" occurs twice in this Service: the first one counts")
