@@ -66,8 +66,14 @@ func startProxy(arguments []string) (*proxy, error) {
 	return p, nil
 }
 
-// follow reads the log until the proxy ends. Lines that nobody waits for are dropped when there are too many.
+// follow accompanies the proxy to its end.
 func (p *proxy) follow(stderr io.Reader) {
+	p.read(stderr)
+	p.ended <- p.process.Wait()
+}
+
+// read takes in the log. Lines that nobody waits for are dropped when there are too many.
+func (p *proxy) read(stderr io.Reader) {
 	lines := bufio.NewScanner(stderr)
 	for lines.Scan() {
 		var e entry
@@ -80,7 +86,6 @@ func (p *proxy) follow(stderr io.Reader) {
 		}
 	}
 	close(p.log)
-	p.ended <- p.process.Wait()
 }
 
 // await reads the log up to the line that is wanted. An error of the proxy ends it; a warning tells more only when the

@@ -65,13 +65,15 @@ func (p *part) lines(body string) ([]string, error) {
 	if !found {
 		return nil, fmt.Errorf("the ruleset has no %s", p.header)
 	}
-	block, _, _ := strings.Cut(rest, "\n\t}")
+	block, _, _ := strings.Cut("\n"+rest, "\n\t}")
 	lines := []string{p.header + " {"}
-	for line := range strings.Lines(block) {
+	for line := range strings.Lines(strings.TrimPrefix(block, "\n")) {
 		lines = append(lines, strings.TrimPrefix(strings.TrimSuffix(line, "\n"), "\t"))
 	}
 	if p.only != "" {
-		lines = withElement(lines, p.only)
+		if lines = withElement(lines, p.only); len(lines) == 1 {
+			return nil, fmt.Errorf("%s has no element with %s", p.header, p.only)
+		}
 	}
 	return append(lines, "}"), nil
 }

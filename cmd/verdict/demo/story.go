@@ -111,7 +111,7 @@ func (st *story) start(ctx context.Context) (err error) {
 	if err := st.proxy.healthy(ctx); err != nil {
 		return err
 	}
-	st.say("verdict run %s", strings.Join(st.arguments, " "))
+	st.say("verdict run %s \\\n    %s", strings.Join(st.arguments[:2], " "), strings.Join(st.arguments[2:], " "))
 	st.say("\nThe folder holds a Service with a cluster IP and a node port, and its three endpoints.\n"+
 		"%s after its start, /healthz answers 200: program and %d elements went into the kernel\n"+
 		"in one transaction of %.1f kB, which took the kernel %s.",

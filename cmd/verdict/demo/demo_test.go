@@ -1,0 +1,236 @@
+package demo
+
+import (
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// netNamespaces of the demo: the node, three backends, the shop and the client.
+const netNamespaces = 6
+
+func TestDemo(t *testing.T) {
+	for _, u := range users() {
+		t.Run(u.name, func(t *testing.T) {
+			s := start(t, u, []string{"LC_ALL=C.UTF-8"})
+			s.until("3. 300")
+			s.pause(netNamespaces)
+			code := s.end()
+			if code != 0 || s.errs.Len() > 0 {
+				t.Fatalf("exit %d, want 0:\n%s%s", code, s.output, s.errs.String())
+			}
+			s.nothingLeft()
+			checkOutput(t, s.output.String(), u.name == "root")
+		})
+	}
+}
+
+// checkOutput reads what the demo said as its reader would.
+func checkOutput(t *testing.T, out string, asRoot bool) {
+	t.Helper()
+	sections := strings.Split(out, "\n3. ")
+	if len(sections) != 2 {
+		t.Fatalf("no third step:\n%s", out)
+	}
+	before, after, _ := strings.Cut(sections[1], "\n4. ")
+	checkBars(t, before, map[string]bool{"pod-a": true, "pod-b": true, "pod-c": true})
+	checkBars(t, after, map[string]bool{"pod-a": true, "pod-b": false, "pod-c": true})
+	if strings.Contains(out, "without root") == asRoot {
+		t.Errorf("it does not say in which way it ran:\n%s", out)
+	}
+	for _, part := range []string{"transaction", "in the kernel", "chain services {", "goto random-2", "10.0.1.3 . 8080", "Done in"} {
+		if !strings.Contains(out, part) {
+			t.Errorf("the output lacks %q:\n%s", part, out)
+		}
+	}
+	if strings.Contains(out, "10.0.1.2 . 8080") {
+		t.Errorf("the removed endpoint is in the ruleset:\n%s", out)
+	}
+	for line := range strings.Lines(out) {
+		if strings.Contains(line, os.TempDir()) {
+			continue // as long as that folder's name makes it
+		}
+		if n := len([]rune(line)); n > 115 || strings.HasSuffix(line, " \n") || strings.Contains(line, "\x1b") {
+			t.Errorf("line of %d columns, with trailing space, or with colors without a terminal: %q", n, line)
+		}
+	}
+}
+
+var barLine = regexp.MustCompile(`(?m)^  (pod-.)  ([█▏▎▍▌▋▊▉ ]*) +(\d+) +(\d+)$`)
+
+// checkBars wants two rounds of 300 connections in each family, and bars exactly for those that answer.
+func checkBars(t *testing.T, text string, answers map[string]bool) {
+	t.Helper()
+	lines := barLine.FindAllStringSubmatch(text, -1)
+	if len(lines) != 2*len(answers) {
+		t.Fatalf("%d bars, want %d:\n%s", len(lines), 2*len(answers), text)
+	}
+	total := 0
+	for _, l := range lines {
+		v4, _ := strconv.Atoi(l[3])
+		v6, _ := strconv.Atoi(l[4])
+		total += v4 + v6
+		drawn := strings.TrimSpace(l[2]) != ""
+		if want := answers[l[1]]; want != drawn || want != (v4 > 0 && v6 > 0) {
+			t.Errorf("%s should get connections: %v; bar %q", l[1], want, l[0])
+		}
+	}
+	if want := 2 * 2 * connections; total != want {
+		t.Errorf("the bars show %d connections, want %d:\n%s", total, want, text)
+	}
+}
+
+// The namespace from which the demo is started has no link and no table afterwards.
+func TestDemoLeavesTheNetworkAlone(t *testing.T) {
+	script := `$VERDICT demo >/dev/null || exit; echo links:; ls /proc/sys/net/ipv4/neigh; echo rules:; nft list ruleset; echo end`
+	u := users()[0]
+	own := func() *syscall.SysProcAttr {
+		a := u.attr()
+		a.Cloneflags |= unix.CLONE_NEWNET
+		return a
+	}
+	s := start(t, user{u.name, own}, nil, "sh", "-c", script)
+	if code := s.end(); code != 0 {
+		t.Fatalf("exit %d, want 0 (the test needs the nft program):\n%s%s", code, s.output, s.errs.String())
+	}
+	if want := "links:\nlo\nrules:\nend\n"; s.output.String() != want {
+		t.Errorf("afterwards there is\n%s\nwant\n%s", s.output, want)
+	}
+	s.nothingLeft()
+}
+
+func TestInterrupt(t *testing.T) {
+	tests := []struct {
+		name   string
+		at     string // output after which the signal is sent
+		group  bool   // as the terminal does it, to all of the process group
+		signal syscall.Signal
+		exit   int
+	}{
+		{"while it builds", "", false, syscall.SIGINT, 130},
+		{"before the proxy", "1. A node", false, syscall.SIGINT, 130},
+		{"as the proxy starts", "2. The proxy", true, syscall.SIGINT, 130},
+		{"between connections", "3. 300", false, syscall.SIGINT, 130},
+		{"between connections from the terminal", "3. 300", true, syscall.SIGINT, 130},
+		{"at the removal", "4. pod-b", true, syscall.SIGINT, 130},
+		{"terminated", "3. 300", false, syscall.SIGTERM, 143},
+	}
+	for _, u := range users() {
+		for _, tt := range tests {
+			t.Run(u.name+" "+tt.name, func(t *testing.T) {
+				s := start(t, u, nil)
+				s.untilNamespaces(1)
+				s.until(tt.at)
+				if tt.group {
+					if err := syscall.Kill(-s.cmd.Process.Pid, tt.signal); err != nil {
+						t.Fatal(err)
+					}
+				} else {
+					s.signal(tt.signal)
+				}
+				if code := s.end(); code != tt.exit {
+					t.Errorf("exit %d, want %d:\n%s", code, tt.exit, s.output)
+				}
+				if want := "verdict: demo interrupted; nothing of it is left\n"; s.errs.String() != want {
+					t.Errorf("standard error %q, want %q", s.errs.String(), want)
+				}
+				if strings.Contains(s.output.String(), "Done") {
+					t.Errorf("it went on to the end:\n%s", s.output)
+				}
+				s.nothingLeft()
+			})
+		}
+	}
+}
+
+// Nothing can clean up after SIGKILL but the kernel.
+func TestKilled(t *testing.T) {
+	for _, u := range users() {
+		for _, at := range []string{"1. A node", "3. 300", "4. pod-b"} {
+			t.Run(u.name+" at "+at, func(t *testing.T) {
+				s := start(t, u, nil)
+				s.until(at)
+				s.pause(netNamespaces)
+				s.signal(syscall.SIGKILL)
+				if code := s.end(); code != -1 {
+					t.Errorf("exit %d, want death by signal:\n%s", code, s.output)
+				}
+				s.untilGone()
+				s.nothingLeft()
+			})
+		}
+	}
+}
+
+// The process inside is killed: the one outside says so.
+func TestStageKilled(t *testing.T) {
+	for _, u := range users() {
+		t.Run(u.name, func(t *testing.T) {
+			s := start(t, u, nil)
+			s.until("3. 300")
+			s.pause(netNamespaces)
+			s.signalStage(syscall.SIGKILL)
+			if code := s.end(); code != 1 || s.errs.String() != "verdict: demo ended early: signal: killed; nothing of it is left\n" {
+				t.Errorf("exit %d, want 1; standard error %q", code, s.errs.String())
+			}
+			s.nothingLeft()
+		})
+	}
+}
+
+// untilGone waits for the kernel to end what a killed process leaves.
+func (s *session) untilGone() {
+	gone := func() bool { return len(demoProcesses(s.temp)) == 0 && len(leftOf(s.traces.get())) == 0 }
+	for late := time.Now().Add(patience); !gone() && time.Now().Before(late); {
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// "verdict demo | head -1": nobody reads the rest.
+func TestReaderGoesAway(t *testing.T) {
+	s := start(t, users()[0], nil, "sh", "-c", `"$VERDICT" demo | head -n 3; exit 0`)
+	if code := s.end(); code != 0 || strings.Count(s.output.String(), "\n") != 3 {
+		t.Errorf("exit %d:\n%s%s", code, s.output, s.errs.String())
+	}
+	s.untilGone()
+	s.nothingLeft()
+}
+
+func TestRefusals(t *testing.T) {
+	// Root of a user namespace that allows no other, without capabilities.
+	helpless := `echo 0 > /proc/sys/user/max_user_namespaces && exec setpriv --bounding-set=-all "$VERDICT" demo`
+	tests := []struct {
+		name, script string
+		exit         int
+		says         []string
+	}{
+		{"no namespaces", helpless, 1, []string{"cannot make network namespaces", "in a user namespace: no space left on device", "run it as root, or allow user namespaces"}},
+		{"no folder for temporary files", `TMPDIR=/does/not/exist exec "$VERDICT" demo`, 1, []string{"/does/not/exist", "no such file"}},
+		{"stage alone", `exec "$VERDICT" demo stage`, 1, []string{`works only when "verdict demo" starts it`}},
+		{"stage in the machine's namespaces", `exec "$VERDICT" demo stage --outside "$(readlink /proc/self/ns/mnt)"`, 1, []string{`works only when "verdict demo" starts it`}},
+		{"stage elsewhere", `exec "$VERDICT" demo stage --outside elsewhere`, 1, []string{`works only when "verdict demo" starts it`}},
+		{"argument", `exec "$VERDICT" demo loudly`, 2, []string{"takes no arguments"}},
+		{"flag", `exec "$VERDICT" demo --loudly`, 2, []string{"unknown flag: --loudly"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			s := start(t, user{"root of a user namespace", rootOfUserNamespace}, nil, "sh", "-c", tt.script)
+			code, said := s.end(), s.errs.String()
+			if code != tt.exit || strings.Count(said, "\n") != 1 || s.output.String() != "" {
+				t.Errorf("exit %d, want %d and one line:\n%s%s", code, tt.exit, s.output, said)
+			}
+			for _, part := range tt.says {
+				if !strings.Contains(said, part) {
+					t.Errorf("it says %q, want it to contain %q", said, part)
+				}
+			}
+			s.nothingLeft()
+		})
+	}
+}
