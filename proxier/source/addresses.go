@@ -95,7 +95,7 @@ func (a *Addresses) follow(ctx context.Context) error {
 			return fmt.Errorf("receive address changes: %w", err)
 		case _, open := <-updates:
 			if !open {
-				return errors.New("receive address changes: the subscription ended")
+				return fmt.Errorf("receive address changes: %w", <-failures) // the library never ends without one
 			}
 			discard(updates)
 		}

@@ -51,6 +51,11 @@ func TestAddressesAreFollowed(t *testing.T) {
 		{"loopback", func() { n.up("lo") }, []string{"127.0.0.1", "192.0.2.7", "::1"}},
 		{"added", func() { n.address("d0", "198.51.100.1/32") }, []string{"127.0.0.1", "192.0.2.7", "198.51.100.1", "::1"}},
 		{"IPv6 added", func() { n.address("d0", "2001:db8::7/64") }, []string{"127.0.0.1", "192.0.2.7", "198.51.100.1", "::1", "2001:db8::7"}},
+		{"multicast is not the host's own", func() {
+			n.address("d0", "239.1.2.3/32")
+			n.address("d0", "198.51.100.2/32") // shows that the one before was seen
+		}, []string{"127.0.0.1", "192.0.2.7", "198.51.100.1", "198.51.100.2", "::1", "2001:db8::7"}},
+		{"one less", func() { n.deleteAddress("d0", "198.51.100.2/32") }, []string{"127.0.0.1", "192.0.2.7", "198.51.100.1", "::1", "2001:db8::7"}},
 		{"on two interfaces", func() {
 			n.link("d1")
 			n.address("d1", "192.0.2.7/32")
@@ -100,7 +105,9 @@ func TestAddressesOverflow(t *testing.T) {
 		return nil
 	})
 	eventually(t, "all addresses are known", func() bool { return len(withoutLinkLocal(host(store))) == many })
-	eventually(t, "the loss is logged", func() bool { return len(lines.lines("lost track of the host's addresses")) > 0 })
+	eventually(t, "the loss is logged", func() bool {
+		return len(lines.lines("lost track of the host's addresses", "receive address changes: ")) > 0
+	})
 	n.deleteLink("d0")
 	eventually(t, "no address is left", func() bool { return len(host(store)) == 0 })
 }
@@ -156,8 +163,10 @@ func TestPrimaryAddresses(t *testing.T) {
 			n.defaultRoute(v4, "d1", 100, "")
 		}, []string{"198.51.100.1"}},
 		{"not a deprecated address", func(n *namespace) {
-			n.address("d0", "2001:db8::bad/64", func(a *netlink.Addr) { a.ValidLft, a.PreferedLft = 3600, 0 })
+			deprecated := func(a *netlink.Addr) { a.ValidLft, a.PreferedLft = 3600, 0 }
+			n.address("d0", "2001:db8::bad/64", deprecated)
 			n.address("d0", "2001:db8::1/64")
+			n.address("d0", "2001:db8::bad2/64", deprecated)
 		}, []string{"2001:db8::1"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

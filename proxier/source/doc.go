@@ -30,7 +30,14 @@
 // lets it go. What stays is the domain value, shared between the sink and the store, and one map entry for its name; the
 // sink needs these to delete what a new list lacks and to tell what changed. A list that the server streams (WatchList,
 // on by default since client-go 0.35) is converted item by item as well; a server that cannot stream costs the decoded
-// list once, until the first garbage collection after the start. BenchmarkConvertSlices has the figures.
+// list once, until the first garbage collection after the start. BenchmarkHeldMemory: about 150 bytes for each endpoint,
+// Services and all maps included, 68 MiB for 50,000 Services with ten endpoints each.
+//
+// # Half-written manifests
+//
+// A file that does not parse, or is empty, leaves its previous content in force. One that breaks off where YAML may end
+// cannot be told from one that is meant so; reading waits for a moment of quiet, but only writing under another name and
+// renaming is safe.
 //
 // # What it is not
 //

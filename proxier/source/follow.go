@@ -183,8 +183,11 @@ func (s *settling) happened(now time.Time) {
 		s.timer = time.NewTimer(quietPeriod)
 		return
 	}
-	s.timer.Reset(min(quietPeriod, s.last.Sub(now)))
+	s.timer.Reset(s.wait(now))
 }
+
+// wait is how long to wait from now on, if nothing else happens.
+func (s *settling) wait(now time.Time) time.Duration { return min(quietPeriod, s.last.Sub(now)) }
 
 // over delivers when it is time to read; never while nothing happened.
 func (s *settling) over() <-chan time.Time {

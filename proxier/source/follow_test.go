@@ -270,18 +270,26 @@ func TestFollowEndsWithItsWatch(t *testing.T) {
 	}
 }
 
-// TestSettling: a moment of quiet ends the wait, and so does the end of patience.
+// TestSettling: a moment of quiet ends the wait, and so does the end of patience when events never stop.
 func TestSettling(t *testing.T) {
 	var s settling
 	if s.over() != nil {
 		t.Fatal("waits though nothing happened")
 	}
-	now := time.Now()
-	s.happened(now)
+	start := time.Now()
+	s.happened(start)
 	<-s.over()
-	// Events that never stop: the wait ends all the same.
-	s = settling{}
-	s.happened(now.Add(-time.Hour))
-	s.happened(now)
+	for _, tt := range []struct{ after, want time.Duration }{
+		{0, quietPeriod},
+		{longestWait - quietPeriod, quietPeriod},
+		{longestWait - quietPeriod/2, quietPeriod / 2},
+		{longestWait, 0},
+		{2 * longestWait, -longestWait},
+	} {
+		if got := s.wait(start.Add(tt.after)); got != tt.want {
+			t.Errorf("%v after the first event: waits %v, want %v", tt.after, got, tt.want)
+		}
+	}
+	s.happened(start.Add(time.Hour))
 	<-s.over()
 }

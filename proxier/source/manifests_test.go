@@ -357,6 +357,22 @@ func TestProblemsOfFilesEnd(t *testing.T) {
 	f.expectServices("shop/mail=10.96.0.2")
 }
 
+// TestSameTimeStamp: two versions written within one tick of the file system's clock have equal time stamps.
+func TestSameTimeStamp(t *testing.T) {
+	f := newFolder(t, map[string]string{"a.yaml": service("web", "10.96.0.1")})
+	info, err := os.Stat(filepath.Join(f.dir, "a.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.load()
+	f.write("a.yaml", service("web", "10.96.0.2"))
+	if err := os.Chtimes(filepath.Join(f.dir, "a.yaml"), info.ModTime(), info.ModTime()); err != nil {
+		t.Fatal(err)
+	}
+	f.load()
+	f.expectServices("shop/web=10.96.0.2")
+}
+
 // TestUnreadableFile: what cannot be read is not gone. Root may read everything, so a link to itself stands in.
 func TestUnreadableFile(t *testing.T) {
 	f := newFolder(t, map[string]string{"a.yaml": service("web", "10.96.0.1"), "b.yaml": service("mail", "10.96.0.2")})

@@ -120,20 +120,35 @@ func TestServiceCIDRsAreJoined(t *testing.T) {
 	}
 }
 
-type source chan struct{}
+// source tells when somebody waits for it.
+type source struct {
+	synced chan struct{}
+	asked  chan struct{}
+}
 
-func (s source) Synced() <-chan struct{} { return s }
+func newSource() source { return source{synced: make(chan struct{}), asked: make(chan struct{}, 1)} }
+
+func (s source) Synced() <-chan struct{} {
+	s.asked <- struct{}{}
+	return s.synced
+}
 
 func TestMarkSyncedWaitsForAll(t *testing.T) {
 	store := state.NewStore()
-	main, addresses := make(source), make(source)
+	sources := []source{newSource(), newSource(), newSource()}
 	done := make(chan error, 1)
-	go func() { done <- MarkSynced(context.Background(), store, main, addresses) }()
-	close(addresses)
-	if _, ok := store.Pending(); ok {
-		t.Fatal("synced though the main source is not")
+	go func() { done <- MarkSynced(context.Background(), store, sources[0], sources[1], sources[2]) }()
+	for _, s := range sources {
+		select {
+		case <-s.asked:
+		case err := <-done:
+			t.Fatalf("ended (%v) without having waited for all", err)
+		}
+		if _, ok := store.Pending(); ok {
+			t.Fatal("synced though a source is not")
+		}
+		close(s.synced)
 	}
-	close(main)
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
@@ -146,7 +161,7 @@ func TestMarkSyncedEndsWithItsContext(t *testing.T) {
 	store := state.NewStore()
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if err := MarkSynced(ctx, store, make(source)); err == nil {
+	if err := MarkSynced(ctx, store, newSource()); err == nil {
 		t.Error("no error though the source never delivered")
 	}
 	if _, ok := store.Pending(); ok {
