@@ -2,6 +2,7 @@ package demo
 
 import (
 	"os"
+	"os/exec"
 	"regexp"
 	"strconv"
 	"strings"
@@ -181,6 +182,52 @@ func TestStageKilled(t *testing.T) {
 			}
 			s.nothingLeft()
 		})
+	}
+}
+
+// What is wrong while the demo runs must not end well.
+func TestDemoFails(t *testing.T) {
+	tests := []struct {
+		name string
+		harm func(s *session, stage string)
+		says string
+	}{
+		// Slot 1 of the three leads to pod-a, as slot 0 does.
+		{"uneven", func(s *session, stage string) {
+			inNode(s, stage, "delete element ip verdict endpoints { 0:2 . 1 }; add element ip verdict endpoints { 0:2 . 1 : 10.0.1.1 . 8080 }")
+		}, "verdict: demo: IPv4 connections are not spread evenly over [pod-a pod-b pod-c]: ["},
+		{"refused", func(s *session, stage string) {
+			inNode(s, stage, "insert rule ip verdict filter-forward tcp dport 8080 reject with tcp reset")
+		}, "connection refused"},
+		{"proxy killed", func(s *session, _ string) {
+			s.signalChild(s.child(s.cmd.Process.Pid), syscall.SIGKILL)
+		}, "verdict: demo: verdict run ended before the change was in the kernel"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			s := start(t, users()[0], nil)
+			s.until("/healthz answers 200")
+			s.signalStage(syscall.SIGSTOP)
+			s.untilNamespaces(netNamespaces)
+			tt.harm(s, strconv.Itoa(s.child(s.cmd.Process.Pid)))
+			s.signalStage(syscall.SIGCONT)
+			if code := s.end(); code != 1 || !strings.Contains(s.errs.String(), tt.says) || strings.Count(s.errs.String(), "\n") != 1 {
+				t.Errorf("exit %d, want 1 and one line with %q:\n%s%s", code, tt.says, s.output, s.errs.String())
+			}
+			s.nothingLeft()
+		})
+	}
+}
+
+// inNode has nft change the rules in the node, which is the namespace of the process inside.
+func inNode(s *session, stage, commands string) {
+	s.t.Helper()
+	args := []string{"--target", stage, "--net", "nft", commands}
+	if os.Geteuid() != 0 {
+		args = append([]string{"--user", "--preserve-credentials"}, args...)
+	}
+	if out, err := exec.Command("nsenter", args...).CombinedOutput(); err != nil {
+		s.t.Fatalf("nsenter %v (the test needs nft and nsenter): %v: %s", args, err, out)
 	}
 }
 

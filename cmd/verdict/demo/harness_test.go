@@ -272,18 +272,29 @@ func (s *session) pause(namespaces int) {
 // signalStage sends a signal to the process inside.
 func (s *session) signalStage(sig syscall.Signal) {
 	s.t.Helper()
-	outside := s.cmd.Process.Pid
+	s.signalChild(s.cmd.Process.Pid, sig)
+}
+
+// signalChild sends a signal to the child of a process of the demo.
+func (s *session) signalChild(parent int, sig syscall.Signal) {
+	s.t.Helper()
+	if err := syscall.Kill(s.child(parent), sig); err != nil {
+		s.t.Fatalf("send %v to a process of the demo: %v", sig, err)
+	}
+}
+
+// child is the only child of a process of the demo.
+func (s *session) child(parent int) int {
+	s.t.Helper()
 	for _, name := range demoProcesses(s.temp) {
 		status, err := os.ReadFile("/proc/" + name + "/status")
-		if err == nil && strings.Contains(string(status), fmt.Sprintf("\nPPid:\t%d\n", outside)) {
+		if err == nil && strings.Contains(string(status), fmt.Sprintf("\nPPid:\t%d\n", parent)) {
 			pid, _ := strconv.Atoi(name)
-			if err := syscall.Kill(pid, sig); err != nil {
-				s.t.Fatal(err)
-			}
-			return
+			return pid
 		}
 	}
-	s.t.Fatalf("found no child of the demo to send %v", sig)
+	s.t.Fatalf("process %d of the demo has no child", parent)
+	return 0
 }
 
 // demoProcesses are the processes with the TMPDIR of a session.

@@ -35,10 +35,13 @@ func runOutside(ctx context.Context, out, errOut io.Writer) error {
 	if err != nil {
 		return err
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
+	ended := make(chan struct{})
+	go func() {
+		err = cmd.Wait()
+		close(ended)
+	}()
 	select {
-	case err := <-ended:
+	case <-ended:
 		return stageError(err)
 	case s := <-signals:
 		endStage(cmd.Process, ended)
@@ -116,7 +119,7 @@ func stageCommand(outside string, rootless bool, out, errOut io.Writer) *exec.Cm
 const ownProgram = "/proc/self/exe"
 
 // endStage stops the stage and waits for it.
-func endStage(p *os.Process, ended <-chan error) {
+func endStage(p *os.Process, ended <-chan struct{}) {
 	again := time.NewTicker(signalAgain)
 	defer again.Stop()
 	late := time.After(endWithin)
