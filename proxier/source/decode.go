@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	strictjson "sigs.k8s.io/json"
 
@@ -104,7 +103,7 @@ func (d *decoder) object(doc document, is metav1.TypeMeta) {
 	case "v1 Service":
 		read(d, doc, kindService, d.service)
 	case "discovery.k8s.io/v1 EndpointSlice":
-		read(d, doc, kindSlice, d.slice)
+		read(d, doc, kindSlice, d.convert.slice)
 	case "v1 Node":
 		read(d, doc, kindNode, d.convert.node)
 	case "networking.k8s.io/v1 ServiceCIDR":
@@ -125,10 +124,6 @@ func (d *decoder) service(o *corev1.Service) (*state.Service, []state.Problem) {
 		problems = append(problems, f.problems...)
 	}
 	return svc, problems
-}
-
-func (d *decoder) slice(o *discoveryv1.EndpointSlice) (*state.Slice, []state.Problem) {
-	return d.convert.slice(o)
 }
 
 // read decodes and converts one object. Unknown fields are reported, since they are mostly misspelled, but do no harm.
