@@ -99,7 +99,7 @@ func (l *problemLog) report(store *state.Store) (list []state.Problem, changed b
 	present := make(map[state.Problem]bool, len(list))
 	for _, pr := range list {
 		present[pr] = true
-		if !l.logged[pr] {
+		if !l.logged[pr] && pr.Kind != "File" { // the source logs those itself, when it reads the file
 			l.log.Warn("object cannot be honored in full; the rest of it and all other objects stay in force",
 				"kind", pr.Kind, "object", pr.Object.String(), "field", pr.Field, "reason", pr.Reason)
 		}
