@@ -1,0 +1,137 @@
+package deploy
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// sandbox starts a program as a container runtime or systemd would: with some capabilities only, with a read-only
+// root and /proc/sys, and without a way to more. When the frontend is in the kernel, or the program has ended, it prints
+// the map of frontends and the program's capabilities, and stops the program.
+const sandbox = `
+set -e
+capabilities=$1; frontend=$2; shift 2
+ip link set lo up
+mount --bind /proc/sys /proc/sys
+mount -o remount,ro,bind /proc/sys
+mount -o remount,ro,bind /
+setpriv --bounding-set="$capabilities" --inh-caps=-all --no-new-privs "$@" >&2 &
+pid=$!
+for i in $(seq 300); do
+	nft list map ip verdict services 2>/dev/null | grep -qF "$frontend" && break
+	kill -0 $pid 2>/dev/null || break
+	sleep .1
+done
+nft list map ip verdict services 2>&1 || true
+grep CapEff /proc/$pid/status || true
+kill $pid || true
+wait $pid
+`
+
+// frontend is that of the Service in manifests.
+const frontend = "10.96.0.80 . tcp . 80"
+
+const manifests = `apiVersion: v1
+kind: Service
+metadata: {name: web, namespace: default}
+spec:
+  clusterIP: 10.96.0.80
+  ports: [{name: http, port: 80, targetPort: 8080}]
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: web-1, namespace: default, labels: {kubernetes.io/service-name: web}}
+addressType: IPv4
+ports: [{name: http, port: 8080}]
+endpoints: [{addresses: [10.244.0.5]}]
+`
+
+// confined runs the binary in the sandbox, as root of namespaces of its own.
+func confined(t *testing.T, capabilities []string, args ...string) (stdout, stderr string, err error) {
+	t.Helper()
+	set := "-all"
+	for _, c := range capabilities {
+		set += ",+" + strings.ToLower(strings.TrimPrefix(c, "CAP_"))
+	}
+	cmd := exec.Command("sh", append([]string{"-c", sandbox, "sandbox", set, frontend, binary}, args...)...)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNET | syscall.CLONE_NEWNS,
+		UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}},
+		GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}},
+	}
+	err = cmd.Run()
+	return out.String(), errs.String(), err
+}
+
+// folder holds manifests. It takes the place of the folder or API server that the arguments name.
+func folder(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "web.yaml"), []byte(manifests), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return "--manifests=" + dir
+}
+
+func TestCapabilitiesSuffice(t *testing.T) {
+	allowed := load(t).container().SecurityContext.Capabilities
+	if !slices.Equal(allowed.Drop, []corev1.Capability{"ALL"}) {
+		t.Errorf("the container keeps capabilities that it does not need: it drops only %v", allowed.Drop)
+	}
+	var container []string
+	for _, c := range allowed.Add {
+		container = append(container, string(c))
+	}
+	service := unit(t)
+	for _, tt := range []struct {
+		name         string
+		capabilities []string
+		args         []string
+	}{
+		{"DaemonSet", container, load(t).container().Args},
+		{"unit", strings.Fields(service["Service"]["CapabilityBoundingSet"]), command(service)[1:]},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			args := slices.DeleteFunc(slices.Clone(tt.args), func(a string) bool { return strings.HasPrefix(a, "--manifests=") })
+			stdout, stderr, err := confined(t, tt.capabilities, append(args, folder(t))...)
+			if err != nil || !strings.Contains(stdout, frontend) {
+				t.Errorf("with %v: %v\n%s%s", tt.capabilities, err, stdout, stderr)
+			}
+			if !strings.Contains(stdout, "CapEff:\t0000000000001000") {
+				t.Errorf("it did not run with NET_ADMIN and nothing else:\n%s", stdout)
+			}
+		})
+	}
+}
+
+// TestNetAdminIsNeeded shows that the sandbox does take capabilities away.
+func TestNetAdminIsNeeded(t *testing.T) {
+	stdout, stderr, err := confined(t, nil, "run", folder(t))
+	if err == nil || strings.Contains(stdout, frontend) {
+		t.Errorf("it works without any capability: %v\n%s", err, stdout)
+	}
+	if !strings.Contains(stderr, "operation not permitted") {
+		t.Errorf("the cause is not named:\n%s", stderr)
+	}
+}
+
+// TestLoopbackNodePortsWithReadOnlySysctls: the comments in both files say what to do then.
+func TestLoopbackNodePortsWithReadOnlySysctls(t *testing.T) {
+	stdout, stderr, err := confined(t, []string{"NET_ADMIN"}, "run", folder(t), "--nodeport-addresses=primary,localhost")
+	if err == nil || strings.Contains(stdout, frontend) {
+		t.Errorf("%v\n%s", err, stdout)
+	}
+	if !strings.Contains(stderr, "need net.ipv4.conf.all.route_localnet=1") {
+		t.Errorf("the cause is not named:\n%s", stderr)
+	}
+}

@@ -1,0 +1,147 @@
+package deploy
+
+import (
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/verdict-proxy/verdict/config"
+)
+
+// shipped is what daemonset.yaml holds.
+type shipped struct {
+	account corev1.ServiceAccount
+	role    rbacv1.ClusterRole
+	binding rbacv1.ClusterRoleBinding
+	daemons appsv1.DaemonSet
+}
+
+// container is the only one.
+func (s *shipped) container() *corev1.Container { return &s.daemons.Spec.Template.Spec.Containers[0] }
+
+// load reads daemonset.yaml. A field that the API does not know, or an object too many, fails the test.
+func load(t *testing.T) *shipped {
+	t.Helper()
+	text, err := os.ReadFile("daemonset.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &shipped{}
+	wanted := map[metav1.TypeMeta]any{
+		{APIVersion: "v1", Kind: "ServiceAccount"}:                               &s.account,
+		{APIVersion: "rbac.authorization.k8s.io/v1", Kind: "ClusterRole"}:        &s.role,
+		{APIVersion: "rbac.authorization.k8s.io/v1", Kind: "ClusterRoleBinding"}: &s.binding,
+		{APIVersion: "apps/v1", Kind: "DaemonSet"}:                               &s.daemons,
+	}
+	for _, document := range strings.Split(string(text), "\n---\n") {
+		var kind metav1.TypeMeta
+		if err := yaml.Unmarshal([]byte(document), &kind); err != nil {
+			t.Fatal(err)
+		}
+		into, ok := wanted[kind]
+		if !ok {
+			t.Fatalf("unexpected or second object: %+v", kind)
+		}
+		delete(wanted, kind)
+		if err := yaml.UnmarshalStrict([]byte(document), into); err != nil {
+			t.Fatalf("%s: %v", kind.Kind, err)
+		}
+	}
+	if len(wanted) > 0 {
+		t.Fatalf("missing: %v", wanted)
+	}
+	if n := len(s.daemons.Spec.Template.Spec.Containers); n != 1 {
+		t.Fatalf("%d containers, want 1", n)
+	}
+	return s
+}
+
+func TestNamesInDaemonSetFitTogether(t *testing.T) {
+	s := load(t)
+	pod := s.daemons.Spec.Template
+	subject := rbacv1.Subject{Kind: "ServiceAccount", Name: s.account.Name, Namespace: s.account.Namespace}
+	if !slices.Equal(s.binding.Subjects, []rbacv1.Subject{subject}) {
+		t.Errorf("the binding is for %v, the account is %v", s.binding.Subjects, subject)
+	}
+	if ref := s.binding.RoleRef; ref.Kind != "ClusterRole" || ref.Name != s.role.Name || ref.APIGroup != rbacv1.GroupName {
+		t.Errorf("the binding gives %v, the role is %s", ref, s.role.Name)
+	}
+	if pod.Spec.ServiceAccountName != s.account.Name || s.daemons.Namespace != s.account.Namespace {
+		t.Errorf("pods run as %s in %s", pod.Spec.ServiceAccountName, s.daemons.Namespace)
+	}
+	if len(s.daemons.Spec.Selector.MatchLabels) == 0 {
+		t.Error("the selector selects everything")
+	}
+	for name, value := range s.daemons.Spec.Selector.MatchLabels {
+		if pod.Labels[name] != value {
+			t.Errorf("pods do not carry the label %s=%s that is selected", name, value)
+		}
+	}
+}
+
+// TestDaemonSetRunsOnEveryNode checks what a proxy cannot do without: it has to be there before the pod network is.
+func TestDaemonSetRunsOnEveryNode(t *testing.T) {
+	s := load(t)
+	pod := s.daemons.Spec.Template.Spec
+	if !pod.HostNetwork || pod.PriorityClassName != "system-node-critical" || pod.NodeSelector[corev1.LabelOSStable] != "linux" {
+		t.Errorf("hostNetwork %v, priority class %q, nodes %v", pod.HostNetwork, pod.PriorityClassName, pod.NodeSelector)
+	}
+	if !slices.Equal(pod.Tolerations, []corev1.Toleration{{Operator: corev1.TolerationOpExists}}) {
+		t.Errorf("not every taint is tolerated: %v", pod.Tolerations)
+	}
+	requests := s.container().Resources.Requests
+	if requests.Cpu().IsZero() || requests.Memory().IsZero() {
+		t.Errorf("without requests the proxy is the first to starve: %v", requests)
+	}
+	if len(s.container().Resources.Limits) > 0 {
+		t.Errorf("a limit would slow the proxy down just when much changes: %v", s.container().Resources.Limits)
+	}
+}
+
+func TestProbesOfDaemonSetAskWhereVerdictListens(t *testing.T) {
+	_, port, _ := strings.Cut(config.Default().HealthzBindAddress, ":")
+	c := load(t).container()
+	for path, probe := range map[string]*corev1.Probe{"/livez": c.LivenessProbe, "/healthz": c.ReadinessProbe} {
+		if probe == nil || probe.HTTPGet == nil {
+			t.Errorf("no probe for %s", path)
+			continue
+		}
+		if get := probe.HTTPGet; get.Path != path || get.Port.String() != port || get.Host != "127.0.0.1" {
+			t.Errorf("the probe asks %s:%s%s, want 127.0.0.1:%s%s", get.Host, get.Port.String(), get.Path, port, path)
+		}
+	}
+}
+
+// TestDaemonSetDefinesItsVariables: Kubernetes leaves a $(NAME) that is not defined as it is.
+func TestDaemonSetDefinesItsVariables(t *testing.T) {
+	c := load(t).container()
+	used := regexp.MustCompile(`\$\((\w+)\)`).FindAllStringSubmatch(strings.Join(c.Args, " "), -1)
+	if !slices.Contains(c.Args, "--hostname-override=$(NODE_NAME)") {
+		t.Errorf("pods do not know their node: %v", c.Args)
+	}
+	for _, u := range used {
+		if !slices.ContainsFunc(c.Env, func(e corev1.EnvVar) bool { return e.Name == u[1] }) {
+			t.Errorf("%s is not defined", u[1])
+		}
+	}
+	for _, e := range c.Env {
+		if e.Name == "NODE_NAME" && (e.ValueFrom == nil || e.ValueFrom.FieldRef == nil || e.ValueFrom.FieldRef.FieldPath != "spec.nodeName") {
+			t.Errorf("NODE_NAME is not the node's name: %+v", e)
+		}
+	}
+}
+
+// TestImageNamesNoRegistry: nobody can push one there but us, and we do not publish any yet.
+func TestImageNamesNoRegistry(t *testing.T) {
+	if image := load(t).container().Image; strings.Contains(image, "/") {
+		t.Errorf("image %s", image)
+	}
+}

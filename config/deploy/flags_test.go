@@ -1,0 +1,60 @@
+package deploy
+
+import (
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// flags are those that "verdict run --help" names. Flags of kube-proxy that have no effect are not among them.
+func flags(t *testing.T) []string {
+	t.Helper()
+	out, err := exec.Command(binary, "run", "--help").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := regexp.MustCompile(`(?m)^ +(?:-\w, )?(--[\w-]+)`).FindAllStringSubmatch(string(out), -1)
+	var names []string
+	for _, f := range found {
+		names = append(names, f[1])
+	}
+	if !slices.Contains(names, "--cleanup") {
+		t.Fatalf("the help cannot be read: %v\n%s", names, out)
+	}
+	return names
+}
+
+func TestFlagsExist(t *testing.T) {
+	known := flags(t)
+	service, err := os.ReadFile("verdict.service")
+	if err != nil {
+		t.Fatal(err)
+	}
+	manifest, err := os.ReadFile("daemonset.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, words := range map[string][]string{
+		"the DaemonSet's arguments": load(t).container().Args[1:],
+		"ExecStart":                 command(unit(t))[2:],
+		"comments in the unit":      regexp.MustCompile(`--[a-z][\w-]+`).FindAllString(string(service), -1),
+		"comments in the manifest":  regexp.MustCompile(`--[a-z][\w-]+`).FindAllString(string(manifest), -1),
+	} {
+		if len(words) == 0 {
+			t.Errorf("%s: none", name)
+		}
+		for _, word := range words {
+			if flag, _, _ := strings.Cut(word, "="); !slices.Contains(known, flag) {
+				t.Errorf("%s: verdict run knows no %s", name, flag)
+			}
+		}
+	}
+	for name, words := range map[string][]string{"the DaemonSet": load(t).container().Args, "ExecStart": command(unit(t))[1:]} {
+		if words[0] != "run" {
+			t.Errorf("%s calls %v", name, words)
+		}
+	}
+}

@@ -1,0 +1,82 @@
+package deploy
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// directives are the keys that systemd.unit(5), systemd.service(5), systemd.exec(5) and systemd.kill(5) know, of those
+// that are of use here. systemd itself only warns of others and goes on without them.
+func directives() map[string][]string {
+	return map[string][]string{
+		"Unit": {"After", "Description", "Documentation", "StartLimitIntervalSec", "Wants"},
+		"Service": {
+			"AmbientCapabilities", "CapabilityBoundingSet", "ConfigurationDirectory", "DynamicUser", "EnvironmentFile", "ExecStart",
+			"LockPersonality", "MemoryDenyWriteExecute", "NoNewPrivileges", "OOMScoreAdjust", "PrivateDevices", "PrivateTmp",
+			"ProtectClock", "ProtectControlGroups", "ProtectHome", "ProtectHostname", "ProtectKernelLogs", "ProtectKernelModules",
+			"ProtectKernelTunables", "ProtectProc", "ProtectSystem", "Restart", "RestartPreventExitStatus", "RestartSec",
+			"RestrictAddressFamilies", "RestrictNamespaces", "RestrictRealtime", "RestrictSUIDSGID", "SystemCallArchitectures",
+			"SystemCallFilter", "TimeoutStopSec", "Type", "UMask",
+		},
+		"Install": {"WantedBy"},
+	}
+}
+
+// unit reads verdict.service: section, key, value. What systemd would not understand fails the test.
+func unit(t *testing.T) map[string]map[string]string {
+	t.Helper()
+	text, err := os.ReadFile("verdict.service")
+	if err != nil {
+		t.Fatal(err)
+	}
+	known, got, section := directives(), map[string]map[string]string{}, ""
+	for i, line := range strings.Split(string(text), "\n") {
+		switch key, value, ok := strings.Cut(line, "="); {
+		case line == "" || strings.HasPrefix(line, "#"):
+		case strings.HasPrefix(line, "["):
+			section = strings.Trim(line, "[]")
+			if known[section] == nil || got[section] != nil {
+				t.Errorf("line %d: section %s is unknown or there twice", i+1, section)
+			}
+			got[section] = map[string]string{}
+		case !ok || !slices.Contains(known[section], key):
+			t.Errorf("line %d: %q is not known in section %q", i+1, line, section)
+		case got[section][key] != "":
+			t.Errorf("line %d: %s is there twice", i+1, key)
+		default:
+			got[section][key] = value
+		}
+	}
+	return got
+}
+
+func TestUnit(t *testing.T) {
+	got := unit(t)
+	for _, tt := range []struct{ section, key, want, why string }{
+		{"Service", "Restart", "on-failure", "a node without its proxy is of no use"},
+		{"Service", "RestartPreventExitStatus", "2", "exit code 2 says that the flags are wrong"},
+		{"Unit", "StartLimitIntervalSec", "0", "systemd would give up after five failures"},
+		{"Service", "AmbientCapabilities", got["Service"]["CapabilityBoundingSet"], "an ordinary user gets no others"},
+		{"Service", "NoNewPrivileges", "yes", ""},
+		{"Service", "DynamicUser", "yes", "a state folder or a socket is not needed"},
+		{"Install", "WantedBy", "multi-user.target", ""},
+	} {
+		if v := got[tt.section][tt.key]; v != tt.want {
+			t.Errorf("%s=%s, want %s: %s", tt.key, v, tt.want, tt.why)
+		}
+	}
+	if after := strings.Fields(got["Unit"]["After"]); !slices.Contains(after, "network-pre.target") || !slices.Contains(after, "nftables.service") {
+		t.Errorf("After=%v", after)
+	}
+	start := command(got)
+	if start[0] != "/usr/local/bin/verdict" || !slices.Contains(start, "--manifests=/etc/"+got["Service"]["ConfigurationDirectory"]) {
+		t.Errorf("ExecStart=%v: the folder is not the one that systemd makes", start)
+	}
+}
+
+// command is ExecStart without the variable for further flags.
+func command(unit map[string]map[string]string) []string {
+	return slices.DeleteFunc(strings.Fields(unit["Service"]["ExecStart"]), func(word string) bool { return word == "$VERDICT_ARGS" })
+}
