@@ -1,0 +1,139 @@
+package nft
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+	"time"
+)
+
+// The benchmarks need root in the initial user namespace: large batches do not fit the socket of an ordinary user.
+// kernel-ns/op is the part of ns/op spent in the system call that carries the batch.
+
+// BenchmarkFirstSync fills empty tables.
+func BenchmarkFirstSync(b *testing.B) {
+	for _, services := range []int{100, 1000, 10000} {
+		b.Run(fmt.Sprintf("services=%d", services), func(b *testing.B) {
+			var kernel time.Duration
+			for b.Loop() {
+				b.StopTimer()
+				n := newNamespace(b)
+				e := n.engine(b)
+				ports := make([]Port, services)
+				for i := range ports {
+					ports[i] = scalePort(IPv4, i, 10)
+				}
+				b.StartTimer()
+				mustSet(b, e, ports...)
+				kernel += mustApply(b, e).Kernel
+			}
+			b.ReportMetric(float64(kernel.Nanoseconds())/float64(b.N), "kernel-ns/op")
+		})
+	}
+}
+
+// BenchmarkTakeover replaces tables that are already there.
+func BenchmarkTakeover(b *testing.B) {
+	n := newNamespace(b)
+	growing(b, n.engine(b), IPv4, 0, 10000, 10)
+	var kernel time.Duration
+	for b.Loop() {
+		e := n.engine(b)
+		for i := range 10000 {
+			mustSet(b, e, scalePort(IPv4, i, 10))
+		}
+		kernel += mustApply(b, e).Kernel
+	}
+	b.ReportMetric(float64(kernel.Nanoseconds())/float64(b.N), "kernel-ns/op")
+}
+
+// benchChange is a change of one service port: what is there before, and the change that is measured.
+type benchChange struct {
+	name          string
+	before, after func(testing.TB, *Engine, int)
+}
+
+func set(version func(i int) Port) func(testing.TB, *Engine, int) {
+	return func(t testing.TB, e *Engine, i int) { mustSet(t, e, version(i)) }
+}
+
+func benchChanges() []benchChange {
+	full := set(func(i int) Port { return scalePort(IPv4, i, 10) })
+	nine := set(func(i int) Port {
+		p := scalePort(IPv4, i, 10)
+		p.Cluster = append(p.Cluster[:4:4], p.Cluster[5:]...)
+		return p
+	})
+	other := set(func(i int) Port {
+		p := scalePort(IPv4, i, 10)
+		p.Cluster[9].Addr = netip.AddrPortFrom(p.Cluster[9].Addr.Addr(), 9999)
+		return p
+	})
+	added := func(int) Port {
+		p := scalePort(IPv4, 1<<20, 10)
+		p.Frontends[1].Port = 65000
+		return p
+	}
+	firewalled := func(i int) Port {
+		p := added(i)
+		p.Frontends[1] = allowing(external("203.0.113.1", 80), "10.0.0.0/8", "192.0.2.0/24", "198.51.100.7/32")
+		return p
+	}
+	sticky := func(i int) Port {
+		p := added(i)
+		p.Affinity = time.Hour
+		return p
+	}
+	gone := func(_ testing.TB, e *Engine, i int) { e.Delete(IPv4, added(i).Name) }
+	return []benchChange{
+		{"endpoint removed", full, nine},
+		{"endpoint added", nine, full},
+		{"endpoint replaced", full, other},
+		{"service added", gone, set(added)},
+		{"service removed", set(added), gone},
+		{"service with source ranges added", gone, set(firewalled)},
+		{"sticky service added", gone, set(sticky)},
+	}
+}
+
+// BenchmarkChange makes one change at a time with more and more services present.
+func BenchmarkChange(b *testing.B) {
+	for _, services := range []int{100, 10000, 50000} {
+		b.Run(fmt.Sprintf("services=%d", services), func(b *testing.B) {
+			e := newNamespace(b).engine(b)
+			growing(b, e, IPv4, 0, services, 10)
+			for _, c := range benchChanges() {
+				b.Run(c.name, func(b *testing.B) { c.run(b, e, services) })
+			}
+		})
+	}
+}
+
+func (c benchChange) run(b *testing.B, e *Engine, services int) {
+	var kernel time.Duration
+	i := 0
+	for b.Loop() {
+		b.StopTimer()
+		i = (i + 7919) % services // a prime: all over the place
+		c.before(b, e, i)
+		mustApply(b, e)
+		b.StartTimer()
+		c.after(b, e, i)
+		kernel += mustApply(b, e).Kernel
+	}
+	b.ReportMetric(float64(kernel.Nanoseconds())/float64(b.N), "kernel-ns/op")
+}
+
+// BenchmarkManyEndpoints replaces one endpoint in a service of 5,000.
+func BenchmarkManyEndpoints(b *testing.B) {
+	e := newNamespace(b).engine(b)
+	p := scalePort(IPv4, 0, 5000)
+	last := &p.Cluster[len(p.Cluster)-1].Addr
+	var kernel time.Duration
+	for i := uint16(1); b.Loop(); i++ {
+		*last = netip.AddrPortFrom(last.Addr(), i)
+		mustSet(b, e, p)
+		kernel += mustApply(b, e).Kernel
+	}
+	b.ReportMetric(float64(kernel.Nanoseconds())/float64(b.N), "kernel-ns/op")
+}
