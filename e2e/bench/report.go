@@ -70,19 +70,10 @@ func changeRows(row func(string, func(*sizeResult) string), kind string, first *
 }
 
 func pathRows(row func(string, func(*sizeResult) string)) {
-	row("first packet to connected, p50 / p99, µs: program", func(s *sizeResult) string { return s.Paths.Program.latency() })
-	row("- one DNAT rule", func(s *sizeResult) string { return s.Paths.Rule.latency() })
-	row("- no rule", func(s *sizeResult) string { return s.Paths.None.latency() })
-	row("connections per second: program / one rule / no rule", func(s *sizeResult) string {
-		p := &s.Paths
-		return strings.Join([]string{measure.Short(p.Program.Rate), measure.Short(p.Rule.Rate), measure.Short(p.None.Rate)}, " / ")
-	})
-	row("- program to one rule, to no rule", func(s *sizeResult) string {
-		return fmt.Sprintf("%.3f, %.3f", s.Paths.ToRule, s.Paths.ToNone)
-	})
+	for i, name := range measure.ComparisonRows() {
+		row(name, func(s *sizeResult) string { return s.Paths.Cells()[i] })
+	}
 }
-
-func (p *pathResult) latency() string { return measure.Short(p.P50) + " / " + measure.Short(p.P99) }
 
 func withRatio(v, first float64) string { return measure.Short(v) + ratio(v, first) }
 

@@ -20,7 +20,7 @@ type sizeResult struct {
 	Burst     burstResult             `json:"burst"`
 	Load      loadResult              `json:"load"`
 	Memory    memoryResult            `json:"memory"`
-	Paths     pathsResult             `json:"connections"`
+	Paths     measure.Comparison      `json:"connections"`
 }
 
 // syncResult is a first synchronization: from "all caches are complete" until the kernel has everything.
@@ -62,23 +62,6 @@ type memoryResult struct {
 	RSS  int64 `json:"resident"`
 	Peak int64 `json:"peak"`
 	Heap int64 `json:"heap"` // after a collection
-}
-
-// pathsResult compares connections over three paths.
-type pathsResult struct {
-	Program pathResult `json:"program"`
-	Rule    pathResult `json:"one_dnat_rule"`
-	None    pathResult `json:"no_rule"`
-	// ToRule and ToNone are the medians over all rounds of the rate through the program against the others.
-	ToRule float64 `json:"rate_to_one_dnat_rule"`
-	ToNone float64 `json:"rate_to_no_rule"`
-}
-
-// pathResult is connections over one path; times are in microseconds.
-type pathResult struct {
-	P50  float64 `json:"p50_us"`
-	P99  float64 `json:"p99_us"`
-	Rate float64 `json:"per_second"`
 }
 
 // largeResult is about Services that are large themselves.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/netip"
 	"os"
 	"runtime"
 	"time"
@@ -52,7 +53,7 @@ func measureSize(services int, progress *measure.Progress) (out sizeResult, err 
 		return out, err
 	}
 	progress.Stage("%s: connections", name)
-	if out.Paths, err = comparePaths(path, func(done int) { progress.Step(done, dialRounds) }); err != nil {
+	if out.Paths, err = measure.Compare(path, netip.AddrPortFrom(serviceIP(0), 80), func(done int) { progress.Step(done, measure.Rounds) }); err != nil {
 		return out, err
 	}
 	progress.Stage("%s: first sync again", name)

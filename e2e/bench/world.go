@@ -61,7 +61,7 @@ func newWorld(ns *lab.Namespace) (*world, error) {
 	w := &world{store: state.NewStore(), engine: engine, flows: flows, settled: make(chan settled, 1024), ended: make(chan error, 1)}
 	loop := proxier.New(proxier.Options{
 		Settings: &settings, Store: w.store, Ruleset: engine, Flows: flows, Observer: &observer{store: w.store, settled: w.settled},
-		Primary: func() ([]netip.Addr, error) { return []netip.Addr{netip.MustParseAddr("10.250.0.1")}, nil },
+		Primary: func() ([]netip.Addr, error) { return []netip.Addr{netip.MustParseAddr(measure.NodeAddress)}, nil },
 		Log:     slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 	})
 	ctx, stop := context.WithCancel(context.Background())

@@ -37,8 +37,8 @@ func Load(n *lab.Namespace, script string) error {
 	return nil
 }
 
-// join connects two namespaces by a pair of links of the same name.
-func join(a, b *lab.Namespace, name, addrA, addrB string) error {
+// Join connects two namespaces by a pair of links of the same name.
+func Join(a, b *lab.Namespace, name, addrA, addrB string) error {
 	peer, err := Descriptor(b)
 	if err != nil {
 		return err
@@ -73,8 +73,8 @@ func address(n *lab.Namespace, link, addr string) error {
 	return nil
 }
 
-// route sends a destination through a gateway.
-func route(n *lab.Namespace, destination, gateway string) error {
+// Route sends a destination through a gateway.
+func Route(n *lab.Namespace, destination, gateway string) error {
 	_, to, err := net.ParseCIDR(destination)
 	if err == nil {
 		err = n.Do(func() error { return netlink.RouteAdd(&netlink.Route{Dst: to, Gw: net.ParseIP(gateway)}) })

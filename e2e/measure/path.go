@@ -23,6 +23,9 @@ type Path struct {
 // ClientRange is where clients of paths live.
 const ClientRange = "10.250.0.0/24"
 
+// NodeAddress is the node's on the side of the client.
+const NodeAddress = "10.250.0.1"
+
 // ServerPort is where the server of a path listens, on all its addresses.
 const ServerPort = 8080
 
@@ -47,13 +50,13 @@ func NewPath(name string) (*Path, error) {
 
 func (p *Path) connect() error {
 	return errors.Join(
-		join(p.client, p.Node, "to-client", "10.250.0.2/24", "10.250.0.1/24"),
-		join(p.server, p.Node, "to-server", "10.251.0.2/24", "10.251.0.1/24"),
+		Join(p.client, p.Node, "to-client", "10.250.0.2/24", NodeAddress+"/24"),
+		Join(p.server, p.Node, "to-server", "10.251.0.2/24", "10.251.0.1/24"),
 		p.Node.Sysctl("net.ipv4.ip_forward=1"),
 		p.client.Sysctl("net.ipv4.ip_local_port_range=1024 65535"),
-		route(p.client, "0.0.0.0/0", "10.250.0.1"),
-		route(p.server, "0.0.0.0/0", "10.251.0.1"),
-		route(p.Node, "10.251.1.0/24", "10.251.0.2"),
+		Route(p.client, "0.0.0.0/0", NodeAddress),
+		Route(p.server, "0.0.0.0/0", "10.251.0.1"),
+		Route(p.Node, "10.251.1.0/24", "10.251.0.2"),
 		address(p.server, "lo", "10.251.1.0/24"), // on the loopback link every address of the range is the server's
 	)
 }

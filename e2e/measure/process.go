@@ -1,6 +1,7 @@
 package measure
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -15,6 +16,7 @@ const clockTick = 10 * time.Millisecond
 
 // Process is what a process has cost so far.
 type Process struct {
+	Name        string
 	CPU         time.Duration // its own, user and system
 	ChildrenCPU time.Duration // of children that have ended
 	RSS         int64         // resident memory now, in bytes
@@ -31,11 +33,11 @@ func Inspect(pid int) (Process, error) {
 		n, _ := strconv.ParseInt(fields[i-3], 10, 64) // the kernel writes numbers
 		return time.Duration(n) * clockTick
 	}
-	p := Process{CPU: ticks(14) + ticks(15), ChildrenCPU: ticks(16) + ticks(17)}
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
 		return Process{}, fmt.Errorf("look at process %d: %w", pid, err)
 	}
+	p := Process{Name: strings.TrimSpace(line(string(status), "Name:")), CPU: ticks(14) + ticks(15), ChildrenCPU: ticks(16) + ticks(17)}
 	p.RSS, p.Peak = kilobytes(string(status), "VmRSS:"), kilobytes(string(status), "VmHWM:")
 	return p, nil
 }
@@ -53,13 +55,16 @@ func statFields(pid int) ([]string, error) {
 	return fields, nil
 }
 
+// line is what follows a label, up to the end of the line.
+func line(text, label string) string {
+	_, rest, _ := strings.Cut(text, label)
+	value, _, _ := strings.Cut(rest, "\n")
+	return value
+}
+
 // kilobytes finds a line such as "VmRSS:  123 kB" and gives bytes.
 func kilobytes(text, label string) int64 {
-	_, rest, found := strings.Cut(text, label)
-	if !found {
-		return 0
-	}
-	fields := strings.Fields(rest)
+	fields := strings.Fields(line(text, label))
 	if len(fields) == 0 {
 		return 0
 	}
@@ -83,6 +88,24 @@ func Children(pid int) []int {
 		}
 	}
 	return out
+}
+
+// SettledKernelMemory waits until the kernel has freed what ended programs left, and gives KernelMemory.
+func SettledKernelMemory() (int64, error) {
+	const enough = 512 << 10
+	last, err := KernelMemory()
+	for range 20 {
+		time.Sleep(time.Second)
+		now, again := KernelMemory()
+		if again != nil || err != nil {
+			return now, errors.Join(err, again)
+		}
+		if max(last-now, now-last) < enough {
+			return now, nil
+		}
+		last = now
+	}
+	return last, nil
 }
 
 // KernelMemory is the kernel's own memory in bytes: slab that cannot be reclaimed, and what it allocated in larger pieces.

@@ -1,0 +1,166 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"time"
+
+	"github.com/verdict-proxy/verdict/e2e/lab"
+	"github.com/verdict-proxy/verdict/e2e/measure"
+)
+
+// proxyKind is one of the proxies that are compared.
+type proxyKind struct {
+	name string
+	// command is how it is started; the folder is for its configuration.
+	command func(o *options, dir, kubeconfig string) (command, env []string, err error)
+	// synced finds in its log how long the first synchronization took.
+	synced *regexp.Regexp
+	most   int  // Services, above which it takes too long
+	legacy bool // rules go through the legacy iptables interface
+	// quiet is how long the rules must not change for the proxy to count as idle: longer than the longest synchronization and
+	// than the pause that it makes between two.
+	quiet time.Duration
+}
+
+// proxyKinds lists them in the order of tables.
+func proxyKinds() []*proxyKind {
+	return []*proxyKind{
+		{name: "Verdict", command: verdict, synced: regexp.MustCompile(`msg="tables written".* duration=(\S+)`), most: 1 << 20, quiet: 100 * time.Millisecond},
+		{name: "kube-proxy nftables", command: kubeProxy("nftables"), synced: upstreamSynced(), most: 10_000, quiet: 1500 * time.Millisecond},
+		{name: "kube-proxy iptables", command: kubeProxy("iptables"), synced: upstreamSynced(), most: 5_000, legacy: true, quiet: 3 * time.Second},
+	}
+}
+
+func upstreamSynced() *regexp.Regexp {
+	return regexp.MustCompile(`"SyncProxyRules complete" ipFamily="IPv4" elapsed="(\S+)"`)
+}
+
+func verdict(o *options, _, kubeconfig string) (command, env []string, err error) {
+	return []string{
+		o.verdict, "run", "--kubeconfig=" + kubeconfig, "--hostname-override=" + ownNode,
+		"--cluster-cidr=" + podRange + "," + measure.ClientRange,
+		"--healthz-bind-address=127.0.0.1:10256", "--metrics-bind-address=127.0.0.1:10249",
+	}, nil, nil
+}
+
+// kubeProxyConfig leaves the connection tracking settings alone, which a namespace may not write, and everything else at
+// its default: 1 s between synchronizations under a stream of changes, at once for a change on its own. The periodic
+// synchronization is put off, so that none falls into a measurement.
+const kubeProxyConfig = `apiVersion: kubeproxy.config.k8s.io/v1alpha1
+kind: KubeProxyConfiguration
+mode: %s
+hostnameOverride: ` + ownNode + `
+clusterCIDR: ` + podRange + `
+detectLocalMode: ClusterCIDR
+healthzBindAddress: 127.0.0.1:10256
+metricsBindAddress: 127.0.0.1:10249
+clientConnection:
+  kubeconfig: %s
+conntrack: {maxPerCore: 0, min: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeout: 0s, udpTimeout: 0s, udpStreamTimeout: 0s}
+nftables: {syncPeriod: 1h}
+iptables: {syncPeriod: 1h}
+`
+
+func kubeProxy(mode string) func(*options, string, string) ([]string, []string, error) {
+	return func(o *options, dir, kubeconfig string) (command, env []string, err error) {
+		config := filepath.Join(dir, mode+".yaml")
+		if err := os.WriteFile(config, fmt.Appendf(nil, kubeProxyConfig, mode, kubeconfig), 0o644); err != nil {
+			return nil, nil, err
+		}
+		path, err := legacyPath(dir)
+		return []string{filepath.Join(o.binaries, "kube-proxy"), "--config=" + config, "--v=2"}, []string{"PATH=" + path}, err
+	}
+}
+
+// legacyPath makes a folder in which iptables means the legacy one, whatever the system's choice is, and returns a search
+// path that begins with it. Debian's iptables over nf_tables is quadratic in user space and would not be a fair rival.
+func legacyPath(dir string) (string, error) {
+	bin := filepath.Join(dir, "bin")
+	if err := os.MkdirAll(bin, 0o755); err != nil {
+		return "", err
+	}
+	multi, err := exec.LookPath("xtables-legacy-multi")
+	if err != nil {
+		return "", fmt.Errorf("%w; install the package iptables", err)
+	}
+	for _, name := range []string{"iptables", "iptables-save", "iptables-restore", "ip6tables", "ip6tables-save", "ip6tables-restore"} {
+		if err := os.Symlink(multi, filepath.Join(bin, name)); err != nil && !errors.Is(err, os.ErrExist) {
+			return "", err
+		}
+	}
+	return bin + ":" + os.Getenv("PATH"), nil
+}
+
+// running is a proxy at work.
+type running struct {
+	kind    *proxyKind
+	process *lab.Process
+	log     string
+	started time.Time
+}
+
+func start(k *proxyKind, o *options, node *lab.Namespace, dir, kubeconfig string) (*running, error) {
+	command, env, err := k.command(o, dir, kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	name := "proxy"
+	if err := os.Remove(filepath.Join(dir, name+".log")); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	r := &running{kind: k, log: filepath.Join(dir, name+".log"), started: time.Now()}
+	r.process, err = lab.NewProcess(lab.ProcessOptions{Name: name, Namespace: node, Dir: dir, Command: command, Env: env})
+	return r, err
+}
+
+// syncPatience is how long a first synchronization may take.
+const syncPatience = 5 * time.Minute
+
+// waitSynced waits until the log tells of the first synchronization, calling sample now and then.
+func (r *running) waitSynced(sample func()) (took time.Duration, err error) {
+	for end := time.Now().Add(syncPatience); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		sample()
+		if took, ok := r.syncedAfter(); ok {
+			return took, nil
+		}
+		select {
+		case <-r.process.Exited():
+			return 0, fmt.Errorf("%s ended; its log ends:\n%s", r.kind.name, r.process.Log(10))
+		default:
+		}
+	}
+	return 0, fmt.Errorf("%s has not synchronized within %s; its log ends:\n%s", r.kind.name, syncPatience, r.process.Log(10))
+}
+
+func (r *running) syncedAfter() (time.Duration, bool) {
+	f, err := os.Open(r.log)
+	if err != nil {
+		return 0, false
+	}
+	defer f.Close()
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		if m := r.kind.synced.FindStringSubmatch(lines.Text()); m != nil {
+			took, err := time.ParseDuration(m[1])
+			return took, err == nil
+		}
+	}
+	return 0, false
+}
+
+// usage is the proxy with the children that it has now.
+func (r *running) usage() (own measure.Process, largestChild int64, err error) {
+	own, err = measure.Inspect(r.process.PID())
+	for _, pid := range measure.Children(r.process.PID()) {
+		// It may just have ended, or have been forked and still be a copy of the proxy.
+		if child, err := measure.Inspect(pid); err == nil && child.Name != own.Name {
+			largestChild = max(largestChild, child.Peak)
+		}
+	}
+	return own, largestChild, err
+}

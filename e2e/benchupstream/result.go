@@ -1,0 +1,34 @@
+package main
+
+import "github.com/verdict-proxy/verdict/e2e/measure"
+
+// result is everything that is measured.
+type result struct {
+	Machine measure.Machine `json:"machine"`
+	Runs    []run           `json:"runs"`
+	Seconds float64         `json:"seconds"`
+}
+
+// run is one proxy at one size.
+type run struct {
+	Proxy    string `json:"proxy"`
+	Services int    `json:"services"`
+
+	FirstSync float64 `json:"first_sync_ms"` // the synchronization itself, as the proxy's log says
+	Start     float64 `json:"start_to_synced_ms"`
+	SyncCPU   float64 `json:"cpu_until_synced_s"` // with children
+
+	Resident     int64 `json:"resident"` // 3 s after the first synchronization
+	Peak         int64 `json:"peak"`
+	LargestChild int64 `json:"largest_child"`
+	Kernel       int64 `json:"kernel_memory"`
+	ruleCounts
+
+	Change measure.Quantiles `json:"change"` // PUT sent to kernel done, each on its own
+	Put    measure.Quantiles `json:"put"`    // the PUT alone
+
+	Stream    measure.Quantiles `json:"stream"` // the same for each change of a stream
+	StreamCPU float64           `json:"stream_cpu_percent"`
+
+	Paths measure.Comparison `json:"connections"`
+}

@@ -1,0 +1,141 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/mdlayher/socket"
+	"golang.org/x/sys/unix"
+
+	"github.com/verdict-proxy/verdict/e2e/lab"
+)
+
+// watcher tells when the kernel has an endpoint that it did not have before.
+type watcher interface {
+	// expect prepares for a new address.
+	expect(netip.Addr) error
+	// arrived gives the times at which expected addresses came into the kernel, until all have or the patience ends.
+	arrived(patience time.Duration) (map[netip.Addr]time.Time, error)
+	// settle waits until the kernel's rules have not changed for a while.
+	settle(quiet, patience time.Duration) error
+	close() error
+}
+
+// notifications watches nf_tables: the kernel tells listeners what a transaction changed, and at its very end the new
+// generation. The address is in the transaction as four bytes, whether as the data of a map or as part of a rule.
+type notifications struct {
+	sock    *socket.Conn
+	buf     []byte
+	waiting map[netip.Addr]bool // true: seen in the transaction that is being told
+	found   map[netip.Addr]time.Time
+}
+
+// nfnlgrpNFTables is NFNLGRP_NFTABLES.
+const nfnlgrpNFTables = 7
+
+// receiveBuffer takes the notifications of a large transaction.
+const receiveBuffer = 64 << 20
+
+func watchNotifications(node *lab.Namespace) (watcher, error) {
+	w := &notifications{buf: make([]byte, 1<<20), waiting: map[netip.Addr]bool{}, found: map[netip.Addr]time.Time{}}
+	err := node.Do(func() (err error) {
+		w.sock, err = socket.Socket(unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_NETFILTER, "nf_tables", nil)
+		return err
+	})
+	if err == nil {
+		err = errors.Join(
+			w.sock.Bind(&unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: 1 << (nfnlgrpNFTables - 1)}),
+			w.sock.SetReadBuffer(receiveBuffer),
+		)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("listen to nf_tables: %w", err)
+	}
+	return w, nil
+}
+
+func (w *notifications) expect(a netip.Addr) error {
+	w.waiting[a] = false
+	return nil
+}
+
+func (w *notifications) arrived(patience time.Duration) (map[netip.Addr]time.Time, error) {
+	for end := time.Now().Add(patience); len(w.waiting) > 0; {
+		if _, err := w.receive(time.Until(end)); err != nil {
+			return nil, fmt.Errorf("%d of the expected endpoints did not come into the kernel: %w", len(w.waiting), err)
+		}
+	}
+	found := w.found
+	w.found = map[netip.Addr]time.Time{}
+	return found, nil
+}
+
+func (w *notifications) settle(quiet, patience time.Duration) error {
+	for end := time.Now().Add(patience); time.Now().Before(end); {
+		if _, err := w.receive(quiet); errors.Is(err, context.DeadlineExceeded) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("the rules still change after %s", patience)
+}
+
+// receive reads one datagram.
+func (w *notifications) receive(wait time.Duration) (time.Time, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), wait)
+	defer cancel()
+	n, _, err := w.sock.Recvfrom(ctx, w.buf, 0)
+	now := time.Now()
+	if errors.Is(err, unix.ENOBUFS) {
+		return now, errors.New("notifications were lost")
+	}
+	if err != nil {
+		return now, err
+	}
+	w.read(w.buf[:n], now)
+	return now, nil
+}
+
+// newGeneration is the type of the message that ends a transaction.
+const newGeneration = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_NEWGEN
+
+func (w *notifications) read(b []byte, now time.Time) {
+	for len(b) >= unix.NLMSG_HDRLEN {
+		length := int(binary.NativeEndian.Uint32(b))
+		if length < unix.NLMSG_HDRLEN || length > len(b) {
+			return
+		}
+		if binary.NativeEndian.Uint16(b[4:]) == newGeneration {
+			w.finish(now)
+		} else {
+			w.look(b[:length])
+		}
+		b = b[min((length+3)&^3, len(b)):]
+	}
+}
+
+func (w *notifications) look(message []byte) {
+	for a, seen := range w.waiting {
+		bits := a.As4()
+		if !seen && bytes.Contains(message, bits[:]) {
+			w.waiting[a] = true
+		}
+	}
+}
+
+func (w *notifications) finish(now time.Time) {
+	for a, seen := range w.waiting {
+		if seen {
+			w.found[a] = now
+			delete(w.waiting, a)
+		}
+	}
+}
+
+func (w *notifications) close() error { return w.sock.Close() }

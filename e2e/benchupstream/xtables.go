@@ -1,0 +1,104 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/verdict-proxy/verdict/e2e/lab"
+)
+
+// entries watches the nat table of legacy iptables, which tells nobody of changes: the number of its entries is asked for
+// again and again. A new endpoint is a new chain, so the number grows. Only one change can be expected at a time.
+type entries struct {
+	fd      int
+	waiting netip.Addr
+	before  tableInfo
+}
+
+// tableInfo is what can be seen of a table without reading it.
+type tableInfo struct{ entries, size uint32 }
+
+// pollPeriod is how often is asked; an answer takes some microseconds.
+const pollPeriod = 200 * time.Microsecond
+
+func watchEntries(node *lab.Namespace) (watcher, error) {
+	w := &entries{}
+	err := node.Do(func() (err error) {
+		w.fd, err = unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("look at iptables: %w", err)
+	}
+	return w, nil
+}
+
+// ipt_getinfo of linux/netfilter_ipv4/ip_tables.h.
+type iptGetInfo struct {
+	name       [32]byte
+	validHooks uint32
+	hookEntry  [5]uint32
+	underflow  [5]uint32
+	numEntries uint32
+	size       uint32
+}
+
+const iptSoGetInfo = 64
+
+func (w *entries) info() (tableInfo, error) {
+	var i iptGetInfo
+	copy(i.name[:], "nat")
+	length := uint32(unsafe.Sizeof(i))
+	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(w.fd), unix.IPPROTO_IP, iptSoGetInfo,
+		uintptr(unsafe.Pointer(&i)), uintptr(unsafe.Pointer(&length)), 0)
+	if errno != 0 {
+		return tableInfo{}, fmt.Errorf("ask iptables for the nat table: %w", errno)
+	}
+	return tableInfo{i.numEntries, i.size}, nil
+}
+
+func (w *entries) expect(a netip.Addr) (err error) {
+	if w.waiting.IsValid() {
+		return errors.New("iptables: two changes cannot be told apart")
+	}
+	w.waiting = a
+	w.before, err = w.info()
+	return err
+}
+
+func (w *entries) arrived(patience time.Duration) (map[netip.Addr]time.Time, error) {
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(pollPeriod) {
+		now, err := w.info()
+		if err != nil {
+			return nil, err
+		}
+		if now != w.before {
+			found := map[netip.Addr]time.Time{w.waiting: time.Now()}
+			w.waiting = netip.Addr{}
+			return found, nil
+		}
+	}
+	return nil, fmt.Errorf("the nat table has not changed within %s", patience)
+}
+
+func (w *entries) settle(quiet, patience time.Duration) error {
+	last, err := w.info()
+	since := time.Now()
+	for end := since.Add(patience); err == nil && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		var now tableInfo
+		if now, err = w.info(); now != last {
+			last, since = now, time.Now()
+		}
+		if time.Since(since) >= quiet {
+			return nil
+		}
+	}
+	return errors.Join(err, fmt.Errorf("the rules still change after %s", patience))
+}
+
+func (w *entries) close() error { return unix.Close(w.fd) }
