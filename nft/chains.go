@@ -74,6 +74,7 @@ func (f Family) notFromPods(p program) []statement {
 
 // chains is the fixed program. A chain comes before those that jump to it.
 func (f Family) chains(p program) []chainDef {
+	frontend := key{f.daddr(), l4proto(), dport()}
 	list := []chainDef{
 		f.recall(false),
 		f.recall(true),
@@ -85,7 +86,10 @@ func (f Family) chains(p program) []chainDef {
 			{clearScratch()},
 		}},
 		{name: "services", rules: []rule{
-			{setScratch(mapServices, f.daddr(), l4proto(), dport()), goTo("balance")},
+			// Source ranges are looked at where only the first packet of a connection comes: a filter chain would cost every
+			// packet on the node, and a drop keeps the connection from ever being known.
+			{in(setFirewalled, frontend...), notIn(setAllowedSources, append(frontend[:3:3], f.saddr())...), drop()},
+			{setScratch(mapServices, frontend...), goTo("balance")},
 			{in(setNodePortAddresses, f.daddr()), setScratch(mapNodePorts, l4proto(), dport()), goTo("balance")},
 		}},
 		{name: "nat-prerouting", base: natPrerouting(), rules: []rule{{jump("services")}}},
@@ -159,21 +163,17 @@ func (f Family) masquerading(proto uint8) []rule {
 }
 
 func (f Family) filterChains(p program) []chainDef {
-	frontend := key{f.daddr(), l4proto(), dport()}
-	firewall := []rule{{
-		isNew(), in(setFirewalled, frontend...), notIn(setAllowedSources, append(frontend[:3:3], f.saddr())...), drop(),
-	}}
-	incoming := firewall
+	var list []chainDef
 	if p.loopback {
 		// Node ports on 127.0.0.1 need the sysctl route_localnet, with which the kernel would also take packets for
 		// 127.0.0.0/8 from outside (CVE-2020-8558).
-		incoming = append([]rule{{interfaceName("lo", true), toLoopback(), drop()}}, firewall...)
+		guard := rule{interfaceName("lo", true), toLoopback(), drop()}
+		base := filterBase(unix.NF_INET_PRE_ROUTING, "prerouting", -110, "dstnat - 10")
+		list = append(list, chainDef{name: "loopback-guard", rules: []rule{guard}, base: base})
 	}
 	// What was translated is served: nothing below concerns it.
 	check := rule{isNew(), isNotTranslated(), jump("unserved")}
-	return []chainDef{
-		{name: "firewall-prerouting", rules: incoming, base: filterBase(unix.NF_INET_PRE_ROUTING, "prerouting", -110, "dstnat - 10")},
-		{name: "firewall-output", rules: firewall, base: filterBase(unix.NF_INET_LOCAL_OUT, "output", -110, "-110")},
+	return append(list, []chainDef{
 		{name: "unserved", rules: f.unserved()},
 		{name: "filter-input", rules: []rule{check}, base: filterBase(unix.NF_INET_LOCAL_IN, "input", 0, "filter")},
 		{name: "filter-forward", rules: []rule{check}, base: filterBase(unix.NF_INET_FORWARD, "forward", 0, "filter")},
@@ -182,7 +182,7 @@ func (f Family) filterChains(p program) []chainDef {
 			{isNew(), isTranslated(), clearScratch()},
 			check,
 		}},
-	}
+	}...)
 }
 
 // unserved refuses what no endpoint can take. It runs after DNAT, so that only packets that were not translated still
