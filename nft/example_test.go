@@ -159,15 +159,14 @@ func stickyExample() example {
 
 // hashExample has pools with consistent hashing: tables of at least 1,021 slots.
 func hashExample() example {
-	all := append(onNode("[fd00:10::1]:80", "[fd00:10::2]:80"), endpoints("[fd00:10::3]:80")...)
 	return example{
 		name:  "hash",
 		large: true,
 		ports: []Port{
 			{Family: IPv4, Name: "default/hash:http", Protocol: tcp, Method: SourceHash, Cluster: endpoints("10.0.0.1:80", "10.0.0.2:80"),
 				Frontends: []Frontend{clusterIP("10.96.0.12", 80)}},
-			{Family: IPv6, Name: "default/hash:http", Protocol: tcp, Method: SourceHash, Affinity: time.Minute, Cluster: all, Local: all[:2],
-				Frontends: []Frontend{clusterIP("fd00:96::12", 80), externalLocal("2001:db8::12", 80)}},
+			{Family: IPv6, Name: "default/hash:http", Protocol: tcp, Method: SourceHash, Affinity: time.Minute,
+				Local: onNode("[fd00:10::1]:80", "[fd00:10::2]:80"), Frontends: []Frontend{externalLocal("2001:db8::12", 80)}},
 		},
 	}
 }

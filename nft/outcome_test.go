@@ -1,7 +1,11 @@
 package nft
 
 import (
+	"bytes"
 	"errors"
+	"net/netip"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -180,11 +184,23 @@ func TestSendFailure(t *testing.T) {
 func TestBlame(t *testing.T) {
 	tx := elementsOf(t, kindsExample(), false)
 	tx.operation(operation{kind: opAddTable, family: IPv6})
+	for i := range 2000 {
+		tx.add(IPv6, idServices, tx.element(strconv.Itoa(i), func(k *builder) {
+			k.addr(netip.AddrFrom16([16]byte{0: 0xfd, 14: byte(i >> 8), 15: byte(i)}))
+			k.proto(tcp)
+			k.port(80)
+		}, func(v *builder) { v.word(uint32(i)) }))
+	}
+	services := tx.elements[1][idServices].add
+	marked := services[len(services)-500]
 	var b batch
 	if err := b.encode(tx); err != nil {
 		t.Fatal(err)
 	}
 	elements := b.messages[1]
+	second := b.messages[slices.IndexFunc(b.messages, func(m messageInfo) bool {
+		return m.family == IPv6 && m.set == idServices && m.element > 0
+	})]
 	for name, test := range map[string]struct {
 		why  refusal
 		want string
@@ -194,7 +210,11 @@ func TestBlame(t *testing.T) {
 		"an operation":             {refusal{seq: b.messages[0].seq}, `add table ip6 verdict { comment "verdict layout 1"; }`},
 		"no offset":                {refusal{seq: elements.seq}, "add element ip verdict services"},
 		"offset inside an element": {refusal{seq: elements.seq, offset: 101}, "add element ip verdict services"},
-		"offset past the message":  {refusal{seq: elements.seq, offset: 1 << 30}, "add element ip verdict services"},
+		"an element of a second message": {
+			refusal{seq: second.seq, offset: uint32(bytes.Index(b.buf[second.start:], marked.keyBytes(tx.arena)) - 3*attrHeader)},
+			`add element ip6 verdict services { fd00::5dc . tcp . 80 comment "1500" : 0:5dc }`,
+		},
+		"offset past the message": {refusal{seq: elements.seq, offset: 1 << 30}, "add element ip verdict services"},
 	} {
 		if got := b.blame(tx, &test.why); got != test.want {
 			t.Errorf("%s: %q, wanted %q", name, got, test.want)

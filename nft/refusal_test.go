@@ -54,9 +54,9 @@ func TestRefusal(t *testing.T) {
 	}{
 		{
 			name: "element that exists with other data",
-			nft:  "add element ip verdict services { 20.0.4.176 . tcp . 80 : 0:99 }", // that of ns/svc-1200
-			do:   func(t *testing.T, e *Engine) { mustSet(t, e, manyPorts(IPv4, 0, 2000)...) },
-			want: `add element ip verdict services { 20.0.4.176 . tcp . 80 comment "ns/svc-1200:http" : 0:`,
+			nft:  "add element ip verdict services { 20.0.0.176 . tcp . 80 : 0:99 }", // that of ns/svc-176
+			do:   func(t *testing.T, e *Engine) { mustSet(t, e, manyPorts(IPv4, 0, 250)...) },
+			want: `add element ip verdict services { 20.0.0.176 . tcp . 80 comment "ns/svc-176:http" : 0:`,
 		},
 		{
 			name: "element that is gone",
