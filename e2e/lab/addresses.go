@@ -46,7 +46,7 @@ var addressBook = map[string]pair{
 	"NODE":        {"192.168.7.1", "fd00:7::1"},
 	"NODE_SECOND": {"192.168.7.2", "fd00:7::2"},
 	"NODE_INNER":  {"192.168.8.1", "fd00:8::1"},
-	"SPARE":       {"192.168.7.3", "fd00:7::3"},
+	"SPARE":       {"192.0.2.50", "2001:db8:50::50"},
 	"LOCALHOST":   {"127.0.0.1", "::1"},
 	"GATEWAY":     {"192.168.7.254", "fd00:7::fe"},
 	"REMOTE":      {"192.168.8.2", "fd00:8::2"},
@@ -74,6 +74,7 @@ var addressBook = map[string]pair{
 	"LB1":            {"203.0.113.1", "2001:db8:203::1"}, "LB2": {"203.0.113.2", "2001:db8:203::2"},
 	"LB3":  {"203.0.113.3", "2001:db8:203::3"},
 	"EXT1": {"198.51.100.1", "2001:db8:198::1"}, "EXT2": {"198.51.100.2", "2001:db8:198::2"},
+	"EVERYWHERE": {"0.0.0.0/0", "::/0"},
 	// An address that stands in no Service and leads nowhere.
 	"NOWHERE": {"198.51.100.99", "2001:db8:198::99"},
 }
@@ -162,9 +163,17 @@ func everywhere(f Family) netip.Prefix {
 }
 
 // Nth is an address inside a range.
-func Nth(p netip.Prefix, n int) netip.Addr {
+func Nth(within string, n int) (netip.Addr, error) {
+	p, err := netip.ParsePrefix(within)
+	if err != nil {
+		return netip.Addr{}, fmt.Errorf("address %d of %s: %w", n, within, err)
+	}
+	return nth(p, n), nil
+}
+
+func nth(p netip.Prefix, n int) netip.Addr {
 	b := p.Addr().AsSlice()
-	b[len(b)-1] = byte(n)
+	b[len(b)-1] |= byte(n)
 	b[len(b)-2] |= byte(n >> 8)
 	a, _ := netip.AddrFromSlice(b)
 	return a

@@ -116,8 +116,7 @@ func resultOf(err error) Result {
 	switch {
 	case errors.Is(err, unix.ECONNREFUSED):
 		return Result{Outcome: Refused}
-	case errors.Is(err, errSilence), errors.Is(err, unix.EPERM):
-		// The kernel tells a process on the node itself that its datagram was dropped by a rule.
+	case errors.Is(err, errSilence):
 		return Result{Outcome: Dropped}
 	case errors.Is(err, unix.ENETUNREACH), errors.Is(err, unix.EHOSTUNREACH), errors.Is(err, unix.ENONET):
 		return Result{Outcome: Unreachable}

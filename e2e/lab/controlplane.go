@@ -66,7 +66,7 @@ func NewControlPlane(o ControlPlaneOptions) (*ControlPlane, error) {
 		}
 		c.processes = append(c.processes, p)
 	}
-	if c.Client, err = kubernetes.NewForConfig(c.config()); err != nil {
+	if c.Client, err = kubernetes.NewForConfig(c.Config()); err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
 	if err := c.ready(); err != nil {
@@ -96,8 +96,8 @@ func (c *ControlPlane) apiserver(o ControlPlaneOptions) []string {
 	}, o.Arguments...)
 }
 
-// config reaches the API server from inside its namespace, with a token that may do everything.
-func (c *ControlPlane) config() *rest.Config {
+// Config reaches the API server from inside its namespace, with a token that may do everything.
+func (c *ControlPlane) Config() *rest.Config {
 	return &rest.Config{
 		Host: c.server, BearerToken: adminToken, QPS: -1,
 		TLSClientConfig: rest.TLSClientConfig{CAData: c.files.ca},

@@ -139,9 +139,10 @@ func (f *Flow) line(deadline time.Time, ask bool) (string, error) {
 		return f.exchangeSCTP(deadline)
 	}
 	if ask {
-		if _, err := unix.Write(f.fd, []byte("?\n")); err != nil {
+		if _, err := unix.Write(f.fd, []byte("?\n")); err != nil && !errors.Is(err, unix.EPERM) {
 			return "", err
 		}
+		// EPERM: the own node's rules dropped the packet. If they refused it, an ICMP error follows.
 	}
 	buf := make([]byte, 200)
 	for {
@@ -163,7 +164,7 @@ func (f *Flow) line(deadline time.Time, ask bool) (string, error) {
 
 func (f *Flow) exchangeSCTP(deadline time.Time) (string, error) {
 	request := newInit(f.to)
-	if _, err := unix.Write(f.fd, request.encode()); err != nil {
+	if _, err := unix.Write(f.fd, request.encode()); err != nil && !errors.Is(err, unix.EPERM) {
 		return "", err
 	}
 	for {

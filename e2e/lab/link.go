@@ -130,14 +130,23 @@ func (n *Namespace) route(to netip.Prefix, link string, gateway netip.Addr) erro
 	return n.routeIn(unix.RT_TABLE_MAIN, to, link, gateway)
 }
 
+// routeFrom also says which own address connections have.
+func (n *Namespace) routeFrom(own netip.Addr, to netip.Prefix, link string, gateway netip.Addr) error {
+	return n.addRoute(netlink.Route{Dst: ipNet(to), Src: own.AsSlice()}, link, gateway)
+}
+
 func (n *Namespace) routeIn(table int, to netip.Prefix, link string, gateway netip.Addr) error {
+	return n.addRoute(netlink.Route{Dst: ipNet(to), Table: table}, link, gateway)
+}
+
+func (n *Namespace) addRoute(r netlink.Route, link string, gateway netip.Addr) error {
 	return n.withLink(link, func(l netlink.Link) error {
-		r := &netlink.Route{LinkIndex: l.Attrs().Index, Dst: ipNet(to), Table: table, Scope: netlink.SCOPE_LINK}
+		r.LinkIndex, r.Scope = l.Attrs().Index, netlink.SCOPE_LINK
 		if gateway.IsValid() {
 			r.Gw, r.Scope, r.Flags = gateway.AsSlice(), netlink.SCOPE_UNIVERSE, int(netlink.FLAG_ONLINK)
 		}
-		if err := netlink.RouteAdd(r); err != nil {
-			return fmt.Errorf("add route to %s: %w", to, err)
+		if err := netlink.RouteAdd(&r); err != nil {
+			return fmt.Errorf("add route to %s: %w", r.Dst, err)
 		}
 		return nil
 	})

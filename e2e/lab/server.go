@@ -13,6 +13,9 @@ import (
 // Ports lists the ports at which every pod answers, in all protocols. The last two are the fence's.
 func Ports() []uint16 { return []uint16{8080, 8081, 8082, 8083} }
 
+// BusyPort is one of the node's that a program holds, from the range of node ports.
+const BusyPort = 32767
+
 // Answer is what a server says about a request.
 type Answer struct {
 	Pod    string     // who it is
@@ -48,6 +51,9 @@ func parseAnswer(line string) (Answer, error) {
 
 // serve starts the servers of all pods, and one in the node's own namespace.
 func (w *World) serve() error {
+	if err := w.serveTCP(Node, hostPod, BusyPort); err != nil {
+		return fmt.Errorf("serve on port %d of the node: %w", BusyPort, err)
+	}
 	for _, name := range append(Pods(), Node) {
 		as := name
 		if name == Node {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 )
 
 // World is the place of the tests:
@@ -127,7 +128,7 @@ func (w *World) connectOutside() error {
 			net.route(prefix(f, "CROWD"), "bridge", address(f, "X")),
 			net.route(prefix(f, "PODS"), "bridge", address(f, "NODE")),
 			w.Node.route(prefix(f, "CROWD"), OutsideLink, address(f, "X")),
-			w.Node.route(everywhere(f), OutsideLink, address(f, "GATEWAY")),
+			w.Node.routeFrom(address(f, "NODE"), everywhere(f), OutsideLink, address(f, "GATEWAY")),
 			x.route(everywhere(f), uplink, address(f, "NODE")),
 			y.route(everywhere(f), uplink, address(f, "NODE")),
 		)
@@ -204,7 +205,7 @@ func (w *World) connectPod(name string) error {
 	for _, f := range Families() {
 		own, gw := address(f, upper(name)), address(f, "POD_GATEWAY")
 		if isRemote {
-			gw = Nth(prefix(f, "REMOTE_PODS"), 254)
+			gw = nth(prefix(f, "REMOTE_PODS"), 254)
 		}
 		err := errors.Join(
 			at.AddAddress(link, host(gw)),
@@ -221,15 +222,26 @@ func (w *World) connectPod(name string) error {
 
 func upper(pod string) string { return string(pod[0] - 'a' + 'A') }
 
-// Home is the address with which a place shows itself: what its clients use when nothing else is asked for.
-func Home(f Family, place string) netip.Addr {
-	switch place {
-	case Node:
+// PodAddress is the address of a pod; "host" is one that uses the node's own network.
+func PodAddress(f Family, pod string) netip.Addr {
+	if pod == hostPod {
 		return address(f, "NODE")
-	case Remote:
-		return address(f, "REMOTE")
 	}
-	return address(f, upper(place))
+	return address(f, upper(pod))
+}
+
+// Names of the Nodes.
+const (
+	NodeName       = "node-1"
+	RemoteNodeName = "node-2"
+)
+
+// NodeOf is the name of the Node that a pod runs on.
+func NodeOf(pod string) string {
+	if pod == hostPod || slices.Contains(LocalPods(), pod) {
+		return NodeName
+	}
+	return RemoteNodeName
 }
 
 // Addresses of the link between the node and the control plane.

@@ -124,7 +124,7 @@ func TestFlowStaysOpen(t *testing.T) {
 func TestCrowdAndMany(t *testing.T) {
 	w := newWorld(t)
 	for _, f := range Families() {
-		from, to := Nth(prefix(f, "CROWD"), 300), Nth(prefix(f, "MANY"), 2999)
+		from, to := nth(prefix(f, "CROWD"), 300), nth(prefix(f, "MANY"), 2999)
 		r := ask(t, w, "x", Question{Protocol: TCP, From: from, To: netip.AddrPortFrom(to, 8080)})
 		if r.Outcome != Answered || r.Answer.Source != from || r.Answer.Local != to || r.Answer.Pod != "c" {
 			t.Errorf("over %s from %s to %s: %+v", f, from, to, r)

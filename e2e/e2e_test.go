@@ -1,0 +1,165 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/verdict-proxy/verdict/e2e/lab"
+	"github.com/verdict-proxy/verdict/e2e/runner"
+	"github.com/verdict-proxy/verdict/e2e/scenario"
+)
+
+// arguments are the test's own flags.
+type arguments struct {
+	proxy, sources, verdict, logs string
+}
+
+// tested is what TestMain found out; it does not change afterwards.
+var tested struct {
+	arguments
+	controlPlane string
+	deploy       string
+}
+
+func TestMain(m *testing.M) {
+	a := &tested.arguments
+	flag.StringVar(&a.proxy, "proxy", "verdict", "the proxy under test: verdict or kube-proxy (upstream's, in nftables mode)")
+	flag.StringVar(&a.sources, "source", "", "where objects are written: apiserver, manifests, or both, comma separated; default: all that the proxy can read")
+	flag.StringVar(&a.verdict, "verdict", "", "the verdict binary; default: built from this working tree")
+	flag.StringVar(&a.logs, "logs", "", "folder for logs and rulesets; default: a temporary one, which is kept when a test fails")
+	flag.Parse()
+	if err := prepare(); err != nil {
+		fmt.Fprintln(os.Stderr, "e2e:", err)
+		os.Exit(1)
+	}
+	temporary := a.logs == ""
+	if temporary {
+		dir, err := os.MkdirTemp("", "verdict-e2e-")
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "e2e: make a folder for logs:", err)
+			os.Exit(1)
+		}
+		a.logs = dir
+	}
+	code := m.Run()
+	if temporary && code == 0 {
+		_ = os.RemoveAll(a.logs) // only logs of what went well
+	} else {
+		fmt.Println("logs are in", a.logs)
+	}
+	os.Exit(code)
+}
+
+// prepare checks what the tests need and builds what is missing.
+func prepare() error {
+	if os.Getuid() != 0 {
+		return errors.New("these tests make network namespaces and run an API server in one: run them as root")
+	}
+	for _, program := range []string{"nft", "go"} {
+		if _, err := exec.LookPath(program); err != nil {
+			return fmt.Errorf("%s is needed: %w", program, err)
+		}
+	}
+	names := "etcd kube-apiserver"
+	switch {
+	case tested.proxy == string(runner.KubeProxy):
+		names += " kube-proxy"
+		if tested.sources == "" {
+			tested.sources = string(runner.FromAPIServer)
+		}
+	case tested.sources == "":
+		tested.sources = string(runner.FromAPIServer) + "," + string(runner.FromManifests)
+	}
+	var err error
+	if tested.deploy, err = filepath.Abs("../config/deploy/daemonset.yaml"); err != nil {
+		return err
+	}
+	if strings.Contains(tested.sources, string(runner.FromAPIServer)) {
+		if tested.controlPlane, err = output("controlplane/build.sh", strings.Fields(names)...); err != nil {
+			return fmt.Errorf("build the control plane: %w", err)
+		}
+	}
+	if tested.verdict == "" && tested.proxy == string(runner.Verdict) {
+		tested.verdict = filepath.Join(os.TempDir(), fmt.Sprintf("verdict-e2e-%d", os.Getpid()))
+		if _, err = output("go", "build", "-o", tested.verdict, "../cmd/verdict"); err != nil {
+			return fmt.Errorf("build verdict: %w", err)
+		}
+	}
+	return nil
+}
+
+func output(name string, args ...string) (string, error) {
+	var out bytes.Buffer
+	cmd := exec.Command(name, args...)
+	cmd.Stdout, cmd.Stderr = &out, os.Stderr
+	err := cmd.Run()
+	return strings.TrimSpace(out.String()), err
+}
+
+func proxy() runner.Proxy {
+	if tested.proxy == string(runner.KubeProxy) {
+		return runner.Proxy{Kind: runner.KubeProxy, Binary: filepath.Join(tested.controlPlane, "kube-proxy")}
+	}
+	return runner.Proxy{Kind: runner.Verdict, Binary: tested.verdict}
+}
+
+// TestScenarios runs all scenarios, from each source and in each family. The families run at the same time, each with an
+// API server of its own.
+func TestScenarios(t *testing.T) {
+	list, err := scenario.Load(os.DirFS("scenarios"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var checked, scenarios atomic.Int64
+	for _, source := range strings.Split(tested.sources, ",") {
+		t.Run(source, func(t *testing.T) {
+			for _, family := range lab.Families() {
+				t.Run(family.String(), func(t *testing.T) {
+					t.Parallel()
+					runAll(t, list, runner.Source(source), family, func(n int) {
+						scenarios.Add(1)
+						checked.Add(int64(n))
+					})
+				})
+			}
+		})
+	}
+	t.Logf("%d scenarios, %d probes", scenarios.Load(), checked.Load())
+}
+
+func runAll(t *testing.T, list []*scenario.Scenario, source runner.Source, family lab.Family, count func(int)) {
+	bed, err := runner.NewBed(runner.Options{
+		Family: family, Source: source, Proxy: proxy(), ControlPlane: tested.controlPlane, Deploy: tested.deploy,
+		Dir: filepath.Join(tested.logs, string(source)+"-"+family.String()),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := bed.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	for _, s := range list {
+		if !bed.Applies(s) {
+			continue // named in README.md, with the reason
+		}
+		t.Run(s.File+"/"+s.Name, func(t *testing.T) {
+			n, err := bed.Run(s)
+			count(n)
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}

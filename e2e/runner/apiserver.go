@@ -1,0 +1,172 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"sigs.k8s.io/yaml"
+
+	"github.com/verdict-proxy/verdict/e2e/lab"
+	"github.com/verdict-proxy/verdict/e2e/scenario"
+)
+
+// apiServer writes objects to an API server. It is the only one who writes them, so it knows their versions.
+type apiServer struct {
+	plane      *lab.ControlPlane
+	client     dynamic.Interface
+	kubeconfig string
+	versions   map[string]string
+}
+
+func newAPIServer(plane *lab.ControlPlane) (*apiServer, error) {
+	client, err := dynamic.NewForConfig(plane.Config())
+	if err != nil {
+		return nil, fmt.Errorf("make a client: %w", err)
+	}
+	return &apiServer{plane: plane, client: client, versions: map[string]string{}}, nil
+}
+
+// Arguments implements source.
+func (s *apiServer) Arguments() []string { return []string{"--kubeconfig=" + s.kubeconfig} }
+
+// deploy writes what Verdict is shipped with, and has the proxy run under its ServiceAccount.
+func (s *apiServer) deploy(path string) error {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("read the manifest that Verdict is shipped with: %w", err)
+	}
+	account := scenario.Object{}
+	for _, document := range strings.Split("\n"+string(text), "\n---\n") {
+		o := scenario.Object{}
+		if err := yaml.UnmarshalStrict([]byte(document), &o); err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+		if err := s.create(o); err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+		if o.Kind() == "ServiceAccount" {
+			account = o
+		}
+	}
+	s.kubeconfig, err = s.plane.ServiceAccount(account.Namespace(), account.Name())
+	return err
+}
+
+// namespacePatience is how long a new API server takes to make its own namespaces.
+const namespacePatience = 20 * time.Second
+
+// create waits for the object's namespace.
+func (s *apiServer) create(o scenario.Object) error {
+	for end := time.Now().Add(namespacePatience); ; time.Sleep(50 * time.Millisecond) {
+		err := s.Put(o)
+		if err == nil || !apierrors.IsNotFound(err) || time.Now().After(end) {
+			return err
+		}
+	}
+}
+
+// resource is where objects of a kind are written.
+func (s *apiServer) resource(kind, namespace string) (dynamic.ResourceInterface, error) {
+	groups := map[string]schema.GroupVersionResource{
+		"Service":            {Version: "v1", Resource: "services"},
+		"Node":               {Version: "v1", Resource: "nodes"},
+		"EndpointSlice":      {Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices"},
+		"ServiceCIDR":        {Group: "networking.k8s.io", Version: "v1", Resource: "servicecidrs"},
+		"ServiceAccount":     {Version: "v1", Resource: "serviceaccounts"},
+		"ClusterRole":        {Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterroles"},
+		"ClusterRoleBinding": {Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterrolebindings"},
+		"DaemonSet":          {Group: "apps", Version: "v1", Resource: "daemonsets"},
+	}
+	gvr, ok := groups[kind]
+	if !ok {
+		return nil, fmt.Errorf("objects of kind %q cannot be written", kind)
+	}
+	if namespace == "" {
+		return s.client.Resource(gvr), nil
+	}
+	return s.client.Resource(gvr).Namespace(namespace), nil
+}
+
+// Put implements source.
+func (s *apiServer) Put(o scenario.Object) error {
+	r, err := s.resource(o.Kind(), o.Namespace())
+	if err != nil {
+		return err
+	}
+	ctx := context.Background()
+	u := &unstructured.Unstructured{Object: map[string]any(o)}
+	u = u.DeepCopy()
+	version, exists := s.versions[key(o)]
+	var got *unstructured.Unstructured
+	if exists {
+		u.SetResourceVersion(version)
+		got, err = r.Update(ctx, u, metav1.UpdateOptions{})
+	} else {
+		got, err = r.Create(ctx, u, metav1.CreateOptions{})
+	}
+	if err != nil {
+		return fmt.Errorf("write %s: %w", key(o), err)
+	}
+	s.versions[key(o)] = got.GetResourceVersion()
+	_, has := o["status"]
+	if !has && !exists || o.Kind() == "EndpointSlice" {
+		return nil
+	}
+	return s.putStatus(ctx, r, o, got)
+}
+
+// putStatus writes the status apart, as controllers do.
+func (s *apiServer) putStatus(ctx context.Context, r dynamic.ResourceInterface, o scenario.Object, u *unstructured.Unstructured) error {
+	status, ok := o["status"].(map[string]any)
+	if !ok {
+		status = map[string]any{}
+	}
+	u.Object["status"] = status
+	got, err := r.UpdateStatus(ctx, u, metav1.UpdateOptions{})
+	if err != nil {
+		return fmt.Errorf("write the status of %s: %w", key(o), err)
+	}
+	s.versions[key(o)] = got.GetResourceVersion()
+	return nil
+}
+
+// Delete implements source.
+func (s *apiServer) Delete(kind, namespace, name string) error {
+	r, err := s.resource(kind, namespace)
+	if err != nil {
+		return err
+	}
+	delete(s.versions, kind+"/"+namespace+"/"+name)
+	now := int64(0)
+	err = r.Delete(context.Background(), name, metav1.DeleteOptions{GracePeriodSeconds: &now})
+	if err != nil {
+		return fmt.Errorf("delete %s %s: %w", kind, name, err)
+	}
+	return nil
+}
+
+// hasEvent looks for an Event about an object.
+func (s *apiServer) hasEvent(kind, name, reason string) (bool, error) {
+	list, err := s.plane.Client.EventsV1().Events("default").List(context.Background(), metav1.ListOptions{})
+	if err != nil {
+		return false, fmt.Errorf("list Events: %w", err)
+	}
+	for i := range list.Items {
+		e := &list.Items[i]
+		if e.Regarding.Kind == kind && e.Regarding.Name == name && e.Reason == reason {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+var errNoEvents = errors.New("Events exist in an API server only: give the scenario an only-apiserver line")

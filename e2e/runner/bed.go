@@ -1,0 +1,148 @@
+package runner
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+
+	"github.com/verdict-proxy/verdict/e2e/lab"
+	"github.com/verdict-proxy/verdict/e2e/scenario"
+)
+
+// Source says where the proxy reads objects.
+type Source string
+
+// The sources.
+const (
+	FromAPIServer Source = "apiserver"
+	FromManifests Source = "manifests"
+)
+
+// Options say what is to be tested.
+type Options struct {
+	Family lab.Family
+	Source Source
+	// Proxy is the program under test.
+	Proxy Proxy
+	// ControlPlane is the folder with etcd and kube-apiserver.
+	ControlPlane string
+	// Deploy is the manifest with which Verdict is shipped; its RBAC objects are what the tests run under.
+	Deploy string
+	// Dir takes logs and data.
+	Dir string
+}
+
+// Bed is a world with a proxy in which scenarios of one family run, one after the other.
+type Bed struct {
+	options  Options
+	world    *lab.World
+	plane    *lab.ControlPlane
+	source   source
+	proxy    *proxy
+	fences   int
+	pending  bool // something changed since the last fence
+	addrs    map[netip.Addr]bool
+	kept     []scenario.Object // Nodes and the fence: written once, restored after each scenario
+	present  map[string]scenario.Object
+	flows    map[string]*flow
+	loops    map[string]*loop
+	crowds   map[string]crowd
+	chosen   map[string]string // by probes that say "as"
+	undo     []func() error
+	upstream bool
+}
+
+// source is where objects are written.
+type source interface {
+	// Put creates or replaces an object, with its status.
+	Put(scenario.Object) error
+	Delete(kind, namespace, name string) error
+	// Arguments tell the proxy where to read.
+	Arguments() []string
+}
+
+// NewBed builds the world and starts what the source needs. The proxy is started by the first scenario.
+func NewBed(o Options) (*Bed, error) {
+	if err := os.MkdirAll(o.Dir, 0o755); err != nil {
+		return nil, fmt.Errorf("make the folder for logs: %w", err)
+	}
+	world, err := lab.NewWorld()
+	if err != nil {
+		return nil, err
+	}
+	b := &Bed{options: o, world: world, upstream: o.Proxy.Kind == KubeProxy}
+	b.proxy = newProxy(o.Proxy, world.Node, o.Dir)
+	b.forget()
+	if err := b.openSource(); err != nil {
+		return nil, errors.Join(err, b.Close())
+	}
+	return b, nil
+}
+
+func (b *Bed) openSource() error {
+	if b.options.Source == FromManifests {
+		s, err := newManifests(filepath.Join(b.options.Dir, "manifests"))
+		b.source = s
+		return err
+	}
+	plane, err := b.world.NewControlPlane(lab.ControlPlaneOptions{
+		Binaries: b.options.ControlPlane, Dir: b.options.Dir, ServiceRanges: serviceRanges(),
+		// The API server refuses addresses with leading zeros by now, but objects that were written before still have them.
+		Arguments: []string{"--feature-gates=StrictIPCIDRValidation=false"},
+	})
+	if err != nil {
+		return err
+	}
+	b.plane = plane
+	s, err := newAPIServer(plane)
+	if err != nil {
+		return err
+	}
+	b.source = s
+	if b.upstream {
+		s.kubeconfig, err = plane.KubeProxy()
+		return err
+	}
+	return s.deploy(b.options.Deploy)
+}
+
+func serviceRanges() string { return both("SERVICES") }
+
+// both is a name's meaning in both families, comma separated.
+func both(name string) string {
+	v4, err4 := lab.Text(lab.IPv4, name)
+	v6, err6 := lab.Text(lab.IPv6, name)
+	if err := errors.Join(err4, err6); err != nil {
+		panic(err) // the name stands in this package
+	}
+	return v4 + "," + v6
+}
+
+// Close ends everything and removes it.
+func (b *Bed) Close() error {
+	err := b.proxy.kill()
+	if b.plane != nil {
+		err = errors.Join(err, b.plane.Close())
+	}
+	return errors.Join(err, b.world.Close())
+}
+
+// forget clears what belongs to one scenario.
+func (b *Bed) forget() {
+	b.present, b.flows, b.loops = map[string]scenario.Object{}, map[string]*flow{}, map[string]*loop{}
+	b.crowds, b.chosen, b.undo = map[string]crowd{}, map[string]string{}, nil
+}
+
+func key(o scenario.Object) string { return o.Kind() + "/" + o.Namespace() + "/" + o.Name() }
+
+// node addresses may change while a scenario runs.
+func (b *Bed) readAddresses() error {
+	list, _, err := b.world.Node.Addresses()
+	b.addrs = map[netip.Addr]bool{}
+	for _, p := range list {
+		b.addrs[p.Addr()] = true
+	}
+	return err
+}

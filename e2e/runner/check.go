@@ -1,0 +1,173 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/verdict-proxy/verdict/e2e/lab"
+	"github.com/verdict-proxy/verdict/e2e/scenario"
+)
+
+// check takes a step that looks at something.
+func (b *Bed) check(do any) error {
+	switch do := do.(type) {
+	case *scenario.Probe:
+		return b.patiently(do)
+	case *scenario.Open:
+		return b.open(do)
+	case *scenario.Send:
+		return b.send(do)
+	case *scenario.Loop:
+		return b.loop(do)
+	case *scenario.EndLoop:
+		return b.endLoop(do)
+	case *scenario.Event:
+		return until(func() error { return b.event(do) })
+	case *scenario.HTTP:
+		return until(func() error { return b.http(do) })
+	case *scenario.Tracked:
+		return until(func() error { return b.tracked(do) })
+	case *scenario.Burst:
+		return until(func() error { return b.burst(do) })
+	case *scenario.Spread:
+		return until(func() error { return b.spread(do) })
+	case *scenario.Many:
+		return until(func() error { return b.many(do) })
+	case *scenario.Crowd:
+		return b.crowd(do)
+	}
+	return fmt.Errorf("no step: %T", do)
+}
+
+// tracked compares the endpoints that have flows.
+func (b *Bed) tracked(do *scenario.Tracked) error {
+	to, err := b.address(do.To)
+	if err != nil {
+		return err
+	}
+	list, err := b.world.Node.Flows(b.options.Family)
+	if err != nil {
+		return err
+	}
+	var got []string
+	for _, f := range list {
+		if f.Protocol == do.Protocol && f.To == to {
+			got = append(got, b.endpointName(f.Server))
+		}
+	}
+	slices.Sort(got)
+	want := slices.Sorted(slices.Values(do.Backends))
+	if got = slices.Compact(got); !slices.Equal(got, want) {
+		return fmt.Errorf("there are flows to %v", got)
+	}
+	return nil
+}
+
+// endpointName is how scenarios call an endpoint.
+func (b *Bed) endpointName(at netip.AddrPort) string {
+	for _, pod := range lab.Pods() {
+		if lab.PodAddress(b.options.Family, pod) == at.Addr() {
+			return lab.Answer{Pod: pod, Port: at.Port()}.Name()
+		}
+	}
+	return at.String()
+}
+
+// http makes one request.
+func (b *Bed) http(do *scenario.HTTP) error {
+	to, err := b.address(do.To)
+	if err != nil {
+		return err
+	}
+	place, err := b.world.Place(do.From)
+	if err != nil {
+		return err
+	}
+	code, headers, body, err := get(place, to, do.Path)
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED) && do.Code == 0:
+		return nil
+	case err != nil:
+		return fmt.Errorf("ask: %w", err)
+	case code != do.Code:
+		return fmt.Errorf("got code %d, body %s", code, body)
+	}
+	for name, want := range do.Headers {
+		if got := headers.Get(name); got != want {
+			return fmt.Errorf("got header %s: %s", name, got)
+		}
+	}
+	for _, want := range do.Body {
+		if !strings.Contains(body, want) {
+			return fmt.Errorf("got body %s", body)
+		}
+	}
+	return nil
+}
+
+func get(from *lab.Namespace, to netip.AddrPort, path string) (code int, headers http.Header, body string, err error) {
+	client := &http.Client{Timeout: answerPatience, Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, network, address string) (conn net.Conn, err error) {
+			err = from.Do(func() error {
+				var d net.Dialer
+				conn, err = d.DialContext(ctx, network, address)
+				return err
+			})
+			return conn, err
+		},
+	}}
+	answer, err := client.Get("http://" + to.String() + path)
+	if err != nil {
+		return 0, nil, "", err
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	return answer.StatusCode, answer.Header, string(text), err
+}
+
+// burst makes connections as fast as it can; each must end as expected, in time.
+func (b *Bed) burst(do *scenario.Burst) error {
+	q, place, err := b.question(do.Call)
+	if err != nil {
+		return err
+	}
+	good := 0
+	var firstBad string
+	err = place.Do(func() error {
+		for range do.N {
+			r := lab.Ask(q)
+			if r.Outcome == do.Outcome && r.Took <= do.Within {
+				good++
+			} else if firstBad == "" {
+				firstBad = fmt.Sprintf("%s after %s", r, r.Took)
+			}
+		}
+		return nil
+	})
+	if err == nil && good < do.N {
+		err = fmt.Errorf("only %d of %d; one was %s", good, do.N, firstBad)
+	}
+	return err
+}
+
+// event looks for an Event.
+func (b *Bed) event(do *scenario.Event) error {
+	s, ok := b.source.(*apiServer)
+	if !ok {
+		return errNoEvents
+	}
+	has, err := s.hasEvent(do.Kind, do.Name, do.Reason)
+	if err == nil && !has {
+		err = errors.New("there is no such Event")
+	}
+	return err
+}

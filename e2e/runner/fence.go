@@ -1,0 +1,88 @@
+package runner
+
+import (
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/verdict-proxy/verdict/e2e/lab"
+	"github.com/verdict-proxy/verdict/e2e/scenario"
+)
+
+// fencePatience is how long the proxy may take to follow a change. kube-proxy takes a second to start.
+const fencePatience = 30 * time.Second
+
+// fence returns when the proxy has seen every change of Services and EndpointSlices so far. It changes a Service of its
+// own and that one's slice, after all others, and waits until connections follow both: both sources deliver changes
+// of one kind in their order, and a pass of either proxy takes all that has arrived.
+//
+// Node and ServiceCIDR come over other watches; steps that look at their effect are tried until it is there.
+func (b *Bed) fence() error {
+	b.fences++
+	port, target := uint16(1000+b.fences%50000), lab.Ports()[2+b.fences%2]
+	svc, slice, err := b.fenceObjects(port, target)
+	if err != nil {
+		return err
+	}
+	for _, o := range []scenario.Object{svc, slice} {
+		if err := b.source.Put(o); err != nil {
+			return fmt.Errorf("fence: %w", err)
+		}
+	}
+	to, err := b.address(scenario.Target{Name: "FENCE", Port: port})
+	if err != nil {
+		return err
+	}
+	if err := b.passed(to, target); err != nil {
+		return err
+	}
+	b.pending = false
+	return b.readAddresses()
+}
+
+func (b *Bed) passed(to netip.AddrPort, target uint16) error {
+	q := lab.Question{Protocol: lab.TCP, To: to, Patience: 200 * time.Millisecond}
+	var last lab.Result
+	return b.world.Node.Do(func() error {
+		for end := time.Now().Add(fencePatience); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
+			last = lab.Ask(q)
+			if last.Outcome == lab.Answered && last.Answer.Port == target {
+				return nil
+			}
+			if err := b.proxy.err(); err != nil {
+				return err
+			}
+		}
+		return fmt.Errorf("the proxy has not followed a change of Services for %s: a connection to %s was %s; its log ends:\n%s",
+			fencePatience, to, last, b.proxy.log(15))
+	})
+}
+
+func (b *Bed) fenceObjects(port, target uint16) (svc, slice scenario.Object, err error) {
+	const name, namespace = "fence", "kube-system"
+	vip, err := lab.Lookup(b.options.Family, "FENCE")
+	if err != nil {
+		return nil, nil, err
+	}
+	pod := lab.PodAddress(b.options.Family, lab.LocalPods()[0]).String()
+	svc = scenario.Object{
+		"apiVersion": "v1", "kind": "Service", "metadata": map[string]any{"name": name, "namespace": namespace},
+		"spec": map[string]any{
+			"clusterIP": vip.String(), "clusterIPs": []any{vip.String()},
+			"ports": []any{map[string]any{"name": "fence", "protocol": "TCP", "port": int64(port)}},
+		},
+	}
+	slice = scenario.Object{
+		"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": b.options.Family.String(),
+		"metadata":  map[string]any{"name": name, "namespace": namespace, "labels": map[string]any{"kubernetes.io/service-name": name}},
+		"ports":     []any{map[string]any{"name": "fence", "protocol": "TCP", "port": int64(target)}},
+		"endpoints": []any{map[string]any{"addresses": []any{pod}, "nodeName": lab.NodeName, "conditions": map[string]any{"ready": true}}},
+	}
+	return svc, slice, nil
+}
+
+// address is what a target means in the bed's family.
+func (b *Bed) address(t scenario.Target) (netip.AddrPort, error) {
+	a, err := lab.Lookup(b.options.Family, t.Name)
+	return netip.AddrPortFrom(a, t.Port), err
+}

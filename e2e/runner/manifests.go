@@ -1,0 +1,47 @@
+package runner
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/verdict-proxy/verdict/e2e/scenario"
+)
+
+// manifests writes objects into a folder, one file each.
+type manifests struct{ dir string }
+
+func newManifests(dir string) (*manifests, error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, fmt.Errorf("make the folder for manifests: %w", err)
+	}
+	return &manifests{dir}, nil
+}
+
+// Arguments implements source.
+func (s *manifests) Arguments() []string { return []string{"--manifests=" + s.dir} }
+
+func (s *manifests) path(kind, namespace, name string) string {
+	return filepath.Join(s.dir, strings.Join([]string{kind, namespace, name}, "_")+".json")
+}
+
+// Put implements source. A file appears with all its content.
+func (s *manifests) Put(o scenario.Object) error {
+	text, err := json.MarshalIndent(o, "", "  ")
+	if err != nil {
+		return fmt.Errorf("write %s: %w", key(o), err)
+	}
+	path := s.path(o.Kind(), o.Namespace(), o.Name())
+	hidden := filepath.Join(s.dir, "."+filepath.Base(path))
+	if err := os.WriteFile(hidden, text, 0o644); err != nil {
+		return fmt.Errorf("write %s: %w", key(o), err)
+	}
+	return os.Rename(hidden, path)
+}
+
+// Delete implements source.
+func (s *manifests) Delete(kind, namespace, name string) error {
+	return os.Remove(s.path(kind, namespace, name))
+}

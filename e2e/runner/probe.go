@@ -1,0 +1,311 @@
+package runner
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/verdict-proxy/verdict/e2e/lab"
+	"github.com/verdict-proxy/verdict/e2e/scenario"
+)
+
+const (
+	// patience is how long an expectation may take to come true.
+	patience = 10 * time.Second
+	// pollPause lies between two attempts.
+	pollPause = 20 * time.Millisecond
+	// answerPatience is for connections that ought to be answered, silencePatience for those that ought not.
+	answerPatience  = time.Second
+	silencePatience = 300 * time.Millisecond
+	// errorPatience is for connections that ought to end with an ICMP error. Over virtual links it comes back while connect
+	// still holds the socket; the kernel then remembers it and tells it at the next SYN, a second later.
+	errorPatience = 2500 * time.Millisecond
+	// leastConnections are made by every probe that expects answers: enough to meet an endpoint that should not answer.
+	leastConnections = 20
+	// mostConnections are made until all expected endpoints have answered. With four, one of them is missed by all with
+	// a probability of 10^-37.
+	mostConnections = 300
+	// refusals and silences is how many connections must be refused or stay without answer, at the same time.
+	refusals = 6
+	silences = 3
+	// upstreamSettles is waited before it is looked at what upstream does differently, for that often is "nothing".
+	upstreamSettles = time.Second
+)
+
+// until tries until the expectation is true, and once more for each of the further attempts that the caller makes.
+func until(try func() error) error { return within(patience, try) }
+
+func within(patience time.Duration, try func() error) error {
+	var err error
+	for end := time.Now().Add(patience); ; time.Sleep(pollPause) {
+		if err = try(); err == nil {
+			return nil
+		}
+		if time.Now().After(end) {
+			return fmt.Errorf("%w (still so after %s)", err, patience)
+		}
+	}
+}
+
+// probes runs several at the same time.
+func (b *Bed) probes(s *scenario.Scenario, steps []scenario.Step) []error {
+	errs := make([]error, len(steps))
+	var running sync.WaitGroup
+	for i := range steps {
+		step := &steps[i]
+		running.Go(func() {
+			if b.upstream && step.Upstream != nil {
+				time.Sleep(upstreamSettles)
+			}
+			probe, ok := b.do(step).(*scenario.Probe)
+			if !ok {
+				errs[i] = fmt.Errorf("no probe: %T", b.do(step))
+				return
+			}
+			if err := b.patiently(probe); err != nil {
+				errs[i] = b.failed(s, step, err)
+			}
+		})
+	}
+	running.Wait()
+	return errs
+}
+
+// patiently probes until the expectation is true.
+func (b *Bed) patiently(p *scenario.Probe) error {
+	limit := patience
+	if p.Within > 0 {
+		limit = p.Within
+	}
+	return within(limit, func() error { return b.probe(p) })
+}
+
+// probe looks once whether the expectation is true.
+func (b *Bed) probe(p *scenario.Probe) error {
+	q, place, err := b.question(p.Call)
+	if err != nil {
+		return err
+	}
+	switch p.Outcome {
+	case lab.Answered:
+		return b.answered(place, q, &p.Expect)
+	case lab.Dropped:
+		q.Patience = silencePatience
+		return all(place, q, silences, lab.Dropped)
+	}
+	q.Patience = errorPatience
+	return all(place, q, refusals, p.Outcome)
+}
+
+func (b *Bed) question(c scenario.Call) (lab.Question, *lab.Namespace, error) {
+	to, err := b.address(c.To)
+	if err != nil {
+		return lab.Question{}, nil, err
+	}
+	place, err := b.world.Place(c.From)
+	return lab.Question{Protocol: c.Protocol, To: to, Patience: answerPatience}, place, err
+}
+
+// all makes n connections at once; all must have one outcome.
+func all(place *lab.Namespace, q lab.Question, n int, want lab.Outcome) error {
+	results := make([]lab.Result, n)
+	var running sync.WaitGroup
+	for i := range results {
+		running.Go(func() { results[i] = place.Ask(q) })
+	}
+	running.Wait()
+	for _, r := range results {
+		if r.Outcome != want {
+			return fmt.Errorf("got %s", r)
+		}
+	}
+	return nil
+}
+
+// answered makes connections until every expected endpoint has answered; no other may.
+func (b *Bed) answered(place *lab.Namespace, q lab.Question, e *scenario.Expect) error {
+	want := e.Backends
+	if e.Ref != "" {
+		one, ok := b.chosen[e.Ref]
+		if !ok {
+			return fmt.Errorf("no probe before has said \"as %s\"", e.Ref)
+		}
+		want = []string{one}
+	}
+	seen := map[string]int{}
+	err := place.Do(func() error {
+		for i := 0; i < mostConnections && (i < leastConnections || !e.OneOf && len(seen) < len(want)); i++ {
+			r := lab.Ask(q)
+			if err := b.good(r, want, e.Source); err != nil {
+				return fmt.Errorf("%w (connection %d)", err, i+1)
+			}
+			seen[r.Answer.Name()]++
+		}
+		return nil
+	})
+	switch {
+	case err != nil:
+		return err
+	case e.OneOf && len(seen) > 1:
+		return fmt.Errorf("got %v, not always the same", seen)
+	case !e.OneOf && len(seen) < len(want):
+		return fmt.Errorf("got only %v", seen)
+	}
+	if e.As != "" {
+		for name := range seen {
+			b.chosen[e.As] = name
+		}
+	}
+	return nil
+}
+
+// good judges one answer.
+func (b *Bed) good(r lab.Result, want []string, source string) error {
+	if r.Outcome != lab.Answered || !slices.Contains(want, r.Answer.Name()) {
+		return fmt.Errorf("got %s, not %s", r, strings.Join(want, " "))
+	}
+	switch {
+	case source == "client" && r.Answer.Source != r.Client:
+		return fmt.Errorf("got %s, but the client is %s", r, r.Client)
+	case source == "node" && !b.addrs[r.Answer.Source]:
+		return fmt.Errorf("got %s, which is no address of the node", r)
+	}
+	return nil
+}
+
+// flow is a connection that stays open.
+type flow struct {
+	*lab.Flow
+	protocol lab.Protocol
+}
+
+// open opens a flow; one of the expected endpoints must answer.
+func (b *Bed) open(do *scenario.Open) error {
+	q, place, err := b.question(do.Call)
+	if err != nil {
+		return err
+	}
+	return until(func() error {
+		f := &flow{protocol: q.Protocol}
+		err := place.Do(func() (err error) {
+			f.Flow, err = lab.Open(q)
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("open the flow: %w", err)
+		}
+		r := f.first()
+		if do.Outcome == lab.Answered {
+			err = b.good(r, do.Backends, do.Source)
+		} else if r.Outcome != do.Outcome {
+			err = fmt.Errorf("got %s", r)
+		}
+		if err != nil {
+			f.Close()
+			return err
+		}
+		if do.As != "" {
+			b.chosen[do.As] = r.Answer.Name()
+		}
+		b.flows[do.Flow] = f
+		return nil
+	})
+}
+
+// first is what becomes of the first packets.
+func (f *flow) first() lab.Result {
+	if f.protocol == lab.TCP {
+		return f.Receive(answerPatience)
+	}
+	return f.Send(answerPatience)
+}
+
+// send asks again over a flow.
+func (b *Bed) send(do *scenario.Send) error {
+	f, ok := b.flows[do.Flow]
+	if !ok {
+		return fmt.Errorf("no flow is called %s", do.Flow)
+	}
+	want := do.Backends
+	if do.Ref != "" {
+		want = []string{b.chosen[do.Ref]}
+	}
+	return until(func() error {
+		if do.Outcome == lab.Answered {
+			return b.good(f.Send(answerPatience), want, do.Source)
+		}
+		if r := f.Send(silencePatience); r.Outcome != do.Outcome {
+			return fmt.Errorf("got %s", r)
+		}
+		return nil
+	})
+}
+
+// loop is a client that connects all the time.
+type loop struct {
+	stop    chan struct{}
+	stopped bool
+	done    sync.WaitGroup
+	total   int
+	failed  []string
+}
+
+func (b *Bed) loop(do *scenario.Loop) error {
+	q, place, err := b.question(do.Call)
+	if err != nil {
+		return err
+	}
+	l := &loop{stop: make(chan struct{})}
+	b.loops[do.Name] = l
+	l.done.Go(func() {
+		err := place.Do(func() error {
+			for {
+				select {
+				case <-l.stop:
+					return nil
+				case <-time.After(time.Millisecond):
+				}
+				l.total++
+				if r := lab.Ask(q); r.Outcome != lab.Answered {
+					l.failed = append(l.failed, fmt.Sprintf("connection %d was %s", l.total, r))
+				}
+			}
+		})
+		if err != nil {
+			l.failed = append(l.failed, err.Error())
+		}
+	})
+	return nil
+}
+
+func (l *loop) end() {
+	if !l.stopped {
+		l.stopped = true
+		close(l.stop)
+	}
+	l.done.Wait()
+}
+
+// fewestInLoop is how many connections a loop must have made to prove anything.
+const fewestInLoop = 50
+
+func (b *Bed) endLoop(do *scenario.EndLoop) error {
+	l, ok := b.loops[do.Name]
+	if !ok {
+		return fmt.Errorf("no loop is called %s", do.Name)
+	}
+	l.end()
+	if l.total < fewestInLoop {
+		return fmt.Errorf("only %d connections were made", l.total)
+	}
+	if do.Failures && len(l.failed) == 0 {
+		return fmt.Errorf("none of %d connections failed", l.total)
+	}
+	if len(l.failed) > 0 && !do.Failures {
+		return errors.New(strings.Join(l.failed[:min(len(l.failed), 5)], "; ") + fmt.Sprintf(" (%d of %d failed)", len(l.failed), l.total))
+	}
+	return nil
+}

@@ -1,0 +1,193 @@
+package runner
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/verdict-proxy/verdict/e2e/lab"
+	"github.com/verdict-proxy/verdict/e2e/scenario"
+)
+
+// Applies tells whether a scenario can run in the bed.
+func (b *Bed) Applies(s *scenario.Scenario) bool {
+	return slices.Contains(s.Families, b.options.Family) &&
+		(s.OnlyAPIServer == "" || b.options.Source == FromAPIServer) &&
+		(s.NotUpstream == "" || !b.upstream)
+}
+
+// Run runs a scenario and cleans up behind it. It returns how many steps checked something.
+func (b *Bed) Run(s *scenario.Scenario) (checked int, err error) {
+	if err := b.prepare(s); err != nil {
+		return 0, errors.Join(err, b.abandon())
+	}
+	checked, err = b.steps(s)
+	if err == nil {
+		err = b.proxy.err()
+	}
+	if err != nil {
+		err = errors.Join(err, b.explain(s))
+	}
+	if clean := b.cleanUp(); clean != nil || err != nil {
+		return checked, errors.Join(err, clean, b.abandon())
+	}
+	return checked, nil
+}
+
+// prepare writes the Nodes and has the proxy run with the scenario's flags.
+func (b *Bed) prepare(s *scenario.Scenario) error {
+	for _, o := range b.nodes() {
+		if err := b.source.Put(o); err != nil {
+			return err
+		}
+	}
+	flags, err := s.Arguments(b.options.Family)
+	if err != nil {
+		return err
+	}
+	arguments := append(b.source.Arguments(), flags...)
+	if b.proxy.process != nil && slices.Equal(arguments, b.proxy.arguments) {
+		return nil
+	}
+	if err := errors.Join(b.proxy.stop(), b.proxy.clean()); err != nil {
+		return err
+	}
+	b.pending = true
+	return b.proxy.start(arguments)
+}
+
+// nodes are the Nodes as every scenario finds them.
+func (b *Bed) nodes() []scenario.Object {
+	node := func(name, zone, address, pods string) scenario.Object {
+		var addresses, ranges []any
+		// The family under test comes first: the node's primary one.
+		for _, f := range []lab.Family{b.options.Family, b.options.Family.Other()} {
+			a, _ := lab.Text(f, address) // the names are those of the address book
+			p, _ := lab.Text(f, pods)
+			addresses = append(addresses, map[string]any{"type": "InternalIP", "address": a})
+			ranges = append(ranges, p)
+		}
+		return scenario.Object{
+			"apiVersion": "v1", "kind": "Node",
+			"metadata": map[string]any{"name": name, "labels": map[string]any{
+				"kubernetes.io/hostname": name, "topology.kubernetes.io/zone": zone,
+			}},
+			"spec":   map[string]any{"podCIDR": ranges[0], "podCIDRs": ranges},
+			"status": map[string]any{"addresses": addresses},
+		}
+	}
+	return []scenario.Object{
+		node(lab.NodeName, "z1", "NODE", "NODE_PODS"),
+		node(lab.RemoteNodeName, "z2", "REMOTE", "REMOTE_PODS"),
+	}
+}
+
+// steps takes the steps. Probes that stand together and do not depend on one another run at the same time.
+func (b *Bed) steps(s *scenario.Scenario) (checked int, err error) {
+	for i := 0; i < len(s.Steps); {
+		group := together(s.Steps[i:])
+		if err := b.settle(&s.Steps[i]); err != nil {
+			return checked, b.failed(s, &s.Steps[i], err)
+		}
+		var errs []error
+		if len(group) > 1 {
+			errs = b.probes(s, group)
+		} else if err := b.step(b.do(&s.Steps[i])); err != nil {
+			errs = append(errs, b.failed(s, &s.Steps[i], err))
+		}
+		for range group {
+			if s.Steps[i].Expects() {
+				checked++
+			}
+			i++
+		}
+		if err := errors.Join(errs...); err != nil {
+			return checked, err
+		}
+	}
+	return checked, nil
+}
+
+// do is what the step is for the proxy that is tested.
+func (b *Bed) do(step *scenario.Step) any {
+	if b.upstream && step.Upstream != nil {
+		return step.Upstream
+	}
+	return step.Do
+}
+
+// together is the longest run of probes at the beginning, at least one step.
+func together(steps []scenario.Step) []scenario.Step {
+	n := 0
+	for n < len(steps) {
+		p, ok := steps[n].Do.(*scenario.Probe)
+		if !ok || p.Sequential() {
+			break
+		}
+		n++
+	}
+	return steps[:max(n, 1)]
+}
+
+// settle puts a fence between changes and what looks at them.
+func (b *Bed) settle(step *scenario.Step) error {
+	_, isLoop := step.Do.(*scenario.Loop)
+	if !b.pending || !step.Expects() && !isLoop {
+		return nil
+	}
+	return b.fence()
+}
+
+func (b *Bed) failed(s *scenario.Scenario, step *scenario.Step, err error) error {
+	text := step.Text
+	if b.upstream && step.Upstream != nil {
+		text += " (kube-proxy => " + step.Instead + ")"
+	}
+	return fmt.Errorf("%s.txt:%d: %s\n    %w", s.File, step.Line, text, err)
+}
+
+// explain leaves what the kernel had when a scenario failed.
+func (b *Bed) explain(s *scenario.Scenario) error {
+	ruleset, err := b.world.Node.Command("nft", "list", "ruleset")
+	if err != nil {
+		return err
+	}
+	name := strings.Map(func(r rune) rune {
+		if r == ' ' || r == '/' {
+			return '-'
+		}
+		return r
+	}, s.File+"-"+s.Name)
+	path := filepath.Join(b.options.Dir, name+".ruleset")
+	if err := os.WriteFile(path, []byte(ruleset), 0o644); err != nil {
+		return fmt.Errorf("keep the ruleset: %w", err)
+	}
+	return fmt.Errorf("    the ruleset at that moment is in %s; the proxy's log is beside it and ends:\n%s", path, b.proxy.log(8))
+}
+
+// cleanUp removes what the scenario made and restores what it changed.
+func (b *Bed) cleanUp() error {
+	var errs []error
+	for _, l := range b.loops {
+		l.end()
+	}
+	for _, f := range b.flows {
+		f.Close()
+	}
+	for _, o := range b.present {
+		// A Node that was changed is made anew for the next scenario, for not all of it can be changed back.
+		errs = append(errs, b.source.Delete(o.Kind(), o.Namespace(), o.Name()))
+	}
+	for i := len(b.undo) - 1; i >= 0; i-- {
+		errs = append(errs, b.undo[i]())
+	}
+	b.pending = b.pending || len(b.present) > 0
+	b.forget()
+	return errors.Join(append(errs, b.world.Node.ForgetFlows())...)
+}
+
+// abandon makes the next scenario start from nothing.
+func (b *Bed) abandon() error { return errors.Join(b.proxy.kill(), b.proxy.clean()) }

@@ -1,0 +1,28 @@
+package scenario
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Differences is a Markdown table of everything that upstream's kube-proxy is expected to do otherwise.
+func Differences(list []*Scenario) string {
+	var out strings.Builder
+	out.WriteString("| scenario | step | Verdict | kube-proxy | because |\n|---|---|---|---|---|\n")
+	for _, s := range list {
+		name := fmt.Sprintf("%s: %s", s.File, s.Name)
+		if s.NotUpstream != "" {
+			fmt.Fprintf(&out, "| %s | all | | not run | %s |\n", name, s.NotUpstream)
+		}
+		for _, step := range s.Steps {
+			if step.Upstream == nil {
+				continue
+			}
+			call, want, _ := strings.Cut(step.Text, " => ")
+			fmt.Fprintf(&out, "| %s | `%s` | %s | %s | %s |\n", name, squeeze(call), squeeze(want), step.Instead, step.Because)
+		}
+	}
+	return out.String()
+}
+
+func squeeze(s string) string { return strings.Join(strings.Fields(s), " ") }

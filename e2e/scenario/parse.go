@@ -1,0 +1,163 @@
+package scenario
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/verdict-proxy/verdict/e2e/lab"
+)
+
+// block is a line that begins in the first column, and the indented lines that follow it.
+type block struct {
+	line int
+	text string
+	body []string
+}
+
+// blocks cuts a file; comments begin with # in the first column.
+func blocks(text string) (out []block) {
+	for i, l := range strings.Split(text, "\n") {
+		l = strings.TrimRight(l, " \t\r")
+		switch {
+		case strings.HasPrefix(l, "#"):
+		case l == "" || l[0] == ' ' || l[0] == '\t':
+			if len(out) > 0 {
+				b := &out[len(out)-1]
+				b.body = append(b.body, l)
+			}
+		default:
+			out = append(out, block{line: i + 1, text: l})
+		}
+	}
+	for i := range out {
+		b := &out[i]
+		for len(b.body) > 0 && b.body[len(b.body)-1] == "" {
+			b.body = b.body[:len(b.body)-1]
+		}
+	}
+	return out
+}
+
+type parser struct {
+	file      string
+	scenarios []*Scenario
+	errs      []error
+}
+
+func (p *parser) fail(line int, format string, args ...any) {
+	p.errs = append(p.errs, fmt.Errorf("%s:%d: %s", p.file, line, fmt.Sprintf(format, args...)))
+}
+
+func (p *parser) block(b block) {
+	if name, ok := strings.CutPrefix(b.text, "== "); ok {
+		p.scenarios = append(p.scenarios, &Scenario{Name: strings.TrimSpace(name), Line: b.line, Families: lab.Families()})
+		return
+	}
+	if len(p.scenarios) == 0 {
+		p.fail(b.line, "before the first scenario (a line that begins with ==)")
+		return
+	}
+	s := p.scenarios[len(p.scenarios)-1]
+	if header, err := s.header(b); header || err != nil {
+		if err != nil {
+			p.fail(b.line, "%v", err)
+		}
+		return
+	}
+	step, err := parseStep(b)
+	if err != nil {
+		p.fail(b.line, "%v", err)
+		return
+	}
+	s.Steps = append(s.Steps, step)
+}
+
+// header reads the lines that say under which conditions a scenario runs.
+func (s *Scenario) header(b block) (is bool, err error) {
+	word, rest, _ := strings.Cut(b.text, " ")
+	rest = strings.TrimSpace(rest)
+	switch word {
+	case "flags":
+		s.Flags = strings.Fields(rest)
+		for _, f := range lab.Families() {
+			if _, err := s.Arguments(f); err != nil {
+				return true, err
+			}
+		}
+	case "families":
+		s.Families = nil
+		for _, f := range lab.Families() {
+			if strings.Contains(rest, f.String()) {
+				s.Families = append(s.Families, f)
+			}
+		}
+		if len(s.Families) == 0 {
+			return true, fmt.Errorf("families: %q names none of IPv4, IPv6", rest)
+		}
+	case "only-apiserver":
+		s.OnlyAPIServer = rest
+	case "not-upstream":
+		s.NotUpstream = rest
+	default:
+		return false, nil
+	}
+	if rest == "" {
+		return true, fmt.Errorf("%s: nothing behind it", word)
+	}
+	return true, nil
+}
+
+// differs introduces, below a step, what upstream's kube-proxy does instead.
+const differs = "kube-proxy => "
+
+func parseStep(b block) (Step, error) {
+	step := Step{Line: b.line, Text: b.text}
+	var body []string
+	for _, l := range b.body {
+		text, ok := strings.CutPrefix(strings.TrimSpace(l), differs)
+		if !ok {
+			body = append(body, l)
+			continue
+		}
+		expected, because, found := strings.Cut(text, " because ")
+		call, _, hasExpectation := strings.Cut(b.text, " => ")
+		if !found || !hasExpectation {
+			return step, errors.New(`a difference reads "kube-proxy => EXPECTATION because REASON"`)
+		}
+		step.Instead, step.Because = strings.TrimSpace(expected), because
+		var err error
+		if step.Upstream, err = parseVerb(call+" => "+step.Instead, nil); err != nil {
+			return step, err
+		}
+	}
+	var err error
+	step.Do, err = parseVerb(b.text, body)
+	return step, err
+}
+
+// parseVerb reads one step.
+func parseVerb(text string, body []string) (any, error) {
+	call, expected, _ := strings.Cut(text, " => ")
+	words := strings.Fields(call)
+	a := &arguments{words: words[1:], expected: strings.Fields(expected), body: body}
+	do, err := a.verb(words[0])
+	if err == nil {
+		err = a.leftover()
+	}
+	return do, err
+}
+
+func (a *arguments) verb(word string) (any, error) {
+	switch word {
+	case "apply", "patch", "delete", "endpoints", "other-endpoints":
+		return a.change(word)
+	case "restart", "kill", "stop", "start", "address", "sysctl", "pause":
+		return a.node(word)
+	case "probe", "open", "send", "burst", "spread", "many", "crowd", "loop", "end":
+		return a.connections(word)
+	case "tracked", "http", "event":
+		return a.look(word)
+	}
+	return nil, fmt.Errorf("no step is called %q", word)
+}
