@@ -60,6 +60,9 @@ func (f *faces) PassDone(r proxier.PassReport) {
 	f.metrics.PassDone(metrics.Pass{
 		Outcome: r.Result.Outcome.String(), Started: r.Started, Duration: r.Duration, Added: r.Result.Added, Deleted: r.Result.Deleted,
 	})
+	if r.Result.Full && r.Err == nil {
+		returnMemory()
+	}
 	if r.Err == nil {
 		f.metrics.Served("nft", r.Totals.Frontends, r.Totals.Endpoints)
 		for _, t := range r.Triggers {
