@@ -59,7 +59,7 @@ func (b *Bed) tracked(do *scenario.Tracked) error {
 	}
 	var got []string
 	for _, f := range list {
-		if f.Protocol == do.Protocol && f.To == to {
+		if f.Protocol == do.Protocol && f.To == portless(do.Protocol, to) {
 			got = append(got, b.endpointName(f.Server))
 		}
 	}
@@ -71,11 +71,23 @@ func (b *Bed) tracked(do *scenario.Tracked) error {
 	return nil
 }
 
+// portless is the target as the list of flows has it: that leaves out the ports of SCTP.
+func portless(p lab.Protocol, to netip.AddrPort) netip.AddrPort {
+	if p == lab.SCTP {
+		return netip.AddrPortFrom(to.Addr(), 0)
+	}
+	return to
+}
+
 // endpointName is how scenarios call an endpoint.
 func (b *Bed) endpointName(at netip.AddrPort) string {
+	port := at.Port()
+	if port == 0 {
+		port = lab.Ports()[0] // see portless
+	}
 	for _, pod := range lab.Pods() {
 		if lab.PodAddress(b.options.Family, pod) == at.Addr() {
-			return lab.Answer{Pod: pod, Port: at.Port()}.Name()
+			return lab.Answer{Pod: pod, Port: port}.Name()
 		}
 	}
 	return at.String()
