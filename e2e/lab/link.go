@@ -73,6 +73,10 @@ func (n *Namespace) plug(bridge string, ports ...string) error {
 			if err := netlink.LinkSetMaster(link, master); err != nil {
 				return fmt.Errorf("add %s: %w", port, err)
 			}
+			// A pod that reaches itself comes back through its own port; network plugins allow that (hairpinMode).
+			if err := netlink.LinkSetHairpin(link, true); err != nil {
+				return fmt.Errorf("hairpin mode of %s: %w", port, err)
+			}
 		}
 		return nil
 	})

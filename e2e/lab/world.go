@@ -97,7 +97,7 @@ func (w *World) makePlaces() error {
 	w.Node = w.places[Node]
 	forward := []string{"net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1"}
 	// Refusals by ICMP are rate limited by default, which makes them look like drops. A scenario of its own restores that.
-	eager := []string{"net.ipv4.icmp_ratelimit=0", "net.ipv6.icmp.ratelimit=0"}
+	eager := []string{"net.ipv4.icmp_ratelimit=0", "net.ipv4.icmp_ratemask=0", "net.ipv6.icmp.ratelimit=0"}
 	crowd := []string{"net.ipv6.ip_nonlocal_bind=1"}
 	return errors.Join(
 		w.Node.Sysctl(append(forward, eager...)...),
