@@ -4,16 +4,14 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
-	"maps"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -85,61 +83,35 @@ func rootOfUserNamespace() *syscall.SysProcAttr {
 	}
 }
 
-// session is a running demo under observation.
+// session is a running demo under observation. It can write no more than two lines ahead of what the test has read, and
+// so is held where the test wants it to be, however busy the machine is.
 type session struct {
 	t      *testing.T
 	cmd    *exec.Cmd
 	temp   string // its TMPDIR
-	output *transcript
+	out    *os.File
+	output strings.Builder // read from out
 	errs   bytes.Buffer
 	stop   chan struct{}
-	traces traces
+	traces *traces
 }
 
-// traces are the namespaces that were seen of a demo.
-type traces struct {
-	mu   sync.Mutex
-	seen map[string]bool
-}
-
-func (tr *traces) add(seen map[string]bool) {
-	tr.mu.Lock()
-	defer tr.mu.Unlock()
-	maps.Copy(tr.seen, seen)
-}
-
-// get leaves out the tests' own namespaces.
-func (tr *traces) get() map[string]bool {
-	tr.mu.Lock()
-	defer tr.mu.Unlock()
-	own := namespacesOf("self")
-	seen := maps.Clone(tr.seen)
-	maps.DeleteFunc(seen, func(ns string, _ bool) bool { return own[ns] })
-	return seen
-}
-
-// transcript collects output and lets others wait for a part of it.
-type transcript struct {
-	mu      sync.Mutex
-	text    strings.Builder
-	changed chan struct{}
-}
-
-func (o *transcript) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.text.Write(p)
-	select {
-	case o.changed <- struct{}{}:
-	default:
+// tightPipe is a pipe that holds one write, the next one blocks: one page, one packet on it.
+func tightPipe(t *testing.T) (read, write *os.File) {
+	t.Helper()
+	var fds [2]int
+	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC|unix.O_DIRECT); err != nil {
+		t.Fatal(err)
 	}
-	return len(p), nil
-}
-
-func (o *transcript) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.String()
+	if _, err := unix.FcntlInt(uintptr(fds[1]), unix.F_SETPIPE_SZ, os.Getpagesize()); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.SetNonblock(fds[0], true); err != nil { // for deadlines
+		t.Fatal(err)
+	}
+	read, write = os.NewFile(uintptr(fds[0]), "output"), os.NewFile(uintptr(fds[1]), "output")
+	t.Cleanup(func() { read.Close() })
+	return read, write
 }
 
 // start runs "verdict demo", or another program given by args, with the environment env besides.
@@ -149,8 +121,8 @@ func start(t *testing.T, u user, env []string, args ...string) *session {
 		args = []string{binary, "demo"}
 	}
 	s := &session{
-		t: t, temp: filepath.Join(t.TempDir(), "tmp"), output: &transcript{changed: make(chan struct{}, 1)},
-		stop: make(chan struct{}), traces: traces{seen: map[string]bool{}},
+		t: t, temp: filepath.Join(t.TempDir(), "tmp"),
+		stop: make(chan struct{}), traces: newTraces(t),
 	}
 	if err := os.Mkdir(s.temp, 0o777); err != nil {
 		t.Fatal(err)
@@ -159,7 +131,9 @@ func start(t *testing.T, u user, env []string, args ...string) *session {
 	s.cmd = exec.Command(args[0], args[1:]...)
 	s.cmd.Dir = "/"
 	s.cmd.Env = append(os.Environ(), append(env, "TMPDIR="+s.temp, "VERDICT="+binary)...)
-	s.cmd.Stdout, s.cmd.Stderr = s.output, &s.errs
+	read, write := tightPipe(t)
+	defer write.Close()
+	s.out, s.cmd.Stdout, s.cmd.Stderr = read, write, &s.errs
 	s.cmd.SysProcAttr = u.attr()
 	s.cmd.SysProcAttr.Setpgid = true // as a shell does: Ctrl-C goes to this group
 	if err := s.cmd.Start(); err != nil {
@@ -198,32 +172,34 @@ func (s *session) signal(sig syscall.Signal) {
 // patience is how long a test waits for something that normally takes a second or less.
 const patience = 30 * time.Second
 
-// until waits for a text in the output.
+// until reads the output up to a text.
 func (s *session) until(text string) {
 	s.t.Helper()
-	late := time.After(patience)
+	if err := s.out.SetReadDeadline(time.Now().Add(patience)); err != nil {
+		s.t.Fatal(err)
+	}
+	packet := make([]byte, os.Getpagesize())
 	for !strings.Contains(s.output.String(), text) {
-		select {
-		case <-s.output.changed:
-		case <-late:
-			s.t.Fatalf("the demo did not say %q:\n%s%s", text, s.output, s.errs.String())
+		n, err := s.out.Read(packet)
+		s.output.Write(packet[:n])
+		if err != nil {
+			s.t.Fatalf("the demo did not say %q (%v):\n%s%s", text, err, s.output.String(), s.errs.String())
 		}
 	}
 }
 
-// end waits for the end and returns the exit code, -1 after a deadly signal.
+// end reads the rest, waits for the end and returns the exit code, -1 after a deadly signal.
 func (s *session) end() int {
 	s.t.Helper()
-	ended := make(chan error, 1)
-	go func() { ended <- s.cmd.Wait() }()
-	select {
-	case err := <-ended:
-		var exit *exec.ExitError
-		if err != nil && !errors.As(err, &exit) {
-			s.t.Fatal(err)
-		}
-	case <-time.After(patience):
-		s.t.Fatalf("the demo did not end:\n%s", s.output)
+	if err := s.out.SetReadDeadline(time.Now().Add(patience)); err != nil {
+		s.t.Fatal(err)
+	}
+	if _, err := io.Copy(&s.output, s.out); err != nil {
+		s.t.Fatalf("the demo, or what it started, did not end (%v):\n%s", err, s.output.String())
+	}
+	var exit *exec.ExitError
+	if err := s.cmd.Wait(); err != nil && !errors.As(err, &exit) {
+		s.t.Fatal(err)
 	}
 	return s.cmd.ProcessState.ExitCode()
 }
@@ -236,7 +212,7 @@ func (s *session) watch() {
 			return
 		case <-time.After(2 * time.Millisecond):
 			for _, pid := range demoProcesses(s.temp) {
-				s.traces.add(namespacesOf(pid))
+				s.traces.follow(pid)
 			}
 		}
 	}
@@ -245,28 +221,11 @@ func (s *session) watch() {
 // untilNamespaces waits until a number of the demo's network namespaces have been seen.
 func (s *session) untilNamespaces(n int) {
 	s.t.Helper()
-	for late := time.Now().Add(patience); networkNamespaces(s.traces.get()) < n; time.Sleep(time.Millisecond) {
+	for late := time.Now().Add(patience); s.traces.networks() < n; time.Sleep(time.Millisecond) {
 		if time.Now().After(late) {
-			s.t.Fatalf("the demo did not make %d network namespaces: %v", n, s.traces.get())
+			s.t.Fatalf("the demo made %d network namespaces, want %d:\n%s", s.traces.networks(), n, s.output.String())
 		}
 	}
-}
-
-func networkNamespaces(seen map[string]bool) (n int) {
-	for ns := range seen {
-		if strings.HasPrefix(ns, "net:") {
-			n++
-		}
-	}
-	return n
-}
-
-// pause holds the demo until a number of its namespaces have been seen.
-func (s *session) pause(namespaces int) {
-	s.t.Helper()
-	s.signalStage(syscall.SIGSTOP)
-	s.untilNamespaces(namespaces)
-	s.signalStage(syscall.SIGCONT)
 }
 
 // signalStage sends a signal to the process inside.
@@ -295,74 +254,6 @@ func (s *session) child(parent int) int {
 	}
 	s.t.Fatalf("process %d of the demo has no child", parent)
 	return 0
-}
-
-// demoProcesses are the processes with the TMPDIR of a session.
-func demoProcesses(temp string) []string {
-	environments, _ := filepath.Glob("/proc/[0-9]*/environ")
-	var pids []string
-	for _, name := range environments {
-		environment, err := os.ReadFile(name) // fails for processes that have ended meanwhile, and for those of others
-		if err == nil && slices.Contains(strings.Split(string(environment), "\x00"), "TMPDIR="+temp) {
-			pids = append(pids, filepath.Base(filepath.Dir(name)))
-		}
-	}
-	return pids
-}
-
-// namespacesOf are the namespaces in which a process runs or which it holds open. A process that has ended and waits
-// for its new parent, the machine's init, to notice (which takes as long as that likes) does not run.
-func namespacesOf(pid string) map[string]bool {
-	found := map[string]bool{}
-	if stat, _ := os.ReadFile("/proc/" + pid + "/stat"); bytes.Contains(stat, []byte(") Z ")) {
-		return found
-	}
-	for _, pattern := range []string{"/ns/net", "/ns/mnt", "/ns/pid", "/ns/user", "/task/*/ns/net", "/fd/*"} {
-		names, _ := filepath.Glob("/proc/" + pid + pattern)
-		for _, name := range names {
-			to, _ := os.Readlink(name) // fails for what has ended meanwhile
-			if kind, _, _ := strings.Cut(to, ":["); slices.Contains([]string{"net", "mnt", "pid", "user"}, kind) {
-				found[to] = true
-			}
-		}
-	}
-	return found
-}
-
-// nothingLeft checks that processes, namespaces and files of the demo are gone.
-func (s *session) nothingLeft() {
-	s.t.Helper()
-	close(s.stop)
-	seen := s.traces.get()
-	if pids := demoProcesses(s.temp); len(pids) > 0 {
-		s.t.Errorf("processes are left: %v", pids)
-	}
-	for _, ns := range slices.Sorted(maps.Keys(leftOf(seen))) {
-		s.t.Errorf("namespace %s is left", ns)
-	}
-	if entries, err := os.ReadDir(s.temp); err != nil || len(entries) > 0 {
-		s.t.Errorf("folder for temporary files: %v, error %v; want it empty", entries, err)
-	}
-}
-
-// leftOf are the namespaces that a process or a mount still keeps.
-func leftOf(seen map[string]bool) map[string]bool {
-	left := map[string]bool{}
-	processes, _ := filepath.Glob("/proc/[0-9]*")
-	for _, p := range processes {
-		for ns := range namespacesOf(filepath.Base(p)) {
-			if seen[ns] {
-				left[ns] = true
-			}
-		}
-	}
-	mounts, _ := os.ReadFile("/proc/self/mountinfo")
-	for ns := range seen {
-		if bytes.Contains(mounts, []byte(ns)) {
-			left[ns] = true
-		}
-	}
-	return left
 }
 
 // failingProxy does what a broken "verdict run" or "verdict render" might.

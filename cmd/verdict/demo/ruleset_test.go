@@ -105,7 +105,7 @@ wait $proxy`
 	}
 	s := start(t, user{u.name, own}, nil, "sh", "-c", script, strings.Join(sourceArguments(f.path, families), " "))
 	if code := s.end(); code != 0 {
-		t.Fatalf("exit %d (the test needs the nft program):\n%s%s", code, s.output, s.errs.String())
+		t.Fatalf("exit %d (the test needs the nft program):\n%s%s", code, s.output.String(), s.errs.String())
 	}
 	var texts [2]string
 	for i, name := range []string{"rendered", "listed"} {
