@@ -23,7 +23,7 @@ func path(endpoints int) []part {
 		{header: "chain balance", says: "The pool says how it picks ..."},
 		{header: "map pools", says: "... here: the upper part is the way of picking, the lower one the pool."},
 		{header: "map dispatch", says: "Each way of picking has a chain; other Services of the same size share it.", only: class},
-		{header: "chain " + class, says: "Throw a die, look the slot up, translate the destination."},
+		{header: "chain " + class, says: "Throw a die, look the slot up, translate the destination; slot 0 if it went away at this moment."},
 		{header: "map endpoints", says: "The slots of the pool."},
 	}
 }
