@@ -184,6 +184,89 @@ func TestChangesDuringCleaning(t *testing.T) {
 	}
 }
 
+// TestFrontendsInBetween: a Service that changes twice while a cleaning runs. Flows that its middle state made are looked
+// at, too.
+func TestFrontendsInBetween(t *testing.T) {
+	const first, second = "10.96.0.10:53>10.0.0.1:53", "10.96.0.10:53 *4:30053>10.0.0.1:53 10.0.0.2:53"
+	tests := []struct {
+		name   string
+		states []string // the first one is cleaned; the cleaning begins before the second one
+		flow   string
+	}{
+		{"a frontend came and went", []string{first, second, first}, "192.168.0.1:30053 10.0.0.1:53"},
+		{"an endpoint came and went", []string{first, second, first}, "10.96.0.10:53 10.0.0.2:53"},
+		{"a frontend went and came back", []string{first, "tcp 10.96.0.10:80>", first}, "10.96.0.10:53 10.96.0.10:53"},
+	}
+	for _, tt := range tests {
+		for _, cleaned := range []bool{true, false} {
+			tr := NewTracker()
+			tr.Set(name("web"), service(tt.states[0]))
+			settle(tr)
+			tr.Set(name("other"), service("10.96.0.11:53>"))
+			tr.Set(name("web"), service(tt.states[1]))
+			tr.Stale()
+			tr.Set(name("web"), service(tt.states[2]))
+			if cleaned {
+				tr.Done()
+			}
+			s := tr.Stale()
+			if f := flow(tt.flow); !s.has(f, addrSet(nodePortAddrs)) {
+				t.Errorf("%s, cleaned between: %v: %v is not stale", tt.name, cleaned, f)
+			}
+			if s.has(flow("10.96.0.10:53 10.0.0.1:53"), nil) {
+				t.Errorf("%s, cleaned between: %v: a good flow is called stale", tt.name, cleaned)
+			}
+			if tr.Done(); !tr.stale().Empty() {
+				t.Errorf("%s: after the last cleaning: %v", tt.name, tr.stale())
+			}
+		}
+	}
+}
+
+func (t *Tracker) stale() *Stale {
+	s := t.Stale()
+	return &s
+}
+
+// TestRandomOverlaps has passes reach the kernel while a cleaning runs, and cleanings fail. When everything is quiet, no
+// stale flow is left.
+func TestRandomOverlaps(t *testing.T) {
+	for seed := range uint64(200) {
+		rng := rand.New(rand.NewPCG(seed, 4))
+		g := &game{rng: rng, tracker: NewTracker(), wanted: map[string]*plan.Service{}}
+		var running *Stale
+		for range 50 {
+			g.change()
+			g.apply()
+			g.send()
+			switch {
+			case running == nil && rng.IntN(2) == 0:
+				running = g.tracker.stale()
+			case running != nil && rng.IntN(2) == 0:
+				if rng.IntN(4) > 0 {
+					g.remove(running)
+					g.tracker.Done()
+				}
+				running = nil
+			}
+		}
+		if running != nil {
+			g.remove(running)
+			g.tracker.Done()
+		}
+		g.remove(g.tracker.stale())
+		for _, f := range g.flows {
+			if !g.good(f) {
+				t.Fatalf("seed %d: %v is left", seed, f)
+			}
+		}
+	}
+}
+
+func (g *game) remove(s *Stale) {
+	g.flows = slices.DeleteFunc(g.flows, func(f Flow) bool { return s.has(f, nil) })
+}
+
 func TestFirstLookIsComplete(t *testing.T) {
 	tr := NewTracker()
 	tr.Set(name("web"), service("10.96.0.10:53 *4:30053>10.0.0.1:53", "tcp 10.96.0.10:80>"))

@@ -24,6 +24,10 @@ type Tracker struct {
 type change struct {
 	revision uint64
 	ports    []udpPort // nil: the Service is gone, or has no UDP ports any more
+	// again: it changed again before its first change was cleaned. What it was in between may have made flows as well, so
+	// comparing the ends is not enough. These frontends came and may have gone before and after the last Stale.
+	again        bool
+	past, recent []Frontend
 }
 
 // udpPort is what is remembered of a UDP port in one family.
@@ -42,11 +46,26 @@ func NewTracker() *Tracker {
 func (t *Tracker) Set(n state.Name, p *plan.Service) {
 	ports := udpPorts(p)
 	_, was := t.done[n]
-	_, pending := t.changed[n]
-	if was || pending || len(ports) > 0 {
-		t.revision++
-		t.changed[n] = change{t.revision, ports}
+	c, pending := t.changed[n]
+	if !was && !pending && len(ports) == 0 {
+		return
 	}
+	c.again, c.recent = pending, withFrontends(c.recent, c.ports)
+	t.revision++
+	c.revision, c.ports = t.revision, ports
+	t.changed[n] = c
+}
+
+// withFrontends adds the frontends of ports, each once: a Service that flaps while nothing can be cleaned must not pile up.
+func withFrontends(list []Frontend, ports []udpPort) []Frontend {
+	for i := range ports {
+		for _, f := range ports[i].frontends {
+			if !slices.Contains(list, f) {
+				list = append(list, f)
+			}
+		}
+	}
+	return list
 }
 
 func udpPorts(p *plan.Service) (out []udpPort) {
@@ -76,9 +95,15 @@ func (t *Tracker) Stale() Stale {
 	}
 	// Frontends are compared across all Services: one may have passed from one Service to another.
 	before, after := map[Frontend][]netip.AddrPort{}, map[Frontend][]netip.AddrPort{}
+	var unsteady []Frontend
 	for n, c := range t.changed {
 		enter(before, t.done[n])
 		enter(after, c.ports)
+		if c.again {
+			c.past, c.recent = append(c.past, c.recent...), nil
+			t.changed[n] = c
+			unsteady = append(withFrontends(withFrontends(unsteady, t.done[n]), c.ports), c.past...)
+		}
 	}
 	targets := map[Frontend]target{}
 	for f, good := range after {
@@ -90,6 +115,10 @@ func (t *Tracker) Stale() Stale {
 		if _, exists := after[f]; !exists {
 			targets[f] = target{removed: true}
 		}
+	}
+	for _, f := range unsteady {
+		good, exists := after[f]
+		targets[f] = target{good: good, removed: !exists}
 	}
 	return Stale{targets}
 }
@@ -122,6 +151,10 @@ func needsLook(was, is []netip.AddrPort) bool {
 func (t *Tracker) Done() {
 	for n, c := range t.changed {
 		if c.revision > t.looked {
+			// What the Service was at the time of that Stale is among the recent frontends.
+			delete(t.done, n)
+			c.past = nil
+			t.changed[n] = c
 			continue
 		}
 		delete(t.changed, n)
