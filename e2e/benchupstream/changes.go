@@ -2,10 +2,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -93,13 +95,16 @@ func (c *changer) isolated(w watcher, rounds int, quiet time.Duration, step func
 	return change, puts, nil
 }
 
-// streamPerSecond is the rate of a stream of changes.
-const streamPerSecond = 10
+// The rates of streams of changes: one at which what each change takes can be told, one of a busy cluster.
+const (
+	streamPerSecond = 10
+	busyPerSecond   = 100
+)
 
 // stream adds endpoints to different Services at a steady rate and returns what each took. A nil watcher: only the work is
 // wanted.
-func (c *changer) stream(w watcher, seconds int) (measure.Sample, error) {
-	n := seconds * streamPerSecond
+func (c *changer) stream(w watcher, perSecond, seconds int) (measure.Sample, error) {
+	n := seconds * perSecond
 	slices, addrs := make([]*discoveryv1.EndpointSlice, n), make([]netip.Addr, n)
 	for i := range n {
 		slices[i], addrs[i] = c.next()
@@ -110,32 +115,38 @@ func (c *changer) stream(w watcher, seconds int) (measure.Sample, error) {
 			return nil, err
 		}
 	}
-	sent := map[netip.Addr]time.Time{}
-	done := make(chan error, 1)
-	go func() {
-		tick := time.NewTicker(time.Second / streamPerSecond)
-		defer tick.Stop()
-		for i := range n {
-			<-tick.C
-			at, _, err := c.put(slices[i])
-			if err != nil {
-				done <- err
-				return
-			}
-			sent[addrs[i]] = at
-		}
-		done <- nil
-	}()
+	sent := make([]time.Time, n)
+	written := make(chan error, 1)
+	go func() { written <- c.write(slices, sent, perSecond) }()
 	if w == nil {
-		return nil, <-done
+		return nil, <-written
 	}
 	found, err := w.arrived(time.Duration(seconds)*time.Second + changePatience)
-	if putErr := <-done; putErr != nil {
-		return nil, putErr
+	if err := errors.Join(<-written, err); err != nil {
+		return nil, err
 	}
 	var sample measure.Sample
-	for addr, at := range found {
-		sample = append(sample, at.Sub(sent[addr]))
+	for i, addr := range addrs {
+		sample = append(sample, found[addr].Sub(sent[i]))
 	}
-	return sample, err
+	return sample, nil
+}
+
+// writers is how many changes may be under way at a time: an API server takes several milliseconds for each.
+const writers = 4
+
+// write puts slices at a steady rate.
+func (c *changer) write(slices []*discoveryv1.EndpointSlice, sent []time.Time, perSecond int) error {
+	var group errgroup.Group
+	group.SetLimit(writers)
+	tick := time.NewTicker(time.Second / time.Duration(perSecond))
+	defer tick.Stop()
+	for i := range slices {
+		<-tick.C
+		group.Go(func() (err error) {
+			sent[i], _, err = c.put(slices[i])
+			return err
+		})
+	}
+	return group.Wait()
 }

@@ -48,7 +48,12 @@ func sizeTable(runs []run) *measure.Table {
 		}
 		return measure.Short(r.Stream.P50) + " / " + measure.Short(r.Stream.P99)
 	})
-	row("- CPU, % of a core", func(r *run) string { return measure.Short(r.StreamCPU) })
+	row(fmt.Sprintf("CPU at %d changes per second, with children, %% of a core", streamPerSecond), func(r *run) string {
+		return measure.Short(r.StreamCPU)
+	})
+	row("CPU under a busy stream (its rate per second)", func(r *run) string {
+		return fmt.Sprintf("%s (%.0f)", measure.Short(r.BusyCPU), r.BusyRate)
+	})
 	memoryRows(row)
 	for i, name := range measure.ComparisonRows() {
 		row(name, func(r *run) string { return r.Paths.Cells()[i] })

@@ -29,6 +29,8 @@ type run struct {
 
 	Stream    measure.Quantiles `json:"stream"` // the same for each change of a stream
 	StreamCPU float64           `json:"stream_cpu_percent"`
+	BusyCPU   float64           `json:"busy_stream_cpu_percent"`
+	BusyRate  float64           `json:"busy_stream_changes_per_second"`
 
 	Paths measure.Comparison `json:"connections"`
 }

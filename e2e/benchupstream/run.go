@@ -46,7 +46,12 @@ func runProxy(o *options, k *proxyKind, p *plane, dir string, services int, prog
 		return out, err
 	}
 	progress.Stage("%s: changes", name)
-	if err := out.changes(o, r, newChanger(p, services), path.Node, progress); err != nil {
+	c := newChanger(p, services)
+	if err := out.changes(o, r, c, path.Node, progress); err != nil {
+		return out, err
+	}
+	progress.Stage("%s: %d changes per second", name, busyPerSecond)
+	if err := out.busy(o, r, c); err != nil {
 		return out, err
 	}
 	progress.Stage("%s: connections", name)
@@ -96,22 +101,43 @@ func (out *run) changes(o *options, r *running, c *changer, node *lab.Namespace,
 		return err
 	}
 	out.Change, out.Put = change.Quantiles(), puts.Quantiles()
-	before, _, err := r.usage()
-	if err != nil {
-		return err
-	}
 	streamed := w
 	if r.kind.legacy {
 		streamed = nil // its changes cannot be told apart
 	}
-	begin := time.Now()
-	sample, err := c.stream(streamed, o.seconds)
+	out.StreamCPU, err = r.cost(func() error {
+		sample, err := c.stream(streamed, streamPerSecond, o.seconds)
+		out.Stream = sample.Quantiles()
+		return err
+	})
 	if err != nil {
 		return err
 	}
+	return err
+}
+
+// busy measures what a stream of many changes costs, without anyone listening.
+func (out *run) busy(o *options, r *running, c *changer) (err error) {
+	begin := time.Now()
+	out.BusyCPU, err = r.cost(func() error {
+		_, err := c.stream(nil, busyPerSecond, o.seconds)
+		return err
+	})
+	out.BusyRate = float64(o.seconds*busyPerSecond) / time.Since(begin).Seconds()
+	return err
+}
+
+// cost is the CPU time of the proxy and its children while work is done, in percent of a core.
+func (r *running) cost(work func() error) (float64, error) {
+	before, _, err := r.usage()
+	if err != nil {
+		return 0, err
+	}
+	begin := time.Now()
+	if err := work(); err != nil {
+		return 0, err
+	}
 	elapsed := time.Since(begin)
 	after, _, err := r.usage()
-	out.Stream = sample.Quantiles()
-	out.StreamCPU = 100 * (after.CPU + after.ChildrenCPU - before.CPU - before.ChildrenCPU).Seconds() / elapsed.Seconds()
-	return err
+	return 100 * (after.CPU + after.ChildrenCPU - before.CPU - before.ChildrenCPU).Seconds() / elapsed.Seconds(), err
 }

@@ -66,7 +66,7 @@ func (w *notifications) expect(a netip.Addr) error {
 
 func (w *notifications) arrived(patience time.Duration) (map[netip.Addr]time.Time, error) {
 	for end := time.Now().Add(patience); len(w.waiting) > 0; {
-		if _, err := w.receive(time.Until(end)); err != nil {
+		if err := w.receive(time.Until(end)); err != nil {
 			return nil, fmt.Errorf("%d of the expected endpoints did not come into the kernel: %w", len(w.waiting), err)
 		}
 	}
@@ -77,7 +77,7 @@ func (w *notifications) arrived(patience time.Duration) (map[netip.Addr]time.Tim
 
 func (w *notifications) settle(quiet, patience time.Duration) error {
 	for end := time.Now().Add(patience); time.Now().Before(end); {
-		if _, err := w.receive(quiet); errors.Is(err, context.DeadlineExceeded) {
+		if err := w.receive(quiet); errors.Is(err, context.DeadlineExceeded) {
 			return nil
 		} else if err != nil {
 			return err
@@ -87,19 +87,19 @@ func (w *notifications) settle(quiet, patience time.Duration) error {
 }
 
 // receive reads one datagram.
-func (w *notifications) receive(wait time.Duration) (time.Time, error) {
+func (w *notifications) receive(wait time.Duration) error {
 	ctx, cancel := context.WithTimeout(context.Background(), wait)
 	defer cancel()
 	n, _, err := w.sock.Recvfrom(ctx, w.buf, 0)
 	now := time.Now()
 	if errors.Is(err, unix.ENOBUFS) {
-		return now, errors.New("notifications were lost")
+		return errors.New("notifications were lost")
 	}
 	if err != nil {
-		return now, err
+		return err
 	}
 	w.read(w.buf[:n], now)
-	return now, nil
+	return nil
 }
 
 // newGeneration is the type of the message that ends a transaction.

@@ -1,0 +1,238 @@
+package main
+
+import (
+	"net/netip"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/verdict-proxy/verdict/e2e/lab"
+	"github.com/verdict-proxy/verdict/e2e/measure"
+)
+
+func testNamespace(t *testing.T) *lab.Namespace {
+	t.Helper()
+	ns, err := lab.NewNamespace("upstream-test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ns.Close() })
+	return ns
+}
+
+// TestNotifications: the address is recognized in an element and in a rule, when its transaction is complete.
+func TestNotifications(t *testing.T) {
+	ns := testNamespace(t)
+	w, err := watchNotifications(ns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.close()
+	const table = "table ip t { map m { type inet_service : ipv4_addr . inet_service; }; chain c { }; }"
+	tests := []struct{ name, script, addr string }{
+		{"nothing of it", table, ""},
+		{"element", "add element ip t m { 1 : 10.201.2.3 . 80 }", "10.201.2.3"},
+		{"rule", "add rule ip t c meta l4proto tcp dnat to 10.201.2.4:80", "10.201.2.4"},
+	}
+	for _, tt := range tests {
+		if tt.addr != "" {
+			if err := w.expect(netip.MustParseAddr(tt.addr)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		before := time.Now()
+		if err := measure.Load(ns, strings.Replace(tt.script, "chain c { }", "chain c { type nat hook prerouting priority 0; }", 1)); err != nil {
+			t.Fatal(err)
+		}
+		found, err := w.arrived(10 * time.Second)
+		if err != nil {
+			t.Fatalf("%s: %v", tt.name, err)
+		}
+		for a, at := range found {
+			if a.String() != tt.addr || at.Before(before) || at.After(time.Now()) {
+				t.Errorf("%s: %s at %s", tt.name, a, at)
+			}
+		}
+		if len(found) != len(strings.Fields(tt.addr)) {
+			t.Errorf("%s: found %v", tt.name, found)
+		}
+	}
+	if err := w.settle(50*time.Millisecond, 10*time.Second); err != nil {
+		t.Errorf("nothing changes: %v", err)
+	}
+	_ = w.expect(netip.MustParseAddr("10.201.9.9"))
+	if _, err := w.arrived(50 * time.Millisecond); err == nil {
+		t.Error("an address arrived that nobody wrote")
+	}
+}
+
+func TestEntries(t *testing.T) {
+	ns := testNamespace(t)
+	w, err := watchEntries(ns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.close()
+	info, err := w.(*entries).info()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info.entries < 5 || info.size == 0 { // four chains and an end
+		t.Errorf("an empty nat table: %+v", info)
+	}
+	if err := w.settle(30*time.Millisecond, 10*time.Second); err != nil {
+		t.Errorf("nothing changes: %v", err)
+	}
+	if err := w.expect(netip.MustParseAddr("10.0.0.1")); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.expect(netip.MustParseAddr("10.0.0.2")); err == nil {
+		t.Error("two changes at a time are accepted")
+	}
+	if _, err := w.arrived(30 * time.Millisecond); err == nil {
+		t.Error("a change was seen that nobody made")
+	}
+}
+
+func TestCountNFT(t *testing.T) {
+	ns := testNamespace(t)
+	script := `table ip a {
+		comment "x"
+		set s { type ipv4_addr; comment "y"; elements = { 10.0.0.1 }; }
+		map m { type ipv4_addr : verdict; }
+		chain base { type filter hook input priority 0; policy accept; comment "z"; ip saddr @s drop; ip daddr 10.0.0.2 accept; }
+		chain other { tcp dport { 1, 2 } return; }
+	}`
+	if err := measure.Load(ns, script); err != nil {
+		t.Fatal(err)
+	}
+	got, err := countRules(ns, false)
+	if want := (ruleCounts{Chains: 2, Rules: 3, Sets: 2}); err != nil || got != want {
+		t.Errorf("got %+v, %v; want %+v", got, err, want)
+	}
+}
+
+func TestCountLegacy(t *testing.T) {
+	text := "# Generated\n*nat\n:PREROUTING ACCEPT [0:0]\n:KUBE-SVC-X - [0:0]\n-A KUBE-SVC-X -j RETURN\nCOMMIT\n"
+	if got, want := countLegacy(text), (ruleCounts{Chains: 2, Rules: 1}); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
+
+// TestStoredObjects: what is written into etcd is what an API server would read.
+func TestStoredObjects(t *testing.T) {
+	made := &templates{service: newService(0), slice: newSlice(0), address: &networkingv1.IPAddress{
+		ObjectMeta: metav1.ObjectMeta{Name: serviceIP(0).String(), Labels: map[string]string{"ipaddress.kubernetes.io/ip-family": "IPv4"}},
+		Spec:       networkingv1.IPAddressSpec{ParentRef: &networkingv1.ParentReference{Resource: "services", Namespace: "default", Name: serviceName(0)}},
+	}}
+	made.service.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "someone"}}
+	list, err := made.objects(41)
+	if err != nil {
+		t.Fatal(err)
+	}
+	svc, sl, ip := &corev1.Service{}, &discoveryv1.EndpointSlice{}, &networkingv1.IPAddress{}
+	for i, into := range []interface {
+		metav1.Object
+	}{svc, sl, ip} {
+		if !strings.HasPrefix(string(list[i].value), "k8s\x00") {
+			t.Errorf("%s: not in the form of storage", list[i].key)
+		}
+		switch o := into.(type) {
+		case *corev1.Service:
+			err = readTemplate(list[i].value, o)
+		case *discoveryv1.EndpointSlice:
+			err = readTemplate(list[i].value, o)
+		case *networkingv1.IPAddress:
+			err = readTemplate(list[i].value, o)
+		}
+		if err != nil || into.GetUID() == "" || !strings.HasSuffix(list[i].key, "/"+into.GetName()) {
+			t.Errorf("%s: %v, name %q, UID %q", list[i].key, err, into.GetName(), into.GetUID())
+		}
+	}
+	if svc.Spec.ClusterIP != serviceIP(41).String() || len(svc.ManagedFields) != 1 || ip.Spec.ParentRef.Name != svc.Name {
+		t.Errorf("Service %+v, parent %+v", svc.Spec, ip.Spec.ParentRef)
+	}
+	if !reflect.DeepEqual(sl.Endpoints[9].Addresses, []string{podIP(41*perService + 9).String()}) || sl.Labels[discoveryv1.LabelServiceName] != svc.Name {
+		t.Errorf("slice %+v", sl)
+	}
+}
+
+func TestChangesAreAtDifferentServices(t *testing.T) {
+	c := &changer{services: 100, fresh: 1 << 22}
+	names, addrs := map[string]bool{}, map[netip.Addr]bool{}
+	for range 99 {
+		s, a := c.next()
+		if names[s.Name] || addrs[a] || s.Name == sliceName(0) || len(s.Endpoints) != perService+1 {
+			t.Fatalf("%s with %s and %d endpoints", s.Name, a, len(s.Endpoints))
+		}
+		names[s.Name], addrs[a] = true, true
+	}
+}
+
+func TestSynced(t *testing.T) {
+	lines := map[string]string{
+		"Verdict": `time=2026-01-01T00:00:00Z level=INFO msg="tables written" services=10000 added=130104 kernel=300ms duration=481.2ms`,
+		"kube-proxy nftables": `I1121 07:00:00.1 1 proxier.go:1] "SyncProxyRules complete" ipFamily="IPv6" elapsed="9ms"` + "\n" +
+			`I1121 07:00:00.1 1 proxier.go:1] "SyncProxyRules complete" ipFamily="IPv4" elapsed="481.2ms"`,
+	}
+	for _, k := range proxyKinds() {
+		text, ok := lines[k.name]
+		if !ok {
+			continue
+		}
+		r := &running{kind: k, log: filepath.Join(t.TempDir(), "log")}
+		if _, done := r.syncedAfter(); done {
+			t.Errorf("%s: synchronized without a log", k.name)
+		}
+		writeFile(t, r.log, "something else\n"+text+"\n")
+		if took, done := r.syncedAfter(); !done || took != 481200*time.Microsecond {
+			t.Errorf("%s: %v, %s", k.name, done, took)
+		}
+	}
+}
+
+func TestReportAndPlot(t *testing.T) {
+	q := func(ms float64) measure.Quantiles { return measure.Quantiles{P50: ms, P99: 2 * ms, N: 3} }
+	r := &result{Runs: []run{
+		{Proxy: "Verdict", Services: 100, Change: q(5), FirstSync: 10},
+		{Proxy: "kube-proxy nftables", Services: 100, Change: q(50), FirstSync: 500},
+		{Proxy: "Verdict", Services: 10_000, Change: q(6)},
+	}}
+	text := report(r)
+	for _, want := range []string{"10,000 services", "50.0 (×10.0)", "500 (×50.0)", "not measured"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is missing in\n%s", want, text)
+		}
+	}
+	if svg := plot(r); !strings.Contains(svg, ">Verdict<") || strings.Contains(svg, "iptables<") {
+		t.Errorf("the picture has the wrong lines:\n%s", svg)
+	}
+}
+
+func TestFlags(t *testing.T) {
+	if _, err := parse([]string{"-sizes", "100"}); err == nil {
+		t.Error("no error without -binaries")
+	}
+	if _, err := parse([]string{"-binaries", "x", "-sizes", "many"}); err == nil {
+		t.Error("-sizes many is accepted")
+	}
+	o, err := parse([]string{"-binaries", "x", "-sizes", "1000,100"})
+	if err != nil || !reflect.DeepEqual(o.sizes, []int{100, 1000}) || !filepath.IsAbs(o.binaries) {
+		t.Errorf("%+v, %v", o, err)
+	}
+}
+
+func writeFile(t *testing.T, name, text string) {
+	t.Helper()
+	if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}

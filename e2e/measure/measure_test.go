@@ -1,0 +1,201 @@
+package measure
+
+import (
+	"encoding/xml"
+	"errors"
+	"io"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestQuantile(t *testing.T) {
+	var hundred Sample
+	for i := range 100 {
+		hundred = append(hundred, time.Duration(100-i)) // 100 down to 1
+	}
+	tests := []struct {
+		name   string
+		sample Sample
+		q      float64
+		want   time.Duration
+	}{
+		{"nothing", nil, 0.5, 0},
+		{"one", Sample{7}, 0.99, 7},
+		{"median of an even number is the lower one", Sample{4, 1, 3, 2}, 0.5, 2},
+		{"median of an odd number", Sample{9, 1, 5}, 0.5, 5},
+		{"p99 of a hundred", hundred, 0.99, 99},
+		{"p100", hundred, 1, 100},
+		{"p0 is the smallest", hundred, 0, 1},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := tt.sample.Quantile(tt.q); got != tt.want {
+				t.Errorf("got %d, want %d", got, tt.want)
+			}
+		})
+	}
+	if hundred[0] != 100 {
+		t.Error("taking a quantile sorted the sample itself")
+	}
+}
+
+func TestMedianOf(t *testing.T) {
+	for want, list := range map[float64][]float64{0: nil, 2: {3, 2, 1}, 1.5: {9, 1.5, 1, 8}} {
+		if got := MedianOf(list); got != want {
+			t.Errorf("median of %v: %v, want %v", list, got, want)
+		}
+	}
+}
+
+func TestTable(t *testing.T) {
+	table := Table{Head: []string{"", "µs"}}
+	table.Add("long name", "1")
+	table.Add("x") // missing cells are empty
+	want := "|           | µs |\n|-----------|----|\n| long name | 1  |\n| x         |    |\n"
+	if got := table.String(); got != want {
+		t.Errorf("got\n%swant\n%s", got, want)
+	}
+}
+
+func TestNumbers(t *testing.T) {
+	for n, want := range map[int]string{0: "0", 999: "999", 1000: "1,000", 1234567: "1,234,567", -1000: "-1,000", -100: "-100"} {
+		if got := Count(n); got != want {
+			t.Errorf("Count(%d) = %q, want %q", n, got, want)
+		}
+	}
+	for v, want := range map[float64]string{0: "0", 0.1234: "0.123", 1.234: "1.23", 12.34: "12.3", 123.4: "123", 12345.6: "12,346"} {
+		if got := Short(v); got != want {
+			t.Errorf("Short(%v) = %q, want %q", v, got, want)
+		}
+	}
+}
+
+// TestInspect looks at a child that uses some memory and time.
+func TestInspect(t *testing.T) {
+	cmd := exec.Command("sh", "-c", "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; read x")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { in.Close(); cmd.Wait() }()
+	var p Process
+	for end := time.Now().Add(20 * time.Second); p.CPU == 0 && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		if p, err = Inspect(cmd.Process.Pid); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if p.CPU == 0 || p.RSS == 0 || p.Peak < p.RSS || p.Name == "" {
+		t.Errorf("%+v: want CPU time, memory, a peak not below it, and a name", p)
+	}
+	found := false
+	for _, pid := range Children(os.Getpid()) {
+		found = found || pid == cmd.Process.Pid
+	}
+	if !found {
+		t.Errorf("%d is not among the children %v", cmd.Process.Pid, Children(os.Getpid()))
+	}
+	if _, err := Inspect(-1); err == nil {
+		t.Error("no error for a process that does not exist")
+	}
+}
+
+// TestProcessFormats: names may hold blanks and parentheses, and lines may be missing.
+func TestProcessFormats(t *testing.T) {
+	status := "Name:\ta b) (c\nVmHWM:\t    2048 kB\nVmRSS:\t    1024 kB\n"
+	if got := kilobytes(status, "VmRSS:"); got != 1<<20 {
+		t.Errorf("VmRSS: %d", got)
+	}
+	if got := kilobytes(status, "VmSwap:"); got != 0 {
+		t.Errorf("a missing line: %d", got)
+	}
+}
+
+func TestThisMachine(t *testing.T) {
+	m := ThisMachine()
+	if m.CPU == "" || m.Kernel == "" || m.Cores < 1 || m.Memory < 1 || m.Go == "" || m.Load == "" {
+		t.Errorf("incomplete: %+v", m)
+	}
+}
+
+// TestCompare opens connections over all three paths; the proxy's rules are a second hand-written rule.
+func TestCompare(t *testing.T) {
+	path, err := NewPath("test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer path.Close()
+	frontend := netip.MustParseAddrPort("10.96.0.1:80")
+	dialer, err := path.NewDialer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c, err := dialer.Dial(netip.AddrPortFrom(Server(3), ServerPort), 5); err != nil || len(c.Handshakes) != 5 || c.Rate() <= 0 {
+		t.Fatalf("to an address of the server: %+v, %v", c, err)
+	}
+	if err := dialer.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := Load(path.Node, "no ruleset"); err == nil {
+		t.Error("nft took nonsense")
+	}
+	if err := Load(path.Node, "table ip x { chain p { type nat hook prerouting priority dstnat; ip daddr 10.96.0.1 tcp dport 80 dnat to 10.251.1.1:8080; }; }"); err != nil {
+		t.Fatal(err)
+	}
+	steps := 0
+	got, err := Compare(path, frontend, func(int) { steps++ })
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, p := range map[string]PathResult{"proxy": got.Proxy, "one rule": got.OneRule, "no rule": got.NoRule} {
+		if p.P50 <= 0 || p.P99 < p.P50 || p.Rate <= 0 {
+			t.Errorf("%s: %+v", name, p)
+		}
+	}
+	if steps != Rounds || got.ToRule <= 0 || len(got.Cells()) != len(ComparisonRows()) {
+		t.Errorf("%d steps, ratio %v, %d cells", steps, got.ToRule, len(got.Cells()))
+	}
+}
+
+func TestPlot(t *testing.T) {
+	p := Plot{Title: "a < b", X: "x", Y: "y", Lines: []Line{
+		{Name: "one & two", Points: []Point{{100, 5}, {1000, 5.1}, {10_000, 6}}}, {Name: "three", Points: []Point{{100, 40}, {10_000, 350}}},
+		{Name: "nothing was measured"},
+	}}
+	svg := p.SVG()
+	decoder := xml.NewDecoder(strings.NewReader(svg))
+	for {
+		if _, err := decoder.Token(); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatalf("not XML: %v\n%s", err, svg)
+		}
+	}
+	for _, want := range []string{"a &lt; b", "one &amp; two", "three", ">10,000<", ">1,000<", ">350<", "NaN"} {
+		if has := strings.Contains(svg, want); has != (want != "NaN") {
+			t.Errorf("%q in the picture: %v", want, has)
+		}
+	}
+	if strings.Contains(svg, "nothing was measured") {
+		t.Error("a line without points has a name in the picture")
+	}
+	_ = (&Plot{}).SVG() // must not fail without data
+}
+
+func TestAxis(t *testing.T) {
+	a := newAxis([]float64{5, 350}, 0, 300)
+	if a.low != 0 || a.high != 3 || len(a.decades()) != 4 {
+		t.Fatalf("axis of 5 to 350: %+v, want 1 to 1000", a)
+	}
+	for v, want := range map[float64]float64{1: 0, 10: 100, 1000: 300} {
+		if got := a.at(v); got < want-0.01 || got > want+0.01 {
+			t.Errorf("%v is at %v, want %v", v, got, want)
+		}
+	}
+}
