@@ -107,6 +107,11 @@ func (w *World) makePlaces() error {
 	)
 }
 
+// answerUnreachable are the gateway's rules.
+const answerUnreachable = "add table inet gateway; " +
+	"add chain inet gateway in { type filter hook prerouting priority 0; }; " +
+	"add rule inet gateway in meta nfproto ipv4 fib daddr oif missing reject with icmpx type host-unreachable"
+
 // connectOutside joins the node and the clients by a bridge in the gateway.
 func (w *World) connectOutside() error {
 	net, x, y := w.places[gateway], w.places["x"], w.places["y"]
@@ -115,6 +120,10 @@ func (w *World) connectOutside() error {
 		net.bridge("bridge", "to-node", "to-x", "to-y"),
 	)
 	if err != nil {
+		return err
+	}
+	// The kernel's own "unreachable" is rate limited for the whole machine in IPv4 (net.ipv4.route.error_burst), nft's is not.
+	if _, err := net.Command("nft", answerUnreachable); err != nil {
 		return err
 	}
 	for _, f := range Families() {

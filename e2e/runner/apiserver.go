@@ -169,4 +169,4 @@ func (s *apiServer) hasEvent(kind, name, reason string) (bool, error) {
 	return false, nil
 }
 
-var errNoEvents = errors.New("Events exist in an API server only: give the scenario an only-apiserver line")
+var errNoEvents = errors.New("only an API server has Events: give the scenario an only-apiserver line")

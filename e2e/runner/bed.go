@@ -44,7 +44,6 @@ type Bed struct {
 	fences   int
 	pending  bool // something changed since the last fence
 	addrs    map[netip.Addr]bool
-	kept     []scenario.Object // Nodes and the fence: written once, restored after each scenario
 	present  map[string]scenario.Object
 	flows    map[string]*flow
 	loops    map[string]*loop

@@ -165,6 +165,12 @@ func (b *Bed) burst(do *scenario.Burst) error {
 		}
 		return nil
 	})
+	if do.Late && err == nil && good < do.N {
+		return nil
+	}
+	if do.Late && err == nil {
+		return fmt.Errorf("all %d were refused in time", good)
+	}
 	if err == nil && good < do.N {
 		err = fmt.Errorf("only %d of %d; one was %s", good, do.N, firstBad)
 	}

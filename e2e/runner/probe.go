@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/verdict-proxy/verdict/e2e/lab"
@@ -249,6 +250,8 @@ type loop struct {
 	stop    chan struct{}
 	stopped bool
 	done    sync.WaitGroup
+	begun   time.Time
+	made    atomic.Int64
 	total   int
 	failed  []string
 }
@@ -258,7 +261,7 @@ func (b *Bed) loop(do *scenario.Loop) error {
 	if err != nil {
 		return err
 	}
-	l := &loop{stop: make(chan struct{})}
+	l := &loop{stop: make(chan struct{}), begun: time.Now()}
 	b.loops[do.Name] = l
 	l.done.Go(func() {
 		err := place.Do(func() error {
@@ -269,6 +272,7 @@ func (b *Bed) loop(do *scenario.Loop) error {
 				case <-time.After(time.Millisecond):
 				}
 				l.total++
+				l.made.Add(1)
 				if r := lab.Ask(q); r.Outcome != lab.Answered {
 					l.failed = append(l.failed, fmt.Sprintf("connection %d was %s", l.total, r))
 				}
@@ -289,6 +293,9 @@ func (l *loop) end() {
 	l.done.Wait()
 }
 
+// loopPatience is how long a loop may take to make them.
+const loopPatience = 30 * time.Second
+
 // fewestInLoop is how many connections a loop must have made to prove anything.
 const fewestInLoop = 50
 
@@ -296,6 +303,9 @@ func (b *Bed) endLoop(do *scenario.EndLoop) error {
 	l, ok := b.loops[do.Name]
 	if !ok {
 		return fmt.Errorf("no loop is called %s", do.Name)
+	}
+	for l.made.Load() < fewestInLoop && b.proxy.err() == nil && time.Since(l.begun) < loopPatience {
+		time.Sleep(pollPause)
 	}
 	l.end()
 	if l.total < fewestInLoop {

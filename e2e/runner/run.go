@@ -39,7 +39,7 @@ func (b *Bed) Run(s *scenario.Scenario) (checked int, err error) {
 
 // prepare writes the Nodes and has the proxy run with the scenario's flags.
 func (b *Bed) prepare(s *scenario.Scenario) error {
-	for _, o := range b.nodes() {
+	for _, o := range b.given() {
 		if err := b.source.Put(o); err != nil {
 			return err
 		}
@@ -57,6 +57,21 @@ func (b *Bed) prepare(s *scenario.Scenario) error {
 	}
 	b.pending = true
 	return b.proxy.start(arguments)
+}
+
+// given are the objects that every scenario finds. An API server writes the ServiceCIDR itself.
+func (b *Bed) given() []scenario.Object {
+	if b.options.Source == FromAPIServer {
+		return b.nodes()
+	}
+	var ranges []any
+	for _, r := range strings.Split(serviceRanges(), ",") {
+		ranges = append(ranges, r)
+	}
+	return append(b.nodes(), scenario.Object{
+		"apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR",
+		"metadata": map[string]any{"name": "kubernetes"}, "spec": map[string]any{"cidrs": ranges},
+	})
 }
 
 // nodes are the Nodes as every scenario finds them.
@@ -132,10 +147,14 @@ func together(steps []scenario.Step) []scenario.Step {
 	return steps[:max(n, 1)]
 }
 
-// settle puts a fence between changes and what looks at them.
+// settle puts a fence between changes and what looks at them, or ends the proxy that is to follow them.
 func (b *Bed) settle(step *scenario.Step) error {
-	_, isLoop := step.Do.(*scenario.Loop)
-	if !b.pending || !step.Expects() && !isLoop {
+	needed := step.Expects()
+	switch step.Do.(type) {
+	case *scenario.Loop, *scenario.Restart, *scenario.Stop:
+		needed = true
+	}
+	if !b.pending || !needed {
 		return nil
 	}
 	return b.fence()

@@ -75,11 +75,12 @@ func (a *arguments) option(key string) string {
 	return ""
 }
 
-func (a *arguments) number(key string) int {
-	text := a.option(key)
+// number is the value of n=NUMBER.
+func (a *arguments) number() int {
+	text := a.option("n")
 	n, err := strconv.Atoi(text)
 	if err != nil && a.err == nil {
-		a.fail("%s=%s is no number", key, text)
+		a.fail("n=%s is no number", text)
 	}
 	return n
 }

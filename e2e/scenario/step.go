@@ -126,6 +126,7 @@ type (
 		Expect
 		N      int
 		Within time.Duration
+		Late   bool // at least one is expected not to
 	}
 	// Spread makes connections and expects them to be spread evenly.
 	Spread struct {

@@ -135,9 +135,9 @@ func (a *arguments) connections(word string) (any, error) {
 	case "send":
 		return &Send{Flow: a.next("a name"), Expect: a.expect()}, nil
 	case "burst":
-		return &Burst{N: a.number("n"), Within: a.duration(a.option("within")), Call: a.call(), Expect: a.expect()}, nil
+		return a.burst(), nil
 	case "spread":
-		return &Spread{N: a.number("n"), Call: a.call(), Backends: a.backends()}, nil
+		return &Spread{N: a.number(), Call: a.call(), Backends: a.backends()}, nil
 	case "many":
 		return a.many(), nil
 	case "crowd":
@@ -169,8 +169,18 @@ func (a *arguments) endLoop() (*EndLoop, error) {
 	return s, nil
 }
 
+// burst expects an outcome, or "late": some connections do not end as refused in time.
+func (a *arguments) burst() *Burst {
+	s := &Burst{N: a.number(), Within: a.duration(a.option("within")), Call: a.call()}
+	if slices.Equal(a.expected, []string{"late"}) {
+		s.Late, a.expected = true, []string{string(lab.Refused)}
+	}
+	s.Expect = a.expect()
+	return s
+}
+
 func (a *arguments) many() *Many {
-	s := &Many{N: a.number("n"), Call: a.call()}
+	s := &Many{N: a.number(), Call: a.call()}
 	if len(a.expected) == 3 && a.expected[0] == "at" && a.expected[1] == "least" {
 		n, err := strconv.Atoi(a.expected[2])
 		if err == nil {
@@ -183,7 +193,7 @@ func (a *arguments) many() *Many {
 }
 
 func (a *arguments) crowd() *Crowd {
-	s := &Crowd{Name: a.next("a name"), N: a.number("n"), Protocol: a.protocol(), To: a.target()}
+	s := &Crowd{Name: a.next("a name"), N: a.number(), Protocol: a.protocol(), To: a.target()}
 	if len(a.expected) == 1 && a.expected[0] == "changed" {
 		s.Changed, a.expected = true, nil
 		return s
