@@ -3,6 +3,8 @@ package nft
 import (
 	"maps"
 	"slices"
+
+	"golang.org/x/sys/unix"
 )
 
 // layoutComment stands on our tables. Its number changes whenever the meaning of affinity entries does (the split of
@@ -43,15 +45,15 @@ func (tb *table) tearDown(t *Transaction, was existing) {
 		wanted[tb.defs[id].name] = &tb.defs[id]
 	}
 	for _, name := range slices.Sorted(maps.Keys(was.sets)) {
-		d := wanted[name]
+		d, mapping := wanted[name], was.sets[name].flags&unix.NFT_SET_MAP != 0
 		stays := d != nil && was.hasSet(d)
 		if !stays || !d.dynamic {
 			// Also before it is deleted: elements hold on to chains, and the map itself lets go of them only since
 			// kernel 6.4.
-			t.operation(operation{kind: opFlushSet, family: f, name: name})
+			t.operation(operation{kind: opFlushSet, family: f, name: name, mapping: mapping})
 		}
 		if !stays {
-			t.operation(operation{kind: opDeleteSet, family: f, name: name})
+			t.operation(operation{kind: opDeleteSet, family: f, name: name, mapping: mapping})
 		}
 	}
 	chains := tb.wantedChains()

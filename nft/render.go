@@ -48,7 +48,7 @@ func (tb *table) render(b *strings.Builder, t *Transaction) {
 
 func (tb *table) renderSet(b *strings.Builder, t *Transaction, id setID) {
 	d := &tb.defs[id]
-	fmt.Fprintf(b, "\t%s %s {\n", setKeyword(d), d.name)
+	fmt.Fprintf(b, "\t%s %s {\n", setKeyword(d.isMap()), d.name)
 	for _, line := range d.declaration() {
 		fmt.Fprintf(b, "\t\t%s\n", line)
 	}

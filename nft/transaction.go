@@ -44,6 +44,8 @@ type operation struct {
 	rule   rule
 	set    *setDef
 	id     setID
+
+	mapping bool // the set to empty or delete is a map
 }
 
 // String is the operation in nft syntax.
@@ -66,17 +68,17 @@ func (o operation) String() string {
 	case opAddRule:
 		return "add rule " + where + " " + o.name + " " + o.rule.String()
 	case opAddSet:
-		return "add " + setKeyword(o.set) + " " + where + " " + o.name + " { " + strings.Join(o.set.declaration(), "; ") + "; }"
+		return "add " + setKeyword(o.set.isMap()) + " " + where + " " + o.name + " { " + strings.Join(o.set.declaration(), "; ") + "; }"
 	case opDeleteSet:
-		return "delete set " + where + " " + o.name
+		return "delete " + setKeyword(o.mapping) + " " + where + " " + o.name
 	case opFlushSet:
-		return "flush set " + where + " " + o.name
+		return "flush " + setKeyword(o.mapping) + " " + where + " " + o.name
 	}
 	return "unknown operation"
 }
 
-func setKeyword(d *setDef) string {
-	if d.isMap() {
+func setKeyword(mapping bool) string {
+	if mapping {
 		return "map"
 	}
 	return "set"
