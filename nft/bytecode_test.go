@@ -41,6 +41,25 @@ func (n *namespace) bytecode(t testing.TB) map[string][]string {
 	return out
 }
 
+// compareShapes compares what the listing and the raw form do not show: the types, flags and user data of sets, and where
+// chains hang.
+func compareShapes(t testing.TB, got, want *namespace) {
+	t.Helper()
+	var shapes [2][2]existing
+	for i, n := range []*namespace{want, got} {
+		e := n.engine(t)
+		for j, tb := range e.tables {
+			var err error
+			if shapes[i][j], err = e.conn.survey(tb); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if diff := cmp.Diff(shapes[0], shapes[1], cmp.AllowUnexported(existing{}, setShape{}, chainShape{})); diff != "" {
+		t.Fatalf("the engine makes other sets and chains than nft does from the golden text (- wanted, + got):\n%s", diff)
+	}
+}
+
 // forgetDataRegister leaves out where a rule keeps the data of an affinity entry. In the ip6 table nft 1.0.6 keeps it in
 // the same register as the end of the client's address, so that such a ruleset, loaded by it, confuses clients whose
 // addresses differ only there. The packet tests show that the engine's does not.

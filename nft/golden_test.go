@@ -25,6 +25,7 @@ func TestGolden(t *testing.T) {
 			theirs.load(t, text)
 			compareListings(t, "the engine's table and the golden text loaded by nft differ", listed, theirs.list(t))
 			compareBytecode(t, "the engine encodes something else than nft does from the golden text", ours, theirs)
+			compareShapes(t, ours, theirs)
 
 			again.load(t, listed)
 			compareListings(t, "the listing of the engine's table does not load unchanged", again.list(t), listed)

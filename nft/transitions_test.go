@@ -17,7 +17,7 @@ import (
 var (
 	transitionSeed  = flag.Uint64("transition-seed", 1, "first seed of the random transitions")
 	transitionSeeds = flag.Uint64("transition-seeds", 4, "how many seeds of random transitions to run")
-	transitionSteps = flag.Int("transition-steps", 50, "transactions for each seed")
+	transitionSteps = flag.Int("transition-steps", 30, "transactions for each seed")
 )
 
 // TestTransitions changes a random state in random steps, one transaction each. After every step the kernel must hold

@@ -80,15 +80,28 @@ func typeofList(list []typeofExpr) []byte {
 // userData is the set's user data. nft records the byte order of single values only (a concatenation has none).
 func (d *setDef) userData() []byte {
 	out := userdata.AppendUint32(nil, userdata.NFTNL_UDATA_SET_KEYBYTEORDER, byteOrder(d.key))
-	if d.isMap() && d.data[0].name != typeVerdict.name {
+	if d.isMap() {
 		out = userdata.AppendUint32(out, userdata.NFTNL_UDATA_SET_DATABYTEORDER, byteOrder(d.data))
 	}
+	var key, data []typeofExpr
+	if d.typeof != nil {
+		key, data = d.typeof.key, d.typeof.data
+	}
+	out = appendTypeof(out, userdata.NFTNL_UDATA_SET_KEY_TYPEOF, d.key, key)
+	out = appendTypeof(out, userdata.NFTNL_UDATA_SET_DATA_TYPEOF, d.data, data)
+	if d.isMap() {
+		out = userdata.AppendUint32(out, userdata.NFTNL_UDATA_SET_DATA_INTERVAL, 0) // the data are no ranges
+	}
+	return out
+}
+
+// appendTypeof writes the expressions of a key or of data; nft writes an empty concatenation for several types.
+func appendTypeof(out []byte, attr userdata.Type, types []dataType, exprs []typeofExpr) []byte {
 	switch {
-	case d.typeof != nil:
-		out = userdata.Append(out, userdata.NFTNL_UDATA_SET_KEY_TYPEOF, typeofList(d.typeof.key))
-		out = userdata.Append(out, userdata.NFTNL_UDATA_SET_DATA_TYPEOF, typeofList(d.typeof.data))
-	case len(d.key) > 1:
-		out = userdata.Append(out, userdata.NFTNL_UDATA_SET_KEY_TYPEOF, newTypeof(etypeConcat, nil))
+	case exprs != nil:
+		return userdata.Append(out, attr, typeofList(exprs))
+	case len(types) > 1:
+		return userdata.Append(out, attr, newTypeof(etypeConcat, nil))
 	}
 	return out
 }
