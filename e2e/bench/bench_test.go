@@ -62,7 +62,7 @@ func TestMeasuredChanges(t *testing.T) {
 	}
 	defer ns.Close()
 	c := newCluster(20, perService)
-	w, first, err := firstSync(ns, c)
+	w, first, err := firstSync(ns, c, true)
 	if err != nil {
 		t.Fatal(err)
 	}

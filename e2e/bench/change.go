@@ -110,6 +110,24 @@ func serviceChanges(w *world, c *cluster, rounds, endpoints int, step func(done 
 	return map[string]changeResult{serviceAdded: add.result(), serviceRemoved: remove.result()}, nil
 }
 
+// busyRounds is how many changes are made without a pause.
+const busyRounds = 2000
+
+// busyChanges replaces endpoints one after the other, as soon as the kernel has the one before: what a change costs when
+// neither the scheduler nor the processor's caches have turned to something else. The loop must not gather.
+func busyChanges(w *world, c *cluster) (measure.Quantiles, error) {
+	var sample measure.Sample
+	for range busyRounds {
+		sl := c.replaceOne(c.pick())
+		took, _, err := w.do(func() { w.store.SetSlice(sl, nil) })
+		if err != nil {
+			return measure.Quantiles{}, err
+		}
+		sample = append(sample, took)
+	}
+	return sample.Quantiles(), nil
+}
+
 // burst replaces endpoints as a rollout does, one event for each, faster than the loop can follow.
 func burst(w *world, c *cluster, n int) (burstResult, error) {
 	changes := make([]*state.Slice, n)

@@ -1,11 +1,9 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
-	"github.com/verdict-proxy/verdict/e2e/lab"
 	"github.com/verdict-proxy/verdict/e2e/measure"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
@@ -36,25 +34,6 @@ func measureLarge(progress *measure.Progress) (out largeResult, err error) {
 	return out, err
 }
 
-// inWorld measures a first synchronization of a cluster and goes on with what it left.
-func inWorld(c *cluster, then func(*world) error) (out syncResult, err error) {
-	ns, err := lab.NewNamespace("bench")
-	if err != nil {
-		return out, err
-	}
-	defer func() { err = errors.Join(err, ns.Close()) }()
-	w, first, err := firstSync(ns, c)
-	if err != nil {
-		return out, err
-	}
-	defer func() { err = errors.Join(err, w.close(ns)) }()
-	out = syncResult{
-		Median: measure.Milliseconds(first.total), Kernel: measure.Milliseconds(first.kernel),
-		Elements: first.elements, Bytes: first.bytes, N: 1,
-	}
-	return out, then(w)
-}
-
 // measureBig changes one endpoint of a Service that has thousands, in slices of a hundred.
 func measureBig() (out bigService, err error) {
 	c := newCluster(1, 0)
@@ -63,7 +42,7 @@ func measureBig() (out bigService, err error) {
 		sl.Name.Name = fmt.Sprintf("%s-%03d", sl.Name.Name, i)
 		c.slices = append(c.slices, sl)
 	}
-	out.FirstSync, err = inWorld(c, func(w *world) error {
+	t, err := syncOnce(c, true, func(w *world) error {
 		for _, sl := range c.slices[1:] {
 			w.store.SetSlice(sl, nil)
 		}
@@ -72,6 +51,7 @@ func measureBig() (out bigService, err error) {
 		out.Change, err = replaceEndpoints(w, c)
 		return err
 	})
+	out.FirstSync = t.result()
 	return out, err
 }
 
@@ -92,10 +72,11 @@ func measureNodePorts() (out nodePorts, err error) {
 	for i, svc := range c.services {
 		svc.Ports = []state.ServicePort{{Name: "http", Protocol: state.TCP, Port: 80, NodePort: uint16(firstNodePort + i)}}
 	}
-	out.FirstSync, err = inWorld(c, func(w *world) error {
+	t, err := syncOnce(c, true, func(w *world) error {
 		out.Change, err = replaceEndpoints(w, c)
 		return err
 	})
+	out.FirstSync = t.result()
 	return out, err
 }
 
@@ -105,7 +86,7 @@ func measureMany() (syncResult, error) {
 	var out syncResult
 	totals, kernels := measure.Sample{}, measure.Sample{}
 	for range 3 {
-		t, err := syncOnce(c)
+		t, err := syncOnce(c, true, nothing)
 		if err != nil {
 			return out, err
 		}

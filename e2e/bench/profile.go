@@ -9,7 +9,6 @@ import (
 	"runtime/pprof"
 	"time"
 
-	"github.com/verdict-proxy/verdict/e2e/lab"
 	"github.com/verdict-proxy/verdict/e2e/measure"
 )
 
@@ -26,37 +25,30 @@ func profile(dir string, services int, progress *measure.Progress) (err error) {
 	if err := cpuProfile(filepath.Join(dir, "first-sync.cpu"), func() error { return repeat(c, 3) }); err != nil {
 		return err
 	}
-	ns, err := lab.NewNamespace("bench")
-	if err != nil {
-		return err
+	_, err = syncOnce(c, false, func(w *world) error {
+		progress.Stage("churn with %s services", measure.Count(services))
+		return errors.Join(
+			heapProfile(filepath.Join(dir, "first-sync.heap")),
+			cpuProfile(filepath.Join(dir, "churn.cpu"), func() error { return churn(w, c) }),
+			heapProfile(filepath.Join(dir, "churn.heap")),
+		)
+	})
+	if err == nil {
+		fmt.Println("profiles in", dir+"; read them with: go tool pprof -top", filepath.Join(dir, "churn.cpu"))
 	}
-	defer func() { err = errors.Join(err, ns.Close()) }()
-	w, _, err := firstSync(ns, c)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, w.close(ns)) }()
-	if err := heapProfile(filepath.Join(dir, "first-sync.heap")); err != nil {
-		return err
-	}
-	progress.Stage("churn with %s services", measure.Count(services))
-	if err := cpuProfile(filepath.Join(dir, "churn.cpu"), func() error { return churn(w, c) }); err != nil {
-		return err
-	}
-	fmt.Println("profiles in", dir+"; read them with: go tool pprof -top", filepath.Join(dir, "churn.cpu"))
-	return heapProfile(filepath.Join(dir, "churn.heap"))
+	return err
 }
 
 func repeat(c *cluster, n int) error {
 	for range n {
-		if _, err := syncOnce(c); err != nil {
+		if _, err := syncOnce(c, true, nothing); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// churn replaces endpoints without a pause: the loop gathers them as under a rollout.
+// churn replaces endpoints one after the other without a pause.
 func churn(w *world, c *cluster) error {
 	for end := time.Now().Add(profileSeconds * time.Second); time.Now().Before(end); {
 		sl := c.replaceOne(c.pick())

@@ -41,6 +41,9 @@ func sizesTable(sizes []sizeResult) *measure.Table {
 	for _, kind := range changeKinds() {
 		changeRows(row, kind, &sizes[0])
 	}
+	row("one endpoint replaced, without a pause, p50 / p99, ms", func(s *sizeResult) string {
+		return fmt.Sprintf("%s / %s%s", measure.Short(s.Busy.P50), measure.Short(s.Busy.P99), ratio(s.Busy.P50, sizes[0].Busy.P50))
+	})
 	row(fmt.Sprintf("burst of %s endpoint changes, transactions; ms", measure.Count(burstSize)), func(s *sizeResult) string {
 		return fmt.Sprintf("%d; %s", s.Burst.Transactions, measure.Short(s.Burst.Elapsed))
 	})

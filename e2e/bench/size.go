@@ -41,7 +41,7 @@ func measureSize(services int, progress *measure.Progress) (out sizeResult, err 
 		return out, err
 	}
 	defer func() { err = errors.Join(err, path.Close()) }()
-	w, first, err := firstSync(path.Node, c)
+	w, first, err := firstSync(path.Node, c, true)
 	if err != nil {
 		return out, err
 	}
@@ -57,8 +57,24 @@ func measureSize(services int, progress *measure.Progress) (out sizeResult, err 
 		return out, err
 	}
 	progress.Stage("%s: first sync again", name)
-	out.FirstSync, err = moreSyncs(c, first, syncRounds(services)-1)
-	return out, err
+	syncs := measure.Sample{first.total}
+	kernel := measure.Sample{first.kernel}
+	for i := range syncRounds(services) - 1 {
+		then := nothing
+		if i == 0 {
+			then = func(w *world) error { out.Busy, err = busyChanges(w, c); return err }
+		}
+		t, err := syncOnce(c, false, then)
+		if err != nil {
+			return out, err
+		}
+		syncs, kernel = append(syncs, t.total), append(kernel, t.kernel)
+	}
+	out.FirstSync = syncResult{
+		Median: measure.Milliseconds(syncs.Median()), Kernel: measure.Milliseconds(kernel.Median()),
+		Elements: first.elements, Bytes: first.bytes, N: len(syncs),
+	}
+	return out, nil
 }
 
 func measureChanges(out *sizeResult, w *world, c *cluster, stage func(string), progress *measure.Progress) (err error) {
@@ -89,8 +105,8 @@ type syncTimes struct {
 }
 
 // firstSync fills a new world and measures from "caches are complete" on.
-func firstSync(ns *lab.Namespace, c *cluster) (*world, syncTimes, error) {
-	w, err := newWorld(ns)
+func firstSync(ns *lab.Namespace, c *cluster, gathers gathering) (*world, syncTimes, error) {
+	w, err := newWorld(ns, gathers)
 	if err != nil {
 		return nil, syncTimes{}, err
 	}
@@ -102,23 +118,10 @@ func firstSync(ns *lab.Namespace, c *cluster) (*world, syncTimes, error) {
 	return w, syncTimes{took, s.kernel, s.added, s.bytes}, nil
 }
 
-// moreSyncs repeats the first synchronization in fresh namespaces and takes the median of all.
-func moreSyncs(c *cluster, first syncTimes, more int) (out syncResult, err error) {
-	total, kernel := measure.Sample{first.total}, measure.Sample{first.kernel}
-	for range more {
-		t, err := syncOnce(c)
-		if err != nil {
-			return out, err
-		}
-		total, kernel = append(total, t.total), append(kernel, t.kernel)
-	}
-	return syncResult{
-		Median: measure.Milliseconds(total.Median()), Kernel: measure.Milliseconds(kernel.Median()),
-		Elements: first.elements, Bytes: first.bytes, N: len(total),
-	}, nil
-}
+func nothing(*world) error { return nil }
 
-func syncOnce(c *cluster) (t syncTimes, err error) {
+// syncOnce makes a first synchronization in a fresh namespace and goes on with what it left.
+func syncOnce(c *cluster, gathers gathering, then func(*world) error) (t syncTimes, err error) {
 	// What earlier rounds left is collected now, and the kernel gets time to free their tables.
 	runtime.GC()
 	time.Sleep(500 * time.Millisecond)
@@ -127,9 +130,16 @@ func syncOnce(c *cluster) (t syncTimes, err error) {
 		return t, err
 	}
 	defer func() { err = errors.Join(err, ns.Close()) }()
-	w, t, err := firstSync(ns, c)
+	w, t, err := firstSync(ns, c, gathers)
 	if err != nil {
 		return t, err
 	}
-	return t, w.close(ns)
+	return t, errors.Join(then(w), w.close(ns))
+}
+
+// result is a single synchronization as a result.
+func (t *syncTimes) result() syncResult {
+	return syncResult{
+		Median: measure.Milliseconds(t.total), Kernel: measure.Milliseconds(t.kernel), Elements: t.elements, Bytes: t.bytes, N: 1,
+	}
 }

@@ -39,8 +39,12 @@ type settled struct {
 	failures []error
 }
 
+// gathering is whether the loop gathers changes in a stream (--min-sync-period as it is by default) or takes each one that
+// comes as soon as it is done with the one before.
+type gathering bool
+
 // newWorld starts a loop; nothing happens before its store is marked as synced.
-func newWorld(ns *lab.Namespace) (*world, error) {
+func newWorld(ns *lab.Namespace, gathers gathering) (*world, error) {
 	fd, err := measure.Descriptor(ns)
 	if err != nil {
 		return nil, err
@@ -56,6 +60,9 @@ func newWorld(ns *lab.Namespace) (*world, error) {
 	}
 	settings := config.Default()
 	settings.NodeName = ownNode
+	if !gathers {
+		settings.MinSyncPeriod = 0
+	}
 	// Clients of the paths count as pods, so that nothing is masqueraded: the usual way from pod to Service.
 	settings.ClusterCIDRs = []string{podRange, measure.ClientRange}
 	w := &world{store: state.NewStore(), engine: engine, flows: flows, settled: make(chan settled, 1024), ended: make(chan error, 1)}
