@@ -73,10 +73,6 @@ func (n *Namespace) plug(bridge string, ports ...string) error {
 			if err := netlink.LinkSetMaster(link, master); err != nil {
 				return fmt.Errorf("add %s: %w", port, err)
 			}
-			// A pod that reaches itself comes back through its own port; network plugins allow that (hairpinMode).
-			if err := netlink.LinkSetHairpin(link, true); err != nil {
-				return fmt.Errorf("hairpin mode of %s: %w", port, err)
-			}
 		}
 		return nil
 	})
@@ -181,4 +177,10 @@ func (n *Namespace) divert(link string, table int) error {
 		}
 		return nil
 	})
+}
+
+// reflect lets a link of a bridge take back what came through it: a pod that reaches itself does. Network plugins call
+// it hairpin mode.
+func (n *Namespace) reflect(name string) error {
+	return n.withLink(name, func(link netlink.Link) error { return netlink.LinkSetHairpin(link, true) })
 }

@@ -107,10 +107,16 @@ func (w *World) makePlaces() error {
 	)
 }
 
-// answerUnreachable are the gateway's rules.
-const answerUnreachable = "add table inet gateway; " +
-	"add chain inet gateway in { type filter hook prerouting priority 0; }; " +
-	"add rule inet gateway in meta nfproto ipv4 fib daddr oif missing reject with icmpx type host-unreachable"
+// void is where the gateway routes what it does not know. It answers by a rule, because the kernel's own "unreachable" is
+// rate limited for the whole machine (net.ipv4.route.error_burst).
+const void = "void"
+
+func (n *Namespace) refuse(link string) error {
+	_, err := n.Command("nft", "add table inet gateway; "+
+		"add chain inet gateway forward { type filter hook forward priority 0; }; "+
+		"add rule inet gateway forward oifname "+link+" reject with icmpx type host-unreachable")
+	return err
+}
 
 // connectOutside joins the node and the clients by a bridge in the gateway.
 func (w *World) connectOutside() error {
@@ -122,8 +128,7 @@ func (w *World) connectOutside() error {
 	if err != nil {
 		return err
 	}
-	// The kernel's own "unreachable" is rate limited for the whole machine in IPv4 (net.ipv4.route.error_burst), nft's is not.
-	if _, err := net.Command("nft", answerUnreachable); err != nil {
+	if err := errors.Join(join(net, void, net, void+"-end"), net.refuse(void)); err != nil {
 		return err
 	}
 	for _, f := range Families() {
@@ -131,6 +136,7 @@ func (w *World) connectOutside() error {
 			w.Node.AddAddress(OutsideLink, inNetwork(f, "NODE")),
 			w.Node.AddAddress(OutsideLink, inNetwork(f, "NODE_SECOND")),
 			net.AddAddress("bridge", inNetwork(f, "GATEWAY")),
+			net.route(everywhere(f), void, netip.Addr{}),
 			x.AddAddress(uplink, inNetwork(f, "X")),
 			y.AddAddress(uplink, inNetwork(f, "Y")),
 			x.own(prefix(f, "CROWD")),
@@ -176,7 +182,7 @@ func (w *World) connectPods() error {
 	if err := join(w.Node, "veth-b", w.places["b"], uplink); err != nil {
 		return err
 	}
-	if err := w.Node.bridge("br-pods", "veth-b"); err != nil {
+	if err := errors.Join(w.Node.bridge("br-pods", "veth-b"), w.Node.reflect("veth-b")); err != nil {
 		return err
 	}
 	for _, pod := range Pods() {
