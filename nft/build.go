@@ -58,23 +58,23 @@ func (tb *table) tearDown(t *Transaction, was existing) {
 	}
 	chains := tb.wantedChains()
 	for _, name := range slices.Sorted(maps.Keys(was.chains)) {
-		if shape, ok := chains[name]; !ok || shape != was.chains[name] {
+		if c, ok := chains[name]; !ok || c.shape() != was.chains[name] {
 			t.operation(operation{kind: opDeleteChain, family: f, name: name})
 		}
 	}
 }
 
 // wantedChains are the chains that the table is to have.
-func (tb *table) wantedChains() map[string]chainShape {
-	list := map[string]chainShape{}
+func (tb *table) wantedChains() map[string]chainDef {
+	list := map[string]chainDef{}
 	for _, c := range tb.family.chains(tb.globals.program(tb.family)) {
-		list[c.name] = c.shape()
+		list[c.name] = c
 	}
 	for d := range tb.tokenDraws {
-		list[d.tokenChain()] = chainShape{}
+		list[d.tokenChain()] = tb.family.tokenDrawChain(d)
 	}
 	for c := range tb.classes.entries {
-		list[c.chain()] = chainShape{}
+		list[c.chain()] = tb.family.classChain(c)
 	}
 	return list
 }

@@ -242,7 +242,7 @@ func (e *Engine) readBack(r *Result, cause error) error {
 }
 
 // Cleanup deletes both tables, with everything in them. Tables that do not exist are no error.
-func Cleanup(o Options) error {
+func Cleanup(o Options) (err error) {
 	c, err := dial(o.NetNS)
 	if err != nil {
 		return err
@@ -271,7 +271,7 @@ func Cleanup(o Options) error {
 	return err
 }
 
-// Intact says whether both tables still have the chains and sets that the engine gave them; it does not look at
+// Intact says whether both tables still have the chains, rules and sets that the engine gave them; it does not look at
 // elements. When they do not, or before the first apply, the next Apply writes everything.
 func (e *Engine) Intact() (bool, error) {
 	for _, tb := range e.active {

@@ -139,18 +139,29 @@ func TestOthersRemoveTables(t *testing.T) {
 			}
 			checkRepaired(t, n, e)
 		})
-		t.Run(command+", noticed by a look", func(t *testing.T) {
-			n := newNamespace(t)
-			e := n.engine(t)
-			mustSet(t, e, manyPorts(IPv4, 0, 5)...)
-			mustApply(t, e)
-			n.nft(t, command)
-			if whole, err := e.Intact(); err != nil || whole {
-				t.Fatalf("intact: %t, %v", whole, err)
-			}
-			checkRepaired(t, n, e)
-		})
+		t.Run(command+", noticed by a look", func(t *testing.T) { checkNoticed(t, command) })
 	}
+	// What the next transaction would not notice.
+	for _, command := range []string{
+		"flush table ip verdict", "flush chain ip6 verdict services",
+		"add chain ip verdict mine", "add set ip6 verdict mine { type ipv4_addr; }", "add rule ip verdict services accept",
+	} {
+		t.Run(command, func(t *testing.T) { checkNoticed(t, command) })
+	}
+}
+
+// checkNoticed has someone change our tables and the engine look at them.
+func checkNoticed(t *testing.T, command string) {
+	t.Helper()
+	n := newNamespace(t)
+	e := n.engine(t)
+	mustSet(t, e, manyPorts(IPv4, 0, 5)...)
+	mustApply(t, e)
+	n.nft(t, command)
+	if whole, err := e.Intact(); err != nil || whole {
+		t.Fatalf("intact: %t, %v", whole, err)
+	}
+	checkRepaired(t, n, e)
 }
 
 // TestSmallBuffers makes the kernel's answers and our batch meet buffers that are too small.

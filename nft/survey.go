@@ -12,6 +12,7 @@ type existing struct {
 	table      bool
 	sameLayout bool
 	chains     map[string]chainShape
+	rules      map[string]int      // by chain
 	sets       map[string]setShape // without anonymous ones
 }
 
@@ -21,7 +22,7 @@ type chainShape struct {
 	hook, priority uint32
 }
 
-func (c *chainDef) shape() chainShape {
+func (c chainDef) shape() chainShape {
 	if c.base == nil {
 		return chainShape{}
 	}
@@ -59,7 +60,7 @@ func (was existing) hasSet(d *setDef) bool {
 
 // survey reads what exists of our table, without elements.
 func (tb *table) survey(c *conn) (existing, error) {
-	was := existing{chains: map[string]chainShape{}, sets: map[string]setShape{}}
+	was := existing{chains: map[string]chainShape{}, rules: map[string]int{}, sets: map[string]setShape{}}
 	err := c.dump(unix.NFT_MSG_GETTABLE, tb.family, nil, func(ad *netlink.AttributeDecoder) {
 		name, comment := "", ""
 		for ad.Next() {
@@ -78,6 +79,9 @@ func (tb *table) survey(c *conn) (existing, error) {
 		return was, err
 	}
 	if err := c.dump(unix.NFT_MSG_GETCHAIN, tb.family, nil, was.addChain); err != nil {
+		return was, err
+	}
+	if err := c.dump(unix.NFT_MSG_GETRULE, tb.family, nil, was.addRule); err != nil {
 		return was, err
 	}
 	return was, c.dump(unix.NFT_MSG_GETSET, tb.family, nil, was.addSet)
@@ -100,6 +104,21 @@ func (was existing) addChain(ad *netlink.AttributeDecoder) {
 	}
 	if table == TableName {
 		was.chains[name] = is
+	}
+}
+
+func (was existing) addRule(ad *netlink.AttributeDecoder) {
+	table, chain := "", ""
+	for ad.Next() {
+		switch ad.Type() {
+		case unix.NFTA_RULE_TABLE:
+			table = ad.String()
+		case unix.NFTA_RULE_CHAIN:
+			chain = ad.String()
+		}
+	}
+	if table == TableName {
+		was.rules[chain]++
 	}
 }
 
@@ -162,7 +181,8 @@ func (s *setShape) readExpr(ad *netlink.AttributeDecoder) error {
 	return nil
 }
 
-// intact says whether the table still has the chains and sets that belong to it, and no others.
+// intact says whether the table still has the chains and sets that belong to it, and no others, and each chain as many
+// rules as it should.
 func (tb *table) intact(was existing) bool {
 	chains := tb.wantedChains()
 	if !was.sameLayout || len(was.sets) != len(tb.defs) || len(was.chains) != len(chains) {
@@ -173,8 +193,8 @@ func (tb *table) intact(was existing) bool {
 			return false
 		}
 	}
-	for name, shape := range chains {
-		if is, ok := was.chains[name]; !ok || is != shape {
+	for name, c := range chains {
+		if is, ok := was.chains[name]; !ok || is != c.shape() || was.rules[name] != len(c.rules) {
 			return false
 		}
 	}

@@ -6,8 +6,8 @@ import (
 )
 
 // gcPercent lets the heap grow by half of what is in use before a collection, not by as much again. The proxy allocates
-// little once it is in step (some kilobytes for a change), so that the collections this costs are few and far between:
-// with 50,000 Services and 100 changes a second, one of 0.2 s of CPU time about every half minute.
+// little once it is in step, so that this costs next to nothing: with 50,000 Services and 90 changes a second there was one
+// collection in 50 s, of 0.2 s of CPU time.
 const gcPercent = 50
 
 // spareMemory sets it, unless the user has chosen for himself.
