@@ -178,7 +178,7 @@ func TestStreamedLists(t *testing.T) {
 	}
 	for resource, selector := range map[string]string{
 		"services":       "!service.kubernetes.io/service-proxy-name",
-		"endpointslices": "!service.kubernetes.io/headless,!service.kubernetes.io/service-proxy-name",
+		"endpointslices": "!service.kubernetes.io/headless",
 	} {
 		got := s.asked(resource)[0]
 		if got.Get("sendInitialEvents") != "true" || got.Get("labelSelector") != selector {

@@ -76,7 +76,7 @@ func TestKubernetesAsksForWhatItNeeds(t *testing.T) {
 	runKubernetes(t, client)
 	for _, tt := range []struct{ resource, label, field string }{
 		{"services", "!service.kubernetes.io/service-proxy-name", "spec.clusterIP!=None"},
-		{"endpointslices", "!service.kubernetes.io/headless,!service.kubernetes.io/service-proxy-name", ""},
+		{"endpointslices", "!service.kubernetes.io/headless", ""},
 		{"nodes", "", "metadata.name=n1"},
 		{"servicecidrs", "", ""},
 	} {

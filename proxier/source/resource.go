@@ -14,11 +14,11 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// The selectors keep from the API server's answers what conversion would leave out anyway. Upstream selects slices by
-// the headless label only; the controller copies the other one from the Service, so the result is the same.
+// The selectors keep from the API server's answers what conversion would leave out anyway. As in upstream 1.37,
+// each label counts for one kind only: which proxy serves is a matter of the Service, and only slices are marked headless.
 const (
 	notOfAnotherProxy = "!" + labelProxyName
-	servedSlices      = "!" + labelHeadless + ",!" + labelProxyName
+	servedSlices      = "!" + labelHeadless
 )
 
 // resource is one kind of object to list and watch.

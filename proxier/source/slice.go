@@ -44,11 +44,11 @@ func (c *converter) slice(o *discoveryv1.EndpointSlice) (*state.Slice, []state.P
 	}, f.problems
 }
 
-// left tells whether a slice is left to others: to DNS (headless), to another proxy, or to nobody (FQDN).
+// left tells whether a slice is left to others: to DNS (headless), or to nobody (FQDN). The name of another proxy counts
+// on Services only: the controller copies labels from there, and lags behind when one is removed.
 func left(o *discoveryv1.EndpointSlice) bool {
 	_, headless := o.Labels[labelHeadless]
-	_, other := o.Labels[labelProxyName]
-	return headless || other || o.AddressType == discoveryv1.AddressTypeFQDN
+	return headless || o.AddressType == discoveryv1.AddressTypeFQDN
 }
 
 func (f *findings) addressType(t discoveryv1.AddressType) (state.Family, bool) {
