@@ -248,7 +248,7 @@ func (b *batch) setDescription(d *setDef) {
 	}
 	desc := b.nest(unix.NFTA_SET_DESC)
 	if d.dynamic {
-		b.uint32(unix.NFTA_SET_DESC_SIZE, affinitySize)
+		b.uint32(unix.NFTA_SET_DESC_SIZE, d.size)
 	}
 	if d.flags()&setConcat != 0 {
 		fields := b.nest(setDescConcat)

@@ -43,6 +43,9 @@ type Options struct {
 	NetNS int
 	// Families to serve; empty: both. A kernel without IPv6 (ipv6.disable=1) refuses the chains of an ip6 table.
 	Families []Family
+	// AffinitySize is how many clients each family's affinity map remembers, counted once for each service port; 0: 2^20.
+	// Further clients are served without stickiness. A map that an earlier process left keeps its size.
+	AffinitySize uint32
 }
 
 // Open connects to the kernel and reads what affinity entries of an earlier process refer to. It changes nothing.
@@ -52,6 +55,11 @@ func Open(o Options) (*Engine, error) {
 		return nil, err
 	}
 	e := newEngine(c, o.Families...)
+	if o.AffinitySize > 0 {
+		for _, tb := range e.tables {
+			tb.defs[idAffinity].size = o.AffinitySize
+		}
+	}
 	if err := e.inherit(); err != nil {
 		return nil, errors.Join(err, c.close())
 	}
@@ -96,16 +104,15 @@ func (e *Engine) Set(p *Port) error {
 		return nil
 	}
 	tb := e.tables[p.Family.index()]
-	if old := tb.ports[p.Name]; old != nil && old.protocol != p.Protocol {
-		e.noteChange(old)
-		tb.delete(e.tx, p.Name)
-	}
-	err := tb.set(e.tx, p)
-	e.noteChange(tb.ports[p.Name])
-	e.discardIfRebuilding()
-	if err != nil {
+	old := tb.ports[p.Name]
+	if err := tb.set(e.tx, p); err != nil {
 		return fmt.Errorf("service port %s (%s): %w", p.Name, p.Family, err)
 	}
+	e.noteChange(old)
+	if now := tb.ports[p.Name]; now != old {
+		e.noteChange(now)
+	}
+	e.discardIfRebuilding()
 	return nil
 }
 

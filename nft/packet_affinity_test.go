@@ -175,32 +175,42 @@ func TestAffinityTimeout(t *testing.T) {
 
 // TestAffinityFull gives the program a map that takes four clients: all others are served without stickiness.
 func TestAffinityFull(t *testing.T) {
-	forEachKind(t, func(t *testing.T, top *topology, e *Engine, f Family, protocol uint8) {
-		// The engine keeps a map that it finds, as it does after a restart.
-		small := f.affinityMap()
-		top.node.load(t, fmt.Sprintf("table %s verdict { comment %q\n map affinity { %s; size 4; flags dynamic,timeout; }\n}",
-			f, layoutComment, small.declaration()[0]))
-		mustSet(t, e, stickyPort(f, protocol, time.Hour))
-		mustApply(t, e)
-		rounds := [3]seats{}
-		for i := range rounds {
-			rounds[i] = top.askAll(t, f, protocol, places(f)[0])
-		}
-		kept := 0
-		for i, a := range rounds[0] {
-			if rounds[1][i] == a && rounds[2][i] == a {
-				kept++
+	forEachKind(t, func(t *testing.T, top *topology, _ *Engine, f Family, protocol uint8) {
+		serve := func(size uint32) {
+			e, err := Open(Options{NetNS: int(top.node.file.Fd()), AffinitySize: size})
+			if err != nil {
+				t.Fatal(err)
 			}
+			t.Cleanup(func() { e.Close() })
+			e.SetGlobals(packetGlobals())
+			mustSet(t, e, stickyPort(f, protocol, time.Hour))
+			mustApply(t, e)
+		}
+		serve(4)
+		kept := top.askAll(t, f, protocol, places(f)[0])
+		for range 2 {
+			kept = kept.stuck(top.askAll(t, f, protocol, places(f)[0]))
 		}
 		// Four stick; one of the others gets the same of twelve endpoints three times with a chance of 1 in 144.
-		if kept < 4 || kept > 12 {
-			t.Fatalf("%d of %d clients kept their endpoint; the map has room for 4", kept, clients)
+		if len(kept) < 4 || len(kept) > 12 {
+			t.Fatalf("%d of %d clients kept their endpoint; the map has room for 4", len(kept), clients)
 		}
 		entries := parseListing(t, top.node.nft(t, "list", "map", f.String(), TableName, mapAffinity))
 		if n := len(entries[f.String()+" map affinity"].Elements); n != 4 {
 			t.Fatalf("%d entries in a map of 4", n)
 		}
+		serve(0) // another size does not replace the map
+		if kept = kept.stuck(top.askAll(t, f, protocol, places(f)[0])); len(kept) < 4 {
+			t.Fatalf("only %d clients kept their endpoint when the program started again with another size", len(kept))
+		}
 	})
+}
+
+// stuck are the clients that have the same endpoint as before.
+func (s seats) stuck(now seats) seats {
+	out := maps.Clone(s)
+	maps.DeleteFunc(out, func(i int, a answer) bool { return now[i] != a })
+	return out
 }
 
 // TestAffinityOff turns affinity off and on again.

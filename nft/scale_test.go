@@ -97,6 +97,11 @@ func TestLimits(t *testing.T) {
 			p.Cluster, p.Affinity = many(maxOrdinals+1), time.Hour
 			return e.Set(&p)
 		}, "4097 endpoints are more than the 4096"},
+		{"another protocol, and too many endpoints: served as before", func(t *testing.T, e *Engine) error {
+			p := scalePort(IPv4, 0, 0)
+			p.Protocol, p.Cluster, p.Affinity = udp, many(maxOrdinals+1), time.Hour
+			return e.Set(&p)
+		}, "4097 endpoints are more than the 4096"},
 		{"service ports", func(t *testing.T, e *Engine) error {
 			for i := range uint32(maxPorts) {
 				e.tables[0].numbers.claim(i)

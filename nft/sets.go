@@ -35,6 +35,9 @@ const (
 	idNoLocalEndpoints
 	idNoEndpointsNodePorts
 	idNoLocalEndpointsNodePorts
+	idIPVSFrontends
+	idIPVSNodePorts
+	idIPVSAddresses
 	setCount
 )
 
@@ -64,6 +67,9 @@ const (
 	setNoLocalEndpoints          = "no-local-endpoints"
 	setNoEndpointsNodePorts      = "no-endpoints-nodeports"
 	setNoLocalEndpointsNodePorts = "no-local-endpoints-nodeports"
+	setIPVSFrontends             = "ipvs-frontends"
+	setIPVSNodePorts             = "ipvs-nodeports"
+	setIPVSAddresses             = "ipvs-addresses"
 )
 
 // setNames are the names of the sets, the same in both families.
@@ -91,10 +97,13 @@ var setNames = [setCount]string{
 	idNoLocalEndpoints:          setNoLocalEndpoints,
 	idNoEndpointsNodePorts:      setNoEndpointsNodePorts,
 	idNoLocalEndpointsNodePorts: setNoLocalEndpointsNodePorts,
+	idIPVSFrontends:             setIPVSFrontends,
+	idIPVSNodePorts:             setIPVSNodePorts,
+	idIPVSAddresses:             setIPVSAddresses,
 }
 
-// affinitySize bounds the affinity map; a full map costs stickiness, never a connection.
-const affinitySize = 1 << 20
+// defaultAffinitySize bounds the affinity map; a full map costs stickiness, never a connection.
+const defaultAffinitySize = 1 << 20
 
 // setDef declares a set (no data) or a map.
 type setDef struct {
@@ -104,7 +113,8 @@ type setDef struct {
 	typeof   *typeofDef // declared by expressions instead of types
 	counter  bool       // a lookup that hits counts
 	interval bool
-	dynamic  bool // the kernel adds elements, with timeouts
+	dynamic  bool   // the kernel adds elements, with timeouts
+	size     uint32 // how many elements a dynamic one takes
 }
 
 // typeofDef declares key and data by expressions: the only way to give a key component the type "integer".
@@ -221,6 +231,10 @@ func (f Family) sets() [setCount]setDef {
 		idNoLocalEndpoints:          {key: frontend, counter: true},
 		idNoEndpointsNodePorts:      {key: nodePort, counter: true},
 		idNoLocalEndpointsNodePorts: {key: nodePort, counter: true},
+
+		idIPVSFrontends: {key: frontend},
+		idIPVSNodePorts: {key: nodePort},
+		idIPVSAddresses: {key: []dataType{addr}},
 	}
 	for id := range defs {
 		defs[id].name = setNames[id]
@@ -250,7 +264,7 @@ func (f Family) stickySlotsMap() setDef {
 
 func (f Family) affinityMap() setDef {
 	return setDef{
-		key: []dataType{typeClassID, f.addrType()}, data: []dataType{typeClassID}, dynamic: true,
+		key: []dataType{typeClassID, f.addrType()}, data: []dataType{typeClassID}, dynamic: true, size: defaultAffinitySize,
 		typeof: &typeofDef{
 			text: "meta priority . " + f.String() + " saddr : meta priority",
 			key:  []typeofExpr{typeofPriority(), f.typeofSaddr()}, data: []typeofExpr{typeofPriority()},

@@ -23,6 +23,8 @@ type table struct {
 
 	clusterIPs refSet
 	hairpin    refSet
+	guarded    map[netip.Addr]bool // local for IPVS, in the kernel
+	unguarded  map[netip.Addr]bool // no longer, but still in the kernel
 	inherited  map[string]*inheritance // affinity of an earlier process, until the first apply
 }
 
@@ -42,7 +44,7 @@ type port struct {
 func newTable(f Family) *table {
 	return &table{
 		family: f, defs: f.sets(), ports: map[string]*port{}, classes: newClassTable(), tokenDraws: map[draw]bool{},
-		clusterIPs: newRefSet(), hairpin: newRefSet(),
+		clusterIPs: newRefSet(), hairpin: newRefSet(), guarded: map[netip.Addr]bool{}, unguarded: map[netip.Addr]bool{},
 	}
 }
 
@@ -97,7 +99,10 @@ func (tb *table) set(t *Transaction, want *Port) error {
 			return err
 		}
 	}
-	tb.ports[p.name] = p
+	if old := tb.ports[p.name]; old != p {
+		tb.remove(t, old)
+		tb.ports[p.name] = p
+	}
 	tb.updateOrdinals(t, p, want)
 	for i, seats := range [2]seating{cluster, local} {
 		tb.updatePool(t, p, &p.pools[i], classes[i], ids[i], seats)
@@ -118,11 +123,10 @@ func checkLimits(want *Port, cluster, local seating) error {
 }
 
 // port finds the state of a port, or makes one: with the number that an earlier process gave it, if it has affinity.
+// A port of another protocol is another port: set exchanges them when nothing can fail any more.
 func (tb *table) port(want *Port) (*port, error) {
 	if p := tb.ports[want.Name]; p != nil && p.protocol == want.Protocol {
 		return p, nil
-	} else if p != nil {
-		return nil, fmt.Errorf("protocol of service port %s changed: delete it first", want.Name)
 	}
 	p := &port{name: want.Name, protocol: want.Protocol}
 	if earlier := tb.inherited[clipComment(want.Name)]; earlier != nil && want.Affinity > 0 {
@@ -140,7 +144,7 @@ func (tb *table) port(want *Port) (*port, error) {
 }
 
 func (tb *table) forgetIfNew(p *port) {
-	if tb.ports[p.name] == nil {
+	if tb.ports[p.name] != p {
 		tb.numbers.free(p.number)
 	}
 }
@@ -179,8 +183,9 @@ func (tb *table) releaseAll(classes []class) {
 }
 
 // delete removes a port; an unknown name is no change.
-func (tb *table) delete(t *Transaction, name string) {
-	p := tb.ports[name]
+func (tb *table) delete(t *Transaction, name string) { tb.remove(t, tb.ports[name]) }
+
+func (tb *table) remove(t *Transaction, p *port) {
 	if p == nil {
 		return
 	}
@@ -191,7 +196,7 @@ func (tb *table) delete(t *Transaction, name string) {
 	tb.updateHairpin(p, &Port{})
 	tb.updateFrontends(t, p, nil)
 	tb.numbers.free(p.number)
-	delete(tb.ports, name)
+	delete(tb.ports, p.name)
 }
 
 // updatePool brings one pool to the wanted endpoints and class.
@@ -283,7 +288,7 @@ func (tb *table) slotElement(t *Transaction, p *port, pl *pool, slot uint32, add
 // updateHairpin counts the port's endpoints on this node: their connections to themselves come back only when
 // masqueraded.
 func (tb *table) updateHairpin(p *port, want *Port) {
-	var ips []netip.Addr
+	ips := slices.Clone(want.Hairpin)
 	for _, list := range [][]Endpoint{want.Cluster, want.Local} {
 		for _, e := range list {
 			if e.Local {
@@ -308,6 +313,7 @@ func (tb *table) updateHairpin(p *port, want *Port) {
 // writeShared writes the elements that belong to no service port, or that several can need together.
 func (tb *table) writeShared(t *Transaction) {
 	tb.writeGlobals(t)
+	tb.writeGuards(t)
 	tb.clusterIPs.flush(func(ip netip.Addr, added bool) {
 		tb.change(t, idClusterIPs, added, t.element("", func(b *builder) { b.addr(ip) }, nil))
 	})
