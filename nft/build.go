@@ -124,6 +124,7 @@ func (tb *table) buildElements(t *Transaction) {
 	for _, p := range ports {
 		tb.buildPort(t, p)
 	}
+	tb.buildGuards(t)
 }
 
 func (tb *table) buildPort(t *Transaction, p *port) {

@@ -48,6 +48,7 @@ type program struct {
 	podInterface  string // name, or prefix ending in "*"
 	podCIDRs      bool
 	loopback      bool // node ports answer on a loopback address
+	ipvs          bool // virtual servers of IPVS serve some frontends
 }
 
 // fromPods matches traffic of local pods; nil when the program cannot tell.
@@ -99,6 +100,9 @@ func (f Family) chains(p program) []chainDef {
 		list = append(list, chainDef{name: masqueradingChain(proto), rules: f.masquerading(proto)})
 	}
 	list = append(list, chainDef{name: "to-cluster-ip", rules: f.toClusterIP(p)})
+	if p.ipvs {
+		list = append(list, f.untranslatedChain())
+	}
 	list = append(list, chainDef{name: "nat-postrouting", base: natPostrouting(), rules: f.postrouting(p)})
 	return append(list, f.filterChains(p)...)
 }
@@ -124,7 +128,7 @@ func (f Family) sourceDecides(p program) []rule {
 func (f Family) postrouting(p program) []rule {
 	toClusterIP := in(setClusterIPs, f.originalDaddr())
 	rules := []rule{
-		{isNotTranslated(), returnNow()},
+		f.untranslated(p),
 		{in(setHairpin, f.saddr(), f.daddr()), masquerade()},
 	}
 	if p.masqueradeAll {
@@ -174,7 +178,7 @@ func (f Family) filterChains(p program) []chainDef {
 	// What was translated is served: nothing below concerns it.
 	check := rule{isNew(), isNotTranslated(), jump("unserved")}
 	return append(list, []chainDef{
-		{name: "unserved", rules: f.unserved()},
+		{name: "unserved", rules: f.unserved(p)},
 		{name: "filter-input", rules: []rule{check}, base: filterBase(unix.NF_INET_LOCAL_IN, "input", 0, "filter")},
 		{name: "filter-forward", rules: []rule{check}, base: filterBase(unix.NF_INET_FORWARD, "forward", 0, "filter")},
 		{name: "filter-output", base: filterBase(unix.NF_INET_LOCAL_OUT, "output", 0, "filter"), rules: []rule{
@@ -187,17 +191,25 @@ func (f Family) filterChains(p program) []chainDef {
 
 // unserved refuses what no endpoint can take. It runs after DNAT, so that only packets that were not translated still
 // have a frontend as their destination.
-func (f Family) unserved() []rule {
+func (f Family) unserved(p program) []rule {
 	frontend := key{f.daddr(), l4proto(), dport()}
 	atNode, nodePort := in(setNodePortAddresses, f.daddr()), frontend[1:]
 	rules := []rule{
 		{in(setNoLocalEndpoints, frontend...), drop()},
 		{atNode, in(setNoLocalEndpointsNodePorts, nodePort...), drop()},
 	}
+	if p.ipvs {
+		rules = append(rules, rule{in(setIPVSFrontends, frontend...), returnNow()})
+	}
 	rules = append(rules, f.refuse(in(setNoEndpoints, frontend...))...)
 	rules = append(rules, f.refuse(atNode, in(setNoEndpointsNodePorts, nodePort...))...)
 	// Ports of a cluster IP that no Service uses, and cluster IPs that no Service has.
 	rules = append(rules, f.refuse(in(setClusterIPs, f.daddr()))...)
+	if p.ipvs {
+		// IPVS gets only packets to addresses of this host, so its frontends' addresses are made local. Whatever listens
+		// on all addresses must not become reachable there (k/k #72236).
+		rules = append(rules, f.refuse(in(setIPVSAddresses, f.daddr()))...)
+	}
 	return append(rules, rule{in(setServiceCIDRs, f.daddr()), drop()})
 }
 

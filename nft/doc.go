@@ -15,6 +15,7 @@
 //	statement.go   what a rule does, as text and as expressions
 //	class.go       classes: one chain for each way of picking a slot
 //	pool.go        which endpoint sits in which slot
+//	ipvs.go        what the program does for frontends that IPVS serves; guards of their addresses
 //	table.go       applied state of one family and its difference to what is wanted
 //	transaction.go what is to change, printable
 //	encode.go      a transaction as netlink messages

@@ -91,7 +91,7 @@ func allowing(fe Frontend, sources ...string) Frontend {
 }
 
 func examples() []example {
-	return []example{kindsExample(), stickyExample(), hashExample(), bareExample(), emptyExample()}
+	return []example{kindsExample(), stickyExample(), hashExample(), ipvsExample(), bareExample(), emptyExample()}
 }
 
 // kindsExample has every kind of frontend and refusal in both families; pods are told by their address.
@@ -167,6 +167,31 @@ func hashExample() example {
 				Frontends: []Frontend{clusterIP("10.96.0.12", 80)}},
 			{Family: IPv6, Name: "default/hash:http", Protocol: tcp, Method: SourceHash, Affinity: time.Minute,
 				Local: onNode("[fd00:10::1]:80", "[fd00:10::2]:80"), Frontends: []Frontend{externalLocal("2001:db8::12", 80)}},
+		},
+	}
+}
+
+// ipvsExample has frontends that IPVS serves, one of them with a pool for those whom policy Local does not concern.
+func ipvsExample() example {
+	byIPVS := func(fe Frontend) Frontend {
+		fe.Pool, fe.IPVS = NoPool, true
+		return fe
+	}
+	local := externalLocal("192.0.2.20", 80)
+	local.IPVS = true
+	return example{
+		name: "ipvs",
+		globals: Globals{
+			IPVS: true, PodCIDRs: prefixes("10.0.0.0/16", "fd00:10::/56"), NodePortAddresses: addrs("192.168.7.1", "fd00:7::1"),
+		},
+		ports: []Port{
+			{Family: IPv4, Name: "default/busy:http", Protocol: tcp, Hairpin: addrs("10.0.1.1"), Frontends: []Frontend{
+				byIPVS(clusterIP("10.96.0.20", 80)), byIPVS(nodePort(30020)),
+				allowing(byIPVS(external("192.0.2.21", 80)), "198.51.100.0/24"),
+			}},
+			{Family: IPv4, Name: "default/near:http", Protocol: tcp, Cluster: endpoints("10.0.1.1:80", "10.0.2.1:80"),
+				Hairpin: addrs("10.0.1.1"), Frontends: []Frontend{local, {Port: 30021, Pool: BySource, Masquerade: MasqueradeNode, IPVS: true}}},
+			{Family: IPv6, Name: "default/busy:http", Protocol: udp, Frontends: []Frontend{byIPVS(clusterIP("fd00:96::20", 80))}},
 		},
 	}
 }

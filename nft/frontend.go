@@ -15,15 +15,15 @@ type placed struct {
 
 // frontendSets are the sets in which one kind of frontend occurs: those keyed by an address, or those of node ports.
 type frontendSets struct {
-	pools, always, node, noEndpoints, noLocalEndpoints setID
+	pools, always, node, noEndpoints, noLocalEndpoints, ipvs setID
 }
 
 func setsOf(fe *Frontend) frontendSets {
 	if !fe.Addr.IsValid() {
 		return frontendSets{idNodePorts, idMasqueradeAlwaysNodePorts, idMasqueradeNodeNodePorts,
-			idNoEndpointsNodePorts, idNoLocalEndpointsNodePorts}
+			idNoEndpointsNodePorts, idNoLocalEndpointsNodePorts, idIPVSNodePorts}
 	}
-	return frontendSets{idServices, idMasqueradeAlways, idMasqueradeNode, idNoEndpoints, idNoLocalEndpoints}
+	return frontendSets{idServices, idMasqueradeAlways, idMasqueradeNode, idNoEndpoints, idNoLocalEndpoints, idIPVSFrontends}
 }
 
 // updateFrontends writes the difference between the port's frontends and the wanted ones.
@@ -51,7 +51,7 @@ func (tb *table) countClusterIP(fe Frontend, by int32) {
 
 func sameFrontend(a, b Frontend) bool {
 	return a.Addr == b.Addr && a.Port == b.Port && a.ClusterIP == b.ClusterIP && a.Pool == b.Pool && a.Refusal == b.Refusal &&
-		a.Masquerade == b.Masquerade && a.Firewalled == b.Firewalled && slices.Equal(a.Sources, b.Sources)
+		a.Masquerade == b.Masquerade && a.IPVS == b.IPVS && a.Firewalled == b.Firewalled && slices.Equal(a.Sources, b.Sources)
 }
 
 // frontendElements lists all elements that the frontends need, sorted by set and key.
@@ -70,8 +70,14 @@ func (tb *table) appendFrontend(t *Transaction, out []placed, p *port, fe *Front
 	put := func(id setID, label string, data func(*builder)) {
 		out = append(out, placed{id, t.element(label, func(b *builder) { b.frontend(fe, p.protocol) }, data)})
 	}
-	if number, ok := poolNumber(p, fe.Pool); ok {
+	number, pooled := poolNumber(p, fe.Pool)
+	if pooled {
 		put(sets.pools, label, func(b *builder) { b.word(number) })
+	}
+	if fe.IPVS {
+		put(sets.ipvs, label, nil)
+	}
+	if pooled || fe.IPVS {
 		switch fe.Masquerade {
 		case MasqueradeAlways:
 			put(sets.always, "", nil)

@@ -17,6 +17,9 @@ type Port struct {
 	// Cluster and Local are the endpoints of the two pools, sorted by address and port, without repetition.
 	Cluster []Endpoint
 	Local   []Endpoint
+	// Hairpin are the addresses on this node among the endpoints that only IPVS serves: their connections to themselves
+	// need masquerading.
+	Hairpin []netip.Addr
 
 	Frontends []Frontend
 }
@@ -39,6 +42,8 @@ type Frontend struct {
 	Pool       PoolChoice
 	Refusal    Refusal
 	Masquerade Masquerade
+	// IPVS says that a virtual server takes what the pool does not: the packets are let through to it.
+	IPVS bool
 
 	Firewalled bool
 	Sources    []netip.Prefix // who may use it when Firewalled; of the frontend's family, in any order
@@ -80,6 +85,8 @@ const (
 // Globals are the parts of the ruleset that belong to no service port.
 type Globals struct {
 	MasqueradeAll bool
+	// IPVS says that there are virtual servers of ours beside the tables. The rules for them are left out otherwise.
+	IPVS bool
 	// PodInterface tells local pods by their interface: a name, or a prefix ending in "*". Empty: by PodCIDRs.
 	PodInterface      string
 	PodCIDRs          []netip.Prefix
@@ -89,7 +96,7 @@ type Globals struct {
 
 // program is the part of the globals that the rules of one family depend on.
 func (g *Globals) program(f Family) program {
-	p := program{masqueradeAll: g.MasqueradeAll, podInterface: g.PodInterface}
+	p := program{masqueradeAll: g.MasqueradeAll, podInterface: g.PodInterface, ipvs: g.IPVS}
 	for _, c := range g.PodCIDRs {
 		p.podCIDRs = p.podCIDRs || FamilyOf(c.Addr()) == f
 	}

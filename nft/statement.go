@@ -214,6 +214,7 @@ func verdict(kind expr.VerdictKind, text string) statement {
 
 func returnNow() statement { return verdict(expr.VerdictReturn, "return") }
 func drop() statement      { return verdict(expr.VerdictDrop, "drop") }
+func accept() statement    { return verdict(expr.VerdictAccept, "accept") }
 
 func jump(chain string) statement {
 	return statement{text: "jump " + chain, exprs: []expr.Any{&expr.Verdict{Kind: expr.VerdictJump, Chain: chain}}}

@@ -23,8 +23,8 @@ type table struct {
 
 	clusterIPs refSet
 	hairpin    refSet
-	guarded    map[netip.Addr]bool // local for IPVS, in the kernel
-	unguarded  map[netip.Addr]bool // no longer, but still in the kernel
+	guarded    map[netip.Addr]bool     // local for IPVS, in the kernel
+	unguarded  map[netip.Addr]bool     // no longer, but still in the kernel
 	inherited  map[string]*inheritance // affinity of an earlier process, until the first apply
 }
 

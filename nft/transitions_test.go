@@ -148,6 +148,9 @@ func (w *world) port(id portID, p Port) Port {
 	if what < 2 || p.Cluster == nil {
 		p.Cluster, p.Local = w.endpoints(id.family, 13), w.endpoints(id.family, 5)
 	}
+	if what == 1 {
+		p.Hairpin = []netip.Addr{w.address(id.family, 1, w.rand.IntN(16))}
+	}
 	if what == 2 {
 		p.Affinity = []time.Duration{0, 0, time.Hour, 90 * time.Second}[w.rand.IntN(4)]
 	}
@@ -211,7 +214,7 @@ func (w *world) frontends(id portID, protocol uint8) []Frontend {
 func (w *world) frontend(f Family) Frontend {
 	fe := Frontend{
 		Addr: w.address(f, 96, w.rand.IntN(8)), Port: uint16(80 + w.rand.IntN(3)),
-		Pool: PoolChoice(w.rand.IntN(4)), Refusal: Refusal(w.rand.IntN(3)), Masquerade: Masquerade(w.rand.IntN(3)),
+		Pool: PoolChoice(w.rand.IntN(4)), Refusal: Refusal(w.rand.IntN(3)), Masquerade: Masquerade(w.rand.IntN(3)), IPVS: w.one(4),
 	}
 	if w.one(4) {
 		fe.Addr = netip.Addr{}

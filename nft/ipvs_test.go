@@ -1,0 +1,150 @@
+package nft
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// guards lists the guarded addresses that the kernel has.
+func (n *namespace) guards(t testing.TB) []string {
+	t.Helper()
+	var out []string
+	for _, f := range Families() {
+		text := n.nft(t, "list", "set", f.String(), TableName, setIPVSAddresses)
+		_, rest, found := strings.Cut(text, "elements = {")
+		if !found {
+			continue
+		}
+		list, _, _ := strings.Cut(rest, "}")
+		for word := range strings.SplitSeq(list, ",") {
+			out = append(out, strings.TrimSpace(word))
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+func (n *namespace) wantGuards(t testing.TB, when string, want ...string) {
+	t.Helper()
+	if got := n.guards(t); !slices.Equal(got, want) {
+		t.Fatalf("%s: guarded are %v, want %v", when, got, want)
+	}
+}
+
+func mustGuard(t testing.TB, e *Engine, want bool, list ...string) {
+	t.Helper()
+	ready, err := e.Guard(addrs(list...))
+	if err != nil || ready != want {
+		t.Fatalf("guard %v: ready %t, error %v; want %t", list, ready, err, want)
+	}
+}
+
+// TestGuard follows guarded addresses through applies, rebuilds and a restart.
+func TestGuard(t *testing.T) {
+	n := newNamespace(t)
+	e := n.engine(t)
+	e.SetGlobals(Globals{IPVS: true})
+	mustGuard(t, e, false, "192.0.2.1", "2001:db8::1") // no table yet
+	mustApply(t, e)
+	n.wantGuards(t, "first apply", "192.0.2.1", "2001:db8::1")
+
+	mustSet(t, e, manyPorts(IPv4, 0, 2)...)
+	mustGuard(t, e, true, "192.0.2.1", "192.0.2.2")
+	n.wantGuards(t, "before the apply", "192.0.2.1", "192.0.2.2", "2001:db8::1")
+	if strings.Contains(n.list(t), "svc-0") {
+		t.Fatal("collected changes went along with a guard")
+	}
+	if r := mustApply(t, e); r.Full || r.Added == 0 {
+		t.Fatalf("the collected changes were lost: %+v", r)
+	}
+
+	e.Unguard(addrs("192.0.2.1", "203.0.113.9"))
+	n.wantGuards(t, "unguarded, not applied", "192.0.2.1", "192.0.2.2", "2001:db8::1")
+	mustGuard(t, e, true, "192.0.2.1")
+	mustApply(t, e)
+	n.wantGuards(t, "guarded again before the apply", "192.0.2.1", "192.0.2.2", "2001:db8::1")
+	e.Unguard(addrs("192.0.2.1", "2001:db8::1"))
+	mustApply(t, e)
+	n.wantGuards(t, "unguarded", "192.0.2.2")
+
+	again := n.engine(t) // another process, over the same table
+	again.SetGlobals(Globals{IPVS: true})
+	mustGuard(t, again, true, "192.0.2.3")
+	n.wantGuards(t, "restart, before the apply", "192.0.2.2", "192.0.2.3")
+	mustApply(t, again)
+	n.wantGuards(t, "restart", "192.0.2.3")
+}
+
+// TestGuardRefused loses a guard on its way and expects the next apply to bring it.
+func TestGuardRefused(t *testing.T) {
+	for name, k := range map[string]*lossyKernel{"refused": {refuse: true}, "lost": {loseBatch: true}, "answer lost": {loseAnswer: true}} {
+		t.Run(name, func(t *testing.T) {
+			n := newNamespace(t)
+			e := n.engine(t)
+			mustApply(t, e)
+			mustSet(t, e, manyPorts(IPv4, 0, 2)...)
+			real := e.conn
+			k.kernel = real
+			e.conn = k
+			ready, err := e.Guard(addrs("192.0.2.1"))
+			e.conn = real
+			if ready || !errors.Is(err, errLost) && !errors.Is(err, unix.EBUSY) {
+				t.Fatalf("ready %t, error %v", ready, err)
+			}
+			if r := mustApply(t, e); !r.Full {
+				t.Fatal("the tables were not written as a whole")
+			}
+			n.wantGuards(t, "next apply", "192.0.2.1")
+			if !strings.Contains(n.list(t), "svc-0") {
+				t.Fatal("collected changes were lost")
+			}
+		})
+	}
+}
+
+// TestGuardedPackets has addresses local to the node that only frontends may make reachable: what listens on all addresses
+// of the node must not answer there.
+func TestGuardedPackets(t *testing.T) {
+	top := newTopology(t)
+	top.node.sysctls(t, "ipv4/icmp_ratelimit=0", "ipv6/icmp/ratelimit=0")
+	e := top.node.engine(t)
+	g := packetGlobals()
+	g.IPVS = true
+	e.SetGlobals(g)
+	guarded := map[Family]netip.Addr{IPv4: addr("192.0.2.77"), IPv6: addr("2001:db8::77")}
+	for f, a := range guarded {
+		fe := Frontend{Addr: a, Port: 4080, IPVS: true}
+		mustSet(t, e, Port{Family: f, Name: "ns/guarded:p", Protocol: tcp, Frontends: []Frontend{fe}})
+		top.node.must(t, "", "ip", "route", "add", "local", a.String(), "dev", "lo", "table", "local")
+	}
+	mustApply(t, e)
+	top.node.serveTCP(t, "node", 4080) // stands in for IPVS
+	top.node.serveTCP(t, "node", 4022) // a service of the node's own
+	ask := func(from string, a netip.Addr, port uint16) error {
+		_, err := top.namespace(from).ask(tcp, netip.Addr{}, netip.AddrPortFrom(a, port), patient)
+		return err
+	}
+	for f, a := range guarded {
+		for _, from := range []string{"client", "node", "pod-a"} {
+			if err := ask(from, a, 4022); err != nil {
+				t.Fatalf("%s from %s before the guard: %v; the test would prove nothing", f, from, err)
+			}
+		}
+	}
+	mustGuard(t, e, true, guarded[IPv4].String(), guarded[IPv6].String())
+	for f, a := range guarded {
+		for _, from := range []string{"client", "node", "pod-a"} {
+			if err := ask(from, a, 4022); !errors.Is(err, errRefused) {
+				t.Errorf("%s from %s to the node's own service: %v, want a refusal", f, from, err)
+			}
+			if err := ask(from, a, 4080); err != nil {
+				t.Errorf("%s from %s to the frontend: %v", f, from, err)
+			}
+		}
+	}
+}
