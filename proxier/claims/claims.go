@@ -1,5 +1,7 @@
-// Package claims settles which Service gets a frontend that several Services ask for: the oldest one, and of two with
-// the same age the one whose namespace and name come first. The others lose that frontend, and only that.
+// Package claims settles which Service gets a frontend that several Services ask for. One whose cluster IP it is comes
+// first: the API server hands those out, while external IPs are whatever somebody writes into a Service, and writing
+// another one's cluster IP must not take over its traffic. Then the oldest has it, and of two with the same age the one
+// whose namespace and name come first. The others lose that frontend, and only that.
 //
 // It remembers who claims what from plan to plan, but neither plans nor programs anything: it takes frontends out of a
 // plan and names the Services that have to be planned again.
@@ -20,23 +22,36 @@ type Claims struct {
 	claimants []claimant
 	free      []uint32 // unused places in claimants
 
-	holders map[key]uint32   // who has a frontend
-	waiting map[key][]uint32 // who else asked for it; few, so no order is kept
-	replan  []uint32         // who gained or lost something in the present call
-	scratch []key
+	holders map[key]bid   // who has a frontend
+	waiting map[key][]bid // who else asked for it; few, so no order is kept
+	replan  []uint32      // who gained or lost something in the present call
+	scratch []claim
 }
 
 // claimant is a Service that asks for frontends.
 type claimant struct {
 	state.Name
-	created int64 // Unix time in nanoseconds
-	keys    []key // everything it asks for, sorted, each once
-	missing int   // how many of them others have
+	created int64   // Unix time in nanoseconds
+	claims  []claim // everything it asks for, sorted, each key once
+	missing int     // how many of them others have
 }
+
+// bid is a claimant's number; the lowest bit says that it does not ask for the frontend as a cluster IP of its own.
+type bid uint32
+
+func newBid(id uint32, clusterIP bool) bid {
+	if clusterIP {
+		return bid(id) << 1
+	}
+	return bid(id)<<1 | 1
+}
+
+func (b bid) id() uint32    { return uint32(b >> 1) }
+func (b bid) weaker() uint8 { return uint8(b & 1) }
 
 // New returns an empty register.
 func New() *Claims {
-	return &Claims{ids: map[state.Name]uint32{}, holders: map[key]uint32{}, waiting: map[key][]uint32{}}
+	return &Claims{ids: map[state.Name]uint32{}, holders: map[key]bid{}, waiting: map[key][]bid{}}
 }
 
 // Resolve registers what a freshly made plan asks for and takes out of it what others have, with a Problem for each.
@@ -47,8 +62,8 @@ func New() *Claims {
 func (c *Claims) Resolve(p *plan.Service, created time.Time) (lost []state.Problem, replan []state.Name) {
 	want := c.wanted(p)
 	tidy := len(want)
-	slices.SortFunc(want, key.compare)
-	want = slices.Compact(want)
+	slices.SortFunc(want, claim.compare)
+	want = slices.CompactFunc(want, claim.sameKey) // the first of them is the cluster IP, if there is one
 	id := c.register(p.Name, created.UnixNano(), want)
 	if c.claimants[id].missing > 0 || len(want) < tidy {
 		lost = c.strip(p, id)
@@ -70,7 +85,7 @@ func (c *Claims) Release(n state.Name) (replan []state.Name) {
 }
 
 // register brings the claims of a Service up to date.
-func (c *Claims) register(n state.Name, created int64, want []key) uint32 {
+func (c *Claims) register(n state.Name, created int64, want []claim) uint32 {
 	id, known := c.ids[n]
 	if !known {
 		id = c.newID()
@@ -97,8 +112,8 @@ func (c *Claims) newID() uint32 {
 }
 
 // update replaces the sorted list of what a Service asks for.
-func (c *Claims) update(id uint32, want []key) {
-	have := c.claimants[id].keys
+func (c *Claims) update(id uint32, want []claim) {
+	have := c.claimants[id].claims
 	if slices.Equal(have, want) {
 		return
 	}
@@ -112,45 +127,51 @@ func (c *Claims) update(id uint32, want []key) {
 			c.claim(id, want[0])
 			want = want[1:]
 		default:
+			if have[0] != want[0] {
+				c.withdraw(id, have[0])
+				c.claim(id, want[0])
+			}
 			have, want = have[1:], want[1:]
 		}
 	}
-	c.claimants[id].keys = next
+	c.claimants[id].claims = next
 }
 
-// compareHeads orders the first elements of two sorted lists; the end of a list comes last.
-func compareHeads(a, b []key) int {
+// compareHeads orders the keys of the first elements of two sorted lists; the end of a list comes last.
+func compareHeads(a, b []claim) int {
 	switch {
 	case len(a) == 0:
 		return 1
 	case len(b) == 0:
 		return -1
 	}
-	return a[0].compare(b[0])
+	return a[0].key.compare(b[0].key)
 }
 
-func (c *Claims) claim(id uint32, k key) {
+func (c *Claims) claim(id uint32, want claim) {
+	k, own := want.key, newBid(id, want.clusterIP)
 	holder, taken := c.holders[k]
 	switch {
 	case !taken:
-		c.holders[k] = id
-	case c.before(id, holder):
-		c.holders[k] = id
+		c.holders[k] = own
+	case c.before(own, holder):
+		c.holders[k] = own
 		c.wait(holder, k)
-		c.replan = append(c.replan, holder)
+		c.replan = append(c.replan, holder.id())
 	default:
-		c.wait(id, k)
+		c.wait(own, k)
 	}
 }
 
-func (c *Claims) wait(id uint32, k key) {
-	c.waiting[k] = append(c.waiting[k], id)
-	c.claimants[id].missing++
+func (c *Claims) wait(b bid, k key) {
+	c.waiting[k] = append(c.waiting[k], b)
+	c.claimants[b.id()].missing++
 }
 
-func (c *Claims) withdraw(id uint32, k key) {
-	if c.holders[k] != id {
-		c.stopWaiting(id, k)
+func (c *Claims) withdraw(id uint32, given claim) {
+	k, own := given.key, newBid(id, given.clusterIP)
+	if c.holders[k] != own {
+		c.stopWaiting(own, k)
 		return
 	}
 	queue := c.waiting[k]
@@ -158,7 +179,7 @@ func (c *Claims) withdraw(id uint32, k key) {
 		delete(c.holders, k)
 		return
 	}
-	heir := slices.MinFunc(queue, func(a, b uint32) int {
+	heir := slices.MinFunc(queue, func(a, b bid) int {
 		if c.before(a, b) {
 			return -1
 		}
@@ -166,12 +187,12 @@ func (c *Claims) withdraw(id uint32, k key) {
 	})
 	c.stopWaiting(heir, k)
 	c.holders[k] = heir
-	c.replan = append(c.replan, heir)
+	c.replan = append(c.replan, heir.id())
 }
 
-func (c *Claims) stopWaiting(id uint32, k key) {
-	left := slices.DeleteFunc(c.waiting[k], func(other uint32) bool { return other == id })
-	c.claimants[id].missing--
+func (c *Claims) stopWaiting(b bid, k key) {
+	left := slices.DeleteFunc(c.waiting[k], func(other bid) bool { return other == b })
+	c.claimants[b.id()].missing--
 	if len(left) == 0 {
 		delete(c.waiting, k)
 	} else {
@@ -180,9 +201,10 @@ func (c *Claims) stopWaiting(id uint32, k key) {
 }
 
 // before tells whether a has precedence over b.
-func (c *Claims) before(a, b uint32) bool {
-	x, y := &c.claimants[a], &c.claimants[b]
+func (c *Claims) before(a, b bid) bool {
+	x, y := &c.claimants[a.id()], &c.claimants[b.id()]
 	return cmp.Or(
+		cmp.Compare(a.weaker(), b.weaker()),
 		cmp.Compare(x.created, y.created),
 		cmp.Compare(x.Namespace, y.Namespace),
 		cmp.Compare(x.Name.Name, y.Name.Name),

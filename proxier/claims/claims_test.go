@@ -16,7 +16,8 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// planOf makes a plan from words: "192.0.2.1:80/tcp", "[fd00::1]:53/udp", "*4:30080/tcp" (an IPv4 node port), "hc:32000".
+// planOf makes a plan from words: "192.0.2.1:80/tcp" (a cluster IP), "+192.0.2.1:80/tcp" (an external IP),
+// "[fd00::1]:53/udp", "*4:30080/tcp" (an IPv4 node port), "hc:32000".
 func planOf(name, words string) *plan.Service {
 	p := &plan.Service{Name: state.Name{Namespace: "ns", Name: name}}
 	for _, w := range strings.Fields(words) {
@@ -34,6 +35,10 @@ func portOf(w string) plan.Port {
 	where, protocol, _ := strings.Cut(w, "/")
 	port := plan.Port{Family: state.IPv4, Protocol: map[string]state.Protocol{"tcp": state.TCP, "udp": state.UDP}[protocol]}
 	var fe plan.Frontend
+	where, external := strings.CutPrefix(where, "+")
+	if external {
+		fe.Kind = plan.ExternalIP
+	}
 	if strings.HasPrefix(where, "*") {
 		fe.Kind = plan.NodePort
 		if where[1] == '6' {
@@ -56,6 +61,9 @@ func left(p *plan.Service) string {
 			where := fmt.Sprintf("*%d:%d", port.Family, fe.Port)
 			if fe.Addr.IsValid() {
 				where = netip.AddrPortFrom(fe.Addr, fe.Port).String()
+			}
+			if fe.Kind == plan.ExternalIP {
+				where = "+" + where
 			}
 			words = append(words, where+"/"+port.Protocol.String())
 		}
@@ -124,6 +132,26 @@ func TestResolve(t *testing.T) {
 			{"b", 2, vip, "", "", []string{"frontend 192.0.2.1:80/tcp is taken by ns/a"}},
 			{"a", 3, vip, "", "b", []string{"frontend 192.0.2.1:80/tcp is taken by ns/b"}},
 			{"b", 2, vip, vip, "", nil},
+		}},
+		{"a cluster IP beats an older external IP", []step{
+			{"old", 1, "+" + vip + " +192.0.2.2:80/tcp", "+" + vip + " +192.0.2.2:80/tcp", "", nil},
+			{"new", 2, vip, vip, "old", nil},
+			{"old", 1, "+" + vip + " +192.0.2.2:80/tcp", "+192.0.2.2:80/tcp", "", []string{"frontend 192.0.2.1:80/tcp is taken by ns/new"}},
+			{"older", 0, "+" + vip, "", "", []string{"frontend 192.0.2.1:80/tcp is taken by ns/new"}},
+			{"new", 2, "192.0.2.9:80/tcp", "192.0.2.9:80/tcp", "older", nil},
+			{"older", 0, "+" + vip, "+" + vip, "", nil},
+		}},
+		{"of external IPs the older keeps it", []step{
+			{"a", 1, "+" + vip, "+" + vip, "", nil},
+			{"b", 2, "+" + vip, "", "", []string{"frontend 192.0.2.1:80/tcp is taken by ns/a"}},
+		}},
+		{"an external IP becomes the cluster IP and back", []step{
+			{"a", 1, "+" + vip, "+" + vip, "", nil},
+			{"b", 2, "+" + vip, "", "", []string{"frontend 192.0.2.1:80/tcp is taken by ns/a"}},
+			{"b", 2, vip, vip, "a", nil},
+			{"a", 1, "+" + vip, "", "", []string{"frontend 192.0.2.1:80/tcp is taken by ns/b"}},
+			{"b", 2, "+" + vip, "", "a", []string{"frontend 192.0.2.1:80/tcp is taken by ns/a"}},
+			{"a", 1, "+" + vip, "+" + vip, "", nil},
 		}},
 		{"IPv6", []step{
 			{"a", 1, "[fd00::1]:53/udp", "[fd00::1]:53/udp", "", nil},
@@ -254,13 +282,22 @@ func (w *world) expected() map[string]string {
 			}
 		}
 	}, func(a, b string) int { return cmp.Or(cmp.Compare(w.created[a], w.created[b]), cmp.Compare(a, b)) })
-	taken, out := map[string]bool{}, map[string]string{}
+	winner, out := map[string]string{}, map[string]string{}
+	for _, external := range []bool{false, true} {
+		for _, name := range order {
+			for _, word := range strings.Fields(w.words[name]) {
+				place := strings.TrimPrefix(word, "+")
+				if _, taken := winner[place]; !taken && (place != word) == external {
+					winner[place] = name + " " + word
+				}
+			}
+		}
+	}
 	for _, name := range order {
 		var own []string
 		for _, word := range strings.Fields(w.words[name]) {
-			if !taken[word] {
+			if winner[strings.TrimPrefix(word, "+")] == name+" "+word {
 				own = append(own, word)
-				taken[word] = true
 			}
 		}
 		out[name] = strings.Join(own, " ")
@@ -271,6 +308,7 @@ func (w *world) expected() map[string]string {
 // TestRandomTransitions: whatever order things happen in, the register ends as if built at once.
 func TestRandomTransitions(t *testing.T) {
 	pool := strings.Fields("192.0.2.1:80/tcp 192.0.2.1:80/udp 192.0.2.2:80/tcp [fd00::1]:80/tcp *4:30080/tcp *6:30080/tcp *4:30081/udp")
+	externals := strings.Fields("+192.0.2.1:80/tcp +192.0.2.1:80/udp +192.0.2.2:80/tcp +[fd00::1]:80/tcp")
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 7))
 		w := newWorld()
@@ -283,6 +321,9 @@ func TestRandomTransitions(t *testing.T) {
 					w.created[name] = rng.IntN(4)
 				}
 				w.words[name] = pick(rng, pool)
+				if rng.IntN(3) == 0 {
+					w.words[name] = pick(rng, externals)
+				}
 				w.settle(t, name)
 			}
 			if want := w.expected(); !reflect.DeepEqual(w.left, want) {

@@ -19,6 +19,25 @@ type key struct {
 	kind     keyKind
 }
 
+// claim is a key that a Service asks for; clusterIP tells that it is a port of its own cluster IP.
+type claim struct {
+	key
+	clusterIP bool
+}
+
+// compare orders claims by their keys; of two with one key, the cluster IP comes first.
+func (c claim) compare(other claim) int {
+	switch order := c.key.compare(other.key); {
+	case order != 0 || c.clusterIP == other.clusterIP:
+		return order
+	case c.clusterIP:
+		return -1
+	}
+	return 1
+}
+
+func (c claim) sameKey(other claim) bool { return c.key == other.key }
+
 type keyKind uint8
 
 const (

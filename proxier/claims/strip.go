@@ -8,17 +8,19 @@ import (
 )
 
 // wanted lists what a plan asks for, in no order; a key that occurs twice is listed twice.
-func (c *Claims) wanted(p *plan.Service) []key {
+func (c *Claims) wanted(p *plan.Service) []claim {
 	c.scratch = c.scratch[:0]
 	for i := range p.Ports {
 		port := &p.Ports[i]
 		for j := range port.Frontends {
-			c.scratch = append(c.scratch, keyOf(port, &port.Frontends[j]))
+			fe := &port.Frontends[j]
+			c.scratch = append(c.scratch, claim{keyOf(port, fe), fe.Kind == plan.ClusterIP})
 		}
 	}
 	if p.HealthCheck != nil {
-		keys := healthCheckKeys(p.HealthCheck.NodePort)
-		c.scratch = append(c.scratch, keys[:]...)
+		for _, k := range healthCheckKeys(p.HealthCheck.NodePort) {
+			c.scratch = append(c.scratch, claim{key: k})
+		}
 	}
 	return c.scratch
 }
@@ -57,8 +59,8 @@ func (s *stripper) refusesAny(keys [2]key) (refused bool) {
 func (s *stripper) refuses(k key, field string) bool {
 	holder := s.claims.holders[k]
 	switch {
-	case holder != s.id:
-		s.report(field, k.String()+" is taken by "+s.claims.claimants[holder].String())
+	case holder.id() != s.id:
+		s.report(field, k.String()+" is taken by "+s.claims.claimants[holder.id()].String())
 		return true
 	case s.seen[k]:
 		s.report(field, k.String()+" occurs twice in this Service: the first one counts")
