@@ -44,6 +44,7 @@ type Settings struct {
 	NodeName   string // --hostname-override, else the host's name
 
 	Backend       Backend
+	IPVS          IPVS
 	MinSyncPeriod time.Duration
 
 	ClusterCIDRs        []string
@@ -65,7 +66,8 @@ func Default() Settings {
 	return Settings{
 		QPS:                50,
 		Burst:              100,
-		Backend:            BackendNFT,
+		Backend:            BackendHybrid,
+		IPVS:               defaultIPVS(),
 		MinSyncPeriod:      10 * time.Millisecond,
 		DetectLocalMode:    DetectClusterCIDR,
 		NodePortAddresses:  []string{NodePortPrimary},
@@ -119,10 +121,8 @@ func (s *Settings) validateSource() error {
 
 func (s *Settings) validateBackend() error {
 	switch s.Backend {
-	case BackendNFT:
-		return nil
-	case BackendIPVS, BackendHybrid:
-		return fmt.Errorf("--backend=%s: the IPVS engine does not exist yet; use --backend=nft", s.Backend)
+	case BackendNFT, BackendIPVS, BackendHybrid:
+		return s.IPVS.validate()
 	}
 	return fmt.Errorf("--backend=%s: must be nft, ipvs or hybrid", s.Backend)
 }

@@ -110,7 +110,7 @@ func shortFlow(line string) string {
 	return fmt.Sprintf("%s %s %s %s", words[0], end("src", "sport", 0), end("dst", "dport", 0), end("src", "sport", 1))
 }
 
-// add puts flows into the table, each written as flows lists it.
+// add puts flows into the table, each written as flows lists it; "ipvs" behind it: balanced by IPVS, not translated.
 func (n *namespace) add(t testing.TB, flows ...string) {
 	t.Helper()
 	for _, f := range flows {
@@ -118,6 +118,10 @@ func (n *namespace) add(t testing.TB, flows ...string) {
 		src, sport := split(w[1])
 		dst, dport := split(w[2])
 		from, fport := split(w[3])
+		translated := w[2] != w[3] && (len(w) < 5 || w[4] != "ipvs")
+		if translated {
+			from, fport = dst, dport // the kernel puts the endpoint there
+		}
 		args := []string{"-I", "-p", w[0], "--timeout", "300",
 			"--orig-src", src, "--orig-dst", dst, "--orig-port-src", sport, "--orig-port-dst", dport,
 			"--reply-src", from, "--reply-dst", src, "--reply-port-src", fport, "--reply-port-dst", sport}
@@ -127,7 +131,10 @@ func (n *namespace) add(t testing.TB, flows ...string) {
 		case "sctp":
 			args = append(args, "--state", "ESTABLISHED", "--orig-vtag", "1", "--reply-vtag", "2")
 		}
-		if len(w) > 4 {
+		if translated {
+			args = append(args, "--dst-nat", w[3])
+		}
+		if len(w) > 4 && w[4] != "ipvs" {
 			args = append(args, "--zone", w[4])
 		}
 		n.must(t, "", "conntrack", args...)

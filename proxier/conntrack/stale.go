@@ -8,6 +8,7 @@
 // A flow is stale when it entered
 //   - through a frontend that exists, and does not go to an endpoint of it whose flows are still good. That includes
 //     flows that were there before the frontend was, and so are not translated at all;
+//   - through a frontend that IPVS served and serves no longer: IPVS carried its packets, and nobody does so now;
 //   - through a frontend that was removed, and was translated. Upstream leaves these (since 1.32); but a UDP flow has
 //     no end, so an address that was taken away would go on working for whoever used it, and a moved node port would
 //     keep its clients.
@@ -33,6 +34,7 @@ type Frontend struct {
 type Flow struct {
 	Dst   netip.AddrPort // where the client sends to
 	Reply netip.AddrPort // who answers: the endpoint, or Dst itself when nothing is translated
+	DNAT  bool           // translated by nf_tables; what IPVS sends on is not
 	Zone  uint16
 }
 
@@ -44,6 +46,7 @@ type Stale struct {
 // target is a frontend whose flows have to be looked at.
 type target struct {
 	removed bool
+	ipvs    bool             // served by IPVS
 	good    []netip.AddrPort // sorted: flows to these stay
 }
 
@@ -77,7 +80,8 @@ func (t *target) stale(f Flow) bool {
 		// that is not translated there says nothing about us.
 		return !t.removed && f.Zone == 0
 	}
-	if t.removed {
+	if t.removed || !f.DNAT && !t.ipvs {
+		// Without IPVS behind the frontend nobody sends a flow on that IPVS has balanced.
 		return true
 	}
 	_, good := slices.BinarySearchFunc(t.good, f.Reply, netip.AddrPort.Compare)

@@ -23,6 +23,8 @@ func service(lines ...string) *plan.Service {
 			switch {
 			case w == "tcp":
 				p.Protocol = state.TCP
+			case w == "ipvs":
+				p.IPVS = true
 			case strings.HasPrefix(w, "*"):
 				p.Family = state.Family(w[1] - '0')
 				fe := plan.Frontend{Kind: plan.NodePort}
@@ -44,11 +46,14 @@ func service(lines ...string) *plan.Service {
 
 func name(n string) state.Name { return state.Name{Namespace: "shop", Name: n} }
 
-// flow reads "destination answerer [zone]".
+// flow reads "destination answerer [zone]"; "destination answerer ipvs" is one that IPVS has balanced.
 func flow(line string) (f Flow) {
 	w := strings.Fields(line)
 	f.Dst, f.Reply = netip.MustParseAddrPort(w[0]), netip.MustParseAddrPort(w[1])
-	if len(w) > 2 {
+	f.DNAT = f.Reply != f.Dst
+	if len(w) > 2 && w[2] == "ipvs" {
+		f.DNAT = false
+	} else if len(w) > 2 {
 		fmt.Sscan(w[2], &f.Zone)
 	}
 	return f
@@ -110,6 +115,10 @@ func TestStale(t *testing.T) {
 			[]string{"[fd00:1::1]:30053 [fd00::1]:5353"}},
 		{"other protocols are not looked at", service("tcp " + vip + ">" + a), service("tcp " + vip + ">"), nil,
 			[]string{vip + " " + a}},
+		{"IPVS serves it now: flows that go to good endpoints stay", service(vip + ">" + a + " " + b), service("ipvs " + vip + ">" + a),
+			[]string{vip + " " + b, vip + " " + b + " ipvs"}, []string{vip + " " + a, vip + " " + a + " ipvs"}},
+		{"IPVS served it: what it has balanced goes nowhere", service("ipvs " + vip + ">" + a), service(vip + ">" + a),
+			[]string{vip + " " + a + " ipvs"}, []string{vip + " " + a}},
 		{"translated in a zone of its own", service(vip + ">" + a), service(vip + ">" + b), []string{vip + " " + a + " 7"}, nil},
 	}
 	for _, tt := range tests {
@@ -316,7 +325,7 @@ type game struct {
 	rng     *rand.Rand
 	tracker *Tracker
 	wanted  map[string]*plan.Service
-	rules   map[Frontend][]netip.AddrPort // in the kernel
+	rules   map[Frontend]*udpPort // in the kernel
 	flows   []Flow
 }
 
@@ -331,6 +340,9 @@ func (g *game) change() {
 		}
 		n := fmt.Sprint(i)
 		g.wanted[n] = service(lines...)
+		for j := range g.wanted[n].Ports {
+			g.wanted[n].Ports[j].IPVS = g.rng.IntN(4) == 0
+		}
 		g.tracker.Set(name(n), g.wanted[n])
 	}
 }
@@ -347,7 +359,7 @@ func (g *game) endpoints() string {
 
 // apply makes the wanted rules those of the kernel and lets clients send to every address.
 func (g *game) apply() {
-	g.rules = map[Frontend][]netip.AddrPort{}
+	g.rules = map[Frontend]*udpPort{}
 	for _, s := range g.wanted {
 		enter(g.rules, udpPorts(s))
 	}
@@ -356,14 +368,15 @@ func (g *game) apply() {
 func (g *game) send() {
 	for vip := range 4 {
 		f := Flow{Dst: netip.MustParseAddrPort(fmt.Sprintf("10.96.0.%d:53", vip))}
-		endpoints, served := g.rules[Frontend{f.Dst.Addr(), 53, state.IPv4}]
+		port, served := g.rules[Frontend{f.Dst.Addr(), 53, state.IPv4}]
 		switch {
 		case !served:
 			f.Reply = f.Dst
-		case len(endpoints) == 0:
+		case len(port.serving) == 0:
 			continue // refused: makes no flow
 		default:
-			f.Reply = endpoints[g.rng.IntN(len(endpoints))]
+			f.Reply = port.serving[g.rng.IntN(len(port.serving))]
+			f.DNAT = !port.ipvs
 		}
 		g.flows = append(g.flows, f)
 	}
@@ -385,9 +398,9 @@ func (g *game) clean(t *testing.T, when string) {
 
 // good is the rule that the package comment states, for the rules in the kernel.
 func (g *game) good(f Flow) bool {
-	endpoints, served := g.rules[Frontend{f.Dst.Addr(), f.Dst.Port(), state.IPv4}]
+	port, served := g.rules[Frontend{f.Dst.Addr(), f.Dst.Port(), state.IPv4}]
 	if !served {
 		return f.Reply == f.Dst
 	}
-	return slices.Contains(endpoints, f.Reply)
+	return slices.Contains(port.serving, f.Reply) && (f.DNAT || port.ipvs)
 }

@@ -34,6 +34,7 @@ type change struct {
 type udpPort struct {
 	frontends []Frontend
 	serving   []netip.AddrPort // sorted; shared with the plan
+	ipvs      bool             // served by IPVS
 }
 
 // NewTracker returns a Tracker that knows nothing.
@@ -81,7 +82,7 @@ func udpPorts(p *plan.Service) (out []udpPort) {
 		for _, fe := range port.Frontends {
 			frontends = append(frontends, Frontend{Addr: fe.Addr, Port: fe.Port, Family: port.Family})
 		}
-		out = append(out, udpPort{frontends: frontends, serving: port.Serving})
+		out = append(out, udpPort{frontends: frontends, serving: port.Serving, ipvs: port.IPVS})
 	}
 	return out
 }
@@ -94,7 +95,7 @@ func (t *Tracker) Stale() Stale {
 		return Stale{}
 	}
 	// Frontends are compared across all Services: one may have passed from one Service to another.
-	before, after := map[Frontend][]netip.AddrPort{}, map[Frontend][]netip.AddrPort{}
+	before, after := map[Frontend]*udpPort{}, map[Frontend]*udpPort{}
 	var unsteady []Frontend
 	for n, c := range t.changed {
 		enter(before, t.done[n])
@@ -108,7 +109,7 @@ func (t *Tracker) Stale() Stale {
 	targets := map[Frontend]target{}
 	for f, good := range after {
 		if was, existed := before[f]; !existed || needsLook(was, good) {
-			targets[f] = target{good: good}
+			targets[f] = target{good: good.serving, ipvs: good.ipvs}
 		}
 	}
 	for f := range before {
@@ -117,23 +118,29 @@ func (t *Tracker) Stale() Stale {
 		}
 	}
 	for _, f := range unsteady {
-		good, exists := after[f]
-		targets[f] = target{good: good, removed: !exists}
+		targets[f] = target{removed: true}
+		if good, exists := after[f]; exists {
+			targets[f] = target{good: good.serving, ipvs: good.ipvs}
+		}
 	}
 	return Stale{targets}
 }
 
-func enter(m map[Frontend][]netip.AddrPort, ports []udpPort) {
+func enter(m map[Frontend]*udpPort, ports []udpPort) {
 	for i := range ports {
 		for _, f := range ports[i].frontends {
-			m[f] = ports[i].serving
+			m[f] = &ports[i]
 		}
 	}
 }
 
 // needsLook tells whether flows of a frontend that stayed can have gone stale: an endpoint went, or there are endpoints
-// now and were none, and with them flows that went nowhere.
-func needsLook(was, is []netip.AddrPort) bool {
+// now and were none, and with them flows that went nowhere, or IPVS has let go of it.
+func needsLook(before, after *udpPort) bool {
+	was, is := before.serving, after.serving
+	if before.ipvs && !after.ipvs {
+		return true
+	}
 	if len(was) == 0 {
 		return len(is) > 0
 	}

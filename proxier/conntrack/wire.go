@@ -16,6 +16,7 @@ const (
 
 	attrTupleOrig  = 1
 	attrTupleReply = 2
+	attrStatus     = 3
 	attrID         = 12
 	attrZone       = 18
 	attrFilter     = 25
@@ -31,6 +32,8 @@ const (
 	protoSport, protoDport = 2, 3
 
 	filterOrig = 1
+
+	statusDNAT = 1 << 5 // IPS_DST_NAT
 )
 
 // Flags of a filter: which parts of the tuple count (kernel 5.8, net/netfilter/nf_internals.h).
@@ -143,7 +146,7 @@ func eachAttr(b []byte, fn func(kind uint16, whole, value []byte)) {
 // original direction, the zone, and the number of the entry: with that the kernel deletes this very entry, not one
 // that took its place in the meantime (unless it took its place in memory as well, the number is made from that).
 func (e *entry) parse(body []byte) bool {
-	e.key, e.Zone, e.udp = e.key[:0], 0, false
+	e.key, e.Zone, e.DNAT, e.udp = e.key[:0], 0, false, false
 	if len(body) < genHeader {
 		return false
 	}
@@ -154,6 +157,9 @@ func (e *entry) parse(body []byte) bool {
 			orig.parse(value)
 		case attrTupleReply:
 			reply.parse(value)
+			return
+		case attrStatus:
+			e.DNAT = len(value) == 4 && binary.BigEndian.Uint32(value)&statusDNAT != 0
 			return
 		case attrZone:
 			e.Zone = uint16Of(value)

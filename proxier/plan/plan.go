@@ -84,6 +84,8 @@ func (p *Planner) port(out *Service, index int, family state.Family) Port {
 		Protocol:  want.Protocol,
 		Affinity:  p.svc.Affinity,
 		Scheduler: p.svc.Scheduler,
+
+		SchedulerFlags: p.svc.SchedulerFlags,
 	}
 	external := want.NodePort != 0 || p.hasExternal()
 	if external || !p.svc.InternalLocal {

@@ -46,8 +46,11 @@ type Port struct {
 	Name     string // namespace/name:port, as shown to people: the port's name, or its number when it has none
 	Protocol state.Protocol
 
-	Affinity  time.Duration // 0: none
-	Scheduler string        // as asked for, "": default
+	Affinity time.Duration // 0: none
+	// Scheduler and SchedulerFlags are as asked for, "": default.
+	Scheduler, SchedulerFlags string
+	// IPVS says that virtual servers take the connections. Planning leaves it false: the loop chooses the engine.
+	IPVS bool
 
 	// Cluster are the endpoints of traffic policy Cluster, after topology hints and the terminating fallback.
 	// Local are those of policy Local. Each is nil unless a frontend needs it, and sorted by address and port.
