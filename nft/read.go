@@ -1,6 +1,7 @@
 package nft
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -99,8 +100,11 @@ func decodeElement(e *netlink.AttributeDecoder) (key, data []byte, comment strin
 	value := func(into *[]byte) func(*netlink.AttributeDecoder) error {
 		return func(v *netlink.AttributeDecoder) error {
 			for v.Next() {
-				if v.Type() == unix.NFTA_DATA_VALUE {
+				switch v.Type() {
+				case unix.NFTA_DATA_VALUE:
 					*into = v.Bytes()
+				case unix.NFTA_DATA_VERDICT:
+					v.Nested(func(v *netlink.AttributeDecoder) error { return verdictChain(v, into) })
 				}
 			}
 			return nil
@@ -119,30 +123,52 @@ func decodeElement(e *netlink.AttributeDecoder) (key, data []byte, comment strin
 	return key, data, comment
 }
 
+// verdictChain reads where a verdict leads.
+func verdictChain(v *netlink.AttributeDecoder, into *[]byte) error {
+	for v.Next() {
+		if v.Type() == unix.NFTA_VERDICT_CHAIN {
+			*into = bytes.TrimRight(v.Bytes(), "\x00")
+		}
+	}
+	return nil
+}
+
 // lookup asks for one element: found tells whether the key exists, data what it holds.
 func (c *conn) lookup(f Family, set string, key []byte) (data []byte, found bool, err error) {
+	n, err := c.lookupRow(f, set, [][]byte{key}, func(d []byte) { data = append([]byte(nil), d...) })
+	return data, n > 0, err
+}
+
+// lookupRow asks for several elements with one message and hands over what they hold, up to the first one that does not
+// exist. It returns how many do. The kernel answers with a message for each, which have to fit in the receive buffer.
+func (c *conn) lookupRow(f Family, set string, keys [][]byte, each func(data []byte)) (found int, err error) {
 	w := &c.request
 	w.buf = w.buf[:0]
 	start := w.begin(unix.NFT_MSG_GETSETELEM, unix.NLM_F_ACK, f)
 	w.text(unix.NFTA_SET_ELEM_LIST_TABLE, TableName)
 	w.text(unix.NFTA_SET_ELEM_LIST_SET, set)
 	list := w.nest(unix.NFTA_SET_ELEM_LIST_ELEMENTS)
-	item := w.nest(unix.NFTA_LIST_ELEM)
-	k := w.nest(unix.NFTA_SET_ELEM_KEY)
-	w.bytes(unix.NFTA_DATA_VALUE, key)
-	w.unnest(k)
-	w.unnest(item)
+	for _, key := range keys {
+		item := w.nest(unix.NFTA_LIST_ELEM)
+		k := w.nest(unix.NFTA_SET_ELEM_KEY)
+		w.bytes(unix.NFTA_DATA_VALUE, key)
+		w.unnest(k)
+		w.unnest(item)
+	}
 	w.unnest(list)
 	w.end(start)
 	c.drain()
 	if err := c.sendRaw(w.buf); err != nil {
-		return nil, false, err
+		return 0, err
 	}
 	err = c.readDump(w.seq, func(ad *netlink.AttributeDecoder) {
-		decodeElements(ad, func(_, d []byte, _ string) { data, found = append([]byte(nil), d...), true })
+		decodeElements(ad, func(_, d []byte, _ string) {
+			each(d)
+			found++
+		})
 	})
 	if errors.Is(err, unix.ENOENT) {
-		return nil, false, nil
+		return found, nil
 	}
-	return data, found, err
+	return found, err
 }

@@ -1,0 +1,228 @@
+package nft
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// wantListing is what the kernel has to say about what an engine was asked for.
+func wantListing(ports []Port, g Globals) Listing {
+	out := Listing{NodePortAddresses: slices.Clone(g.NodePortAddresses)}
+	slices.SortFunc(out.NodePortAddresses, netip.Addr.Compare)
+	for i := range ports {
+		for _, fe := range ports[i].Frontends {
+			if s := wantStatus(&ports[i], &fe); s.Pool != NoPool || s.Refusal != NoRefusal || s.IPVS || s.Firewalled {
+				out.Frontends = append(out.Frontends, s)
+			}
+		}
+	}
+	slices.SortStableFunc(out.Frontends, func(a, b FrontendStatus) int {
+		if a.Family != b.Family {
+			return int(a.Family) - int(b.Family)
+		}
+		return a.compare(&b)
+	})
+	return out
+}
+
+func wantStatus(p *Port, fe *Frontend) FrontendStatus {
+	s := FrontendStatus{
+		Family: p.Family, Name: p.Name, Protocol: p.Protocol, Addr: fe.Addr, Port: fe.Port, Pool: fe.Pool,
+		Refusal: fe.Refusal, Firewalled: fe.Firewalled && fe.Addr.IsValid(), IPVS: fe.IPVS,
+	}
+	if fe.Pool == ClusterPool || fe.Pool == BySource {
+		s.Cluster = countSlots(newSeating(p.Method, p.Cluster).addrs)
+	}
+	if fe.Pool == LocalPool || fe.Pool == BySource {
+		s.Local = countSlots(newSeating(p.Method, p.Local).addrs)
+	}
+	if len(s.Cluster)+len(s.Local) > 0 {
+		s.Method, s.Affinity = p.Method, p.Affinity
+	}
+	return s
+}
+
+func (n *namespace) listing(t testing.TB, match func(string) bool) Listing {
+	t.Helper()
+	l, err := List(Options{NetNS: int(n.file.Fd())}, match)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func compareListing(t *testing.T, when string, got, want Listing) {
+	t.Helper()
+	addrs := cmp.Comparer(func(a, b netip.Addr) bool { return a == b })
+	ends := cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b })
+	if diff := cmp.Diff(want, got, addrs, ends); diff != "" {
+		t.Fatalf("%s: not what the engine was asked for (- asked, + listed):\n%s", when, diff)
+	}
+}
+
+func TestList(t *testing.T) {
+	for _, x := range append(examples(), largePoolsExample()) {
+		t.Run(x.name, func(t *testing.T) {
+			n := newNamespace(t)
+			x.install(t, n.engine(t))
+			compareListing(t, "list", n.listing(t, nil), wantListing(x.ports, x.globals))
+		})
+	}
+}
+
+// largePoolsExample has pools whose draws are not exact, and weights, with and without affinity.
+func largePoolsExample() example {
+	x := example{name: "large"}
+	for i, count := range []int{exactDraws, exactDraws + 1, 32, 33, rowLength, rowLength + 1, 3*rowLength + 7} {
+		for _, affinity := range []time.Duration{0, 3 * time.Hour} {
+			for _, f := range Families() {
+				p := Port{Family: f, Name: fmt.Sprintf("large/%d:%s", count, affinity), Protocol: tcp, Affinity: affinity}
+				for e := range count {
+					p.Cluster = append(p.Cluster, Endpoint{Addr: netip.AddrPortFrom(numbered4or6(f, 10, e), 8080), Slots: uint16(1 + e%3)})
+				}
+				p.Local = p.Cluster[:count/2]
+				port := uint16(80 + i)
+				if affinity > 0 {
+					port += 1000
+				}
+				p.Frontends = []Frontend{{Addr: numbered4or6(f, 20, 1), Port: port, Pool: BySource}, {Port: port, Pool: LocalPool}}
+				x.ports = append(x.ports, p)
+			}
+		}
+	}
+	return x
+}
+
+// TestListAfterTransitions compares with a state that random steps have led to.
+func TestListAfterTransitions(t *testing.T) {
+	w, n := newWorld(7), newNamespace(t)
+	e := n.engine(t)
+	for step := range 20 {
+		for range 1 + w.rand.IntN(6) {
+			w.change(t, e)
+		}
+		mustApply(t, e)
+		clear(w.touched)
+		ports := slices.Collect(maps.Values(w.ports))
+		compareListing(t, fmt.Sprintf("step %d", step), n.listing(t, nil), wantListing(ports, w.globals))
+	}
+}
+
+func TestListSome(t *testing.T) {
+	n := newNamespace(t)
+	x := kindsExample()
+	x.install(t, n.engine(t))
+	got := n.listing(t, func(name string) bool { return strings.HasPrefix(name, "default/web:") })
+	ports := slices.DeleteFunc(x.ports, func(p Port) bool { return p.Name != "default/web:http" })
+	compareListing(t, "two ports", got, wantListing(ports, x.globals))
+
+	l, err := List(Options{NetNS: int(n.file.Fd()), Families: []Family{IPv6}}, nil)
+	if err != nil || len(l.Frontends) == 0 {
+		t.Fatalf("IPv6: %d frontends, %v", len(l.Frontends), err)
+	}
+	for _, fe := range l.Frontends {
+		if fe.Family != IPv6 {
+			t.Errorf("IPv6 was asked for, and %+v listed", fe)
+		}
+	}
+}
+
+// TestListFromElsewhere lists what an engine that is gone has left, what others have damaged, and nothing.
+func TestListFromElsewhere(t *testing.T) {
+	n := newNamespace(t)
+	if _, err := List(Options{NetNS: int(n.file.Fd())}, nil); !errors.Is(err, ErrNoTables) {
+		t.Fatalf("without tables: %v", err)
+	}
+	x := kindsExample()
+	e := n.engine(t)
+	x.install(t, e)
+	e.Close()
+	compareListing(t, "after the engine", n.listing(t, nil), wantListing(x.ports, x.globals))
+
+	n.nft(t, "delete table ip6 verdict")
+	ports := slices.DeleteFunc(slices.Clone(x.ports), func(p Port) bool { return p.Family == IPv6 })
+	g := x.globals
+	g.NodePortAddresses = addrs("192.168.7.1")
+	compareListing(t, "one table", n.listing(t, nil), wantListing(ports, g))
+
+	n.nft(t, "flush ruleset; add table ip verdict { comment \"verdict layout 0\"; }")
+	if _, err := List(Options{NetNS: int(n.file.Fd())}, nil); err == nil || !strings.Contains(err.Error(), "with the version of Verdict that wrote it") {
+		t.Fatalf("another layout: %v", err)
+	}
+	n.nft(t, "flush ruleset; add table ip verdict { comment \""+layoutComment+"\"; }")
+	if l := n.listing(t, nil); len(l.Frontends) > 0 {
+		t.Fatalf("an empty table lists %v", l.Frontends)
+	}
+}
+
+// TestListWhileItChanges never finds the tables at rest, and says so.
+func TestListWhileItChanges(t *testing.T) {
+	n := newNamespace(t)
+	e := n.engine(t)
+	mustSet(t, e, manyPorts(IPv4, 0, 200)...)
+	mustApply(t, e)
+	stop, done := make(chan struct{}), make(chan error)
+	go func() {
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				done <- nil
+				return
+			default:
+			}
+			p := manyPorts(IPv4, 500, 1)[0]
+			p.Cluster = p.Cluster[:1+i%3]
+			if err := errors.Join(e.Set(&p), func() error { _, err := e.Apply(); return err }()); err != nil {
+				done <- err
+				return
+			}
+		}
+	}()
+	torn := false
+	for range 100 {
+		l := n.listing(t, func(name string) bool { return name != "ns/svc-500:http" })
+		torn = torn || l.Torn
+		if !l.Torn {
+			compareListing(t, "between two changes", l, wantListing(manyPorts(IPv4, 0, 200), Globals{}))
+		}
+	}
+	close(stop)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if !torn {
+		t.Error("100 readings while the tables changed all the time, and not one says that it is torn")
+	}
+	if n.listing(t, nil).Torn {
+		t.Error("a reading at rest says that it is torn")
+	}
+}
+
+func TestParseClass(t *testing.T) {
+	classes := []class{
+		classFor(Random, 1, 0, false), classFor(Random, 16, 0, true), classFor(Random, 17, 0, false), classFor(InTurn, 5, 0, false),
+		classFor(SourceHash, 1021, 0, false), classFor(Random, 3, 3*time.Hour, false), classFor(Random, 40, 90*time.Second, true),
+		classFor(InTurn, 2, 86401*time.Second, true), classFor(SourceHash, 65521, 26*time.Hour+time.Minute, false),
+	}
+	for _, want := range classes {
+		if got, ok := parseClass(want.chain()); !ok || got != want {
+			t.Errorf("%s: read as %+v, %t; want %+v", want.chain(), got, ok, want)
+		}
+	}
+	for _, other := range []string{
+		"", "balance", "nat-output", "random", "random-", "random-x", "random-3-", "random-3-sticky", "random-3-sticky-", "random-3-sticky-3",
+		"random-3-sticky-h", "random-3-sticky-3y", "random-3-sticky-3h-remote", "random-03", "turn-3-local", "token-random-3", "recall-local",
+	} {
+		if c, ok := parseClass(other); ok {
+			t.Errorf("%q: read as the class %+v", other, c)
+		}
+	}
+}

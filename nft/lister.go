@@ -1,0 +1,293 @@
+package nft
+
+import (
+	"encoding/binary"
+	"errors"
+	"net/netip"
+	"slices"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// lister puts together what the sets of one table say about each frontend.
+type lister struct {
+	conn      *conn
+	family    Family
+	was       existing
+	match     func(name string) bool
+	frontends map[frontendKey]*listed
+	classOf   map[uint32]uint32 // pool number to class
+	classes   map[uint32]class
+	pools     map[uint32][]EndpointStatus // read already
+}
+
+type frontendKey struct {
+	addr     netip.Addr
+	protocol uint8
+	port     uint16
+}
+
+type listed struct {
+	FrontendStatus
+	number uint32 // what the map of frontends says; 0: not there
+}
+
+func newLister(c *conn, f Family, was existing, match func(string) bool) *lister {
+	return &lister{
+		conn: c, family: f, was: was, match: match, frontends: map[frontendKey]*listed{},
+		classOf: map[uint32]uint32{}, classes: map[uint32]class{}, pools: map[uint32][]EndpointStatus{},
+	}
+}
+
+func (l *lister) read(out *Listing) error {
+	for _, step := range []func() error{l.readFrontends, l.readClasses, l.readPools} {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	err := l.dump(setNodePortAddresses, func(key, _ []byte, _ string) {
+		if a, ok := netip.AddrFromSlice(key); ok {
+			out.NodePortAddresses = append(out.NodePortAddresses, a)
+		}
+	})
+	slices.SortFunc(out.NodePortAddresses, netip.Addr.Compare)
+	first := len(out.Frontends)
+	for _, fe := range l.frontends {
+		out.Frontends = append(out.Frontends, fe.FrontendStatus)
+	}
+	slices.SortFunc(out.Frontends[first:], func(a, b FrontendStatus) int { return a.compare(&b) })
+	return err
+}
+
+// dump reads a set; one that is not there is empty (a table of an earlier version, or someone has removed it). While the
+// kernel makes the hash table of a large set larger or smaller, which it does some time after the change, a dump leaves
+// out elements and repeats others. So a set counts as read when two dumps in a row find the same number.
+func (l *lister) dump(set string, each func(key, data []byte, comment string)) error {
+	if _, ok := l.was.sets[set]; !ok {
+		return nil
+	}
+	type content struct {
+		data    []byte
+		comment string
+	}
+	var elements map[string]content
+	for try, before := 0, -1; try < dumpTries && len(elements) != before; try++ {
+		before, elements = len(elements), map[string]content{}
+		err := l.conn.dumpElements(l.family, set, func(key, data []byte, comment string) {
+			elements[string(key)] = content{data, comment}
+		})
+		if errors.Is(err, unix.ENOENT) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+	for key, c := range elements {
+		each([]byte(key), c.data, c.comment)
+	}
+	return nil
+}
+
+// dumpTries bounds how often a set is dumped that changes all the time.
+const dumpTries = 5
+
+// readFrontends walks the sets that are keyed by frontends.
+func (l *lister) readFrontends() error {
+	reject := func(fe *listed, _ []byte) { fe.Refusal = Reject }
+	drop := func(fe *listed, _ []byte) { fe.Refusal = Drop }
+	ipvs := func(fe *listed, _ []byte) { fe.IPVS = true }
+	firewalled := func(fe *listed, _ []byte) { fe.Firewalled = true }
+	for _, s := range []struct {
+		set      string
+		nodePort bool
+		note     func(*listed, []byte)
+	}{
+		{mapServices, false, (*listed).notePool}, {mapNodePorts, true, (*listed).notePool},
+		{setNoEndpoints, false, reject}, {setNoEndpointsNodePorts, true, reject},
+		{setNoLocalEndpoints, false, drop}, {setNoLocalEndpointsNodePorts, true, drop},
+		{setIPVSFrontends, false, ipvs}, {setIPVSNodePorts, true, ipvs},
+		{setFirewalled, false, firewalled},
+	} {
+		err := l.dump(s.set, func(key, data []byte, comment string) {
+			if k, ok := l.frontendKey(key, s.nodePort); ok && (l.match == nil || l.match(comment)) {
+				s.note(l.frontend(k, comment), data)
+			}
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (l *lister) frontendKey(key []byte, nodePort bool) (k frontendKey, ok bool) {
+	if !nodePort {
+		if len(key) < l.family.addrLen() {
+			return k, false
+		}
+		k.addr, _ = netip.AddrFromSlice(key[:l.family.addrLen()])
+		key = key[l.family.addrLen():]
+	}
+	if len(key) < typeProto.padded()+typeService.bytes {
+		return k, false
+	}
+	k.protocol, k.port = key[0], binary.BigEndian.Uint16(key[typeProto.padded():])
+	return k, true
+}
+
+func (l *lister) frontend(k frontendKey, name string) *listed {
+	fe := l.frontends[k]
+	if fe == nil {
+		fe = &listed{FrontendStatus: FrontendStatus{Family: l.family, Protocol: k.protocol, Addr: k.addr, Port: k.port}}
+		l.frontends[k] = fe
+	}
+	fe.Name = name
+	return fe
+}
+
+func (fe *listed) notePool(data []byte) {
+	if len(data) != 4 {
+		return
+	}
+	fe.number = binary.NativeEndian.Uint32(data)
+	switch {
+	case fe.number&bySourceBit != 0:
+		fe.Pool = BySource
+	case fe.number&localBit != 0:
+		fe.Pool = LocalPool
+	default:
+		fe.Pool = ClusterPool
+	}
+}
+
+// readClasses learns what the classes are from the names of their chains.
+func (l *lister) readClasses() error {
+	return l.dump(mapDispatch, func(key, chain []byte, _ string) {
+		if c, ok := parseClass(string(chain)); ok && len(key) == 4 {
+			l.classes[binary.NativeEndian.Uint32(key)>>poolBits] = c
+		}
+	})
+}
+
+// readPools finds the endpoints of all pools that frontends use.
+func (l *lister) readPools() error {
+	err := l.dump(mapPools, func(key, data []byte, _ string) {
+		if len(key) == 4 && len(data) == 4 {
+			l.classOf[binary.NativeEndian.Uint32(key)] = binary.NativeEndian.Uint32(data) >> poolBits
+		}
+	})
+	for _, fe := range l.frontends {
+		if fe.number == 0 || err != nil {
+			continue
+		}
+		number := fe.number & poolMask
+		if fe.Pool != LocalPool {
+			fe.Cluster, err = l.pool(fe, number)
+		}
+		if fe.Pool != ClusterPool && err == nil {
+			fe.Local, err = l.pool(fe, number|localBit)
+		}
+	}
+	return err
+}
+
+// pool reads a pool, and what its class says about the frontend. A pool without slots is not there.
+func (l *lister) pool(fe *listed, number uint32) ([]EndpointStatus, error) {
+	c, ok := l.classes[l.classOf[number]]
+	if !ok {
+		return nil, nil
+	}
+	fe.Method, fe.Affinity = c.method, c.affinity
+	if endpoints, ok := l.pools[number]; ok {
+		return endpoints, nil
+	}
+	slots, err := l.slots(number, c)
+	endpoints := countSlots(slots)
+	l.pools[number] = endpoints
+	return endpoints, err
+}
+
+// slots asks for the endpoint of each slot. The slots of a pool are numbered without gaps, so the first one that is
+// missing is the end.
+func (l *lister) slots(number uint32, c class) (out []netip.AddrPort, err error) {
+	set, decode := mapEndpoints, func(data []byte) { out = l.appendEndpoint(out, data) }
+	var tokens []uint32
+	if c.affinity > 0 {
+		set, decode = mapStickySlots, func(data []byte) { tokens = appendToken(tokens, data) }
+	}
+	for first := uint32(0); first < c.size; first += rowLength {
+		keys := make([][]byte, min(rowLength, c.size-first))
+		for i := range keys {
+			var b builder
+			b.word(number)
+			b.word(first + uint32(i))
+			keys[i] = b.arena
+		}
+		found, err := l.conn.lookupRow(l.family, set, keys, decode)
+		if err != nil || found < len(keys) {
+			return out, errors.Join(err, l.follow(tokens, number, &out))
+		}
+	}
+	return out, l.follow(tokens, number, &out)
+}
+
+// rowLength is how many elements are asked for at once: the answers fit in the socket buffer of an ordinary user.
+const rowLength = 128
+
+func appendToken(list []uint32, data []byte) []uint32 {
+	if len(data) != 4 {
+		return list
+	}
+	return append(list, binary.NativeEndian.Uint32(data))
+}
+
+func (l *lister) appendEndpoint(list []netip.AddrPort, data []byte) []netip.AddrPort {
+	n := l.family.addrLen()
+	if len(data) < n+typeService.bytes {
+		return list
+	}
+	addr, _ := netip.AddrFromSlice(data[:n])
+	return append(list, netip.AddrPortFrom(addr, binary.BigEndian.Uint16(data[n:])))
+}
+
+// follow finds the endpoints that the tokens of a pool lead to. A token in a slot names the cluster pool; in the local
+// pool the same endpoint has another one (see recall).
+func (l *lister) follow(tokens []uint32, number uint32, out *[]netip.AddrPort) error {
+	for len(tokens) > 0 {
+		row := tokens[:min(rowLength, len(tokens))]
+		keys := make([][]byte, len(row))
+		for i, token := range row {
+			var b builder
+			b.word(token | number&localBit)
+			keys[i] = b.arena
+		}
+		found, err := l.conn.lookupRow(l.family, mapStickyEndpoints, keys, func(data []byte) { *out = l.appendEndpoint(*out, data) })
+		if err != nil {
+			return err
+		}
+		tokens = tokens[min(found+1, len(row)):] // the first that is not there went a moment ago
+	}
+	return nil
+}
+
+// generation is the number of the kernel's latest change of any table of the network namespace.
+func (c *conn) generation() (n uint32, err error) {
+	const generationID = 1 // NFTA_GEN_ID
+	w := &c.request
+	w.buf = w.buf[:0]
+	w.end(w.begin(unix.NFT_MSG_GETGEN, unix.NLM_F_ACK, Family(unix.AF_UNSPEC)))
+	c.drain()
+	if err := c.sendRaw(w.buf); err != nil {
+		return 0, err
+	}
+	err = c.readDump(w.seq, func(ad *netlink.AttributeDecoder) {
+		for ad.Next() {
+			if ad.Type() == generationID {
+				n = ad.Uint32()
+			}
+		}
+	})
+	return n, err
+}
