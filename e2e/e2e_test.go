@@ -38,30 +38,40 @@ func TestMain(m *testing.M) {
 	flag.StringVar(&a.verdict, "verdict", "", "the verdict binary; default: built from this working tree")
 	flag.StringVar(&a.logs, "logs", "", "folder for logs and rulesets; default: a temporary one, which is kept when a test fails")
 	flag.Parse()
-	if err := prepare(); err != nil {
+	code, err := runTests(m)
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "e2e:", err)
-		os.Exit(1)
-	}
-	temporary := a.logs == ""
-	if temporary {
-		dir, err := os.MkdirTemp("", "verdict-e2e-")
-		if err != nil {
-			fmt.Fprintln(os.Stderr, "e2e: make a folder for logs:", err)
-			os.Exit(1)
-		}
-		a.logs = dir
-	}
-	code := m.Run()
-	if temporary && code == 0 {
-		_ = os.RemoveAll(a.logs) // only logs of what went well
-	} else {
-		fmt.Println("logs are in", a.logs)
+		code = 1
 	}
 	os.Exit(code)
 }
 
+// runTests leaves nothing behind but logs of what went wrong: os.Exit, in TestMain, would skip what is deferred here.
+func runTests(m *testing.M) (code int, err error) {
+	programs, err := os.MkdirTemp("", "verdict-e2e-bin-")
+	if err != nil {
+		return 1, fmt.Errorf("make a folder for programs: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(programs)) }()
+	if err := prepare(programs); err != nil {
+		return 1, err
+	}
+	if tested.logs != "" {
+		defer fmt.Println("logs are in", tested.logs)
+		return m.Run(), nil
+	}
+	if tested.logs, err = os.MkdirTemp("", "verdict-e2e-"); err != nil {
+		return 1, fmt.Errorf("make a folder for logs: %w", err)
+	}
+	if code = m.Run(); code != 0 {
+		fmt.Println("logs are in", tested.logs)
+		return code, nil
+	}
+	return 0, os.RemoveAll(tested.logs)
+}
+
 // prepare checks what the tests need and builds what is missing.
-func prepare() error {
+func prepare(programs string) error {
 	if os.Getuid() != 0 {
 		return errors.New("these tests make network namespaces and run an API server in one: run them as root")
 	}
@@ -70,30 +80,36 @@ func prepare() error {
 			return fmt.Errorf("%s is needed: %w", program, err)
 		}
 	}
-	names := "etcd kube-apiserver"
-	switch {
-	case tested.proxy == string(runner.KubeProxy):
-		names += " kube-proxy"
-		if tested.sources == "" {
-			tested.sources = string(runner.FromAPIServer)
+	if tested.sources == "" {
+		tested.sources = string(runner.FromAPIServer)
+		if tested.proxy == string(runner.Verdict) {
+			tested.sources += "," + string(runner.FromManifests)
 		}
-	case tested.sources == "":
-		tested.sources = string(runner.FromAPIServer) + "," + string(runner.FromManifests)
 	}
 	var err error
 	if tested.deploy, err = filepath.Abs("../config/deploy/daemonset.yaml"); err != nil {
 		return err
 	}
-	if strings.Contains(tested.sources, string(runner.FromAPIServer)) {
-		if tested.controlPlane, err = output("controlplane/build.sh", strings.Fields(names)...); err != nil {
-			return fmt.Errorf("build the control plane: %w", err)
-		}
+	if err := buildControlPlane(); err != nil || tested.verdict != "" || tested.proxy != string(runner.Verdict) {
+		return err
 	}
-	if tested.verdict == "" && tested.proxy == string(runner.Verdict) {
-		tested.verdict = filepath.Join(os.TempDir(), fmt.Sprintf("verdict-e2e-%d", os.Getpid()))
-		if _, err = output("go", "build", "-o", tested.verdict, "../cmd/verdict"); err != nil {
-			return fmt.Errorf("build verdict: %w", err)
-		}
+	tested.verdict = filepath.Join(programs, "verdict")
+	if _, err = output("go", "build", "-o", tested.verdict, "../cmd/verdict"); err != nil {
+		return fmt.Errorf("build verdict: %w", err)
+	}
+	return nil
+}
+
+func buildControlPlane() (err error) {
+	if !strings.Contains(tested.sources, string(runner.FromAPIServer)) {
+		return nil
+	}
+	names := []string{"etcd", "kube-apiserver"}
+	if tested.proxy == string(runner.KubeProxy) {
+		names = append(names, "kube-proxy")
+	}
+	if tested.controlPlane, err = output("controlplane/build.sh", names...); err != nil {
+		return fmt.Errorf("build the control plane: %w", err)
 	}
 	return nil
 }

@@ -17,7 +17,6 @@ import (
 func (b *Bed) step(do any) error {
 	switch do := do.(type) {
 	case *scenario.Apply, *scenario.Patch, *scenario.Delete, *scenario.Endpoints:
-		b.pending = true
 		return b.change(do)
 	case *scenario.Restart:
 		return errors.Join(b.end(do.Kill), b.start())
@@ -60,6 +59,7 @@ func (b *Bed) change(do any) error {
 }
 
 func (b *Bed) put(o scenario.Object) error {
+	b.pending = b.pending || fenced(o.Kind())
 	if err := b.source.Put(o); err != nil {
 		return err
 	}
@@ -120,6 +120,7 @@ func (b *Bed) delete(kind, name string) error {
 	if err != nil {
 		return err
 	}
+	b.pending = b.pending || fenced(kind)
 	delete(b.present, key(o))
 	return b.source.Delete(kind, o.Namespace(), name)
 }

@@ -16,7 +16,7 @@ const fencePatience = 30 * time.Second
 // own and that one's slice, after all others, and waits until connections follow both: both sources deliver changes
 // of one kind in their order, and a pass of either proxy takes all that has arrived.
 //
-// Node and ServiceCIDR come over other watches; steps that look at their effect are tried until it is there.
+// Node and ServiceCIDR come over other watches (see fenced); steps that look at their effect are tried until it is there.
 func (b *Bed) fence() error {
 	b.fences++
 	port, target := uint16(1000+b.fences%50000), lab.Ports()[2+b.fences%2]
@@ -39,6 +39,10 @@ func (b *Bed) fence() error {
 	b.pending = false
 	return b.readAddresses()
 }
+
+// fenced tells whether a fence can wait for changes of a kind. After changes of others there is none, so that a probe
+// that says how fast they are to be followed measures from the change.
+func fenced(kind string) bool { return kind == "Service" || kind == "EndpointSlice" }
 
 func (b *Bed) passed(to netip.AddrPort, target uint16) error {
 	q := lab.Question{Protocol: lab.TCP, To: to, Patience: 200 * time.Millisecond}
