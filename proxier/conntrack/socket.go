@@ -55,13 +55,23 @@ func (k *kernel) dump(family state.Family, to *Frontend, fn func(*entry)) (err e
 }
 
 func (k *kernel) dumpOnce(family state.Family, to *Frontend, fn func(*entry)) error {
+	var e entry
+	ask := func(m *message) { m.question(k.seq, family, to) }
+	return k.read(ask, func(body []byte) {
+		if e.parse(body) {
+			fn(&e)
+		}
+	})
+}
+
+// read asks a question and hands the body of each answer to fn.
+func (k *kernel) read(ask func(*message), fn func(body []byte)) error {
 	k.seq++
 	k.out.buf = k.out.buf[:0]
-	k.out.question(k.seq, family, to)
+	ask(&k.out)
 	if err := k.send(); err != nil {
 		return err
 	}
-	var e entry
 	interrupted := false
 	err := k.receive(k.seq, k.seq, func(h header, body []byte) (done bool, err error) {
 		interrupted = interrupted || h.flags&unix.NLM_F_DUMP_INTR != 0
@@ -69,9 +79,7 @@ func (k *kernel) dumpOnce(family state.Family, to *Frontend, fn func(*entry)) er
 		case unix.NLMSG_DONE, unix.NLMSG_ERROR:
 			return true, errnoIn(body)
 		}
-		if e.parse(body) {
-			fn(&e)
-		}
+		fn(body)
 		return false, nil
 	})
 	if err == nil && interrupted {
