@@ -51,6 +51,9 @@ func (e *Engine) Guard(addrs []netip.Addr) (bool, error) {
 	ready := true
 	for _, tb := range e.active {
 		fresh := tb.guard(addrs)
+		if e.rebuild { // it is not known what the kernel has
+			fresh = slices.DeleteFunc(slices.Clone(addrs), func(a netip.Addr) bool { return FamilyOf(a) != tb.family })
+		}
 		if len(fresh) == 0 {
 			continue
 		}

@@ -1,6 +1,7 @@
 package proxier
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -14,6 +15,7 @@ import (
 type environment struct {
 	plan    plan.Environment
 	globals nft.Globals
+	host    map[netip.Addr]bool // the host's own addresses
 }
 
 // newEnvironment derives it.
@@ -21,6 +23,7 @@ func newEnvironment(s *config.Settings, env state.Environment, node *state.Node)
 	pods := podCIDRs(s, node)
 	podInterface := podInterface(s)
 	return environment{
+		host: hostAddresses(env.HostAddresses),
 		plan: plan.Environment{
 			NodeName:      s.NodeName,
 			Zone:          node.Zone,
@@ -36,6 +39,17 @@ func newEnvironment(s *config.Settings, env state.Environment, node *state.Node)
 			NodePortAddresses: nodePortAddresses(s.NodePortAddresses, node.Addresses, env.HostAddresses),
 		},
 	}
+}
+
+// hostAddresses leaves out link-local ones, which come and go with every pod and are nobody's frontend.
+func hostAddresses(list []netip.Addr) map[netip.Addr]bool {
+	host := map[netip.Addr]bool{}
+	for _, a := range list {
+		if !a.IsLinkLocalUnicast() {
+			host[a] = true
+		}
+	}
+	return host
 }
 
 func podCIDRs(s *config.Settings, node *state.Node) []netip.Prefix {
@@ -114,8 +128,13 @@ func (e *environment) samePlan(o *environment) bool {
 		slices.Equal(e.plan.NodeAddresses, o.plan.NodeAddresses)
 }
 
+// sameAddresses says that the virtual servers of all service ports stand where they should.
+func (e *environment) sameAddresses(o *environment) bool {
+	return maps.Equal(e.host, o.host) && slices.Equal(e.globals.NodePortAddresses, o.globals.NodePortAddresses)
+}
+
 func (e *environment) sameGlobals(o *environment) bool {
 	a, b := &e.globals, &o.globals
-	return a.MasqueradeAll == b.MasqueradeAll && a.PodInterface == b.PodInterface && slices.Equal(a.PodCIDRs, b.PodCIDRs) &&
+	return a.MasqueradeAll == b.MasqueradeAll && a.IPVS == b.IPVS && a.PodInterface == b.PodInterface && slices.Equal(a.PodCIDRs, b.PodCIDRs) &&
 		slices.Equal(a.ServiceCIDRs, b.ServiceCIDRs) && slices.Equal(a.NodePortAddresses, b.NodePortAddresses)
 }

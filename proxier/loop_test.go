@@ -48,6 +48,9 @@ func (f *faulty) SetGlobals(g nft.Globals)           { f.globals = g }
 
 func (f *faulty) Intact() (bool, error) { return !f.missing, nil }
 
+func (f *faulty) Guard([]netip.Addr) (bool, error) { return true, nil }
+func (f *faulty) Unguard([]netip.Addr)             {}
+
 func (f *faulty) Apply() (nft.Result, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

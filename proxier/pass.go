@@ -13,7 +13,7 @@ import (
 // served is what the loop remembers of a Service: enough to remove what is no longer wanted.
 type served struct {
 	ports   []portKey
-	totals  Totals
+	totals  [2]Totals // by engine
 	trigger time.Time // latest trigger time of its slices
 }
 
@@ -43,13 +43,14 @@ func (p *Proxier) pass() error {
 	if changes.Environment || !p.hasEnv {
 		queue = p.updateEnvironment(queue)
 	}
+	queue = p.requeue(queue)
 	for chunk := range slices.Chunk(queue, chunkSize) {
 		d := p.draft(chunk)
 		p.take(&d)
 		report.Services += len(d.plans)
 		report.Triggers = append(report.Triggers, d.triggers...)
 	}
-	report.Result, report.Err = p.Ruleset.Apply()
+	p.apply(&report)
 	p.finish(changes.Revision, report)
 	return report.Err
 }
@@ -61,13 +62,14 @@ const chunkSize = 1024
 // take hands what is drafted to the engine and remembers it.
 func (p *Proxier) take(d *draft) {
 	for name, planned := range d.plans {
-		p.flows.Set(name, planned)
 		if planned == nil {
+			p.flows.Set(name, nil)
 			p.remove(name)
 			continue
 		}
 		p.problems.set(name, append(d.problems[name], p.serve(name, planned)...))
 		p.services[name].trigger = d.latest[name]
+		p.flows.Set(name, planned) // which says now which engine serves it
 	}
 }
 
@@ -76,11 +78,14 @@ func (p *Proxier) updateEnvironment(queue []state.Name) []state.Name {
 	wanted := p.Store.Environment()
 	env := newEnvironment(p.Settings, wanted, p.node(wanted.Node))
 	env.plan.IPv6 = !p.NoIPv6
+	env.globals.IPVS = p.ipvs != nil
 	if !p.hasEnv || !env.sameGlobals(&p.env) {
 		p.Ruleset.SetGlobals(env.globals)
 	}
 	if !p.hasEnv || !env.samePlan(&p.env) {
 		queue = p.everything(queue)
+	} else if !env.sameAddresses(&p.env) {
+		p.ipvs.moved()
 	}
 	p.healthChanged = p.healthChanged || !p.hasEnv || !env.sameGlobals(&p.env)
 	p.eligible = wanted.Node == nil || wanted.Node.Eligible
@@ -165,9 +170,13 @@ func (p *Proxier) serve(name state.Name, planned *plan.Service) []state.Problem 
 	for i := range planned.Ports {
 		port := &planned.Ports[i]
 		key := portKey{family(port.Family), port.Name}
-		wanted, problem := translate(port)
-		if problem != "" {
-			problems = append(problems, state.Problem{Kind: "Service", Object: name, Field: "metadata.annotations", Reason: problem})
+		m := p.balance(name, key, port)
+		wanted := translate(port, &m)
+		if port.IPVS = m.ipvs; m.ipvs {
+			wanted = besideIPVS(port, &m, &p.env)
+		}
+		if m.problem != "" {
+			problems = append(problems, state.Problem{Kind: "Service", Object: name, Field: "metadata.annotations", Reason: m.problem})
 		}
 		if err := p.Ruleset.Set(wanted); err != nil {
 			reason := err.Error() + "; the port is served as before, if it was"
@@ -177,13 +186,13 @@ func (p *Proxier) serve(name state.Name, planned *plan.Service) []state.Problem 
 			}
 		}
 		next.ports = append(next.ports, key)
-		next.totals.count(port)
+		next.totals[engineOf(port)].count(port)
 	}
 	if old != nil {
 		p.deletePorts(old, next)
-		p.totals.add(&old.totals, -1)
+		p.count(old, -1)
 	}
-	p.totals.add(&next.totals, 1)
+	p.count(next, 1)
 	p.services[name] = next
 	p.setHealthCheck(name, planned.HealthCheck)
 	return problems
@@ -195,6 +204,7 @@ func (p *Proxier) deletePorts(old, next *served) {
 	for _, key := range old.ports {
 		if !next.has(key) {
 			p.Ruleset.Delete(key.family, key.name)
+			p.forgetBalanced(key)
 		}
 	}
 }
@@ -206,7 +216,7 @@ func (p *Proxier) remove(name state.Name) {
 		return
 	}
 	p.deletePorts(old, nil)
-	p.totals.add(&old.totals, -1)
+	p.count(old, -1)
 	p.setHealthCheck(name, nil)
 	delete(p.services, name)
 }
@@ -233,7 +243,7 @@ func (p *Proxier) finish(revision uint64, report PassReport) {
 		p.failures++
 	}
 	report.Duration = time.Since(report.Started)
-	report.Totals, report.NodeEligible = p.totals, p.eligible
+	report.NFT, report.IPVS, report.NodeEligible = p.totals[0], p.totals[1], p.eligible
 	if p.healthChanged {
 		report.HealthChecks = &HealthChecks{maps.Clone(p.healthChecks), p.env.globals.NodePortAddresses}
 		p.healthChanged = false

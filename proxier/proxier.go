@@ -21,6 +21,8 @@ type Ruleset interface {
 	SetGlobals(nft.Globals)
 	Apply() (nft.Result, error)
 	Intact() (bool, error)
+	Guard([]netip.Addr) (bool, error)
+	Unguard([]netip.Addr)
 }
 
 // Observer hears what the loop does. Its methods are called by the loop and must not block.
@@ -39,8 +41,10 @@ type PassReport struct {
 	Result   nft.Result
 	Err      error
 	Services int // planned in this pass
-	// Totals of what is in the kernel after the pass.
-	Totals Totals
+	// Operations on virtual servers.
+	Operations int
+	// Totals of what is in the kernel after the pass, by engine.
+	NFT, IPVS Totals
 	// Triggers are the times at which the endpoint controller noted the changes that the pass brought into the kernel.
 	Triggers []Trigger
 	// HealthChecks are the healthCheckNodePort servers wanted from now on; nil: as before.
@@ -66,7 +70,10 @@ type Options struct {
 	Settings *config.Settings
 	Store    *state.Store
 	Ruleset  Ruleset
-	Flows    Flows
+	// Balancer is the IPVS engine; nil when it is not used. It serves what Scheduling says.
+	Balancer   Balancer
+	Scheduling Scheduling
+	Flows      Flows
 	// Primary gives the host's own main addresses; asked when there is no Node object.
 	Primary func() ([]netip.Addr, error)
 	// NoIPv6 says that the kernel has no IPv6.
@@ -83,7 +90,8 @@ type Proxier struct {
 	env      environment
 	hasEnv   bool
 	services map[state.Name]*served
-	totals   Totals
+	totals   [2]Totals // by engine: nft, IPVS
+	ipvs     *ipvs     // nil when it is not used
 	flows    *conntrack.Tracker
 	cleaning bool         // a goroutine is removing stale flows
 	cleaned  chan cleaned // holds its result; room for one, so that it never waits
@@ -102,8 +110,9 @@ type Proxier struct {
 
 // New makes a loop that has done nothing yet.
 func New(o Options) *Proxier {
-	return &Proxier{
+	p := &Proxier{
 		Options:  o,
+		ipvs:     newIPVS(o.Balancer),
 		claims:   claims.New(),
 		flows:    conntrack.NewTracker(),
 		cleaned:  make(chan cleaned, 1),
@@ -113,6 +122,7 @@ func New(o Options) *Proxier {
 
 		healthChecks: map[state.Name]plan.HealthCheck{},
 	}
+	return p
 }
 
 // How long the loop waits before it tries again after a pass that did not apply, doubling up to the maximum.
@@ -128,6 +138,8 @@ const checkPeriod = 5 * time.Second
 func (p *Proxier) Run(ctx context.Context) error {
 	check := time.NewTicker(checkPeriod)
 	defer check.Stop()
+	tick := time.NewTicker(tickPeriod)
+	defer tick.Stop()
 	var cleanAgain <-chan time.Time
 	for {
 		select {
@@ -138,6 +150,9 @@ func (p *Proxier) Run(ctx context.Context) error {
 		case <-p.retry():
 		case <-check.C:
 			p.checkTables()
+			continue
+		case <-tick.C:
+			p.tick()
 			continue
 		case c := <-p.cleaned:
 			cleanAgain = p.flowsCleaned(c)
@@ -194,9 +209,15 @@ func (p *Proxier) checkTables() {
 		return
 	}
 	intact, err := p.Ruleset.Intact()
+	if same, ipvsErr := p.ipvs.intact(); !same && ipvsErr == nil {
+		p.Log.Warn("virtual servers were changed by someone else; making them anew")
+		_ = p.pass() // logged, and tried again
+	} else if err == nil {
+		err = ipvsErr
+	}
 	switch {
 	case err != nil:
-		p.Log.Warn("cannot look at the tables; trying again", "every", checkPeriod, "error", err)
+		p.Log.Warn("cannot look at what is in the kernel; trying again", "every", checkPeriod, "error", err)
 	case !intact:
 		p.Log.Warn("tables were changed by someone else; writing them again", "tables", "ip verdict, ip6 verdict")
 		_ = p.pass() // logged, and tried again

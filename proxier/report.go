@@ -23,6 +23,21 @@ func (t *Totals) count(port *plan.Port) {
 	t.Endpoints += max(len(port.Cluster), len(port.Local))
 }
 
+// engineOf is the place of a port's engine in the totals.
+func engineOf(port *plan.Port) int {
+	if port.IPVS {
+		return 1
+	}
+	return 0
+}
+
+// count adds or takes away what a Service contributes to the totals.
+func (p *Proxier) count(s *served, sign int) {
+	for engine := range p.totals {
+		p.totals[engine].add(&s.totals[engine], sign)
+	}
+}
+
 func (t *Totals) add(o *Totals, sign int) {
 	for kind, n := range o.Frontends {
 		t.Frontends[kind] += sign * n
@@ -34,7 +49,7 @@ func (t *Totals) add(o *Totals, sign int) {
 func (p *Proxier) logPass(r *PassReport) {
 	attrs := []any{
 		"services", r.Services, "added", r.Result.Added, "deleted", r.Result.Deleted,
-		"bytes", r.Result.Bytes, "kernel", r.Result.Kernel, "duration", r.Duration,
+		"bytes", r.Result.Bytes, "virtualServers", r.Operations, "kernel", r.Result.Kernel, "duration", r.Duration,
 	}
 	switch {
 	case r.Err != nil:

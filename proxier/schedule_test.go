@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/verdict-proxy/verdict/config"
 	"github.com/verdict-proxy/verdict/nft"
 	"github.com/verdict-proxy/verdict/proxier/plan"
 )
@@ -27,7 +28,9 @@ func TestMethod(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.scheduler, func(t *testing.T) {
-			got, problem := method(&plan.Port{Scheduler: tt.scheduler})
+			s := Scheduling{Backend: config.BackendNFT, Unavailable: "--backend is nft"}
+			m := s.choose(tt.scheduler, "")
+			got, problem := m.nft, m.problem
 			if got != tt.want || (problem == "") != (tt.problem == "") || !strings.Contains(problem, tt.problem) {
 				t.Errorf("got %v, %q; want %v, %q", got, problem, tt.want, tt.problem)
 			}

@@ -14,23 +14,26 @@ func family(f state.Family) nft.Family {
 	return nft.IPv4
 }
 
-// translate turns a planned port into what the nft engine serves, and says what of it cannot be had.
-func translate(p *plan.Port) (out *nft.Port, problem string) {
-	how, problem := method(p)
-	out = &nft.Port{
+// translate turns a planned port into what the nft engine serves: all of it, or what is left to nft when IPVS serves it.
+func translate(p *plan.Port, m *method) *nft.Port {
+	cluster, local := p.Cluster, p.Local
+	if m.heaviest {
+		cluster, local = heaviest(cluster), heaviest(local)
+	}
+	out := &nft.Port{
 		Family:    family(p.Family),
 		Name:      p.Name,
 		Protocol:  uint8(p.Protocol),
-		Method:    how,
+		Method:    m.nft,
 		Affinity:  p.Affinity,
-		Cluster:   endpoints(p.Cluster),
-		Local:     endpoints(p.Local),
-		Frontends: make([]nft.Frontend, len(p.Frontends)),
+		Cluster:   endpoints(cluster),
+		Local:     endpoints(local),
+		Frontends: make([]nft.Frontend, len(p.Frontends), len(p.Frontends)+1),
 	}
 	for i := range p.Frontends {
 		out.Frontends[i] = frontend(p, &p.Frontends[i])
 	}
-	return out, problem
+	return out
 }
 
 func endpoints(list []plan.Endpoint) []nft.Endpoint {

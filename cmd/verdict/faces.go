@@ -64,7 +64,8 @@ func (f *faces) PassDone(r proxier.PassReport) {
 		returnMemory()
 	}
 	if r.Err == nil {
-		f.metrics.Served("nft", r.Totals.Frontends, r.Totals.Endpoints)
+		f.metrics.Served("nft", r.NFT.Frontends, r.NFT.Endpoints)
+		f.metrics.Served("ipvs", r.IPVS.Frontends, r.IPVS.Endpoints)
 		for _, t := range r.Triggers {
 			f.metrics.Programmed(t.Family, r.Started.Add(r.Duration).Sub(t.At))
 		}

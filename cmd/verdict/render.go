@@ -102,6 +102,9 @@ func (r *recorder) SetGlobals(g nft.Globals)         { r.globals = g }
 func (r *recorder) Apply() (nft.Result, error)       { return nft.Result{}, nil }
 func (r *recorder) Intact() (bool, error)            { return true, nil }
 
+func (r *recorder) Guard([]netip.Addr) (bool, error) { return true, nil }
+func (r *recorder) Unguard([]netip.Addr)             {}
+
 // sorted lists the ports in a fixed order, so that two renderings of the same objects are equal.
 func (r *recorder) sorted() []nft.Port {
 	var out []nft.Port

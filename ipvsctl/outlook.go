@@ -1,0 +1,61 @@
+package ipvsctl
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+)
+
+// What the caller has to know beforehand: which keys it cannot have, and which addresses become local or stop being so,
+// because a local address exposes whatever listens on all addresses of the host and needs a guard (k/k #72236).
+
+// Foreign says whether another tool has a virtual server with this key. The kernel is asked only about keys that the
+// engine does not have.
+func (e *Engine) Foreign(k Key) (bool, error) {
+	if s := e.servers[k]; s != nil && s.has.exists {
+		return false, nil
+	}
+	f, exists, err := e.kernel.server(k)
+	return exists && !f.ours, err
+}
+
+// Coming lists the addresses that the next Add makes local.
+func (e *Engine) Coming() []netip.Addr {
+	coming := map[netip.Addr]bool{}
+	for _, s := range e.dirty {
+		addr := s.key.Addr
+		if s.want != nil && s.want.Local && !s.local && e.locals[addr] == 0 && !e.inherited[addr] {
+			coming[addr] = true
+		}
+	}
+	return slices.SortedFunc(maps.Keys(coming), netip.Addr.Compare)
+}
+
+// Local lists the addresses that are local because of us.
+func (e *Engine) Local() []netip.Addr {
+	local := maps.Clone(e.inherited)
+	for addr := range e.locals {
+		local[addr] = true
+	}
+	for _, addr := range e.orphans {
+		local[addr] = true
+	}
+	return slices.SortedFunc(maps.Keys(local), netip.Addr.Compare)
+}
+
+// Released lists the addresses that have stopped being local.
+func (r *Result) Released() []netip.Addr {
+	var out []netip.Addr
+	for _, o := range r.Operations {
+		switch addr := o.Server.Addr; o.Kind {
+		case DeleteAddress:
+			out = append(out, addr)
+		case AddAddress:
+			out = slices.DeleteFunc(out, func(a netip.Addr) bool { return a == addr })
+		}
+	}
+	return out
+}
+
+// Idle says that there is nothing to wait for: no change that failed, no real server that drains.
+func (e *Engine) Idle() bool { return len(e.dirty) == 0 && len(e.drains) == 0 && len(e.orphans) == 0 }

@@ -1,0 +1,264 @@
+package proxier
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/verdict-proxy/verdict/ipvsctl"
+	"github.com/verdict-proxy/verdict/nft"
+	"github.com/verdict-proxy/verdict/proxier/plan"
+	"github.com/verdict-proxy/verdict/proxier/state"
+)
+
+// Balancer is what the loop needs of the IPVS engine.
+type Balancer interface {
+	Set(name string, servers []ipvsctl.VirtualServer) error
+	Delete(name string)
+	Settle()
+	Add(now time.Time) (ipvsctl.Result, error)
+	Remove(now time.Time) (ipvsctl.Result, error)
+	Tick(now time.Time) (ipvsctl.Result, error)
+	Intact() (bool, error)
+	Idle() bool
+	Foreign(ipvsctl.Key) (bool, error)
+	Excluded(netip.Addr) bool
+	Coming() []netip.Addr
+	Local() []netip.Addr
+}
+
+// ipvs is what the loop remembers of IPVS. A service port that IPVS cannot serve is served by nft, and tried again later.
+type ipvs struct {
+	Balancer
+	settled bool
+	// names are the service ports that IPVS serves, or should and cannot, with their Services.
+	names   map[string]state.Name
+	refused map[string]setback // by service port
+	again   []state.Name       // to be planned with the next pass
+	retried time.Time
+}
+
+// setback is why IPVS does not serve a service port.
+type setback struct {
+	reason string
+	until  time.Time // not tried before this
+}
+
+// How often what IPVS refused is tried again: a look whether another tool's virtual server has gone costs little, another
+// attempt at what the kernel refused has both tables written as a whole.
+const (
+	lookAgain = 10 * time.Second
+	tryAgain  = time.Minute
+)
+
+func newIPVS(b Balancer) *ipvs {
+	if b == nil {
+		return nil
+	}
+	return &ipvs{Balancer: b, names: map[string]state.Name{}, refused: map[string]setback{}}
+}
+
+func (k portKey) String() string { return k.family.String() + " " + k.name }
+
+// balance hands a port to IPVS and returns the method by which it is to be served: another one when IPVS cannot.
+func (p *Proxier) balance(name state.Name, key portKey, port *plan.Port) method {
+	m := p.Scheduling.choose(port.Scheduler, port.SchedulerFlags)
+	if p.ipvs == nil {
+		return m
+	}
+	if m.ipvs {
+		p.ipvs.names[key.String()] = name
+		servers := virtualServers(port, &m, &p.env)
+		if reason := p.ipvs.obstacle(key.String(), servers); reason != "" {
+			m.ipvs = false
+			m.note(reason + "; nft serves this port")
+		} else if err := p.ipvs.Set(key.String(), servers); err != nil {
+			m.ipvs = false
+			m.note(err.Error() + "; nft serves this port")
+		}
+	} else {
+		delete(p.ipvs.names, key.String())
+		delete(p.ipvs.refused, key.String())
+	}
+	if !m.ipvs {
+		p.ipvs.Delete(key.String())
+	}
+	return m
+}
+
+// obstacle says why IPVS must not get a port.
+func (i *ipvs) obstacle(key string, servers []ipvsctl.VirtualServer) string {
+	if r, ok := i.refused[key]; ok && time.Now().Before(r.until) {
+		return r.reason
+	}
+	delete(i.refused, key)
+	for n := range servers {
+		k := servers[n].Key
+		if i.Excluded(k.Addr) {
+			return fmt.Sprintf("address %s is in --ipvs-exclude-cidrs", k.Addr)
+		}
+		foreign, err := i.Foreign(k)
+		switch {
+		case err != nil:
+			i.refused[key] = setback{reason: fmt.Sprintf("look for virtual server %s: %v", k, err)}
+		case foreign:
+			i.refused[key] = setback{reason: fmt.Sprintf("virtual server %s: %v", k, ipvsctl.ErrForeign)}
+		default:
+			continue
+		}
+		return i.refused[key].reason
+	}
+	return ""
+}
+
+// forget gives up a port.
+func (p *Proxier) forgetBalanced(key portKey) {
+	if p.ipvs != nil {
+		p.ipvs.Delete(key.String())
+		delete(p.ipvs.names, key.String())
+		delete(p.ipvs.refused, key.String())
+	}
+}
+
+// apply hands all changes to the kernel in the order in which no connection fails: what IPVS is to serve is complete
+// before nft lets go of it, and what nft is to serve is there before IPVS lets go. An address that becomes local has its
+// guard before.
+func (p *Proxier) apply(r *PassReport) {
+	if p.ipvs == nil {
+		r.Result, r.Err = p.Ruleset.Apply()
+		return
+	}
+	addrs := p.ipvs.Coming()
+	if !p.ipvs.settled {
+		addrs = append(addrs, p.ipvs.Local()...) // what an earlier process left
+	}
+	guarded, err := p.Ruleset.Guard(addrs)
+	if err != nil {
+		r.Result, r.Err = nft.Result{Outcome: nft.Rejected}, err
+		return
+	}
+	if guarded {
+		p.addBalanced(r)
+	}
+	r.Result, r.Err = p.Ruleset.Apply()
+	if r.Err == nil && !guarded && p.addBalanced(r) { // no table was there: nothing is moving away from nft
+		r.Result, r.Err = p.Ruleset.Apply()
+	}
+	if r.Err == nil {
+		p.removeBalanced()
+	}
+}
+
+// addBalanced has IPVS serve what is new, and nft what IPVS could not; it says whether there is such a port.
+func (p *Proxier) addBalanced(r *PassReport) (fellBack bool) {
+	result, _ := p.ipvs.Add(time.Now())
+	p.Ruleset.Unguard(result.Released())
+	r.Operations += len(result.Operations)
+	queue := map[state.Name]bool{}
+	for _, f := range result.Failures {
+		name, ok := p.ipvs.names[f.Name]
+		if !ok {
+			continue // on its way out already
+		}
+		p.ipvs.refused[f.Name] = setback{reason: f.Err.Error(), until: time.Now().Add(tryAgain)}
+		queue[name] = true
+	}
+	if len(queue) == 0 {
+		return false
+	}
+	d := p.draft(slices.Collect(maps.Keys(queue)))
+	p.take(&d)
+	return true
+}
+
+// removeBalanced takes back what IPVS no longer serves; nft has it now, or nobody.
+func (p *Proxier) removeBalanced() {
+	if !p.ipvs.settled {
+		p.ipvs.settled = true
+		p.ipvs.Settle()
+	}
+	result, err := p.ipvs.Remove(time.Now())
+	if err != nil {
+		p.Log.Error("virtual servers that are no longer wanted are not all gone; trying again", "every", tickPeriod, "error", err)
+	}
+	p.unguard(result.Released())
+}
+
+// unguard lets others use addresses that are no longer local because of us.
+func (p *Proxier) unguard(addrs []netip.Addr) {
+	if len(addrs) == 0 {
+		return
+	}
+	p.Ruleset.Unguard(addrs)
+	if _, err := p.Ruleset.Apply(); err != nil {
+		p.Log.Error("guards of addresses that are no longer local are still there; trying again", "addresses", addrs, "error", err)
+		p.failures++ // has the pass repeated
+	}
+}
+
+// tickPeriod is how often draining endpoints are looked at.
+const tickPeriod = time.Second
+
+// tick goes on with drains and removals, and tries again what IPVS refused.
+func (p *Proxier) tick() {
+	if p.ipvs == nil || !p.ipvs.settled || p.failures > 0 {
+		return
+	}
+	if !p.ipvs.Idle() {
+		now := time.Now()
+		result, err := p.ipvs.Tick(now)
+		p.unguard(result.Released())
+		if err != nil {
+			p.Log.Error("draining endpoints are not all gone; trying again", "every", tickPeriod, "error", err)
+		}
+		p.removeBalanced()
+	}
+	if len(p.ipvs.refused) > 0 && time.Since(p.ipvs.retried) >= lookAgain {
+		p.ipvs.retried = time.Now()
+		for key := range p.ipvs.refused {
+			p.ipvs.again = append(p.ipvs.again, p.ipvs.names[key])
+		}
+		_ = p.pass() // logged, and tried again
+	}
+}
+
+// requeue adds the Services that are to be planned again because of IPVS.
+func (p *Proxier) requeue(queue []state.Name) []state.Name {
+	if p.ipvs == nil || len(p.ipvs.again) == 0 {
+		return queue
+	}
+	for _, name := range p.ipvs.again {
+		if !slices.Contains(queue, name) {
+			queue = append(queue, name)
+		}
+	}
+	p.ipvs.again = nil
+	return queue
+}
+
+// moved has all Services planned whose virtual servers may stand at other addresses now.
+func (i *ipvs) moved() {
+	if i == nil {
+		return
+	}
+	for _, name := range i.names {
+		if !slices.Contains(i.again, name) {
+			i.again = append(i.again, name)
+		}
+	}
+}
+
+// intact says whether IPVS still has what it was given.
+func (i *ipvs) intact() (bool, error) {
+	if i == nil {
+		return true, nil
+	}
+	intact, err := i.Intact()
+	if err != nil {
+		err = errors.Join(errors.New("look at virtual servers"), err)
+	}
+	return intact, err
+}
