@@ -12,17 +12,20 @@ func Differences(list []*Scenario) string {
 	for _, s := range list {
 		name := fmt.Sprintf("%s: %s", s.File, s.Name)
 		if s.NotUpstream != "" {
-			fmt.Fprintf(&out, "| %s | all | | not run | %s |\n", name, s.NotUpstream)
+			fmt.Fprintf(&out, "| %s | all | | not run | %s |\n", name, cell(s.NotUpstream))
 		}
 		for _, step := range s.Steps {
 			if step.Upstream == nil {
 				continue
 			}
 			call, want, _ := strings.Cut(step.Text, " => ")
-			fmt.Fprintf(&out, "| %s | `%s` | %s | %s | %s |\n", name, squeeze(call), squeeze(want), step.Instead, step.Because)
+			fmt.Fprintf(&out, "| %s | `%s` | %s | %s | %s |\n", name, squeeze(call), cell(squeeze(want)), cell(step.Instead), cell(step.Because))
 		}
 	}
 	return out.String()
 }
+
+// cell keeps a text within its column.
+func cell(s string) string { return strings.ReplaceAll(s, "|", `\|`) }
 
 func squeeze(s string) string { return strings.Join(strings.Fields(s), " ") }

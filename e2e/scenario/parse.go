@@ -121,11 +121,14 @@ func parseStep(b block) (Step, error) {
 			continue
 		}
 		expected, because, found := strings.Cut(text, " because ")
-		call, _, hasExpectation := strings.Cut(b.text, " => ")
+		call, usual, hasExpectation := strings.Cut(b.text, " => ")
 		if !found || !hasExpectation {
 			return step, errors.New(`a difference reads "kube-proxy => EXPECTATION because REASON"`)
 		}
-		step.Instead, step.Because = strings.TrimSpace(expected), because
+		step.Instead, step.Because = squeeze(expected), because
+		if step.Instead == squeeze(usual) {
+			return step, errors.New("kube-proxy is expected to do the same as everyone: that is no difference")
+		}
 		var err error
 		if step.Upstream, err = parseVerb(call+" => "+step.Instead, nil); err != nil {
 			return step, err

@@ -69,7 +69,7 @@ func unique(list []*Scenario) error {
 	for _, s := range list {
 		key := s.File + "/" + s.Name
 		if seen[key] {
-			return fmt.Errorf("%s:%d: a second scenario is called %q", s.File, s.Line, s.Name)
+			return fmt.Errorf("%s.txt:%d: a second scenario is called %q", s.File, s.Line, s.Name)
 		}
 		seen[key] = true
 	}
