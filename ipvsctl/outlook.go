@@ -4,6 +4,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"time"
 )
 
 // What the caller has to know beforehand: which keys it cannot have, and which addresses become local or stop being so,
@@ -59,3 +60,19 @@ func (r *Result) Released() []netip.Addr {
 
 // Idle says that there is nothing to wait for: no change that failed, no real server that drains.
 func (e *Engine) Idle() bool { return len(e.dirty) == 0 && len(e.drains) == 0 && len(e.orphans) == 0 }
+
+// Empty says that nothing in the kernel is ours.
+func (e *Engine) Empty() bool { return len(e.servers) == 0 && len(e.inherited) == 0 }
+
+// Cleanup removes everything of ours, connections or not, and counts what it removed.
+func Cleanup(o Options) (int, error) {
+	o.GracefulPeriod = 0
+	e, err := Open(o)
+	if err != nil {
+		return 0, err
+	}
+	defer e.Close()
+	e.Settle()
+	r, err := e.Remove(time.Now())
+	return len(r.Operations), err
+}

@@ -27,7 +27,15 @@ func bindSource(fs *pflag.FlagSet, s *config.Settings) {
 
 // bindDaemon binds the flags that only the daemon has.
 func bindDaemon(fs *pflag.FlagSet, s *config.Settings) {
-	fs.StringVar((*string)(&s.Backend), "backend", string(s.Backend), "engine: nft, ipvs or hybrid")
+	fs.StringVar((*string)(&s.Backend), "backend", string(s.Backend), "engines: nft; ipvs; hybrid, which is nft, and IPVS for Services whose scheduler needs it")
+	fs.StringVar(&s.IPVS.Scheduler, "ipvs-scheduler", s.IPVS.Scheduler, "`NAME` of the IPVS scheduler of Services that name none, with --backend=ipvs")
+	fs.BoolVar(&s.IPVS.Fallback, "ipvs-fallback", s.IPVS.Fallback, "with --backend=ipvs: serve by nft when the kernel has no IPVS, instead of giving up")
+	fs.StringSliceVar(&s.IPVS.ExcludeCIDR, "ipvs-exclude-cidrs", s.IPVS.ExcludeCIDR, "`RANGES` in which IPVS belongs to others; Services there are served by nft")
+	fs.BoolVar(&s.IPVS.StrictARP, "ipvs-strict-arp", s.IPVS.StrictARP, "set arp_ignore=1 and arp_announce=2, as load balancers in layer 2 mode need it")
+	fs.DurationVar(&s.IPVS.TCPTimeout, "ipvs-tcp-timeout", s.IPVS.TCPTimeout, "idle time of TCP connections in IPVS; 0: as the kernel has it")
+	fs.DurationVar(&s.IPVS.TCPFinTimeout, "ipvs-tcpfin-timeout", s.IPVS.TCPFinTimeout, "the same after a FIN; 0: as the kernel has it")
+	fs.DurationVar(&s.IPVS.UDPTimeout, "ipvs-udp-timeout", s.IPVS.UDPTimeout, "the same of UDP flows; 0: as the kernel has it")
+	fs.DurationVar(&s.IPVS.GracefulPeriod, "ipvs-graceful-period", s.IPVS.GracefulPeriod, "how long connections in IPVS to an endpoint that is gone may go on")
 	fs.DurationVar(&s.MinSyncPeriod, "min-sync-period", s.MinSyncPeriod, "changes in a stream are gathered no longer than this; a change that meets an idle proxy is applied at once")
 	fs.StringVar(&s.HealthzBindAddress, "healthz-bind-address", s.HealthzBindAddress, "`ADDRESS:PORT` of /healthz and /livez; empty: off")
 	fs.StringVar(&s.MetricsBindAddress, "metrics-bind-address", s.MetricsBindAddress, "`ADDRESS:PORT` of /metrics and /proxyMode; empty: off")
@@ -45,21 +53,20 @@ type ignoredFlags struct{ names map[string]bool }
 func bindIgnored(fs *pflag.FlagSet) *ignoredFlags {
 	own := pflag.NewFlagSet("ignored", pflag.ContinueOnError)
 	for _, name := range []string{
-		"config", "write-config-to", "feature-gates", "kube-api-content-type", "bind-address", "proxy-mode", "ipvs-scheduler",
+		"config", "write-config-to", "feature-gates", "kube-api-content-type", "bind-address", "proxy-mode",
 		"show-hidden-metrics-for-version", "vmodule", "logging-format", "log-json-info-buffer-size", "log-text-info-buffer-size", "log-dir", "log-file",
 	} {
 		own.String(name, "", "")
 	}
-	own.StringSlice("ipvs-exclude-cidrs", nil, "")
 	for _, name := range []string{
-		"bind-address-hard-fail", "iptables-localhost-nodeports", "ipvs-strict-arp", "conntrack-tcp-be-liberal", "profiling", "init-only",
+		"bind-address-hard-fail", "iptables-localhost-nodeports", "conntrack-tcp-be-liberal", "profiling",
 		"log-json-split-stream", "log-text-split-stream", "logtostderr", "alsologtostderr",
 	} {
 		own.Bool(name, false, "")
 	}
 	for _, name := range []string{
-		"iptables-sync-period", "iptables-min-sync-period", "ipvs-sync-period", "ipvs-min-sync-period", "ipvs-tcp-timeout",
-		"ipvs-tcpfin-timeout", "ipvs-udp-timeout", "conntrack-tcp-timeout-established", "conntrack-tcp-timeout-close-wait",
+		"iptables-sync-period", "iptables-min-sync-period", "ipvs-sync-period", "ipvs-min-sync-period",
+		"conntrack-tcp-timeout-established", "conntrack-tcp-timeout-close-wait",
 		"conntrack-udp-timeout", "conntrack-udp-timeout-stream", "config-sync-period", "log-flush-frequency",
 	} {
 		own.Duration(name, time.Duration(0), "")

@@ -34,27 +34,46 @@ func newRun() *cobra.Command {
 	bindLog(cmd.Flags(), &s)
 	ignored := bindIgnored(cmd.Flags())
 	cleanup := cmd.Flags().Bool("cleanup", false, "remove what Verdict made in the kernel and exit")
+	initOnly := cmd.Flags().Bool("init-only", false, "set what only root may set in the kernel (sysctls, modules) and exit; the daemon then needs no more than NET_ADMIN")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := prepare(&s); err != nil {
 			return err
 		}
 		log := newLogger(cmd.ErrOrStderr(), &s)
 		ignored.warn(cmd.Flags(), log)
-		if *cleanup {
+		switch {
+		case *cleanup:
 			return cleanUp(log)
+		case *initOnly:
+			return initHost(&s, log)
 		}
 		return run(cmd.Context(), &s, log)
 	}
 	return cmd
 }
 
-// cleanUp removes both tables.
+// cleanUp removes both tables, and what IPVS has of ours: first that, so that no address is left without its guard.
 func cleanUp(log *slog.Logger) error {
+	if err := cleanUpIPVS(log); err != nil {
+		return err
+	}
 	if err := nft.Cleanup(nft.Options{}); err != nil {
-		return fmt.Errorf("clean up: %w; nothing was removed", err)
+		return fmt.Errorf("clean up: %w; no table was removed", err)
 	}
 	log.Info("removed", "tables", "ip verdict, ip6 verdict")
 	return nil
+}
+
+// initHost makes the kernel settings and loads the modules that the daemon will want.
+func initHost(s *config.Settings, log *slog.Logger) error {
+	if err := prepareHost(s, log); err != nil {
+		return err
+	}
+	engine, _, err := openIPVS(s, log)
+	if engine != nil {
+		engine.Close()
+	}
+	return err
 }
 
 // run wires the parts together and works until the context ends or a part fails for good.
@@ -81,15 +100,24 @@ func run(ctx context.Context, s *config.Settings, log *slog.Logger) (err error) 
 	}
 	defer func() { err = errors.Join(err, flows.Close()) }()
 
+	balancer, scheduling, err := openIPVS(s, log)
+	if err != nil {
+		return err
+	}
 	store, notes := state.NewStore(), newEvents(client, log)
 	faces, err := newFaces(s, notes, log)
 	if err != nil {
 		return err
 	}
-	loop := proxier.New(proxier.Options{
+	options := proxier.Options{
 		Settings: s, Store: store, Ruleset: engine, Flows: flows, Primary: source.PrimaryAddresses, Observer: faces, Log: log,
-		NoIPv6: !slices.Contains(families, nft.IPv6),
-	})
+		NoIPv6: !slices.Contains(families, nft.IPv6), Scheduling: scheduling,
+	}
+	if balancer != nil {
+		defer balancer.Close()
+		options.Balancer = balancer
+	}
+	loop := proxier.New(options)
 	group, ctx := errgroup.WithContext(ctx)
 	if err := faces.listen(ctx, group); err != nil {
 		return err

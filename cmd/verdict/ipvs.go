@@ -1,0 +1,143 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/verdict-proxy/verdict/config"
+	"github.com/verdict-proxy/verdict/ipvsctl"
+	"github.com/verdict-proxy/verdict/proxier"
+)
+
+// openIPVS finds out what IPVS can do here. The engine is nil when there is nothing for it to do.
+func openIPVS(s *config.Settings, log *slog.Logger) (*ipvsctl.Engine, proxier.Scheduling, error) {
+	scheduling := proxier.Scheduling{Backend: s.Backend, Standard: s.IPVS.Scheduler}
+	if s.Backend == config.BackendNFT {
+		scheduling.Unavailable = "--backend is nft"
+		engine, err := retireIPVS(s, log)
+		return engine, scheduling, err
+	}
+	engine, available, err := prepareIPVS(s, log)
+	if err == nil {
+		scheduling.Available = available
+		return engine, scheduling, nil
+	}
+	var usage usageError
+	if errors.As(err, &usage) {
+		return nil, scheduling, err
+	}
+	if s.Backend == config.BackendIPVS && !s.IPVS.Fallback {
+		return nil, scheduling, fmt.Errorf("--backend=ipvs: %w; --ipvs-fallback would serve all Services by nft instead", err)
+	}
+	log.Warn("IPVS cannot be used; nft serves all Services", "backend", string(s.Backend), "reason", oneLine(err))
+	scheduling.Unavailable = reason(err)
+	engine, err = retireIPVS(s, log)
+	return engine, scheduling, err
+}
+
+// reason is what an Event on a Service says.
+func reason(err error) string {
+	if errors.Is(err, ipvsctl.ErrNoIPVS) {
+		return "the kernel has no IPVS"
+	}
+	return "IPVS cannot be used on this node, see the log of verdict"
+}
+
+// prepareIPVS opens the engine, makes the kernel's settings, and lists the schedulers that the kernel has.
+func prepareIPVS(s *config.Settings, log *slog.Logger) (*ipvsctl.Engine, []string, error) {
+	options := ipvsOptions(s)
+	support, err := probeIPVS(s, options, log)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := setIPVSSysctls(s, log); err != nil {
+		return nil, nil, err
+	}
+	engine, err := ipvsctl.Open(options)
+	if err != nil {
+		return nil, nil, err
+	}
+	changes, err := engine.SetTimeouts(ipvsctl.Timeouts{TCP: s.IPVS.TCPTimeout, TCPFin: s.IPVS.TCPFinTimeout, UDP: s.IPVS.UDPTimeout})
+	if err != nil {
+		log.Error("timeouts of IPVS not set; they stay as they were", "error", err)
+	}
+	logChanges(log, changes)
+	return engine, support.Schedulers, nil
+}
+
+func ipvsOptions(s *config.Settings) ipvsctl.Options {
+	return ipvsctl.Options{Exclude: config.Prefixes(s.IPVS.ExcludeCIDR), GracefulPeriod: s.IPVS.GracefulPeriod}
+}
+
+func probeIPVS(s *config.Settings, options ipvsctl.Options, log *slog.Logger) (ipvsctl.Support, error) {
+	if !slices.Contains(ipvsctl.Schedulers(), s.IPVS.Scheduler) {
+		return ipvsctl.Support{}, usageError{fmt.Errorf("--ipvs-scheduler=%s: must be one of %s", s.IPVS.Scheduler, strings.Join(ipvsctl.Schedulers(), " "))}
+	}
+	support, err := ipvsctl.Probe(options, ipvsctl.Schedulers())
+	if err != nil {
+		return support, err
+	}
+	if len(support.Missing) > 0 {
+		log.Warn("schedulers of IPVS are missing; Services that ask for one get another", "detail", support.String())
+	}
+	if s.Backend == config.BackendIPVS && !support.Has(s.IPVS.Scheduler) {
+		return support, fmt.Errorf("--ipvs-scheduler=%s: the kernel does not have it (module %s)", s.IPVS.Scheduler, ipvsctl.Module(s.IPVS.Scheduler))
+	}
+	return support, nil
+}
+
+// setIPVSSysctls makes the settings without which IPVS connections would go wrong, and fails if one cannot be made.
+func setIPVSSysctls(s *config.Settings, log *slog.Logger) error {
+	changes, err := ipvsctl.SetSysctls(ipvsctl.ProcSys, ipvsctl.Sysctls(s.IPVS.StrictARP))
+	logChanges(log, changes)
+	if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) {
+		err = fmt.Errorf(`%w; "verdict run --init-only" makes these settings when it is run as root before`, err)
+	}
+	return err
+}
+
+func logChanges(log *slog.Logger, changes []ipvsctl.Change) {
+	for _, c := range changes {
+		log.Info("kernel setting changed", "name", c.Name, "from", c.Old, "to", c.New)
+	}
+}
+
+// retireIPVS returns an engine that drains and removes what an earlier process with another backend has left; nil when
+// there is nothing. It does not load the module.
+func retireIPVS(s *config.Settings, log *slog.Logger) (*ipvsctl.Engine, error) {
+	if _, err := os.Stat("/proc/net/ip_vs"); err != nil {
+		return nil, nil //nolint:nilerr // no IPVS, nothing left in it
+	}
+	engine, err := ipvsctl.Open(ipvsOptions(s))
+	if err != nil {
+		log.Warn("cannot look for virtual servers of an earlier process", "error", err)
+		return nil, nil
+	}
+	if engine.Empty() {
+		engine.Close()
+		return nil, nil
+	}
+	log.Info("virtual servers of an earlier process are drained and removed")
+	return engine, nil
+}
+
+// cleanUpIPVS removes our virtual servers and addresses at once.
+func cleanUpIPVS(log *slog.Logger) error {
+	if _, err := os.Stat("/proc/net/ip_vs"); err != nil {
+		return nil //nolint:nilerr // no IPVS, nothing left in it
+	}
+	removed, err := ipvsctl.Cleanup(ipvsctl.Options{})
+	if err != nil {
+		return fmt.Errorf("clean up IPVS: %w", err)
+	}
+	if removed > 0 {
+		log.Info("removed", "virtual servers and addresses", removed)
+	}
+	return nil
+}
