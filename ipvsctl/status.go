@@ -15,6 +15,9 @@ type Status struct {
 	RealServers []RealStatus
 }
 
+// FlagText lists the scheduler's flags as ipvsadm's -b takes them.
+func (s *Status) FlagText() string { return s.Flags.text(s.Scheduler) }
+
 // RealStatus is a real server with its connections. A weight of 0 means that it drains, or that it was set so.
 type RealStatus struct {
 	RealServer

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/verdict-proxy/verdict/cmd/verdict/demo"
+	"github.com/verdict-proxy/verdict/cmd/verdict/list"
 )
 
 // version is stamped by the linker (see the Makefile).
@@ -27,6 +28,8 @@ const (
 
 // usageError marks what the user can mend by calling the command differently.
 type usageError struct{ error }
+
+func wrongUsage(err error) error { return usageError{err} }
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -73,7 +76,7 @@ func newRoot() *cobra.Command {
 	}
 	root.SetVersionTemplate("verdict {{.Version}}\n")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	root.AddCommand(newRun(), newRender(), demo.New(noArguments), newVersion())
+	root.AddCommand(newRun(), newRender(), list.New(wrongUsage), demo.New(noArguments), newVersion())
 	return root
 }
 

@@ -18,9 +18,9 @@ type Route struct {
 	Reply    netip.AddrPort // who answers
 }
 
-// Load is how many flows take a route. Active are TCP and SCTP connections that are established, and UDP flows whose
-// answers go back and forth (assured: 120 s without a packet end them; others end after 30 s). Everything else is
-// inactive: connections that begin or end, TIME_WAIT, UDP packets that nobody answered.
+// Load is how many flows take a route. Active are TCP and SCTP connections that are established, and UDP flows that have
+// been answered for more than two seconds (assured: the kernel keeps them for 120 s without a packet, others for 30 s).
+// Everything else is inactive: connections that begin or end, TIME_WAIT, a single question and its answer.
 type Load struct{ Active, Inactive int }
 
 // Count reads the kernel's table once and counts the translated flows of a family.
