@@ -6,35 +6,93 @@ import (
 	"testing"
 
 	"github.com/verdict-proxy/verdict/config"
+	"github.com/verdict-proxy/verdict/ipvsctl"
 	"github.com/verdict-proxy/verdict/nft"
 	"github.com/verdict-proxy/verdict/proxier/plan"
 )
 
-func TestMethod(t *testing.T) {
+// TestChoose: what is asked for, and what comes of it.
+func TestChoose(t *testing.T) {
+	all := ipvsctl.Schedulers()
+	nftOnly := Scheduling{Backend: config.BackendNFT, Unavailable: "--backend is nft"}
+	hybrid := Scheduling{Backend: config.BackendHybrid, Available: all}
+	none := Scheduling{Backend: config.BackendHybrid, Unavailable: "the kernel has no IPVS"}
+	some := Scheduling{Backend: config.BackendHybrid, Available: []string{"rr"}}
+	ipvs := Scheduling{Backend: config.BackendIPVS, Standard: "wlc", Available: all}
+	few := Scheduling{Backend: config.BackendIPVS, Standard: "rr", Available: []string{"rr"}}
+	gone := Scheduling{Backend: config.BackendIPVS, Standard: "rr", Unavailable: "the kernel has no IPVS"}
+	random, hash, turn := method{nft: nft.Random}, method{nft: nft.SourceHash}, method{nft: nft.InTurn}
+	byIPVS := func(scheduler string, m nft.Method) method { return method{ipvs: true, scheduler: scheduler, nft: m} }
 	tests := []struct {
-		scheduler string
-		want      nft.Method
-		problem   string
+		name         string
+		s            Scheduling
+		asked, flags string
+		want         method
+		problem      string // parts, by "|"
 	}{
-		{"", nft.Random, ""},
-		{"random", nft.Random, ""},
-		{"sh", nft.SourceHash, ""},
-		{"mh", nft.SourceHash, ""},
-		{"rr", nft.InTurn, ""},
-		{"wrr", nft.InTurn, ""},
-		{"lc", nft.Random, "needs IPVS"},
-		{"twos", nft.Random, "needs IPVS"},
-		{"fastest", nft.Random, "unknown scheduler"},
+		{"nft", nftOnly, "", "", random, ""},
+		{"nft", nftOnly, "random", "", random, ""},
+		{"nft", nftOnly, "sh", "", hash, ""},
+		{"nft", nftOnly, "mh", "", hash, ""},
+		{"nft", nftOnly, "rr", "", turn, ""},
+		{"nft", nftOnly, "wrr", "", turn, ""},
+		{"nft", nftOnly, "lc", "", random, "lc needs IPVS (--backend is nft)|at random"},
+		{"nft", nftOnly, "twos", "", random, "twos needs IPVS"},
+		{"nft", nftOnly, "fo", "", method{nft: nft.Random, heaviest: true}, "fo needs IPVS|greatest weight"},
+		{"nft", nftOnly, "fastest", "", random, `unknown scheduler "fastest"`},
+		{"nft", nftOnly, "sh", "sh-port", hash, "sh-port needs IPVS|by address only"},
+		{"nft", nftOnly, "sh", "sh-fallback", hash, ""},
+		{"nft", nftOnly, "", "sh-port", random, "scheduler flags ignored"},
+
+		{"hybrid", hybrid, "", "", random, ""},
+		{"hybrid", hybrid, "random", "", random, ""},
+		{"hybrid", hybrid, "mh", "", hash, ""},
+		{"hybrid", hybrid, "mh", "mh-port,mh-fallback", method{ipvs: true, scheduler: "mh", flags: ipvsctl.HashPort | ipvsctl.Fallback, nft: nft.SourceHash}, ""},
+		{"hybrid", hybrid, "mh", "sh-port", hash, `no flag "sh-port"`},
+		{"hybrid", hybrid, "rr", "", byIPVS("rr", nft.InTurn), ""},
+		{"hybrid", hybrid, "lc", "", byIPVS("lc", nft.Random), ""},
+		{"hybrid", hybrid, "fo", "", method{ipvs: true, scheduler: "fo", heaviest: true}, ""},
+		{"hybrid", hybrid, "lc", "lc-port", byIPVS("lc", nft.Random), "scheduler flags ignored"},
+		{"hybrid", hybrid, "fastest", "", random, "unknown scheduler"},
+		{"hybrid without IPVS", none, "wlc", "", random, "wlc needs IPVS (the kernel has no IPVS)"},
+		{"hybrid without IPVS", none, "rr", "", turn, ""},
+		{"hybrid without the module", some, "lc", "", random, "module ip_vs_lc|at random"},
+		{"hybrid without the module", some, "rr", "", byIPVS("rr", nft.InTurn), ""},
+
+		{"ipvs", ipvs, "", "", byIPVS("wlc", nft.Random), ""},
+		{"ipvs", ipvs, "sh", "", byIPVS("sh", nft.SourceHash), ""},
+		{"ipvs", ipvs, "random", "", byIPVS("wlc", nft.Random), "IPVS has no scheduler random; wlc is used"},
+		{"ipvs", ipvs, "fastest", "", byIPVS("wlc", nft.Random), "unknown scheduler"},
+		{"ipvs without the module", few, "sh", "sh-port", byIPVS("rr", nft.InTurn), "module ip_vs_sh|rr is used"},
+		{"ipvs without IPVS", gone, "", "", random, ""},
+		{"ipvs without IPVS", gone, "lc", "", random, "the kernel has no IPVS"},
 	}
 	for _, tt := range tests {
-		t.Run(tt.scheduler, func(t *testing.T) {
-			s := Scheduling{Backend: config.BackendNFT, Unavailable: "--backend is nft"}
-			m := s.choose(tt.scheduler, "")
-			got, problem := m.nft, m.problem
-			if got != tt.want || (problem == "") != (tt.problem == "") || !strings.Contains(problem, tt.problem) {
-				t.Errorf("got %v, %q; want %v, %q", got, problem, tt.want, tt.problem)
+		t.Run(strings.Join([]string{tt.name, tt.asked, tt.flags}, "/"), func(t *testing.T) {
+			got := tt.s.choose(tt.asked, tt.flags)
+			problem := got.problem
+			if got.problem = ""; !got.ipvs {
+				got.scheduler, got.flags = "", 0 // of no consequence
+			}
+			if got != tt.want || (problem == "") != (tt.problem == "") {
+				t.Errorf("got %+v, %q; want %+v, %q", got, problem, tt.want, tt.problem)
+			}
+			for part := range strings.SplitSeq(tt.problem, "|") {
+				if !strings.Contains(problem, part) {
+					t.Errorf("problem %q does not say %q", problem, part)
+				}
 			}
 		})
+	}
+}
+
+func TestHeaviest(t *testing.T) {
+	list := []plan.Endpoint{{Weight: 1}, {Weight: 7, Local: true}, {Weight: 7}}
+	if got := heaviest(list); len(got) != 2 || got[0].Weight != 7 || list[0].Weight != 1 {
+		t.Errorf("got %+v of %+v", got, list)
+	}
+	if got := heaviest(nil); len(got) != 0 {
+		t.Errorf("got %+v of nothing", got)
 	}
 }
 

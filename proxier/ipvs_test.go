@@ -1,0 +1,357 @@
+package proxier
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/verdict-proxy/verdict/config"
+	"github.com/verdict-proxy/verdict/ipvsctl"
+	"github.com/verdict-proxy/verdict/nft"
+	"github.com/verdict-proxy/verdict/proxier/state"
+)
+
+// balancer is an IPVS engine that keeps a journal of what the loop asks of both engines and fails when told to. It shows
+// order and faults; that the real engine does what it is asked for is tested in package ipvsctl and with packets.
+type balancer struct {
+	journal *[]string
+	wanted  map[string][]ipvsctl.VirtualServer
+	added   map[netip.Addr]bool // addresses that are local
+	local   []netip.Addr        // of an earlier process
+	foreign map[ipvsctl.Key]bool
+	exclude netip.Prefix
+	refuse  string // part of a name whose virtual servers the kernel refuses
+	settled bool
+	busy    bool // something drains
+	broken  bool // someone has changed something
+	release []netip.Addr
+}
+
+func (b *balancer) note(format string, args ...any) {
+	*b.journal = append(*b.journal, fmt.Sprintf(format, args...))
+}
+
+func (b *balancer) Set(name string, servers []ipvsctl.VirtualServer) error {
+	b.wanted[name] = servers
+	return nil
+}
+
+func (b *balancer) Delete(name string)                           { delete(b.wanted, name) }
+func (b *balancer) Settle()                                      { b.settled = true; b.note("settle") }
+func (b *balancer) Intact() (bool, error)                        { return !b.broken, nil }
+func (b *balancer) Idle() bool                                   { return !b.busy }
+func (b *balancer) Foreign(k ipvsctl.Key) (bool, error)          { return b.foreign[k], nil }
+func (b *balancer) Excluded(a netip.Addr) bool                   { return b.exclude.IsValid() && b.exclude.Contains(a) }
+func (b *balancer) Local() []netip.Addr                          { return b.local }
+func (b *balancer) Tick(time.Time) (r ipvsctl.Result, err error) { b.note("tick"); return b.result(), nil }
+
+func (b *balancer) Coming() (out []netip.Addr) {
+	for _, servers := range b.wanted {
+		for _, v := range servers {
+			if v.Local && !b.added[v.Addr] && !slices.Contains(out, v.Addr) {
+				out = append(out, v.Addr)
+			}
+		}
+	}
+	slices.SortFunc(out, netip.Addr.Compare)
+	return out
+}
+
+func (b *balancer) Add(time.Time) (r ipvsctl.Result, err error) {
+	b.note("add")
+	for name, servers := range b.wanted {
+		if b.refuse != "" && strings.Contains(name, b.refuse) {
+			r.Failures = append(r.Failures, ipvsctl.Failure{Name: name, Err: errors.New("injected: the kernel refuses")})
+			continue
+		}
+		for _, v := range servers {
+			b.added[v.Addr] = b.added[v.Addr] || v.Local
+		}
+	}
+	return r, nil
+}
+
+func (b *balancer) Remove(time.Time) (ipvsctl.Result, error) {
+	b.note("remove")
+	return b.result(), nil
+}
+
+func (b *balancer) result() (r ipvsctl.Result) {
+	for _, a := range b.release {
+		r.Operations = append(r.Operations, ipvsctl.Operation{Kind: ipvsctl.DeleteAddress, Server: &ipvsctl.VirtualServer{Key: ipvsctl.Key{Addr: a}}})
+	}
+	b.release = nil
+	return r
+}
+
+// journaled is a ruleset that writes to the same journal.
+type journaled struct {
+	*faulty
+	journal *[]string
+	table   bool // there is one
+	guarded []netip.Addr
+	refuse  bool // guards
+}
+
+func (j *journaled) note(what string) { *j.journal = append(*j.journal, what) }
+
+func (j *journaled) Guard(addrs []netip.Addr) (bool, error) {
+	if j.refuse {
+		return false, errors.New("injected: no guard")
+	}
+	if len(addrs) > 0 {
+		j.note(fmt.Sprint("guard ", addrs))
+		j.guarded = append(j.guarded, addrs...)
+	}
+	return j.table, nil
+}
+
+func (j *journaled) Unguard(addrs []netip.Addr) {
+	if len(addrs) > 0 {
+		j.note(fmt.Sprint("unguard ", addrs))
+	}
+}
+
+func (j *journaled) Apply() (nft.Result, error) {
+	r, err := j.faulty.Apply()
+	if err != nil {
+		j.note("apply refused")
+		return r, err
+	}
+	j.note("apply")
+	j.table = true
+	return r, err
+}
+
+type ipvsWorld struct {
+	*world
+	balancer *balancer
+	rules    *journaled
+	journal  []string
+}
+
+// newIPVSWorld has a table in the kernel already, and one Service that asks for a scheduler of IPVS.
+func newIPVSWorld(t *testing.T) *ipvsWorld {
+	t.Helper()
+	w := &ipvsWorld{world: newWorld(t)}
+	w.rules = &journaled{faulty: w.world.rules, journal: &w.journal, table: true}
+	w.balancer = &balancer{
+		journal: &w.journal, wanted: map[string][]ipvsctl.VirtualServer{}, added: map[netip.Addr]bool{}, foreign: map[ipvsctl.Key]bool{},
+	}
+	options := w.Proxier.Options
+	options.Ruleset, options.Balancer = w.rules, w.balancer
+	options.Scheduling = Scheduling{Backend: config.BackendHybrid, Available: ipvsctl.Schedulers()}
+	w.Proxier = New(options)
+	w.ask("lc")
+	w.store.SetSlice(slice("web", "10.0.0.1", "10.0.0.2"), nil)
+	w.store.MarkSynced()
+	return w
+}
+
+const webPort = "ip default/web:http"
+
+// ask has the Service ask for a scheduler.
+func (w *ipvsWorld) ask(scheduler string, external ...string) {
+	svc := service("web", "10.96.0.1", 1, external...)
+	svc.Scheduler = scheduler
+	w.store.SetService(svc, nil)
+}
+
+// pass does one and compares the journal.
+func (w *ipvsWorld) pass(t *testing.T, when, want string) {
+	t.Helper()
+	w.journal = nil
+	_ = w.Once()
+	if got := strings.Join(w.journal, ", "); got != want {
+		t.Fatalf("%s:\n got %s\nwant %s", when, got, want)
+	}
+}
+
+// served says which engine serves the port.
+func (w *ipvsWorld) served() string {
+	fe := w.rules.ports[webPort].Frontends[0]
+	_, virtual := w.balancer.wanted[webPort]
+	switch {
+	case fe.IPVS && fe.Pool == nft.NoPool && virtual:
+		return "ipvs"
+	case !fe.IPVS && fe.Pool == nft.ClusterPool && !virtual:
+		return "nft"
+	}
+	return fmt.Sprintf("both or none: %+v, %t", fe, virtual)
+}
+
+func (w *ipvsWorld) wantServed(t *testing.T, when, want string) {
+	t.Helper()
+	if got := w.served(); got != want {
+		t.Fatalf("%s: served by %s, want %s", when, got, want)
+	}
+}
+
+func (w *ipvsWorld) problem() string {
+	var all []string
+	for _, p := range w.watcher.problems {
+		all = append(all, p.Reason)
+	}
+	return strings.Join(all, "|")
+}
+
+// TestOrderOfEngines: no connection fails while a Service moves, and no address is local without its guard.
+func TestOrderOfEngines(t *testing.T) {
+	w := newIPVSWorld(t)
+	w.balancer.local = addrs("10.96.0.77")
+	w.pass(t, "first pass over the table of an earlier process", "guard [10.96.0.1 10.96.0.77], add, apply, settle, remove")
+	w.wantServed(t, "first pass", "ipvs")
+	w.pass(t, "nothing changed", "add, apply, remove")
+	w.ask("lc", "203.0.113.1")
+	w.pass(t, "another address", "guard [203.0.113.1], add, apply, remove")
+	w.ask("")
+	w.balancer.release = addrs("203.0.113.1")
+	w.pass(t, "to nft", "add, apply, remove, unguard [203.0.113.1], apply")
+	w.wantServed(t, "moved", "nft")
+}
+
+func TestNoTableYet(t *testing.T) {
+	w := newIPVSWorld(t)
+	w.rules.table = false
+	w.pass(t, "first pass of all", "guard [10.96.0.1], apply, add, settle, remove")
+	w.wantServed(t, "first pass", "ipvs")
+}
+
+func TestNoTableAndIPVSRefuses(t *testing.T) {
+	w := newIPVSWorld(t)
+	w.rules.table, w.balancer.refuse = false, "web"
+	w.pass(t, "first pass of all", "guard [10.96.0.1], apply, add, apply, settle, remove")
+	w.wantServed(t, "refused", "nft")
+}
+
+func TestNothingIsRemovedBeforeNftHasIt(t *testing.T) {
+	w := newIPVSWorld(t)
+	w.pass(t, "first", "guard [10.96.0.1], add, apply, settle, remove")
+	w.ask("")
+	w.rules.fail = 1
+	w.pass(t, "nft refuses", "add, apply refused")
+	w.balancer.busy = true
+	w.tick()
+	w.pass(t, "retry", "add, apply, remove")
+	w.rules.refuse = true
+	w.ask("lc", "203.0.113.1")
+	w.pass(t, "no guard", "")
+	if w.pendingServices() != 1 {
+		t.Error("the change was forgotten although there is no guard")
+	}
+}
+
+// TestIPVSRefuses: a port that IPVS cannot serve is served by nft in the same pass, with a problem, until it can.
+func TestIPVSRefuses(t *testing.T) {
+	w := newIPVSWorld(t)
+	w.balancer.refuse = "web"
+	w.pass(t, "refused", "guard [10.96.0.1], add, apply, settle, remove")
+	w.wantServed(t, "refused", "nft")
+	if !strings.Contains(w.problem(), "injected: the kernel refuses; nft serves this port") {
+		t.Errorf("problems: %q", w.problem())
+	}
+	w.balancer.refuse = ""
+	w.journal = nil
+	w.tick()
+	w.wantServed(t, "not tried again at once", "nft")
+	w.ipvs.retried = time.Time{}
+	for key, s := range w.ipvs.refused {
+		s.until = time.Time{}
+		w.ipvs.refused[key] = s
+	}
+	w.tick()
+	w.wantServed(t, "tried again", "ipvs")
+	if w.problem() != "" {
+		t.Errorf("the problem stays: %q", w.problem())
+	}
+}
+
+func TestForeignVirtualServer(t *testing.T) {
+	w := newIPVSWorld(t)
+	key := ipvsctl.Key{Addr: netip.MustParseAddr("10.96.0.1"), Port: 80, Protocol: ipvsctl.TCP}
+	w.balancer.foreign[key] = true
+	w.pass(t, "foreign", "add, apply, settle, remove")
+	w.wantServed(t, "foreign", "nft")
+	if !strings.Contains(w.problem(), "virtual server 10.96.0.1:80/tcp: another tool has made this virtual server") {
+		t.Errorf("problems: %q", w.problem())
+	}
+	delete(w.balancer.foreign, key)
+	w.tick()
+	w.wantServed(t, "gone", "ipvs")
+	if w.problem() != "" {
+		t.Errorf("the problem stays: %q", w.problem())
+	}
+}
+
+func TestExcludedAddress(t *testing.T) {
+	w := newIPVSWorld(t)
+	w.balancer.exclude = netip.MustParsePrefix("10.96.0.0/16")
+	w.pass(t, "excluded", "add, apply, settle, remove")
+	w.wantServed(t, "excluded", "nft")
+	if !strings.Contains(w.problem(), "--ipvs-exclude-cidrs") {
+		t.Errorf("problems: %q", w.problem())
+	}
+}
+
+func TestVirtualServersFollowTheHostsAddresses(t *testing.T) {
+	w := newIPVSWorld(t)
+	w.ask("lc", "203.0.113.1")
+	w.pass(t, "first", "guard [10.96.0.1 203.0.113.1], add, apply, settle, remove")
+	local := func() string {
+		var out []string
+		for _, v := range w.balancer.wanted[webPort] {
+			out = append(out, fmt.Sprint(v.Addr, "=", v.Local))
+		}
+		return strings.Join(out, " ")
+	}
+	if got := local(); got != "10.96.0.1=true 203.0.113.1=true" {
+		t.Fatal(got)
+	}
+	w.store.SetHostAddresses(addrs("203.0.113.1", "fe80::1"))
+	w.pass(t, "the host has an external address", "add, apply, remove")
+	if got := local(); got != "10.96.0.1=true 203.0.113.1=false" {
+		t.Fatal(got)
+	}
+	w.store.SetHostAddresses(addrs("203.0.113.1", "fe80::1", "fe80::2"))
+	w.pass(t, "a pod came", "add, apply, remove")
+	if n := w.watcher.passes[len(w.watcher.passes)-1].Services; n != 0 {
+		t.Errorf("%d Services planned for a link-local address", n)
+	}
+}
+
+func TestEndOfABalancedService(t *testing.T) {
+	w := newIPVSWorld(t)
+	w.pass(t, "first", "guard [10.96.0.1], add, apply, settle, remove")
+	if r := w.watcher.passes[0]; r.IPVS.Frontends[0] != 1 || r.IPVS.Endpoints != 2 || r.NFT != (Totals{}) {
+		t.Errorf("totals %+v, %+v", r.NFT, r.IPVS)
+	}
+	w.store.DeleteService(state.Name{Namespace: "default", Name: "web"})
+	w.pass(t, "deleted", "add, apply, remove")
+	if len(w.balancer.wanted)+len(w.ipvs.names)+len(w.rules.ports) != 0 {
+		t.Errorf("left: %v, %v, %v", w.balancer.wanted, w.ipvs.names, w.rules.ports)
+	}
+	if r := w.watcher.passes[1]; r.IPVS != (Totals{}) {
+		t.Errorf("totals %+v", r.IPVS)
+	}
+}
+
+func TestDrainsAreFollowed(t *testing.T) {
+	w := newIPVSWorld(t)
+	w.pass(t, "first", "guard [10.96.0.1], add, apply, settle, remove")
+	w.journal = nil
+	w.tick()
+	w.balancer.busy, w.balancer.release = true, addrs("10.96.0.9")
+	w.tick()
+	if got := strings.Join(w.journal, ", "); got != "tick, unguard [10.96.0.9], apply, remove" {
+		t.Errorf("journal %s", got)
+	}
+	w.balancer.broken, w.journal = true, nil
+	w.checkTables()
+	if got := strings.Join(w.journal, ", "); got != "add, apply, remove" {
+		t.Errorf("after interference: %s", got)
+	}
+}

@@ -1,0 +1,153 @@
+package proxier
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/verdict-proxy/verdict/ipvsctl"
+	"github.com/verdict-proxy/verdict/nft"
+	"github.com/verdict-proxy/verdict/proxier/plan"
+	"github.com/verdict-proxy/verdict/proxier/state"
+)
+
+func reals(list ...string) (out []plan.Endpoint) {
+	for _, a := range list {
+		local := strings.HasPrefix(a, "here:")
+		out = append(out, plan.Endpoint{Addr: netip.MustParseAddrPort(strings.TrimPrefix(a, "here:")), Weight: 1, Local: local})
+	}
+	return out
+}
+
+func at(kind plan.FrontendKind, addr string, policy plan.Policy) plan.Frontend {
+	fe := plan.Frontend{Kind: kind, Port: 80, Policy: policy, Masquerade: plan.MasqueradeAlways}
+	if kind == plan.NodePort {
+		fe.Port = 30080
+		return fe
+	}
+	fe.Addr = netip.MustParseAddr(addr)
+	return fe
+}
+
+func unserved(fe plan.Frontend, how plan.Unserved) plan.Frontend {
+	fe.Unserved = how
+	return fe
+}
+
+// describe prints what both engines get.
+func describe(p *nft.Port, servers []ipvsctl.VirtualServer) (out []string) {
+	for _, fe := range p.Frontends {
+		where := "node port"
+		if fe.Addr.IsValid() {
+			where = fe.Addr.String()
+		}
+		pool := [...]string{"none", "cluster", "local", "by source"}[fe.Pool]
+		out = append(out, fmt.Sprintf("nft %s:%d pool=%s ipvs=%t refusal=%d", where, fe.Port, pool, fe.IPVS, fe.Refusal))
+	}
+	out = append(out, fmt.Sprintf("nft endpoints %d %d hairpin %v", len(p.Cluster), len(p.Local), p.Hairpin))
+	for _, v := range servers {
+		line := fmt.Sprintf("ipvs %s %s local=%t", v.Key, v.Scheduler, v.Local)
+		for _, r := range v.RealServers {
+			line += fmt.Sprintf(" %s=%d", r.Addr, r.Weight)
+		}
+		out = append(out, line)
+	}
+	return out
+}
+
+// TestSplit: what IPVS serves of a port, and what is left to nft.
+func TestSplit(t *testing.T) {
+	all, here := reals("10.0.0.1:8080", "here:10.0.1.1:8080"), reals("here:10.0.1.1:8080")
+	tests := []struct {
+		name string
+		port plan.Port
+		want string
+	}{
+		{"every kind, policy Cluster",
+			plan.Port{Cluster: all, Frontends: []plan.Frontend{
+				at(plan.ClusterIP, "10.96.0.1", plan.ClusterPolicy), at(plan.ExternalIP, "192.168.7.1", plan.ClusterPolicy),
+				at(plan.LoadBalancer, "203.0.113.1", plan.ClusterPolicy), at(plan.NodePort, "", plan.ClusterPolicy)}},
+			`nft 10.96.0.1:80 pool=none ipvs=true refusal=0
+			nft 192.168.7.1:80 pool=none ipvs=true refusal=0
+			nft 203.0.113.1:80 pool=none ipvs=true refusal=0
+			nft node port:30080 pool=none ipvs=true refusal=0
+			nft 127.0.0.1:30080 pool=cluster ipvs=false refusal=0
+			nft endpoints 2 0 hairpin [10.0.1.1]
+			ipvs 10.96.0.1:80/tcp lc local=true 10.0.0.1:8080=1 10.0.1.1:8080=1
+			ipvs 192.168.7.1:80/tcp lc local=false 10.0.0.1:8080=1 10.0.1.1:8080=1
+			ipvs 203.0.113.1:80/tcp lc local=true 10.0.0.1:8080=1 10.0.1.1:8080=1
+			ipvs 192.168.7.1:30080/tcp lc local=false 10.0.0.1:8080=1 10.0.1.1:8080=1`},
+		{"no node port: nft has no endpoints",
+			plan.Port{Cluster: all, Frontends: []plan.Frontend{at(plan.ClusterIP, "10.96.0.1", plan.ClusterPolicy)}},
+			`nft 10.96.0.1:80 pool=none ipvs=true refusal=0
+			nft endpoints 0 0 hairpin [10.0.1.1]
+			ipvs 10.96.0.1:80/tcp lc local=true 10.0.0.1:8080=1 10.0.1.1:8080=1`},
+		{"internal policy Local",
+			plan.Port{Local: here, Frontends: []plan.Frontend{at(plan.ClusterIP, "10.96.0.1", plan.LocalPolicy)}},
+			`nft 10.96.0.1:80 pool=none ipvs=true refusal=0
+			nft endpoints 0 0 hairpin [10.0.1.1]
+			ipvs 10.96.0.1:80/tcp lc local=true 10.0.1.1:8080=1`},
+		{"external policy Local: pods and the node get all endpoints from nft",
+			plan.Port{Cluster: all, Local: here, Frontends: []plan.Frontend{
+				at(plan.LoadBalancer, "203.0.113.1", plan.SourcePolicy), at(plan.NodePort, "", plan.SourcePolicy)}},
+			`nft 203.0.113.1:80 pool=by source ipvs=true refusal=0
+			nft node port:30080 pool=by source ipvs=true refusal=0
+			nft endpoints 2 0 hairpin [10.0.1.1]
+			ipvs 203.0.113.1:80/tcp lc local=true 10.0.1.1:8080=1
+			ipvs 192.168.7.1:30080/tcp lc local=false 10.0.1.1:8080=1`},
+		{"external policy Local, no endpoint here",
+			plan.Port{Cluster: all[:1], Frontends: []plan.Frontend{
+				at(plan.ClusterIP, "10.96.0.1", plan.ClusterPolicy), unserved(at(plan.LoadBalancer, "203.0.113.1", plan.SourcePolicy), plan.Drop)}},
+			`nft 10.96.0.1:80 pool=none ipvs=true refusal=0
+			nft 203.0.113.1:80 pool=by source ipvs=false refusal=2
+			nft endpoints 1 0 hairpin []
+			ipvs 10.96.0.1:80/tcp lc local=true 10.0.0.1:8080=1`},
+		{"no endpoints",
+			plan.Port{Frontends: []plan.Frontend{
+				unserved(at(plan.ClusterIP, "10.96.0.1", plan.ClusterPolicy), plan.Reject), unserved(at(plan.NodePort, "", plan.ClusterPolicy), plan.Reject)}},
+			`nft 10.96.0.1:80 pool=none ipvs=false refusal=1
+			nft node port:30080 pool=none ipvs=false refusal=1
+			nft endpoints 0 0 hairpin []`},
+	}
+	env := environment{
+		host:    map[netip.Addr]bool{netip.MustParseAddr("192.168.7.1"): true},
+		globals: nft.Globals{NodePortAddresses: addrs("127.0.0.1", "192.168.7.1", "fd07::1")},
+	}
+	m := method{ipvs: true, scheduler: "lc"}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			tt.port.Family, tt.port.Protocol = state.IPv4, state.TCP
+			got := describe(besideIPVS(&tt.port, &m, &env), virtualServers(&tt.port, &m, &env))
+			want := strings.Split(strings.ReplaceAll(tt.want, "\t", ""), "\n")
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("(- want, + got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestSplitKeepsWhatIsAskedFor(t *testing.T) {
+	p := plan.Port{
+		Family: state.IPv6, Protocol: state.UDP, Affinity: time.Hour, Cluster: []plan.Endpoint{{Addr: netip.MustParseAddrPort("[fd00::1]:53"), Weight: 7}},
+		Frontends: []plan.Frontend{
+			{Kind: plan.LoadBalancer, Addr: netip.MustParseAddr("2001:db8::1"), Port: 53, Firewalled: true, Sources: []netip.Prefix{netip.MustParsePrefix("fd01::/16")}},
+		},
+	}
+	m := method{ipvs: true, scheduler: "mh", flags: ipvsctl.HashPort}
+	var env environment
+	servers, beside := virtualServers(&p, &m, &env), besideIPVS(&p, &m, &env)
+	if len(servers) != 1 {
+		t.Fatalf("%d virtual servers", len(servers))
+	}
+	v := servers[0]
+	if v.Protocol != ipvsctl.UDP || v.Persistence != time.Hour || v.Scheduler != "mh" || v.Flags != ipvsctl.HashPort || v.RealServers[0].Weight != 7 {
+		t.Errorf("virtual server %+v", v)
+	}
+	if fe := beside.Frontends[0]; !fe.Firewalled || len(fe.Sources) != 1 || beside.Protocol != 17 || beside.Family != nft.IPv6 {
+		t.Errorf("beside it %+v", beside)
+	}
+}
