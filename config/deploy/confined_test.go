@@ -57,11 +57,17 @@ endpoints: [{addresses: [10.244.0.5]}]
 // confined runs the binary in the sandbox, as root of namespaces of its own.
 func confined(t *testing.T, capabilities []string, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
+	return confinedAfter(t, "", capabilities, args...)
+}
+
+// confinedAfter runs a script first, in the same namespaces.
+func confinedAfter(t *testing.T, before string, capabilities []string, args ...string) (stdout, stderr string, err error) {
+	t.Helper()
 	set := "-all"
 	for _, c := range capabilities {
 		set += ",+" + strings.ToLower(strings.TrimPrefix(c, "CAP_"))
 	}
-	cmd := exec.Command("sh", append([]string{"-c", sandbox, "sandbox", set, frontend, binary}, args...)...)
+	cmd := exec.Command("sh", append([]string{"-c", before + sandbox, "sandbox", set, frontend, binary}, args...)...)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	cmd.SysProcAttr = &syscall.SysProcAttr{
@@ -125,7 +131,25 @@ func TestNetAdminIsNeeded(t *testing.T) {
 	}
 }
 
-// TestLoopbackNodePortsWithReadOnlySysctls: the comments in both files say what to do then.
+// initialized runs the program first as the init container does, before /proc/sys is read-only.
+const initialized = `
+set -e
+mount -o remount,rw /proc/sys 2>/dev/null || true
+"$3" run --init-only --nodeport-addresses=primary,localhost
+`
+
+// TestInitOnly: what it sets is there for the proxy that may not set it.
+func TestInitOnly(t *testing.T) {
+	stdout, stderr, err := confinedAfter(t, initialized, []string{"NET_ADMIN"}, "run", folder(t), "--nodeport-addresses=primary,localhost")
+	if err != nil || !strings.Contains(stdout, frontend) {
+		t.Errorf("%v\n%s%s", err, stdout, stderr)
+	}
+	if !strings.Contains(stderr, "route_localnet") {
+		t.Errorf("the change was not logged:\n%s", stderr)
+	}
+}
+
+// TestLoopbackNodePortsWithReadOnlySysctls: without --init-only before.
 func TestLoopbackNodePortsWithReadOnlySysctls(t *testing.T) {
 	stdout, stderr, err := confined(t, []string{"NET_ADMIN"}, "run", folder(t), "--nodeport-addresses=primary,localhost")
 	if err == nil || strings.Contains(stdout, frontend) {

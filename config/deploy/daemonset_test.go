@@ -64,6 +64,24 @@ func load(t *testing.T) *shipped {
 	return s
 }
 
+// TestInitContainer: it has the rights that the proxy has not, and ends by itself.
+func TestInitContainer(t *testing.T) {
+	s := load(t)
+	list := s.daemons.Spec.Template.Spec.InitContainers
+	if len(list) != 1 {
+		t.Fatalf("%d init containers, want 1", len(list))
+	}
+	c := list[0]
+	if c.Image != s.container().Image || !slices.Equal(c.Args[:2], []string{"run", "--init-only"}) || !*c.SecurityContext.Privileged {
+		t.Errorf("image %s, arguments %v, %+v", c.Image, c.Args, c.SecurityContext)
+	}
+	for _, arg := range c.Args[2:] {
+		if !slices.Contains(s.container().Args, arg) {
+			t.Errorf("the proxy itself does not have %s", arg)
+		}
+	}
+}
+
 func TestNamesInDaemonSetFitTogether(t *testing.T) {
 	s := load(t)
 	pod := s.daemons.Spec.Template

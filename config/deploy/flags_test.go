@@ -39,7 +39,9 @@ func TestFlagsExist(t *testing.T) {
 	}
 	for name, words := range map[string][]string{
 		"the DaemonSet's arguments": load(t).container().Args[1:],
+		"the init container's":      load(t).daemons.Spec.Template.Spec.InitContainers[0].Args[1:],
 		"ExecStart":                 command(unit(t))[2:],
+		"ExecStartPre":              regexp.MustCompile(`--[a-z][\w-]+`).FindAllString(unit(t)["Service"]["ExecStartPre"], -1),
 		"comments in the unit":      regexp.MustCompile(`--[a-z][\w-]+`).FindAllString(string(service), -1),
 		"comments in the manifest":  regexp.MustCompile(`--[a-z][\w-]+`).FindAllString(string(manifest), -1),
 	} {
