@@ -2,19 +2,23 @@ package nft
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 )
 
 // Render prints both tables as they would be after an Apply over nothing, in the form in which nft lists them. It needs
-// no kernel.
-func Render(ports []Port, g Globals) (string, error) {
+// no kernel. Guarded addresses are those that IPVS serves.
+func Render(ports []Port, g Globals, guarded ...netip.Addr) (string, error) {
 	e := newEngine(nil)
 	e.SetGlobals(g)
 	for i := range ports {
 		if err := e.Set(&ports[i]); err != nil {
 			return "", err
 		}
+	}
+	for _, tb := range e.tables {
+		tb.guard(guarded)
 	}
 	return e.render(), nil
 }

@@ -25,12 +25,16 @@ func bindSource(fs *pflag.FlagSet, s *config.Settings) {
 	fs.IntVar(&s.Burst, "kube-api-burst", s.Burst, "requests to the API server in one burst")
 }
 
-// bindDaemon binds the flags that only the daemon has.
-func bindDaemon(fs *pflag.FlagSet, s *config.Settings) {
+// bindBackend binds the flags that choose engines.
+func bindBackend(fs *pflag.FlagSet, s *config.Settings) {
 	fs.StringVar((*string)(&s.Backend), "backend", string(s.Backend), "engines: nft; ipvs; hybrid, which is nft, and IPVS for Services whose scheduler needs it")
 	fs.StringVar(&s.IPVS.Scheduler, "ipvs-scheduler", s.IPVS.Scheduler, "`NAME` of the IPVS scheduler of Services that name none, with --backend=ipvs")
-	fs.BoolVar(&s.IPVS.Fallback, "ipvs-fallback", s.IPVS.Fallback, "with --backend=ipvs: serve by nft when the kernel has no IPVS, instead of giving up")
 	fs.StringSliceVar(&s.IPVS.ExcludeCIDR, "ipvs-exclude-cidrs", s.IPVS.ExcludeCIDR, "`RANGES` in which IPVS belongs to others; Services there are served by nft")
+}
+
+// bindDaemon binds the flags that only the daemon has.
+func bindDaemon(fs *pflag.FlagSet, s *config.Settings) {
+	fs.BoolVar(&s.IPVS.Fallback, "ipvs-fallback", s.IPVS.Fallback, "with --backend=ipvs: serve by nft when the kernel has no IPVS, instead of giving up")
 	fs.BoolVar(&s.IPVS.StrictARP, "ipvs-strict-arp", s.IPVS.StrictARP, "set arp_ignore=1 and arp_announce=2, as load balancers in layer 2 mode need it")
 	fs.DurationVar(&s.IPVS.TCPTimeout, "ipvs-tcp-timeout", s.IPVS.TCPTimeout, "idle time of TCP connections in IPVS; 0: as the kernel has it")
 	fs.DurationVar(&s.IPVS.TCPFinTimeout, "ipvs-tcpfin-timeout", s.IPVS.TCPFinTimeout, "the same after a FIN; 0: as the kernel has it")

@@ -111,8 +111,8 @@ func logChanges(log *slog.Logger, changes []ipvsctl.Change) {
 // retireIPVS returns an engine that drains and removes what an earlier process with another backend has left; nil when
 // there is nothing. It does not load the module.
 func retireIPVS(s *config.Settings, log *slog.Logger) (*ipvsctl.Engine, error) {
-	if _, err := os.Stat("/proc/net/ip_vs"); err != nil {
-		return nil, nil //nolint:nilerr // no IPVS, nothing left in it
+	if !hasIPVS() {
+		return nil, nil
 	}
 	engine, err := ipvsctl.Open(ipvsOptions(s))
 	if err != nil {
@@ -129,8 +129,8 @@ func retireIPVS(s *config.Settings, log *slog.Logger) (*ipvsctl.Engine, error) {
 
 // cleanUpIPVS removes our virtual servers and addresses at once.
 func cleanUpIPVS(log *slog.Logger) error {
-	if _, err := os.Stat("/proc/net/ip_vs"); err != nil {
-		return nil //nolint:nilerr // no IPVS, nothing left in it
+	if !hasIPVS() {
+		return nil
 	}
 	removed, err := ipvsctl.Cleanup(ipvsctl.Options{})
 	if err != nil {
@@ -140,4 +140,10 @@ func cleanUpIPVS(log *slog.Logger) error {
 		log.Info("removed", "virtual servers and addresses", removed)
 	}
 	return nil
+}
+
+// hasIPVS says whether IPVS is in the kernel or has been loaded; it does not load it.
+func hasIPVS() bool {
+	_, err := os.Stat("/proc/net/ip_vs")
+	return err == nil
 }

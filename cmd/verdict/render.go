@@ -5,18 +5,14 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"maps"
-	"net/netip"
-	"slices"
-	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/verdict-proxy/verdict/config"
+	"github.com/verdict-proxy/verdict/ipvsctl"
 	"github.com/verdict-proxy/verdict/nft"
 	"github.com/verdict-proxy/verdict/proxier"
-	"github.com/verdict-proxy/verdict/proxier/conntrack"
 	"github.com/verdict-proxy/verdict/proxier/source"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
@@ -27,17 +23,20 @@ func newRender() *cobra.Command {
 		Use:   "render",
 		Short: "Print the complete ruleset in nft syntax without touching the kernel",
 		Long: `Print what "verdict run" would put into the kernel of this host, for a folder of manifests or for a cluster,
-in nft syntax: "nft -c -f -" accepts it. Problems with objects go to standard error.`,
+in nft syntax: "nft -c -f -" accepts it. Virtual servers of IPVS follow as comments, in the syntax of ipvsadm.
+Problems with objects go to standard error.`,
 		Args: noArguments,
 	}
 	bindSource(cmd.Flags(), &s)
+	bindBackend(cmd.Flags(), &s)
 	bindLog(cmd.Flags(), &s)
+	assume := cmd.Flags().Bool("assume-ipvs", false, "render for a kernel that has IPVS with all schedulers, even if this one does not")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := prepare(&s); err != nil {
 			return err
 		}
 		log := newLogger(cmd.ErrOrStderr(), &s)
-		text, err := render(cmd.Context(), &s, log)
+		text, err := render(cmd.Context(), &s, *assume || hasIPVS(), log)
 		if err != nil {
 			return err
 		}
@@ -47,20 +46,30 @@ in nft syntax: "nft -c -f -" accepts it. Problems with objects go to standard er
 	return cmd
 }
 
-// render runs one pass of the loop into a recorder instead of the kernel.
-func render(ctx context.Context, s *config.Settings, log *slog.Logger) (string, error) {
+// render runs one pass of the loop into recorders instead of the kernel.
+func render(ctx context.Context, s *config.Settings, ipvs bool, log *slog.Logger) (string, error) {
 	store := state.NewStore()
 	if err := loadOnce(ctx, s, store, log); err != nil {
 		return "", err
 	}
 	r := &recorder{ports: map[string]*nft.Port{}}
-	loop := proxier.New(proxier.Options{
+	v := &virtualServers{ports: map[string][]ipvsctl.VirtualServer{}, exclude: config.Prefixes(s.IPVS.ExcludeCIDR)}
+	options := proxier.Options{
 		Settings: s, Store: store, Ruleset: r, Flows: noFlows{}, Primary: source.PrimaryAddresses, Observer: silent{}, Log: log,
-	})
-	if err := loop.Once(); err != nil {
+		Scheduling: proxier.Scheduling{Backend: s.Backend, Standard: s.IPVS.Scheduler, Unavailable: "this kernel has none"},
+	}
+	if ipvs && s.Backend != config.BackendNFT {
+		options.Balancer, options.Scheduling.Available = v, ipvsctl.Schedulers()
+	}
+	if err := proxier.New(options).Once(); err != nil {
 		return "", err
 	}
-	return nft.Render(r.sorted(), r.globals)
+	servers, local := v.sorted()
+	text, err := nft.Render(r.sorted(), r.globals, local...)
+	for _, o := range ipvsctl.Build(servers) {
+		text += "# " + o.String() + "\n"
+	}
+	return text, err
 }
 
 // loadOnce fills the store and stops the sources again.
@@ -85,44 +94,3 @@ func loadOnce(ctx context.Context, s *config.Settings, store *state.Store, log *
 		}
 	}
 }
-
-// recorder keeps what the loop would hand to the nft engine.
-type recorder struct {
-	ports   map[string]*nft.Port
-	globals nft.Globals
-}
-
-func (r *recorder) Set(p *nft.Port) error {
-	r.ports[p.Family.String()+" "+p.Name] = p
-	return nil
-}
-
-func (r *recorder) Delete(f nft.Family, name string) { delete(r.ports, f.String()+" "+name) }
-func (r *recorder) SetGlobals(g nft.Globals)         { r.globals = g }
-func (r *recorder) Apply() (nft.Result, error)       { return nft.Result{}, nil }
-func (r *recorder) Intact() (bool, error)            { return true, nil }
-
-func (r *recorder) Guard([]netip.Addr) (bool, error) { return true, nil }
-func (r *recorder) Unguard([]netip.Addr)             {}
-
-// sorted lists the ports in a fixed order, so that two renderings of the same objects are equal.
-func (r *recorder) sorted() []nft.Port {
-	var out []nft.Port
-	for _, key := range slices.Sorted(maps.Keys(r.ports)) {
-		out = append(out, *r.ports[key])
-	}
-	return out
-}
-
-// noFlows leaves connection tracking alone.
-type noFlows struct{}
-
-func (noFlows) Clean(conntrack.Stale, []netip.Addr) ([]conntrack.Result, error) { return nil, nil }
-
-// silent observes nothing: problems are logged by the loop itself.
-type silent struct{}
-
-func (silent) Pending(time.Time)               {}
-func (silent) PassDone(proxier.PassReport)     {}
-func (silent) FlowsCleaned([]conntrack.Result) {}
-func (silent) Problems([]state.Problem)        {}

@@ -30,6 +30,7 @@ func newRun() *cobra.Command {
 		Args: noArguments,
 	}
 	bindSource(cmd.Flags(), &s)
+	bindBackend(cmd.Flags(), &s)
 	bindDaemon(cmd.Flags(), &s)
 	bindLog(cmd.Flags(), &s)
 	ignored := bindIgnored(cmd.Flags())
