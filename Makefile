@@ -27,11 +27,13 @@ test: packages ## run all tests that need no second kernel and no API server, wi
 
 .PHONY: e2e
 e2e: packages ## run the scenarios with real packets against a real kube-apiserver, and from manifests (root; builds the API server once)
-	set -o pipefail; $(GO) test -tags e2e -count=1 -timeout 60m -v ./e2e 2>&1 | e2e/summarize.sh
+	e2e/controlplane/build.sh etcd kube-apiserver
+	set -o pipefail; $(GO) test -tags e2e -count=1 -timeout 30m -p 1 -v ./e2e ./config/deploy 2>&1 | e2e/summarize.sh
 
 .PHONY: e2e-upstream
 e2e-upstream: packages ## run the same scenarios against upstream kube-proxy, to check what they expect
-	set -o pipefail; $(GO) test -tags e2e -count=1 -timeout 60m -v ./e2e -proxy=kube-proxy 2>&1 | e2e/summarize.sh
+	e2e/controlplane/build.sh
+	set -o pipefail; $(GO) test -tags e2e -count=1 -timeout 30m -v ./e2e -proxy=kube-proxy 2>&1 | e2e/summarize.sh
 
 .PHONY: bench
 bench: ## measure changes, first sync, memory and connections at 100 to 50,000 Services (root, 8 minutes)

@@ -93,6 +93,7 @@ func (c *ControlPlane) apiserver(o ControlPlaneOptions) []string {
 		"--service-account-issuer=https://kubernetes.default.svc", "--disable-admission-plugins=ServiceAccount",
 		"--service-cluster-ip-range=" + o.ServiceRanges, "--enable-priority-and-fairness=false",
 		"--service-node-port-range=30000-32767",
+		"--allow-privileged=true", // as kubeadm does; without it, no DaemonSet may have a privileged init container
 	}, o.Arguments...)
 }
 
