@@ -3,6 +3,7 @@ package runner
 import (
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -24,6 +25,8 @@ const (
 type Proxy struct {
 	Kind   Kind
 	Binary string
+	// IPVS has IPVS serve all Services.
+	IPVS bool
 }
 
 // command is how the program is started. Everything that is not said here is the program's default.
@@ -40,6 +43,9 @@ func (p Proxy) command(arguments []string) []string {
 	// One without a value only takes ours away.
 	arguments = slices.DeleteFunc(slices.Clone(arguments), func(flag string) bool { return strings.HasSuffix(flag, "=") })
 	if p.Kind == Verdict {
+		if p.IPVS {
+			common = append(common, "--backend=ipvs", "--ipvs-fallback=false")
+		}
 		return slices.Concat([]string{p.Binary, "run"}, common, arguments)
 	}
 	upstream := []string{
@@ -168,6 +174,20 @@ func (p *proxy) clean() error {
 	var errs []error
 	for _, t := range p.program.tables() {
 		_, err := p.node.Command("nft", "add table "+t+"; delete table "+t)
+		errs = append(errs, err)
+	}
+	return errors.Join(append(errs, p.cleanIPVS())...)
+}
+
+// cleanIPVS does it in IPVS, where the kernel has it: all virtual servers, and the local addresses, which bear a number.
+func (p *proxy) cleanIPVS() error {
+	if err := p.node.Do(func() error { _, err := os.Stat("/proc/net/ip_vs"); return err }); err != nil {
+		return nil //nolint:nilerr // no IPVS, nothing left in it
+	}
+	var errs []error
+	for _, command := range []string{"ipvsadm -C", "ip -4 route flush table local proto 118", "ip -6 route flush table local proto 118"} {
+		words := strings.Fields(command)
+		_, err := p.node.Command(words[0], words[1:]...)
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)

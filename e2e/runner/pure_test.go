@@ -204,10 +204,10 @@ func TestCommand(t *testing.T) {
 		{"without ours", []string{"--cluster-cidr="}, without},
 	} {
 		want := append([]string{"/bin/it", "run"}, tt.want...)
-		if diff := cmp.Diff(want, Proxy{Verdict, "/bin/it"}.command(tt.arguments)); diff != "" {
+		if diff := cmp.Diff(want, Proxy{Kind: Verdict, Binary: "/bin/it"}.command(tt.arguments)); diff != "" {
 			t.Errorf("%s (- want, + got):\n%s", tt.name, diff)
 		}
-		if got := (Proxy{KubeProxy, "/bin/it"}).command(tt.arguments); got[0] != "/bin/it" || !slices.Contains(got, "--proxy-mode=nftables") {
+		if got := (Proxy{Kind: KubeProxy, Binary: "/bin/it"}).command(tt.arguments); got[0] != "/bin/it" || !slices.Contains(got, "--proxy-mode=nftables") {
 			t.Errorf("%s: kube-proxy is started with %q", tt.name, got)
 		}
 	}

@@ -16,7 +16,7 @@ import (
 func (b *Bed) Applies(s *scenario.Scenario) bool {
 	return slices.Contains(s.Families, b.options.Family) &&
 		(s.OnlyAPIServer == "" || b.options.Source == FromAPIServer) &&
-		(s.NotUpstream == "" || !b.upstream)
+		(s.NotUpstream == "" || !b.upstream) && (s.NotIPVS == "" || !b.options.Proxy.IPVS)
 }
 
 // Run runs a scenario and cleans up behind it. It returns how many steps checked something.
@@ -131,6 +131,9 @@ func (b *Bed) do(step *scenario.Step) any {
 	if b.upstream && step.Upstream != nil {
 		return step.Upstream
 	}
+	if b.options.Proxy.IPVS && step.IPVS != nil {
+		return step.IPVS.Do
+	}
 	return step.Do
 }
 
@@ -165,6 +168,9 @@ func (b *Bed) failed(s *scenario.Scenario, step *scenario.Step, err error) error
 	if b.upstream && step.Upstream != nil {
 		text += " (kube-proxy => " + step.Instead + ")"
 	}
+	if b.options.Proxy.IPVS && step.IPVS != nil {
+		text += " (ipvs => " + step.IPVS.Instead + ")"
+	}
 	return fmt.Errorf("%s.txt:%d: %s\n    %w", s.File, step.Line, text, err)
 }
 
@@ -184,7 +190,13 @@ func (b *Bed) explain(s *scenario.Scenario) error {
 	if err := os.WriteFile(path, []byte(ruleset), 0o644); err != nil {
 		return fmt.Errorf("keep the ruleset: %w", err)
 	}
-	return fmt.Errorf("    the ruleset at that moment is in %s; the proxy's log is beside it and ends:\n%s", path, b.proxy.log(8))
+	servers := ""
+	if b.options.Proxy.IPVS {
+		if servers, err = b.world.Node.Command("ipvsadm", "-Ln"); err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("    the ruleset at that moment is in %s; the proxy's log is beside it and ends:\n%s\n%s", path, b.proxy.log(8), servers)
 }
 
 // cleanUp removes what the scenario made and restores what it changed.

@@ -1,7 +1,6 @@
 package scenario
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 
@@ -99,6 +98,8 @@ func (s *Scenario) header(b block) (is bool, err error) {
 		s.OnlyAPIServer = rest
 	case "not-upstream":
 		s.NotUpstream = rest
+	case "not-ipvs":
+		s.NotIPVS = rest
 	default:
 		return false, nil
 	}
@@ -108,35 +109,50 @@ func (s *Scenario) header(b block) (is bool, err error) {
 	return true, nil
 }
 
-// differs introduces, below a step, what upstream's kube-proxy does instead.
-const differs = "kube-proxy => "
+// What introduces, below a step, what upstream's kube-proxy does instead, and Verdict when IPVS serves the Services.
+const (
+	upstreamDiffers = "kube-proxy"
+	ipvsDiffers     = "ipvs"
+)
 
 func parseStep(b block) (Step, error) {
 	step := Step{Line: b.line, Text: b.text}
 	var body []string
 	for _, l := range b.body {
-		text, ok := strings.CutPrefix(strings.TrimSpace(l), differs)
-		if !ok {
+		who, text, _ := strings.Cut(strings.TrimSpace(l), " => ")
+		if who != upstreamDiffers && who != ipvsDiffers {
 			body = append(body, l)
 			continue
 		}
-		expected, because, found := strings.Cut(text, " because ")
-		call, usual, hasExpectation := strings.Cut(b.text, " => ")
-		if !found || !hasExpectation {
-			return step, errors.New(`a difference reads "kube-proxy => EXPECTATION because REASON"`)
-		}
-		step.Instead, step.Because = squeeze(expected), because
-		if step.Instead == squeeze(usual) {
-			return step, errors.New("kube-proxy is expected to do the same as everyone: that is no difference")
-		}
-		var err error
-		if step.Upstream, err = parseVerb(call+" => "+step.Instead, nil); err != nil {
+		v, err := parseVariant(b.text, who, text)
+		switch {
+		case err != nil:
 			return step, err
+		case who == ipvsDiffers:
+			step.IPVS = v
+		default:
+			step.Upstream, step.Instead, step.Because = v.Do, v.Instead, v.Because
 		}
 	}
 	var err error
 	step.Do, err = parseVerb(b.text, body)
 	return step, err
+}
+
+// parseVariant reads what somebody does instead.
+func parseVariant(step, who, text string) (*Variant, error) {
+	expected, because, found := strings.Cut(text, " because ")
+	call, usual, hasExpectation := strings.Cut(step, " => ")
+	if !found || !hasExpectation {
+		return nil, fmt.Errorf(`a difference reads "%s => EXPECTATION because REASON"`, who)
+	}
+	v := &Variant{Instead: squeeze(expected), Because: because}
+	if v.Instead == squeeze(usual) {
+		return nil, fmt.Errorf("%s is expected to do the same as everyone: that is no difference", who)
+	}
+	var err error
+	v.Do, err = parseVerb(call+" => "+v.Instead, nil)
+	return v, err
 }
 
 // parseVerb reads one step.

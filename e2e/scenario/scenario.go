@@ -24,7 +24,9 @@ type Scenario struct {
 	OnlyAPIServer string
 	// NotUpstream is why the scenario cannot run against upstream's kube-proxy; empty: it can.
 	NotUpstream string
-	Steps       []Step
+	// NotIPVS is why the scenario does not run with --backend=ipvs; empty: it does.
+	NotIPVS string
+	Steps   []Step
 }
 
 // Probes counts the steps that expect something.

@@ -16,6 +16,15 @@ type Step struct {
 	Upstream any
 	// Instead is what upstream is expected to do, as it is written; Because is why.
 	Instead, Because string
+	// IPVS is what to do instead when IPVS serves the Services (--backend=ipvs); nil: the same.
+	IPVS *Variant
+}
+
+// Variant is what to do instead of a step.
+type Variant struct {
+	Do any
+	// Instead is what is expected, as it is written; Because is why.
+	Instead, Because string
 }
 
 // Expects tells whether the step checks something.
