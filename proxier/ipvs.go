@@ -36,8 +36,8 @@ type ipvs struct {
 	settled bool
 	// names are the service ports that IPVS serves, or should and cannot, with their Services.
 	names   map[string]state.Name
-	refused map[string]setback // by service port
-	again   []state.Name       // to be planned with the next pass
+	refused map[string]setback  // by service port
+	again   map[state.Name]bool // to be planned with the next pass
 	retried time.Time
 }
 
@@ -58,7 +58,7 @@ func newIPVS(b Balancer) *ipvs {
 	if b == nil {
 		return nil
 	}
-	return &ipvs{Balancer: b, names: map[string]state.Name{}, refused: map[string]setback{}}
+	return &ipvs{Balancer: b, names: map[string]state.Name{}, refused: map[string]setback{}, again: map[state.Name]bool{}}
 }
 
 func (k portKey) String() string { return k.family.String() + " " + k.name }
@@ -219,7 +219,7 @@ func (p *Proxier) tick() {
 	if len(p.ipvs.refused) > 0 && time.Since(p.ipvs.retried) >= lookAgain {
 		p.ipvs.retried = time.Now()
 		for key := range p.ipvs.refused {
-			p.ipvs.again = append(p.ipvs.again, p.ipvs.names[key])
+			p.ipvs.again[p.ipvs.names[key]] = true
 		}
 		_ = p.pass() // logged, and tried again
 	}
@@ -230,12 +230,11 @@ func (p *Proxier) requeue(queue []state.Name) []state.Name {
 	if p.ipvs == nil || len(p.ipvs.again) == 0 {
 		return queue
 	}
-	for _, name := range p.ipvs.again {
-		if !slices.Contains(queue, name) {
-			queue = append(queue, name)
-		}
+	for _, name := range queue {
+		delete(p.ipvs.again, name)
 	}
-	p.ipvs.again = nil
+	queue = slices.AppendSeq(queue, maps.Keys(p.ipvs.again))
+	p.ipvs.again = map[state.Name]bool{}
 	return queue
 }
 
@@ -245,9 +244,7 @@ func (i *ipvs) moved() {
 		return
 	}
 	for _, name := range i.names {
-		if !slices.Contains(i.again, name) {
-			i.again = append(i.again, name)
-		}
+		i.again[name] = true
 	}
 }
 
