@@ -85,6 +85,9 @@ func TestCommandLine(t *testing.T) {
 		{"render --manifests /does/not/exist", 1, "", "/does/not/exist"},
 		{"render --manifests DIR", 0, "table ip6 verdict {", ""},
 		{"run --cleanup", 0, "", "removed"},
+		{"list", 1, "", "nothing to list: Verdict has not run"},
+		{"list a/b/c", 2, "", `"a/b/c" is none of NAMESPACE`},
+		{"list --bogus", 2, "", "unknown flag: --bogus"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.args, func(t *testing.T) {

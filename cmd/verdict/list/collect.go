@@ -9,6 +9,8 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/verdict-proxy/verdict/ipvsctl"
 	"github.com/verdict-proxy/verdict/nft"
 )
@@ -18,8 +20,7 @@ type table struct {
 	NodePortAddresses []netip.Addr `json:"nodePortAddresses"`
 	Frontends         []frontend   `json:"frontends"`
 
-	counted bool     // connections of nft are known
-	notes   []string // for standard error
+	notes []string // for standard error
 }
 
 type frontend struct {
@@ -81,7 +82,10 @@ func (o *options) wants(a netip.Addr) bool { return slices.Contains(o.families()
 func collect(o options) (*table, error) {
 	rules, err := nft.List(nft.Options{Families: o.families()}, o.match())
 	noTables := errors.Is(err, nft.ErrNoTables)
-	if err != nil && !noTables {
+	switch {
+	case errors.Is(err, unix.EPERM):
+		return nil, fmt.Errorf("list nft frontends: %w; it needs CAP_NET_ADMIN: run it as root", err)
+	case err != nil && !noTables:
 		return nil, fmt.Errorf("list nft frontends: %w", err)
 	}
 	servers, err := virtualServers()
@@ -220,6 +224,7 @@ func fromIPVS(s *ipvsctl.Status, fe *nft.FrontendStatus) frontend {
 	var out frontend
 	if fe != nil {
 		out = describe(fe)
+		out.Local = fe.Pool == nft.BySource // pods and the node get theirs from the pool
 	}
 	out.Protocol, out.Family = protocolName(uint8(s.Protocol)), familyName(nft.FamilyOf(s.Addr))
 	out.Address, out.Port = s.Addr, s.Port

@@ -53,13 +53,20 @@ func newBench(t *testing.T) *bench {
 	return b
 }
 
+// in is the same for a part of the test. What it opens is closed when the part ends.
+func (b *bench) in(t *testing.T) *bench {
+	inner := *b
+	inner.T = t
+	return &inner
+}
+
 // list runs the command on the node.
 func (b *bench) list(args ...string) (stdout, stderr string, err error) {
 	b.Helper()
 	var out, errs bytes.Buffer
 	err = b.world.Node.Do(func() error {
 		cmd := New(func(err error) error { return fmt.Errorf("%w: %w", errUsage, err) })
-		cmd.SetArgs(args)
+		cmd.SetArgs(append([]string{}, args...)) // with nil it takes those of the test
 		cmd.SetOut(&out)
 		cmd.SetErr(&errs)
 		cmd.SilenceErrors, cmd.SilenceUsage = true, true
@@ -250,6 +257,23 @@ func TestNothing(t *testing.T) {
 	}
 }
 
+// TestWithoutRights runs the command on a thread that has given up its capabilities, and ends afterwards.
+func TestWithoutRights(t *testing.T) {
+	b := newBench(t)
+	b.set()
+	var err error
+	_ = b.world.Node.Do(func() error {
+		if err = unix.Capset(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &make([]unix.CapUserData, 2)[0]); err != nil {
+			return nil
+		}
+		_, err = collect(options{})
+		return nil
+	})
+	if !errors.Is(err, unix.EPERM) || !strings.Contains(err.Error(), "needs CAP_NET_ADMIN") {
+		t.Errorf("without capabilities: %v", err)
+	}
+}
+
 // TestKernel makes connections and looks whether they are listed where they went.
 func TestKernel(t *testing.T) {
 	b := newBench(t)
@@ -262,13 +286,9 @@ func TestKernel(t *testing.T) {
 	b.engine.SetGlobals(g)
 	b.set(append(b.ports(lab.IPv4), b.ports(lab.IPv6)...)...)
 	for _, f := range lab.Families() {
-		t.Run(f.String(), func(t *testing.T) {
-			inner := *b
-			inner.T = t
-			inner.checkFamily(f)
-		})
+		t.Run(f.String(), func(t *testing.T) { b.in(t).checkFamily(f) })
 	}
-	t.Run("choices", b.checkChoices)
+	t.Run("choices", func(t *testing.T) { b.in(t).checkChoices() })
 	t.Run("without the daemon", func(t *testing.T) {
 		b.engine.Close()
 		if n := len(b.json().Frontends); n != 16 {
@@ -319,7 +339,7 @@ func (b *bench) checkFamily(f lab.Family) {
 	}
 
 	_, got = b.open("x", lab.TCP, vip("LB1"), 4)
-	_, inside := b.open("c", lab.TCP, vip("LB1"), 4)
+	_, inside := b.open("a", lab.TCP, vip("LB1"), 4)
 	got = sum(got, inside)
 	b.want(tcp("LB1"), fmt.Sprintf("nft shop/local:http random local a=1/1,%d,0 b=1/1,%d,0 c=1/0,%d,0 d=1/0,%d,0",
 		got["a"], got["b"], got["c"], got["d"]))
@@ -364,7 +384,7 @@ func (b *bench) checkUDP(f lab.Family, to netip.AddrPort) {
 }
 
 // checkChoices looks at what flags and filters leave.
-func (b *bench) checkChoices(t *testing.T) {
+func (b *bench) checkChoices() {
 	for _, tt := range []struct {
 		args string
 		want int
@@ -372,18 +392,18 @@ func (b *bench) checkChoices(t *testing.T) {
 		{"", 16}, {"-4", 8}, {"-6", 8}, {"-4 -6", 16}, {"shop", 12}, {"shop/web", 4}, {"shop/web empty -6", 4}, {"shop/names:dns", 2},
 	} {
 		if n := len(b.json(strings.Fields(tt.args)...).Frontends); n != tt.want {
-			t.Errorf("list %s: %d frontends, want %d", tt.args, n, tt.want)
+			b.Errorf("list %s: %d frontends, want %d", tt.args, n, tt.want)
 		}
 		out, _, err := b.list(append(strings.Fields(tt.args), "--terse")...)
 		lines := strings.Count(out, "\n") - 1 - strings.Count(out, "Node ports")
 		if err != nil || lines != tt.want {
-			t.Errorf("list %s --terse: %v, %d lines, want %d:\n%s", tt.args, err, lines, tt.want, out)
+			b.Errorf("list %s --terse: %v, %d lines, want %d:\n%s", tt.args, err, lines, tt.want, out)
 		}
 	}
 	for _, fe := range b.json("--no-connections").Frontends {
 		for _, e := range fe.Endpoints {
 			if e.Active != nil || e.Inactive != nil {
-				t.Errorf("%s: connections are counted although they are not wanted", fe.at())
+				b.Errorf("%s: connections are counted although they are not wanted", fe.at())
 			}
 		}
 	}
