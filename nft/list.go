@@ -123,7 +123,7 @@ func (s *FrontendStatus) compare(o *FrontendStatus) int {
 
 // countSlots lists the endpoints behind the slots of a pool.
 func countSlots(slots []netip.AddrPort) []EndpointStatus {
-	slices.SortFunc(slots, compareAddrPort)
+	slices.SortFunc(slots, netip.AddrPort.Compare)
 	var out []EndpointStatus
 	for i, addr := range slots {
 		if i == 0 || slots[i-1] != addr {

@@ -14,6 +14,8 @@
 //     keep its clients.
 //
 // Flows to good endpoints survive whatever policy or topology now say about new ones.
+//
+// Count is for people who want to see who is connected to what; nothing here depends on it.
 package conntrack
 
 import (

@@ -261,13 +261,13 @@ func TestNothing(t *testing.T) {
 func TestWithoutRights(t *testing.T) {
 	b := newBench(t)
 	b.set()
-	var err error
-	_ = b.world.Node.Do(func() error {
-		if err = unix.Capset(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &make([]unix.CapUserData, 2)[0]); err != nil {
-			return nil
+	err := b.world.Node.Do(func() error {
+		none := make([]unix.CapUserData, 2)
+		if err := unix.Capset(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &none[0]); err != nil {
+			return fmt.Errorf("give up capabilities: %w", err)
 		}
-		_, err = collect(options{})
-		return nil
+		_, err := collect(options{})
+		return err
 	})
 	if !errors.Is(err, unix.EPERM) || !strings.Contains(err.Error(), "needs CAP_NET_ADMIN") {
 		t.Errorf("without capabilities: %v", err)
