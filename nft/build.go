@@ -140,7 +140,7 @@ func (tb *table) buildPort(t *Transaction, p *port) {
 			id = idStickySlots
 		}
 		for _, m := range pl.members {
-			t.add(tb.family, id, tb.slotElement(t, p, pl, m.slot, m.addr, pl.class.affinity > 0))
+			t.add(tb.family, id, tb.slotElement(t, p, pl, m.slot, m.addr(), pl.class.affinity > 0))
 		}
 	}
 }

@@ -39,10 +39,10 @@ func wantStatus(p *Port, fe *Frontend) FrontendStatus {
 		Refusal: fe.Refusal, Firewalled: fe.Firewalled && fe.Addr.IsValid(), IPVS: fe.IPVS,
 	}
 	if fe.Pool == ClusterPool || fe.Pool == BySource {
-		s.Cluster = countSlots(newSeating(p.Method, p.Cluster).addrs)
+		s.Cluster = countSlots(addresses(newSeating(p.Method, p.Cluster).members))
 	}
 	if fe.Pool == LocalPool || fe.Pool == BySource {
-		s.Local = countSlots(newSeating(p.Method, p.Local).addrs)
+		s.Local = countSlots(addresses(newSeating(p.Method, p.Local).members))
 	}
 	if len(s.Cluster)+len(s.Local) > 0 {
 		s.Method, s.Affinity = p.Method, p.Affinity
@@ -52,7 +52,7 @@ func wantStatus(p *Port, fe *Frontend) FrontendStatus {
 
 func (n *namespace) listing(t testing.TB, match func(string) bool) Listing {
 	t.Helper()
-	l, err := List(Options{NetNS: int(n.file.Fd())}, match)
+	l, err := List(Options{NetNS: n.Fd()}, match)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,7 +124,7 @@ func TestListSome(t *testing.T) {
 	ports := slices.DeleteFunc(x.ports, func(p Port) bool { return p.Name != "default/web:http" })
 	compareListing(t, "two ports", got, wantListing(ports, x.globals))
 
-	l, err := List(Options{NetNS: int(n.file.Fd()), Families: []Family{IPv6}}, nil)
+	l, err := List(Options{NetNS: n.Fd(), Families: []Family{IPv6}}, nil)
 	if err != nil || len(l.Frontends) == 0 {
 		t.Fatalf("IPv6: %d frontends, %v", len(l.Frontends), err)
 	}
@@ -138,7 +138,7 @@ func TestListSome(t *testing.T) {
 // TestListFromElsewhere lists what an engine that is gone has left, what others have damaged, and nothing.
 func TestListFromElsewhere(t *testing.T) {
 	n := newNamespace(t)
-	if _, err := List(Options{NetNS: int(n.file.Fd())}, nil); !errors.Is(err, ErrNoTables) {
+	if _, err := List(Options{NetNS: n.Fd()}, nil); !errors.Is(err, ErrNoTables) {
 		t.Fatalf("without tables: %v", err)
 	}
 	x := kindsExample()
@@ -154,7 +154,7 @@ func TestListFromElsewhere(t *testing.T) {
 	compareListing(t, "one table", n.listing(t, nil), wantListing(ports, g))
 
 	n.nft(t, "flush ruleset; add table ip verdict { comment \"verdict layout 0\"; }")
-	if _, err := List(Options{NetNS: int(n.file.Fd())}, nil); err == nil || !strings.Contains(err.Error(), "with the version of Verdict that wrote it") {
+	if _, err := List(Options{NetNS: n.Fd()}, nil); err == nil || !strings.Contains(err.Error(), "with the version of Verdict that wrote it") {
 		t.Fatalf("another layout: %v", err)
 	}
 	n.nft(t, "flush ruleset; add table ip verdict { comment \""+layoutComment+"\"; }")

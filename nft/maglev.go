@@ -78,22 +78,30 @@ func claim(table []netip.AddrPort, order *permutation, addr netip.AddrPort) {
 	}
 }
 
-// place seats endpoints exactly as a table says.
-func place(old []member, table []netip.AddrPort) (members []member, changes []slotChange) {
-	before := make([]netip.AddrPort, max(len(old), len(table)))
+// seatedBy lists the members of a table, in order of their slots.
+func seatedBy(table []netip.AddrPort) []member {
+	out := make([]member, len(table))
+	for slot, addr := range table {
+		out[slot] = newMember(addr, uint32(slot))
+	}
+	return out
+}
+
+// place seats endpoints exactly as a table says. It sorts the table.
+func place(old, table []member) (members []member, changes []slotChange) {
+	before := make([]member, max(len(old), len(table)))
 	for _, m := range old {
-		before[m.slot] = m.addr
+		before[m.slot] = m
 	}
-	for slot, from := range before {
-		var to netip.AddrPort
+	for slot := range before {
+		from, to := &before[slot], &member{}
 		if slot < len(table) {
-			to = table[slot]
-			members = append(members, member{to, uint32(slot)})
+			to = &table[slot]
 		}
-		if from != to {
-			changes = append(changes, slotChange{uint32(slot), from, to})
+		if !from.same(to) {
+			changes = append(changes, slotChange{uint32(slot), from.addr(), to.addr()})
 		}
 	}
-	slices.SortFunc(members, compareMembers)
-	return members, changes
+	slices.SortFunc(table, compareMembers)
+	return table, changes
 }

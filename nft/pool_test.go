@@ -34,18 +34,31 @@ func fuzzEndpoint(i int) netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}), 80)
 }
 
+// unseated are members without slots.
+func unseated(list []netip.AddrPort) []member {
+	var out []member
+	for _, addr := range list {
+		out = append(out, newMember(addr, 0))
+	}
+	return out
+}
+
+func addresses(list []member) []netip.AddrPort {
+	var out []netip.AddrPort
+	for _, m := range list {
+		out = append(out, m.addr())
+	}
+	return out
+}
+
 // checkReassign checks one step against its definition.
 func checkReassign(t *testing.T, old []member, want []netip.AddrPort) []member {
 	t.Helper()
 	before := bySlot(t, old)
-	members, changes := reassign(old, want)
+	members, changes := reassign(old, unseated(want))
 	after := bySlot(t, members)
 
-	var seated []netip.AddrPort
-	for _, m := range members {
-		seated = append(seated, m.addr)
-	}
-	if !slices.Equal(seated, want) {
+	if seated := addresses(members); !slices.Equal(seated, want) {
 		t.Fatalf("members %v, wanted %v", seated, want)
 	}
 
@@ -83,7 +96,7 @@ func bySlot(t *testing.T, members []member) []netip.AddrPort {
 		if int(m.slot) >= len(out) || out[m.slot].IsValid() {
 			t.Fatalf("slot %d of %d is outside the pool or filled twice: %v", m.slot, len(out), members)
 		}
-		out[m.slot] = m.addr
+		out[m.slot] = m.addr()
 	}
 	return out
 }
@@ -107,8 +120,34 @@ func fewestChanges(before, want []netip.AddrPort) int {
 	return max(len(before), len(want)) - keep
 }
 
+// TestMembersAreEndpoints: what is written in another form comes out the same, and in the same order.
+func TestMembersAreEndpoints(t *testing.T) {
+	for _, list := range [][]string{
+		{"0.0.0.1:1", "10.0.0.1:80", "10.0.0.1:81", "10.0.1.0:1", "255.255.255.255:65535"},
+		{"[::1]:1", "[::ffff:10.0.0.1]:80", "[2001:db8::1]:80", "[2001:db8:0:1::]:80", "[ffff::]:1"},
+	} {
+		for i, text := range list {
+			a := netip.MustParseAddrPort(text)
+			m := newMember(a, 7)
+			if m.addr() != a || m.slot != 7 {
+				t.Errorf("%s became %s, slot %d", a, m.addr(), m.slot)
+			}
+			for j, text := range list {
+				b := netip.MustParseAddrPort(text)
+				n := newMember(b, 0)
+				if m.compare(&n) != a.Compare(b) || m.same(&n) != (i == j) {
+					t.Errorf("%s and %s: order %d, same %t", a, b, m.compare(&n), m.same(&n))
+				}
+			}
+		}
+	}
+	if nobody := (member{}); nobody.addr().IsValid() {
+		t.Errorf("nobody is %s", nobody.addr())
+	}
+}
+
 func TestExpand(t *testing.T) {
-	got := expand([]Endpoint{{Addr: fuzzEndpoint(1)}, {Addr: fuzzEndpoint(2), Slots: 3}, {Addr: fuzzEndpoint(3), Slots: 1}})
+	got := addresses(expand([]Endpoint{{Addr: fuzzEndpoint(1)}, {Addr: fuzzEndpoint(2), Slots: 3}, {Addr: fuzzEndpoint(3), Slots: 1}}))
 	want := []netip.AddrPort{fuzzEndpoint(1), fuzzEndpoint(2), fuzzEndpoint(2), fuzzEndpoint(2), fuzzEndpoint(3)}
 	if !slices.Equal(got, want) {
 		t.Fatalf("got %v, wanted %v", got, want)

@@ -88,8 +88,8 @@ func (tb *table) set(t *Transaction, want *Port) error {
 		return err
 	}
 	classes := [2]class{
-		classFor(want.Method, len(cluster.addrs), want.Affinity, false),
-		classFor(want.Method, len(local.addrs), want.Affinity, true),
+		classFor(want.Method, len(cluster.members), want.Affinity, false),
+		classFor(want.Method, len(local.members), want.Affinity, true),
 	}
 	var ids [2]uint32
 	for i, c := range classes {
@@ -113,7 +113,7 @@ func (tb *table) set(t *Transaction, want *Port) error {
 }
 
 func checkLimits(want *Port, cluster, local seating) error {
-	if n := max(len(cluster.addrs), len(local.addrs)); n > maxSlots {
+	if n := max(len(cluster.members), len(local.members)); n > maxSlots {
 		return fmt.Errorf("%d slots are more than the %d that a pool can have", n, maxSlots)
 	}
 	if n := max(len(want.Cluster), len(want.Local)); want.Affinity > 0 && n > maxOrdinals {
