@@ -19,7 +19,7 @@ const (
 // cluster is Services with their slices as they are in the store.
 type cluster struct {
 	services []*state.Service
-	slices   []*state.Slice // of the Service with the same index
+	slices   []*state.Slice // of the Service with the same index, unless all are of one
 	fresh    uint32         // counts pod addresses handed out
 	random   *rand.Rand
 	names    []string // of nodes, shared as sources share them
@@ -81,9 +81,11 @@ func (c *cluster) endpoint() state.Endpoint {
 
 // fill writes everything into a store.
 func (c *cluster) fill(store *state.Store) {
-	for i, svc := range c.services {
+	for _, svc := range c.services {
 		store.SetService(svc, nil)
-		store.SetSlice(c.slices[i], nil)
+	}
+	for _, sl := range c.slices {
+		store.SetSlice(sl, nil)
 	}
 }
 

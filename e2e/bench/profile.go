@@ -34,8 +34,21 @@ func profile(dir string, services int, progress *measure.Progress) (err error) {
 		)
 	})
 	if err == nil {
+		progress.Stage("changes of one service with %s endpoints", measure.Count(bigEndpoints))
+		err = profileBig(dir)
+	}
+	if err == nil {
 		fmt.Println("profiles in", dir+"; read them with: go tool pprof -top", filepath.Join(dir, "churn.cpu"))
 	}
+	return err
+}
+
+// profileBig leaves a profile of churn in a single Service with many endpoints.
+func profileBig(dir string) error {
+	c := newBigCluster()
+	_, err := syncOnce(c, false, func(w *world) error {
+		return cpuProfile(filepath.Join(dir, "large.cpu"), func() error { return churn(w, c) })
+	})
 	return err
 }
 
