@@ -36,6 +36,8 @@ type frontend struct {
 	SchedulerFlags  string `json:"schedulerFlags,omitempty"`
 	AffinitySeconds int64  `json:"affinitySeconds,omitempty"`
 	Local           bool   `json:"local,omitempty"`
+	// InsideOnly: only pods and the node come here; all others are served by the virtual server of the same address.
+	InsideOnly bool `json:"podsAndNodeOnly,omitempty"`
 	// Refusal is what happens to packets for which there is no endpoint, OutsideOnly that pods and the node have some.
 	Refusal      string `json:"refusal,omitempty"`
 	OutsideOnly  bool   `json:"refusalOutsideOnly,omitempty"`
@@ -172,7 +174,8 @@ func describe(fe *nft.FrontendStatus) frontend {
 func fromRules(fe *nft.FrontendStatus) frontend {
 	out := describe(fe)
 	out.Engine = engineNFT
-	out.Local = fe.Pool == nft.LocalPool || fe.Pool == nft.BySource
+	out.InsideOnly = fe.IPVS && fe.Pool == nft.BySource
+	out.Local = fe.Pool == nft.LocalPool || fe.Pool == nft.BySource && !out.InsideOnly
 	out.AffinitySeconds = int64(fe.Affinity / time.Second)
 	switch fe.Refusal {
 	case nft.Reject:
@@ -184,12 +187,12 @@ func fromRules(fe *nft.FrontendStatus) frontend {
 	if len(fe.Cluster)+len(fe.Local) > 0 {
 		out.Scheduler = schedulerName(fe.Method)
 	}
-	switch fe.Pool {
-	case nft.ClusterPool:
+	switch {
+	case fe.Pool == nft.ClusterPool || out.InsideOnly:
 		out.add(fe.Cluster, func(e *endpoint, n int) { e.Weight = n })
-	case nft.LocalPool:
+	case fe.Pool == nft.LocalPool:
 		out.add(fe.Local, func(e *endpoint, n int) { e.Weight = n })
-	case nft.BySource:
+	case fe.Pool == nft.BySource:
 		out.add(fe.Local, func(e *endpoint, n int) { e.Weight = n })
 		out.add(fe.Cluster, func(e *endpoint, n int) { e.InsideWeight = &n })
 		for i := range out.Endpoints {

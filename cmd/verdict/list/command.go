@@ -52,6 +52,7 @@ the daemon is down. It needs CAP_NET_ADMIN (root), in the network namespace of t
   Service       - : unknown, the virtual server is on its way out
   Flags         persistent N   session affinity, seconds
                 local          traffic policy Local: only endpoints of this node
+                pods-and-node-only  the others are served by IPVS at the same address
                 rejected       refused with a TCP reset or an ICMP error: there is no endpoint
                 dropped        dropped: the policy leaves no endpoint
                 ...-outside    the same, but only for clients that are neither pods nor the node

@@ -168,6 +168,7 @@ func (fe *frontend) flags() string {
 	add(fe.AffinitySeconds > 0, fmt.Sprintf("persistent %d", fe.AffinitySeconds))
 	add(fe.SchedulerFlags != "", "("+fe.SchedulerFlags+")")
 	add(fe.Local, "local")
+	add(fe.InsideOnly, "pods-and-node-only")
 	refusal := fe.Refusal
 	if fe.OutsideOnly {
 		refusal += "-outside"

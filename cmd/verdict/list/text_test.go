@@ -51,6 +51,7 @@ func sample() (nft.Listing, []ipvsctl.Status, map[conntrack.Route]conntrack.Load
 			frontendAt("shop/six:http", "[fd00:96::10]:80", nft.FrontendStatus{Refusal: nft.Drop}),
 			frontendAt("shop/busy:http", "10.96.0.20:80", nft.FrontendStatus{IPVS: true, Firewalled: true}),
 			frontendAt("shop/busy:http", "0.0.0.0:30020", nft.FrontendStatus{IPVS: true}),
+			frontendAt("shop/near:http", "192.0.2.20:80", nft.FrontendStatus{IPVS: true, Pool: nft.BySource, Cluster: pool("10.0.1.2:8080", "10.0.2.1:8080")}),
 			frontendAt("shop/lost:http", "10.96.0.21:80", nft.FrontendStatus{IPVS: true}),
 		},
 	}
@@ -65,6 +66,7 @@ func sample() (nft.Listing, []ipvsctl.Status, map[conntrack.Route]conntrack.Load
 		server("10.96.0.20:80", "wlc", real("10.0.1.2:8080", 3, 7, 1), real("10.0.1.3:8080", 0, 1, 0)),
 		server("10.96.0.99:80", "sh", real("10.0.1.2:8080", 0, 0, 2)),
 		server("192.168.7.1:30020", "lc"),
+		server("192.0.2.20:80", "lc", real("10.0.1.2:8080", 1, 2, 3)),
 	}
 	servers[1].Flags, servers[1].Persistence = ipvsctl.Fallback|ipvsctl.HashPort, time.Minute
 	load := func(protocol uint8, dst, reply string) conntrack.Route {
@@ -108,6 +110,11 @@ TCP  192.0.2.10:80      mh         nft        shop/web:http persistent 10800 loc
   -> 10.0.1.2:8080      1          0          0          (pods, node: 1)
   -> 10.0.1.3:8080      2          0          0          (pods, node: 0)
   -> 10.0.2.1:8080      0          0          5          (pods, node: 2)
+TCP  192.0.2.20:80      random     nft        shop/near:http pods-and-node-only
+  -> 10.0.1.2:8080      1          0          0
+  -> 10.0.2.1:8080      2          0          0
+TCP  192.0.2.20:80      lc         ipvs       shop/near:http local
+  -> 10.0.1.2:8080      1          2          3
 TCP  192.168.7.1:30020  lc         ipvs       shop/busy:http node-port
 TCP  *:30080            random     nft        shop/web:http
   -> 10.0.1.2:8080      1          0          0
@@ -127,6 +134,8 @@ TCP  10.96.0.21:80     -         ipvs   0         0          0         shop/lost
 UDP  10.96.0.53:53     rr        nft    1         12         4         kube-system/dns:dns
 TCP  10.96.0.99:80     sh        ipvs   1         0          2         -                   persistent 60 (sh-fallback,sh-port)
 TCP  192.0.2.10:80     mh        nft    3         0          5         shop/web:http       persistent 10800 local dropped-outside source-ranges
+TCP  192.0.2.20:80     random    nft    2         0          0         shop/near:http      pods-and-node-only
+TCP  192.0.2.20:80     lc        ipvs   1         2          3         shop/near:http      local
 TCP  192.168.7.1:30020 lc        ipvs   0         0          0         shop/busy:http      node-port
 TCP  *:30080           random    nft    2         2          0         shop/web:http
 TCP  [fd00:96::10]:80  -         nft    0         0          0         shop/six:http       dropped
@@ -188,7 +197,7 @@ func TestText(t *testing.T) {
 
 func TestJSON(t *testing.T) {
 	table := sampleTable(true)
-	table.Frontends = table.Frontends[5:7]
+	table.Frontends = table.Frontends[5:7] // of each engine one
 	const want = `
 {
   "nodePortAddresses": [
@@ -263,8 +272,8 @@ func TestJSON(t *testing.T) {
 		t.Errorf("(- want, + got):\n%s", diff)
 	}
 	var back struct{ Frontends []map[string]any }
-	if err := json.Unmarshal([]byte(text(t, sampleTable(true), options{json: true})), &back); err != nil || len(back.Frontends) != 11 {
-		t.Errorf("%d frontends read back, %v; want 11", len(back.Frontends), err)
+	if err := json.Unmarshal([]byte(text(t, sampleTable(true), options{json: true})), &back); err != nil || len(back.Frontends) != 13 {
+		t.Errorf("%d frontends read back, %v; want 13", len(back.Frontends), err)
 	}
 	if got := text(t, combine(nft.Listing{}, nil, false), options{json: true}); strings.Contains(got, "null") {
 		t.Errorf("empty lists are null: %s", got)
@@ -273,7 +282,7 @@ func TestJSON(t *testing.T) {
 
 func TestOnlySome(t *testing.T) {
 	rules, servers, _ := sample()
-	rules.Frontends = rules.Frontends[7:8] // what nft.List leaves for a filter
+	rules.Frontends = rules.Frontends[7:8:8] // what nft.List leaves for a filter
 	got := combine(rules, servers, true)
 	if len(got.Frontends) != 1 || got.Frontends[0].Service != "shop/busy:http" {
 		t.Errorf("got %+v, want the virtual server of shop/busy alone", got.Frontends)
