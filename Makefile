@@ -36,8 +36,14 @@ e2e-upstream: packages ## run the same scenarios against upstream kube-proxy, to
 	set -o pipefail; $(GO) test -tags e2e -count=1 -timeout 30m -v ./e2e -proxy=kube-proxy 2>&1 | e2e/summarize.sh
 
 .PHONY: bench
-bench: ## measure changes, first sync, memory and connections at 100 to 50,000 Services (root, 8 minutes)
-	$(GO) run ./e2e/bench
+bench: ## measure changes, first sync, memory and connections at 100 to 50,000 Services (root, 8 minutes; BENCH=-json)
+	$(GO) build -o .cache/bench ./e2e/bench
+	.cache/bench $(BENCH)
+
+.PHONY: bench-upstream
+bench-upstream: packages build ## measure Verdict beside kube-proxy, draw e2e/change-latency.svg (root, 20 minutes; BENCH="-sizes 100,1000")
+	$(GO) build -o .cache/benchupstream ./e2e/benchupstream
+	.cache/benchupstream -binaries "$$(e2e/controlplane/build.sh)" -plot e2e/change-latency.svg -save .cache/bench-upstream.json $(BENCH)
 
 .PHONY: profile
 profile: ## leave CPU and heap profiles of first sync and churn in .cache/profiles

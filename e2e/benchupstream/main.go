@@ -26,6 +26,7 @@ type options struct {
 	seconds  int
 	json     bool
 	plot     string
+	save     string
 	from     string
 }
 
@@ -53,7 +54,8 @@ func parse(args []string) (*options, error) {
 	fs.IntVar(&o.seconds, "seconds", 10, "length of the stream of changes")
 	fs.BoolVar(&o.json, "json", false, "print JSON instead of tables")
 	fs.StringVar(&o.plot, "plot", "", "draw the latency of one change into `FILE` (SVG)")
-	fs.StringVar(&o.from, "from", "", "measure nothing: show and draw what is in `FILE`, written with -json before")
+	fs.StringVar(&o.save, "save", "", "write the numbers into `FILE` as JSON as well")
+	fs.StringVar(&o.from, "from", "", "measure nothing: show and draw what is in `FILE`, written with -save or -json before")
 	if err := fs.Parse(args); err != nil {
 		return nil, err
 	}
@@ -93,10 +95,18 @@ func execute(o *options) error {
 			return err
 		}
 	}
+	text, err := json.MarshalIndent(out, "", "  ")
+	if err != nil {
+		return err
+	}
+	if o.save != "" {
+		if err := os.WriteFile(o.save, append(text, '\n'), 0o644); err != nil {
+			return err
+		}
+	}
 	if o.json {
-		e := json.NewEncoder(os.Stdout)
-		e.SetIndent("", "  ")
-		return e.Encode(out)
+		fmt.Println(string(text))
+		return nil
 	}
 	fmt.Print(report(out))
 	return nil
