@@ -47,3 +47,9 @@ func (b *Bed) World() *lab.World { return b.world }
 
 // Log is the end of the proxy's log.
 func (b *Bed) Log(lines int) string { return b.proxy.log(lines) }
+
+// Restart starts the proxy again with other flags, over what it left in the kernel.
+func (b *Bed) Restart(flags ...string) error {
+	b.pending = true
+	return errors.Join(b.proxy.stop(), b.proxy.start(append(b.source.Arguments(), flags...)))
+}

@@ -1,0 +1,269 @@
+//go:build ipvs
+
+package ipvs
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/verdict-proxy/verdict/e2e/lab"
+	"github.com/verdict-proxy/verdict/e2e/runner"
+)
+
+// test is one test in a bed, with verdict running as its flags say.
+type test struct {
+	name  string
+	flags []string
+	run   func(*bed)
+}
+
+// The backends.
+var (
+	hybrid  = []string{"--backend=hybrid"}
+	ipvs    = []string{"--backend=ipvs", "--ipvs-fallback=false"}
+	onlyNFT = []string{"--backend=nft"}
+)
+
+// bed is a world with verdict, and the test that uses them.
+type bed struct {
+	*testing.T
+	*runner.Bed
+	family lab.Family
+	fresh  int // virtual IPs handed out
+	vip    netip.Addr
+}
+
+// each runs tests in both families, all of a family in one world.
+func each(t *testing.T, tests []test) {
+	for _, f := range lab.Families() {
+		t.Run(f.String(), func(t *testing.T) {
+			inner, err := runner.NewBed(runner.Options{Family: f, Source: runner.FromManifests, Proxy: verdict(), Dir: t.TempDir()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			b := &bed{Bed: inner, family: f}
+			for _, tt := range tests {
+				t.Run(tt.name, func(t *testing.T) { b.test(t, tt) })
+			}
+			if err := inner.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func (b *bed) test(t *testing.T, tt test) {
+	b.T = t
+	b.must(b.Begin(tt.flags...))
+	defer func() {
+		if t.Failed() {
+			t.Log(b.node("ipvsadm", "-Ln") + b.Log(12))
+		}
+		if err := b.End(t.Failed()); err != nil {
+			t.Error(err)
+		}
+	}()
+	b.freshVIP()
+	tt.run(b)
+}
+
+// freshVIP takes an address that no test has used before: connections in IPVS outlive virtual servers.
+func (b *bed) freshVIP() {
+	b.fresh++
+	within, err := lab.Text(b.family, "SERVICES")
+	b.must(err)
+	b.vip, err = lab.Nth(within, 1000+b.fresh)
+	b.must(err)
+}
+
+func (b *bed) must(err error) {
+	b.Helper()
+	if err != nil {
+		b.Fatal(err)
+	}
+}
+
+// steps takes steps that are written as in scenarios. VIP stands for the address of this test.
+func (b *bed) steps(text string) {
+	b.Helper()
+	b.must(b.Steps(strings.ReplaceAll(text, "VIP", b.vip.String())))
+}
+
+// settled takes steps and waits until verdict has followed.
+func (b *bed) settled(text string) {
+	b.Helper()
+	b.steps(text)
+	b.must(b.Settle())
+}
+
+// serve makes a Service "web" at the test's VIP; scheduler may be empty, spec is more of it.
+func (b *bed) serve(scheduler, spec string) {
+	b.Helper()
+	b.steps(fmt.Sprintf(`
+apply
+    kind: Service
+    metadata: {name: web, annotations: {%s}}
+    spec: {clusterIPs: ["VIP"], %s}
+`, schedule(scheduler), spec))
+}
+
+// schedule is the annotation that asks for a scheduler, with its flags behind a blank.
+func schedule(scheduler string) string {
+	name, flags, _ := strings.Cut(scheduler, " ")
+	text := ""
+	if name != "" {
+		text = "verdict-proxy.github.io/scheduler: " + name
+	}
+	if flags != "" {
+		text += `, verdict-proxy.github.io/scheduler-flags: "` + flags + `"`
+	}
+	return text
+}
+
+// reschedule changes the scheduler of the Service; empty: it names none any more.
+func (b *bed) reschedule(scheduler string) {
+	b.Helper()
+	value := scheduler
+	if value == "" {
+		value = "null"
+	}
+	b.settled("patch Service web {metadata: {annotations: {verdict-proxy.github.io/scheduler: " + value + "}}}")
+}
+
+// node runs a command on the node.
+func (b *bed) node(name string, args ...string) string {
+	b.Helper()
+	out, err := b.World().Node.Command(name, args...)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return out
+}
+
+// place is a namespace of the world.
+func (b *bed) place(name string) *lab.Namespace {
+	b.Helper()
+	ns, err := b.World().Place(name)
+	b.must(err)
+	return ns
+}
+
+func (b *bed) address(name string) netip.Addr {
+	b.Helper()
+	a, err := lab.Lookup(b.family, name)
+	b.must(err)
+	return a
+}
+
+// patience is how long a connection may take: more than TCP's first retransmission.
+const patience = 3 * time.Second
+
+// at is the test's own address at a port, asked over TCP.
+func (b *bed) at(port uint16) lab.Question {
+	return lab.Question{Protocol: lab.TCP, To: netip.AddrPortFrom(b.vip, port), Patience: patience}
+}
+
+// once connects and says who answers.
+func (b *bed) once(from string, q lab.Question) string {
+	b.Helper()
+	r := b.place(from).Ask(q)
+	if r.Outcome != lab.Answered {
+		b.Fatalf("%s %s from %s %s: %s", q.Protocol, q.To, from, q.From, r)
+	}
+	return r.Answer.Name()
+}
+
+// spread counts who answers n connections.
+func (b *bed) spread(from string, q lab.Question, n int) map[string]int {
+	b.Helper()
+	counts := map[string]int{}
+	for range n {
+		counts[b.once(from, q)]++
+	}
+	return counts
+}
+
+// held is an open connection.
+type held struct {
+	*lab.Flow
+	close sync.Once
+}
+
+// Close closes it if it is not closed yet.
+func (h *held) Close() { h.close.Do(h.Flow.Close) }
+
+// hold opens a connection that stays until the test ends, and says who answers.
+func (b *bed) hold(from string, q lab.Question) (*held, string) {
+	b.Helper()
+	f := &held{}
+	b.must(b.place(from).Do(func() (err error) {
+		f.Flow, err = lab.Open(q)
+		return err
+	}))
+	b.Cleanup(f.Close)
+	r := f.Receive(patience)
+	if r.Outcome != lab.Answered {
+		b.Fatalf("%s from %s: %s", q.To, from, r)
+	}
+	return f, r.Answer.Name()
+}
+
+// byClient says who answers each of n clients.
+func (b *bed) byClient(q lab.Question, n int) []string {
+	b.Helper()
+	within, err := lab.Text(b.family, "CROWD")
+	b.must(err)
+	got := make([]string, n)
+	for i := range got {
+		q.From, err = lab.Nth(within, i+1)
+		b.must(err)
+		got[i] = b.once(lab.Outside, q)
+	}
+	return got
+}
+
+// until waits for something that takes time.
+func (b *bed) until(limit time.Duration, what string, done func() bool) {
+	b.Helper()
+	for end := time.Now().Add(limit); !done(); time.Sleep(100 * time.Millisecond) {
+		if time.Now().After(end) {
+			b.Fatalf("not so after %s: %s", limit, what)
+		}
+	}
+}
+
+// kernel is what IPVS has, as "ipvsadm -Sn" prints it, of one address; empty: all.
+func (b *bed) kernel(addr netip.Addr) string {
+	b.Helper()
+	var out strings.Builder
+	for line := range strings.Lines(b.node("ipvsadm", "-Sn")) {
+		if !addr.IsValid() || strings.Contains(line, " "+netip.AddrPortFrom(addr, 0).String()[:len(netip.AddrPortFrom(addr, 0).String())-1]) {
+			out.WriteString(line)
+		}
+	}
+	return out.String()
+}
+
+// weight is that of an endpoint in the virtual servers of the test's address; -1: it is not there.
+func (b *bed) weight(pod string) int {
+	b.Helper()
+	real := netip.AddrPortFrom(lab.PodAddress(b.family, pod), lab.Ports()[0]).String()
+	for line := range strings.Lines(b.kernel(b.vip)) {
+		_, rest, is := strings.Cut(line, "-r "+real+" -m -w ")
+		weight := 0
+		if _, err := fmt.Sscan(rest, &weight); is && err == nil {
+			return weight
+		}
+	}
+	return -1
+}
+
+// isLocal says whether the kernel takes packets to an address for the node's own.
+func (b *bed) isLocal(addr netip.Addr) bool {
+	b.Helper()
+	return strings.HasPrefix(b.node("ip", "route", "get", addr.String()), "local ")
+}

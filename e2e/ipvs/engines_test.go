@@ -1,0 +1,243 @@
+//go:build ipvs
+
+package ipvs
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/verdict-proxy/verdict/e2e/lab"
+)
+
+// TestEngines: what moves between nft and IPVS moves without a failed connection.
+func TestEngines(t *testing.T) {
+	noDetection := append([]string{"--cluster-cidr="}, hybrid...)
+	each(t, []test{
+		{"a Service moves", hybrid, serviceMoves},
+		{"the scheduler changes", hybrid, schedulerChanges},
+		{"UDP flows follow their Service", hybrid, flowsFollow},
+		{"policy Local moves", hybrid, localMoves},
+		{"a Service moves, pods are not known", noDetection, serviceMoves},
+		{"the backend changes", hybrid, backendChanges},
+		{"restarts", ipvs, restarts},
+	})
+}
+
+// client is one that connects all the time.
+type client struct {
+	name    string
+	stop    chan struct{}
+	done    sync.WaitGroup
+	total   int
+	slowest time.Duration
+	bad     []string
+}
+
+// lost is how long a connection takes whose first packet was lost: TCP repeats it after a second.
+const lost = 900 * time.Millisecond
+
+func (b *bed) connecting(from string, q lab.Question) *client {
+	b.Helper()
+	c := &client{name: fmt.Sprintf("%s to %s", from, q.To), stop: make(chan struct{})}
+	ns := b.place(from)
+	c.done.Go(func() {
+		err := ns.Do(func() error {
+			for {
+				select {
+				case <-c.stop:
+					return nil
+				case <-time.After(15 * time.Millisecond):
+					c.ask(q)
+				}
+			}
+		})
+		if err != nil {
+			c.bad = append(c.bad, err.Error())
+		}
+	})
+	return c
+}
+
+func (c *client) ask(q lab.Question) {
+	c.total++
+	r := lab.Ask(q)
+	c.slowest = max(c.slowest, r.Took)
+	if r.Outcome != lab.Answered || r.Took > lost {
+		c.bad = append(c.bad, fmt.Sprintf("connection %d: %s after %s, at %s", c.total, r, r.Took, time.Now().UTC().Format("15:04:05.000")))
+	}
+}
+
+// end stops clients, each of which must have made connections without a single failure.
+func (b *bed) end(clients []*client) {
+	b.Helper()
+	for _, c := range clients {
+		close(c.stop)
+		c.done.Wait()
+		if len(c.bad) > 0 || c.total < 30 {
+			b.Errorf("from %s: %d of %d connections failed: %s", c.name, len(c.bad), c.total, strings.Join(c.bad[:min(len(c.bad), 5)], "; "))
+		}
+		b.Logf("from %s: %d connections, the slowest took %s", c.name, c.total, c.slowest)
+	}
+}
+
+// everywhere connects from all kinds of places to all kinds of frontends.
+func (b *bed) everywhere() []*client {
+	b.Helper()
+	external := b.at(80)
+	external.To = netip.AddrPortFrom(b.address("EXT1"), 80)
+	nodePort := b.at(80)
+	nodePort.To = netip.AddrPortFrom(b.address("NODE"), 30080)
+	return []*client{
+		b.connecting("a", b.at(80)), b.connecting("node", b.at(80)), b.connecting("x", b.at(80)),
+		b.connecting("x", external), b.connecting("node", external), b.connecting("x", nodePort), b.connecting("node", nodePort),
+	}
+}
+
+// everyFrontend is the rest of a Service with all kinds of frontends.
+const everyFrontend = "type: NodePort, externalIPs: [$EXT1], ports: [{port: 80, nodePort: 30080}]"
+
+func serviceMoves(b *bed) {
+	b.serve("", everyFrontend)
+	b.settled("endpoints web b c d")
+	clients := b.everywhere()
+	for range 4 {
+		b.reschedule("lc")
+		b.expectScheduler("lc")
+		b.expectUsableSource()
+		b.reschedule("")
+		if b.weight("b") > 0 {
+			b.Errorf("IPVS still serves:\n%s", b.kernel(b.vip))
+		}
+		b.expectUsableSource()
+	}
+	b.end(clients)
+}
+
+// expectUsableSource: what the node sends to an address that is its own for IPVS, or still is after the Service has moved,
+// has that very address as its source. No endpoint may see it: it belongs to every node.
+func (b *bed) expectUsableSource() {
+	b.Helper()
+	for range 10 {
+		if r := b.place("node").Ask(b.at(80)); r.Outcome != lab.Answered || r.Answer.Source == b.vip {
+			b.Errorf("from the node: %s", r)
+		}
+	}
+}
+
+func schedulerChanges(b *bed) {
+	b.serve("lc", everyFrontend)
+	b.settled("endpoints web b c d")
+	clients := b.everywhere()
+	for _, s := range []string{"rr", "wlc", "nq", "random", "lc", "dh", "mh", "lc"} {
+		b.reschedule(s)
+		time.Sleep(100 * time.Millisecond)
+	}
+	b.expectScheduler("lc")
+	b.end(clients)
+}
+
+// localMoves: pods and the node are served by nft in both cases.
+func localMoves(b *bed) {
+	b.serve("", "externalTrafficPolicy: Local, "+everyFrontend)
+	b.settled("endpoints web b c d")
+	clients := b.everywhere()
+	for range 2 {
+		b.reschedule("lc")
+		time.Sleep(300 * time.Millisecond)
+		b.steps(`
+probe tcp from x to $EXT1:80 => b source client
+probe tcp from x to $NODE:30080 => b source client
+probe tcp from a to $EXT1:80 => b c d source client
+probe tcp from node to $EXT1:80 => b c d source node
+probe tcp from node to $NODE:30080 => b c d source node`)
+		b.reschedule("")
+		time.Sleep(300 * time.Millisecond)
+	}
+	b.end(clients)
+}
+
+// flowsFollow: a UDP client keeps its port, and with it its entry in connection tracking.
+func flowsFollow(b *bed) {
+	b.serve("", "type: NodePort, externalIPs: [$EXT1], ports: [{port: 53, protocol: UDP, nodePort: 30053}]")
+	b.settled("endpoints web b c")
+	b.steps(`
+open one udp from x to $EXT1:53 => b c
+open two udp from node to $EXT1:53 => b c
+open three udp from x to $NODE:30053 => b c`)
+	for range 2 {
+		b.reschedule("lc")
+		b.steps(`
+send one => b c
+send two => b c
+send three => b c
+open four udp from x to $EXT1:53 => b c
+open five udp from node to $EXT1:53 => b c
+open six udp from x to $NODE:30053 => b c`)
+		b.reschedule("")
+		b.steps(`
+send one => b c
+send two => b c
+send three => b c
+send four => b c
+send five => b c
+send six => b c`)
+	}
+	b.reschedule("lc")
+	b.settled("endpoints web d")
+	b.steps(`
+send one => d
+send four => d
+send five => d
+send six => d`)
+	b.settled("endpoints web")
+	b.steps(`
+send one => refused
+send six => refused`)
+}
+
+// backendChanges: a process with another backend takes over from the one before, and removes in the end what that left.
+func backendChanges(b *bed) {
+	b.serve("lc", everyFrontend)
+	b.settled("endpoints web b c d")
+	b.expectScheduler("lc")
+	held, pod := b.hold("x", b.at(80))
+	clients := b.everywhere()
+	for _, next := range [][]string{onlyNFT, ipvs, onlyNFT, hybrid, ipvs, onlyNFT} {
+		b.must(b.Restart(next...))
+		b.must(b.Settle())
+		time.Sleep(200 * time.Millisecond)
+	}
+	b.end(clients)
+	if r := held.Send(patience); r.Outcome != lab.Answered || r.Answer.Name() != pod {
+		b.Errorf("the connection to %s that was there before: %s", pod, r)
+	}
+	b.steps("probe tcp from x to $EXT1:8080 => refused") // of the node's own; the address is still local and guarded
+	held.Close()
+	b.until(time.Minute, "nothing of ours is left in IPVS", func() bool { return b.kernel(netip.Addr{}) == "" })
+	b.until(5*time.Second, "the address is not local any more", func() bool { return !b.isLocal(b.vip) })
+	b.steps("probe tcp from x to $NODE:30080 => b c d source node")
+}
+
+// restarts: nothing happens to connections while verdict is away, or comes back.
+func restarts(b *bed) {
+	b.serve("", everyFrontend)
+	b.settled("endpoints web b c d")
+	held, pod := b.hold("x", b.at(80))
+	clients := b.everywhere()
+	b.steps("restart\nkill")
+	b.must(b.Settle())
+	b.steps("stop")
+	time.Sleep(300 * time.Millisecond)
+	b.settled("endpoints web c d\nstart")
+	b.end(clients)
+	if got := b.spread("x", b.at(80), 10); got["b"] != 0 {
+		b.Errorf("the endpoint that went while verdict was away: %v", got)
+	}
+	if r := held.Send(patience); r.Outcome != lab.Answered || r.Answer.Name() != pod {
+		b.Errorf("the connection to %s that was there before: %s", pod, r)
+	}
+}
