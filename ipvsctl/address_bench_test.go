@@ -37,7 +37,7 @@ type addressWay interface {
 func benchmarkAddresses(b *testing.B, way, family string, n int) {
 	ns := newNamespace(b)
 	var w addressWay
-	routes, err := openAddresses(int(ns.file.Fd()))
+	routes, err := openAddresses(ns.Fd())
 	if err != nil {
 		b.Fatal(err)
 	}

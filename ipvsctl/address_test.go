@@ -12,7 +12,7 @@ import (
 
 func openTestAddresses(t testing.TB, ns *namespace) *addresses {
 	t.Helper()
-	a, err := openAddresses(int(ns.file.Fd()))
+	a, err := openAddresses(ns.Fd())
 	must(t, err)
 	t.Cleanup(a.close)
 	return a
@@ -65,7 +65,7 @@ func TestAddresses(t *testing.T) {
 func accepts(t *testing.T, ns *namespace, addr netip.Addr) bool {
 	t.Helper()
 	got := false
-	ns.do(t, func() error {
+	ns.Do(t, func() error {
 		l, err := net.ListenPacket("udp", ":0")
 		if err != nil {
 			return err
@@ -94,11 +94,11 @@ func TestCommandsOfAddresses(t *testing.T) {
 	a := openTestAddresses(t, ns)
 	for _, text := range []string{"10.96.0.1", "fd96::1"} {
 		v := &VirtualServer{Key: Key{Addr: netip.MustParseAddr(text)}}
-		ns.must(t, "", "sh", "-c", Operation{Kind: AddAddress, Server: v}.String())
+		ns.Must(t, "", "sh", "-c", Operation{Kind: AddAddress, Server: v}.String())
 		expectAddresses(t, a, text)
 		must(t, a.deleteAddress(v.Addr))
 		must(t, a.addAddress(v.Addr))
-		ns.must(t, "", "sh", "-c", Operation{Kind: DeleteAddress, Server: v}.String())
+		ns.Must(t, "", "sh", "-c", Operation{Kind: DeleteAddress, Server: v}.String())
 		expectAddresses(t, a)
 	}
 }
@@ -107,7 +107,7 @@ func TestCommandsOfAddresses(t *testing.T) {
 func TestAddressesOfOthers(t *testing.T) {
 	ns := newNamespace(t)
 	a := openTestAddresses(t, ns)
-	ns.must(t, "", "sh", "-c", `
+	ns.Must(t, "", "sh", "-c", `
 		ip link add name host0 type veth peer name host1
 		ip addr add 192.0.2.1/24 dev host0
 		ip -6 addr add 2001:db8::1/64 dev host0 nodad
@@ -115,7 +115,7 @@ func TestAddressesOfOthers(t *testing.T) {
 		ip link set host1 up
 		ip route add local 192.0.2.77 dev lo table local`)
 	v4, v6 := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")
-	before := ns.must(t, "", "sh", "-c", "ip route show table local; ip -6 route show table local")
+	before := ns.Must(t, "", "sh", "-c", "ip route show table local; ip -6 route show table local")
 	must(t, a.addAddress(v4))
 	must(t, a.addAddress(v6))
 	expectAddresses(t, a, "192.0.2.1", "2001:db8::1")
@@ -123,14 +123,14 @@ func TestAddressesOfOthers(t *testing.T) {
 	must(t, a.deleteAddress(v6))
 	must(t, a.deleteAddress(netip.MustParseAddr("192.0.2.77")))
 	expectAddresses(t, a)
-	expect(t, "local routes", ns.must(t, "", "sh", "-c", "ip route show table local; ip -6 route show table local"), before)
+	expect(t, "local routes", ns.Must(t, "", "sh", "-c", "ip route show table local; ip -6 route show table local"), before)
 	if !accepts(t, ns, v4) || !accepts(t, ns, v6) {
 		t.Error("the host's own addresses are no longer local")
 	}
 
 	// The host gives its address up: ours stays.
 	must(t, a.addAddress(v4))
-	ns.must(t, "", "ip", "addr", "del", "192.0.2.1/24", "dev", "host0")
+	ns.Must(t, "", "ip", "addr", "del", "192.0.2.1/24", "dev", "host0")
 	expectAddresses(t, a, "192.0.2.1")
 	if !accepts(t, ns, v4) {
 		t.Error("the frontend's address is no longer local")

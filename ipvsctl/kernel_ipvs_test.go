@@ -17,7 +17,7 @@ import (
 // openIn opens an engine in a namespace.
 func openIn(t testing.TB, ns *namespace, exclude ...netip.Prefix) *Engine {
 	t.Helper()
-	e, err := Open(Options{NetNS: int(ns.file.Fd()), GracefulPeriod: period, Exclude: exclude})
+	e, err := Open(Options{NetNS: ns.Fd(), GracefulPeriod: period, Exclude: exclude})
 	must(t, err)
 	t.Cleanup(e.Close)
 	return e
@@ -62,10 +62,10 @@ func TestLikeIpvsadm(t *testing.T) {
 	if printed := Build(catalog()); len(printed) != len(done) {
 		t.Errorf("Build prints %d operations, the engine did %d", len(printed), len(done))
 	}
-	theirs.must(t, Build(catalog()).String(), "sh", "-e")
+	theirs.Must(t, Build(catalog()).String(), "sh", "-e")
 	for _, command := range []string{"ipvsadm-save -n", "ipvsadm -Ln", "ip route show table local", "ip -6 route show table local"} {
 		listing := func(ns *namespace) string {
-			lines := strings.Split(ns.must(t, "", "sh", "-c", command), "\n")
+			lines := strings.Split(ns.Must(t, "", "sh", "-c", command), "\n")
 			if command == "ipvsadm-save -n" {
 				slices.Sort(lines)
 			} else {
@@ -130,11 +130,11 @@ func TestOthersAreUntouched(t *testing.T) {
 -a -t [2001:db8::1]:80 -r [2001:db8::7]:80 -m -w 0
 -A -f 7 -s rr
 -a -f 7 -r 192.0.2.7:0 -g -w 1`)
-	ns.must(t, theirs+"\n", "ipvsadm-restore")
+	ns.Must(t, theirs+"\n", "ipvsadm-restore")
 	check := func(when string) {
 		t.Helper()
 		var left []string
-		for line := range strings.Lines(ns.must(t, "", "ipvsadm-save", "-n")) {
+		for line := range strings.Lines(ns.Must(t, "", "ipvsadm-save", "-n")) {
 			if strings.Contains(theirs, strings.TrimSpace(line)) {
 				left = append(left, strings.TrimSpace(line))
 			}
@@ -193,11 +193,11 @@ func TestMarkIsInvisible(t *testing.T) {
 	e := openIn(t, ns)
 	mustSet(t, e, "web", web)
 	pass(t, e, start())
-	expect(t, "saved", ns.must(t, "", "ipvsadm-save", "-n"), `
+	expect(t, "saved", ns.Must(t, "", "ipvsadm-save", "-n"), `
 		-A -t 10.96.0.1:80 -s lc
 		-a -t 10.96.0.1:80 -r 10.0.0.1:8080 -m -w 1
 		-a -t 10.96.0.1:80 -r 10.0.0.2:8080 -m -w 1`)
-	ns.must(t, "", "ipvsadm", "-E", "-t", "10.96.0.1:80", "-s", "rr")
+	ns.Must(t, "", "ipvsadm", "-E", "-t", "10.96.0.1:80", "-s", "rr")
 	expectIntact(t, e, false)
 }
 
@@ -210,7 +210,7 @@ func TestFlushed(t *testing.T) {
 	pass(t, e, start())
 	before := picture(t, e.kernel)
 	for _, command := range []string{"ipvsadm -C", "ip route flush table local proto 118", "ipvsadm -d -t 10.96.0.1:80 -r 10.0.0.1:8080"} {
-		ns.must(t, "", "sh", "-c", command)
+		ns.Must(t, "", "sh", "-c", command)
 		expectIntact(t, e, false)
 		pass(t, e, start())
 		expect(t, "after "+command, picture(t, e.kernel), before)
@@ -235,13 +235,13 @@ func TestExcluded(t *testing.T) {
 
 func TestProbeKernel(t *testing.T) {
 	ns := newNamespace(t)
-	ns.must(t, "", "ipvsadm", "-A", "-t", "198.51.100.1:1", "-s", "rr")
-	s, err := Probe(Options{NetNS: int(ns.file.Fd())}, append(Schedulers(), "magic"))
+	ns.Must(t, "", "ipvsadm", "-A", "-t", "198.51.100.1:1", "-s", "rr")
+	s, err := Probe(Options{NetNS: ns.Fd()}, append(Schedulers(), "magic"))
 	must(t, err)
 	if !slices.Equal(s.Schedulers, Schedulers()) || !slices.Equal(s.Missing, []string{"magic"}) {
 		t.Errorf("found %+v", s)
 	}
-	expect(t, "left in the kernel", ns.must(t, "", "ipvsadm-save", "-n"), "-A -t 198.51.100.1:1 -s rr")
+	expect(t, "left in the kernel", ns.Must(t, "", "ipvsadm-save", "-n"), "-A -t 198.51.100.1:1 -s rr")
 }
 
 func TestUnknownSchedulerInKernel(t *testing.T) {
@@ -261,12 +261,12 @@ func TestSettingsOfKernel(t *testing.T) {
 	changes, err := e.SetTimeouts(Timeouts{TCP: time.Hour, UDP: 90 * time.Second})
 	must(t, err)
 	expect(t, "timeouts", lines(changes), "IPVS timeout tcp: 15m0s -> 1h0m0s\nIPVS timeout udp: 5m0s -> 1m30s")
-	expect(t, "ipvsadm", ns.must(t, "", "ipvsadm", "-L", "--timeout"), "Timeout (tcp tcpfin udp): 3600 120 90")
+	expect(t, "ipvsadm", ns.Must(t, "", "ipvsadm", "-L", "--timeout"), "Timeout (tcp tcpfin udp): 3600 120 90")
 	changes, err = e.SetTimeouts(Timeouts{TCP: time.Hour})
 	must(t, err)
 	expect(t, "timeouts again", lines(changes), "")
 
-	ns.do(t, func() error {
+	ns.Do(t, func() error {
 		changes, err = SetSysctls(ProcSys, Sysctls(true))
 		return err
 	})
@@ -276,13 +276,13 @@ func TestSettingsOfKernel(t *testing.T) {
 		net.ipv4.vs.expire_quiescent_template: 0 -> 1
 		net.ipv4.conf.all.arp_ignore: 0 -> 1
 		net.ipv4.conf.all.arp_announce: 0 -> 2`)
-	expect(t, "conn_reuse_mode", ns.must(t, "", "sysctl", "-n", "net.ipv4.vs.conn_reuse_mode"), "1")
+	expect(t, "conn_reuse_mode", ns.Must(t, "", "sysctl", "-n", "net.ipv4.vs.conn_reuse_mode"), "1")
 }
 
 // TestMemoryIsLikeTheKernel: the stand-in answers each operation as the kernel does, and ends with the same.
 func TestMemoryIsLikeTheKernel(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 7))
-	c, err := dial(int(newNamespace(t).file.Fd()))
+	c, err := dial(newNamespace(t).Fd())
 	must(t, err)
 	defer c.close()
 	m := newMemory()
@@ -320,7 +320,7 @@ func TestRandomWalkInKernel(t *testing.T) {
 	for seed := range uint64(4) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			ns := newNamespace(t)
-			c, err := dial(int(ns.file.Fd()))
+			c, err := dial(ns.Fd())
 			must(t, err)
 			defer c.close()
 			rng := rand.New(rand.NewPCG(seed, 0))
@@ -328,7 +328,7 @@ func TestRandomWalkInKernel(t *testing.T) {
 			w.interfere = func() {
 				command := []string{"ipvsadm -C", "ip route flush table local proto 118", "ip -6 route flush table local proto 118",
 					"ipvsadm-save -n | grep -e ^-A | head -1 | sed 's/ -s.*//; s/^-A/ipvsadm -D/' | sh"}[rng.IntN(4)]
-				ns.must(t, "", "sh", "-c", command)
+				ns.Must(t, "", "sh", "-c", command)
 			}
 			w.restart(t)
 			for range 25 {
@@ -341,7 +341,7 @@ func TestRandomWalkInKernel(t *testing.T) {
 // TestListCountsConnections reads back what "verdict list" shows.
 func TestListCountsConnections(t *testing.T) {
 	l := newLab(t)
-	l.node.must(t, "", "ipvsadm", "-A", "-t", "192.0.2.1:80", "-s", "rr")
+	l.node.Must(t, "", "ipvsadm", "-A", "-t", "192.0.2.1:80", "-s", "rr")
 	v := l.frontend("v4", TCP, "wrr", 3, 1)
 	v.Persistence = 0
 	l.apply(t, v)
@@ -370,7 +370,7 @@ func TestListCountsConnections(t *testing.T) {
 
 // TestLibrary writes down what the library and the kernel do that conn and validate guard against.
 func TestLibrary(t *testing.T) {
-	c, err := dial(int(newNamespace(t).file.Fd()))
+	c, err := dial(newNamespace(t).Fd())
 	must(t, err)
 	defer c.close()
 	must(t, c.execute(Operation{Kind: AddServer, Server: &web}))

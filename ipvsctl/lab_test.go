@@ -39,10 +39,10 @@ func newLab(t testing.TB) *lab {
 	l := &lab{node: newNamespace(t), clients: newNamespace(t), pods: newNamespace(t)}
 	l.connect(t, l.clients, "client", "1", clientCount)
 	l.connect(t, l.pods, "pod", "2", podCount)
-	l.node.must(t, "", "sh", "-c", "sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1")
-	l.options = Options{NetNS: int(l.node.file.Fd()), GracefulPeriod: period}
+	l.node.Must(t, "", "sh", "-c", "sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1")
+	l.options = Options{NetNS: l.node.Fd(), GracefulPeriod: period}
 	l.open(t)
-	l.node.do(t, func() error { _, err := SetSysctls(ProcSys, Sysctls(false)); return err })
+	l.node.Do(t, func() error { _, err := SetSysctls(ProcSys, Sysctls(false)); return err })
 	for i := range podCount {
 		for _, family := range []string{"v4", "v6"} {
 			for _, p := range []Protocol{TCP, UDP, SCTP} {
@@ -69,15 +69,15 @@ func (l *lab) open(t testing.TB) *Engine {
 func (l *lab) connect(t testing.TB, ns *namespace, name, net string, hosts int) {
 	t.Helper()
 	var batch strings.Builder // one process: starting one is what takes time in an emulated machine
-	fmt.Fprintf(&batch, "link add %s type veth peer name eth0 netns /proc/%d/fd/%d\n", name, os.Getpid(), ns.file.Fd())
+	fmt.Fprintf(&batch, "link add %s type veth peer name eth0 netns /proc/%d/fd/%d\n", name, os.Getpid(), ns.Fd())
 	fmt.Fprintf(&batch, "addr add 10.%s.0.1/16 dev %s\naddr add fd0%s::1/64 dev %s nodad\nlink set %s up\n", net, name, net, name, name)
-	l.node.must(t, batch.String(), "ip", "-batch", "-")
+	l.node.Must(t, batch.String(), "ip", "-batch", "-")
 	batch.Reset()
 	for i := range hosts {
 		fmt.Fprintf(&batch, "addr add 10.%s.1.%d/16 dev eth0\naddr add fd0%s::1:%x/64 dev eth0 nodad\n", net, i, net, i)
 	}
 	fmt.Fprintf(&batch, "link set eth0 up\nroute add default via 10.%s.0.1\nroute add default via fd0%s::1\n", net, net)
-	ns.must(t, batch.String(), "ip", "-batch", "-")
+	ns.Must(t, batch.String(), "ip", "-batch", "-")
 }
 
 func host(net int, family string, i int) netip.Addr {
@@ -132,7 +132,7 @@ func (l *lab) clear(t testing.TB) {
 func (l *lab) serve(t testing.TB, i int, family string, p Protocol) {
 	t.Helper()
 	at := pod(family, i, 1).Addr
-	l.pods.do(t, func() error {
+	l.pods.Do(t, func() error {
 		switch p {
 		case UDP:
 			c, err := net.ListenPacket("udp", at.String())
@@ -218,7 +218,7 @@ func (l *link) ask() (int, error) {
 
 // call connects from a namespace and a source address to a frontend, and asks which pod it got.
 func call(ns *namespace, from netip.Addr, to Key) (c *link, got int, err error) {
-	err = ns.run(func() error {
+	err = ns.Run(func() error {
 		c, err = connect(from, to)
 		return err
 	})

@@ -16,7 +16,7 @@ import (
 // although the library would succeed at everything.
 func TestOpenTellsWhetherThereIsIPVS(t *testing.T) {
 	ns := newNamespace(t)
-	o := Options{NetNS: int(ns.file.Fd())}
+	o := Options{NetNS: ns.Fd()}
 	e, openError := Open(o)
 	if openError == nil {
 		e.Close()

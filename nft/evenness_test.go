@@ -54,7 +54,7 @@ func TestEvenness(t *testing.T) {
 func (top *topology) countConnections(t *testing.T, f Family, to netip.AddrPort) map[uint16]int {
 	t.Helper()
 	got := map[uint16]int{}
-	top.client.do(t, func() error {
+	top.client.Do(t, func() error {
 		for i := range connections {
 			a, err := ask(udp, oneOfManyClients(f, i), to, patient)
 			if err != nil {

@@ -42,7 +42,7 @@ func (x example) golden(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	newNamespace(t).must(t, text, "nft", "-c", "-f", "-")
+	newNamespace(t).Must(t, text, "nft", "-c", "-f", "-")
 	if x.large {
 		return text
 	}

@@ -120,7 +120,7 @@ func TestGuardedPackets(t *testing.T) {
 	for f, a := range guarded {
 		fe := Frontend{Addr: a, Port: 4080, IPVS: true}
 		mustSet(t, e, Port{Family: f, Name: "ns/guarded:p", Protocol: tcp, Frontends: []Frontend{fe}})
-		top.node.must(t, "", "ip", "route", "add", "local", a.String(), "dev", "lo", "table", "local")
+		top.node.Must(t, "", "ip", "route", "add", "local", a.String(), "dev", "lo", "table", "local")
 	}
 	mustApply(t, e)
 	top.node.serveTCP(t, "node", 4080) // stands in for IPVS

@@ -17,7 +17,7 @@ func (top *topology) underLoad(t *testing.T, do func()) {
 	failures := make(chan error, len(counts))
 	for _, f := range Families() {
 		go func() {
-			failures <- top.client.run(func() error {
+			failures <- top.client.Run(func() error {
 				for n := &counts[f.index()]; !stop.Load(); *n++ {
 					if _, err := ask(tcp, netip.Addr{}, netip.AddrPortFrom(serviceIP(f, 1), 80), patient); err != nil {
 						return fmt.Errorf("connection %d (%s): %w", *n, f, err)

@@ -19,7 +19,7 @@ type seats map[int]answer
 func (top *topology) askAll(t *testing.T, f Family, protocol uint8, to netip.AddrPort) seats {
 	t.Helper()
 	got := seats{}
-	top.client.do(t, func() error {
+	top.client.Do(t, func() error {
 		for i := range clients {
 			a, err := ask(protocol, oneOfManyClients(f, i), to, patient)
 			if err != nil {
@@ -177,7 +177,7 @@ func TestAffinityTimeout(t *testing.T) {
 func TestAffinityFull(t *testing.T) {
 	forEachKind(t, func(t *testing.T, top *topology, _ *Engine, f Family, protocol uint8) {
 		serve := func(size uint32) {
-			e, err := Open(Options{NetNS: int(top.node.file.Fd()), AffinitySize: size})
+			e, err := Open(Options{NetNS: top.node.Fd(), AffinitySize: size})
 			if err != nil {
 				t.Fatal(err)
 			}

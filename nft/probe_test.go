@@ -55,7 +55,7 @@ func (n *namespace) serve(t testing.TB, name string) {
 func (n *namespace) serveTCP(t testing.TB, name string, port uint16) {
 	t.Helper()
 	var l net.Listener
-	n.do(t, func() (err error) {
+	n.Do(t, func() (err error) {
 		l, err = net.Listen("tcp", fmt.Sprintf("[::]:%d", port))
 		return err
 	})
@@ -76,7 +76,7 @@ func (n *namespace) serveTCP(t testing.TB, name string, port uint16) {
 func (n *namespace) serveUDP(t testing.TB, name string, port uint16) {
 	t.Helper()
 	var c *net.UDPConn
-	n.do(t, func() (err error) {
+	n.Do(t, func() (err error) {
 		c, err = net.ListenUDP("udp", &net.UDPAddr{Port: int(port)})
 		return err
 	})
@@ -108,7 +108,7 @@ const (
 
 // ask makes a connection from an address of the namespace (the zero Addr: the kernel chooses) and returns the answer.
 func (n *namespace) ask(protocol uint8, from netip.Addr, to netip.AddrPort, patience time.Duration) (a answer, err error) {
-	err = n.run(func() (err error) {
+	err = n.Run(func() (err error) {
 		a, err = ask(protocol, from, to, patience)
 		return err
 	})

@@ -120,7 +120,7 @@ func (n *namespace) serveSCTP(t testing.TB, name string, f Family) {
 	n.load(t, "add table inet test; add chain inet test out { type filter hook output priority 0; }; "+
 		"add rule inet test out meta l4proto sctp @th,96,8 6 drop")
 	var fd int
-	n.do(t, func() (err error) {
+	n.Do(t, func() (err error) {
 		fd, err = rawSocket(f)
 		return err
 	})

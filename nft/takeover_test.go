@@ -109,7 +109,7 @@ func TestTakeoverReplaces(t *testing.T) {
 
 func TestCleanup(t *testing.T) {
 	n := newNamespace(t)
-	options := Options{NetNS: int(n.file.Fd())}
+	options := Options{NetNS: n.Fd()}
 	if err := Cleanup(options); err != nil {
 		t.Fatalf("without tables: %v", err)
 	}

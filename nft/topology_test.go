@@ -10,6 +10,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/verdict-proxy/verdict/e2e/netns"
 )
 
 // topology is a node with two pods, a pod on another node, and a client outside:
@@ -73,7 +75,7 @@ func newTopology(t testing.TB) *topology {
 		top.client.address(t, "eth0", clientAddr(f), 24)
 		top.node.route(t, "outside", everything(f), clientAddr(f))
 		top.client.route(t, "eth0", everything(f), nodeAddr(f))
-		top.client.do(t, func() error { return localRoute(manyClients(f)) })
+		top.client.Do(t, func() error { return localRoute(manyClients(f)) })
 	}
 	for i, name := range podNames {
 		pod := newNamespace(t)
@@ -113,22 +115,22 @@ func connect(t testing.TB, near *namespace, name string, far *namespace) {
 		n.sysctls(t, "ipv6/conf/default/accept_dad=0", "ipv6/conf/default/dad_transmits=0", "ipv6/conf/all/disable_ipv6=0",
 			"ipv6/conf/default/disable_ipv6=0", "ipv4/conf/all/rp_filter=0", "ipv4/conf/default/rp_filter=0")
 	}
-	near.do(t, func() error {
+	near.Do(t, func() error {
 		attrs := netlink.NewLinkAttrs()
 		attrs.Name = name
-		veth := &netlink.Veth{LinkAttrs: attrs, PeerName: "eth0", PeerNamespace: netlink.NsFd(far.file.Fd())}
+		veth := &netlink.Veth{LinkAttrs: attrs, PeerName: "eth0", PeerNamespace: netlink.NsFd(far.Fd())}
 		if err := netlink.LinkAdd(veth); err != nil {
 			return fmt.Errorf("add link %s: %w", name, err)
 		}
-		return linkUp(name)
+		return netns.LinkUp(name)
 	})
-	far.do(t, func() error { return linkUp("eth0") })
+	far.Do(t, func() error { return netns.LinkUp("eth0") })
 }
 
 // sysctls writes settings below net, such as ipv4/ip_forward=1.
 func (n *namespace) sysctls(t testing.TB, settings ...string) {
 	t.Helper()
-	n.do(t, func() error {
+	n.Do(t, func() error {
 		for _, s := range settings {
 			var path, value string
 			for i := range s {
@@ -153,7 +155,7 @@ func (n *namespace) address(t testing.TB, link string, a netip.Addr, bits int) {
 	if a.Is6() && bits < 64 {
 		bits = 64
 	}
-	n.do(t, func() error {
+	n.Do(t, func() error {
 		l, err := netlink.LinkByName(link)
 		if err != nil {
 			return err
@@ -169,7 +171,7 @@ func (n *namespace) address(t testing.TB, link string, a netip.Addr, bits int) {
 // route sends a range to a link, through a gateway if there is one.
 func (n *namespace) route(t testing.TB, link string, to netip.Prefix, gateway netip.Addr) {
 	t.Helper()
-	n.do(t, func() error {
+	n.Do(t, func() error {
 		l, err := netlink.LinkByName(link)
 		if err != nil {
 			return err

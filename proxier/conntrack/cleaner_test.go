@@ -141,9 +141,9 @@ func TestRealTranslation(t *testing.T) {
 		t.Run(family.name, func(t *testing.T) {
 			n := newNamespace(t)
 			for _, a := range []string{family.old, family.next} {
-				n.must(t, "", "ip", "addr", "add", a, "dev", "lo")
+				n.Must(t, "", "ip", "addr", "add", a, "dev", "lo")
 			}
-			n.must(t, "", "ip", "route", "add", family.vip, "dev", "lo")
+			n.Must(t, "", "ip", "route", "add", family.vip, "dev", "lo")
 			vip, old, next := addrPort(family.vip), addrPort(family.old), addrPort(family.next)
 			translate(t, n, family.name, family.vip, old)
 			for port := 2000; port < 2003; port++ {
@@ -170,7 +170,7 @@ func addrPort(addr string) netip.AddrPort { return netip.AddrPortFrom(netip.Must
 
 func translate(t *testing.T, n *namespace, family, vip string, to netip.AddrPort) {
 	t.Helper()
-	n.must(t, fmt.Sprintf(`
+	n.Must(t, fmt.Sprintf(`
 		table %[1]s test
 		delete table %[1]s test
 		table %[1]s test {
@@ -183,7 +183,7 @@ func translate(t *testing.T, n *namespace, family, vip string, to netip.AddrPort
 
 func sendUDP(t *testing.T, n *namespace, from, to netip.AddrPort) {
 	t.Helper()
-	err := n.run(func() error {
+	err := n.Run(func() error {
 		domain := unix.AF_INET
 		if to.Addr().Is6() {
 			domain = unix.AF_INET6
@@ -248,7 +248,7 @@ func TestManyFlows(t *testing.T) {
 // fill makes many UDP flows to port 53 of an address, answered by port 53 of an endpoint.
 func (n *namespace) fill(t testing.TB, count int, dst, endpoint string) {
 	t.Helper()
-	err := n.run(func() error {
+	err := n.Run(func() error {
 		h, err := netlink.NewHandle(unix.NETLINK_NETFILTER)
 		if err != nil {
 			return err

@@ -21,7 +21,7 @@ func route(protocol uint8, dst, reply string) Route {
 
 func (n *namespace) count(t *testing.T, family state.Family) map[Route]Load {
 	t.Helper()
-	loads, err := Count(Options{NetNS: int(n.file.Fd())}, family)
+	loads, err := Count(Options{NetNS: n.Fd()}, family)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,7 +40,7 @@ func TestCount(t *testing.T) {
 		port := strconv.Itoa(sport)
 		args := "-I " + rest + " --timeout 300 --orig-src " + src + " --orig-dst " + dst + " --orig-port-src " + port + " --orig-port-dst " + dport +
 			" --reply-src " + dst + " --reply-dst " + src + " --reply-port-src " + dport + " --reply-port-dst " + port + " --dst-nat " + to
-		n.must(t, "", "conntrack", strings.Fields(args)...)
+		n.Must(t, "", "conntrack", strings.Fields(args)...)
 	}
 	const tcp, udp, sctp = "-p tcp --state ", "-p udp", "-p sctp --orig-vtag 1 --reply-vtag 2 --state "
 	for _, s := range []string{"ESTABLISHED", "ESTABLISHED", "SYN_SENT", "FIN_WAIT", "CLOSE_WAIT", "TIME_WAIT", "CLOSE"} {
@@ -75,11 +75,11 @@ func TestCount(t *testing.T) {
 // TestCountConnections makes connections through a rule.
 func TestCountConnections(t *testing.T) {
 	n := newNamespace(t)
-	n.must(t, "addr add 10.0.0.1/32 dev lo\nroute add 10.96.0.0/16 dev lo\n", "ip", "-batch", "-")
-	n.must(t, "", "nft", "add table ip nat; add chain ip nat output { type nat hook output priority -100; }; "+
+	n.Must(t, "addr add 10.0.0.1/32 dev lo\nroute add 10.96.0.0/16 dev lo\n", "ip", "-batch", "-")
+	n.Must(t, "", "nft", "add table ip nat; add chain ip nat output { type nat hook output priority -100; }; "+
 		"add rule ip nat output ip daddr 10.96.0.10 meta l4proto { tcp, udp } dnat to 10.0.0.1:8080")
 	var conns []net.Conn
-	err := n.run(func() error {
+	err := n.Run(func() error {
 		l, err := net.Listen("tcp", "10.0.0.1:8080")
 		if err != nil {
 			return err

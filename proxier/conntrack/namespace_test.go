@@ -1,73 +1,28 @@
 package conntrack
 
 import (
-	"bytes"
 	"fmt"
 	"os"
-	"os/exec"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
 
-	"golang.org/x/sys/unix"
+	"github.com/verdict-proxy/verdict/e2e/netns"
 )
 
-// namespace is a network namespace without a name: it is gone when its last user is, even if the tests crash.
-type namespace struct{ file *os.File }
+func TestMain(m *testing.M) { os.Exit(netns.Main(m)) }
+
+// namespace is a network namespace together with what these tests do there.
+type namespace struct{ *netns.Namespace }
 
 func newNamespace(t testing.TB) *namespace {
 	t.Helper()
-	n := &namespace{}
-	made := make(chan error)
-	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
-		err := unix.Unshare(unix.CLONE_NEWNET)
-		if err == nil {
-			n.file, err = os.Open("/proc/thread-self/ns/net")
-		}
-		made <- err
-	}()
-	if err := <-made; err != nil {
-		t.Fatalf("make a network namespace (these tests need root, in a user namespace at least): %v", err)
-	}
-	t.Cleanup(func() { n.file.Close() })
-	n.must(t, "", "ip", "link", "set", "lo", "up")
-	return n
-}
-
-// run calls fn on a thread inside the namespace. Sockets that fn opens stay in the namespace.
-func (n *namespace) run(fn func() error) error {
-	done := make(chan error)
-	go func() {
-		runtime.LockOSThread()
-		if err := unix.Setns(int(n.file.Fd()), unix.CLONE_NEWNET); err != nil {
-			done <- fmt.Errorf("enter network namespace: %w", err)
-			return
-		}
-		done <- fn()
-	}()
-	return <-done
-}
-
-// must runs a program that has to succeed inside the namespace.
-func (n *namespace) must(t testing.TB, stdin, name string, args ...string) string {
-	t.Helper()
-	var out, errs bytes.Buffer
-	err := n.run(func() error {
-		cmd := exec.Command(name, args...)
-		cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &out, &errs
-		return cmd.Run()
-	})
-	if err != nil {
-		t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, errs.String())
-	}
-	return out.String()
+	return &namespace{netns.New(t)}
 }
 
 func (n *namespace) cleaner(t testing.TB) *Cleaner {
 	t.Helper()
-	c, err := Open(Options{NetNS: int(n.file.Fd())})
+	c, err := Open(Options{NetNS: n.Fd()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +34,7 @@ func (n *namespace) cleaner(t testing.TB) *Cleaner {
 func (n *namespace) flows(t testing.TB) (list []string) {
 	t.Helper()
 	for _, family := range []string{"ipv4", "ipv6"} {
-		for _, line := range strings.Split(n.must(t, "", "conntrack", "-L", "-f", family), "\n") {
+		for _, line := range strings.Split(n.Must(t, "", "conntrack", "-L", "-f", family), "\n") {
 			if f := shortFlow(line); f != "" {
 				list = append(list, f)
 			}
@@ -137,7 +92,7 @@ func (n *namespace) add(t testing.TB, flows ...string) {
 		if len(w) > 4 && w[4] != "ipvs" {
 			args = append(args, "--zone", w[4])
 		}
-		n.must(t, "", "conntrack", args...)
+		n.Must(t, "", "conntrack", args...)
 	}
 }
 

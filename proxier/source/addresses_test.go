@@ -25,7 +25,7 @@ func followAddresses(t *testing.T, n *namespace, change ...func(*Addresses)) (*s
 	for _, c := range change {
 		c(a)
 	}
-	run(t, func(ctx context.Context) error { return n.within(func() error { return a.Run(ctx) }) })
+	run(t, func(ctx context.Context) error { return n.Run(func() error { return a.Run(ctx) }) })
 	eventually(t, "the addresses are listed", func() bool { return synced(a) })
 	return store, lines
 }
