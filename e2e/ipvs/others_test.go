@@ -84,7 +84,7 @@ func takenKey(b *bed) {
 		b.Errorf("the other tool has\n%s, and had\n%s", after, before)
 	}
 	b.node("ipvsadm", "-D", "-t", netip.AddrPortFrom(b.vip, 80).String())
-	clients := []*client{b.connecting("x", b.at(80)), b.connecting("a", b.at(80))}
+	clients := []*client{b.control(), b.connecting("x", b.at(80)), b.connecting("a", b.at(80))}
 	b.until(30*time.Second, "IPVS serves it", func() bool { return strings.Contains(b.kernel(b.vip), "-s lc") })
 	time.Sleep(300 * time.Millisecond)
 	b.end(clients)

@@ -44,7 +44,8 @@ func (p Proxy) command(arguments []string) []string {
 	arguments = slices.DeleteFunc(slices.Clone(arguments), func(flag string) bool { return strings.HasSuffix(flag, "=") })
 	if p.Kind == Verdict {
 		if p.IPVS {
-			common = append(common, "--backend=ipvs", "--ipvs-fallback=false")
+			// Addresses of Services that are gone stay with the node while connections drain; scenarios wait for that.
+			common = append(common, "--backend=ipvs", "--ipvs-fallback=false", "--ipvs-graceful-period=5s")
 		}
 		return slices.Concat([]string{p.Binary, "run"}, common, arguments)
 	}
