@@ -20,8 +20,7 @@ func openIPVS(s *config.Settings, log *slog.Logger) (*ipvsctl.Engine, proxier.Sc
 	scheduling := proxier.Scheduling{Backend: s.Backend, Standard: s.IPVS.Scheduler}
 	if s.Backend == config.BackendNFT {
 		scheduling.Unavailable = "--backend is nft"
-		engine, err := retireIPVS(s, log)
-		return engine, scheduling, err
+		return retireIPVS(s, log), scheduling, nil
 	}
 	engine, available, err := prepareIPVS(s, log)
 	if err == nil {
@@ -37,8 +36,7 @@ func openIPVS(s *config.Settings, log *slog.Logger) (*ipvsctl.Engine, proxier.Sc
 	}
 	log.Warn("IPVS cannot be used; nft serves all Services", "backend", string(s.Backend), "reason", oneLine(err))
 	scheduling.Unavailable = reason(err)
-	engine, err = retireIPVS(s, log)
-	return engine, scheduling, err
+	return retireIPVS(s, log), scheduling, nil
 }
 
 // reason is what an Event on a Service says.
@@ -110,21 +108,21 @@ func logChanges(log *slog.Logger, changes []ipvsctl.Change) {
 
 // retireIPVS returns an engine that drains and removes what an earlier process with another backend has left; nil when
 // there is nothing. It does not load the module.
-func retireIPVS(s *config.Settings, log *slog.Logger) (*ipvsctl.Engine, error) {
+func retireIPVS(s *config.Settings, log *slog.Logger) *ipvsctl.Engine {
 	if !hasIPVS() {
-		return nil, nil
+		return nil
 	}
 	engine, err := ipvsctl.Open(ipvsOptions(s))
 	if err != nil {
 		log.Warn("cannot look for virtual servers of an earlier process", "error", err)
-		return nil, nil
+		return nil
 	}
 	if engine.Empty() {
 		engine.Close()
-		return nil, nil
+		return nil
 	}
 	log.Info("virtual servers of an earlier process are drained and removed")
-	return engine, nil
+	return engine
 }
 
 // cleanUpIPVS removes our virtual servers and addresses at once.
