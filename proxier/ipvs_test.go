@@ -40,14 +40,17 @@ func (b *balancer) Set(name string, servers []ipvsctl.VirtualServer) error {
 	return nil
 }
 
-func (b *balancer) Delete(name string)                           { delete(b.wanted, name) }
-func (b *balancer) Settle()                                      { b.settled = true; b.note("settle") }
-func (b *balancer) Intact() (bool, error)                        { return !b.broken, nil }
-func (b *balancer) Idle() bool                                   { return !b.busy }
-func (b *balancer) Foreign(k ipvsctl.Key) (bool, error)          { return b.foreign[k], nil }
-func (b *balancer) Excluded(a netip.Addr) bool                   { return b.exclude.IsValid() && b.exclude.Contains(a) }
-func (b *balancer) Local() []netip.Addr                          { return b.local }
-func (b *balancer) Tick(time.Time) (r ipvsctl.Result, err error) { b.note("tick"); return b.result(), nil }
+func (b *balancer) Delete(name string)                  { delete(b.wanted, name) }
+func (b *balancer) Settle()                             { b.settled = true; b.note("settle") }
+func (b *balancer) Intact() (bool, error)               { return !b.broken, nil }
+func (b *balancer) Idle() bool                          { return !b.busy }
+func (b *balancer) Foreign(k ipvsctl.Key) (bool, error) { return b.foreign[k], nil }
+func (b *balancer) Excluded(a netip.Addr) bool          { return b.exclude.IsValid() && b.exclude.Contains(a) }
+func (b *balancer) Local() []netip.Addr                 { return b.local }
+func (b *balancer) Tick(time.Time) (r ipvsctl.Result, err error) {
+	b.note("tick")
+	return b.result(), nil
+}
 
 func (b *balancer) Coming() (out []netip.Addr) {
 	for _, servers := range b.wanted {
@@ -142,7 +145,7 @@ func newIPVSWorld(t *testing.T) *ipvsWorld {
 	w.balancer = &balancer{
 		journal: &w.journal, wanted: map[string][]ipvsctl.VirtualServer{}, added: map[netip.Addr]bool{}, foreign: map[ipvsctl.Key]bool{},
 	}
-	options := w.Proxier.Options
+	options := w.Options
 	options.Ruleset, options.Balancer = w.rules, w.balancer
 	options.Scheduling = Scheduling{Backend: config.BackendHybrid, Available: ipvsctl.Schedulers()}
 	w.Proxier = New(options)
