@@ -20,9 +20,18 @@ type namespace struct {
 	*netns.Namespace
 }
 
+// newNamespace makes one without any address: those of loopback are among what these tests are about.
 func newNamespace(t *testing.T) *namespace {
 	t.Helper()
-	return &namespace{t, netns.New(t)}
+	n := &namespace{t, netns.New(t)}
+	n.do("take loopback down", func() error {
+		lo, err := netlink.LinkByName("lo")
+		if err != nil {
+			return err
+		}
+		return netlink.LinkSetDown(lo)
+	})
+	return n
 }
 
 func (n *namespace) do(what string, fn func() error) {
