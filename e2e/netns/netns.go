@@ -76,6 +76,14 @@ type Namespace struct {
 // New makes a namespace with its loopback up. It ends with the test.
 func New(t testing.TB) *Namespace {
 	t.Helper()
+	n := Bare(t)
+	n.Do(t, func() error { return LinkUp("lo") })
+	return n
+}
+
+// Bare makes a namespace without any address, not even that of loopback. It ends with the test.
+func Bare(t testing.TB) *Namespace {
+	t.Helper()
 	type result struct {
 		file *os.File
 		err  error
@@ -94,10 +102,8 @@ func New(t testing.TB) *Namespace {
 	if r.err != nil {
 		t.Fatalf("make a network namespace (root is needed, in a user namespace at least): %v", r.err)
 	}
-	n := &Namespace{file: r.file}
 	t.Cleanup(func() { r.file.Close() })
-	n.Do(t, func() error { return LinkUp("lo") })
-	return n
+	return &Namespace{file: r.file}
 }
 
 // Fd is a file descriptor of the namespace, good until the test ends.

@@ -23,15 +23,7 @@ type namespace struct {
 // newNamespace makes one without any address: those of loopback are among what these tests are about.
 func newNamespace(t *testing.T) *namespace {
 	t.Helper()
-	n := &namespace{t, netns.New(t)}
-	n.do("take loopback down", func() error {
-		lo, err := netlink.LinkByName("lo")
-		if err != nil {
-			return err
-		}
-		return netlink.LinkSetDown(lo)
-	})
-	return n
+	return &namespace{t, netns.Bare(t)}
 }
 
 func (n *namespace) do(what string, fn func() error) {
