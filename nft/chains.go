@@ -81,16 +81,17 @@ func (f Family) chains(p program) []chainDef {
 		f.recall(true),
 		{name: "source-decides", rules: f.sourceDecides(p)},
 		{name: "balance", rules: []rule{
-			{scratchHas(bySourceBit), jump("source-decides")},
+			{scratchHas(bySourceBit | limitedBit), jump("source-decides")},
 			// Both lookups in one rule: a miss ends it, so that a number left by someone else is never dispatched.
 			{setScratch(mapPools, scratch()), dispatchTo(mapDispatch, masked(classMask))},
 			{clearScratch()},
 		}},
 		{name: "services", rules: []rule{
-			// Source ranges are looked at where only the first packet of a connection comes: a filter chain would cost every
-			// packet on the node, and a drop keeps the connection from ever being known.
-			{in(setFirewalled, frontend...), notIn(setAllowedSources, append(frontend[:3:3], f.saddr())...), drop()},
 			{setScratch(mapServices, frontend...), goTo("balance")},
+			// Source ranges of frontends that no pool serves; of others, when the number says so (source-decides). They are looked
+			// at where only the first packet of a connection comes: a filter chain would cost every packet on the node, and a
+			// drop keeps the connection from ever being known.
+			{in(setFirewalled, frontend...), f.notAllowed(), drop()},
 			{in(setNodePortAddresses, f.daddr()), setScratch(mapNodePorts, l4proto(), dport()), goTo("balance")},
 		}},
 		{name: "nat-prerouting", base: natPrerouting(), rules: []rule{{jump("services")}}},
@@ -109,32 +110,42 @@ func (f Family) chains(p program) []chainDef {
 
 func masqueradingChain(proto uint8) string { return "masquerading-" + printProto([]byte{proto}) }
 
-// sourceDecides chooses between the pools of a frontend with externalTrafficPolicy Local: pods and the node itself
-// use all endpoints, everyone else those on this node.
+// sourceDecides is for frontends of which not everyone gets the same: that have source ranges, or externalTrafficPolicy
+// Local. Of the latter pods and the node itself use all endpoints, everyone else those on this node. It leaves the plain
+// number of a pool.
 func (f Family) sourceDecides(p program) []rule {
-	all := setScratchTo(masked(^bySourceBit))
-	var rules []rule
+	all := setScratchTo(masked(poolMask))
+	rules := []rule{
+		{scratchHas(limitedBit), f.notAllowed(), drop()},
+		{scratchLacks(bySourceBit), all, returnNow()},
+	}
 	if pods := f.fromPods(p); pods != nil {
 		rules = append(rules, append(pods, all, returnNow()))
 	}
-	local := maskedAndFlipped("meta priority & 7fff:ffff | 0:1", ^(bySourceBit | localBit), localBit)
 	return append(rules,
 		rule{fromThisNode(), all, returnNow()},
-		rule{setScratchTo(local)})
+		rule{setScratchTo(localPool())})
+}
+
+// localPool is the local one of the two pools that a number may mean.
+func localPool() field {
+	return maskedAndFlipped("meta priority & f:ffff | 0:1", groupMask, localBit)
+}
+
+// notAllowed matches clients outside the source ranges of the frontend.
+func (f Family) notAllowed() statement {
+	return notIn(setAllowedSources, f.daddr(), l4proto(), dport(), f.saddr())
 }
 
 // postrouting decides by the tuple before DNAT whose source is replaced; no packet mark is used, because marks belong
 // to the network plugin.
 func (f Family) postrouting(p program) []rule {
-	toClusterIP := in(setClusterIPs, f.originalDaddr())
-	rules := []rule{
-		f.untranslated(p),
-		{in(setHairpin, f.saddr(), f.daddr()), masquerade()},
-	}
-	if p.masqueradeAll {
-		rules = append(rules, rule{toClusterIP, masquerade()})
-	} else {
-		rules = append(rules, rule{toClusterIP, goTo("to-cluster-ip")})
+	hairpin := rule{in(setHairpin, f.saddr(), f.daddr()), masquerade()}
+	toClusterIP := rule{in(setClusterIPs, f.originalDaddr()), goTo("to-cluster-ip")}
+	rules := []rule{f.fromFrontend(), f.untranslated(p), toClusterIP, hairpin}
+	if !p.ipvs {
+		// Most connections are to cluster IPs, and what is to one and has come so far was translated: two lookups decide.
+		rules = []rule{toClusterIP, f.untranslated(p), hairpin}
 	}
 	for _, proto := range []uint8{unix.IPPROTO_TCP, unix.IPPROTO_UDP, unix.IPPROTO_SCTP} {
 		rules = append(rules, rule{isProtocol(proto), jump(masqueradingChain(proto))})
@@ -142,13 +153,17 @@ func (f Family) postrouting(p program) []rule {
 	return rules
 }
 
-// toClusterIP masquerades what does not come from pods. It ends the matter: most connections are to cluster IPs, and the
-// sets of other frontends need not be looked up for them.
+// toClusterIP masquerades what does not come from pods, and what an endpoint sends to itself. It ends the matter: the sets
+// of other frontends need not be looked up.
 func (f Family) toClusterIP(p program) []rule {
-	if others := f.notFromPods(p); others != nil {
-		return []rule{append(others, masquerade())}
+	if p.masqueradeAll {
+		return []rule{{masquerade()}}
 	}
-	return nil
+	rules := []rule{{in(setHairpin, f.saddr(), f.daddr()), masquerade()}}
+	if others := f.notFromPods(p); others != nil {
+		rules = append(rules, append(others, masquerade()))
+	}
+	return rules
 }
 
 // masquerading is the same for each protocol; nft knows the type of "ct original proto-dst" only in a rule that names
@@ -269,8 +284,7 @@ func (f Family) stickyRules(c class) []rule {
 	again := pick
 	if c.local {
 		// A token names the service port; which of the two pools it was drawn from has to be said anew.
-		pool := maskedAndFlipped("meta priority & f:ffff | 0:1", groupMask, localBit)
-		again = rule{setScratchTo(pool), jump(c.tokenChain())}
+		again = rule{setScratchTo(localPool()), jump(c.tokenChain())}
 	}
 	// The third time is for a client whose endpoint is gone, and which gets another that goes in the same microsecond.
 	return []rule{pick, remember, recall, again, remember, recall, again, remember, recall}

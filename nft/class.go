@@ -16,7 +16,8 @@ import (
 //
 // The lower 20 bits name a pool: 19 bits for the service port and one that tells its local pool (endpoints on this
 // node) from its cluster pool. The upper 12 bits are a class where pools are dispatched, and an endpoint's ordinal in
-// tokens of session affinity. In the maps of frontends the top bit says that the source decides which pool serves.
+// tokens of session affinity. In the maps of frontends the top bit says that the source decides which pool serves, the next
+// one that the source has to be in the frontend's ranges: others need not look.
 const (
 	poolBits           = 20
 	poolMask    uint32 = 1<<poolBits - 1
@@ -24,6 +25,7 @@ const (
 	localBit    uint32 = 1
 	groupMask   uint32 = poolMask &^ localBit
 	bySourceBit uint32 = 1 << 31
+	limitedBit  uint32 = 1 << 30
 
 	maxPorts    = 1 << (poolBits - 1) // 524,288 service ports and family
 	maxClasses  = 1 << (32 - poolBits)

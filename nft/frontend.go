@@ -71,6 +71,9 @@ func (tb *table) appendFrontend(t *Transaction, out []placed, p *port, fe *Front
 		out = append(out, placed{id, t.element(label, func(b *builder) { b.frontend(fe, p.protocol) }, data)})
 	}
 	number, pooled := poolNumber(p, fe.Pool)
+	if pooled && fe.limited() {
+		number |= limitedBit
+	}
 	if pooled {
 		put(sets.pools, label, func(b *builder) { b.word(number) })
 	}
@@ -91,7 +94,7 @@ func (tb *table) appendFrontend(t *Transaction, out []placed, p *port, fe *Front
 	case Drop:
 		put(sets.noLocalEndpoints, label, nil)
 	}
-	if fe.Firewalled && fe.Addr.IsValid() {
+	if fe.limited() {
 		put(idFirewalled, label, nil)
 		for _, prefix := range withoutNested(fe.Sources, tb.family) {
 			out = append(out, placed{idAllowedSources, tb.sourceElement(t, p, fe, prefix)})
@@ -99,6 +102,9 @@ func (tb *table) appendFrontend(t *Transaction, out []placed, p *port, fe *Front
 	}
 	return out
 }
+
+// limited says that the frontend has source ranges. Node ports have none.
+func (fe *Frontend) limited() bool { return fe.Firewalled && fe.Addr.IsValid() }
 
 // poolNumber is what a frontend's element says: the pool that serves it, or that the source decides.
 func poolNumber(p *port, choice PoolChoice) (uint32, bool) {

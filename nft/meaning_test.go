@@ -68,16 +68,19 @@ func cutLast(s, sep string) (before, after string, found bool) {
 func (r *reader) frontends(m meaning) {
 	for _, name := range []string{mapServices, mapNodePorts} {
 		for key, e := range r.maps[name] {
-			number := r.number(e.data)
+			data := r.number(e.data)
+			number := data & poolMask
 			pools := []uint32{number}
-			if number&bySourceBit != 0 {
-				number &^= bySourceBit
+			if data&bySourceBit != 0 {
 				pools = []uint32{number, number | localBit}
 			}
 			where := fmt.Sprintf("%s %s %s", r.family, name, key)
 			m[where] = []string{e.comment}
 			for _, p := range pools {
 				m[where] = append(m[where], r.pool(p))
+			}
+			if data&limitedBit != 0 {
+				m[where] = append(m[where], "limited to sources")
 			}
 		}
 	}

@@ -87,11 +87,16 @@ func storeScratch() expr.Any {
 	return &expr.Meta{Key: expr.MetaKeyPRIORITY, SourceRegister: true, Register: firstRegister}
 }
 
-// scratchHas matches when one bit of the scratch number is set.
-func scratchHas(bit uint32) statement {
-	f := masked(bit)
-	return statement{text: f.text + " != none", exprs: append(f.load(firstRegister),
-		&expr.Cmp{Op: expr.CmpOpNeq, Register: firstRegister, Data: make([]byte, 4)})}
+// scratchHas matches when one of some bits of the scratch number is set.
+func scratchHas(bits uint32) statement { return testScratch(bits, "!=", expr.CmpOpNeq) }
+
+// scratchLacks matches when none of them is.
+func scratchLacks(bits uint32) statement { return testScratch(bits, "==", expr.CmpOpEq) }
+
+func testScratch(bits uint32, text string, op expr.CmpOp) statement {
+	f := masked(bits)
+	return statement{text: f.text + " " + text + " none", exprs: append(f.load(firstRegister),
+		&expr.Cmp{Op: op, Register: firstRegister, Data: make([]byte, 4)})}
 }
 
 // dispatchTo goes where a verdict map says.
