@@ -26,17 +26,18 @@ func (f Family) untranslated(p program) rule {
 	return rule{isNotTranslated(), returnNow()}
 }
 
+// fromFrontend masquerades what this host sends to a Service at an address that is local for IPVS: it has that very address
+// as its source, which means another host, or the endpoint's own, to whoever answers. That is so for as long as the address
+// is local, whichever engine serves the port: while a virtual server drains it is nft.
+func (f Family) fromFrontend() rule { return rule{in(setIPVSAddresses, f.saddr()), masquerade()} }
+
 // untranslatedChain returns with packets that IPVS has balanced, and accepts all others.
 func (f Family) untranslatedChain() chainDef {
 	var rules []rule
 	for _, proto := range []uint8{unix.IPPROTO_TCP, unix.IPPROTO_UDP, unix.IPPROTO_SCTP} {
 		is := isProtocol(proto)
 		original := key{f.originalDaddr(), l4proto(), originalDport()}
-		// What this host sends to an address that is local to it has that very address as its source, with which the
-		// endpoint would answer itself.
-		asked := key{f.saddr(), l4proto(), originalDport()}
 		rules = append(rules,
-			rule{is, in(setIPVSFrontends, asked...), masquerade()},
 			rule{is, in(setIPVSFrontends, original...), returnNow()},
 			rule{is, in(setNodePortAddresses, f.originalDaddr()), in(setIPVSNodePorts, original[1:]...), returnNow()})
 	}
