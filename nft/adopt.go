@@ -3,6 +3,7 @@ package nft
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
 
@@ -71,4 +72,27 @@ func (tb *table) disown() {
 		tb.numbers.free(h.number)
 	}
 	tb.inherited = nil
+}
+
+// Inherited says whether the table of an earlier process has a frontend: in the hands of a pool, or of IPVS. It asks the
+// kernel for this one, because reading them all is slow. After the first Apply the answer is always no.
+func (e *Engine) Inherited(f Family, protocol uint8, addr netip.Addr, port uint16) (bool, error) {
+	tb := e.tables[f.index()]
+	if tb.inherited == nil {
+		return false, nil
+	}
+	fe := Frontend{Addr: addr, Port: port}
+	var b builder
+	b.frontend(&fe, protocol)
+	sets := setsOf(&fe)
+	for _, id := range []setID{sets.pools, sets.ipvs} {
+		_, found, err := e.conn.lookup(f, tb.defs[id].name, b.arena)
+		if err != nil {
+			return false, fmt.Errorf("look up frontend %s port %d in table %s %s: %w", addr, port, f, TableName, err)
+		}
+		if found {
+			return true, nil
+		}
+	}
+	return false, nil
 }

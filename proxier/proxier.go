@@ -74,6 +74,8 @@ type Options struct {
 	Balancer   Balancer
 	Scheduling Scheduling
 	Flows      Flows
+	// Former are frontends of an earlier process that have UDP flows.
+	Former []conntrack.Frontend
 	// Primary gives the host's own main addresses; asked when there is no Node object.
 	Primary func() ([]netip.Addr, error)
 	// NoIPv6 says that the kernel has no IPv6.
@@ -114,7 +116,7 @@ func New(o Options) *Proxier {
 		Options:  o,
 		ipvs:     newIPVS(o.Balancer),
 		claims:   claims.New(),
-		flows:    conntrack.NewTracker(),
+		flows:    conntrack.NewTracker(o.Former...),
 		cleaned:  make(chan cleaned, 1),
 		services: map[state.Name]*served{},
 		started:  time.Now(),

@@ -111,7 +111,8 @@ func run(ctx context.Context, s *config.Settings, log *slog.Logger) (err error) 
 		return err
 	}
 	options := proxier.Options{
-		Settings: s, Store: store, Ruleset: engine, Flows: flows, Primary: source.PrimaryAddresses, Observer: faces, Log: log,
+		Settings: s, Store: store, Ruleset: engine, Flows: flows, Former: formerFrontends(engine, log),
+		Primary: source.PrimaryAddresses, Observer: faces, Log: log,
 		NoIPv6: !slices.Contains(families, nft.IPv6), Scheduling: scheduling,
 	}
 	if balancer != nil {

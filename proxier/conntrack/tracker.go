@@ -17,7 +17,8 @@ type Tracker struct {
 	done     map[state.Name][]udpPort
 	changed  map[state.Name]change
 	revision uint64
-	looked   uint64 // revision up to which the last Stale took changes in
+	looked   uint64     // revision up to which the last Stale took changes in
+	former   []Frontend // of an earlier process, with flows; until the first Done
 }
 
 // change is a Service as it is now.
@@ -37,9 +38,10 @@ type udpPort struct {
 	ipvs      bool             // served by IPVS
 }
 
-// NewTracker returns a Tracker that knows nothing.
-func NewTracker() *Tracker {
-	return &Tracker{done: map[state.Name][]udpPort{}, changed: map[state.Name]change{}}
+// NewTracker returns a Tracker that knows nothing but frontends of an earlier process: those of them that nothing has
+// when it first looks were removed meanwhile.
+func NewTracker(former ...Frontend) *Tracker {
+	return &Tracker{done: map[state.Name][]udpPort{}, changed: map[state.Name]change{}, former: former}
 }
 
 // Set takes note of a Service's plan; nil: it is gone. Nothing is forgotten before Done, so a pass that did not reach
@@ -91,7 +93,7 @@ func udpPorts(p *plan.Service) (out []udpPort) {
 // flows could still be made by the old rules.
 func (t *Tracker) Stale() Stale {
 	t.looked = t.revision
-	if len(t.changed) == 0 {
+	if len(t.changed) == 0 && len(t.former) == 0 {
 		return Stale{}
 	}
 	// Frontends are compared across all Services: one may have passed from one Service to another.
@@ -110,6 +112,11 @@ func (t *Tracker) Stale() Stale {
 	for f, good := range after {
 		if was, existed := before[f]; !existed || needsLook(was, good) {
 			targets[f] = target{good: good.serving, ipvs: good.ipvs}
+		}
+	}
+	for _, f := range t.former {
+		if _, exists := after[f]; !exists {
+			targets[f] = target{removed: true}
 		}
 	}
 	for f := range before {
@@ -156,6 +163,7 @@ func needsLook(before, after *udpPort) bool {
 
 // Done says that the last Stale was cleaned, or was empty. Changes that were set after it was made stay.
 func (t *Tracker) Done() {
+	t.former = nil
 	for n, c := range t.changed {
 		if c.revision > t.looked {
 			// What the Service was at the time of that Stale is among the recent frontends.

@@ -1,0 +1,120 @@
+package conntrack
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"github.com/verdict-proxy/verdict/proxier/plan"
+	"github.com/verdict-proxy/verdict/proxier/state"
+)
+
+func frontend(addr string) Frontend {
+	a := netip.MustParseAddrPort(addr)
+	return Frontend{Addr: a.Addr(), Port: a.Port(), Family: state.FamilyOf(a.Addr())}
+}
+
+// show writes frontends for comparison.
+func show(list []Frontend) (out []string) {
+	for _, f := range list {
+		out = append(out, fmt.Sprintf("%v %d %v", f.Addr, f.Port, f.Family))
+	}
+	return out
+}
+
+// TestFormer looks at flows of the real kernel; what was served is given.
+func TestFormer(t *testing.T) {
+	n := newNamespace(t)
+	n.add(t,
+		"udp 192.0.2.1:2000 10.96.0.10:53 10.0.0.1:53", "udp 192.0.2.1:2001 10.96.0.10:53 10.0.0.2:53",
+		"udp 192.0.2.1:2002 10.96.0.11:53 10.0.0.1:53",
+		"udp 192.0.2.1:2003 192.168.0.1:30053 10.0.0.1:53",
+		"udp 192.0.2.1:2004 10.96.0.12:53 10.96.0.12:53",
+		"tcp 192.0.2.1:2005 10.96.0.13:53 10.0.0.1:53",
+		"udp [fd00::1]:2000 [fd00:96::10]:53 [fd00:a::1]:53",
+	)
+	served := []Frontend{
+		frontend("10.96.0.10:53"), frontend("10.96.0.12:53"), frontend("10.96.0.13:53"), frontend("10.96.0.99:53"), frontend("[fd00:96::10]:53"),
+		{Port: 30053, Family: state.IPv4},
+	}
+	asked := map[Frontend]int{}
+	list, err := Former(Options{NetNS: n.Fd()}, func(f Frontend) (bool, error) {
+		asked[f]++
+		for _, s := range served {
+			if s == f {
+				return true, nil
+			}
+		}
+		return false, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []Frontend{{Port: 30053, Family: state.IPv4}, frontend("10.96.0.10:53"), frontend("[fd00:96::10]:53")}
+	if diff := cmp.Diff(show(want), show(list)); diff != "" {
+		t.Errorf("(- want, + got):\n%s", diff)
+	}
+	for f, times := range asked {
+		if times > 1 {
+			t.Errorf("%v was asked for %d times", f, times)
+		}
+	}
+	if _, asks := asked[frontend("10.96.0.99:53")]; asks {
+		t.Error("a frontend without flows was asked for")
+	}
+}
+
+func TestFormerAfterAnError(t *testing.T) {
+	broken := errors.New("broken")
+	loads := map[Route]Load{}
+	for port := range uint16(10) {
+		loads[Route{Protocol: unix.IPPROTO_UDP, Dst: netip.AddrPortFrom(netip.MustParseAddr("10.96.0.10"), port)}] = Load{}
+	}
+	calls := 0
+	_, err := former(state.IPv4, loads, func(Frontend) (bool, error) { calls++; return false, broken })
+	if !errors.Is(err, broken) || calls != 1 {
+		t.Errorf("error %v after %d calls, want one", err, calls)
+	}
+}
+
+// TestTrackerWithFormerFrontends: those that nothing has any more are removed ones, once.
+func TestTrackerWithFormerFrontends(t *testing.T) {
+	const gone, kept = "10.96.0.10:53", "10.96.0.11:53"
+	nodePort := Frontend{Port: 30053, Family: state.IPv4}
+	for _, tt := range []struct {
+		name string
+		now  *plan.Service
+	}{
+		{"one Service is left", service(kept + ">10.0.0.1:53")},
+		{"none is left", nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			tracker := NewTracker(frontend(gone), frontend(kept), nodePort)
+			tracker.Set(name("web"), tt.now)
+			for range 2 { // a cleaning that fails is tried again
+				s := tracker.Stale()
+				for line, stale := range map[string]bool{
+					gone + " 10.0.0.1:53":            true,
+					gone + " " + gone:                false,
+					kept + " 10.0.0.1:53":            tt.now == nil,
+					kept + " 10.0.0.2:53":            true,
+					"192.168.0.1:30053 10.0.0.1:53":  true,
+					"198.51.100.1:30053 10.0.0.1:53": false,
+					"10.96.0.99:53 10.0.0.1:53":      false,
+				} {
+					if got := s.has(flow(line), addrSet(nodePortAddrs)); got != stale {
+						t.Errorf("%s: stale %t", line, got)
+					}
+				}
+			}
+			tracker.Done()
+			if s := tracker.Stale(); !s.Empty() {
+				t.Error("former frontends are cleaned again")
+			}
+		})
+	}
+}
