@@ -33,6 +33,7 @@ type draft struct {
 
 // pass brings everything that changed into the kernel.
 func (p *Proxier) pass() error {
+	p.drainWake()
 	changes, synced := p.Store.Pending()
 	if !synced {
 		return nil
@@ -48,11 +49,19 @@ func (p *Proxier) pass() error {
 		d := p.draft(chunk)
 		p.take(&d)
 		report.Services += len(d.plans)
-		report.Triggers = append(report.Triggers, d.triggers...)
+		p.triggers = append(p.triggers, d.triggers...)
 	}
 	p.apply(&report)
 	p.finish(changes.Revision, report)
 	return report.Err
+}
+
+// drainWake takes what was signaled while changes were gathered: this pass covers it, and another one would find nothing.
+func (p *Proxier) drainWake() {
+	select {
+	case <-p.Store.Wake():
+	default:
+	}
 }
 
 // chunkSize bounds how many plans are held at a time: those of 50,000 Services at once take 100 MB. A Service that loses a
@@ -117,7 +126,7 @@ func (p *Proxier) node(n *state.Node) *state.Node {
 }
 
 // draft plans the Services in the queue, and those to which frontends fall that are given up on the way. It comes to an
-// end because who gets a frontend depends only on the Services' age and name.
+// end because who gets a frontend depends only on the Services as they are, not on the order in which they are planned.
 func (p *Proxier) draft(queue []state.Name) draft {
 	d := draft{plans: make(map[state.Name]*plan.Service, len(queue)), problems: map[state.Name][]state.Problem{}, latest: map[state.Name]time.Time{}}
 	for len(queue) > 0 {
@@ -239,6 +248,7 @@ func (p *Proxier) finish(revision uint64, report PassReport) {
 	if report.Result.Outcome == nft.Applied && report.Err == nil {
 		p.Store.Applied(revision)
 		p.failures, p.waiting = 0, time.Time{}
+		report.Triggers, p.triggers = p.triggers, nil
 	} else {
 		p.failures++
 	}

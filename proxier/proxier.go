@@ -102,6 +102,7 @@ type Proxier struct {
 	healthChecks  map[state.Name]plan.HealthCheck
 	healthChanged bool
 
+	triggers  []Trigger // of changes that are not in the kernel yet
 	waiting   time.Time // since when changes wait
 	failures  int       // passes in a row that did not apply
 	lastError string    // of those passes; logged once

@@ -1,0 +1,153 @@
+package proxier
+
+import (
+	"context"
+	"net/netip"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/verdict-proxy/verdict/config"
+	"github.com/verdict-proxy/verdict/nft"
+	"github.com/verdict-proxy/verdict/proxier/state"
+)
+
+// slow is a ruleset whose applies take a while. All times in these tests are those of a synctest bubble: exact.
+type slow struct {
+	*faulty
+	takes time.Duration
+}
+
+func (s slow) Apply() (nft.Result, error) {
+	time.Sleep(s.takes)
+	return s.faulty.Apply()
+}
+
+// inBubble runs a loop that is synced with one Service and idle.
+func inBubble(t *testing.T, takes time.Duration, test func(t *testing.T, w *world)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.Settings.MinSyncPeriod = config.Default().MinSyncPeriod
+		w.Ruleset = slow{w.rules, takes}
+		w.store.SetService(service("web", "10.96.0.1", 1), nil)
+		w.store.MarkSynced()
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- w.Run(ctx) }()
+		settle()
+		w.watcher.passes = nil
+		test(t, w)
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// settle waits until there is nothing left to do for the loop.
+func settle() {
+	time.Sleep(time.Second)
+	synctest.Wait()
+}
+
+// change puts another endpoint into the slice of the Service.
+func (w *world) change(i int) {
+	w.store.SetSlice(slice("web", netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}).String()), nil)
+}
+
+func TestIdleProxyAppliesAtOnce(t *testing.T) {
+	if config.Default().MinSyncPeriod != 10*time.Millisecond {
+		t.Fatalf("--min-sync-period is %s by default, want 10 ms", config.Default().MinSyncPeriod)
+	}
+	inBubble(t, 0, func(t *testing.T, w *world) {
+		for i := range 3 {
+			start := time.Now()
+			w.change(i)
+			synctest.Wait()
+			if got := w.watcher.passes; len(got) != i+1 || !got[i].Started.Equal(start) {
+				t.Fatalf("change %d: passes %+v, want one at %s", i, got, start)
+			}
+			time.Sleep(11 * time.Millisecond)
+		}
+	})
+}
+
+// TestStreamIsGathered: the first change of a stream meets an idle proxy, the others wait for each other, but not longer than
+// the period, or than the pass before them takes.
+func TestStreamIsGathered(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		takes  time.Duration
+		passes int
+		apart  time.Duration // pass to pass
+	}{
+		{"a fast kernel", time.Millisecond, 11, 10 * time.Millisecond},
+		{"a kernel that takes longer than the period", 25 * time.Millisecond, 5, 25 * time.Millisecond},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			inBubble(t, tt.takes, func(t *testing.T, w *world) {
+				for i := range 200 { // in 100 ms
+					w.change(i)
+					time.Sleep(500 * time.Microsecond)
+				}
+				settle()
+				passes := w.watcher.passes
+				if len(passes) != tt.passes {
+					t.Fatalf("%d passes, want %d", len(passes), tt.passes)
+				}
+				for i, p := range passes[1:] {
+					if got := p.Started.Sub(passes[i].Started); got != tt.apart {
+						t.Errorf("pass %d began %s after the one before it, want %s", i+1, got, tt.apart)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestRolloutIsAHandfulOfPasses: changes that come faster than anything can be applied.
+func TestRolloutIsAHandfulOfPasses(t *testing.T) {
+	inBubble(t, 5*time.Millisecond, func(t *testing.T, w *world) {
+		for i := range 1000 {
+			w.change(i)
+		}
+		settle()
+		if n := len(w.watcher.passes); n < 1 || n > 3 {
+			t.Errorf("%d passes for 1,000 changes, want one to three", n)
+		}
+		if got := w.rules.applied["ip default/web:http"].Cluster; len(got) != 1 || got[0].Addr.String() != "10.0.3.231:8080" {
+			t.Errorf("endpoints %v, want those of the last change", got)
+		}
+	})
+}
+
+// TestTriggersAreReportedWhenTheKernelHasThem: a change whose first pass fails is late, which is what the histogram is for.
+func TestTriggersAreReportedWhenTheKernelHasThem(t *testing.T) {
+	inBubble(t, 0, func(t *testing.T, w *world) {
+		at := time.Now()
+		triggered := func(i int) {
+			sl := slice("web", "10.0.0.1", netip.AddrFrom4([4]byte{10, 0, 1, byte(i)}).String())
+			sl.Trigger = at
+			w.store.SetSlice(sl, nil)
+		}
+		w.rules.fail = 2
+		triggered(1)
+		settle()
+		var got []Trigger
+		for _, p := range w.watcher.passes {
+			if p.Err == nil {
+				got = append(got, p.Triggers...)
+			}
+		}
+		if len(got) != 1 || got[0] != (Trigger{state.IPv4, at}) {
+			t.Errorf("triggers of passes that applied: %v, want one at %s", got, at)
+		}
+		w.watcher.passes = nil
+		triggered(2) // by something else than the controller: the annotation stays
+		settle()
+		if p := w.watcher.passes; len(p) != 1 || len(p[0].Triggers) != 0 {
+			t.Errorf("passes %+v, want one without a trigger", p)
+		}
+	})
+}
