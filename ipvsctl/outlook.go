@@ -20,6 +20,17 @@ func (e *Engine) Foreign(k Key) (bool, error) {
 	return exists && !f.ours, err
 }
 
+// Reschedules says whether Set would change the scheduler of a virtual server that takes new connections. The kernel has
+// none while it changes them (ip_vs_edit_service takes the old one away, waits for all users, and then binds the new one),
+// and refuses connections for some 10 ms. Where something else can serve meanwhile, Delete first, and Set later.
+func (e *Engine) Reschedules(servers []VirtualServer) bool {
+	return slices.ContainsFunc(servers, func(v VirtualServer) bool {
+		s := e.servers[v.Key]
+		return s != nil && s.has.exists && s.has.header.scheduler != v.Scheduler &&
+			slices.ContainsFunc(s.has.reals, func(r RealServer) bool { return r.Weight > 0 })
+	})
+}
+
 // Coming lists the addresses that the next Add makes local.
 func (e *Engine) Coming() []netip.Addr {
 	coming := map[netip.Addr]bool{}

@@ -82,3 +82,26 @@ func TestForeignKeys(t *testing.T) {
 		t.Errorf("the kernel was asked for a key of ours: %v", err)
 	}
 }
+
+// TestReschedules: only a virtual server that takes new connections costs some when its scheduler changes.
+func TestReschedules(t *testing.T) {
+	m := newMemory()
+	e := openMemory(t, m)
+	mustSet(t, e, "web", web)
+	pass(t, e, start())
+	other := web
+	other.Scheduler = "fo"
+	expectReschedules := func(when string, e *Engine, v VirtualServer, want bool) {
+		t.Helper()
+		if got := e.Reschedules([]VirtualServer{mail, v}); got != want {
+			t.Errorf("%s: %t, want %t", when, got, want)
+		}
+	}
+	expectReschedules("the same", e, web, false)
+	expectReschedules("another", e, other, true)
+	expectReschedules("another, after a restart", openMemory(t, m), other, true)
+	e.Delete("web")
+	expectReschedules("not given up yet", e, other, true)
+	pass(t, e, start())
+	expectReschedules("draining", e, other, false)
+}

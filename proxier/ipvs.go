@@ -25,6 +25,7 @@ type Balancer interface {
 	Intact() (bool, error)
 	Idle() bool
 	Foreign(ipvsctl.Key) (bool, error)
+	Reschedules([]ipvsctl.VirtualServer) bool
 	Excluded(netip.Addr) bool
 	Coming() []netip.Addr
 	Local() []netip.Addr
@@ -75,6 +76,9 @@ func (p *Proxier) balance(name state.Name, key portKey, port *plan.Port) method 
 		if reason := p.ipvs.obstacle(key.String(), servers); reason != "" {
 			m.ipvs = false
 			m.note(reason + "; nft serves this port")
+		} else if p.ipvs.Reschedules(servers) {
+			m.ipvs = false // until the next pass: the kernel would refuse connections meanwhile
+			p.ipvs.again[name] = true
 		} else if err := p.ipvs.Set(key.String(), servers); err != nil {
 			m.ipvs = false
 			m.note(err.Error() + "; nft serves this port")
@@ -215,6 +219,9 @@ func (p *Proxier) tick() {
 			p.Log.Error("draining endpoints are not all gone; trying again", "every", tickPeriod, "error", err)
 		}
 		p.removeBalanced()
+	}
+	if len(p.ipvs.again) > 0 {
+		_ = p.pass() // logged, and tried again
 	}
 	if len(p.ipvs.refused) > 0 && time.Since(p.ipvs.retried) >= lookAgain {
 		p.ipvs.retried = time.Now()

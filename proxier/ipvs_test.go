@@ -23,6 +23,7 @@ type balancer struct {
 	added   map[netip.Addr]bool // addresses that are local
 	local   []netip.Addr        // of an earlier process
 	foreign map[ipvsctl.Key]bool
+	serving map[ipvsctl.Key]string // scheduler of what the kernel has and nobody has given up
 	exclude netip.Prefix
 	refuse  string // part of a name whose virtual servers the kernel refuses
 	settled bool
@@ -45,8 +46,11 @@ func (b *balancer) Settle()                             { b.settled = true; b.no
 func (b *balancer) Intact() (bool, error)               { return !b.broken, nil }
 func (b *balancer) Idle() bool                          { return !b.busy }
 func (b *balancer) Foreign(k ipvsctl.Key) (bool, error) { return b.foreign[k], nil }
-func (b *balancer) Excluded(a netip.Addr) bool          { return b.exclude.IsValid() && b.exclude.Contains(a) }
-func (b *balancer) Local() []netip.Addr                 { return b.local }
+func (b *balancer) Reschedules(list []ipvsctl.VirtualServer) bool {
+	return slices.ContainsFunc(list, func(v ipvsctl.VirtualServer) bool { return b.serving[v.Key] != "" && b.serving[v.Key] != v.Scheduler })
+}
+func (b *balancer) Excluded(a netip.Addr) bool { return b.exclude.IsValid() && b.exclude.Contains(a) }
+func (b *balancer) Local() []netip.Addr        { return b.local }
 func (b *balancer) Tick(time.Time) (r ipvsctl.Result, err error) {
 	b.note("tick")
 	return b.result(), nil
@@ -215,6 +219,23 @@ func TestOrderOfEngines(t *testing.T) {
 	w.balancer.release = addrs("203.0.113.1")
 	w.pass(t, "to nft", "add, apply, remove, unguard [203.0.113.1], apply")
 	w.wantServed(t, "moved", "nft")
+}
+
+// TestSchedulerOfAVirtualServerChanges: the kernel refuses connections while it changes it, so nft serves in between.
+func TestSchedulerOfAVirtualServerChanges(t *testing.T) {
+	w := newIPVSWorld(t)
+	key := ipvsctl.Key{Addr: netip.MustParseAddr("10.96.0.1"), Port: 80, Protocol: ipvsctl.TCP}
+	w.balancer.serving = map[ipvsctl.Key]string{key: "rr"}
+	w.pass(t, "first", "add, apply, settle, remove")
+	w.wantServed(t, "while the old one is given up", "nft")
+	delete(w.balancer.serving, key)
+	w.tick()
+	w.wantServed(t, "afterwards", "ipvs")
+	w.journal = nil
+	w.tick()
+	if len(w.journal) > 0 || w.problem() != "" {
+		t.Errorf("then: %v, problem %q", w.journal, w.problem())
+	}
 }
 
 func TestNoTableYet(t *testing.T) {
