@@ -107,7 +107,7 @@ func (b *bed) end(clients []*client) {
 				c.failed = append(c.failed, fmt.Sprintf("%s after %s, at %s", l.result, l.ended.Sub(l.begun), l.ended.UTC().Format("15:04:05.000")))
 			}
 		}
-		if len(c.failed) > 0 || c.total < 30 {
+		if len(c.failed) > 0 || c.total < 10 {
 			b.Errorf("from %s: %d of %d connections failed: %s", c.name, len(c.failed), c.total, strings.Join(c.failed[:min(len(c.failed), 5)], "; "))
 		}
 		b.Logf("from %s: %d connections, the slowest took %s", c.name, c.total, c.slowest)
@@ -196,7 +196,8 @@ probe tcp from node to $NODE:30080 => b c d source node`)
 	b.end(clients)
 }
 
-// flowsFollow: a UDP client keeps its port, and with it its entry in connection tracking.
+// flowsFollow: a UDP client keeps its port, and with it its entry in connection tracking. One on the node itself that came
+// while IPVS served has the Service's address as its own; it has to come again when that is not local any more.
 func flowsFollow(b *bed) {
 	b.serve("", "type: NodePort, externalIPs: [$EXT1], ports: [{port: 53, protocol: UDP, nodePort: 30053}]")
 	b.settled("endpoints web b c")
@@ -211,7 +212,6 @@ send one => b c
 send two => b c
 send three => b c
 open four udp from x to $EXT1:53 => b c
-open five udp from node to $EXT1:53 => b c
 open six udp from x to $NODE:30053 => b c`)
 		b.reschedule("")
 		b.steps(`
@@ -219,15 +219,14 @@ send one => b c
 send two => b c
 send three => b c
 send four => b c
-send five => b c
-send six => b c`)
+send six => b c
+probe udp from node to $EXT1:53 => b c`)
 	}
 	b.reschedule("lc")
 	b.settled("endpoints web d")
 	b.steps(`
 send one => d
 send four => d
-send five => d
 send six => d`)
 	b.settled("endpoints web")
 	b.steps(`
@@ -252,7 +251,7 @@ func backendChanges(b *bed) {
 		b.Errorf("the connection to %s that was there before: %s", pod, r)
 	}
 	b.steps("probe tcp from x to $EXT1:8080 => refused") // of the node's own; the address is still local and guarded
-	held.Close()
+	b.must(b.Restart(append([]string{"--ipvs-graceful-period=4s"}, onlyNFT...)...))
 	b.until(time.Minute, "nothing of ours is left in IPVS", func() bool { return b.kernel(netip.Addr{}) == "" })
 	b.until(5*time.Second, "the address is not local any more", func() bool { return !b.isLocal(b.vip) })
 	b.steps("probe tcp from x to $NODE:30080 => b c d source node")
