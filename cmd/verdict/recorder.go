@@ -59,6 +59,7 @@ func (v *virtualServers) Idle() bool                               { return true
 func (v *virtualServers) Coming() []netip.Addr                     { return nil }
 func (v *virtualServers) Local() []netip.Addr                      { return nil }
 func (v *virtualServers) Foreign(ipvsctl.Key) (bool, error)        { return false, nil }
+func (v *virtualServers) Reschedules([]ipvsctl.VirtualServer) bool { return false }
 func (v *virtualServers) Add(time.Time) (ipvsctl.Result, error)    { return ipvsctl.Result{}, nil }
 func (v *virtualServers) Remove(time.Time) (ipvsctl.Result, error) { return ipvsctl.Result{}, nil }
 func (v *virtualServers) Tick(time.Time) (ipvsctl.Result, error)   { return ipvsctl.Result{}, nil }
