@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"flag"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -13,18 +14,22 @@ import (
 
 var update = flag.Bool("update", false, "write the table of differences in README.md anew")
 
-// Markers of the generated part of README.md.
-const (
-	tableBegin = "<!-- differences: begin -->\n"
-	tableEnd   = "<!-- differences: end -->\n"
-)
-
-// TestReadme: the table of differences is that of the scenarios.
+// TestReadme: the tables of differences are those of the scenarios.
 func TestReadme(t *testing.T) {
 	list, err := scenario.Load(os.DirFS("scenarios"))
 	if err != nil {
 		t.Fatal(err)
 	}
+	for name, want := range map[string]string{"differences": scenario.Differences(list), "ipvs": scenario.DifferencesOfIPVS(list)} {
+		t.Run(name, func(t *testing.T) {
+			checkTable(t, fmt.Sprintf("<!-- %s: begin -->\n", name), fmt.Sprintf("<!-- %s: end -->\n", name), want)
+		})
+	}
+}
+
+// checkTable compares the part of README.md between two markers.
+func checkTable(t *testing.T, tableBegin, tableEnd, want string) {
+	t.Helper()
 	text, err := os.ReadFile("README.md")
 	if err != nil {
 		t.Fatal(err)
@@ -34,7 +39,6 @@ func TestReadme(t *testing.T) {
 	if !begins || !ends {
 		t.Fatalf("README.md has no %q before %q", tableBegin, tableEnd)
 	}
-	want := scenario.Differences(list)
 	if *update {
 		if err := os.WriteFile("README.md", []byte(head+tableBegin+want+tableEnd+tail), 0o644); err != nil {
 			t.Fatal(err)

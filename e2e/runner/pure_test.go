@@ -153,11 +153,13 @@ func TestTogether(t *testing.T) {
 	}
 }
 
-func TestUpstreamDoesSomethingElse(t *testing.T) {
-	step := steps(t, "probe tcp from x to $VIP1:80 => a\n  kube-proxy => refused because it does")[0]
-	for kind, want := range map[Kind]lab.Outcome{Verdict: lab.Answered, KubeProxy: lab.Refused} {
-		if got := bed(Options{Proxy: Proxy{Kind: kind}}).do(&step).(*scenario.Probe).Outcome; got != want {
-			t.Errorf("%s: %s is expected, want %s", kind, got, want)
+func TestOthersDoSomethingElse(t *testing.T) {
+	step := steps(t, "probe tcp from x to $VIP1:80 => a\n  kube-proxy => refused because it does\n  ipvs => dropped because it does")[0]
+	for proxy, want := range map[Proxy]lab.Outcome{
+		{Kind: Verdict}: lab.Answered, {Kind: KubeProxy}: lab.Refused, {Kind: Verdict, IPVS: true}: lab.Dropped,
+	} {
+		if got := bed(Options{Proxy: proxy}).do(&step).(*scenario.Probe).Outcome; got != want {
+			t.Errorf("%v: %s is expected, want %s", proxy, got, want)
 		}
 	}
 }
@@ -167,6 +169,7 @@ func TestApplies(t *testing.T) {
 	one := scenario.Scenario{Families: []lab.Family{lab.IPv6}}
 	events := scenario.Scenario{Families: lab.Families(), OnlyAPIServer: "Events"}
 	ours := scenario.Scenario{Families: lab.Families(), NotUpstream: "it has none"}
+	nfts := scenario.Scenario{Families: lab.Families(), NotIPVS: "it has none"}
 	for _, tt := range []struct {
 		name string
 		s    *scenario.Scenario
@@ -180,6 +183,8 @@ func TestApplies(t *testing.T) {
 		{"Events from an API server", &events, Options{Source: FromAPIServer}, true},
 		{"ours with kube-proxy", &ours, Options{Proxy: Proxy{Kind: KubeProxy}}, false},
 		{"ours with Verdict", &ours, Options{Proxy: Proxy{Kind: Verdict}}, true},
+		{"nft's with IPVS", &nfts, Options{Proxy: Proxy{Kind: Verdict, IPVS: true}}, false},
+		{"nft's with nft", &nfts, Options{Proxy: Proxy{Kind: Verdict}}, true},
 	} {
 		if got := bed(tt.o).Applies(tt.s); got != tt.want {
 			t.Errorf("%s: %t", tt.name, got)
@@ -210,6 +215,13 @@ func TestCommand(t *testing.T) {
 		if got := (Proxy{Kind: KubeProxy, Binary: "/bin/it"}).command(tt.arguments); got[0] != "/bin/it" || !slices.Contains(got, "--proxy-mode=nftables") {
 			t.Errorf("%s: kube-proxy is started with %q", tt.name, got)
 		}
+	}
+}
+
+func TestCommandWithIPVS(t *testing.T) {
+	got := Proxy{Kind: Verdict, Binary: "/bin/it", IPVS: true}.command([]string{"--masquerade-all=true"})
+	if !slices.Contains(got, "--backend=ipvs") || !slices.Contains(got, "--ipvs-fallback=false") || got[len(got)-1] != "--masquerade-all=true" {
+		t.Errorf("verdict is started with %q", got)
 	}
 }
 

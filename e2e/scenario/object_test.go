@@ -184,9 +184,11 @@ func TestDifferences(t *testing.T) {
 	list, err := Parse("f.txt", `== one
 probe tcp from x to   $VIP1:80 => a   b
   kube-proxy => refused because it | can
+  ipvs => b because it | may
 probe tcp from x to $VIP1:80 => a
 == two
 not-upstream it has none
+not-ipvs it has none, either
 restart
 `)
 	if err != nil {
@@ -196,6 +198,12 @@ restart
 		"| f: one | `probe tcp from x to $VIP1:80` | a b | refused | it \\| can |\n" +
 		"| f: two | all | | not run | it has none |\n"
 	if got := Differences(list); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	want = "| scenario | step | usually | with IPVS | because |\n|---|---|---|---|---|\n" +
+		"| f: one | `probe tcp from x to $VIP1:80` | a b | b | it \\| may |\n" +
+		"| f: two | all | | not run | it has none, either |\n"
+	if got := DifferencesOfIPVS(list); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 }

@@ -238,6 +238,7 @@ func TestErrors(t *testing.T) {
 		{"families IPX", `families: "IPX" names none of IPv4, IPv6`},
 		{"not-upstream", "not-upstream: nothing behind it"},
 		{"probe tcp from x to $VIP1:80 => a\n  kube-proxy => b", `a difference reads "kube-proxy => EXPECTATION because REASON"`},
+		{"restart\n  ipvs => b because of that", `a difference reads "ipvs => EXPECTATION because REASON"`},
 		{"restart\n  kube-proxy => b because of that", `a difference reads "kube-proxy => EXPECTATION because REASON"`},
 		{"probe tcp from x to $VIP1:80 => a\n  kube-proxy => e because of that", `"e" is no endpoint`},
 		{"probe tcp from x to $VIP1:80 => a  b\n  kube-proxy => a b because of that", "that is no difference"},
