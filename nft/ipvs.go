@@ -89,7 +89,8 @@ func (e *Engine) hasGuards(tb *table) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("read table %s %s: %w", tb.family, TableName, err)
 	}
-	return was.table && was.hasSet(&tb.defs[idIPVSAddresses]), nil
+	_, hooked := was.chains["filter-input"] // it comes last when a table is made anew
+	return hooked && was.hasSet(&tb.defs[idIPVSAddresses]), nil
 }
 
 // sendApart sends a transaction that is no part of the collected changes.
