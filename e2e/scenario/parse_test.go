@@ -130,6 +130,7 @@ func TestEndpoint(t *testing.T) {
 		"a(unready)":      with(func(e *Endpoint) { e.Ready, e.Serving = &no, &no }),
 		"a(terminating)":  with(func(e *Endpoint) { e.Ready, e.Terminating = &no, &yes }),
 		"a(stopping)":     with(func(e *Endpoint) { e.Ready, e.Serving, e.Terminating = &no, &no, &yes }),
+		"a(published)":    with(func(e *Endpoint) { e.Serving = &no }),
 		"a(bare)":         {Pod: "a"},
 		"a(silent)":       with(func(e *Endpoint) { e.Ready, e.Serving, e.Terminating = &no, nil, &yes }),
 		"a(zones=z1+z2)":  with(func(e *Endpoint) { e.Zones = []string{"z1", "z2"} }),

@@ -82,6 +82,8 @@ func (e *Endpoint) modify(word string) error {
 		e.Ready, e.Terminating = &no, &yes
 	case "stopping": // terminating, and not serving any more
 		e.Ready, e.Serving, e.Terminating = &no, &no, &yes
+	case "published": // ready in name only, because its Service publishes addresses that are not
+		e.Serving = &no
 	case "bare": // no conditions
 		e.Ready, e.Serving, e.Terminating = nil, nil, nil
 	case "silent": // terminating, with nothing said about serving
