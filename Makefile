@@ -52,7 +52,7 @@ profile: ## leave CPU and heap profiles of first sync and churn in .cache/profil
 .PHONY: e2e-ipvs
 e2e-ipvs: ## run the tests that need IPVS under a Debian kernel in QEMU (root, amd64)
 	e2e/ipvskernel/setup.sh
-	set -o pipefail; TIMEOUT=900 e2e/ipvskernel/test.sh ./ipvsctl 2>&1 | e2e/summarize.sh
+	set -o pipefail; TIMEOUT=1800 e2e/ipvskernel/test.sh ./ipvsctl ./cmd/verdict/list ./e2e/ipvs 2>&1 | e2e/summarize.sh
 
 .PHONY: lint
 lint: $(LINT) ## check formatting, vet, static analysis and import rules

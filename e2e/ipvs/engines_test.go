@@ -62,7 +62,7 @@ func (b *bed) connecting(from string, q lab.Question) *client {
 				select {
 				case <-c.stop:
 					return nil
-				case <-time.After(15 * time.Millisecond):
+				case <-time.After(25 * time.Millisecond):
 					c.ask(q)
 				}
 			}
@@ -140,7 +140,7 @@ func serviceMoves(b *bed) {
 	b.serve("", everyFrontend)
 	b.settled("endpoints web b c d")
 	clients := b.everywhere()
-	for range 4 {
+	for range 3 {
 		b.reschedule("lc")
 		b.expectScheduler("lc")
 		b.expectUsableSource()

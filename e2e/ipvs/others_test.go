@@ -17,6 +17,7 @@ import (
 
 // TestOthers: what others have in IPVS stays theirs, and what the kernel does not have is done without.
 func TestOthers(t *testing.T) {
+	timeouts := append([]string{"--ipvs-tcp-timeout=1000s", "--ipvs-tcpfin-timeout=50s", "--ipvs-udp-timeout=70s"}, hybrid...)
 	exclude := append([]string{"--ipvs-exclude-cidrs=$EXT2_HOST"}, hybrid...)
 	each(t, []test{
 		{"another tool's virtual servers", hybrid, othersServers},
@@ -24,6 +25,8 @@ func TestOthers(t *testing.T) {
 		{"excluded ranges", exclude, excludedRanges},
 		{"cleanup", ipvs, cleanup},
 		{"somebody empties IPVS", hybrid, somebodyClears},
+		{"somebody empties nf_tables", hybrid, somebodyFlushes},
+		{"timeouts", timeouts, timeoutsAreSet},
 		{"a scheduler is missing", hybrid, missingScheduler},
 	})
 }
@@ -146,6 +149,26 @@ func somebodyClears(b *bed) {
 	b.node("ip", "route", "del", "local", b.vip.String(), "dev", "lo", "table", "local", "proto", "118")
 	b.until(30*time.Second, "the address is local again", func() bool { return b.isLocal(b.vip) })
 	b.spread("x", b.at(80), 10)
+}
+
+// somebodyFlushes: the guard comes back, and no connection through IPVS fails for lack of it.
+func somebodyFlushes(b *bed) {
+	b.serve("lc", "externalIPs: [$EXT1], ports: [{port: 80}]")
+	b.settled("endpoints web b c")
+	f, pod := b.hold("x", b.at(80))
+	b.node("nft", "flush", "ruleset")
+	b.until(30*time.Second, "the tables are there again", func() bool { return strings.Contains(b.node("nft", "list", "tables"), "ip6 verdict") })
+	b.expectAlive(f, pod)
+	b.steps(`
+probe tcp from x to $EXT1:8080 => refused
+probe tcp from x to $EXT1:80 => b c source node`)
+}
+
+func timeoutsAreSet(b *bed) {
+	b.must(b.Settle())
+	if text := b.node("ipvsadm", "-Ln", "--timeout"); !strings.Contains(text, "1000 50 70") {
+		b.Errorf("the kernel has %s", text)
+	}
 }
 
 // missingScheduler: the module of one is hidden from the kernel, as on a node that does not ship it.

@@ -1,6 +1,7 @@
 #!/bin/bash
-# test.sh [-race] PACKAGE... [-- FLAGS]: build the tests of each package with the tag ipvs and run them, one package after
-# the other, in one boot of the kernel with IPVS. FLAGS go to every test binary (-test.run NAME, -test.bench NAME ...).
+# test.sh [-race] PACKAGE... [-- FLAGS]: build verdict and the tests of each package with the tag ipvs and run them, one package
+# after the other, in one boot of the kernel with IPVS. FLAGS go to every test binary (-test.run NAME, -test.bench NAME ...).
+# Tests find verdict by $VERDICT_BINARY.
 # Prints what "go test -v" prints. Run setup.sh first.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
@@ -11,6 +12,8 @@ race=
 [ "${1:-}" = -race ] && { race=-race; CGO_ENABLED=1; shift; }
 rm -rf "$bin"
 mkdir -p "$bin"
+CGO_ENABLED=0 "${GO:-go}" build -C "$root" -o "$bin/verdict" ./cmd/verdict
+export VERDICT_BINARY=$bin/verdict PASS_ENV="${PASS_ENV:-} VERDICT_BINARY"
 script=$bin/tests.sh
 echo 'failed=0' >"$script"
 packages=()
