@@ -36,6 +36,7 @@ type conn struct {
 	writeBuffer int
 	answers     []byte
 	request     wire // for questions outside batches
+	unread      bool // there may be answers to an earlier request that nobody has read
 }
 
 // smallBuffer is the size of both socket buffers to begin with. A batch goes to the kernel as one message and has to
@@ -84,6 +85,12 @@ func (c *conn) growWriteBuffer(size int) error {
 	return nil
 }
 
+// capacity is the size of the largest batch that the socket takes as it is. Asking cannot fail on an open socket.
+func (c *conn) capacity() int {
+	size, _ := c.sock.WriteBuffer()
+	return size - 32 // netlink_sendmsg
+}
+
 func (c *conn) close() error { return c.sock.Close() }
 
 // refusal is the kernel's answer to a message that it did not accept.
@@ -100,14 +107,18 @@ func (c *conn) send(b *batch) (Outcome, *refusal, error) {
 	if err := c.growWriteBuffer(len(b.buf) + len(b.buf)/8); err != nil {
 		return Rejected, nil, err
 	}
-	c.drain()
 	if err := c.sendRaw(b.buf); err != nil {
 		return sendFailure(err), nil, err
 	}
-	return c.collect(b.first, b.last)
+	outcome, why, err := c.collect(b.first, b.last)
+	c.unread = outcome != Applied
+	return outcome, why, err
 }
 
+// sendRaw sends a request; whoever reads all of its answers says so in unread.
 func (c *conn) sendRaw(messages []byte) error {
+	c.drain()
+	c.unread = true
 	to := &unix.SockaddrNetlink{Family: unix.AF_NETLINK}
 	if err := c.sock.Sendto(context.Background(), messages, 0, to); err != nil {
 		return fmt.Errorf("send %d bytes to nf_tables: %w", len(messages), err)
@@ -131,12 +142,11 @@ func sendFailure(err error) Outcome {
 	return Unknown
 }
 
-// drain throws away answers to an earlier batch.
+// drain throws away answers to an earlier request.
 func (c *conn) drain() {
-	for {
-		if _, err := c.receive(); err != nil && !errors.Is(err, unix.ENOBUFS) {
-			return
-		}
+	for c.unread {
+		_, err := c.receive()
+		c.unread = err == nil || errors.Is(err, unix.ENOBUFS)
 	}
 }
 

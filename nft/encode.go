@@ -31,15 +31,18 @@ type messageInfo struct {
 // protocolsSetID stands for the number of the anonymous set until the rule is written.
 const protocolsSetID = ^uint32(0)
 
-// maxElements is how many bytes of elements go into one message; an attribute's length has 16 bits.
-const maxElements = 60000
+// maxElements is how many bytes of elements go into one message; an attribute's length has 16 bits. With the last element
+// and the names of table and set, a message is not larger than maxMessage.
+const (
+	maxElements = 60000
+	maxMessage  = maxElements + 2000
+)
 
 // encode writes the transaction. Only the last message asks for an answer: the kernel handles a batch as a whole,
 // and an answer for each element costs more than the element.
 func (b *batch) encode(t *Transaction) error {
-	b.buf, b.messages, b.setIDs = slices.Grow(b.buf[:0], t.estimate()), b.messages[:0], 0
-	b.end(b.message(unix.NFNL_MSG_BATCH_BEGIN, 0, unix.AF_UNSPEC, unix.NFNL_SUBSYS_NFTABLES))
-	b.first = b.seq
+	b.buf = slices.Grow(b.buf[:0], t.estimate())
+	b.start()
 	if err := b.operations(t.before); err != nil {
 		return err
 	}
@@ -48,10 +51,21 @@ func (b *batch) encode(t *Transaction) error {
 	if err := b.operations(t.after); err != nil {
 		return err
 	}
+	b.finish()
+	return nil
+}
+
+// start opens an empty batch, finish closes it.
+func (b *batch) start() {
+	b.buf, b.messages, b.setIDs = b.buf[:0], b.messages[:0], 0
+	b.end(b.message(unix.NFNL_MSG_BATCH_BEGIN, 0, unix.AF_UNSPEC, unix.NFNL_SUBSYS_NFTABLES))
+	b.first = b.seq
+}
+
+func (b *batch) finish() {
 	b.last = b.seq
 	b.requestAnswer()
 	b.end(b.message(unix.NFNL_MSG_BATCH_END, 0, unix.AF_UNSPEC, unix.NFNL_SUBSYS_NFTABLES))
-	return nil
 }
 
 // estimate is about how many bytes the elements take on the wire: growing to the size of a whole table step by step would

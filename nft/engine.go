@@ -9,7 +9,8 @@ import (
 )
 
 // Engine keeps both tables equal to the ports and globals it was given. Set, Delete and SetGlobals collect changes;
-// Apply hands them to the kernel as one transaction. It is used by one goroutine.
+// Apply hands them to the kernel as one transaction (large tables that are not there yet in several, see parts.go). It is
+// used by one goroutine.
 //
 // The engine mirrors what it was asked for. When the kernel refuses a transaction, or it cannot be told whether it took
 // it, the next Apply writes both tables as a whole: nothing asked for is forgotten.
@@ -22,12 +23,14 @@ type Engine struct {
 	rebuild bool // the next apply writes everything
 	// startOver: taking over the tables was refused. The next apply deletes them, and affinity with them.
 	startOver bool
+	fresh     bool   // there were no tables when the transaction was prepared
 	applies   uint64 // counts transactions, to notice a port that changes twice in one
 }
 
 // kernel is what the engine needs of the netlink socket; tests put faults in between.
 type kernel interface {
 	send(*batch) (Outcome, *refusal, error)
+	capacity() int // of a batch, in bytes
 	lookup(f Family, set string, key []byte) (data []byte, found bool, err error)
 	survey(*table) (existing, error)
 	inherit(*table) error
@@ -196,6 +199,7 @@ func (e *Engine) prepare(full bool) error {
 	if full {
 		e.tx.reset()
 	}
+	e.fresh = full
 	for _, tb := range e.active {
 		if full {
 			tb.forgetSpares()
@@ -203,6 +207,7 @@ func (e *Engine) prepare(full bool) error {
 			if err != nil {
 				return fmt.Errorf("read table %s %s before replacing it: %w", tb.family, TableName, err)
 			}
+			e.fresh = e.fresh && !was.table
 			was.sameLayout = was.sameLayout && !e.startOver
 			tb.build(e.tx, was)
 		}
@@ -213,14 +218,23 @@ func (e *Engine) prepare(full bool) error {
 }
 
 func (e *Engine) commit(r *Result) error {
+	if e.fresh && e.tx.estimate() > e.partSize() {
+		return e.commitInParts(r)
+	}
 	if err := e.batch.encode(e.tx); err != nil {
 		r.Outcome = Rejected
 		return err
 	}
-	r.Bytes = len(e.batch.buf)
+	return e.send(r)
+}
+
+// send hands the batch to the kernel.
+func (e *Engine) send(r *Result) error {
+	r.Bytes += len(e.batch.buf)
 	start := time.Now()
 	outcome, why, err := e.conn.send(&e.batch)
-	r.Kernel, r.Outcome = time.Since(start), outcome
+	r.Kernel += time.Since(start)
+	r.Outcome = outcome
 	if outcome == Unknown {
 		return e.readBack(r, err)
 	}

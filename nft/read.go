@@ -22,7 +22,6 @@ func (c *conn) dump(kind uint16, f Family, attrs func(*wire), each func(*netlink
 		attrs(w)
 	}
 	w.end(start)
-	c.drain()
 	if err := c.sendRaw(w.buf); err != nil {
 		return err
 	}
@@ -42,6 +41,7 @@ func (c *conn) readDump(seq uint32, each func(*netlink.AttributeDecoder)) error 
 			}
 			done, err := readMessage(b[:length], seq, each)
 			if done || err != nil {
+				c.unread = err != nil
 				return err
 			}
 			b = b[min((length+3)&^3, len(b)):]
@@ -157,7 +157,6 @@ func (c *conn) lookupRow(f Family, set string, keys [][]byte, each func(data []b
 	}
 	w.unnest(list)
 	w.end(start)
-	c.drain()
 	if err := c.sendRaw(w.buf); err != nil {
 		return 0, err
 	}

@@ -1,0 +1,96 @@
+package nft
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// narrow is a kernel that takes one message in a batch, and treats one of the batches badly.
+type narrow struct {
+	kernel
+	batches int
+	badAt   int // counted from 1; 0: none
+	bad     func(*narrow, *batch) (Outcome, *refusal, error)
+	after   func(batch int)
+}
+
+func (k *narrow) capacity() int { return 1 }
+
+func (k *narrow) send(b *batch) (Outcome, *refusal, error) {
+	k.batches++
+	if k.batches == k.badAt {
+		return k.bad(k, b)
+	}
+	outcome, why, err := k.kernel.send(b)
+	if k.after != nil {
+		k.after(k.batches)
+	}
+	return outcome, why, err
+}
+
+// TestParts writes tables in as many batches as possible; what comes out is the same, and no packet meets it half done.
+func TestParts(t *testing.T) {
+	for _, x := range examples() {
+		t.Run(x.name, func(t *testing.T) {
+			whole, parts := newNamespace(t), newNamespace(t)
+			x.install(t, whole.engine(t))
+			e := parts.engine(t)
+			hooked := 0 // the batch after which there are base chains
+			k := &narrow{kernel: e.conn, after: func(batch int) {
+				if hooked == 0 && strings.Contains(parts.nft(t, "list", "chains"), " hook ") {
+					hooked = batch
+				}
+			}}
+			e.conn = k
+			x.install(t, e)
+			if k.batches < 3 || hooked != k.batches {
+				t.Errorf("base chains came with batch %d of %d, want the last one of several", hooked, k.batches)
+			}
+			compareListings(t, "written in parts and as a whole", parts.list(t), whole.list(t))
+		})
+	}
+}
+
+// TestPartsInterrupted: whatever becomes of one of the batches, the next apply puts everything right.
+func TestPartsInterrupted(t *testing.T) {
+	x := stickyExample()
+	want := newNamespace(t)
+	x.install(t, want.engine(t))
+	for name, bad := range map[string]func(*narrow, *batch) (Outcome, *refusal, error){
+		"refused": func(_ *narrow, b *batch) (Outcome, *refusal, error) {
+			return Rejected, &refusal{seq: b.first, errno: unix.EBUSY}, unix.EBUSY
+		},
+		"lost": func(*narrow, *batch) (Outcome, *refusal, error) { return Unknown, nil, errLost },
+		"answer lost": func(k *narrow, b *batch) (Outcome, *refusal, error) {
+			_, _, _ = k.kernel.send(b)
+			return Unknown, nil, errLost
+		},
+	} {
+		for at := 1; ; at++ {
+			k := &narrow{badAt: at, bad: bad}
+			t.Run(fmt.Sprintf("%s/%d", name, at), func(t *testing.T) { k.interrupt(t, x, want) })
+			if k.batches < at {
+				break // there are no more
+			}
+		}
+	}
+}
+
+func (k *narrow) interrupt(t *testing.T, x example, want *namespace) {
+	n := newNamespace(t)
+	e := n.engine(t)
+	k.kernel = e.conn
+	e.conn = k
+	e.SetGlobals(x.globals)
+	mustSet(t, e, x.ports...)
+	r, err := e.Apply()
+	if failed := k.batches == k.badAt; failed != (r.Outcome != Applied) || failed != (err != nil) || k.batches > k.badAt {
+		t.Fatalf("batch %d of %d went wrong: outcome %s, error %v", k.badAt, k.batches, r.Outcome, err)
+	}
+	e.conn = k.kernel
+	mustApply(t, e)
+	compareListings(t, "after the next apply", n.list(t), want.list(t))
+}
