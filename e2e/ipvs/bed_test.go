@@ -5,6 +5,7 @@ package ipvs
 import (
 	"fmt"
 	"net/netip"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -22,11 +23,9 @@ type test struct {
 }
 
 // The backends.
-var (
-	hybrid  = []string{"--backend=hybrid"}
-	ipvs    = []string{"--backend=ipvs", "--ipvs-fallback=false"}
-	onlyNFT = []string{"--backend=nft"}
-)
+func hybrid() []string  { return []string{"--backend=hybrid"} }
+func ipvs() []string    { return []string{"--backend=ipvs", "--ipvs-fallback=false"} }
+func onlyNFT() []string { return []string{"--backend=nft"} }
 
 // bed is a world with verdict, and the test that uses them.
 type bed struct {
@@ -87,10 +86,10 @@ func (b *bed) must(err error) {
 	}
 }
 
-// steps takes steps that are written as in scenarios. VIP stands for the address of this test.
+// steps takes steps that are written as in scenarios. "VIP", in quotes, stands for the address of this test.
 func (b *bed) steps(text string) {
 	b.Helper()
-	b.must(b.Steps(strings.ReplaceAll(text, "VIP", b.vip.String())))
+	b.must(b.Steps(strings.ReplaceAll(text, `"VIP"`, strconv.Quote(b.vip.String()))))
 }
 
 // settled takes steps and waits until verdict has followed.

@@ -14,16 +14,16 @@ import (
 
 // TestDrain: connections to what is gone end by themselves; and what is local for IPVS exposes nothing (k/k #72236).
 func TestDrain(t *testing.T) {
-	short := append([]string{"--ipvs-graceful-period=4s"}, hybrid...)
+	short := append([]string{"--ipvs-graceful-period=4s"}, hybrid()...)
 	each(t, []test{
-		{"an endpoint goes", hybrid, endpointGoes},
-		{"an endpoint comes back", hybrid, endpointComesBack},
-		{"an endpoint terminates", hybrid, endpointTerminates},
-		{"UDP does not wait", hybrid, flowsDoNotWait},
+		{"an endpoint goes", hybrid(), endpointGoes},
+		{"an endpoint comes back", hybrid(), endpointComesBack},
+		{"an endpoint terminates", hybrid(), endpointTerminates},
+		{"UDP does not wait", hybrid(), flowsDoNotWait},
 		{"the graceful period ends", short, gracefulPeriodEnds},
-		{"a Service goes, its address stays guarded", hybrid, serviceGoes},
-		{"nothing of the node is reachable at a frontend", ipvs, nodeIsNotExposed},
-		{"an address that the node has of its own", hybrid, ownAddress},
+		{"a Service goes, its address stays guarded", hybrid(), serviceGoes},
+		{"nothing of the node is reachable at a frontend", ipvs(), nodeIsNotExposed},
+		{"an address that the node has of its own", hybrid(), ownAddress},
 	})
 }
 

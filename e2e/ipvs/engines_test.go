@@ -16,15 +16,15 @@ import (
 
 // TestEngines: what moves between nft and IPVS moves without a failed connection.
 func TestEngines(t *testing.T) {
-	noDetection := append([]string{"--cluster-cidr="}, hybrid...)
+	noDetection := append([]string{"--cluster-cidr="}, hybrid()...)
 	each(t, []test{
-		{"a Service moves", hybrid, serviceMoves},
-		{"the scheduler changes", hybrid, schedulerChanges},
-		{"UDP flows follow their Service", hybrid, flowsFollow},
-		{"policy Local moves", hybrid, localMoves},
+		{"a Service moves", hybrid(), serviceMoves},
+		{"the scheduler changes", hybrid(), schedulerChanges},
+		{"UDP flows follow their Service", hybrid(), flowsFollow},
+		{"policy Local moves", hybrid(), localMoves},
 		{"a Service moves, pods are not known", noDetection, serviceMoves},
-		{"the backend changes", hybrid, backendChanges},
-		{"restarts", ipvs, restarts},
+		{"the backend changes", hybrid(), backendChanges},
+		{"restarts", ipvs(), restarts},
 	})
 }
 
@@ -241,7 +241,7 @@ func backendChanges(b *bed) {
 	b.expectScheduler("lc")
 	held, pod := b.hold("x", b.at(80))
 	clients := b.everywhere()
-	for _, next := range [][]string{onlyNFT, ipvs, onlyNFT, hybrid, ipvs, onlyNFT} {
+	for _, next := range [][]string{onlyNFT(), ipvs(), onlyNFT(), hybrid(), ipvs(), onlyNFT()} {
 		b.must(b.Restart(next...))
 		b.must(b.Settle())
 		time.Sleep(200 * time.Millisecond)
@@ -251,7 +251,7 @@ func backendChanges(b *bed) {
 		b.Errorf("the connection to %s that was there before: %s", pod, r)
 	}
 	b.steps("probe tcp from x to $EXT1:8080 => refused") // of the node's own; the address is still local and guarded
-	b.must(b.Restart(append([]string{"--ipvs-graceful-period=4s"}, onlyNFT...)...))
+	b.must(b.Restart(append([]string{"--ipvs-graceful-period=4s"}, onlyNFT()...)...))
 	b.until(time.Minute, "nothing of ours is left in IPVS", func() bool { return b.kernel(netip.Addr{}) == "" })
 	b.until(5*time.Second, "the address is not local any more", func() bool { return !b.isLocal(b.vip) })
 	b.steps("probe tcp from x to $NODE:30080 => b c d source node")

@@ -8,7 +8,7 @@ import (
 )
 
 // TestList puts what "verdict list" says beside what ipvsadm says. The README shows its output.
-func TestList(t *testing.T) { each(t, []test{{"beside ipvsadm", hybrid, listBesideIpvsadm}}) }
+func TestList(t *testing.T) { each(t, []test{{"beside ipvsadm", hybrid(), listBesideIpvsadm}}) }
 
 func listBesideIpvsadm(b *bed) {
 	b.serve("wlc", "ports: [{name: http, port: 80}]")
@@ -16,7 +16,7 @@ func listBesideIpvsadm(b *bed) {
 apply
     kind: Service
     metadata: {name: plain}
-    spec: {clusterIPs: [$IP2], ports: [{name: http, port: 80}]}
+    spec: {clusterIPs: [$VIP2], ports: [{name: http, port: 80}]}
 `)
 	b.steps("endpoints web a b c")
 	b.settled("endpoints plain b c")

@@ -17,17 +17,20 @@ import (
 
 // TestOthers: what others have in IPVS stays theirs, and what the kernel does not have is done without.
 func TestOthers(t *testing.T) {
-	timeouts := append([]string{"--ipvs-tcp-timeout=1000s", "--ipvs-tcpfin-timeout=50s", "--ipvs-udp-timeout=70s"}, hybrid...)
-	exclude := append([]string{"--ipvs-exclude-cidrs=$EXT2_HOST"}, hybrid...)
+	timeouts := append([]string{"--ipvs-tcp-timeout=1000s", "--ipvs-tcpfin-timeout=50s", "--ipvs-udp-timeout=70s"}, hybrid()...)
+	strict := append([]string{"--ipvs-strict-arp"}, hybrid()...)
+	exclude := append([]string{"--ipvs-exclude-cidrs=$EXT2_HOST"}, hybrid()...)
 	each(t, []test{
-		{"another tool's virtual servers", hybrid, othersServers},
-		{"a key that another tool has", hybrid, takenKey},
+		{"another tool's virtual servers", hybrid(), othersServers},
+		{"a key that another tool has", hybrid(), takenKey},
 		{"excluded ranges", exclude, excludedRanges},
-		{"cleanup", ipvs, cleanup},
-		{"somebody empties IPVS", hybrid, somebodyClears},
-		{"somebody empties nf_tables", hybrid, somebodyFlushes},
+		{"cleanup", ipvs(), cleanup},
+		{"somebody empties IPVS", hybrid(), somebodyClears},
+		{"somebody empties nf_tables", hybrid(), somebodyFlushes},
 		{"timeouts", timeouts, timeoutsAreSet},
-		{"a scheduler is missing", hybrid, missingScheduler},
+		{"who asks for the hardware address", hybrid(), func(b *bed) { hardwareAddress(b, b.family == lab.IPv4) }},
+		{"who asks for the hardware address, strict ARP", strict, func(b *bed) { hardwareAddress(b, false) }},
+		{"a scheduler is missing", hybrid(), missingScheduler},
 	})
 }
 
@@ -57,9 +60,9 @@ func othersServers(b *bed) {
 	b.settled("endpoints web c")
 	b.reschedule("")
 	b.reschedule("lc")
-	b.must(b.Restart(onlyNFT...))
+	b.must(b.Restart(onlyNFT()...))
 	b.must(b.Settle())
-	b.must(b.Restart(hybrid...))
+	b.must(b.Restart(hybrid()...))
 	b.must(b.Settle())
 	b.settled("delete Service web")
 	b.until(drained, "ours is gone", func() bool { return !strings.Contains(b.kernel(b.vip), "-s lc") })
@@ -171,6 +174,29 @@ func timeoutsAreSet(b *bed) {
 	}
 }
 
+// hardwareAddress: a neighbor who looks for an address that is local for IPVS gets an answer by ARP unless that is strict: it
+// takes every local address for one of the link. Neighbor discovery does not.
+func hardwareAddress(b *bed, answers bool) {
+	b.Cleanup(func() {
+		b.must(b.World().Node.Sysctl("net.ipv4.conf.all.arp_ignore=0", "net.ipv4.conf.all.arp_announce=0"))
+	})
+	b.serve("lc", "externalIPs: [$EXT2], ports: [{port: 80}]")
+	b.settled("endpoints web b")
+	q := b.at(80)
+	q.To, q.Patience = netip.AddrPortFrom(b.address("EXT2"), 80), 5*time.Second
+	x, route := b.place("x"), []string{"ip", "route", "replace", q.To.Addr().String(), "dev", "eth0"}
+	_, err := x.Command(route[0], route[1:]...)
+	b.must(err)
+	b.Cleanup(func() { _, err := x.Command("ip", "route", "del", q.To.Addr().String(), "dev", "eth0"); b.must(err) })
+	want := lab.Unreachable
+	if answers {
+		want = lab.Answered
+	}
+	if r := x.Ask(q); r.Outcome != want {
+		b.Errorf("a neighbor: %s, want %s", r, want)
+	}
+}
+
 // missingScheduler: the module of one is hidden from the kernel, as on a node that does not ship it.
 func missingScheduler(b *bed) {
 	const setting = "/proc/sys/kernel/modprobe"
@@ -184,7 +210,7 @@ func missingScheduler(b *bed) {
 	b.must(os.WriteFile(setting, []byte(hiding), 0))
 	b.Cleanup(func() { b.must(os.WriteFile(setting, was, 0)) })
 
-	b.must(b.Restart(hybrid...))
+	b.must(b.Restart(hybrid()...))
 	b.serve("twos", "ports: [{port: 80}]")
 	b.settled("endpoints web b c")
 	b.logs("ip_vs_twos")
@@ -193,7 +219,7 @@ func missingScheduler(b *bed) {
 	if got := b.spread("x", b.at(80), 20); len(got) != 2 || b.kernel(b.vip) != "" {
 		b.Errorf("the endpoints answered %v, IPVS has\n%s", got, b.kernel(b.vip))
 	}
-	b.must(b.Restart(ipvs...))
+	b.must(b.Restart(ipvs()...))
 	b.must(b.Settle())
 	b.expectScheduler("rr")
 	b.logs("rr is used")

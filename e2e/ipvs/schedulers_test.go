@@ -15,17 +15,17 @@ import (
 // TestSchedulers sends connections through every scheduler, as a Service asks for it, and looks who answers.
 func TestSchedulers(t *testing.T) {
 	tests := []test{
-		{"slow endpoint", hybrid, slowEndpoint},
-		{"choices of two", hybrid, choicesOfTwo},
-		{"by destination", hybrid, byDestination},
-		{"by source", ipvs, bySource},
-		{"by source and port", hybrid, bySourceAndPort},
-		{"Maglev is stable", ipvs, maglevIsStable},
-		{"the name that kube-router gives the annotation", hybrid, kubeRouterAnnotation},
-		{"weights change", hybrid, weightsChange},
+		{"slow endpoint", hybrid(), slowEndpoint},
+		{"choices of two", hybrid(), choicesOfTwo},
+		{"by destination", hybrid(), byDestination},
+		{"by source", ipvs(), bySource},
+		{"by source and port", hybrid(), bySourceAndPort},
+		{"Maglev is stable", ipvs(), maglevIsStable},
+		{"the name that kube-router gives the annotation", hybrid(), kubeRouterAnnotation},
+		{"weights change", hybrid(), weightsChange},
 	}
 	for _, c := range countedCases() {
-		tests = append(tests, test{c.name(), hybrid, c.run})
+		tests = append(tests, test{c.name(), hybrid(), c.run})
 	}
 	each(t, tests)
 }
