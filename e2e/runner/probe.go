@@ -174,6 +174,13 @@ func (b *Bed) good(r lab.Result, want []string, source string) error {
 	case source == "node" && !b.addrs[r.Answer.Source]:
 		return fmt.Errorf("got %s, which is no address of the node", r)
 	}
+	if name, isName := strings.CutPrefix(source, "$"); isName {
+		want, err := lab.Lookup(b.options.Family, name)
+		if err == nil && r.Answer.Source != want {
+			err = fmt.Errorf("got %s, but %s is %s", r, source, want)
+		}
+		return err
+	}
 	return nil
 }
 

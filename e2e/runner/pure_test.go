@@ -117,6 +117,8 @@ func TestGood(t *testing.T) {
 		{"ought to see the client", answer("a", 8080, node), "client", false},
 		{"sees the node", answer("a", 8080, node), "node", true},
 		{"ought to see the node", answer("a", 8080, x), "node", false},
+		{"sees this address", answer("a", 8080, node), "$NODE", true},
+		{"ought to see another address of the node", answer("a", 8080, node), "$NODE_INNER", false},
 	} {
 		if err := b.good(tt.r, []string{"a", "b:8081"}, tt.source); (err == nil) != tt.good {
 			t.Errorf("%s: error %v", tt.name, err)

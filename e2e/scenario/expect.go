@@ -20,7 +20,7 @@ type Expect struct {
 	As    string
 	// Ref: the one that was remembered under this name answers.
 	Ref string
-	// Source is whose address the endpoint sees: "client", "node" (any of its addresses), or "" when it does not matter.
+	// Source is whose address the endpoint sees: "client", "node" (any of its addresses), $NAME, or "" when it does not matter.
 	Source string
 }
 
@@ -69,10 +69,18 @@ func cutSource(words []string) (rest []string, source string, err error) {
 	if i < 0 {
 		return words, "", nil
 	}
-	if i != len(words)-2 || words[i+1] != "client" && words[i+1] != "node" {
-		return nil, "", errors.New(`"source" needs "client" or "node" behind it, at the end`)
+	if i != len(words)-2 {
+		return nil, "", errors.New(`"source" needs "client", "node" or $NAME behind it, at the end`)
 	}
-	return words[:i], words[i+1], nil
+	source = words[i+1]
+	name, isName := strings.CutPrefix(source, "$")
+	switch {
+	case isName:
+		_, err = lab.Lookup(lab.IPv4, name)
+	case source != "client" && source != "node":
+		err = fmt.Errorf(`"source" needs "client", "node" or $NAME behind it, not %q`, source)
+	}
+	return words[:i], source, err
 }
 
 // backends checks names such as a and b:8081.

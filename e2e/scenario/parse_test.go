@@ -42,6 +42,9 @@ func TestChecks(t *testing.T) {
 			Call:   call(lab.UDP, "node", "LB1", 53),
 			Expect: Expect{Outcome: lab.Answered, Backends: []string{"host:8081"}, Source: "node"},
 		}},
+		{"probe tcp from x to $VIP1:80 => a source $NODE_INNER", &Probe{
+			Call: tcp, Expect: Expect{Outcome: lab.Answered, Backends: []string{"a"}, Source: "$NODE_INNER"},
+		}},
 		{"probe tcp from x to $VIP1:80 => one of a b as first", &Probe{
 			Call: tcp, Expect: Expect{Outcome: lab.Answered, Backends: []string{"a", "b"}, OneOf: true, As: "first"},
 		}},
@@ -206,7 +209,9 @@ func TestErrors(t *testing.T) {
 		{"probe tcp from x to $VIP1:80 => refused a", `"a" behind refused`},
 		{"probe tcp from x to $VIP1:80 => a as", `"as" needs one name behind it`},
 		{"probe tcp from x to $VIP1:80 => a as first", `"as" needs "one of"`},
-		{"probe tcp from x to $VIP1:80 => a source moon", `"source" needs "client" or "node" behind it`},
+		{"probe tcp from x to $VIP1:80 => a source moon", `"source" needs "client", "node" or $NAME behind it, not "moon"`},
+		{"probe tcp from x to $VIP1:80 => a source", `"source" needs "client", "node" or $NAME behind it`},
+		{"probe tcp from x to $VIP1:80 => a source $MOON", "no address is called $MOON"},
 		{"probe tcp from x to $VIP1:80 => one of source node", `no endpoint`},
 		{"probe tcp from x to $VIP1:80 soon => a", "within=... is missing"},
 		{"probe tcp from x to $VIP1:80 within=soon => a", `"soon" is no duration`},
