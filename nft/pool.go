@@ -68,11 +68,23 @@ type seating struct {
 	fixed   bool
 }
 
-func newSeating(method Method, endpoints []Endpoint) seating {
+func newSeating(method Method, endpoints []Endpoint, spare []member) seating {
 	if method == SourceHash && len(endpoints) > 0 {
 		return seating{seatedBy(maglev(endpoints)), true}
 	}
-	return seating{expand(endpoints), false}
+	return seating{expand(endpoints, spare), false}
+}
+
+// manyMembers is from how many on the memory of a pool is used again for the next one like it: small lists cost little to
+// allocate, and must not hold on to large memory.
+const manyMembers = 1024
+
+func (tb *table) newSeating(method Method, endpoints []Endpoint) seating {
+	var spare []member
+	if n := len(endpoints); n >= manyMembers && cap(tb.spare) < 2*n {
+		spare, tb.spare = tb.spare, nil
+	}
+	return newSeating(method, endpoints, spare)
 }
 
 // seat tells what changes when the pool is seated so. It uses up the seating.
@@ -83,12 +95,12 @@ func (s seating) seat(old []member) ([]member, []slotChange) {
 	return reassign(old, s.members)
 }
 
-// expand lists the endpoints, each as often as it has slots.
-func expand(endpoints []Endpoint) []member {
+// expand lists the endpoints, each as often as it has slots, in spare memory if that is enough.
+func expand(endpoints []Endpoint, spare []member) []member {
 	if len(endpoints) == 0 {
 		return nil
 	}
-	out := make([]member, 0, len(endpoints))
+	out := slices.Grow(spare[:0], len(endpoints))
 	for i := range endpoints {
 		m := newMember(endpoints[i].Addr, 0)
 		for range max(endpoints[i].Slots, 1) {

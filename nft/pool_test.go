@@ -1,6 +1,7 @@
 package nft
 
 import (
+	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"testing"
@@ -147,9 +148,34 @@ func TestMembersAreEndpoints(t *testing.T) {
 }
 
 func TestExpand(t *testing.T) {
-	got := addresses(expand([]Endpoint{{Addr: fuzzEndpoint(1)}, {Addr: fuzzEndpoint(2), Slots: 3}, {Addr: fuzzEndpoint(3), Slots: 1}}))
+	got := addresses(expand([]Endpoint{{Addr: fuzzEndpoint(1)}, {Addr: fuzzEndpoint(2), Slots: 3}, {Addr: fuzzEndpoint(3), Slots: 1}}, nil))
 	want := []netip.AddrPort{fuzzEndpoint(1), fuzzEndpoint(2), fuzzEndpoint(2), fuzzEndpoint(2), fuzzEndpoint(3)}
 	if !slices.Equal(got, want) {
 		t.Fatalf("got %v, wanted %v", got, want)
+	}
+}
+
+// TestMemoryOfLargePoolsIsUsedAgain changes large pools in turn: none may end up in memory that is another's.
+func TestMemoryOfLargePoolsIsUsedAgain(t *testing.T) {
+	e := newEngine(nil)
+	random := rand.New(rand.NewPCG(1, 2))
+	want := map[string][]netip.AddrPort{}
+	for step := range 200 {
+		p := scalePort(IPv4, step%3, 0)
+		want[p.Name] = nil
+		for n := range manyMembers + random.IntN(manyMembers) {
+			if random.IntN(10) > 0 {
+				addr := netip.AddrPortFrom(numbered4or6(IPv4, 10, step%3<<16+n), 80)
+				p.Cluster, want[p.Name] = append(p.Cluster, Endpoint{Addr: addr}), append(want[p.Name], addr)
+			}
+		}
+		mustSet(t, e, p)
+		for name, port := range e.tables[IPv4.index()].ports {
+			members := port.pools[0].members
+			if !slices.Equal(addresses(members), want[name]) {
+				t.Fatalf("step %d: %s has other endpoints than it was given", step, name)
+			}
+			bySlot(t, members)
+		}
 	}
 }

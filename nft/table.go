@@ -23,6 +23,7 @@ type table struct {
 
 	clusterIPs refSet
 	hairpin    refSet
+	spare      []member                // memory of a pool that was seated anew
 	guarded    map[netip.Addr]bool     // local for IPVS, in the kernel
 	unguarded  map[netip.Addr]bool     // no longer, but still in the kernel
 	inherited  map[string]*inheritance // affinity of an earlier process, until the first apply
@@ -79,7 +80,7 @@ func (n *numbers) free(number uint32) { delete(n.used, number) }
 
 // set makes the table serve a port as described; on error nothing has changed.
 func (tb *table) set(t *Transaction, want *Port) error {
-	cluster, local := newSeating(want.Method, want.Cluster), newSeating(want.Method, want.Local)
+	cluster, local := tb.newSeating(want.Method, want.Cluster), tb.newSeating(want.Method, want.Local)
 	if err := checkLimits(want, cluster, local); err != nil {
 		return err
 	}
@@ -210,6 +211,9 @@ func (tb *table) updatePool(t *Transaction, p *port, pl *pool, c class, id uint3
 	}
 	members, changes := want.seat(pl.members)
 	tb.writeSlots(t, p, pl, changes, p.slotsAreTokens(old, c))
+	if cap(pl.members) > cap(tb.spare) {
+		tb.spare = pl.members
+	}
 	pl.members = members
 	if old != c || pl.classID != id {
 		tb.writePool(t, p, pl, pl.classID, id)

@@ -38,7 +38,9 @@ func (f *faulty) Set(p *nft.Port) error {
 	if p.Name == f.limit {
 		return errors.New("too many endpoints")
 	}
-	f.ports[p.Family.String()+" "+p.Name] = *p
+	kept := *p
+	kept.Cluster, kept.Local = slices.Clone(p.Cluster), slices.Clone(p.Local)
+	f.ports[p.Family.String()+" "+p.Name] = kept
 	f.sets[p.Name]++
 	return nil
 }

@@ -180,7 +180,7 @@ func (p *Proxier) serve(name state.Name, planned *plan.Service) []state.Problem 
 		port := &planned.Ports[i]
 		key := portKey{family(port.Family), port.Name}
 		m := p.balance(name, key, port)
-		wanted := translate(port, &m)
+		wanted := p.translator.port(port, &m)
 		if port.IPVS = m.ipvs; m.ipvs {
 			wanted = besideIPVS(port, &m, &p.env)
 		}

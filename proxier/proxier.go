@@ -16,7 +16,7 @@ import (
 
 // Ruleset is what the loop needs of the nft engine.
 type Ruleset interface {
-	Set(*nft.Port) error
+	Set(*nft.Port) error // keeps none of the port's lists of endpoints
 	Delete(nft.Family, string)
 	SetGlobals(nft.Globals)
 	Apply() (nft.Result, error)
@@ -87,17 +87,18 @@ type Options struct {
 // Proxier is the loop.
 type Proxier struct {
 	Options
-	planner  plan.Planner
-	claims   *claims.Claims
-	env      environment
-	hasEnv   bool
-	services map[state.Name]*served
-	totals   [2]Totals // by engine: nft, IPVS
-	ipvs     *ipvs     // nil when it is not used
-	flows    *conntrack.Tracker
-	cleaning bool         // a goroutine is removing stale flows
-	cleaned  chan cleaned // holds its result; room for one, so that it never waits
-	problems problemLog
+	planner    plan.Planner
+	translator translator
+	claims     *claims.Claims
+	env        environment
+	hasEnv     bool
+	services   map[state.Name]*served
+	totals     [2]Totals // by engine: nft, IPVS
+	ipvs       *ipvs     // nil when it is not used
+	flows      *conntrack.Tracker
+	cleaning   bool         // a goroutine is removing stale flows
+	cleaned    chan cleaned // holds its result; room for one, so that it never waits
+	problems   problemLog
 
 	healthChecks  map[state.Name]plan.HealthCheck
 	healthChanged bool

@@ -121,7 +121,7 @@ func TestSlots(t *testing.T) {
 }
 
 func TestEqualWeightsNeedNoSlots(t *testing.T) {
-	for _, e := range endpoints([]plan.Endpoint{{Weight: 50}, {Weight: 50}}) {
+	for _, e := range appendEndpoints(nil, []plan.Endpoint{{Weight: 50}, {Weight: 50}}) {
 		if e.Slots != 0 {
 			t.Errorf("%d slots for an endpoint like all others, want the default", e.Slots)
 		}

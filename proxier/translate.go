@@ -1,6 +1,8 @@
 package proxier
 
 import (
+	"slices"
+
 	"github.com/verdict-proxy/verdict/nft"
 	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
@@ -14,20 +16,25 @@ func family(f state.Family) nft.Family {
 	return nft.IPv4
 }
 
-// translate turns a planned port into what the nft engine serves: all of it, or what is left to nft when IPVS serves it.
-func translate(p *plan.Port, m *method) *nft.Port {
+// translator turns planned ports into what the nft engine serves. Its lists of endpoints are good until the next port: the
+// engine keeps none of them, and those of a large Service are most of what a change of it allocates.
+type translator struct{ cluster, local []nft.Endpoint }
+
+// port is all of a planned port, or what is left to nft when IPVS serves it.
+func (t *translator) port(p *plan.Port, m *method) *nft.Port {
 	cluster, local := p.Cluster, p.Local
 	if m.heaviest {
 		cluster, local = heaviest(cluster), heaviest(local)
 	}
+	t.cluster, t.local = appendEndpoints(t.cluster[:0], cluster), appendEndpoints(t.local[:0], local)
 	out := &nft.Port{
 		Family:    family(p.Family),
 		Name:      p.Name,
 		Protocol:  uint8(p.Protocol),
 		Method:    m.nft,
 		Affinity:  p.Affinity,
-		Cluster:   endpoints(cluster),
-		Local:     endpoints(local),
+		Cluster:   t.cluster,
+		Local:     t.local,
 		Frontends: make([]nft.Frontend, len(p.Frontends), len(p.Frontends)+1),
 	}
 	for i := range p.Frontends {
@@ -36,14 +43,12 @@ func translate(p *plan.Port, m *method) *nft.Port {
 	return out
 }
 
-func endpoints(list []plan.Endpoint) []nft.Endpoint {
-	if len(list) == 0 {
-		return nil
-	}
-	out := make([]nft.Endpoint, len(list))
+func appendEndpoints(out []nft.Endpoint, list []plan.Endpoint) []nft.Endpoint {
+	out = slices.Grow(out, len(list))
 	weighted := false
-	for i, e := range list {
-		out[i] = nft.Endpoint{Addr: e.Addr, Local: e.Local}
+	for i := range list {
+		e := &list[i]
+		out = append(out, nft.Endpoint{Addr: e.Addr, Local: e.Local})
 		weighted = weighted || e.Weight != list[0].Weight
 	}
 	if weighted {

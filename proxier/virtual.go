@@ -65,7 +65,7 @@ func (e *environment) places(p *plan.Port, f *plan.Frontend) []netip.Addr {
 
 // besideIPVS is what nft does for a port that IPVS serves.
 func besideIPVS(p *plan.Port, m *method, env *environment) *nft.Port {
-	out := translate(p, m)
+	out := new(translator).port(p, m)
 	out.Hairpin = localAddresses(p.Cluster, p.Local)
 	pooled := false
 	for i := range out.Frontends {
