@@ -20,7 +20,9 @@ type recorder struct {
 }
 
 func (r *recorder) Set(p *nft.Port) error {
-	r.ports[p.Family.String()+" "+p.Name] = p
+	kept := *p
+	kept.Cluster, kept.Local = slices.Clone(p.Cluster), slices.Clone(p.Local) // the loop uses the lists again
+	r.ports[p.Family.String()+" "+p.Name] = &kept
 	return nil
 }
 

@@ -68,3 +68,21 @@ func TestRenderWithIPVS(t *testing.T) {
 		})
 	}
 }
+
+// TestRenderOfSeveralServices: each has its own endpoints.
+func TestRenderOfSeveralServices(t *testing.T) {
+	dir := t.TempDir()
+	other := strings.NewReplacer("busy", "calm", "10.96.0.80", "10.96.0.81", "203.0.113.80", "203.0.113.81", "30080", "30081",
+		"10.244.0.5", "10.244.0.7", "10.244.0.6", "10.244.0.8").Replace(balanced)
+	for name, text := range map[string]string{"busy.yaml": balanced, "calm.yaml": other} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, stdout, stderr := inNamespace(t, "render", "--manifests", dir, "--backend=nft")
+	for _, endpoint := range []string{"10.244.0.5", "10.244.0.6", "10.244.0.7", "10.244.0.8"} {
+		if n := strings.Count(stdout, " : "+endpoint+" . 8080"); n != 1 {
+			t.Errorf("%d slots of %s, want 1\n%s\n%s", n, endpoint, stdout, stderr)
+		}
+	}
+}
