@@ -61,7 +61,7 @@ func (f *faces) PassDone(r proxier.PassReport) {
 		Outcome: r.Result.Outcome.String(), Started: r.Started, Duration: r.Duration, Added: r.Result.Added, Deleted: r.Result.Deleted,
 	})
 	if r.Result.Full && r.Err == nil {
-		returnMemory()
+		settle()
 	}
 	if r.Err == nil {
 		f.metrics.Served("nft", r.NFT.Frontends, r.NFT.Endpoints)

@@ -5,18 +5,16 @@ import (
 	"runtime/debug"
 )
 
-// gcPercent lets the heap grow by half of what is in use before a collection, not by as much again. The proxy allocates
-// little once it is in step, so that this costs next to nothing: with 50,000 Services and 90 changes a second there was one
-// collection in 50 s, of 0.2 s of CPU time.
+// gcPercent lets the heap grow by half of what is in use before a collection, not by as much again. In step, the proxy allocates
+// little, so that this costs next to nothing: with 50,000 Services and 90 changes a second there was one collection in 50 s, of
+// 0.2 s of CPU time. Before that it would cost much: the first pass over 10,000 Services took 0.8 s instead of 0.5.
 const gcPercent = 50
 
-// spareMemory sets it, unless the user has chosen for himself.
-func spareMemory() {
-	if os.Getenv("GOGC") == "" {
+// settle makes the process small after a pass over the whole cluster. What that took and nobody needs any more goes back to the
+// kernel; on its own the runtime would keep it for minutes.
+func settle() {
+	if os.Getenv("GOGC") == "" { // unless the user has chosen for himself
 		debug.SetGCPercent(gcPercent)
 	}
+	go debug.FreeOSMemory()
 }
-
-// returnMemory gives back to the kernel what a pass over the whole cluster took and nobody needs any more; on its own the
-// runtime would keep it for minutes.
-func returnMemory() { go debug.FreeOSMemory() }

@@ -79,7 +79,6 @@ func initHost(s *config.Settings, log *slog.Logger) error {
 
 // run wires the parts together and works until the context ends or a part fails for good.
 func run(ctx context.Context, s *config.Settings, log *slog.Logger) (err error) {
-	spareMemory()
 	log.Info("starting", "version", version, "node", s.NodeName, "backend", string(s.Backend))
 	client, err := newClient(s)
 	if err != nil {
