@@ -43,6 +43,7 @@ type Flow struct {
 // Stale says which flows are stale after a pass.
 type Stale struct {
 	targets map[Frontend]target
+	later   *later
 }
 
 // target is a frontend whose flows have to be looked at.
@@ -67,12 +68,13 @@ func (s *Stale) frontends(family state.Family) (list []Frontend) {
 
 // has judges a flow. Node ports exist only on the given addresses: elsewhere the same number is somebody else's.
 func (s *Stale) has(f Flow, nodePortAddrs map[netip.Addr]bool) bool {
-	family := state.FamilyOf(f.Dst.Addr())
-	t, ok := s.targets[Frontend{Addr: f.Dst.Addr(), Port: f.Dst.Port(), Family: family}]
+	at := Frontend{Addr: f.Dst.Addr(), Port: f.Dst.Port(), Family: state.FamilyOf(f.Dst.Addr())}
+	t, ok := s.targets[at]
 	if !ok && nodePortAddrs[f.Dst.Addr()] {
-		t, ok = s.targets[Frontend{Port: f.Dst.Port(), Family: family}]
+		at.Addr = netip.Addr{}
+		t, ok = s.targets[at]
 	}
-	return ok && t.stale(f)
+	return ok && t.stale(f) && !s.later.has(at)
 }
 
 func (t *target) stale(f Flow) bool {

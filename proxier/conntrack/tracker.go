@@ -19,6 +19,7 @@ type Tracker struct {
 	revision uint64
 	looked   uint64     // revision up to which the last Stale took changes in
 	former   []Frontend // of an earlier process, with flows; until the first Done
+	later    *later     // of the last Stale; nil: nobody is cleaning
 }
 
 // change is a Service as it is now.
@@ -57,6 +58,7 @@ func (t *Tracker) Set(n state.Name, p *plan.Service) {
 	t.revision++
 	c.revision, c.ports = t.revision, ports
 	t.changed[n] = c
+	t.later.add(ports)
 }
 
 // withFrontends adds the frontends of ports, each once: a Service that flaps while nothing can be cleaned must not pile up.
@@ -130,7 +132,8 @@ func (t *Tracker) Stale() Stale {
 			targets[f] = target{good: good.serving, ipvs: good.ipvs}
 		}
 	}
-	return Stale{targets}
+	t.later = &later{frontends: map[Frontend]struct{}{}}
+	return Stale{targets, t.later}
 }
 
 func enter(m map[Frontend]*udpPort, ports []udpPort) {
@@ -163,7 +166,7 @@ func needsLook(before, after *udpPort) bool {
 
 // Done says that the last Stale was cleaned, or was empty. Changes that were set after it was made stay.
 func (t *Tracker) Done() {
-	t.former = nil
+	t.former, t.later = nil, nil
 	for n, c := range t.changed {
 		if c.revision > t.looked {
 			// What the Service was at the time of that Stale is among the recent frontends.
