@@ -142,7 +142,7 @@ func (f Family) notAllowed() statement {
 func (f Family) postrouting(p program) []rule {
 	hairpin := rule{in(setHairpin, f.saddr(), f.daddr()), masquerade()}
 	toClusterIP := rule{in(setClusterIPs, f.originalDaddr()), goTo("to-cluster-ip")}
-	rules := []rule{f.fromFrontend(), f.untranslated(p), toClusterIP, hairpin}
+	rules := []rule{f.toGuarded(), f.untranslated(p), toClusterIP, hairpin}
 	if !p.ipvs {
 		// Most connections are to cluster IPs, and what is to one and has come so far was translated: two lookups decide.
 		rules = []rule{toClusterIP, f.untranslated(p), hairpin}

@@ -26,10 +26,13 @@ func (f Family) untranslated(p program) rule {
 	return rule{isNotTranslated(), returnNow()}
 }
 
-// fromFrontend masquerades what this host sends to a Service at an address that is local for IPVS: it has that very address
-// as its source, which means another host, or the endpoint's own, to whoever answers. That is so for as long as the address
-// is local, whichever engine serves the port: while a virtual server drains it is nft.
-func (f Family) fromFrontend() rule { return rule{in(setIPVSAddresses, f.saddr()), masquerade()} }
+// toGuarded masquerades what this host sends to a Service at an address that is local for IPVS. In IPv4 it has that very
+// address as its source, which means another host, or the endpoint's own, to whoever answers; in IPv6 any address of this
+// host, which need not be one of the link that it leaves by. That is so for as long as the address is local, whichever engine
+// serves the port: while a virtual server drains it is nft.
+func (f Family) toGuarded() rule {
+	return rule{in(setIPVSAddresses, f.originalDaddr()), fromThisNode(), masquerade()}
+}
 
 // untranslatedChain returns with packets that IPVS has balanced, and accepts all others.
 func (f Family) untranslatedChain() chainDef {

@@ -188,6 +188,8 @@ func hardwareAddress(b *bed, answers bool) {
 	_, err := x.Command(route[0], route[1:]...)
 	b.must(err)
 	b.Cleanup(func() { _, err := x.Command("ip", "route", "del", q.To.Addr().String(), "dev", "eth0"); b.must(err) })
+	_, err = x.Command("ip", "neigh", "flush", "to", q.To.Addr().String()) // what an earlier test has learned
+	b.must(err)
 	want := lab.Unreachable
 	if answers {
 		want = lab.Answered
