@@ -81,7 +81,7 @@ func endpointGoes(b *bed) {
 }
 
 func endpointComesBack(b *bed) {
-	b.serve("lc", "ports: [{port: 80}]")
+	b.serve("rr", "ports: [{port: 80}]") // lc would leave out b, which has an open connection
 	b.settled("endpoints web b c")
 	f := b.holdAt("b", b.at(80))
 	b.settled("endpoints web c")
