@@ -28,7 +28,7 @@ import (
 // The cost must not depend on the number of Services; compare the medians, because an emulated CPU is interrupted for long
 // now and then.
 //
-//	e2e/ipvskernel/test.sh ./e2e/ipvs -- -test.run '^$' -test.bench EndpointChange -test.benchtime 500x -test.count 3
+//	make bench-ipvs
 func BenchmarkEndpointChange(b *testing.B) {
 	for _, n := range []int{100, 5000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) { benchmarkEndpointChange(b, n) })
