@@ -69,9 +69,22 @@ func TestMeasuredChanges(t *testing.T) {
 	if first.elements < 20*(perService+2) || first.bytes == 0 || first.total < first.kernel {
 		t.Errorf("first sync: %+v", first)
 	}
-	got, err := endpointChanges(w, c, 2, func(int) {})
+	l, err := newLeast()
 	if err != nil {
 		t.Fatal(err)
+	}
+	got, err := endpointChanges(w, c, 2, l.record, func(int) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if q := l.took.Quantiles(); q.N != 2 || q.P50 <= 0 {
+		t.Errorf("the least change: %+v", q)
+	}
+	if out, err := l.ns.Command("nft", "list", "ruleset"); err != nil || !strings.Contains(out, "10.0.0.1 : 10.0.0.2") {
+		t.Errorf("the least table: %s, %v", out, err)
+	}
+	if err := l.close(); err != nil {
+		t.Error(err)
 	}
 	services, err := serviceChanges(w, c, 2, perService, func(int) {})
 	if err != nil {

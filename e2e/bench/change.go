@@ -75,8 +75,9 @@ func (r *recorder) result() changeResult {
 	}
 }
 
-// endpointChanges replaces, removes and adds endpoints of Services all over the cluster, in turn.
-func endpointChanges(w *world, c *cluster, rounds int, step func(done int)) (map[string]changeResult, error) {
+// endpointChanges replaces, removes and adds endpoints of Services all over the cluster, in turn; between them something
+// else is measured, on the same machine in the same state.
+func endpointChanges(w *world, c *cluster, rounds int, between func() error, step func(done int)) (map[string]changeResult, error) {
 	kinds := map[string]*recorder{replaced: {}, removed: {}, added: {}}
 	for i := range rounds {
 		at := c.pick()
@@ -88,6 +89,9 @@ func endpointChanges(w *world, c *cluster, rounds int, step func(done int)) (map
 			if err := kinds[change.kind].record(w, func() { w.store.SetSlice(sl, nil) }); err != nil {
 				return nil, fmt.Errorf("%s: %w", change.kind, err)
 			}
+		}
+		if err := between(); err != nil {
+			return nil, err
 		}
 		step(i)
 	}

@@ -7,6 +7,7 @@
 //	cluster.go  Services and EndpointSlices, and changes to them
 //	world.go    store, loop and engine on a namespace
 //	change.go   single changes, and a burst of them
+//	least.go    the least change that nf_tables can make, for comparison
 //	load.go     CPU time under a stream of changes; memory
 //	large.go    single large Services
 //	profile.go  CPU and heap profiles instead of numbers

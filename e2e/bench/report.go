@@ -41,6 +41,9 @@ func sizesTable(sizes []sizeResult) *measure.Table {
 	for _, kind := range changeKinds() {
 		changeRows(row, kind, &sizes[0])
 	}
+	row("least change of nf_tables after the same pause, p50 / p99, ms", func(s *sizeResult) string {
+		return fmt.Sprintf("%s / %s", measure.Short(s.Least.P50), measure.Short(s.Least.P99))
+	})
 	row("one endpoint replaced, without a pause, p50 / p99, ms", func(s *sizeResult) string {
 		return fmt.Sprintf("%s / %s%s", measure.Short(s.Busy.P50), measure.Short(s.Busy.P99), ratio(s.Busy.P50, sizes[0].Busy.P50))
 	})

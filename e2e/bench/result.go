@@ -17,6 +17,7 @@ type sizeResult struct {
 
 	FirstSync syncResult              `json:"first_sync"`
 	Changes   map[string]changeResult `json:"changes"`
+	Least     measure.Quantiles       `json:"least_change_of_nf_tables"`
 	Busy      measure.Quantiles       `json:"one_endpoint_replaced_without_pause"`
 	Burst     burstResult             `json:"burst"`
 	Load      loadResult              `json:"load"`

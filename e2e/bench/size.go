@@ -79,10 +79,16 @@ func measureSize(services int, progress *measure.Progress) (out sizeResult, err 
 
 func measureChanges(out *sizeResult, w *world, c *cluster, stage func(string), progress *measure.Progress) (err error) {
 	stage("endpoint changes")
-	out.Changes, err = endpointChanges(w, c, changeRounds, func(done int) { progress.Step(done, changeRounds) })
+	l, err := newLeast()
 	if err != nil {
 		return err
 	}
+	defer func() { err = errors.Join(err, l.close()) }()
+	out.Changes, err = endpointChanges(w, c, changeRounds, l.record, func(done int) { progress.Step(done, changeRounds) })
+	if err != nil {
+		return err
+	}
+	out.Least = l.took.Quantiles()
 	stage("a burst of changes")
 	if out.Burst, err = burst(w, c, burstSize); err != nil {
 		return err

@@ -1,0 +1,63 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/nftables"
+
+	"github.com/verdict-proxy/verdict/e2e/lab"
+	"github.com/verdict-proxy/verdict/e2e/measure"
+)
+
+// least is the smallest change that nf_tables can be asked for: one element of an empty map replaced, in a table without
+// rules, by google/nftables. What it takes on an idle machine is what the machine takes to wake up and to have its caches
+// filled again; nothing that is made with nf_tables can be faster.
+type least struct {
+	ns   *lab.Namespace
+	conn *nftables.Conn
+	set  *nftables.Set
+	took measure.Sample
+}
+
+func newLeast() (l *least, err error) {
+	l = &least{}
+	if l.ns, err = lab.NewNamespace("least"); err != nil {
+		return nil, err
+	}
+	fd, err := measure.Descriptor(l.ns)
+	if err != nil {
+		return nil, errors.Join(err, l.ns.Close())
+	}
+	defer fd.Close()
+	if l.conn, err = nftables.New(nftables.WithNetNSFd(int(fd.Fd())), nftables.AsLasting()); err != nil {
+		return nil, errors.Join(fmt.Errorf("open nf_tables: %w", err), l.ns.Close())
+	}
+	table := l.conn.AddTable(&nftables.Table{Family: nftables.TableFamilyIPv4, Name: "least"})
+	l.set = &nftables.Set{Table: table, Name: "one", IsMap: true, KeyType: nftables.TypeIPAddr, DataType: nftables.TypeIPAddr}
+	if err := errors.Join(l.conn.AddSet(l.set, l.element()), l.conn.Flush()); err != nil {
+		return nil, errors.Join(fmt.Errorf("make the least table: %w", err), l.close())
+	}
+	return l, nil
+}
+
+// element is another one after each change.
+func (l *least) element() []nftables.SetElement {
+	return []nftables.SetElement{{Key: []byte{10, 0, 0, 1}, Val: []byte{10, 0, byte(len(l.took) >> 8), byte(len(l.took))}}}
+}
+
+// record makes the change after the pause that other changes have.
+func (l *least) record() error {
+	time.Sleep(pause)
+	start, old := time.Now(), l.element()
+	l.took = append(l.took, 0)
+	err := errors.Join(l.conn.SetDeleteElements(l.set, old), l.conn.SetAddElements(l.set, l.element()), l.conn.Flush())
+	if err != nil {
+		return fmt.Errorf("the least change: %w", err)
+	}
+	l.took[len(l.took)-1] = time.Since(start)
+	return nil
+}
+
+func (l *least) close() error { return errors.Join(l.conn.CloseLasting(), l.ns.Close()) }
