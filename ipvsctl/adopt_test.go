@@ -82,6 +82,21 @@ func TestRestart(t *testing.T) {
 			name:    "excluded now",
 			wanted:  map[string]VirtualServer{"web": web, "mail": mail},
 			exclude: []netip.Prefix{netip.MustParsePrefix("10.96.0.3/32")},
+			late: `
+				ip route del local 10.96.0.3 dev lo table local proto 118 metric 1024
+				ipvsadm -D -u 10.96.0.3:53`,
+		},
+		{
+			name:    "excluded now, with connections and virtual servers of others",
+			left:    func(m *memory) { m.local[netip.MustParseAddr("10.96.0.99")] = true },
+			exclude: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/24"), netip.MustParsePrefix("192.0.2.0/24")},
+			late: `
+				ip route del local 10.96.0.3 dev lo table local proto 118 metric 1024
+				ip route del local 10.96.0.99 dev lo table local proto 118 metric 1024
+				ipvsadm -D -u 10.96.0.3:53
+				ipvsadm -e -t 10.96.0.1:80 -r 10.0.0.1:8080 -m -w 0
+				ipvsadm -e -t 10.96.0.1:80 -r 10.0.0.2:8080 -m -w 0
+				ipvsadm -e -t 10.96.0.2:25 -r 10.0.0.3:25 -m -w 0`,
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -31,7 +31,8 @@
 // with the mark are ours, and nothing else is: neither virtual servers for packet marks nor any that another tool has made,
 // be it on an address of ours. When one that is not ours has a key that we need, it stays and the failure is ErrForeign.
 // (An edit with "ipvsadm -E" takes the mark away; while we run it is noticed by Intact and then belongs to whoever made
-// the edit.) In ranges that are excluded nothing is made, and nothing is taken over at start.
+// the edit.) In ranges that are excluded nothing is made. What carries our mark or our route protocol there is of an earlier
+// process without that exclusion: it is taken over at start as everywhere else, and removed when it has drained.
 //
 // Local addresses are routes in table local with a protocol number of ours, 118:
 //

@@ -17,7 +17,8 @@ const DefaultGracefulPeriod = 15 * time.Minute
 type Options struct {
 	// NetNS is a file descriptor of the network namespace to work in; 0: the present one.
 	NetNS int
-	// Exclude are ranges in which IPVS belongs to others: nothing is made there, nothing is taken over at start.
+	// Exclude are ranges in which IPVS belongs to others: nothing is made there. What an earlier process of ours left there
+	// is taken over all the same, so that its addresses stay guarded until it has gone.
 	Exclude []netip.Prefix
 	// GracefulPeriod is how long a real server that is no longer wanted may keep its connections; 0: not at all.
 	GracefulPeriod time.Duration
@@ -175,23 +176,22 @@ func (e *Engine) touch(s *server) {
 	}
 }
 
-// inherit takes over what bears our mark. Nothing of it changes until it is claimed by Set or given up by Settle.
+// inherit takes over what bears our mark, in excluded ranges too: they may not have been excluded when it was made, and
+// nobody else would remove it. Nothing of it changes until it is claimed by Set or given up by Settle.
 func (e *Engine) inherit() error {
 	addrs, err := e.kernel.listAddresses()
 	if err != nil {
 		return err
 	}
 	for _, a := range addrs {
-		if !e.Excluded(a) {
-			e.inherited[a] = true
-		}
+		e.inherited[a] = true
 	}
 	servers, err := e.kernel.servers()
 	if err != nil {
 		return err
 	}
 	for _, f := range servers {
-		if !f.ours || e.Excluded(f.key.Addr) {
+		if !f.ours {
 			continue
 		}
 		reals, err := e.kernel.reals(f.key)

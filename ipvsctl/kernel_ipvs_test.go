@@ -223,14 +223,17 @@ func TestExcluded(t *testing.T) {
 	e := openIn(t, ns)
 	mustSet(t, e, "web", web)
 	pass(t, e, start())
-	before := picture(t, e.kernel)
+	ns.Must(t, "", "ipvsadm", "-A", "-t", "10.96.0.1:443", "-s", "rr")
 	e = openIn(t, ns, netip.MustParsePrefix("10.96.0.0/24"))
 	if err := e.Set("web", []VirtualServer{web}); !errors.Is(err, ErrExcluded) {
 		t.Errorf("error is %v", err)
 	}
+	wantAddrs(t, "to be guarded", e.Local(), "[10.96.0.1]")
 	e.Settle()
 	pass(t, e, start())
-	expect(t, "kernel", picture(t, e.kernel), before)
+	_, err := e.Tick(start().Add(period))
+	must(t, err)
+	expect(t, "kernel", picture(t, e.kernel), "10.96.0.1:443/tcp rr of others")
 }
 
 func TestProbeKernel(t *testing.T) {

@@ -57,6 +57,8 @@ func TestAddressesOfAnEarlierProcess(t *testing.T) {
 	wantAddrs(t, "claimed", e.Coming(), "[]")
 	e.Settle()
 	wantAddrs(t, "settled", e.Local(), "[10.96.0.1 10.96.0.2 10.96.0.3]")
+	all := netip.MustParsePrefix("10.96.0.0/16")
+	wantAddrs(t, "inherited in a range that is excluded now", openMemory(t, m, all).Local(), "[10.96.0.1 10.96.0.2 10.96.0.3]")
 	pass(t, e, start())
 	if e.Empty() || !openMemory(t, newMemory()).Empty() {
 		t.Error("Empty does not tell")

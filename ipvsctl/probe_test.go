@@ -114,7 +114,7 @@ func TestProbeFails(t *testing.T) {
 func TestList(t *testing.T) {
 	m := left(t)
 	m.conns[web.RealServers[0].Addr] = 3
-	got, err := list(m, Options{})
+	got, err := list(m)
 	must(t, err)
 	var keys []string
 	for _, s := range got {

@@ -24,7 +24,7 @@ type RealStatus struct {
 	Active, Inactive int
 }
 
-// List reads back the virtual servers that are ours, sorted by address. It has a socket of its own and may be called
+// List reads back the virtual servers that are ours, in excluded ranges too, sorted by address. It has a socket of its own and may be called
 // from any goroutine, also in another process than the engine's.
 func List(o Options) ([]Status, error) {
 	c, err := dial(o.NetNS)
@@ -32,17 +32,17 @@ func List(o Options) ([]Status, error) {
 		return nil, err
 	}
 	defer c.close()
-	return list(c, o)
+	return list(c)
 }
 
-func list(k kernel, o Options) ([]Status, error) {
+func list(k kernel) ([]Status, error) {
 	servers, err := k.servers()
 	if err != nil {
 		return nil, err
 	}
 	var out []Status
 	for _, f := range servers {
-		if !f.ours || excluded(o.Exclude, f.key.Addr) {
+		if !f.ours {
 			continue
 		}
 		reals, err := k.reals(f.key)
