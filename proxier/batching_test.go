@@ -3,6 +3,7 @@ package proxier
 import (
 	"context"
 	"net/netip"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -148,6 +149,52 @@ func TestTriggersAreReportedWhenTheKernelHasThem(t *testing.T) {
 		settle()
 		if p := w.watcher.passes; len(p) != 1 || len(p[0].Triggers) != 0 {
 			t.Errorf("passes %+v, want one without a trigger", p)
+		}
+	})
+}
+
+// TestRetriesGoOnAndBackOff: the looks that the loop takes every second do not keep a retry from coming, and changes do not
+// have a kernel that refuses everything asked all the time.
+func TestRetriesGoOnAndBackOff(t *testing.T) {
+	inBubble(t, time.Millisecond, func(t *testing.T, w *world) {
+		const failures = 9
+		w.rules.mu.Lock()
+		w.rules.fail, w.rules.applies = failures, 0
+		w.rules.mu.Unlock()
+		begin := time.Now()
+		for i := range 4000 { // a change each 10 ms, for 40 s
+			w.change(i)
+			time.Sleep(10 * time.Millisecond)
+		}
+		synctest.Wait()
+		passes := w.watcher.passes
+		if len(passes) <= failures || passes[failures-1].Err == nil || passes[failures].Err != nil {
+			t.Fatalf("%d passes, want %d failures and then success", len(passes), failures)
+		}
+		wait := firstRetry
+		for i := range failures {
+			end := passes[i].Started.Add(passes[i].Duration)
+			if got := passes[i+1].Started.Sub(end); got < wait || got > wait+20*time.Millisecond {
+				t.Errorf("after failure %d the next pass came after %s, want %s", i+1, got, wait)
+			}
+			wait = min(2*wait, maxRetry)
+		}
+		if got := strings.Count(w.log.String(), "level=ERROR"); got != 1 {
+			t.Errorf("the same error was logged %d times within %s, want once a minute", got, time.Since(begin))
+		}
+	})
+	inBubble(t, time.Millisecond, func(t *testing.T, w *world) {
+		w.rules.mu.Lock()
+		w.rules.fail = 20
+		w.rules.mu.Unlock()
+		w.change(1)
+		time.Sleep(3*time.Minute + time.Second)
+		synctest.Wait()
+		if last := w.watcher.passes[len(w.watcher.passes)-1]; last.Err != nil {
+			t.Errorf("%d passes, the last one failed: %v; nothing else changed", len(w.watcher.passes), last.Err)
+		}
+		if got := strings.Count(w.log.String(), "level=ERROR"); got < 2 || got > 4 {
+			t.Errorf("the same error was logged %d times in 3 minutes, want once a minute", got)
 		}
 	})
 }

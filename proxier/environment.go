@@ -20,10 +20,11 @@ type environment struct {
 
 // newEnvironment derives it.
 func newEnvironment(s *config.Settings, env state.Environment, node *state.Node) environment {
+	host := lasting(env.HostAddresses)
 	pods := podCIDRs(s, node)
 	podInterface := podInterface(s)
 	return environment{
-		host: hostAddresses(env.HostAddresses),
+		host: hostAddresses(host),
 		plan: plan.Environment{
 			NodeName:      s.NodeName,
 			Zone:          node.Zone,
@@ -36,18 +37,21 @@ func newEnvironment(s *config.Settings, env state.Environment, node *state.Node)
 			PodInterface:      podInterface,
 			PodCIDRs:          pods,
 			ServiceCIDRs:      env.ServiceCIDRs,
-			NodePortAddresses: nodePortAddresses(s.NodePortAddresses, node.Addresses, env.HostAddresses),
+			NodePortAddresses: nodePortAddresses(s.NodePortAddresses, node.Addresses, host),
 		},
 	}
 }
 
-// hostAddresses leaves out link-local ones, which come and go with every pod and are nobody's frontend.
+// lasting leaves out link-local addresses of IPv6, which come and go with every pod and mean nothing without an interface.
+func lasting(host []netip.Addr) []netip.Addr {
+	return filter(host, func(a netip.Addr) bool { return !a.Is6() || !a.IsLinkLocalUnicast() })
+}
+
+// hostAddresses is a set of them.
 func hostAddresses(list []netip.Addr) map[netip.Addr]bool {
 	host := map[netip.Addr]bool{}
 	for _, a := range list {
-		if !a.IsLinkLocalUnicast() {
-			host[a] = true
-		}
+		host[a] = true
 	}
 	return host
 }

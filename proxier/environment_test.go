@@ -1,8 +1,10 @@
 package proxier
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
+	"strings"
 	"testing"
 
 	"github.com/verdict-proxy/verdict/config"
@@ -26,9 +28,9 @@ func TestNodePortAddresses(t *testing.T) {
 		{nil, nil},
 		{[]string{"primary"}, addrs("192.168.7.1", "fd07::1")},
 		{[]string{"localhost"}, addrs("127.0.0.1", "127.0.0.53")},
-		{[]string{"all"}, addrs("10.0.1.254", "192.168.7.1", "192.168.8.1", "fd07::1", "fe80::1")},
+		{[]string{"all"}, addrs("10.0.1.254", "192.168.7.1", "192.168.8.1", "fd07::1")},
 		{[]string{"0.0.0.0/0"}, addrs("10.0.1.254", "192.168.7.1", "192.168.8.1")},
-		{[]string{"::/0"}, addrs("fd07::1", "fe80::1")},
+		{[]string{"::/0"}, addrs("fd07::1")},
 		{[]string{"192.168.0.0/16"}, addrs("192.168.7.1", "192.168.8.1")},
 		{[]string{"127.0.0.0/8"}, addrs("127.0.0.1", "127.0.0.53")},
 		{[]string{"::1/128"}, nil},
@@ -37,7 +39,7 @@ func TestNodePortAddresses(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(fmt.Sprint(tt.words), func(t *testing.T) {
-			got := nodePortAddresses(tt.words, node, host)
+			got := nodePortAddresses(tt.words, node, lasting(host))
 			if fmt.Sprint(got) != fmt.Sprint(tt.want) {
 				t.Errorf("got %v, want %v", got, tt.want)
 			}
@@ -72,5 +74,46 @@ func TestDetectLocal(t *testing.T) {
 				t.Errorf("interface %q, recognizes %v; want %q, %v", env.globals.PodInterface, env.plan.DetectsLocal, tt.iface, tt.recognize)
 			}
 		})
+	}
+}
+
+// TestPrimaryAddressesCannotBeRead: node ports stay where they were, and the host is asked again.
+func TestPrimaryAddressesCannotBeRead(t *testing.T) {
+	w := newWorld(t)
+	fail := false
+	w.Primary = func() ([]netip.Addr, error) {
+		if fail {
+			return nil, errors.New("injected: too many open files")
+		}
+		return addrs("192.168.7.1"), nil
+	}
+	w.store.MarkSynced()
+	look := func(step, want string) {
+		t.Helper()
+		if got := fmt.Sprint(w.rules.globals.NodePortAddresses); got != want {
+			t.Errorf("%s: node ports on %s, want %s", step, got, want)
+		}
+	}
+	if err := w.Once(); err != nil {
+		t.Fatal(err)
+	}
+	look("at the start", "[192.168.7.1]")
+	fail = true
+	w.store.SetHostAddresses(addrs("192.168.7.1", "192.168.7.2"))
+	if err := w.Once(); err != nil {
+		t.Fatal(err)
+	}
+	look("when they cannot be read", "[192.168.7.1]")
+	if !strings.Contains(w.log.String(), "too many open files") {
+		t.Errorf("the log does not say why: %s", w.log)
+	}
+	fail = false
+	w.Primary = func() ([]netip.Addr, error) { return addrs("192.168.7.2"), nil }
+	w.checkTables()
+	look("when they can be read again", "[192.168.7.2]")
+	applies := w.rules.applies
+	w.checkTables()
+	if w.rules.applies != applies {
+		t.Error("asked again although nothing failed")
 	}
 }

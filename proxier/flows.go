@@ -18,8 +18,11 @@ type cleaned struct {
 	err     error
 }
 
-// flowRetry is how long the loop waits before it cleans again after an error.
-const flowRetry = time.Second
+// How long the loop waits before it cleans again after an error, doubling up to the maximum.
+const (
+	firstFlowRetry = time.Second
+	maxFlowRetry   = time.Minute
+)
 
 // cleanFlows has UDP flows removed that went stale. It comes after the rules: before, new flows could still be made by
 // the old ones. It does not wait: the kernel walks its whole table for an answer (12 ms and more), and the next change
@@ -47,9 +50,11 @@ func (p *Proxier) flowsCleaned(c cleaned) (again <-chan time.Time) {
 	p.cleaning = false
 	p.Observer.FlowsCleaned(c.results)
 	if c.err != nil {
-		p.Log.Error("stale UDP flows not removed; trying again", "after", flowRetry, "error", c.err)
-		return time.After(flowRetry)
+		p.flowRetry = min(max(firstFlowRetry, 2*p.flowRetry), maxFlowRetry)
+		p.Log.Error("stale UDP flows not removed; trying again", "after", p.flowRetry, "error", c.err)
+		return time.After(p.flowRetry)
 	}
+	p.flowRetry = 0
 	p.flows.Done()
 	p.cleanFlows()
 	return nil

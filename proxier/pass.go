@@ -41,7 +41,7 @@ func (p *Proxier) pass() error {
 	report := PassReport{Started: time.Now()}
 	p.lastPass = report.Started
 	queue := changes.Services
-	if changes.Environment || !p.hasEnv {
+	if changes.Environment || !p.hasEnv || p.askAgain {
 		queue = p.updateEnvironment(queue)
 	}
 	queue = p.requeue(queue)
@@ -113,15 +113,20 @@ func (p *Proxier) everything(queue []state.Name) []state.Name {
 	return all
 }
 
-// node stands in for a Node object that does not exist: a host without a cluster, or one that has not joined yet.
+// node stands in for a Node object that does not exist: a host without a cluster, or one that has not joined yet. Addresses
+// that cannot be found out just now stay what they were, and are asked for again.
 func (p *Proxier) node(n *state.Node) *state.Node {
+	p.askAgain = false
 	if n != nil {
 		return n
 	}
 	addresses, err := p.Primary()
 	if err != nil {
-		p.Log.Warn("cannot find the host's main addresses; node ports on primary addresses do not answer until they are known", "error", err)
+		p.Log.Warn("cannot find the host's main addresses; node ports on primary addresses stay as they are; asking again",
+			"after", checkPeriod, "addresses", p.env.plan.NodeAddresses, "error", err)
+		addresses = p.env.plan.NodeAddresses
 	}
+	p.askAgain = err != nil
 	return &state.Node{Name: p.Settings.NodeName, Addresses: addresses, Eligible: true}
 }
 
@@ -191,6 +196,7 @@ func (p *Proxier) serve(name state.Name, planned *plan.Service) []state.Problem 
 			reason := err.Error() + "; the port is served as before, if it was"
 			problems = append(problems, state.Problem{Kind: "Service", Object: name, Field: "spec.ports", Reason: reason})
 			if !old.has(key) {
+				p.forgetBalanced(key)
 				continue
 			}
 		}
@@ -252,7 +258,8 @@ func (p *Proxier) finish(revision uint64, report PassReport) {
 	} else {
 		p.failures++
 	}
-	report.Duration = time.Since(report.Started)
+	p.lastEnd = time.Now()
+	report.Duration = p.lastEnd.Sub(report.Started)
 	report.NFT, report.IPVS, report.NodeEligible = p.totals[0], p.totals[1], p.eligible
 	if p.healthChanged {
 		report.HealthChecks = &HealthChecks{maps.Clone(p.healthChecks), p.env.globals.NodePortAddresses}

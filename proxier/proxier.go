@@ -98,6 +98,7 @@ type Proxier struct {
 	flows      *conntrack.Tracker
 	cleaning   bool         // a goroutine is removing stale flows
 	cleaned    chan cleaned // holds its result; room for one, so that it never waits
+	flowRetry  time.Duration
 	problems   problemLog
 
 	healthChecks  map[state.Name]plan.HealthCheck
@@ -106,10 +107,13 @@ type Proxier struct {
 	triggers  []Trigger // of changes that are not in the kernel yet
 	waiting   time.Time // since when changes wait
 	failures  int       // passes in a row that did not apply
-	lastError string    // of those passes; logged once
+	lastError string    // of those passes; logged once a minute
+	lastSaid  time.Time // when it was logged
 	lastPass  time.Time // when the latest pass began
+	lastEnd   time.Time // when it ended
 	started   time.Time
 	eligible  bool // of the node, for traffic
+	askAgain  bool // for the host's main addresses
 }
 
 // New makes a loop that has done nothing yet.
@@ -188,13 +192,22 @@ func (p *Proxier) retry() <-chan time.Time {
 	if p.failures == 0 {
 		return nil
 	}
-	return time.After(min(firstRetry<<min(p.failures-1, 10), maxRetry))
+	return time.After(p.rest())
+}
+
+// rest is how long the next pass has to wait. After one that failed changes wait as well: the next one may have to write
+// everything, and must not do so for each change while the kernel refuses it.
+func (p *Proxier) rest() time.Duration {
+	if p.failures > 0 {
+		return time.Until(p.lastEnd.Add(min(firstRetry<<min(p.failures-1, 10), maxRetry)))
+	}
+	return p.Settings.MinSyncPeriod - time.Since(p.lastPass)
 }
 
 // gather waits for the rest of --min-sync-period since the last pass began: a change that meets an idle proxy is
 // applied at once, changes in a stream are taken together.
 func (p *Proxier) gather(ctx context.Context) bool {
-	rest := p.Settings.MinSyncPeriod - time.Since(p.lastPass)
+	rest := p.rest()
 	if rest <= 0 {
 		return true
 	}
@@ -211,6 +224,9 @@ func (p *Proxier) gather(ctx context.Context) bool {
 func (p *Proxier) checkTables() {
 	if !p.hasEnv || p.failures > 0 {
 		return
+	}
+	if p.askAgain {
+		_ = p.pass() // logged, and tried again
 	}
 	intact, err := p.Ruleset.Intact()
 	if same, ipvsErr := p.ipvs.intact(); !same && ipvsErr == nil {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"log/slog"
 	"slices"
+	"time"
 
 	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
@@ -45,6 +46,9 @@ func (t *Totals) add(o *Totals, sign int) {
 	t.Endpoints += sign * o.Endpoints
 }
 
+// sayAgain is how often an error that goes on is logged.
+const sayAgain = time.Minute
+
 // logPass writes a line for what an operator wants to see: the first pass, passes that failed, and on request all.
 func (p *Proxier) logPass(r *PassReport) {
 	attrs := []any{
@@ -54,8 +58,10 @@ func (p *Proxier) logPass(r *PassReport) {
 	switch {
 	case r.Err != nil:
 		level := slog.LevelError
-		if r.Err.Error() == p.lastError {
+		if r.Err.Error() == p.lastError && p.lastEnd.Sub(p.lastSaid) < sayAgain {
 			level = slog.LevelDebug // said before; the retries go on
+		} else {
+			p.lastSaid = p.lastEnd
 		}
 		p.lastError = r.Err.Error()
 		p.Log.Log(context.Background(), level, "pass not applied; the kernel keeps the previous rules, all changes stay pending",
