@@ -45,6 +45,9 @@ func (s *Scheduling) choose(asked, flags string) method {
 		m.problem = fmt.Sprintf("unknown scheduler %q; the default is used", asked)
 		m.scheduler = ""
 	}
+	if m.scheduler == "" && s.Backend == config.BackendIPVS && len(s.Available) > 0 {
+		m.scheduler = s.Standard // which may take flags
+	}
 	s.parseFlags(&m, flags)
 	s.chooseEngine(&m)
 	if !m.ipvs {
@@ -81,8 +84,6 @@ func (s *Scheduling) chooseEngine(m *method) {
 	}
 	everything := s.Backend == config.BackendIPVS
 	switch {
-	case everything && m.scheduler == "":
-		m.scheduler = s.Standard
 	case everything && m.scheduler == schedulerRandom:
 		m.note(fmt.Sprintf("IPVS has no scheduler random; %s is used", s.Standard))
 		m.scheduler = s.Standard
@@ -150,10 +151,12 @@ func heaviest(list []plan.Endpoint) []plan.Endpoint {
 	return slices.DeleteFunc(slices.Clone(list), func(e plan.Endpoint) bool { return e.Weight < greatest })
 }
 
-// maxShares bounds the slots that weights may cost a pool, as a multiple of its endpoints (and at least slotFloor).
+// maxShares bounds the slots that weights may cost a pool, as a multiple of its endpoints (and at least slotFloor), as far as
+// a pool can have so many (poolSlots).
 const (
 	maxShares = 16
 	slotFloor = 256
+	poolSlots = 65536
 )
 
 // slots turns weights into numbers of slots in the same proportion, as small as they can be. Weights whose proportion
@@ -165,7 +168,8 @@ func slots(list []plan.Endpoint) []uint16 {
 		total += int(e.Weight)
 	}
 	out := make([]uint16, len(list))
-	limit := max(slotFloor, maxShares*len(list))
+	// Rounding up may cost one slot more for each endpoint.
+	limit := max(0, min(max(slotFloor, maxShares*len(list)), poolSlots-len(list)))
 	for i, e := range list {
 		share := float64(e.Weight) / float64(max(divisor, 1))
 		if total/max(divisor, 1) > limit {

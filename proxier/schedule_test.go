@@ -19,6 +19,7 @@ func TestChoose(t *testing.T) {
 	none := Scheduling{Backend: config.BackendHybrid, Unavailable: "the kernel has no IPVS"}
 	some := Scheduling{Backend: config.BackendHybrid, Available: []string{"rr"}}
 	ipvs := Scheduling{Backend: config.BackendIPVS, Standard: "wlc", Available: all}
+	hashing := Scheduling{Backend: config.BackendIPVS, Standard: "mh", Available: all}
 	few := Scheduling{Backend: config.BackendIPVS, Standard: "rr", Available: []string{"rr"}}
 	gone := Scheduling{Backend: config.BackendIPVS, Standard: "rr", Unavailable: "the kernel has no IPVS"}
 	random, hash, turn := method{nft: nft.Random}, method{nft: nft.SourceHash}, method{nft: nft.InTurn}
@@ -60,6 +61,7 @@ func TestChoose(t *testing.T) {
 		{"hybrid without the module", some, "rr", "", byIPVS("rr", nft.InTurn), ""},
 
 		{"ipvs", ipvs, "", "", byIPVS("wlc", nft.Random), ""},
+		{"ipvs, a default with flags", hashing, "", "mh-port", method{ipvs: true, scheduler: "mh", flags: ipvsctl.HashPort, nft: nft.SourceHash}, ""},
 		{"ipvs", ipvs, "sh", "", byIPVS("sh", nft.SourceHash), ""},
 		{"ipvs", ipvs, "random", "", byIPVS("wlc", nft.Random), "IPVS has no scheduler random; wlc is used"},
 		{"ipvs", ipvs, "fastest", "", byIPVS("wlc", nft.Random), "unknown scheduler"},
@@ -117,6 +119,23 @@ func TestSlots(t *testing.T) {
 				t.Errorf("got %s, want %s", got, tt.want)
 			}
 		})
+	}
+}
+
+// TestSlotsOfALargePool: weights must not cost more slots than a pool can have.
+func TestSlotsOfALargePool(t *testing.T) {
+	for _, n := range []int{4096, 5000, 40000, poolSlots} {
+		list := make([]plan.Endpoint, n)
+		for i := range list {
+			list[i].Weight = 37 + uint16(i%2)*63
+		}
+		total, heaviest := 0, uint16(0)
+		for _, s := range slots(list) {
+			total, heaviest = total+int(s), max(heaviest, s)
+		}
+		if total < n || total > poolSlots || n < 40000 && heaviest < 2 {
+			t.Errorf("%d endpoints have %d slots, the heaviest %d; want at most %d, in proportion", n, total, heaviest, poolSlots)
+		}
 	}
 }
 

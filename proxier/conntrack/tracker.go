@@ -73,6 +73,14 @@ func withFrontends(list []Frontend, ports []udpPort) []Frontend {
 	return list
 }
 
+// appendFrontends is for lists in which some may be twice: looking for each would be quadratic where every Service is listed.
+func appendFrontends(list []Frontend, ports []udpPort) []Frontend {
+	for i := range ports {
+		list = append(list, ports[i].frontends...)
+	}
+	return list
+}
+
 func udpPorts(p *plan.Service) (out []udpPort) {
 	if p == nil {
 		return nil
@@ -107,7 +115,7 @@ func (t *Tracker) Stale() Stale {
 		if c.again {
 			c.past, c.recent = append(c.past, c.recent...), nil
 			t.changed[n] = c
-			unsteady = append(withFrontends(withFrontends(unsteady, t.done[n]), c.ports), c.past...)
+			unsteady = append(appendFrontends(appendFrontends(unsteady, t.done[n]), c.ports), c.past...)
 		}
 	}
 	targets := map[Frontend]target{}

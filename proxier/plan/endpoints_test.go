@@ -145,6 +145,21 @@ func TestPortsAndNames(t *testing.T) {
 		"IPv6 shop/web:dns udp [fd00::1]:5353", "IPv6 shop/web:dns-tcp tcp [fd00::1]:5454",
 	})
 
+	twice := service(func(s *state.Service) {
+		s.Ports = []state.ServicePort{{Protocol: state.UDP, Port: 53}, {Protocol: state.TCP, Port: 53}}
+	})
+	same := &state.Slice{Family: state.IPv4, Weight: 1, Ports: []state.SlicePort{
+		{Protocol: state.UDP, Port: 5353}, {Protocol: state.TCP, Port: 5454},
+	}, Endpoints: []state.Endpoint{endpoint("10.0.0.1")}}
+	lines = nil
+	for _, p := range New(twice, []*state.Slice{same}, environment()).Ports {
+		lines = append(lines, p.Family.String()+" "+p.Name+" "+p.Protocol.String()+" "+show(p.Cluster))
+	}
+	equal(t, "ports without names", lines, []string{
+		"IPv4 shop/web:53 udp 10.0.0.1:5353", "IPv4 shop/web:53/tcp tcp 10.0.0.1:5454",
+		"IPv6 shop/web:53 udp ", "IPv6 shop/web:53/tcp tcp ",
+	})
+
 	unnamed := service(func(s *state.Service) { s.Ports[0].Name = "" })
 	got = New(unnamed, []*state.Slice{renamed("", slice("a", "10.0.0.1"))}, environment())
 	equal(t, "unnamed port", got.Ports[0].Name, "shop/web:80")

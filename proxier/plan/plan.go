@@ -106,12 +106,22 @@ func (p *Planner) portName(out *Service, index int) string {
 	if at := len(out.Ports) - len(p.svc.Ports); at >= 0 {
 		return out.Ports[at].Name
 	}
-	port := &p.svc.Ports[index]
-	name := port.Name
-	if name == "" {
-		name = strconv.Itoa(int(port.Port))
+	name := shownName(&p.svc.Ports[index])
+	for i := range p.svc.Ports[:index] {
+		// The API server does not let two ports have one name, nor no name; in manifests DNS may well be "53" twice.
+		if shownName(&p.svc.Ports[i]) == name {
+			name += "/" + p.svc.Ports[index].Protocol.String()
+			break
+		}
 	}
 	return p.svc.Namespace + "/" + p.svc.Name.Name + ":" + name
+}
+
+func shownName(port *state.ServicePort) string {
+	if port.Name == "" {
+		return strconv.Itoa(int(port.Port))
+	}
+	return port.Name
 }
 
 // count records how many ready local endpoints a family has.

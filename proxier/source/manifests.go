@@ -214,6 +214,9 @@ func (m *Manifests) apply(names []string) {
 	first := map[objectID]string{}
 	for _, name := range names {
 		f := m.files[name]
+		if f == nil {
+			continue // gone before it was read for the first time
+		}
 		faults := slices.Clone(f.faults)
 		for _, o := range f.objects {
 			if other, twice := first[o.id]; twice {

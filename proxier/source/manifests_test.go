@@ -373,6 +373,14 @@ func TestSameTimeStamp(t *testing.T) {
 	f.expectServices("shop/web=10.96.0.2")
 }
 
+// TestFileThatGoesDuringAScan: "generate > tmp.yaml; mv tmp.yaml web.yaml" between the listing and the reading.
+func TestFileThatGoesDuringAScan(t *testing.T) {
+	f := newFolder(t, map[string]string{"a.yaml": service("web", "10.96.0.1")})
+	f.load()
+	f.m.apply([]string{"a.yaml", "gone.yaml"})
+	f.expectServices("shop/web=10.96.0.1")
+}
+
 // TestUnreadableFile: what cannot be read is not gone. Root may read everything, so a link to itself stands in.
 func TestUnreadableFile(t *testing.T) {
 	f := newFolder(t, map[string]string{"a.yaml": service("web", "10.96.0.1"), "b.yaml": service("mail", "10.96.0.2")})
