@@ -191,9 +191,9 @@ func (f Family) filterChains(p program) []chainDef {
 		list = append(list, chainDef{name: "loopback-guard", rules: []rule{guard}, base: base})
 	}
 	// What was translated is served: nothing below concerns it.
-	check := rule{isNew(), isNotTranslated(), jump("unserved")}
+	check := rule{isNew(), isNotTranslated(), jump(unservedChain)}
 	return append(list, []chainDef{
-		{name: "unserved", rules: f.unserved(p)},
+		{name: unservedChain, rules: f.unserved(p)},
 		{name: "filter-input", rules: []rule{check}, base: filterBase(unix.NF_INET_LOCAL_IN, "input", 0, "filter")},
 		{name: "filter-forward", rules: []rule{check}, base: filterBase(unix.NF_INET_FORWARD, "forward", 0, "filter")},
 		{name: "filter-output", base: filterBase(unix.NF_INET_LOCAL_OUT, "output", 0, "filter"), rules: []rule{
@@ -203,6 +203,8 @@ func (f Family) filterChains(p program) []chainDef {
 		}},
 	}...)
 }
+
+const unservedChain = "unserved"
 
 // unserved refuses what no endpoint can take. It runs after DNAT, so that only packets that were not translated still
 // have a frontend as their destination.
@@ -220,11 +222,10 @@ func (f Family) unserved(p program) []rule {
 	rules = append(rules, f.refuse(atNode, in(setNoEndpointsNodePorts, nodePort...))...)
 	// Ports of a cluster IP that no Service uses, and cluster IPs that no Service has.
 	rules = append(rules, f.refuse(in(setClusterIPs, f.daddr()))...)
-	if p.ipvs {
-		// IPVS gets only packets to addresses of this host, so its frontends' addresses are made local. Whatever listens
-		// on all addresses must not become reachable there (k/k #72236).
-		rules = append(rules, f.refuse(in(setIPVSAddresses, f.daddr()))...)
-	}
+	// IPVS gets only packets to addresses of this host, so its frontends' addresses are made local. Whatever listens on
+	// all addresses must not become reachable there (k/k #72236). Without IPVS too: a process that starts over this table
+	// with IPVS guards addresses and makes them local before its first apply.
+	rules = append(rules, f.refuse(in(setIPVSAddresses, f.daddr()))...)
 	return append(rules, rule{in(setServiceCIDRs, f.daddr()), drop()})
 }
 

@@ -83,7 +83,8 @@ func (e *Engine) Guard(addrs []netip.Addr) (bool, error) {
 	return true, nil
 }
 
-// hasGuards says whether the kernel's table has the set of guarded addresses.
+// hasGuards says whether the kernel's table has the set of guarded addresses, and rules that read it: a chain with fewer
+// rules than every program has is that of an earlier version without IPVS, or has been flushed.
 func (e *Engine) hasGuards(tb *table) (bool, error) {
 	if !e.rebuild {
 		return true, nil
@@ -93,7 +94,8 @@ func (e *Engine) hasGuards(tb *table) (bool, error) {
 		return false, fmt.Errorf("read table %s %s: %w", tb.family, TableName, err)
 	}
 	_, hooked := was.chains["filter-input"] // it comes last when a table is made anew
-	return hooked && was.hasSet(&tb.defs[idIPVSAddresses]), nil
+	reads := was.rules[unservedChain] >= len(tb.family.unserved(program{}))
+	return hooked && reads && was.hasSet(&tb.defs[idIPVSAddresses]), nil
 }
 
 // sendApart sends a transaction that is no part of the collected changes.

@@ -125,10 +125,7 @@ func TestGuardedPackets(t *testing.T) {
 	mustApply(t, e)
 	top.node.serveTCP(t, "node", 4080) // stands in for IPVS
 	top.node.serveTCP(t, "node", 4022) // a service of the node's own
-	ask := func(from string, a netip.Addr, port uint16) error {
-		_, err := top.namespace(from).ask(tcp, netip.Addr{}, netip.AddrPortFrom(a, port), patient)
-		return err
-	}
+	ask := top.asker()
 	for f, a := range guarded {
 		for _, from := range []string{"client", "node", "pod-a"} {
 			if err := ask(from, a, 4022); err != nil {
@@ -146,5 +143,63 @@ func TestGuardedPackets(t *testing.T) {
 				t.Errorf("%s from %s to the frontend: %v", f, from, err)
 			}
 		}
+	}
+}
+
+// asker connects to an address from one of the namespaces.
+func (top *topology) asker() func(from string, a netip.Addr, port uint16) error {
+	return func(from string, a netip.Addr, port uint16) error {
+		_, err := top.namespace(from).ask(tcp, netip.Addr{}, netip.AddrPortFrom(a, port), patient)
+		return err
+	}
+}
+
+// TestGuardOverTableWithoutIPVS starts a process with IPVS over the table of one without: what it guards before its first
+// apply must be guarded indeed. It is told so only when the rules that do it are there.
+func TestGuardOverTableWithoutIPVS(t *testing.T) {
+	top := newTopology(t)
+	top.node.sysctls(t, "ipv4/icmp_ratelimit=0", "ipv6/icmp/ratelimit=0")
+	former := top.node.engine(t)
+	former.SetGlobals(packetGlobals())
+	mustApply(t, former)
+	if err := former.Close(); err != nil {
+		t.Fatal(err)
+	}
+	top.node.serveTCP(t, "node", 4022)
+	guarded := map[Family]netip.Addr{IPv4: addr("192.0.2.77"), IPv6: addr("2001:db8::77")}
+	for _, a := range guarded {
+		top.node.Must(t, "", "ip", "route", "add", "local", a.String(), "dev", "lo", "table", "local")
+	}
+	e := top.node.engine(t)
+	g := packetGlobals()
+	g.IPVS = true
+	e.SetGlobals(g)
+	ask := top.asker()
+	for f, a := range guarded {
+		for _, from := range []string{"client", "node", "pod-a"} {
+			if err := ask(from, a, 4022); err != nil {
+				t.Fatalf("%s from %s before the guard: %v; the test would prove nothing", f, from, err)
+			}
+		}
+		mustGuard(t, e, true, a.String())
+		for _, from := range []string{"client", "node", "pod-a"} {
+			if err := ask(from, a, 4022); !errors.Is(err, errRefused) {
+				t.Errorf("%s from %s to the node's own service: %v, want a refusal", f, from, err)
+			}
+		}
+	}
+}
+
+// TestGuardWithoutRules has a table whose set of guarded addresses is read by no rule.
+func TestGuardWithoutRules(t *testing.T) {
+	for _, f := range Families() {
+		n := newNamespace(t)
+		mustApply(t, n.engine(t))
+		n.nft(t, "flush", "chain", f.String(), TableName, unservedChain)
+		e := n.engine(t)
+		e.SetGlobals(Globals{IPVS: true})
+		mustGuard(t, e, false, "192.0.2.1", "2001:db8::1")
+		mustApply(t, e)
+		n.wantGuards(t, "after the apply", "192.0.2.1", "2001:db8::1")
 	}
 }

@@ -85,7 +85,8 @@ const (
 // Globals are the parts of the ruleset that belong to no service port.
 type Globals struct {
 	MasqueradeAll bool
-	// IPVS says that there are virtual servers of ours beside the tables. The rules for them are left out otherwise.
+	// IPVS says that there are virtual servers of ours beside the tables. The rules for them are left out otherwise, except
+	// those that guard addresses (see Guard).
 	IPVS bool
 	// PodInterface tells local pods by their interface: a name, or a prefix ending in "*". Empty: by PodCIDRs.
 	PodInterface      string
