@@ -99,23 +99,24 @@ func (e *Engine) inherit() error {
 // Close gives the socket back. The tables stay.
 func (e *Engine) Close() error { return e.conn.close() }
 
-// Set makes a service port look as given. On error (a limit of the program) it stays as it was. A port should change
-// once between two applies: a second change makes the next one write everything, because the transaction holds the
-// difference to the kernel, not to the first change.
+// Set makes a service port look as given. On error (a limit of the program) it stays as it was, but gives up the frontends
+// that it is no longer given, so that others can have them. A port should change once between two applies: a second change
+// makes the next one write everything, because the transaction holds the difference to the kernel, not to the first change.
 func (e *Engine) Set(p *Port) error {
 	if !e.serves(p.Family) {
 		return nil
 	}
 	tb := e.tables[p.Family.index()]
 	old := tb.ports[p.Name]
-	if err := tb.set(e.tx, p); err != nil {
-		return fmt.Errorf("service port %s (%s): %w", p.Name, p.Family, err)
-	}
+	err := tb.set(e.tx, p)
 	e.noteChange(old)
 	if now := tb.ports[p.Name]; now != old {
 		e.noteChange(now)
 	}
 	e.discardIfRebuilding()
+	if err != nil {
+		return fmt.Errorf("service port %s (%s): %w", p.Name, p.Family, err)
+	}
 	return nil
 }
 

@@ -97,8 +97,10 @@ func TestLimits(t *testing.T) {
 			p.Cluster, p.Affinity = many(maxOrdinals+1), time.Hour
 			return e.Set(&p)
 		}, "4097 endpoints are more than the 4096"},
-		{"another protocol, and too many endpoints: served as before", func(t *testing.T, e *Engine) error {
-			p := scalePort(IPv4, 0, 0)
+		{"another protocol, and too many endpoints", func(t *testing.T, e *Engine) error {
+			p := scalePort(IPv4, 1, 1)
+			mustSet(t, e, p)
+			mustApply(t, e)
 			p.Protocol, p.Cluster, p.Affinity = udp, many(maxOrdinals+1), time.Hour
 			return e.Set(&p)
 		}, "4097 endpoints are more than the 4096"},
@@ -134,8 +136,12 @@ func TestLimits(t *testing.T) {
 			}
 			mustSet(t, e, scalePort(IPv6, 2, 3))
 			mustApply(t, e)
-			if listed := n.list(t); !strings.Contains(listed, "svc-0:http") || !strings.Contains(listed, "svc-2:http") {
+			listed := n.list(t)
+			if !strings.Contains(listed, "svc-0:http") || !strings.Contains(listed, "svc-2:http") {
 				t.Fatal("other service ports are gone")
+			}
+			if strings.Contains(listed, "svc-1:http") {
+				t.Fatal("the refused one has left something")
 			}
 		})
 	}

@@ -78,8 +78,34 @@ func (n *numbers) claim(number uint32) {
 
 func (n *numbers) free(number uint32) { delete(n.used, number) }
 
-// set makes the table serve a port as described; on error nothing has changed.
+// set makes the table serve a port as described. On error it goes on serving what it had, except for frontends that are no
+// longer wanted.
 func (tb *table) set(t *Transaction, want *Port) error {
+	err := tb.replace(t, want)
+	if err != nil {
+		tb.retreat(t, want)
+	}
+	return err
+}
+
+// retreat gives up the frontends that are not among the wanted ones: another port may have them by now, and the kernel would
+// refuse every transaction in which two have the same. What it keeps looks as it did.
+func (tb *table) retreat(t *Transaction, want *Port) {
+	p := tb.ports[want.Name]
+	if p == nil {
+		return
+	}
+	if p.protocol != want.Protocol {
+		tb.remove(t, p) // the protocol is part of a frontend: none is wanted
+		return
+	}
+	tb.updateFrontends(t, p, slices.DeleteFunc(slices.Clone(p.frontends), func(old Frontend) bool {
+		return !slices.ContainsFunc(want.Frontends, func(fe Frontend) bool { return fe.Addr == old.Addr && fe.Port == old.Port })
+	}))
+}
+
+// replace does what set says; on error nothing has changed.
+func (tb *table) replace(t *Transaction, want *Port) error {
 	cluster, local := tb.newSeating(want.Method, want.Cluster), tb.newSeating(want.Method, want.Local)
 	if err := checkLimits(want, cluster, local); err != nil {
 		return err

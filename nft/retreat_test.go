@@ -1,0 +1,125 @@
+package nft
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+	"testing"
+)
+
+// overTheLimit has more slots than a pool can have.
+func overTheLimit(p Port) Port {
+	p.Cluster = podEndpoints(p.Family, podNames[:]...)
+	for i := range p.Cluster {
+		p.Cluster[i].Slots = maxSlots / 2
+	}
+	return p
+}
+
+// without leaves out frontends.
+func without(p Port, at ...Frontend) Port {
+	p.Frontends = slices.DeleteFunc(slices.Clone(p.Frontends), func(fe Frontend) bool {
+		return slices.ContainsFunc(at, func(a Frontend) bool { return a.Addr == fe.Addr && a.Port == fe.Port })
+	})
+	return p
+}
+
+func mustNotSet(t *testing.T, e *Engine, p Port) {
+	t.Helper()
+	if err := e.Set(&p); err == nil {
+		t.Fatalf("%s is served, beyond the limit", p.Name)
+	}
+}
+
+// TestFrontendsOfRefusedPort has a port that cannot be served as wanted lose frontends to another one. It must let go of
+// them: the kernel would refuse every further transaction, those of other ports too.
+func TestFrontendsOfRefusedPort(t *testing.T) {
+	for name, order := range map[string]func(loses, takes func()){
+		"loses first": func(loses, takes func()) { loses(); takes() },
+		"takes first": func(loses, takes func()) { takes(); loses() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			top := newTopology(t)
+			e := top.node.engine(t)
+			e.SetGlobals(packetGlobals())
+			for _, f := range Families() {
+				mustSet(t, e, contested(f)[0])
+			}
+			mustApply(t, e)
+			for _, f := range Families() {
+				ports := contested(f)
+				order(func() { mustNotSet(t, e, overTheLimit(without(ports[0], ports[1].Frontends...))) },
+					func() { mustSet(t, e, ports[1]) })
+			}
+			if r := mustApply(t, e); r.Full {
+				t.Fatal("the tables were written as a whole")
+			}
+			top.checkContested(t)
+			fresh := newNamespace(t)
+			fresh.load(t, e.render())
+			compareListings(t, "the kernel differs from the mirror", top.node.list(t), fresh.list(t))
+
+			e.rebuild = true
+			mustApply(t, e)
+			top.checkContested(t)
+		})
+	}
+}
+
+// contested are two ports: the first has three frontends to begin with, of which the second takes two.
+func contested(f Family) [2]Port {
+	cluster := Frontend{Addr: serviceIP(f, 1), Port: 80, ClusterIP: true, Pool: ClusterPool}
+	outside := Frontend{Addr: externalIP(f, 1), Port: 80, Pool: ClusterPool, Masquerade: MasqueradeAlways}
+	node := Frontend{Port: 30001, Pool: ClusterPool, Masquerade: MasqueradeAlways}
+	return [2]Port{
+		{Family: f, Name: "test/loses:p", Protocol: tcp, Cluster: podEndpoints(f, "pod-a"), Frontends: []Frontend{cluster, outside, node}},
+		{Family: f, Name: "test/takes:p", Protocol: tcp, Cluster: podEndpoints(f, "pod-b"), Frontends: []Frontend{outside, node}},
+	}
+}
+
+func (top *topology) checkContested(t *testing.T) {
+	t.Helper()
+	for _, f := range Families() {
+		top.checkServed(t, f, tcp, probe{from: "client", to: netip.AddrPortFrom(serviceIP(f, 1), 80), pods: []string{"pod-a"}, masqueraded: true})
+		for _, to := range []netip.AddrPort{netip.AddrPortFrom(externalIP(f, 1), 80), netip.AddrPortFrom(nodeAddr(f), 30001)} {
+			top.checkServed(t, f, tcp, probe{from: "client", to: to, pods: []string{"pod-b"}, masqueraded: true})
+		}
+	}
+}
+
+// TestProtocolOfRefusedPort changes the protocol of a port that then cannot be served: the frontends of the old protocol are
+// no longer its own, and another port takes them.
+func TestProtocolOfRefusedPort(t *testing.T) {
+	top := newTopology(t)
+	top.node.sysctls(t, "ipv4/icmp_ratelimit=0", "ipv6/icmp/ratelimit=0")
+	e := top.node.engine(t)
+	e.SetGlobals(packetGlobals())
+	for _, f := range Families() {
+		mustSet(t, e, contested(f)[0])
+	}
+	mustApply(t, e)
+	for _, f := range Families() {
+		changed, heir := overTheLimit(contested(f)[0]), contested(f)[0]
+		changed.Protocol = udp
+		mustNotSet(t, e, changed)
+		heir.Name, heir.Cluster = "test/heir:p", podEndpoints(f, "pod-c")
+		mustSet(t, e, heir)
+	}
+	mustApply(t, e)
+	for _, f := range Families() {
+		to := netip.AddrPortFrom(serviceIP(f, 1), 80)
+		top.checkServed(t, f, tcp, probe{from: "client", to: to, pods: []string{"pod-c"}, masqueraded: true})
+		if _, err := top.client.ask(udp, netip.Addr{}, to, patient); !errors.Is(err, errRefused) {
+			t.Errorf("%s, the new protocol: %v; wanted: refused", f, err)
+		}
+	}
+	for _, p := range []Port{contested(IPv4)[0], contested(IPv6)[0]} {
+		p.Protocol = udp
+		mustSet(t, e, p) // within the limits again
+	}
+	mustApply(t, e)
+	for _, f := range Families() {
+		to := netip.AddrPortFrom(serviceIP(f, 1), 80)
+		top.checkServed(t, f, udp, probe{from: "client", to: to, pods: []string{"pod-a"}, masqueraded: true})
+	}
+}
