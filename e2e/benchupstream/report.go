@@ -83,7 +83,7 @@ func times(v, first float64) string {
 func plot(r *result) string {
 	p := measure.Plot{
 		Title:    "One endpoint added: from the PUT to the API server until the kernel has it",
-		Subtitle: "10 endpoints per Service, one family, " + r.Machine.String(),
+		Subtitle: "10 endpoints per Service; " + r.Machine.String(),
 		X:        "Services", Y: "milliseconds (median)",
 	}
 	for _, k := range proxyKinds() {

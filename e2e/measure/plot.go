@@ -83,7 +83,7 @@ func (p *Plot) SVG() string {
 		plotWidth, plotHeight, plotWidth, plotHeight, plotFont)
 	fmt.Fprintf(&b, "<title>%s</title>\n<rect width='100%%' height='100%%' fill='%s'/>\n", html.EscapeString(p.Title), plotBackground)
 	text(&b, plotLeft, 30, "start", plotText, 17, p.Title)
-	text(&b, plotLeft, 52, "start", plotMute, 12, p.Subtitle)
+	text(&b, plotLeft, 52, "start", plotMute, 11, p.Subtitle)
 	p.axes(&b, x, y)
 	for i, l := range p.Lines {
 		l.draw(&b, x, y, plotColors()[i%len(plotColors())])
