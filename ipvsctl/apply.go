@@ -149,6 +149,15 @@ func (e *Engine) plan(s *server) Operations {
 // run does what is planned. An address becomes local when its virtual server is complete and stops being so before the
 // virtual server goes: in between, packets to it would reach whatever listens on all addresses of the host (k/k #72236).
 func (e *Engine) run(r *Result, s *server) error {
+	if s.want == nil && s.has.exists {
+		ours, err := e.ours(s.key)
+		if err != nil {
+			return err
+		}
+		if !ours {
+			return e.forget(r, s)
+		}
+	}
 	for _, o := range e.plan(s) {
 		if o.Kind == DeleteServer {
 			if err := e.release(r, s); err != nil {

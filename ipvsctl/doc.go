@@ -31,7 +31,7 @@
 // with the mark are ours, and nothing else is: neither virtual servers for packet marks nor any that another tool has made,
 // be it on an address of ours. When one that is not ours has a key that we need, it stays and the failure is ErrForeign.
 // (An edit with "ipvsadm -E" takes the mark away; while we run it is noticed by Intact and then belongs to whoever made
-// the edit.) In ranges that are excluded nothing is made. What carries our mark or our route protocol there is of an earlier
+// the edit. What drains or is given up is looked at right before, and left alone when the mark is gone.) In ranges that are excluded nothing is made. What carries our mark or our route protocol there is of an earlier
 // process without that exclusion: it is taken over at start as everywhere else, and removed when it has drained.
 //
 // Local addresses are routes in table local with a protocol number of ours, 118:
@@ -62,8 +62,8 @@
 // A pass looks at the virtual servers of the service ports that were Set or Deleted, at nothing else, and never lists the
 // kernel. Median for one of ten endpoints replaced (e2e/ipvskernel/test.sh ./ipvsctl -- -test.run '^$' -test.bench Change
 // -test.benchtime 1000x -test.count 5; Linux 6.12, emulated): 441 µs with 100 virtual servers, 376 µs with 5,000.
-// The kernel is read at start, for draining real servers (Tick), by Intact (three virtual servers), and for a virtual
-// server at which something went wrong. After an error it is not known what the kernel has, so it is read before the next try.
+// The kernel is read at start, for draining real servers (Tick), by Intact (three virtual servers), for a virtual server
+// that is given up, and for one at which something went wrong. After an error it is not known what the kernel has, so it is read before the next try.
 //
 // # Drain
 //

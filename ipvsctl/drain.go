@@ -86,6 +86,13 @@ func (s *server) wait(now time.Time) {
 
 // advance looks at the connections of one virtual server and does what they allow.
 func (e *Engine) advance(r *Result, s *server, now time.Time) error {
+	ours, err := e.ours(s.key)
+	if err != nil {
+		return err
+	}
+	if !ours {
+		return e.forget(r, s)
+	}
 	list, err := e.kernel.reals(s.key)
 	if err != nil {
 		return err
@@ -117,6 +124,23 @@ func (e *Engine) end(r *Result, s *server) error {
 		return err
 	}
 	return e.do(r, s, Operation{Kind: DeleteServer, Server: s.value()})
+}
+
+// forget drops what nobody wants of a virtual server that is gone from the kernel, whoever has the key now. What is wanted
+// of it is for Intact to find, and for the next pass to make again.
+func (e *Engine) forget(r *Result, s *server) error {
+	if s.want != nil {
+		s.suspect = true
+		for _, drain := range unwanted(s.has.reals, s.want) {
+			s.has.note(Operation{Kind: DeleteReal, Real: drain})
+		}
+		return nil
+	}
+	if err := e.release(r, s); err != nil {
+		return err
+	}
+	s.has = applied{}
+	return nil
 }
 
 func sortReals(list []foundReal) {

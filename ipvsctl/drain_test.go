@@ -75,6 +75,20 @@ func TestDrain(t *testing.T) {
 		{"someone else deletes the virtual server first", []func(*testing.T, *drainTest){
 			conns(second, 1), set(), func(_ *testing.T, d *drainTest) { delete(d.m.state, web.Key) }, expectAt(time.Minute, ""),
 		}},
+		{"someone else makes one with its key", []func(*testing.T, *drainTest){
+			conns(second, 1), set(), replace(web.Key, "192.0.2.7:80"),
+			expectAt(time.Minute, "10.96.0.1:80/tcp wrr of others 192.0.2.7:80=1"),
+			expectAt(time.Hour, "10.96.0.1:80/tcp wrr of others 192.0.2.7:80=1"),
+		}},
+		{"someone else makes one with its key and its real servers, which is then given up", []func(*testing.T, *drainTest){
+			replace(web.Key, "10.0.0.1:8080", "10.0.0.2:8080"), set(),
+			expectAt(time.Hour, "10.96.0.1:80/tcp wrr of others 10.0.0.1:8080=1 10.0.0.2:8080=1"),
+		}},
+		{"someone else makes one with its key and its real servers, which stays wanted", []func(*testing.T, *drainTest){
+			replace(web.Key, "10.0.0.1:8080", "10.0.0.2:8080"),
+			expectAt(time.Hour, "10.96.0.1:80/tcp wrr of others 10.0.0.1:8080=1 10.0.0.2:8080=1\nlocal 10.96.0.1"),
+			func(t *testing.T, d *drainTest) { expectIntact(t, d.e, false) },
+		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			d := &drainTest{m: newMemory(), now: start()}
@@ -115,6 +129,10 @@ func set(servers ...VirtualServer) func(*testing.T, *drainTest) {
 		mustSet(t, d.e, "web", servers...)
 		pass(t, d.e, d.now)
 	}
+}
+
+func replace(k Key, reals ...string) func(*testing.T, *drainTest) {
+	return func(_ *testing.T, d *drainTest) { d.m.put(k, "wrr", reals...) }
 }
 
 func restart(servers ...VirtualServer) func(*testing.T, *drainTest) {

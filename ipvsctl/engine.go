@@ -291,6 +291,16 @@ func (e *Engine) read(k Key) (applied, error) {
 	return foundState(f, reals), nil
 }
 
+// ours says whether the kernel has a virtual server of ours with this key. Deleting goes by the key alone: when ours was
+// cleared ("ipvsadm -C") while it drained and another tool has made one with the same key, that one would go.
+func (e *Engine) ours(k Key) (bool, error) {
+	f, exists, err := e.kernel.server(k)
+	if err != nil {
+		return false, fmt.Errorf("virtual server %s: %w", k, err)
+	}
+	return exists && f.ours, nil
+}
+
 // surprising errors say that the kernel has something else than we think: reading it and trying again may help.
 func surprising(err error) bool {
 	return errors.Is(err, syscall.EEXIST) || errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ESRCH)

@@ -408,6 +408,45 @@ func TestReplacedByForeign(t *testing.T) {
 	expect(t, "untouched", picture(t, m), "10.96.0.1:80/tcp wrr of others 192.0.2.7:80=1")
 }
 
+// TestGivenUpAfterItWasReplaced: nobody has noticed that someone put a virtual server of their own in the place of ours
+// before ours is given up; theirs stays, our address does not.
+func TestGivenUpAfterItWasReplaced(t *testing.T) {
+	for _, protocol := range []string{"tcp", "udp"} { // drained; deleted at once
+		t.Run(protocol, func(t *testing.T) {
+			m := newMemory()
+			e := openMemory(t, m)
+			v := vs(protocol+" 10.96.0.1:80 lc", "10.0.0.1:8080")
+			mustSet(t, e, "web", v)
+			pass(t, e, start())
+			m.put(v.Key, "wrr", "10.0.0.1:8080")
+			e.Delete("web")
+			pass(t, e, start())
+			expect(t, "left", picture(t, m), "10.96.0.1:80/"+protocol+" wrr of others 10.0.0.1:8080=1")
+			if len(e.servers)+len(e.Local()) != 0 {
+				t.Errorf("the engine still knows %d virtual servers and the addresses %v", len(e.servers), e.Local())
+			}
+		})
+	}
+}
+
+// TestNothingIsDeletedUnseen: while the kernel cannot be read it is not known whose a virtual server is.
+func TestNothingIsDeletedUnseen(t *testing.T) {
+	m := newMemory()
+	e := openMemory(t, m)
+	mustSet(t, e, "web", vs("udp 10.96.0.1:80 lc"))
+	pass(t, e, start())
+	before := picture(t, m)
+	e.Delete("web")
+	m.readError = syscall.ENOBUFS
+	if _, err := e.Remove(start()); !errors.Is(err, syscall.ENOBUFS) {
+		t.Errorf("error is %v", err)
+	}
+	m.readError = nil
+	expect(t, "kernel", picture(t, m), before)
+	pass(t, e, start())
+	expect(t, "after the next pass", picture(t, m), "")
+}
+
 func TestOwner(t *testing.T) {
 	e := openMemory(t, newMemory())
 	mustSet(t, e, "web", web)

@@ -218,6 +218,32 @@ func TestFlushed(t *testing.T) {
 	}
 }
 
+// TestReplacedWhileItDrains: "ipvsadm -C" clears a virtual server that drains, and someone makes one with its key.
+func TestReplacedWhileItDrains(t *testing.T) {
+	const theirs = "10.96.0.1:80/tcp wrr of others 192.0.2.7:80=1"
+	ns := newNamespace(t)
+	e := openIn(t, ns)
+	replace := func() {
+		ns.Must(t, "", "sh", "-ec", "ipvsadm -C; ipvsadm -A -t 10.96.0.1:80 -s wrr; ipvsadm -a -t 10.96.0.1:80 -r 192.0.2.7:80 -m")
+	}
+	mustSet(t, e, "web", web)
+	pass(t, e, start())
+	e.Delete("web")
+	pass(t, e, start())
+	replace()
+	_, err := e.Tick(start().Add(period))
+	must(t, err)
+	expect(t, "replaced while it drained", picture(t, e.kernel), theirs)
+
+	ns.Must(t, "", "ipvsadm", "-C")
+	mustSet(t, e, "web", vs("tcp 10.96.0.1:80 lc"))
+	pass(t, e, start())
+	replace()
+	e.Delete("web")
+	pass(t, e, start())
+	expect(t, "replaced before it was given up", picture(t, e.kernel), theirs)
+}
+
 func TestExcluded(t *testing.T) {
 	ns := newNamespace(t)
 	e := openIn(t, ns)

@@ -24,8 +24,8 @@ type RealStatus struct {
 	Active, Inactive int
 }
 
-// List reads back the virtual servers that are ours, in excluded ranges too, sorted by address. It has a socket of its own and may be called
-// from any goroutine, also in another process than the engine's.
+// List reads back the virtual servers that are ours, in excluded ranges too, sorted by address. It has a socket of its own
+// and may be called from any goroutine, also in another process than the engine's.
 func List(o Options) ([]Status, error) {
 	c, err := dial(o.NetNS)
 	if err != nil {
