@@ -54,6 +54,21 @@ func unionOfPools(want *Port) []ordinal {
 	return list
 }
 
+// sizeOfUnion counts the endpoints of both pools, walking both sorted lists.
+func sizeOfUnion(a, b []Endpoint) int {
+	n := 0
+	for ; len(a) > 0 && len(b) > 0; n++ {
+		order := a[0].Addr.Compare(b[0].Addr)
+		if order <= 0 {
+			a = a[1:]
+		}
+		if order >= 0 {
+			b = b[1:]
+		}
+	}
+	return n + len(a) + len(b)
+}
+
 // assignOrdinals keeps the numbers of endpoints that stay. New ones get the number that was freed longest ago, so that
 // clients of a removed endpoint do not all move to the one that comes after it.
 func (p *port) assignOrdinals(old []ordinal) {
@@ -74,6 +89,7 @@ func (p *port) assignOrdinals(old []ordinal) {
 			p.nextOrdinal++
 		}
 		p.ordinals[i].n = p.nextOrdinal % maxOrdinals
+		used[p.ordinals[i].n] = true
 		p.nextOrdinal++
 	}
 }

@@ -97,8 +97,16 @@ func TestLimits(t *testing.T) {
 			p.Cluster, p.Affinity = many(maxOrdinals+1), time.Hour
 			return e.Set(&p)
 		}, "4097 endpoints are more than the 4096"},
+		{"sticky endpoints of both pools together", func(t *testing.T, e *Engine) error {
+			p := scalePort(IPv4, 1, 0)
+			p.Cluster, p.Affinity = many(maxOrdinals), time.Hour
+			mustSet(t, e, p)
+			mustApply(t, e)
+			p.Cluster, p.Local = p.Cluster[:maxOrdinals-2], many(maxOrdinals + 1)[maxOrdinals-3:]
+			return e.Set(&p)
+		}, "4097 endpoints are more than the 4096"},
 		{"another protocol, and too many endpoints", func(t *testing.T, e *Engine) error {
-			p := scalePort(IPv4, 1, 1)
+			p := scalePort(IPv4, 3, 1)
 			mustSet(t, e, p)
 			mustApply(t, e)
 			p.Protocol, p.Cluster, p.Affinity = udp, many(maxOrdinals+1), time.Hour
@@ -140,8 +148,8 @@ func TestLimits(t *testing.T) {
 			if !strings.Contains(listed, "svc-0:http") || !strings.Contains(listed, "svc-2:http") {
 				t.Fatal("other service ports are gone")
 			}
-			if strings.Contains(listed, "svc-1:http") {
-				t.Fatal("the refused one has left something")
+			if strings.Contains(listed, "svc-3:http") {
+				t.Fatal("a protocol that is no longer wanted is served")
 			}
 		})
 	}

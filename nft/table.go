@@ -143,7 +143,10 @@ func checkLimits(want *Port, cluster, local seating) error {
 	if n := max(len(cluster.members), len(local.members)); n > maxSlots {
 		return fmt.Errorf("%d slots are more than the %d that a pool can have", n, maxSlots)
 	}
-	if n := max(len(want.Cluster), len(want.Local)); want.Affinity > 0 && n > maxOrdinals {
+	if want.Affinity == 0 || len(want.Cluster)+len(want.Local) <= maxOrdinals {
+		return nil
+	}
+	if n := sizeOfUnion(want.Cluster, want.Local); n > maxOrdinals {
 		return fmt.Errorf("%d endpoints are more than the %d that a service port with session affinity can have", n, maxOrdinals)
 	}
 	return nil

@@ -1,0 +1,64 @@
+package nft
+
+import (
+	"math/rand/v2"
+	"net/netip"
+	"testing"
+	"time"
+)
+
+// TestOrdinalsOfBothPools exchanges endpoints of a service port whose pools have little in common, up to as many as there
+// are numbers: every endpoint has one of its own, and who stays keeps it.
+func TestOrdinalsOfBothPools(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 0))
+	pick := func(among, percent int) (out []Endpoint) {
+		for i := range among {
+			if r.IntN(100) < percent {
+				out = append(out, Endpoint{Addr: netip.AddrPortFrom(numbered4or6(IPv4, 10, i), 80)})
+			}
+		}
+		return out
+	}
+	for _, size := range []int{10, maxOrdinals} {
+		p := &port{}
+		before := map[netip.AddrPort]uint32{}
+		for range 20 {
+			want := &Port{Affinity: time.Hour, Cluster: pick(size, 95), Local: pick(size, 50)}
+			old := p.ordinals
+			p.ordinals = unionOfPools(want)
+			if n := sizeOfUnion(want.Cluster, want.Local); n != len(p.ordinals) || n != sizeOfUnion(want.Local, want.Cluster) {
+				t.Fatalf("%d endpoints in the union are counted as %d", len(p.ordinals), n)
+			}
+			p.assignOrdinals(old)
+			owner, now := map[uint32]netip.AddrPort{}, map[netip.AddrPort]uint32{}
+			for _, o := range p.ordinals {
+				if other, taken := owner[o.n]; taken {
+					t.Fatalf("%s and %s have both number %d", other, o.addr, o.n)
+				}
+				if n, stayed := before[o.addr]; stayed && n != o.n {
+					t.Fatalf("%s had number %d and has %d", o.addr, n, o.n)
+				}
+				owner[o.n], now[o.addr] = o.addr, o.n
+			}
+			before = now
+		}
+	}
+}
+
+func TestSizeOfUnion(t *testing.T) {
+	for _, test := range []struct {
+		a, b []Endpoint
+		want int
+	}{
+		{nil, nil, 0},
+		{endpoints("10.0.0.1:80"), nil, 1},
+		{nil, endpoints("10.0.0.1:80", "10.0.0.2:80"), 2},
+		{endpoints("10.0.0.1:80", "10.0.0.3:80"), endpoints("10.0.0.1:80", "10.0.0.2:80"), 3},
+		{endpoints("10.0.0.1:80", "10.0.0.1:81"), endpoints("10.0.0.1:81", "10.0.0.1:82"), 3},
+		{endpoints("10.0.0.1:80", "10.0.0.2:80"), endpoints("10.0.0.3:80"), 3},
+	} {
+		if got := sizeOfUnion(test.a, test.b); got != test.want {
+			t.Errorf("%v and %v: %d, want %d", test.a, test.b, got, test.want)
+		}
+	}
+}
