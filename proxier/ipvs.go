@@ -151,8 +151,11 @@ func (p *Proxier) apply(r *PassReport) {
 	if r.Err == nil && !guarded && p.addBalanced(r) { // no table was there: nothing is moving away from nft
 		r.Result, r.Err = p.Ruleset.Apply()
 	}
-	if r.Err == nil {
-		p.removeBalanced()
+	if r.Err != nil {
+		return
+	}
+	if result, err := p.removeBalanced(); err != nil {
+		r.Result, r.Err = result, err
 	}
 }
 
@@ -178,8 +181,8 @@ func (p *Proxier) addBalanced(r *PassReport) (fellBack bool) {
 	return true
 }
 
-// removeBalanced takes back what IPVS no longer serves; nft has it now, or nobody.
-func (p *Proxier) removeBalanced() {
+// removeBalanced takes back what IPVS no longer serves; nft has it now, or nobody. Its error is unguard's.
+func (p *Proxier) removeBalanced() (nft.Result, error) {
 	if !p.ipvs.settled {
 		p.ipvs.settled = true
 		p.ipvs.Settle()
@@ -188,19 +191,20 @@ func (p *Proxier) removeBalanced() {
 	if err != nil {
 		p.Log.Error("virtual servers that are no longer wanted are not all gone; trying again", "every", tickPeriod, "error", err)
 	}
-	p.unguard(result.Released())
+	return p.unguard(result.Released())
 }
 
-// unguard lets others use addresses that are no longer local because of us.
-func (p *Proxier) unguard(addrs []netip.Addr) {
+// unguard lets others use addresses that are no longer local because of us. After an error the pass has to be repeated.
+func (p *Proxier) unguard(addrs []netip.Addr) (nft.Result, error) {
 	if len(addrs) == 0 {
-		return
+		return nft.Result{}, nil
 	}
 	p.Ruleset.Unguard(addrs)
-	if _, err := p.Ruleset.Apply(); err != nil {
-		p.Log.Error("guards of addresses that are no longer local are still there; trying again", "addresses", addrs, "error", err)
-		p.failures++ // has the pass repeated
+	result, err := p.Ruleset.Apply()
+	if err != nil {
+		err = fmt.Errorf("take the guards off addresses that are no longer local (%s and %d more): %w", addrs[0], len(addrs)-1, err)
 	}
+	return result, err
 }
 
 // tickPeriod is how often draining endpoints are looked at.
@@ -212,13 +216,7 @@ func (p *Proxier) tick() {
 		return
 	}
 	if !p.ipvs.Idle() {
-		now := time.Now()
-		result, err := p.ipvs.Tick(now)
-		p.unguard(result.Released())
-		if err != nil {
-			p.Log.Error("draining endpoints are not all gone; trying again", "every", tickPeriod, "error", err)
-		}
-		p.removeBalanced()
+		p.drain()
 	}
 	if len(p.ipvs.again) > 0 {
 		_ = p.pass() // logged, and tried again
@@ -229,6 +227,20 @@ func (p *Proxier) tick() {
 			p.ipvs.again[p.ipvs.names[key]] = true
 		}
 		_ = p.pass() // logged, and tried again
+	}
+}
+
+// drain ends drains that are over, outside of a pass.
+func (p *Proxier) drain() {
+	result, err := p.ipvs.Tick(time.Now())
+	if err != nil {
+		p.Log.Error("draining endpoints are not all gone; trying again", "every", tickPeriod, "error", err)
+	}
+	_, drained := p.unguard(result.Released())
+	_, removed := p.removeBalanced()
+	if err := errors.Join(drained, removed); err != nil {
+		p.Log.Error("drains are over, but the tables do not show it; trying again with a pass", "error", err)
+		p.failures++
 	}
 }
 

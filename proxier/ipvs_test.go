@@ -102,6 +102,7 @@ type journaled struct {
 	table   bool // there is one
 	guarded []netip.Addr
 	refuse  bool // guards
+	stuck   bool // the next guards to be taken off stay at first
 }
 
 func (j *journaled) note(what string) { *j.journal = append(*j.journal, what) }
@@ -120,6 +121,9 @@ func (j *journaled) Guard(addrs []netip.Addr) (bool, error) {
 func (j *journaled) Unguard(addrs []netip.Addr) {
 	if len(addrs) > 0 {
 		j.note(fmt.Sprint("unguard ", addrs))
+		if j.stuck {
+			j.stuck, j.fail = false, 1
+		}
 	}
 }
 
@@ -360,6 +364,31 @@ func TestEndOfABalancedService(t *testing.T) {
 	}
 	if r := w.watcher.passes[1]; r.IPVS != (Totals{}) {
 		t.Errorf("totals %+v", r.IPVS)
+	}
+}
+
+// TestGuardsThatStay: a guard that could not be taken off has the pass repeated, whether it was in a pass or between two.
+func TestGuardsThatStay(t *testing.T) {
+	w := newIPVSWorld(t)
+	w.pass(t, "first", "guard [10.96.0.1], add, apply, settle, remove")
+	w.ask("lc", "203.0.113.1")
+	w.balancer.release = addrs("10.96.0.9")
+	w.rules.stuck = true
+	w.pass(t, "in a pass", "guard [203.0.113.1], add, apply, remove, unguard [10.96.0.9], apply refused")
+	r := w.watcher.passes[1]
+	if r.Err == nil || !strings.Contains(r.Err.Error(), "10.96.0.9") || r.Result.Outcome != nft.Rejected || w.failures != 1 || w.pendingServices() != 1 {
+		t.Errorf("error %v, outcome %s, %d failures", r.Err, r.Result.Outcome, w.failures)
+	}
+	w.pass(t, "repeated", "add, apply, remove")
+	if w.failures != 0 || w.pendingServices() != 0 {
+		t.Errorf("%d failures in the end", w.failures)
+	}
+
+	w.balancer.busy, w.balancer.release = true, addrs("10.96.0.9")
+	w.rules.stuck = true
+	w.tick()
+	if w.failures != 1 || !strings.Contains(w.log.String(), "10.96.0.9") {
+		t.Errorf("between two passes: %d failures, log %s", w.failures, w.log)
 	}
 }
 
