@@ -196,6 +196,7 @@ func (e *Engine) acquire(r *Result, s *server) error {
 		return nil
 	}
 	if e.locals[addr] == 0 && !e.inherited[addr] || e.unsure[addr] {
+		e.unsure[addr] = true // after an error the kernel may have it all the same
 		if err := e.do(r, s, Operation{Kind: AddAddress, Server: s.value()}); err != nil {
 			return err
 		}
@@ -208,18 +209,18 @@ func (e *Engine) acquire(r *Result, s *server) error {
 
 // release is the opposite.
 func (e *Engine) release(r *Result, s *server) error {
-	addr := s.key.Addr
-	if !s.local {
-		return nil
+	addr, others := s.key.Addr, e.locals[s.key.Addr]
+	if s.local {
+		others--
 	}
-	if e.locals[addr] == 1 {
+	if others == 0 && (s.local || e.unsure[addr]) {
 		e.unsure[addr] = true
 		if err := e.do(r, s, Operation{Kind: DeleteAddress, Server: s.value()}); err != nil {
 			return err
 		}
 		delete(e.unsure, addr)
 		delete(e.locals, addr)
-	} else {
+	} else if s.local {
 		e.locals[addr]--
 	}
 	s.local = false

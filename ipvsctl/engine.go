@@ -35,7 +35,7 @@ type Engine struct {
 	drains  []*server // with real servers that drain, or themselves being removed
 
 	locals    map[netip.Addr]int  // how many virtual servers an address is local for
-	unsure    map[netip.Addr]bool // not known whether it still is, after an error
+	unsure    map[netip.Addr]bool // not known whether it is, after an error
 	inherited map[netip.Addr]bool // local because of an earlier process of ours
 	orphans   []netip.Addr        // those of them that may go with the next Remove
 }

@@ -257,6 +257,35 @@ func TestUnknownOutcome(t *testing.T) {
 	}
 }
 
+// TestUnknownAddressIsGivenUp: nobody knows whether the address became local, so it counts as such until it is taken back.
+func TestUnknownAddressIsGivenUp(t *testing.T) {
+	for _, v := range []VirtualServer{web, vs("udp 10.96.0.1:80 lc", "10.0.0.1:8080")} { // drained; deleted at once
+		t.Run(v.Protocol.String(), func(t *testing.T) {
+			m := newMemory()
+			e := openMemory(t, m)
+			m.after = func(o Operation) error {
+				if o.Kind == AddAddress {
+					return syscall.ENOBUFS
+				}
+				return nil
+			}
+			mustSet(t, e, "web", v)
+			if _, err := e.Add(start()); !errors.Is(err, syscall.ENOBUFS) {
+				t.Fatalf("error is %v", err)
+			}
+			wantAddrs(t, "may be local", e.Local(), "[10.96.0.1]")
+			e.Delete("web")
+			removed, err := e.Remove(start())
+			must(t, err)
+			drained, err := e.Tick(start().Add(period))
+			must(t, err)
+			wantAddrs(t, "released", append(removed.Released(), drained.Released()...), "[10.96.0.1]")
+			wantAddrs(t, "local in the end", e.Local(), "[]")
+			expect(t, "kernel", picture(t, m), "")
+		})
+	}
+}
+
 // TestInterference: someone else changes our virtual servers; the next change of them repairs what it meets, without an
 // error.
 func TestInterference(t *testing.T) {

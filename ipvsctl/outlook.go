@@ -43,10 +43,13 @@ func (e *Engine) Coming() []netip.Addr {
 	return slices.SortedFunc(maps.Keys(coming), netip.Addr.Compare)
 }
 
-// Local lists the addresses that are local because of us.
+// Local lists the addresses that are local because of us, or may be so.
 func (e *Engine) Local() []netip.Addr {
 	local := maps.Clone(e.inherited)
 	for addr := range e.locals {
+		local[addr] = true
+	}
+	for addr := range e.unsure {
 		local[addr] = true
 	}
 	for _, addr := range e.orphans {

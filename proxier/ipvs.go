@@ -145,10 +145,10 @@ func (p *Proxier) apply(r *PassReport) {
 		return
 	}
 	if guarded {
-		p.addBalanced(r)
+		p.addBalanced(r, addrs)
 	}
 	r.Result, r.Err = p.Ruleset.Apply()
-	if r.Err == nil && !guarded && p.addBalanced(r) { // no table was there: nothing is moving away from nft
+	if r.Err == nil && !guarded && p.addBalanced(r, addrs) { // no table was there: nothing is moving away from nft
 		r.Result, r.Err = p.Ruleset.Apply()
 	}
 	if r.Err != nil {
@@ -159,10 +159,14 @@ func (p *Proxier) apply(r *PassReport) {
 	}
 }
 
-// addBalanced has IPVS serve what is new, and nft what IPVS could not; it says whether there is such a port.
-func (p *Proxier) addBalanced(r *PassReport) (fellBack bool) {
+// addBalanced has IPVS serve what is new, and nft what IPVS could not; it says whether there is such a port. What nft serves
+// has no guard: other ports of its address answer as on any other node.
+func (p *Proxier) addBalanced(r *PassReport, guarded []netip.Addr) (fellBack bool) {
 	result, _ := p.ipvs.Add(time.Now())
 	p.Ruleset.Unguard(result.Released())
+	if len(result.Failures) > 0 {
+		p.Ruleset.Unguard(p.ipvs.notLocal(guarded))
+	}
 	r.Operations += len(result.Operations)
 	queue := map[state.Name]bool{}
 	for _, f := range result.Failures {
@@ -179,6 +183,15 @@ func (p *Proxier) addBalanced(r *PassReport) (fellBack bool) {
 	d := p.draft(slices.Collect(maps.Keys(queue)))
 	p.take(&d)
 	return true
+}
+
+// notLocal lists those of some addresses that are not local because of us, and cannot be without our knowing.
+func (i *ipvs) notLocal(addrs []netip.Addr) []netip.Addr {
+	local := i.Local() // sorted
+	return slices.DeleteFunc(slices.Clone(addrs), func(a netip.Addr) bool {
+		_, found := slices.BinarySearchFunc(local, a, netip.Addr.Compare)
+		return found
+	})
 }
 
 // removeBalanced takes back what IPVS no longer serves; nft has it now, or nobody. Its error is unguard's.

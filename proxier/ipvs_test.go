@@ -50,7 +50,17 @@ func (b *balancer) Reschedules(list []ipvsctl.VirtualServer) bool {
 	return slices.ContainsFunc(list, func(v ipvsctl.VirtualServer) bool { return b.serving[v.Key] != "" && b.serving[v.Key] != v.Scheduler })
 }
 func (b *balancer) Excluded(a netip.Addr) bool { return b.exclude.IsValid() && b.exclude.Contains(a) }
-func (b *balancer) Local() []netip.Addr        { return b.local }
+func (b *balancer) Local() []netip.Addr {
+	out := slices.Clone(b.local)
+	for a, local := range b.added {
+		if local {
+			out = append(out, a)
+		}
+	}
+	slices.SortFunc(out, netip.Addr.Compare)
+	return out
+}
+
 func (b *balancer) Tick(time.Time) (r ipvsctl.Result, err error) {
 	b.note("tick")
 	return b.result(), nil
@@ -252,7 +262,7 @@ func TestNoTableYet(t *testing.T) {
 func TestNoTableAndIPVSRefuses(t *testing.T) {
 	w := newIPVSWorld(t)
 	w.rules.table, w.balancer.refuse = false, "web"
-	w.pass(t, "first pass of all", "guard [10.96.0.1], apply, add, apply, settle, remove")
+	w.pass(t, "first pass of all", "guard [10.96.0.1], apply, add, unguard [10.96.0.1], apply, settle, remove")
 	w.wantServed(t, "refused", "nft")
 }
 
@@ -277,7 +287,7 @@ func TestNothingIsRemovedBeforeNftHasIt(t *testing.T) {
 func TestIPVSRefuses(t *testing.T) {
 	w := newIPVSWorld(t)
 	w.balancer.refuse = "web"
-	w.pass(t, "refused", "guard [10.96.0.1], add, apply, settle, remove")
+	w.pass(t, "refused", "guard [10.96.0.1], add, unguard [10.96.0.1], apply, settle, remove")
 	w.wantServed(t, "refused", "nft")
 	if !strings.Contains(w.problem(), "injected: the kernel refuses; nft serves this port") {
 		t.Errorf("problems: %q", w.problem())
@@ -296,6 +306,19 @@ func TestIPVSRefuses(t *testing.T) {
 	if w.problem() != "" {
 		t.Errorf("the problem stays: %q", w.problem())
 	}
+}
+
+// TestOnlyWhatIPVSRefusesLosesItsGuard: what others listen to at that address answers again, and only there.
+func TestOnlyWhatIPVSRefusesLosesItsGuard(t *testing.T) {
+	w := newIPVSWorld(t)
+	w.balancer.local = addrs("10.96.0.77")
+	w.balancer.refuse = "shop"
+	shop := service("shop", "10.96.0.2", 2)
+	shop.Scheduler = "lc"
+	w.store.SetService(shop, nil)
+	w.store.SetSlice(slice("shop", "10.0.0.3"), nil)
+	w.pass(t, "one of two refused", "guard [10.96.0.1 10.96.0.2 10.96.0.77], add, unguard [10.96.0.2], apply, settle, remove")
+	w.wantServed(t, "the other one", "ipvs")
 }
 
 func TestForeignVirtualServer(t *testing.T) {
