@@ -38,6 +38,7 @@ type ipvs struct {
 	// names are the service ports that IPVS serves, or should and cannot, with their Services.
 	names   map[string]state.Name
 	refused map[string]setback  // by service port
+	trying  map[string]setback  // once more, with the next Add: what it said the last time
 	again   map[state.Name]bool // to be planned with the next pass
 	retried time.Time
 }
@@ -45,21 +46,28 @@ type ipvs struct {
 // setback is why IPVS does not serve a service port.
 type setback struct {
 	reason string
-	until  time.Time // not tried before this
+	// Of what the kernel refused: since when, how long it is not tried again, and what it was.
+	since   time.Time
+	rest    time.Duration
+	servers []ipvsctl.VirtualServer
 }
 
 // How often what IPVS refused is tried again: a look whether another tool's virtual server has gone costs little, another
-// attempt at what the kernel refused has both tables written as a whole.
+// attempt at what the kernel refused has both tables written as a whole. That one is made less and less often, because the
+// kernel may refuse it for good (routes of IPv6 where a sysctl has disabled IPv6, say).
 const (
 	lookAgain = 10 * time.Second
 	tryAgain  = time.Minute
+	tryAtLast = time.Hour
 )
+
+func (s *setback) due(now time.Time) bool { return !now.Before(s.since.Add(s.rest)) }
 
 func newIPVS(b Balancer) *ipvs {
 	if b == nil {
 		return nil
 	}
-	return &ipvs{Balancer: b, names: map[string]state.Name{}, refused: map[string]setback{}, again: map[state.Name]bool{}}
+	return &ipvs{Balancer: b, names: map[string]state.Name{}, refused: map[string]setback{}, trying: map[string]setback{}, again: map[state.Name]bool{}}
 }
 
 func (k portKey) String() string { return k.family.String() + " " + k.name }
@@ -95,10 +103,9 @@ func (p *Proxier) balance(name state.Name, key portKey, port *plan.Port) method 
 
 // obstacle says why IPVS must not get a port.
 func (i *ipvs) obstacle(key string, servers []ipvsctl.VirtualServer) string {
-	if r, ok := i.refused[key]; ok && time.Now().Before(r.until) {
-		return r.reason
+	if reason := i.resting(key, servers); reason != "" {
+		return reason
 	}
-	delete(i.refused, key)
 	for n := range servers {
 		k := servers[n].Key
 		if i.Excluded(k.Addr) {
@@ -116,6 +123,43 @@ func (i *ipvs) obstacle(key string, servers []ipvsctl.VirtualServer) string {
 		return i.refused[key].reason
 	}
 	return ""
+}
+
+// resting says why a port is not tried now. One that is not as it was when the kernel refused it starts over.
+func (i *ipvs) resting(key string, servers []ipvsctl.VirtualServer) string {
+	s, ok := i.refused[key]
+	if !ok {
+		return ""
+	}
+	if s.servers == nil { // planned for the first time since
+		s.servers = servers
+	}
+	same := slices.EqualFunc(s.servers, servers, sameServer)
+	if !same {
+		s.rest = min(s.rest, tryAgain)
+	}
+	i.refused[key] = s
+	if !s.due(time.Now()) {
+		return s.reason
+	}
+	delete(i.refused, key)
+	if same {
+		i.trying[key] = s
+	}
+	return ""
+}
+
+func sameServer(a, b ipvsctl.VirtualServer) bool {
+	return a.Key == b.Key && a.Local == b.Local && a.Scheduler == b.Scheduler && a.Flags == b.Flags && a.Persistence == b.Persistence &&
+		slices.Equal(a.RealServers, b.RealServers)
+}
+
+// refuse notes that the kernel does not take a port.
+func (i *ipvs) refuse(key string, reason error) {
+	last := i.trying[key]
+	i.refused[key] = setback{
+		reason: reason.Error(), since: time.Now(), rest: min(max(2*last.rest, tryAgain), tryAtLast), servers: last.servers,
+	}
 }
 
 // forget gives up a port.
@@ -174,9 +218,10 @@ func (p *Proxier) addBalanced(r *PassReport, guarded []netip.Addr) (fellBack boo
 		if !ok {
 			continue // on its way out already
 		}
-		p.ipvs.refused[f.Name] = setback{reason: f.Err.Error(), until: time.Now().Add(tryAgain)}
+		p.ipvs.refuse(f.Name, f.Err)
 		queue[name] = true
 	}
+	clear(p.ipvs.trying)
 	if len(queue) == 0 {
 		return false
 	}
@@ -231,15 +276,21 @@ func (p *Proxier) tick() {
 	if !p.ipvs.Idle() {
 		p.drain()
 	}
+	if len(p.ipvs.refused) > 0 && time.Since(p.ipvs.retried) >= lookAgain {
+		p.ipvs.retried = time.Now()
+		p.ipvs.retry()
+	}
 	if len(p.ipvs.again) > 0 {
 		_ = p.pass() // logged, and tried again
 	}
-	if len(p.ipvs.refused) > 0 && time.Since(p.ipvs.retried) >= lookAgain {
-		p.ipvs.retried = time.Now()
-		for key := range p.ipvs.refused {
-			p.ipvs.again[p.ipvs.names[key]] = true
+}
+
+// retry has those ports planned that are to be tried again.
+func (i *ipvs) retry() {
+	for key, s := range i.refused {
+		if s.due(i.retried) {
+			i.again[i.names[key]] = true
 		}
-		_ = p.pass() // logged, and tried again
 	}
 }
 

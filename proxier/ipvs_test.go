@@ -296,16 +296,62 @@ func TestIPVSRefuses(t *testing.T) {
 	w.journal = nil
 	w.tick()
 	w.wantServed(t, "not tried again at once", "nft")
-	w.ipvs.retried = time.Time{}
-	for key, s := range w.ipvs.refused {
-		s.until = time.Time{}
-		w.ipvs.refused[key] = s
-	}
-	w.tick()
+	w.later(tryAgain)
 	w.wantServed(t, "tried again", "ipvs")
 	if w.problem() != "" {
 		t.Errorf("the problem stays: %q", w.problem())
 	}
+}
+
+// later lets time pass for what was refused, with a tick at its end, and says whether IPVS was tried.
+func (w *ipvsWorld) later(d time.Duration) (tried bool) {
+	w.ipvs.retried = time.Time{}
+	for key, s := range w.ipvs.refused {
+		s.since = s.since.Add(-d)
+		w.ipvs.refused[key] = s
+	}
+	w.journal = nil
+	w.tick()
+	return slices.Contains(w.journal, "add")
+}
+
+// triedAfter expects that IPVS is tried after a time, not half a minute before.
+func (w *ipvsWorld) triedAfter(t *testing.T, when string, d time.Duration) {
+	t.Helper()
+	early := w.later(d - 30*time.Second)
+	if late := w.later(30 * time.Second); early || !late {
+		t.Fatalf("%s: IPVS was tried half a minute before %s: %t, and then: %t", when, d, early, late)
+	}
+}
+
+// TestWhatIsRefusedForGood is tried less and less often, and as at first when something has changed.
+func TestWhatIsRefusedForGood(t *testing.T) {
+	w := newIPVSWorld(t)
+	w.balancer.refuse = "web"
+	_ = w.Once()
+	for _, minutes := range []time.Duration{1, 2, 4, 8, 16, 32, 60, 60} {
+		w.triedAfter(t, "always the same", minutes*time.Minute)
+		w.wantServed(t, "refused", "nft")
+	}
+	w.store.SetSlice(slice("web", "10.0.0.1", "10.0.0.3"), nil)
+	w.pass(t, "another endpoint soon after it was refused", "add, apply, remove")
+	w.triedAfter(t, "another endpoint", time.Minute)
+	w.triedAfter(t, "another endpoint, once more", time.Minute)
+	w.triedAfter(t, "the same since", 2*time.Minute)
+	w.later(3 * time.Minute)
+	w.ask("lc", "203.0.113.1")
+	w.pass(t, "another address long after", "guard [10.96.0.1 203.0.113.1], add, unguard [10.96.0.1 203.0.113.1], apply, remove")
+	w.triedAfter(t, "another address", time.Minute)
+
+	w.balancer.refuse = ""
+	w.triedAfter(t, "taken", 2*time.Minute)
+	w.wantServed(t, "taken", "ipvs")
+	if len(w.ipvs.refused)+len(w.ipvs.trying) > 0 {
+		t.Errorf("still remembered: %v %v", w.ipvs.refused, w.ipvs.trying)
+	}
+	w.balancer.refuse = "web"
+	_ = w.Once()
+	w.triedAfter(t, "refused once more", time.Minute)
 }
 
 // TestOnlyWhatIPVSRefusesLosesItsGuard: what others listen to at that address answers again, and only there.
