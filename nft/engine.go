@@ -38,7 +38,14 @@ type kernel interface {
 }
 
 func (c *conn) survey(tb *table) (existing, error) { return tb.survey(c) }
-func (c *conn) inherit(tb *table) error            { return tb.inherit(c) }
+
+func (c *conn) inherit(tb *table) error {
+	was, err := tb.surveyTable(c)
+	if err != nil || !was.table || !was.sameLayout {
+		return err
+	}
+	return tb.inherit(c)
+}
 
 // Options configure an engine.
 type Options struct {
@@ -85,11 +92,7 @@ func (e *Engine) serves(f Family) bool { return slices.Contains(e.active, e.tabl
 
 func (e *Engine) inherit() error {
 	for _, tb := range e.active {
-		was, err := e.conn.survey(tb)
-		if err == nil && was.table && was.sameLayout {
-			err = e.conn.inherit(tb)
-		}
-		if err != nil {
+		if err := e.conn.inherit(tb); err != nil {
 			return fmt.Errorf("read table %s %s: %w", tb.family, TableName, err)
 		}
 	}
@@ -272,7 +275,7 @@ func Cleanup(o Options) (err error) {
 	defer func() { err = errors.Join(err, c.close()) }()
 	t := &Transaction{}
 	for _, f := range Families() {
-		was, err := newTable(f).survey(c)
+		was, err := newTable(f).surveyTable(c)
 		if err != nil {
 			return fmt.Errorf("read table %s %s: %w", f, TableName, err)
 		}

@@ -275,14 +275,7 @@ func (l *lister) follow(tokens []uint32, number uint32, out *[]netip.AddrPort) e
 // generation is the number of the kernel's latest change of any table of the network namespace.
 func (c *conn) generation() (n uint32, err error) {
 	const generationID = 1 // NFTA_GEN_ID
-	w := &c.request
-	w.buf = w.buf[:0]
-	w.end(w.begin(unix.NFT_MSG_GETGEN, unix.NLM_F_ACK, Family(unix.AF_UNSPEC)))
-	c.drain()
-	if err := c.sendRaw(w.buf); err != nil {
-		return 0, err
-	}
-	err = c.readDump(w.seq, func(ad *netlink.AttributeDecoder) {
+	err = c.ask(unix.NFT_MSG_GETGEN, unix.NLM_F_ACK, Family(unix.AF_UNSPEC), nil, func(ad *netlink.AttributeDecoder) {
 		for ad.Next() {
 			if ad.Type() == generationID {
 				n = ad.Uint32()

@@ -2,6 +2,7 @@ package nft
 
 import (
 	"encoding/binary"
+	"errors"
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
@@ -60,31 +61,56 @@ func (was existing) hasSet(d *setDef) bool {
 
 // survey reads what exists of our table, without elements.
 func (tb *table) survey(c *conn) (existing, error) {
-	was := existing{chains: map[string]chainShape{}, rules: map[string]int{}, sets: map[string]setShape{}}
-	err := c.dump(unix.NFT_MSG_GETTABLE, tb.family, nil, func(ad *netlink.AttributeDecoder) {
-		name, comment := "", ""
-		for ad.Next() {
-			switch ad.Type() {
-			case unix.NFTA_TABLE_NAME:
-				name = ad.String()
-			case tableUserData:
-				comment = tableComment(ad.Bytes())
-			}
-		}
-		if name == TableName {
-			was.table, was.sameLayout = true, comment == layoutComment
-		}
-	})
+	was, err := tb.surveySets(c)
 	if err != nil || !was.table {
 		return was, err
 	}
-	if err := c.dump(unix.NFT_MSG_GETCHAIN, tb.family, nil, was.addChain); err != nil {
+	// The kernel leaves out the rules and sets of other tables when it is told to, but not their chains.
+	err = steadily("chains", func() error {
+		was.chains = map[string]chainShape{}
+		return c.dump(unix.NFT_MSG_GETCHAIN, tb.family, nil, was.addChain)
+	})
+	if err != nil {
 		return was, err
 	}
-	if err := c.dump(unix.NFT_MSG_GETRULE, tb.family, nil, was.addRule); err != nil {
+	was.rules = map[string]int{}
+	return was, c.dump(unix.NFT_MSG_GETRULE, tb.family, ofOurTable(unix.NFTA_RULE_TABLE), was.addRule)
+}
+
+// surveySets is for those who do not ask for chains and rules: what others commit cannot get in its way.
+func (tb *table) surveySets(c *conn) (existing, error) {
+	was, err := tb.surveyTable(c)
+	if err != nil || !was.table {
 		return was, err
 	}
-	return was, c.dump(unix.NFT_MSG_GETSET, tb.family, nil, was.addSet)
+	was.sets = map[string]setShape{}
+	err = c.dump(unix.NFT_MSG_GETSET, tb.family, ofOurTable(unix.NFTA_SET_TABLE), was.addSet)
+	if errors.Is(err, unix.ENOENT) {
+		return existing{}, nil // somebody has just removed the table
+	}
+	return was, err
+}
+
+// surveyTable says whether there is a table.
+func (tb *table) surveyTable(c *conn) (was existing, err error) {
+	err = c.ask(unix.NFT_MSG_GETTABLE, unix.NLM_F_ACK, tb.family, ofOurTable(unix.NFTA_TABLE_NAME), was.addTable)
+	if errors.Is(err, unix.ENOENT) {
+		return existing{}, nil
+	}
+	return was, err
+}
+
+func ofOurTable(attr uint16) func(*wire) {
+	return func(w *wire) { w.text(attr, TableName) }
+}
+
+func (was *existing) addTable(ad *netlink.AttributeDecoder) {
+	was.table = true
+	for ad.Next() {
+		if ad.Type() == tableUserData {
+			was.sameLayout = tableComment(ad.Bytes()) == layoutComment
+		}
+	}
 }
 
 func (was existing) addChain(ad *netlink.AttributeDecoder) {

@@ -1,0 +1,160 @@
+package nft
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+)
+
+// disturb calls change all the time until do is done.
+func disturb(t *testing.T, change func() error, do func()) {
+	t.Helper()
+	var stop atomic.Bool
+	t.Cleanup(func() { stop.Store(true) }) // do may not come back
+	commits, failure := 0, make(chan error, 1)
+	go func() {
+		var err error
+		for ; !stop.Load() && err == nil; commits++ {
+			err = change()
+			time.Sleep(time.Millisecond)
+		}
+		failure <- err
+	}()
+	do()
+	stop.Store(true)
+	if err := <-failure; err != nil {
+		t.Fatalf("change tables: %v", err)
+	}
+	t.Logf("%d commits", commits)
+	if commits < 20 {
+		t.Fatal("too few to tell")
+	}
+}
+
+// otherTool is what other programs use, with a socket of its own.
+func (n *namespace) otherTool(t *testing.T) *nftables.Conn {
+	t.Helper()
+	c, err := nftables.New(nftables.WithNetNSFd(n.Fd()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// otherTables are somebody else's. Half of what they have comes and goes.
+type otherTables struct {
+	conn   *nftables.Conn
+	tables []*nftables.Table
+	full   bool
+}
+
+func newOtherTables(c *nftables.Conn) *otherTables {
+	o := &otherTables{conn: c}
+	for _, f := range Families() {
+		table := c.AddTable(&nftables.Table{Name: "other", Family: nftables.TableFamily(f)})
+		o.tables = append(o.tables, table)
+		o.add(table, 'a')
+	}
+	return o
+}
+
+func (o *otherTables) add(table *nftables.Table, kind rune) {
+	for i := range 200 {
+		chain := o.conn.AddChain(&nftables.Chain{Name: fmt.Sprintf("%c-chain-%d-with-a-long-name-that-fills-datagrams", kind, i), Table: table})
+		o.conn.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: []expr.Any{&expr.Verdict{Kind: expr.VerdictReturn}}})
+	}
+}
+
+// change adds or removes half of it.
+func (o *otherTables) change() error {
+	for _, table := range o.tables {
+		if !o.full {
+			o.add(table, 'b')
+			continue
+		}
+		for i := range 200 {
+			o.conn.DelChain(&nftables.Chain{Name: fmt.Sprintf("b-chain-%d-with-a-long-name-that-fills-datagrams", i), Table: table})
+		}
+	}
+	o.full = !o.full
+	return o.conn.Flush()
+}
+
+// TestWhileOthersCommit reads our tables while others change theirs, which the kernel lists before ours. It reads on by
+// counting, so what they remove or add between two datagrams would hide chains of ours, or show them twice.
+func TestWhileOthersCommit(t *testing.T) {
+	n := newNamespace(t)
+	others := newOtherTables(n.otherTool(t))
+	if err := others.change(); err != nil {
+		t.Fatal(err)
+	}
+	e, x := n.engine(t), kindsExample()
+	x.install(t, e)
+	disturb(t, others.change, func() {
+		for i := range 500 {
+			if whole, err := e.Intact(); err != nil || !whole {
+				t.Fatalf("look %d: intact: %t, %v", i, whole, err)
+			}
+		}
+		for i := range 20 {
+			got := n.listing(t, nil)
+			got.Torn = false // it cannot be told that the commits were those of others
+			compareListing(t, fmt.Sprintf("list %d", i), got, wantListing(x.ports, x.globals))
+		}
+	})
+}
+
+// TestWhileTableComesAndGoes has someone remove our tables, and make others by that name, while we look at them.
+func TestWhileTableComesAndGoes(t *testing.T) {
+	n := newNamespace(t)
+	e := n.engine(t)
+	kindsExample().install(t, e)
+	n.nft(t, "flush", "ruleset")
+	c, there := n.otherTool(t), false
+	change := func() error {
+		for _, f := range Families() {
+			table := &nftables.Table{Name: TableName, Family: nftables.TableFamily(f)}
+			if there {
+				c.DelTable(table)
+			} else {
+				c.AddChain(&nftables.Chain{Name: "mine", Table: c.AddTable(table)})
+			}
+		}
+		there = !there
+		return c.Flush()
+	}
+	disturb(t, change, func() {
+		for i := range 5000 {
+			if whole, err := e.Intact(); err != nil || whole {
+				t.Fatalf("look %d: intact: %t, %v", i, whole, err)
+			}
+		}
+	})
+	checkRepaired(t, n, e)
+}
+
+func TestSteadily(t *testing.T) {
+	other := errors.New("something else")
+	for _, test := range []struct {
+		interrupted int
+		then, want  error
+	}{
+		{0, nil, nil}, {steadyTries - 1, nil, nil}, {1, other, other}, {steadyTries, nil, errInterrupted},
+	} {
+		reads := 0
+		err := steadily("chains", func() error {
+			if reads++; reads <= test.interrupted {
+				return errInterrupted
+			}
+			return test.then
+		})
+		if !errors.Is(err, test.want) || reads != min(test.interrupted+1, steadyTries) {
+			t.Errorf("interrupted %d times, then %v: %v after %d reads", test.interrupted, test.then, err, reads)
+		}
+	}
+}
