@@ -193,7 +193,7 @@ func (p *Proxier) serve(name state.Name, planned *plan.Service) []state.Problem 
 			problems = append(problems, state.Problem{Kind: "Service", Object: name, Field: "metadata.annotations", Reason: m.problem})
 		}
 		if err := p.Ruleset.Set(wanted); err != nil {
-			reason := err.Error() + "; the port is served as before, if it was"
+			reason := err.Error() + "; the port is served as before at the frontends that it keeps, if it was"
 			problems = append(problems, state.Problem{Kind: "Service", Object: name, Field: "spec.ports", Reason: reason})
 			if !old.has(key) {
 				p.forgetBalanced(key)
