@@ -1,6 +1,6 @@
 #!/bin/sh
 # Process 1 of the guest started by run.sh. Its root is the host's; the folder of the job is on the command line as job=.
-export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root TMPDIR=/var/tmp
+export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root TMPDIR=/run/tmp
 mount -t proc proc /proc
 mount -t sysfs sys /sys
 mount -t devtmpfs dev /dev
@@ -8,8 +8,8 @@ mkdir -p /dev/pts /dev/shm
 mount -t devpts devpts /dev/pts
 mount -t tmpfs -o mode=755 tmpfs /run
 mkdir -p /run/bin /run/netns /run/lock
+mkdir -m 1777 /run/tmp # not /var/tmp: the repository may be there
 mount -t tmpfs tmpfs /dev/shm
-mount -t tmpfs -o mode=1777 tmpfs /var/tmp
 for word in $(cat /proc/cmdline); do case $word in job=*) job=${word#job=} ;; esac; done
 . "$job/env"
 # The kernel's own requests for modules must find those of the guest's kernel, not the host's.

@@ -1,6 +1,6 @@
 #!/bin/bash
 # run.sh COMMAND ARGS...: run COMMAND as root under the kernel that setup.sh fetched, in QEMU without KVM. The guest's root
-# folder is this machine's, read-only over virtiofs, so that the same paths hold; /run and /var/tmp are its own.
+# folder is this machine's, read-only over virtiofs, so that the same paths hold; /run is its own, with TMPDIR in it.
 # Streams the command's output and exits with its exit code; 124: timed out; 125: the guest died (its console is shown).
 # Environment: TIMEOUT (seconds), MEM (MiB), PASS_ENV (names of variables to hand on), VERBOSE.
 set -u
