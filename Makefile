@@ -36,12 +36,12 @@ e2e-upstream: packages ## run the same scenarios against upstream kube-proxy, to
 	set -o pipefail; $(GO) test -tags e2e -count=1 -timeout 30m -v ./e2e -proxy=kube-proxy 2>&1 | e2e/summarize.sh
 
 .PHONY: bench
-bench: ## measure changes, first sync, memory and connections at 100 to 50,000 Services (root, 8 minutes; BENCH=-json)
+bench: ## measure changes, first sync, memory and connections at 100 to 50,000 Services (root, 2 minutes; BENCH=-json)
 	$(GO) build -o .cache/bench ./e2e/bench
 	.cache/bench $(BENCH)
 
 .PHONY: bench-upstream
-bench-upstream: packages build ## measure Verdict beside kube-proxy, draw e2e/change-latency.svg (root, 20 minutes; BENCH="-sizes 100,1000")
+bench-upstream: packages build ## measure Verdict beside kube-proxy, draw e2e/change-latency.svg (root, 15 minutes; BENCH="-sizes 100,1000")
 	$(GO) build -o .cache/benchupstream ./e2e/benchupstream
 	.cache/benchupstream -binaries "$$(e2e/controlplane/build.sh)" -plot e2e/change-latency.svg -save .cache/bench-upstream.json $(BENCH)
 
@@ -55,7 +55,7 @@ e2e-ipvs: ## run the tests that need IPVS under a Debian kernel in QEMU (root, a
 	set -o pipefail; TIMEOUT=1800 e2e/ipvskernel/test.sh ./ipvsctl ./cmd/verdict/list ./e2e/ipvs 2>&1 | e2e/summarize.sh
 
 .PHONY: bench-ipvs
-bench-ipvs: ## measure a change of one endpoint among 100 and 5,000 Services served by IPVS, under the same kernel (3 minutes)
+bench-ipvs: ## measure a change of one endpoint among 100 and 5,000 Services served by IPVS, under the same kernel (root, 2 minutes)
 	e2e/ipvskernel/setup.sh
 	e2e/ipvskernel/test.sh ./e2e/ipvs -- -test.run '^$$' -test.bench EndpointChange -test.benchtime 500x -test.count 3
 

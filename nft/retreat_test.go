@@ -39,13 +39,7 @@ func TestFrontendsOfRefusedPort(t *testing.T) {
 		"takes first": func(loses, takes func()) { takes(); loses() },
 	} {
 		t.Run(name, func(t *testing.T) {
-			top := newTopology(t)
-			e := top.node.engine(t)
-			e.SetGlobals(packetGlobals())
-			for _, f := range Families() {
-				mustSet(t, e, contested(f)[0])
-			}
-			mustApply(t, e)
+			top, e := servesContested(t)
 			for _, f := range Families() {
 				ports := contested(f)
 				order(func() { mustNotSet(t, e, overTheLimit(without(ports[0], ports[1].Frontends...))) },
@@ -77,6 +71,19 @@ func contested(f Family) [2]Port {
 	}
 }
 
+// servesContested has the first of them served in both families.
+func servesContested(t *testing.T) (*topology, *Engine) {
+	t.Helper()
+	top := newTopology(t)
+	e := top.node.engine(t)
+	e.SetGlobals(packetGlobals())
+	for _, f := range Families() {
+		mustSet(t, e, contested(f)[0])
+	}
+	mustApply(t, e)
+	return top, e
+}
+
 func (top *topology) checkContested(t *testing.T) {
 	t.Helper()
 	for _, f := range Families() {
@@ -90,14 +97,8 @@ func (top *topology) checkContested(t *testing.T) {
 // TestProtocolOfRefusedPort changes the protocol of a port that then cannot be served: the frontends of the old protocol are
 // no longer its own, and another port takes them.
 func TestProtocolOfRefusedPort(t *testing.T) {
-	top := newTopology(t)
+	top, e := servesContested(t)
 	top.node.sysctls(t, "ipv4/icmp_ratelimit=0", "ipv6/icmp/ratelimit=0")
-	e := top.node.engine(t)
-	e.SetGlobals(packetGlobals())
-	for _, f := range Families() {
-		mustSet(t, e, contested(f)[0])
-	}
-	mustApply(t, e)
 	for _, f := range Families() {
 		changed, heir := overTheLimit(contested(f)[0]), contested(f)[0]
 		changed.Protocol = udp

@@ -57,6 +57,18 @@ func (b *bed) holdAt(pod string, q lab.Question) *held {
 	return nil
 }
 
+// draining has endpoint b go while it has an open connection, which it returns.
+func (b *bed) draining(scheduler string) *held {
+	b.Helper()
+	b.serve(scheduler, "ports: [{port: 80}]")
+	b.settled("endpoints web b c")
+	f := b.holdAt("b", b.at(80))
+	b.settled("endpoints web c")
+	b.expectWeight("b", 0)
+	b.expectAlive(f, "b")
+	return f
+}
+
 func endpointGoes(b *bed) {
 	b.serve("rr", "ports: [{port: 80}]")
 	b.reschedule("lc")
@@ -81,11 +93,7 @@ func endpointGoes(b *bed) {
 }
 
 func endpointComesBack(b *bed) {
-	b.serve("rr", "ports: [{port: 80}]") // lc would leave out b, which has an open connection
-	b.settled("endpoints web b c")
-	f := b.holdAt("b", b.at(80))
-	b.settled("endpoints web c")
-	b.expectWeight("b", 0)
+	f := b.draining("rr") // lc would leave out b, which has an open connection
 	b.settled("endpoints web b c")
 	b.expectWeight("b", 1)
 	b.expectAlive(f, "b")
@@ -123,12 +131,7 @@ func flowsDoNotWait(b *bed) {
 }
 
 func gracefulPeriodEnds(b *bed) {
-	b.serve("lc", "ports: [{port: 80}]")
-	b.settled("endpoints web b c")
-	f := b.holdAt("b", b.at(80))
-	b.settled("endpoints web c")
-	b.expectWeight("b", 0)
-	b.expectAlive(f, "b")
+	f := b.draining("lc")
 	b.until(20*time.Second, "b is gone from IPVS", func() bool { return b.weight("b") == -1 })
 	if r := f.Send(patience); r.Outcome == lab.Answered {
 		b.Errorf("the connection to b still answers: %s", r)

@@ -7,39 +7,38 @@ import (
 
 // Differences is a Markdown table of everything that upstream's kube-proxy is expected to do otherwise.
 func Differences(list []*Scenario) string {
-	var out strings.Builder
-	out.WriteString("| scenario | step | Verdict | kube-proxy | because |\n|---|---|---|---|---|\n")
-	for _, s := range list {
-		name := fmt.Sprintf("%s: %s", s.File, s.Name)
-		if s.NotUpstream != "" {
-			fmt.Fprintf(&out, "| %s | all | | not run | %s |\n", name, cell(s.NotUpstream))
-		}
-		for _, step := range s.Steps {
-			if step.Upstream == nil {
-				continue
+	return differences(list, "Verdict | kube-proxy",
+		func(s *Scenario) string { return s.NotUpstream },
+		func(s *Step) *Variant {
+			if s.Upstream == nil {
+				return nil
 			}
-			call, want, _ := strings.Cut(step.Text, " => ")
-			fmt.Fprintf(&out, "| %s | `%s` | %s | %s | %s |\n", name, squeeze(call), cell(squeeze(want)), cell(step.Instead), cell(step.Because))
-		}
-	}
-	return out.String()
+			return &Variant{Do: s.Upstream, Instead: s.Instead, Because: s.Because}
+		})
 }
 
 // DifferencesOfIPVS is the same for Verdict itself when IPVS serves all Services.
 func DifferencesOfIPVS(list []*Scenario) string {
+	return differences(list, "usually | with IPVS",
+		func(s *Scenario) string { return s.NotIPVS },
+		func(s *Step) *Variant { return s.IPVS })
+}
+
+// differences lists scenarios that do not run, and steps that expect something else.
+func differences(list []*Scenario, columns string, excluded func(*Scenario) string, variant func(*Step) *Variant) string {
 	var out strings.Builder
-	out.WriteString("| scenario | step | usually | with IPVS | because |\n|---|---|---|---|---|\n")
+	fmt.Fprintf(&out, "| scenario | step | %s | because |\n|---|---|---|---|---|\n", columns)
 	for _, s := range list {
 		name := fmt.Sprintf("%s: %s", s.File, s.Name)
-		if s.NotIPVS != "" {
-			fmt.Fprintf(&out, "| %s | all | | not run | %s |\n", name, cell(s.NotIPVS))
+		if why := excluded(s); why != "" {
+			fmt.Fprintf(&out, "| %s | all | | not run | %s |\n", name, cell(why))
 		}
-		for _, step := range s.Steps {
-			if step.IPVS == nil {
-				continue
+		for i := range s.Steps {
+			step := &s.Steps[i]
+			if v := variant(step); v != nil {
+				call, want, _ := strings.Cut(step.Text, " => ")
+				fmt.Fprintf(&out, "| %s | `%s` | %s | %s | %s |\n", name, squeeze(call), cell(squeeze(want)), cell(v.Instead), cell(v.Because))
 			}
-			call, want, _ := strings.Cut(step.Text, " => ")
-			fmt.Fprintf(&out, "| %s | `%s` | %s | %s | %s |\n", name, squeeze(call), cell(squeeze(want)), cell(step.IPVS.Instead), cell(step.IPVS.Because))
 		}
 	}
 	return out.String()
