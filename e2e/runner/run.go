@@ -129,7 +129,7 @@ func (b *Bed) steps(s *scenario.Scenario) (checked int, err error) {
 // do is what the step is for the proxy that is tested.
 func (b *Bed) do(step *scenario.Step) any {
 	if b.upstream && step.Upstream != nil {
-		return step.Upstream
+		return step.Upstream.Do
 	}
 	if b.options.Proxy.IPVS && step.IPVS != nil {
 		return step.IPVS.Do
@@ -166,7 +166,7 @@ func (b *Bed) settle(step *scenario.Step) error {
 func (b *Bed) failed(s *scenario.Scenario, step *scenario.Step, err error) error {
 	text := step.Text
 	if b.upstream && step.Upstream != nil {
-		text += " (kube-proxy => " + step.Instead + ")"
+		text += " (kube-proxy => " + step.Upstream.Instead + ")"
 	}
 	if b.options.Proxy.IPVS && step.IPVS != nil {
 		text += " (ipvs => " + step.IPVS.Instead + ")"

@@ -9,12 +9,7 @@ import (
 func Differences(list []*Scenario) string {
 	return differences(list, "Verdict | kube-proxy",
 		func(s *Scenario) string { return s.NotUpstream },
-		func(s *Step) *Variant {
-			if s.Upstream == nil {
-				return nil
-			}
-			return &Variant{Do: s.Upstream, Instead: s.Instead, Because: s.Because}
-		})
+		func(s *Step) *Variant { return s.Upstream })
 }
 
 // DifferencesOfIPVS is the same for Verdict itself when IPVS serves all Services.

@@ -131,7 +131,7 @@ func parseStep(b block) (Step, error) {
 		case who == ipvsDiffers:
 			step.IPVS = v
 		default:
-			step.Upstream, step.Instead, step.Because = v.Do, v.Instead, v.Because
+			step.Upstream = v
 		}
 	}
 	var err error

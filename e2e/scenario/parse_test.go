@@ -184,7 +184,10 @@ func TestDifference(t *testing.T) {
 	step := parseOne(t, "probe tcp from x to $VIP1:80 => dropped\n  kube-proxy => a b because it does | so")
 	want := Step{
 		Line: 2, Text: "probe tcp from x to $VIP1:80 => dropped", Do: &Probe{Call: call(lab.TCP, "x", "VIP1", 80), Expect: Expect{Outcome: lab.Dropped}},
-		Upstream: &Probe{Call: call(lab.TCP, "x", "VIP1", 80), Expect: answered("a", "b")}, Instead: "a b", Because: "it does | so",
+		Upstream: &Variant{
+			Do:      &Probe{Call: call(lab.TCP, "x", "VIP1", 80), Expect: answered("a", "b")},
+			Instead: "a b", Because: "it does | so",
+		},
 	}
 	if diff := cmp.Diff(want, step); diff != "" {
 		t.Errorf("(- want, + got):\n%s", diff)

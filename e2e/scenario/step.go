@@ -13,9 +13,7 @@ type Step struct {
 	// Do is what to do; one of the types below.
 	Do any
 	// Upstream is what to do instead when upstream's kube-proxy is tested; nil: the same.
-	Upstream any
-	// Instead is what upstream is expected to do, as it is written; Because is why.
-	Instead, Because string
+	Upstream *Variant
 	// IPVS is what to do instead when IPVS serves the Services (--backend=ipvs); nil: the same.
 	IPVS *Variant
 }
