@@ -74,7 +74,7 @@ func (k portKey) String() string { return k.family.String() + " " + k.name }
 
 // balance hands a port to IPVS and returns the method by which it is to be served: another one when IPVS cannot.
 func (p *Proxier) balance(name state.Name, key portKey, port *plan.Port) method {
-	m := p.Scheduling.choose(port.Scheduler, port.SchedulerFlags)
+	m := p.Scheduling.choose(port.Balancing)
 	if p.ipvs == nil {
 		return m
 	}

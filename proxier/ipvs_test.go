@@ -178,7 +178,7 @@ const webPort = "ip default/web:http"
 // ask has the Service ask for a scheduler.
 func (w *ipvsWorld) ask(scheduler string, external ...string) {
 	svc := service("web", "10.96.0.1", 1, external...)
-	svc.Scheduler = scheduler
+	svc.Balancing.Scheduler = scheduler
 	w.store.SetService(svc, nil)
 }
 
@@ -360,7 +360,7 @@ func TestOnlyWhatIPVSRefusesLosesItsGuard(t *testing.T) {
 	w.balancer.local = addrs("10.96.0.77")
 	w.balancer.refuse = "shop"
 	shop := service("shop", "10.96.0.2", 2)
-	shop.Scheduler = "lc"
+	shop.Balancing.Scheduler = "lc"
 	w.store.SetService(shop, nil)
 	w.store.SetSlice(slice("shop", "10.0.0.3"), nil)
 	w.pass(t, "one of two refused", "guard [10.96.0.1 10.96.0.2 10.96.0.77], add, unguard [10.96.0.2], apply, settle, remove")

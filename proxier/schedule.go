@@ -9,6 +9,7 @@ import (
 	"github.com/verdict-proxy/verdict/ipvsctl"
 	"github.com/verdict-proxy/verdict/nft"
 	"github.com/verdict-proxy/verdict/proxier/plan"
+	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
 // Schedulers carry the names that IPVS gives them (ipvsadm(8)); random is Verdict's own and the default.
@@ -36,19 +37,19 @@ type method struct {
 }
 
 // choose finds the method for a request of a Service.
-func (s *Scheduling) choose(asked, flags string) method {
-	if asked == "" && flags == "" && s.Backend != config.BackendIPVS {
+func (s *Scheduling) choose(asked state.Balancing) method {
+	if asked == (state.Balancing{}) && s.Backend != config.BackendIPVS {
 		return method{} // nearly all Services
 	}
-	m := method{scheduler: asked}
-	if asked != "" && asked != schedulerRandom && !slices.Contains(ipvsctl.Schedulers(), asked) {
-		m.problem = fmt.Sprintf("unknown scheduler %q; the default is used", asked)
+	m := method{scheduler: asked.Scheduler}
+	if m.scheduler != "" && m.scheduler != schedulerRandom && !slices.Contains(ipvsctl.Schedulers(), m.scheduler) {
+		m.problem = fmt.Sprintf("unknown scheduler %q; the default is used", m.scheduler)
 		m.scheduler = ""
 	}
 	if m.scheduler == "" && s.Backend == config.BackendIPVS && len(s.Available) > 0 {
 		m.scheduler = s.Standard // which may take flags
 	}
-	s.parseFlags(&m, flags)
+	s.parseFlags(&m, asked.Flags)
 	s.chooseEngine(&m)
 	if !m.ipvs {
 		m.approximate(s.Unavailable)

@@ -9,6 +9,7 @@ import (
 	"github.com/verdict-proxy/verdict/ipvsctl"
 	"github.com/verdict-proxy/verdict/nft"
 	"github.com/verdict-proxy/verdict/proxier/plan"
+	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
 // TestChoose: what is asked for, and what comes of it.
@@ -71,7 +72,7 @@ func TestChoose(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(strings.Join([]string{tt.name, tt.asked, tt.flags}, "/"), func(t *testing.T) {
-			got := tt.s.choose(tt.asked, tt.flags)
+			got := tt.s.choose(state.Balancing{Scheduler: tt.asked, Flags: tt.flags})
 			problem := got.problem
 			if got.problem = ""; !got.ipvs {
 				got.scheduler, got.flags = "", 0 // of no consequence

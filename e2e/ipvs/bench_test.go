@@ -141,7 +141,7 @@ func benchService(i int) (*state.Service, *state.Slice) {
 	name := state.Name{Namespace: "default", Name: fmt.Sprintf("service-%06d", i)}
 	svc := &state.Service{
 		Name: name, Created: time.Unix(1_700_000_000+int64(i), 0), ClusterIPs: []netip.Addr{benchAddr(10, i)},
-		Ports: []state.ServicePort{{Name: "http", Protocol: state.TCP, Port: 80}}, Scheduler: "lc",
+		Ports: []state.ServicePort{{Name: "http", Protocol: state.TCP, Port: 80}}, Balancing: state.Balancing{Scheduler: "lc"},
 	}
 	slice := &state.Slice{
 		Name: name, Service: name, Family: state.IPv4, Weight: state.DefaultWeight,

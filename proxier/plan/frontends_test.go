@@ -169,11 +169,12 @@ func TestOneFrontendPerAddress(t *testing.T) {
 	})
 }
 
-func TestAffinityAndScheduler(t *testing.T) {
-	svc := service(func(s *state.Service) { s.Affinity, s.Scheduler = 3600e9, "lc" })
+func TestAffinityAndBalancing(t *testing.T) {
+	asked := state.Balancing{Scheduler: "mh", Flags: "mh-port"}
+	svc := service(func(s *state.Service) { s.Affinity, s.Balancing = 3600e9, asked })
 	for _, p := range New(svc, nil, environment()).Ports {
 		equal(t, "affinity", p.Affinity.Hours(), 1.0)
-		equal(t, "scheduler", p.Scheduler, "lc")
+		equal(t, "balancing", p.Balancing, asked)
 	}
 }
 

@@ -83,9 +83,7 @@ func (p *Planner) port(out *Service, index int, family state.Family) Port {
 		Name:      p.portName(out, index),
 		Protocol:  want.Protocol,
 		Affinity:  p.svc.Affinity,
-		Scheduler: p.svc.Scheduler,
-
-		SchedulerFlags: p.svc.SchedulerFlags,
+		Balancing: p.svc.Balancing,
 	}
 	external := want.NodePort != 0 || p.hasExternal()
 	if external || !p.svc.InternalLocal {

@@ -47,8 +47,8 @@ type Port struct {
 	Protocol state.Protocol
 
 	Affinity time.Duration // 0: none
-	// Scheduler and SchedulerFlags are as asked for, "": default.
-	Scheduler, SchedulerFlags string
+	// Balancing is the Service's, unchanged.
+	Balancing state.Balancing
 	// IPVS says that virtual servers take the connections. Planning leaves it false: the loop chooses the engine.
 	IPVS bool
 

@@ -33,8 +33,7 @@ func (c *converter) service(o *corev1.Service) (*state.Service, []state.Problem)
 		InternalLocal:   f.internalLocal(o),
 		ExternalLocal:   f.externalLocal(o),
 		Affinity:        f.affinity(o),
-		Scheduler:       c.strings.share(schedulerOf(o.Annotations)),
-		SchedulerFlags:  c.strings.share(strings.TrimSpace(o.Annotations[annotationSchedulerFlags])),
+		Balancing:       c.balancing(o.Annotations),
 	}
 	f.sourceRanges(o, svc)
 	if o.Spec.Type == corev1.ServiceTypeLoadBalancer && svc.ExternalLocal {
@@ -202,6 +201,17 @@ func (f *findings) affinitySeconds(config *corev1.SessionAffinityConfig) int32 {
 		return defaultAffinity
 	}
 	return seconds
+}
+
+// balancing reads all annotations that state.Balancing holds.
+func (c *converter) balancing(annotations map[string]string) state.Balancing {
+	if len(annotations) == 0 {
+		return state.Balancing{}
+	}
+	return state.Balancing{
+		Scheduler: c.strings.share(schedulerOf(annotations)),
+		Flags:     c.strings.share(strings.TrimSpace(annotations[annotationSchedulerFlags])),
+	}
 }
 
 // schedulerOf prefers our annotation; kube-router's is understood so that its users need not touch their Services.

@@ -165,9 +165,9 @@ func TestService(t *testing.T) {
 		{"affinity None", func(o *corev1.Service) { o.Spec.SessionAffinity = corev1.ServiceAffinityNone }, func(*state.Service) {}},
 		{"scheduler", func(o *corev1.Service) {
 			o.Annotations = map[string]string{annotationScheduler: " mh ", annotationSchedulerRouter: "lc", annotationSchedulerFlags: "mh-port"}
-		}, func(s *state.Service) { s.Scheduler, s.SchedulerFlags = "mh", "mh-port" }},
+		}, func(s *state.Service) { s.Balancing = state.Balancing{Scheduler: "mh", Flags: "mh-port"} }},
 		{"kube-router's scheduler", func(o *corev1.Service) { o.Annotations = map[string]string{annotationSchedulerRouter: "lc"} },
-			func(s *state.Service) { s.Scheduler = "lc" }},
+			func(s *state.Service) { s.Balancing.Scheduler = "lc" }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got, problems := newConverter().service(apiService(tt.api))

@@ -81,8 +81,14 @@ type Service struct {
 	Affinity            time.Duration // sessionAffinity ClientIP; 0: none
 	HealthCheckNodePort uint16        // 0: none
 
-	Scheduler      string // annotation, not validated here; "": default
-	SchedulerFlags string // annotation, not validated here
+	Balancing Balancing
+}
+
+// Balancing is what the annotations of a Service ask of load balancing. The zero value asks for nothing. Planning passes
+// it on unchanged; the dataplane validates it, because only the dataplane knows what the kernel offers. It is comparable.
+type Balancing struct {
+	Scheduler string // "": the default
+	Flags     string // of the scheduler, separated by commas
 }
 
 // ServicePort is one port of a Service.
