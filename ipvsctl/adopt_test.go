@@ -30,8 +30,8 @@ func TestRestart(t *testing.T) {
 		left    func(*memory)
 		wanted  map[string]VirtualServer
 		exclude []netip.Prefix
-		early   string // operations of a pass before Settle
-		late    string // and after it
+		early   string // operations of the first Add
+		late    string // operations of the first Remove
 	}{
 		{name: "same", wanted: map[string]VirtualServer{"web": web, "mail": mail, "dns": vs("udp 10.96.0.3:53 rr", "10.0.0.5:53")}},
 		{
@@ -108,9 +108,15 @@ func TestRestart(t *testing.T) {
 			for name, v := range tt.wanted {
 				mustSet(t, e, name, v)
 			}
-			expect(t, "before Settle", sortedLines(pass(t, e, start())), tt.early)
-			e.Settle()
-			expect(t, "after Settle", sortedLines(pass(t, e, start())), tt.late)
+			added, err := e.Add(start())
+			must(t, err)
+			expect(t, "first Add", sortedLines(added.Operations), tt.early)
+			ticked, err := e.Tick(start().Add(period))
+			must(t, err)
+			expect(t, "Tick before the first Remove", ticked.Operations.String(), "")
+			removed, err := e.Remove(start())
+			must(t, err)
+			expect(t, "first Remove", sortedLines(removed.Operations), tt.late)
 			if again := pass(t, e, start()); len(again) > 0 {
 				t.Errorf("a further pass did:\n%s", again)
 			}
@@ -128,14 +134,13 @@ func sortedLines(list Operations) string {
 	return strings.Join(lines, "\n")
 }
 
-// TestSettleBeforeTheFirstPass: the order of Settle and Add does not matter for what is wanted.
-func TestSettleBeforeTheFirstPass(t *testing.T) {
+// TestTakeover: after the first pass, and with the drains over, the kernel has what is wanted and what others made.
+func TestTakeover(t *testing.T) {
 	m := left(t)
 	m.local[netip.MustParseAddr("10.96.0.99")] = true
 	e := openMemory(t, m)
 	mustSet(t, e, "web", web)
 	mustSet(t, e, "new", vs("tcp 10.96.0.99:80 rr", "10.0.0.1:80"))
-	e.Settle()
 	pass(t, e, start())
 	_, err := e.Tick(start().Add(period))
 	must(t, err)
@@ -156,17 +161,31 @@ func TestOpenFailsWhenNothingCanBeRead(t *testing.T) {
 	}
 }
 
-// TestOrphanAddressFails: an address that cannot be taken back is tried again.
+// TestAddressOfAnEarlierProcessIsNeededElsewhere: the virtual server that had the address gives it up before another one
+// needs it.
+func TestAddressOfAnEarlierProcessIsNeededElsewhere(t *testing.T) {
+	m := left(t)
+	e := openMemory(t, m)
+	mustSet(t, e, "mail", with(mail, func(v *VirtualServer) { v.Local = false }))
+	mustSet(t, e, "new", with(mail, func(v *VirtualServer) { v.Port = 26 }))
+	pass(t, e, start())
+	if !m.local[mail.Addr] {
+		t.Error("the address is not local")
+	}
+}
+
+// TestOrphanAddressFails: Tick tries again to take back an address of an earlier process.
 func TestOrphanAddressFails(t *testing.T) {
 	m := newMemory()
 	m.local[web.Addr] = true
 	e := openMemory(t, m)
-	e.Settle()
 	m.fail = func(Operation) error { return syscall.ENOMEM }
 	if r, err := e.Remove(start()); err == nil || len(r.Failures) != 1 || r.Failures[0].Key.Addr != web.Addr {
 		t.Errorf("failures %+v, error %v", r.Failures, err)
 	}
 	m.fail = nil
-	pass(t, e, start())
+	r, err := e.Tick(start())
+	must(t, err)
+	wantAddrs(t, "released", r.Released(), "[10.96.0.1]")
 	expect(t, "kernel", picture(t, m), "")
 }

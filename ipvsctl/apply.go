@@ -3,27 +3,48 @@ package ipvsctl
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
 	"syscall"
 	"time"
 )
 
-// Result tells what was done.
+// Result is what one Add, Remove or Tick did.
 type Result struct {
-	Operations Operations // that the kernel took, in this order
+	Operations Operations // the ones that the kernel took, in this order
 	Failures   []Failure
-	Kernel     time.Duration // spent in system calls that change something
+	// NotLocal lists the addresses that Coming named before this Add and that are certainly not local after it. They need
+	// no guard. An address that may be local after an error is not among them: it keeps its guard until Released has it.
+	NotLocal []netip.Addr
+	Kernel   time.Duration // spent in system calls that change something
+
+	unsure []netip.Addr // addresses that may be local after an error
 }
 
-// Failure is a virtual server that could not be brought to where it should be. It stays as it is, and is read back and
-// tried again with the next Add, Remove or Tick; the others are not affected.
+// Released lists the addresses that were local and are not any more. They need no guard.
+func (r *Result) Released() []netip.Addr {
+	var out []netip.Addr
+	for _, o := range r.Operations {
+		switch addr := o.Server.Addr; o.Kind {
+		case DeleteAddress:
+			out = append(out, addr)
+		case AddAddress:
+			out = slices.DeleteFunc(out, func(a netip.Addr) bool { return a == addr })
+		}
+	}
+	return slices.DeleteFunc(out, func(a netip.Addr) bool { return slices.Contains(r.unsure, a) })
+}
+
+// Failure is a virtual server that the engine could not bring to the wanted state. The next Add, Remove or Tick reads it
+// from the kernel and tries again. A failure of one virtual server does not affect the others.
 type Failure struct {
-	Name string // the service port; "" for what is being removed
+	Name string // of the service port; "" when the virtual server is being removed
 	Key  Key
-	Err  error
+	Err  error // an *OperationError or a *KeyError
 }
 
-// OperationError tells which operation the kernel refused.
+// OperationError is an operation that the kernel refused, with its cause.
 type OperationError struct {
 	Operation Operation
 	Err       error
@@ -59,16 +80,27 @@ func (r *Result) error() error {
 func (e *Engine) Add(now time.Time) (Result, error) {
 	var r Result
 	e.sweep(&r, now, func(s *server) bool { return s.want != nil })
-	return r, r.error()
+	r.NotLocal = e.notLocal()
+	return r, e.conclude(&r)
 }
 
 // Remove gives up the virtual servers that are no longer wanted. It belongs after the nft transaction of a pass, when
-// nothing leads to them any more.
+// nothing leads to them any more. The first Remove also gives up what an earlier process left and no Set has claimed: call
+// it when everything wanted has been Set.
 func (e *Engine) Remove(now time.Time) (Result, error) {
+	if !e.settled {
+		e.settle()
+	}
 	var r Result
-	e.dropOrphans(&r) // first: what is still counted as in use is none
+	e.dropOrphans(&r) // first: an address that is still in use is not an orphan
 	e.sweep(&r, now, func(s *server) bool { return s.want == nil })
-	return r, r.error()
+	return r, e.conclude(&r)
+}
+
+// conclude completes a result and makes one error of its failures.
+func (e *Engine) conclude(r *Result) error {
+	r.unsure = slices.SortedFunc(maps.Keys(e.unsure), netip.Addr.Compare)
+	return r.error()
 }
 
 // sweep works on the dirty servers of one kind and leaves the others for later.
@@ -80,7 +112,7 @@ func (e *Engine) sweep(r *Result, now time.Time, mine func(*server) bool) {
 			e.dirty = append(e.dirty, s)
 			continue
 		}
-		s.dirty = false
+		s.dirty, s.failed = false, false
 		if err := e.converge(r, s); err != nil {
 			e.fail(r, s, err)
 		}
@@ -90,7 +122,7 @@ func (e *Engine) sweep(r *Result, now time.Time, mine func(*server) bool) {
 
 func (e *Engine) fail(r *Result, s *server, err error) {
 	r.Failures = append(r.Failures, Failure{Name: s.owner, Key: s.key, Err: err})
-	s.suspect = true
+	s.suspect, s.failed = true, true
 	e.touch(s)
 }
 
@@ -119,7 +151,7 @@ func (e *Engine) refresh(r *Result, s *server) error {
 		err = nil // ours is gone already
 	}
 	if err != nil {
-		return fmt.Errorf("virtual server %s: %w", s.key, err)
+		return err
 	}
 	s.has, s.suspect = has, false
 	if s.local {
@@ -187,79 +219,4 @@ func (e *Engine) do(r *Result, s *server, o Operation) error {
 	s.has.note(o)
 	r.Operations = append(r.Operations, o)
 	return nil
-}
-
-// acquire makes the address of a virtual server local, unless another one has done so.
-func (e *Engine) acquire(r *Result, s *server) error {
-	addr := s.key.Addr
-	if s.local {
-		return nil
-	}
-	if e.locals[addr] == 0 && !e.inherited[addr] || e.unsure[addr] {
-		e.unsure[addr] = true // after an error the kernel may have it all the same
-		if err := e.do(r, s, Operation{Kind: AddAddress, Server: s.value()}); err != nil {
-			return err
-		}
-		delete(e.unsure, addr)
-	}
-	s.local = true
-	e.locals[addr]++
-	return nil
-}
-
-// release is the opposite.
-func (e *Engine) release(r *Result, s *server) error {
-	addr, others := s.key.Addr, e.locals[s.key.Addr]
-	if s.local {
-		others--
-	}
-	if others == 0 && (s.local || e.unsure[addr]) {
-		e.unsure[addr] = true
-		if err := e.do(r, s, Operation{Kind: DeleteAddress, Server: s.value()}); err != nil {
-			return err
-		}
-		delete(e.unsure, addr)
-		delete(e.locals, addr)
-	} else if s.local {
-		e.locals[addr]--
-	}
-	s.local = false
-	return nil
-}
-
-// dropOrphans takes back addresses that an earlier process made local and that nobody needs.
-func (e *Engine) dropOrphans(r *Result) {
-	orphans := e.orphans
-	e.orphans = nil
-	for _, addr := range orphans {
-		if e.locals[addr] > 0 {
-			continue
-		}
-		s := &server{key: Key{Addr: addr}}
-		if err := e.do(r, s, Operation{Kind: DeleteAddress, Server: s.value()}); err != nil {
-			r.Failures = append(r.Failures, Failure{Key: s.key, Err: err})
-			e.orphans = append(e.orphans, addr)
-		}
-	}
-}
-
-// Pending lists what Add and Remove are going to do, as far as it can be told without asking the kernel.
-func (e *Engine) Pending() Operations {
-	var list Operations
-	local := map[netip.Addr]bool{}
-	for _, s := range e.dirty {
-		ops := e.plan(s)
-		keeps := s.want != nil && s.want.Local
-		deleted := len(ops) == 1 && ops[0].Kind == DeleteServer
-		addr := s.key.Addr
-		if s.local && !keeps && (s.want != nil || deleted) && e.locals[addr] == 1 {
-			list = append(list, Operation{Kind: DeleteAddress, Server: s.value()})
-		}
-		list = append(list, ops...)
-		if keeps && !s.local && e.locals[addr] == 0 && !local[addr] {
-			local[addr] = true
-			list = append(list, Operation{Kind: AddAddress, Server: s.want})
-		}
-	}
-	return list
 }

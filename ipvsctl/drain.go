@@ -39,18 +39,13 @@ func (e *Engine) follow(s *server, now time.Time) {
 	}
 }
 
-// Draining counts the real servers that drain.
-func (e *Engine) Draining() int {
-	n := 0
-	for _, s := range e.drains {
-		n += len(s.deadlines)
-	}
-	return n
-}
-
 // Tick ends drains: a real server goes when its connections are gone or its time is over, a virtual server that is no
-// longer wanted goes with its last real server. Call it every second or so; it looks at what is due.
+// longer wanted goes with its last real server. It also repeats the removals that failed. Call it about once a second. It
+// looks only at what is due, and does nothing before the first Remove.
 func (e *Engine) Tick(now time.Time) (Result, error) {
+	if !e.settled {
+		return Result{}, nil
+	}
 	var r Result
 	e.drains = slices.DeleteFunc(e.drains, func(s *server) bool {
 		// A server with a change waiting is left to Add or Remove.
@@ -64,7 +59,9 @@ func (e *Engine) Tick(now time.Time) (Result, error) {
 		s.draining = len(s.deadlines) > 0
 		return !s.draining
 	})
-	return r, r.error()
+	e.dropOrphans(&r)
+	e.sweep(&r, now, func(s *server) bool { return s.want == nil && s.failed })
+	return r, e.conclude(&r)
 }
 
 func (s *server) due(now time.Time) bool {
@@ -95,7 +92,7 @@ func (e *Engine) advance(r *Result, s *server, now time.Time) error {
 	}
 	list, err := e.kernel.reals(s.key)
 	if err != nil {
-		return err
+		return &KeyError{Key: s.key, Err: err}
 	}
 	left := 0
 	var gone []RealServer

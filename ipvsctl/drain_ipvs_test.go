@@ -14,7 +14,7 @@ func (l *lab) endDrains(t testing.TB) {
 	t.Helper()
 	_, err := l.engine.Tick(start().Add(period))
 	must(t, err)
-	if n := l.engine.Draining(); n != 0 {
+	if n := draining(l.engine); n != 0 {
 		t.Fatalf("%d real servers still drain", n)
 	}
 }
@@ -111,7 +111,7 @@ func (l *lab) testDrainEndsWithTheLastConnection(t *testing.T) {
 		}
 		_, err := l.engine.Tick(now)
 		must(t, err)
-		return l.engine.Draining()
+		return draining(l.engine)
 	}
 	for range 3 {
 		if tick() != 1 {

@@ -140,7 +140,6 @@ func restart(servers ...VirtualServer) func(*testing.T, *drainTest) {
 		t.Helper()
 		d.e = openMemory(t, d.m)
 		mustSet(t, d.e, "web", servers...)
-		d.e.Settle()
 		pass(t, d.e, d.now)
 	}
 }
@@ -164,7 +163,7 @@ func TestDrainLooksLessAndLessOften(t *testing.T) {
 	if looks < 15 || looks > 30 {
 		t.Errorf("looked %d times within ten minutes", looks)
 	}
-	if n := e.Draining(); n != 1 {
+	if n := draining(e); n != 1 {
 		t.Errorf("%d real servers drain, want 1", n)
 	}
 }
@@ -199,7 +198,7 @@ func TestDrainFails(t *testing.T) {
 	m.fail = nil
 	_, err := e.Tick(start().Add(2 * time.Minute))
 	must(t, err)
-	if e.Draining() != 0 || len(m.state[web.Key].reals) != 1 {
+	if draining(e) != 0 || len(m.state[web.Key].reals) != 1 {
 		t.Errorf("still draining: %s", picture(t, m))
 	}
 }

@@ -35,9 +35,11 @@ type Engine struct {
 	drains  []*server // with real servers that drain, or themselves being removed
 
 	locals    map[netip.Addr]int  // how many virtual servers an address is local for
-	unsure    map[netip.Addr]bool // not known whether it is, after an error
-	inherited map[netip.Addr]bool // local because of an earlier process of ours
-	orphans   []netip.Addr        // those of them that may go with the next Remove
+	unsure    map[netip.Addr]bool // may be local, after an error
+	inherited map[netip.Addr]bool // local because of an earlier process, until the first Remove
+	orphans   []netip.Addr        // inherited ones that Remove and Tick take back
+	named     map[netip.Addr]bool // by Coming, since the last Add
+	settled   bool                // there was a Remove
 }
 
 // kernel is what the engine needs of the socket; tests put faults in between.
@@ -61,6 +63,7 @@ type server struct {
 	has     applied
 	local   bool // counted in locals
 	dirty   bool
+	failed  bool // in the last Add or Remove
 	suspect bool // what the kernel has is not known for sure: read it first
 
 	deadlines map[netip.AddrPort]time.Time // of real servers that drain
@@ -87,7 +90,7 @@ func Open(o Options) (*Engine, error) {
 func newEngine(o Options, k kernel) (*Engine, error) {
 	e := &Engine{
 		kernel: k, options: o, servers: map[Key]*server{}, names: map[string][]Key{},
-		locals: map[netip.Addr]int{}, unsure: map[netip.Addr]bool{}, inherited: map[netip.Addr]bool{},
+		locals: map[netip.Addr]int{}, unsure: map[netip.Addr]bool{}, inherited: map[netip.Addr]bool{}, named: map[netip.Addr]bool{},
 	}
 	return e, e.inherit()
 }
@@ -95,11 +98,24 @@ func newEngine(o Options, k kernel) (*Engine, error) {
 // Close gives the socket back. The virtual servers stay.
 func (e *Engine) Close() { e.kernel.close() }
 
-// Excluded says whether virtual servers at an address belong to others.
-func (e *Engine) Excluded(addr netip.Addr) bool { return excluded(e.options.Exclude, addr) }
+// Empty reports whether the engine has nothing in the kernel and wants nothing there.
+func (e *Engine) Empty() bool { return len(e.servers) == 0 && len(e.inherited) == 0 }
 
-func excluded(ranges []netip.Prefix, addr netip.Addr) bool {
-	return slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return p.Contains(addr) })
+// Cleanup removes everything that has our mark, connections or not, and counts the operations.
+func Cleanup(o Options) (int, error) {
+	o.GracefulPeriod = 0
+	e, err := Open(o)
+	if err != nil {
+		return 0, err
+	}
+	defer e.Close()
+	r, err := e.Remove(time.Now())
+	return len(r.Operations), err
+}
+
+// excludes reports whether virtual servers at an address belong to others.
+func (e *Engine) excludes(addr netip.Addr) bool {
+	return slices.ContainsFunc(e.options.Exclude, func(p netip.Prefix) bool { return p.Contains(addr) })
 }
 
 // Set makes the virtual servers of a service port look as given; name is opaque. On error everything stays as it was.
@@ -142,8 +158,8 @@ func (e *Engine) prepare(servers []VirtualServer) ([]*VirtualServer, error) {
 		if err := v.validate(); err != nil {
 			return nil, err
 		}
-		if e.Excluded(v.Addr) {
-			return nil, fmt.Errorf("virtual server %s: %w", v.Key, ErrExcluded)
+		if e.excludes(v.Addr) {
+			return nil, &KeyError{Key: v.Key, Err: ErrExcluded}
 		}
 		if slices.ContainsFunc(wanted[:i], func(o *VirtualServer) bool { return o.Key == v.Key }) {
 			return nil, fmt.Errorf("virtual server %s is given twice", v.Key)
@@ -164,7 +180,7 @@ func (e *Engine) server(k Key) *server {
 
 func (e *Engine) disown(name string, k Key) {
 	if s := e.servers[k]; s != nil && s.owner == name {
-		s.owner, s.want = "", nil
+		s.owner, s.want, s.failed = "", nil, false
 		e.touch(s)
 	}
 }
@@ -177,7 +193,7 @@ func (e *Engine) touch(s *server) {
 }
 
 // inherit takes over what bears our mark, in excluded ranges too: they may not have been excluded when it was made, and
-// nobody else would remove it. Nothing of it changes until it is claimed by Set or given up by Settle.
+// nobody else would remove it. Nothing of it changes until Set claims it or the first Remove gives it up.
 func (e *Engine) inherit() error {
 	addrs, err := e.kernel.listAddresses()
 	if err != nil {
@@ -216,9 +232,9 @@ func foundState(f found, reals []foundReal) applied {
 	return has
 }
 
-// Settle says that everything wanted has been Set once since Open: what is left of the earlier process goes with the
-// next Remove.
-func (e *Engine) Settle() {
+// settle marks what an earlier process left, and no Set has claimed, for removal.
+func (e *Engine) settle() {
+	e.settled = true
 	for _, s := range e.servers {
 		if s.want == nil {
 			e.touch(s)
@@ -273,20 +289,20 @@ func (e *Engine) suspectAll() {
 	}
 }
 
-// read fetches what the kernel has of a virtual server; ErrForeign when it is not ours.
+// read returns what the kernel has of a virtual server. The error is a *KeyError: of ErrForeign when another tool made it.
 func (e *Engine) read(k Key) (applied, error) {
 	f, ok, err := e.kernel.server(k)
 	switch {
 	case err != nil:
-		return applied{}, err
+		return applied{}, &KeyError{Key: k, Err: err}
 	case !ok:
 		return applied{}, nil
 	case !f.ours:
-		return applied{}, ErrForeign
+		return applied{}, &KeyError{Key: k, Err: ErrForeign}
 	}
 	reals, err := e.kernel.reals(k)
 	if err != nil {
-		return applied{}, err
+		return applied{}, &KeyError{Key: k, Err: err}
 	}
 	return foundState(f, reals), nil
 }
@@ -296,7 +312,7 @@ func (e *Engine) read(k Key) (applied, error) {
 func (e *Engine) ours(k Key) (bool, error) {
 	f, exists, err := e.kernel.server(k)
 	if err != nil {
-		return false, fmt.Errorf("virtual server %s: %w", k, err)
+		return false, &KeyError{Key: k, Err: err}
 	}
 	return exists && f.ours, nil
 }

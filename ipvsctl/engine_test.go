@@ -150,28 +150,24 @@ func TestPass(t *testing.T) {
 				pass(t, e, start())
 			}
 			tt.change(t, e)
-			pending := e.Pending()
 			done := pass(t, e, start())
 			expect(t, "operations", done.String(), tt.ops)
 			if again := pass(t, e, start()); len(again) > 0 {
 				t.Errorf("a second pass did:\n%s", again)
 			}
-			if (len(pending) == 0) != (len(done) == 0) {
-				t.Errorf("announced:\n%s", pending)
-			}
 		})
 	}
 }
 
-func TestPendingIsWhatAddDoes(t *testing.T) {
+// TestBuildIsWhatAddDoes: Build lists the operations of the first Add.
+func TestBuildIsWhatAddDoes(t *testing.T) {
 	e := openMemory(t, newMemory())
-	mustSet(t, e, "web", web, with(web, func(v *VirtualServer) { v.Port = 81 }))
+	port81 := with(web, func(v *VirtualServer) { v.Port = 81 })
+	mustSet(t, e, "web", web, port81)
 	mustSet(t, e, "mail", mail)
-	pending := e.Pending().String()
 	r, err := e.Add(start())
 	must(t, err)
-	expect(t, "done", r.Operations.String(), pending)
-	expect(t, "built", Build([]VirtualServer{web, with(web, func(v *VirtualServer) { v.Port = 81 }), mail}).String(), pending)
+	expect(t, "built", Build([]VirtualServer{web, port81, mail}).String(), r.Operations.String())
 }
 
 // TestFailureIsConfined: one virtual server that fails does not stop the others, and is tried again.
@@ -273,14 +269,14 @@ func TestUnknownAddressIsGivenUp(t *testing.T) {
 			if _, err := e.Add(start()); !errors.Is(err, syscall.ENOBUFS) {
 				t.Fatalf("error is %v", err)
 			}
-			wantAddrs(t, "may be local", e.Local(), "[10.96.0.1]")
+			wantLocal(t, "may be local", e, "[10.96.0.1]")
 			e.Delete("web")
 			removed, err := e.Remove(start())
 			must(t, err)
 			drained, err := e.Tick(start().Add(period))
 			must(t, err)
 			wantAddrs(t, "released", append(removed.Released(), drained.Released()...), "[10.96.0.1]")
-			wantAddrs(t, "local in the end", e.Local(), "[]")
+			wantLocal(t, "local in the end", e, "[]")
 			expect(t, "kernel", picture(t, m), "")
 		})
 	}
@@ -385,7 +381,6 @@ func TestForeign(t *testing.T) {
 	m.put(Key{netip.MustParseAddr("192.0.2.1"), 443, TCP}, "rr", "192.0.2.7:443")
 	theirs := picture(t, m)
 	e := openMemory(t, m)
-	e.Settle()
 	mustSet(t, e, "web", web)
 	for range 2 {
 		r, err := e.Add(start())
@@ -451,8 +446,9 @@ func TestGivenUpAfterItWasReplaced(t *testing.T) {
 			e.Delete("web")
 			pass(t, e, start())
 			expect(t, "left", picture(t, m), "10.96.0.1:80/"+protocol+" wrr of others 10.0.0.1:8080=1")
-			if len(e.servers)+len(e.Local()) != 0 {
-				t.Errorf("the engine still knows %d virtual servers and the addresses %v", len(e.servers), e.Local())
+			wantLocal(t, "in the end", e, "[]")
+			if len(e.servers) != 0 {
+				t.Errorf("the engine still has %d virtual servers", len(e.servers))
 			}
 		})
 	}
@@ -474,19 +470,4 @@ func TestNothingIsDeletedUnseen(t *testing.T) {
 	expect(t, "kernel", picture(t, m), before)
 	pass(t, e, start())
 	expect(t, "after the next pass", picture(t, m), "")
-}
-
-func TestOwner(t *testing.T) {
-	e := openMemory(t, newMemory())
-	mustSet(t, e, "web", web)
-	if got := e.Owner(web.Key); got != "web" {
-		t.Errorf("owner is %q", got)
-	}
-	e.Delete("web")
-	if got := e.Owner(web.Key); got != "" {
-		t.Errorf("owner after deletion is %q", got)
-	}
-	if got := e.Owner(mail.Key); got != "" {
-		t.Errorf("owner of an unknown key is %q", got)
-	}
 }

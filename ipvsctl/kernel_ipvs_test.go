@@ -108,7 +108,6 @@ func expectReadBack(t *testing.T, e *Engine) {
 	for _, v := range catalog() {
 		mustSet(t, again, v.String(), v)
 	}
-	again.Settle()
 	if ops := pass(t, again, start()); len(ops) > 0 {
 		t.Errorf("a restart did:\n%s", ops)
 	}
@@ -145,7 +144,6 @@ func TestOthersAreUntouched(t *testing.T) {
 		expect(t, when, strings.Join(left, "\n"), strings.Join(want, "\n"))
 	}
 	e := openIn(t, ns)
-	e.Settle()
 	mustSet(t, e, "web", web, vs("tcp [fd96::1]:80 rr", "[fd00::1]:80"))
 	mustSet(t, e, "taken", vs("tcp 192.0.2.1:80 rr", "10.0.0.1:80"))
 	r, err := e.Add(start())
@@ -160,7 +158,6 @@ func TestOthersAreUntouched(t *testing.T) {
 
 	e = openIn(t, ns)
 	mustSet(t, e, "web", web)
-	e.Settle()
 	pass(t, e, start())
 	_, err = e.Tick(start().Add(period))
 	must(t, err)
@@ -168,7 +165,6 @@ func TestOthersAreUntouched(t *testing.T) {
 	expect(t, "ours", pick(picture(t, e.kernel), "of others"), "10.96.0.1:80/tcp lc 10.0.0.1:8080=1 10.0.0.2:8080=1\nlocal 10.96.0.1")
 
 	e = openIn(t, ns)
-	e.Settle()
 	pass(t, e, start())
 	_, err = e.Tick(start().Add(period))
 	must(t, err)
@@ -254,8 +250,7 @@ func TestExcluded(t *testing.T) {
 	if err := e.Set("web", []VirtualServer{web}); !errors.Is(err, ErrExcluded) {
 		t.Errorf("error is %v", err)
 	}
-	wantAddrs(t, "to be guarded", e.Local(), "[10.96.0.1]")
-	e.Settle()
+	wantAddrs(t, "to be guarded", e.Coming(), "[10.96.0.1]")
 	pass(t, e, start())
 	_, err := e.Tick(start().Add(period))
 	must(t, err)

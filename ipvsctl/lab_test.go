@@ -122,7 +122,6 @@ func (l *lab) clear(t testing.TB) {
 	t.Helper()
 	e, err := newEngine(Options{}, l.engine.kernel) // a restart, with nothing wanted and no time to drain
 	must(t, err)
-	e.Settle()
 	pass(t, e, start())
 	l.open(t)
 	expect(t, "left in the kernel", picture(t, l.engine.kernel), "")

@@ -69,11 +69,3 @@ func status(f found, reals []foundReal) Status {
 	}
 	return s
 }
-
-// Owner is the service port that a virtual server belongs to; "" when it is unknown or being removed.
-func (e *Engine) Owner(k Key) string {
-	if s := e.servers[k]; s != nil {
-		return s.owner
-	}
-	return ""
-}

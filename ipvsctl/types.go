@@ -2,7 +2,6 @@ package ipvsctl
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -151,9 +150,3 @@ func (v *VirtualServer) kernelFlags() Flags {
 
 // seconds rounds up: a client must not lose its server earlier than asked for.
 func seconds(d time.Duration) uint32 { return uint32((d + time.Second - 1) / time.Second) }
-
-// ErrForeign means that another tool's virtual server has the key. It is left alone.
-var ErrForeign = errors.New("another tool has made this virtual server")
-
-// ErrExcluded means that an address is in a range that was excluded.
-var ErrExcluded = errors.New("the address is in an excluded range")

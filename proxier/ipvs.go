@@ -18,23 +18,17 @@ import (
 type Balancer interface {
 	Set(name string, servers []ipvsctl.VirtualServer) error
 	Delete(name string)
-	Settle()
+	Obstacle(servers []ipvsctl.VirtualServer) error
+	Coming() []netip.Addr
 	Add(now time.Time) (ipvsctl.Result, error)
 	Remove(now time.Time) (ipvsctl.Result, error)
 	Tick(now time.Time) (ipvsctl.Result, error)
 	Intact() (bool, error)
-	Idle() bool
-	Foreign(ipvsctl.Key) (bool, error)
-	Reschedules([]ipvsctl.VirtualServer) bool
-	Excluded(netip.Addr) bool
-	Coming() []netip.Addr
-	Local() []netip.Addr
 }
 
 // ipvs is what the loop remembers of IPVS. A service port that IPVS cannot serve is served by nft, and tried again later.
 type ipvs struct {
 	Balancer
-	settled bool
 	// names are the service ports that IPVS serves, or should and cannot, with their Services.
 	names   map[string]state.Name
 	refused map[string]setback  // by service port
@@ -81,10 +75,10 @@ func (p *Proxier) balance(name state.Name, key portKey, port *plan.Port) method 
 	if m.ipvs {
 		p.ipvs.names[key.String()] = name
 		servers := virtualServers(port, &m, &p.env)
-		if reason := p.ipvs.obstacle(key.String(), servers); reason != "" {
+		if reason, reschedules := p.ipvs.obstacle(key.String(), servers); reason != "" {
 			m.ipvs = false
 			m.note(reason + "; nft serves this port")
-		} else if p.ipvs.Reschedules(servers) {
+		} else if reschedules {
 			m.ipvs = false // until the next pass: the kernel would refuse connections meanwhile
 			p.ipvs.again[name] = true
 		} else if err := p.ipvs.Set(key.String(), servers); err != nil {
@@ -101,28 +95,22 @@ func (p *Proxier) balance(name state.Name, key portKey, port *plan.Port) method 
 	return m
 }
 
-// obstacle says why IPVS must not get a port.
-func (i *ipvs) obstacle(key string, servers []ipvsctl.VirtualServer) string {
+// obstacle returns why IPVS must not get a port, and whether that is only until the next pass.
+func (i *ipvs) obstacle(key string, servers []ipvsctl.VirtualServer) (reason string, reschedules bool) {
 	if reason := i.resting(key, servers); reason != "" {
-		return reason
+		return reason, false
 	}
-	for n := range servers {
-		k := servers[n].Key
-		if i.Excluded(k.Addr) {
-			return fmt.Sprintf("address %s is in --ipvs-exclude-cidrs", k.Addr)
-		}
-		foreign, err := i.Foreign(k)
-		switch {
-		case err != nil:
-			i.refused[key] = setback{reason: fmt.Sprintf("look for virtual server %s: %v", k, err)}
-		case foreign:
-			i.refused[key] = setback{reason: fmt.Sprintf("virtual server %s: %v", k, ipvsctl.ErrForeign)}
-		default:
-			continue
-		}
-		return i.refused[key].reason
+	err := i.Obstacle(servers)
+	switch {
+	case err == nil:
+		return "", false
+	case errors.Is(err, ipvsctl.ErrReschedules):
+		return "", true
+	case errors.Is(err, ipvsctl.ErrExcluded):
+		return err.Error() + " (--ipvs-exclude-cidrs)", false
 	}
-	return ""
+	i.refused[key] = setback{reason: err.Error()}
+	return i.refused[key].reason, false
 }
 
 // resting says why a port is not tried now. One that is not as it was when the kernel refused it starts over.
@@ -179,20 +167,16 @@ func (p *Proxier) apply(r *PassReport) {
 		r.Result, r.Err = p.Ruleset.Apply()
 		return
 	}
-	addrs := p.ipvs.Coming()
-	if !p.ipvs.settled {
-		addrs = append(addrs, p.ipvs.Local()...) // what an earlier process left
-	}
-	guarded, err := p.Ruleset.Guard(addrs)
+	guarded, err := p.Ruleset.Guard(p.ipvs.Coming())
 	if err != nil {
 		r.Result, r.Err = nft.Result{Outcome: nft.Rejected}, err
 		return
 	}
 	if guarded {
-		p.addBalanced(r, addrs)
+		p.addBalanced(r)
 	}
 	r.Result, r.Err = p.Ruleset.Apply()
-	if r.Err == nil && !guarded && p.addBalanced(r, addrs) { // no table was there: nothing is moving away from nft
+	if r.Err == nil && !guarded && p.addBalanced(r) { // no table was there: nothing is moving away from nft
 		r.Result, r.Err = p.Ruleset.Apply()
 	}
 	if r.Err != nil {
@@ -205,12 +189,10 @@ func (p *Proxier) apply(r *PassReport) {
 
 // addBalanced has IPVS serve what is new, and nft what IPVS could not; it says whether there is such a port. What nft serves
 // has no guard: other ports of its address answer as on any other node.
-func (p *Proxier) addBalanced(r *PassReport, guarded []netip.Addr) (fellBack bool) {
+func (p *Proxier) addBalanced(r *PassReport) (fellBack bool) {
 	result, _ := p.ipvs.Add(time.Now())
 	p.Ruleset.Unguard(result.Released())
-	if len(result.Failures) > 0 {
-		p.Ruleset.Unguard(p.ipvs.notLocal(guarded))
-	}
+	p.Ruleset.Unguard(result.NotLocal)
 	r.Operations += len(result.Operations)
 	queue := map[state.Name]bool{}
 	for _, f := range result.Failures {
@@ -230,21 +212,8 @@ func (p *Proxier) addBalanced(r *PassReport, guarded []netip.Addr) (fellBack boo
 	return true
 }
 
-// notLocal lists those of some addresses that are not local because of us, and cannot be without our knowing.
-func (i *ipvs) notLocal(addrs []netip.Addr) []netip.Addr {
-	local := i.Local() // sorted
-	return slices.DeleteFunc(slices.Clone(addrs), func(a netip.Addr) bool {
-		_, found := slices.BinarySearchFunc(local, a, netip.Addr.Compare)
-		return found
-	})
-}
-
 // removeBalanced takes back what IPVS no longer serves; nft has it now, or nobody. Its error is unguard's.
 func (p *Proxier) removeBalanced() (nft.Result, error) {
-	if !p.ipvs.settled {
-		p.ipvs.settled = true
-		p.ipvs.Settle()
-	}
 	result, err := p.ipvs.Remove(time.Now())
 	if err != nil {
 		p.Log.Error("virtual servers that are no longer wanted are not all gone; trying again", "every", tickPeriod, "error", err)
@@ -270,12 +239,10 @@ const tickPeriod = time.Second
 
 // tick goes on with drains and removals, and tries again what IPVS refused.
 func (p *Proxier) tick() {
-	if p.ipvs == nil || !p.ipvs.settled || p.failures > 0 {
+	if p.ipvs == nil || p.failures > 0 {
 		return
 	}
-	if !p.ipvs.Idle() {
-		p.drain()
-	}
+	p.drain()
 	if len(p.ipvs.refused) > 0 && time.Since(p.ipvs.retried) >= lookAgain {
 		p.ipvs.retried = time.Now()
 		p.ipvs.retry()
@@ -300,9 +267,7 @@ func (p *Proxier) drain() {
 	if err != nil {
 		p.Log.Error("draining endpoints are not all gone; trying again", "every", tickPeriod, "error", err)
 	}
-	_, drained := p.unguard(result.Released())
-	_, removed := p.removeBalanced()
-	if err := errors.Join(drained, removed); err != nil {
+	if _, err := p.unguard(result.Released()); err != nil {
 		p.Log.Error("drains are over, but the tables do not show it; trying again with a pass", "error", err)
 		p.failures++
 	}

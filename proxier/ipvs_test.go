@@ -26,9 +26,8 @@ type balancer struct {
 	serving map[ipvsctl.Key]string // scheduler of what the kernel has and nobody has given up
 	exclude netip.Prefix
 	refuse  string // part of a name whose virtual servers the kernel refuses
-	settled bool
-	busy    bool // something drains
-	broken  bool // someone has changed something
+	busy    bool   // something drains
+	broken  bool   // someone has changed something
 	release []netip.Addr
 }
 
@@ -41,32 +40,33 @@ func (b *balancer) Set(name string, servers []ipvsctl.VirtualServer) error {
 	return nil
 }
 
-func (b *balancer) Delete(name string)                  { delete(b.wanted, name) }
-func (b *balancer) Settle()                             { b.settled = true; b.note("settle") }
-func (b *balancer) Intact() (bool, error)               { return !b.broken, nil }
-func (b *balancer) Idle() bool                          { return !b.busy }
-func (b *balancer) Foreign(k ipvsctl.Key) (bool, error) { return b.foreign[k], nil }
-func (b *balancer) Reschedules(list []ipvsctl.VirtualServer) bool {
-	return slices.ContainsFunc(list, func(v ipvsctl.VirtualServer) bool { return b.serving[v.Key] != "" && b.serving[v.Key] != v.Scheduler })
-}
-func (b *balancer) Excluded(a netip.Addr) bool { return b.exclude.IsValid() && b.exclude.Contains(a) }
-func (b *balancer) Local() []netip.Addr {
-	out := slices.Clone(b.local)
-	for a, local := range b.added {
-		if local {
-			out = append(out, a)
+func (b *balancer) Delete(name string)    { delete(b.wanted, name) }
+func (b *balancer) Intact() (bool, error) { return !b.broken, nil }
+
+func (b *balancer) Obstacle(list []ipvsctl.VirtualServer) error {
+	for _, v := range list {
+		switch {
+		case b.exclude.IsValid() && b.exclude.Contains(v.Addr):
+			return &ipvsctl.KeyError{Key: v.Key, Err: ipvsctl.ErrExcluded}
+		case b.foreign[v.Key]:
+			return &ipvsctl.KeyError{Key: v.Key, Err: ipvsctl.ErrForeign}
+		case b.serving[v.Key] != "" && b.serving[v.Key] != v.Scheduler:
+			return &ipvsctl.KeyError{Key: v.Key, Err: ipvsctl.ErrReschedules}
 		}
 	}
-	slices.SortFunc(out, netip.Addr.Compare)
-	return out
+	return nil
 }
 
 func (b *balancer) Tick(time.Time) (r ipvsctl.Result, err error) {
+	if !b.busy {
+		return r, nil
+	}
 	b.note("tick")
 	return b.result(), nil
 }
 
 func (b *balancer) Coming() (out []netip.Addr) {
+	out = slices.Clone(b.local)
 	for _, servers := range b.wanted {
 		for _, v := range servers {
 			if v.Local && !b.added[v.Addr] && !slices.Contains(out, v.Addr) {
@@ -80,6 +80,7 @@ func (b *balancer) Coming() (out []netip.Addr) {
 
 func (b *balancer) Add(time.Time) (r ipvsctl.Result, err error) {
 	b.note("add")
+	coming := b.Coming()
 	for name, servers := range b.wanted {
 		if b.refuse != "" && strings.Contains(name, b.refuse) {
 			r.Failures = append(r.Failures, ipvsctl.Failure{Name: name, Err: errors.New("injected: the kernel refuses")})
@@ -89,11 +90,17 @@ func (b *balancer) Add(time.Time) (r ipvsctl.Result, err error) {
 			b.added[v.Addr] = b.added[v.Addr] || v.Local
 		}
 	}
+	for _, a := range coming {
+		if !b.added[a] && !slices.Contains(b.local, a) {
+			r.NotLocal = append(r.NotLocal, a)
+		}
+	}
 	return r, nil
 }
 
 func (b *balancer) Remove(time.Time) (ipvsctl.Result, error) {
 	b.note("remove")
+	b.local = nil
 	return b.result(), nil
 }
 
@@ -224,7 +231,7 @@ func (w *ipvsWorld) problem() string {
 func TestOrderOfEngines(t *testing.T) {
 	w := newIPVSWorld(t)
 	w.balancer.local = addrs("10.96.0.77")
-	w.pass(t, "first pass over the table of an earlier process", "guard [10.96.0.1 10.96.0.77], add, apply, settle, remove")
+	w.pass(t, "first pass over the table of an earlier process", "guard [10.96.0.1 10.96.0.77], add, apply, remove")
 	w.wantServed(t, "first pass", "ipvs")
 	w.pass(t, "nothing changed", "add, apply, remove")
 	w.ask("lc", "203.0.113.1")
@@ -240,7 +247,7 @@ func TestSchedulerOfAVirtualServerChanges(t *testing.T) {
 	w := newIPVSWorld(t)
 	key := ipvsctl.Key{Addr: netip.MustParseAddr("10.96.0.1"), Port: 80, Protocol: ipvsctl.TCP}
 	w.balancer.serving = map[ipvsctl.Key]string{key: "rr"}
-	w.pass(t, "first", "add, apply, settle, remove")
+	w.pass(t, "first", "add, apply, remove")
 	w.wantServed(t, "while the old one is given up", "nft")
 	delete(w.balancer.serving, key)
 	w.tick()
@@ -255,20 +262,20 @@ func TestSchedulerOfAVirtualServerChanges(t *testing.T) {
 func TestNoTableYet(t *testing.T) {
 	w := newIPVSWorld(t)
 	w.rules.table = false
-	w.pass(t, "first pass of all", "guard [10.96.0.1], apply, add, settle, remove")
+	w.pass(t, "first pass of all", "guard [10.96.0.1], apply, add, remove")
 	w.wantServed(t, "first pass", "ipvs")
 }
 
 func TestNoTableAndIPVSRefuses(t *testing.T) {
 	w := newIPVSWorld(t)
 	w.rules.table, w.balancer.refuse = false, "web"
-	w.pass(t, "first pass of all", "guard [10.96.0.1], apply, add, unguard [10.96.0.1], apply, settle, remove")
+	w.pass(t, "first pass of all", "guard [10.96.0.1], apply, add, unguard [10.96.0.1], apply, remove")
 	w.wantServed(t, "refused", "nft")
 }
 
 func TestNothingIsRemovedBeforeNftHasIt(t *testing.T) {
 	w := newIPVSWorld(t)
-	w.pass(t, "first", "guard [10.96.0.1], add, apply, settle, remove")
+	w.pass(t, "first", "guard [10.96.0.1], add, apply, remove")
 	w.ask("")
 	w.rules.fail = 1
 	w.pass(t, "nft refuses", "add, apply refused")
@@ -287,7 +294,7 @@ func TestNothingIsRemovedBeforeNftHasIt(t *testing.T) {
 func TestIPVSRefuses(t *testing.T) {
 	w := newIPVSWorld(t)
 	w.balancer.refuse = "web"
-	w.pass(t, "refused", "guard [10.96.0.1], add, unguard [10.96.0.1], apply, settle, remove")
+	w.pass(t, "refused", "guard [10.96.0.1], add, unguard [10.96.0.1], apply, remove")
 	w.wantServed(t, "refused", "nft")
 	if !strings.Contains(w.problem(), "injected: the kernel refuses; nft serves this port") {
 		t.Errorf("problems: %q", w.problem())
@@ -363,7 +370,7 @@ func TestOnlyWhatIPVSRefusesLosesItsGuard(t *testing.T) {
 	shop.Balancing.Scheduler = "lc"
 	w.store.SetService(shop, nil)
 	w.store.SetSlice(slice("shop", "10.0.0.3"), nil)
-	w.pass(t, "one of two refused", "guard [10.96.0.1 10.96.0.2 10.96.0.77], add, unguard [10.96.0.2], apply, settle, remove")
+	w.pass(t, "one of two refused", "guard [10.96.0.1 10.96.0.2 10.96.0.77], add, unguard [10.96.0.2], apply, remove")
 	w.wantServed(t, "the other one", "ipvs")
 }
 
@@ -371,7 +378,7 @@ func TestForeignVirtualServer(t *testing.T) {
 	w := newIPVSWorld(t)
 	key := ipvsctl.Key{Addr: netip.MustParseAddr("10.96.0.1"), Port: 80, Protocol: ipvsctl.TCP}
 	w.balancer.foreign[key] = true
-	w.pass(t, "foreign", "add, apply, settle, remove")
+	w.pass(t, "foreign", "add, apply, remove")
 	w.wantServed(t, "foreign", "nft")
 	if !strings.Contains(w.problem(), "virtual server 10.96.0.1:80/tcp: another tool has made this virtual server") {
 		t.Errorf("problems: %q", w.problem())
@@ -387,7 +394,7 @@ func TestForeignVirtualServer(t *testing.T) {
 func TestExcludedAddress(t *testing.T) {
 	w := newIPVSWorld(t)
 	w.balancer.exclude = netip.MustParsePrefix("10.96.0.0/16")
-	w.pass(t, "excluded", "add, apply, settle, remove")
+	w.pass(t, "excluded", "add, apply, remove")
 	w.wantServed(t, "excluded", "nft")
 	if !strings.Contains(w.problem(), "--ipvs-exclude-cidrs") {
 		t.Errorf("problems: %q", w.problem())
@@ -397,7 +404,7 @@ func TestExcludedAddress(t *testing.T) {
 func TestVirtualServersFollowTheHostsAddresses(t *testing.T) {
 	w := newIPVSWorld(t)
 	w.ask("lc", "203.0.113.1")
-	w.pass(t, "first", "guard [10.96.0.1 203.0.113.1], add, apply, settle, remove")
+	w.pass(t, "first", "guard [10.96.0.1 203.0.113.1], add, apply, remove")
 	local := func() string {
 		var out []string
 		for _, v := range w.balancer.wanted[webPort] {
@@ -422,7 +429,7 @@ func TestVirtualServersFollowTheHostsAddresses(t *testing.T) {
 
 func TestEndOfABalancedService(t *testing.T) {
 	w := newIPVSWorld(t)
-	w.pass(t, "first", "guard [10.96.0.1], add, apply, settle, remove")
+	w.pass(t, "first", "guard [10.96.0.1], add, apply, remove")
 	if r := w.watcher.passes[0]; r.IPVS.Frontends[0] != 1 || r.IPVS.Endpoints != 2 || r.NFT != (Totals{}) {
 		t.Errorf("totals %+v, %+v", r.NFT, r.IPVS)
 	}
@@ -439,7 +446,7 @@ func TestEndOfABalancedService(t *testing.T) {
 // TestGuardsThatStay: a guard that could not be taken off has the pass repeated, whether it was in a pass or between two.
 func TestGuardsThatStay(t *testing.T) {
 	w := newIPVSWorld(t)
-	w.pass(t, "first", "guard [10.96.0.1], add, apply, settle, remove")
+	w.pass(t, "first", "guard [10.96.0.1], add, apply, remove")
 	w.ask("lc", "203.0.113.1")
 	w.balancer.release = addrs("10.96.0.9")
 	w.rules.stuck = true
@@ -463,12 +470,12 @@ func TestGuardsThatStay(t *testing.T) {
 
 func TestDrainsAreFollowed(t *testing.T) {
 	w := newIPVSWorld(t)
-	w.pass(t, "first", "guard [10.96.0.1], add, apply, settle, remove")
+	w.pass(t, "first", "guard [10.96.0.1], add, apply, remove")
 	w.journal = nil
 	w.tick()
 	w.balancer.busy, w.balancer.release = true, addrs("10.96.0.9")
 	w.tick()
-	if got := strings.Join(w.journal, ", "); got != "tick, unguard [10.96.0.9], apply, remove" {
+	if got := strings.Join(w.journal, ", "); got != "tick, unguard [10.96.0.9], apply" {
 		t.Errorf("journal %s", got)
 	}
 	w.balancer.broken, w.journal = true, nil

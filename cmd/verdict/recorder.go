@@ -55,19 +55,19 @@ func (v *virtualServers) Set(name string, servers []ipvsctl.VirtualServer) error
 }
 
 func (v *virtualServers) Delete(name string)                       { delete(v.ports, name) }
-func (v *virtualServers) Settle()                                  {}
 func (v *virtualServers) Intact() (bool, error)                    { return true, nil }
-func (v *virtualServers) Idle() bool                               { return true }
 func (v *virtualServers) Coming() []netip.Addr                     { return nil }
-func (v *virtualServers) Local() []netip.Addr                      { return nil }
-func (v *virtualServers) Foreign(ipvsctl.Key) (bool, error)        { return false, nil }
-func (v *virtualServers) Reschedules([]ipvsctl.VirtualServer) bool { return false }
 func (v *virtualServers) Add(time.Time) (ipvsctl.Result, error)    { return ipvsctl.Result{}, nil }
 func (v *virtualServers) Remove(time.Time) (ipvsctl.Result, error) { return ipvsctl.Result{}, nil }
 func (v *virtualServers) Tick(time.Time) (ipvsctl.Result, error)   { return ipvsctl.Result{}, nil }
 
-func (v *virtualServers) Excluded(a netip.Addr) bool {
-	return slices.ContainsFunc(v.exclude, func(p netip.Prefix) bool { return p.Contains(a) })
+func (v *virtualServers) Obstacle(servers []ipvsctl.VirtualServer) error {
+	for _, s := range servers {
+		if slices.ContainsFunc(v.exclude, func(p netip.Prefix) bool { return p.Contains(s.Addr) }) {
+			return &ipvsctl.KeyError{Key: s.Key, Err: ipvsctl.ErrExcluded}
+		}
+	}
+	return nil
 }
 
 // sorted lists the virtual servers in a fixed order, and the addresses that are to be local.
