@@ -18,11 +18,15 @@ type inheritance struct {
 	next     uint32
 }
 
-// inherit reads the tokens of an earlier process. Only service ports with affinity have tokens; reading them costs
-// nothing to speak of, while reading the big maps back would take seconds (a dump is quadratic in the kernel).
-func (tb *table) inherit(c *conn) error {
+// inherit reads the tokens of an earlier process. Only service ports with affinity have tokens, so there are few to read.
+// Reading the big maps back would take seconds (a dump is quadratic in the kernel).
+func (tb *table) inherit(k kernel) error {
+	was, err := k.surveyTable(tb.family)
+	if err != nil || !was.table || !was.sameLayout {
+		return err
+	}
 	found := map[uint32]*inheritance{} // by number
-	err := c.dumpElements(tb.family, mapStickyEndpoints, func(key, data []byte, comment string) {
+	err = k.dumpElements(tb.family, mapStickyEndpoints, func(key, data []byte, comment string) {
 		if len(key) == 4 && len(data) >= tb.family.addrLen()+2 {
 			tb.inheritToken(found, binary.NativeEndian.Uint32(key), data, comment)
 		}

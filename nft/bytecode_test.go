@@ -50,7 +50,7 @@ func compareShapes(t testing.TB, got, want *namespace) {
 		e := n.engine(t)
 		for j, tb := range e.tables {
 			var err error
-			if shapes[i][j], err = e.conn.survey(tb); err != nil {
+			if shapes[i][j], err = e.conn.survey(tb.family); err != nil {
 				t.Fatal(err)
 			}
 		}

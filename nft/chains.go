@@ -265,7 +265,10 @@ func (f Family) classChain(c class) chainDef {
 	return chainDef{name: c.chain(), rules: rules}
 }
 
-func (d draw) tokenChain() string { return "token-" + d.String() }
+// tokenPrefix begins the names of chains that draw tokens.
+const tokenPrefix = "token-"
+
+func (d draw) tokenChain() string { return tokenPrefix + d.String() }
 
 // tokenDrawChain draws a token of the pool in the scratch number and leaves it there.
 func (f Family) tokenDrawChain(d draw) chainDef {

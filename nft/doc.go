@@ -24,7 +24,7 @@
 //	survey.go      what there is in the kernel before a table is written as a whole
 //	adopt.go       taking over what an earlier process left in the kernel
 //	list.go        both tables read back for people; lister.go: how; class_name.go: what chains are called
-//	render.go      the whole ruleset as text
+//	memory.go      an engine over a kernel in memory, which prints the whole ruleset; memory_kernel.go: that kernel
 //
 // It knows nothing of Kubernetes and starts no process. It never touches a table that is not its own.
 package nft

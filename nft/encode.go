@@ -12,7 +12,8 @@ import (
 // batch is a transaction as netlink messages, with what is needed to name the culprit when the kernel refuses one.
 type batch struct {
 	wire
-	first, last uint32 // sequence numbers of the opening message and of the one that asks for an answer
+	first, last uint32       // sequence numbers of the opening message and of the one that asks for an answer
+	tx          *Transaction // what it is a part of
 	messages    []messageInfo
 	setIDs      uint32
 }
@@ -26,6 +27,7 @@ type messageInfo struct {
 	set       setID
 	deletion  bool
 	element   int // index of the first element
+	count     int // of elements
 }
 
 // protocolsSetID stands for the number of the anonymous set until the rule is written.
@@ -42,7 +44,7 @@ const (
 // and an answer for each element costs more than the element.
 func (b *batch) encode(t *Transaction) error {
 	b.buf = slices.Grow(b.buf[:0], t.estimate())
-	b.start()
+	b.start(t)
 	if err := b.operations(t.before); err != nil {
 		return err
 	}
@@ -55,9 +57,9 @@ func (b *batch) encode(t *Transaction) error {
 	return nil
 }
 
-// start opens an empty batch, finish closes it.
-func (b *batch) start() {
-	b.buf, b.messages, b.setIDs = b.buf[:0], b.messages[:0], 0
+// start opens an empty batch for a transaction, or for a part of one; finish closes it.
+func (b *batch) start(t *Transaction) {
+	b.tx, b.buf, b.messages, b.setIDs = t, b.buf[:0], b.messages[:0], 0
 	b.end(b.message(unix.NFNL_MSG_BATCH_BEGIN, 0, unix.AF_UNSPEC, unix.NFNL_SUBSYS_NFTABLES))
 	b.first = b.seq
 }
@@ -303,21 +305,20 @@ func (b *batch) allElements(t *Transaction, deletion bool) {
 func (b *batch) elementMessage(t *Transaction, info messageInfo, list []element, kind, flags uint16) int {
 	info.start = b.begin(kind, flags, info.family)
 	info.seq = b.seq
-	b.messages = append(b.messages, info)
 	b.text(unix.NFTA_SET_ELEM_LIST_TABLE, TableName)
 	b.text(unix.NFTA_SET_ELEM_LIST_SET, setNames[info.set])
 	nested := b.nest(unix.NFTA_SET_ELEM_LIST_ELEMENTS)
-	n := 0
 	for _, e := range list[info.element:] {
 		if len(b.buf)-nested > maxElements {
 			break
 		}
 		b.element(t.arena, e, info)
-		n++
+		info.count++
 	}
 	b.unnest(nested)
 	b.end(info.start)
-	return n
+	b.messages = append(b.messages, info)
+	return info.count
 }
 
 func (b *batch) element(arena []byte, e element, info messageInfo) {
@@ -369,6 +370,7 @@ func (b *batch) value(kind uint16, v []byte) {
 const keepBuffer = 1 << 20
 
 func (b *batch) shrink() {
+	b.tx = nil
 	if cap(b.buf) > keepBuffer {
 		b.buf, b.messages = nil, nil
 	}
@@ -401,6 +403,25 @@ func (b *batch) blameElement(t *Transaction, m messageInfo, offset uint32) strin
 		return what
 	}
 	return what + " { " + list[m.element+i].text(d, t.arena) + " }"
+}
+
+// elements are those that the message is about.
+func (m messageInfo) elements(t *Transaction) []element {
+	changes := &t.elements[m.family.index()][m.set]
+	list := changes.add
+	if m.deletion {
+		list = changes.del
+	}
+	return list[m.element : m.element+m.count]
+}
+
+// offsetOf is the place of an element in its message: elementAt backwards.
+func (b *batch) offsetOf(m messageInfo, element int) uint32 {
+	for offset := uint32(messageHeader + 4); ; offset += 4 {
+		if b.elementAt(m, offset) == element {
+			return offset
+		}
+	}
 }
 
 // elementAt counts the elements of a message before the one at an offset; -1 when the offset is none of an element.

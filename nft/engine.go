@@ -27,24 +27,22 @@ type Engine struct {
 	applies   uint64 // counts transactions, to notice a port that changes twice in one
 }
 
-// kernel is what the engine needs of the netlink socket; tests put faults in between.
+// kernel is what the engine needs of nf_tables: a netlink socket (conn), or a model in memory (memoryKernel). Tests inject
+// faults between the engine and its kernel.
 type kernel interface {
+	// send applies a batch as a whole, or nothing of it.
 	send(*batch) (Outcome, *refusal, error)
-	capacity() int // of a batch, in bytes
+	// capacity is the size of the largest batch that send takes, in bytes.
+	capacity() int
+	// lookup asks for one element: found reports whether the key exists, data is what it holds.
 	lookup(f Family, set string, key []byte) (data []byte, found bool, err error)
-	survey(*table) (existing, error)
-	inherit(*table) error
+	// dumpElements reads all elements of a map of plain data.
+	dumpElements(f Family, set string, each func(key, data []byte, comment string)) error
+	// survey reads what exists of our table, without elements.
+	survey(f Family) (existing, error)
+	// surveyTable reads only whether there is a table, and of which layout.
+	surveyTable(f Family) (existing, error)
 	close() error
-}
-
-func (c *conn) survey(tb *table) (existing, error) { return tb.survey(c) }
-
-func (c *conn) inherit(tb *table) error {
-	was, err := tb.surveyTable(c)
-	if err != nil || !was.table || !was.sameLayout {
-		return err
-	}
-	return tb.inherit(c)
 }
 
 // Options configure an engine.
@@ -64,12 +62,7 @@ func Open(o Options) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := newEngine(c, o.Families...)
-	if o.AffinitySize > 0 {
-		for _, tb := range e.tables {
-			tb.defs[idAffinity].size = o.AffinitySize
-		}
-	}
+	e := newEngine(c, o)
 	if err := e.inherit(); err != nil {
 		return nil, errors.Join(err, c.close())
 	}
@@ -77,11 +70,14 @@ func Open(o Options) (*Engine, error) {
 }
 
 // newEngine makes an engine that writes everything at its first apply.
-func newEngine(c kernel, families ...Family) *Engine {
-	e := &Engine{conn: c, tables: [2]*table{newTable(IPv4), newTable(IPv6)}, tx: &Transaction{}, rebuild: true}
+func newEngine(k kernel, o Options) *Engine {
+	e := &Engine{conn: k, tables: [2]*table{newTable(IPv4), newTable(IPv6)}, tx: &Transaction{}, rebuild: true}
 	for _, tb := range e.tables {
-		if len(families) == 0 || slices.Contains(families, tb.family) {
+		if len(o.Families) == 0 || slices.Contains(o.Families, tb.family) {
 			e.active = append(e.active, tb)
+		}
+		if o.AffinitySize > 0 {
+			tb.defs[idAffinity].size = o.AffinitySize
 		}
 	}
 	return e
@@ -92,7 +88,7 @@ func (e *Engine) serves(f Family) bool { return slices.Contains(e.active, e.tabl
 
 func (e *Engine) inherit() error {
 	for _, tb := range e.active {
-		if err := e.conn.inherit(tb); err != nil {
+		if err := tb.inherit(e.conn); err != nil {
 			return fmt.Errorf("read table %s %s: %w", tb.family, TableName, err)
 		}
 	}
@@ -207,7 +203,7 @@ func (e *Engine) prepare(full bool) error {
 	for _, tb := range e.active {
 		if full {
 			tb.forgetSpares()
-			was, err := e.conn.survey(tb)
+			was, err := e.conn.survey(tb.family)
 			if err != nil {
 				return fmt.Errorf("read table %s %s before replacing it: %w", tb.family, TableName, err)
 			}
@@ -275,7 +271,7 @@ func Cleanup(o Options) (err error) {
 	defer func() { err = errors.Join(err, c.close()) }()
 	t := &Transaction{}
 	for _, f := range Families() {
-		was, err := newTable(f).surveyTable(c)
+		was, err := c.surveyTable(f)
 		if err != nil {
 			return fmt.Errorf("read table %s %s: %w", f, TableName, err)
 		}
@@ -300,7 +296,7 @@ func Cleanup(o Options) (err error) {
 // elements. When they do not, or before the first apply, the next Apply writes everything.
 func (e *Engine) Intact() (bool, error) {
 	for _, tb := range e.active {
-		was, err := e.conn.survey(tb)
+		was, err := e.conn.survey(tb.family)
 		if err != nil {
 			return false, fmt.Errorf("read table %s %s: %w", tb.family, TableName, err)
 		}

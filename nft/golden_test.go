@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew, from what Render prints")
+var update = flag.Bool("update", false, "write the golden files anew, from what Memory prints")
 
 // TestGolden compares three ways into the kernel: what the engine encodes, what the nft program makes of the golden
 // text, and what it makes of its own listing of the engine's table.
@@ -35,13 +35,12 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// golden returns the text that Render prints, after comparing it with the golden file and having nft check it.
+// golden returns the text that Memory prints, after comparing it with the golden file and having nft check it.
 func (x example) golden(t *testing.T) string {
 	t.Helper()
-	text, err := Render(x.ports, x.globals)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := OpenMemory(Options{})
+	x.install(t, m.Engine)
+	text := m.String()
 	newNamespace(t).Must(t, text, "nft", "-c", "-f", "-")
 	if x.large {
 		return text
@@ -57,7 +56,7 @@ func (x example) golden(t *testing.T) string {
 		t.Fatalf("%v; write it with: go test ./nft -run TestGolden -update", err)
 	}
 	if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(text, "\n")); diff != "" {
-		t.Fatalf("Render prints something else than %s (- wanted, + got); if that is right, run the test with -update:\n%s", file, diff)
+		t.Fatalf("Memory prints something else than %s (- wanted, + got); if that is right, run the test with -update:\n%s", file, diff)
 	}
 	return text
 }

@@ -89,7 +89,7 @@ func (e *Engine) hasGuards(tb *table) (bool, error) {
 	if !e.rebuild {
 		return true, nil
 	}
-	was, err := e.conn.survey(tb)
+	was, err := e.conn.survey(tb.family)
 	if err != nil {
 		return false, fmt.Errorf("read table %s %s: %w", tb.family, TableName, err)
 	}
@@ -151,7 +151,7 @@ func (tb *table) unguard(addrs []netip.Addr) {
 
 // writeGuards writes that guards are gone. New ones are in the kernel already.
 func (tb *table) writeGuards(t *Transaction) {
-	for a := range tb.unguarded {
+	for _, a := range slices.SortedFunc(maps.Keys(tb.unguarded), netip.Addr.Compare) {
 		t.del(tb.family, idIPVSAddresses, t.element("", func(b *builder) { b.addr(a) }, nil))
 	}
 	if len(tb.unguarded) > 0 {

@@ -88,7 +88,7 @@ func (c *conn) listOnce(families []Family, match func(string) bool) (Listing, er
 	var out Listing
 	found := false
 	for _, f := range families {
-		was, err := newTable(f).surveySets(c)
+		was, err := c.surveySets(f)
 		switch {
 		case err != nil:
 			return out, fmt.Errorf("read table %s %s: %w", f, TableName, err)

@@ -50,7 +50,7 @@ func (e *Engine) commitInParts(r *Result) error {
 
 // sendPart sends one batch of several.
 func (e *Engine) sendPart(r *Result, write func(*batch) error) error {
-	e.batch.start()
+	e.batch.start(e.tx)
 	if err := write(&e.batch); err != nil {
 		r.Outcome = Rejected
 		return err

@@ -157,7 +157,7 @@ func TestExpand(t *testing.T) {
 
 // TestMemoryOfLargePoolsIsUsedAgain changes large pools in turn: none may end up in memory that is another's.
 func TestMemoryOfLargePoolsIsUsedAgain(t *testing.T) {
-	e := newEngine(nil)
+	e := newEngine(nil, Options{})
 	random := rand.New(rand.NewPCG(1, 2))
 	want := map[string][]netip.AddrPort{}
 	for step := range 200 {

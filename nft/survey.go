@@ -60,31 +60,31 @@ func (was existing) hasSet(d *setDef) bool {
 }
 
 // survey reads what exists of our table, without elements.
-func (tb *table) survey(c *conn) (existing, error) {
-	was, err := tb.surveySets(c)
+func (c *conn) survey(f Family) (existing, error) {
+	was, err := c.surveySets(f)
 	if err != nil || !was.table {
 		return was, err
 	}
 	// The kernel leaves out the rules and sets of other tables when it is told to, but not their chains.
 	err = steadily("chains", func() error {
 		was.chains = map[string]chainShape{}
-		return c.dump(unix.NFT_MSG_GETCHAIN, tb.family, nil, was.addChain)
+		return c.dump(unix.NFT_MSG_GETCHAIN, f, nil, was.addChain)
 	})
 	if err != nil {
 		return was, err
 	}
 	was.rules = map[string]int{}
-	return was, c.dump(unix.NFT_MSG_GETRULE, tb.family, ofOurTable(unix.NFTA_RULE_TABLE), was.addRule)
+	return was, c.dump(unix.NFT_MSG_GETRULE, f, ofOurTable(unix.NFTA_RULE_TABLE), was.addRule)
 }
 
 // surveySets is for those who do not ask for chains and rules: what others commit cannot get in its way.
-func (tb *table) surveySets(c *conn) (existing, error) {
-	was, err := tb.surveyTable(c)
+func (c *conn) surveySets(f Family) (existing, error) {
+	was, err := c.surveyTable(f)
 	if err != nil || !was.table {
 		return was, err
 	}
 	was.sets = map[string]setShape{}
-	err = c.dump(unix.NFT_MSG_GETSET, tb.family, ofOurTable(unix.NFTA_SET_TABLE), was.addSet)
+	err = c.dump(unix.NFT_MSG_GETSET, f, ofOurTable(unix.NFTA_SET_TABLE), was.addSet)
 	if errors.Is(err, unix.ENOENT) {
 		return existing{}, nil // somebody has just removed the table
 	}
@@ -92,8 +92,8 @@ func (tb *table) surveySets(c *conn) (existing, error) {
 }
 
 // surveyTable says whether there is a table.
-func (tb *table) surveyTable(c *conn) (was existing, err error) {
-	err = c.ask(unix.NFT_MSG_GETTABLE, unix.NLM_F_ACK, tb.family, ofOurTable(unix.NFTA_TABLE_NAME), was.addTable)
+func (c *conn) surveyTable(f Family) (was existing, err error) {
+	err = c.ask(unix.NFT_MSG_GETTABLE, unix.NLM_F_ACK, f, ofOurTable(unix.NFTA_TABLE_NAME), was.addTable)
 	if errors.Is(err, unix.ENOENT) {
 		return existing{}, nil
 	}

@@ -404,10 +404,15 @@ func (s *refSet) change(ip netip.Addr, by int32) {
 }
 
 func (s *refSet) flush(changed func(ip netip.Addr, added bool)) {
+	var differ []netip.Addr
 	for ip, before := range s.before {
-		if now := s.count[ip]; (before > 0) != (now > 0) {
-			changed(ip, now > 0)
+		if (before > 0) != (s.count[ip] > 0) {
+			differ = append(differ, ip)
 		}
+	}
+	slices.SortFunc(differ, netip.Addr.Compare) // equal changes make equal transactions
+	for _, ip := range differ {
+		changed(ip, s.count[ip] > 0)
 	}
 	if len(s.before) > 0 {
 		// A map keeps the size it once had, and walking it costs that size: clearing the one of the first pass would

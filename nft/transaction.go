@@ -119,27 +119,25 @@ func (t *Transaction) printElements(b *strings.Builder, verb string, pick func(e
 	for _, f := range Families() {
 		defs := f.sets()
 		for id := range defs {
-			for _, text := range t.elementTexts(f, setID(id), pick) {
+			list := pick(t.elements[f.index()][id])
+			for _, text := range elementTexts(&defs[id], list, t.arena) {
 				fmt.Fprintf(b, "%s element %s %s %s { %s }\n", verb, f, TableName, defs[id].name, text)
 			}
 		}
 	}
 }
 
-// elementTexts prints the chosen elements of one set; the two ends of a range in a single-key set become one prefix.
-func (t *Transaction) elementTexts(f Family, id setID, pick func(elementChanges) []element) []string {
-	defs := f.sets()
-	d := &defs[id]
+// elementTexts prints elements of one set. In a set with a single key, the two ends of a range become one prefix.
+func elementTexts(d *setDef, list []element, arena []byte) []string {
 	var texts []string
-	list := pick(t.elements[f.index()][id])
 	for i, e := range list {
 		switch {
 		case e.intervalEnd:
 		case d.interval && len(d.key) == 1:
-			end := lastBefore(list, i, t.arena)
-			texts = append(texts, prefixText(e.keyBytes(t.arena), end))
+			end := lastBefore(list, i, arena)
+			texts = append(texts, prefixText(e.keyBytes(arena), end))
 		default:
-			texts = append(texts, e.text(d, t.arena))
+			texts = append(texts, e.text(d, arena))
 		}
 	}
 	return texts

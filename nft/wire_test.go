@@ -48,7 +48,7 @@ func TestWireEqualsLibrary(t *testing.T) {
 // elementsOf is a transaction with nothing but the elements of an example.
 func elementsOf(t testing.TB, x example, deletion bool) *Transaction {
 	t.Helper()
-	e := newEngine(nil)
+	e := newEngine(nil, Options{})
 	e.SetGlobals(x.globals)
 	mustSet(t, e, x.ports...)
 	tx := &Transaction{}

@@ -43,6 +43,22 @@ func (r *recorder) sorted() []nft.Port {
 	return out
 }
 
+// render prints the tables that result. Guarded addresses are those that IPVS serves.
+func (r *recorder) render(guarded []netip.Addr) (string, error) {
+	m := nft.OpenMemory(nft.Options{})
+	m.SetGlobals(r.globals)
+	for _, p := range r.sorted() {
+		if err := m.Set(&p); err != nil {
+			return "", err
+		}
+	}
+	if _, err := m.Guard(guarded); err != nil {
+		return "", err
+	}
+	_, err := m.Apply()
+	return m.String(), err
+}
+
 // virtualServers keeps what the loop would hand to the IPVS engine.
 type virtualServers struct {
 	ports   map[string][]ipvsctl.VirtualServer

@@ -65,7 +65,7 @@ func render(ctx context.Context, s *config.Settings, ipvs bool, log *slog.Logger
 		return "", err
 	}
 	servers, local := v.sorted()
-	text, err := nft.Render(r.sorted(), r.globals, local...)
+	text, err := r.render(local)
 	for _, o := range ipvsctl.Build(servers) {
 		text += "# " + o.String() + "\n"
 	}

@@ -1,0 +1,133 @@
+package nft
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Memory is an Engine over a kernel in memory. It needs no privileges and changes nothing on the host. Its kernel applies
+// each transaction as a whole and refuses what nf_tables refuses: elements that clash, and names that do not exist or are
+// still in use. It does not know packets: it neither evaluates rules nor fills the affinity map.
+type Memory struct {
+	*Engine
+	kernel *memoryKernel
+}
+
+// OpenMemory makes an engine over an empty kernel in memory. Options.NetNS has no meaning there.
+func OpenMemory(o Options) *Memory {
+	k := &memoryKernel{}
+	return &Memory{Engine: newEngine(k, o), kernel: k}
+}
+
+// Reopen makes a second engine over the same kernel, as a restart of the process would. The first one must no longer be
+// used.
+func (m *Memory) Reopen(o Options) (*Memory, error) {
+	e := newEngine(m.kernel, o)
+	if err := e.inherit(); err != nil {
+		return nil, err
+	}
+	return &Memory{Engine: e, kernel: m.kernel}, nil
+}
+
+// String prints what the kernel in memory holds, in the form in which nft lists it: "nft -f" reads it. Elements are
+// sorted, so that equal contents print as equal texts. It may be called from any goroutine.
+func (m *Memory) String() string { return m.kernel.String() }
+
+// String prints both tables.
+func (k *memoryKernel) String() string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var b strings.Builder
+	for _, f := range Families() {
+		if tb := k.tables[f.index()]; tb != nil {
+			tb.print(&b, f)
+		}
+	}
+	return b.String()
+}
+
+func (tb *memoryTable) print(b *strings.Builder, f Family) {
+	fmt.Fprintf(b, "table %s %s {\n\tcomment %q\n", f, TableName, layoutComment)
+	for _, name := range setNames {
+		if s := tb.sets[name]; s != nil {
+			s.print(b)
+		}
+	}
+	for _, name := range tb.sortedChains(f) {
+		tb.chains[name].print(b, name)
+	}
+	b.WriteString("}\n")
+}
+
+func (s *memorySet) print(b *strings.Builder) {
+	fmt.Fprintf(b, "\t%s %s {\n", setKeyword(s.def.isMap()), s.def.name)
+	for _, line := range s.def.declaration() {
+		fmt.Fprintf(b, "\t\t%s\n", line)
+	}
+	if texts := s.texts(); len(texts) > 0 {
+		fmt.Fprintf(b, "\t\telements = { %s }\n", strings.Join(texts, ",\n\t\t\t     "))
+	}
+	b.WriteString("\t}\n\n")
+}
+
+// texts prints the elements, sorted.
+func (s *memorySet) texts() []string {
+	var arena []byte
+	var list []element
+	for _, e := range s.sorted() {
+		e.offset = uint32(len(arena))
+		arena = append(arena, e.arena...)
+		list = append(list, e.element)
+	}
+	texts := elementTexts(s.def, list, arena)
+	slices.Sort(texts)
+	return texts
+}
+
+func (c *memoryChain) print(b *strings.Builder, name string) {
+	fmt.Fprintf(b, "\tchain %s {\n", name)
+	if c.base != nil {
+		fmt.Fprintf(b, "\t\t%s\n", c.base.header())
+	}
+	for _, r := range c.rules {
+		fmt.Fprintf(b, "\t\t%s\n", r)
+	}
+	b.WriteString("\t}\n\n")
+}
+
+// chainRank is a chain's place in a listing: first the chains of the program, then those that draw tokens, then those of
+// classes, by number.
+type chainRank struct {
+	group int
+	place int
+	draw  draw
+	name  string
+}
+
+func (r chainRank) compare(o chainRank) int {
+	return cmp.Or(cmp.Compare(r.group, o.group), cmp.Compare(r.place, o.place), compareDraws(r.draw, o.draw),
+		cmp.Compare(r.name, o.name))
+}
+
+// sortedChains lists the chains in the order in which the engine makes them in a new table.
+func (tb *memoryTable) sortedChains(f Family) []string {
+	ranks := map[string]chainRank{}
+	for name := range tb.chains {
+		ranks[name] = chainRank{group: 3, name: name}
+		if c, ok := parseClass(strings.TrimPrefix(name, tokenPrefix)); ok && strings.HasPrefix(name, tokenPrefix) {
+			ranks[name] = chainRank{group: 1, draw: c.draw}
+		}
+	}
+	for i, c := range f.chains(program{loopback: true, ipvs: true}) { // all chains that a program can have
+		ranks[c.name] = chainRank{group: 0, place: i}
+	}
+	if dispatch := tb.sets[mapDispatch]; dispatch != nil {
+		for _, e := range dispatch.elements {
+			ranks[e.label] = chainRank{group: 2, place: int(e.classNumber())}
+		}
+	}
+	return slices.SortedFunc(maps.Keys(tb.chains), func(a, b string) int { return ranks[a].compare(ranks[b]) })
+}

@@ -1,0 +1,423 @@
+package nft
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/binary"
+	"maps"
+	"math"
+	"slices"
+	"sync"
+
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+)
+
+// memoryKernel is as much of nf_tables as the engine uses, in memory: both tables with their chains, rules, sets and
+// elements. It reads the transaction that a batch carries, not the bytes of the batch. It does not check what nf_tables
+// checks about the meaning of rules: loops between chains, hooks that a chain may have, types of registers.
+type memoryKernel struct {
+	mu     sync.Mutex // String may be called from any goroutine
+	tables [2]*memoryTable
+	undo   []func() // takes back the present batch, last change first
+}
+
+type memoryTable struct {
+	chains map[string]*memoryChain
+	sets   map[string]*memorySet
+}
+
+type memoryChain struct {
+	base  *baseDef
+	rules []rule
+}
+
+type memorySet struct {
+	def      *setDef
+	elements map[memoryKey]memoryElement
+}
+
+// memoryKey names an element within its set as in the kernel: by its key, by the end of its range in a concatenation, and
+// by whether it is itself the end of a range in a set with a single key.
+type memoryKey struct {
+	bytes       string
+	intervalEnd bool
+}
+
+// memoryElement is an element with an arena of its own.
+type memoryElement struct {
+	element
+	arena []byte
+}
+
+func newMemoryElement(e element, arena []byte) memoryElement {
+	own := slices.Clone(arena[e.offset : e.offset+uint32(e.key)+uint32(e.keyEnd)+uint32(e.data)])
+	e.offset = 0
+	return memoryElement{element: e, arena: own}
+}
+
+func (e memoryElement) id() memoryKey {
+	return memoryKey{bytes: string(e.arena[:e.key+e.keyEnd]), intervalEnd: e.intervalEnd}
+}
+
+// compare orders elements by key. Where one range ends and the next one begins, the end comes first.
+func (e memoryElement) compare(o memoryElement) int {
+	first := func(e memoryElement) int {
+		if e.intervalEnd {
+			return 0
+		}
+		return 1
+	}
+	return cmp.Or(bytes.Compare(e.arena[:e.key+e.keyEnd], o.arena[:o.key+o.keyEnd]), cmp.Compare(first(e), first(o)))
+}
+
+func (s *memorySet) sorted() []memoryElement {
+	return slices.SortedFunc(maps.Values(s.elements), memoryElement.compare)
+}
+
+// send applies a batch, or takes all of it back and names the first message that was refused.
+func (k *memoryKernel) send(b *batch) (Outcome, *refusal, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.undo = nil
+	for i, m := range b.messages {
+		if i > 0 && m.operation != nil && m.operation == b.messages[i-1].operation {
+			continue // a rule together with its anonymous set is one operation
+		}
+		if why := k.message(b, m); why != nil {
+			return k.refuse(why)
+		}
+	}
+	return Applied, nil, nil
+}
+
+func (k *memoryKernel) refuse(why *refusal) (Outcome, *refusal, error) {
+	for _, back := range slices.Backward(k.undo) {
+		back()
+	}
+	return Rejected, why, why.error()
+}
+
+// message applies one message.
+func (k *memoryKernel) message(b *batch, m messageInfo) *refusal {
+	if m.operation != nil {
+		if errno := k.operation(m.operation); errno != 0 {
+			return &refusal{seq: m.seq, errno: errno}
+		}
+		return nil
+	}
+	s, errno := k.set(m.family, setNames[m.set])
+	if errno != 0 {
+		return &refusal{seq: m.seq, errno: errno}
+	}
+	elements := m.elements(b.tx)
+	for i, e := range elements {
+		if errno := k.element(m, s, newMemoryElement(e, b.tx.arena)); errno != 0 {
+			return &refusal{seq: m.seq, errno: errno, offset: b.offsetOf(m, i)}
+		}
+	}
+	if m.deletion {
+		return nil
+	}
+	if at := s.overlapping(elements, b.tx.arena); at >= 0 {
+		return &refusal{seq: m.seq, errno: unix.EEXIST, offset: b.offsetOf(m, at)}
+	}
+	return nil
+}
+
+func (k *memoryKernel) table(f Family) (*memoryTable, unix.Errno) {
+	if tb := k.tables[f.index()]; tb != nil {
+		return tb, 0
+	}
+	return nil, unix.ENOENT
+}
+
+func (k *memoryKernel) set(f Family, name string) (*memorySet, unix.Errno) {
+	tb, errno := k.table(f)
+	if errno != 0 {
+		return nil, errno
+	}
+	if s := tb.sets[name]; s != nil {
+		return s, 0
+	}
+	return nil, unix.ENOENT
+}
+
+func (k *memoryKernel) operation(o *operation) unix.Errno {
+	at := &k.tables[o.family.index()]
+	if o.kind == opAddTable {
+		if *at == nil {
+			assign(k, at, &memoryTable{chains: map[string]*memoryChain{}, sets: map[string]*memorySet{}})
+		}
+		return 0
+	}
+	tb := *at
+	if tb == nil {
+		return unix.ENOENT
+	}
+	switch o.kind {
+	case opDeleteTable:
+		assign(k, at, nil)
+	case opAddChain:
+		return k.addChain(tb, o)
+	case opDeleteChain:
+		return k.deleteChain(tb, o.name)
+	case opFlushRules:
+		for _, c := range tb.chains {
+			assign(k, &c.rules, nil)
+		}
+	case opAddRule:
+		return k.addRule(tb, o)
+	case opAddSet:
+		return k.addSet(tb, o.set)
+	case opDeleteSet:
+		return k.deleteSet(tb, o.name)
+	case opFlushSet:
+		return k.flushSet(tb, o.name)
+	}
+	return 0
+}
+
+// addChain accepts a chain that is there already, if it has the same hook.
+func (k *memoryKernel) addChain(tb *memoryTable, o *operation) unix.Errno {
+	is := tb.chains[o.name]
+	switch {
+	case is == nil:
+		put(k, tb.chains, o.name, &memoryChain{base: o.chain.base})
+	case o.chain.base != nil && o.chain.shape() != (chainDef{base: is.base}).shape():
+		return unix.EOPNOTSUPP
+	}
+	return 0
+}
+
+func (k *memoryKernel) deleteChain(tb *memoryTable, name string) unix.Errno {
+	if tb.chains[name] == nil {
+		return unix.ENOENT
+	}
+	for other, c := range tb.chains {
+		for _, r := range c.rules {
+			if _, chains := r.references(); other != name && slices.Contains(chains, name) {
+				return unix.EBUSY
+			}
+		}
+	}
+	for _, s := range tb.sets {
+		for _, e := range s.elements {
+			if s.def.leadsToChains() && e.label == name {
+				return unix.EBUSY
+			}
+		}
+	}
+	take(k, tb.chains, name)
+	return 0
+}
+
+func (k *memoryKernel) addRule(tb *memoryTable, o *operation) unix.Errno {
+	c := tb.chains[o.name]
+	if c == nil {
+		return unix.ENOENT
+	}
+	sets, chains := o.rule.references()
+	for _, name := range sets {
+		if tb.sets[name] == nil {
+			return unix.ENOENT
+		}
+	}
+	for _, name := range chains {
+		if tb.chains[name] == nil {
+			return unix.ENOENT
+		}
+	}
+	assign(k, &c.rules, append(slices.Clip(c.rules), o.rule))
+	return 0
+}
+
+// references are the names of the sets and chains that a rule uses.
+func (r rule) references() (sets, chains []string) {
+	for _, e := range r.exprs() {
+		switch e := e.(type) {
+		case *expr.Lookup:
+			if e.SetID != protocolsSetID { // which comes with the rule
+				sets = append(sets, e.SetName)
+			}
+		case *expr.Dynset:
+			sets = append(sets, e.SetName)
+		case *expr.Verdict:
+			if e.Chain != "" {
+				chains = append(chains, e.Chain)
+			}
+		}
+	}
+	return sets, chains
+}
+
+// addSet accepts a set that is there already, if it is the same.
+func (k *memoryKernel) addSet(tb *memoryTable, d *setDef) unix.Errno {
+	switch is := tb.sets[d.name]; {
+	case is == nil:
+		put(k, tb.sets, d.name, &memorySet{def: d, elements: map[memoryKey]memoryElement{}})
+	case is.def.shape() != d.shape():
+		return unix.EEXIST
+	}
+	return 0
+}
+
+func (k *memoryKernel) deleteSet(tb *memoryTable, name string) unix.Errno {
+	if tb.sets[name] == nil {
+		return unix.ENOENT
+	}
+	for _, c := range tb.chains {
+		for _, r := range c.rules {
+			if sets, _ := r.references(); slices.Contains(sets, name) {
+				return unix.EBUSY
+			}
+		}
+	}
+	take(k, tb.sets, name)
+	return 0
+}
+
+func (k *memoryKernel) flushSet(tb *memoryTable, name string) unix.Errno {
+	s := tb.sets[name]
+	if s == nil {
+		return unix.ENOENT
+	}
+	assign(k, &s.elements, map[memoryKey]memoryElement{})
+	return 0
+}
+
+// element adds or deletes one element. It accepts one that is there already, if it holds the same data.
+func (k *memoryKernel) element(m messageInfo, s *memorySet, e memoryElement) unix.Errno {
+	is, exists := s.elements[e.id()]
+	switch {
+	case m.deletion && !exists:
+		return unix.ENOENT
+	case m.deletion:
+		take(k, s.elements, e.id())
+		return 0
+	case exists && !bytes.Equal(s.data(is), s.data(e)):
+		return unix.EEXIST
+	case exists:
+		return 0
+	case s.def.leadsToChains() && k.tables[m.family.index()].chains[e.label] == nil:
+		return unix.ENOENT
+	case s.def.interval && len(s.def.key) == 1 && s.insideRange(e):
+		return unix.EEXIST
+	}
+	put(k, s.elements, e.id(), e)
+	return 0
+}
+
+// data is what an element holds. Of a verdict it is the name of the chain that it leads to.
+func (s *memorySet) data(e memoryElement) []byte {
+	if s.def.leadsToChains() {
+		return []byte(e.label)
+	}
+	return e.dataBytes(e.arena)
+}
+
+// leadsToChains reports whether the elements of a map are verdicts.
+func (d *setDef) leadsToChains() bool { return d.isMap() && d.data[0].name == typeVerdict.name }
+
+// insideRange reports whether the start or the end of a range lies inside another range, in a set with a single key. The
+// start of a range is added before its end.
+func (s *memorySet) insideRange(e memoryElement) bool {
+	list := s.sorted()
+	at, _ := slices.BinarySearchFunc(list, e, memoryElement.compare)
+	afterStart := at > 0 && !list[at-1].intervalEnd
+	beforeEnd := at < len(list) && list[at].intervalEnd
+	if e.intervalEnd {
+		return !afterStart || beforeEnd
+	}
+	return afterStart
+}
+
+// overlapping finds an added element whose range overlaps another one, in a set whose key is a concatenation; -1: none. It
+// also finds a range around another one, which nf_tables does not see.
+func (s *memorySet) overlapping(added []element, arena []byte) int {
+	if !s.def.interval || len(s.def.key) == 1 {
+		return -1
+	}
+	list := s.sorted()
+	for i := 1; i < len(list); i++ {
+		if bytes.Compare(list[i-1].keyEndBytes(list[i-1].arena), list[i].keyBytes(list[i].arena)) < 0 {
+			continue
+		}
+		return slices.IndexFunc(added, func(e element) bool {
+			id := newMemoryElement(e, arena).id()
+			return id == list[i-1].id() || id == list[i].id()
+		})
+	}
+	return -1
+}
+
+// assign, put and take change the model such that the change can be taken back.
+func assign[T any](k *memoryKernel, at *T, value T) {
+	before := *at
+	k.undo = append(k.undo, func() { *at = before })
+	*at = value
+}
+
+func put[K comparable, V any](k *memoryKernel, m map[K]V, key K, value V) {
+	k.undo = append(k.undo, func() { delete(m, key) })
+	m[key] = value
+}
+
+func take[K comparable, V any](k *memoryKernel, m map[K]V, key K) {
+	before := m[key]
+	k.undo = append(k.undo, func() { m[key] = before })
+	delete(m, key)
+}
+
+func (k *memoryKernel) capacity() int { return math.MaxInt }
+
+func (k *memoryKernel) close() error { return nil }
+
+func (k *memoryKernel) lookup(f Family, set string, key []byte) (data []byte, found bool, err error) {
+	s, errno := k.set(f, set)
+	if errno != 0 {
+		return nil, false, nil
+	}
+	e, found := s.elements[memoryKey{bytes: string(key)}]
+	if !found {
+		return nil, false, nil
+	}
+	return s.data(e), true, nil
+}
+
+func (k *memoryKernel) dumpElements(f Family, set string, each func(key, data []byte, comment string)) error {
+	s, errno := k.set(f, set)
+	if errno != 0 {
+		return errno
+	}
+	for _, e := range s.sorted() {
+		each(e.keyBytes(e.arena), s.data(e), e.label)
+	}
+	return nil
+}
+
+func (k *memoryKernel) surveyTable(f Family) (existing, error) {
+	is := k.tables[f.index()] != nil
+	return existing{table: is, sameLayout: is}, nil
+}
+
+func (k *memoryKernel) survey(f Family) (existing, error) {
+	is, err := k.surveyTable(f)
+	if err != nil || !is.table {
+		return is, err
+	}
+	is.chains, is.rules, is.sets = map[string]chainShape{}, map[string]int{}, map[string]setShape{}
+	for name, c := range k.tables[f.index()].chains {
+		is.chains[name] = chainDef{base: c.base}.shape()
+		if len(c.rules) > 0 {
+			is.rules[name] = len(c.rules)
+		}
+	}
+	for name, s := range k.tables[f.index()].sets {
+		is.sets[name] = s.def.shape()
+	}
+	return is, nil
+}
+
+// classNumber is the number of the class that an element of the dispatch map leads to.
+func (e memoryElement) classNumber() uint32 { return binary.NativeEndian.Uint32(e.arena) >> poolBits }

@@ -1,0 +1,254 @@
+package nft
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+)
+
+// TestMemoryEqualsKernel makes the same random changes over memory and over the real kernel, with restarts in between.
+func TestMemoryEqualsKernel(t *testing.T) {
+	for seed := range uint64(3) {
+		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
+			t.Parallel()
+			n, loaded := newNamespace(t), newNamespace(t)
+			e, m := n.engine(t), OpenMemory(Options{})
+			worlds := [2]*world{newWorld(seed), newWorld(seed)}
+			for step := range 20 {
+				if step%7 == 6 {
+					e, m = n.engine(t), reopen(t, m)
+				}
+				for i, e := range []*Engine{e, m.Engine} {
+					for range 1 + worlds[i].rand.IntN(6) {
+						worlds[i].change(t, e)
+					}
+					clear(worlds[i].touched)
+				}
+				checkSameApply(t, step, e, m)
+				if step%3 == 0 {
+					loaded.nft(t, "flush", "ruleset")
+					loaded.load(t, m.String())
+					compareListings(t, fmt.Sprintf("step %d: memory and kernel differ", step), loaded.list(t), n.list(t))
+				}
+			}
+		})
+	}
+}
+
+func reopen(t *testing.T, m *Memory) *Memory {
+	t.Helper()
+	again, err := m.Reopen(Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return again
+}
+
+// checkSameApply applies over the kernel and in memory and compares the transactions and the structure that results.
+func checkSameApply(t *testing.T, step int, e *Engine, m *Memory) {
+	t.Helper()
+	want, got := mustApply(t, e), mustApply(t, m.Engine)
+	if diff := cmp.Diff(strings.Split(want.Text(), "\n"), strings.Split(got.Text(), "\n")); diff != "" {
+		t.Fatalf("step %d: the transactions differ (- kernel, + memory):\n%s", step, diff)
+	}
+	want.Text, got.Text, want.Kernel, got.Kernel = nil, nil, 0, 0
+	if !cmp.Equal(want, got) {
+		t.Fatalf("step %d: result %+v over the kernel, %+v in memory", step, want, got)
+	}
+	for _, f := range Families() {
+		want, err := e.conn.survey(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := m.kernel.survey(f)
+		if diff := cmp.Diff(want, got, cmp.AllowUnexported(existing{}, setShape{}, chainShape{})); diff != "" || err != nil {
+			t.Fatalf("step %d: chains or sets differ (- kernel, + memory): %v\n%s", step, err, diff)
+		}
+	}
+	for name, e := range map[string]*Engine{"kernel": e, "memory": m.Engine} {
+		if whole, err := e.Intact(); err != nil || !whole {
+			t.Fatalf("step %d: the tables in the %s are intact: %t, %v", step, name, whole, err)
+		}
+	}
+}
+
+// strangeTransaction is one that the engine never makes.
+type strangeTransaction struct {
+	name  string
+	write func(*Transaction)
+	errno unix.Errno // 0: accepted
+}
+
+// strangeTransactions are for the tables of kindsExample.
+func strangeTransactions() []strangeTransaction {
+	operations := func(list ...operation) func(*Transaction) {
+		return func(t *Transaction) { t.before = list }
+	}
+	address := func(id setID, a string) func(*Transaction) {
+		return func(t *Transaction) {
+			t.add(IPv4, id, t.element("", func(b *builder) { b.addr(addr(a)) }, nil))
+		}
+	}
+	return []strangeTransaction{
+		{"element with other data", func(t *Transaction) { t.add(IPv4, idPools, poolElement(t, 2, 7)) }, unix.EEXIST},
+		{"element with the same data", func(t *Transaction) { t.add(IPv4, idPools, poolElement(t, 2, 4<<poolBits|2)) }, 0},
+		{"the same element twice, with other data", func(t *Transaction) {
+			t.add(IPv4, idPools, poolElement(t, 98, 1))
+			t.add(IPv4, idPools, poolElement(t, 98, 2))
+		}, unix.EEXIST},
+		{"element replaced", func(t *Transaction) {
+			t.del(IPv4, idPools, poolElement(t, 2, 0))
+			t.add(IPv4, idPools, poolElement(t, 2, 7))
+		}, 0},
+		{"element of a set, there already", address(idClusterIPs, "10.96.0.10"), 0},
+		{"missing element", func(t *Transaction) { t.del(IPv4, idPools, poolElement(t, 99, 0)) }, unix.ENOENT},
+		{"the last of several elements is missing", func(t *Transaction) {
+			t.del(IPv4, idPools, poolElement(t, 2, 0))
+			t.del(IPv4, idPools, poolElement(t, 3, 0))
+			t.del(IPv4, idPools, poolElement(t, 99, 0))
+		}, unix.ENOENT},
+		{"class without a chain", func(t *Transaction) { t.add(IPv4, idDispatch, dispatchElement(t, class{draw: draw{Random, 77}}, 77)) }, unix.ENOENT},
+		{"class with another chain", func(t *Transaction) { t.add(IPv4, idDispatch, dispatchElement(t, class{draw: draw{Random, 2}}, 1)) }, unix.EEXIST},
+
+		{"range inside another", rangeOf(idPodCIDRs, "10.0.7.0/24"), unix.EEXIST},
+		{"range around another", rangeOf(idPodCIDRs, "10.0.0.0/8"), unix.EEXIST},
+		{"range that begins where another does", rangeOf(idPodCIDRs, "10.0.0.0/24"), unix.EEXIST},
+		{"range next to another", rangeOf(idPodCIDRs, "10.2.0.0/16"), 0},
+		{"source range inside another", sourceRange("192.0.2.11", "198.51.100.128/25"), unix.EEXIST},
+		{"source range, there already", sourceRange("192.0.2.11", "198.51.100.0/24"), 0},
+		{"source range of another frontend", sourceRange("192.0.2.12", "198.51.100.128/25"), 0},
+
+		{"missing chain deleted", operations(operation{kind: opDeleteChain, family: IPv4, name: "missing"}), unix.ENOENT},
+		{"chain deleted that a rule jumps to", operations(operation{kind: opDeleteChain, family: IPv4, name: "balance"}), unix.EBUSY},
+		{"chain deleted that a class leads to", operations(operation{kind: opDeleteChain, family: IPv4, name: "random-1"}), unix.EBUSY},
+		{"base chain deleted", operations(operation{kind: opDeleteChain, family: IPv4, name: "nat-output"}), 0},
+		{"chain added again with another hook", operations(addedChain("nat-output", natPrerouting())), unix.EOPNOTSUPP},
+		{"chain added again with a hook", operations(addedChain("balance", natPrerouting())), unix.EOPNOTSUPP},
+		{"chain added again", operations(addedChain("nat-output", natOutput())), 0},
+		{"rule in a missing chain", operations(addedRule("missing", drop())), unix.ENOENT},
+		{"rule that jumps to a missing chain", operations(addedRule("balance", jump("missing"))), unix.ENOENT},
+		{"rule that looks into a missing set", operations(addedRule("balance", in("missing", IPv4.saddr()))), unix.ENOENT},
+		{"rule", operations(addedRule("balance", IPv4.dnat(mapEndpoints, masked(poolMask), numgen("random", 1)))), 0},
+
+		{"missing set deleted", operations(operation{kind: opDeleteSet, family: IPv4, name: "missing"}), unix.ENOENT},
+		{"set deleted that a rule looks into", operations(operation{kind: opDeleteSet, family: IPv4, name: setHairpin}), unix.EBUSY},
+		{"missing set emptied", operations(operation{kind: opFlushSet, family: IPv4, name: "missing"}), unix.ENOENT},
+		{"map of classes emptied", operations(operation{kind: opFlushSet, family: IPv4, name: mapDispatch, mapping: true}), 0},
+		{"set added again with another key", operations(addedSet(setDef{name: setHairpin, key: []dataType{typeIPv4}})), unix.EEXIST},
+		{"set added again", operations(addedSet(setDef{name: setHairpin, key: []dataType{typeIPv4, typeIPv4}})), 0},
+
+		{"rules removed", operations(operation{kind: opFlushRules, family: IPv4}), 0},
+		{"table added again", operations(operation{kind: opAddTable, family: IPv4}), 0},
+		{"table deleted", operations(operation{kind: opDeleteTable, family: IPv4}), 0},
+		{"table deleted twice", operations(operation{kind: opDeleteTable, family: IPv4}, operation{kind: opDeleteTable, family: IPv4}), unix.ENOENT},
+		{"element of a table that is gone", func(t *Transaction) {
+			operations(operation{kind: opDeleteTable, family: IPv4})(t)
+			address(idClusterIPs, "10.96.0.77")(t)
+		}, unix.ENOENT},
+	}
+}
+
+func poolElement(t *Transaction, pool, data uint32) element {
+	return t.element("", func(b *builder) { b.word(pool) }, func(b *builder) { b.word(data) })
+}
+
+func rangeOf(id setID, prefix string) func(*Transaction) {
+	return func(t *Transaction) {
+		newTable(IPv4).rangeElements(t, netip.MustParsePrefix(prefix), func(e element) { t.add(IPv4, id, e) })
+	}
+}
+
+func sourceRange(frontend, prefix string) func(*Transaction) {
+	return func(t *Transaction) {
+		fe := &Frontend{Addr: addr(frontend), Port: 80}
+		t.add(IPv4, idAllowedSources, newTable(IPv4).sourceElement(t, &port{protocol: tcp}, fe, netip.MustParsePrefix(prefix)))
+	}
+}
+
+func addedChain(name string, base *baseDef) operation {
+	return operation{kind: opAddChain, family: IPv4, name: name, chain: &chainDef{name: name, base: base}}
+}
+
+func addedRule(chain string, s ...statement) operation {
+	return operation{kind: opAddRule, family: IPv4, name: chain, rule: s}
+}
+
+func addedSet(d setDef) operation {
+	return operation{kind: opAddSet, family: IPv4, name: d.name, set: &d, id: idHairpin}
+}
+
+// TestMemoryRefuses gives the same transactions to the kernel and to the one in memory: both accept them, or refuse them
+// for the same reason, blame the same change, and stay as they were.
+func TestMemoryRefuses(t *testing.T) {
+	for _, test := range strangeTransactions() {
+		t.Run(test.name, func(t *testing.T) {
+			n, m := newNamespace(t), OpenMemory(Options{})
+			e := n.engine(t)
+			kindsExample().install(t, e)
+			kindsExample().install(t, m.Engine)
+			before := m.String()
+
+			var tx Transaction
+			test.write(&tx)
+			blamed := map[string]string{}
+			for name, k := range map[string]kernel{"kernel": e.conn, "memory": m.kernel} {
+				var b batch
+				if err := b.encode(&tx); err != nil {
+					t.Fatal(err)
+				}
+				outcome, why, err := k.send(&b)
+				if refused := outcome == Rejected; refused != (test.errno != 0) || refused && !errors.Is(err, test.errno) {
+					t.Errorf("%s: %s, %v; want %v", name, outcome, err, test.errno)
+				}
+				if why != nil {
+					blamed[name] = b.blame(&tx, why)
+				}
+			}
+			if blamed["kernel"] != blamed["memory"] {
+				t.Errorf("the kernel refuses %q, memory %q", blamed["kernel"], blamed["memory"])
+			}
+			if after := m.String(); test.errno != 0 && after != before {
+				t.Errorf("a refused transaction has changed something:\n%s", cmp.Diff(before, after))
+			}
+			loaded := newNamespace(t)
+			loaded.load(t, m.String())
+			compareListings(t, "memory and kernel differ", loaded.list(t), n.list(t))
+		})
+	}
+}
+
+// TestMemoryRefusesMore adds source ranges around others, which the kernel would take as a second element.
+func TestMemoryRefusesMore(t *testing.T) {
+	m := OpenMemory(Options{})
+	kindsExample().install(t, m.Engine)
+	var tx Transaction
+	sourceRange("192.0.2.11", "198.51.0.0/16")(&tx)
+	var b batch
+	if err := b.encode(&tx); err != nil {
+		t.Fatal(err)
+	}
+	outcome, why, err := m.kernel.send(&b)
+	if outcome != Rejected || !errors.Is(err, unix.EEXIST) {
+		t.Fatalf("%s, %v", outcome, err)
+	}
+	if got, want := b.blame(&tx, why), "add element ip verdict allowed-sources { 192.0.2.11 . tcp . 80 . 198.51.0.0/16 }"; got != want {
+		t.Errorf("refused %q, want %q", got, want)
+	}
+}
+
+// TestMemoryFamilies has only one family.
+func TestMemoryFamilies(t *testing.T) {
+	m := OpenMemory(Options{Families: []Family{IPv6}})
+	if text := m.String(); text != "" {
+		t.Fatalf("before the first apply: %s", text)
+	}
+	kindsExample().install(t, m.Engine)
+	if text := m.String(); !strings.HasPrefix(text, "table ip6 verdict {") || strings.Contains(text, "table ip ") {
+		t.Fatalf("IPv6 alone: %.100s", text)
+	}
+}
