@@ -62,21 +62,34 @@ func List(o Options, match func(name string) bool) (Listing, error) {
 		both := Families()
 		families = both[:]
 	}
-	out, err := c.list(families, match)
+	out, err := list(c, families, match)
 	return out, errors.Join(err, c.close())
 }
 
-func (c *conn) list(families []Family, match func(string) bool) (Listing, error) {
+// readable is what a listing needs of nf_tables: a netlink socket (conn), or a model in memory (memoryKernel).
+type readable interface {
+	// generation is the number of the latest change of any table.
+	generation() (uint32, error)
+	// surveySets reads which sets there are.
+	surveySets(f Family) (existing, error)
+	// dumpElements reads all elements of a map of plain data.
+	dumpElements(f Family, set string, each func(key, data []byte, comment string)) error
+	// lookupRow asks for several elements and hands over what they hold, up to the first one that does not exist. It
+	// returns how many exist.
+	lookupRow(f Family, set string, keys [][]byte, each func(data []byte)) (found int, err error)
+}
+
+func list(k readable, families []Family, match func(string) bool) (Listing, error) {
 	for try := 1; ; try++ {
-		before, err := c.generation()
+		before, err := k.generation()
 		if err != nil {
 			return Listing{}, err
 		}
-		out, err := c.listOnce(families, match)
+		out, err := listOnce(k, families, match)
 		if err != nil {
 			return Listing{}, err
 		}
-		after, err := c.generation()
+		after, err := k.generation()
 		if err != nil || before == after || try == listTries {
 			out.Torn = before != after
 			return out, err
@@ -84,11 +97,11 @@ func (c *conn) list(families []Family, match func(string) bool) (Listing, error)
 	}
 }
 
-func (c *conn) listOnce(families []Family, match func(string) bool) (Listing, error) {
+func listOnce(k readable, families []Family, match func(string) bool) (Listing, error) {
 	var out Listing
 	found := false
 	for _, f := range families {
-		was, err := c.surveySets(f)
+		was, err := k.surveySets(f)
 		switch {
 		case err != nil:
 			return out, fmt.Errorf("read table %s %s: %w", f, TableName, err)
@@ -99,7 +112,7 @@ func (c *conn) listOnce(families []Family, match func(string) bool) (Listing, er
 				f, TableName, layoutComment)
 		}
 		found = true
-		l := newLister(c, f, was, match)
+		l := newLister(k, f, was, match)
 		if err := l.read(&out); err != nil {
 			return out, fmt.Errorf("read table %s %s: %w", f, TableName, err)
 		}

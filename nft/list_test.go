@@ -74,6 +74,14 @@ func TestList(t *testing.T) {
 			n := newNamespace(t)
 			x.install(t, n.engine(t))
 			compareListing(t, "list", n.listing(t, nil), wantListing(x.ports, x.globals))
+
+			m := OpenMemory(Options{})
+			x.install(t, m.Engine)
+			l, err := m.List(nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			compareListing(t, "in memory", l, wantListing(x.ports, x.globals))
 		})
 	}
 }

@@ -12,7 +12,7 @@ import (
 
 // lister puts together what the sets of one table say about each frontend.
 type lister struct {
-	conn      *conn
+	kernel    readable
 	family    Family
 	was       existing
 	match     func(name string) bool
@@ -33,9 +33,9 @@ type listed struct {
 	number uint32 // what the map of frontends says; 0: not there
 }
 
-func newLister(c *conn, f Family, was existing, match func(string) bool) *lister {
+func newLister(k readable, f Family, was existing, match func(string) bool) *lister {
 	return &lister{
-		conn: c, family: f, was: was, match: match, frontends: map[frontendKey]*listed{},
+		kernel: k, family: f, was: was, match: match, frontends: map[frontendKey]*listed{},
 		classOf: map[uint32]uint32{}, classes: map[uint32]class{}, pools: map[uint32][]EndpointStatus{},
 	}
 }
@@ -74,7 +74,7 @@ func (l *lister) dump(set string, each func(key, data []byte, comment string)) e
 	var elements map[string]content
 	for try, before := 0, -1; try < dumpTries && len(elements) != before; try++ {
 		before, elements = len(elements), map[string]content{}
-		err := l.conn.dumpElements(l.family, set, func(key, data []byte, comment string) {
+		err := l.kernel.dumpElements(l.family, set, func(key, data []byte, comment string) {
 			elements[string(key)] = content{data, comment}
 		})
 		if errors.Is(err, unix.ENOENT) {
@@ -225,7 +225,7 @@ func (l *lister) slots(number uint32, c class) (out []netip.AddrPort, err error)
 			b.word(first + uint32(i))
 			keys[i] = b.arena
 		}
-		found, err := l.conn.lookupRow(l.family, set, keys, decode)
+		found, err := l.kernel.lookupRow(l.family, set, keys, decode)
 		if err != nil || found < len(keys) {
 			return out, errors.Join(err, l.follow(tokens, number, &out))
 		}
@@ -263,7 +263,7 @@ func (l *lister) follow(tokens []uint32, number uint32, out *[]netip.AddrPort) e
 			b.word(token | number&localBit)
 			keys[i] = b.arena
 		}
-		found, err := l.conn.lookupRow(l.family, mapStickyEndpoints, keys, func(data []byte) { *out = l.appendEndpoint(*out, data) })
+		found, err := l.kernel.lookupRow(l.family, mapStickyEndpoints, keys, func(data []byte) { *out = l.appendEndpoint(*out, data) })
 		if err != nil {
 			return err
 		}

@@ -36,6 +36,12 @@ func (m *Memory) Reopen(o Options) (*Memory, error) {
 // sorted, so that equal contents print as equal texts. It may be called from any goroutine.
 func (m *Memory) String() string { return m.kernel.String() }
 
+// List reads the kernel in memory as the function List reads the real one. It may be called from any goroutine.
+func (m *Memory) List(match func(name string) bool) (Listing, error) {
+	both := Families()
+	return list(m.kernel, both[:], match)
+}
+
 // String prints both tables.
 func (k *memoryKernel) String() string {
 	k.mu.Lock()

@@ -17,9 +17,10 @@ import (
 // elements. It reads the transaction that a batch carries, not the bytes of the batch. It does not check what nf_tables
 // checks about the meaning of rules: loops between chains, hooks that a chain may have, types of registers.
 type memoryKernel struct {
-	mu     sync.Mutex // String may be called from any goroutine
-	tables [2]*memoryTable
-	undo   []func() // takes back the present batch, last change first
+	mu      sync.Mutex // String and List may be called from any goroutine
+	tables  [2]*memoryTable
+	commits uint32
+	undo    []func() // takes back the present batch, last change first
 }
 
 type memoryTable struct {
@@ -88,6 +89,7 @@ func (k *memoryKernel) send(b *batch) (Outcome, *refusal, error) {
 			return k.refuse(why)
 		}
 	}
+	k.commits++
 	return Applied, nil, nil
 }
 
@@ -106,9 +108,9 @@ func (k *memoryKernel) message(b *batch, m messageInfo) *refusal {
 		}
 		return nil
 	}
-	s, errno := k.set(m.family, setNames[m.set])
-	if errno != 0 {
-		return &refusal{seq: m.seq, errno: errno}
+	s := k.set(m.family, setNames[m.set])
+	if s == nil {
+		return &refusal{seq: m.seq, errno: unix.ENOENT}
 	}
 	elements := m.elements(b.tx)
 	for i, e := range elements {
@@ -125,22 +127,12 @@ func (k *memoryKernel) message(b *batch, m messageInfo) *refusal {
 	return nil
 }
 
-func (k *memoryKernel) table(f Family) (*memoryTable, unix.Errno) {
+// set finds a set; nil: there is none of that name.
+func (k *memoryKernel) set(f Family, name string) *memorySet {
 	if tb := k.tables[f.index()]; tb != nil {
-		return tb, 0
+		return tb.sets[name]
 	}
-	return nil, unix.ENOENT
-}
-
-func (k *memoryKernel) set(f Family, name string) (*memorySet, unix.Errno) {
-	tb, errno := k.table(f)
-	if errno != 0 {
-		return nil, errno
-	}
-	if s := tb.sets[name]; s != nil {
-		return s, 0
-	}
-	return nil, unix.ENOENT
+	return nil
 }
 
 func (k *memoryKernel) operation(o *operation) unix.Errno {
@@ -374,21 +366,34 @@ func (k *memoryKernel) capacity() int { return math.MaxInt }
 func (k *memoryKernel) close() error { return nil }
 
 func (k *memoryKernel) lookup(f Family, set string, key []byte) (data []byte, found bool, err error) {
-	s, errno := k.set(f, set)
-	if errno != 0 {
-		return nil, false, nil
+	n, err := k.lookupRow(f, set, [][]byte{key}, func(d []byte) { data = d })
+	return data, n > 0, err
+}
+
+func (k *memoryKernel) lookupRow(f Family, set string, keys [][]byte, each func(data []byte)) (found int, err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	s := k.set(f, set)
+	for _, key := range keys {
+		if s == nil {
+			break
+		}
+		e, ok := s.elements[memoryKey{bytes: string(key)}]
+		if !ok {
+			break
+		}
+		each(s.data(e))
+		found++
 	}
-	e, found := s.elements[memoryKey{bytes: string(key)}]
-	if !found {
-		return nil, false, nil
-	}
-	return s.data(e), true, nil
+	return found, nil
 }
 
 func (k *memoryKernel) dumpElements(f Family, set string, each func(key, data []byte, comment string)) error {
-	s, errno := k.set(f, set)
-	if errno != 0 {
-		return errno
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	s := k.set(f, set)
+	if s == nil {
+		return unix.ENOENT
 	}
 	for _, e := range s.sorted() {
 		each(e.keyBytes(e.arena), s.data(e), e.label)
@@ -396,28 +401,34 @@ func (k *memoryKernel) dumpElements(f Family, set string, each func(key, data []
 	return nil
 }
 
-func (k *memoryKernel) surveyTable(f Family) (existing, error) {
-	is := k.tables[f.index()] != nil
-	return existing{table: is, sameLayout: is}, nil
+func (k *memoryKernel) generation() (uint32, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.commits, nil
 }
 
 func (k *memoryKernel) survey(f Family) (existing, error) {
-	is, err := k.surveyTable(f)
-	if err != nil || !is.table {
-		return is, err
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	tb := k.tables[f.index()]
+	if tb == nil {
+		return existing{}, nil
 	}
-	is.chains, is.rules, is.sets = map[string]chainShape{}, map[string]int{}, map[string]setShape{}
-	for name, c := range k.tables[f.index()].chains {
+	is := existing{table: true, sameLayout: true, chains: map[string]chainShape{}, rules: map[string]int{}, sets: map[string]setShape{}}
+	for name, c := range tb.chains {
 		is.chains[name] = chainDef{base: c.base}.shape()
 		if len(c.rules) > 0 {
 			is.rules[name] = len(c.rules)
 		}
 	}
-	for name, s := range k.tables[f.index()].sets {
+	for name, s := range tb.sets {
 		is.sets[name] = s.def.shape()
 	}
 	return is, nil
 }
+
+func (k *memoryKernel) surveyTable(f Family) (existing, error) { return k.survey(f) }
+func (k *memoryKernel) surveySets(f Family) (existing, error)  { return k.survey(f) }
 
 // classNumber is the number of the class that an element of the dispatch map leads to.
 func (e memoryElement) classNumber() uint32 { return binary.NativeEndian.Uint32(e.arena) >> poolBits }
