@@ -9,15 +9,15 @@ import (
 	"sync"
 )
 
-// Store holds the wanted state of the whole cluster. All methods may be called from any goroutine; values handed
-// in and out are shared and must not be changed afterwards.
+// Store holds the wanted state of the whole cluster. All methods may be called from any goroutine. Values that go in and
+// out are shared, so nobody may change them afterwards.
 type Store struct {
 	mu       sync.Mutex
 	services map[Name]*Service
 	slices   map[Name]*Slice   // by the slice's own name
-	members  map[Name][]*Slice // by Service, sorted by slice name; never changed in place, readers hold them
+	members  map[Name][]*Slice // by Service, sorted by slice name; never changed in place, because readers hold the lists
 	problems map[objectKey][]Problem
-	// problemChanges counts changes to problems, so that a pass need not go through all of them.
+	// problemChanges counts changes to problems, so that a pass without such changes need not walk them.
 	problemChanges uint64
 
 	node         *Node
@@ -26,7 +26,7 @@ type Store struct {
 
 	revision uint64
 	dirty    map[Name]uint64 // Service -> revision of its latest change
-	envDirty uint64          // revision of the latest change of node, ranges or host addresses
+	envDirty uint64          // revision of the latest change of node, ranges or host addresses; 0: no change
 	synced   bool
 	wake     chan struct{}
 }
@@ -36,7 +36,7 @@ type objectKey struct {
 	name Name
 }
 
-// NewStore returns an empty store that is not yet synced.
+// NewStore returns an empty store that is not synced yet.
 func NewStore() *Store {
 	return &Store{
 		services: map[Name]*Service{},
@@ -48,7 +48,7 @@ func NewStore() *Store {
 	}
 }
 
-// Wake delivers a value after a change; several changes may share one value.
+// Wake delivers a value after a change. Several changes may share one value.
 func (s *Store) Wake() <-chan struct{} { return s.wake }
 
 func (s *Store) signal() {
@@ -71,7 +71,7 @@ func (s *Store) touchEnv() {
 	s.signal()
 }
 
-// MarkSynced says that every source has delivered its first complete list. Nothing may be programmed before.
+// MarkSynced records that every source has delivered its first complete list. The loop programs nothing before that.
 func (s *Store) MarkSynced() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -79,7 +79,7 @@ func (s *Store) MarkSynced() {
 	s.signal()
 }
 
-// SetService adds or replaces a Service together with what was wrong with the object.
+// SetService adds or replaces a Service and the problems of its object.
 func (s *Store) SetService(svc *Service, problems []Problem) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -88,7 +88,7 @@ func (s *Store) SetService(svc *Service, problems []Problem) {
 	s.touch(svc.Name)
 }
 
-// DeleteService removes a Service; an unknown name is no change.
+// DeleteService removes a Service. An unknown name is no change.
 func (s *Store) DeleteService(n Name) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -100,7 +100,7 @@ func (s *Store) DeleteService(n Name) {
 	s.touch(n)
 }
 
-// SetSlice adds or replaces an EndpointSlice. A slice that moved to another Service changes both.
+// SetSlice adds or replaces an EndpointSlice. A slice that moved to another Service changes both Services.
 func (s *Store) SetSlice(sl *Slice, problems []Problem) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -113,7 +113,7 @@ func (s *Store) SetSlice(sl *Slice, problems []Problem) {
 	s.touch(sl.Service)
 }
 
-// withSlice returns a copy of a sorted list in which sl has its place.
+// withSlice returns a copy of a sorted list with sl inserted, or with sl in place of the slice of the same name.
 func withSlice(list []*Slice, sl *Slice) []*Slice {
 	at, found := slices.BinarySearchFunc(list, sl.Name.Name, compareSliceName)
 	grown := make([]*Slice, 0, len(list)+1)
@@ -126,7 +126,7 @@ func withSlice(list []*Slice, sl *Slice) []*Slice {
 
 func compareSliceName(sl *Slice, name string) int { return strings.Compare(sl.Name.Name, name) }
 
-// DeleteSlice removes an EndpointSlice; an unknown name is no change.
+// DeleteSlice removes an EndpointSlice. An unknown name is no change.
 func (s *Store) DeleteSlice(n Name) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -140,16 +140,16 @@ func (s *Store) removeSlice(n Name) {
 		return
 	}
 	delete(s.slices, n)
-	left := slices.DeleteFunc(slices.Clone(s.members[old.Service]), func(sl *Slice) bool { return sl.Name == n })
-	if len(left) == 0 {
+	remaining := slices.DeleteFunc(slices.Clone(s.members[old.Service]), func(sl *Slice) bool { return sl.Name == n })
+	if len(remaining) == 0 {
 		delete(s.members, old.Service)
 	} else {
-		s.members[old.Service] = left
+		s.members[old.Service] = remaining
 	}
 	s.touch(old.Service)
 }
 
-// SetProblems records what is wrong with an object that is not served at all (for example one that did not parse).
+// SetProblems records the problems of an object that is not served at all, for example one that did not parse.
 func (s *Store) SetProblems(kind string, n Name, problems []Problem) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -158,7 +158,7 @@ func (s *Store) SetProblems(kind string, n Name, problems []Problem) {
 }
 
 func (s *Store) setProblems(kind string, n Name, problems []Problem) {
-	key := objectKey{kind, n}
+	key := objectKey{kind: kind, name: n}
 	if slices.Equal(s.problems[key], problems) {
 		return
 	}
@@ -170,19 +170,19 @@ func (s *Store) setProblems(kind string, n Name, problems []Problem) {
 	s.problems[key] = problems
 }
 
-// ProblemChanges grows with every change to what Problems returns.
+// ProblemChanges returns a number that grows with every change to the result of Problems.
 func (s *Store) ProblemChanges() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.problemChanges
 }
 
-// SetNode replaces the own Node; nil says that there is none.
+// SetNode replaces this node's Node object. Nil means that there is none.
 func (s *Store) SetNode(n *Node, problems []Problem) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.node != nil {
-		// What was wrong with the previous Node must not outlive it.
+		// The problems of the previous Node go with it.
 		s.setProblems("Node", Name{Name: s.node.Name}, nil)
 	}
 	if n != nil {
@@ -192,7 +192,7 @@ func (s *Store) SetNode(n *Node, problems []Problem) {
 	s.touchEnv()
 }
 
-// SetServiceCIDRs replaces the ranges from which cluster IPs are allocated.
+// SetServiceCIDRs replaces the ranges from which the API server allocates cluster IPs.
 func (s *Store) SetServiceCIDRs(ranges []netip.Prefix) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -203,7 +203,7 @@ func (s *Store) SetServiceCIDRs(ranges []netip.Prefix) {
 	s.touchEnv()
 }
 
-// SetHostAddresses replaces the addresses that are local to this host, sorted by the caller.
+// SetHostAddresses replaces the addresses that are local to this host. The caller sorts them.
 func (s *Store) SetHostAddresses(addrs []netip.Addr) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -214,21 +214,21 @@ func (s *Store) SetHostAddresses(addrs []netip.Addr) {
 	s.touchEnv()
 }
 
-// Environment is everything outside Services that planning needs.
+// Environment is everything that planning needs besides Services and slices.
 type Environment struct {
 	Node          *Node // nil: no Node object (yet)
 	ServiceCIDRs  []netip.Prefix
 	HostAddresses []netip.Addr
 }
 
-// Changes is what changed up to Revision and has not been reported as applied.
+// Changes are the changes up to Revision that Applied has not confirmed.
 type Changes struct {
 	Revision    uint64
 	Services    []Name // in no particular order
 	Environment bool
 }
 
-// Pending returns the changes that no successful pass has covered yet; ok is false before MarkSynced.
+// Pending returns the changes that no successful pass has covered yet. It returns false before MarkSynced.
 func (s *Store) Pending() (c Changes, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -242,14 +242,14 @@ func (s *Store) Pending() (c Changes, ok bool) {
 	}, true
 }
 
-// Applied forgets the changes up to a revision: the kernel has them. Later changes stay pending.
+// Applied forgets the changes up to a revision, because the kernel has them. Later changes stay pending.
 func (s *Store) Applied(revision uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	maps.DeleteFunc(s.dirty, func(_ Name, r uint64) bool { return r <= revision })
 	if len(s.dirty) == 0 {
-		// A map keeps the size it once had, and walking it costs that size: after the first pass over 50,000
-		// Services every later pass would pay for them.
+		// A map keeps the size that it once had, and walking it costs that size. Without a new map, every pass after
+		// the first one over 50,000 Services would pay for 50,000.
 		s.dirty = map[Name]uint64{}
 	}
 	if s.envDirty <= revision {
@@ -257,14 +257,7 @@ func (s *Store) Applied(revision uint64) {
 	}
 }
 
-// Touch marks a Service as changed although its object did not: something it depends on outside the store did.
-func (s *Store) Touch(n Name) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.touch(n)
-}
-
-// Service returns one Service (nil when there is none) and its slices, sorted by name.
+// Service returns a Service and its slices, sorted by name. It returns nil when there is no such Service.
 func (s *Store) Service(n Name) (*Service, []*Slice) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -282,14 +275,14 @@ func (s *Store) ServiceNames() []Name {
 	return slices.Collect(maps.Keys(s.services))
 }
 
-// Environment returns the present environment.
+// Environment returns the current environment.
 func (s *Store) Environment() Environment {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return Environment{Node: s.node, ServiceCIDRs: s.serviceCIDRs, HostAddresses: s.hostAddrs}
 }
 
-// Problems lists everything that could not be understood, sorted by kind, object and field.
+// Problems lists the problems of all objects, sorted by kind, object, field and reason.
 func (s *Store) Problems() []Problem {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -297,14 +290,17 @@ func (s *Store) Problems() []Problem {
 	for _, p := range s.problems {
 		all = append(all, p...)
 	}
-	slices.SortFunc(all, func(a, b Problem) int {
-		return cmp.Or(
-			strings.Compare(a.Kind, b.Kind),
-			strings.Compare(a.Object.Namespace, b.Object.Namespace),
-			strings.Compare(a.Object.Name, b.Object.Name),
-			strings.Compare(a.Field, b.Field),
-			strings.Compare(a.Reason, b.Reason),
-		)
-	})
+	slices.SortFunc(all, Problem.compare)
 	return all
+}
+
+// compare orders Problems. It looks at every field, so that the order of a list never depends on chance.
+func (p Problem) compare(other Problem) int {
+	return cmp.Or(
+		strings.Compare(p.Kind, other.Kind),
+		strings.Compare(p.Object.Namespace, other.Object.Namespace),
+		strings.Compare(p.Object.Name, other.Object.Name),
+		strings.Compare(p.Field, other.Field),
+		strings.Compare(p.Reason, other.Reason),
+	)
 }

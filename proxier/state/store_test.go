@@ -9,13 +9,17 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/verdict-proxy/verdict/e2e/fields"
 )
 
 var (
-	web   = Name{"default", "web"}
-	mail  = Name{"default", "mail"}
-	slice = Name{"default", "web-abc"}
+	web   = named("web")
+	mail  = named("mail")
+	slice = named("web-abc")
 )
+
+func named(name string) Name { return Name{Namespace: "default", Name: name} }
 
 func service(n Name) *Service { return &Service{Name: n} }
 
@@ -37,7 +41,7 @@ func syncedStore(t *testing.T, fill ...func(*Store)) *Store {
 	s.MarkSynced()
 	c, ok := s.Pending()
 	if !ok {
-		t.Fatal("a synced store reports no pending changes at all")
+		t.Fatal("Pending returned false for a synced store")
 	}
 	s.Applied(c.Revision)
 	expectPending(t, s, false)
@@ -65,7 +69,7 @@ func expectPending(t *testing.T, s *Store, environment bool, services ...Name) {
 	t.Helper()
 	c, ok := s.Pending()
 	if !ok {
-		t.Fatal("Pending says that the store is not synced")
+		t.Fatal("Pending returned false for a synced store")
 	}
 	byName := cmpopts.SortSlices(func(a, b Name) bool { return a.String() < b.String() })
 	if diff := cmp.Diff(services, c.Services, byName, cmpopts.EquateEmpty()); diff != "" {
@@ -86,9 +90,9 @@ func TestNothingIsPendingBeforeSync(t *testing.T) {
 	expectPending(t, s, false, web)
 }
 
-// TestChanges has one row for each way of changing a store that already holds web with one slice.
+// TestChanges has one row for each way to change a store that holds the Service web with one slice.
 func TestChanges(t *testing.T) {
-	other := Name{"default", "web-def"}
+	other := named("web-def")
 	prefix := []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12")}
 	addrs := []netip.Addr{netip.MustParseAddr("192.0.2.1")}
 	for _, tt := range []struct {
@@ -96,7 +100,7 @@ func TestChanges(t *testing.T) {
 		change      func(*Store)
 		services    []Name
 		environment bool
-		quiet       bool // no wake-up either
+		quiet       bool // the store does not wake the loop
 	}{
 		{name: "Service added", change: func(s *Store) { s.SetService(service(mail), nil) }, services: []Name{mail}},
 		{name: "Service replaced", change: func(s *Store) { s.SetService(service(web), nil) }, services: []Name{web}},
@@ -108,7 +112,6 @@ func TestChanges(t *testing.T) {
 		{name: "unknown slice deleted", change: func(s *Store) { s.DeleteSlice(other) }, quiet: true},
 		{name: "slice moved", change: func(s *Store) { s.SetSlice(sliceOf(slice, mail), nil) }, services: []Name{web, mail}},
 		{name: "slice of an unknown Service", change: func(s *Store) { s.SetSlice(sliceOf(other, mail), nil) }, services: []Name{mail}},
-		{name: "touched", change: func(s *Store) { s.Touch(web) }, services: []Name{web}},
 		{name: "Node set", change: func(s *Store) { s.SetNode(&Node{Name: "n"}, nil) }, environment: true},
 		{name: "Node gone", change: func(s *Store) { s.SetNode(nil, nil) }, environment: true},
 		{name: "ranges changed", change: func(s *Store) { s.SetServiceCIDRs(prefix) }, environment: true},
@@ -129,7 +132,8 @@ func TestChanges(t *testing.T) {
 	}
 }
 
-// TestAppliedForgetsOnlyWhatItCovers: what changed while a pass ran stays pending, also when it changed before as well.
+// TestAppliedForgetsOnlyWhatItCovers: what changes while a pass runs stays pending, even if it also changed before the
+// pass.
 func TestAppliedForgetsOnlyWhatItCovers(t *testing.T) {
 	s := syncedStore(t)
 	s.SetService(service(web), nil)
@@ -150,7 +154,7 @@ func TestAppliedForgetsOnlyWhatItCovers(t *testing.T) {
 	expectPending(t, s, true)
 }
 
-// TestFailedPassKeepsChanges is the reason for Applied: upstream consumes changes before the write succeeds (k/k #112604).
+// TestFailedPassKeepsChanges is why Applied exists. Upstream forgets changes before the write succeeds (k/k #112604).
 func TestFailedPassKeepsChanges(t *testing.T) {
 	s := syncedStore(t)
 	s.SetService(service(web), nil)
@@ -161,7 +165,7 @@ func TestFailedPassKeepsChanges(t *testing.T) {
 	expectPending(t, s, false, web, mail)
 }
 
-// TestAppliedEarlierRevision: a pass that reports late does not take back anything.
+// TestAppliedEarlierRevision: the late report of an earlier pass changes nothing.
 func TestAppliedEarlierRevision(t *testing.T) {
 	s := syncedStore(t)
 	s.SetService(service(web), nil)
@@ -174,8 +178,8 @@ func TestAppliedEarlierRevision(t *testing.T) {
 }
 
 func TestSlicesOfService(t *testing.T) {
-	a, b, c := Name{"default", "a"}, Name{"default", "b"}, Name{"default", "c"}
-	foreign := Name{"other", "a"}
+	a, b, c := named("a"), named("b"), named("c")
+	foreign := Name{Namespace: "other", Name: "a"}
 	for _, tt := range []struct {
 		name   string
 		change func(*Store)
@@ -196,7 +200,7 @@ func TestSlicesOfService(t *testing.T) {
 			s.DeleteSlice(a)
 		}, []Name{c}, nil},
 		{"same name in another namespace", func(s *Store) {
-			s.SetSlice(sliceOf(foreign, Name{"other", "web"}), nil)
+			s.SetSlice(sliceOf(foreign, Name{Namespace: "other", Name: "web"}), nil)
 			s.DeleteSlice(foreign)
 		}, []Name{a, c}, nil},
 	} {
@@ -225,13 +229,13 @@ func names(list []*Slice) []Name {
 	return n
 }
 
-// TestSlicesOutliveTheirService: a Service that is deleted and made again has its endpoints, in whatever order the
-// watches of the two resources deliver.
+// TestSlicesOutliveTheirService: a Service that is deleted and created again has its endpoints, because the watches of
+// the two resources deliver in any order.
 func TestSlicesOutliveTheirService(t *testing.T) {
 	s := syncedStore(t)
 	s.SetSlice(sliceOf(slice, web, "10.0.0.1"), nil)
 	if svc, sl := s.Service(web); svc != nil || sl != nil {
-		t.Fatalf("no Service yet, got %v with %v", svc, sl)
+		t.Fatalf("got Service %v with slices %v before the Service exists", svc, sl)
 	}
 	for range 2 {
 		s.SetService(service(web), nil)
@@ -242,9 +246,9 @@ func TestSlicesOutliveTheirService(t *testing.T) {
 	}
 }
 
-// TestServiceHandsOutSnapshots: what a pass reads must not change under it.
+// TestServiceHandsOutSnapshots: a list that a pass reads never changes.
 func TestServiceHandsOutSnapshots(t *testing.T) {
-	a, b := Name{"default", "a"}, Name{"default", "b"}
+	a, b := named("a"), named("b")
 	s := syncedStore(t,
 		func(s *Store) { s.SetService(service(web), nil) },
 		func(s *Store) { s.SetSlice(sliceOf(a, web, "10.0.0.1"), nil) },
@@ -253,9 +257,9 @@ func TestServiceHandsOutSnapshots(t *testing.T) {
 	held := slices.Clone(before)
 	s.SetSlice(sliceOf(a, web, "10.0.0.9"), nil)
 	s.DeleteSlice(b)
-	s.SetSlice(sliceOf(Name{"default", "0"}, web), nil)
+	s.SetSlice(sliceOf(named("0"), web), nil)
 	if diff := cmp.Diff(held, before, cmp.Comparer(func(x, y *Slice) bool { return x == y })); diff != "" {
-		t.Errorf("the list handed out changed (-want +got):\n%s", diff)
+		t.Errorf("the list changed (-want +got):\n%s", diff)
 	}
 }
 
@@ -285,11 +289,11 @@ func TestEnvironment(t *testing.T) {
 	}
 	s.SetNode(nil, nil)
 	if s.Environment().Node != nil {
-		t.Error("the Node is gone and still there")
+		t.Error("SetNode(nil) left a Node")
 	}
 }
 
-// TestProblemsFollowTheirObject has one row for each way in which a problem ends, or does not.
+// TestProblemsFollowTheirObject has one row for each way in which a problem ends or stays.
 func TestProblemsFollowTheirObject(t *testing.T) {
 	bad := func(kind string, n Name) []Problem {
 		return []Problem{{Kind: kind, Object: n, Field: "f", Reason: "r"}}
@@ -350,11 +354,11 @@ func TestProblemsFollowTheirObject(t *testing.T) {
 func TestProblemsAreSorted(t *testing.T) {
 	s := NewStore()
 	want := []Problem{
-		{"EndpointSlice", web, "a", "x"},
-		{"Service", mail, "z", "x"},
-		{"Service", web, "a", "x"},
-		{"Service", web, "a", "y"},
-		{"Service", web, "b", "x"},
+		{Kind: "EndpointSlice", Object: web, Field: "a", Reason: "x"},
+		{Kind: "Service", Object: mail, Field: "z", Reason: "x"},
+		{Kind: "Service", Object: web, Field: "a", Reason: "x"},
+		{Kind: "Service", Object: web, Field: "a", Reason: "y"},
+		{Kind: "Service", Object: web, Field: "b", Reason: "x"},
 	}
 	s.SetProblems("Service", web, []Problem{want[4], want[3], want[2]})
 	s.SetProblems("EndpointSlice", web, want[:1])
@@ -366,7 +370,17 @@ func TestProblemsAreSorted(t *testing.T) {
 	}
 }
 
-// TestConcurrentUse gives the race detector something to look at, and no change may get lost.
+// TestProblemOrderLooksAtEveryField: otherwise Problems would return some of them in random order.
+func TestProblemOrderLooksAtEveryField(t *testing.T) {
+	base := Problem{Kind: "Service", Object: web, Field: "spec.ports", Reason: "missing"}
+	for path, changed := range fields.Each(base) {
+		if base.compare(changed) == 0 || changed.compare(base) == 0 {
+			t.Errorf("compare ignores %s", path)
+		}
+	}
+}
+
+// TestConcurrentUse is for the race detector. It also checks that no change gets lost.
 func TestConcurrentUse(t *testing.T) {
 	s := syncedStore(t)
 	var writers sync.WaitGroup
@@ -374,7 +388,7 @@ func TestConcurrentUse(t *testing.T) {
 	for w := range 4 {
 		writers.Go(func() {
 			for i := range each {
-				n := Name{"default", fmt.Sprintf("s%d-%d", w, i)}
+				n := named(fmt.Sprintf("s%d-%d", w, i))
 				s.SetService(service(n), nil)
 				s.SetSlice(sliceOf(n, n, "10.0.0.1"), nil)
 			}
@@ -402,20 +416,20 @@ func TestConcurrentUse(t *testing.T) {
 	}
 }
 
-// BenchmarkOneChange shows that a change costs the same whatever the store holds and whatever it once had to do.
+// BenchmarkOneChange shows that the cost of a change depends neither on what the store holds nor on what it once held.
 func BenchmarkOneChange(b *testing.B) {
 	for _, size := range []int{100, 50_000} {
 		b.Run(fmt.Sprintf("services=%d", size), func(b *testing.B) {
 			s := NewStore()
 			for i := range size {
-				n := Name{"default", fmt.Sprintf("s%d", i)}
+				n := named(fmt.Sprintf("s%d", i))
 				s.SetService(service(n), nil)
 				s.SetSlice(sliceOf(n, n, "10.0.0.1"), nil)
 			}
 			s.MarkSynced()
 			all, _ := s.Pending()
 			s.Applied(all.Revision)
-			changed := sliceOf(Name{"default", "s7"}, Name{"default", "s7"}, "10.0.0.2")
+			changed := sliceOf(named("s7"), named("s7"), "10.0.0.2")
 			for b.Loop() {
 				s.SetSlice(changed, nil)
 				c, _ := s.Pending()

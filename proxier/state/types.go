@@ -1,7 +1,3 @@
-// Package state holds what the cluster wants, as plain values: Services, EndpointSlices, the own Node and the
-// host's addresses, and remembers which of them changed since the last pass that reached the kernel.
-//
-// It knows neither Kubernetes types nor the kernel. Sources write into a Store, the loop reads from it.
 package state
 
 import (
@@ -55,7 +51,7 @@ func (f Family) String() string {
 	return "IPv4"
 }
 
-// FamilyOf tells the family of a valid, unmapped address.
+// FamilyOf returns the family of a valid, unmapped address.
 func FamilyOf(a netip.Addr) Family {
 	if a.Is4() {
 		return IPv4
@@ -63,16 +59,17 @@ func FamilyOf(a netip.Addr) Family {
 	return IPv6
 }
 
-// Service is a Service that wants to be served: not headless, not ExternalName, not left to another proxy.
-// Its addresses are canonical (unmapped, no zone); what could not be understood is left out and reported as a Problem.
+// Service is a Service that this proxy serves: neither headless nor ExternalName, and without the label that gives it to
+// another proxy. Its addresses are canonical (unmapped, no zone). A part that could not be parsed is missing here and
+// reported as a Problem.
 type Service struct {
 	Name
-	// Created decides which of two Services that claim the same frontend gets it: the older one.
+	// Created decides between two Services that claim the same frontend: the older one gets it.
 	Created         time.Time
 	ClusterIPs      []netip.Addr
 	ExternalIPs     []netip.Addr
 	LoadBalancerIPs []netip.Addr // only those with ipMode VIP or unset
-	// SourceRanges limits who may use the LoadBalancerIPs; both families in one list.
+	// SourceRanges limits who may connect to the LoadBalancerIPs. The list holds both families.
 	SourceRanges []netip.Prefix
 	Ports        []ServicePort
 
@@ -85,10 +82,11 @@ type Service struct {
 }
 
 // Balancing is what the annotations of a Service ask of load balancing. The zero value asks for nothing. Planning passes
-// it on unchanged; the dataplane validates it, because only the dataplane knows what the kernel offers. It is comparable.
+// it on unchanged. The dataplane validates it, because only the dataplane knows what the kernel offers. Balancing must
+// stay comparable.
 type Balancing struct {
 	Scheduler string // "": the default
-	Flags     string // of the scheduler, separated by commas
+	Flags     string // flags of the scheduler, separated by commas
 }
 
 // ServicePort is one port of a Service.
@@ -99,37 +97,37 @@ type ServicePort struct {
 	NodePort uint16 // 0: none
 }
 
-// Slice is one EndpointSlice of a Service.
+// Slice is one EndpointSlice. It belongs to one Service.
 type Slice struct {
 	Name
 	Service   Name
 	Family    Family
 	Ports     []SlicePort
 	Endpoints []Endpoint
-	// Trigger is the annotation endpoints.kubernetes.io/last-change-trigger-time; zero when absent.
+	// Trigger is the annotation endpoints.kubernetes.io/last-change-trigger-time. It is zero when absent.
 	Trigger time.Time
-	// Weight is the annotation verdict-proxy.github.io/weight; DefaultWeight when absent.
+	// Weight is the annotation verdict-proxy.github.io/weight. It is DefaultWeight when absent.
 	Weight uint16
 }
 
-// DefaultWeight is the weight of an endpoint whose slice names none.
+// DefaultWeight is the weight of endpoints whose slice has no weight annotation.
 const DefaultWeight uint16 = 1
 
-// SlicePort is one port of a slice; it serves the Service port of the same name and protocol.
+// SlicePort is one port of a slice. It serves the Service port with the same name and protocol.
 type SlicePort struct {
 	Name     string
 	Protocol Protocol
 	Port     uint16
 }
 
-// Endpoint is one address of a slice with the conditions that decide whether it serves.
+// Endpoint is one address of a slice, with the conditions that decide whether it serves.
 type Endpoint struct {
 	Addr        netip.Addr
 	Ready       bool
 	Serving     bool
 	Terminating bool
 	Node        string
-	// Hints is nil when the endpoint carries none (the usual case).
+	// Hints is nil when the endpoint has none, which is the usual case.
 	Hints *Hints
 }
 
@@ -139,17 +137,17 @@ type Hints struct {
 	Nodes []string
 }
 
-// Node is the own Node object, as far as the proxy needs it.
+// Node is what the proxy needs of this node's Node object.
 type Node struct {
 	Name      string
-	Addresses []netip.Addr // InternalIP first, then ExternalIP, as upstream's node IP detection orders them
+	Addresses []netip.Addr // InternalIP first, then ExternalIP, in the order of upstream's node IP detection
 	PodCIDRs  []netip.Prefix
 	Zone      string // label topology.kubernetes.io/zone
-	// Eligible is false while the Node is being deleted or tainted for deletion: /healthz then answers 503.
+	// Eligible is false while the Node is being deleted or tainted for deletion. /healthz then answers 503.
 	Eligible bool
 }
 
-// Problem tells why a part of an object cannot be honored. The rest of the object stays in force.
+// Problem is a part of an object that the proxy cannot honor. The rest of the object stays in force.
 type Problem struct {
 	Kind   string // "Service", "EndpointSlice", "Node", "ServiceCIDR", or "File" for a manifest file
 	Object Name

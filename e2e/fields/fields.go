@@ -1,0 +1,164 @@
+// Package fields lets a test prove that code looks at every field of a struct: a comparison, a copy, a plan. The test
+// fails when the struct gains a field that the code ignores. Only tests import this package.
+package fields
+
+import (
+	"fmt"
+	"iter"
+	"net/netip"
+	"reflect"
+	"strings"
+	"time"
+	"unsafe"
+)
+
+// Each yields copies of base. In every copy one field differs from base, and the string is the path of that field. Each
+// walks into structs, arrays, pointers and slices, and it changes unexported fields too. A nil pointer or an empty slice
+// becomes one that holds a zero value. A slice that is not empty also loses its last element. Base itself is never
+// changed.
+//
+//	for path, changed := range fields.Each(base) {
+//		if equal(base, changed) {
+//			t.Errorf("equal ignores %s", path)
+//		}
+//	}
+func Each[T any](base T) iter.Seq2[string, T] {
+	return func(yield func(string, T) bool) {
+		root := clone(reflect.ValueOf(&base)).Elem()
+		change(root, "", func(path string) bool {
+			return yield(strings.TrimPrefix(path, "."), clone(root.Addr()).Elem().Interface().(T))
+		})
+	}
+}
+
+// change gives v each of its other values in turn, calls next each time, and restores v. It stops when next returns false.
+func change(v reflect.Value, path string, next func(path string) bool) bool {
+	with := func(path string, other reflect.Value) bool {
+		kept := reflect.New(v.Type()).Elem()
+		kept.Set(v)
+		v.Set(other)
+		defer v.Set(kept)
+		return next(path)
+	}
+	if other, ok := otherValue(v); ok {
+		return with(path, other)
+	}
+	switch v.Kind() {
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if !change(writable(v.Field(i)), path+"."+v.Type().Field(i).Name, next) {
+				return false
+			}
+		}
+		return true
+	case reflect.Pointer:
+		if v.IsNil() {
+			return with(path, reflect.New(v.Type().Elem()))
+		}
+		return change(v.Elem(), path, next)
+	case reflect.Array, reflect.Slice:
+		return changeElements(v, path, next, with)
+	}
+	panic(fmt.Sprintf("fields.Each cannot change %s of type %s; teach it how", path, v.Type()))
+}
+
+func changeElements(v reflect.Value, path string, next func(string) bool, with func(string, reflect.Value) bool) bool {
+	if v.Kind() == reflect.Slice {
+		if v.Len() == 0 {
+			return with(path+"[new]", reflect.MakeSlice(v.Type(), 1, 1))
+		}
+		if !with(path+"[last]", v.Slice(0, v.Len()-1)) {
+			return false
+		}
+	}
+	for i := range v.Len() {
+		if !change(v.Index(i), fmt.Sprintf("%s[%d]", path, i), next) {
+			return false
+		}
+	}
+	return true
+}
+
+// otherValue returns a value that differs from v, for types that have no parts.
+func otherValue(v reflect.Value) (other reflect.Value, ok bool) {
+	switch value := v.Interface().(type) {
+	case netip.Addr:
+		return reflect.ValueOf(otherAddr(value)), true
+	case netip.AddrPort:
+		return reflect.ValueOf(netip.AddrPortFrom(value.Addr(), value.Port()+1)), true
+	case netip.Prefix:
+		return reflect.ValueOf(otherPrefix(value)), true
+	case time.Time:
+		return reflect.ValueOf(value.Add(time.Second)), true
+	}
+	other = reflect.New(v.Type()).Elem()
+	switch {
+	case v.Kind() == reflect.Bool:
+		other.SetBool(!v.Bool())
+	case v.Kind() == reflect.String:
+		other.SetString(v.String() + "x")
+	case v.CanInt():
+		other.SetInt(v.Int() + 1)
+	case v.CanUint():
+		other.SetUint(v.Uint() + 1)
+	case v.CanFloat():
+		other.SetFloat(v.Float() + 1)
+	default:
+		return reflect.Value{}, false
+	}
+	return other, true
+}
+
+func otherAddr(a netip.Addr) netip.Addr {
+	if !a.IsValid() {
+		return netip.AddrFrom4([4]byte{192, 0, 2, 1})
+	}
+	return a.Next()
+}
+
+func otherPrefix(p netip.Prefix) netip.Prefix {
+	if p.Bits() <= 0 {
+		return netip.PrefixFrom(netip.AddrFrom4([4]byte{192, 0, 2, 0}), 24)
+	}
+	return netip.PrefixFrom(p.Addr(), p.Bits()-1).Masked()
+}
+
+// clone copies the value that pointer points to, with everything that it points to itself.
+func clone(pointer reflect.Value) reflect.Value {
+	copied := reflect.New(pointer.Type().Elem())
+	copied.Elem().Set(pointer.Elem())
+	separate(copied.Elem())
+	return copied
+}
+
+// separate replaces the pointers and slices inside v by copies.
+func separate(v reflect.Value) {
+	switch v.Interface().(type) {
+	case netip.Addr, netip.AddrPort, netip.Prefix, time.Time:
+		return
+	}
+	switch v.Kind() {
+	case reflect.Struct:
+		for i := range v.NumField() {
+			separate(writable(v.Field(i)))
+		}
+	case reflect.Pointer:
+		if !v.IsNil() {
+			v.Set(clone(v))
+		}
+	case reflect.Slice:
+		if !v.IsNil() {
+			v.Set(reflect.AppendSlice(reflect.MakeSlice(v.Type(), 0, v.Len()), v))
+		}
+		fallthrough
+	case reflect.Array:
+		for i := range v.Len() {
+			separate(v.Index(i))
+		}
+	}
+}
+
+// writable makes an unexported field writable. The field must be part of an addressable struct.
+func writable(field reflect.Value) reflect.Value {
+	return reflect.NewAt(field.Type(), unsafe.Pointer(field.UnsafeAddr())).Elem()
+}
