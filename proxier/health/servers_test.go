@@ -27,7 +27,7 @@ type checks = map[state.Name]plan.HealthCheck
 func name(n string) state.Name { return state.Name{Namespace: "shop", Name: n} }
 
 func check(port uint16, ipv4, ipv6 int) plan.HealthCheck {
-	return plan.HealthCheck{NodePort: port, LocalIPv4: ipv4, LocalIPv6: ipv6, LocalEndpoints: max(ipv4, ipv6)}
+	return plan.HealthCheck{NodePort: port, LocalIPv4: ipv4, LocalIPv6: ipv6}
 }
 
 // freePorts finds ports that are free on the loopback addresses of both families, each different.

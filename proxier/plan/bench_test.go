@@ -8,7 +8,8 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// spread makes slices of at most 100 endpoints, addresses in no order, as the EndpointSlice controller leaves them.
+// spread makes slices of at most 100 endpoints. Addresses are in no order, as in slices of the EndpointSlice
+// controller.
 func spread(family state.Family, n int) (list []*state.Slice) {
 	for i := 0; i < n; i++ {
 		if i%100 == 0 {
@@ -16,7 +17,7 @@ func spread(family state.Family, n int) (list []*state.Slice) {
 			sl.Family = family
 			list = append(list, sl)
 		}
-		k := uint16(i * 7919) // 7919 and 65536 share no factor: every number once
+		k := uint16(i * 7919) // 7919 and 65536 share no factor, so every number occurs once
 		addr := netip.AddrFrom4([4]byte{10, 244, byte(k >> 8), byte(k)})
 		if family == state.IPv6 {
 			addr = netip.AddrFrom16([16]byte{0: 0xfd, 1: 2, 6: byte(k >> 8), 7: byte(k), 12: byte(k * 31 >> 8), 15: byte(k * 31)})

@@ -7,22 +7,23 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// flags are all that the choice of a pool asks of an endpoint. A pool is the endpoints that have all flags of a mask.
+// flags are the properties by which an endpoint is chosen for a pool. A pool holds the endpoints that have all flags of
+// a mask.
 type flags uint16
 
 const (
 	ready    flags = 1 << iota
-	draining       // terminating but still serving: used when nothing is ready
-	flowing        // flows that exist are still good
+	draining       // terminating but still serving: used when no endpoint is ready
+	flowing        // still serves the flows that it has
 	local          // on this node
 	terminating
-	nodeHinted  // carries hints forNodes,
-	forThisNode // one of which names this node
-	zoneHinted  // carries hints forZones,
-	forThisZone // one of which names this zone
+	nodeHinted  // has the hint forNodes
+	forThisNode // the hint forNodes names this node
+	zoneHinted  // has the hint forZones
+	forThisZone // the hint forZones names the zone of this node
 )
 
-// member is an endpoint address of one slice; the address as two numbers, which sort fast.
+// member is an endpoint address of one slice. The address is kept as two numbers, because they sort fast.
 type member struct {
 	hi, lo uint64
 	slice  uint32
@@ -38,7 +39,7 @@ type candidate struct {
 }
 
 // collect gathers the endpoints of one family from all slices, sorted by address. All ports of the Service share the
-// list: ports differ by number, not by address.
+// list, because ports differ in their numbers and not in their addresses.
 func (p *Planner) collect(family state.Family) {
 	p.members = p.members[:0]
 	for i, sl := range p.slices {
@@ -60,12 +61,12 @@ func (p *Planner) collect(family state.Family) {
 
 func (p *Planner) flagsOf(e *state.Endpoint, weight uint16) (f flags) {
 	if e.Ready || e.Serving {
-		// A Service that publishes not-ready addresses has endpoints that are ready but not serving: they get
-		// connections, so their flows are good.
+		// With publishNotReadyAddresses, endpoints are ready but not serving. They get connections, so they keep their
+		// flows.
 		f |= flowing
 	}
 	if weight > 0 {
-		// Weight 0 means no new connections: neither ready nor to be fallen back on.
+		// An endpoint of weight 0 gets no new connections, not even as a fallback.
 		switch {
 		case e.Ready:
 			f |= ready
@@ -106,7 +107,7 @@ func address(family state.Family, hi, lo uint64) netip.Addr {
 	return netip.AddrFrom16(b)
 }
 
-// fillCandidates lists the endpoints of one port, each address and port once.
+// fillCandidates lists the endpoints of one port. Each pair of address and port occurs once.
 func (p *Planner) fillCandidates(want *state.ServicePort) {
 	p.fillNumbers(want)
 	p.candidates = p.candidates[:0]
@@ -118,7 +119,7 @@ func (p *Planner) fillCandidates(want *state.ServicePort) {
 	}
 }
 
-// fillNumbers finds the number that a port has in each slice. A named target port may differ from slice to slice.
+// fillNumbers finds the number of a port in each slice. A named target port may differ from slice to slice.
 func (p *Planner) fillNumbers(want *state.ServicePort) {
 	p.numbers = p.numbers[:0]
 	for _, sl := range p.slices {
@@ -135,8 +136,8 @@ func numberIn(ports []state.SlicePort, want *state.ServicePort) uint16 {
 	return 0
 }
 
-// addCandidate appends an endpoint. Addresses arrive in order; one address may come with several ports, or twice when
-// an endpoint moves between slices or its address passed from a terminating Pod to a new one.
+// addCandidate inserts an endpoint. Addresses arrive in order. An address may come with several ports. It comes twice
+// when an endpoint moves between slices, or when a new Pod got the address of a terminating one.
 func (p *Planner) addCandidate(c candidate) {
 	at := len(p.candidates)
 	for ; at > 0; at-- {
@@ -158,8 +159,8 @@ func (p *Planner) addCandidate(c candidate) {
 	}
 }
 
-// preferred tells whether of two endpoints with the same address and port a is the one to believe: as upstream, the
-// Pod that is not terminating, and where upstream takes any, the more useful one.
+// preferred reports whether a wins over b, when both have the same address and port. The Pod that is not terminating
+// wins, as in upstream. Where upstream takes any of the two, the one that can serve more wins.
 func preferred(a, b flags) bool {
 	if (a^b)&terminating != 0 {
 		return b&terminating != 0
@@ -179,7 +180,7 @@ func rank(f flags) int {
 	return 0
 }
 
-// count tells how many endpoints of the present port have all flags of a mask.
+// count returns the number of endpoints of the current port that have all flags of a mask.
 func (p *Planner) count(mask flags) (n int) {
 	for i := range p.candidates {
 		if p.candidates[i].flags&mask == mask {
@@ -189,8 +190,8 @@ func (p *Planner) count(mask flags) (n int) {
 	return n
 }
 
-// choose decides for one pool between ready endpoints and the fallback to draining ones. Cluster and Local decide
-// apart: a node whose last endpoint drains keeps using it although other nodes have ready ones.
+// choose decides for one pool between ready endpoints and the fallback to draining ones. The pools Cluster and Local
+// decide separately: a node keeps using its last endpoint while it drains, even if other nodes have ready endpoints.
 func (p *Planner) choose(among flags) flags {
 	if p.count(ready|among) > 0 {
 		return ready | among
@@ -215,8 +216,8 @@ func (p *Planner) pool(family state.Family, mask flags) []Endpoint {
 	return out
 }
 
-// serving lists the endpoints whose flows are still good. Policy, topology and weight decide about new connections
-// only, so they do not matter here; this is what TCP connections experience as well.
+// serving lists the endpoints that still serve their flows. Policy, topology and weight decide only about new
+// connections, so this function ignores them. TCP connections behave in the same way.
 func (p *Planner) serving(family state.Family) []netip.AddrPort {
 	n := p.count(flowing)
 	if n == 0 {

@@ -10,7 +10,7 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// TestPools fixes which endpoints serve policy Cluster and policy Local.
+// TestPools: which endpoints serve policy Cluster and policy Local.
 func TestPools(t *testing.T) {
 	tests := []struct {
 		name    string
@@ -34,18 +34,18 @@ func TestPools(t *testing.T) {
 			[]*state.Slice{slice("a", "10.0.0.1", "10.0.0.2 draining @node-a")}, "10.0.0.1:8080", "10.0.0.2:8080"},
 		{"a local one is ready, another drains",
 			[]*state.Slice{slice("a", "10.0.0.1 @node-a", "10.0.0.2 draining @node-a")}, "10.0.0.1:8080", "10.0.0.1:8080"},
-		{"serving but not terminating and not ready is nothing to fall back on",
+		{"an endpoint that serves, but is neither ready nor terminating, is no fallback",
 			[]*state.Slice{servingNotReady("10.0.0.1")}, "", ""},
 		{"duplicates over slices count once",
 			[]*state.Slice{slice("a", "10.0.0.1", "10.0.0.2"), slice("b", "10.0.0.2", "10.0.0.3")},
 			"10.0.0.1:8080 10.0.0.2:8080 10.0.0.3:8080", ""},
 		{"a duplicate inside one slice", []*state.Slice{slice("a", "10.0.0.1", "10.0.0.1")}, "10.0.0.1:8080", ""},
-		{"of two with one address the one that is not terminating counts",
+		{"of two with the same address, the one that is not terminating counts",
 			[]*state.Slice{slice("a", "10.0.0.1 draining"), slice("b", "10.0.0.1 @node-a"), slice("c", "10.0.0.1 draining")},
 			"10.0.0.1:8080", "10.0.0.1:8080"},
 		{"even when it is not ready yet",
 			[]*state.Slice{slice("a", "10.0.0.1 draining"), slice("b", "10.0.0.1 notready")}, "", ""},
-		{"of two running ones the ready one counts",
+		{"of two that are not terminating, the ready one counts",
 			[]*state.Slice{slice("a", "10.0.0.1 notready"), slice("b", "10.0.0.1")}, "10.0.0.1:8080", ""},
 		{"slices with different numbers for the port",
 			[]*state.Slice{slice("a", "10.0.0.1", "10.0.0.2"), numbered(9090, slice("b", "10.0.0.1", "10.0.0.3"))},
@@ -54,7 +54,7 @@ func TestPools(t *testing.T) {
 			[]*state.Slice{numbered(9090, slice("a", "10.0.0.1")), slice("b", "10.0.0.1"), numbered(9000, slice("c", "10.0.0.1")),
 				numbered(9000, slice("d", "10.0.0.1 @node-a draining"))},
 			"10.0.0.1:8080 10.0.0.1:9000 10.0.0.1:9090", ""},
-		{"slices of the other family are not ours",
+		{"slices of the other family are ignored",
 			[]*state.Slice{slice("a", "10.0.0.1"), slice("b", "fd00::1")}, "10.0.0.1:8080", ""},
 		{"an address of the other family inside a slice is left out",
 			[]*state.Slice{slice("a", "fd00::1", "10.0.0.1")}, "10.0.0.1:8080", ""},
@@ -65,7 +65,7 @@ func TestPools(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			svc := service(func(s *state.Service) { s.ExternalLocal, s.Ports[0].NodePort = true, 30080 })
-			p := portOf(t, New(svc, tt.slices, environment()), state.IPv4, "shop/web:http")
+			p := portOf(t, planned(svc, tt.slices, environment()), state.IPv4, "shop/web:http")
 			equal(t, "Cluster", show(p.Cluster), tt.cluster)
 			equal(t, "Local", show(p.Local), tt.local)
 		})
@@ -84,43 +84,43 @@ func udp(sl *state.Slice) *state.Slice                   { sl.Ports[0].Protocol 
 func portless(sl *state.Slice) *state.Slice              { sl.Ports = nil; return sl }
 func weighted(w uint16, sl *state.Slice) *state.Slice    { sl.Weight = w; return sl }
 
-// TestNodeWithoutName: an endpoint on no node is not on a node whose name is not known.
+// TestNodeWithoutName: an endpoint without a node is not local to a node whose name is unknown.
 func TestNodeWithoutName(t *testing.T) {
 	env := environment()
 	env.NodeName = ""
 	sl := slice("a", "10.0.0.1 @")
-	p := portOf(t, New(service(nil), []*state.Slice{sl}, env), state.IPv4, "shop/web:http")
+	p := portOf(t, planned(service(nil), []*state.Slice{sl}, env), state.IPv4, "shop/web:http")
 	if p.Cluster[0].Local {
-		t.Error("called local")
+		t.Error("the endpoint counts as local")
 	}
 }
 
 func TestWeights(t *testing.T) {
 	svc := service(nil)
 	list := []*state.Slice{weighted(3, slice("a", "10.0.0.1 @node-a")), weighted(0, slice("b", "10.0.0.2")), slice("c", "10.0.0.3")}
-	p := portOf(t, New(svc, list, environment()), state.IPv4, "shop/web:http")
+	p := portOf(t, planned(svc, list, environment()), state.IPv4, "shop/web:http")
 	equal(t, "Cluster", p.Cluster, []Endpoint{
 		{Addr: netip.MustParseAddrPort("10.0.0.1:8080"), Weight: 3, Local: true},
 		{Addr: netip.MustParseAddrPort("10.0.0.3:8080"), Weight: 1},
 	})
 
-	p = portOf(t, New(svc, []*state.Slice{weighted(0, slice("a", "10.0.0.1", "10.0.0.2 draining"))}, environment()),
+	p = portOf(t, planned(svc, []*state.Slice{weighted(0, slice("a", "10.0.0.1", "10.0.0.2 draining"))}, environment()),
 		state.IPv4, "shop/web:http")
 	equal(t, "Cluster with weight 0 only", show(p.Cluster), "")
 	equal(t, "Unserved with weight 0 only", frontendOf(t, p, ClusterIP).Unserved, Reject)
 }
 
-// TestServing fixes which UDP flows are good: policy, topology and weight do not end flows.
+// TestServing: which endpoints keep their UDP flows. Policy, topology and weight end no flow.
 func TestServing(t *testing.T) {
 	svc := service(func(s *state.Service) { s.Ports[0].Protocol, s.InternalLocal = state.UDP, true })
 	list := []*state.Slice{
 		udp(slice("a", "10.0.0.2 draining", "10.0.0.1", "10.0.0.3 gone", "10.0.0.4 notready", "10.0.0.5 published")),
 		weighted(0, udp(slice("b", "10.0.0.6"))),
 	}
-	p := portOf(t, New(svc, list, environment()), state.IPv4, "shop/web:http")
+	p := portOf(t, planned(svc, list, environment()), state.IPv4, "shop/web:http")
 	equal(t, "Serving", showAddrs(p.Serving), "10.0.0.1:8080 10.0.0.2:8080 10.0.0.5:8080 10.0.0.6:8080")
 
-	p = portOf(t, New(service(nil), []*state.Slice{slice("a", "10.0.0.1")}, environment()), state.IPv4, "shop/web:http")
+	p = portOf(t, planned(service(nil), []*state.Slice{slice("a", "10.0.0.1")}, environment()), state.IPv4, "shop/web:http")
 	if p.Serving != nil {
 		t.Errorf("a TCP port lists endpoints of UDP flows: %v", p.Serving)
 	}
@@ -135,7 +135,7 @@ func TestPortsAndNames(t *testing.T) {
 	both := &state.Slice{Family: state.IPv6, Weight: 1, Ports: []state.SlicePort{
 		{Name: "dns", Protocol: state.UDP, Port: 5353}, {Name: "dns-tcp", Protocol: state.TCP, Port: 5454},
 	}, Endpoints: []state.Endpoint{endpoint("fd00::1")}}
-	got := New(svc, []*state.Slice{both}, environment())
+	got := planned(svc, []*state.Slice{both}, environment())
 	var lines []string
 	for _, p := range got.Ports {
 		lines = append(lines, p.Family.String()+" "+p.Name+" "+p.Protocol.String()+" "+show(p.Cluster))
@@ -152,7 +152,7 @@ func TestPortsAndNames(t *testing.T) {
 		{Protocol: state.UDP, Port: 5353}, {Protocol: state.TCP, Port: 5454},
 	}, Endpoints: []state.Endpoint{endpoint("10.0.0.1")}}
 	lines = nil
-	for _, p := range New(twice, []*state.Slice{same}, environment()).Ports {
+	for _, p := range planned(twice, []*state.Slice{same}, environment()).Ports {
 		lines = append(lines, p.Family.String()+" "+p.Name+" "+p.Protocol.String()+" "+show(p.Cluster))
 	}
 	equal(t, "ports without names", lines, []string{
@@ -161,7 +161,7 @@ func TestPortsAndNames(t *testing.T) {
 	})
 
 	unnamed := service(func(s *state.Service) { s.Ports[0].Name = "" })
-	got = New(unnamed, []*state.Slice{renamed("", slice("a", "10.0.0.1"))}, environment())
+	got = planned(unnamed, []*state.Slice{renamed("", slice("a", "10.0.0.1"))}, environment())
 	equal(t, "unnamed port", got.Ports[0].Name, "shop/web:80")
 	equal(t, "its endpoints", show(got.Ports[0].Cluster), "10.0.0.1:8080")
 }
@@ -178,14 +178,14 @@ func TestHealthCheck(t *testing.T) {
 		weighted(0, slice("c", "10.0.0.6 @node-a")), portless(slice("d", "10.0.0.7 @node-a")),
 		slice("e", "fd00::1 @node-a"),
 	}
-	equal(t, "health check", *New(svc, list, environment()).HealthCheck,
-		HealthCheck{NodePort: 32000, LocalIPv4: 2, LocalIPv6: 1, LocalEndpoints: 2})
-	if hc := New(service(nil), list, environment()).HealthCheck; hc != nil {
+	equal(t, "health check", *planned(svc, list, environment()).HealthCheck,
+		HealthCheck{NodePort: 32000, LocalIPv4: 2, LocalIPv6: 1})
+	if hc := planned(service(nil), list, environment()).HealthCheck; hc != nil {
 		t.Errorf("a Service without healthCheckNodePort got %+v", hc)
 	}
 }
 
-// TestRadixSort compares the sort of large Services with the plain one.
+// TestRadixSort compares the sort of large Services with the standard library's.
 func TestRadixSort(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for _, n := range []int{radixFrom, radixFrom + 1, 3000} {
@@ -210,7 +210,7 @@ func TestRadixSort(t *testing.T) {
 	}
 }
 
-// TestLargeService plans 3,000 endpoints over slices and compares with the list made another way.
+// TestLargeService plans 3,000 endpoints from many slices and compares the pool with a list that the test sorts itself.
 func TestLargeService(t *testing.T) {
 	for _, family := range []state.Family{state.IPv4, state.IPv6} {
 		list := spread(family, 3000)
@@ -222,7 +222,7 @@ func TestLargeService(t *testing.T) {
 		}
 		slices.SortFunc(want, netip.Addr.Compare)
 		var got []netip.Addr
-		for _, e := range portOf(t, New(service(nil), list, environment()), family, "shop/web:http").Cluster {
+		for _, e := range portOf(t, planned(service(nil), list, environment()), family, "shop/web:http").Cluster {
 			got = append(got, e.Addr.Addr())
 		}
 		if !slices.Equal(got, want) {

@@ -7,10 +7,10 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// reach says what the endpoints of a port leave to its frontends.
+// reach records which endpoints a port has.
 type reach struct {
-	anywhere bool // an endpoint can take connections, wherever it is and whatever topology says
-	local    bool // the Local pool has one
+	anywhere bool // some endpoint takes connections, on any node and whatever topology says
+	local    bool // the Local pool has an endpoint
 }
 
 func (p *Planner) reach(port *Port) reach {
@@ -20,8 +20,9 @@ func (p *Planner) reach(port *Port) reach {
 	}
 }
 
-// unserved decides what happens to packets that no endpoint takes. Without any endpoint the client is told at once. With
-// endpoints elsewhere only, it is left to time out: the next try may go through another node that has one.
+// unserved decides what happens to packets that no endpoint takes. Without any endpoint, the client gets an error at
+// once. When only other nodes have endpoints, the client times out, because its next try may go through one of those
+// nodes.
 func (r reach) unserved(policy Policy) Unserved {
 	switch {
 	case !r.anywhere:
@@ -32,8 +33,8 @@ func (r reach) unserved(policy Policy) Unserved {
 	return Drop
 }
 
-// fillTemplate lists the frontends that have an address, in the order of their kinds. The ports of a family differ only
-// in port number and in what is unserved.
+// fillTemplate lists the frontends that have an address, in the order of their kinds. The frontends of the ports of a
+// family differ only in Port and Unserved.
 func (p *Planner) fillTemplate(out *Service, family state.Family) {
 	p.template = p.template[:0]
 	for _, a := range p.svc.ClusterIPs {
@@ -42,8 +43,8 @@ func (p *Planner) fillTemplate(out *Service, family state.Family) {
 		}
 	}
 	for _, a := range p.svc.ExternalIPs {
-		// An address may be listed as external IP and be a load balancer's as well: it is one frontend, and the
-		// source ranges of the load balancer hold for it.
+		// An address that is both an external IP and a load balancer IP is one frontend. The source ranges of the load
+		// balancer hold for it.
 		if state.FamilyOf(a) == family && !p.hasClusterIP(a) && !slices.Contains(p.svc.LoadBalancerIPs, a) {
 			p.template = append(p.template, p.external(ExternalIP, a))
 		}
@@ -78,8 +79,8 @@ func (p *Planner) hasExternal() bool {
 	return len(p.template) > 0 && p.template[len(p.template)-1].Kind != ClusterIP
 }
 
-// internal is the frontend of a cluster IP. Pods reach endpoints with their own address; what comes from elsewhere is
-// masqueraded, whatever the policy, because endpoints need not have a way back to it.
+// internal returns the frontend of a cluster IP. Pods keep their source address. Traffic from elsewhere is masqueraded
+// under every policy, because endpoints may have no route back to its source.
 func (p *Planner) internal(a netip.Addr) Frontend {
 	fe := Frontend{Kind: ClusterIP, Addr: a, Policy: ClusterPolicy, Masquerade: MasqueradeOffCluster}
 	if p.svc.InternalLocal {
@@ -88,8 +89,9 @@ func (p *Planner) internal(a netip.Addr) Frontend {
 	return fe
 }
 
-// external is a frontend for traffic from outside. Policy Local exists to show endpoints who their client is, so only
-// the node's own traffic is masqueraded; with policy Cluster replies must come back through this node.
+// external returns a frontend for traffic from outside. The purpose of policy Local is that endpoints see the address
+// of the client, so only traffic from the node itself is masqueraded. With policy Cluster, replies must return through
+// this node, so all traffic is masqueraded.
 func (p *Planner) external(kind FrontendKind, a netip.Addr) Frontend {
 	if p.svc.ExternalLocal {
 		return Frontend{Kind: kind, Addr: a, Policy: SourcePolicy, Masquerade: MasqueradeNode}
@@ -97,7 +99,7 @@ func (p *Planner) external(kind FrontendKind, a netip.Addr) Frontend {
 	return Frontend{Kind: kind, Addr: a, Policy: ClusterPolicy, Masquerade: MasqueradeAlways}
 }
 
-// frontends fills in the template for one port and adds its node port.
+// frontends completes the template for one port and adds the node port.
 func (p *Planner) frontends(want *state.ServicePort, r reach) []Frontend {
 	out := make([]Frontend, len(p.template), len(p.template)+toInt(want.NodePort != 0))
 	copy(out, p.template)

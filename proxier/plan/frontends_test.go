@@ -39,7 +39,7 @@ func everything(s *state.Service) {
 
 func TestFrontendsOfBothFamilies(t *testing.T) {
 	list := []*state.Slice{slice("a", "10.0.0.1"), slice("b", "fd00::1")}
-	got := New(service(everything), list, environment())
+	got := planned(service(everything), list, environment())
 	equal(t, "IPv4", describeAll(portOf(t, got, state.IPv4, "shop/web:http")), []string{
 		"cluster IP 10.96.0.10 80 cluster served off-cluster",
 		"external IP 203.0.113.1 80 cluster served always",
@@ -85,7 +85,7 @@ func TestPolicies(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			svc := service(everything)
 			svc.InternalLocal, svc.ExternalLocal = tt.internal, tt.external
-			p := portOf(t, New(svc, []*state.Slice{slice("a", tt.endpoints...)}, environment()), state.IPv4, "shop/web:http")
+			p := portOf(t, planned(svc, []*state.Slice{slice("a", tt.endpoints...)}, environment()), state.IPv4, "shop/web:http")
 			equal(t, "frontends", describeAll(p), []string{
 				"cluster IP 10.96.0.10 80 " + tt.cluster,
 				"external IP 203.0.113.1 80 " + tt.node,
@@ -97,7 +97,7 @@ func TestPolicies(t *testing.T) {
 	}
 }
 
-// TestPoolsOnlyWhereNeeded: an unused pool would be elements in the kernel for nothing.
+// TestPoolsOnlyWhereNeeded: a pool that no frontend uses would cost elements in the kernel.
 func TestPoolsOnlyWhereNeeded(t *testing.T) {
 	tests := []struct {
 		name           string
@@ -118,7 +118,7 @@ func TestPoolsOnlyWhereNeeded(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			list := []*state.Slice{slice("a", "10.0.0.1 @node-a")}
-			p := portOf(t, New(service(tt.edit), list, environment()), state.IPv4, "shop/web:http")
+			p := portOf(t, planned(service(tt.edit), list, environment()), state.IPv4, "shop/web:http")
 			equal(t, "Cluster", show(p.Cluster), tt.cluster)
 			equal(t, "Local", show(p.Local), tt.local)
 		})
@@ -146,7 +146,7 @@ func TestFamilies(t *testing.T) {
 			svc := service(everything)
 			svc.ClusterIPs = addrs(tt.clusterIPs)
 			var got []state.Family
-			for _, p := range New(svc, nil, env).Ports {
+			for _, p := range planned(svc, nil, env).Ports {
 				got = append(got, p.Family)
 			}
 			equal(t, "families", got, tt.want)
@@ -154,14 +154,14 @@ func TestFamilies(t *testing.T) {
 	}
 }
 
-// TestOneFrontendPerAddress: an address that a Service has twice is one frontend, the more restricted one.
+// TestOneFrontendPerAddress: an address that a Service has twice becomes one frontend, the more restricted one.
 func TestOneFrontendPerAddress(t *testing.T) {
 	svc := service(func(s *state.Service) {
 		s.ExternalIPs = addrs("198.51.100.1 203.0.113.1 10.96.0.10")
 		s.LoadBalancerIPs = addrs("198.51.100.1 10.96.0.10")
 		s.SourceRanges = prefixes("10.0.0.0/8")
 	})
-	p := portOf(t, New(svc, []*state.Slice{slice("a", "10.0.0.1")}, environment()), state.IPv4, "shop/web:http")
+	p := portOf(t, planned(svc, []*state.Slice{slice("a", "10.0.0.1")}, environment()), state.IPv4, "shop/web:http")
 	equal(t, "frontends", describeAll(p), []string{
 		"cluster IP 10.96.0.10 80 cluster served off-cluster",
 		"external IP 203.0.113.1 80 cluster served always",
@@ -172,13 +172,13 @@ func TestOneFrontendPerAddress(t *testing.T) {
 func TestAffinityAndBalancing(t *testing.T) {
 	asked := state.Balancing{Scheduler: "mh", Flags: "mh-port"}
 	svc := service(func(s *state.Service) { s.Affinity, s.Balancing = 3600e9, asked })
-	for _, p := range New(svc, nil, environment()).Ports {
+	for _, p := range planned(svc, nil, environment()).Ports {
 		equal(t, "affinity", p.Affinity.Hours(), 1.0)
 		equal(t, "balancing", p.Balancing, asked)
 	}
 }
 
-// TestPlannerReuse: what one Service leaves in the buffers must not show in the plan of the next.
+// TestPlannerReuse: the buffers carry nothing from the plan of one Service to the plan of the next.
 func TestPlannerReuse(t *testing.T) {
 	type input struct {
 		svc  *state.Service
@@ -198,7 +198,7 @@ func TestPlannerReuse(t *testing.T) {
 	}
 	slices.Reverse(inputs)
 	for i, in := range inputs {
-		fresh := New(in.svc, in.list, environment())
+		fresh := planned(in.svc, in.list, environment())
 		equal(t, "planned again", p.Plan(in.svc, in.list, environment()), fresh)
 		equal(t, "planned before", first[len(inputs)-1-i], fresh)
 	}

@@ -26,6 +26,12 @@ func environment() *Environment {
 	}
 }
 
+// planned plans one Service with a fresh Planner.
+func planned(svc *state.Service, list []*state.Slice, env *Environment) Service {
+	var p Planner
+	return p.Plan(svc, list, env)
+}
+
 // addrs reads addresses from a list separated by spaces.
 func addrs(list string) (out []netip.Addr) {
 	for _, s := range strings.Fields(list) {
@@ -54,8 +60,9 @@ func service(edit func(*state.Service)) *state.Service {
 	return svc
 }
 
-// slice makes an EndpointSlice for port http (8080) from lines of "address [conditions] [node] [hints]":
-// ready (default), serving, terminating, notready; @node; zone=a,b; node=a,b.
+// slice makes an EndpointSlice for the port http (8080). A line describes an endpoint: its address, then notready,
+// draining, gone or published, @node, zone=a,b and node=a,b. Without further words, an endpoint is ready and on another
+// node.
 func slice(name string, endpoints ...string) *state.Slice {
 	sl := &state.Slice{
 		Name:    state.Name{Namespace: "shop", Name: name},

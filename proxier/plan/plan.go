@@ -8,27 +8,22 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// Planner plans Services one after the other. It keeps nothing from call to call but its buffers, which is what makes a
-// plan cost only the memory of its result. The zero value is ready; several goroutines need a Planner each.
+// Planner plans Services one after the other. From call to call it keeps only its buffers, so a plan costs only the
+// memory of its result. The zero value is ready. Each goroutine needs a Planner of its own.
 type Planner struct {
 	env    *Environment
 	svc    *state.Service
 	slices []*state.Slice
 
-	members    []member    // endpoints of the present family, sorted by address
-	spare      []member    // the other half of a radix sort
-	candidates []candidate // endpoints of the present port, sorted by address and port
-	numbers    []uint16    // port number of the present port in each slice; 0: the slice does not serve it
-	template   []Frontend  // frontends with an address, the same for every port of the present family
+	members    []member    // endpoints of the current family, sorted by address
+	spare      []member    // the second buffer of the radix sort
+	candidates []candidate // endpoints of the current port, sorted by address and port
+	numbers    []uint16    // port number of the current port in each slice; 0: the slice does not serve the port
+	template   []Frontend  // frontends that have an address; equal for all ports of the current family
 }
 
-// New plans one Service with a Planner of its own.
-func New(svc *state.Service, list []*state.Slice, env *Environment) Service {
-	var p Planner
-	return p.Plan(svc, list, env)
-}
-
-// Plan decides what one Service becomes. The result shares nothing with the Planner; equal input gives an equal result.
+// Plan decides what one Service becomes. The result shares no memory with the Planner. Equal input gives an equal
+// result.
 func (p *Planner) Plan(svc *state.Service, list []*state.Slice, env *Environment) Service {
 	p.env, p.svc, p.slices = env, svc, list
 	out := Service{Name: svc.Name}
@@ -50,7 +45,8 @@ func (p *Planner) Plan(svc *state.Service, list []*state.Slice, env *Environment
 	return out
 }
 
-// hasFamily tells whether a Service exists in a family: the API gives every family of a Service a cluster IP.
+// hasFamily reports whether a Service exists in a family. The API server gives a cluster IP to every family of a
+// Service.
 func hasFamily(clusterIPs []netip.Addr, family state.Family) bool {
 	return slices.ContainsFunc(clusterIPs, func(a netip.Addr) bool { return state.FamilyOf(a) == family })
 }
@@ -99,14 +95,15 @@ func (p *Planner) port(out *Service, index int, family state.Family) Port {
 	return port
 }
 
-// portName names a port for people. The second family of a port takes the text of the first.
+// portName returns the human-readable name of a port. The second family reuses the string of the first.
 func (p *Planner) portName(out *Service, index int) string {
 	if at := len(out.Ports) - len(p.svc.Ports); at >= 0 {
 		return out.Ports[at].Name
 	}
 	name := shownName(&p.svc.Ports[index])
 	for i := range p.svc.Ports[:index] {
-		// The API server does not let two ports have one name, nor no name; in manifests DNS may well be "53" twice.
+		// The API server rejects equal and missing names. In manifests, DNS may have two ports that are both shown as
+		// 53.
 		if shownName(&p.svc.Ports[i]) == name {
 			name += "/" + p.svc.Ports[index].Protocol.String()
 			break
@@ -122,12 +119,11 @@ func shownName(port *state.ServicePort) string {
 	return port.Name
 }
 
-// count records how many ready local endpoints a family has.
+// count sets the number of ready local endpoints of a family.
 func (h *HealthCheck) count(family state.Family, n int) {
 	if family == state.IPv4 {
 		h.LocalIPv4 = n
 	} else {
 		h.LocalIPv6 = n
 	}
-	h.LocalEndpoints = max(h.LocalIPv4, h.LocalIPv6)
 }

@@ -7,27 +7,27 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// sourceFilter is what loadBalancerSourceRanges mean in one family.
+// sourceFilter is the meaning of loadBalancerSourceRanges in one family.
 type sourceFilter struct {
 	on      bool
 	sources []netip.Prefix // disjoint and sorted
 	problem string
 }
 
-// sourceFilter decides who may use the load balancer addresses of a family. The Service has source ranges.
+// sourceFilter decides which clients may use the load balancer addresses of a family. It is called for Services that
+// have source ranges.
 //
-// The list holds both families, and a range says nothing about the other family. What does a dual-stack load balancer
-// with only IPv4 ranges mean for IPv6? Upstream leaves IPv6 open to everyone, which is seldom what somebody means who
-// restricts access. Here:
+// The list holds both families, and the API does not define what a dual-stack load balancer with only IPv4 ranges means
+// for IPv6. Upstream leaves IPv6 open to everyone. A user who restricts access seldom wants that, so this function
+// decides:
 //
-//   - A range that covers a whole family ("0.0.0.0/0") means everyone, as upstream has it. Everyone in one family, and
-//     nothing said about the other, is everyone in the other as well.
-//   - Otherwise a family without a range of its own is closed: whoever limits access and forgets a family must not find
-//     it open. So that the closing is no accident either, it is reported as a Problem of the Service.
+//   - A range that covers a whole family ("0.0.0.0/0") allows everyone, as in upstream. If the other family has no range,
+//     it is open as well.
+//   - Otherwise, a family without a range is closed, and the Service gets a Problem that says so. A user who restricts
+//     access and forgets a family must not find it open.
 //
-// A request from the node to an address of the load balancer that is bound on the node has that very address as its
-// source, because the kernel routes it locally. When the ranges allow the node they therefore allow these addresses
-// too, as upstream does.
+// A connection from the node to a load balancer address that is configured on the node has that address as its source,
+// because the kernel routes it locally. So ranges that allow the node also allow these addresses, as in upstream.
 func (p *Planner) sourceFilter(family state.Family) sourceFilter {
 	var own []netip.Prefix
 	everyone := false
@@ -49,7 +49,7 @@ func (p *Planner) sourceFilter(family state.Family) sourceFilter {
 		" addresses of the load balancer; add a range of that family to allow it"}
 }
 
-// withNode adds the load balancer's own addresses if the ranges hold an address of the node, and tidies the list.
+// withNode adds the load balancer's own addresses if the ranges contain an address of the node. The result is disjoint.
 func (p *Planner) withNode(ranges []netip.Prefix, family state.Family) []netip.Prefix {
 	allowed := slices.ContainsFunc(p.env.NodeAddresses, func(a netip.Addr) bool {
 		return slices.ContainsFunc(ranges, func(r netip.Prefix) bool { return r.Contains(a) })
@@ -64,8 +64,8 @@ func (p *Planner) withNode(ranges []netip.Prefix, family state.Family) []netip.P
 	return disjoint(ranges)
 }
 
-// disjoint sorts ranges and leaves out those that lie within another. Two ranges are nested or apart, never partly
-// overlapping, so looking at the last one kept is enough.
+// disjoint sorts ranges and removes those that lie within another. Two ranges never overlap in part, so it is enough to
+// compare each range with the last one kept.
 func disjoint(ranges []netip.Prefix) []netip.Prefix {
 	slices.SortFunc(ranges, func(a, b netip.Prefix) int {
 		if c := a.Addr().Compare(b.Addr()); c != 0 {

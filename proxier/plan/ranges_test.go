@@ -34,7 +34,7 @@ func TestSourceRanges(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			svc := service(everything)
 			svc.SourceRanges = prefixes(tt.ranges)
-			got := New(svc, nil, environment())
+			got := planned(svc, nil, environment())
 			equal(t, "IPv4", sourcesOf(t, got, state.IPv4), tt.ipv4)
 			equal(t, "IPv6", sourcesOf(t, got, state.IPv6), tt.ipv6)
 			equal(t, "reported", len(got.Problems) == 1, tt.problem)
@@ -42,7 +42,7 @@ func TestSourceRanges(t *testing.T) {
 	}
 }
 
-// sourcesOf checks that only load balancer frontends are filtered, all alike, and shows how.
+// sourcesOf returns the sources of the load balancer frontend as text. It checks that no other frontend is filtered.
 func sourcesOf(t *testing.T, s Service, family state.Family) string {
 	t.Helper()
 	p := portOf(t, s, family, "shop/web:http")
@@ -54,7 +54,7 @@ func sourcesOf(t *testing.T, s Service, family state.Family) string {
 	lb := frontendOf(t, p, LoadBalancer)
 	if !lb.Firewalled {
 		if lb.Sources != nil {
-			t.Errorf("open, but with sources %v", lb.Sources)
+			t.Errorf("the frontend is open, but has sources %v", lb.Sources)
 		}
 		return "open"
 	}
@@ -64,7 +64,7 @@ func sourcesOf(t *testing.T, s Service, family state.Family) string {
 func TestClosedFamilyIsReported(t *testing.T) {
 	svc := service(everything)
 	svc.SourceRanges = prefixes("10.9.0.0/16")
-	equal(t, "problems", New(svc, nil, environment()).Problems, []state.Problem{{
+	equal(t, "problems", planned(svc, nil, environment()).Problems, []state.Problem{{
 		Kind: "Service", Object: state.Name{Namespace: "shop", Name: "web"}, Field: "spec.loadBalancerSourceRanges",
 		Reason: "no range is IPv6: nobody may use the IPv6 addresses of the load balancer; add a range of that family to allow it",
 	}})
@@ -80,16 +80,16 @@ func TestClosedFamilyIsReported(t *testing.T) {
 		svc, env := service(everything), environment()
 		svc.SourceRanges = prefixes("10.9.0.0/16")
 		edit(svc, env)
-		if got := New(svc, nil, env).Problems; got != nil {
+		if got := planned(svc, nil, env).Problems; got != nil {
 			t.Errorf("%s: reported %v", name, got)
 		}
 	}
 }
 
-// TestRangesOfTheInputStay: planning must not sort or cut the list that the state holds.
+// TestRangesOfTheInputStay: planning neither sorts nor shortens the list in the state.
 func TestRangesOfTheInputStay(t *testing.T) {
 	svc := service(everything)
 	svc.SourceRanges = prefixes("10.9.1.0/24 10.9.0.0/16 fd00:9::/32")
-	New(svc, nil, environment())
+	planned(svc, nil, environment())
 	equal(t, "ranges", svc.SourceRanges, prefixes("10.9.1.0/24 10.9.0.0/16 fd00:9::/32"))
 }

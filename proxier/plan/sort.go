@@ -5,8 +5,9 @@ import (
 	"slices"
 )
 
-// radixFrom is the size from which a radix sort is worth its fixed cost. A Service with thousands of endpoints is sorted
-// anew at every change of one of them; comparing would cost more than all the rest of its plan together.
+// radixFrom is the size from which a radix sort is faster despite its fixed cost. A Service with thousands of endpoints
+// is sorted again after every change of one of them, and a sort by comparison would cost more than the rest of its
+// plan.
 const radixFrom = 256
 
 // sortMembers sorts by address, and members with the same address by slice.
@@ -26,8 +27,8 @@ func (p *Planner) sortMembers() {
 	})
 }
 
-// radixSort sorts byte by byte from the last one, leaving out bytes in which all addresses agree: of a Pod network two
-// or three are left. It is stable, so the order of slices survives among equal addresses.
+// radixSort sorts byte by byte, beginning with the last byte. It skips bytes that are equal in all addresses, so a Pod
+// network takes two or three rounds. The sort is stable, so equal addresses stay in the order of their slices.
 func (p *Planner) radixSort() {
 	from, to := p.members, slices.Grow(p.spare[:0], len(p.members))[:len(p.members)]
 	var hi, lo uint64
@@ -48,7 +49,7 @@ func (p *Planner) radixSort() {
 	p.members, p.spare = from, to
 }
 
-// sortByte distributes from over to by one byte of the address.
+// sortByte copies the members of from into to, ordered by one byte of the address.
 func sortByte(from, to []member, shift uint) {
 	var next [256]uint32
 	for i := range from {

@@ -23,12 +23,13 @@ func (p *Planner) hints(h *state.Hints) (f flags) {
 	return f
 }
 
-// topology decides which ready endpoints of the present port the Cluster pool is limited to: those for this node, those
+// topology decides to which ready endpoints of the current port the Cluster pool is limited: those for this node, those
 // for this zone, or all of them (0).
 //
-// Hints are followed only when every ready endpoint carries them and one of them is meant for us. With a single hint
-// missing the controller is in the middle of a change or gave up, and following the rest could leave an overloaded few
-// or none. The way out is always the next wider choice, never no endpoint.
+// Hints count only if every ready endpoint has them and at least one names this node or zone. If a single hint is
+// missing, the controller is in the middle of a change or has given up, and the remaining hints could overload a few
+// endpoints or leave none. When hints do not count, the next wider choice is used, so a pool never becomes empty
+// because of hints.
 func (p *Planner) topology() flags {
 	all, some := nodeHinted|zoneHinted, flags(0)
 	for i := range p.candidates {

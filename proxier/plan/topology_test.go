@@ -46,25 +46,25 @@ func TestTopology(t *testing.T) {
 			if tt.edit != nil {
 				tt.edit(env)
 			}
-			p := portOf(t, New(service(nil), []*state.Slice{slice("a", tt.endpoints...)}, env), state.IPv4, "shop/web:http")
+			p := portOf(t, planned(service(nil), []*state.Slice{slice("a", tt.endpoints...)}, env), state.IPv4, "shop/web:http")
 			equal(t, "Cluster", show(p.Cluster), tt.want)
 		})
 	}
 }
 
-// TestTopologySparesLocal: hints choose among Cluster endpoints only, and do not make a Service look empty.
+// TestTopologySparesLocal: hints choose among the endpoints of the Cluster pool. They do not empty the Local pool.
 func TestTopologySparesLocal(t *testing.T) {
 	svc := service(func(s *state.Service) { s.ExternalLocal, s.Ports[0].NodePort = true, 30080 })
 	sl := slice("a", "10.0.0.1 @node-a zone=zone-2", "10.0.0.2 zone=zone-1")
-	p := portOf(t, New(svc, []*state.Slice{sl}, environment()), state.IPv4, "shop/web:http")
+	p := portOf(t, planned(svc, []*state.Slice{sl}, environment()), state.IPv4, "shop/web:http")
 	equal(t, "Cluster", show(p.Cluster), "10.0.0.2:8080")
 	equal(t, "Local", show(p.Local), "10.0.0.1:8080")
 	equal(t, "node port", frontendOf(t, p, NodePort).Unserved, Served)
 }
 
-// TestZeroWeightTakesNoPartInTopology: an endpoint that takes nothing new neither asks for nor prevents anything.
+// TestZeroWeightTakesNoPartInTopology: hints and missing hints of an endpoint of weight 0 do not count.
 func TestZeroWeightTakesNoPartInTopology(t *testing.T) {
 	list := []*state.Slice{slice("a", "10.0.0.1 zone=zone-1", "10.0.0.2 zone=zone-2"), weighted(0, slice("b", "10.0.0.3"))}
-	p := portOf(t, New(service(nil), list, environment()), state.IPv4, "shop/web:http")
+	p := portOf(t, planned(service(nil), list, environment()), state.IPv4, "shop/web:http")
 	equal(t, "Cluster", show(p.Cluster), "10.0.0.1:8080")
 }

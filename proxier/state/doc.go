@@ -1,5 +1,5 @@
-// Package state holds what the cluster wants, as plain values: Services, EndpointSlices, this node's Node object and the
-// host's addresses. It remembers which Services changed since the last pass that reached the kernel.
+// Package state holds what the cluster wants, as plain values: Services, EndpointSlices, this node's Node object and
+// the host's addresses. It remembers which Services changed since the last pass that reached the kernel.
 //
 //	types.go  the values
 //	store.go  the Store: sources write into it, the loop reads from it

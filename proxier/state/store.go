@@ -9,8 +9,8 @@ import (
 	"sync"
 )
 
-// Store holds the wanted state of the whole cluster. All methods may be called from any goroutine. Values that go in and
-// out are shared, so nobody may change them afterwards.
+// Store holds the wanted state of the whole cluster. All methods may be called from any goroutine. Values that go in
+// and out are shared, so nobody may change them afterwards.
 type Store struct {
 	mu       sync.Mutex
 	services map[Name]*Service

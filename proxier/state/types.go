@@ -59,9 +59,9 @@ func FamilyOf(a netip.Addr) Family {
 	return IPv6
 }
 
-// Service is a Service that this proxy serves: neither headless nor ExternalName, and without the label that gives it to
-// another proxy. Its addresses are canonical (unmapped, no zone). A part that could not be parsed is missing here and
-// reported as a Problem.
+// Service is a Service that this proxy serves: neither headless nor ExternalName, and without the label that gives it
+// to another proxy. Its addresses are canonical (unmapped, no zone). A part that could not be parsed is missing here
+// and reported as a Problem.
 type Service struct {
 	Name
 	// Created decides between two Services that claim the same frontend: the older one gets it.
@@ -81,9 +81,9 @@ type Service struct {
 	Balancing Balancing
 }
 
-// Balancing is what the annotations of a Service ask of load balancing. The zero value asks for nothing. Planning passes
-// it on unchanged. The dataplane validates it, because only the dataplane knows what the kernel offers. Balancing must
-// stay comparable.
+// Balancing is what the annotations of a Service ask of load balancing. The zero value asks for nothing. Planning
+// passes it on unchanged. The dataplane validates it, because only the dataplane knows what the kernel offers.
+// Balancing must stay comparable.
 type Balancing struct {
 	Scheduler string // "": the default
 	Flags     string // flags of the scheduler, separated by commas
