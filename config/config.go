@@ -1,5 +1,3 @@
-// Package config holds the settings of the daemon: defaults, what kube-proxy calls them, and what is wrong with them.
-// It neither reads flags itself nor acts on the settings.
 package config
 
 import (
@@ -12,7 +10,7 @@ import (
 	"time"
 )
 
-// Backend chooses the engines.
+// Backend selects the engines.
 type Backend string
 
 // The backends.
@@ -22,10 +20,10 @@ const (
 	BackendHybrid Backend = "hybrid"
 )
 
-// DetectLocalMode says how traffic of local pods is recognized (KubeProxyConfiguration.detectLocalMode).
+// DetectLocalMode selects how the proxy recognizes traffic from local pods (KubeProxyConfiguration.detectLocalMode).
 type DetectLocalMode string
 
-// The modes. ClusterCIDR without ranges recognizes nothing, as does None.
+// The modes. ClusterCIDR without ranges recognizes nothing, like None.
 const (
 	DetectClusterCIDR         DetectLocalMode = "ClusterCIDR"
 	DetectNodeCIDR            DetectLocalMode = "NodeCIDR"
@@ -40,8 +38,8 @@ type Settings struct {
 	Master     string // overrides the kubeconfig's server
 	QPS        float32
 	Burst      int
-	Manifests  string // a folder instead of an API server
-	NodeName   string // --hostname-override, else the host's name
+	Manifests  string // a folder with manifests, instead of an API server
+	NodeName   string // --hostname-override, or else the name of the host
 
 	Backend       Backend
 	IPVS          IPVS
@@ -61,7 +59,7 @@ type Settings struct {
 	Verbosity int
 }
 
-// Default returns the settings with which the daemon runs when no flag is given.
+// Default returns the settings without any flag.
 func Default() Settings {
 	return Settings{
 		QPS:                50,
@@ -77,14 +75,14 @@ func Default() Settings {
 	}
 }
 
-// The words that may stand for addresses in --nodeport-addresses (kube-proxy 1.37).
+// The words that --nodeport-addresses accepts beside CIDRs. They are those of kube-proxy 1.37.
 const (
 	NodePortPrimary   = "primary"
 	NodePortLocalhost = "localhost"
 	NodePortAll       = "all"
 )
 
-// Complete fills in what depends on the host and tidies what was given.
+// Complete sets the node's name if it is empty, and normalizes it.
 func (s *Settings) Complete() error {
 	s.NodeName = strings.ToLower(strings.TrimSpace(s.NodeName))
 	if s.NodeName != "" {
@@ -92,13 +90,13 @@ func (s *Settings) Complete() error {
 	}
 	name, err := os.Hostname()
 	if err != nil {
-		return fmt.Errorf("find the node's name: %w; give it with --hostname-override", err)
+		return fmt.Errorf("read the name of this host, to find its Node object: %w; set it with --hostname-override", err)
 	}
 	s.NodeName = strings.ToLower(name)
 	return nil
 }
 
-// Validate lists everything that is wrong, one line for each flag.
+// Validate returns all errors in the settings, one line for each flag.
 func (s *Settings) Validate() error {
 	return errors.Join(
 		s.validateSource(),
@@ -114,7 +112,7 @@ func (s *Settings) Validate() error {
 
 func (s *Settings) validateSource() error {
 	if s.Manifests != "" && (s.Kubeconfig != "" || s.Master != "") {
-		return errors.New("--manifests contradicts --kubeconfig and --master: objects come from a folder or from an API server")
+		return errors.New("--manifests cannot be combined with --kubeconfig or --master: objects come from a folder or from an API server")
 	}
 	return nil
 }
@@ -139,15 +137,15 @@ func (s *Settings) validateDetectLocal() error {
 	return fmt.Errorf("--detect-local-mode=%s: must be ClusterCIDR, NodeCIDR, BridgeInterface, InterfaceNamePrefix or None", s.DetectLocalMode)
 }
 
-// maxInterfaceName is IFNAMSIZ without the closing zero.
+// maxInterfaceName is IFNAMSIZ without the terminating zero.
 const maxInterfaceName = 15
 
 func interfaceFlag(flag, value string) error {
 	switch {
 	case value == "":
-		return fmt.Errorf("%s: needed by this --detect-local-mode", flag)
+		return fmt.Errorf("%s: must be set with this --detect-local-mode", flag)
 	case len(value) > maxInterfaceName || strings.ContainsAny(value, "*/ \"\\"):
-		return fmt.Errorf("%s=%s: not an interface name", flag, value)
+		return fmt.Errorf("%s=%s: must be the name of an interface or the beginning of one", flag, value)
 	}
 	return nil
 }
@@ -168,7 +166,7 @@ func validateAddress(flag, value string) error {
 	}
 	host, port, err := net.SplitHostPort(value)
 	if err != nil {
-		return fmt.Errorf("%s=%s: must be ADDRESS:PORT, or empty to turn the listener off", flag, value)
+		return fmt.Errorf("%s=%s: must be ADDRESS:PORT, or empty, which turns the listener off", flag, value)
 	}
 	if _, err := netip.ParseAddr(host); host != "" && err != nil {
 		return fmt.Errorf("%s=%s: %q is not an IP address", flag, value, host)
@@ -198,7 +196,7 @@ func isNodePortAddress(v string) bool {
 	return v == NodePortPrimary || v == NodePortLocalhost || v == NodePortAll || isPrefix(v)
 }
 
-// Prefixes parses ranges that Validate has accepted.
+// Prefixes parses ranges. Validate has accepted them before.
 func Prefixes(values []string) []netip.Prefix {
 	var out []netip.Prefix
 	for _, v := range values {
@@ -207,4 +205,44 @@ func Prefixes(values []string) []netip.Prefix {
 		}
 	}
 	return out
+}
+
+// IPVS holds the settings of the IPVS engine (backends ipvs and hybrid).
+type IPVS struct {
+	Scheduler   string   // the scheduler of Services that name none, with backend ipvs
+	Fallback    bool     // serve Services by nft when the kernel has no IPVS, instead of failing at the start
+	ExcludeCIDR []string // ranges in which IPVS belongs to other software
+	StrictARP   bool
+	// The idle timeouts of connections. 0 leaves the value of the kernel unchanged.
+	TCPTimeout, TCPFinTimeout, UDPTimeout time.Duration
+	// GracefulPeriod is how long connections to a removed endpoint may continue.
+	GracefulPeriod time.Duration
+}
+
+func defaultIPVS() IPVS {
+	return IPVS{Scheduler: "rr", Fallback: true, GracefulPeriod: 15 * time.Minute}
+}
+
+func (i *IPVS) validate() error {
+	errs := []error{validateEach("--ipvs-exclude-cidrs", i.ExcludeCIDR, isPrefix)}
+	if i.Scheduler == "" {
+		errs = append(errs, errors.New("--ipvs-scheduler: must not be empty"))
+	}
+	errs = append(errs,
+		validateTimeout("--ipvs-tcp-timeout", i.TCPTimeout),
+		validateTimeout("--ipvs-tcpfin-timeout", i.TCPFinTimeout),
+		validateTimeout("--ipvs-udp-timeout", i.UDPTimeout),
+		validateTimeout("--ipvs-graceful-period", i.GracefulPeriod),
+	)
+	return errors.Join(errs...)
+}
+
+// maxTimeout is the longest time that the kernel can count in jiffies (signed 32 bits at 1000 Hz).
+const maxTimeout = 24 * 24 * time.Hour
+
+func validateTimeout(flag string, d time.Duration) error {
+	if d < 0 || d > maxTimeout {
+		return fmt.Errorf("%s=%s: must be between 0 and %s", flag, d, maxTimeout)
+	}
+	return nil
 }

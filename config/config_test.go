@@ -16,10 +16,10 @@ func TestDefaultIsValid(t *testing.T) {
 	}
 }
 
-func TestCompleteTidiesTheNodeName(t *testing.T) {
+func TestCompleteNormalizesTheNodeName(t *testing.T) {
 	s := Settings{NodeName: " Node-1.Example "}
 	if err := s.Complete(); err != nil || s.NodeName != "node-1.example" {
-		t.Errorf("got %q, %v; want node-1.example as kube-proxy makes it", s.NodeName, err)
+		t.Errorf("got %q, %v; want node-1.example, as kube-proxy has it", s.NodeName, err)
 	}
 }
 
@@ -35,7 +35,7 @@ func TestValidate(t *testing.T) {
 		{"listener without port", func(s *Settings) { s.MetricsBindAddress = "127.0.0.1" }, "--metrics-bind-address=127.0.0.1: must be"},
 		{"listener by name", func(s *Settings) { s.HealthzBindAddress = "localhost:1" }, `"localhost" is not an IP address`},
 		{"port too large", func(s *Settings) { s.HealthzBindAddress = "127.0.0.1:70000" }, `"70000" is not a port`},
-		{"two sources", func(s *Settings) { s.Manifests, s.Master = "/x", "https://127.0.0.1" }, "--manifests contradicts"},
+		{"two sources", func(s *Settings) { s.Manifests, s.Master = "/x", "https://127.0.0.1" }, "--manifests cannot be combined"},
 		{"manifests alone", func(s *Settings) { s.Manifests = "/x" }, ""},
 		{"backend", func(s *Settings) { s.Backend = "iptables" }, "--backend=iptables"},
 		{"backend ipvs", func(s *Settings) { s.Backend = BackendIPVS }, ""},
@@ -50,12 +50,12 @@ func TestValidate(t *testing.T) {
 		{"node port words", func(s *Settings) { s.NodePortAddresses = []string{"primary", "localhost", "all", "10.0.0.0/8"} }, ""},
 		{"node port word", func(s *Settings) { s.NodePortAddresses = []string{"secondary"} }, `--nodeport-addresses: "secondary"`},
 		{"mode", func(s *Settings) { s.DetectLocalMode = "Guess" }, "--detect-local-mode=Guess"},
-		{"bridge without name", func(s *Settings) { s.DetectLocalMode = DetectBridgeInterface }, "--pod-bridge-interface: needed"},
+		{"bridge without name", func(s *Settings) { s.DetectLocalMode = DetectBridgeInterface }, "--pod-bridge-interface: must be set"},
 		{"bridge", func(s *Settings) { s.DetectLocalMode, s.BridgeInterface = DetectBridgeInterface, "cni0" }, ""},
-		{"prefix with a star", func(s *Settings) { s.DetectLocalMode, s.InterfaceNamePrefix = DetectInterfaceNamePrefix, "veth*" }, "not an interface name"},
+		{"prefix with a star", func(s *Settings) { s.DetectLocalMode, s.InterfaceNamePrefix = DetectInterfaceNamePrefix, "veth*" }, "must be the name of an interface"},
 		{"prefix too long", func(s *Settings) {
 			s.DetectLocalMode, s.InterfaceNamePrefix = DetectInterfaceNamePrefix, "averyverylongname"
-		}, "not an interface name"},
+		}, "must be the name of an interface"},
 		{"log format", func(s *Settings) { s.LogFormat = "xml" }, "--log-format=xml"},
 	}
 	for _, tt := range tests {
@@ -73,7 +73,7 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-func TestEveryFaultIsNamed(t *testing.T) {
+func TestValidateNamesEveryFlag(t *testing.T) {
 	s := Default()
 	s.Backend, s.LogFormat, s.ClusterCIDRs = "x", "y", []string{"z"}
 	err := s.Validate()

@@ -1,10 +1,3 @@
-// Package claims settles which Service gets a frontend that several Services ask for. One whose cluster IP it is comes
-// first: the API server hands those out, while external IPs are whatever somebody writes into a Service, and writing
-// another one's cluster IP must not take over its traffic. Then the oldest has it, and of two with the same age the one
-// whose namespace and name come first. The others lose that frontend, and only that.
-//
-// It remembers who claims what from plan to plan, but neither plans nor programs anything: it takes frontends out of a
-// plan and names the Services that have to be planned again.
 package claims
 
 import (
@@ -16,15 +9,15 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// Claims is the register of all frontends. Not for use by several goroutines at once.
+// Claims is the register of all frontends. Only one goroutine at a time may use it.
 type Claims struct {
 	ids       map[state.Name]uint32
 	claimants []claimant
 	free      []uint32 // unused places in claimants
 
-	holders map[key]bid   // who has a frontend
-	waiting map[key][]bid // who else asked for it; few, so no order is kept
-	replan  []uint32      // who gained or lost something in the present call
+	holders map[key]bid   // the Service that has a frontend
+	waiting map[key][]bid // the other Services that ask for it, unsorted because they are few
+	replan  []uint32      // the Services that gained or lost a frontend in the current call
 	scratch []claim
 }
 
@@ -32,11 +25,12 @@ type Claims struct {
 type claimant struct {
 	state.Name
 	created int64   // Unix time in nanoseconds
-	claims  []claim // everything it asks for, sorted, each key once
-	missing int     // how many of them others have
+	claims  []claim // everything that it asks for, sorted, each key once
+	missing int     // how many of its claims other Services hold
 }
 
-// bid is a claimant's number; the lowest bit says that it does not ask for the frontend as a cluster IP of its own.
+// bid is the number of a claimant in the upper 31 bits. The lowest bit is 0 if the frontend is a cluster IP of the
+// claimant.
 type bid uint32
 
 func newBid(id uint32, clusterIP bool) bid {
@@ -54,24 +48,25 @@ func New() *Claims {
 	return &Claims{ids: map[state.Name]uint32{}, holders: map[key]bid{}, waiting: map[key][]bid{}}
 }
 
-// Resolve registers what a freshly made plan asks for and takes out of it what others have, with a Problem for each.
-// It returns the other Services that gained or lost a frontend by this: they must be planned and resolved again, before
-// the kernel sees this plan, because their plans and this one may overlap. Resolving those changes nothing further.
+// Resolve registers what a new plan asks for. It removes the frontends that other Services have from the plan and
+// returns a Problem for each. It also returns the other Services that gained or lost a frontend. The caller must plan
+// and resolve those again before the kernel sees this plan, because their old plans may overlap with it. Resolving them
+// again affects no further Service.
 //
-// The work depends on the Service's own frontends, and not at all on how many there are.
+// The cost depends on the frontends of this Service. It does not depend on the size of the register.
 func (c *Claims) Resolve(p *plan.Service, created time.Time) (lost []state.Problem, replan []state.Name) {
 	want := c.wanted(p)
-	tidy := len(want)
+	asked := len(want)
 	slices.SortFunc(want, claim.compare)
-	want = slices.CompactFunc(want, claim.sameKey) // the first of them is the cluster IP, if there is one
+	want = slices.CompactFunc(want, claim.sameKey) // keeps the first of equal keys: the cluster IP, if there is one
 	id := c.register(p.Name, created.UnixNano(), want)
-	if c.claimants[id].missing > 0 || len(want) < tidy {
+	if c.claimants[id].missing > 0 || len(want) < asked {
 		lost = c.strip(p, id)
 	}
 	return lost, c.changed()
 }
 
-// Release forgets a Service that is gone and returns the Services that gained something by it.
+// Release forgets a Service that is gone. It returns the Services that gained a frontend.
 func (c *Claims) Release(n state.Name) (replan []state.Name) {
 	id, ok := c.ids[n]
 	if !ok {
@@ -84,7 +79,7 @@ func (c *Claims) Release(n state.Name) (replan []state.Name) {
 	return c.changed()
 }
 
-// register brings the claims of a Service up to date.
+// register updates the claims of a Service and returns its number.
 func (c *Claims) register(n state.Name, created int64, want []claim) uint32 {
 	id, known := c.ids[n]
 	if !known {
@@ -93,7 +88,7 @@ func (c *Claims) register(n state.Name, created int64, want []claim) uint32 {
 		c.claimants[id] = claimant{Name: n, created: created}
 	}
 	if c.claimants[id].created != created {
-		// Another Service under the same name: it has to queue anew everywhere.
+		// This is another Service with the same name. It gives up every place that the old one had.
 		c.update(id, nil)
 		c.claimants[id].created = created
 	}
@@ -111,7 +106,7 @@ func (c *Claims) newID() uint32 {
 	return uint32(len(c.claimants) - 1)
 }
 
-// update replaces the sorted list of what a Service asks for.
+// update replaces the sorted list of claims of a Service.
 func (c *Claims) update(id uint32, want []claim) {
 	have := c.claimants[id].claims
 	if slices.Equal(have, want) {
@@ -137,7 +132,7 @@ func (c *Claims) update(id uint32, want []claim) {
 	c.claimants[id].claims = next
 }
 
-// compareHeads orders the keys of the first elements of two sorted lists; the end of a list comes last.
+// compareHeads compares the keys of the first elements of two sorted lists. An empty list comes last.
 func compareHeads(a, b []claim) int {
 	switch {
 	case len(a) == 0:
@@ -191,16 +186,16 @@ func (c *Claims) withdraw(id uint32, given claim) {
 }
 
 func (c *Claims) stopWaiting(b bid, k key) {
-	left := slices.DeleteFunc(c.waiting[k], func(other bid) bool { return other == b })
+	remaining := slices.DeleteFunc(c.waiting[k], func(other bid) bool { return other == b })
 	c.claimants[b.id()].missing--
-	if len(left) == 0 {
+	if len(remaining) == 0 {
 		delete(c.waiting, k)
 	} else {
-		c.waiting[k] = left
+		c.waiting[k] = remaining
 	}
 }
 
-// before tells whether a has precedence over b.
+// before reports whether a has precedence over b.
 func (c *Claims) before(a, b bid) bool {
 	x, y := &c.claimants[a.id()], &c.claimants[b.id()]
 	return cmp.Or(
@@ -211,7 +206,7 @@ func (c *Claims) before(a, b bid) bool {
 	) < 0
 }
 
-// changed returns the names collected in replan and empties it.
+// changed returns the names of the Services in replan and empties the list.
 func (c *Claims) changed() (names []state.Name) {
 	slices.Sort(c.replan)
 	for _, id := range slices.Compact(c.replan) {

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/verdict-proxy/verdict/e2e/fields"
 	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
@@ -53,8 +54,8 @@ func portOf(w string) plan.Port {
 	return port
 }
 
-// left shows which of its words a plan still has.
-func left(p *plan.Service) string {
+// remaining returns the words of the frontends that a plan still has.
+func remaining(p *plan.Service) string {
 	var words []string
 	for _, port := range p.Ports {
 		for _, fe := range port.Frontends {
@@ -85,7 +86,7 @@ func names(list []state.Name) string {
 	return strings.Join(words, " ")
 }
 
-// TestResolve runs steps one after the other on one register.
+// TestResolve has rows of steps. The steps of a row run one after the other on the same register.
 func TestResolve(t *testing.T) {
 	type step struct {
 		name    string // of the Service
@@ -185,7 +186,10 @@ func TestResolve(t *testing.T) {
 				for _, problem := range problems {
 					reasons = append(reasons, problem.Reason)
 				}
-				got := step{s.name, s.created, s.words, left(p), names(replan), reasons}
+				got := step{
+					name: s.name, created: s.created, words: s.words,
+					left: remaining(p), replan: names(replan), lost: reasons,
+				}
 				if !reflect.DeepEqual(got, s) {
 					t.Errorf("step %d:\n got %+v\nwant %+v", i, got, s)
 				}
@@ -206,12 +210,25 @@ func TestRelease(t *testing.T) {
 	}
 	p := planOf("b", "192.0.2.1:80/tcp")
 	c.Resolve(p, at(2))
-	if left(p) != "192.0.2.1:80/tcp" {
-		t.Errorf("b has %q", left(p))
+	if remaining(p) != "192.0.2.1:80/tcp" {
+		t.Errorf("b has %q", remaining(p))
 	}
 	c.Release(state.Name{Namespace: "ns", Name: "b"})
 	if len(c.holders)+len(c.waiting)+len(c.ids) != 0 {
 		t.Errorf("an empty register holds %d frontends, %d queues, %d Services", len(c.holders), len(c.waiting), len(c.ids))
+	}
+}
+
+// TestOrdersLookAtEveryField: two keys or claims that compare as equal would be taken for one frontend.
+func TestOrdersLookAtEveryField(t *testing.T) {
+	base := claim{key: key{port: 80, protocol: state.TCP}}
+	for path, changed := range fields.Each(base) {
+		if base.compare(changed) == 0 || changed.compare(base) == 0 {
+			t.Errorf("claim.compare ignores %s", path)
+		}
+		if same := base.sameKey(changed); same != (path == "clusterIP") {
+			t.Errorf("claims that differ in %s have the same key: %t", path, same)
+		}
 	}
 }
 
@@ -234,7 +251,7 @@ func TestProblemFields(t *testing.T) {
 	}
 }
 
-// world is the register together with the Services that it was told of, and what each was left with.
+// world is the register, the Services that it knows, and the frontends that each of them has.
 type world struct {
 	claims  *Claims
 	words   map[string]string
@@ -243,15 +260,15 @@ type world struct {
 }
 
 func newWorld() *world {
-	return &world{New(), map[string]string{}, map[string]int{}, map[string]string{}}
+	return &world{claims: New(), words: map[string]string{}, created: map[string]int{}, left: map[string]string{}}
 }
 
-// settle resolves a Service and those that have to be planned again. Their resolving must not change others.
+// settle resolves a Service and the Services that must be planned again. Resolving those must not affect further ones.
 func (w *world) settle(t *testing.T, name string) {
 	t.Helper()
 	for _, other := range w.resolve(name) {
 		if more := w.resolve(other.Name); more != nil {
-			t.Fatalf("planning %s again after %s makes %v change", other, name, more)
+			t.Fatalf("planning %s again after %s changed affects %v", other, name, more)
 		}
 	}
 }
@@ -259,7 +276,7 @@ func (w *world) settle(t *testing.T, name string) {
 func (w *world) resolve(name string) []state.Name {
 	p := planOf(name, w.words[name])
 	_, replan := w.claims.Resolve(p, at(w.created[name]))
-	w.left[name] = left(p)
+	w.left[name] = remaining(p)
 	return replan
 }
 
@@ -268,12 +285,12 @@ func (w *world) remove(t *testing.T, name string) {
 	delete(w.left, name)
 	for _, other := range w.claims.Release(state.Name{Namespace: "ns", Name: name}) {
 		if more := w.resolve(other.Name); more != nil {
-			t.Fatalf("planning %s again after %s went makes %v change", other, name, more)
+			t.Fatalf("planning %s again after %s went affects %v", other, name, more)
 		}
 	}
 }
 
-// expected works out by plain search what every Service should have.
+// expected finds by plain search which frontends every Service must have.
 func (w *world) expected() map[string]string {
 	order := slices.SortedFunc(func(yield func(string) bool) {
 		for name := range w.words {
@@ -305,7 +322,7 @@ func (w *world) expected() map[string]string {
 	return out
 }
 
-// TestRandomTransitions: whatever order things happen in, the register ends as if built at once.
+// TestRandomTransitions: the register depends on the current Services alone, and not on the order of past changes.
 func TestRandomTransitions(t *testing.T) {
 	pool := strings.Fields("192.0.2.1:80/tcp 192.0.2.1:80/udp 192.0.2.2:80/tcp [fd00::1]:80/tcp *4:30080/tcp *6:30080/tcp *4:30081/udp")
 	externals := strings.Fields("+192.0.2.1:80/tcp +192.0.2.1:80/udp +192.0.2.2:80/tcp +[fd00::1]:80/tcp")
@@ -348,7 +365,7 @@ const (
 	perService   = 4 // two frontends in two families
 )
 
-// manyPlan is one of many Services that share nothing.
+// manyPlan returns the plan of one of many Services without common frontends.
 func manyPlan(i int) *plan.Service {
 	p := &plan.Service{Name: state.Name{Namespace: "ns", Name: fmt.Sprintf("service-%06d", i)}, Ports: make([]plan.Port, 2)}
 	for f := range p.Ports {
@@ -364,7 +381,7 @@ func manyPlan(i int) *plan.Service {
 	return p
 }
 
-// TestMemory keeps a claim below 100 bytes, its share of the Service's entry included.
+// TestMemory limits the memory for each claim to 100 bytes. That includes its share of the entry of the Service.
 func TestMemory(t *testing.T) {
 	plans := make([]*plan.Service, manyServices)
 	for i := range plans {
@@ -391,7 +408,7 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
-// BenchmarkResolve plans one Service again among few and among many: the cost must be the same.
+// BenchmarkResolve resolves one Service again among few Services and among many. The cost must be the same.
 func BenchmarkResolve(b *testing.B) {
 	for _, n := range []int{100, manyServices} {
 		c := New()

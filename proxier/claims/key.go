@@ -10,8 +10,8 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// key is what only one Service can have. It holds no pointers, so that the garbage collector need not look into the
-// maps, which have hundreds of thousands of them.
+// key identifies a frontend, which only one Service can have. It has no pointers, so the garbage collector skips the
+// maps with their hundreds of thousands of keys.
 type key struct {
 	addr     [16]byte // zero for node ports
 	port     uint16
@@ -19,13 +19,13 @@ type key struct {
 	kind     keyKind
 }
 
-// claim is a key that a Service asks for; clusterIP tells that it is a port of its own cluster IP.
+// claim is a key that a Service asks for. clusterIP is true if the address is a cluster IP of that Service.
 type claim struct {
 	key
 	clusterIP bool
 }
 
-// compare orders claims by their keys; of two with one key, the cluster IP comes first.
+// compare orders claims by their keys. Of two claims with the same key, the cluster IP comes first.
 func (c claim) compare(other claim) int {
 	switch order := c.key.compare(other.key); {
 	case order != 0 || c.clusterIP == other.clusterIP:
@@ -75,12 +75,12 @@ func nodePortKey(f state.Family, protocol state.Protocol, port uint16) key {
 	return k
 }
 
-// healthCheckKeys are what a healthCheckNodePort takes: it listens in both families on the addresses of node ports.
+// healthCheckKeys returns the keys of a healthCheckNodePort. It listens on the node port addresses of both families.
 func healthCheckKeys(port uint16) [2]key {
 	return [2]key{nodePortKey(state.IPv4, state.TCP, port), nodePortKey(state.IPv6, state.TCP, port)}
 }
 
-// String shows a key as people write it: 192.0.2.1:80/tcp, or node port 30080/tcp.
+// String returns a key in human-readable form: frontend 192.0.2.1:80/tcp, or node port 30080/tcp.
 func (k key) String() string {
 	port := strconv.Itoa(int(k.port)) + "/" + k.protocol.String()
 	switch k.kind {

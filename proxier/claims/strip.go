@@ -7,14 +7,14 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// wanted lists what a plan asks for, in no order; a key that occurs twice is listed twice.
+// wanted lists the claims of a plan, unsorted. A key that occurs twice in the plan is in the list twice.
 func (c *Claims) wanted(p *plan.Service) []claim {
 	c.scratch = c.scratch[:0]
 	for i := range p.Ports {
 		port := &p.Ports[i]
 		for j := range port.Frontends {
 			fe := &port.Frontends[j]
-			c.scratch = append(c.scratch, claim{keyOf(port, fe), fe.Kind == plan.ClusterIP})
+			c.scratch = append(c.scratch, claim{key: keyOf(port, fe), clusterIP: fe.Kind == plan.ClusterIP})
 		}
 	}
 	if p.HealthCheck != nil {
@@ -25,12 +25,12 @@ func (c *Claims) wanted(p *plan.Service) []claim {
 	return c.scratch
 }
 
-// stripper takes the frontends out of one plan that it cannot have.
+// stripper removes from a plan the frontends that the Service does not get.
 type stripper struct {
 	claims *Claims
 	plan   *plan.Service
 	id     uint32
-	seen   map[key]bool // keys met so far: the kernel would refuse one that comes twice in the same Service
+	seen   map[key]bool // keys so far: the kernel would refuse a key that one Service has twice
 	lost   []state.Problem
 }
 
@@ -55,7 +55,7 @@ func (s *stripper) refusesAny(keys [2]key) (refused bool) {
 	return refused
 }
 
-// refuses tells whether a frontend has to go, and if so records why.
+// refuses reports whether the plan must lose a frontend. If so, it records why.
 func (s *stripper) refuses(k key, field string) bool {
 	holder := s.claims.holders[k]
 	switch {
@@ -70,7 +70,7 @@ func (s *stripper) refuses(k key, field string) bool {
 	return false
 }
 
-// report adds a Problem. A node port that is lost in both families is one.
+// report adds a Problem. A node port that is lost in both families causes a single Problem.
 func (s *stripper) report(field, reason string) {
 	p := state.Problem{Kind: "Service", Object: s.plan.Name, Field: field, Reason: reason}
 	if !slices.Contains(s.lost, p) {
@@ -78,7 +78,7 @@ func (s *stripper) report(field, reason string) {
 	}
 }
 
-// fieldOf names the field from which a kind of frontend comes.
+// fieldOf returns the path of the field from which a kind of frontend comes.
 func fieldOf(k plan.FrontendKind) string {
 	switch k {
 	case plan.ExternalIP:

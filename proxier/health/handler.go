@@ -9,14 +9,14 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// handler answers for one Service on one address, whatever the path.
+// handler answers for one Service on one address. It answers every path alike.
 type handler struct {
 	service   state.Name
-	endpoints atomic.Int64 // ready local ones
+	endpoints atomic.Int64 // ready endpoints on this node
 	healthy   func() bool
 }
 
-// answerBody is upstream's, white space included: whoever compares it as text need not change.
+// answerBody is the body of upstream, including white space, for programs that compare it as text.
 const answerBody = `{
 	"service": {
 		"namespace": %q,

@@ -1,8 +1,3 @@
-// Package health shows to the outside whether this node's proxy works: /healthz and /livez for the proxy itself, and a
-// healthCheckNodePort server for each Service that asks for one. Answers are those of upstream kube-proxy 1.37, byte for
-// byte where a load balancer or a probe could look.
-//
-// It judges only what the loop tells it; it neither plans nor programs.
 package health
 
 import (
@@ -19,11 +14,11 @@ import (
 type ProxyOptions struct {
 	// Timeout is how long a change may wait for the kernel before the proxy counts as unhealthy.
 	Timeout time.Duration
-	// Families that this node serves; each has an entry in the answers.
+	// Families are the families that this node serves. Each has an entry in the answers.
 	Families []state.Family
-	// Now tells the time.
+	// Now returns the current time.
 	Now func() time.Time
-	// Answered is told the path ("/healthz") and code of each answer; may be nil.
+	// Answered is called with the path ("/healthz") and the code of each answer. It may be nil.
 	Answered func(path string, code int)
 }
 
@@ -32,16 +27,16 @@ type Proxy struct {
 	options ProxyOptions
 
 	mu       sync.Mutex
-	applied  time.Time // end of the latest pass that reached the kernel; zero: none did
-	pending  time.Time // since when changes wait; zero: none do
+	applied  time.Time // end of the latest pass that reached the kernel; zero: no pass has
+	pending  time.Time // since when changes wait; zero: no change waits
 	eligible bool
 }
 
-// NewProxy makes the health of a proxy whose first pass has not reached the kernel: unhealthy until it has. The node
-// counts as eligible until SetNode says otherwise.
+// NewProxy returns the health of a proxy that has just started. The proxy is unhealthy until its first pass has reached
+// the kernel. The node counts as eligible until SetNode reports otherwise.
 func NewProxy(o ProxyOptions) *Proxy { return &Proxy{options: o, eligible: true} }
 
-// Pending says that changes wait since a time. The oldest waiting change counts.
+// Pending records since when a change waits. The change that has waited longest counts.
 func (p *Proxy) Pending(since time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -50,8 +45,9 @@ func (p *Proxy) Pending(since time.Time) {
 	}
 }
 
-// PassDone says how a pass ended. One that failed leaves its changes pending at least since it started: a single failure
-// that is made good in time is nobody's concern, a node must not be taken out of load balancing for it.
+// PassDone records how a pass ended. The changes of a failed pass count as waiting since its start at the latest. A
+// single failure does not make the proxy unhealthy if a later pass succeeds in time, because load balancers must not
+// drop the node for it.
 func (p *Proxy) PassDone(started time.Time, applied bool) {
 	if !applied {
 		p.Pending(started)
@@ -62,7 +58,8 @@ func (p *Proxy) PassDone(started time.Time, applied bool) {
 	p.applied, p.pending = p.options.Now(), time.Time{}
 }
 
-// SetNode says whether the Node may get traffic: it is not while it is being deleted or tainted for deletion.
+// SetNode records whether the node may get traffic. It is not eligible while it is being deleted or tainted for
+// deletion.
 func (p *Proxy) SetNode(eligible bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -75,10 +72,10 @@ func (p *Proxy) nodeEligible() bool {
 	return p.eligible
 }
 
-// Healthy tells whether the proxy works, whatever becomes of the Node.
+// Healthy reports whether the proxy works. It does not depend on the Node object.
 func (p *Proxy) Healthy() bool { return p.status().Healthy }
 
-// Healthz answers whether the node should get traffic: the proxy works and the Node is to stay.
+// Healthz answers whether the node should get traffic: the proxy works, and the Node is not about to be deleted.
 func (p *Proxy) Healthz() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		s := p.status()
@@ -88,7 +85,8 @@ func (p *Proxy) Healthz() http.Handler {
 	})
 }
 
-// Livez answers whether the proxy works. It leaves the Node out: restarting the proxy would not help a node that goes.
+// Livez answers whether the proxy works. It ignores the Node object, because a restart of the proxy would not keep the
+// Node from being deleted.
 func (p *Proxy) Livez() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		s := p.status()
@@ -96,7 +94,7 @@ func (p *Proxy) Livez() http.Handler {
 	})
 }
 
-// status is the body of the answers, named and ordered as upstream does it.
+// status is the body of the answers. Names and order are those of upstream.
 type status struct {
 	LastUpdated  time.Time               `json:"lastUpdated"`
 	CurrentTime  time.Time               `json:"currentTime"`
@@ -122,7 +120,7 @@ func (p *Proxy) status() status {
 		Status:      make(map[string]familyStatus, len(p.options.Families)),
 	}
 	for _, f := range p.options.Families {
-		// One transaction carries both families, so they are never in different health.
+		// One transaction carries both families, so their health is always the same.
 		s.Status[f.String()] = familyStatus{LastUpdated: p.applied, Healthy: s.Healthy}
 	}
 	return s
@@ -132,17 +130,17 @@ func (p *Proxy) answer(w http.ResponseWriter, path string, s status, good bool) 
 	code := http.StatusServiceUnavailable
 	if good {
 		code = http.StatusOK
-		// Upstream's promise since its first days: of a healthy proxy the time is recent even when nothing changed.
+		// As in upstream, lastUpdated of a healthy proxy is the current time even when nothing has changed.
 		s.LastUpdated = s.CurrentTime
 	}
 	writeHeaders(w)
 	body, err := json.Marshal(s)
 	if err != nil {
-		// Only a year above 9999 cannot be written; the code still tells what matters.
+		// Marshal fails only for a year above 9999. The code of the answer is still right.
 		body = []byte(`{"error":` + strconv.Quote(err.Error()) + `}`)
 	}
 	w.WriteHeader(code)
-	_, _ = w.Write(body) // the client went away: nobody is left to tell
+	_, _ = w.Write(body) // fails only if the client has gone, and then there is no one to report it to
 	if p.options.Answered != nil {
 		p.options.Answered(path, code)
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// clock is a clock that the test moves.
+// clock is a clock that the test sets.
 type clock struct{ now time.Time }
 
 func (c *clock) after(d time.Duration) { c.now = c.now.Add(d) }
@@ -19,7 +19,7 @@ func (c *clock) after(d time.Duration) { c.now = c.now.Add(d) }
 var start = time.Date(2026, 5, 4, 3, 2, 1, 500, time.UTC)
 
 func newTestProxy() (*Proxy, *clock) {
-	c := &clock{start}
+	c := &clock{now: start}
 	return NewProxy(ProxyOptions{
 		Timeout:  time.Minute,
 		Families: []state.Family{state.IPv4, state.IPv6},
@@ -33,7 +33,7 @@ func ask(h http.Handler) *httptest.ResponseRecorder {
 	return w
 }
 
-// TestCodes walks through what happens to a proxy and looks at the code of /livez, /healthz and at Healthy.
+// TestCodes: the codes of /healthz and /livez, and the value of Healthy, after a sequence of events.
 func TestCodes(t *testing.T) {
 	const up, down = 200, 503
 	tests := []struct {
@@ -59,7 +59,7 @@ func TestCodes(t *testing.T) {
 			p.Pending(c.now)
 			c.after(time.Minute)
 		}, down, down},
-		{"a later change does not make the first younger", func(p *Proxy, c *clock) {
+		{"a later change does not shorten the wait of the first", func(p *Proxy, c *clock) {
 			p.PassDone(c.now, true)
 			p.Pending(c.now)
 			c.after(40 * time.Second)
@@ -71,7 +71,7 @@ func TestCodes(t *testing.T) {
 			p.PassDone(c.now, false)
 			c.after(time.Second)
 		}, up, up},
-		{"passes fail for long, although nothing was announced", func(p *Proxy, c *clock) {
+		{"passes fail for long, although Pending was not called", func(p *Proxy, c *clock) {
 			p.PassDone(c.now, true)
 			for range 3 {
 				p.PassDone(c.now, false)
@@ -83,11 +83,11 @@ func TestCodes(t *testing.T) {
 			c.after(time.Hour)
 			p.PassDone(c.now, true)
 		}, up, up},
-		{"the node goes", func(p *Proxy, c *clock) {
+		{"the node is about to be deleted", func(p *Proxy, c *clock) {
 			p.PassDone(c.now, true)
 			p.SetNode(false)
 		}, down, up},
-		{"the node stays after all", func(p *Proxy, c *clock) {
+		{"the node is no longer about to be deleted", func(p *Proxy, c *clock) {
 			p.PassDone(c.now, true)
 			p.SetNode(false)
 			p.SetNode(true)
@@ -164,7 +164,7 @@ func TestAnswersAreCounted(t *testing.T) {
 	}
 }
 
-// brokenWriter is a client that went away.
+// brokenWriter fails like the connection of a client that has gone.
 type brokenWriter struct{ *httptest.ResponseRecorder }
 
 func (brokenWriter) Write([]byte) (int, error) { return 0, errors.New("broken pipe") }

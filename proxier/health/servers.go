@@ -17,15 +17,15 @@ import (
 
 // ServersOptions configure Servers.
 type ServersOptions struct {
-	// Healthy tells whether the proxy works; while it does not, no Service is offered to load balancers.
+	// Healthy reports whether the proxy works. While it does not, all servers answer 503.
 	Healthy func() bool
-	// Listen opens a listener; nil: a real one.
+	// Listen opens a listener. If it is nil, net.ListenConfig does.
 	Listen func(network, address string) (net.Listener, error)
 	Log    *slog.Logger
 }
 
-// Servers are the healthCheckNodePort servers of all Services that want one. A load balancer asks them which nodes have
-// endpoints of a Service whose external traffic policy is Local.
+// Servers are the healthCheckNodePort servers of all Services that want one. They tell a load balancer whether this
+// node has endpoints of a Service with externalTrafficPolicy Local.
 type Servers struct {
 	options ServersOptions
 	serving sync.WaitGroup
@@ -45,7 +45,7 @@ type server struct {
 	handler *handler
 }
 
-// NewServers makes Servers that serve nothing yet.
+// NewServers returns Servers that do not listen yet.
 func NewServers(o ServersOptions) *Servers {
 	if o.Listen == nil {
 		o.Listen = func(network, address string) (net.Listener, error) {
@@ -56,20 +56,20 @@ func NewServers(o ServersOptions) *Servers {
 	return &Servers{options: o, open: map[place]*server{}}
 }
 
-// Sync closes the servers that are not wanted anymore, opens the missing ones, and updates what the others answer.
-// The addresses are those on which node ports answer; 0.0.0.0 and :: stand for all of a family.
+// Sync closes the servers that are no longer wanted, opens the missing ones, and updates the answers of the others.
+// addrs are the addresses on which node ports answer; 0.0.0.0 and :: stand for all addresses of a family.
 //
-// A Service that cannot listen on an address still does so on the others. Its error is returned; the next Sync tries
-// again, so call it from time to time even when nothing changed.
+// If a Service cannot listen on one address, it still listens on the others. Sync returns the error, and the next Sync
+// tries again. So the caller calls Sync from time to time, even when nothing has changed.
 func (s *Servers) Sync(want map[state.Name]plan.HealthCheck, addrs []netip.Addr) map[state.Name]error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// Ports may pass from one Service to another: close first.
+	// Close first, because a port may pass from one Service to another.
 	s.closeUnwanted(want, addrs)
 	failed := map[state.Name]error{}
 	for name, check := range want {
 		for _, addr := range addrs {
-			if err := s.ensure(place{name, netip.AddrPortFrom(addr, check.NodePort)}, check); err != nil {
+			if err := s.ensure(place{service: name, addr: netip.AddrPortFrom(addr, check.NodePort)}, check); err != nil {
 				failed[name] = errors.Join(failed[name], err)
 			}
 		}
@@ -77,7 +77,7 @@ func (s *Servers) Sync(want map[state.Name]plan.HealthCheck, addrs []netip.Addr)
 	return failed
 }
 
-// Close ends all servers and waits for them.
+// Close closes all servers and waits until they have ended.
 func (s *Servers) Close() {
 	s.Sync(nil, nil)
 	s.serving.Wait()
@@ -95,8 +95,8 @@ func (s *Servers) closeUnwanted(want map[state.Name]plan.HealthCheck, addrs []ne
 		}
 		delete(s.open, at)
 		if err := srv.http.Close(); err != nil {
-			s.options.Log.Warn("closing a health check server failed; its port may stay taken until the next start",
-				"service", at.service.String(), "address", at.addr.String(), "error", err)
+			s.options.Log.Warn("cannot close a health check server; its port may stay in use until the proxy restarts",
+				"object", at.service.String(), "address", at.addr.String(), "error", err)
 		}
 	}
 }
@@ -110,21 +110,21 @@ func (s *Servers) ensure(at place, check plan.HealthCheck) error {
 		srv.handler.endpoints.Store(int64(n))
 		return nil
 	}
-	// A family named outright keeps [::] from taking the IPv4 port as well.
+	// With an explicit family, [::] does not listen on the IPv4 port as well.
 	network := "tcp4"
 	if at.addr.Addr().Is6() {
 		network = "tcp6"
 	}
 	l, err := s.options.Listen(network, at.addr.String())
 	if err != nil {
-		return fmt.Errorf("health check server of %s cannot listen on %s, load balancers will take this node as failed "+
-			"until a later try succeeds: %w", at.service, at.addr, err)
+		return fmt.Errorf("health check server of %s cannot listen on %s: %w; load balancers see this node as failed "+
+			"until a later attempt succeeds", at.service, at.addr, err)
 	}
 	s.start(at, l, n)
 	return nil
 }
 
-// headerTimeout bounds how long a client may take to ask, lest idle connections pile up.
+// headerTimeout limits how long a client may take to send its request header, so that idle connections do not pile up.
 const headerTimeout = 10 * time.Second
 
 func (s *Servers) start(at place, l net.Listener, endpoints int) {
@@ -139,13 +139,13 @@ func (s *Servers) start(at place, l net.Listener, endpoints int) {
 	})
 }
 
-// ended notes that a server stopped by itself, so that the next Sync opens it again.
+// ended records that a server stopped by itself, so that the next Sync opens it again.
 func (s *Servers) ended(at place, srv *server, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.open[at] == srv {
 		delete(s.open, at)
-		s.options.Log.Warn("a health check server ended; it is started again at the next pass",
-			"service", at.service.String(), "address", at.addr.String(), "error", err)
+		s.options.Log.Warn("a health check server ended; the next pass starts it again",
+			"object", at.service.String(), "address", at.addr.String(), "error", err)
 	}
 }

@@ -30,7 +30,7 @@ func check(port uint16, ipv4, ipv6 int) plan.HealthCheck {
 	return plan.HealthCheck{NodePort: port, LocalIPv4: ipv4, LocalIPv6: ipv6}
 }
 
-// freePorts finds ports that are free on the loopback addresses of both families, each different.
+// freePorts finds n different ports that are free on the loopback addresses of both families.
 func freePorts(t *testing.T, n int) (ports []uint16) {
 	t.Helper()
 	for range 20 * n {
@@ -38,7 +38,7 @@ func freePorts(t *testing.T, n int) (ports []uint16) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer l.Close() // kept open until all are found, so that none comes twice
+		defer l.Close() // stays open until all ports are found, so that no port occurs twice
 		port := l.Addr().(*net.TCPAddr).AddrPort().Port()
 		l6, err := net.Listen("tcp6", netip.AddrPortFrom(loopback6, port).String())
 		if err != nil {
@@ -72,7 +72,7 @@ func sync1(t *testing.T, s *Servers, want checks, addrs ...netip.Addr) {
 	}
 }
 
-// get asks a server; nil: nobody listens.
+// get sends a request to a server. It returns nil if no server listens.
 func get(t *testing.T, addr netip.Addr, port uint16) (*http.Response, string) {
 	t.Helper()
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
@@ -146,7 +146,7 @@ func TestAnswer(t *testing.T) {
 	}
 }
 
-// TestFamilies: each family answers for its own endpoints, also on the addresses that stand for all.
+// TestFamilies: each family answers for its own endpoints, also on the addresses that stand for all addresses.
 func TestFamilies(t *testing.T) {
 	for what, addrs := range map[string][]netip.Addr{
 		"single addresses": {loopback4, loopback6},
@@ -194,7 +194,7 @@ func TestSync(t *testing.T) {
 	expect(t, "closed", loopback6, c, 0)
 }
 
-// TestSyncKeepsListeners: a change of counts must not interrupt a load balancer's connection.
+// TestSyncKeepsListeners: a change of counts must not interrupt the connections of load balancers.
 func TestSyncKeepsListeners(t *testing.T) {
 	listens := 0
 	s, _ := newTestServers(t, func(o *ServersOptions) {
@@ -212,7 +212,7 @@ func TestSyncKeepsListeners(t *testing.T) {
 	}
 }
 
-// TestPortTaken: what cannot listen is reported, does not stop the rest, and is tried again.
+// TestPortTaken: a server that cannot listen is reported and tried again. The other servers still start.
 func TestPortTaken(t *testing.T) {
 	s, _ := newTestServers(t, nil)
 	ports := freePorts(t, 2)
@@ -237,7 +237,7 @@ func TestPortTaken(t *testing.T) {
 	expect(t, "tried again", loopback4, taken, 200)
 }
 
-// endedListener breaks at the test's command, as a listener does whose device or memory is gone.
+// endedListener fails when the test closes the channel.
 type endedListener struct {
 	net.Listener
 	broken chan struct{}

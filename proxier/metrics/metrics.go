@@ -1,7 +1,3 @@
-// Package metrics counts what the proxy does, for Prometheus. Where upstream kube-proxy has a metric with the same
-// meaning, its name, labels and buckets are kept, so that dashboards and alerts need no change.
-//
-// It has no globals and measures nothing itself: the loop reports, and everything is in the registry that it is given.
 package metrics
 
 import (
@@ -23,7 +19,8 @@ import (
 // Options configure Metrics.
 type Options struct {
 	Registry *prometheus.Registry
-	// Families that this node serves. One pass carries all of them; upstream's metrics have a series for each.
+	// Families are the families that this node serves. One pass carries all of them, but the metrics of upstream have a
+	// series for each.
 	Families          []state.Family
 	Version, Revision string // of the build
 }
@@ -36,12 +33,12 @@ type Metrics struct {
 	upstream
 }
 
-// New registers everything. An error means that the registry holds one of the names already.
+// New registers all metrics. An error means that the registry already has one of the names.
 func New(o Options) (*Metrics, error) {
 	m := &Metrics{families: o.Families, registry: o.Registry, verdict: newVerdict(), upstream: newUpstream()}
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name:        "verdict_build_info",
-		Help:        "Always 1; the labels say what is running.",
+		Help:        "Always 1. The labels name the build.",
 		ConstLabels: prometheus.Labels{"version": o.Version, "revision": o.Revision, "goversion": runtime.Version()},
 	})
 	build.Set(1)
@@ -65,7 +62,7 @@ func (m *Metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{Registry: m.registry})
 }
 
-// The outcomes of a pass.
+// The outcomes of a pass, as values of the label outcome.
 const (
 	Applied  = "applied"
 	Rejected = "rejected"
@@ -77,7 +74,7 @@ type Pass struct {
 	Outcome        string // Applied, Rejected or Unknown
 	Started        time.Time
 	Duration       time.Duration
-	Added, Deleted int // elements, counted when the pass was applied
+	Added, Deleted int // elements; counted only if the pass was applied
 }
 
 // PassDone counts a pass.
@@ -99,20 +96,21 @@ func (m *Metrics) PassDone(p Pass) {
 	}
 }
 
-// Pending says since when changes wait for a pass.
+// Pending records since when changes wait for a pass.
 func (m *Metrics) Pending(since time.Time) {
 	for _, f := range m.families {
 		m.lastQueued.WithLabelValues(f.String()).Set(seconds(since))
 	}
 }
 
-// Programmed says how long an endpoint change took, from the trigger time that the endpoint controller noted to the
-// kernel. Call it for changes that happened while the proxy ran: what it found at its start was not late.
+// Programmed records how long the change of an endpoint took, from the trigger time that the endpoint controller wrote
+// until the kernel had it. The caller reports only changes that happened while the proxy ran, because those that it
+// found when it started were not late.
 func (m *Metrics) Programmed(f state.Family, took time.Duration) {
 	m.programming.WithLabelValues(f.String()).Observe(took.Seconds())
 }
 
-// Served says what is in the kernel after a pass, for one engine ("nft", "ipvs").
+// Served records what one engine ("nft", "ipvs") serves after a pass.
 func (m *Metrics) Served(engine string, frontends [plan.NodePort + 1]int, endpoints int) {
 	for kind, n := range frontends {
 		m.frontends.WithLabelValues(kindLabel(plan.FrontendKind(kind)), engine).Set(float64(n))
@@ -120,7 +118,7 @@ func (m *Metrics) Served(engine string, frontends [plan.NodePort + 1]int, endpoi
 	m.endpoints.WithLabelValues(engine).Set(float64(endpoints))
 }
 
-// Problems counts the objects that cannot be honored in full, each once however much is wrong with it.
+// Problems counts the objects that have problems. An object with several problems counts once.
 func (m *Metrics) Problems(list []state.Problem) {
 	type object struct {
 		kind string
@@ -129,10 +127,10 @@ func (m *Metrics) Problems(list []state.Problem) {
 	seen := map[object]bool{}
 	count := map[string]int{}
 	for _, kind := range problemKinds {
-		count[kind] = 0 // a kind whose last problem went must fall back to 0
+		count[kind] = 0 // so that a kind without problems goes back to 0
 	}
 	for _, p := range list {
-		if o := (object{p.Kind, p.Object}); !seen[o] {
+		if o := (object{kind: p.Kind, name: p.Object}); !seen[o] {
 			seen[o] = true
 			count[p.Kind]++
 		}

@@ -25,7 +25,7 @@ func newTestMetrics(t *testing.T) *Metrics {
 	return m
 }
 
-// scrape returns the lines that a scrape finds.
+// scrape returns the lines of a scrape.
 func scrape(t *testing.T, m *Metrics) []string {
 	t.Helper()
 	w := httptest.NewRecorder()
@@ -43,7 +43,7 @@ func has(t *testing.T, m *Metrics, want string) {
 	for _, line := range strings.Split(strings.TrimSpace(want), "\n") {
 		if line = strings.TrimSpace(line); !slices.Contains(lines, line) {
 			name, _, _ := strings.Cut(line, "{")
-			t.Errorf("missing: %s\nthere is:\n%s", line, strings.Join(slices.DeleteFunc(slices.Clone(lines), func(l string) bool {
+			t.Errorf("missing: %s\nfound:\n%s", line, strings.Join(slices.DeleteFunc(slices.Clone(lines), func(l string) bool {
 				return !strings.HasPrefix(l, name)
 			}), "\n"))
 		}

@@ -22,19 +22,19 @@ type verdict struct {
 func newVerdict() verdict {
 	return verdict{
 		passes: counter("verdict_passes_total",
-			"Passes over the pending changes, by what became of them in the kernel.", "outcome"),
+			"Passes over the pending changes, by their outcome in the kernel.", "outcome"),
 		passDuration: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "verdict_pass_duration_seconds",
 			Help:    "Duration of a pass, from the first plan to the kernel's answer.",
 			Buckets: prometheus.ExponentialBuckets(0.00005, 2, 18), // 50 µs to 6.6 s
 		}),
 		elements: counter("verdict_element_operations_total",
-			"Elements of maps and sets that were added and deleted in the kernel.", "op"),
+			"Elements of maps and sets that were added to the kernel or deleted from it.", "op"),
 		frontends: gauge("verdict_frontends", "Frontends in the kernel.", "kind", "engine"),
 		endpoints: gauge("verdict_endpoints",
-			"Endpoints in the kernel, each once for every service port and family that it serves.", "engine"),
+			"Endpoints in the kernel. An endpoint counts once for every Service port and family that it serves.", "engine"),
 		rejected: gauge("verdict_rejected_objects",
-			"Objects that cannot be honored in full; the log and the events name them.", "kind"),
+			"Objects of which a part cannot be honored. The log and the Events name them.", "kind"),
 		lastApplied: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "verdict_last_applied_timestamp_seconds",
 			Help: "End of the latest pass that is in the kernel.",
@@ -62,13 +62,13 @@ func newUpstream() upstream {
 	fromMillisecond := prometheus.ExponentialBuckets(0.001, 2, 15)
 	return upstream{
 		syncDuration: histogram("kubeproxy_sync_proxy_rules_duration_seconds",
-			"Duration of a pass. One pass carries both families, so their series are alike.", fromMillisecond, family),
+			"Duration of a pass. One pass carries both families, so their series are equal.", fromMillisecond, family),
 		programming: histogram("kubeproxy_network_programming_duration_seconds",
-			"From the change of an endpoint, as its controller noted it, to the kernel.", programmingBuckets(), family),
+			"Time from the change of an endpoint, as its controller recorded it, until the kernel had it.", programmingBuckets(), family),
 		lastSync: gauge("kubeproxy_sync_proxy_rules_last_timestamp_seconds",
 			"End of the latest pass that is in the kernel.", family),
 		lastQueued: gauge("kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds",
-			"When changes began to wait for the latest pass.", family),
+			"Time since which changes wait or waited for the latest pass.", family),
 		healthz: counter("kubeproxy_proxy_healthz_total", "Answers of /healthz by HTTP status.", "code"),
 		livez:   counter("kubeproxy_proxy_livez_total", "Answers of /livez by HTTP status.", "code"),
 		conntrackDuration: histogram("kubeproxy_conntrack_reconciler_sync_duration_seconds",
@@ -84,7 +84,8 @@ func (u *upstream) collectors() []prometheus.Collector {
 	}
 }
 
-// programmingBuckets are upstream's: the service level objective for them is stated at whole seconds up to a minute.
+// programmingBuckets are the buckets of upstream. Its service level objective is stated in whole seconds up to a
+// minute.
 func programmingBuckets() []float64 {
 	return slices.Concat(
 		prometheus.LinearBuckets(0.25, 0.25, 2),
@@ -97,8 +98,8 @@ func programmingBuckets() []float64 {
 // problemKinds are the kinds of objects that sources report on.
 var problemKinds = [...]string{"Service", "EndpointSlice", "Node", "ServiceCIDR", "File"}
 
-// zero makes the series exist whose labels are known beforehand: a rate over a series that appears with its first
-// event does not see that event.
+// zero creates the series whose labels are known in advance. Otherwise a series would begin with its first event, and a
+// rate over it would miss that event.
 func (m *Metrics) zero() {
 	for _, outcome := range []string{Applied, Rejected, Unknown} {
 		m.passes.WithLabelValues(outcome)

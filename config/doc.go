@@ -1,0 +1,5 @@
+// Package config holds the settings of the daemon: their defaults and their validation. It neither reads flags nor acts
+// on the settings. cmd/verdict binds the flags.
+//
+//	config.go  the settings, their defaults and their validation
+package config
