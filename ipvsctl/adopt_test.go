@@ -17,8 +17,8 @@ func left(t *testing.T) *memory {
 	mustSet(t, e, "mail", mail)
 	mustSet(t, e, "dns", vs("udp 10.96.0.3:53 rr", "10.0.0.5:53"))
 	pass(t, e, start())
-	m.put(Key{netip.MustParseAddr("192.0.2.1"), 443, TCP}, "rr", "192.0.2.7:443")
-	m.put(Key{netip.MustParseAddr("10.96.0.1"), 443, TCP}, "rr", "192.0.2.7:443") // an address of ours
+	m.foreign(Key{netip.MustParseAddr("192.0.2.1"), 443, TCP}, "rr", "192.0.2.7:443")
+	m.foreign(Key{netip.MustParseAddr("10.96.0.1"), 443, TCP}, "rr", "192.0.2.7:443") // an address of ours
 	return m
 }
 
@@ -156,7 +156,7 @@ func TestTakeover(t *testing.T) {
 func TestOpenFailsWhenNothingCanBeRead(t *testing.T) {
 	m := left(t)
 	m.readError = syscall.ENOBUFS
-	if _, err := newEngine(Options{}, m); err == nil {
+	if _, err := openEngine(Options{}, m); err == nil {
 		t.Error("no error")
 	}
 }

@@ -127,19 +127,3 @@ func appliedFrom(v *VirtualServer) applied {
 	}
 	return a
 }
-
-func TestBuild(t *testing.T) {
-	nodePort := vs("tcp 192.0.2.1:30080 lc", "10.0.0.2:80", "10.0.0.1:80")
-	nodePort.Local = false
-	got := Build([]VirtualServer{vs("tcp 10.96.0.1:80 lc", "10.0.0.1:80"), vs("udp 10.96.0.1:80 rr"), nodePort, vs("tcp [fd00::1]:80 rr")})
-	expect(t, "operations", got.String(), `
-		ipvsadm -A -t 10.96.0.1:80 -s lc
-		ipvsadm -a -t 10.96.0.1:80 -r 10.0.0.1:80 -m -w 1
-		ip route add local 10.96.0.1 dev lo table local proto 118 metric 1024
-		ipvsadm -A -u 10.96.0.1:80 -s rr
-		ipvsadm -A -t 192.0.2.1:30080 -s lc
-		ipvsadm -a -t 192.0.2.1:30080 -r 10.0.0.1:80 -m -w 1
-		ipvsadm -a -t 192.0.2.1:30080 -r 10.0.0.2:80 -m -w 1
-		ipvsadm -A -t [fd00::1]:80 -s rr
-		ip -6 route add local fd00::1 dev lo table local proto 118 metric 1024`)
-}

@@ -120,7 +120,7 @@ func expectAt(since time.Duration, want string) func(*testing.T, *drainTest) {
 }
 
 func conns(addr netip.AddrPort, n int) func(*testing.T, *drainTest) {
-	return func(_ *testing.T, d *drainTest) { d.m.conns[addr] = n }
+	return func(_ *testing.T, d *drainTest) { d.m.state[web.Key].reals[addr].active = n }
 }
 
 func set(servers ...VirtualServer) func(*testing.T, *drainTest) {
@@ -132,7 +132,7 @@ func set(servers ...VirtualServer) func(*testing.T, *drainTest) {
 }
 
 func replace(k Key, reals ...string) func(*testing.T, *drainTest) {
-	return func(_ *testing.T, d *drainTest) { d.m.put(k, "wrr", reals...) }
+	return func(_ *testing.T, d *drainTest) { d.m.foreign(k, "wrr", reals...) }
 }
 
 func restart(servers ...VirtualServer) func(*testing.T, *drainTest) {
@@ -152,7 +152,7 @@ func TestDrainLooksLessAndLessOften(t *testing.T) {
 	pass(t, e, start())
 	mustSet(t, e, "web", vs("tcp 10.96.0.1:80 lc", "10.0.0.1:8080"))
 	pass(t, e, start())
-	m.conns[web.RealServers[1].Addr] = 1
+	m.state[web.Key].reals[web.RealServers[1].Addr].active = 1
 	looks := 0
 	counted := &countingKernel{memory: m, looks: &looks}
 	e.kernel = counted
@@ -205,7 +205,7 @@ func TestDrainFails(t *testing.T) {
 
 func TestNoGracefulPeriod(t *testing.T) {
 	m := newMemory()
-	e, err := newEngine(Options{}, m)
+	e, err := openEngine(Options{}, m)
 	must(t, err)
 	mustSet(t, e, "web", web)
 	pass(t, e, start())

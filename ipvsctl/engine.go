@@ -42,7 +42,8 @@ type Engine struct {
 	settled   bool                // there was a Remove
 }
 
-// kernel is what the engine needs of the socket; tests put faults in between.
+// kernel is what the engine needs of a kernel: conn is the real one, memoryKernel one in memory. Tests put faults in
+// between.
 type kernel interface {
 	execute(Operation) error
 	servers() ([]found, error)
@@ -79,7 +80,7 @@ func Open(o Options) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	e, err := newEngine(o, c)
+	e, err := openEngine(o, c)
 	if err != nil {
 		c.close()
 		return nil, err
@@ -87,12 +88,20 @@ func Open(o Options) (*Engine, error) {
 	return e, nil
 }
 
-func newEngine(o Options, k kernel) (*Engine, error) {
-	e := &Engine{
+func openEngine(o Options, k kernel) (*Engine, error) {
+	e := newEngine(o, k)
+	if err := e.inherit(); err != nil {
+		return nil, err
+	}
+	return e, nil
+}
+
+// newEngine returns an engine on a kernel that has nothing of an earlier process.
+func newEngine(o Options, k kernel) *Engine {
+	return &Engine{
 		kernel: k, options: o, servers: map[Key]*server{}, names: map[string][]Key{},
 		locals: map[netip.Addr]int{}, unsure: map[netip.Addr]bool{}, inherited: map[netip.Addr]bool{}, named: map[netip.Addr]bool{},
 	}
-	return e, e.inherit()
 }
 
 // Close gives the socket back. The virtual servers stay.

@@ -159,17 +159,6 @@ func TestPass(t *testing.T) {
 	}
 }
 
-// TestBuildIsWhatAddDoes: Build lists the operations of the first Add.
-func TestBuildIsWhatAddDoes(t *testing.T) {
-	e := openMemory(t, newMemory())
-	port81 := with(web, func(v *VirtualServer) { v.Port = 81 })
-	mustSet(t, e, "web", web, port81)
-	mustSet(t, e, "mail", mail)
-	r, err := e.Add(start())
-	must(t, err)
-	expect(t, "built", Build([]VirtualServer{web, port81, mail}).String(), r.Operations.String())
-}
-
 // TestFailureIsConfined: one virtual server that fails does not stop the others, and is tried again.
 func TestFailureIsConfined(t *testing.T) {
 	m := newMemory()
@@ -296,7 +285,7 @@ func TestInterference(t *testing.T) {
 	}{
 		{"all flushed", func(m *memory) { clear(m.state) }, want},
 		{"real server deleted", func(m *memory) { delete(m.state[web.Key].reals, web.RealServers[1].Addr) }, ""},
-		{"real server added", func(m *memory) { m.state[web.Key].reals[parseReal("10.0.0.3:8080").Addr] = 9 }, ""},
+		{"real server added", func(m *memory) { m.putReal(web.Key, "10.0.0.3:8080=9") }, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			m := newMemory()
@@ -316,14 +305,13 @@ func TestInterference(t *testing.T) {
 
 // TestIntact: the periodic check notices what nobody told us, and the next pass repairs it.
 func TestIntact(t *testing.T) {
-	other := parseReal("10.0.0.77:80").Addr
 	for _, tt := range []struct {
 		name  string
 		other func(*memory)
 	}{
 		{"flushed", func(m *memory) { clear(m.state) }},
 		{"scheduler changed", func(m *memory) { m.state[web.Key].header.scheduler = "dh" }},
-		{"weight changed", func(m *memory) { m.state[web.Key].reals[web.RealServers[0].Addr] = 4 }},
+		{"weight changed", func(m *memory) { m.putReal(web.Key, "10.0.0.1:8080=4") }},
 		{"real server deleted", func(m *memory) { delete(m.state[web.Key].reals, web.RealServers[0].Addr) }},
 		{"no longer local", func(m *memory) { clear(m.local) }},
 	} {
@@ -346,12 +334,12 @@ func TestIntact(t *testing.T) {
 		e := openMemory(t, m)
 		mustSet(t, e, "web", web)
 		pass(t, e, start())
-		m.state[web.Key].reals[other] = 1
+		m.putReal(web.Key, "10.0.0.77:80")
 		expectIntact(t, e, false)
 		pass(t, e, start())
-		if w := m.state[web.Key].reals[other]; w != 0 {
-			t.Errorf("its weight is %d, want it to drain", w)
-		}
+		expect(t, "it drains", picture(t, m), `
+			10.96.0.1:80/tcp lc 10.0.0.1:8080=1 10.0.0.2:8080=1 10.0.0.77:80=0
+			local 10.96.0.1`)
 	})
 	t.Run("cannot be read", func(t *testing.T) {
 		m := newMemory()
@@ -377,8 +365,8 @@ func expectIntact(t *testing.T, e *Engine, want bool) {
 // TestForeign: what others made is not touched, even when we would need its key, and ours follows when it has gone.
 func TestForeign(t *testing.T) {
 	m := newMemory()
-	m.put(web.Key, "wrr", "192.0.2.7:80")
-	m.put(Key{netip.MustParseAddr("192.0.2.1"), 443, TCP}, "rr", "192.0.2.7:443")
+	m.foreign(web.Key, "wrr", "192.0.2.7:80")
+	m.foreign(Key{netip.MustParseAddr("192.0.2.1"), 443, TCP}, "rr", "192.0.2.7:443")
 	theirs := picture(t, m)
 	e := openMemory(t, m)
 	mustSet(t, e, "web", web)
@@ -401,7 +389,7 @@ func TestForeign(t *testing.T) {
 
 func TestForeignIsLeftWhenGivenUp(t *testing.T) {
 	m := newMemory()
-	m.put(web.Key, "wrr", "192.0.2.7:80")
+	m.foreign(web.Key, "wrr", "192.0.2.7:80")
 	theirs := picture(t, m)
 	e := openMemory(t, m)
 	mustSet(t, e, "web", web)
@@ -422,7 +410,7 @@ func TestReplacedByForeign(t *testing.T) {
 	e := openMemory(t, m)
 	mustSet(t, e, "web", web)
 	pass(t, e, start())
-	m.put(web.Key, "wrr", "192.0.2.7:80")
+	m.foreign(web.Key, "wrr", "192.0.2.7:80")
 	expectIntact(t, e, false)
 	if _, err := e.Add(start()); !errors.Is(err, ErrForeign) {
 		t.Fatalf("error is %v", err)
@@ -442,7 +430,7 @@ func TestGivenUpAfterItWasReplaced(t *testing.T) {
 			v := vs(protocol+" 10.96.0.1:80 lc", "10.0.0.1:8080")
 			mustSet(t, e, "web", v)
 			pass(t, e, start())
-			m.put(v.Key, "wrr", "10.0.0.1:8080")
+			m.foreign(v.Key, "wrr", "10.0.0.1:8080")
 			e.Delete("web")
 			pass(t, e, start())
 			expect(t, "left", picture(t, m), "10.96.0.1:80/"+protocol+" wrr of others 10.0.0.1:8080=1")

@@ -50,19 +50,35 @@ func catalog() []VirtualServer {
 	return list
 }
 
-// TestLikeIpvsadm: the kernel ends with the same whether the engine works or its operations, printed, are run by
-// ipvsadm and ip. The listings of ipvsadm and ip are compared.
+// TestLikeIpvsadm: the kernel ends with the same whether the engine works, or ipvsadm and ip run the operations that the
+// engine prints, or what a Memory prints.
 func TestLikeIpvsadm(t *testing.T) {
 	ours, theirs := newNamespace(t), newNamespace(t)
 	e := openIn(t, ours)
 	for _, v := range catalog() {
 		mustSet(t, e, v.String(), v)
 	}
-	done := pass(t, e, start())
-	if printed := Build(catalog()); len(printed) != len(done) {
-		t.Errorf("Build prints %d operations, the engine did %d", len(printed), len(done))
+	theirs.Must(t, pass(t, e, start()).String(), "sh", "-e")
+	expectListings(t, "operations", ours, theirs)
+	theirs = newNamespace(t)
+	theirs.Must(t, remember(t, catalog()), "sh", "-e")
+	expectListings(t, "Memory", ours, theirs)
+	expectReadBack(t, e)
+}
+
+// remember prints the kernel in memory that has these virtual servers.
+func remember(t *testing.T, servers []VirtualServer) string {
+	m := OpenMemory(Options{})
+	for _, v := range servers {
+		mustSet(t, m.Engine, v.String(), v)
 	}
-	theirs.Must(t, Build(catalog()).String(), "sh", "-e")
+	pass(t, m.Engine, start())
+	return m.String()
+}
+
+// expectListings compares what ipvsadm and ip list in two namespaces.
+func expectListings(t *testing.T, what string, ours, theirs *namespace) {
+	t.Helper()
 	for _, command := range []string{"ipvsadm-save -n", "ipvsadm -Ln", "ip route show table local", "ip -6 route show table local"} {
 		listing := func(ns *namespace) string {
 			lines := strings.Split(ns.Must(t, "", "sh", "-c", command), "\n")
@@ -73,9 +89,8 @@ func TestLikeIpvsadm(t *testing.T) {
 			}
 			return strings.Join(lines, "\n")
 		}
-		expect(t, command, listing(ours), listing(theirs))
+		expect(t, what+": "+command, listing(theirs), listing(ours))
 	}
-	expectReadBack(t, e)
 }
 
 // sortBlocks sorts a listing by its virtual servers, each with its real servers.
@@ -103,7 +118,7 @@ func sortBlocks(lines []string) []string {
 // expectReadBack: what the kernel gives back is what was asked for, so a restart changes nothing.
 func expectReadBack(t *testing.T, e *Engine) {
 	t.Helper()
-	again, err := newEngine(e.options, e.kernel)
+	again, err := openEngine(e.options, e.kernel)
 	must(t, err)
 	for _, v := range catalog() {
 		mustSet(t, again, v.String(), v)

@@ -120,7 +120,7 @@ func (l *lab) apply(t testing.TB, servers ...VirtualServer) {
 // clear removes everything that a test has made.
 func (l *lab) clear(t testing.TB) {
 	t.Helper()
-	e, err := newEngine(Options{}, l.engine.kernel) // a restart, with nothing wanted and no time to drain
+	e, err := openEngine(Options{}, l.engine.kernel) // a restart, with nothing wanted and no time to drain
 	must(t, err)
 	pass(t, e, start())
 	l.open(t)

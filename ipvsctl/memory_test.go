@@ -2,38 +2,22 @@ package ipvsctl
 
 import (
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 )
 
-// memory stands in for the kernel where faults are put in and where the machine has no IPVS. It is as strict as the
-// kernel: TestMemoryIsLikeTheKernel compares the two under a kernel with IPVS.
+// memory is a kernel in memory that fails when told to.
 type memory struct {
-	state     map[Key]*memoryServer
-	local     map[netip.Addr]bool
-	conns     map[netip.AddrPort]int  // active connections of real servers
-	fail      func(o Operation) error // before an operation; nil error: go on
+	*memoryKernel
+	fail      func(o Operation) error // before an operation takes effect; nil: the operation goes on
 	after     func(o Operation) error // after an operation took effect
 	readError error
-	done      Operations
-	config    Timeouts
 }
 
-type memoryServer struct {
-	found
-	reals map[netip.AddrPort]uint16
-}
-
-func newMemory() *memory {
-	return &memory{state: map[Key]*memoryServer{}, local: map[netip.Addr]bool{}, conns: map[netip.AddrPort]int{}}
-}
-
-func (m *memory) close() {}
+func newMemory() *memory { return &memory{memoryKernel: newMemoryKernel()} }
 
 func (m *memory) execute(o Operation) error {
 	if m.fail != nil {
@@ -41,125 +25,49 @@ func (m *memory) execute(o Operation) error {
 			return err
 		}
 	}
-	if err := m.apply(o); err != nil {
+	if err := m.memoryKernel.execute(o); err != nil || m.after == nil {
 		return err
 	}
-	m.done = append(m.done, o)
-	if m.after != nil {
-		return m.after(o)
-	}
-	return nil
-}
-
-func (m *memory) apply(o Operation) error {
-	switch o.Kind {
-	case AddAddress:
-		m.local[o.Server.Addr] = true
-		return nil
-	case DeleteAddress:
-		delete(m.local, o.Server.Addr)
-		return nil
-	}
-	s := m.state[o.Server.Key]
-	if err := m.check(o, s); err != nil || s == nil && o.Kind != AddServer {
-		return err
-	}
-	switch o.Kind {
-	case AddServer:
-		m.state[o.Server.Key] = &memoryServer{found{key: o.Server.Key, header: o.Server.header(), ours: true}, map[netip.AddrPort]uint16{}}
-	case EditServer:
-		s.header, s.ours = o.Server.header(), true
-	case DeleteServer:
-		delete(m.state, o.Server.Key)
-	case AddReal, EditReal:
-		s.reals[o.Real.Addr] = o.Real.Weight
-	case DeleteReal:
-		delete(s.reals, o.Real.Addr)
-	}
-	return nil
-}
-
-// check returns what the kernel, behind conn, answers to an operation that does not fit.
-func (m *memory) check(o Operation, s *memoryServer) error {
-	known := slices.Contains(Schedulers(), o.Server.Scheduler)
-	deletion := o.Kind == DeleteServer || o.Kind == DeleteReal
-	switch {
-	case o.Kind == AddServer && s != nil:
-		return syscall.EEXIST
-	case o.Kind == AddServer && !known:
-		return syscall.ENOENT
-	case o.Kind == AddServer, deletion:
-		return nil
-	case s == nil:
-		return syscall.ESRCH
-	case o.Kind == EditServer && !known:
-		return syscall.ENOENT
-	}
-	_, exists := s.reals[o.Real.Addr]
-	switch {
-	case o.Kind == AddReal && exists:
-		return syscall.EEXIST
-	case o.Kind == EditReal && !exists:
-		return syscall.ENOENT
-	}
-	return nil
+	return m.after(o)
 }
 
 func (m *memory) servers() ([]found, error) {
-	var list []found
-	for _, s := range m.state {
-		list = append(list, s.found)
-	}
+	list, _ := m.memoryKernel.servers()
 	return list, m.readError
 }
 
 func (m *memory) server(k Key) (found, bool, error) {
-	if s := m.state[k]; s != nil {
-		return s.found, true, m.readError
-	}
-	return found{}, false, m.readError
+	f, exists, _ := m.memoryKernel.server(k)
+	return f, exists, m.readError
 }
 
 func (m *memory) reals(k Key) ([]foundReal, error) {
-	s := m.state[k]
-	if s == nil || m.readError != nil {
-		return nil, m.readError
-	}
-	var list []foundReal
-	for addr, weight := range s.reals {
-		list = append(list, foundReal{RealServer{addr, weight}, m.conns[addr], 0})
-	}
-	sortReals(list)
-	return list, nil
+	list, _ := m.memoryKernel.reals(k)
+	return list, m.readError
 }
 
 func (m *memory) listAddresses() ([]netip.Addr, error) {
-	return slices.Collect(maps.Keys(m.local)), m.readError
+	list, _ := m.memoryKernel.listAddresses()
+	return list, m.readError
 }
+
 func (m *memory) isLocal(addr netip.Addr) (bool, error) { return m.local[addr], m.readError }
 
 func (m *memory) timeouts() (Timeouts, error) { return m.config, m.readError }
 
-func (m *memory) setTimeouts(t Timeouts) error {
-	if t.TCP != 0 {
-		m.config.TCP = t.TCP
+// foreign makes a virtual server as another tool does.
+func (m *memory) foreign(k Key, scheduler string, reals ...string) {
+	var list []RealServer
+	for _, r := range reals {
+		list = append(list, parseReal(r))
 	}
-	if t.TCPFin != 0 {
-		m.config.TCPFin = t.TCPFin
-	}
-	if t.UDP != 0 {
-		m.config.UDP = t.UDP
-	}
-	return nil
+	m.put(found{key: k, header: header{scheduler: scheduler}}, list)
 }
 
-// put is what another tool does.
-func (m *memory) put(k Key, scheduler string, reals ...string) {
-	s := &memoryServer{found{key: k, header: header{scheduler: scheduler}}, map[netip.AddrPort]uint16{}}
-	for _, r := range reals {
-		s.reals[netip.MustParseAddrPort(r)] = 1
-	}
-	m.state[k] = s
+// putReal makes or changes a real server as another tool does.
+func (m *memory) putReal(k Key, real string) {
+	r := parseReal(real)
+	m.state[k].reals[r.Addr] = &foundReal{RealServer: r}
 }
 
 // picture prints everything that a kernel has, whoever made it.
@@ -183,6 +91,9 @@ func picture(t testing.TB, k kernel) string {
 		}
 		for _, r := range reals {
 			line += fmt.Sprintf(" %s=%d", r.Addr, r.Weight)
+			if r.RealServer != (RealServer{Addr: r.Addr, Weight: r.Weight}) {
+				line += fmt.Sprintf("%+v", r.RealServer)
+			}
 		}
 		lines = append(lines, line)
 	}
@@ -195,6 +106,60 @@ func picture(t testing.TB, k kernel) string {
 	return strings.Join(lines, "\n")
 }
 
+// TestMemoryPrints: String prints all that the kernel in memory has, sorted by key, as the commands that make it.
+func TestMemoryPrints(t *testing.T) {
+	m := OpenMemory(Options{})
+	nodePort := with(vs("tcp 192.0.2.1:30080 lc", "10.0.0.2:80", "10.0.0.1:80=3"), func(v *VirtualServer) { v.Local = false })
+	sticky := with(vs("sctp [fd00::1]:80 mh"), func(v *VirtualServer) { v.Persistence, v.Flags = time.Hour, HashPort })
+	mustSet(t, m.Engine, "a", sticky, nodePort, vs("udp 10.96.0.1:81 rr"))
+	mustSet(t, m.Engine, "b", vs("tcp 10.96.0.1:80 lc", "10.0.0.1:80"))
+	pass(t, m.Engine, start())
+	m.PutForeign(vs("tcp 10.96.0.1:443 sh", "192.0.2.7:443"))
+	expect(t, "contents", m.String(), `
+		ipvsadm -A -t 10.96.0.1:80 -s lc
+		ipvsadm -a -t 10.96.0.1:80 -r 10.0.0.1:80 -m -w 1
+		ipvsadm -A -u 10.96.0.1:81 -s rr
+		ipvsadm -A -t 10.96.0.1:443 -s sh # another tool made this one
+		ipvsadm -a -t 10.96.0.1:443 -r 192.0.2.7:443 -m -w 1
+		ip route add local 10.96.0.1 dev lo table local proto 118 metric 1024
+		ipvsadm -A -t 192.0.2.1:30080 -s lc
+		ipvsadm -a -t 192.0.2.1:30080 -r 10.0.0.1:80 -m -w 3
+		ipvsadm -a -t 192.0.2.1:30080 -r 10.0.0.2:80 -m -w 1
+		ipvsadm -A --sctp-service [fd00::1]:80 -s mh -p 3600 -b mh-fallback,mh-port
+		ip -6 route add local fd00::1 dev lo table local proto 118 metric 1024`)
+}
+
+// TestMemoryRestart: another engine on the same kernel takes over what the earlier one left, and leaves alone what another
+// tool made.
+func TestMemoryRestart(t *testing.T) {
+	foreign := vs("tcp 10.96.0.9:80 rr", "10.0.0.1:80")
+	m := OpenMemory(Options{GracefulPeriod: period})
+	mustSet(t, m.Engine, "web", web)
+	pass(t, m.Engine, start())
+	must(t, m.SetConnections(web.Key, web.RealServers[0].Addr, 1))
+	m.PutForeign(foreign)
+	m, err := m.Restart(Options{GracefulPeriod: period})
+	must(t, err)
+	wantAddrs(t, "to guard", m.Coming(), "[10.96.0.1]")
+	wantObstacle(t, m.Obstacle([]VirtualServer{foreign}), ErrForeign, "virtual server 10.96.0.9:80/tcp: "+ErrForeign.Error())
+	pass(t, m.Engine, start())
+	_, err = m.Tick(start().Add(firstCheck))
+	must(t, err)
+	expect(t, "kernel", m.String(), `
+		ipvsadm -A -t 10.96.0.1:80 -s lc
+		ipvsadm -a -t 10.96.0.1:80 -r 10.0.0.1:8080 -m -w 0
+		ip route add local 10.96.0.1 dev lo table local proto 118 metric 1024
+		ipvsadm -A -t 10.96.0.9:80 -s rr # another tool made this one
+		ipvsadm -a -t 10.96.0.9:80 -r 10.0.0.1:80 -m -w 1`)
+	m.DeleteServer(foreign.Key)
+	wantObstacle(t, m.Obstacle([]VirtualServer{foreign}), nil, "")
+	for _, k := range []Key{web.Key, foreign.Key} { // the real server is gone; the virtual server is gone
+		if err := m.SetConnections(k, web.RealServers[1].Addr, 1); err == nil {
+			t.Errorf("connections of a real server of %s that does not exist were set", k)
+		}
+	}
+}
+
 // start is the clock of all tests with a memory.
 func start() time.Time { return time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC) }
 
@@ -202,7 +167,7 @@ const period = 15 * time.Minute
 
 func openMemory(t testing.TB, m *memory, exclude ...netip.Prefix) *Engine {
 	t.Helper()
-	e, err := newEngine(Options{GracefulPeriod: period, Exclude: exclude}, m)
+	e, err := openEngine(Options{GracefulPeriod: period, Exclude: exclude}, m)
 	must(t, err)
 	return e
 }

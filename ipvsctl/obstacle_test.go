@@ -32,7 +32,7 @@ func TestObstacle(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			m := newMemory()
-			m.put(foreign.Key, "wrr", "192.0.2.7:80")
+			m.foreign(foreign.Key, "wrr", "192.0.2.7:80")
 			e := openMemory(t, m, netip.MustParsePrefix("192.0.2.0/24"))
 			mustSet(t, e, "web", web)
 			pass(t, e, start())

@@ -54,17 +54,17 @@ type Operation struct {
 func (o Operation) String() string {
 	switch o.Kind {
 	case AddServer:
-		return "ipvsadm -A " + o.Server.options()
+		return "ipvsadm -A " + o.Server.option() + o.Server.header().options()
 	case EditServer:
-		return "ipvsadm -E " + o.Server.options()
+		return "ipvsadm -E " + o.Server.option() + o.Server.header().options()
 	case DeleteServer:
-		return "ipvsadm -D " + o.Server.service()
+		return "ipvsadm -D " + o.Server.option()
 	case AddReal:
-		return fmt.Sprintf("ipvsadm -a %s -r %s -m -w %d", o.Server.service(), o.Real.Addr, o.Real.Weight)
+		return fmt.Sprintf("ipvsadm -a %s %s", o.Server.option(), o.Real.options())
 	case EditReal:
-		return fmt.Sprintf("ipvsadm -e %s -r %s -m -w %d", o.Server.service(), o.Real.Addr, o.Real.Weight)
+		return fmt.Sprintf("ipvsadm -e %s %s", o.Server.option(), o.Real.options())
 	case DeleteReal:
-		return fmt.Sprintf("ipvsadm -d %s -r %s", o.Server.service(), o.Real.Addr)
+		return fmt.Sprintf("ipvsadm -d %s -r %s", o.Server.option(), o.Real.Addr)
 	case AddAddress:
 		return routeCommand("add", o.Server.Addr)
 	case DeleteAddress:
@@ -92,24 +92,25 @@ func routeCommand(verb string, addr netip.Addr) string {
 	return fmt.Sprintf("ip %sroute %s local %s dev lo table local proto %d metric %d", family, verb, addr, routeProtocol, routePriority)
 }
 
-// service is how ipvsadm names the virtual server.
-func (v *VirtualServer) service() string {
+// option names the virtual server as ipvsadm does.
+func (k Key) option() string {
 	option := "-t"
-	switch v.Protocol {
+	switch k.Protocol {
 	case UDP:
 		option = "-u"
 	case SCTP:
 		option = "--sctp-service"
 	}
-	return fmt.Sprintf("%s %s", option, netip.AddrPortFrom(v.Addr, v.Port))
+	return fmt.Sprintf("%s %s", option, netip.AddrPortFrom(k.Addr, k.Port))
 }
 
-func (v *VirtualServer) options() string {
-	text := v.service() + " -s " + v.Scheduler
-	if p := seconds(v.Persistence); p > 0 {
-		text += fmt.Sprintf(" -p %d", p)
+// options are the options of ipvsadm that make a header.
+func (h header) options() string {
+	text := " -s " + h.scheduler
+	if h.persistence > 0 {
+		text += fmt.Sprintf(" -p %d", h.persistence)
 	}
-	if flags := v.kernelFlags().text(v.Scheduler); flags != "" {
+	if flags := h.flags.text(h.scheduler); flags != "" {
 		text += " -b " + flags
 	}
 	return text
@@ -126,20 +127,4 @@ func (list Operations) String() string {
 		b.WriteByte('\n')
 	}
 	return b.String()
-}
-
-// Build returns the operations that make virtual servers out of nothing, in the order given.
-func Build(servers []VirtualServer) Operations {
-	var list Operations
-	local := map[netip.Addr]bool{}
-	for i := range servers {
-		v := servers[i]
-		v.RealServers = v.serving()
-		list = append(list, additions(&applied{}, &v, true)...)
-		if v.Local && !local[v.Addr] {
-			local[v.Addr] = true
-			list = append(list, Operation{Kind: AddAddress, Server: &v})
-		}
-	}
-	return list
 }

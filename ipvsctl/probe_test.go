@@ -53,10 +53,10 @@ func TestQuiet(t *testing.T) {
 
 func TestProbe(t *testing.T) {
 	m := newMemory()
-	m.put(Key{probeAddr(), 1, TCP}, "rr", "192.0.2.7:80")
-	m.put(Key{probeAddr(), 2, TCP}, "rr")
+	m.foreign(Key{probeAddr(), 1, TCP}, "rr", "192.0.2.7:80")
+	m.foreign(Key{probeAddr(), 2, TCP}, "rr")
 	m.state[Key{probeAddr(), 2, TCP}].ours = true // an interrupted probe
-	m.put(web.Key, "rr", "192.0.2.7:80")
+	m.foreign(web.Key, "rr", "192.0.2.7:80")
 	s, err := probe(m, []string{"rr", "magic", "mh", "spell"})
 	must(t, err)
 	if !slices.Equal(s.Schedulers, []string{"rr", "mh"}) || !slices.Equal(s.Missing, []string{"magic", "spell"}) {
@@ -103,7 +103,7 @@ func TestProbeFails(t *testing.T) {
 	t.Run("all ports taken", func(t *testing.T) {
 		m := newMemory()
 		for port := uint16(1); port < 100; port++ {
-			m.put(Key{probeAddr(), port, TCP}, "rr")
+			m.foreign(Key{probeAddr(), port, TCP}, "rr")
 		}
 		if _, err := probe(m, []string{"rr"}); err == nil {
 			t.Error("no error")
@@ -113,7 +113,7 @@ func TestProbeFails(t *testing.T) {
 
 func TestList(t *testing.T) {
 	m := left(t)
-	m.conns[web.RealServers[0].Addr] = 3
+	m.state[web.Key].reals[web.RealServers[0].Addr].active = 3
 	got, err := list(m)
 	must(t, err)
 	var keys []string

@@ -156,7 +156,7 @@ type walk struct {
 
 func (w *walk) restart(t *testing.T) {
 	t.Helper()
-	e, err := newEngine(Options{GracefulPeriod: period}, w.kernel)
+	e, err := openEngine(Options{GracefulPeriod: period}, w.kernel)
 	must(t, err)
 	w.engine = e
 	wanted{}.change(t, w.rng, e, w.state)

@@ -66,6 +66,9 @@ type RealServer struct {
 
 func (r RealServer) compare(o RealServer) int { return r.Addr.Compare(o.Addr) }
 
+// options are the options of ipvsadm that make the real server.
+func (r RealServer) options() string { return fmt.Sprintf("-r %s -m -w %d", r.Addr, r.Weight) }
+
 // maxPersistence keeps the timeout within what the kernel can count in jiffies (signed 32 bits at 1000 Hz).
 const maxPersistence = 24 * 24 * time.Hour
 

@@ -1,0 +1,227 @@
+package ipvsctl
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Memory is an Engine that works on a kernel in memory. It shows what the Engine would do, without IPVS and without
+// privileges. Its kernel is as strict as the real one: a test under a kernel with IPVS compares their answers.
+type Memory struct {
+	*Engine
+	contents *memoryKernel
+}
+
+// OpenMemory opens an engine on an empty kernel in memory. Options.NetNS has no meaning there.
+func OpenMemory(o Options) *Memory {
+	k := newMemoryKernel()
+	return &Memory{Engine: newEngine(o, k), contents: k}
+}
+
+// Restart opens another engine on the same kernel, as a new process does: it takes over what the earlier one left.
+func (m *Memory) Restart(o Options) (*Memory, error) {
+	e, err := openEngine(o, m.contents)
+	if err != nil {
+		return nil, err
+	}
+	return &Memory{Engine: e, contents: m.contents}, nil
+}
+
+// PutForeign makes a virtual server as another tool does, with the real servers in v and without the mark of this package.
+// It replaces the one that has the key.
+func (m *Memory) PutForeign(v VirtualServer) {
+	f := found{key: v.Key, header: header{scheduler: v.Scheduler, flags: v.Flags, persistence: seconds(v.Persistence)}}
+	m.contents.put(f, v.RealServers)
+}
+
+// DeleteServer deletes a virtual server as another tool does, whichever tool made it.
+func (m *Memory) DeleteServer(k Key) { delete(m.contents.state, k) }
+
+// SetConnections sets the number of active connections of a real server. It has none when it is added.
+func (m *Memory) SetConnections(k Key, real netip.AddrPort, active int) error {
+	s := m.contents.state[k]
+	if s == nil || s.reals[real] == nil {
+		return fmt.Errorf("set connections: virtual server %s has no real server %s", k, real)
+	}
+	s.reals[real].active = active
+	return nil
+}
+
+// String prints what the kernel has as commands that make it, in the notation of Operation.String and sorted by key: for
+// each address its virtual servers, each with its real servers, and then the route that makes the address local.
+func (m *Memory) String() string {
+	k := m.contents
+	byAddress := map[netip.Addr][]Key{}
+	for addr := range k.local {
+		byAddress[addr] = nil
+	}
+	for key := range k.state {
+		byAddress[key.Addr] = append(byAddress[key.Addr], key)
+	}
+	var b strings.Builder
+	for _, addr := range slices.SortedFunc(maps.Keys(byAddress), netip.Addr.Compare) {
+		for _, key := range slices.SortedFunc(slices.Values(byAddress[addr]), Key.compare) {
+			k.state[key].write(&b)
+		}
+		if k.local[addr] {
+			fmt.Fprintln(&b, routeCommand("add", addr))
+		}
+	}
+	return b.String()
+}
+
+// memoryKernel holds what a kernel would.
+type memoryKernel struct {
+	state  map[Key]*memoryServer
+	local  map[netip.Addr]bool
+	config Timeouts
+}
+
+type memoryServer struct {
+	found
+	reals map[netip.AddrPort]*foundReal
+}
+
+// newMemoryKernel returns an empty kernel with the timeouts that Linux has by default.
+func newMemoryKernel() *memoryKernel {
+	return &memoryKernel{
+		state:  map[Key]*memoryServer{},
+		local:  map[netip.Addr]bool{},
+		config: Timeouts{TCP: 15 * time.Minute, TCPFin: 2 * time.Minute, UDP: 5 * time.Minute},
+	}
+}
+
+func (m *memoryKernel) put(f found, reals []RealServer) {
+	s := &memoryServer{found: f, reals: map[netip.AddrPort]*foundReal{}}
+	for _, r := range reals {
+		s.reals[r.Addr] = &foundReal{RealServer: r}
+	}
+	m.state[f.key] = s
+}
+
+func (s *memoryServer) sortedReals() []foundReal {
+	var list []foundReal
+	for _, r := range s.reals {
+		list = append(list, *r)
+	}
+	sortReals(list)
+	return list
+}
+
+func (s *memoryServer) write(b *strings.Builder) {
+	fmt.Fprint(b, "ipvsadm -A ", s.key.option(), s.header.options())
+	if !s.ours {
+		fmt.Fprint(b, " # another tool made this one")
+	}
+	fmt.Fprintln(b)
+	for _, r := range s.sortedReals() {
+		fmt.Fprintln(b, "ipvsadm -a", s.key.option(), r.options())
+	}
+}
+
+func (m *memoryKernel) close() {}
+
+func (m *memoryKernel) execute(o Operation) error {
+	switch o.Kind {
+	case AddAddress:
+		m.local[o.Server.Addr] = true
+		return nil
+	case DeleteAddress:
+		delete(m.local, o.Server.Addr)
+		return nil
+	}
+	s := m.state[o.Server.Key]
+	if err := m.check(o, s); err != nil || s == nil && o.Kind != AddServer {
+		return err
+	}
+	switch o.Kind {
+	case AddServer:
+		m.put(found{key: o.Server.Key, header: o.Server.header(), ours: true}, nil)
+	case EditServer:
+		s.header, s.ours = o.Server.header(), true
+	case DeleteServer:
+		delete(m.state, o.Server.Key)
+	case AddReal:
+		s.reals[o.Real.Addr] = &foundReal{RealServer: o.Real}
+	case EditReal:
+		s.reals[o.Real.Addr].RealServer = o.Real
+	case DeleteReal:
+		delete(s.reals, o.Real.Addr)
+	}
+	return nil
+}
+
+// check returns what the kernel, behind conn, answers to an operation that does not fit. s is nil when there is no virtual
+// server with the key.
+func (m *memoryKernel) check(o Operation, s *memoryServer) error {
+	known := slices.Contains(Schedulers(), o.Server.Scheduler)
+	deletion := o.Kind == DeleteServer || o.Kind == DeleteReal
+	switch {
+	case o.Kind == AddServer && s != nil:
+		return syscall.EEXIST
+	case o.Kind == AddServer && !known:
+		return syscall.ENOENT
+	case o.Kind == AddServer, deletion:
+		return nil
+	case s == nil:
+		return syscall.ESRCH
+	case o.Kind == EditServer && !known:
+		return syscall.ENOENT
+	}
+	exists := s.reals[o.Real.Addr] != nil
+	switch {
+	case o.Kind == AddReal && exists:
+		return syscall.EEXIST
+	case o.Kind == EditReal && !exists:
+		return syscall.ENOENT
+	}
+	return nil
+}
+
+func (m *memoryKernel) servers() ([]found, error) {
+	var list []found
+	for _, s := range m.state {
+		list = append(list, s.found)
+	}
+	return list, nil
+}
+
+func (m *memoryKernel) server(k Key) (found, bool, error) {
+	if s := m.state[k]; s != nil {
+		return s.found, true, nil
+	}
+	return found{}, false, nil
+}
+
+func (m *memoryKernel) reals(k Key) ([]foundReal, error) {
+	if s := m.state[k]; s != nil {
+		return s.sortedReals(), nil
+	}
+	return nil, nil
+}
+
+func (m *memoryKernel) listAddresses() ([]netip.Addr, error) {
+	return slices.Collect(maps.Keys(m.local)), nil
+}
+
+func (m *memoryKernel) isLocal(addr netip.Addr) (bool, error) { return m.local[addr], nil }
+
+func (m *memoryKernel) timeouts() (Timeouts, error) { return m.config, nil }
+
+func (m *memoryKernel) setTimeouts(t Timeouts) error {
+	if t.TCP != 0 {
+		m.config.TCP = t.TCP
+	}
+	if t.TCPFin != 0 {
+		m.config.TCPFin = t.TCPFin
+	}
+	if t.UDP != 0 {
+		m.config.UDP = t.UDP
+	}
+	return nil
+}
