@@ -120,7 +120,7 @@ func newDevice(b *testing.B, h *netlink.Handle) *device {
 	// A veth pair stands in: not every kernel has dummy devices, and addresses hang on all devices in the same way.
 	link := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "verdict0"}, PeerName: "verdict1"}
 	must(b, h.LinkAdd(link))
-	return &device{h, link}
+	return &device{handle: h, link: link}
 }
 
 func (d *device) addr(a netip.Addr) *netlink.Addr {

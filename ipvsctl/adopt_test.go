@@ -17,8 +17,8 @@ func left(t *testing.T) *memory {
 	mustSet(t, e, "mail", mail)
 	mustSet(t, e, "dns", vs("udp 10.96.0.3:53 rr", "10.0.0.5:53"))
 	pass(t, e, start())
-	m.foreign(Key{netip.MustParseAddr("192.0.2.1"), 443, TCP}, "rr", "192.0.2.7:443")
-	m.foreign(Key{netip.MustParseAddr("10.96.0.1"), 443, TCP}, "rr", "192.0.2.7:443") // an address of ours
+	m.foreign(parseKey("tcp 192.0.2.1:443"), "rr", "192.0.2.7:443")
+	m.foreign(parseKey("tcp 10.96.0.1:443"), "rr", "192.0.2.7:443") // an address of ours
 	return m
 }
 

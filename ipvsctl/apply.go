@@ -214,7 +214,7 @@ func (e *Engine) do(r *Result, s *server, o Operation) error {
 	err := e.kernel.execute(o)
 	r.Kernel += time.Since(start)
 	if err != nil {
-		return &OperationError{o, err}
+		return &OperationError{Operation: o, Err: err}
 	}
 	s.has.note(o)
 	r.Operations = append(r.Operations, o)

@@ -67,9 +67,10 @@ func benchmarkChange(b *testing.B, n int) {
 func benchServer(i int) VirtualServer {
 	var a [4]byte
 	binary.BigEndian.PutUint32(a[:], 10<<24|96<<16|uint32(i+1))
-	v := VirtualServer{Key: Key{netip.AddrFrom4(a), 80, TCP}, Scheduler: "lc", Local: true}
+	v := VirtualServer{Key: Key{Addr: netip.AddrFrom4(a), Port: 80, Protocol: TCP}, Scheduler: "lc", Local: true}
 	for j := range 10 {
-		v.RealServers = append(v.RealServers, RealServer{netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, byte(i), byte(j + 1)}), 8080), 1})
+		addr := netip.AddrFrom4([4]byte{10, 0, byte(i), byte(j + 1)})
+		v.RealServers = append(v.RealServers, RealServer{Addr: netip.AddrPortFrom(addr, 8080), Weight: 1})
 	}
 	return v
 }

@@ -223,18 +223,23 @@ func (c *conn) reals(k Key) ([]foundReal, error) {
 	}
 	list := make([]foundReal, 0, len(destinations))
 	for _, d := range destinations {
-		addr, ok := netip.AddrFromSlice(d.Address)
+		r, ok := foundDestination(d)
 		if !ok {
 			return nil, fmt.Errorf("list real servers: unknown address family %d", d.AddressFamily)
 		}
-		list = append(list, foundReal{
-			RealServer: RealServer{Addr: netip.AddrPortFrom(addr, d.Port), Weight: uint16(d.Weight)},
-			active:     d.ActiveConnections,
-			inactive:   d.InactiveConnections,
-		})
+		list = append(list, r)
 	}
 	sortReals(list)
 	return list, nil
+}
+
+func foundDestination(d *ipvs.Destination) (foundReal, bool) {
+	addr, ok := netip.AddrFromSlice(d.Address)
+	return foundReal{
+		RealServer: RealServer{Addr: netip.AddrPortFrom(addr, d.Port), Weight: uint16(d.Weight)},
+		active:     d.ActiveConnections,
+		inactive:   d.InactiveConnections,
+	}, ok
 }
 
 // timeouts reads the timeouts of connections.

@@ -32,7 +32,7 @@ func additions(has *applied, want *VirtualServer, graceful bool) Operations {
 	return list
 }
 
-// appendWanted adds missing real servers and corrects weights, by walking both sorted lists side by side.
+// appendWanted adds missing real servers and changes those that differ, by walking both sorted lists side by side.
 func appendWanted(list Operations, has []RealServer, want *VirtualServer) Operations {
 	i := 0
 	for _, r := range want.RealServers {
@@ -42,7 +42,7 @@ func appendWanted(list Operations, has []RealServer, want *VirtualServer) Operat
 		switch {
 		case i == len(has) || has[i].Addr != r.Addr:
 			list = append(list, Operation{Kind: AddReal, Server: want, Real: r})
-		case has[i].Weight != r.Weight:
+		case has[i] != r:
 			list = append(list, Operation{Kind: EditReal, Server: want, Real: r})
 		}
 	}
@@ -73,7 +73,8 @@ func dismiss(v *VirtualServer, r RealServer, graceful bool) (o Operation, ok boo
 	case !graceful || v.Protocol == UDP:
 		return Operation{Kind: DeleteReal, Server: v, Real: r}, true
 	case r.Weight != 0:
-		return Operation{Kind: EditReal, Server: v, Real: RealServer{Addr: r.Addr}}, true
+		r.Weight = 0
+		return Operation{Kind: EditReal, Server: v, Real: r}, true
 	}
 	return Operation{}, false
 }

@@ -2,7 +2,6 @@ package ipvsctl
 
 import (
 	"errors"
-	"net/netip"
 	"strings"
 	"syscall"
 	"testing"
@@ -366,7 +365,7 @@ func expectIntact(t *testing.T, e *Engine, want bool) {
 func TestForeign(t *testing.T) {
 	m := newMemory()
 	m.foreign(web.Key, "wrr", "192.0.2.7:80")
-	m.foreign(Key{netip.MustParseAddr("192.0.2.1"), 443, TCP}, "rr", "192.0.2.7:443")
+	m.foreign(parseKey("tcp 192.0.2.1:443"), "rr", "192.0.2.7:443")
 	theirs := picture(t, m)
 	e := openMemory(t, m)
 	mustSet(t, e, "web", web)

@@ -413,7 +413,7 @@ func TestLibrary(t *testing.T) {
 	must(t, err)
 	defer c.close()
 	must(t, c.execute(Operation{Kind: AddServer, Server: &web}))
-	six := RealServer{netip.MustParseAddrPort("[fd00::1]:80"), 1}
+	six := parseReal("[fd00::1]:80")
 	if err := c.execute(Operation{Kind: AddReal, Server: &web, Real: six}); err == nil {
 		reals, err := c.reals(web.Key)
 		must(t, err)

@@ -91,7 +91,7 @@ func client(family string, i int) netip.Addr { return host(1, family, i) }
 
 // pod is the real server of pod i.
 func pod(family string, i int, weight uint16) RealServer {
-	return RealServer{netip.AddrPortFrom(host(2, family, i), podPort), weight}
+	return RealServer{Addr: netip.AddrPortFrom(host(2, family, i), podPort), Weight: weight}
 }
 
 // frontend is a virtual server that no test has used before: connections outlive virtual servers.
@@ -103,7 +103,7 @@ func (l *lab) frontend(family string, p Protocol, scheduler string, weights ...u
 		addr = netip.MustParseAddr(fmt.Sprintf("fd96::%x", l.next))
 	}
 	l.mu.Unlock()
-	v := VirtualServer{Key: Key{addr, 80, p}, Scheduler: scheduler, Local: true}
+	v := VirtualServer{Key: Key{Addr: addr, Port: 80, Protocol: p}, Scheduler: scheduler, Local: true}
 	for i, w := range weights {
 		v.RealServers = append(v.RealServers, pod(family, i, w))
 	}

@@ -190,12 +190,18 @@ func mustSet(t testing.TB, e *Engine, name string, servers ...VirtualServer) {
 // vs makes a virtual server from "tcp 10.96.0.1:80 lc" and real servers like "10.0.0.1:8080" or "10.0.0.1:8080=3".
 func vs(frontend string, reals ...string) VirtualServer {
 	word := strings.Fields(frontend)
-	at := netip.MustParseAddrPort(word[1])
-	v := VirtualServer{Key: Key{at.Addr(), at.Port(), protocol(word[0])}, Scheduler: word[2], Local: true}
+	v := VirtualServer{Key: parseKey(word[0] + " " + word[1]), Scheduler: word[2], Local: true}
 	for _, r := range reals {
 		v.RealServers = append(v.RealServers, parseReal(r))
 	}
 	return v
+}
+
+// parseKey makes a key from "tcp 10.96.0.1:80".
+func parseKey(text string) Key {
+	word, frontend, _ := strings.Cut(text, " ")
+	at := netip.MustParseAddrPort(frontend)
+	return Key{Addr: at.Addr(), Port: at.Port(), Protocol: protocol(word)}
 }
 
 func protocol(word string) Protocol {

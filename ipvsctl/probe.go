@@ -36,8 +36,10 @@ func (s *Support) String() string {
 	return fmt.Sprintf("schedulers not available: %s (missing kernel modules: %s)", strings.Join(s.Missing, " "), strings.Join(modules, " "))
 }
 
-// probeAddr is of TEST-NET-2, to which nobody sends anything.
-func probeAddr() netip.Addr { return netip.AddrFrom4([4]byte{198, 51, 100, 1}) }
+// probeKey has an address of TEST-NET-2, which no host has.
+func probeKey(port uint16) Key {
+	return Key{Addr: netip.AddrFrom4([4]byte{198, 51, 100, 1}), Port: port, Protocol: TCP}
+}
 
 // Probe finds out which schedulers the kernel has, by making a virtual server for each and deleting it again, as
 // kube-proxy did (k/k #114878): module files and lists say nothing when schedulers are built in, or when we run in a
@@ -58,7 +60,7 @@ func probe(k kernel, schedulers []string) (Support, error) {
 		return s, err
 	}
 	for _, name := range schedulers {
-		v := &VirtualServer{Key: Key{probeAddr(), port, TCP}, Scheduler: name}
+		v := &VirtualServer{Key: probeKey(port), Scheduler: name}
 		err := k.execute(Operation{Kind: AddServer, Server: v})
 		switch {
 		case errors.Is(err, syscall.ENOENT):
@@ -78,7 +80,7 @@ func probe(k kernel, schedulers []string) (Support, error) {
 // probePort finds a key that is free, and removes what an interrupted probe has left.
 func probePort(k kernel) (uint16, error) {
 	for port := uint16(1); port < 100; port++ {
-		key := Key{probeAddr(), port, TCP}
+		key := probeKey(port)
 		f, exists, err := k.server(key)
 		switch {
 		case err != nil:
@@ -90,5 +92,5 @@ func probePort(k kernel) (uint16, error) {
 			return port, k.execute(Operation{Kind: DeleteServer, Server: v})
 		}
 	}
-	return 0, fmt.Errorf("try schedulers: %s has virtual servers of others on every port", probeAddr())
+	return 0, fmt.Errorf("try schedulers: %s has virtual servers of others on every port", probeKey(1).Addr)
 }

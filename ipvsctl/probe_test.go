@@ -53,9 +53,9 @@ func TestQuiet(t *testing.T) {
 
 func TestProbe(t *testing.T) {
 	m := newMemory()
-	m.foreign(Key{probeAddr(), 1, TCP}, "rr", "192.0.2.7:80")
-	m.foreign(Key{probeAddr(), 2, TCP}, "rr")
-	m.state[Key{probeAddr(), 2, TCP}].ours = true // an interrupted probe
+	m.foreign(probeKey(1), "rr", "192.0.2.7:80")
+	m.foreign(probeKey(2), "rr")
+	m.state[probeKey(2)].ours = true // an interrupted probe
 	m.foreign(web.Key, "rr", "192.0.2.7:80")
 	s, err := probe(m, []string{"rr", "magic", "mh", "spell"})
 	must(t, err)
@@ -103,7 +103,7 @@ func TestProbeFails(t *testing.T) {
 	t.Run("all ports taken", func(t *testing.T) {
 		m := newMemory()
 		for port := uint16(1); port < 100; port++ {
-			m.foreign(Key{probeAddr(), port, TCP}, "rr")
+			m.foreign(probeKey(port), "rr")
 		}
 		if _, err := probe(m, []string{"rr"}); err == nil {
 			t.Error("no error")

@@ -46,7 +46,7 @@ func (e *Engine) SetTimeouts(t Timeouts) ([]Change, error) {
 	var changes []Change
 	add := func(name string, old, now time.Duration) {
 		if old != now {
-			changes = append(changes, Change{name, old.String(), now.String()})
+			changes = append(changes, Change{Name: name, Old: old.String(), New: now.String()})
 		}
 	}
 	add("IPVS timeout tcp", old.TCP, now.TCP)
@@ -66,15 +66,15 @@ type Sysctl struct {
 // port to real servers of weight 0 for ever (k/k #81775, #102122). We need 5.13 anyway.
 func Sysctls(strictARP bool) []Sysctl {
 	list := []Sysctl{
-		{"net.ipv4.vs.conntrack", "1", "connections through IPVS cannot be masqueraded"},
-		{"net.ipv4.vs.expire_nodest_conn", "1", "connections to a removed endpoint hang instead of ending"},
-		{"net.ipv4.vs.expire_quiescent_template", "1", "clients with affinity stay with an endpoint that drains"},
+		{Name: "net.ipv4.vs.conntrack", Value: "1", Reason: "connections through IPVS cannot be masqueraded"},
+		{Name: "net.ipv4.vs.expire_nodest_conn", Value: "1", Reason: "connections to a removed endpoint hang instead of ending"},
+		{Name: "net.ipv4.vs.expire_quiescent_template", Value: "1", Reason: "clients with affinity stay with an endpoint that drains"},
 	}
 	if strictARP {
 		// Load balancers in layer 2 mode (MetalLB) need that only the elected node answers for an address.
 		list = append(list,
-			Sysctl{"net.ipv4.conf.all.arp_ignore", "1", "this node answers ARP for load-balancer addresses of others"},
-			Sysctl{"net.ipv4.conf.all.arp_announce", "2", "this node announces load-balancer addresses of others"})
+			Sysctl{Name: "net.ipv4.conf.all.arp_ignore", Value: "1", Reason: "this node answers ARP for load-balancer addresses of others"},
+			Sysctl{Name: "net.ipv4.conf.all.arp_announce", Value: "2", Reason: "this node announces load-balancer addresses of others"})
 	}
 	return list
 }
@@ -92,7 +92,7 @@ func SetSysctls(root string, list []Sysctl) ([]Change, error) {
 		case err != nil:
 			errs = append(errs, fmt.Errorf("set sysctl %s=%s: %w; without it %s", s.Name, s.Value, err, s.Reason))
 		case old != s.Value:
-			changes = append(changes, Change{s.Name, old, s.Value})
+			changes = append(changes, Change{Name: s.Name, Old: old, New: s.Value})
 		}
 	}
 	return changes, errors.Join(errs...)

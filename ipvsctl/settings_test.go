@@ -63,7 +63,7 @@ func TestSetSysctlsReadsFirst(t *testing.T) {
 	root := fakeProc(t, map[string]string{"a.b": "1"})
 	path := filepath.Join(root, "a", "b")
 	must(t, os.Chtimes(path, start(), start()))
-	_, err := SetSysctls(root, []Sysctl{{"a.b", "1", ""}})
+	_, err := SetSysctls(root, []Sysctl{{Name: "a.b", Value: "1"}})
 	must(t, err)
 	info, err := os.Stat(path)
 	must(t, err)
@@ -82,7 +82,8 @@ func TestConnReuseModeIsLeftAlone(t *testing.T) {
 
 func TestSetTimeouts(t *testing.T) {
 	minutes := func(tcp, fin, udp int) Timeouts {
-		return Timeouts{time.Duration(tcp) * time.Minute, time.Duration(fin) * time.Minute, time.Duration(udp) * time.Minute}
+		minute := time.Minute
+		return Timeouts{TCP: time.Duration(tcp) * minute, TCPFin: time.Duration(fin) * minute, UDP: time.Duration(udp) * minute}
 	}
 	for _, tt := range []struct {
 		name string

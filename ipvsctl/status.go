@@ -65,7 +65,7 @@ func status(f found, reals []foundReal) Status {
 		RealServers: make([]RealStatus, len(reals)),
 	}
 	for i, r := range reals {
-		s.RealServers[i] = RealStatus{r.RealServer, r.active, r.inactive}
+		s.RealServers[i] = RealStatus{RealServer: r.RealServer, Active: r.active, Inactive: r.inactive}
 	}
 	return s
 }

@@ -45,7 +45,7 @@ func randomServer(rng *rand.Rand, k int, schedulers []string) VirtualServer {
 	}
 	for _, r := range rng.Perm(6)[:rng.IntN(5)] {
 		at := netip.AddrPortFrom(netip.MustParseAddr(fmt.Sprintf(real, 1+r)), 8080)
-		v.RealServers = append(v.RealServers, RealServer{at, uint16(rng.IntN(3))})
+		v.RealServers = append(v.RealServers, RealServer{Addr: at, Weight: uint16(rng.IntN(3))})
 	}
 	return v
 }

@@ -58,6 +58,12 @@ type VirtualServer struct {
 	RealServers []RealServer
 }
 
+// Equal reports whether two virtual servers are the same, with the same real servers in the same order.
+func (v VirtualServer) Equal(o VirtualServer) bool {
+	return v.Key == o.Key && v.Local == o.Local && v.Scheduler == o.Scheduler && v.Flags == o.Flags &&
+		v.Persistence == o.Persistence && slices.Equal(v.RealServers, o.RealServers)
+}
+
 // RealServer is one endpoint. Weight 0 takes no new connections.
 type RealServer struct {
 	Addr   netip.AddrPort
@@ -141,7 +147,7 @@ type header struct {
 // header adds Fallback where the scheduler knows it: the tables of sh and mh go on leading to real servers of weight 0,
 // and without Fallback the kernel refuses those clients, for as long as an endpoint drains.
 func (v *VirtualServer) header() header {
-	return header{v.Scheduler, v.kernelFlags(), seconds(v.Persistence)}
+	return header{scheduler: v.Scheduler, flags: v.kernelFlags(), persistence: seconds(v.Persistence)}
 }
 
 func (v *VirtualServer) kernelFlags() Flags {

@@ -122,7 +122,7 @@ func (i *ipvs) resting(key string, servers []ipvsctl.VirtualServer) string {
 	if s.servers == nil { // planned for the first time since
 		s.servers = servers
 	}
-	same := slices.EqualFunc(s.servers, servers, sameServer)
+	same := slices.EqualFunc(s.servers, servers, ipvsctl.VirtualServer.Equal)
 	if !same {
 		s.rest = min(s.rest, tryAgain)
 	}
@@ -135,11 +135,6 @@ func (i *ipvs) resting(key string, servers []ipvsctl.VirtualServer) string {
 		i.trying[key] = s
 	}
 	return ""
-}
-
-func sameServer(a, b ipvsctl.VirtualServer) bool {
-	return a.Key == b.Key && a.Local == b.Local && a.Scheduler == b.Scheduler && a.Flags == b.Flags && a.Persistence == b.Persistence &&
-		slices.Equal(a.RealServers, b.RealServers)
 }
 
 // refuse notes that the kernel does not take a port.
