@@ -42,10 +42,17 @@ func (e *Engine) local() map[netip.Addr]bool {
 
 // notLocal lists the addresses that Coming named since the last call and that are not local.
 func (e *Engine) notLocal() []netip.Addr {
-	named, local := e.named, e.local()
+	if len(e.named) == 0 {
+		return nil // nearly every pass
+	}
+	named := e.named
 	e.named = map[netip.Addr]bool{}
-	maps.DeleteFunc(named, func(addr netip.Addr, _ bool) bool { return local[addr] })
+	maps.DeleteFunc(named, func(addr netip.Addr, _ bool) bool { return e.mayBeLocal(addr) })
 	return slices.SortedFunc(maps.Keys(named), netip.Addr.Compare)
+}
+
+func (e *Engine) mayBeLocal(addr netip.Addr) bool {
+	return e.locals[addr] > 0 || e.inherited[addr] || e.unsure[addr] || slices.Contains(e.orphans, addr)
 }
 
 // acquire makes the address of a virtual server local, unless another one has done so.

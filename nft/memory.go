@@ -32,6 +32,11 @@ func (m *Memory) Reopen(o Options) (*Memory, error) {
 	return &Memory{Engine: e, kernel: m.kernel}, nil
 }
 
+// Record calls write with the text of each transaction that the kernel in memory applies, in nft syntax and in order.
+func (m *Memory) Record(write func(text string)) {
+	m.kernel.record = func(t *Transaction) { write(t.String()) }
+}
+
 // String prints what the kernel in memory holds, in the form in which nft lists it: "nft -f" reads it. Elements are
 // sorted, so that equal contents print as equal texts. It may be called from any goroutine.
 func (m *Memory) String() string { return m.kernel.String() }

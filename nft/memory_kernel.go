@@ -20,7 +20,8 @@ type memoryKernel struct {
 	mu      sync.Mutex // String and List may be called from any goroutine
 	tables  [2]*memoryTable
 	commits uint32
-	undo    []func() // takes back the present batch, last change first
+	record  func(*Transaction) // nil: nobody wants to know
+	undo    []func()           // takes back the present batch, last change first
 }
 
 type memoryTable struct {
@@ -90,6 +91,9 @@ func (k *memoryKernel) send(b *batch) (Outcome, *refusal, error) {
 		}
 	}
 	k.commits++
+	if k.record != nil {
+		k.record(b.tx)
+	}
 	return Applied, nil, nil
 }
 

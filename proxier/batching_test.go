@@ -9,28 +9,18 @@ import (
 	"time"
 
 	"github.com/verdict-proxy/verdict/config"
-	"github.com/verdict-proxy/verdict/nft"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// slow is a ruleset whose applies take a while. All times in these tests are those of a synctest bubble: exact.
-type slow struct {
-	*faulty
-	takes time.Duration
-}
-
-func (s slow) Apply() (nft.Result, error) {
-	time.Sleep(s.takes)
-	return s.faulty.Apply()
-}
+// All times in these tests are those of a synctest bubble: exact.
 
 // inBubble runs a loop that is synced with one Service and idle.
 func inBubble(t *testing.T, takes time.Duration, test func(t *testing.T, w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		w.Settings.MinSyncPeriod = config.Default().MinSyncPeriod
-		w.Ruleset = slow{w.rules, takes}
+		w.pace.minPeriod = config.Default().MinSyncPeriod
+		w.rules.takes = takes
 		w.store.SetService(service("web", "10.96.0.1", 1), nil)
 		w.store.MarkSynced()
 		ctx, stop := context.WithCancel(t.Context())
@@ -117,7 +107,7 @@ func TestRolloutIsAHandfulOfPasses(t *testing.T) {
 		if n := len(w.watcher.passes); n < 1 || n > 3 {
 			t.Errorf("%d passes for 1,000 changes, want one to three", n)
 		}
-		if got := w.rules.applied["ip default/web:http"].Cluster; len(got) != 1 || got[0].Addr.String() != "10.0.3.231:8080" {
+		if got := w.rules.endpoints(t, "default/web:http"); len(got) != 1 || got[0] != "10.0.3.231:8080" {
 			t.Errorf("endpoints %v, want those of the last change", got)
 		}
 	})
@@ -137,7 +127,7 @@ func TestTriggersAreReportedWhenTheKernelHasThem(t *testing.T) {
 		settle()
 		var got []Trigger
 		for _, p := range w.watcher.passes {
-			if p.Err == nil {
+			if p.Result.Err == nil {
 				got = append(got, p.Triggers...)
 			}
 		}
@@ -168,7 +158,7 @@ func TestRetriesGoOnAndBackOff(t *testing.T) {
 		}
 		synctest.Wait()
 		passes := w.watcher.passes
-		if len(passes) <= failures || passes[failures-1].Err == nil || passes[failures].Err != nil {
+		if len(passes) <= failures || passes[failures-1].Result.Err == nil || passes[failures].Result.Err != nil {
 			t.Fatalf("%d passes, want %d failures and then success", len(passes), failures)
 		}
 		wait := firstRetry
@@ -190,8 +180,8 @@ func TestRetriesGoOnAndBackOff(t *testing.T) {
 		w.change(1)
 		time.Sleep(3*time.Minute + time.Second)
 		synctest.Wait()
-		if last := w.watcher.passes[len(w.watcher.passes)-1]; last.Err != nil {
-			t.Errorf("%d passes, the last one failed: %v; nothing else changed", len(w.watcher.passes), last.Err)
+		if last := w.watcher.passes[len(w.watcher.passes)-1]; last.Result.Err != nil {
+			t.Errorf("%d passes, the last one failed: %v; nothing else changed", len(w.watcher.passes), last.Result.Err)
 		}
 		if got := strings.Count(w.log.String(), "level=ERROR"); got < 2 || got > 4 {
 			t.Errorf("the same error was logged %d times in 3 minutes, want once a minute", got)

@@ -1,7 +1,19 @@
-// Package proxier is the loop: it takes what changed from the state store, plans those Services, hands the result to
-// the kernel engines as one pass and tells the faces (health, metrics, log) what became of it.
+// Package proxier is the loop: it takes what changed from the state store, plans those Services, hands the plans to the
+// dataplane as one pass, and reports what became of it to its observer (health, metrics, Events) and to the log.
 //
-//	state.Store -> pass: plan -> claims -> translate -> nft.Engine -> outcome -> state.Store.Applied, status
+//	state.Store -> pass: plan -> claims -> dataplane -> outcome -> state.Store.Applied, Observer
 //
 // One goroutine does all of it. A change leaves the store's list of pending changes only when the kernel has it.
+//
+// The files, in the order in which a reader wants them:
+//
+//	proxier.go       the loop: what it waits for
+//	pass.go          one pass from the pending changes to the kernel
+//	planning.go      planning some Services, and who gets a frontend that several ask for
+//	environment.go   what follows from the settings, the Node object and the host's addresses
+//	pace.go          when the next pass may begin; retries
+//	flows.go         stale UDP flows, cleaned beside the loop
+//	triggers.go      trigger times of endpoint changes, for the latency metric
+//	healthchecks.go  the healthCheckNodePort servers that are wanted
+//	report.go        what observers and the log are told
 package proxier

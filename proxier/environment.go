@@ -1,59 +1,75 @@
 package proxier
 
 import (
-	"maps"
+	"log/slog"
 	"net/netip"
 	"slices"
 
 	"github.com/verdict-proxy/verdict/config"
-	"github.com/verdict-proxy/verdict/nft"
+	"github.com/verdict-proxy/verdict/proxier/dataplane"
 	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// environment is what follows from the settings, the Node object and the host's addresses for all Services alike.
-type environment struct {
-	plan    plan.Environment
-	globals nft.Globals
-	host    map[netip.Addr]bool // the host's own addresses
+// nodeEnvironment is what follows from the settings, the Node object and the host's addresses for all Services alike.
+type nodeEnvironment struct {
+	settings *config.Settings
+	primary  func() ([]netip.Addr, error) // the host's own main addresses
+	ipv6     bool                         // the kernel has it
+	log      *slog.Logger
+
+	planning plan.Environment
+	shared   dataplane.Environment
+	known    bool // update was called
+	eligible bool // of the node, for traffic from outside
+	askAgain bool // primary failed the last time
 }
 
-// newEnvironment derives it.
-func newEnvironment(s *config.Settings, env state.Environment, node *state.Node) environment {
-	host := lasting(env.HostAddresses)
-	pods := podCIDRs(s, node)
-	podInterface := podInterface(s)
-	return environment{
-		host: hostAddresses(host),
-		plan: plan.Environment{
-			NodeName:      s.NodeName,
-			Zone:          node.Zone,
-			NodeAddresses: node.Addresses,
-			IPv4:          true,
-			DetectsLocal:  podInterface != "" || len(pods) > 0,
-		},
-		globals: nft.Globals{
-			MasqueradeAll:     s.MasqueradeAll,
-			PodInterface:      podInterface,
-			PodCIDRs:          pods,
-			ServiceCIDRs:      env.ServiceCIDRs,
-			NodePortAddresses: nodePortAddresses(s.NodePortAddresses, node.Addresses, host),
-		},
+// update derives the environment from what the store has.
+func (n *nodeEnvironment) update(env state.Environment) {
+	node, host := n.object(env.Node), lasting(env.HostAddresses)
+	n.shared = dataplane.Environment{
+		MasqueradeAll:     n.settings.MasqueradeAll,
+		PodInterface:      podInterface(n.settings),
+		PodCIDRs:          podCIDRs(n.settings, node),
+		ServiceCIDRs:      env.ServiceCIDRs,
+		NodePortAddresses: nodePortAddresses(n.settings.NodePortAddresses, node.Addresses, host),
+		HostAddresses:     host,
 	}
+	n.planning = plan.Environment{
+		NodeName:      n.settings.NodeName,
+		Zone:          node.Zone,
+		NodeAddresses: node.Addresses,
+		IPv4:          true,
+		IPv6:          n.ipv6,
+		DetectsLocal:  n.shared.PodInterface != "" || len(n.shared.PodCIDRs) > 0,
+	}
+	n.eligible, n.known = node.Eligible, true
 }
 
-// lasting leaves out link-local addresses of IPv6, which come and go with every pod and mean nothing without an interface.
+// object returns the Node object, or one made from the host's main addresses when there is none: a host without a cluster,
+// or one that has not joined yet. When the addresses cannot be read, they stay what they were, and the loop asks again.
+func (n *nodeEnvironment) object(node *state.Node) *state.Node {
+	n.askAgain = false
+	if node != nil {
+		return node
+	}
+	addresses, err := n.primary()
+	if err != nil {
+		addresses = n.planning.NodeAddresses
+		n.log.Warn("cannot find the host's main addresses; node ports on primary addresses stay as they are; asking again",
+			"after", checkPeriod, "addresses", addresses, "error", err)
+	}
+	n.askAgain = err != nil
+	return &state.Node{Name: n.settings.NodeName, Addresses: addresses, Eligible: true}
+}
+
+// lasting sorts the host's addresses. It leaves out link-local addresses of IPv6: they come and go with every pod, and mean
+// nothing without an interface.
 func lasting(host []netip.Addr) []netip.Addr {
-	return filter(host, func(a netip.Addr) bool { return !a.Is6() || !a.IsLinkLocalUnicast() })
-}
-
-// hostAddresses is a set of them.
-func hostAddresses(list []netip.Addr) map[netip.Addr]bool {
-	host := map[netip.Addr]bool{}
-	for _, a := range list {
-		host[a] = true
-	}
-	return host
+	out := filter(host, func(a netip.Addr) bool { return !a.Is6() || !a.IsLinkLocalUnicast() })
+	slices.SortFunc(out, netip.Addr.Compare)
+	return out
 }
 
 func podCIDRs(s *config.Settings, node *state.Node) []netip.Prefix {
@@ -76,8 +92,8 @@ func podInterface(s *config.Settings) string {
 	return ""
 }
 
-// nodePortAddresses are the addresses on which node ports answer: those of the host that a word or a range names.
-// "primary" is the first of the node's own addresses in each family, whether the host has it by now or not.
+// nodePortAddresses lists the addresses at which node ports answer: the host's addresses that a word or a range names.
+// "primary" means the first address of the node in each family, even if the host does not have that address yet.
 func nodePortAddresses(words []string, node, host []netip.Addr) []netip.Addr {
 	var out []netip.Addr
 	for _, word := range words {
@@ -96,19 +112,19 @@ func nodePortAddresses(words []string, node, host []netip.Addr) []netip.Addr {
 	return slices.Compact(out)
 }
 
-// within lists host addresses of a range. The ranges of everything do not mean loopback, as in kube-proxy.
+// within lists the host's addresses in a range. Ranges that cover everything leave loopback out, as in kube-proxy.
 func within(cidr string, host []netip.Addr) []netip.Addr {
 	p, err := netip.ParsePrefix(cidr)
 	if err != nil {
-		return nil // Validate has refused it
+		return nil // config.Validate refuses such a word
 	}
 	return filter(host, func(a netip.Addr) bool {
 		return p.Contains(a) && (!a.IsLoopback() || p.Bits() > 0 && isLoopback(a))
 	})
 }
 
-// isLoopback leaves ::1 out: the kernel finds the route back to it only on the interface lo (rt6_need_strict), so a
-// connection to ::1 cannot be translated to a pod.
+// isLoopback reports whether an address is an IPv4 loopback address. ::1 is left out: the kernel finds the route back to it
+// only on the interface lo (rt6_need_strict), so that a connection to ::1 cannot be translated to a pod.
 func isLoopback(a netip.Addr) bool { return a.IsLoopback() && a.Is4() }
 
 func filter(list []netip.Addr, keep func(netip.Addr) bool) []netip.Addr {
@@ -123,22 +139,4 @@ func firstOfEachFamily(list []netip.Addr) []netip.Addr {
 		}
 	}
 	return out
-}
-
-// samePlan says that no Service needs planning again.
-func (e *environment) samePlan(o *environment) bool {
-	return e.plan.NodeName == o.plan.NodeName && e.plan.Zone == o.plan.Zone &&
-		e.plan.IPv4 == o.plan.IPv4 && e.plan.IPv6 == o.plan.IPv6 && e.plan.DetectsLocal == o.plan.DetectsLocal &&
-		slices.Equal(e.plan.NodeAddresses, o.plan.NodeAddresses)
-}
-
-// sameAddresses says that the virtual servers of all service ports stand where they should.
-func (e *environment) sameAddresses(o *environment) bool {
-	return maps.Equal(e.host, o.host) && slices.Equal(e.globals.NodePortAddresses, o.globals.NodePortAddresses)
-}
-
-func (e *environment) sameGlobals(o *environment) bool {
-	a, b := &e.globals, &o.globals
-	return a.MasqueradeAll == b.MasqueradeAll && a.IPVS == b.IPVS && a.PodInterface == b.PodInterface && slices.Equal(a.PodCIDRs, b.PodCIDRs) &&
-		slices.Equal(a.ServiceCIDRs, b.ServiceCIDRs) && slices.Equal(a.NodePortAddresses, b.NodePortAddresses)
 }

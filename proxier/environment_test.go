@@ -66,12 +66,13 @@ func TestDetectLocal(t *testing.T) {
 			s := config.Settings{
 				DetectLocalMode: tt.mode, ClusterCIDRs: []string{"10.0.0.0/16"}, BridgeInterface: "cni0", InterfaceNamePrefix: "veth",
 			}
-			env := newEnvironment(&s, state.Environment{}, node)
-			if got := fmt.Sprint(env.globals.PodCIDRs); got != tt.cidrs {
+			env := nodeEnvironment{settings: &s}
+			env.update(state.Environment{Node: node})
+			if got := fmt.Sprint(env.shared.PodCIDRs); got != tt.cidrs {
 				t.Errorf("pod CIDRs %s, want %s", got, tt.cidrs)
 			}
-			if env.globals.PodInterface != tt.iface || env.plan.DetectsLocal != tt.recognize {
-				t.Errorf("interface %q, recognizes %v; want %q, %v", env.globals.PodInterface, env.plan.DetectsLocal, tt.iface, tt.recognize)
+			if env.shared.PodInterface != tt.iface || env.planning.DetectsLocal != tt.recognize {
+				t.Errorf("interface %q, recognizes %v; want %q, %v", env.shared.PodInterface, env.planning.DetectsLocal, tt.iface, tt.recognize)
 			}
 		})
 	}
@@ -81,7 +82,7 @@ func TestDetectLocal(t *testing.T) {
 func TestPrimaryAddressesCannotBeRead(t *testing.T) {
 	w := newWorld(t)
 	fail := false
-	w.Primary = func() ([]netip.Addr, error) {
+	w.node.primary = func() ([]netip.Addr, error) {
 		if fail {
 			return nil, errors.New("injected: too many open files")
 		}
@@ -90,7 +91,11 @@ func TestPrimaryAddressesCannotBeRead(t *testing.T) {
 	w.store.MarkSynced()
 	look := func(step, want string) {
 		t.Helper()
-		if got := fmt.Sprint(w.rules.globals.NodePortAddresses); got != want {
+		listing, err := w.rules.List(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := fmt.Sprint(listing.NodePortAddresses); got != want {
 			t.Errorf("%s: node ports on %s, want %s", step, got, want)
 		}
 	}
@@ -108,12 +113,15 @@ func TestPrimaryAddressesCannotBeRead(t *testing.T) {
 		t.Errorf("the log does not say why: %s", w.log)
 	}
 	fail = false
-	w.Primary = func() ([]netip.Addr, error) { return addrs("192.168.7.2"), nil }
-	w.checkTables()
+	w.node.primary = func() ([]netip.Addr, error) { return addrs("192.168.7.2"), nil }
+	if !w.check() {
+		t.Fatal("no pass is wanted although the addresses are still to be read")
+	}
+	if err := w.Once(); err != nil {
+		t.Fatal(err)
+	}
 	look("when they can be read again", "[192.168.7.2]")
-	applies := w.rules.applies
-	w.checkTables()
-	if w.rules.applies != applies {
+	if w.check() {
 		t.Error("asked again although nothing failed")
 	}
 }

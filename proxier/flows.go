@@ -1,21 +1,38 @@
 package proxier
 
 import (
+	"log/slog"
 	"net/netip"
 	"time"
 
 	"github.com/verdict-proxy/verdict/proxier/conntrack"
 )
 
-// Flows is what the loop needs of connection tracking. Clean is called by one goroutine at a time, not that of the loop.
+// Flows removes stale flows from connection tracking. One goroutine at a time calls Clean; it is not the loop's.
 type Flows interface {
 	Clean(stale conntrack.Stale, nodePortAddresses []netip.Addr) ([]conntrack.Result, error)
 }
 
+// flowCleaner has UDP flows removed that went stale, beside the loop: the kernel walks its whole table for an answer (12 ms
+// and more), and the next change of the rules must not wait for that. Changes that come meanwhile are cleaned afterwards.
+type flowCleaner struct {
+	flows   Flows
+	tracker *conntrack.Tracker
+	log     *slog.Logger
+	running bool
+	done    chan cleaned // has room for one result, so that the goroutine never waits
+	backoff time.Duration
+}
+
 // cleaned is the end of a cleaning.
 type cleaned struct {
-	results []conntrack.Result
-	err     error
+	results   []conntrack.Result
+	err       error
+	nodePorts []netip.Addr
+}
+
+func newFlowCleaner(flows Flows, former []conntrack.Frontend, log *slog.Logger) flowCleaner {
+	return flowCleaner{flows: flows, tracker: conntrack.NewTracker(former...), log: log, done: make(chan cleaned, 1)}
 }
 
 // How long the loop waits before it cleans again after an error, doubling up to the maximum.
@@ -24,38 +41,35 @@ const (
 	maxFlowRetry   = time.Minute
 )
 
-// cleanFlows has UDP flows removed that went stale. It comes after the rules: before, new flows could still be made by
-// the old ones. It does not wait: the kernel walks its whole table for an answer (12 ms and more), and the next change
-// of the rules must not stand behind that. What changes meanwhile is cleaned when this cleaning has ended.
-func (p *Proxier) cleanFlows() {
-	if p.cleaning {
+// start begins a cleaning when there is something to clean and none is running. The caller calls it when the kernel has the
+// rules: before, the old rules could still make new flows.
+func (c *flowCleaner) start(nodePorts []netip.Addr) {
+	if c.running {
 		return
 	}
-	stale := p.flows.Stale()
+	stale := c.tracker.Stale()
 	if stale.Empty() {
-		p.flows.Done()
+		c.tracker.Done()
 		return
 	}
-	p.cleaning = true
-	addresses := p.env.globals.NodePortAddresses
+	c.running = true
 	go func() {
-		results, err := p.Flows.Clean(stale, addresses)
-		p.cleaned <- cleaned{results, err}
+		results, err := c.flows.Clean(stale, nodePorts)
+		c.done <- cleaned{results: results, err: err, nodePorts: nodePorts}
 	}()
 }
 
-// flowsCleaned takes note of the end of a cleaning and starts the next one if there is something to clean. It returns
-// when to try again after an error.
-func (p *Proxier) flowsCleaned(c cleaned) (again <-chan time.Time) {
-	p.cleaning = false
-	p.Observer.FlowsCleaned(c.results)
-	if c.err != nil {
-		p.flowRetry = min(max(firstFlowRetry, 2*p.flowRetry), maxFlowRetry)
-		p.Log.Error("stale UDP flows not removed; trying again", "after", p.flowRetry, "error", c.err)
-		return time.After(p.flowRetry)
+// finish takes note of the end of a cleaning and starts the next one if there is something to clean. After an error it
+// returns when to try again.
+func (c *flowCleaner) finish(end cleaned) (again <-chan time.Time) {
+	c.running = false
+	if end.err != nil {
+		c.backoff = min(max(firstFlowRetry, 2*c.backoff), maxFlowRetry)
+		c.log.Error("stale UDP flows not removed; trying again", "after", c.backoff, "error", end.err)
+		return time.After(c.backoff)
 	}
-	p.flowRetry = 0
-	p.flows.Done()
-	p.cleanFlows()
+	c.backoff = 0
+	c.tracker.Done()
+	c.start(end.nodePorts)
 	return nil
 }

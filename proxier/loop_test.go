@@ -15,45 +15,41 @@ import (
 	"github.com/verdict-proxy/verdict/config"
 	"github.com/verdict-proxy/verdict/nft"
 	"github.com/verdict-proxy/verdict/proxier/conntrack"
+	"github.com/verdict-proxy/verdict/proxier/dataplane"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// faulty is a ruleset that refuses when told to and otherwise only remembers. It injects faults; that the real engine
-// does what it is asked for is tested in package nft and by the demo.
+// faulty is the nft engine over a kernel in memory, with faults in between.
 type faulty struct {
+	*nft.Memory
 	mu      sync.Mutex
-	fail    int // applies to refuse
-	limit   string
-	missing bool
+	fail    int           // applies to refuse
+	takes   time.Duration // how long an apply takes
+	limit   string        // a port that is over a limit
+	missing bool          // someone else removed the tables
 	applies int
 	sets    map[string]int // calls of Set by port
-	ports   map[string]nft.Port
-	applied map[string]nft.Port
-	globals nft.Globals
 }
 
-func newFaulty() *faulty { return &faulty{ports: map[string]nft.Port{}, sets: map[string]int{}} }
+func newFaulty() *faulty {
+	return &faulty{Memory: nft.OpenMemory(nft.Options{}), sets: map[string]int{}}
+}
 
 func (f *faulty) Set(p *nft.Port) error {
 	if p.Name == f.limit {
 		return errors.New("too many endpoints")
 	}
-	kept := *p
-	kept.Cluster, kept.Local = slices.Clone(p.Cluster), slices.Clone(p.Local)
-	f.ports[p.Family.String()+" "+p.Name] = kept
 	f.sets[p.Name]++
-	return nil
+	return f.Memory.Set(p)
 }
 
-func (f *faulty) Delete(fam nft.Family, name string) { delete(f.ports, fam.String()+" "+name) }
-func (f *faulty) SetGlobals(g nft.Globals)           { f.globals = g }
-
-func (f *faulty) Intact() (bool, error) { return !f.missing, nil }
-
-func (f *faulty) Guard([]netip.Addr) (bool, error) { return true, nil }
-func (f *faulty) Unguard([]netip.Addr)             {}
+func (f *faulty) Intact() (bool, error) {
+	intact, err := f.Memory.Intact()
+	return intact && !f.missing, err
+}
 
 func (f *faulty) Apply() (nft.Result, error) {
+	time.Sleep(f.takes)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.applies++
@@ -61,11 +57,37 @@ func (f *faulty) Apply() (nft.Result, error) {
 		f.fail--
 		return nft.Result{Outcome: nft.Rejected}, errors.New("injected: the kernel refuses")
 	}
-	f.applied = map[string]nft.Port{}
-	for k, p := range f.ports {
-		f.applied[k] = p
+	return f.Memory.Apply()
+}
+
+// frontends lists the addresses of each service port in the kernel, sorted.
+func (f *faulty) frontends(t *testing.T) map[string][]string {
+	t.Helper()
+	listing, err := f.List(nil)
+	if errors.Is(err, nft.ErrNoTables) {
+		return nil
 	}
-	return nft.Result{Outcome: nft.Applied}, nil
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string][]string{}
+	for _, fe := range listing.Frontends {
+		out[fe.Name] = append(out[fe.Name], fe.Addr.String())
+	}
+	return out
+}
+
+// endpoints lists the endpoints of a service port in the kernel.
+func (f *faulty) endpoints(t *testing.T, port string) (out []string) {
+	t.Helper()
+	listing, err := f.List(func(name string) bool { return name == port })
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range listing.Frontends[0].Cluster {
+		out = append(out, e.Addr.String())
+	}
+	return out
 }
 
 // flows counts what is asked of connection tracking.
@@ -113,9 +135,10 @@ func newWorld(t *testing.T) *world {
 	w := &world{store: state.NewStore(), rules: newFaulty(), watcher: &watcher{}, log: &strings.Builder{}}
 	w.flows = &flows{}
 	w.Proxier = New(Options{
-		Settings: &settings, Store: w.store, Ruleset: w.rules, Flows: w.flows, Observer: w.watcher,
-		Primary: func() ([]netip.Addr, error) { return []netip.Addr{netip.MustParseAddr("192.168.7.1")}, nil },
-		Log:     slog.New(slog.NewTextHandler(w.log, nil)),
+		Settings: &settings, Store: w.store, Flows: w.flows, Observer: w.watcher,
+		Dataplane: dataplane.New(dataplane.Options{Ruleset: w.rules}),
+		Primary:   func() ([]netip.Addr, error) { return []netip.Addr{netip.MustParseAddr("192.168.7.1")}, nil },
+		Log:       slog.New(slog.NewTextHandler(w.log, nil)),
 	})
 	return w
 }
@@ -156,8 +179,8 @@ func TestNothingHappensBeforeSync(t *testing.T) {
 		t.Fatalf("before the sources are synced: error %v, %d applies; want none", err, w.rules.applies)
 	}
 	w.store.MarkSynced()
-	if err := w.Once(); err != nil || w.rules.applies != 1 || len(w.rules.applied) != 1 {
-		t.Fatalf("after: error %v, %d applies, %d ports; want one of each", err, w.rules.applies, len(w.rules.applied))
+	if err := w.Once(); err != nil || w.rules.applies != 1 || len(w.rules.frontends(t)) != 1 {
+		t.Fatalf("after: error %v, %d applies, %d ports; want one of each", err, w.rules.applies, len(w.rules.frontends(t)))
 	}
 }
 
@@ -212,17 +235,9 @@ func TestOnlyChangedServicesArePlanned(t *testing.T) {
 			t.Errorf("%s: %d Services planned, want %d", s.name, got, s.want)
 		}
 	}
-	if _, left := w.rules.applied["ip default/c:http"]; left {
+	if _, left := w.rules.frontends(t)["default/c:http"]; left {
 		t.Error("the port of a removed Service is still there")
 	}
-}
-
-func frontendsOf(w *world, port string) (out []string) {
-	for _, f := range w.rules.applied[port].Frontends {
-		out = append(out, f.Addr.String())
-	}
-	slices.Sort(out)
-	return out
 }
 
 func TestClashMovesInOnePass(t *testing.T) {
@@ -234,10 +249,10 @@ func TestClashMovesInOnePass(t *testing.T) {
 		if err := w.Once(); err != nil {
 			t.Fatal(err)
 		}
-		if got := frontendsOf(w, "ip default/young:http"); !slices.Equal(got, young) {
+		if got := w.rules.frontends(t)["default/young:http"]; !slices.Equal(got, young) {
 			t.Errorf("%s: young has %v, want %v", step, got, young)
 		}
-		if got := frontendsOf(w, "ip default/old:http"); !slices.Equal(got, old) {
+		if got := w.rules.frontends(t)["default/old:http"]; !slices.Equal(got, old) {
 			t.Errorf("%s: old has %v, want %v", step, got, old)
 		}
 	}
@@ -263,8 +278,8 @@ func TestLimitHarmsOnlyItsPort(t *testing.T) {
 	if err := w.Once(); err != nil {
 		t.Fatal(err)
 	}
-	if len(w.rules.applied) != 1 || len(w.watcher.problems) != 1 || w.watcher.problems[0].Object.Name != "big" {
-		t.Fatalf("%d ports, problems %v; want the other port and one problem of default/big", len(w.rules.applied), w.watcher.problems)
+	if ports := w.rules.frontends(t); len(ports) != 1 || len(w.watcher.problems) != 1 || w.watcher.problems[0].Object.Name != "big" {
+		t.Fatalf("%d ports, problems %v; want the other port and one problem of default/big", len(ports), w.watcher.problems)
 	}
 	if !strings.Contains(w.log.String(), "object=default/big") || !strings.Contains(w.log.String(), "too many endpoints") {
 		t.Errorf("log names neither object nor reason:\n%s", w.log)
@@ -280,7 +295,7 @@ func TestRunRetriesAndStops(t *testing.T) {
 	go func() { done <- w.Run(ctx) }()
 	w.store.MarkSynced()
 	deadline := time.Now().Add(10 * time.Second)
-	for w.appliedPorts() == 0 {
+	for len(w.rules.frontends(t)) == 0 {
 		if time.Now().After(deadline) {
 			t.Fatal("the loop never got its change into the kernel")
 		}
@@ -295,26 +310,18 @@ func TestRunRetriesAndStops(t *testing.T) {
 	}
 }
 
-func (w *world) appliedPorts() int {
-	w.rules.mu.Lock()
-	defer w.rules.mu.Unlock()
-	return len(w.rules.applied)
-}
-
 func TestTablesRemovedBySomeoneElse(t *testing.T) {
 	w := newWorld(t)
 	w.store.MarkSynced()
 	if err := w.Once(); err != nil {
 		t.Fatal(err)
 	}
-	w.checkTables()
-	if w.rules.applies != 1 {
-		t.Fatalf("%d applies with tables intact, want 1", w.rules.applies)
+	if w.check() {
+		t.Fatal("a pass is wanted although the tables are intact")
 	}
 	w.rules.missing = true
-	w.checkTables()
-	if w.rules.applies != 2 || !strings.Contains(w.log.String(), "changed by someone else") {
-		t.Fatalf("%d applies after the tables vanished, want 2; log:\n%s", w.rules.applies, w.log)
+	if !w.check() || !strings.Contains(w.log.String(), "someone else changed") {
+		t.Fatalf("no pass is wanted although the tables vanished, or nothing was logged:\n%s", w.log)
 	}
 }
 
@@ -325,22 +332,23 @@ func TestFlowsAreCleanedAfterTheRules(t *testing.T) {
 	w.store.SetService(dns, nil)
 	w.store.MarkSynced()
 	w.rules.fail = 1
-	if err := w.Once(); err == nil || w.cleaning {
-		t.Fatalf("error %v, cleaning %v; want an error and no cleaning: the old rules are still in force", err, w.cleaning)
+	if err := w.Once(); err == nil || w.Proxier.flows.running {
+		t.Fatalf("error %v, cleaning %v; want an error and no cleaning: the old rules are still in force", err, w.Proxier.flows.running)
 	}
 	w.flows.fail = 1
-	if err := w.Once(); err != nil || !w.cleaning {
-		t.Fatalf("error %v, cleaning %v; want a cleaning under way", err, w.cleaning)
+	if err := w.Once(); err != nil || !w.Proxier.flows.running {
+		t.Fatalf("error %v, cleaning %v; want a cleaning under way", err, w.Proxier.flows.running)
 	}
-	if again := w.flowsCleaned(<-w.cleaned); again == nil {
+	cleaner := &w.Proxier.flows
+	if again := cleaner.finish(<-cleaner.done); again == nil {
 		t.Fatal("a cleaning that failed is not tried again")
 	}
-	w.cleanFlows()
-	if again := w.flowsCleaned(<-w.cleaned); again != nil || w.cleaning || w.flows.cleans != 2 {
-		t.Fatalf("cleaning %v after %d cleanings; want none under way after 2", w.cleaning, w.flows.cleans)
+	cleaner.start(nil)
+	if again := cleaner.finish(<-cleaner.done); again != nil || cleaner.running || w.flows.cleans != 2 {
+		t.Fatalf("cleaning %v after %d cleanings; want none under way after 2", cleaner.running, w.flows.cleans)
 	}
-	if err := w.Once(); err != nil || w.cleaning {
-		t.Fatalf("error %v, cleaning %v although nothing changed", err, w.cleaning)
+	if err := w.Once(); err != nil || cleaner.running {
+		t.Fatalf("error %v, cleaning %v although nothing changed", err, cleaner.running)
 	}
 }
 
@@ -372,8 +380,8 @@ func TestManyServices(t *testing.T) {
 		if err := w.Once(); err != nil {
 			t.Fatal(err)
 		}
-		if len(w.rules.applied) != s.ports || len(w.rules.sets) != s.ports {
-			t.Errorf("%s: %d ports applied, %d set; want %d", s.name, len(w.rules.applied), len(w.rules.sets), s.ports)
+		if applied := len(w.rules.frontends(t)); applied != s.ports || len(w.rules.sets) != s.ports {
+			t.Errorf("%s: %d ports applied, %d set; want %d", s.name, applied, len(w.rules.sets), s.ports)
 		}
 		for port, times := range w.rules.sets {
 			if times != 1 {
@@ -396,8 +404,9 @@ func TestClashAcrossChunks(t *testing.T) {
 	if err := w.Once(); err != nil {
 		t.Fatal(err)
 	}
+	frontends := w.rules.frontends(t)
 	for i := range pairs {
-		old, young := frontendsOf(w, fmt.Sprintf("ip default/old%d:http", i)), frontendsOf(w, fmt.Sprintf("ip default/young%d:http", i))
+		old, young := frontends[fmt.Sprintf("default/old%d:http", i)], frontends[fmt.Sprintf("default/young%d:http", i)]
 		if len(old) != 2 || len(young) != 1 {
 			t.Fatalf("pair %d: the older has %v, the younger %v; want the address with the older only", i, old, young)
 		}

@@ -7,78 +7,34 @@ import (
 	"time"
 
 	"github.com/verdict-proxy/verdict/config"
-	"github.com/verdict-proxy/verdict/nft"
-	"github.com/verdict-proxy/verdict/proxier/claims"
 	"github.com/verdict-proxy/verdict/proxier/conntrack"
+	"github.com/verdict-proxy/verdict/proxier/dataplane"
 	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// Ruleset is what the loop needs of the nft engine.
-type Ruleset interface {
-	Set(*nft.Port) error // keeps none of the port's lists of endpoints
-	Delete(nft.Family, string)
-	SetGlobals(nft.Globals)
-	Apply() (nft.Result, error)
-	Intact() (bool, error)
-	Guard([]netip.Addr) (bool, error)
-	Unguard([]netip.Addr)
-}
-
-// Observer hears what the loop does. Its methods are called by the loop and must not block.
-type Observer interface {
-	// Pending says that changes wait since a time; the zero time: none do.
-	Pending(since time.Time)
-	PassDone(PassReport)
-	Problems([]state.Problem)
-	FlowsCleaned([]conntrack.Result)
-}
-
-// PassReport tells what one pass did.
-type PassReport struct {
-	Started  time.Time
-	Duration time.Duration
-	Result   nft.Result
-	Err      error
-	Services int // planned in this pass
-	// Operations on virtual servers.
-	Operations int
-	// Totals of what is in the kernel after the pass, by engine.
-	NFT, IPVS Totals
-	// Triggers are the times at which the endpoint controller noted the changes that the pass brought into the kernel.
-	Triggers []Trigger
-	// HealthChecks are the healthCheckNodePort servers wanted from now on; nil: as before.
-	HealthChecks *HealthChecks
-	// NodeEligible is false while the Node is being deleted or tainted for deletion.
-	NodeEligible bool
-}
-
-// Trigger is the time of an endpoint change.
-type Trigger struct {
-	Family state.Family
-	At     time.Time
-}
-
-// HealthChecks say which healthCheckNodePort servers answer what, and on which addresses.
-type HealthChecks struct {
-	Services  map[state.Name]plan.HealthCheck
-	Addresses []netip.Addr
+// Dataplane is the kernel's side as the loop sees it. Package dataplane documents the contract.
+type Dataplane interface {
+	SetEnvironment(dataplane.Environment) (replan []state.Name)
+	Set(*plan.Service) []state.Problem
+	Delete(state.Name)
+	Apply() dataplane.Result
+	Check() (damaged []string, err error)
+	Tick() dataplane.Result
+	Totals() dataplane.TotalsByEngine
 }
 
 // Options configure the loop.
 type Options struct {
-	Settings *config.Settings
-	Store    *state.Store
-	Ruleset  Ruleset
-	// Balancer is the IPVS engine; nil when it is not used. It serves what Scheduling says.
-	Balancer   Balancer
-	Scheduling Scheduling
-	Flows      Flows
+	Settings  *config.Settings
+	Store     *state.Store
+	Dataplane Dataplane
+	Flows     Flows
 	// Former are frontends of an earlier process that have UDP flows.
 	Former []conntrack.Frontend
-	// Primary gives the host's own main addresses; asked when there is no Node object.
+	// Primary returns the host's own main addresses. The loop asks for them when there is no Node object.
 	Primary func() ([]netip.Addr, error)
-	// NoIPv6 says that the kernel has no IPv6.
+	// NoIPv6 reports that the kernel has no IPv6.
 	NoIPv6   bool
 	Observer Observer
 	Log      *slog.Logger
@@ -86,94 +42,74 @@ type Options struct {
 
 // Proxier is the loop.
 type Proxier struct {
-	Options
-	planner    plan.Planner
-	translator translator
-	claims     *claims.Claims
-	env        environment
-	hasEnv     bool
-	services   map[state.Name]*served
-	totals     [2]Totals // by engine: nft, IPVS
-	ipvs       *ipvs     // nil when it is not used
-	flows      *conntrack.Tracker
-	cleaning   bool         // a goroutine is removing stale flows
-	cleaned    chan cleaned // holds its result; room for one, so that it never waits
-	flowRetry  time.Duration
-	problems   problemLog
+	settings  *config.Settings
+	store     *state.Store
+	dataplane Dataplane
+	observer  Observer
+	log       *slog.Logger
 
-	healthChecks  map[state.Name]plan.HealthCheck
-	healthChanged bool
-
-	triggers  []Trigger // of changes that are not in the kernel yet
-	waiting   time.Time // since when changes wait
-	failures  int       // passes in a row that did not apply
-	lastError string    // of those passes; logged once a minute
-	lastSaid  time.Time // when it was logged
-	lastPass  time.Time // when the latest pass began
-	lastEnd   time.Time // when it ended
-	started   time.Time
-	eligible  bool // of the node, for traffic
-	askAgain  bool // for the host's main addresses
+	node     nodeEnvironment
+	planning planning
+	replan   map[state.Name]bool // Services that the dataplane wants planned again with the next pass
+	pace     pace
+	triggers triggers
+	checks   healthChecks
+	flows    flowCleaner
+	problems problemLog
+	errors   errorLog
 }
 
-// New makes a loop that has done nothing yet.
+// New returns a loop that has done nothing yet.
 func New(o Options) *Proxier {
-	p := &Proxier{
-		Options:  o,
-		ipvs:     newIPVS(o.Balancer),
-		claims:   claims.New(),
-		flows:    conntrack.NewTracker(o.Former...),
-		cleaned:  make(chan cleaned, 1),
-		services: map[state.Name]*served{},
-		started:  time.Now(),
+	return &Proxier{
+		settings: o.Settings, store: o.Store, dataplane: o.Dataplane, observer: o.Observer, log: o.Log,
+		node:     nodeEnvironment{settings: o.Settings, primary: o.Primary, ipv6: !o.NoIPv6, log: o.Log},
+		planning: newPlanning(o.Store),
+		replan:   map[state.Name]bool{},
+		pace:     pace{minPeriod: o.Settings.MinSyncPeriod},
+		triggers: newTriggers(time.Now()),
+		checks:   newHealthChecks(),
+		flows:    newFlowCleaner(o.Flows, o.Former, o.Log),
 		problems: newProblemLog(o.Log),
-
-		healthChecks: map[state.Name]plan.HealthCheck{},
+		errors:   newErrorLog(o.Log),
 	}
-	return p
 }
 
-// How long the loop waits before it tries again after a pass that did not apply, doubling up to the maximum.
-const (
-	firstRetry = 100 * time.Millisecond
-	maxRetry   = 10 * time.Second
-)
-
-// checkPeriod is how often the loop looks whether the tables are still as it left them.
+// checkPeriod is how often the loop compares the kernel with what it wrote.
 const checkPeriod = 5 * time.Second
 
-// Run works until the context ends. The kernel keeps what it has.
+// Run works until the context ends. The kernel keeps its rules then.
 func (p *Proxier) Run(ctx context.Context) error {
 	check := time.NewTicker(checkPeriod)
 	defer check.Stop()
-	tick := time.NewTicker(tickPeriod)
+	tick := time.NewTicker(dataplane.TickPeriod)
 	defer tick.Stop()
 	var cleanAgain <-chan time.Time
 	for {
+		wanted := true // a pass
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-p.Store.Wake():
+		case <-p.store.Wake():
 			p.noteWaiting()
-		case <-p.retry():
+		case <-p.pace.retry():
 		case <-check.C:
-			p.checkTables()
-			continue
+			wanted = p.check()
 		case <-tick.C:
-			p.tick()
-			continue
-		case c := <-p.cleaned:
-			cleanAgain = p.flowsCleaned(c)
-			continue
+			wanted = p.tick()
+		case c := <-p.flows.done:
+			p.observer.FlowsCleaned(c.results)
+			cleanAgain, wanted = p.flows.finish(c), false
 		case <-cleanAgain:
-			cleanAgain = nil
-			p.cleanFlows()
-			continue
+			p.flows.start(p.node.shared.NodePortAddresses)
+			cleanAgain, wanted = nil, false
 		}
-		if !p.gather(ctx) {
-			return nil
+		if wanted {
+			if !p.pace.gather(ctx) {
+				return nil
+			}
+			_ = p.pass() // logged, and tried again
 		}
-		_ = p.pass() // logged, and tried again
 	}
 }
 
@@ -181,65 +117,40 @@ func (p *Proxier) Run(ctx context.Context) error {
 func (p *Proxier) Once() error { return p.pass() }
 
 func (p *Proxier) noteWaiting() {
-	if p.waiting.IsZero() {
-		p.waiting = time.Now()
-		p.Observer.Pending(p.waiting)
+	if p.pace.wait() {
+		p.observer.Pending(p.pace.waiting)
 	}
 }
 
-// retry fires when a failed pass is to be tried again; never when the last one applied.
-func (p *Proxier) retry() <-chan time.Time {
-	if p.failures == 0 {
-		return nil
-	}
-	return time.After(p.rest())
-}
-
-// rest is how long the next pass has to wait. After one that failed changes wait as well: the next one may have to write
-// everything, and must not do so for each change while the kernel refuses it.
-func (p *Proxier) rest() time.Duration {
-	if p.failures > 0 {
-		return time.Until(p.lastEnd.Add(min(firstRetry<<min(p.failures-1, 10), maxRetry)))
-	}
-	return p.Settings.MinSyncPeriod - time.Since(p.lastPass)
-}
-
-// gather waits for the rest of --min-sync-period since the last pass began: a change that meets an idle proxy is
-// applied at once, changes in a stream are taken together.
-func (p *Proxier) gather(ctx context.Context) bool {
-	rest := p.rest()
-	if rest <= 0 {
-		return true
-	}
-	select {
-	case <-ctx.Done():
+// check reports whether a pass has to repair what others changed ("flush ruleset" of the host's firewall, for example), or
+// to ask again for addresses of the host.
+func (p *Proxier) check() (wanted bool) {
+	if !p.node.known || p.pace.failures > 0 {
 		return false
-	case <-time.After(rest):
-		return true
 	}
+	damaged, err := p.dataplane.Check()
+	for _, what := range damaged {
+		p.log.Warn("someone else changed what Verdict wrote into the kernel; writing it again", "object", what)
+	}
+	if err != nil {
+		p.log.Warn("cannot compare the kernel with what Verdict wrote; trying again", "every", checkPeriod, "error", err)
+	}
+	return len(damaged) > 0 || p.node.askAgain
 }
 
-// checkTables notices when someone else removed our tables (a "flush ruleset" of the host's firewall, say) and has
-// them written again.
-func (p *Proxier) checkTables() {
-	if !p.hasEnv || p.failures > 0 {
-		return
+// tick has the dataplane continue what needs time, and reports whether a pass is needed.
+func (p *Proxier) tick() (wanted bool) {
+	if !p.node.known || p.pace.failures > 0 {
+		return false
 	}
-	if p.askAgain {
-		_ = p.pass() // logged, and tried again
+	result := p.dataplane.Tick()
+	for _, name := range result.Replan {
+		p.replan[name] = true
 	}
-	intact, err := p.Ruleset.Intact()
-	if same, ipvsErr := p.ipvs.intact(); !same && ipvsErr == nil {
-		p.Log.Warn("virtual servers were changed by someone else; making them anew")
-		_ = p.pass() // logged, and tried again
-	} else if err == nil {
-		err = ipvsErr
+	p.errors.ipvs(result.Failures)
+	if result.Err != nil {
+		p.log.Error("cannot finish a change of IPVS; trying again with a pass", "error", result.Err)
+		p.pace.failed(time.Now())
 	}
-	switch {
-	case err != nil:
-		p.Log.Warn("cannot look at what is in the kernel; trying again", "every", checkPeriod, "error", err)
-	case !intact:
-		p.Log.Warn("tables were changed by someone else; writing them again", "tables", "ip verdict, ip6 verdict")
-		_ = p.pass() // logged, and tried again
-	}
+	return len(p.replan) > 0
 }

@@ -4,87 +4,116 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"maps"
 	"slices"
 	"time"
 
-	"github.com/verdict-proxy/verdict/proxier/plan"
+	"github.com/verdict-proxy/verdict/proxier/conntrack"
+	"github.com/verdict-proxy/verdict/proxier/dataplane"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// Totals count what is served.
-type Totals struct {
-	Frontends [plan.NodePort + 1]int // by plan.FrontendKind
-	Endpoints int                    // each once for every service port and family that it serves
+// Observer hears what the loop does. The loop calls its methods; they must not block.
+type Observer interface {
+	// Pending reports since when changes wait for the kernel.
+	Pending(since time.Time)
+	PassDone(PassReport)
+	Problems([]state.Problem)
+	FlowsCleaned([]conntrack.Result)
 }
 
-func (t *Totals) count(port *plan.Port) {
-	for _, f := range port.Frontends {
-		t.Frontends[f.Kind]++
-	}
-	t.Endpoints += max(len(port.Cluster), len(port.Local))
+// PassReport tells what one pass did.
+type PassReport struct {
+	Started  time.Time
+	Duration time.Duration
+	Services int // planned in this pass
+	Result   dataplane.Result
+	// Totals counts what each engine serves after the pass.
+	Totals dataplane.TotalsByEngine
+	// Triggers are the times at which the endpoint controller noted the changes that this pass brought into the kernel.
+	Triggers []Trigger
+	// HealthChecks are the healthCheckNodePort servers wanted from now on; nil: as before.
+	HealthChecks *HealthChecks
+	// NodeEligible is false while the Node is being deleted or tainted for deletion.
+	NodeEligible bool
 }
 
-// engineOf is the place of a port's engine in the totals.
-func engineOf(port *plan.Port) int {
-	if port.IPVS {
-		return 1
-	}
-	return 0
-}
-
-// count adds or takes away what a Service contributes to the totals.
-func (p *Proxier) count(s *served, sign int) {
-	for engine := range p.totals {
-		p.totals[engine].add(&s.totals[engine], sign)
-	}
-}
-
-func (t *Totals) add(o *Totals, sign int) {
-	for kind, n := range o.Frontends {
-		t.Frontends[kind] += sign * n
-	}
-	t.Endpoints += sign * o.Endpoints
-}
-
-// sayAgain is how often an error that goes on is logged.
+// sayAgain is how often an error that lasts is logged.
 const sayAgain = time.Minute
 
-// logPass writes a line for what an operator wants to see: the first pass, passes that failed, and on request all.
-func (p *Proxier) logPass(r *PassReport) {
+// errorLog logs passes and what IPVS did not do. An error that lasts is logged once a minute.
+type errorLog struct {
+	log  *slog.Logger
+	last string    // error of the latest failed passes; "": the last pass applied
+	said time.Time // when it was logged
+	// failed has what IPVS did not do and was logged within the last minute.
+	failed map[string]time.Time
+}
+
+func newErrorLog(log *slog.Logger) errorLog {
+	return errorLog{log: log, failed: map[string]time.Time{}}
+}
+
+// pass writes a line for what an operator wants to see: passes that wrote everything, passes that failed, and on request all.
+func (l *errorLog) pass(r *PassReport, failures int) {
+	l.ipvs(r.Result.Failures)
 	attrs := []any{
 		"services", r.Services, "added", r.Result.Added, "deleted", r.Result.Deleted,
-		"bytes", r.Result.Bytes, "virtualServers", r.Operations, "kernel", r.Result.Kernel, "duration", r.Duration,
+		"bytes", r.Result.Bytes, "virtualServers", r.Result.Operations, "kernel", r.Result.Kernel, "duration", r.Duration,
 	}
-	switch {
-	case r.Err != nil:
-		level := slog.LevelError
-		if r.Err.Error() == p.lastError && p.lastEnd.Sub(p.lastSaid) < sayAgain {
-			level = slog.LevelDebug // said before; the retries go on
-		} else {
-			p.lastSaid = p.lastEnd
+	if r.Result.Err != nil {
+		level := slog.LevelDebug // an error that was logged before; the retries go on
+		now := r.Started.Add(r.Duration)
+		if text := r.Result.Err.Error(); text != l.last || now.Sub(l.said) >= sayAgain {
+			level, l.last, l.said = slog.LevelError, text, now
 		}
-		p.lastError = r.Err.Error()
-		p.Log.Log(context.Background(), level, "pass not applied; the kernel keeps the previous rules, all changes stay pending",
-			append(attrs, "outcome", r.Result.Outcome.String(), "error", r.Err, "failures", p.failures)...)
+		l.log.Log(context.Background(), level, "pass not applied; the kernel keeps the previous rules, all changes stay pending",
+			append(attrs, "outcome", r.Result.Outcome.String(), "error", r.Result.Err, "failures", failures)...)
 		return
-	case r.Result.Full:
-		p.Log.Info("tables written", attrs...)
-	default:
-		p.Log.Debug("pass applied", attrs...)
 	}
-	if p.lastError != "" {
-		p.Log.Info("passes apply again")
-		p.lastError = ""
+	if r.Result.Full {
+		l.log.Info("tables written", attrs...)
+	} else {
+		l.log.Debug("pass applied", attrs...)
+	}
+	if l.last != "" {
+		l.log.Info("passes apply again")
+		l.last = ""
 	}
 }
 
-// problemLog remembers what is wrong with which Service and logs what is new.
+// maxFailures bounds the lines about IPVS for one pass.
+const maxFailures = 10
+
+// ipvs logs what IPVS did not do.
+func (l *errorLog) ipvs(failures []dataplane.Failure) {
+	if len(failures) == 0 {
+		return
+	}
+	now, lines := time.Now(), 0
+	maps.DeleteFunc(l.failed, func(_ string, said time.Time) bool { return now.Sub(said) >= sayAgain })
+	for i := range failures {
+		f := &failures[i]
+		text := f.Object + f.Err.Error()
+		if _, said := l.failed[text]; said {
+			continue
+		}
+		if lines++; lines > maxFailures {
+			l.log.Error("IPVS did not make more changes; the first ones were logged", "failures", len(failures))
+			return
+		}
+		l.failed[text] = now
+		l.log.Error("IPVS did not make a change", "service", f.Service.String(), "object", f.Object, "error", f.Err, "next", f.Next)
+	}
+}
+
+// problemLog remembers what cannot be honored of which Service, and logs what is new.
 type problemLog struct {
 	log     *slog.Logger
 	current map[state.Name][]state.Problem
 	logged  map[state.Problem]bool
 	changed bool   // current has changed since the last report
-	sources uint64 // state of the sources' problems at the last report
+	sources uint64 // Store.ProblemChanges at the last report
 }
 
 func newProblemLog(log *slog.Logger) problemLog {
@@ -103,8 +132,8 @@ func (l *problemLog) set(name state.Name, problems []state.Problem) {
 	l.current[name] = problems
 }
 
-// report lists the problems of planning together with those of the sources, and logs those that were not there before.
-// Without a change there is nothing to report.
+// report lists all problems, those that the loop found and those that the sources found. It logs the new ones. It returns
+// false when nothing changed since the last report.
 func (l *problemLog) report(store *state.Store) (list []state.Problem, changed bool) {
 	sources := store.ProblemChanges()
 	if !l.changed && sources == l.sources {

@@ -78,7 +78,7 @@ func TestCommandLine(t *testing.T) {
 		{"run --nodeport-addresses everywhere", 2, "", `--nodeport-addresses: "everywhere" is not valid`},
 		{"run --healthz-bind-address here", 2, "", "--healthz-bind-address=here: must be ADDRESS:PORT"},
 		{"run --detect-local-mode Magic", 2, "", "--detect-local-mode=Magic: must be"},
-		{"run --detect-local-mode BridgeInterface", 2, "", "--pod-bridge-interface: needed"},
+		{"run --detect-local-mode BridgeInterface", 2, "", "--pod-bridge-interface: must be set"},
 		{"run --log-format xml", 2, "", "--log-format=xml: must be text or json"},
 		{"run --kubeconfig /does/not/exist --healthz-bind-address= --metrics-bind-address=", 1, "", "/does/not/exist"},
 		{"run --manifests /does/not/exist --healthz-bind-address= --metrics-bind-address=", 1, "", "/does/not/exist"},

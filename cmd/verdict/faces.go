@@ -15,6 +15,7 @@ import (
 	"github.com/verdict-proxy/verdict/config"
 	"github.com/verdict-proxy/verdict/proxier"
 	"github.com/verdict-proxy/verdict/proxier/conntrack"
+	"github.com/verdict-proxy/verdict/proxier/dataplane"
 	"github.com/verdict-proxy/verdict/proxier/health"
 	"github.com/verdict-proxy/verdict/proxier/metrics"
 	"github.com/verdict-proxy/verdict/proxier/state"
@@ -56,16 +57,17 @@ func (f *faces) Pending(since time.Time) {
 // PassDone implements proxier.Observer.
 func (f *faces) PassDone(r proxier.PassReport) {
 	f.proxy.SetNode(r.NodeEligible)
-	f.proxy.PassDone(r.Started, r.Err == nil)
+	f.proxy.PassDone(r.Started, r.Result.Err == nil)
 	f.metrics.PassDone(metrics.Pass{
 		Outcome: r.Result.Outcome.String(), Started: r.Started, Duration: r.Duration, Added: r.Result.Added, Deleted: r.Result.Deleted,
 	})
-	if r.Result.Full && r.Err == nil {
+	if r.Result.Full && r.Result.Err == nil {
 		settle()
 	}
-	if r.Err == nil {
-		f.metrics.Served("nft", r.NFT.Frontends, r.NFT.Endpoints)
-		f.metrics.Served("ipvs", r.IPVS.Frontends, r.IPVS.Endpoints)
+	if r.Result.Err == nil {
+		for engine, totals := range r.Totals {
+			f.metrics.Served(dataplane.Engine(engine).String(), totals.Frontends, totals.Endpoints)
+		}
 		for _, t := range r.Triggers {
 			f.metrics.Programmed(t.Family, r.Started.Add(r.Duration).Sub(t.At))
 		}

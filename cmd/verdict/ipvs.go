@@ -12,12 +12,12 @@ import (
 
 	"github.com/verdict-proxy/verdict/config"
 	"github.com/verdict-proxy/verdict/ipvsctl"
-	"github.com/verdict-proxy/verdict/proxier"
+	"github.com/verdict-proxy/verdict/proxier/dataplane"
 )
 
 // openIPVS finds out what IPVS can do here. The engine is nil when there is nothing for it to do.
-func openIPVS(s *config.Settings, log *slog.Logger) (*ipvsctl.Engine, proxier.Scheduling, error) {
-	scheduling := proxier.Scheduling{Backend: s.Backend, Standard: s.IPVS.Scheduler}
+func openIPVS(s *config.Settings, log *slog.Logger) (*ipvsctl.Engine, dataplane.Scheduling, error) {
+	scheduling := dataplane.Scheduling{Backend: s.Backend, Default: s.IPVS.Scheduler}
 	if s.Backend == config.BackendNFT {
 		scheduling.Unavailable = "--backend is nft"
 		return retireIPVS(s, log), scheduling, nil

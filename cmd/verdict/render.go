@@ -3,94 +3,245 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/verdict-proxy/verdict/config"
 	"github.com/verdict-proxy/verdict/ipvsctl"
-	"github.com/verdict-proxy/verdict/nft"
 	"github.com/verdict-proxy/verdict/proxier"
+	"github.com/verdict-proxy/verdict/proxier/conntrack"
+	"github.com/verdict-proxy/verdict/proxier/dataplane"
 	"github.com/verdict-proxy/verdict/proxier/source"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
+// renderOptions are the flags that only render has.
+type renderOptions struct {
+	assumeIPVS bool
+	addresses  []string
+	then       []string
+	elements   bool
+}
+
 func newRender() *cobra.Command {
 	s := config.Default()
+	var o renderOptions
 	cmd := &cobra.Command{
 		Use:   "render",
 		Short: "Print the complete ruleset in nft syntax without touching the kernel",
 		Long: `Print what "verdict run" would put into the kernel of this host, for a folder of manifests or for a cluster,
 in nft syntax: "nft -c -f -" accepts it. Virtual servers of IPVS follow as comments, in the syntax of ipvsadm.
-Problems with objects go to standard error.`,
+Problems with objects go to standard error.
+
+With --then, the changes follow that lead from one folder of manifests to the next: one transaction for each.`,
+		Example: `  verdict render --manifests /etc/verdict/manifests
+  verdict render --manifests today --then tomorrow --elements`,
 		Args: noArguments,
 	}
 	bindSource(cmd.Flags(), &s)
 	bindBackend(cmd.Flags(), &s)
 	bindLog(cmd.Flags(), &s)
-	assume := cmd.Flags().Bool("assume-ipvs", false, "render for a kernel that has IPVS with all schedulers, even if this one does not")
+	cmd.Flags().BoolVar(&o.assumeIPVS, "assume-ipvs", false, "render for a kernel that has IPVS with all schedulers, even if this one does not")
+	cmd.Flags().StringSliceVar(&o.addresses, "assume-addresses", nil, "render for a host with these `ADDRESSES` instead of this host; the first one of each family is its main address")
+	cmd.Flags().StringArrayVar(&o.then, "then", nil, "print the changes that lead to the manifests in `DIR` too; may be repeated")
+	cmd.Flags().BoolVar(&o.elements, "elements", false, "print only the elements and virtual servers that are added, without the fixed program")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := prepare(&s); err != nil {
 			return err
 		}
-		log := newLogger(cmd.ErrOrStderr(), &s)
-		text, err := render(cmd.Context(), &s, *assume || hasIPVS(), log)
+		if len(o.then) > 0 && s.Manifests == "" {
+			return usageError{errors.New("--then needs --manifests")}
+		}
+		r, err := newRenderer(&s, &o, newLogger(cmd.ErrOrStderr(), &s))
 		if err != nil {
 			return err
 		}
-		_, err = fmt.Fprint(cmd.OutOrStdout(), text)
-		return err
+		return r.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 	}
 	return cmd
 }
 
-// render runs one pass of the loop into recorders instead of the kernel.
-func render(ctx context.Context, s *config.Settings, ipvs bool, log *slog.Logger) (string, error) {
-	store := state.NewStore()
-	if err := loadOnce(ctx, s, store, log); err != nil {
-		return "", err
-	}
-	r := &recorder{ports: map[string]*nft.Port{}}
-	v := &virtualServers{ports: map[string][]ipvsctl.VirtualServer{}, exclude: config.Prefixes(s.IPVS.ExcludeCIDR)}
-	options := proxier.Options{
-		Settings: s, Store: store, Ruleset: r, Flows: noFlows{}, Primary: source.PrimaryAddresses, Observer: silent{}, Log: log,
-		Scheduling: proxier.Scheduling{Backend: s.Backend, Standard: s.IPVS.Scheduler, Unavailable: "this kernel has none"},
-	}
-	if ipvs && s.Backend != config.BackendNFT {
-		options.Balancer, options.Scheduling.Available = v, ipvsctl.Schedulers()
-	}
-	if err := proxier.New(options).Once(); err != nil {
-		return "", err
-	}
-	servers, local := v.sorted()
-	text, err := r.render(local)
-	for _, o := range ipvsctl.Build(servers) {
-		text += "# " + o.String() + "\n"
-	}
-	return text, err
+// renderer runs passes of the loop over engines in memory.
+type renderer struct {
+	settings  *config.Settings
+	options   *renderOptions
+	log       *slog.Logger
+	addresses []netip.Addr // of the host that is assumed; none: this host's
+	store     *state.Store
+	memory    *dataplane.Memory
+	loop      *proxier.Proxier
+	problems  problemPrinter
 }
 
-// loadOnce fills the store and stops the sources again.
-func loadOnce(ctx context.Context, s *config.Settings, store *state.Store, log *slog.Logger) error {
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	client, err := newClient(s)
-	if err != nil {
+func newRenderer(s *config.Settings, o *renderOptions, log *slog.Logger) (*renderer, error) {
+	r := &renderer{settings: s, options: o, log: log, store: state.NewStore(), memory: dataplane.OpenMemory(memoryOptions(s, o))}
+	for _, text := range o.addresses {
+		addr, err := netip.ParseAddr(text)
+		if err != nil {
+			return nil, usageError{fmt.Errorf("--assume-addresses=%s: %w", text, err)}
+		}
+		r.addresses = append(r.addresses, addr)
+	}
+	r.loop = r.newLoop(r.memory)
+	return r, nil
+}
+
+// newLoop returns a loop over a dataplane that need not be the memory itself: tests put faults in between.
+func (r *renderer) newLoop(d proxier.Dataplane) *proxier.Proxier {
+	return proxier.New(proxier.Options{
+		Settings: r.settings, Store: r.store, Dataplane: d, Flows: noFlows{}, Primary: r.primary, Observer: &r.problems,
+		Log: slog.New(slog.DiscardHandler), // problems are printed without it
+	})
+}
+
+func memoryOptions(s *config.Settings, o *renderOptions) dataplane.MemoryOptions {
+	m := dataplane.MemoryOptions{
+		Scheduling: dataplane.Scheduling{Backend: s.Backend, Default: s.IPVS.Scheduler, Unavailable: "this kernel has none"},
+	}
+	if (o.assumeIPVS || hasIPVS()) && s.Backend != config.BackendNFT {
+		options := ipvsOptions(s)
+		m.IPVS, m.Scheduling.Available = &options, ipvsctl.Schedulers()
+	}
+	return m
+}
+
+// primary returns the main addresses of the host.
+func (r *renderer) primary() ([]netip.Addr, error) {
+	if len(r.addresses) == 0 {
+		return source.PrimaryAddresses()
+	}
+	var first []netip.Addr
+	for _, is4 := range []bool{true, false} {
+		if i := slices.IndexFunc(r.addresses, func(a netip.Addr) bool { return a.Is4() == is4 }); i >= 0 {
+			first = append(first, r.addresses[i])
+		}
+	}
+	return first, nil
+}
+
+// run prints the ruleset, and the changes to the folders that follow.
+func (r *renderer) run(ctx context.Context, stdout, stderr io.Writer) error {
+	manifests := source.NewManifests(source.ManifestsOptions{
+		Dir: r.settings.Manifests, NodeName: r.settings.NodeName, Store: r.store, Log: slog.New(slog.DiscardHandler),
+	})
+	if err := r.load(ctx, manifests); err != nil {
 		return err
 	}
-	group, ctx := errgroup.WithContext(ctx)
-	startSources(ctx, group, s, client, store, log)
-	for {
-		if _, synced := store.Pending(); synced {
-			stop()
-			return group.Wait()
+	if err := r.loop.Once(); err != nil {
+		return err
+	}
+	text := r.memory.String()
+	if changes := r.memory.Changes(); r.options.elements {
+		text = withoutProgram(changes)
+	}
+	if err := r.print(stdout, stderr, text); err != nil {
+		return err
+	}
+	for _, dir := range r.options.then {
+		if err := manifests.Load(dir); err != nil {
+			return err
 		}
-		select {
-		case <-store.Wake():
-		case <-ctx.Done():
-			return cmp.Or(group.Wait(), ctx.Err())
+		if err := r.loop.Once(); err != nil {
+			return err
+		}
+		if err := r.print(stdout, stderr, "# then: "+dir+"\n"+r.memory.Changes()); err != nil {
+			return err
 		}
 	}
+	return nil
 }
+
+func (r *renderer) print(stdout, stderr io.Writer, text string) error {
+	_, err := io.WriteString(stdout, text)
+	_, problemsErr := io.WriteString(stderr, r.problems.take())
+	return errors.Join(err, problemsErr)
+}
+
+// withoutProgram keeps what differs from a node without Services: elements and virtual servers.
+func withoutProgram(changes string) string {
+	var out strings.Builder
+	for line := range strings.Lines(changes) {
+		program := []string{"add table ", "add chain ", "add rule ", "add set ", "add map ", "add element ip verdict dispatch ", "add element ip6 verdict dispatch "}
+		if !slices.ContainsFunc(program, func(prefix string) bool { return strings.HasPrefix(line, prefix) }) {
+			out.WriteString(line)
+		}
+	}
+	return out.String()
+}
+
+// load fills the store.
+func (r *renderer) load(ctx context.Context, manifests *source.Manifests) error {
+	sources := []objects{source.NewAddresses(source.AddressesOptions{Store: r.store, Log: r.log})}
+	if r.settings.Manifests != "" {
+		if err := manifests.Load(r.settings.Manifests); err != nil {
+			return err
+		}
+	} else {
+		client, err := newClient(r.settings)
+		if err != nil {
+			return err
+		}
+		sources = append(sources, newSource(r.settings, client, r.store, r.log))
+	}
+	if err := runOnce(ctx, r.store, sources...); err != nil {
+		return err
+	}
+	if len(r.addresses) > 0 {
+		r.store.SetHostAddresses(slices.SortedFunc(slices.Values(r.addresses), netip.Addr.Compare))
+	}
+	return nil
+}
+
+// runOnce runs sources until each has delivered its first list.
+func runOnce(ctx context.Context, store *state.Store, sources ...objects) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	group, ctx := errgroup.WithContext(ctx)
+	synced := make([]source.Source, len(sources))
+	for i, src := range sources {
+		synced[i] = src
+		group.Go(func() error { return src.Run(ctx) })
+	}
+	err := source.MarkSynced(ctx, store, synced...)
+	stop()
+	return cmp.Or(group.Wait(), err)
+}
+
+// noFlows leaves connection tracking alone.
+type noFlows struct{}
+
+func (noFlows) Clean(conntrack.Stale, []netip.Addr) ([]conntrack.Result, error) { return nil, nil }
+
+// problemPrinter observes the loop and keeps the text of problems.
+type problemPrinter struct{ text string }
+
+func (p *problemPrinter) take() string {
+	text := p.text
+	p.text = ""
+	return text
+}
+
+// Problems prints all problems that there are now.
+func (p *problemPrinter) Problems(list []state.Problem) {
+	for _, problem := range list {
+		p.text += fmt.Sprintf("%s %s: %s: %s\n", problem.Kind, problem.Object, problem.Field, problem.Reason)
+	}
+}
+
+// Pending implements proxier.Observer.
+func (p *problemPrinter) Pending(time.Time) {}
+
+// PassDone implements proxier.Observer.
+func (p *problemPrinter) PassDone(proxier.PassReport) {}
+
+// FlowsCleaned implements proxier.Observer.
+func (p *problemPrinter) FlowsCleaned([]conntrack.Result) {}

@@ -16,6 +16,7 @@ import (
 	"github.com/verdict-proxy/verdict/nft"
 	"github.com/verdict-proxy/verdict/proxier"
 	"github.com/verdict-proxy/verdict/proxier/conntrack"
+	"github.com/verdict-proxy/verdict/proxier/dataplane"
 	"github.com/verdict-proxy/verdict/proxier/source"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
@@ -109,16 +110,15 @@ func run(ctx context.Context, s *config.Settings, log *slog.Logger) (err error) 
 	if err != nil {
 		return err
 	}
-	options := proxier.Options{
-		Settings: s, Store: store, Ruleset: engine, Flows: flows, Former: formerFrontends(engine, log),
-		Primary: source.PrimaryAddresses, Observer: faces, Log: log,
-		NoIPv6: !slices.Contains(families, nft.IPv6), Scheduling: scheduling,
-	}
+	engines := dataplane.Options{Ruleset: engine, Scheduling: scheduling}
 	if balancer != nil {
 		defer balancer.Close()
-		options.Balancer = balancer
+		engines.Balancer = balancer
 	}
-	loop := proxier.New(options)
+	loop := proxier.New(proxier.Options{
+		Settings: s, Store: store, Dataplane: dataplane.New(engines), Flows: flows, Former: formerFrontends(engine, log),
+		Primary: source.PrimaryAddresses, Observer: faces, Log: log, NoIPv6: !slices.Contains(families, nft.IPv6),
+	})
 	group, ctx := errgroup.WithContext(ctx)
 	if err := faces.listen(ctx, group); err != nil {
 		return err

@@ -43,12 +43,7 @@ func newClient(s *config.Settings) (kubernetes.Interface, error) {
 
 // startSources runs all sources in the group and marks the store as synced when each has delivered its first list.
 func startSources(ctx context.Context, group *errgroup.Group, s *config.Settings, client kubernetes.Interface, store *state.Store, log *slog.Logger) {
-	var main objects
-	if client == nil {
-		main = source.NewManifests(source.ManifestsOptions{Dir: s.Manifests, NodeName: s.NodeName, Store: store, Log: log})
-	} else {
-		main = source.NewKubernetes(source.KubernetesOptions{Client: client, NodeName: s.NodeName, Store: store, Log: log})
-	}
+	main := newSource(s, client, store, log)
 	addresses := source.NewAddresses(source.AddressesOptions{Store: store, Log: log})
 	for _, src := range []objects{main, addresses} {
 		group.Go(func() error { return src.Run(ctx) })
@@ -58,4 +53,12 @@ func startSources(ctx context.Context, group *errgroup.Group, s *config.Settings
 		_ = source.MarkSynced(ctx, store, main, addresses)
 		return nil
 	})
+}
+
+// newSource returns the source of Services: the API server, or a folder when there is no client.
+func newSource(s *config.Settings, client kubernetes.Interface, store *state.Store, log *slog.Logger) objects {
+	if client == nil {
+		return source.NewManifests(source.ManifestsOptions{Dir: s.Manifests, NodeName: s.NodeName, Store: store, Log: log})
+	}
+	return source.NewKubernetes(source.KubernetesOptions{Client: client, NodeName: s.NodeName, Store: store, Log: log})
 }

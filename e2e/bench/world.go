@@ -15,6 +15,7 @@ import (
 	"github.com/verdict-proxy/verdict/nft"
 	"github.com/verdict-proxy/verdict/proxier"
 	"github.com/verdict-proxy/verdict/proxier/conntrack"
+	"github.com/verdict-proxy/verdict/proxier/dataplane"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
@@ -67,7 +68,7 @@ func newWorld(ns *lab.Namespace, gathers gathering) (*world, error) {
 	settings.ClusterCIDRs = []string{podRange, measure.ClientRange}
 	w := &world{store: state.NewStore(), engine: engine, flows: flows, settled: make(chan settled, 1024), ended: make(chan error, 1)}
 	loop := proxier.New(proxier.Options{
-		Settings: &settings, Store: w.store, Ruleset: engine, Flows: flows, Observer: &observer{store: w.store, settled: w.settled},
+		Settings: &settings, Store: w.store, Dataplane: dataplane.New(dataplane.Options{Ruleset: engine}), Flows: flows, Observer: &observer{store: w.store, settled: w.settled},
 		Primary: func() ([]netip.Addr, error) { return []netip.Addr{netip.MustParseAddr(measure.NodeAddress)}, nil },
 		Log:     slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 	})
@@ -110,8 +111,8 @@ func (o *observer) PassDone(r proxier.PassReport) {
 	o.sum.deleted += r.Result.Deleted
 	o.sum.bytes += r.Result.Bytes
 	o.sum.kernel += r.Result.Kernel
-	if r.Err != nil {
-		o.sum.failures = append(o.sum.failures, r.Err)
+	if r.Result.Err != nil {
+		o.sum.failures = append(o.sum.failures, r.Result.Err)
 	}
 	if c, _ := o.store.Pending(); len(c.Services) == 0 && !c.Environment {
 		o.settled <- o.sum

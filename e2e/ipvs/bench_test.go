@@ -20,6 +20,7 @@ import (
 	"github.com/verdict-proxy/verdict/nft"
 	"github.com/verdict-proxy/verdict/proxier"
 	"github.com/verdict-proxy/verdict/proxier/conntrack"
+	"github.com/verdict-proxy/verdict/proxier/dataplane"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
@@ -50,8 +51,8 @@ func benchmarkEndpointChange(b *testing.B, n int) {
 	store.MarkSynced()
 	first := <-passes
 	built := time.Since(began)
-	if first.Err != nil || first.Operations < 12*n { // a server, an address, ten real servers
-		b.Fatalf("first pass: %d operations, %v", first.Operations, first.Err)
+	if first.Result.Err != nil || first.Result.Operations < 12*n { // a server, an address, ten real servers
+		b.Fatalf("first pass: %d operations, %v", first.Result.Operations, first.Result.Err)
 	}
 	var each []time.Duration
 	b.ReportAllocs()
@@ -65,8 +66,8 @@ func benchmarkEndpointChange(b *testing.B, n int) {
 		store.SetSlice(&slice, nil)
 		r := <-passes
 		each = append(each, time.Since(began))
-		if r.Err != nil || r.Operations != 2 {
-			b.Fatalf("%d operations, %v", r.Operations, r.Err)
+		if r.Result.Err != nil || r.Result.Operations != 2 {
+			b.Fatalf("%d operations, %v", r.Result.Operations, r.Result.Err)
 		}
 	}
 	slices.Sort(each)
@@ -94,10 +95,13 @@ func startLoop(b *testing.B) (*state.Store, <-chan proxier.PassReport) {
 	passes := make(passed, 1)
 	store := state.NewStore()
 	loop := proxier.New(proxier.Options{
-		Settings: &settings, Store: store, Ruleset: engine, Flows: flows, Observer: passes, Balancer: balancer,
-		Scheduling: proxier.Scheduling{Backend: config.BackendHybrid, Standard: "rr", Available: ipvsctl.Schedulers()},
-		Primary:    func() ([]netip.Addr, error) { return []netip.Addr{netip.MustParseAddr("192.0.2.1")}, nil },
-		Log:        slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
+		Settings: &settings, Store: store, Flows: flows, Observer: passes,
+		Dataplane: dataplane.New(dataplane.Options{
+			Ruleset: engine, Balancer: balancer,
+			Scheduling: dataplane.Scheduling{Backend: config.BackendHybrid, Default: "rr", Available: ipvsctl.Schedulers()},
+		}),
+		Primary: func() ([]netip.Addr, error) { return []netip.Addr{netip.MustParseAddr("192.0.2.1")}, nil },
+		Log:     slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 	})
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)

@@ -63,9 +63,10 @@ func NewManifests(o ManifestsOptions) *Manifests {
 // Synced is closed when the directory has been read once.
 func (m *Manifests) Synced() <-chan struct{} { return m.synced }
 
-// Load reads the directory once. Files that cannot be understood are logged and reported to the store; only a directory
-// that cannot be read is an error.
-func (m *Manifests) Load() error {
+// Load reads a directory once, in place of the one that was read before. Files that cannot be understood are logged and
+// reported to the store; only a directory that cannot be read is an error.
+func (m *Manifests) Load(dir string) error {
+	m.dir = dir
 	if err := m.scan(); err != nil {
 		return err
 	}

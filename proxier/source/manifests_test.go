@@ -85,7 +85,7 @@ func (f *folder) delete(name string) {
 // load reads the directory and forgets what is pending.
 func (f *folder) load() {
 	f.t.Helper()
-	if err := f.m.Load(); err != nil {
+	if err := f.m.Load(f.dir); err != nil {
 		f.t.Fatal(err)
 	}
 }
@@ -220,7 +220,7 @@ func TestLoadWithoutDirectory(t *testing.T) {
 		"a file": os.Args[0],
 	} {
 		m := NewManifests(ManifestsOptions{Dir: dir, Store: state.NewStore(), Log: log})
-		if err := m.Load(); err == nil || !strings.Contains(err.Error(), dir) {
+		if err := m.Load(dir); err == nil || !strings.Contains(err.Error(), dir) {
 			t.Errorf("%s: Load says %v, want an error that names %s", name, err, dir)
 		}
 		if err := m.Run(t.Context()); err == nil || !strings.Contains(err.Error(), dir) {

@@ -1,4 +1,4 @@
-package proxier
+package dataplane
 
 import (
 	"slices"
@@ -8,7 +8,7 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// family maps a domain family to that of a table.
+// family returns the family of the table that serves an address family.
 func family(f state.Family) nft.Family {
 	if f == state.IPv6 {
 		return nft.IPv6
@@ -16,11 +16,11 @@ func family(f state.Family) nft.Family {
 	return nft.IPv4
 }
 
-// translator turns planned ports into what the nft engine serves. Its lists of endpoints are good until the next port: the
-// engine keeps none of them, and those of a large Service are most of what a change of it allocates.
+// translator turns planned ports into ports of the nft engine. A port's lists of endpoints are valid until the next call:
+// the engine keeps none of them, and for a large Service they are most of what a change allocates.
 type translator struct{ cluster, local []nft.Endpoint }
 
-// port is all of a planned port, or what is left to nft when IPVS serves it.
+// port returns a planned port as the nft engine serves it.
 func (t *translator) port(p *plan.Port, m *method) *nft.Port {
 	cluster, local := p.Cluster, p.Local
 	if m.heaviest {
@@ -72,7 +72,7 @@ func frontend(p *plan.Port, f *plan.Frontend) nft.Frontend {
 	}
 }
 
-// pool chooses the pool that a policy means; a policy whose pool is empty has none, and its frontend is refused only.
+// pool returns the pool that a policy means. When that pool is empty, the frontend has none: it only refuses.
 func pool(p *plan.Port, policy plan.Policy) nft.PoolChoice {
 	switch {
 	case policy == plan.ClusterPolicy && len(p.Cluster) > 0:

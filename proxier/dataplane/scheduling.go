@@ -1,42 +1,40 @@
-package proxier
+package dataplane
 
 import (
 	"fmt"
-	"math"
 	"slices"
 
 	"github.com/verdict-proxy/verdict/config"
 	"github.com/verdict-proxy/verdict/ipvsctl"
 	"github.com/verdict-proxy/verdict/nft"
-	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// Schedulers carry the names that IPVS gives them (ipvsadm(8)); random is Verdict's own and the default.
+// Schedulers carry the names that IPVS gives them (ipvsadm(8)). The scheduler random is Verdict's own, and the default.
 const schedulerRandom = "random"
 
-// Scheduling decides which engine serves a service port and how endpoints are picked.
+// Scheduling decides which engine serves a service port, and by which scheduler.
 type Scheduling struct {
 	Backend config.Backend
-	// Standard is the scheduler of Services that name none, with backend ipvs.
-	Standard string
-	// Available are the schedulers of IPVS that the kernel has; none when IPVS is not used.
+	// Default is the scheduler of Services that name none, with backend ipvs.
+	Default string
+	// Available lists the schedulers of IPVS that the kernel has. It is empty when IPVS is not used.
 	Available []string
-	// Unavailable says why IPVS is not used; for people.
+	// Unavailable says why IPVS is not used. It appears in messages about Services.
 	Unavailable string
 }
 
 // method is how a service port is balanced.
 type method struct {
-	ipvs      bool
+	ipvs      bool   // IPVS serves the port; otherwise nft does
 	scheduler string // of IPVS
 	flags     ipvsctl.Flags
-	nft       nft.Method // for what nft serves of it, all or a part
+	nft       nft.Method // for what nft serves of the port, all of it or a part
 	heaviest  bool       // nft serves only the endpoints of the greatest weight
-	problem   string     // what of the request is not honored
+	problem   string     // what of the wish is not honored
 }
 
-// choose finds the method for a request of a Service.
+// choose finds the method for what a Service asks for.
 func (s *Scheduling) choose(asked state.Balancing) method {
 	if asked == (state.Balancing{}) && s.Backend != config.BackendIPVS {
 		return method{} // nearly all Services
@@ -47,9 +45,9 @@ func (s *Scheduling) choose(asked state.Balancing) method {
 		m.scheduler = ""
 	}
 	if m.scheduler == "" && s.Backend == config.BackendIPVS && len(s.Available) > 0 {
-		m.scheduler = s.Standard // which may take flags
+		m.scheduler = s.Default // before the flags, which may belong to it
 	}
-	s.parseFlags(&m, asked.Flags)
+	m.parseFlags(asked.Flags)
 	s.chooseEngine(&m)
 	if !m.ipvs {
 		m.approximate(s.Unavailable)
@@ -58,7 +56,7 @@ func (s *Scheduling) choose(asked state.Balancing) method {
 	return m
 }
 
-func (s *Scheduling) parseFlags(m *method, list string) {
+func (m *method) parseFlags(list string) {
 	if list == "" {
 		return
 	}
@@ -78,7 +76,7 @@ func (m *method) note(problem string) {
 	m.problem = problem
 }
 
-// chooseEngine says whether IPVS serves it, and with which scheduler.
+// chooseEngine decides whether IPVS serves the port, and with which scheduler.
 func (s *Scheduling) chooseEngine(m *method) {
 	if len(s.Available) == 0 {
 		return
@@ -86,8 +84,8 @@ func (s *Scheduling) chooseEngine(m *method) {
 	everything := s.Backend == config.BackendIPVS
 	switch {
 	case everything && m.scheduler == schedulerRandom:
-		m.note(fmt.Sprintf("IPVS has no scheduler random; %s is used", s.Standard))
-		m.scheduler = s.Standard
+		m.note(fmt.Sprintf("IPVS has no scheduler random; %s is used", s.Default))
+		m.scheduler = s.Default
 	case !everything && !m.needsIPVS():
 		return
 	}
@@ -96,14 +94,14 @@ func (s *Scheduling) chooseEngine(m *method) {
 		if !everything {
 			return
 		}
-		m.note(s.Standard + " is used")
-		m.scheduler, m.flags = s.Standard, 0
+		m.note(s.Default + " is used")
+		m.scheduler, m.flags = s.Default, 0
 	}
 	m.ipvs = true
 }
 
-// needsIPVS is what the nft program cannot do, or not exactly: "numgen inc" counts for all pools of a class together, so
-// that rr and wrr are even there but not in strict turn.
+// needsIPVS reports whether the nft program cannot do what is asked, or not exactly. "numgen inc" has one counter for all
+// pools of a class: rr and wrr share connections evenly there, but not in strict turn.
 func (m *method) needsIPVS() bool {
 	switch m.scheduler {
 	case "", schedulerRandom:
@@ -114,7 +112,7 @@ func (m *method) needsIPVS() bool {
 	return true
 }
 
-// approximate says what nft does instead of what IPVS would do.
+// approximate notes what nft does in place of what IPVS would do.
 func (m *method) approximate(why string) {
 	if why != "" {
 		why = " (" + why + ")"
@@ -130,7 +128,7 @@ func (m *method) approximate(why string) {
 	}
 }
 
-// nearest is the scheduler of nft that comes next to one of IPVS.
+// nearest returns the method of nft that comes closest to a scheduler of IPVS.
 func nearest(scheduler string) (m nft.Method, heaviest bool) {
 	switch scheduler {
 	case "sh", "mh":
@@ -141,49 +139,4 @@ func nearest(scheduler string) (m nft.Method, heaviest bool) {
 		return nft.Random, true
 	}
 	return nft.Random, false
-}
-
-// heaviest lists the endpoints of the greatest weight.
-func heaviest(list []plan.Endpoint) []plan.Endpoint {
-	var greatest uint16
-	for _, e := range list {
-		greatest = max(greatest, e.Weight)
-	}
-	return slices.DeleteFunc(slices.Clone(list), func(e plan.Endpoint) bool { return e.Weight < greatest })
-}
-
-// maxShares bounds the slots that weights may cost a pool, as a multiple of its endpoints (and at least slotFloor), as far as
-// a pool can have so many (poolSlots).
-const (
-	maxShares = 16
-	slotFloor = 256
-	poolSlots = 65536
-)
-
-// slots turns weights into numbers of slots in the same proportion, as small as they can be. Weights whose proportion
-// would need too many slots are rounded; every endpoint keeps at least one.
-func slots(list []plan.Endpoint) []uint16 {
-	divisor, total := 0, 0
-	for _, e := range list {
-		divisor = gcd(divisor, int(e.Weight))
-		total += int(e.Weight)
-	}
-	out := make([]uint16, len(list))
-	// Rounding up may cost one slot more for each endpoint.
-	limit := max(0, min(max(slotFloor, maxShares*len(list)), poolSlots-len(list)))
-	for i, e := range list {
-		share := float64(e.Weight) / float64(max(divisor, 1))
-		if total/max(divisor, 1) > limit {
-			share = float64(e.Weight) * float64(limit) / float64(total)
-		}
-		out[i] = uint16(max(1, math.Round(share)))
-	}
-	return out
-}
-
-func gcd(a, b int) int {
-	for b != 0 {
-		a, b = b, a%b
-	}
-	return a
 }

@@ -1,4 +1,4 @@
-package proxier
+package dataplane
 
 import (
 	"fmt"
@@ -19,10 +19,10 @@ func TestChoose(t *testing.T) {
 	hybrid := Scheduling{Backend: config.BackendHybrid, Available: all}
 	none := Scheduling{Backend: config.BackendHybrid, Unavailable: "the kernel has no IPVS"}
 	some := Scheduling{Backend: config.BackendHybrid, Available: []string{"rr"}}
-	ipvs := Scheduling{Backend: config.BackendIPVS, Standard: "wlc", Available: all}
-	hashing := Scheduling{Backend: config.BackendIPVS, Standard: "mh", Available: all}
-	few := Scheduling{Backend: config.BackendIPVS, Standard: "rr", Available: []string{"rr"}}
-	gone := Scheduling{Backend: config.BackendIPVS, Standard: "rr", Unavailable: "the kernel has no IPVS"}
+	ipvs := Scheduling{Backend: config.BackendIPVS, Default: "wlc", Available: all}
+	hashing := Scheduling{Backend: config.BackendIPVS, Default: "mh", Available: all}
+	few := Scheduling{Backend: config.BackendIPVS, Default: "rr", Available: []string{"rr"}}
+	gone := Scheduling{Backend: config.BackendIPVS, Default: "rr", Unavailable: "the kernel has no IPVS"}
 	random, hash, turn := method{nft: nft.Random}, method{nft: nft.SourceHash}, method{nft: nft.InTurn}
 	byIPVS := func(scheduler string, m nft.Method) method { return method{ipvs: true, scheduler: scheduler, nft: m} }
 	tests := []struct {

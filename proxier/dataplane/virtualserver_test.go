@@ -1,4 +1,4 @@
-package proxier
+package dataplane
 
 import (
 	"fmt"
@@ -19,6 +19,13 @@ func reals(list ...string) (out []plan.Endpoint) {
 	for _, a := range list {
 		local := strings.HasPrefix(a, "here:")
 		out = append(out, plan.Endpoint{Addr: netip.MustParseAddrPort(strings.TrimPrefix(a, "here:")), Weight: 1, Local: local})
+	}
+	return out
+}
+
+func addrs(list ...string) (out []netip.Addr) {
+	for _, a := range list {
+		out = append(out, netip.MustParseAddr(a))
 	}
 	return out
 }
@@ -113,15 +120,12 @@ func TestSplit(t *testing.T) {
 			nft node port:30080 pool=none ipvs=false refusal=1
 			nft endpoints 0 0 hairpin []`},
 	}
-	env := environment{
-		host:    map[netip.Addr]bool{netip.MustParseAddr("192.168.7.1"): true},
-		globals: nft.Globals{NodePortAddresses: addrs("127.0.0.1", "192.168.7.1", "fd07::1")},
-	}
+	env := Environment{HostAddresses: addrs("192.168.7.1"), NodePortAddresses: addrs("127.0.0.1", "192.168.7.1", "fd07::1")}
 	m := method{ipvs: true, scheduler: "lc"}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			tt.port.Family, tt.port.Protocol = state.IPv4, state.TCP
-			got := describe(besideIPVS(&tt.port, &m, &env), virtualServers(&tt.port, &m, &env))
+			got := describe(nftShare(&tt.port, &m, &env), virtualServers(&tt.port, &m, &env))
 			want := strings.Split(strings.ReplaceAll(tt.want, "\t", ""), "\n")
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("(- want, + got):\n%s", diff)
@@ -138,8 +142,8 @@ func TestSplitKeepsWhatIsAskedFor(t *testing.T) {
 		},
 	}
 	m := method{ipvs: true, scheduler: "mh", flags: ipvsctl.HashPort}
-	var env environment
-	servers, beside := virtualServers(&p, &m, &env), besideIPVS(&p, &m, &env)
+	var env Environment
+	servers, share := virtualServers(&p, &m, &env), nftShare(&p, &m, &env)
 	if len(servers) != 1 {
 		t.Fatalf("%d virtual servers", len(servers))
 	}
@@ -147,7 +151,7 @@ func TestSplitKeepsWhatIsAskedFor(t *testing.T) {
 	if v.Protocol != ipvsctl.UDP || v.Persistence != time.Hour || v.Scheduler != "mh" || v.Flags != ipvsctl.HashPort || v.RealServers[0].Weight != 7 {
 		t.Errorf("virtual server %+v", v)
 	}
-	if fe := beside.Frontends[0]; !fe.Firewalled || len(fe.Sources) != 1 || beside.Protocol != 17 || beside.Family != nft.IPv6 {
-		t.Errorf("beside it %+v", beside)
+	if fe := share.Frontends[0]; !fe.Firewalled || len(fe.Sources) != 1 || share.Protocol != 17 || share.Family != nft.IPv6 {
+		t.Errorf("the share of nft is %+v", share)
 	}
 }

@@ -1,0 +1,184 @@
+package dataplane
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/verdict-proxy/verdict/ipvsctl"
+	"github.com/verdict-proxy/verdict/nft"
+	"github.com/verdict-proxy/verdict/proxier/state"
+)
+
+// TickPeriod is how often Tick wants to be called.
+const TickPeriod = time.Second
+
+// Result reports what an Apply or a Tick did.
+type Result struct {
+	// Outcome and Err are those of the nft transaction, the last one where there were several. When Err is set, the loop has
+	// to call Apply again; nothing is forgotten.
+	Outcome nft.Outcome
+	Err     error
+	// Replan names Services that the loop has to plan and Set again, because the engine of a port changes. After an Apply
+	// with names here the work is not complete: the loop has to call Apply again.
+	Replan []state.Name
+	// Failures are changes that IPVS did not make.
+	Failures []Failure
+
+	Full       bool          // nft wrote both tables as a whole
+	Added      int           // elements
+	Deleted    int           // elements
+	Bytes      int           // of all nft batches
+	Kernel     time.Duration // spent in system calls that carry nft batches
+	Operations int           // on virtual servers and local addresses
+}
+
+// Failure is a change that IPVS did not make. It concerns one service port only.
+type Failure struct {
+	Service state.Name // the zero Name: no Service wants the object any more
+	Object  string     // the virtual server
+	Err     error      // says operation and cause
+	Next    string
+}
+
+// Applied reports whether the kernel has everything that was collected.
+func (r *Result) Applied() bool {
+	return r.Err == nil && r.Outcome == nft.Applied && len(r.Replan) == 0
+}
+
+// Add sums up two results of the same pass; the outcome is that of the later one.
+func (r *Result) Add(later Result) {
+	later.Failures = append(r.Failures, later.Failures...)
+	later.Full = later.Full || r.Full
+	later.Added += r.Added
+	later.Deleted += r.Deleted
+	later.Bytes += r.Bytes
+	later.Kernel += r.Kernel
+	later.Operations += r.Operations
+	*r = later
+}
+
+// Apply hands all collected changes to the kernel, in the order that the package comment explains.
+func (d *Dataplane) Apply() Result {
+	var r Result
+	if d.ipvs == nil {
+		d.applyRules(&r)
+		return r
+	}
+	guarded, err := d.ruleset.Guard(d.ipvs.Coming())
+	if err != nil {
+		return Result{Outcome: nft.Rejected, Err: err}
+	}
+	if guarded && !d.addServers(&r) {
+		return r
+	}
+	if d.applyRules(&r); r.Err != nil {
+		return r
+	}
+	if !guarded && !d.addServers(&r) { // there was no table, so nothing is moving away from nft
+		return r
+	}
+	d.removeServers(&r)
+	return r
+}
+
+func (d *Dataplane) applyRules(r *Result) {
+	done, err := d.ruleset.Apply()
+	r.Outcome, r.Err = done.Outcome, err
+	r.Full = r.Full || done.Full
+	r.Added += done.Added
+	r.Deleted += done.Deleted
+	r.Bytes += done.Bytes
+	r.Kernel += done.Kernel
+}
+
+// addServers has IPVS serve what is new. It reports whether IPVS took everything; otherwise Replan names the Services
+// whose ports nft has to serve.
+func (d *Dataplane) addServers(r *Result) bool {
+	now := time.Now()
+	done, _ := d.ipvs.Add(now) // the error sums up the failures
+	r.Operations += len(done.Operations)
+	// Other ports of an address that is not local answer as on any other node.
+	d.ruleset.Unguard(done.Released())
+	d.ruleset.Unguard(done.NotLocal)
+	refused := map[state.Name]bool{}
+	for i := range done.Failures {
+		f := &done.Failures[i]
+		if name, ok := d.ipvs.services[f.Name]; ok { // otherwise no Service wants it any more
+			r.fail(f, name, d.ipvs.refuse(f, now))
+			refused[name] = true
+		}
+	}
+	clear(d.ipvs.retrying)
+	r.Replan = slices.Collect(maps.Keys(refused))
+	return len(refused) == 0
+}
+
+func (r *Result) fail(f *ipvsctl.Failure, name state.Name, next string) {
+	r.Failures = append(r.Failures, Failure{Service: name, Object: f.Key.String(), Err: f.Err, Next: next})
+}
+
+// removeServers takes back what IPVS no longer serves. nft serves it now, or nobody does.
+func (d *Dataplane) removeServers(r *Result) {
+	done, _ := d.ipvs.Remove(time.Now()) // the error sums up the failures
+	d.noteRemoved(r, done)
+}
+
+// noteRemoved reports a removal and takes the guards off addresses that are no longer local.
+func (d *Dataplane) noteRemoved(r *Result, done ipvsctl.Result) {
+	r.Operations += len(done.Operations)
+	for i := range done.Failures {
+		f := &done.Failures[i]
+		r.fail(f, d.ipvs.services[f.Name], fmt.Sprintf("it takes no new connections; tried again every %s", TickPeriod))
+	}
+	released := done.Released()
+	if len(released) == 0 {
+		return
+	}
+	d.ruleset.Unguard(released)
+	if d.applyRules(r); r.Err != nil {
+		r.Err = fmt.Errorf("take the guards off %s: %w", addressList(released), r.Err)
+	}
+}
+
+// addressList names the first address and counts the others.
+func addressList(addrs []netip.Addr) string {
+	if len(addrs) == 1 {
+		return addrs[0].String()
+	}
+	return fmt.Sprintf("%s and %d more addresses", addrs[0], len(addrs)-1)
+}
+
+// Check compares the kernel with what Apply wrote. It names what others changed; the next Apply repairs it.
+func (d *Dataplane) Check() (damaged []string, err error) {
+	intact, err := d.ruleset.Intact()
+	if err == nil && !intact {
+		damaged = append(damaged, "tables ip verdict, ip6 verdict")
+	}
+	if d.ipvs == nil {
+		return damaged, err
+	}
+	intact, ipvsErr := d.ipvs.Intact()
+	if ipvsErr != nil {
+		ipvsErr = fmt.Errorf("read virtual servers: %w", ipvsErr)
+	} else if !intact {
+		damaged = append(damaged, "virtual servers")
+	}
+	return damaged, errors.Join(err, ipvsErr)
+}
+
+// Tick continues drains and removals, and names the Services whose ports IPVS is to be offered again.
+func (d *Dataplane) Tick() Result {
+	var r Result
+	if d.ipvs == nil {
+		return r
+	}
+	now := time.Now()
+	done, _ := d.ipvs.Tick(now) // the error sums up the failures
+	d.noteRemoved(&r, done)
+	r.Replan = d.ipvs.due(now)
+	return r
+}

@@ -1,0 +1,177 @@
+package dataplane
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/verdict-proxy/verdict/ipvsctl"
+	"github.com/verdict-proxy/verdict/nft"
+	"github.com/verdict-proxy/verdict/proxier/plan"
+	"github.com/verdict-proxy/verdict/proxier/state"
+)
+
+// Ruleset is the nft engine. nft.Engine documents the methods.
+type Ruleset interface {
+	Set(*nft.Port) error
+	Delete(nft.Family, string)
+	SetGlobals(nft.Globals)
+	Apply() (nft.Result, error)
+	Intact() (bool, error)
+	Guard([]netip.Addr) (bool, error)
+	Unguard([]netip.Addr)
+}
+
+// Balancer is the IPVS engine. ipvsctl.Engine documents the methods.
+type Balancer interface {
+	Set(name string, servers []ipvsctl.VirtualServer) error
+	Delete(name string)
+	Obstacle(servers []ipvsctl.VirtualServer) error
+	Coming() []netip.Addr
+	Add(now time.Time) (ipvsctl.Result, error)
+	Remove(now time.Time) (ipvsctl.Result, error)
+	Tick(now time.Time) (ipvsctl.Result, error)
+	Intact() (bool, error)
+}
+
+// Options configure a Dataplane.
+type Options struct {
+	Ruleset Ruleset
+	// Balancer is nil when IPVS is not used.
+	Balancer   Balancer
+	Scheduling Scheduling
+}
+
+// Dataplane keeps both engines equal to planned Services. The package comment has its contract.
+type Dataplane struct {
+	ruleset    Ruleset
+	ipvs       *ipvs // nil when IPVS is not used
+	scheduling Scheduling
+	env        Environment
+	hasEnv     bool
+	translator translator
+	services   map[state.Name]*served
+	totals     TotalsByEngine
+}
+
+// served is what the dataplane remembers of a Service: enough to remove what is no longer wanted.
+type served struct {
+	ports  []portKey
+	totals TotalsByEngine
+}
+
+// portKey identifies a service port in one family.
+type portKey struct {
+	family nft.Family
+	name   string
+}
+
+func (k portKey) String() string { return k.family.String() + " " + k.name }
+
+// New returns a Dataplane that has written nothing yet.
+func New(o Options) *Dataplane {
+	return &Dataplane{
+		ruleset:    o.Ruleset,
+		ipvs:       newIPVS(o.Balancer),
+		scheduling: o.Scheduling,
+		services:   map[state.Name]*served{},
+	}
+}
+
+// Totals counts what the engines serve once everything that was Set is applied.
+func (d *Dataplane) Totals() TotalsByEngine { return d.totals }
+
+// SetEnvironment takes over what all Services share. It returns the Services whose virtual servers may now stand at other
+// addresses: the loop has to plan and Set them before the next Apply.
+func (d *Dataplane) SetEnvironment(env Environment) (replan []state.Name) {
+	if d.hasEnv && env.equal(&d.env) {
+		return nil
+	}
+	if d.ipvs != nil && d.hasEnv && !env.sameAddresses(&d.env) {
+		replan = d.ipvs.everyone()
+	}
+	d.env, d.hasEnv = env, true
+	d.ruleset.SetGlobals(env.globals(d.ipvs != nil))
+	return replan
+}
+
+// Set makes a Service look as planned. It notes in each planned port which engine serves it (plan.Port.IPVS). The Problems
+// name what cannot be served as asked.
+func (d *Dataplane) Set(planned *plan.Service) []state.Problem {
+	var problems []state.Problem
+	old, next := d.services[planned.Name], &served{ports: make([]portKey, 0, len(planned.Ports))}
+	for i := range planned.Ports {
+		port := &planned.Ports[i]
+		key := portKey{family(port.Family), port.Name}
+		found, accepted := d.setPort(planned.Name, key, port)
+		problems = append(problems, found...)
+		if !accepted && !old.has(key) {
+			d.ipvs.forget(key)
+			continue
+		}
+		next.ports = append(next.ports, key)
+		next.totals[engineOf(port)].count(port)
+	}
+	d.replace(planned.Name, old, next)
+	return problems
+}
+
+// setPort hands one port to the engines. The nft engine may not accept it: then the port stays as it was, if it was there.
+func (d *Dataplane) setPort(name state.Name, key portKey, port *plan.Port) (problems []state.Problem, accepted bool) {
+	m := d.balance(name, key, port)
+	port.IPVS = m.ipvs
+	if m.problem != "" {
+		problems = append(problems, state.Problem{Kind: "Service", Object: name, Field: "metadata.annotations", Reason: m.problem})
+	}
+	wanted := d.translator.port(port, &m)
+	if m.ipvs {
+		wanted = nftShare(port, &m, &d.env)
+	}
+	if err := d.ruleset.Set(wanted); err != nil {
+		reason := err.Error() + "; the frontends that the port keeps are served as before"
+		problems = append(problems, state.Problem{Kind: "Service", Object: name, Field: "spec.ports", Reason: reason})
+		return problems, false
+	}
+	return problems, true
+}
+
+// Delete removes a Service. Deleting an unknown Service changes nothing.
+func (d *Dataplane) Delete(name state.Name) {
+	if old := d.services[name]; old != nil {
+		d.replace(name, old, nil)
+	}
+}
+
+// replace remembers what a Service has now and removes the ports that it had before; nil stands for none.
+func (d *Dataplane) replace(name state.Name, old, next *served) {
+	if old != nil {
+		for _, key := range old.except(next) {
+			d.ruleset.Delete(key.family, key.name)
+			d.ipvs.forget(key)
+		}
+		d.totals.add(&old.totals, -1)
+	}
+	if next == nil {
+		delete(d.services, name)
+		return
+	}
+	d.totals.add(&next.totals, 1)
+	d.services[name] = next
+}
+
+func (s *served) has(key portKey) bool { return s != nil && slices.Contains(s.ports, key) }
+
+// except lists the ports that are not among the next ones.
+func (s *served) except(next *served) []portKey {
+	if next == nil {
+		return s.ports
+	}
+	if slices.Equal(s.ports, next.ports) {
+		return nil // nearly every change
+	}
+	keep := make(map[portKey]bool, len(next.ports))
+	for _, key := range next.ports {
+		keep[key] = true
+	}
+	return slices.DeleteFunc(slices.Clone(s.ports), func(key portKey) bool { return keep[key] })
+}

@@ -1,0 +1,84 @@
+// Package dataplane keeps the two engines, nftables and IPVS, equal to planned Services. It decides which engine serves
+// a service port, and it owns the order between the engines: nothing outside this package knows that there are two.
+//
+// # Contract
+//
+// The loop (package proxier) is the only caller. It uses one goroutine.
+//
+//   - SetEnvironment takes over what all Services share. It returns Services that the loop has to plan and Set again.
+//   - Set and Delete say what one Service is to look like. They collect changes and do not fail. Set returns a Problem
+//     for each part of the Service that cannot be served as asked. The port is then served in the nearest way that works.
+//   - Apply hands all collected changes to the kernel. See Result for what the loop does with the outcome.
+//   - Check compares the kernel with what Apply wrote and names what others changed. The next Apply repairs that.
+//   - Tick continues work that needs time: drains, and retries of what IPVS refused. The loop calls it every second.
+//
+// Apply and Tick retry nothing by themselves. When Result.Err is set, the loop calls Apply again, with backoff: the
+// dataplane has forgotten nothing, and Services need not be Set again. Result.Failures are different: the traffic is
+// right, something in IPVS is left over, and the next Apply or Tick tries it again. When Result.Replan names Services,
+// the loop plans them, Sets them, and calls Apply again. This ends, because a port that IPVS refused is not offered to
+// IPVS again before its backoff is over.
+//
+// # Order of an Apply
+//
+//  1. nft guards addresses that are about to become local (a small transaction of its own). From then on only frontends
+//     can be reached there (k/k #72236).
+//  2. IPVS adds and changes virtual servers. Real servers come before the local address.
+//  3. nft applies its transaction. Ports that move to IPVS leave nft here, ports that move to nft arrive here.
+//  4. IPVS drains and removes what it no longer serves.
+//  5. nft takes the guards off addresses that are no longer local.
+//
+// So a port that changes its engine is complete on the new side before the old side lets go of it. When there is no table
+// yet, step 1 cannot guard. Then nothing can move away from nft either, and step 3 comes before step 2.
+//
+// # Takeover
+//
+// What an earlier process left in IPVS stays as it is until the first complete Apply:
+//
+//	            Set names it                      step 2 changes only what differs
+//	inherited ---------------> wanted ----------------------------------------------> applied
+//	    |
+//	    |  first Apply reaches step 4, and nobody named it
+//	    +--------------------> draining --------------------------------------------> gone
+//
+// Its addresses are guarded in step 1 of the first Apply. nft takes over its own tables in package nft.
+//
+// # Drain
+//
+//	         not wanted any more       no connection left, or the graceful period is over
+//	serving --------------------> draining (weight 0) ------------------------------------> gone
+//	   ^                              |
+//	   +------------------------------+
+//	            wanted again
+//
+// A virtual server with draining real servers keeps its address. The address is released, and then its guard, when the
+// last real server is gone.
+//
+// # Change of engine
+//
+//	               scheduler of IPVS wanted, no obstacle
+//	served by nft ----------------------------------------> served by IPVS
+//	   ^    ^                                                  |        |
+//	   |    |  obstacle (excluded address, another tool's      |        |
+//	   |    |  virtual server), or the kernel refused          |        |
+//	   |    +--------------------------------------------------+        |
+//	   |          tried again by Tick: obstacles every 10 s,            |
+//	   |          refusals after 1 min, doubling up to 1 h              |
+//	   |                                                                |
+//	   +----------------------------------------------------------------+
+//	     another scheduler for a virtual server that takes connections:
+//	     nft serves until the next Tick, because the kernel refuses
+//	     connections while it exchanges the scheduler
+//
+// # Files
+//
+//	dataplane.go      the Dataplane: Set, Delete, SetEnvironment
+//	apply.go          Apply, Check and Tick: the order between the engines
+//	ipvs.go           which ports IPVS has, which it refused, and when they are tried again
+//	environment.go    what all Services share
+//	scheduling.go     from a Service's wish to an engine and a scheduler
+//	translate.go      planned ports as ports of the nft engine
+//	virtualserver.go  planned ports as virtual servers, and what is left to nft then
+//	weights.go        weights as numbers of slots
+//	totals.go         counts of what is served
+//	memory.go         a Dataplane over engines in memory
+package dataplane

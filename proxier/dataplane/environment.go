@@ -1,0 +1,72 @@
+package dataplane
+
+import (
+	"net/netip"
+	"reflect"
+	"slices"
+
+	"github.com/verdict-proxy/verdict/nft"
+	"github.com/verdict-proxy/verdict/proxier/plan"
+)
+
+// Environment is what all Services share. Lists are sorted, so that equal environments compare equal.
+type Environment struct {
+	MasqueradeAll bool
+	// PodInterface recognizes local pods by their interface: a name, or a prefix that ends in "*". Empty: PodCIDRs do.
+	PodInterface string
+	PodCIDRs     []netip.Prefix
+	ServiceCIDRs []netip.Prefix
+	// NodePortAddresses are the addresses at which node ports answer.
+	NodePortAddresses []netip.Addr
+	// HostAddresses are the addresses that the host has anyway. IPVS need not make them local.
+	HostAddresses []netip.Addr
+}
+
+// equal compares whole values, so that it cannot miss a field.
+func (e *Environment) equal(o *Environment) bool { return reflect.DeepEqual(e, o) }
+
+// sameAddresses reports whether virtual servers stand at the same addresses in both environments.
+func (e *Environment) sameAddresses(o *Environment) bool {
+	return slices.Equal(e.NodePortAddresses, o.NodePortAddresses) && slices.Equal(e.HostAddresses, o.HostAddresses)
+}
+
+func (e *Environment) globals(ipvs bool) nft.Globals {
+	return nft.Globals{
+		MasqueradeAll:     e.MasqueradeAll,
+		IPVS:              ipvs,
+		PodInterface:      e.PodInterface,
+		PodCIDRs:          e.PodCIDRs,
+		ServiceCIDRs:      e.ServiceCIDRs,
+		NodePortAddresses: e.NodePortAddresses,
+	}
+}
+
+func (e *Environment) hasAddress(a netip.Addr) bool {
+	_, found := slices.BinarySearchFunc(e.HostAddresses, a, netip.Addr.Compare)
+	return found
+}
+
+// places lists the addresses at which IPVS serves a frontend.
+func (e *Environment) places(p *plan.Port, f *plan.Frontend) []netip.Addr {
+	if f.Addr.IsValid() {
+		return []netip.Addr{f.Addr}
+	}
+	var out []netip.Addr
+	for _, a := range e.NodePortAddresses {
+		if family(p.Family) == nft.FamilyOf(a) && !a.IsLoopback() {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+// loopbackAddresses lists the loopback addresses at which node ports of a family answer.
+func (e *Environment) loopbackAddresses(f nft.Family) []netip.Addr {
+	var out []netip.Addr
+	for _, a := range e.NodePortAddresses {
+		if a.IsLoopback() && nft.FamilyOf(a) == f {
+			out = append(out, a)
+		}
+	}
+	return out
+}

@@ -1,0 +1,180 @@
+package dataplane
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/verdict-proxy/verdict/ipvsctl"
+	"github.com/verdict-proxy/verdict/proxier/plan"
+	"github.com/verdict-proxy/verdict/proxier/state"
+)
+
+// ipvs remembers which service ports IPVS has. nft serves a port that IPVS cannot serve, and IPVS is tried again later.
+// Ports are named by portKey.String.
+type ipvs struct {
+	Balancer
+	services map[string]state.Name // the ports that IPVS serves or should serve, with their Services
+	refused  map[string]backoff    // the ports that IPVS does not serve though it should
+	retrying map[string]backoff    // the ports that the next Add offers to the kernel again: what the kernel said last time
+	replan   map[state.Name]bool   // the Services that the next Tick has planned again
+	looked   time.Time             // when due last looked at the refused ports
+}
+
+// backoff is why IPVS does not serve a service port, and for how long it is not tried again.
+type backoff struct {
+	reason string
+	// The rest is set for what the kernel refused. Other obstacles are looked at every obstaclePeriod.
+	since   time.Time
+	wait    time.Duration
+	servers []ipvsctl.VirtualServer // as they were refused; nil: not known yet
+}
+
+// How often a refused port is tried again. To see whether another tool's virtual server has gone costs one question to the
+// kernel. To offer a port that the kernel refused costs more: nft writes both tables as a whole when the port comes back.
+// That is tried less and less often, because the kernel may refuse it for good (IPv6 routes where a sysctl has disabled
+// IPv6, for example).
+const (
+	obstaclePeriod = 10 * time.Second
+	firstBackoff   = time.Minute
+	maxBackoff     = time.Hour
+)
+
+func (b *backoff) over(now time.Time) bool { return !now.Before(b.since.Add(b.wait)) }
+
+func newIPVS(b Balancer) *ipvs {
+	if b == nil {
+		return nil
+	}
+	return &ipvs{
+		Balancer: b, services: map[string]state.Name{}, refused: map[string]backoff{}, retrying: map[string]backoff{},
+		replan: map[state.Name]bool{},
+	}
+}
+
+// balance chooses how a port is served, and hands it to IPVS where IPVS serves it. When IPVS cannot, nft serves the port by
+// the nearest method.
+func (d *Dataplane) balance(name state.Name, key portKey, port *plan.Port) method {
+	m := d.scheduling.choose(port.Balancing)
+	if d.ipvs == nil {
+		return m
+	}
+	if !m.ipvs {
+		d.ipvs.forget(key)
+		return m
+	}
+	d.ipvs.services[key.String()] = name
+	servers := virtualServers(port, &m, &d.env)
+	if reason := d.ipvs.offer(name, key.String(), servers); reason != "" {
+		m.ipvs = false
+		if reason != untilNextTick {
+			m.note(reason + "; nft serves this port")
+		}
+		d.ipvs.Delete(key.String())
+	}
+	return m
+}
+
+// untilNextTick is the reason why nft serves a port while IPVS gives up its virtual servers with the old scheduler.
+const untilNextTick = "the scheduler changes"
+
+// offer hands virtual servers to IPVS. It returns the reason when IPVS cannot serve them now.
+func (i *ipvs) offer(name state.Name, key string, servers []ipvsctl.VirtualServer) (reason string) {
+	if reason := i.waiting(key, servers); reason != "" {
+		return reason
+	}
+	switch err := i.Obstacle(servers); {
+	case errors.Is(err, ipvsctl.ErrReschedules):
+		i.replan[name] = true
+		return untilNextTick
+	case err != nil:
+		i.refused[key] = backoff{reason: explain(err)}
+		return explain(err)
+	}
+	if err := i.Set(key, servers); err != nil {
+		return err.Error()
+	}
+	return ""
+}
+
+// explain names the flag that excludes an address.
+func explain(err error) string {
+	if errors.Is(err, ipvsctl.ErrExcluded) {
+		return err.Error() + " (--ipvs-exclude-cidrs)"
+	}
+	return err.Error()
+}
+
+// waiting returns the reason why a port is not tried now. A port that changed since the kernel refused it starts with a
+// short backoff again.
+func (i *ipvs) waiting(key string, servers []ipvsctl.VirtualServer) string {
+	b, ok := i.refused[key]
+	if !ok {
+		return ""
+	}
+	if b.servers == nil { // the first time that the port is planned since
+		b.servers = servers
+	}
+	same := slices.EqualFunc(b.servers, servers, sameServer)
+	if !same {
+		b.wait = min(b.wait, firstBackoff)
+	}
+	i.refused[key] = b
+	if !b.over(time.Now()) {
+		return b.reason
+	}
+	delete(i.refused, key)
+	if same {
+		i.retrying[key] = b
+	}
+	return ""
+}
+
+// sameServer compares whole values, so that it cannot miss a field.
+func sameServer(a, b ipvsctl.VirtualServer) bool { return reflect.DeepEqual(a, b) }
+
+// refuse notes that the kernel did not take a port, and returns what happens next.
+func (i *ipvs) refuse(f *ipvsctl.Failure, now time.Time) (next string) {
+	last := i.retrying[f.Name]
+	wait := min(max(2*last.wait, firstBackoff), maxBackoff)
+	i.refused[f.Name] = backoff{reason: f.Err.Error(), since: now, wait: wait, servers: last.servers}
+	return fmt.Sprintf("nft serves the port; IPVS is tried again after %s", wait)
+}
+
+// forget gives up a port. IPVS drains it after the next nft transaction.
+func (i *ipvs) forget(key portKey) {
+	if i == nil || len(i.services) == 0 {
+		return
+	}
+	i.Delete(key.String())
+	delete(i.services, key.String())
+	delete(i.refused, key.String())
+}
+
+// everyone lists all Services with a port that IPVS serves or should serve.
+func (i *ipvs) everyone() []state.Name {
+	names := map[state.Name]bool{}
+	for _, name := range i.services {
+		names[name] = true
+	}
+	return slices.Collect(maps.Keys(names))
+}
+
+// due lists the Services to plan again now: those whose scheduler changes, and those whose refused ports are to be offered
+// to IPVS again.
+func (i *ipvs) due(now time.Time) []state.Name {
+	if len(i.refused) > 0 && now.Sub(i.looked) >= obstaclePeriod {
+		i.looked = now
+		for key, b := range i.refused {
+			if b.over(now) {
+				i.replan[i.services[key]] = true
+			}
+		}
+	}
+	names := slices.Collect(maps.Keys(i.replan))
+	clear(i.replan)
+	return names
+}

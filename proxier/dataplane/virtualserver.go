@@ -1,0 +1,103 @@
+package dataplane
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/verdict-proxy/verdict/ipvsctl"
+	"github.com/verdict-proxy/verdict/nft"
+	"github.com/verdict-proxy/verdict/proxier/plan"
+)
+
+// A service port that IPVS serves has a virtual server for each frontend and address. nft still does what a virtual server
+// cannot do: it refuses, checks source ranges and masquerades. nft also serves connections that go to other endpoints than
+// the virtual server's, because a virtual server has one set of endpoints:
+//
+//   - With externalTrafficPolicy Local, pods and the node itself use all endpoints, and everyone else those on this node.
+//     The virtual server has the endpoints on this node. nft serves pods and the node (nft.BySource).
+//   - IPVS cannot forward what comes from a loopback address (crosses_local_route_boundary in ip_vs_xmit.c). nft serves
+//     node ports on 127.0.0.1.
+
+// virtualServers lists the virtual servers of a port. A frontend without endpoints has none: nft refuses its packets.
+func virtualServers(p *plan.Port, m *method, env *Environment) []ipvsctl.VirtualServer {
+	cluster, local := realServers(p.Cluster), realServers(p.Local)
+	var out []ipvsctl.VirtualServer
+	for i := range p.Frontends {
+		f := &p.Frontends[i]
+		reals := local
+		if f.Policy == plan.ClusterPolicy {
+			reals = cluster
+		}
+		if len(reals) == 0 {
+			continue
+		}
+		for _, addr := range env.places(p, f) {
+			out = append(out, ipvsctl.VirtualServer{
+				Key:         ipvsctl.Key{Addr: addr, Port: f.Port, Protocol: ipvsctl.Protocol(p.Protocol)},
+				Local:       f.Addr.IsValid() && !env.hasAddress(addr),
+				Scheduler:   m.scheduler,
+				Flags:       m.flags,
+				Persistence: p.Affinity,
+				RealServers: reals,
+			})
+		}
+	}
+	return out
+}
+
+func realServers(list []plan.Endpoint) []ipvsctl.RealServer {
+	out := make([]ipvsctl.RealServer, len(list))
+	for i, e := range list {
+		out[i] = ipvsctl.RealServer{Addr: e.Addr, Weight: e.Weight}
+	}
+	return out
+}
+
+// nftShare is what nft does for a port that IPVS serves.
+func nftShare(p *plan.Port, m *method, env *Environment) *nft.Port {
+	out := new(translator).port(p, m)
+	out.Hairpin = localAddresses(p.Cluster, p.Local)
+	pooled := false
+	for i := range out.Frontends {
+		fe := &out.Frontends[i]
+		fe.IPVS = fe.Pool != nft.NoPool && fe.Refusal != nft.Drop
+		if fe.Pool == nft.BySource {
+			pooled = true
+			continue
+		}
+		fe.Pool = nft.NoPool
+		if fe.IPVS && !fe.Addr.IsValid() {
+			extra := loopbackNodePorts(*fe, env.loopbackAddresses(out.Family))
+			pooled = pooled || len(extra) > 0
+			out.Frontends = append(out.Frontends, extra...)
+		}
+	}
+	if !pooled {
+		out.Cluster = nil
+	}
+	out.Local = nil
+	return out
+}
+
+// loopbackNodePorts lists frontends of nft for a node port on loopback addresses.
+func loopbackNodePorts(nodePort nft.Frontend, loopback []netip.Addr) []nft.Frontend {
+	var out []nft.Frontend
+	for _, a := range loopback {
+		out = append(out, nft.Frontend{Addr: a, Port: nodePort.Port, Pool: nft.ClusterPool, Masquerade: nft.MasqueradeAlways})
+	}
+	return out
+}
+
+// localAddresses lists the addresses of endpoints on this node.
+func localAddresses(lists ...[]plan.Endpoint) []netip.Addr {
+	var out []netip.Addr
+	for _, list := range lists {
+		for _, e := range list {
+			if e.Local {
+				out = append(out, e.Addr.Addr())
+			}
+		}
+	}
+	slices.SortFunc(out, netip.Addr.Compare)
+	return slices.Compact(out)
+}

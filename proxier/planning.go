@@ -1,0 +1,68 @@
+package proxier
+
+import (
+	"github.com/verdict-proxy/verdict/proxier/claims"
+	"github.com/verdict-proxy/verdict/proxier/plan"
+	"github.com/verdict-proxy/verdict/proxier/state"
+)
+
+// planning plans Services and settles who gets a frontend that several ask for.
+type planning struct {
+	store   *state.Store
+	planner plan.Planner
+	claims  *claims.Claims
+	env     plan.Environment
+}
+
+func newPlanning(store *state.Store) planning { return planning{store: store, claims: claims.New()} }
+
+// draft is what some Services become. It is complete before the dataplane is touched: when one Service takes a frontend from
+// another, the other one is planned again.
+type draft struct {
+	plans    map[state.Name]*plan.Service // nil: the Service is gone
+	problems map[state.Name][]state.Problem
+	slices   map[state.Name][]*state.Slice
+}
+
+// chunkSize bounds how many plans are held at a time: the plans of 50,000 Services take 100 MB. A Service that loses a
+// frontend to one in a later chunk is planned again there, and the engine notices that it changes twice.
+const chunkSize = 1024
+
+// draft plans the Services in the queue, and those that gain or lose a frontend by it. This ends, because who gets a frontend
+// depends on the Services alone, not on the order in which they are planned.
+func (p *planning) draft(queue []state.Name) draft {
+	d := draft{
+		plans:    make(map[state.Name]*plan.Service, len(queue)),
+		problems: map[state.Name][]state.Problem{},
+		slices:   make(map[state.Name][]*state.Slice, len(queue)),
+	}
+	for len(queue) > 0 {
+		name := queue[0]
+		queue = append(queue[1:], p.plan(&d, name)...)
+	}
+	return d
+}
+
+func (p *planning) plan(d *draft, name state.Name) (replan []state.Name) {
+	svc, slices := p.store.Service(name)
+	if svc == nil {
+		d.plans[name] = nil
+		return p.claims.Release(name)
+	}
+	planned := p.planner.Plan(svc, slices, &p.env)
+	problems, replan := p.claims.Resolve(&planned, svc.Created)
+	d.plans[name], d.slices[name] = &planned, slices
+	d.problems[name] = append(planned.Problems, problems...)
+	return replan
+}
+
+// everything lists all Services, and those of the queue that are gone; each once.
+func (p *planning) everything(queue []state.Name) []state.Name {
+	all := p.store.ServiceNames()
+	for _, name := range queue {
+		if svc, _ := p.store.Service(name); svc == nil {
+			all = append(all, name)
+		}
+	}
+	return all
+}
