@@ -17,15 +17,15 @@ import (
 )
 
 const (
-	// addressBuffer holds some 10,000 address notes; when it overflows all the same, everything is listed again.
+	// addressBuffer holds about 10,000 notifications. If it overflows, all addresses are listed again.
 	addressBuffer = 1 << 20
-	// addressPause keeps a subscription that cannot be had from being asked for in a busy loop.
+	// addressPause is the pause before the next attempt to subscribe.
 	addressPause = time.Second
-	// listAttempts bounds how often an interrupted list is asked for at once.
+	// listAttempts limits how often an interrupted list is repeated without a pause.
 	listAttempts = 10
 )
 
-// AddressesOptions are the parts of an address source; all must be set.
+// AddressesOptions are the parts of an Addresses source. All must be set.
 type AddressesOptions struct {
 	Store *state.Store
 	Log   *slog.Logger
@@ -45,16 +45,16 @@ func NewAddresses(o AddressesOptions) *Addresses {
 	return &Addresses{store: o.Store, log: o.Log, buffer: addressBuffer, synced: make(chan struct{})}
 }
 
-// Synced is closed when the addresses have been listed once.
+// Synced returns a channel that is closed once the addresses have been listed.
 func (a *Addresses) Synced() <-chan struct{} { return a.synced }
 
-// Run follows the addresses until the context ends. A subscription that breaks is made anew and everything listed
-// again; meanwhile the store keeps what it has.
+// Run follows the addresses until the context ends. If the subscription breaks, Run subscribes and lists again. Until
+// then the store keeps the addresses that it has.
 func (a *Addresses) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		err := a.follow(ctx)
 		if ctx.Err() == nil {
-			a.log.Warn("lost track of the host's addresses; listing them again", "err", err)
+			a.log.Warn("lost the subscription to the host's addresses; subscribing and listing again", "error", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -64,7 +64,7 @@ func (a *Addresses) Run(ctx context.Context) error {
 	return nil
 }
 
-// follow subscribes first and lists then, so that no change falls between.
+// follow subscribes before it lists, so that it misses no change in between.
 func (a *Addresses) follow(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -83,7 +83,7 @@ func (a *Addresses) follow(ctx context.Context) error {
 		return fmt.Errorf("subscribe to address changes: %w", err)
 	}
 	defer drain(updates)
-	defer cancel() // before draining, which ends with the subscription
+	defer cancel() // runs before drain, which ends when the subscription ends
 	for {
 		if err := a.list(); err != nil {
 			return err
@@ -95,14 +95,14 @@ func (a *Addresses) follow(ctx context.Context) error {
 			return fmt.Errorf("receive address changes: %w", err)
 		case _, open := <-updates:
 			if !open {
-				return fmt.Errorf("receive address changes: %w", <-failures) // the library never ends without one
+				return fmt.Errorf("receive address changes: %w", <-failures) // the library reports an error before it closes the channel
 			}
 			discard(updates)
 		}
 	}
 }
 
-// discard drops updates that came in the meantime: the list made next holds them all.
+// discard drops the updates that are waiting. The list that follows contains them all.
 func discard(updates <-chan netlink.AddrUpdate) {
 	for {
 		select {
@@ -116,7 +116,7 @@ func discard(updates <-chan netlink.AddrUpdate) {
 	}
 }
 
-// drain lets the library's goroutine end: it blocks on a channel that nobody reads.
+// drain reads updates until the library closes the channel. Otherwise its goroutine would block for ever.
 func drain(updates <-chan netlink.AddrUpdate) {
 	for range updates {
 	}
@@ -132,8 +132,8 @@ func (a *Addresses) list() error {
 	return nil
 }
 
-// HostAddresses lists the addresses of all interfaces, loopback and link-local ones included, sorted, each once.
-// Multicast addresses are nothing that is local to one host.
+// HostAddresses lists the addresses of all interfaces, sorted and each once. It includes loopback and link-local
+// addresses and leaves out multicast addresses, which are not local to one host.
 func HostAddresses() ([]netip.Addr, error) {
 	list, err := listAddresses(netlink.FAMILY_ALL)
 	if err != nil {
@@ -149,7 +149,7 @@ func HostAddresses() ([]netip.Addr, error) {
 	return slices.Compact(addrs), nil
 }
 
-// listAddresses asks again when addresses changed while the kernel listed them: such a list may lack some.
+// listAddresses repeats a list during which addresses changed, because some may be missing from it.
 func listAddresses(family int) (list []netlink.Addr, err error) {
 	for range listAttempts {
 		list, err = netlink.AddrList(nil, family)

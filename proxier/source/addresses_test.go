@@ -16,7 +16,7 @@ import (
 
 func parseNet(p netip.Prefix) (net.IP, *net.IPNet, error) { return net.ParseCIDR(p.String()) }
 
-// followAddresses runs a source inside a namespace.
+// followAddresses runs an address source inside a namespace.
 func followAddresses(t *testing.T, n *namespace, change ...func(*Addresses)) (*state.Store, *journal) {
 	t.Helper()
 	log, lines := newLog(t)
@@ -32,7 +32,7 @@ func followAddresses(t *testing.T, n *namespace, change ...func(*Addresses)) (*s
 
 func host(store *state.Store) []netip.Addr { return store.Environment().HostAddresses }
 
-// withoutLinkLocal leaves out what the kernel gives interfaces by itself.
+// withoutLinkLocal removes the addresses that the kernel assigns by itself.
 func withoutLinkLocal(list []netip.Addr) []netip.Addr {
 	return slices.DeleteFunc(slices.Clone(list), netip.Addr.IsLinkLocalUnicast)
 }
@@ -53,7 +53,7 @@ func TestAddressesAreFollowed(t *testing.T) {
 		{"IPv6 added", func() { n.address("d0", "2001:db8::7/64") }, []string{"127.0.0.1", "192.0.2.7", "198.51.100.1", "::1", "2001:db8::7"}},
 		{"multicast is not the host's own", func() {
 			n.address("d0", "239.1.2.3/32")
-			n.address("d0", "198.51.100.2/32") // shows that the one before was seen
+			n.address("d0", "198.51.100.2/32") // proves that the source has seen the previous change
 		}, []string{"127.0.0.1", "192.0.2.7", "198.51.100.1", "198.51.100.2", "::1", "2001:db8::7"}},
 		{"one less", func() { n.deleteAddress("d0", "198.51.100.2/32") }, []string{"127.0.0.1", "192.0.2.7", "198.51.100.1", "::1", "2001:db8::7"}},
 		{"on two interfaces", func() {
@@ -72,11 +72,11 @@ func TestAddressesAreFollowed(t *testing.T) {
 		})
 	}
 	if got := lines.lines("level="); len(got) > 0 {
-		t.Errorf("logged without need: %q", got)
+		t.Errorf("logged: %q", got)
 	}
 }
 
-// TestLinkLocalAddressesCount: planning decides what they are good for.
+// TestLinkLocalAddressesCount: the source delivers link-local addresses, and planning decides about them.
 func TestLinkLocalAddressesCount(t *testing.T) {
 	n := newNamespace(t)
 	n.link("d0")
@@ -90,7 +90,8 @@ func TestLinkLocalAddressesCount(t *testing.T) {
 	}
 }
 
-// TestAddressesOverflow: with a buffer for a few messages the kernel drops some; what is lost is listed.
+// TestAddressesOverflow: the buffer holds only a few messages, so the kernel drops some. The source lists the addresses
+// again.
 func TestAddressesOverflow(t *testing.T) {
 	n := newNamespace(t)
 	n.link("d0")
@@ -106,13 +107,13 @@ func TestAddressesOverflow(t *testing.T) {
 	})
 	eventually(t, "all addresses are known", func() bool { return len(withoutLinkLocal(host(store))) == many })
 	eventually(t, "the loss is logged", func() bool {
-		return len(lines.lines("lost track of the host's addresses", "receive address changes: ")) > 0
+		return len(lines.lines("lost the subscription to the host's addresses", "receive address changes: ")) > 0
 	})
 	n.deleteLink("d0")
 	eventually(t, "no address is left", func() bool { return len(host(store)) == 0 })
 }
 
-// TestPrimaryAddresses has one row for each arrangement of interfaces and routes; d0 and d1 are up.
+// TestPrimaryAddresses has one row for each set of addresses and routes. The interfaces d0 and d1 are up.
 func TestPrimaryAddresses(t *testing.T) {
 	const v4, v6 = netlink.FAMILY_V4, netlink.FAMILY_V6
 	for _, tt := range []struct {

@@ -10,20 +10,20 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// Config says how to reach the API server.
+// Config describes the access to the API server.
 type Config struct {
-	Kubeconfig string // file; empty: the service account of the pod, unless Master is set
-	Master     string // URL; wins over the kubeconfig's
+	Kubeconfig string // a file; empty: the service account of the pod, unless Master is set
+	Master     string // a URL, which overrides that of the kubeconfig
 	QPS        float32
 	Burst      int
 	UserAgent  string
 }
 
-// NewClient makes a client that speaks protobuf, which costs a third of the memory and CPU of JSON.
+// NewClient returns a client that uses protobuf, which takes a third of the memory and CPU time of JSON.
 func NewClient(c Config) (kubernetes.Interface, error) {
 	config, err := restConfig(c)
 	if err != nil {
-		return nil, fmt.Errorf("read access to the API server (kubeconfig %q, master %q): %w", c.Kubeconfig, c.Master, err)
+		return nil, fmt.Errorf("load the configuration for the API server (kubeconfig %q, master %q): %w", c.Kubeconfig, c.Master, err)
 	}
 	config.ContentType = runtime.ContentTypeProtobuf
 	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
@@ -32,7 +32,7 @@ func NewClient(c Config) (kubernetes.Interface, error) {
 	config.UserAgent = c.UserAgent
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
-		return nil, fmt.Errorf("make a client for %s: %w", config.Host, err)
+		return nil, fmt.Errorf("create a client for the API server %s: %w", config.Host, err)
 	}
 	return client, nil
 }

@@ -19,12 +19,12 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// apiServer speaks just enough of the API over real HTTP to break it on purpose. It answers in JSON, which clients must
-// accept from servers that cannot encode a kind as protobuf.
+// apiServer implements a part of the API over real HTTP, so that tests can inject faults. It answers in JSON, which
+// clients must accept from servers that cannot encode a kind as protobuf.
 type apiServer struct {
 	t         *testing.T
 	addr      string
-	noStreams bool // refuse lists as a stream, as servers before 1.32 do
+	noStreams bool // reject streamed lists, as servers before 1.32 do
 
 	mu       sync.Mutex
 	server   *http.Server
@@ -57,14 +57,14 @@ func (s *apiServer) start() {
 	}(s.server)
 }
 
-// stop breaks all connections, as the loss of a server does.
+// stop closes all connections and the listener.
 func (s *apiServer) stop() {
 	if err := s.server.Close(); err != nil {
 		s.t.Errorf("close: %v", err)
 	}
 }
 
-// asked returns the requests for a resource.
+// asked returns the requests for one resource.
 func (s *apiServer) asked(resource string) []url.Values {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -147,7 +147,7 @@ func (s *apiServer) write(w http.ResponseWriter, v any) {
 	}
 }
 
-// runAgainst runs a source with a real client.
+// runAgainst runs a source with a real client against the server.
 func runAgainst(t *testing.T, s *apiServer) (*Kubernetes, *state.Store, *journal) {
 	t.Helper()
 	client, err := NewClient(Config{Master: "http://" + s.addr, QPS: 1000, Burst: 1000, UserAgent: "verdict-test"})
@@ -168,13 +168,13 @@ func clusterObjects() map[string][]any {
 	}
 }
 
-// TestStreamedLists: lists come as a stream (WatchList), in protobuf where the server can, and with the selectors.
+// TestStreamedLists: the source asks for streamed lists (WatchList), prefers protobuf and sends its selectors.
 func TestStreamedLists(t *testing.T) {
 	s := startAPIServer(t, clusterObjects())
 	k, store, lines := runAgainst(t, s)
 	eventually(t, "synced", func() bool { return synced(k) })
 	if env := store.Environment(); !hasService(store, "shop", "web", 1) || env.Node == nil || len(env.ServiceCIDRs) != 1 {
-		t.Errorf("something is missing: environment %+v", env)
+		t.Errorf("an object is missing; environment %+v", env)
 	}
 	for resource, selector := range map[string]string{
 		"services":       "!service.kubernetes.io/service-proxy-name",
@@ -182,18 +182,18 @@ func TestStreamedLists(t *testing.T) {
 	} {
 		got := s.asked(resource)[0]
 		if got.Get("sendInitialEvents") != "true" || got.Get("labelSelector") != selector {
-			t.Errorf("%s: asked with %v", resource, got)
+			t.Errorf("%s: the request was %v", resource, got)
 		}
 		if !strings.HasPrefix(got.Get("accept"), "application/vnd.kubernetes.protobuf") {
 			t.Errorf("%s: accepts %q, want protobuf first", resource, got.Get("accept"))
 		}
 	}
 	if got := lines.lines("level="); len(got) > 0 {
-		t.Errorf("logged without need: %q", got)
+		t.Errorf("logged: %q", got)
 	}
 }
 
-// TestServerWithoutStreams: an older server refuses the stream; that is no outage.
+// TestServerWithoutStreams: an older server rejects streamed lists. That is no outage.
 func TestServerWithoutStreams(t *testing.T) {
 	s := &apiServer{t: t, addr: "127.0.0.1:0", objects: clusterObjects(), noStreams: true}
 	s.start()
@@ -201,14 +201,15 @@ func TestServerWithoutStreams(t *testing.T) {
 	k, store, lines := runAgainst(t, s)
 	eventually(t, "synced", func() bool { return synced(k) })
 	if env := store.Environment(); !hasService(store, "shop", "web", 1) || env.Node == nil || len(env.ServiceCIDRs) != 1 {
-		t.Errorf("something is missing: environment %+v", env)
+		t.Errorf("an object is missing; environment %+v", env)
 	}
 	if got := lines.lines("level="); len(got) > 0 {
-		t.Errorf("logged without need: %q", got)
+		t.Errorf("logged: %q", got)
 	}
 }
 
-// TestServerLost: connections break and are refused for a while. What is known stays, and it is logged once.
+// TestServerLost: the server breaks all connections and refuses new ones for a while. Known objects stay, and the
+// outage is logged once.
 func TestServerLost(t *testing.T) {
 	s := startAPIServer(t, clusterObjects())
 	k, store, lines := runAgainst(t, s)
@@ -217,27 +218,27 @@ func TestServerLost(t *testing.T) {
 	applied(t, store)
 
 	s.stop()
-	eventually(t, "the outage is logged", func() bool { return len(lines.lines("cannot read", "stays in force")) > 0 })
+	eventually(t, "the outage is logged", func() bool { return len(lines.lines("cannot read", "stay in force")) > 0 })
 	if c, _ := store.Pending(); len(c.Services) > 0 || c.Environment {
-		t.Errorf("the loss of the server changed %+v", c)
+		t.Errorf("the loss of the server caused changes: %+v", c)
 	}
 	s.start()
-	eventually(t, "the end of the outage is logged", func() bool { return len(lines.lines("is read again")) > 0 })
+	eventually(t, "the end of the outage is logged", func() bool { return len(lines.lines("can be read again")) > 0 })
 	if got := lines.lines("level=WARN"); len(got) != 1 {
 		t.Errorf("%d lines about one outage: %q", len(got), got)
 	}
 	if !hasService(store, "shop", "web", 1) {
-		t.Error("the Service did not outlive the server's absence")
+		t.Error("the Service is gone")
 	}
 }
 
-// TestServerAbsentAtStart: a node boots before its API server; nothing is synced, and the end of the context is obeyed
-// in the middle of a pause.
+// TestServerAbsentAtStart: a node boots before its API server. The source is not synced, and it ends with its context,
+// even in the middle of a pause.
 func TestServerAbsentAtStart(t *testing.T) {
 	s := startAPIServer(t, clusterObjects())
 	s.stop()
 	k, store, lines := runAgainst(t, s)
-	eventually(t, "the outage is logged", func() bool { return len(lines.lines("cannot read", "before the first complete list")) > 0 })
+	eventually(t, "the outage is logged", func() bool { return len(lines.lines("cannot read", "until the first list is complete")) > 0 })
 	if synced(k) {
 		t.Error("synced without a server")
 	}
@@ -263,7 +264,7 @@ func TestRunEndsInAPause(t *testing.T) {
 	stop()
 }
 
-// TestClock: pauses end with the work, and not before their time otherwise.
+// TestClock: a pause ends when the context ends, and otherwise not before its time.
 func TestClock(t *testing.T) {
 	done := make(chan struct{})
 	c := interruptibleClock{done: done}

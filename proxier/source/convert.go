@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -14,7 +15,7 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// Annotations and labels that are read.
+// The annotations and labels that the converter reads.
 const (
 	annotationScheduler       = "verdict-proxy.github.io/scheduler"
 	annotationSchedulerRouter = "kube-router.io/service.scheduler"
@@ -25,7 +26,7 @@ const (
 	labelHeadless  = corev1.IsHeadlessService
 )
 
-// The kinds of objects, as Problems and logs name them.
+// The kinds of objects, as in Problems and logs.
 const (
 	kindService     = "Service"
 	kindSlice       = "EndpointSlice"
@@ -34,14 +35,14 @@ const (
 	kindFile        = "File"
 )
 
-// converter turns API objects into domain values. It is pure but for the strings it shares between values.
+// converter turns API objects into values of package state. Apart from the strings that it shares, it keeps no state.
 type converter struct {
 	strings *interner
 }
 
 func newConverter() *converter { return &converter{strings: newInterner()} }
 
-// findings collects what is wrong with one object.
+// findings collects the problems of one object.
 type findings struct {
 	kind     string
 	object   state.Name
@@ -54,7 +55,7 @@ func (f *findings) add(field, reason string, args ...any) {
 	})
 }
 
-// named reports an object without a name, which cannot be filed anywhere.
+// named reports whether an object has a name. Without a name, the store could not hold the object.
 func (f *findings) named(meta *metav1.ObjectMeta) bool {
 	if meta.Name == "" {
 		f.add("metadata.name", "missing: the object is ignored")
@@ -62,17 +63,17 @@ func (f *findings) named(meta *metav1.ObjectMeta) bool {
 	return meta.Name != ""
 }
 
-// annotation is the field path of an annotation.
+// annotation returns the field path of an annotation.
 func annotation(key string) string { return "metadata.annotations[" + key + "]" }
 
 func indexed(field string, i int) string { return fmt.Sprintf("%s[%d]", field, i) }
 
-// parseAddr reads an address as upstream does: leading zeros are decimal, IPv4 in IPv6 is IPv4. The reason is "" when
-// the address can be used.
+// parseAddr parses an address as upstream does: leading zeros are decimal, and an IPv4 address mapped into IPv6 becomes
+// IPv4. An empty reason means that the address is usable.
 func parseAddr(s string) (addr netip.Addr, reason string) {
 	addr, err := netip.ParseAddr(s)
 	if err != nil {
-		// Objects older than Go 1.17 may hold leading zeros; upstream still accepts them (TestBadIPs).
+		// Objects from the time before Go 1.17 may have leading zeros, which upstream still accepts (TestBadIPs).
 		addr, _ = netip.AddrFromSlice(netutils.ParseIPSloppy(s))
 	}
 	addr = addr.Unmap()
@@ -89,7 +90,7 @@ func parseAddr(s string) (addr netip.Addr, reason string) {
 	return addr, ""
 }
 
-// parsePrefix reads a CIDR as upstream does; bits beyond the length are cleared.
+// parsePrefix parses a CIDR as upstream does. It clears the bits beyond the length.
 func parsePrefix(s string) (prefix netip.Prefix, reason string) {
 	prefix, err := netip.ParsePrefix(s)
 	if err != nil {
@@ -108,7 +109,7 @@ func parsePrefix(s string) (prefix netip.Prefix, reason string) {
 	return prefix.Masked(), ""
 }
 
-// addresses keeps the usable addresses of a list, each once.
+// addresses returns the usable addresses of a list, each once.
 func (f *findings) addresses(field string, list []string) []netip.Addr {
 	if len(list) == 0 {
 		return nil
@@ -127,8 +128,8 @@ func (f *findings) addresses(field string, list []string) []netip.Addr {
 	return good
 }
 
-// prefixes keeps the usable CIDRs of a list, each once. Padding with white space is dropped, because the validation of
-// loadBalancerSourceRanges accepts it by mistake.
+// prefixes returns the usable CIDRs of a list, each once. It trims white space, because the API server accepts it in
+// loadBalancerSourceRanges.
 func (f *findings) prefixes(field string, list []string) []netip.Prefix {
 	if len(list) == 0 {
 		return nil
@@ -147,7 +148,7 @@ func (f *findings) prefixes(field string, list []string) []netip.Prefix {
 	return good
 }
 
-// protocol reads a protocol; the empty one is TCP, the API server's default, so that manifests may leave it out.
+// protocol parses a protocol. An empty protocol is TCP, the default of the API server, so that manifests may omit it.
 func (f *findings) protocol(field string, p corev1.Protocol) (state.Protocol, bool) {
 	switch p {
 	case "", corev1.ProtocolTCP:
@@ -161,7 +162,7 @@ func (f *findings) protocol(field string, p corev1.Protocol) (state.Protocol, bo
 	return 0, false
 }
 
-// port reads a port number that must not be 0.
+// port checks a port number that must not be 0.
 func (f *findings) port(field string, number int32) (uint16, bool) {
 	if number < 1 || number > 65535 {
 		f.add(field, "%d is not a port number (1 to 65535)", number)
@@ -170,7 +171,7 @@ func (f *findings) port(field string, number int32) (uint16, bool) {
 	return uint16(number), true
 }
 
-// optionalPort reads a port number for which 0 means none; a bad one counts as none.
+// optionalPort checks a port number for which 0 means none. It returns 0 for an invalid number.
 func (f *findings) optionalPort(field string, number int32) uint16 {
 	if number == 0 {
 		return 0
@@ -183,10 +184,41 @@ func nameOf(meta *metav1.ObjectMeta) state.Name {
 	return state.Name{Namespace: meta.Namespace, Name: meta.Name}
 }
 
-// created is in UTC so that it carries no pointer to a time zone of its own and equal times compare equal.
+// created returns the creation time in UTC. So the value has no pointer to a time zone, and equal times compare as
+// equal.
 func created(meta *metav1.ObjectMeta) time.Time {
 	if meta.CreationTimestamp.IsZero() {
 		return time.Time{}
 	}
 	return meta.CreationTimestamp.UTC()
+}
+
+// internLimit limits how many strings an interner remembers. The node names, namespaces, zones and port names of the
+// largest clusters stay far below it. An interner that reaches the limit starts again, so a cluster with ever new names
+// does not fill the memory.
+const internLimit = 1 << 16
+
+// interner makes equal strings share one backing array. Package unique does not fit: it forgets a string at the next
+// garbage collection unless somebody keeps a Handle, and values of package state keep plain strings.
+type interner struct {
+	mu    sync.Mutex
+	known map[string]string
+}
+
+func newInterner() *interner { return &interner{known: map[string]string{}} }
+
+func (in *interner) share(s string) string {
+	if s == "" {
+		return ""
+	}
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if k, ok := in.known[s]; ok {
+		return k
+	}
+	if len(in.known) >= internLimit {
+		in.known = map[string]string{}
+	}
+	in.known[s] = s
+	return s
 }

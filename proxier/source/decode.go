@@ -17,7 +17,7 @@ import (
 type object struct {
 	id       objectID
 	line     int
-	value    any // *state.Service, *state.Slice, *state.Node or *serviceCIDR; nil when it is not served
+	value    any // *state.Service, *state.Slice, *state.Node or *serviceCIDR; nil if the proxy does not serve the object
 	problems []state.Problem
 }
 
@@ -30,12 +30,12 @@ func (id objectID) String() string {
 	return id.kind + " " + strings.TrimPrefix(id.name.String(), "/")
 }
 
-// content is what a manifest file holds.
+// content is the content of a manifest file.
 type content struct {
 	objects []object
-	broken  map[objectID]struct{} // known by name, but not decodable
+	broken  map[objectID]struct{} // objects whose name is known, but that cannot be decoded
 	faults  []fault
-	torn    bool // parts of the file are no YAML or JSON at all
+	damaged bool // parts of the file are neither YAML nor JSON
 }
 
 // decoder reads the documents of one file.
@@ -48,10 +48,10 @@ type decoder struct {
 func (c *converter) decodeFile(name string, data []byte) content {
 	d := decoder{convert: c, content: content{broken: map[objectID]struct{}{}}}
 	docs, faults := documents(name, data)
-	d.faults, d.torn = faults, len(faults) > 0
+	d.faults, d.damaged = faults, len(faults) > 0
 	if len(data) == 0 {
 		// Many programs empty a file before they fill it again.
-		d.faults, d.torn = []fault{{1, "the file is empty"}}, true
+		d.faults, d.damaged = []fault{{line: 1, text: "the file is empty"}}, true
 	}
 	for _, doc := range docs {
 		d.document(doc)
@@ -59,7 +59,7 @@ func (c *converter) decodeFile(name string, data []byte) content {
 	return d.content
 }
 
-// header is what every object begins with, and the items of a list.
+// header holds the fields that every object has, and the items of a list.
 type header struct {
 	metav1.TypeMeta `json:",inline"`
 	Items           []json.RawMessage `json:"items"`
@@ -81,14 +81,14 @@ func (d *decoder) document(doc document) {
 	d.object(doc, h.TypeMeta)
 }
 
-// list reads the items of a List, or of a typed one such as ServiceList, whose items need not say what they are.
+// list reads the items of a List, or of a typed list such as ServiceList, whose items may omit their kind.
 func (d *decoder) list(doc document, h header) {
 	inherited := metav1.TypeMeta{APIVersion: h.APIVersion, Kind: strings.TrimSuffix(h.Kind, "List")}
 	for _, raw := range h.Items {
-		item := document{doc.line, raw}
+		item := document{line: doc.line, json: raw}
 		var own metav1.TypeMeta
 		if err := json.Unmarshal(raw, &own); err != nil {
-			d.fault(item, "item of a list is not a Kubernetes object: %v", err)
+			d.fault(item, "an item of a list is not a Kubernetes object: %v", err)
 			continue
 		}
 		if own.Kind == "" {
@@ -109,24 +109,24 @@ func (d *decoder) object(doc document, is metav1.TypeMeta) {
 	case "networking.k8s.io/v1 ServiceCIDR":
 		read(d, doc, kindServiceCIDR, d.convert.serviceCIDR)
 	default:
-		d.fault(doc, "apiVersion %q, kind %q is not read here: only v1 Service, discovery.k8s.io/v1 EndpointSlice, "+
+		d.fault(doc, "apiVersion %q, kind %q is not supported: only v1 Service, discovery.k8s.io/v1 EndpointSlice, "+
 			"v1 Node, networking.k8s.io/v1 ServiceCIDR and lists of them are", is.APIVersion, is.Kind)
 	}
 }
 
-// service adds what only manifests can get wrong: nobody will allocate an address later.
+// service also checks the cluster IP, because for a manifest no API server allocates one.
 func (d *decoder) service(o *corev1.Service) (*state.Service, []state.Problem) {
 	svc, problems := d.convert.service(o)
 	_, other := o.Labels[labelProxyName]
 	if !other && o.Spec.Type != corev1.ServiceTypeExternalName && primaryIP(o) == "" {
 		f := findings{kind: kindService, object: nameOf(&o.ObjectMeta)}
-		f.add("spec.clusterIP", "missing: a manifest must name it, since no API server allocates one; the Service is not served")
+		f.add("spec.clusterIP", "missing: a manifest must set it, because no API server allocates one; the Service is not served")
 		problems = append(problems, f.problems...)
 	}
 	return svc, problems
 }
 
-// read decodes and converts one object. Unknown fields are reported, since they are mostly misspelled, but do no harm.
+// read decodes and converts one object. It reports unknown fields, which are usually typing errors, and ignores them.
 func read[O any, P interface {
 	*O
 	metav1.Object
@@ -142,7 +142,7 @@ func read[O any, P interface {
 		d.fault(doc, "%s without metadata.name: it is ignored", kind)
 		return
 	}
-	id := objectID{kind, state.Name{Namespace: o.GetNamespace(), Name: o.GetName()}}
+	id := objectID{kind: kind, name: state.Name{Namespace: o.GetNamespace(), Name: o.GetName()}}
 	value, problems := convert(o)
 	made := object{id: id, line: doc.line, problems: append(unknownFields(id, unknown), problems...)}
 	if value != nil {
@@ -151,7 +151,7 @@ func read[O any, P interface {
 	d.objects = append(d.objects, made)
 }
 
-// setNamespace does what the API server and its clients do.
+// setNamespace sets the namespace as the API server and its clients do.
 func setNamespace(kind string, o metav1.Object) {
 	switch {
 	case kind == kindNode || kind == kindServiceCIDR:
@@ -174,8 +174,8 @@ func unknownFields(id objectID, errs []error) []state.Problem {
 	return f.problems
 }
 
-// undecodable reports an object with a value of a wrong type. If it can be told which object it is, its previous form
-// stays in force.
+// undecodable reports an object with a value of a wrong type. If its name can be decoded, the previous form of the
+// object stays in force.
 func (d *decoder) undecodable(doc document, kind string, err error) {
 	var named struct {
 		Metadata struct{ Namespace, Name string }
@@ -187,11 +187,11 @@ func (d *decoder) undecodable(doc document, kind string, err error) {
 	}
 	meta := metav1.ObjectMeta{Namespace: named.Metadata.Namespace, Name: named.Metadata.Name}
 	setNamespace(kind, &meta)
-	id := objectID{kind, nameOf(&meta)}
+	id := objectID{kind: kind, name: nameOf(&meta)}
 	d.broken[id] = struct{}{}
-	d.fault(doc, "%s: %s: its previous form, if it had one, stays in force", id, reason)
+	d.fault(doc, "%s: %s: its previous form, if any, stays in force", id, reason)
 }
 
 func (d *decoder) fault(doc document, text string, args ...any) {
-	d.faults = append(d.faults, fault{doc.line, fmt.Sprintf(text, args...)})
+	d.faults = append(d.faults, fault{line: doc.line, text: fmt.Sprintf(text, args...)})
 }

@@ -1,46 +1,52 @@
-// Package source brings what the cluster and the host want into a state.Store, change by change: from a Kubernetes API
-// server or a directory of manifests, and the host's addresses from the kernel. Besides cmd it is the only package that
-// knows API types; what leaves it are values of package state.
+// Package source reads what the cluster and the host want, and writes it into a state.Store change by change. It reads
+// Services, EndpointSlices, ServiceCIDRs and this node's Node object from a Kubernetes API server or from a directory
+// of manifests, and it reads the addresses of the host from the kernel. This package and cmd are the only ones that
+// know API types. Everything that leaves this package is a value of package state.
 //
 //	API server -> reflector -> feed -.
 //	                                 +-> converter -> sink -> state.Store
 //	directory  -> documents/decode  -'
 //	kernel     -> Addresses --------------------------------^
 //
-// The files, in the order in which a reader wants them:
+// The files, in reading order:
 //
-//	convert.go, service.go, slice.go, node.go  API object -> domain value and Problems; pure
-//	intern.go      strings that many objects share
-//	sink.go        only differences reach the store
-//	kubernetes.go, resource.go, feed.go, outage.go, client.go  the API server
-//	manifests.go, follow.go, document.go, decode.go            the directory
-//	addresses.go, primary.go                                   the host
-//	synced.go      when the store may be used
+//	convert.go     from API objects to values of package state: addresses, ports, shared strings, Problems
+//	service.go     the same for Services, with their annotations
+//	slice.go       the same for EndpointSlices
+//	node.go        the same for Nodes and ServiceCIDRs
+//	sink.go        writes into the store only what differs; MarkSynced
+//	kubernetes.go  the API server: lists and watches; resource.go: what is listed; feed.go: what the reflector delivers
+//	outage.go      one log line for each loss of the API server
+//	client.go      access to the API server
+//	manifests.go   the directory; follow.go: its changes; document.go, decode.go: the content of files
+//	addresses.go   the addresses of the host; primary.go: its main addresses
 //
-// # What is malformed
+// # Malformed objects
 //
-// A part of an object that cannot be understood (an address, a port, a range, an annotation) is left out and reported as
-// a state.Problem; the rest of the object stays in force. The package logs nothing about objects, that is for whoever
-// shows the store's Problems. It logs what is wrong with manifest files and with access to the API server.
+// The converter leaves out a part of an object that it cannot parse (an address, a port, a range, an annotation) and
+// reports it as a state.Problem. The rest of the object stays in force. This package does not log problems of objects,
+// because the readers of the store report them. It does log faults of manifest files and failures to reach the API
+// server.
 //
 // # Memory
 //
-// An informer keeps a copy of every object, even with a transform a few hundred bytes of empty API structs per endpoint.
-// Nothing here reads that copy, so there is none: the reflector writes into a feed, which converts an object at once and
-// lets it go. What stays is the domain value, shared between the sink and the store, and one map entry for its name; the
-// sink needs these to delete what a new list lacks and to tell what changed. A list that the server streams (WatchList,
-// on by default since client-go 0.35) is converted item by item as well; a server that cannot stream costs the decoded
-// list once, until the first garbage collection after the start. BenchmarkHeldMemory: about 150 bytes for each endpoint,
-// Services and all maps included, 68 MiB for 50,000 Services with ten endpoints each.
+// An informer keeps a copy of every object. Even with a transform, that takes a few hundred bytes of empty API structs
+// for each endpoint, and no code here would read the copy. So there is no informer: the reflector writes into a feed,
+// which converts an object at once and drops it. What remains is the value of package state, which the sink and the
+// store share, and a map entry for its name. The sink needs both to find objects that are missing from a new list, and
+// to see what changed. A list that the server streams (WatchList, the default since client-go 0.35) is converted item
+// by item as well. With a server that cannot stream, the decoded list stays in memory until the first garbage
+// collection after the start. BenchmarkHeldMemory measures about 150 bytes for each endpoint, including Services and
+// all maps: 68 MiB for 50,000 Services with ten endpoints each.
 //
 // # Half-written manifests
 //
-// A file that does not parse, or is empty, leaves its previous content in force. One that breaks off where YAML may end
-// cannot be told from one that is meant so; reading waits for a moment of quiet, but only writing under another name and
-// renaming is safe.
+// If a file does not parse, or is empty, its previous content stays in force. If a file ends at a place where YAML may
+// end, the source cannot know that the program has not finished writing. It waits for a moment of quiet before it
+// reads, but only a program that writes another file and renames it is safe.
 //
-// # What it is not
+// # Limits of this package
 //
-// It decides nothing: which Service wins an address, which endpoint serves, what a Node's absence means is for package
-// plan. It never writes to the API server.
+// This package decides nothing: package claims decides which Service gets an address, and package plan decides which
+// endpoint serves. This package never writes to the API server.
 package source

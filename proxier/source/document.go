@@ -14,17 +14,18 @@ import (
 
 // document is one document of a manifest file, as JSON.
 type document struct {
-	line int // of the file, where it begins; the first line is 1
+	line int // the line of the file where the document begins; the first line is 1
 	json []byte
 }
 
-// fault is something wrong with a manifest file.
+// fault is an error in a manifest file.
 type fault struct {
 	line int
 	text string
 }
 
-// documents splits a file. Faults are documents that are neither YAML nor JSON: the file is damaged or half written.
+// documents splits a file into documents. A document that is neither YAML nor JSON becomes a fault: the file is damaged
+// or half written.
 func documents(name string, data []byte) ([]document, []fault) {
 	data = bytes.TrimPrefix(data, []byte("\ufeff"))
 	if strings.HasSuffix(name, ".json") {
@@ -39,23 +40,23 @@ func documents(name string, data []byte) ([]document, []fault) {
 	return good, bad
 }
 
-// readYAML turns one YAML document into JSON. What begins like JSON is tried as such first, because YAML refuses the
-// tabs that JSON may be indented with, and because JSON documents need no separators.
+// readYAML turns one YAML document into JSON. It first tries a part that begins like JSON as JSON, because YAML rejects
+// tabs as indentation, and because JSON documents may follow each other without separators.
 func readYAML(part document) ([]document, []fault) {
 	if bytes.HasPrefix(bytes.TrimSpace(part.json), []byte("{")) {
 		if all, bad := splitJSON(part.json, part.line); bad == nil {
 			return all, nil
 		}
 	}
-	// Strict means that a key must not occur twice, not that fields must be known.
+	// "Strict" rejects keys that occur twice. It does not reject unknown fields.
 	converted, err := yaml.YAMLToJSONStrict(part.json)
 	if err != nil {
 		return nil, []fault{yamlFault(part, err)}
 	}
-	return []document{{part.line + leading(part.json), converted}}, nil
+	return []document{{line: part.line + leading(part.json), json: converted}}, nil
 }
 
-// leading counts the lines before the first with content.
+// leading counts the lines before the first line with content.
 func leading(part []byte) int {
 	n := 0
 	for line := range bytes.Lines(part) {
@@ -67,36 +68,36 @@ func leading(part []byte) int {
 	return n
 }
 
-// yamlFault finds the line in a message such as "yaml: line 3: did not find expected key"; the parser has no other
-// place for it.
+// yamlFault takes the line number from a message such as "yaml: line 3: did not find expected key". The parser reports
+// it only in the message.
 func yamlFault(part document, err error) fault {
 	text := strings.TrimPrefix(err.Error(), "error converting YAML to JSON: ")
 	text = strings.TrimPrefix(text, "yaml: ")
 	text = strings.TrimSpace(strings.TrimPrefix(text, "unmarshal errors:"))
 	rest, ok := strings.CutPrefix(text, "line ")
 	if !ok {
-		return fault{part.line, text}
+		return fault{line: part.line, text: text}
 	}
 	number, reason, _ := strings.Cut(rest, ":")
 	line, err := strconv.Atoi(number)
 	if err != nil {
-		return fault{part.line, text}
+		return fault{line: part.line, text: text}
 	}
 	reason = strings.TrimSpace(reason)
 	if strings.HasPrefix(reason, "did not find expected") {
-		line++ // go-yaml counts from 0 in messages of its parser, but from 1 in those of its scanner
+		line++ // go-yaml counts lines from 0 in messages of its parser, and from 1 in those of its scanner
 	}
 	last := part.line + bytes.Count(bytes.TrimRight(part.json, " \t\r\n"), []byte("\n"))
-	return fault{min(part.line+line-1, last), reason} // what is missing at the end is missing from the last line
+	return fault{line: min(part.line+line-1, last), text: reason} // the end of the file belongs to the last line
 }
 
-// splitYAML cuts at the lines that begin with "---". Parts without content are left out.
+// splitYAML splits at the lines that begin with "---". It skips parts without content.
 func splitYAML(data []byte) []document {
 	var parts []document
 	start, line, first := 0, 0, 1
 	cut := func(end int) {
 		if part := data[start:end]; !blank(part) {
-			parts = append(parts, document{first, part})
+			parts = append(parts, document{line: first, json: part})
 		}
 	}
 	for at := 0; at < len(data); {
@@ -107,7 +108,7 @@ func splitYAML(data []byte) []document {
 		}
 		if separator(data[at:end]) {
 			cut(at)
-			start, first = at+len("---"), line // what follows on the line belongs to the next document
+			start, first = at+len("---"), line // the rest of the line belongs to the next document
 		}
 		at = end
 	}
@@ -120,7 +121,7 @@ func separator(line []byte) bool {
 	return ok && (len(rest) == 0 || strings.IndexByte(" \t\r\n", rest[0]) >= 0)
 }
 
-// blank tells whether a part has nothing but white space, comments and directives.
+// blank reports whether a part has only white space, comments and directives.
 func blank(part []byte) bool {
 	for line := range bytes.Lines(part) {
 		line = bytes.TrimSpace(line)
@@ -131,7 +132,7 @@ func blank(part []byte) bool {
 	return true
 }
 
-// splitJSON reads JSON values one after the other.
+// splitJSON reads consecutive JSON values.
 func splitJSON(data []byte, firstLine int) ([]document, []fault) {
 	var good []document
 	lineAt := func(offset int64) int {
@@ -146,14 +147,14 @@ func splitJSON(data []byte, firstLine int) ([]document, []fault) {
 			return good, nil
 		}
 		if err != nil {
-			return good, []fault{{lineAt(jsonOffset(err, len(data))), err.Error()}}
+			return good, []fault{{line: lineAt(jsonOffset(err, len(data))), text: err.Error()}}
 		}
 		space := len(data[offset:]) - len(bytes.TrimLeft(data[offset:], " \t\r\n"))
-		good = append(good, document{lineAt(offset + int64(space)), raw})
+		good = append(good, document{line: lineAt(offset + int64(space)), json: raw})
 	}
 }
 
-// jsonOffset is where a JSON error is; an unexpected end is at the end.
+// jsonOffset returns the offset of a JSON error. An error without an offset is an unexpected end of the data.
 func jsonOffset(err error, length int) int64 {
 	var syntax *json.SyntaxError
 	if errors.As(err, &syntax) {

@@ -7,7 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestDocuments: each document is given as line:JSON, each fault as line:part of the text.
+// TestDocuments: a document is written as line:JSON, a fault as line:part of the text.
 func TestDocuments(t *testing.T) {
 	for _, tt := range []struct {
 		name, file, data string

@@ -9,8 +9,8 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// feed takes what a reflector delivers for one resource, converts it at once and passes differences on. The API object
-// is garbage as soon as a method returns.
+// feed receives the objects of one resource from a reflector, converts them at once and passes them to a sink. It keeps
+// no API object after a method has returned.
 type feed[O metav1.Object, T any] struct {
 	convert   func(O) (*T, []state.Problem)
 	strings   *interner
@@ -18,14 +18,14 @@ type feed[O metav1.Object, T any] struct {
 	delivered func() // called after each complete list
 }
 
-// A streamed list (WatchList) is gathered in a store of the reflector's; as a TransformingStore we make it keep found
-// values there, not API objects.
+// The reflector collects a streamed list (WatchList) in a store of its own. Because feed is a TransformingStore, that
+// store holds values of type found and no API objects.
 var _ cache.TransformingStore = (*feed[metav1.Object, state.Service])(nil)
 
-// Add takes a new object.
+// Add receives a new object.
 func (f *feed[O, T]) Add(obj any) error { return f.Update(obj) }
 
-// Update takes a changed object.
+// Update receives a changed object.
 func (f *feed[O, T]) Update(obj any) error {
 	v, err := f.find(obj)
 	if err != nil {
@@ -35,17 +35,18 @@ func (f *feed[O, T]) Update(obj any) error {
 	return nil
 }
 
-// Delete takes an object that is gone; all that is left of it may be a tombstone with its key.
+// Delete receives an object that is gone, or a tombstone that has only its key.
 func (f *feed[O, T]) Delete(obj any) error {
 	name, err := cache.DeletionHandlingObjectToName(obj)
 	if err != nil {
-		return fmt.Errorf("delete from %s: the object %T has no name, it stays in force: %w", f.sink.kind, obj, err)
+		return fmt.Errorf("delete an object of kind %s: %T has no name: %w; the object stays in force", f.sink.kind, obj, err)
 	}
 	f.sink.drop(state.Name{Namespace: name.Namespace, Name: name.Name})
 	return nil
 }
 
-// Replace takes a complete list: at the start and when a watch was lost for too long. What it lacks is gone.
+// Replace receives a complete list, at the start and after a watch was interrupted for too long. Objects that are not
+// in the list are gone.
 func (f *feed[O, T]) Replace(objects []any, _ string) error {
 	all := make([]found[T], 0, len(objects))
 	for i, obj := range objects {
@@ -54,14 +55,14 @@ func (f *feed[O, T]) Replace(objects []any, _ string) error {
 			return err
 		}
 		all = append(all, v)
-		objects[i] = nil // a list that was not streamed holds API objects: let each go once it is converted
+		objects[i] = nil // frees the API object, which is in the list if the list was not streamed
 	}
 	f.sink.replace(all)
 	f.delivered()
 	return nil
 }
 
-// Resync is never asked for: values in the store stay until they are applied.
+// Resync does nothing: the store keeps changes until they are applied, so none has to be delivered again.
 func (f *feed[O, T]) Resync() error { return nil }
 
 // Transformer converts the objects of a streamed list as they arrive.
@@ -69,7 +70,7 @@ func (f *feed[O, T]) Transformer() cache.TransformFunc {
 	return func(obj any) (any, error) { return f.find(obj) }
 }
 
-// find converts an object, unless the transformer already did.
+// find converts an object, unless the transformer has converted it.
 func (f *feed[O, T]) find(obj any) (found[T], error) {
 	switch o := obj.(type) {
 	case found[T]:
@@ -79,5 +80,5 @@ func (f *feed[O, T]) find(obj any) (found[T], error) {
 		name := state.Name{Namespace: f.strings.share(o.GetNamespace()), Name: o.GetName()}
 		return found[T]{name: name, value: value, problems: problems}, nil
 	}
-	return found[T]{}, fmt.Errorf("convert to %s: the API delivered a %T, which is ignored", f.sink.kind, obj)
+	return found[T]{}, fmt.Errorf("convert to %s: the API server sent a %T; it is ignored", f.sink.kind, obj)
 }

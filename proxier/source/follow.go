@@ -10,25 +10,25 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// Pauses of the manifest directory. Writers make several changes to a directory for one that is meant: reading waits
-// until it has been quiet for a moment, but not for ever. The regular look is for file systems that tell nothing
-// (network mounts) and for links far up the path.
+// The times of the manifest directory. Programs make several changes to a directory where the user means one. So the
+// follower waits until the directory has been quiet for a moment, up to a limit. It also reads the directory at regular
+// times, for network mounts that send no events and for links further up in the path.
 const (
 	quietPeriod = 50 * time.Millisecond
 	longestWait = 500 * time.Millisecond
 	regularLook = 30 * time.Second
 )
 
-// Run loads the directory and follows its changes until the context ends. A directory that is missing at the start is
-// an error; one that vanishes later leaves everything in force.
+// Run loads the directory and follows its changes until the context ends. It returns an error if the directory cannot
+// be read at the start. If the directory disappears later, its objects stay in force.
 func (m *Manifests) Run(ctx context.Context) error {
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
-		return fmt.Errorf("watch manifest directory %s (fs.inotify.max_user_instances too small?): %w", m.dir, err)
+		return fmt.Errorf("watch manifest directory %s: %w; if the limit of inotify instances is reached, raise fs.inotify.max_user_instances", m.dir, err)
 	}
 	defer func() {
 		if err := watcher.Close(); err != nil {
-			m.log.Warn("cannot close the watch of the manifest directory", "err", err)
+			m.log.Warn("cannot close the watch of the manifest directory; it ends with the process", "error", err)
 		}
 	}()
 	follower := follower{manifests: m, watcher: watcher, every: regularLook}
@@ -39,18 +39,18 @@ func (m *Manifests) Run(ctx context.Context) error {
 	return follower.follow(ctx)
 }
 
-// follower reads a directory again when something happens in it.
+// follower reads the directory again when something happens in it.
 type follower struct {
 	manifests *Manifests
 	watcher   *fsnotify.Watcher
 	every     time.Duration
 	linked    bool // files link into the directory's parent
-	lost      bool // the directory cannot be read at present
-	unwatched bool // some directory cannot be watched at present
+	lost      bool // the directory cannot be read
+	unwatched bool // a directory cannot be watched
 }
 
-// look reads the directory, and once more if that showed further directories to watch: they may have changed before
-// they were.
+// look reads the directory. If the files link into directories that were not watched, it watches those and reads once
+// more, because they may have changed in between.
 func (f *follower) look() error {
 	f.rewatch()
 	if err := f.manifests.scan(); err != nil {
@@ -81,8 +81,8 @@ func (f *follower) follow(ctx context.Context) error {
 			if !open {
 				return f.ended()
 			}
-			// Mostly an overflow: some events are lost, so all files are looked at.
-			f.manifests.log.Warn("watch of the manifest directory failed; reading all of it again", "err", err)
+			// The usual error is an overflow: some events are lost, so all files must be read.
+			f.manifests.log.Warn("the watch of the manifest directory reported an error; reading all files again", "error", err)
 			pending.happened(time.Now())
 		case <-pending.over():
 			pending = settling{}
@@ -94,37 +94,37 @@ func (f *follower) follow(ctx context.Context) error {
 }
 
 func (f *follower) ended() error {
-	return fmt.Errorf("watch manifest directory %s: the watch ended, changes are no longer seen", f.manifests.dir)
+	return fmt.Errorf("watch manifest directory %s: the watch ended, so changes are no longer seen", f.manifests.dir)
 }
 
-// again looks after the start, when a directory that cannot be read is no reason to end.
+// again reads the directory after the start. A directory that cannot be read then does not end the follower.
 func (f *follower) again() {
 	log := f.manifests.log
 	err := f.look()
 	if err != nil && !f.lost {
-		log.Warn("manifest directory is lost; what it held stays in force until it is back", "err", err)
+		log.Warn("cannot read the manifest directory; its objects stay in force until it can be read", "error", err)
 	}
 	if err == nil && f.lost {
-		log.Info("manifest directory is back", "dir", f.manifests.dir)
+		log.Info("the manifest directory can be read again", "dir", f.manifests.dir)
 	}
 	f.lost = err != nil
 }
 
-// concerns leaves out what happens beside the directory, in its parent.
+// concerns reports whether an event matters. Events of other entries in the parent of the directory do not.
 func (f *follower) concerns(event fsnotify.Event) bool {
 	dir, err := filepath.Abs(f.manifests.dir)
 	return err != nil || f.linked || filepath.Dir(event.Name) != filepath.Dir(dir) || event.Name == dir
 }
 
-// rewatch watches the directory itself, the one it is in (which tells when it is replaced, as a link mostly is), and
-// those that linked files are in; no others. It tells whether any is new.
+// rewatch watches exactly these directories: the manifest directory, its parent, which shows when the manifest
+// directory or a link to it is replaced, and the directories of linked files. It reports whether one of them is new.
 func (f *follower) rewatch() bool {
 	wanted, linked := f.manifests.directories()
 	f.linked = linked
 	watched := f.watcher.WatchList()
 	for _, dir := range watched {
 		if !slices.Contains(wanted, dir) {
-			// It fails when the directory is gone, and the watch with it.
+			// Remove fails if the directory is gone, and then the watch is gone too.
 			_ = f.watcher.Remove(dir)
 		}
 	}
@@ -141,14 +141,15 @@ func (f *follower) rewatch() bool {
 		added = true
 	}
 	if failure != nil && !f.unwatched {
-		f.manifests.log.Warn("cannot watch a manifest directory; it is looked at regularly instead",
-			"err", failure, "every", f.every)
+		f.manifests.log.Warn("cannot watch a manifest directory; reading it at regular times instead",
+			"error", failure, "every", f.every)
 	}
 	f.unwatched = failure != nil
 	return added
 }
 
-// directories are those in which a change may matter; linked tells whether files link into the directory's parent.
+// directories returns the directories in which a change may matter. linked reports whether files link into the parent
+// of the manifest directory.
 func (m *Manifests) directories() (dirs []string, linked bool) {
 	abs, err := filepath.Abs(m.dir)
 	if err != nil {
@@ -158,7 +159,7 @@ func (m *Manifests) directories() (dirs []string, linked bool) {
 	dirs = append(dirs, parent)
 	resolved, err := filepath.EvalSymlinks(abs)
 	if err != nil {
-		return dirs, false // gone: the parent tells when it is back
+		return dirs, false // gone: an event of the parent shows when it is back
 	}
 	dirs = append(dirs, resolved)
 	for name := range m.files {
@@ -174,7 +175,7 @@ func (m *Manifests) directories() (dirs []string, linked bool) {
 // settling waits for a directory to become quiet.
 type settling struct {
 	timer *time.Timer
-	last  time.Time // when to stop waiting
+	last  time.Time // when the wait ends at the latest
 }
 
 func (s *settling) happened(now time.Time) {
@@ -186,10 +187,10 @@ func (s *settling) happened(now time.Time) {
 	s.timer.Reset(s.wait(now))
 }
 
-// wait is how long to wait from now on, if nothing else happens.
+// wait returns how long to wait from now on if nothing else happens.
 func (s *settling) wait(now time.Time) time.Duration { return min(quietPeriod, s.last.Sub(now)) }
 
-// over delivers when it is time to read; never while nothing happened.
+// over returns a channel that delivers when it is time to read. It is nil if nothing has happened.
 func (s *settling) over() <-chan time.Time {
 	if s.timer == nil {
 		return nil

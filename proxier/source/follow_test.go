@@ -13,8 +13,8 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// followed starts a source on a folder whose files are older than any time stamp is coarse, so that only events and
-// time stamps can show a change.
+// followed starts a source on a folder whose files are older than the resolution of time stamps. So the source can see
+// a change only by events and time stamps.
 func followed(t *testing.T, files map[string]string) *folder {
 	t.Helper()
 	f := newFolder(t, files)
@@ -35,13 +35,13 @@ func (f *folder) follow() {
 	f.store.MarkSynced()
 }
 
-// becomes waits until web has an address.
+// becomes waits until the Service web has the given address.
 func (f *folder) becomes(ip string) {
 	f.t.Helper()
 	eventually(f.t, "web has "+ip, func() bool { return f.webIP() == ip })
 }
 
-// webIP is the address that web has, "" when there is no web.
+// webIP returns the address of the Service web, or "" if there is none.
 func (f *folder) webIP() string {
 	svc, _ := f.store.Service(state.Name{Namespace: "shop", Name: "web"})
 	if svc == nil {
@@ -88,12 +88,12 @@ func TestFollow(t *testing.T) {
 			f.becomes(tt.want)
 			f.write("a.yaml", service("web", "10.96.0.77"))
 			f.write("0.yaml", service("web", "10.96.0.77"))
-			f.becomes("10.96.0.77") // still watched
+			f.becomes("10.96.0.77") // the directory is still watched
 		})
 	}
 }
 
-// TestFollowHalfWritten: a writer is slow; what was in force stays until the file is whole.
+// TestFollowHalfWritten: a program writes slowly. The previous content stays in force until the file is complete.
 func TestFollowHalfWritten(t *testing.T) {
 	f := followed(t, map[string]string{"a.yaml": docs(service("web", "10.96.0.1"), service("mail", "10.96.0.5"))})
 	whole := docs(service("web", "10.96.0.2"), service("mail", "10.96.0.5"))
@@ -114,7 +114,7 @@ func TestFollowHalfWritten(t *testing.T) {
 	f.expectServices("shop/web=10.96.0.2", "shop/mail=10.96.0.5")
 }
 
-// TestFollowConfigMap swaps what the kubelet swaps: files are links through ..data, which is replaced as a whole.
+// TestFollowConfigMap: the kubelet makes every file a link through ..data and replaces that directory as a whole.
 func TestFollowConfigMap(t *testing.T) {
 	f := newFolder(t, nil)
 	publish := func(version int, files map[string]string) {
@@ -145,12 +145,12 @@ func TestFollowConfigMap(t *testing.T) {
 		f.expectChanged(false, "shop/web")
 		f.expectProblems()
 	}
-	publish(5, map[string]string{"a.yaml": service("web", "10.96.0.9")}) // b.yaml leads nowhere now
+	publish(5, map[string]string{"a.yaml": service("web", "10.96.0.9")}) // b.yaml is a link without a target now
 	f.becomes("10.96.0.9")
 	eventually(t, "mail is gone", func() bool { return lacksService(f.store, "shop", "mail") })
 }
 
-// TestFollowDirectoryReplaced: the directory is a link that moves, or another directory takes its place.
+// TestFollowDirectoryReplaced: the directory is a link that changes, or it is replaced by another directory.
 func TestFollowDirectoryReplaced(t *testing.T) {
 	for name, place := range map[string]func(f *folder, version string){
 		"link": func(f *folder, version string) {
@@ -194,19 +194,21 @@ func (f *folder) mkdir(name string) {
 	}
 }
 
-// TestFollowDirectoryLost: an unmounted directory is no order to stop serving.
+// TestFollowDirectoryLost: the objects stay in force when the directory disappears.
 func TestFollowDirectoryLost(t *testing.T) {
 	f := followed(t, map[string]string{"a.yaml": service("web", "10.96.0.1")})
 	f.rename("../manifests", "../away")
-	eventually(t, "the loss is logged", func() bool { return len(f.lines.lines("level=WARN", "is lost", "stays in force")) == 1 })
+	eventually(t, "the loss is logged", func() bool {
+		return len(f.lines.lines("level=WARN", "cannot read the manifest directory", "stay in force")) == 1
+	})
 	f.becomes("10.96.0.1")
 	f.mkdir("../manifests")
 	f.write("a.yaml", service("web", "10.96.0.2"))
 	f.becomes("10.96.0.2")
-	eventually(t, "the return is logged", func() bool { return len(f.lines.lines("level=INFO", "is back")) == 1 })
+	eventually(t, "the return is logged", func() bool { return len(f.lines.lines("level=INFO", "can be read again")) == 1 })
 }
 
-// TestFollowLinkedFile: a file in another directory is followed there.
+// TestFollowLinkedFile: a file is a link into another directory, where it changes.
 func TestFollowLinkedFile(t *testing.T) {
 	for name, target := range map[string]string{"elsewhere": "../elsewhere/web", "in the parent": "../web"} {
 		t.Run(name, func(t *testing.T) {
@@ -223,8 +225,8 @@ func TestFollowLinkedFile(t *testing.T) {
 	}
 }
 
-// TestFollowWithoutEvents: events get lost when there are too many, and network mounts make none. The follower starts
-// with nothing watched, so that only what is tested can make it look.
+// TestFollowWithoutEvents: too many events get lost, and network mounts send none. The follower watches nothing at
+// first, so only the event under test can make it read.
 func TestFollowWithoutEvents(t *testing.T) {
 	for name, tt := range map[string]struct {
 		every time.Duration
@@ -254,7 +256,7 @@ func TestFollowWithoutEvents(t *testing.T) {
 	}
 }
 
-// TestFollowEndsWithItsWatch: a source that no longer sees anything must not look alive.
+// TestFollowEndsWithItsWatch: without its watch, the source returns an error.
 func TestFollowEndsWithItsWatch(t *testing.T) {
 	f := newFolder(t, nil)
 	watcher, err := fsnotify.NewWatcher()
@@ -270,11 +272,11 @@ func TestFollowEndsWithItsWatch(t *testing.T) {
 	}
 }
 
-// TestSettling: a moment of quiet ends the wait, and so does the end of patience when events never stop.
+// TestSettling: the wait ends after a moment of quiet, and after the longest wait if events never stop.
 func TestSettling(t *testing.T) {
 	var s settling
 	if s.over() != nil {
-		t.Fatal("waits though nothing happened")
+		t.Fatal("waits although nothing has happened")
 	}
 	start := time.Now()
 	s.happened(start)

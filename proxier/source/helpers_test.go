@@ -12,7 +12,7 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// patience is how long a test waits for what must happen; it is no statement about speed.
+// patience is how long a test waits at most. It says nothing about the expected time.
 const patience = 30 * time.Second
 
 // eventually waits until a condition holds.
@@ -23,10 +23,10 @@ func eventually(t *testing.T, what string, holds func() bool) {
 			return
 		}
 	}
-	t.Fatalf("still not so after %v: %s", patience, what)
+	t.Fatalf("not reached within %v: %s", patience, what)
 }
 
-// journal keeps what is logged.
+// journal keeps the log of a test.
 type journal struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -55,7 +55,7 @@ func (j *journal) lines(parts ...string) []string {
 	return found
 }
 
-// newLog returns a log for a test at Info, where operators read it.
+// newLog returns a logger at level Info, the default of the daemon, and its journal.
 func newLog(t *testing.T) (*slog.Logger, *journal) {
 	t.Helper()
 	j := &journal{}
@@ -67,7 +67,7 @@ func newLog(t *testing.T) (*slog.Logger, *journal) {
 	return slog.New(slog.NewTextHandler(j, nil)), j
 }
 
-// run starts a source and stops it at the end of the test; a source that does not stop fails the test.
+// run starts a source and stops it at the end of the test. The test fails if the source does not stop.
 func run(t *testing.T, source func(context.Context) error) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -78,10 +78,10 @@ func run(t *testing.T, source func(context.Context) error) (stop func()) {
 		select {
 		case err := <-done:
 			if err != nil {
-				t.Errorf("the source ended with: %v", err)
+				t.Errorf("the source ended with error %v", err)
 			}
 		case <-time.After(patience):
-			t.Error("the source does not end with its context")
+			t.Error("the source does not stop when its context ends")
 		}
 	})
 	t.Cleanup(stop)
@@ -97,7 +97,7 @@ func synced(s Source) bool {
 	}
 }
 
-// applied forgets what is pending, so that a test sees only what comes after.
+// applied confirms the pending changes, so that a test sees only later ones.
 func applied(t *testing.T, store *state.Store) {
 	t.Helper()
 	c, ok := store.Pending()
@@ -107,7 +107,7 @@ func applied(t *testing.T, store *state.Store) {
 	store.Applied(c.Revision)
 }
 
-// hasService tells whether the store has a Service with so many endpoints.
+// hasService reports whether the store has a Service with the given number of endpoints.
 func hasService(store *state.Store, namespace, name string, endpoints int) bool {
 	svc, slices := store.Service(state.Name{Namespace: namespace, Name: name})
 	n := 0

@@ -21,17 +21,17 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// Pauses between attempts, as client-go's own reflectors make them: they protect an API server to which thousands of
-// nodes come back at once. What is denied again and again will be for long, so it is asked for less often.
+// The pauses between attempts are those of client-go's reflectors. They protect an API server to which thousands of
+// nodes return at the same time. A resource that is denied many times in a row is asked for less often.
 const (
 	firstPause   = 800 * time.Millisecond
 	longestPause = 30 * time.Second
-	calmPeriod   = 2 * time.Minute // without trouble, after which pauses are short again
+	calmPeriod   = 2 * time.Minute // after so long without a failure, pauses are short again
 	deniedPause  = 5 * time.Minute
 	manyDenials  = 6
 )
 
-// KubernetesOptions are the parts of a Kubernetes source; all must be set.
+// KubernetesOptions are the parts of a Kubernetes source. All must be set.
 type KubernetesOptions struct {
 	Client   kubernetes.Interface
 	NodeName string
@@ -39,7 +39,7 @@ type KubernetesOptions struct {
 	Log      *slog.Logger
 }
 
-// Kubernetes reads Services, EndpointSlices, ServiceCIDRs and the own Node from an API server.
+// Kubernetes reads Services, EndpointSlices, ServiceCIDRs and this node's Node object from an API server.
 type Kubernetes struct {
 	client    kubernetes.Interface
 	log       *slog.Logger
@@ -61,13 +61,14 @@ func NewKubernetes(o KubernetesOptions) *Kubernetes {
 	return k
 }
 
-// Synced is closed when every resource has delivered its first complete list, or, for one that the proxy can do
-// without, was denied.
+// Synced returns a channel that is closed when every resource has delivered its first complete list. An optional
+// resource that the API server denies does not hold it up.
 func (k *Kubernetes) Synced() <-chan struct{} { return k.first.done }
 
-// Run lists and watches until the context ends. Failures are logged and tried again; the store keeps what it has.
+// Run lists and watches until the context ends. It logs failures and tries again. Until then the store keeps what it
+// has.
 func (k *Kubernetes) Run(ctx context.Context) error {
-	// The outages tell people what client-go's own messages, one for each attempt, would bury.
+	// client-go logs every attempt. Those messages would hide the ones of outages, which are for the operator.
 	quiet := logr.FromSlogHandler(k.log.Handler()).V(4)
 	ctx = klog.NewContext(ctx, quiet)
 	var running sync.WaitGroup
@@ -78,8 +79,8 @@ func (k *Kubernetes) Run(ctx context.Context) error {
 	return nil
 }
 
-// reflect keeps one resource in step. The loop around the reflector is ours because its own hands every single failure
-// to a global error handler.
+// reflect lists and watches one resource. It calls the reflector in a loop of its own, because the loop of client-go
+// passes every failure to a global error handler.
 func (k *Kubernetes) reflect(ctx context.Context, r resource) {
 	ticking := interruptibleClock{done: ctx.Done()}
 	logger := klog.FromContext(ctx)
@@ -102,29 +103,30 @@ func (k *Kubernetes) reflect(ctx context.Context, r resource) {
 		}
 		return false, nil
 	}
-	// Until ends with the context only, so its error says nothing that the caller does not know.
+	// Until returns only when the context has ended, and its error says just that.
 	_ = pauses.DelayWithReset(ticking, calmPeriod).Until(ctx, true, true, attempt)
 }
 
-// failed notes that a resource could not be listed or watched.
+// failed records that a resource could not be listed or watched.
 func (k *Kubernetes) failed(r resource, err error) {
 	switch {
 	case r.optional && denied(err):
-		k.outages.failed(r.name, err, "going on without, asking again every few minutes: "+r.without)
+		k.outages.failed(r.name, err, "continuing without it and trying again every few minutes: "+r.without)
 		k.first.arrived(r.name)
 	case k.first.waitsFor(r.name):
-		k.outages.failed(r.name, err, "nothing is programmed before the first complete list; trying again")
+		k.outages.failed(r.name, err, "trying again; the kernel stays as it is until the first list is complete")
 	default:
-		k.outages.failed(r.name, err, "what is known stays in force; trying again, with pauses of up to a minute")
+		k.outages.failed(r.name, err, "trying again, with pauses of up to a minute; known objects stay in force")
 	}
 }
 
-// denied tells an API server that does not have a resource, or does not show it to us, from one that is in trouble.
+// denied reports whether the API server does not have a resource or does not let the proxy read it. Other errors mean
+// that the server has a problem.
 func denied(err error) bool {
 	return apierrors.IsNotFound(err) || apierrors.IsForbidden(err) || apierrors.IsMethodNotSupported(err)
 }
 
-// listWatch adds to the resource's calls its selectors and what the outages need to know.
+// listWatch adds the selectors to the calls of a resource, and reports to outages what becomes of them.
 func (k *Kubernetes) listWatch(r resource) cache.ListerWatcher {
 	lw := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
@@ -138,7 +140,7 @@ func (k *Kubernetes) listWatch(r resource) cache.ListerWatcher {
 			case err == nil:
 				k.outages.works(r.name)
 			case utilnet.IsConnectionRefused(err) || apierrors.IsTooManyRequests(err):
-				k.failed(r, err) // the reflector keeps these to itself and tries again; all others it returns
+				k.failed(r, err) // the reflector tries again after these errors, without returning them
 			}
 			return w, err
 		},
@@ -146,7 +148,7 @@ func (k *Kubernetes) listWatch(r resource) cache.ListerWatcher {
 	return cache.ToListWatcherWithWatchListSemantics(lw, k.client)
 }
 
-// firstLists knows which resources have not delivered their first complete list.
+// firstLists records which resources have not delivered their first complete list.
 type firstLists struct {
 	mu      sync.Mutex
 	missing map[string]struct{}
@@ -157,7 +159,7 @@ func newFirstLists() *firstLists {
 	return &firstLists{missing: map[string]struct{}{}, done: make(chan struct{})}
 }
 
-// expect adds a resource and returns the function that says it arrived.
+// expect adds a resource. It returns a function that records the arrival of its list.
 func (f *firstLists) expect(resource string) (arrived func()) {
 	f.missing[resource] = struct{}{}
 	return func() { f.arrived(resource) }
@@ -182,13 +184,14 @@ func (f *firstLists) waitsFor(resource string) bool {
 	return waits
 }
 
-// interruptibleClock ends a reflector's pauses when its context ends; client-go sleeps through them.
+// interruptibleClock ends the pauses of a reflector when its context ends. client-go would sleep until the pause is
+// over.
 type interruptibleClock struct {
 	clock.RealClock
 	done <-chan struct{}
 }
 
-// After delivers after d or when the work is over.
+// After delivers after d, or when the context ends.
 func (c interruptibleClock) After(d time.Duration) <-chan time.Time {
 	over := make(chan time.Time, 1)
 	go func() {

@@ -21,8 +21,7 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// The fake client stands in for an API server only where faults are injected; that a real one is understood is tested
-// end to end.
+// The fake client only injects faults. The end-to-end tests use a real API server.
 
 func newKubernetes(t *testing.T, client *fake.Clientset) (*Kubernetes, *state.Store, *journal) {
 	t.Helper()
@@ -31,7 +30,7 @@ func newKubernetes(t *testing.T, client *fake.Clientset) (*Kubernetes, *state.St
 	return NewKubernetes(KubernetesOptions{Client: client, NodeName: "n1", Store: store, Log: log}), store, lines
 }
 
-// runKubernetes runs a source and marks its store when it is synced.
+// runKubernetes runs a source and marks the store as synced when the source is.
 func runKubernetes(t *testing.T, client *fake.Clientset) (*state.Store, *journal) {
 	t.Helper()
 	k, store, lines := newKubernetes(t, client)
@@ -70,7 +69,7 @@ func TestKubernetesDelivers(t *testing.T) {
 	}
 }
 
-// TestKubernetesAsksForWhatItNeeds: the selectors keep the rest of a large cluster away from this node.
+// TestKubernetesAsksForWhatItNeeds: selectors keep the API server from sending objects that this node ignores.
 func TestKubernetesAsksForWhatItNeeds(t *testing.T) {
 	client := fake.NewClientset()
 	runKubernetes(t, client)
@@ -100,7 +99,7 @@ func TestKubernetesAsksForWhatItNeeds(t *testing.T) {
 	}
 }
 
-// TestKubernetesIsNotSyncedByHalf: every resource in turn fails at first; nothing may be programmed before it works.
+// TestKubernetesIsNotSyncedByHalf: each resource in turn fails at first. The source is not synced before it works.
 func TestKubernetesIsNotSyncedByHalf(t *testing.T) {
 	for _, resource := range []string{"services", "endpointslices", "nodes", "servicecidrs"} {
 		t.Run(resource, func(t *testing.T) {
@@ -123,19 +122,19 @@ func TestKubernetesIsNotSyncedByHalf(t *testing.T) {
 				return tried(client, "list", resource) >= 2 && watched == 3
 			})
 			if synced(k) {
-				t.Fatal("synced though a list is missing")
+				t.Fatal("synced although a list is missing")
 			}
 			works.Store(true)
 			eventually(t, "synced", func() bool { return synced(k) })
-			if got := lines.lines("cannot read", "resource="+resource, "before the first complete list"); len(got) != 1 {
+			if got := lines.lines("cannot read", "resource="+resource, "until the first list is complete"); len(got) != 1 {
 				t.Errorf("%d lines about one outage: %q", len(got), got)
 			}
-			eventually(t, "the end of the outage is logged", func() bool { return len(lines.lines("is read again")) == 1 })
+			eventually(t, "the end of the outage is logged", func() bool { return len(lines.lines("can be read again")) == 1 })
 		})
 	}
 }
 
-// TestKubernetesWithoutServiceCIDRs: an API server that is too old, or RBAC without the rule, costs one line.
+// TestKubernetesWithoutServiceCIDRs: an old API server, or RBAC without the rule, causes one log line.
 func TestKubernetesWithoutServiceCIDRs(t *testing.T) {
 	gr := schema.GroupResource{Group: "networking.k8s.io", Resource: "servicecidrs"}
 	for name, fault := range map[string]error{
@@ -152,7 +151,7 @@ func TestKubernetesWithoutServiceCIDRs(t *testing.T) {
 			if !hasService(store, "shop", "web", 0) {
 				t.Error("the Service is missing")
 			}
-			eventually(t, "it is logged", func() bool { return len(lines.lines("cannot read", "servicecidrs", "going on without")) == 1 })
+			eventually(t, "it is logged", func() bool { return len(lines.lines("cannot read", "servicecidrs", "continuing without it")) == 1 })
 			before := tried(client, "list", "servicecidrs")
 			eventually(t, "it is tried once more", func() bool { return tried(client, "list", "servicecidrs") > before })
 			if got := lines.lines("cannot read"); len(got) != 1 {
@@ -162,7 +161,7 @@ func TestKubernetesWithoutServiceCIDRs(t *testing.T) {
 	}
 }
 
-// watched replaces the watch of a resource by one that the test holds.
+// watched replaces the watch of a resource by one that the test controls.
 func watched(client *fake.Clientset, resource string) <-chan *watch.FakeWatcher {
 	open := make(chan *watch.FakeWatcher, 8)
 	client.PrependWatchReactor(resource, func(clienttesting.Action) (bool, watch.Interface, error) {
@@ -180,8 +179,8 @@ func remove(t *testing.T, client *fake.Clientset, resource schema.GroupVersionRe
 	}
 }
 
-// TestKubernetesRelist: a watch that was away too long ends with "expired"; what vanished meanwhile shows only in the
-// next list, and what did not change must cost nothing.
+// TestKubernetesRelist: a watch that was interrupted for too long ends with "expired". Objects that were deleted
+// meanwhile are missing from the next list. Objects that did not change must not cause a pass.
 func TestKubernetesRelist(t *testing.T) {
 	gone := apiService(func(o *corev1.Service) { o.Name = "gone" })
 	goneSlice := apiSlice(func(o *discoveryv1.EndpointSlice) { o.Name = "web-gone" })
@@ -189,7 +188,7 @@ func TestKubernetesRelist(t *testing.T) {
 	services, slices, nodes := watched(client, "services"), watched(client, "endpointslices"), watched(client, "nodes")
 	store, lines := runKubernetes(t, client)
 	if !hasService(store, "shop", "gone", 0) || !hasService(store, "shop", "web", 2) {
-		t.Fatal("the start is wrong")
+		t.Fatal("the objects are missing at the start")
 	}
 	first := map[string]*watch.FakeWatcher{"services": <-services, "endpointslices": <-slices, "nodes": <-nodes}
 	applied(t, store)
@@ -205,7 +204,7 @@ func TestKubernetesRelist(t *testing.T) {
 	eventually(t, "what vanished is gone", func() bool {
 		return lacksService(store, "shop", "gone") && hasService(store, "shop", "web", 1) && store.Environment().Node == nil
 	})
-	<-services // watched again
+	<-services // the watch has started again
 	applied(t, store)
 
 	second := apiSlice(func(o *discoveryv1.EndpointSlice) { o.Name = "web-second" })
@@ -220,7 +219,8 @@ func TestKubernetesRelist(t *testing.T) {
 	}
 }
 
-// TestKubernetesClosedWatch: an API server closes every watch after some minutes; the next one goes on.
+// TestKubernetesClosedWatch: an API server closes every watch after some minutes. The source watches again without a
+// list.
 func TestKubernetesClosedWatch(t *testing.T) {
 	client := fake.NewClientset(apiService())
 	services := watched(client, "services")
@@ -241,8 +241,9 @@ func TestKubernetesClosedWatch(t *testing.T) {
 	}
 }
 
-// TestKubernetesServiceStopsBeingServed: with a field selector a Service that becomes headless is deleted from the watch;
-// without (ExternalName keeps its cluster IP) it is modified. Both end it.
+// TestKubernetesServiceStopsBeingServed: a Service that becomes headless no longer matches the field selector, so the
+// watch reports a deletion. A Service that becomes ExternalName keeps its cluster IP, so the watch reports a change.
+// Both end it.
 func TestKubernetesServiceStopsBeingServed(t *testing.T) {
 	for name, change := range map[string]func(*watch.FakeWatcher){
 		"deleted": func(w *watch.FakeWatcher) { w.Delete(apiService()) },
@@ -273,7 +274,7 @@ func TestKubernetesServiceStopsBeingServed(t *testing.T) {
 	}
 }
 
-// TestFeedTombstone: all that is left of an object may be its key.
+// TestFeedTombstone: a deletion may have only the key of the object.
 func TestFeedTombstone(t *testing.T) {
 	k, store, _ := newKubernetes(t, fake.NewClientset())
 	objects := map[string]runtime.Object{
@@ -287,7 +288,7 @@ func TestFeedTombstone(t *testing.T) {
 		}
 	}
 	if env := store.Environment(); !hasService(store, "shop", "web", 1) || env.Node == nil || len(env.ServiceCIDRs) != 1 {
-		t.Fatal("something is missing at the start")
+		t.Fatal("an object is missing at the start")
 	}
 	for key, feed := range into {
 		if err := feed.Delete(cache.DeletedFinalStateUnknown{Key: key}); err != nil {
@@ -296,27 +297,27 @@ func TestFeedTombstone(t *testing.T) {
 	}
 	env := store.Environment()
 	if !lacksService(store, "shop", "web") || env.Node != nil || len(env.ServiceCIDRs) != 0 {
-		t.Error("something outlives its tombstone")
+		t.Error("an object is still there after its tombstone")
 	}
 	store.SetService(wantService(), nil)
 	if !hasService(store, "shop", "web", 0) {
-		t.Error("the slice outlives its tombstone")
+		t.Error("the slice is still there after its tombstone")
 	}
 }
 
-// TestFeedRefusesStrangers: an object of a wrong type is an error, not a panic.
-func TestFeedRefusesStrangers(t *testing.T) {
+// TestFeedRejectsOtherTypes: an object of a wrong type is an error, not a panic.
+func TestFeedRejectsOtherTypes(t *testing.T) {
 	k, _, _ := newKubernetes(t, fake.NewClientset())
 	for _, r := range k.resources {
 		if r.into.Add(&metav1.Status{}) == nil || r.into.Replace([]any{&metav1.Status{}}, "") == nil || r.into.Delete(7) == nil {
-			t.Errorf("%s: a stranger was taken", r.name)
+			t.Errorf("%s: accepted an object of another type", r.name)
 		}
 		if _, err := r.into.(cache.TransformingStore).Transformer()(&metav1.Status{}); err == nil {
-			t.Errorf("%s: a stranger was transformed", r.name)
+			t.Errorf("%s: transformed an object of another type", r.name)
 		}
 	}
 	if synced(k) {
-		t.Error("a list that was refused counts as delivered")
+		t.Error("a rejected list counts as delivered")
 	}
 }
 
@@ -340,7 +341,7 @@ func TestOutagesAreLoggedOnce(t *testing.T) {
 			o.works("nodes")
 		}, 1, 1},
 		{"each denial tells something else", func(o *outages) {
-			for range convincing + 2 {
+			for range denialsToLog + 2 {
 				o.failed("services", forbidden, "")
 				o.failed("nodes", forbidden, "")
 			}
@@ -348,7 +349,7 @@ func TestOutagesAreLoggedOnce(t *testing.T) {
 			o.works("nodes")
 		}, 2, 1},
 		{"a server that has just started", func(o *outages) {
-			for range convincing - 1 {
+			for range denialsToLog - 1 {
 				o.failed("services", forbidden, "")
 			}
 			o.works("services")
@@ -375,7 +376,7 @@ func TestOutagesAreLoggedOnce(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			log, lines := newLog(t)
 			tt.do(newOutages(log))
-			if warn, again := len(lines.lines("cannot read")), len(lines.lines("read again")); warn != tt.warn || again != tt.again {
+			if warn, again := len(lines.lines("cannot read")), len(lines.lines("can be read again")); warn != tt.warn || again != tt.again {
 				t.Errorf("%d outages and %d ends logged, want %d and %d", warn, again, tt.warn, tt.again)
 			}
 		})

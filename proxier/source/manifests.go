@@ -16,11 +16,11 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// unsettled is how old a file must be when it is read for its time stamp to vouch for its content later: time stamps
-// are only as fine as the kernel's clock tick, on some file systems as a second or two.
+// unsettled is the resolution of time stamps: a clock tick of the kernel, and on some file systems up to two seconds.
+// If a file was younger than that when it was read, a later change may have left its time stamp as it was.
 const unsettled = 2 * time.Second
 
-// ManifestsOptions are the parts of a manifest source; all must be set.
+// ManifestsOptions are the parts of a Manifests source. All must be set.
 type ManifestsOptions struct {
 	Dir      string
 	NodeName string
@@ -41,15 +41,15 @@ type Manifests struct {
 	loaded   sync.Once
 }
 
-// file is one manifest file and what of it is in force.
+// file is one manifest file and its objects that are in force.
 type file struct {
-	seen     os.FileInfo // when it was read
+	seen     os.FileInfo // from the time when it was read; nil: it could not be read
 	readAt   time.Time
 	sum      [sha256.Size]byte
-	good     bool // the objects come from a file that could be parsed as a whole
+	good     bool // the objects come from a file without damaged parts
 	objects  []object
 	faults   []fault
-	reported []fault // with those that come from other files
+	reported []fault // all faults of the latest report, including those that other files cause
 }
 
 // NewManifests returns a source that does nothing until Load or Run.
@@ -60,7 +60,7 @@ func NewManifests(o ManifestsOptions) *Manifests {
 	}
 }
 
-// Synced is closed when the directory has been read once.
+// Synced returns a channel that is closed once the directory has been read.
 func (m *Manifests) Synced() <-chan struct{} { return m.synced }
 
 // Load reads a directory once, in place of the one that was read before. Files that cannot be understood are logged and
@@ -74,7 +74,8 @@ func (m *Manifests) Load(dir string) error {
 	return nil
 }
 
-// scan brings the store in step with the directory.
+// scan updates the store from the directory. It logs the faults of files and reports them to the store. It returns an
+// error only if the directory itself cannot be read.
 func (m *Manifests) scan() error {
 	names, err := m.list()
 	if err != nil {
@@ -96,8 +97,8 @@ func (m *Manifests) scan() error {
 	return nil
 }
 
-// list returns the names of all manifest files, sorted. Hidden entries are none: editors and the kubelet (..data) use
-// them for what is not there yet.
+// list returns the names of all manifest files, sorted. It skips hidden entries, because editors and the kubelet
+// (..data) use them for files that are not complete yet.
 func (m *Manifests) list() ([]string, error) {
 	entries, err := os.ReadDir(m.dir)
 	if err != nil {
@@ -116,7 +117,8 @@ func manifestName(name string) bool {
 	return slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(name))
 }
 
-// isFile follows links. One that leads nowhere is no file; one that cannot be followed may be, so its content stays.
+// isFile reports whether an entry is a regular file or links to one. A link without a target is no file. An entry that
+// Stat cannot read for another reason counts as a file, so its objects stay in force.
 func (m *Manifests) isFile(e fs.DirEntry) bool {
 	info, err := os.Stat(filepath.Join(m.dir, e.Name()))
 	if err != nil {
@@ -125,13 +127,13 @@ func (m *Manifests) isFile(e fs.DirEntry) bool {
 	return info.Mode().IsRegular()
 }
 
-// forget drops a file that is gone; its objects leave with the next apply.
+// forget drops a file that is gone. The next apply removes its objects.
 func (m *Manifests) forget(name string) {
 	delete(m.files, name)
 	m.store.SetProblems(kindFile, state.Name{Name: name}, nil)
 }
 
-// refresh reads a file again if it may have changed and tells whether it did.
+// refresh reads a file again if it may have changed. It reports whether the content changed.
 func (m *Manifests) refresh(name string) bool {
 	path, now := filepath.Join(m.dir, name), time.Now()
 	f := m.files[name]
@@ -144,7 +146,7 @@ func (m *Manifests) refresh(name string) bool {
 		data, err = os.ReadFile(path)
 	}
 	if errors.Is(err, fs.ErrNotExist) {
-		return false // gone since the directory was listed: the next scan will not list it
+		return false // gone since the directory was listed; the next scan will not list it
 	}
 	if f == nil {
 		f = &file{}
@@ -163,29 +165,30 @@ func (m *Manifests) refresh(name string) bool {
 	return true
 }
 
-// unchanged tells whether a file is certainly the one that was read.
+// unchanged reports whether a file is certainly the one that was read.
 func (f *file) unchanged(info os.FileInfo) bool {
 	return f.seen != nil && os.SameFile(f.seen, info) && f.seen.Size() == info.Size() &&
 		f.seen.ModTime().Equal(info.ModTime()) && f.readAt.Sub(info.ModTime()) > unsettled
 }
 
-// unreadable keeps what is in force.
+// unreadable records that a file cannot be read. Its objects stay in force.
 func (f *file) unreadable(err error) bool {
 	var path *fs.PathError
 	if errors.As(err, &path) {
-		err = path.Err // without the path, which the log and the problem have beside it
+		err = path.Err // drops the path, which the log line and the problem have in a field of their own
 	}
-	faults := []fault{{1, fmt.Sprintf("cannot be read: %v: its previous content, if it had one, stays in force", err)}}
+	faults := []fault{{line: 1, text: fmt.Sprintf("cannot be read: %v: its previous content, if any, stays in force", err)}}
 	changed := !slices.Equal(f.faults, faults)
 	f.seen, f.faults = nil, faults
 	return changed
 }
 
-// update takes the new content of a file as far as it can be trusted. A file with parts that do not parse may be
-// half written: what it lacks is not gone. Without previous content the parts that do parse are better than nothing.
+// update takes over the new content of a file. A file with damaged parts may be half written, so objects that are
+// missing from it are not gone, and the previous content stays in force. If there is no previous content, update takes
+// the parts that do parse.
 func (f *file) update(c content) {
 	f.faults = c.faults
-	if c.torn && f.good {
+	if c.damaged && f.good {
 		for i := range f.faults {
 			f.faults[i].text += ": the file's previous content stays in force"
 		}
@@ -198,10 +201,10 @@ func (f *file) update(c content) {
 		}
 	}
 	f.objects = slices.Concat(c.objects, kept)
-	f.good = !c.torn
+	f.good = !c.damaged
 }
 
-// wanted gathers the objects of all files.
+// wanted holds the objects of all files.
 type wanted struct {
 	services     []found[state.Service]
 	slices       []found[state.Slice]
@@ -209,7 +212,8 @@ type wanted struct {
 	serviceCIDRs []found[serviceCIDR]
 }
 
-// apply writes the objects of all files into the store. An object that occurs twice is taken from the first file.
+// apply writes the objects of all files into the store. Of an object that is defined twice, the first definition
+// counts.
 func (m *Manifests) apply(names []string) {
 	var w wanted
 	first := map[objectID]string{}
@@ -221,7 +225,8 @@ func (m *Manifests) apply(names []string) {
 		faults := slices.Clone(f.faults)
 		for _, o := range f.objects {
 			if other, twice := first[o.id]; twice {
-				faults = append(faults, fault{o.line, fmt.Sprintf("%s is also in %s: that one counts", o.id, other)})
+				text := fmt.Sprintf("%s is defined twice: the first definition, in %s, is used", o.id, other)
+				faults = append(faults, fault{line: o.line, text: text})
 				continue
 			}
 			first[o.id] = name
@@ -251,11 +256,11 @@ func (w *wanted) add(o object, nodeName string) {
 }
 
 func foundIn[T any](o object) found[T] {
-	value, _ := o.value.(*T) // nil when the object is not served
+	value, _ := o.value.(*T) // nil if the proxy does not serve the object
 	return found[T]{name: o.id.name, value: value, problems: o.problems}
 }
 
-// report logs what is newly wrong with a file and tells the store all that is.
+// report logs the new faults of a file and passes all its faults to the store.
 func (m *Manifests) report(name string, f *file, faults []fault) {
 	if slices.Equal(f.reported, faults) {
 		return
@@ -263,7 +268,7 @@ func (m *Manifests) report(name string, f *file, faults []fault) {
 	var problems []state.Problem
 	for _, w := range faults {
 		if !slices.Contains(f.reported, w) {
-			m.log.Warn("manifest file has a problem", "file", filepath.Join(m.dir, name), "line", w.line, "reason", w.text)
+			m.log.Warn("a manifest file has a fault", "file", filepath.Join(m.dir, name), "line", w.line, "reason", w.text)
 		}
 		problems = append(problems, state.Problem{
 			Kind: kindFile, Object: state.Name{Name: name}, Field: fmt.Sprintf("line %d", w.line), Reason: w.text,

@@ -12,8 +12,8 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// BenchmarkHeldMemory reports what a cluster costs for as long as it is known: the store, and the sinks before it. The
-// API objects are made one by one, as a watch delivers them, with strings of their own.
+// BenchmarkHeldMemory reports the memory that the store and the sinks need for a cluster. The benchmark creates the API
+// objects one by one with strings of their own, as a watch does.
 func BenchmarkHeldMemory(b *testing.B) {
 	for _, services := range []int{1000, 10_000, 50_000} {
 		b.Run(fmt.Sprintf("services=%d", services), func(b *testing.B) {

@@ -11,16 +11,16 @@ import (
 	"github.com/verdict-proxy/verdict/e2e/netns"
 )
 
-// TestMain lets the tests make network namespaces: an ordinary user may do so in a user namespace.
+// TestMain enters a user namespace if the user is not root, so that the tests can create network namespaces.
 func TestMain(m *testing.M) { os.Exit(netns.Main(m)) }
 
-// namespace is a network namespace together with what these tests do there.
+// namespace is a network namespace with methods for these tests.
 type namespace struct {
 	t *testing.T
 	*netns.Namespace
 }
 
-// newNamespace makes one without any address: those of loopback are among what these tests are about.
+// newNamespace creates a namespace without any address, not even on the loopback interface.
 func newNamespace(t *testing.T) *namespace {
 	t.Helper()
 	return &namespace{t, netns.Bare(t)}
@@ -33,7 +33,7 @@ func (n *namespace) do(what string, fn func() error) {
 	}
 }
 
-// link adds an interface that is up: one end of a pair, since not every kernel has dummies.
+// link adds an interface that is up. It is one end of a pair, because not every kernel has dummy interfaces.
 func (n *namespace) link(name string) {
 	n.t.Helper()
 	n.do("add interface "+name, func() error {
@@ -66,7 +66,7 @@ func (n *namespace) deleteLink(name string) {
 	})
 }
 
-// address adds an address, at once usable.
+// address adds an address that is usable at once.
 func (n *namespace) address(name, cidr string, change ...func(*netlink.Addr)) {
 	n.t.Helper()
 	n.do("add address "+cidr, func() error { return changeAddress(netlink.AddrAdd, name, cidr, change...) })

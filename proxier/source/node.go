@@ -10,7 +10,7 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// taintDeletion is what the cluster autoscaler puts on a Node that it is about to delete.
+// taintDeletion is the taint that the cluster autoscaler puts on a Node before it deletes it.
 const taintDeletion = "ToBeDeletedByClusterAutoscaler"
 
 // node converts a Node.
@@ -28,8 +28,8 @@ func (c *converter) node(o *corev1.Node) (*state.Node, []state.Problem) {
 	}, f.problems
 }
 
-// nodeAddresses puts internal before external addresses, as upstream's node IP detection does; host names and DNS names
-// are no addresses.
+// nodeAddresses returns internal addresses before external ones, in the order of upstream's node IP detection. It skips
+// host names and DNS names.
 func (f *findings) nodeAddresses(list []corev1.NodeAddress) []netip.Addr {
 	var good []netip.Addr
 	for _, kind := range []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeExternalIP} {
@@ -74,8 +74,8 @@ type serviceCIDR struct {
 	prefixes []netip.Prefix
 }
 
-// serviceCIDR converts a ServiceCIDR. One that is being deleted still counts: its finalizer keeps it as long as
-// addresses of it are in use.
+// serviceCIDR converts a ServiceCIDR. One that is being deleted still counts, because its finalizer keeps it while
+// Services use addresses of it.
 func (c *converter) serviceCIDR(o *networkingv1.ServiceCIDR) (*serviceCIDR, []state.Problem) {
 	f := findings{kind: kindServiceCIDR, object: state.Name{Name: o.Name}}
 	if !f.named(&o.ObjectMeta) {
@@ -84,7 +84,7 @@ func (c *converter) serviceCIDR(o *networkingv1.ServiceCIDR) (*serviceCIDR, []st
 	return &serviceCIDR{name: o.Name, prefixes: f.prefixes("spec.cidrs", o.Spec.CIDRs)}, f.problems
 }
 
-// onlyNode converts the Node of one name and leaves out all others.
+// onlyNode returns a function that converts the Node with the given name and ignores all others.
 func (c *converter) onlyNode(name string) func(*corev1.Node) (*state.Node, []state.Problem) {
 	return func(o *corev1.Node) (*state.Node, []state.Problem) {
 		if o.Name != name {

@@ -10,23 +10,23 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// unreachable is the cause of a failure that is not an answer of the API server.
+// unreachable is the cause of every failure that is not an answer of the API server.
 const unreachable = "unreachable"
 
-// convincing is how often an API server must deny a resource before it is believed and logged: one that has just
-// started denies everything until it has loaded its own RBAC rules, about a second later.
-const convincing = 3
+// denialsToLog is how often in a row the API server must deny a resource before that is logged. An API server that has
+// just started denies everything for about a second, until it has loaded its RBAC rules.
+const denialsToLog = 3
 
-// outages logs the loss of the API server once, not once per retry and resource, and once that it is over.
+// outages logs the loss of the API server once, instead of once for each resource and attempt. It logs the end as well.
 type outages struct {
 	log     *slog.Logger
 	mu      sync.Mutex
 	failing map[string]*failure // by resource
 	since   time.Time
-	logged  bool // anything since then
+	logged  bool // something has been logged since then
 }
 
-// failure is what a resource suffers from.
+// failure is the current failure of a resource.
 type failure struct {
 	cause  string
 	times  int // in a row
@@ -37,7 +37,7 @@ func newOutages(log *slog.Logger) *outages {
 	return &outages{log: log, failing: map[string]*failure{}}
 }
 
-// failed notes a failure of a resource; next says what happens now.
+// failed records a failure of a resource. next is the text about what happens now.
 func (o *outages) failed(resource string, err error, next string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -50,18 +50,18 @@ func (o *outages) failed(resource string, err error, next string) {
 		o.failing[resource] = f
 	}
 	f.times++
-	if !o.worthSaying(f) {
+	if !o.shouldLog(f) {
 		return
 	}
 	f.logged, o.logged = true, true
-	o.log.Warn("cannot read from the Kubernetes API", "resource", resource, "err", err, "next", next)
+	o.log.Warn("cannot read from the Kubernetes API", "resource", resource, "error", err, "next", next)
 }
 
-// worthSaying leaves out what was said and what will be over by itself. All resources lose the same server, so one line
-// about that is enough.
-func (o *outages) worthSaying(f *failure) bool {
+// shouldLog reports whether a failure is worth a line. A failure is logged once. All resources lose the same server, so
+// one line for all of them is enough.
+func (o *outages) shouldLog(f *failure) bool {
 	if f.cause != unreachable {
-		return !f.logged && f.times >= convincing
+		return !f.logged && f.times >= denialsToLog
 	}
 	for _, other := range o.failing {
 		if other.cause == unreachable && other.logged {
@@ -71,7 +71,7 @@ func (o *outages) worthSaying(f *failure) bool {
 	return true
 }
 
-// works notes that a resource is being watched.
+// works records that the watch of a resource works.
 func (o *outages) works(resource string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -80,7 +80,7 @@ func (o *outages) works(resource string) {
 	}
 	delete(o.failing, resource)
 	if len(o.failing) == 0 && o.logged {
-		o.log.Info("the Kubernetes API is read again", "after", time.Since(o.since).Round(time.Millisecond))
+		o.log.Info("the Kubernetes API can be read again", "after", time.Since(o.since).Round(time.Millisecond))
 	}
 }
 

@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// PrimaryAddresses are the addresses with which the host shows itself to others, at most one for each family, IPv4
-// first: that of the interface of the default route, or, without one, the first global address. They stand in for the
-// Node's addresses when there is no Node object.
+// PrimaryAddresses returns the main address of the host in each family, IPv4 first. That is the address of the
+// interface with the default route, or the first global address if there is no default route. The loop uses these
+// addresses when there is no Node object.
 func PrimaryAddresses() ([]netip.Addr, error) {
 	var primary []netip.Addr
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
@@ -27,7 +27,7 @@ func PrimaryAddresses() ([]netip.Addr, error) {
 	return primary, nil
 }
 
-// primaryAddress returns the zero Addr when the host has none in a family.
+// primaryAddress returns the main address of a family, or the zero Addr if there is none.
 func primaryAddress(family int) (netip.Addr, error) {
 	candidates, err := globalAddresses(family)
 	if err != nil {
@@ -53,15 +53,15 @@ func primaryAddress(family int) (netip.Addr, error) {
 	return netip.Addr{}, nil
 }
 
-// candidate is an address that others can reach the host by.
+// candidate is an address at which other hosts can reach this host.
 type candidate struct {
 	addr      netip.Addr
 	link      int
 	temporary bool
 }
 
-// globalAddresses lists the global addresses of a family by interface, in the kernel's order, temporary ones (IPv6
-// privacy extensions) after those that stay. Addresses that are deprecated or failed their duplicate check are none.
+// globalAddresses lists the global addresses of a family by interface, in the order of the kernel. Temporary addresses
+// (IPv6 privacy extensions) come last. Addresses that are deprecated or that failed duplicate detection are left out.
 func globalAddresses(family int) ([]candidate, error) {
 	list, err := listAddresses(family)
 	if err != nil {
@@ -76,7 +76,7 @@ func globalAddresses(family int) ([]candidate, error) {
 		}
 		good = append(good, candidate{
 			addr: addr, link: entry.LinkIndex,
-			// The same bit means "secondary" for IPv4: no first choice either.
+			// For IPv4 the same bit marks secondary addresses, which come last too.
 			temporary: entry.Flags&unix.IFA_F_TEMPORARY != 0,
 		})
 	}
@@ -92,11 +92,11 @@ func globalAddresses(family int) ([]candidate, error) {
 	return good, nil
 }
 
-// defaultRoute returns the default route that the kernel prefers, nil when there is none.
+// defaultRoute returns the default route that the kernel prefers, or nil if there is none.
 func defaultRoute(family int) (*netlink.Route, error) {
 	routes, err := netlink.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
 	if err != nil {
-		return nil, fmt.Errorf("list routes: %w", err)
+		return nil, fmt.Errorf("list the routes of the host: %w", err)
 	}
 	var best *netlink.Route
 	for i := range routes {
@@ -114,7 +114,7 @@ func ones(r *netlink.Route) int {
 	return n
 }
 
-// linkOf is the interface of a route; of several paths the first counts.
+// linkOf returns the interface of a route. Of a route with several paths, it takes the first.
 func linkOf(r *netlink.Route) int {
 	if r.LinkIndex == 0 && len(r.MultiPath) > 0 {
 		return r.MultiPath[0].LinkIndex

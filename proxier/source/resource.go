@@ -14,8 +14,8 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// The selectors keep from the API server's answers what conversion would leave out anyway. As in upstream 1.37,
-// each label counts for one kind only: which proxy serves is a matter of the Service, and only slices are marked headless.
+// With these selectors, the API server does not send objects that the converter would ignore. As in upstream 1.37, each
+// label counts for one kind only: a Service names the proxy that serves it, and a slice is marked as headless.
 const (
 	notOfAnotherProxy = "!" + labelProxyName
 	servedSlices      = "!" + labelHeadless
@@ -30,11 +30,11 @@ type resource struct {
 	tweak   func(*metav1.ListOptions)
 	into    cache.ReflectorStore
 
-	optional bool   // the proxy works, somewhat worse, without access to it
-	without  string // what is missing then
+	optional bool   // the proxy can work without this resource
+	without  string // what does not work then
 }
 
-// lists lets a typed list method be one of the general kind.
+// lists adapts a typed list method to the type that reflectors take.
 func lists[L runtime.Object](list func(context.Context, metav1.ListOptions) (L, error)) cache.ListWithContextFunc {
 	return func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return list(ctx, o) }
 }
@@ -79,7 +79,7 @@ func (k *Kubernetes) serviceCIDRs(c *converter, into *sink[serviceCIDR]) resourc
 	return resource{
 		name: "servicecidrs", example: &networkingv1.ServiceCIDR{}, list: lists(api.List), watch: api.Watch,
 		tweak:    func(*metav1.ListOptions) {},
-		optional: true, without: "packets to cluster IPs that no Service has are not dropped",
+		optional: true, without: "packets to unallocated cluster IPs are not dropped",
 		into: &feed[*networkingv1.ServiceCIDR, serviceCIDR]{
 			convert: c.serviceCIDR, strings: c.strings, sink: into, delivered: k.first.expect("servicecidrs"),
 		},

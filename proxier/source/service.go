@@ -17,7 +17,7 @@ const (
 	defaultAffinity = corev1.DefaultClientIPServiceAffinitySeconds
 )
 
-// service converts a Service; nil when it is not ours to serve.
+// service converts a Service. It returns nil if this proxy does not serve the Service.
 func (c *converter) service(o *corev1.Service) (*state.Service, []state.Problem) {
 	f := findings{kind: kindService, object: nameOf(&o.ObjectMeta)}
 	if !served(o) || !f.named(&o.ObjectMeta) {
@@ -42,12 +42,12 @@ func (c *converter) service(o *corev1.Service) (*state.Service, []state.Problem)
 	return svc, f.problems
 }
 
-// served tells whether a Service is for service proxies at all, and for this one.
+// served reports whether this proxy serves a Service.
 func served(o *corev1.Service) bool {
 	if _, other := o.Labels[labelProxyName]; other {
 		return false
 	}
-	// An ExternalName Service may still carry the cluster IP it had before its type changed.
+	// An ExternalName Service may still have the cluster IP from before its type changed.
 	return o.Spec.Type != corev1.ServiceTypeExternalName && !headless(o)
 }
 
@@ -56,7 +56,7 @@ func headless(o *corev1.Service) bool {
 	return ip == "" || ip == corev1.ClusterIPNone
 }
 
-// primaryIP is spec.clusterIP; a manifest may give only the list.
+// primaryIP returns spec.clusterIP. A manifest may have only the list.
 func primaryIP(o *corev1.Service) string {
 	if o.Spec.ClusterIP == "" && len(o.Spec.ClusterIPs) > 0 {
 		return o.Spec.ClusterIPs[0]
@@ -64,7 +64,7 @@ func primaryIP(o *corev1.Service) string {
 	return o.Spec.ClusterIP
 }
 
-// clusterIPs prefers the list; objects older than dual stack, and manifests, may have only the single field.
+// clusterIPs prefers the list. Manifests, and objects from before dual stack, may have only the single field.
 func (f *findings) clusterIPs(o *corev1.Service) []netip.Addr {
 	if len(o.Spec.ClusterIPs) > 0 {
 		return f.addresses("spec.clusterIPs", o.Spec.ClusterIPs)
@@ -77,8 +77,8 @@ func (f *findings) clusterIPs(o *corev1.Service) []netip.Addr {
 	return []netip.Addr{addr}
 }
 
-// loadBalancerIPs keeps what a service proxy answers for: addresses with ipMode VIP or unset. With ipMode Proxy the
-// load balancer wants to be passed through, and a host name is nothing to match packets with.
+// loadBalancerIPs returns the addresses with ipMode VIP or without ipMode. With ipMode Proxy, traffic must go through
+// the load balancer itself. A host name cannot be matched with packets.
 func (f *findings) loadBalancerIPs(ingress []corev1.LoadBalancerIngress) []netip.Addr {
 	var good []netip.Addr
 	for i, in := range ingress {
@@ -97,8 +97,8 @@ func (f *findings) loadBalancerIPs(ingress []corev1.LoadBalancerIngress) []netip
 	return good
 }
 
-// sourceRanges fails closed: when ranges are asked for and none can be read, an empty list would open the load balancer
-// to everyone, so its addresses are not served.
+// sourceRanges fails closed. If the Service has ranges, but none of them is valid, an empty list would open the load
+// balancer to everyone. So its addresses are not served.
 func (f *findings) sourceRanges(o *corev1.Service, svc *state.Service) {
 	const field = "spec.loadBalancerSourceRanges"
 	svc.SourceRanges = f.prefixes(field, o.Spec.LoadBalancerSourceRanges)
@@ -106,7 +106,7 @@ func (f *findings) sourceRanges(o *corev1.Service, svc *state.Service) {
 		return
 	}
 	svc.LoadBalancerIPs = nil
-	f.add(field, "no usable range is left: the load balancer addresses are not served, rather than open to everyone")
+	f.add(field, "no range is valid: the load balancer addresses are not served, because otherwise they would be open to everyone")
 }
 
 func (c *converter) servicePorts(f *findings, ports []corev1.ServicePort) []state.ServicePort {
@@ -119,7 +119,7 @@ func (c *converter) servicePorts(f *findings, ports []corev1.ServicePort) []stat
 	return good
 }
 
-// servicePort converts one port; earlier holds those that come before it in the Service.
+// servicePort converts one port. earlier holds the ports that precede it in the Service.
 func (c *converter) servicePort(
 	f *findings, field string, p *corev1.ServicePort, earlier []state.ServicePort,
 ) (state.ServicePort, bool) {
@@ -133,11 +133,11 @@ func (c *converter) servicePort(
 		switch {
 		case e.Protocol != protocol:
 		case e.Port == number:
-			f.add(field+".port", "%s port %d occurs twice: the first one counts", protocol, number)
+			f.add(field+".port", "%s port %d occurs twice: the first one is used", protocol, number)
 			return state.ServicePort{}, false
 		case e.Name == port.Name:
-			// Name and protocol tie a port to its endpoints; two of a kind cannot be told apart.
-			f.add(field+".name", "%s port name %q occurs twice: the first one counts", protocol, port.Name)
+			// Name and protocol connect a port with its endpoints, so they must be unique.
+			f.add(field+".name", "%s port name %q occurs twice: the first one is used", protocol, port.Name)
 			return state.ServicePort{}, false
 		}
 	}
@@ -145,7 +145,7 @@ func (c *converter) servicePort(
 	if port.NodePort != 0 && slices.ContainsFunc(earlier, func(e state.ServicePort) bool {
 		return e.Protocol == protocol && e.NodePort == port.NodePort
 	}) {
-		f.add(field+".nodePort", "%s node port %d occurs twice: the first one counts", protocol, port.NodePort)
+		f.add(field+".nodePort", "%s node port %d occurs twice: the first one is used", protocol, port.NodePort)
 		port.NodePort = 0
 	}
 	return port, true
@@ -166,7 +166,7 @@ func (f *findings) internalLocal(o *corev1.Service) bool {
 	return false
 }
 
-// externalLocal ignores the policy where the API does: on a Service that nothing outside can reach.
+// externalLocal ignores the policy where the API ignores it: on a Service without frontends for traffic from outside.
 func (f *findings) externalLocal(o *corev1.Service) bool {
 	switch o.Spec.ExternalTrafficPolicy {
 	case "", corev1.ServiceExternalTrafficPolicyCluster:
@@ -214,7 +214,8 @@ func (c *converter) balancing(annotations map[string]string) state.Balancing {
 	}
 }
 
-// schedulerOf prefers our annotation; kube-router's is understood so that its users need not touch their Services.
+// schedulerOf prefers the annotation of Verdict. It also reads the one of kube-router, so that users of kube-router
+// need not change their Services.
 func schedulerOf(annotations map[string]string) string {
 	if own := strings.TrimSpace(annotations[annotationScheduler]); own != "" {
 		return own

@@ -13,7 +13,7 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// compareValues compares domain values as planning sees them: an empty list is none.
+// compareValues compares values of package state. An empty list equals nil, as it does for planning.
 var compareValues = cmp.Options{
 	cmpopts.EquateEmpty(),
 	cmp.Comparer(func(a, b netip.Addr) bool { return a == b }),
@@ -38,7 +38,7 @@ func prefixes(list ...string) []netip.Prefix {
 	return p
 }
 
-// apiService is a Service with one of everything that the tests then change.
+// apiService returns an ordinary Service, changed by the given function.
 func apiService(changes ...func(*corev1.Service)) *corev1.Service {
 	o := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{
@@ -76,7 +76,7 @@ func loadBalancer(o *corev1.Service, ingress ...corev1.LoadBalancerIngress) {
 	o.Status.LoadBalancer.Ingress = ingress
 }
 
-// TestService has one row for each well-formed thing that a Service may say.
+// TestService has one row for each valid value of a field.
 func TestService(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -134,7 +134,7 @@ func TestService(t *testing.T) {
 		}},
 		{"external policy Local", func(o *corev1.Service) {
 			o.Spec.Type, o.Spec.ExternalTrafficPolicy = corev1.ServiceTypeNodePort, corev1.ServiceExternalTrafficPolicyLocal
-			o.Spec.HealthCheckNodePort = 31000 // left from when it was a load balancer
+			o.Spec.HealthCheckNodePort = 31000 // from the time when it was a load balancer
 		}, func(s *state.Service) { s.ExternalLocal = true }},
 		{"external policy Local with external IPs only", func(o *corev1.Service) {
 			o.Spec.ExternalIPs, o.Spec.ExternalTrafficPolicy = []string{"192.0.2.1"}, corev1.ServiceExternalTrafficPolicyLocal
@@ -200,7 +200,7 @@ func TestServiceNotServed(t *testing.T) {
 	}
 }
 
-// problem is the part of a Problem that differs between the rows of a table.
+// problem is the part of a Problem in which the rows of a table differ.
 type problem struct{ Field, Reason string }
 
 func checkProblems(t *testing.T, kind string, object state.Name, want []problem, got []state.Problem) {
@@ -214,7 +214,7 @@ func checkProblems(t *testing.T, kind string, object state.Name, want []problem,
 	}
 }
 
-// TestMalformedService has one row for each field that can be malformed: what is left, and what is reported.
+// TestMalformedService has one row for each field that can be malformed. It checks what remains and what is reported.
 func TestMalformedService(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
@@ -264,7 +264,7 @@ func TestMalformedService(t *testing.T) {
 		}, func(*state.Service) {},
 			[]problem{
 				{"spec.loadBalancerSourceRanges[0]", `"office" is not a CIDR`},
-				{"spec.loadBalancerSourceRanges", "no usable range is left: the load balancer addresses are not served, rather than open to everyone"},
+				{"spec.loadBalancerSourceRanges", "no range is valid: the load balancer addresses are not served, because otherwise they would be open to everyone"},
 			}},
 		{"port numbers", func(o *corev1.Service) {
 			o.Spec.Ports = append(o.Spec.Ports, corev1.ServicePort{Name: "zero"}, corev1.ServicePort{Name: "big", Port: 65536},
@@ -289,19 +289,19 @@ func TestMalformedService(t *testing.T) {
 			o.Spec.Ports = append(o.Spec.Ports, corev1.ServicePort{Name: "again", Port: 80})
 		},
 			func(*state.Service) {},
-			[]problem{{"spec.ports[1].port", "tcp port 80 occurs twice: the first one counts"}}},
+			[]problem{{"spec.ports[1].port", "tcp port 80 occurs twice: the first one is used"}}},
 		{"port name twice", func(o *corev1.Service) {
 			o.Spec.Ports = append(o.Spec.Ports, corev1.ServicePort{Name: "http", Port: 81})
 		},
 			func(*state.Service) {},
-			[]problem{{"spec.ports[1].name", `tcp port name "http" occurs twice: the first one counts`}}},
+			[]problem{{"spec.ports[1].name", `tcp port name "http" occurs twice: the first one is used`}}},
 		{"node port twice", func(o *corev1.Service) {
 			o.Spec.Ports[0].NodePort = 30080
 			o.Spec.Ports = append(o.Spec.Ports, corev1.ServicePort{Name: "alt", Port: 81, NodePort: 30080})
 		}, func(s *state.Service) {
 			s.Ports[0].NodePort = 30080
 			s.Ports = append(s.Ports, state.ServicePort{Name: "alt", Protocol: state.TCP, Port: 81})
-		}, []problem{{"spec.ports[1].nodePort", "tcp node port 30080 occurs twice: the first one counts"}}},
+		}, []problem{{"spec.ports[1].nodePort", "tcp node port 30080 occurs twice: the first one is used"}}},
 		{"health check port", func(o *corev1.Service) {
 			loadBalancer(o)
 			o.Spec.ExternalTrafficPolicy, o.Spec.HealthCheckNodePort = corev1.ServiceExternalTrafficPolicyLocal, 99999

@@ -1,6 +1,7 @@
 package source
 
 import (
+	"context"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -9,20 +10,21 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// found is one object as a source sees it: its value, nil when there is nothing to serve, and what is wrong with it.
+// found is an object that a source has read: its name, its value and its problems. The value is nil if the proxy does
+// not serve the object.
 type found[T any] struct {
 	name     state.Name
 	value    *T
 	problems []state.Problem
 }
 
-// sink writes one kind of object into the store, but only what differs from what was written before. A Service whose
-// status conditions changed, or 50,000 of them listed again after a lost watch, cost no pass. It holds the store's own
-// values, not copies. One goroutine uses it.
+// sink writes objects of one kind into the store, but only those that differ from what it wrote before. So neither a
+// Service whose status conditions changed nor a new list of 50,000 unchanged Services after a lost watch causes a pass.
+// The sink holds the values that the store holds, not copies. Only one goroutine uses it.
 type sink[T any] struct {
 	kind   string
-	known  map[state.Name]*T              // nil values: objects that have problems only
-	faulty map[state.Name][]state.Problem // of those objects of known that have any
+	known  map[state.Name]*T              // nil: an object that has only problems
+	faulty map[state.Name][]state.Problem // the problems of the known objects that have any
 	equal  func(a, b *T) bool
 	set    func(value *T, problems []state.Problem)
 	remove func(state.Name)
@@ -39,7 +41,7 @@ func newSink[T any](kind string, store *state.Store) *sink[T] {
 	}
 }
 
-// put writes an object as it is now.
+// put writes the current form of an object.
 func (s *sink[T]) put(f found[T]) {
 	old, problems := s.known[f.name], s.faulty[f.name]
 	sameProblems := slices.Equal(problems, f.problems)
@@ -50,7 +52,7 @@ func (s *sink[T]) put(f found[T]) {
 		s.set(f.value, f.problems)
 	default:
 		if old != nil {
-			s.remove(f.name) // takes the problems along
+			s.remove(f.name) // removes the problems as well
 			sameProblems = len(f.problems) == 0
 		}
 		if !sameProblems {
@@ -73,10 +75,10 @@ func (s *sink[T]) remember(f found[T]) {
 	}
 }
 
-// drop removes an object with its problems; an unknown one is no change.
+// drop removes an object and its problems. An unknown name is no change.
 func (s *sink[T]) drop(name state.Name) { s.put(found[T]{name: name}) }
 
-// replace writes all objects that there are and drops those that vanished.
+// replace takes a complete list: it writes the objects of the list and drops all others.
 func (s *sink[T]) replace(all []found[T]) {
 	present := make(map[state.Name]struct{}, len(all))
 	for _, f := range all {
@@ -90,11 +92,11 @@ func (s *sink[T]) replace(all []found[T]) {
 	}
 }
 
-// sinks are the ways into the store, one for each kind of object.
+// sinks holds the sink of each kind of object.
 type sinks struct {
 	services     *sink[state.Service]
 	slices       *sink[state.Slice]
-	nodes        *sink[state.Node] // holds only the own Node
+	nodes        *sink[state.Node] // only this node's Node object
 	serviceCIDRs *sink[serviceCIDR]
 }
 
@@ -114,15 +116,15 @@ func newSinks(store *state.Store) *sinks {
 	return s
 }
 
-// equalSlices ignores the trigger time: a slice that was only written again changes nothing in the kernel, and its
-// trigger would be measured against a pass that had no work to do.
+// equalSlices ignores the trigger time. A slice that was written again without a change needs no pass, so there is no
+// latency to measure from its trigger.
 func equalSlices(a, b *state.Slice) bool {
 	x, y := *a, *b
 	x.Trigger, y.Trigger = time.Time{}, time.Time{}
 	return reflect.DeepEqual(&x, &y)
 }
 
-// rangeSet joins all ServiceCIDR objects into the one list that the store wants.
+// rangeSet joins the ranges of all ServiceCIDR objects into the single list of the store.
 type rangeSet struct {
 	store  *state.Store
 	byName map[string][]netip.Prefix
@@ -147,4 +149,24 @@ func (r *rangeSet) write() {
 	}
 	slices.SortFunc(joined, netip.Prefix.Compare)
 	r.store.SetServiceCIDRs(slices.Compact(joined))
+}
+
+// Source is a source that closes Synced when its first complete list is in the store.
+type Source interface {
+	Synced() <-chan struct{}
+}
+
+// MarkSynced waits until all sources have delivered their first complete list, and then marks the store as synced. The
+// source of Services and the source of host addresses must both have delivered, because a ruleset without one of them
+// would be wrong for every Service. MarkSynced returns the error of the context if the context ends first.
+func MarkSynced(ctx context.Context, store *state.Store, sources ...Source) error {
+	for _, s := range sources {
+		select {
+		case <-s.Synced():
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	store.MarkSynced()
+	return nil
 }

@@ -26,7 +26,7 @@ func faulty(f *found[state.Service]) {
 
 func unserved(f *found[state.Service]) { f.value = nil }
 
-// TestSinkPassesOnlyDifferences: each step names what the store must see as changed.
+// TestSinkPassesOnlyDifferences: each step names the Services that the store must report as changed.
 func TestSinkPassesOnlyDifferences(t *testing.T) {
 	store := state.NewStore()
 	store.MarkSynced()
@@ -71,11 +71,11 @@ func TestSinkPassesOnlyDifferences(t *testing.T) {
 		}
 	}
 	if len(sink.known)+len(sink.faulty) > 0 {
-		t.Errorf("the sink remembers %v and %v though nothing is left", sink.known, sink.faulty)
+		t.Errorf("the sink still holds %v and %v", sink.known, sink.faulty)
 	}
 }
 
-// TestRewrittenSliceIsNoChange: the endpoints controller sets a new trigger time also when it writes the same endpoints.
+// TestRewrittenSliceIsNoChange: the controller sets a new trigger time even when it writes the same endpoints.
 func TestRewrittenSliceIsNoChange(t *testing.T) {
 	store := state.NewStore()
 	store.MarkSynced()
@@ -89,10 +89,10 @@ func TestRewrittenSliceIsNoChange(t *testing.T) {
 	}
 	put(func(*state.Slice) {})
 	if put(func(s *state.Slice) { s.Trigger = time.Now() }) {
-		t.Error("a new trigger time alone counts as a change")
+		t.Error("a slice with only a new trigger time counts as changed")
 	}
 	if !put(func(s *state.Slice) { s.Endpoints[0].Ready = false }) {
-		t.Error("a changed endpoint counts as no change")
+		t.Error("a slice with a changed endpoint counts as unchanged")
 	}
 }
 
@@ -120,7 +120,7 @@ func TestServiceCIDRsAreJoined(t *testing.T) {
 	}
 }
 
-// source tells when somebody waits for it.
+// source is a Source that records when MarkSynced waits for it.
 type source struct {
 	synced chan struct{}
 	asked  chan struct{}
@@ -142,10 +142,10 @@ func TestMarkSyncedWaitsForAll(t *testing.T) {
 		select {
 		case <-s.asked:
 		case err := <-done:
-			t.Fatalf("ended (%v) without having waited for all", err)
+			t.Fatalf("MarkSynced returned %v before all sources were synced", err)
 		}
 		if _, ok := store.Pending(); ok {
-			t.Fatal("synced though a source is not")
+			t.Fatal("the store is synced, but a source is not")
 		}
 		close(s.synced)
 	}
@@ -153,7 +153,7 @@ func TestMarkSyncedWaitsForAll(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, ok := store.Pending(); !ok {
-		t.Error("not synced though all sources are")
+		t.Error("the store is not synced, but all sources are")
 	}
 }
 
@@ -162,9 +162,9 @@ func TestMarkSyncedEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	if err := MarkSynced(ctx, store, newSource()); err == nil {
-		t.Error("no error though the source never delivered")
+		t.Error("no error, although the source never delivered")
 	}
 	if _, ok := store.Pending(); ok {
-		t.Error("synced though the source never delivered")
+		t.Error("the store is synced, although the source never delivered")
 	}
 }

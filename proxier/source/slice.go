@@ -13,14 +13,15 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// hintsWindow is how many different hints of a slice are compared before a new value is made. Hints by zone have a
-// handful of values per slice; hints by node differ for each endpoint, and looking at all of them would be quadratic.
+// hintsWindow is the number of earlier hints in a slice that are compared before a new value is made. Hints by zone
+// have a handful of values in a slice. Hints by node differ for each endpoint, and a comparison with all of them would
+// take quadratic time.
 const hintsWindow = 8
 
-// slice converts an EndpointSlice; nil when it is nothing that a Service of ours could use.
+// slice converts an EndpointSlice. It returns nil if no Service of this proxy can use the slice.
 func (c *converter) slice(o *discoveryv1.EndpointSlice) (*state.Slice, []state.Problem) {
 	f := findings{kind: kindSlice, object: nameOf(&o.ObjectMeta)}
-	if left(o) || !f.named(&o.ObjectMeta) {
+	if ignored(o) || !f.named(&o.ObjectMeta) {
 		return nil, f.problems
 	}
 	family, ok := f.addressType(o.AddressType)
@@ -44,9 +45,10 @@ func (c *converter) slice(o *discoveryv1.EndpointSlice) (*state.Slice, []state.P
 	}, f.problems
 }
 
-// left tells whether a slice is left to others: to DNS (headless), or to nobody (FQDN). The name of another proxy counts
-// on Services only: the controller copies labels from there, and lags behind when one is removed.
-func left(o *discoveryv1.EndpointSlice) bool {
+// ignored reports whether a slice is for DNS only (headless) or not for proxies at all (FQDN). The label with the name
+// of another proxy counts only on Services: the controller copies labels from Services to slices, and a label that was
+// removed from the Service stays on the slice for a while.
+func ignored(o *discoveryv1.EndpointSlice) bool {
 	_, headless := o.Labels[labelHeadless]
 	return headless || o.AddressType == discoveryv1.AddressTypeFQDN
 }
@@ -62,7 +64,7 @@ func (f *findings) addressType(t discoveryv1.AddressType) (state.Family, bool) {
 	return 0, false
 }
 
-// shareName lets the Service's name live in the slice's: the controller names slices <service>-<random>.
+// shareName lets the name of the Service share memory with the name of the slice, which begins with it.
 func shareName(slice, service string) string {
 	if strings.HasPrefix(slice, service) {
 		return slice[:len(service)]
@@ -75,7 +77,7 @@ func (c *converter) slicePorts(f *findings, ports []discoveryv1.EndpointPort) []
 	for i := range ports {
 		p := &ports[i]
 		if p.Port == nil {
-			continue // "all ports": used by others than Services
+			continue // means "all ports", which Services do not use
 		}
 		field := indexed("ports", i)
 		protocol, okProtocol := f.protocol(field+".protocol", orZero(p.Protocol))
@@ -107,7 +109,8 @@ func (c *converter) endpoints(f *findings, family state.Family, list []discovery
 		h, hints = c.hints(e.Hints, hints)
 		good = append(good, state.Endpoint{
 			Addr: addr,
-			// Unset conditions mean ready, serving, not terminating, as the API says and upstream 1.37 does.
+			// Conditions that are not set mean ready, serving and not terminating. So says the API, and so does
+			// upstream 1.37.
 			Ready:       e.Conditions.Ready == nil || *e.Conditions.Ready,
 			Serving:     e.Conditions.Serving == nil || *e.Conditions.Serving,
 			Terminating: orZero(e.Conditions.Terminating),
@@ -118,7 +121,7 @@ func (c *converter) endpoints(f *findings, family state.Family, list []discovery
 	return good
 }
 
-// endpointAddr reads the first address; the API gives the others no meaning.
+// endpointAddr parses the first address. The API gives the others no meaning.
 func (f *findings) endpointAddr(i int, family state.Family, addresses []string) (addr netip.Addr, ok bool) {
 	if len(addresses) == 0 {
 		f.add(indexed("endpoints", i)+".addresses", "empty: the endpoint is ignored")
@@ -135,14 +138,13 @@ func (f *findings) endpointAddr(i int, family state.Family, addresses []string) 
 	return addr, true
 }
 
-// hints converts topology hints, sharing a value with an earlier endpoint of the slice where they are equal.
+// hints converts topology hints. Equal hints of one slice share a value.
 func (c *converter) hints(h *discoveryv1.EndpointHints, earlier []*state.Hints) (*state.Hints, []*state.Hints) {
 	if h == nil || len(h.ForZones)+len(h.ForNodes) == 0 {
 		return nil, earlier
 	}
 	for _, e := range earlier {
-		if slices.EqualFunc(e.Zones, h.ForZones, func(a string, b discoveryv1.ForZone) bool { return a == b.Name }) &&
-			slices.EqualFunc(e.Nodes, h.ForNodes, func(a string, b discoveryv1.ForNode) bool { return a == b.Name }) {
+		if sameHints(e, h) {
 			return e, earlier
 		}
 	}
@@ -159,7 +161,12 @@ func (c *converter) hints(h *discoveryv1.EndpointHints, earlier []*state.Hints) 
 	return made, earlier
 }
 
-// trigger is the time of the change that made the endpoints controller write this slice.
+func sameHints(a *state.Hints, b *discoveryv1.EndpointHints) bool {
+	return slices.EqualFunc(a.Zones, b.ForZones, func(name string, zone discoveryv1.ForZone) bool { return name == zone.Name }) &&
+		slices.EqualFunc(a.Nodes, b.ForNodes, func(name string, node discoveryv1.ForNode) bool { return name == node.Name })
+}
+
+// trigger returns the time of the change for which the controller wrote this slice.
 func (f *findings) trigger(annotations map[string]string) time.Time {
 	value, ok := annotations[corev1.EndpointsLastChangeTriggerTime]
 	if !ok {

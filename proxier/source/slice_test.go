@@ -45,7 +45,7 @@ func wantSlice(changes ...func(*state.Slice)) *state.Slice {
 	return s
 }
 
-// endpoint is a ready one.
+// endpoint returns a ready endpoint.
 func endpoint(addr string, changes ...func(*state.Endpoint)) state.Endpoint {
 	e := state.Endpoint{Addr: addrs(addr)[0], Ready: true, Serving: true}
 	for _, c := range changes {
@@ -54,7 +54,7 @@ func endpoint(addr string, changes ...func(*state.Endpoint)) state.Endpoint {
 	return e
 }
 
-// conditions is a row of TestSlice: three pointers in, three values out.
+// conditions returns two functions: one sets the conditions of the API object, the other sets the expected endpoint.
 func conditions(ready, serving, terminating *bool, want state.Endpoint) (func(*discoveryv1.EndpointSlice), func(*state.Slice)) {
 	return func(o *discoveryv1.EndpointSlice) {
 			o.Endpoints[0].Conditions = discoveryv1.EndpointConditions{Ready: ready, Serving: serving, Terminating: terminating}
@@ -77,7 +77,7 @@ func TestSliceConditions(t *testing.T) {
 		{"terminating and serving", no, yes, yes, state.Endpoint{Serving: true, Terminating: true}},
 		{"terminating, no longer serving", no, no, yes, state.Endpoint{Terminating: true}},
 		{"published though not ready", yes, no, no, state.Endpoint{Ready: true}},
-		// The API says that nil means true, and so does upstream, whatever ready is.
+		// According to the API, nil means true, whatever ready is. Upstream does the same.
 		{"serving unset", no, nil, yes, state.Endpoint{Serving: true, Terminating: true}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -96,7 +96,7 @@ func checkSlice(t *testing.T, api func(*discoveryv1.EndpointSlice), want func(*s
 	checkProblems(t, kindSlice, wantSlice().Name, problems, found)
 }
 
-// TestSlice has one row for each well-formed thing that a slice may say.
+// TestSlice has one row for each valid value of a field.
 func TestSlice(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -144,7 +144,7 @@ func TestSlice(t *testing.T) {
 		{"trigger", func(o *discoveryv1.EndpointSlice) {
 			o.Annotations = map[string]string{corev1.EndpointsLastChangeTriggerTime: "2026-01-02T03:04:05.25+01:00"}
 		}, func(s *state.Slice) { s.Trigger = time.Date(2026, 1, 2, 2, 4, 5, 25e7, time.UTC) }},
-		// Which proxy serves is a matter of the Service; the label on a slice is a copy and may be late.
+		// The Service names its proxy. The label on a slice is a copy and may be out of date.
 		{"name of another proxy", func(o *discoveryv1.EndpointSlice) { o.Labels[labelProxyName] = "other" }, func(*state.Slice) {}},
 		{"nothing in it", func(o *discoveryv1.EndpointSlice) { o.Ports, o.Endpoints = nil, nil },
 			func(s *state.Slice) { s.Ports, s.Endpoints = nil, nil }},
@@ -155,7 +155,7 @@ func TestSlice(t *testing.T) {
 	}
 }
 
-// TestMalformedSlice has one row for each field that can be malformed: what is left, and what is reported.
+// TestMalformedSlice has one row for each field that can be malformed. It checks what remains and what is reported.
 func TestMalformedSlice(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
@@ -227,7 +227,7 @@ func TestSliceIgnored(t *testing.T) {
 	checkProblems(t, kindSlice, state.Name{Namespace: "shop"}, []problem{{"metadata.name", "missing: the object is ignored"}}, problems)
 }
 
-// TestStringsAreShared: of 500,000 endpoints, each must not have its own copy of its node's name.
+// TestStringsAreShared: 500,000 endpoints must not have 500,000 copies of the names of nodes.
 func TestStringsAreShared(t *testing.T) {
 	c := newConverter()
 	decoded := func() *discoveryv1.EndpointSlice {
@@ -256,7 +256,7 @@ func TestStringsAreShared(t *testing.T) {
 		}
 	}
 	if a.Endpoints[1].Hints != a.Endpoints[3].Hints {
-		t.Error("equal hints of one slice are two values")
+		t.Error("equal hints of one slice do not share a value")
 	}
 }
 
@@ -270,8 +270,8 @@ func TestInternerIsBounded(t *testing.T) {
 	}
 }
 
-// BenchmarkConvertSlices converts 1,000 slices of 10 endpoints. B/endpoint is what stays in memory for each endpoint,
-// slice included, after the API objects are gone; B/op also counts what conversion threw away.
+// BenchmarkConvertSlices converts 1,000 slices of 10 endpoints. B/endpoint is the memory that remains for each
+// endpoint, including its share of the slice, after the API objects are gone. B/op also counts temporary memory.
 func BenchmarkConvertSlices(b *testing.B) {
 	const slices, endpoints = 1000, 10
 	objects := make([]*discoveryv1.EndpointSlice, slices)
