@@ -4,10 +4,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
 )
+
+// buildInfo has a value in every label.
+var buildInfo = regexp.MustCompile(`(?m)^verdict_build_info{goversion="go[^"]+",revision="[^"]+",version="[^"]+"} 1$`)
 
 // demanding asks for a scheduler that only IPVS has.
 const demanding = `apiVersion: v1
@@ -23,7 +27,8 @@ ports: [{name: http, port: 8080}]
 endpoints: [{addresses: [10.0.0.1]}, {addresses: [10.0.0.2]}]
 `
 
-// serving runs the daemon until its metrics tell of a Service that is not honored in full, shows what nft has, and ends it.
+// serving runs the daemon until its metrics count a Service with a problem. Then it prints metrics and the map of nft,
+// and ends the daemon.
 const serving = `
 ip link set lo up
 "$0" run --manifests "$1" --metrics-bind-address=127.0.0.1:10249 --healthz-bind-address= "${@:2}" 2>"$1/.log" & pid=$!
@@ -34,6 +39,7 @@ for attempt in {1..400}; do
 	sleep 0.05
 done 2>/dev/null
 echo "$rejected"
+grep '^verdict_build_info' <<<"$metrics"
 nft list map ip verdict services
 kill $pid
 wait $pid
@@ -42,8 +48,8 @@ cat "$1/.log"
 exit $code
 `
 
-// TestWithoutIPVS: what becomes of a Service that needs IPVS where there is none. Here there never is: IPVS can be set up
-// from the machine's own user namespace only, and the test is in another.
+// TestWithoutIPVS: a Service asks for a scheduler of IPVS where IPVS cannot be used. The test runs in a user namespace
+// of its own, and the kernel lets only the initial user namespace configure IPVS.
 func TestWithoutIPVS(t *testing.T) {
 	unusable, needed := `msg="IPVS cannot be used; nft serves all Services" backend=`, "scheduler lc needs IPVS ("
 	for _, tt := range []struct {
@@ -61,10 +67,13 @@ func TestWithoutIPVS(t *testing.T) {
 			if exit != 0 || strings.Contains(out, tt.hasNot) {
 				t.Errorf("exit %d, or %q in\n%s", exit, tt.hasNot, out)
 			}
-			for _, part := range append(tt.once, `verdict_rejected_objects{kind="Service"} 1`, `comment "default/web:http" : `) {
+			for _, part := range append(tt.once, `verdict_rejected_objects{kind="Service"} 1`, `comment "default/web:http" : `, `",version="v0.0.0-test"} 1`) {
 				if n := strings.Count(out, part); n != 1 {
 					t.Errorf("%d times, want once: %q in\n%s", n, part, out)
 				}
+			}
+			if !buildInfo.MatchString(out) {
+				t.Errorf("no line matches %s in\n%s", buildInfo, out)
 			}
 		})
 	}

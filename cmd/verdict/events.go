@@ -14,14 +14,14 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// events raises Kubernetes Events on Services that cannot be honored in full. Without an API server (a folder of
-// manifests) it does nothing: the log and the metric say the same.
+// events raises Kubernetes Events on Services that have a problem. If objects come from a folder of manifests, it does
+// nothing. The log and the metrics show the same problems.
 type events struct {
 	client   kubernetes.Interface
 	log      *slog.Logger
 	recorder kevents.EventRecorder
 	queue    chan note
-	raised   map[state.Problem]bool // used by the loop only
+	raised   map[state.Problem]bool // used by the goroutine of the loop only
 }
 
 type note struct {
@@ -29,7 +29,7 @@ type note struct {
 	reason, text string
 }
 
-// eventQueue bounds what waits for the API server; what does not fit is only logged and counted.
+// eventQueue limits how many Events wait for the API server. Further problems are only in the log and the metrics.
 const eventQueue = 256
 
 func newEvents(client kubernetes.Interface, log *slog.Logger) *events {
@@ -45,7 +45,7 @@ func (e *events) run(ctx context.Context) error {
 	defer broadcaster.Shutdown()
 	e.recorder = broadcaster.NewRecorder(scheme.Scheme, "verdict")
 	if err := broadcaster.StartRecordingToSinkWithContext(ctx); err != nil {
-		return fmt.Errorf("start the recorder of Events: %w", err)
+		return fmt.Errorf("start to record Events: %w", err)
 	}
 	for {
 		select {
@@ -57,11 +57,11 @@ func (e *events) run(ctx context.Context) error {
 	}
 }
 
-// raise asks for the Service's UID first: "kubectl describe" shows only Events that carry it.
+// raise first reads the UID of the Service, because "kubectl describe" shows only Events that have it.
 func (e *events) raise(ctx context.Context, n note) {
 	svc, err := e.client.CoreV1().Services(n.service.Namespace).Get(ctx, n.service.Name, metav1.GetOptions{})
 	if err != nil {
-		e.log.Warn("cannot raise an Event; the log and the metrics have the problem", "object", n.service.String(), "error", err)
+		e.log.Warn("cannot raise an Event; the problem is in the log and in the metrics only", "object", n.service.String(), "error", err)
 		return
 	}
 	regarding := &corev1.ObjectReference{
@@ -70,7 +70,7 @@ func (e *events) raise(ctx context.Context, n note) {
 	e.recorder.Eventf(regarding, nil, corev1.EventTypeWarning, n.reason, "Proxy", "%s", n.text)
 }
 
-// problems raises an Event for each problem of a Service that was not there before.
+// problems raises an Event for each new problem of a Service.
 func (e *events) problems(list []state.Problem) {
 	present := make(map[state.Problem]bool, len(list))
 	for _, p := range list {
@@ -82,14 +82,14 @@ func (e *events) problems(list []state.Problem) {
 	e.raised = present
 }
 
-// service queues one Event; it does not wait.
+// service puts an Event into the queue. It does not wait.
 func (e *events) service(name state.Name, reason, text string) {
 	if e.client == nil {
 		return
 	}
 	select {
-	case e.queue <- note{name, reason, text}:
+	case e.queue <- note{service: name, reason: reason, text: text}:
 	default:
-		e.log.Warn("too many Events are waiting for the API server; one is left out", "object", name.String(), "reason", reason)
+		e.log.Warn("too many Events wait for the API server; this one is dropped", "object", name.String(), "reason", reason)
 	}
 }

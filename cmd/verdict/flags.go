@@ -9,49 +9,72 @@ import (
 	"github.com/verdict-proxy/verdict/config"
 )
 
-// bindSource binds the flags that say where objects come from and what the node is.
+// bindSource binds the flags for the source of objects and for properties of the node.
 func bindSource(fs *pflag.FlagSet, s *config.Settings) {
-	fs.StringVar(&s.Kubeconfig, "kubeconfig", s.Kubeconfig, "kubeconfig `FILE` for the API server; without it and without --manifests: the pod's service account")
-	fs.StringVar(&s.Master, "master", s.Master, "`URL` of the API server, overrides the kubeconfig")
-	fs.StringVar(&s.Manifests, "manifests", s.Manifests, "take objects from the YAML and JSON files in `DIR` instead of an API server")
-	fs.StringVar(&s.NodeName, "hostname-override", s.NodeName, "`NAME` of the own Node (default: the host's name)")
-	fs.StringSliceVar(&s.ClusterCIDRs, "cluster-cidr", s.ClusterCIDRs, "pod `RANGES` of the cluster, comma separated, both families: traffic from elsewhere to cluster IPs is masqueraded")
-	fs.StringVar((*string)(&s.DetectLocalMode), "detect-local-mode", string(s.DetectLocalMode), "how traffic of local pods is recognized: ClusterCIDR, NodeCIDR, BridgeInterface, InterfaceNamePrefix or None")
-	fs.StringVar(&s.BridgeInterface, "pod-bridge-interface", s.BridgeInterface, "`NAME` of the pods' bridge for BridgeInterface")
-	fs.StringVar(&s.InterfaceNamePrefix, "pod-interface-name-prefix", s.InterfaceNamePrefix, "`PREFIX` of pod interfaces for InterfaceNamePrefix")
-	fs.StringSliceVar(&s.NodePortAddresses, "nodeport-addresses", s.NodePortAddresses, "where node ports answer: `LIST` of CIDRs and the words primary, localhost, all")
+	fs.StringVar(&s.Kubeconfig, "kubeconfig", s.Kubeconfig,
+		"`FILE` with the access to the API server; without it and --manifests, the service account of the pod")
+	fs.StringVar(&s.Master, "master", s.Master, "`URL` of the API server; overrides the kubeconfig")
+	fs.StringVar(&s.Manifests, "manifests", s.Manifests,
+		"read objects from the YAML and JSON files in `DIR` instead of an API server")
+	fs.StringVar(&s.NodeName, "hostname-override", s.NodeName,
+		"`NAME` of this node's Node object; empty: the name of the host")
+	fs.StringSliceVar(&s.ClusterCIDRs, "cluster-cidr", s.ClusterCIDRs,
+		"pod `RANGES` of the cluster, both families, separated by commas; traffic from other sources to "+
+			"cluster IPs is masqueraded")
+	fs.StringVar((*string)(&s.DetectLocalMode), "detect-local-mode", string(s.DetectLocalMode),
+		"`MODE` of recognizing traffic from local pods: ClusterCIDR, NodeCIDR, BridgeInterface, "+
+			"InterfaceNamePrefix or None")
+	fs.StringVar(&s.BridgeInterface, "pod-bridge-interface", s.BridgeInterface,
+		"`NAME` of the bridge of the pods, with --detect-local-mode=BridgeInterface")
+	fs.StringVar(&s.InterfaceNamePrefix, "pod-interface-name-prefix", s.InterfaceNamePrefix,
+		"`PREFIX` of the interfaces of pods, with --detect-local-mode=InterfaceNamePrefix")
+	fs.StringSliceVar(&s.NodePortAddresses, "nodeport-addresses", s.NodePortAddresses,
+		"addresses of node ports: a `LIST` of CIDRs and the words primary, localhost, all")
 	fs.BoolVar(&s.MasqueradeAll, "masquerade-all", s.MasqueradeAll, "masquerade all traffic to cluster IPs")
-	fs.Float32Var(&s.QPS, "kube-api-qps", s.QPS, "requests per second to the API server")
-	fs.IntVar(&s.Burst, "kube-api-burst", s.Burst, "requests to the API server in one burst")
+	fs.Float32Var(&s.QPS, "kube-api-qps", s.QPS, "`NUMBER` of requests per second to the API server")
+	fs.IntVar(&s.Burst, "kube-api-burst", s.Burst, "`NUMBER` of requests to the API server in one burst")
 }
 
-// bindBackend binds the flags that choose engines.
+// bindBackend binds the flags that select engines.
 func bindBackend(fs *pflag.FlagSet, s *config.Settings) {
-	fs.StringVar((*string)(&s.Backend), "backend", string(s.Backend), "engines: nft; ipvs; hybrid, which is nft, and IPVS for Services whose scheduler needs it")
-	fs.StringVar(&s.IPVS.Scheduler, "ipvs-scheduler", s.IPVS.Scheduler, "`NAME` of the IPVS scheduler of Services that name none, with --backend=ipvs")
-	fs.StringSliceVar(&s.IPVS.ExcludeCIDR, "ipvs-exclude-cidrs", s.IPVS.ExcludeCIDR, "`RANGES` in which IPVS belongs to others; Services there are served by nft")
+	fs.StringVar((*string)(&s.Backend), "backend", string(s.Backend),
+		"`ENGINE`: nft, ipvs, or hybrid, which is nft, and IPVS for Services whose scheduler needs it")
+	fs.StringVar(&s.IPVS.Scheduler, "ipvs-scheduler", s.IPVS.Scheduler,
+		"`NAME` of the scheduler of Services that name none, with --backend=ipvs")
+	fs.StringSliceVar(&s.IPVS.ExcludeCIDR, "ipvs-exclude-cidrs", s.IPVS.ExcludeCIDR,
+		"`RANGES` in which other software uses IPVS; nft serves the Services there")
 }
 
 // bindDaemon binds the flags that only the daemon has.
 func bindDaemon(fs *pflag.FlagSet, s *config.Settings) {
-	fs.BoolVar(&s.IPVS.Fallback, "ipvs-fallback", s.IPVS.Fallback, "with --backend=ipvs: serve by nft when the kernel has no IPVS, instead of giving up")
-	fs.BoolVar(&s.IPVS.StrictARP, "ipvs-strict-arp", s.IPVS.StrictARP, "set arp_ignore=1 and arp_announce=2, as load balancers in layer 2 mode need it")
-	fs.DurationVar(&s.IPVS.TCPTimeout, "ipvs-tcp-timeout", s.IPVS.TCPTimeout, "idle time of TCP connections in IPVS; 0: as the kernel has it")
-	fs.DurationVar(&s.IPVS.TCPFinTimeout, "ipvs-tcpfin-timeout", s.IPVS.TCPFinTimeout, "the same after a FIN; 0: as the kernel has it")
-	fs.DurationVar(&s.IPVS.UDPTimeout, "ipvs-udp-timeout", s.IPVS.UDPTimeout, "the same of UDP flows; 0: as the kernel has it")
-	fs.DurationVar(&s.IPVS.GracefulPeriod, "ipvs-graceful-period", s.IPVS.GracefulPeriod, "how long connections in IPVS to an endpoint that is gone may go on")
-	fs.DurationVar(&s.MinSyncPeriod, "min-sync-period", s.MinSyncPeriod, "changes in a stream are gathered no longer than this; a change that meets an idle proxy is applied at once")
-	fs.StringVar(&s.HealthzBindAddress, "healthz-bind-address", s.HealthzBindAddress, "`ADDRESS:PORT` of /healthz and /livez; empty: off")
-	fs.StringVar(&s.MetricsBindAddress, "metrics-bind-address", s.MetricsBindAddress, "`ADDRESS:PORT` of /metrics and /proxyMode; empty: off")
+	fs.BoolVar(&s.IPVS.Fallback, "ipvs-fallback", s.IPVS.Fallback,
+		"with --backend=ipvs: let nft serve Services if the kernel has no IPVS, instead of failing at the start")
+	fs.BoolVar(&s.IPVS.StrictARP, "ipvs-strict-arp", s.IPVS.StrictARP,
+		"set arp_ignore=1 and arp_announce=2, which load balancers in layer 2 mode need")
+	fs.DurationVar(&s.IPVS.TCPTimeout, "ipvs-tcp-timeout", s.IPVS.TCPTimeout,
+		"idle `TIME` of TCP connections in IPVS; 0: the value of the kernel")
+	fs.DurationVar(&s.IPVS.TCPFinTimeout, "ipvs-tcpfin-timeout", s.IPVS.TCPFinTimeout,
+		"idle `TIME` of TCP connections in IPVS after a FIN; 0: the value of the kernel")
+	fs.DurationVar(&s.IPVS.UDPTimeout, "ipvs-udp-timeout", s.IPVS.UDPTimeout,
+		"idle `TIME` of UDP flows in IPVS; 0: the value of the kernel")
+	fs.DurationVar(&s.IPVS.GracefulPeriod, "ipvs-graceful-period", s.IPVS.GracefulPeriod,
+		"`TIME` for which connections in IPVS to a removed endpoint may continue")
+	fs.DurationVar(&s.MinSyncPeriod, "min-sync-period", s.MinSyncPeriod,
+		"`TIME` for which a stream of changes is gathered into one pass; a change that arrives while the "+
+			"proxy is idle is applied at once")
+	fs.StringVar(&s.HealthzBindAddress, "healthz-bind-address", s.HealthzBindAddress,
+		"`ADDRESS:PORT` of /healthz and /livez; empty: off")
+	fs.StringVar(&s.MetricsBindAddress, "metrics-bind-address", s.MetricsBindAddress,
+		"`ADDRESS:PORT` of /metrics and /proxyMode; empty: off")
 }
 
 func bindLog(fs *pflag.FlagSet, s *config.Settings) {
-	fs.StringVar(&s.LogFormat, "log-format", s.LogFormat, "text or json")
-	fs.IntVarP(&s.Verbosity, "v", "v", s.Verbosity, "log verbosity; from 4 on every pass is logged")
+	fs.StringVar(&s.LogFormat, "log-format", s.LogFormat, "`FORMAT` of the log: text or json")
+	fs.IntVarP(&s.Verbosity, "v", "v", s.Verbosity, "verbosity `LEVEL` of the log; from 4 on, every pass is logged")
 }
 
-// ignoredFlags are flags of kube-proxy on Linux that have no effect here. They are accepted, so that the arguments of
-// an existing DaemonSet keep working, and each one that is given is answered by a warning.
+// ignoredFlags are flags of kube-proxy on Linux that have no effect in Verdict. Verdict accepts them, so that the
+// arguments of an existing DaemonSet keep working, and logs a warning for each one that is set.
 type ignoredFlags struct{ names map[string]bool }
 
 func bindIgnored(fs *pflag.FlagSet) *ignoredFlags {
@@ -89,11 +112,11 @@ func bindIgnored(fs *pflag.FlagSet) *ignoredFlags {
 	return ignored
 }
 
-// warn names each ignored flag that was given.
+// warn logs a warning for each ignored flag that is set.
 func (i *ignoredFlags) warn(fs *pflag.FlagSet, log *slog.Logger) {
 	fs.Visit(func(f *pflag.Flag) {
 		if i.names[f.Name] {
-			log.Warn("flag of kube-proxy has no effect here", "flag", "--"+f.Name, "value", f.Value.String())
+			log.Warn("this flag of kube-proxy has no effect", "flag", "--"+f.Name, "value", f.Value.String())
 		}
 	})
 }

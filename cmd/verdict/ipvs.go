@@ -135,7 +135,7 @@ func cleanUpIPVS(log *slog.Logger) error {
 		return fmt.Errorf("clean up IPVS: %w", err)
 	}
 	if removed > 0 {
-		log.Info("removed", "virtual servers and addresses", removed)
+		log.Info("removed virtual servers and addresses", "count", removed)
 	}
 	return nil
 }

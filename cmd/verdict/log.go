@@ -12,10 +12,11 @@ import (
 	"github.com/verdict-proxy/verdict/config"
 )
 
-// debugVerbosity is the -v from which every pass is logged.
+// debugVerbosity is the value of -v from which every pass is logged.
 const debugVerbosity = 4
 
-// newLogger writes JSON on request, colored lines to a terminal and plain ones elsewhere.
+// newLogger returns a logger that writes JSON if the settings say so, colored lines to a terminal, and plain lines
+// otherwise.
 func newLogger(w io.Writer, s *config.Settings) *slog.Logger {
 	level := slog.LevelInfo
 	if s.Verbosity >= debugVerbosity {

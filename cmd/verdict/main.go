@@ -1,5 +1,3 @@
-// Command verdict is a Kubernetes Service proxy: "verdict run" is the daemon, the other sub-commands look at what it
-// does or would do. This package reads flags and wires the parts together; everything else happens in the packages.
 package main
 
 import (
@@ -17,16 +15,13 @@ import (
 	"github.com/verdict-proxy/verdict/cmd/verdict/list"
 )
 
-// version is stamped by the linker (see the Makefile).
-var version = "unversioned"
-
 // Exit codes.
 const (
-	exitFailure = 1 // something went wrong while running
-	exitUsage   = 2 // flags or arguments are wrong
+	exitFailure = 1 // an error while running
+	exitUsage   = 2 // wrong flags or arguments
 )
 
-// usageError marks what the user can mend by calling the command differently.
+// usageError marks an error in flags or arguments.
 type usageError struct{ error }
 
 func wrongUsage(err error) error { return usageError{err} }
@@ -56,14 +51,14 @@ func exitCode(err error) int {
 	return exitFailure
 }
 
-// oneLine joins the lines of several errors.
+// oneLine returns the text of a joined error on one line.
 func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 
 func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "verdict",
 		Short:         "A Kubernetes Service proxy over a fixed nftables program",
-		Version:       version,
+		Version:       thisBuild().version, // makes cobra add the flag --version
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args: func(_ *cobra.Command, args []string) error {
@@ -74,22 +69,10 @@ func newRoot() *cobra.Command {
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.SetVersionTemplate("verdict {{.Version}}\n")
+	root.SetVersionTemplate(thisBuild().String() + "\n")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.AddCommand(newRun(), newRender(), list.New(wrongUsage), demo.New(noArguments), newVersion())
 	return root
-}
-
-func newVersion() *cobra.Command {
-	return &cobra.Command{
-		Use:   "version",
-		Short: "Print the version",
-		Args:  noArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), "verdict "+version)
-			return err
-		},
-	}
 }
 
 func noArguments(cmd *cobra.Command, args []string) error {

@@ -80,7 +80,8 @@ func initHost(s *config.Settings, log *slog.Logger) error {
 
 // run wires the parts together and works until the context ends or a part fails for good.
 func run(ctx context.Context, s *config.Settings, log *slog.Logger) (err error) {
-	log.Info("starting", "version", version, "node", s.NodeName, "backend", string(s.Backend))
+	b := thisBuild()
+	log.Info("starting", "version", b.version, "revision", b.revision, "node", s.NodeName, "backend", string(s.Backend))
 	client, err := newClient(s)
 	if err != nil {
 		return err
@@ -106,7 +107,7 @@ func run(ctx context.Context, s *config.Settings, log *slog.Logger) (err error) 
 		return err
 	}
 	store, notes := state.NewStore(), newEvents(client, log)
-	faces, err := newFaces(s, notes, log)
+	observers, err := newObservers(s, notes, log)
 	if err != nil {
 		return err
 	}
@@ -117,10 +118,10 @@ func run(ctx context.Context, s *config.Settings, log *slog.Logger) (err error) 
 	}
 	loop := proxier.New(proxier.Options{
 		Settings: s, Store: store, Dataplane: dataplane.New(engines), Flows: flows, Former: formerFrontends(engine, log),
-		Primary: source.PrimaryAddresses, Observer: faces, Log: log, NoIPv6: !slices.Contains(families, nft.IPv6),
+		Primary: source.PrimaryAddresses, Observer: observers, Log: log, NoIPv6: !slices.Contains(families, nft.IPv6),
 	})
 	group, ctx := errgroup.WithContext(ctx)
-	if err := faces.listen(ctx, group); err != nil {
+	if err := observers.listen(ctx, group); err != nil {
 		return err
 	}
 	startSources(ctx, group, s, client, store, log)

@@ -13,13 +13,13 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// objects is where Services come from.
+// objects is a source of Services and their endpoints.
 type objects interface {
 	Run(context.Context) error
 	Synced() <-chan struct{}
 }
 
-// prepare completes and checks settings that came from flags.
+// prepare validates the settings that the flags set, and completes them.
 func prepare(s *config.Settings) error {
 	if err := s.Validate(); err != nil {
 		return usageError{err}
@@ -27,21 +27,22 @@ func prepare(s *config.Settings) error {
 	return s.Complete()
 }
 
-// newClient connects to the API server; nil when objects come from a folder.
+// newClient returns a client for the API server, or nil if objects come from a folder.
 func newClient(s *config.Settings) (kubernetes.Interface, error) {
 	if s.Manifests != "" {
 		return nil, nil
 	}
 	client, err := source.NewClient(source.Config{
-		Kubeconfig: s.Kubeconfig, Master: s.Master, QPS: s.QPS, Burst: s.Burst, UserAgent: "verdict/" + version,
+		Kubeconfig: s.Kubeconfig, Master: s.Master, QPS: s.QPS, Burst: s.Burst, UserAgent: "verdict/" + thisBuild().version,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("%w; give --kubeconfig FILE, or --manifests DIR to run without a cluster", err)
+		return nil, fmt.Errorf("%w; set --kubeconfig FILE, or --manifests DIR to run without a cluster", err)
 	}
 	return client, nil
 }
 
-// startSources runs all sources in the group and marks the store as synced when each has delivered its first list.
+// startSources runs all sources in the group. It marks the store as synced when each source has delivered its first
+// list.
 func startSources(ctx context.Context, group *errgroup.Group, s *config.Settings, client kubernetes.Interface, store *state.Store, log *slog.Logger) {
 	main := newSource(s, client, store, log)
 	addresses := source.NewAddresses(source.AddressesOptions{Store: store, Log: log})
@@ -49,7 +50,7 @@ func startSources(ctx context.Context, group *errgroup.Group, s *config.Settings
 		group.Go(func() error { return src.Run(ctx) })
 	}
 	group.Go(func() error {
-		// Ends early only with the context, which ends everything.
+		// It returns an error only when the context ends, and then everything ends.
 		_ = source.MarkSynced(ctx, store, main, addresses)
 		return nil
 	})

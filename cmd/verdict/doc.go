@@ -1,0 +1,14 @@
+// Command verdict is a Kubernetes Service proxy. "verdict run" is the daemon. The other sub-commands show what it does
+// or would do.
+//
+//	main.go       the root command, exit codes; version.go: the version
+//	flags.go      the flags of "run" and "render"; log.go: the logger
+//	run.go        "run": the parts of the daemon, connected
+//	source.go     where objects come from
+//	host.go       settings and facts of the host
+//	ipvs.go       what IPVS can do on this host
+//	observers.go  health, metrics and Events of the loop; events.go: Events
+//	render.go     "render": one pass without the kernel; recorder.go records it
+//
+// This package reads flags and connects the other packages. All other work happens in those.
+package main
