@@ -17,7 +17,6 @@ type Result struct {
 	// NotLocal lists the addresses that Coming named before this Add and that are certainly not local after it. They need
 	// no guard. An address that may be local after an error is not among them: it keeps its guard until Released has it.
 	NotLocal []netip.Addr
-	Kernel   time.Duration // spent in system calls that change something
 
 	unsure []netip.Addr // addresses that may be local after an error
 }
@@ -210,10 +209,7 @@ func (e *Engine) run(r *Result, s *server) error {
 }
 
 func (e *Engine) do(r *Result, s *server, o Operation) error {
-	start := time.Now()
-	err := e.kernel.execute(o)
-	r.Kernel += time.Since(start)
-	if err != nil {
+	if err := e.kernel.execute(o); err != nil {
 		return &OperationError{Operation: o, Err: err}
 	}
 	s.has.note(o)

@@ -10,9 +10,6 @@ import (
 	"time"
 )
 
-// DefaultGracefulPeriod is how long a real server drains at most, as kube-proxy has it.
-const DefaultGracefulPeriod = 15 * time.Minute
-
 // Options configure an engine.
 type Options struct {
 	// NetNS is a file descriptor of the network namespace to work in; 0: the present one.

@@ -14,8 +14,6 @@ type Change struct {
 	Name, Old, New string
 }
 
-func (c Change) String() string { return fmt.Sprintf("%s: %s -> %s", c.Name, c.Old, c.New) }
-
 // Timeouts are those of IPVS connections in established, closing and UDP state. 0 leaves a timeout as it is. The
 // kernel counts whole seconds and has one set of timeouts for each network namespace.
 type Timeouts struct {

@@ -40,10 +40,10 @@ func TestSetSysctls(t *testing.T) {
 	expect(t, "changes of a second call", lines(changes), "")
 }
 
-func lines[T fmt.Stringer](list []T) string {
+func lines(changes []Change) string {
 	var b strings.Builder
-	for _, v := range list {
-		fmt.Fprintln(&b, v)
+	for _, c := range changes {
+		fmt.Fprintf(&b, "%s: %s -> %s\n", c.Name, c.Old, c.New)
 	}
 	return b.String()
 }

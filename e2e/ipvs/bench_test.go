@@ -88,7 +88,7 @@ func startLoop(b *testing.B) (*state.Store, <-chan proxier.PassReport) {
 	must(b, err)
 	flows, err := conntrack.Open(conntrack.Options{NetNS: int(fd.Fd())})
 	must(b, err)
-	balancer, err := ipvsctl.Open(ipvsctl.Options{NetNS: int(fd.Fd()), GracefulPeriod: ipvsctl.DefaultGracefulPeriod})
+	balancer, err := ipvsctl.Open(ipvsctl.Options{NetNS: int(fd.Fd()), GracefulPeriod: config.Default().IPVS.GracefulPeriod})
 	must(b, err)
 	settings := config.Default()
 	settings.NodeName, settings.MinSyncPeriod, settings.ClusterCIDRs = lab.NodeName, 0, []string{"172.0.0.0/8"}
