@@ -13,15 +13,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// routeProtocol marks local routes as ours ("ip route show table local proto 118"). It is not assigned in the kernel's
-// rtnetlink.h nor in iproute2's rt_protos.
+// routeProtocol marks the local routes of this package ("ip route show table local proto 118"). Neither the kernel's
+// rtnetlink.h nor iproute2's rt_protos assigns it.
 const routeProtocol = 118
 
-// routePriority keeps our routes apart from those that the kernel makes for the addresses of links, whose priority is 0:
-// a frontend may have an address of the host, and neither route then disturbs the other.
+// routePriority differs from 0, the priority of the routes that the kernel makes for the addresses of links. So a
+// frontend may have an address of the host: both routes exist side by side.
 const routePriority = 1024
 
-// addresses makes frontend addresses local to the host, one route in table local for each.
+// addresses makes frontend addresses local to the host. Each has a route in table local.
 type addresses struct {
 	handle   *netlink.Handle
 	loopback int
@@ -61,25 +61,25 @@ func (a *addresses) route(addr netip.Addr) *netlink.Route {
 	}
 }
 
-// addAddress makes an address local; it may be so already.
+// addAddress makes an address local. It is no error when the route exists.
 func (a *addresses) addAddress(addr netip.Addr) error {
 	err := a.handle.RouteAdd(a.route(addr))
 	if errors.Is(err, syscall.EEXIST) {
 		return nil
 	}
-	return os.NewSyscallError("netlink", err)
+	return os.NewSyscallError("change route", err)
 }
 
-// deleteAddress takes back what addAddress did; nothing may be left of it.
+// deleteAddress undoes addAddress. It is no error when the route does not exist.
 func (a *addresses) deleteAddress(addr netip.Addr) error {
 	err := a.handle.RouteDel(a.route(addr))
 	if errors.Is(err, syscall.ESRCH) {
 		return nil
 	}
-	return os.NewSyscallError("netlink", err)
+	return os.NewSyscallError("change route", err)
 }
 
-// listAddresses returns the addresses that are local because of us, in no particular order.
+// listAddresses returns the addresses that have a route of this package, in no particular order.
 func (a *addresses) listAddresses() ([]netip.Addr, error) {
 	var list []netip.Addr
 	filter := &netlink.Route{Table: unix.RT_TABLE_LOCAL, Protocol: routeProtocol, LinkIndex: a.loopback}
@@ -98,7 +98,8 @@ func (a *addresses) listAddresses() ([]netip.Addr, error) {
 	return list, nil
 }
 
-// isLocal says whether packets to an address are delivered on this host, for whatever reason.
+// isLocal reports whether this host receives packets to an address, because of a route of this package or for any other
+// reason.
 func (a *addresses) isLocal(addr netip.Addr) (bool, error) {
 	routes, err := a.handle.RouteGet(addr.AsSlice())
 	if errors.Is(err, syscall.ENETUNREACH) || errors.Is(err, syscall.EHOSTUNREACH) {

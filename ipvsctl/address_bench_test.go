@@ -15,7 +15,8 @@ import (
 )
 
 // BenchmarkAddresses compares the two ways of making frontend addresses local that came into question: a route in
-// table local for each, or an address on one device for each, as kube-proxy has on kube-ipvs0. The package uses routes; see doc.go for the figures.
+// table local for each, or an address on one device for each, as kube-proxy has on kube-ipvs0. The package uses
+// routes; see doc.go for the figures.
 //
 //	go test -run '^$' -bench Addresses -benchtime 100x ./ipvsctl/
 func BenchmarkAddresses(b *testing.B) {

@@ -2,7 +2,6 @@ package ipvsctl
 
 import (
 	"errors"
-	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -10,72 +9,8 @@ import (
 	"time"
 )
 
-// Result is what one Add, Remove or Tick did.
-type Result struct {
-	Operations Operations // the ones that the kernel took, in this order
-	Failures   []Failure
-	// NotLocal lists the addresses that Coming named before this Add and that are certainly not local after it. They need
-	// no guard. An address that may be local after an error is not among them: it keeps its guard until Released has it.
-	NotLocal []netip.Addr
-
-	unsure []netip.Addr // addresses that may be local after an error
-}
-
-// Released lists the addresses that were local and are not any more. They need no guard.
-func (r *Result) Released() []netip.Addr {
-	var out []netip.Addr
-	for _, o := range r.Operations {
-		switch addr := o.Server.Addr; o.Kind {
-		case DeleteAddress:
-			out = append(out, addr)
-		case AddAddress:
-			out = slices.DeleteFunc(out, func(a netip.Addr) bool { return a == addr })
-		}
-	}
-	return slices.DeleteFunc(out, func(a netip.Addr) bool { return slices.Contains(r.unsure, a) })
-}
-
-// Failure is a virtual server that the engine could not bring to the wanted state. The next Add, Remove or Tick reads it
-// from the kernel and tries again. A failure of one virtual server does not affect the others.
-type Failure struct {
-	Name string // of the service port; "" when the virtual server is being removed
-	Key  Key
-	Err  error // an *OperationError or a *KeyError
-}
-
-// OperationError is an operation that the kernel refused, with its cause.
-type OperationError struct {
-	Operation Operation
-	Err       error
-}
-
-func (e *OperationError) Error() string {
-	text := fmt.Sprintf("%s %s: %v", e.Operation.Kind, e.Operation.object(), e.Err)
-	if e.unknownScheduler() {
-		text += fmt.Sprintf(" (the kernel has no scheduler %s, module %s)", e.Operation.Server.Scheduler, Module(e.Operation.Server.Scheduler))
-	}
-	return text
-}
-
-func (e *OperationError) Unwrap() error { return e.Err }
-
-func (e *OperationError) unknownScheduler() bool {
-	return (e.Operation.Kind == AddServer || e.Operation.Kind == EditServer) && errors.Is(e.Err, syscall.ENOENT)
-}
-
-// error makes one error of the failures.
-func (r *Result) error() error {
-	switch len(r.Failures) {
-	case 0:
-		return nil
-	case 1:
-		return fmt.Errorf("IPVS: %w; tried again with the next pass", r.Failures[0].Err)
-	}
-	return fmt.Errorf("IPVS: %w; and %d other virtual servers; tried again with the next pass", r.Failures[0].Err, len(r.Failures)-1)
-}
-
-// Add brings the virtual servers that are wanted to where they should be: new ones complete, changed ones changed, real
-// servers that are no longer wanted drained. It belongs before the nft transaction of a pass.
+// Add brings the wanted virtual servers to the wanted state: it completes new ones, changes others, and drains real
+// servers that are no longer wanted. Call it before the nft transaction of a pass. The error sums up Result.Failures.
 func (e *Engine) Add(now time.Time) (Result, error) {
 	var r Result
 	e.sweep(&r, now, func(s *server) bool { return s.want != nil })
@@ -83,58 +18,54 @@ func (e *Engine) Add(now time.Time) (Result, error) {
 	return r, e.conclude(&r)
 }
 
-// Remove gives up the virtual servers that are no longer wanted. It belongs after the nft transaction of a pass, when
-// nothing leads to them any more. The first Remove also gives up what an earlier process left and no Set has claimed: call
-// it when everything wanted has been Set.
+// Remove drains or deletes the virtual servers that are no longer wanted. Call it after the nft transaction of a
+// pass, when no rule leads to them. The first Remove does the same with all that an earlier process left and no Set
+// has claimed. So call it only when everything wanted has been Set. The error sums up Result.Failures.
 func (e *Engine) Remove(now time.Time) (Result, error) {
 	if !e.settled {
 		e.settle()
 	}
 	var r Result
-	e.dropOrphans(&r) // first: an address that is still in use is not an orphan
+	e.dropOrphans(&r) // before sweep, which frees addresses: dropOrphans would delete their routes again
 	e.sweep(&r, now, func(s *server) bool { return s.want == nil })
 	return r, e.conclude(&r)
 }
 
-// conclude completes a result and makes one error of its failures.
+// conclude completes a result and returns its error.
 func (e *Engine) conclude(r *Result) error {
 	r.unsure = slices.SortedFunc(maps.Keys(e.unsure), netip.Addr.Compare)
 	return r.error()
 }
 
-// sweep works on the dirty servers of one kind and leaves the others for later.
-func (e *Engine) sweep(r *Result, now time.Time, mine func(*server) bool) {
+// sweep works on the dirty virtual servers that are selected. The others stay dirty.
+func (e *Engine) sweep(r *Result, now time.Time, selected func(*server) bool) {
 	waiting := e.dirty
 	e.dirty = nil
 	for _, s := range waiting {
-		if !mine(s) {
+		if !selected(s) {
 			e.dirty = append(e.dirty, s)
 			continue
 		}
 		s.dirty, s.failed = false, false
 		if err := e.converge(r, s); err != nil {
-			e.fail(r, s, err)
+			r.Failures = append(r.Failures, Failure{Name: s.owner, Key: s.key, Err: err})
+			s.stale, s.failed = true, true
+			e.markDirty(s)
 		}
-		e.follow(s, now)
+		e.trackDrains(s, now)
 	}
 }
 
-func (e *Engine) fail(r *Result, s *server, err error) {
-	r.Failures = append(r.Failures, Failure{Name: s.owner, Key: s.key, Err: err})
-	s.suspect, s.failed = true, true
-	e.touch(s)
-}
-
-// converge changes the kernel's state of one virtual server into the wanted one. When the kernel turns out to have
-// something else than we thought, that is read and the rest tried once more.
+// converge brings one virtual server to the wanted state. When the kernel's answer contradicts what the engine knows,
+// converge reads the virtual server and tries once more.
 func (e *Engine) converge(r *Result, s *server) error {
-	if s.suspect {
+	if s.stale {
 		if err := e.refresh(r, s); err != nil {
 			return err
 		}
 	}
 	err := e.run(r, s)
-	if !surprising(err) {
+	if !contradicts(err) {
 		return err
 	}
 	if err := e.refresh(r, s); err != nil {
@@ -143,23 +74,28 @@ func (e *Engine) converge(r *Result, s *server) error {
 	return e.run(r, s)
 }
 
-// refresh replaces what we think that the kernel has by what it has.
+// contradicts reports whether an error means that the kernel has something else than the engine knows.
+func contradicts(err error) bool {
+	return errors.Is(err, syscall.EEXIST) || errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ESRCH)
+}
+
+// refresh reads what the kernel has of a virtual server. It adds the local route again, which may be gone as well.
 func (e *Engine) refresh(r *Result, s *server) error {
 	has, err := e.read(s.key)
 	if errors.Is(err, ErrForeign) && s.want == nil {
-		err = nil // ours is gone already
+		err = nil // the engine's own virtual server is gone
 	}
 	if err != nil {
 		return err
 	}
-	s.has, s.suspect = has, false
+	s.has, s.stale = has, false
 	if s.local {
 		return e.do(r, s, Operation{Kind: AddAddress, Server: s.value()})
 	}
 	return nil
 }
 
-// value is the virtual server as operations name it.
+// value returns the virtual server for use in operations.
 func (s *server) value() *VirtualServer {
 	if s.want != nil {
 		return s.want
@@ -169,7 +105,7 @@ func (s *server) value() *VirtualServer {
 
 func (e *Engine) graceful() bool { return e.options.GracefulPeriod > 0 }
 
-// plan lists what is to be done for a virtual server, apart from its address.
+// plan lists the operations for a virtual server, without those for its address.
 func (e *Engine) plan(s *server) Operations {
 	if s.want == nil {
 		return removals(&s.has, s.value(), e.graceful())
@@ -177,8 +113,9 @@ func (e *Engine) plan(s *server) Operations {
 	return additions(&s.has, s.want, e.graceful())
 }
 
-// run does what is planned. An address becomes local when its virtual server is complete and stops being so before the
-// virtual server goes: in between, packets to it would reach whatever listens on all addresses of the host (k/k #72236).
+// run executes the plan. The address becomes local after its virtual server is complete, and stops being local before
+// the virtual server is deleted. Otherwise packets to it would reach processes that listen on all addresses of the
+// host (k/k #72236).
 func (e *Engine) run(r *Result, s *server) error {
 	if s.want == nil && s.has.exists {
 		ours, err := e.ours(s.key)
@@ -208,11 +145,12 @@ func (e *Engine) run(r *Result, s *server) error {
 	return nil
 }
 
+// do executes one operation.
 func (e *Engine) do(r *Result, s *server, o Operation) error {
 	if err := e.kernel.execute(o); err != nil {
 		return &OperationError{Operation: o, Err: err}
 	}
-	s.has.note(o)
+	s.has.record(o)
 	r.Operations = append(r.Operations, o)
 	return nil
 }

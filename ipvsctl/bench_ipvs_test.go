@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// BenchmarkChange replaces one endpoint of one virtual server with ten, while few or many others exist. The cost must not
-// depend on their number; compare the medians, because the kernel's estimators interrupt an emulated CPU for long
+// BenchmarkChange replaces one endpoint of one virtual server with ten, while few or many others exist. The cost must
+// not depend on their number; compare the medians, because the kernel's estimators interrupt an emulated CPU for long
 // now and then. It is the whole way: difference, system calls, bookkeeping of drains.
 //
 //	e2e/ipvskernel/test.sh ./ipvsctl -- -test.run '^$' -test.bench Change -test.count 5

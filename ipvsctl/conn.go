@@ -20,20 +20,21 @@ import (
 // Bits in the flags of a virtual server (include/uapi/linux/ip_vs.h).
 const (
 	flagPersistent = 0x1
-	// ownerMark is ours: the kernel keeps flag bits that it has no meaning for and gives them back, so the mark lives
-	// and dies with the virtual server. Kernels up to 6.18 use bits 0 to 5; bit 1 (HASHED) is the kernel's own.
+	// ownerMark says that this package made the virtual server. The kernel stores flag bits that it does not know and
+	// returns them, so the mark exists exactly as long as the virtual server. Kernels up to 6.18 use bits 0 to 5. Bit 1
+	// (HASHED) is internal to the kernel.
 	ownerMark = 0x76000000
 	ownerMask = 0xff000000
 )
 
-// conn is the socket to the kernel. It hides the library: what it takes for granted, gets wrong or prints. One
+// conn is the socket to the kernel. It hides moby/ipvs, with its assumptions, its bugs and its log messages. Only one
 // goroutine at a time may use it.
 type conn struct {
 	*addresses
 	handle *ipvs.Handle
 }
 
-// ErrNoIPVS means that the kernel has no IPVS and could not load it.
+// ErrNoIPVS means that the kernel has no IPVS and cannot load it.
 var ErrNoIPVS = errors.New(`the kernel has no IPVS (generic netlink family "IPVS", module ip_vs)`)
 
 func dial(ns int) (*conn, error) {
@@ -52,10 +53,10 @@ func dial(ns int) (*conn, error) {
 	return &conn{addresses: a, handle: h}, nil
 }
 
-// findFamily asks for the family first, because the library remembers a family that is missing as number 0, to which
-// the kernel says yes whatever is asked. The question itself makes the kernel load ip_vs, also when we run in a container
-// without modprobe, since ip_vs has the alias net-pf-16-proto-16-family-IPVS (Linux 5.15, commit 2199f562730d). For older
-// kernels modprobe is tried.
+// findFamily looks for the generic netlink family before moby/ipvs does. That library stores a missing family as
+// number 0, and then the kernel reports success for every request. The lookup itself makes the kernel load ip_vs,
+// even in a container without modprobe, because ip_vs has the alias net-pf-16-proto-16-family-IPVS (Linux 5.15,
+// commit 2199f562730d). For older kernels findFamily runs modprobe.
 func findFamily(ns int) error {
 	h, err := openGeneric(ns)
 	if err != nil {
@@ -69,7 +70,7 @@ func findFamily(ns int) error {
 	if errors.Is(err, syscall.ENOENT) {
 		return ErrNoIPVS
 	}
-	return os.NewSyscallError("look for generic netlink family IPVS", err)
+	return os.NewSyscallError("look up generic netlink family IPVS", err)
 }
 
 func openGeneric(ns int) (*netlink.Handle, error) {
@@ -79,8 +80,8 @@ func openGeneric(ns int) (*netlink.Handle, error) {
 	return netlink.NewHandleAt(netns.NsHandle(ns), unix.NETLINK_GENERIC)
 }
 
-// openHandle silences the library, which runs modprobe at its first use and complains through logrus when there is
-// none. Nothing else of ours uses logrus.
+// openHandle silences moby/ipvs. At its first use it runs modprobe, and when that fails it logs a warning through
+// logrus, which no other code of Verdict uses.
 func openHandle(ns int) (*ipvs.Handle, error) {
 	out := logrus.StandardLogger().Out
 	logrus.SetOutput(io.Discard)
@@ -119,7 +120,7 @@ func (c *conn) execute(o Operation) error {
 	return fmt.Errorf("unknown operation %d", o.Kind)
 }
 
-// ignore drops an error that says that nothing was left to delete.
+// ignore drops an error that means that there was nothing to delete.
 func ignore(err error, harmless syscall.Errno) error {
 	if errors.Is(err, harmless) {
 		return nil
@@ -134,11 +135,11 @@ func service(v *VirtualServer) *ipvs.Service {
 		Protocol:      uint16(v.Protocol),
 		SchedName:     v.Scheduler,
 		Flags:         ownerMark | uint32(v.kernelFlags()),
-		Netmask:       0xffffffff, // one client, one persistence entry
+		Netmask:       0xffffffff, // one persistence entry per client
 		AddressFamily: unix.AF_INET,
 	}
 	if v.Addr.Is6() {
-		s.AddressFamily, s.Netmask = unix.AF_INET6, 128 // a prefix length here
+		s.AddressFamily, s.Netmask = unix.AF_INET6, 128 // for IPv6 this is a prefix length
 	}
 	if p := seconds(v.Persistence); p > 0 {
 		s.Flags |= flagPersistent
@@ -160,11 +161,12 @@ func destination(r RealServer) *ipvs.Destination {
 type found struct {
 	key         Key
 	header      header
-	ours        bool
+	ours        bool   // it has the mark
 	connections uint64 // since it was made
 }
 
-// servers lists the virtual servers that have an address (those for packet marks are never ours).
+// servers lists the virtual servers that have an address. The others are for packet marks, which this package does
+// not use.
 func (c *conn) servers() ([]found, error) {
 	services, err := c.handle.GetServices()
 	if err != nil {
@@ -179,7 +181,7 @@ func (c *conn) servers() ([]found, error) {
 	return list, nil
 }
 
-// server looks for one virtual server.
+// server reads one virtual server.
 func (c *conn) server(k Key) (f found, ok bool, err error) {
 	s, err := c.handle.GetService(service(&VirtualServer{Key: k}))
 	if errors.Is(err, syscall.ESRCH) {
@@ -209,13 +211,14 @@ func foundServer(s *ipvs.Service) (found, bool) {
 	return f, true
 }
 
-// foundReal is a real server that the kernel has, with what it is doing.
+// foundReal is a real server that the kernel has, with the number of its connections.
 type foundReal struct {
 	RealServer
 	active, inactive int
 }
 
-// reals lists the real servers of a virtual server, sorted by address; none when it does not exist.
+// reals lists the real servers of a virtual server, sorted by address. It lists none when there is no such virtual
+// server.
 func (c *conn) reals(k Key) ([]foundReal, error) {
 	destinations, err := c.handle.GetDestinations(service(&VirtualServer{Key: k}))
 	if err != nil {
@@ -251,9 +254,10 @@ func (c *conn) timeouts() (Timeouts, error) {
 	return Timeouts{TCP: t.TimeoutTCP, TCPFin: t.TimeoutTCPFin, UDP: t.TimeoutUDP}, nil
 }
 
-// setTimeouts changes those that are not 0.
+// setTimeouts changes the timeouts that are not 0.
 func (c *conn) setTimeouts(t Timeouts) error {
 	whole := func(d time.Duration) time.Duration { return time.Duration(seconds(d)) * time.Second }
-	err := c.handle.SetConfig(&ipvs.Config{TimeoutTCP: whole(t.TCP), TimeoutTCPFin: whole(t.TCPFin), TimeoutUDP: whole(t.UDP)})
+	config := ipvs.Config{TimeoutTCP: whole(t.TCP), TimeoutTCPFin: whole(t.TCPFin), TimeoutUDP: whole(t.UDP)}
+	err := c.handle.SetConfig(&config)
 	return os.NewSyscallError("set timeouts", err)
 }

@@ -5,16 +5,16 @@ import (
 	"slices"
 )
 
-// applied is what the kernel has of one virtual server, as far as we know.
+// applied is what the kernel has of one virtual server, as far as the engine knows.
 type applied struct {
 	exists bool
 	header header
 	reals  []RealServer // sorted by address
 }
 
-// additions lists what turns the kernel's state into the wanted one: first what adds, then what takes away. A real
-// server that is no longer wanted is drained (weight 0) unless graceful is false, the protocol knows no connections, or
-// the scheduler cannot do without it.
+// additions lists the operations that turn the kernel's state into the wanted one: first those that add, then those
+// that take away. A real server that is no longer wanted drains (weight 0). It is deleted at once when graceful is
+// false, when the protocol has no connections, or when the scheduler cannot drain.
 func additions(has *applied, want *VirtualServer, graceful bool) Operations {
 	var list Operations
 	switch {
@@ -25,14 +25,14 @@ func additions(has *applied, want *VirtualServer, graceful bool) Operations {
 	}
 	list = appendWanted(list, has.reals, want)
 	for _, r := range unwanted(has.reals, want) {
-		if o, ok := dismiss(want, r, graceful && canDrain(want.Scheduler)); ok {
+		if o, ok := drainOrDelete(want, r, graceful && canDrain(want.Scheduler)); ok {
 			list = append(list, o)
 		}
 	}
 	return list
 }
 
-// appendWanted adds missing real servers and changes those that differ, by walking both sorted lists side by side.
+// appendWanted adds missing real servers and changes those that differ. It walks both sorted lists side by side.
 func appendWanted(list Operations, has []RealServer, want *VirtualServer) Operations {
 	i := 0
 	for _, r := range want.RealServers {
@@ -49,7 +49,7 @@ func appendWanted(list Operations, has []RealServer, want *VirtualServer) Operat
 	return list
 }
 
-// unwanted lists the real servers that the kernel has and that nobody wants; want may be nil.
+// unwanted lists the real servers that the kernel has and want has not. want may be nil.
 func unwanted(has []RealServer, want *VirtualServer) []RealServer {
 	if want == nil {
 		return has
@@ -67,8 +67,9 @@ func unwanted(has []RealServer, want *VirtualServer) []RealServer {
 	return list
 }
 
-// dismiss is the first step of getting rid of a real server; ok is false when it was taken already.
-func dismiss(v *VirtualServer, r RealServer, graceful bool) (o Operation, ok bool) {
+// drainOrDelete returns the next operation for a real server that is no longer wanted. ok is false when it drains
+// already.
+func drainOrDelete(v *VirtualServer, r RealServer, graceful bool) (o Operation, ok bool) {
 	switch {
 	case !graceful || v.Protocol == UDP:
 		return Operation{Kind: DeleteReal, Server: v, Real: r}, true
@@ -79,7 +80,8 @@ func dismiss(v *VirtualServer, r RealServer, graceful bool) (o Operation, ok boo
 	return Operation{}, false
 }
 
-// removals lists the first steps of getting rid of a virtual server. Deleting it takes its real servers along.
+// removals lists the next operations for a virtual server that is no longer wanted. When the kernel deletes a virtual
+// server, it deletes the real servers with it.
 func removals(has *applied, v *VirtualServer, graceful bool) Operations {
 	if !has.exists {
 		return nil
@@ -89,15 +91,15 @@ func removals(has *applied, v *VirtualServer, graceful bool) Operations {
 	}
 	var list Operations
 	for _, r := range has.reals {
-		if o, ok := dismiss(v, r, graceful); ok {
+		if o, ok := drainOrDelete(v, r, graceful); ok {
 			list = append(list, o)
 		}
 	}
 	return list
 }
 
-// note records that the kernel took an operation.
-func (a *applied) note(o Operation) {
+// record notes that the kernel took an operation.
+func (a *applied) record(o Operation) {
 	switch o.Kind {
 	case AddServer:
 		*a = applied{exists: true, header: o.Server.header()}

@@ -95,7 +95,7 @@ func TestDiff(t *testing.T) {
 func expectSettled(t *testing.T, has *applied, ops Operations, want *VirtualServer, graceful bool) {
 	t.Helper()
 	for _, o := range ops {
-		has.note(o)
+		has.record(o)
 	}
 	var again Operations
 	if want == nil {
@@ -122,7 +122,7 @@ func appliedFrom(v *VirtualServer) applied {
 	var a applied
 	if v != nil {
 		for _, o := range additions(&a, v, true) {
-			a.note(o)
+			a.record(o)
 		}
 	}
 	return a

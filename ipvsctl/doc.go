@@ -1,46 +1,57 @@
-// Package ipvsctl keeps virtual servers of IPVS, with their real servers, equal to values that it is given, and makes
-// their addresses local to the host.
+// Package ipvsctl keeps virtual servers of IPVS and their real servers equal to the values that it gets, and makes the
+// addresses of virtual servers local to the host.
 //
 // The flow:
 //
 //	VirtualServer values -> Engine.Set/Delete -> Operations (values that print themselves as ipvsadm commands)
 //	                     -> Add, Remove, Tick -> generic netlink, one message for each operation
 //
-// The files, in the order in which a reader wants them:
+// The files, in the order in which to read them:
 //
-//	types.go      the values that callers hand in
+//	types.go      the values that callers pass in
 //	scheduler.go  schedulers and their flags
-//	operation.go  one step, printable
+//	operation.go  one operation, and how it prints itself
 //	diff.go       from what the kernel has to what is wanted (pure)
-//	engine.go     all virtual servers: what is wanted, what is applied, what was found at start
-//	apply.go      doing it, and what happens when the kernel has something else than we thought
-//	drain.go      ending connections of what is no longer wanted
+//	engine.go     all virtual servers: what is wanted, what is applied, what an earlier process left
+//	apply.go      Add and Remove, and what happens when the kernel has something else than the engine knows
+//	result.go     what Add, Remove and Tick return
+//	obstacle.go   why IPVS cannot serve a virtual server now
+//	locals.go     which addresses are local, and which of them need a guard
+//	drain.go      Tick: the end of connections to real servers that are no longer wanted
 //	conn.go       the netlink socket; hides github.com/moby/ipvs
-//	address.go    local addresses
+//	address.go    local routes
+//	memory.go     an engine with a kernel in memory
 //	probe.go      which schedulers the kernel has
 //	settings.go   timeouts and sysctls
-//	status.go     reading back, for people
+//	status.go     what the kernel has, for display
 //
-// It knows nothing of Kubernetes and nothing of nftables. It forwards by NAT only. It starts no process but modprobe, when
-// it first opens a socket, and does not mind when there is none.
+// The package knows nothing of Kubernetes or nftables. It forwards by NAT only. It starts no process except modprobe,
+// when it first opens a socket, and works without modprobe as well.
 //
-// # What is ours
+// # The mark
 //
-// IPVS keeps no comment and no owner. But it keeps flag bits that have no meaning to it and gives them back, so every
-// virtual server of ours carries 0x76 in the uppermost byte of its flags. ipvsadm does not show it. After a restart those
-// with the mark are ours, and nothing else is: neither virtual servers for packet marks nor any that another tool has made,
-// be it on an address of ours. When one that is not ours has a key that we need, it stays and the failure is ErrForeign.
-// (An edit with "ipvsadm -E" takes the mark away; while we run it is noticed by Intact and then belongs to whoever made
-// the edit. What drains or is given up is looked at right before, and left alone when the mark is gone.) In ranges that are excluded nothing is made. What carries our mark or our route protocol there is of an earlier
-// process without that exclusion: it is taken over at start as everywhere else, and removed when it has drained.
+// IPVS stores no comment and no owner with a virtual server. But it stores flag bits that it does not know, and returns
+// them. So the engine sets the uppermost byte of the flags of each virtual server to 0x76. ipvsadm does not show it.
+// After a restart the engine recognizes its virtual servers by this mark. It does not touch any others: neither those
+// for packet marks nor those that another tool made, even at an address that the engine uses. When another tool has a
+// key that the engine needs, the engine leaves it alone and reports ErrForeign.
 //
-// Local addresses are routes in table local with a protocol number of ours, 118:
+// "ipvsadm -E" takes the mark away. Intact notices that, and from then on the virtual server belongs to the tool that
+// changed it. Before the engine deletes a virtual server or ends a drain, it checks that the mark is still there.
+//
+// In excluded ranges (Options.Exclude) the engine makes nothing. What carries the mark there comes from an earlier
+// process that did not exclude the range. The engine takes it over as everywhere else, drains it and deletes it.
+//
+// # Local addresses
+//
+// An address becomes local by a route in table local with the protocol number 118, which marks it:
 //
 //	ip route add local 10.96.0.1 dev lo table local proto 118 metric 1024
 //
-// An address of a device, as kube-proxy has them on kube-ipvs0, would be the other way. It costs more with every address
-// that exists, shows up among the host's addresses, and is mistaken for one of them. Microseconds for adding or deleting one
-// address, and kernel memory for each (go test -run '^$' -bench Addresses -benchtime 100x ./ipvsctl/; Linux 6.18, 2 cores):
+// kube-proxy adds the addresses to a device instead, kube-ipvs0. The cost of that grows with the number of addresses,
+// and the addresses appear among those of the host and are mistaken for them. Microseconds to add or delete one
+// address, and kernel memory for each (go test -run '^$' -bench Addresses -benchtime 100x ./ipvsctl/; Linux 6.18, 2
+// cores):
 //
 //	                        100 addresses   10,000 addresses   listing 10,000   memory
 //	route, IPv4                     11 µs              11 µs            23 ms    180 B
@@ -48,28 +59,78 @@
 //	device, IPv4                    18 µs             228 µs            23 ms
 //	device, IPv6                   160 µs             961 µs            59 ms   1030 B
 //
-// Listing happens once, at start.
+// The engine lists the routes once, at start.
+//
+// A local address exposes every process that listens on all addresses of the host, so the caller guards it with nft.
+// The guard must exist before the address is local, and as long as it is. Coming names the addresses to guard before
+// the next Add. Result.Released and Result.NotLocal name those whose guards can go.
 //
 // # Order
 //
-// There are no transactions. Add belongs before the nft transaction of a pass: a new virtual server has all its real
-// servers before its address becomes local and before nft lets packets through to it. Remove belongs after it: when
-// nothing leads to a virtual server any more it drains and goes. Within one virtual server what adds comes before what
-// takes away.
+// IPVS has no transactions. In each pass the caller calls Add before the nft transaction: a new virtual server has all
+// its real servers before its address becomes local and before nft lets packets reach it. The caller calls Remove after
+// the nft transaction: when no rule leads to a virtual server any more, it drains and goes. Within one virtual server,
+// operations that add come before those that take away.
 //
-// # Cost
+// # Takeover of an earlier process
 //
-// A pass looks at the virtual servers of the service ports that were Set or Deleted, at nothing else, and never lists the
-// kernel. Median for one of ten endpoints replaced (e2e/ipvskernel/test.sh ./ipvsctl -- -test.run '^$' -test.bench Change
-// -test.benchtime 1000x -test.count 5; Linux 6.12, emulated): 441 µs with 100 virtual servers, 376 µs with 5,000.
-// The kernel is read at start, for draining real servers (Tick), by Intact (three virtual servers), for a virtual server
-// that is given up, and for one at which something went wrong. After an error it is not known what the kernel has, so it is read before the next try.
+// Open finds what carries the mark. A virtual server of an earlier process does not change until Set claims it or the
+// first Remove gives it up. So call Remove only when everything wanted has been Set. The states of a virtual server:
+//
+//	       Open finds the mark
+//	                |
+//	                v
+//	         +-------------+
+//	         |  inherited  |  Coming names its address; Tick does nothing
+//	         +-------------+
+//	Set, Add   |         |    first Remove, unless Set has claimed it
+//	           v         |
+//	    +----------+     |
+//	    |  wanted  |     |
+//	    +----------+     |
+//	     |       ^       |
+//	     | (1)   | (2)   |
+//	     v       |       v
+//	    +-----------------+  no connections, or period over (Tick)
+//	    |    draining     |----------------------------------------> deleted
+//	    +-----------------+
+//
+// (1) Delete, then Remove. (2) Set, then Add. A virtual server that has no connections to wait for is deleted at once:
+// for UDP, without real servers, or without a graceful period.
+//
+// An inherited address without a virtual server stays local until the first Remove, which deletes its route. When that
+// fails, each Tick tries again.
 //
 // # Drain
 //
-// A real server that is no longer wanted gets weight 0 and goes when its connections are gone or the graceful period is
-// over. This survives a restart: a real server of weight 0 that nobody wants is draining, and its period begins anew. UDP
-// is not drained: a flow moves on. Nor is dh, whose table leads to real servers of weight 0 as well, which would refuse
-// every client; for the same reason sh and mh always have their fallback flag. A virtual server that is no longer wanted
-// stays, taking no new connections, until its real servers have drained.
+// A real server that is no longer wanted gets weight 0, and the engine deletes it when its connections are gone or the
+// graceful period is over:
+//
+//	+---------+  no longer wanted  +----------+  no connections, or period over (Tick)
+//	| serving |------------------->| draining |----------------------------------------> deleted
+//	+---------+   (Add, Remove)    +----------+
+//	     ^                              |
+//	     +------------------------------+
+//	            wanted again (Add)
+//
+// A virtual server that is no longer wanted stays in the kernel, without new connections, until its last real server
+// has drained. Then the engine deletes the virtual server, but first its local route, unless another virtual server has
+// the same address.
+//
+// A drain survives a restart: a real server of weight 0 that is not wanted is draining, and its period starts again.
+//
+// Some real servers are deleted at once. UDP does not drain: its flows move to other real servers. Nor does the
+// scheduler dh: its table still selects real servers of weight 0, and the kernel would refuse their clients. The
+// tables of sh and mh do the same, but these schedulers have a flag that sends such clients elsewhere, and the engine
+// always sets it.
+//
+// # Cost
+//
+// A pass looks only at the virtual servers of service ports that were Set or Deleted. It never lists the kernel. Median
+// time to replace one of ten endpoints (e2e/ipvskernel/test.sh ./ipvsctl -- -test.run '^$' -test.bench Change
+// -test.benchtime 1000x -test.count 5; Linux 6.12, emulated): 441 µs with 100 virtual servers, 376 µs with 5,000.
+//
+// The engine reads the kernel at start, for draining real servers (Tick), for three virtual servers in each Intact,
+// before it deletes a virtual server, and after an error, because it then does not know whether the kernel took the
+// operation.
 package ipvsctl

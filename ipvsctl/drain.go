@@ -6,15 +6,17 @@ import (
 	"time"
 )
 
-// How often the connections of a virtual server with draining real servers are looked at: soon at first, because most
-// have none, then less and less often. The kernel keeps a closed TCP connection for two minutes (TIME_WAIT).
+// When the engine looks at the connections of a virtual server with draining real servers: first after a second,
+// because most have none, then at growing intervals. The kernel keeps a closed TCP connection for two minutes
+// (TIME_WAIT).
 const (
 	firstCheck = time.Second
 	lastCheck  = 30 * time.Second
 )
 
-// follow notes which real servers drain after a change, and since when; a deadline that is set already stays.
-func (e *Engine) follow(s *server, now time.Time) {
+// trackDrains finds out, after a change of a virtual server, which of its real servers drain. A real server that drains
+// already keeps its deadline.
+func (e *Engine) trackDrains(s *server, now time.Time) {
 	if s.want == nil && !s.has.exists && !s.dirty {
 		delete(e.servers, s.key)
 		s.deadlines = nil
@@ -39,22 +41,24 @@ func (e *Engine) follow(s *server, now time.Time) {
 	}
 }
 
-// Tick ends drains: a real server goes when its connections are gone or its time is over, a virtual server that is no
-// longer wanted goes with its last real server. It also repeats the removals that failed. Call it about once a second. It
-// looks only at what is due, and does nothing before the first Remove.
+// Tick ends drains. It deletes a real server when its connections are gone or its period is over, and a virtual
+// server that is no longer wanted with its last real server. It also repeats removals that failed. Call it about once
+// a second: it looks only at what is due, and does nothing before the first Remove. The error sums up
+// Result.Failures.
 func (e *Engine) Tick(now time.Time) (Result, error) {
 	if !e.settled {
 		return Result{}, nil
 	}
 	var r Result
 	e.drains = slices.DeleteFunc(e.drains, func(s *server) bool {
-		// A server with a change waiting is left to Add or Remove.
+		// Add or Remove will look at a dirty virtual server.
 		if len(s.deadlines) > 0 && !s.dirty && s.due(now) {
-			if err := e.advance(&r, s, now); err != nil {
+			if err := e.checkDrains(&r, s, now); err != nil {
 				r.Failures = append(r.Failures, Failure{Name: s.owner, Key: s.key, Err: err})
 			}
-			e.follow(s, now)
-			s.wait(now)
+			e.trackDrains(s, now)
+			s.interval = min(2*s.interval, lastCheck)
+			s.check = now.Add(s.interval)
 		}
 		s.draining = len(s.deadlines) > 0
 		return !s.draining
@@ -76,13 +80,8 @@ func (s *server) due(now time.Time) bool {
 	return false
 }
 
-func (s *server) wait(now time.Time) {
-	s.interval = min(2*s.interval, lastCheck)
-	s.check = now.Add(s.interval)
-}
-
-// advance looks at the connections of one virtual server and does what they allow.
-func (e *Engine) advance(r *Result, s *server, now time.Time) error {
+// checkDrains looks at the connections of one virtual server and deletes the real servers that have drained.
+func (e *Engine) checkDrains(r *Result, s *server, now time.Time) error {
 	ours, err := e.ours(s.key)
 	if err != nil {
 		return err
@@ -94,42 +93,43 @@ func (e *Engine) advance(r *Result, s *server, now time.Time) error {
 	if err != nil {
 		return &KeyError{Key: s.key, Err: err}
 	}
-	left := 0
-	var gone []RealServer
-	for _, drain := range unwanted(s.has.reals, s.want) {
-		i, found := findReal(list, drain.Addr)
-		if !found || list[i].active+list[i].inactive == 0 || !now.Before(s.deadlines[drain.Addr]) {
-			gone = append(gone, drain)
+	remaining := 0
+	var drained []RealServer
+	for _, real := range unwanted(s.has.reals, s.want) {
+		i, exists := findReal(list, real.Addr)
+		if !exists || list[i].active+list[i].inactive == 0 || !now.Before(s.deadlines[real.Addr]) {
+			drained = append(drained, real)
 		} else {
-			left++
+			remaining++
 		}
 	}
-	if s.want == nil && left == 0 {
-		return e.end(r, s)
+	if s.want == nil && remaining == 0 {
+		return e.deleteServer(r, s)
 	}
-	for _, drained := range gone {
-		if err := e.do(r, s, Operation{Kind: DeleteReal, Server: s.value(), Real: drained}); err != nil {
+	for _, real := range drained {
+		if err := e.do(r, s, Operation{Kind: DeleteReal, Server: s.value(), Real: real}); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// end deletes a virtual server that nobody wants, with all its real servers.
-func (e *Engine) end(r *Result, s *server) error {
+// deleteServer deletes a virtual server that is no longer wanted, with all its real servers.
+func (e *Engine) deleteServer(r *Result, s *server) error {
 	if err := e.release(r, s); err != nil {
 		return err
 	}
 	return e.do(r, s, Operation{Kind: DeleteServer, Server: s.value()})
 }
 
-// forget drops what nobody wants of a virtual server that is gone from the kernel, whoever has the key now. What is wanted
-// of it is for Intact to find, and for the next pass to make again.
+// forget handles a virtual server that is no longer in the kernel. Another tool may have its key now, so forget
+// deletes nothing there. When the virtual server is still wanted, only its drains end: Intact will find that it is
+// missing, and the next pass will make it again.
 func (e *Engine) forget(r *Result, s *server) error {
 	if s.want != nil {
-		s.suspect = true
-		for _, drain := range unwanted(s.has.reals, s.want) {
-			s.has.note(Operation{Kind: DeleteReal, Real: drain})
+		s.stale = true
+		for _, real := range unwanted(s.has.reals, s.want) {
+			s.has.record(Operation{Kind: DeleteReal, Real: real})
 		}
 		return nil
 	}

@@ -94,7 +94,8 @@ func (l *lab) testConnectionsSurviveDrain(t *testing.T) {
 	}
 }
 
-// testDrainEndsWithTheLastConnection: removed when the kernel has forgotten the connection, long before the period is over.
+// testDrainEndsWithTheLastConnection: removed when the kernel has forgotten the connection, long before the period is
+// over.
 func (l *lab) testDrainEndsWithTheLastConnection(t *testing.T) {
 	v := l.frontend("v4", TCP, "rr", 1, 1)
 	all := v.RealServers
@@ -168,7 +169,8 @@ func (l *lab) testUDPIsNotDrained(t *testing.T) {
 	t.Error("no answer any more")
 }
 
-// testVirtualServerDrains: the connections of a virtual server that goes, as when its Service moves to the other engine.
+// testVirtualServerDrains: the connections of a virtual server that goes, as when its Service moves to the other
+// engine.
 func (l *lab) testVirtualServerDrains(t *testing.T) {
 	v := l.frontend("v4", TCP, "rr", 1, 1)
 	l.apply(t, v)

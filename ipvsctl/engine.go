@@ -6,41 +6,41 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"syscall"
 	"time"
 )
 
 // Options configure an engine.
 type Options struct {
-	// NetNS is a file descriptor of the network namespace to work in; 0: the present one.
+	// NetNS is a file descriptor of the network namespace to work in. 0 means the namespace of the process.
 	NetNS int
-	// Exclude are ranges in which IPVS belongs to others: nothing is made there. What an earlier process of ours left there
-	// is taken over all the same, so that its addresses stay guarded until it has gone.
+	// Exclude lists address ranges that belong to other users of IPVS. The engine makes nothing there. It still takes
+	// over what an earlier process left there, so that the addresses keep their guards until they are no longer
+	// local.
 	Exclude []netip.Prefix
-	// GracefulPeriod is how long a real server that is no longer wanted may keep its connections; 0: not at all.
+	// GracefulPeriod is how long a real server that is no longer wanted may keep its connections. 0 means not at all.
 	GracefulPeriod time.Duration
 }
 
-// Engine keeps virtual servers equal to what was asked for. Set and Delete collect changes, Add and Remove hand them to
-// the kernel, Tick ends drains. It is used by one goroutine.
+// Engine keeps virtual servers equal to the wanted ones. Set and Delete collect changes, Add and Remove pass them to
+// the kernel, and Tick ends drains. Only one goroutine at a time may use it.
 type Engine struct {
 	kernel  kernel
 	options Options
 	servers map[Key]*server
 	names   map[string][]Key
-	dirty   []*server // to be looked at by the next Add or Remove
-	drains  []*server // with real servers that drain, or themselves being removed
+	dirty   []*server // work for the next Add or Remove
+	drains  []*server // with draining real servers
+	settled bool      // there was a Remove
 
-	locals    map[netip.Addr]int  // how many virtual servers an address is local for
+	locals    map[netip.Addr]int  // for how many virtual servers an address is local
 	unsure    map[netip.Addr]bool // may be local, after an error
 	inherited map[netip.Addr]bool // local because of an earlier process, until the first Remove
-	orphans   []netip.Addr        // inherited ones that Remove and Tick take back
+	orphans   []netip.Addr        // inherited addresses that Remove and Tick have to take back
 	named     map[netip.Addr]bool // by Coming, since the last Add
-	settled   bool                // there was a Remove
 }
 
-// kernel is what the engine needs of a kernel: conn is the real one, memoryKernel one in memory. Tests put faults in
-// between.
+// kernel is what the engine needs of a kernel. conn is the real one, memoryKernel the one in memory. Tests inject
+// faults here.
 type kernel interface {
 	execute(Operation) error
 	servers() ([]found, error)
@@ -53,25 +53,25 @@ type kernel interface {
 	close()
 }
 
-// server is one virtual server: wanted and applied, side by side.
+// server is one virtual server: what is wanted beside what is applied.
 type server struct {
-	key     Key
-	owner   string         // service port; "" while it is being removed or not yet claimed after a start
-	want    *VirtualServer // nil: should not exist
-	has     applied
-	local   bool // counted in locals
-	dirty   bool
-	failed  bool // in the last Add or Remove
-	suspect bool // what the kernel has is not known for sure: read it first
+	key    Key
+	owner  string         // service port; "" when no service port wants it
+	want   *VirtualServer // nil: it has to go
+	has    applied
+	local  bool // counted in Engine.locals
+	dirty  bool // in Engine.dirty
+	failed bool // in the last Add, Remove or Tick
+	stale  bool // has may be wrong: read the kernel first
 
-	deadlines map[netip.AddrPort]time.Time // of real servers that drain
+	deadlines map[netip.AddrPort]time.Time // of draining real servers
 	draining  bool                         // in Engine.drains
-	check     time.Time                    // when to look at connections next
-	interval  time.Duration
+	check     time.Time                    // when to look at the connections again
+	interval  time.Duration                // between the last two looks
 }
 
-// Open connects to the kernel and reads, once, what an earlier process of ours left there. It changes nothing. The error
-// is ErrNoIPVS when there is none.
+// Open connects to the kernel and takes over what an earlier process left there. It changes nothing. When the kernel
+// has no IPVS the error is ErrNoIPVS.
 func Open(o Options) (*Engine, error) {
 	c, err := dial(o.NetNS)
 	if err != nil {
@@ -87,7 +87,7 @@ func Open(o Options) (*Engine, error) {
 
 func openEngine(o Options, k kernel) (*Engine, error) {
 	e := newEngine(o, k)
-	if err := e.inherit(); err != nil {
+	if err := e.takeOver(); err != nil {
 		return nil, err
 	}
 	return e, nil
@@ -96,18 +96,19 @@ func openEngine(o Options, k kernel) (*Engine, error) {
 // newEngine returns an engine on a kernel that has nothing of an earlier process.
 func newEngine(o Options, k kernel) *Engine {
 	return &Engine{
-		kernel: k, options: o, servers: map[Key]*server{}, names: map[string][]Key{},
-		locals: map[netip.Addr]int{}, unsure: map[netip.Addr]bool{}, inherited: map[netip.Addr]bool{}, named: map[netip.Addr]bool{},
+		kernel: k, options: o, servers: map[Key]*server{}, names: map[string][]Key{}, locals: map[netip.Addr]int{},
+		unsure: map[netip.Addr]bool{}, inherited: map[netip.Addr]bool{}, named: map[netip.Addr]bool{},
 	}
 }
 
-// Close gives the socket back. The virtual servers stay.
+// Close closes the socket. The virtual servers stay.
 func (e *Engine) Close() { e.kernel.close() }
 
 // Empty reports whether the engine has nothing in the kernel and wants nothing there.
 func (e *Engine) Empty() bool { return len(e.servers) == 0 && len(e.inherited) == 0 }
 
-// Cleanup removes everything that has our mark, connections or not, and counts the operations.
+// Cleanup removes everything that has the mark of this package, and cuts its connections. It returns the number of
+// operations.
 func Cleanup(o Options) (int, error) {
 	o.GracefulPeriod = 0
 	e, err := Open(o)
@@ -119,13 +120,14 @@ func Cleanup(o Options) (int, error) {
 	return len(r.Operations), err
 }
 
-// excludes reports whether virtual servers at an address belong to others.
+// excludes reports whether an address belongs to other users of IPVS.
 func (e *Engine) excludes(addr netip.Addr) bool {
 	return slices.ContainsFunc(e.options.Exclude, func(p netip.Prefix) bool { return p.Contains(addr) })
 }
 
-// Set makes the virtual servers of a service port look as given; name is opaque. On error everything stays as it was.
-// A key that another name has is taken from it. The engine keeps the values: they must not be changed afterwards.
+// Set replaces the virtual servers that a service port wants. The engine does not interpret the name. A key that
+// another service port has goes over to this one. On error nothing changes. The engine keeps the values: do not
+// modify them later.
 func (e *Engine) Set(name string, servers []VirtualServer) error {
 	wanted, err := e.prepare(servers)
 	if err != nil {
@@ -136,31 +138,31 @@ func (e *Engine) Set(name string, servers []VirtualServer) error {
 		keys[i] = v.Key
 		s := e.server(v.Key)
 		s.owner, s.want = name, v
-		e.touch(s)
+		e.markDirty(s)
 	}
 	for _, k := range e.names[name] {
 		if !slices.Contains(keys, k) {
-			e.disown(name, k)
+			e.giveUp(name, k)
 		}
 	}
 	e.names[name] = keys
 	return nil
 }
 
-// Delete removes the virtual servers of a service port; an unknown one is no change.
+// Delete gives up the virtual servers of a service port. It does nothing when the name is unknown.
 func (e *Engine) Delete(name string) {
 	for _, k := range e.names[name] {
-		e.disown(name, k)
+		e.giveUp(name, k)
 	}
 	delete(e.names, name)
 }
 
-// prepare checks the values and copies them into the form that the difference needs.
+// prepare validates the values and returns copies with sorted real servers.
 func (e *Engine) prepare(servers []VirtualServer) ([]*VirtualServer, error) {
 	wanted := make([]*VirtualServer, len(servers))
 	for i := range servers {
 		v := servers[i]
-		v.RealServers = v.serving()
+		v.RealServers = v.usable()
 		if err := v.validate(); err != nil {
 			return nil, err
 		}
@@ -184,23 +186,25 @@ func (e *Engine) server(k Key) *server {
 	return s
 }
 
-func (e *Engine) disown(name string, k Key) {
+// giveUp ends a service port's claim to a key, unless another service port has the key by now.
+func (e *Engine) giveUp(name string, k Key) {
 	if s := e.servers[k]; s != nil && s.owner == name {
 		s.owner, s.want, s.failed = "", nil, false
-		e.touch(s)
+		e.markDirty(s)
 	}
 }
 
-func (e *Engine) touch(s *server) {
+func (e *Engine) markDirty(s *server) {
 	if !s.dirty {
 		s.dirty = true
 		e.dirty = append(e.dirty, s)
 	}
 }
 
-// inherit takes over what bears our mark, in excluded ranges too: they may not have been excluded when it was made, and
-// nobody else would remove it. Nothing of it changes until Set claims it or the first Remove gives it up.
-func (e *Engine) inherit() error {
+// takeOver reads everything that has the mark of this package. That includes excluded ranges: the range may not have
+// been excluded when an earlier process made the virtual server, and no other tool would remove it. Nothing of it
+// changes until Set claims it or the first Remove gives it up.
+func (e *Engine) takeOver() error {
 	addrs, err := e.kernel.listAddresses()
 	if err != nil {
 		return err
@@ -218,10 +222,10 @@ func (e *Engine) inherit() error {
 		}
 		reals, err := e.kernel.reals(f.key)
 		if err != nil {
-			return err
+			return &KeyError{Key: f.key, Err: err}
 		}
 		s := e.server(f.key)
-		s.has = foundState(f, reals)
+		s.has = newApplied(f, reals)
 		if e.inherited[f.key.Addr] {
 			s.local = true
 			e.locals[f.key.Addr]++
@@ -230,31 +234,22 @@ func (e *Engine) inherit() error {
 	return nil
 }
 
-func foundState(f found, reals []foundReal) applied {
-	has := applied{exists: true, header: f.header, reals: make([]RealServer, len(reals))}
-	for i, r := range reals {
-		has.reals[i] = r.RealServer
-	}
-	return has
-}
-
-// settle marks what an earlier process left, and no Set has claimed, for removal.
+// settle gives up what an earlier process left and no Set has claimed.
 func (e *Engine) settle() {
 	e.settled = true
 	for _, s := range e.servers {
 		if s.want == nil {
-			e.touch(s)
+			e.markDirty(s)
 		}
 	}
 	e.orphans = slices.SortedFunc(maps.Keys(e.inherited), netip.Addr.Compare)
 	e.inherited = map[netip.Addr]bool{}
 }
 
-// Intact compares a few virtual servers, others each time, with what the kernel has. When one differs, the next Add reads
-// everything before it goes on: someone has run "ipvsadm -C", or the like.
+// Intact compares three virtual servers, others each time, with what the kernel has. It returns false when one differs,
+// for example because someone ran "ipvsadm -C". The next Add then reads every virtual server and repairs it.
 func (e *Engine) Intact() (bool, error) {
-	const sample = 3
-	left := sample
+	remaining := 3
 	for _, s := range e.servers { // in random order
 		if s.want == nil || s.dirty {
 			continue
@@ -264,10 +259,10 @@ func (e *Engine) Intact() (bool, error) {
 			return false, err
 		}
 		if !same {
-			e.suspectAll()
+			e.distrust()
 			return false, nil
 		}
-		if left--; left == 0 {
+		if remaining--; remaining == 0 {
 			break
 		}
 	}
@@ -285,23 +280,24 @@ func (e *Engine) intact(s *server) (bool, error) {
 	return e.kernel.isLocal(s.key.Addr)
 }
 
-// suspectAll has everything read again. What is not claimed yet after a start stays as it is.
-func (e *Engine) suspectAll() {
+// distrust makes the engine read every virtual server again before it works on it. Add works on all wanted ones.
+func (e *Engine) distrust() {
 	for _, s := range e.servers {
-		s.suspect = true
+		s.stale = true
 		if s.want != nil {
-			e.touch(s)
+			e.markDirty(s)
 		}
 	}
 }
 
-// read returns what the kernel has of a virtual server. The error is a *KeyError: of ErrForeign when another tool made it.
+// read returns what the kernel has of a virtual server. The error is a *KeyError. It wraps ErrForeign when another tool
+// made the virtual server.
 func (e *Engine) read(k Key) (applied, error) {
-	f, ok, err := e.kernel.server(k)
+	f, exists, err := e.kernel.server(k)
 	switch {
 	case err != nil:
 		return applied{}, &KeyError{Key: k, Err: err}
-	case !ok:
+	case !exists:
 		return applied{}, nil
 	case !f.ours:
 		return applied{}, &KeyError{Key: k, Err: ErrForeign}
@@ -310,20 +306,24 @@ func (e *Engine) read(k Key) (applied, error) {
 	if err != nil {
 		return applied{}, &KeyError{Key: k, Err: err}
 	}
-	return foundState(f, reals), nil
+	return newApplied(f, reals), nil
 }
 
-// ours says whether the kernel has a virtual server of ours with this key. Deleting goes by the key alone: when ours was
-// cleared ("ipvsadm -C") while it drained and another tool has made one with the same key, that one would go.
+func newApplied(f found, reals []foundReal) applied {
+	has := applied{exists: true, header: f.header, reals: make([]RealServer, len(reals))}
+	for i, r := range reals {
+		has.reals[i] = r.RealServer
+	}
+	return has
+}
+
+// ours reports whether the kernel's virtual server with this key has the mark. The engine asks before it deletes a
+// virtual server or ends a drain, because the kernel deletes by key alone: after an "ipvsadm -C" another tool may
+// have the key.
 func (e *Engine) ours(k Key) (bool, error) {
 	f, exists, err := e.kernel.server(k)
 	if err != nil {
 		return false, &KeyError{Key: k, Err: err}
 	}
 	return exists && f.ours, nil
-}
-
-// surprising errors say that the kernel has something else than we think: reading it and trying again may help.
-func surprising(err error) bool {
-	return errors.Is(err, syscall.EEXIST) || errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ESRCH)
 }

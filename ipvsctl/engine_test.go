@@ -174,7 +174,7 @@ func TestFailureIsConfined(t *testing.T) {
 	if len(r.Failures) != 1 || r.Failures[0].Name != "web" || r.Failures[0].Key != web.Key || !errors.Is(err, syscall.ENOMEM) {
 		t.Fatalf("failures %+v, error %v", r.Failures, err)
 	}
-	for _, part := range []string{"add real server 10.0.0.2:8080 of 10.96.0.1:80/tcp", "cannot allocate memory", "tried again with the next pass"} {
+	for _, part := range []string{"add real server 10.0.0.2:8080 of 10.96.0.1:80/tcp", "cannot allocate memory", "the engine tries again"} {
 		if !strings.Contains(err.Error(), part) {
 			t.Errorf("the error %q does not say %q", err, part)
 		}
@@ -241,7 +241,8 @@ func TestUnknownOutcome(t *testing.T) {
 	}
 }
 
-// TestUnknownAddressIsGivenUp: nobody knows whether the address became local, so it counts as such until it is taken back.
+// TestUnknownAddressIsGivenUp: nobody knows whether the address became local, so it counts as such until it is taken
+// back.
 func TestUnknownAddressIsGivenUp(t *testing.T) {
 	for _, v := range []VirtualServer{web, vs("udp 10.96.0.1:80 lc", "10.0.0.1:8080")} { // drained; deleted at once
 		t.Run(v.Protocol.String(), func(t *testing.T) {

@@ -8,8 +8,8 @@ import (
 	"unsafe"
 )
 
-// The tests of this file fail, with its name, when a field is added to a type and code that has to deal with every field
-// does not.
+// The tests of this file fail, with its name, when a field is added to a type and code that has to deal with every
+// field does not.
 
 // eachField calls test once for each field of base, with a copy of base that differs in this field alone.
 func eachField[T any](t *testing.T, base T, test func(t *testing.T, changed T)) {
@@ -71,7 +71,7 @@ func TestEveryFieldOfARealServer(t *testing.T) {
 		if back, ok := foundDestination(destination(changed)); !ok || back.RealServer != changed {
 			t.Errorf("conn.go writes %+v and reads %+v", changed, back.RealServer)
 		}
-		drained, _ := dismiss(&want, changed, true)
+		drained, _ := drainOrDelete(&want, changed, true)
 		if drained.Real.Weight = changed.Weight; drained.Real != changed {
 			t.Errorf("a drain changes more than the weight: %+v to %+v", changed, drained.Real)
 		}

@@ -50,8 +50,8 @@ func catalog() []VirtualServer {
 	return list
 }
 
-// TestLikeIpvsadm: the kernel ends with the same whether the engine works, or ipvsadm and ip run the operations that the
-// engine prints, or what a Memory prints.
+// TestLikeIpvsadm: the kernel ends with the same whether the engine works, or ipvsadm and ip run the operations that
+// the engine prints, or what a Memory prints.
 func TestLikeIpvsadm(t *testing.T) {
 	ours, theirs := newNamespace(t), newNamespace(t)
 	e := openIn(t, ours)
@@ -131,8 +131,8 @@ func expectReadBack(t *testing.T, e *Engine) {
 	}
 }
 
-// TestOthersAreUntouched: virtual servers that ipvsadm made, also on our addresses and for packet marks, over all that we
-// do, restarts included.
+// TestOthersAreUntouched: virtual servers that ipvsadm made, also on our addresses and for packet marks, over all
+// that we do, restarts included.
 func TestOthersAreUntouched(t *testing.T) {
 	ns := newNamespace(t)
 	theirs := strings.TrimSpace(`

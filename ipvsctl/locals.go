@@ -7,9 +7,9 @@ import (
 )
 
 // A local address exposes every process that listens on all addresses of the host (k/k #72236). The caller guards such
-// addresses, so it has to know which ones become local, and which ones are no longer local.
+// addresses with nft. So it must know which addresses become local before they do, and which ones no longer are.
 
-// Coming lists the addresses that need a guard before the next Add: those that it makes local, and, until the first
+// Coming lists the addresses that need a guard before the next Add: those that Add makes local, and, until the first
 // Remove, those that an earlier process left.
 func (e *Engine) Coming() []netip.Addr {
 	coming := map[netip.Addr]bool{}
@@ -26,7 +26,7 @@ func (e *Engine) Coming() []netip.Addr {
 	return slices.SortedFunc(maps.Keys(coming), netip.Addr.Compare)
 }
 
-// local returns the addresses that the engine, or an earlier process, made local, and those that may be local after an
+// local returns the addresses that the engine or an earlier process made local, and those that may be local after an
 // error.
 func (e *Engine) local() map[netip.Addr]bool {
 	local := maps.Clone(e.inherited)
@@ -55,14 +55,14 @@ func (e *Engine) mayBeLocal(addr netip.Addr) bool {
 	return e.locals[addr] > 0 || e.inherited[addr] || e.unsure[addr] || slices.Contains(e.orphans, addr)
 }
 
-// acquire makes the address of a virtual server local, unless another one has done so.
+// acquire makes the address of a virtual server local, unless it is local for another virtual server.
 func (e *Engine) acquire(r *Result, s *server) error {
 	addr := s.key.Addr
 	if s.local {
 		return nil
 	}
 	if e.locals[addr] == 0 && !e.inherited[addr] || e.unsure[addr] {
-		e.unsure[addr] = true // after an error the kernel may have it all the same
+		e.unsure[addr] = true // the kernel may take the operation and still return an error
 		if err := e.do(r, s, Operation{Kind: AddAddress, Server: s.value()}); err != nil {
 			return err
 		}
@@ -73,7 +73,7 @@ func (e *Engine) acquire(r *Result, s *server) error {
 	return nil
 }
 
-// release is the opposite.
+// release undoes acquire.
 func (e *Engine) release(r *Result, s *server) error {
 	addr, others := s.key.Addr, e.locals[s.key.Addr]
 	if s.local {
@@ -94,7 +94,7 @@ func (e *Engine) release(r *Result, s *server) error {
 	return nil
 }
 
-// dropOrphans takes back addresses that an earlier process made local and that nobody needs.
+// dropOrphans deletes the routes that an earlier process left and that no virtual server needs.
 func (e *Engine) dropOrphans(r *Result) {
 	orphans := e.orphans
 	e.orphans = nil

@@ -32,8 +32,8 @@ func (m *Memory) Restart(o Options) (*Memory, error) {
 	return &Memory{Engine: e, contents: m.contents}, nil
 }
 
-// PutForeign makes a virtual server as another tool does, with the real servers in v and without the mark of this package.
-// It replaces the one that has the key.
+// PutForeign makes a virtual server as another tool does, with the real servers in v and without the mark of this
+// package. It replaces the one that has the key.
 func (m *Memory) PutForeign(v VirtualServer) {
 	f := found{key: v.Key, header: header{scheduler: v.Scheduler, flags: v.Flags, persistence: seconds(v.Persistence)}}
 	m.contents.put(f, v.RealServers)
@@ -52,8 +52,8 @@ func (m *Memory) SetConnections(k Key, real netip.AddrPort, active int) error {
 	return nil
 }
 
-// String prints what the kernel has as commands that make it, in the notation of Operation.String and sorted by key: for
-// each address its virtual servers, each with its real servers, and then the route that makes the address local.
+// String prints what the kernel has as commands that make it, in the notation of Operation.String and sorted by key:
+// for each address its virtual servers, each with its real servers, and then the route that makes the address local.
 func (m *Memory) String() string {
 	k := m.contents
 	byAddress := map[netip.Addr][]Key{}
@@ -156,8 +156,8 @@ func (m *memoryKernel) execute(o Operation) error {
 	return nil
 }
 
-// check returns what the kernel, behind conn, answers to an operation that does not fit. s is nil when there is no virtual
-// server with the key.
+// check returns what the kernel, behind conn, answers to an operation that does not fit. s is nil when there is no
+// virtual server with the key.
 func (m *memoryKernel) check(o Operation, s *memoryServer) error {
 	known := slices.Contains(Schedulers(), o.Server.Scheduler)
 	deletion := o.Kind == DeleteServer || o.Kind == DeleteReal

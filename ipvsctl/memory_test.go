@@ -129,8 +129,8 @@ func TestMemoryPrints(t *testing.T) {
 		ip -6 route add local fd00::1 dev lo table local proto 118 metric 1024`)
 }
 
-// TestMemoryRestart: another engine on the same kernel takes over what the earlier one left, and leaves alone what another
-// tool made.
+// TestMemoryRestart: another engine on the same kernel takes over what the earlier one left, and leaves alone what
+// another tool made.
 func TestMemoryRestart(t *testing.T) {
 	foreign := vs("tcp 10.96.0.9:80 rr", "10.0.0.1:80")
 	m := OpenMemory(Options{GracefulPeriod: period})

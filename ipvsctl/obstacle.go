@@ -5,33 +5,22 @@ import (
 	"slices"
 )
 
-// Why IPVS should not get a virtual server now.
+// Why IPVS cannot serve a virtual server now.
 var (
 	// ErrExcluded means that the address is in a range of Options.Exclude.
 	ErrExcluded = errors.New("the address is in an excluded range")
 	// ErrForeign means that another tool made the virtual server with this key. The engine leaves it alone.
 	ErrForeign = errors.New("another tool has made this virtual server")
-	// ErrReschedules means that Set would change the scheduler of a virtual server that takes new connections. The kernel
-	// has no scheduler for some 10 ms while it changes it (ip_vs_edit_service unbinds the old one, waits for all readers,
-	// and then binds the new one), and refuses connections in that time. Delete the virtual server, let something else
-	// serve, and Set it again after the next Remove.
+	// ErrReschedules means that Set would change the scheduler of a virtual server that takes new connections. The
+	// kernel refuses connections for some 10 ms while it changes the scheduler: ip_vs_edit_service unbinds the old
+	// one, waits for all readers, and then binds the new one. To lose no connection, Delete the virtual server, serve
+	// its frontend by other means, and Set it again after the next Remove.
 	ErrReschedules = errors.New("the kernel would refuse connections while it changes the scheduler")
 )
 
-// KeyError is an error about one virtual server. Err is ErrExcluded, ErrForeign, ErrReschedules, or the failure of a
-// system call that reads.
-type KeyError struct {
-	Key Key
-	Err error
-}
-
-func (e *KeyError) Error() string { return "virtual server " + e.Key.String() + ": " + e.Err.Error() }
-
-func (e *KeyError) Unwrap() error { return e.Err }
-
-// Obstacle returns why IPVS cannot serve these virtual servers now, or nil. The error is a *KeyError. It wraps ErrExcluded,
-// ErrForeign, ErrReschedules, or what a failed system call returned. Obstacle asks the kernel only about keys that the
-// engine does not have. It changes nothing.
+// Obstacle returns why IPVS cannot serve these virtual servers now, or nil. The error is a *KeyError with ErrExcluded,
+// ErrForeign, ErrReschedules, or the error of a system call that reads. ErrReschedules is the last to be reported.
+// Obstacle changes nothing. It asks the kernel only about keys that the engine does not have.
 func (e *Engine) Obstacle(servers []VirtualServer) error {
 	for i := range servers {
 		if err := e.available(servers[i].Key); err != nil {

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// OperationKind says what an operation does.
+// OperationKind is what an operation does.
 type OperationKind uint8
 
 // The kinds of operations.
@@ -43,14 +43,14 @@ func (k OperationKind) String() string {
 	return "unknown operation"
 }
 
-// Operation is one step: one netlink message.
+// Operation is one netlink message.
 type Operation struct {
 	Kind   OperationKind
-	Server *VirtualServer // its real servers say nothing here
-	Real   RealServer     // for the kinds that deal with one
+	Server *VirtualServer // without its real servers: Server.RealServers has no meaning here
+	Real   RealServer     // for AddReal, EditReal and DeleteReal
 }
 
-// String is the command with which ipvsadm, or ip, does the same.
+// String returns the command with which ipvsadm or ip does the same.
 func (o Operation) String() string {
 	switch o.Kind {
 	case AddServer:
@@ -73,7 +73,7 @@ func (o Operation) String() string {
 	return o.Kind.String()
 }
 
-// object names what the operation deals with, for errors.
+// object names, for errors, what the operation changes.
 func (o Operation) object() string {
 	switch o.Kind {
 	case AddReal, EditReal, DeleteReal:
@@ -89,10 +89,11 @@ func routeCommand(verb string, addr netip.Addr) string {
 	if addr.Is6() {
 		family = "-6 "
 	}
-	return fmt.Sprintf("ip %sroute %s local %s dev lo table local proto %d metric %d", family, verb, addr, routeProtocol, routePriority)
+	return fmt.Sprintf("ip %sroute %s local %s dev lo table local proto %d metric %d",
+		family, verb, addr, routeProtocol, routePriority)
 }
 
-// option names the virtual server as ipvsadm does.
+// option returns the option of ipvsadm that names the virtual server.
 func (k Key) option() string {
 	option := "-t"
 	switch k.Protocol {
@@ -104,7 +105,7 @@ func (k Key) option() string {
 	return fmt.Sprintf("%s %s", option, netip.AddrPortFrom(k.Addr, k.Port))
 }
 
-// options are the options of ipvsadm that make a header.
+// options returns the options of ipvsadm that make the header.
 func (h header) options() string {
 	text := " -s " + h.scheduler
 	if h.persistence > 0 {
@@ -116,10 +117,10 @@ func (h header) options() string {
 	return text
 }
 
-// Operations are steps in the order in which they are taken.
+// Operations are listed in the order in which the kernel gets them.
 type Operations []Operation
 
-// String prints one command in each line.
+// String returns one command per line.
 func (list Operations) String() string {
 	var b strings.Builder
 	for _, o := range list {

@@ -4,27 +4,21 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"syscall"
 )
 
-// Support says what the kernel can do.
+// Support is what Probe found out about the schedulers that it was asked for.
 type Support struct {
-	Schedulers []string // available, of those asked for
-	Missing    []string // not available
+	Schedulers []string // the kernel has them
+	Missing    []string // the kernel does not have them
 }
 
-// Has says whether a scheduler is available.
-func (s *Support) Has(scheduler string) bool {
-	for _, name := range s.Schedulers {
-		if name == scheduler {
-			return true
-		}
-	}
-	return false
-}
+// Has reports whether the kernel has a scheduler.
+func (s *Support) Has(scheduler string) bool { return slices.Contains(s.Schedulers, scheduler) }
 
-// String names what is missing, with the modules.
+// String names the missing schedulers with their kernel modules.
 func (s *Support) String() string {
 	if len(s.Missing) == 0 {
 		return "all schedulers are available: " + strings.Join(s.Schedulers, " ")
@@ -33,7 +27,8 @@ func (s *Support) String() string {
 	for i, name := range s.Missing {
 		modules[i] = Module(name)
 	}
-	return fmt.Sprintf("schedulers not available: %s (missing kernel modules: %s)", strings.Join(s.Missing, " "), strings.Join(modules, " "))
+	missing := strings.Join(s.Missing, " ")
+	return fmt.Sprintf("schedulers not available: %s (missing kernel modules: %s)", missing, strings.Join(modules, " "))
 }
 
 // probeKey has an address of TEST-NET-2, which no host has.
@@ -41,9 +36,10 @@ func probeKey(port uint16) Key {
 	return Key{Addr: netip.AddrFrom4([4]byte{198, 51, 100, 1}), Port: port, Protocol: TCP}
 }
 
-// Probe finds out which schedulers the kernel has, by making a virtual server for each and deleting it again, as
-// kube-proxy did (k/k #114878): module files and lists say nothing when schedulers are built in, or when we run in a
-// container. The kernel loads a scheduler's module when it is asked for. ErrNoIPVS when there is no IPVS at all.
+// Probe finds out which schedulers the kernel has. It makes a virtual server with each and deletes it again, as
+// kube-proxy did (k/k #114878): lists of modules do not show schedulers that are built into the kernel, and a
+// container may not have them. The kernel loads the module of a scheduler on demand. When the kernel has no IPVS the
+// error is ErrNoIPVS.
 func Probe(o Options, schedulers []string) (Support, error) {
 	c, err := dial(o.NetNS)
 	if err != nil {
@@ -67,30 +63,34 @@ func probe(k kernel, schedulers []string) (Support, error) {
 			s.Missing = append(s.Missing, name)
 			continue
 		case err != nil:
-			return s, fmt.Errorf("try scheduler %s: %w", name, err)
+			return s, fmt.Errorf("probe scheduler %s: %w", name, err)
 		}
 		s.Schedulers = append(s.Schedulers, name)
 		if err := k.execute(Operation{Kind: DeleteServer, Server: v}); err != nil {
-			return s, fmt.Errorf("delete the virtual server that tried scheduler %s: %w", name, err)
+			return s, fmt.Errorf("delete the virtual server that probed scheduler %s: %w", name, err)
 		}
 	}
 	return s, nil
 }
 
-// probePort finds a key that is free, and removes what an interrupted probe has left.
+// probePort returns a port that no virtual server at the probe's address has. It deletes what an interrupted probe
+// left.
 func probePort(k kernel) (uint16, error) {
 	for port := uint16(1); port < 100; port++ {
 		key := probeKey(port)
 		f, exists, err := k.server(key)
 		switch {
 		case err != nil:
-			return 0, err
+			return 0, &KeyError{Key: key, Err: err}
 		case !exists:
 			return port, nil
 		case f.ours:
-			v := &VirtualServer{Key: key, Scheduler: f.header.scheduler}
-			return port, k.execute(Operation{Kind: DeleteServer, Server: v})
+			o := Operation{Kind: DeleteServer, Server: &VirtualServer{Key: key, Scheduler: f.header.scheduler}}
+			if err := k.execute(o); err != nil {
+				return 0, &OperationError{Operation: o, Err: err}
+			}
+			return port, nil
 		}
 	}
-	return 0, fmt.Errorf("try schedulers: %s has virtual servers of others on every port", probeKey(1).Addr)
+	return 0, fmt.Errorf("probe schedulers: other tools have virtual servers on ports 1 to 99 of %s", probeKey(1).Addr)
 }

@@ -6,31 +6,32 @@ import (
 	"strings"
 )
 
-// maxSchedulerName is IP_VS_SCHEDNAME_MAXLEN without the closing zero.
+// maxSchedulerName is IP_VS_SCHEDNAME_MAXLEN without the terminating zero.
 const maxSchedulerName = 15
 
-// Schedulers lists the schedulers of the kernel (up to 6.18), without saying whether a kernel at hand has them.
+// Schedulers lists the schedulers of Linux up to 6.18. Probe finds out which of them the running kernel has.
 func Schedulers() []string {
 	return []string{"rr", "wrr", "lc", "wlc", "sed", "nq", "lblc", "lblcr", "dh", "fo", "ovf", "twos", "sh", "mh"}
 }
 
-// Module is the kernel module of a scheduler.
+// Module returns the kernel module of a scheduler.
 func Module(scheduler string) string { return "ip_vs_" + scheduler }
 
-// Flags modify a scheduler. The bits are those of the kernel, where both schedulers that know flags share them.
+// Flags modify a scheduler. The bits are those of the kernel. Both schedulers that have flags, sh and mh, use the
+// same bits.
 type Flags uint32
 
 // The flags of the schedulers sh and mh.
 const (
-	// Fallback passes a client on to another real server when its own has weight 0 (sh-fallback, mh-fallback). It is
-	// always set for these two.
+	// Fallback sends a client to another real server when its own has weight 0 (sh-fallback, mh-fallback). The engine
+	// always sets it for these two schedulers.
 	Fallback Flags = 0x8 // IP_VS_SVC_F_SCHED1
 	// HashPort hashes the client's port together with its address (sh-port, mh-port).
 	HashPort Flags = 0x10 // IP_VS_SVC_F_SCHED2
 	allFlags       = Fallback | HashPort
 )
 
-// ParseFlags understands a comma separated list as ipvsadm's -b has it: sh-port, sh-fallback, mh-port, mh-fallback.
+// ParseFlags parses a comma-separated list in the notation of ipvsadm -b: sh-port, sh-fallback, mh-port, mh-fallback.
 func ParseFlags(scheduler, list string) (Flags, error) {
 	var flags Flags
 	for word := range strings.SplitSeq(list, ",") {
@@ -47,7 +48,7 @@ func ParseFlags(scheduler, list string) (Flags, error) {
 	return flags, nil
 }
 
-// flagNames are a scheduler's flags in the order of their bits.
+// flagNames returns the names of a scheduler's flags in the order of their bits.
 func flagNames(scheduler string) []string {
 	if scheduler != "sh" && scheduler != "mh" {
 		return nil
@@ -55,7 +56,7 @@ func flagNames(scheduler string) []string {
 	return []string{scheduler + "-fallback", scheduler + "-port"}
 }
 
-// text lists flags as ipvsadm's -b takes them.
+// text prints flags in the notation of ipvsadm -b.
 func (f Flags) text(scheduler string) string {
 	names := flagNames(scheduler)
 	var set []string

@@ -9,25 +9,25 @@ import (
 	"time"
 )
 
-// Change is a setting of the kernel that was changed.
+// Change is a kernel setting that changed.
 type Change struct {
 	Name, Old, New string
 }
 
-// Timeouts are those of IPVS connections in established, closing and UDP state. 0 leaves a timeout as it is. The
-// kernel counts whole seconds and has one set of timeouts for each network namespace.
+// Timeouts are the timeouts of IPVS connections: established TCP, closing TCP, and UDP. 0 leaves a timeout as it is.
+// The kernel counts whole seconds. Each network namespace has its own timeouts.
 type Timeouts struct {
 	TCP, TCPFin, UDP time.Duration
 }
 
-// SetTimeouts changes the timeouts that are not 0 and tells which ones were different.
+// SetTimeouts changes the timeouts that are not 0. It returns those that changed.
 func (e *Engine) SetTimeouts(t Timeouts) ([]Change, error) {
 	if t == (Timeouts{}) {
 		return nil, nil
 	}
 	for _, d := range []time.Duration{t.TCP, t.TCPFin, t.UDP} {
 		if d < 0 || d > maxPersistence {
-			return nil, fmt.Errorf("IPVS timeouts: %s is out of range; they stay as they are", d)
+			return nil, fmt.Errorf("set IPVS timeouts: %s is not in 0 to %s; they stay as they are", d, maxPersistence)
 		}
 	}
 	old, err := e.kernel.timeouts()
@@ -53,34 +53,50 @@ func (e *Engine) SetTimeouts(t Timeouts) ([]Change, error) {
 	return changes, nil
 }
 
-// Sysctl is a setting under /proc/sys and what goes wrong without it.
+// Sysctl is a setting under /proc/sys.
 type Sysctl struct {
 	Name, Value string
-	Reason      string
+	Reason      string // what goes wrong without the setting
 }
 
-// Sysctls lists what IPVS needs in the network namespace. Not among them is net.ipv4.vs.conn_reuse_mode, which
-// kube-proxy once set to 0 for speed: since Linux 5.9 the default, 1, is fast as well, and 0 sends clients that reuse a
-// port to real servers of weight 0 for ever (k/k #81775, #102122). We need 5.13 anyway.
+// Sysctls lists the settings that IPVS needs in the network namespace. It leaves net.ipv4.vs.conn_reuse_mode alone.
+// kube-proxy once set it to 0 for speed. Since Linux 5.9 the default, 1, is fast as well, and Verdict needs Linux 5.13.
+// With 0, clients that reuse a port always get real servers of weight 0 (k/k #81775, #102122).
 func Sysctls(strictARP bool) []Sysctl {
 	list := []Sysctl{
-		{Name: "net.ipv4.vs.conntrack", Value: "1", Reason: "connections through IPVS cannot be masqueraded"},
-		{Name: "net.ipv4.vs.expire_nodest_conn", Value: "1", Reason: "connections to a removed endpoint hang instead of ending"},
-		{Name: "net.ipv4.vs.expire_quiescent_template", Value: "1", Reason: "clients with affinity stay with an endpoint that drains"},
+		{
+			Name: "net.ipv4.vs.conntrack", Value: "1",
+			Reason: "connections through IPVS cannot be masqueraded",
+		},
+		{
+			Name: "net.ipv4.vs.expire_nodest_conn", Value: "1",
+			Reason: "connections to a removed endpoint hang instead of ending",
+		},
+		{
+			Name: "net.ipv4.vs.expire_quiescent_template", Value: "1",
+			Reason: "clients with affinity stay with an endpoint that drains",
+		},
 	}
 	if strictARP {
-		// Load balancers in layer 2 mode (MetalLB) need that only the elected node answers for an address.
+		// Load balancers in layer 2 mode (MetalLB) require that only the elected node answers ARP for an address.
 		list = append(list,
-			Sysctl{Name: "net.ipv4.conf.all.arp_ignore", Value: "1", Reason: "this node answers ARP for load-balancer addresses of others"},
-			Sysctl{Name: "net.ipv4.conf.all.arp_announce", Value: "2", Reason: "this node announces load-balancer addresses of others"})
+			Sysctl{
+				Name: "net.ipv4.conf.all.arp_ignore", Value: "1",
+				Reason: "this node answers ARP for load-balancer addresses of other nodes",
+			},
+			Sysctl{
+				Name: "net.ipv4.conf.all.arp_announce", Value: "2",
+				Reason: "this node announces load-balancer addresses of other nodes",
+			})
 	}
 	return list
 }
 
-// ProcSys is where SetSysctls usually works. The network settings there are those of the calling thread's namespace.
+// ProcSys is the root that SetSysctls needs, except in tests. It shows the network settings of the calling thread's
+// namespace.
 const ProcSys = "/proc/sys"
 
-// SetSysctls writes the settings that differ and tells which ones. One that cannot be written does not stop the others.
+// SetSysctls writes the settings that differ and returns them. It goes on when it cannot write one of them.
 func SetSysctls(root string, list []Sysctl) ([]Change, error) {
 	var changes []Change
 	var errs []error
@@ -104,7 +120,7 @@ func (s Sysctl) set(root string) (old string, err error) {
 	}
 	old = strings.TrimSpace(string(text))
 	if old == s.Value {
-		return old, nil // also when /proc/sys is read-only, as in many containers
+		return old, nil // without a write: /proc/sys is read-only in many containers
 	}
 	return old, os.WriteFile(path, []byte(s.Value), 0)
 }

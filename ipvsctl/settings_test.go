@@ -58,7 +58,8 @@ func TestSetSysctlsGoesOn(t *testing.T) {
 	}
 }
 
-// TestSetSysctlsReadsFirst: a value that is right already needs no writing, as /proc/sys is read-only in many containers.
+// TestSetSysctlsReadsFirst: a value that is right already needs no writing, as /proc/sys is read-only in many
+// containers.
 func TestSetSysctlsReadsFirst(t *testing.T) {
 	root := fakeProc(t, map[string]string{"a.b": "1"})
 	path := filepath.Join(root, "a", "b")

@@ -5,27 +5,27 @@ import (
 	"time"
 )
 
-// Status is a virtual server as the kernel has it, with what it is doing.
+// Status is a virtual server as the kernel has it, with its connections.
 type Status struct {
 	Key
 	Scheduler   string
 	Flags       Flags
 	Persistence time.Duration
-	Connections uint64 // scheduled since it was made
+	Connections uint64 // that it has scheduled since it was made
 	RealServers []RealStatus
 }
 
-// FlagText lists the scheduler's flags as ipvsadm's -b takes them.
+// FlagText returns the scheduler's flags in the notation of ipvsadm -b.
 func (s *Status) FlagText() string { return s.Flags.text(s.Scheduler) }
 
-// RealStatus is a real server with its connections. A weight of 0 means that it drains, or that it was set so.
+// RealStatus is a real server with its connections. It has weight 0 while it drains, or because Set said so.
 type RealStatus struct {
 	RealServer
 	Active, Inactive int
 }
 
-// List reads back the virtual servers that are ours, in excluded ranges too, sorted by address. It has a socket of its own
-// and may be called from any goroutine, also in another process than the engine's.
+// List returns the virtual servers that have the mark of this package, sorted by key, in excluded ranges as well. It
+// opens its own socket, so any goroutine may call it, in the engine's process or in another one.
 func List(o Options) ([]Status, error) {
 	c, err := dial(o.NetNS)
 	if err != nil {
@@ -47,7 +47,7 @@ func list(k kernel) ([]Status, error) {
 		}
 		reals, err := k.reals(f.key)
 		if err != nil {
-			return nil, err
+			return nil, &KeyError{Key: f.key, Err: err}
 		}
 		out = append(out, status(f, reals))
 	}

@@ -182,7 +182,7 @@ func (w *walk) step(t *testing.T) {
 		if m, ok := w.kernel.(*memory); ok {
 			m.fail, m.after = nil, nil
 		}
-		w.engine.suspectAll() // as Intact would have it, sooner or later
+		w.engine.distrust() // as Intact would have it, sooner or later
 	}
 	pass(t, w.engine, w.now)
 	drained(t, w.engine, &w.now)

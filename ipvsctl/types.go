@@ -11,7 +11,7 @@ import (
 // Protocol is an IP protocol number.
 type Protocol uint8
 
-// The protocols that IPVS balances for us.
+// The protocols that Services have and IPVS can balance.
 const (
 	TCP  Protocol = 6
 	UDP  Protocol = 17
@@ -30,7 +30,8 @@ func (p Protocol) String() string {
 	return fmt.Sprintf("protocol %d", uint8(p))
 }
 
-// Key names a virtual server. There is at most one with the same key in a network namespace, whoever made it.
+// Key identifies a virtual server. A network namespace has at most one virtual server with a key, whichever tool made
+// it.
 type Key struct {
 	Addr     netip.Addr
 	Port     uint16
@@ -48,12 +49,13 @@ func (k Key) compare(o Key) int {
 // VirtualServer is one frontend together with the real servers behind it.
 type VirtualServer struct {
 	Key
-	// Local has the engine make the address local to the host, so that packets to it reach IPVS. False for addresses
-	// that the host has anyway (node ports).
+	// Local makes the engine add a local route to the address, so that packets to it reach IPVS. It is false for
+	// addresses that the host has anyway (node ports).
 	Local     bool
 	Scheduler string
 	Flags     Flags
-	// Persistence is how long a client stays with its real server; 0: it does not. The kernel counts whole seconds.
+	// Persistence is how long a client stays with its real server. 0 means that it does not stay. The kernel counts
+	// whole seconds.
 	Persistence time.Duration
 	RealServers []RealServer
 }
@@ -64,7 +66,7 @@ func (v VirtualServer) Equal(o VirtualServer) bool {
 		v.Persistence == o.Persistence && slices.Equal(v.RealServers, o.RealServers)
 }
 
-// RealServer is one endpoint. Weight 0 takes no new connections.
+// RealServer is one endpoint. A real server of weight 0 gets no new connections.
 type RealServer struct {
 	Addr   netip.AddrPort
 	Weight uint16
@@ -72,19 +74,19 @@ type RealServer struct {
 
 func (r RealServer) compare(o RealServer) int { return r.Addr.Compare(o.Addr) }
 
-// options are the options of ipvsadm that make the real server.
+// options returns the options of ipvsadm that make the real server.
 func (r RealServer) options() string { return fmt.Sprintf("-r %s -m -w %d", r.Addr, r.Weight) }
 
-// maxPersistence keeps the timeout within what the kernel can count in jiffies (signed 32 bits at 1000 Hz).
+// maxPersistence fits into the kernel's count of jiffies (signed 32 bits at 1000 Hz).
 const maxPersistence = 24 * 24 * time.Hour
 
-// validate refuses what the kernel, or the library in between, would take and get wrong.
+// validate rejects values that the kernel or moby/ipvs would accept and change.
 func (v *VirtualServer) validate() error {
 	switch {
 	case !v.Addr.IsValid() || v.Addr.IsUnspecified() || v.Addr.Zone() != "" || v.Addr.Is4In6():
 		return fmt.Errorf("virtual server %s: not an address that IPVS can serve", v.Key)
 	case v.Port == 0:
-		// Port 0 means every port to IPVS, and only with persistence.
+		// To IPVS, port 0 means every port, and only with persistence.
 		return fmt.Errorf("virtual server %s: no port", v.Key)
 	case v.Protocol != TCP && v.Protocol != UDP && v.Protocol != SCTP:
 		return fmt.Errorf("virtual server %s: IPVS does not balance this protocol", v.Key)
@@ -93,16 +95,17 @@ func (v *VirtualServer) validate() error {
 	case v.Flags&^allFlags != 0:
 		return fmt.Errorf("virtual server %s: unknown scheduler flags %#x", v.Key, uint32(v.Flags))
 	case v.Persistence < 0 || v.Persistence > maxPersistence:
-		return fmt.Errorf("virtual server %s: persistence %s is out of range", v.Key, v.Persistence)
+		return fmt.Errorf("virtual server %s: persistence %s is not in 0 to %s", v.Key, v.Persistence, maxPersistence)
 	}
 	return v.validateRealServers()
 }
 
+// validateRealServers expects the real servers in the order of their addresses.
 func (v *VirtualServer) validateRealServers() error {
 	for i, r := range v.RealServers {
 		addr := r.Addr.Addr()
 		if addr.BitLen() != v.Addr.BitLen() || addr.Is4In6() || addr.Zone() != "" || r.Addr.Port() == 0 {
-			// The kernel cuts an IPv6 address to four bytes when the virtual server is IPv4, without an error.
+			// The kernel cuts an IPv6 address to four bytes when the virtual server is IPv4, and returns no error.
 			return fmt.Errorf("virtual server %s: %s cannot be a real server of it", v.Key, r.Addr)
 		}
 		if i > 0 && v.RealServers[i-1].Addr == r.Addr {
@@ -112,13 +115,13 @@ func (v *VirtualServer) validateRealServers() error {
 	return nil
 }
 
-// canDrain says whether a scheduler passes over real servers of weight 0. The table of dh has no regard for weights: it
-// leads to them all the same, and the kernel then refuses everything that is sent to the virtual server.
+// canDrain reports whether a scheduler skips real servers of weight 0. The hash table of dh ignores weights: it still
+// selects them, and the kernel then refuses every client of the virtual server.
 func canDrain(scheduler string) bool { return scheduler != "dh" }
 
-// serving returns the real servers that may be given to the kernel, by address; the list itself when nothing is to be
-// changed, as planning usually leaves it.
-func (v *VirtualServer) serving() []RealServer {
+// usable returns the real servers that the kernel may get, sorted by address. It returns the list of v itself when that
+// needs no change, which is what the planner usually provides.
+func (v *VirtualServer) usable() []RealServer {
 	list := sorted(v.RealServers)
 	idle := func(r RealServer) bool { return r.Weight == 0 }
 	if !canDrain(v.Scheduler) && slices.ContainsFunc(list, idle) {
@@ -127,7 +130,7 @@ func (v *VirtualServer) serving() []RealServer {
 	return list
 }
 
-// sorted returns the real servers by address; the list itself when it is sorted already.
+// sorted returns the real servers sorted by address: the list itself when it is sorted already, otherwise a copy.
 func sorted(list []RealServer) []RealServer {
 	if slices.IsSortedFunc(list, RealServer.compare) {
 		return list
@@ -137,19 +140,19 @@ func sorted(list []RealServer) []RealServer {
 	return list
 }
 
-// header is what the kernel knows of a virtual server besides its real servers.
+// header is what the kernel knows of a virtual server besides its key and its real servers.
 type header struct {
 	scheduler   string
 	flags       Flags
 	persistence uint32 // seconds
 }
 
-// header adds Fallback where the scheduler knows it: the tables of sh and mh go on leading to real servers of weight 0,
-// and without Fallback the kernel refuses those clients, for as long as an endpoint drains.
 func (v *VirtualServer) header() header {
 	return header{scheduler: v.Scheduler, flags: v.kernelFlags(), persistence: seconds(v.Persistence)}
 }
 
+// kernelFlags adds Fallback for sh and mh. Their hash tables still select real servers of weight 0, and without
+// Fallback the kernel refuses those clients for as long as the endpoint drains.
 func (v *VirtualServer) kernelFlags() Flags {
 	if flagNames(v.Scheduler) != nil {
 		return v.Flags | Fallback
@@ -157,5 +160,5 @@ func (v *VirtualServer) kernelFlags() Flags {
 	return v.Flags
 }
 
-// seconds rounds up: a client must not lose its server earlier than asked for.
+// seconds rounds up, so that a client does not lose its real server too early.
 func seconds(d time.Duration) uint32 { return uint32((d + time.Second - 1) / time.Second) }

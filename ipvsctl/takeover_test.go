@@ -161,8 +161,8 @@ func TestOpenFailsWhenNothingCanBeRead(t *testing.T) {
 	}
 }
 
-// TestAddressOfAnEarlierProcessIsNeededElsewhere: the virtual server that had the address gives it up before another one
-// needs it.
+// TestAddressOfAnEarlierProcessIsNeededElsewhere: the virtual server that had the address gives it up before another
+// one needs it.
 func TestAddressOfAnEarlierProcessIsNeededElsewhere(t *testing.T) {
 	m := left(t)
 	e := openMemory(t, m)

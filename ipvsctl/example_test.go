@@ -1,0 +1,95 @@
+package ipvsctl_test
+
+import (
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/verdict-proxy/verdict/ipvsctl"
+)
+
+func shop(endpoints ...string) []ipvsctl.VirtualServer {
+	v := ipvsctl.VirtualServer{
+		Key:       ipvsctl.Key{Addr: netip.MustParseAddr("10.96.0.1"), Port: 80, Protocol: ipvsctl.TCP},
+		Local:     true,
+		Scheduler: "lc",
+	}
+	for _, e := range endpoints {
+		v.RealServers = append(v.RealServers, ipvsctl.RealServer{Addr: netip.MustParseAddrPort(e), Weight: 1})
+	}
+	return []ipvsctl.VirtualServer{v}
+}
+
+// A service port gets a virtual server with two endpoints. Then one of them goes: it drains, and Tick deletes it.
+func Example() {
+	now := time.Now()
+	engine := ipvsctl.OpenMemory(ipvsctl.Options{GracefulPeriod: time.Minute})
+	do := func(title string, step func(time.Time) (ipvsctl.Result, error)) {
+		result, err := step(now)
+		if err != nil {
+			fmt.Println(err)
+		}
+		fmt.Printf("# %s\n%s", title, result.Operations)
+	}
+
+	if err := engine.Set("shop:http", shop("10.0.0.1:8080", "10.0.0.2:8080")); err != nil {
+		fmt.Println(err)
+	}
+	fmt.Println("# to guard:", engine.Coming())
+	do("Add", engine.Add)
+	do("Remove", engine.Remove)
+
+	if err := engine.Set("shop:http", shop("10.0.0.2:8080")); err != nil {
+		fmt.Println(err)
+	}
+	do("Add", engine.Add)
+	now = now.Add(time.Minute)
+	do("Tick", engine.Tick)
+
+	// Output:
+	// # to guard: [10.96.0.1]
+	// # Add
+	// ipvsadm -A -t 10.96.0.1:80 -s lc
+	// ipvsadm -a -t 10.96.0.1:80 -r 10.0.0.1:8080 -m -w 1
+	// ipvsadm -a -t 10.96.0.1:80 -r 10.0.0.2:8080 -m -w 1
+	// ip route add local 10.96.0.1 dev lo table local proto 118 metric 1024
+	// # Remove
+	// # Add
+	// ipvsadm -e -t 10.96.0.1:80 -r 10.0.0.1:8080 -m -w 0
+	// # Tick
+	// ipvsadm -d -t 10.96.0.1:80 -r 10.0.0.1:8080
+}
+
+// Another tool has the key that a service port needs.
+func ExampleEngine_Obstacle() {
+	engine := ipvsctl.OpenMemory(ipvsctl.Options{})
+	engine.PutForeign(shop("192.0.2.7:80")[0])
+	fmt.Println(engine.Obstacle(shop("10.0.0.1:8080")))
+	// Output:
+	// virtual server 10.96.0.1:80/tcp: another tool has made this virtual server
+}
+
+// A new process takes over what an earlier one left, and drains what it does not want.
+func ExampleMemory_Restart() {
+	earlier := ipvsctl.OpenMemory(ipvsctl.Options{})
+	if err := earlier.Set("shop:http", shop("10.0.0.1:8080")); err != nil {
+		fmt.Println(err)
+	}
+	if _, err := earlier.Add(time.Now()); err != nil {
+		fmt.Println(err)
+	}
+
+	engine, err := earlier.Restart(ipvsctl.Options{GracefulPeriod: time.Minute})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	if _, err := engine.Remove(time.Now()); err != nil {
+		fmt.Println(err)
+	}
+	fmt.Print(engine)
+	// Output:
+	// ipvsadm -A -t 10.96.0.1:80 -s lc
+	// ipvsadm -a -t 10.96.0.1:80 -r 10.0.0.1:8080 -m -w 0
+	// ip route add local 10.96.0.1 dev lo table local proto 118 metric 1024
+}

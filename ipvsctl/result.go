@@ -1,0 +1,86 @@
+package ipvsctl
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"syscall"
+)
+
+// Result is what one Add, Remove or Tick did.
+type Result struct {
+	Operations Operations // those that the kernel took, in this order
+	Failures   []Failure
+	// NotLocal lists the addresses that Coming named before this Add and that are certainly not local after it. They
+	// need no guard. An address that may be local after an error is not in the list. It keeps its guard until
+	// Released lists it.
+	NotLocal []netip.Addr
+
+	unsure []netip.Addr // may be local after an error
+}
+
+// Released lists the addresses that were local and no longer are. They need no guard.
+func (r *Result) Released() []netip.Addr {
+	var out []netip.Addr
+	for _, o := range r.Operations {
+		switch addr := o.Server.Addr; o.Kind {
+		case DeleteAddress:
+			out = append(out, addr)
+		case AddAddress:
+			out = slices.DeleteFunc(out, func(a netip.Addr) bool { return a == addr })
+		}
+	}
+	return slices.DeleteFunc(out, func(a netip.Addr) bool { return slices.Contains(r.unsure, a) })
+}
+
+// error returns one error for all failures, or nil.
+func (r *Result) error() error {
+	switch len(r.Failures) {
+	case 0:
+		return nil
+	case 1:
+		return fmt.Errorf("IPVS: %w; the engine tries again", r.Failures[0].Err)
+	}
+	first, more := r.Failures[0].Err, len(r.Failures)-1
+	return fmt.Errorf("IPVS: %w; %d more virtual servers failed; the engine tries again", first, more)
+}
+
+// Failure is a virtual server that the engine could not bring to the wanted state. The other virtual servers are not
+// affected. The next Add tries again when the virtual server is wanted; otherwise the next Remove or Tick does.
+type Failure struct {
+	Name string // of the service port; "" when the virtual server is being removed
+	Key  Key
+	Err  error // an *OperationError or a *KeyError
+}
+
+// OperationError is an operation that the kernel refused, with the cause.
+type OperationError struct {
+	Operation Operation
+	Err       error
+}
+
+func (e *OperationError) Error() string {
+	text := fmt.Sprintf("%s %s: %v", e.Operation.Kind, e.Operation.object(), e.Err)
+	if scheduler := e.Operation.Server.Scheduler; e.unknownScheduler() {
+		text += fmt.Sprintf(" (the kernel has no scheduler %s, module %s)", scheduler, Module(scheduler))
+	}
+	return text
+}
+
+func (e *OperationError) Unwrap() error { return e.Err }
+
+func (e *OperationError) unknownScheduler() bool {
+	return (e.Operation.Kind == AddServer || e.Operation.Kind == EditServer) && errors.Is(e.Err, syscall.ENOENT)
+}
+
+// KeyError is an error about one virtual server. Err is ErrExcluded, ErrForeign, ErrReschedules, or the error of a
+// system call that reads.
+type KeyError struct {
+	Key Key
+	Err error
+}
+
+func (e *KeyError) Error() string { return "virtual server " + e.Key.String() + ": " + e.Err.Error() }
+
+func (e *KeyError) Unwrap() error { return e.Err }
