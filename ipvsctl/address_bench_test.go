@@ -14,9 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// BenchmarkAddresses compares the two ways of making frontend addresses local that came into question: a route in
-// table local for each, or an address on one device for each, as kube-proxy has on kube-ipvs0. The package uses
-// routes; see doc.go for the figures.
+// BenchmarkAddresses compares two ways to make frontend addresses local: a route in table local for each, or an address
+// on a device for each, as kube-proxy has on kube-ipvs0. The package uses routes. doc.go has the figures.
 //
 //	go test -run '^$' -bench Addresses -benchtime 100x ./ipvsctl/
 func BenchmarkAddresses(b *testing.B) {
@@ -55,7 +54,7 @@ func benchmarkAddresses(b *testing.B, way, family string, n int) {
 	}
 	grown := slab(b) - before
 	extra := benchAddress(family, n)
-	// The oldest and the newest differ in a list that is walked.
+	// In a list, the position of an address matters: change the newest, the oldest, and one in the middle.
 	for b.Loop() {
 		for _, a := range []netip.Addr{extra, benchAddress(family, 0), benchAddress(family, n/2)} {
 			if a != extra {
@@ -94,7 +93,7 @@ func benchAddress(family string, i int) netip.Addr {
 	return netip.AddrFrom16(a)
 }
 
-// slab is the kernel memory in slabs, in bytes.
+// slab returns the size of the kernel's slab memory in bytes.
 func slab(b *testing.B) int64 {
 	text, err := os.ReadFile("/proc/meminfo")
 	must(b, err)
@@ -111,14 +110,14 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// device is the way of kube-proxy: a device that is down and carries all addresses.
+// device does what kube-proxy does: one device that is down has all addresses.
 type device struct {
 	handle *netlink.Handle
 	link   netlink.Link
 }
 
 func newDevice(b *testing.B, h *netlink.Handle) *device {
-	// A veth pair stands in: not every kernel has dummy devices, and addresses hang on all devices in the same way.
+	// A veth pair instead of a dummy device, which not every kernel has. Addresses cost the same on every device.
 	link := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "verdict0"}, PeerName: "verdict1"}
 	must(b, h.LinkAdd(link))
 	return &device{handle: h, link: link}

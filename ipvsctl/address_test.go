@@ -32,13 +32,13 @@ func expectAddresses(t *testing.T, a *addresses, want ...string) {
 	}
 }
 
-// TestAddresses on the machine's own kernel: local routes need no IPVS.
+// TestAddresses runs on the kernel of this machine: local routes do not need IPVS.
 func TestAddresses(t *testing.T) {
 	ns := newNamespace(t)
 	a := openTestAddresses(t, ns)
 	v4, v6 := netip.MustParseAddr("10.96.0.1"), netip.MustParseAddr("fd96::1")
 	expectAddresses(t, a)
-	for range 2 { // the second time it is there already
+	for range 2 { // the second time it exists
 		must(t, a.addAddress(v4))
 		must(t, a.addAddress(v6))
 	}
@@ -48,7 +48,7 @@ func TestAddresses(t *testing.T) {
 			t.Errorf("%s is not local", addr)
 		}
 	}
-	for range 2 { // the second time it is gone already
+	for range 2 { // the second time it does not exist
 		must(t, a.deleteAddress(v4))
 	}
 	expectAddresses(t, a, "fd96::1")
@@ -61,7 +61,7 @@ func TestAddresses(t *testing.T) {
 	expectAddresses(t, a)
 }
 
-// accepts sends a packet to an address and says whether a listener on all addresses gets it.
+// accepts sends a packet to an address and reports whether a listener on all addresses gets it.
 func accepts(t *testing.T, ns *namespace, addr netip.Addr) bool {
 	t.Helper()
 	got := false
@@ -88,7 +88,7 @@ func accepts(t *testing.T, ns *namespace, addr netip.Addr) bool {
 	return got
 }
 
-// TestCommandsOfAddresses: the commands that operations print do the same as the operations.
+// TestCommandsOfAddresses checks that the commands that operations print do the same as the operations.
 func TestCommandsOfAddresses(t *testing.T) {
 	ns := newNamespace(t)
 	a := openTestAddresses(t, ns)
@@ -103,7 +103,7 @@ func TestCommandsOfAddresses(t *testing.T) {
 	}
 }
 
-// TestAddressesOfOthers: what others have made local is neither listed nor taken away, not even for the same address.
+// TestAddressesOfOthers checks that the package neither lists nor deletes routes of others, even for the same address.
 func TestAddressesOfOthers(t *testing.T) {
 	ns := newNamespace(t)
 	a := openTestAddresses(t, ns)
@@ -128,7 +128,7 @@ func TestAddressesOfOthers(t *testing.T) {
 		t.Error("the host's own addresses are no longer local")
 	}
 
-	// The host gives its address up: ours stays.
+	// The host loses its address: the route of this package stays.
 	must(t, a.addAddress(v4))
 	ns.Must(t, "", "ip", "addr", "del", "192.0.2.1/24", "dev", "host0")
 	expectAddresses(t, a, "192.0.2.1")

@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// BenchmarkChange replaces one endpoint of one virtual server with ten, while few or many others exist. The cost must
-// not depend on their number; compare the medians, because the kernel's estimators interrupt an emulated CPU for long
-// now and then. It is the whole way: difference, system calls, bookkeeping of drains.
+// BenchmarkChange replaces one of ten endpoints of a virtual server, while few or many other virtual servers exist. The
+// cost must not depend on their number. It includes the difference, the system calls, and the drains. Compare medians:
+// now and then the kernel's estimators interrupt an emulated CPU for a long time.
 //
 //	e2e/ipvskernel/test.sh ./ipvsctl -- -test.run '^$' -test.bench Change -test.count 5
 func BenchmarkChange(b *testing.B) {
@@ -52,7 +52,7 @@ func benchmarkChange(b *testing.B, n int) {
 			b.Fatalf("only %d operations:\n%s", len(r.Operations), r.Operations)
 		}
 		servers[i*7919%n] = v
-		b.StopTimer() // the drained ones would become more and more
+		b.StopTimer() // without Tick, the number of draining real servers would grow
 		spent := timed.spent
 		now = now.Add(period)
 		_, err = e.Tick(now)
@@ -66,7 +66,7 @@ func benchmarkChange(b *testing.B, n int) {
 	b.ReportMetric(float64(built.Milliseconds()), "ms-to-build")
 }
 
-// timedKernel measures the system calls that change something.
+// timedKernel measures the time of the system calls that change something.
 type timedKernel struct {
 	kernel
 	spent time.Duration

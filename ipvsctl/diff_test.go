@@ -43,7 +43,7 @@ func TestDiff(t *testing.T) {
 			ops: "ipvsadm -E -t 10.96.0.1:80 -s mh -b mh-fallback,mh-port"},
 		{name: "dh cannot drain", has: ref(with(plain, func(v *VirtualServer) { v.Scheduler = "dh" })), want: ref(vs("tcp 10.96.0.1:80 dh", "10.0.0.2:8080")),
 			ops: "ipvsadm -d -t 10.96.0.1:80 -r 10.0.0.1:8080"},
-		{name: "becomes dh while one drains", has: ref(vs("tcp 10.96.0.1:80 rr", "10.0.0.1:8080=0", "10.0.0.2:8080")), want: ref(vs("tcp 10.96.0.1:80 dh", "10.0.0.2:8080")), ops: `
+		{name: "becomes dh while a real server drains", has: ref(vs("tcp 10.96.0.1:80 rr", "10.0.0.1:8080=0", "10.0.0.2:8080")), want: ref(vs("tcp 10.96.0.1:80 dh", "10.0.0.2:8080")), ops: `
 			ipvsadm -E -t 10.96.0.1:80 -s dh
 			ipvsadm -d -t 10.96.0.1:80 -r 10.0.0.1:8080`},
 		{name: "weight changed", has: &plain, want: ref(vs("tcp 10.96.0.1:80 rr", "10.0.0.1:8080", "10.0.0.2:8080=7")),
@@ -53,7 +53,7 @@ func TestDiff(t *testing.T) {
 		{name: "first replaced: added before drained", has: &plain, want: ref(vs("tcp 10.96.0.1:80 rr", "10.0.0.2:8080", "10.0.0.3:8080")), ops: `
 			ipvsadm -a -t 10.96.0.1:80 -r 10.0.0.3:8080 -m -w 1
 			ipvsadm -e -t 10.96.0.1:80 -r 10.0.0.1:8080 -m -w 0`},
-		{name: "one added in front", has: ref(vs("tcp 10.96.0.1:80 rr", "10.0.0.2:8080")), want: &plain,
+		{name: "added as the first", has: ref(vs("tcp 10.96.0.1:80 rr", "10.0.0.2:8080")), want: &plain,
 			ops: "ipvsadm -a -t 10.96.0.1:80 -r 10.0.0.1:8080 -m -w 1"},
 		{name: "ports differ", has: ref(vs("tcp 10.96.0.1:80 rr", "10.0.0.1:80")), want: ref(vs("tcp 10.96.0.1:80 rr", "10.0.0.1:81")), ops: `
 			ipvsadm -a -t 10.96.0.1:80 -r 10.0.0.1:81 -m -w 1
@@ -64,7 +64,7 @@ func TestDiff(t *testing.T) {
 		{name: "draining already", has: ref(vs("tcp 10.96.0.1:80 rr", "10.0.0.1:8080=0")), want: ref(vs("tcp 10.96.0.1:80 rr"))},
 		{name: "taken out of drain", has: ref(vs("tcp 10.96.0.1:80 rr", "10.0.0.1:8080=0")), want: ref(vs("tcp 10.96.0.1:80 rr", "10.0.0.1:8080=3")),
 			ops: "ipvsadm -e -t 10.96.0.1:80 -r 10.0.0.1:8080 -m -w 3"},
-		{name: "not gracefully", has: &plain, want: ref(vs("tcp 10.96.0.1:80 rr", "10.0.0.2:8080")), hard: true,
+		{name: "without graceful period", has: &plain, want: ref(vs("tcp 10.96.0.1:80 rr", "10.0.0.2:8080")), hard: true,
 			ops: "ipvsadm -d -t 10.96.0.1:80 -r 10.0.0.1:8080"},
 		{name: "UDP at once", has: &udp, want: ref(vs("udp 10.96.0.1:53 rr", "10.0.0.2:53")),
 			ops: "ipvsadm -d -u 10.96.0.1:53 -r 10.0.0.1:53"},
@@ -74,7 +74,7 @@ func TestDiff(t *testing.T) {
 		{name: "removed, half drained", has: ref(vs("tcp 10.96.0.1:80 rr", "10.0.0.1:8080=0", "10.0.0.2:8080")),
 			ops: "ipvsadm -e -t 10.96.0.1:80 -r 10.0.0.2:8080 -m -w 0"},
 		{name: "removed, without real servers", has: ref(vs("tcp 10.96.0.1:80 rr")), ops: "ipvsadm -D -t 10.96.0.1:80"},
-		{name: "removed, not gracefully", has: &plain, hard: true, ops: "ipvsadm -D -t 10.96.0.1:80"},
+		{name: "removed, without graceful period", has: &plain, hard: true, ops: "ipvsadm -D -t 10.96.0.1:80"},
 		{name: "UDP removed", has: &udp, ops: "ipvsadm -D -u 10.96.0.1:53"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -91,7 +91,7 @@ func TestDiff(t *testing.T) {
 	}
 }
 
-// expectSettled: after the operations nothing is left to do.
+// expectSettled checks that there is nothing to do after the operations.
 func expectSettled(t *testing.T, has *applied, ops Operations, want *VirtualServer, graceful bool) {
 	t.Helper()
 	for _, o := range ops {
@@ -117,7 +117,7 @@ func orNothing(v *VirtualServer) *VirtualServer {
 	return v
 }
 
-// appliedFrom is the kernel's state after v was built from nothing.
+// appliedFrom returns the kernel's state after v was made from nothing.
 func appliedFrom(v *VirtualServer) applied {
 	var a applied
 	if v != nil {

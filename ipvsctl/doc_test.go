@@ -19,7 +19,9 @@ func TestDocListsTheFiles(t *testing.T) {
 	}
 	files, err := filepath.Glob("*.go")
 	must(t, err)
-	files = slices.DeleteFunc(files, func(name string) bool { return name == "doc.go" || strings.HasSuffix(name, "_test.go") })
+	files = slices.DeleteFunc(files, func(name string) bool {
+		return name == "doc.go" || strings.HasSuffix(name, "_test.go")
+	})
 	slices.Sort(listed)
 	if !slices.Equal(listed, files) {
 		t.Errorf("doc.go lists\n%v, the package has\n%v", listed, files)

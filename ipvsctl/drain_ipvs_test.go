@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// endDrains pretends that the graceful period is over.
+// endDrains ticks as if the graceful period were over.
 func (l *lab) endDrains(t testing.TB) {
 	t.Helper()
 	_, err := l.engine.Tick(start().Add(period))
@@ -19,7 +19,7 @@ func (l *lab) endDrains(t testing.TB) {
 	}
 }
 
-// toPod connects until a pod is met.
+// toPod connects until it reaches a certain pod.
 func (l *lab) toPod(t testing.TB, v *VirtualServer, want int) *link {
 	t.Helper()
 	for range 20 {
@@ -27,7 +27,7 @@ func (l *lab) toPod(t testing.TB, v *VirtualServer, want int) *link {
 			return c
 		}
 	}
-	t.Fatalf("pod %d is not reached", want)
+	t.Fatalf("20 connections did not reach pod %d", want)
 	return nil
 }
 
@@ -38,7 +38,7 @@ func expectAnswer(t *testing.T, c *link, want int) {
 	}
 }
 
-// weights prints the real servers of a virtual server as the kernel has them.
+// weights prints the real servers that the kernel has for a virtual server.
 func (l *lab) weights(t testing.TB, v *VirtualServer) string {
 	t.Helper()
 	for line := range strings.Lines(picture(t, l.engine.kernel)) {
@@ -49,8 +49,8 @@ func (l *lab) weights(t testing.TB, v *VirtualServer) string {
 	return ""
 }
 
-// testConnectionsSurviveDrain: real connections through a pod that drains, over a restart of the process, until the
-// graceful period is over.
+// testConnectionsSurviveDrain checks that a connection to a pod that drains works until the graceful period is over,
+// across a restart of the process.
 func (l *lab) testConnectionsSurviveDrain(t *testing.T) {
 	for _, p := range []Protocol{TCP, SCTP} {
 		for _, family := range []string{"v4", "v6"} {
@@ -94,13 +94,13 @@ func (l *lab) testConnectionsSurviveDrain(t *testing.T) {
 	}
 }
 
-// testDrainEndsWithTheLastConnection: removed when the kernel has forgotten the connection, long before the period is
-// over.
+// testDrainEndsWithTheLastConnection checks that a real server goes when the kernel has forgotten its last connection,
+// long before the graceful period is over.
 func (l *lab) testDrainEndsWithTheLastConnection(t *testing.T) {
 	v := l.frontend("v4", TCP, "rr", 1, 1)
 	all := v.RealServers
 	l.apply(t, v)
-	// Only one connection: those that closed in order would linger for two minutes.
+	// Only one connection: the kernel would keep connections that close normally for two minutes.
 	c, got := l.held(t, client("v4", 0), &v)
 	v.RealServers = all[1-got : 2-got]
 	l.apply(t, v)
@@ -116,10 +116,10 @@ func (l *lab) testDrainEndsWithTheLastConnection(t *testing.T) {
 	}
 	for range 3 {
 		if tick() != 1 {
-			t.Fatal("removed with a connection")
+			t.Fatal("the real server went although it has a connection")
 		}
 	}
-	must(t, c.conn.(*net.TCPConn).SetLinger(0)) // a reset: the kernel remembers it for ten seconds
+	must(t, c.conn.(*net.TCPConn).SetLinger(0)) // close with a reset, which the kernel remembers for ten seconds
 	c.conn.Close()
 	for tick() > 0 {
 		time.Sleep(time.Second)
@@ -129,7 +129,7 @@ func (l *lab) testDrainEndsWithTheLastConnection(t *testing.T) {
 	}
 }
 
-// testTakenOutOfDrain: a pod that comes back gets connections again, and keeps those that it had.
+// testTakenOutOfDrain checks that a pod that is wanted again gets new connections and keeps the old ones.
 func (l *lab) testTakenOutOfDrain(t *testing.T) {
 	v := l.frontend("v4", TCP, "rr", 1, 1)
 	all := v.RealServers
@@ -147,7 +147,7 @@ func (l *lab) testTakenOutOfDrain(t *testing.T) {
 	expectAnswer(t, c, 0)
 }
 
-// testUDPIsNotDrained: a flow moves to another pod with its next packets.
+// testUDPIsNotDrained checks that a flow moves to another pod with its next packets.
 func (l *lab) testUDPIsNotDrained(t *testing.T) {
 	v := l.frontend("v4", UDP, "rr", 1, 1)
 	all := v.RealServers
@@ -158,7 +158,7 @@ func (l *lab) testUDPIsNotDrained(t *testing.T) {
 	if got, want := l.weights(t, &v), all[1].Addr.String()+"=1"; got != want {
 		t.Errorf("real servers: %s, want %s", got, want)
 	}
-	for range 3 { // the kernel may drop the packet that finds out
+	for range 3 { // the kernel may drop the first packet to a real server that is gone
 		if got, err := c.ask(); err == nil {
 			if got != 1 {
 				t.Errorf("pod %d answers", got)
@@ -169,8 +169,8 @@ func (l *lab) testUDPIsNotDrained(t *testing.T) {
 	t.Error("no answer any more")
 }
 
-// testVirtualServerDrains: the connections of a virtual server that goes, as when its Service moves to the other
-// engine.
+// testVirtualServerDrains checks that connections outlive their virtual server until the graceful period is over. A
+// virtual server goes, for example, when its Service moves to nft.
 func (l *lab) testVirtualServerDrains(t *testing.T) {
 	v := l.frontend("v4", TCP, "rr", 1, 1)
 	l.apply(t, v)
@@ -179,7 +179,7 @@ func (l *lab) testVirtualServerDrains(t *testing.T) {
 	pass(t, l.engine, start())
 	expectAnswer(t, c, 1)
 	if _, _, err := call(l.clients, client("v4", 0), v.Key); err == nil {
-		t.Error("a new connection is taken")
+		t.Error("a new connection was accepted")
 	}
 	_, err := l.engine.Tick(start().Add(period - time.Second))
 	must(t, err)

@@ -19,14 +19,14 @@ func TestDrain(t *testing.T) {
 		name  string
 		steps []func(t *testing.T, d *drainTest)
 	}{
-		{"idle: gone at the first look", []func(*testing.T, *drainTest){
+		{"no connections: gone at the first check", []func(*testing.T, *drainTest){
 			expectAt(0, draining), expectAt(999*time.Millisecond, draining), expectAt(time.Second, ended),
 		}},
 		{"gone with its last connection", []func(*testing.T, *drainTest){
 			conns(second, 2), expectAt(time.Minute, draining), conns(second, 1), expectAt(2*time.Minute, draining),
 			conns(second, 0), expectAt(3*time.Minute, ended),
 		}},
-		{"gone when its time is over", []func(*testing.T, *drainTest){
+		{"gone when its period is over", []func(*testing.T, *drainTest){
 			conns(second, 1), expectAt(period-time.Nanosecond, draining), expectAt(period, ended),
 		}},
 		{"wanted again", []func(*testing.T, *drainTest){
@@ -34,15 +34,15 @@ func TestDrain(t *testing.T) {
 			expectAt(time.Minute, "10.96.0.1:80/tcp lc 10.0.0.1:8080=1 10.0.0.2:8080=1\nlocal 10.96.0.1"),
 			expectAt(time.Hour, "10.96.0.1:80/tcp lc 10.0.0.1:8080=1 10.0.0.2:8080=1\nlocal 10.96.0.1"),
 		}},
-		{"wanted again, then no more: the time begins anew", []func(*testing.T, *drainTest){
+		{"wanted again, then not any more: the period starts again", []func(*testing.T, *drainTest){
 			conns(second, 1), expectAt(10*time.Minute, draining), set(web), set(one),
 			expectAt(period, draining), expectAt(10*time.Minute+period, ended),
 		}},
-		{"other changes do not prolong it", []func(*testing.T, *drainTest){
+		{"other changes do not extend the period", []func(*testing.T, *drainTest){
 			conns(second, 1), expectAt(10*time.Minute, draining), set(one), expectAt(period-time.Second, draining), set(one),
 			expectAt(period, ended),
 		}},
-		{"survives a restart, its time begins anew", []func(*testing.T, *drainTest){
+		{"survives a restart, and its period starts again", []func(*testing.T, *drainTest){
 			conns(second, 1), expectAt(10*time.Minute, draining), restart(one), expectAt(period, draining),
 			expectAt(10*time.Minute+period, ended),
 		}},
@@ -50,43 +50,43 @@ func TestDrain(t *testing.T) {
 			conns(second, 1), restart(web),
 			expectAt(time.Hour, "10.96.0.1:80/tcp lc 10.0.0.1:8080=1 10.0.0.2:8080=1\nlocal 10.96.0.1"),
 		}},
-		{"the virtual server goes as well, with the last", []func(*testing.T, *drainTest){
+		{"the virtual server goes with its last real server", []func(*testing.T, *drainTest){
 			conns(second, 1), conns(web.RealServers[0].Addr, 1), set(),
 			expectAt(time.Minute, "10.96.0.1:80/tcp lc 10.0.0.1:8080=0 10.0.0.2:8080=0\nlocal 10.96.0.1"),
 			conns(web.RealServers[0].Addr, 0),
 			expectAt(2*time.Minute, "10.96.0.1:80/tcp lc 10.0.0.2:8080=0\nlocal 10.96.0.1"),
 			conns(second, 0), expectAt(3*time.Minute, ""),
 		}},
-		{"the virtual server goes as well, when its time is over", []func(*testing.T, *drainTest){
+		{"the virtual server goes when its period is over", []func(*testing.T, *drainTest){
 			conns(second, 1), set(), expectAt(period, ""),
 		}},
-		{"the virtual server comes back", []func(*testing.T, *drainTest){
+		{"the virtual server is wanted again", []func(*testing.T, *drainTest){
 			conns(second, 1), set(), expectAt(time.Minute, "10.96.0.1:80/tcp lc 10.0.0.2:8080=0\nlocal 10.96.0.1"), set(one),
 			expectAt(time.Minute, draining),
 		}},
-		{"the virtual server goes over a restart", []func(*testing.T, *drainTest){
+		{"the virtual server goes after a restart", []func(*testing.T, *drainTest){
 			conns(second, 1), restart(),
 			expectAt(time.Minute, "10.96.0.1:80/tcp lc 10.0.0.2:8080=0\nlocal 10.96.0.1"), expectAt(period, ""),
 		}},
-		{"someone else deletes it first", []func(*testing.T, *drainTest){
+		{"another tool deletes the real server", []func(*testing.T, *drainTest){
 			conns(second, 1), func(_ *testing.T, d *drainTest) { delete(d.m.state[web.Key].reals, second) },
 			expectAt(time.Minute, ended),
 		}},
-		{"someone else deletes the virtual server first", []func(*testing.T, *drainTest){
+		{"another tool deletes the virtual server", []func(*testing.T, *drainTest){
 			conns(second, 1), set(), func(_ *testing.T, d *drainTest) { delete(d.m.state, web.Key) }, expectAt(time.Minute, ""),
 		}},
-		{"someone else makes one with its key", []func(*testing.T, *drainTest){
+		{"another tool replaces the virtual server", []func(*testing.T, *drainTest){
 			conns(second, 1), set(), replace(web.Key, "192.0.2.7:80"),
-			expectAt(time.Minute, "10.96.0.1:80/tcp wrr of others 192.0.2.7:80=1"),
-			expectAt(time.Hour, "10.96.0.1:80/tcp wrr of others 192.0.2.7:80=1"),
+			expectAt(time.Minute, "10.96.0.1:80/tcp wrr foreign 192.0.2.7:80=1"),
+			expectAt(time.Hour, "10.96.0.1:80/tcp wrr foreign 192.0.2.7:80=1"),
 		}},
-		{"someone else makes one with its key and its real servers, which is then given up", []func(*testing.T, *drainTest){
+		{"another tool replaces the virtual server with the same real servers, then it is deleted", []func(*testing.T, *drainTest){
 			replace(web.Key, "10.0.0.1:8080", "10.0.0.2:8080"), set(),
-			expectAt(time.Hour, "10.96.0.1:80/tcp wrr of others 10.0.0.1:8080=1 10.0.0.2:8080=1"),
+			expectAt(time.Hour, "10.96.0.1:80/tcp wrr foreign 10.0.0.1:8080=1 10.0.0.2:8080=1"),
 		}},
-		{"someone else makes one with its key and its real servers, which stays wanted", []func(*testing.T, *drainTest){
+		{"another tool replaces the virtual server with the same real servers, and it is still wanted", []func(*testing.T, *drainTest){
 			replace(web.Key, "10.0.0.1:8080", "10.0.0.2:8080"),
-			expectAt(time.Hour, "10.96.0.1:80/tcp wrr of others 10.0.0.1:8080=1 10.0.0.2:8080=1\nlocal 10.96.0.1"),
+			expectAt(time.Hour, "10.96.0.1:80/tcp wrr foreign 10.0.0.1:8080=1 10.0.0.2:8080=1\nlocal 10.96.0.1"),
 			func(t *testing.T, d *drainTest) { expectIntact(t, d.e, false) },
 		}},
 	} {
@@ -108,7 +108,7 @@ type drainTest struct {
 	now time.Time
 }
 
-// expectAt lets the time pass, with a tick at its end.
+// expectAt advances the clock, ticks once, and compares the kernel.
 func expectAt(since time.Duration, want string) func(*testing.T, *drainTest) {
 	return func(t *testing.T, d *drainTest) {
 		t.Helper()
@@ -144,8 +144,9 @@ func restart(servers ...VirtualServer) func(*testing.T, *drainTest) {
 	}
 }
 
-// TestDrainLooksLessAndLessOften: looking at connections costs a listing, and a closed connection lingers for minutes.
-func TestDrainLooksLessAndLessOften(t *testing.T) {
+// TestDrainChecksAtGrowingIntervals: each check lists real servers, and the kernel keeps closed connections for
+// minutes.
+func TestDrainChecksAtGrowingIntervals(t *testing.T) {
 	m := newMemory()
 	e := openMemory(t, m)
 	mustSet(t, e, "web", web)
@@ -161,7 +162,7 @@ func TestDrainLooksLessAndLessOften(t *testing.T) {
 		must(t, err)
 	}
 	if looks < 15 || looks > 30 {
-		t.Errorf("looked %d times within ten minutes", looks)
+		t.Errorf("%d checks within ten minutes", looks)
 	}
 	if n := draining(e); n != 1 {
 		t.Errorf("%d real servers drain, want 1", n)
@@ -178,7 +179,7 @@ func (c *countingKernel) reals(k Key) ([]foundReal, error) {
 	return c.memory.reals(k)
 }
 
-// TestDrainFails: an error while a drain ends is reported, and the drain goes on.
+// TestDrainFails checks that Tick returns errors and tries again.
 func TestDrainFails(t *testing.T) {
 	m := newMemory()
 	e := openMemory(t, m)

@@ -12,7 +12,7 @@ var (
 	mail = vs("tcp 10.96.0.2:25 rr", "10.0.0.3:25")
 )
 
-// TestPass: what is done for a change, in which order, by Add and then by Remove.
+// TestPass has one row for each kind of change, with the operations of Add and then of Remove.
 func TestPass(t *testing.T) {
 	port81 := with(web, func(v *VirtualServer) { v.Port = 81 })
 	for _, tt := range []struct {
@@ -22,7 +22,7 @@ func TestPass(t *testing.T) {
 		ops    string
 	}{
 		{
-			name:   "new: local when complete",
+			name:   "new: local after it is complete",
 			change: func(t *testing.T, e *Engine) { mustSet(t, e, "mail", mail) },
 			ops: `
 				ipvsadm -A -t 10.96.0.2:25 -s rr
@@ -57,7 +57,7 @@ func TestPass(t *testing.T) {
 			change: func(_ *testing.T, e *Engine) { e.Delete("nobody") },
 		},
 		{
-			name: "without endpoints: not local before it goes",
+			name: "without endpoints: not local, then deleted",
 			before: func(t *testing.T, e *Engine) {
 				mustSet(t, e, "web", vs("tcp 10.96.0.1:80 rr"))
 			},
@@ -76,7 +76,7 @@ func TestPass(t *testing.T) {
 			ops:    "ipvsadm -D -u 10.96.0.1:80",
 		},
 		{
-			name: "additions before removals, whatever the order of calls",
+			name: "additions before removals, in any order of calls",
 			before: func(t *testing.T, e *Engine) {
 				mustSet(t, e, "old", vs("udp 10.96.0.9:53 rr"))
 			},
@@ -89,12 +89,12 @@ func TestPass(t *testing.T) {
 				ipvsadm -D -u 10.96.0.9:53`,
 		},
 		{
-			name:   "frontend moves to another name, taken before it is given up",
+			name:   "frontend moves to another service port, which sets it first",
 			before: func(t *testing.T, e *Engine) { mustSet(t, e, "a", web) },
 			change: func(t *testing.T, e *Engine) { mustSet(t, e, "b", web); mustSet(t, e, "a"); e.Delete("a") },
 		},
 		{
-			name:   "frontend moves to another name, given up before it is taken",
+			name:   "frontend moves to another service port, after the first deleted it",
 			before: func(t *testing.T, e *Engine) { mustSet(t, e, "a", web) },
 			change: func(t *testing.T, e *Engine) { e.Delete("a"); mustSet(t, e, "b", web) },
 		},
@@ -107,7 +107,7 @@ func TestPass(t *testing.T) {
 			ops:    "ipvsadm -D -u 10.96.0.1:53",
 		},
 		{
-			name: "address of the host is none of ours",
+			name: "address of the host needs no route",
 			change: func(t *testing.T, e *Engine) {
 				mustSet(t, e, "np", with(mail, func(v *VirtualServer) { v.Local = false }))
 			},
@@ -124,7 +124,7 @@ func TestPass(t *testing.T) {
 			ops: "ip route del local 10.96.0.2 dev lo table local proto 118 metric 1024",
 		},
 		{
-			name: "dh and weight 0 do not go together",
+			name: "dh gets no real servers of weight 0",
 			change: func(t *testing.T, e *Engine) {
 				mustSet(t, e, "web", vs("tcp 10.96.0.1:80 dh", "10.0.0.2:8080", "10.0.0.1:8080=0"))
 			},
@@ -158,7 +158,7 @@ func TestPass(t *testing.T) {
 	}
 }
 
-// TestFailureIsConfined: one virtual server that fails does not stop the others, and is tried again.
+// TestFailureIsConfined checks that a virtual server that fails does not stop the others, and that Add tries it again.
 func TestFailureIsConfined(t *testing.T) {
 	m := newMemory()
 	e := openMemory(t, m)
@@ -176,7 +176,7 @@ func TestFailureIsConfined(t *testing.T) {
 	}
 	for _, part := range []string{"add real server 10.0.0.2:8080 of 10.96.0.1:80/tcp", "cannot allocate memory", "the engine tries again"} {
 		if !strings.Contains(err.Error(), part) {
-			t.Errorf("the error %q does not say %q", err, part)
+			t.Errorf("the error %q does not contain %q", err, part)
 		}
 	}
 	expect(t, "after the failure", picture(t, m), `
@@ -203,7 +203,7 @@ func TestUnknownSchedulerIsNamed(t *testing.T) {
 	pass(t, e, start())
 }
 
-// TestUnknownOutcome: the kernel took the operation although the answer was lost. The next pass reads before it writes.
+// TestUnknownOutcome: the kernel took an operation and returned an error. The next pass reads before it writes.
 func TestUnknownOutcome(t *testing.T) {
 	for kind := AddServer; kind <= DeleteAddress; kind++ {
 		t.Run(kind.String(), func(t *testing.T) {
@@ -226,7 +226,7 @@ func TestUnknownOutcome(t *testing.T) {
 			_, errAdd := e.Add(start())
 			_, errRemove := e.Remove(start())
 			if lost == 0 || errAdd == nil && errRemove == nil {
-				t.Fatal("no answer was lost")
+				t.Fatal("no operation failed")
 			}
 			m.after = nil
 			pass(t, e, start())
@@ -241,9 +241,9 @@ func TestUnknownOutcome(t *testing.T) {
 	}
 }
 
-// TestUnknownAddressIsGivenUp: nobody knows whether the address became local, so it counts as such until it is taken
-// back.
-func TestUnknownAddressIsGivenUp(t *testing.T) {
+// TestUnsureAddressIsDeleted: after an error an address may be local. The engine treats it as local until it has
+// deleted the route.
+func TestUnsureAddressIsDeleted(t *testing.T) {
 	for _, v := range []VirtualServer{web, vs("udp 10.96.0.1:80 lc", "10.0.0.1:8080")} { // drained; deleted at once
 		t.Run(v.Protocol.String(), func(t *testing.T) {
 			m := newMemory()
@@ -271,8 +271,7 @@ func TestUnknownAddressIsGivenUp(t *testing.T) {
 	}
 }
 
-// TestInterference: someone else changes our virtual servers; the next change of them repairs what it meets, without an
-// error.
+// TestInterference: another tool changed a virtual server of the engine. The next Set repairs it without an error.
 func TestInterference(t *testing.T) {
 	const want = `
 		10.96.0.1:80/tcp wrr 10.0.0.2:8080=2 10.0.0.3:8080=1
@@ -303,7 +302,7 @@ func TestInterference(t *testing.T) {
 	}
 }
 
-// TestIntact: the periodic check notices what nobody told us, and the next pass repairs it.
+// TestIntact checks that Intact notices changes by other tools and that the next pass repairs them.
 func TestIntact(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -362,7 +361,8 @@ func expectIntact(t *testing.T, e *Engine, want bool) {
 	}
 }
 
-// TestForeign: what others made is not touched, even when we would need its key, and ours follows when it has gone.
+// TestForeign checks that the engine does not touch virtual servers of other tools. When it needs the key of one, it
+// waits until that one has gone.
 func TestForeign(t *testing.T) {
 	m := newMemory()
 	m.foreign(web.Key, "wrr", "192.0.2.7:80")
@@ -381,13 +381,13 @@ func TestForeign(t *testing.T) {
 	}
 	delete(m.state, web.Key)
 	pass(t, e, start())
-	expect(t, "after it has gone", picture(t, m), `
+	expect(t, "after the other tool deleted it", picture(t, m), `
 		10.96.0.1:80/tcp lc 10.0.0.1:8080=1 10.0.0.2:8080=1
-		192.0.2.1:443/tcp rr of others 192.0.2.7:443=1
+		192.0.2.1:443/tcp rr foreign 192.0.2.7:443=1
 		local 10.96.0.1`)
 }
 
-func TestForeignIsLeftWhenGivenUp(t *testing.T) {
+func TestForeignStaysAfterDelete(t *testing.T) {
 	m := newMemory()
 	m.foreign(web.Key, "wrr", "192.0.2.7:80")
 	theirs := picture(t, m)
@@ -400,11 +400,11 @@ func TestForeignIsLeftWhenGivenUp(t *testing.T) {
 	pass(t, e, start())
 	expect(t, "untouched", picture(t, m), theirs)
 	if len(e.servers) != 0 {
-		t.Errorf("the engine still knows %d virtual servers", len(e.servers))
+		t.Errorf("the engine still has %d virtual servers", len(e.servers))
 	}
 }
 
-// TestReplacedByForeign: while we ran, someone put a virtual server of their own in the place of ours.
+// TestReplacedByForeign: another tool replaced a virtual server of the engine, and Intact noticed it.
 func TestReplacedByForeign(t *testing.T) {
 	m := newMemory()
 	e := openMemory(t, m)
@@ -417,12 +417,12 @@ func TestReplacedByForeign(t *testing.T) {
 	}
 	e.Delete("web")
 	pass(t, e, start())
-	expect(t, "untouched", picture(t, m), "10.96.0.1:80/tcp wrr of others 192.0.2.7:80=1")
+	expect(t, "untouched", picture(t, m), "10.96.0.1:80/tcp wrr foreign 192.0.2.7:80=1")
 }
 
-// TestGivenUpAfterItWasReplaced: nobody has noticed that someone put a virtual server of their own in the place of ours
-// before ours is given up; theirs stays, our address does not.
-func TestGivenUpAfterItWasReplaced(t *testing.T) {
+// TestDeletedAfterItWasReplaced: another tool replaced a virtual server of the engine, and then Delete comes before
+// Intact notices. The virtual server of the other tool stays, the local route goes.
+func TestDeletedAfterItWasReplaced(t *testing.T) {
 	for _, protocol := range []string{"tcp", "udp"} { // drained; deleted at once
 		t.Run(protocol, func(t *testing.T) {
 			m := newMemory()
@@ -433,7 +433,7 @@ func TestGivenUpAfterItWasReplaced(t *testing.T) {
 			m.foreign(v.Key, "wrr", "10.0.0.1:8080")
 			e.Delete("web")
 			pass(t, e, start())
-			expect(t, "left", picture(t, m), "10.96.0.1:80/"+protocol+" wrr of others 10.0.0.1:8080=1")
+			expect(t, "kernel", picture(t, m), "10.96.0.1:80/"+protocol+" wrr foreign 10.0.0.1:8080=1")
 			wantLocal(t, "in the end", e, "[]")
 			if len(e.servers) != 0 {
 				t.Errorf("the engine still has %d virtual servers", len(e.servers))
@@ -442,8 +442,8 @@ func TestGivenUpAfterItWasReplaced(t *testing.T) {
 	}
 }
 
-// TestNothingIsDeletedUnseen: while the kernel cannot be read it is not known whose a virtual server is.
-func TestNothingIsDeletedUnseen(t *testing.T) {
+// TestNothingIsDeletedUnread: when the engine cannot read a virtual server, another tool may have made it.
+func TestNothingIsDeletedUnread(t *testing.T) {
 	m := newMemory()
 	e := openMemory(t, m)
 	mustSet(t, e, "web", vs("udp 10.96.0.1:80 lc"))

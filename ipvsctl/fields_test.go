@@ -8,8 +8,8 @@ import (
 	"unsafe"
 )
 
-// The tests of this file fail, with its name, when a field is added to a type and code that has to deal with every
-// field does not.
+// The tests in this file go through the fields of a type. They fail, and name the field, when someone adds a field and
+// forgets code that has to handle every field.
 
 // eachField calls test once for each field of base, with a copy of base that differs in this field alone.
 func eachField[T any](t *testing.T, base T, test func(t *testing.T, changed T)) {
@@ -19,7 +19,8 @@ func eachField[T any](t *testing.T, base T, test func(t *testing.T, changed T)) 
 		t.Run(field.Name, func(t *testing.T) {
 			changed := base
 			value := reflect.ValueOf(&changed).Elem().Field(i)
-			changeValue(t, reflect.NewAt(value.Type(), unsafe.Pointer(value.UnsafeAddr())).Elem()) // unexported as well
+			// NewAt allows changing an unexported field.
+			changeValue(t, reflect.NewAt(value.Type(), unsafe.Pointer(value.UnsafeAddr())).Elem())
 			test(t, changed)
 		})
 	}
@@ -126,7 +127,7 @@ func TestEveryFieldOfAHeader(t *testing.T) {
 	})
 }
 
-// TestEveryFieldOfApplied: Intact compares all that the engine knows of the kernel.
+// TestEveryFieldOfApplied checks that Intact compares all that the engine knows of the kernel.
 func TestEveryFieldOfApplied(t *testing.T) {
 	base := appliedFrom(&web)
 	eachField(t, base, func(t *testing.T, changed applied) {

@@ -23,7 +23,7 @@ func openIn(t testing.TB, ns *namespace, exclude ...netip.Prefix) *Engine {
 	return e
 }
 
-// catalog has a virtual server for everything that can be said of one.
+// catalog returns virtual servers that use every scheduler, protocol, flag and option, each in both families.
 func catalog() []VirtualServer {
 	var list []VirtualServer
 	add := func(protocol, scheduler string, change func(*VirtualServer)) {
@@ -50,8 +50,8 @@ func catalog() []VirtualServer {
 	return list
 }
 
-// TestLikeIpvsadm: the kernel ends with the same whether the engine works, or ipvsadm and ip run the operations that
-// the engine prints, or what a Memory prints.
+// TestLikeIpvsadm checks that the kernel has the same after the engine ran, after ipvsadm and ip ran the operations
+// that the engine prints, and after they ran what a Memory prints.
 func TestLikeIpvsadm(t *testing.T) {
 	ours, theirs := newNamespace(t), newNamespace(t)
 	e := openIn(t, ours)
@@ -66,7 +66,7 @@ func TestLikeIpvsadm(t *testing.T) {
 	expectReadBack(t, e)
 }
 
-// remember prints the kernel in memory that has these virtual servers.
+// remember returns what a Memory with these virtual servers prints.
 func remember(t *testing.T, servers []VirtualServer) string {
 	m := OpenMemory(Options{})
 	for _, v := range servers {
@@ -93,7 +93,7 @@ func expectListings(t *testing.T, what string, ours, theirs *namespace) {
 	}
 }
 
-// sortBlocks sorts a listing by its virtual servers, each with its real servers.
+// sortBlocks sorts a listing by virtual server. The real servers of each stay with it.
 func sortBlocks(lines []string) []string {
 	var blocks []string
 	for _, line := range lines {
@@ -115,7 +115,7 @@ func sortBlocks(lines []string) []string {
 	return blocks
 }
 
-// expectReadBack: what the kernel gives back is what was asked for, so a restart changes nothing.
+// expectReadBack checks that the kernel returns what the engine set, so that a restart changes nothing.
 func expectReadBack(t *testing.T, e *Engine) {
 	t.Helper()
 	again, err := openEngine(e.options, e.kernel)
@@ -131,8 +131,8 @@ func expectReadBack(t *testing.T, e *Engine) {
 	}
 }
 
-// TestOthersAreUntouched: virtual servers that ipvsadm made, also on our addresses and for packet marks, over all
-// that we do, restarts included.
+// TestOthersAreUntouched checks that the engine never touches virtual servers that ipvsadm made, even at its own
+// addresses and for packet marks, and after a restart.
 func TestOthersAreUntouched(t *testing.T) {
 	ns := newNamespace(t)
 	theirs := strings.TrimSpace(`
@@ -177,18 +177,18 @@ func TestOthersAreUntouched(t *testing.T) {
 	_, err = e.Tick(start().Add(period))
 	must(t, err)
 	check("after a restart")
-	expect(t, "ours", pick(picture(t, e.kernel), "of others"), "10.96.0.1:80/tcp lc 10.0.0.1:8080=1 10.0.0.2:8080=1\nlocal 10.96.0.1")
+	expect(t, "ours", linesWithout(picture(t, e.kernel), "foreign"), "10.96.0.1:80/tcp lc 10.0.0.1:8080=1 10.0.0.2:8080=1\nlocal 10.96.0.1")
 
 	e = openIn(t, ns)
 	pass(t, e, start())
 	_, err = e.Tick(start().Add(period))
 	must(t, err)
-	check("after we left")
-	expect(t, "ours", pick(picture(t, e.kernel), "of others"), "")
+	check("after everything was removed")
+	expect(t, "ours", linesWithout(picture(t, e.kernel), "foreign"), "")
 }
 
-// pick drops the lines that contain a word.
-func pick(text, without string) string {
+// linesWithout drops the lines that contain a word.
+func linesWithout(text, without string) string {
 	var b strings.Builder
 	for line := range strings.Lines(text) {
 		if !strings.Contains(line, without) {
@@ -198,7 +198,8 @@ func pick(text, without string) string {
 	return b.String()
 }
 
-// TestMarkIsInvisible: ipvsadm shows our virtual servers as any others, and an edit of ours by ipvsadm is noticed.
+// TestMarkIsInvisible checks that ipvsadm does not show the mark, and that Intact notices when ipvsadm edits a virtual
+// server.
 func TestMarkIsInvisible(t *testing.T) {
 	ns := newNamespace(t)
 	e := openIn(t, ns)
@@ -212,7 +213,7 @@ func TestMarkIsInvisible(t *testing.T) {
 	expectIntact(t, e, false)
 }
 
-// TestFlushed: "ipvsadm -C" and "ip route flush" are noticed by the check and repaired by the next pass.
+// TestFlushed checks that Intact notices "ipvsadm -C" and "ip route flush", and that the next pass repairs the damage.
 func TestFlushed(t *testing.T) {
 	ns := newNamespace(t)
 	e := openIn(t, ns)
@@ -229,9 +230,10 @@ func TestFlushed(t *testing.T) {
 	}
 }
 
-// TestReplacedWhileItDrains: "ipvsadm -C" clears a virtual server that drains, and someone makes one with its key.
+// TestReplacedWhileItDrains: "ipvsadm -C" deletes a virtual server that drains, and another tool makes one with its
+// key.
 func TestReplacedWhileItDrains(t *testing.T) {
-	const theirs = "10.96.0.1:80/tcp wrr of others 192.0.2.7:80=1"
+	const theirs = "10.96.0.1:80/tcp wrr foreign 192.0.2.7:80=1"
 	ns := newNamespace(t)
 	e := openIn(t, ns)
 	replace := func() {
@@ -269,7 +271,7 @@ func TestExcluded(t *testing.T) {
 	pass(t, e, start())
 	_, err := e.Tick(start().Add(period))
 	must(t, err)
-	expect(t, "kernel", picture(t, e.kernel), "10.96.0.1:443/tcp rr of others")
+	expect(t, "kernel", picture(t, e.kernel), "10.96.0.1:443/tcp rr foreign")
 }
 
 func TestProbeKernel(t *testing.T) {
@@ -318,7 +320,8 @@ func TestSettingsOfKernel(t *testing.T) {
 	expect(t, "conn_reuse_mode", ns.Must(t, "", "sysctl", "-n", "net.ipv4.vs.conn_reuse_mode"), "1")
 }
 
-// TestMemoryIsLikeTheKernel: the stand-in answers each operation as the kernel does, and ends with the same.
+// TestMemoryIsLikeTheKernel checks that the kernel in memory answers each operation as the real one does, and ends
+// with the same contents.
 func TestMemoryIsLikeTheKernel(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 7))
 	c, err := dial(newNamespace(t).Fd())
@@ -329,7 +332,7 @@ func TestMemoryIsLikeTheKernel(t *testing.T) {
 		v := randomServer(rng, rng.IntN(24), []string{"rr", "lc", "sh", "magic"})
 		o := Operation{Kind: OperationKind(rng.IntN(int(DeleteAddress) + 1)), Server: &v}
 		if rng.IntN(50) > 0 && o.Kind == DeleteServer {
-			continue // or hardly anything ever exists
+			continue // otherwise hardly any virtual server would exist
 		}
 		if len(v.RealServers) > 0 {
 			o.Real = v.RealServers[0]
@@ -338,7 +341,7 @@ func TestMemoryIsLikeTheKernel(t *testing.T) {
 		}
 		want, got := m.execute(o), c.execute(o)
 		if !errors.Is(got, want) {
-			t.Fatalf("operation %d, %s: the memory says %v, the kernel %v", i, o, want, got)
+			t.Fatalf("operation %d, %s: the memory returns %v, the kernel %v", i, o, want, got)
 		}
 		if f, exists, err := c.server(v.Key); err != nil || exists != (m.state[v.Key] != nil) || f.header != headerOf(m, v.Key) {
 			t.Fatalf("operation %d, %s: the kernel has %+v, %v", i, o, f, err)
@@ -377,7 +380,7 @@ func TestRandomWalkInKernel(t *testing.T) {
 	}
 }
 
-// TestListCountsConnections reads back what "verdict list" shows.
+// TestListCountsConnections checks the numbers that "verdict list" shows.
 func TestListCountsConnections(t *testing.T) {
 	l := newLab(t)
 	l.node.Must(t, "", "ipvsadm", "-A", "-t", "192.0.2.1:80", "-s", "rr")
@@ -389,7 +392,7 @@ func TestListCountsConnections(t *testing.T) {
 	}
 	l.once(t, client("v4", 1), &v)
 	var got []Status
-	for range 50 { // totals are summed up every two seconds
+	for range 50 { // the kernel updates its totals every two seconds
 		var err error
 		got, err = List(l.options)
 		must(t, err)
@@ -407,7 +410,7 @@ func TestListCountsConnections(t *testing.T) {
 	}
 }
 
-// TestLibrary writes down what the library and the kernel do that conn and validate guard against.
+// TestLibrary shows the behavior of moby/ipvs and of the kernel that conn and validate guard against.
 func TestLibrary(t *testing.T) {
 	c, err := dial(newNamespace(t).Fd())
 	must(t, err)

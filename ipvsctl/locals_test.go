@@ -22,7 +22,8 @@ func wantLocal(t *testing.T, when string, e *Engine, want string) {
 	wantAddrs(t, "local "+when, slices.SortedFunc(maps.Keys(e.local()), netip.Addr.Compare), want)
 }
 
-// TestAddressesToGuard: Coming names exactly the addresses that the next Add makes local, Released those that went.
+// TestAddressesToGuard checks that Coming lists exactly the addresses that the next Add makes local, and Released those
+// that are no longer local.
 func TestAddressesToGuard(t *testing.T) {
 	e := openMemory(t, newMemory())
 	pass(t, e, start())
@@ -43,17 +44,17 @@ func TestAddressesToGuard(t *testing.T) {
 	wantAddrs(t, "released by Add while another port needs it", r.Released(), "[]")
 	r, err = e.Remove(start())
 	must(t, err)
-	wantAddrs(t, "drains, so it stays", r.Released(), "[]")
+	wantAddrs(t, "while it drains", r.Released(), "[]")
 	r, err = e.Tick(start().Add(firstCheck))
 	must(t, err)
 	wantAddrs(t, "drained", r.Released(), "[10.96.0.1]")
 	wantLocal(t, "in the end", e, "[10.96.0.2]")
 }
 
-// TestAddressesOfAnEarlierProcess need a guard until the first Remove.
+// TestAddressesOfAnEarlierProcess checks that they need a guard until the first Remove.
 func TestAddressesOfAnEarlierProcess(t *testing.T) {
 	const inherited = "[10.96.0.1 10.96.0.2 10.96.0.3]"
-	m := left(t)
+	m := leftovers(t)
 	e := openMemory(t, m)
 	wantAddrs(t, "at first", e.Coming(), inherited)
 	mustSet(t, e, "web", web)
@@ -64,7 +65,8 @@ func TestAddressesOfAnEarlierProcess(t *testing.T) {
 	wantAddrs(t, "not local", r.NotLocal, "[]")
 	wantAddrs(t, "after Add", e.Coming(), "[10.96.0.1 10.96.0.2 10.96.0.3 10.96.0.9]")
 	all := netip.MustParsePrefix("10.96.0.0/16")
-	wantAddrs(t, "in a range that is excluded now", openMemory(t, m, all).Coming(), "[10.96.0.1 10.96.0.2 10.96.0.3 10.96.0.9]")
+	other := openMemory(t, m, all)
+	wantAddrs(t, "in a range that is excluded now", other.Coming(), "[10.96.0.1 10.96.0.2 10.96.0.3 10.96.0.9]")
 	r, err = e.Remove(start())
 	must(t, err)
 	wantAddrs(t, "released", r.Released(), "[10.96.0.3]")
@@ -74,7 +76,7 @@ func TestAddressesOfAnEarlierProcess(t *testing.T) {
 	}
 }
 
-// TestNotLocal: the guard of an address that did not become local has to go, unless the address may be local.
+// TestNotLocal: an address that did not become local needs no guard. One that may be local needs it.
 func TestNotLocal(t *testing.T) {
 	real := func(o Operation) bool { return o.Kind == AddReal && o.Server.Key == web.Key }
 	local := func(o Operation) bool { return o.Kind == AddAddress && o.Server.Key == web.Key }
@@ -115,7 +117,8 @@ func TestNotLocal(t *testing.T) {
 	}
 }
 
-// TestReleasedIsCertain: an address that was taken back and that may be local again is not released.
+// TestReleasedIsCertain: the engine deleted the route of an address, but the address may be local again. It needs its
+// guard.
 func TestReleasedIsCertain(t *testing.T) {
 	m := newMemory()
 	e := openMemory(t, m)
@@ -137,7 +140,8 @@ func TestReleasedIsCertain(t *testing.T) {
 	wantLocal(t, "after the error", e, "[10.96.0.1]")
 }
 
-// TestFailedRemovalIsRepeated by Tick; one that Remove has not seen yet is not.
+// TestFailedRemovalIsRepeated checks that Tick repeats a removal that failed, and starts none that Remove has not
+// started.
 func TestFailedRemovalIsRepeated(t *testing.T) {
 	m := newMemory()
 	e := openMemory(t, m)

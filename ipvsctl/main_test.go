@@ -7,5 +7,5 @@ import (
 	"github.com/verdict-proxy/verdict/e2e/netns"
 )
 
-// The tests work on the real kernel, in network namespaces that they make.
+// The tests use the real kernel, in network namespaces that they make.
 func TestMain(m *testing.M) { os.Exit(netns.Main(m)) }

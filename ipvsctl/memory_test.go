@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// memory is a kernel in memory that fails when told to.
+// memory is a kernel in memory with injected errors.
 type memory struct {
 	*memoryKernel
 	fail      func(o Operation) error // before an operation takes effect; nil: the operation goes on
@@ -70,7 +70,7 @@ func (m *memory) putReal(k Key, real string) {
 	m.state[k].reals[r.Addr] = &foundReal{RealServer: r}
 }
 
-// picture prints everything that a kernel has, whoever made it.
+// picture prints everything that a kernel has, whichever tool made it.
 func picture(t testing.TB, k kernel) string {
 	t.Helper()
 	servers, err := k.servers()
@@ -87,7 +87,7 @@ func picture(t testing.TB, k kernel) string {
 			line += " persistent " + (time.Duration(f.header.persistence) * time.Second).String()
 		}
 		if !f.ours {
-			line += " of others"
+			line += " foreign"
 		}
 		for _, r := range reals {
 			line += fmt.Sprintf(" %s=%d", r.Addr, r.Weight)
@@ -106,7 +106,7 @@ func picture(t testing.TB, k kernel) string {
 	return strings.Join(lines, "\n")
 }
 
-// TestMemoryPrints: String prints all that the kernel in memory has, sorted by key, as the commands that make it.
+// TestMemoryPrints checks that String prints all that the kernel in memory has.
 func TestMemoryPrints(t *testing.T) {
 	m := OpenMemory(Options{})
 	nodePort := with(vs("tcp 192.0.2.1:30080 lc", "10.0.0.2:80", "10.0.0.1:80=3"), func(v *VirtualServer) { v.Local = false })
@@ -129,8 +129,8 @@ func TestMemoryPrints(t *testing.T) {
 		ip -6 route add local fd00::1 dev lo table local proto 118 metric 1024`)
 }
 
-// TestMemoryRestart: another engine on the same kernel takes over what the earlier one left, and leaves alone what
-// another tool made.
+// TestMemoryRestart checks that a new engine on the same kernel takes over what the earlier one left, and does not
+// touch what another tool made.
 func TestMemoryRestart(t *testing.T) {
 	foreign := vs("tcp 10.96.0.9:80 rr", "10.0.0.1:80")
 	m := OpenMemory(Options{GracefulPeriod: period})
@@ -141,7 +141,8 @@ func TestMemoryRestart(t *testing.T) {
 	m, err := m.Restart(Options{GracefulPeriod: period})
 	must(t, err)
 	wantAddrs(t, "to guard", m.Coming(), "[10.96.0.1]")
-	wantObstacle(t, m.Obstacle([]VirtualServer{foreign}), ErrForeign, "virtual server 10.96.0.9:80/tcp: "+ErrForeign.Error())
+	text := "virtual server 10.96.0.9:80/tcp: " + ErrForeign.Error()
+	wantObstacle(t, m.Obstacle([]VirtualServer{foreign}), ErrForeign, text)
 	pass(t, m.Engine, start())
 	_, err = m.Tick(start().Add(firstCheck))
 	must(t, err)
@@ -153,14 +154,14 @@ func TestMemoryRestart(t *testing.T) {
 		ipvsadm -a -t 10.96.0.9:80 -r 10.0.0.1:80 -m -w 1`)
 	m.DeleteServer(foreign.Key)
 	wantObstacle(t, m.Obstacle([]VirtualServer{foreign}), nil, "")
-	for _, k := range []Key{web.Key, foreign.Key} { // the real server is gone; the virtual server is gone
+	for _, k := range []Key{web.Key, foreign.Key} { // the real server is gone, or the virtual server
 		if err := m.SetConnections(k, web.RealServers[1].Addr, 1); err == nil {
 			t.Errorf("connections of a real server of %s that does not exist were set", k)
 		}
 	}
 }
 
-// start is the clock of all tests with a memory.
+// start is the time at which tests with a kernel in memory start.
 func start() time.Time { return time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC) }
 
 const period = 15 * time.Minute
@@ -172,7 +173,7 @@ func openMemory(t testing.TB, m *memory, exclude ...netip.Prefix) *Engine {
 	return e
 }
 
-// pass does what the loop does in one pass.
+// pass calls Add and Remove, as each pass does.
 func pass(t testing.TB, e *Engine, now time.Time) Operations {
 	t.Helper()
 	added, err := e.Add(now)
@@ -224,7 +225,7 @@ func parseReal(text string) RealServer {
 	return r
 }
 
-// with changes a copy.
+// with returns a changed copy.
 func with(v VirtualServer, change func(*VirtualServer)) VirtualServer {
 	change(&v)
 	return v

@@ -3,12 +3,11 @@ package ipvsctl
 import (
 	"errors"
 	"net/netip"
-	"strings"
 	"syscall"
 	"testing"
 )
 
-// TestObstacle: why IPVS cannot serve a virtual server now.
+// TestObstacle has one row for each reason why IPVS cannot serve a virtual server now.
 func TestObstacle(t *testing.T) {
 	foreign := vs("tcp 10.96.0.7:80 rr", "10.0.0.1:80")
 	excluded := vs("tcp 192.0.2.9:80 rr", "10.0.0.1:80")
@@ -27,7 +26,7 @@ func TestObstacle(t *testing.T) {
 			text: "virtual server 10.96.0.7:80/tcp: another tool has made this virtual server"},
 		{name: "another scheduler", servers: []VirtualServer{mail, other}, want: ErrReschedules,
 			text: "virtual server 10.96.0.1:80/tcp: the kernel would refuse connections while it changes the scheduler"},
-		{name: "what lasts comes first", servers: []VirtualServer{other, foreign}, want: ErrForeign,
+		{name: "the scheduler is reported last", servers: []VirtualServer{other, foreign}, want: ErrForeign,
 			text: "virtual server 10.96.0.7:80/tcp: another tool has made this virtual server"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -55,22 +54,21 @@ func wantObstacle(t *testing.T, got, want error, text string) {
 	}
 }
 
-// TestObstacleReadsOnlyOtherKeys: the engine knows its own virtual servers without asking the kernel.
+// TestObstacleReadsOnlyOtherKeys checks that Obstacle does not ask the kernel about keys that the engine has.
 func TestObstacleReadsOnlyOtherKeys(t *testing.T) {
 	m := newMemory()
 	e := openMemory(t, m)
 	mustSet(t, e, "mail", mail)
 	pass(t, e, start())
 	m.readError = syscall.ENOBUFS
-	if err := e.Obstacle([]VirtualServer{web}); !errors.Is(err, syscall.ENOBUFS) || !strings.Contains(err.Error(), "10.96.0.1:80/tcp") {
-		t.Errorf("obstacle is %v", err)
-	}
+	text := "virtual server 10.96.0.1:80/tcp: no buffer space available"
+	wantObstacle(t, e.Obstacle([]VirtualServer{web}), syscall.ENOBUFS, text)
 	if err := e.Obstacle([]VirtualServer{mail}); err != nil {
 		t.Errorf("the engine asked the kernel for a key that it has: %v", err)
 	}
 }
 
-// TestReschedules: only a virtual server that takes new connections loses some when its scheduler changes.
+// TestReschedules: a change of the scheduler is an obstacle only while the virtual server takes new connections.
 func TestReschedules(t *testing.T) {
 	m := newMemory()
 	e := openMemory(t, m)

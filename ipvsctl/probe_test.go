@@ -12,9 +12,9 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-// TestOpenTellsWhetherThereIsIPVS on the kernel at hand: with IPVS it works, without it everything fails and says why,
-// although the library would succeed at everything.
-func TestOpenTellsWhetherThereIsIPVS(t *testing.T) {
+// TestOpenFailsWithoutIPVS runs on kernels with and without IPVS. Without it every call returns ErrNoIPVS, although
+// moby/ipvs would report success.
+func TestOpenFailsWithoutIPVS(t *testing.T) {
 	ns := newNamespace(t)
 	o := Options{NetNS: ns.Fd()}
 	e, openError := Open(o)
@@ -26,7 +26,7 @@ func TestOpenTellsWhetherThereIsIPVS(t *testing.T) {
 	_, err := os.Stat("/proc/net/ip_vs")
 	for call, got := range map[string]error{"Open": openError, "Probe": probeError, "List": listError} {
 		if present := err == nil; present != (got == nil) || !present && !errors.Is(got, ErrNoIPVS) {
-			t.Errorf("IPVS in the kernel: %v, but %s said: %v", present, call, got)
+			t.Errorf("IPVS in the kernel: %v, but %s returned: %v", present, call, got)
 		}
 	}
 	if openError != nil && !strings.Contains(openError.Error(), "module ip_vs") {
@@ -34,20 +34,20 @@ func TestOpenTellsWhetherThereIsIPVS(t *testing.T) {
 	}
 }
 
-// TestQuiet: the library's complaint about a missing modprobe reaches nobody.
+// TestQuiet checks that the warning of moby/ipvs about a missing modprobe is not logged.
 func TestQuiet(t *testing.T) {
-	var said strings.Builder
+	var logged strings.Builder
 	out := logrus.StandardLogger().Out
-	logrus.SetOutput(&said)
+	logrus.SetOutput(&logged)
 	defer logrus.SetOutput(out)
 	h, err := openHandle(0)
 	must(t, err)
 	h.Close()
-	if said.Len() > 0 {
-		t.Errorf("the library said: %s", said.String())
+	if logged.Len() > 0 {
+		t.Errorf("moby/ipvs logged: %s", logged.String())
 	}
-	if logrus.StandardLogger().Out != io.Writer(&said) {
-		t.Error("the log's output was not put back")
+	if logrus.StandardLogger().Out != io.Writer(&logged) {
+		t.Error("the output of the log was not restored")
 	}
 }
 
@@ -63,12 +63,12 @@ func TestProbe(t *testing.T) {
 		t.Errorf("found %+v", s)
 	}
 	if !s.Has("mh") || s.Has("magic") {
-		t.Error("Has does not agree")
+		t.Error("Has is wrong")
 	}
 	expect(t, "message", s.String(), "schedulers not available: magic spell (missing kernel modules: ip_vs_magic ip_vs_spell)")
 	expect(t, "left in the kernel", picture(t, m), `
-		10.96.0.1:80/tcp rr of others 192.0.2.7:80=1
-		198.51.100.1:1/tcp rr of others 192.0.2.7:80=1`)
+		10.96.0.1:80/tcp rr foreign 192.0.2.7:80=1
+		198.51.100.1:1/tcp rr foreign 192.0.2.7:80=1`)
 }
 
 func TestProbeFails(t *testing.T) {
@@ -112,7 +112,7 @@ func TestProbeFails(t *testing.T) {
 }
 
 func TestList(t *testing.T) {
-	m := left(t)
+	m := leftovers(t)
 	m.state[web.Key].reals[web.RealServers[0].Addr].active = 3
 	got, err := list(m)
 	must(t, err)

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// testSchedulers sends connections through every scheduler and looks which pods answer.
+// testSchedulers sends connections through several schedulers and counts which pods answer.
 func (l *lab) testSchedulers(t *testing.T) {
 	for _, tt := range []struct {
 		scheduler string
@@ -18,7 +18,7 @@ func (l *lab) testSchedulers(t *testing.T) {
 		want      [podCount]int
 	}{
 		{"rr", []uint16{1, 1, 1}, 30, [podCount]int{10, 10, 10}},
-		{"rr", []uint16{3, 1}, 20, [podCount]int{10, 10}}, // knows no weights
+		{"rr", []uint16{3, 1}, 20, [podCount]int{10, 10}}, // ignores weights
 		{"wrr", []uint16{3, 1}, 40, [podCount]int{30, 10}},
 		{"wrr", []uint16{2, 0, 1}, 30, [podCount]int{20, 0, 10}},
 		{"lc", []uint16{1, 1}, 20, [podCount]int{10, 10}},
@@ -36,15 +36,14 @@ func (l *lab) testSchedulers(t *testing.T) {
 	}
 }
 
-// testHeldConnections: the schedulers that look at connections, by the pods that each further connection gets while all
-// earlier ones last.
+// testHeldConnections tests the schedulers that count connections. All connections stay open.
 func (l *lab) testHeldConnections(t *testing.T) {
 	for _, tt := range []struct {
 		scheduler string
 		weights   []uint16
 		n         int
 		want      [podCount]int
-		first     []int // pods of the first connections, in order
+		first     []int // the pods that get the first connections, in order
 	}{
 		{scheduler: "lc", weights: []uint16{1, 1, 1}, n: 9, want: [podCount]int{3, 3, 3}},
 		{scheduler: "wlc", weights: []uint16{3, 1}, n: 8, want: [podCount]int{6, 2}},
@@ -73,7 +72,7 @@ func (l *lab) testHeldConnections(t *testing.T) {
 	}
 }
 
-// testSlowPod: a pod that does not finish its connections gets no new ones while others do.
+// testSlowPod checks that a pod that does not finish its connections gets no new ones while the other pod does.
 func (l *lab) testSlowPod(t *testing.T) {
 	for _, scheduler := range []string{"lc", "wlc", "sed", "nq"} {
 		t.Run(scheduler, func(t *testing.T) {
@@ -95,7 +94,7 @@ func (l *lab) testSlowPod(t *testing.T) {
 	}
 }
 
-// testTwos: power of two choices is random, weighted, and spreads.
+// testTwos checks that the scheduler twos (power of two choices) spreads connections.
 func (l *lab) testTwos(t *testing.T) {
 	v := l.frontend("v4", TCP, "twos", 1, 1, 1)
 	l.apply(t, v)
@@ -108,7 +107,7 @@ func (l *lab) testTwos(t *testing.T) {
 	}
 }
 
-// testByDestination: schedulers that choose by the frontend's address serve it with one pod, whoever asks.
+// testByDestination checks that the schedulers that hash the frontend's address choose the same pod for every client.
 func (l *lab) testByDestination(t *testing.T) {
 	for _, scheduler := range []string{"dh", "lblc", "lblcr"} {
 		t.Run(scheduler, func(t *testing.T) {
@@ -122,8 +121,8 @@ func (l *lab) testByDestination(t *testing.T) {
 	}
 }
 
-// testBySource: schedulers that hash the client's address give a client the same pod, over several frontends as well,
-// and different clients different pods; with the port in the hash, connections of one client are spread.
+// testBySource checks that the schedulers that hash the client's address give each client one pod, and use all pods.
+// With the port in the hash they spread the connections of one client.
 func (l *lab) testBySource(t *testing.T) {
 	for _, scheduler := range []string{"sh", "mh"} {
 		for _, family := range []string{"v4", "v6"} {
@@ -150,7 +149,7 @@ func (l *lab) testBySource(t *testing.T) {
 	}
 }
 
-// testMaglevIsStable: when a pod goes, hardly any client of the others moves (Maglev; sh moves most).
+// testMaglevIsStable checks that mh (Maglev) moves hardly any client of the other pods when a pod goes. sh moves most.
 func (l *lab) testMaglevIsStable(t *testing.T) {
 	v := l.frontend("v4", TCP, "mh", 1, 1, 1, 1)
 	l.apply(t, v)
@@ -161,7 +160,7 @@ func (l *lab) testMaglevIsStable(t *testing.T) {
 	moved := 0
 	for i, now := range l.byClient(t, &v) {
 		if now == 3 {
-			t.Errorf("client %d still gets the pod that has gone", i)
+			t.Errorf("client %d still gets the pod that is gone", i)
 		}
 		if before[i] != 3 && now != before[i] {
 			moved++
@@ -172,8 +171,8 @@ func (l *lab) testMaglevIsStable(t *testing.T) {
 	}
 }
 
-// testNobodyIsRefusedWhileAPodDrains: a real server of weight 0 must not cost a single connection, whatever the
-// scheduler, even where the kernel's table still leads to it (sh without sh-fallback, dh).
+// testNobodyIsRefusedWhileAPodDrains checks that no client is refused while a pod drains, with any scheduler. The
+// tables of dh, and of sh without sh-fallback, still select real servers of weight 0.
 func (l *lab) testNobodyIsRefusedWhileAPodDrains(t *testing.T) {
 	for _, scheduler := range Schedulers() {
 		t.Run(scheduler, func(t *testing.T) {
@@ -192,7 +191,7 @@ func (l *lab) testNobodyIsRefusedWhileAPodDrains(t *testing.T) {
 	}
 }
 
-// testProtocols: every protocol in both families, from clients and from the node itself.
+// testProtocols tests every protocol in both families, from clients and from the node itself.
 func (l *lab) testProtocols(t *testing.T) {
 	for _, p := range []Protocol{TCP, UDP, SCTP} {
 		for _, family := range []string{"v4", "v6"} {
@@ -218,7 +217,7 @@ func (l *lab) testProtocols(t *testing.T) {
 	}
 }
 
-// testPersistence: a client stays with its pod, connection after connection; others are spread.
+// testPersistence checks that each client stays with its pod, and that the clients are spread over all pods.
 func (l *lab) testPersistence(t *testing.T) {
 	for _, p := range []Protocol{TCP, UDP, SCTP} {
 		for _, family := range []string{"v4", "v6"} {
@@ -250,7 +249,8 @@ func count(list []int, value int) int {
 	return n
 }
 
-// testPersistenceWithoutItsPod: a client whose pod drains moves at its next connection, the others stay.
+// testPersistenceWithoutItsPod checks that a client whose pod drains gets another pod for its next connection, and that
+// the other clients stay.
 func (l *lab) testPersistenceWithoutItsPod(t *testing.T) {
 	v := l.frontend("v4", TCP, "rr", 1, 1, 1, 1)
 	v.Persistence = 10800e9

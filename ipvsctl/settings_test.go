@@ -58,7 +58,7 @@ func TestSetSysctlsGoesOn(t *testing.T) {
 	}
 }
 
-// TestSetSysctlsReadsFirst: a value that is right already needs no writing, as /proc/sys is read-only in many
+// TestSetSysctlsReadsFirst checks that SetSysctls does not write a value that is right: /proc/sys is read-only in many
 // containers.
 func TestSetSysctlsReadsFirst(t *testing.T) {
 	root := fakeProc(t, map[string]string{"a.b": "1"})

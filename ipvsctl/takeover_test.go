@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// left is what an earlier process left: two service ports, and beside it what others have.
-func left(t *testing.T) *memory {
+// leftovers is a kernel with three virtual servers of an earlier process and two of another tool.
+func leftovers(t *testing.T) *memory {
 	t.Helper()
 	m := newMemory()
 	e := openMemory(t, m)
@@ -18,12 +18,12 @@ func left(t *testing.T) *memory {
 	mustSet(t, e, "dns", vs("udp 10.96.0.3:53 rr", "10.0.0.5:53"))
 	pass(t, e, start())
 	m.foreign(parseKey("tcp 192.0.2.1:443"), "rr", "192.0.2.7:443")
-	m.foreign(parseKey("tcp 10.96.0.1:443"), "rr", "192.0.2.7:443") // an address of ours
+	m.foreign(parseKey("tcp 10.96.0.1:443"), "rr", "192.0.2.7:443") // at an address of the engine
 	return m
 }
 
-// TestRestart: a new process changes only the difference between what it finds and what it wants, and nothing before it
-// knows all that is wanted.
+// TestRestart checks that a new process changes only what differs from what it wants. It does not touch what no Set has
+// claimed before the first Remove.
 func TestRestart(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
@@ -44,7 +44,7 @@ func TestRestart(t *testing.T) {
 				ipvsadm -e -t 10.96.0.1:80 -r 10.0.0.2:8080 -m -w 4`,
 		},
 		{
-			name:   "gone in the meantime",
+			name:   "Services deleted in the meantime",
 			wanted: map[string]VirtualServer{"web": web},
 			late: `
 				ip route del local 10.96.0.3 dev lo table local proto 118 metric 1024
@@ -61,13 +61,13 @@ func TestRestart(t *testing.T) {
 				ipvsadm -e -t 10.96.0.2:25 -r 10.0.0.3:25 -m -w 0`,
 		},
 		{
-			name:   "an address without virtual server",
+			name:   "an address without a virtual server",
 			left:   func(m *memory) { m.local[netip.MustParseAddr("10.96.0.99")] = true },
 			wanted: map[string]VirtualServer{"web": web, "mail": mail, "dns": vs("udp 10.96.0.3:53 rr", "10.0.0.5:53")},
 			late:   "ip route del local 10.96.0.99 dev lo table local proto 118 metric 1024",
 		},
 		{
-			name:   "a virtual server without address",
+			name:   "a virtual server without a local address",
 			left:   func(m *memory) { delete(m.local, web.Addr) },
 			wanted: map[string]VirtualServer{"web": web, "mail": mail, "dns": vs("udp 10.96.0.3:53 rr", "10.0.0.5:53")},
 			early:  "ip route add local 10.96.0.1 dev lo table local proto 118 metric 1024",
@@ -87,7 +87,7 @@ func TestRestart(t *testing.T) {
 				ipvsadm -D -u 10.96.0.3:53`,
 		},
 		{
-			name:    "excluded now, with connections and virtual servers of others",
+			name:    "all excluded now, and other tools are in the range",
 			left:    func(m *memory) { m.local[netip.MustParseAddr("10.96.0.99")] = true },
 			exclude: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/24"), netip.MustParsePrefix("192.0.2.0/24")},
 			late: `
@@ -100,7 +100,7 @@ func TestRestart(t *testing.T) {
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			m := left(t)
+			m := leftovers(t)
 			if tt.left != nil {
 				tt.left(m)
 			}
@@ -120,23 +120,23 @@ func TestRestart(t *testing.T) {
 			if again := pass(t, e, start()); len(again) > 0 {
 				t.Errorf("a further pass did:\n%s", again)
 			}
-			if !strings.Contains(picture(t, m), "10.96.0.1:443/tcp rr of others 192.0.2.7:443=1\n") {
-				t.Errorf("what others have was touched:\n%s", picture(t, m))
+			if !strings.Contains(picture(t, m), "10.96.0.1:443/tcp rr foreign 192.0.2.7:443=1\n") {
+				t.Errorf("the engine changed a virtual server of another tool:\n%s", picture(t, m))
 			}
 		})
 	}
 }
 
-// sortedLines makes the order of names in a map not matter.
+// sortedLines sorts the operations, whose order depends on the order of a map.
 func sortedLines(list Operations) string {
 	lines := strings.Split(strings.TrimSpace(list.String()), "\n")
 	slices.Sort(lines)
 	return strings.Join(lines, "\n")
 }
 
-// TestTakeover: after the first pass, and with the drains over, the kernel has what is wanted and what others made.
+// TestTakeover checks that, when all drains are over, the kernel has what is wanted and what other tools made.
 func TestTakeover(t *testing.T) {
-	m := left(t)
+	m := leftovers(t)
 	m.local[netip.MustParseAddr("10.96.0.99")] = true
 	e := openMemory(t, m)
 	mustSet(t, e, "web", web)
@@ -145,26 +145,26 @@ func TestTakeover(t *testing.T) {
 	_, err := e.Tick(start().Add(period))
 	must(t, err)
 	expect(t, "kernel", picture(t, m), `
-		10.96.0.1:443/tcp rr of others 192.0.2.7:443=1
+		10.96.0.1:443/tcp rr foreign 192.0.2.7:443=1
 		10.96.0.1:80/tcp lc 10.0.0.1:8080=1 10.0.0.2:8080=1
 		10.96.0.99:80/tcp rr 10.0.0.1:80=1
-		192.0.2.1:443/tcp rr of others 192.0.2.7:443=1
+		192.0.2.1:443/tcp rr foreign 192.0.2.7:443=1
 		local 10.96.0.1
 		local 10.96.0.99`)
 }
 
 func TestOpenFailsWhenNothingCanBeRead(t *testing.T) {
-	m := left(t)
+	m := leftovers(t)
 	m.readError = syscall.ENOBUFS
 	if _, err := openEngine(Options{}, m); err == nil {
 		t.Error("no error")
 	}
 }
 
-// TestAddressOfAnEarlierProcessIsNeededElsewhere: the virtual server that had the address gives it up before another
-// one needs it.
+// TestAddressOfAnEarlierProcessIsNeededElsewhere: one virtual server no longer needs its local address, and then
+// another one does.
 func TestAddressOfAnEarlierProcessIsNeededElsewhere(t *testing.T) {
-	m := left(t)
+	m := leftovers(t)
 	e := openMemory(t, m)
 	mustSet(t, e, "mail", with(mail, func(v *VirtualServer) { v.Local = false }))
 	mustSet(t, e, "new", with(mail, func(v *VirtualServer) { v.Port = 26 }))
@@ -174,7 +174,7 @@ func TestAddressOfAnEarlierProcessIsNeededElsewhere(t *testing.T) {
 	}
 }
 
-// TestOrphanAddressFails: Tick tries again to take back an address of an earlier process.
+// TestOrphanAddressFails checks that Tick tries again to delete the route of an address that an earlier process left.
 func TestOrphanAddressFails(t *testing.T) {
 	m := newMemory()
 	m.local[web.Addr] = true

@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// wanted is a whole state: service ports by name.
+// wanted is a complete wanted state: the virtual servers of each service port.
 type wanted map[string][]VirtualServer
 
-// randomState draws service ports whose frontends and endpoints overlap with those of other states.
+// randomState returns a state whose frontends and endpoints overlap with those of other random states.
 func randomState(rng *rand.Rand, schedulers []string) wanted {
 	state := wanted{}
 	for _, k := range rng.Perm(24)[:rng.IntN(12)] {
@@ -50,7 +50,7 @@ func randomServer(rng *rand.Rand, k int, schedulers []string) VirtualServer {
 	return v
 }
 
-// change turns one state into another, names in random order.
+// change turns one state into another, with the service ports in random order.
 func (from wanted) change(t testing.TB, rng *rand.Rand, e *Engine, to wanted) {
 	t.Helper()
 	var names []string
@@ -72,7 +72,7 @@ func (from wanted) change(t testing.TB, rng *rand.Rand, e *Engine, to wanted) {
 	}
 }
 
-// fresh is the picture of a state built from nothing, by the memory.
+// fresh is the picture of a state that was made from nothing.
 func fresh(t testing.TB, state wanted) string {
 	t.Helper()
 	m := newMemory()
@@ -84,7 +84,7 @@ func fresh(t testing.TB, state wanted) string {
 	return picture(t, m)
 }
 
-// drained lets all drains end.
+// drained advances the clock until all drains are over.
 func drained(t testing.TB, e *Engine, now *time.Time) {
 	t.Helper()
 	*now = now.Add(period)
@@ -104,8 +104,7 @@ func draining(e *Engine) int {
 	return n
 }
 
-// TestEveryStateFromEveryState: whichever state came before, the kernel ends with what a fresh build of the wanted
-// state has.
+// TestEveryStateFromEveryState checks that the kernel ends with the wanted state, whichever state came before.
 func TestEveryStateFromEveryState(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	states := []wanted{{}}
@@ -128,7 +127,7 @@ func TestEveryStateFromEveryState(t *testing.T) {
 	}
 }
 
-// TestRandomWalk goes on and on with one kernel, while faults, restarts, other tools and the clock interfere.
+// TestRandomWalk makes many random changes in one kernel, with errors, restarts, other tools and a clock.
 func TestRandomWalk(t *testing.T) {
 	for seed := range uint64(40) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -162,7 +161,7 @@ func (w *walk) restart(t *testing.T) {
 	wanted{}.change(t, w.rng, e, w.state)
 }
 
-// step changes the state, with something that goes wrong, and then has everything come to rest.
+// step changes the state while something goes wrong. Then it lets the engine repair everything and compares the kernel.
 func (w *walk) step(t *testing.T) {
 	t.Helper()
 	next := randomState(w.rng, w.schedulers)
@@ -175,14 +174,14 @@ func (w *walk) step(t *testing.T) {
 	}
 	if w.rng.IntN(2) == 0 {
 		w.interfere()
-		_, _ = w.engine.Add(w.now) // errors are part of the game
+		_, _ = w.engine.Add(w.now) // these may fail
 		_, _ = w.engine.Remove(w.now)
 		w.now = w.now.Add(time.Duration(w.rng.IntN(1200)) * time.Second)
 		_, _ = w.engine.Tick(w.now)
 		if m, ok := w.kernel.(*memory); ok {
 			m.fail, m.after = nil, nil
 		}
-		w.engine.distrust() // as Intact would have it, sooner or later
+		w.engine.distrust() // as Intact does when it notices
 	}
 	pass(t, w.engine, w.now)
 	drained(t, w.engine, &w.now)
@@ -191,7 +190,7 @@ func (w *walk) step(t *testing.T) {
 	}
 }
 
-// interfere does what kernels and administrators do.
+// interfere deletes virtual servers or makes operations fail.
 func interfere(rng *rand.Rand, m *memory) {
 	switch rng.IntN(4) {
 	case 0:

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// TestSetRefuses what the kernel, or the library in between, would take and get wrong.
+// TestSetRefuses has one row for each value that the kernel or moby/ipvs would accept and change.
 func TestSetRefuses(t *testing.T) {
 	good := vs("tcp 10.96.0.1:80 rr", "10.0.0.1:80")
 	for _, tt := range []struct {
@@ -27,7 +27,7 @@ func TestSetRefuses(t *testing.T) {
 		{"flags", func(v *VirtualServer) { v.Flags = 0x2 }, "unknown scheduler flags"},
 		{"negative persistence", func(v *VirtualServer) { v.Persistence = -1 }, "is not in 0 to"},
 		{"long persistence", func(v *VirtualServer) { v.Persistence = 1000 * time.Hour }, "is not in 0 to"},
-		{"IPv6 behind IPv4 is truncated", func(v *VirtualServer) { v.RealServers = []RealServer{parseReal("[fd00::1]:80")} }, "cannot be a real server"},
+		{"IPv6 behind IPv4", func(v *VirtualServer) { v.RealServers = []RealServer{parseReal("[fd00::1]:80")} }, "cannot be a real server"},
 		{"IPv4 behind IPv6", func(v *VirtualServer) { v.Addr = netip.MustParseAddr("fd00::1") }, "cannot be a real server"},
 		{"mapped behind IPv4", func(v *VirtualServer) { v.RealServers = []RealServer{parseReal("[::ffff:10.0.0.1]:80")} }, "cannot be a real server"},
 		{"real server without port", func(v *VirtualServer) { v.RealServers = []RealServer{parseReal("10.0.0.1:0")} }, "cannot be a real server"},
