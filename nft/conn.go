@@ -2,12 +2,13 @@ package nft
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 
 	"github.com/mdlayher/socket"
 	"golang.org/x/sys/unix"
+
+	"github.com/verdict-proxy/verdict/nft/nlmsg"
 )
 
 // Outcome is what became of a transaction.
@@ -93,21 +94,13 @@ func (c *conn) capacity() int {
 
 func (c *conn) close() error { return c.sock.Close() }
 
-// refusal is the kernel's answer to a message that it did not accept.
-type refusal struct {
-	seq    uint32
-	errno  unix.Errno
-	offset uint32 // of the attribute at fault, from the start of the message; 0: not told
-	text   string
-}
-
 // send hands a batch to the kernel. The kernel works it off inside the system call, so all answers are there when it
 // returns; none means that they were lost and nothing is known.
-func (c *conn) send(b *batch) (Outcome, *refusal, error) {
-	if err := c.growWriteBuffer(len(b.buf) + len(b.buf)/8); err != nil {
+func (c *conn) send(b *batch) (Outcome, *nlmsg.Ack, error) {
+	if err := c.growWriteBuffer(len(b.Buf) + len(b.Buf)/8); err != nil {
 		return Rejected, nil, err
 	}
-	if err := c.sendRaw(b.buf); err != nil {
+	if err := c.sendRaw(b.Buf); err != nil {
 		return sendFailure(err), nil, err
 	}
 	outcome, why, err := c.collect(b.first, b.last)
@@ -153,8 +146,8 @@ func (c *conn) drain() {
 // collect reads answers until the one for the last message. Errors come before it, in the order of the messages;
 // an error of the opening message says that the commit as a whole failed. When there are more errors than the receive
 // buffer takes, the kernel says so first (ENOBUFS); those that were not lost can still be read.
-func (c *conn) collect(first, last uint32) (Outcome, *refusal, error) {
-	var cause *refusal
+func (c *conn) collect(first, last uint32) (Outcome, *nlmsg.Ack, error) {
+	var cause *nlmsg.Ack
 	for lost := false; ; {
 		n, err := c.receive()
 		switch {
@@ -162,30 +155,37 @@ func (c *conn) collect(first, last uint32) (Outcome, *refusal, error) {
 			lost = true
 			continue
 		case err != nil && cause != nil:
-			return Rejected, cause, cause.error()
+			return Rejected, cause, cause.Err()
 		case err != nil && lost:
 			return Unknown, nil, fmt.Errorf("read the answer of nf_tables: %w", unix.ENOBUFS)
 		case err != nil:
 			return Unknown, nil, fmt.Errorf("read the answer of nf_tables: %w", err)
 		}
 		var done bool
-		if cause, done = sift(parseAnswers(c.answers[:n]), first, last, cause); done && !lost {
+		cause, done, err = firstError(c.answers[:n], first, last, cause)
+		switch {
+		case err != nil:
+			return Unknown, nil, fmt.Errorf("read the answer of nf_tables: %w", err)
+		case done && !lost:
 			return Applied, nil, nil
 		}
 	}
 }
 
-// sift finds the first error of a batch, and says whether its last message was answered without any.
-func sift(answers []refusal, first, last uint32, cause *refusal) (*refusal, bool) {
-	for _, answer := range answers {
-		if answer.errno != 0 && cause == nil && answer.seq >= first && answer.seq <= last {
+// firstError finds the first error of a batch among the answers in a datagram, unless an earlier datagram had one. It
+// reports whether the batch's last message was answered, and no message with an error.
+func firstError(datagram []byte, first, last uint32, cause *nlmsg.Ack) (*nlmsg.Ack, bool, error) {
+	m := nlmsg.NewMessages(datagram)
+	for m.Next() {
+		answer, ok := m.Ack()
+		if ok && answer.Errno != 0 && cause == nil && answer.Seq >= first && answer.Seq <= last {
 			cause = &answer
 		}
-		if answer.seq == last && cause == nil {
-			return nil, true
+		if ok && answer.Seq == last && cause == nil {
+			return nil, true, nil
 		}
 	}
-	return cause, false
+	return cause, false, m.Err()
 }
 
 // receive does not wait: an answer that is not there yet will not come.
@@ -198,59 +198,4 @@ func (c *conn) receive() (n int, err error) {
 		n, _, err = unix.Recvfrom(int(fd), c.answers, unix.MSG_DONTWAIT)
 	})
 	return n, errors.Join(readErr, err)
-}
-
-func (r *refusal) error() error {
-	if r.text != "" {
-		return fmt.Errorf("%w (%s)", r.errno, r.text)
-	}
-	return r.errno
-}
-
-// Attributes of an extended acknowledgment (kernel: enum nlmsgerr_attrs).
-const (
-	ackMessage = 1
-	ackOffset  = 2
-)
-
-// parseAnswers reads the acknowledgments and errors of one datagram.
-func parseAnswers(b []byte) []refusal {
-	var out []refusal
-	for len(b) >= messageHeader+4 {
-		length := int(binary.NativeEndian.Uint32(b))
-		if length < messageHeader || length > len(b) {
-			return out
-		}
-		if binary.NativeEndian.Uint16(b[4:]) == unix.NLMSG_ERROR {
-			out = append(out, parseError(b[:length]))
-		}
-		b = b[min((length+3)&^3, len(b)):]
-	}
-	return out
-}
-
-func parseError(m []byte) refusal {
-	r := refusal{
-		seq:   binary.NativeEndian.Uint32(m[8:]),
-		errno: unix.Errno(-int32(binary.NativeEndian.Uint32(m[messageHeader:]))),
-	}
-	if binary.NativeEndian.Uint16(m[6:])&unix.NLM_F_ACK_TLVS == 0 {
-		return r
-	}
-	attrs := m[min(2*messageHeader+4, len(m)):]
-	for len(attrs) >= attrHeader {
-		length, kind := int(binary.NativeEndian.Uint16(attrs)), binary.NativeEndian.Uint16(attrs[2:])
-		if length < attrHeader || length > len(attrs) {
-			return r
-		}
-		value := attrs[attrHeader:length]
-		switch {
-		case kind == ackMessage:
-			r.text = unix.ByteSliceToString(value)
-		case kind == ackOffset && len(value) == 4:
-			r.offset = binary.NativeEndian.Uint32(value)
-		}
-		attrs = attrs[min((length+3)&^3, len(attrs)):]
-	}
-	return r
 }

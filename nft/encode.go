@@ -1,12 +1,13 @@
 package nft
 
 import (
-	"encoding/binary"
 	"fmt"
 	"slices"
 
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
+
+	"github.com/verdict-proxy/verdict/nft/nlmsg"
 )
 
 // batch is a transaction as netlink messages, with what is needed to name the culprit when the kernel refuses one.
@@ -43,7 +44,7 @@ const (
 // encode writes the transaction. Only the last message asks for an answer: the kernel handles a batch as a whole,
 // and an answer for each element costs more than the element.
 func (b *batch) encode(t *Transaction) error {
-	b.buf = slices.Grow(b.buf[:0], t.estimate())
+	b.Buf = slices.Grow(b.Buf[:0], t.estimate())
 	b.start(t)
 	if err := b.operations(t.before); err != nil {
 		return err
@@ -59,21 +60,21 @@ func (b *batch) encode(t *Transaction) error {
 
 // start opens an empty batch for a transaction, or for a part of one; finish closes it.
 func (b *batch) start(t *Transaction) {
-	b.tx, b.buf, b.messages, b.setIDs = t, b.buf[:0], b.messages[:0], 0
-	b.end(b.message(unix.NFNL_MSG_BATCH_BEGIN, 0, unix.AF_UNSPEC, unix.NFNL_SUBSYS_NFTABLES))
-	b.first = b.seq
+	b.tx, b.Buf, b.messages, b.setIDs = t, b.Buf[:0], b.messages[:0], 0
+	b.End(b.Begin(unix.NFNL_MSG_BATCH_BEGIN, 0, unix.AF_UNSPEC, unix.NFNL_SUBSYS_NFTABLES))
+	b.first = b.Seq
 }
 
 func (b *batch) finish() {
-	b.last = b.seq
+	b.last = b.Seq
 	b.requestAnswer()
-	b.end(b.message(unix.NFNL_MSG_BATCH_END, 0, unix.AF_UNSPEC, unix.NFNL_SUBSYS_NFTABLES))
+	b.End(b.Begin(unix.NFNL_MSG_BATCH_END, 0, unix.AF_UNSPEC, unix.NFNL_SUBSYS_NFTABLES))
 }
 
 // estimate is about how many bytes the elements take on the wire: growing to the size of a whole table step by step would
 // leave several times as much garbage.
 func (t *Transaction) estimate() int {
-	const perElement = 2*attrHeader + 2*(attrHeader+attrHeader) // around the element, its key and its data
+	const perElement = 6 * nlmsg.AttributeHeaderSize // around the element, its key and its data
 	n := len(t.arena)
 	for f := range t.elements {
 		for id := range t.elements[f] {
@@ -88,9 +89,7 @@ func (t *Transaction) estimate() int {
 }
 
 func (b *batch) requestAnswer() {
-	at := b.messages[len(b.messages)-1].start + 6
-	flags := binary.NativeEndian.Uint16(b.buf[at:])
-	binary.NativeEndian.PutUint16(b.buf[at:], flags|unix.NLM_F_ACK)
+	b.AddFlags(b.messages[len(b.messages)-1].start, unix.NLM_F_ACK)
 }
 
 func (b *batch) operations(list []operation) error {
@@ -104,7 +103,7 @@ func (b *batch) operations(list []operation) error {
 
 func (b *batch) open(o *operation, kind, flags uint16) int {
 	start := b.begin(kind, flags, o.family)
-	b.messages = append(b.messages, messageInfo{seq: b.seq, start: start, operation: o})
+	b.messages = append(b.messages, messageInfo{seq: b.Seq, start: start, operation: o})
 	return start
 }
 
@@ -112,10 +111,10 @@ func (b *batch) operation(o *operation) error {
 	switch o.kind {
 	case opAddTable:
 		start := b.open(o, unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE)
-		b.text(unix.NFTA_TABLE_NAME, TableName)
-		b.uint32(unix.NFTA_TABLE_FLAGS, 0)
+		b.Text(unix.NFTA_TABLE_NAME, TableName)
+		b.Uint32(unix.NFTA_TABLE_FLAGS, 0)
 		b.comment(tableUserData, layoutComment)
-		b.end(start)
+		b.End(start)
 	case opDeleteTable:
 		b.named(o, unix.NFT_MSG_DELTABLE, 0)
 	case opAddChain:
@@ -143,26 +142,26 @@ const tableUserData = 6
 // the object's.
 func (b *batch) named(o *operation, kind, nameAttr uint16) {
 	start := b.open(o, kind, 0)
-	b.text(unix.NFTA_TABLE_NAME, TableName)
+	b.Text(unix.NFTA_TABLE_NAME, TableName)
 	if nameAttr != 0 {
-		b.text(nameAttr, o.name)
+		b.Text(nameAttr, o.name)
 	}
-	b.end(start)
+	b.End(start)
 }
 
 func (b *batch) addChain(o *operation) {
 	start := b.open(o, unix.NFT_MSG_NEWCHAIN, unix.NLM_F_CREATE)
-	b.text(unix.NFTA_CHAIN_TABLE, TableName)
-	b.text(unix.NFTA_CHAIN_NAME, o.name)
+	b.Text(unix.NFTA_CHAIN_TABLE, TableName)
+	b.Text(unix.NFTA_CHAIN_NAME, o.name)
 	if base := o.chain.base; base != nil {
-		hook := b.nest(unix.NFTA_CHAIN_HOOK)
-		b.uint32(unix.NFTA_HOOK_HOOKNUM, base.hook)
-		b.uint32(unix.NFTA_HOOK_PRIORITY, uint32(base.priority))
-		b.unnest(hook)
-		b.uint32(unix.NFTA_CHAIN_POLICY, 1) // NF_ACCEPT
-		b.text(unix.NFTA_CHAIN_TYPE, base.kind)
+		hook := b.Nest(unix.NFTA_CHAIN_HOOK)
+		b.Uint32(unix.NFTA_HOOK_HOOKNUM, base.hook)
+		b.Uint32(unix.NFTA_HOOK_PRIORITY, uint32(base.priority))
+		b.Unnest(hook)
+		b.Uint32(unix.NFTA_CHAIN_POLICY, 1) // NF_ACCEPT
+		b.Text(unix.NFTA_CHAIN_TYPE, base.kind)
 	}
-	b.end(start)
+	b.End(start)
 }
 
 func (b *batch) addRule(o *operation) error {
@@ -170,9 +169,9 @@ func (b *batch) addRule(o *operation) error {
 		b.protocols(o)
 	}
 	start := b.open(o, unix.NFT_MSG_NEWRULE, unix.NLM_F_CREATE|unix.NLM_F_APPEND)
-	b.text(unix.NFTA_RULE_TABLE, TableName)
-	b.text(unix.NFTA_RULE_CHAIN, o.name)
-	list := b.nest(unix.NFTA_RULE_EXPRESSIONS)
+	b.Text(unix.NFTA_RULE_TABLE, TableName)
+	b.Text(unix.NFTA_RULE_CHAIN, o.name)
+	list := b.Nest(unix.NFTA_RULE_EXPRESSIONS)
 	for _, e := range o.rule.exprs() {
 		if l, ok := e.(*expr.Lookup); ok && l.SetID == protocolsSetID {
 			e = &expr.Lookup{SourceRegister: l.SourceRegister, SetName: l.SetName, SetID: b.setIDs}
@@ -181,13 +180,12 @@ func (b *batch) addRule(o *operation) error {
 		if err != nil {
 			return err
 		}
-		item := b.nest(unix.NFTA_LIST_ELEM)
-		b.buf = append(b.buf, body...)
-		b.pad()
-		b.unnest(item)
+		item := b.Nest(unix.NFTA_LIST_ELEM)
+		b.Raw(body)
+		b.Unnest(item)
 	}
-	b.unnest(list)
-	b.end(start)
+	b.Unnest(list)
+	b.End(start)
 	return nil
 }
 
@@ -196,34 +194,34 @@ func (b *batch) protocols(o *operation) {
 	d := setDef{name: protocolsSet, key: []dataType{typeProto}}
 	start := b.open(o, unix.NFT_MSG_NEWSET, unix.NLM_F_CREATE)
 	b.setHeader(&d, unix.NFT_SET_ANONYMOUS|unix.NFT_SET_CONSTANT)
-	desc := b.nest(unix.NFTA_SET_DESC)
-	b.uint32(unix.NFTA_SET_DESC_SIZE, 3)
-	b.unnest(desc)
-	b.end(start)
+	desc := b.Nest(unix.NFTA_SET_DESC)
+	b.Uint32(unix.NFTA_SET_DESC_SIZE, 3)
+	b.Unnest(desc)
+	b.End(start)
 
 	start = b.open(o, unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE)
-	b.text(unix.NFTA_SET_ELEM_LIST_TABLE, TableName)
-	b.text(unix.NFTA_SET_ELEM_LIST_SET, d.name)
-	b.uint32(unix.NFTA_SET_ELEM_LIST_SET_ID, b.setIDs)
-	list := b.nest(unix.NFTA_SET_ELEM_LIST_ELEMENTS)
+	b.Text(unix.NFTA_SET_ELEM_LIST_TABLE, TableName)
+	b.Text(unix.NFTA_SET_ELEM_LIST_SET, d.name)
+	b.Uint32(unix.NFTA_SET_ELEM_LIST_SET_ID, b.setIDs)
+	list := b.Nest(unix.NFTA_SET_ELEM_LIST_ELEMENTS)
 	for _, proto := range []byte{unix.IPPROTO_TCP, unix.IPPROTO_UDP, unix.IPPROTO_SCTP} {
-		item := b.nest(unix.NFTA_LIST_ELEM)
+		item := b.Nest(unix.NFTA_LIST_ELEM)
 		b.value(unix.NFTA_SET_ELEM_KEY, []byte{proto})
-		b.unnest(item)
+		b.Unnest(item)
 	}
-	b.unnest(list)
-	b.end(start)
+	b.Unnest(list)
+	b.End(start)
 }
 
 // setHeader writes what all sets have, and takes the next set number.
 func (b *batch) setHeader(d *setDef, flags uint32) {
 	b.setIDs++
-	b.text(unix.NFTA_SET_TABLE, TableName)
-	b.text(unix.NFTA_SET_NAME, d.name)
-	b.uint32(unix.NFTA_SET_FLAGS, flags)
-	b.uint32(unix.NFTA_SET_KEY_TYPE, concatMagic(d.key))
-	b.uint32(unix.NFTA_SET_KEY_LEN, uint32(concatLen(d.key)))
-	b.uint32(unix.NFTA_SET_ID, b.setIDs)
+	b.Text(unix.NFTA_SET_TABLE, TableName)
+	b.Text(unix.NFTA_SET_NAME, d.name)
+	b.Uint32(unix.NFTA_SET_FLAGS, flags)
+	b.Uint32(unix.NFTA_SET_KEY_TYPE, concatMagic(d.key))
+	b.Uint32(unix.NFTA_SET_KEY_LEN, uint32(concatLen(d.key)))
+	b.Uint32(unix.NFTA_SET_ID, b.setIDs)
 }
 
 func (b *batch) addSet(o *operation) {
@@ -232,18 +230,18 @@ func (b *batch) addSet(o *operation) {
 	b.setHeader(d, d.flags())
 	if d.isMap() {
 		kind, length := d.mapData()
-		b.uint32(unix.NFTA_SET_DATA_TYPE, kind)
-		b.uint32(unix.NFTA_SET_DATA_LEN, length)
+		b.Uint32(unix.NFTA_SET_DATA_TYPE, kind)
+		b.Uint32(unix.NFTA_SET_DATA_LEN, length)
 	}
 	b.setDescription(d)
-	b.bytes(unix.NFTA_SET_USERDATA, d.userData())
+	b.Bytes(unix.NFTA_SET_USERDATA, d.userData())
 	if d.counter {
-		e := b.nest(setExpr)
-		b.text(unix.NFTA_EXPR_NAME, "counter")
-		b.unnest(b.nest(unix.NFTA_EXPR_DATA))
-		b.unnest(e)
+		e := b.Nest(setExpr)
+		b.Text(unix.NFTA_EXPR_NAME, "counter")
+		b.Unnest(b.Nest(unix.NFTA_EXPR_DATA))
+		b.Unnest(e)
 	}
-	b.end(start)
+	b.End(start)
 }
 
 // setExpr is NFTA_SET_EXPR (kernel 5.7), which x/sys does not have.
@@ -262,20 +260,20 @@ func (b *batch) setDescription(d *setDef) {
 	if !d.dynamic && d.flags()&setConcat == 0 {
 		return
 	}
-	desc := b.nest(unix.NFTA_SET_DESC)
+	desc := b.Nest(unix.NFTA_SET_DESC)
 	if d.dynamic {
-		b.uint32(unix.NFTA_SET_DESC_SIZE, d.size)
+		b.Uint32(unix.NFTA_SET_DESC_SIZE, d.size)
 	}
 	if d.flags()&setConcat != 0 {
-		fields := b.nest(setDescConcat)
+		fields := b.Nest(setDescConcat)
 		for _, t := range d.key {
-			item := b.nest(unix.NFTA_LIST_ELEM)
-			b.uint32(setFieldLen, uint32(t.bytes))
-			b.unnest(item)
+			item := b.Nest(unix.NFTA_LIST_ELEM)
+			b.Uint32(setFieldLen, uint32(t.bytes))
+			b.Unnest(item)
 		}
-		b.unnest(fields)
+		b.Unnest(fields)
 	}
-	b.unnest(desc)
+	b.Unnest(desc)
 }
 
 // NFTA_SET_DESC_CONCAT and NFTA_SET_FIELD_LEN (kernel 5.6).
@@ -304,27 +302,27 @@ func (b *batch) allElements(t *Transaction, deletion bool) {
 // elementMessage writes as many elements as fit into one message and returns how many.
 func (b *batch) elementMessage(t *Transaction, info messageInfo, list []element, kind, flags uint16) int {
 	info.start = b.begin(kind, flags, info.family)
-	info.seq = b.seq
-	b.text(unix.NFTA_SET_ELEM_LIST_TABLE, TableName)
-	b.text(unix.NFTA_SET_ELEM_LIST_SET, setNames[info.set])
-	nested := b.nest(unix.NFTA_SET_ELEM_LIST_ELEMENTS)
+	info.seq = b.Seq
+	b.Text(unix.NFTA_SET_ELEM_LIST_TABLE, TableName)
+	b.Text(unix.NFTA_SET_ELEM_LIST_SET, setNames[info.set])
+	nested := b.Nest(unix.NFTA_SET_ELEM_LIST_ELEMENTS)
 	for _, e := range list[info.element:] {
-		if len(b.buf)-nested > maxElements {
+		if len(b.Buf)-nested > maxElements {
 			break
 		}
 		b.element(t.arena, e, info)
 		info.count++
 	}
-	b.unnest(nested)
-	b.end(info.start)
+	b.Unnest(nested)
+	b.End(info.start)
 	b.messages = append(b.messages, info)
 	return info.count
 }
 
 func (b *batch) element(arena []byte, e element, info messageInfo) {
-	item := b.nest(unix.NFTA_LIST_ELEM)
+	item := b.Nest(unix.NFTA_LIST_ELEM)
 	if e.intervalEnd {
-		b.uint32(unix.NFTA_SET_ELEM_FLAGS, unix.NFT_SET_ELEM_INTERVAL_END)
+		b.Uint32(unix.NFTA_SET_ELEM_FLAGS, unix.NFT_SET_ELEM_INTERVAL_END)
 	}
 	b.value(unix.NFTA_SET_ELEM_KEY, e.keyBytes(arena))
 	if e.keyEnd > 0 {
@@ -333,18 +331,18 @@ func (b *batch) element(arena []byte, e element, info messageInfo) {
 	if !info.deletion {
 		b.elementBody(arena, e, info.set)
 	}
-	b.unnest(item)
+	b.Unnest(item)
 }
 
 func (b *batch) elementBody(arena []byte, e element, id setID) {
 	switch {
 	case id == idDispatch:
-		data := b.nest(unix.NFTA_SET_ELEM_DATA)
-		v := b.nest(unix.NFTA_DATA_VERDICT)
-		b.uint32(unix.NFTA_VERDICT_CODE, verdictGoto)
-		b.text(unix.NFTA_VERDICT_CHAIN, e.label)
-		b.unnest(v)
-		b.unnest(data)
+		data := b.Nest(unix.NFTA_SET_ELEM_DATA)
+		v := b.Nest(unix.NFTA_DATA_VERDICT)
+		b.Uint32(unix.NFTA_VERDICT_CODE, verdictGoto)
+		b.Text(unix.NFTA_VERDICT_CHAIN, e.label)
+		b.Unnest(v)
+		b.Unnest(data)
 		return
 	case e.data > 0:
 		b.value(unix.NFTA_SET_ELEM_DATA, e.dataBytes(arena))
@@ -361,9 +359,9 @@ const (
 )
 
 func (b *batch) value(kind uint16, v []byte) {
-	outer := b.nest(kind)
-	b.bytes(unix.NFTA_DATA_VALUE, v)
-	b.unnest(outer)
+	outer := b.Nest(kind)
+	b.Bytes(unix.NFTA_DATA_VALUE, v)
+	b.Unnest(outer)
 }
 
 // keepBuffer is how much of the batch buffer stays allocated between passes.
@@ -371,21 +369,21 @@ const keepBuffer = 1 << 20
 
 func (b *batch) shrink() {
 	b.tx = nil
-	if cap(b.buf) > keepBuffer {
-		b.buf, b.messages = nil, nil
+	if cap(b.Buf) > keepBuffer {
+		b.Buf, b.messages = nil, nil
 	}
 }
 
 // blame names what a refusal is about: an operation, or the very element when the kernel tells.
-func (b *batch) blame(t *Transaction, why *refusal) string {
+func (b *batch) blame(t *Transaction, why *nlmsg.Ack) string {
 	for _, m := range b.messages {
-		if m.seq != why.seq {
+		if m.seq != why.Seq {
 			continue
 		}
 		if m.operation != nil {
 			return m.operation.String()
 		}
-		return b.blameElement(t, m, why.offset)
+		return b.blameElement(t, m, why.Offset)
 	}
 	return "the transaction as a whole"
 }
@@ -417,32 +415,40 @@ func (m messageInfo) elements(t *Transaction) []element {
 
 // offsetOf is the place of an element in its message: elementAt backwards.
 func (b *batch) offsetOf(m messageInfo, element int) uint32 {
-	for offset := uint32(messageHeader + 4); ; offset += 4 {
-		if b.elementAt(m, offset) == element {
-			return offset
+	for e, i := b.elementList(m), 0; e.Next(); i++ {
+		if i == element {
+			return e.offset()
 		}
 	}
+	return 0
 }
 
-// elementAt counts the elements of a message before the one at an offset; -1 when the offset is none of an element.
+// elementAt finds the element of a message that begins at an offset; -1: none does.
 func (b *batch) elementAt(m messageInfo, offset uint32) int {
-	message := b.buf[m.start:]
-	at := uint32(messageHeader + 4)
-	end := min(offset, uint32(len(message)))
-	for at < end {
-		length := uint32(binary.NativeEndian.Uint16(message[at:]))
-		kind := binary.NativeEndian.Uint16(message[at+2:]) &^ unix.NLA_F_NESTED
-		if kind == unix.NFTA_SET_ELEM_LIST_ELEMENTS {
-			break
+	for e, i := b.elementList(m), 0; e.Next(); i++ {
+		if e.offset() == offset {
+			return i
 		}
-		at += (length + 3) &^ 3
 	}
-	n := 0
-	for at += attrHeader; at < end; n++ {
-		at += (uint32(binary.NativeEndian.Uint16(message[at:])) + 3) &^ 3
+	return -1
+}
+
+// elementList walks over the elements of a message.
+type elementList struct {
+	nlmsg.Attributes
+	start int // of the walk, from the start of the message
+}
+
+func (l *elementList) offset() uint32 { return uint32(l.start + l.Offset) }
+
+func (b *batch) elementList(m messageInfo) elementList {
+	message := nlmsg.NewMessages(b.Buf[m.start:])
+	message.Next()
+	for a := message.Attributes(); a.Next(); {
+		if a.Kind == unix.NFTA_SET_ELEM_LIST_ELEMENTS {
+			const header = nlmsg.HeaderSize + nlmsg.FamilySize
+			return elementList{Attributes: a.Nested(), start: header + a.Offset + nlmsg.AttributeHeaderSize}
+		}
 	}
-	if at != end {
-		return -1
-	}
-	return n
+	return elementList{}
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/verdict-proxy/verdict/nft/nlmsg"
 )
 
 // Engine keeps both tables equal to the ports and globals it was given. Set, Delete and SetGlobals collect changes;
@@ -31,7 +33,7 @@ type Engine struct {
 // faults between the engine and its kernel.
 type kernel interface {
 	// send applies a batch as a whole, or nothing of it.
-	send(*batch) (Outcome, *refusal, error)
+	send(*batch) (Outcome, *nlmsg.Ack, error)
 	// capacity is the size of the largest batch that send takes, in bytes.
 	capacity() int
 	// lookup asks for one element: found reports whether the key exists, data is what it holds.
@@ -230,7 +232,7 @@ func (e *Engine) commit(r *Result) error {
 
 // send hands the batch to the kernel.
 func (e *Engine) send(r *Result) error {
-	r.Bytes += len(e.batch.buf)
+	r.Bytes += len(e.batch.Buf)
 	start := time.Now()
 	outcome, why, err := e.conn.send(&e.batch)
 	r.Kernel += time.Since(start)
@@ -239,7 +241,7 @@ func (e *Engine) send(r *Result) error {
 		return e.readBack(r, err)
 	}
 	if why != nil {
-		return fmt.Errorf("nf_tables refused %s: %w", e.batch.blame(e.tx, why), why.error())
+		return fmt.Errorf("nf_tables refused %s: %w", e.batch.blame(e.tx, why), why.Err())
 	}
 	return err
 }

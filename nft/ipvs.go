@@ -107,7 +107,7 @@ func (e *Engine) sendApart(t *Transaction) error {
 	outcome, why, err := e.conn.send(&b)
 	switch {
 	case why != nil:
-		return fmt.Errorf("nf_tables refused %s: %w", b.blame(t, why), why.error())
+		return fmt.Errorf("nf_tables refused %s: %w", b.blame(t, why), why.Err())
 	case outcome != Applied && err == nil:
 		return fmt.Errorf("outcome %s", outcome)
 	}

@@ -6,8 +6,9 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/verdict-proxy/verdict/nft/nlmsg"
 )
 
 // lister puts together what the sets of one table say about each frontend.
@@ -75,7 +76,7 @@ func (l *lister) dump(set string, each func(key, data []byte, comment string)) e
 	for try, before := 0, -1; try < dumpTries && len(elements) != before; try++ {
 		before, elements = len(elements), map[string]content{}
 		err := l.kernel.dumpElements(l.family, set, func(key, data []byte, comment string) {
-			elements[string(key)] = content{data, comment}
+			elements[string(key)] = content{slices.Clone(data), comment}
 		})
 		if errors.Is(err, unix.ENOENT) {
 			return nil
@@ -275,10 +276,10 @@ func (l *lister) follow(tokens []uint32, number uint32, out *[]netip.AddrPort) e
 // generation is the number of the kernel's latest change of any table of the network namespace.
 func (c *conn) generation() (n uint32, err error) {
 	const generationID = 1 // NFTA_GEN_ID
-	err = c.ask(unix.NFT_MSG_GETGEN, unix.NLM_F_ACK, Family(unix.AF_UNSPEC), nil, func(ad *netlink.AttributeDecoder) {
-		for ad.Next() {
-			if ad.Type() == generationID {
-				n = ad.Uint32()
+	err = c.ask(unix.NFT_MSG_GETGEN, unix.NLM_F_ACK, Family(unix.AF_UNSPEC), nil, func(a nlmsg.Attributes) {
+		for a.Next() {
+			if a.Kind == generationID {
+				n = a.Uint32()
 			}
 		}
 	})

@@ -11,6 +11,8 @@ import (
 
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
+
+	"github.com/verdict-proxy/verdict/nft/nlmsg"
 )
 
 // memoryKernel is as much of nf_tables as the engine uses, in memory: both tables with their chains, rules, sets and
@@ -78,7 +80,7 @@ func (s *memorySet) sorted() []memoryElement {
 }
 
 // send applies a batch, or takes all of it back and names the first message that was refused.
-func (k *memoryKernel) send(b *batch) (Outcome, *refusal, error) {
+func (k *memoryKernel) send(b *batch) (Outcome, *nlmsg.Ack, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.undo = nil
@@ -97,36 +99,36 @@ func (k *memoryKernel) send(b *batch) (Outcome, *refusal, error) {
 	return Applied, nil, nil
 }
 
-func (k *memoryKernel) refuse(why *refusal) (Outcome, *refusal, error) {
+func (k *memoryKernel) refuse(why *nlmsg.Ack) (Outcome, *nlmsg.Ack, error) {
 	for _, back := range slices.Backward(k.undo) {
 		back()
 	}
-	return Rejected, why, why.error()
+	return Rejected, why, why.Err()
 }
 
 // message applies one message.
-func (k *memoryKernel) message(b *batch, m messageInfo) *refusal {
+func (k *memoryKernel) message(b *batch, m messageInfo) *nlmsg.Ack {
 	if m.operation != nil {
 		if errno := k.operation(m.operation); errno != 0 {
-			return &refusal{seq: m.seq, errno: errno}
+			return &nlmsg.Ack{Seq: m.seq, Errno: errno}
 		}
 		return nil
 	}
 	s := k.set(m.family, setNames[m.set])
 	if s == nil {
-		return &refusal{seq: m.seq, errno: unix.ENOENT}
+		return &nlmsg.Ack{Seq: m.seq, Errno: unix.ENOENT}
 	}
 	elements := m.elements(b.tx)
 	for i, e := range elements {
 		if errno := k.element(m, s, newMemoryElement(e, b.tx.arena)); errno != 0 {
-			return &refusal{seq: m.seq, errno: errno, offset: b.offsetOf(m, i)}
+			return &nlmsg.Ack{Seq: m.seq, Errno: errno, Offset: b.offsetOf(m, i)}
 		}
 	}
 	if m.deletion {
 		return nil
 	}
 	if at := s.overlapping(elements, b.tx.arena); at >= 0 {
-		return &refusal{seq: m.seq, errno: unix.EEXIST, offset: b.offsetOf(m, at)}
+		return &nlmsg.Ack{Seq: m.seq, Errno: unix.EEXIST, Offset: b.offsetOf(m, at)}
 	}
 	return nil
 }

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/verdict-proxy/verdict/nft/nlmsg"
 )
 
 // lossyKernel loses messages on the way to the kernel or back. The kernel behind it is real.
@@ -21,12 +23,12 @@ type lossyKernel struct {
 
 var errLost = errors.New("the answer was lost")
 
-func (k *lossyKernel) send(b *batch) (Outcome, *refusal, error) {
+func (k *lossyKernel) send(b *batch) (Outcome, *nlmsg.Ack, error) {
 	if k.loseBatch {
 		return Unknown, nil, errLost
 	}
 	if k.refuse {
-		return Rejected, &refusal{seq: b.first, errno: unix.EBUSY}, unix.EBUSY
+		return Rejected, &nlmsg.Ack{Seq: b.first, Errno: unix.EBUSY}, unix.EBUSY
 	}
 	outcome, why, err := k.kernel.send(b)
 	if k.loseAnswer {
@@ -202,19 +204,19 @@ func TestBlame(t *testing.T) {
 		return m.family == IPv6 && m.set == idServices && m.element > 0
 	})]
 	for name, test := range map[string]struct {
-		why  refusal
+		why  nlmsg.Ack
 		want string
 	}{
-		"the opening message":      {refusal{seq: b.first}, "the transaction as a whole"},
-		"a sequence number unseen": {refusal{seq: b.last + 9}, "the transaction as a whole"},
-		"an operation":             {refusal{seq: b.messages[0].seq}, `add table ip6 verdict { comment "verdict layout 1"; }`},
-		"no offset":                {refusal{seq: elements.seq}, "add element ip verdict services"},
-		"offset inside an element": {refusal{seq: elements.seq, offset: 101}, "add element ip verdict services"},
+		"the opening message":      {nlmsg.Ack{Seq: b.first}, "the transaction as a whole"},
+		"a sequence number unseen": {nlmsg.Ack{Seq: b.last + 9}, "the transaction as a whole"},
+		"an operation":             {nlmsg.Ack{Seq: b.messages[0].seq}, `add table ip6 verdict { comment "verdict layout 1"; }`},
+		"no offset":                {nlmsg.Ack{Seq: elements.seq}, "add element ip verdict services"},
+		"offset inside an element": {nlmsg.Ack{Seq: elements.seq, Offset: 101}, "add element ip verdict services"},
 		"an element of a second message": {
-			refusal{seq: second.seq, offset: uint32(bytes.Index(b.buf[second.start:], marked.keyBytes(tx.arena)) - 3*attrHeader)},
+			nlmsg.Ack{Seq: second.seq, Offset: uint32(bytes.Index(b.Buf[second.start:], marked.keyBytes(tx.arena)) - 3*nlmsg.AttributeHeaderSize)},
 			`add element ip6 verdict services { fd00::5dc . tcp . 80 comment "1500" : 0:5dc }`,
 		},
-		"offset past the message": {refusal{seq: elements.seq, offset: 1 << 30}, "add element ip verdict services"},
+		"offset past the message": {nlmsg.Ack{Seq: elements.seq, Offset: 1 << 30}, "add element ip verdict services"},
 	} {
 		if got := b.blame(tx, &test.why); got != test.want {
 			t.Errorf("%s: %q, wanted %q", name, got, test.want)

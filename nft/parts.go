@@ -76,7 +76,7 @@ func (t *Transaction) more(at *cursor) bool {
 
 // additions writes as many additions as the size allows, one message of them at least.
 func (b *batch) additions(t *Transaction, at *cursor, size int) error {
-	for t.more(at) && (len(b.messages) == 0 || len(b.buf)+maxMessage <= size) {
+	for t.more(at) && (len(b.messages) == 0 || len(b.Buf)+maxMessage <= size) {
 		list := t.elements[at.family][at.set].add
 		info := messageInfo{family: Families()[at.family], set: at.set, element: at.element}
 		at.element += b.elementMessage(t, info, list, unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE)

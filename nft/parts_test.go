@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/verdict-proxy/verdict/nft/nlmsg"
 )
 
 // narrow is a kernel that takes one message in a batch, and treats one of the batches badly.
@@ -13,13 +15,13 @@ type narrow struct {
 	kernel
 	batches int
 	badAt   int // counted from 1; 0: none
-	bad     func(*narrow, *batch) (Outcome, *refusal, error)
+	bad     func(*narrow, *batch) (Outcome, *nlmsg.Ack, error)
 	after   func(batch int)
 }
 
 func (k *narrow) capacity() int { return 1 }
 
-func (k *narrow) send(b *batch) (Outcome, *refusal, error) {
+func (k *narrow) send(b *batch) (Outcome, *nlmsg.Ack, error) {
 	k.batches++
 	if k.batches == k.badAt {
 		return k.bad(k, b)
@@ -59,12 +61,12 @@ func TestPartsInterrupted(t *testing.T) {
 	x := stickyExample()
 	want := newNamespace(t)
 	x.install(t, want.engine(t))
-	for name, bad := range map[string]func(*narrow, *batch) (Outcome, *refusal, error){
-		"refused": func(_ *narrow, b *batch) (Outcome, *refusal, error) {
-			return Rejected, &refusal{seq: b.first, errno: unix.EBUSY}, unix.EBUSY
+	for name, bad := range map[string]func(*narrow, *batch) (Outcome, *nlmsg.Ack, error){
+		"refused": func(_ *narrow, b *batch) (Outcome, *nlmsg.Ack, error) {
+			return Rejected, &nlmsg.Ack{Seq: b.first, Errno: unix.EBUSY}, unix.EBUSY
 		},
-		"lost": func(*narrow, *batch) (Outcome, *refusal, error) { return Unknown, nil, errLost },
-		"answer lost": func(k *narrow, b *batch) (Outcome, *refusal, error) {
+		"lost": func(*narrow, *batch) (Outcome, *nlmsg.Ack, error) { return Unknown, nil, errLost },
+		"answer lost": func(k *narrow, b *batch) (Outcome, *nlmsg.Ack, error) {
 			_, _, _ = k.kernel.send(b)
 			return Unknown, nil, errLost
 		},

@@ -1,11 +1,11 @@
 package nft
 
 import (
-	"encoding/binary"
 	"errors"
 
-	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/verdict-proxy/verdict/nft/nlmsg"
 )
 
 // existing is what an earlier process (or an earlier state of this one) left in one family.
@@ -101,31 +101,31 @@ func (c *conn) surveyTable(f Family) (was existing, err error) {
 }
 
 func ofOurTable(attr uint16) func(*wire) {
-	return func(w *wire) { w.text(attr, TableName) }
+	return func(w *wire) { w.Text(attr, TableName) }
 }
 
-func (was *existing) addTable(ad *netlink.AttributeDecoder) {
+func (was *existing) addTable(a nlmsg.Attributes) {
 	was.table = true
-	for ad.Next() {
-		if ad.Type() == tableUserData {
-			was.sameLayout = tableComment(ad.Bytes()) == layoutComment
+	for a.Next() {
+		if a.Kind == tableUserData {
+			was.sameLayout = tableComment(a.Value) == layoutComment
 		}
 	}
 }
 
-func (was existing) addChain(ad *netlink.AttributeDecoder) {
+func (was existing) addChain(a nlmsg.Attributes) {
 	table, name := "", ""
 	var is chainShape
-	for ad.Next() {
-		switch ad.Type() {
+	for a.Next() {
+		switch a.Kind {
 		case unix.NFTA_CHAIN_TABLE:
-			table = ad.String()
+			table = a.Text()
 		case unix.NFTA_CHAIN_NAME:
-			name = ad.String()
+			name = a.Text()
 		case unix.NFTA_CHAIN_TYPE:
-			is.kind = ad.String()
+			is.kind = a.Text()
 		case unix.NFTA_CHAIN_HOOK:
-			ad.Nested(is.readHook)
+			is.readHook(a.Nested())
 		}
 	}
 	if table == TableName {
@@ -133,14 +133,14 @@ func (was existing) addChain(ad *netlink.AttributeDecoder) {
 	}
 }
 
-func (was existing) addRule(ad *netlink.AttributeDecoder) {
+func (was existing) addRule(a nlmsg.Attributes) {
 	table, chain := "", ""
-	for ad.Next() {
-		switch ad.Type() {
+	for a.Next() {
+		switch a.Kind {
 		case unix.NFTA_RULE_TABLE:
-			table = ad.String()
+			table = a.Text()
 		case unix.NFTA_RULE_CHAIN:
-			chain = ad.String()
+			chain = a.Text()
 		}
 	}
 	if table == TableName {
@@ -148,34 +148,32 @@ func (was existing) addRule(ad *netlink.AttributeDecoder) {
 	}
 }
 
-func (c *chainShape) readHook(ad *netlink.AttributeDecoder) error {
-	ad.ByteOrder = binary.BigEndian
-	for ad.Next() {
-		switch ad.Type() {
+func (c *chainShape) readHook(a nlmsg.Attributes) {
+	for a.Next() {
+		switch a.Kind {
 		case unix.NFTA_HOOK_HOOKNUM:
-			c.hook = ad.Uint32()
+			c.hook = a.Uint32()
 		case unix.NFTA_HOOK_PRIORITY:
-			c.priority = ad.Uint32()
+			c.priority = a.Uint32()
 		}
 	}
-	return nil
 }
 
-func (was existing) addSet(ad *netlink.AttributeDecoder) {
+func (was existing) addSet(a nlmsg.Attributes) {
 	table, name := "", ""
 	var is setShape
-	for ad.Next() {
-		switch ad.Type() {
+	for a.Next() {
+		switch a.Kind {
 		case unix.NFTA_SET_TABLE:
-			table = ad.String()
+			table = a.Text()
 		case unix.NFTA_SET_NAME:
-			name = ad.String()
+			name = a.Text()
 		case unix.NFTA_SET_USERDATA:
-			is.userData = string(ad.Bytes())
+			is.userData = string(a.Value)
 		case setExpr:
-			ad.Nested(is.readExpr)
+			is.readExpr(a.Nested())
 		default:
-			is.readNumber(ad)
+			is.readNumber(a)
 		}
 	}
 	if table == TableName && is.flags&unix.NFT_SET_ANONYMOUS == 0 {
@@ -183,28 +181,27 @@ func (was existing) addSet(ad *netlink.AttributeDecoder) {
 	}
 }
 
-func (s *setShape) readNumber(ad *netlink.AttributeDecoder) {
-	switch ad.Type() {
+func (s *setShape) readNumber(a nlmsg.Attributes) {
+	switch a.Kind {
 	case unix.NFTA_SET_FLAGS:
-		s.flags = ad.Uint32()
+		s.flags = a.Uint32()
 	case unix.NFTA_SET_KEY_TYPE:
-		s.keyType = ad.Uint32()
+		s.keyType = a.Uint32()
 	case unix.NFTA_SET_KEY_LEN:
-		s.keyLen = ad.Uint32()
+		s.keyLen = a.Uint32()
 	case unix.NFTA_SET_DATA_TYPE:
-		s.dataType = ad.Uint32()
+		s.dataType = a.Uint32()
 	case unix.NFTA_SET_DATA_LEN:
-		s.dataLen = ad.Uint32()
+		s.dataLen = a.Uint32()
 	}
 }
 
-func (s *setShape) readExpr(ad *netlink.AttributeDecoder) error {
-	for ad.Next() {
-		if ad.Type() == unix.NFTA_EXPR_NAME {
-			s.counter = ad.String() == "counter"
+func (s *setShape) readExpr(a nlmsg.Attributes) {
+	for a.Next() {
+		if a.Kind == unix.NFTA_EXPR_NAME {
+			s.counter = a.Text() == "counter"
 		}
 	}
-	return nil
 }
 
 // intact says whether the table still has the chains and sets that belong to it, and no others, and each chain as many

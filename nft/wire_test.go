@@ -11,6 +11,8 @@ import (
 	"github.com/google/nftables/expr"
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/verdict-proxy/verdict/nft/nlmsg"
 )
 
 // TestWireEqualsLibrary encodes all elements of the examples, as additions and as deletions, with wire.go and with
@@ -26,10 +28,8 @@ func TestWireEqualsLibrary(t *testing.T) {
 					t.Fatal(err)
 				}
 				ours, library := wireElements{}, wireElements{}
-				for rest := b.buf; len(rest) > 0; {
-					length := binary.NativeEndian.Uint32(rest)
-					ours.read(t, binary.NativeEndian.Uint16(rest[4:]), rest[messageHeader:length])
-					rest = rest[(length+3)&^3:]
+				for m := nlmsg.NewMessages(b.Buf); m.Next(); {
+					ours.read(t, m.Kind, m.Body)
 				}
 				for _, m := range libraryMessages(t, tx, deletion) {
 					library.read(t, uint16(m.Header.Type), m.Data)
@@ -186,7 +186,7 @@ func BenchmarkEncode(b *testing.B) {
 				b.Fatal(err)
 			}
 		}
-		b.ReportMetric(float64(len(ours.buf)), "bytes")
+		b.ReportMetric(float64(len(ours.Buf)), "bytes")
 	})
 	b.Run("library", func(b *testing.B) {
 		b.ReportAllocs()

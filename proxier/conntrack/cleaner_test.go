@@ -13,6 +13,7 @@ import (
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
+	"github.com/verdict-proxy/verdict/nft/nlmsg"
 	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
@@ -398,9 +399,9 @@ func TestRefusedDeletion(t *testing.T) {
 	if err := c.table.dump(state.IPv4, nil, func(e *entry) { good = slices.Clone(e.key) }); err != nil {
 		t.Fatal(err)
 	}
-	var bad message
-	bad.nest(attrTupleOrig, func() {}) // a tuple without addresses
-	removed, err := c.table.remove(state.IPv4, [][]byte{bad.buf, good})
+	var bad request
+	bad.Unnest(bad.Nest(attrTupleOrig)) // a tuple without addresses
+	removed, err := c.table.remove(state.IPv4, [][]byte{bad.Buf, good})
 	if removed != 1 || !errors.Is(err, unix.EINVAL) {
 		t.Errorf("removed %d, error %v; want 1 and invalid argument", removed, err)
 	}
@@ -414,25 +415,25 @@ func TestParseRefusesDamage(t *testing.T) {
 	c := n.cleaner(t)
 	k := c.table.(*kernel)
 	var body []byte
-	k.seq++
-	k.out.question(k.seq, state.IPv4, nil)
+	k.out.question(state.IPv4, nil)
 	if err := k.send(); err != nil {
 		t.Fatal(err)
 	}
-	if err := k.receive(k.seq, k.seq, func(h header, b []byte) (bool, error) {
-		if h.kind != unix.NLMSG_DONE {
-			body = slices.Clone(b)
+	if err := k.receive(k.out.Seq, k.out.Seq, func(m nlmsg.Messages) (bool, error) {
+		_, last := m.Ack()
+		if !last {
+			body = slices.Clone(m.Body[nlmsg.FamilySize:])
 		}
-		return h.kind == unix.NLMSG_DONE, nil
+		return last, nil
 	}); err != nil {
 		t.Fatal(err)
 	}
 	e := entry{Flow: Flow{Zone: 9}} // left over from the entry before
-	if !e.parse(body) || len(e.key) == 0 || e.Zone != 0 {
+	if !e.parse(nlmsg.NewAttributes(body)) || len(e.key) == 0 || e.Zone != 0 {
 		t.Fatalf("a whole entry is refused, or mixed up with the one before: %+v", e)
 	}
 	for cut := range len(body) {
-		if e.parse(body[:cut]) && (!e.Dst.IsValid() || !e.Reply.IsValid() || len(e.key) == 0) {
+		if e.parse(nlmsg.NewAttributes(body[:cut])) && (!e.Dst.IsValid() || !e.Reply.IsValid() || len(e.key) == 0) {
 			t.Errorf("cut at %d: %+v", cut, e)
 		}
 	}

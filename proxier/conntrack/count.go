@@ -1,13 +1,13 @@
 package conntrack
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/netip"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/verdict-proxy/verdict/nft/nlmsg"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
@@ -39,10 +39,9 @@ func Count(o Options, family state.Family) (map[Route]Load, error) {
 func (k *kernel) count(family state.Family) (loads map[Route]Load, err error) {
 	for range dumpTries {
 		loads = map[Route]Load{}
-		ask := func(m *message) { m.translated(k.seq, family) }
-		err = k.read(ask, func(body []byte) {
+		err = k.read(func(r *request) { r.translated(family) }, func(a nlmsg.Attributes) {
 			var f countedFlow
-			if f.parse(body) {
+			if f.parse(a) {
 				loads[f.Route] = loads[f.Route].with(f.active())
 			}
 		})
@@ -77,12 +76,11 @@ const (
 )
 
 // translated asks for the flows of a family whose destination was translated.
-func (m *message) translated(seq uint32, family state.Family) {
-	m.begin(msgGet, unix.NLM_F_DUMP, seq, family)
-	bit := binary.BigEndian.AppendUint32(nil, statusDNAT)
-	m.attr(attrStatus, bit)
-	m.attr(attrStatusMask, bit)
-	m.end()
+func (r *request) translated(family state.Family) {
+	message := r.begin(msgGet, unix.NLM_F_DUMP, family)
+	r.Uint32(attrStatus, statusDNAT)
+	r.Uint32(attrStatusMask, statusDNAT)
+	r.End(message)
 }
 
 // countedFlow is what counting needs to know of an entry.
@@ -92,41 +90,36 @@ type countedFlow struct {
 	state  uint8 // of the protocol's state machine
 }
 
-// parse reads an entry from the body of a message; false: it is not a translated flow.
-func (f *countedFlow) parse(body []byte) bool {
-	if len(body) < genHeader {
-		return false
-	}
+// parse reads an entry from the attributes of a message and reports whether it is a translated flow.
+func (f *countedFlow) parse(a nlmsg.Attributes) bool {
 	var orig, reply tuple
-	eachAttr(body[genHeader:], func(kind uint16, _, value []byte) {
-		switch kind {
+	for a.Next() {
+		switch a.Kind {
 		case attrTupleOrig:
-			orig.parse(value)
+			orig.parse(a.Nested())
 		case attrTupleReply:
-			reply.parse(value)
+			reply.parse(a.Nested())
 		case attrStatus:
-			if len(value) == 4 {
-				f.status = binary.BigEndian.Uint32(value)
-			}
+			f.status = a.Uint32()
 		case attrProtoInfo:
-			f.parseState(value)
+			f.parseState(a.Nested())
 		}
-	})
+	}
 	f.Route = Route{orig.protocol, netip.AddrPortFrom(orig.dst, orig.dport), netip.AddrPortFrom(reply.src, reply.sport)}
 	return f.Dst.IsValid() && f.Reply.IsValid() && f.status&statusDNAT != 0
 }
 
-func (f *countedFlow) parseState(b []byte) {
-	eachAttr(b, func(kind uint16, _, info []byte) {
-		if kind != infoTCP && kind != infoSCTP {
-			return
+func (f *countedFlow) parseState(a nlmsg.Attributes) {
+	for a.Next() {
+		if a.Kind != infoTCP && a.Kind != infoSCTP {
+			continue
 		}
-		eachAttr(info, func(kind uint16, _, value []byte) {
-			if kind == infoState && len(value) == 1 {
-				f.state = value[0]
+		for info := a.Nested(); info.Next(); {
+			if info.Kind == infoState && len(info.Value) == 1 {
+				f.state = info.Value[0]
 			}
-		})
-	})
+		}
+	}
 }
 
 func (f *countedFlow) active() bool {

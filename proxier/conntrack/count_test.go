@@ -1,7 +1,6 @@
 package conntrack
 
 import (
-	"encoding/binary"
 	"maps"
 	"net"
 	"net/netip"
@@ -12,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/verdict-proxy/verdict/nft/nlmsg"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
@@ -113,31 +113,31 @@ func TestCountConnections(t *testing.T) {
 
 // TestCountedFlow has the kernel say less than expected.
 func TestCountedFlow(t *testing.T) {
-	var m message
+	var w nlmsg.Writer
 	tuple := func(kind uint16, src, dst string) {
-		m.nest(kind, func() {
-			m.nest(tupleIP, func() {
-				m.attr(ipv4Src, netip.MustParseAddr(src).AsSlice())
-				m.attr(ipv4Dst, netip.MustParseAddr(dst).AsSlice())
-			})
-			m.nest(tupleProto, func() { m.attr(protoNum, []byte{unix.IPPROTO_TCP}) })
-		})
+		whole, ip := w.Nest(kind), w.Nest(tupleIP)
+		w.Bytes(ipv4Src, netip.MustParseAddr(src).AsSlice())
+		w.Bytes(ipv4Dst, netip.MustParseAddr(dst).AsSlice())
+		w.Unnest(ip)
+		proto := w.Nest(tupleProto)
+		w.Uint8(protoNum, unix.IPPROTO_TCP)
+		w.Unnest(proto)
+		w.Unnest(whole)
 	}
-	m.buf = make([]byte, genHeader)
 	tuple(attrTupleOrig, "10.9.0.1", "10.96.0.10")
 	tuple(attrTupleReply, "10.0.0.1", "10.9.0.1")
 	var f countedFlow
-	if f.parse(m.buf) {
+	if f.parse(nlmsg.NewAttributes(w.Buf)) {
 		t.Error("a flow without a status counts as translated")
 	}
-	m.attr(attrStatus, binary.BigEndian.AppendUint32(nil, statusDNAT))
-	for cut := range m.buf {
+	w.Uint32(attrStatus, statusDNAT)
+	for cut := range w.Buf {
 		f = countedFlow{}
-		if f.parse(m.buf[:cut]) {
-			t.Errorf("cut to %d of %d bytes it still counts", cut, len(m.buf))
+		if f.parse(nlmsg.NewAttributes(w.Buf[:cut])) {
+			t.Errorf("cut to %d of %d bytes it still counts", cut, len(w.Buf))
 		}
 	}
-	if f = (countedFlow{}); !f.parse(m.buf) || f.active() {
+	if f = (countedFlow{}); !f.parse(nlmsg.NewAttributes(w.Buf)) || f.active() {
 		t.Errorf("read as %+v, want a translated flow that is not active: nothing says that it is established", f)
 	}
 }

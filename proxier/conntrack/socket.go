@@ -2,7 +2,6 @@ package conntrack
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"time"
@@ -10,6 +9,7 @@ import (
 	"github.com/mdlayher/socket"
 	"golang.org/x/sys/unix"
 
+	"github.com/verdict-proxy/verdict/nft/nlmsg"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
@@ -17,8 +17,7 @@ import (
 type kernel struct {
 	sock *socket.Conn
 	in   []byte
-	out  message
-	seq  uint32
+	out  request
 }
 
 func dial(netns int) (*kernel, error) {
@@ -56,30 +55,27 @@ func (k *kernel) dump(family state.Family, to *Frontend, fn func(*entry)) (err e
 
 func (k *kernel) dumpOnce(family state.Family, to *Frontend, fn func(*entry)) error {
 	var e entry
-	ask := func(m *message) { m.question(k.seq, family, to) }
-	return k.read(ask, func(body []byte) {
-		if e.parse(body) {
+	return k.read(func(r *request) { r.question(family, to) }, func(a nlmsg.Attributes) {
+		if e.parse(a) {
 			fn(&e)
 		}
 	})
 }
 
-// read asks a question and hands the body of each answer to fn.
-func (k *kernel) read(ask func(*message), fn func(body []byte)) error {
-	k.seq++
-	k.out.buf = k.out.buf[:0]
+// read asks a question and hands each answer to fn.
+func (k *kernel) read(ask func(*request), fn func(nlmsg.Attributes)) error {
+	k.out.Buf = k.out.Buf[:0]
 	ask(&k.out)
 	if err := k.send(); err != nil {
 		return err
 	}
 	interrupted := false
-	err := k.receive(k.seq, k.seq, func(h header, body []byte) (done bool, err error) {
-		interrupted = interrupted || h.flags&unix.NLM_F_DUMP_INTR != 0
-		switch h.kind {
-		case unix.NLMSG_DONE, unix.NLMSG_ERROR:
-			return true, errnoIn(body)
+	err := k.receive(k.out.Seq, k.out.Seq, func(m nlmsg.Messages) (done bool, err error) {
+		interrupted = interrupted || m.Flags&unix.NLM_F_DUMP_INTR != 0
+		if ack, last := m.Ack(); last {
+			return true, errorOf(ack)
 		}
-		fn(body)
+		fn(m.Attributes())
 		return false, nil
 	})
 	if err == nil && interrupted {
@@ -103,50 +99,44 @@ func (k *kernel) remove(family state.Family, keys [][]byte) (removed int, err er
 }
 
 func (k *kernel) removeSome(family state.Family, keys [][]byte) (removed int, err error) {
-	first := k.seq + 1
-	k.out.buf = k.out.buf[:0]
+	first := k.out.Seq + 1
+	k.out.Buf = k.out.Buf[:0]
 	for _, key := range keys {
-		k.seq++
-		k.out.deletion(k.seq, family, key)
+		k.out.deletion(family, key)
 	}
 	if err := k.send(); err != nil {
 		return 0, err
 	}
-	left := len(keys)
+	unanswered := len(keys)
 	var refused error
-	err = k.receive(first, k.seq, func(_ header, body []byte) (bool, error) {
-		left--
-		switch err := errnoIn(body); {
-		case err == nil:
+	err = k.receive(first, k.out.Seq, func(m nlmsg.Messages) (bool, error) {
+		unanswered--
+		ack, _ := m.Ack()
+		switch {
+		case ack.Errno == 0:
 			removed++
-		case !errors.Is(err, unix.ENOENT): // gone by itself: just as well
-			refused = err
+		case ack.Errno != unix.ENOENT: // that one has ended by itself
+			refused = errorOf(ack)
 		}
-		return left == 0, nil
+		return unanswered == 0, nil
 	})
 	return removed, errors.Join(err, refused)
 }
 
 func (k *kernel) send() error {
 	to := &unix.SockaddrNetlink{Family: unix.AF_NETLINK}
-	if err := k.sock.Sendto(context.Background(), k.out.buf, 0, to); err != nil {
+	if err := k.sock.Sendto(context.Background(), k.out.Buf, 0, to); err != nil {
 		return fmt.Errorf("send to conntrack: %w", err)
 	}
 	return nil
 }
 
-// header is what counts of a netlink header.
-type header struct {
-	kind, flags uint16
-	seq         uint32
-}
-
-// answerTimeout ends waiting for an answer that got lost; the kernel answers while the question is being sent.
+// answerTimeout ends the wait for an answer that got lost. The kernel answers while the question is being sent.
 const answerTimeout = 10 * time.Second
 
-// receive hands the answers to the questions first to last to fn, until it is done. Answers to earlier questions, left
-// over from a failure, are skipped.
-func (k *kernel) receive(first, last uint32, fn func(header, []byte) (bool, error)) error {
+// receive hands the answers to the questions first to last to fn, until fn is done. It skips answers to earlier questions,
+// which remain after a failure.
+func (k *kernel) receive(first, last uint32, fn func(nlmsg.Messages) (bool, error)) error {
 	for {
 		if err := k.sock.SetReadDeadline(time.Now().Add(answerTimeout)); err != nil {
 			return fmt.Errorf("set deadline for conntrack: %w", err)
@@ -155,33 +145,25 @@ func (k *kernel) receive(first, last uint32, fn func(header, []byte) (bool, erro
 		if err != nil {
 			return fmt.Errorf("receive from conntrack: %w", err)
 		}
-		for b := k.in[:n]; len(b) >= messageHead; {
-			length := int(binary.NativeEndian.Uint32(b))
-			if length < messageHead || length > len(b) {
-				return errors.New("receive from conntrack: a message is cut short")
-			}
-			h := header{
-				kind: binary.NativeEndian.Uint16(b[4:]), flags: binary.NativeEndian.Uint16(b[6:]), seq: binary.NativeEndian.Uint32(b[8:]),
-			}
-			body := b[messageHead:length]
-			b = b[min((length+3)&^3, len(b)):]
-			if h.seq-first > last-first {
+		m := nlmsg.NewMessages(k.in[:n])
+		for m.Next() {
+			if m.Seq-first > last-first {
 				continue
 			}
-			if done, err := fn(h, body); done || err != nil {
+			if done, err := fn(m); done || err != nil {
 				return err
 			}
+		}
+		if err := m.Err(); err != nil {
+			return fmt.Errorf("receive from conntrack: %w", err)
 		}
 	}
 }
 
-// errnoIn reads the result out of an answer; nil: success.
-func errnoIn(body []byte) error {
-	if len(body) < 4 {
-		return nil
-	}
-	if errno := int32(binary.NativeEndian.Uint32(body)); errno < 0 {
-		return fmt.Errorf("conntrack: %w", unix.Errno(-errno))
+// errorOf is the kernel's reason for refusing a question; nil: it did not refuse.
+func errorOf(ack nlmsg.Ack) error {
+	if err := ack.Err(); err != nil {
+		return fmt.Errorf("conntrack: %w", err)
 	}
 	return nil
 }

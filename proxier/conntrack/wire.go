@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/verdict-proxy/verdict/nft/nlmsg"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
@@ -38,53 +39,16 @@ const (
 
 // Flags of a filter: which parts of the tuple count (kernel 5.8, net/netfilter/nf_internals.h).
 const (
-	byDst       = 1 << 1
-	byProtocol  = 1 << 3
-	byDstPort   = 1 << 5
-	nested      = unix.NLA_F_NESTED
-	typeMask    = ^uint16(unix.NLA_F_NESTED | unix.NLA_F_NET_BYTEORDER)
-	attrHeader  = unix.SizeofNlAttr
-	genHeader   = 4 // struct nfgenmsg
-	messageHead = unix.SizeofNlMsghdr
+	byDst      = 1 << 1
+	byProtocol = 1 << 3
+	byDstPort  = 1 << 5
 )
 
-// message builds netlink messages one behind the other.
-type message struct {
-	buf   []byte
-	start int // of the present message
-}
+// request writes messages to connection tracking, one behind the other.
+type request struct{ nlmsg.Writer }
 
-// begin starts a message for the connection tracking subsystem.
-func (m *message) begin(kind uint16, flags uint16, seq uint32, family state.Family) {
-	m.start = len(m.buf)
-	m.buf = binary.NativeEndian.AppendUint32(m.buf, 0) // length, see end
-	m.buf = binary.NativeEndian.AppendUint16(m.buf, kind)
-	m.buf = binary.NativeEndian.AppendUint16(m.buf, unix.NLM_F_REQUEST|flags)
-	m.buf = binary.NativeEndian.AppendUint32(m.buf, seq)
-	m.buf = binary.NativeEndian.AppendUint32(m.buf, 0) // port: the kernel knows
-	m.buf = append(m.buf, protocolFamily(family), unix.NFNETLINK_V0, 0, 0)
-}
-
-func (m *message) end() {
-	binary.NativeEndian.PutUint32(m.buf[m.start:], uint32(len(m.buf)-m.start))
-}
-
-// attr adds an attribute with a value of at most a few bytes.
-func (m *message) attr(kind uint16, value []byte) {
-	m.buf = binary.NativeEndian.AppendUint16(m.buf, uint16(attrHeader+len(value)))
-	m.buf = binary.NativeEndian.AppendUint16(m.buf, kind)
-	m.buf = append(m.buf, value...)
-	for len(m.buf)%4 != 0 {
-		m.buf = append(m.buf, 0)
-	}
-}
-
-// nest adds an attribute that consists of attributes.
-func (m *message) nest(kind uint16, fill func()) {
-	start := len(m.buf)
-	m.attr(kind|nested, nil)
-	fill()
-	binary.NativeEndian.PutUint16(m.buf[start:], uint16(len(m.buf)-start))
+func (r *request) begin(kind, flags uint16, family state.Family) int {
+	return r.Begin(kind, flags, protocolFamily(family), 0)
 }
 
 func protocolFamily(f state.Family) uint8 {
@@ -94,25 +58,29 @@ func protocolFamily(f state.Family) uint8 {
 	return unix.AF_INET
 }
 
-// question asks for the UDP flows of a family to a frontend, or to anywhere.
-func (m *message) question(seq uint32, family state.Family, to *Frontend) {
-	m.begin(msgGet, unix.NLM_F_DUMP, seq, family)
+// question asks for the UDP flows of a family to a frontend; nil: to anywhere.
+func (r *request) question(family state.Family, to *Frontend) {
+	message := r.begin(msgGet, unix.NLM_F_DUMP, family)
 	flags := uint32(byProtocol)
-	m.nest(attrTupleOrig, func() {
-		if to != nil && to.Addr.IsValid() {
-			flags |= byDst
-			m.nest(tupleIP, func() { m.attr(dstAttr(family), to.Addr.AsSlice()) })
-		}
-		m.nest(tupleProto, func() {
-			m.attr(protoNum, []byte{unix.IPPROTO_UDP})
-			if to != nil {
-				flags |= byDstPort
-				m.attr(protoDport, binary.BigEndian.AppendUint16(nil, to.Port))
-			}
-		})
-	})
-	m.nest(attrFilter, func() { m.attr(filterOrig, binary.NativeEndian.AppendUint32(nil, flags)) })
-	m.end()
+	tuple := r.Nest(attrTupleOrig)
+	if to != nil && to.Addr.IsValid() {
+		flags |= byDst
+		ip := r.Nest(tupleIP)
+		r.Bytes(dstAttr(family), to.Addr.AsSlice())
+		r.Unnest(ip)
+	}
+	proto := r.Nest(tupleProto)
+	r.Uint8(protoNum, unix.IPPROTO_UDP)
+	if to != nil {
+		flags |= byDstPort
+		r.Uint16(protoDport, to.Port)
+	}
+	r.Unnest(proto)
+	r.Unnest(tuple)
+	filter := r.Nest(attrFilter)
+	r.Bytes(filterOrig, binary.NativeEndian.AppendUint32(nil, flags))
+	r.Unnest(filter)
+	r.End(message)
 }
 
 func dstAttr(family state.Family) uint16 {
@@ -122,53 +90,37 @@ func dstAttr(family state.Family) uint16 {
 	return ipv4Dst
 }
 
-// deletion asks for the removal of one entry, named by what parse kept of it.
-func (m *message) deletion(seq uint32, family state.Family, key []byte) {
-	m.begin(msgDelete, unix.NLM_F_ACK, seq, family)
-	m.buf = append(m.buf, key...)
-	m.end()
+// deletion asks for the removal of one entry, which is named by what parse kept of it.
+func (r *request) deletion(family state.Family, key []byte) {
+	message := r.begin(msgDelete, unix.NLM_F_ACK, family)
+	r.Raw(key)
+	r.End(message)
 }
 
-// eachAttr walks over attributes. What is cut short is left out.
-func eachAttr(b []byte, fn func(kind uint16, whole, value []byte)) {
-	for len(b) >= attrHeader {
-		length := int(binary.NativeEndian.Uint16(b))
-		if length < attrHeader || length > len(b) {
-			return
-		}
-		padded := min((length+3)&^3, len(b))
-		fn(binary.NativeEndian.Uint16(b[2:])&typeMask, b[:padded], b[attrHeader:length])
-		b = b[padded:]
-	}
-}
-
-// parse reads an entry from the body of a message, into e, whose memory is used again. The key is the tuple of the
+// parse reads an entry from the attributes of a message, into e, whose memory is used again. The key is the tuple of the
 // original direction, the zone, and the number of the entry: with that the kernel deletes this very entry, not one
 // that took its place in the meantime (unless it took its place in memory as well, the number is made from that).
-func (e *entry) parse(body []byte) bool {
+func (e *entry) parse(a nlmsg.Attributes) bool {
 	e.key, e.Zone, e.DNAT, e.udp = e.key[:0], 0, false, false
-	if len(body) < genHeader {
-		return false
-	}
 	var orig, reply tuple
-	eachAttr(body[genHeader:], func(kind uint16, whole, value []byte) {
-		switch kind {
+	for a.Next() {
+		switch a.Kind {
 		case attrTupleOrig:
-			orig.parse(value)
+			orig.parse(a.Nested())
 		case attrTupleReply:
-			reply.parse(value)
-			return
+			reply.parse(a.Nested())
+			continue
 		case attrStatus:
-			e.DNAT = len(value) == 4 && binary.BigEndian.Uint32(value)&statusDNAT != 0
-			return
+			e.DNAT = a.Uint32()&statusDNAT != 0
+			continue
 		case attrZone:
-			e.Zone = uint16Of(value)
+			e.Zone = a.Uint16()
 		case attrID:
 		default:
-			return
+			continue
 		}
-		e.key = append(e.key, whole...)
-	})
+		e.key = append(e.key, a.Whole...)
+	}
 	e.Dst = netip.AddrPortFrom(orig.dst, orig.dport)
 	e.Reply = netip.AddrPortFrom(reply.src, reply.sport)
 	e.Zone = max(e.Zone, orig.zone, reply.zone) // a zone can be set for one direction only
@@ -184,48 +136,41 @@ type tuple struct {
 	protocol     uint8
 }
 
-func (t *tuple) parse(b []byte) {
-	eachAttr(b, func(kind uint16, _, value []byte) {
-		switch kind {
+func (t *tuple) parse(a nlmsg.Attributes) {
+	for a.Next() {
+		switch a.Kind {
 		case tupleIP:
-			t.parseIP(value)
+			t.parseIP(a.Nested())
 		case tupleProto:
-			t.parseProto(value)
+			t.parseProto(a.Nested())
 		case tupleZone:
-			t.zone = uint16Of(value)
+			t.zone = a.Uint16()
 		}
-	})
+	}
 }
 
-func (t *tuple) parseIP(b []byte) {
-	eachAttr(b, func(kind uint16, _, value []byte) {
-		addr, ok := netip.AddrFromSlice(value)
+func (t *tuple) parseIP(a nlmsg.Attributes) {
+	for a.Next() {
+		addr, ok := netip.AddrFromSlice(a.Value)
 		switch {
 		case !ok:
-		case kind == ipv4Src || kind == ipv6Src:
+		case a.Kind == ipv4Src || a.Kind == ipv6Src:
 			t.src = addr
-		case kind == ipv4Dst || kind == ipv6Dst:
+		case a.Kind == ipv4Dst || a.Kind == ipv6Dst:
 			t.dst = addr
 		}
-	})
-}
-
-func (t *tuple) parseProto(b []byte) {
-	eachAttr(b, func(kind uint16, _, value []byte) {
-		switch {
-		case kind == protoNum && len(value) == 1:
-			t.protocol = value[0]
-		case kind == protoSport:
-			t.sport = uint16Of(value)
-		case kind == protoDport:
-			t.dport = uint16Of(value)
-		}
-	})
-}
-
-func uint16Of(b []byte) uint16 {
-	if len(b) != 2 {
-		return 0
 	}
-	return binary.BigEndian.Uint16(b)
+}
+
+func (t *tuple) parseProto(a nlmsg.Attributes) {
+	for a.Next() {
+		switch {
+		case a.Kind == protoNum && len(a.Value) == 1:
+			t.protocol = a.Value[0]
+		case a.Kind == protoSport:
+			t.sport = a.Uint16()
+		case a.Kind == protoDport:
+			t.dport = a.Uint16()
+		}
+	}
 }
