@@ -7,8 +7,8 @@
 //
 // The files, in the order in which a reader wants them:
 //
-//	proxier.go       the loop: what it waits for
-//	pass.go          one pass from the pending changes to the kernel
+//	loop.go          what the loop waits for, and one pass from the pending changes to the kernel
+//	proxier.go       the parts of the loop
 //	planning.go      planning some Services, and who gets a frontend that several ask for
 //	environment.go   what follows from the settings, the Node object and the host's addresses
 //	pace.go          when the next pass may begin; retries

@@ -18,7 +18,7 @@ type nodeEnvironment struct {
 	ipv6     bool                         // the kernel has it
 	log      *slog.Logger
 
-	planning plan.Environment
+	planEnv  plan.Environment
 	shared   dataplane.Environment
 	known    bool // update was called
 	eligible bool // of the node, for traffic from outside
@@ -36,7 +36,7 @@ func (n *nodeEnvironment) update(env state.Environment) {
 		NodePortAddresses: nodePortAddresses(n.settings.NodePortAddresses, node.Addresses, host),
 		HostAddresses:     host,
 	}
-	n.planning = plan.Environment{
+	n.planEnv = plan.Environment{
 		NodeName:      n.settings.NodeName,
 		Zone:          node.Zone,
 		NodeAddresses: node.Addresses,
@@ -56,7 +56,7 @@ func (n *nodeEnvironment) object(node *state.Node) *state.Node {
 	}
 	addresses, err := n.primary()
 	if err != nil {
-		addresses = n.planning.NodeAddresses
+		addresses = n.planEnv.NodeAddresses
 		n.log.Warn("cannot find the host's main addresses; node ports on primary addresses stay as they are; asking again",
 			"after", checkPeriod, "addresses", addresses, "error", err)
 	}

@@ -71,8 +71,8 @@ func TestDetectLocal(t *testing.T) {
 			if got := fmt.Sprint(env.shared.PodCIDRs); got != tt.cidrs {
 				t.Errorf("pod CIDRs %s, want %s", got, tt.cidrs)
 			}
-			if env.shared.PodInterface != tt.iface || env.planning.DetectsLocal != tt.recognize {
-				t.Errorf("interface %q, recognizes %v; want %q, %v", env.shared.PodInterface, env.planning.DetectsLocal, tt.iface, tt.recognize)
+			if env.shared.PodInterface != tt.iface || env.planEnv.DetectsLocal != tt.recognize {
+				t.Errorf("interface %q, recognizes %v; want %q, %v", env.shared.PodInterface, env.planEnv.DetectsLocal, tt.iface, tt.recognize)
 			}
 		})
 	}

@@ -10,7 +10,7 @@ import (
 
 // Flows removes stale flows from connection tracking. One goroutine at a time calls Clean; it is not the loop's.
 type Flows interface {
-	Clean(stale conntrack.Stale, nodePortAddresses []netip.Addr) ([]conntrack.Result, error)
+	Clean(stale conntrack.Stale, nodePorts []netip.Addr) ([]conntrack.Result, error)
 }
 
 // flowCleaner has UDP flows removed that went stale, beside the loop: the kernel walks its whole table for an answer (12 ms

@@ -11,6 +11,9 @@ const (
 	maxRetry   = 10 * time.Second
 )
 
+// checkPeriod is how often the loop compares the kernel with what it wrote.
+const checkPeriod = 5 * time.Second
+
 // pace decides when the next pass may begin.
 type pace struct {
 	minPeriod time.Duration // --min-sync-period

@@ -54,8 +54,8 @@ func newErrorLog(log *slog.Logger) errorLog {
 	return errorLog{log: log, failed: map[string]time.Time{}}
 }
 
-// pass writes a line for what an operator wants to see: passes that wrote everything, passes that failed, and on request all.
-func (l *errorLog) pass(r *PassReport, failures int) {
+// report writes a line for what an operator wants to see: passes that wrote everything, passes that failed, and on request all.
+func (l *errorLog) report(r *PassReport, failures int) {
 	l.ipvs(r.Result.Failures)
 	attrs := []any{
 		"services", r.Services, "added", r.Result.Added, "deleted", r.Result.Deleted,
