@@ -7,6 +7,7 @@ import (
 	"github.com/verdict-proxy/verdict/config"
 	"github.com/verdict-proxy/verdict/ipvsctl"
 	"github.com/verdict-proxy/verdict/nft"
+	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
@@ -126,6 +127,15 @@ func (m *method) approximate(why string) {
 	case m.needsIPVS():
 		m.note(fmt.Sprintf("scheduler %s needs IPVS%s; endpoints are picked at random, by weight", m.scheduler, why))
 	}
+}
+
+// realServers returns endpoints as IPVS gets them.
+func (m *method) realServers(list []plan.Endpoint) []ipvsctl.RealServer {
+	out := make([]ipvsctl.RealServer, len(list))
+	for i, e := range list {
+		out[i] = ipvsctl.RealServer{Addr: e.Addr, Weight: e.Weight}
+	}
+	return out
 }
 
 // nearest returns the method of nft that comes closest to a scheduler of IPVS.

@@ -20,7 +20,7 @@ import (
 
 // virtualServers lists the virtual servers of a port. A frontend without endpoints has none: nft refuses its packets.
 func virtualServers(p *plan.Port, m *method, env *Environment) []ipvsctl.VirtualServer {
-	cluster, local := realServers(p.Cluster), realServers(p.Local)
+	cluster, local := m.realServers(p.Cluster), m.realServers(p.Local)
 	var out []ipvsctl.VirtualServer
 	for i := range p.Frontends {
 		f := &p.Frontends[i]
@@ -41,14 +41,6 @@ func virtualServers(p *plan.Port, m *method, env *Environment) []ipvsctl.Virtual
 				RealServers: reals,
 			})
 		}
-	}
-	return out
-}
-
-func realServers(list []plan.Endpoint) []ipvsctl.RealServer {
-	out := make([]ipvsctl.RealServer, len(list))
-	for i, e := range list {
-		out[i] = ipvsctl.RealServer{Addr: e.Addr, Weight: e.Weight}
 	}
 	return out
 }
