@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
 	"syscall"
 
 	"github.com/vishvananda/netlink"
@@ -67,7 +66,7 @@ func (a *addresses) addAddress(addr netip.Addr) error {
 	if errors.Is(err, syscall.EEXIST) {
 		return nil
 	}
-	return os.NewSyscallError("change route", err)
+	return err
 }
 
 // deleteAddress undoes addAddress. It is no error when the route does not exist.
@@ -76,7 +75,7 @@ func (a *addresses) deleteAddress(addr netip.Addr) error {
 	if errors.Is(err, syscall.ESRCH) {
 		return nil
 	}
-	return os.NewSyscallError("change route", err)
+	return err
 }
 
 // listAddresses returns the addresses that have a route of this package, in no particular order.

@@ -11,7 +11,7 @@ import (
 
 // Options configure an engine.
 type Options struct {
-	// NetNS is a file descriptor of the network namespace to work in. 0 means the namespace of the process.
+	// NetNS is a file descriptor of the network namespace to work in. 0 means the current one.
 	NetNS int
 	// Exclude lists address ranges that belong to other users of IPVS. The engine makes nothing there. It still takes
 	// over what an earlier process left there, so that the addresses keep their guards until they are no longer
@@ -246,7 +246,7 @@ func (e *Engine) settle() {
 	e.inherited = map[netip.Addr]bool{}
 }
 
-// Intact compares three virtual servers, others each time, with what the kernel has. It returns false when one differs,
+// Intact compares three virtual servers, chosen at random, with what the kernel has. It returns false when one differs,
 // for example because someone ran "ipvsadm -C". The next Add then reads every virtual server and repairs it.
 func (e *Engine) Intact() (bool, error) {
 	remaining := 3

@@ -81,9 +81,6 @@ func TestEveryFieldOfARealServer(t *testing.T) {
 
 func TestEveryFieldOfAVirtualServer(t *testing.T) {
 	eachField(t, web, func(t *testing.T, changed VirtualServer) {
-		if changed.Equal(web) || !changed.Equal(with(changed, func(*VirtualServer) {})) {
-			t.Error("Equal does not compare it")
-		}
 		m := OpenMemory(Options{})
 		mustSet(t, m.Engine, "web", web)
 		pass(t, m.Engine, start())

@@ -31,7 +31,7 @@ func (s *Support) String() string {
 	return fmt.Sprintf("schedulers not available: %s (missing kernel modules: %s)", missing, strings.Join(modules, " "))
 }
 
-// probeKey has an address of TEST-NET-2, which no host has.
+// probeKey has an address of TEST-NET-2, which is reserved for documentation.
 func probeKey(port uint16) Key {
 	return Key{Addr: netip.AddrFrom4([4]byte{198, 51, 100, 1}), Port: port, Protocol: TCP}
 }

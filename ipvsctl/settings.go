@@ -61,7 +61,7 @@ type Sysctl struct {
 
 // Sysctls lists the settings that IPVS needs in the network namespace. It leaves net.ipv4.vs.conn_reuse_mode alone.
 // kube-proxy once set it to 0 for speed. Since Linux 5.9 the default, 1, is fast as well, and Verdict needs Linux 5.13.
-// With 0, clients that reuse a port always get real servers of weight 0 (k/k #81775, #102122).
+// With 0, the kernel keeps sending clients that reuse a port to real servers of weight 0 (k/k #81775, #102122).
 func Sysctls(strictARP bool) []Sysctl {
 	list := []Sysctl{
 		{

@@ -60,12 +60,6 @@ type VirtualServer struct {
 	RealServers []RealServer
 }
 
-// Equal reports whether two virtual servers are the same, with the same real servers in the same order.
-func (v VirtualServer) Equal(o VirtualServer) bool {
-	return v.Key == o.Key && v.Local == o.Local && v.Scheduler == o.Scheduler && v.Flags == o.Flags &&
-		v.Persistence == o.Persistence && slices.Equal(v.RealServers, o.RealServers)
-}
-
 // RealServer is one endpoint. A real server of weight 0 gets no new connections.
 type RealServer struct {
 	Addr   netip.AddrPort
