@@ -11,21 +11,24 @@ import (
 	"github.com/verdict-proxy/verdict/e2e/lab"
 )
 
-// arguments are the parts of a line that have not been used yet. The first error sticks.
+// arguments are the parts of a step that still have to be read. The first error stays.
 type arguments struct {
-	words    []string
-	expected []string // behind =>
-	body     []string
+	words    []string // between the verb and =>
+	expected []string // after =>
+	body     []string // the indented lines below
 	err      error
 }
 
-func (a *arguments) fail(format string, args ...any) {
+func (a *arguments) fail(format string, args ...any) { a.failWith(fmt.Errorf(format, args...)) }
+
+// failWith records an error, unless it is nil or an earlier one is recorded.
+func (a *arguments) failWith(err error) {
 	if a.err == nil {
-		a.err = fmt.Errorf(format, args...)
+		a.err = err
 	}
 }
 
-// leftover complains about what nobody has used.
+// leftover returns the first error. Without one, it reports parts that the verb did not read.
 func (a *arguments) leftover() error {
 	switch {
 	case a.err != nil:
@@ -33,7 +36,7 @@ func (a *arguments) leftover() error {
 	case len(a.words) > 0:
 		return fmt.Errorf("%q: not understood", a.words[0])
 	case len(a.expected) > 0:
-		return fmt.Errorf("%q behind =>: not understood", a.expected[0])
+		return fmt.Errorf("%q after =>: not understood", a.expected[0])
 	case len(a.body) > 0:
 		return errors.New("indented lines below: not understood")
 	}
@@ -51,11 +54,18 @@ func (a *arguments) next(what string) string {
 	return w
 }
 
-// after takes the word behind a keyword.
+// rest takes all remaining words before =>.
+func (a *arguments) rest() string {
+	text := strings.Join(a.words, " ")
+	a.words = nil
+	return text
+}
+
+// after takes a keyword and the word that follows it, and returns that word.
 func (a *arguments) after(keyword string) string {
 	i := slices.Index(a.words, keyword)
 	if i < 0 || i+1 >= len(a.words) {
-		a.fail("%q and what follows it are missing", keyword)
+		a.fail("%q and the word after it are missing", keyword)
 		return ""
 	}
 	w := a.words[i+1]
@@ -75,12 +85,12 @@ func (a *arguments) option(key string) string {
 	return ""
 }
 
-// number is the value of n=NUMBER.
+// number takes n=NUMBER.
 func (a *arguments) number() int {
 	text := a.option("n")
 	n, err := strconv.Atoi(text)
-	if err != nil && a.err == nil {
-		a.fail("n=%s is no number", text)
+	if err != nil {
+		a.fail("n=%s is not a number", text)
 	}
 	return n
 }
@@ -88,21 +98,18 @@ func (a *arguments) number() int {
 func (a *arguments) duration(text string) time.Duration {
 	d, err := time.ParseDuration(text)
 	if err != nil {
-		a.fail("%q is no duration", text)
+		a.fail("%q is not a duration", text)
 	}
 	return d
 }
 
 func (a *arguments) protocol() lab.Protocol {
-	word := a.next("the protocol")
-	p, err := lab.ParseProtocol(word)
-	if err != nil {
-		a.fail("%v", err)
-	}
+	p, err := lab.ParseProtocol(a.next("the protocol"))
+	a.failWith(err)
 	return p
 }
 
-// target reads $NAME:PORT.
+// target takes "to $NAME:PORT".
 func (a *arguments) target() Target {
 	word := a.after("to")
 	name, port, _ := strings.Cut(word, ":")
@@ -113,16 +120,16 @@ func (a *arguments) target() Target {
 		return t
 	}
 	t.Port = uint16(n)
-	if _, err := lab.Lookup(lab.IPv4, t.Name); err != nil {
-		a.fail("%v", err)
-	}
+	_, err = lab.Lookup(lab.IPv4, t.Name)
+	a.failWith(err)
 	return t
 }
 
+// from takes "from PLACE".
 func (a *arguments) from() string {
 	from := a.after("from")
-	if !slices.Contains(append(lab.Pods(), lab.Node, lab.Remote, "x", "y"), from) {
-		a.fail("%q is no place to ask from", from)
+	if places := append(lab.Pods(), lab.Node, lab.Remote, "x", "y"); !slices.Contains(places, from) {
+		a.fail("no client is at %q: clients are at %s", from, strings.Join(places, ", "))
 	}
 	return from
 }
@@ -131,26 +138,27 @@ func (a *arguments) call() Call {
 	return Call{Protocol: a.protocol(), From: a.from(), To: a.target()}
 }
 
-func (a *arguments) expect() Expect {
-	e, err := parseExpect(a.expected)
-	if err != nil {
-		a.fail("%v", err)
-	}
+// takeExpected takes all words after =>.
+func (a *arguments) takeExpected() []string {
+	words := a.expected
 	a.expected = nil
+	return words
+}
+
+func (a *arguments) expect() Expect {
+	e, err := parseExpect(a.takeExpected())
+	a.failWith(err)
 	return e
 }
 
-// backends takes all that is expected as a list of endpoints.
+// backends takes all words after => as a list of endpoints.
 func (a *arguments) backends() []string {
-	list, err := backends(a.expected)
-	if err != nil {
-		a.fail("%v", err)
-	}
-	a.expected = nil
+	list, err := backends(a.takeExpected())
+	a.failWith(err)
 	return list
 }
 
-// text takes the indented lines, without what they have in common at their beginning.
+// text takes the indented lines, without the indentation that they have in common.
 func (a *arguments) text() string {
 	indent := -1
 	for _, l := range a.body {

@@ -5,21 +5,21 @@ import (
 	"strings"
 )
 
-// Differences is a Markdown table of everything that upstream's kube-proxy is expected to do otherwise.
+// Differences is a Markdown table of everything that upstream's kube-proxy does differently.
 func Differences(list []*Scenario) string {
 	return differences(list, "Verdict | kube-proxy",
 		func(s *Scenario) string { return s.NotUpstream },
 		func(s *Step) *Variant { return s.Upstream })
 }
 
-// DifferencesOfIPVS is the same for Verdict itself when IPVS serves all Services.
+// DifferencesOfIPVS is a Markdown table of everything that Verdict does differently when IPVS serves all Services.
 func DifferencesOfIPVS(list []*Scenario) string {
 	return differences(list, "usually | with IPVS",
 		func(s *Scenario) string { return s.NotIPVS },
 		func(s *Step) *Variant { return s.IPVS })
 }
 
-// differences lists scenarios that do not run, and steps that expect something else.
+// differences lists the scenarios that do not run and the steps that expect something else.
 func differences(list []*Scenario, columns string, excluded func(*Scenario) string, variant func(*Step) *Variant) string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "| scenario | step | %s | because |\n|---|---|---|---|---|\n", columns)
@@ -32,14 +32,16 @@ func differences(list []*Scenario, columns string, excluded func(*Scenario) stri
 			step := &s.Steps[i]
 			if v := variant(step); v != nil {
 				call, want, _ := strings.Cut(step.Text, " => ")
-				fmt.Fprintf(&out, "| %s | `%s` | %s | %s | %s |\n", name, squeeze(call), cell(squeeze(want)), cell(v.Instead), cell(v.Because))
+				fmt.Fprintf(&out, "| %s | `%s` | %s | %s | %s |\n",
+					name, squeeze(call), cell(squeeze(want)), cell(v.Instead), cell(v.Because))
 			}
 		}
 	}
 	return out.String()
 }
 
-// cell keeps a text within its column.
+// cell escapes a text for a cell of a Markdown table.
 func cell(s string) string { return strings.ReplaceAll(s, "|", `\|`) }
 
+// squeeze replaces each run of blanks by a single one.
 func squeeze(s string) string { return strings.Join(strings.Fields(s), " ") }

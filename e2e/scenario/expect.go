@@ -11,23 +11,23 @@ import (
 
 // Expect is what a probe expects.
 type Expect struct {
-	// Outcome of every connection; Answered comes with Backends.
+	// Outcome is how every connection ends. With Answered, Backends or Ref says which endpoints answer.
 	Outcome lab.Outcome
-	// Backends are exactly those that answer.
+	// Backends are exactly the endpoints that answer.
 	Backends []string
-	// OneOf: a single one of Backends answers, always the same; it is remembered As.
+	// OneOf means that one of Backends answers, always the same one. As is the name under which the runner remembers it.
 	OneOf bool
 	As    string
-	// Ref: the one that was remembered under this name answers.
+	// Ref is the name of a remembered endpoint, which answers.
 	Ref string
-	// Source is whose address the endpoint sees: "client", "node" (any of its addresses), $NAME, or "" when it does not matter.
+	// Source says which source address the endpoint sees: "client", "node" (any address of the node) or $NAME; "" is any.
 	Source string
 }
 
-// Sequential tells that the probe has to wait for others, or others for it.
+// Sequential reports whether the probe remembers an endpoint or refers to one, so that it cannot run beside other probes.
 func (e *Expect) Sequential() bool { return e.As != "" || e.Ref != "" }
 
-// parseExpect reads what stands behind "=>".
+// parseExpect reads the words after =>.
 func parseExpect(words []string) (e Expect, err error) {
 	if len(words) == 0 {
 		return e, errors.New("nothing is expected")
@@ -36,7 +36,7 @@ func parseExpect(words []string) (e Expect, err error) {
 	case lab.Refused, lab.Dropped, lab.Unreachable, lab.Broken:
 		e.Outcome = o
 		if len(words) > 1 {
-			return e, fmt.Errorf("%q behind %s", words[1], o)
+			return e, fmt.Errorf("%q after %s: not understood", words[1], o)
 		}
 		return e, nil
 	}
@@ -46,7 +46,7 @@ func parseExpect(words []string) (e Expect, err error) {
 	}
 	if i := slices.Index(words, "as"); i >= 0 {
 		if i != len(words)-2 {
-			return e, errors.New(`"as" needs one name behind it`)
+			return e, errors.New(`"as" needs one name after it`)
 		}
 		e.As, words = words[i+1], words[:i]
 	}
@@ -64,13 +64,14 @@ func parseExpect(words []string) (e Expect, err error) {
 	return e, err
 }
 
+// cutSource cuts off "source" and the word after it.
 func cutSource(words []string) (rest []string, source string, err error) {
 	i := slices.Index(words, "source")
 	if i < 0 {
 		return words, "", nil
 	}
 	if i != len(words)-2 {
-		return nil, "", errors.New(`"source" needs "client", "node" or $NAME behind it, at the end`)
+		return nil, "", errors.New(`"source" needs "client", "node" or $NAME after it, at the end`)
 	}
 	source = words[i+1]
 	name, isName := strings.CutPrefix(source, "$")
@@ -78,20 +79,20 @@ func cutSource(words []string) (rest []string, source string, err error) {
 	case isName:
 		_, err = lab.Lookup(lab.IPv4, name)
 	case source != "client" && source != "node":
-		err = fmt.Errorf(`"source" needs "client", "node" or $NAME behind it, not %q`, source)
+		err = fmt.Errorf(`"source" needs "client", "node" or $NAME after it, not %q`, source)
 	}
 	return words[:i], source, err
 }
 
-// backends checks names such as a and b:8081.
+// backends checks a list of endpoints such as a and b:8081.
 func backends(words []string) ([]string, error) {
 	if len(words) == 0 {
-		return nil, errors.New("no endpoint is named")
+		return nil, errors.New("no endpoint is expected: name at least one, or an outcome")
 	}
 	for _, w := range words {
 		name, _, _ := strings.Cut(w, ":")
 		if name != "host" && !slices.Contains(lab.Pods(), name) {
-			return nil, fmt.Errorf("%q is no endpoint", w)
+			return nil, fmt.Errorf("%q is not an endpoint", w)
 		}
 	}
 	return words, nil

@@ -13,7 +13,7 @@ import (
 	"github.com/verdict-proxy/verdict/e2e/lab"
 )
 
-// Object is an object as JSON has it.
+// Object is a Kubernetes object, decoded from JSON.
 type Object map[string]any
 
 // Kind is the object's kind.
@@ -22,10 +22,10 @@ func (o Object) Kind() string { s, _ := o["kind"].(string); return s }
 // Name is the object's name.
 func (o Object) Name() string { s, _ := o.at("metadata")["name"].(string); return s }
 
-// Namespace is empty for objects outside of namespaces.
+// Namespace is the namespace of the object; empty if its kind has none.
 func (o Object) Namespace() string { s, _ := o.at("metadata")["namespace"].(string); return s }
 
-// at follows fields; what is not there is an empty object that belongs to nothing.
+// at follows fields. For a field that is missing, it returns an empty object that is not part of this one.
 func (o Object) at(fields ...string) Object {
 	for _, f := range fields {
 		switch next := o[f].(type) {
@@ -40,7 +40,7 @@ func (o Object) at(fields ...string) Object {
 
 func (o Object) list(field string) []any { l, _ := o[field].([]any); return l }
 
-// IsNamespaced tells whether objects of a kind live in a namespace.
+// IsNamespaced reports whether objects of a kind live in a namespace.
 func IsNamespaced(kind string) bool { return kind != "Node" && kind != "ServiceCIDR" }
 
 // version is the apiVersion of the kinds that the proxy reads.
@@ -58,7 +58,7 @@ func version(kind string) (string, error) {
 
 var variable = regexp.MustCompile(`\$([A-Z][A-Z0-9_]*)`)
 
-// Expand replaces $NAME by what the name means in a family.
+// Expand replaces each $NAME by its address or range in a family.
 func Expand(f lab.Family, text string) (string, error) {
 	var errs []error
 	out := variable.ReplaceAllStringFunc(text, func(word string) string {
@@ -69,7 +69,7 @@ func Expand(f lab.Family, text string) (string, error) {
 	return out, errors.Join(errs...)
 }
 
-// parseDocument reads one YAML document as it is meant in a family.
+// parseDocument reads one YAML document, with the addresses of a family in the place of names.
 func parseDocument(f lab.Family, text string) (Object, error) {
 	text, err := Expand(f, text)
 	if err != nil {
@@ -86,7 +86,7 @@ func parseDocument(f lab.Family, text string) (Object, error) {
 	return o, nil
 }
 
-// Objects are the objects of an apply step in a family, with what may be left out of them.
+// Objects are the objects of an apply step in a family. Fields that the scenario leaves out are filled in.
 func (s *Apply) Objects(f lab.Family) ([]Object, error) {
 	var out []Object
 	for _, text := range strings.Split("\n"+s.YAML, "\n---\n") {
@@ -108,7 +108,7 @@ func (s *Apply) Objects(f lab.Family) ([]Object, error) {
 	return out, nil
 }
 
-// Object is what is to be merged into the object.
+// Object is the patch in a family.
 func (s *Patch) Object(f lab.Family) (Object, error) { return parseDocument(f, s.YAML) }
 
 func checkObjects(text string) error {
@@ -121,7 +121,7 @@ func checkObjects(text string) error {
 	return nil
 }
 
-// complete adds what the API server or kubectl would, as far as scenarios leave it out.
+// complete adds fields that the API server or kubectl would add.
 func (o Object) complete() error {
 	v, err := version(o.Kind())
 	if err != nil {
@@ -159,7 +159,7 @@ func (o Object) completeService() {
 	}
 }
 
-// slicePorts are the ports of a Service's slices; other is the port number of endpoints that name one.
+// slicePorts are the ports of a slice of a Service. other is the port number of endpoints that name their own; 0 if they do not.
 func slicePorts(svc Object, other int) []any {
 	var out []any
 	for _, p := range svc.at("spec").list("ports") {
@@ -177,10 +177,10 @@ func slicePorts(svc Object, other int) []any {
 	return out
 }
 
-// longestSlice is how many endpoints the API server allows in one slice.
+// longestSlice is the number of endpoints that the API server allows in one slice.
 const longestSlice = 1000
 
-// Objects are the slices of an endpoints step.
+// Objects are the slices of an endpoints step: one for each port that endpoints name, and one for the others.
 func (s *Endpoints) Objects(f lab.Family, svc Object) ([]Object, error) {
 	if s.Other {
 		f = f.Other()
@@ -208,7 +208,7 @@ func (s *Endpoints) Objects(f lab.Family, svc Object) ([]Object, error) {
 	return out, nil
 }
 
-// slices cuts a list of endpoints into slices.
+// slices distributes a list of endpoints over slices of at most longestSlice endpoints.
 func (s *Endpoints) slices(f lab.Family, svc Object, name string, port int, list []any) (out []Object) {
 	for part := 0; part == 0 || len(list) > 0; part++ {
 		n := min(len(list), longestSlice)
@@ -227,7 +227,7 @@ func (s *Endpoints) slices(f lab.Family, svc Object, name string, port int, list
 	return out
 }
 
-// objects are the entries of a slice: one, unless the endpoint stands for many.
+// objects are the entries of a slice: one, or Count of them for the endpoint "many".
 func (e *Endpoint) objects(f lab.Family) ([]any, error) {
 	if e.Pod != "many" {
 		return []any{e.object(lab.PodAddress(f, e.Pod).String())}, nil

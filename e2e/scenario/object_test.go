@@ -13,7 +13,7 @@ import (
 	"github.com/verdict-proxy/verdict/e2e/lab"
 )
 
-// object is what YAML means, as this package has it.
+// object reads one YAML document.
 func object(t *testing.T, text string) Object {
 	t.Helper()
 	o, err := parseDocument(lab.IPv4, text)
@@ -23,7 +23,7 @@ func object(t *testing.T, text string) Object {
 	return o
 }
 
-// asYAML shows objects for comparison; numbers of all kinds look alike in it.
+// asYAML writes objects as YAML, in which int and int64 look the same, and sorts them.
 func asYAML(t *testing.T, list []Object) (out []string) {
 	t.Helper()
 	for _, o := range list {
@@ -37,7 +37,7 @@ func asYAML(t *testing.T, list []Object) (out []string) {
 	return out
 }
 
-// TestApply: what may be left out of objects is added, and names mean addresses of the family.
+// TestApply expects missing fields to be filled in, and names to become addresses of the family.
 func TestApply(t *testing.T) {
 	s := &Apply{YAML: `
 kind: Service
@@ -89,7 +89,7 @@ endpoints: [%s]
 `, name, family, ports, endpoints)
 }
 
-// TestSlices: an endpoints step is written as the endpoint slice controller would do it.
+// TestSlices expects the slices that the endpoint slice controller would write.
 func TestSlices(t *testing.T) {
 	const (
 		ready = "conditions: {ready: true, serving: true, terminating: false}"
@@ -122,7 +122,7 @@ spec: {ports: [{name: http, protocol: TCP, port: 80}, {name: dns, protocol: UDP,
 	} {
 		step, ok := parseOne(t, tt.step).Do.(*Endpoints)
 		if !ok {
-			t.Fatal("no endpoints step")
+			t.Fatalf("%s is not an endpoints step", tt.step)
 		}
 		got, err := step.Objects(lab.IPv4, svc)
 		if err != nil {
@@ -138,7 +138,7 @@ spec: {ports: [{name: http, protocol: TCP, port: 80}, {name: dns, protocol: UDP,
 	}
 }
 
-// TestManyEndpoints: the API server takes at most 1,000 endpoints in a slice.
+// TestManyEndpoints expects at most 1,000 endpoints in a slice, which is the limit of the API server.
 func TestManyEndpoints(t *testing.T) {
 	svc := object(t, "{kind: Service, metadata: {name: web, namespace: default}, spec: {ports: [{port: 80, protocol: TCP}]}}")
 	step := &Endpoints{Service: "web", Slice: "1", List: []Endpoint{{Pod: "many", Count: 2500}}}
@@ -160,7 +160,7 @@ func TestManyEndpoints(t *testing.T) {
 
 func TestLoad(t *testing.T) {
 	good := fstest.MapFS{
-		"b.txt": {Data: []byte("== one\nrestart\n")}, "a.txt": {Data: []byte("== one\nrestart\n== two\nstop\n")}, "notes.md": {Data: []byte("no scenario")},
+		"b.txt": {Data: []byte("== one\nrestart\n")}, "a.txt": {Data: []byte("== one\nrestart\n== two\nstop\n")}, "notes.md": {Data: []byte("not a scenario")},
 	}
 	list, err := Load(good)
 	var names []string

@@ -7,14 +7,14 @@ import (
 	"github.com/verdict-proxy/verdict/e2e/lab"
 )
 
-// block is a line that begins in the first column, and the indented lines that follow it.
+// block is a line that begins in the first column, with the indented lines below it.
 type block struct {
 	line int
 	text string
 	body []string
 }
 
-// blocks cuts a file; comments begin with # in the first column.
+// blocks cuts a file into blocks. Lines that begin with # in the first column are comments.
 func blocks(text string) (out []block) {
 	for i, l := range strings.Split(text, "\n") {
 		l = strings.TrimRight(l, " \t\r")
@@ -54,7 +54,7 @@ func (p *parser) block(b block) {
 		return
 	}
 	if len(p.scenarios) == 0 {
-		p.fail(b.line, "before the first scenario (a line that begins with ==)")
+		p.fail(b.line, "this line stands before the first scenario, which a line \"== NAME\" begins")
 		return
 	}
 	s := p.scenarios[len(p.scenarios)-1]
@@ -72,7 +72,7 @@ func (p *parser) block(b block) {
 	s.Steps = append(s.Steps, step)
 }
 
-// header reads the lines that say under which conditions a scenario runs.
+// header reads one of the lines that say when and how a scenario runs. It reports whether the line is one of them.
 func (s *Scenario) header(b block) (is bool, err error) {
 	word, rest, _ := strings.Cut(b.text, " ")
 	rest = strings.TrimSpace(rest)
@@ -104,15 +104,15 @@ func (s *Scenario) header(b block) (is bool, err error) {
 		return false, nil
 	}
 	if rest == "" {
-		return true, fmt.Errorf("%s: nothing behind it", word)
+		return true, fmt.Errorf("%s: nothing follows it", word)
 	}
 	return true, nil
 }
 
-// What introduces, below a step, what upstream's kube-proxy does instead, and Verdict when IPVS serves the Services.
+// These words begin a line below a step that says what another proxy does instead.
 const (
-	upstreamDiffers = "kube-proxy"
-	ipvsDiffers     = "ipvs"
+	upstreamDiffers = "kube-proxy" // upstream's proxy
+	ipvsDiffers     = "ipvs"       // Verdict when IPVS serves the Services
 )
 
 func parseStep(b block) (Step, error) {
@@ -139,7 +139,7 @@ func parseStep(b block) (Step, error) {
 	return step, err
 }
 
-// parseVariant reads what somebody does instead.
+// parseVariant reads what another proxy does instead.
 func parseVariant(step, who, text string) (*Variant, error) {
 	expected, because, found := strings.Cut(text, " because ")
 	call, usual, hasExpectation := strings.Cut(step, " => ")
@@ -148,7 +148,7 @@ func parseVariant(step, who, text string) (*Variant, error) {
 	}
 	v := &Variant{Instead: squeeze(expected), Because: because}
 	if v.Instead == squeeze(usual) {
-		return nil, fmt.Errorf("%s is expected to do the same as everyone: that is no difference", who)
+		return nil, fmt.Errorf("%s is expected to do the same as Verdict usually does: that is not a difference", who)
 	}
 	var err error
 	v.Do, err = parseVerb(call+" => "+v.Instead, nil)
@@ -159,24 +159,11 @@ func parseVariant(step, who, text string) (*Variant, error) {
 func parseVerb(text string, body []string) (any, error) {
 	call, expected, _ := strings.Cut(text, " => ")
 	words := strings.Fields(call)
+	verb, err := findVerb(words[0])
+	if err != nil {
+		return nil, err
+	}
 	a := &arguments{words: words[1:], expected: strings.Fields(expected), body: body}
-	do, err := a.verb(words[0])
-	if err == nil {
-		err = a.leftover()
-	}
-	return do, err
-}
-
-func (a *arguments) verb(word string) (any, error) {
-	switch word {
-	case "apply", "patch", "delete", "endpoints", "other-endpoints":
-		return a.change(word)
-	case "restart", "kill", "stop", "start", "address", "sysctl", "pause":
-		return a.node(word)
-	case "probe", "open", "send", "burst", "spread", "many", "crowd", "loop", "end":
-		return a.connections(word)
-	case "tracked", "http", "event":
-		return a.look(word)
-	}
-	return nil, fmt.Errorf("no step is called %q", word)
+	do := verb.read(a)
+	return do, a.leftover()
 }

@@ -30,7 +30,7 @@ func call(p lab.Protocol, from, to string, port uint16) Call {
 
 func answered(backends ...string) Expect { return Expect{Outcome: lab.Answered, Backends: backends} }
 
-// TestChecks has one row for each form that a step which looks at something can have.
+// TestChecks has one row for each form of a step that checks something.
 func TestChecks(t *testing.T) {
 	tcp := call(lab.TCP, "x", "VIP1", 80)
 	for _, tt := range []struct {
@@ -116,7 +116,7 @@ func TestActions(t *testing.T) {
 			t.Errorf("%s (- want, + got):\n%s", tt.text, diff)
 		}
 		if step.Expects() {
-			t.Errorf("%s: is said to check something", tt.text)
+			t.Errorf("%s: Expects reports a check", tt.text)
 		}
 	}
 }
@@ -194,48 +194,48 @@ func TestDifference(t *testing.T) {
 	}
 }
 
-// TestErrors: each bad line is reported with its file and line, and what is wrong with it.
+// TestErrors expects each bad line to be reported with its file, its line and the mistake.
 func TestErrors(t *testing.T) {
 	for _, tt := range []struct{ text, want string }{
 		{"jump", `no step is called "jump"`},
 		{"probe", "the protocol is missing"},
 		{"probe icmp from x to $VIP1:80 => a", `"icmp" is none of tcp, udp, sctp`},
-		{"probe tcp to $VIP1:80 => a", `"from" and what follows it are missing`},
-		{"probe tcp from moon to $VIP1:80 => a", `"moon" is no place to ask from`},
+		{"probe tcp to $VIP1:80 => a", `"from" and the word after it are missing`},
+		{"probe tcp from moon to $VIP1:80 => a", `no client is at "moon"`},
 		{"probe tcp from x to $VIP1 => a", `"$VIP1" is not of the form $NAME:PORT`},
 		{"probe tcp from x to VIP1:80 => a", `"VIP1:80" is not of the form $NAME:PORT`},
 		{"probe tcp from x to $VIP1:65536 => a", `not of the form`},
 		{"probe tcp from x to $MOON:80 => a", "no address is called $MOON"},
 		{"probe tcp from x to $PODS:80 => a", "$PODS is not one address"},
 		{"probe tcp from x to $VIP1:80", "nothing is expected"},
-		{"probe tcp from x to $VIP1:80 => a e", `"e" is no endpoint`},
-		{"probe tcp from x to $VIP1:80 => refused a", `"a" behind refused`},
-		{"probe tcp from x to $VIP1:80 => a as", `"as" needs one name behind it`},
+		{"probe tcp from x to $VIP1:80 => a e", `"e" is not an endpoint`},
+		{"probe tcp from x to $VIP1:80 => refused a", `"a" after refused: not understood`},
+		{"probe tcp from x to $VIP1:80 => a as", `"as" needs one name after it`},
 		{"probe tcp from x to $VIP1:80 => a as first", `"as" needs "one of"`},
-		{"probe tcp from x to $VIP1:80 => a source moon", `"source" needs "client", "node" or $NAME behind it, not "moon"`},
-		{"probe tcp from x to $VIP1:80 => a source", `"source" needs "client", "node" or $NAME behind it`},
+		{"probe tcp from x to $VIP1:80 => a source moon", `"source" needs "client", "node" or $NAME after it, not "moon"`},
+		{"probe tcp from x to $VIP1:80 => a source", `"source" needs "client", "node" or $NAME after it`},
 		{"probe tcp from x to $VIP1:80 => a source $MOON", "no address is called $MOON"},
-		{"probe tcp from x to $VIP1:80 => one of source node", `no endpoint`},
+		{"probe tcp from x to $VIP1:80 => one of source node", `"one" is not an endpoint`},
 		{"probe tcp from x to $VIP1:80 soon => a", "within=... is missing"},
-		{"probe tcp from x to $VIP1:80 within=soon => a", `"soon" is no duration`},
+		{"probe tcp from x to $VIP1:80 within=soon => a", `"soon" is not a duration`},
 		{"probe tcp from x to $VIP1:80 within=1s more => a", `"more": not understood`},
 		{"probe tcp from x to $VIP1:80 => a\n  indented", "indented lines below: not understood"},
-		{"restart => a", `"a" behind =>: not understood`},
+		{"restart => a", `"a" after =>: not understood`},
 		{"pause", "a duration is missing"},
-		{"many n=x tcp from x to $VIP1:80 => at least 1", "n=x is no number"},
+		{"many n=x tcp from x to $VIP1:80 => at least 1", "n=x is not a number"},
 		{"many n=1 tcp from x to $VIP1:80 => a", `many expects "at least N"`},
 		{"spread tcp from x to $VIP1:80 => a", "n=... is missing"},
 		{"crowd c n=1 tcp to $VIP1:80 => same but b", `crowd expects "same" or "same except ENDPOINT"`},
-		{"end l => all well", `end expects "no failure"`},
+		{"end l => all well", `end expects "no failure" or "failures"`},
 		{"http from x to $NODE:80/ => fine", `http expects a code or refused, not "fine"`},
 		{"http from x to $NODE:80/ => 200\n  cookie a", `"cookie" below http: not header or body`},
 		{"address move $SPARE on outside", "address move: not add or remove"},
-		{"address add $SPARE", `"on" and what follows it are missing`},
+		{"address add $SPARE", `"on" and the word after it are missing`},
 		{"endpoints web e", "endpoint e: there is no such pod"},
 		{"endpoints web a*3", "endpoint a*3: there is no such pod"},
 		{"endpoints web many", "endpoint many: there is no such pod"},
-		{"endpoints web many*x", `endpoint many*x: "x" is no number`},
-		{"endpoints web a:http", `endpoint a:http: "http" is no port`},
+		{"endpoints web many*x", `endpoint many*x: "x" is not a number`},
+		{"endpoints web a:http", `endpoint a:http: "http" is not a port`},
 		{"endpoints web a(tired)", `endpoint a(tired): "tired" is not understood`},
 		{"apply", "no objects"},
 		{"apply\n  kind: Pod\n  metadata: {name: a}", `kind "Pod" is none of Service, EndpointSlice, Node, ServiceCIDR`},
@@ -245,12 +245,12 @@ func TestErrors(t *testing.T) {
 		{"patch Service web {spec", "read YAML"},
 		{"flags --x=$MOON", "no address is called $MOON"},
 		{"families IPX", `families: "IPX" names none of IPv4, IPv6`},
-		{"not-upstream", "not-upstream: nothing behind it"},
+		{"not-upstream", "not-upstream: nothing follows it"},
 		{"probe tcp from x to $VIP1:80 => a\n  kube-proxy => b", `a difference reads "kube-proxy => EXPECTATION because REASON"`},
 		{"restart\n  ipvs => b because of that", `a difference reads "ipvs => EXPECTATION because REASON"`},
 		{"restart\n  kube-proxy => b because of that", `a difference reads "kube-proxy => EXPECTATION because REASON"`},
-		{"probe tcp from x to $VIP1:80 => a\n  kube-proxy => e because of that", `"e" is no endpoint`},
-		{"probe tcp from x to $VIP1:80 => a  b\n  kube-proxy => a b because of that", "that is no difference"},
+		{"probe tcp from x to $VIP1:80 => a\n  kube-proxy => e because of that", `"e" is not an endpoint`},
+		{"probe tcp from x to $VIP1:80 => a  b\n  kube-proxy => a b because of that", "that is not a difference"},
 	} {
 		_, err := Parse("dir/bad.txt", "# first\n== one\nrestart\n"+tt.text+"\nrestart\n")
 		if err == nil || !strings.Contains(err.Error(), tt.want) || !strings.HasPrefix(err.Error(), "dir/bad.txt:4: ") {
@@ -261,7 +261,7 @@ func TestErrors(t *testing.T) {
 
 func TestErrorsOfFiles(t *testing.T) {
 	for _, tt := range []struct{ name, text, want string }{
-		{"no scenario", "\nrestart\n", "f.txt:2: before the first scenario"},
+		{"no scenario", "\nrestart\n", "f.txt:2: this line stands before the first scenario"},
 		{"no steps", "== one\n== two\nrestart\n", `f.txt:1: scenario "one" has no steps`},
 		{"all errors at once", "== one\njump\nrestart\nfly\n", "f.txt:2: no step is called \"jump\"\nf.txt:4: no step is called \"fly\""},
 	} {
@@ -271,7 +271,7 @@ func TestErrorsOfFiles(t *testing.T) {
 	}
 }
 
-// TestOurScenarios: the scenarios of this repository can be read, and each of them checks something.
+// TestOurScenarios reads the scenarios of this repository and expects each of them to check something.
 func TestOurScenarios(t *testing.T) {
 	list, err := Load(os.DirFS("../scenarios"))
 	if err != nil {

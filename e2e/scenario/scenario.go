@@ -11,25 +11,25 @@ import (
 	"github.com/verdict-proxy/verdict/e2e/lab"
 )
 
-// Scenario is one test: steps that are taken one after the other, in one family.
+// Scenario is one test: a list of steps that run one after the other, in one address family.
 type Scenario struct {
 	Name string
-	File string // without its folder and ending
+	File string // without its folder and extension
 	Line int
-	// Flags are given to the proxy in addition to those that every test gives.
+	// Flags are flags of the proxy, in addition to those that every test sets.
 	Flags []string
-	// Families are those in which the scenario makes sense; both unless it says otherwise.
+	// Families are the families in which the scenario runs; both by default.
 	Families []lab.Family
-	// OnlyAPIServer is why the scenario cannot run from a folder of manifests; empty: it can.
+	// OnlyAPIServer says why the scenario cannot run from a folder of manifests; empty if it can.
 	OnlyAPIServer string
-	// NotUpstream is why the scenario cannot run against upstream's kube-proxy; empty: it can.
+	// NotUpstream says why the scenario cannot run against upstream's kube-proxy; empty if it can.
 	NotUpstream string
-	// NotIPVS is why the scenario does not run with --backend=ipvs; empty: it does.
+	// NotIPVS says why the scenario does not run with --backend=ipvs; empty if it does.
 	NotIPVS string
 	Steps   []Step
 }
 
-// Probes counts the steps that expect something.
+// Probes counts the steps that check something.
 func (s *Scenario) Probes() (n int) {
 	for _, step := range s.Steps {
 		if step.Expects() {
@@ -39,13 +39,13 @@ func (s *Scenario) Probes() (n int) {
 	return n
 }
 
-// Arguments are the flags as they are meant in a family.
+// Arguments are the flags, with the addresses of one family in the place of names.
 func (s *Scenario) Arguments(f lab.Family) ([]string, error) {
 	text, err := Expand(f, strings.Join(s.Flags, " "))
 	return strings.Fields(text), err
 }
 
-// Load reads all files that end in .txt, in the order of their names.
+// Load reads all files that end in .txt, ordered by name.
 func Load(fsys fs.FS) ([]*Scenario, error) {
 	names, err := fs.Glob(fsys, "*.txt")
 	if err != nil {
@@ -65,7 +65,7 @@ func Load(fsys fs.FS) ([]*Scenario, error) {
 	return out, errors.Join(append(errs, unique(out))...)
 }
 
-// unique makes sure that a name tells one scenario.
+// unique fails when two scenarios of a file have the same name.
 func unique(list []*Scenario) error {
 	seen := map[string]bool{}
 	for _, s := range list {
@@ -78,7 +78,7 @@ func unique(list []*Scenario) error {
 	return nil
 }
 
-// Parse reads one file.
+// Parse reads one file. It reports all mistakes in it at once, each with its line.
 func Parse(file, text string) ([]*Scenario, error) {
 	p := parser{file: file}
 	for _, b := range blocks(text) {
