@@ -19,7 +19,7 @@ import (
 	"github.com/verdict-proxy/verdict/e2e/scenario"
 )
 
-// apiServer writes objects to an API server. It is the only one who writes them, so it knows their versions.
+// apiServer writes objects to an API server. Nothing else writes them, so apiServer knows their resource versions.
 type apiServer struct {
 	plane      *lab.ControlPlane
 	client     dynamic.Interface
@@ -30,7 +30,7 @@ type apiServer struct {
 func newAPIServer(plane *lab.ControlPlane) (*apiServer, error) {
 	client, err := dynamic.NewForConfig(plane.Config())
 	if err != nil {
-		return nil, fmt.Errorf("make a client: %w", err)
+		return nil, fmt.Errorf("create a client of the API server: %w", err)
 	}
 	return &apiServer{plane: plane, client: client, versions: map[string]string{}}, nil
 }
@@ -38,11 +38,11 @@ func newAPIServer(plane *lab.ControlPlane) (*apiServer, error) {
 // Arguments implements source.
 func (s *apiServer) Arguments() []string { return []string{"--kubeconfig=" + s.kubeconfig} }
 
-// deploy writes what Verdict is shipped with, and has the proxy run under its ServiceAccount.
+// deploy writes the manifest that Verdict ships. The proxy uses its ServiceAccount.
 func (s *apiServer) deploy(path string) error {
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return fmt.Errorf("read the manifest that Verdict is shipped with: %w", err)
+		return fmt.Errorf("read the manifest that Verdict ships: %w", err)
 	}
 	account := scenario.Object{}
 	for _, document := range strings.Split("\n"+string(text), "\n---\n") {
@@ -61,10 +61,10 @@ func (s *apiServer) deploy(path string) error {
 	return err
 }
 
-// namespacePatience is how long a new API server takes to make its own namespaces.
+// namespacePatience is how long a new API server may take to create its own namespaces.
 const namespacePatience = 20 * time.Second
 
-// create waits for the object's namespace.
+// create creates an object. It tries again while the object's namespace does not exist.
 func (s *apiServer) create(o scenario.Object) error {
 	for end := time.Now().Add(namespacePatience); ; time.Sleep(50 * time.Millisecond) {
 		err := s.Put(o)
@@ -74,7 +74,7 @@ func (s *apiServer) create(o scenario.Object) error {
 	}
 }
 
-// resource is where objects of a kind are written.
+// resource is the API for objects of a kind.
 func (s *apiServer) resource(kind, namespace string) (dynamic.ResourceInterface, error) {
 	groups := map[string]schema.GroupVersionResource{
 		"Service":            {Version: "v1", Resource: "services"},
@@ -88,7 +88,7 @@ func (s *apiServer) resource(kind, namespace string) (dynamic.ResourceInterface,
 	}
 	gvr, ok := groups[kind]
 	if !ok {
-		return nil, fmt.Errorf("objects of kind %q cannot be written", kind)
+		return nil, fmt.Errorf("the runner cannot write objects of kind %q: add it to the groups in apiserver.go", kind)
 	}
 	if namespace == "" {
 		return s.client.Resource(gvr), nil
@@ -96,7 +96,7 @@ func (s *apiServer) resource(kind, namespace string) (dynamic.ResourceInterface,
 	return s.client.Resource(gvr).Namespace(namespace), nil
 }
 
-// Put implements source.
+// Put implements source. It writes the status separately.
 func (s *apiServer) Put(o scenario.Object) error {
 	r, err := s.resource(o.Kind(), o.Namespace())
 	if err != nil {
@@ -124,8 +124,10 @@ func (s *apiServer) Put(o scenario.Object) error {
 	return s.putStatus(ctx, r, o, got)
 }
 
-// putStatus writes the status apart, as controllers do.
-func (s *apiServer) putStatus(ctx context.Context, r dynamic.ResourceInterface, o scenario.Object, u *unstructured.Unstructured) error {
+// putStatus writes the status as controllers do: with a request of its own.
+func (s *apiServer) putStatus(
+	ctx context.Context, r dynamic.ResourceInterface, o scenario.Object, u *unstructured.Unstructured,
+) error {
 	status, ok := o["status"].(map[string]any)
 	if !ok {
 		status = map[string]any{}
@@ -154,7 +156,7 @@ func (s *apiServer) Delete(kind, namespace, name string) error {
 	return nil
 }
 
-// hasEvent looks for an Event about an object.
+// hasEvent reports whether the API server has an Event about an object.
 func (s *apiServer) hasEvent(kind, name, reason string) (bool, error) {
 	list, err := s.plane.Client.EventsV1().Events("default").List(context.Background(), metav1.ListOptions{})
 	if err != nil {
@@ -169,4 +171,4 @@ func (s *apiServer) hasEvent(kind, name, reason string) (bool, error) {
 	return false, nil
 }
 
-var errNoEvents = errors.New("only an API server has Events: give the scenario an only-apiserver line")
+var errNoEvents = errors.New("only an API server has Events: add an only-apiserver line to the scenario")

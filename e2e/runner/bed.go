@@ -11,7 +11,7 @@ import (
 	"github.com/verdict-proxy/verdict/e2e/scenario"
 )
 
-// Source says where the proxy reads objects.
+// Source is where the proxy reads objects.
 type Source string
 
 // The sources.
@@ -20,21 +20,21 @@ const (
 	FromManifests Source = "manifests"
 )
 
-// Options say what is to be tested.
+// Options say what to test.
 type Options struct {
 	Family lab.Family
 	Source Source
 	// Proxy is the program under test.
 	Proxy Proxy
-	// ControlPlane is the folder with etcd and kube-apiserver.
+	// ControlPlane is the folder with the binaries of etcd and kube-apiserver.
 	ControlPlane string
-	// Deploy is the manifest with which Verdict is shipped; its RBAC objects are what the tests run under.
+	// Deploy is the manifest that Verdict ships. Its RBAC objects give the proxy its permissions in the tests.
 	Deploy string
-	// Dir takes logs and data.
+	// Dir is the folder for logs and data.
 	Dir string
 }
 
-// Bed is a world with a proxy in which scenarios of one family run, one after the other.
+// Bed is a test bed: a network with a proxy, in which scenarios of one family run one after the other.
 type Bed struct {
 	options  Options
 	world    *lab.World
@@ -44,28 +44,28 @@ type Bed struct {
 	fences   int
 	pending  bool // something changed since the last fence
 	addrs    map[netip.Addr]bool
-	present  map[string]scenario.Object
+	present  map[string]scenario.Object // what the scenario has written
 	flows    map[string]*flow
 	loops    map[string]*loop
 	crowds   map[string]crowd
-	chosen   map[string]string // by probes that say "as"
+	chosen   map[string]string // endpoints that probes remember with "as"
 	undo     []func() error
 	upstream bool
 }
 
-// source is where objects are written.
+// source takes objects and offers them to the proxy.
 type source interface {
 	// Put creates or replaces an object, with its status.
 	Put(scenario.Object) error
 	Delete(kind, namespace, name string) error
-	// Arguments tell the proxy where to read.
+	// Arguments are the flags that tell the proxy where to read.
 	Arguments() []string
 }
 
-// NewBed builds the world and starts what the source needs. The proxy is started by the first scenario.
+// NewBed builds the network and starts what the source needs. The first scenario starts the proxy.
 func NewBed(o Options) (*Bed, error) {
 	if err := os.MkdirAll(o.Dir, 0o755); err != nil {
-		return nil, fmt.Errorf("make the folder for logs: %w", err)
+		return nil, fmt.Errorf("create the folder for logs: %w", err)
 	}
 	world, err := lab.NewWorld()
 	if err != nil {
@@ -88,7 +88,8 @@ func (b *Bed) openSource() error {
 	}
 	plane, err := b.world.NewControlPlane(lab.ControlPlaneOptions{
 		Binaries: b.options.ControlPlane, Dir: b.options.Dir, ServiceRanges: serviceRanges(),
-		// The API server refuses addresses with leading zeros by now, but objects that were written before still have them.
+		// New API servers refuse addresses with leading zeros, but objects that are older than this rule still have
+		// them.
 		Arguments: []string{"--feature-gates=StrictIPCIDRValidation=false"},
 	})
 	if err != nil {
@@ -109,12 +110,12 @@ func (b *Bed) openSource() error {
 
 func serviceRanges() string { return both("SERVICES") }
 
-// both is a name's meaning in both families, comma separated.
+// both returns the text for a name in both families, separated by a comma.
 func both(name string) string {
 	v4, err4 := lab.Text(lab.IPv4, name)
 	v6, err6 := lab.Text(lab.IPv6, name)
 	if err := errors.Join(err4, err6); err != nil {
-		panic(err) // the name stands in this package
+		panic(err) // callers in this package pass names of the address book
 	}
 	return v4 + "," + v6
 }
@@ -128,15 +129,16 @@ func (b *Bed) Close() error {
 	return errors.Join(err, b.world.Close())
 }
 
-// forget clears what belongs to one scenario.
+// forget clears everything that belongs to one scenario.
 func (b *Bed) forget() {
 	b.present, b.flows, b.loops = map[string]scenario.Object{}, map[string]*flow{}, map[string]*loop{}
 	b.crowds, b.chosen, b.undo = map[string]crowd{}, map[string]string{}, nil
 }
 
+// key identifies an object.
 func key(o scenario.Object) string { return o.Kind() + "/" + o.Namespace() + "/" + o.Name() }
 
-// node addresses may change while a scenario runs.
+// readAddresses reads the addresses of the node, which may change while a scenario runs.
 func (b *Bed) readAddresses() error {
 	list, _, err := b.world.Node.Addresses()
 	b.addrs = map[netip.Addr]bool{}

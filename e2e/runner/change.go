@@ -7,57 +7,26 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/verdict-proxy/verdict/e2e/lab"
 	"github.com/verdict-proxy/verdict/e2e/scenario"
 )
 
-// step takes one step.
-func (b *Bed) step(do any) error {
-	switch do := do.(type) {
-	case *scenario.Apply, *scenario.Patch, *scenario.Delete, *scenario.Endpoints:
-		return b.change(do)
-	case *scenario.Restart:
-		return errors.Join(b.end(do.Kill), b.start())
-	case *scenario.Stop:
-		return b.end(false)
-	case *scenario.Start:
-		return b.start()
-	case *scenario.Address:
-		return b.changeAddress(do)
-	case *scenario.Sysctl:
-		return b.sysctl(do.Setting)
-	case *scenario.Pause:
-		time.Sleep(do.For)
-		return nil
+// apply writes the objects of the step.
+func (b *Bed) apply(do *scenario.Apply) error {
+	list, err := do.Objects(b.options.Family)
+	if err != nil {
+		return err
 	}
-	return b.check(do)
-}
-
-func (b *Bed) change(do any) error {
-	switch do := do.(type) {
-	case *scenario.Apply:
-		list, err := do.Objects(b.options.Family)
-		if err != nil {
+	for _, o := range list {
+		if err := b.put(o); err != nil {
 			return err
 		}
-		for _, o := range list {
-			if err := b.put(o); err != nil {
-				return err
-			}
-		}
-		return nil
-	case *scenario.Patch:
-		return b.patch(do)
-	case *scenario.Delete:
-		return b.delete(do.Kind, do.Name)
-	case *scenario.Endpoints:
-		return b.endpoints(do)
 	}
-	return fmt.Errorf("no change: %T", do)
+	return nil
 }
 
+// put creates or replaces an object.
 func (b *Bed) put(o scenario.Object) error {
 	b.pending = b.pending || fenced(o.Kind())
 	if err := b.source.Put(o); err != nil {
@@ -67,7 +36,7 @@ func (b *Bed) put(o scenario.Object) error {
 	return nil
 }
 
-// find looks for an object that the scenario or the bed has written.
+// find returns an object that the scenario or the bed has written.
 func (b *Bed) find(kind, name string) (scenario.Object, error) {
 	for _, o := range b.present {
 		if o.Kind() == kind && o.Name() == name {
@@ -79,7 +48,7 @@ func (b *Bed) find(kind, name string) (scenario.Object, error) {
 			return o, nil
 		}
 	}
-	return nil, fmt.Errorf("there is no %s %s", kind, name)
+	return nil, fmt.Errorf("find %s %s: neither the scenario nor the runner has written it", kind, name)
 }
 
 func (b *Bed) patch(do *scenario.Patch) error {
@@ -125,7 +94,8 @@ func (b *Bed) delete(kind, name string) error {
 	return b.source.Delete(kind, o.Namespace(), name)
 }
 
-// endpoints writes the slices of a Service and deletes those of the same name that are not needed any more.
+// endpoints writes the slices of a Service. It deletes slices of the same name that earlier steps wrote and this one
+// does not.
 func (b *Bed) endpoints(do *scenario.Endpoints) error {
 	svc, err := b.find("Service", do.Service)
 	if err != nil {
@@ -154,19 +124,20 @@ func (b *Bed) endpoints(do *scenario.Endpoints) error {
 	return nil
 }
 
-func (b *Bed) end(kill bool) error {
-	if kill {
-		return b.proxy.kill()
+func (b *Bed) restart(do *scenario.Restart) error {
+	if do.Kill {
+		return errors.Join(b.proxy.kill(), b.start())
 	}
-	return b.proxy.stop()
+	return errors.Join(b.proxy.stop(), b.start())
 }
 
-// start starts the proxy again with the same arguments, over what it left in the kernel.
+// start starts the proxy again, with the same arguments. Its tables are still in the kernel.
 func (b *Bed) start() error {
 	b.pending = true
 	return b.proxy.start(b.proxy.arguments)
 }
 
+// changeAddress adds an address to a link of the node, or removes it. The end of the scenario removes an added one.
 func (b *Bed) changeAddress(do *scenario.Address) error {
 	a, err := lab.Lookup(b.options.Family, do.Name)
 	if err != nil {
@@ -185,9 +156,9 @@ func (b *Bed) changeAddress(do *scenario.Address) error {
 	return errors.Join(node.AddAddress(do.Link, p), b.readAddresses())
 }
 
-// sysctl changes a setting of the node and restores it when the scenario ends.
-func (b *Bed) sysctl(setting string) error {
-	name, _, _ := strings.Cut(setting, "=")
+// sysctl changes a setting of the node. The end of the scenario restores it.
+func (b *Bed) sysctl(do *scenario.Sysctl) error {
+	name, _, _ := strings.Cut(do.Setting, "=")
 	var was []byte
 	err := b.world.Node.Do(func() (err error) {
 		was, err = os.ReadFile("/proc/sys/" + strings.ReplaceAll(name, ".", "/"))
@@ -197,5 +168,5 @@ func (b *Bed) sysctl(setting string) error {
 		return fmt.Errorf("read %s: %w", name, err)
 	}
 	b.undo = append(b.undo, func() error { return b.world.Node.Sysctl(name + "=" + strings.TrimSpace(string(was))) })
-	return b.world.Node.Sysctl(setting)
+	return b.world.Node.Sysctl(do.Setting)
 }

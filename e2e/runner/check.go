@@ -16,38 +16,7 @@ import (
 	"github.com/verdict-proxy/verdict/e2e/scenario"
 )
 
-// check takes a step that looks at something.
-func (b *Bed) check(do any) error {
-	switch do := do.(type) {
-	case *scenario.Probe:
-		return b.patiently(do)
-	case *scenario.Open:
-		return b.open(do)
-	case *scenario.Send:
-		return b.send(do)
-	case *scenario.Loop:
-		return b.loop(do)
-	case *scenario.EndLoop:
-		return b.endLoop(do)
-	case *scenario.Event:
-		return until(func() error { return b.event(do) })
-	case *scenario.HTTP:
-		return until(func() error { return b.http(do) })
-	case *scenario.Tracked:
-		return until(func() error { return b.tracked(do) })
-	case *scenario.Burst:
-		return until(func() error { return b.burst(do) })
-	case *scenario.Spread:
-		return until(func() error { return b.spread(do) })
-	case *scenario.Many:
-		return until(func() error { return b.many(do) })
-	case *scenario.Crowd:
-		return b.crowd(do)
-	}
-	return fmt.Errorf("no step: %T", do)
-}
-
-// tracked compares the endpoints that have flows.
+// tracked compares the endpoints to which the node tracks flows with the expected ones.
 func (b *Bed) tracked(do *scenario.Tracked) error {
 	to, err := b.address(do.To)
 	if err != nil {
@@ -71,7 +40,7 @@ func (b *Bed) tracked(do *scenario.Tracked) error {
 	return nil
 }
 
-// portless is the target as the list of flows has it: that leaves out the ports of SCTP.
+// portless is the target as the list of flows shows it: for SCTP without ports.
 func portless(p lab.Protocol, to netip.AddrPort) netip.AddrPort {
 	if p == lab.SCTP {
 		return netip.AddrPortFrom(to.Addr(), 0)
@@ -79,11 +48,11 @@ func portless(p lab.Protocol, to netip.AddrPort) netip.AddrPort {
 	return to
 }
 
-// endpointName is how scenarios call an endpoint.
+// endpointName is the name of an endpoint in scenarios.
 func (b *Bed) endpointName(at netip.AddrPort) string {
 	port := at.Port()
 	if port == 0 {
-		port = lab.Ports()[0] // see portless
+		port = lab.Ports()[0] // an SCTP flow, see portless
 	}
 	for _, pod := range lab.Pods() {
 		if lab.PodAddress(b.options.Family, pod) == at.Addr() {
@@ -93,7 +62,7 @@ func (b *Bed) endpointName(at netip.AddrPort) string {
 	return at.String()
 }
 
-// http makes one request.
+// http makes one request and compares its answer.
 func (b *Bed) http(do *scenario.HTTP) error {
 	to, err := b.address(do.To)
 	if err != nil {
@@ -108,7 +77,7 @@ func (b *Bed) http(do *scenario.HTTP) error {
 	case errors.Is(err, syscall.ECONNREFUSED) && do.Code == 0:
 		return nil
 	case err != nil:
-		return fmt.Errorf("ask: %w", err)
+		return fmt.Errorf("make the request: %w", err)
 	case code != do.Code:
 		return fmt.Errorf("got code %d, body %s", code, body)
 	}
@@ -125,6 +94,7 @@ func (b *Bed) http(do *scenario.HTTP) error {
 	return nil
 }
 
+// get makes an HTTP request from a namespace.
 func get(from *lab.Namespace, to netip.AddrPort, path string) (code int, headers http.Header, body string, err error) {
 	client := &http.Client{Timeout: answerPatience, Transport: &http.Transport{
 		DisableKeepAlives: true,
@@ -146,7 +116,7 @@ func get(from *lab.Namespace, to netip.AddrPort, path string) (code int, headers
 	return answer.StatusCode, answer.Header, string(text), err
 }
 
-// burst makes connections as fast as it can; each must end as expected, in time.
+// burst makes connections one after the other without a pause. Each must end as expected, in time.
 func (b *Bed) burst(do *scenario.Burst) error {
 	q, place, err := b.question(do.Call)
 	if err != nil {
@@ -177,7 +147,7 @@ func (b *Bed) burst(do *scenario.Burst) error {
 	return err
 }
 
-// event looks for an Event.
+// event fails unless the API server has the Event.
 func (b *Bed) event(do *scenario.Event) error {
 	s, ok := b.source.(*apiServer)
 	if !ok {
@@ -185,7 +155,7 @@ func (b *Bed) event(do *scenario.Event) error {
 	}
 	has, err := s.hasEvent(do.Kind, do.Name, do.Reason)
 	if err == nil && !has {
-		err = errors.New("there is no such Event")
+		err = errors.New("the API server has no such Event")
 	}
 	return err
 }

@@ -7,15 +7,14 @@ import (
 	"github.com/verdict-proxy/verdict/e2e/scenario"
 )
 
-// A test that is written in Go drives the bed itself: Begin, then Steps and whatever it wants to look at in between, then
-// End.
+// A test in Go uses a bed without a scenario file: it calls Begin, then Steps and its own checks, then End.
 
-// Begin has the proxy run with these flags.
+// Begin starts the proxy with these flags, unless it already runs with them.
 func (b *Bed) Begin(flags ...string) error {
 	return b.prepare(&scenario.Scenario{Flags: flags, Families: lab.Families()})
 }
 
-// Steps takes steps that are written as in a scenario file.
+// Steps takes steps, written as in a scenario file.
 func (b *Bed) Steps(text string) error {
 	list, err := scenario.Parse("steps", "== steps\n"+text)
 	if err != nil {
@@ -25,7 +24,7 @@ func (b *Bed) Steps(text string) error {
 	return err
 }
 
-// Settle returns when the proxy has followed all changes so far.
+// Settle returns when the proxy has followed all earlier changes.
 func (b *Bed) Settle() error {
 	if !b.pending {
 		return nil
@@ -33,7 +32,8 @@ func (b *Bed) Settle() error {
 	return b.fence()
 }
 
-// End removes what the steps made; the proxy goes on. After a failure the next test begins with a new proxy.
+// End removes everything that the steps made. The proxy keeps running, but after a failure the next test gets a new
+// one.
 func (b *Bed) End(failed bool) error {
 	err := b.cleanUp()
 	if failed || err != nil {
@@ -42,13 +42,13 @@ func (b *Bed) End(failed bool) error {
 	return nil
 }
 
-// World is where it happens.
+// World is the network of the bed.
 func (b *Bed) World() *lab.World { return b.world }
 
-// Log is the end of the proxy's log.
+// Log returns the last lines of the proxy's log.
 func (b *Bed) Log(lines int) string { return b.proxy.log(lines) }
 
-// Restart starts the proxy again with other flags, over what it left in the kernel.
+// Restart starts the proxy again with other flags. Its tables are still in the kernel.
 func (b *Bed) Restart(flags ...string) error {
 	b.pending = true
 	return errors.Join(b.proxy.stop(), b.proxy.start(append(b.source.Arguments(), flags...)))

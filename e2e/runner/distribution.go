@@ -10,7 +10,7 @@ import (
 	"github.com/verdict-proxy/verdict/e2e/scenario"
 )
 
-// spread makes connections and tests by chi-square whether they are spread evenly.
+// spread makes connections. A chi-square test decides whether the endpoints got equal shares.
 func (b *Bed) spread(do *scenario.Spread) error {
 	q, place, err := b.question(do.Call)
 	if err != nil {
@@ -31,7 +31,7 @@ func (b *Bed) spread(do *scenario.Spread) error {
 		return err
 	}
 	if x, limit := chiSquare(counts, do.Backends, do.N), chiSquareLimit(len(do.Backends)-1); x > limit {
-		return fmt.Errorf("got %v: chi-square %.1f, at most %.1f is even", counts, x, limit)
+		return fmt.Errorf("got %v: chi-square is %.1f; up to %.1f counts as equal shares", counts, x, limit)
 	}
 	return nil
 }
@@ -45,14 +45,14 @@ func chiSquare(counts map[string]int, backends []string, n int) (x float64) {
 	return x
 }
 
-// chiSquareLimit is exceeded by an even spread once in 10,000 times (approximation of Wilson and Hilferty).
+// chiSquareLimit is the value that equal shares exceed once in 10,000 times (approximation of Wilson and Hilferty).
 func chiSquareLimit(degrees int) float64 {
-	const z = 3.719 // of the normal distribution, for 0.0001
+	const z = 3.719 // quantile of the normal distribution for 0.0001
 	k := float64(degrees)
 	return k * math.Pow(1-2/(9*k)+z*math.Sqrt(2/(9*k)), 3)
 }
 
-// many counts the addresses that connections reach.
+// many makes connections and counts the addresses that they reach.
 func (b *Bed) many(do *scenario.Many) error {
 	q, place, err := b.question(do.Call)
 	if err != nil {
@@ -75,9 +75,10 @@ func (b *Bed) many(do *scenario.Many) error {
 	return err
 }
 
-// crowd is which endpoint each client of a crowd got.
+// crowd maps each client to the endpoint that it got.
 type crowd map[netip.Addr]string
 
+// crowd connects once from each client. The first crowd of a name is remembered; later ones are compared with it.
 func (b *Bed) crowd(do *scenario.Crowd) error {
 	if !do.Same && !do.Changed {
 		return until(func() error {
@@ -91,7 +92,7 @@ func (b *Bed) crowd(do *scenario.Crowd) error {
 	}
 	before, ok := b.crowds[do.Name]
 	if !ok {
-		return fmt.Errorf("nobody has asked for crowd %s before", do.Name)
+		return fmt.Errorf("no earlier step has remembered a crowd %s", do.Name)
 	}
 	return until(func() error {
 		got, err := b.askAll(do)
@@ -103,13 +104,13 @@ func (b *Bed) crowd(do *scenario.Crowd) error {
 			return different
 		}
 		if different == nil {
-			return errors.New("everybody got the same endpoint as before")
+			return errors.New("every client got the same endpoint as before")
 		}
 		return nil
 	})
 }
 
-// askAll has every client of the crowd connect once.
+// askAll makes one connection for each client of the crowd.
 func (b *Bed) askAll(do *scenario.Crowd) (crowd, error) {
 	q, place, err := b.question(scenario.Call{Protocol: do.Protocol, From: lab.Outside, To: do.To})
 	if err != nil {
@@ -135,27 +136,28 @@ func (b *Bed) askAll(do *scenario.Crowd) (crowd, error) {
 	})
 }
 
-// covers tells whether the crowd has reached exactly these endpoints.
+// covers fails unless the crowd has reached exactly these endpoints.
 func (c crowd) covers(backends []string) error {
-	left := map[string]bool{}
+	missed := map[string]bool{}
 	for _, name := range backends {
-		left[name] = true
+		missed[name] = true
 	}
 	for client, name := range c {
-		if _, ok := left[name]; !ok {
+		if _, ok := missed[name]; !ok {
 			return fmt.Errorf("client %s got %s", client, name)
 		}
-		left[name] = false
+		missed[name] = false
 	}
-	for name, missed := range left {
-		if missed {
-			return fmt.Errorf("nobody got %s", name)
+	for name, is := range missed {
+		if is {
+			return fmt.Errorf("no client got %s", name)
 		}
 	}
 	return nil
 }
 
-// same tells whether clients got what they got before, except for those of one endpoint, which is gone.
+// same fails unless each client got the same endpoint as before. Clients of the endpoint "except", which is gone, must
+// get another one.
 func (c crowd) same(now crowd, except string) error {
 	for client, was := range c {
 		switch is := now[client]; {

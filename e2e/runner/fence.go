@@ -9,14 +9,15 @@ import (
 	"github.com/verdict-proxy/verdict/e2e/scenario"
 )
 
-// fencePatience is how long the proxy may take to follow a change. kube-proxy takes a second to start.
+// fencePatience is how long the proxy may take to follow a change, or to start. kube-proxy takes a second to start.
 const fencePatience = 30 * time.Second
 
-// fence returns when the proxy has seen every change of Services and EndpointSlices so far. It changes a Service of its
-// own and that one's slice, after all others, and waits until connections follow both: both sources deliver changes
-// of one kind in their order, and a pass of either proxy takes all that has arrived.
+// fence returns when the proxy has followed every earlier change of Services and EndpointSlices. It changes its own
+// Service and its slice last, and waits until connections show both changes. That is enough, because both sources
+// deliver changes of one kind in order, and each pass of either proxy handles all changes that have arrived.
 //
-// Node and ServiceCIDR come over other watches (see fenced); steps that look at their effect are tried until it is there.
+// Changes of Node and ServiceCIDR arrive independently (see fenced). Steps that check their effect are tried
+// repeatedly.
 func (b *Bed) fence() error {
 	b.fences++
 	port, target := uint16(1000+b.fences%50000), lab.Ports()[2+b.fences%2]
@@ -40,10 +41,11 @@ func (b *Bed) fence() error {
 	return b.readAddresses()
 }
 
-// fenced tells whether a fence can wait for changes of a kind. After changes of others there is none, so that a probe
-// that says how fast they are to be followed measures from the change.
+// fenced reports whether a fence can wait for changes of a kind. After changes of other kinds the runner sets no fence,
+// so that a probe with a time limit measures from the change.
 func fenced(kind string) bool { return kind == "Service" || kind == "EndpointSlice" }
 
+// passed waits until a connection through the fence reaches the target port.
 func (b *Bed) passed(to netip.AddrPort, target uint16) error {
 	q := lab.Question{Protocol: lab.TCP, To: to, Patience: 200 * time.Millisecond}
 	var last lab.Result
@@ -57,11 +59,12 @@ func (b *Bed) passed(to netip.AddrPort, target uint16) error {
 				return err
 			}
 		}
-		return fmt.Errorf("the proxy has not followed a change of Services for %s: a connection to %s was %s; its log ends:\n%s",
-			fencePatience, to, last, b.proxy.log(15))
+		return fmt.Errorf("the proxy has not followed a change of Services within %s: a connection to %s was %s; "+
+			"the proxy's log ends:\n%s", fencePatience, to, last, b.proxy.log(15))
 	})
 }
 
+// fenceObjects are the runner's own Service and its slice.
 func (b *Bed) fenceObjects(port, target uint16) (svc, slice scenario.Object, err error) {
 	const name, namespace = "fence", "kube-system"
 	vip, err := lab.Lookup(b.options.Family, "FENCE")
@@ -78,14 +81,18 @@ func (b *Bed) fenceObjects(port, target uint16) (svc, slice scenario.Object, err
 	}
 	slice = scenario.Object{
 		"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": b.options.Family.String(),
-		"metadata":  map[string]any{"name": name, "namespace": namespace, "labels": map[string]any{"kubernetes.io/service-name": name}},
-		"ports":     []any{map[string]any{"name": "fence", "protocol": "TCP", "port": int64(target)}},
-		"endpoints": []any{map[string]any{"addresses": []any{pod}, "nodeName": lab.NodeName, "conditions": map[string]any{"ready": true}}},
+		"metadata": map[string]any{
+			"name": name, "namespace": namespace, "labels": map[string]any{"kubernetes.io/service-name": name},
+		},
+		"ports": []any{map[string]any{"name": "fence", "protocol": "TCP", "port": int64(target)}},
+		"endpoints": []any{map[string]any{
+			"addresses": []any{pod}, "nodeName": lab.NodeName, "conditions": map[string]any{"ready": true},
+		}},
 	}
 	return svc, slice, nil
 }
 
-// address is what a target means in the bed's family.
+// address is the target's address and port in the bed's family.
 func (b *Bed) address(t scenario.Target) (netip.AddrPort, error) {
 	a, err := lab.Lookup(b.options.Family, t.Name)
 	return netip.AddrPortFrom(a, t.Port), err

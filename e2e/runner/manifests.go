@@ -10,12 +10,12 @@ import (
 	"github.com/verdict-proxy/verdict/e2e/scenario"
 )
 
-// manifests writes objects into a folder, one file each.
+// manifests writes objects into a folder, one file for each object.
 type manifests struct{ dir string }
 
 func newManifests(dir string) (*manifests, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return nil, fmt.Errorf("make the folder for manifests: %w", err)
+		return nil, fmt.Errorf("create the folder for manifests: %w", err)
 	}
 	return &manifests{dir}, nil
 }
@@ -27,7 +27,7 @@ func (s *manifests) path(kind, namespace, name string) string {
 	return filepath.Join(s.dir, strings.Join([]string{kind, namespace, name}, "_")+".json")
 }
 
-// Put implements source. A file appears with all its content.
+// Put implements source. The proxy never sees an incomplete file, because a rename puts it in place.
 func (s *manifests) Put(o scenario.Object) error {
 	text, err := json.MarshalIndent(o, "", "  ")
 	if err != nil {
@@ -38,10 +38,16 @@ func (s *manifests) Put(o scenario.Object) error {
 	if err := os.WriteFile(hidden, text, 0o644); err != nil {
 		return fmt.Errorf("write %s: %w", key(o), err)
 	}
-	return os.Rename(hidden, path)
+	if err := os.Rename(hidden, path); err != nil {
+		return fmt.Errorf("write %s: %w", key(o), err)
+	}
+	return nil
 }
 
 // Delete implements source.
 func (s *manifests) Delete(kind, namespace, name string) error {
-	return os.Remove(s.path(kind, namespace, name))
+	if err := os.Remove(s.path(kind, namespace, name)); err != nil {
+		return fmt.Errorf("delete %s %s: %w", kind, name, err)
+	}
+	return nil
 }

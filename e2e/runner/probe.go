@@ -1,7 +1,6 @@
 package runner
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -14,31 +13,35 @@ import (
 )
 
 const (
-	// patience is how long an expectation may take to come true.
+	// patience is how long it may take until an expectation is met.
 	patience = 10 * time.Second
-	// pollPause lies between two attempts.
+	// pollPause is the pause between two attempts.
 	pollPause = 20 * time.Millisecond
-	// answerPatience is for connections that ought to be answered, silencePatience for those that ought not.
+	// answerPatience is the timeout of connections that should be answered, silencePatience of those that should not.
 	answerPatience  = time.Second
 	silencePatience = 300 * time.Millisecond
-	// errorPatience is for connections that ought to end with an ICMP error. Over virtual links it comes back while connect
-	// still holds the socket; the kernel then remembers it and tells it at the next SYN, a second later.
+	// errorPatience is the timeout of connections that should end with an ICMP error. Over virtual links the error
+	// arrives while connect still holds the socket. The kernel then keeps it and reports it with the next SYN, a second
+	// later.
 	errorPatience = 2500 * time.Millisecond
-	// leastConnections are made by every probe that expects answers: enough to meet an endpoint that should not answer.
+	// leastConnections is how many connections every probe makes that expects answers: enough to find an endpoint that
+	// should not answer.
 	leastConnections = 20
-	// mostConnections are made until all expected endpoints have answered. With four, one of them is missed by all with
-	// a probability of 10^-37.
+	// mostConnections is how many connections a probe makes at most until all expected endpoints have answered. With
+	// four endpoints, the probability that all connections miss one of them is 10^-37.
 	mostConnections = 300
-	// refusals and silences is how many connections must be refused or stay without answer, at the same time.
+	// refusals is how many concurrent connections must be refused, silences how many must get no answer.
 	refusals = 6
 	silences = 3
-	// upstreamSettles is waited before it is looked at what upstream does differently, for that often is "nothing".
+	// upstreamSettles is the pause before a probe of something that upstream does differently. Often the difference is
+	// that upstream does nothing. Without the pause such a probe would succeed before upstream had time to do anything.
 	upstreamSettles = time.Second
 )
 
-// until tries until the expectation is true, and once more for each of the further attempts that the caller makes.
+// until tries until there is no error or patience ends.
 func until(try func() error) error { return within(patience, try) }
 
+// within is until with a patience of its own.
 func within(patience time.Duration, try func() error) error {
 	var err error
 	for end := time.Now().Add(patience); ; time.Sleep(pollPause) {
@@ -46,12 +49,12 @@ func within(patience time.Duration, try func() error) error {
 			return nil
 		}
 		if time.Now().After(end) {
-			return fmt.Errorf("%w (still so after %s)", err, patience)
+			return fmt.Errorf("%w (last of all attempts within %s)", err, patience)
 		}
 	}
 }
 
-// probes runs several at the same time.
+// probes runs several probes at the same time.
 func (b *Bed) probes(s *scenario.Scenario, steps []scenario.Step) []error {
 	errs := make([]error, len(steps))
 	var running sync.WaitGroup
@@ -61,12 +64,7 @@ func (b *Bed) probes(s *scenario.Scenario, steps []scenario.Step) []error {
 			if b.upstream && step.Upstream != nil {
 				time.Sleep(upstreamSettles)
 			}
-			probe, ok := b.do(step).(*scenario.Probe)
-			if !ok {
-				errs[i] = fmt.Errorf("no probe: %T", b.do(step))
-				return
-			}
-			if err := b.patiently(probe); err != nil {
+			if err := b.step(b.variant(step)); err != nil {
 				errs[i] = b.failed(s, step, err)
 			}
 		})
@@ -75,17 +73,17 @@ func (b *Bed) probes(s *scenario.Scenario, steps []scenario.Step) []error {
 	return errs
 }
 
-// patiently probes until the expectation is true.
-func (b *Bed) patiently(p *scenario.Probe) error {
+// probe tries until the expectation is met.
+func (b *Bed) probe(p *scenario.Probe) error {
 	limit := patience
 	if p.Within > 0 {
 		limit = p.Within
 	}
-	return within(limit, func() error { return b.probe(p) })
+	return within(limit, func() error { return b.probeOnce(p) })
 }
 
-// probe looks once whether the expectation is true.
-func (b *Bed) probe(p *scenario.Probe) error {
+// probeOnce checks once whether the expectation is met.
+func (b *Bed) probeOnce(p *scenario.Probe) error {
 	q, place, err := b.question(p.Call)
 	if err != nil {
 		return err
@@ -101,6 +99,7 @@ func (b *Bed) probe(p *scenario.Probe) error {
 	return all(place, q, refusals, p.Outcome)
 }
 
+// question is a call in the bed's family, and the namespace of its client.
 func (b *Bed) question(c scenario.Call) (lab.Question, *lab.Namespace, error) {
 	to, err := b.address(c.To)
 	if err != nil {
@@ -110,7 +109,7 @@ func (b *Bed) question(c scenario.Call) (lab.Question, *lab.Namespace, error) {
 	return lab.Question{Protocol: c.Protocol, To: to, Patience: answerPatience}, place, err
 }
 
-// all makes n connections at once; all must have one outcome.
+// all makes n connections at the same time. All must have the same outcome.
 func all(place *lab.Namespace, q lab.Question, n int, want lab.Outcome) error {
 	results := make([]lab.Result, n)
 	var running sync.WaitGroup
@@ -126,13 +125,13 @@ func all(place *lab.Namespace, q lab.Question, n int, want lab.Outcome) error {
 	return nil
 }
 
-// answered makes connections until every expected endpoint has answered; no other may.
+// answered makes connections until every expected endpoint has answered. No other endpoint may answer.
 func (b *Bed) answered(place *lab.Namespace, q lab.Question, e *scenario.Expect) error {
 	want := e.Backends
 	if e.Ref != "" {
 		one, ok := b.chosen[e.Ref]
 		if !ok {
-			return fmt.Errorf("no probe before has said \"as %s\"", e.Ref)
+			return fmt.Errorf("no earlier step has remembered an endpoint with \"as %s\"", e.Ref)
 		}
 		want = []string{one}
 	}
@@ -151,9 +150,9 @@ func (b *Bed) answered(place *lab.Namespace, q lab.Question, e *scenario.Expect)
 	case err != nil:
 		return err
 	case e.OneOf && len(seen) > 1:
-		return fmt.Errorf("got %v, not always the same", seen)
+		return fmt.Errorf("got answers from %v, not always from the same endpoint", seen)
 	case !e.OneOf && len(seen) < len(want):
-		return fmt.Errorf("got only %v", seen)
+		return fmt.Errorf("got answers only from %v", seen)
 	}
 	if e.As != "" {
 		for name := range seen {
@@ -163,7 +162,7 @@ func (b *Bed) answered(place *lab.Namespace, q lab.Question, e *scenario.Expect)
 	return nil
 }
 
-// good judges one answer.
+// good fails unless an expected endpoint answered and saw the expected source address.
 func (b *Bed) good(r lab.Result, want []string, source string) error {
 	if r.Outcome != lab.Answered || !slices.Contains(want, r.Answer.Name()) {
 		return fmt.Errorf("got %s, not %s", r, strings.Join(want, " "))
@@ -172,7 +171,7 @@ func (b *Bed) good(r lab.Result, want []string, source string) error {
 	case source == "client" && r.Answer.Source != r.Client:
 		return fmt.Errorf("got %s, but the client is %s", r, r.Client)
 	case source == "node" && !b.addrs[r.Answer.Source]:
-		return fmt.Errorf("got %s, which is no address of the node", r)
+		return fmt.Errorf("got %s, which is not an address of the node", r)
 	}
 	if name, isName := strings.CutPrefix(source, "$"); isName {
 		want, err := lab.Lookup(b.options.Family, name)
@@ -190,7 +189,7 @@ type flow struct {
 	protocol lab.Protocol
 }
 
-// open opens a flow; one of the expected endpoints must answer.
+// open opens a flow. It must have the expected outcome.
 func (b *Bed) open(do *scenario.Open) error {
 	q, place, err := b.question(do.Call)
 	if err != nil {
@@ -223,7 +222,8 @@ func (b *Bed) open(do *scenario.Open) error {
 	})
 }
 
-// first is what becomes of the first packets.
+// first is the outcome of the first packets. A server sends first over TCP; a client sends first over the other
+// protocols.
 func (f *flow) first() lab.Result {
 	if f.protocol == lab.TCP {
 		return f.Receive(answerPatience)
@@ -231,7 +231,7 @@ func (f *flow) first() lab.Result {
 	return f.Send(answerPatience)
 }
 
-// send asks again over a flow.
+// send sends another request over a flow.
 func (b *Bed) send(do *scenario.Send) error {
 	f, ok := b.flows[do.Flow]
 	if !ok {
@@ -252,7 +252,7 @@ func (b *Bed) send(do *scenario.Send) error {
 	})
 }
 
-// loop is a client that connects all the time.
+// loop is a client that connects again and again.
 type loop struct {
 	stop    chan struct{}
 	stopped bool
@@ -263,6 +263,7 @@ type loop struct {
 	failed  []string
 }
 
+// loop starts a client that connects again and again.
 func (b *Bed) loop(do *scenario.Loop) error {
 	q, place, err := b.question(do.Call)
 	if err != nil {
@@ -292,6 +293,7 @@ func (b *Bed) loop(do *scenario.Loop) error {
 	return nil
 }
 
+// end stops the client and waits for its last connection.
 func (l *loop) end() {
 	if !l.stopped {
 		l.stopped = true
@@ -300,12 +302,14 @@ func (l *loop) end() {
 	l.done.Wait()
 }
 
-// loopPatience is how long a loop may take to make them.
-const loopPatience = 30 * time.Second
+const (
+	// fewestInLoop is how many connections a loop must make at least, so that its result means something.
+	fewestInLoop = 50
+	// loopPatience is how long a loop may take to make them.
+	loopPatience = 30 * time.Second
+)
 
-// fewestInLoop is how many connections a loop must have made to prove anything.
-const fewestInLoop = 50
-
+// endLoop ends a loop and looks at its connections.
 func (b *Bed) endLoop(do *scenario.EndLoop) error {
 	l, ok := b.loops[do.Name]
 	if !ok {
@@ -322,7 +326,8 @@ func (b *Bed) endLoop(do *scenario.EndLoop) error {
 		return fmt.Errorf("none of %d connections failed", l.total)
 	}
 	if len(l.failed) > 0 && !do.Failures {
-		return errors.New(strings.Join(l.failed[:min(len(l.failed), 5)], "; ") + fmt.Sprintf(" (%d of %d failed)", len(l.failed), l.total))
+		first := strings.Join(l.failed[:min(len(l.failed), 5)], "; ")
+		return fmt.Errorf("%s (%d of %d failed)", first, len(l.failed), l.total)
 	}
 	return nil
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/verdict-proxy/verdict/e2e/lab"
 )
 
-// Kind is which proxy is tested.
+// Kind says which proxy is under test.
 type Kind string
 
 // The proxies.
@@ -25,40 +25,41 @@ const (
 type Proxy struct {
 	Kind   Kind
 	Binary string
-	// IPVS has IPVS serve all Services.
+	// IPVS makes Verdict serve all Services with IPVS.
 	IPVS bool
 }
 
-// command is how the program is started. Everything that is not said here is the program's default.
+// command is the command line of the program. Settings that are not here have the program's defaults.
 func (p Proxy) command(arguments []string) []string {
 	common := []string{
 		"--hostname-override=" + lab.NodeName, "--cluster-cidr=" + both("PODS"),
 		"--healthz-bind-address=[::]:10256", "--metrics-bind-address=127.0.0.1:10249", "-v=4",
 	}
-	// A flag that a scenario gives takes the place of ours: lists would add up otherwise.
+	// A scenario's flag replaces ours. If both were given, the values of lists would add up.
 	common = slices.DeleteFunc(common, func(flag string) bool {
 		name, _, _ := strings.Cut(flag, "=")
 		return slices.ContainsFunc(arguments, func(own string) bool { return strings.HasPrefix(own, name+"=") })
 	})
-	// One without a value only takes ours away.
+	// A scenario's flag without a value only removes ours.
 	arguments = slices.DeleteFunc(slices.Clone(arguments), func(flag string) bool { return strings.HasSuffix(flag, "=") })
 	if p.Kind == Verdict {
 		if p.IPVS {
-			// Addresses of Services that are gone stay with the node while connections drain; scenarios wait for that.
+			// The node keeps the addresses of deleted Services while connections drain. Scenarios wait for the end of
+			// that.
 			common = append(common, "--backend=ipvs", "--ipvs-fallback=false", "--ipvs-graceful-period=5s")
 		}
 		return slices.Concat([]string{p.Binary, "run"}, common, arguments)
 	}
 	upstream := []string{
 		"--proxy-mode=nftables",
-		"--iptables-min-sync-period=10ms", // holds for nftables, too; the default is 1 s for each change
+		"--iptables-min-sync-period=10ms", // also applies to nftables; by default each change takes 1 s
 		"--conntrack-max-per-core=0", "--conntrack-min=0",
 		"--conntrack-tcp-timeout-established=0s", "--conntrack-tcp-timeout-close-wait=0s",
 	}
 	return slices.Concat([]string{p.Binary}, common, upstream, arguments)
 }
 
-// tables are what the programs leave in the kernel.
+// tables are the tables that the program leaves in the kernel.
 func (p Proxy) tables() []string {
 	if p.Kind == Verdict {
 		return []string{"ip verdict", "ip6 verdict"}
@@ -66,7 +67,7 @@ func (p Proxy) tables() []string {
 	return []string{"ip kube-proxy", "ip6 kube-proxy"}
 }
 
-// proxy is the program as it runs.
+// proxy is the running program.
 type proxy struct {
 	program   Proxy
 	node      *lab.Namespace
@@ -75,7 +76,7 @@ type proxy struct {
 
 	mu       sync.Mutex
 	process  *lab.Process
-	expected bool // the process is meant to end
+	expected bool // the runner is ending the process
 	started  time.Time
 	failure  error
 }
@@ -104,11 +105,11 @@ func (p *proxy) launch() error {
 	return nil
 }
 
-// shortLife is that of a kube-proxy that does not understand its arguments, and would end again.
+// shortLife is longer than kube-proxy runs when it does not understand its arguments. Starting it again would not help.
 const shortLife = 300 * time.Millisecond
 
-// watch does for kube-proxy what the kubelet does: it ends itself when something changes that it cannot follow, and is
-// started again. Verdict must not end.
+// watch waits for the end of the process. kube-proxy exits when something changes that it cannot follow; watch starts
+// it again, as the kubelet would. Verdict must not exit.
 func (p *proxy) watch(process *lab.Process) {
 	<-process.Exited()
 	p.mu.Lock()
@@ -120,17 +121,18 @@ func (p *proxy) watch(process *lab.Process) {
 		p.failure = p.launch()
 		return
 	}
-	p.failure = fmt.Errorf("%s ended by itself; its log ends:\n%s", process.Name, process.Log(10))
+	const format = "%s exited although the runner had not ended it; its log ends:\n%s"
+	p.failure = fmt.Errorf(format, process.Name, process.Log(10))
 }
 
-// err is why the program does not run although it should.
+// err says why the program does not run although it should; nil means that it runs or was stopped.
 func (p *proxy) err() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.failure
 }
 
-// log is the end of the program's log.
+// log returns the last lines of the program's log.
 func (p *proxy) log(lines int) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -140,7 +142,7 @@ func (p *proxy) log(lines int) string {
 	return p.process.Log(lines)
 }
 
-// expectEnd says that the program is about to be ended.
+// expectEnd notes that the runner is about to end the program, and returns its process.
 func (p *proxy) expectEnd() *lab.Process {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -149,7 +151,7 @@ func (p *proxy) expectEnd() *lab.Process {
 	return process
 }
 
-// stop asks the program to end. kube-proxy has no handler for SIGTERM: it ends with a code that says so.
+// stop ends the program with SIGTERM. kube-proxy has no handler for that signal, so its exit code is ignored.
 func (p *proxy) stop() error {
 	process := p.expectEnd()
 	if process == nil {
@@ -162,6 +164,7 @@ func (p *proxy) stop() error {
 	return err
 }
 
+// kill ends the program with SIGKILL.
 func (p *proxy) kill() error {
 	process := p.expectEnd()
 	if process == nil {
@@ -170,7 +173,7 @@ func (p *proxy) kill() error {
 	return process.Kill()
 }
 
-// clean removes what the program left in the kernel, without its help.
+// clean removes everything that the program left in the kernel. It does not use the program's own cleanup.
 func (p *proxy) clean() error {
 	var errs []error
 	for _, t := range p.program.tables() {
@@ -180,13 +183,15 @@ func (p *proxy) clean() error {
 	return errors.Join(append(errs, p.cleanIPVS())...)
 }
 
-// cleanIPVS does it in IPVS, where the kernel has it: all virtual servers, and the local addresses, which bear a number.
+// cleanIPVS removes all virtual servers, and the local routes that Verdict made for them, which have protocol 118. It
+// does nothing on a kernel without IPVS.
 func (p *proxy) cleanIPVS() error {
 	if err := p.node.Do(func() error { _, err := os.Stat("/proc/net/ip_vs"); return err }); err != nil {
-		return nil //nolint:nilerr // no IPVS, nothing left in it
+		return nil //nolint:nilerr // the kernel has no IPVS, so there is nothing to remove
 	}
 	var errs []error
-	for _, command := range []string{"ipvsadm -C", "ip -4 route flush table local proto 118", "ip -6 route flush table local proto 118"} {
+	const flush = " route flush table local proto 118"
+	for _, command := range []string{"ipvsadm -C", "ip -4" + flush, "ip -6" + flush} {
 		words := strings.Fields(command)
 		_, err := p.node.Command(words[0], words[1:]...)
 		errs = append(errs, err)

@@ -15,7 +15,7 @@ import (
 	"github.com/verdict-proxy/verdict/e2e/scenario"
 )
 
-// bed is one without a world: for what can be tested without packets.
+// bed is a bed without a network, for tests that need no packets.
 func bed(o Options) *Bed {
 	if o.Family == 0 {
 		o.Family = lab.IPv4
@@ -39,7 +39,7 @@ func TestMerge(t *testing.T) {
 	}
 }
 
-// TestChiSquare compares with published tables; the approximation is generous by 7 % with a single degree of freedom.
+// TestChiSquare compares with published tables. With one degree of freedom the approximation is 7 % too high.
 func TestChiSquare(t *testing.T) {
 	if x := chiSquare(map[string]int{"a": 60, "b": 40}, []string{"a", "b"}, 100); math.Abs(x-4) > 1e-9 {
 		t.Errorf("60 and 40 of 100: %f, want 4", x)
@@ -82,7 +82,7 @@ func TestCrowd(t *testing.T) {
 		want     string
 	}{
 		{[]string{"a", "b"}, ""},
-		{[]string{"a", "b", "c"}, "nobody got c"},
+		{[]string{"a", "b", "c"}, "no client got c"},
 		{[]string{"b"}, "client 10.200.0.1 got a"},
 	} {
 		got := ""
@@ -114,11 +114,11 @@ func TestGood(t *testing.T) {
 		{"another port", answer("a", 8081, x), "", false},
 		{"dropped", lab.Result{Outcome: lab.Dropped}, "", false},
 		{"sees the client", answer("a", 8080, x), "client", true},
-		{"ought to see the client", answer("a", 8080, node), "client", false},
+		{"should see the client", answer("a", 8080, node), "client", false},
 		{"sees the node", answer("a", 8080, node), "node", true},
-		{"ought to see the node", answer("a", 8080, x), "node", false},
+		{"should see the node", answer("a", 8080, x), "node", false},
 		{"sees this address", answer("a", 8080, node), "$NODE", true},
-		{"ought to see another address of the node", answer("a", 8080, node), "$NODE_INNER", false},
+		{"should see another address of the node", answer("a", 8080, node), "$NODE_INNER", false},
 	} {
 		if err := b.good(tt.r, []string{"a", "b:8081"}, tt.source); (err == nil) != tt.good {
 			t.Errorf("%s: error %v", tt.name, err)
@@ -126,7 +126,7 @@ func TestGood(t *testing.T) {
 	}
 }
 
-// steps reads the steps of one scenario.
+// steps parses the steps of one scenario.
 func steps(t *testing.T, lines ...string) []scenario.Step {
 	t.Helper()
 	list, err := scenario.Parse("f.txt", "== s\n"+strings.Join(lines, "\n"))
@@ -136,8 +136,8 @@ func steps(t *testing.T, lines ...string) []scenario.Step {
 	return list[0].Steps
 }
 
-// TestTogether: probes run at the same time, unless they depend on one another.
-func TestTogether(t *testing.T) {
+// TestConcurrent expects probes to run at the same time, unless they depend on each other.
+func TestConcurrent(t *testing.T) {
 	const probe, first, second = "probe tcp from x to $VIP1:80 => a", "probe tcp from x to $VIP1:80 => one of a b as f", "probe tcp from x to $VIP1:80 => @f"
 	for _, tt := range []struct {
 		lines []string
@@ -149,8 +149,8 @@ func TestTogether(t *testing.T) {
 		{[]string{first, second, probe}, 1},
 		{[]string{"restart", probe, probe}, 1},
 	} {
-		if got := len(together(steps(t, tt.lines...))); got != tt.want {
-			t.Errorf("%q: %d together, want %d", tt.lines, got, tt.want)
+		if got := len(concurrent(steps(t, tt.lines...))); got != tt.want {
+			t.Errorf("%q: %d at the same time, want %d", tt.lines, got, tt.want)
 		}
 	}
 }
@@ -160,7 +160,7 @@ func TestOthersDoSomethingElse(t *testing.T) {
 	for proxy, want := range map[Proxy]lab.Outcome{
 		{Kind: Verdict}: lab.Answered, {Kind: KubeProxy}: lab.Refused, {Kind: Verdict, IPVS: true}: lab.Dropped,
 	} {
-		if got := bed(Options{Proxy: proxy}).do(&step).(*scenario.Probe).Outcome; got != want {
+		if got := bed(Options{Proxy: proxy}).variant(&step).(*scenario.Probe).Outcome; got != want {
 			t.Errorf("%v: %s is expected, want %s", proxy, got, want)
 		}
 	}
@@ -227,7 +227,7 @@ func TestCommandWithIPVS(t *testing.T) {
 	}
 }
 
-// TestManifests: an object is a file of its own, whatever else is there.
+// TestManifests expects one file for each object.
 func TestManifests(t *testing.T) {
 	s, err := newManifests(filepath.Join(t.TempDir(), "manifests"))
 	if err != nil {
@@ -259,7 +259,7 @@ func TestManifests(t *testing.T) {
 		t.Errorf("arguments %q", got)
 	}
 	if err := s.Delete("Service", "b", "web"); err == nil {
-		t.Error("deleting what is not there is no error")
+		t.Error("deleting an object that does not exist is not an error")
 	}
 }
 
@@ -274,7 +274,7 @@ func TestEndpointName(t *testing.T) {
 	}
 }
 
-// TestFence: each fence differs from the one before in port and target, so that an old one cannot be taken for it.
+// TestFence looks at the objects of a fence, and at the kinds that a fence can wait for.
 func TestFence(t *testing.T) {
 	b := bed(Options{Family: lab.IPv6})
 	svc, slice, err := b.fenceObjects(1001, 8082)
@@ -291,7 +291,7 @@ func TestFence(t *testing.T) {
 	}
 }
 
-// TestNodes: the family under test comes first, as the Node's primary one.
+// TestNodes expects the family under test to be the Node's primary one.
 func TestNodes(t *testing.T) {
 	for _, f := range lab.Families() {
 		nodes := bed(Options{Family: f}).nodes()

@@ -12,14 +12,14 @@ import (
 	"github.com/verdict-proxy/verdict/e2e/scenario"
 )
 
-// Applies tells whether a scenario can run in the bed.
+// Applies reports whether a scenario can run in the bed.
 func (b *Bed) Applies(s *scenario.Scenario) bool {
 	return slices.Contains(s.Families, b.options.Family) &&
 		(s.OnlyAPIServer == "" || b.options.Source == FromAPIServer) &&
 		(s.NotUpstream == "" || !b.upstream) && (s.NotIPVS == "" || !b.options.Proxy.IPVS)
 }
 
-// Run runs a scenario and cleans up behind it. It returns how many steps checked something.
+// Run runs a scenario and removes everything that it made. It returns how many steps checked something.
 func (b *Bed) Run(s *scenario.Scenario) (checked int, err error) {
 	if err := b.prepare(s); err != nil {
 		return 0, errors.Join(err, b.abandon())
@@ -37,9 +37,9 @@ func (b *Bed) Run(s *scenario.Scenario) (checked int, err error) {
 	return checked, nil
 }
 
-// prepare writes the Nodes and has the proxy run with the scenario's flags.
+// prepare writes the Nodes and starts the proxy with the scenario's flags, unless it already runs with them.
 func (b *Bed) prepare(s *scenario.Scenario) error {
-	for _, o := range b.given() {
+	for _, o := range b.initialObjects() {
 		if err := b.source.Put(o); err != nil {
 			return err
 		}
@@ -59,8 +59,8 @@ func (b *Bed) prepare(s *scenario.Scenario) error {
 	return b.proxy.start(arguments)
 }
 
-// given are the objects that every scenario finds. An API server writes the ServiceCIDR itself.
-func (b *Bed) given() []scenario.Object {
+// initialObjects are the objects that exist before every scenario. An API server creates the ServiceCIDR itself.
+func (b *Bed) initialObjects() []scenario.Object {
 	if b.options.Source == FromAPIServer {
 		return b.nodes()
 	}
@@ -74,13 +74,13 @@ func (b *Bed) given() []scenario.Object {
 	})
 }
 
-// nodes are the Nodes as every scenario finds them.
+// nodes are the Nodes as they are before every scenario.
 func (b *Bed) nodes() []scenario.Object {
 	node := func(name, zone, address, pods string) scenario.Object {
 		var addresses, ranges []any
-		// The family under test comes first: the node's primary one.
+		// The family under test comes first, which makes it the node's primary one.
 		for _, f := range []lab.Family{b.options.Family, b.options.Family.Other()} {
-			a, _ := lab.Text(f, address) // the names are those of the address book
+			a, _ := lab.Text(f, address) // both names are in the address book
 			p, _ := lab.Text(f, pods)
 			addresses = append(addresses, map[string]any{"type": "InternalIP", "address": a})
 			ranges = append(ranges, p)
@@ -100,17 +100,17 @@ func (b *Bed) nodes() []scenario.Object {
 	}
 }
 
-// steps takes the steps. Probes that stand together and do not depend on one another run at the same time.
+// steps takes the steps. Adjacent probes that do not depend on each other run at the same time.
 func (b *Bed) steps(s *scenario.Scenario) (checked int, err error) {
 	for i := 0; i < len(s.Steps); {
-		group := together(s.Steps[i:])
+		group := concurrent(s.Steps[i:])
 		if err := b.settle(&s.Steps[i]); err != nil {
 			return checked, b.failed(s, &s.Steps[i], err)
 		}
 		var errs []error
 		if len(group) > 1 {
 			errs = b.probes(s, group)
-		} else if err := b.step(b.do(&s.Steps[i])); err != nil {
+		} else if err := b.step(b.variant(&s.Steps[i])); err != nil {
 			errs = append(errs, b.failed(s, &s.Steps[i], err))
 		}
 		for range group {
@@ -126,8 +126,8 @@ func (b *Bed) steps(s *scenario.Scenario) (checked int, err error) {
 	return checked, nil
 }
 
-// do is what the step is for the proxy that is tested.
-func (b *Bed) do(step *scenario.Step) any {
+// variant is what the step does for the proxy under test.
+func (b *Bed) variant(step *scenario.Step) any {
 	if b.upstream && step.Upstream != nil {
 		return step.Upstream.Do
 	}
@@ -137,8 +137,8 @@ func (b *Bed) do(step *scenario.Step) any {
 	return step.Do
 }
 
-// together is the longest run of probes at the beginning, at least one step.
-func together(steps []scenario.Step) []scenario.Step {
+// concurrent returns the probes at the beginning that can run at the same time, or else the first step.
+func concurrent(steps []scenario.Step) []scenario.Step {
 	n := 0
 	for n < len(steps) {
 		p, ok := steps[n].Do.(*scenario.Probe)
@@ -150,19 +150,15 @@ func together(steps []scenario.Step) []scenario.Step {
 	return steps[:max(n, 1)]
 }
 
-// settle puts a fence between changes and what looks at them, or ends the proxy that is to follow them.
+// settle waits before a step until the proxy has followed all earlier changes, if steps of this kind need that.
 func (b *Bed) settle(step *scenario.Step) error {
-	needed := step.Expects()
-	switch step.Do.(type) {
-	case *scenario.Loop, *scenario.Restart, *scenario.Stop:
-		needed = true
-	}
-	if !b.pending || !needed {
+	if step.Kind() == scenario.Change {
 		return nil
 	}
-	return b.fence()
+	return b.Settle()
 }
 
+// failed adds the step to its error, with its place in the file.
 func (b *Bed) failed(s *scenario.Scenario, step *scenario.Step, err error) error {
 	text := step.Text
 	if b.upstream && step.Upstream != nil {
@@ -174,7 +170,8 @@ func (b *Bed) failed(s *scenario.Scenario, step *scenario.Step, err error) error
 	return fmt.Errorf("%s.txt:%d: %s\n    %w", s.File, step.Line, text, err)
 }
 
-// explain leaves what the kernel had when a scenario failed.
+// explain saves the node's ruleset after a failure. It returns an error that names the file and shows the end of the
+// proxy's log.
 func (b *Bed) explain(s *scenario.Scenario) error {
 	ruleset, err := b.world.Node.Command("nft", "list", "ruleset")
 	if err != nil {
@@ -188,7 +185,7 @@ func (b *Bed) explain(s *scenario.Scenario) error {
 	}, s.File+"-"+s.Name)
 	path := filepath.Join(b.options.Dir, name+".ruleset")
 	if err := os.WriteFile(path, []byte(ruleset), 0o644); err != nil {
-		return fmt.Errorf("keep the ruleset: %w", err)
+		return fmt.Errorf("save the ruleset: %w", err)
 	}
 	servers := ""
 	if b.options.Proxy.IPVS {
@@ -196,10 +193,11 @@ func (b *Bed) explain(s *scenario.Scenario) error {
 			return err
 		}
 	}
-	return fmt.Errorf("    the ruleset at that moment is in %s; the proxy's log is beside it and ends:\n%s\n%s", path, b.proxy.log(8), servers)
+	return fmt.Errorf("    the ruleset of that moment is in %s; the proxy's log, in the same folder, ends:\n%s\n%s",
+		path, b.proxy.log(8), servers)
 }
 
-// cleanUp removes what the scenario made and restores what it changed.
+// cleanUp removes everything that the scenario made and restores everything that it changed.
 func (b *Bed) cleanUp() error {
 	var errs []error
 	for _, l := range b.loops {
@@ -209,7 +207,8 @@ func (b *Bed) cleanUp() error {
 		f.Close()
 	}
 	for _, o := range b.present {
-		// A Node that was changed is made anew for the next scenario, for not all of it can be changed back.
+		// A changed Node is deleted too, because some of its fields cannot be changed back. The next scenario creates
+		// it again.
 		errs = append(errs, b.source.Delete(o.Kind(), o.Namespace(), o.Name()))
 	}
 	for i := len(b.undo) - 1; i >= 0; i-- {
@@ -220,5 +219,5 @@ func (b *Bed) cleanUp() error {
 	return errors.Join(append(errs, b.world.Node.ForgetFlows())...)
 }
 
-// abandon makes the next scenario start from nothing.
+// abandon ends the proxy and removes its tables, so that the next scenario starts from nothing.
 func (b *Bed) abandon() error { return errors.Join(b.proxy.kill(), b.proxy.clean()) }

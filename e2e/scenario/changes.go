@@ -13,7 +13,8 @@ import (
 func objectVerbs() []Verb {
 	return []Verb{{
 		Name: "apply", Examples: []string{"apply\n  kind: Service\n  metadata: {name: web}"},
-		Help: "create or replace the objects in the YAML below: Service, EndpointSlice, Node, ServiceCIDR; `---` separates two",
+		Help: "create or replace the objects in the YAML below: Service, EndpointSlice, Node, ServiceCIDR; " +
+			"`---` separates two",
 		read: readApply,
 	}, {
 		Name: "patch", Arguments: "KIND NAME YAML", Examples: []string{"patch Service web {spec: {type: NodePort}}"},
@@ -24,11 +25,13 @@ func objectVerbs() []Verb {
 		read: func(a *arguments) any { return &Delete{Kind: a.next("a kind"), Name: a.next("a name")} },
 	}, {
 		Name: "endpoints", Arguments: "SERVICE[/SLICE] [ENDPOINT ...]",
-		Examples: []string{"endpoints web a b:8081 c(terminating) d(unready,zones=z1+z2)", "endpoints web/2 many*3000", "endpoints web"},
-		Help: "write the EndpointSlice of a Service; `SERVICE/2` is a second slice. Conditions and hints stand in parentheses: `unready`, " +
-			"`terminating` (and serving), `stopping` (terminating and not serving), `published` (ready and not serving), " +
-			"`bare` (no conditions), `silent` (terminating, without the condition serving), `zones=Z+Z`, `nodes=N+N`. " +
-			"`many*3000` stands for 3,000 endpoints",
+		Examples: []string{
+			"endpoints web a b:8081 c(terminating) d(unready,zones=z1+z2)", "endpoints web/2 many*3000", "endpoints web",
+		},
+		Help: "write the EndpointSlice of a Service; `SERVICE/2` is a second slice. Conditions and hints stand in " +
+			"parentheses: `unready`, `terminating` (and serving), `stopping` (terminating and not serving), " +
+			"`published` (ready and not serving), `bare` (no conditions), `silent` (terminating, without the " +
+			"condition serving), `zones=Z+Z`, `nodes=N+N`. `many*3000` stands for 3,000 endpoints",
 		read: func(a *arguments) any { return readEndpoints(a, false) },
 	}, {
 		Name: "other-endpoints", Arguments: "SERVICE[/SLICE] [ENDPOINT ...]",

@@ -30,9 +30,11 @@ func connectionVerbs() []Verb {
 		read: func(a *arguments) any { return &Send{Flow: a.next("a name"), Expect: a.expect()} },
 	}, {
 		Name: "burst", Kind: Check, Arguments: "n=NUMBER within=DURATION " + callGrammar + " => EXPECTATION | late",
-		Examples: []string{"burst n=20 within=50ms tcp from x to $VIP1:80 => refused", "burst n=20 within=50ms tcp from x to $VIP1:80 => late"},
-		Help: "make connections one after the other; each must end as expected, in time. `late`: at least one is not refused " +
-			"in time",
+		Examples: []string{
+			"burst n=20 within=50ms tcp from x to $VIP1:80 => refused", "burst n=20 within=50ms tcp from x to $VIP1:80 => late",
+		},
+		Help: "make connections one after the other; each must end as expected, in time. `late`: at least one is not " +
+			"refused in time",
 		read: readBurst,
 	}, {
 		Name: "spread", Kind: Check, Arguments: "n=NUMBER " + callGrammar + " => ENDPOINT ...",
@@ -51,14 +53,15 @@ func connectionVerbs() []Verb {
 			"crowd c n=60 tcp to $VIP1:80 => a b", "crowd c n=60 tcp to $VIP1:80 => same",
 			"crowd c n=60 tcp to $VIP1:80 => same except b", "crowd c n=60 tcp to $VIP1:80 => changed",
 		},
-		Help: "connect once from each of many client addresses. The first crowd of a name remembers which client got which " +
-			"endpoint; later ones compare. `except`: clients of this endpoint must get another one. `changed`: at least one client " +
-			"got another endpoint",
+		Help: "connect once from each of many client addresses. The first crowd of a name remembers which client got " +
+			"which endpoint; later ones compare. `except`: clients of this endpoint must get another one. `changed`: at " +
+			"least one client got another endpoint",
 		read: readCrowd,
 	}, {
-		Name: "loop", Kind: Settled, Arguments: "LOOP " + callGrammar, Examples: []string{"loop clients tcp from x to $VIP1:80"},
-		Help: "connect again and again, while the next steps run, until `end`",
-		read: func(a *arguments) any { return &Loop{Name: a.next("a name"), Call: a.call()} },
+		Name: "loop", Kind: Settled, Arguments: "LOOP " + callGrammar,
+		Examples: []string{"loop clients tcp from x to $VIP1:80"},
+		Help:     "connect again and again, while the next steps run, until `end`",
+		read:     func(a *arguments) any { return &Loop{Name: a.next("a name"), Call: a.call()} },
 	}, {
 		Name: "end", Kind: Check, Arguments: "LOOP => no failure | failures",
 		Examples: []string{"end clients => no failure", "end clients => failures"},
@@ -104,8 +107,8 @@ type (
 		Call
 		N, AtLeast int
 	}
-	// Crowd makes one connection for each of N clients. The first Crowd of a name remembers which client got which endpoint.
-	// Later ones expect the same, except for clients of one endpoint.
+	// Crowd makes one connection for each of N clients. The first Crowd of a name remembers which client got which
+	// endpoint. Later ones expect the same, except for clients of one endpoint.
 	Crowd struct {
 		Name     string
 		Protocol lab.Protocol

@@ -20,7 +20,9 @@ func DifferencesOfIPVS(list []*Scenario) string {
 }
 
 // differences lists the scenarios that do not run and the steps that expect something else.
-func differences(list []*Scenario, columns string, excluded func(*Scenario) string, variant func(*Step) *Variant) string {
+func differences(
+	list []*Scenario, columns string, excluded func(*Scenario) string, variant func(*Step) *Variant,
+) string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "| scenario | step | %s | because |\n|---|---|---|---|---|\n", columns)
 	for _, s := range list {

@@ -15,16 +15,19 @@ type Expect struct {
 	Outcome lab.Outcome
 	// Backends are exactly the endpoints that answer.
 	Backends []string
-	// OneOf means that one of Backends answers, always the same one. As is the name under which the runner remembers it.
+	// OneOf means that one of Backends answers, always the same one. As is the name under which the runner remembers
+	// it.
 	OneOf bool
 	As    string
 	// Ref is the name of a remembered endpoint, which answers.
 	Ref string
-	// Source says which source address the endpoint sees: "client", "node" (any address of the node) or $NAME; "" is any.
+	// Source says which source address the endpoint sees: "client", "node" (any address of the node) or $NAME; "" is
+	// any.
 	Source string
 }
 
-// Sequential reports whether the probe remembers an endpoint or refers to one, so that it cannot run beside other probes.
+// Sequential reports whether the probe remembers an endpoint or refers to one, so that it cannot run beside other
+// probes.
 func (e *Expect) Sequential() bool { return e.As != "" || e.Ref != "" }
 
 // parseExpect reads the words after =>.

@@ -159,7 +159,8 @@ func (o Object) completeService() {
 	}
 }
 
-// slicePorts are the ports of a slice of a Service. other is the port number of endpoints that name their own; 0 if they do not.
+// slicePorts are the ports of a slice of a Service. other is the port number of endpoints that name their own; 0 if
+// they do not.
 func slicePorts(svc Object, other int) []any {
 	var out []any
 	for _, p := range svc.at("spec").list("ports") {

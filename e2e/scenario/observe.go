@@ -16,13 +16,16 @@ func observingVerbs() []Verb {
 		read:     readTracked,
 	}, {
 		Name: "http", Kind: Check, Arguments: "from PLACE to $NAME:PORT/PATH => CODE | refused",
-		Examples: []string{"http from x to $NODE:32000/ => 200\n  header Content-Type: application/json\n  body \"localEndpoints\": 2",
-			"http from x to $NODE:32000/ => refused"},
+		Examples: []string{
+			"http from x to $NODE:32000/ => 200\n  header Content-Type: application/json\n  body \"localEndpoints\": 2",
+			"http from x to $NODE:32000/ => refused",
+		},
 		Help: "make one HTTP request; lines below, `header NAME: VALUE` and `body PART`, say what the answer must contain",
 		read: readHTTP,
 	}, {
-		Name: "event", Kind: Check, Arguments: "KIND NAME REASON", Examples: []string{"event Service web FailedToStartServiceHealthcheck"},
-		Help: "the API server has an Event with this reason about an object",
+		Name: "event", Kind: Check, Arguments: "KIND NAME REASON",
+		Examples: []string{"event Service web FailedToStartServiceHealthcheck"},
+		Help:     "the API server has an Event with this reason about an object",
 		read: func(a *arguments) any {
 			return &Event{Kind: a.next("a kind"), Name: a.next("a name"), Reason: a.next("a reason")}
 		},

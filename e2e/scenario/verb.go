@@ -6,12 +6,12 @@ import (
 	"strings"
 )
 
-// Verb is everything that the language knows about one verb, which is the first word of a step. The code that takes the step
-// is in package runner.
+// Verb is everything that the language knows about one verb, which is the first word of a step. The code that takes the
+// step is in package runner.
 type Verb struct {
 	Name string
-	// Arguments is the grammar of what follows the name. Words in capitals stand for values; [a] may be left out; a | b is
-	// either of the two.
+	// Arguments is the grammar of what follows the name. Words in capitals stand for values; [a] may be left out; a | b
+	// is either of the two.
 	Arguments string
 	// Examples are steps that use every form of Arguments.
 	Examples []string
