@@ -38,7 +38,7 @@ e2e-upstream: packages ## run the same scenarios against upstream kube-proxy, to
 .PHONY: bench
 bench: ## measure changes, first sync, memory and connections at 100 to 50,000 Services (root, 2 minutes; BENCH=-json)
 	$(GO) build -o .cache/bench ./e2e/bench
-	.cache/bench $(BENCH)
+	.cache/bench -save .cache/bench.txt $(BENCH)
 
 .PHONY: bench-upstream
 bench-upstream: packages build ## measure Verdict beside kube-proxy, draw e2e/change-latency.svg (root, 15 minutes; BENCH="-sizes 100,1000")
@@ -46,7 +46,7 @@ bench-upstream: packages build ## measure Verdict beside kube-proxy, draw e2e/ch
 	.cache/benchupstream -binaries "$$(e2e/controlplane/build.sh)" -plot e2e/change-latency.svg -save .cache/bench-upstream.json $(BENCH)
 
 .PHONY: profile
-profile: ## leave CPU and heap profiles of first sync and churn in .cache/profiles
+profile: ## write CPU and heap profiles of first sync and churn into .cache/profiles
 	$(GO) run ./e2e/bench -sizes 10000 -profiles .cache/profiles
 
 .PHONY: e2e-ipvs

@@ -1,30 +1,35 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"maps"
 	"runtime/metrics"
+	"testing"
 	"time"
 
 	"github.com/verdict-proxy/verdict/e2e/measure"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// pause lies between two changes that are to meet an idle proxy: longer than --min-sync-period.
+// pause is the time before each change that is to meet an idle proxy: longer than --min-sync-period.
 const pause = 12 * time.Millisecond
 
-// The kinds of changes.
-const (
-	replaced       = "one endpoint replaced"
-	added          = "one endpoint added"
-	removed        = "one endpoint removed"
-	serviceAdded   = "one Service with its endpoints added"
-	serviceRemoved = "one Service with its endpoints removed"
-)
+// changeKind is a kind of change: its name in tables and in JSON, and the name of its benchmark.
+type changeKind struct{ row, benchmark string }
 
-// changeKinds lists them in the order of tables.
-func changeKinds() []string { return []string{replaced, added, removed, serviceAdded, serviceRemoved} }
+// changeKinds lists the kinds in the order of tables.
+func changeKinds() []changeKind {
+	return []changeKind{
+		{"one endpoint replaced", "EndpointReplaced"},
+		{"one endpoint added", "EndpointAdded"},
+		{"one endpoint removed", "EndpointRemoved"},
+		{"one Service with its endpoints added", "ServiceAdded"},
+		{"one Service with its endpoints removed", "ServiceRemoved"},
+	}
+}
 
-// recorder collects measurements of one kind of change.
+// recorder collects the measurements of one kind of change.
 type recorder struct {
 	total, kernel, user measure.Sample
 	operations          int
@@ -33,8 +38,8 @@ type recorder struct {
 	allocs              uint64
 }
 
-// record makes a change of one or more events and notes what it took. Each event meets an idle proxy; the time of the
-// change is the sum of theirs.
+// record makes a change that consists of one or more events, and measures it. Each event meets an idle proxy; the time
+// of the change is the sum of the times of its events.
 func (r *recorder) record(w *world, events ...func()) error {
 	var total, kernel time.Duration
 	for _, event := range events {
@@ -55,104 +60,152 @@ func (r *recorder) record(w *world, events ...func()) error {
 	return nil
 }
 
-// allocations counts objects on the heap so far, without stopping the program as runtime.ReadMemStats does.
+// allocations counts the heap objects allocated so far. Unlike runtime.ReadMemStats, and so unlike the timer of
+// testing.B, it does not stop the program.
 func allocations() uint64 {
 	count := []metrics.Sample{{Name: "/gc/heap/allocs:objects"}}
 	metrics.Read(count)
 	return count[0].Value.Uint64()
 }
 
-func (r *recorder) result() changeResult {
+func (r *recorder) measurements() measurements {
 	n := float64(max(len(r.total), 1))
-	return changeResult{
-		Quantiles:  r.total.Quantiles(),
-		Kernel:     measure.Milliseconds(r.kernel.Median()),
-		User:       measure.Milliseconds(r.user.Median()),
-		Operations: float64(r.operations) / n,
-		Bytes:      float64(r.bytes) / n,
-		Allocs:     float64(r.allocs) / n,
-		Passes:     float64(r.passes) / n,
+	out := measurements{
+		"kernel-p50-ns":   float64(r.kernel.Median()),
+		"user-p50-ns":     float64(r.user.Median()),
+		"operations/op":   float64(r.operations) / n,
+		"wire-B/op":       float64(r.bytes) / n,
+		"objects/op":      float64(r.allocs) / n,
+		"transactions/op": float64(r.passes) / n,
 	}
+	maps.Copy(out, ofSample(r.total))
+	return out
 }
 
-// endpointChanges replaces, removes and adds endpoints of Services all over the cluster, in turn; between them something
-// else is measured, on the same machine in the same state.
-func endpointChanges(w *world, c *cluster, rounds int, between func() error, step func(done int)) (map[string]changeResult, error) {
-	kinds := map[string]*recorder{replaced: {}, removed: {}, added: {}}
+// endpointChanges replaces, removes and adds endpoints of Services all over the cluster, in turn. After each round it
+// makes the least change of nf_tables, so that all four are measured on the same machine in the same state.
+func endpointChanges(w *world, c *cluster, rounds int, out *output, step func(done int)) (err error) {
+	least, err := newLeast()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, least.close()) }()
+	kinds := []struct {
+		benchmark string
+		next      func(int) *state.Slice
+		recorder
+	}{
+		{benchmark: "EndpointReplaced", next: c.replaceOne},
+		{benchmark: "EndpointRemoved", next: c.removeOne},
+		{benchmark: "EndpointAdded", next: c.addOne},
+	}
 	for i := range rounds {
 		at := c.pick()
-		for _, change := range []struct {
-			kind string
-			next func(int) *state.Slice
-		}{{replaced, c.replaceOne}, {removed, c.removeOne}, {added, c.addOne}} {
-			sl := change.next(at)
-			if err := kinds[change.kind].record(w, func() { w.store.SetSlice(sl, nil) }); err != nil {
-				return nil, fmt.Errorf("%s: %w", change.kind, err)
+		for k := range kinds {
+			sl := kinds[k].next(at)
+			if err := kinds[k].record(w, func() { w.store.SetSlice(sl, nil) }); err != nil {
+				return fmt.Errorf("%s: %w", kinds[k].benchmark, err)
 			}
 		}
-		if err := between(); err != nil {
-			return nil, err
+		if err := least.record(); err != nil {
+			return err
 		}
 		step(i)
 	}
-	return map[string]changeResult{replaced: kinds[replaced].result(), removed: kinds[removed].result(), added: kinds[added].result()}, nil
+	errs := []error{out.write("LeastChange", rounds, ofSample(least.took))}
+	for k := range kinds {
+		errs = append(errs, out.write(kinds[k].benchmark, rounds, kinds[k].measurements()))
+	}
+	return errors.Join(errs...)
 }
 
-// serviceChanges adds and removes a Service with its slice: two events, which come from an API server one after the other.
-func serviceChanges(w *world, c *cluster, rounds, endpoints int, step func(done int)) (map[string]changeResult, error) {
+// serviceChanges adds and removes a Service with its slice, in turn. Each is two events, as they come from an API
+// server.
+func serviceChanges(w *world, c *cluster, rounds int, out *output, step func(done int)) error {
 	var add, remove recorder
 	for i := range rounds {
-		svc, sl := c.service(len(c.services)+i), c.slice(len(c.services)+i, endpoints)
-		if err := add.record(w, func() { w.store.SetService(svc, nil) }, func() { w.store.SetSlice(sl, nil) }); err != nil {
-			return nil, fmt.Errorf("%s: %w", serviceAdded, err)
+		svc, sl := c.service(len(c.services)+i), c.slice(len(c.services)+i, perService)
+		err := add.record(w, func() { w.store.SetService(svc, nil) }, func() { w.store.SetSlice(sl, nil) })
+		if err != nil {
+			return fmt.Errorf("add a Service: %w", err)
 		}
-		if err := remove.record(w, func() { w.store.DeleteService(svc.Name) }, func() { w.store.DeleteSlice(sl.Name) }); err != nil {
-			return nil, fmt.Errorf("%s: %w", serviceRemoved, err)
+		err = remove.record(w, func() { w.store.DeleteService(svc.Name) }, func() { w.store.DeleteSlice(sl.Name) })
+		if err != nil {
+			return fmt.Errorf("remove a Service: %w", err)
 		}
 		step(i)
 	}
-	return map[string]changeResult{serviceAdded: add.result(), serviceRemoved: remove.result()}, nil
+	return errors.Join(
+		out.write("ServiceAdded", rounds, add.measurements()),
+		out.write("ServiceRemoved", rounds, remove.measurements()),
+	)
 }
 
-// busyRounds is how many changes are made without a pause.
-const busyRounds = 2000
-
-// busyChanges replaces endpoints one after the other, as soon as the kernel has the one before: what a change costs when
-// neither the scheduler nor the processor's caches have turned to something else. The loop must not gather.
-func busyChanges(w *world, c *cluster) (measure.Quantiles, error) {
-	var sample measure.Sample
-	for range busyRounds {
-		sl := c.replaceOne(c.pick())
-		took, _, err := w.do(func() { w.store.SetSlice(sl, nil) })
-		if err != nil {
-			return measure.Quantiles{}, err
-		}
-		sample = append(sample, took)
+// pausedChanges is a benchmark that replaces endpoints in a world of its own. Each change meets an idle proxy.
+func pausedChanges(c *cluster, sync *syncTimes) benchmark {
+	return func(b *testing.B) (err error) {
+		*sync, err = syncOnce(c, true, func(w *world) error {
+			var r recorder
+			for b.Loop() {
+				sl := c.replaceOne(c.pick())
+				if err := r.record(w, func() { w.store.SetSlice(sl, nil) }); err != nil {
+					return err
+				}
+			}
+			r.measurements().report(b)
+			b.ReportMetric(float64(r.total.Mean()), "ns/op") // without the pauses
+			return nil
+		})
+		return err
 	}
-	return sample.Quantiles(), nil
 }
 
-// burst replaces endpoints as a rollout does, one event for each, faster than the loop can follow.
-func burst(w *world, c *cluster, n int) (burstResult, error) {
+// busyChanges is a benchmark that replaces endpoints without a pause, in a world of its own: what a change costs when
+// neither the scheduler nor the processor's caches have turned to something else.
+func busyChanges(c *cluster) benchmark {
+	return func(b *testing.B) error {
+		const gathers = false // the loop must not wait for further changes
+		_, err := syncOnce(c, gathers, func(w *world) error {
+			var sample measure.Sample
+			for b.Loop() {
+				sl := c.replaceOne(c.pick())
+				took, _, err := w.do(func() { w.store.SetSlice(sl, nil) })
+				if err != nil {
+					return err
+				}
+				sample = append(sample, took)
+			}
+			ofSample(sample).report(b)
+			return nil
+		})
+		return err
+	}
+}
+
+// burst replaces endpoints as a rollout does: one event for each, faster than the loop can follow.
+func burst(w *world, c *cluster, n int, out *output) error {
 	changes := make([]*state.Slice, n)
 	for i := range changes {
 		changes[i] = c.replaceOne(1 + i%(len(c.slices)-1))
 	}
 	time.Sleep(pause)
-	start, out := time.Now(), burstResult{Changes: n}
+	start, elapsed, passes := time.Now(), time.Duration(0), 0
 	for _, sl := range changes {
 		w.store.SetSlice(sl, nil)
 	}
-	for {
+	for idle := false; !idle; {
 		select {
 		case s := <-w.settled:
-			out.Transactions += s.passes
-			out.Elapsed = measure.Milliseconds(s.at.Sub(start))
+			passes += s.passes
+			elapsed = s.at.Sub(start)
 			if len(s.failures) > 0 {
-				return out, fmt.Errorf("burst: %w", s.failures[0])
+				return fmt.Errorf("burst: %w", s.failures[0])
 			}
-		case <-time.After(5 * pause): // no more to come
-			return out, nil
+		case <-time.After(5 * pause):
+			idle = passes > 0
 		}
 	}
+	return out.write("Burst", 1, measurements{
+		"ns/op": float64(elapsed), "changes/op": float64(n), "transactions/op": float64(passes),
+	})
 }

@@ -11,21 +11,22 @@ import (
 )
 
 const (
-	nodes    = 1000 // among which endpoints are spread; the own one is node-0
+	nodes    = 1000 // over which endpoints are spread; the proxy runs on node-0
 	ownNode  = "node-0"
 	podRange = "10.128.0.0/9"
 )
 
-// cluster is Services with their slices as they are in the store.
+// cluster is a set of Services and slices as they are in the store.
 type cluster struct {
 	services []*state.Service
-	slices   []*state.Slice // of the Service with the same index, unless all are of one
-	fresh    uint32         // counts pod addresses handed out
+	slices   []*state.Slice // of the Service with the same index, unless all belong to one Service
+	fresh    uint32         // the number of pod addresses in use so far
 	random   *rand.Rand
-	names    []string // of nodes, shared as sources share them
+	names    []string // of nodes; endpoints share these strings, as they do when a source makes them
 }
 
-// newCluster makes n Services with the same number of endpoints each. The first one leads to the server of a path.
+// newCluster makes n Services with the same number of endpoints each. The endpoints of the first one are the server of
+// a measure.Path.
 func newCluster(n, endpoints int) *cluster {
 	c := &cluster{random: rand.New(rand.NewPCG(1, 2))}
 	for i := range nodes {
@@ -70,7 +71,7 @@ func (c *cluster) slice(i, endpoints int) *state.Slice {
 	return sl
 }
 
-// endpoint is one with an address that no endpoint has had before.
+// endpoint is an endpoint with an address that no earlier endpoint had.
 func (c *cluster) endpoint() state.Endpoint {
 	c.fresh++
 	return state.Endpoint{
@@ -79,7 +80,7 @@ func (c *cluster) endpoint() state.Endpoint {
 	}
 }
 
-// fill writes everything into a store.
+// fill writes all objects into a store.
 func (c *cluster) fill(store *state.Store) {
 	for _, svc := range c.services {
 		store.SetService(svc, nil)
@@ -89,10 +90,11 @@ func (c *cluster) fill(store *state.Store) {
 	}
 }
 
-// pick chooses a Service, but never the first: its endpoints answer.
+// pick chooses a Service at random, but never the first one, whose endpoints answer connections.
 func (c *cluster) pick() int { return 1 + c.random.IntN(len(c.slices)-1) }
 
-// changed replaces the slice of a Service by a copy with other endpoints. It does not write it into the store.
+// changed replaces the slice of a Service with a copy that has other endpoints. It does not write the copy into the
+// store.
 func (c *cluster) changed(i int, change func([]state.Endpoint) []state.Endpoint) *state.Slice {
 	sl := *c.slices[i]
 	sl.Endpoints = change(append(make([]state.Endpoint, 0, len(sl.Endpoints)+1), sl.Endpoints...))

@@ -1,15 +1,22 @@
-// Command bench measures what Verdict's own work costs, from an event in the state store until the kernel has it, for
-// clusters of several sizes: the real store, planner, loop and nft engine, in network namespaces of its own, without an
-// API server. "make bench" runs it. What clients of an API server see is measured by e2e/benchupstream.
+// Command bench measures the cost of Verdict's own work, from an event in the state store until the kernel has the
+// change. It uses the real store, planner, loop and nft engine, in its own network namespaces and without an API
+// server. "make bench" runs it. e2e/benchupstream measures what clients of an API server see.
 //
-//	main.go     flags; one child process for each size, so that memory is that of the size alone
+// Every measurement is a line in the format of Go benchmarks, which -save keeps for benchstat. Measurements that start
+// from a new world are Go benchmarks themselves (testing.B) and also run under go test. The others share one world, and
+// are made in turn without the garbage collection that testing.B adds, which would empty the processor's caches.
+//
+//	main.go     flags; one child process for each size, so that each size has its own memory
 //	size.go     everything that is measured at one size
-//	cluster.go  Services and EndpointSlices, and changes to them
-//	world.go    store, loop and engine on a namespace
+//	large.go    large Services
 //	change.go   single changes, and a burst of them
-//	least.go    the least change that nf_tables can make, for comparison
+//	least.go    the least change of nf_tables, for comparison
 //	load.go     CPU time under a stream of changes; memory
-//	large.go    single large Services
-//	profile.go  CPU and heap profiles instead of numbers
-//	result.go   the numbers, as JSON; report.go: as tables
+//	cluster.go  Services and EndpointSlices, and changes of them
+//	world.go    a store, a loop and an engine in a namespace
+//	output.go   measurements as lines of Go benchmarks
+//	figures.go  medians of these lines
+//	result.go   the medians as JSON
+//	report.go   the medians as tables
+//	profile.go  CPU and heap profiles
 package main

@@ -9,31 +9,52 @@ import (
 
 const (
 	bigEndpoints  = 5000
-	sliceSize     = 100 // endpoints; what the endpoint slice controller puts into one
+	sliceSize     = 100 // endpoints, as the endpoint slice controller puts into one slice
 	nodePortCount = 1000
 	firstNodePort = 30_000
-	manyServices  = 5000
-	manyEach      = 50 // endpoints: 250,000 in total
-	largeRounds   = 100
+	manyEach      = 50 // endpoints of each Service
 )
 
-// measureLarge measures Services that are large themselves, or many on node ports, or large together.
-func measureLarge(progress *measure.Progress) (out largeResult, err error) {
+// The names of the clusters with large Services in benchmarks.
+const (
+	bigCase      = "one-service"
+	nodePortCase = "node-ports"
+	manyCase     = "many-endpoints"
+)
+
+// caseSuffix ends the names of all benchmarks of a cluster with large Services.
+func caseSuffix(name string) string { return "case=" + name }
+
+// measureLarge measures one large Service, many Services on node ports, and many endpoints in total.
+func measureLarge(e effort, out *output, progress *measure.Progress) error {
 	progress.Stage("one service with %s endpoints", measure.Count(bigEndpoints))
-	if out.BigService, err = measureBig(); err != nil {
-		return out, err
+	if err := measureCase(newBigCluster(), e, out.at(caseSuffix(bigCase))); err != nil {
+		return err
 	}
 	progress.Stage("%s services on node ports", measure.Count(nodePortCount))
-	if out.NodePorts, err = measureNodePorts(); err != nil {
-		return out, err
+	if err := measureCase(newNodePortCluster(), e, out.at(caseSuffix(nodePortCase))); err != nil {
+		return err
 	}
-	progress.Stage("first sync with %s endpoints", measure.Count(manyServices*manyEach))
-	out.ManyServices = manyServices
-	out.ManyPods, err = measureMany()
-	return out, err
+	progress.Stage("first sync with %s endpoints", measure.Count(e.manyServices*manyEach))
+	c := newCluster(e.manyServices, manyEach)
+	for range e.largeSyncs {
+		if err := out.at(caseSuffix(manyCase)).run("FirstSync", 1, firstSyncs(c)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-// newBigCluster is a single Service that has thousands of endpoints, in slices of a hundred.
+// measureCase replaces endpoints of a cluster, one after the other.
+func measureCase(c *cluster, e effort, out *output) error {
+	var sync syncTimes
+	if err := out.run("EndpointReplaced", e.largeChanges, pausedChanges(c, &sync)); err != nil {
+		return err
+	}
+	return out.write("FirstSync", 1, sync.measurements())
+}
+
+// newBigCluster is a single Service with thousands of endpoints in many slices.
 func newBigCluster() *cluster {
 	c := newCluster(1, 0)
 	c.slices = nil
@@ -45,56 +66,12 @@ func newBigCluster() *cluster {
 	return c
 }
 
-// measureBig changes one endpoint of a large Service.
-func measureBig() (out bigService, err error) {
-	c := newBigCluster()
-	t, err := syncOnce(c, true, func(w *world) error {
-		out.Change, err = replaceEndpoints(w, c)
-		return err
-	})
-	out.FirstSync = t.result()
-	return out, err
-}
-
-func replaceEndpoints(w *world, c *cluster) (changeResult, error) {
-	var r recorder
-	for range largeRounds {
-		sl := c.replaceOne(c.pick())
-		if err := r.record(w, func() { w.store.SetSlice(sl, nil) }); err != nil {
-			return changeResult{}, err
-		}
-	}
-	return r.result(), nil
-}
-
-// measureNodePorts gives every Service a node port of its own out of one range.
-func measureNodePorts() (out nodePorts, err error) {
+// newNodePortCluster gives every Service a node port of its own.
+func newNodePortCluster() *cluster {
 	c := newCluster(nodePortCount, perService)
 	for i, svc := range c.services {
-		svc.Ports = []state.ServicePort{{Name: "http", Protocol: state.TCP, Port: 80, NodePort: uint16(firstNodePort + i)}}
+		port := state.ServicePort{Name: "http", Protocol: state.TCP, Port: 80, NodePort: uint16(firstNodePort + i)}
+		svc.Ports = []state.ServicePort{port}
 	}
-	t, err := syncOnce(c, true, func(w *world) error {
-		out.Change, err = replaceEndpoints(w, c)
-		return err
-	})
-	out.FirstSync = t.result()
-	return out, err
-}
-
-// measureMany starts with many endpoints in fewer Services.
-func measureMany() (syncResult, error) {
-	c := newCluster(manyServices, manyEach)
-	var out syncResult
-	totals, kernels := measure.Sample{}, measure.Sample{}
-	for range 3 {
-		t, err := syncOnce(c, true, nothing)
-		if err != nil {
-			return out, err
-		}
-		totals, kernels = append(totals, t.total), append(kernels, t.kernel)
-		out.Elements, out.Bytes = t.elements, t.bytes
-	}
-	out.Median, out.Kernel = measure.Milliseconds(totals.Median()), measure.Milliseconds(kernels.Median())
-	out.N = len(totals)
-	return out, nil
+	return c
 }

@@ -11,9 +11,9 @@ import (
 	"github.com/verdict-proxy/verdict/e2e/measure"
 )
 
-// least is the smallest change that nf_tables can be asked for: one element of an empty map replaced, in a table without
-// rules, by google/nftables. What it takes on an idle machine is what the machine takes to wake up and to have its caches
-// filled again; nothing that is made with nf_tables can be faster.
+// least makes the smallest possible change of nf_tables: google/nftables replaces the only element of a map, in a table
+// without rules. On an idle machine this takes as long as the machine needs to wake up and to fill its caches again. No
+// change through nf_tables can be faster.
 type least struct {
 	ns   *lab.Namespace
 	conn *nftables.Conn
@@ -35,19 +35,20 @@ func newLeast() (l *least, err error) {
 		return nil, errors.Join(fmt.Errorf("open nf_tables: %w", err), l.ns.Close())
 	}
 	table := l.conn.AddTable(&nftables.Table{Family: nftables.TableFamilyIPv4, Name: "least"})
-	l.set = &nftables.Set{Table: table, Name: "one", IsMap: true, KeyType: nftables.TypeIPAddr, DataType: nftables.TypeIPAddr}
+	address := nftables.TypeIPAddr
+	l.set = &nftables.Set{Table: table, Name: "one", IsMap: true, KeyType: address, DataType: address}
 	if err := errors.Join(l.conn.AddSet(l.set, l.element()), l.conn.Flush()); err != nil {
-		return nil, errors.Join(fmt.Errorf("make the least table: %w", err), l.close())
+		return nil, errors.Join(fmt.Errorf("create the table of the least change: %w", err), l.close())
 	}
 	return l, nil
 }
 
-// element is another one after each change.
+// element is the element of the map. It differs after each change.
 func (l *least) element() []nftables.SetElement {
 	return []nftables.SetElement{{Key: []byte{10, 0, 0, 1}, Val: []byte{10, 0, byte(len(l.took) >> 8), byte(len(l.took))}}}
 }
 
-// record makes the change after the pause that other changes have.
+// record makes the change once, after the same pause as other changes.
 func (l *least) record() error {
 	time.Sleep(pause)
 	start, old := time.Now(), l.element()

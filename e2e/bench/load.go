@@ -9,12 +9,12 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// streamRate is the changes per second of a busy cluster.
+// streamRate is the number of changes per second of a busy cluster.
 const streamRate = 100
 
-// stream writes changes at a steady rate and measures the CPU time of the whole process: store, loop, engine, the
-// kernel's share in the system calls, garbage collection and the little that the writing itself takes.
-func stream(w *world, c *cluster, seconds int) (loadResult, error) {
+// stream writes changes at a steady rate and measures the CPU time of the whole process: the store, the loop, the
+// engine, the kernel's share in system calls, garbage collection, and the small share of the benchmark itself.
+func stream(w *world, c *cluster, seconds int, out *output) error {
 	changes := make([]*state.Slice, streamRate*seconds)
 	for i := range changes {
 		changes[i] = c.replaceOne(c.pick())
@@ -23,21 +23,22 @@ func stream(w *world, c *cluster, seconds int) (loadResult, error) {
 	before, start := cpuTime(), time.Now()
 	tick := time.NewTicker(time.Second / streamRate)
 	defer tick.Stop()
-	out, passes := loadResult{}, 0
+	passes := 0
 	for _, sl := range changes {
 		<-tick.C
 		w.store.SetSlice(sl, nil)
 		passes += w.drain()
 	}
 	elapsed := time.Since(start).Seconds()
-	out.CPU = 100 * (cpuTime() - before).Seconds() / elapsed
-	out.PerSecond = float64(len(changes)) / elapsed
+	percent := 100 * (cpuTime() - before).Seconds() / elapsed
 	time.Sleep(5 * pause)
-	out.Transactions = float64(passes+w.drain()) / elapsed
-	return out, nil
+	return out.write("Stream", len(changes), measurements{
+		"cpu-%": percent, "changes/sec": float64(len(changes)) / elapsed,
+		"transactions/sec": float64(passes+w.drain()) / elapsed,
+	})
 }
 
-// drain counts passes without waiting for any.
+// drain counts the passes that have ended, without waiting for any.
 func (w *world) drain() (passes int) {
 	for {
 		select {
@@ -49,21 +50,24 @@ func (w *world) drain() (passes int) {
 	}
 }
 
+// cpuTime is the CPU time of this process so far, user and system.
 func cpuTime() time.Duration {
 	var u syscall.Rusage
 	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u) // cannot fail with these arguments
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// memory looks at this process after a first synchronization, as the daemon stands then: what the runtime has not given
-// back to the kernel counts.
-func memory(pid int) (memoryResult, error) {
+// memory measures this process after a first synchronization, which is the state of the daemon at that moment. Memory
+// that the runtime has not returned to the kernel counts as resident.
+func memory(pid int, out *output) error {
 	p, err := measure.Inspect(pid)
 	if err != nil {
-		return memoryResult{}, err
+		return err
 	}
 	runtime.GC()
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
-	return memoryResult{RSS: p.RSS, Peak: p.Peak, Heap: int64(m.HeapAlloc)}, nil
+	return out.write("Memory", 1, measurements{
+		"resident-B": float64(p.RSS), "peak-B": float64(p.Peak), "heap-B": float64(m.HeapAlloc),
+	})
 }

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"testing"
 	"time"
 
 	"github.com/verdict-proxy/verdict/e2e/measure"
@@ -22,6 +23,8 @@ type options struct {
 	sizes    []int
 	large    bool
 	json     bool
+	count    int
+	save     string
 	profiles string
 	// one and onlyLarge are for the child processes.
 	one       int
@@ -29,6 +32,7 @@ type options struct {
 }
 
 func main() {
+	testing.Init() // registers the flag that sets the number of iterations
 	o, err := parse(os.Args[1:])
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -49,9 +53,11 @@ func parse(args []string) (options, error) {
 	sizes := fs.String("sizes", "100,1000,10000,50000", "numbers of Services, comma separated")
 	fs.BoolVar(&o.large, "large", true, "measure large single Services as well")
 	fs.BoolVar(&o.json, "json", false, "print JSON instead of tables")
-	fs.StringVar(&o.profiles, "profiles", "", "leave CPU and heap profiles of the first size in `DIR` instead of measuring")
-	fs.IntVar(&o.one, "one-size", 0, "measure this size only and print JSON (used by the program itself)")
-	fs.BoolVar(&o.onlyLarge, "only-large", false, "measure large Services only and print JSON (used by the program itself)")
+	fs.IntVar(&o.count, "count", 1, "measure everything `N` times; tables show medians")
+	fs.StringVar(&o.save, "save", "", "write all measurements into `FILE` for benchstat")
+	fs.StringVar(&o.profiles, "profiles", "", "write CPU and heap profiles of the first size into `DIR`; measure nothing")
+	fs.IntVar(&o.one, "one-size", 0, "measure this size only and print its lines (for child processes)")
+	fs.BoolVar(&o.onlyLarge, "only-large", false, "measure large Services only and print their lines (for child processes)")
 	if err := fs.Parse(args); err != nil {
 		return o, err
 	}
@@ -63,6 +69,9 @@ func parse(args []string) (options, error) {
 		o.sizes = append(o.sizes, n)
 	}
 	slices.Sort(o.sizes)
+	if o.count < 1 {
+		return o, fmt.Errorf("-count: %d is less than 1", o.count)
+	}
 	return o, nil
 }
 
@@ -73,11 +82,9 @@ func run(ctx context.Context, o options) error {
 	case o.profiles != "":
 		return profile(o.profiles, o.sizes[0], progress)
 	case o.one > 0:
-		out, err := measureSize(o.one, progress)
-		return errors.Join(err, printJSON(out))
+		return measureSize(o.one, fullEffort(o.one), newOutput(os.Stdout, sizeSuffix(o.one)), progress)
 	case o.onlyLarge:
-		out, err := measureLarge(progress)
-		return errors.Join(err, printJSON(out))
+		return measureLarge(fullEffort(0), newOutput(os.Stdout, ""), progress)
 	}
 	out, err := measureAll(ctx, o)
 	progress.Done()
@@ -85,41 +92,55 @@ func run(ctx context.Context, o options) error {
 		return err
 	}
 	if o.json {
-		return printJSON(out)
+		e := json.NewEncoder(os.Stdout)
+		e.SetIndent("", "  ")
+		return e.Encode(out)
 	}
 	fmt.Print(report(out))
 	return nil
 }
 
-func printJSON(v any) error {
-	e := json.NewEncoder(os.Stdout)
-	e.SetIndent("", "  ")
-	return e.Encode(v)
-}
-
-// measureAll runs one child process for each size, one after the other.
+// measureAll runs child processes and sums up their measurements.
 func measureAll(ctx context.Context, o options) (*result, error) {
 	start := time.Now()
 	out := &result{Machine: measure.ThisMachine()}
-	for _, n := range o.sizes {
-		var r sizeResult
-		if err := child(ctx, &r, "-one-size", strconv.Itoa(n)); err != nil {
-			return nil, fmt.Errorf("%s services: %w", measure.Count(n), err)
+	var all figures
+	for range o.count {
+		if err := o.measureOnce(ctx, &all, out.Machine); err != nil {
+			return nil, err
 		}
-		out.Sizes = append(out.Sizes, r)
+	}
+	if err := o.saveLines(&all); err != nil {
+		return nil, err
+	}
+	for _, n := range o.sizes {
+		out.Sizes = append(out.Sizes, all.size(n))
 	}
 	if o.large {
-		out.Large = &largeResult{}
-		if err := child(ctx, out.Large, "-only-large"); err != nil {
-			return nil, fmt.Errorf("large services: %w", err)
-		}
+		out.Large = all.large(fullEffort(0).manyServices)
 	}
 	out.Seconds = time.Since(start).Seconds()
-	return out, nil
+	return out, all.err()
 }
 
-// child runs this program again and reads its result.
-func child(ctx context.Context, into any, args ...string) error {
+// measureOnce runs one child process for each size, one after the other.
+func (o options) measureOnce(ctx context.Context, all *figures, m measure.Machine) error {
+	for _, n := range o.sizes {
+		if err := child(ctx, all, m, "-one-size", strconv.Itoa(n)); err != nil {
+			return fmt.Errorf("%s services: %w", measure.Count(n), err)
+		}
+	}
+	if !o.large {
+		return nil
+	}
+	if err := child(ctx, all, m, "-only-large"); err != nil {
+		return fmt.Errorf("large services: %w", err)
+	}
+	return nil
+}
+
+// child runs this program again and adds its measurements.
+func child(ctx context.Context, all *figures, m measure.Machine, args ...string) error {
 	self, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("find this program: %w", err)
@@ -130,5 +151,17 @@ func child(ctx context.Context, into any, args ...string) error {
 	if err != nil {
 		return fmt.Errorf("run %s %s: %w", self, strings.Join(args, " "), err)
 	}
-	return json.Unmarshal(text, into)
+	return all.read(text, m)
+}
+
+// saveLines writes all measurements into a file for benchstat.
+func (o options) saveLines(all *figures) error {
+	if o.save == "" {
+		return nil
+	}
+	f, err := os.Create(o.save)
+	if err != nil {
+		return fmt.Errorf("save the measurements: %w", err)
+	}
+	return errors.Join(all.write(f), f.Close())
 }

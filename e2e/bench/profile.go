@@ -12,10 +12,10 @@ import (
 	"github.com/verdict-proxy/verdict/e2e/measure"
 )
 
-// profileSeconds is how long changes are made without a pause for the profile of churn.
+// profileSeconds is the duration of the changes that the profile of churn covers.
 const profileSeconds = 10
 
-// profile leaves CPU and heap profiles of first synchronizations and of churn in a folder.
+// profile writes CPU and heap profiles of first synchronizations and of churn into a folder.
 func profile(dir string, services int, progress *measure.Progress) (err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -43,7 +43,7 @@ func profile(dir string, services int, progress *measure.Progress) (err error) {
 	return err
 }
 
-// profileBig leaves a profile of churn in a single Service with many endpoints.
+// profileBig writes a profile of churn in a single Service with many endpoints.
 func profileBig(dir string) error {
 	c := newBigCluster()
 	_, err := syncOnce(c, false, func(w *world) error {
@@ -52,8 +52,10 @@ func profileBig(dir string) error {
 	return err
 }
 
+// repeat makes n first synchronizations.
 func repeat(c *cluster, n int) error {
 	for range n {
+		runtime.GC()
 		if _, err := syncOnce(c, true, nothing); err != nil {
 			return err
 		}

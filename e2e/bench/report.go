@@ -7,7 +7,7 @@ import (
 	"github.com/verdict-proxy/verdict/e2e/measure"
 )
 
-// report prints a result as tables for people.
+// report formats a result as tables.
 func report(r *result) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s; took %.0f s\n\n", r.Machine, r.Seconds)
@@ -18,8 +18,8 @@ func report(r *result) string {
 	return b.String()
 }
 
-// sizesTable has a column for each size. Where the cost should not depend on the size, the ratio to the smallest one
-// stands in parentheses.
+// sizesTable has a column for each size. Where the cost should not depend on the size, it shows the ratio to the
+// smallest size in parentheses.
 func sizesTable(sizes []sizeResult) *measure.Table {
 	t := &measure.Table{Head: []string{"services (10 endpoints each)"}}
 	for i := range sizes {
@@ -39,15 +39,16 @@ func sizesTable(sizes []sizeResult) *measure.Table {
 		return fmt.Sprintf("%s; %s", measure.Count(s.FirstSync.Elements), measure.Count(s.FirstSync.Bytes>>10))
 	})
 	for _, kind := range changeKinds() {
-		changeRows(row, kind, &sizes[0])
+		changeRows(row, kind.row, &sizes[0])
 	}
 	row("least change of nf_tables after the same pause, p50 / p99, ms", func(s *sizeResult) string {
-		return fmt.Sprintf("%s / %s", measure.Short(s.Least.P50), measure.Short(s.Least.P99))
+		return quantiles(s.Least)
 	})
 	row("one endpoint replaced, without a pause, p50 / p99, ms", func(s *sizeResult) string {
-		return fmt.Sprintf("%s / %s%s", measure.Short(s.Busy.P50), measure.Short(s.Busy.P99), ratio(s.Busy.P50, sizes[0].Busy.P50))
+		return quantiles(s.Busy) + ratio(s.Busy.P50, sizes[0].Busy.P50)
 	})
-	row(fmt.Sprintf("burst of %s endpoint changes, transactions; ms", measure.Count(burstSize)), func(s *sizeResult) string {
+	changes := measure.Count(sizes[0].Burst.Changes)
+	row(fmt.Sprintf("burst of %s endpoint changes, transactions; ms", changes), func(s *sizeResult) string {
 		return fmt.Sprintf("%d; %s", s.Burst.Transactions, measure.Short(s.Burst.Elapsed))
 	})
 	row(fmt.Sprintf("CPU at %d endpoint changes per second, %% of a core", streamRate), func(s *sizeResult) string {
@@ -64,10 +65,10 @@ func sizesTable(sizes []sizeResult) *measure.Table {
 func changeRows(row func(string, func(*sizeResult) string), kind string, first *sizeResult) {
 	row(kind+", p50 / p99, ms", func(s *sizeResult) string {
 		c := s.Changes[kind]
-		return fmt.Sprintf("%s / %s%s", measure.Short(c.P50), measure.Short(c.P99), ratio(c.P50, first.Changes[kind].P50))
+		return quantiles(c.Quantiles) + ratio(c.P50, first.Changes[kind].P50)
 	})
 	row("- kernel + user, p50, ms", func(s *sizeResult) string {
-		return measure.Short(s.Changes[kind].Kernel) + " + " + measure.Short(s.Changes[kind].User)
+		return kernelAndUser(s.Changes[kind])
 	})
 	row("- transactions, element operations, bytes, allocations", func(s *sizeResult) string {
 		c := s.Changes[kind]
@@ -81,6 +82,15 @@ func pathRows(row func(string, func(*sizeResult) string)) {
 	}
 }
 
+// quantiles shows the median and the slowest of a hundred.
+func quantiles(q measure.Quantiles) string {
+	return measure.Short(q.P50) + " / " + measure.Short(q.P99)
+}
+
+func kernelAndUser(c changeResult) string {
+	return measure.Short(c.Kernel) + " + " + measure.Short(c.User)
+}
+
 func withRatio(v, first float64) string { return measure.Short(v) + ratio(v, first) }
 
 func ratio(v, first float64) string {
@@ -91,12 +101,15 @@ func ratio(v, first float64) string {
 }
 
 func largeTable(l *largeResult) *measure.Table {
-	t := &measure.Table{Head: []string{"large Services", "first sync, ms", "one endpoint replaced, p50 / p99, ms", "kernel + user, p50, ms"}}
+	t := &measure.Table{Head: []string{
+		"large Services", "first sync, ms", "one endpoint replaced, p50 / p99, ms", "kernel + user, p50, ms",
+	}}
 	add := func(name string, s syncResult, c changeResult) {
-		t.Add(name, measure.Short(s.Median), measure.Short(c.P50)+" / "+measure.Short(c.P99), measure.Short(c.Kernel)+" + "+measure.Short(c.User))
+		t.Add(name, measure.Short(s.Median), quantiles(c.Quantiles), kernelAndUser(c))
 	}
 	add(fmt.Sprintf("one Service, %s endpoints", measure.Count(bigEndpoints)), l.BigService.FirstSync, l.BigService.Change)
 	add(fmt.Sprintf("%s Services on node ports", measure.Count(nodePortCount)), l.NodePorts.FirstSync, l.NodePorts.Change)
-	t.Add(fmt.Sprintf("%s Services, %s endpoints", measure.Count(l.ManyServices), measure.Count(manyServices*manyEach)), measure.Short(l.ManyPods.Median), "", "")
+	services, endpoints := measure.Count(l.ManyServices), measure.Count(l.ManyServices*manyEach)
+	t.Add(fmt.Sprintf("%s Services, %s endpoints", services, endpoints), measure.Short(l.ManyPods.Median), "", "")
 	return t
 }

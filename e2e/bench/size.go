@@ -3,105 +3,117 @@ package main
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"net/netip"
 	"os"
-	"runtime"
+	"testing"
 	"time"
 
 	"github.com/verdict-proxy/verdict/e2e/lab"
 	"github.com/verdict-proxy/verdict/e2e/measure"
 )
 
-// How much is measured at each size.
-const (
-	perService    = 10
-	changeRounds  = 150
-	serviceRounds = 60
-	burstSize     = 1000
-	streamSeconds = 8
-)
+// perService is the number of endpoints of each Service.
+const perService = 10
 
-// syncRounds is how many first synchronizations a size gets; large ones vary less and take longer.
-func syncRounds(services int) int {
-	if services >= 50_000 {
-		return 3
-	}
-	return 5
+// effort says how much is measured. Tests measure less than fullEffort.
+type effort struct {
+	syncs         int
+	changeRounds  int
+	serviceRounds int
+	busyChanges   int
+	burstChanges  int
+	streamSeconds int
+	largeChanges  int
+	largeSyncs    int
+	manyServices  int
 }
 
-// measureSize measures everything at one size.
-func measureSize(services int, progress *measure.Progress) (out sizeResult, err error) {
-	out = sizeResult{Services: services, Endpoints: services * perService}
-	name := measure.Count(services) + " services"
-	progress.Stage("%s: first sync", name)
+// fullEffort is the effort at a size. First synchronizations of large sizes vary less and take longer.
+func fullEffort(services int) effort {
+	e := effort{
+		syncs: 5, changeRounds: 150, serviceRounds: 60, busyChanges: 2000, burstChanges: 1000, streamSeconds: 8,
+		largeChanges: 100, largeSyncs: 3, manyServices: 5000,
+	}
+	if services >= 50_000 {
+		e.syncs = 3
+	}
+	return e
+}
+
+// measureSize measures everything at one size. One world serves all measurements that do not need a new one.
+func measureSize(services int, e effort, out *output, progress *measure.Progress) (err error) {
+	stage := func(text string) { progress.Stage("%s services: %s", measure.Count(services), text) }
+	stage("first sync")
 	c := newCluster(services, perService)
 	path, err := measure.NewPath("program")
 	if err != nil {
-		return out, err
+		return err
 	}
 	defer func() { err = errors.Join(err, path.Close()) }()
 	w, first, err := firstSync(path.Node, c, true)
 	if err != nil {
-		return out, err
+		return err
 	}
 	defer func() { err = errors.Join(err, w.close(path.Node)) }()
-	if out.Memory, err = memory(os.Getpid()); err != nil {
-		return out, err
+	if err := errors.Join(out.write("FirstSync", 1, first.measurements()), memory(os.Getpid(), out)); err != nil {
+		return err
 	}
-	if err := measureChanges(&out, w, c, func(stage string) { progress.Stage("%s: %s", name, stage) }, progress); err != nil {
-		return out, err
+	if err := measureChanges(w, c, e, out, stage, progress); err != nil {
+		return err
 	}
-	progress.Stage("%s: connections", name)
-	if out.Paths, err = measure.Compare(path, netip.AddrPortFrom(serviceIP(0), 80), func(done int) { progress.Step(done, measure.Rounds) }); err != nil {
-		return out, err
+	stage("connections")
+	if err := connections(path, out, progress); err != nil {
+		return err
 	}
-	progress.Stage("%s: first sync again", name)
-	syncs := measure.Sample{first.total}
-	kernel := measure.Sample{first.kernel}
-	for i := range syncRounds(services) - 1 {
-		then := nothing
-		if i == 0 {
-			then = func(w *world) error { out.Busy, err = busyChanges(w, c); return err }
+	stage("first sync again")
+	for range e.syncs - 1 {
+		if err := out.run("FirstSync", 1, firstSyncs(c)); err != nil {
+			return err
 		}
-		t, err := syncOnce(c, false, then)
-		if err != nil {
-			return out, err
-		}
-		syncs, kernel = append(syncs, t.total), append(kernel, t.kernel)
 	}
-	out.FirstSync = syncResult{
-		Median: measure.Milliseconds(syncs.Median()), Kernel: measure.Milliseconds(kernel.Median()),
-		Elements: first.elements, Bytes: first.bytes, N: len(syncs),
-	}
-	return out, nil
+	stage("changes without a pause")
+	return out.run("EndpointReplacedBusy", e.busyChanges, busyChanges(c))
 }
 
-func measureChanges(out *sizeResult, w *world, c *cluster, stage func(string), progress *measure.Progress) (err error) {
+// measureChanges measures changes of the world that measureSize has made.
+func measureChanges(
+	w *world, c *cluster, e effort, out *output, stage func(string), progress *measure.Progress,
+) error {
 	stage("endpoint changes")
-	l, err := newLeast()
-	if err != nil {
+	step := func(done int) { progress.Step(done, e.changeRounds) }
+	if err := endpointChanges(w, c, e.changeRounds, out, step); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, l.close()) }()
-	out.Changes, err = endpointChanges(w, c, changeRounds, l.record, func(done int) { progress.Step(done, changeRounds) })
-	if err != nil {
-		return err
-	}
-	out.Least = l.took.Quantiles()
 	stage("a burst of changes")
-	if out.Burst, err = burst(w, c, burstSize); err != nil {
+	if err := burst(w, c, e.burstChanges, out); err != nil {
 		return err
 	}
 	stage(fmt.Sprintf("%d changes per second", streamRate))
-	out.Load, err = stream(w, c, streamSeconds)
-	if err != nil {
+	if err := stream(w, c, e.streamSeconds, out); err != nil {
 		return err
 	}
 	stage("Service changes")
-	services, err := serviceChanges(w, c, serviceRounds, perService, func(done int) { progress.Step(done, serviceRounds) })
-	maps.Copy(out.Changes, services)
-	return err
+	return serviceChanges(w, c, e.serviceRounds, out, func(done int) { progress.Step(done, e.serviceRounds) })
+}
+
+// connections compares connections through the proxy's rules with those through one rule and through none.
+func connections(path *measure.Path, out *output, progress *measure.Progress) error {
+	frontend := netip.AddrPortFrom(serviceIP(0), 80)
+	c, err := measure.Compare(path, frontend, func(done int) { progress.Step(done, measure.Rounds) })
+	if err != nil {
+		return err
+	}
+	of := func(r *measure.PathResult) measurements {
+		const nanoseconds = 1000
+		return measurements{"p50-ns": r.P50 * nanoseconds, "p99-ns": r.P99 * nanoseconds, "connections/sec": r.Rate}
+	}
+	proxy := of(&c.Proxy)
+	proxy["to-one-rule"], proxy["to-no-rule"] = c.ToRule, c.ToNone
+	return errors.Join(
+		out.write("Connections/path=proxy", measure.Rounds, proxy),
+		out.write("Connections/path=one-rule", measure.Rounds, of(&c.OneRule)),
+		out.write("Connections/path=no-rule", measure.Rounds, of(&c.NoRule)),
+	)
 }
 
 // syncTimes is what one first synchronization took.
@@ -110,7 +122,14 @@ type syncTimes struct {
 	elements, bytes int
 }
 
-// firstSync fills a new world and measures from "caches are complete" on.
+func (t *syncTimes) measurements() measurements {
+	return measurements{
+		"ns/op": float64(t.total), "kernel-ns/op": float64(t.kernel),
+		"elements/op": float64(t.elements), "wire-B/op": float64(t.bytes),
+	}
+}
+
+// firstSync fills a new world and measures from "caches are complete" until the kernel has everything.
 func firstSync(ns *lab.Namespace, c *cluster, gathers gathering) (*world, syncTimes, error) {
 	w, err := newWorld(ns, gathers)
 	if err != nil {
@@ -121,16 +140,34 @@ func firstSync(ns *lab.Namespace, c *cluster, gathers gathering) (*world, syncTi
 	if err != nil {
 		return nil, syncTimes{}, errors.Join(fmt.Errorf("first sync: %w", err), w.close(ns))
 	}
-	return w, syncTimes{took, s.kernel, s.added, s.bytes}, nil
+	return w, syncTimes{total: took, kernel: s.kernel, elements: s.added, bytes: s.bytes}, nil
+}
+
+// firstSyncs is a benchmark of first synchronizations, each in a new namespace. It reports means; the table shows the
+// median of several lines.
+func firstSyncs(c *cluster) benchmark {
+	return func(b *testing.B) error {
+		var sum syncTimes
+		for b.Loop() {
+			t, err := syncOnce(c, false, nothing)
+			if err != nil {
+				return err
+			}
+			sum.total, sum.kernel = sum.total+t.total, sum.kernel+t.kernel
+			sum.elements, sum.bytes = t.elements, t.bytes
+		}
+		sum.total, sum.kernel = sum.total/time.Duration(b.N), sum.kernel/time.Duration(b.N)
+		sum.measurements().report(b)
+		return nil
+	}
 }
 
 func nothing(*world) error { return nil }
 
-// syncOnce makes a first synchronization in a fresh namespace and goes on with what it left.
+// syncOnce makes a first synchronization in a new namespace, and calls then with the world. The caller has collected
+// the garbage of earlier rounds, as testing.Benchmark does.
 func syncOnce(c *cluster, gathers gathering, then func(*world) error) (t syncTimes, err error) {
-	// What earlier rounds left is collected now, and the kernel gets time to free their tables.
-	runtime.GC()
-	time.Sleep(500 * time.Millisecond)
+	time.Sleep(500 * time.Millisecond) // in which the kernel frees the tables of earlier rounds
 	ns, err := lab.NewNamespace("bench")
 	if err != nil {
 		return t, err
@@ -141,11 +178,4 @@ func syncOnce(c *cluster, gathers gathering, then func(*world) error) (t syncTim
 		return t, err
 	}
 	return t, errors.Join(then(w), w.close(ns))
-}
-
-// result is a single synchronization as a result.
-func (t *syncTimes) result() syncResult {
-	return syncResult{
-		Median: measure.Milliseconds(t.total), Kernel: measure.Milliseconds(t.kernel), Elements: t.elements, Bytes: t.bytes, N: 1,
-	}
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// world is a store with a running loop that works on a namespace.
+// world is a store, and a running loop that applies it to a network namespace.
 type world struct {
 	store   *state.Store
 	engine  *nft.Engine
@@ -29,22 +29,22 @@ type world struct {
 	ended   chan error
 }
 
-// settled tells of the moment in which the kernel had everything that was pending, and what it took since the last one.
+// settled describes the moment at which the kernel had all pending changes, and the passes since the last such moment.
 type settled struct {
 	at       time.Time
 	passes   int
 	added    int
 	deleted  int
 	bytes    int
-	kernel   time.Duration // in the system call
+	kernel   time.Duration // in the system calls
 	failures []error
 }
 
-// gathering is whether the loop gathers changes in a stream (--min-sync-period as it is by default) or takes each one that
-// comes as soon as it is done with the one before.
+// gathering says whether the loop gathers changes, as it does with the default of --min-sync-period. Without gathering
+// it takes each change as soon as the previous pass has ended.
 type gathering bool
 
-// newWorld starts a loop; nothing happens before its store is marked as synced.
+// newWorld starts a loop. The loop waits until its store is marked as synced.
 func newWorld(ns *lab.Namespace, gathers gathering) (*world, error) {
 	fd, err := measure.Descriptor(ns)
 	if err != nil {
@@ -64,13 +64,19 @@ func newWorld(ns *lab.Namespace, gathers gathering) (*world, error) {
 	if !gathers {
 		settings.MinSyncPeriod = 0
 	}
-	// Clients of the paths count as pods, so that nothing is masqueraded: the usual way from pod to Service.
+	// The clients of measure.Path count as pods. Their connections are not masqueraded, which is usual from pod to
+	// Service.
 	settings.ClusterCIDRs = []string{podRange, measure.ClientRange}
-	w := &world{store: state.NewStore(), engine: engine, flows: flows, settled: make(chan settled, 1024), ended: make(chan error, 1)}
+	w := &world{
+		store: state.NewStore(), engine: engine, flows: flows,
+		settled: make(chan settled, 1024), ended: make(chan error, 1),
+	}
 	loop := proxier.New(proxier.Options{
-		Settings: &settings, Store: w.store, Dataplane: dataplane.New(dataplane.Options{Ruleset: engine}), Flows: flows, Observer: &observer{store: w.store, settled: w.settled},
-		Primary: func() ([]netip.Addr, error) { return []netip.Addr{netip.MustParseAddr(measure.NodeAddress)}, nil },
-		Log:     slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
+		Settings: &settings, Store: w.store, Flows: flows,
+		Dataplane: dataplane.New(dataplane.Options{Ruleset: engine}),
+		Observer:  &observer{store: w.store, settled: w.settled},
+		Primary:   func() ([]netip.Addr, error) { return []netip.Addr{netip.MustParseAddr(measure.NodeAddress)}, nil },
+		Log:       slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 	})
 	ctx, stop := context.WithCancel(context.Background())
 	w.stop = stop
@@ -78,10 +84,11 @@ func newWorld(ns *lab.Namespace, gathers gathering) (*world, error) {
 	return w, nil
 }
 
-// close ends the loop and removes the tables, so that the kernel has its memory back before the next measurement.
+// close ends the loop and removes the tables, so that the kernel can free their memory before the next measurement.
 func (w *world) close(ns *lab.Namespace) error {
 	w.stop()
-	err := errors.Join(<-w.ended, w.engine.Close(), w.flows.Close(), ns.Do(func() error { return nft.Cleanup(nft.Options{}) }))
+	cleanup := func() error { return nft.Cleanup(nft.Options{}) }
+	err := errors.Join(<-w.ended, w.engine.Close(), w.flows.Close(), ns.Do(cleanup))
 	if err != nil {
 		return fmt.Errorf("end the loop and remove the tables: %w", err)
 	}
@@ -96,7 +103,7 @@ func (w *world) do(change func()) (time.Duration, settled, error) {
 	return s.at.Sub(start), s, errors.Join(s.failures...)
 }
 
-// observer collects what passes report until nothing is pending.
+// observer sums up the reports of passes until nothing is pending.
 type observer struct {
 	store   *state.Store
 	settled chan settled
