@@ -20,17 +20,17 @@ import (
 type changer struct {
 	slices   typed.EndpointSliceInterface
 	services int
-	used     int    // changes so far: each is at another Service
-	fresh    uint32 // pod addresses so far, counted from behind all that the cluster has
+	used     int    // changes so far; each is at another Service
+	fresh    uint32 // the last pod address in use; the addresses of the cluster are lower
 }
 
 func newChanger(p *plane, services int) *changer {
 	return &changer{slices: p.client().DiscoveryV1().EndpointSlices(metav1.NamespaceDefault), services: services, fresh: 1 << 22}
 }
 
-// next chooses a Service, spread over the cluster but never the first, and an endpoint to add to it.
+// next chooses a Service anywhere in the cluster, but never the first one, and a new endpoint for it.
 func (c *changer) next() (slice *discoveryv1.EndpointSlice, addr netip.Addr) {
-	const stride = 7919 // a prime, so that neighbors in time are not neighbors in the cluster
+	const stride = 7919 // a prime, so that successive changes are not at neighboring Services
 	c.used++
 	i := 1 + c.used*stride%(c.services-1)
 	c.fresh++
@@ -39,7 +39,7 @@ func (c *changer) next() (slice *discoveryv1.EndpointSlice, addr netip.Addr) {
 	return slice, addr
 }
 
-// put writes a slice, as the controller does: with the time of the change that made it do so.
+// put writes a slice as the endpoint slice controller does: with the time of the change that caused the write.
 func (c *changer) put(s *discoveryv1.EndpointSlice) (sent time.Time, took time.Duration, err error) {
 	sent = time.Now()
 	s.Annotations = map[string]string{corev1.EndpointsLastChangeTriggerTime: sent.UTC().Format(time.RFC3339Nano)}
@@ -52,8 +52,8 @@ func (c *changer) put(s *discoveryv1.EndpointSlice) (sent time.Time, took time.D
 // changePatience is how long a change may take.
 const changePatience = 30 * time.Second
 
-// isolated adds one endpoint to an idle cluster, and removes it again, several times. Only the addition is timed: a
-// removal leaves traces in kube-proxy's rules that go later.
+// isolated adds one endpoint to an idle cluster and removes it again, several times. It measures only the addition,
+// because kube-proxy cleans up some of its rules only some time after a removal.
 func (c *changer) isolated(w watcher, rounds int, quiet time.Duration, step func(done int)) (change, puts measure.Sample, err error) {
 	if err := w.settle(quiet, changePatience); err != nil {
 		return nil, nil, err
@@ -95,14 +95,14 @@ func (c *changer) isolated(w watcher, rounds int, quiet time.Duration, step func
 	return change, puts, nil
 }
 
-// The rates of streams of changes: one at which what each change takes can be told, one of a busy cluster.
+// The rates of the streams: one that is low enough to measure each change, and one of a busy cluster.
 const (
 	streamPerSecond = 10
 	busyPerSecond   = 100
 )
 
-// stream adds endpoints to different Services at a steady rate and returns what each took. A nil watcher: only the work is
-// wanted.
+// stream adds endpoints to different Services at a steady rate and returns how long each took. With a nil watcher it
+// only makes the changes.
 func (c *changer) stream(w watcher, perSecond, seconds int) (measure.Sample, error) {
 	n := seconds * perSecond
 	slices, addrs := make([]*discoveryv1.EndpointSlice, n), make([]netip.Addr, n)
@@ -132,10 +132,10 @@ func (c *changer) stream(w watcher, perSecond, seconds int) (measure.Sample, err
 	return sample, nil
 }
 
-// writers is how many changes may be under way at a time: an API server takes several milliseconds for each.
+// writers is how many requests may be in flight at a time. An API server needs several milliseconds for each.
 const writers = 4
 
-// write puts slices at a steady rate.
+// write writes slices at a steady rate.
 func (c *changer) write(slices []*discoveryv1.EndpointSlice, sent []time.Time, perSecond int) error {
 	var group errgroup.Group
 	group.SetLimit(writers)

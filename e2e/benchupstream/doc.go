@@ -1,11 +1,17 @@
-// Command benchupstream does the same work with Verdict and with upstream kube-proxy (nftables, and iptables over the legacy
-// kernel interface) against one real kube-apiserver, in turn, and prints both side by side. "make bench-upstream" runs it.
+// Command benchupstream gives the same work to Verdict and to upstream's kube-proxy, one after the other, with the same
+// real kube-apiserver. kube-proxy runs with nftables, and with iptables over the legacy kernel interface. The output
+// shows all proxies side by side. "make bench-upstream" runs it.
 //
 //	main.go      flags; which proxy runs at which size
-//	snapshot.go  etcd folders with prepared clusters; objects.go: what is in them
-//	plane.go     the API server on such a folder, and nodes connected to it
-//	proxy.go     the proxies as processes: how they are started, when their first sync is done
-//	watch.go     when the kernel has a change; xtables.go: the same for iptables
-//	run.go       what is measured of one proxy at one size; changes.go, rules.go: parts of it
-//	result.go    the numbers, as JSON; report.go: as tables and as the plot
+//	snapshot.go  etcd folders with prepared clusters
+//	objects.go   the objects in these clusters
+//	plane.go     an API server on such a folder, and the nodes connected to it
+//	proxy.go     the proxies as processes: their command lines, and the end of their first sync
+//	watch.go     finds out when nf_tables has a change
+//	xtables.go   finds out when iptables has a change
+//	run.go       all measurements of one proxy at one size
+//	changes.go   single changes, and streams of changes
+//	rules.go     counts chains, rules and sets
+//	result.go    the figures as JSON
+//	report.go    the figures as tables and as a plot
 package main

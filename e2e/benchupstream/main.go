@@ -45,17 +45,17 @@ func main() {
 func parse(args []string) (*options, error) {
 	o := &options{}
 	fs := flag.NewFlagSet("benchupstream", flag.ContinueOnError)
-	sizes := fs.String("sizes", "100,1000,5000,10000,50000", "numbers of Services, comma separated; proxies that take too long at one are left out")
-	fs.StringVar(&o.only, "only", "", "only proxies whose name contains `TEXT`")
+	sizes := fs.String("sizes", "100,1000,5000,10000,50000", "numbers of Services, comma separated; a proxy that would take too long at a size is left out")
+	fs.StringVar(&o.only, "only", "", "measure only proxies whose name contains `TEXT`")
 	fs.StringVar(&o.verdict, "verdict", "bin/verdict", "the binary of Verdict")
 	fs.StringVar(&o.binaries, "binaries", "", "`DIR` with etcd, kube-apiserver and kube-proxy (e2e/controlplane/build.sh prints it)")
 	fs.StringVar(&o.cache, "cache", ".cache/bench-upstream", "`DIR` that keeps prepared clusters")
-	fs.IntVar(&o.changes, "changes", 15, "single changes of each proxy at each size")
-	fs.IntVar(&o.seconds, "seconds", 10, "length of the stream of changes")
+	fs.IntVar(&o.changes, "changes", 15, "`N` single changes for each proxy at each size")
+	fs.IntVar(&o.seconds, "seconds", 10, "the stream of changes lasts `N` seconds")
 	fs.BoolVar(&o.json, "json", false, "print JSON instead of tables")
 	fs.StringVar(&o.plot, "plot", "", "draw the latency of one change into `FILE` (SVG)")
-	fs.StringVar(&o.save, "save", "", "write the numbers into `FILE` as JSON as well")
-	fs.StringVar(&o.from, "from", "", "measure nothing: show and draw what is in `FILE`, written with -save or -json before")
+	fs.StringVar(&o.save, "save", "", "also write the figures as JSON into `FILE`")
+	fs.StringVar(&o.from, "from", "", "measure nothing: show and draw the figures in `FILE`, which -save or -json wrote")
 	if err := fs.Parse(args); err != nil {
 		return nil, err
 	}
@@ -68,12 +68,12 @@ func parse(args []string) (*options, error) {
 	}
 	slices.Sort(o.sizes)
 	if o.binaries == "" && o.from == "" {
-		return nil, errors.New("-binaries is missing")
+		return nil, errors.New("-binaries is missing: e2e/controlplane/build.sh prints the folder")
 	}
 	return o, absolute(&o.verdict, &o.binaries, &o.cache)
 }
 
-// absolute completes paths: processes are started elsewhere.
+// absolute makes paths absolute, because child processes run in another folder.
 func absolute(paths ...*string) error {
 	for _, p := range paths {
 		full, err := filepath.Abs(*p)
@@ -85,6 +85,7 @@ func absolute(paths ...*string) error {
 	return nil
 }
 
+// execute obtains the figures and shows, saves and draws them.
 func execute(o *options) error {
 	out, err := obtain(o)
 	if err != nil {
@@ -112,6 +113,7 @@ func execute(o *options) error {
 	return nil
 }
 
+// obtain measures, or reads figures that an earlier run has saved.
 func obtain(o *options) (*result, error) {
 	if o.from == "" {
 		return measureAll(o)
@@ -124,7 +126,7 @@ func obtain(o *options) (*result, error) {
 	return out, json.Unmarshal(text, out)
 }
 
-// measureAll goes through the sizes, with a control plane of its own for each, and at each size through the proxies.
+// measureAll measures each proxy at each size. Each size has its own control plane.
 func measureAll(o *options) (*result, error) {
 	progress := measure.NewProgress(os.Stderr)
 	defer progress.Done()

@@ -23,25 +23,25 @@ const (
 	serviceRange = "10.96.0.0/12"
 	podRange     = "10.128.0.0/9"
 	ownNode      = "node-0"
-	nodes        = 1000 // among which endpoints are spread
+	nodes        = 1000 // over which endpoints are spread
 )
 
 func serviceName(i int) string { return fmt.Sprintf("service-%06d", i) }
 func sliceName(i int) string   { return serviceName(i) + "-abcde" }
 
-// serviceIP is the cluster IP of a Service; 10.96.0.1 is that of the API server.
+// serviceIP is the cluster IP of a Service. 10.96.0.1 is the cluster IP of the API server.
 func serviceIP(i int) netip.Addr {
 	n := i + 2
 	return netip.AddrFrom4([4]byte{10, byte(96 + n>>16), byte(n >> 8), byte(n)})
 }
 
-// podIP is an address for each number.
+// podIP returns a different pod address for each number.
 func podIP(n uint32) netip.Addr {
 	n++
 	return netip.AddrFrom4([4]byte{10, 128 | byte(n>>16&0x7f), byte(n >> 8), byte(n)})
 }
 
-// newService is what a user writes.
+// newService is a Service as a user writes it.
 func newService(i int) *corev1.Service {
 	return &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: serviceName(i), Labels: map[string]string{"app": serviceName(i)}},
@@ -52,7 +52,8 @@ func newService(i int) *corev1.Service {
 	}
 }
 
-// newSlice is what the endpoint slice controller writes. The first Service leads to the server of a path.
+// newSlice is a slice as the endpoint slice controller writes it. The endpoints of the first Service are the server of
+// a measure.Path.
 func newSlice(i int) *discoveryv1.EndpointSlice {
 	s := &discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{
@@ -86,20 +87,21 @@ func newEndpoint(n int, addr netip.Addr) discoveryv1.Endpoint {
 	}
 }
 
-// templates are objects as an API server stores them, with all that it adds: defaults, managed fields, addresses.
+// templates are objects as an API server stores them, with everything that it adds: defaults, managed fields,
+// addresses.
 type templates struct {
 	service *corev1.Service
 	slice   *discoveryv1.EndpointSlice
 	address *networkingv1.IPAddress
 }
 
-// stored is an object of etcd.
+// stored is a key of etcd and its value.
 type stored struct {
 	key   string
 	value []byte
 }
 
-// objects makes everything that belongs to Service i, in the form of etcd.
+// objects makes all objects of Service i in the form in which etcd stores them.
 func (t *templates) objects(i int) ([]stored, error) {
 	svc, sl, ip := t.service.DeepCopy(), newSlice(i), t.address.DeepCopy()
 	svc.Name, svc.UID = serviceName(i), uuid.NewUUID()
@@ -128,10 +130,10 @@ func (t *templates) objects(i int) ([]stored, error) {
 	return out, nil
 }
 
-// storage reads and writes objects in the form in which an API server keeps them in etcd.
+// storage encodes and decodes objects in the form in which an API server stores them in etcd.
 func storage() *protobuf.Serializer { return protobuf.NewSerializer(scheme.Scheme, scheme.Scheme) }
 
-// readTemplate decodes what an API server has stored.
+// readTemplate decodes an object that an API server has stored.
 func readTemplate(value []byte, into runtime.Object) error {
 	_, _, err := storage().Decode(value, nil, into)
 	if err != nil {

@@ -15,10 +15,10 @@ import (
 	"github.com/verdict-proxy/verdict/e2e/measure"
 )
 
-// planeAddress is where the API server is reached; it lies on the loopback link of its namespace.
+// planeAddress is the address of the API server, on the loopback link of its namespace.
 const planeAddress = "10.252.0.1"
 
-// plane is an API server in a namespace of its own, to which nodes are connected one after the other.
+// plane is an API server in its own namespace. Nodes are connected to it one after the other.
 type plane struct {
 	ns      *lab.Namespace
 	control *lab.ControlPlane
@@ -47,7 +47,7 @@ func newPlane(binaries, dir string) (*plane, error) {
 
 func (p *plane) client() kubernetes.Interface { return p.control.Client }
 
-// connect gives a node a way to the API server.
+// connect connects a node to the API server.
 func (p *plane) connect(node *lab.Namespace) error {
 	p.nodes++
 	link := fmt.Sprintf("node-%d", p.nodes)
@@ -67,7 +67,7 @@ func (p *plane) addNode() error {
 	}
 	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: measure.NodeAddress}}
 	if _, err := nodes.UpdateStatus(ctx, node, metav1.UpdateOptions{}); err != nil {
-		return fmt.Errorf("give the Node its address: %w", err)
+		return fmt.Errorf("set the address of the Node: %w", err)
 	}
 	return nil
 }

@@ -17,23 +17,32 @@ import (
 // proxyKind is one of the proxies that are compared.
 type proxyKind struct {
 	name string
-	// command is how it is started; the folder is for its configuration.
+	// command is the command line. The folder is for the configuration file.
 	command func(o *options, dir, kubeconfig string) (command, env []string, err error)
-	// synced finds in its log how long the first synchronization took.
+	// synced finds the duration of the first synchronization in the log.
 	synced *regexp.Regexp
-	most   int  // Services, above which it takes too long
-	legacy bool // rules go through the legacy iptables interface
-	// quiet is how long the rules must not change for the proxy to count as idle: longer than the longest synchronization and
-	// than the pause that it makes between two.
+	most   int  // the largest number of Services; with more it would take too long
+	legacy bool // the proxy writes rules through the legacy iptables interface
+	// quiet is how long the rules must stay unchanged before the proxy counts as idle. It is longer than any
+	// synchronization, and longer than the pause between two of them.
 	quiet time.Duration
 }
 
-// proxyKinds lists them in the order of tables.
+// proxyKinds lists the proxies in the order of the table columns.
 func proxyKinds() []*proxyKind {
 	return []*proxyKind{
-		{name: "Verdict", command: verdict, synced: regexp.MustCompile(`msg="tables written".* duration=(\S+)`), most: 1 << 20, quiet: 100 * time.Millisecond},
-		{name: "kube-proxy nftables", command: kubeProxy("nftables"), synced: upstreamSynced(), most: 10_000, quiet: 1500 * time.Millisecond},
-		{name: "kube-proxy iptables", command: kubeProxy("iptables"), synced: upstreamSynced(), most: 5_000, legacy: true, quiet: 3 * time.Second},
+		{
+			name: "Verdict", command: verdict, synced: regexp.MustCompile(`msg="tables written".* duration=(\S+)`),
+			most: 1 << 20, quiet: 100 * time.Millisecond,
+		},
+		{
+			name: "kube-proxy nftables", command: kubeProxy("nftables"), synced: upstreamSynced(),
+			most: 10_000, quiet: 1500 * time.Millisecond,
+		},
+		{
+			name: "kube-proxy iptables", command: kubeProxy("iptables"), synced: upstreamSynced(),
+			most: 5_000, legacy: true, quiet: 3 * time.Second,
+		},
 	}
 }
 
@@ -49,9 +58,10 @@ func verdict(o *options, _, kubeconfig string) (command, env []string, err error
 	}, nil, nil
 }
 
-// kubeProxyConfig leaves the connection tracking settings alone, which a namespace may not write, and everything else at
-// its default: 1 s between synchronizations under a stream of changes, at once for a change on its own. The periodic
-// synchronization is put off, so that none falls into a measurement.
+// kubeProxyConfig leaves the connection tracking settings alone, because a process in a network namespace may not write
+// them. Periodic synchronization runs only every hour, so that it does not disturb a measurement. Everything else has
+// its default: kube-proxy follows a single change at once, and waits 1 s between synchronizations under a stream of
+// changes.
 const kubeProxyConfig = `apiVersion: kubeproxy.config.k8s.io/v1alpha1
 kind: KubeProxyConfiguration
 mode: %s
@@ -78,8 +88,9 @@ func kubeProxy(mode string) func(*options, string, string) ([]string, []string, 
 	}
 }
 
-// legacyPath makes a folder in which iptables means the legacy one, whatever the system's choice is, and returns a search
-// path that begins with it. Debian's iptables over nf_tables is quadratic in user space and would not be a fair rival.
+// legacyPath makes a folder in which iptables is the legacy program, and returns a search path that begins with it. The
+// default of the system may be iptables over nf_tables, which is quadratic in user space: comparing with it would be
+// unfair.
 func legacyPath(dir string) (string, error) {
 	bin := filepath.Join(dir, "bin")
 	if err := os.MkdirAll(bin, 0o755); err != nil {
@@ -97,7 +108,7 @@ func legacyPath(dir string) (string, error) {
 	return bin + ":" + os.Getenv("PATH"), nil
 }
 
-// running is a proxy at work.
+// running is a proxy that runs.
 type running struct {
 	kind    *proxyKind
 	process *lab.Process
@@ -105,6 +116,7 @@ type running struct {
 	started time.Time
 }
 
+// start starts a proxy on a node.
 func start(k *proxyKind, o *options, node *lab.Namespace, dir, kubeconfig string) (*running, error) {
 	command, env, err := k.command(o, dir, kubeconfig)
 	if err != nil {
@@ -122,7 +134,7 @@ func start(k *proxyKind, o *options, node *lab.Namespace, dir, kubeconfig string
 // syncPatience is how long a first synchronization may take.
 const syncPatience = 5 * time.Minute
 
-// waitSynced waits until the log tells of the first synchronization, calling sample now and then.
+// waitSynced waits until the log shows the first synchronization. It calls sample repeatedly.
 func (r *running) waitSynced(sample func()) (took time.Duration, err error) {
 	for end := time.Now().Add(syncPatience); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		sample()
@@ -131,13 +143,14 @@ func (r *running) waitSynced(sample func()) (took time.Duration, err error) {
 		}
 		select {
 		case <-r.process.Exited():
-			return 0, fmt.Errorf("%s ended; its log ends:\n%s", r.kind.name, r.process.Log(10))
+			return 0, fmt.Errorf("%s exited before its first synchronization; its log ends:\n%s", r.kind.name, r.process.Log(10))
 		default:
 		}
 	}
 	return 0, fmt.Errorf("%s has not synchronized within %s; its log ends:\n%s", r.kind.name, syncPatience, r.process.Log(10))
 }
 
+// syncedAfter returns how long the first synchronization took, if the log shows it.
 func (r *running) syncedAfter() (time.Duration, bool) {
 	f, err := os.Open(r.log)
 	if err != nil {
@@ -153,11 +166,11 @@ func (r *running) syncedAfter() (time.Duration, bool) {
 	return 0, false
 }
 
-// usage is the proxy with the children that it has now.
+// usage returns the resources of the proxy, and the peak memory of its largest child of this moment.
 func (r *running) usage() (own measure.Process, largestChild int64, err error) {
 	own, err = measure.Inspect(r.process.PID())
 	for _, pid := range measure.Children(r.process.PID()) {
-		// It may just have ended, or have been forked and still be a copy of the proxy.
+		// The child may have exited, or may be a fork that is still a copy of the proxy.
 		if child, err := measure.Inspect(pid); err == nil && child.Name != own.Name {
 			largestChild = max(largestChild, child.Peak)
 		}

@@ -7,7 +7,7 @@ import (
 	"github.com/verdict-proxy/verdict/e2e/measure"
 )
 
-// report prints a result as tables: one for each size, with a column for each proxy.
+// report formats a result as one table for each size, with a column for each proxy.
 func report(r *result) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s; took %.0f s\n", r.Machine, r.Seconds)
@@ -22,7 +22,7 @@ func report(r *result) string {
 	return b.String()
 }
 
-// sizeTable compares proxies at one size; in parentheses how many times what the first proxy needs.
+// sizeTable compares proxies at one size. Ratios to the first proxy stand in parentheses.
 func sizeTable(runs []run) *measure.Table {
 	t := &measure.Table{Head: []string{measure.Count(runs[0].Services) + " services, 10 endpoints each"}}
 	for i := range runs {
@@ -71,7 +71,7 @@ func memoryRows(row func(string, func(*run) string)) {
 	})
 }
 
-// times is a number, and how many times the first one it is.
+// times shows a number and its ratio to the first one.
 func times(v, first float64) string {
 	if first == 0 || v == first {
 		return measure.Short(v)

@@ -2,19 +2,19 @@ package main
 
 import "github.com/verdict-proxy/verdict/e2e/measure"
 
-// result is everything that is measured.
+// result holds all figures of a run of the program.
 type result struct {
 	Machine measure.Machine `json:"machine"`
 	Runs    []run           `json:"runs"`
 	Seconds float64         `json:"seconds"`
 }
 
-// run is one proxy at one size.
+// run holds the figures of one proxy at one size.
 type run struct {
 	Proxy    string `json:"proxy"`
 	Services int    `json:"services"`
 
-	FirstSync float64 `json:"first_sync_ms"` // the synchronization itself, as the proxy's log says
+	FirstSync float64 `json:"first_sync_ms"` // the synchronization itself, from the proxy's log
 	Start     float64 `json:"start_to_synced_ms"`
 	SyncCPU   float64 `json:"cpu_until_synced_s"` // with children
 
@@ -24,7 +24,7 @@ type run struct {
 	Kernel       int64 `json:"kernel_memory"`
 	ruleCounts
 
-	Change measure.Quantiles `json:"change"` // PUT sent to kernel done, each on its own
+	Change measure.Quantiles `json:"change"` // PUT sent to kernel done, each change alone
 	Put    measure.Quantiles `json:"put"`    // the PUT alone
 
 	Stream    measure.Quantiles `json:"stream"` // the same for each change of a stream

@@ -6,14 +6,14 @@ import (
 	"github.com/verdict-proxy/verdict/e2e/lab"
 )
 
-// ruleCounts is what a proxy has put into the kernel besides elements.
+// ruleCounts counts what a proxy has in the kernel, except for elements.
 type ruleCounts struct {
 	Chains int `json:"chains"`
 	Rules  int `json:"rules"`
 	Sets   int `json:"sets_and_maps"`
 }
 
-// countRules reads the rules of a node without the elements of sets: reading those back takes the kernel very long.
+// countRules counts the rules of a node. It does not read the elements of sets, which takes the kernel very long.
 func countRules(node *lab.Namespace, legacy bool) (ruleCounts, error) {
 	if legacy {
 		text, err := node.Command("iptables-legacy-save")
@@ -35,8 +35,8 @@ func countLegacy(text string) (c ruleCounts) {
 	return c
 }
 
-// countNFT counts by how nft lays a listing out: objects are indented once, their content twice. A chain's comment and hook
-// are no rules.
+// countNFT counts by the indentation of nft's output: objects are indented once, their contents twice. The comment and
+// the hook of a chain are not rules.
 func countNFT(text string) (c ruleCounts) {
 	inChain := false
 	for line := range strings.Lines(text) {

@@ -10,10 +10,10 @@ import (
 	"github.com/verdict-proxy/verdict/e2e/measure"
 )
 
-// rest is how long a proxy may rest after its first synchronization before its memory is looked at.
+// rest is the pause between the first synchronization of a proxy and the measurement of its memory.
 const rest = 3 * time.Second
 
-// runProxy measures one proxy on a node of its own.
+// runProxy measures one proxy. Each proxy has its own node.
 func runProxy(o *options, k *proxyKind, p *plane, dir string, services int, progress *measure.Progress) (out run, err error) {
 	out = run{Proxy: k.name, Services: services}
 	name := fmt.Sprintf("%s services, %s", measure.Count(services), k.name)
@@ -59,10 +59,10 @@ func runProxy(o *options, k *proxyKind, p *plane, dir string, services int, prog
 	return out, err
 }
 
-// firstSync waits for the first synchronization and then looks at what it cost.
+// firstSync waits for the first synchronization and measures its cost.
 func (out *run) firstSync(r *running, kernelBefore int64) error {
 	took, err := r.waitSynced(func() {
-		if _, child, err := r.usage(); err == nil { // an error is one of a process that is just ending
+		if _, child, err := r.usage(); err == nil { // an error means that the process is exiting, which waitSynced reports
 			out.LargestChild = max(out.LargestChild, child)
 		}
 	})
@@ -103,20 +103,17 @@ func (out *run) changes(o *options, r *running, c *changer, node *lab.Namespace,
 	out.Change, out.Put = change.Quantiles(), puts.Quantiles()
 	streamed := w
 	if r.kind.legacy {
-		streamed = nil // its changes cannot be told apart
+		streamed = nil // changes of iptables cannot be told apart
 	}
 	out.StreamCPU, err = r.cost(func() error {
 		sample, err := c.stream(streamed, streamPerSecond, o.seconds)
 		out.Stream = sample.Quantiles()
 		return err
 	})
-	if err != nil {
-		return err
-	}
 	return err
 }
 
-// busy measures what a stream of many changes costs, without anyone listening.
+// busy measures the cost of a stream of many changes. Nothing watches the kernel meanwhile.
 func (out *run) busy(o *options, r *running, c *changer) (err error) {
 	begin := time.Now()
 	out.BusyCPU, err = r.cost(func() error {
@@ -127,7 +124,7 @@ func (out *run) busy(o *options, r *running, c *changer) (err error) {
 	return err
 }
 
-// cost is the CPU time of the proxy and its children while work is done, in percent of a core.
+// cost does work and returns the CPU time of the proxy and its children meanwhile, in percent of a core.
 func (r *running) cost(work func() error) (float64, error) {
 	before, _, err := r.usage()
 	if err != nil {

@@ -24,19 +24,19 @@ import (
 	"github.com/verdict-proxy/verdict/e2e/lab"
 )
 
-// snapshotVersion is part of the snapshots' names; a change of what is in them changes it.
+// snapshotVersion is part of the names of snapshots. Increase it when their contents change.
 const snapshotVersion = "v1"
 
-// snapshots keeps etcd folders with prepared clusters. Creating 10,000 Services through an API server takes minutes, because
-// each costs it more the more there are, and 50,000 would take hours; so one of each kind is created there, and the
-// others are written into etcd as copies of what the API server has stored.
+// snapshots keeps etcd folders with prepared clusters. Creating 10,000 Services through an API server takes minutes,
+// and 50,000 would take hours, because each Service costs more the more of them exist. So an API server creates only
+// one object of each kind. All others are copies of the stored objects, which snapshots writes into etcd directly.
 type snapshots struct {
 	binaries string
 	cache    string
 	fetched  *templates
 }
 
-// prepare makes a folder with a cluster of so many Services the data folder of an etcd that is about to start.
+// prepare copies a prepared cluster of a size into the data folder of an etcd that will be started.
 func (s *snapshots) prepare(services int, dir string) error {
 	kept := filepath.Join(s.cache, fmt.Sprintf("etcd-%s-%d", snapshotVersion, services))
 	if _, err := os.Stat(kept); errors.Is(err, os.ErrNotExist) {
@@ -50,7 +50,7 @@ func (s *snapshots) prepare(services int, dir string) error {
 	return os.Chmod(filepath.Join(dir, "etcd"), 0o700)
 }
 
-// make writes a snapshot into a folder beside the final one, so that one that was not finished is never used.
+// make writes a snapshot into a temporary folder and renames it, so that an incomplete snapshot is never used.
 func (s *snapshots) make(services int, kept string) (err error) {
 	if err := os.MkdirAll(s.cache, 0o755); err != nil {
 		return err
@@ -71,7 +71,7 @@ func (s *snapshots) make(services int, kept string) (err error) {
 	return os.Rename(filepath.Join(work, "etcd"), kept)
 }
 
-// fill runs an etcd without an API server and writes everything into it.
+// fill runs an etcd without an API server and writes all objects into it.
 func (s *snapshots) fill(services int, dir string) (err error) {
 	ns, err := lab.NewNamespace("snapshot")
 	if err != nil {
@@ -93,7 +93,7 @@ func (s *snapshots) fill(services int, dir string) (err error) {
 	if err != nil {
 		return errors.Join(err, process.Kill())
 	}
-	// etcd writes everything down and then ends by the very signal, which lab.Process takes for a failure.
+	// etcd saves its data and then ends itself with the same signal. lab.Process would report that as a failure.
 	if err := unix.Kill(process.PID(), unix.SIGTERM); err != nil {
 		return fmt.Errorf("stop etcd: %w", err)
 	}
@@ -101,7 +101,7 @@ func (s *snapshots) fill(services int, dir string) (err error) {
 	return process.Kill() // closes its log
 }
 
-// perTransaction is how many Services, three objects each, go into one transaction; etcd takes up to 128 operations.
+// perTransaction is the number of Services in one transaction. Each is three objects, and etcd allows 128 operations.
 const perTransaction = 40
 
 func (s *snapshots) write(store *etcd, from, to int) error {
@@ -116,7 +116,7 @@ func (s *snapshots) write(store *etcd, from, to int) error {
 	return store.put(all)
 }
 
-// fetchTemplates has an API server store one object of each kind and reads what it made of them.
+// fetchTemplates creates one object of each kind through an API server, and reads the stored objects from etcd.
 func fetchTemplates(binaries, cache string) (t *templates, err error) {
 	dir, err := os.MkdirTemp(cache, "templates-")
 	if err != nil {
@@ -151,7 +151,7 @@ func createOne(client kubernetes.Interface) error {
 	return nil
 }
 
-// etcd speaks to an etcd inside a namespace, by its JSON gateway.
+// etcd is a client of an etcd inside a namespace. It uses the JSON gateway.
 type etcd struct{ client *http.Client }
 
 func newEtcd(ns *lab.Namespace) *etcd {
@@ -211,12 +211,12 @@ func (e *etcd) put(list []stored) error {
 		return err
 	}
 	if !answer.Succeeded {
-		return errors.New("etcd did not take a transaction")
+		return errors.New("etcd refused a transaction")
 	}
 	return nil
 }
 
-// template reads an object.
+// template reads a stored object.
 func (e *etcd) template(key string, into runtime.Object) error {
 	var answer struct {
 		KVs []struct{ Value []byte }

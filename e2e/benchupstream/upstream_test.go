@@ -28,7 +28,7 @@ func testNamespace(t *testing.T) *lab.Namespace {
 	return ns
 }
 
-// TestNotifications: the address is recognized in an element and in a rule, when its transaction is complete.
+// TestNotifications expects an address to be found in an element and in a rule, at the end of its transaction.
 func TestNotifications(t *testing.T) {
 	ns := testNamespace(t)
 	w, err := watchNotifications(ns)
@@ -70,7 +70,7 @@ func TestNotifications(t *testing.T) {
 	}
 	_ = w.expect(netip.MustParseAddr("10.201.9.9"))
 	if _, err := w.arrived(50 * time.Millisecond); err == nil {
-		t.Error("an address arrived that nobody wrote")
+		t.Error("an address arrived that is not in the kernel")
 	}
 }
 
@@ -98,7 +98,7 @@ func TestEntries(t *testing.T) {
 		t.Error("two changes at a time are accepted")
 	}
 	if _, err := w.arrived(30 * time.Millisecond); err == nil {
-		t.Error("a change was seen that nobody made")
+		t.Error("a change was reported, but there was none")
 	}
 }
 
@@ -127,7 +127,7 @@ func TestCountLegacy(t *testing.T) {
 	}
 }
 
-// TestStoredObjects: what is written into etcd is what an API server would read.
+// TestStoredObjects expects the values for etcd to be objects that an API server can read.
 func TestStoredObjects(t *testing.T) {
 	made := &templates{service: newService(0), slice: newSlice(0), address: &networkingv1.IPAddress{
 		ObjectMeta: metav1.ObjectMeta{Name: serviceIP(0).String(), Labels: map[string]string{"ipaddress.kubernetes.io/ip-family": "IPv4"}},

@@ -15,30 +15,32 @@ import (
 	"github.com/verdict-proxy/verdict/e2e/lab"
 )
 
-// watcher tells when the kernel has an endpoint that it did not have before.
+// watcher finds out when the kernel gets a new endpoint.
 type watcher interface {
-	// expect prepares for a new address.
+	// expect prepares for the arrival of an address.
 	expect(netip.Addr) error
-	// arrived gives the times at which expected addresses came into the kernel, until all have or the patience ends.
+	// arrived waits until all expected addresses are in the kernel, and returns the times of their arrival. It fails
+	// when patience ends before that.
 	arrived(patience time.Duration) (map[netip.Addr]time.Time, error)
 	// settle waits until the kernel's rules have not changed for a while.
 	settle(quiet, patience time.Duration) error
 	close() error
 }
 
-// notifications watches nf_tables: the kernel tells listeners what a transaction changed, and at its very end the new
-// generation. The address is in the transaction as four bytes, whether as the data of a map or as part of a rule.
+// notifications listens to nf_tables. The kernel sends a message for each change of a transaction, and at its end a
+// message with the new generation. The four bytes of the address are in one of them, as data of a map or as part of a
+// rule.
 type notifications struct {
 	sock    *socket.Conn
 	buf     []byte
-	waiting map[netip.Addr]bool // true: seen in the transaction that is being told
+	waiting map[netip.Addr]bool // true: seen in a transaction whose end has not come
 	found   map[netip.Addr]time.Time
 }
 
 // nfnlgrpNFTables is NFNLGRP_NFTABLES.
 const nfnlgrpNFTables = 7
 
-// receiveBuffer takes the notifications of a large transaction.
+// receiveBuffer is large enough for the messages of a large transaction.
 const receiveBuffer = 64 << 20
 
 func watchNotifications(node *lab.Namespace) (watcher, error) {
@@ -67,7 +69,7 @@ func (w *notifications) expect(a netip.Addr) error {
 func (w *notifications) arrived(patience time.Duration) (map[netip.Addr]time.Time, error) {
 	for end := time.Now().Add(patience); len(w.waiting) > 0; {
 		if err := w.receive(time.Until(end)); err != nil {
-			return nil, fmt.Errorf("%d of the expected endpoints did not come into the kernel: %w", len(w.waiting), err)
+			return nil, fmt.Errorf("%d of the expected endpoints did not arrive in the kernel: %w", len(w.waiting), err)
 		}
 	}
 	found := w.found
@@ -93,7 +95,7 @@ func (w *notifications) receive(wait time.Duration) error {
 	n, _, err := w.sock.Recvfrom(ctx, w.buf, 0)
 	now := time.Now()
 	if errors.Is(err, unix.ENOBUFS) {
-		return errors.New("notifications were lost")
+		return errors.New("the kernel dropped messages of nf_tables, because the receive buffer was full")
 	}
 	if err != nil {
 		return err
@@ -105,6 +107,7 @@ func (w *notifications) receive(wait time.Duration) error {
 // newGeneration is the type of the message that ends a transaction.
 const newGeneration = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_NEWGEN
 
+// read handles the messages of a datagram.
 func (w *notifications) read(b []byte, now time.Time) {
 	for len(b) >= unix.NLMSG_HDRLEN {
 		length := int(binary.NativeEndian.Uint32(b))
@@ -120,6 +123,7 @@ func (w *notifications) read(b []byte, now time.Time) {
 	}
 }
 
+// look searches a message for expected addresses.
 func (w *notifications) look(message []byte) {
 	for a, seen := range w.waiting {
 		bits := a.As4()
@@ -129,6 +133,7 @@ func (w *notifications) look(message []byte) {
 	}
 }
 
+// finish notes the arrival of the addresses of a transaction.
 func (w *notifications) finish(now time.Time) {
 	for a, seen := range w.waiting {
 		if seen {

@@ -12,18 +12,19 @@ import (
 	"github.com/verdict-proxy/verdict/e2e/lab"
 )
 
-// entries watches the nat table of legacy iptables, which tells nobody of changes: the number of its entries is asked for
-// again and again. A new endpoint is a new chain, so the number grows. Only one change can be expected at a time.
+// entries watches the nat table of legacy iptables. The kernel sends no messages about its changes, so entries asks
+// again and again for the number of entries. A new endpoint is a new chain, which increases that number. Only one
+// change can be expected at a time.
 type entries struct {
 	fd      int
 	waiting netip.Addr
 	before  tableInfo
 }
 
-// tableInfo is what can be seen of a table without reading it.
+// tableInfo is what the kernel says about a table without listing it.
 type tableInfo struct{ entries, size uint32 }
 
-// pollPeriod is how often is asked; an answer takes some microseconds.
+// pollPeriod is the pause between two requests. An answer takes some microseconds.
 const pollPeriod = 200 * time.Microsecond
 
 func watchEntries(node *lab.Namespace) (watcher, error) {
@@ -33,12 +34,12 @@ func watchEntries(node *lab.Namespace) (watcher, error) {
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("look at iptables: %w", err)
+		return nil, fmt.Errorf("open a socket for iptables: %w", err)
 	}
 	return w, nil
 }
 
-// ipt_getinfo of linux/netfilter_ipv4/ip_tables.h.
+// iptGetInfo is struct ipt_getinfo of linux/netfilter_ipv4/ip_tables.h.
 type iptGetInfo struct {
 	name       [32]byte
 	validHooks uint32
@@ -64,7 +65,7 @@ func (w *entries) info() (tableInfo, error) {
 
 func (w *entries) expect(a netip.Addr) (err error) {
 	if w.waiting.IsValid() {
-		return errors.New("iptables: two changes cannot be told apart")
+		return errors.New("expect a change of iptables: another one is expected already, and the two could not be told apart")
 	}
 	w.waiting = a
 	w.before, err = w.info()
@@ -83,7 +84,7 @@ func (w *entries) arrived(patience time.Duration) (map[netip.Addr]time.Time, err
 			return found, nil
 		}
 	}
-	return nil, fmt.Errorf("the nat table has not changed within %s", patience)
+	return nil, fmt.Errorf("the nat table of iptables has not changed within %s", patience)
 }
 
 func (w *entries) settle(quiet, patience time.Duration) error {
