@@ -19,12 +19,12 @@ import (
 	"github.com/verdict-proxy/verdict/e2e/scenario"
 )
 
-// arguments are the test's own flags.
+// arguments are the flags of the test binary.
 type arguments struct {
 	proxy, sources, verdict, logs string
 }
 
-// tested is what TestMain found out; it does not change afterwards.
+// tested says what to test. TestMain sets it; nothing changes it later.
 var tested struct {
 	arguments
 	controlPlane string
@@ -34,9 +34,9 @@ var tested struct {
 func TestMain(m *testing.M) {
 	a := &tested.arguments
 	flag.StringVar(&a.proxy, "proxy", "verdict", "the proxy under test: verdict or kube-proxy (upstream's, in nftables mode)")
-	flag.StringVar(&a.sources, "source", "", "where objects are written: apiserver, manifests, or both, comma separated; default: all that the proxy can read")
+	flag.StringVar(&a.sources, "source", "", "where to write objects: apiserver, manifests, or both, comma separated; default: all that the proxy can read")
 	flag.StringVar(&a.verdict, "verdict", "", "the verdict binary; default: built from this working tree")
-	flag.StringVar(&a.logs, "logs", "", "folder for logs and rulesets; default: a temporary one, which is kept when a test fails")
+	flag.StringVar(&a.logs, "logs", "", "folder for logs and rulesets; default: a temporary one, which stays when a test fails")
 	flag.Parse()
 	code, err := runTests(m)
 	if err != nil {
@@ -46,11 +46,12 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// runTests leaves nothing behind but logs of what went wrong: os.Exit, in TestMain, would skip what is deferred here.
+// runTests runs the tests and removes everything but the logs of failures. It is a function of its own, because os.Exit
+// in TestMain skips deferred calls.
 func runTests(m *testing.M) (code int, err error) {
 	programs, err := os.MkdirTemp("", "verdict-e2e-bin-")
 	if err != nil {
-		return 1, fmt.Errorf("make a folder for programs: %w", err)
+		return 1, fmt.Errorf("create a folder for programs: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(programs)) }()
 	if err := prepare(programs); err != nil {
@@ -61,7 +62,7 @@ func runTests(m *testing.M) (code int, err error) {
 		return m.Run(), nil
 	}
 	if tested.logs, err = os.MkdirTemp("", "verdict-e2e-"); err != nil {
-		return 1, fmt.Errorf("make a folder for logs: %w", err)
+		return 1, fmt.Errorf("create a folder for logs: %w", err)
 	}
 	if code = m.Run(); code != 0 {
 		fmt.Println("logs are in", tested.logs)
@@ -70,14 +71,14 @@ func runTests(m *testing.M) (code int, err error) {
 	return 0, os.RemoveAll(tested.logs)
 }
 
-// prepare checks what the tests need and builds what is missing.
+// prepare checks that everything is there that the tests need, and builds the binaries.
 func prepare(programs string) error {
 	if os.Getuid() != 0 {
-		return errors.New("these tests make network namespaces and run an API server in one: run them as root")
+		return errors.New("these tests create network namespaces: run them as root")
 	}
 	for _, program := range []string{"nft", "go"} {
 		if _, err := exec.LookPath(program); err != nil {
-			return fmt.Errorf("%s is needed: %w", program, err)
+			return fmt.Errorf("find the program %s, which the tests need: %w", program, err)
 		}
 	}
 	if tested.sources == "" {
@@ -114,6 +115,7 @@ func buildControlPlane() (err error) {
 	return nil
 }
 
+// output runs a command and returns its standard output.
 func output(name string, args ...string) (string, error) {
 	var out bytes.Buffer
 	cmd := exec.Command(name, args...)
@@ -129,8 +131,8 @@ func proxy() runner.Proxy {
 	return runner.Proxy{Kind: runner.Verdict, Binary: tested.verdict}
 }
 
-// TestScenarios runs all scenarios, from each source and in each family. The families run at the same time, each with an
-// API server of its own.
+// TestScenarios runs all scenarios from each source and in each family. The families run at the same time, each with
+// its own API server.
 func TestScenarios(t *testing.T) {
 	list, err := scenario.Load(os.DirFS("scenarios"))
 	if err != nil {
@@ -168,7 +170,7 @@ func runAll(t *testing.T, list []*scenario.Scenario, source runner.Source, famil
 	}()
 	for _, s := range list {
 		if !bed.Applies(s) {
-			continue // named in README.md, with the reason
+			continue // README.md lists it with the reason
 		}
 		t.Run(s.File+"/"+s.Name, func(t *testing.T) {
 			n, err := bed.Run(s)

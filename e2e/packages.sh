@@ -1,5 +1,5 @@
 #!/bin/sh
-# packages.sh PACKAGE...: install the Debian packages that are missing; without root or apt, name them and fail.
+# packages.sh PACKAGE...: install the Debian packages that are missing. Without root or apt, name them and fail.
 set -u
 missing=
 for p in "$@"; do
@@ -11,7 +11,7 @@ if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
 	apt-get update -qq >/dev/null &&
 		DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >/dev/null && exit 0
 fi
-# Another distribution may have the programs under other package names.
+# On other distributions the packages have other names. It is enough that the programs exist.
 for program in nft ip conntrack; do
-	PATH="$PATH:/usr/sbin:/sbin" command -v $program >/dev/null || { echo "missing:$missing (Debian names); install them first" >&2; exit 1; }
+	PATH="$PATH:/usr/sbin:/sbin" command -v $program >/dev/null || { echo "missing Debian packages:$missing; install them first" >&2; exit 1; }
 done

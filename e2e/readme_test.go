@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -12,15 +13,36 @@ import (
 	"github.com/verdict-proxy/verdict/e2e/scenario"
 )
 
-var update = flag.Bool("update", false, "write the table of differences in README.md anew")
+var update = flag.Bool("update", false, "write the generated tables of README.md")
 
-// TestReadme: the tables of differences are those of the scenarios.
-func TestReadme(t *testing.T) {
+// load reads the scenarios of this repository.
+func load(t *testing.T) []*scenario.Scenario {
+	t.Helper()
 	list, err := scenario.Load(os.DirFS("scenarios"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, want := range map[string]string{"differences": scenario.Differences(list), "ipvs": scenario.DifferencesOfIPVS(list)} {
+	return list
+}
+
+func readme(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// TestReadme compares the tables of verbs and of differences with the language and with the scenarios.
+func TestReadme(t *testing.T) {
+	list := load(t)
+	for name, want := range map[string]string{
+		"changes":     scenario.Reference(scenario.Change, scenario.Settled),
+		"checks":      scenario.Reference(scenario.Check),
+		"differences": scenario.Differences(list),
+		"ipvs":        scenario.DifferencesOfIPVS(list),
+	} {
 		t.Run(name, func(t *testing.T) {
 			checkTable(t, fmt.Sprintf("<!-- %s: begin -->\n", name), fmt.Sprintf("<!-- %s: end -->\n", name), want)
 		})
@@ -30,11 +52,7 @@ func TestReadme(t *testing.T) {
 // checkTable compares the part of README.md between two markers.
 func checkTable(t *testing.T, tableBegin, tableEnd, want string) {
 	t.Helper()
-	text, err := os.ReadFile("README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	head, rest, begins := strings.Cut(string(text), tableBegin)
+	head, rest, begins := strings.Cut(readme(t), tableBegin)
 	table, tail, ends := strings.Cut(rest, tableEnd)
 	if !begins || !ends {
 		t.Fatalf("README.md has no %q before %q", tableBegin, tableEnd)
@@ -46,19 +64,32 @@ func checkTable(t *testing.T, tableBegin, tableEnd, want string) {
 		return
 	}
 	if diff := cmp.Diff(strings.Split(want, "\n"), strings.Split(table, "\n")); diff != "" {
-		t.Errorf("README.md is not current; run: go test ./e2e -update (- scenarios, + README.md)\n%s", diff)
+		t.Errorf("README.md is not current; run: go test ./e2e -update (- generated, + README.md)\n%s", diff)
 	}
 }
 
-// TestReadmeExample: the scenario in README.md that shows how to write one can be read.
-func TestReadmeExample(t *testing.T) {
-	text, err := os.ReadFile("README.md")
-	if err != nil {
-		t.Fatal(err)
+// TestReadmeNamesScenarios expects that every scenario which README.md quotes exists.
+func TestReadmeNamesScenarios(t *testing.T) {
+	exists := map[string]bool{}
+	for _, s := range load(t) {
+		exists[s.File+": "+s.Name] = true
 	}
+	quotes := regexp.MustCompile("`([a-z-]+)`: \"([^\"]+)\"").FindAllStringSubmatch(readme(t), -1)
+	if len(quotes) < 20 {
+		t.Errorf("README.md quotes only %d scenarios: has the form of the quotes changed?", len(quotes))
+	}
+	for _, q := range quotes {
+		if name := q[1] + ": " + q[2]; !exists[name] {
+			t.Errorf("README.md quotes %q, which is not a scenario", name)
+		}
+	}
+}
+
+// TestReadmeExample parses the scenario with which README.md shows how to write one.
+func TestReadmeExample(t *testing.T) {
 	var example strings.Builder
 	inside := false
-	for _, line := range strings.Split(string(text), "\n") {
+	for _, line := range strings.Split(readme(t), "\n") {
 		code, indented := strings.CutPrefix(line, "    ")
 		inside = indented && (inside || strings.HasPrefix(code, "== "))
 		if inside {

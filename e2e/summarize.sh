@@ -1,6 +1,6 @@
 #!/bin/bash
-# summarize.sh: reads "go test -v" from standard input, shows packages, failures with their output, and counts.
-# Fails when a test failed, when nothing ran, or when go itself failed.
+# summarize.sh: read the output of "go test -v" from standard input. Show packages, failures with their output, and the
+# number of tests. Fail when a test failed, when no test passed, or when go itself failed.
 awk '
 	/^=== / { next }
 	/^ *--- PASS/ { passed++; next }

@@ -1,9 +1,9 @@
 #!/bin/bash
-# build.sh [NAME...]: build etcd, kube-apiserver and kube-proxy (or those named) from their Go modules, unless that was done
-# before, and print the folder they are in on standard output; progress goes to standard error.
+# build.sh [NAME...]: build etcd, kube-apiserver and kube-proxy, or the named ones, from their Go modules. Skip those that an
+# earlier run has built. Print the folder with the binaries on standard output, and progress on standard error.
 #
-# The folder is named by a hash of all that decides about the binaries. Cold, this takes about 20 minutes on two cores.
-# VERDICT_E2E_CACHE is where the folders are; by default .cache/controlplane of the repository.
+# The name of the folder is a hash of everything that the binaries depend on. With an empty cache the build takes about
+# 20 minutes on two cores. VERDICT_E2E_CACHE is the parent folder; by default it is .cache/controlplane of the repository.
 set -euo pipefail
 cd "$(dirname "$0")"
 root=$(cd ../.. && pwd)
@@ -13,11 +13,11 @@ key=$(cat go.mod go.sum etcd/go.mod etcd/go.sum cmd/*/main.go etcd/main.go build
 out=$cache/$key
 mkdir -p "$out"
 exec 9>"$out/.lock"
-flock 9 # two runs at once build once
+flock 9 # a second run waits for the first one and finds its binaries
 
 say() { printf '%s controlplane: %s\n' "$(date -u +%H:%M:%S)" "$*" >&2; }
 
-# progress turns the names of compiled packages into a line now and then, and passes everything else on.
+# progress replaces the names of compiled packages with a line for every hundred of them, and passes on everything else.
 progress() {
 	awk -v what="$1" '
 		/^[a-z0-9.-]+(\/[A-Za-z0-9._~-]+)*$/ { if (++n % 100 == 0) { printf "    %s: %d packages compiled\n", what, n; fflush() } next }

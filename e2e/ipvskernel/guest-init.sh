@@ -1,5 +1,6 @@
 #!/bin/sh
-# Process 1 of the guest started by run.sh. Its root is the host's; the folder of the job is on the command line as job=.
+# Process 1 of the guest that run.sh starts. The guest's root folder is the host's. The kernel's command line names the
+# folder of the job: job=FOLDER.
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root TMPDIR=/run/tmp
 mount -t proc proc /proc
 mount -t sysfs sys /sys
@@ -8,11 +9,11 @@ mkdir -p /dev/pts /dev/shm
 mount -t devpts devpts /dev/pts
 mount -t tmpfs -o mode=755 tmpfs /run
 mkdir -p /run/bin /run/netns /run/lock
-mkdir -m 1777 /run/tmp # not /var/tmp: the repository may be there
+mkdir -m 1777 /run/tmp # an empty file system on /var/tmp would hide a repository that is there
 mount -t tmpfs tmpfs /dev/shm
 for word in $(cat /proc/cmdline); do case $word in job=*) job=${word#job=} ;; esac; done
 . "$job/env"
-# The kernel's own requests for modules must find those of the guest's kernel, not the host's.
+# The kernel loads modules by itself. It must find the modules of the guest's kernel, not those of the host.
 printf '#!/bin/sh\nexec /sbin/modprobe -d %s "$@"\n' "$kernel" >/run/bin/modprobe
 chmod +x /run/bin/modprobe
 echo /run/bin/modprobe >/proc/sys/kernel/modprobe

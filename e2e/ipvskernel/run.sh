@@ -1,17 +1,18 @@
 #!/bin/bash
-# run.sh COMMAND ARGS...: run COMMAND as root under the kernel that setup.sh fetched, in QEMU without KVM. The guest's root
-# folder is this machine's, read-only over virtiofs, so that the same paths hold; /run is its own, with TMPDIR in it.
-# Streams the command's output and exits with its exit code; 124: timed out; 125: the guest died (its console is shown).
-# Environment: TIMEOUT (seconds), MEM (MiB), PASS_ENV (names of variables to hand on), VERBOSE.
+# run.sh COMMAND ARGS...: run COMMAND as root under the kernel that setup.sh fetched, in QEMU without KVM. The guest has the
+# root folder of this machine, read-only over virtiofs, so that paths are the same. Its /run is its own, with TMPDIR in it.
+# run.sh shows the command's output and exits with its exit code. It exits with 124 after a timeout, and with 125 when the
+# guest died; then it shows the guest's console.
+# Environment: TIMEOUT (seconds), MEM (MiB), PASS_ENV (names of variables that the command gets), VERBOSE.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 kernel=${VERDICT_IPVS_KERNEL:-$(cd "$here/../.." && pwd)/.cache/ipvs-kernel}/kernel
 timeout=${TIMEOUT:-600} mem=${MEM:-1536}
-[ "$(id -u)" = 0 ] || { echo "run.sh: sharing this machine's root folder with the guest needs root" >&2; exit 1; }
-[ -e "$kernel/.ok" ] || { echo "run.sh: no kernel in $kernel; run setup.sh first" >&2; exit 1; }
+[ "$(id -u)" = 0 ] || { echo "run.sh: run it as root, to share this machine's root folder with the guest" >&2; exit 1; }
+[ -e "$kernel/.ok" ] || { echo "run.sh: there is no kernel in $kernel; run setup.sh first" >&2; exit 1; }
 for virtiofsd in /usr/lib/qemu/virtiofsd /usr/libexec/virtiofsd; do [ -x $virtiofsd ] && break; done
 
-# Schedulers are left out on purpose: the kernel loads them when a virtual server names one, as on a node.
+# The list has no schedulers: the kernel loads a scheduler when a virtual server names it, as it does on a node.
 modules="ip_vs nf_tables nft_chain_nat nft_nat nft_masq nft_redir nft_ct nft_numgen nft_hash nft_fib_inet nft_reject_inet nft_limit nft_log nf_conntrack_netlink dummy veth sctp"
 
 w=$(mktemp -d "${TMPDIR:-/tmp}"/run-in-kernel.XXXXXX)
@@ -33,7 +34,7 @@ $virtiofsd --socket-path="$w/fs" -o source=/ -o sandbox=chroot -o cache=always -
 for _ in $(seq 250); do [ -S "$w/fs" ] && break; sleep 0.02; done
 [ -S "$w/fs" ] || { echo "run.sh: virtiofsd did not start" >&2; cat "$w/fs.log" >&2; exit 125; }
 cat "$w/out" & cat=$!
-# One CPU in a single thread: several, emulated in parallel, crash the guest now and then, and are not faster.
+# One CPU in a single thread: with several, emulated in parallel, the guest sometimes crashes and is not faster.
 timeout -k 5 "$timeout" qemu-system-x86_64 -M pc -accel tcg,thread=single,tb-size=512 -cpu qemu64 -smp 1 -m "$mem" \
 	-object memory-backend-memfd,id=mem,size="${mem}M",share=on -numa node,memdev=mem \
 	-nodefaults -no-user-config -display none -no-reboot -serial file:"$w/console" \
@@ -49,5 +50,5 @@ console() { tr -d '\r' <"$w/console"; }
 [ -n "${VERBOSE:-}" ] && { cat "$w/qemu.err" "$w/fs.log"; console; } >&2
 [ "$code" = 124 ] && { echo "run.sh: timed out after ${timeout}s" >&2; console | tail -20 >&2; exit 124; }
 rc=$(cat "$w/rc" 2>/dev/null)
-[ -n "$rc" ] || { echo "run.sh: the guest gave no exit code" >&2; cat "$w/qemu.err" >&2; console | tail -200 >&2; exit 125; }
+[ -n "$rc" ] || { echo "run.sh: the guest ended without an exit code" >&2; cat "$w/qemu.err" >&2; console | tail -200 >&2; exit 125; }
 exit "$rc"

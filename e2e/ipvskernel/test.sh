@@ -1,8 +1,7 @@
 #!/bin/bash
-# test.sh [-race] PACKAGE... [-- FLAGS]: build verdict and the tests of each package with the tag ipvs and run them, one package
-# after the other, in one boot of the kernel with IPVS. FLAGS go to every test binary (-test.run NAME, -test.bench NAME ...).
-# Tests find verdict by $VERDICT_BINARY.
-# Prints what "go test -v" prints. Run setup.sh first.
+# test.sh [-race] PACKAGE... [-- FLAGS]: build verdict and the tests of each package with the tag ipvs. Boot the kernel with
+# IPVS once and run the tests of one package after the other. Every test binary gets FLAGS (-test.run NAME, -test.bench NAME).
+# Tests find the verdict binary with $VERDICT_BINARY. The output is that of "go test -v". Run setup.sh first.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)

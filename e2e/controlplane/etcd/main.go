@@ -1,5 +1,5 @@
-// Command etcd is upstream's etcd, the API server's storage. It is a module of its own, so
-// that Kubernetes does not decide about the versions of its dependencies.
+// Command etcd is upstream's etcd, the storage of the API server. It has its own Go module, so that Kubernetes does not
+// choose the versions of its dependencies.
 package main
 
 import (

@@ -1,4 +1,4 @@
-// Command kube-apiserver is upstream's API server, for the end-to-end tests to write Services to.
+// Command kube-apiserver is upstream's API server. The end-to-end tests write Services to it.
 package main
 
 import (

@@ -1,4 +1,4 @@
-// Command kube-proxy is upstream's proxy, against which the end-to-end tests check their expectations.
+// Command kube-proxy is upstream's proxy. The end-to-end tests check their expectations with it.
 package main
 
 import (
