@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -13,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/verdict-proxy/verdict/e2e/lab"
+	"github.com/verdict-proxy/verdict/nft/nlmsg"
 )
 
 // watcher finds out when the kernel gets a new endpoint.
@@ -108,18 +108,13 @@ func (w *notifications) receive(wait time.Duration) error {
 const newGeneration = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_NEWGEN
 
 // read handles the messages of a datagram.
-func (w *notifications) read(b []byte, now time.Time) {
-	for len(b) >= unix.NLMSG_HDRLEN {
-		length := int(binary.NativeEndian.Uint32(b))
-		if length < unix.NLMSG_HDRLEN || length > len(b) {
-			return
-		}
-		if binary.NativeEndian.Uint16(b[4:]) == newGeneration {
+func (w *notifications) read(datagram []byte, now time.Time) {
+	for m := nlmsg.NewMessages(datagram); m.Next(); {
+		if m.Kind == newGeneration {
 			w.finish(now)
 		} else {
-			w.look(b[:length])
+			w.look(m.Body)
 		}
-		b = b[min((length+3)&^3, len(b)):]
 	}
 }
 
