@@ -67,25 +67,25 @@ func (tb *table) tearDown(t *Transaction, was existing) {
 // wantedChains are the chains that the table is to have.
 func (tb *table) wantedChains() map[string]chainDef {
 	list := map[string]chainDef{}
-	for _, c := range tb.family.chains(tb.globals.program(tb.family)) {
+	for _, c := range tb.program().chains() {
 		list[c.name] = c
 	}
 	for d := range tb.tokenDraws {
-		list[d.tokenChain()] = tb.family.tokenDrawChain(d)
+		list[d.tokenChain()] = tb.program().tokenDrawChain(d)
 	}
 	for c := range tb.classes.entries {
-		list[c.chain()] = tb.family.classChain(c)
+		list[c.chain()] = tb.program().classChain(c)
 	}
 	return list
 }
 
 func (tb *table) buildChains(t *Transaction) {
-	chains := tb.family.chains(tb.globals.program(tb.family))
+	chains := tb.program().chains()
 	for _, c := range chains {
 		t.operation(operation{kind: opAddChain, family: tb.family, name: c.name, chain: &c})
 	}
 	for _, d := range slices.SortedFunc(maps.Keys(tb.tokenDraws), compareDraws) {
-		t.addChain(tb.family, tb.family.tokenDrawChain(d))
+		t.addChain(tb.family, tb.program().tokenDrawChain(d))
 	}
 	for _, id := range slices.Sorted(maps.Keys(tb.classes.byID)) {
 		tb.addClass(t, tb.classes.byID[id], id)

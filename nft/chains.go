@@ -42,44 +42,35 @@ func filterBase(hook uint32, name string, priority int32, text string) *baseDef 
 	return &baseDef{"filter", hook, name, priority, text}
 }
 
-// program is what the rules depend on besides the family.
-type program struct {
-	masqueradeAll bool
-	podInterface  string // name, or prefix ending in "*"
-	podCIDRs      bool
-	loopback      bool // node ports answer on a loopback address
-	ipvs          bool // virtual servers of IPVS serve some frontends
-}
-
 // fromPods matches traffic of local pods; nil when the program cannot tell.
-func (f Family) fromPods(p program) []statement {
+func (p program) fromPods() []statement {
 	switch {
 	case p.podInterface != "":
 		return []statement{interfaceName(p.podInterface, false)}
 	case p.podCIDRs:
-		return []statement{in(setPodCIDRs, f.saddr())}
+		return []statement{in(setPodCIDRs, p.saddr())}
 	}
 	return nil
 }
 
 // notFromPods matches everything else; nil when the program cannot tell.
-func (f Family) notFromPods(p program) []statement {
+func (p program) notFromPods() []statement {
 	switch {
 	case p.podInterface != "":
 		return []statement{interfaceName(p.podInterface, true)}
 	case p.podCIDRs:
-		return []statement{notIn(setPodCIDRs, f.saddr())}
+		return []statement{notIn(setPodCIDRs, p.saddr())}
 	}
 	return nil
 }
 
 // chains is the fixed program. A chain comes before those that jump to it.
-func (f Family) chains(p program) []chainDef {
-	frontend := key{f.daddr(), l4proto(), dport()}
+func (p program) chains() []chainDef {
+	frontend := key{p.daddr(), l4proto(), dport()}
 	list := []chainDef{
-		f.recall(false),
-		f.recall(true),
-		{name: "source-decides", rules: f.sourceDecides(p)},
+		p.recall(false),
+		p.recall(true),
+		{name: "source-decides", rules: p.sourceDecides()},
 		{name: "balance", rules: []rule{
 			{scratchHas(bySourceBit | limitedBit), jump("source-decides")},
 			// Both lookups in one rule: a miss ends it, so that a number left by someone else is never dispatched.
@@ -91,21 +82,21 @@ func (f Family) chains(p program) []chainDef {
 			// Source ranges of frontends that no pool serves; of others, when the number says so (source-decides). They are looked
 			// at where only the first packet of a connection comes: a filter chain would cost every packet on the node, and a
 			// drop keeps the connection from ever being known.
-			{in(setFirewalled, frontend...), f.notAllowed(), drop()},
-			{in(setNodePortAddresses, f.daddr()), setScratch(mapNodePorts, l4proto(), dport()), goTo("balance")},
+			{in(setFirewalled, frontend...), p.notAllowed(), drop()},
+			{in(setNodePortAddresses, p.daddr()), setScratch(mapNodePorts, l4proto(), dport()), goTo("balance")},
 		}},
 		{name: "nat-prerouting", base: natPrerouting(), rules: []rule{{jump("services")}}},
 		{name: "nat-output", base: natOutput(), rules: []rule{{jump("services")}}},
 	}
 	for _, proto := range []uint8{unix.IPPROTO_TCP, unix.IPPROTO_UDP, unix.IPPROTO_SCTP} {
-		list = append(list, chainDef{name: masqueradingChain(proto), rules: f.masquerading(proto)})
+		list = append(list, chainDef{name: masqueradingChain(proto), rules: p.masquerading(proto)})
 	}
-	list = append(list, chainDef{name: "to-cluster-ip", rules: f.toClusterIP(p)})
+	list = append(list, chainDef{name: "to-cluster-ip", rules: p.toClusterIP()})
 	if p.ipvs {
-		list = append(list, f.untranslatedChain())
+		list = append(list, p.untranslatedChain())
 	}
-	list = append(list, chainDef{name: "nat-postrouting", base: natPostrouting(), rules: f.postrouting(p)})
-	return append(list, f.filterChains(p)...)
+	list = append(list, chainDef{name: "nat-postrouting", base: natPostrouting(), rules: p.postrouting()})
+	return append(list, p.filterChains()...)
 }
 
 func masqueradingChain(proto uint8) string { return "masquerading-" + printProto([]byte{proto}) }
@@ -113,13 +104,13 @@ func masqueradingChain(proto uint8) string { return "masquerading-" + printProto
 // sourceDecides is for frontends of which not everyone gets the same: that have source ranges, or externalTrafficPolicy
 // Local. Of the latter pods and the node itself use all endpoints, everyone else those on this node. It leaves the plain
 // number of a pool.
-func (f Family) sourceDecides(p program) []rule {
+func (p program) sourceDecides() []rule {
 	all := setScratchTo(masked(poolMask))
 	rules := []rule{
-		{scratchHas(limitedBit), f.notAllowed(), drop()},
+		{scratchHas(limitedBit), p.notAllowed(), drop()},
 		{scratchLacks(bySourceBit), all, returnNow()},
 	}
-	if pods := f.fromPods(p); pods != nil {
+	if pods := p.fromPods(); pods != nil {
 		rules = append(rules, append(pods, all, returnNow()))
 	}
 	return append(rules,
@@ -133,19 +124,19 @@ func localPool() field {
 }
 
 // notAllowed matches clients outside the source ranges of the frontend.
-func (f Family) notAllowed() statement {
-	return notIn(setAllowedSources, f.daddr(), l4proto(), dport(), f.saddr())
+func (p program) notAllowed() statement {
+	return notIn(setAllowedSources, p.daddr(), l4proto(), dport(), p.saddr())
 }
 
 // postrouting decides by the tuple before DNAT whose source is replaced; no packet mark is used, because marks belong
 // to the network plugin.
-func (f Family) postrouting(p program) []rule {
-	hairpin := rule{in(setHairpin, f.saddr(), f.daddr()), masquerade()}
-	toClusterIP := rule{in(setClusterIPs, f.originalDaddr()), goTo("to-cluster-ip")}
-	rules := []rule{f.toGuarded(), f.untranslated(p), toClusterIP, hairpin}
+func (p program) postrouting() []rule {
+	hairpin := rule{in(setHairpin, p.saddr(), p.daddr()), masquerade()}
+	toClusterIP := rule{in(setClusterIPs, p.originalDaddr()), goTo("to-cluster-ip")}
+	rules := []rule{p.toGuarded(), p.untranslated(), toClusterIP, hairpin}
 	if !p.ipvs {
 		// Most connections are to cluster IPs, and what is to one and has come so far was translated: two lookups decide.
-		rules = []rule{toClusterIP, f.untranslated(p), hairpin}
+		rules = []rule{toClusterIP, p.untranslated(), hairpin}
 	}
 	for _, proto := range []uint8{unix.IPPROTO_TCP, unix.IPPROTO_UDP, unix.IPPROTO_SCTP} {
 		rules = append(rules, rule{isProtocol(proto), jump(masqueradingChain(proto))})
@@ -155,12 +146,12 @@ func (f Family) postrouting(p program) []rule {
 
 // toClusterIP masquerades what does not come from pods, and what an endpoint sends to itself. It ends the matter: the sets
 // of other frontends need not be looked up.
-func (f Family) toClusterIP(p program) []rule {
+func (p program) toClusterIP() []rule {
 	if p.masqueradeAll {
 		return []rule{{masquerade()}}
 	}
-	rules := []rule{{in(setHairpin, f.saddr(), f.daddr()), masquerade()}}
-	if others := f.notFromPods(p); others != nil {
+	rules := []rule{{in(setHairpin, p.saddr(), p.daddr()), masquerade()}}
+	if others := p.notFromPods(); others != nil {
 		rules = append(rules, append(others, masquerade()))
 	}
 	return rules
@@ -168,10 +159,10 @@ func (f Family) toClusterIP(p program) []rule {
 
 // masquerading is the same for each protocol; nft knows the type of "ct original proto-dst" only in a rule that names
 // one protocol.
-func (f Family) masquerading(proto uint8) []rule {
+func (p program) masquerading(proto uint8) []rule {
 	is := isProtocol(proto)
-	original := key{f.originalDaddr(), l4proto(), originalDport()}
-	atNode := in(setNodePortAddresses, f.originalDaddr())
+	original := key{p.originalDaddr(), l4proto(), originalDport()}
+	atNode := in(setNodePortAddresses, p.originalDaddr())
 	nodePort := original[1:]
 	return []rule{
 		{is, in(setMasqueradeAlways, original...), masquerade()},
@@ -181,7 +172,7 @@ func (f Family) masquerading(proto uint8) []rule {
 	}
 }
 
-func (f Family) filterChains(p program) []chainDef {
+func (p program) filterChains() []chainDef {
 	var list []chainDef
 	if p.loopback {
 		// Node ports on 127.0.0.1 need the sysctl route_localnet, with which the kernel would also take packets for
@@ -193,7 +184,7 @@ func (f Family) filterChains(p program) []chainDef {
 	// What was translated is served: nothing below concerns it.
 	check := rule{isNew(), isNotTranslated(), jump(unservedChain)}
 	return append(list, []chainDef{
-		{name: unservedChain, rules: f.unserved(p)},
+		{name: unservedChain, rules: p.unserved()},
 		{name: "filter-input", rules: []rule{check}, base: filterBase(unix.NF_INET_LOCAL_IN, "input", 0, "filter")},
 		{name: "filter-forward", rules: []rule{check}, base: filterBase(unix.NF_INET_FORWARD, "forward", 0, "filter")},
 		{name: "filter-output", base: filterBase(unix.NF_INET_LOCAL_OUT, "output", 0, "filter"), rules: []rule{
@@ -208,9 +199,9 @@ const unservedChain = "unserved"
 
 // unserved refuses what no endpoint can take. It runs after DNAT, so that only packets that were not translated still
 // have a frontend as their destination.
-func (f Family) unserved(p program) []rule {
-	frontend := key{f.daddr(), l4proto(), dport()}
-	atNode, nodePort := in(setNodePortAddresses, f.daddr()), frontend[1:]
+func (p program) unserved() []rule {
+	frontend := key{p.daddr(), l4proto(), dport()}
+	atNode, nodePort := in(setNodePortAddresses, p.daddr()), frontend[1:]
 	rules := []rule{
 		{in(setNoLocalEndpoints, frontend...), drop()},
 		{atNode, in(setNoLocalEndpointsNodePorts, nodePort...), drop()},
@@ -218,21 +209,21 @@ func (f Family) unserved(p program) []rule {
 	if p.ipvs {
 		rules = append(rules, rule{in(setIPVSFrontends, frontend...), returnNow()})
 	}
-	rules = append(rules, f.refuse(in(setNoEndpoints, frontend...))...)
-	rules = append(rules, f.refuse(atNode, in(setNoEndpointsNodePorts, nodePort...))...)
+	rules = append(rules, p.refuse(in(setNoEndpoints, frontend...))...)
+	rules = append(rules, p.refuse(atNode, in(setNoEndpointsNodePorts, nodePort...))...)
 	// Ports of a cluster IP that no Service uses, and cluster IPs that no Service has.
-	rules = append(rules, f.refuse(in(setClusterIPs, f.daddr()))...)
+	rules = append(rules, p.refuse(in(setClusterIPs, p.daddr()))...)
 	// IPVS gets only packets to addresses of this host, so its frontends' addresses are made local. Whatever listens on
 	// all addresses must not become reachable there (k/k #72236). Without IPVS too: a process that starts over this table
 	// with IPVS guards addresses and makes them local before its first apply.
-	rules = append(rules, f.refuse(in(setIPVSAddresses, f.daddr()))...)
-	return append(rules, rule{in(setServiceCIDRs, f.daddr()), drop()})
+	rules = append(rules, p.refuse(in(setIPVSAddresses, p.daddr()))...)
+	return append(rules, rule{in(setServiceCIDRs, p.daddr()), drop()})
 }
 
-func (f Family) refuse(match ...statement) []rule {
+func (p program) refuse(match ...statement) []rule {
 	tcp := append(rule{isProtocol(unix.IPPROTO_TCP)}, match...)
 	others := append(rule{}, match...)
-	return []rule{append(tcp, resetTCP()), append(others, f.reject())}
+	return []rule{append(tcp, resetTCP()), append(others, p.reject())}
 }
 
 // redraws is how often a number without a slot is drawn again. At least every second number has one, so that once in
@@ -254,13 +245,13 @@ func (d draw) attempts() []draw {
 }
 
 // classChain is the chain of a class: it picks a slot of the pool in the scratch number and translates.
-func (f Family) classChain(c class) chainDef {
+func (p program) classChain(c class) chainDef {
 	if c.affinity > 0 {
-		return chainDef{name: c.chain(), rules: f.stickyRules(c)}
+		return chainDef{name: c.chain(), rules: p.stickyRules(c)}
 	}
 	var rules []rule
 	for _, d := range c.attempts() {
-		rules = append(rules, rule{f.dnat(mapEndpoints, masked(poolMask), f.drawn(d))})
+		rules = append(rules, rule{p.dnat(mapEndpoints, masked(poolMask), p.drawn(d))})
 	}
 	return chainDef{name: c.chain(), rules: rules}
 }
@@ -271,10 +262,10 @@ const tokenPrefix = "token-"
 func (d draw) tokenChain() string { return tokenPrefix + d.String() }
 
 // tokenDrawChain draws a token of the pool in the scratch number and leaves it there.
-func (f Family) tokenDrawChain(d draw) chainDef {
+func (p program) tokenDrawChain(d draw) chainDef {
 	var rules []rule
 	for _, d := range d.attempts() {
-		rules = append(rules, rule{setScratch(mapStickySlots, masked(poolMask), f.drawn(d)), returnNow()})
+		rules = append(rules, rule{setScratch(mapStickySlots, masked(poolMask), p.drawn(d)), returnNow()})
 	}
 	return chainDef{name: d.tokenChain(), rules: rules}
 }
@@ -282,9 +273,9 @@ func (f Family) tokenDrawChain(d draw) chainDef {
 // stickyRules draws a token (ordinal and service port), has the affinity map overrule it with the client's earlier one,
 // and translates. A token whose endpoint is gone, or is not in this pool, does not translate; its entry is removed, and
 // the client gets another. All lookups stand in chains shared by many classes (see exactDraws for the reason).
-func (f Family) stickyRules(c class) []rule {
+func (p program) stickyRules(c class) []rule {
 	pick, recall := rule{jump(c.tokenChain())}, rule{jump(recallChain(c.local))}
-	remember := rule{f.affinityEntry("update", c.affinity)}
+	remember := rule{p.affinityEntry("update", c.affinity)}
 	again := pick
 	if c.local {
 		// A token names the service port; which of the two pools it was drawn from has to be said anew.
@@ -304,14 +295,14 @@ func recallChain(local bool) string {
 // recall translates to the endpoint that the client sticks to; without an entry (the map is full), to the one just
 // drawn. Tokens name the cluster pool; an endpoint that is in the local pool has a second token for that, so that both
 // pools of a service port share what the client sticks to.
-func (f Family) recall(local bool) chainDef {
+func (p program) recall(local bool) chainDef {
 	token := scratch()
 	if local {
 		token = flipped(localBit)
 	}
 	return chainDef{name: recallChain(local), rules: []rule{
-		{setScratch(mapAffinity, masked(groupMask), f.saddr())},
-		{f.dnat(mapStickyEndpoints, token)},
-		{f.affinityEntry("delete", 0)},
+		{setScratch(mapAffinity, masked(groupMask), p.saddr())},
+		{p.dnat(mapStickyEndpoints, token)},
+		{p.affinityEntry("delete", 0)},
 	}}
 }

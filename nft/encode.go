@@ -393,7 +393,7 @@ func (b *batch) blameElement(t *Transaction, m messageInfo, offset uint32) strin
 	if m.deletion {
 		verb, list = "delete", t.elements[m.family.index()][m.set].del
 	}
-	defs := m.family.sets()
+	defs := program{family: m.family}.sets()
 	d := &defs[m.set]
 	what := fmt.Sprintf("%s element %s %s %s", verb, m.family, TableName, d.name)
 	i := b.elementAt(m, offset)

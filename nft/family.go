@@ -44,32 +44,10 @@ func (f Family) index() int {
 	return 0
 }
 
-func (f Family) addrType() dataType {
-	if f == IPv6 {
-		return typeIPv6
-	}
-	return typeIPv4
-}
-
 // addrLen is the length of an address in bytes.
 func (f Family) addrLen() int {
 	if f == IPv6 {
 		return 16
 	}
 	return 4
-}
-
-// saddrOffset and daddrOffset are places in the network header (RFC 791, RFC 8200).
-func (f Family) saddrOffset() uint32 {
-	if f == IPv6 {
-		return 8
-	}
-	return 12
-}
-
-func (f Family) daddrOffset() uint32 {
-	if f == IPv6 {
-		return 24
-	}
-	return 16
 }

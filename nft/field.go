@@ -46,28 +46,28 @@ func (k key) load() []expr.Any {
 	return out
 }
 
-func (f Family) saddr() field { return f.address("saddr", f.saddrOffset()) }
-func (f Family) daddr() field { return f.address("daddr", f.daddrOffset()) }
+func (p program) saddr() field { return p.address("saddr", p.saddrOffset()) }
+func (p program) daddr() field { return p.address("daddr", p.daddrOffset()) }
 
-func (f Family) address(name string, offset uint32) field {
+func (p program) address(name string, offset uint32) field {
 	return field{
-		text:  f.String() + " " + name,
-		bytes: f.addrLen(),
+		text:  p.family.String() + " " + name,
+		bytes: p.family.addrLen(),
 		load: func(reg uint32) []expr.Any {
 			return []expr.Any{&expr.Payload{
-				DestRegister: reg, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: uint32(f.addrLen()),
+				DestRegister: reg, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: uint32(p.family.addrLen()),
 			}}
 		},
 	}
 }
 
 // originalDaddr is the destination before DNAT.
-func (f Family) originalDaddr() field {
+func (p program) originalDaddr() field {
 	ctKey := expr.CtKey(unix.NFT_CT_DST_IP)
-	if f == IPv6 {
+	if p.family == IPv6 {
 		ctKey = unix.NFT_CT_DST_IP6
 	}
-	return originalField("ct original "+f.String()+" daddr", f.addrLen(), ctKey)
+	return originalField("ct original "+p.family.String()+" daddr", p.family.addrLen(), ctKey)
 }
 
 // originalDport is the destination port before DNAT. nft types it only in a rule that names one protocol first.
@@ -121,12 +121,12 @@ func maskedAndFlipped(text string, mask, xor uint32) field {
 }
 
 // drawn is the number of a slot.
-func (f Family) drawn(d draw) field {
+func (p program) drawn(d draw) field {
 	switch d.method {
 	case InTurn:
 		return numgen("inc", d.size)
 	case SourceHash:
-		return f.sourceHash(d.size)
+		return p.sourceHash(d.size)
 	}
 	return numgen("random", d.size)
 }
@@ -144,14 +144,14 @@ func numgen(mode string, n uint32) field {
 
 // sourceHash is a number below n that depends on the client's address only. The seed is fixed, so that all nodes and
 // all restarts agree.
-func (f Family) sourceHash(n uint32) field {
-	source := f.saddr()
+func (p program) sourceHash(n uint32) field {
+	source := p.saddr()
 	return field{
 		text:  fmt.Sprintf("jhash %s mod %d seed 0x%x", source.text, n, hashSeed),
 		bytes: 4,
 		load: func(reg uint32) []expr.Any {
 			return append(source.load(scratchRegister), &expr.Hash{
-				SourceRegister: scratchRegister, DestRegister: reg, Length: uint32(f.addrLen()),
+				SourceRegister: scratchRegister, DestRegister: reg, Length: uint32(p.family.addrLen()),
 				Modulus: n, Seed: hashSeed, Type: expr.HashTypeJenkins,
 			})
 		},

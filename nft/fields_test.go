@@ -175,8 +175,8 @@ func TestFieldsOfGlobals(t *testing.T) {
 		m.SetGlobals(changed)
 		return mustApply(t, m.Engine).Bytes > 0
 	})
-	checkFields(t, program{}, nil, func(changed program) bool {
-		return !reflect.DeepEqual(ruleTexts(IPv4.chains(program{})), ruleTexts(IPv4.chains(changed)))
+	checkFields(t, program{family: IPv4}, ignored{"family": "one of two, and 3 is no family"}, func(changed program) bool {
+		return !reflect.DeepEqual(ruleTexts(program{family: IPv4}.chains()), ruleTexts(changed.chains()))
 	})
 	globals := map[string]Globals{
 		"masqueradeAll": {MasqueradeAll: true}, "podInterface": {PodInterface: "x"}, "podCIDRs": {PodCIDRs: prefixes("10.0.0.0/16")},
@@ -184,7 +184,7 @@ func TestFieldsOfGlobals(t *testing.T) {
 	}
 	for _, p := range fieldPaths(reflect.TypeFor[program](), "", nil) {
 		g := globals[p.name] // the zero Globals for a field that the test does not know
-		if is := g.program(IPv4); p.in(reflect.ValueOf(&is).Elem()).IsZero() {
+		if is := g.program(IPv4); p.name != "family" && p.in(reflect.ValueOf(&is).Elem()).IsZero() {
 			t.Errorf("the globals %+v do not set the field %s of program", g, p.name)
 		}
 	}
@@ -224,7 +224,7 @@ func TestFieldsOfElement(t *testing.T) {
 func TestFieldsOfSet(t *testing.T) {
 	d := setDef{
 		name: "x", key: []dataType{typeClassID, typeIPv4}, data: []dataType{typeClassID, typeIPv4}, size: 9,
-		typeof: &typeofDef{key: []typeofExpr{typeofPriority(), IPv4.typeofSaddr()}, data: []typeofExpr{typeofPriority(), IPv4.typeofSaddr()}},
+		typeof: &typeofDef{key: []typeofExpr{typeofPriority(), program{family: IPv4}.typeofSaddr()}, data: []typeofExpr{typeofPriority(), program{family: IPv4}.typeofSaddr()}},
 	}
 	checkFields(t, d, ignored{
 		"name": "sets are found by name", "size": "a map that an earlier process left keeps its size (Options.AffinitySize)",

@@ -19,7 +19,7 @@ import (
 const untranslatedChain = "untranslated"
 
 // untranslated ends the matter for a packet that nobody has translated.
-func (f Family) untranslated(p program) rule {
+func (p program) untranslated() rule {
 	if p.ipvs {
 		return rule{isNotTranslated(), jump(untranslatedChain)}
 	}
@@ -30,19 +30,19 @@ func (f Family) untranslated(p program) rule {
 // address as its source, which means another host, or the endpoint's own, to whoever answers; in IPv6 any address of this
 // host, which need not be one of the link that it leaves by. That is so for as long as the address is local, whichever engine
 // serves the port: while a virtual server drains it is nft.
-func (f Family) toGuarded() rule {
-	return rule{in(setIPVSAddresses, f.originalDaddr()), fromThisNode(), masquerade()}
+func (p program) toGuarded() rule {
+	return rule{in(setIPVSAddresses, p.originalDaddr()), fromThisNode(), masquerade()}
 }
 
 // untranslatedChain returns with packets that IPVS has balanced, and accepts all others.
-func (f Family) untranslatedChain() chainDef {
+func (p program) untranslatedChain() chainDef {
 	var rules []rule
 	for _, proto := range []uint8{unix.IPPROTO_TCP, unix.IPPROTO_UDP, unix.IPPROTO_SCTP} {
 		is := isProtocol(proto)
-		original := key{f.originalDaddr(), l4proto(), originalDport()}
+		original := key{p.originalDaddr(), l4proto(), originalDport()}
 		rules = append(rules,
 			rule{is, in(setIPVSFrontends, original...), returnNow()},
-			rule{is, in(setNodePortAddresses, f.originalDaddr()), in(setIPVSNodePorts, original[1:]...), returnNow()})
+			rule{is, in(setNodePortAddresses, p.originalDaddr()), in(setIPVSNodePorts, original[1:]...), returnNow()})
 	}
 	return chainDef{name: untranslatedChain, rules: append(rules, rule{accept()})}
 }
@@ -94,7 +94,7 @@ func (e *Engine) hasGuards(tb *table) (bool, error) {
 		return false, fmt.Errorf("read table %s %s: %w", tb.family, TableName, err)
 	}
 	_, hooked := was.chains["filter-input"] // it comes last when a table is made anew
-	reads := was.rules[unservedChain] >= len(tb.family.unserved(program{}))
+	reads := was.rules[unservedChain] >= len(program{family: tb.family}.unserved())
 	return hooked && reads && was.hasSet(&tb.defs[idIPVSAddresses]), nil
 }
 

@@ -132,7 +132,7 @@ func (tb *memoryTable) sortedChains(f Family) []string {
 			ranks[name] = chainRank{group: 1, draw: c.draw}
 		}
 	}
-	for i, c := range f.chains(program{loopback: true, ipvs: true}) { // all chains that a program can have
+	for i, c := range (program{family: f, loopback: true, ipvs: true}).chains() { // all chains that a program can have
 		ranks[c.name] = chainRank{group: 0, place: i}
 	}
 	if dispatch := tb.sets[mapDispatch]; dispatch != nil {

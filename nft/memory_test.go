@@ -132,8 +132,8 @@ func strangeTransactions() []strangeTransaction {
 		{"chain added again", operations(addedChain("nat-output", natOutput())), 0},
 		{"rule in a missing chain", operations(addedRule("missing", drop())), unix.ENOENT},
 		{"rule that jumps to a missing chain", operations(addedRule("balance", jump("missing"))), unix.ENOENT},
-		{"rule that looks into a missing set", operations(addedRule("balance", in("missing", IPv4.saddr()))), unix.ENOENT},
-		{"rule", operations(addedRule("balance", IPv4.dnat(mapEndpoints, masked(poolMask), numgen("random", 1)))), 0},
+		{"rule that looks into a missing set", operations(addedRule("balance", in("missing", program{family: IPv4}.saddr()))), unix.ENOENT},
+		{"rule", operations(addedRule("balance", program{family: IPv4}.dnat(mapEndpoints, masked(poolMask), numgen("random", 1)))), 0},
 
 		{"missing set deleted", operations(operation{kind: opDeleteSet, family: IPv4, name: "missing"}), unix.ENOENT},
 		{"set deleted that a rule looks into", operations(operation{kind: opDeleteSet, family: IPv4, name: setHairpin}), unix.EBUSY},
@@ -250,5 +250,29 @@ func TestMemoryFamilies(t *testing.T) {
 	kindsExample().install(t, m.Engine)
 	if text := m.String(); !strings.HasPrefix(text, "table ip6 verdict {") || strings.Contains(text, "table ip ") {
 		t.Fatalf("IPv6 alone: %.100s", text)
+	}
+}
+
+// TestAffinitySize: the size that is asked for is the size that is printed, and the one that the kernel has.
+func TestAffinitySize(t *testing.T) {
+	for _, size := range []uint32{0, 77} {
+		want := "size 1048576"
+		if size > 0 {
+			want = "size 77"
+		}
+		n, m := newNamespace(t), OpenMemory(Options{AffinitySize: size})
+		e, err := Open(Options{NetNS: n.Fd(), AffinitySize: size})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer e.Close()
+		mustApply(t, e)
+		for where, text := range map[string]string{
+			"transaction": mustApply(t, m.Engine).Text(), "memory": m.String(), "kernel": n.list(t),
+		} {
+			if strings.Count(text, want) != 2 || strings.Count(text, "size ") != 2 {
+				t.Errorf("AffinitySize %d, %s: want %q in both tables:\n%s", size, where, want, text)
+			}
+		}
 	}
 }

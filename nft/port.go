@@ -94,15 +94,3 @@ type Globals struct {
 	ServiceCIDRs      []netip.Prefix
 	NodePortAddresses []netip.Addr
 }
-
-// program is the part of the globals that the rules of one family depend on.
-func (g *Globals) program(f Family) program {
-	p := program{masqueradeAll: g.MasqueradeAll, podInterface: g.PodInterface, ipvs: g.IPVS}
-	for _, c := range g.PodCIDRs {
-		p.podCIDRs = p.podCIDRs || FamilyOf(c.Addr()) == f
-	}
-	for _, a := range g.NodePortAddresses {
-		p.loopback = p.loopback || f == IPv4 && a.Is4() && a.IsLoopback()
-	}
-	return p
-}

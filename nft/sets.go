@@ -1,6 +1,7 @@
 package nft
 
 import (
+	"fmt"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -187,7 +188,7 @@ func (d *setDef) declaration() []string {
 	}
 	switch {
 	case d.dynamic:
-		lines = append(lines, "size 1048576", "flags dynamic,timeout")
+		lines = append(lines, fmt.Sprintf("size %d", d.size), "flags dynamic,timeout")
 	case d.interval:
 		lines = append(lines, "flags interval")
 	}
@@ -198,8 +199,8 @@ func (d *setDef) declaration() []string {
 }
 
 // sets are the declarations of one family, indexed by setID.
-func (f Family) sets() [setCount]setDef {
-	addr := f.addrType()
+func (p program) sets() [setCount]setDef {
+	addr := p.addrType()
 	frontend := []dataType{addr, typeProto, typeService}
 	nodePort := []dataType{typeProto, typeService}
 	number := []dataType{typeClassID}
@@ -208,10 +209,10 @@ func (f Family) sets() [setCount]setDef {
 		idNodePorts:       {key: nodePort, data: number, counter: true},
 		idPools:           {key: number, data: number},
 		idDispatch:        {key: number, data: []dataType{typeVerdict}},
-		idEndpoints:       f.endpointsMap(),
-		idStickySlots:     f.stickySlotsMap(),
+		idEndpoints:       p.endpointsMap(),
+		idStickySlots:     p.stickySlotsMap(),
 		idStickyEndpoints: {key: number, data: []dataType{addr, typeService}},
-		idAffinity:        f.affinityMap(),
+		idAffinity:        p.affinityMap(),
 
 		idNodePortAddresses: {key: []dataType{addr}},
 		idClusterIPs:        {key: []dataType{addr}},
@@ -242,17 +243,17 @@ func (f Family) sets() [setCount]setDef {
 	return defs
 }
 
-func (f Family) endpointsMap() setDef {
+func (p program) endpointsMap() setDef {
 	return setDef{
-		key: []dataType{typeClassID, typeInteger}, data: []dataType{f.addrType(), typeService},
+		key: []dataType{typeClassID, typeInteger}, data: []dataType{p.addrType(), typeService},
 		typeof: &typeofDef{
-			text: "meta priority . numgen random mod 65536 : " + f.String() + " daddr . th dport",
-			key:  []typeofExpr{typeofPriority(), typeofNumgen()}, data: []typeofExpr{f.typeofDaddr(), typeofDport()},
+			text: "meta priority . numgen random mod 65536 : " + p.family.String() + " daddr . th dport",
+			key:  []typeofExpr{typeofPriority(), typeofNumgen()}, data: []typeofExpr{p.typeofDaddr(), typeofDport()},
 		},
 	}
 }
 
-func (f Family) stickySlotsMap() setDef {
+func (p program) stickySlotsMap() setDef {
 	return setDef{
 		key: []dataType{typeClassID, typeInteger}, data: []dataType{typeClassID},
 		typeof: &typeofDef{
@@ -262,12 +263,12 @@ func (f Family) stickySlotsMap() setDef {
 	}
 }
 
-func (f Family) affinityMap() setDef {
+func (p program) affinityMap() setDef {
 	return setDef{
-		key: []dataType{typeClassID, f.addrType()}, data: []dataType{typeClassID}, dynamic: true, size: defaultAffinitySize,
+		key: []dataType{typeClassID, p.addrType()}, data: []dataType{typeClassID}, dynamic: true, size: defaultAffinitySize,
 		typeof: &typeofDef{
-			text: "meta priority . " + f.String() + " saddr : meta priority",
-			key:  []typeofExpr{typeofPriority(), f.typeofSaddr()}, data: []typeofExpr{typeofPriority()},
+			text: "meta priority . " + p.family.String() + " saddr : meta priority",
+			key:  []typeofExpr{typeofPriority(), p.typeofSaddr()}, data: []typeofExpr{typeofPriority()},
 		},
 	}
 }

@@ -109,13 +109,13 @@ func dispatchTo(mapName string, k ...field) statement {
 
 // dnat sends the connection to the address and port that a map holds for the key. The statement names the protocols
 // because nft otherwise refuses a port in a DNAT map.
-func (f Family) dnat(mapName string, k ...field) statement {
+func (p program) dnat(mapName string, k ...field) statement {
 	exprs := append(protocolsLookup(), key(k).lookup(mapName, true, firstRegister, false)...)
 	return statement{
-		text: fmt.Sprintf("meta l4proto { tcp, udp, sctp } dnat %s to %s map @%s", f, key(k), mapName),
+		text: fmt.Sprintf("meta l4proto { tcp, udp, sctp } dnat %s to %s map @%s", p.family, key(k), mapName),
 		exprs: append(exprs, &expr.NAT{
-			Type: expr.NATTypeDestNAT, Family: uint32(f),
-			RegAddrMin: firstRegister, RegProtoMin: firstRegister + uint32(f.addrLen())/4,
+			Type: expr.NATTypeDestNAT, Family: uint32(p.family),
+			RegAddrMin: firstRegister, RegProtoMin: firstRegister + uint32(p.family.addrLen())/4,
 		}),
 		protocols: true,
 	}
@@ -131,13 +131,13 @@ func protocolsLookup() []expr.Any {
 
 // affinityEntry adds, refreshes ("update") or removes ("delete") the client's entry in the affinity map. An update
 // of an entry that exists renews its timeout and keeps its data: that is what makes a client stick.
-func (f Family) affinityEntry(op string, timeout time.Duration) statement {
-	group := key{masked(groupMask), f.saddr()}
+func (p program) affinityEntry(op string, timeout time.Duration) statement {
+	group := key{masked(groupMask), p.saddr()}
 	operation, suffix := uint32(unix.NFT_DYNSET_OP_UPDATE), " timeout "+duration(timeout)
 	if op == "delete" {
 		operation, suffix, timeout = dynsetDelete, "", 0
 	}
-	dataReg := firstRegister + masked(0).registers() + f.saddr().registers()
+	dataReg := firstRegister + masked(0).registers() + p.saddr().registers()
 	dataReg = (dataReg + 3) &^ 3 // nft keeps the data in the next 128-bit register
 	return statement{
 		text: fmt.Sprintf("%s @%s { %s%s : meta priority }", op, mapAffinity, group, suffix),
@@ -190,7 +190,7 @@ func fromThisNode() statement {
 
 // toLoopback matches IPv4's loopback range by the first byte of the destination.
 func toLoopback() statement {
-	load := &expr.Payload{DestRegister: firstRegister, Base: expr.PayloadBaseNetworkHeader, Offset: IPv4.daddrOffset(), Len: 1}
+	load := &expr.Payload{DestRegister: firstRegister, Base: expr.PayloadBaseNetworkHeader, Offset: program{family: IPv4}.daddrOffset(), Len: 1}
 	return compare("ip daddr 127.0.0.0/8", load, nil, expr.CmpOpEq, []byte{127})
 }
 
@@ -236,9 +236,9 @@ func resetTCP() statement {
 }
 
 // reject answers "port unreachable" (ICMP code 3, ICMPv6 code 4).
-func (f Family) reject() statement {
+func (p program) reject() statement {
 	code := uint8(3)
-	if f == IPv6 {
+	if p.family == IPv6 {
 		code = 4
 	}
 	return statement{text: "reject", exprs: []expr.Any{&expr.Reject{Type: unix.NFT_REJECT_ICMP_UNREACH, Code: code}}}

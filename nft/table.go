@@ -44,7 +44,7 @@ type port struct {
 
 func newTable(f Family) *table {
 	return &table{
-		family: f, defs: f.sets(), ports: map[string]*port{}, classes: newClassTable(), tokenDraws: map[draw]bool{},
+		family: f, defs: program{family: f}.sets(), ports: map[string]*port{}, classes: newClassTable(), tokenDraws: map[draw]bool{},
 		clusterIPs: newRefSet(), hairpin: newRefSet(), guarded: map[netip.Addr]bool{}, unguarded: map[netip.Addr]bool{},
 	}
 }
@@ -194,9 +194,9 @@ func (tb *table) acquire(t *Transaction, c class) (uint32, error) {
 func (tb *table) addClass(t *Transaction, c class, id uint32) {
 	if c.affinity > 0 && !tb.tokenDraws[c.draw] {
 		tb.tokenDraws[c.draw] = true
-		t.addChain(tb.family, tb.family.tokenDrawChain(c.draw))
+		t.addChain(tb.family, tb.program().tokenDrawChain(c.draw))
 	}
-	t.addChain(tb.family, tb.family.classChain(c))
+	t.addChain(tb.family, tb.program().classChain(c))
 	t.add(tb.family, idDispatch, dispatchElement(t, c, id))
 }
 

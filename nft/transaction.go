@@ -117,7 +117,7 @@ func (t *Transaction) String() string {
 
 func (t *Transaction) printElements(b *strings.Builder, verb string, pick func(elementChanges) []element) {
 	for _, f := range Families() {
-		defs := f.sets()
+		defs := program{family: f}.sets()
 		for id := range defs {
 			list := pick(t.elements[f.index()][id])
 			for _, text := range elementTexts(&defs[id], list, t.arena) {
@@ -196,9 +196,10 @@ func (t *Transaction) reset() {
 // that is deleted and not added again (then no element at all is added).
 func (t *Transaction) telltale() (f Family, id setID, e *element, present bool) {
 	for _, f := range Families() {
+		defs := program{family: f}.sets()
 		for i := range t.elements[f.index()] {
 			c := &t.elements[f.index()][i]
-			if id := setID(i); id == idDispatch || f.sets()[i].interval {
+			if id := setID(i); id == idDispatch || defs[i].interval {
 				continue
 			}
 			// An element that replaces one of the same key tells only by its data: that of a slot is always different.

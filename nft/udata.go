@@ -51,15 +51,15 @@ func typeofHeader(desc, fieldNumber uint32) typeofExpr {
 
 func typeofDport() typeofExpr { return typeofHeader(protoDescTransport, 2) }
 
-func (f Family) typeofSaddr() typeofExpr {
-	if f == IPv6 {
+func (p program) typeofSaddr() typeofExpr {
+	if p.family == IPv6 {
 		return typeofHeader(protoDescIPv6, 8)
 	}
 	return typeofHeader(protoDescIPv4, 11)
 }
 
-func (f Family) typeofDaddr() typeofExpr {
-	if f == IPv6 {
+func (p program) typeofDaddr() typeofExpr {
+	if p.family == IPv6 {
 		return typeofHeader(protoDescIPv6, 9)
 	}
 	return typeofHeader(protoDescIPv4, 12)

@@ -117,7 +117,7 @@ func libraryMessages(t testing.TB, tx *Transaction, deletion bool) []netlink.Mes
 		t.Fatal(err)
 	}
 	for _, f := range Families() {
-		for id, d := range f.sets() {
+		for id, d := range (program{family: f}.sets()) {
 			changes := tx.elements[f.index()][id]
 			add, list := c.SetAddElements, changes.add
 			if deletion {
@@ -190,7 +190,7 @@ func BenchmarkEncode(b *testing.B) {
 	})
 	b.Run("library", func(b *testing.B) {
 		b.ReportAllocs()
-		set := librarySet(IPv4, IPv4.sets()[idServices])
+		set := librarySet(IPv4, program{family: IPv4}.sets()[idServices])
 		elements := libraryElements(tx, idServices, tx.elements[0][idServices].add, false)
 		for b.Loop() {
 			if err := (&nftables.Conn{}).SetAddElements(set, elements); err != nil {
