@@ -2,13 +2,14 @@ package nft
 
 import (
 	"bytes"
-	"fmt"
+	"maps"
 	"net/netip"
 	"reflect"
-	"slices"
+	"strings"
 	"testing"
 	"time"
-	"unsafe"
+
+	"github.com/verdict-proxy/verdict/e2e/fields"
 )
 
 // The tests in this file fail when a struct gains a field that a comparison does not look at. For each field they change
@@ -17,90 +18,39 @@ import (
 // ignored are fields that a comparison does not look at, each with the reason.
 type ignored map[string]string
 
-// checkFields changes each field of a value in turn, those of structs inside it too, and reports where differs does not
-// see the change.
+// checkFields changes each field of a value in turn. It reports where differs does not see a change, and where it sees one
+// that it is said to ignore.
 func checkFields[T any](t *testing.T, value T, reasons ignored, differs func(changed T) bool) {
 	t.Helper()
-	paths := fieldPaths(reflect.TypeFor[T](), "", nil)
-	for path := range reasons {
-		if !slices.ContainsFunc(paths, func(p fieldPath) bool { return p.name == path }) {
-			t.Errorf("%T has no field %s that could be ignored", value, path)
+	unused := maps.Clone(reasons)
+	for path, changed := range fields.Each(value) {
+		field, _, _ := strings.Cut(path, "[")
+		delete(unused, field)
+		if seen := differs(changed); seen == (reasons[field] != "") {
+			t.Errorf("%T: a change of %s is seen: %t; ignored because: %q", value, path, seen, reasons[field])
 		}
 	}
-	for _, p := range paths {
-		changed := value
-		field := p.in(reflect.ValueOf(&changed).Elem())
-		if err := change(field); err != nil {
-			t.Fatalf("field %s of %T: %v", p.name, value, err)
-		}
-		if seen := differs(changed); seen == (reasons[p.name] != "") {
-			t.Errorf("%T: a change of the field %s is seen: %t; ignored because: %q", value, p.name, seen, reasons[p.name])
-		}
+	for field := range unused {
+		t.Errorf("%T has no field %s that could be ignored", value, field)
 	}
 }
 
-// fieldPath leads to a field of a struct or of a struct inside it.
-type fieldPath struct {
-	name  string
-	index []int
-}
-
-// whole are structs that are changed as a whole: they hide their fields.
-var whole = []reflect.Type{reflect.TypeFor[netip.Addr](), reflect.TypeFor[netip.AddrPort](), reflect.TypeFor[netip.Prefix]()}
-
-func fieldPaths(typ reflect.Type, prefix string, index []int) (list []fieldPath) {
+// checkChanges is checkFields for a struct with parts that only the test knows how to change. Every field has a change.
+func checkChanges[T any](t *testing.T, value T, changes map[string]func(*T), reasons ignored, differs func(changed T) bool) {
+	t.Helper()
+	typ := reflect.TypeFor[T]()
 	for i := range typ.NumField() {
-		f := typ.Field(i)
-		p := fieldPath{prefix + f.Name, append(slices.Clone(index), i)}
-		if f.Type.Kind() == reflect.Struct && !slices.Contains(whole, f.Type) {
-			list = append(list, fieldPaths(f.Type, p.name+".", p.index)...)
+		name := typ.Field(i).Name
+		if changes[name] == nil {
+			t.Errorf("%s: the test does not know how to change the field %s", typ, name)
 			continue
 		}
-		list = append(list, p)
+		changed := value
+		changes[name](&changed)
+		if seen := differs(changed); seen == (reasons[name] != "") {
+			t.Errorf("%s: a change of %s is seen: %t; ignored because: %q", typ, name, seen, reasons[name])
+		}
 	}
-	return list
-}
-
-// in finds the field in a value and makes it writable even if it is not exported.
-func (p fieldPath) in(v reflect.Value) reflect.Value {
-	f := v.FieldByIndex(p.index)
-	return reflect.NewAt(f.Type(), unsafe.Pointer(f.UnsafeAddr())).Elem()
-}
-
-// change makes another value of any type that the fields have.
-func change(v reflect.Value) error {
-	switch old := v.Interface().(type) {
-	case netip.Addr:
-		v.Set(reflect.ValueOf(old.Next()))
-		return nil
-	case netip.AddrPort:
-		v.Set(reflect.ValueOf(netip.AddrPortFrom(old.Addr(), old.Port()+1)))
-		return nil
-	case netip.Prefix:
-		v.Set(reflect.ValueOf(netip.PrefixFrom(old.Addr(), old.Bits()-1)))
-		return nil
-	}
-	switch v.Kind() {
-	case reflect.Bool:
-		v.SetBool(!v.Bool())
-	case reflect.Int, reflect.Int32:
-		v.SetInt(v.Int() + 1)
-	case reflect.Int64:
-		v.SetInt(v.Int() + int64(time.Second))
-	case reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
-		v.SetUint(v.Uint() + 1)
-	case reflect.String:
-		v.SetString(v.String() + "x")
-	case reflect.Slice:
-		v.Set(v.Slice(0, v.Len()-1)) // of nothing, nothing can be taken away: the test needs an example
-	case reflect.Array:
-		return change(v.Index(v.Len() - 1))
-	case reflect.Pointer, reflect.Map:
-		v.SetZero()
-	default:
-		return fmt.Errorf("no way to change a %s", v.Type())
-	}
-	return nil
 }
 
 // wholeFrontend has something in every field.
@@ -111,23 +61,36 @@ func wholeFrontend() Frontend {
 	}
 }
 
-// wholeEndpoints are two endpoints with something in every field.
-func wholeEndpoints() []Endpoint {
-	return []Endpoint{
-		{Addr: netip.MustParseAddrPort("10.0.0.1:80"), Slots: 1},
-		{Addr: netip.MustParseAddrPort("10.0.0.9:80"), Slots: 1, Local: true},
-	}
-}
-
-func wholePort() Port {
-	return Port{
-		Family: IPv4, Name: "ns/svc:p", Protocol: tcp, Affinity: time.Hour, Cluster: wholeEndpoints(), Local: wholeEndpoints()[1:],
-		Hairpin: addrs("10.0.0.7"), Frontends: []Frontend{wholeFrontend(), {Addr: addr("10.96.0.1"), Port: 443, ClusterIP: true, Pool: BySource}},
-	}
-}
-
 func TestFieldsOfFrontend(t *testing.T) {
 	checkFields(t, wholeFrontend(), nil, func(changed Frontend) bool { return !sameFrontend(wholeFrontend(), changed) })
+}
+
+// TestFieldsOfPort changes what an engine was asked for: every field has a meaning in the kernel.
+func TestFieldsOfPort(t *testing.T) {
+	port := Port{
+		Family: IPv4, Name: "ns/svc:p", Protocol: tcp, Affinity: time.Hour,
+		Cluster: []Endpoint{
+			{Addr: netip.MustParseAddrPort("10.0.0.1:80"), Slots: 1},
+			{Addr: netip.MustParseAddrPort("10.0.0.9:80"), Slots: 1, Local: true},
+		},
+		Local:   []Endpoint{{Addr: netip.MustParseAddrPort("10.0.0.9:80"), Slots: 1, Local: true}},
+		Hairpin: addrs("10.0.0.7"),
+		Frontends: []Frontend{wholeFrontend(), {
+			Addr: addr("10.96.0.1"), Port: 443, ClusterIP: true, Pool: BySource, Firewalled: true, Sources: prefixes("203.0.113.0/24"),
+		}},
+	}
+	reasons := ignored{
+		"Family":           "it names the table, and 3 is no family",
+		"Cluster[1].Local": "Local says it of the same endpoint", "Local[0].Local": "Cluster says it of the same endpoint",
+	}
+	for path, changed := range fields.Each(port) {
+		if changed.Affinity != port.Affinity {
+			changed.Affinity = port.Affinity + time.Second // whole seconds, as the comment of the field demands
+		}
+		if seen := changesTables(t, port, changed); seen == (reasons[path] != "") {
+			t.Errorf("a change of %s is seen: %t; ignored because: %q", path, seen, reasons[path])
+		}
+	}
 }
 
 // changesTables reports whether an engine that has the first port makes changes for the second one.
@@ -143,29 +106,10 @@ func changesTables(t *testing.T, first, second Port) bool {
 	return mustApply(t, m.Engine).Bytes > 0
 }
 
-// TestFieldsOfPort changes what an engine was asked for: every field has a meaning in the kernel.
-func TestFieldsOfPort(t *testing.T) {
-	port := wholePort()
-	checkFields(t, port, ignored{"Family": "it names the table, and 3 is no family"}, func(changed Port) bool {
-		return changesTables(t, port, changed)
-	})
-	with := func(fe Frontend, e Endpoint) Port {
-		p := wholePort()
-		p.Frontends[0], p.Cluster[0] = fe, e
-		return p
-	}
-	checkFields(t, wholeFrontend(), nil, func(changed Frontend) bool {
-		return changesTables(t, with(wholeFrontend(), wholeEndpoints()[0]), with(changed, wholeEndpoints()[0]))
-	})
-	checkFields(t, wholeEndpoints()[0], nil, func(changed Endpoint) bool {
-		return changesTables(t, with(wholeFrontend(), wholeEndpoints()[0]), with(wholeFrontend(), changed))
-	})
-}
-
 // TestFieldsOfGlobals changes what belongs to no service port.
 func TestFieldsOfGlobals(t *testing.T) {
 	g := Globals{
-		PodInterface: "cni", PodCIDRs: prefixes("10.0.0.0/16", "10.1.0.0/16"), ServiceCIDRs: prefixes("10.96.0.0/16"),
+		PodInterface: "cni", PodCIDRs: prefixes("10.0.0.0/16"), ServiceCIDRs: prefixes("10.96.0.0/16"),
 		NodePortAddresses: addrs("192.0.2.1", "127.0.0.1"),
 	}
 	checkFields(t, g, nil, func(changed Globals) bool {
@@ -175,17 +119,22 @@ func TestFieldsOfGlobals(t *testing.T) {
 		m.SetGlobals(changed)
 		return mustApply(t, m.Engine).Bytes > 0
 	})
-	checkFields(t, program{family: IPv4}, ignored{"family": "one of two, and 3 is no family"}, func(changed program) bool {
-		return !reflect.DeepEqual(ruleTexts(program{family: IPv4}.chains()), ruleTexts(changed.chains()))
-	})
-	globals := map[string]Globals{
+}
+
+// TestFieldsOfProgram: every field makes other rules, and the globals set every field.
+func TestFieldsOfProgram(t *testing.T) {
+	plain := program{family: IPv4}
+	reached := map[string]Globals{
 		"masqueradeAll": {MasqueradeAll: true}, "podInterface": {PodInterface: "x"}, "podCIDRs": {PodCIDRs: prefixes("10.0.0.0/16")},
 		"loopback": {NodePortAddresses: addrs("127.0.0.1")}, "ipvs": {IPVS: true},
 	}
-	for _, p := range fieldPaths(reflect.TypeFor[program](), "", nil) {
-		g := globals[p.name] // the zero Globals for a field that the test does not know
-		if is := g.program(IPv4); p.name != "family" && p.in(reflect.ValueOf(&is).Elem()).IsZero() {
-			t.Errorf("the globals %+v do not set the field %s of program", g, p.name)
+	checkFields(t, plain, ignored{"family": "one of two, and 3 is no family"}, func(changed program) bool {
+		return !reflect.DeepEqual(ruleTexts(plain.chains()), ruleTexts(changed.chains()))
+	})
+	for path, changed := range fields.Each(plain) {
+		g := reached[path] // the zero Globals for a field that the test does not know
+		if is := g.program(IPv4); path != "family" && is != changed {
+			t.Errorf("the globals %+v make the program %+v, and nothing sets %s", g, is, path)
 		}
 	}
 }
@@ -222,11 +171,19 @@ func TestFieldsOfElement(t *testing.T) {
 
 // TestFieldsOfSet: what cannot be changed about a set is in its shape, and a set of another shape does not stay.
 func TestFieldsOfSet(t *testing.T) {
+	saddr := program{family: IPv4}.typeofSaddr()
 	d := setDef{
 		name: "x", key: []dataType{typeClassID, typeIPv4}, data: []dataType{typeClassID, typeIPv4}, size: 9,
-		typeof: &typeofDef{key: []typeofExpr{typeofPriority(), program{family: IPv4}.typeofSaddr()}, data: []typeofExpr{typeofPriority(), program{family: IPv4}.typeofSaddr()}},
+		typeof: &typeofDef{key: []typeofExpr{typeofPriority(), saddr}, data: []typeofExpr{typeofPriority(), saddr}},
 	}
-	checkFields(t, d, ignored{
+	checkChanges(t, d, map[string]func(*setDef){
+		"name": func(d *setDef) { d.name = "y" }, "size": func(d *setDef) { d.size++ },
+		"key":     func(d *setDef) { d.key = []dataType{typeClassID, typeIPv6} },
+		"data":    func(d *setDef) { d.data = nil },
+		"typeof":  func(d *setDef) { d.typeof = nil },
+		"counter": func(d *setDef) { d.counter = true }, "interval": func(d *setDef) { d.interval = true },
+		"dynamic": func(d *setDef) { d.dynamic = true },
+	}, ignored{
 		"name": "sets are found by name", "size": "a map that an earlier process left keeps its size (Options.AffinitySize)",
 	}, func(changed setDef) bool { return changed.shape() != d.shape() })
 	checkFields(t, *d.typeof, ignored{"text": "it says the same as key and data; TestGolden compares"}, func(changed typeofDef) bool {
@@ -234,19 +191,22 @@ func TestFieldsOfSet(t *testing.T) {
 		other.typeof = &changed
 		return other.shape() != d.shape()
 	})
-	checkFields(t, d.shape(), nil, func(changed setShape) bool {
-		return !existing{sets: map[string]setShape{d.name: changed}}.hasSet(&d)
-	})
+	stays := func(d setDef, found setShape) bool {
+		return existing{sets: map[string]setShape{d.name: found}}.hasSet(&d)
+	}
+	checkFields(t, d.shape(), nil, func(changed setShape) bool { return !stays(d, changed) })
 	dynamic := d
 	dynamic.dynamic = true
 	checkFields(t, dynamic.shape(), ignored{"userData": "affinity is worth more than the way it is listed"}, func(changed setShape) bool {
-		return !existing{sets: map[string]setShape{d.name: changed}}.hasSet(&dynamic)
+		return !stays(dynamic, changed)
 	})
 }
 
 func TestFieldsOfChain(t *testing.T) {
 	c := chainDef{name: "x", base: natPrerouting(), rules: []rule{{drop()}}}
-	checkFields(t, c, ignored{
+	checkChanges(t, c, map[string]func(*chainDef){
+		"name": func(c *chainDef) { c.name = "y" }, "base": func(c *chainDef) { c.base = nil }, "rules": func(c *chainDef) { c.rules = nil },
+	}, ignored{
 		"name": "chains are found by name", "rules": "rules are always written anew; intact counts them",
 	}, func(changed chainDef) bool { return changed.shape() != c.shape() })
 	checkFields(t, *c.base, ignored{
@@ -258,20 +218,24 @@ func TestFieldsOfChain(t *testing.T) {
 func TestFieldsOfSurvey(t *testing.T) {
 	m := OpenMemory(Options{})
 	kindsExample().install(t, m.Engine)
-	is, err := m.kernel.survey(IPv4)
-	if err != nil {
-		t.Fatal(err)
-	}
-	tb := m.tables[IPv4.index()]
-	if !tb.intact(is) {
-		t.Fatal("the table is not intact to begin with")
-	}
-	checkFields(t, is, ignored{"table": "without a table there is no layout"}, func(changed existing) bool { return !tb.intact(changed) })
-	checkFields(t, is.chains["nat-output"], nil, func(changed chainShape) bool {
+	survey := func() existing {
 		is, err := m.kernel.survey(IPv4)
 		if err != nil {
 			t.Fatal(err)
 		}
+		return is
+	}
+	tb := m.tables[IPv4.index()]
+	if !tb.intact(survey()) {
+		t.Fatal("the table is not intact to begin with")
+	}
+	checkChanges(t, survey(), map[string]func(*existing){
+		"table": func(was *existing) { was.table = false }, "sameLayout": func(was *existing) { was.sameLayout = false },
+		"chains": func(was *existing) { was.chains = nil }, "rules": func(was *existing) { was.rules = nil },
+		"sets": func(was *existing) { was.sets = nil },
+	}, ignored{"table": "without a table there is no layout"}, func(changed existing) bool { return !tb.intact(changed) })
+	checkFields(t, survey().chains["nat-output"], nil, func(changed chainShape) bool {
+		is := survey()
 		is.chains["nat-output"] = changed
 		return !tb.intact(is)
 	})
@@ -280,7 +244,10 @@ func TestFieldsOfSurvey(t *testing.T) {
 // TestFieldsOfClass: classes that differ have chains of different names.
 func TestFieldsOfClass(t *testing.T) {
 	c := class{draw: draw{Random, 3}, affinity: time.Hour}
-	checkFields(t, c, nil, func(changed class) bool { return changed.chain() != c.chain() })
+	checkFields(t, c, nil, func(changed class) bool {
+		changed.affinity += (changed.affinity - c.affinity) * (time.Second - 1) // whole seconds
+		return changed.chain() != c.chain()
+	})
 	checkFields(t, c.draw, nil, func(changed draw) bool {
 		return compareDraws(c.draw, changed) != 0 && changed.tokenChain() != c.tokenChain()
 	})

@@ -22,9 +22,9 @@ func OpenMemory(o Options) *Memory {
 	return &Memory{Engine: newEngine(k, o), kernel: k}
 }
 
-// Reopen makes a second engine over the same kernel, as a restart of the process would. The first one must no longer be
+// Restart makes a second engine over the same kernel, as a restart of the process would. The first one must no longer be
 // used.
-func (m *Memory) Reopen(o Options) (*Memory, error) {
+func (m *Memory) Restart(o Options) (*Memory, error) {
 	e := newEngine(m.kernel, o)
 	if err := e.inherit(); err != nil {
 		return nil, err
@@ -32,9 +32,10 @@ func (m *Memory) Reopen(o Options) (*Memory, error) {
 	return &Memory{Engine: e, kernel: m.kernel}, nil
 }
 
-// Record calls write with the text of each transaction that the kernel in memory applies, in nft syntax and in order.
+// Record makes the kernel in memory call write with the text of each transaction that it applies, in nft syntax and in
+// order. Write must not use the Memory.
 func (m *Memory) Record(write func(text string)) {
-	m.kernel.record = func(t *Transaction) { write(t.String()) }
+	m.kernel.record = write
 }
 
 // String prints what the kernel in memory holds, in the form in which nft lists it: "nft -f" reads it. Elements are

@@ -19,11 +19,12 @@ import (
 // elements. It reads the transaction that a batch carries, not the bytes of the batch. It does not check what nf_tables
 // checks about the meaning of rules: loops between chains, hooks that a chain may have, types of registers.
 type memoryKernel struct {
-	mu      sync.Mutex // String and List may be called from any goroutine
-	tables  [2]*memoryTable
-	commits uint32
-	record  func(*Transaction) // nil: nobody wants to know
-	undo    []func()           // takes back the present batch, last change first
+	mu       sync.Mutex // String and List may be called from any goroutine
+	tables   [2]*memoryTable
+	commits  uint32
+	undo     []func() // takes back the present batch, last change first
+	record   func(text string)
+	recorded *Transaction // the latest one: a large one comes in several batches
 }
 
 type memoryTable struct {
@@ -93,8 +94,9 @@ func (k *memoryKernel) send(b *batch) (Outcome, *nlmsg.Ack, error) {
 		}
 	}
 	k.commits++
-	if k.record != nil {
-		k.record(b.tx)
+	if k.record != nil && k.recorded != b.tx {
+		k.recorded = b.tx
+		k.record(b.tx.String())
 	}
 	return Applied, nil, nil
 }

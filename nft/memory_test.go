@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -21,7 +22,7 @@ func TestMemoryEqualsKernel(t *testing.T) {
 			worlds := [2]*world{newWorld(seed), newWorld(seed)}
 			for step := range 20 {
 				if step%7 == 6 {
-					e, m = n.engine(t), reopen(t, m)
+					e, m = n.engine(t), restart(t, m)
 				}
 				for i, e := range []*Engine{e, m.Engine} {
 					for range 1 + worlds[i].rand.IntN(6) {
@@ -40,9 +41,9 @@ func TestMemoryEqualsKernel(t *testing.T) {
 	}
 }
 
-func reopen(t *testing.T, m *Memory) *Memory {
+func restart(t *testing.T, m *Memory) *Memory {
 	t.Helper()
-	again, err := m.Reopen(Options{})
+	again, err := m.Restart(Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -274,5 +275,27 @@ func TestAffinitySize(t *testing.T) {
 				t.Errorf("AffinitySize %d, %s: want %q in both tables:\n%s", size, where, want, text)
 			}
 		}
+	}
+}
+
+// TestMemoryRecords: what was applied is recorded once, also a first transaction that is so large that it comes in parts.
+func TestMemoryRecords(t *testing.T) {
+	m := OpenMemory(Options{})
+	var texts []string
+	m.Record(func(text string) { texts = append(texts, text) })
+	for i := range 3000 {
+		mustSet(t, m.Engine, scalePort(IPv4, i, 10))
+	}
+	first := mustApply(t, m.Engine)
+	want := []string{first.Text()}
+	if first.Bytes < maxPart {
+		t.Fatalf("%d bytes are one part", first.Bytes)
+	}
+	mustGuard(t, m.Engine, true, "192.0.2.1")
+	want = append(want, "add element ip verdict ipvs-addresses { 192.0.2.1 }\n")
+	m.Delete(IPv4, scalePort(IPv4, 7, 10).Name)
+	want = append(want, mustApply(t, m.Engine).Text())
+	if !slices.Equal(texts, want) {
+		t.Fatalf("%d transactions were recorded, want %d", len(texts), len(want))
 	}
 }

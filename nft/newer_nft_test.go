@@ -17,7 +17,7 @@ func TestNewerNFT(t *testing.T) {
 		t.Fatalf("fetch the newer nft: %v", err)
 	}
 	newer := strings.TrimSpace(string(fetched))
-	list := func(n *namespace) string { return n.must(t, "", newer, "list", "ruleset") }
+	list := func(n *namespace) string { return n.Must(t, "", newer, "list", "ruleset") }
 	for _, x := range examples() {
 		t.Run(x.name, func(t *testing.T) {
 			text := x.golden(t)
@@ -27,9 +27,9 @@ func TestNewerNFT(t *testing.T) {
 
 			older.load(t, text)
 			compareListings(t, "newer nft lists the engine's table unlike the golden text that the older nft loaded", listed, list(older))
-			theirs.must(t, text, newer, "-f", "-")
+			theirs.Must(t, text, newer, "-f", "-")
 			compareListings(t, "newer nft lists the engine's table unlike the golden text that it loaded itself", listed, list(theirs))
-			again.must(t, listed, newer, "-f", "-")
+			again.Must(t, listed, newer, "-f", "-")
 			compareListings(t, "newer nft does not load its listing of the engine's table unchanged", list(again), listed)
 			compareListings(t, "the older nft no longer lists the engine's table as before", ours.list(t), older.list(t))
 		})

@@ -142,8 +142,8 @@ func newWorld(t *testing.T, first bool) *world {
 	if !first {
 		w.rules.SetGlobals(nft.Globals{IPVS: true})
 		_, err := w.rules.Memory.Apply()
-		again, reopenErr := w.rules.Reopen(nft.Options{})
-		if err := errors.Join(err, reopenErr); err != nil {
+		again, restartErr := w.rules.Restart(nft.Options{})
+		if err := errors.Join(err, restartErr); err != nil {
 			t.Fatal(err)
 		}
 		w.rules.Memory = again
