@@ -35,17 +35,39 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// golden returns the text that Memory prints, after comparing it with the golden file and having nft check it.
+// goldenProgram is the program alone, without any Service. What the other examples have in addition or do not have is in a
+// file of their own.
+const goldenProgram = "testdata/program.nft"
+
+// golden returns the text that Memory prints, after comparing it with the golden files and having nft check it.
 func (x example) golden(t *testing.T) string {
+	t.Helper()
+	text := x.memory(t)
+	newNamespace(t).Must(t, text, "nft", "-c", "-f", "-")
+	if !x.large {
+		x.compareGolden(t, text)
+	}
+	return text
+}
+
+// memory is the text that Memory prints.
+func (x example) memory(t *testing.T) string {
 	t.Helper()
 	m := OpenMemory(Options{})
 	x.install(t, m.Engine)
-	text := m.String()
-	newNamespace(t).Must(t, text, "nft", "-c", "-f", "-")
-	if x.large {
-		return text
+	return m.String()
+}
+
+func (x example) compareGolden(t *testing.T, text string) {
+	t.Helper()
+	file := goldenProgram
+	if x.name != emptyExample().name {
+		file = filepath.Join("testdata", x.name+".diff")
+		var err error
+		if text, err = goldenDiff(emptyExample().memory(t), text); err != nil {
+			t.Fatal(err)
+		}
 	}
-	file := filepath.Join("testdata", x.name+".nft")
 	if *update {
 		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
@@ -58,5 +80,4 @@ func (x example) golden(t *testing.T) string {
 	if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(text, "\n")); diff != "" {
 		t.Fatalf("Memory prints something else than %s (- wanted, + got); if that is right, run the test with -update:\n%s", file, diff)
 	}
-	return text
 }
