@@ -7,25 +7,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// layoutComment stands on our tables. Its number changes whenever the meaning of affinity entries does (the split of
-// the number, the key): a table with another number is deleted and made anew, with affinity lost.
+// layoutComment is the comment of our tables. Its number changes whenever the meaning of affinity entries changes
+// (their key, or how their number is split). A table with another number is deleted and made again, and clients lose
+// affinity.
 const layoutComment = "verdict layout 1"
 
-// build writes the whole table as mirrored. Over a table of the same layout, its content is replaced inside the same
-// transaction, except for affinity entries.
-func (tb *table) build(t *Transaction, was existing) {
+// build writes the whole table from the mirror. If the kernel has a table of the same layout, the same transaction
+// replaces everything in it except affinity entries.
+func (tb *table) build(t *Transaction, found existing) {
 	f := tb.family
-	keep := was.table && was.sameLayout
-	if was.table && !keep {
+	keep := found.table && found.sameLayout
+	if found.table && !keep {
 		t.operation(operation{kind: opDeleteTable, family: f})
 	}
 	if keep {
-		tb.tearDown(t, was)
+		tb.tearDown(t, found)
 	} else {
 		t.operation(operation{kind: opAddTable, family: f})
 	}
 	for id := range tb.defs {
-		if d := &tb.defs[id]; !keep || !was.hasSet(d) {
+		if d := &tb.defs[id]; !keep || !found.hasSet(d) {
 			t.operation(operation{kind: opAddSet, family: f, name: d.name, set: d, id: setID(id)})
 		}
 	}
@@ -33,23 +34,23 @@ func (tb *table) build(t *Transaction, was existing) {
 	tb.buildElements(t)
 }
 
-// tearDown removes what is there, and empties the sets and chains that are still wanted instead of replacing them. The
-// difference is a matter of nanoseconds, but a client that connects in a loop sees it: while a packet walks through a
-// chain, the kernel may go on to the next generation, in which a replaced set no longer has elements and a replaced
-// base chain no longer has rules. In a set that stays, every lookup finds either the old element or the new one.
-func (tb *table) tearDown(t *Transaction, was existing) {
+// tearDown empties the sets and chains that stay, and deletes the others. It replaces no set or chain that can stay.
+// The gap would last nanoseconds, but a client that connects in a loop would see it: while a packet is in a chain, the
+// kernel may switch to the next generation, in which a replaced set has no elements and a replaced base chain has no
+// rules. In a set that stays, each lookup finds the old element or the new one.
+func (tb *table) tearDown(t *Transaction, found existing) {
 	f := tb.family
 	t.operation(operation{kind: opFlushRules, family: f})
 	wanted := map[string]*setDef{}
 	for id := range tb.defs {
 		wanted[tb.defs[id].name] = &tb.defs[id]
 	}
-	for _, name := range slices.Sorted(maps.Keys(was.sets)) {
-		d, mapping := wanted[name], was.sets[name].flags&unix.NFT_SET_MAP != 0
-		stays := d != nil && was.hasSet(d)
+	for _, name := range slices.Sorted(maps.Keys(found.sets)) {
+		d, mapping := wanted[name], found.sets[name].flags&unix.NFT_SET_MAP != 0
+		stays := d != nil && found.hasSet(d)
 		if !stays || !d.dynamic {
-			// Also before it is deleted: elements hold on to chains, and the map itself lets go of them only since
-			// kernel 6.4.
+			// A map is emptied before it is deleted, too: its elements keep chains in use, and before kernel 6.4 the
+			// deletion of a map does not release them.
 			t.operation(operation{kind: opFlushSet, family: f, name: name, mapping: mapping})
 		}
 		if !stays {
@@ -57,14 +58,14 @@ func (tb *table) tearDown(t *Transaction, was existing) {
 		}
 	}
 	chains := tb.wantedChains()
-	for _, name := range slices.Sorted(maps.Keys(was.chains)) {
-		if c, ok := chains[name]; !ok || c.shape() != was.chains[name] {
+	for _, name := range slices.Sorted(maps.Keys(found.chains)) {
+		if c, ok := chains[name]; !ok || c.shape() != found.chains[name] {
 			t.operation(operation{kind: opDeleteChain, family: f, name: name})
 		}
 	}
 }
 
-// wantedChains are the chains that the table is to have.
+// wantedChains are all chains of the table, by name.
 func (tb *table) wantedChains() map[string]chainDef {
 	list := map[string]chainDef{}
 	for _, c := range tb.program().chains() {
@@ -97,7 +98,7 @@ func (tb *table) buildChains(t *Transaction) {
 	}
 }
 
-// forgetSpares drops classes without a pool and the draws that only such classes needed.
+// forgetSpares forgets the classes that no pool uses, and the token chains that only these classes needed.
 func (tb *table) forgetSpares() {
 	tb.classes.collect(0)
 	clear(tb.tokenDraws)
@@ -108,8 +109,8 @@ func (tb *table) forgetSpares() {
 	}
 }
 
-// buildElements writes all elements of the mirrored service ports, ports in order of their number so that two builds
-// of the same state are equal.
+// buildElements writes the elements of all service ports in the mirror, in order of the ports' numbers: two builds of
+// the same state are equal.
 func (tb *table) buildElements(t *Transaction) {
 	tb.written, tb.globalsChanged = Globals{}, true
 	clear(tb.clusterIPs.before)

@@ -13,13 +13,13 @@ type chainDef struct {
 	rules []rule
 }
 
-// baseDef is where a base chain hangs.
+// baseDef is the hook of a base chain.
 type baseDef struct {
 	kind     string // "nat" or "filter"
 	hook     uint32
 	hookName string
 	priority int32
-	text     string // the priority as nft 1.0.6 lists and reads it
+	text     string // the priority, in the form that nft 1.0.6 both lists and reads
 }
 
 // header is the first line of a base chain in nft syntax.
@@ -27,22 +27,26 @@ func (b *baseDef) header() string {
 	return "type " + b.kind + " hook " + b.hookName + " priority " + b.text + "; policy accept;"
 }
 
-// Hook priorities are a promise to others (the same as kube-proxy's nftables mode gives): destinations are translated
-// at dstnat, sources at srcnat, refusals happen at filter. In the output hook nft 1.0.6 can print but not read the
-// name dstnat, hence the number.
+// Other software on the node relies on the hook priorities, which are those of kube-proxy's nftables mode: destinations
+// are translated at dstnat, sources at srcnat, and packets are refused at filter. For the output hook, nft 1.0.6 prints
+// the name dstnat but does not read it; so the text there is a number.
 func natPrerouting() *baseDef {
-	return &baseDef{"nat", unix.NF_INET_PRE_ROUTING, "prerouting", -100, "dstnat"}
+	return &baseDef{kind: "nat", hook: unix.NF_INET_PRE_ROUTING, hookName: "prerouting", priority: -100, text: "dstnat"}
 }
-func natOutput() *baseDef { return &baseDef{"nat", unix.NF_INET_LOCAL_OUT, "output", -100, "-100"} }
+
+func natOutput() *baseDef {
+	return &baseDef{kind: "nat", hook: unix.NF_INET_LOCAL_OUT, hookName: "output", priority: -100, text: "-100"}
+}
+
 func natPostrouting() *baseDef {
-	return &baseDef{"nat", unix.NF_INET_POST_ROUTING, "postrouting", 100, "srcnat"}
+	return &baseDef{kind: "nat", hook: unix.NF_INET_POST_ROUTING, hookName: "postrouting", priority: 100, text: "srcnat"}
 }
 
 func filterBase(hook uint32, name string, priority int32, text string) *baseDef {
-	return &baseDef{"filter", hook, name, priority, text}
+	return &baseDef{kind: "filter", hook: hook, hookName: name, priority: priority, text: text}
 }
 
-// fromPods matches traffic of local pods; nil when the program cannot tell.
+// fromPods matches packets of the pods on this node; nil: the globals do not tell which packets these are.
 func (p program) fromPods() []statement {
 	switch {
 	case p.podInterface != "":
@@ -53,7 +57,7 @@ func (p program) fromPods() []statement {
 	return nil
 }
 
-// notFromPods matches everything else; nil when the program cannot tell.
+// notFromPods matches all other packets; nil: the globals do not tell which packets these are.
 func (p program) notFromPods() []statement {
 	switch {
 	case p.podInterface != "":
@@ -64,7 +68,7 @@ func (p program) notFromPods() []statement {
 	return nil
 }
 
-// chains is the fixed program. A chain comes before those that jump to it.
+// chains are the fixed chains. A chain comes before the chains that jump to it.
 func (p program) chains() []chainDef {
 	frontend := key{p.daddr(), l4proto(), dport()}
 	list := []chainDef{
@@ -73,15 +77,16 @@ func (p program) chains() []chainDef {
 		{name: "source-decides", rules: p.sourceDecides()},
 		{name: "balance", rules: []rule{
 			{scratchHas(bySourceBit | limitedBit), jump("source-decides")},
-			// Both lookups in one rule: a miss ends it, so that a number left by someone else is never dispatched.
+			// Both lookups are in one rule: if the first one misses, the second one does not see a priority that
+			// another program has set.
 			{setScratch(mapPools, scratch()), dispatchTo(mapDispatch, masked(classMask))},
 			{clearScratch()},
 		}},
 		{name: "services", rules: []rule{
 			{setScratch(mapServices, frontend...), goTo("balance")},
-			// Source ranges of frontends that no pool serves; of others, when the number says so (source-decides). They are looked
-			// at where only the first packet of a connection comes: a filter chain would cost every packet on the node, and a
-			// drop keeps the connection from ever being known.
+			// This rule checks the source ranges of frontends without a pool; those of other frontends are checked in
+			// source-decides. A nat chain sees only the first packet of each connection; a check in a filter chain
+			// would cost every packet on the node. The dropped packet leaves no connection behind.
 			{in(setFirewalled, frontend...), p.notAllowed(), drop()},
 			{in(setNodePortAddresses, p.daddr()), setScratch(mapNodePorts, l4proto(), dport()), goTo("balance")},
 		}},
@@ -101,9 +106,9 @@ func (p program) chains() []chainDef {
 
 func masqueradingChain(proto uint8) string { return "masquerading-" + printProto([]byte{proto}) }
 
-// sourceDecides is for frontends of which not everyone gets the same: that have source ranges, or externalTrafficPolicy
-// Local. Of the latter pods and the node itself use all endpoints, everyone else those on this node. It leaves the plain
-// number of a pool.
+// sourceDecides is for frontends that treat clients differently: frontends with source ranges, and frontends with
+// externalTrafficPolicy Local. With that policy, pods and the node itself use all endpoints, and other clients use the
+// endpoints on this node. The chain leaves the plain number of a pool in the scratch field.
 func (p program) sourceDecides() []rule {
 	all := setScratchTo(masked(poolMask))
 	rules := []rule{
@@ -118,24 +123,25 @@ func (p program) sourceDecides() []rule {
 		rule{setScratchTo(localPool())})
 }
 
-// localPool is the local one of the two pools that a number may mean.
+// localPool is the local pool of the service port in the scratch number.
 func localPool() field {
 	return maskedAndFlipped("meta priority & f:ffff | 0:1", groupMask, localBit)
 }
 
-// notAllowed matches clients outside the source ranges of the frontend.
+// notAllowed matches clients outside the source ranges of the frontend that the packet is for.
 func (p program) notAllowed() statement {
 	return notIn(setAllowedSources, p.daddr(), l4proto(), dport(), p.saddr())
 }
 
-// postrouting decides by the tuple before DNAT whose source is replaced; no packet mark is used, because marks belong
-// to the network plugin.
+// postrouting decides from the destination before DNAT whether to masquerade. It uses no packet mark, because marks
+// belong to the network plugin.
 func (p program) postrouting() []rule {
 	hairpin := rule{in(setHairpin, p.saddr(), p.daddr()), masquerade()}
 	toClusterIP := rule{in(setClusterIPs, p.originalDaddr()), goTo("to-cluster-ip")}
 	rules := []rule{p.toGuarded(), p.untranslated(), toClusterIP, hairpin}
 	if !p.ipvs {
-		// Most connections are to cluster IPs, and what is to one and has come so far was translated: two lookups decide.
+		// Most connections are to cluster IPs. Without IPVS, a packet to one that comes this far was translated; so
+		// this lookup can come first, and two lookups decide.
 		rules = []rule{toClusterIP, p.untranslated(), hairpin}
 	}
 	for _, proto := range []uint8{unix.IPPROTO_TCP, unix.IPPROTO_UDP, unix.IPPROTO_SCTP} {
@@ -144,8 +150,8 @@ func (p program) postrouting() []rule {
 	return rules
 }
 
-// toClusterIP masquerades what does not come from pods, and what an endpoint sends to itself. It ends the matter: the sets
-// of other frontends need not be looked up.
+// toClusterIP masquerades connections to cluster IPs that do not come from pods, and those that an endpoint makes to
+// itself. Packets reach it by goto: they skip the lookups for other frontends.
 func (p program) toClusterIP() []rule {
 	if p.masqueradeAll {
 		return []rule{{masquerade()}}
@@ -157,8 +163,8 @@ func (p program) toClusterIP() []rule {
 	return rules
 }
 
-// masquerading is the same for each protocol; nft knows the type of "ct original proto-dst" only in a rule that names
-// one protocol.
+// masquerading has the same rules for each protocol, because nft knows the type of "ct original proto-dst" only in a
+// rule that names one protocol.
 func (p program) masquerading(proto uint8) []rule {
 	is := isProtocol(proto)
 	original := key{p.originalDaddr(), l4proto(), originalDport()}
@@ -175,20 +181,21 @@ func (p program) masquerading(proto uint8) []rule {
 func (p program) filterChains() []chainDef {
 	var list []chainDef
 	if p.loopback {
-		// Node ports on 127.0.0.1 need the sysctl route_localnet, with which the kernel would also take packets for
-		// 127.0.0.0/8 from outside (CVE-2020-8558).
+		// Node ports on 127.0.0.1 need the sysctl route_localnet. With it, the kernel would also accept packets to
+		// 127.0.0.0/8 from other hosts (CVE-2020-8558).
 		guard := rule{interfaceName("lo", true), toLoopback(), drop()}
 		base := filterBase(unix.NF_INET_PRE_ROUTING, "prerouting", -110, "dstnat - 10")
 		list = append(list, chainDef{name: "loopback-guard", rules: []rule{guard}, base: base})
 	}
-	// What was translated is served: nothing below concerns it.
+	// A translated packet has an endpoint, so only the others are checked.
 	check := rule{isNew(), isNotTranslated(), jump(unservedChain)}
 	return append(list, []chainDef{
 		{name: unservedChain, rules: p.unserved()},
 		{name: "filter-input", rules: []rule{check}, base: filterBase(unix.NF_INET_LOCAL_IN, "input", 0, "filter")},
 		{name: "filter-forward", rules: []rule{check}, base: filterBase(unix.NF_INET_FORWARD, "forward", 0, "filter")},
 		{name: "filter-output", base: filterBase(unix.NF_INET_LOCAL_OUT, "output", 0, "filter"), rules: []rule{
-			// Forwarding overwrites the priority field anyway; what the node itself sends would carry the number on.
+			// Forwarding overwrites the priority field. A packet that the node itself sends would keep the number in
+			// it.
 			{isNew(), isTranslated(), clearScratch()},
 			check,
 		}},
@@ -197,8 +204,8 @@ func (p program) filterChains() []chainDef {
 
 const unservedChain = "unserved"
 
-// unserved refuses what no endpoint can take. It runs after DNAT, so that only packets that were not translated still
-// have a frontend as their destination.
+// unserved refuses packets that no endpoint can take. It runs after DNAT: a packet whose destination is still a
+// frontend was not translated.
 func (p program) unserved() []rule {
 	frontend := key{p.daddr(), l4proto(), dport()}
 	atNode, nodePort := in(setNodePortAddresses, p.daddr()), frontend[1:]
@@ -211,11 +218,11 @@ func (p program) unserved() []rule {
 	}
 	rules = append(rules, p.refuse(in(setNoEndpoints, frontend...))...)
 	rules = append(rules, p.refuse(atNode, in(setNoEndpointsNodePorts, nodePort...))...)
-	// Ports of a cluster IP that no Service uses, and cluster IPs that no Service has.
+	// Ports of a cluster IP that no Service uses. Addresses of a Service CIDR that no Service has come last.
 	rules = append(rules, p.refuse(in(setClusterIPs, p.daddr()))...)
-	// IPVS gets only packets to addresses of this host, so its frontends' addresses are made local. Whatever listens on
-	// all addresses must not become reachable there (k/k #72236). Without IPVS too: a process that starts over this table
-	// with IPVS guards addresses and makes them local before its first apply.
+	// IPVS gets only packets to local addresses, so the addresses of its frontends are made local. A program on the
+	// node that listens on all addresses must not become reachable at these (kubernetes/kubernetes #72236). The rules
+	// are there without IPVS, too: the next process may use IPVS, and it makes addresses local before its first apply.
 	rules = append(rules, p.refuse(in(setIPVSAddresses, p.daddr()))...)
 	return append(rules, rule{in(setServiceCIDRs, p.daddr()), drop()})
 }
@@ -226,13 +233,14 @@ func (p program) refuse(match ...statement) []rule {
 	return []rule{append(tcp, resetTCP()), append(others, p.reject())}
 }
 
-// redraws is how often a number without a slot is drawn again. At least every second number has one, so that once in
-// 65,536 connections none is found; the last draw then takes from the lower half, where every number has a slot.
+// redraws is how often a class draws again when its number has no slot. At least every second number has a slot, so one
+// connection in 65,536 finds none. The last draw is from the lower half, in which every number has a slot.
 const redraws = 16
 
-// attempts lists the draws that end in a slot. The last one is for packets that got the class of a pool just before it
-// lost a slot and look up the slot just after: the kernel evaluates a chain as of one generation, but every lookup as of
-// now. The first slot is always there. Under TestChurnUnderLoad one connection in 200 needs it.
+// attempts lists the draws of a class, in order; the first one that hits a slot counts. The last one always takes the
+// first slot, which every pool has. It is for a packet that got the class of its pool just before the pool lost a slot,
+// and looks up the slot just after: the kernel evaluates a chain as of one generation, but each lookup as of now. Under
+// TestChurnUnderLoad one connection in 200 needs it.
 func (d draw) attempts() []draw {
 	list := []draw{d}
 	if !d.exact() {
@@ -244,7 +252,7 @@ func (d draw) attempts() []draw {
 	return list
 }
 
-// classChain is the chain of a class: it picks a slot of the pool in the scratch number and translates.
+// classChain is the chain of a class: it draws a slot of the pool in the scratch number, and translates.
 func (p program) classChain(c class) chainDef {
 	if c.affinity > 0 {
 		return chainDef{name: c.chain(), rules: p.stickyRules(c)}
@@ -270,18 +278,18 @@ func (p program) tokenDrawChain(d draw) chainDef {
 	return chainDef{name: d.tokenChain(), rules: rules}
 }
 
-// stickyRules draws a token (ordinal and service port), has the affinity map overrule it with the client's earlier one,
-// and translates. A token whose endpoint is gone, or is not in this pool, does not translate; its entry is removed, and
-// the client gets another. All lookups stand in chains shared by many classes (see exactDraws for the reason).
+// stickyRules draws a token (ordinal and service port), lets the affinity map replace it by the client's earlier token,
+// and translates. A token does not translate if its endpoint is gone or is not in this pool: then the entry is removed,
+// and the client gets another token. All lookups are in chains that many classes share (exactDraws says why).
 func (p program) stickyRules(c class) []rule {
 	pick, recall := rule{jump(c.tokenChain())}, rule{jump(recallChain(c.local))}
 	remember := rule{p.affinityEntry("update", c.affinity)}
 	again := pick
 	if c.local {
-		// A token names the service port; which of the two pools it was drawn from has to be said anew.
+		// A token names only the service port. So the scratch number has to name the local pool again.
 		again = rule{setScratchTo(localPool()), jump(c.tokenChain())}
 	}
-	// The third time is for a client whose endpoint is gone, and which gets another that goes in the same microsecond.
+	// The third attempt is for a client whose endpoint is gone, and whose next endpoint goes in the same microsecond.
 	return []rule{pick, remember, recall, again, remember, recall, again, remember, recall}
 }
 
@@ -292,9 +300,9 @@ func recallChain(local bool) string {
 	return "recall"
 }
 
-// recall translates to the endpoint that the client sticks to; without an entry (the map is full), to the one just
-// drawn. Tokens name the cluster pool; an endpoint that is in the local pool has a second token for that, so that both
-// pools of a service port share what the client sticks to.
+// recall translates to the endpoint in the client's affinity entry. If the client has no entry because the map is full,
+// it translates to the endpoint just drawn. Entries hold tokens of the cluster pool. An endpoint in the local pool has
+// a second token for that pool, so one entry is good for both pools of a service port.
 func (p program) recall(local bool) chainDef {
 	token := scratch()
 	if local {

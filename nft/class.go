@@ -7,17 +7,21 @@ import (
 	"time"
 )
 
-// The program works on one 32-bit number, kept in the packet's priority field while a new connection is looked at:
+// The program works on one 32-bit number, the scratch number. It is in the packet's priority field while the rules look
+// at a new connection:
 //
 //	31                20 19                  1  0
 //	+-------------------+---------------------+---+
 //	| class or ordinal  | service port        | L |
 //	+-------------------+---------------------+---+
 //
-// The lower 20 bits name a pool: 19 bits for the service port and one that tells its local pool (endpoints on this
-// node) from its cluster pool. The upper 12 bits are a class where pools are dispatched, and an endpoint's ordinal in
-// tokens of session affinity. In the maps of frontends the top bit says that the source decides which pool serves, the next
-// one that the source has to be in the frontend's ranges: others need not look.
+// The lower 20 bits are the number of a pool: 19 bits for the service port, and bit L, which is set for its local pool
+// (the endpoints on this node) and clear for its cluster pool. The meaning of the upper 12 bits depends on the map:
+//
+//	pools                             the class of the pool
+//	sticky-slots, affinity            the ordinal of an endpoint; with the lower bits it is a token
+//	services, nodeports, bit 31       the client's address decides which pool serves it
+//	services, nodeports, bit 30       the client's address must be in the source ranges of the frontend
 const (
 	poolBits           = 20
 	poolMask    uint32 = 1<<poolBits - 1
@@ -27,21 +31,21 @@ const (
 	bySourceBit uint32 = 1 << 31
 	limitedBit  uint32 = 1 << 30
 
-	maxPorts    = 1 << (poolBits - 1) // 524,288 service ports and family
+	maxPorts    = 1 << (poolBits - 1) // 524,288 service ports in each family
 	maxClasses  = 1 << (32 - poolBits)
 	maxOrdinals = 1 << (32 - poolBits) // endpoints of a service port with affinity
 	// maxSlots bounds a pool: the modulus that the endpoints map is declared with.
 	maxSlots = 65536
 )
 
-// Method says how a class draws a slot.
+// Method is how a class draws a slot.
 type Method uint8
 
-// The methods that the program has.
+// The methods.
 const (
 	Random     Method = iota // numgen random
-	InTurn                   // numgen inc: one counter for each class, shared by all pools of that class
-	SourceHash               // hash of the client's address into a table filled by Maglev's method
+	InTurn                   // numgen inc: one counter for each class, which all pools of the class share
+	SourceHash               // a hash of the client's address, into a table that Maglev's method fills
 )
 
 func (m Method) String() string {
@@ -54,17 +58,17 @@ func (m Method) String() string {
 	return "random"
 }
 
-// draw is a way of getting the number of a slot.
+// draw is a way to get the number of a slot.
 type draw struct {
 	method Method
-	size   uint32 // numbers below it are drawn
+	size   uint32 // the numbers drawn are below it
 }
 
-// exactDraws is up to how many slots a random draw has a class of its own. Above, the next power of two is drawn from
-// and a number without a slot is drawn again. That bounds the number of classes, for a reason that has to be measured to
-// be believed: a chain that looks up a map for the first time makes the kernel walk all elements of that map
-// (nf_tables_bind_set): 25 ms at 10,000 services, 150 ms at 50,000. The exact classes are there from the start, when the
-// maps are empty; the few powers of two come when a first pool needs them, and stay.
+// exactDraws is the largest number of slots for which a random draw has a class of its own. For a larger pool, the
+// class draws a number below the next power of two, and draws again if the number has no slot. So there are few
+// classes. That matters because a new chain with a lookup makes the kernel walk all elements of the map
+// (nf_tables_bind_set): 25 ms at 10,000 services, 150 ms at 50,000. The exact classes exist from the start, when the
+// maps are empty. A class for a power of two is made when the first pool needs it, and it stays.
 const exactDraws = 16
 
 // drawFor is the draw for a pool of n slots.
@@ -76,7 +80,7 @@ func drawFor(method Method, n int) draw {
 	return draw{method, size}
 }
 
-// exact says that every number drawn has a slot.
+// exact reports whether every number drawn has a slot.
 func (d draw) exact() bool { return d.method != Random || d.size <= exactDraws }
 
 func compareDraws(a, b draw) int {
@@ -85,11 +89,12 @@ func compareDraws(a, b draw) int {
 
 func (d draw) String() string { return fmt.Sprintf("%s-%d", d.method, d.size) }
 
-// class is a draw and what comes after it; every class in use has one chain.
+// class is how the program picks an endpoint of a pool. All pools that are served alike share a class, and every class
+// has one chain.
 type class struct {
 	draw
 	affinity time.Duration // 0: none
-	local    bool          // only for affinity: the chain has to look for the local pool's endpoints
+	local    bool          // only with affinity: the chain looks for endpoints of the local pool
 }
 
 // classFor is the class of a pool; the zero class for a pool without slots.
@@ -97,10 +102,10 @@ func classFor(method Method, slots int, affinity time.Duration, local bool) clas
 	if slots == 0 {
 		return class{}
 	}
-	return class{drawFor(method, slots), affinity, local && affinity > 0}
+	return class{draw: drawFor(method, slots), affinity: affinity, local: local && affinity > 0}
 }
 
-// empty says that it is the class of a pool without slots.
+// empty reports whether it is the class of a pool without slots.
 func (c class) empty() bool { return c.size == 0 }
 
 // chain is the name of the class's chain, such as random-3 or random-3-sticky-3h.
@@ -116,11 +121,11 @@ func (c class) chain() string {
 	return name
 }
 
-// stays says that the class is never removed once it is there: there are few of its kind.
-func (c class) stays() bool { return c.method != InTurn && c.affinity == 0 }
+// permanent reports whether the class is never removed once it exists. There are few such classes.
+func (c class) permanent() bool { return c.method != InTurn && c.affinity == 0 }
 
-// spareClasses is how many classes without a pool are kept, so that a service port that gains and loses an endpoint
-// in turn does not create and remove chains.
+// spareClasses is how many classes without a pool are kept. A service port that gains and loses an endpoint again and
+// again does not create and delete chains each time.
 const spareClasses = 16
 
 // classTable numbers the classes in use.
@@ -128,7 +133,7 @@ type classTable struct {
 	entries map[class]*classEntry
 	byID    map[uint32]class
 	next    uint32
-	clock   uint64 // counts releases: the spare class released longest ago goes first
+	clock   uint64 // counts releases; the spare class that was released first is removed first
 }
 
 type classEntry struct {
@@ -145,7 +150,7 @@ func newClassTable() *classTable {
 	return t
 }
 
-// acquire counts one more pool of a class and returns its number; fresh says that its chain has to be created.
+// acquire adds a user to a class and returns the number of the class. If fresh is true, the caller creates its chain.
 func (t *classTable) acquire(c class) (id uint32, fresh bool, err error) {
 	if e := t.entries[c]; e != nil {
 		e.users++
@@ -164,7 +169,7 @@ func (t *classTable) acquire(c class) (id uint32, fresh bool, err error) {
 	return id, true, nil
 }
 
-// release counts one pool less.
+// release removes a user from a class.
 func (t *classTable) release(c class) {
 	e := t.entries[c]
 	e.users--
@@ -172,7 +177,7 @@ func (t *classTable) release(c class) {
 	e.released = t.clock
 }
 
-// collect forgets spare classes beyond a number and returns them: their chains have to go.
+// collect forgets spare classes, except for a number to keep, and returns them: the caller deletes their chains.
 func (t *classTable) collect(keep int) []retired {
 	var gone []retired
 	for {
@@ -195,7 +200,7 @@ type retired struct {
 func (t *classTable) oldestSpare() (oldest class, spare int) {
 	first := uint64(0)
 	for c, e := range t.entries {
-		if e.users > 0 || c.stays() {
+		if e.users > 0 || c.permanent() {
 			continue
 		}
 		spare++

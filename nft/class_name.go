@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// parseClass reads the name of a class's chain.
+// parseClass reads the name of the chain of a class. It is the inverse of class.chain.
 func parseClass(chain string) (c class, ok bool) {
 	words := strings.Split(chain, "-")
 	if len(words) < 2 {
@@ -34,7 +34,7 @@ func parseMethod(s string) (Method, bool) {
 	return 0, false
 }
 
-// parseDuration reads what duration writes; 0 for anything else.
+// parseDuration reads the form that duration prints; 0 for any other text.
 func parseDuration(s string) time.Duration {
 	var sum time.Duration
 	for s != "" {

@@ -11,14 +11,14 @@ import (
 	"github.com/verdict-proxy/verdict/nft/nlmsg"
 )
 
-// Outcome is what became of a transaction.
+// Outcome is what happened to a transaction.
 type Outcome uint8
 
 // The three outcomes.
 const (
-	Applied  Outcome = iota // the kernel has it
-	Rejected                // the kernel has refused all of it
-	Unknown                 // it cannot be told; read back before the next change
+	Applied  Outcome = iota // the kernel has all of it
+	Rejected                // the kernel has nothing of it
+	Unknown                 // the answer was lost, and the engine could not find out
 )
 
 func (o Outcome) String() string {
@@ -36,17 +36,19 @@ type conn struct {
 	sock        *socket.Conn
 	writeBuffer int
 	answers     []byte
-	request     wire // for questions outside batches
-	unread      bool // there may be answers to an earlier request that nobody has read
+	request     wire // for requests outside batches
+	unread      bool // the socket may hold answers to an earlier request
 }
 
-// smallBuffer is the size of both socket buffers to begin with. A batch goes to the kernel as one message and has to
-// fit in the send buffer; the receive buffer has to take an answer for each message of a refused batch.
+// smallBuffer is the first size of the send buffer; the receive buffer is four times as large. A batch goes to the
+// kernel in one system call and must fit in the send buffer. The receive buffer must take an answer to each message of
+// a refused batch.
 const smallBuffer = 1 << 20
 
-// dial opens the socket in the network namespace given by a file descriptor, or in the present one when it is 0.
+// dial opens the socket in the network namespace of a file descriptor; 0: in the present one.
 func dial(netns int) (*conn, error) {
-	sock, err := socket.Socket(unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_NETFILTER, "nf_tables", &socket.Config{NetNS: netns})
+	config := &socket.Config{NetNS: netns}
+	sock, err := socket.Socket(unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_NETFILTER, "nf_tables", config)
 	if err != nil {
 		return nil, fmt.Errorf("open netlink socket to nf_tables: %w", err)
 	}
@@ -61,7 +63,7 @@ func (c *conn) prepare() error {
 	if err := c.sock.Bind(&unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return fmt.Errorf("bind netlink socket to nf_tables: %w", err)
 	}
-	// Errors name the attribute at fault, and do not repeat the message they answer (up to 64 KiB).
+	// The kernel's errors name the attribute at fault, and do not repeat the message (up to 64 KiB) that they answer.
 	for _, option := range []int{unix.NETLINK_EXT_ACK, unix.NETLINK_CAP_ACK} {
 		if err := c.sock.SetsockoptInt(unix.SOL_NETLINK, option, 1); err != nil {
 			return fmt.Errorf("set netlink option %d: %w", option, err)
@@ -73,8 +75,8 @@ func (c *conn) prepare() error {
 	return c.growWriteBuffer(smallBuffer)
 }
 
-// growWriteBuffer makes room for a batch (SO_SNDBUFFORCE, or SO_SNDBUF without CAP_NET_ADMIN in the initial user
-// namespace, which the kernel then cuts to net.core.wmem_max).
+// growWriteBuffer makes room for a batch. It needs CAP_NET_ADMIN in the initial user namespace (SO_SNDBUFFORCE);
+// without, the kernel limits the buffer to net.core.wmem_max (SO_SNDBUF).
 func (c *conn) growWriteBuffer(size int) error {
 	if size <= c.writeBuffer {
 		return nil
@@ -86,16 +88,17 @@ func (c *conn) growWriteBuffer(size int) error {
 	return nil
 }
 
-// capacity is the size of the largest batch that the socket takes as it is. Asking cannot fail on an open socket.
+// capacity is the size of the largest batch that fits in the present send buffer. The question cannot fail on an open
+// socket.
 func (c *conn) capacity() int {
 	size, _ := c.sock.WriteBuffer()
-	return size - 32 // netlink_sendmsg
+	return size - 32 // which netlink_sendmsg keeps for itself
 }
 
 func (c *conn) close() error { return c.sock.Close() }
 
-// send hands a batch to the kernel. The kernel works it off inside the system call, so all answers are there when it
-// returns; none means that they were lost and nothing is known.
+// send gives a batch to the kernel. The kernel processes it inside the system call, so all answers are there when the
+// call returns. Without any answer the outcome is unknown.
 func (c *conn) send(b *batch) (Outcome, *nlmsg.Ack, error) {
 	if err := c.growWriteBuffer(len(b.Buf) + len(b.Buf)/8); err != nil {
 		return Rejected, nil, err
@@ -108,7 +111,7 @@ func (c *conn) send(b *batch) (Outcome, *nlmsg.Ack, error) {
 	return outcome, why, err
 }
 
-// sendRaw sends a request; whoever reads all of its answers says so in unread.
+// sendRaw sends a request. The caller that has read all answers sets unread to false.
 func (c *conn) sendRaw(messages []byte) error {
 	c.drain()
 	c.unread = true
@@ -125,7 +128,8 @@ func (c *conn) wait() (int, error) {
 	return n, err
 }
 
-// sendFailure tells errors that come before the kernel has looked at the batch from those that may come after.
+// sendFailure is the outcome after a failed system call: Rejected for errors that occur before the kernel reads the
+// batch, Unknown for errors that may occur later.
 func sendFailure(err error) Outcome {
 	for _, before := range []error{unix.EMSGSIZE, unix.ENOMEM, unix.EPERM, unix.EBADF, unix.EACCES} {
 		if errors.Is(err, before) {
@@ -135,7 +139,7 @@ func sendFailure(err error) Outcome {
 	return Unknown
 }
 
-// drain throws away answers to an earlier request.
+// drain discards answers to an earlier request.
 func (c *conn) drain() {
 	for c.unread {
 		_, err := c.receive()
@@ -143,9 +147,9 @@ func (c *conn) drain() {
 	}
 }
 
-// collect reads answers until the one for the last message. Errors come before it, in the order of the messages;
-// an error of the opening message says that the commit as a whole failed. When there are more errors than the receive
-// buffer takes, the kernel says so first (ENOBUFS); those that were not lost can still be read.
+// collect reads answers up to the one for the last message. Errors come before it, in the order of the messages; an
+// error of the opening message means that the commit as a whole failed. If the errors did not fit in the receive
+// buffer, the first read reports ENOBUFS, and the errors that did fit can still be read.
 func (c *conn) collect(first, last uint32) (Outcome, *nlmsg.Ack, error) {
 	var cause *nlmsg.Ack
 	for lost := false; ; {
@@ -188,7 +192,7 @@ func firstError(datagram []byte, first, last uint32, cause *nlmsg.Ack) (*nlmsg.A
 	return cause, false, m.Err()
 }
 
-// receive does not wait: an answer that is not there yet will not come.
+// receive reads a datagram without waiting: an answer that is not there yet will never come.
 func (c *conn) receive() (n int, err error) {
 	raw, err := c.sock.SyscallConn()
 	if err != nil {

@@ -7,15 +7,15 @@ import (
 	"strings"
 )
 
-// element is one element of a set or map. Its bytes lie in the arena of its transaction, as the kernel wants them.
+// element is one element of a set or map. Its bytes are in the arena of its transaction, in the form of the kernel.
 type element struct {
-	offset uint32 // of the key in the arena; key end and data follow
-	key    uint8  // lengths
-	keyEnd uint8  // 0: no range
-	data   uint8
+	offset uint32 // of the key in the arena; the end of the key's range and the data follow
+	key    uint8  // length of the key
+	keyEnd uint8  // length of the end of the range; 0: no range
+	data   uint8  // length of the data
 	// intervalEnd marks the element that closes a range in a set with a single key (kernel: NFT_SET_ELEM_INTERVAL_END).
 	intervalEnd bool
-	// label is the comment; in the dispatch map it is the chain to go to.
+	// label is the comment; in the dispatch map it is the name of the chain.
 	label string
 }
 
@@ -33,7 +33,7 @@ func (e element) dataBytes(arena []byte) []byte {
 	return arena[at : at+uint32(e.data)]
 }
 
-// text is the element in nft syntax, as nft lists it (without counter values).
+// text is the element as nft lists it, without the values of counters.
 func (e element) text(d *setDef, arena []byte) string {
 	var b strings.Builder
 	if e.keyEnd > 0 {
@@ -101,7 +101,8 @@ func lastAddr(p netip.Prefix) netip.Addr {
 	return a
 }
 
-// withoutNested sorts prefixes and leaves out those inside another: the kernel refuses overlapping ranges.
+// withoutNested returns the prefixes of a family, sorted and without those inside others: the kernel refuses ranges
+// that overlap.
 func withoutNested(list []netip.Prefix, f Family) []netip.Prefix {
 	var own []netip.Prefix
 	for _, p := range list {
@@ -113,7 +114,7 @@ func withoutNested(list []netip.Prefix, f Family) []netip.Prefix {
 	var out []netip.Prefix
 	for _, p := range own {
 		if n := len(out); n > 0 && out[n-1].Overlaps(p) {
-			continue // sorted by address, then shorter first: an overlap is always inside the earlier one
+			continue // the list is sorted by address, short prefixes first: p is inside the earlier prefix
 		}
 		out = append(out, p)
 	}
@@ -140,7 +141,7 @@ func (b *builder) addr(a netip.Addr) {
 	b.arena = append(b.arena, v[:]...)
 }
 
-// proto and port take whole registers inside a concatenation.
+// proto and port take a whole register each, as in a concatenation.
 func (b *builder) proto(p uint8) { b.arena = append(b.arena, p, 0, 0, 0) }
 func (b *builder) port(p uint16) { b.arena = append(b.arena, byte(p>>8), byte(p), 0, 0) }
 func (b *builder) word(v uint32) { b.arena = binary.NativeEndian.AppendUint32(b.arena, v) }

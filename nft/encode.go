@@ -10,16 +10,17 @@ import (
 	"github.com/verdict-proxy/verdict/nft/nlmsg"
 )
 
-// batch is a transaction as netlink messages, with what is needed to name the culprit when the kernel refuses one.
+// batch is a transaction as netlink messages. It remembers what each message is about, to name the change that the
+// kernel refuses.
 type batch struct {
 	wire
 	first, last uint32       // sequence numbers of the opening message and of the one that asks for an answer
-	tx          *Transaction // what it is a part of
+	tx          *Transaction // which the batch carries, or a part of it
 	messages    []messageInfo
 	setIDs      uint32
 }
 
-// messageInfo says what a message is about: an operation, or a run of elements of one set.
+// messageInfo is what a message is about: an operation, or several elements of one set.
 type messageInfo struct {
 	seq       uint32
 	start     int
@@ -31,18 +32,18 @@ type messageInfo struct {
 	count     int // of elements
 }
 
-// protocolsSetID stands for the number of the anonymous set until the rule is written.
+// protocolsSetID takes the place of the number of the anonymous set until the rule is written.
 const protocolsSetID = ^uint32(0)
 
-// maxElements is how many bytes of elements go into one message; an attribute's length has 16 bits. With the last element
-// and the names of table and set, a message is not larger than maxMessage.
+// maxElements is how many bytes of elements go into one message, because the length of an attribute has 16 bits. With
+// the last element and the names of table and set, no message is larger than maxMessage.
 const (
 	maxElements = 60000
 	maxMessage  = maxElements + 2000
 )
 
-// encode writes the transaction. Only the last message asks for an answer: the kernel handles a batch as a whole,
-// and an answer for each element costs more than the element.
+// encode writes the transaction. Only the last message asks for an answer: the kernel applies a batch as a whole, and
+// an answer to each message would cost more than its elements.
 func (b *batch) encode(t *Transaction) error {
 	b.Buf = slices.Grow(b.Buf[:0], t.estimate())
 	b.start(t)
@@ -71,8 +72,8 @@ func (b *batch) finish() {
 	b.End(b.Begin(unix.NFNL_MSG_BATCH_END, 0, unix.AF_UNSPEC, unix.NFNL_SUBSYS_NFTABLES))
 }
 
-// estimate is about how many bytes the elements take on the wire: growing to the size of a whole table step by step would
-// leave several times as much garbage.
+// estimate is about how many bytes the elements take in messages. The buffer gets this size at once: a buffer that
+// grows in steps would leave several times as much garbage.
 func (t *Transaction) estimate() int {
 	const perElement = 6 * nlmsg.AttributeHeaderSize // around the element, its key and its data
 	n := len(t.arena)
@@ -138,8 +139,8 @@ func (b *batch) operation(o *operation) error {
 // tableUserData is NFTA_TABLE_USERDATA (kernel 5.10), which x/sys does not have.
 const tableUserData = 6
 
-// named writes a message that consists of names: the table's (attribute 1 in all of them) and, unless nameAttr is 0,
-// the object's.
+// named writes a message with the table's name (attribute 1 in all messages) and, unless nameAttr is 0, the object's
+// name.
 func (b *batch) named(o *operation, kind, nameAttr uint16) {
 	start := b.open(o, kind, 0)
 	b.Text(unix.NFTA_TABLE_NAME, TableName)
@@ -189,7 +190,7 @@ func (b *batch) addRule(o *operation) error {
 	return nil
 }
 
-// protocols creates the anonymous set { tcp, udp, sctp } that the next rule looks up.
+// protocols creates the anonymous set { tcp, udp, sctp } for the next rule.
 func (b *batch) protocols(o *operation) {
 	d := setDef{name: protocolsSet, key: []dataType{typeProto}}
 	start := b.open(o, unix.NFT_MSG_NEWSET, unix.NLM_F_CREATE)
@@ -213,7 +214,7 @@ func (b *batch) protocols(o *operation) {
 	b.End(start)
 }
 
-// setHeader writes what all sets have, and takes the next set number.
+// setHeader writes what all sets have, and assigns the next set number.
 func (b *batch) setHeader(d *setDef, flags uint32) {
 	b.setIDs++
 	b.Text(unix.NFTA_SET_TABLE, TableName)
@@ -247,7 +248,7 @@ func (b *batch) addSet(o *operation) {
 // setExpr is NFTA_SET_EXPR (kernel 5.7), which x/sys does not have.
 const setExpr = 17
 
-// mapData is type and length of a map's data, as the kernel wants them.
+// mapData is the type and length of a map's data, as the kernel numbers them.
 func (d *setDef) mapData() (kind, length uint32) {
 	if d.data[0].name == typeVerdict.name {
 		return unix.NFT_DATA_VERDICT, 16 // sizeof(struct nft_verdict)
@@ -255,7 +256,7 @@ func (d *setDef) mapData() (kind, length uint32) {
 	return concatMagic(d.data), uint32(concatLen(d.data))
 }
 
-// setDescription gives the size of a bounded set, and the components of a key whose last one is a range.
+// setDescription writes the size of a bounded set, and the lengths of a key's components if the last one is a range.
 func (b *batch) setDescription(d *setDef) {
 	if !d.dynamic && d.flags()&setConcat == 0 {
 		return
@@ -364,7 +365,7 @@ func (b *batch) value(kind uint16, v []byte) {
 	b.Unnest(outer)
 }
 
-// keepBuffer is how much of the batch buffer stays allocated between passes.
+// keepBuffer is the largest buffer that stays allocated between two transactions.
 const keepBuffer = 1 << 20
 
 func (b *batch) shrink() {
@@ -374,7 +375,7 @@ func (b *batch) shrink() {
 	}
 }
 
-// blame names what a refusal is about: an operation, or the very element when the kernel tells.
+// blame names what the kernel refused: an operation, or an element if the kernel named one.
 func (b *batch) blame(t *Transaction, why *nlmsg.Ack) string {
 	for _, m := range b.messages {
 		if m.seq != why.Seq {
@@ -403,7 +404,7 @@ func (b *batch) blameElement(t *Transaction, m messageInfo, offset uint32) strin
 	return what + " { " + list[m.element+i].text(d, t.arena) + " }"
 }
 
-// elements are those that the message is about.
+// elements are the elements that the message is about.
 func (m messageInfo) elements(t *Transaction) []element {
 	changes := &t.elements[m.family.index()][m.set]
 	list := changes.add
@@ -413,7 +414,7 @@ func (m messageInfo) elements(t *Transaction) []element {
 	return list[m.element : m.element+m.count]
 }
 
-// offsetOf is the place of an element in its message: elementAt backwards.
+// offsetOf is the offset of an element in its message, the inverse of elementAt.
 func (b *batch) offsetOf(m messageInfo, element int) uint32 {
 	for e, i := b.elementList(m), 0; e.Next(); i++ {
 		if i == element {
@@ -423,7 +424,7 @@ func (b *batch) offsetOf(m messageInfo, element int) uint32 {
 	return 0
 }
 
-// elementAt finds the element of a message that begins at an offset; -1: none does.
+// elementAt finds the element that begins at an offset of the message; -1: no element does.
 func (b *batch) elementAt(m messageInfo, offset uint32) int {
 	for e, i := b.elementList(m), 0; e.Next(); i++ {
 		if e.offset() == offset {

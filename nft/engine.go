@@ -10,27 +10,28 @@ import (
 	"github.com/verdict-proxy/verdict/nft/nlmsg"
 )
 
-// Engine keeps both tables equal to the ports and globals it was given. Set, Delete and SetGlobals collect changes;
-// Apply hands them to the kernel as one transaction (large tables that are not there yet in several, see parts.go). It is
-// used by one goroutine.
+// Engine keeps both tables equal to the ports and globals that it was given. Set, Delete and SetGlobals collect
+// changes. Apply gives them to the kernel as one transaction (parts.go has the exception: large tables that do not
+// exist yet). Only one goroutine may use an engine.
 //
-// The engine mirrors what it was asked for. When the kernel refuses a transaction, or it cannot be told whether it took
-// it, the next Apply writes both tables as a whole: nothing asked for is forgotten.
+// The engine keeps a mirror of everything it was asked for. If the kernel refuses a transaction, or the outcome stays
+// unknown, the next Apply writes both tables as a whole from the mirror. So no change is lost.
 type Engine struct {
 	conn    kernel
 	tables  [2]*table
-	active  []*table // those of the families that the kernel has
+	active  []*table // of the families that the engine serves
 	tx      *Transaction
 	batch   batch
-	rebuild bool // the next apply writes everything
-	// startOver: taking over the tables was refused. The next apply deletes them, and affinity with them.
+	rebuild bool // the next Apply writes everything
+	// startOver: the kernel refused to replace what is in the tables. The next Apply deletes them, and affinity with
+	// them.
 	startOver bool
 	fresh     bool   // there were no tables when the transaction was prepared
-	applies   uint64 // counts transactions, to notice a port that changes twice in one
+	applies   uint64 // counts transactions, to notice a port that changes twice in one of them
 }
 
-// kernel is what the engine needs of nf_tables: a netlink socket (conn), or a model in memory (memoryKernel). Tests inject
-// faults between the engine and its kernel.
+// kernel is what the engine needs of nf_tables: a netlink socket (conn), or a model in memory (memoryKernel). Tests
+// inject faults between the engine and its kernel.
 type kernel interface {
 	// send applies a batch as a whole, or nothing of it.
 	send(*batch) (Outcome, *nlmsg.Ack, error)
@@ -53,12 +54,13 @@ type Options struct {
 	NetNS int
 	// Families to serve; empty: both. A kernel without IPv6 (ipv6.disable=1) refuses the chains of an ip6 table.
 	Families []Family
-	// AffinitySize is how many clients each family's affinity map remembers, counted once for each service port; 0: 2^20.
-	// Further clients are served without stickiness. A map that an earlier process left keeps its size.
+	// AffinitySize is the number of entries of each family's affinity map; 0: 2^20. A client has one entry for each
+	// service port with affinity that it uses. When the map is full, further clients are served without affinity. A map
+	// that an earlier process left keeps its size.
 	AffinitySize uint32
 }
 
-// Open connects to the kernel and reads what affinity entries of an earlier process refer to. It changes nothing.
+// Open connects to the kernel and reads what the affinity entries of an earlier process refer to. It changes nothing.
 func Open(o Options) (*Engine, error) {
 	c, err := dial(o.NetNS)
 	if err != nil {
@@ -71,7 +73,7 @@ func Open(o Options) (*Engine, error) {
 	return e, nil
 }
 
-// newEngine makes an engine that writes everything at its first apply.
+// newEngine makes an engine that writes everything at its first Apply.
 func newEngine(k kernel, o Options) *Engine {
 	e := &Engine{conn: k, tables: [2]*table{newTable(IPv4), newTable(IPv6)}, tx: &Transaction{}, rebuild: true}
 	for _, tb := range e.tables {
@@ -85,7 +87,7 @@ func newEngine(k kernel, o Options) *Engine {
 	return e
 }
 
-// serves says whether the family has a table; without one, its ports are no concern of the engine.
+// serves reports whether the engine has a table for the family. It ignores ports of other families.
 func (e *Engine) serves(f Family) bool { return slices.Contains(e.active, e.tables[f.index()]) }
 
 func (e *Engine) inherit() error {
@@ -97,12 +99,13 @@ func (e *Engine) inherit() error {
 	return nil
 }
 
-// Close gives the socket back. The tables stay.
+// Close closes the socket. The tables stay.
 func (e *Engine) Close() error { return e.conn.close() }
 
-// Set makes a service port look as given. On error (a limit of the program) it stays as it was, but gives up the frontends
-// that it is no longer given, so that others can have them. A port should change once between two applies: a second change
-// makes the next one write everything, because the transaction holds the difference to the kernel, not to the first change.
+// Set adds or changes a service port. On error (a limit of the program) the port stays as it was, except that it loses
+// the frontends that it no longer has in p, so that other ports can have them. A port should change once between two
+// calls of Apply. After a second change, the next Apply writes everything: the transaction holds differences from the
+// kernel's state, and not from the first change.
 func (e *Engine) Set(p *Port) error {
 	if !e.serves(p.Family) {
 		return nil
@@ -116,12 +119,12 @@ func (e *Engine) Set(p *Port) error {
 	}
 	e.discardIfRebuilding()
 	if err != nil {
-		return fmt.Errorf("service port %s (%s): %w", p.Name, p.Family, err)
+		return fmt.Errorf("set service port %s (%s): %w; it stays as it was", p.Name, p.Family, err)
 	}
 	return nil
 }
 
-// Delete removes a service port; an unknown one is no change.
+// Delete removes a service port. An unknown name changes nothing.
 func (e *Engine) Delete(f Family, name string) {
 	tb := e.tables[f.index()]
 	e.noteChange(tb.ports[name])
@@ -139,7 +142,7 @@ func (e *Engine) noteChange(p *port) {
 	p.changed = e.applies + 1
 }
 
-// SetGlobals replaces what belongs to no service port.
+// SetGlobals replaces the globals.
 func (e *Engine) SetGlobals(g Globals) {
 	for _, tb := range e.active {
 		if tb.globals.program(tb.family) != g.program(tb.family) {
@@ -150,27 +153,27 @@ func (e *Engine) SetGlobals(g Globals) {
 	e.discardIfRebuilding()
 }
 
-// discardIfRebuilding throws collected changes away when the mirror is going to be written whole.
+// discardIfRebuilding discards the collected changes if the next Apply writes the whole mirror.
 func (e *Engine) discardIfRebuilding() {
 	if e.rebuild {
 		e.tx.reset()
 	}
 }
 
-// Result tells what an Apply did.
+// Result is what an Apply did.
 type Result struct {
 	Outcome Outcome
-	Full    bool // both tables were written as a whole
-	Added   int  // elements
-	Deleted int
-	Bytes   int           // of the batch
-	Kernel  time.Duration // spent in the system call that carries the batch
-	// Text prints the transaction in nft syntax; valid until the next call on the engine.
+	Full    bool          // both tables were written as a whole
+	Added   int           // elements that were added
+	Deleted int           // elements that were deleted
+	Bytes   int           // size of the batch
+	Kernel  time.Duration // time in the system call that carries the batch
+	// Text prints the transaction in nft syntax. It is valid until the next call of a method of the engine.
 	Text func() string
 }
 
-// Apply hands all collected changes to the kernel. When the outcome is not Applied, the error says why and the next
-// Apply writes everything. Without changes nothing is sent.
+// Apply gives all collected changes to the kernel. If the outcome is not Applied, the error says why, and the next
+// Apply writes everything. Without changes, Apply sends nothing.
 func (e *Engine) Apply() (Result, error) {
 	full := e.rebuild
 	if err := e.prepare(full); err != nil {
@@ -187,7 +190,7 @@ func (e *Engine) Apply() (Result, error) {
 	e.startOver = full && r.Outcome == Rejected
 	if r.Outcome == Applied {
 		for _, tb := range e.active {
-			tb.disown()
+			tb.forgetInherited()
 		}
 	}
 	e.tx = &Transaction{}
@@ -196,7 +199,7 @@ func (e *Engine) Apply() (Result, error) {
 	return r, err
 }
 
-// prepare completes the transaction.
+// prepare completes the transaction: with everything from the mirror, or with what the collected changes leave out.
 func (e *Engine) prepare(full bool) error {
 	if full {
 		e.tx.reset()
@@ -207,7 +210,8 @@ func (e *Engine) prepare(full bool) error {
 			tb.forgetSpares()
 			was, err := e.conn.survey(tb.family)
 			if err != nil {
-				return fmt.Errorf("read table %s %s before replacing it: %w", tb.family, TableName, err)
+				return fmt.Errorf("read table %s %s before it is written as a whole: %w; nothing was changed",
+					tb.family, TableName, err)
 			}
 			e.fresh = e.fresh && !was.table
 			was.sameLayout = was.sameLayout && !e.startOver
@@ -230,7 +234,7 @@ func (e *Engine) commit(r *Result) error {
 	return e.send(r)
 }
 
-// send hands the batch to the kernel.
+// send gives the batch to the kernel.
 func (e *Engine) send(r *Result) error {
 	r.Bytes += len(e.batch.Buf)
 	start := time.Now()
@@ -241,20 +245,23 @@ func (e *Engine) send(r *Result) error {
 		return e.readBack(r, err)
 	}
 	if why != nil {
-		return fmt.Errorf("nf_tables refused %s: %w", e.batch.blame(e.tx, why), why.Err())
+		return fmt.Errorf("nf_tables refused %s: %w; the next transaction writes both tables as a whole",
+			e.batch.blame(e.tx, why), why.Err())
 	}
 	return err
 }
 
-// readBack finds out whether a transaction was applied, by one element that tells: the kernel takes all or nothing.
+// readBack finds out whether a transaction was applied. One element is enough, because the kernel applies all or
+// nothing.
 func (e *Engine) readBack(r *Result, cause error) error {
-	f, id, el, wantFound := e.tx.telltale()
+	f, id, el, wantFound := e.tx.evidence()
 	if r.Full || el == nil {
 		return cause
 	}
 	data, found, err := e.conn.lookup(f, e.tables[f.index()].defs[id].name, el.keyBytes(e.tx.arena))
 	if err != nil {
-		return errors.Join(cause, fmt.Errorf("read back: %w", err))
+		err = fmt.Errorf("find out whether the transaction was applied: %w; the next one writes everything", err)
+		return errors.Join(cause, err)
 	}
 	if found == wantFound && (!found || bytes.Equal(data, el.dataBytes(e.tx.arena))) {
 		r.Outcome = Applied
@@ -264,7 +271,7 @@ func (e *Engine) readBack(r *Result, cause error) error {
 	return cause
 }
 
-// Cleanup deletes both tables, with everything in them. Tables that do not exist are no error.
+// Cleanup deletes both tables and everything in them. It is no error if they do not exist.
 func Cleanup(o Options) (err error) {
 	c, err := dial(o.NetNS)
 	if err != nil {
@@ -294,8 +301,8 @@ func Cleanup(o Options) (err error) {
 	return err
 }
 
-// Intact says whether both tables still have the chains, rules and sets that the engine gave them; it does not look at
-// elements. When they do not, or before the first apply, the next Apply writes everything.
+// Intact reports whether both tables still have the chains and sets that the engine made, and each chain as many rules.
+// It does not look at elements. If they are not intact, or before the first Apply, the next Apply writes everything.
 func (e *Engine) Intact() (bool, error) {
 	for _, tb := range e.active {
 		was, err := e.conn.survey(tb.family)

@@ -18,10 +18,10 @@ const (
 	IPv6 Family = unix.NFPROTO_IPV6
 )
 
-// Families lists both, in the order in which they are written.
+// Families lists both families, in the order in which tables are written.
 func Families() [2]Family { return [2]Family{IPv4, IPv6} }
 
-// FamilyOf tells the family of an address.
+// FamilyOf is the family of an address.
 func FamilyOf(a netip.Addr) Family {
 	if a.Is4() {
 		return IPv4

@@ -9,13 +9,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// firstRegister is the first 32-bit register (NFT_REG32_00). A concatenation fills the registers behind it.
+// firstRegister is the first 32-bit register (NFT_REG32_00). A concatenation fills the registers from here on.
 const firstRegister uint32 = unix.NFT_REG32_00
 
-// scratchRegister holds the input of a hash, out of the way of any key (nft uses the same one).
-const scratchRegister uint32 = unix.NFT_REG32_00 + 6
+// hashRegister holds the input of a hash. No key reaches it, and nft uses the same register.
+const hashRegister uint32 = unix.NFT_REG32_00 + 6
 
-// field is one thing that a rule looks at: its text in nft syntax, and how it gets into a register.
+// field is a value that a rule looks at: its text in nft syntax, and the expressions that load it into a register.
 type field struct {
 	text  string
 	bytes int
@@ -35,7 +35,7 @@ func (k key) String() string {
 	return strings.Join(parts, " . ")
 }
 
-// load puts the fields into consecutive registers from firstRegister on.
+// load loads the fields into consecutive registers from firstRegister on.
 func (k key) load() []expr.Any {
 	var out []expr.Any
 	reg := firstRegister
@@ -70,14 +70,14 @@ func (p program) originalDaddr() field {
 	return originalField("ct original "+p.family.String()+" daddr", p.family.addrLen(), ctKey)
 }
 
-// originalDport is the destination port before DNAT. nft types it only in a rule that names one protocol first.
+// originalDport is the destination port before DNAT. nft knows its type only in a rule that names one protocol first.
 func originalDport() field {
 	return originalField("ct original proto-dst", 2, expr.CtKeyPROTODST)
 }
 
 func originalField(text string, bytes int, ctKey expr.CtKey) field {
 	return field{text: text, bytes: bytes, load: func(reg uint32) []expr.Any {
-		// Direction 0 is IP_CT_DIR_ORIGINAL; google/nftables writes the direction for these keys.
+		// Direction 0 is IP_CT_DIR_ORIGINAL. google/nftables writes the direction for these keys.
 		return []expr.Any{&expr.Ct{Register: reg, Key: ctKey, Direction: 0}}
 	}}
 }
@@ -88,22 +88,21 @@ func l4proto() field {
 	}}
 }
 
-// dport is the destination port of whatever transport header the packet has.
+// dport is the destination port, of any transport protocol.
 func dport() field {
 	return field{text: "th dport", bytes: 2, load: func(reg uint32) []expr.Any {
 		return []expr.Any{&expr.Payload{DestRegister: reg, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2}}
 	}}
 }
 
-// scratch is the packet's priority field, in which the program keeps its one number (see package documentation of
-// the number in class.go).
+// scratch is the packet's priority field, which holds the scratch number (class.go describes it).
 func scratch() field {
 	return field{text: "meta priority", bytes: 4, load: func(reg uint32) []expr.Any {
 		return []expr.Any{&expr.Meta{Key: expr.MetaKeyPRIORITY, Register: reg}}
 	}}
 }
 
-// masked is the scratch number and a mask.
+// masked is the scratch number with a mask applied.
 func masked(mask uint32) field { return maskedAndFlipped("meta priority & "+classID(mask), mask, 0) }
 
 // flipped is the scratch number with some bits inverted.
@@ -120,7 +119,7 @@ func maskedAndFlipped(text string, mask, xor uint32) field {
 	}}
 }
 
-// drawn is the number of a slot.
+// drawn is the slot number that a draw yields.
 func (p program) drawn(d draw) field {
 	switch d.method {
 	case InTurn:
@@ -131,7 +130,7 @@ func (p program) drawn(d draw) field {
 	return numgen("random", d.size)
 }
 
-// numgen counts or draws a number below n.
+// numgen is a number below n: the next one in turn (mode "inc") or a random one (mode "random").
 func numgen(mode string, n uint32) field {
 	typ := uint32(unix.NFT_NG_RANDOM)
 	if mode == "inc" {
@@ -142,21 +141,21 @@ func numgen(mode string, n uint32) field {
 	}}
 }
 
-// sourceHash is a number below n that depends on the client's address only. The seed is fixed, so that all nodes and
-// all restarts agree.
+// sourceHash is a number below n that depends only on the client's address. The seed is fixed, so all nodes get the
+// same number, before and after a restart.
 func (p program) sourceHash(n uint32) field {
 	source := p.saddr()
 	return field{
 		text:  fmt.Sprintf("jhash %s mod %d seed 0x%x", source.text, n, hashSeed),
 		bytes: 4,
 		load: func(reg uint32) []expr.Any {
-			return append(source.load(scratchRegister), &expr.Hash{
-				SourceRegister: scratchRegister, DestRegister: reg, Length: uint32(p.family.addrLen()),
+			return append(source.load(hashRegister), &expr.Hash{
+				SourceRegister: hashRegister, DestRegister: reg, Length: uint32(p.family.addrLen()),
 				Modulus: n, Seed: hashSeed, Type: expr.HashTypeJenkins,
 			})
 		},
 	}
 }
 
-// hashSeed is any constant but 0: nft leaves seed 0 out of its listing, and then the kernel draws one at random.
+// hashSeed may be any constant except 0. nft does not list seed 0, and without a seed the kernel draws one at random.
 const hashSeed = 0x76657264

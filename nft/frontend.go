@@ -7,26 +7,31 @@ import (
 	"slices"
 )
 
-// placed is an element together with the set it belongs to.
+// placed is an element and the set that it belongs to.
 type placed struct {
 	set setID
 	element
 }
 
-// frontendSets are the sets in which one kind of frontend occurs: those keyed by an address, or those of node ports.
+// frontendSets are the sets for one kind of frontend: with an address, or a node port.
 type frontendSets struct {
 	pools, always, node, noEndpoints, noLocalEndpoints, ipvs setID
 }
 
 func setsOf(fe *Frontend) frontendSets {
-	if !fe.Addr.IsValid() {
-		return frontendSets{idNodePorts, idMasqueradeAlwaysNodePorts, idMasqueradeNodeNodePorts,
-			idNoEndpointsNodePorts, idNoLocalEndpointsNodePorts, idIPVSNodePorts}
+	if fe.Addr.IsValid() {
+		return frontendSets{
+			pools: idServices, always: idMasqueradeAlways, node: idMasqueradeNode,
+			noEndpoints: idNoEndpoints, noLocalEndpoints: idNoLocalEndpoints, ipvs: idIPVSFrontends,
+		}
 	}
-	return frontendSets{idServices, idMasqueradeAlways, idMasqueradeNode, idNoEndpoints, idNoLocalEndpoints, idIPVSFrontends}
+	return frontendSets{
+		pools: idNodePorts, always: idMasqueradeAlwaysNodePorts, node: idMasqueradeNodeNodePorts,
+		noEndpoints: idNoEndpointsNodePorts, noLocalEndpoints: idNoLocalEndpointsNodePorts, ipvs: idIPVSNodePorts,
+	}
 }
 
-// updateFrontends writes the difference between the port's frontends and the wanted ones.
+// updateFrontends changes the port's frontends to the wanted ones.
 func (tb *table) updateFrontends(t *Transaction, p *port, want []Frontend) {
 	if slices.EqualFunc(p.frontends, want, sameFrontend) {
 		return
@@ -50,11 +55,12 @@ func (tb *table) countClusterIP(fe Frontend, by int32) {
 }
 
 func sameFrontend(a, b Frontend) bool {
-	return a.Addr == b.Addr && a.Port == b.Port && a.ClusterIP == b.ClusterIP && a.Pool == b.Pool && a.Refusal == b.Refusal &&
-		a.Masquerade == b.Masquerade && a.IPVS == b.IPVS && a.Firewalled == b.Firewalled && slices.Equal(a.Sources, b.Sources)
+	return a.Addr == b.Addr && a.Port == b.Port && a.ClusterIP == b.ClusterIP && a.Pool == b.Pool &&
+		a.Refusal == b.Refusal && a.Masquerade == b.Masquerade && a.IPVS == b.IPVS &&
+		a.Firewalled == b.Firewalled && slices.Equal(a.Sources, b.Sources)
 }
 
-// frontendElements lists all elements that the frontends need, sorted by set and key.
+// frontendElements lists the elements of frontends, sorted by set and key, each once.
 func (tb *table) frontendElements(t *Transaction, p *port, frontends []Frontend) []placed {
 	out := make([]placed, 0, 2*len(frontends))
 	for i := range frontends {
@@ -66,7 +72,7 @@ func (tb *table) frontendElements(t *Transaction, p *port, frontends []Frontend)
 
 func (tb *table) appendFrontend(t *Transaction, out []placed, p *port, fe *Frontend) []placed {
 	sets := setsOf(fe)
-	label := clipComment(p.name)
+	label := truncateComment(p.name)
 	put := func(id setID, label string, data func(*builder)) {
 		out = append(out, placed{id, t.element(label, func(b *builder) { b.frontend(fe, p.protocol) }, data)})
 	}
@@ -103,10 +109,12 @@ func (tb *table) appendFrontend(t *Transaction, out []placed, p *port, fe *Front
 	return out
 }
 
-// limited says that the frontend has source ranges. Node ports have none.
+// limited reports whether the frontend has source ranges. Node ports have none.
 func (fe *Frontend) limited() bool { return fe.Firewalled && fe.Addr.IsValid() }
 
-// poolNumber is what a frontend's element says: the pool that serves it, or that the source decides.
+// poolNumber is the data of a frontend's element: the number of the pool that serves it. If the client's address
+// decides, it is the number of the cluster pool with a bit that says so. It reports false for a frontend without a
+// pool.
 func poolNumber(p *port, choice PoolChoice) (uint32, bool) {
 	switch choice {
 	case ClusterPool:
@@ -119,7 +127,7 @@ func poolNumber(p *port, choice PoolChoice) (uint32, bool) {
 	return 0, false
 }
 
-// frontend writes the key of a frontend.
+// frontend appends the key of a frontend.
 func (b *builder) frontend(fe *Frontend, protocol uint8) {
 	if fe.Addr.IsValid() {
 		b.addr(fe.Addr)
@@ -147,7 +155,8 @@ func comparePlaced(a, b placed, arena []byte) int {
 	return bytes.Compare(a.keyEndBytes(arena), b.keyEndBytes(arena))
 }
 
-// diffElements walks both sorted lists; an element whose data or comment changes is deleted and added.
+// diffElements writes the changes from one sorted list to the other. An element whose data or comment changes is
+// deleted and added.
 func diffElements(t *Transaction, f Family, old, next []placed) {
 	for len(old) > 0 || len(next) > 0 {
 		order := -1

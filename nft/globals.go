@@ -5,12 +5,12 @@ import (
 	"slices"
 )
 
-// setGlobals takes note of what is wanted. The difference is written once for each transaction, so that several changes
-// between two applies do no harm.
+// setGlobals notes the wanted globals. Each transaction writes the difference once, so several changes before one Apply
+// do no harm.
 func (tb *table) setGlobals(g Globals) { tb.globals, tb.globalsChanged = g, true }
 
-// writeGlobals writes the difference between the sets that belong to no service port. It does not look at what the
-// rules depend on: a change of those makes the engine write the whole table again.
+// writeGlobals updates the sets that belong to no service port. It does not look at the globals that rules depend on:
+// if those change, the engine writes the whole table.
 func (tb *table) writeGlobals(t *Transaction) {
 	if !tb.globalsChanged {
 		return
@@ -33,7 +33,7 @@ func (tb *table) nodePortAddresses(t *Transaction, g Globals) []placed {
 	return slices.CompactFunc(out, func(a, b placed) bool { return comparePlaced(a, b, t.arena) == 0 })
 }
 
-// updateRanges replaces the prefixes of a set with a single key. Such a set keeps each range as two elements.
+// updateRanges replaces the prefixes in a set whose key is one range. In such a set each range is two elements.
 func (tb *table) updateRanges(t *Transaction, id setID, old, want []netip.Prefix) {
 	before, after := withoutNested(old, tb.family), withoutNested(want, tb.family)
 	for _, p := range before {
@@ -48,7 +48,8 @@ func (tb *table) updateRanges(t *Transaction, id setID, old, want []netip.Prefix
 	}
 }
 
-// rangeElements gives the start of a range and the first address behind it; a range up to the last address has no end.
+// rangeElements makes the two elements of a range: its first address, and the first address after it. A range that
+// includes the last address of the family has only the first one.
 func (tb *table) rangeElements(t *Transaction, p netip.Prefix, put func(element)) {
 	put(t.element("", func(b *builder) { b.addr(p.Addr()) }, nil))
 	behind := lastAddr(p).Next()

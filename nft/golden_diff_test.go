@@ -93,7 +93,7 @@ func goldenDiff(base, text string) (string, error) {
 	for i, o := range after {
 		at := slices.IndexFunc(rest, func(old goldenObject) bool { return old.name == o.name })
 		if at < 0 {
-			fmt.Fprintf(&b, "+ %s, behind %s\n", o.name, after[max(0, i-1)].name)
+			fmt.Fprintf(&b, "+ %s, after %s\n", o.name, after[max(0, i-1)].name)
 			o.printChanges(&b, goldenObject{})
 			continue
 		}

@@ -138,22 +138,22 @@ func TestWhileTableComesAndGoes(t *testing.T) {
 	checkRepaired(t, n, e)
 }
 
-func TestSteadily(t *testing.T) {
+func TestRetryInterrupted(t *testing.T) {
 	other := errors.New("something else")
 	for _, test := range []struct {
 		interrupted int
 		then, want  error
 	}{
-		{0, nil, nil}, {steadyTries - 1, nil, nil}, {1, other, other}, {steadyTries, nil, errInterrupted},
+		{0, nil, nil}, {dumpAttempts - 1, nil, nil}, {1, other, other}, {dumpAttempts, nil, errInterrupted},
 	} {
 		reads := 0
-		err := steadily("chains", func() error {
+		err := retryInterrupted("chains", func() error {
 			if reads++; reads <= test.interrupted {
 				return errInterrupted
 			}
 			return test.then
 		})
-		if !errors.Is(err, test.want) || reads != min(test.interrupted+1, steadyTries) {
+		if !errors.Is(err, test.want) || reads != min(test.interrupted+1, dumpAttempts) {
 			t.Errorf("interrupted %d times, then %v: %v after %d reads", test.interrupted, test.then, err, reads)
 		}
 	}

@@ -9,16 +9,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What the program does for frontends that IPVS serves: their packets pass the translation untouched, are not refused
-// where they reach this host, and on their way to the endpoint get the masquerading that translated ones get.
+// This file has what the program does for frontends that IPVS serves. The nat chains do not translate their packets,
+// the filter chains do not refuse them, and postrouting masquerades them as it masquerades translated ones.
 //
-// IPVS takes packets to this host behind the input filter (priority 99), those that the host sends just behind the
-// translation (-98), and sends both on through output and postrouting, with the tuple before IPVS as "ct original"
-// (needs net.ipv4.vs.conntrack=1).
+// In the input hook, IPVS takes packets after the filter chains (priority 99). In the output hook, it takes them just
+// after the translation (priority -98). It sends both on through the hooks output and postrouting. There, "ct
+// original" is the destination before IPVS, if the sysctl net.ipv4.vs.conntrack is 1.
 
 const untranslatedChain = "untranslated"
 
-// untranslated ends the matter for a packet that nobody has translated.
+// untranslated is the rule for packets that were not translated. Without IPVS, they need no masquerading.
 func (p program) untranslated() rule {
 	if p.ipvs {
 		return rule{isNotTranslated(), jump(untranslatedChain)}
@@ -26,15 +26,15 @@ func (p program) untranslated() rule {
 	return rule{isNotTranslated(), returnNow()}
 }
 
-// toGuarded masquerades what this host sends to a Service at an address that is local for IPVS. In IPv4 it has that very
-// address as its source, which means another host, or the endpoint's own, to whoever answers; in IPv6 any address of this
-// host, which need not be one of the link that it leaves by. That is so for as long as the address is local, whichever engine
-// serves the port: while a virtual server drains it is nft.
+// toGuarded masquerades packets that this host sends to a Service at an address that is local for IPVS. An IPv4 packet
+// has that very address as its source, and the endpoint would answer another host, or itself. An IPv6 packet may have
+// any address of this host, even one that does not belong to the link that it leaves by. The rule applies while the
+// address is local, whichever engine serves the port: while a virtual server drains, nft serves it.
 func (p program) toGuarded() rule {
 	return rule{in(setIPVSAddresses, p.originalDaddr()), fromThisNode(), masquerade()}
 }
 
-// untranslatedChain returns with packets that IPVS has balanced, and accepts all others.
+// untranslatedChain returns for packets that IPVS has balanced, so that they may be masqueraded. It accepts all others.
 func (p program) untranslatedChain() chainDef {
 	var rules []rule
 	for _, proto := range []uint8{unix.IPPROTO_TCP, unix.IPPROTO_UDP, unix.IPPROTO_SCTP} {
@@ -47,15 +47,16 @@ func (p program) untranslatedChain() chainDef {
 	return chainDef{name: untranslatedChain, rules: append(rules, rule{accept()})}
 }
 
-// Guard protects addresses that are about to become local for IPVS: from now on only frontends can be reached there. It
-// does not wait for Apply, because an address must not be local for a moment without its guard. False means that there
-// is no table yet that could protect them: then they are protected after the next Apply, and nothing is served before it.
+// Guard protects addresses before they become local for IPVS: from now on, clients reach only frontends there. Guard
+// sends its own transaction and does not wait for Apply, because an address must never be local without its guard. If
+// there is no table yet that can protect the addresses, Guard returns false, and they are protected after the next
+// Apply.
 func (e *Engine) Guard(addrs []netip.Addr) (bool, error) {
 	t := &Transaction{}
 	ready := true
 	for _, tb := range e.active {
 		fresh := tb.guard(addrs)
-		if e.rebuild { // it is not known what the kernel has
+		if e.rebuild { // the kernel's elements are unknown
 			fresh = slices.DeleteFunc(slices.Clone(addrs), func(a netip.Addr) bool { return FamilyOf(a) != tb.family })
 		}
 		if len(fresh) == 0 {
@@ -78,13 +79,14 @@ func (e *Engine) Guard(addrs []netip.Addr) (bool, error) {
 	if err := e.sendApart(t); err != nil {
 		e.rebuild = true
 		e.discardIfRebuilding()
-		return false, fmt.Errorf("guard addresses of IPVS: %w", err)
+		return false, fmt.Errorf("guard %d addresses of IPVS: %w; the next transaction writes both tables as a whole",
+			len(addrs), err)
 	}
 	return true, nil
 }
 
-// hasGuards says whether the kernel's table has the set of guarded addresses, and rules that read it: a chain with fewer
-// rules than every program has is that of an earlier version without IPVS, or has been flushed.
+// hasGuards reports whether the kernel's table has the set of guarded addresses, and the rules that look it up. A chain
+// with fewer rules than the smallest program has was flushed, or is from an earlier version without IPVS.
 func (e *Engine) hasGuards(tb *table) (bool, error) {
 	if !e.rebuild {
 		return true, nil
@@ -93,12 +95,12 @@ func (e *Engine) hasGuards(tb *table) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("read table %s %s: %w", tb.family, TableName, err)
 	}
-	_, hooked := was.chains["filter-input"] // it comes last when a table is made anew
+	_, hooked := was.chains["filter-input"] // a new table gets it last
 	reads := was.rules[unservedChain] >= len(program{family: tb.family}.unserved())
 	return hooked && reads && was.hasSet(&tb.defs[idIPVSAddresses]), nil
 }
 
-// sendApart sends a transaction that is no part of the collected changes.
+// sendApart sends a transaction that is not a part of the collected changes.
 func (e *Engine) sendApart(t *Transaction) error {
 	var b batch
 	if err := b.encode(t); err != nil {
@@ -114,14 +116,14 @@ func (e *Engine) sendApart(t *Transaction) error {
 	return err
 }
 
-// Unguard gives up the protection with the next Apply: the addresses are no longer local.
+// Unguard ends the protection of addresses that are no longer local. The next Apply does it.
 func (e *Engine) Unguard(addrs []netip.Addr) {
 	for _, tb := range e.active {
 		tb.unguard(addrs)
 	}
 }
 
-// guard takes note of addresses and returns those that are new.
+// guard notes addresses and returns those that the kernel does not have yet.
 func (tb *table) guard(addrs []netip.Addr) []netip.Addr {
 	var fresh []netip.Addr
 	for _, a := range addrs {
@@ -149,7 +151,7 @@ func (tb *table) unguard(addrs []netip.Addr) {
 	}
 }
 
-// writeGuards writes that guards are gone. New ones are in the kernel already.
+// writeGuards deletes the guards that have ended. New guards are in the kernel already.
 func (tb *table) writeGuards(t *Transaction) {
 	for _, a := range slices.SortedFunc(maps.Keys(tb.unguarded), netip.Addr.Compare) {
 		t.del(tb.family, idIPVSAddresses, t.element("", func(b *builder) { b.addr(a) }, nil))
@@ -159,7 +161,7 @@ func (tb *table) writeGuards(t *Transaction) {
 	}
 }
 
-// buildGuards writes all of them.
+// buildGuards writes all guards.
 func (tb *table) buildGuards(t *Transaction) {
 	tb.unguarded = map[netip.Addr]bool{}
 	for _, a := range slices.SortedFunc(maps.Keys(tb.guarded), netip.Addr.Compare) {

@@ -9,49 +9,50 @@ import (
 	"time"
 )
 
-// Listing is what both tables say, whichever process wrote them and whether it still runs or not.
+// Listing is the content of both tables. It does not matter which process wrote them, and whether it still runs.
 type Listing struct {
 	Frontends         []FrontendStatus // by family; those with an address first; by address, port, protocol
 	NodePortAddresses []netip.Addr
-	// Torn says that somebody changed nf_tables whenever we read: the lines may be from different moments.
+	// Torn means that nf_tables changed during each attempt to read it: the lines may be from different moments.
 	Torn bool
 }
 
 // FrontendStatus is a frontend as the kernel has it.
 type FrontendStatus struct {
 	Family   Family
-	Name     string // namespace/name:port, cut to the length of a comment
+	Name     string // namespace/name:port, truncated to the length of a comment
 	Protocol uint8
 	Addr     netip.Addr // the zero Addr: a node port, reached at every node-port address
 	Port     uint16
 
 	Pool       PoolChoice
-	Method     Method        // SourceHash and InTurn are how several schedulers are served
+	Method     Method        // several schedulers are SourceHash here, and several are InTurn
 	Affinity   time.Duration // 0: none
 	Refusal    Refusal
 	Firewalled bool
-	IPVS       bool // a virtual server takes what the pool does not
+	IPVS       bool // a virtual server serves the packets that the pool does not take
 
-	Cluster, Local []EndpointStatus // of the pools that serve the frontend, sorted by address
+	Cluster, Local []EndpointStatus // the pools that serve the frontend, each sorted by address
 }
 
-// EndpointStatus is an endpoint with its share of a pool.
+// EndpointStatus is an endpoint and its share of a pool.
 type EndpointStatus struct {
 	Addr  netip.AddrPort
 	Slots int
 }
 
-// ErrNoTables means that there is nothing to list.
+// ErrNoTables means that Verdict has no tables in this network namespace.
 var ErrNoTables = errors.New("there is neither a table ip verdict nor a table ip6 verdict")
 
-// listTries is how often reading begins anew when the tables change meanwhile.
+// listTries is how often List reads the tables if they change during the reading.
 const listTries = 3
 
-// List reads both tables. It has a socket of its own and may be called from any goroutine, also in another process than
-// the engine's. With match, only frontends are read whose name it accepts.
+// List reads both tables. It opens a socket of its own. Any goroutine may call it, also in another process than that of
+// the engine. If match is not nil, List reads only frontends whose name match accepts.
 //
-// A dump of a set is quadratic in the kernel (it walks the set from its start for each 32 KiB that it hands out), and
-// endpoints are ten times as many as frontends. So frontends and pools are dumped, and slots are asked for one by one.
+// A dump of a set takes quadratic time in the kernel, which walks the set from its start for each 32 KiB of the answer.
+// There may be ten times as many endpoints as frontends. So List dumps frontends and pools, and asks for the slots of
+// each pool by their keys.
 func List(o Options, match func(name string) bool) (Listing, error) {
 	c, err := dial(o.NetNS)
 	if err != nil {
@@ -66,7 +67,7 @@ func List(o Options, match func(name string) bool) (Listing, error) {
 	return out, errors.Join(err, c.close())
 }
 
-// readable is what a listing needs of nf_tables: a netlink socket (conn), or a model in memory (memoryKernel).
+// readable is what List needs of nf_tables: a netlink socket (conn), or a model in memory (memoryKernel).
 type readable interface {
 	// generation is the number of the latest change of any table.
 	generation() (uint32, error)
@@ -108,8 +109,8 @@ func listOnce(k readable, families []Family, match func(string) bool) (Listing, 
 		case !was.table:
 			continue
 		case !was.sameLayout:
-			return out, fmt.Errorf("table %s %s is not laid out as %q; list it with the version of Verdict that wrote it",
-				f, TableName, layoutComment)
+			return out, fmt.Errorf("table %s %s does not have the layout %q; "+
+				"list it with the version of Verdict that wrote it", f, TableName, layoutComment)
 		}
 		found = true
 		l := newLister(k, f, was, match)
@@ -134,7 +135,7 @@ func (s *FrontendStatus) compare(o *FrontendStatus) int {
 		cmp.Compare(s.Protocol, o.Protocol))
 }
 
-// countSlots lists the endpoints behind the slots of a pool.
+// countSlots lists the endpoints in the slots of a pool.
 func countSlots(slots []netip.AddrPort) []EndpointStatus {
 	slices.SortFunc(slots, netip.AddrPort.Compare)
 	var out []EndpointStatus

@@ -39,10 +39,10 @@ func wantStatus(p *Port, fe *Frontend) FrontendStatus {
 		Refusal: fe.Refusal, Firewalled: fe.Firewalled && fe.Addr.IsValid(), IPVS: fe.IPVS,
 	}
 	if fe.Pool == ClusterPool || fe.Pool == BySource {
-		s.Cluster = countSlots(addresses(newSeating(p.Method, p.Cluster, nil).members))
+		s.Cluster = countSlots(addresses(newAssignment(p.Method, p.Cluster, nil).members))
 	}
 	if fe.Pool == LocalPool || fe.Pool == BySource {
-		s.Local = countSlots(addresses(newSeating(p.Method, p.Local, nil).members))
+		s.Local = countSlots(addresses(newAssignment(p.Method, p.Local, nil).members))
 	}
 	if len(s.Cluster)+len(s.Local) > 0 {
 		s.Method, s.Affinity = p.Method, p.Affinity

@@ -11,16 +11,16 @@ import (
 	"github.com/verdict-proxy/verdict/nft/nlmsg"
 )
 
-// lister puts together what the sets of one table say about each frontend.
+// lister collects what the sets of one table say about each frontend.
 type lister struct {
 	kernel    readable
 	family    Family
 	was       existing
 	match     func(name string) bool
 	frontends map[frontendKey]*listed
-	classOf   map[uint32]uint32 // pool number to class
-	classes   map[uint32]class
-	pools     map[uint32][]EndpointStatus // read already
+	classOf   map[uint32]uint32           // the number of a pool's class, by the number of the pool
+	classes   map[uint32]class            // by number
+	pools     map[uint32][]EndpointStatus // by number, those that were read
 }
 
 type frontendKey struct {
@@ -31,7 +31,7 @@ type frontendKey struct {
 
 type listed struct {
 	FrontendStatus
-	number uint32 // what the map of frontends says; 0: not there
+	number uint32 // the data in the map of frontends; 0: the map does not have the frontend
 }
 
 func newLister(k readable, f Family, was existing, match func(string) bool) *lister {
@@ -61,9 +61,9 @@ func (l *lister) read(out *Listing) error {
 	return err
 }
 
-// dump reads a set; one that is not there is empty (a table of an earlier version, or someone has removed it). While the
-// kernel makes the hash table of a large set larger or smaller, which it does some time after the change, a dump leaves
-// out elements and repeats others. So a set counts as read when two dumps in a row find the same number.
+// dump reads a set. A set that does not exist is empty: the table is of an earlier version, or another program deleted
+// the set. While the kernel resizes the hash table of a large set, some time after a change, a dump leaves out elements
+// and repeats others. So dump reads the set until two readings in a row find the same number of elements.
 func (l *lister) dump(set string, each func(key, data []byte, comment string)) error {
 	if _, ok := l.was.sets[set]; !ok {
 		return nil
@@ -91,10 +91,10 @@ func (l *lister) dump(set string, each func(key, data []byte, comment string)) e
 	return nil
 }
 
-// dumpTries bounds how often a set is dumped that changes all the time.
+// dumpTries is how often a set is read that changes all the time.
 const dumpTries = 5
 
-// readFrontends walks the sets that are keyed by frontends.
+// readFrontends reads the sets whose keys are frontends.
 func (l *lister) readFrontends() error {
 	reject := func(fe *listed, _ []byte) { fe.Refusal = Reject }
 	drop := func(fe *listed, _ []byte) { fe.Refusal = Drop }
@@ -163,7 +163,7 @@ func (fe *listed) notePool(data []byte) {
 	}
 }
 
-// readClasses learns what the classes are from the names of their chains.
+// readClasses reads the classes from the names of their chains.
 func (l *lister) readClasses() error {
 	return l.dump(mapDispatch, func(key, chain []byte, _ string) {
 		if c, ok := parseClass(string(chain)); ok && len(key) == 4 {
@@ -172,7 +172,7 @@ func (l *lister) readClasses() error {
 	})
 }
 
-// readPools finds the endpoints of all pools that frontends use.
+// readPools reads the endpoints of all pools that frontends use.
 func (l *lister) readPools() error {
 	err := l.dump(mapPools, func(key, data []byte, _ string) {
 		if len(key) == 4 && len(data) == 4 {
@@ -194,7 +194,8 @@ func (l *lister) readPools() error {
 	return err
 }
 
-// pool reads a pool, and what its class says about the frontend. A pool without slots is not there.
+// pool reads the endpoints of a pool, and the method and affinity of the frontend from the class of the pool. The
+// kernel has no pool without slots.
 func (l *lister) pool(fe *listed, number uint32) ([]EndpointStatus, error) {
 	c, ok := l.classes[l.classOf[number]]
 	if !ok {
@@ -210,8 +211,7 @@ func (l *lister) pool(fe *listed, number uint32) ([]EndpointStatus, error) {
 	return endpoints, err
 }
 
-// slots asks for the endpoint of each slot. The slots of a pool are numbered without gaps, so the first one that is
-// missing is the end.
+// slots asks for the endpoint in each slot. The numbers of slots have no gaps, so the first missing one is the end.
 func (l *lister) slots(number uint32, c class) (out []netip.AddrPort, err error) {
 	set, decode := mapEndpoints, func(data []byte) { out = l.appendEndpoint(out, data) }
 	var tokens []uint32
@@ -234,7 +234,7 @@ func (l *lister) slots(number uint32, c class) (out []netip.AddrPort, err error)
 	return out, l.follow(tokens, number, &out)
 }
 
-// rowLength is how many elements are asked for at once: the answers fit in the socket buffer of an ordinary user.
+// rowLength is how many elements one request asks for. The answers fit in the socket buffer of an ordinary user.
 const rowLength = 128
 
 func appendToken(list []uint32, data []byte) []uint32 {
@@ -253,8 +253,8 @@ func (l *lister) appendEndpoint(list []netip.AddrPort, data []byte) []netip.Addr
 	return append(list, netip.AddrPortFrom(addr, binary.BigEndian.Uint16(data[n:])))
 }
 
-// follow finds the endpoints that the tokens of a pool lead to. A token in a slot names the cluster pool; in the local
-// pool the same endpoint has another one (see recall).
+// follow finds the endpoints that tokens stand for. A slot holds the token of the cluster pool; in the local pool the
+// same endpoint has another token (see recall).
 func (l *lister) follow(tokens []uint32, number uint32, out *[]netip.AddrPort) error {
 	for len(tokens) > 0 {
 		row := tokens[:min(rowLength, len(tokens))]
@@ -264,16 +264,17 @@ func (l *lister) follow(tokens []uint32, number uint32, out *[]netip.AddrPort) e
 			b.word(token | number&localBit)
 			keys[i] = b.arena
 		}
-		found, err := l.kernel.lookupRow(l.family, mapStickyEndpoints, keys, func(data []byte) { *out = l.appendEndpoint(*out, data) })
+		add := func(data []byte) { *out = l.appendEndpoint(*out, data) }
+		found, err := l.kernel.lookupRow(l.family, mapStickyEndpoints, keys, add)
 		if err != nil {
 			return err
 		}
-		tokens = tokens[min(found+1, len(row)):] // the first that is not there went a moment ago
+		tokens = tokens[min(found+1, len(row)):] // the first missing one was deleted a moment ago
 	}
 	return nil
 }
 
-// generation is the number of the kernel's latest change of any table of the network namespace.
+// generation is the number of the latest change of any table in the network namespace.
 func (c *conn) generation() (n uint32, err error) {
 	const generationID = 1 // NFTA_GEN_ID
 	err = c.ask(unix.NFT_MSG_GETGEN, unix.NLM_F_ACK, Family(unix.AF_UNSPEC), nil, func(a nlmsg.Attributes) {

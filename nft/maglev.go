@@ -6,16 +6,17 @@ import (
 	"slices"
 )
 
-// Tables for consistent hashing are filled by the method of Maglev (Eisenbud et al., NSDI 2016, section 3.4; the
-// kernel's IPVS scheduler mh does the same): every endpoint has a permutation of the slots that depends on nothing but
-// its address, and the endpoints take turns to claim the next slot of theirs that is free. When an endpoint goes, its
-// slots are shared out, and next to no other slot changes hands.
+// Tables for consistent hashing are filled by the method of Maglev (Eisenbud et al., NSDI 2016, section 3.4), as in the
+// kernel's IPVS scheduler mh. Every endpoint has a permutation of the slots that depends only on its address. The
+// endpoints take turns, and each one claims the next free slot of its permutation. When an endpoint goes, the others
+// share its slots, and very few other slots change.
 
-// maglevSizes are the sizes of tables. They are prime, as the permutations need, and few, as every size is a class.
+// maglevSizes are the sizes of tables. The permutations need prime numbers. There are few sizes, because each one is a
+// class.
 var maglevSizes = [...]uint32{1021, 4093, 16381, 65521}
 
-// slotsEach is how many slots an endpoint has at least on average, as far as the largest table goes: the more, the more
-// even the shares, and the fewer other slots change hands.
+// slotsEach is how many slots an endpoint has on average, at least, until the largest table is full. With more slots
+// the shares are more even, and fewer other slots change.
 const slotsEach = 400
 
 func maglevSize(endpoints int) uint32 {
@@ -27,7 +28,7 @@ func maglevSize(endpoints int) uint32 {
 	return maglevSizes[len(maglevSizes)-1]
 }
 
-// permutation walks the slots of a table in an endpoint's own order.
+// permutation walks over the slots of a table in the order of one endpoint.
 type permutation struct{ next, skip, size uint32 }
 
 func newPermutation(addr netip.AddrPort, size uint32) permutation {
@@ -35,7 +36,8 @@ func newPermutation(addr netip.AddrPort, size uint32) permutation {
 	h := fnv.New64a()
 	_, _ = h.Write(text) // cannot fail
 	sum := h.Sum64()
-	// The two halves of one 64-bit hash; a multiplication spreads the bits that FNV leaves alike for like addresses.
+	// The two halves of one hash are used. FNV hashes of similar addresses are similar; the multiplication spreads
+	// their bits.
 	sum *= 0x9e3779b97f4a7c15
 	sum ^= sum >> 29
 	return permutation{next: uint32(sum) % size, skip: uint32(sum>>32)%(size-1) + 1, size: size}
@@ -47,7 +49,7 @@ func (p *permutation) step() uint32 {
 	return slot
 }
 
-// maglev fills a table: the endpoint of each slot. An endpoint claims as many slots in its turn as it has shares.
+// maglev fills a table: the endpoint in each slot. In its turn, an endpoint claims as many slots as its share.
 func maglev(endpoints []Endpoint) []netip.AddrPort {
 	size := maglevSize(len(endpoints))
 	table := make([]netip.AddrPort, size)
@@ -78,8 +80,8 @@ func claim(table []netip.AddrPort, order *permutation, addr netip.AddrPort) {
 	}
 }
 
-// seatedBy lists the members of a table, in order of their slots.
-func seatedBy(table []netip.AddrPort) []member {
+// membersOf lists the members that a table has, in order of their slots.
+func membersOf(table []netip.AddrPort) []member {
 	out := make([]member, len(table))
 	for slot, addr := range table {
 		out[slot] = newMember(addr, uint32(slot))
@@ -87,8 +89,8 @@ func seatedBy(table []netip.AddrPort) []member {
 	return out
 }
 
-// place seats endpoints exactly as a table says. It sorts the table.
-func place(old, table []member) (members []member, changes []slotChange) {
+// assignFixed gives each slot the endpoint that the table has there. It sorts the table.
+func assignFixed(old, table []member) (members []member, changes []slotChange) {
 	before := make([]member, max(len(old), len(table)))
 	for _, m := range old {
 		before[m.slot] = m
@@ -99,7 +101,7 @@ func place(old, table []member) (members []member, changes []slotChange) {
 			to = &table[slot]
 		}
 		if !from.same(to) {
-			changes = append(changes, slotChange{uint32(slot), from.addr(), to.addr()})
+			changes = append(changes, slotChange{slot: uint32(slot), from: from.addr(), to: to.addr()})
 		}
 	}
 	slices.SortFunc(table, compareMembers)

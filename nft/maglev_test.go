@@ -83,11 +83,11 @@ func TestMaglevDisruption(t *testing.T) {
 
 func TestPlaceWritesOnlyDifferences(t *testing.T) {
 	a, b := maglevEndpoints(2)[0].Addr, maglevEndpoints(2)[1].Addr
-	members, changes := place(nil, seatedBy([]netip.AddrPort{a, b, a}))
+	members, changes := assignFixed(nil, membersOf([]netip.AddrPort{a, b, a}))
 	if len(changes) != 3 || len(members) != 3 {
 		t.Fatalf("into an empty pool: %d changes, %d members; want 3 and 3", len(changes), len(members))
 	}
-	members, changes = place(members, seatedBy([]netip.AddrPort{a, a}))
+	members, changes = assignFixed(members, membersOf([]netip.AddrPort{a, a}))
 	want := []slotChange{{slot: 1, from: b, to: a}, {slot: 2, from: a}}
 	if !slices.Equal(changes, want) {
 		t.Errorf("changes %v, want %v", changes, want)

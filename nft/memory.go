@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// Memory is an Engine over a kernel in memory. It needs no privileges and changes nothing on the host. Its kernel applies
-// each transaction as a whole and refuses what nf_tables refuses: elements that clash, and names that do not exist or are
-// still in use. It does not know packets: it neither evaluates rules nor fills the affinity map.
+// Memory is an Engine over a kernel in memory. It needs no privileges and changes nothing on the host. Its kernel
+// applies each transaction as a whole. It refuses what nf_tables refuses: elements that clash, names that do not exist,
+// and deletions of objects in use. It has no packets: it does not evaluate rules, and the affinity map stays empty.
 type Memory struct {
 	*Engine
 	kernel *memoryKernel
@@ -22,8 +22,8 @@ func OpenMemory(o Options) *Memory {
 	return &Memory{Engine: newEngine(k, o), kernel: k}
 }
 
-// Restart makes a second engine over the same kernel, as a restart of the process would. The first one must no longer be
-// used.
+// Restart makes a second engine over the same kernel, as a new process does. The first engine must not be used any
+// more.
 func (m *Memory) Restart(o Options) (*Memory, error) {
 	e := newEngine(m.kernel, o)
 	if err := e.inherit(); err != nil {
@@ -38,11 +38,11 @@ func (m *Memory) Record(write func(text string)) {
 	m.kernel.record = write
 }
 
-// String prints what the kernel in memory holds, in the form in which nft lists it: "nft -f" reads it. Elements are
-// sorted, so that equal contents print as equal texts. It may be called from any goroutine.
+// String prints what the kernel in memory has, in a form that "nft -f" reads. Elements are sorted, so equal contents
+// print as equal texts. Any goroutine may call it.
 func (m *Memory) String() string { return m.kernel.String() }
 
-// List reads the kernel in memory as the function List reads the real one. It may be called from any goroutine.
+// List reads the kernel in memory, as the function List reads the real one. Any goroutine may call it.
 func (m *Memory) List(match func(name string) bool) (Listing, error) {
 	both := Families()
 	return list(m.kernel, both[:], match)
@@ -110,8 +110,8 @@ func (c *memoryChain) print(b *strings.Builder, name string) {
 	b.WriteString("\t}\n\n")
 }
 
-// chainRank is a chain's place in a listing: first the chains of the program, then those that draw tokens, then those of
-// classes, by number.
+// chainRank is a chain's place in the text: first the fixed chains, then the token chains, then the chains of classes
+// by number. The engine creates the chains of a new table in this order.
 type chainRank struct {
 	group int
 	place int
@@ -124,7 +124,7 @@ func (r chainRank) compare(o chainRank) int {
 		cmp.Compare(r.name, o.name))
 }
 
-// sortedChains lists the chains in the order in which the engine makes them in a new table.
+// sortedChains lists the chains by rank.
 func (tb *memoryTable) sortedChains(f Family) []string {
 	ranks := map[string]chainRank{}
 	for name := range tb.chains {

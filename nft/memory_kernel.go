@@ -15,16 +15,17 @@ import (
 	"github.com/verdict-proxy/verdict/nft/nlmsg"
 )
 
-// memoryKernel is as much of nf_tables as the engine uses, in memory: both tables with their chains, rules, sets and
-// elements. It reads the transaction that a batch carries, not the bytes of the batch. It does not check what nf_tables
-// checks about the meaning of rules: loops between chains, hooks that a chain may have, types of registers.
+// memoryKernel is the part of nf_tables that the engine uses, in memory: both tables with their chains, rules, sets and
+// elements. It applies the transaction that a batch carries, and does not read the bytes of the batch. Unlike
+// nf_tables, it does not check the meaning of rules: loops between chains, expressions that a hook does not allow,
+// types of registers.
 type memoryKernel struct {
 	mu       sync.Mutex // String and List may be called from any goroutine
 	tables   [2]*memoryTable
 	commits  uint32
 	undo     []func() // takes back the present batch, last change first
 	record   func(text string)
-	recorded *Transaction // the latest one: a large one comes in several batches
+	recorded *Transaction // the latest one; a large transaction comes in several batches
 }
 
 type memoryTable struct {
@@ -42,8 +43,8 @@ type memorySet struct {
 	elements map[memoryKey]memoryElement
 }
 
-// memoryKey names an element within its set as in the kernel: by its key, by the end of its range in a concatenation, and
-// by whether it is itself the end of a range in a set with a single key.
+// memoryKey identifies an element within its set. As in the kernel, it is the key with the end of its range in a
+// concatenation, and whether the element itself is the end of a range.
 type memoryKey struct {
 	bytes       string
 	intervalEnd bool
@@ -80,14 +81,14 @@ func (s *memorySet) sorted() []memoryElement {
 	return slices.SortedFunc(maps.Values(s.elements), memoryElement.compare)
 }
 
-// send applies a batch, or takes all of it back and names the first message that was refused.
+// send applies a batch. If it refuses a message, it takes all changes of the batch back.
 func (k *memoryKernel) send(b *batch) (Outcome, *nlmsg.Ack, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.undo = nil
 	for i, m := range b.messages {
 		if i > 0 && m.operation != nil && m.operation == b.messages[i-1].operation {
-			continue // a rule together with its anonymous set is one operation
+			continue // a rule and its anonymous set are several messages, but one operation
 		}
 		if why := k.message(b, m); why != nil {
 			return k.refuse(why)
@@ -135,7 +136,7 @@ func (k *memoryKernel) message(b *batch, m messageInfo) *nlmsg.Ack {
 	return nil
 }
 
-// set finds a set; nil: there is none of that name.
+// set finds a set; nil: there is no set of that name.
 func (k *memoryKernel) set(f Family, name string) *memorySet {
 	if tb := k.tables[f.index()]; tb != nil {
 		return tb.sets[name]
@@ -178,7 +179,7 @@ func (k *memoryKernel) operation(o *operation) unix.Errno {
 	return 0
 }
 
-// addChain accepts a chain that is there already, if it has the same hook.
+// addChain accepts a chain that exists already, if it has the same hook.
 func (k *memoryKernel) addChain(tb *memoryTable, o *operation) unix.Errno {
 	is := tb.chains[o.name]
 	switch {
@@ -237,7 +238,7 @@ func (r rule) references() (sets, chains []string) {
 	for _, e := range r.exprs() {
 		switch e := e.(type) {
 		case *expr.Lookup:
-			if e.SetID != protocolsSetID { // which comes with the rule
+			if e.SetID != protocolsSetID { // that one is created together with the rule
 				sets = append(sets, e.SetName)
 			}
 		case *expr.Dynset:
@@ -251,7 +252,7 @@ func (r rule) references() (sets, chains []string) {
 	return sets, chains
 }
 
-// addSet accepts a set that is there already, if it is the same.
+// addSet accepts a set that exists already, if it has the same shape.
 func (k *memoryKernel) addSet(tb *memoryTable, d *setDef) unix.Errno {
 	switch is := tb.sets[d.name]; {
 	case is == nil:
@@ -286,7 +287,7 @@ func (k *memoryKernel) flushSet(tb *memoryTable, name string) unix.Errno {
 	return 0
 }
 
-// element adds or deletes one element. It accepts one that is there already, if it holds the same data.
+// element adds or deletes one element. It accepts an element that exists already, if it has the same data.
 func (k *memoryKernel) element(m messageInfo, s *memorySet, e memoryElement) unix.Errno {
 	is, exists := s.elements[e.id()]
 	switch {
@@ -308,7 +309,7 @@ func (k *memoryKernel) element(m messageInfo, s *memorySet, e memoryElement) uni
 	return 0
 }
 
-// data is what an element holds. Of a verdict it is the name of the chain that it leads to.
+// data are the data of an element; for a verdict, the name of the chain.
 func (s *memorySet) data(e memoryElement) []byte {
 	if s.def.leadsToChains() {
 		return []byte(e.label)
@@ -319,7 +320,7 @@ func (s *memorySet) data(e memoryElement) []byte {
 // leadsToChains reports whether the elements of a map are verdicts.
 func (d *setDef) leadsToChains() bool { return d.isMap() && d.data[0].name == typeVerdict.name }
 
-// insideRange reports whether the start or the end of a range lies inside another range, in a set with a single key. The
+// insideRange reports whether a new start or end of a range is inside another range, in a set with a single key. The
 // start of a range is added before its end.
 func (s *memorySet) insideRange(e memoryElement) bool {
 	list := s.sorted()
@@ -332,8 +333,8 @@ func (s *memorySet) insideRange(e memoryElement) bool {
 	return afterStart
 }
 
-// overlapping finds an added element whose range overlaps another one, in a set whose key is a concatenation; -1: none. It
-// also finds a range around another one, which nf_tables does not see.
+// overlapping finds an added element whose range overlaps another one, in a set whose key is a concatenation; -1: there
+// is none. It also finds a range around another one, which nf_tables accepts.
 func (s *memorySet) overlapping(added []element, arena []byte) int {
 	if !s.def.interval || len(s.def.key) == 1 {
 		return -1
@@ -351,7 +352,7 @@ func (s *memorySet) overlapping(added []element, arena []byte) int {
 	return -1
 }
 
-// assign, put and take change the model such that the change can be taken back.
+// assign, put and take change the tables, and note how to take the change back.
 func assign[T any](k *memoryKernel, at *T, value T) {
 	before := *at
 	k.undo = append(k.undo, func() { *at = before })
@@ -422,7 +423,10 @@ func (k *memoryKernel) survey(f Family) (existing, error) {
 	if tb == nil {
 		return existing{}, nil
 	}
-	is := existing{table: true, sameLayout: true, chains: map[string]chainShape{}, rules: map[string]int{}, sets: map[string]setShape{}}
+	is := existing{
+		table: true, sameLayout: true,
+		chains: map[string]chainShape{}, rules: map[string]int{}, sets: map[string]setShape{},
+	}
 	for name, c := range tb.chains {
 		is.chains[name] = chainDef{base: c.base}.shape()
 		if len(c.rules) > 0 {
@@ -438,5 +442,5 @@ func (k *memoryKernel) survey(f Family) (existing, error) {
 func (k *memoryKernel) surveyTable(f Family) (existing, error) { return k.survey(f) }
 func (k *memoryKernel) surveySets(f Family) (existing, error)  { return k.survey(f) }
 
-// classNumber is the number of the class that an element of the dispatch map leads to.
+// classNumber is the number of the class, for an element of the dispatch map.
 func (e memoryElement) classNumber() uint32 { return binary.NativeEndian.Uint32(e.arena) >> poolBits }

@@ -5,29 +5,29 @@ import (
 	"slices"
 )
 
-// ordinal is an endpoint's number within a service port with session affinity. The endpoint keeps it while it is in
-// one of the two pools. Ordinal and service port number make a token; the affinity map (filled by the kernel)
-// remembers a client's token, and the map sticky-endpoints says where the token leads in each pool.
+// ordinal is an endpoint's number within a service port with session affinity. The endpoint keeps it as long as it is
+// in at least one of the two pools. The ordinal and the number of the service port are a token. The kernel remembers
+// each client's token in the affinity map, and the map sticky-endpoints has the endpoint of each token.
 type ordinal struct {
 	addr    netip.AddrPort
 	n       uint32
 	inPools [2]bool // cluster, local
 }
 
-// token names an endpoint of a pool.
+// token is the number for an endpoint of a pool.
 func (p *port) token(n uint32, pool int) uint32 {
 	return n<<poolBits | p.number<<1 | uint32(pool)
 }
 
 func compareOrdinal(o ordinal, addr netip.AddrPort) int { return o.addr.Compare(addr) }
 
-// ordinal finds an endpoint's number; the endpoint is known to have one.
+// ordinal is the number of an endpoint, which must have one.
 func (p *port) ordinal(addr netip.AddrPort) uint32 {
 	i, _ := slices.BinarySearchFunc(p.ordinals, addr, compareOrdinal)
 	return p.ordinals[i].n
 }
 
-// updateOrdinals numbers new endpoints and writes the tokens that change.
+// updateOrdinals gives numbers to new endpoints and writes the tokens that change.
 func (tb *table) updateOrdinals(t *Transaction, p *port, want *Port) {
 	old := p.ordinals
 	p.ordinals = nil
@@ -38,7 +38,7 @@ func (tb *table) updateOrdinals(t *Transaction, p *port, want *Port) {
 	tb.writeTokens(t, p, old)
 }
 
-// unionOfPools lists the endpoints of both pools, sorted, still without numbers.
+// unionOfPools lists the endpoints of both pools, sorted and without numbers.
 func unionOfPools(want *Port) []ordinal {
 	list := make([]ordinal, 0, len(want.Cluster))
 	for _, e := range want.Cluster {
@@ -54,7 +54,7 @@ func unionOfPools(want *Port) []ordinal {
 	return list
 }
 
-// sizeOfUnion counts the endpoints of both pools, walking both sorted lists.
+// sizeOfUnion counts the endpoints that are in at least one of two sorted lists.
 func sizeOfUnion(a, b []Endpoint) int {
 	n := 0
 	for ; len(a) > 0 && len(b) > 0; n++ {
@@ -69,8 +69,8 @@ func sizeOfUnion(a, b []Endpoint) int {
 	return n + len(a) + len(b)
 }
 
-// assignOrdinals keeps the numbers of endpoints that stay. New ones get the number that was freed longest ago, so that
-// clients of a removed endpoint do not all move to the one that comes after it.
+// assignOrdinals keeps the numbers of endpoints that stay. A new endpoint gets the number that was freed longest ago.
+// Otherwise, it would get all clients of the endpoint that went last.
 func (p *port) assignOrdinals(old []ordinal) {
 	var used [maxOrdinals]bool
 	var fresh []int
@@ -94,7 +94,7 @@ func (p *port) assignOrdinals(old []ordinal) {
 	}
 }
 
-// writeTokens writes the differences between the old and the new numbers, walking both sorted lists.
+// writeTokens writes the differences between the old and the new tokens. Both lists are sorted.
 func (tb *table) writeTokens(t *Transaction, p *port, old []ordinal) {
 	next := p.ordinals
 	for len(old) > 0 || len(next) > 0 {
@@ -119,6 +119,6 @@ func (tb *table) writeTokens(t *Transaction, p *port, old []ordinal) {
 }
 
 func (tb *table) tokenElement(t *Transaction, p *port, o ordinal, pool int) element {
-	return t.element(clipComment(p.name), func(b *builder) { b.word(p.token(o.n, pool)) },
+	return t.element(truncateComment(p.name), func(b *builder) { b.word(p.token(o.n, pool)) },
 		func(b *builder) { b.addr(o.addr.Addr()); b.port(o.addr.Port()) })
 }

@@ -7,22 +7,22 @@ import (
 	"slices"
 )
 
-// pool is the applied state of one pool: which endpoint sits in which slot.
+// pool is one pool as the kernel has it: which endpoint is in which slot.
 type pool struct {
-	number uint32 // the lower 20 bits of the program's number
-	// class is how a slot is picked; a pool without slots has none and is not in the kernel.
+	number uint32 // the lower 20 bits of the scratch number
+	// class is how the program draws a slot. A pool without slots has no class, and the kernel does not have it.
 	class   class
 	classID uint32
-	members []member // sorted by address, then slot; an endpoint with several slots occurs several times
+	members []member // sorted by address, then slot; an endpoint with several slots is in the list several times
 }
 
-// member is one slot's endpoint. It has no pointers, unlike netip.Addr: there are hundreds of thousands, which the garbage
-// collector need not look into.
+// member is a slot and its endpoint. There are hundreds of thousands of members. They have no pointers, unlike
+// netip.Addr, so the garbage collector skips them.
 type member struct {
-	hi, lo uint64 // the address; of IPv4 only the lower half of lo
+	hi, lo uint64 // the address; an IPv4 address is the lower half of lo
 	slot   uint32
 	port   uint16
-	family Family // 0: nobody
+	family Family // 0: no endpoint
 }
 
 func newMember(addr netip.AddrPort, slot uint32) member {
@@ -37,7 +37,7 @@ func newMember(addr netip.AddrPort, slot uint32) member {
 	return m
 }
 
-// addr is the endpoint; the zero AddrPort for nobody.
+// addr is the endpoint; the zero AddrPort: there is none.
 func (m *member) addr() netip.AddrPort {
 	var b [16]byte
 	binary.BigEndian.PutUint64(b[:8], m.hi)
@@ -51,51 +51,50 @@ func (m *member) addr() netip.AddrPort {
 	return netip.AddrPort{}
 }
 
-// same says that two members of a pool are one endpoint.
+// same reports whether two members of a pool are the same endpoint.
 func (m *member) same(o *member) bool {
 	return m.lo == o.lo && m.hi == o.hi && m.port == o.port && m.family == o.family
 }
 
-// compare orders endpoints of one family as netip.AddrPort.Compare does.
+// compare orders endpoints of one family, as netip.AddrPort.Compare does.
 func (m *member) compare(o *member) int {
 	return cmp.Or(cmp.Compare(m.hi, o.hi), cmp.Compare(m.lo, o.lo), cmp.Compare(m.port, o.port))
 }
 
-// seating is who is to sit in a pool: with fixed seats (for consistent hashing) a member for each slot, in order of slots;
-// otherwise members in order, whose slots are still to be found.
-type seating struct {
-	members []member
-	fixed   bool
+// assignment is the members that a pool is to have.
+type assignment struct {
+	members []member // sorted by slot if fixed, otherwise sorted by address and without slots
+	fixed   bool     // the slots are given, for consistent hashing
 }
 
-func newSeating(method Method, endpoints []Endpoint, spare []member) seating {
+func newAssignment(method Method, endpoints []Endpoint, spare []member) assignment {
 	if method == SourceHash && len(endpoints) > 0 {
-		return seating{seatedBy(maglev(endpoints)), true}
+		return assignment{membersOf(maglev(endpoints)), true}
 	}
-	return seating{expand(endpoints, spare), false}
+	return assignment{expand(endpoints, spare), false}
 }
 
-// manyMembers is from how many on the memory of a pool is used again for the next one like it: small lists cost little to
-// allocate, and must not hold on to large memory.
+// manyMembers is the smallest number of endpoints for which an earlier pool's memory is used again. Smaller lists cost
+// little to allocate, and must not keep large memory in use.
 const manyMembers = 1024
 
-func (tb *table) newSeating(method Method, endpoints []Endpoint) seating {
+func (tb *table) newAssignment(method Method, endpoints []Endpoint) assignment {
 	var spare []member
 	if n := len(endpoints); n >= manyMembers && cap(tb.spare) < 2*n {
 		spare, tb.spare = tb.spare, nil
 	}
-	return newSeating(method, endpoints, spare)
+	return newAssignment(method, endpoints, spare)
 }
 
-// seat tells what changes when the pool is seated so. It uses up the seating.
-func (s seating) seat(old []member) ([]member, []slotChange) {
-	if s.fixed {
-		return place(old, s.members)
+// apply returns the new members of a pool and the slots that change. It takes over the memory of the assignment.
+func (a assignment) apply(old []member) ([]member, []slotChange) {
+	if a.fixed {
+		return assignFixed(old, a.members)
 	}
-	return reassign(old, s.members)
+	return reassign(old, a.members)
 }
 
-// expand lists the endpoints, each as often as it has slots, in spare memory if that is enough.
+// expand lists the endpoints, each as often as it has slots. It uses the spare memory if that is large enough.
 func expand(endpoints []Endpoint, spare []member) []member {
 	if len(endpoints) == 0 {
 		return nil
@@ -110,49 +109,49 @@ func expand(endpoints []Endpoint, spare []member) []member {
 	return out
 }
 
-// slotChange is a slot whose content changes.
+// slotChange is a slot whose endpoint changes.
 type slotChange struct {
 	slot     uint32
-	from, to netip.AddrPort // invalid: no such slot before or after
+	from, to netip.AddrPort // invalid: the slot did not exist before, or does not exist any more
 }
 
-// reassign seats the wanted endpoints (sorted, repeated for several slots) so that as few slots as possible change:
-// who stays keeps the slot, newcomers take the slots of those who left, and only when the pool shrinks do endpoints
-// from the end move into the gaps. It fills in the slots of the list that it is given.
+// reassign gives slots to the wanted endpoints, which are sorted, and repeated for several slots. As few slots as
+// possible change: an endpoint that stays keeps its slots, and a new one takes the slot of one that goes. Only if the
+// pool shrinks, endpoints from its end move into the gaps. The function sets the slots in the list that it gets.
 func reassign(old, want []member) (members []member, changes []slotChange) {
 	size := uint32(len(want))
-	var left []member  // whose endpoint is gone, or whose slot is
-	var unseated []int // members that need a slot
+	var freed []member   // members whose endpoint goes, or whose slot goes
+	var unassigned []int // wanted members that need a slot
 	at := 0
 	for i := range want {
 		m := &want[i]
 		for at < len(old) && old[at].compare(m) < 0 {
-			left = append(left, old[at])
+			freed = append(freed, old[at])
 			at++
 		}
 		if at == len(old) || !old[at].same(m) {
-			unseated = append(unseated, i)
+			unassigned = append(unassigned, i)
 			continue
 		}
 		if m.slot = old[at].slot; m.slot >= size {
-			left = append(left, old[at])
-			unseated = append(unseated, i)
+			freed = append(freed, old[at])
+			unassigned = append(unassigned, i)
 		}
 		at++
 	}
-	left = append(left, old[at:]...)
-	changes = seat(want, unseated, left, uint32(len(old)))
-	sortRuns(want, unseated)
+	freed = append(freed, old[at:]...)
+	changes = fillSlots(want, unassigned, freed, uint32(len(old)))
+	sortRuns(want, unassigned)
 	return want, changes
 }
 
-// sortRuns puts the slots of each endpoint that got one in order: when it has to give some up later, it keeps the lowest,
-// which are the last to vanish.
-func sortRuns(members []member, seated []int) {
+// sortRuns sorts the slots of each endpoint that got a new one. If the endpoint loses slots later, it keeps the lowest
+// ones, and these are the last ones to go when the pool shrinks.
+func sortRuns(members []member, assigned []int) {
 	from := 0
-	for _, i := range seated {
+	for _, i := range assigned {
 		if i < from {
-			continue // in the run sorted before
+			continue // it is in the run that was sorted last
 		}
 		for from = i + 1; from < len(members) && members[from].same(&members[i]); from++ {
 		}
@@ -163,30 +162,30 @@ func sortRuns(members []member, seated []int) {
 	}
 }
 
-// seat gives free slots to the unseated members and lists all slots that change.
-func seat(members []member, unseated []int, left []member, oldSize uint32) []slotChange {
-	if len(left) == 0 && len(unseated) == 0 {
+// fillSlots gives free slots to the members that need one, and lists all slots that change.
+func fillSlots(members []member, unassigned []int, freed []member, oldSize uint32) []slotChange {
+	if len(freed) == 0 && len(unassigned) == 0 {
 		return nil
 	}
 	size := uint32(len(members))
-	slices.SortFunc(left, func(a, b member) int { return int(a.slot) - int(b.slot) })
-	changes := make([]slotChange, 0, len(left)+len(unseated))
+	slices.SortFunc(freed, func(a, b member) int { return int(a.slot) - int(b.slot) })
+	changes := make([]slotChange, 0, len(freed)+len(unassigned))
 	next := 0
 	take := func() netip.AddrPort {
-		addr := members[unseated[next]].addr()
+		addr := members[unassigned[next]].addr()
 		next++
 		return addr
 	}
-	for _, m := range left {
+	for _, m := range freed {
 		c := slotChange{slot: m.slot, from: m.addr()}
 		if m.slot < size {
-			members[unseated[next]].slot = m.slot
+			members[unassigned[next]].slot = m.slot
 			c.to = take()
 		}
 		changes = append(changes, c)
 	}
 	for slot := oldSize; slot < size; slot++ {
-		members[unseated[next]].slot = slot
+		members[unassigned[next]].slot = slot
 		changes = append(changes, slotChange{slot: slot, to: take()})
 	}
 	return changes

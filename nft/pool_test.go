@@ -35,8 +35,8 @@ func fuzzEndpoint(i int) netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}), 80)
 }
 
-// unseated are members without slots.
-func unseated(list []netip.AddrPort) []member {
+// unassigned are members without slots.
+func unassigned(list []netip.AddrPort) []member {
 	var out []member
 	for _, addr := range list {
 		out = append(out, newMember(addr, 0))
@@ -56,11 +56,11 @@ func addresses(list []member) []netip.AddrPort {
 func checkReassign(t *testing.T, old []member, want []netip.AddrPort) []member {
 	t.Helper()
 	before := bySlot(t, old)
-	members, changes := reassign(old, unseated(want))
+	members, changes := reassign(old, unassigned(want))
 	after := bySlot(t, members)
 
-	if seated := addresses(members); !slices.Equal(seated, want) {
-		t.Fatalf("members %v, wanted %v", seated, want)
+	if got := addresses(members); !slices.Equal(got, want) {
+		t.Fatalf("members %v, wanted %v", got, want)
 	}
 
 	replayed := slices.Clone(before)

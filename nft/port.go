@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// Port is one Service port in one family, as the program is to serve it.
+// Port is a service port: one port of a Service, in one family.
 type Port struct {
 	Family   Family
-	Name     string // namespace/name:port; identifies the port within its family and is the comment of its elements
+	Name     string // namespace/name:port; it identifies the port within its family, and is the comment of its elements
 	Protocol uint8
 
 	Method   Method
@@ -17,80 +17,81 @@ type Port struct {
 	// Cluster and Local are the endpoints of the two pools, sorted by address and port, without repetition.
 	Cluster []Endpoint
 	Local   []Endpoint
-	// Hairpin are the addresses on this node among the endpoints that only IPVS serves: their connections to themselves
+	// Hairpin are the addresses of those endpoints on this node that only IPVS serves. Their connections to themselves
 	// need masquerading.
 	Hairpin []netip.Addr
 
 	Frontends []Frontend
 }
 
-// Endpoint is a place where connections go.
+// Endpoint is an address and port that connections are translated to.
 type Endpoint struct {
 	Addr netip.AddrPort
-	// Slots is how many slots of its pool the endpoint takes (its share); 0 counts as 1.
+	// Slots is how many slots of its pool the endpoint has, which is its share of the connections; 0 counts as 1.
 	Slots uint16
-	// Local says that it runs on this node: its connections to itself need masquerading.
+	// Local is set for an endpoint on this node. Its connections to itself need masquerading.
 	Local bool
 }
 
-// Frontend is an address and port at which a Service port is reached.
+// Frontend is an address and port at which clients reach a service port.
 type Frontend struct {
-	Addr netip.Addr // the zero Addr: a node port, reached at every node-port address
+	Addr netip.Addr // the zero Addr: a node port, at every node-port address
 	Port uint16
 
-	ClusterIP  bool // other ports of the address are refused
+	ClusterIP  bool // the program refuses packets to other ports of the address
 	Pool       PoolChoice
 	Refusal    Refusal
 	Masquerade Masquerade
-	// IPVS says that a virtual server takes what the pool does not: the packets are let through to it.
+	// IPVS is set if a virtual server serves the packets that the pool does not take. The program lets them pass.
 	IPVS bool
 
-	Firewalled bool
-	Sources    []netip.Prefix // who may use it when Firewalled; of the frontend's family, in any order
+	Firewalled bool           // only clients in Sources may use it
+	Sources    []netip.Prefix // of the frontend's family, in any order
 }
 
-// PoolChoice says which pool serves a frontend.
+// PoolChoice is which pool serves a frontend.
 type PoolChoice uint8
 
-// The choices. NoPool is a frontend that is only refused or dropped.
+// The choices.
 const (
-	NoPool PoolChoice = iota
-	ClusterPool
-	LocalPool
-	// BySource: pods and the node itself get the cluster pool, everyone else the local pool.
+	NoPool      PoolChoice = iota // none: packets are refused, or IPVS serves them
+	ClusterPool                   // all endpoints
+	LocalPool                     // the endpoints on this node
+	// BySource is the cluster pool for pods and the node itself, and the local pool for other clients.
 	BySource
 )
 
-// Refusal says what happens to packets that the frontend's pool does not take.
+// Refusal is what happens to packets that the frontend's pool does not take.
 type Refusal uint8
 
 // The refusals.
 const (
 	NoRefusal Refusal = iota
-	Reject            // TCP gets a reset, others an ICMP error
-	Drop
+	Reject            // a TCP client gets a reset, others get an ICMP error
+	Drop              // the client gets no answer
 )
 
-// Masquerade says whose source address is replaced. Traffic from outside the pods to a cluster IP is masqueraded
-// whatever the frontend says.
+// Masquerade is whose source addresses are replaced. Whatever the mode, connections to a cluster IP are masqueraded if
+// they do not come from pods.
 type Masquerade uint8
 
 // The modes.
 const (
 	NoMasquerade Masquerade = iota
 	MasqueradeAlways
-	MasqueradeNode // what the node itself sends
+	MasqueradeNode // only connections from the node itself
 )
 
-// Globals are the parts of the ruleset that belong to no service port.
+// Globals are the settings that belong to no service port.
 type Globals struct {
-	MasqueradeAll bool
-	// IPVS says that there are virtual servers of ours beside the tables. The rules for them are left out otherwise, except
-	// those that guard addresses (see Guard).
+	MasqueradeAll bool // masquerade all connections to cluster IPs
+	// IPVS is set if Verdict has virtual servers beside the tables. Otherwise, the program has no rules for them,
+	// except the rules that guard addresses (see Engine.Guard).
 	IPVS bool
-	// PodInterface tells local pods by their interface: a name, or a prefix ending in "*". Empty: by PodCIDRs.
+	// PodInterface is the interface of the pods on this node: a name, or a prefix ending in "*". If it is empty,
+	// PodCIDRs tell which clients are pods.
 	PodInterface      string
 	PodCIDRs          []netip.Prefix
-	ServiceCIDRs      []netip.Prefix
+	ServiceCIDRs      []netip.Prefix // the program drops packets to their addresses that no Service has
 	NodePortAddresses []netip.Addr
 }

@@ -1,8 +1,8 @@
 package nft
 
 // program is what one family's table consists of: its methods make the sets (sets.go), the chains and their rules
-// (chains.go, ipvs.go). Besides the family, the rules of the fixed chains depend on the globals; everything else is the same
-// for all of them.
+// (chains.go, ipvs.go). Besides the family, the rules of the fixed chains depend on the globals; everything else is the
+// same for all of them.
 type program struct {
 	family Family
 

@@ -11,29 +11,31 @@ import (
 	"github.com/verdict-proxy/verdict/nft/nlmsg"
 )
 
-// Reading happens at the start and after an apply whose outcome is unknown, never in a normal pass.
+// The engine reads from the kernel when it starts, before it writes whole tables, after an Apply whose outcome is
+// unknown, and when it is asked whether the tables are intact. A normal pass reads nothing.
 
-// errInterrupted says that somebody committed to nf_tables between two datagrams of a dump. The kernel goes on by counting
-// objects, so some may be missing, and others be there twice.
+// errInterrupted means that nf_tables changed between two datagrams of a dump. The kernel finds its place again by
+// counting objects, so the dump may lack some objects and have others twice.
 var errInterrupted = errors.New("nf_tables was changed while it was read")
 
-// steadyTries bounds how often something is read that changes all the time. An attempt takes a fraction of a millisecond; a
-// tool that commits a thousand times a second interrupts a good part of them.
-const steadyTries = 20
+// dumpAttempts is how often a dump is attempted if nf_tables changes all the time. An attempt takes a fraction of a
+// millisecond. A tool that changes tables a thousand times a second interrupts many of them.
+const dumpAttempts = 20
 
-// steadily reads again what was interrupted. Each time, read has to forget what it has read before.
-func steadily(what string, read func() error) error {
-	for range steadyTries {
+// retryInterrupted calls read again while it is interrupted. Each time, read must forget what it read before.
+func retryInterrupted(what string, read func() error) error {
+	for range dumpAttempts {
 		if err := read(); !errors.Is(err, errInterrupted) {
 			return err
 		}
 	}
-	return fmt.Errorf("list %s: %w, %d times in a row; try again when others commit less often", what, errInterrupted, steadyTries)
+	return fmt.Errorf("list %s: %w, %d times in a row; other programs change tables too often",
+		what, errInterrupted, dumpAttempts)
 }
 
-// dump asks for all objects of a kind and hands the attributes of each to each. With attributes, which restrict it to our
-// table or to a set, the kernel counts only what is in there, and commits to other tables do not matter; without, it returns
-// errInterrupted when there were any.
+// dump asks for all objects of a kind and calls each with the attributes of every object. Attributes of the request
+// restrict the dump to our table or to a set; then the kernel counts only objects in there, and changes of other tables
+// do not matter. Without such attributes, dump returns errInterrupted if any table changed.
 func (c *conn) dump(kind uint16, f Family, attrs func(*wire), each func(nlmsg.Attributes)) error {
 	err := c.ask(kind, unix.NLM_F_DUMP, f, attrs, each)
 	if attrs != nil && errors.Is(err, errInterrupted) {
@@ -42,7 +44,7 @@ func (c *conn) dump(kind uint16, f Family, attrs func(*wire), each func(nlmsg.At
 	return err
 }
 
-// ask sends a request and hands the attributes of each answer to each.
+// ask sends a request and calls each with the attributes of every answer.
 func (c *conn) ask(kind, flags uint16, f Family, attrs func(*wire), each func(nlmsg.Attributes)) error {
 	w := &c.request
 	w.Buf = w.Buf[:0]
@@ -98,7 +100,7 @@ func (c *conn) dumpElements(f Family, set string, each func(key, data []byte, co
 	}, func(a nlmsg.Attributes) { decodeElements(a, each) })
 }
 
-// decodeElements hands over the elements of an answer. Keys and data are valid until each returns.
+// decodeElements calls each for the elements of an answer. Keys and data are valid until each returns.
 func decodeElements(a nlmsg.Attributes, each func(key, data []byte, comment string)) {
 	for a.Next() {
 		if a.Kind != unix.NFTA_SET_ELEM_LIST_ELEMENTS {
@@ -124,7 +126,7 @@ func decodeElement(e nlmsg.Attributes) (key, data []byte, comment string) {
 	return key, data, comment
 }
 
-// decodeValue reads a key or data; of a verdict, the name of the chain that it leads to.
+// decodeValue reads a key or data. For a verdict, it returns the name of the chain.
 func decodeValue(v nlmsg.Attributes) (value []byte) {
 	for v.Next() {
 		switch v.Kind {
@@ -141,14 +143,15 @@ func decodeValue(v nlmsg.Attributes) (value []byte) {
 	return value
 }
 
-// lookup asks for one element: found tells whether the key exists, data what it holds.
+// lookup asks for one element. Found reports whether the key exists.
 func (c *conn) lookup(f Family, set string, key []byte) (data []byte, found bool, err error) {
 	n, err := c.lookupRow(f, set, [][]byte{key}, func(d []byte) { data = append([]byte(nil), d...) })
 	return data, n > 0, err
 }
 
-// lookupRow asks for several elements with one message and hands over what they hold, up to the first one that does not
-// exist. It returns how many do. The kernel answers with a message for each, which have to fit in the receive buffer.
+// lookupRow asks for several elements with one message. It calls each with the data of the elements, up to the first
+// one that does not exist, and returns how many exist. The kernel answers with a message for each element. All answers
+// must fit in the receive buffer.
 func (c *conn) lookupRow(f Family, set string, keys [][]byte, each func(data []byte)) (found int, err error) {
 	err = c.ask(unix.NFT_MSG_GETSETELEM, unix.NLM_F_ACK, f, func(w *wire) {
 		w.Text(unix.NFTA_SET_ELEM_LIST_TABLE, TableName)

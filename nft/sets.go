@@ -7,11 +7,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// setID numbers the named sets and maps of a table; it is also the order in which they are declared.
+// setID is the number of a named set or map. The sets are declared in this order.
 type setID uint8
 
-// The named sets and maps. Those that grow with the cluster are plain data (never verdict maps: for a change of a
-// verdict map the kernel validates the whole graph of chains, for a change of data it does not).
+// The named sets and maps. Maps that grow with the cluster hold data and no verdicts: after a change of a verdict map,
+// the kernel validates the whole graph of chains.
 const (
 	idServices setID = iota
 	idNodePorts
@@ -103,7 +103,7 @@ var setNames = [setCount]string{
 	idIPVSAddresses:             setIPVSAddresses,
 }
 
-// defaultAffinitySize bounds the affinity map; a full map costs stickiness, never a connection.
+// defaultAffinitySize is the size of the affinity map. When the map is full, clients lose affinity, but no connection.
 const defaultAffinitySize = 1 << 20
 
 // setDef declares a set (no data) or a map.
@@ -111,14 +111,14 @@ type setDef struct {
 	name     string
 	key      []dataType
 	data     []dataType
-	typeof   *typeofDef // declared by expressions instead of types
-	counter  bool       // a lookup that hits counts
-	interval bool
-	dynamic  bool   // the kernel adds elements, with timeouts
-	size     uint32 // how many elements a dynamic one takes
+	typeof   *typeofDef // the declaration names expressions instead of types
+	counter  bool       // each element counts its packets
+	interval bool       // keys are ranges
+	dynamic  bool       // rules add elements, with timeouts
+	size     uint32     // of a dynamic set: the largest number of elements
 }
 
-// typeofDef declares key and data by expressions: the only way to give a key component the type "integer".
+// typeofDef declares key and data by expressions. A component of a key can be an integer only in this way.
 type typeofDef struct {
 	key, data []typeofExpr
 	text      string
@@ -265,7 +265,8 @@ func (p program) stickySlotsMap() setDef {
 
 func (p program) affinityMap() setDef {
 	return setDef{
-		key: []dataType{typeClassID, p.addrType()}, data: []dataType{typeClassID}, dynamic: true, size: defaultAffinitySize,
+		key: []dataType{typeClassID, p.addrType()}, data: []dataType{typeClassID},
+		dynamic: true, size: defaultAffinitySize,
 		typeof: &typeofDef{
 			text: "meta priority . " + p.family.String() + " saddr : meta priority",
 			key:  []typeofExpr{typeofPriority(), p.typeofSaddr()}, data: []typeofExpr{typeofPriority()},

@@ -10,16 +10,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// statement is a part of a rule: its text in nft syntax (as nft 1.0.6 lists it) and its expressions.
+// statement is a part of a rule: its text in the form that nft 1.0.6 lists, and its expressions.
 type statement struct {
 	text  string
 	exprs []expr.Any
-	// protocols says that the statement looks up the anonymous set of the three protocols, which has to be
-	// created together with the rule.
+	// protocols is set if the statement looks up the anonymous set of the three protocols, which is created together
+	// with the rule.
 	protocols bool
 }
 
-// rule is a list of statements, all of which must match before the last takes effect.
+// rule is a list of statements. The kernel evaluates them in order, and stops at the first one that does not match.
 type rule []statement
 
 func (r rule) String() string {
@@ -58,12 +58,12 @@ func in(set string, k ...field) statement {
 	return statement{text: key(k).String() + " @" + set, exprs: key(k).lookup(set, false, 0, false)}
 }
 
-// notIn matches when the key is no element of a set.
+// notIn matches when the key is not an element of a set.
 func notIn(set string, k ...field) statement {
 	return statement{text: key(k).String() + " != @" + set, exprs: key(k).lookup(set, false, 0, true)}
 }
 
-// setScratch puts the map's data for the key into the scratch field; a miss ends the rule.
+// setScratch sets the scratch number to the map's data for the key. If the map does not have the key, the rule ends.
 func setScratch(mapName string, k ...field) statement {
 	return statement{
 		text:  fmt.Sprintf("meta priority set %s map @%s", key(k), mapName),
@@ -71,12 +71,12 @@ func setScratch(mapName string, k ...field) statement {
 	}
 }
 
-// setScratchTo computes the scratch number from itself.
+// setScratchTo sets the scratch number to a value that is computed from it.
 func setScratchTo(f field) statement {
 	return statement{text: "meta priority set " + f.text, exprs: append(f.load(firstRegister), storeScratch())}
 }
 
-// clearScratch gives the priority field back as the kernel's default.
+// clearScratch sets the priority field to the kernel's default.
 func clearScratch() statement {
 	return statement{text: "meta priority set none", exprs: []expr.Any{
 		&expr.Immediate{Register: firstRegister, Data: make([]byte, 4)}, storeScratch(),
@@ -87,10 +87,10 @@ func storeScratch() expr.Any {
 	return &expr.Meta{Key: expr.MetaKeyPRIORITY, SourceRegister: true, Register: firstRegister}
 }
 
-// scratchHas matches when one of some bits of the scratch number is set.
+// scratchHas matches when at least one of the bits is set in the scratch number.
 func scratchHas(bits uint32) statement { return testScratch(bits, "!=", expr.CmpOpNeq) }
 
-// scratchLacks matches when none of them is.
+// scratchLacks matches when none of the bits is set in the scratch number.
 func scratchLacks(bits uint32) statement { return testScratch(bits, "==", expr.CmpOpEq) }
 
 func testScratch(bits uint32, text string, op expr.CmpOp) statement {
@@ -99,7 +99,7 @@ func testScratch(bits uint32, text string, op expr.CmpOp) statement {
 		&expr.Cmp{Op: op, Register: firstRegister, Data: make([]byte, 4)})}
 }
 
-// dispatchTo goes where a verdict map says.
+// dispatchTo goes to the chain that a verdict map has for the key.
 func dispatchTo(mapName string, k ...field) statement {
 	return statement{
 		text:  fmt.Sprintf("%s vmap @%s", key(k), mapName),
@@ -107,8 +107,8 @@ func dispatchTo(mapName string, k ...field) statement {
 	}
 }
 
-// dnat sends the connection to the address and port that a map holds for the key. The statement names the protocols
-// because nft otherwise refuses a port in a DNAT map.
+// dnat translates to the address and port that a map has for the key. The statement names the protocols, because nft
+// refuses a port in a DNAT map otherwise.
 func (p program) dnat(mapName string, k ...field) statement {
 	exprs := append(protocolsLookup(), key(k).lookup(mapName, true, firstRegister, false)...)
 	return statement{
@@ -121,7 +121,7 @@ func (p program) dnat(mapName string, k ...field) statement {
 	}
 }
 
-// protocolsSet is the name under which a rule's own anonymous set is announced; the kernel numbers it.
+// protocolsSet is the name of the anonymous set of a rule. The kernel replaces %d by a number.
 const protocolsSet = "__set%d"
 
 func protocolsLookup() []expr.Any {
@@ -129,8 +129,8 @@ func protocolsLookup() []expr.Any {
 		&expr.Lookup{SourceRegister: firstRegister, SetName: protocolsSet, SetID: protocolsSetID})
 }
 
-// affinityEntry adds, refreshes ("update") or removes ("delete") the client's entry in the affinity map. An update
-// of an entry that exists renews its timeout and keeps its data: that is what makes a client stick.
+// affinityEntry adds or refreshes ("update") or removes ("delete") the client's entry in the affinity map. An update of
+// an existing entry renews the timeout and keeps the data, so the client stays with its endpoint.
 func (p program) affinityEntry(op string, timeout time.Duration) statement {
 	group := key{masked(groupMask), p.saddr()}
 	operation, suffix := uint32(unix.NFT_DYNSET_OP_UPDATE), " timeout "+duration(timeout)
@@ -138,7 +138,7 @@ func (p program) affinityEntry(op string, timeout time.Duration) statement {
 		operation, suffix, timeout = dynsetDelete, "", 0
 	}
 	dataReg := firstRegister + masked(0).registers() + p.saddr().registers()
-	dataReg = (dataReg + 3) &^ 3 // nft keeps the data in the next 128-bit register
+	dataReg = (dataReg + 3) &^ 3 // as in nft: the data are in the next 128-bit register
 	return statement{
 		text: fmt.Sprintf("%s @%s { %s%s : meta priority }", op, mapAffinity, group, suffix),
 		exprs: append(append(group.load(), scratch().load(dataReg)...), &expr.Dynset{
@@ -150,12 +150,13 @@ func (p program) affinityEntry(op string, timeout time.Duration) statement {
 // dynsetDelete is NFT_DYNSET_OP_DELETE (kernel 5.10), which x/sys does not have.
 const dynsetDelete = 2
 
-// compare matches a field against a constant after a mask; an empty mask compares as it is.
+// compare applies a mask to a field and compares the result with a constant; nil: no mask.
 func compare(text string, load expr.Any, mask []byte, op expr.CmpOp, value []byte) statement {
 	exprs := []expr.Any{load}
 	if mask != nil {
 		exprs = append(exprs, &expr.Bitwise{
-			SourceRegister: firstRegister, DestRegister: firstRegister, Len: uint32(len(mask)), Mask: mask, Xor: make([]byte, len(mask)),
+			SourceRegister: firstRegister, DestRegister: firstRegister, Len: uint32(len(mask)),
+			Mask: mask, Xor: make([]byte, len(mask)),
 		})
 	}
 	return statement{text: text, exprs: append(exprs, &expr.Cmp{Op: op, Register: firstRegister, Data: value})}
@@ -182,24 +183,27 @@ func isNotTranslated() statement {
 		native(statusDNAT), expr.CmpOpEq, native(0))
 }
 
-// fromThisNode matches what the node itself sends (RTN_LOCAL is 2).
+// fromThisNode matches packets that the node itself sends.
 func fromThisNode() statement {
 	return compare("fib saddr type local", &expr.Fib{Register: firstRegister, FlagSADDR: true, ResultADDRTYPE: true},
 		nil, expr.CmpOpEq, native(unix.RTN_LOCAL))
 }
 
-// toLoopback matches IPv4's loopback range by the first byte of the destination.
+// toLoopback matches the loopback range of IPv4, by the first byte of the destination.
 func toLoopback() statement {
-	load := &expr.Payload{DestRegister: firstRegister, Base: expr.PayloadBaseNetworkHeader, Offset: program{family: IPv4}.daddrOffset(), Len: 1}
+	load := &expr.Payload{
+		DestRegister: firstRegister, Base: expr.PayloadBaseNetworkHeader,
+		Offset: program{family: IPv4}.daddrOffset(), Len: 1,
+	}
 	return compare("ip daddr 127.0.0.0/8", load, nil, expr.CmpOpEq, []byte{127})
 }
 
 func isProtocol(proto uint8) statement {
-	return compare("meta l4proto "+printProto([]byte{proto}), &expr.Meta{Key: expr.MetaKeyL4PROTO, Register: firstRegister},
-		nil, expr.CmpOpEq, []byte{proto})
+	load := &expr.Meta{Key: expr.MetaKeyL4PROTO, Register: firstRegister}
+	return compare("meta l4proto "+printProto([]byte{proto}), load, nil, expr.CmpOpEq, []byte{proto})
 }
 
-// interfaceName matches the incoming interface: a whole name, or a prefix when it ends in "*".
+// interfaceName matches the incoming interface: by its whole name, or by a prefix if the name ends in "*".
 func interfaceName(name string, invert bool) statement {
 	op, sign := expr.CmpOpEq, ""
 	if invert {
@@ -209,8 +213,8 @@ func interfaceName(name string, invert bool) statement {
 	if !strings.HasSuffix(name, "*") {
 		value = append(value, make([]byte, unix.IFNAMSIZ-len(value))...)
 	}
-	return compare(fmt.Sprintf("iifname %s%q", sign, name), &expr.Meta{Key: expr.MetaKeyIIFNAME, Register: firstRegister},
-		nil, op, value)
+	load := &expr.Meta{Key: expr.MetaKeyIIFNAME, Register: firstRegister}
+	return compare(fmt.Sprintf("iifname %s%q", sign, name), load, nil, op, value)
 }
 
 func verdict(kind expr.VerdictKind, text string) statement {
@@ -229,8 +233,8 @@ func goTo(chain string) statement {
 	return statement{text: "goto " + chain, exprs: []expr.Any{&expr.Verdict{Kind: expr.VerdictGoto, Chain: chain}}}
 }
 
-// resetTCP answers at once with a reset; an ICMP error would be rate-limited by the kernel (icmp_ratelimit), and every
-// second attempt would time out.
+// resetTCP answers with a reset. The kernel limits the rate of ICMP errors (icmp_ratelimit), so with these every second
+// attempt would time out.
 func resetTCP() statement {
 	return statement{text: "reject with tcp reset", exprs: []expr.Any{&expr.Reject{Type: unix.NFT_REJECT_TCP_RST}}}
 }
@@ -244,13 +248,13 @@ func (p program) reject() statement {
 	return statement{text: "reject", exprs: []expr.Any{&expr.Reject{Type: unix.NFT_REJECT_ICMP_UNREACH, Code: code}}}
 }
 
-// masquerade replaces the source by the node's own address with a port drawn at random: without fully-random two
-// clients can race for the same port and one loses its packet.
+// masquerade replaces the source by an address of the node and a random port. Without fully-random, two clients can
+// race for the same port, and one of them loses its packet.
 func masquerade() statement {
 	return statement{text: "masquerade fully-random", exprs: []expr.Any{&expr.Masq{FullyRandom: true}}}
 }
 
-// duration prints whole seconds as nft does: 1d2h3m4s without zero parts.
+// duration prints whole seconds as nft does: 1d2h3m4s, without parts that are zero.
 func duration(d time.Duration) string {
 	rest := int64(d / time.Second)
 	var b strings.Builder

@@ -8,16 +8,16 @@ import (
 	"github.com/verdict-proxy/verdict/nft/nlmsg"
 )
 
-// existing is what an earlier process (or an earlier state of this one) left in one family.
+// existing is what the kernel has in one family: from an earlier process, or from an earlier transaction of this one.
 type existing struct {
 	table      bool
 	sameLayout bool
 	chains     map[string]chainShape
-	rules      map[string]int      // by chain
-	sets       map[string]setShape // without anonymous ones
+	rules      map[string]int      // number of rules, by chain
+	sets       map[string]setShape // without anonymous sets
 }
 
-// chainShape is what cannot be changed about a chain; the zero value is a chain without a hook.
+// chainShape is what cannot be changed about a chain. The zero value is a chain without a hook.
 type chainShape struct {
 	kind           string
 	hook, priority uint32
@@ -27,7 +27,7 @@ func (c chainDef) shape() chainShape {
 	if c.base == nil {
 		return chainShape{}
 	}
-	return chainShape{c.base.kind, c.base.hook, uint32(c.base.priority)}
+	return chainShape{kind: c.base.kind, hook: c.base.hook, priority: uint32(c.base.priority)}
 }
 
 // setShape is what cannot be changed about a set.
@@ -35,7 +35,7 @@ type setShape struct {
 	flags, keyType, keyLen, dataType, dataLen uint32
 
 	counter  bool
-	userData string // what nft lists it by
+	userData string // from which nft makes its listing
 }
 
 func (d *setDef) shape() setShape {
@@ -49,12 +49,12 @@ func (d *setDef) shape() setShape {
 	return s
 }
 
-// hasSet says whether a set is there and can stay.
+// hasSet reports whether a set exists and can stay.
 func (was existing) hasSet(d *setDef) bool {
 	is, ok := was.sets[d.name]
 	want := d.shape()
 	if d.dynamic {
-		is.userData = want.userData // its entries are worth more than the way it is listed
+		is.userData = want.userData // to keep the entries is worth more than a correct listing
 	}
 	return ok && is == want
 }
@@ -66,7 +66,7 @@ func (c *conn) survey(f Family) (existing, error) {
 		return was, err
 	}
 	// The kernel leaves out the rules and sets of other tables when it is told to, but not their chains.
-	err = steadily("chains", func() error {
+	err = retryInterrupted("chains", func() error {
 		was.chains = map[string]chainShape{}
 		return c.dump(unix.NFT_MSG_GETCHAIN, f, nil, was.addChain)
 	})
@@ -77,7 +77,7 @@ func (c *conn) survey(f Family) (existing, error) {
 	return was, c.dump(unix.NFT_MSG_GETRULE, f, ofOurTable(unix.NFTA_RULE_TABLE), was.addRule)
 }
 
-// surveySets is for those who do not ask for chains and rules: what others commit cannot get in its way.
+// surveySets reads only what changes of other tables cannot interrupt: whether there is a table, and its sets.
 func (c *conn) surveySets(f Family) (existing, error) {
 	was, err := c.surveyTable(f)
 	if err != nil || !was.table {
@@ -86,12 +86,12 @@ func (c *conn) surveySets(f Family) (existing, error) {
 	was.sets = map[string]setShape{}
 	err = c.dump(unix.NFT_MSG_GETSET, f, ofOurTable(unix.NFTA_SET_TABLE), was.addSet)
 	if errors.Is(err, unix.ENOENT) {
-		return existing{}, nil // somebody has just removed the table
+		return existing{}, nil // another program has just deleted the table
 	}
 	return was, err
 }
 
-// surveyTable says whether there is a table.
+// surveyTable reads whether there is a table, and of which layout.
 func (c *conn) surveyTable(f Family) (was existing, err error) {
 	err = c.ask(unix.NFT_MSG_GETTABLE, unix.NLM_F_ACK, f, ofOurTable(unix.NFTA_TABLE_NAME), was.addTable)
 	if errors.Is(err, unix.ENOENT) {
@@ -204,8 +204,8 @@ func (s *setShape) readExpr(a nlmsg.Attributes) {
 	}
 }
 
-// intact says whether the table still has the chains and sets that belong to it, and no others, and each chain as many
-// rules as it should.
+// intact reports whether the table has exactly the chains and sets that belong to it, and each chain the right number
+// of rules.
 func (tb *table) intact(was existing) bool {
 	chains := tb.wantedChains()
 	if !was.sameLayout || len(was.sets) != len(tb.defs) || len(was.chains) != len(chains) {

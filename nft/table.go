@@ -6,27 +6,27 @@ import (
 	"slices"
 )
 
-// table is the state of one family's table as of the latest transaction, mirrored in compact form: enough to tell
-// what a change needs, and to write the whole table again.
+// table is the mirror of one family's table after the latest transaction, in compact form. From it, the engine finds
+// what a change needs, and can write the whole table again.
 type table struct {
 	family  Family
 	defs    [setCount]setDef
 	ports   map[string]*port
 	numbers numbers
 	classes *classTable
-	// tokenDraws are the draws that have a chain for session affinity; such chains stay.
+	// tokenDraws are the draws that have a token chain, for session affinity. These chains stay.
 	tokenDraws map[draw]bool
 
 	globals        Globals // as wanted; the rules are always written for these
-	written        Globals // those whose elements are written
+	written        Globals // those whose elements the latest transaction has
 	globalsChanged bool
 
 	clusterIPs refSet
 	hairpin    refSet
-	spare      []member                // memory of a pool that was seated anew
-	guarded    map[netip.Addr]bool     // local for IPVS, in the kernel
-	unguarded  map[netip.Addr]bool     // no longer, but still in the kernel
-	inherited  map[string]*inheritance // affinity of an earlier process, until the first apply
+	spare      []member                  // memory of an earlier pool, to be used again
+	guarded    map[netip.Addr]bool       // addresses that are local for IPVS
+	unguarded  map[netip.Addr]bool       // no longer guarded, but still in the kernel
+	inherited  map[string]*inheritedPort // by name; affinity of an earlier process, until the first Apply
 }
 
 // port is the state of one service port.
@@ -36,21 +36,22 @@ type port struct {
 	protocol    uint8
 	frontends   []Frontend
 	pools       [2]pool      // cluster, local
-	localIPs    []netip.Addr // of endpoints on this node, sorted
+	localIPs    []netip.Addr // addresses of endpoints on this node, sorted
 	ordinals    []ordinal    // sorted by address; only with affinity
 	nextOrdinal uint32
-	changed     uint64 // the transaction that changed it latest
+	changed     uint64 // the latest transaction that changed it
 }
 
 func newTable(f Family) *table {
 	return &table{
-		family: f, defs: program{family: f}.sets(), ports: map[string]*port{}, classes: newClassTable(), tokenDraws: map[draw]bool{},
+		family: f, defs: program{family: f}.sets(), ports: map[string]*port{},
+		classes: newClassTable(), tokenDraws: map[draw]bool{},
 		clusterIPs: newRefSet(), hairpin: newRefSet(), guarded: map[netip.Addr]bool{}, unguarded: map[netip.Addr]bool{},
 	}
 }
 
-// numbers hands out service port numbers. A freed number is used again as late as possible: affinity entries of its
-// former owner may still be in the kernel.
+// numbers assigns numbers to service ports. A freed number is used again as late as possible, because the kernel may
+// still have affinity entries of the port that had it.
 type numbers struct {
 	used map[uint32]struct{}
 	next uint32
@@ -78,35 +79,37 @@ func (n *numbers) claim(number uint32) {
 
 func (n *numbers) free(number uint32) { delete(n.used, number) }
 
-// set makes the table serve a port as described. On error it goes on serving what it had, except for frontends that are no
-// longer wanted.
+// set adds or changes a port. On error the port stays as it was, except that it loses the frontends that are not wanted
+// any more.
 func (tb *table) set(t *Transaction, want *Port) error {
 	err := tb.replace(t, want)
 	if err != nil {
-		tb.retreat(t, want)
+		tb.dropUnwanted(t, want)
 	}
 	return err
 }
 
-// retreat gives up the frontends that are not among the wanted ones: another port may have them by now, and the kernel would
-// refuse every transaction in which two have the same. What it keeps looks as it did.
-func (tb *table) retreat(t *Transaction, want *Port) {
+// dropUnwanted removes the frontends that are not among the wanted ones. Another port may have them now, and the kernel
+// refuses every transaction in which two ports have the same frontend. The other frontends stay as they were.
+func (tb *table) dropUnwanted(t *Transaction, want *Port) {
 	p := tb.ports[want.Name]
 	if p == nil {
 		return
 	}
 	if p.protocol != want.Protocol {
-		tb.remove(t, p) // the protocol is part of a frontend: none is wanted
+		tb.remove(t, p) // the protocol is a part of each frontend, so none of them is wanted
 		return
 	}
 	tb.updateFrontends(t, p, slices.DeleteFunc(slices.Clone(p.frontends), func(old Frontend) bool {
-		return !slices.ContainsFunc(want.Frontends, func(fe Frontend) bool { return fe.Addr == old.Addr && fe.Port == old.Port })
+		return !slices.ContainsFunc(want.Frontends, func(fe Frontend) bool {
+			return fe.Addr == old.Addr && fe.Port == old.Port
+		})
 	}))
 }
 
-// replace does what set says; on error nothing has changed.
+// replace adds or changes a port. On error it has changed nothing.
 func (tb *table) replace(t *Transaction, want *Port) error {
-	cluster, local := tb.newSeating(want.Method, want.Cluster), tb.newSeating(want.Method, want.Local)
+	cluster, local := tb.newAssignment(want.Method, want.Cluster), tb.newAssignment(want.Method, want.Local)
 	if err := checkLimits(want, cluster, local); err != nil {
 		return err
 	}
@@ -131,15 +134,15 @@ func (tb *table) replace(t *Transaction, want *Port) error {
 		tb.ports[p.name] = p
 	}
 	tb.updateOrdinals(t, p, want)
-	for i, seats := range [2]seating{cluster, local} {
-		tb.updatePool(t, p, &p.pools[i], classes[i], ids[i], seats)
+	for i, wanted := range [2]assignment{cluster, local} {
+		tb.updatePool(t, p, &p.pools[i], classes[i], ids[i], wanted)
 	}
 	tb.updateHairpin(p, want)
 	tb.updateFrontends(t, p, want.Frontends)
 	return nil
 }
 
-func checkLimits(want *Port, cluster, local seating) error {
+func checkLimits(want *Port, cluster, local assignment) error {
 	if n := max(len(cluster.members), len(local.members)); n > maxSlots {
 		return fmt.Errorf("%d slots are more than the %d that a pool can have", n, maxSlots)
 	}
@@ -147,19 +150,20 @@ func checkLimits(want *Port, cluster, local seating) error {
 		return nil
 	}
 	if n := sizeOfUnion(want.Cluster, want.Local); n > maxOrdinals {
-		return fmt.Errorf("%d endpoints are more than the %d that a service port with session affinity can have", n, maxOrdinals)
+		return fmt.Errorf("%d endpoints are more than the %d that a service port with session affinity can have",
+			n, maxOrdinals)
 	}
 	return nil
 }
 
-// port finds the state of a port, or makes one: with the number that an earlier process gave it, if it has affinity.
-// A port of another protocol is another port: set exchanges them when nothing can fail any more.
+// port finds the state of a port, or makes a new one. A new port with affinity gets the number that an earlier process
+// gave it. A port whose protocol changes is a new port; replace exchanges the two when nothing can fail any more.
 func (tb *table) port(want *Port) (*port, error) {
 	if p := tb.ports[want.Name]; p != nil && p.protocol == want.Protocol {
 		return p, nil
 	}
 	p := &port{name: want.Name, protocol: want.Protocol}
-	if earlier := tb.inherited[clipComment(want.Name)]; earlier != nil && want.Affinity > 0 {
+	if earlier := tb.inherited[truncateComment(want.Name)]; earlier != nil && want.Affinity > 0 {
 		delete(tb.inherited, earlier.name)
 		p.number, p.ordinals, p.nextOrdinal = earlier.number, earlier.ordinals, earlier.next
 	} else {
@@ -179,7 +183,7 @@ func (tb *table) forgetIfNew(p *port) {
 	}
 }
 
-// acquire takes a class into use and creates its chain if it has none.
+// acquire adds a user to a class, and creates the chain of a new class.
 func (tb *table) acquire(t *Transaction, c class) (uint32, error) {
 	if c.empty() {
 		return 0, nil
@@ -212,7 +216,7 @@ func (tb *table) releaseAll(classes []class) {
 	}
 }
 
-// delete removes a port; an unknown name is no change.
+// delete removes a port. An unknown name changes nothing.
 func (tb *table) delete(t *Transaction, name string) { tb.remove(t, tb.ports[name]) }
 
 func (tb *table) remove(t *Transaction, p *port) {
@@ -220,7 +224,7 @@ func (tb *table) remove(t *Transaction, p *port) {
 		return
 	}
 	for i := range p.pools {
-		tb.updatePool(t, p, &p.pools[i], class{}, 0, seating{})
+		tb.updatePool(t, p, &p.pools[i], class{}, 0, assignment{})
 	}
 	tb.updateOrdinals(t, p, &Port{})
 	tb.updateHairpin(p, &Port{})
@@ -229,16 +233,16 @@ func (tb *table) remove(t *Transaction, p *port) {
 	delete(tb.ports, p.name)
 }
 
-// updatePool brings one pool to the wanted endpoints and class.
-func (tb *table) updatePool(t *Transaction, p *port, pl *pool, c class, id uint32, want seating) {
+// updatePool changes a pool to the wanted endpoints and class.
+func (tb *table) updatePool(t *Transaction, p *port, pl *pool, c class, id uint32, want assignment) {
 	old := pl.class
 	if old.affinity != c.affinity && (old.affinity == 0 || c.affinity == 0) {
-		// Slots of pools with and without affinity lie in different maps.
+		// The slots of pools with and without affinity are in different maps.
 		_, changes := reassign(pl.members, nil)
 		tb.writeSlots(t, p, pl, changes, old.affinity > 0)
 		pl.members = nil
 	}
-	members, changes := want.seat(pl.members)
+	members, changes := want.apply(pl.members)
 	tb.writeSlots(t, p, pl, changes, p.slotsAreTokens(old, c))
 	if cap(pl.members) > cap(tb.spare) {
 		tb.spare = pl.members
@@ -253,8 +257,8 @@ func (tb *table) updatePool(t *Transaction, p *port, pl *pool, c class, id uint3
 	pl.class, pl.classID = c, id
 }
 
-// slotsAreTokens says in which of the two maps the pool's slots lie: that of the new class, or of the old one when the
-// pool becomes empty.
+// slotsAreTokens reports whether the slots of a pool are in the map of tokens: by its new class, or by the old one if
+// the pool becomes empty.
 func (p *port) slotsAreTokens(old, c class) bool {
 	if c.empty() {
 		return old.affinity > 0
@@ -276,7 +280,7 @@ func (tb *table) poolElement(t *Transaction, p *port, pl *pool, classID uint32) 
 	if pl.number&localBit != 0 {
 		label += " local"
 	}
-	return t.element(clipComment(label), func(b *builder) { b.word(pl.number) },
+	return t.element(truncateComment(label), func(b *builder) { b.word(pl.number) },
 		func(b *builder) { b.word(classID<<poolBits | pl.number) })
 }
 
@@ -298,7 +302,7 @@ func (tb *table) writeSlots(t *Transaction, p *port, pl *pool, changes []slotCha
 	}
 }
 
-// slotElement is a slot's element; without an address only its key.
+// slotElement is the element of a slot; without an address, only its key.
 func (tb *table) slotElement(t *Transaction, p *port, pl *pool, slot uint32, addr netip.AddrPort, sticky bool) element {
 	start := t.mark()
 	t.word(pl.number)
@@ -318,8 +322,8 @@ func (tb *table) slotElement(t *Transaction, p *port, pl *pool, slot uint32, add
 	return e
 }
 
-// updateHairpin counts the port's endpoints on this node: their connections to themselves come back only when
-// masqueraded.
+// updateHairpin counts the port's endpoints on this node. Their connections to themselves need masquerading; otherwise,
+// the answers do not come back through the node.
 func (tb *table) updateHairpin(p *port, want *Port) {
 	ips := slices.Clone(want.Hairpin)
 	for _, list := range [][]Endpoint{want.Cluster, want.Local} {
@@ -343,7 +347,7 @@ func (tb *table) updateHairpin(p *port, want *Port) {
 	p.localIPs = ips
 }
 
-// writeShared writes the elements that belong to no service port, or that several can need together.
+// writeShared writes the elements that belong to no service port, or that several service ports share.
 func (tb *table) writeShared(t *Transaction) {
 	tb.writeGlobals(t)
 	tb.writeGuards(t)
@@ -355,7 +359,7 @@ func (tb *table) writeShared(t *Transaction) {
 	})
 }
 
-// retireClasses removes the chains of classes that have been spare for long.
+// retireClasses deletes the chains of classes that no pool has used for long.
 func (tb *table) retireClasses(t *Transaction) {
 	for _, gone := range tb.classes.collect(spareClasses) {
 		t.del(tb.family, idDispatch, dispatchElement(t, gone.class, gone.id))
@@ -371,7 +375,7 @@ func (tb *table) change(t *Transaction, id setID, added bool, e element) {
 	}
 }
 
-// element writes key and data (nil: none) into the arena.
+// element writes a key and data into the arena; nil: no data.
 func (t *Transaction) element(label string, key, data func(*builder)) element {
 	start := t.mark()
 	key(&t.builder)
@@ -384,7 +388,8 @@ func (t *Transaction) element(label string, key, data func(*builder)) element {
 	return e
 }
 
-// refSet counts users of an address and tells only of those that appear or disappear between two flushes.
+// refSet counts the users of addresses. Between two flushes, it notes the addresses that get their first user or lose
+// their last one.
 type refSet struct {
 	count  map[netip.Addr]int32
 	before map[netip.Addr]int32
@@ -410,13 +415,13 @@ func (s *refSet) flush(changed func(ip netip.Addr, added bool)) {
 			differ = append(differ, ip)
 		}
 	}
-	slices.SortFunc(differ, netip.Addr.Compare) // equal changes make equal transactions
+	slices.SortFunc(differ, netip.Addr.Compare) // so that equal changes make equal transactions
 	for _, ip := range differ {
 		changed(ip, s.count[ip] > 0)
 	}
 	if len(s.before) > 0 {
-		// A map keeps the size it once had, and walking it costs that size: clearing the one of the first pass would
-		// make every later pass pay for all cluster IPs.
+		// A map never shrinks, and a walk over it takes time by its size. If the map of the first pass were only
+		// cleared, every later pass would take time for all cluster IPs.
 		s.before = map[netip.Addr]int32{}
 	}
 }

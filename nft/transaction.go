@@ -6,17 +6,18 @@ import (
 	"strings"
 )
 
-// Transaction is a set of changes to both tables that the kernel makes at once or not at all. It prints itself in nft
-// syntax.
+// Transaction is a set of changes to both tables. The kernel makes all of them at once, or none. A transaction prints
+// itself in nft syntax.
 type Transaction struct {
 	builder
-	// before and after hold changes to tables, chains, rules and sets: those before the element changes create, those
-	// after remove what elements referred to.
+	// before and after are the changes to tables, chains, rules and sets. Those before the changes of elements create
+	// objects, and those after delete objects that the elements referred to.
 	before, after []operation
 	elements      [2][setCount]elementChanges
 }
 
-// elementChanges are the changes to one set. Deletions are written first: the kernel refuses a key that still exists.
+// elementChanges are the changes to one set. Deletions are written first, because the kernel refuses an element whose
+// key still exists.
 type elementChanges struct {
 	del, add []element
 }
@@ -45,7 +46,7 @@ type operation struct {
 	set    *setDef
 	id     setID
 
-	mapping bool // the set to empty or delete is a map
+	mapping bool // the set to flush or delete is a map
 }
 
 // String is the operation in nft syntax.
@@ -68,7 +69,8 @@ func (o operation) String() string {
 	case opAddRule:
 		return "add rule " + where + " " + o.name + " " + o.rule.String()
 	case opAddSet:
-		return "add " + setKeyword(o.set.isMap()) + " " + where + " " + o.name + " { " + strings.Join(o.set.declaration(), "; ") + "; }"
+		declaration := strings.Join(o.set.declaration(), "; ")
+		return "add " + setKeyword(o.set.isMap()) + " " + where + " " + o.name + " { " + declaration + "; }"
 	case opDeleteSet:
 		return "delete " + setKeyword(o.mapping) + " " + where + " " + o.name
 	case opFlushSet:
@@ -84,7 +86,7 @@ func setKeyword(mapping bool) string {
 	return "set"
 }
 
-// Empty says that there is nothing to do.
+// Empty reports whether the transaction changes nothing.
 func (t *Transaction) Empty() bool {
 	a, d := t.Elements()
 	return a+d+len(t.before)+len(t.after) == 0
@@ -127,7 +129,7 @@ func (t *Transaction) printElements(b *strings.Builder, verb string, pick func(e
 	}
 }
 
-// elementTexts prints elements of one set. In a set with a single key, the two ends of a range become one prefix.
+// elementTexts prints elements of one set. If the key is a single range, its two elements become one prefix.
 func elementTexts(d *setDef, list []element, arena []byte) []string {
 	var texts []string
 	for i, e := range list {
@@ -143,8 +145,8 @@ func elementTexts(d *setDef, list []element, arena []byte) []string {
 	return texts
 }
 
-// lastBefore is the last address of the range that starts at element i: one before the end element that follows it,
-// or the highest address when none does.
+// lastBefore is the last address of the range that starts at element i: the one before the end element that follows, or
+// the highest address of the family if no end element follows.
 func lastBefore(list []element, i int, arena []byte) []byte {
 	if i+1 < len(list) && list[i+1].intervalEnd {
 		end := slices.Clone(list[i+1].keyBytes(arena))
@@ -181,7 +183,7 @@ func (t *Transaction) addChain(f Family, c chainDef) {
 	}
 }
 
-// reset empties the transaction but keeps its memory.
+// reset empties the transaction and keeps its memory.
 func (t *Transaction) reset() {
 	t.arena, t.before, t.after = t.arena[:0], t.before[:0], t.after[:0]
 	for f := range t.elements {
@@ -192,9 +194,9 @@ func (t *Transaction) reset() {
 	}
 }
 
-// telltale picks an element whose presence shows whether the transaction was applied: one that is added, or else one
-// that is deleted and not added again (then no element at all is added).
-func (t *Transaction) telltale() (f Family, id setID, e *element, present bool) {
+// evidence picks an element that shows whether the transaction was applied: one that is added, or, if none is added,
+// one that is deleted. Present reports which; a nil element means that no element can show it.
+func (t *Transaction) evidence() (f Family, id setID, e *element, present bool) {
 	for _, f := range Families() {
 		defs := program{family: f}.sets()
 		for i := range t.elements[f.index()] {
@@ -202,7 +204,8 @@ func (t *Transaction) telltale() (f Family, id setID, e *element, present bool) 
 			if id := setID(i); id == idDispatch || defs[i].interval {
 				continue
 			}
-			// An element that replaces one of the same key tells only by its data: that of a slot is always different.
+			// An element that replaces another one of the same key is evidence only if its data are different. Those of
+			// a slot always are.
 			if n := len(c.add); n > 0 && (len(c.del) == 0 || setID(i) == idEndpoints || setID(i) == idStickySlots) {
 				return f, setID(i), &c.add[n-1], true
 			}

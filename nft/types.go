@@ -14,12 +14,13 @@ type dataType struct {
 	name  string
 	magic uint32 // number of the type in nft's datatype.h
 	bytes int
-	// host says that nft keeps the value in host byte order (told to nft in the set's user data).
+	// host is set if nft keeps the value in host byte order. The user data of the set say so.
 	host  bool
 	print func([]byte) string
 }
 
-// The types that the program uses. Numbers: nft's include/datatype.h, stable since they are kept in kernel objects.
+// The types that the program uses. The numbers are from nft's include/datatype.h. They never change, because kernel
+// objects hold them.
 var (
 	typeVerdict = dataType{name: "verdict", magic: 1}
 	typeInteger = dataType{name: "integer", magic: 4, bytes: 4, host: true, print: printInteger}
@@ -30,7 +31,7 @@ var (
 	typeClassID = dataType{name: "classid", magic: 23, bytes: 4, host: true, print: printClassID}
 )
 
-// padded is the room a component takes in a concatenation: whole 32-bit registers.
+// padded is the size of a component in a concatenation: whole 32-bit registers.
 func (t dataType) padded() int { return (t.bytes + 3) &^ 3 }
 
 func printAddr(b []byte) string {

@@ -4,9 +4,9 @@ import (
 	"github.com/google/nftables/userdata"
 )
 
-// User data is what nft leaves in kernel objects for its own later listings: comments, byte orders, and the
-// expressions a set was declared with. It is written here in the form of nft 1.0.6 (also read by newer ones; the form
-// that nft 1.1 writes makes 1.0.6 crash). Numbers from libnftnl's udata.h and nft's expression.h.
+// nft keeps user data in kernel objects, for its own listings: comments, byte orders, and the expressions that a set
+// was declared with. This file writes the form of nft 1.0.6, which newer versions read, too. (The form of nft 1.1 makes
+// 1.0.6 crash.) The numbers are from libnftnl's udata.h and nft's expression.h.
 
 const (
 	byteOrderUnknown uint32 = 0
@@ -18,7 +18,7 @@ const (
 	etypeConcat  uint32 = 13
 	etypeNumgen  uint32 = 23
 
-	// Inside a "typeof" value: 0 is the kind of expression, 1 its description.
+	// Parts of a "typeof" value: the kind of the expression, and its description.
 	typeofKind userdata.Type = 0
 	typeofBody userdata.Type = 1
 
@@ -77,7 +77,7 @@ func typeofList(list []typeofExpr) []byte {
 	return newTypeof(etypeConcat, inner)
 }
 
-// userData is the set's user data. nft records the byte order of single values only (a concatenation has none).
+// userData is the user data of the set. nft notes the byte order of single values only; a concatenation has none.
 func (d *setDef) userData() []byte {
 	out := userdata.AppendUint32(nil, userdata.NFTNL_UDATA_SET_KEYBYTEORDER, byteOrder(d.key))
 	if d.isMap() {
@@ -90,12 +90,12 @@ func (d *setDef) userData() []byte {
 	out = appendTypeof(out, userdata.NFTNL_UDATA_SET_KEY_TYPEOF, d.key, key)
 	out = appendTypeof(out, userdata.NFTNL_UDATA_SET_DATA_TYPEOF, d.data, data)
 	if d.isMap() {
-		out = userdata.AppendUint32(out, userdata.NFTNL_UDATA_SET_DATA_INTERVAL, 0) // the data are no ranges
+		out = userdata.AppendUint32(out, userdata.NFTNL_UDATA_SET_DATA_INTERVAL, 0) // the data are not ranges
 	}
 	return out
 }
 
-// appendTypeof writes the expressions of a key or of data; nft writes an empty concatenation for several types.
+// appendTypeof writes the expressions of a key or of data. For several plain types, nft writes an empty concatenation.
 func appendTypeof(out []byte, attr userdata.Type, types []dataType, exprs []typeofExpr) []byte {
 	switch {
 	case exprs != nil:
@@ -119,10 +119,10 @@ func byteOrder(types []dataType) uint32 {
 	return byteOrderUnknown
 }
 
-// maxComment is nft's limit (NFTNL_UDATA_COMMENT_MAXLEN): a longer comment would be listed but could not be loaded.
+// maxComment is nft's limit (NFTNL_UDATA_COMMENT_MAXLEN). nft would list a longer comment, but could not load it.
 const maxComment = 128
 
-func clipComment(s string) string {
+func truncateComment(s string) string {
 	if len(s) <= maxComment {
 		return s
 	}

@@ -6,9 +6,9 @@ import (
 	"github.com/verdict-proxy/verdict/nft/nlmsg"
 )
 
-// wire writes messages to nf_tables into one buffer that is used again for each batch. It exists because google/nftables
-// allocates several objects for each element: BenchmarkEncode compares the two, TestWireEqualsLibrary checks that the bytes
-// are the same.
+// wire writes messages to nf_tables into one buffer that is used again for each batch. It exists because
+// google/nftables allocates several objects for each element: BenchmarkEncode compares the two, TestWireEqualsLibrary
+// checks that the bytes are the same.
 type wire struct{ nlmsg.Writer }
 
 // begin starts a message to nf_tables and returns where it starts.

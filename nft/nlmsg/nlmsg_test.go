@@ -19,7 +19,7 @@ var (
 	// elements: a set of nf_tables with two elements, each a concatenation of two IPv4 addresses.
 	elements = recorded("580000000c0a02000500000060500000020000020c00010076657264696374000c0002006861697270696e00" +
 		"2c00030014000100100001000c0001000a0001010a00010114000100100001000c0001000a0001020a000102")
-	// end of that dump, behind a message without elements.
+	// end of that dump, after a message without elements.
 	end = recorded("300000000c0a02000500000060500000020000020c00010076657264696374000c0002006861697270696e0004000300" +
 		"1400000003000200050000006050000000000000")
 )
@@ -98,7 +98,7 @@ func TestWriterEqualsLibrary(t *testing.T) {
 	}
 }
 
-// TestAttributes reads what the kernel says of a set.
+// TestAttributes reads the elements of a set.
 func TestAttributes(t *testing.T) {
 	m := NewMessages(elements)
 	if !m.Next() || m.Kind != 0x0a0c || m.Flags != unix.NLM_F_MULTI || m.Seq != 5 {

@@ -22,7 +22,7 @@ type Messages struct {
 	Kind  uint16 // as in the header: of netfilter, the subsystem in the upper byte and the message in the lower one
 	Flags uint16
 	Seq   uint32
-	Body  []byte // everything behind the header
+	Body  []byte // everything after the header
 
 	rest []byte
 	err  error
@@ -65,8 +65,8 @@ func (m *Messages) Attributes() Attributes {
 	return NewAttributes(m.Body[min(FamilySize, len(m.Body)):])
 }
 
-// Ack reads what the kernel says of a request. It reports false for messages that say nothing of that kind: answers with
-// content.
+// Ack reads the kernel's acknowledgment of a request. It reports false for messages that are not acknowledgments, but
+// answers with content.
 func (m *Messages) Ack() (Ack, bool) {
 	if m.Kind != unix.NLMSG_ERROR && m.Kind != unix.NLMSG_DONE {
 		return Ack{}, false
