@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// The benchmarks need root in the initial user namespace: large batches do not fit the socket of an ordinary user.
-// kernel-ns/op is the part of ns/op spent in the system call that carries the batch.
+// The benchmarks need root in the initial user namespace, because large batches do not fit in the socket buffer of an
+// ordinary user. kernel-ns/op is the part of ns/op that the kernel needs for the batch.
 
 // BenchmarkFirstSync fills empty tables.
 func BenchmarkFirstSync(b *testing.B) {
@@ -32,7 +32,7 @@ func BenchmarkFirstSync(b *testing.B) {
 	}
 }
 
-// BenchmarkTakeover replaces tables that are already there.
+// BenchmarkTakeover replaces the tables of an earlier process.
 func BenchmarkTakeover(b *testing.B) {
 	n := newNamespace(b)
 	growing(b, n.engine(b), IPv4, 0, 10000, 10)
@@ -47,7 +47,7 @@ func BenchmarkTakeover(b *testing.B) {
 	b.ReportMetric(float64(kernel.Nanoseconds())/float64(b.N), "kernel-ns/op")
 }
 
-// benchChange is a change of one service port: what is there before, and the change that is measured.
+// benchChange is a change of one service port. Only the change after the preparation is measured.
 type benchChange struct {
 	name          string
 	before, after func(testing.TB, *Engine, int)
@@ -96,7 +96,7 @@ func benchChanges() []benchChange {
 	}
 }
 
-// BenchmarkChange makes one change at a time with more and more services present.
+// BenchmarkChange makes one change at a time, in tables of different sizes.
 func BenchmarkChange(b *testing.B) {
 	for _, services := range []int{100, 10000, 50000} {
 		b.Run(fmt.Sprintf("services=%d", services), func(b *testing.B) {
@@ -114,7 +114,7 @@ func (c benchChange) run(b *testing.B, e *Engine, services int) {
 	i := 0
 	for b.Loop() {
 		b.StopTimer()
-		i = (i + 7919) % services // a prime: all over the place
+		i = (i + 7919) % services // a prime, so that successive changes are far apart
 		c.before(b, e, i)
 		mustApply(b, e)
 		b.StartTimer()

@@ -9,8 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// bytecode is what the kernel holds in nft's raw form: for each set its elements, for each chain the expressions of its
-// rules. Two rulesets can be listed alike and still be different here.
+// bytecode is the content of the kernel in nft's raw form: the elements of each set, and the expressions of the rules
+// of each chain. Two rulesets with equal listings can still be different here.
 func (n *namespace) bytecode(t testing.TB) map[string][]string {
 	t.Helper()
 	out := map[string][]string{}
@@ -19,7 +19,7 @@ func (n *namespace) bytecode(t testing.TB) map[string][]string {
 		where := ""
 		for line := range strings.Lines(text) {
 			if strings.HasPrefix(line, "table ") {
-				break // from here on it is the ordinary listing
+				break // the ordinary listing begins here
 			}
 			switch words := strings.Fields(line); {
 			case strings.HasPrefix(line, f.String()+" "+TableName):
@@ -41,8 +41,8 @@ func (n *namespace) bytecode(t testing.TB) map[string][]string {
 	return out
 }
 
-// compareShapes compares what the listing and the raw form do not show: the types, flags and user data of sets, and where
-// chains hang.
+// compareShapes compares what neither the listing nor the raw form shows: the types, flags and user data of sets, and
+// the hooks of chains.
 func compareShapes(t testing.TB, got, want *namespace) {
 	t.Helper()
 	var shapes [2][2]existing
@@ -60,9 +60,9 @@ func compareShapes(t testing.TB, got, want *namespace) {
 	}
 }
 
-// forgetDataRegister leaves out where a rule keeps the data of an affinity entry. In the ip6 table nft 1.0.6 keeps it in
-// the same register as the end of the client's address, so that such a ruleset, loaded by it, confuses clients whose
-// addresses differ only there. The packet tests show that the engine's does not.
+// forgetDataRegister removes the register that holds the data of an affinity entry. In the ip6 table, nft 1.0.6 uses
+// the register that holds the end of the client's address. A ruleset that nft loads therefore confuses clients whose
+// addresses differ only there. The packet tests show that the engine's ruleset does not.
 func forgetDataRegister(lines []string) {
 	last := len(lines) - 1
 	if !strings.HasPrefix(lines[last], "[ dynset ") {
@@ -74,17 +74,17 @@ func forgetDataRegister(lines []string) {
 
 var dataRegister = regexp.MustCompile(`sreg_data \d+`)
 
-// Where nft 1.0.6 writes something else of the same effect.
+// Lines that nft 1.0.6 writes and the engine does not, without any effect.
 var (
-	// nullRange says that no range begins at 0, which the kernel assumes anyway.
+	// nullRange means that no range begins at 0. The kernel assumes it anyway.
 	nullRange = regexp.MustCompile(`element( 00000000)+  : 1 \[end\]`)
-	// noByteOrder swaps pairs of bytes in a field of one byte: nothing.
+	// noByteOrder swaps pairs of bytes in a field of one byte.
 	noByteOrder = regexp.MustCompile(`byteorder reg (\d+) = hton\(reg (\d+), 2, 1\)`)
 )
 
 var normalForm = map[*regexp.Regexp]string{
 	regexp.MustCompile(`__set\d+`): "__set",
-	// A note to itself of nft, that a range reaches to the last address.
+	// nft notes in user data that a range includes the last address.
 	regexp.MustCompile(`  userdata = \{ \\x01\\x04\\x01\\x00\\x00\\x00 \}`): "",
 }
 

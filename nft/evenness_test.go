@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// connections is how many connections are made to judge how they are spread.
+// connections is the number of connections in each case of TestEvenness.
 const connections = 2000
 
-// TestEvenness makes connections to service ports of every class and compares how often each endpoint got one with its
-// share, by a chi-square test that a fair draw fails once in 100,000 times.
+// TestEvenness makes connections to service ports of every class. It compares the number of connections of each
+// endpoint with its share, by a chi-square test that a fair draw fails once in 100,000 times.
 func TestEvenness(t *testing.T) {
 	tests := []struct {
 		name      string
@@ -50,7 +50,7 @@ func TestEvenness(t *testing.T) {
 	}
 }
 
-// countConnections connects once from each of many clients and counts by endpoint port, which is unique.
+// countConnections connects once from each of many clients. It counts by the port of the endpoint, which is unique.
 func (top *topology) countConnections(t *testing.T, f Family, to netip.AddrPort) map[uint16]int {
 	t.Helper()
 	got := map[uint16]int{}
@@ -82,7 +82,7 @@ func checkSpread(t *testing.T, endpoints []Endpoint, got map[uint16]int) {
 	z := normalDeviate(sum, len(endpoints)-1)
 	t.Logf("chi-square %.1f with %d degrees of freedom (%.2f standard deviations): %v", sum, len(endpoints)-1, z, got)
 	if z > 4.26 { // p < 0.00001
-		t.Errorf("connections are not spread by share")
+		t.Errorf("the numbers of connections do not match the shares")
 	}
 }
 
@@ -101,13 +101,13 @@ func TestNormalDeviate(t *testing.T) {
 	}
 }
 
-// TestSourceHash has every client come back: it gets the same endpoint without any memory of it, also when another
-// endpoint is removed and when the program is built anew.
+// TestSourceHash connects twice from each client. The client gets the same endpoint again, although the node does not
+// remember the client. The same holds after another endpoint was removed, and after a restart.
 func TestSourceHash(t *testing.T) {
 	forEachKind(t, func(t *testing.T, top *topology, e *Engine, f Family, protocol uint8) {
 		port := stickyPort(f, protocol, 0)
 		port.Method = SourceHash
-		// One table of 4,093 slots is as much as an ordinary user's socket takes.
+		// More than one table of 4,093 slots does not fit in the socket buffer of an ordinary user.
 		port.Cluster, port.Local, port.Frontends = port.Cluster[:9], nil, port.Frontends[:1]
 		mustSet(t, e, port)
 		mustApply(t, e)
@@ -120,7 +120,7 @@ func TestSourceHash(t *testing.T) {
 		mustApply(t, e)
 		second := top.askAll(t, f, protocol, places(f)[0])
 		if moved := first.without(podNames[0], gone).moved(second); moved > 2 {
-			t.Fatalf("%d of %d clients moved because another's endpoint is gone", moved, clients)
+			t.Fatalf("%d of %d clients moved, although their endpoints stayed", moved, clients)
 		}
 		restarted := top.node.engine(t)
 		restarted.SetGlobals(packetGlobals())

@@ -9,12 +9,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// example is a state that shows much of what the program can do.
+// example is a state that uses many features of the program.
 type example struct {
 	name    string
 	ports   []Port
 	globals Globals
-	// large says that its text is too long to be kept and read.
+	// large is set if the text is too long for a golden file.
 	large bool
 }
 
@@ -94,7 +94,7 @@ func examples() []example {
 	return []example{kindsExample(), stickyExample(), hashExample(), ipvsExample(), bareExample(), emptyExample()}
 }
 
-// kindsExample has every kind of frontend and refusal in both families; pods are told by their address.
+// kindsExample has every kind of frontend and refusal, in both families. Pods are recognized by their addresses.
 func kindsExample() example {
 	nodePortLocal := Frontend{Port: 30081, Pool: BySource, Masquerade: MasqueradeNode}
 	web := append(onNode("10.0.1.1:8080", "10.0.1.2:8080"), endpoints("10.0.2.1:8080", "10.0.2.2:8080")...)
@@ -137,8 +137,8 @@ func kindsExample() example {
 	}
 }
 
-// stickyExample has session affinity in both pools and families; pods are told by their interface, and all traffic to
-// cluster IPs is masqueraded.
+// stickyExample has session affinity, in both pools and families. Pods are recognized by their interface, and all
+// connections to cluster IPs are masqueraded.
 func stickyExample() example {
 	all := append(onNode("10.0.1.1:80", "10.0.1.2:80"), endpoints("10.0.2.1:80")...)
 	return example{
@@ -171,7 +171,7 @@ func hashExample() example {
 	}
 }
 
-// ipvsExample has frontends that IPVS serves, one of them with a pool for those whom policy Local does not concern.
+// ipvsExample has frontends that IPVS serves. One of them has policy Local, and a pool for pods and the node.
 func ipvsExample() example {
 	byIPVS := func(fe Frontend) Frontend {
 		fe.Pool, fe.IPVS = NoPool, true
@@ -196,7 +196,7 @@ func ipvsExample() example {
 	}
 }
 
-// bareExample cannot tell pods, and one pod interface by its whole name.
+// bareExample has one pod interface, by its whole name.
 func bareExample() example {
 	return example{
 		name:    "bare",
@@ -206,7 +206,7 @@ func bareExample() example {
 	}
 }
 
-// emptyExample is the program alone.
+// emptyExample is the program without any Service.
 func emptyExample() example { return example{name: "empty"} }
 
 func (x example) install(t testing.TB, e *Engine) Result {

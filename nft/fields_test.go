@@ -12,14 +12,14 @@ import (
 	"github.com/verdict-proxy/verdict/e2e/fields"
 )
 
-// The tests in this file fail when a struct gains a field that a comparison does not look at. For each field they change
-// its value and require the comparison to see the difference, or a reason why it need not.
+// The tests in this file fail when a struct gains a field that a comparison does not look at. For each field they
+// change its value and require the comparison to see the difference, or a reason why it need not.
 
 // ignored are fields that a comparison does not look at, each with the reason.
 type ignored map[string]string
 
-// checkFields changes each field of a value in turn. It reports where differs does not see a change, and where it sees one
-// that it is said to ignore.
+// checkFields changes each field of a value in turn. It reports where differs does not see a change, and where it sees
+// one that it is said to ignore.
 func checkFields[T any](t *testing.T, value T, reasons ignored, differs func(changed T) bool) {
 	t.Helper()
 	unused := maps.Clone(reasons)

@@ -76,9 +76,9 @@ func together(list []goldenObject) string {
 	return b.String()
 }
 
-// goldenDiff prints what is different in a text. Of a set it prints elements that come (+) and go (-). Of a chain it prints
-// all rules, because their order matters, and marks those that come and go. A new set or chain is printed with the one that
-// it follows. Different texts have different diffs.
+// goldenDiff prints what is different in a text. Of a set it prints elements that come (+) and go (-). Of a chain it
+// prints all rules, because their order matters, and marks those that come and go. A new set or chain is printed with
+// the one that it follows. Different texts have different diffs.
 func goldenDiff(base, text string) (string, error) {
 	before, err := goldenObjects(base)
 	if err != nil {

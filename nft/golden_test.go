@@ -10,10 +10,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew, from what Memory prints")
+var update = flag.Bool("update", false, "write the golden files again, from the texts that Memory prints")
 
-// TestGolden compares three ways into the kernel: what the engine encodes, what the nft program makes of the golden
-// text, and what it makes of its own listing of the engine's table.
+// TestGolden compares three ways to load the same tables: the engine, the nft program with the golden text, and the nft
+// program with its own listing of the engine's tables.
 func TestGolden(t *testing.T) {
 	for _, x := range examples() {
 		t.Run(x.name, func(t *testing.T) {
@@ -24,7 +24,7 @@ func TestGolden(t *testing.T) {
 
 			theirs.load(t, text)
 			compareListings(t, "the engine's table and the golden text loaded by nft differ", listed, theirs.list(t))
-			compareBytecode(t, "the engine encodes something else than nft does from the golden text", ours, theirs)
+			compareBytecode(t, "the engine encodes other rules or elements than nft does from the golden text", ours, theirs)
 			compareShapes(t, ours, theirs)
 
 			again.load(t, listed)
@@ -35,8 +35,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// goldenProgram is the program alone, without any Service. What the other examples have in addition or do not have is in a
-// file of their own.
+// goldenProgram is the program without any Service. For each other example, a file has the differences from it.
 const goldenProgram = "testdata/program.nft"
 
 // golden returns the text that Memory prints, after comparing it with the golden files and having nft check it.
@@ -78,6 +77,7 @@ func (x example) compareGolden(t *testing.T, text string) {
 		t.Fatalf("%v; write it with: go test ./nft -run TestGolden -update", err)
 	}
 	if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(text, "\n")); diff != "" {
-		t.Fatalf("Memory prints something else than %s (- wanted, + got); if that is right, run the test with -update:\n%s", file, diff)
+		t.Fatalf("Memory prints another text than %s (- wanted, + got); if that is right, run the test with -update:\n%s",
+			file, diff)
 	}
 }

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestInherited: an engine that starts can ask which frontends the one before it served.
+// TestInherited: a new engine can ask which frontends the earlier engine served.
 func TestInherited(t *testing.T) {
 	n := newNamespace(t)
 	before := n.engine(t)

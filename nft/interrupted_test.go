@@ -11,11 +11,11 @@ import (
 	"github.com/google/nftables/expr"
 )
 
-// disturb calls change all the time until do is done.
+// disturb calls change again and again until do returns.
 func disturb(t *testing.T, change func() error, do func()) {
 	t.Helper()
 	var stop atomic.Bool
-	t.Cleanup(func() { stop.Store(true) }) // do may not come back
+	t.Cleanup(func() { stop.Store(true) }) // do may end the test
 	commits, failure := 0, make(chan error, 1)
 	go func() {
 		var err error
@@ -32,11 +32,11 @@ func disturb(t *testing.T, change func() error, do func()) {
 	}
 	t.Logf("%d commits", commits)
 	if commits < 20 {
-		t.Fatal("too few to tell")
+		t.Fatal("too few commits: the test proves nothing")
 	}
 }
 
-// otherTool is what other programs use, with a socket of its own.
+// otherTool is the library that other programs use, with a socket of its own.
 func (n *namespace) otherTool(t *testing.T) *nftables.Conn {
 	t.Helper()
 	c, err := nftables.New(nftables.WithNetNSFd(n.Fd()))
@@ -46,7 +46,7 @@ func (n *namespace) otherTool(t *testing.T) *nftables.Conn {
 	return c
 }
 
-// otherTables are somebody else's. Half of what they have comes and goes.
+// otherTables are tables of another program. Half of their chains come and go.
 type otherTables struct {
 	conn   *nftables.Conn
 	tables []*nftables.Table
@@ -70,7 +70,7 @@ func (o *otherTables) add(table *nftables.Table, kind rune) {
 	}
 }
 
-// change adds or removes half of it.
+// change adds or deletes half of the chains.
 func (o *otherTables) change() error {
 	for _, table := range o.tables {
 		if !o.full {
@@ -85,8 +85,9 @@ func (o *otherTables) change() error {
 	return o.conn.Flush()
 }
 
-// TestWhileOthersCommit reads our tables while others change theirs, which the kernel lists before ours. It reads on by
-// counting, so what they remove or add between two datagrams would hide chains of ours, or show them twice.
+// TestWhileOthersCommit reads our tables while another program changes its own, which the kernel lists before ours. The
+// kernel finds its place in a dump by counting. So chains that come or go between two datagrams could hide chains of
+// ours, or show them twice.
 func TestWhileOthersCommit(t *testing.T) {
 	n := newNamespace(t)
 	others := newOtherTables(n.otherTool(t))
@@ -103,13 +104,13 @@ func TestWhileOthersCommit(t *testing.T) {
 		}
 		for i := range 20 {
 			got := n.listing(t, nil)
-			got.Torn = false // it cannot be told that the commits were those of others
+			got.Torn = false // List cannot know that only other tables changed
 			compareListing(t, fmt.Sprintf("list %d", i), got, wantListing(x.ports, x.globals))
 		}
 	})
 }
 
-// TestWhileTableComesAndGoes has someone remove our tables, and make others by that name, while we look at them.
+// TestWhileTableComesAndGoes reads while another program deletes our tables and makes other ones of the same name.
 func TestWhileTableComesAndGoes(t *testing.T) {
 	n := newNamespace(t)
 	e := n.engine(t)

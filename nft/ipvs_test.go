@@ -57,7 +57,7 @@ func TestGuard(t *testing.T) {
 	mustGuard(t, e, true, "192.0.2.1", "192.0.2.2")
 	n.wantGuards(t, "before the apply", "192.0.2.1", "192.0.2.2", "2001:db8::1")
 	if strings.Contains(n.list(t), "svc-0") {
-		t.Fatal("collected changes went along with a guard")
+		t.Fatal("the guard also applied collected changes")
 	}
 	if r := mustApply(t, e); r.Full || r.Added == 0 {
 		t.Fatalf("the collected changes were lost: %+v", r)
@@ -80,7 +80,7 @@ func TestGuard(t *testing.T) {
 	n.wantGuards(t, "restart", "192.0.2.3")
 }
 
-// TestGuardRefused loses a guard on its way and expects the next apply to bring it.
+// TestGuardRefused loses a guard on its way to the kernel. The next Apply must write it.
 func TestGuardRefused(t *testing.T) {
 	for name, k := range map[string]*lossyKernel{"refused": {refuse: true}, "lost": {loseBatch: true}, "answer lost": {loseAnswer: true}} {
 		t.Run(name, func(t *testing.T) {
@@ -107,8 +107,8 @@ func TestGuardRefused(t *testing.T) {
 	}
 }
 
-// TestGuardedPackets has addresses local to the node that only frontends may make reachable: what listens on all addresses
-// of the node must not answer there.
+// TestGuardedPackets has frontends at addresses that are local to the node. A program on the node that listens on all
+// addresses must not answer there.
 func TestGuardedPackets(t *testing.T) {
 	top := newTopology(t)
 	top.node.sysctls(t, "ipv4/icmp_ratelimit=0", "ipv6/icmp/ratelimit=0")
@@ -123,13 +123,13 @@ func TestGuardedPackets(t *testing.T) {
 		top.node.Must(t, "", "ip", "route", "add", "local", a.String(), "dev", "lo", "table", "local")
 	}
 	mustApply(t, e)
-	top.node.serveTCP(t, "node", 4080) // stands in for IPVS
-	top.node.serveTCP(t, "node", 4022) // a service of the node's own
+	top.node.serveTCP(t, "node", 4080) // in the place of IPVS
+	top.node.serveTCP(t, "node", 4022) // a program on the node
 	ask := top.asker()
 	for f, a := range guarded {
 		for _, from := range []string{"client", "node", "pod-a"} {
 			if err := ask(from, a, 4022); err != nil {
-				t.Fatalf("%s from %s before the guard: %v; the test would prove nothing", f, from, err)
+				t.Fatalf("%s from %s before the guard: %v; the test proves nothing", f, from, err)
 			}
 		}
 	}
@@ -137,7 +137,7 @@ func TestGuardedPackets(t *testing.T) {
 	for f, a := range guarded {
 		for _, from := range []string{"client", "node", "pod-a"} {
 			if err := ask(from, a, 4022); !errors.Is(err, errRefused) {
-				t.Errorf("%s from %s to the node's own service: %v, want a refusal", f, from, err)
+				t.Errorf("%s from %s to the program on the node: %v, want a refusal", f, from, err)
 			}
 			if err := ask(from, a, 4080); err != nil {
 				t.Errorf("%s from %s to the frontend: %v", f, from, err)
@@ -154,8 +154,8 @@ func (top *topology) asker() func(from string, a netip.Addr, port uint16) error 
 	}
 }
 
-// TestGuardOverTableWithoutIPVS starts a process with IPVS over the table of one without: what it guards before its first
-// apply must be guarded indeed. It is told so only when the rules that do it are there.
+// TestGuardOverTableWithoutIPVS starts a process with IPVS over the tables of a process without IPVS. If Guard reports
+// that the addresses are protected before the first Apply, the kernel must really protect them.
 func TestGuardOverTableWithoutIPVS(t *testing.T) {
 	top := newTopology(t)
 	top.node.sysctls(t, "ipv4/icmp_ratelimit=0", "ipv6/icmp/ratelimit=0")
@@ -178,19 +178,19 @@ func TestGuardOverTableWithoutIPVS(t *testing.T) {
 	for f, a := range guarded {
 		for _, from := range []string{"client", "node", "pod-a"} {
 			if err := ask(from, a, 4022); err != nil {
-				t.Fatalf("%s from %s before the guard: %v; the test would prove nothing", f, from, err)
+				t.Fatalf("%s from %s before the guard: %v; the test proves nothing", f, from, err)
 			}
 		}
 		mustGuard(t, e, true, a.String())
 		for _, from := range []string{"client", "node", "pod-a"} {
 			if err := ask(from, a, 4022); !errors.Is(err, errRefused) {
-				t.Errorf("%s from %s to the node's own service: %v, want a refusal", f, from, err)
+				t.Errorf("%s from %s to the program on the node: %v, want a refusal", f, from, err)
 			}
 		}
 	}
 }
 
-// TestGuardWithoutRules has a table whose set of guarded addresses is read by no rule.
+// TestGuardWithoutRules has a table in which no rule looks up the guarded addresses.
 func TestGuardWithoutRules(t *testing.T) {
 	for _, f := range Families() {
 		n := newNamespace(t)

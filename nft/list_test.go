@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// wantListing is what the kernel has to say about what an engine was asked for.
+// wantListing is the listing of tables with these ports and globals.
 func wantListing(ports []Port, g Globals) Listing {
 	out := Listing{NodePortAddresses: slices.Clone(g.NodePortAddresses)}
 	slices.SortFunc(out.NodePortAddresses, netip.Addr.Compare)
@@ -109,7 +109,7 @@ func largePoolsExample() example {
 	return x
 }
 
-// TestListAfterTransitions compares with a state that random steps have led to.
+// TestListAfterTransitions lists states after random changes.
 func TestListAfterTransitions(t *testing.T) {
 	w, n := newWorld(7), newNamespace(t)
 	e := n.engine(t)
@@ -143,7 +143,8 @@ func TestListSome(t *testing.T) {
 	}
 }
 
-// TestListFromElsewhere lists what an engine that is gone has left, what others have damaged, and nothing.
+// TestListFromElsewhere lists tables of an engine that is closed, tables that another program has changed, and no
+// tables.
 func TestListFromElsewhere(t *testing.T) {
 	n := newNamespace(t)
 	if _, err := List(Options{NetNS: n.Fd()}, nil); !errors.Is(err, ErrNoTables) {
@@ -171,7 +172,7 @@ func TestListFromElsewhere(t *testing.T) {
 	}
 }
 
-// TestListWhileItChanges never finds the tables at rest, and says so.
+// TestListWhileItChanges reads tables that change all the time, and reports that.
 func TestListWhileItChanges(t *testing.T) {
 	n := newNamespace(t)
 	e := n.engine(t)
@@ -207,10 +208,10 @@ func TestListWhileItChanges(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !torn {
-		t.Error("20 readings while the tables changed all the time, and not one says that it is torn")
+		t.Error("the tables changed all the time, and none of 20 listings is marked as torn")
 	}
 	if n.listing(t, nil).Torn {
-		t.Error("a reading at rest says that it is torn")
+		t.Error("the tables did not change, and the listing is marked as torn")
 	}
 }
 

@@ -9,9 +9,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// listing is what "nft list" prints, in comparable form: for each object of our tables, such as "ip map services", its
-// lines. The rules of a chain keep their order; a set's elements, which the kernel gives in the order of its hash
-// table, are sorted.
+// listing is the output of "nft list" in comparable form: the lines of each object, such as "ip map services". The
+// rules of a chain keep their order. The elements of a set are sorted, because the kernel lists them in the order of
+// its hash table.
 type listing map[string]object
 
 type object struct {
@@ -19,7 +19,7 @@ type object struct {
 	Elements []string
 }
 
-// volatile is what changes in a listing while packets pass and time goes by.
+// volatile matches the parts of a listing that change with packets and time.
 var volatile = regexp.MustCompile(` counter packets \d+ bytes \d+| expires [0-9a-z]+`)
 
 func parseListing(t testing.TB, text string) listing {
@@ -46,7 +46,7 @@ func parseListing(t testing.TB, text string) listing {
 				o.Elements = append(o.Elements, splitElements(lines[i])...)
 			}
 			slices.Sort(o.Elements)
-			// The kernel gives elements twice while it makes the hash table of a set larger or smaller.
+			// The kernel lists elements twice while it resizes the hash table of a set.
 			o.Elements = slices.Compact(o.Elements)
 			l[name] = o
 		default:
@@ -61,7 +61,7 @@ func parseListing(t testing.TB, text string) listing {
 	return l
 }
 
-// splitElements splits one line of a list of elements; the comments of the tests hold neither comma nor brace.
+// splitElements splits one line of a list of elements. The comments in the tests have no comma and no brace.
 func splitElements(line string) []string {
 	line = strings.TrimPrefix(strings.TrimSpace(line), "elements = { ")
 	line = strings.TrimSuffix(strings.TrimSuffix(line, " }"), ",")

@@ -52,7 +52,7 @@ func TestMaglevFollowsWeights(t *testing.T) {
 	}
 }
 
-// TestMaglevDisruption: when one endpoint goes, less than 2% of the others' slots change hands.
+// TestMaglevDisruption: when one endpoint goes, the other endpoints lose less than 2% of their slots.
 func TestMaglevDisruption(t *testing.T) {
 	for _, n := range []int{2, 3, 5, 7, 10, 40, 100, 160} {
 		worst := 0.0
@@ -61,7 +61,7 @@ func TestMaglevDisruption(t *testing.T) {
 		for gone := range full {
 			after := maglev(slices.Delete(slices.Clone(full), gone, gone+1))
 			if len(after) != len(before) {
-				continue // n-1 endpoints fit a smaller table: then all slots change, which this test is not about
+				continue // n-1 endpoints have a smaller table, in which all slots are different
 			}
 			kept, moved := 0, 0
 			for slot, addr := range before {
@@ -74,14 +74,14 @@ func TestMaglevDisruption(t *testing.T) {
 			}
 			worst = max(worst, float64(moved)/float64(kept))
 		}
-		t.Logf("%d endpoints: at worst %.2f%% of the remaining endpoints' slots change hands", n, 100*worst)
+		t.Logf("%d endpoints: at worst, the others lose %.2f%% of their slots", n, 100*worst)
 		if worst >= 0.02 {
-			t.Errorf("%d endpoints: %.2f%% of the remaining endpoints' slots change hands, want less than 2%%", n, 100*worst)
+			t.Errorf("%d endpoints: the others lose %.2f%% of their slots, want less than 2%%", n, 100*worst)
 		}
 	}
 }
 
-func TestPlaceWritesOnlyDifferences(t *testing.T) {
+func TestAssignFixedWritesOnlyDifferences(t *testing.T) {
 	a, b := maglevEndpoints(2)[0].Addr, maglevEndpoints(2)[1].Addr
 	members, changes := assignFixed(nil, membersOf([]netip.AddrPort{a, b, a}))
 	if len(changes) != 3 || len(members) != 3 {

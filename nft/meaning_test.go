@@ -8,16 +8,16 @@ import (
 	"testing"
 )
 
-// meaning is what a listing says, free of the numbers that depend on history: service port numbers, class numbers,
-// slots and ordinals are followed to what they stand for.
+// meaning is a listing without the numbers that depend on history: numbers of service ports and classes, slots and
+// ordinals are replaced by what they stand for.
 type meaning map[string][]string
 
-// numbered are the sets whose elements hold such numbers.
+// numbered are the maps whose elements have such numbers.
 var numbered = []string{
 	mapServices, mapNodePorts, mapPools, mapDispatch, mapEndpoints, mapStickySlots, mapStickyEndpoints, mapAffinity,
 }
 
-// reader follows the numbers of one family.
+// reader replaces the numbers of one family.
 type reader struct {
 	t      testing.TB
 	family string
@@ -64,7 +64,7 @@ func cutLast(s, sep string) (before, after string, found bool) {
 	return s[:i], s[i+len(sep):], true
 }
 
-// frontends says for each frontend which pools serve it.
+// frontends adds each frontend with the pools that serve it.
 func (r *reader) frontends(m meaning) {
 	for _, name := range []string{mapServices, mapNodePorts} {
 		for key, e := range r.maps[name] {
@@ -86,7 +86,7 @@ func (r *reader) frontends(m meaning) {
 	}
 }
 
-// pools lists all pools, so that one that no frontend uses is seen as well, and counts the elements behind them.
+// pools adds all pools, even those that no frontend uses, and the numbers of elements.
 func (r *reader) pools(m meaning) {
 	for key, e := range r.maps[mapPools] {
 		where := r.family + " pool " + e.comment
@@ -102,7 +102,7 @@ func (r *reader) pools(m meaning) {
 	}
 }
 
-// pool describes a pool by its class's chain and the endpoints in its slots.
+// pool describes a pool by the chain of its class and the endpoints in its slots.
 func (r *reader) pool(number uint32) string {
 	key := classID(number)
 	p, ok := r.maps[mapPools][key]
@@ -112,7 +112,7 @@ func (r *reader) pool(number uint32) string {
 	value := r.number(p.data)
 	chain, ok := r.maps[mapDispatch][classID(value&classMask)]
 	if !ok || value&poolMask != number {
-		r.t.Fatalf("pool %s (%s) has the value %s, which leads nowhere", key, p.comment, p.data)
+		r.t.Fatalf("pool %s (%s) has the value %s, which is not the number of a class and the pool", key, p.comment, p.data)
 	}
 	chainName := strings.TrimPrefix(chain.data, "goto ")
 	if len(r.from[r.family+" chain "+chainName].Lines) == 0 {
@@ -123,7 +123,7 @@ func (r *reader) pool(number uint32) string {
 	return fmt.Sprintf("%s local=%t %s", chainName, number&localBit != 0, strings.Join(slots, ","))
 }
 
-// checkSize checks that a class draws the numbers of all slots, and at most as many others.
+// checkSize checks that a class draws the numbers of all slots, and that less than half of its numbers have no slot.
 func (r *reader) checkSize(chainName string, slots int) {
 	size, err := strconv.Atoi(strings.Split(chainName, "-")[1])
 	inexact := strings.HasPrefix(chainName, "random") && size > exactDraws
@@ -143,7 +143,7 @@ func (r *reader) slots(number uint32) []string {
 		case plain && sticky:
 			r.t.Fatalf("slot %s is in both maps, endpoints and sticky-slots", key)
 		case sticky:
-			// Tokens name the cluster pool; the local pool's class flips the bit.
+			// Tokens in slots are those of the cluster pool; the class of the local pool flips the bit.
 			e, sticky = r.maps[mapStickyEndpoints][classID(r.number(token.data)|number&localBit)]
 			if !sticky {
 				r.t.Fatalf("slot %s: token %s leads to no endpoint", key, token.data)
@@ -156,7 +156,7 @@ func (r *reader) slots(number uint32) []string {
 	}
 }
 
-// plain takes over all other sets, and the chains that do not come and go with classes.
+// plain adds all other sets, and the chains that do not belong to classes.
 func (r *reader) plain(m meaning) {
 	ofClass := map[string]bool{}
 	for _, e := range r.maps[mapDispatch] {
@@ -172,7 +172,7 @@ func (r *reader) plain(m meaning) {
 	}
 }
 
-// number reads what classID prints.
+// number is the inverse of classID.
 func (r *reader) number(s string) uint32 {
 	if s == "none" {
 		return 0
@@ -181,7 +181,7 @@ func (r *reader) number(s string) uint32 {
 	high, err1 := strconv.ParseUint(major, 16, 16)
 	low, err2 := strconv.ParseUint(minor, 16, 16)
 	if !ok || err1 != nil || err2 != nil {
-		r.t.Fatalf("%q is no class ID", s)
+		r.t.Fatalf("%q is not a class ID", s)
 	}
 	return uint32(high)<<16 | uint32(low)
 }

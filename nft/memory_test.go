@@ -183,8 +183,8 @@ func addedSet(d setDef) operation {
 	return operation{kind: opAddSet, family: IPv4, name: d.name, set: &d, id: idHairpin}
 }
 
-// TestMemoryRefuses gives the same transactions to the kernel and to the one in memory: both accept them, or refuse them
-// for the same reason, blame the same change, and stay as they were.
+// TestMemoryRefuses gives the same transactions to the kernel and to the one in memory: both accept them, or refuse
+// them for the same reason, blame the same change, and stay as they were.
 func TestMemoryRefuses(t *testing.T) {
 	for _, test := range strangeTransactions() {
 		t.Run(test.name, func(t *testing.T) {
@@ -278,7 +278,8 @@ func TestAffinitySize(t *testing.T) {
 	}
 }
 
-// TestMemoryRecords: what was applied is recorded once, also a first transaction that is so large that it comes in parts.
+// TestMemoryRecords: what was applied is recorded once, also a first transaction that is so large that it comes in
+// parts.
 func TestMemoryRecords(t *testing.T) {
 	m := OpenMemory(Options{})
 	var texts []string

@@ -1,6 +1,6 @@
 package nft
 
-// render prints both tables as the engine believes them to be.
+// render prints both tables from the engine's mirror.
 func (e *Engine) render() string {
 	t := &Transaction{}
 	for _, tb := range e.tables {

@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// TestNewerNFT lists and loads with the nft of Debian 13 (1.1.3), which testdata/newer-nft.sh fetches; the build tag
-// keeps the download out of ordinary runs. A table that this newer nft has made is never given to the older one: nft
-// 1.0.6 aborts at the newer form of user data.
+// TestNewerNFT lists and loads with the nft of Debian 13 (1.1.3), which testdata/newer-nft.sh downloads. Because of the
+// build tag, ordinary runs do not download it. The older nft never lists a table that the newer one has made: nft 1.0.6
+// aborts at the newer form of user data.
 func TestNewerNFT(t *testing.T) {
 	fetched, err := exec.Command("testdata/newer-nft.sh", "../.cache/nft-trixie").Output()
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestOrdinalsOfBothPools exchanges endpoints of a service port whose pools have little in common, up to as many as there
-// are numbers: every endpoint has one of its own, and who stays keeps it.
+// TestOrdinalsOfBothPools changes the endpoints of a service port whose pools have few endpoints in common, up to the
+// largest number of endpoints. No two endpoints have the same number, and an endpoint that stays keeps its number.
 func TestOrdinalsOfBothPools(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 0))
 	pick := func(among, percent int) (out []Endpoint) {
@@ -33,7 +33,7 @@ func TestOrdinalsOfBothPools(t *testing.T) {
 			owner, now := map[uint32]netip.AddrPort{}, map[netip.AddrPort]uint32{}
 			for _, o := range p.ordinals {
 				if other, taken := owner[o.n]; taken {
-					t.Fatalf("%s and %s have both number %d", other, o.addr, o.n)
+					t.Fatalf("%s and %s both have number %d", other, o.addr, o.n)
 				}
 				if n, stayed := before[o.addr]; stayed && n != o.n {
 					t.Fatalf("%s had number %d and has %d", o.addr, n, o.n)

@@ -14,7 +14,7 @@ import (
 	"github.com/verdict-proxy/verdict/nft/nlmsg"
 )
 
-// lossyKernel loses messages on the way to the kernel or back. The kernel behind it is real.
+// lossyKernel loses batches on the way to the real kernel, or answers on the way back.
 type lossyKernel struct {
 	kernel
 	loseBatch, loseAnswer, failLookup bool
@@ -44,11 +44,11 @@ func (k *lossyKernel) lookup(f Family, set string, key []byte) ([]byte, bool, er
 	return k.kernel.lookup(f, set, key)
 }
 
-// unknownChange is a change whose outcome gets lost.
+// unknownChange is a change whose answer is lost.
 type unknownChange struct {
 	name string
 	do   func(*testing.T, *Engine)
-	// silent says that it leaves no trace that one look could find.
+	// silent is set if no single element shows whether the change was made.
 	silent bool
 }
 
@@ -72,8 +72,8 @@ func unknownChanges() []unknownChange {
 	}
 }
 
-// TestUnknownOutcome loses the batch before the commit, or the answer after it, and expects the right conclusion, or
-// none, but never a wrong one; and the next apply puts everything right.
+// TestUnknownOutcome loses the batch before the commit, or the answer after it. The engine must find the right outcome,
+// or report that it is unknown. After the next Apply everything must be right.
 func TestUnknownOutcome(t *testing.T) {
 	lossy := map[string]*lossyKernel{
 		"batch lost":                  {loseBatch: true},
@@ -98,7 +98,7 @@ func TestUnknownOutcome(t *testing.T) {
 				k.checkConclusion(t, change, r, err)
 				again := mustApply(t, e)
 				if again.Full != (r.Outcome != Applied) {
-					t.Fatalf("outcome %s, and the next apply wrote the whole tables: %t", r.Outcome, again.Full)
+					t.Fatalf("outcome %s, and the next Apply wrote the whole tables: %t", r.Outcome, again.Full)
 				}
 				fresh := newNamespace(t)
 				fresh.load(t, e.render())
@@ -108,7 +108,7 @@ func TestUnknownOutcome(t *testing.T) {
 	}
 }
 
-// checkConclusion compares the outcome with what really happened.
+// checkConclusion compares the outcome that the engine reports with the real one.
 func (k *lossyKernel) checkConclusion(t *testing.T, change unknownChange, r Result, err error) {
 	t.Helper()
 	happened := Applied
@@ -122,18 +122,18 @@ func (k *lossyKernel) checkConclusion(t *testing.T, change unknownChange, r Resu
 			t.Fatalf("unknown with the error %v, which does not name the cause", err)
 		}
 		if !k.failLookup && !change.silent {
-			t.Fatal("unknown, although a look at the kernel would tell")
+			t.Fatal("unknown, although an element in the kernel shows the outcome")
 		}
 	case r.Outcome != happened:
 		t.Fatalf("outcome %s, but really %s", r.Outcome, happened)
 	case k.failLookup || lost && change.silent:
-		t.Fatalf("outcome %s without having looked", r.Outcome)
+		t.Fatalf("outcome %s, although the engine could not know", r.Outcome)
 	case (err != nil) != (r.Outcome != Applied):
 		t.Fatalf("outcome %s with error %v", r.Outcome, err)
 	}
 }
 
-// TestUnknownFirstApply loses the answer to the very first transaction, which writes the whole tables.
+// TestUnknownFirstApply loses the answer to the first transaction, which writes the whole tables.
 func TestUnknownFirstApply(t *testing.T) {
 	n := newNamespace(t)
 	e := n.engine(t)
@@ -147,7 +147,7 @@ func TestUnknownFirstApply(t *testing.T) {
 	checkRepaired(t, n, e)
 }
 
-// TestStartOver has the kernel refuse to let the tables be taken over. The next attempt does without what is there.
+// TestStartOver has the kernel refuse the transaction that takes tables over. The next one deletes the tables first.
 func TestStartOver(t *testing.T) {
 	n := newNamespace(t)
 	stickyExample().install(t, n.engine(t))
@@ -182,7 +182,7 @@ func TestSendFailure(t *testing.T) {
 	}
 }
 
-// TestBlame checks answers that no ordinary clash brings about.
+// TestBlame has answers of the kernel that ordinary clashes do not cause.
 func TestBlame(t *testing.T) {
 	tx := elementsOf(t, kindsExample(), false)
 	tx.operation(operation{kind: opAddTable, family: IPv6})

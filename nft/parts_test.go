@@ -10,11 +10,11 @@ import (
 	"github.com/verdict-proxy/verdict/nft/nlmsg"
 )
 
-// narrow is a kernel that takes one message in a batch, and treats one of the batches badly.
+// narrow is a kernel that takes only one message in a batch. One of the batches goes wrong.
 type narrow struct {
 	kernel
 	batches int
-	badAt   int // counted from 1; 0: none
+	badAt   int // the number of that batch, counted from 1; 0: none
 	bad     func(*narrow, *batch) (Outcome, *nlmsg.Ack, error)
 	after   func(batch int)
 }
@@ -33,7 +33,8 @@ func (k *narrow) send(b *batch) (Outcome, *nlmsg.Ack, error) {
 	return outcome, why, err
 }
 
-// TestParts writes tables in as many batches as possible; what comes out is the same, and no packet meets it half done.
+// TestParts writes tables in as many batches as possible. They must be the same as if written in one, and no packet may
+// reach them before they are complete.
 func TestParts(t *testing.T) {
 	for _, x := range examples() {
 		t.Run(x.name, func(t *testing.T) {
@@ -49,14 +50,14 @@ func TestParts(t *testing.T) {
 			e.conn = k
 			x.install(t, e)
 			if k.batches < 3 || hooked != k.batches {
-				t.Errorf("base chains came with batch %d of %d, want the last one of several", hooked, k.batches)
+				t.Errorf("base chains came with batch %d of %d, want the last batch of several", hooked, k.batches)
 			}
 			compareListings(t, "written in parts and as a whole", parts.list(t), whole.list(t))
 		})
 	}
 }
 
-// TestPartsInterrupted: whatever becomes of one of the batches, the next apply puts everything right.
+// TestPartsInterrupted: whatever happens to one of the batches, everything is right after the next Apply.
 func TestPartsInterrupted(t *testing.T) {
 	x := stickyExample()
 	want := newNamespace(t)

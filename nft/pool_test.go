@@ -7,19 +7,19 @@ import (
 	"testing"
 )
 
-// FuzzReassign feeds pools through a chain of random wishes: each byte is an endpoint's number of slots, a byte of 255
-// ends one wish.
+// FuzzReassign changes a pool again and again. Each byte is the number of slots of the next endpoint; the byte 255 ends
+// one change.
 func FuzzReassign(f *testing.F) {
 	f.Add([]byte{1, 1, 1, 255, 1, 0, 1, 255, 1, 1, 1, 1})
 	f.Add([]byte{3, 2, 0, 255, 2, 2, 1, 255, 1, 1, 255, 255, 3})
 	f.Add([]byte{1, 3, 255, 0, 2, 1, 255, 2, 1, 255, 0, 1, 0, 1})
 	// Slots of one endpoint out of order, then fewer of them.
 	f.Add([]byte("027070710000000000\xff0000000200000000000000000000000000000000000000000000000000212072000000011"))
-	f.Fuzz(func(t *testing.T, wishes []byte) {
+	f.Fuzz(func(t *testing.T, script []byte) {
 		var members []member
 		var want []netip.AddrPort
 		endpoint := 0
-		for _, b := range append(wishes, 255) {
+		for _, b := range append(script, 255) {
 			if b != 255 && endpoint < 64 {
 				want = append(want, slices.Repeat([]netip.AddrPort{fuzzEndpoint(endpoint)}, int(b%4))...)
 				endpoint++
@@ -52,7 +52,7 @@ func addresses(list []member) []netip.AddrPort {
 	return out
 }
 
-// checkReassign checks one step against its definition.
+// checkReassign checks one change against the definition of reassign.
 func checkReassign(t *testing.T, old []member, want []netip.AddrPort) []member {
 	t.Helper()
 	before := bySlot(t, old)
@@ -84,7 +84,7 @@ func checkReassign(t *testing.T, old []member, want []netip.AddrPort) []member {
 		t.Fatalf("changes %v lead to %v, not to %v", changes, replayed, after)
 	}
 	if least := fewestChanges(before, want); real != least {
-		t.Fatalf("from %v to %v: %d changes %v, %d would do", before, want, real, changes, least)
+		t.Fatalf("from %v to %v: %d changes %v, want %d", before, want, real, changes, least)
 	}
 	return members
 }
@@ -102,8 +102,8 @@ func bySlot(t *testing.T, members []member) []netip.AddrPort {
 	return out
 }
 
-// fewestChanges counts the slots that cannot stay as they are: an endpoint can keep as many of its slots as it is to
-// have, if they still exist.
+// fewestChanges counts the slots that must change: an endpoint can keep its slots that still exist, up to the number
+// that it is to have.
 func fewestChanges(before, want []netip.AddrPort) int {
 	had, wants := map[netip.AddrPort]int{}, map[netip.AddrPort]int{}
 	for slot, addr := range before {
@@ -121,7 +121,7 @@ func fewestChanges(before, want []netip.AddrPort) int {
 	return max(len(before), len(want)) - keep
 }
 
-// TestMembersAreEndpoints: what is written in another form comes out the same, and in the same order.
+// TestMembersAreEndpoints: endpoints in the form of members keep their addresses and their order.
 func TestMembersAreEndpoints(t *testing.T) {
 	for _, list := range [][]string{
 		{"0.0.0.1:1", "10.0.0.1:80", "10.0.0.1:81", "10.0.1.0:1", "255.255.255.255:65535"},
@@ -142,8 +142,8 @@ func TestMembersAreEndpoints(t *testing.T) {
 			}
 		}
 	}
-	if nobody := (member{}); nobody.addr().IsValid() {
-		t.Errorf("nobody is %s", nobody.addr())
+	if none := (member{}); none.addr().IsValid() {
+		t.Errorf("the zero member is %s", none.addr())
 	}
 }
 
@@ -155,7 +155,8 @@ func TestExpand(t *testing.T) {
 	}
 }
 
-// TestMemoryOfLargePoolsIsUsedAgain changes large pools in turn: none may end up in memory that is another's.
+// TestMemoryOfLargePoolsIsUsedAgain changes large pools in turn. The engine uses the memory of earlier lists again; it
+// must not use memory of a list that another pool has.
 func TestMemoryOfLargePoolsIsUsedAgain(t *testing.T) {
 	e := newEngine(nil, Options{})
 	random := rand.New(rand.NewPCG(1, 2))
@@ -173,7 +174,7 @@ func TestMemoryOfLargePoolsIsUsedAgain(t *testing.T) {
 		for name, port := range e.tables[IPv4.index()].ports {
 			members := port.pools[0].members
 			if !slices.Equal(addresses(members), want[name]) {
-				t.Fatalf("step %d: %s has other endpoints than it was given", step, name)
+				t.Fatalf("step %d: %s does not have the endpoints that it was given", step, name)
 			}
 			bySlot(t, members)
 		}

@@ -33,18 +33,18 @@ func numbered4or6(f Family, network byte, n int) netip.Addr {
 	return netip.AddrFrom4([4]byte{network, byte(n >> 16), byte(n >> 8), byte(n)})
 }
 
-// checkRepaired applies again and compares the kernel with a fresh start.
+// checkRepaired applies again. Then the kernel must have what the engine has in its mirror.
 func checkRepaired(t *testing.T, n *namespace, e *Engine) {
 	t.Helper()
 	if r := mustApply(t, e); !r.Full {
-		t.Fatal("the apply after a failure did not write the whole tables")
+		t.Fatal("the Apply after a failure did not write the whole tables")
 	}
 	fresh := newNamespace(t)
 	fresh.load(t, e.render())
 	compareListings(t, "not repaired", n.list(t), fresh.list(t))
 }
 
-// TestRefusal puts something into the engine's table that its next transaction clashes with.
+// TestRefusal changes the engine's tables so that the engine's next transaction clashes.
 func TestRefusal(t *testing.T) {
 	tests := []struct {
 		name string
@@ -82,7 +82,7 @@ func TestRefusal(t *testing.T) {
 			name: "chain in use by someone else",
 			nft:  "add chain ip verdict other; add rule ip verdict other jump random-1-sticky-1m",
 			do: func(t *testing.T, e *Engine) {
-				// Other classes push the one of a single sticky endpoint out of the spare ones.
+				// So many other classes are spare that the class of a single sticky endpoint goes.
 				p := Port{Family: IPv4, Name: "ns/more:http", Protocol: tcp, Affinity: 2 * time.Minute}
 				for slots := range uint16(spareClasses + 1) {
 					mustApply(t, e)
@@ -118,7 +118,7 @@ func TestRefusal(t *testing.T) {
 	}
 }
 
-// TestOthersRemoveTables has someone else remove what is ours between two applies.
+// TestOthersRemoveTables has another program delete our tables between two calls of Apply.
 func TestOthersRemoveTables(t *testing.T) {
 	for _, command := range []string{
 		"flush ruleset", "delete table ip verdict", "delete table ip6 verdict",
@@ -141,7 +141,7 @@ func TestOthersRemoveTables(t *testing.T) {
 		})
 		t.Run(command+", noticed by a look", func(t *testing.T) { checkNoticed(t, command) })
 	}
-	// What the next transaction would not notice.
+	// Changes that the next transaction would not notice.
 	for _, command := range []string{
 		"flush table ip verdict", "flush chain ip6 verdict services",
 		"add chain ip verdict mine", "add set ip6 verdict mine { type ipv4_addr; }", "add rule ip verdict services accept",
@@ -150,7 +150,7 @@ func TestOthersRemoveTables(t *testing.T) {
 	}
 }
 
-// checkNoticed has someone change our tables and the engine look at them.
+// checkNoticed changes our tables behind the engine's back. Intact must notice it.
 func checkNoticed(t *testing.T, command string) {
 	t.Helper()
 	n := newNamespace(t)
@@ -164,7 +164,7 @@ func checkNoticed(t *testing.T, command string) {
 	checkRepaired(t, n, e)
 }
 
-// TestSmallBuffers makes the kernel's answers and our batch meet buffers that are too small.
+// TestSmallBuffers has socket buffers that are too small for the kernel's answers, or for the engine's batch.
 func TestSmallBuffers(t *testing.T) {
 	n := newNamespace(t)
 	e := n.engine(t)

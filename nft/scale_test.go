@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// growing adds service ports of one family in batches that an ordinary user's socket takes, up to a number.
+// growing adds service ports of one family. Each batch fits in the socket buffer of an ordinary user.
 func growing(t testing.TB, e *Engine, f Family, have, want, endpointsEach int) {
 	t.Helper()
 	const step = 250
@@ -20,7 +20,7 @@ func growing(t testing.TB, e *Engine, f Family, have, want, endpointsEach int) {
 	}
 }
 
-// scalePort is a service port with a cluster IP and a node port. The classes of all of them are the same.
+// scalePort is a service port with a cluster IP and a node port. All such ports have the same class.
 func scalePort(f Family, i, endpointsEach int) Port {
 	p := Port{Family: f, Name: fmt.Sprintf("scale/svc-%d:http", i), Protocol: tcp, Frontends: []Frontend{
 		{Addr: numbered4or6(f, 20, i), Port: 80, ClusterIP: true, Pool: ClusterPool},
@@ -32,7 +32,7 @@ func scalePort(f Family, i, endpointsEach int) Port {
 	return p
 }
 
-// TestStructureStays counts what the kernel has with 10 and with 10,000 services.
+// TestStructureStays counts the objects in the kernel at 10 and at 10,000 services. Only elements may be more.
 func TestStructureStays(t *testing.T) {
 	n := newNamespace(t)
 	e := n.engine(t)
@@ -73,7 +73,7 @@ func TestStructureStays(t *testing.T) {
 	}
 }
 
-// TestLimits goes beyond what the program can number: the service port at fault is refused, the others are unharmed.
+// TestLimits goes beyond the limits of the program. Set refuses the service port at fault, and the others stay.
 func TestLimits(t *testing.T) {
 	many := func(n int) []Endpoint {
 		var out []Endpoint
@@ -127,7 +127,7 @@ func TestLimits(t *testing.T) {
 					return err
 				}
 				if timeout%(100*time.Second) == 0 {
-					mustApply(t, e) // a socket does not take all of them at once
+					mustApply(t, e) // one batch with all of them would be too large for the socket
 				}
 			}
 		}, "all 4095 classes are in use"},
@@ -149,7 +149,7 @@ func TestLimits(t *testing.T) {
 				t.Fatal("other service ports are gone")
 			}
 			if strings.Contains(listed, "svc-3:http") {
-				t.Fatal("a protocol that is no longer wanted is served")
+				t.Fatal("the port is still served with its old protocol")
 			}
 		})
 	}

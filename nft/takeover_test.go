@@ -10,8 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestTakeoverKeepsAffinity restarts the engine, with the service ports handed in in another order, others before them,
-// and changes that happened meanwhile. Clients stay where they are, because tokens stay the same.
+// TestTakeoverKeepsAffinity restarts the engine. The new engine gets the service ports in another order, with other
+// ports before them, and with changes. Clients stay with their endpoints, because tokens stay the same.
 func TestTakeoverKeepsAffinity(t *testing.T) {
 	forEachKind(t, func(t *testing.T, top *topology, e *Engine, f Family, protocol uint8) {
 		port, at := stickyPort(f, protocol, time.Hour), places(f)
@@ -42,7 +42,7 @@ func TestTakeoverKeepsAffinity(t *testing.T) {
 	})
 }
 
-// otherSticky are ports that compete for numbers.
+// otherSticky are ports that could take the numbers of others.
 func otherSticky(f Family) []Port {
 	list := manyPorts(f, 100, 5)
 	for i := range list {
@@ -58,10 +58,10 @@ func (top *topology) tokens(t *testing.T, f Family) []string {
 	return listed[f.String()+" map "+mapStickyEndpoints].Elements
 }
 
-// TestTakeoverReplaces starts over tables in all kinds of states: afterwards they are as if there had been none, and
-// what belongs to others is as before.
+// TestTakeoverReplaces starts an engine over tables in different states. Afterwards, our tables are as if there had
+// been none, and the tables of other programs are as before.
 func TestTakeoverReplaces(t *testing.T) {
-	// "%" stands for the end of a line, on which nft insists after each block.
+	// "%" stands for the end of a line, which nft requires after each block.
 	script := func(s string) string { return strings.NewReplacer("%", "\n", "\n", " ").Replace(s) }
 	others := script(`
 		table ip other {% map services { type ipv4_addr : verdict; elements = { 10.0.0.1 : goto there };% }%
@@ -96,12 +96,12 @@ func TestTakeoverReplaces(t *testing.T) {
 			n := newNamespace(t)
 			n.load(t, others+script(found))
 			kindsExample().install(t, n.engine(t))
-			compareListings(t, "not as if started over nothing", n.list(t), fresh.list(t))
+			compareListings(t, "not the same as without earlier tables", n.list(t), fresh.list(t))
 			stickyExample().install(t, n.engine(t))
 			kindsExample().install(t, n.engine(t))
 			want, got := meaningOf(t, parseListing(t, fresh.list(t))), meaningOf(t, parseListing(t, n.list(t)))
 			if diff := cmp.Diff(want, got); diff != "" {
-				t.Fatalf("something else after two more takeovers (- wanted, + got):\n%s", diff)
+				t.Fatalf("not the same after two more takeovers (- wanted, + got):\n%s", diff)
 			}
 		})
 	}
@@ -120,7 +120,7 @@ func TestCleanup(t *testing.T) {
 		t.Fatal(err)
 	}
 	if now := n.list(t); now != others {
-		t.Fatalf("left behind or too much removed:\n%s\nwanted:\n%s", now, others)
+		t.Fatalf("after the cleanup:\n%s\nwanted:\n%s", now, others)
 	}
 	if err := Cleanup(options); err != nil {
 		t.Fatalf("a second time: %v", err)

@@ -20,9 +20,9 @@ var (
 	transitionSteps = flag.Int("transition-steps", 30, "transactions for each seed")
 )
 
-// TestTransitions changes a random state in random steps, one transaction each. After every step the kernel must hold
-// exactly what the engine believes, and mean the same as a fresh build of the same state; and nft must get there as well
-// when it is given the printed transactions.
+// TestTransitions makes random changes, several in each transaction. After each transaction, the kernel must have
+// exactly what the engine has in its mirror. It must mean the same as a new build of the same state. And nft must
+// arrive at the same tables when it gets the printed transactions.
 func TestTransitions(t *testing.T) {
 	for seed := *transitionSeed; seed < *transitionSeed+*transitionSeeds; seed++ {
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
@@ -47,7 +47,7 @@ func TestTransitions(t *testing.T) {
 	}
 }
 
-// compare looks at the kernel from both sides.
+// compare compares the kernel with the mirror, with the printed transactions, and with a new build.
 func (w *world) compare(t *testing.T, step int, n *namespace, e *Engine, others [3]*namespace) {
 	t.Helper()
 	listed := parseListing(t, n.list(t))
@@ -56,31 +56,31 @@ func (w *world) compare(t *testing.T, step int, n *namespace, e *Engine, others 
 		t.Fatalf("step %d: the kernel differs from the mirror (- mirror, + kernel):\n%s", step, diff)
 	}
 	if diff := cmp.Diff(listed, parseListing(t, others[2].list(t))); diff != "" {
-		t.Fatalf("step %d: nft, given the texts of the transactions, arrives elsewhere (- kernel, + nft):\n%s", step, diff)
+		t.Fatalf("step %d: the texts of the transactions lead to other tables (- kernel, + nft):\n%s", step, diff)
 	}
 	if step%3 != 0 {
-		return // to save time: an error of an earlier step would still be there
+		return // to save time; later steps show the errors of earlier ones
 	}
 	others[1].nft(t, "flush", "ruleset")
 	fresh := others[1].engine(t)
 	defer fresh.Close()
 	example{ports: slices.Collect(maps.Values(w.ports)), globals: w.globals}.install(t, fresh)
 	if diff := cmp.Diff(meaningOf(t, parseListing(t, others[1].list(t))), meaningOf(t, listed)); diff != "" {
-		t.Fatalf("step %d: not what a fresh build means (- fresh, + incremental):\n%s", step, diff)
+		t.Fatalf("step %d: a new build means something else (- new build, + kernel):\n%s", step, diff)
 	}
 }
 
-// loadMirror has nft load what the engine believes.
+// loadMirror has nft load the engine's mirror.
 func (n *namespace) loadMirror(t *testing.T, e *Engine) {
 	t.Helper()
 	n.nft(t, "flush", "ruleset")
 	ip, ip6, _ := strings.Cut(e.render(), "table ip6 ")
 	n.load(t, ip)
-	n.load(t, "table ip6 "+ip6) // apart: an ordinary user's nft does not get both through its socket
+	n.load(t, "table ip6 "+ip6) // separately: both together are too large for the socket of an ordinary user
 }
 
-// replay has nft make the changes of a printed transaction. It can do so with elements only: nft (1.0.6 and 1.1.3)
-// reads a rule that translates by a map only together with that map, not when the map is already in the kernel.
+// replay has nft make the changes of a printed transaction. That works only for elements: nft (1.0.6 and 1.1.3) accepts
+// a rule that translates by a map only together with the map, and not if the map is in the kernel already.
 func (n *namespace) replay(t *testing.T, text string, e *Engine) {
 	t.Helper()
 	if strings.Contains(text, "add rule") {
@@ -90,13 +90,13 @@ func (n *namespace) replay(t *testing.T, text string, e *Engine) {
 	n.load(t, text)
 }
 
-// world is a random state: what the engine was asked for so far.
+// world is a random state, and what the engine was asked for.
 type world struct {
 	rand    *rand.Rand
 	ports   map[portID]Port
 	globals Globals
 
-	touched    map[portID]bool // since the last apply; true: set, false: deleted
+	touched    map[portID]bool // changed since the last Apply; true: set, false: deleted
 	expectFull bool
 }
 
@@ -113,7 +113,7 @@ func newWorld(seed uint64) *world {
 
 func (w *world) one(in int) bool { return w.rand.IntN(in) == 0 }
 
-// change makes one change to the state and tells the engine.
+// change makes one change in the state and in the engine.
 func (w *world) change(t *testing.T, e *Engine) {
 	if w.one(10) {
 		w.changeGlobals(e)
@@ -122,7 +122,7 @@ func (w *world) change(t *testing.T, e *Engine) {
 	id := portID{Families()[w.rand.IntN(2)], portName(w.rand.IntN(12))}
 	wasSet, touched := w.touched[id]
 	if touched && !w.one(10) {
-		return // a second change in one transaction is allowed, but makes it a full one if the first did not delete
+		return // a second change is allowed, but makes a full transaction, unless the first one was a deletion
 	}
 	before, existed := w.ports[id]
 	w.expectFull = w.expectFull || wasSet
@@ -158,7 +158,7 @@ func (w *world) port(id portID, p Port) Port {
 		p.Method = Method(w.rand.IntN(3))
 	}
 	if p.Method == SourceHash {
-		// Its tables have at least 1,021 slots: one pool is enough.
+		// One such pool is enough, because its table has at least 1,021 slots.
 		p.Cluster, p.Local = p.Cluster[:min(2, len(p.Cluster))], nil
 		if id.name != portName(0) || id.family != IPv4 {
 			p.Method = InTurn
@@ -188,7 +188,7 @@ func (w *world) endpoints(f Family, most int) []Endpoint {
 	return out
 }
 
-// frontends draws from so few addresses and ports that they move between ports often, also within one transaction.
+// frontends draws from few addresses and ports. So frontends often move between ports, even within one transaction.
 func (w *world) frontends(id portID, protocol uint8) []Frontend {
 	type place struct {
 		addr netip.Addr
@@ -227,7 +227,7 @@ func (w *world) frontend(f Family) Frontend {
 	return fe
 }
 
-// prefixes are often nested in one another.
+// prefixes often contain one another.
 func (w *world) prefixes(f Family) []netip.Prefix {
 	var out []netip.Prefix
 	for range w.rand.IntN(4) {

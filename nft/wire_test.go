@@ -15,9 +15,9 @@ import (
 	"github.com/verdict-proxy/verdict/nft/nlmsg"
 )
 
-// TestWireEqualsLibrary encodes all elements of the examples, as additions and as deletions, with wire.go and with
-// google/nftables. The library gets no set IDs right that belong to other messages and orders the names differently, so
-// messages are compared by table, set and the bytes of each element.
+// TestWireEqualsLibrary encodes all elements of the examples with wire.go and with google/nftables, as additions and as
+// deletions. The library does not know the set IDs of other messages, and writes names in another order. So the test
+// compares messages by table and set, and the bytes of each element.
 func TestWireEqualsLibrary(t *testing.T) {
 	for _, x := range examples() {
 		for _, deletion := range []bool{false, true} {
@@ -45,7 +45,7 @@ func TestWireEqualsLibrary(t *testing.T) {
 	}
 }
 
-// elementsOf is a transaction with nothing but the elements of an example.
+// elementsOf is a transaction with only the elements of an example.
 func elementsOf(t testing.TB, x example, deletion bool) *Transaction {
 	t.Helper()
 	e := newEngine(nil, Options{})
@@ -71,7 +71,7 @@ type wireElements map[string][]string
 func (w wireElements) read(t testing.TB, kind uint16, message []byte) {
 	t.Helper()
 	if kind>>8 != unix.NFNL_SUBSYS_NFTABLES {
-		return // opening or closing message
+		return // the message that opens or closes the batch
 	}
 	table, set := "", ""
 	var elements []string
@@ -137,8 +137,8 @@ func libraryMessages(t testing.TB, tx *Transaction, deletion bool) []netlink.Mes
 	return sent
 }
 
-// clearNested corrects an error of the library without consequences: it marks the flags of the end of a range, a plain
-// number, as attributes.
+// clearNested corrects a harmless error of the library: it marks the flags of the end of a range as nested attributes,
+// although they are a number.
 func clearNested(message []byte) {
 	wrong := binary.NativeEndian.AppendUint16([]byte{8, 0}, unix.NFTA_SET_ELEM_FLAGS|unix.NLA_F_NESTED)
 	for i := 0; i+8 <= len(message); i += 4 {
@@ -160,7 +160,7 @@ func libraryElements(tx *Transaction, id setID, list []element, deletion bool) [
 	for _, e := range list {
 		l := nftables.SetElement{Key: e.keyBytes(tx.arena), KeyEnd: e.keyEndBytes(tx.arena), IntervalEnd: e.intervalEnd}
 		switch {
-		case deletion: // a key is enough
+		case deletion: // needs only a key
 		case id == idDispatch:
 			l.VerdictData = &expr.Verdict{Kind: expr.VerdictGoto, Chain: e.label}
 		default:

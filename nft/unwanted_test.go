@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// overTheLimit has more slots than a pool can have.
+// overTheLimit gives a port more slots than a pool can have.
 func overTheLimit(p Port) Port {
 	p.Cluster = podEndpoints(p.Family, podNames[:]...)
 	for i := range p.Cluster {
@@ -16,7 +16,7 @@ func overTheLimit(p Port) Port {
 	return p
 }
 
-// without leaves out frontends.
+// without removes frontends from a port.
 func without(p Port, at ...Frontend) Port {
 	p.Frontends = slices.DeleteFunc(slices.Clone(p.Frontends), func(fe Frontend) bool {
 		return slices.ContainsFunc(at, func(a Frontend) bool { return a.Addr == fe.Addr && a.Port == fe.Port })
@@ -27,12 +27,12 @@ func without(p Port, at ...Frontend) Port {
 func mustNotSet(t *testing.T, e *Engine, p Port) {
 	t.Helper()
 	if err := e.Set(&p); err == nil {
-		t.Fatalf("%s is served, beyond the limit", p.Name)
+		t.Fatalf("%s is accepted beyond the limit", p.Name)
 	}
 }
 
-// TestFrontendsOfRefusedPort has a port that cannot be served as wanted lose frontends to another one. It must let go of
-// them: the kernel would refuse every further transaction, those of other ports too.
+// TestFrontendsOfRefusedPort has a port that Set refuses, and whose frontends now belong to another port. The refused
+// port must lose them; otherwise, the kernel would refuse every later transaction, even for other ports.
 func TestFrontendsOfRefusedPort(t *testing.T) {
 	for name, order := range map[string]func(loses, takes func()){
 		"loses first": func(loses, takes func()) { loses(); takes() },
@@ -60,7 +60,7 @@ func TestFrontendsOfRefusedPort(t *testing.T) {
 	}
 }
 
-// contested are two ports: the first has three frontends to begin with, of which the second takes two.
+// contested are two ports. The first one begins with three frontends, and the second one takes two of them.
 func contested(f Family) [2]Port {
 	cluster := Frontend{Addr: serviceIP(f, 1), Port: 80, ClusterIP: true, Pool: ClusterPool}
 	outside := Frontend{Addr: externalIP(f, 1), Port: 80, Pool: ClusterPool, Masquerade: MasqueradeAlways}
@@ -71,7 +71,7 @@ func contested(f Family) [2]Port {
 	}
 }
 
-// servesContested has the first of them served in both families.
+// servesContested has an engine that serves the first port, in both families.
 func servesContested(t *testing.T) (*topology, *Engine) {
 	t.Helper()
 	top := newTopology(t)
@@ -94,8 +94,8 @@ func (top *topology) checkContested(t *testing.T) {
 	}
 }
 
-// TestProtocolOfRefusedPort changes the protocol of a port that then cannot be served: the frontends of the old protocol are
-// no longer its own, and another port takes them.
+// TestProtocolOfRefusedPort changes the protocol of a port and its endpoints, beyond a limit. The port loses the
+// frontends of the old protocol, and another port takes them.
 func TestProtocolOfRefusedPort(t *testing.T) {
 	top, e := servesContested(t)
 	top.node.sysctls(t, "ipv4/icmp_ratelimit=0", "ipv6/icmp/ratelimit=0")
@@ -116,7 +116,7 @@ func TestProtocolOfRefusedPort(t *testing.T) {
 	}
 	for _, p := range []Port{contested(IPv4)[0], contested(IPv6)[0]} {
 		p.Protocol = udp
-		mustSet(t, e, p) // within the limits again
+		mustSet(t, e, p) // within the limit again
 	}
 	mustApply(t, e)
 	for _, f := range Families() {
