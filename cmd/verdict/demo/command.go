@@ -4,10 +4,10 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// ExitInterrupted is the exit code after an interrupt, as shells have it: 128 and the signal's number.
+// ExitInterrupted is the exit code after an interrupt: 128 plus the number of the signal, as in shells.
 const ExitInterrupted = 130
 
-// ExitError ends the program with a code. Without a text, what went wrong has been said already.
+// ExitError makes the program exit with a code. Text is empty if the error has been printed already.
 type ExitError struct {
 	Code int
 	Text string
@@ -15,15 +15,15 @@ type ExitError struct {
 
 func (e ExitError) Error() string { return e.Text }
 
-// New makes the command; args checks that it is called without arguments.
+// New returns the command. args checks that there are no arguments.
 func New(args cobra.PositionalArgs) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "demo",
-		Short: "Show connections being balanced between network namespaces of its own",
-		Long: `Make a node, pods and a client, each in a network namespace; run the real proxy on a folder of manifests; send
-connections through a cluster IP and a node port; draw how they were spread; remove an endpoint and show that the
-traffic moved. It takes a few seconds, needs nothing but this binary and leaves nothing behind.
-It works as root, and without root where unprivileged user namespaces are allowed.`,
+		Short: "Balance connections between network namespaces that the demo creates",
+		Long: `Create a node, pods and a client, each in a network namespace. Run the real proxy on a folder of manifests, send
+connections to a cluster IP and a node port, and draw how they are spread. Then remove an endpoint and show that the
+traffic moves. The demo takes a few seconds, needs nothing but this binary, and leaves nothing behind.
+It works as root, and also without root where unprivileged user namespaces are allowed.`,
 		Args: args,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return runOutside(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
@@ -33,14 +33,14 @@ It works as root, and without root where unprivileged user namespaces are allowe
 	return cmd
 }
 
-// stageName is the hidden command with which the program starts itself again.
+// stageName is the hidden command that the process outside runs inside the namespaces.
 const stageName = "stage"
 
 func newStage() *cobra.Command {
 	var s stage
 	cmd := &cobra.Command{
 		Use:    stageName,
-		Short:  "The demo inside its namespaces; started by the demo itself",
+		Short:  "The demo inside its namespaces; \"verdict demo\" starts it",
 		Hidden: true,
 		Args:   cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -250,7 +250,7 @@ func TestRefusals(t *testing.T) {
 		exit         int
 		says         []string
 	}{
-		{"no namespaces", helpless, 1, []string{"cannot make network namespaces", "in a user namespace: no space left on device", "run it as root, or allow user namespaces"}},
+		{"no namespaces", helpless, 1, []string{"cannot create network namespaces", "in a user namespace: no space left on device", "run it as root, or allow user namespaces"}},
 		{"no folder for temporary files", `TMPDIR=/does/not/exist exec "$VERDICT" demo`, 1, []string{"/does/not/exist", "no such file"}},
 		{"stage alone", `exec "$VERDICT" demo stage`, 1, []string{`works only when "verdict demo" starts it`}},
 		{"stage in the machine's namespaces", `exec "$VERDICT" demo stage --outside "$(readlink /proc/self/ns/mnt)"`, 1, []string{`works only when "verdict demo" starts it`}},

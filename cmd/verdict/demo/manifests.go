@@ -17,7 +17,7 @@ const (
 	nodeName    = "demo-node"
 )
 
-// serviceManifest is a Service with a cluster IP in each family and a node port.
+// serviceManifest returns a Service with a cluster IP in each family and a node port.
 func serviceManifest(families []family) string {
 	var ips, names []string
 	for _, f := range families {
@@ -35,7 +35,7 @@ spec:
 `, serviceName, ips[0], strings.Join(ips, ", "), strings.Join(names, ", "), servicePort, backendPort, nodePort)
 }
 
-// slicesManifest holds an EndpointSlice for each family. All are in one file, so that a change of it is one change.
+// slicesManifest returns an EndpointSlice for each family. They are in one file, so that an update is a single change.
 func slicesManifest(families []family, backends []*host) string {
 	var docs []string
 	for i, f := range families {
@@ -58,14 +58,14 @@ endpoints:
 type folder struct{ path string }
 
 func newFolder(parent string) (folder, error) {
-	f := folder{filepath.Join(parent, "manifests")}
+	f := folder{path: filepath.Join(parent, "manifests")}
 	if err := os.Mkdir(f.path, 0o700); err != nil {
-		return f, fmt.Errorf("make a folder for manifests: %w", err)
+		return f, fmt.Errorf("create a folder for manifests: %w", err)
 	}
 	return f, nil
 }
 
-// write replaces a file as a whole: the proxy watches the folder and must not see half of it.
+// write replaces a file as a whole, because the proxy watches the folder and must not see half of the file.
 func (f folder) write(name, text string) error {
 	draft := filepath.Join(filepath.Dir(f.path), name)
 	if err := os.WriteFile(draft, []byte(text), 0o600); err != nil {
@@ -77,7 +77,7 @@ func (f folder) write(name, text string) error {
 	return nil
 }
 
-// ranges are the pod ranges for --cluster-cidr.
+// ranges returns the pod ranges, for --cluster-cidr.
 func ranges(families []family) string {
 	var all []string
 	for _, f := range families {

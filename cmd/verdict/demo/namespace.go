@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// namespace is a network namespace without a name, so that it cannot outlive its process. The zero value is the one in
-// which this process runs.
+// namespace is a network namespace. It has no name, so it cannot outlive its process. The zero value is the namespace
+// of this process.
 type namespace struct {
 	file *os.File
 }
@@ -26,14 +26,14 @@ func newNamespace() (*namespace, error) {
 			n.file, err = os.Open("/proc/thread-self/ns/net")
 		}
 		if err != nil {
-			return fmt.Errorf("make a network namespace: %w", err)
+			return fmt.Errorf("create a network namespace: %w", err)
 		}
 		return linkUp("lo")
 	})
 	return n, err
 }
 
-// onOwnThread calls fn on a thread that ends with it: its namespace is not that of the other threads.
+// onOwnThread calls fn on a new thread that ends after the call, because fn changes the namespace of its thread.
 func onOwnThread(fn func() error) error {
 	done := make(chan error)
 	go func() {
@@ -43,7 +43,7 @@ func onOwnThread(fn func() error) error {
 	return <-done
 }
 
-// run calls fn on a thread inside the namespace. Sockets that fn opens stay in the namespace.
+// run calls fn on a thread inside the namespace. Sockets that fn opens stay in that namespace.
 func (n *namespace) run(fn func() error) error {
 	if n.file == nil {
 		return fn()
@@ -56,17 +56,17 @@ func (n *namespace) run(fn func() error) error {
 	})
 }
 
-// sysctl writes a setting, named as below /proc/sys/net.
+// sysctl writes a setting. The name is a path below /proc/sys/net.
 func (n *namespace) sysctl(name, value string) error {
 	return n.run(func() error {
 		if err := os.WriteFile(filepath.Join("/proc/sys/net", name), []byte(value), 0); err != nil {
-			return fmt.Errorf("set a sysctl of an own network namespace: %w", err)
+			return fmt.Errorf("set a sysctl in a network namespace of the demo: %w", err)
 		}
 		return nil
 	})
 }
 
-// address gives a link an address that works at once.
+// address adds an address to a link. The address works at once.
 func (n *namespace) address(link string, a netip.Prefix) error {
 	return n.run(func() error {
 		l, err := netlink.LinkByName(link)
@@ -75,7 +75,7 @@ func (n *namespace) address(link string, a netip.Prefix) error {
 		}
 		addr := &netlink.Addr{IPNet: ipNet(a)}
 		if a.Addr().Is6() {
-			addr.Flags = unix.IFA_F_NODAD // duplicate address detection would keep it from answering for a second
+			addr.Flags = unix.IFA_F_NODAD // duplicate address detection would delay it by a second
 		}
 		if err := netlink.AddrAdd(l, addr); err != nil {
 			return fmt.Errorf("add address %s to link %s: %w", a, link, err)
@@ -84,7 +84,7 @@ func (n *namespace) address(link string, a netip.Prefix) error {
 	})
 }
 
-// route sends a range to a link, through a gateway if there is one.
+// route adds a route to a range over a link, through a gateway if that is valid.
 func (n *namespace) route(link string, to netip.Prefix, gateway netip.Addr) error {
 	return n.run(func() error {
 		l, err := netlink.LinkByName(link)
@@ -104,7 +104,7 @@ func (n *namespace) route(link string, to netip.Prefix, gateway netip.Addr) erro
 	})
 }
 
-// pair joins two namespaces by a pair of links.
+// pair connects two namespaces by a pair of links.
 func pair(near *namespace, nearName string, far *namespace, farName string) error {
 	err := near.run(func() error {
 		attrs := netlink.NewLinkAttrs()

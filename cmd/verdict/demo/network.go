@@ -7,17 +7,17 @@ import (
 	"os"
 )
 
-// family is an IP family and the demo's addresses in it.
+// family is an IP family with the addresses of the demo.
 type family struct {
-	name       string // as EndpointSlices have it
+	name       string // as in EndpointSlices
 	clusterIP  netip.Addr
-	node       netip.Addr // towards the client
+	node       netip.Addr // on the link to the client
 	client     netip.Addr
 	gateway    netip.Addr // of the pods
-	pod        netip.Addr // the first; the others follow
+	pod        netip.Addr // of the first pod; the others follow
 	podRange   netip.Prefix
 	everything netip.Prefix
-	outside    int // length of the prefix between node and client
+	outside    int // prefix length of the link between node and client
 }
 
 func ipv4() family {
@@ -38,7 +38,7 @@ func ipv6() family {
 	}
 }
 
-// families are those of the kernel: the file is absent on one that was started with ipv6.disable=1.
+// families returns the families of the kernel. The file is absent on a kernel that was started with ipv6.disable=1.
 func families() []family {
 	if _, err := os.Stat("/proc/net/if_inet6"); err != nil {
 		return []family{ipv4()}
@@ -53,21 +53,21 @@ type host struct {
 	addresses []netip.Addr // one for each family
 }
 
-// network is a node with pods, routed, and a client outside.
+// network is a node that routes to pods, and a client outside.
 type network struct {
 	families []family
 	node     *namespace
 	client   *host
-	backends []*host // pods that answer
-	shop     *host   // a pod that asks
+	backends []*host // the pods that answer
+	shop     *host   // the pod that connects
 }
 
-// Names of the pods. Longer ones would make longer link names than the kernel takes.
+// The names of pods are part of the names of links, which the kernel limits to 15 bytes.
 const shopName, clientName = "shop", "client"
 
 func backendNames() []string { return []string{"pod-a", "pod-b", "pod-c"} }
 
-// newNetwork builds everything; the node is the namespace in which this process runs.
+// newNetwork builds the network. The node is the namespace of this process.
 func newNetwork() (*network, error) {
 	n := &network{families: families(), node: &namespace{}}
 	if err := n.prepareNode(); err != nil {
@@ -105,7 +105,7 @@ func (n *network) prepareNode() error {
 	return nil
 }
 
-// settle makes a namespace independent of the machine's defaults: some are inherited.
+// settle sets the sysctls that a namespace may inherit from the machine.
 func (n *network) settle(ns *namespace) error {
 	err := errors.Join(ns.sysctl("ipv4/conf/all/rp_filter", "0"), ns.sysctl("ipv4/conf/default/rp_filter", "0"))
 	if len(n.families) == 1 {
@@ -113,11 +113,11 @@ func (n *network) settle(ns *namespace) error {
 	}
 	return errors.Join(err,
 		ns.sysctl("ipv6/conf/all/disable_ipv6", "0"), ns.sysctl("ipv6/conf/default/disable_ipv6", "0"),
-		// Addresses of links would be unusable for a second or two.
+		// Duplicate address detection would make addresses unusable for a second or two.
 		ns.sysctl("ipv6/conf/default/accept_dad", "0"), ns.sysctl("ipv6/conf/default/dad_transmits", "0"))
 }
 
-// addHost makes a namespace with a link eth0 that leads to the node.
+// addHost creates a namespace whose link eth0 leads to the node.
 func (n *network) addHost(name, link string) (*host, error) {
 	ns, err := newNamespace()
 	if err != nil {
@@ -139,7 +139,7 @@ func (n *network) addClient() (*host, error) {
 		err := errors.Join(
 			n.node.address("outside", netip.PrefixFrom(f.node, f.outside)),
 			h.address("eth0", netip.PrefixFrom(f.client, f.outside)),
-			// The proxy takes the address of the interface with the default route for the node's main one.
+			// The proxy uses the address of the interface with the default route for node ports.
 			n.node.route("outside", f.everything, f.client),
 			h.route("eth0", f.everything, f.node))
 		if err != nil {
@@ -171,7 +171,7 @@ func (n *network) addPod(i int, name string) (*host, error) {
 	return h, nil
 }
 
-// nth counts from an address upwards.
+// nth returns the i-th address after a.
 func nth(a netip.Addr, i int) netip.Addr {
 	for range i {
 		a = a.Next()

@@ -14,13 +14,13 @@ import (
 	"time"
 )
 
-// Where the proxy listens: nothing else does in its network namespace.
+// The proxy listens on these addresses. No other program listens in its network namespace.
 const (
 	healthzAddress = "127.0.0.1:10256"
 	metricsAddress = "127.0.0.1:10249"
 )
 
-// entry is a line of the proxy's log, as far as it matters here.
+// entry holds the fields of a log line of the proxy that the demo reads.
 type entry struct {
 	Level    string        `json:"level"`
 	Msg      string        `json:"msg"`
@@ -29,21 +29,21 @@ type entry struct {
 	Added    int           `json:"added"`
 	Deleted  int           `json:"deleted"`
 	Bytes    int           `json:"bytes"`
-	Kernel   time.Duration `json:"kernel"`   // in the system call that carries the transaction
+	Kernel   time.Duration `json:"kernel"`   // of the system call that sends the transaction
 	Duration time.Duration `json:"duration"` // of the whole pass
 }
 
-// changed says that a transaction with elements is in the kernel.
+// changed reports whether the line says that a transaction with elements is in the kernel.
 func (e *entry) changed() bool { return e.Added+e.Deleted > 0 && e.Level != "ERROR" }
 
 // proxy is a running "verdict run".
 type proxy struct {
 	process *exec.Cmd
-	log     chan entry // closed at its end
+	log     chan entry // closed at the end of the log
 	ended   chan error
 }
 
-// arguments of "verdict run", but for those of logging; "verdict render" knows the first ones.
+// sourceArguments returns the arguments that "verdict run" and "verdict render" have in common.
 func sourceArguments(dir string, families []family) []string {
 	return []string{"--manifests", dir, "--hostname-override", nodeName, "--cluster-cidr", ranges(families)}
 }
@@ -53,11 +53,12 @@ func startProxy(arguments []string) (*proxy, error) {
 	arguments = append(arguments, "--healthz-bind-address", healthzAddress, "--metrics-bind-address", metricsAddress,
 		"--log-format", "json", "-v", "4") // from 4 on every pass is logged
 	p := &proxy{process: exec.Command(ownProgram, arguments...), log: make(chan entry, 256), ended: make(chan error, 1)}
-	// Ctrl-C goes to all of a terminal's foreground group; the proxy is stopped in good order instead.
+	// A terminal sends Ctrl-C to the whole foreground process group. The proxy is not part of it, and the demo stops
+	// it.
 	p.process.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	stderr, err := p.process.StderrPipe()
 	if err != nil {
-		return nil, fmt.Errorf("make a pipe for the log of verdict run: %w", err)
+		return nil, fmt.Errorf("open a pipe for the log of verdict run: %w", err)
 	}
 	if err := p.process.Start(); err != nil {
 		return nil, fmt.Errorf("start verdict run: %w", err)
@@ -66,19 +67,19 @@ func startProxy(arguments []string) (*proxy, error) {
 	return p, nil
 }
 
-// follow accompanies the proxy to its end.
+// follow reads the log of the proxy and waits for its end.
 func (p *proxy) follow(stderr io.Reader) {
 	p.read(stderr)
 	p.ended <- p.process.Wait()
 }
 
-// read takes in the log. Lines that nobody waits for are dropped when there are too many.
+// read puts the lines of the log into the channel. It drops lines while the channel is full.
 func (p *proxy) read(stderr io.Reader) {
 	lines := bufio.NewScanner(stderr)
 	for lines.Scan() {
 		var e entry
 		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
-			e = entry{Level: "ERROR", Msg: lines.Text()} // what main prints at the end is not JSON
+			e = entry{Level: "ERROR", Msg: lines.Text()} // the error that main prints at the end is not JSON
 		}
 		select {
 		case p.log <- e:
@@ -88,8 +89,8 @@ func (p *proxy) read(stderr io.Reader) {
 	close(p.log)
 }
 
-// await reads the log up to the line that is wanted. An error of the proxy ends it; a warning tells more only when the
-// line does not come.
+// await reads the log up to the line that it waits for. It returns the first error of the proxy. If the line does not
+// come, its own error contains the last warning of the proxy.
 func (p *proxy) await(ctx context.Context, what string, wanted func(*entry) bool) (*entry, error) {
 	warned := ""
 	for {
@@ -113,7 +114,7 @@ func (p *proxy) await(ctx context.Context, what string, wanted func(*entry) bool
 
 func (e *entry) text() string { return strings.TrimRight(e.Msg+": "+e.Error+e.Reason, ": ") }
 
-// healthPoll is how often /healthz is asked until it answers 200.
+// healthPoll is the time between two requests to /healthz, until it answers 200.
 const healthPoll = 5 * time.Millisecond
 
 // healthy waits until the rules are in the kernel.
@@ -125,7 +126,7 @@ func (p *proxy) healthy(ctx context.Context) error {
 		}
 		response, err := http.DefaultClient.Do(request)
 		if err == nil {
-			_ = response.Body.Close() // nothing was read, nothing is lost
+			_ = response.Body.Close() // an error does not matter: the demo does not read the body
 			if response.StatusCode == http.StatusOK {
 				return nil
 			}
@@ -133,13 +134,13 @@ func (p *proxy) healthy(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("verdict run: /healthz does not answer 200: %w", err)
+			return fmt.Errorf("wait until /healthz of verdict run answers 200: %w", err)
 		case <-time.After(healthPoll):
 		}
 	}
 }
 
-// stop ends the proxy, patiently first.
+// stop asks the proxy to end and waits for it.
 func (p *proxy) stop() error {
 	if err := p.process.Process.Signal(syscall.SIGTERM); err != nil {
 		return fmt.Errorf("stop verdict run: %w", err)
@@ -155,7 +156,7 @@ func (p *proxy) stop() error {
 	}
 }
 
-// render is what "verdict render" prints for the folder.
+// render returns the output of "verdict render".
 func render(ctx context.Context, arguments []string) (string, error) {
 	out, err := exec.CommandContext(ctx, ownProgram, append([]string{"render"}, arguments...)...).Output()
 	var exit *exec.ExitError

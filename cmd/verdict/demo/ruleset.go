@@ -5,30 +5,30 @@ import (
 	"strings"
 )
 
-// part is a chain, map or set of the ruleset that is worth showing, with what it does.
+// part is a chain, map or set that the demo shows, with an explanation.
 type part struct {
-	header string // as nft has it
-	says   string
-	only   string // if set, leave out elements without this
+	header string // as in the output of nft
+	says   string // the explanation
+	only   string // if set, only elements that end in this are shown
 }
 
-// path lists the parts in the order in which a packet to the Service meets them, once it has the given number of
+// path lists the parts that a packet to the Service passes, in their order, for a Service with the given number of
 // endpoints.
 func path(endpoints int) []part {
 	class := fmt.Sprintf("random-%d", endpoints)
 	return []part{
 		{header: "chain services", says: "The first packet of every connection comes here."},
-		{header: "map services", says: "Cluster IP, protocol and port lead to the number of a pool."},
-		{header: "map nodeports", says: "So does a node port."},
-		{header: "chain balance", says: "The pool says how it picks ..."},
-		{header: "map pools", says: "... here: the upper part is the way of picking, the lower one the pool."},
-		{header: "map dispatch", says: "Each way of picking has a chain; other Services of the same size share it.", only: class},
-		{header: "chain " + class, says: "Throw a die, look the slot up, translate the destination; slot 0 if it went away at this moment."},
-		{header: "map endpoints", says: "The slots of the pool."},
+		{header: "map services", says: "This map leads from cluster IP, protocol and port to the number of a pool."},
+		{header: "map nodeports", says: "This map does the same for node ports."},
+		{header: "chain balance", says: "The number of the pool leads to its class and on to the chain of the class:"},
+		{header: "map pools", says: "The value has two parts: the class (how to pick an endpoint) and the pool."},
+		{header: "map dispatch", says: "Each class has a chain. All Services with the same number of endpoints share it.", only: class},
+		{header: "chain " + class, says: "Pick a slot at random and translate the destination. The last rule is for a slot that was removed at this moment."},
+		{header: "map endpoints", says: "The slots of the pool with their endpoints."},
 	}
 }
 
-// excerpt takes the parts out of a table of the ruleset.
+// excerpt returns the parts of a table of the ruleset as text.
 func excerpt(ruleset, table string, parts []part) (string, error) {
 	_, rest, found := strings.Cut(ruleset, "table "+table+" {\n")
 	if !found {
@@ -49,7 +49,8 @@ func excerpt(ruleset, table string, parts []part) (string, error) {
 	return out.String(), nil
 }
 
-// indent takes four columns for a tab; more than one stand before elements after the first, which belong below it.
+// indent replaces a tab by four columns. A line with more tabs holds a further element, and is aligned with the first
+// one.
 func indent(line string) string {
 	text := strings.TrimLeft(line, "\t ")
 	switch tabs := strings.Count(line[:len(line)-len(text)], "\t"); tabs {
@@ -59,7 +60,7 @@ func indent(line string) string {
 	return strings.Repeat(" ", len("    elements = { ")) + text
 }
 
-// lines of the part, with one tab less.
+// lines returns the lines of the part, without the first tab.
 func (p *part) lines(body string) ([]string, error) {
 	_, rest, found := strings.Cut("\n"+body, "\n\t"+p.header+" {\n")
 	if !found {
@@ -78,7 +79,7 @@ func (p *part) lines(body string) ([]string, error) {
 	return append(lines, "}"), nil
 }
 
-// withElement shortens the elements to the one that contains a word; there may be several on a line.
+// withElement keeps only the elements that end in a word. A line may hold several elements.
 func withElement(lines []string, word string) []string {
 	var kept []string
 	for _, line := range lines {

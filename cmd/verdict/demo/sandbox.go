@@ -15,16 +15,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// How often a signal is repeated to the stage (it may have come before the stage could hear it), and how long the stage
-// may take to end before it is killed.
 const (
+	// signalAgain is the time after which a signal to the stage is repeated, because the stage may not have been ready
+	// for the first one.
 	signalAgain = 200 * time.Millisecond
-	endWithin   = 5 * time.Second
+	// endWithin is how long the stage may take to end before it is killed.
+	endWithin = 5 * time.Second
 )
 
-// runOutside starts the stage and waits for its end.
+// runOutside starts the stage and waits until it ends.
 func runOutside(ctx context.Context, out, errOut io.Writer) error {
-	// The kernel sends Pdeathsig when the starting thread ends, not the process: this thread has to last.
+	// The kernel sends Pdeathsig when the thread that started the child ends. So this thread must live as long as the
+	// process.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	signals := make(chan os.Signal, 1)
@@ -48,7 +50,7 @@ func runOutside(ctx context.Context, out, errOut io.Writer) error {
 		return interrupted(s)
 	case <-ctx.Done():
 		endStage(cmd.Process, ended)
-		// The same signal may have ended the context, and says which exit code is right.
+		// A signal may have ended the context. It decides about the exit code.
 		select {
 		case s := <-signals:
 			return interrupted(s)
@@ -58,11 +60,12 @@ func runOutside(ctx context.Context, out, errOut io.Writer) error {
 	}
 }
 
-// startStage starts this program again in namespaces of its own: as root directly, else as root of a user namespace.
+// startStage starts this program again in namespaces of its own. If this process is not root, it starts the program as
+// root of a user namespace.
 func startStage(out, errOut io.Writer) (*exec.Cmd, error) {
 	outside, err := os.Readlink(mountNamespace)
 	if err != nil {
-		return nil, fmt.Errorf("demo: find the own mount namespace: %w; is /proc mounted?", err)
+		return nil, fmt.Errorf("demo: find the mount namespace of this process: %w; is /proc mounted?", err)
 	}
 	var refused []error
 	if mayMakeNamespaces() {
@@ -77,11 +80,11 @@ func startStage(out, errOut io.Writer) (*exec.Cmd, error) {
 		return cmd, nil
 	}
 	refused = append(refused, fmt.Errorf("in a user namespace: %w", reason(err)))
-	return nil, fmt.Errorf("demo: cannot make network namespaces (%w); run it as root, or allow user namespaces "+
+	return nil, fmt.Errorf("demo: cannot create network namespaces (%w); run it as root, or allow user namespaces "+
 		"(sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone, kernel.apparmor_restrict_unprivileged_userns)", errors.Join(refused...))
 }
 
-// reason is the kernel's part of an error of exec.
+// reason returns the error number of the kernel, if an error of exec has one.
 func reason(err error) error {
 	var errno syscall.Errno
 	if errors.As(err, &errno) {
@@ -90,7 +93,7 @@ func reason(err error) error {
 	return err
 }
 
-// mayMakeNamespaces says whether this process is root with the capabilities of root, which it may lack in a container.
+// mayMakeNamespaces reports whether this process is root and has the capabilities, which root in a container may lack.
 func mayMakeNamespaces() bool {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData
@@ -115,16 +118,17 @@ func stageCommand(outside string, rootless bool, out, errOut io.Writer) *exec.Cm
 	return cmd
 }
 
-// ownProgram is this very binary, wherever it lies: the stage hides the folder for temporary files, where "go run" puts it.
+// ownProgram is the path of this binary. It works even if the binary is in the folder for temporary files, where "go
+// run" puts it and which the stage hides.
 const ownProgram = "/proc/self/exe"
 
-// endStage stops the stage and waits for it.
+// endStage stops the stage and waits until it has ended.
 func endStage(p *os.Process, ended <-chan struct{}) {
 	again := time.NewTicker(signalAgain)
 	defer again.Stop()
 	late := time.After(endWithin)
 	for {
-		// An error says that it has ended, which is what we want.
+		// Signal returns an error only if the process has ended, which is the goal.
 		_ = p.Signal(os.Interrupt)
 		select {
 		case <-ended:
@@ -144,7 +148,8 @@ func interrupted(s os.Signal) error {
 	return ExitError{Code: code, Text: "demo interrupted; nothing of it is left"}
 }
 
-// stageError tells how the stage ended. It has said itself what went wrong, unless it was killed.
+// stageError returns the error for the way in which the stage ended. The stage prints its own errors, unless it is
+// killed.
 func stageError(err error) error {
 	var exit *exec.ExitError
 	switch {

@@ -11,18 +11,18 @@ import (
 	"golang.org/x/term"
 )
 
-// screen writes for a reader: colors only on a terminal, block characters only where they can be shown.
+// screen writes human-readable text. It uses colors only on a terminal, and block characters only in a UTF-8 locale.
 type screen struct {
 	w       io.Writer
 	color   bool
 	unicode bool
-	width   int // of a line
+	width   int // the width of a line
 }
 
-// Lines are no longer than this, nor than a terminal is wide.
+// lineWidth limits the width of a line on a wider terminal.
 const lineWidth = 100
 
-// longestBar keeps the numbers near the bars.
+// longestBar limits the length of a bar, so that the numbers stay near the bars.
 const longestBar = 48
 
 func newScreen(w io.Writer) *screen {
@@ -40,7 +40,7 @@ func newScreen(w io.Writer) *screen {
 	return s
 }
 
-// heading begins a step.
+// heading writes the heading of a step.
 func (s *screen) heading(text string) {
 	if s.color {
 		text = "\x1b[1m" + text + "\x1b[0m"
@@ -48,7 +48,7 @@ func (s *screen) heading(text string) {
 	fmt.Fprintf(s.w, "\n%s\n\n", text)
 }
 
-// say writes text, each line indented.
+// say writes text and indents each line.
 func (s *screen) say(format string, args ...any) {
 	text := strings.TrimSuffix(fmt.Sprintf(format, args...), "\n")
 	for line := range strings.Lines(text + "\n") {
@@ -56,7 +56,7 @@ func (s *screen) say(format string, args ...any) {
 	}
 }
 
-// bars draws a round: one bar for each pod, with the numbers of each family beside it.
+// bars draws a round: one bar for each pod, and beside it the numbers of each family.
 func (s *screen) bars(names []string, r *round) {
 	totals := map[string]int{}
 	longest, label := 1, 0
@@ -81,7 +81,7 @@ func (s *screen) bars(names []string, r *round) {
 	fmt.Fprintln(s.w)
 }
 
-// bar fills n/longest of the room, padded to the room. What is not nothing is visible.
+// bar returns a bar that fills n/longest of the room, padded to the room. If n is not 0, the bar is visible.
 func (s *screen) bar(n, longest, room int) string {
 	const eighths = " ▏▎▍▌▋▊▉"
 	filled := math.Max(float64(n)/float64(longest)*float64(room), 0)

@@ -8,11 +8,11 @@ import (
 	"strings"
 )
 
-// implausible is the chance below which a spread does not count as even: once in ten thousand, so that the demo is not
-// wrong about a proxy that works, and still sees a pod that gets twice its share.
+// implausible is the p value below which a spread counts as uneven. With a fair pick, that happens once in ten thousand
+// times, so the demo hardly ever fails by chance. A pod that gets twice its share is still found.
 const implausible = 0.0001
 
-// evenness is the p value of a chi-square test: how often a fair pick spreads as unevenly as this, or more so.
+// evenness returns the p value of a chi-square test: the probability that a fair pick spreads at least as unevenly.
 func evenness(counts []int) float64 {
 	total := sum(counts)
 	if total == 0 || len(counts) < 2 {
@@ -35,8 +35,8 @@ func sum(counts []int) int {
 	return total
 }
 
-// chiSquareTail is the chance that a chi-square variable exceeds x: the regularized upper incomplete gamma function
-// Q(degrees/2, x/2), from Q(1/2, y) = erfc(sqrt y) or Q(1, y) = exp(-y) upwards.
+// chiSquareTail returns the probability that a chi-square variable exceeds x. That is the regularized upper incomplete
+// gamma function Q(degrees/2, x/2). The recursion begins with Q(1/2, y) = erfc(sqrt y) or Q(1, y) = exp(-y).
 func chiSquareTail(x float64, degrees int) float64 {
 	y := x / 2
 	a, q := 1.0, math.Exp(-y)
@@ -54,7 +54,7 @@ func lnGamma(x float64) float64 {
 	return l
 }
 
-// column is what one family's connections did.
+// column holds the connections of one family.
 type column struct {
 	name string
 	hits tally
@@ -63,11 +63,11 @@ type column struct {
 // round is one series of connections in every family.
 type round struct {
 	columns  []column
-	backends []string // that should answer
-	gone     []string // that should not
+	backends []string // the pods that should answer
+	gone     []string // the pods that should not
 }
 
-// judge says in a sentence how even the spread is; the error says what is wrong with it.
+// judge returns a sentence about how even the spread is, or an error if the spread is wrong.
 func (r *round) judge() (string, error) {
 	var said []string
 	for i := range r.columns {
@@ -83,7 +83,7 @@ func (r *round) judge() (string, error) {
 func (c *column) judge(r *round) (p float64, err error) {
 	for _, name := range r.gone {
 		if n := c.hits[name]; n > 0 {
-			return 0, fmt.Errorf("%d %s connections still went to %s, which is no endpoint any more", n, c.name, name)
+			return 0, fmt.Errorf("%d %s connections still went to %s, which is no longer an endpoint", n, c.name, name)
 		}
 	}
 	var counts []int
@@ -91,7 +91,7 @@ func (c *column) judge(r *round) (p float64, err error) {
 		counts = append(counts, c.hits[name])
 	}
 	if others := sum(slices.Collect(maps.Values(c.hits))) - sum(counts); others > 0 {
-		return 0, fmt.Errorf("%d %s connections were answered by none of %v", others, c.name, r.backends)
+		return 0, fmt.Errorf("%d %s connections reached a pod that is none of %v", others, c.name, r.backends)
 	}
 	if p = evenness(counts); p < implausible {
 		return p, fmt.Errorf("%s connections are not spread evenly over %v: %v (chi-square p = %.1g)", c.name, r.backends, counts, p)

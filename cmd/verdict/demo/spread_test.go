@@ -94,7 +94,7 @@ func TestJudge(t *testing.T) {
 		{"uneven in the second family", round{[]column{{"IPv4", even}, {"IPv6", tally{"pod-a": 300}}}, three, nil}, "", "IPv6 connections are not spread evenly"},
 		{"not moved", round{[]column{{"IPv4", even}}, two, []string{"pod-b"}}, "", "99 IPv4 connections still went to pod-b"},
 		{"a single one not moved", round{[]column{{"IPv4", tally{"pod-a": 150, "pod-b": 1, "pod-c": 149}}}, two, []string{"pod-b"}}, "", "1 IPv4 connections still went to pod-b"},
-		{"a stranger", round{[]column{{"IPv4", tally{"pod-a": 100, "pod-b": 99, "pod-c": 100, "": 1}}}, three, nil}, "", "1 IPv4 connections were answered by none of"},
+		{"a stranger", round{[]column{{"IPv4", tally{"pod-a": 100, "pod-b": 99, "pod-c": 100, "": 1}}}, three, nil}, "", "1 IPv4 connections reached a pod that is none of"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -12,14 +12,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// atMost is how long the demo may take: it needs a few seconds, also on a slow machine.
+// atMost limits the time of the demo, which takes a few seconds even on a slow machine.
 const atMost = time.Minute
 
 const mountNamespace = "/proc/self/ns/mnt"
 
 // stage is the demo inside its namespaces.
 type stage struct {
-	outside  string // mount namespace of the program outside
+	outside  string // the mount namespace of the process outside
 	rootless bool
 	out      io.Writer
 }
@@ -39,30 +39,30 @@ func (s *stage) run(ctx context.Context) error {
 	case err == nil:
 		return nil
 	case ctx.Err() != nil:
-		return ExitError{Code: ExitInterrupted} // the program outside says it
+		return ExitError{Code: ExitInterrupted} // the process outside prints the message
 	case limited.Err() != nil:
 		return fmt.Errorf("demo: not finished within %v: %w", atMost, err)
 	}
 	return fmt.Errorf("demo: %w", err)
 }
 
-// inside makes sure that the namespaces are not those of the machine, whose folders and links would suffer.
+// inside returns an error if this process runs in the namespaces of the machine, which the demo must not change.
 func (s *stage) inside() error {
 	own, err := os.Readlink(mountNamespace)
 	if err != nil {
-		return fmt.Errorf("demo: find the own mount namespace: %w", err)
+		return fmt.Errorf("demo: find the mount namespace of this process: %w", err)
 	}
 	if os.Getpid() != 1 || s.outside == "" || s.outside == own {
-		return errors.New(`demo: this command works only when "verdict demo" starts it; call that instead`)
+		return errors.New(`demo: this command works only when "verdict demo" starts it; run that instead`)
 	}
 	return nil
 }
 
-// privateFolder makes a folder that only this process and its children see and that goes with them.
+// privateFolder creates a folder that only this process and its children see. It disappears when they end.
 func privateFolder() (string, error) {
-	// Otherwise the mount would show up outside.
+	// Otherwise the new mount would be visible outside.
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-		return "", fmt.Errorf("demo: keep mounts private: %w; nothing was changed", err)
+		return "", fmt.Errorf("demo: make mounts private: %w; nothing was changed", err)
 	}
 	temp := os.TempDir()
 	if err := unix.Mount("tmpfs", temp, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=700,size=16m"); err != nil {
@@ -70,7 +70,7 @@ func privateFolder() (string, error) {
 	}
 	dir := filepath.Join(temp, "verdict-demo")
 	if err := os.Mkdir(dir, 0o700); err != nil {
-		return "", fmt.Errorf("demo: make a folder for manifests: %w", err)
+		return "", fmt.Errorf("demo: create a folder for manifests: %w", err)
 	}
 	return dir, nil
 }

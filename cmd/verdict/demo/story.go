@@ -10,20 +10,21 @@ import (
 	"time"
 )
 
-// connections of one round, in each family: enough for a spread to be judged, few enough to take no time.
+// connections is the number of connections of a round in each family: enough to judge the spread, and few enough to be
+// fast.
 const connections = 300
 
-// story is what the steps of the demo share.
+// story holds the values that the steps of the demo share.
 type story struct {
 	*screen
 	network   *network
 	folder    folder
 	arguments []string
 	proxy     *proxy
-	backends  []*host // that are endpoints
+	backends  []*host // the pods that are endpoints
 }
 
-// tell does the whole demo in the namespaces of this process.
+// tell runs the whole demo in the namespaces of this process.
 func tell(ctx context.Context, s *screen, dir string, rootless bool) error {
 	began := time.Now()
 	st := &story{screen: s}
@@ -36,7 +37,7 @@ func tell(ctx context.Context, s *screen, dir string, rootless bool) error {
 	steps := []func(context.Context) error{st.connect, st.remove, st.show}
 	for _, step := range steps {
 		if err := step(ctx); err != nil {
-			// This process ends now, and the kernel ends the proxy with it.
+			// This process ends now, and then the kernel ends the proxy.
 			return err
 		}
 	}
@@ -44,11 +45,11 @@ func tell(ctx context.Context, s *screen, dir string, rootless bool) error {
 		return err
 	}
 	s.heading(fmt.Sprintf("Done in %.1f s", time.Since(began).Seconds()))
-	s.say("The proxy has stopped. Namespaces, rules, processes and files of the demo go with this program.")
+	s.say("The proxy has stopped. The namespaces, rules, processes and files of the demo disappear with this program.")
 	return nil
 }
 
-// build makes namespaces, backends and manifests.
+// build creates namespaces, backends and manifests.
 func (st *story) build(dir string, rootless bool) (err error) {
 	if st.network, err = newNetwork(); err != nil {
 		return err
@@ -72,7 +73,7 @@ func (st *story) build(dir string, rootless bool) (err error) {
 	if rootless {
 		how = "in a user namespace, without root"
 	}
-	st.say("\nEach is a network namespace of its own, made by this program %s.", how)
+	st.say("\nEach of them is a network namespace, which this program created %s.", how)
 	return st.writeSlices()
 }
 
@@ -80,7 +81,7 @@ func (st *story) writeSlices() error {
 	return st.folder.write("endpoints.yaml", slicesManifest(st.network.families, st.backends))
 }
 
-// picture draws the network with the addresses of the first family.
+// picture returns a drawing of the network with the addresses of the first family.
 func picture(n *network) string {
 	f := &n.families[0]
 	text := fmt.Sprintf(`
@@ -91,13 +92,13 @@ client             node                            pods
                    node port  %-5d            |
                                                +--- pod-c  %-9s /
                                                |
-                                               +--- shop   %-9s   asks
+                                               +--- shop   %-9s   connects
 `, f.client, f.node, n.backends[0].addresses[0], clusterIP(f), n.backends[1].addresses[0], backendPort,
 		nodePort, n.backends[2].addresses[0], n.shop.addresses[0])
 	return strings.Trim(text, "\n")
 }
 
-// start runs the proxy until its rules are in the kernel.
+// start runs the proxy and waits until its rules are in the kernel.
 func (st *story) start(ctx context.Context) (err error) {
 	st.heading("2. The proxy starts")
 	began := time.Now()
@@ -112,8 +113,8 @@ func (st *story) start(ctx context.Context) (err error) {
 		return err
 	}
 	st.say("verdict run %s \\\n    %s", strings.Join(st.arguments[:2], " "), strings.Join(st.arguments[2:], " "))
-	st.say("\nThe folder holds a Service with a cluster IP and a node port, and its three endpoints.\n"+
-		"%s after its start, /healthz answers 200: program and %d elements went into the kernel\n"+
+	st.say("\nThe folder holds a Service with a cluster IP, a node port and three endpoints.\n"+
+		"%s after the start, /healthz answers 200: the program and %d elements went into the kernel\n"+
 		"in one transaction of %.1f kB, which took the kernel %s.",
 		duration(time.Since(began)), pass.Added, float64(pass.Bytes)/1000, duration(pass.Kernel))
 	return nil
@@ -125,12 +126,11 @@ func (st *story) connect(ctx context.Context) error {
 	if err := st.rounds(ctx); err != nil {
 		return err
 	}
-	st.say("\np is how often a fair die would be at least this uneven: 0.50 every second time, below %g hardly ever,\n"+
-		"and then this demo fails.", implausible)
+	st.say("\np is the probability that a fair pick spreads at least this unevenly. If p is below %g, the demo fails.", implausible)
 	return nil
 }
 
-// rounds asks both frontends and draws who answered.
+// rounds connects to both frontends and draws which pods answered.
 func (st *story) rounds(ctx context.Context) error {
 	if err := st.round(ctx, "Cluster IP", st.network.shop, clusterIP); err != nil {
 		return err
@@ -156,10 +156,10 @@ func (st *story) round(ctx context.Context, what string, from *host, target func
 		if err != nil {
 			return err
 		}
-		r.columns = append(r.columns, column{f.name, hits})
+		r.columns = append(r.columns, column{name: f.name, hits: hits})
 		targets = append(targets, target(f).String())
 	}
-	st.say("%s %s, from %s, %s for all:\n", what, strings.Join(targets, " and "), from.name, duration(time.Since(began)))
+	st.say("%s %s, from %s, in %s:\n", what, strings.Join(targets, " and "), from.name, duration(time.Since(began)))
 	st.bars(backendNames(), r)
 	sentence, err := r.judge()
 	if err != nil {
@@ -169,7 +169,7 @@ func (st *story) round(ctx context.Context, what string, from *host, target func
 	return nil
 }
 
-// remove takes one endpoint away and shows that it gets nothing any more.
+// remove removes one endpoint and shows that it gets no further connections.
 func (st *story) remove(ctx context.Context) error {
 	gone := st.backends[1]
 	st.heading("4. " + gone.name + " is removed from the endpoints")
@@ -183,8 +183,8 @@ func (st *story) remove(ctx context.Context) error {
 		return err
 	}
 	took := time.Since(began)
-	st.say("%s after its file was written, the change was in the kernel: one transaction with %d element\n"+
-		"operations (%d added, %d deleted), %s in the kernel, %s with planning. No chain or rule changed.",
+	st.say("%s after the file was written, the change was in the kernel: one transaction with %d element\n"+
+		"operations (%d added, %d deleted). It took %s in the kernel, and %s with planning. No chain or rule changed.",
 		duration(took), pass.Added+pass.Deleted, pass.Added, pass.Deleted, duration(pass.Kernel), duration(pass.Duration))
 	st.say("")
 	if err := st.rounds(ctx); err != nil {
@@ -195,9 +195,9 @@ func (st *story) remove(ctx context.Context) error {
 	return nil
 }
 
-// show prints the rules that did it.
+// show prints the rules that the connections passed.
 func (st *story) show(ctx context.Context) error {
-	st.heading("5. What the kernel looked at")
+	st.heading("5. The rules that the connections passed")
 	ruleset, err := render(ctx, st.arguments)
 	if err != nil {
 		return err
@@ -207,14 +207,14 @@ func (st *story) show(ctx context.Context) error {
 		return err
 	}
 	st.say("%s", text)
-	st.say("\n\"verdict render\" prints all of it, and the same for IPv6.")
+	st.say("\n\"verdict render\" prints the whole ruleset of both families.")
 	if _, err := exec.LookPath("nft"); err == nil {
-		st.say("On a node, \"nft list ruleset\" shows the same as the kernel has it, with counters.")
+		st.say("On a node, \"nft list ruleset\" shows the same ruleset in the kernel, with counters.")
 	}
 	return nil
 }
 
-// duration shows two or three digits.
+// duration returns a duration with two or three digits.
 func duration(d time.Duration) string {
 	ms := float64(d) / float64(time.Millisecond)
 	switch {

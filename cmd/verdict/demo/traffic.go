@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// answerWithin bounds one connection: all of it happens inside one machine.
+// answerWithin limits the time of one connection. All of it happens inside one machine.
 const answerWithin = 5 * time.Second
 
-// serve answers connections to a port of the host with the host's name, as long as the process lives.
+// serve answers connections to a port of the host with the name of the host, until the process ends.
 func (h *host) serve(port uint16) error {
 	for _, a := range h.addresses {
 		var l net.Listener
@@ -28,23 +28,23 @@ func (h *host) serve(port uint16) error {
 	return nil
 }
 
-// answer works until the listener is closed.
+// answer accepts connections until the listener is closed.
 func answer(l net.Listener, name string) {
 	for {
 		c, err := l.Accept()
 		if err != nil {
 			return
 		}
-		// A client that does not get the whole name reports that.
+		// If the write fails, the client reports that the name is incomplete.
 		_, _ = io.WriteString(c, name)
 		_ = c.Close()
 	}
 }
 
-// tally counts connections by who answered.
+// tally counts connections by the name of the host that answered.
 type tally map[string]int
 
-// ask connects from the host to an address, one connection after the other.
+// ask connects from the host to an address several times, one connection after the other.
 func (h *host) ask(ctx context.Context, to netip.AddrPort, times int) (tally, error) {
 	t := tally{}
 	err := h.run(func() error {
@@ -60,7 +60,7 @@ func (h *host) ask(ctx context.Context, to netip.AddrPort, times int) (tally, er
 	return t, err
 }
 
-// askOnce opens its socket in the namespace of the calling thread.
+// askOnce opens the socket in the namespace of the calling thread.
 func askOnce(ctx context.Context, to netip.AddrPort) (string, error) {
 	dialer := net.Dialer{Timeout: answerWithin}
 	c, err := dialer.DialContext(ctx, "tcp", to.String())
