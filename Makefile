@@ -4,7 +4,8 @@ SHELL := /bin/bash
 
 GO            ?= go
 VERSION       ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unversioned)
-LDFLAGS       := -s -w -X main.version=$(VERSION)
+REVISION      ?= $(shell git rev-parse HEAD 2>/dev/null)
+LDFLAGS       := -s -w -X main.version=$(VERSION) -X main.revision=$(REVISION)
 GOLANGCI_LINT := v2.15.0
 LINT          := .cache/golangci-lint-$(GOLANGCI_LINT)
 TEST_PACKAGES := nftables iproute2 conntrack
@@ -14,7 +15,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: build
-build: ## build bin/verdict, a static binary with its version stamped
+build: ## build bin/verdict, a static binary with version and revision stamped
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/verdict ./cmd/verdict
 
 .PHONY: demo

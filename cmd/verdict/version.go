@@ -8,40 +8,48 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// version is stamped by the linker (see the Makefile). It is empty in a binary of a plain "go build" or "go install".
-var version string
+// The linker stamps version and revision (see the Makefile). They are empty in a binary of a plain "go build" or
+// "go install".
+var version, revision string
 
 // build describes this binary.
 type build struct {
 	version   string
-	revision  string // of the source, with "-modified" if it had changes that were not committed
+	revision  string // commit of the source; ends in "-modified" if the toolchain saw changes that were not committed
 	goVersion string
 }
 
-// thisBuild combines the stamped version with what the Go toolchain wrote into the binary.
+// thisBuild combines the stamped values with those that the Go toolchain wrote into the binary.
 func thisBuild() build {
 	info, _ := debug.ReadBuildInfo() // nil for a binary without modules
-	return describeBuild(version, info)
+	return describeBuild(build{version: version, revision: revision}, info)
 }
 
-func describeBuild(stamped string, info *debug.BuildInfo) build {
-	b := build{version: stamped}
+func describeBuild(stamped build, info *debug.BuildInfo) build {
+	known := build{}
 	if info != nil {
-		settings := map[string]string{}
-		for _, s := range info.Settings {
-			settings[s.Key] = s.Value
-		}
-		b.version = cmp.Or(b.version, info.Main.Version)
-		b.revision, b.goVersion = settings["vcs.revision"], info.GoVersion
-		if b.revision != "" && settings["vcs.modified"] == "true" {
-			b.revision += "-modified"
-		}
+		known = build{version: info.Main.Version, revision: revisionOf(info), goVersion: info.GoVersion}
+	}
+	if known.version == "(devel)" { // the toolchain found neither a tag nor a module version
+		known.version = ""
 	}
 	return build{
-		version:   cmp.Or(b.version, "unversioned"),
-		revision:  cmp.Or(b.revision, "unknown"),
-		goVersion: cmp.Or(b.goVersion, "unknown"),
+		version:   cmp.Or(stamped.version, known.version, "unversioned"),
+		revision:  cmp.Or(stamped.revision, known.revision, "unknown"),
+		goVersion: cmp.Or(known.goVersion, "unknown"),
 	}
+}
+
+// revisionOf returns the revision that the Go toolchain read from the repository, or "".
+func revisionOf(info *debug.BuildInfo) string {
+	settings := map[string]string{}
+	for _, s := range info.Settings {
+		settings[s.Key] = s.Value
+	}
+	if settings["vcs.revision"] != "" && settings["vcs.modified"] == "true" {
+		return settings["vcs.revision"] + "-modified"
+	}
+	return settings["vcs.revision"]
 }
 
 func (b build) String() string {

@@ -10,20 +10,24 @@ func TestDescribeBuild(t *testing.T) {
 	info := func(mainVersion string, settings ...debug.BuildSetting) *debug.BuildInfo {
 		return &debug.BuildInfo{GoVersion: "go1.26.1", Main: debug.Module{Version: mainVersion}, Settings: settings}
 	}
-	revision := debug.BuildSetting{Key: "vcs.revision", Value: "abc123"}
-	clean, modified := debug.BuildSetting{Key: "vcs.modified", Value: "false"}, debug.BuildSetting{Key: "vcs.modified", Value: "true"}
+	commit := debug.BuildSetting{Key: "vcs.revision", Value: "abc123"}
+	clean := debug.BuildSetting{Key: "vcs.modified", Value: "false"}
+	modified := debug.BuildSetting{Key: "vcs.modified", Value: "true"}
 	for _, tt := range []struct {
 		name    string
-		stamped string
+		stamped build
 		info    *debug.BuildInfo
 		want    string
 	}{
-		{"make build", "v1.2.3", info("v1.2.4-0.20260102-abc123", revision, clean), "verdict v1.2.3 (revision abc123, go1.26.1)"},
-		{"make build with changes", "v1.2.3-dirty", info("", revision, modified), "verdict v1.2.3-dirty (revision abc123-modified, go1.26.1)"},
-		{"go install module@v1.2.3", "", info("v1.2.3"), "verdict v1.2.3 (revision unknown, go1.26.1)"},
-		{"go build", "", info("v0.0.0-20260102-abc123", revision, clean), "verdict v0.0.0-20260102-abc123 (revision abc123, go1.26.1)"},
-		{"go build without git", "", info(""), "verdict unversioned (revision unknown, go1.26.1)"},
-		{"no build information", "", nil, "verdict unversioned (revision unknown, unknown)"},
+		{"make build", build{version: "v1.2.3", revision: "def456"}, info("v1.2.4-0.20260102-abc123", commit, clean),
+			"verdict v1.2.3 (revision def456, go1.26.1)"},
+		{"go install module@v1.2.3", build{}, info("v1.2.3"), "verdict v1.2.3 (revision unknown, go1.26.1)"},
+		{"go build", build{}, info("v0.0.0-20260102-abc123", commit, clean),
+			"verdict v0.0.0-20260102-abc123 (revision abc123, go1.26.1)"},
+		{"go build with changes", build{}, info("v0.0.0-20260102-abc123+dirty", commit, modified),
+			"verdict v0.0.0-20260102-abc123+dirty (revision abc123-modified, go1.26.1)"},
+		{"go build without git", build{}, info("(devel)"), "verdict unversioned (revision unknown, go1.26.1)"},
+		{"no build information", build{}, nil, "verdict unversioned (revision unknown, unknown)"},
 	} {
 		if got := describeBuild(tt.stamped, tt.info).String(); got != tt.want {
 			t.Errorf("%s: %s, want %s", tt.name, got, tt.want)

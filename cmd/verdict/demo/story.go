@@ -184,7 +184,8 @@ func (st *story) remove(ctx context.Context) error {
 	}
 	took := time.Since(began)
 	st.say("%s after the file was written, the change was in the kernel: one transaction with %d element\n"+
-		"operations (%d added, %d deleted). It took %s in the kernel, and %s with planning. No chain or rule changed.",
+		"operations (%d added, %d deleted). It took %s in the kernel, and %s with planning.\n"+
+		"No chain or rule changed.",
 		duration(took), pass.Added+pass.Deleted, pass.Added, pass.Deleted, duration(pass.Kernel), duration(pass.Duration))
 	st.say("")
 	if err := st.rounds(ctx); err != nil {
