@@ -85,7 +85,7 @@ func TestWithoutIPVS(t *testing.T) {
 	})
 }
 
-// daemonInNamespace runs the daemon in network and user namespaces of its own.
+// daemonInNamespace runs the daemon in a network namespace and a user namespace of its own.
 func daemonInNamespace(t *testing.T, args ...string) (exit int, out string) {
 	t.Helper()
 	dir := t.TempDir()

@@ -36,7 +36,7 @@ func buildAndRun(m *testing.M) int {
 	return m.Run()
 }
 
-// inNamespace runs the binary in network and user namespaces of its own.
+// inNamespace runs the binary in a network namespace and a user namespace of its own.
 func inNamespace(t *testing.T, args ...string) (exit int, stdout, stderr string) {
 	t.Helper()
 	cmd := exec.Command(binary, args...)
@@ -85,8 +85,8 @@ func TestCommandLine(t *testing.T) {
 		{"render --manifests /does/not/exist", 1, "", "/does/not/exist"},
 		{"render --manifests DIR", 0, "table ip6 verdict {", ""},
 		{"run --cleanup", 0, "", "removed"},
-		{"list", 1, "", "nothing to list: Verdict has not run"},
-		{"list a/b/c", 2, "", `"a/b/c" is none of NAMESPACE`},
+		{"list", 1, "", "nothing to list: there is no table ip verdict"},
+		{"list a/b/c", 2, "", `"a/b/c" must be NAMESPACE`},
 		{"list --bogus", 2, "", "unknown flag: --bogus"},
 	}
 	for _, tt := range tests {
@@ -97,7 +97,7 @@ func TestCommandLine(t *testing.T) {
 				t.Errorf("exit %d (want %d)\nstdout: %s\nwants: %s\nstderr: %s\nwants: %s", exit, tt.exit, stdout, tt.stdout, stderr, tt.stderr)
 			}
 			if tt.exit == 2 && strings.Count(stderr, "\n") != 1 {
-				t.Errorf("what is wrong takes more than one line:\n%s", stderr)
+				t.Errorf("the error takes more than one line:\n%s", stderr)
 			}
 		})
 	}
@@ -115,7 +115,7 @@ func TestFlagsOfKubeProxyAreAccepted(t *testing.T) {
 	for _, arg := range args[2:] {
 		flag, _, _ := strings.Cut(arg, "=")
 		if n := strings.Count(stderr, "flag="+flag+" "); n != 1 {
-			t.Errorf("%s was answered by %d warnings, want 1:\n%s", flag, n, stderr)
+			t.Errorf("%s caused %d warnings, want 1:\n%s", flag, n, stderr)
 		}
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/dataplane"
 )
 
-// openIPVS finds out what IPVS can do here. The engine is nil when there is nothing for it to do.
+// openIPVS finds out what IPVS can do on this host. The engine is nil if IPVS has nothing to do.
 func openIPVS(s *config.Settings, log *slog.Logger) (*ipvsctl.Engine, dataplane.Scheduling, error) {
 	scheduling := dataplane.Scheduling{Backend: s.Backend, Default: s.IPVS.Scheduler}
 	if s.Backend == config.BackendNFT {
@@ -39,7 +39,7 @@ func openIPVS(s *config.Settings, log *slog.Logger) (*ipvsctl.Engine, dataplane.
 	return retireIPVS(s, log), scheduling, nil
 }
 
-// reason is what an Event on a Service says.
+// reason returns the text for Events on Services.
 func reason(err error) string {
 	if errors.Is(err, ipvsctl.ErrNoIPVS) {
 		return "the kernel has no IPVS"
@@ -47,7 +47,7 @@ func reason(err error) string {
 	return "IPVS cannot be used on this node, see the log of verdict"
 }
 
-// prepareIPVS opens the engine, makes the kernel's settings, and lists the schedulers that the kernel has.
+// prepareIPVS sets the sysctls, opens the engine, and lists the schedulers of the kernel.
 func prepareIPVS(s *config.Settings, log *slog.Logger) (*ipvsctl.Engine, []string, error) {
 	options := ipvsOptions(s)
 	support, err := probeIPVS(s, options, log)
@@ -63,7 +63,7 @@ func prepareIPVS(s *config.Settings, log *slog.Logger) (*ipvsctl.Engine, []strin
 	}
 	changes, err := engine.SetTimeouts(ipvsctl.Timeouts{TCP: s.IPVS.TCPTimeout, TCPFin: s.IPVS.TCPFinTimeout, UDP: s.IPVS.UDPTimeout})
 	if err != nil {
-		log.Error("timeouts of IPVS not set; they stay as they were", "error", err)
+		log.Error("cannot set the timeouts of IPVS; they stay as they were", "error", err)
 	}
 	logChanges(log, changes)
 	return engine, support.Schedulers, nil
@@ -82,7 +82,7 @@ func probeIPVS(s *config.Settings, options ipvsctl.Options, log *slog.Logger) (i
 		return support, err
 	}
 	if len(support.Missing) > 0 {
-		log.Warn("schedulers of IPVS are missing; Services that ask for one get another", "detail", support.String())
+		log.Warn("schedulers of IPVS are missing; Services that ask for one of them get another one", "detail", support.String())
 	}
 	if s.Backend == config.BackendIPVS && !support.Has(s.IPVS.Scheduler) {
 		return support, fmt.Errorf("--ipvs-scheduler=%s: the kernel does not have it (module %s)", s.IPVS.Scheduler, ipvsctl.Module(s.IPVS.Scheduler))
@@ -90,12 +90,12 @@ func probeIPVS(s *config.Settings, options ipvsctl.Options, log *slog.Logger) (i
 	return support, nil
 }
 
-// setIPVSSysctls makes the settings without which IPVS connections would go wrong, and fails if one cannot be made.
+// setIPVSSysctls sets the sysctls without which IPVS connections would fail. It returns an error if it cannot set one.
 func setIPVSSysctls(s *config.Settings, log *slog.Logger) error {
 	changes, err := ipvsctl.SetSysctls(ipvsctl.ProcSys, ipvsctl.Sysctls(s.IPVS.StrictARP))
 	logChanges(log, changes)
 	if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) {
-		err = fmt.Errorf(`%w; "verdict run --init-only" makes these settings when it is run as root before`, err)
+		err = fmt.Errorf(`%w; run "verdict run --init-only" as root first, which sets them`, err)
 	}
 	return err
 }
@@ -106,26 +106,26 @@ func logChanges(log *slog.Logger, changes []ipvsctl.Change) {
 	}
 }
 
-// retireIPVS returns an engine that drains and removes what an earlier process with another backend has left; nil when
-// there is nothing. It does not load the module.
+// retireIPVS returns an engine that drains and removes the virtual servers of an earlier process with another backend,
+// or nil if there are none. It does not load the module.
 func retireIPVS(s *config.Settings, log *slog.Logger) *ipvsctl.Engine {
 	if !hasIPVS() {
 		return nil
 	}
 	engine, err := ipvsctl.Open(ipvsOptions(s))
 	if err != nil {
-		log.Warn("cannot look for virtual servers of an earlier process", "error", err)
+		log.Warn("cannot look for virtual servers of an earlier process; if there are any, they stay", "error", err)
 		return nil
 	}
 	if engine.Empty() {
 		engine.Close()
 		return nil
 	}
-	log.Info("virtual servers of an earlier process are drained and removed")
+	log.Info("draining and removing the virtual servers of an earlier process")
 	return engine
 }
 
-// cleanUpIPVS removes our virtual servers and addresses at once.
+// cleanUpIPVS removes the virtual servers and local addresses of Verdict at once, without a drain.
 func cleanUpIPVS(log *slog.Logger) error {
 	if !hasIPVS() {
 		return nil
@@ -140,7 +140,7 @@ func cleanUpIPVS(log *slog.Logger) error {
 	return nil
 }
 
-// hasIPVS says whether IPVS is in the kernel or has been loaded; it does not load it.
+// hasIPVS reports whether IPVS is built into the kernel or loaded. It does not load the module.
 func hasIPVS() bool {
 	_, err := os.Stat("/proc/net/ip_vs")
 	return err == nil

@@ -26,8 +26,8 @@ func newRun() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run",
 		Short: "Run the proxy of this node",
-		Long: `Run the proxy of this node until it is told to stop (SIGTERM, SIGINT). The rules stay in the kernel when it stops;
-"verdict run --cleanup" removes them. Flags carry the names that kube-proxy gives them where it has them.`,
+		Long: `Run the proxy of this node until SIGTERM or SIGINT. The rules stay in the kernel when the proxy stops, and
+"verdict run --cleanup" removes them. Flags that kube-proxy has as well have the same names.`,
 		Args: noArguments,
 	}
 	bindSource(cmd.Flags(), &s)
@@ -35,8 +35,9 @@ func newRun() *cobra.Command {
 	bindDaemon(cmd.Flags(), &s)
 	bindLog(cmd.Flags(), &s)
 	ignored := bindIgnored(cmd.Flags())
-	cleanup := cmd.Flags().Bool("cleanup", false, "remove what Verdict made in the kernel and exit")
-	initOnly := cmd.Flags().Bool("init-only", false, "set what only root may set in the kernel (sysctls, modules) and exit; the daemon then needs no more than NET_ADMIN")
+	cleanup := cmd.Flags().Bool("cleanup", false, "remove everything that Verdict has created in the kernel, and exit")
+	initOnly := cmd.Flags().Bool("init-only", false,
+		"set the sysctls and load the kernel modules, which only root may do, and exit; the daemon then needs only NET_ADMIN")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := prepare(&s); err != nil {
 			return err
@@ -54,7 +55,8 @@ func newRun() *cobra.Command {
 	return cmd
 }
 
-// cleanUp removes both tables, and what IPVS has of ours: first that, so that no address is left without its guard.
+// cleanUp removes everything in IPVS and then both tables. In this order, the guard in the tables outlives the local
+// addresses that it protects.
 func cleanUp(log *slog.Logger) error {
 	if err := cleanUpIPVS(log); err != nil {
 		return err
@@ -66,7 +68,7 @@ func cleanUp(log *slog.Logger) error {
 	return nil
 }
 
-// initHost makes the kernel settings and loads the modules that the daemon will want.
+// initHost sets the sysctls and loads the modules that the daemon needs.
 func initHost(s *config.Settings, log *slog.Logger) error {
 	if err := prepareHost(s, log); err != nil {
 		return err
@@ -78,7 +80,7 @@ func initHost(s *config.Settings, log *slog.Logger) error {
 	return err
 }
 
-// run wires the parts together and works until the context ends or a part fails for good.
+// run connects the parts of the daemon and runs them until the context ends or a part returns an error.
 func run(ctx context.Context, s *config.Settings, log *slog.Logger) (err error) {
 	b := thisBuild()
 	log.Info("starting", "version", b.version, "revision", b.revision, "node", s.NodeName, "backend", string(s.Backend))
@@ -132,11 +134,11 @@ func run(ctx context.Context, s *config.Settings, log *slog.Logger) (err error) 
 	return err
 }
 
-// kernelFamilies leaves IPv6 out on a kernel that was started without it (ipv6.disable=1): the file is absent then.
-// Turning IPv6 off by sysctl leaves the file, and the tables work.
+// kernelFamilies returns the families of the kernel. A kernel that was started without IPv6 (ipv6.disable=1) does not
+// have the file. If a sysctl turns IPv6 off, the file exists and the tables work.
 func kernelFamilies(log *slog.Logger) []nft.Family {
 	if _, err := os.Stat("/proc/net/if_inet6"); errors.Is(err, fs.ErrNotExist) {
-		log.Warn("the kernel has no IPv6; serving IPv4 only")
+		log.Warn("the kernel has no IPv6; only IPv4 is served")
 		return []nft.Family{nft.IPv4}
 	}
 	return []nft.Family{nft.IPv4, nft.IPv6}

@@ -15,19 +15,19 @@ import (
 	"github.com/verdict-proxy/verdict/nft"
 )
 
-// table is what is printed. Its fields, and those below, are the JSON form.
+// table is the output. The fields of this type and of those below are the JSON form.
 type table struct {
 	NodePortAddresses []netip.Addr `json:"nodePortAddresses"`
 	Frontends         []frontend   `json:"frontends"`
 
-	notes []string // for standard error
+	notes []string // go to standard error
 }
 
 type frontend struct {
-	Service   string     `json:"service"` // namespace/name:port; "" is unknown
+	Service   string     `json:"service"` // namespace/name:port; "": unknown
 	Protocol  string     `json:"protocol"`
 	Family    string     `json:"family"`
-	Address   netip.Addr `json:"address,omitzero"` // none: a node port at all node-port addresses
+	Address   netip.Addr `json:"address,omitzero"` // not valid: a node port at all node port addresses
 	Port      uint16     `json:"port"`
 	NodePort  bool       `json:"nodePort,omitempty"`
 	Engine    string     `json:"engine"`
@@ -36,9 +36,11 @@ type frontend struct {
 	SchedulerFlags  string `json:"schedulerFlags,omitempty"`
 	AffinitySeconds int64  `json:"affinitySeconds,omitempty"`
 	Local           bool   `json:"local,omitempty"`
-	// InsideOnly: only pods and the node come here; all others are served by the virtual server of the same address.
+	// InsideOnly means that this frontend serves only pods and the node. The virtual server with the same address
+	// serves all other clients.
 	InsideOnly bool `json:"podsAndNodeOnly,omitempty"`
-	// Refusal is what happens to packets for which there is no endpoint, OutsideOnly that pods and the node have some.
+	// Refusal is what happens to packets for which there is no endpoint. OutsideOnly means that pods and the node still
+	// have endpoints.
 	Refusal      string `json:"refusal,omitempty"`
 	OutsideOnly  bool   `json:"refusalOutsideOnly,omitempty"`
 	SourceRanges bool   `json:"sourceRanges,omitempty"`
@@ -51,9 +53,9 @@ type endpoint struct {
 	Address netip.Addr `json:"address"`
 	Port    uint16     `json:"port"`
 	Weight  int        `json:"weight"`
-	// InsideWeight is that for pods and the node, where they have a pool of their own.
+	// InsideWeight is the weight for pods and the node, if they have a pool of their own.
 	InsideWeight *int `json:"weightForPodsAndNode,omitempty"`
-	// Connections; absent: not counted.
+	// The connections; nil: not counted.
 	Active   *int `json:"active,omitempty"`
 	Inactive *int `json:"inactive,omitempty"`
 }
@@ -63,9 +65,9 @@ const (
 	engineIPVS = "ipvs"
 )
 
-// errNothing says why there is nothing to list.
-var errNothing = errors.New("nothing to list: Verdict has not run in this network namespace, or what it made was removed: " +
-	"there is no table ip verdict, no table ip6 verdict, and no virtual server of its own")
+// errNothing is the error when the kernel has nothing of Verdict.
+var errNothing = errors.New("nothing to list: there is no table ip verdict, no table ip6 verdict and no virtual server of Verdict; " +
+	"Verdict has not run in this network namespace, or its rules were removed")
 
 func (o *options) families() []nft.Family {
 	switch {
@@ -80,13 +82,13 @@ func (o *options) families() []nft.Family {
 
 func (o *options) wants(a netip.Addr) bool { return slices.Contains(o.families(), nft.FamilyOf(a)) }
 
-// collect asks the kernel.
+// collect reads the table from the kernel.
 func collect(o options) (*table, error) {
 	rules, err := nft.List(nft.Options{Families: o.families()}, o.match())
 	noTables := errors.Is(err, nft.ErrNoTables)
 	switch {
 	case errors.Is(err, unix.EPERM):
-		return nil, fmt.Errorf("list nft frontends: %w; it needs CAP_NET_ADMIN: run it as root", err)
+		return nil, fmt.Errorf("list nft frontends: %w; run this command as root, because it needs CAP_NET_ADMIN", err)
 	case err != nil && !noTables:
 		return nil, fmt.Errorf("list nft frontends: %w", err)
 	}
@@ -100,7 +102,7 @@ func collect(o options) (*table, error) {
 	servers = slices.DeleteFunc(servers, func(s ipvsctl.Status) bool { return !o.wants(s.Addr) })
 	t := combine(rules, servers, len(o.services) > 0)
 	if rules.Torn {
-		t.notes = append(t.notes, "the tables were changed while they were read, whenever it was tried: lines may be from different moments")
+		t.notes = append(t.notes, "the tables changed during every attempt to read them, so lines may be from different moments")
 	}
 	if !o.noConnections {
 		t.countConnections(o.families())
@@ -109,7 +111,8 @@ func collect(o options) (*table, error) {
 	return t, nil
 }
 
-// virtualServers are those of ours; none when IPVS is not loaded. Asking IPVS itself would load it.
+// virtualServers lists the virtual servers of Verdict. It does not ask IPVS if the module is not loaded, because that
+// would load it.
 func virtualServers() ([]ipvsctl.Status, error) {
 	if _, err := os.Stat("/proc/thread-self/net/ip_vs"); errors.Is(err, os.ErrNotExist) {
 		return nil, nil
@@ -121,8 +124,8 @@ func virtualServers() ([]ipvsctl.Status, error) {
 	return servers, err
 }
 
-// combine puts both engines into one table. The nft tables know which Service port a virtual server belongs to; when only
-// some were asked for (filtered), the tables tell which virtual servers are meant.
+// combine puts both engines into one table. The nft tables contain the Service port of each virtual server. With a
+// filter, they also decide which virtual servers are listed.
 func combine(rules nft.Listing, servers []ipvsctl.Status, filtered bool) *table {
 	t := &table{NodePortAddresses: rules.NodePortAddresses}
 	routed := map[frontendKey]*nft.FrontendStatus{}
@@ -132,15 +135,17 @@ func combine(rules nft.Listing, servers []ipvsctl.Status, filtered bool) *table 
 			t.Frontends = append(t.Frontends, fromRules(fe))
 		}
 		if fe.IPVS {
-			routed[frontendKey{fe.Family, fe.Addr, fe.Protocol, fe.Port}] = fe
+			routed[frontendKey{family: fe.Family, addr: fe.Addr, protocol: fe.Protocol, port: fe.Port}] = fe
 		}
 	}
 	served := map[*nft.FrontendStatus]bool{}
 	for i := range servers {
 		s := &servers[i]
-		fe := routed[frontendKey{nft.FamilyOf(s.Addr), s.Addr, uint8(s.Protocol), s.Port}]
+		key := frontendKey{family: nft.FamilyOf(s.Addr), addr: s.Addr, protocol: uint8(s.Protocol), port: s.Port}
+		fe := routed[key]
 		if fe == nil && slices.Contains(t.NodePortAddresses, s.Addr) {
-			fe = routed[frontendKey{nft.FamilyOf(s.Addr), netip.Addr{}, uint8(s.Protocol), s.Port}]
+			key.addr = netip.Addr{}
+			fe = routed[key]
 		}
 		if served[fe] = true; fe != nil || !filtered {
 			t.Frontends = append(t.Frontends, fromIPVS(s, fe))
@@ -163,7 +168,7 @@ type frontendKey struct {
 	port     uint16
 }
 
-// describe is what holds for a frontend whichever engine serves it.
+// describe fills in the fields that do not depend on the engine.
 func describe(fe *nft.FrontendStatus) frontend {
 	return frontend{
 		Service: fe.Name, Protocol: protocolName(fe.Protocol), Family: familyName(fe.Family), Address: fe.Addr, Port: fe.Port,
@@ -222,12 +227,12 @@ func (fe *frontend) endpoint(at netip.AddrPort) *endpoint {
 	return &fe.Endpoints[len(fe.Endpoints)-1]
 }
 
-// fromIPVS describes a virtual server; fe, if known, is what the nft tables say of it.
+// fromIPVS describes a virtual server. fe is the frontend in the nft tables, or nil if they do not have it.
 func fromIPVS(s *ipvsctl.Status, fe *nft.FrontendStatus) frontend {
 	var out frontend
 	if fe != nil {
 		out = describe(fe)
-		out.Local = fe.Pool == nft.BySource // pods and the node get theirs from the pool
+		out.Local = fe.Pool == nft.BySource // pods and the node use the nft pool instead
 	}
 	out.Protocol, out.Family = protocolName(uint8(s.Protocol)), familyName(nft.FamilyOf(s.Addr))
 	out.Address, out.Port = s.Addr, s.Port
@@ -261,7 +266,7 @@ func familyName(f nft.Family) string {
 	return "IPv4"
 }
 
-// schedulerName is what the annotation on a Service calls a method.
+// schedulerName returns the name that the annotation of a Service uses for a method.
 func schedulerName(m nft.Method) string {
 	switch m {
 	case nft.InTurn:
@@ -272,7 +277,7 @@ func schedulerName(m nft.Method) string {
 	return "random"
 }
 
-// sort orders by family, then node ports behind addresses, then address, port, protocol, engine.
+// sort orders frontends by family, address, port, protocol and engine. Node ports come after all addresses.
 func (t *table) sort() {
 	slices.SortFunc(t.Frontends, func(a, b frontend) int {
 		return cmp.Or(cmp.Compare(a.Family, b.Family), cmp.Compare(atAll(a), atAll(b)), a.Address.Compare(b.Address),

@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// options are what the user asks for.
+// options hold the flags and arguments.
 type options struct {
 	terse, json   bool
 	ipv4, ipv6    bool
@@ -15,12 +15,12 @@ type options struct {
 	services      []filter
 }
 
-// New makes the command; usage marks an error as one of the caller's.
+// New returns the command. usage marks an error as wrong usage.
 func New(usage func(error) error) *cobra.Command {
 	var o options
 	cmd := &cobra.Command{
 		Use:   "list [NAMESPACE | NAMESPACE/SERVICE | NAMESPACE/SERVICE:PORT]...",
-		Short: "Show frontends, endpoints and connections that the kernel has, of both engines",
+		Short: "List the frontends, endpoints and connections of both engines in the kernel",
 		Long:  help,
 		Example: `  verdict list
   verdict list --terse kube-system
@@ -35,43 +35,47 @@ func New(usage func(error) error) *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	flags.BoolVar(&o.terse, "terse", false, "one line for each frontend, with the number of endpoints and the sum of connections")
-	flags.BoolVar(&o.json, "json", false, "everything, as JSON")
-	flags.BoolVarP(&o.ipv4, "ipv4", "4", false, "IPv4 only")
-	flags.BoolVarP(&o.ipv6, "ipv6", "6", false, "IPv6 only")
-	flags.BoolVar(&o.noConnections, "no-connections", false, "do not read connection tracking (IPVS counts its own)")
+	flags.BoolVar(&o.terse, "terse", false, "print one line for each frontend, with the number of endpoints and of connections")
+	flags.BoolVar(&o.json, "json", false, "print everything as JSON")
+	flags.BoolVarP(&o.ipv4, "ipv4", "4", false, "list IPv4 only")
+	flags.BoolVarP(&o.ipv6, "ipv6", "6", false, "list IPv6 only")
+	flags.BoolVar(&o.noConnections, "no-connections", false, "do not read connection tracking; IPVS has counters of its own")
 	return cmd
 }
 
-const help = `Show what the kernel of this host serves, as "ipvsadm -Ln" does for IPVS: each frontend with its scheduler, engine and
-Service port, and below it the endpoints with weight and connections. It asks the kernel, not the daemon, and works when
-the daemon is down. It needs CAP_NET_ADMIN (root), in the network namespace of the host.
+const help = `List what the kernel of this host serves, like "ipvsadm -Ln" does for IPVS: each frontend with its scheduler, engine and
+Service port, and below it the endpoints with their weights and connections. The command asks the kernel and not the
+daemon, so it works when the daemon is down. It needs CAP_NET_ADMIN (root) in the network namespace of the host.
 
-  *:PORT        a node port, on all the addresses that the first line names
-  Scheduler     nft: random; rr (also stands for wrr), mh (also for sh). ipvs: as IPVS calls it
-  Service       - : unknown, the virtual server is on its way out
-  Flags         persistent N   session affinity, seconds
-                local          traffic policy Local: only endpoints of this node
-                pods-and-node-only  the others are served by IPVS at the same address
-                rejected       refused with a TCP reset or an ICMP error: there is no endpoint
-                dropped        dropped: the policy leaves no endpoint
-                ...-outside    the same, but only for clients that are neither pods nor the node
-                source-ranges  loadBalancerSourceRanges apply
-                node-port      a virtual server for a node port, at one of the node's addresses
-                no-virtual-server  IPVS should serve it, but does not have it
-  Weight        nft: how many of the pool's slots lead to the endpoint (its share); ipvs: the weight
-                0: no new connections (the endpoint is gone or drains, old connections go on)
-                "pods, node: N" behind the line: their weight, where it is another pool than everyone else's
-  ActiveConn    nft: TCP and SCTP established, UDP assured (answered for more than 2 s), from connection tracking
-                ipvs: as IPVS counts, UDP never
-  InActConn     all others, TIME_WAIT among them
+  *:PORT        a node port, on all addresses that the first line names
+  Scheduler     nft: random, rr (also for wrr) or mh (also for sh)
+                ipvs: the name of the scheduler in IPVS
+  Service       -: unknown, because the virtual server is being removed
+  Flags         persistent N        session affinity of N seconds
+                local               traffic policy Local: only endpoints on this node
+                pods-and-node-only  IPVS serves all other clients at the same address
+                rejected            there is no endpoint: clients get a TCP reset or an ICMP error
+                dropped             the policy leaves no endpoint: packets are dropped
+                ...-outside         the same, but only for clients that are neither pods nor the node
+                source-ranges       loadBalancerSourceRanges apply
+                node-port           a virtual server for a node port, at one address of the node
+                no-virtual-server   IPVS should serve this frontend, but does not have it
+  Weight        nft: the number of slots in the pool that lead to the endpoint, which is its share
+                ipvs: the weight
+                0: the endpoint gets no new connections; it is gone or drains, and old connections continue
+                "pods, node: N" after the line: the weight for pods and the node, if they have another pool
+  ActiveConn    nft: established TCP and SCTP connections, and UDP flows that connection tracking calls assured
+                (answered for more than 2 s)
+                ipvs: the counter of IPVS, which is always 0 for UDP
+  InActConn     all other connections, such as those in TIME_WAIT
 
-Cost, with 10 endpoints for each Service: 0.2 s of one CPU for 1,000 Services, 1.3 s for 10,000, 6 s for 50,000. With a
-filter only the endpoints of what it names are read: 0.2 s among 10,000 Services. Counting connections walks the table of
-connections once for each family: 10 to 20 ms when it is empty, and 2 µs for each connection. Nothing is locked meanwhile:
-packets and the daemon go on.
+Cost, with 10 endpoints for each Service: 0.2 s of CPU time for 1,000 Services, 1.3 s for 10,000, and 6 s for 50,000. With
+a filter, the command reads only the matching endpoints: 0.2 s among 10,000 Services. To count connections, it reads the
+connection table once for each family: 10 to 20 ms for an empty table, and 2 µs for each connection. It locks nothing, so
+packets and the daemon are not delayed.
 
-Exit code: 0; 1 when reading failed, nothing matches, or Verdict has left nothing in the kernel; 2 for wrong arguments.`
+Exit codes: 0 for success; 1 if the kernel could not be read, nothing matches, or the kernel has nothing of Verdict; 2 for
+wrong arguments.`
 
 func run(cmd *cobra.Command, o options) error {
 	t, err := collect(o)
@@ -90,7 +94,7 @@ func run(cmd *cobra.Command, o options) error {
 	return nil
 }
 
-// filter names Service ports: those of a namespace, a Service, or one.
+// filter selects the Service ports of a namespace, those of a Service, or a single one.
 type filter string
 
 func parseFilters(args []string) ([]filter, error) {
@@ -98,14 +102,15 @@ func parseFilters(args []string) ([]filter, error) {
 	for _, arg := range args {
 		namespace, service, isService := strings.Cut(arg, "/")
 		if namespace == "" || strings.Contains(namespace, ":") || strings.Contains(service, "/") || isService && (service == "" || service[0] == ':') {
-			return nil, fmt.Errorf("%q is none of NAMESPACE, NAMESPACE/SERVICE, NAMESPACE/SERVICE:PORT", arg)
+			return nil, fmt.Errorf("%q must be NAMESPACE, NAMESPACE/SERVICE or NAMESPACE/SERVICE:PORT", arg)
 		}
 		out = append(out, filter(arg))
 	}
 	return out, nil
 }
 
-// matches says whether a Service port (namespace/name:port) is meant. A name that was cut ends in "...".
+// matches reports whether the filter selects a Service port (namespace/name:port). A name that was too long for the
+// kernel ends in "...".
 func (f filter) matches(name string) bool {
 	want := string(f)
 	switch {
@@ -122,7 +127,7 @@ func (f filter) matches(name string) bool {
 	return strings.HasSuffix(want, ":") && strings.HasPrefix(name, want)
 }
 
-// match is how nft.List chooses; nil: everything.
+// match returns the function by which nft.List selects frontends, or nil for all of them.
 func (o *options) match() func(string) bool {
 	if len(o.services) == 0 {
 		return nil

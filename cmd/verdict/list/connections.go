@@ -10,14 +10,14 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// countConnections adds the connections that nft has translated, to the endpoint that they go to. One that is in no pool
-// any more appears with weight 0, as IPVS has it while it drains.
+// countConnections counts the connections that nft has translated, for each endpoint. An endpoint that is no longer in
+// a pool, but still has connections, appears with weight 0, like an endpoint that drains in IPVS.
 func (t *table) countConnections(families []nft.Family) {
 	loads := map[conntrack.Route]conntrack.Load{}
 	for _, f := range families {
 		some, err := conntrack.Count(conntrack.Options{}, stateFamily(f))
 		if err != nil {
-			t.notes = append(t.notes, fmt.Sprintf("connections of nft frontends are not shown: %v", err))
+			t.notes = append(t.notes, fmt.Sprintf("the connections of nft frontends are not shown: %v", err))
 			return
 		}
 		for r, l := range some {
@@ -34,7 +34,7 @@ func stateFamily(f nft.Family) state.Family {
 	return state.IPv4
 }
 
-// entrance is where connections enter, as connection tracking has it.
+// entrance is the original destination of a connection.
 type entrance struct {
 	family, protocol string
 	addr             netip.Addr
@@ -45,14 +45,17 @@ func (t *table) attach(loads map[conntrack.Route]conntrack.Load) {
 	byEntrance := map[entrance]*frontend{}
 	for i := range t.Frontends {
 		if fe := &t.Frontends[i]; fe.Engine == engineNFT {
-			byEntrance[entrance{fe.Family, fe.Protocol, fe.Address, fe.Port}] = fe
+			byEntrance[entrance{family: fe.Family, protocol: fe.Protocol, addr: fe.Address, port: fe.Port}] = fe
 			for j := range fe.Endpoints {
 				fe.Endpoints[j].Active, fe.Endpoints[j].Inactive = new(int), new(int)
 			}
 		}
 	}
 	for route, load := range loads {
-		at := entrance{familyName(nft.FamilyOf(route.Dst.Addr())), protocolName(route.Protocol), route.Dst.Addr(), route.Dst.Port()}
+		at := entrance{
+			family: familyName(nft.FamilyOf(route.Dst.Addr())), protocol: protocolName(route.Protocol),
+			addr: route.Dst.Addr(), port: route.Dst.Port(),
+		}
 		fe := byEntrance[at]
 		if fe == nil && slices.Contains(t.NodePortAddresses, at.addr) {
 			at.addr = netip.Addr{}
@@ -64,7 +67,7 @@ func (t *table) attach(loads map[conntrack.Route]conntrack.Load) {
 	}
 }
 
-// count adds: connections to a node port come through several addresses.
+// count adds to the numbers, because the connections to a node port come through several addresses.
 func (e *endpoint) count(l conntrack.Load) {
 	if e.Active == nil {
 		e.Active, e.Inactive = new(int), new(int)

@@ -1,8 +1,11 @@
-// Package list is the command "verdict list": it reads back what the kernel serves and prints it as one table, in the shape
-// of "ipvsadm -Ln", for both engines.
+// Package list is the command "verdict list". It reads from the kernel what both engines serve, and prints it as one
+// table that looks like the output of "ipvsadm -Ln".
 //
-//	nft tables, IPVS, connection tracking -> frontends with their endpoints (collect.go, connections.go)
-//	                                      -> text.go: the table, one line for each frontend, JSON
+//	command.go      the command, its help text and its filters
+//	collect.go      frontends and endpoints, from the nft tables and from IPVS
+//	connections.go  connections of the endpoints, from connection tracking
+//	text.go         the output: the full table, one line for each frontend, or JSON
 //
-// It asks the kernel and nobody else: not the daemon, which may be down, and not the API server. It changes nothing.
+// The command asks only the kernel. It needs neither the daemon, which may be down, nor the API server. It changes
+// nothing.
 package list

@@ -24,7 +24,7 @@ func (t *table) write(out io.Writer, o options) error {
 	return w.Flush()
 }
 
-// writeJSON writes empty lists as such, for scripts.
+// writeJSON writes an empty list as [], and not as null, so that scripts need no special case.
 func (t *table) writeJSON(out io.Writer) error {
 	if t.NodePortAddresses == nil {
 		t.NodePortAddresses = []netip.Addr{}
@@ -37,7 +37,7 @@ func (t *table) writeJSON(out io.Writer) error {
 	return e.Encode(t)
 }
 
-// writeNodePorts says what the star stands for, if there is one.
+// writeNodePorts lists the addresses for which the star stands, if a frontend has a star.
 func (t *table) writeNodePorts(w io.Writer) {
 	for i := range t.Frontends {
 		if atAll(t.Frontends[i]) == 0 {
@@ -55,7 +55,7 @@ func (t *table) writeNodePorts(w io.Writer) {
 	}
 }
 
-// ipvsadm's headings, and column widths that fit the widest entry.
+// The headings are those of ipvsadm.
 const (
 	headFrontend = "LocalAddress:Port"
 	headEndpoint = "RemoteAddress:Port"
@@ -106,7 +106,7 @@ func (t *table) writeTerse(w io.Writer) {
 	}
 }
 
-// at is address and port, with a star for all node-port addresses.
+// at returns address and port. A star stands for all node port addresses.
 func (fe *frontend) at() string {
 	switch {
 	case fe.Address.IsValid():
@@ -136,7 +136,7 @@ func dash(s string) string {
 func (fe *frontend) service() string   { return dash(fe.Service) }
 func (fe *frontend) scheduler() string { return dash(fe.Scheduler) }
 
-// number is "-" when it is not known.
+// number returns "-" for an unknown number.
 func number(n *int) string {
 	if n == nil {
 		return "-"
@@ -144,7 +144,7 @@ func number(n *int) string {
 	return strconv.Itoa(*n)
 }
 
-// sum adds up the connections of all endpoints; nil when they are not known.
+// sum returns the connections of all endpoints, or nil if they are unknown.
 func (fe *frontend) sum() (active, inactive *int) {
 	active, inactive = new(int), new(int)
 	for i := range fe.Endpoints {
@@ -180,7 +180,7 @@ func (fe *frontend) flags() string {
 	return strings.Join(words, " ")
 }
 
-// remark tells the weight for those who have another pool.
+// remark returns the weight for pods and the node, if they have another pool.
 func (e *endpoint) remark() string {
 	if e.InsideWeight == nil {
 		return ""
