@@ -29,7 +29,8 @@ func prepareHost(s *config.Settings, log *slog.Logger) error {
 		return nil
 	}
 	if err := os.WriteFile(sysctl, []byte("1"), 0); err != nil {
-		return fmt.Errorf("set sysctl net.ipv4.conf.all.route_localnet=1, which node ports on loopback addresses (--nodeport-addresses) need: %w", err)
+		return fmt.Errorf("set sysctl net.ipv4.conf.all.route_localnet=1, which node ports on loopback addresses "+
+			"(--nodeport-addresses) need: %w; run \"verdict run --init-only\" as root first, which sets it", err)
 	}
 	log.Info("kernel setting changed", "name", "net.ipv4.conf.all.route_localnet", "from", strings.TrimSpace(string(was)), "to", 1,
 		"reason", "node ports on 127.0.0.1")

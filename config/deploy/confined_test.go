@@ -13,9 +13,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// sandbox starts a program as a container runtime or systemd would: with some capabilities only, with a read-only
-// root and /proc/sys, and without a way to more. When the frontend is in the kernel, or the program has ended, it prints
-// the map of frontends and the program's capabilities, and stops the program.
+// sandbox starts a program like a container runtime or systemd: with a few capabilities, with a read-only root and
+// /proc/sys, and without a way to gain privileges. When the frontend is in the kernel, or the program has ended, it
+// prints the map of frontends and the capabilities of the program, and stops the program.
 const sandbox = `
 set -e
 capabilities=$1; frontend=$2; shift 2
@@ -36,7 +36,7 @@ kill $pid || true
 wait $pid
 `
 
-// frontend is that of the Service in manifests.
+// frontend is the frontend of the Service in manifests.
 const frontend = "10.96.0.80 . tcp . 80"
 
 const manifests = `apiVersion: v1
@@ -54,13 +54,13 @@ ports: [{name: http, port: 8080}]
 endpoints: [{addresses: [10.244.0.5]}]
 `
 
-// confined runs the binary in the sandbox, as root of namespaces of its own.
+// confined runs the binary in the sandbox, as root of new namespaces.
 func confined(t *testing.T, capabilities []string, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
 	return confinedAfter(t, "", capabilities, args...)
 }
 
-// confinedAfter runs a script first, in the same namespaces.
+// confinedAfter does the same, but first runs a script in the same namespaces.
 func confinedAfter(t *testing.T, before string, capabilities []string, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
 	set := "-all"
@@ -79,7 +79,7 @@ func confinedAfter(t *testing.T, before string, capabilities []string, args ...s
 	return out.String(), errs.String(), err
 }
 
-// folder holds manifests. It takes the place of the folder or API server that the arguments name.
+// folder writes manifests into a folder. The tests use it instead of the folder or API server in the arguments.
 func folder(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -114,48 +114,48 @@ func TestCapabilitiesSuffice(t *testing.T) {
 				t.Errorf("with %v: %v\n%s%s", tt.capabilities, err, stdout, stderr)
 			}
 			if !strings.Contains(stdout, "CapEff:\t0000000000001000") {
-				t.Errorf("it did not run with NET_ADMIN and nothing else:\n%s", stdout)
+				t.Errorf("the proxy does not run with NET_ADMIN alone:\n%s", stdout)
 			}
 		})
 	}
 }
 
-// TestNetAdminIsNeeded shows that the sandbox does take capabilities away.
+// TestNetAdminIsNeeded: the sandbox removes capabilities, so that the proxy fails without NET_ADMIN.
 func TestNetAdminIsNeeded(t *testing.T) {
 	stdout, stderr, err := confined(t, nil, "run", folder(t))
 	if err == nil || strings.Contains(stdout, frontend) {
-		t.Errorf("it works without any capability: %v\n%s", err, stdout)
+		t.Errorf("the proxy works without any capability: %v\n%s", err, stdout)
 	}
 	if !strings.Contains(stderr, "operation not permitted") {
-		t.Errorf("the cause is not named:\n%s", stderr)
+		t.Errorf("the error does not name the cause:\n%s", stderr)
 	}
 }
 
-// initialized runs the program first as the init container does, before /proc/sys is read-only.
+// initialized runs the command of the init container before /proc/sys becomes read-only.
 const initialized = `
 set -e
 mount -o remount,rw /proc/sys 2>/dev/null || true
 "$3" run --init-only --nodeport-addresses=primary,localhost
 `
 
-// TestInitOnly: what it sets is there for the proxy that may not set it.
+// TestInitOnly: --init-only sets the sysctl that the proxy itself cannot set.
 func TestInitOnly(t *testing.T) {
 	stdout, stderr, err := confinedAfter(t, initialized, []string{"NET_ADMIN"}, "run", folder(t), "--nodeport-addresses=primary,localhost")
 	if err != nil || !strings.Contains(stdout, frontend) {
 		t.Errorf("%v\n%s%s", err, stdout, stderr)
 	}
 	if !strings.Contains(stderr, "route_localnet") {
-		t.Errorf("the change was not logged:\n%s", stderr)
+		t.Errorf("the log does not show the change:\n%s", stderr)
 	}
 }
 
-// TestLoopbackNodePortsWithReadOnlySysctls: without --init-only before.
+// TestLoopbackNodePortsWithReadOnlySysctls: without --init-only, the proxy reports that it cannot set the sysctl.
 func TestLoopbackNodePortsWithReadOnlySysctls(t *testing.T) {
 	stdout, stderr, err := confined(t, []string{"NET_ADMIN"}, "run", folder(t), "--nodeport-addresses=primary,localhost")
 	if err == nil || strings.Contains(stdout, frontend) {
 		t.Errorf("%v\n%s", err, stdout)
 	}
-	if !strings.Contains(stderr, "need net.ipv4.conf.all.route_localnet=1") {
-		t.Errorf("the cause is not named:\n%s", stderr)
+	if !strings.Contains(stderr, "set sysctl net.ipv4.conf.all.route_localnet=1") {
+		t.Errorf("the error does not name the cause:\n%s", stderr)
 	}
 }

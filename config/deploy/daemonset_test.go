@@ -16,7 +16,7 @@ import (
 	"github.com/verdict-proxy/verdict/config"
 )
 
-// shipped is what daemonset.yaml holds.
+// shipped holds the objects of daemonset.yaml.
 type shipped struct {
 	account corev1.ServiceAccount
 	role    rbacv1.ClusterRole
@@ -24,10 +24,10 @@ type shipped struct {
 	daemons appsv1.DaemonSet
 }
 
-// container is the only one.
+// container returns the container of the proxy.
 func (s *shipped) container() *corev1.Container { return &s.daemons.Spec.Template.Spec.Containers[0] }
 
-// load reads daemonset.yaml. A field that the API does not know, or an object too many, fails the test.
+// load reads daemonset.yaml. The test fails if a field is unknown to the API, or if there is an unexpected object.
 func load(t *testing.T) *shipped {
 	t.Helper()
 	text, err := os.ReadFile("daemonset.yaml")
@@ -64,7 +64,7 @@ func load(t *testing.T) *shipped {
 	return s
 }
 
-// TestInitContainer: it has the rights that the proxy has not, and ends by itself.
+// TestInitContainer: the init container has more privileges than the proxy, and ends by itself.
 func TestInitContainer(t *testing.T) {
 	s := load(t)
 	list := s.daemons.Spec.Template.Spec.InitContainers
@@ -87,10 +87,10 @@ func TestNamesInDaemonSetFitTogether(t *testing.T) {
 	pod := s.daemons.Spec.Template
 	subject := rbacv1.Subject{Kind: "ServiceAccount", Name: s.account.Name, Namespace: s.account.Namespace}
 	if !slices.Equal(s.binding.Subjects, []rbacv1.Subject{subject}) {
-		t.Errorf("the binding is for %v, the account is %v", s.binding.Subjects, subject)
+		t.Errorf("the binding has the subjects %v, the account is %v", s.binding.Subjects, subject)
 	}
 	if ref := s.binding.RoleRef; ref.Kind != "ClusterRole" || ref.Name != s.role.Name || ref.APIGroup != rbacv1.GroupName {
-		t.Errorf("the binding gives %v, the role is %s", ref, s.role.Name)
+		t.Errorf("the binding refers to %v, the role is %s", ref, s.role.Name)
 	}
 	if pod.Spec.ServiceAccountName != s.account.Name || s.daemons.Namespace != s.account.Namespace {
 		t.Errorf("pods run as %s in %s", pod.Spec.ServiceAccountName, s.daemons.Namespace)
@@ -100,12 +100,12 @@ func TestNamesInDaemonSetFitTogether(t *testing.T) {
 	}
 	for name, value := range s.daemons.Spec.Selector.MatchLabels {
 		if pod.Labels[name] != value {
-			t.Errorf("pods do not carry the label %s=%s that is selected", name, value)
+			t.Errorf("the selector wants the label %s=%s, which pods do not have", name, value)
 		}
 	}
 }
 
-// TestDaemonSetRunsOnEveryNode checks what a proxy cannot do without: it has to be there before the pod network is.
+// TestDaemonSetRunsOnEveryNode: the pods run on every node, even before the pod network works.
 func TestDaemonSetRunsOnEveryNode(t *testing.T) {
 	s := load(t)
 	pod := s.daemons.Spec.Template.Spec
@@ -113,14 +113,14 @@ func TestDaemonSetRunsOnEveryNode(t *testing.T) {
 		t.Errorf("hostNetwork %v, priority class %q, nodes %v", pod.HostNetwork, pod.PriorityClassName, pod.NodeSelector)
 	}
 	if !slices.Equal(pod.Tolerations, []corev1.Toleration{{Operator: corev1.TolerationOpExists}}) {
-		t.Errorf("not every taint is tolerated: %v", pod.Tolerations)
+		t.Errorf("the pods do not tolerate every taint: %v", pod.Tolerations)
 	}
 	requests := s.container().Resources.Requests
 	if requests.Cpu().IsZero() || requests.Memory().IsZero() {
-		t.Errorf("without requests the proxy is the first to starve: %v", requests)
+		t.Errorf("requests %v: the proxy needs some, or other pods could starve it", requests)
 	}
 	if len(s.container().Resources.Limits) > 0 {
-		t.Errorf("a limit would slow the proxy down just when much changes: %v", s.container().Resources.Limits)
+		t.Errorf("limits %v: a limit would slow the proxy down when many objects change", s.container().Resources.Limits)
 	}
 }
 
@@ -138,12 +138,12 @@ func TestProbesOfDaemonSetAskWhereVerdictListens(t *testing.T) {
 	}
 }
 
-// TestDaemonSetDefinesItsVariables: Kubernetes leaves a $(NAME) that is not defined as it is.
+// TestDaemonSetDefinesItsVariables: Kubernetes does not replace a $(NAME) that is not defined.
 func TestDaemonSetDefinesItsVariables(t *testing.T) {
 	c := load(t).container()
 	used := regexp.MustCompile(`\$\((\w+)\)`).FindAllStringSubmatch(strings.Join(c.Args, " "), -1)
 	if !slices.Contains(c.Args, "--hostname-override=$(NODE_NAME)") {
-		t.Errorf("pods do not know their node: %v", c.Args)
+		t.Errorf("the arguments do not name the node: %v", c.Args)
 	}
 	for _, u := range used {
 		if !slices.ContainsFunc(c.Env, func(e corev1.EnvVar) bool { return e.Name == u[1] }) {
@@ -157,7 +157,7 @@ func TestDaemonSetDefinesItsVariables(t *testing.T) {
 	}
 }
 
-// TestImageNamesNoRegistry: nobody can push one there but us, and we do not publish any yet.
+// TestImageNamesNoRegistry: the project does not publish images, so the name must not point to a registry.
 func TestImageNamesNoRegistry(t *testing.T) {
 	if image := load(t).container().Image; strings.Contains(image, "/") {
 		t.Errorf("image %s", image)

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// flags are those that "verdict run --help" names. Flags of kube-proxy that have no effect are not among them.
+// flags returns the flags that "verdict run --help" lists. That excludes flags of kube-proxy without effect.
 func flags(t *testing.T) []string {
 	t.Helper()
 	out, err := exec.Command(binary, "run", "--help").Output()
@@ -22,7 +22,7 @@ func flags(t *testing.T) []string {
 		names = append(names, f[1])
 	}
 	if !slices.Contains(names, "--cleanup") {
-		t.Fatalf("the help cannot be read: %v\n%s", names, out)
+		t.Fatalf("cannot parse the help: %v\n%s", names, out)
 	}
 	return names
 }
@@ -46,17 +46,17 @@ func TestFlagsExist(t *testing.T) {
 		"comments in the manifest":  regexp.MustCompile(`--[a-z][\w-]+`).FindAllString(string(manifest), -1),
 	} {
 		if len(words) == 0 {
-			t.Errorf("%s: none", name)
+			t.Errorf("%s: there are no flags", name)
 		}
 		for _, word := range words {
 			if flag, _, _ := strings.Cut(word, "="); !slices.Contains(known, flag) {
-				t.Errorf("%s: verdict run knows no %s", name, flag)
+				t.Errorf("%s: verdict run has no flag %s", name, flag)
 			}
 		}
 	}
 	for name, words := range map[string][]string{"the DaemonSet": load(t).container().Args, "ExecStart": command(unit(t))[1:]} {
 		if words[0] != "run" {
-			t.Errorf("%s calls %v", name, words)
+			t.Errorf("%s runs %v", name, words)
 		}
 	}
 }

@@ -1,5 +1,5 @@
-// Package deploy tests what Verdict is shipped with: daemonset.yaml and verdict.service, each with the binary that it
-// starts. It is not about what the binary does with packets; e2e is.
+// Package deploy tests the deployment files daemonset.yaml and verdict.service, together with the binary that they
+// start. What the binary does with packets is tested in e2e.
 package deploy
 
 import (
@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// binary is built once for all tests of this package.
+// binary is the path of the binary. It is built once for all tests of this package.
 var binary string
 
 func TestMain(m *testing.M) {

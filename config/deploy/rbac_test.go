@@ -26,16 +26,16 @@ import (
 	"github.com/verdict-proxy/verdict/e2e/lab"
 )
 
-// patience is how long anything may take on a busy machine.
+// patience is how long a step may take at most.
 const patience = 30 * time.Second
 
-// cluster is an API server in a namespace of its own that has been given daemonset.yaml.
+// cluster is an API server in a network namespace, with the objects of daemonset.yaml.
 type cluster struct {
 	ns         *lab.Namespace
 	plane      *lab.ControlPlane
 	dir        string
 	kubeconfig string               // of the DaemonSet's ServiceAccount
-	client     kubernetes.Interface // as that ServiceAccount
+	client     kubernetes.Interface // authenticates as that ServiceAccount
 }
 
 func start(t *testing.T) *cluster {
@@ -74,7 +74,7 @@ func start(t *testing.T) *cluster {
 	return c
 }
 
-// deploy creates what is in daemonset.yaml and gets a token of the ServiceAccount.
+// deploy creates the objects of daemonset.yaml and requests a token of the ServiceAccount.
 func (c *cluster) deploy(t *testing.T) {
 	t.Helper()
 	s, ctx := load(t), t.Context()
@@ -87,7 +87,7 @@ func (c *cluster) deploy(t *testing.T) {
 	_, err3 := c.plane.Client.RbacV1().ClusterRoleBindings().Create(ctx, &s.binding, metav1.CreateOptions{})
 	_, err4 := c.plane.Client.AppsV1().DaemonSets(s.daemons.Namespace).Create(ctx, &s.daemons, metav1.CreateOptions{})
 	if err := errors.Join(err1, err2, err3, err4); err != nil {
-		t.Fatalf("the API server does not take daemonset.yaml: %v", err)
+		t.Fatalf("the API server rejects daemonset.yaml: %v", err)
 	}
 	var err error
 	if c.kubeconfig, err = c.plane.ServiceAccount(s.account.Namespace, s.account.Name); err != nil {
@@ -126,7 +126,7 @@ func (c *cluster) await(t *testing.T, what string, is func() (bool, error)) {
 	}
 }
 
-// TestDeployed starts one API server for all that is to be seen there.
+// TestDeployed starts one API server for all its subtests.
 func TestDeployed(t *testing.T) {
 	c := start(t)
 	t.Run("what the ClusterRole allows", c.allowed)
@@ -134,7 +134,7 @@ func TestDeployed(t *testing.T) {
 	t.Run("verdict runs with it", c.runs)
 }
 
-// request is what a client asks for below the API server's root.
+// request is a verb and a path below the root of the API server.
 func (c *cluster) request(ctx context.Context, verb, path, body string) error {
 	r := c.client.CoreV1().RESTClient().Verb(verb).RequestURI(path)
 	if verb == http.MethodPatch {
@@ -184,7 +184,7 @@ func (c *cluster) refused(t *testing.T) {
 	}
 }
 
-// runs starts the binary with the DaemonSet's arguments and capabilities and the ServiceAccount's token.
+// runs starts the binary with the arguments and capabilities of the DaemonSet and the token of the ServiceAccount.
 func (c *cluster) runs(t *testing.T) {
 	container := load(t).container()
 	words := []string{"setpriv", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs", binary}
@@ -215,11 +215,11 @@ func (c *cluster) runs(t *testing.T) {
 	c.probes(t, container)
 	c.await(t, "the Event on the second Service", c.event)
 	if log := process.Log(100); strings.Contains(log, "forbidden") {
-		t.Errorf("something was refused:\n%s", log)
+		t.Errorf("the API server denied a request:\n%s", log)
 	}
 }
 
-// write creates the Service and its slice, and a second one that wants the same external address.
+// write creates a Service with a slice, and a second Service with the same external address.
 func (c *cluster) write(t *testing.T) {
 	t.Helper()
 	ctx, first, slice := t.Context(), &corev1.Service{}, &discoveryv1.EndpointSlice{}
@@ -233,7 +233,7 @@ func (c *cluster) write(t *testing.T) {
 	services := c.plane.Client.CoreV1().Services("default")
 	_, err1 := services.Create(ctx, first, metav1.CreateOptions{})
 	_, err2 := c.plane.Client.DiscoveryV1().EndpointSlices("default").Create(ctx, slice, metav1.CreateOptions{})
-	time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second))) // the older one has the address; ages are in seconds
+	time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second))) // the older Service gets the address, and creation times are in whole seconds
 	_, err3 := services.Create(ctx, second, metav1.CreateOptions{})
 	if err := errors.Join(err1, err2, err3); err != nil {
 		t.Fatal(err)
@@ -243,7 +243,7 @@ func (c *cluster) write(t *testing.T) {
 	}
 }
 
-// event looks for the one about the second Service.
+// event waits for the Event on the second Service.
 func (c *cluster) event() (bool, error) {
 	list, err := c.plane.Client.EventsV1().Events("default").List(context.Background(), metav1.ListOptions{})
 	if err != nil {
@@ -257,7 +257,7 @@ func (c *cluster) event() (bool, error) {
 	return false, errors.New("there are other Events or none")
 }
 
-// probes asks as the kubelet does.
+// probes sends the requests of the probes, like the kubelet.
 func (c *cluster) probes(t *testing.T, container *corev1.Container) {
 	t.Helper()
 	client := http.Client{Transport: &http.Transport{DialContext: c.dial, DisableKeepAlives: true}}

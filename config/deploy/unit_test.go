@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// directives are the keys that systemd.unit(5), systemd.service(5), systemd.exec(5) and systemd.kill(5) know, of those
-// that are of use here. systemd itself only warns of others and goes on without them.
+// directives are those keys of systemd.unit(5), systemd.service(5), systemd.exec(5) and systemd.kill(5) that are useful
+// here. systemd itself only warns about an unknown key and ignores it.
 func directives() map[string][]string {
 	return map[string][]string{
 		"Unit": {"After", "Description", "Documentation", "StartLimitIntervalSec", "Wants"},
@@ -24,7 +24,7 @@ func directives() map[string][]string {
 	}
 }
 
-// unit reads verdict.service: section, key, value. What systemd would not understand fails the test.
+// unit reads verdict.service as section, key and value. The test fails if systemd would not understand a line.
 func unit(t *testing.T) map[string]map[string]string {
 	t.Helper()
 	text, err := os.ReadFile("verdict.service")
@@ -38,13 +38,13 @@ func unit(t *testing.T) map[string]map[string]string {
 		case strings.HasPrefix(line, "["):
 			section = strings.Trim(line, "[]")
 			if known[section] == nil || got[section] != nil {
-				t.Errorf("line %d: section %s is unknown or there twice", i+1, section)
+				t.Errorf("line %d: section %s is unknown or occurs twice", i+1, section)
 			}
 			got[section] = map[string]string{}
 		case !ok || !slices.Contains(known[section], key):
-			t.Errorf("line %d: %q is not known in section %q", i+1, line, section)
+			t.Errorf("line %d: %q is unknown in section %q", i+1, line, section)
 		case got[section][key] != "":
-			t.Errorf("line %d: %s is there twice", i+1, key)
+			t.Errorf("line %d: %s occurs twice", i+1, key)
 		default:
 			got[section][key] = value
 		}
@@ -72,11 +72,11 @@ func TestUnit(t *testing.T) {
 	}
 	start := command(got)
 	if start[0] != "/usr/local/bin/verdict" || !slices.Contains(start, "--manifests=/etc/"+got["Service"]["ConfigurationDirectory"]) {
-		t.Errorf("ExecStart=%v: the folder is not the one that systemd makes", start)
+		t.Errorf("ExecStart=%v: the folder is not the one that systemd creates", start)
 	}
 }
 
-// command is ExecStart without the variable for further flags.
+// command returns ExecStart without the variable for further flags.
 func command(unit map[string]map[string]string) []string {
 	return slices.DeleteFunc(strings.Fields(unit["Service"]["ExecStart"]), func(word string) bool { return word == "$VERDICT_ARGS" })
 }
