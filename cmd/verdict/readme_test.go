@@ -1,0 +1,134 @@
+package main
+
+import (
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/pflag"
+
+	"github.com/verdict-proxy/verdict/proxier/metrics"
+	"github.com/verdict-proxy/verdict/proxier/state"
+)
+
+// readmeTable returns the rows of the table in README.md whose header begins with the given cells, each row as its cells.
+func readmeTable(t *testing.T, header string) (rows [][]string) {
+	t.Helper()
+	text, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, found := strings.Cut(string(text), "\n| "+header+" |\n")
+	if !found {
+		t.Fatalf("README.md has no table with the header %q", header)
+	}
+	for line := range strings.Lines(table) {
+		if line = strings.TrimSpace(line); line == "" {
+			break
+		}
+		cells := strings.Split(strings.Trim(line, "|"), "|")
+		if len(cells) > 2 && strings.Contains(cells[0], "`") {
+			rows = append(rows, cells)
+		}
+	}
+	return rows
+}
+
+// literals are the texts in back quotes.
+func literals(cell string) (list []string) {
+	for _, match := range regexp.MustCompile("`([^`]*)`").FindAllStringSubmatch(cell, -1) {
+		list = append(list, match[1])
+	}
+	return list
+}
+
+// TestReadmeFlags compares the table in README.md with the flags of "verdict run". The default of a flag stands in back
+// quotes. A cell without back quotes describes an empty default.
+func TestReadmeFlags(t *testing.T) {
+	documented := map[string]string{}
+	for _, cells := range readmeTable(t, "flag | default | meaning") {
+		fallback := strings.Join(literals(cells[1]), " ")
+		for _, text := range literals(cells[0]) {
+			name, _, _ := strings.Cut(strings.TrimLeft(text, "-"), " ")
+			documented[name] = fallback
+		}
+	}
+	defined := map[string]string{}
+	newRun().Flags().VisitAll(func(f *pflag.Flag) {
+		if !f.Hidden {
+			defined[f.Name] = strings.Trim(f.DefValue, "[]") // a list has brackets
+		}
+	})
+	compareMaps(t, documented, defined)
+}
+
+// TestReadmeMetrics compares the table in README.md with the metrics of the daemon and their labels. Metrics of the Go
+// runtime and of the process are not in the table.
+func TestReadmeMetrics(t *testing.T) {
+	documented := map[string]string{}
+	for _, cells := range readmeTable(t, "metric | labels | meaning") {
+		labels := literals(cells[1])
+		slices.Sort(labels)
+		for _, name := range literals(cells[0]) {
+			documented[name] = strings.Join(labels, " ")
+		}
+	}
+	registry := prometheus.NewRegistry()
+	if _, err := metrics.New(metrics.Options{Registry: registry, Families: []state.Family{state.IPv4}}); err != nil {
+		t.Fatal(err)
+	}
+	compareMaps(t, documented, registered(t, registry))
+}
+
+// registered returns the metrics of a registry with their labels.
+func registered(t *testing.T, registry *prometheus.Registry) map[string]string {
+	t.Helper()
+	descriptions := make(chan *prometheus.Desc)
+	go func() {
+		registry.Describe(descriptions)
+		close(descriptions)
+	}()
+	parts := regexp.MustCompile(`fqName: "([^"]*)".*constLabels: {([^}]*)}.*variableLabels: {([^}]*)}`)
+	constLabel := regexp.MustCompile(`(\w+)="`)
+	found := map[string]string{}
+	for d := range descriptions {
+		match := parts.FindStringSubmatch(d.String())
+		if match == nil {
+			t.Fatalf("cannot parse the description %s", d)
+		}
+		labels := strings.FieldsFunc(match[3], func(r rune) bool { return r == ',' })
+		for _, label := range constLabel.FindAllStringSubmatch(match[2], -1) {
+			labels = append(labels, label[1])
+		}
+		slices.Sort(labels)
+		if !strings.HasPrefix(match[1], "go_") && !strings.HasPrefix(match[1], "process_") {
+			found[match[1]] = strings.Join(labels, " ")
+		}
+	}
+	return found
+}
+
+// compareMaps compares what README.md documents with what the program defines.
+func compareMaps(t *testing.T, documented, defined map[string]string) {
+	t.Helper()
+	if len(documented) == 0 || len(defined) == 0 {
+		t.Fatalf("README.md documents %d names, the program defines %d", len(documented), len(defined))
+	}
+	for _, name := range slices.Sorted(maps.Keys(defined)) {
+		switch text, ok := documented[name]; {
+		case !ok:
+			t.Errorf("README.md does not list %s", name)
+		case text != defined[name]:
+			t.Errorf("README.md says %q for %s, the program says %q", text, name, defined[name])
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(documented)) {
+		if _, ok := defined[name]; !ok {
+			t.Errorf("README.md lists %s, which the program does not have", name)
+		}
+	}
+}
