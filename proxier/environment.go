@@ -42,7 +42,6 @@ func (n *nodeEnvironment) update(env state.Environment) {
 		NodeAddresses: node.Addresses,
 		IPv4:          true,
 		IPv6:          n.ipv6,
-		DetectsLocal:  n.shared.PodInterface != "" || len(n.shared.PodCIDRs) > 0,
 	}
 	n.eligible, n.known = node.Eligible, true
 }

@@ -13,7 +13,6 @@ import (
 
 // notPlanned are the fields of the input that planning leaves to others.
 var notPlanned = []string{
-	"Env.DetectsLocal",
 	"Service.Created",                           // package claims compares it
 	"Slices.Name.Name", "Slices.Name.Namespace", // the store needs the name
 	"Slices.Service.Name", "Slices.Service.Namespace", // the store has put the slice beside its Service

@@ -22,7 +22,6 @@ func environment() *Environment {
 		NodeAddresses: []netip.Addr{netip.MustParseAddr("192.168.0.1"), netip.MustParseAddr("fd00:1::1")},
 		IPv4:          true,
 		IPv6:          true,
-		DetectsLocal:  true,
 	}
 }
 

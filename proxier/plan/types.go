@@ -15,9 +15,6 @@ type Environment struct {
 	NodeAddresses []netip.Addr
 	// IPv4 and IPv6 are the families that this node serves.
 	IPv4, IPv6 bool
-	// DetectsLocal reports whether the node recognizes traffic from local pods (see PodSource in package nft). Without
-	// it, externalTrafficPolicy Local holds for pods as well.
-	DetectsLocal bool
 }
 
 // Service is the plan of one Service.
