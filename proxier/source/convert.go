@@ -15,13 +15,8 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// The annotations and labels that the converter reads.
+// The labels that the converter reads.
 const (
-	annotationScheduler       = "verdict-proxy.github.io/scheduler"
-	annotationSchedulerRouter = "kube-router.io/service.scheduler"
-	annotationSchedulerFlags  = "verdict-proxy.github.io/scheduler-flags"
-	annotationWeight          = "verdict-proxy.github.io/weight"
-
 	labelProxyName = "service.kubernetes.io/service-proxy-name"
 	labelHeadless  = corev1.IsHeadlessService
 )

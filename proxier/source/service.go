@@ -11,6 +11,13 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
+// The annotations of Services that the converter reads.
+const (
+	annotationScheduler       = "verdict-proxy.github.io/scheduler"
+	annotationSchedulerRouter = "kube-router.io/service.scheduler"
+	annotationSchedulerFlags  = "verdict-proxy.github.io/scheduler-flags"
+)
+
 // The bounds and the default that the API server gives sessionAffinityConfig.clientIP.timeoutSeconds.
 const (
 	maxAffinity     = 86400

@@ -13,6 +13,9 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
+// annotationWeight is the annotation of EndpointSlices that the converter reads.
+const annotationWeight = "verdict-proxy.github.io/weight"
+
 // hintsWindow is the number of earlier hints in a slice that are compared before a new value is made. Hints by zone
 // have a handful of values in a slice. Hints by node differ for each endpoint, and a comparison with all of them would
 // take quadratic time.
