@@ -1,7 +1,6 @@
 package proxier
 
 import (
-	"cmp"
 	"context"
 	"log/slog"
 	"maps"
@@ -144,7 +143,7 @@ func (l *problemLog) report(store *state.Store) (list []state.Problem, changed b
 	for _, problems := range l.current {
 		list = append(list, problems...)
 	}
-	slices.SortFunc(list, compareProblems)
+	slices.SortFunc(list, state.Problem.Compare)
 	list = slices.Compact(list)
 	present := make(map[state.Problem]bool, len(list))
 	for _, pr := range list {
@@ -156,11 +155,4 @@ func (l *problemLog) report(store *state.Store) (list []state.Problem, changed b
 	}
 	l.logged = present
 	return list, true
-}
-
-func compareProblems(a, b state.Problem) int {
-	return cmp.Or(
-		cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Object.Namespace, b.Object.Namespace), cmp.Compare(a.Object.Name, b.Object.Name),
-		cmp.Compare(a.Field, b.Field), cmp.Compare(a.Reason, b.Reason),
-	)
 }

@@ -1,7 +1,6 @@
 package state
 
 import (
-	"cmp"
 	"maps"
 	"net/netip"
 	"slices"
@@ -290,17 +289,6 @@ func (s *Store) Problems() []Problem {
 	for _, p := range s.problems {
 		all = append(all, p...)
 	}
-	slices.SortFunc(all, Problem.compare)
+	slices.SortFunc(all, Problem.Compare)
 	return all
-}
-
-// compare orders Problems. It looks at every field, so that the order of a list never depends on chance.
-func (p Problem) compare(other Problem) int {
-	return cmp.Or(
-		strings.Compare(p.Kind, other.Kind),
-		strings.Compare(p.Object.Namespace, other.Object.Namespace),
-		strings.Compare(p.Object.Name, other.Object.Name),
-		strings.Compare(p.Field, other.Field),
-		strings.Compare(p.Reason, other.Reason),
-	)
 }

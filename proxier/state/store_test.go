@@ -374,8 +374,8 @@ func TestProblemsAreSorted(t *testing.T) {
 func TestProblemOrderLooksAtEveryField(t *testing.T) {
 	base := Problem{Kind: "Service", Object: web, Field: "spec.ports", Reason: "missing"}
 	for path, changed := range fields.Each(base) {
-		if base.compare(changed) == 0 || changed.compare(base) == 0 {
-			t.Errorf("compare ignores %s", path)
+		if base.Compare(changed) == 0 || changed.Compare(base) == 0 {
+			t.Errorf("Compare ignores %s", path)
 		}
 	}
 }

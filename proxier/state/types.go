@@ -1,7 +1,9 @@
 package state
 
 import (
+	"cmp"
 	"net/netip"
+	"strings"
 	"time"
 )
 
@@ -153,4 +155,15 @@ type Problem struct {
 	Object Name
 	Field  string // JSON path, e.g. spec.externalIPs[1]; "line 12" for a manifest file
 	Reason string
+}
+
+// Compare orders Problems. It looks at every field, so that the order of a list never depends on chance.
+func (p Problem) Compare(other Problem) int {
+	return cmp.Or(
+		strings.Compare(p.Kind, other.Kind),
+		strings.Compare(p.Object.Namespace, other.Object.Namespace),
+		strings.Compare(p.Object.Name, other.Object.Name),
+		strings.Compare(p.Field, other.Field),
+		strings.Compare(p.Reason, other.Reason),
+	)
 }
