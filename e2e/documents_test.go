@@ -97,3 +97,122 @@ func packageComment(t *testing.T, path string) string {
 	}
 	return file.Doc.Text()
 }
+
+// TestDocumentsNameWhatExists checks the Markdown files of the repository. Relative links and the paths of files in back
+// quotes must exist, as must the tests and the targets of make that a document names.
+func TestDocumentsNameWhatExists(t *testing.T) {
+	tests, targets := testNames(t), makeTargets(t)
+	for _, document := range documents(t) {
+		t.Run(document, func(t *testing.T) {
+			text := readText(t, filepath.Join("..", document))
+			for _, path := range linked(text) {
+				if !exists(filepath.Join(filepath.Dir(document), path)) {
+					t.Errorf("the link to %s leads nowhere", path)
+				}
+			}
+			for _, path := range quotedPaths(text) {
+				if !exists(path) && !exists(filepath.Join(filepath.Dir(document), path)) {
+					t.Errorf("%s does not exist", path)
+				}
+			}
+			for _, match := range regexp.MustCompile("`(Test[A-Z]\\w*)`").FindAllStringSubmatch(text, -1) {
+				if !tests[match[1]] {
+					t.Errorf("there is no test %s", match[1])
+				}
+			}
+			for _, match := range regexp.MustCompile("(?m)(?:`|^    )make ([a-z][a-z0-9-]*)").FindAllStringSubmatch(text, -1) {
+				if !targets[match[1]] {
+					t.Errorf("the Makefile has no target %s", match[1])
+				}
+			}
+		})
+	}
+}
+
+// documents lists the Markdown files of the repository.
+func documents(t *testing.T) (list []string) {
+	t.Helper()
+	walk(t, func(path string) {
+		if strings.HasSuffix(path, ".md") {
+			list = append(list, path)
+		}
+	})
+	if len(list) < 3 {
+		t.Fatalf("only %d documents: this test looks in the wrong place", len(list))
+	}
+	return list
+}
+
+// linked returns the targets of relative links.
+func linked(text string) (paths []string) {
+	for _, match := range regexp.MustCompile(`\]\(([^)#:]+)(?:#[^)]*)?\)`).FindAllStringSubmatch(text, -1) {
+		paths = append(paths, match[1])
+	}
+	return paths
+}
+
+// quotedPaths returns the files in back quotes that are named with their folder.
+func quotedPaths(text string) (paths []string) {
+	quoted := regexp.MustCompile("`([a-z0-9][\\w.-]*(?:/[\\w.-]+)+\\.(?:go|md|txt|yaml|sh|service|svg))`")
+	for _, match := range quoted.FindAllStringSubmatch(text, -1) {
+		paths = append(paths, match[1])
+	}
+	return paths
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(filepath.Join("..", path))
+	return err == nil
+}
+
+// testNames returns the names of all tests of the module.
+func testNames(t *testing.T) map[string]bool {
+	t.Helper()
+	names := map[string]bool{}
+	walk(t, func(path string) {
+		if !strings.HasSuffix(path, "_test.go") {
+			return
+		}
+		for _, match := range regexp.MustCompile(`(?m)^func (Test\w+)\(`).FindAllStringSubmatch(readText(t, filepath.Join("..", path)), -1) {
+			names[match[1]] = true
+		}
+	})
+	return names
+}
+
+func makeTargets(t *testing.T) map[string]bool {
+	t.Helper()
+	targets := map[string]bool{}
+	for _, match := range regexp.MustCompile(`(?m)^([a-z][a-z0-9-]*):`).FindAllStringSubmatch(readText(t, "../Makefile"), -1) {
+		targets[match[1]] = true
+	}
+	return targets
+}
+
+func readText(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// walk calls visit with the path of every file of the repository, caches and the repository of git itself excluded.
+func walk(t *testing.T, visit func(path string)) {
+	t.Helper()
+	err := fs.WalkDir(os.DirFS(".."), ".", func(path string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir() && slices.Contains([]string{".git", ".cache", "bin"}, path):
+			return fs.SkipDir
+		case !entry.IsDir():
+			visit(path)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
