@@ -140,6 +140,9 @@ func (p *Proxier) updateEnvironment(queue []state.Name) []state.Name {
 	p.planning.env = p.node.planEnv
 	if first || !slices.Equal(p.node.shared.NodePortAddresses, shared.NodePortAddresses) {
 		p.checks.changed = true // its servers listen on the addresses of node ports
+		for _, name := range p.planning.claims.SetNodePortAddresses(p.node.shared.NodePortAddresses) {
+			p.replan[name] = true
+		}
 	}
 	for _, name := range p.dataplane.SetEnvironment(p.node.shared) {
 		p.replan[name] = true

@@ -19,6 +19,7 @@ type Claims struct {
 	waiting map[key][]bid // the other Services that ask for it, unsorted because they are few
 	replan  []uint32      // the Services that gained or lost a frontend in the current call
 	scratch []claim
+	beside  beside
 }
 
 // claimant is a Service that asks for frontends.
@@ -29,23 +30,17 @@ type claimant struct {
 	missing int     // how many of its claims other Services hold
 }
 
-// bid is the number of a claimant in the upper 31 bits. The lowest bit is 0 if the frontend is a cluster IP of the
-// claimant.
+// bid is the number of a claimant in the upper 30 bits and the rank of its claim in the lowest two.
 type bid uint32
 
-func newBid(id uint32, clusterIP bool) bid {
-	if clusterIP {
-		return bid(id) << 1
-	}
-	return bid(id)<<1 | 1
-}
+func newBid(id uint32, r rank) bid { return bid(id)<<2 | bid(r) }
 
-func (b bid) id() uint32    { return uint32(b >> 1) }
-func (b bid) weaker() uint8 { return uint8(b & 1) }
+func (b bid) id() uint32 { return uint32(b >> 2) }
+func (b bid) rank() rank { return rank(b & 3) }
 
 // New returns an empty register.
 func New() *Claims {
-	return &Claims{ids: map[state.Name]uint32{}, holders: map[key]bid{}, waiting: map[key][]bid{}}
+	return &Claims{ids: map[state.Name]uint32{}, holders: map[key]bid{}, waiting: map[key][]bid{}, beside: newBeside()}
 }
 
 // Resolve registers what a new plan asks for. It removes the frontends that other Services have from the plan and
@@ -58,7 +53,7 @@ func (c *Claims) Resolve(p *plan.Service, created time.Time) (lost []state.Probl
 	want := c.wanted(p)
 	asked := len(want)
 	slices.SortFunc(want, claim.compare)
-	want = slices.CompactFunc(want, claim.sameKey) // keeps the first of equal keys: the cluster IP, if there is one
+	want = slices.CompactFunc(want, claim.sameKey) // keeps the first of equal keys: the strongest claim
 	id := c.register(p.Name, created.UnixNano(), want)
 	if c.claimants[id].missing > 0 || len(want) < asked {
 		lost = c.strip(p, id)
@@ -129,6 +124,7 @@ func (c *Claims) update(id uint32, want []claim) {
 			have, want = have[1:], want[1:]
 		}
 	}
+	c.beside.index(id, c.claimants[id].claims, next)
 	c.claimants[id].claims = next
 }
 
@@ -144,11 +140,16 @@ func compareHeads(a, b []claim) int {
 }
 
 func (c *Claims) claim(id uint32, want claim) {
-	k, own := want.key, newBid(id, want.clusterIP)
+	if want.besideNodePort() {
+		c.standBeside(id, want.key)
+		return
+	}
+	k, own := want.key, newBid(id, want.rank)
 	holder, taken := c.holders[k]
 	switch {
 	case !taken:
 		c.holders[k] = own
+		c.displace(k, 1)
 	case c.before(own, holder):
 		c.holders[k] = own
 		c.wait(holder, k)
@@ -164,7 +165,11 @@ func (c *Claims) wait(b bid, k key) {
 }
 
 func (c *Claims) withdraw(id uint32, given claim) {
-	k, own := given.key, newBid(id, given.clusterIP)
+	if given.besideNodePort() {
+		c.leaveBeside(id, given.key)
+		return
+	}
+	k, own := given.key, newBid(id, given.rank)
 	if c.holders[k] != own {
 		c.stopWaiting(own, k)
 		return
@@ -172,6 +177,7 @@ func (c *Claims) withdraw(id uint32, given claim) {
 	queue := c.waiting[k]
 	if len(queue) == 0 {
 		delete(c.holders, k)
+		c.displace(k, -1)
 		return
 	}
 	heir := slices.MinFunc(queue, func(a, b bid) int {
@@ -199,7 +205,7 @@ func (c *Claims) stopWaiting(b bid, k key) {
 func (c *Claims) before(a, b bid) bool {
 	x, y := &c.claimants[a.id()], &c.claimants[b.id()]
 	return cmp.Or(
-		cmp.Compare(a.weaker(), b.weaker()),
+		cmp.Compare(a.rank(), b.rank()),
 		cmp.Compare(x.created, y.created),
 		cmp.Compare(x.Namespace, y.Namespace),
 		cmp.Compare(x.Name.Name, y.Name.Name),

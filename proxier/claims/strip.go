@@ -7,19 +7,24 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// wanted lists the claims of a plan, unsorted. A key that occurs twice in the plan is in the list twice.
+// wanted lists the claims of a plan, unsorted. A key that occurs twice in the plan is in the list twice. An external
+// address that is a node port address also claims the place beside the node port with its number.
 func (c *Claims) wanted(p *plan.Service) []claim {
 	c.scratch = c.scratch[:0]
 	for i := range p.Ports {
 		port := &p.Ports[i]
 		for j := range port.Frontends {
 			fe := &port.Frontends[j]
-			c.scratch = append(c.scratch, claim{key: keyOf(port, fe), clusterIP: fe.Kind == plan.ClusterIP})
+			want := claim{key: keyOf(port, fe), rank: rankOf(fe.Kind)}
+			c.scratch = append(c.scratch, want)
+			if c.hidesNodePort(want) {
+				c.scratch = append(c.scratch, claim{key: want.nodePort(), rank: want.rank})
+			}
 		}
 	}
 	if p.HealthCheck != nil {
 		for _, k := range healthCheckKeys(p.HealthCheck.NodePort) {
-			c.scratch = append(c.scratch, claim{key: k})
+			c.scratch = append(c.scratch, claim{key: k, rank: rankNodePort})
 		}
 	}
 	return c.scratch
@@ -39,7 +44,8 @@ func (c *Claims) strip(p *plan.Service, id uint32) []state.Problem {
 	for i := range p.Ports {
 		port := &p.Ports[i]
 		port.Frontends = slices.DeleteFunc(port.Frontends, func(fe plan.Frontend) bool {
-			return s.refuses(keyOf(port, &fe), fieldOf(fe.Kind))
+			k := keyOf(port, &fe)
+			return s.refuses(k, fieldOf(fe.Kind)) || s.hides(claim{key: k, rank: rankOf(fe.Kind)}, fieldOf(fe.Kind))
 		})
 	}
 	if p.HealthCheck != nil && s.refusesAny(healthCheckKeys(p.HealthCheck.NodePort)) {
@@ -68,6 +74,21 @@ func (s *stripper) refuses(k key, field string) bool {
 	}
 	s.seen[k] = true
 	return false
+}
+
+// hides reports whether the plan must lose an external address because it would hide the node port of another Service.
+// If so, it records why.
+func (s *stripper) hides(want claim, field string) bool {
+	if !s.claims.hidesNodePort(want) {
+		return false
+	}
+	holder, taken := s.claims.holders[want.nodePort()]
+	if !taken || holder.id() == s.id {
+		return false
+	}
+	s.report(field, want.String()+" would hide "+want.nodePort().String()+" of "+
+		s.claims.claimants[holder.id()].String()+", which answers at this address")
+	return true
 }
 
 // report adds a Problem. A node port that is lost in both families causes a single Problem.

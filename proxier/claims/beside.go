@@ -1,0 +1,125 @@
+package claims
+
+import (
+	"bytes"
+	"net/netip"
+	"slices"
+
+	"github.com/verdict-proxy/verdict/proxier/state"
+)
+
+// beside is what the register knows about external addresses that are node port addresses. A frontend at such an
+// address hides the node port with the same number from its clients. So the frontend is served only as long as no other
+// Service has that node port. Frontends of several Services may stand beside the same free node port, because each
+// has an address of its own: k3s's servicelb writes node addresses into the status of every load balancer.
+type beside struct {
+	addrs map[[16]byte]bool                // the node port addresses
+	at    map[[16]byte]map[uint32]struct{} // the Services with an external address, by that address
+	ids   map[key]map[uint32]struct{}      // the Services that stand beside a node port
+}
+
+func newBeside() beside {
+	return beside{
+		addrs: map[[16]byte]bool{}, at: map[[16]byte]map[uint32]struct{}{}, ids: map[key]map[uint32]struct{}{},
+	}
+}
+
+// SetNodePortAddresses records the addresses at which node ports answer. It returns the Services with an external address
+// that became one of them or is no longer one. The caller must plan those again. The cost depends on those Services.
+func (c *Claims) SetNodePortAddresses(addrs []netip.Addr) (replan []state.Name) {
+	next := make(map[[16]byte]bool, len(addrs))
+	for _, a := range addrs {
+		next[a.As16()] = true
+	}
+	for a := range next {
+		if !c.beside.addrs[a] {
+			c.replanAt(a)
+		}
+	}
+	for a := range c.beside.addrs {
+		if !next[a] {
+			c.replanAt(a)
+		}
+	}
+	c.beside.addrs = next
+	return c.changed()
+}
+
+func (c *Claims) replanAt(addr [16]byte) {
+	for id := range c.beside.at[addr] {
+		c.replan = append(c.replan, id)
+	}
+}
+
+// hidesNodePort reports whether a claim is that of an external address at which node ports answer.
+func (c *Claims) hidesNodePort(want claim) bool {
+	return want.rank > rankNodePort && c.beside.addrs[want.addr]
+}
+
+// standBeside records that a frontend of the Service stands beside a node port.
+func (c *Claims) standBeside(id uint32, k key) {
+	insert(c.beside.ids, k, id)
+	if _, taken := c.holders[k]; taken {
+		c.claimants[id].missing++
+	}
+}
+
+func (c *Claims) leaveBeside(id uint32, k key) {
+	remove(c.beside.ids, k, id)
+	if _, taken := c.holders[k]; taken {
+		c.claimants[id].missing--
+	}
+}
+
+// displace notes that a node port got its first holder (1) or lost its last one (-1). The Services that stand beside it
+// lose or gain a frontend.
+func (c *Claims) displace(k key, missing int) {
+	if !k.isNodePort() {
+		return
+	}
+	for id := range c.beside.ids[k] {
+		c.claimants[id].missing += missing
+		c.replan = append(c.replan, id)
+	}
+}
+
+// index records at which external addresses a Service is. Both lists are sorted.
+func (b *beside) index(id uint32, before, after []claim) {
+	old, current := externalAddrs(before), externalAddrs(after)
+	for _, a := range old {
+		if _, kept := slices.BinarySearchFunc(current, a, func(x, y [16]byte) int { return bytes.Compare(x[:], y[:]) }); !kept {
+			remove(b.at, a, id)
+		}
+	}
+	for _, a := range current {
+		insert(b.at, a, id)
+	}
+}
+
+// externalAddrs lists the addresses of external frontends in a sorted list of claims, each once and sorted.
+func externalAddrs(sorted []claim) (out [][16]byte) {
+	for i := range sorted {
+		want := &sorted[i]
+		if want.rank <= rankNodePort || want.isNodePort() {
+			continue
+		}
+		if len(out) == 0 || out[len(out)-1] != want.addr {
+			out = append(out, want.addr)
+		}
+	}
+	return out
+}
+
+func insert[K comparable](sets map[K]map[uint32]struct{}, k K, id uint32) {
+	if sets[k] == nil {
+		sets[k] = map[uint32]struct{}{}
+	}
+	sets[k][id] = struct{}{}
+}
+
+func remove[K comparable](sets map[K]map[uint32]struct{}, k K, id uint32) {
+	delete(sets[k], id)
+	if len(sets[k]) == 0 {
+		delete(sets, k)
+	}
+}
