@@ -161,7 +161,7 @@ func (p *Proxier) set(queue []state.Name) int {
 			p.remove(name)
 			continue
 		}
-		p.problems.set(name, slices.Concat(d.problems[name], p.dataplane.Set(planned)))
+		p.problems.set(name, d.problems[name], p.dataplane.Set(planned))
 		p.checks.set(name, planned.HealthCheck)
 		p.triggers.note(name, d.slices[name])
 		p.flows.tracker.Set(name, planned) // after Set, which says which engine serves a port
@@ -171,7 +171,7 @@ func (p *Proxier) set(queue []state.Name) int {
 
 func (p *Proxier) remove(name state.Name) {
 	p.dataplane.Delete(name)
-	p.problems.set(name, nil)
+	p.problems.set(name)
 	p.checks.set(name, nil)
 	p.triggers.forget(name)
 	p.flows.tracker.Set(name, nil)
@@ -208,7 +208,7 @@ func (p *Proxier) finish(revision uint64, report PassReport) {
 	if applied {
 		p.flows.start(p.node.shared.NodePortAddresses)
 	}
-	if list, changed := p.problems.report(p.store); changed {
-		p.observer.Problems(list)
+	if report, changed := p.problems.report(p.store); changed {
+		p.observer.Problems(report)
 	}
 }

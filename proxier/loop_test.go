@@ -108,14 +108,23 @@ func (f *flows) Clean(conntrack.Stale, []netip.Addr) ([]conntrack.Result, error)
 // watcher is an observer that remembers what it was told.
 type watcher struct {
 	passes   []PassReport
-	problems []state.Problem
+	problems []state.Problem // all that there are now
+	reports  []ProblemReport
 	pending  []time.Time
 }
 
 func (w *watcher) Pending(since time.Time)         { w.pending = append(w.pending, since) }
 func (w *watcher) PassDone(r PassReport)           { w.passes = append(w.passes, r) }
 func (w *watcher) FlowsCleaned([]conntrack.Result) {}
-func (w *watcher) Problems(list []state.Problem)   { w.problems = list }
+
+func (w *watcher) Problems(r ProblemReport) {
+	w.reports = append(w.reports, r)
+	for _, c := range r.Changed {
+		o := c.Object
+		w.problems = slices.DeleteFunc(w.problems, func(p state.Problem) bool { return p.Kind == o.Kind && p.Object == o.Name })
+		w.problems = append(w.problems, c.Problems...)
+	}
+}
 
 // world is a loop with everything around it.
 type world struct {

@@ -17,8 +17,14 @@ type Observer interface {
 	// Pending reports since when changes wait for the kernel.
 	Pending(since time.Time)
 	PassDone(PassReport)
-	Problems([]state.Problem)
+	Problems(ProblemReport)
 	FlowsCleaned([]conntrack.Result)
+}
+
+// ProblemReport names what cannot be honored.
+type ProblemReport struct {
+	Changed []state.ObjectProblems // all problems of each object whose problems changed, sorted by object
+	Faulty  map[string]int         // how many objects of each kind have problems; kinds that never had any are missing
 }
 
 // PassReport tells what one pass did.
@@ -106,53 +112,85 @@ func (l *errorLog) ipvs(failures []dataplane.Failure) {
 	}
 }
 
-// problemLog remembers what cannot be honored of which Service, and logs what is new.
+// problemLog remembers what cannot be honored of which object, and logs what is new. Its work for a change is
+// proportional to the problems of the objects that changed.
 type problemLog struct {
-	log     *slog.Logger
-	current map[state.Name][]state.Problem
-	logged  map[state.Problem]bool
-	changed bool   // current has changed since the last report
-	sources uint64 // Store.ProblemChanges at the last report
+	log      *slog.Logger
+	found    map[state.Name][]state.Problem   // what the loop found out about Services
+	changed  map[state.Object]struct{}        // the Services for which found changed since the last report
+	reported map[state.Object][]state.Problem // what the last report had
+	faulty   map[string]int                   // how many objects of each kind have problems
 }
 
 func newProblemLog(log *slog.Logger) problemLog {
-	return problemLog{log: log, current: map[state.Name][]state.Problem{}, logged: map[state.Problem]bool{}}
+	return problemLog{
+		log: log, found: map[state.Name][]state.Problem{}, changed: map[state.Object]struct{}{},
+		reported: map[state.Object][]state.Problem{}, faulty: map[string]int{},
+	}
 }
 
-func (l *problemLog) set(name state.Name, problems []state.Problem) {
-	if slices.Equal(l.current[name], problems) {
+// set records what the loop found out about a Service.
+func (l *problemLog) set(name state.Name, problems ...[]state.Problem) {
+	o := state.Object{Kind: "Service", Name: name}
+	bounded := state.Bound(o, problems...)
+	if slices.Equal(l.found[name], bounded) {
 		return
 	}
-	l.changed = true
-	if len(problems) == 0 {
-		delete(l.current, name)
+	l.changed[o] = struct{}{}
+	if len(bounded) == 0 {
+		delete(l.found, name)
 		return
 	}
-	l.current[name] = problems
+	l.found[name] = bounded
 }
 
-// report lists all problems, those that the loop found and those that the sources found. It logs the new ones. It returns
-// false when nothing changed since the last report.
-func (l *problemLog) report(store *state.Store) (list []state.Problem, changed bool) {
-	sources := store.ProblemChanges()
-	if !l.changed && sources == l.sources {
-		return nil, false
+// report joins the problems that the loop found with those that the sources found, and logs the new ones. It returns false
+// if nothing changed since the last report.
+func (l *problemLog) report(store *state.Store) (r ProblemReport, changed bool) {
+	for _, o := range store.ChangedProblems() {
+		l.changed[o] = struct{}{}
 	}
-	l.changed, l.sources = false, sources
-	list = store.Problems()
-	for _, problems := range l.current {
-		list = append(list, problems...)
+	if len(l.changed) == 0 {
+		return ProblemReport{}, false
 	}
-	slices.SortFunc(list, state.Problem.Compare)
-	list = slices.Compact(list)
-	present := make(map[state.Problem]bool, len(list))
-	for _, pr := range list {
-		present[pr] = true
-		if !l.logged[pr] && pr.Kind != "File" { // the source logs those itself, when it reads the file
-			l.log.Warn("object cannot be honored in full; the rest of it and all other objects stay in force",
-				"kind", pr.Kind, "object", pr.Object.String(), "field", pr.Field, "reason", pr.Reason)
+	for _, o := range slices.SortedFunc(maps.Keys(l.changed), state.Object.Compare) {
+		if problems, differ := l.update(o, store); differ {
+			r.Changed = append(r.Changed, state.ObjectProblems{Object: o, Problems: problems})
 		}
 	}
-	l.logged = present
-	return list, true
+	l.changed = map[state.Object]struct{}{}
+	r.Faulty = maps.Clone(l.faulty)
+	return r, len(r.Changed) > 0
+}
+
+// update brings the problems of one object up to date. It reports whether they differ from the last report.
+func (l *problemLog) update(o state.Object, store *state.Store) (problems []state.Problem, differ bool) {
+	var found []state.Problem
+	if o.Kind == "Service" {
+		found = l.found[o.Name]
+	}
+	before := l.reported[o]
+	problems = state.Bound(o, store.ProblemsOf(o), found)
+	if slices.Equal(before, problems) {
+		return problems, false
+	}
+	l.write(before, problems)
+	l.faulty[o.Kind] += min(len(problems), 1) - min(len(before), 1)
+	if len(problems) == 0 {
+		delete(l.reported, o)
+	} else {
+		l.reported[o] = problems
+	}
+	return problems, true
+}
+
+// write logs the problems that are new.
+func (l *problemLog) write(before, problems []state.Problem) {
+	for _, p := range problems {
+		if p.Kind == "File" || slices.Contains(before, p) { // the source logs files itself, when it reads them
+			continue
+		}
+		l.log.Warn("object cannot be honored in full; the rest of it and all other objects stay in force",
+			"kind", p.Kind, "object", p.Object.String(), "field", p.Field, "reason", p.Reason)
+	}
 }

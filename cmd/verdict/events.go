@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,7 +22,7 @@ type events struct {
 	log      *slog.Logger
 	recorder kevents.EventRecorder
 	queue    chan note
-	raised   map[state.Problem]bool // used by the goroutine of the loop only
+	raised   map[state.Name][]state.Problem // used by the goroutine of the loop only
 }
 
 type note struct {
@@ -33,7 +34,7 @@ type note struct {
 const eventQueue = 256
 
 func newEvents(client kubernetes.Interface, log *slog.Logger) *events {
-	return &events{client: client, log: log, queue: make(chan note, eventQueue), raised: map[state.Problem]bool{}}
+	return &events{client: client, log: log, queue: make(chan note, eventQueue), raised: map[state.Name][]state.Problem{}}
 }
 
 // run sends Events until the context ends.
@@ -71,15 +72,21 @@ func (e *events) raise(ctx context.Context, n note) {
 }
 
 // problems raises an Event for each new problem of a Service.
-func (e *events) problems(list []state.Problem) {
-	present := make(map[state.Problem]bool, len(list))
-	for _, p := range list {
-		present[p] = true
-		if p.Kind == "Service" && !e.raised[p] {
-			e.service(p.Object, "NotHonored", p.Field+": "+p.Reason)
+func (e *events) problems(changed []state.ObjectProblems) {
+	for _, c := range changed {
+		if c.Object.Kind != "Service" {
+			continue
+		}
+		for _, p := range c.Problems {
+			if !slices.Contains(e.raised[c.Object.Name], p) {
+				e.service(p.Object, "NotHonored", p.Field+": "+p.Reason)
+			}
+		}
+		e.raised[c.Object.Name] = c.Problems
+		if len(c.Problems) == 0 {
+			delete(e.raised, c.Object.Name)
 		}
 	}
-	e.raised = present
 }
 
 // service puts an Event into the queue. It does not wait.

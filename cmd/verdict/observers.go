@@ -92,9 +92,9 @@ func (o *observers) FlowsCleaned(results []conntrack.Result) {
 }
 
 // Problems implements proxier.Observer.
-func (o *observers) Problems(list []state.Problem) {
-	o.metrics.Problems(list)
-	o.events.problems(list)
+func (o *observers) Problems(r proxier.ProblemReport) {
+	o.metrics.Problems(r.Faulty)
+	o.events.problems(r.Changed)
 }
 
 // listen opens the listeners, so that an address in use is an error at the start. It serves until the context ends.

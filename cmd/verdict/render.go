@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -222,7 +223,10 @@ type noFlows struct{}
 func (noFlows) Clean(conntrack.Stale, []netip.Addr) ([]conntrack.Result, error) { return nil, nil }
 
 // problemPrinter observes the loop and keeps the text of problems.
-type problemPrinter struct{ text string }
+type problemPrinter struct {
+	text    string
+	current map[state.Object][]state.Problem
+}
 
 func (p *problemPrinter) take() string {
 	text := p.text
@@ -231,10 +235,20 @@ func (p *problemPrinter) take() string {
 }
 
 // Problems prints all problems that there are now.
-func (p *problemPrinter) Problems(list []state.Problem) {
-	for _, problem := range list {
-		p.text += fmt.Sprintf("%s %s: %s: %s\n", problem.Kind, problem.Object, problem.Field, problem.Reason)
+func (p *problemPrinter) Problems(r proxier.ProblemReport) {
+	if p.current == nil {
+		p.current = map[state.Object][]state.Problem{}
 	}
+	for _, c := range r.Changed {
+		p.current[c.Object] = c.Problems
+	}
+	var text strings.Builder
+	for _, o := range slices.SortedFunc(maps.Keys(p.current), state.Object.Compare) {
+		for _, problem := range p.current[o] {
+			fmt.Fprintf(&text, "%s %s: %s: %s\n", problem.Kind, problem.Object, problem.Field, problem.Reason)
+		}
+	}
+	p.text = text.String()
 }
 
 // Pending implements proxier.Observer.

@@ -134,4 +134,4 @@ func (o *observer) Pending(time.Time) {}
 func (o *observer) FlowsCleaned([]conntrack.Result) {}
 
 // Problems implements proxier.Observer.
-func (o *observer) Problems([]state.Problem) {}
+func (o *observer) Problems(proxier.ProblemReport) {}

@@ -133,7 +133,7 @@ func (p passed) PassDone(r proxier.PassReport) {
 }
 func (p passed) Pending(time.Time)               {}
 func (p passed) FlowsCleaned([]conntrack.Result) {}
-func (p passed) Problems([]state.Problem)        {}
+func (p passed) Problems(proxier.ProblemReport)  {}
 
 func benchAddr(first byte, i int) netip.Addr {
 	var a [4]byte

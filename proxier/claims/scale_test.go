@@ -74,3 +74,48 @@ func BenchmarkResolve(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkLoser resolves a Service that loses all its frontends to an older one. The cost must grow with their number,
+// and not with its square.
+func BenchmarkLoser(b *testing.B) {
+	for _, n := range []int{1000, 10_000, 100_000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			c := New()
+			c.Resolve(loserPlan("winner", n), at(1))
+			c.Resolve(loserPlan("loser", n), at(2))
+			for b.Loop() {
+				b.StopTimer()
+				p := loserPlan("loser", n)
+				b.StartTimer()
+				c.Resolve(p, at(2))
+			}
+		})
+	}
+}
+
+// loserPlan has 100 external IPs and n frontends.
+func loserPlan(name string, n int) *plan.Service {
+	p := &plan.Service{Name: state.Name{Namespace: "ns", Name: name}, Ports: make([]plan.Port, n/100)}
+	for i := range p.Ports {
+		port := &p.Ports[i]
+		port.Protocol, port.Family = state.TCP, state.IPv4
+		for j := range 100 {
+			addr := netip.AddrFrom4([4]byte{203, 0, 113, byte(j)})
+			port.Frontends = append(port.Frontends, plan.Frontend{Kind: plan.ExternalIP, Addr: addr, Port: uint16(i + 1)})
+		}
+	}
+	return p
+}
+
+// TestLoserHasFewProblems: a Service that loses thousands of frontends is told about the first ones.
+func TestLoserHasFewProblems(t *testing.T) {
+	c := New()
+	c.Resolve(loserPlan("winner", 5000), at(1))
+	problems, _ := c.Resolve(loserPlan("loser", 5000), at(2))
+	if len(problems) != state.MaxProblems+1 {
+		t.Fatalf("%d problems, want %d and one that counts the others", len(problems), state.MaxProblems)
+	}
+	if got := problems[state.MaxProblems]; got.Reason != "and 4992 more problems" || got.More != 4992 {
+		t.Errorf("the last problem is %+v", got)
+	}
+}

@@ -36,11 +36,22 @@ type stripper struct {
 	plan   *plan.Service
 	id     uint32
 	seen   map[key]bool // keys so far: the kernel would refuse a key that one Service has twice
-	lost   []state.Problem
+	lost   state.ProblemList
+	// reported holds the node ports that were lost in one family. Losing one in both families is a single Problem.
+	reported map[portLoss]bool
+}
+
+// portLoss is the loss of a node port of any family to another Service, or to an earlier port of the same Service.
+type portLoss struct {
+	port   key
+	holder uint32
 }
 
 func (c *Claims) strip(p *plan.Service, id uint32) []state.Problem {
-	s := stripper{claims: c, plan: p, id: id, seen: map[key]bool{}}
+	s := stripper{
+		claims: c, plan: p, id: id, seen: map[key]bool{}, reported: map[portLoss]bool{},
+		lost: state.ProblemList{Object: state.Object{Kind: "Service", Name: p.Name}},
+	}
 	for i := range p.Ports {
 		port := &p.Ports[i]
 		port.Frontends = slices.DeleteFunc(port.Frontends, func(fe plan.Frontend) bool {
@@ -51,7 +62,7 @@ func (c *Claims) strip(p *plan.Service, id uint32) []state.Problem {
 	if p.HealthCheck != nil && s.refusesAny(healthCheckKeys(p.HealthCheck.NodePort)) {
 		p.HealthCheck = nil
 	}
-	return s.lost
+	return s.lost.Problems()
 }
 
 func (s *stripper) refusesAny(keys [2]key) (refused bool) {
@@ -66,10 +77,14 @@ func (s *stripper) refuses(k key, field string) bool {
 	holder := s.claims.holders[k]
 	switch {
 	case holder.id() != s.id:
-		s.report(field, k.String()+" is taken by "+s.claims.claimants[holder.id()].String())
+		if s.isNew(k, holder.id()) {
+			s.lost.Add(field, "%s is taken by %s", k, s.claims.claimants[holder.id()].Name)
+		}
 		return true
 	case s.seen[k]:
-		s.report(field, k.String()+" occurs twice in this Service: the first one counts")
+		if s.isNew(k, s.id) {
+			s.lost.Add(field, "%s occurs twice in this Service: the first one counts", k)
+		}
 		return true
 	}
 	s.seen[k] = true
@@ -86,17 +101,22 @@ func (s *stripper) hides(want claim, field string) bool {
 	if !taken || holder.id() == s.id {
 		return false
 	}
-	s.report(field, want.String()+" would hide "+want.nodePort().String()+" of "+
-		s.claims.claimants[holder.id()].String()+", which answers at this address")
+	s.lost.Add(field, "%s would hide %s of %s, which answers at this address",
+		want.key, want.nodePort(), s.claims.claimants[holder.id()].Name)
 	return true
 }
 
-// report adds a Problem. A node port that is lost in both families causes a single Problem.
-func (s *stripper) report(field, reason string) {
-	p := state.Problem{Kind: "Service", Object: s.plan.Name, Field: field, Reason: reason}
-	if !slices.Contains(s.lost, p) {
-		s.lost = append(s.lost, p)
+// isNew reports whether the loss of a key has not been reported for the other family.
+func (s *stripper) isNew(k key, holder uint32) bool {
+	if !k.isNodePort() {
+		return true
 	}
+	loss := portLoss{port: nodePortKey(state.IPv4, k.protocol, k.port), holder: holder}
+	if s.reported[loss] {
+		return false
+	}
+	s.reported[loss] = true
+	return true
 }
 
 // fieldOf returns the path of the field from which a kind of frontend comes.

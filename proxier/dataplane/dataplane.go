@@ -100,12 +100,13 @@ func (d *Dataplane) SetEnvironment(env Environment) (replan []state.Name) {
 func (d *Dataplane) Set(planned *plan.Service) []state.Problem {
 	var problems []state.Problem
 	old, next := d.services[planned.Name], &served{ports: make([]portKey, 0, len(planned.Ports))}
+	var had portSet
 	for i := range planned.Ports {
 		port := &planned.Ports[i]
 		key := portKey{family(port.Family), port.Name}
 		found, accepted := d.setPort(planned.Name, key, port)
 		problems = append(problems, found...)
-		if !accepted && !old.has(key) {
+		if !accepted && !had.has(old, key) {
 			d.ipvs.forget(key)
 			continue
 		}
@@ -159,7 +160,23 @@ func (d *Dataplane) replace(name state.Name, old, next *served) {
 	d.services[name] = next
 }
 
-func (s *served) has(key portKey) bool { return s != nil && slices.Contains(s.ports, key) }
+// portSet is the set of the ports that a Service had. It is filled when it is asked for the first time, because the nft
+// engine accepts nearly every port.
+type portSet map[portKey]struct{}
+
+func (s *portSet) has(old *served, key portKey) bool {
+	if old == nil {
+		return false
+	}
+	if *s == nil {
+		*s = make(portSet, len(old.ports))
+		for _, k := range old.ports {
+			(*s)[k] = struct{}{}
+		}
+	}
+	_, found := (*s)[key]
+	return found
+}
 
 // except lists the ports that are not among the next ones.
 func (s *served) except(next *served) []portKey {

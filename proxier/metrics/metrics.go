@@ -118,24 +118,12 @@ func (m *Metrics) Served(engine string, frontends [plan.NodePort + 1]int, endpoi
 	m.endpoints.WithLabelValues(engine).Set(float64(endpoints))
 }
 
-// Problems counts the objects that have problems. An object with several problems counts once.
-func (m *Metrics) Problems(list []state.Problem) {
-	type object struct {
-		kind string
-		name state.Name
-	}
-	seen := map[object]bool{}
-	count := map[string]int{}
+// Problems records how many objects of each kind have problems.
+func (m *Metrics) Problems(objects map[string]int) {
 	for _, kind := range problemKinds {
-		count[kind] = 0 // so that a kind without problems goes back to 0
+		m.rejected.WithLabelValues(kind).Set(0)
 	}
-	for _, p := range list {
-		if o := (object{kind: p.Kind, name: p.Object}); !seen[o] {
-			seen[o] = true
-			count[p.Kind]++
-		}
-	}
-	for kind, n := range count {
+	for kind, n := range objects {
 		m.rejected.WithLabelValues(kind).Set(float64(n))
 	}
 }

@@ -115,17 +115,13 @@ func TestServed(t *testing.T) {
 
 func TestProblems(t *testing.T) {
 	m := newTestMetrics(t)
-	of := func(kind, name, field string) state.Problem {
-		return state.Problem{Kind: kind, Object: state.Name{Namespace: "shop", Name: name}, Field: field}
-	}
-	m.Problems([]state.Problem{of("Service", "a", "x"), of("Service", "a", "y"), of("Service", "b", "x"), of("File", "a", "line 1"),
-		of("Gateway", "a", "x")})
+	m.Problems(map[string]int{"Service": 2, "File": 1, "Gateway": 1})
 	has(t, m, `
 		verdict_rejected_objects{kind="Service"} 2
 		verdict_rejected_objects{kind="File"} 1
 		verdict_rejected_objects{kind="Gateway"} 1
 	`)
-	m.Problems([]state.Problem{of("Service", "b", "x")})
+	m.Problems(map[string]int{"Service": 1, "Gateway": 0})
 	has(t, m, `
 		verdict_rejected_objects{kind="Service"} 1
 		verdict_rejected_objects{kind="File"} 0

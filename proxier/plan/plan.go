@@ -20,6 +20,8 @@ type Planner struct {
 	candidates []candidate // endpoints of the current port, sorted by address and port
 	numbers    []uint16    // port number of the current port in each slice; 0: the slice does not serve the port
 	template   []Frontend  // frontends that have an address; equal for all ports of the current family
+
+	shown map[string]struct{} // names of the ports so far, for a Service with many ports
 }
 
 // Plan decides what one Service becomes. The result shares no memory with the Planner. Equal input gives an equal
@@ -41,7 +43,7 @@ func (p *Planner) Plan(svc *state.Service, list []*state.Slice, env *Environment
 	if ipv6 {
 		p.family(&out, state.IPv6)
 	}
-	p.env, p.svc, p.slices = nil, nil, nil
+	p.env, p.svc, p.slices, p.shown = nil, nil, nil, nil
 	return out
 }
 
@@ -101,15 +103,27 @@ func (p *Planner) portName(out *Service, index int) string {
 		return out.Ports[at].Name
 	}
 	name := shownName(&p.svc.Ports[index])
-	for i := range p.svc.Ports[:index] {
-		// The API server rejects equal and missing names. In manifests, DNS may have two ports that are both shown as
-		// 53.
-		if shownName(&p.svc.Ports[i]) == name {
-			name += "/" + p.svc.Ports[index].Protocol.String()
-			break
-		}
+	// The API server rejects equal and missing names. In manifests, DNS may have two ports that are both shown as 53.
+	if p.shownBefore(index, name) {
+		name += "/" + p.svc.Ports[index].Protocol.String()
 	}
 	return p.svc.Namespace + "/" + p.svc.Name.Name + ":" + name
+}
+
+// fewPorts is the number of ports up to which names are compared without a map. Nearly every Service has fewer.
+const fewPorts = 16
+
+// shownBefore reports whether an earlier port is shown under the same name. It is called for the ports in their order.
+func (p *Planner) shownBefore(index int, name string) bool {
+	if len(p.svc.Ports) <= fewPorts {
+		return slices.ContainsFunc(p.svc.Ports[:index], func(e state.ServicePort) bool { return shownName(&e) == name })
+	}
+	if index == 0 {
+		p.shown = make(map[string]struct{}, len(p.svc.Ports))
+	}
+	_, before := p.shown[name]
+	p.shown[name] = struct{}{}
+	return before
 }
 
 func shownName(port *state.ServicePort) string {

@@ -38,22 +38,49 @@ type converter struct {
 func newConverter() *converter { return &converter{strings: newInterner()} }
 
 // findings collects the problems of one object.
-type findings struct {
-	kind     string
-	object   state.Name
-	problems []state.Problem
+type findings struct{ state.ProblemList }
+
+func newFindings(kind string, object state.Name) findings {
+	return findings{state.ProblemList{Object: state.Object{Kind: kind, Name: object}}}
 }
 
-func (f *findings) add(field, reason string, args ...any) {
-	f.problems = append(f.problems, state.Problem{
-		Kind: f.kind, Object: f.object, Field: field, Reason: fmt.Sprintf(reason, args...),
-	})
+// distinct is a list of values, each once.
+type distinct[T comparable] struct {
+	list []T
+	seen map[T]struct{} // used for long lists only
+}
+
+// fewValues is the length up to which a list is searched without a map. Most lists have one or two values.
+const fewValues = 16
+
+func (d *distinct[T]) add(v T) {
+	if d.has(v) {
+		return
+	}
+	d.list = append(d.list, v)
+	switch {
+	case d.seen != nil:
+		d.seen[v] = struct{}{}
+	case len(d.list) > fewValues:
+		d.seen = make(map[T]struct{}, 2*len(d.list))
+		for _, old := range d.list {
+			d.seen[old] = struct{}{}
+		}
+	}
+}
+
+func (d *distinct[T]) has(v T) bool {
+	if d.seen == nil {
+		return slices.Contains(d.list, v)
+	}
+	_, found := d.seen[v]
+	return found
 }
 
 // named reports whether an object has a name. Without a name, the store could not hold the object.
 func (f *findings) named(meta *metav1.ObjectMeta) bool {
 	if meta.Name == "" {
-		f.add("metadata.name", "missing: the object is ignored")
+		f.Add("metadata.name", "missing: the object is ignored")
 	}
 	return meta.Name != ""
 }
@@ -109,18 +136,16 @@ func (f *findings) addresses(field string, list []string) []netip.Addr {
 	if len(list) == 0 {
 		return nil
 	}
-	good := make([]netip.Addr, 0, len(list))
+	good := distinct[netip.Addr]{list: make([]netip.Addr, 0, len(list))}
 	for i, s := range list {
 		addr, reason := parseAddr(s)
 		if reason != "" {
-			f.add(indexed(field, i), "%s", reason)
+			f.Add(indexed(field, i), "%s", reason)
 			continue
 		}
-		if !slices.Contains(good, addr) {
-			good = append(good, addr)
-		}
+		good.add(addr)
 	}
-	return good
+	return good.list
 }
 
 // prefixes returns the usable CIDRs of a list, each once. It trims white space, because the API server accepts it in
@@ -129,18 +154,16 @@ func (f *findings) prefixes(field string, list []string) []netip.Prefix {
 	if len(list) == 0 {
 		return nil
 	}
-	good := make([]netip.Prefix, 0, len(list))
+	good := distinct[netip.Prefix]{list: make([]netip.Prefix, 0, len(list))}
 	for i, s := range list {
 		prefix, reason := parsePrefix(strings.TrimSpace(s))
 		if reason != "" {
-			f.add(indexed(field, i), "%s", reason)
+			f.Add(indexed(field, i), "%s", reason)
 			continue
 		}
-		if !slices.Contains(good, prefix) {
-			good = append(good, prefix)
-		}
+		good.add(prefix)
 	}
-	return good
+	return good.list
 }
 
 // protocol parses a protocol. An empty protocol is TCP, the default of the API server, so that manifests may omit it.
@@ -153,14 +176,14 @@ func (f *findings) protocol(field string, p corev1.Protocol) (state.Protocol, bo
 	case corev1.ProtocolSCTP:
 		return state.SCTP, true
 	}
-	f.add(field, "%q is not one of TCP, UDP and SCTP", string(p))
+	f.Add(field, "%q is not one of TCP, UDP and SCTP", string(p))
 	return 0, false
 }
 
 // port checks a port number that must not be 0.
 func (f *findings) port(field string, number int32) (uint16, bool) {
 	if number < 1 || number > 65535 {
-		f.add(field, "%d is not a port number (1 to 65535)", number)
+		f.Add(field, "%d is not a port number (1 to 65535)", number)
 		return 0, false
 	}
 	return uint16(number), true

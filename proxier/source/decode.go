@@ -26,6 +26,8 @@ type objectID struct {
 	name state.Name
 }
 
+func (id objectID) object() state.Object { return state.Object{Kind: id.kind, Name: id.name} }
+
 func (id objectID) String() string {
 	return id.kind + " " + strings.TrimPrefix(id.name.String(), "/")
 }
@@ -119,9 +121,9 @@ func (d *decoder) service(o *corev1.Service) (*state.Service, []state.Problem) {
 	svc, problems := d.convert.service(o)
 	_, other := o.Labels[labelProxyName]
 	if !other && o.Spec.Type != corev1.ServiceTypeExternalName && primaryIP(o) == "" {
-		f := findings{kind: kindService, object: nameOf(&o.ObjectMeta)}
-		f.add("spec.clusterIP", "missing: a manifest must set it, because no API server allocates one; the Service is not served")
-		problems = append(problems, f.problems...)
+		f := newFindings(kindService, nameOf(&o.ObjectMeta))
+		f.Add("spec.clusterIP", "missing: a manifest must set it, because no API server allocates one; the Service is not served")
+		problems = state.Bound(f.Object, problems, f.Problems())
 	}
 	return svc, problems
 }
@@ -144,7 +146,7 @@ func read[O any, P interface {
 	}
 	id := objectID{kind: kind, name: state.Name{Namespace: o.GetNamespace(), Name: o.GetName()}}
 	value, problems := convert(o)
-	made := object{id: id, line: doc.line, problems: append(unknownFields(id, unknown), problems...)}
+	made := object{id: id, line: doc.line, problems: state.Bound(id.object(), unknownFields(id, unknown), problems)}
 	if value != nil {
 		made.value = value
 	}
@@ -162,16 +164,16 @@ func setNamespace(kind string, o metav1.Object) {
 }
 
 func unknownFields(id objectID, errs []error) []state.Problem {
-	f := findings{kind: id.kind, object: id.name}
+	f := newFindings(id.kind, id.name)
 	for _, err := range errs {
 		var field strictjson.FieldError
 		if errors.As(err, &field) {
-			f.add(field.FieldPath(), "unknown field: it is ignored")
+			f.Add(field.FieldPath(), "unknown field: it is ignored")
 			continue
 		}
-		f.add("", "%v", err)
+		f.Add("", "%v", err)
 	}
-	return f.problems
+	return f.Problems()
 }
 
 // undecodable reports an object with a value of a wrong type. If its name can be decoded, the previous form of the

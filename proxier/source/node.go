@@ -15,9 +15,9 @@ const taintDeletion = "ToBeDeletedByClusterAutoscaler"
 
 // node converts a Node.
 func (c *converter) node(o *corev1.Node) (*state.Node, []state.Problem) {
-	f := findings{kind: kindNode, object: state.Name{Name: o.Name}}
+	f := newFindings(kindNode, state.Name{Name: o.Name})
 	if !f.named(&o.ObjectMeta) {
-		return nil, f.problems
+		return nil, f.Problems()
 	}
 	return &state.Node{
 		Name:      o.Name,
@@ -25,13 +25,13 @@ func (c *converter) node(o *corev1.Node) (*state.Node, []state.Problem) {
 		PodCIDRs:  f.podCIDRs(&o.Spec),
 		Zone:      o.Labels[corev1.LabelTopologyZone],
 		Eligible:  eligible(o),
-	}, f.problems
+	}, f.Problems()
 }
 
 // nodeAddresses returns internal addresses before external ones, in the order of upstream's node IP detection. It skips
 // host names and DNS names.
 func (f *findings) nodeAddresses(list []corev1.NodeAddress) []netip.Addr {
-	var good []netip.Addr
+	var good distinct[netip.Addr]
 	for _, kind := range []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeExternalIP} {
 		for i, a := range list {
 			if a.Type != kind {
@@ -39,15 +39,13 @@ func (f *findings) nodeAddresses(list []corev1.NodeAddress) []netip.Addr {
 			}
 			addr, reason := parseAddr(a.Address)
 			if reason != "" {
-				f.add(indexed("status.addresses", i)+".address", "%s", reason)
+				f.Add(indexed("status.addresses", i)+".address", "%s", reason)
 				continue
 			}
-			if !slices.Contains(good, addr) {
-				good = append(good, addr)
-			}
+			good.add(addr)
 		}
 	}
-	return good
+	return good.list
 }
 
 func (f *findings) podCIDRs(spec *corev1.NodeSpec) []netip.Prefix {
@@ -56,7 +54,7 @@ func (f *findings) podCIDRs(spec *corev1.NodeSpec) []netip.Prefix {
 	}
 	prefix, reason := parsePrefix(spec.PodCIDR)
 	if reason != "" {
-		f.add("spec.podCIDR", "%s", reason)
+		f.Add("spec.podCIDR", "%s", reason)
 		return nil
 	}
 	return []netip.Prefix{prefix}
@@ -77,11 +75,11 @@ type serviceCIDR struct {
 // serviceCIDR converts a ServiceCIDR. One that is being deleted still counts, because its finalizer keeps it while
 // Services use addresses of it.
 func (c *converter) serviceCIDR(o *networkingv1.ServiceCIDR) (*serviceCIDR, []state.Problem) {
-	f := findings{kind: kindServiceCIDR, object: state.Name{Name: o.Name}}
+	f := newFindings(kindServiceCIDR, state.Name{Name: o.Name})
 	if !f.named(&o.ObjectMeta) {
-		return nil, f.problems
+		return nil, f.Problems()
 	}
-	return &serviceCIDR{name: o.Name, prefixes: f.prefixes("spec.cidrs", o.Spec.CIDRs)}, f.problems
+	return &serviceCIDR{name: o.Name, prefixes: f.prefixes("spec.cidrs", o.Spec.CIDRs)}, f.Problems()
 }
 
 // onlyNode returns a function that converts the Node with the given name and ignores all others.

@@ -2,7 +2,6 @@ package source
 
 import (
 	"net/netip"
-	"slices"
 	"strings"
 	"time"
 
@@ -26,9 +25,9 @@ const (
 
 // service converts a Service. It returns nil if this proxy does not serve the Service.
 func (c *converter) service(o *corev1.Service) (*state.Service, []state.Problem) {
-	f := findings{kind: kindService, object: nameOf(&o.ObjectMeta)}
+	f := newFindings(kindService, nameOf(&o.ObjectMeta))
 	if !served(o) || !f.named(&o.ObjectMeta) {
-		return nil, f.problems
+		return nil, f.Problems()
 	}
 	svc := &state.Service{
 		Name:            state.Name{Namespace: c.strings.share(o.Namespace), Name: o.Name},
@@ -46,7 +45,7 @@ func (c *converter) service(o *corev1.Service) (*state.Service, []state.Problem)
 	if o.Spec.Type == corev1.ServiceTypeLoadBalancer && svc.ExternalLocal {
 		svc.HealthCheckNodePort = f.optionalPort("spec.healthCheckNodePort", o.Spec.HealthCheckNodePort)
 	}
-	return svc, f.problems
+	return svc, f.Problems()
 }
 
 // served reports whether this proxy serves a Service.
@@ -78,7 +77,7 @@ func (f *findings) clusterIPs(o *corev1.Service) []netip.Addr {
 	}
 	addr, reason := parseAddr(o.Spec.ClusterIP)
 	if reason != "" {
-		f.add("spec.clusterIP", "%s", reason)
+		f.Add("spec.clusterIP", "%s", reason)
 		return nil
 	}
 	return []netip.Addr{addr}
@@ -87,21 +86,19 @@ func (f *findings) clusterIPs(o *corev1.Service) []netip.Addr {
 // loadBalancerIPs returns the addresses with ipMode VIP or without ipMode. With ipMode Proxy, traffic must go through
 // the load balancer itself. A host name cannot be matched with packets.
 func (f *findings) loadBalancerIPs(ingress []corev1.LoadBalancerIngress) []netip.Addr {
-	var good []netip.Addr
+	var good distinct[netip.Addr]
 	for i, in := range ingress {
 		if in.IP == "" || (in.IPMode != nil && *in.IPMode == corev1.LoadBalancerIPModeProxy) {
 			continue
 		}
 		addr, reason := parseAddr(in.IP)
 		if reason != "" {
-			f.add(indexed("status.loadBalancer.ingress", i)+".ip", "%s", reason)
+			f.Add(indexed("status.loadBalancer.ingress", i)+".ip", "%s", reason)
 			continue
 		}
-		if !slices.Contains(good, addr) {
-			good = append(good, addr)
-		}
+		good.add(addr)
 	}
-	return good
+	return good.list
 }
 
 // sourceRanges fails closed. If the Service has ranges, but none of them is valid, an empty list would open the load
@@ -113,22 +110,39 @@ func (f *findings) sourceRanges(o *corev1.Service, svc *state.Service) {
 		return
 	}
 	svc.LoadBalancerIPs = nil
-	f.add(field, "no range is valid: the load balancer addresses are not served, because otherwise they would be open to everyone")
+	f.Add(field, "no range is valid: the load balancer addresses are not served, because otherwise they would be open to everyone")
 }
 
 func (c *converter) servicePorts(f *findings, ports []corev1.ServicePort) []state.ServicePort {
 	good := make([]state.ServicePort, 0, len(ports))
+	var earlier portsInUse
 	for i := range ports {
-		if port, ok := c.servicePort(f, indexed("spec.ports", i), &ports[i], good); ok {
+		if port, ok := c.servicePort(f, indexed("spec.ports", i), &ports[i], &earlier); ok {
 			good = append(good, port)
 		}
 	}
 	return good
 }
 
-// servicePort converts one port. earlier holds the ports that precede it in the Service.
+// portsInUse is what the ports of a Service use so far.
+type portsInUse struct {
+	numbers, nodePorts distinct[portNumber]
+	names              distinct[portName]
+}
+
+type portNumber struct {
+	protocol state.Protocol
+	number   uint16
+}
+
+type portName struct {
+	protocol state.Protocol
+	name     string
+}
+
+// servicePort converts one port. earlier is what the ports that precede it in the Service use.
 func (c *converter) servicePort(
-	f *findings, field string, p *corev1.ServicePort, earlier []state.ServicePort,
+	f *findings, field string, p *corev1.ServicePort, earlier *portsInUse,
 ) (state.ServicePort, bool) {
 	protocol, okProtocol := f.protocol(field+".protocol", p.Protocol)
 	number, okNumber := f.port(field+".port", p.Port)
@@ -136,26 +150,33 @@ func (c *converter) servicePort(
 		return state.ServicePort{}, false
 	}
 	port := state.ServicePort{Name: c.strings.share(p.Name), Protocol: protocol, Port: number}
-	for _, e := range earlier {
-		switch {
-		case e.Protocol != protocol:
-		case e.Port == number:
-			f.add(field+".port", "%s port %d occurs twice: the first one is used", protocol, number)
-			return state.ServicePort{}, false
-		case e.Name == port.Name:
-			// Name and protocol connect a port with its endpoints, so they must be unique.
-			f.add(field+".name", "%s port name %q occurs twice: the first one is used", protocol, port.Name)
-			return state.ServicePort{}, false
-		}
+	switch {
+	case earlier.numbers.has(portNumber{protocol, number}):
+		f.Add(field+".port", "%s port %d occurs twice: the first one is used", protocol, number)
+		return state.ServicePort{}, false
+	case earlier.names.has(portName{protocol, port.Name}):
+		// Name and protocol connect a port with its endpoints, so they must be unique.
+		f.Add(field+".name", "%s port name %q occurs twice: the first one is used", protocol, port.Name)
+		return state.ServicePort{}, false
 	}
-	port.NodePort = f.optionalPort(field+".nodePort", p.NodePort)
-	if port.NodePort != 0 && slices.ContainsFunc(earlier, func(e state.ServicePort) bool {
-		return e.Protocol == protocol && e.NodePort == port.NodePort
-	}) {
-		f.add(field+".nodePort", "%s node port %d occurs twice: the first one is used", protocol, port.NodePort)
-		port.NodePort = 0
-	}
+	earlier.numbers.add(portNumber{protocol, number})
+	earlier.names.add(portName{protocol, port.Name})
+	port.NodePort = f.nodePort(field+".nodePort", protocol, p.NodePort, earlier)
 	return port, true
+}
+
+// nodePort returns 0 for a node port that is invalid or that an earlier port of the Service has.
+func (f *findings) nodePort(field string, protocol state.Protocol, number int32, earlier *portsInUse) uint16 {
+	port := f.optionalPort(field, number)
+	if port == 0 {
+		return 0
+	}
+	if earlier.nodePorts.has(portNumber{protocol, port}) {
+		f.Add(field, "%s node port %d occurs twice: the first one is used", protocol, port)
+		return 0
+	}
+	earlier.nodePorts.add(portNumber{protocol, port})
+	return port
 }
 
 func (f *findings) internalLocal(o *corev1.Service) bool {
@@ -169,7 +190,7 @@ func (f *findings) internalLocal(o *corev1.Service) bool {
 	case corev1.ServiceInternalTrafficPolicyLocal:
 		return true
 	}
-	f.add("spec.internalTrafficPolicy", "%q is not Cluster or Local: Cluster is used", string(*policy))
+	f.Add("spec.internalTrafficPolicy", "%q is not Cluster or Local: Cluster is used", string(*policy))
 	return false
 }
 
@@ -182,7 +203,7 @@ func (f *findings) externalLocal(o *corev1.Service) bool {
 		return o.Spec.Type == corev1.ServiceTypeLoadBalancer || o.Spec.Type == corev1.ServiceTypeNodePort ||
 			len(o.Spec.ExternalIPs) > 0
 	}
-	f.add("spec.externalTrafficPolicy", "%q is not Cluster or Local: Cluster is used", string(o.Spec.ExternalTrafficPolicy))
+	f.Add("spec.externalTrafficPolicy", "%q is not Cluster or Local: Cluster is used", string(o.Spec.ExternalTrafficPolicy))
 	return false
 }
 
@@ -193,7 +214,7 @@ func (f *findings) affinity(o *corev1.Service) time.Duration {
 	case corev1.ServiceAffinityClientIP:
 		return time.Duration(f.affinitySeconds(o.Spec.SessionAffinityConfig)) * time.Second
 	}
-	f.add("spec.sessionAffinity", "%q is not ClientIP or None: None is used", string(o.Spec.SessionAffinity))
+	f.Add("spec.sessionAffinity", "%q is not ClientIP or None: None is used", string(o.Spec.SessionAffinity))
 	return 0
 }
 
@@ -203,7 +224,7 @@ func (f *findings) affinitySeconds(config *corev1.SessionAffinityConfig) int32 {
 	}
 	seconds := *config.ClientIP.TimeoutSeconds
 	if seconds < 1 || seconds > maxAffinity {
-		f.add("spec.sessionAffinityConfig.clientIP.timeoutSeconds",
+		f.Add("spec.sessionAffinityConfig.clientIP.timeoutSeconds",
 			"%d is outside 1 to %d: the default %d is used", seconds, maxAffinity, defaultAffinity)
 		return defaultAffinity
 	}

@@ -23,18 +23,18 @@ const hintsWindow = 8
 
 // slice converts an EndpointSlice. It returns nil if no Service of this proxy can use the slice.
 func (c *converter) slice(o *discoveryv1.EndpointSlice) (*state.Slice, []state.Problem) {
-	f := findings{kind: kindSlice, object: nameOf(&o.ObjectMeta)}
+	f := newFindings(kindSlice, nameOf(&o.ObjectMeta))
 	if ignored(o) || !f.named(&o.ObjectMeta) {
-		return nil, f.problems
+		return nil, f.Problems()
 	}
 	family, ok := f.addressType(o.AddressType)
 	if !ok {
-		return nil, f.problems
+		return nil, f.Problems()
 	}
 	service := o.Labels[discoveryv1.LabelServiceName]
 	if service == "" {
-		f.add("metadata.labels["+discoveryv1.LabelServiceName+"]", "missing: the slice belongs to no Service")
-		return nil, f.problems
+		f.Add("metadata.labels["+discoveryv1.LabelServiceName+"]", "missing: the slice belongs to no Service")
+		return nil, f.Problems()
 	}
 	namespace := c.strings.share(o.Namespace)
 	return &state.Slice{
@@ -45,7 +45,7 @@ func (c *converter) slice(o *discoveryv1.EndpointSlice) (*state.Slice, []state.P
 		Endpoints: c.endpoints(&f, family, o.Endpoints),
 		Trigger:   f.trigger(o.Annotations),
 		Weight:    f.weight(o.Annotations),
-	}, f.problems
+	}, f.Problems()
 }
 
 // ignored reports whether a slice is for DNS only (headless) or not for proxies at all (FQDN). The label with the name
@@ -63,7 +63,7 @@ func (f *findings) addressType(t discoveryv1.AddressType) (state.Family, bool) {
 	case discoveryv1.AddressTypeIPv6:
 		return state.IPv6, true
 	}
-	f.add("addressType", "%q is not one of IPv4, IPv6 and FQDN: the slice is ignored", string(t))
+	f.Add("addressType", "%q is not one of IPv4, IPv6 and FQDN: the slice is ignored", string(t))
 	return 0, false
 }
 
@@ -127,7 +127,7 @@ func (c *converter) endpoints(f *findings, family state.Family, list []discovery
 // endpointAddr parses the first address. The API gives the others no meaning.
 func (f *findings) endpointAddr(i int, family state.Family, addresses []string) (addr netip.Addr, ok bool) {
 	if len(addresses) == 0 {
-		f.add(indexed("endpoints", i)+".addresses", "empty: the endpoint is ignored")
+		f.Add(indexed("endpoints", i)+".addresses", "empty: the endpoint is ignored")
 		return netip.Addr{}, false
 	}
 	addr, reason := parseAddr(addresses[0])
@@ -135,7 +135,7 @@ func (f *findings) endpointAddr(i int, family state.Family, addresses []string) 
 		reason = strconv.Quote(addresses[0]) + " is not an " + family.String() + " address, as addressType says"
 	}
 	if reason != "" {
-		f.add(indexed("endpoints", i)+".addresses[0]", "%s", reason)
+		f.Add(indexed("endpoints", i)+".addresses[0]", "%s", reason)
 		return netip.Addr{}, false
 	}
 	return addr, true
@@ -177,7 +177,7 @@ func (f *findings) trigger(annotations map[string]string) time.Time {
 	}
 	at, err := time.Parse(time.RFC3339Nano, value)
 	if err != nil {
-		f.add(annotation(corev1.EndpointsLastChangeTriggerTime), "%q is not a time (RFC 3339)", value)
+		f.Add(annotation(corev1.EndpointsLastChangeTriggerTime), "%q is not a time (RFC 3339)", value)
 		return time.Time{}
 	}
 	return at.UTC()
@@ -190,7 +190,7 @@ func (f *findings) weight(annotations map[string]string) uint16 {
 	}
 	weight, err := strconv.ParseUint(strings.TrimSpace(value), 10, 16)
 	if err != nil {
-		f.add(annotation(annotationWeight), "%q is not a number from 0 to 65535: weight %d is used", value, state.DefaultWeight)
+		f.Add(annotation(annotationWeight), "%q is not a number from 0 to 65535: weight %d is used", value, state.DefaultWeight)
 		return state.DefaultWeight
 	}
 	return uint16(weight)

@@ -1,6 +1,7 @@
 package state
 
 import (
+	"cmp"
 	"maps"
 	"net/netip"
 	"slices"
@@ -15,9 +16,9 @@ type Store struct {
 	services map[Name]*Service
 	slices   map[Name]*Slice   // by the slice's own name
 	members  map[Name][]*Slice // by Service, sorted by slice name; never changed in place, because readers hold the lists
-	problems map[objectKey][]Problem
-	// problemChanges counts changes to problems, so that a pass without such changes need not walk them.
-	problemChanges uint64
+	problems map[Object][]Problem
+	// problemsOf holds the objects whose problems changed since the last call of ChangedProblems.
+	problemsOf map[Object]struct{}
 
 	node         *Node
 	serviceCIDRs []netip.Prefix
@@ -30,20 +31,17 @@ type Store struct {
 	wake     chan struct{}
 }
 
-type objectKey struct {
-	kind string
-	name Name
-}
-
 // NewStore returns an empty store that is not synced yet.
 func NewStore() *Store {
 	return &Store{
 		services: map[Name]*Service{},
 		slices:   map[Name]*Slice{},
 		members:  map[Name][]*Slice{},
-		problems: map[objectKey][]Problem{},
+		problems: map[Object][]Problem{},
 		dirty:    map[Name]uint64{},
 		wake:     make(chan struct{}, 1),
+
+		problemsOf: map[Object]struct{}{},
 	}
 }
 
@@ -157,11 +155,11 @@ func (s *Store) SetProblems(kind string, n Name, problems []Problem) {
 }
 
 func (s *Store) setProblems(kind string, n Name, problems []Problem) {
-	key := objectKey{kind: kind, name: n}
+	key := Object{Kind: kind, Name: n}
 	if slices.Equal(s.problems[key], problems) {
 		return
 	}
-	s.problemChanges++
+	s.problemsOf[key] = struct{}{}
 	if len(problems) == 0 {
 		delete(s.problems, key)
 		return
@@ -169,11 +167,23 @@ func (s *Store) setProblems(kind string, n Name, problems []Problem) {
 	s.problems[key] = problems
 }
 
-// ProblemChanges returns a number that grows with every change to the result of Problems.
-func (s *Store) ProblemChanges() uint64 {
+// ChangedProblems returns the objects whose problems changed since the last call, in no particular order.
+func (s *Store) ChangedProblems() []Object {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.problemChanges
+	if len(s.problemsOf) == 0 {
+		return nil
+	}
+	changed := slices.Collect(maps.Keys(s.problemsOf))
+	s.problemsOf = map[Object]struct{}{} // a new map, because the old one keeps its size
+	return changed
+}
+
+// ProblemsOf returns the problems of one object.
+func (s *Store) ProblemsOf(o Object) []Problem {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.problems[o]
 }
 
 // SetNode replaces this node's Node object. Nil means that there is none.
@@ -291,4 +301,16 @@ func (s *Store) Problems() []Problem {
 	}
 	slices.SortFunc(all, Problem.Compare)
 	return all
+}
+
+// Compare orders Problems. It looks at every field, so that the order of a list never depends on chance.
+func (p Problem) Compare(other Problem) int {
+	return cmp.Or(
+		strings.Compare(p.Kind, other.Kind),
+		strings.Compare(p.Object.Namespace, other.Object.Namespace),
+		strings.Compare(p.Object.Name, other.Object.Name),
+		strings.Compare(p.Field, other.Field),
+		strings.Compare(p.Reason, other.Reason),
+		cmp.Compare(p.More, other.More),
+	)
 }

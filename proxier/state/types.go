@@ -1,9 +1,7 @@
 package state
 
 import (
-	"cmp"
 	"net/netip"
-	"strings"
 	"time"
 )
 
@@ -147,23 +145,4 @@ type Node struct {
 	Zone      string // label topology.kubernetes.io/zone
 	// Eligible is false while the Node is being deleted or tainted for deletion. /healthz then answers 503.
 	Eligible bool
-}
-
-// Problem is a part of an object that the proxy cannot honor. The rest of the object stays in force.
-type Problem struct {
-	Kind   string // "Service", "EndpointSlice", "Node", "ServiceCIDR", or "File" for a manifest file
-	Object Name
-	Field  string // JSON path, e.g. spec.externalIPs[1]; "line 12" for a manifest file
-	Reason string
-}
-
-// Compare orders Problems. It looks at every field, so that the order of a list never depends on chance.
-func (p Problem) Compare(other Problem) int {
-	return cmp.Or(
-		strings.Compare(p.Kind, other.Kind),
-		strings.Compare(p.Object.Namespace, other.Object.Namespace),
-		strings.Compare(p.Object.Name, other.Object.Name),
-		strings.Compare(p.Field, other.Field),
-		strings.Compare(p.Reason, other.Reason),
-	)
 }

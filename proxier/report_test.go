@@ -1,0 +1,80 @@
+package proxier
+
+import (
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/verdict-proxy/verdict/proxier/state"
+)
+
+// faultyServices returns a log of problems with n Services that have problems of the loop and of the source.
+func faultyServices(n int) (problemLog, *state.Store) {
+	l, store := newProblemLog(slog.New(slog.DiscardHandler)), state.NewStore()
+	for i := range n {
+		svc := service(fmt.Sprint("s", i), "10.96.0.1", 1)
+		store.SetService(svc, problemsOf(svc.Name, "spec"))
+		l.set(svc.Name, problemsOf(svc.Name, "spec.clusterIPs"))
+	}
+	l.report(store)
+	return l, store
+}
+
+func problemsOf(name state.Name, field string) []state.Problem {
+	return []state.Problem{{Kind: "Service", Object: name, Field: field, Reason: "bad"}}
+}
+
+// BenchmarkOneNewProblem reports a problem of one Service while many others have some. The cost must stay the same.
+func BenchmarkOneNewProblem(b *testing.B) {
+	for _, n := range []int{100, 1000, 10_000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			l, store := faultyServices(n)
+			name := state.Name{Namespace: "default", Name: "s1"}
+			for i := 0; b.Loop(); i++ {
+				l.set(name, problemsOf(name, fmt.Sprint("field", i%2)))
+				l.report(store)
+			}
+		})
+	}
+}
+
+// TestReportsOnlyWhatChanged: the observer hears of the objects whose problems changed, and of no others.
+func TestReportsOnlyWhatChanged(t *testing.T) {
+	l, store := faultyServices(1000)
+	name := state.Name{Namespace: "default", Name: "s7"}
+	if _, changed := l.report(store); changed {
+		t.Error("nothing changed, but there is a report")
+	}
+	l.set(name)
+	r, _ := l.report(store)
+	if len(r.Changed) != 1 || r.Changed[0].Object.Name != name || len(r.Changed[0].Problems) != 1 || r.Faulty["Service"] != 1000 {
+		t.Errorf("the loop's problem went; report %+v", r)
+	}
+	store.DeleteService(name)
+	r, _ = l.report(store)
+	if len(r.Changed) != 1 || len(r.Changed[0].Problems) != 0 || r.Faulty["Service"] != 999 {
+		t.Errorf("the Service went; report %+v", r)
+	}
+}
+
+// TestFewLinesForOneService: a Service whose problems fill a screen does not fill the log.
+func TestFewLinesForOneService(t *testing.T) {
+	w := newWorld(t)
+	var external []string
+	for i := range 100 {
+		external = append(external, fmt.Sprint("203.0.113.", i))
+	}
+	w.store.SetService(service("winner", "10.96.0.1", 1, external...), nil)
+	w.store.SetService(service("loser", "10.96.0.2", 2, external...), nil)
+	w.store.MarkSynced()
+	if err := w.Once(); err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(w.log.String(), "cannot be honored in full"); n != state.MaxProblems+1 {
+		t.Errorf("%d lines in the log, want %d", n, state.MaxProblems+1)
+	}
+	if !strings.Contains(w.log.String(), "and 92 more problems") {
+		t.Error("the log does not count the other problems")
+	}
+}
