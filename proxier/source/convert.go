@@ -32,10 +32,13 @@ const (
 
 // converter turns API objects into values of package state. Apart from the strings that it shares, it keeps no state.
 type converter struct {
-	strings *interner
+	strings  *interner
+	balances *interner // values of the annotations about load balancing
 }
 
-func newConverter() *converter { return &converter{strings: newInterner()} }
+func newConverter() *converter {
+	return &converter{strings: newInterner(internLimit), balances: newInterner(balanceLimit)}
+}
 
 // findings collects the problems of one object.
 type findings struct{ state.ProblemList }
@@ -85,6 +88,21 @@ func (f *findings) named(meta *metav1.ObjectMeta) bool {
 	return meta.Name != ""
 }
 
+// maxAnnotation is the longest value in bytes that the annotations of this proxy may have.
+const maxAnnotation = 64
+
+// short returns the value of an annotation of this proxy, without white space around it. It does not return a value that is
+// too long, because such a value would be held as long as the object exists.
+func (f *findings) short(annotations map[string]string, key string) string {
+	value := annotations[key]
+	if len(value) > maxAnnotation {
+		f.Add(annotation(key), "%s has %d bytes, and at most %d are allowed: the annotation is ignored",
+			state.Quote(value), len(value), maxAnnotation)
+		return ""
+	}
+	return strings.TrimSpace(value)
+}
+
 // annotation returns the field path of an annotation.
 func annotation(key string) string { return "metadata.annotations[" + key + "]" }
 
@@ -101,13 +119,13 @@ func parseAddr(s string) (addr netip.Addr, reason string) {
 	addr = addr.Unmap()
 	switch {
 	case !addr.IsValid():
-		return netip.Addr{}, fmt.Sprintf("%q is not an IP address", s)
+		return netip.Addr{}, state.Quote(s) + " is not an IP address"
 	case addr.Zone() != "":
-		return netip.Addr{}, fmt.Sprintf("%q has a zone", s)
+		return netip.Addr{}, state.Quote(s) + " has a zone"
 	case addr.IsUnspecified():
-		return netip.Addr{}, fmt.Sprintf("%q is the unspecified address", s)
+		return netip.Addr{}, state.Quote(s) + " is the unspecified address"
 	case addr.IsMulticast():
-		return netip.Addr{}, fmt.Sprintf("%q is a multicast address", s)
+		return netip.Addr{}, state.Quote(s) + " is a multicast address"
 	}
 	return addr, ""
 }
@@ -126,7 +144,7 @@ func parsePrefix(s string) (prefix netip.Prefix, reason string) {
 		prefix = netip.PrefixFrom(prefix.Addr().Unmap(), prefix.Bits()-96)
 	}
 	if !prefix.IsValid() {
-		return netip.Prefix{}, fmt.Sprintf("%q is not a CIDR", s)
+		return netip.Prefix{}, state.Quote(s) + " is not a CIDR"
 	}
 	return prefix.Masked(), ""
 }
@@ -176,7 +194,7 @@ func (f *findings) protocol(field string, p corev1.Protocol) (state.Protocol, bo
 	case corev1.ProtocolSCTP:
 		return state.SCTP, true
 	}
-	f.Add(field, "%q is not one of TCP, UDP and SCTP", string(p))
+	f.Add(field, "%s is not one of TCP, UDP and SCTP", state.Quote(string(p)))
 	return 0, false
 }
 
@@ -216,25 +234,33 @@ func created(meta *metav1.ObjectMeta) time.Time {
 // does not fill the memory.
 const internLimit = 1 << 16
 
+// balanceLimit limits how many values of the annotations about load balancing are remembered. A cluster uses a handful. A
+// tenant who writes new ones all the time must not make the proxy hold them.
+const balanceLimit = 256
+
+// longestShared is the length in bytes of the longest names of the API. Longer strings are not remembered.
+const longestShared = 253
+
 // interner makes equal strings share one backing array. Package unique does not fit: it forgets a string at the next
 // garbage collection unless somebody keeps a Handle, and values of package state keep plain strings.
 type interner struct {
+	limit int
 	mu    sync.Mutex
 	known map[string]string
 }
 
-func newInterner() *interner { return &interner{known: map[string]string{}} }
+func newInterner(limit int) *interner { return &interner{limit: limit, known: map[string]string{}} }
 
 func (in *interner) share(s string) string {
-	if s == "" {
-		return ""
+	if s == "" || len(s) > longestShared {
+		return s
 	}
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	if k, ok := in.known[s]; ok {
 		return k
 	}
-	if len(in.known) >= internLimit {
+	if len(in.known) >= in.limit {
 		in.known = map[string]string{}
 	}
 	in.known[s] = s

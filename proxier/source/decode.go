@@ -194,6 +194,9 @@ func (d *decoder) undecodable(doc document, kind string, err error) {
 	d.fault(doc, "%s: %s: its previous form, if any, stays in force", id, reason)
 }
 
+// maxFault is the longest text of a fault in bytes. Errors of decoders quote values of the file.
+const maxFault = 500
+
 func (d *decoder) fault(doc document, text string, args ...any) {
-	d.faults = append(d.faults, fault{line: doc.line, text: fmt.Sprintf(text, args...)})
+	d.faults = append(d.faults, fault{line: doc.line, text: state.Clip(fmt.Sprintf(text, args...), maxFault)})
 }

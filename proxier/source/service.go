@@ -2,7 +2,6 @@ package source
 
 import (
 	"net/netip"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -39,7 +38,7 @@ func (c *converter) service(o *corev1.Service) (*state.Service, []state.Problem)
 		InternalLocal:   f.internalLocal(o),
 		ExternalLocal:   f.externalLocal(o),
 		Affinity:        f.affinity(o),
-		Balancing:       c.balancing(o.Annotations),
+		Balancing:       c.balancing(&f, o.Annotations),
 	}
 	f.sourceRanges(o, svc)
 	if o.Spec.Type == corev1.ServiceTypeLoadBalancer && svc.ExternalLocal {
@@ -156,7 +155,7 @@ func (c *converter) servicePort(
 		return state.ServicePort{}, false
 	case earlier.names.has(portName{protocol, port.Name}):
 		// Name and protocol connect a port with its endpoints, so they must be unique.
-		f.Add(field+".name", "%s port name %q occurs twice: the first one is used", protocol, port.Name)
+		f.Add(field+".name", "%s port name %s occurs twice: the first one is used", protocol, state.Quote(port.Name))
 		return state.ServicePort{}, false
 	}
 	earlier.numbers.add(portNumber{protocol, number})
@@ -190,7 +189,7 @@ func (f *findings) internalLocal(o *corev1.Service) bool {
 	case corev1.ServiceInternalTrafficPolicyLocal:
 		return true
 	}
-	f.Add("spec.internalTrafficPolicy", "%q is not Cluster or Local: Cluster is used", string(*policy))
+	f.Add("spec.internalTrafficPolicy", "%s is not Cluster or Local: Cluster is used", state.Quote(string(*policy)))
 	return false
 }
 
@@ -203,7 +202,7 @@ func (f *findings) externalLocal(o *corev1.Service) bool {
 		return o.Spec.Type == corev1.ServiceTypeLoadBalancer || o.Spec.Type == corev1.ServiceTypeNodePort ||
 			len(o.Spec.ExternalIPs) > 0
 	}
-	f.Add("spec.externalTrafficPolicy", "%q is not Cluster or Local: Cluster is used", string(o.Spec.ExternalTrafficPolicy))
+	f.Add("spec.externalTrafficPolicy", "%s is not Cluster or Local: Cluster is used", state.Quote(string(o.Spec.ExternalTrafficPolicy)))
 	return false
 }
 
@@ -214,7 +213,7 @@ func (f *findings) affinity(o *corev1.Service) time.Duration {
 	case corev1.ServiceAffinityClientIP:
 		return time.Duration(f.affinitySeconds(o.Spec.SessionAffinityConfig)) * time.Second
 	}
-	f.Add("spec.sessionAffinity", "%q is not ClientIP or None: None is used", string(o.Spec.SessionAffinity))
+	f.Add("spec.sessionAffinity", "%s is not ClientIP or None: None is used", state.Quote(string(o.Spec.SessionAffinity)))
 	return 0
 }
 
@@ -232,21 +231,21 @@ func (f *findings) affinitySeconds(config *corev1.SessionAffinityConfig) int32 {
 }
 
 // balancing reads all annotations that state.Balancing holds.
-func (c *converter) balancing(annotations map[string]string) state.Balancing {
+func (c *converter) balancing(f *findings, annotations map[string]string) state.Balancing {
 	if len(annotations) == 0 {
 		return state.Balancing{}
 	}
 	return state.Balancing{
-		Scheduler: c.strings.share(schedulerOf(annotations)),
-		Flags:     c.strings.share(strings.TrimSpace(annotations[annotationSchedulerFlags])),
+		Scheduler: c.balances.share(f.scheduler(annotations)),
+		Flags:     c.balances.share(f.short(annotations, annotationSchedulerFlags)),
 	}
 }
 
-// schedulerOf prefers the annotation of Verdict. It also reads the one of kube-router, so that users of kube-router
+// scheduler prefers the annotation of Verdict. It also reads the one of kube-router, so that users of kube-router
 // need not change their Services.
-func schedulerOf(annotations map[string]string) string {
-	if own := strings.TrimSpace(annotations[annotationScheduler]); own != "" {
+func (f *findings) scheduler(annotations map[string]string) string {
+	if own := f.short(annotations, annotationScheduler); own != "" {
 		return own
 	}
-	return strings.TrimSpace(annotations[annotationSchedulerRouter])
+	return f.short(annotations, annotationSchedulerRouter)
 }

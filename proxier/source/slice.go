@@ -63,7 +63,7 @@ func (f *findings) addressType(t discoveryv1.AddressType) (state.Family, bool) {
 	case discoveryv1.AddressTypeIPv6:
 		return state.IPv6, true
 	}
-	f.Add("addressType", "%q is not one of IPv4, IPv6 and FQDN: the slice is ignored", string(t))
+	f.Add("addressType", "%s is not one of IPv4, IPv6 and FQDN: the slice is ignored", state.Quote(string(t)))
 	return 0, false
 }
 
@@ -132,7 +132,7 @@ func (f *findings) endpointAddr(i int, family state.Family, addresses []string) 
 	}
 	addr, reason := parseAddr(addresses[0])
 	if reason == "" && state.FamilyOf(addr) != family {
-		reason = strconv.Quote(addresses[0]) + " is not an " + family.String() + " address, as addressType says"
+		reason = state.Quote(addresses[0]) + " is not an " + family.String() + " address, as addressType says"
 	}
 	if reason != "" {
 		f.Add(indexed("endpoints", i)+".addresses[0]", "%s", reason)
@@ -177,7 +177,7 @@ func (f *findings) trigger(annotations map[string]string) time.Time {
 	}
 	at, err := time.Parse(time.RFC3339Nano, value)
 	if err != nil {
-		f.Add(annotation(corev1.EndpointsLastChangeTriggerTime), "%q is not a time (RFC 3339)", value)
+		f.Add(annotation(corev1.EndpointsLastChangeTriggerTime), "%s is not a time (RFC 3339)", state.Quote(value))
 		return time.Time{}
 	}
 	return at.UTC()
@@ -188,9 +188,14 @@ func (f *findings) weight(annotations map[string]string) uint16 {
 	if !ok {
 		return state.DefaultWeight
 	}
-	weight, err := strconv.ParseUint(strings.TrimSpace(value), 10, 16)
+	short := f.short(annotations, annotationWeight)
+	if len(value) > maxAnnotation {
+		return state.DefaultWeight // short has reported it
+	}
+	weight, err := strconv.ParseUint(short, 10, 16)
 	if err != nil {
-		f.Add(annotation(annotationWeight), "%q is not a number from 0 to 65535: weight %d is used", value, state.DefaultWeight)
+		f.Add(annotation(annotationWeight), "%s is not a number from 0 to 65535: weight %d is used",
+			state.Quote(value), state.DefaultWeight)
 		return state.DefaultWeight
 	}
 	return uint16(weight)

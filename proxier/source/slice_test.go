@@ -261,7 +261,7 @@ func TestStringsAreShared(t *testing.T) {
 }
 
 func TestInternerIsBounded(t *testing.T) {
-	in := newInterner()
+	in := newInterner(internLimit)
 	for i := range 3 * internLimit {
 		in.share(fmt.Sprint(i))
 	}

@@ -49,14 +49,15 @@ type ProblemList struct {
 	more   int
 }
 
-// Add adds a problem. The reason is a format for the arguments.
+// Add adds a problem. The reason is a format for the arguments. It quotes values of the object with Quote.
 func (l *ProblemList) Add(field, reason string, args ...any) {
 	if len(l.list) == MaxProblems {
 		l.more++
 		return
 	}
 	l.list = append(l.list, Problem{
-		Kind: l.Object.Kind, Object: l.Object.Name, Field: field, Reason: fmt.Sprintf(reason, args...),
+		Kind: l.Object.Kind, Object: l.Object.Name,
+		Field: Clip(field, maxField), Reason: Clip(fmt.Sprintf(reason, args...), maxReason),
 	})
 }
 
@@ -85,6 +86,7 @@ func Bound(o Object, lists ...[]Problem) (bounded []Problem) {
 		case len(bounded) == MaxProblems:
 			more++
 		default:
+			p.Field, p.Reason = Clip(p.Field, maxField), Clip(p.Reason, maxReason)
 			bounded = append(bounded, p)
 		}
 	}

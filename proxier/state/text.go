@@ -1,0 +1,30 @@
+package state
+
+import (
+	"strconv"
+	"unicode/utf8"
+)
+
+// The longest texts in bytes. Objects are written by tenants, and one value of an object can have 1 MB. A text that is
+// quoted in Problems is copied into the log and into an Event, for each part of the object that it concerns.
+const (
+	maxQuote  = 60  // of a value of an object
+	maxReason = 400 // of a Problem
+	maxField  = 160 // of the path of a field
+)
+
+// Quote returns a value of an object in quotes. It clips long values.
+func Quote(s string) string { return strconv.Quote(Clip(s, maxQuote)) }
+
+// Clip returns the first bytes of a text, followed by "..." if something is missing. It does not cut through a character.
+// A clipped text shares no memory with the whole one.
+func Clip(s string, longest int) string {
+	if len(s) <= longest {
+		return s
+	}
+	end := longest
+	for end > longest-utf8.UTFMax && !utf8.RuneStart(s[end]) {
+		end--
+	}
+	return s[:end] + "..."
+}
