@@ -48,8 +48,10 @@ func (p *Proxier) Run(ctx context.Context) error {
 // Once does a single pass, for callers that only want to see what it would do.
 func (p *Proxier) Once() error { return p.pass() }
 
+// noteWaiting reports that changes wait. Before the first lists are complete, they wait for the sources, and not for the
+// loop.
 func (p *Proxier) noteWaiting() {
-	if p.pace.wait() {
+	if p.store.Synced() && p.pace.wait() {
 		p.observer.Pending(p.pace.waiting)
 	}
 }
@@ -94,6 +96,7 @@ func (p *Proxier) pass() error {
 	if !synced {
 		return nil
 	}
+	p.noteWaiting() // also for a pass that repairs the kernel: observers must see that it is stuck
 	report := PassReport{Started: time.Now()}
 	p.pace.began = report.Started
 	queue := p.queue(changes)

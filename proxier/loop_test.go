@@ -193,6 +193,29 @@ func TestNothingHappensBeforeSync(t *testing.T) {
 	}
 }
 
+// TestNothingWaitsBeforeSync: while the API server is away, nothing waits for the loop. Otherwise the kubelet would restart
+// the proxy until the API server is back.
+func TestNothingWaitsBeforeSync(t *testing.T) {
+	w := newWorld(t)
+	w.store.SetService(service("web", "10.96.0.1", 1), nil)
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- w.Run(ctx) }()
+	time.Sleep(50 * time.Millisecond) // the loop takes the wake-up
+	synced := time.Now()
+	w.store.MarkSynced()
+	for end := synced.Add(10 * time.Second); len(w.rules.frontends(t)) == 0 && time.Now().Before(end); {
+		time.Sleep(5 * time.Millisecond)
+	}
+	stop()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if len(w.watcher.pending) == 0 || w.watcher.pending[0].Before(synced) {
+		t.Errorf("waiting since %v, but the sources were synced at %v", w.watcher.pending, synced)
+	}
+}
+
 func TestChangesStayPendingUntilApplied(t *testing.T) {
 	w := newWorld(t)
 	w.store.SetService(service("web", "10.96.0.1", 1), nil)

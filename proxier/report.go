@@ -14,7 +14,7 @@ import (
 
 // Observer hears what the loop does. The loop calls its methods; they must not block.
 type Observer interface {
-	// Pending reports since when changes wait for the kernel.
+	// Pending reports since when changes wait for the kernel. Changes before the first sync do not count.
 	Pending(since time.Time)
 	PassDone(PassReport)
 	Problems(ProblemReport)

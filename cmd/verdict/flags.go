@@ -63,7 +63,7 @@ func bindDaemon(fs *pflag.FlagSet, s *config.Settings) {
 		"`TIME` for which a stream of changes is gathered into one pass; a change that arrives while the "+
 			"proxy is idle is applied at once")
 	fs.StringVar(&s.HealthzBindAddress, "healthz-bind-address", s.HealthzBindAddress,
-		"`ADDRESS:PORT` of /healthz and /livez; empty: off")
+		"`ADDRESS:PORT` of /healthz, /livez and /readyz; empty: off")
 	fs.StringVar(&s.MetricsBindAddress, "metrics-bind-address", s.MetricsBindAddress,
 		"`ADDRESS:PORT` of /metrics and /proxyMode; empty: off")
 }

@@ -102,6 +102,7 @@ func (o *observers) listen(ctx context.Context, group *errgroup.Group) error {
 	healthz := http.NewServeMux()
 	healthz.Handle("/healthz", o.proxy.Healthz())
 	healthz.Handle("/livez", o.proxy.Livez())
+	healthz.Handle("/readyz", o.proxy.Readyz())
 	metricsMux := http.NewServeMux()
 	metricsMux.Handle("/metrics", o.metrics.Handler())
 	metricsMux.HandleFunc("/healthz", plain("ok"))

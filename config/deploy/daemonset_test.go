@@ -127,7 +127,7 @@ func TestDaemonSetRunsOnEveryNode(t *testing.T) {
 func TestProbesOfDaemonSetAskWhereVerdictListens(t *testing.T) {
 	_, port, _ := strings.Cut(config.Default().HealthzBindAddress, ":")
 	c := load(t).container()
-	for path, probe := range map[string]*corev1.Probe{"/livez": c.LivenessProbe, "/healthz": c.ReadinessProbe} {
+	for path, probe := range map[string]*corev1.Probe{"/livez": c.LivenessProbe, "/readyz": c.ReadinessProbe} {
 		if probe == nil || probe.HTTPGet == nil {
 			t.Errorf("no probe for %s", path)
 			continue

@@ -32,11 +32,12 @@ type Proxy struct {
 	eligible bool
 }
 
-// NewProxy returns the health of a proxy that has just started. The proxy is unhealthy until its first pass has reached
-// the kernel. The node counts as eligible until SetNode reports otherwise.
+// NewProxy returns the health of a proxy that has just started. The proxy is alive, but unhealthy until its first pass has
+// reached the kernel. The node counts as eligible until SetNode reports otherwise.
 func NewProxy(o ProxyOptions) *Proxy { return &Proxy{options: o, eligible: true} }
 
-// Pending records since when a change waits. The change that has waited longest counts.
+// Pending records since when a change waits. The change that has waited longest counts. The caller does not report changes
+// that wait for the first lists of the sources: a proxy that cannot reach the API server is not ill.
 func (p *Proxy) Pending(since time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -73,26 +74,39 @@ func (p *Proxy) nodeEligible() bool {
 }
 
 // Healthy reports whether the proxy works. It does not depend on the Node object.
-func (p *Proxy) Healthy() bool { return p.status().Healthy }
+func (p *Proxy) Healthy() bool { return p.status(healthy).Healthy }
 
 // Healthz answers whether the node should get traffic: the proxy works, and the Node is not about to be deleted.
 func (p *Proxy) Healthz() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		s := p.status()
+		s := p.status(healthy)
 		eligible := p.nodeEligible()
 		s.NodeEligible = &eligible
 		p.answer(w, "/healthz", s, s.Healthy && eligible)
 	})
 }
 
-// Livez answers whether the proxy works. It ignores the Node object, because a restart of the proxy would not keep the
-// Node from being deleted.
-func (p *Proxy) Livez() http.Handler {
+// Livez answers whether the proxy is alive: no change waits too long. A proxy that is starting is alive. Otherwise the
+// kubelet would start it again and again while the API server is away, and thousands of nodes would list everything each
+// time. Livez ignores the Node object, because a restart of the proxy would not keep the Node from being deleted.
+func (p *Proxy) Livez() http.Handler { return p.handler("/livez", alive) }
+
+// Readyz answers whether the rules of the proxy are in the kernel: its first pass has been applied.
+func (p *Proxy) Readyz() http.Handler { return p.handler("/readyz", ready) }
+
+func (p *Proxy) handler(path string, good judgment) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		s := p.status()
-		p.answer(w, "/livez", s, s.Healthy)
+		s := p.status(good)
+		p.answer(w, path, s, s.Healthy)
 	})
 }
+
+// judgment decides about the proxy. applied: a pass has reached the kernel. late: a change has waited too long.
+type judgment func(applied, late bool) bool
+
+func healthy(applied, late bool) bool { return applied && !late }
+func alive(_, late bool) bool         { return !late }
+func ready(applied, _ bool) bool      { return applied }
 
 // status is the body of the answers. Names and order are those of upstream.
 type status struct {
@@ -108,7 +122,7 @@ type familyStatus struct {
 	Healthy     bool      `json:"healthy"`
 }
 
-func (p *Proxy) status() status {
+func (p *Proxy) status(good judgment) status {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := p.options.Now()
@@ -116,7 +130,7 @@ func (p *Proxy) status() status {
 	s := status{
 		LastUpdated: p.applied,
 		CurrentTime: now,
-		Healthy:     !p.applied.IsZero() && !late,
+		Healthy:     good(!p.applied.IsZero(), late),
 		Status:      make(map[string]familyStatus, len(p.options.Families)),
 	}
 	for _, f := range p.options.Families {
@@ -130,6 +144,8 @@ func (p *Proxy) answer(w http.ResponseWriter, path string, s status, good bool) 
 	code := http.StatusServiceUnavailable
 	if good {
 		code = http.StatusOK
+	}
+	if good && !s.LastUpdated.IsZero() {
 		// As in upstream, lastUpdated of a healthy proxy is the current time even when nothing has changed.
 		s.LastUpdated = s.CurrentTime
 	}

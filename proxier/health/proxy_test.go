@@ -33,65 +33,71 @@ func ask(h http.Handler) *httptest.ResponseRecorder {
 	return w
 }
 
-// TestCodes: the codes of /healthz and /livez, and the value of Healthy, after a sequence of events.
+// TestCodes: the codes of /healthz, /livez and /readyz, and the value of Healthy, after a sequence of events.
 func TestCodes(t *testing.T) {
 	const up, down = 200, 503
 	tests := []struct {
 		name           string
 		events         func(*Proxy, *clock)
 		healthz, livez int
+		readyz         int
 	}{
-		{"nothing happened yet", func(*Proxy, *clock) {}, down, down},
-		{"first pass pending", func(p *Proxy, c *clock) { p.Pending(c.now) }, down, down},
-		{"first pass failed", func(p *Proxy, c *clock) { p.PassDone(c.now, false) }, down, down},
-		{"first pass applied", func(p *Proxy, c *clock) { p.PassDone(c.now, true) }, up, up},
+		{"nothing happened yet", func(*Proxy, *clock) {}, down, up, down},
+		{"the API server is away for an hour", func(_ *Proxy, c *clock) { c.after(time.Hour) }, down, up, down},
+		{"first pass pending", func(p *Proxy, c *clock) { p.Pending(c.now) }, down, up, down},
+		{"first pass stuck", func(p *Proxy, c *clock) {
+			p.Pending(c.now)
+			c.after(time.Minute)
+		}, down, down, down},
+		{"first pass failed", func(p *Proxy, c *clock) { p.PassDone(c.now, false) }, down, up, down},
+		{"first pass applied", func(p *Proxy, c *clock) { p.PassDone(c.now, true) }, up, up, up},
 		{"idle for a day", func(p *Proxy, c *clock) {
 			p.PassDone(c.now, true)
 			c.after(24 * time.Hour)
-		}, up, up},
+		}, up, up, up},
 		{"a change waits, not long", func(p *Proxy, c *clock) {
 			p.PassDone(c.now, true)
 			p.Pending(c.now)
 			c.after(time.Minute - 1)
-		}, up, up},
+		}, up, up, up},
 		{"a change waits too long", func(p *Proxy, c *clock) {
 			p.PassDone(c.now, true)
 			p.Pending(c.now)
 			c.after(time.Minute)
-		}, down, down},
+		}, down, down, up},
 		{"a later change does not shorten the wait of the first", func(p *Proxy, c *clock) {
 			p.PassDone(c.now, true)
 			p.Pending(c.now)
 			c.after(40 * time.Second)
 			p.Pending(c.now)
 			c.after(20 * time.Second)
-		}, down, down},
+		}, down, down, up},
 		{"one pass fails", func(p *Proxy, c *clock) {
 			p.PassDone(c.now, true)
 			p.PassDone(c.now, false)
 			c.after(time.Second)
-		}, up, up},
+		}, up, up, up},
 		{"passes fail for long, although Pending was not called", func(p *Proxy, c *clock) {
 			p.PassDone(c.now, true)
 			for range 3 {
 				p.PassDone(c.now, false)
 				c.after(30 * time.Second)
 			}
-		}, down, down},
+		}, down, down, up},
 		{"late, then applied", func(p *Proxy, c *clock) {
 			p.Pending(c.now)
 			c.after(time.Hour)
 			p.PassDone(c.now, true)
-		}, up, up},
+		}, up, up, up},
 		{"the node is about to be deleted", func(p *Proxy, c *clock) {
 			p.PassDone(c.now, true)
 			p.SetNode(false)
-		}, down, up},
+		}, down, up, up},
 		{"the node is no longer about to be deleted", func(p *Proxy, c *clock) {
 			p.PassDone(c.now, true)
 			p.SetNode(false)
 			p.SetNode(true)
-		}, up, up},
+		}, up, up, up},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -103,7 +109,10 @@ func TestCodes(t *testing.T) {
 			if got := ask(p.Livez()).Code; got != tt.livez {
 				t.Errorf("/livez %d, want %d", got, tt.livez)
 			}
-			if got := p.Healthy(); got != (tt.livez == up) {
+			if got := ask(p.Readyz()).Code; got != tt.readyz {
+				t.Errorf("/readyz %d, want %d", got, tt.readyz)
+			}
+			if got := p.Healthy(); got != (tt.livez == up && tt.readyz == up) {
 				t.Errorf("Healthy() = %v", got)
 			}
 		})
@@ -127,7 +136,11 @@ func TestBodies(t *testing.T) {
 		}
 	}
 	same("before the first pass", p.Livez(),
+		`{"lastUpdated":"`+never+`","currentTime":"`+first+`","healthy":true,"status":`+families(never, true)+`}`)
+	same("before the first pass", p.Readyz(),
 		`{"lastUpdated":"`+never+`","currentTime":"`+first+`","healthy":false,"status":`+families(never, false)+`}`)
+	same("before the first pass", p.Healthz(),
+		`{"lastUpdated":"`+never+`","currentTime":"`+first+`","nodeEligible":true,"healthy":false,"status":`+families(never, false)+`}`)
 
 	p.PassDone(c.now, true)
 	c.after(2 * time.Minute)
@@ -143,8 +156,8 @@ func TestBodies(t *testing.T) {
 
 func TestOneFamily(t *testing.T) {
 	p := NewProxy(ProxyOptions{Families: []state.Family{state.IPv6}, Now: func() time.Time { return start }, Timeout: time.Minute})
-	want := `{"lastUpdated":"0001-01-01T00:00:00Z","currentTime":"2026-05-04T03:02:01.0000005Z","healthy":false,` +
-		`"status":{"IPv6":{"lastUpdated":"0001-01-01T00:00:00Z","healthy":false}}}`
+	want := `{"lastUpdated":"0001-01-01T00:00:00Z","currentTime":"2026-05-04T03:02:01.0000005Z","healthy":true,` +
+		`"status":{"IPv6":{"lastUpdated":"0001-01-01T00:00:00Z","healthy":true}}}`
 	if got := ask(p.Livez()).Body.String(); got != want {
 		t.Errorf("got %s", got)
 	}
@@ -156,10 +169,11 @@ func TestAnswersAreCounted(t *testing.T) {
 		got = append(got, fmt.Sprint(path, " ", code))
 	}})
 	ask(p.Livez())
+	ask(p.Healthz())
 	p.PassDone(time.Now(), true)
 	ask(p.Livez())
 	ask(p.Healthz())
-	if want := "[/livez 503 /livez 200 /healthz 200]"; fmt.Sprint(got) != want {
+	if want := "[/livez 200 /healthz 503 /livez 200 /healthz 200]"; fmt.Sprint(got) != want {
 		t.Errorf("counted %v, want %s", got, want)
 	}
 }
@@ -172,7 +186,7 @@ func (brokenWriter) Write([]byte) (int, error) { return 0, errors.New("broken pi
 func TestClientGone(t *testing.T) {
 	p, _ := newTestProxy()
 	w := brokenWriter{httptest.NewRecorder()}
-	p.Livez().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/livez", nil))
+	p.Healthz().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/healthz", nil))
 	if w.Code != 503 {
 		t.Errorf("code %d", w.Code)
 	}

@@ -76,6 +76,13 @@ func (s *Store) MarkSynced() {
 	s.signal()
 }
 
+// Synced reports whether MarkSynced was called.
+func (s *Store) Synced() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.synced
+}
+
 // SetService adds or replaces a Service and the problems of its object.
 func (s *Store) SetService(svc *Service, problems []Problem) {
 	s.mu.Lock()
