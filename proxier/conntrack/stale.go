@@ -21,6 +21,7 @@ package conntrack
 import (
 	"net/netip"
 	"slices"
+	"sync/atomic"
 
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
@@ -42,8 +43,8 @@ type Flow struct {
 
 // Stale says which flows are stale after a pass.
 type Stale struct {
-	targets map[Frontend]target
-	later   *later
+	targets  map[Frontend]target
+	revision uint64 // of the Tracker when it made this
 }
 
 // target is a frontend whose flows have to be looked at.
@@ -51,6 +52,7 @@ type target struct {
 	removed bool
 	ipvs    bool             // served by IPVS
 	good    []netip.AddrPort // sorted: flows to these stay
+	changed *atomic.Uint64   // the Tracker's revision when the frontend changed last
 }
 
 // Empty tells whether there is nothing to look for.
@@ -66,7 +68,11 @@ func (s *Stale) frontends(family state.Family) (list []Frontend) {
 	return list
 }
 
-// has judges a flow. Node ports exist only on the given addresses: elsewhere the same number is somebody else's.
+// has judges a flow. It leaves out flows of a frontend that changed since the Tracker made s: the kernel may have newer
+// rules already, and flows that those made may go to endpoints that s does not know. The next cleaning looks at them. The
+// Tracker records a change before the kernel gets the new rules, so has knows of it before it sees a flow of the new rules.
+//
+// Node ports exist only on the given addresses: elsewhere the same number is somebody else's.
 func (s *Stale) has(f Flow, nodePortAddrs map[netip.Addr]bool) bool {
 	at := Frontend{Addr: f.Dst.Addr(), Port: f.Dst.Port(), Family: state.FamilyOf(f.Dst.Addr())}
 	t, ok := s.targets[at]
@@ -74,7 +80,7 @@ func (s *Stale) has(f Flow, nodePortAddrs map[netip.Addr]bool) bool {
 		at.Addr = netip.Addr{}
 		t, ok = s.targets[at]
 	}
-	return ok && t.stale(f) && !s.later.has(at)
+	return ok && t.stale(f) && t.changed.Load() <= s.revision
 }
 
 func (t *target) stale(f Flow) bool {

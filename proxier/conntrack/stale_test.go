@@ -2,9 +2,7 @@ package conntrack
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"net/netip"
-	"slices"
 	"strings"
 	"testing"
 
@@ -237,45 +235,6 @@ func (t *Tracker) stale() *Stale {
 	return &s
 }
 
-// TestRandomOverlaps has passes reach the kernel while a cleaning runs, and cleanings fail. When everything is quiet, no
-// stale flow is left.
-func TestRandomOverlaps(t *testing.T) {
-	for seed := range uint64(200) {
-		rng := rand.New(rand.NewPCG(seed, 4))
-		g := &game{rng: rng, tracker: NewTracker(), wanted: map[string]*plan.Service{}}
-		var running *Stale
-		for range 50 {
-			g.change()
-			g.apply()
-			g.send()
-			switch {
-			case running == nil && rng.IntN(2) == 0:
-				running = g.tracker.stale()
-			case running != nil && rng.IntN(2) == 0:
-				if rng.IntN(4) > 0 {
-					g.remove(running)
-					g.tracker.Done()
-				}
-				running = nil
-			}
-		}
-		if running != nil {
-			g.remove(running)
-			g.tracker.Done()
-		}
-		g.remove(g.tracker.stale())
-		for _, f := range g.flows {
-			if !g.good(f) {
-				t.Fatalf("seed %d: %v is left", seed, f)
-			}
-		}
-	}
-}
-
-func (g *game) remove(s *Stale) {
-	g.flows = slices.DeleteFunc(g.flows, func(f Flow) bool { return s.has(f, nil) })
-}
-
 func TestFirstLookIsComplete(t *testing.T) {
 	tr := NewTracker()
 	tr.Set(name("web"), service("10.96.0.10:53 *4:30053>10.0.0.1:53", "tcp 10.96.0.10:80>"))
@@ -292,115 +251,13 @@ func TestTrackerRemembersUDPOnly(t *testing.T) {
 	tr := NewTracker()
 	tr.Set(name("tcp"), service("tcp 10.96.0.10:80>"))
 	tr.Set(name("gone"), nil)
-	if len(tr.changed) != 0 {
-		t.Errorf("remembered: %v", tr.changed)
+	if len(tr.services)+len(tr.frontends)+len(tr.suspects) != 0 {
+		t.Errorf("remembered: %v %v %v", tr.services, tr.frontends, tr.suspects)
 	}
 	tr.Set(name("udp"), service("10.96.0.10:53>10.0.0.1:53"))
 	tr.Set(name("udp"), service("tcp 10.96.0.10:53>"))
 	settle(tr)
-	if len(tr.done)+len(tr.changed) != 0 {
-		t.Errorf("remembered: %v %v", tr.done, tr.changed)
+	if len(tr.services)+len(tr.frontends)+len(tr.suspects) != 0 {
+		t.Errorf("remembered: %v %v %v", tr.services, tr.frontends, tr.suspects)
 	}
-}
-
-// TestRandomTransitions plays a kernel that makes flows by the rules it has, and cleans. Whatever happens, also with
-// passes that fail, no stale flow is left after a cleaning and no good one is lost.
-func TestRandomTransitions(t *testing.T) {
-	for seed := range uint64(30) {
-		rng := rand.New(rand.NewPCG(seed, 3))
-		g := &game{rng: rng, tracker: NewTracker(), wanted: map[string]*plan.Service{}}
-		for step := range 200 {
-			g.change()
-			if rng.IntN(4) == 0 {
-				continue // the pass failed: the kernel keeps the old rules
-			}
-			g.apply()
-			g.clean(t, fmt.Sprintf("seed %d step %d", seed, step))
-		}
-	}
-}
-
-// game is a small world of three Services that share four addresses, each of which belongs to one of them at most.
-type game struct {
-	rng     *rand.Rand
-	tracker *Tracker
-	wanted  map[string]*plan.Service
-	rules   map[Frontend]*udpPort // in the kernel
-	flows   []Flow
-}
-
-func (g *game) change() {
-	owner := g.rng.IntN(4)
-	for i := range 3 {
-		var lines []string
-		for vip := range 4 {
-			if (vip+owner)%4 == i && g.rng.IntN(4) > 0 {
-				lines = append(lines, fmt.Sprintf("10.96.0.%d:53>%s", vip, g.endpoints()))
-			}
-		}
-		n := fmt.Sprint(i)
-		g.wanted[n] = service(lines...)
-		for j := range g.wanted[n].Ports {
-			g.wanted[n].Ports[j].IPVS = g.rng.IntN(4) == 0
-		}
-		g.tracker.Set(name(n), g.wanted[n])
-	}
-}
-
-func (g *game) endpoints() string {
-	var list []string
-	for i := range 3 {
-		if g.rng.IntN(2) == 0 {
-			list = append(list, fmt.Sprintf("10.0.0.%d:53", i))
-		}
-	}
-	return strings.Join(list, " ")
-}
-
-// apply makes the wanted rules those of the kernel and lets clients send to every address.
-func (g *game) apply() {
-	g.rules = map[Frontend]*udpPort{}
-	for _, s := range g.wanted {
-		enter(g.rules, udpPorts(s))
-	}
-}
-
-func (g *game) send() {
-	for vip := range 4 {
-		f := Flow{Dst: netip.MustParseAddrPort(fmt.Sprintf("10.96.0.%d:53", vip))}
-		port, served := g.rules[Frontend{f.Dst.Addr(), 53, state.IPv4}]
-		switch {
-		case !served:
-			f.Reply = f.Dst
-		case len(port.serving) == 0:
-			continue // refused: makes no flow
-		default:
-			f.Reply = port.serving[g.rng.IntN(len(port.serving))]
-			f.DNAT = !port.ipvs
-		}
-		g.flows = append(g.flows, f)
-	}
-}
-
-func (g *game) clean(t *testing.T, when string) {
-	t.Helper()
-	s := g.tracker.Stale()
-	g.flows = slices.DeleteFunc(g.flows, func(f Flow) bool {
-		stale, good := s.has(f, nil), g.good(f)
-		if stale == good {
-			t.Fatalf("%s: %v: called stale %v, is good %v", when, f, stale, good)
-		}
-		return stale
-	})
-	g.tracker.Done()
-	g.send()
-}
-
-// good is the rule that the package comment states, for the rules in the kernel.
-func (g *game) good(f Flow) bool {
-	port, served := g.rules[Frontend{f.Dst.Addr(), f.Dst.Port(), state.IPv4}]
-	if !served {
-		return f.Reply == f.Dst
-	}
-	return slices.Contains(port.serving, f.Reply) && (f.DNAT || port.ipvs)
 }

@@ -3,85 +3,96 @@ package conntrack
 import (
 	"net/netip"
 	"slices"
+	"sync/atomic"
 
 	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// Tracker remembers the UDP ports as they were when flows were last cleaned, and what has changed since. It starts out
-// knowing nothing, so that the first cleaning looks at every frontend: what happened while nobody was here.
+// Tracker finds out at which UDP frontends flows can have gone stale since they were last cleaned. For each frontend it
+// knows two things: which port serves it now, and whether a change since the last cleaning can have made flows stale.
+// A cleaning judges flows by the port that serves the frontend now, so earlier states need not be remembered.
 //
-// Not for use by several goroutines at once. A Stale that it returned may be used by another goroutine: walking the
-// kernel's table takes some 20 ms even when it is empty, for which no pass should wait.
+// A new Tracker knows no frontends. The first cleaning therefore looks at every frontend, because flows may have gone stale
+// while no proxy ran.
+//
+// Its memory follows the number of frontends, not the number of changes.
+//
+// A Tracker is not for use by several goroutines at once. Another goroutine may use a Stale that the Tracker returned: the
+// kernel needs about 20 ms to walk its table even when it is empty, and no pass should wait for that.
 type Tracker struct {
-	done     map[state.Name][]udpPort
-	changed  map[state.Name]change
-	revision uint64
-	looked   uint64     // revision up to which the last Stale took changes in
-	former   []Frontend // of an earlier process, with flows; until the first Done
-	later    *later     // of the last Stale; nil: nobody is cleaning
+	services  map[state.Name][]*udpPort // as set last
+	frontends map[Frontend]*tracked     // those that a port serves, and the suspect ones
+	suspects  map[Frontend]*tracked     // those to look at
+	removed   int                       // how many frontends no port serves; all of them are suspect
+	revision  uint64                    // counts calls of Set
+	looked    uint64                    // the revision that the last Stale covers
+	forgotten int
 }
 
-// change is a Service as it is now.
-type change struct {
-	revision uint64
-	ports    []udpPort // nil: the Service is gone, or has no UDP ports any more
-	// again: it changed again before its first change was cleaned. What it was in between may have made flows as well, so
-	// comparing the ends is not enough. These frontends came and may have gone before and after the last Stale.
-	again        bool
-	past, recent []Frontend
+// tracked is what a Tracker knows of a frontend.
+type tracked struct {
+	port    *udpPort // that serves it; nil: it was removed
+	suspect bool
+	changed atomic.Uint64 // the revision of its last change; a running cleaning reads it
 }
 
-// udpPort is what is remembered of a UDP port in one family.
+// udpPort is what a Tracker knows of a UDP port in one family.
 type udpPort struct {
 	frontends []Frontend
+	tracked   []*tracked       // what the Tracker knows of each frontend
 	serving   []netip.AddrPort // sorted; shared with the plan
 	ipvs      bool             // served by IPVS
 }
 
-// NewTracker returns a Tracker that knows nothing but frontends of an earlier process: those of them that nothing has
-// when it first looks were removed meanwhile.
+// maxRemoved bounds how many removed frontends wait to be cleaned: 131,072 take about 10 MB. More than that can wait only
+// where the kernel refuses to delete flows.
+const maxRemoved = 1 << 17
+
+// NewTracker returns a Tracker that knows only the frontends of an earlier process. The first cleaning treats those that no
+// Service has by then as removed.
 func NewTracker(former ...Frontend) *Tracker {
-	return &Tracker{done: map[state.Name][]udpPort{}, changed: map[state.Name]change{}, former: former}
+	t := &Tracker{services: map[state.Name][]*udpPort{}, frontends: map[Frontend]*tracked{}, suspects: map[Frontend]*tracked{}}
+	for _, f := range former {
+		t.note(f, t.add(f), true)
+	}
+	return t
 }
 
-// Set takes note of a Service's plan; nil: it is gone. Nothing is forgotten before Done, so a pass that did not reach
-// the kernel needs no undoing.
+// add returns a frontend that no port serves yet.
+func (t *Tracker) add(f Frontend) *tracked {
+	is := &tracked{}
+	t.frontends[f] = is
+	t.removed++
+	return is
+}
+
+// Set records a Service's new plan; nil: the Service is gone. When the pass does not reach the kernel, nothing has to be
+// undone: Done forgets only what a cleaning has looked at.
 func (t *Tracker) Set(n state.Name, p *plan.Service) {
-	ports := udpPorts(p)
-	_, was := t.done[n]
-	c, pending := t.changed[n]
-	if !was && !pending && len(ports) == 0 {
+	before, after := t.services[n], udpPorts(p)
+	if len(before)+len(after) == 0 {
 		return
 	}
-	c.again, c.recent = pending, withFrontends(c.recent, c.ports)
 	t.revision++
-	c.revision, c.ports = t.revision, ports
-	t.changed[n] = c
-	t.later.add(ports)
-}
-
-// withFrontends adds the frontends of ports, each once: a Service that flaps while nothing can be cleaned must not pile up.
-func withFrontends(list []Frontend, ports []udpPort) []Frontend {
-	for i := range ports {
-		for _, f := range ports[i].frontends {
-			if !slices.Contains(list, f) {
-				list = append(list, f)
-			}
+	for i, port := range after {
+		var old *udpPort
+		if i < len(before) && slices.Equal(before[i].frontends, port.frontends) {
+			old = before[i]
 		}
+		t.serve(port, old)
 	}
-	return list
+	for _, port := range before {
+		t.withdraw(port)
+	}
+	if len(after) == 0 {
+		delete(t.services, n)
+	} else {
+		t.services[n] = after
+	}
 }
 
-// appendFrontends is for lists in which some may be twice: looking for each would be quadratic where every Service is listed.
-func appendFrontends(list []Frontend, ports []udpPort) []Frontend {
-	for i := range ports {
-		list = append(list, ports[i].frontends...)
-	}
-	return list
-}
-
-func udpPorts(p *plan.Service) (out []udpPort) {
+func udpPorts(p *plan.Service) (out []*udpPort) {
 	if p == nil {
 		return nil
 	}
@@ -94,71 +105,94 @@ func udpPorts(p *plan.Service) (out []udpPort) {
 		for _, fe := range port.Frontends {
 			frontends = append(frontends, Frontend{Addr: fe.Addr, Port: fe.Port, Family: port.Family})
 		}
-		out = append(out, udpPort{frontends: frontends, serving: port.Serving, ipvs: port.IPVS})
+		out = append(out, &udpPort{frontends: frontends, serving: port.Serving, ipvs: port.IPVS})
 	}
 	return out
 }
 
-// Stale says which flows have gone stale since the last Done. Call it when the kernel has the changes: before that, new
-// flows could still be made by the old rules.
-func (t *Tracker) Stale() Stale {
-	t.looked = t.revision
-	if len(t.changed) == 0 && len(t.former) == 0 {
-		return Stale{}
-	}
-	// Frontends are compared across all Services: one may have passed from one Service to another.
-	before, after := map[Frontend]*udpPort{}, map[Frontend]*udpPort{}
-	var unsteady []Frontend
-	for n, c := range t.changed {
-		enter(before, t.done[n])
-		enter(after, c.ports)
-		if c.again {
-			c.past, c.recent = append(c.past, c.recent...), nil
-			t.changed[n] = c
-			unsteady = append(appendFrontends(appendFrontends(unsteady, t.done[n]), c.ports), c.past...)
+// serve gives a port its frontends. Another port, also one of another Service, may have had them until now. The port old, if
+// any, is what the port was before, with the same frontends.
+func (t *Tracker) serve(port, old *udpPort) {
+	port.tracked = make([]*tracked, len(port.frontends))
+	var was *udpPort
+	changed, look := true, true
+	for i, f := range port.frontends {
+		is := t.find(f, i, old)
+		port.tracked[i] = is
+		// All frontends of a port usually had the same port before, and ports with many endpoints take long to compare.
+		if is.port != was {
+			was = is.port
+			changed, look = !port.same(was), needsLook(was, port)
 		}
-	}
-	targets := map[Frontend]target{}
-	for f, good := range after {
-		if was, existed := before[f]; !existed || needsLook(was, good) {
-			targets[f] = target{good: good.serving, ipvs: good.ipvs}
+		if is.port == nil {
+			t.removed--
 		}
-	}
-	for _, f := range t.former {
-		if _, exists := after[f]; !exists {
-			targets[f] = target{removed: true}
-		}
-	}
-	for f := range before {
-		if _, exists := after[f]; !exists {
-			targets[f] = target{removed: true}
-		}
-	}
-	for _, f := range unsteady {
-		targets[f] = target{removed: true}
-		if good, exists := after[f]; exists {
-			targets[f] = target{good: good.serving, ipvs: good.ipvs}
-		}
-	}
-	t.later = &later{frontends: map[Frontend]struct{}{}}
-	return Stale{targets, t.later}
-}
-
-func enter(m map[Frontend]*udpPort, ports []udpPort) {
-	for i := range ports {
-		for _, f := range ports[i].frontends {
-			m[f] = &ports[i]
+		is.port = port
+		if changed {
+			t.note(f, is, look)
 		}
 	}
 }
 
-// needsLook tells whether flows of a frontend that stayed can have gone stale: an endpoint went, or there are endpoints
-// now and were none, and with them flows that went nowhere, or IPVS has let go of it.
+// find returns the frontend f, which is number i of the port old. While old still serves it, nothing has to be looked up.
+func (t *Tracker) find(f Frontend, i int, old *udpPort) *tracked {
+	if old != nil && old.tracked[i].port == old {
+		return old.tracked[i]
+	}
+	if is := t.frontends[f]; is != nil {
+		return is
+	}
+	return t.add(f)
+}
+
+// withdraw takes away the frontends that a port still has.
+func (t *Tracker) withdraw(port *udpPort) {
+	for i, f := range port.frontends {
+		is := port.tracked[i]
+		if is.port != port {
+			continue
+		}
+		is.port = nil
+		t.removed++
+		t.note(f, is, true)
+		if t.removed > maxRemoved {
+			t.forget(f)
+			t.forgotten++
+		}
+	}
+}
+
+// note records that a frontend changed. With look, the change itself can have made flows stale. Of a frontend that is suspect
+// already, a running cleaning skips the flows from now on, and the next one looks at them.
+func (t *Tracker) note(f Frontend, is *tracked, look bool) {
+	is.changed.Store(t.revision)
+	if look && !is.suspect {
+		is.suspect = true
+		t.suspects[f] = is
+	}
+}
+
+// forget lets go of a frontend that no port serves.
+func (t *Tracker) forget(f Frontend) {
+	delete(t.frontends, f)
+	delete(t.suspects, f)
+	t.removed--
+}
+
+func (p *udpPort) same(other *udpPort) bool {
+	return other != nil && p.ipvs == other.ipvs && slices.Equal(p.serving, other.serving)
+}
+
+// needsLook reports whether flows of a frontend can have gone stale when the port that serves it changes. They can when
+//   - the frontend is new,
+//   - an endpoint went,
+//   - there was no endpoint before, so that flows went nowhere, and now there is one,
+//   - IPVS does not serve it any more.
 func needsLook(before, after *udpPort) bool {
-	was, is := before.serving, after.serving
-	if before.ipvs && !after.ipvs {
+	if before == nil || before.ipvs && !after.ipvs {
 		return true
 	}
+	was, is := before.serving, after.serving
 	if len(was) == 0 {
 		return len(is) > 0
 	}
@@ -172,26 +206,46 @@ func needsLook(before, after *udpPort) bool {
 	return false
 }
 
-// Done says that the last Stale was cleaned, or was empty. Changes that were set after it was made stay.
+// Stale returns which flows have gone stale since the last Done. The caller calls it when the kernel has everything that
+// was Set: before that, the old rules could still make flows.
+func (t *Tracker) Stale() Stale {
+	t.looked = t.revision
+	targets := make(map[Frontend]target, len(t.suspects))
+	for f, is := range t.suspects {
+		it := target{removed: is.port == nil, changed: &is.changed}
+		if is.port != nil {
+			it.good, it.ipvs = is.port.serving, is.port.ipvs
+		}
+		targets[f] = it
+	}
+	return Stale{targets: targets, revision: t.revision}
+}
+
+// Done records that the last Stale was cleaned completely. Frontends that changed since then stay suspect.
 func (t *Tracker) Done() {
-	t.former, t.later = nil, nil
-	for n, c := range t.changed {
-		if c.revision > t.looked {
-			// What the Service was at the time of that Stale is among the recent frontends.
-			delete(t.done, n)
-			c.past = nil
-			t.changed[n] = c
-			continue
-		}
-		delete(t.changed, n)
-		if len(c.ports) == 0 {
-			delete(t.done, n)
-		} else {
-			t.done[n] = c.ports
+	for f, is := range t.suspects {
+		switch {
+		case is.changed.Load() > t.looked:
+		case is.port == nil:
+			t.forget(f)
+		default:
+			is.suspect = false
+			delete(t.suspects, f)
 		}
 	}
-	if len(t.changed) == 0 {
-		// A map keeps the size it once had, and the first pass sees every Service.
-		t.changed = map[state.Name]change{}
+	// A map keeps the size that it once had, and the first pass sees every frontend.
+	if len(t.suspects) == 0 {
+		t.suspects = map[Frontend]*tracked{}
 	}
+	if len(t.frontends) == 0 {
+		t.frontends = map[Frontend]*tracked{}
+	}
+}
+
+// Forgotten returns how many removed frontends were not recorded because too many waited to be cleaned. Their flows stay until
+// their clients stop sending. The count starts again at 0.
+func (t *Tracker) Forgotten() int {
+	n := t.forgotten
+	t.forgotten = 0
+	return n
 }
