@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/verdict-proxy/verdict/proxier/conntrack"
+	"github.com/verdict-proxy/verdict/proxier/plan"
+	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
 // Flows removes stale flows from connection tracking. One goroutine at a time calls Clean; it is not the loop's.
@@ -13,22 +15,24 @@ type Flows interface {
 	Clean(stale conntrack.Stale, nodePorts []netip.Addr) ([]conntrack.Result, error)
 }
 
-// flowCleaner has UDP flows removed that went stale, beside the loop: the kernel walks its whole table for an answer (12 ms
-// and more), and the next change of the rules must not wait for that. Changes that come meanwhile are cleaned afterwards.
+// flowCleaner removes stale UDP flows beside the loop. The kernel walks its whole table for an answer, which takes 12 ms and
+// more, and the next change of the rules must not wait for that. Changes that come meanwhile are cleaned afterwards.
 type flowCleaner struct {
-	flows   Flows
-	tracker *conntrack.Tracker
-	log     *slog.Logger
-	running bool
-	done    chan cleaned // has room for one result, so that the goroutine never waits
-	backoff time.Duration
+	flows     Flows
+	tracker   *conntrack.Tracker
+	log       *slog.Logger
+	nodePorts []netip.Addr     // the addresses on which node ports answer
+	applied   bool             // the kernel has the rules of everything that the tracker was told
+	running   bool             // a cleaning is under way
+	done      chan cleaned     // has room for one result, so that the goroutine never waits
+	retry     <-chan time.Time // after an error, when to try again; nil: there was no error
+	backoff   time.Duration
 }
 
 // cleaned is the end of a cleaning.
 type cleaned struct {
-	results   []conntrack.Result
-	err       error
-	nodePorts []netip.Addr
+	results []conntrack.Result
+	err     error
 }
 
 func newFlowCleaner(flows Flows, former []conntrack.Frontend, log *slog.Logger) flowCleaner {
@@ -41,35 +45,67 @@ const (
 	maxFlowRetry   = time.Minute
 )
 
-// start begins a cleaning when there is something to clean and none is running. The caller calls it when the kernel has the
-// rules: before, the old rules could still make new flows.
-func (c *flowCleaner) start(nodePorts []netip.Addr) {
-	if c.running {
+// set tells the tracker of a Service's new plan; nil: the Service is gone.
+func (c *flowCleaner) set(name state.Name, planned *plan.Service) {
+	c.applied = false
+	c.tracker.Set(name, planned)
+}
+
+// rulesApplied notes that the kernel has the rules of everything that was set, and starts a cleaning if one is needed.
+func (c *flowCleaner) rulesApplied(nodePorts []netip.Addr) {
+	c.applied, c.nodePorts = true, nodePorts
+	c.start()
+}
+
+// start begins a cleaning when there is something to clean. It does not while one is running, while an error makes it wait,
+// or while the old rules are in force, which could still make new flows: the caller calls it again after each of these.
+func (c *flowCleaner) start() {
+	if c.running || c.retry != nil || !c.applied {
 		return
 	}
 	stale := c.tracker.Stale()
 	if stale.Empty() {
-		c.tracker.Done()
 		return
 	}
 	c.running = true
+	nodePorts := c.nodePorts
 	go func() {
 		results, err := c.flows.Clean(stale, nodePorts)
-		c.done <- cleaned{results: results, err: err, nodePorts: nodePorts}
+		c.done <- cleaned{results: results, err: err}
 	}()
 }
 
-// finish takes note of the end of a cleaning and starts the next one if there is something to clean. After an error it
-// returns when to try again.
-func (c *flowCleaner) finish(end cleaned) (again <-chan time.Time) {
+// finish notes the end of a cleaning, and starts the next one if there is something to clean.
+func (c *flowCleaner) finish(end cleaned) {
 	c.running = false
 	if end.err != nil {
-		c.backoff = min(max(firstFlowRetry, 2*c.backoff), maxFlowRetry)
-		c.log.Error("stale UDP flows not removed; trying again", "after", c.backoff, "error", end.err)
-		return time.After(c.backoff)
+		c.failed(end.err)
+		return
 	}
-	c.backoff = 0
+	if c.backoff > 0 {
+		c.log.Info("stale UDP flows are removed again")
+		c.backoff = 0
+	}
+	if n := c.tracker.Forgotten(); n > 0 {
+		c.log.Warn("too many frontends waited for the removal of their UDP flows; some of these flows stay until their clients "+
+			"stop sending", "frontends", n)
+	}
 	c.tracker.Done()
-	c.start(end.nodePorts)
-	return nil
+	c.start()
+}
+
+// failed makes the next cleaning wait. It logs only the first of several failures in a row.
+func (c *flowCleaner) failed(err error) {
+	if c.backoff == 0 {
+		c.log.Error("cannot remove stale UDP flows; clients that keep sending still reach endpoints that are gone, "+
+			"and Services that were deleted; trying again until it works", "reason", conntrack.Reason(err), "error", err)
+	}
+	c.backoff = min(max(firstFlowRetry, 2*c.backoff), maxFlowRetry)
+	c.retry = time.After(c.backoff)
+}
+
+// tryAgain starts a cleaning after the wait that an error caused.
+func (c *flowCleaner) tryAgain() {
+	c.retry = nil
+	c.start()
 }

@@ -16,7 +16,6 @@ func (p *Proxier) Run(ctx context.Context) error {
 	defer check.Stop()
 	tick := time.NewTicker(dataplane.TickPeriod)
 	defer tick.Stop()
-	var cleanAgain <-chan time.Time
 	for {
 		wanted := true // a pass
 		select {
@@ -31,10 +30,11 @@ func (p *Proxier) Run(ctx context.Context) error {
 			wanted = p.tick()
 		case c := <-p.flows.done:
 			p.observer.FlowsCleaned(c.results)
-			cleanAgain, wanted = p.flows.finish(c), false
-		case <-cleanAgain:
-			p.flows.start(p.node.shared.NodePortAddresses)
-			cleanAgain, wanted = nil, false
+			p.flows.finish(c)
+			wanted = false
+		case <-p.flows.retry:
+			p.flows.tryAgain()
+			wanted = false
 		}
 		if wanted {
 			if !p.pace.gather(ctx) {
@@ -167,7 +167,7 @@ func (p *Proxier) set(queue []state.Name) int {
 		p.problems.set(name, d.problems[name], p.dataplane.Set(planned))
 		p.checks.set(name, planned.HealthCheck)
 		p.triggers.note(name, d.slices[name])
-		p.flows.tracker.Set(name, planned) // after Set, which says which engine serves a port
+		p.flows.set(name, planned) // after Set, which says which engine serves a port
 	}
 	return len(d.plans)
 }
@@ -177,7 +177,7 @@ func (p *Proxier) remove(name state.Name) {
 	p.problems.set(name)
 	p.checks.set(name, nil)
 	p.triggers.forget(name)
-	p.flows.tracker.Set(name, nil)
+	p.flows.set(name, nil)
 }
 
 // apply hands everything to the kernel. Services whose ports change their engine are planned again on the way.
@@ -209,7 +209,7 @@ func (p *Proxier) finish(revision uint64, report PassReport) {
 	p.errors.report(&report, p.pace.failures)
 	p.observer.PassDone(report)
 	if applied {
-		p.flows.start(p.node.shared.NodePortAddresses)
+		p.flows.rulesApplied(p.node.shared.NodePortAddresses)
 	}
 	if report, changed := p.problems.report(p.store); changed {
 		p.observer.Problems(report)

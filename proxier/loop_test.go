@@ -372,11 +372,11 @@ func TestFlowsAreCleanedAfterTheRules(t *testing.T) {
 		t.Fatalf("error %v, cleaning %v; want a cleaning under way", err, w.Proxier.flows.running)
 	}
 	cleaner := &w.Proxier.flows
-	if again := cleaner.finish(<-cleaner.done); again == nil {
+	if cleaner.finish(<-cleaner.done); cleaner.retry == nil {
 		t.Fatal("a cleaning that failed is not tried again")
 	}
-	cleaner.start(nil)
-	if again := cleaner.finish(<-cleaner.done); again != nil || cleaner.running || w.flows.cleans != 2 {
+	cleaner.tryAgain()
+	if cleaner.finish(<-cleaner.done); cleaner.retry != nil || cleaner.running || w.flows.cleans != 2 {
 		t.Fatalf("cleaning %v after %d cleanings; want none under way after 2", cleaner.running, w.flows.cleans)
 	}
 	if err := w.Once(); err != nil || cleaner.running {
