@@ -27,7 +27,8 @@ type Engine struct {
 	// them.
 	startOver bool
 	fresh     bool   // there were no tables when the transaction was prepared
-	applies   uint64 // counts transactions, to notice a port that changes twice in one of them
+	applies   uint64 // counts transactions, to notice a port that changes twice in one
+	netns     int    // as in Options
 }
 
 // kernel is what the engine needs of nf_tables: a netlink socket (conn), or a model in memory (memoryKernel). Tests
@@ -37,10 +38,10 @@ type kernel interface {
 	send(*batch) (Outcome, *nlmsg.Ack, error)
 	// capacity is the size of the largest batch that send takes, in bytes.
 	capacity() int
-	// lookup asks for one element: found reports whether the key exists, data is what it holds.
-	lookup(f Family, set string, key []byte) (data []byte, found bool, err error)
-	// dumpElements reads all elements of a map of plain data.
-	dumpElements(f Family, set string, each func(key, data []byte, comment string)) error
+	// lookup asks for one element: found reports whether the key exists.
+	lookup(f Family, set string, key []byte) (e foundElement, found bool, err error)
+	// dumpElements reads all elements of a set or map. Their bytes are valid until each returns.
+	dumpElements(f Family, set string, each func(foundElement)) error
 	// survey reads what exists of our table, without elements.
 	survey(f Family) (existing, error)
 	// surveyTable reads only whether there is a table, and of which layout.
@@ -75,7 +76,7 @@ func Open(o Options) (*Engine, error) {
 
 // newEngine makes an engine that writes everything at its first Apply.
 func newEngine(k kernel, o Options) *Engine {
-	e := &Engine{conn: k, tables: [2]*table{newTable(IPv4), newTable(IPv6)}, tx: &Transaction{}, rebuild: true}
+	e := &Engine{conn: k, tables: [2]*table{newTable(IPv4), newTable(IPv6)}, tx: &Transaction{}, rebuild: true, netns: o.NetNS}
 	for _, tb := range e.tables {
 		if len(o.Families) == 0 || slices.Contains(o.Families, tb.family) {
 			e.active = append(e.active, tb)
@@ -258,12 +259,12 @@ func (e *Engine) readBack(r *Result, cause error) error {
 	if r.Full || el == nil {
 		return cause
 	}
-	data, found, err := e.conn.lookup(f, e.tables[f.index()].defs[id].name, el.keyBytes(e.tx.arena))
+	is, found, err := e.conn.lookup(f, e.tables[f.index()].defs[id].name, el.keyBytes(e.tx.arena))
 	if err != nil {
 		err = fmt.Errorf("find out whether the transaction was applied: %w; the next one writes everything", err)
 		return errors.Join(cause, err)
 	}
-	if found == wantFound && (!found || bytes.Equal(data, el.dataBytes(e.tx.arena))) {
+	if found == wantFound && (!found || bytes.Equal(is.data, el.dataBytes(e.tx.arena))) {
 		r.Outcome = Applied
 		return nil
 	}

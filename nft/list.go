@@ -73,11 +73,11 @@ type readable interface {
 	generation() (uint32, error)
 	// surveySets reads which sets there are.
 	surveySets(f Family) (existing, error)
-	// dumpElements reads all elements of a map of plain data.
-	dumpElements(f Family, set string, each func(key, data []byte, comment string)) error
+	// dumpElements reads all elements of a set or map. Their bytes are valid until each returns.
+	dumpElements(f Family, set string, each func(foundElement)) error
 	// lookupRow asks for several elements and hands over what they hold, up to the first one that does not exist. It
 	// returns how many exist.
-	lookupRow(f Family, set string, keys [][]byte, each func(data []byte)) (found int, err error)
+	lookupRow(f Family, set string, keys [][]byte, each func(foundElement)) (found int, err error)
 }
 
 func list(k readable, families []Family, match func(string) bool) (Listing, error) {

@@ -75,8 +75,8 @@ func (l *lister) dump(set string, each func(key, data []byte, comment string)) e
 	var elements map[string]content
 	for try, before := 0, -1; try < dumpTries && len(elements) != before; try++ {
 		before, elements = len(elements), map[string]content{}
-		err := l.kernel.dumpElements(l.family, set, func(key, data []byte, comment string) {
-			elements[string(key)] = content{slices.Clone(data), comment}
+		err := l.kernel.dumpElements(l.family, set, func(e foundElement) {
+			elements[string(e.key)] = content{slices.Clone(e.data), e.comment}
 		})
 		if errors.Is(err, unix.ENOENT) {
 			return nil
@@ -226,7 +226,7 @@ func (l *lister) slots(number uint32, c class) (out []netip.AddrPort, err error)
 			b.word(first + uint32(i))
 			keys[i] = b.arena
 		}
-		found, err := l.kernel.lookupRow(l.family, set, keys, decode)
+		found, err := l.kernel.lookupRow(l.family, set, keys, func(e foundElement) { decode(e.data) })
 		if err != nil || found < len(keys) {
 			return out, errors.Join(err, l.follow(tokens, number, &out))
 		}
@@ -264,7 +264,7 @@ func (l *lister) follow(tokens []uint32, number uint32, out *[]netip.AddrPort) e
 			b.word(token | number&localBit)
 			keys[i] = b.arena
 		}
-		add := func(data []byte) { *out = l.appendEndpoint(*out, data) }
+		add := func(e foundElement) { *out = l.appendEndpoint(*out, e.data) }
 		found, err := l.kernel.lookupRow(l.family, mapStickyEndpoints, keys, add)
 		if err != nil {
 			return err

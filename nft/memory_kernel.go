@@ -374,12 +374,12 @@ func (k *memoryKernel) capacity() int { return math.MaxInt }
 
 func (k *memoryKernel) close() error { return nil }
 
-func (k *memoryKernel) lookup(f Family, set string, key []byte) (data []byte, found bool, err error) {
-	n, err := k.lookupRow(f, set, [][]byte{key}, func(d []byte) { data = d })
-	return data, n > 0, err
+func (k *memoryKernel) lookup(f Family, set string, key []byte) (e foundElement, found bool, err error) {
+	n, err := k.lookupRow(f, set, [][]byte{key}, func(it foundElement) { e = it.clone() })
+	return e, n > 0, err
 }
 
-func (k *memoryKernel) lookupRow(f Family, set string, keys [][]byte, each func(data []byte)) (found int, err error) {
+func (k *memoryKernel) lookupRow(f Family, set string, keys [][]byte, each func(foundElement)) (found int, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	s := k.set(f, set)
@@ -391,13 +391,13 @@ func (k *memoryKernel) lookupRow(f Family, set string, keys [][]byte, each func(
 		if !ok {
 			break
 		}
-		each(s.data(e))
+		each(s.found(e))
 		found++
 	}
 	return found, nil
 }
 
-func (k *memoryKernel) dumpElements(f Family, set string, each func(key, data []byte, comment string)) error {
+func (k *memoryKernel) dumpElements(f Family, set string, each func(foundElement)) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	s := k.set(f, set)
@@ -405,9 +405,15 @@ func (k *memoryKernel) dumpElements(f Family, set string, each func(key, data []
 		return unix.ENOENT
 	}
 	for _, e := range s.sorted() {
-		each(e.keyBytes(e.arena), s.data(e), e.label)
+		each(s.found(e))
 	}
 	return nil
+}
+
+func (s *memorySet) found(e memoryElement) foundElement {
+	return foundElement{
+		key: e.keyBytes(e.arena), keyEnd: e.keyEndBytes(e.arena), data: s.data(e), comment: e.label, intervalEnd: e.intervalEnd,
+	}
 }
 
 func (k *memoryKernel) generation() (uint32, error) {

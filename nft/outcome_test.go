@@ -37,9 +37,9 @@ func (k *lossyKernel) send(b *batch) (Outcome, *nlmsg.Ack, error) {
 	return outcome, why, err
 }
 
-func (k *lossyKernel) lookup(f Family, set string, key []byte) ([]byte, bool, error) {
+func (k *lossyKernel) lookup(f Family, set string, key []byte) (foundElement, bool, error) {
 	if k.failLookup {
-		return nil, false, unix.EINTR
+		return foundElement{}, false, unix.EINTR
 	}
 	return k.kernel.lookup(f, set, key)
 }

@@ -92,16 +92,16 @@ func (c *conn) readAnswers(seq uint32, each func(nlmsg.Attributes)) error {
 	}
 }
 
-// dumpElements reads all elements of a map of plain data.
-func (c *conn) dumpElements(f Family, set string, each func(key, data []byte, comment string)) error {
+// dumpElements reads all elements of a set or map.
+func (c *conn) dumpElements(f Family, set string, each func(foundElement)) error {
 	return c.dump(unix.NFT_MSG_GETSETELEM, f, func(w *wire) {
 		w.Text(unix.NFTA_SET_ELEM_LIST_TABLE, TableName)
 		w.Text(unix.NFTA_SET_ELEM_LIST_SET, set)
 	}, func(a nlmsg.Attributes) { decodeElements(a, each) })
 }
 
-// decodeElements calls each for the elements of an answer. Keys and data are valid until each returns.
-func decodeElements(a nlmsg.Attributes, each func(key, data []byte, comment string)) {
+// decodeElements calls each for the elements of an answer. Their bytes are valid until each returns.
+func decodeElements(a nlmsg.Attributes, each func(foundElement)) {
 	for a.Next() {
 		if a.Kind != unix.NFTA_SET_ELEM_LIST_ELEMENTS {
 			continue
@@ -112,18 +112,22 @@ func decodeElements(a nlmsg.Attributes, each func(key, data []byte, comment stri
 	}
 }
 
-func decodeElement(e nlmsg.Attributes) (key, data []byte, comment string) {
+func decodeElement(e nlmsg.Attributes) (found foundElement) {
 	for e.Next() {
 		switch e.Kind {
 		case unix.NFTA_SET_ELEM_KEY:
-			key = decodeValue(e.Nested())
+			found.key = decodeValue(e.Nested())
+		case elemKeyEnd:
+			found.keyEnd = decodeValue(e.Nested())
 		case unix.NFTA_SET_ELEM_DATA:
-			data = decodeValue(e.Nested())
+			found.data = decodeValue(e.Nested())
+		case unix.NFTA_SET_ELEM_FLAGS:
+			found.intervalEnd = e.Uint32()&unix.NFT_SET_ELEM_INTERVAL_END != 0
 		case unix.NFTA_SET_ELEM_USERDATA:
-			comment, _ = userdata.GetString(e.Value, userdata.TypeComment)
+			found.comment, _ = userdata.GetString(e.Value, userdata.TypeComment)
 		}
 	}
-	return key, data, comment
+	return found
 }
 
 // decodeValue reads a key or data. For a verdict, it returns the name of the chain.
@@ -144,15 +148,15 @@ func decodeValue(v nlmsg.Attributes) (value []byte) {
 }
 
 // lookup asks for one element. Found reports whether the key exists.
-func (c *conn) lookup(f Family, set string, key []byte) (data []byte, found bool, err error) {
-	n, err := c.lookupRow(f, set, [][]byte{key}, func(d []byte) { data = append([]byte(nil), d...) })
-	return data, n > 0, err
+func (c *conn) lookup(f Family, set string, key []byte) (e foundElement, found bool, err error) {
+	n, err := c.lookupRow(f, set, [][]byte{key}, func(it foundElement) { e = it.clone() })
+	return e, n > 0, err
 }
 
-// lookupRow asks for several elements with one message. It calls each with the data of the elements, up to the first
-// one that does not exist, and returns how many exist. The kernel answers with a message for each element. All answers
-// must fit in the receive buffer.
-func (c *conn) lookupRow(f Family, set string, keys [][]byte, each func(data []byte)) (found int, err error) {
+// lookupRow asks for several elements with one message. It calls each for the elements, up to the first one that does
+// not exist, and returns how many exist. The kernel answers with a message for each element. All answers must fit in the
+// receive buffer.
+func (c *conn) lookupRow(f Family, set string, keys [][]byte, each func(foundElement)) (found int, err error) {
 	err = c.ask(unix.NFT_MSG_GETSETELEM, unix.NLM_F_ACK, f, func(w *wire) {
 		w.Text(unix.NFTA_SET_ELEM_LIST_TABLE, TableName)
 		w.Text(unix.NFTA_SET_ELEM_LIST_SET, set)
@@ -166,8 +170,8 @@ func (c *conn) lookupRow(f Family, set string, keys [][]byte, each func(data []b
 		}
 		w.Unnest(list)
 	}, func(a nlmsg.Attributes) {
-		decodeElements(a, func(_, d []byte, _ string) {
-			each(d)
+		decodeElements(a, func(e foundElement) {
+			each(e)
 			found++
 		})
 	})

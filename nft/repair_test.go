@@ -1,0 +1,265 @@
+package nft
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// interfered is an engine in a namespace of its own, with a watcher, after its first apply.
+type interfered struct {
+	*namespace
+	engine  *Engine
+	watcher *Watcher
+	before  string // the listing
+}
+
+func newInterfered(t *testing.T, services int) *interfered {
+	t.Helper()
+	x := &interfered{namespace: newNamespace(t)}
+	x.engine = x.namespace.engine(t)
+	x.watch(t)
+	x.engine.SetGlobals(Globals{
+		PodCIDRs: prefixes("10.244.0.0/16"), ServiceCIDRs: prefixes("10.96.0.0/12", "fd00:96::/112"),
+		NodePortAddresses: addrs("192.0.2.1", "2001:db8::1"), IPVS: true,
+	})
+	for i := range services {
+		x.set(t, twoPorts(i)...)
+	}
+	if _, err := x.engine.Guard(addrs("203.0.113.9")); err != nil {
+		t.Fatal(err)
+	}
+	mustApply(t, x.engine)
+	if _, err := x.engine.Guard(addrs("203.0.113.9")); err != nil {
+		t.Fatal(err)
+	}
+	x.before = x.listing(t)
+	return x
+}
+
+func (x *interfered) watch(t *testing.T) {
+	t.Helper()
+	w, err := x.engine.Watch()
+	if err != nil {
+		t.Fatal(err)
+	}
+	x.watcher = w
+	t.Cleanup(func() { w.Close() })
+}
+
+// listing is the listing of both tables, twice the same: while the kernel resizes the hash table of a set, it leaves out
+// elements and repeats others.
+func (x *interfered) listing(t *testing.T) string {
+	t.Helper()
+	for before := ""; ; time.Sleep(20 * time.Millisecond) {
+		now := x.list(t)
+		if now == before {
+			return now
+		}
+		before = now
+	}
+}
+
+func (x *interfered) set(t *testing.T, ports ...Port) {
+	t.Helper()
+	for i := range ports {
+		if err := x.engine.Set(&ports[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// twoPorts have elements in nearly every set.
+func twoPorts(i int) []Port {
+	ip := fmt.Sprintf("10.96.%d.%d", i/250, i%250+1)
+	ranged := external(fmt.Sprintf("203.0.%d.%d", i/250, i%250+1), 80)
+	ranged.Firewalled, ranged.Sources = true, prefixes("198.51.100.0/24")
+	return []Port{
+		{
+			Family: IPv4, Name: fmt.Sprintf("default/a%d:http", i), Protocol: tcp,
+			Cluster:   onNode("10.244.0.5:8080", "10.244.0.6:8080"),
+			Frontends: []Frontend{clusterIP(ip, 80), ranged, nodePort(uint16(30000 + i))},
+		},
+		{
+			Family: IPv4, Name: fmt.Sprintf("default/b%d:dns", i), Protocol: udp, Affinity: time.Hour,
+			Cluster: endpoints("10.244.0.7:53", "10.244.0.8:53"), Frontends: []Frontend{clusterIP(ip, 53)},
+		},
+	}
+}
+
+// next waits for an interference.
+func (x *interfered) next(t *testing.T) Interference {
+	t.Helper()
+	ctx, stop := context.WithTimeout(t.Context(), 5*time.Second)
+	defer stop()
+	i, err := x.watcher.Next(ctx)
+	if err != nil {
+		t.Fatalf("nothing was heard: %v", err)
+	}
+	return i
+}
+
+// TestRepair: what another process does to our tables is noticed, with its name, and undone; by the difference where only
+// elements changed.
+func TestRepair(t *testing.T) {
+	type outcome struct {
+		full        bool // tables are written as a whole
+		added, gone int  // elements, when not
+	}
+	tests := []struct {
+		name   string
+		script string
+		said   string // of the interference
+		want   outcome
+	}{
+		{"an element deleted", `delete element ip verdict services { 10.96.0.1 . tcp . 80 }`, "elements of ip verdict services", outcome{added: 1}},
+		{"an element that leads to another pool", `delete element ip verdict services { 10.96.0.1 . tcp . 80 }
+			add element ip verdict services { 10.96.0.1 . tcp . 80 comment "default/a0:http" : 0:a }`,
+			"elements of ip verdict services", outcome{added: 1, gone: 1}},
+		{"another comment", `delete element ip verdict services { 10.96.0.1 . tcp . 80 }
+			add element ip verdict services { 10.96.0.1 . tcp . 80 comment "mine" : 0:2 }`,
+			"elements of ip verdict services", outcome{added: 1, gone: 1}},
+		{"a foreign element", `add element ip verdict endpoints { 0:2 . 7 : 192.0.2.66 . 80 }`, "elements of ip verdict endpoints", outcome{gone: 1}},
+		{"a map flushed", `flush map ip verdict endpoints`, "elements of ip verdict endpoints", outcome{added: 6}},
+		{"a set flushed", `flush set ip verdict cluster-ips`, "elements of ip verdict cluster-ips", outcome{added: 3}},
+		{"source ranges opened", `delete element ip verdict allowed-sources { 203.0.0.1 . tcp . 80 . 198.51.100.0/24 }
+			add element ip verdict allowed-sources { 203.0.0.1 . tcp . 80 . 0.0.0.0/0 }`, "allowed-sources", outcome{added: 1, gone: 1}},
+		{"ranges", `delete element ip verdict service-cidrs { 10.96.0.0/12 }
+			add element ip verdict service-cidrs { 10.0.0.0/8 }`, "service-cidrs", outcome{added: 2}},
+		{"a guard removed", `flush set ip verdict ipvs-addresses`, "ipvs-addresses", outcome{added: 1}},
+		{"a class cut off", `delete element ip verdict dispatch { 20:0 }`, "dispatch", outcome{added: 1}},
+		{"both tables", `flush set ip verdict hairpin
+			delete element ip6 verdict nodeport-addresses { 2001:db8::1 }`,
+			"elements of ip verdict hairpin, elements of ip6 verdict nodeport-addresses", outcome{added: 3}},
+		{"a rule inserted", `insert rule ip verdict services drop`, "chains, rules or sets", outcome{full: true}},
+		{"a chain flushed", `flush chain ip verdict nat-prerouting`, "chains, rules or sets", outcome{full: true}},
+		{"a table deleted", `delete table ip verdict`, "chains, rules or sets", outcome{full: true}},
+		{"everything flushed", `flush ruleset`, "chains, rules or sets", outcome{full: true}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			x := newInterfered(t, 3)
+			x.load(t, tt.script)
+			i := x.next(t)
+			if i.Process != "nft" || i.PID == 0 || !strings.Contains(i.String(), tt.said) {
+				t.Errorf("heard of %s by process %q, %d; want %q by nft", &i, i.Process, i.PID, tt.said)
+			}
+			r, err := x.engine.Repair(i)
+			if err != nil {
+				t.Fatal(err)
+			}
+			compareListings(t, "the tables are not as they were", x.listing(t), x.before)
+			if got := (outcome{r.Full, r.Added, r.Deleted}); got != tt.want && !(r.Full && tt.want.full) {
+				t.Errorf("%+v, want %+v\n%s", got, tt.want, r.Text())
+			}
+			if intact, err := x.engine.Intact(); !intact || err != nil {
+				t.Errorf("intact: %t, %v", intact, err)
+			}
+			mustApply(t, x.engine)
+		})
+	}
+}
+
+// TestSavedRulesetOfAnEarlierProcess is "systemctl reload nftables" after a restart: the saved text has other pool numbers
+// than the running process. Its later changes must not land in the pools of other Services.
+func TestSavedRulesetOfAnEarlierProcess(t *testing.T) {
+	x := &interfered{namespace: newNamespace(t)}
+	x.engine = x.namespace.engine(t)
+	a, b := twoPorts(0)[0], twoPorts(1)[0]
+	b.Cluster = endpoints("10.244.9.9:8080")
+	x.set(t, a, b)
+	mustApply(t, x.engine)
+	saved := "flush ruleset\n" + x.listing(t)
+
+	x.engine = x.namespace.engine(t)
+	x.watch(t)
+	x.set(t, b, a) // in another order: with other numbers
+	mustApply(t, x.engine)
+	want := x.listing(t)
+	x.load(t, saved)
+	if _, err := x.engine.Repair(x.next(t)); err != nil {
+		t.Fatal(err)
+	}
+	compareListings(t, "the saved ruleset is still in force", x.listing(t), want)
+}
+
+// TestWatcherIgnoresOthers: neither the engine's own changes nor those of other tables are reported.
+func TestWatcherIgnoresOthers(t *testing.T) {
+	x := newInterfered(t, 1)
+	x.load(t, "table inet other {\n set s { type ipv4_addr; elements = { 192.0.2.1 }; }\n chain c { type filter hook input priority 0; }\n}")
+	x.set(t, twoPorts(7)...)
+	mustApply(t, x.engine)
+	x.load(t, "delete element ip verdict hairpin { 10.244.0.5 . 10.244.0.5 }")
+	if i := x.next(t); i.String() != "elements of ip verdict hairpin" {
+		t.Errorf("heard of %s, want only what nft did to our table", &i)
+	}
+}
+
+// TestLostEvents: when the kernel drops events, everything is compared.
+func TestLostEvents(t *testing.T) {
+	x := newInterfered(t, 3)
+	x.load(t, "flush map ip verdict endpoints\nadd element ip verdict hairpin { 192.0.2.1 . 192.0.2.1 }\nflush map ip verdict pools")
+	r, err := x.engine.Repair(Interference{Lost: true})
+	if err != nil || r.Full {
+		t.Fatalf("full %t, error %v", r.Full, err)
+	}
+	compareListings(t, "the tables are not as they were", x.listing(t), x.before)
+}
+
+// TestRepairWithChangesWaiting: what was collected and not applied yet is applied as well.
+func TestRepairWithChangesWaiting(t *testing.T) {
+	x := newInterfered(t, 3)
+	p := twoPorts(1)[0]
+	p.Cluster = endpoints("10.244.3.3:8080")
+	x.set(t, p)
+	x.load(t, "flush map ip verdict endpoints")
+	if _, err := x.engine.Repair(x.next(t)); err != nil {
+		t.Fatal(err)
+	}
+	text := x.list(t)
+	for _, endpoint := range []string{"10.244.3.3 . 8080", "10.244.0.5 . 8080", "10.244.0.6 . 8080"} {
+		if !strings.Contains(text, endpoint) {
+			t.Errorf("no endpoint %s in\n%s", endpoint, text)
+		}
+	}
+}
+
+// BenchmarkRepair is one deleted endpoint among many Services: from the event until the kernel has it again.
+func BenchmarkRepair(b *testing.B) {
+	for _, n := range []int{100, 1000, 10000} {
+		b.Run(fmt.Sprintf("services=%d", n), func(b *testing.B) {
+			ns := newNamespace(b)
+			e := ns.engine(b)
+			for i := range n {
+				p := twoPorts(i)[0]
+				p.Frontends, p.Cluster = p.Frontends[:1], nil
+				for j := range 10 {
+					p.Cluster = append(p.Cluster, endpoints(fmt.Sprintf("10.244.%d.%d:8080", i%250, j+1))...)
+				}
+				if err := e.Set(&p); err != nil {
+					b.Fatal(err)
+				}
+			}
+			mustApply(b, e)
+			w, err := e.Watch()
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer w.Close()
+			for b.Loop() {
+				b.StopTimer()
+				ns.load(b, "delete element ip verdict endpoints { 0:2 . 1 }")
+				b.StartTimer()
+				i, err := w.Next(b.Context())
+				if err != nil {
+					b.Fatal(err)
+				}
+				if r, err := e.Repair(i); err != nil || r.Full || r.Added != 1 {
+					b.Fatalf("%+v, %v", r, err)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,240 @@
+package nft
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/mdlayher/socket"
+	"golang.org/x/net/bpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/verdict-proxy/verdict/nft/nlmsg"
+)
+
+// Interference is a commit of another process that changed our tables.
+type Interference struct {
+	Process string // the name of the process, as the kernel has it (at most 15 characters)
+	PID     int    // in the initial process namespace of the watcher; 0: it has ended, or is not visible here
+	// Structure reports that tables, chains, rules or sets changed, not only elements.
+	Structure bool
+	// Lost reports that the kernel dropped events: anything may have changed.
+	Lost bool
+	sets map[tableSet]*touched // the sets whose elements changed
+}
+
+// tableSet names a set in one of our tables.
+type tableSet struct {
+	family Family
+	set    string
+}
+
+// touched are the keys of elements that changed.
+type touched struct {
+	keys map[string]bool
+	many bool // too many to note each
+}
+
+// maxTouched bounds the keys that are noted for a set.
+const maxTouched = 1024
+
+// touch notes elements of a set.
+func (i *Interference) touch(at tableSet, elements nlmsg.Attributes) {
+	if i.sets == nil {
+		i.sets = map[tableSet]*touched{}
+	}
+	t := i.sets[at]
+	if t == nil {
+		t = &touched{keys: map[string]bool{}}
+		i.sets[at] = t
+	}
+	for elements.Next() && !t.many {
+		found := decodeElement(elements.Nested())
+		t.keys[string(found.key)] = true
+		t.many = len(t.keys) > maxTouched
+	}
+}
+
+// String says what changed.
+func (i *Interference) String() string {
+	var parts []string
+	if i.Lost {
+		parts = append(parts, "unknown, the kernel dropped events")
+	}
+	if i.Structure {
+		parts = append(parts, "chains, rules or sets")
+	}
+	for p := range i.sets {
+		parts = append(parts, "elements of "+p.family.String()+" "+TableName+" "+p.set)
+	}
+	slices.Sort(parts)
+	return strings.Join(parts, ", ")
+}
+
+func (i *Interference) empty() bool { return !i.Lost && !i.Structure && len(i.sets) == 0 }
+
+// Watcher hears of commits by other processes. One goroutine may use it, beside the one that uses the engine.
+type Watcher struct {
+	sock    *socket.Conn
+	buffer  []byte
+	pending Interference // of a commit whose end has not come yet
+}
+
+// The kernel tells members of NFNLGRP_NFTABLES of every change, and at the end of a commit who made it
+// (linux/netfilter/nfnetlink.h, nf_tables.h).
+const (
+	groupNftables = 7
+	genProcPID    = 2
+	genProcName   = 3
+)
+
+// watchBuffer holds the events of other processes until the watcher reads them.
+const watchBuffer = 4 << 20
+
+// Watch starts to listen, in the namespace of the engine; a descriptor in Options.NetNS must still be open. What happened
+// before is not reported.
+func (e *Engine) Watch() (*Watcher, error) {
+	c, ok := e.conn.(*conn)
+	if !ok {
+		return nil, errors.New("watch nf_tables: a kernel in memory has no other processes")
+	}
+	own, err := c.portID()
+	if err != nil {
+		return nil, fmt.Errorf("watch nf_tables: find the address of the engine's socket: %w", err)
+	}
+	sock, err := socket.Socket(unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_NETFILTER, "nf_tables events", &socket.Config{NetNS: e.netns})
+	if err != nil {
+		return nil, fmt.Errorf("watch nf_tables: open netlink socket: %w", err)
+	}
+	w := &Watcher{sock: sock, buffer: make([]byte, 1<<16)}
+	if err := w.join(own); err != nil {
+		return nil, errors.Join(fmt.Errorf("watch nf_tables: %w", err), sock.Close())
+	}
+	return w, nil
+}
+
+// join leaves the engine's own commits to the kernel: it would copy an event for each element that the engine writes.
+func (w *Watcher) join(own uint32) error {
+	filter, err := bpf.Assemble([]bpf.Instruction{
+		bpf.LoadAbsolute{Off: 12, Size: 4}, // nlmsg_pid of the first message: a datagram has the events of one commit
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: hostToNetwork(own), SkipFalse: 1},
+		bpf.RetConstant{Val: 0},
+		bpf.RetConstant{Val: 1 << 30},
+	})
+	if err != nil {
+		return fmt.Errorf("assemble the filter: %w", err)
+	}
+	if err := w.sock.SetBPF(filter); err != nil {
+		return fmt.Errorf("set the filter: %w", err)
+	}
+	if err := w.sock.SetReadBuffer(watchBuffer); err != nil {
+		return fmt.Errorf("size the receive buffer: %w", err)
+	}
+	if err := w.sock.Bind(&unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return fmt.Errorf("bind the socket: %w", err)
+	}
+	if err := w.sock.SetsockoptInt(unix.SOL_NETLINK, unix.NETLINK_ADD_MEMBERSHIP, groupNftables); err != nil {
+		return fmt.Errorf("join the group of nf_tables: %w", err)
+	}
+	return nil
+}
+
+// hostToNetwork gives a number as a filter loads it from a field in host byte order.
+func hostToNetwork(v uint32) uint32 {
+	var b [4]byte
+	binary.NativeEndian.PutUint32(b[:], v)
+	return binary.BigEndian.Uint32(b[:])
+}
+
+// portID is the address of the socket.
+func (c *conn) portID() (uint32, error) {
+	raw, err := c.sock.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	var addr unix.Sockaddr
+	var nameErr error
+	if err := raw.Control(func(fd uintptr) { addr, nameErr = unix.Getsockname(int(fd)) }); err != nil {
+		return 0, err
+	}
+	if nl, ok := addr.(*unix.SockaddrNetlink); ok {
+		return nl.Pid, nameErr
+	}
+	return 0, nameErr
+}
+
+// Close ends the watch.
+func (w *Watcher) Close() error { return w.sock.Close() }
+
+// Next waits for a commit of another process that changed our tables. After an error the watcher is of no use any more.
+func (w *Watcher) Next(ctx context.Context) (Interference, error) {
+	for {
+		n, _, err := w.sock.Recvfrom(ctx, w.buffer, 0)
+		switch {
+		case errors.Is(err, unix.ENOBUFS):
+			w.pending = Interference{}
+			return Interference{Lost: true}, nil
+		case err != nil:
+			return Interference{}, fmt.Errorf("read events of nf_tables: %w", err)
+		}
+		if i, complete := w.read(w.buffer[:n]); complete && !i.empty() {
+			return i, nil
+		}
+	}
+}
+
+// read adds the events of a datagram. At the end of a commit it returns what the commit changed.
+func (w *Watcher) read(datagram []byte) (i Interference, complete bool) {
+	m := nlmsg.NewMessages(datagram)
+	for m.Next() {
+		if m.Kind>>8 != unix.NFNL_SUBSYS_NFTABLES || len(m.Body) < nlmsg.FamilySize {
+			continue
+		}
+		if kind := m.Kind & 0xff; kind != unix.NFT_MSG_NEWGEN {
+			w.pending.event(kind, Family(m.Body[0]), m.Attributes())
+			continue
+		}
+		w.pending.author(m.Attributes())
+		i, complete, w.pending = w.pending, true, Interference{}
+	}
+	return i, complete
+}
+
+// event notes a change of our tables. In all events, attribute 1 names the table.
+func (i *Interference) event(kind uint16, f Family, a nlmsg.Attributes) {
+	table, set := "", ""
+	var elements nlmsg.Attributes
+	ofElements := kind == unix.NFT_MSG_NEWSETELEM || kind == unix.NFT_MSG_DELSETELEM
+	for a.Next() {
+		switch {
+		case a.Kind == 1:
+			table = a.Text()
+		case ofElements && a.Kind == unix.NFTA_SET_ELEM_LIST_SET:
+			set = a.Text()
+		case ofElements && a.Kind == unix.NFTA_SET_ELEM_LIST_ELEMENTS:
+			elements = a.Nested()
+		}
+	}
+	switch {
+	case table != TableName || f != IPv4 && f != IPv6:
+	case set == mapAffinity: // its entries are those of clients
+	case ofElements:
+		i.touch(tableSet{family: f, set: set}, elements)
+	default:
+		i.Structure = true
+	}
+}
+
+func (i *Interference) author(a nlmsg.Attributes) {
+	for a.Next() {
+		switch a.Kind {
+		case genProcPID:
+			i.PID = int(a.Uint32())
+		case genProcName:
+			i.Process = a.Text()
+		}
+	}
+}
