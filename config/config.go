@@ -44,6 +44,8 @@ type Settings struct {
 	Backend       Backend
 	IPVS          IPVS
 	MinSyncPeriod time.Duration
+	// Repair has changes that other processes make to the tables undone; otherwise they are only reported.
+	Repair bool
 
 	ClusterCIDRs        []string
 	DetectLocalMode     DetectLocalMode
@@ -67,6 +69,7 @@ func Default() Settings {
 		Backend:            BackendHybrid,
 		IPVS:               defaultIPVS(),
 		MinSyncPeriod:      10 * time.Millisecond,
+		Repair:             true,
 		DetectLocalMode:    DetectClusterCIDR,
 		NodePortAddresses:  []string{NodePortPrimary},
 		HealthzBindAddress: "0.0.0.0:10256",

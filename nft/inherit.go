@@ -27,9 +27,9 @@ func (tb *table) inherit(k kernel) error {
 		return err
 	}
 	ports := map[uint32]*inheritedPort{} // by number
-	err = k.dumpElements(tb.family, mapStickyEndpoints, func(key, data []byte, comment string) {
-		if len(key) == 4 && len(data) >= tb.family.addrLen()+2 {
-			tb.inheritToken(ports, binary.NativeEndian.Uint32(key), data, comment)
+	err = k.dumpElements(tb.family, mapStickyEndpoints, func(e foundElement) {
+		if len(e.key) == 4 && len(e.data) >= tb.family.addrLen()+2 {
+			tb.inheritToken(ports, binary.NativeEndian.Uint32(e.key), e.data, e.comment)
 		}
 	})
 	if errors.Is(err, unix.ENOENT) {

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -72,6 +73,23 @@ func (i *Interference) String() string {
 	}
 	slices.Sort(parts)
 	return strings.Join(parts, ", ")
+}
+
+// Merge adds another interference that came after this one. The process is that of the later one.
+func (i *Interference) Merge(later Interference) {
+	i.Process, i.PID = later.Process, later.PID
+	i.Structure, i.Lost = i.Structure || later.Structure, i.Lost || later.Lost
+	for at, t := range later.sets {
+		if i.sets == nil {
+			i.sets = map[tableSet]*touched{}
+		}
+		if i.sets[at] == nil {
+			i.sets[at] = t
+			continue
+		}
+		maps.Copy(i.sets[at].keys, t.keys)
+		i.sets[at].many = i.sets[at].many || t.many || len(i.sets[at].keys) > maxTouched
+	}
 }
 
 func (i *Interference) empty() bool { return !i.Lost && !i.Structure && len(i.sets) == 0 }

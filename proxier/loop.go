@@ -24,6 +24,8 @@ func (p *Proxier) Run(ctx context.Context) error {
 		case <-p.store.Wake():
 			p.noteWaiting()
 		case <-p.pace.retry():
+		case i := <-p.interference:
+			wanted = p.repair(i)
 		case <-check.C:
 			wanted = p.check()
 		case <-tick.C:
@@ -62,6 +64,9 @@ func (p *Proxier) check() (wanted bool) {
 	if !p.node.known || p.pace.failures > 0 {
 		return false
 	}
+	if !p.settings.Repair {
+		return p.node.askAgain // the watcher reports, and a check would have the next pass repair
+	}
 	damaged, err := p.dataplane.Check()
 	for _, what := range damaged {
 		p.log.Warn("someone else changed what Verdict wrote into the kernel; writing it again", "object", what)
@@ -70,6 +75,26 @@ func (p *Proxier) check() (wanted bool) {
 		p.log.Warn("cannot compare the kernel with what Verdict wrote; trying again", "every", checkPeriod, "error", err)
 	}
 	return len(damaged) > 0 || p.node.askAgain
+}
+
+// repair undoes what another process did to the tables, and reports whether a pass is needed.
+func (p *Proxier) repair(i dataplane.Interference) (wanted bool) {
+	for len(p.interference) > 0 {
+		i.Merge(<-p.interference)
+	}
+	p.log.Warn("another process changed the tables of Verdict", "process", i.Process, "pid", i.PID, "changed", i.String())
+	report := RepairReport{Interference: i}
+	if p.settings.Repair && p.node.known && p.pace.failures == 0 {
+		began := time.Now()
+		report.Result, report.Tried = p.dataplane.Repair(i), true
+		report.Duration = time.Since(began)
+		p.errors.repair(&report)
+		if report.Result.Err != nil {
+			p.pace.failed(time.Now())
+		}
+	}
+	p.observer.Repaired(report)
+	return false // after a failure, pace has a pass done
 }
 
 // tick has the dataplane continue what needs time, and reports whether a pass is needed.

@@ -111,10 +111,12 @@ type watcher struct {
 	problems []state.Problem // all that there are now
 	reports  []ProblemReport
 	pending  []time.Time
+	repairs  []RepairReport
 }
 
 func (w *watcher) Pending(since time.Time)         { w.pending = append(w.pending, since) }
 func (w *watcher) PassDone(r PassReport)           { w.passes = append(w.passes, r) }
+func (w *watcher) Repaired(r RepairReport)         { w.repairs = append(w.repairs, r) }
 func (w *watcher) FlowsCleaned([]conntrack.Result) {}
 
 func (w *watcher) Problems(r ProblemReport) {

@@ -19,6 +19,7 @@ type Dataplane interface {
 	Delete(state.Name)
 	Apply() dataplane.Result
 	Check() (damaged []string, err error)
+	Repair(dataplane.Interference) dataplane.Result
 	Tick() dataplane.Result
 	Totals() dataplane.TotalsByEngine
 }
@@ -33,6 +34,8 @@ type Options struct {
 	Former []conntrack.Frontend
 	// Primary returns the host's own main addresses. The loop asks for them when there is no Node object.
 	Primary func() ([]netip.Addr, error)
+	// Interference delivers what other processes do to the tables; nil when nobody watches. Check finds some of it then.
+	Interference <-chan dataplane.Interference
 	// NoIPv6 reports that the kernel has no IPv6.
 	NoIPv6   bool
 	Observer Observer
@@ -46,6 +49,8 @@ type Proxier struct {
 	dataplane Dataplane
 	observer  Observer
 	log       *slog.Logger
+
+	interference <-chan dataplane.Interference
 
 	node     nodeEnvironment
 	planning planning
@@ -62,6 +67,8 @@ type Proxier struct {
 func New(o Options) *Proxier {
 	return &Proxier{
 		settings: o.Settings, store: o.Store, dataplane: o.Dataplane, observer: o.Observer, log: o.Log,
+		interference: o.Interference,
+
 		node:     nodeEnvironment{settings: o.Settings, primary: o.Primary, ipv6: !o.NoIPv6, log: o.Log},
 		planning: newPlanning(o.Store),
 		replan:   map[state.Name]bool{},

@@ -19,6 +19,15 @@ type Observer interface {
 	PassDone(PassReport)
 	Problems(ProblemReport)
 	FlowsCleaned([]conntrack.Result)
+	Repaired(RepairReport)
+}
+
+// RepairReport tells what another process did to the tables, and what became of the repair.
+type RepairReport struct {
+	Interference dataplane.Interference
+	Tried        bool // false: --repair=false, or a pass that is due writes everything anyway
+	Result       dataplane.Result
+	Duration     time.Duration
 }
 
 // ProblemReport names what cannot be honored.
@@ -85,6 +94,16 @@ func (l *errorLog) report(r *PassReport, failures int) {
 		l.log.Info("passes apply again")
 		l.last = ""
 	}
+}
+
+// repair logs the end of a repair.
+func (l *errorLog) repair(r *RepairReport) {
+	if r.Result.Err != nil {
+		l.log.Error("the tables are not as they should be; trying again with a pass", "outcome", r.Result.Outcome.String(), "error", r.Result.Err)
+		return
+	}
+	l.log.Info("the tables are as they should be again", "full", r.Result.Full, "added", r.Result.Added, "deleted", r.Result.Deleted,
+		"duration", r.Duration)
 }
 
 // maxFailures bounds the lines about IPVS for one pass.

@@ -59,6 +59,8 @@ func bindDaemon(fs *pflag.FlagSet, s *config.Settings) {
 		"idle `TIME` of UDP flows in IPVS; 0: the value of the kernel")
 	fs.DurationVar(&s.IPVS.GracefulPeriod, "ipvs-graceful-period", s.IPVS.GracefulPeriod,
 		"`TIME` for which connections in IPVS to a removed endpoint may continue")
+	fs.BoolVar(&s.Repair, "repair", s.Repair,
+		"undo what other processes do to the tables of Verdict; false: only report it")
 	fs.DurationVar(&s.MinSyncPeriod, "min-sync-period", s.MinSyncPeriod,
 		"`TIME` for which a stream of changes is gathered into one pass; a change that arrives while the "+
 			"proxy is idle is applied at once")

@@ -91,6 +91,18 @@ func (o *observers) FlowsCleaned(results []conntrack.Result) {
 	}
 }
 
+// Repaired implements proxier.Observer.
+func (o *observers) Repaired(r proxier.RepairReport) {
+	outcome := "reported"
+	switch {
+	case r.Tried && r.Result.Err == nil:
+		outcome = "repaired"
+	case r.Tried:
+		outcome = "failed"
+	}
+	o.metrics.Interfered(outcome, r.Duration)
+}
+
 // Problems implements proxier.Observer.
 func (o *observers) Problems(r proxier.ProblemReport) {
 	o.metrics.Problems(r.Faulty)

@@ -254,6 +254,9 @@ func (p *problemPrinter) Problems(r proxier.ProblemReport) {
 // Pending implements proxier.Observer.
 func (p *problemPrinter) Pending(time.Time) {}
 
+// Repaired implements proxier.Observer.
+func (p *problemPrinter) Repaired(proxier.RepairReport) {}
+
 // PassDone implements proxier.Observer.
 func (p *problemPrinter) PassDone(proxier.PassReport) {}
 

@@ -88,6 +88,11 @@ func run(ctx context.Context, s *config.Settings, log *slog.Logger) (err error) 
 	if err != nil {
 		return err
 	}
+	claim, err := claimNode(ctx, claimPatience, log)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, claim.Close()) }()
 	if err := prepareHost(s, log); err != nil {
 		return err
 	}
@@ -118,9 +123,15 @@ func run(ctx context.Context, s *config.Settings, log *slog.Logger) (err error) 
 		defer balancer.Close()
 		engines.Balancer = balancer
 	}
+	watcher, err := engine.Watch()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, watcher.Close()) }()
+	interference := make(chan dataplane.Interference, 64)
 	loop := proxier.New(proxier.Options{
 		Settings: s, Store: store, Dataplane: dataplane.New(engines), Flows: flows, Former: formerFrontends(engine, log),
-		Primary: source.PrimaryAddresses, Observer: observers, Log: log, NoIPv6: !slices.Contains(families, nft.IPv6),
+		Primary: source.PrimaryAddresses, Observer: observers, Log: log, NoIPv6: !slices.Contains(families, nft.IPv6), Interference: interference,
 	})
 	group, ctx := errgroup.WithContext(ctx)
 	if err := observers.listen(ctx, group); err != nil {
@@ -129,6 +140,7 @@ func run(ctx context.Context, s *config.Settings, log *slog.Logger) (err error) 
 	startSources(ctx, group, s, client, store, log)
 	group.Go(func() error { return notes.run(ctx) })
 	group.Go(func() error { return loop.Run(ctx) })
+	group.Go(func() error { return watch(ctx, watcher, interference) })
 	err = group.Wait()
 	log.Info("stopped; the rules stay in the kernel")
 	return err
@@ -142,4 +154,23 @@ func kernelFamilies(log *slog.Logger) []nft.Family {
 		return []nft.Family{nft.IPv4}
 	}
 	return []nft.Family{nft.IPv4, nft.IPv6}
+}
+
+// watch tells the loop of what other processes do to the tables, until the context ends. The kernel keeps
+// what comes meanwhile.
+func watch(ctx context.Context, w *nft.Watcher, tell chan<- dataplane.Interference) error {
+	for {
+		i, err := w.Next(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil:
+			return fmt.Errorf("watch the tables: %w", err)
+		}
+		select {
+		case tell <- i:
+		case <-ctx.Done():
+			return nil
+		}
+	}
 }

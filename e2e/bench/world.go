@@ -133,5 +133,8 @@ func (o *observer) Pending(time.Time) {}
 // FlowsCleaned implements proxier.Observer.
 func (o *observer) FlowsCleaned([]conntrack.Result) {}
 
+// Repaired implements proxier.Observer.
+func (o *observer) Repaired(proxier.RepairReport) {}
+
 // Problems implements proxier.Observer.
 func (o *observer) Problems(proxier.ProblemReport) {}

@@ -133,6 +133,7 @@ func (p passed) PassDone(r proxier.PassReport) {
 }
 func (p passed) Pending(time.Time)               {}
 func (p passed) FlowsCleaned([]conntrack.Result) {}
+func (p passed) Repaired(proxier.RepairReport)   {}
 func (p passed) Problems(proxier.ProblemReport)  {}
 
 func benchAddr(first byte, i int) netip.Addr {

@@ -85,8 +85,10 @@ func (d *Dataplane) Apply() Result {
 	return r
 }
 
-func (d *Dataplane) applyRules(r *Result) {
-	done, err := d.ruleset.Apply()
+func (d *Dataplane) applyRules(r *Result) { r.note(d.ruleset.Apply()) }
+
+// note adds what the nft engine did.
+func (r *Result) note(done nft.Result, err error) {
 	r.Outcome, r.Err = done.Outcome, err
 	r.Full = r.Full || done.Full
 	r.Added += done.Added
@@ -168,6 +170,17 @@ func (d *Dataplane) Check() (damaged []string, err error) {
 		damaged = append(damaged, "virtual servers")
 	}
 	return damaged, errors.Join(err, ipvsErr)
+}
+
+// Interference is what another process did to the tables.
+type Interference = nft.Interference
+
+// Repair undoes an interference. It writes nothing that was Set since the last Apply unless the tables have to be written as
+// a whole.
+func (d *Dataplane) Repair(i Interference) Result {
+	var r Result
+	r.note(d.ruleset.Repair(i))
+	return r
 }
 
 // Tick continues drains and removals, and names the Services whose ports IPVS is to be offered again.

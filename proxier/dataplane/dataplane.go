@@ -18,6 +18,7 @@ type Ruleset interface {
 	SetGlobals(nft.Globals)
 	Apply() (nft.Result, error)
 	Intact() (bool, error)
+	Repair(nft.Interference) (nft.Result, error)
 	Guard([]netip.Addr) (bool, error)
 	Unguard([]netip.Addr)
 }

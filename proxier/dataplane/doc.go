@@ -10,6 +10,7 @@
 //     for each part of the Service that cannot be served as asked. The port is then served in the nearest way that works.
 //   - Apply hands all collected changes to the kernel. See Result for what the loop does with the outcome.
 //   - Check compares the kernel with what Apply wrote and names what others changed. The next Apply repairs that.
+//   - Repair undoes what another process did to the tables, as soon as the kernel tells of it.
 //   - Tick continues work that needs time: drains, and retries of what IPVS refused. The loop calls it every second.
 //
 // Apply and Tick retry nothing by themselves. When Result.Err is set, the loop calls Apply again, with backoff: the
@@ -72,7 +73,7 @@
 // # Files
 //
 //	dataplane.go      the Dataplane: Set, Delete, SetEnvironment
-//	apply.go          Apply, Check and Tick: the order between the engines
+//	apply.go          Apply, Check, Repair and Tick: the order between the engines
 //	ipvs.go           which ports IPVS has, which it refused, and when they are tried again
 //	environment.go    what all Services share
 //	scheduling.go     from a Service's wish to an engine and a scheduler

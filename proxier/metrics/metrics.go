@@ -128,6 +128,14 @@ func (m *Metrics) Problems(objects map[string]int) {
 	}
 }
 
+// Interfered counts what another process did to the tables: the outcome is repaired, failed or reported.
+func (m *Metrics) Interfered(outcome string, took time.Duration) {
+	m.interferences.WithLabelValues(outcome).Inc()
+	if outcome != "reported" {
+		m.repairDuration.Observe(took.Seconds())
+	}
+}
+
 // Answered counts an answer of /healthz or /livez.
 func (m *Metrics) Answered(path string, code int) {
 	switch path {
