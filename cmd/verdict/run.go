@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/verdict-proxy/verdict/config"
+	"github.com/verdict-proxy/verdict/ipvsctl"
 	"github.com/verdict-proxy/verdict/nft"
 	"github.com/verdict-proxy/verdict/proxier"
 	"github.com/verdict-proxy/verdict/proxier/conntrack"
@@ -96,42 +97,21 @@ func run(ctx context.Context, s *config.Settings, log *slog.Logger) (err error) 
 	if err := prepareHost(s, log); err != nil {
 		return err
 	}
-	families := kernelFamilies(log)
-	engine, err := nft.Open(nft.Options{Families: families})
-	if err != nil {
-		return fmt.Errorf("open the nft engine: %w", err)
-	}
-	defer func() { err = errors.Join(err, engine.Close()) }()
-
-	flows, err := conntrack.Open(conntrack.Options{})
-	if err != nil {
-		return fmt.Errorf("open connection tracking: %w", err)
-	}
-	defer func() { err = errors.Join(err, flows.Close()) }()
-
-	balancer, scheduling, err := openIPVS(s, log)
+	k, err := openKernel(s, log)
 	if err != nil {
 		return err
 	}
+	defer func() { err = errors.Join(err, k.close()) }()
 	store, notes := state.NewStore(), newEvents(client, log)
 	observers, err := newObservers(s, notes, log)
 	if err != nil {
 		return err
 	}
-	engines := dataplane.Options{Ruleset: engine, Scheduling: scheduling}
-	if balancer != nil {
-		defer balancer.Close()
-		engines.Balancer = balancer
-	}
-	watcher, err := engine.Watch()
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, watcher.Close()) }()
 	interference := make(chan dataplane.Interference, 64)
 	loop := proxier.New(proxier.Options{
-		Settings: s, Store: store, Dataplane: dataplane.New(engines), Flows: flows, Former: formerFrontends(engine, log),
-		Primary: source.PrimaryAddresses, Observer: observers, Log: log, NoIPv6: !slices.Contains(families, nft.IPv6), Interference: interference,
+		Settings: s, Store: store, Dataplane: k.dataplane(), Flows: k.flows, Former: formerFrontends(k.engine, log),
+		Primary: source.PrimaryAddresses, Observer: observers, Log: log,
+		NoIPv6: !slices.Contains(k.families, nft.IPv6), Interference: interference,
 	})
 	group, ctx := errgroup.WithContext(ctx)
 	if err := observers.listen(ctx, group); err != nil {
@@ -140,7 +120,7 @@ func run(ctx context.Context, s *config.Settings, log *slog.Logger) (err error) 
 	startSources(ctx, group, s, client, store, log)
 	group.Go(func() error { return notes.run(ctx) })
 	group.Go(func() error { return loop.Run(ctx) })
-	group.Go(func() error { return watch(ctx, watcher, interference) })
+	group.Go(func() error { return watch(ctx, k.watcher, interference) })
 	err = group.Wait()
 	log.Info("stopped; the rules stay in the kernel")
 	return err
@@ -156,21 +136,76 @@ func kernelFamilies(log *slog.Logger) []nft.Family {
 	return []nft.Family{nft.IPv4, nft.IPv6}
 }
 
-// watch tells the loop of what other processes do to the tables, until the context ends. The kernel keeps
-// what comes meanwhile.
+// kernelSide is everything of the proxy that talks to the kernel.
+type kernelSide struct {
+	families   []nft.Family
+	engine     *nft.Engine
+	watcher    *nft.Watcher
+	flows      *conntrack.Cleaner
+	balancer   *ipvsctl.Engine // nil when IPVS has nothing to do
+	scheduling dataplane.Scheduling
+}
+
+func openKernel(s *config.Settings, log *slog.Logger) (k *kernelSide, err error) {
+	k = &kernelSide{families: kernelFamilies(log)}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, k.close())
+		}
+	}()
+	if k.engine, err = nft.Open(nft.Options{Families: k.families}); err != nil {
+		return k, fmt.Errorf("open the nft engine: %w", err)
+	}
+	if k.watcher, err = k.engine.Watch(); err != nil {
+		return k, err
+	}
+	if k.flows, err = conntrack.Open(conntrack.Options{}); err != nil {
+		return k, fmt.Errorf("open connection tracking: %w", err)
+	}
+	k.balancer, k.scheduling, err = openIPVS(s, log)
+	return k, err
+}
+
+func (k *kernelSide) dataplane() *dataplane.Dataplane {
+	o := dataplane.Options{Ruleset: k.engine, Scheduling: k.scheduling}
+	if k.balancer != nil {
+		o.Balancer = k.balancer
+	}
+	return dataplane.New(o)
+}
+
+// close gives back what is open. The rules stay in the kernel.
+func (k *kernelSide) close() error {
+	var errs []error
+	if k.balancer != nil {
+		k.balancer.Close()
+	}
+	if k.flows != nil {
+		errs = append(errs, k.flows.Close())
+	}
+	if k.watcher != nil {
+		errs = append(errs, k.watcher.Close())
+	}
+	if k.engine != nil {
+		errs = append(errs, k.engine.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// watch tells the loop what other processes do to the tables, until the context ends. The kernel keeps what comes meanwhile.
 func watch(ctx context.Context, w *nft.Watcher, tell chan<- dataplane.Interference) error {
-	for {
+	for ctx.Err() == nil {
 		i, err := w.Next(ctx)
-		switch {
-		case ctx.Err() != nil:
-			return nil
-		case err != nil:
+		if ctx.Err() != nil {
+			break
+		}
+		if err != nil {
 			return fmt.Errorf("watch the tables: %w", err)
 		}
 		select {
 		case tell <- i:
 		case <-ctx.Done():
-			return nil
 		}
 	}
+	return nil
 }
