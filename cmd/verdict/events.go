@@ -3,100 +3,201 @@ package main
 import (
 	"context"
 	"fmt"
+	"hash/fnv"
 	"log/slog"
 	"slices"
+	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/kubernetes/scheme"
-	kevents "k8s.io/client-go/tools/events"
 
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
 // events raises Kubernetes Events on Services that have a problem. If objects come from a folder of manifests, it does
 // nothing. The log and the metrics show the same problems.
+//
+// Every node finds the same problems. So the name of an Event follows from the Service and the problem, and not from the
+// node: the node that comes first creates the Event, and the API server answers the others that it exists.
 type events struct {
-	client   kubernetes.Interface
-	log      *slog.Logger
-	recorder kevents.EventRecorder
-	queue    chan note
-	raised   map[state.Name][]state.Problem // used by the goroutine of the loop only
+	client  kubernetes.Interface // has a rate limit of its own, so that watches do not wait for Events
+	node    string
+	store   *state.Store // has the UIDs of the Services
+	log     *slog.Logger
+	queue   chan note
+	raised  map[state.Name][]state.Problem // used by the goroutine of the loop only
+	dropped chan struct{}                  // has a value if an Event was dropped and that was not logged yet
 }
 
+// note is an Event that waits to be raised.
 type note struct {
 	service      state.Name
 	reason, text string
+	topic        string // two Events with the same Service, reason and topic are the same
 }
 
-// eventQueue limits how many Events wait for the API server. Further problems are only in the log and the metrics.
-const eventQueue = 256
+const (
+	// eventQueue limits how many Events wait for the API server. Further problems are only in the log and the metrics.
+	eventQueue = 256
+	// maxNote is the longest text that the API server accepts in an Event, in bytes.
+	maxNote = 1024
+	// listedProblems is how many bytes of an Event name problems. The rest is for what follows them.
+	listedProblems = 700
+	// maxInstance is the longest name of a reporting instance that the API server accepts.
+	maxInstance = 128
+	// eventQPS and eventBurst limit the requests for Events.
+	eventQPS, eventBurst = 1, 10
+)
 
-func newEvents(client kubernetes.Interface, log *slog.Logger) *events {
-	return &events{client: client, log: log, queue: make(chan note, eventQueue), raised: map[state.Name][]state.Problem{}}
+func newEvents(client kubernetes.Interface, node string, store *state.Store, log *slog.Logger) *events {
+	return &events{
+		client: client, node: node, store: store, log: log, queue: make(chan note, eventQueue),
+		raised: map[state.Name][]state.Problem{}, dropped: make(chan struct{}, 1),
+	}
 }
+
+// dropPeriod is how often it is logged that Events were dropped.
+const dropPeriod = time.Minute
 
 // run sends Events until the context ends.
 func (e *events) run(ctx context.Context) error {
 	if e.client == nil {
 		return nil
 	}
-	broadcaster := kevents.NewBroadcaster(&kevents.EventSinkImpl{Interface: e.client.EventsV1()})
-	defer broadcaster.Shutdown()
-	e.recorder = broadcaster.NewRecorder(scheme.Scheme, "verdict")
-	if err := broadcaster.StartRecordingToSinkWithContext(ctx); err != nil {
-		return fmt.Errorf("start to record Events: %w", err)
-	}
+	look := time.NewTicker(dropPeriod)
+	defer look.Stop()
+	failing := false
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case n := <-e.queue:
-			e.raise(ctx, n)
+			failing = e.report(e.raise(ctx, n), n, failing)
+		case <-look.C:
+			e.reportDropped()
 		}
 	}
 }
 
-// raise first reads the UID of the Service, because "kubectl describe" shows only Events that have it.
-func (e *events) raise(ctx context.Context, n note) {
-	svc, err := e.client.CoreV1().Services(n.service.Namespace).Get(ctx, n.service.Name, metav1.GetOptions{})
-	if err != nil {
-		e.log.Warn("cannot raise an Event; the problem is in the log and in the metrics only", "object", n.service.String(), "error", err)
-		return
+// report logs the first of several failures. It reports whether this one failed.
+func (e *events) report(err error, n note, failing bool) (failed bool) {
+	if err == nil {
+		return false
 	}
-	regarding := &corev1.ObjectReference{
-		Kind: "Service", APIVersion: "v1", Namespace: svc.Namespace, Name: svc.Name, UID: svc.UID, ResourceVersion: svc.ResourceVersion,
+	level := slog.LevelWarn
+	if failing {
+		level = slog.LevelDebug
 	}
-	e.recorder.Eventf(regarding, nil, corev1.EventTypeWarning, n.reason, "Proxy", "%s", n.text)
+	e.log.Log(context.Background(), level, "cannot raise an Event; the problem is in the log and in the metrics only",
+		"object", n.service.String(), "reason", n.reason, "error", err)
+	return true
 }
 
-// problems raises an Event for each new problem of a Service.
+func (e *events) reportDropped() {
+	select {
+	case <-e.dropped:
+		e.log.Warn("too many Events waited for the API server; some were dropped, and their problems are in the log and in the metrics only",
+			"limit", eventQueue)
+	default:
+	}
+}
+
+// raise creates an Event. If another node has created it, there is nothing to do.
+func (e *events) raise(ctx context.Context, n note) error {
+	svc, _ := e.store.Service(n.service)
+	if svc == nil {
+		return nil // the Service is gone
+	}
+	instance := e.node[:min(len(e.node), maxInstance)]
+	event := &eventsv1.Event{
+		ObjectMeta:          metav1.ObjectMeta{Namespace: n.service.Namespace, Name: eventName(n, svc.UID)},
+		EventTime:           metav1.NowMicro(),
+		ReportingController: "verdict",
+		ReportingInstance:   instance,
+		Action:              "Proxy",
+		Reason:              n.reason,
+		Type:                corev1.EventTypeWarning,
+		// "kubectl describe" shows only Events that have the UID.
+		Regarding: corev1.ObjectReference{
+			Kind: "Service", APIVersion: "v1", Namespace: n.service.Namespace, Name: n.service.Name, UID: types.UID(svc.UID.String()),
+		},
+		Note: state.Clip(n.text, maxNote-maxInstance-100) + " (first reported by node " + instance + ", other nodes may see the same)",
+	}
+	_, err := e.client.EventsV1().Events(n.service.Namespace).Create(ctx, event, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		return nil
+	}
+	return err
+}
+
+// eventName is the same on every node. The name of a Service has at most 63 characters.
+func eventName(n note, uid state.UID) string {
+	h := fnv.New64a()
+	for _, part := range []string{uid.String(), n.reason, n.topic} {
+		h.Write([]byte(part))
+		h.Write([]byte{0})
+	}
+	return fmt.Sprintf("%s.%016x", n.service.Name, h.Sum64())
+}
+
+// problems raises one Event for each Service that has new problems.
 func (e *events) problems(changed []state.ObjectProblems) {
 	for _, c := range changed {
 		if c.Object.Kind != "Service" {
 			continue
 		}
-		for _, p := range c.Problems {
-			if !slices.Contains(e.raised[c.Object.Name], p) {
-				e.service(p.Object, "NotHonored", p.Field+": "+p.Reason)
-			}
-		}
-		e.raised[c.Object.Name] = c.Problems
+		before := e.raised[c.Object.Name]
 		if len(c.Problems) == 0 {
 			delete(e.raised, c.Object.Name)
+			continue
+		}
+		e.raised[c.Object.Name] = c.Problems
+		if slices.ContainsFunc(c.Problems, func(p state.Problem) bool { return !slices.Contains(before, p) }) {
+			text := summary(c.Problems)
+			e.service(note{service: c.Object.Name, reason: "NotHonored", text: text, topic: text})
 		}
 	}
 }
 
+// summary names the first problems and says how many more there are.
+func summary(problems []state.Problem) string {
+	var text strings.Builder
+	more := 0
+	for i, p := range problems {
+		line := p.Field + ": " + p.Reason
+		switch {
+		case p.More > 0:
+			more += p.More
+		case i > 0 && text.Len()+len(line) > listedProblems:
+			more++
+		case i > 0:
+			text.WriteString("; " + line)
+		default:
+			text.WriteString(line)
+		}
+	}
+	if more > 0 {
+		fmt.Fprintf(&text, "; and %d more", more)
+	}
+	return text.String()
+}
+
 // service puts an Event into the queue. It does not wait.
-func (e *events) service(name state.Name, reason, text string) {
+func (e *events) service(n note) {
 	if e.client == nil {
 		return
 	}
 	select {
-	case e.queue <- note{service: name, reason: reason, text: text}:
+	case e.queue <- n:
 	default:
-		e.log.Warn("too many Events wait for the API server; this one is dropped", "object", name.String(), "reason", reason)
+		select {
+		case e.dropped <- struct{}{}:
+		default: // one that was dropped earlier is still to be logged
+		}
 	}
 }

@@ -191,7 +191,9 @@ func (o *observers) reportListening(before map[state.Name]string, failed map[sta
 			continue
 		}
 		o.log.Warn("cannot listen for health checks of a Service; trying again", "object", name.String(), "every", listenRetry, "error", err)
-		o.events.service(name, "FailedToStartServiceHealthcheck", fmt.Sprintf("node %s cannot serve the health check: %v", o.settings.NodeName, err))
+		o.events.service(note{
+			service: name, reason: "FailedToStartServiceHealthcheck", text: fmt.Sprintf("a node cannot serve the health check: %v", err),
+		})
 	}
 	return now
 }

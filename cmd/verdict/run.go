@@ -102,7 +102,12 @@ func run(ctx context.Context, s *config.Settings, log *slog.Logger) (err error) 
 		return err
 	}
 	defer func() { err = errors.Join(err, k.close()) }()
-	store, notes := state.NewStore(), newEvents(client, log)
+	store := state.NewStore()
+	eventClient, err := newEventClient(s)
+	if err != nil {
+		return err
+	}
+	notes := newEvents(eventClient, s.NodeName, store, log)
 	observers, err := newObservers(s, notes, log)
 	if err != nil {
 		return err

@@ -29,11 +29,20 @@ func prepare(s *config.Settings) error {
 
 // newClient returns a client for the API server, or nil if objects come from a folder.
 func newClient(s *config.Settings) (kubernetes.Interface, error) {
+	return newLimitedClient(s, s.QPS, s.Burst)
+}
+
+// newEventClient returns a client with a rate limit of its own, so that Events do not delay lists and watches.
+func newEventClient(s *config.Settings) (kubernetes.Interface, error) {
+	return newLimitedClient(s, eventQPS, eventBurst)
+}
+
+func newLimitedClient(s *config.Settings, qps float32, burst int) (kubernetes.Interface, error) {
 	if s.Manifests != "" {
 		return nil, nil
 	}
 	client, err := source.NewClient(source.Config{
-		Kubeconfig: s.Kubeconfig, Master: s.Master, QPS: s.QPS, Burst: s.Burst, UserAgent: "verdict/" + thisBuild().version,
+		Kubeconfig: s.Kubeconfig, Master: s.Master, QPS: qps, Burst: burst, UserAgent: "verdict/" + thisBuild().version,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("%w; set --kubeconfig FILE, or --manifests DIR to run without a cluster", err)

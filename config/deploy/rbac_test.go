@@ -150,7 +150,7 @@ func (c *cluster) request(ctx context.Context, verb, path, body string) error {
 
 func (c *cluster) allowed(t *testing.T) {
 	for _, path := range []string{
-		"/api/v1/services", "/api/v1/nodes", "/api/v1/namespaces/default/services/kubernetes",
+		"/api/v1/services", "/api/v1/nodes",
 		"/apis/discovery.k8s.io/v1/endpointslices", "/apis/networking.k8s.io/v1/servicecidrs",
 		"/api/v1/services?watch=1&timeoutSeconds=1", "/api/v1/nodes?watch=1&timeoutSeconds=1",
 		"/apis/discovery.k8s.io/v1/endpointslices?watch=1&timeoutSeconds=1", "/apis/networking.k8s.io/v1/servicecidrs?watch=1&timeoutSeconds=1",
@@ -166,6 +166,8 @@ func (c *cluster) refused(t *testing.T) {
 	const merge = `{"metadata":{"labels":{"a":"b"}}}`
 	for _, tt := range []struct{ verb, path, body string }{
 		{http.MethodGet, "/api/v1/secrets", ""},
+		{http.MethodGet, "/api/v1/namespaces/default/services/kubernetes", ""},
+		{http.MethodGet, "/api/v1/nodes/node", ""},
 		{http.MethodGet, "/api/v1/configmaps", ""},
 		{http.MethodGet, "/api/v1/pods", ""},
 		{http.MethodGet, "/api/v1/endpoints", ""},

@@ -31,6 +31,7 @@ func (c *converter) service(o *corev1.Service) (*state.Service, []state.Problem)
 	svc := &state.Service{
 		Name:            state.Name{Namespace: c.strings.share(o.Namespace), Name: o.Name},
 		Created:         created(&o.ObjectMeta),
+		UID:             state.ParseUID(string(o.UID)),
 		ClusterIPs:      f.clusterIPs(o),
 		ExternalIPs:     f.addresses("spec.externalIPs", o.Spec.ExternalIPs),
 		LoadBalancerIPs: f.loadBalancerIPs(o.Status.LoadBalancer.Ingress),

@@ -1,7 +1,10 @@
 package state
 
 import (
+	"encoding/hex"
+	"fmt"
 	"net/netip"
+	"strings"
 	"time"
 )
 
@@ -66,6 +69,7 @@ type Service struct {
 	Name
 	// Created decides between two Services that claim the same frontend: the older one gets it.
 	Created         time.Time
+	UID             UID // zero for a Service of a manifest
 	ClusterIPs      []netip.Addr
 	ExternalIPs     []netip.Addr
 	LoadBalancerIPs []netip.Addr // only those with ipMode VIP or unset
@@ -79,6 +83,29 @@ type Service struct {
 	HealthCheckNodePort uint16        // 0: none
 
 	Balancing Balancing
+}
+
+// UID is the UID of an object in 16 bytes, which is a quarter of the memory of its text.
+type UID [16]byte
+
+// ParseUID returns the zero UID for a text that is not a UUID. The API server gives every object a UUID.
+func ParseUID(text string) (u UID) {
+	digits := strings.ReplaceAll(text, "-", "")
+	if len(digits) != hex.EncodedLen(len(u)) {
+		return UID{}
+	}
+	if _, err := hex.Decode(u[:], []byte(digits)); err != nil {
+		return UID{}
+	}
+	return u
+}
+
+// String returns the form of the API server. The zero UID is the empty text.
+func (u UID) String() string {
+	if u == (UID{}) {
+		return ""
+	}
+	return fmt.Sprintf("%x-%x-%x-%x-%x", u[:4], u[4:6], u[6:8], u[8:10], u[10:])
 }
 
 // Balancing is what the annotations of a Service ask of load balancing. The zero value asks for nothing. Planning

@@ -1,0 +1,156 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+
+	eventsv1 "k8s.io/api/events/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/verdict-proxy/verdict/config"
+	"github.com/verdict-proxy/verdict/proxier/state"
+)
+
+var badService = state.Name{Namespace: "shop", Name: "web"}
+
+// raiseFrom has one node raise what waits in its queue. It fails the test if the API server refuses something.
+func raiseFrom(t *testing.T, client *fake.Clientset, node string, problems ...state.Problem) {
+	t.Helper()
+	store := state.NewStore()
+	store.SetService(&state.Service{
+		Name: badService, UID: state.ParseUID("6a3c1f5e-0b8d-4c57-9d0e-2f1a7b9c8d7e"), ClusterIPs: []netip.Addr{netip.MustParseAddr("10.96.0.1")},
+	}, nil)
+	e := newEvents(client, node, store, slog.New(slog.DiscardHandler))
+	e.problems([]state.ObjectProblems{{Object: state.Object{Kind: "Service", Name: badService}, Problems: problems}})
+	for len(e.queue) > 0 {
+		if err := e.raise(t.Context(), <-e.queue); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func manyProblems(n int) []state.Problem {
+	l := state.ProblemList{Object: state.Object{Kind: "Service", Name: badService}}
+	for i := range n {
+		l.Add(fmt.Sprintf("spec.externalIPs[%d]", i), "%s is not an IP address", state.Quote(strings.Repeat("x", 1000)))
+	}
+	return l.Problems()
+}
+
+func raised(t *testing.T, client *fake.Clientset) []eventsv1.Event {
+	t.Helper()
+	list, err := client.EventsV1().Events("").List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list.Items
+}
+
+// TestOneEventForOneService: 250 problems are one Event, which costs one request.
+func TestOneEventForOneService(t *testing.T) {
+	client := fake.NewClientset()
+	raiseFrom(t, client, "node-1", manyProblems(250)...)
+	if n := len(client.Actions()); n != 1 {
+		t.Errorf("%d requests, want 1: %v", n, client.Actions())
+	}
+	list := raised(t, client)
+	if len(list) != 1 {
+		t.Fatalf("%d Events, want 1", len(list))
+	}
+	e := list[0]
+	for _, part := range []string{"spec.externalIPs[0]: ", "; spec.externalIPs[1]: ", "; and 24", " more", "first reported by node node-1"} {
+		if !strings.Contains(e.Note, part) {
+			t.Errorf("the note has no %q: %s", part, e.Note)
+		}
+	}
+	if len(e.Note) > maxNote || e.Reason != "NotHonored" || e.Regarding.UID != "6a3c1f5e-0b8d-4c57-9d0e-2f1a7b9c8d7e" {
+		t.Errorf("%d bytes of note, reason %s, UID %s", len(e.Note), e.Reason, e.Regarding.UID)
+	}
+}
+
+// TestOneEventForAllNodes: what every node sees is one Event. A new problem is another one.
+func TestOneEventForAllNodes(t *testing.T) {
+	client := fake.NewClientset()
+	for i := range 50 {
+		raiseFrom(t, client, fmt.Sprint("node-", i), manyProblems(3)...)
+	}
+	list := raised(t, client)
+	if len(list) != 1 || list[0].ReportingInstance != "node-0" {
+		t.Errorf("%d Events, want one of node-0", len(list))
+	}
+	raiseFrom(t, client, "node-7", manyProblems(4)...)
+	if list := raised(t, client); len(list) != 2 {
+		t.Errorf("%d Events after a new problem, want 2", len(list))
+	}
+}
+
+// TestEventsOnlyForNewProblems: problems that go, or stay, raise nothing.
+func TestEventsOnlyForNewProblems(t *testing.T) {
+	e := newEvents(fake.NewClientset(), "n", state.NewStore(), slog.New(slog.DiscardHandler))
+	for _, step := range []struct{ problems, queued int }{{3, 1}, {3, 1}, {2, 1}, {3, 2}, {0, 2}, {1, 3}} {
+		e.problems([]state.ObjectProblems{{Object: state.Object{Kind: "Service", Name: badService}, Problems: manyProblems(step.problems)}})
+		if len(e.queue) != step.queued {
+			t.Errorf("%d problems: %d Events, want %d", step.problems, len(e.queue), step.queued)
+		}
+	}
+	e.problems([]state.ObjectProblems{{Object: state.Object{Kind: "Node"}, Problems: manyProblems(1)}})
+	if len(e.queue) != 3 {
+		t.Error("an Event for a Node")
+	}
+}
+
+// TestEventsWhileTheServerRefuses: the log has one line for many failures, and one for many Events that were dropped.
+func TestEventsWhileTheServerRefuses(t *testing.T) {
+	client, log := fake.NewClientset(), &strings.Builder{}
+	client.PrependReactor("create", "events", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, fmt.Errorf("injected: the API server is away")
+	})
+	store := state.NewStore()
+	store.SetService(&state.Service{Name: badService}, nil)
+	e := newEvents(client, "n", store, slog.New(slog.NewTextHandler(log, nil)))
+	failing := false
+	for range 5 {
+		n := note{service: badService, reason: "NotHonored", text: "bad"}
+		failing = e.report(e.raise(t.Context(), n), n, failing)
+	}
+	if n := strings.Count(log.String(), "cannot raise an Event"); n != 1 {
+		t.Errorf("%d lines about failures, want 1", n)
+	}
+	for range eventQueue + 100 {
+		e.service(note{service: badService})
+	}
+	e.reportDropped()
+	e.reportDropped()
+	if n := strings.Count(log.String(), "some were dropped"); n != 1 {
+		t.Errorf("%d lines about dropped Events, want 1", n)
+	}
+}
+
+// TestEventLimiterIsItsOwn: a flood of Events does not take the requests of lists and watches.
+func TestEventLimiterIsItsOwn(t *testing.T) {
+	kubeconfig := t.TempDir() + "/kubeconfig"
+	text := `{"apiVersion":"v1","kind":"Config","current-context":"c","contexts":[{"name":"c","context":{"cluster":"c"}}],"clusters":[{"name":"c","cluster":{"server":"http://127.0.0.1:1"}}]}`
+	if err := os.WriteFile(kubeconfig, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := config.Default()
+	s.Kubeconfig = kubeconfig
+	watches, err1 := newClient(&s)
+	notes, err2 := newEventClient(&s)
+	if err1 != nil || err2 != nil {
+		t.Fatal(err1, err2)
+	}
+	used := notes.EventsV1().RESTClient().GetRateLimiter()
+	for used.TryAccept() {
+	}
+	if !watches.CoreV1().RESTClient().GetRateLimiter().TryAccept() {
+		t.Error("lists and watches wait for Events")
+	}
+}
