@@ -162,17 +162,27 @@ func serve(ctx context.Context, group *errgroup.Group, flag, address string, h h
 // listenRetry is the time between two attempts to listen on a healthCheckNodePort.
 const listenRetry = 10 * time.Second
 
+// restartPause is the time until a server that ended by itself is started again. A server may end at once each time.
+const restartPause = time.Second
+
 func (o *observers) serveHealthChecks(ctx context.Context) error {
 	defer o.servers.Close()
 	var want proxier.HealthChecks
 	again := time.NewTicker(listenRetry)
 	defer again.Stop()
 	failing := map[state.Name]string{}
+	var restart <-chan time.Time
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case want = <-o.checks:
+		case <-o.servers.Ended():
+			restart = time.After(restartPause)
+			continue
+		case <-restart:
+			restart = nil
+			o.log.Info("starting health check servers that ended again")
 		case <-again.C:
 			if len(failing) == 0 {
 				continue

@@ -32,6 +32,8 @@ type Servers struct {
 
 	mu   sync.Mutex
 	open map[place]*server
+
+	stopped chan struct{}
 }
 
 // place is where one server listens.
@@ -53,7 +55,7 @@ func NewServers(o ServersOptions) *Servers {
 			return lc.Listen(context.Background(), network, address)
 		}
 	}
-	return &Servers{options: o, open: map[place]*server{}}
+	return &Servers{options: o, open: map[place]*server{}, stopped: make(chan struct{}, 1)}
 }
 
 // Sync closes the servers that are no longer wanted, opens the missing ones, and updates the answers of the others.
@@ -76,6 +78,9 @@ func (s *Servers) Sync(want map[state.Name]plan.HealthCheck, addrs []netip.Addr)
 	}
 	return failed
 }
+
+// Ended delivers a value after servers ended by themselves. The caller calls Sync again to start them.
+func (s *Servers) Ended() <-chan struct{} { return s.stopped }
 
 // Close closes all servers and waits until they have ended.
 func (s *Servers) Close() {
@@ -139,13 +144,17 @@ func (s *Servers) start(at place, l net.Listener, endpoints int) {
 	})
 }
 
-// ended records that a server stopped by itself, so that the next Sync opens it again.
+// ended records that a server stopped by itself, so that the next Sync opens it again, and asks for that Sync.
 func (s *Servers) ended(at place, srv *server, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.open[at] == srv {
 		delete(s.open, at)
-		s.options.Log.Warn("a health check server ended; the next pass starts it again",
+		s.options.Log.Warn("a health check server ended by itself; load balancers see this node as failed until it is started again",
 			"object", at.service.String(), "address", at.addr.String(), "error", err)
+		select {
+		case s.stopped <- struct{}{}:
+		default:
+		}
 	}
 }

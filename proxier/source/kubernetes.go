@@ -31,6 +31,9 @@ const (
 	manyDenials  = 6
 )
 
+// optionalWait is how long the start waits for optional resources once all others have arrived.
+const optionalWait = 10 * time.Second
+
 // KubernetesOptions are the parts of a Kubernetes source. All must be set.
 type KubernetesOptions struct {
 	Client   kubernetes.Interface
@@ -46,11 +49,12 @@ type Kubernetes struct {
 	outages   *outages
 	resources []resource
 	first     *firstLists
+	wait      time.Duration // for optional resources
 }
 
 // NewKubernetes returns a source that does nothing until Run.
 func NewKubernetes(o KubernetesOptions) *Kubernetes {
-	k := &Kubernetes{client: o.Client, log: o.Log, outages: newOutages(o.Log), first: newFirstLists()}
+	k := &Kubernetes{client: o.Client, log: o.Log, outages: newOutages(o.Log), first: newFirstLists(), wait: optionalWait}
 	c, into := newConverter(), newSinks(o.Store)
 	k.resources = []resource{
 		k.services(c, into.services),
@@ -62,7 +66,7 @@ func NewKubernetes(o KubernetesOptions) *Kubernetes {
 }
 
 // Synced returns a channel that is closed when every resource has delivered its first complete list. An optional
-// resource that the API server denies does not hold it up.
+// resource does not hold it up if the API server denies it, or if it does not arrive soon after the others.
 func (k *Kubernetes) Synced() <-chan struct{} { return k.first.done }
 
 // Run lists and watches until the context ends. It logs failures and tries again. Until then the store keeps what it
@@ -75,8 +79,35 @@ func (k *Kubernetes) Run(ctx context.Context) error {
 	for _, r := range k.resources {
 		running.Go(func() { k.reflect(ctx, r) })
 	}
+	running.Go(func() { k.startWithoutOptional(ctx) })
 	running.Wait()
 	return nil
+}
+
+// startWithoutOptional ends the wait for optional resources some time after all others have arrived. An API server that
+// cannot list them, for example because it fails to decode one object, must not keep every node from serving. Their
+// objects are taken when they arrive.
+func (k *Kubernetes) startWithoutOptional(ctx context.Context) {
+	select {
+	case <-k.first.required:
+	case <-ctx.Done():
+		return
+	}
+	timer := time.NewTimer(k.wait)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-k.first.done:
+	case <-ctx.Done():
+		return
+	}
+	for _, r := range k.resources {
+		if r.optional && k.first.waitsFor(r.name) {
+			k.log.Warn("starting without a resource that the Kubernetes API does not list; it is taken when it arrives",
+				"resource", r.name, "after", k.wait, "meanwhile", r.without)
+			k.first.arrived(r.name)
+		}
+	}
 }
 
 // reflect lists and watches one resource. It calls the reflector in a loop of its own, because the loop of client-go
@@ -113,6 +144,8 @@ func (k *Kubernetes) failed(r resource, err error) {
 	case r.optional && denied(err):
 		k.outages.failed(r.name, err, "continuing without it and trying again every few minutes: "+r.without)
 		k.first.arrived(r.name)
+	case r.optional && k.first.waitsFor(r.name):
+		k.outages.failed(r.name, err, "trying again; if all other resources arrive, the proxy soon starts without this one")
 	case k.first.waitsFor(r.name):
 		k.outages.failed(r.name, err, "trying again; the kernel stays as it is until the first list is complete")
 	default:
@@ -150,19 +183,38 @@ func (k *Kubernetes) listWatch(r resource) cache.ListerWatcher {
 
 // firstLists records which resources have not delivered their first complete list.
 type firstLists struct {
-	mu      sync.Mutex
-	missing map[string]struct{}
-	done    chan struct{}
+	mu       sync.Mutex
+	missing  map[string]struct{}
+	optional map[string]struct{} // those that are optional, also when they have arrived
+	required chan struct{}       // closed when only optional resources are missing
+	done     chan struct{}
 }
 
 func newFirstLists() *firstLists {
-	return &firstLists{missing: map[string]struct{}{}, done: make(chan struct{})}
+	return &firstLists{
+		missing: map[string]struct{}{}, optional: map[string]struct{}{}, required: make(chan struct{}), done: make(chan struct{}),
+	}
 }
 
 // expect adds a resource. It returns a function that records the arrival of its list.
 func (f *firstLists) expect(resource string) (arrived func()) {
 	f.missing[resource] = struct{}{}
 	return func() { f.arrived(resource) }
+}
+
+func (f *firstLists) expectOptional(resource string) (arrived func()) {
+	f.optional[resource] = struct{}{}
+	return f.expect(resource)
+}
+
+// onlyOptional reports whether all required resources have arrived. The caller holds mu.
+func (f *firstLists) onlyOptional() bool {
+	for resource := range f.missing {
+		if _, optional := f.optional[resource]; !optional {
+			return false
+		}
+	}
+	return true
 }
 
 func (f *firstLists) arrived(resource string) {
@@ -172,6 +224,9 @@ func (f *firstLists) arrived(resource string) {
 		return
 	}
 	delete(f.missing, resource)
+	if _, optional := f.optional[resource]; !optional && f.onlyOptional() {
+		close(f.required) // once: this was the last required resource
+	}
 	if len(f.missing) == 0 {
 		close(f.done)
 	}

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -113,6 +114,7 @@ func TestKubernetesIsNotSyncedByHalf(t *testing.T) {
 				return true, nil, errors.New("connection reset by peer")
 			})
 			k, _, lines := newKubernetes(t, client)
+			k.wait = time.Hour
 			run(t, k.Run)
 			eventually(t, "the list was tried twice and all others are watched", func() bool {
 				watched := 0
@@ -126,7 +128,11 @@ func TestKubernetesIsNotSyncedByHalf(t *testing.T) {
 			}
 			works.Store(true)
 			eventually(t, "synced", func() bool { return synced(k) })
-			if got := lines.lines("cannot read", "resource="+resource, "until the first list is complete"); len(got) != 1 {
+			next := "until the first list is complete"
+			if resource == "servicecidrs" {
+				next = "starts without this one"
+			}
+			if got := lines.lines("cannot read", "resource="+resource, next); len(got) != 1 {
 				t.Errorf("%d lines about one outage: %q", len(got), got)
 			}
 			eventually(t, "the end of the outage is logged", func() bool { return len(lines.lines("can be read again")) == 1 })
@@ -159,6 +165,28 @@ func TestKubernetesWithoutServiceCIDRs(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestKubernetesStartsWithoutServiceCIDRs: an API server that fails to list an optional resource holds up the start for a
+// while only. Its objects are taken when they arrive.
+func TestKubernetesStartsWithoutServiceCIDRs(t *testing.T) {
+	client := fake.NewClientset(apiService(), apiRange("kubernetes", "10.96.0.0/12"))
+	var works atomic.Bool
+	client.PrependReactor("list", "servicecidrs", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return !works.Load(), nil, apierrors.NewInternalError(errors.New("injected: cannot decode an object"))
+	})
+	k, store, lines := newKubernetes(t, client)
+	k.wait = 50 * time.Millisecond
+	run(t, k.Run)
+	eventually(t, "the source is synced", func() bool { return synced(k) })
+	if !hasService(store, "shop", "web", 0) {
+		t.Error("synced before the Service was there")
+	}
+	if got := lines.lines("starting without a resource", "resource=servicecidrs"); len(got) != 1 {
+		t.Errorf("%d lines: %q", len(got), got)
+	}
+	works.Store(true)
+	eventually(t, "the range is taken", func() bool { return len(store.Environment().ServiceCIDRs) == 1 })
 }
 
 // watched replaces the watch of a resource by one that the test controls.

@@ -81,7 +81,7 @@ func (k *Kubernetes) serviceCIDRs(c *converter, into *sink[serviceCIDR]) resourc
 		tweak:    func(*metav1.ListOptions) {},
 		optional: true, without: "packets to unallocated cluster IPs are not dropped",
 		into: &feed[*networkingv1.ServiceCIDR, serviceCIDR]{
-			convert: c.serviceCIDR, strings: c.strings, sink: into, delivered: k.first.expect("servicecidrs"),
+			convert: c.serviceCIDR, strings: c.strings, sink: into, delivered: k.first.expectOptional("servicecidrs"),
 		},
 	}
 }

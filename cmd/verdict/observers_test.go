@@ -1,0 +1,72 @@
+package main
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/verdict-proxy/verdict/proxier"
+	"github.com/verdict-proxy/verdict/proxier/health"
+	"github.com/verdict-proxy/verdict/proxier/plan"
+	"github.com/verdict-proxy/verdict/proxier/state"
+)
+
+// TestHealthCheckServerIsStartedAgain: the listener of a healthCheckNodePort ends, and nothing else changes.
+func TestHealthCheckServerIsStartedAgain(t *testing.T) {
+	var mu sync.Mutex
+	var opened []net.Listener
+	listeners := func() []net.Listener {
+		mu.Lock()
+		defer mu.Unlock()
+		return opened
+	}
+	o := &observers{log: slog.New(slog.NewTextHandler(io.Discard, nil)), checks: make(chan proxier.HealthChecks, 1)}
+	o.servers = health.NewServers(health.ServersOptions{
+		Healthy: func() bool { return true }, Log: o.log,
+		Listen: func(network, _ string) (net.Listener, error) {
+			l, err := net.Listen(network, "127.0.0.1:0")
+			mu.Lock()
+			defer mu.Unlock()
+			opened = append(opened, l)
+			return l, err
+		},
+	})
+	ctx, stop := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { _ = o.serveHealthChecks(ctx) })
+	t.Cleanup(func() { stop(); running.Wait() })
+	o.checks <- proxier.HealthChecks{
+		Services:  map[state.Name]plan.HealthCheck{{Namespace: "shop", Name: "web"}: {NodePort: 32000, LocalIPv4: 2}},
+		Addresses: []netip.Addr{netip.MustParseAddr("127.0.0.1")},
+	}
+	await(t, "the server is started", func() bool { return len(listeners()) == 1 })
+	if err := listeners()[0].Close(); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the server is started again", func() bool { return len(listeners()) == 2 })
+	r, err := http.Get("http://" + listeners()[1].Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	body, err := io.ReadAll(r.Body)
+	if err != nil || r.StatusCode != http.StatusOK || !strings.Contains(string(body), `"localEndpoints": 2`) {
+		t.Errorf("status %s, body %s, error %v", r.Status, body, err)
+	}
+}
+
+func await(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for end := time.Now().Add(8 * time.Second); !is(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not within 8 s: %s", what)
+		}
+	}
+}
