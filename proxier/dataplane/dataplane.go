@@ -56,9 +56,12 @@ type Dataplane struct {
 }
 
 // served is what the dataplane remembers of a Service: enough to remove what is no longer wanted.
-type served struct {
-	ports  []portKey
-	totals TotalsByEngine
+type served struct{ ports []servedPort }
+
+// servedPort is one port of a Service as the engines have it.
+type servedPort struct {
+	portKey
+	count portCount
 }
 
 // portKey identifies a service port in one family.
@@ -100,19 +103,23 @@ func (d *Dataplane) SetEnvironment(env Environment) (replan []state.Name) {
 // name what cannot be served as asked.
 func (d *Dataplane) Set(planned *plan.Service) []state.Problem {
 	var problems []state.Problem
-	old, next := d.services[planned.Name], &served{ports: make([]portKey, 0, len(planned.Ports))}
+	old, next := d.services[planned.Name], &served{ports: make([]servedPort, 0, len(planned.Ports))}
 	var had portSet
 	for i := range planned.Ports {
 		port := &planned.Ports[i]
 		key := portKey{family(port.Family), port.Name}
 		found, accepted := d.setPort(planned.Name, key, port)
 		problems = append(problems, found...)
-		if !accepted && !had.has(old, key) {
-			d.ipvs.forget(key)
-			continue
+		count := countOf(port)
+		if !accepted {
+			kept, served := had.find(old, key)
+			if !served {
+				d.ipvs.forget(key)
+				continue
+			}
+			count = kept // the kernel keeps what the port had
 		}
-		next.ports = append(next.ports, key)
-		next.totals[engineOf(port)].count(port)
+		next.ports = append(next.ports, servedPort{portKey: key, count: count})
 	}
 	d.replace(planned.Name, old, next)
 	return problems
@@ -147,49 +154,49 @@ func (d *Dataplane) Delete(name state.Name) {
 // replace remembers what a Service has now and removes the ports that it had before; nil stands for none.
 func (d *Dataplane) replace(name state.Name, old, next *served) {
 	if old != nil {
-		for _, key := range old.except(next) {
-			d.ruleset.Delete(key.family, key.name)
-			d.ipvs.forget(key)
+		for _, p := range old.except(next) {
+			d.ruleset.Delete(p.family, p.name)
+			d.ipvs.forget(p.portKey)
 		}
-		d.totals.add(&old.totals, -1)
+		d.totals.add(old, -1)
 	}
 	if next == nil {
 		delete(d.services, name)
 		return
 	}
-	d.totals.add(&next.totals, 1)
+	d.totals.add(next, 1)
 	d.services[name] = next
 }
 
-// portSet is the set of the ports that a Service had. It is filled when it is asked for the first time, because the nft
-// engine accepts nearly every port.
-type portSet map[portKey]struct{}
+// portSet holds the ports that a Service had. It is filled when it is asked for the first time, because the nft engine
+// accepts nearly every port.
+type portSet map[portKey]portCount
 
-func (s *portSet) has(old *served, key portKey) bool {
+func (s *portSet) find(old *served, key portKey) (count portCount, found bool) {
 	if old == nil {
-		return false
+		return portCount{}, false
 	}
 	if *s == nil {
 		*s = make(portSet, len(old.ports))
-		for _, k := range old.ports {
-			(*s)[k] = struct{}{}
+		for _, p := range old.ports {
+			(*s)[p.portKey] = p.count
 		}
 	}
-	_, found := (*s)[key]
-	return found
+	count, found = (*s)[key]
+	return count, found
 }
 
 // except lists the ports that are not among the next ones.
-func (s *served) except(next *served) []portKey {
+func (s *served) except(next *served) []servedPort {
 	if next == nil {
 		return s.ports
 	}
-	if slices.Equal(s.ports, next.ports) {
+	if slices.EqualFunc(s.ports, next.ports, func(a, b servedPort) bool { return a.portKey == b.portKey }) {
 		return nil // nearly every change
 	}
 	keep := make(map[portKey]bool, len(next.ports))
-	for _, key := range next.ports {
-		keep[key] = true
+	for _, p := range next.ports {
+		keep[p.portKey] = true
 	}
-	return slices.DeleteFunc(slices.Clone(s.ports), func(key portKey) bool { return keep[key] })
+	return slices.DeleteFunc(slices.Clone(s.ports), func(p servedPort) bool { return keep[p.portKey] })
 }

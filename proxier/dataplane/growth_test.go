@@ -3,6 +3,7 @@ package dataplane
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"testing"
 
 	"github.com/verdict-proxy/verdict/nft"
@@ -21,6 +22,44 @@ func (r *fullRuleset) Set(p *nft.Port) error {
 		return errors.New("injected: over the limit")
 	}
 	return r.Memory.Set(p)
+}
+
+// TestRefusedIsNotCounted: the totals count what the kernel has, also for a port that keeps what it had.
+func TestRefusedIsNotCounted(t *testing.T) {
+	rules := &fullRuleset{Memory: nft.OpenMemory(nft.Options{})}
+	d := New(Options{Ruleset: rules})
+	planOf := func(name string, addrs ...string) *plan.Service {
+		port := plan.Port{Family: state.IPv4, Protocol: state.TCP, Name: "default/" + name + ":http"}
+		for i, a := range addrs {
+			addr := netip.MustParseAddr(a)
+			port.Frontends = append(port.Frontends, plan.Frontend{Addr: addr, Port: 80})
+			port.Cluster = append(port.Cluster, plan.Endpoint{Addr: netip.AddrPortFrom(addr, uint16(i+1)), Weight: 1})
+		}
+		return &plan.Service{Name: state.Name{Namespace: "default", Name: name}, Ports: []plan.Port{port}}
+	}
+	for _, step := range []struct {
+		what string
+		set  *plan.Service
+		full bool
+		want int
+	}{
+		{"a Service is served", planOf("a", "10.96.0.1"), false, 1},
+		{"it grows past a limit", planOf("a", "10.96.0.1", "10.96.0.2", "10.96.0.3"), true, 1},
+		{"a new one is refused", planOf("b", "10.96.1.1", "10.96.1.2"), true, 1},
+		{"it is accepted", planOf("b", "10.96.1.1", "10.96.1.2"), false, 3},
+		{"the first one shrinks", planOf("a", "10.96.0.1", "10.96.0.2"), false, 4},
+	} {
+		rules.full = step.full
+		d.Set(step.set)
+		if got := d.Totals()[NFT]; got.Frontends[plan.ClusterIP] != step.want || got.Endpoints != step.want {
+			t.Errorf("%s: %d frontends, %d endpoints; want %d of each", step.what, got.Frontends[plan.ClusterIP], got.Endpoints, step.want)
+		}
+	}
+	d.Delete(state.Name{Namespace: "default", Name: "a"})
+	d.Delete(state.Name{Namespace: "default", Name: "b"})
+	if d.Totals() != (TotalsByEngine{}) {
+		t.Errorf("nothing is served, but the totals are %+v", d.Totals())
+	}
 }
 
 // BenchmarkRefusedPorts sets a Service whose ports the nft engine had and refuses now. The cost must grow with the number

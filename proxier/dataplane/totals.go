@@ -8,18 +8,19 @@ type Totals struct {
 	Endpoints int                    // each once for every service port and family that it serves
 }
 
-func (t *Totals) count(port *plan.Port) {
-	for i := range port.Frontends {
-		t.Frontends[port.Frontends[i].Kind]++
-	}
-	t.Endpoints += max(len(port.Cluster), len(port.Local))
+// portCount counts what an engine serves for one port. It is small, because every port has one.
+type portCount struct {
+	frontends [plan.NodePort + 1]uint32
+	endpoints uint32
+	engine    Engine
 }
 
-func (t *Totals) add(o *Totals, sign int) {
-	for kind, n := range o.Frontends {
-		t.Frontends[kind] += sign * n
+func countOf(port *plan.Port) portCount {
+	c := portCount{endpoints: uint32(max(len(port.Cluster), len(port.Local))), engine: engineOf(port)}
+	for i := range port.Frontends {
+		c.frontends[port.Frontends[i].Kind]++
 	}
-	t.Endpoints += sign * o.Endpoints
+	return c
 }
 
 // Engine names an engine.
@@ -41,9 +42,15 @@ func (e Engine) String() string {
 // TotalsByEngine are the totals of both engines.
 type TotalsByEngine [IPVS + 1]Totals
 
-func (t *TotalsByEngine) add(o *TotalsByEngine, sign int) {
-	for engine := range t {
-		t[engine].add(&o[engine], sign)
+// add counts the ports of a Service; a negative sign takes them out again.
+func (t *TotalsByEngine) add(s *served, sign int) {
+	for i := range s.ports {
+		c := &s.ports[i].count
+		total := &t[c.engine]
+		for kind, n := range c.frontends {
+			total.Frontends[kind] += sign * int(n)
+		}
+		total.Endpoints += sign * int(c.endpoints)
 	}
 }
 
