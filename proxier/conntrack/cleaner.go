@@ -17,27 +17,28 @@ type Options struct {
 	NetNS int
 }
 
-// Cleaner deletes stale flows from the kernel. Not for use by several goroutines at once.
+// Cleaner deletes stale flows from the kernel. Only one goroutine may use it.
 type Cleaner struct {
 	table table
-	// whole: the kernel is older than 5.8 and ignores filters; every question is answered with the whole table.
-	whole bool
+	// noFilters is set if the kernel is older than 5.8. It ignores filters, and answers each question with the whole
+	// table.
+	noFilters bool
 }
 
 // table is the kernel's table of flows.
 type table interface {
-	// dump calls fn for the UDP flows of a family to a frontend (nil: to anywhere). It may call it for others as well.
+	// dump calls fn for the UDP flows of a family to a frontend (nil: to all). It may call fn for other flows, too.
 	dump(family state.Family, to *Frontend, fn func(*entry)) error
-	// remove deletes entries that dump has delivered, and tells how many were still there.
+	// remove deletes entries that dump found, and returns how many still existed.
 	remove(family state.Family, keys [][]byte) (int, error)
 	close() error
 }
 
-// entry is a flow together with what names it to the kernel. It is valid until dump calls again.
+// entry is a flow in the kernel's table. It is valid until the function that dump called returns.
 type entry struct {
 	Flow
 	udp bool
-	key []byte
+	key []byte // the attributes that a deletion needs
 }
 
 // Open connects to the kernel.
@@ -49,18 +50,18 @@ func Open(o Options) (*Cleaner, error) {
 	return &Cleaner{table: t}, nil
 }
 
-// Close ends the connection to the kernel.
+// Close closes the connection to the kernel.
 func (c *Cleaner) Close() error { return c.table.close() }
 
-// Result is what cleaning did in one family.
+// Result is what a cleaning did in one family.
 type Result struct {
 	Family  state.Family
 	Deleted int
 	Took    time.Duration
 }
 
-// Clean deletes the stale flows. nodePortAddrs are the addresses on which node ports answer, each by itself (no 0.0.0.0).
-// After an error some flows may be left; cleaning again with the same values is safe and finds what is left.
+// Clean deletes the stale flows. Node ports answer at nodePortAddrs, which has no 0.0.0.0 and no [::]. After an error
+// some stale flows may remain. Another call with the same values is safe, and finds them.
 func (c *Cleaner) Clean(s Stale, nodePortAddrs []netip.Addr) ([]Result, error) {
 	var results []Result
 	var errs []error
@@ -77,16 +78,17 @@ func (c *Cleaner) Clean(s Stale, nodePortAddrs []netip.Addr) ([]Result, error) {
 		n, err := c.clean(&s, family, list, addrs)
 		results = append(results, Result{Family: family, Deleted: n, Took: time.Since(start)})
 		if err != nil {
-			errs = append(errs, fmt.Errorf("clean stale %v flows of %d frontends: %w; flows that are left go on to "+
-				"endpoints that may be gone", family, len(list), err))
+			errs = append(errs, fmt.Errorf("delete stale %v flows of %d frontends: %w; flows that remain go on to "+
+				"endpoints that may be gone, until a later attempt succeeds", family, len(list), err))
 		}
 	}
 	return results, errors.Join(errs...)
 }
 
-// maxFiltered is up to how many frontends are asked for one by one. Each question makes the kernel walk its whole table,
-// 20 ms for the usual 262,144 buckets even when they are empty. One question for all walks once, but delivers every UDP
-// flow, 3 µs each: with 20,000 of them it costs as much as four.
+// maxFiltered is the largest number of frontends that Clean asks for one by one. For each question the kernel walks
+// over its whole table: 20 ms for the usual 262,144 buckets, even if they are empty. For a question without a frontend
+// the kernel walks once, but returns every UDP flow, 3 µs each. With 20,000 UDP flows, it takes as long as four
+// questions.
 const maxFiltered = 4
 
 func (c *Cleaner) clean(s *Stale, family state.Family, list []Frontend, addrs map[netip.Addr]bool) (int, error) {
@@ -96,7 +98,7 @@ func (c *Cleaner) clean(s *Stale, family state.Family, list []Frontend, addrs ma
 			keys = append(keys, append([]byte(nil), e.key...))
 		}
 	}
-	err := c.look(family, list, collect)
+	err := c.find(family, list, collect)
 	if len(keys) == 0 {
 		return 0, err
 	}
@@ -104,27 +106,27 @@ func (c *Cleaner) clean(s *Stale, family state.Family, list []Frontend, addrs ma
 	return n, errors.Join(err, removeErr)
 }
 
-// look delivers at least the flows to all the frontends. A flow can come twice.
-func (c *Cleaner) look(family state.Family, list []Frontend, fn func(*entry)) error {
+// find calls fn for all flows to the frontends, and maybe for others. It may call fn for a flow twice.
+func (c *Cleaner) find(family state.Family, list []Frontend, fn func(*entry)) error {
 	questions := questions(list)
-	if c.whole || len(questions) > maxFiltered {
+	if c.noFilters || len(questions) > maxFiltered {
 		return c.table.dump(family, nil, fn)
 	}
 	for i := range questions {
 		q := &questions[i]
 		err := c.table.dump(family, q, func(e *entry) {
-			c.whole = c.whole || !q.passes(e)
+			c.noFilters = c.noFilters || !q.passes(e)
 			fn(e)
 		})
-		if err != nil || c.whole {
-			return err // of the whole table nothing is left to look at
+		if err != nil || c.noFilters {
+			return err // the answer was the whole table
 		}
 	}
 	return nil
 }
 
-// questions are the filters that find the flows to all the frontends. IPv6 ones say nothing of the address: comparing it
-// is upside down in the kernel (seen on 6.18), it delivers the flows to every address but the wanted one.
+// questions are the filters that find the flows to the frontends. Those for IPv6 have no address: the kernel (seen on
+// 6.18) compares it the wrong way round, and returns the flows to every other address.
 func questions(list []Frontend) []Frontend {
 	out := slices.Clone(list)
 	for i := range out {
@@ -138,7 +140,7 @@ func questions(list []Frontend) []Frontend {
 	return slices.Compact(out)
 }
 
-// passes tells whether a kernel that filters would deliver a flow.
+// passes reports whether a flow passes the filter for the frontend.
 func (f *Frontend) passes(e *entry) bool {
 	return e.udp && e.Dst.Port() == f.Port && (!f.Addr.IsValid() || e.Dst.Addr() == f.Addr)
 }

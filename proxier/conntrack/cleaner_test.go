@@ -18,7 +18,7 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// stale says what is stale when old is replaced by next; old nil: the proxy has just started.
+// stale is what is stale after next replaced old; old nil: the process has just started.
 func stale(old, next *plan.Service) Stale {
 	tr := NewTracker()
 	if old != nil {
@@ -29,7 +29,7 @@ func stale(old, next *plan.Service) Stale {
 	return tr.Stale()
 }
 
-// TestClean works on the kernel's table. The flows that go are marked by a minus sign.
+// TestClean works on the kernel's table. A minus sign marks the flows that must go.
 func TestClean(t *testing.T) {
 	tests := []struct {
 		name      string
@@ -126,7 +126,7 @@ func TestClean(t *testing.T) {
 	}
 }
 
-// addMany adds so many frontends that asking for each would take too long.
+// addMany adds so many frontends that Clean asks one question for all of them.
 func addMany(s *plan.Service) {
 	for i := range maxFiltered + 1 {
 		s.Ports = append(s.Ports, service(fmt.Sprintf("10.97.0.%d:53>", i), fmt.Sprintf("[fd00:97::%d]:%d>", i, 1000+i)).Ports...)
@@ -154,7 +154,7 @@ func TestRealTranslation(t *testing.T) {
 
 			translate(t, n, family.name, family.vip, next)
 			sendUDP(t, n, netip.AddrPortFrom(netip.MustParseAddr(family.client), 2000), vip)
-			expectAnswerer(t, n, old, 3) // the flow goes on to the old endpoint: this is what is wrong
+			expectAnswerer(t, n, old, 3) // without a cleaning, the flow goes on to the old endpoint
 
 			s := stale(service(vip.String()+">"+old.String()), service(vip.String()+">"+next.String()))
 			if _, err := n.cleaner(t).Clean(s, nil); err != nil {
@@ -274,7 +274,7 @@ func (n *namespace) fill(t testing.TB, count int, dst, endpoint string) {
 	}
 }
 
-// fakeTable plays a kernel with faults.
+// fakeTable is a kernel with faults.
 type fakeTable struct {
 	entries   []entry
 	filters   bool // like 5.8 and newer
@@ -318,8 +318,8 @@ func newFakeTable() *fakeTable {
 	}}
 }
 
-// TestKernelWithoutFilters: before 5.8 every question is answered with the whole table. It is asked once then, and what
-// was not asked for stays.
+// TestKernelWithoutFilters: a kernel before 5.8 answers each question with the whole table. Then Clean asks only once,
+// and flows to other frontends stay.
 func TestKernelWithoutFilters(t *testing.T) {
 	s := stale(service("10.96.0.10:53 10.96.0.11:53>10.0.0.1:53"), service("10.96.0.10:53 10.96.0.11:53>"))
 	for _, tt := range []struct {
@@ -368,7 +368,7 @@ func TestNothingStaleAsksNothing(t *testing.T) {
 	}
 }
 
-// TestDeletesThisVeryFlow: a flow that took the place of the one that was found has another number and must stay.
+// TestDeletesThisVeryFlow: a later flow with the same tuple has another number, and must stay.
 func TestDeletesThisVeryFlow(t *testing.T) {
 	n := newNamespace(t)
 	const line = "udp 10.9.0.1:1001 10.96.0.10:53 10.0.0.1:53"
@@ -379,7 +379,7 @@ func TestDeletesThisVeryFlow(t *testing.T) {
 		t.Fatal(err)
 	}
 	other := slices.Clone(key)
-	other[len(other)-1] ^= 1 // the number comes last
+	other[len(other)-1] ^= 1 // the last attribute is the number
 	removed, err := c.table.remove(state.IPv4, [][]byte{other})
 	if got := n.flows(t); removed != 0 || err != nil || len(got) != 1 {
 		t.Errorf("removing another flow: %d, %v, left %v", removed, err, got)
@@ -390,7 +390,7 @@ func TestDeletesThisVeryFlow(t *testing.T) {
 	}
 }
 
-// TestRefusedDeletion: an answer that is an error is told, and does not keep the others from being read.
+// TestRefusedDeletion: remove returns an error of the kernel, and still reads the other answers.
 func TestRefusedDeletion(t *testing.T) {
 	n := newNamespace(t)
 	n.add(t, "udp 10.9.0.1:1001 10.96.0.10:53 10.0.0.1:53")
@@ -407,8 +407,8 @@ func TestRefusedDeletion(t *testing.T) {
 	}
 }
 
-// TestParseRefusesDamage: an entry whose key would not name one flow must never be used: a deletion without a tuple
-// empties the whole table.
+// TestParseRefusesDamage: an entry must not be used if its key does not identify one flow, because a deletion without a
+// tuple deletes all flows.
 func TestParseRefusesDamage(t *testing.T) {
 	n := newNamespace(t)
 	n.add(t, "udp 10.9.0.1:1001 10.96.0.10:53 10.0.0.1:53")
@@ -428,9 +428,9 @@ func TestParseRefusesDamage(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	e := entry{Flow: Flow{Zone: 9}} // left over from the entry before
+	e := entry{Flow: Flow{Zone: 9}} // from the entry before
 	if !e.parse(nlmsg.NewAttributes(body)) || len(e.key) == 0 || e.Zone != 0 {
-		t.Fatalf("a whole entry is refused, or mixed up with the one before: %+v", e)
+		t.Fatalf("a complete entry is refused, or mixed up with the one before: %+v", e)
 	}
 	for cut := range len(body) {
 		if e.parse(nlmsg.NewAttributes(body[:cut])) && (!e.Dst.IsValid() || !e.Reply.IsValid() || len(e.key) == 0) {
@@ -439,8 +439,8 @@ func TestParseRefusesDamage(t *testing.T) {
 	}
 }
 
-// BenchmarkClean shows what maxFiltered weighs: asking for one frontend against asking for all UDP flows, in an empty
-// and in a full table.
+// BenchmarkClean measures the two ways between which maxFiltered decides: a question for one frontend, and a question
+// for all UDP flows, in an empty and in a full table.
 func BenchmarkClean(b *testing.B) {
 	for _, flows := range []int{0, 50_000} {
 		n := newNamespace(b)

@@ -11,16 +11,17 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// Route is how translated flows go: entered where, answered by whom.
+// Route is the way of translated flows: from a frontend to an endpoint.
 type Route struct {
 	Protocol uint8
 	Dst      netip.AddrPort // where the clients send to
-	Reply    netip.AddrPort // who answers
+	Reply    netip.AddrPort // where the answers come from
 }
 
-// Load is how many flows take a route. Active are TCP and SCTP connections that are established, and UDP flows that have
-// been answered for more than two seconds (assured: the kernel keeps them for 120 s without a packet, others for 30 s).
-// Everything else is inactive: connections that begin or end, TIME_WAIT, a single question and its answer.
+// Load is the number of flows on a route. Active flows are established TCP and SCTP connections, and UDP flows with
+// packets in both directions for more than two seconds. (The kernel calls these assured, and keeps them for 120 s
+// without a packet, other UDP flows for 30 s.) All other flows are inactive: connections that begin or end, TIME_WAIT,
+// and a single question with its answer.
 type Load struct{ Active, Inactive int }
 
 // Count reads the kernel's table once and counts the translated flows of a family.
@@ -49,7 +50,7 @@ func (k *kernel) count(family state.Family) (loads map[Route]Load, err error) {
 			return loads, err
 		}
 	}
-	// A table that changes its size all the time: what was seen is better than nothing.
+	// The kernel resizes the table again and again: a count that may lack some flows is better than none.
 	return loads, nil
 }
 
@@ -83,7 +84,7 @@ func (r *request) translated(family state.Family) {
 	r.End(message)
 }
 
-// countedFlow is what counting needs to know of an entry.
+// countedFlow is an entry of the kernel's table, as far as it matters for counting.
 type countedFlow struct {
 	Route
 	status uint32
@@ -105,7 +106,11 @@ func (f *countedFlow) parse(a nlmsg.Attributes) bool {
 			f.parseState(a.Nested())
 		}
 	}
-	f.Route = Route{orig.protocol, netip.AddrPortFrom(orig.dst, orig.dport), netip.AddrPortFrom(reply.src, reply.sport)}
+	f.Route = Route{
+		Protocol: orig.protocol,
+		Dst:      netip.AddrPortFrom(orig.dst, orig.dport),
+		Reply:    netip.AddrPortFrom(reply.src, reply.sport),
+	}
 	return f.Dst.IsValid() && f.Reply.IsValid() && f.status&statusDNAT != 0
 }
 

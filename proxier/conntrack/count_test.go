@@ -72,7 +72,7 @@ func TestCount(t *testing.T) {
 	}
 }
 
-// TestCountConnections makes connections through a rule.
+// TestCountConnections makes connections that a rule translates.
 func TestCountConnections(t *testing.T) {
 	n := newNamespace(t)
 	n.Must(t, "addr add 10.0.0.1/32 dev lo\nroute add 10.96.0.0/16 dev lo\n", "ip", "-batch", "-")
@@ -111,7 +111,7 @@ func TestCountConnections(t *testing.T) {
 	}
 }
 
-// TestCountedFlow has the kernel say less than expected.
+// TestCountedFlow reads entries that lack attributes.
 func TestCountedFlow(t *testing.T) {
 	var w nlmsg.Writer
 	tuple := func(kind uint16, src, dst string) {
@@ -138,6 +138,6 @@ func TestCountedFlow(t *testing.T) {
 		}
 	}
 	if f = (countedFlow{}); !f.parse(nlmsg.NewAttributes(w.Buf)) || f.active() {
-		t.Errorf("read as %+v, want a translated flow that is not active: nothing says that it is established", f)
+		t.Errorf("read as %+v, want a translated flow that is not active, because it has no state", f)
 	}
 }

@@ -11,11 +11,11 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// Former lists frontends that an earlier process served and that have UDP flows: has says whether it served one. A
-// Tracker that starts with them finds out which are gone since. Without it nobody would: who starts knows only the
-// frontends that there are now.
+// Former lists the frontends that an earlier process served and that have UDP flows. The function has reports whether
+// the earlier process served a frontend. A Tracker that starts with this list finds the frontends that were removed in
+// the meantime; a new process knows only the present frontends.
 //
-// The kernel's table is read once for each family, and has is asked about what is found there, not about all frontends.
+// Former reads the kernel's table once for each family, and calls has only for frontends of flows in it.
 func Former(o Options, has func(Frontend) (bool, error)) (list []Frontend, err error) {
 	var errs []error
 	for _, family := range []state.Family{state.IPv4, state.IPv6} {

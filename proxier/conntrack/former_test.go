@@ -18,7 +18,7 @@ func frontend(addr string) Frontend {
 	return Frontend{Addr: a.Addr(), Port: a.Port(), Family: state.FamilyOf(a.Addr())}
 }
 
-// show writes frontends for comparison.
+// show prints frontends for comparison.
 func show(list []Frontend) (out []string) {
 	for _, f := range list {
 		out = append(out, fmt.Sprintf("%v %d %v", f.Addr, f.Port, f.Family))
@@ -26,7 +26,7 @@ func show(list []Frontend) (out []string) {
 	return out
 }
 
-// TestFormer looks at flows of the real kernel; what was served is given.
+// TestFormer reads flows of the real kernel. The test says which frontends the earlier process served.
 func TestFormer(t *testing.T) {
 	n := newNamespace(t)
 	n.add(t,
@@ -81,7 +81,7 @@ func TestFormerAfterAnError(t *testing.T) {
 	}
 }
 
-// TestTrackerWithFormerFrontends: those that nothing has any more are removed ones, once.
+// TestTrackerWithFormerFrontends: former frontends that no Service has count as removed, until the first Done.
 func TestTrackerWithFormerFrontends(t *testing.T) {
 	const gone, kept = "10.96.0.10:53", "10.96.0.11:53"
 	nodePort := Frontend{Port: 30053, Family: state.IPv4}
@@ -95,7 +95,7 @@ func TestTrackerWithFormerFrontends(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			tracker := NewTracker(frontend(gone), frontend(kept), nodePort)
 			tracker.Set(name("web"), tt.now)
-			for range 2 { // a cleaning that fails is tried again
+			for range 2 { // the first cleaning fails
 				s := tracker.Stale()
 				for line, stale := range map[string]bool{
 					gone + " 10.0.0.1:53":            true,

@@ -44,7 +44,7 @@ func (n *namespace) flows(t testing.TB) (list []string) {
 	return list
 }
 
-// shortFlow cuts a line of conntrack -L down to what the tests are about.
+// shortFlow shortens a line of conntrack -L to what the tests compare.
 func shortFlow(line string) string {
 	words := strings.Fields(line)
 	if len(words) == 0 {
@@ -65,7 +65,8 @@ func shortFlow(line string) string {
 	return fmt.Sprintf("%s %s %s %s", words[0], end("src", "sport", 0), end("dst", "dport", 0), end("src", "sport", 1))
 }
 
-// add puts flows into the table, each written as flows lists it; "ipvs" behind it: balanced by IPVS, not translated.
+// add puts flows into the table, each in the form that flows lists. The word "ipvs" at the end means that IPVS has balanced
+// the flow, and it is not translated.
 func (n *namespace) add(t testing.TB, flows ...string) {
 	t.Helper()
 	for _, f := range flows {
@@ -75,7 +76,7 @@ func (n *namespace) add(t testing.TB, flows ...string) {
 		from, fport := split(w[3])
 		translated := w[2] != w[3] && (len(w) < 5 || w[4] != "ipvs")
 		if translated {
-			from, fport = dst, dport // the kernel puts the endpoint there
+			from, fport = dst, dport // as the kernel does it for IPVS
 		}
 		args := []string{"-I", "-p", w[0], "--timeout", "300",
 			"--orig-src", src, "--orig-dst", dst, "--orig-port-src", sport, "--orig-port-dst", dport,

@@ -5,15 +5,15 @@ import (
 	"testing"
 )
 
-// TestFlowsOfNewerRules: while flows are being cleaned for a Service that had no endpoint yet, it gets one, and clients
-// connect. Their flows stay; what is stale by then goes at the next cleaning.
+// TestFlowsOfNewerRules: during a cleaning for a Service without endpoints, the Service gets its first one, and clients
+// connect. Their flows must stay. The next cleaning deletes the flows that are stale.
 func TestFlowsOfNewerRules(t *testing.T) {
 	const frontends = "10.96.0.10:53 *4:30053"
 	tracker := NewTracker()
 	tracker.Set(name("web"), service(frontends+">"))
 	tracker.Set(name("other"), service("10.96.0.11:53>"))
 	s := tracker.Stale()
-	tracker.Set(name("web"), service(frontends+">10.0.0.1:53")) // and its rules are applied
+	tracker.Set(name("web"), service(frontends+">10.0.0.1:53")) // and the kernel gets its rules
 
 	table := &fakeTable{entries: []entry{
 		fakeEntry("new", "10.96.0.10:53 10.0.0.1:53", true),

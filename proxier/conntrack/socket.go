@@ -13,7 +13,7 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// kernel is the table behind a netlink socket.
+// kernel is the kernel's table, through a netlink socket.
 type kernel struct {
 	sock *socket.Conn
 	in   []byte
@@ -29,19 +29,19 @@ func dial(netns int) (*kernel, error) {
 	if err := sock.Bind(&unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return nil, errors.Join(fmt.Errorf("bind netlink socket to conntrack: %w", err), sock.Close())
 	}
-	// Answers to deletions need not repeat them.
+	// The answers to deletions do not need to repeat them.
 	if err := sock.SetsockoptInt(unix.SOL_NETLINK, unix.NETLINK_CAP_ACK, 1); err != nil {
-		return nil, errors.Join(fmt.Errorf("set netlink option of conntrack socket: %w", err), sock.Close())
+		return nil, errors.Join(fmt.Errorf("set netlink option of socket to conntrack: %w", err), sock.Close())
 	}
 	return k, nil
 }
 
 func (k *kernel) close() error { return k.sock.Close() }
 
-// errInterrupted says that the table changed its shape while it was read, so that entries may be missing.
+// errInterrupted means that the kernel resized the table while it was read, so entries may be missing.
 var errInterrupted = errors.New("the table was resized while it was read")
 
-// dumpTries is how often an interrupted dump is tried.
+// dumpTries is how often a dump is attempted if it is interrupted.
 const dumpTries = 3
 
 func (k *kernel) dump(family state.Family, to *Frontend, fn func(*entry)) (err error) {
@@ -62,7 +62,7 @@ func (k *kernel) dumpOnce(family state.Family, to *Frontend, fn func(*entry)) er
 	})
 }
 
-// read asks a question and hands each answer to fn.
+// read asks a question and calls fn with each answer.
 func (k *kernel) read(ask func(*request), fn func(nlmsg.Attributes)) error {
 	k.out.Buf = k.out.Buf[:0]
 	ask(&k.out)
@@ -84,7 +84,7 @@ func (k *kernel) read(ask func(*request), fn func(nlmsg.Attributes)) error {
 	return err
 }
 
-// deletionsAtOnce bounds the answers that wait in the socket's buffer.
+// deletionsAtOnce limits the answers that wait in the socket's buffer.
 const deletionsAtOnce = 64
 
 func (k *kernel) remove(family state.Family, keys [][]byte) (removed int, err error) {
@@ -115,7 +115,7 @@ func (k *kernel) removeSome(family state.Family, keys [][]byte) (removed int, er
 		switch {
 		case ack.Errno == 0:
 			removed++
-		case ack.Errno != unix.ENOENT: // that one has ended by itself
+		case ack.Errno != unix.ENOENT: // ENOENT: the flow has ended by itself
 			refused = errorOf(ack)
 		}
 		return unanswered == 0, nil
@@ -134,12 +134,12 @@ func (k *kernel) send() error {
 // answerTimeout ends the wait for an answer that got lost. The kernel answers while the question is being sent.
 const answerTimeout = 10 * time.Second
 
-// receive hands the answers to the questions first to last to fn, until fn is done. It skips answers to earlier questions,
-// which remain after a failure.
+// receive calls fn with the answers to the questions first to last, until fn is done. It skips answers to earlier
+// questions, which remain in the socket after a failure.
 func (k *kernel) receive(first, last uint32, fn func(nlmsg.Messages) (bool, error)) error {
 	for {
 		if err := k.sock.SetReadDeadline(time.Now().Add(answerTimeout)); err != nil {
-			return fmt.Errorf("set deadline for conntrack: %w", err)
+			return fmt.Errorf("set read deadline of socket to conntrack: %w", err)
 		}
 		n, _, err := k.sock.Recvfrom(context.Background(), k.in, 0)
 		if err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// service makes a plan from lines "frontends > endpoints"; a frontend is addr:port, or *4:port and *6:port for a node
-// port; "tcp" before them makes it a TCP port.
+// service makes a plan from lines "frontends > endpoints". A frontend is addr:port, or *4:port and *6:port for a node
+// port. The word "tcp" before the frontends makes it a TCP port.
 func service(lines ...string) *plan.Service {
 	s := &plan.Service{Name: name("web")}
 	for _, line := range lines {
@@ -44,7 +44,7 @@ func service(lines ...string) *plan.Service {
 
 func name(n string) state.Name { return state.Name{Namespace: "shop", Name: n} }
 
-// flow reads "destination answerer [zone]"; "destination answerer ipvs" is one that IPVS has balanced.
+// flow reads "destination answerer [zone]", or "destination answerer ipvs" for a flow that IPVS has balanced.
 func flow(line string) (f Flow) {
 	w := strings.Fields(line)
 	f.Dst, f.Reply = netip.MustParseAddrPort(w[0]), netip.MustParseAddrPort(w[1])
@@ -57,7 +57,7 @@ func flow(line string) (f Flow) {
 	return f
 }
 
-// settle brings a Tracker to where everything that was set is cleaned.
+// settle makes a Tracker that has cleaned everything that was set.
 func settle(t *Tracker) {
 	t.Stale()
 	t.Done()
@@ -133,7 +133,7 @@ func TestStale(t *testing.T) {
 			}
 			for _, line := range tt.good {
 				if s.has(flow(line), addrSet(nodePortAddrs)) {
-					t.Errorf("%s is called stale", line)
+					t.Errorf("%s is stale, want good", line)
 				}
 			}
 			if s.Empty() != (len(tt.stale) == 0 && !strings.HasPrefix(tt.name, "families")) {
@@ -143,7 +143,7 @@ func TestStale(t *testing.T) {
 	}
 }
 
-// TestFrontendPassesOn: a frontend that goes from one Service to another in one pass is not a removed one.
+// TestFrontendPassesOn: a frontend that moves from one Service to another in one pass is not removed.
 func TestFrontendPassesOn(t *testing.T) {
 	tr := NewTracker()
 	tr.Set(name("old"), service("203.0.113.1:53>10.0.0.1:53 10.0.0.2:53"))
@@ -153,11 +153,11 @@ func TestFrontendPassesOn(t *testing.T) {
 	tr.Set(name("new"), service("10.96.0.11:53 203.0.113.1:53>10.0.0.2:53"))
 	s := tr.Stale()
 	if !s.has(flow("203.0.113.1:53 10.0.0.1:53"), nil) || s.has(flow("203.0.113.1:53 10.0.0.2:53"), nil) {
-		t.Error("flows through the frontend are not judged by the Service that has it now")
+		t.Error("the flows of the frontend are not compared with the Service that has it now")
 	}
 }
 
-// TestNothingIsForgottenBeforeDone: passes that fail, and cleanings that fail, only put things off.
+// TestNothingIsForgottenBeforeDone: after a failed pass or cleaning, the next cleaning includes its flows.
 func TestNothingIsForgottenBeforeDone(t *testing.T) {
 	tr := NewTracker()
 	tr.Set(name("web"), service("10.96.0.10:53>10.0.0.1:53 10.0.0.2:53"))
@@ -175,13 +175,13 @@ func TestNothingIsForgottenBeforeDone(t *testing.T) {
 	}
 }
 
-// TestChangesDuringCleaning: what is set while a cleaning runs is not covered by it.
+// TestChangesDuringCleaning: a cleaning does not include changes that were set while it runs.
 func TestChangesDuringCleaning(t *testing.T) {
 	tr := NewTracker()
 	tr.Set(name("web"), service("10.96.0.10:53>10.0.0.1:53 10.0.0.2:53 10.0.0.3:53"))
 	settle(tr)
 	tr.Set(name("web"), service("10.96.0.10:53>10.0.0.2:53 10.0.0.3:53"))
-	tr.Stale() // being cleaned
+	tr.Stale() // a cleaning begins
 	tr.Set(name("web"), service("10.96.0.10:53>10.0.0.3:53"))
 	tr.Set(name("other"), service("10.96.0.11:53>"))
 	tr.Done()
@@ -191,8 +191,8 @@ func TestChangesDuringCleaning(t *testing.T) {
 	}
 }
 
-// TestFrontendsInBetween: a Service that changes twice while a cleaning runs. Flows that its middle state made are looked
-// at, too.
+// TestFrontendsInBetween: a Service changes twice while a cleaning runs. The next cleaning also looks at flows of the
+// state in between.
 func TestFrontendsInBetween(t *testing.T) {
 	const first, second = "10.96.0.10:53>10.0.0.1:53", "10.96.0.10:53 *4:30053>10.0.0.1:53 10.0.0.2:53"
 	tests := []struct {
@@ -221,7 +221,7 @@ func TestFrontendsInBetween(t *testing.T) {
 				t.Errorf("%s, cleaned between: %v: %v is not stale", tt.name, cleaned, f)
 			}
 			if s.has(flow("10.96.0.10:53 10.0.0.1:53"), nil) {
-				t.Errorf("%s, cleaned between: %v: a good flow is called stale", tt.name, cleaned)
+				t.Errorf("%s, cleaned between: %v: a good flow is stale", tt.name, cleaned)
 			}
 			if tr.Done(); !tr.stale().Empty() {
 				t.Errorf("%s: after the last cleaning: %v", tt.name, tr.stale())
@@ -246,7 +246,7 @@ func TestFirstLookIsComplete(t *testing.T) {
 	}
 }
 
-// TestTrackerRemembersUDPOnly: thousands of TCP Services must not cost memory here.
+// TestTrackerRemembersUDPOnly: a Tracker does not keep TCP Services in memory.
 func TestTrackerRemembersUDPOnly(t *testing.T) {
 	tr := NewTracker()
 	tr.Set(name("tcp"), service("tcp 10.96.0.10:80>"))

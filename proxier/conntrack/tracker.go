@@ -13,13 +13,13 @@ import (
 // knows two things: which port serves it now, and whether a change since the last cleaning can have made flows stale.
 // A cleaning judges flows by the port that serves the frontend now, so earlier states need not be remembered.
 //
-// A new Tracker knows no frontends. The first cleaning therefore looks at every frontend, because flows may have gone stale
-// while no proxy ran.
+// A new Tracker knows no frontends. The first cleaning therefore looks at every frontend, because flows may have gone
+// stale while no proxy ran.
 //
 // Its memory follows the number of frontends, not the number of changes.
 //
-// A Tracker is not for use by several goroutines at once. Another goroutine may use a Stale that the Tracker returned: the
-// kernel needs about 20 ms to walk its table even when it is empty, and no pass should wait for that.
+// A Tracker is not for use by several goroutines at once. Another goroutine may use a Stale that the Tracker returned:
+// the kernel needs about 20 ms to walk its table even when it is empty, and no pass should wait for that.
 type Tracker struct {
 	services  map[state.Name][]*udpPort // as set last
 	frontends map[Frontend]*tracked     // those that a port serves, and the suspect ones
@@ -45,12 +45,12 @@ type udpPort struct {
 	ipvs      bool             // served by IPVS
 }
 
-// maxRemoved bounds how many removed frontends wait to be cleaned: 131,072 take about 10 MB. More than that can wait only
-// where the kernel refuses to delete flows.
+// maxRemoved bounds how many removed frontends wait to be cleaned: 131,072 take about 10 MB. More than that can wait
+// only where the kernel refuses to delete flows.
 const maxRemoved = 1 << 17
 
-// NewTracker returns a Tracker that knows only the frontends of an earlier process. The first cleaning treats those that no
-// Service has by then as removed.
+// NewTracker returns a Tracker that knows only the frontends of an earlier process. The first cleaning treats those
+// that no Service has by then as removed.
 func NewTracker(former ...Frontend) *Tracker {
 	t := &Tracker{services: map[state.Name][]*udpPort{}, frontends: map[Frontend]*tracked{}, suspects: map[Frontend]*tracked{}}
 	for _, f := range former {
@@ -67,8 +67,8 @@ func (t *Tracker) add(f Frontend) *tracked {
 	return is
 }
 
-// Set records a Service's new plan; nil: the Service is gone. When the pass does not reach the kernel, nothing has to be
-// undone: Done forgets only what a cleaning has looked at.
+// Set records a Service's new plan; nil: the Service is gone. When the pass does not reach the kernel, nothing has to
+// be undone: Done forgets only what a cleaning has looked at.
 func (t *Tracker) Set(n state.Name, p *plan.Service) {
 	before, after := t.services[n], udpPorts(p)
 	if len(before)+len(after) == 0 {
@@ -110,8 +110,8 @@ func udpPorts(p *plan.Service) (out []*udpPort) {
 	return out
 }
 
-// serve gives a port its frontends. Another port, also one of another Service, may have had them until now. The port old, if
-// any, is what the port was before, with the same frontends.
+// serve gives a port its frontends. Another port, also one of another Service, may have had them until now. The port
+// old, if any, is what the port was before, with the same frontends.
 func (t *Tracker) serve(port, old *udpPort) {
 	port.tracked = make([]*tracked, len(port.frontends))
 	var was *udpPort
@@ -134,7 +134,8 @@ func (t *Tracker) serve(port, old *udpPort) {
 	}
 }
 
-// find returns the frontend f, which is number i of the port old. While old still serves it, nothing has to be looked up.
+// find returns the frontend f, which is number i of the port old. While old still serves it, nothing has to be looked
+// up.
 func (t *Tracker) find(f Frontend, i int, old *udpPort) *tracked {
 	if old != nil && old.tracked[i].port == old {
 		return old.tracked[i]
@@ -162,8 +163,8 @@ func (t *Tracker) withdraw(port *udpPort) {
 	}
 }
 
-// note records that a frontend changed. With look, the change itself can have made flows stale. Of a frontend that is suspect
-// already, a running cleaning skips the flows from now on, and the next one looks at them.
+// note records that a frontend changed. With look, the change itself can have made flows stale. Of a frontend that is
+// suspect already, a running cleaning skips the flows from now on, and the next one looks at them.
 func (t *Tracker) note(f Frontend, is *tracked, look bool) {
 	is.changed.Store(t.revision)
 	if look && !is.suspect {
@@ -206,8 +207,8 @@ func needsLook(before, after *udpPort) bool {
 	return false
 }
 
-// Stale returns which flows have gone stale since the last Done. The caller calls it when the kernel has everything that
-// was Set: before that, the old rules could still make flows.
+// Stale returns which flows have gone stale since the last Done. The caller calls it when the kernel has everything
+// that was Set: before that, the old rules could still make flows.
 func (t *Tracker) Stale() Stale {
 	t.looked = t.revision
 	targets := make(map[Frontend]target, len(t.suspects))
@@ -242,8 +243,8 @@ func (t *Tracker) Done() {
 	}
 }
 
-// Forgotten returns how many removed frontends were not recorded because too many waited to be cleaned. Their flows stay until
-// their clients stop sending. The count starts again at 0.
+// Forgotten returns how many removed frontends were not recorded because too many waited to be cleaned. Their flows
+// stay until their clients stop sending. The count starts again at 0.
 func (t *Tracker) Forgotten() int {
 	n := t.forgotten
 	t.forgotten = 0

@@ -39,8 +39,8 @@ func flapping(frontends int) (*Tracker, func()) {
 	return tr, change
 }
 
-// TestTrackerIsLinear: ten times as many frontends take less than twelve times as long. A quadratic Tracker took 1 s for
-// 40,000 frontends.
+// TestTrackerIsLinear: ten times as many frontends take less than twelve times as long. A quadratic Tracker took 1 s
+// for 40,000 frontends.
 func TestTrackerIsLinear(t *testing.T) {
 	const n, attempts = 4000, 10
 	runtime.LockOSThread() // its processor time is measured
@@ -130,8 +130,8 @@ func TestTrackerIsBoundedWithoutCleaning(t *testing.T) {
 	}
 }
 
-// TestDeletedDuringACleaning: a Service that had no change pending is deleted while another one is cleaned. Its flows go
-// with the next cleaning.
+// TestDeletedDuringACleaning: a Service that had no change pending is deleted while another one is cleaned. Its flows
+// go with the next cleaning.
 func TestDeletedDuringACleaning(t *testing.T) {
 	tr := NewTracker()
 	for i := range 4 {
@@ -152,8 +152,8 @@ func TestDeletedDuringACleaning(t *testing.T) {
 	}
 }
 
-// TestTwoServicesClaimOneFrontend: one Service keeps a frontend in its plan while another one takes it and gives it back.
-// The loop settles such claims before it plans, but the Tracker must not depend on that.
+// TestTwoServicesClaimOneFrontend: one Service keeps a frontend in its plan while another one takes it and gives it
+// back. The loop settles such claims before it plans, but the Tracker must not depend on that.
 func TestTwoServicesClaimOneFrontend(t *testing.T) {
 	tr := NewTracker()
 	for _, n := range []string{"a", "b"} {

@@ -11,8 +11,9 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// TestRandomInterleavings compares the Tracker with a plain model of the kernel while passes, failed passes, cleanings and
-// failed cleanings overlap at random. In the model, every flow that the rules allow exists at once. The test requires:
+// TestRandomInterleavings compares the Tracker with a plain model of the kernel while passes, failed passes, cleanings
+// and failed cleanings overlap at random. In the model, every flow that the rules allow exists at once. The test
+// requires:
 //   - A cleaning never removes a flow that the rules in force would make.
 //   - A flow that is stale when a cleaning begins is gone when that cleaning is done, unless its frontend changed
 //     meanwhile. Then the next cleaning removes it.

@@ -37,7 +37,7 @@ const (
 	statusDNAT = 1 << 5 // IPS_DST_NAT
 )
 
-// Flags of a filter: which parts of the tuple count (kernel 5.8, net/netfilter/nf_internals.h).
+// Flags of a filter: which parts of the tuple must match (kernel 5.8, net/netfilter/nf_internals.h).
 const (
 	byDst      = 1 << 1
 	byProtocol = 1 << 3
@@ -58,7 +58,7 @@ func protocolFamily(f state.Family) uint8 {
 	return unix.AF_INET
 }
 
-// question asks for the UDP flows of a family to a frontend; nil: to anywhere.
+// question asks for the UDP flows of a family to a frontend; nil: to all destinations.
 func (r *request) question(family state.Family, to *Frontend) {
 	message := r.begin(msgGet, unix.NLM_F_DUMP, family)
 	flags := uint32(byProtocol)
@@ -90,16 +90,17 @@ func dstAttr(family state.Family) uint16 {
 	return ipv4Dst
 }
 
-// deletion asks for the removal of one entry, which is named by what parse kept of it.
+// deletion asks for the deletion of one entry. Its key is from parse.
 func (r *request) deletion(family state.Family, key []byte) {
 	message := r.begin(msgDelete, unix.NLM_F_ACK, family)
 	r.Raw(key)
 	r.End(message)
 }
 
-// parse reads an entry from the attributes of a message, into e, whose memory is used again. The key is the tuple of the
-// original direction, the zone, and the number of the entry: with that the kernel deletes this very entry, not one
-// that took its place in the meantime (unless it took its place in memory as well, the number is made from that).
+// parse reads an entry from the attributes of a message into e, and uses the memory of e again. It reports false for an
+// entry without addresses. The key is the tuple of the original direction, the zone, and the kernel's number of the
+// entry. With the number, the kernel deletes this very entry and not a later one with the same tuple. (The kernel makes
+// the number from the entry's place in memory, so a later entry at the same place would still match.)
 func (e *entry) parse(a nlmsg.Attributes) bool {
 	e.key, e.Zone, e.DNAT, e.udp = e.key[:0], 0, false, false
 	var orig, reply tuple

@@ -1,0 +1,28 @@
+// Package conntrack deletes UDP flows from the kernel's connection tracking table that lead to the wrong place. NAT
+// rules see only the first packet of a flow, and a client that keeps sending keeps its flow forever. So after a change
+// of Services, old flows would go on to old endpoints.
+//
+// Tracker finds out which flows a pass made stale; it does no I/O. Cleaner deletes these flows from the kernel. Neither
+// touches TCP and SCTP: the two ends of a connection notice by themselves when it breaks, and a connection that ends in
+// an orderly way through a draining endpoint must not be cut (kubernetes/kubernetes #101607).
+//
+// A flow is stale if the client sends to
+//   - a frontend that exists, and the flow does not go to an endpoint of this frontend whose flows are good. This includes
+//     flows that are older than the frontend and therefore not translated;
+//   - a frontend that IPVS served and does not serve any more: IPVS carried the flow's packets;
+//   - a frontend that was removed, and the flow is translated. Upstream keeps these flows (since 1.32). But a UDP flow has
+//     no end: the removed address would keep working for its clients, and a node port that moved would keep its clients.
+//
+// Flows to good endpoints stay, even if traffic policy or topology would now send new flows elsewhere.
+//
+// Count reads how many flows go where. Former uses it at the start of a process, and "verdict list" shows it.
+//
+// The files:
+//
+//	tracker.go  where flows may have become stale
+//	stale.go    which flows are stale
+//	cleaner.go  deletes them; reason.go: why it could not
+//	former.go   frontends of an earlier process
+//	count.go    how many flows go where
+//	socket.go   the netlink socket; wire.go: requests and entries
+package conntrack
