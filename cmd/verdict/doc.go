@@ -8,7 +8,7 @@
 //	host.go       settings and facts of the host
 //	ipvs.go       what IPVS can do on this host
 //	observers.go  health, metrics and Events of the loop; events.go: Events
-//	render.go     "render": one pass without the kernel; recorder.go records it
+//	render.go     "render": one pass without the kernel
 //
 // This package reads flags and connects the other packages. All other work happens in those.
 package main

@@ -65,7 +65,7 @@ func startSources(ctx context.Context, group *errgroup.Group, s *config.Settings
 	})
 }
 
-// newSource returns the source of Services: the API server, or a folder when there is no client.
+// newSource returns the source of Services: the API server, or a folder if there is no client.
 func newSource(s *config.Settings, client kubernetes.Interface, store *state.Store, log *slog.Logger) objects {
 	if client == nil {
 		return source.NewManifests(source.ManifestsOptions{Dir: s.Manifests, NodeName: s.NodeName, Store: store, Log: log})

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// netNamespaces of the demo: the node, three backends, the shop and the client.
+// netNamespaces is the number of network namespaces of the demo: the node, three backends, the shop and the client.
 const netNamespaces = 6
 
 func TestDemo(t *testing.T) {
@@ -31,7 +31,7 @@ func TestDemo(t *testing.T) {
 	}
 }
 
-// checkOutput reads what the demo said as its reader would.
+// checkOutput checks the output of a complete demo.
 func checkOutput(t *testing.T, out string, asRoot bool) {
 	t.Helper()
 	sections := strings.Split(out, "\n3. ")
@@ -42,7 +42,7 @@ func checkOutput(t *testing.T, out string, asRoot bool) {
 	checkBars(t, before, map[string]bool{"pod-a": true, "pod-b": true, "pod-c": true})
 	checkBars(t, after, map[string]bool{"pod-a": true, "pod-b": false, "pod-c": true})
 	if strings.Contains(out, "without root") == asRoot {
-		t.Errorf("it does not say in which way it ran:\n%s", out)
+		t.Errorf("the output does not say whether the demo ran as root:\n%s", out)
 	}
 	for _, part := range []string{"transaction", "in the kernel", "chain services {", "goto random-2", "10.0.1.3 . 8080", "Done in"} {
 		if !strings.Contains(out, part) {
@@ -52,10 +52,10 @@ func checkOutput(t *testing.T, out string, asRoot bool) {
 	if strings.Contains(out, "10.0.1.2 . 8080") {
 		t.Errorf("the removed endpoint is in the ruleset:\n%s", out)
 	}
-	text, _, _ := strings.Cut(out, "\n5. ") // the lines of the ruleset are as long as they are
+	text, _, _ := strings.Cut(out, "\n5. ") // lines of the ruleset may be longer
 	for line := range strings.Lines(text) {
 		if strings.Contains(line, os.TempDir()) {
-			continue // as long as that folder's name makes it
+			continue // contains the name of a folder, which may be long
 		}
 		if n := len([]rune(line)); n > 115 || strings.HasSuffix(line, " \n") || strings.Contains(line, "\x1b") {
 			t.Errorf("line of %d columns, with trailing space, or with colors without a terminal: %q", n, line)
@@ -65,7 +65,7 @@ func checkOutput(t *testing.T, out string, asRoot bool) {
 
 var barLine = regexp.MustCompile(`(?m)^  (pod-.)  ([█▏▎▍▌▋▊▉ ]*) +(\d+) +(\d+)$`)
 
-// checkBars wants two rounds of 300 connections in each family, and bars exactly for those that answer.
+// checkBars expects two rounds of 300 connections in each family, and a bar for exactly the pods that answer.
 func checkBars(t *testing.T, text string, answers map[string]bool) {
 	t.Helper()
 	lines := barLine.FindAllStringSubmatch(text, -1)
@@ -87,7 +87,7 @@ func checkBars(t *testing.T, text string, answers map[string]bool) {
 	}
 }
 
-// The namespace from which the demo is started has no link and no table afterwards.
+// After the demo, the namespace from which it was started has neither a new link nor a table.
 func TestDemoLeavesTheNetworkAlone(t *testing.T) {
 	script := `$VERDICT demo >/dev/null || exit; echo links:; ls /proc/sys/net/ipv4/neigh; echo rules:; nft list ruleset; echo end`
 	u := users()[0]
@@ -110,7 +110,7 @@ func TestInterrupt(t *testing.T) {
 	tests := []struct {
 		name   string
 		at     string // output after which the signal is sent
-		group  bool   // as the terminal does it, to all of the process group
+		group  bool   // send it to the whole process group, like a terminal
 		signal syscall.Signal
 		exit   int
 	}{
@@ -142,7 +142,7 @@ func TestInterrupt(t *testing.T) {
 					t.Errorf("standard error %q, want %q", s.errs.String(), want)
 				}
 				if strings.Contains(s.output.String(), "Done") {
-					t.Errorf("it went on to the end:\n%s", s.output.String())
+					t.Errorf("the demo ran to its end:\n%s", s.output.String())
 				}
 				s.nothingLeft()
 			})
@@ -150,7 +150,7 @@ func TestInterrupt(t *testing.T) {
 	}
 }
 
-// Nothing can clean up after SIGKILL but the kernel.
+// After SIGKILL, only the kernel can clean up.
 func TestKilled(t *testing.T) {
 	for _, u := range users() {
 		for _, at := range []string{"1. A node", "3. 300", "4. pod-b"} {
@@ -169,7 +169,7 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// The process inside is killed: the one outside says so.
+// The process inside is killed, and the process outside reports it.
 func TestStageKilled(t *testing.T) {
 	for _, u := range users() {
 		t.Run(u.name, func(t *testing.T) {
@@ -185,7 +185,7 @@ func TestStageKilled(t *testing.T) {
 	}
 }
 
-// What is wrong while the demo runs must not end well.
+// A fault while the demo runs makes it fail.
 func TestDemoFails(t *testing.T) {
 	tests := []struct {
 		name string
@@ -218,8 +218,8 @@ func TestDemoFails(t *testing.T) {
 	}
 }
 
-// inNode has nft change the rules in the node. The proxy's process leads there; that of the demo may not, for its first
-// thread may be the one that made connections from a pod.
+// inNode changes the rules in the node with nft. It enters the namespace of the proxy's process. The first thread of
+// the demo may be in the namespace of a pod, from which it made connections.
 func inNode(s *session, commands string) {
 	s.t.Helper()
 	proxy := s.child(s.child(s.cmd.Process.Pid))
@@ -232,7 +232,7 @@ func inNode(s *session, commands string) {
 	}
 }
 
-// "verdict demo | head -1": nobody reads the rest.
+// "verdict demo | head": the reader closes the pipe before the demo ends.
 func TestReaderGoesAway(t *testing.T) {
 	s := start(t, users()[0], nil, "sh", "-c", `"$VERDICT" demo | head -n 3; exit 0`)
 	if code := s.end(); code != 0 || strings.Count(s.output.String(), "\n") != 3 {
@@ -243,7 +243,7 @@ func TestReaderGoesAway(t *testing.T) {
 }
 
 func TestRefusals(t *testing.T) {
-	// Root of a user namespace that allows no other, without capabilities.
+	// The test runs as root of a user namespace, without capabilities, and further user namespaces are not allowed.
 	helpless := `echo 0 > /proc/sys/user/max_user_namespaces && exec setpriv --bounding-set=-all "$VERDICT" demo`
 	tests := []struct {
 		name, script string
@@ -267,7 +267,7 @@ func TestRefusals(t *testing.T) {
 			}
 			for _, part := range tt.says {
 				if !strings.Contains(said, part) {
-					t.Errorf("it says %q, want it to contain %q", said, part)
+					t.Errorf("the error is %q, want it to contain %q", said, part)
 				}
 			}
 			s.nothingLeft()

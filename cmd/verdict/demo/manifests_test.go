@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// stacks are the families that a kernel may have.
+// stacks are the sets of families that a kernel may have.
 func stacks() map[string][]family {
 	return map[string][]family{"two families": {ipv4(), ipv6()}, "IPv4": {ipv4()}}
 }
@@ -48,7 +48,7 @@ func TestServiceManifest(t *testing.T) {
 	}
 }
 
-// backends of a test; their namespaces do not matter.
+// testBackends returns pods for a test. They have no namespaces.
 func testBackends(families []family, names ...string) []*host {
 	var hosts []*host
 	for i, name := range names {
@@ -132,7 +132,7 @@ func TestFolder(t *testing.T) {
 	}
 }
 
-// The proxy takes pods for pods, and nothing else, by these ranges.
+// With these ranges, the proxy recognizes the addresses of pods and no others.
 func TestRanges(t *testing.T) {
 	for name, families := range stacks() {
 		t.Run(name, func(t *testing.T) {
@@ -177,7 +177,7 @@ func TestPicture(t *testing.T) {
 					t.Errorf("the picture lacks %q:\n%s", part, got)
 				}
 			}
-			// The trunk from which the pods branch is straight.
+			// The vertical line to which the pods are connected is straight.
 			column := -1
 			for line := range strings.Lines(got) {
 				if at := strings.Index(line, "+--- "); at >= 0 {

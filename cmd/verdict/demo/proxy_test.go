@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// The daemon logs with slog; what matters here must survive that.
+// The daemon logs with slog. The fields that the demo reads survive the way through JSON.
 func TestEntryOfTheLog(t *testing.T) {
 	read, write := io.Pipe()
 	p := &proxy{log: make(chan entry, 4), ended: make(chan error, 1)}
@@ -42,7 +42,7 @@ func TestEntryOfTheLog(t *testing.T) {
 	}
 }
 
-// start of a "verdict run" that fails in some way: this test binary again.
+// startFailing starts this test binary as a "verdict run" that fails.
 func startFailing(t *testing.T, how string) *proxy {
 	t.Helper()
 	t.Setenv(fault, how)
@@ -61,7 +61,7 @@ func startFailing(t *testing.T, how string) *proxy {
 func TestAwaitTellsWhatIsWrong(t *testing.T) {
 	tests := []struct {
 		how     string
-		patient bool // wait as long as it takes
+		patient bool // wait without a limit
 		fails   string
 	}{
 		{"ends at once", true, "verdict run: verdict: --manifests: no such folder"},
@@ -105,7 +105,7 @@ func TestStopOfAProxyThatEndedBadly(t *testing.T) {
 	}
 }
 
-// untilRead waits until lines of the log can be read.
+// untilRead waits until there are lines in the log.
 func (p *proxy) untilRead(t *testing.T, lines int) {
 	t.Helper()
 	for late := time.Now().Add(patience); len(p.log) < lines; time.Sleep(time.Millisecond) {
@@ -118,11 +118,11 @@ func (p *proxy) untilRead(t *testing.T, lines int) {
 func TestRenderThatFails(t *testing.T) {
 	t.Setenv(fault, "ends at once")
 	if _, err := render(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "no such folder") {
-		t.Errorf("render: %v, want what verdict render said", err)
+		t.Errorf("render: %v, want the message of verdict render", err)
 	}
 }
 
-// Two families of real sockets; the namespace is that of the test, without a link but loopback.
+// This test uses real sockets of both families on the loopback interface of the test.
 func TestAskAndAnswer(t *testing.T) {
 	loopback := []netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("::1")}
 	for _, a := range loopback {
@@ -147,7 +147,7 @@ func TestAskFails(t *testing.T) {
 	h := &host{namespace: &namespace{}, name: "client"}
 	_, err := h.ask(t.Context(), to, 20)
 	if !errors.Is(err, syscall.ECONNREFUSED) || !strings.Contains(err.Error(), "connection 1 of 20 from client to "+to.String()) {
-		t.Errorf("asking a port where nobody listens: %v", err)
+		t.Errorf("asking a port without a listener: %v", err)
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
@@ -156,7 +156,7 @@ func TestAskFails(t *testing.T) {
 	}
 }
 
-// freePort is a port where nobody listens.
+// freePort returns a port without a listener.
 func freePort(t *testing.T, a netip.Addr) uint16 {
 	t.Helper()
 	l, err := net.Listen("tcp", netip.AddrPortFrom(a, 0).String())

@@ -74,7 +74,7 @@ func TestExcerpt(t *testing.T) {
 
 var counters = regexp.MustCompile(`counter packets \d+ bytes \d+ `)
 
-// The demo says that nft shows the same, with counters.
+// The demo says that nft shows the same ruleset, with counters. This test compares them.
 func TestExcerptIsWhatTheKernelHas(t *testing.T) {
 	families := stacks()["two families"]
 	f, err := newFolder(t.TempDir())

@@ -16,7 +16,7 @@ func TestBar(t *testing.T) {
 		{0, 10, 10, "          ", "          "},
 		{10, 10, 10, "##########", "██████████"},
 		{5, 10, 10, "#####     ", "█████     "},
-		{1, 1000, 4, "#   ", "▏   "}, // little, but not nothing
+		{1, 1000, 4, "#   ", "▏   "}, // a small number is visible
 		{3, 4, 1, "#", "▊"},
 		{333, 1000, 8, "###     ", "██▋     "},
 		{0, 1, 3, "   ", "   "},
@@ -34,7 +34,7 @@ func TestBar(t *testing.T) {
 	}
 }
 
-// Whatever the numbers, a bar fills its room exactly, or columns of numbers beside it would not be straight.
+// A bar always fills its room exactly, so that the columns of numbers beside it are straight.
 func TestBarFillsItsRoom(t *testing.T) {
 	const room = 17
 	for longest := 1; longest <= 400; longest += 7 {
@@ -95,7 +95,7 @@ func TestBars(t *testing.T) {
 	}
 }
 
-// A wide terminal does not make the bars longer than the eye can follow.
+// On a wide terminal, the bars still have a limited length.
 func TestBarsAreNoLongerThanUseful(t *testing.T) {
 	var out strings.Builder
 	s := screen{w: &out, width: 500}

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Critical values as printed in statistical tables.
+// The critical values are those of printed statistical tables.
 func TestChiSquareTail(t *testing.T) {
 	tests := []struct {
 		x       float64
@@ -42,10 +42,10 @@ func TestEvenness(t *testing.T) {
 		{[]int{150, 75, 75}, 0, implausible},  // one pod gets twice its share
 		{[]int{150, 150, 0}, 0, implausible},  // one pod gets nothing
 		{[]int{200, 100}, 0, implausible},     // weights 2:1
-		{[]int{0, 300, 0}, 0, implausible},    // all the same
-		{[]int{130, 85, 85}, 0.0001, 0.01},    // unlikely, but it happens
-		{[]int{1, 1, 1, 1, 1, 0}, 0.9, 1},     // far too few to tell
-		{[]int{3000, 3000, 2700}, 0, 0.00011}, // a tenth less shows with enough connections
+		{[]int{0, 300, 0}, 0, implausible},    // one pod gets everything
+		{[]int{130, 85, 85}, 0.0001, 0.01},    // improbable, but possible
+		{[]int{1, 1, 1, 1, 1, 0}, 0.9, 1},     // too few connections to judge
+		{[]int{3000, 3000, 2700}, 0, 0.00011}, // with many connections, a tenth less is visible
 	}
 	for _, tt := range tests {
 		if p := evenness(tt.counts); p < tt.from || p > tt.to || math.IsNaN(p) {
@@ -54,7 +54,7 @@ func TestEvenness(t *testing.T) {
 	}
 }
 
-// Of fair picks, a tenth has a p value below a tenth: that is what a p value is.
+// By definition of the p value, a tenth of all fair picks has a p value below 0.1.
 func TestEvennessOfFairPicks(t *testing.T) {
 	const runs, seed = 4000, 7
 	for _, pods := range []int{2, 3, 4} {
@@ -94,7 +94,7 @@ func TestJudge(t *testing.T) {
 		{"uneven in the second family", round{[]column{{"IPv4", even}, {"IPv6", tally{"pod-a": 300}}}, three, nil}, "", "IPv6 connections are not spread evenly"},
 		{"not moved", round{[]column{{"IPv4", even}}, two, []string{"pod-b"}}, "", "99 IPv4 connections still went to pod-b"},
 		{"a single one not moved", round{[]column{{"IPv4", tally{"pod-a": 150, "pod-b": 1, "pod-c": 149}}}, two, []string{"pod-b"}}, "", "1 IPv4 connections still went to pod-b"},
-		{"a stranger", round{[]column{{"IPv4", tally{"pod-a": 100, "pod-b": 99, "pod-c": 100, "": 1}}}, three, nil}, "", "1 IPv4 connections reached a pod that is none of"},
+		{"an unknown pod", round{[]column{{"IPv4", tally{"pod-a": 100, "pod-b": 99, "pod-c": 100, "": 1}}}, three, nil}, "", "1 IPv4 connections reached a pod that is none of"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 	"github.com/verdict-proxy/verdict/nft"
 )
 
-// director is a bench whose node has IPVS as well.
+// director is a bench whose node also has IPVS.
 type director struct {
 	*bench
 	ipvs *ipvsctl.Engine
@@ -38,7 +38,7 @@ func newDirector(t *testing.T) *director {
 	return d
 }
 
-// serve has IPVS and the tables serve a Service port, as the loop does.
+// serve makes IPVS and the tables serve a Service port, as the dataplane does.
 func (d *director) serve(f lab.Family, name string, p ipvsctl.Protocol, frontends []nft.Frontend, servers ...ipvsctl.VirtualServer) {
 	d.Helper()
 	for i := range frontends {
@@ -71,7 +71,7 @@ func real(f lab.Family, pod string, weight uint16) ipvsctl.RealServer {
 	return ipvsctl.RealServer{Addr: netip.AddrPortFrom(lab.PodAddress(f, pod), 8080), Weight: weight}
 }
 
-// TestBesideIpvsadm compares what we say of virtual servers with what ipvsadm says.
+// TestBesideIpvsadm compares the output for virtual servers with that of ipvsadm.
 func TestBesideIpvsadm(t *testing.T) {
 	d := newDirector(t)
 	g := nft.Globals{IPVS: true}
@@ -86,7 +86,7 @@ func TestBesideIpvsadm(t *testing.T) {
 	t.Run("leaving", func(t *testing.T) { d.in(t).checkLeaving() })
 }
 
-// in is the same for a part of the test. What it opens is closed when the part ends.
+// in returns the director for a subtest. Everything that the subtest opens is closed when the subtest ends.
 func (d *director) in(t *testing.T) *director { return &director{d.bench.in(t), d.ipvs} }
 
 func (d *director) checkFamily(f lab.Family) {
@@ -131,7 +131,7 @@ func (d *director) checkFamily(f lab.Family) {
 	}
 }
 
-// compare brings both listings into one form, and waits until they agree.
+// compare converts both outputs into one form, and waits until they agree.
 func (d *director) compare(places ...netip.AddrPort) {
 	d.Helper()
 	var ours, theirs string
@@ -150,7 +150,7 @@ func (d *director) compare(places ...netip.AddrPort) {
 		}
 	}
 	if ours != theirs {
-		d.Errorf("verdict list says\n%s\nipvsadm -Ln says\n%s", ours, theirs)
+		d.Errorf("verdict list prints\n%s\nipvsadm -Ln prints\n%s", ours, theirs)
 	}
 	for _, at := range places {
 		if !strings.Contains(theirs, " "+at.String()+" ") {
@@ -159,7 +159,8 @@ func (d *director) compare(places ...netip.AddrPort) {
 	}
 }
 
-// linesOfOurs are the virtual servers of "verdict list" without what ipvsadm does not say.
+// linesOfOurs returns the virtual servers in the output of "verdict list", without the columns that ipvsadm does not
+// have.
 func linesOfOurs(text string) string {
 	var out []string
 	ipvs := false
@@ -197,7 +198,7 @@ func linesOfIpvsadm(text string) string {
 	return strings.Join(out, "\n")
 }
 
-// checkForeign has another tool make a virtual server.
+// checkForeign adds a virtual server with another tool.
 func (d *director) checkForeign() {
 	foreign := netip.AddrPortFrom(d.address(lab.IPv4, "EXT1"), 80)
 	d.command("ipvsadm", "-A", "-t", foreign.String(), "-s", "rr")
@@ -214,7 +215,7 @@ func (d *director) command(name string, args ...string) {
 	}
 }
 
-// checkLeaving removes a Service port that has connections, and then the tables.
+// checkLeaving removes a Service port that still has connections, and later the tables.
 func (d *director) checkLeaving() {
 	to := netip.AddrPortFrom(d.address(lab.IPv4, "VIP4"), 80)
 	at := "TCP " + to.String()
@@ -228,12 +229,12 @@ func (d *director) checkLeaving() {
 	d.pass()
 	d.want(at, "ipvs - wlc a=0,3,0")
 	if got := d.picture(d.json("shop"), at); got != "not listed" {
-		d.Errorf("nobody knows whose it is, and it is listed as shop's: %s", got)
+		d.Errorf("the Service of the virtual server is unknown, but it is listed as shop's: %s", got)
 	}
 	d.command("nft", "flush", "ruleset")
 	table := d.json()
 	unknown := func(fe frontend) bool { return fe.Service == "" && fe.Engine == engineIPVS }
 	if len(table.Frontends) != 11 || slices.ContainsFunc(table.Frontends, func(fe frontend) bool { return !unknown(fe) }) {
-		d.Errorf("without tables, eleven virtual servers should be left that nobody knows: %+v", table.Frontends)
+		d.Errorf("without tables, want eleven virtual servers of unknown Services, got %+v", table.Frontends)
 	}
 }

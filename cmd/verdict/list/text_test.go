@@ -31,7 +31,7 @@ func frontendAt(name, at string, fe nft.FrontendStatus) nft.FrontendStatus {
 	return fe
 }
 
-// sample has a line of each kind.
+// sample returns a table with a line of each kind.
 func sample() (nft.Listing, []ipvsctl.Status, map[conntrack.Route]conntrack.Load) {
 	dns := frontendAt("kube-system/dns:dns", "10.96.0.53:53", nft.FrontendStatus{Pool: nft.ClusterPool, Method: nft.InTurn, Cluster: pool("10.0.1.53:53")})
 	dns.Protocol = 17
@@ -78,12 +78,12 @@ func sample() (nft.Listing, []ipvsctl.Status, map[conntrack.Route]conntrack.Load
 		load(17, "10.96.0.53:53", "10.0.1.53:53"):              {Active: 12, Inactive: 4},
 		load(6, "10.96.0.53:53", "10.0.1.53:53"):               {Active: 99}, // another protocol
 		load(6, "192.168.7.1:30080", "10.0.1.10:8080"):         {Active: 2},
-		load(6, "192.168.7.9:30080", "10.0.1.10:8080"):         {Active: 99}, // not ours
+		load(6, "192.168.7.9:30080", "10.0.1.10:8080"):         {Active: 99}, // no node port of Verdict
 		load(6, "192.0.2.10:80", "10.0.2.1:8080"):              {Inactive: 5},
 		load(6, "[fd00:7::1]:30081", "[fd00:10::1]:8080"):      {Active: 1},
 		load(6, "[fd00:7::1]:30080", "[fd00:10::1]:8080"):      {Active: 99}, // no IPv6 frontend
-		load(6, "10.96.0.20:80", "10.0.1.2:8080"):              {Active: 99}, // IPVS counts itself
-		load(6, "203.0.113.80:80", "10.0.1.2:8080"):            {Active: 99}, // somebody else's translation
+		load(6, "10.96.0.20:80", "10.0.1.2:8080"):              {Active: 99}, // IPVS has counters of its own
+		load(6, "203.0.113.80:80", "10.0.1.2:8080"):            {Active: 99}, // translated by other software
 		load(6, "[::ffff:10.96.0.10]:80", "[fd00:10::1]:8080"): {Active: 99},
 	}
 	return rules, servers, loads
@@ -142,7 +142,7 @@ TCP  [fd00:96::10]:80  -         nft    0         0          0         shop/six:
 TCP  [*]:30081         random    nft    1         1          0         shop/six:http       local
 `
 
-// uncounted is the beginning without connection tracking; IPVS counts all the same.
+// uncounted is the beginning of the output without connection tracking. IPVS still counts.
 const uncounted = `
 Node ports (*) are on 192.168.7.1 [fd00:7::1]
 Prot LocalAddress:Port  Scheduler  Engine     Service    Flags
@@ -197,7 +197,7 @@ func TestText(t *testing.T) {
 
 func TestJSON(t *testing.T) {
 	table := sampleTable(true)
-	table.Frontends = table.Frontends[5:7] // of each engine one
+	table.Frontends = table.Frontends[5:7] // one of each engine
 	const want = `
 {
   "nodePortAddresses": [
@@ -282,7 +282,7 @@ func TestJSON(t *testing.T) {
 
 func TestOnlySome(t *testing.T) {
 	rules, servers, _ := sample()
-	rules.Frontends = rules.Frontends[7:8:8] // what nft.List leaves for a filter
+	rules.Frontends = rules.Frontends[7:8:8] // what nft.List returns for a filter
 	got := combine(rules, servers, true)
 	if len(got.Frontends) != 1 || got.Frontends[0].Service != "shop/busy:http" {
 		t.Errorf("got %+v, want the virtual server of shop/busy alone", got.Frontends)
