@@ -44,7 +44,7 @@ type Settings struct {
 	Backend       Backend
 	IPVS          IPVS
 	MinSyncPeriod time.Duration
-	// Repair has changes that other processes make to the tables undone; otherwise they are only reported.
+	// Repair makes Verdict undo the changes of other processes to its tables. Otherwise it only reports them.
 	Repair bool
 
 	ClusterCIDRs        []string

@@ -9,7 +9,8 @@ import (
 	"github.com/verdict-proxy/verdict/config"
 )
 
-// TestEverySettingHasAFlag sets every flag to another value. So it fails when config.Settings gains a field without a flag.
+// TestEverySettingHasAFlag sets every flag to another value. So it fails when config.Settings gains a field without a
+// flag.
 func TestEverySettingHasAFlag(t *testing.T) {
 	s := config.Default()
 	fs := pflag.NewFlagSet("test", pflag.ContinueOnError)

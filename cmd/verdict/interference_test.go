@@ -82,8 +82,8 @@ func writeManifest(t *testing.T, dir, name, text string) {
 	}
 }
 
-// TestOtherProcessesChangeTheTables: what they do is undone and logged with their name, and later changes of a Service stay
-// in its own pool: also when somebody restores the ruleset of the process before.
+// TestOtherProcessesChangeTheTables: what they do is undone and logged with their name, and later changes of a Service
+// stay in its own pool: also when somebody restores the ruleset of the process before.
 func TestOtherProcessesChangeTheTables(t *testing.T) {
 	ns, dir := netns.New(t), t.TempDir()
 	busy := strings.Replace(balanced, "{verdict-proxy.github.io/scheduler: wlc}", "{}", 1)

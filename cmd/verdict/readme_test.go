@@ -15,7 +15,8 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// readmeTable returns the rows of the table in README.md whose header begins with the given cells, each row as its cells.
+// readmeTable returns the rows of the table in README.md whose header begins with the given cells, each row as its
+// cells.
 func readmeTable(t *testing.T, header string) (rows [][]string) {
 	t.Helper()
 	text, err := os.ReadFile("../../README.md")

@@ -141,13 +141,13 @@ func kernelFamilies(log *slog.Logger) []nft.Family {
 	return []nft.Family{nft.IPv4, nft.IPv6}
 }
 
-// kernelSide is everything of the proxy that talks to the kernel.
+// kernelSide holds the parts of the proxy that talk to the kernel.
 type kernelSide struct {
 	families   []nft.Family
 	engine     *nft.Engine
 	watcher    *nft.Watcher
 	flows      *conntrack.Cleaner
-	balancer   *ipvsctl.Engine // nil when IPVS has nothing to do
+	balancer   *ipvsctl.Engine // nil if IPVS has nothing to do
 	scheduling dataplane.Scheduling
 }
 
@@ -179,7 +179,7 @@ func (k *kernelSide) dataplane() *dataplane.Dataplane {
 	return dataplane.New(o)
 }
 
-// close gives back what is open. The rules stay in the kernel.
+// close closes the parts that are open. The rules stay in the kernel.
 func (k *kernelSide) close() error {
 	var errs []error
 	if k.balancer != nil {
@@ -197,7 +197,8 @@ func (k *kernelSide) close() error {
 	return errors.Join(errs...)
 }
 
-// watch tells the loop what other processes do to the tables, until the context ends. The kernel keeps what comes meanwhile.
+// watch reports to the loop what other processes do to the tables, until the context ends. The kernel queues events
+// while the loop is busy.
 func watch(ctx context.Context, w *nft.Watcher, tell chan<- dataplane.Interference) error {
 	for ctx.Err() == nil {
 		i, err := w.Next(ctx)

@@ -12,11 +12,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Two processes that both write the tables would undo each other's changes for ever. So a process claims an abstract Unix
-// socket, whose name exists once in each network namespace. The kernel frees the name when the process ends, however it ends.
+// claimName is an abstract Unix socket, whose name exists once in each network namespace. Every process claims it,
+// because two processes that write the tables would undo each other's changes for ever. The kernel frees the name when
+// the process ends for any reason.
 const claimName = "@verdict-proxy"
 
-// claimPatience is how long a process waits for the one before it: a rolling update may let two overlap.
+// claimPatience is how long a process waits for the previous one, because two processes may overlap in a rolling
+// update.
 const claimPatience = 20 * time.Second
 
 // claimNode waits until no other process of Verdict serves this network namespace. The caller closes what it returns.
@@ -47,7 +49,7 @@ func claimNode(ctx context.Context, patience time.Duration, log *slog.Logger) (n
 	}
 }
 
-// hangUp ends connections: who connects learns the process id from the kernel, and wants no more.
+// hangUp closes connections. A process that connects only wants the process id, which it gets from the kernel.
 func hangUp(l net.Listener) {
 	for {
 		c, err := l.Accept()
@@ -58,7 +60,7 @@ func hangUp(l net.Listener) {
 	}
 }
 
-// claimant returns the id of the process that has the socket; 0 when it cannot be found out.
+// claimant returns the id of the process that has the socket, or 0 if it is unknown.
 func claimant() int {
 	c, err := net.Dial("unix", claimName)
 	if err != nil {

@@ -24,8 +24,9 @@ func newBeside() beside {
 	}
 }
 
-// SetNodePortAddresses records the addresses at which node ports answer. It returns the Services with an external address
-// that became one of them or is no longer one. The caller must plan those again. The cost depends on those Services.
+// SetNodePortAddresses records the addresses at which node ports answer. It returns the Services with an external
+// address that became one of them or is no longer one. The caller must plan those again. The cost depends on those
+// Services.
 func (c *Claims) SetNodePortAddresses(addrs []netip.Addr) (replan []state.Name) {
 	next := make(map[[16]byte]bool, len(addrs))
 	for _, a := range addrs {

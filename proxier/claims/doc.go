@@ -8,8 +8,8 @@
 //
 // The other Services lose that frontend and keep the rest.
 //
-// An external IP or load balancer IP at which node ports answer would hide the node port with its number. It is served only
-// as long as no other Service has that node port.
+// An external IP or load balancer IP at which node ports answer would hide the node port with its number. It is served
+// only as long as no other Service has that node port.
 //
 //	claims.go  the register of frontends
 //	beside.go  external addresses at which node ports answer

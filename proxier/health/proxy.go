@@ -32,12 +32,13 @@ type Proxy struct {
 	eligible bool
 }
 
-// NewProxy returns the health of a proxy that has just started. The proxy is alive, but unhealthy until its first pass has
-// reached the kernel. The node counts as eligible until SetNode reports otherwise.
+// NewProxy returns the health of a proxy that has just started. The proxy is alive, but unhealthy until its first pass
+// has reached the kernel. The node counts as eligible until SetNode reports otherwise.
 func NewProxy(o ProxyOptions) *Proxy { return &Proxy{options: o, eligible: true} }
 
-// Pending records since when a change waits. The change that has waited longest counts. The caller does not report changes
-// that wait for the first lists of the sources: a proxy that cannot reach the API server is not ill.
+// Pending records since when a change waits. The change that has waited longest counts. The caller does not report
+// changes that wait for the first lists of the sources, because a proxy that cannot reach the API server is not
+// unhealthy.
 func (p *Proxy) Pending(since time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -87,8 +88,8 @@ func (p *Proxy) Healthz() http.Handler {
 }
 
 // Livez answers whether the proxy is alive: no change waits too long. A proxy that is starting is alive. Otherwise the
-// kubelet would start it again and again while the API server is away, and thousands of nodes would list everything each
-// time. Livez ignores the Node object, because a restart of the proxy would not keep the Node from being deleted.
+// kubelet would start it again and again while the API server is away, and thousands of nodes would list everything
+// each time. Livez ignores the Node object, because a restart of the proxy would not keep the Node from being deleted.
 func (p *Proxy) Livez() http.Handler { return p.handler("/livez", alive) }
 
 // Readyz answers whether the rules of the proxy are in the kernel: its first pass has been applied.

@@ -1,8 +1,9 @@
 // Package state holds what the cluster wants, as plain values: Services, EndpointSlices, this node's Node object and
 // the host's addresses. It remembers which Services changed since the last pass that reached the kernel.
 //
-//	types.go  the values
-//	store.go  the Store: sources write into it, the loop reads from it
+//	types.go    the values
+//	problem.go  parts of objects that cannot be honored; text.go: limits for their texts
+//	store.go    the Store: sources write into it, the loop reads from it
 //
 // It knows neither Kubernetes types nor the kernel.
 package state

@@ -32,14 +32,14 @@ func (o Object) Compare(other Object) int {
 	)
 }
 
-// ObjectProblems are all problems of one object. The list is empty if the object has none any more.
+// ObjectProblems are all problems of one object. The list is empty if the object no longer has any.
 type ObjectProblems struct {
 	Object   Object
 	Problems []Problem
 }
 
-// MaxProblems limits how many problems of one object are kept and reported. An object of 1 MB can have more than 100,000
-// problems, and its owner needs only the first ones to see what is wrong.
+// MaxProblems limits how many problems of one object are kept and reported. An object of 1 MB can have more than
+// 100,000 problems, and its owner needs only the first ones to see what is wrong.
 const MaxProblems = 8
 
 // ProblemList collects the problems of one object. It keeps the first MaxProblems and counts the others.

@@ -16,8 +16,8 @@ const (
 // Quote returns a value of an object in quotes. It clips long values.
 func Quote(s string) string { return strconv.Quote(Clip(s, maxQuote)) }
 
-// Clip returns the first bytes of a text, followed by "..." if something is missing. It does not cut through a character.
-// A clipped text shares no memory with the whole one.
+// Clip returns the first bytes of a text, followed by "..." if something is missing. It does not cut through a
+// character. A clipped text shares no memory with the whole one.
 func Clip(s string, longest int) string {
 	if len(s) <= longest {
 		return s
