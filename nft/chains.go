@@ -194,8 +194,7 @@ func (p program) filterChains() []chainDef {
 		{name: "filter-input", rules: []rule{check}, base: filterBase(unix.NF_INET_LOCAL_IN, "input", 0, "filter")},
 		{name: "filter-forward", rules: []rule{check}, base: filterBase(unix.NF_INET_FORWARD, "forward", 0, "filter")},
 		{name: "filter-output", base: filterBase(unix.NF_INET_LOCAL_OUT, "output", 0, "filter"), rules: []rule{
-			// Forwarding overwrites the priority field. A packet that the node itself sends would keep the number in
-			// it.
+			// A packet that the node itself sends would keep the number. (IPv4 forwarding overwrites the field.)
 			{isNew(), isTranslated(), clearScratch()},
 			check,
 		}},

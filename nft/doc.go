@@ -1,30 +1,57 @@
-// Package nft turns service ports into elements of a small, fixed nftables program and keeps the kernel's two tables,
-// "ip verdict" and "ip6 verdict", equal to them.
+// Package nft turns service ports into elements of a small, fixed nftables program. It keeps the kernel's two tables,
+// "ip verdict" and "ip6 verdict", equal to the service ports that it was given. README.md in this folder describes the
+// program, how a packet goes through it, and the words that the code uses.
 //
-// The flow:
+// The flow of a change:
 //
-//	Port values -> Engine.Set/Delete -> Transaction (a value that prints itself in nft syntax)
+//	Port values -> Engine.Set, Engine.Delete -> Transaction (prints itself in nft syntax)
 //	            -> netlink batch -> applied | rejected | unknown
 //
-// The files, in the order in which a reader wants them:
+// The package does not know Kubernetes and starts no process. It never touches a table that is not its own.
 //
-//	port.go        the values that callers hand in: Port, Frontend, Endpoint, Globals
-//	sets.go        the maps and sets of the program
-//	chains.go      the chains and rules of the program, and the chain of each class
-//	field.go       what a rule looks at, as text and as expressions
-//	statement.go   what a rule does, as text and as expressions
-//	class.go       classes: one chain for each way of picking a slot
-//	pool.go        which endpoint sits in which slot
-//	ipvs.go        what the program does for frontends that IPVS serves; guards of their addresses
-//	table.go       applied state of one family and its difference to what is wanted
-//	transaction.go what is to change, printable
-//	encode.go      a transaction as netlink messages
-//	conn.go        the netlink socket
-//	engine.go      both tables as one unit; the three outcomes of an apply
-//	survey.go      what there is in the kernel before a table is written as a whole
-//	adopt.go       taking over what an earlier process left in the kernel
-//	list.go        both tables read back for people; lister.go: how; class_name.go: what chains are called
-//	memory.go      an engine over a kernel in memory, which prints the whole ruleset; memory_kernel.go: that kernel
+// The files, in the order in which to read them. What callers use:
 //
-// It knows nothing of Kubernetes and starts no process. It never touches a table that is not its own.
+//	port.go         the values that callers give: Port, Frontend, Endpoint, Globals
+//	family.go       IPv4 and IPv6
+//	engine.go       both tables as one unit; the three outcomes of an Apply
+//	memory.go       an engine over a kernel in memory, which prints the whole ruleset
+//	list.go         both tables, read from the kernel
+//
+// The program, as text and as bytecode of the kernel:
+//
+//	program.go      what the rules depend on
+//	sets.go         the maps and sets
+//	chains.go       the chains and rules, and the chain of each class
+//	ipvs.go         rules for frontends that IPVS serves; guards of their addresses
+//	field.go        what a rule looks at
+//	statement.go    what a rule does
+//	types.go        types of keys and data
+//	class.go        classes: one chain for each way to draw a slot; class_name.go: the names of their chains
+//
+// From service ports to changes:
+//
+//	table.go        the mirror of one family's table, and the changes that a port needs
+//	frontend.go     elements of frontends
+//	pool.go         which endpoint is in which slot
+//	maglev.go       the slots of pools with consistent hashing
+//	ordinal.go      tokens of endpoints, for session affinity
+//	globals.go      elements that belong to no service port
+//	build.go        a table as a whole
+//	element.go      one element
+//	transaction.go  the changes to both tables
+//
+// To the kernel and back:
+//
+//	encode.go       a transaction as netlink messages; wire.go, udata.go: parts of messages
+//	parts.go        large new tables, in several batches
+//	conn.go         the netlink socket
+//	read.go         reading from the kernel
+//	survey.go       which chains, rules and sets the kernel has
+//	inherit.go      what an earlier process left in the kernel
+//	watch.go        commits of other processes to our tables
+//	repair.go       undoes them
+//	lister.go       reads the elements for a listing
+//	memory_kernel.go  the kernel in memory
+//
+// Package nlmsg in this folder has the framing of netlink messages.
 package nft

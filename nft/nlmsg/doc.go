@@ -6,10 +6,10 @@
 // Messages and attributes begin at multiples of four bytes. Headers are in the byte order of the host, values that are
 // numbers in network byte order.
 //
-//	Writer      appends messages to one buffer that is used again and again
-//	Messages    walks over the messages of a datagram
-//	Attributes  walks over attributes
-//	Ack         is the kernel's answer to a request: success, or an error and the attribute at fault
+//	writer.go   Writer appends messages to one buffer that is used again and again
+//	reader.go   Messages walks over the messages of a datagram,
+//	            Attributes walks over attributes,
+//	            Ack is the kernel's answer to a request: success, or an error and the attribute at fault
 //
 // The package does not know sockets. It knows no message types but two of netlink itself: NLMSG_ERROR and NLMSG_DONE.
 // Reading never panics, whatever the bytes are. A message or attribute that is cut short ends the walk.
