@@ -27,7 +27,7 @@ func TestHealthCheckServerIsStartedAgain(t *testing.T) {
 		defer mu.Unlock()
 		return opened
 	}
-	o := &observers{log: slog.New(slog.NewTextHandler(io.Discard, nil)), checks: make(chan proxier.HealthChecks, 1)}
+	o := &observers{log: slog.New(slog.DiscardHandler), checks: make(chan proxier.HealthChecks, 1)}
 	o.servers = health.NewServers(health.ServersOptions{
 		Healthy: func() bool { return true }, Log: o.log,
 		Listen: func(network, _ string) (net.Listener, error) {
