@@ -181,11 +181,7 @@ func (p program) masquerading(proto uint8) []rule {
 func (p program) filterChains() []chainDef {
 	var list []chainDef
 	if p.loopback {
-		// Node ports on 127.0.0.1 need the sysctl route_localnet. With it, the kernel would also accept packets to
-		// 127.0.0.0/8 from other hosts (CVE-2020-8558).
-		guard := rule{interfaceName("lo", true), toLoopback(), drop()}
-		base := filterBase(unix.NF_INET_PRE_ROUTING, "prerouting", -110, "dstnat - 10")
-		list = append(list, chainDef{name: "loopback-guard", rules: []rule{guard}, base: base})
+		list = append(list, loopbackGuard())
 	}
 	// A translated packet has an endpoint, so only the others are checked.
 	check := rule{isNew(), isNotTranslated(), jump(unservedChain)}

@@ -112,9 +112,9 @@ func (b *batch) operation(o *operation) error {
 	switch o.kind {
 	case opAddTable:
 		start := b.open(o, unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE)
-		b.Text(unix.NFTA_TABLE_NAME, TableName)
+		b.Text(unix.NFTA_TABLE_NAME, o.tableName())
 		b.Uint32(unix.NFTA_TABLE_FLAGS, 0)
-		b.comment(tableUserData, layoutComment)
+		b.comment(tableUserData, o.comment())
 		b.End(start)
 	case opDeleteTable:
 		b.named(o, unix.NFT_MSG_DELTABLE, 0)
@@ -143,7 +143,7 @@ const tableUserData = 6
 // name.
 func (b *batch) named(o *operation, kind, nameAttr uint16) {
 	start := b.open(o, kind, 0)
-	b.Text(unix.NFTA_TABLE_NAME, TableName)
+	b.Text(unix.NFTA_TABLE_NAME, o.tableName())
 	if nameAttr != 0 {
 		b.Text(nameAttr, o.name)
 	}
@@ -152,7 +152,7 @@ func (b *batch) named(o *operation, kind, nameAttr uint16) {
 
 func (b *batch) addChain(o *operation) {
 	start := b.open(o, unix.NFT_MSG_NEWCHAIN, unix.NLM_F_CREATE)
-	b.Text(unix.NFTA_CHAIN_TABLE, TableName)
+	b.Text(unix.NFTA_CHAIN_TABLE, o.tableName())
 	b.Text(unix.NFTA_CHAIN_NAME, o.name)
 	if base := o.chain.base; base != nil {
 		hook := b.Nest(unix.NFTA_CHAIN_HOOK)
@@ -170,7 +170,7 @@ func (b *batch) addRule(o *operation) error {
 		b.protocols(o)
 	}
 	start := b.open(o, unix.NFT_MSG_NEWRULE, unix.NLM_F_CREATE|unix.NLM_F_APPEND)
-	b.Text(unix.NFTA_RULE_TABLE, TableName)
+	b.Text(unix.NFTA_RULE_TABLE, o.tableName())
 	b.Text(unix.NFTA_RULE_CHAIN, o.name)
 	list := b.Nest(unix.NFTA_RULE_EXPRESSIONS)
 	for _, e := range o.rule.exprs() {

@@ -1,6 +1,7 @@
 package nft
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -40,7 +41,8 @@ const (
 type operation struct {
 	kind   operationKind
 	family Family
-	name   string // chain or set
+	table  string // "": TableName
+	name   string // chain or set; of opAddTable the comment, "": layoutComment
 	chain  *chainDef
 	rule   rule
 	set    *setDef
@@ -49,12 +51,16 @@ type operation struct {
 	mapping bool // the set to flush or delete is a map
 }
 
+func (o *operation) tableName() string { return cmp.Or(o.table, TableName) }
+
+func (o *operation) comment() string { return cmp.Or(o.name, layoutComment) }
+
 // String is the operation in nft syntax.
 func (o operation) String() string {
-	where := o.family.String() + " " + TableName
+	where := o.family.String() + " " + o.tableName()
 	switch o.kind {
 	case opAddTable:
-		return "add table " + where + ` { comment "` + layoutComment + `"; }`
+		return "add table " + where + ` { comment "` + o.comment() + `"; }`
 	case opDeleteTable:
 		return "delete table " + where
 	case opAddChain:

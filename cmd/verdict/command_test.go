@@ -10,6 +10,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/verdict-proxy/verdict/e2e/netns"
 )
 
 // binary is built once for all tests of this package.
@@ -33,7 +35,7 @@ func buildAndRun(m *testing.M) int {
 		fmt.Fprintf(os.Stderr, "build: %v\n%s\n", err, out)
 		return 1
 	}
-	return m.Run()
+	return netns.Main(m)
 }
 
 // inNamespace runs the binary in a network namespace and a user namespace of its own.

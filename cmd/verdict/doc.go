@@ -5,7 +5,8 @@
 //	flags.go      the flags of "run" and "render"; log.go: the logger
 //	run.go        "run": the parts of the daemon, connected
 //	source.go     where objects come from
-//	host.go       settings and facts of the host; single.go: one process for each network namespace
+//	host.go       facts of the host; single.go: one process for each network namespace
+//	loopback.go   the sysctl for node ports on 127.0.0.1, and its guard
 //	ipvs.go       what IPVS can do on this host
 //	observers.go  health, metrics and Events of the loop; events.go: Events
 //	render.go     "render": one pass without the kernel

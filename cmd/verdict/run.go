@@ -56,9 +56,12 @@ func newRun() *cobra.Command {
 	return cmd
 }
 
-// cleanUp removes everything in IPVS and then both tables. In this order, the guard in the tables outlives the local
-// addresses that it protects.
+// cleanUp restores the sysctl route_localnet, removes everything in IPVS, and then both tables. In this order, the guards in
+// the tables outlive what they protect.
 func cleanUp(log *slog.Logger) error {
+	if err := retireLoopback(log); err != nil {
+		return fmt.Errorf("clean up: %w; nothing else was removed", err)
+	}
 	if err := cleanUpIPVS(log); err != nil {
 		return err
 	}
@@ -71,7 +74,7 @@ func cleanUp(log *slog.Logger) error {
 
 // initHost sets the sysctls and loads the modules that the daemon needs.
 func initHost(s *config.Settings, log *slog.Logger) error {
-	if err := prepareHost(s, log); err != nil {
+	if err := setLoopback(s, log); err != nil {
 		return err
 	}
 	engine, _, err := openIPVS(s, log)
@@ -94,7 +97,7 @@ func run(ctx context.Context, s *config.Settings, log *slog.Logger) (err error) 
 		return err
 	}
 	defer func() { err = errors.Join(err, claim.Close()) }()
-	if err := prepareHost(s, log); err != nil {
+	if err := setLoopbackConfined(s, log); err != nil {
 		return err
 	}
 	k, err := openKernel(s, log)

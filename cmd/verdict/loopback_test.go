@@ -1,0 +1,311 @@
+package main
+
+import (
+	"fmt"
+	"net"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/verdict-proxy/verdict/e2e/netns"
+	"github.com/verdict-proxy/verdict/nft"
+)
+
+// neighborhood is a node and another host on the same link. A service of the node listens on all addresses, so also on
+// 127.0.0.1. The other host sends packets for 127.0.0.1 to the node all the time.
+type neighborhood struct {
+	node, neighbor *netns.Namespace
+	manifests      string
+	wanted         atomic.Int64 // packets to the node's own address that the service got
+	unwanted       atomic.Int64 // packets to 127.0.0.1 that the service got
+}
+
+const (
+	nodeAddress = "192.0.2.1"
+	servicePort = 7777
+)
+
+func newNeighborhood(t *testing.T) *neighborhood {
+	t.Helper()
+	n := &neighborhood{node: netns.New(t), neighbor: netns.Bare(t), manifests: t.TempDir()}
+	n.node.Do(t, func() error {
+		pair := netlink.NewVeth(netlink.LinkAttrs{Name: "eth0"})
+		pair.PeerName, pair.PeerNamespace = "eth0", netlink.NsFd(n.neighbor.Fd())
+		return netlink.LinkAdd(pair)
+	})
+	n.node.Must(t, "addr add "+nodeAddress+"/24 dev eth0\nlink set eth0 up\n", "ip", "-batch", "-")
+	n.neighbor.Must(t, "addr add 192.0.2.2/24 dev eth0\nlink set eth0 up\n", "ip", "-batch", "-")
+	for _, ns := range []*netns.Namespace{n.node, n.neighbor} {
+		ns.Must(t, "", "sysctl", "-qw", "net.ipv4.conf.all.rp_filter=0", "net.ipv4.conf.eth0.rp_filter=0")
+	}
+	// The neighbor's own loopback link is down, so that it can have a route to 127.0.0.1.
+	n.neighbor.Must(t, "", "sysctl", "-qw", routeLocalnet+"=1")
+	n.neighbor.Must(t, "", "ip", "route", "add", "127.0.0.1/32", "via", nodeAddress, "dev", "eth0")
+	n.listen(t)
+	n.send(t)
+	return n
+}
+
+func (n *neighborhood) listen(t *testing.T) {
+	t.Helper()
+	n.node.Do(t, func() error {
+		l, err := net.ListenUDP("udp4", &net.UDPAddr{Port: servicePort})
+		if err != nil {
+			return err
+		}
+		t.Cleanup(func() { l.Close() })
+		go n.count(l)
+		return nil
+	})
+}
+
+func (n *neighborhood) count(l *net.UDPConn) {
+	text := make([]byte, 100)
+	for {
+		length, err := l.Read(text)
+		switch {
+		case err != nil:
+			return // the test is over
+		case string(text[:length]) == nodeAddress:
+			n.wanted.Add(1)
+		default:
+			n.unwanted.Add(1)
+		}
+	}
+}
+
+// send sends one packet to 127.0.0.1 and then one to the node's address, every millisecond until the test ends.
+func (n *neighborhood) send(t *testing.T) {
+	t.Helper()
+	to := []string{"127.0.0.1", nodeAddress}
+	conns := make([]net.Conn, len(to))
+	n.neighbor.Do(t, func() (err error) {
+		for i := range to {
+			if conns[i], err = net.Dial("udp4", net.JoinHostPort(to[i], strconv.Itoa(servicePort))); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	ticker, stop, stopped := time.NewTicker(time.Millisecond), make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for {
+			for i, c := range conns {
+				_, _ = c.Write([]byte(to[i])) // fails while the neighbor has no answer to its ARP request
+			}
+			select {
+			case <-stop:
+				return
+			case <-ticker.C:
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		close(stop)
+		<-stopped
+		ticker.Stop()
+		for _, c := range conns {
+			c.Close()
+		}
+	})
+}
+
+// expect waits until the kernel has the sysctl and the tables, and until the node got further packets. Since the last call,
+// none of those to 127.0.0.1 may have reached the service.
+func (n *neighborhood) expect(t *testing.T, stage, sysctl string, tables ...string) {
+	t.Helper()
+	is, want := "", fmt.Sprint(sysctl, tables)
+	for end := time.Now().Add(20 * time.Second); is != want; time.Sleep(10 * time.Millisecond) {
+		if is = fmt.Sprint(n.sysctl(t), n.tables(t)); time.Now().After(end) {
+			t.Fatalf("%s: the kernel has %s, want %s", stage, is, want)
+		}
+	}
+	if got := n.unwantedPackets(t); got != 0 {
+		t.Errorf("%s: %d packets to 127.0.0.1 reached the service", stage, got)
+	}
+}
+
+// unwantedPackets returns how many packets to 127.0.0.1 reached the service since the last call. It waits for packets that
+// were sent after those.
+func (n *neighborhood) unwantedPackets(t *testing.T) int64 {
+	t.Helper()
+	enough := n.wanted.Load() + 20
+	await(t, "packets to the node's address", func() bool { return n.wanted.Load() >= enough })
+	return n.unwanted.Swap(0)
+}
+
+func (n *neighborhood) sysctl(t *testing.T) string {
+	t.Helper()
+	return strings.TrimSpace(n.node.Must(t, "", "sysctl", "-n", routeLocalnet))
+}
+
+// tables lists the tables of IPv4. The one with the program has a "+" when it has the guard.
+func (n *neighborhood) tables(t *testing.T) []string {
+	t.Helper()
+	var list []string
+	for _, part := range strings.Split(n.node.Must(t, "", "nft", "list", "chains", "ip"), "table ip ")[1:] {
+		name, chains, _ := strings.Cut(part, " ")
+		if name == nft.TableName && strings.Contains(chains, "loopback-guard") {
+			name += "+"
+		}
+		list = append(list, name)
+	}
+	slices.Sort(list)
+	return list
+}
+
+// The tables at the stages of the tests.
+const (
+	plainTable   = nft.TableName
+	guardedTable = nft.TableName + "+"
+	guardTable   = nft.LoopbackTableName
+)
+
+// confined runs a command with a read-only /proc/sys, as a container runtime does.
+const confined = `mount --bind /proc/sys /proc/sys && mount -o remount,ro,bind /proc/sys && exec "$0" "$@"`
+
+// process is a running proxy.
+type process struct {
+	cmd *exec.Cmd
+	log strings.Builder
+}
+
+// daemon starts a proxy.
+func (n *neighborhood) daemon(t *testing.T, nodePorts string, shell ...string) *process {
+	t.Helper()
+	args := slices.Concat(shell, []string{binary, "run", "--backend=nft", "--manifests=" + n.manifests, "--nodeport-addresses=" + nodePorts,
+		"--healthz-bind-address=", "--metrics-bind-address="})
+	p := &process{cmd: exec.Command(args[0], args[1:]...)}
+	p.cmd.Stderr = &p.log
+	if len(shell) > 0 {
+		p.cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: unix.CLONE_NEWNS}
+	}
+	n.node.Do(t, p.cmd.Start)
+	t.Cleanup(func() { p.end(syscall.SIGKILL) })
+	return p
+}
+
+// end ends the proxy and returns what it logged.
+func (p *process) end(s syscall.Signal) string {
+	_ = p.cmd.Process.Signal(s) // it may have ended by itself
+	_ = p.cmd.Wait()            // its error is the signal
+	return p.log.String()
+}
+
+func (n *neighborhood) run(t *testing.T, args ...string) {
+	t.Helper()
+	n.node.Must(t, "", binary, append([]string{"run", "--backend=nft"}, args...)...)
+}
+
+const (
+	localhost = "primary,localhost"
+	primary   = "primary"
+)
+
+// TestNeighborNeverReachesLoopback goes through the life of node ports on 127.0.0.1. The neighbor sends all the time, also
+// between the stages.
+func TestNeighborNeverReachesLoopback(t *testing.T) {
+	n := newNeighborhood(t)
+	n.expect(t, "before", "0")
+	p := n.daemon(t, localhost)
+	n.expect(t, "running", "1", guardedTable, guardTable)
+	p.end(syscall.SIGTERM)
+	n.expect(t, "stopped", "1", guardedTable, guardTable)
+	p = n.daemon(t, primary)
+	n.expect(t, "the flag is gone", "0", plainTable)
+	p.end(syscall.SIGTERM)
+	n.run(t, "--cleanup")
+	n.expect(t, "after the first cleanup", "0")
+
+	p = n.daemon(t, localhost)
+	n.expect(t, "running again", "1", guardedTable, guardTable)
+	p.end(syscall.SIGKILL)
+	n.expect(t, "killed", "1", guardedTable, guardTable)
+	n.run(t, "--cleanup")
+	n.expect(t, "after the second cleanup", "0")
+
+	n.node.Must(t, "", "sysctl", "-qw", routeLocalnet+"=1")
+	if n.unwantedPackets(t); n.unwantedPackets(t) == 0 {
+		t.Error("without the guard no packet to 127.0.0.1 reaches the service: this test cannot fail")
+	}
+}
+
+// TestSysctlOfOthersStays: someone else has set the sysctl before. The guard comes and goes, the sysctl stays.
+func TestSysctlOfOthersStays(t *testing.T) {
+	n := newNeighborhood(t)
+	n.node.Must(t, "", "sysctl", "-qw", routeLocalnet+"=1")
+	for range 2 { // the second one finds the record of the first one
+		p := n.daemon(t, localhost)
+		await(t, "the guard", func() bool { return slices.Contains(n.tables(t), guardTable) })
+		n.unwantedPackets(t)
+		n.expect(t, "running", "1", guardedTable, guardTable)
+		p.end(syscall.SIGKILL)
+	}
+	n.run(t, "--cleanup")
+	if got := fmt.Sprint(n.sysctl(t), n.tables(t)); got != "1[]" {
+		t.Errorf("after the cleanup the kernel has %s, want 1[]", got)
+	}
+}
+
+// TestLoopbackWithoutARecord: someone deleted the table with the record, or an earlier version never wrote it.
+func TestLoopbackWithoutARecord(t *testing.T) {
+	for name, next := range map[string]func(*testing.T, *neighborhood){
+		"the flag is gone": func(t *testing.T, n *neighborhood) {
+			n.daemon(t, primary)
+			n.expect(t, "the flag is gone", "0", plainTable)
+		},
+		"cleanup": func(t *testing.T, n *neighborhood) {
+			n.run(t, "--cleanup")
+			n.expect(t, "after the cleanup", "0")
+		},
+		"the flag stays": func(t *testing.T, n *neighborhood) {
+			n.daemon(t, localhost).end(syscall.SIGKILL)
+			p := n.daemon(t, localhost)
+			n.expect(t, "running again", "1", guardedTable, guardTable)
+			p.end(syscall.SIGTERM)
+			n.run(t, "--cleanup")
+			n.expect(t, "after the cleanup", "0")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNeighborhood(t)
+			p := n.daemon(t, localhost)
+			n.expect(t, "running", "1", guardedTable, guardTable)
+			p.end(syscall.SIGKILL)
+			n.node.Must(t, "", "nft", "delete", "table", "ip", guardTable)
+			n.expect(t, "without the record", "1", guardedTable)
+			next(t, n)
+		})
+	}
+}
+
+// TestLoopbackWithoutTheRightToWriteSysctls: the init container sets and restores the sysctl. A daemon that cannot restore it
+// leaves the guard.
+func TestLoopbackWithoutTheRightToWriteSysctls(t *testing.T) {
+	n := newNeighborhood(t)
+	n.run(t, "--init-only", "--nodeport-addresses="+localhost)
+	n.expect(t, "initialized", "1", guardTable)
+	p := n.daemon(t, localhost, "sh", "-c", confined)
+	n.expect(t, "running", "1", guardedTable, guardTable)
+	p.end(syscall.SIGTERM)
+
+	p = n.daemon(t, primary, "sh", "-c", confined)
+	n.expect(t, "the flag is gone, no init container", "1", plainTable, guardTable)
+	if log := p.end(syscall.SIGTERM); !strings.Contains(log, "goes on dropping packets to 127.0.0.0/8") || !strings.Contains(log, "--init-only") {
+		t.Errorf("the log does not say that the sysctl stays and what helps:\n%s", log)
+	}
+
+	n.run(t, "--init-only", "--nodeport-addresses="+primary)
+	n.expect(t, "initialized without the flag", "0", plainTable)
+	n.daemon(t, primary, "sh", "-c", confined)
+	n.expect(t, "running without the flag", "0", plainTable)
+}

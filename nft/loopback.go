@@ -1,0 +1,122 @@
+package nft
+
+import (
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/verdict-proxy/verdict/nft/nlmsg"
+)
+
+// Node ports on 127.0.0.1 need the sysctl route_localnet, with which the kernel also accepts packets for 127.0.0.0/8 from
+// outside (CVE-2020-8558). A rule drops those. It stands in two places:
+//   - in table "ip verdict" while node ports answer on a loopback address. The engine repairs it together with that table;
+//   - in a table of its own, from before the sysctl is set until after it is restored. This one does not depend on what the
+//     engine does, and a privileged process that sets the sysctl without being the engine can write it. Its comment records
+//     the sysctl's former value, for as long as the kernel has the value that Verdict set.
+
+// LoopbackTableName is the name of the table "ip verdict-loopback".
+const LoopbackTableName = "verdict-loopback"
+
+const loopbackGuardChain = "loopback-guard"
+
+// loopbackGuard drops packets to 127.0.0.0/8 that do not come from this host.
+func loopbackGuard() chainDef {
+	return chainDef{
+		name:  loopbackGuardChain,
+		base:  filterBase(unix.NF_INET_PRE_ROUTING, "prerouting", -110, "dstnat - 10"),
+		rules: []rule{{interfaceName("lo", true), toLoopback(), drop()}},
+	}
+}
+
+// LoopbackGuard is what the kernel has of the guard.
+type LoopbackGuard struct {
+	Exists  bool   // the table ip verdict-loopback
+	Record  string // its comment
+	Program bool   // the table ip verdict has the guard
+}
+
+// ReadLoopbackGuard reads what the kernel has of the guard.
+func ReadLoopbackGuard(o Options) (g LoopbackGuard, err error) {
+	c, err := dial(o.NetNS)
+	if err != nil {
+		return g, err
+	}
+	defer func() { err = errors.Join(err, c.close()) }()
+	if err := g.readTable(c); err != nil {
+		return g, fmt.Errorf("read table ip %s: %w", LoopbackTableName, err)
+	}
+	was, err := c.survey(IPv4)
+	if err != nil {
+		return g, fmt.Errorf("read table ip %s: %w", TableName, err)
+	}
+	_, g.Program = was.chains[loopbackGuardChain]
+	return g, nil
+}
+
+func (g *LoopbackGuard) readTable(c *conn) error {
+	name := func(w *wire) { w.Text(unix.NFTA_TABLE_NAME, LoopbackTableName) }
+	err := c.ask(unix.NFT_MSG_GETTABLE, unix.NLM_F_ACK, IPv4, name, func(a nlmsg.Attributes) {
+		g.Exists = true
+		for a.Next() {
+			if a.Kind == tableUserData {
+				g.Record = tableComment(a.Value)
+			}
+		}
+	})
+	if errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	return err
+}
+
+// GuardLoopback writes the table ip verdict-loopback with a comment, in place of the one that is there.
+func GuardLoopback(o Options, record string) error {
+	return changeLoopbackGuard(o, func(t *Transaction) {
+		chain := loopbackGuard()
+		// Adding and deleting the table first makes one transaction fit both cases: that it exists, and that it does not.
+		t.loopback(operation{kind: opAddTable, name: record})
+		t.loopback(operation{kind: opDeleteTable})
+		t.loopback(operation{kind: opAddTable, name: record})
+		t.loopback(operation{kind: opAddChain, name: chain.name, chain: &chain})
+		for _, r := range chain.rules {
+			t.loopback(operation{kind: opAddRule, name: chain.name, rule: r})
+		}
+	})
+}
+
+// UnguardLoopback deletes the table ip verdict-loopback. It is no error if there is none.
+func UnguardLoopback(o Options) error {
+	return changeLoopbackGuard(o, func(t *Transaction) {
+		t.loopback(operation{kind: opAddTable})
+		t.loopback(operation{kind: opDeleteTable})
+	})
+}
+
+func (t *Transaction) loopback(o operation) {
+	o.family, o.table = IPv4, LoopbackTableName
+	t.operation(o)
+}
+
+func changeLoopbackGuard(o Options, change func(*Transaction)) (err error) {
+	c, err := dial(o.NetNS)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.close()) }()
+	t := &Transaction{}
+	change(t)
+	var b batch
+	if err := b.encode(t); err != nil {
+		return err
+	}
+	_, why, err := c.send(&b)
+	if why != nil {
+		err = fmt.Errorf("nf_tables refused %s: %w", b.blame(t, why), why.Err())
+	}
+	if err != nil {
+		return fmt.Errorf("write table ip %s: %w", LoopbackTableName, err)
+	}
+	return nil
+}
