@@ -203,18 +203,20 @@ func (k *kernelSide) close() error {
 // watch reports to the loop what other processes do to the tables, until the context ends. The kernel queues events
 // while the loop is busy.
 func watch(ctx context.Context, w *nft.Watcher, tell chan<- dataplane.Interference) error {
-	for ctx.Err() == nil {
-		i, err := w.Next(ctx)
-		if ctx.Err() != nil {
-			break
-		}
-		if err != nil {
-			return fmt.Errorf("watch the tables: %w", err)
+	var err error
+	for err == nil && ctx.Err() == nil {
+		var i dataplane.Interference
+		if i, err = w.Next(ctx); err != nil {
+			err = fmt.Errorf("watch the tables: %w", err)
+			continue
 		}
 		select {
 		case tell <- i:
 		case <-ctx.Done():
 		}
 	}
-	return nil
+	if ctx.Err() != nil {
+		err = nil // the end of the context ended the watch
+	}
+	return err
 }
