@@ -203,20 +203,25 @@ func (k *kernelSide) close() error {
 // watch reports to the loop what other processes do to the tables, until the context ends. The kernel queues events
 // while the loop is busy.
 func watch(ctx context.Context, w *nft.Watcher, tell chan<- dataplane.Interference) error {
-	var err error
-	for err == nil && ctx.Err() == nil {
-		var i dataplane.Interference
-		if i, err = w.Next(ctx); err != nil {
-			err = fmt.Errorf("watch the tables: %w", err)
-			continue
+	for {
+		i, err := w.Next(ctx)
+		if err != nil {
+			return watchError(ctx, err)
 		}
 		select {
 		case tell <- i:
 		case <-ctx.Done():
+			return nil
 		}
 	}
-	if ctx.Err() != nil {
-		err = nil // the end of the context ended the watch
+}
+
+// watchError returns nil if the context has ended, because then an error of the watch does not matter.
+func watchError(ctx context.Context, err error) error {
+	select {
+	case <-ctx.Done():
+		return nil
+	default:
+		return fmt.Errorf("watch the tables: %w", err)
 	}
-	return err
 }
