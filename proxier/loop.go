@@ -141,15 +141,22 @@ func (p *Proxier) drainWake() {
 	}
 }
 
-// queue lists the Services to plan, each once.
+// queue lists the Services to plan, each once. They are sorted, because their order decides about the numbers of pools:
+// the same objects give the same rules each time.
 func (p *Proxier) queue(changes state.Changes) []state.Name {
 	queue := changes.Services
 	if changes.Environment || !p.node.known || p.node.askAgain {
 		queue = p.updateEnvironment(queue)
 	}
-	if len(p.replan) == 0 {
-		return queue
+	if len(p.replan) > 0 {
+		queue = p.takeReplan(queue)
 	}
+	slices.SortFunc(queue, state.Name.Compare)
+	return queue
+}
+
+// takeReplan adds the Services that the dataplane wants planned again.
+func (p *Proxier) takeReplan(queue []state.Name) []state.Name {
 	for _, name := range queue {
 		delete(p.replan, name)
 	}
@@ -184,7 +191,8 @@ func (p *Proxier) updateEnvironment(queue []state.Name) []state.Name {
 // set plans some Services and hands them to the dataplane. It returns how many there were.
 func (p *Proxier) set(queue []state.Name) int {
 	d := p.planning.draft(queue)
-	for name, planned := range d.plans {
+	for _, name := range d.order {
+		planned := d.plans[name]
 		if planned == nil {
 			p.remove(name)
 			continue
@@ -194,7 +202,7 @@ func (p *Proxier) set(queue []state.Name) int {
 		p.triggers.note(name, d.slices[name])
 		p.flows.set(name, planned) // after Set, which says which engine serves a port
 	}
-	return len(d.plans)
+	return len(d.order)
 }
 
 func (p *Proxier) remove(name state.Name) {
@@ -213,6 +221,7 @@ func (p *Proxier) apply(report *PassReport) {
 		if report.Result.Err != nil || len(replan) == 0 {
 			return
 		}
+		slices.SortFunc(replan, state.Name.Compare)
 		p.set(replan)
 	}
 }

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/verdict-proxy/verdict/config"
 	"github.com/verdict-proxy/verdict/nft"
 	"github.com/verdict-proxy/verdict/proxier/conntrack"
@@ -429,10 +431,18 @@ func TestManyServices(t *testing.T) {
 func TestClashAcrossChunks(t *testing.T) {
 	w := newWorld(t)
 	const pairs = chunkSize
+	names := func(i int) (old, young string) {
+		old, young = fmt.Sprintf("a%d", i), fmt.Sprintf("b%d", i) // in the order in which they are planned
+		if i%2 == 1 {
+			return young, old
+		}
+		return old, young
+	}
 	for i := range pairs {
 		vip := fmt.Sprintf("192.0.%d.%d", i/250, i%250+1)
-		w.store.SetService(service(fmt.Sprintf("old%d", i), fmt.Sprintf("10.96.%d.%d", i/250, i%250+1), 1, vip), nil)
-		w.store.SetService(service(fmt.Sprintf("young%d", i), fmt.Sprintf("10.97.%d.%d", i/250, i%250+1), 2, vip), nil)
+		old, young := names(i)
+		w.store.SetService(service(old, fmt.Sprintf("10.96.%d.%d", i/250, i%250+1), 1, vip), nil)
+		w.store.SetService(service(young, fmt.Sprintf("10.97.%d.%d", i/250, i%250+1), 2, vip), nil)
 	}
 	w.store.MarkSynced()
 	if err := w.Once(); err != nil {
@@ -440,12 +450,34 @@ func TestClashAcrossChunks(t *testing.T) {
 	}
 	frontends := w.rules.frontends(t)
 	for i := range pairs {
-		old, young := frontends[fmt.Sprintf("default/old%d:http", i)], frontends[fmt.Sprintf("default/young%d:http", i)]
-		if len(old) != 2 || len(young) != 1 {
+		old, young := names(i)
+		if old, young := frontends["default/"+old+":http"], frontends["default/"+young+":http"]; len(old) != 2 || len(young) != 1 {
 			t.Fatalf("pair %d: the older has %v, the younger %v; want the address with the older only", i, old, young)
 		}
 	}
 	if len(w.watcher.problems) != pairs {
 		t.Errorf("%d problems, want one for each younger Service: %d", len(w.watcher.problems), pairs)
+	}
+}
+
+// TestSameObjectsGiveSameRules: the numbers of pools do not depend on chance, nor on the order in which objects arrive.
+func TestSameObjectsGiveSameRules(t *testing.T) {
+	var texts []string
+	for _, step := range []int{1, 7} {
+		w := newWorld(t)
+		const n = chunkSize + 11
+		for i := range n {
+			name := fmt.Sprintf("s%d", i*step%n)
+			w.store.SetService(service(name, fmt.Sprintf("10.96.%d.%d", i*step%n/250, i*step%n%250+1), 1), nil)
+			w.store.SetSlice(slice(name, "10.0.0.1", "10.0.0.2"), nil)
+		}
+		w.store.MarkSynced()
+		if err := w.Once(); err != nil {
+			t.Fatal(err)
+		}
+		texts = append(texts, w.rules.String())
+	}
+	if texts[0] != texts[1] {
+		t.Errorf("the same objects give different rules:\n%s", cmp.Diff(strings.Split(texts[0], "\n"), strings.Split(texts[1], "\n")))
 	}
 }

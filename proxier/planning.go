@@ -20,6 +20,7 @@ func newPlanning(store *state.Store) planning { return planning{store: store, cl
 // another, the other one is planned again.
 type draft struct {
 	plans    map[state.Name]*plan.Service // nil: the Service is gone
+	order    []state.Name                 // of the plans; each once
 	problems map[state.Name][]state.Problem
 	slices   map[state.Name][]*state.Slice
 }
@@ -33,6 +34,7 @@ const chunkSize = 1024
 func (p *planning) draft(queue []state.Name) draft {
 	d := draft{
 		plans:    make(map[state.Name]*plan.Service, len(queue)),
+		order:    make([]state.Name, 0, len(queue)),
 		problems: map[state.Name][]state.Problem{},
 		slices:   make(map[state.Name][]*state.Slice, len(queue)),
 	}
@@ -44,6 +46,9 @@ func (p *planning) draft(queue []state.Name) draft {
 }
 
 func (p *planning) plan(d *draft, name state.Name) (replan []state.Name) {
+	if _, again := d.plans[name]; !again {
+		d.order = append(d.order, name)
+	}
 	svc, slices := p.store.Service(name)
 	if svc == nil {
 		d.plans[name] = nil

@@ -314,8 +314,7 @@ func (s *Store) Problems() []Problem {
 func (p Problem) Compare(other Problem) int {
 	return cmp.Or(
 		strings.Compare(p.Kind, other.Kind),
-		strings.Compare(p.Object.Namespace, other.Object.Namespace),
-		strings.Compare(p.Object.Name, other.Object.Name),
+		p.Object.Compare(other.Object),
 		strings.Compare(p.Field, other.Field),
 		strings.Compare(p.Reason, other.Reason),
 		cmp.Compare(p.More, other.More),

@@ -1,6 +1,7 @@
 package state
 
 import (
+	"cmp"
 	"encoding/hex"
 	"fmt"
 	"net/netip"
@@ -15,6 +16,11 @@ type Name struct {
 }
 
 func (n Name) String() string { return n.Namespace + "/" + n.Name }
+
+// Compare orders names by namespace, then by name.
+func (n Name) Compare(other Name) int {
+	return cmp.Or(strings.Compare(n.Namespace, other.Namespace), strings.Compare(n.Name, other.Name))
+}
 
 // Protocol is an IP protocol number; only TCP, UDP and SCTP occur.
 type Protocol uint8
