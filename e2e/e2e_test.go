@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/verdict-proxy/verdict/e2e/lab"
+	"github.com/verdict-proxy/verdict/e2e/program"
 	"github.com/verdict-proxy/verdict/e2e/runner"
 	"github.com/verdict-proxy/verdict/e2e/scenario"
 )
@@ -95,10 +96,7 @@ func prepare(programs string) error {
 		return err
 	}
 	tested.verdict = filepath.Join(programs, "verdict")
-	if _, err = output("go", "build", "-o", tested.verdict, "../cmd/verdict"); err != nil {
-		return fmt.Errorf("build verdict: %w", err)
-	}
-	return nil
+	return program.Build(tested.verdict)
 }
 
 func buildControlPlane() (err error) {

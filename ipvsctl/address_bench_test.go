@@ -1,3 +1,5 @@
+//go:build !nokernel
+
 package ipvsctl
 
 import (
@@ -101,13 +103,6 @@ func slab(b *testing.B) int64 {
 	kib, err := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
 	must(b, err)
 	return kib << 10
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // device does what kube-proxy does: one device that is down has all addresses.

@@ -1,13 +1,19 @@
+//go:build !nokernel
+
 package ipvsctl
 
 import (
 	"errors"
 	"net"
 	"net/netip"
+	"os"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/verdict-proxy/verdict/e2e/netns"
 )
 
 func openTestAddresses(t testing.TB, ns *namespace) *addresses {
@@ -65,7 +71,7 @@ func TestAddresses(t *testing.T) {
 func accepts(t *testing.T, ns *namespace, addr netip.Addr) bool {
 	t.Helper()
 	got := false
-	ns.Do(t, func() error {
+	ns.MustDo(t, func() error {
 		l, err := net.ListenPacket("udp", ":0")
 		if err != nil {
 			return err
@@ -107,13 +113,11 @@ func TestCommandsOfAddresses(t *testing.T) {
 func TestAddressesOfOthers(t *testing.T) {
 	ns := newNamespace(t)
 	a := openTestAddresses(t, ns)
-	ns.Must(t, "", "sh", "-c", `
-		ip link add name host0 type veth peer name host1
-		ip addr add 192.0.2.1/24 dev host0
-		ip -6 addr add 2001:db8::1/64 dev host0 nodad
-		ip link set host0 up
-		ip link set host1 up
-		ip route add local 192.0.2.77 dev lo table local`)
+	must(t, ns.Sysctl("net.ipv6.conf.default.addr_gen_mode=1")) // the kernel would add link-local addresses at any time
+	must(t, netns.Connect(ns.Namespace, "host0", ns.Namespace, "host1"))
+	must(t, ns.AddAddress("host0", netip.MustParsePrefix("192.0.2.1/24")))
+	must(t, ns.AddAddress("host0", netip.MustParsePrefix("2001:db8::1/64")))
+	must(t, ns.Own(netip.MustParsePrefix("192.0.2.77/32")))
 	v4, v6 := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")
 	before := ns.Must(t, "", "sh", "-c", "ip route show table local; ip -6 route show table local")
 	must(t, a.addAddress(v4))
@@ -130,7 +134,7 @@ func TestAddressesOfOthers(t *testing.T) {
 
 	// The host loses its address: the route of this package stays.
 	must(t, a.addAddress(v4))
-	ns.Must(t, "", "ip", "addr", "del", "192.0.2.1/24", "dev", "host0")
+	must(t, ns.RemoveAddress("host0", netip.MustParsePrefix("192.0.2.1/24")))
 	expectAddresses(t, a, "192.0.2.1")
 	if !accepts(t, ns, v4) {
 		t.Error("the frontend's address is no longer local")
@@ -142,5 +146,27 @@ func TestAddressError(t *testing.T) {
 	a.loopback = 9999 // no such link
 	if err := a.addAddress(netip.MustParseAddr("10.96.0.1")); !errors.Is(err, syscall.ENODEV) {
 		t.Errorf("error is %v", err)
+	}
+}
+
+// TestOpenFailsWithoutIPVS runs on kernels with and without IPVS. Without it every call returns ErrNoIPVS, although
+// moby/ipvs would report success.
+func TestOpenFailsWithoutIPVS(t *testing.T) {
+	ns := newNamespace(t)
+	o := Options{NetNS: ns.Fd()}
+	e, openError := Open(o)
+	if openError == nil {
+		e.Close()
+	}
+	_, probeError := Probe(o, nil)
+	_, listError := List(o)
+	_, err := os.Stat("/proc/net/ip_vs")
+	for call, got := range map[string]error{"Open": openError, "Probe": probeError, "List": listError} {
+		if present := err == nil; present != (got == nil) || !present && !errors.Is(got, ErrNoIPVS) {
+			t.Errorf("IPVS in the kernel: %v, but %s returned: %v", present, call, got)
+		}
+	}
+	if openError != nil && !strings.Contains(openError.Error(), "module ip_vs") {
+		t.Errorf("the error %q does not name the module", openError)
 	}
 }

@@ -459,3 +459,10 @@ func TestNothingIsDeletedUnread(t *testing.T) {
 	pass(t, e, start())
 	expect(t, "after the next pass", picture(t, m), "")
 }
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

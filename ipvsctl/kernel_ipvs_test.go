@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/verdict-proxy/verdict/e2e/lab"
 )
 
 // openIn opens an engine in a namespace.
@@ -307,7 +309,7 @@ func TestSettingsOfKernel(t *testing.T) {
 	must(t, err)
 	expect(t, "timeouts again", lines(changes), "")
 
-	ns.Do(t, func() error {
+	ns.MustDo(t, func() error {
 		changes, err = SetSysctls(ProcSys, Sysctls(true))
 		return err
 	})
@@ -382,19 +384,19 @@ func TestRandomWalkInKernel(t *testing.T) {
 
 // TestListCountsConnections checks the numbers that "verdict list" shows.
 func TestListCountsConnections(t *testing.T) {
-	l := newLab(t)
-	l.node.Must(t, "", "ipvsadm", "-A", "-t", "192.0.2.1:80", "-s", "rr")
-	v := l.frontend("v4", TCP, "wrr", 3, 1)
+	d := newDirector(t)
+	d.node.Must(t, "", "ipvsadm", "-A", "-t", "192.0.2.1:80", "-s", "rr")
+	v := d.frontend(lab.IPv4, TCP, "wrr", 3, 1)
 	v.Persistence = 0
-	l.apply(t, v)
+	d.apply(t, v)
 	for range 8 {
-		l.held(t, client("v4", 0), &v)
+		d.held(t, client(lab.IPv4, 0), &v)
 	}
-	l.once(t, client("v4", 1), &v)
+	d.once(t, client(lab.IPv4, 1), &v)
 	var got []Status
 	for range 50 { // the kernel updates its totals every two seconds
 		var err error
-		got, err = List(l.options)
+		got, err = List(d.options)
 		must(t, err)
 		if len(got) == 1 && got[0].Connections == 9 && got[0].RealServers[0].Inactive+got[0].RealServers[1].Inactive == 1 {
 			break

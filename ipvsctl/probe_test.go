@@ -3,7 +3,6 @@ package ipvsctl
 import (
 	"errors"
 	"io"
-	"os"
 	"slices"
 	"strings"
 	"syscall"
@@ -11,28 +10,6 @@ import (
 
 	"github.com/sirupsen/logrus"
 )
-
-// TestOpenFailsWithoutIPVS runs on kernels with and without IPVS. Without it every call returns ErrNoIPVS, although
-// moby/ipvs would report success.
-func TestOpenFailsWithoutIPVS(t *testing.T) {
-	ns := newNamespace(t)
-	o := Options{NetNS: ns.Fd()}
-	e, openError := Open(o)
-	if openError == nil {
-		e.Close()
-	}
-	_, probeError := Probe(o, nil)
-	_, listError := List(o)
-	_, err := os.Stat("/proc/net/ip_vs")
-	for call, got := range map[string]error{"Open": openError, "Probe": probeError, "List": listError} {
-		if present := err == nil; present != (got == nil) || !present && !errors.Is(got, ErrNoIPVS) {
-			t.Errorf("IPVS in the kernel: %v, but %s returned: %v", present, call, got)
-		}
-	}
-	if openError != nil && !strings.Contains(openError.Error(), "module ip_vs") {
-		t.Errorf("the error %q does not name the module", openError)
-	}
-}
 
 // TestQuiet checks that the warning of moby/ipvs about a missing modprobe is not logged.
 func TestQuiet(t *testing.T) {

@@ -7,10 +7,12 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
+
+	"github.com/verdict-proxy/verdict/e2e/lab"
 )
 
 // testSchedulers sends connections through several schedulers and counts which pods answer.
-func (l *lab) testSchedulers(t *testing.T) {
+func (d *director) testSchedulers(t *testing.T) {
 	for _, tt := range []struct {
 		scheduler string
 		weights   []uint16
@@ -27,9 +29,9 @@ func (l *lab) testSchedulers(t *testing.T) {
 		{"ovf", []uint16{1, 5, 2}, 10, [podCount]int{0, 10, 0}},
 	} {
 		t.Run(fmt.Sprintf("%s/%v", tt.scheduler, tt.weights), func(t *testing.T) {
-			v := l.frontend("v4", TCP, tt.scheduler, tt.weights...)
-			l.apply(t, v)
-			if got := l.spread(t, &v, tt.n); got != tt.want {
+			v := d.frontend(lab.IPv4, TCP, tt.scheduler, tt.weights...)
+			d.apply(t, v)
+			if got := d.spread(t, &v, tt.n); got != tt.want {
 				t.Errorf("pods answered %v times, want %v", got, tt.want)
 			}
 		})
@@ -37,7 +39,7 @@ func (l *lab) testSchedulers(t *testing.T) {
 }
 
 // testHeldConnections tests the schedulers that count connections. All connections stay open.
-func (l *lab) testHeldConnections(t *testing.T) {
+func (d *director) testHeldConnections(t *testing.T) {
 	for _, tt := range []struct {
 		scheduler string
 		weights   []uint16
@@ -56,12 +58,12 @@ func (l *lab) testHeldConnections(t *testing.T) {
 		{scheduler: "fo", weights: []uint16{2, 3, 1}, n: 6, want: [podCount]int{0, 6, 0}},
 	} {
 		t.Run(fmt.Sprintf("%s/%v", tt.scheduler, tt.weights), func(t *testing.T) {
-			v := l.frontend("v4", TCP, tt.scheduler, tt.weights...)
-			l.apply(t, v)
+			v := d.frontend(lab.IPv4, TCP, tt.scheduler, tt.weights...)
+			d.apply(t, v)
 			var got [podCount]int
 			var order []int
 			for range tt.n {
-				_, i := l.held(t, client("v4", 0), &v)
+				_, i := d.held(t, client(lab.IPv4, 0), &v)
 				got[i]++
 				order = append(order, i)
 			}
@@ -73,18 +75,18 @@ func (l *lab) testHeldConnections(t *testing.T) {
 }
 
 // testSlowPod checks that a pod that does not finish its connections gets no new ones while the other pod does.
-func (l *lab) testSlowPod(t *testing.T) {
+func (d *director) testSlowPod(t *testing.T) {
 	for _, scheduler := range []string{"lc", "wlc", "sed", "nq"} {
 		t.Run(scheduler, func(t *testing.T) {
-			v := l.frontend("v4", TCP, scheduler, 1, 1)
-			l.apply(t, v)
+			v := d.frontend(lab.IPv4, TCP, scheduler, 1, 1)
+			d.apply(t, v)
 			slow := 0
 			for range 30 {
-				c, i := l.held(t, client("v4", 0), &v)
+				c, i := d.held(t, client(lab.IPv4, 0), &v)
 				if i == 0 {
 					slow++ // keeps its connection
 				} else {
-					c.conn.Close()
+					c.Close()
 				}
 			}
 			if slow > 2 {
@@ -95,10 +97,10 @@ func (l *lab) testSlowPod(t *testing.T) {
 }
 
 // testTwos checks that the scheduler twos (power of two choices) spreads connections.
-func (l *lab) testTwos(t *testing.T) {
-	v := l.frontend("v4", TCP, "twos", 1, 1, 1)
-	l.apply(t, v)
-	got := l.spread(t, &v, 90)
+func (d *director) testTwos(t *testing.T) {
+	v := d.frontend(lab.IPv4, TCP, "twos", 1, 1, 1)
+	d.apply(t, v)
+	got := d.spread(t, &v, 90)
 	for i := range 3 {
 		if got[i] < 10 {
 			t.Errorf("pods answered %v of 90 connections", got)
@@ -108,12 +110,12 @@ func (l *lab) testTwos(t *testing.T) {
 }
 
 // testByDestination checks that the schedulers that hash the frontend's address choose the same pod for every client.
-func (l *lab) testByDestination(t *testing.T) {
+func (d *director) testByDestination(t *testing.T) {
 	for _, scheduler := range []string{"dh", "lblc", "lblcr"} {
 		t.Run(scheduler, func(t *testing.T) {
-			v := l.frontend("v4", TCP, scheduler, 1, 1, 1)
-			l.apply(t, v)
-			got := l.byClient(t, &v)
+			v := d.frontend(lab.IPv4, TCP, scheduler, 1, 1, 1)
+			d.apply(t, v)
+			got := d.byClient(t, &v)
 			if slices.Min(got[:]) != slices.Max(got[:]) {
 				t.Errorf("clients got the pods %v", got)
 			}
@@ -123,14 +125,14 @@ func (l *lab) testByDestination(t *testing.T) {
 
 // testBySource checks that the schedulers that hash the client's address give each client one pod, and use all pods.
 // With the port in the hash they spread the connections of one client.
-func (l *lab) testBySource(t *testing.T) {
+func (d *director) testBySource(t *testing.T) {
 	for _, scheduler := range []string{"sh", "mh"} {
-		for _, family := range []string{"v4", "v6"} {
-			t.Run(scheduler+"/"+family, func(t *testing.T) {
-				v := l.frontend(family, TCP, scheduler, 1, 1, 1, 1)
-				l.apply(t, v)
-				first := l.byClient(t, &v)
-				if again := l.byClient(t, &v); again != first {
+		for _, family := range lab.Families() {
+			t.Run(scheduler+"/"+family.String(), func(t *testing.T) {
+				v := d.frontend(family, TCP, scheduler, 1, 1, 1, 1)
+				d.apply(t, v)
+				first := d.byClient(t, &v)
+				if again := d.byClient(t, &v); again != first {
 					t.Errorf("clients got the pods\n%v, then\n%v", first, again)
 				}
 				if used := slices.Compact(slices.Sorted(slices.Values(first[:]))); len(used) != podCount {
@@ -139,10 +141,10 @@ func (l *lab) testBySource(t *testing.T) {
 			})
 		}
 		t.Run(scheduler+"-port", func(t *testing.T) {
-			v := l.frontend("v4", TCP, scheduler, 1, 1)
+			v := d.frontend(lab.IPv4, TCP, scheduler, 1, 1)
 			v.Flags = HashPort
-			l.apply(t, v)
-			if got := l.spread(t, &v, 40); got[0] < 5 || got[1] < 5 {
+			d.apply(t, v)
+			if got := d.spread(t, &v, 40); got[0] < 5 || got[1] < 5 {
 				t.Errorf("40 connections of one client got %v", got)
 			}
 		})
@@ -150,15 +152,15 @@ func (l *lab) testBySource(t *testing.T) {
 }
 
 // testMaglevIsStable checks that mh (Maglev) moves hardly any client of the other pods when a pod goes. sh moves most.
-func (l *lab) testMaglevIsStable(t *testing.T) {
-	v := l.frontend("v4", TCP, "mh", 1, 1, 1, 1)
-	l.apply(t, v)
-	before := l.byClient(t, &v)
+func (d *director) testMaglevIsStable(t *testing.T) {
+	v := d.frontend(lab.IPv4, TCP, "mh", 1, 1, 1, 1)
+	d.apply(t, v)
+	before := d.byClient(t, &v)
 	v.RealServers = v.RealServers[:3]
-	l.apply(t, v)
-	l.endDrains(t)
+	d.apply(t, v)
+	d.endDrains(t)
 	moved := 0
-	for i, now := range l.byClient(t, &v) {
+	for i, now := range d.byClient(t, &v) {
 		if now == 3 {
 			t.Errorf("client %d still gets the pod that is gone", i)
 		}
@@ -173,15 +175,15 @@ func (l *lab) testMaglevIsStable(t *testing.T) {
 
 // testNobodyIsRefusedWhileAPodDrains checks that no client is refused while a pod drains, with any scheduler. The
 // tables of dh, and of sh without sh-fallback, still select real servers of weight 0.
-func (l *lab) testNobodyIsRefusedWhileAPodDrains(t *testing.T) {
+func (d *director) testNobodyIsRefusedWhileAPodDrains(t *testing.T) {
 	for _, scheduler := range Schedulers() {
 		t.Run(scheduler, func(t *testing.T) {
 			for gone := range 3 {
-				v := l.frontend("v4", TCP, scheduler, 1, 1, 1)
-				l.apply(t, v)
+				v := d.frontend(lab.IPv4, TCP, scheduler, 1, 1, 1)
+				d.apply(t, v)
 				v.RealServers = slices.Delete(slices.Clone(v.RealServers), gone, gone+1)
-				l.apply(t, v)
-				for i, got := range l.byClient(t, &v) {
+				d.apply(t, v)
+				for i, got := range d.byClient(t, &v) {
 					if got == gone {
 						t.Errorf("client %d gets the pod that drains", i)
 					}
@@ -192,25 +194,17 @@ func (l *lab) testNobodyIsRefusedWhileAPodDrains(t *testing.T) {
 }
 
 // testProtocols tests every protocol in both families, from clients and from the node itself.
-func (l *lab) testProtocols(t *testing.T) {
+func (d *director) testProtocols(t *testing.T) {
 	for _, p := range []Protocol{TCP, UDP, SCTP} {
-		for _, family := range []string{"v4", "v6"} {
-			t.Run(p.String()+"/"+family, func(t *testing.T) {
-				v := l.frontend(family, p, "rr", 1, 1, 1, 1)
-				l.apply(t, v)
-				if got := l.spread(t, &v, 20); got != [podCount]int{5, 5, 5, 5} {
+		for _, family := range lab.Families() {
+			t.Run(p.String()+"/"+family.String(), func(t *testing.T) {
+				v := d.frontend(family, p, "rr", 1, 1, 1, 1)
+				d.apply(t, v)
+				if got := d.spread(t, &v, 20); got != [podCount]int{5, 5, 5, 5} {
 					t.Errorf("from a client: pods answered %v times", got)
 				}
-				from := netip.IPv4Unspecified()
-				if family == "v6" {
-					from = netip.IPv6Unspecified()
-				}
 				for range 4 {
-					c, _, err := call(l.node, from, v.Key)
-					if err != nil {
-						t.Fatalf("from the node: %v", err)
-					}
-					c.conn.Close()
+					d.world.Node.Once(t, question(netip.Addr{}, &v))
 				}
 			})
 		}
@@ -218,15 +212,15 @@ func (l *lab) testProtocols(t *testing.T) {
 }
 
 // testPersistence checks that each client stays with its pod, and that the clients are spread over all pods.
-func (l *lab) testPersistence(t *testing.T) {
+func (d *director) testPersistence(t *testing.T) {
 	for _, p := range []Protocol{TCP, UDP, SCTP} {
-		for _, family := range []string{"v4", "v6"} {
-			t.Run(p.String()+"/"+family, func(t *testing.T) {
-				v := l.frontend(family, p, "rr", 1, 1, 1, 1)
+		for _, family := range lab.Families() {
+			t.Run(p.String()+"/"+family.String(), func(t *testing.T) {
+				v := d.frontend(family, p, "rr", 1, 1, 1, 1)
 				v.Persistence = 10800e9
-				l.apply(t, v)
-				first := l.byClient(t, &v)
-				if again := l.byClient(t, &v); again != first {
+				d.apply(t, v)
+				first := d.byClient(t, &v)
+				if again := d.byClient(t, &v); again != first {
 					t.Errorf("clients got the pods\n%v, then\n%v", first, again)
 				}
 				for i := range podCount {
@@ -251,14 +245,14 @@ func count(list []int, value int) int {
 
 // testPersistenceWithoutItsPod checks that a client whose pod drains gets another pod for its next connection, and that
 // the other clients stay.
-func (l *lab) testPersistenceWithoutItsPod(t *testing.T) {
-	v := l.frontend("v4", TCP, "rr", 1, 1, 1, 1)
+func (d *director) testPersistenceWithoutItsPod(t *testing.T) {
+	v := d.frontend(lab.IPv4, TCP, "rr", 1, 1, 1, 1)
 	v.Persistence = 10800e9
-	l.apply(t, v)
-	before := l.byClient(t, &v)
+	d.apply(t, v)
+	before := d.byClient(t, &v)
 	v.RealServers = v.RealServers[1:]
-	l.apply(t, v)
-	for i, now := range l.byClient(t, &v) {
+	d.apply(t, v)
+	for i, now := range d.byClient(t, &v) {
 		if before[i] != 0 && now != before[i] {
 			t.Errorf("client %d was moved from pod %d to %d", i, before[i], now)
 		}

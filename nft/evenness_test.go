@@ -1,3 +1,5 @@
+//go:build !nokernel
+
 package nft
 
 import (
@@ -6,6 +8,8 @@ import (
 	"net/netip"
 	"testing"
 	"time"
+
+	"github.com/verdict-proxy/verdict/e2e/lab"
 )
 
 // connections is the number of connections in each case of TestEvenness.
@@ -28,16 +32,24 @@ func TestEvenness(t *testing.T) {
 		{name: "sticky clients", affinity: time.Hour, endpoints: 7},
 		{name: "more sticky endpoints than there are exact draws", affinity: time.Hour, endpoints: 21},
 	}
+	top := newTopology(t)
+	for i := len(lab.Ports()); i < 21; i++ { // pods answer at the first few ports already
+		pod := podNames[i%2]
+		if err := top.Serve(pod, pod, firstPodPort+uint16(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for _, f := range Families() {
 		for _, test := range tests {
 			t.Run(f.String()+"/"+test.name, func(t *testing.T) {
-				top := newTopology(t)
+				top.startOver(t)
 				e := top.node.engine(t)
 				port := Port{Family: f, Name: "test/even:http", Protocol: udp, Method: test.method, Affinity: test.affinity,
 					Frontends: []Frontend{{Addr: serviceIP(f, 1), Port: 80, ClusterIP: true, Pool: ClusterPool}}}
 				for i := range test.endpoints {
-					at := netip.AddrPortFrom(podIP(f, i%2), firstPodPort+uint16(i))
-					port.Cluster = append(port.Cluster, Endpoint{Addr: at, Slots: 1})
+					endpoint := podEndpoint(f, podNames[i%2], firstPodPort+uint16(i))
+					endpoint.Slots = 1
+					port.Cluster = append(port.Cluster, endpoint)
 				}
 				sortEndpoints(port.Cluster)
 				port.Cluster[0].Slots = max(1, test.heavy)
@@ -54,13 +66,15 @@ func TestEvenness(t *testing.T) {
 func (top *topology) countConnections(t *testing.T, f Family, to netip.AddrPort) map[uint16]int {
 	t.Helper()
 	got := map[uint16]int{}
-	top.client.Do(t, func() error {
+	q := question(udp, to)
+	top.At(t, lab.Outside).MustDo(t, func() error {
 		for i := range connections {
-			a, err := ask(udp, oneOfManyClients(f, i), to, patient)
-			if err != nil {
-				return fmt.Errorf("connection %d: %w", i, err)
+			q.From = oneOfManyClients(f, i)
+			r := lab.Ask(q)
+			if r.Outcome != lab.Answered {
+				return fmt.Errorf("connection %d: %s", i, r)
 			}
-			got[a.port]++
+			got[r.Answer.Port]++
 		}
 		return nil
 	})
@@ -119,7 +133,7 @@ func TestSourceHash(t *testing.T) {
 		mustSet(t, e, port)
 		mustApply(t, e)
 		second := top.askAll(t, f, protocol, places(f)[0])
-		if moved := first.without(podNames[0], gone).moved(second); moved > 2 {
+		if moved := first.without(gone).moved(second); moved > 2 {
 			t.Fatalf("%d of %d clients moved, although their endpoints stayed", moved, clients)
 		}
 		restarted := top.node.engine(t)

@@ -2,10 +2,15 @@ package nft
 
 import (
 	"errors"
+	"flag"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // goldenObject is a table, set or chain in the text that Memory prints.
@@ -174,5 +179,44 @@ func TestGoldenDiff(t *testing.T) {
 	t.Logf("%d different texts", len(seen))
 	if len(seen) < len(lines) {
 		t.Errorf("too few, made from %d lines", len(lines))
+	}
+}
+
+var update = flag.Bool("update", false, "write the golden files again, from the texts that Memory prints")
+
+// goldenProgram is the program without any Service. For each other example, a file has the differences from it.
+const goldenProgram = "testdata/program.nft"
+
+func (x example) compareGolden(t *testing.T, text string) {
+	t.Helper()
+	file := goldenProgram
+	if x.name != emptyExample().name {
+		file = filepath.Join("testdata", x.name+".diff")
+		var err error
+		if text, err = goldenDiff(emptyExample().memory(t), text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if *update {
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatalf("%v; write it with: go test ./nft -run TestGolden -update", err)
+	}
+	if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(text, "\n")); diff != "" {
+		t.Fatalf("Memory prints another text than %s (- wanted, + got); if that is right, run the test with -update:\n%s",
+			file, diff)
+	}
+}
+
+// TestGoldenText compares the texts that Memory prints with the golden files. TestGolden also loads them into the kernel.
+func TestGoldenText(t *testing.T) {
+	for _, x := range examples() {
+		if !x.large {
+			t.Run(x.name, func(t *testing.T) { x.compareGolden(t, x.memory(t)) })
+		}
 	}
 }

@@ -1,7 +1,8 @@
+//go:build !nokernel
+
 package nft
 
 import (
-	"errors"
 	"fmt"
 	"sync/atomic"
 	"testing"
@@ -137,25 +138,4 @@ func TestWhileTableComesAndGoes(t *testing.T) {
 		}
 	})
 	checkRepaired(t, n, e)
-}
-
-func TestRetryInterrupted(t *testing.T) {
-	other := errors.New("something else")
-	for _, test := range []struct {
-		interrupted int
-		then, want  error
-	}{
-		{0, nil, nil}, {dumpAttempts - 1, nil, nil}, {1, other, other}, {dumpAttempts, nil, errInterrupted},
-	} {
-		reads := 0
-		err := retryInterrupted("chains", func() error {
-			if reads++; reads <= test.interrupted {
-				return errInterrupted
-			}
-			return test.then
-		})
-		if !errors.Is(err, test.want) || reads != min(test.interrupted+1, dumpAttempts) {
-			t.Errorf("interrupted %d times, then %v: %v after %d reads", test.interrupted, test.then, err, reads)
-		}
-	}
 }

@@ -1,3 +1,5 @@
+//go:build !nokernel
+
 package nft
 
 import (
@@ -8,6 +10,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/verdict-proxy/verdict/e2e/lab"
 )
 
 // guards lists the guarded addresses that the kernel has.
@@ -33,14 +37,6 @@ func (n *namespace) wantGuards(t testing.TB, when string, want ...string) {
 	t.Helper()
 	if got := n.guards(t); !slices.Equal(got, want) {
 		t.Fatalf("%s: guarded are %v, want %v", when, got, want)
-	}
-}
-
-func mustGuard(t testing.TB, e *Engine, want bool, list ...string) {
-	t.Helper()
-	ready, err := e.Guard(addrs(list...))
-	if err != nil || ready != want {
-		t.Fatalf("guard %v: ready %t, error %v; want %t", list, ready, err, want)
 	}
 }
 
@@ -111,7 +107,6 @@ func TestGuardRefused(t *testing.T) {
 // addresses must not answer there.
 func TestGuardedPackets(t *testing.T) {
 	top := newTopology(t)
-	top.node.sysctls(t, "ipv4/icmp_ratelimit=0", "ipv6/icmp/ratelimit=0")
 	e := top.node.engine(t)
 	g := packetGlobals()
 	g.IPVS = true
@@ -120,37 +115,47 @@ func TestGuardedPackets(t *testing.T) {
 	for f, a := range guarded {
 		fe := Frontend{Addr: a, Port: 4080, IPVS: true}
 		mustSet(t, e, Port{Family: f, Name: "ns/guarded:p", Protocol: tcp, Frontends: []Frontend{fe}})
-		top.node.Must(t, "", "ip", "route", "add", "local", a.String(), "dev", "lo", "table", "local")
+		top.own(t, a)
 	}
 	mustApply(t, e)
-	top.node.serveTCP(t, "node", 4080) // in the place of IPVS
-	top.node.serveTCP(t, "node", 4022) // a program on the node
-	ask := top.asker()
-	for f, a := range guarded {
-		for _, from := range []string{"client", "node", "pod-a"} {
-			if err := ask(from, a, 4022); err != nil {
-				t.Fatalf("%s from %s before the guard: %v; the test proves nothing", f, from, err)
-			}
-		}
+	top.serveOnNode(t, 4080) // stands in for IPVS
+	top.serveOnNode(t, 4022) // a service of the node's own
+	for _, a := range guarded {
+		top.checkReachable(t, a, 4022)
 	}
 	mustGuard(t, e, true, guarded[IPv4].String(), guarded[IPv6].String())
-	for f, a := range guarded {
-		for _, from := range []string{"client", "node", "pod-a"} {
-			if err := ask(from, a, 4022); !errors.Is(err, errRefused) {
-				t.Errorf("%s from %s to the program on the node: %v, want a refusal", f, from, err)
-			}
-			if err := ask(from, a, 4080); err != nil {
-				t.Errorf("%s from %s to the frontend: %v", f, from, err)
-			}
+	for _, a := range guarded {
+		for _, from := range senders() {
+			top.expectOutcome(t, from, question(tcp, netip.AddrPortFrom(a, 4022)), lab.Refused)
+			top.expectOutcome(t, from, question(tcp, netip.AddrPortFrom(a, 4080)), lab.Answered)
 		}
 	}
 }
 
-// asker connects to an address from one of the namespaces.
-func (top *topology) asker() func(from string, a netip.Addr, port uint16) error {
-	return func(from string, a netip.Addr, port uint16) error {
-		_, err := top.namespace(from).ask(tcp, netip.Addr{}, netip.AddrPortFrom(a, port), patient)
-		return err
+// own makes an address the node's own.
+func (top *topology) own(t *testing.T, a netip.Addr) {
+	t.Helper()
+	if err := top.Node.Own(netip.PrefixFrom(a, a.BitLen())); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// serveOnNode listens on all addresses of the node.
+func (top *topology) serveOnNode(t *testing.T, port uint16) {
+	t.Helper()
+	if err := top.Serve(lab.Node, lab.Node, port); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// checkReachable connects before the guard; without an answer the test would prove nothing.
+func (top *topology) checkReachable(t *testing.T, a netip.Addr, port uint16) {
+	t.Helper()
+	for _, from := range senders() {
+		q := question(tcp, netip.AddrPortFrom(a, port))
+		if r := top.At(t, from).Ask(q); r.Outcome != lab.Answered {
+			t.Fatalf("%s from %s before the guard: %s; the test would prove nothing", q, from, r)
+		}
 	}
 }
 
@@ -158,34 +163,26 @@ func (top *topology) asker() func(from string, a netip.Addr, port uint16) error 
 // that the addresses are protected before the first Apply, the kernel must really protect them.
 func TestGuardOverTableWithoutIPVS(t *testing.T) {
 	top := newTopology(t)
-	top.node.sysctls(t, "ipv4/icmp_ratelimit=0", "ipv6/icmp/ratelimit=0")
 	former := top.node.engine(t)
 	former.SetGlobals(packetGlobals())
 	mustApply(t, former)
 	if err := former.Close(); err != nil {
 		t.Fatal(err)
 	}
-	top.node.serveTCP(t, "node", 4022)
+	top.serveOnNode(t, 4022)
 	guarded := map[Family]netip.Addr{IPv4: addr("192.0.2.77"), IPv6: addr("2001:db8::77")}
 	for _, a := range guarded {
-		top.node.Must(t, "", "ip", "route", "add", "local", a.String(), "dev", "lo", "table", "local")
+		top.own(t, a)
 	}
 	e := top.node.engine(t)
 	g := packetGlobals()
 	g.IPVS = true
 	e.SetGlobals(g)
-	ask := top.asker()
-	for f, a := range guarded {
-		for _, from := range []string{"client", "node", "pod-a"} {
-			if err := ask(from, a, 4022); err != nil {
-				t.Fatalf("%s from %s before the guard: %v; the test proves nothing", f, from, err)
-			}
-		}
+	for _, a := range guarded {
+		top.checkReachable(t, a, 4022)
 		mustGuard(t, e, true, a.String())
-		for _, from := range []string{"client", "node", "pod-a"} {
-			if err := ask(from, a, 4022); !errors.Is(err, errRefused) {
-				t.Errorf("%s from %s to the program on the node: %v, want a refusal", f, from, err)
-			}
+		for _, from := range senders() {
+			top.expectOutcome(t, from, question(tcp, netip.AddrPortFrom(a, 4022)), lab.Refused)
 		}
 	}
 }

@@ -1,3 +1,5 @@
+//go:build !nokernel
+
 package nft
 
 import (
@@ -6,21 +8,25 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/verdict-proxy/verdict/e2e/lab"
 )
 
-// underLoad calls do while clients in both families connect to a cluster IP as fast as they can: not one connection may
+// underLoad calls do while clients in both families connect to a cluster IP as fast as they can. No connection may
 // fail.
 func (top *topology) underLoad(t *testing.T, do func()) {
 	t.Helper()
+	client := top.At(t, lab.Outside)
 	var stop atomic.Bool
 	var counts [2]int
 	failures := make(chan error, len(counts))
 	for _, f := range Families() {
 		go func() {
-			failures <- top.client.Run(func() error {
+			failures <- client.Do(func() error {
+				q := question(tcp, netip.AddrPortFrom(serviceIP(f, 1), 80))
 				for n := &counts[f.index()]; !stop.Load(); *n++ {
-					if _, err := ask(tcp, netip.Addr{}, netip.AddrPortFrom(serviceIP(f, 1), 80), patient); err != nil {
-						return fmt.Errorf("connection %d (%s): %w", *n, f, err)
+					if r := lab.Ask(q); r.Outcome != lab.Answered {
+						return fmt.Errorf("connection %d (%s): %s", *n, f, r)
 					}
 				}
 				return nil

@@ -1,3 +1,5 @@
+//go:build !nokernel
+
 package nft
 
 import (
@@ -49,23 +51,4 @@ func (n *namespace) engine(t testing.TB) *Engine {
 	}
 	t.Cleanup(func() { e.Close() })
 	return e
-}
-
-// mustApply hands the collected changes to the kernel.
-func mustApply(t testing.TB, e *Engine) Result {
-	t.Helper()
-	r, err := e.Apply()
-	if err != nil {
-		t.Fatalf("apply: %s: %v", r.Outcome, err)
-	}
-	return r
-}
-
-func mustSet(t testing.TB, e *Engine, ports ...Port) {
-	t.Helper()
-	for i := range ports {
-		if err := e.Set(&ports[i]); err != nil {
-			t.Fatal(err)
-		}
-	}
 }

@@ -1,3 +1,5 @@
+//go:build !nokernel
+
 package nft
 
 import (
@@ -7,26 +9,35 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/verdict-proxy/verdict/e2e/lab"
 )
 
 // clients is how many clients the tests of affinity have: enough that none of what they check happens by chance.
 const clients = 24
 
-// seats says which endpoint (pod and port) each client got.
-type seats map[int]answer
+// answerer is an endpoint that answered a client.
+type answerer struct {
+	pod  string
+	port uint16
+}
+
+// seats has the endpoint of each client.
+type seats map[int]answerer
 
 // askAll connects once from every client.
 func (top *topology) askAll(t *testing.T, f Family, protocol uint8, to netip.AddrPort) seats {
 	t.Helper()
 	got := seats{}
-	top.client.Do(t, func() error {
+	q := question(protocol, to)
+	top.At(t, lab.Outside).MustDo(t, func() error {
 		for i := range clients {
-			a, err := ask(protocol, oneOfManyClients(f, i), to, patient)
-			if err != nil {
-				return fmt.Errorf("client %d to %s: %w", i, to, err)
+			q.From = oneOfManyClients(f, i)
+			r := lab.Ask(q)
+			if r.Outcome != lab.Answered {
+				return fmt.Errorf("client %d, %s: %s", i, q, r)
 			}
-			a.source = netip.Addr{}
-			got[i] = a
+			got[i] = answerer{r.Answer.Pod, r.Answer.Port}
 		}
 		return nil
 	})
@@ -54,9 +65,9 @@ func (s seats) expectSame(t *testing.T, now seats, after string) {
 // stickyPort has four endpoints in each pod.
 func stickyPort(f Family, protocol uint8, timeout time.Duration) Port {
 	p := Port{Family: f, Name: "test/sticky:" + protocolName(protocol), Protocol: protocol, Affinity: timeout}
-	for i := range podNames {
+	for _, pod := range podNames {
 		for n := range uint16(4) {
-			at := Endpoint{Addr: netip.AddrPortFrom(podIP(f, i), firstPodPort+n), Local: podNetwork(i) == 1}
+			at := podEndpoint(f, pod, firstPodPort+n)
 			p.Cluster = append(p.Cluster, at)
 			if at.Local {
 				p.Local = append(p.Local, at)
@@ -78,12 +89,13 @@ func places(f Family) [4]netip.AddrPort {
 	return [4]netip.AddrPort{at(serviceIP(f, 1), 80), at(externalIP(f, 1), 80), at(nodeAddr(f), 30001), at(externalIP(f, 2), 80)}
 }
 
-// forEachKind runs a test for all protocols and families, with a node of its own.
+// forEachKind runs a test for all protocols and families, each on a node without tables.
 func forEachKind(t *testing.T, do func(t *testing.T, top *topology, e *Engine, f Family, protocol uint8)) {
+	top := newTopology(t)
 	for _, f := range Families() {
 		for _, protocol := range []uint8{tcp, udp, sctp} {
 			t.Run(f.String()+"/"+protocolName(protocol), func(t *testing.T) {
-				top := newTopology(t)
+				top.startOver(t)
 				e := top.node.engine(t)
 				e.SetGlobals(packetGlobals())
 				do(t, top, e, f, protocol)
@@ -105,27 +117,29 @@ func TestAffinity(t *testing.T) {
 		first.expectSame(t, top.askAll(t, f, protocol, at[1]), "over the external address")
 		first.expectSame(t, top.askAll(t, f, protocol, at[2]), "over the node port")
 
-		removed, others := port.Cluster[5], first.without(podNames[1], port.Cluster[5])
+		removed, others := port.Cluster[5], first.without(port.Cluster[5])
 		port.Cluster = append(port.Cluster[:5:5], port.Cluster[6:]...)
 		port.Local = append(port.Local[:5:5], port.Local[6:]...)
 		set()
 		second := top.askAll(t, f, protocol, at[0])
 		others.expectSame(t, second, "after another endpoint was removed")
-		if left := second.without(podNames[1], removed); len(left) != clients {
+		if left := second.without(removed); len(left) != clients {
 			t.Fatalf("%d clients are still at the endpoint that was removed", clients-len(left))
 		}
 		second.expectSame(t, top.askAll(t, f, protocol, at[2]), "after some had to move")
 
-		port.Cluster[0].Slots, port.Cluster = 3, append(port.Cluster, Endpoint{Addr: netip.AddrPortFrom(podIP(f, 2), firstPodPort+9)})
+		port.Cluster[0].Slots, port.Cluster = 3, append(port.Cluster, podEndpoint(f, "d", firstPodPort))
 		set()
 		second.expectSame(t, top.askAll(t, f, protocol, at[1]), "after an endpoint was added and another's weight changed")
 	})
 }
 
 // without leaves out the clients at one endpoint.
-func (s seats) without(pod string, e Endpoint) seats {
+func (s seats) without(e Endpoint) seats {
 	out := maps.Clone(s)
-	maps.DeleteFunc(out, func(_ int, a answer) bool { return a.pod == pod && a.port == e.Addr.Port() })
+	maps.DeleteFunc(out, func(_ int, at answerer) bool {
+		return at.port == e.Addr.Port() && podIP(FamilyOf(e.Addr.Addr()), at.pod) == e.Addr.Addr()
+	})
 	return out
 }
 
@@ -138,7 +152,7 @@ func TestAffinityAcrossPools(t *testing.T) {
 		mustApply(t, e)
 		first := top.askAll(t, f, protocol, at[0])
 		onNode := maps.Clone(first)
-		maps.DeleteFunc(onNode, func(_ int, a answer) bool { return a.pod == podNames[2] })
+		maps.DeleteFunc(onNode, func(_ int, at answerer) bool { return at.pod == podNames[2] })
 		second := top.askAll(t, f, protocol, at[3])
 		onNode.expectSame(t, second, "over the address with policy Local")
 		for i, a := range second {
@@ -209,7 +223,7 @@ func TestAffinityFull(t *testing.T) {
 // stuck are the clients that have the same endpoint as before.
 func (s seats) stuck(now seats) seats {
 	out := maps.Clone(s)
-	maps.DeleteFunc(out, func(i int, a answer) bool { return now[i] != a })
+	maps.DeleteFunc(out, func(i int, at answerer) bool { return now[i] != at })
 	return out
 }
 

@@ -1,19 +1,20 @@
+//go:build !nokernel
+
 package nft
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/verdict-proxy/verdict/e2e/lab"
 )
 
-// TestRefusedPackets sends packets that nobody may take.
+// TestRefusedPackets sends packets that must be refused or dropped.
 func TestRefusedPackets(t *testing.T) {
 	top := newTopology(t)
-	// The kernel would send a host only a few ICMP errors a second.
-	top.node.sysctls(t, "ipv4/icmp_ratelimit=0", "ipv6/icmp/ratelimit=0")
 	e := top.node.engine(t)
 	e.SetGlobals(packetGlobals())
 	for _, f := range Families() {
@@ -26,18 +27,13 @@ func TestRefusedPackets(t *testing.T) {
 		for _, protocol := range []uint8{tcp, udp, sctp} {
 			for _, p := range refusedProbes(f) {
 				t.Run(fmt.Sprintf("%s/%s/%s/from %s", f, protocolName(protocol), p.name, p.from), func(t *testing.T) {
-					t.Parallel() // those that are dropped wait
-					patience := patient
-					if errors.Is(p.want, errSilence) {
-						patience = impatient
+					t.Parallel() // a client waits when its packets are dropped
+					q := question(protocol, p.to)
+					q.From = p.source
+					if p.want == lab.Dropped {
+						q.Patience = impatient
 					}
-					if p.from == "node" && protocol != tcp {
-						p.want = errDenied // the node's own system call fails, whether its packet is refused or dropped
-					}
-					a, err := top.namespace(p.from).ask(protocol, p.source, p.to, patience)
-					if !errors.Is(err, p.want) {
-						t.Fatalf("%s from %s: answer %v, error %v; wanted: %v", p.to, p.source, a, err, p.want)
-					}
+					top.expectOutcome(t, p.from, q, p.want)
 				})
 			}
 		}
@@ -48,51 +44,53 @@ type refusedProbe struct {
 	name, from string
 	source     netip.Addr
 	to         netip.AddrPort
-	want       error
+	want       lab.Outcome
 }
 
 func refusedProbes(f Family) []refusedProbe {
 	at := netip.AddrPortFrom
 	var out []refusedProbe
-	add := func(name, from string, to netip.AddrPort, want error) {
+	add := func(name, from string, to netip.AddrPort, want lab.Outcome) {
 		out = append(out, refusedProbe{name, from, netip.Addr{}, to, want})
 	}
-	for _, from := range []string{"client", "node", "pod-a"} {
-		add("cluster IP without endpoints", from, at(serviceIP(f, 6), 80), errRefused)
-		add("external IP without endpoints", from, at(externalIP(f, 6), 80), errRefused)
-		add("node port without endpoints", from, at(nodeAddr(f), 30006), errRefused)
-		add("unused port of a cluster IP", from, at(serviceIP(f, 1), 81), errRefused)
-		add("cluster IP with none local", from, at(serviceIP(f, 7), 80), errSilence)
-		add("address in the service range that no Service has", from, at(serviceIP(f, 99), 80), errSilence)
-		if from != "client" {
-			add("load balancer with ranges that leave it out", from, at(externalIP(f, 4), 80), errSilence)
+	for _, from := range senders() {
+		add("cluster IP without endpoints", from, at(serviceIP(f, 6), 80), lab.Refused)
+		add("external IP without endpoints", from, at(externalIP(f, 6), 80), lab.Refused)
+		add("node port without endpoints", from, at(nodeAddr(f), 30006), lab.Refused)
+		add("unused port of a cluster IP", from, at(serviceIP(f, 1), 81), lab.Refused)
+		add("cluster IP with none local", from, at(serviceIP(f, 7), 80), lab.Dropped)
+		add("address in the service range that no Service has", from, at(serviceIP(f, 99), 80), lab.Dropped)
+		if from != lab.Outside {
+			add("load balancer with ranges that leave it out", from, at(externalIP(f, 4), 80), lab.Dropped)
 		}
 	}
-	add("external IP with none local", "client", at(externalIP(f, 7), 80), errSilence)
-	add("node port with none local", "client", at(nodeAddr(f), 30007), errSilence)
-	out = append(out, refusedProbe{"load balancer with ranges that leave it out", "client",
-		oneOfManyClients(f, 1), at(externalIP(f, 4), 80), errSilence})
+	add("external IP with none local", lab.Outside, at(externalIP(f, 7), 80), lab.Dropped)
+	add("node port with none local", lab.Outside, at(nodeAddr(f), 30007), lab.Dropped)
+	out = append(out, refusedProbe{"load balancer with ranges that leave it out", lab.Outside,
+		oneOfManyClients(f, 1), at(externalIP(f, 4), 80), lab.Dropped})
 	return out
 }
 
-// TestRefusedAtOnce connects 20 times to a service port without endpoints. An ICMP error, which the kernel
-// rate-limits, would let most of them wait for a second SYN, a second later.
+// TestRefusedAtOnce connects 20 times to a service port without endpoints. The kernel limits the rate of ICMP errors:
+// if the refusal were one, most clients would repeat their SYN, a second later.
 func TestRefusedAtOnce(t *testing.T) {
 	top := newTopology(t)
+	if err := top.Node.LimitICMP(true); err != nil {
+		t.Fatal(err)
+	}
 	e := top.node.engine(t)
 	for _, f := range Families() {
 		mustSet(t, e, packetPorts(f, tcp)...)
 	}
 	mustApply(t, e)
 	for _, f := range Families() {
-		for _, from := range []string{"client", "node", "pod-a"} {
+		for _, from := range senders() {
 			var took []time.Duration
 			for range 20 {
-				start := time.Now()
-				_, err := top.namespace(from).ask(tcp, netip.Addr{}, netip.AddrPortFrom(serviceIP(f, 6), 80), patient)
-				took = append(took, time.Since(start))
-				if !errors.Is(err, errRefused) {
-					t.Fatalf("%s from %s: %v; wanted: refused", f, from, err)
+				r := top.At(t, from).Ask(question(tcp, netip.AddrPortFrom(serviceIP(f, 6), 80)))
+				took = append(took, r.Took)
+				if r.Outcome != lab.Refused {
+					t.Fatalf("%s from %s: %s; wanted: refused", f, from, r)
 				}
 			}
 			slices.Sort(took)
@@ -115,17 +113,14 @@ func TestRemovedWhileUsed(t *testing.T) {
 		port.Cluster = podEndpoints(IPv4, pods...)
 		mustSet(t, e, port)
 		mustApply(t, e)
-		top.checkServed(t, IPv4, tcp, probe{from: "client", to: to, pods: pods})
+		top.checkServed(t, IPv4, tcp, probe{from: lab.Outside, to: to, pods: pods})
 	}
 	port.Cluster, port.Frontends = nil, []Frontend{refused(port.Frontends[0], Reject)}
 	mustSet(t, e, port)
 	mustApply(t, e)
-	if _, err := top.client.ask(tcp, netip.Addr{}, to, patient); !errors.Is(err, errRefused) {
-		t.Fatalf("without endpoints: %v; wanted: refused", err)
-	}
+	top.expectOutcome(t, lab.Outside, question(tcp, to), lab.Refused)
 	e.Delete(IPv4, port.Name)
 	mustApply(t, e)
-	if a, err := top.client.ask(tcp, netip.Addr{}, to, impatient); err == nil {
-		t.Fatalf("deleted service: answer %v", a)
-	}
+	// Verdict does not know the address any more: the packet leaves through the gateway, which answers.
+	top.expectOutcome(t, lab.Outside, question(tcp, to), lab.Unreachable)
 }

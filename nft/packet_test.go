@@ -1,3 +1,5 @@
+//go:build !nokernel
+
 package nft
 
 import (
@@ -5,6 +7,8 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
+
+	"github.com/verdict-proxy/verdict/e2e/lab"
 )
 
 // TestPackets sends real packets through every kind of frontend, from outside, from the node itself and from a pod, in
@@ -53,24 +57,13 @@ func externalIP(f Family, n byte) netip.Addr {
 	return netip.AddrFrom4([4]byte{192, 0, 2, n})
 }
 
-// podEndpoints are the named pods, all at the first port.
-func podEndpoints(f Family, names ...string) []Endpoint {
-	var out []Endpoint
-	for i, name := range podNames {
-		if slices.Contains(names, name) {
-			out = append(out, Endpoint{Addr: netip.AddrPortFrom(podIP(f, i), firstPodPort), Local: podNetwork(i) == 1})
-		}
-	}
-	return out
-}
-
 // packetPorts are the service ports of one protocol.
 func packetPorts(f Family, protocol uint8) []Port {
-	all, local := podEndpoints(f, podNames[:]...), podEndpoints(f, "pod-a", "pod-b")
+	all, local := podEndpoints(f, podNames[:]...), podEndpoints(f, podNames[:2]...)
 	lb := Frontend{Addr: externalIP(f, 4), Port: 80, Pool: ClusterPool, Masquerade: MasqueradeAlways, Firewalled: true,
 		Sources: []netip.Prefix{netip.PrefixFrom(clientAddr(f), clientAddr(f).BitLen())}}
 	lbOpen := lb
-	lbOpen.Addr, lbOpen.Sources = externalIP(f, 5), []netip.Prefix{everything(f)}
+	lbOpen.Addr, lbOpen.Sources = externalIP(f, 5), prefixes(map[Family]string{IPv4: "0.0.0.0/0", IPv6: "::/0"}[f])
 	name := func(s string) string { return "test/" + s + ":" + protocolName(protocol) }
 	return []Port{
 		{Family: f, Name: name("cluster"), Protocol: protocol, Cluster: all, Frontends: []Frontend{
@@ -92,7 +85,7 @@ func packetPorts(f Family, protocol uint8) []Port {
 			{Addr: externalIP(f, 6), Port: 80, Refusal: Reject},
 			{Port: 30006, Refusal: Reject},
 		}},
-		{Family: f, Name: name("elsewhere"), Protocol: protocol, Cluster: podEndpoints(f, "pod-c"), Frontends: []Frontend{
+		{Family: f, Name: name("elsewhere"), Protocol: protocol, Cluster: podEndpoints(f, "c"), Frontends: []Frontend{
 			{Addr: serviceIP(f, 7), Port: 80, ClusterIP: true, Refusal: Drop},
 			{Addr: externalIP(f, 7), Port: 80, Pool: BySource, Refusal: Drop, Masquerade: MasqueradeNode},
 			{Port: 30007, Pool: BySource, Refusal: Drop, Masquerade: MasqueradeNode},
@@ -100,7 +93,7 @@ func packetPorts(f Family, protocol uint8) []Port {
 	}
 }
 
-// probe says where connections from somewhere to a frontend are to land.
+// probe has the pods in which connections from a place to a frontend must end.
 type probe struct {
 	name, from string
 	to         netip.AddrPort
@@ -117,8 +110,8 @@ func servedProbes(f Family) []probe {
 	add := func(name string, to netip.AddrPort, from string, pods []string, masqueraded bool) {
 		out = append(out, probe{name, from, to, pods, masqueraded})
 	}
-	for _, from := range []string{"client", "node", "pod-a"} {
-		pod := from != "client" && from != "node"
+	for _, from := range senders() {
+		pod := from != lab.Outside && from != lab.Node
 		add("cluster IP", cluster(serviceIP(f, 1)), from, all, !pod)
 		add("external IP", cluster(externalIP(f, 1)), from, all, true)
 		add("node port", node(30001), from, all, true)
@@ -126,33 +119,22 @@ func servedProbes(f Family) []probe {
 		add("load balancer, open to all", cluster(externalIP(f, 5)), from, all, true)
 
 		throughLocal, throughEmpty := all, remote
-		if from == "client" {
+		if from == lab.Outside {
 			throughLocal, throughEmpty = local, nil
 		}
 		add("cluster IP of a service with policy Local", cluster(serviceIP(f, 2)), from, all, !pod)
-		add("external IP, policy Local", cluster(externalIP(f, 2)), from, throughLocal, from == "node")
-		add("node port, policy Local", node(30002), from, throughLocal, from == "node")
+		add("external IP, policy Local", cluster(externalIP(f, 2)), from, throughLocal, from == lab.Node)
+		add("node port, policy Local", node(30002), from, throughLocal, from == lab.Node)
 		if throughEmpty != nil {
-			add("external IP, policy Local, none local", cluster(externalIP(f, 7)), from, throughEmpty, from == "node")
-			add("node port, policy Local, none local", node(30007), from, throughEmpty, from == "node")
+			add("external IP, policy Local, none local", cluster(externalIP(f, 7)), from, throughEmpty, from == lab.Node)
+			add("node port, policy Local, none local", node(30007), from, throughEmpty, from == lab.Node)
 		}
 	}
-	add("load balancer with ranges", cluster(externalIP(f, 4)), "client", all, true)
+	add("load balancer with ranges", cluster(externalIP(f, 4)), lab.Outside, all, true)
 	return out
 }
 
-func (top *topology) namespace(name string) *namespace {
-	switch name {
-	case "client":
-		return top.client
-	case "node":
-		return top.node
-	}
-	return top.pods[name]
-}
-
-// checkServed connects until every pod has been seen, and at most so often that missing one by chance is out of the
-// question.
+// checkServed connects until every pod has answered. The limit is so high that no pod is missing by chance.
 func (top *topology) checkServed(t *testing.T, f Family, protocol uint8, p probe) {
 	t.Helper()
 	missing := slices.Clone(p.pods)
@@ -160,28 +142,28 @@ func (top *topology) checkServed(t *testing.T, f Family, protocol uint8, p probe
 		if try == 200 {
 			t.Fatalf("%v never answered", missing)
 		}
-		a, err := top.namespace(p.from).ask(protocol, netip.Addr{}, p.to, patient)
-		if err != nil {
-			t.Fatalf("%s: %v", p.to, err)
+		a := top.At(t, p.from).Once(t, question(protocol, p.to))
+		if !slices.Contains(p.pods, a.Pod) || a.Port != firstPodPort {
+			t.Fatalf("%s landed on %s, port %d; wanted one of %v, port %d", p.to, a.Pod, a.Port, p.pods, firstPodPort)
 		}
-		if !slices.Contains(p.pods, a.pod) || a.port != firstPodPort {
-			t.Fatalf("%s landed on %s, port %d; wanted one of %v, port %d", p.to, a.pod, a.port, p.pods, firstPodPort)
+		if want := sourceSeen(f, p, a.Pod); a.Source != want {
+			t.Fatalf("%s saw the source %s; wanted %s", a.Pod, a.Source, want)
 		}
-		if want := sourceSeen(f, p, a.pod); a.source != want {
-			t.Fatalf("%s saw the source %s; wanted %s", a.pod, a.source, want)
-		}
-		missing = slices.DeleteFunc(missing, func(name string) bool { return name == a.pod })
+		missing = slices.DeleteFunc(missing, func(name string) bool { return name == a.Pod })
 	}
 }
 
-// sourceSeen is the source that a pod is to see: that of the connection, or the node's on the link to the pod.
+// sourceSeen is the source that a pod must see: the client's own address, or the node's address on the link to the pod.
 func sourceSeen(f Family, p probe, pod string) netip.Addr {
-	own := map[string]netip.Addr{"client": clientAddr(f), "node": nodeAddr(f)}
-	for i, name := range podNames {
-		own[name] = podIP(f, i)
-		if name == pod && (p.masqueraded || p.from == pod) {
-			return podAddr(f, podNetwork(i), 254)
-		}
+	switch {
+	case (p.masqueraded || p.from == pod) && slices.Contains(lab.LocalPods(), pod):
+		return named(f, "POD_GATEWAY")
+	case p.masqueraded || p.from == pod:
+		return named(f, "NODE_INNER")
+	case p.from == lab.Outside:
+		return clientAddr(f)
+	case p.from == lab.Node:
+		return nodeAddr(f)
 	}
-	return own[p.from]
+	return podIP(f, p.from)
 }

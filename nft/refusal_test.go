@@ -1,8 +1,9 @@
+//go:build !nokernel
+
 package nft
 
 import (
 	"errors"
-	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
@@ -10,28 +11,6 @@ import (
 
 	"golang.org/x/sys/unix"
 )
-
-// manyPorts makes service ports of three endpoints each, with a cluster IP.
-func manyPorts(f Family, first, count int) []Port {
-	var out []Port
-	for i := first; i < first+count; i++ {
-		p := Port{Family: f, Name: fmt.Sprintf("ns/svc-%d:http", i), Protocol: tcp}
-		for e := range 3 {
-			p.Cluster = append(p.Cluster, Endpoint{Addr: netip.AddrPortFrom(numbered4or6(f, 10, i*3+e), 8080)})
-		}
-		p.Frontends = []Frontend{{Addr: numbered4or6(f, 20, i), Port: 80, ClusterIP: true, Pool: ClusterPool}}
-		out = append(out, p)
-	}
-	return out
-}
-
-// numbered4or6 is address number n of a network.
-func numbered4or6(f Family, network byte, n int) netip.Addr {
-	if f == IPv6 {
-		return netip.AddrFrom16([16]byte{0: 0xfd, 1: network, 13: byte(n >> 16), 14: byte(n >> 8), 15: byte(n)})
-	}
-	return netip.AddrFrom4([4]byte{network, byte(n >> 16), byte(n >> 8), byte(n)})
-}
 
 // checkRepaired applies again. Then the kernel must have what the engine has in its mirror.
 func checkRepaired(t *testing.T, n *namespace, e *Engine) {

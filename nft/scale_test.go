@@ -1,3 +1,5 @@
+//go:build !nokernel
+
 package nft
 
 import (
@@ -18,18 +20,6 @@ func growing(t testing.TB, e *Engine, f Family, have, want, endpointsEach int) {
 		}
 		mustApply(t, e)
 	}
-}
-
-// scalePort is a service port with a cluster IP and a node port. All such ports have the same class.
-func scalePort(f Family, i, endpointsEach int) Port {
-	p := Port{Family: f, Name: fmt.Sprintf("scale/svc-%d:http", i), Protocol: tcp, Frontends: []Frontend{
-		{Addr: numbered4or6(f, 20, i), Port: 80, ClusterIP: true, Pool: ClusterPool},
-		{Port: uint16(1024 + i%60000), Pool: ClusterPool, Masquerade: MasqueradeAlways},
-	}}
-	for n := range endpointsEach {
-		p.Cluster = append(p.Cluster, Endpoint{Addr: netip.AddrPortFrom(numbered4or6(f, 10, i*endpointsEach+n), 8080), Slots: 1})
-	}
-	return p
 }
 
 // TestStructureStays counts the objects in the kernel at 10 and at 10,000 services. Only elements may be more.

@@ -1,3 +1,5 @@
+//go:build !nokernel
+
 package proxier
 
 import (
@@ -128,7 +130,7 @@ func (w *flowWorld) clean() {
 // send has a client of every Service send one packet, always from the same port.
 func (w *flowWorld) send(t *testing.T, services ...int) {
 	t.Helper()
-	w.ns.Do(t, func() error {
+	w.ns.MustDo(t, func() error {
 		for _, i := range services {
 			from := &net.UDPAddr{Port: 2000 + i}
 			c, err := net.DialUDP("udp4", from, net.UDPAddrFromAddrPort(netip.MustParseAddrPort(clusterIP(i)+":53")))

@@ -1,3 +1,5 @@
+//go:build !nokernel
+
 package main
 
 import (
@@ -6,8 +8,11 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/verdict-proxy/verdict/e2e/netns"
 )
 
 // buildInfo has a value in every label.
@@ -93,11 +98,7 @@ func daemonInNamespace(t *testing.T, args ...string) (exit int, out string) {
 		t.Fatal(err)
 	}
 	cmd := exec.Command("bash", append([]string{"-c", serving, binary, dir}, args...)...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{
-		Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNET,
-		UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}},
-		GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}},
-	}
+	cmd.SysProcAttr = netns.AsRoot(unix.CLONE_NEWNET)
 	text, err := cmd.CombinedOutput()
 	if cmd.ProcessState == nil {
 		t.Fatal(err)

@@ -1,41 +1,27 @@
+//go:build !nokernel
+
 package main
 
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
+	"regexp"
 	"strings"
-	"syscall"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/verdict-proxy/verdict/e2e/netns"
+	"github.com/verdict-proxy/verdict/e2e/program"
 )
 
 // binary is built once for all tests of this package.
 var binary string
 
 func TestMain(m *testing.M) {
-	os.Exit(buildAndRun(m))
-}
-
-func buildAndRun(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "verdict-test-")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer os.RemoveAll(dir)
-	binary = filepath.Join(dir, "verdict")
-	build := exec.Command("go", "build", "-ldflags", "-X main.version=v0.0.0-test", "-o", binary, ".")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "build: %v\n%s\n", err, out)
-		return 1
-	}
-	return netns.Main(m)
+	os.Exit(netns.Enter(func() int { return program.Main(m, &binary) }))
 }
 
 // inNamespace runs the binary in a network namespace and a user namespace of its own.
@@ -44,11 +30,7 @@ func inNamespace(t *testing.T, args ...string) (exit int, stdout, stderr string)
 	cmd := exec.Command(binary, args...)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
-	cmd.SysProcAttr = &syscall.SysProcAttr{
-		Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNET,
-		UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}},
-		GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}},
-	}
+	cmd.SysProcAttr = netns.AsRoot(unix.CLONE_NEWNET)
 	err := cmd.Run()
 	var exitErr *exec.ExitError
 	if err != nil && !errors.As(err, &exitErr) {
@@ -119,5 +101,14 @@ func TestFlagsOfKubeProxyAreAccepted(t *testing.T) {
 		if n := strings.Count(stderr, "flag="+flag+" "); n != 1 {
 			t.Errorf("%s caused %d warnings, want 1:\n%s", flag, n, stderr)
 		}
+	}
+}
+
+// TestVersionCommands: both ways of asking give the same answer.
+func TestVersionCommands(t *testing.T) {
+	_, command, _ := inNamespace(t, "version")
+	_, flag, _ := inNamespace(t, "--version")
+	if command != flag || !regexp.MustCompile(`^verdict v0\.0\.0-test \(revision \S+, go1\.\S+\)\n$`).MatchString(command) {
+		t.Errorf("version prints %q, --version prints %q", command, flag)
 	}
 }

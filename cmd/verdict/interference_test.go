@@ -1,3 +1,5 @@
+//go:build !nokernel
+
 package main
 
 import (
@@ -47,7 +49,7 @@ func runDaemon(t *testing.T, ns *netns.Namespace, manifests string, flags ...str
 	args := append([]string{"run", "--manifests", manifests, "--backend=nft", "--healthz-bind-address=", "--metrics-bind-address="}, flags...)
 	d.cmd = exec.Command(binary, args...)
 	d.cmd.Stderr = d.log
-	if err := ns.Run(d.cmd.Start); err != nil {
+	if err := ns.Start(d.cmd); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(d.kill)
@@ -159,7 +161,7 @@ func TestOneProcessForEachNamespace(t *testing.T) {
 	ns, dir := netns.New(t), t.TempDir()
 	writeManifest(t, dir, "busy.yaml", strings.Replace(balanced, "{verdict-proxy.github.io/scheduler: wlc}", "{}", 1))
 	first := runDaemon(t, ns, dir)
-	ns.Do(t, func() error {
+	ns.MustDo(t, func() error {
 		_, err := claimNode(t.Context(), 0, slog.New(slog.DiscardHandler))
 		if want := fmt.Sprintf("another process of Verdict (pid %d)", first.cmd.Process.Pid); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want %q", err, want)

@@ -1,8 +1,11 @@
+//go:build !nokernel
+
 package main
 
 import (
 	"fmt"
 	"net"
+	"net/netip"
 	"os/exec"
 	"slices"
 	"strconv"
@@ -12,7 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/verdict-proxy/verdict/e2e/netns"
@@ -36,18 +38,17 @@ const (
 func newNeighborhood(t *testing.T) *neighborhood {
 	t.Helper()
 	n := &neighborhood{node: netns.New(t), neighbor: netns.Bare(t), manifests: t.TempDir()}
-	n.node.Do(t, func() error {
-		pair := netlink.NewVeth(netlink.LinkAttrs{Name: "eth0"})
-		pair.PeerName, pair.PeerNamespace = "eth0", netlink.NsFd(n.neighbor.Fd())
-		return netlink.LinkAdd(pair)
-	})
-	n.node.Must(t, "addr add "+nodeAddress+"/24 dev eth0\nlink set eth0 up\n", "ip", "-batch", "-")
-	n.neighbor.Must(t, "addr add 192.0.2.2/24 dev eth0\nlink set eth0 up\n", "ip", "-batch", "-")
-	for _, ns := range []*netns.Namespace{n.node, n.neighbor} {
-		ns.Must(t, "", "sysctl", "-qw", "net.ipv4.conf.all.rp_filter=0", "net.ipv4.conf.eth0.rp_filter=0")
+	for _, err := range []error{
+		n.node.Quiet(), n.neighbor.Quiet(), netns.Connect(n.node, "eth0", n.neighbor, "eth0"),
+		n.node.AddAddress("eth0", netip.MustParsePrefix(nodeAddress+"/24")),
+		n.neighbor.AddAddress("eth0", netip.MustParsePrefix("192.0.2.2/24")),
+		n.neighbor.Sysctl(routeLocalnet + "=1"),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
 	// The neighbor's own loopback link is down, so that it can have a route to 127.0.0.1.
-	n.neighbor.Must(t, "", "sysctl", "-qw", routeLocalnet+"=1")
 	n.neighbor.Must(t, "", "ip", "route", "add", "127.0.0.1/32", "via", nodeAddress, "dev", "eth0")
 	n.listen(t)
 	n.send(t)
@@ -56,7 +57,7 @@ func newNeighborhood(t *testing.T) *neighborhood {
 
 func (n *neighborhood) listen(t *testing.T) {
 	t.Helper()
-	n.node.Do(t, func() error {
+	n.node.MustDo(t, func() error {
 		l, err := net.ListenUDP("udp4", &net.UDPAddr{Port: servicePort})
 		if err != nil {
 			return err
@@ -87,7 +88,7 @@ func (n *neighborhood) send(t *testing.T) {
 	t.Helper()
 	to := []string{"127.0.0.1", nodeAddress}
 	conns := make([]net.Conn, len(to))
-	n.neighbor.Do(t, func() (err error) {
+	n.neighbor.MustDo(t, func() (err error) {
 		for i := range to {
 			if conns[i], err = net.Dial("udp4", net.JoinHostPort(to[i], strconv.Itoa(servicePort))); err != nil {
 				return err
@@ -189,7 +190,7 @@ func (n *neighborhood) daemon(t *testing.T, nodePorts string, shell ...string) *
 	if len(shell) > 0 {
 		p.cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: unix.CLONE_NEWNS}
 	}
-	n.node.Do(t, p.cmd.Start)
+	n.node.MustDo(t, p.cmd.Start)
 	t.Cleanup(func() { p.end(syscall.SIGKILL) })
 	return p
 }

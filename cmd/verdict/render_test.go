@@ -1,3 +1,5 @@
+//go:build !nokernel
+
 package main
 
 import (

@@ -1,3 +1,5 @@
+//go:build !nokernel
+
 package deploy
 
 import (
@@ -7,10 +9,12 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/verdict-proxy/verdict/e2e/netns"
 )
 
 // sandbox starts a program like a container runtime or systemd: with a few capabilities, with a read-only root and
@@ -70,11 +74,7 @@ func confinedAfter(t *testing.T, before string, capabilities []string, args ...s
 	cmd := exec.Command("sh", append([]string{"-c", before + sandbox, "sandbox", set, frontend, binary}, args...)...)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
-	cmd.SysProcAttr = &syscall.SysProcAttr{
-		Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNET | syscall.CLONE_NEWNS,
-		UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}},
-		GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}},
-	}
+	cmd.SysProcAttr = netns.AsRoot(unix.CLONE_NEWNET | unix.CLONE_NEWNS)
 	err = cmd.Run()
 	return out.String(), errs.String(), err
 }

@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/yaml"
 
+	"github.com/verdict-proxy/verdict/e2e/apiserver"
 	"github.com/verdict-proxy/verdict/e2e/lab"
 )
 
@@ -32,7 +33,7 @@ const patience = 30 * time.Second
 // cluster is an API server in a network namespace, with the objects of daemonset.yaml.
 type cluster struct {
 	ns         *lab.Namespace
-	plane      *lab.ControlPlane
+	plane      *apiserver.ControlPlane
 	dir        string
 	kubeconfig string               // of the DaemonSet's ServiceAccount
 	client     kubernetes.Interface // authenticates as that ServiceAccount
@@ -59,7 +60,7 @@ func start(t *testing.T) *cluster {
 		t.Fatal(err)
 	}
 	c := &cluster{ns: ns, dir: t.TempDir()}
-	c.plane, err = lab.NewControlPlane(lab.ControlPlaneOptions{
+	c.plane, err = apiserver.Start(apiserver.Options{
 		Binaries: strings.TrimSpace(string(binaries)), Dir: c.dir, Namespace: ns, Address: addr, ServiceRanges: "10.96.0.0/16,fd00:10:96::/112",
 	})
 	if err != nil {

@@ -26,12 +26,7 @@ func newLeast() (l *least, err error) {
 	if l.ns, err = lab.NewNamespace("least"); err != nil {
 		return nil, err
 	}
-	fd, err := measure.Descriptor(l.ns)
-	if err != nil {
-		return nil, errors.Join(err, l.ns.Close())
-	}
-	defer fd.Close()
-	if l.conn, err = nftables.New(nftables.WithNetNSFd(int(fd.Fd())), nftables.AsLasting()); err != nil {
+	if l.conn, err = nftables.New(nftables.WithNetNSFd(l.ns.Fd()), nftables.AsLasting()); err != nil {
 		return nil, errors.Join(fmt.Errorf("open nf_tables: %w", err), l.ns.Close())
 	}
 	table := l.conn.AddTable(&nftables.Table{Family: nftables.TableFamilyIPv4, Name: "least"})

@@ -46,16 +46,11 @@ type gathering bool
 
 // newWorld starts a loop. The loop waits until its store is marked as synced.
 func newWorld(ns *lab.Namespace, gathers gathering) (*world, error) {
-	fd, err := measure.Descriptor(ns)
+	engine, err := nft.Open(nft.Options{NetNS: ns.Fd()})
 	if err != nil {
 		return nil, err
 	}
-	defer fd.Close()
-	engine, err := nft.Open(nft.Options{NetNS: int(fd.Fd())})
-	if err != nil {
-		return nil, err
-	}
-	flows, err := conntrack.Open(conntrack.Options{NetNS: int(fd.Fd())})
+	flows, err := conntrack.Open(conntrack.Options{NetNS: ns.Fd()})
 	if err != nil {
 		return nil, errors.Join(err, engine.Close())
 	}

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/verdict-proxy/verdict/e2e/apiserver"
 	"github.com/verdict-proxy/verdict/e2e/lab"
 	"github.com/verdict-proxy/verdict/e2e/measure"
 )
@@ -21,7 +22,7 @@ const planeAddress = "10.252.0.1"
 // plane is an API server in its own namespace. Nodes are connected to it one after the other.
 type plane struct {
 	ns      *lab.Namespace
-	control *lab.ControlPlane
+	control *apiserver.ControlPlane
 	nodes   int // connected so far
 }
 
@@ -36,7 +37,7 @@ func newPlane(binaries, dir string) (*plane, error) {
 	if err := ns.AddAddress("lo", netip.PrefixFrom(addr, 32)); err != nil {
 		return nil, errors.Join(err, ns.Close())
 	}
-	p.control, err = lab.NewControlPlane(lab.ControlPlaneOptions{
+	p.control, err = apiserver.Start(apiserver.Options{
 		Binaries: binaries, Dir: dir, Namespace: ns, Address: addr, ServiceRanges: serviceRange,
 	})
 	if err != nil {
@@ -53,7 +54,7 @@ func (p *plane) connect(node *lab.Namespace) error {
 	link := fmt.Sprintf("node-%d", p.nodes)
 	here, there := fmt.Sprintf("10.252.%d.1", p.nodes), fmt.Sprintf("10.252.%d.2", p.nodes)
 	return errors.Join(
-		measure.Join(p.ns, node, link, here+"/24", there+"/24"),
+		measure.Link(p.ns, node, link, here+"/24", there+"/24"),
 		measure.Route(node, planeAddress+"/32", here),
 	)
 }

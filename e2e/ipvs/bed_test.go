@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -36,7 +35,7 @@ type bed struct {
 	vip    netip.Addr
 }
 
-// each runs tests in both families, all of a family in one world.
+// each runs tests in both families. All tests of a family share one world.
 func each(t *testing.T, tests []test) {
 	for _, f := range lab.Families() {
 		t.Run(f.String(), func(t *testing.T) {
@@ -70,7 +69,7 @@ func (b *bed) test(t *testing.T, tt test) {
 	tt.run(b)
 }
 
-// freshVIP takes an address that no test has used before: connections in IPVS outlive virtual servers.
+// freshVIP takes an address that no earlier test used: connections in IPVS outlive virtual servers.
 func (b *bed) freshVIP() {
 	b.fresh++
 	within, err := lab.Text(b.family, "SERVICES")
@@ -86,20 +85,20 @@ func (b *bed) must(err error) {
 	}
 }
 
-// steps takes steps that are written as in scenarios. "VIP", in quotes, stands for the address of this test.
+// steps takes steps in the language of scenarios. "VIP", in quotes, stands for the address of this test.
 func (b *bed) steps(text string) {
 	b.Helper()
 	b.must(b.Steps(strings.ReplaceAll(text, `"VIP"`, strconv.Quote(b.vip.String()))))
 }
 
-// settled takes steps and waits until verdict has followed.
+// settled takes steps and waits until verdict has applied them.
 func (b *bed) settled(text string) {
 	b.Helper()
 	b.steps(text)
 	b.must(b.Settle())
 }
 
-// serve makes a Service "web" at the test's VIP; scheduler may be empty, spec is more of it.
+// serve makes a Service "web" at the test's VIP. The scheduler may be empty; spec is added to the Service's spec.
 func (b *bed) serve(scheduler, spec string) {
 	b.Helper()
 	b.steps(fmt.Sprintf(`
@@ -110,7 +109,7 @@ apply
 `, schedule(scheduler), spec))
 }
 
-// schedule is the annotation that asks for a scheduler, with its flags behind a blank.
+// schedule is the annotation for a scheduler. Its flags follow after a blank.
 func schedule(scheduler string) string {
 	name, flags, _ := strings.Cut(scheduler, " ")
 	text := ""
@@ -123,7 +122,7 @@ func schedule(scheduler string) string {
 	return text
 }
 
-// reschedule changes the scheduler of the Service; empty: it names none any more.
+// reschedule changes the scheduler of the Service. An empty one removes the annotation.
 func (b *bed) reschedule(scheduler string) {
 	b.Helper()
 	value := scheduler
@@ -146,9 +145,7 @@ func (b *bed) node(name string, args ...string) string {
 // place is a namespace of the world.
 func (b *bed) place(name string) *lab.Namespace {
 	b.Helper()
-	ns, err := b.World().Place(name)
-	b.must(err)
-	return ns
+	return b.World().At(b.T, name)
 }
 
 func (b *bed) address(name string) netip.Addr {
@@ -161,22 +158,18 @@ func (b *bed) address(name string) netip.Addr {
 // patience is how long a connection may take: more than TCP's first retransmission.
 const patience = 3 * time.Second
 
-// at is the test's own address at a port, asked over TCP.
+// at asks the test's own address at a port over TCP.
 func (b *bed) at(port uint16) lab.Question {
 	return lab.Question{Protocol: lab.TCP, To: netip.AddrPortFrom(b.vip, port), Patience: patience}
 }
 
-// once connects and says who answers.
+// once connects and returns the name of the endpoint.
 func (b *bed) once(from string, q lab.Question) string {
 	b.Helper()
-	r := b.place(from).Ask(q)
-	if r.Outcome != lab.Answered {
-		b.Fatalf("%s %s from %s %s: %s", q.Protocol, q.To, from, q.From, r)
-	}
-	return r.Answer.Name()
+	return b.place(from).Once(b.T, q).Name()
 }
 
-// spread counts who answers n connections.
+// spread counts the endpoints that answer n connections.
 func (b *bed) spread(from string, q lab.Question, n int) map[string]int {
 	b.Helper()
 	counts := map[string]int{}
@@ -186,32 +179,14 @@ func (b *bed) spread(from string, q lab.Question, n int) map[string]int {
 	return counts
 }
 
-// held is an open connection.
-type held struct {
-	*lab.Flow
-	close sync.Once
-}
-
-// Close closes it if it is not closed yet.
-func (h *held) Close() { h.close.Do(h.Flow.Close) }
-
-// hold opens a connection that stays until the test ends, and says who answers.
-func (b *bed) hold(from string, q lab.Question) (*held, string) {
+// hold opens a connection that stays until the test ends, and returns the name of the endpoint.
+func (b *bed) hold(from string, q lab.Question) (*lab.Flow, string) {
 	b.Helper()
-	f := &held{}
-	b.must(b.place(from).Do(func() (err error) {
-		f.Flow, err = lab.Open(q)
-		return err
-	}))
-	b.Cleanup(f.Close)
-	r := f.Receive(patience)
-	if r.Outcome != lab.Answered {
-		b.Fatalf("%s from %s: %s", q.To, from, r)
-	}
-	return f, r.Answer.Name()
+	f, a := b.place(from).Hold(b.T, q)
+	return f, a.Name()
 }
 
-// byClient says who answers each of n clients.
+// byClient has the endpoint of each of n clients.
 func (b *bed) byClient(q lab.Question, n int) []string {
 	b.Helper()
 	within, err := lab.Text(b.family, "CROWD")
@@ -225,7 +200,7 @@ func (b *bed) byClient(q lab.Question, n int) []string {
 	return got
 }
 
-// until waits for something that takes time.
+// until waits for a condition.
 func (b *bed) until(limit time.Duration, what string, done func() bool) {
 	b.Helper()
 	for end := time.Now().Add(limit); !done(); time.Sleep(100 * time.Millisecond) {
@@ -235,7 +210,7 @@ func (b *bed) until(limit time.Duration, what string, done func() bool) {
 	}
 }
 
-// kernel is what IPVS has, as "ipvsadm -Sn" prints it, of one address; empty: all.
+// kernel is the part of "ipvsadm -Sn" that is about one address. Without an address it is all of it.
 func (b *bed) kernel(addr netip.Addr) string {
 	b.Helper()
 	var out strings.Builder
@@ -247,7 +222,8 @@ func (b *bed) kernel(addr netip.Addr) string {
 	return out.String()
 }
 
-// weight is that of an endpoint in the virtual servers of the test's address; -1: it is not there.
+// weight is the weight of an endpoint in the virtual servers of the test's address. It is -1 when they do not have the
+// endpoint.
 func (b *bed) weight(pod string) int {
 	b.Helper()
 	real := netip.AddrPortFrom(lab.PodAddress(b.family, pod), lab.Ports()[0]).String()
@@ -261,7 +237,7 @@ func (b *bed) weight(pod string) int {
 	return -1
 }
 
-// isLocal says whether the kernel takes packets to an address for the node's own.
+// isLocal reports whether the kernel takes an address for one of the node's own.
 func (b *bed) isLocal(addr netip.Addr) bool {
 	b.Helper()
 	return strings.HasPrefix(b.node("ip", "route", "get", addr.String()), "local ")

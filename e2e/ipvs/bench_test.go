@@ -15,7 +15,6 @@ import (
 
 	"github.com/verdict-proxy/verdict/config"
 	"github.com/verdict-proxy/verdict/e2e/lab"
-	"github.com/verdict-proxy/verdict/e2e/measure"
 	"github.com/verdict-proxy/verdict/ipvsctl"
 	"github.com/verdict-proxy/verdict/nft"
 	"github.com/verdict-proxy/verdict/proxier"
@@ -81,14 +80,11 @@ func startLoop(b *testing.B) (*state.Store, <-chan proxier.PassReport) {
 	ns, err := lab.NewNamespace("bench")
 	must(b, err)
 	b.Cleanup(func() { must(b, ns.Close()) })
-	fd, err := measure.Descriptor(ns)
+	engine, err := nft.Open(nft.Options{NetNS: ns.Fd()})
 	must(b, err)
-	defer fd.Close()
-	engine, err := nft.Open(nft.Options{NetNS: int(fd.Fd())})
+	flows, err := conntrack.Open(conntrack.Options{NetNS: ns.Fd()})
 	must(b, err)
-	flows, err := conntrack.Open(conntrack.Options{NetNS: int(fd.Fd())})
-	must(b, err)
-	balancer, err := ipvsctl.Open(ipvsctl.Options{NetNS: int(fd.Fd()), GracefulPeriod: config.Default().IPVS.GracefulPeriod})
+	balancer, err := ipvsctl.Open(ipvsctl.Options{NetNS: ns.Fd(), GracefulPeriod: config.Default().IPVS.GracefulPeriod})
 	must(b, err)
 	settings := config.Default()
 	settings.NodeName, settings.MinSyncPeriod, settings.ClusterCIDRs = lab.NodeName, 0, []string{"172.0.0.0/8"}

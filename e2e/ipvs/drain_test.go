@@ -31,7 +31,7 @@ func TestDrain(t *testing.T) {
 // and that of a connection's last state, 10 s after a reset, but 2 minutes when a repeated SYN came behind it.
 const drained = 3 * time.Minute
 
-func (b *bed) expectAlive(f *held, pod string) {
+func (b *bed) expectAlive(f *lab.Flow, pod string) {
 	b.Helper()
 	if r := f.Send(patience); r.Outcome != lab.Answered || r.Answer.Name() != pod {
 		b.Errorf("the open connection to %s: %s", pod, r)
@@ -46,7 +46,7 @@ func (b *bed) expectWeight(pod string, want int) {
 }
 
 // holdAt opens connections until one goes to the pod.
-func (b *bed) holdAt(pod string, q lab.Question) *held {
+func (b *bed) holdAt(pod string, q lab.Question) *lab.Flow {
 	b.Helper()
 	for range 20 {
 		if f, got := b.hold("x", q); got == pod {
@@ -58,7 +58,7 @@ func (b *bed) holdAt(pod string, q lab.Question) *held {
 }
 
 // draining has endpoint b go while it has an open connection, which it returns.
-func (b *bed) draining(scheduler string) *held {
+func (b *bed) draining(scheduler string) *lab.Flow {
 	b.Helper()
 	b.serve(scheduler, "ports: [{port: 80}]")
 	b.settled("endpoints web b c")

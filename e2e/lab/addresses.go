@@ -40,9 +40,9 @@ func (f Family) Bits() int {
 // pair is an address or range in both families.
 type pair struct{ v4, v6 string }
 
-// addressBook names every address and range of the tests. Scenarios write $NAME.
+// addressBook has a name for every address and range of the tests. Scenarios write $NAME.
 var addressBook = map[string]pair{
-	// The node: the primary address, a second one, the one on the link to the other node, one that tests add.
+	// The node: the primary address, a second one, the address on the link to the other node, one that tests add.
 	"NODE":        {"192.168.7.1", "fd00:7::1"},
 	"NODE_SECOND": {"192.168.7.2", "fd00:7::2"},
 	"NODE_INNER":  {"192.168.8.1", "fd00:8::1"},
@@ -57,13 +57,13 @@ var addressBook = map[string]pair{
 	"PODS":        {"10.0.0.0/16", "fd00:10::/48"},
 	"NODE_PODS":   {"10.0.1.0/24", "fd00:10:0:1::/64"},
 	"REMOTE_PODS": {"10.0.2.0/24", "fd00:10:0:2::/64"},
-	// Pod c also has all addresses of this range, for Services with thousands of endpoints.
+	// Pod c owns all addresses of this range, for Services with thousands of endpoints.
 	"MANY": {"10.0.128.0/18", "fd00:10:0:80::/64"},
-	// Clients outside; x also has all addresses of $CROWD.
+	// Clients outside; x owns all addresses of $CROWD.
 	"X": {"192.168.7.11", "fd00:7::11"}, "Y": {"192.168.7.12", "fd00:7::12"},
 	"CLIENTS": {"192.168.7.0/24", "fd00:7::/64"},
 	"CROWD":   {"10.200.0.0/16", "fd00:200::/64"},
-	// Addresses of Services. $UNALLOCATED lies in the Service range and belongs to none.
+	// Addresses of Services. $UNALLOCATED is in the Service range and belongs to no Service.
 	"SERVICES": {"10.96.0.0/12", "fd00:10:96::/112"},
 	"VIP1":     {"10.96.0.11", "fd00:10:96::11"}, "VIP2": {"10.96.0.12", "fd00:10:96::12"},
 	"VIP3": {"10.96.0.13", "fd00:10:96::13"}, "VIP4": {"10.96.0.14", "fd00:10:96::14"},
@@ -75,12 +75,12 @@ var addressBook = map[string]pair{
 	"LB3":  {"203.0.113.3", "2001:db8:203::3"},
 	"EXT1": {"198.51.100.1", "2001:db8:198::1"}, "EXT2": {"198.51.100.2", "2001:db8:198::2"},
 	"EVERYWHERE": {"0.0.0.0/0", "::/0"},
-	// An address that stands in no Service and leads nowhere.
+	// An address of no Service and of no host.
 	"NOWHERE": {"198.51.100.99", "2001:db8:198::99"},
 }
 
-// Text expands one name: an address or range of the address book; NAME_HOST is its range of one; FAMILY is the family's own name
-// as in addressType; OTHER_NAME is that of the other family.
+// Text expands a name. NAME is an address or range of the address book; NAME_HOST is the range that holds only this
+// address; OTHER_NAME is NAME in the other family; FAMILY is the family's name as in addressType.
 func Text(f Family, name string) (string, error) {
 	if rest, ok := strings.CutPrefix(name, "OTHER_"); ok {
 		return Text(f.Other(), rest)
@@ -125,7 +125,7 @@ func Lookup(f Family, name string) (netip.Addr, error) {
 	return a, nil
 }
 
-// address and prefix are for names that this package itself uses.
+// address and prefix look up names that stand in this package.
 func address(f Family, name string) netip.Addr {
 	a, err := Lookup(f, name)
 	if err != nil {
@@ -145,7 +145,7 @@ func prefix(f Family, name string) netip.Prefix {
 // host is the range that holds one address.
 func host(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
 
-// inNetwork is an address with the length of the network it is in, as links need it.
+// inNetwork is an address with the prefix length of its network, as links need it.
 func inNetwork(f Family, name string) netip.Prefix {
 	bits := 24
 	if f == IPv6 {

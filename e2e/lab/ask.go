@@ -17,8 +17,12 @@ type Protocol int
 const (
 	TCP  Protocol = unix.IPPROTO_TCP
 	UDP  Protocol = unix.IPPROTO_UDP
-	SCTP Protocol = unix.IPPROTO_SCTP
+	SCTP Protocol = unix.IPPROTO_SCTP // one INIT and its answer, by hand, on every kernel
 )
+
+// KernelSCTP is SCTP with the kernel's own implementation (module sctp), which few kernels have. Its associations last,
+// as connections of TCP do. Only ports of World.ServeKernelSCTP answer.
+const KernelSCTP Protocol = 1<<8 | SCTP
 
 // ParseProtocol reads tcp, udp, sctp.
 func ParseProtocol(s string) (Protocol, error) {
@@ -36,23 +40,26 @@ func (p Protocol) String() string {
 		return "tcp"
 	case UDP:
 		return "udp"
-	case SCTP:
+	case SCTP, KernelSCTP:
 		return "sctp"
 	}
 	return fmt.Sprint(int(p))
 }
 
-// Outcome is what became of a connection.
+// serverSpeaksFirst reports whether the server sends its first answer without a question.
+func (p Protocol) serverSpeaksFirst() bool { return p == TCP || p == KernelSCTP }
+
+// Outcome is the end of a connection.
 type Outcome string
 
 // The outcomes.
 const (
 	Answered    Outcome = "answered"
 	Refused     Outcome = "refused"     // a TCP reset, or "port unreachable"
-	Dropped     Outcome = "dropped"     // silence
-	Unreachable Outcome = "unreachable" // the gateway does not know the address: the proxy does not serve it
+	Dropped     Outcome = "dropped"     // no answer
+	Unreachable Outcome = "unreachable" // from the gateway: the proxy does not serve the address
 	Broken      Outcome = "broken"      // reset in the middle
-	Failed      Outcome = "failed"      // something that no test asks for
+	Failed      Outcome = "failed"      // an error that no test expects
 )
 
 // Question is one request.
@@ -60,10 +67,17 @@ type Question struct {
 	Protocol Protocol
 	From     netip.Addr // zero: the kernel chooses
 	To       netip.AddrPort
-	Patience time.Duration // how long silence is waited out
+	Patience time.Duration // how long to wait for an answer
 }
 
-// Result is what became of it.
+func (q Question) String() string {
+	if q.From.IsValid() {
+		return fmt.Sprintf("%s from %s to %s", q.Protocol, q.From, q.To)
+	}
+	return fmt.Sprintf("%s to %s", q.Protocol, q.To)
+}
+
+// Result is the outcome of a request.
 type Result struct {
 	Outcome Outcome
 	Answer  Answer
@@ -82,22 +96,27 @@ func (r Result) String() string {
 	return string(r.Outcome)
 }
 
-// Ask makes a connection, gets one answer and closes it. It works in the namespace of the calling thread.
+// Ask makes a connection, gets one answer and closes the connection, in the namespace of the calling thread.
 func Ask(q Question) Result {
 	start := time.Now()
-	f, err := Open(q)
-	var r Result
-	if err == nil {
-		r = f.exchange(q.Patience, q.Protocol != TCP)
+	f, r := openAndAsk(q)
+	if f != nil {
 		f.Close()
-	} else {
-		r = resultOf(err)
 	}
 	r.Took = time.Since(start)
 	return r
 }
 
-// Ask does it from inside the namespace.
+// openAndAsk returns a flow if the connection could be made, whatever became of it then.
+func openAndAsk(q Question) (*Flow, Result) {
+	f, err := Open(q)
+	if err != nil {
+		return nil, resultOf(err)
+	}
+	return f, f.First(q.Patience)
+}
+
+// Ask does the same from inside the namespace.
 func (n *Namespace) Ask(q Question) (r Result) {
 	err := n.Do(func() error {
 		r = Ask(q)
@@ -109,7 +128,24 @@ func (n *Namespace) Ask(q Question) (r Result) {
 	return r
 }
 
-// errSilence is the end of patience.
+// Open makes a connection from inside the namespace and gets one answer. The flow stays open if there was an answer;
+// otherwise it is nil.
+func (n *Namespace) Open(q Question) (f *Flow, r Result) {
+	err := n.Do(func() error {
+		f, r = openAndAsk(q)
+		return nil
+	})
+	if err != nil {
+		return nil, Result{Outcome: Failed, Err: err}
+	}
+	if f != nil && r.Outcome != Answered {
+		f.Close()
+		f = nil
+	}
+	return f, r
+}
+
+// errSilence means that no answer came in time.
 var errSilence = errors.New("no answer")
 
 func resultOf(err error) Result {

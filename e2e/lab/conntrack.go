@@ -8,15 +8,15 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// TrackedFlow is an entry of a namespace's connection tracking.
+// TrackedFlow is an entry in the connection tracking of a namespace.
 type TrackedFlow struct {
 	Protocol Protocol
-	From     netip.AddrPort // who asked
-	To       netip.AddrPort // what was asked for, before translation
-	Server   netip.AddrPort // who answers
+	From     netip.AddrPort // the client
+	To       netip.AddrPort // the address that the client asked, before translation
+	Server   netip.AddrPort // the endpoint that answers
 }
 
-// Flows lists what a namespace tracks in a family.
+// Flows lists the flows of a family that a namespace tracks.
 func (n *Namespace) Flows(f Family) (out []TrackedFlow, err error) {
 	err = n.Do(func() error {
 		list, err := netlink.ConntrackTableList(netlink.ConntrackTable, netlink.InetFamily(domain(f)))
@@ -41,7 +41,7 @@ func addrPort(ip []byte, port uint16) netip.AddrPort {
 	return netip.AddrPortFrom(a.Unmap(), port)
 }
 
-// ForgetFlows empties a namespace's connection tracking.
+// ForgetFlows empties the connection tracking of a namespace.
 func (n *Namespace) ForgetFlows() error {
 	return n.Do(func() error {
 		if err := netlink.ConntrackTableFlush(netlink.ConntrackTable); err != nil {

@@ -1,14 +1,15 @@
-// Package lab builds what end-to-end tests run in: network namespaces that play a node, its pods, another node with
-// pods, and clients outside; servers and clients that talk between them; an API server; and the proxy as a process.
+// Package lab is the network of tests: network namespaces that play a node, its pods, another node with pods, and
+// clients outside; servers and clients that talk between them; and processes.
 //
-//	namespace.go     network namespaces: calls and processes inside them
-//	link.go          links, addresses, routes
-//	world.go         who is where: the topology; addresses.go: every address has a name
-//	server.go        pods answer with their name and the source they saw; sctp.go: SCTP by hand
-//	ask.go           one connection and what became of it; flow.go: connections that stay open
-//	conntrack.go     the node's table of flows
-//	process.go       a process inside a namespace, its log, its end
-//	controlplane.go  etcd and kube-apiserver; credentials.go: certificates, tokens, kubeconfig
+//	world.go      the topology; places.go: the names of places, pods and links; addresses.go: every address has a name
+//	namespace.go  a place: a namespace of package netns in which clients ask
+//	server.go     pods answer with their name and with the source that they saw
+//	ask.go        one connection and its outcome; flow.go: connections that stay open
+//	sctp.go       SCTP by hand; kernelsctp.go: SCTP with the kernel's implementation
+//	conntrack.go  the node's table of flows
+//	process.go    a process inside a namespace, its log, its end
+//	testing.go    worlds and connections that end with a test
 //
-// It knows nothing of Verdict, of scenarios, or of what a Service is.
+// It knows nothing of Verdict, of scenarios, or of Services, and it imports no Kubernetes code: the tests of nft and
+// ipvsctl use it, too.
 package lab

@@ -5,24 +5,26 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// Flow is a connection, or what counts as one in UDP and SCTP, that stays open.
+// Flow is an open connection. In UDP and SCTP it is a socket that keeps its address and port.
 type Flow struct {
+	Client   netip.Addr // the address that the client uses
 	fd       int
 	protocol Protocol
 	to       uint16
-	Client   netip.Addr
+	close    sync.Once
 }
 
-// errEnd means that the server has closed the connection.
+// errEnd means that the server closed the connection.
 var errEnd = errors.New("closed by the server")
 
-// Open connects from the namespace of the calling thread; the flow may be used from anywhere afterwards. Sockets do not
-// block, and waiting is by poll with a deadline: a blocking connect does not survive the runtime's signals.
+// Open connects from the namespace of the calling thread. Any thread may use the flow afterwards. Sockets do not block,
+// and the flow waits by poll with a deadline: signals of the Go runtime would interrupt a blocking connect.
 func Open(q Question) (*Flow, error) {
 	kind, proto := unix.SOCK_STREAM, 0
 	switch q.Protocol {
@@ -30,6 +32,8 @@ func Open(q Question) (*Flow, error) {
 		kind = unix.SOCK_DGRAM
 	case SCTP:
 		kind, proto = unix.SOCK_RAW, unix.IPPROTO_SCTP
+	case KernelSCTP:
+		proto = unix.IPPROTO_SCTP
 	}
 	family := IPv4
 	if q.To.Addr().Is6() {
@@ -48,12 +52,12 @@ func Open(q Question) (*Flow, error) {
 }
 
 func (f *Flow) connect(family Family, q Question) error {
-	// Soft ICMP errors ("host unreachable") are to be heard of, too.
+	// With this option the socket also reports soft ICMP errors ("host unreachable").
 	level, name := unix.IPPROTO_IP, unix.IP_RECVERR
 	if family == IPv6 {
 		level, name = unix.IPPROTO_IPV6, unix.IPV6_RECVERR
 	}
-	if q.Protocol != TCP {
+	if !q.Protocol.serverSpeaksFirst() {
 		if err := unix.SetsockoptInt(f.fd, level, name, 1); err != nil {
 			return fmt.Errorf("ask for ICMP errors: %w", err)
 		}
@@ -65,7 +69,7 @@ func (f *Flow) connect(family Family, q Question) error {
 	}
 	to := q.To
 	if q.Protocol == SCTP {
-		to = netip.AddrPortFrom(to.Addr(), 0) // raw sockets know no ports
+		to = netip.AddrPortFrom(to.Addr(), 0) // raw sockets have no ports
 	}
 	err := unix.Connect(f.fd, sockaddr(to))
 	if errors.Is(err, unix.EINPROGRESS) {
@@ -115,10 +119,15 @@ func (f *Flow) wait(event int16, deadline time.Time) error {
 	}
 }
 
+// First gets the first answer.
+func (f *Flow) First(patience time.Duration) Result {
+	return f.exchange(patience, !f.protocol.serverSpeaksFirst())
+}
+
 // Send asks again over the open flow and waits for the answer.
 func (f *Flow) Send(patience time.Duration) Result { return f.exchange(patience, true) }
 
-// Receive waits for the greeting of a TCP server.
+// Receive waits for the first answer of a TCP server, which needs no question.
 func (f *Flow) Receive(patience time.Duration) Result { return f.exchange(patience, false) }
 
 func (f *Flow) exchange(patience time.Duration, ask bool) Result {
@@ -142,7 +151,7 @@ func (f *Flow) line(deadline time.Time, ask bool) (string, error) {
 		if _, err := unix.Write(f.fd, []byte("?\n")); err != nil && !errors.Is(err, unix.EPERM) {
 			return "", err
 		}
-		// EPERM: the own node's rules dropped the packet. If they refused it, an ICMP error follows.
+		// EPERM: the rules of the client's own node dropped the packet. If they refused it, an ICMP error follows.
 	}
 	buf := make([]byte, 200)
 	for {
@@ -182,9 +191,12 @@ func (f *Flow) exchangeSCTP(deadline time.Time) (string, error) {
 	}
 }
 
-// Close ends a connection by a reset, so that nothing lingers in TIME_WAIT and ports do not run out.
+// Close ends a connection by a reset, so that it does not stay in TIME_WAIT and ports do not run out. Further calls do
+// nothing.
 func (f *Flow) Close() {
-	// Both can only fail on a socket that is closed.
-	_ = unix.SetsockoptLinger(f.fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
-	_ = unix.Close(f.fd)
+	f.close.Do(func() {
+		// Both can only fail on a closed socket.
+		_ = unix.SetsockoptLinger(f.fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
+		_ = unix.Close(f.fd)
+	})
 }

@@ -20,13 +20,13 @@ type Process struct {
 	err    error // of Wait, once exited is closed
 }
 
-// ProcessOptions say what to run.
+// ProcessOptions describe a process.
 type ProcessOptions struct {
 	Name      string
 	Namespace *Namespace
-	Dir       string // where the log goes, as NAME.log; it is appended to
+	Dir       string // the process appends its log to NAME.log in this folder
 	Command   []string
-	Env       []string // in addition to the test's own
+	Env       []string // in addition to the environment of the test
 }
 
 // NewProcess starts a process.
@@ -52,13 +52,13 @@ func NewProcess(o ProcessOptions) (*Process, error) {
 // Exited is closed when the process has ended.
 func (p *Process) Exited() <-chan struct{} { return p.exited }
 
-// PID is the process's number.
+// PID is the number of the process.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
-// stopPatience is how long a process may take to end when it is asked to.
+// stopPatience is how long a process may take to end after SIGTERM.
 const stopPatience = 10 * time.Second
 
-// Stop asks the process to end and waits for it. Not ending, or ending with an error, is an error.
+// Stop sends SIGTERM and waits for the end. It returns an error if the process does not end, or ends with an error.
 func (p *Process) Stop() error {
 	defer p.log.Close()
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
@@ -76,7 +76,7 @@ func (p *Process) Stop() error {
 	return nil
 }
 
-// Kill ends the process without asking.
+// Kill sends SIGKILL and waits for the end.
 func (p *Process) Kill() error {
 	defer p.log.Close()
 	if err := p.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
@@ -86,7 +86,7 @@ func (p *Process) Kill() error {
 	return nil
 }
 
-// Log is the last part of what the process said.
+// Log is the last lines of the log.
 func (p *Process) Log(lines int) string {
 	text, err := os.ReadFile(p.log.Name())
 	if err != nil {

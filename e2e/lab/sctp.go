@@ -13,23 +13,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// SCTP by hand over raw sockets, because many kernels have connection tracking for it but not the protocol itself: the
-// client sends INIT, the pod answers INIT ACK with its answer as a parameter. Where the kernel does have the protocol, it
-// would answer ABORT at the same time; a rule in the namespaces keeps that back.
+// SCTP by hand over raw sockets, because many kernels have connection tracking for it but not the protocol itself. The
+// client sends INIT; the pod answers INIT ACK, with its answer as a parameter. A kernel that has the protocol would
+// also answer ABORT; a rule in the namespaces of pods drops that.
 const (
 	sctpInit    = 1
 	sctpInitAck = 2
 	sctpFixed   = 12 + 4 + 16 // common header, chunk header, fixed part of INIT
 	sctpCookie  = 7           // type of the parameter that carries the answer
 
-	keepAborts = "add table inet lab; add chain inet lab out { type filter hook output priority 0; }; " +
-		"add rule inet lab out meta l4proto sctp @th,96,8 6 drop"
+	dropAborts = "add table inet lab\n" +
+		"add chain inet lab out { type filter hook output priority 0; }\n" +
+		"add rule inet lab out meta l4proto sctp @th,96,8 6 drop\n"
 )
 
 // sctpPacket is a packet with one chunk, INIT or INIT ACK.
 type sctpPacket struct {
 	sport, dport uint16
-	vtag         uint32 // what the receiver asked for in its own INIT
+	vtag         uint32 // the tag in the receiver's own INIT
 	chunk        uint8
 	initTag      uint32
 	text         []byte
@@ -94,7 +95,7 @@ func fromSockaddr(sa unix.Sockaddr) netip.Addr {
 	return netip.Addr{}
 }
 
-// receiveSCTP reads one packet; ok is false when it is none of ours. In IPv4 raw sockets deliver the IP header as well.
+// receiveSCTP reads one packet; ok reports whether it is one of these. In IPv4, raw sockets also deliver the IP header.
 func receiveSCTP(fd int) (p sctpPacket, from netip.Addr, ok bool, err error) {
 	buf := make([]byte, 2000)
 	n, sa, err := unix.Recvfrom(fd, buf, 0)
@@ -109,30 +110,39 @@ func receiveSCTP(fd int) (p sctpPacket, from netip.Addr, ok bool, err error) {
 	return p, from, ok, nil
 }
 
-func (w *World) serveSCTP(place string, f Family) error {
-	ns := w.places[place]
-	if _, err := ns.Command("nft", keepAborts); err != nil && f == IPv4 {
-		return fmt.Errorf("keep the kernel from answering: %w", err)
+// serveSCTP answers requests to the ports of pods.
+func (w *World) serveSCTP(place string) error {
+	if err := w.places[place].Load(dropAborts); err != nil {
+		return fmt.Errorf("drop the kernel's own answers: %w", err)
 	}
+	for _, f := range Families() {
+		if err := w.answerSCTP(place, f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *World) answerSCTP(place string, f Family) error {
 	var fd int
-	err := ns.Do(func() (err error) {
+	err := w.places[place].Do(func() (err error) {
 		fd, err = unix.Socket(domain(f), unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_SCTP)
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("open raw socket: %w", err)
+		return fmt.Errorf("open a raw socket: %w", err)
 	}
 	var ended sync.WaitGroup
 	w.closer = append(w.closer, func() error {
-		_ = unix.Shutdown(fd, unix.SHUT_RD) // wakes the reader; says ENOTCONN although it does
+		_ = unix.Shutdown(fd, unix.SHUT_RD) // wakes the reader up, although it returns ENOTCONN
 		ended.Wait()
 		return unix.Close(fd)
 	})
-	ended.Go(func() { answerSCTP(fd, place) })
+	ended.Go(func() { answerINIT(fd, place) })
 	return nil
 }
 
-func answerSCTP(fd int, as string) {
+func answerINIT(fd int, as string) {
 	for {
 		p, from, ok, err := receiveSCTP(fd)
 		switch {
@@ -147,7 +157,8 @@ func answerSCTP(fd int, as string) {
 		reply := sctpPacket{
 			sport: p.dport, dport: p.sport, vtag: p.initTag, chunk: sctpInitAck, initTag: 1, text: []byte(answer.String()),
 		}
-		_ = unix.Sendto(fd, reply.encode(), 0, sockaddr(netip.AddrPortFrom(from, 0))) // a client that hears nothing complains
+		// A client that gets no answer reports it.
+		_ = unix.Sendto(fd, reply.encode(), 0, sockaddr(netip.AddrPortFrom(from, 0)))
 	}
 }
 
@@ -156,7 +167,7 @@ func newInit(to uint16) sctpPacket {
 	return sctpPacket{sport: uint16(20000 + rand.IntN(40000)), dport: to, chunk: sctpInit, initTag: rand.Uint32() | 1}
 }
 
-// answers tells whether a packet is the reply to a request.
+// answers reports whether a packet is the reply to a request.
 func (p *sctpPacket) answers(request *sctpPacket) bool {
 	return p.chunk == sctpInitAck && p.dport == request.sport && p.vtag == request.initTag
 }

@@ -2,7 +2,6 @@ package lab
 
 import (
 	"bufio"
-	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -10,21 +9,21 @@ import (
 	"strings"
 )
 
-// Ports lists the ports at which every pod answers, in all protocols. The last two are the fence's.
+// Ports lists the ports at which every pod answers, in all protocols. The runner's fence uses the last two.
 func Ports() []uint16 { return []uint16{8080, 8081, 8082, 8083} }
 
-// BusyPort is one of the node's that a program holds, from the range of node ports.
+// BusyPort is a port in the range of node ports. A program on the node listens there.
 const BusyPort = 32767
 
-// Answer is what a server says about a request.
+// Answer is a server's answer to a request.
 type Answer struct {
-	Pod    string     // who it is
-	Port   uint16     // where it was reached
-	Local  netip.Addr // the address at which it was reached; zero when it cannot tell
-	Source netip.Addr // who asked, as it sees it
+	Pod    string     // the server's name
+	Port   uint16     // the server's port
+	Local  netip.Addr // the server's address; zero when the server does not know it
+	Source netip.Addr // the client's address, as the server sees it
 }
 
-// String is the line that goes over the wire.
+// String is the line that the server sends.
 func (a Answer) String() string {
 	local := "-"
 	if a.Local.IsValid() {
@@ -49,42 +48,62 @@ func parseAnswer(line string) (Answer, error) {
 	return a, err
 }
 
-// serve starts the servers of all pods, and one in the node's own namespace.
+// serve starts the servers of all pods, and one in the node's own network.
 func (w *World) serve() error {
 	if err := w.serveTCP(Node, hostPod, BusyPort); err != nil {
-		return fmt.Errorf("serve on port %d of the node: %w", BusyPort, err)
+		return err
 	}
-	for _, name := range append(Pods(), Node) {
-		as := name
-		if name == Node {
-			as = hostPod
+	for _, pod := range append(Pods(), hostPod) {
+		place := pod
+		if pod == hostPod {
+			place = Node
 		}
 		for _, port := range Ports() {
-			if err := errors.Join(w.serveTCP(name, as, port), w.serveUDP(name, as, port)); err != nil {
-				return fmt.Errorf("serve on port %d of %s: %w", port, name, err)
+			if err := w.Serve(place, pod, port); err != nil {
+				return err
 			}
 		}
-		if name == Node {
-			continue // SCTP by hand would see the packets that the node forwards
+		if place == Node {
+			continue // a raw socket there would also receive the packets that the node forwards
 		}
-		for _, f := range Families() {
-			if err := w.serveSCTP(name, f); err != nil {
-				return fmt.Errorf("serve SCTP in %s: %w", name, err)
-			}
+		if err := w.serveSCTP(place); err != nil {
+			return fmt.Errorf("serve SCTP in %s: %w", place, err)
 		}
 	}
 	return nil
 }
 
+// Serve answers at a port of a place over TCP and UDP, under a name, until the world ends.
+func (w *World) Serve(place, as string, port uint16) error {
+	return errors.Join(w.serveTCP(place, as, port), w.serveUDP(place, as, port))
+}
+
 func (w *World) serveTCP(place, as string, port uint16) error {
+	return w.accept(place, as, port, func() (net.Listener, error) {
+		return net.ListenTCP("tcp", &net.TCPAddr{Port: int(port)})
+	})
+}
+
+// ServeKernelSCTP answers at a port of a pod over SCTP with the kernel's own implementation. The port must be none of
+// Ports: there the pod answers by hand.
+func (w *World) ServeKernelSCTP(pod string, port uint16) error {
+	var errs []error
+	for _, f := range Families() {
+		at := netip.AddrPortFrom(PodAddress(f, pod), port)
+		errs = append(errs, w.accept(pod, pod, port, func() (net.Listener, error) { return listenKernelSCTP(at) }))
+	}
+	return errors.Join(errs...)
+}
+
+// accept answers connections to a listener of a place.
+func (w *World) accept(place, as string, port uint16, listen func() (net.Listener, error)) error {
 	var listener net.Listener
 	err := w.places[place].Do(func() (err error) {
-		var config net.ListenConfig
-		listener, err = config.Listen(context.Background(), "tcp", fmt.Sprintf("[::]:%d", port))
+		listener, err = listen()
 		return err
 	})
 	if err != nil {
-		return err
+		return fmt.Errorf("serve at port %d of %s: %w", port, place, err)
 	}
 	w.closer = append(w.closer, listener.Close)
 	go func() {
@@ -93,15 +112,15 @@ func (w *World) serveTCP(place, as string, port uint16) error {
 			if err != nil {
 				return // closed
 			}
-			go answerTCP(conn, as, port)
+			go answerConnection(conn, as, port)
 		}
 	}()
 	return nil
 }
 
-// answerTCP answers at once, and again for each line that the client sends.
-func answerTCP(conn net.Conn, as string, port uint16) {
-	defer func() { _ = conn.Close() }() // the client has what it wanted, or complains itself
+// answerConnection answers at once, and again for each line that the client sends.
+func answerConnection(conn net.Conn, as string, port uint16) {
+	defer func() { _ = conn.Close() }() // a client that misses something reports it
 	answer := Answer{Pod: as, Port: port, Local: addrOf(conn.LocalAddr()), Source: addrOf(conn.RemoteAddr())}
 	lines := bufio.NewScanner(conn)
 	for {
@@ -132,7 +151,7 @@ func (w *World) serveUDP(place, as string, port uint16) error {
 		return err
 	})
 	if err != nil {
-		return err
+		return fmt.Errorf("serve at port %d of %s: %w", port, place, err)
 	}
 	w.closer = append(w.closer, conn.Close)
 	go func() {
@@ -144,14 +163,15 @@ func (w *World) serveUDP(place, as string, port uint16) error {
 			}
 			if err == nil {
 				answer := Answer{Pod: as, Port: port, Source: from.Addr().Unmap()}
-				_, _ = conn.WriteToUDPAddrPort([]byte(answer.String()), from) // a client that hears nothing complains
+				// A client that gets no answer reports it.
+				_, _ = conn.WriteToUDPAddrPort([]byte(answer.String()), from)
 			}
 		}
 	}()
 	return nil
 }
 
-// Name is how scenarios call the endpoint that answered: the pod, with its port unless that is the first one.
+// Name is the name of the endpoint in scenarios: the pod, with its port unless that is the first one.
 func (a Answer) Name() string {
 	if a.Port == Ports()[0] {
 		return a.Pod

@@ -4,53 +4,28 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
+
+	"github.com/verdict-proxy/verdict/e2e/netns"
 )
 
-// World is the place of the tests:
+// World is the network in which tests send packets:
 //
-//	                 gateway (knows no way further)
+//	                 gateway (has no further routes)
 //	                    |
 //	x, y, crowd ---- bridge ---- node ---- remote node ---- veth-c -- pod c
 //	  (outside)                  | |                  \---- veth-d -- pod d
 //	                 pod a -- veth-a br-pods -- pod b
 //
-// Nothing but the proxy translates or masquerades, so every server sees who really asks. The node has a default route to
-// the gateway, which answers "unreachable": a packet that the proxy neither serves nor refuses nor drops ends so. Replies
-// between the pods of the remote node pass the node, because the test's proxy runs only there.
+// Only the proxy under test translates or masquerades, so every server sees the client's own address unless the proxy
+// changes it. The default route of the node leads to the gateway, which answers "unreachable": a packet ends there when
+// the proxy neither serves nor refuses nor drops it. Packets between the pods of the remote node pass the node, because
+// the proxy under test runs only there.
 type World struct {
 	Node   *Namespace
 	places map[string]*Namespace
 	order  []*Namespace
 	closer []func() error
 }
-
-// The places in which clients can be.
-const (
-	Node    = "node"
-	Remote  = "remote"
-	Outside = "x"
-	gateway = "gateway"
-)
-
-// Pods lists the pods by name; those on the node first.
-func Pods() []string { return []string{"a", "b", "c", "d"} }
-
-// LocalPods are the pods on the node.
-func LocalPods() []string { return []string{"a", "b"} }
-
-// hostPod is how the server in the node's own namespace calls itself.
-const hostPod = "host"
-
-// podLink is the node's link to each pod. The bridge is there so that tests can tell pods by their interface.
-var podLink = map[string]string{"a": "veth-a", "b": "br-pods", "c": "veth-c", "d": "veth-d"}
-
-// Names of links.
-const (
-	OutsideLink = "outside"
-	InnerLink   = "inner"
-	uplink      = "eth0"
-)
 
 // NewWorld builds the world and starts the servers.
 func NewWorld() (*World, error) {
@@ -80,72 +55,77 @@ func (w *World) Place(name string) (*Namespace, error) {
 	if n, ok := w.places[name]; ok && name != gateway {
 		return n, nil
 	}
-	return nil, fmt.Errorf("there is no place %q: node, remote, x, y, a, b, c, d", name)
+	return nil, fmt.Errorf("there is no place %q; there are node, remote, x, y, a, b, c, d", name)
 }
 
 func (w *World) makePlaces() error {
-	for _, name := range append([]string{Node, Remote, gateway, "x", "y"}, Pods()...) {
+	for _, name := range append([]string{Node, Remote, gateway, Outside, outsideToo}, Pods()...) {
 		n, err := NewNamespace(name)
 		if err != nil {
 			return err
 		}
 		w.places[name], w.order = n, append(w.order, n)
-		if err := n.Sysctl(quiet...); err != nil {
-			return fmt.Errorf("settings of %s: %w", name, err)
+		if err := n.Quiet(); err != nil {
+			return err
 		}
 	}
 	w.Node = w.places[Node]
-	forward := []string{"net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1"}
-	// Refusals by ICMP are rate limited by default, which makes them look like drops. A scenario of its own restores that.
-	eager := []string{"net.ipv4.icmp_ratelimit=0", "net.ipv4.icmp_ratemask=0", "net.ipv6.icmp.ratelimit=0"}
-	crowd := []string{"net.ipv6.ip_nonlocal_bind=1"}
-	return errors.Join(
-		w.Node.Sysctl(append(forward, eager...)...),
-		w.places[Remote].Sysctl(append(forward, eager...)...),
-		w.places[gateway].Sysctl(append(forward, eager...)...),
-		w.places["x"].Sysctl(crowd...),
-	)
+	for _, name := range []string{Node, Remote, gateway} {
+		n := w.places[name]
+		// The kernel limits the rate of ICMP errors by default, and then a refusal looks like a drop. One scenario
+		// restores it.
+		err := errors.Join(n.Sysctl("net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1"), n.LimitICMP(false))
+		if err != nil {
+			return err
+		}
+	}
+	return w.places[Outside].Sysctl("net.ipv6.ip_nonlocal_bind=1") // for the crowd
 }
 
-// void is where the gateway routes what it does not know. It answers by a rule, because the kernel's own "unreachable" is
-// rate limited for the whole machine (net.ipv4.route.error_burst).
+// LimitICMP turns the kernel's limit on the rate of ICMP errors on, as it is by default, or off.
+func (n *Namespace) LimitICMP(on bool) error {
+	if on {
+		return n.Sysctl("net.ipv4.icmp_ratelimit=1000", "net.ipv4.icmp_ratemask=6168", "net.ipv6.icmp.ratelimit=1000")
+	}
+	return n.Sysctl("net.ipv4.icmp_ratelimit=0", "net.ipv4.icmp_ratemask=0", "net.ipv6.icmp.ratelimit=0")
+}
+
+// void is the link to which the gateway routes all unknown addresses. A rule answers there, because the kernel's own
+// "unreachable" has a rate limit for the whole machine (net.ipv4.route.error_burst).
 const void = "void"
 
 func (n *Namespace) refuse(link string) error {
-	_, err := n.Command("nft", "add table inet gateway; "+
-		"add chain inet gateway forward { type filter hook forward priority 0; }; "+
-		"add rule inet gateway forward oifname "+link+" reject with icmpx type host-unreachable")
-	return err
+	return n.Load("add table inet gateway\n" +
+		"add chain inet gateway forward { type filter hook forward priority 0; }\n" +
+		"add rule inet gateway forward oifname " + link + " reject with icmpx type host-unreachable\n")
 }
 
 // connectOutside joins the node and the clients by a bridge in the gateway.
 func (w *World) connectOutside() error {
-	net, x, y := w.places[gateway], w.places["x"], w.places["y"]
+	g, x, y := w.places[gateway], w.places[Outside], w.places[outsideToo]
 	err := errors.Join(
-		join(net, "to-node", w.Node, OutsideLink), join(net, "to-x", x, uplink), join(net, "to-y", y, uplink),
-		net.bridge("bridge", "to-node", "to-x", "to-y"),
+		join(g, "to-node", w.Node, OutsideLink), join(g, "to-x", x, uplink), join(g, "to-y", y, uplink),
+		g.Bridge("bridge", "to-node", "to-x", "to-y"), join(g, void, g, void+"-end"), g.refuse(void),
 	)
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(join(net, void, net, void+"-end"), net.refuse(void)); err != nil {
-		return err
-	}
 	for _, f := range Families() {
+		node := address(f, "NODE")
 		err := errors.Join(
 			w.Node.AddAddress(OutsideLink, inNetwork(f, "NODE")),
 			w.Node.AddAddress(OutsideLink, inNetwork(f, "NODE_SECOND")),
-			net.AddAddress("bridge", inNetwork(f, "GATEWAY")),
-			net.route(everywhere(f), void, netip.Addr{}),
+			g.AddAddress("bridge", inNetwork(f, "GATEWAY")),
+			g.direct(everywhere(f), void),
 			x.AddAddress(uplink, inNetwork(f, "X")),
 			y.AddAddress(uplink, inNetwork(f, "Y")),
-			x.own(prefix(f, "CROWD")),
-			net.route(prefix(f, "CROWD"), "bridge", address(f, "X")),
-			net.route(prefix(f, "PODS"), "bridge", address(f, "NODE")),
-			w.Node.route(prefix(f, "CROWD"), OutsideLink, address(f, "X")),
-			w.Node.routeFrom(address(f, "NODE"), everywhere(f), OutsideLink, address(f, "GATEWAY")),
-			x.route(everywhere(f), uplink, address(f, "NODE")),
-			y.route(everywhere(f), uplink, address(f, "NODE")),
+			x.Own(prefix(f, "CROWD")),
+			g.via(prefix(f, "CROWD"), "bridge", address(f, "X")),
+			g.via(prefix(f, "PODS"), "bridge", node),
+			w.Node.via(prefix(f, "CROWD"), OutsideLink, address(f, "X")),
+			w.Node.AddRoute(netns.Route{To: everywhere(f), Link: OutsideLink, Gateway: address(f, "GATEWAY"), Source: node}),
+			x.via(everywhere(f), uplink, node),
+			y.via(everywhere(f), uplink, node),
 		)
 		if err != nil {
 			return err
@@ -163,10 +143,10 @@ func (w *World) connectRemote() error {
 		err := errors.Join(
 			w.Node.AddAddress(InnerLink, inNetwork(f, "NODE_INNER")),
 			remote.AddAddress(uplink, inNetwork(f, "REMOTE")),
-			remote.route(everywhere(f), uplink, address(f, "NODE_INNER")),
-			remote.routeIn(viaNode, everywhere(f), uplink, address(f, "NODE_INNER")),
-			w.Node.route(prefix(f, "REMOTE_PODS"), InnerLink, address(f, "REMOTE")),
-			w.Node.route(prefix(f, "MANY"), InnerLink, address(f, "REMOTE")),
+			remote.via(everywhere(f), uplink, address(f, "NODE_INNER")),
+			remote.AddRoute(netns.Route{To: everywhere(f), Link: uplink, Gateway: address(f, "NODE_INNER"), Table: viaNode}),
+			w.Node.via(prefix(f, "REMOTE_PODS"), InnerLink, address(f, "REMOTE")),
+			w.Node.via(prefix(f, "MANY"), InnerLink, address(f, "REMOTE")),
 		)
 		if err != nil {
 			return err
@@ -175,14 +155,14 @@ func (w *World) connectRemote() error {
 	return nil
 }
 
-// viaNode is the remote node's routing table for what its pods send.
+// viaNode is the remote node's routing table for packets from its pods.
 const viaNode = 100
 
 func (w *World) connectPods() error {
 	if err := join(w.Node, "veth-b", w.places["b"], uplink); err != nil {
 		return err
 	}
-	if err := errors.Join(w.Node.bridge("br-pods", "veth-b"), w.Node.reflect("veth-b")); err != nil {
+	if err := errors.Join(w.Node.Bridge("br-pods", "veth-b"), w.Node.Hairpin("veth-b")); err != nil {
 		return err
 	}
 	for _, pod := range Pods() {
@@ -193,17 +173,17 @@ func (w *World) connectPods() error {
 	c, remote := w.places["c"], w.places[Remote]
 	for _, f := range Families() {
 		many := prefix(f, "MANY")
-		if err := errors.Join(remote.route(many, podLink["c"], address(f, "C")), c.own(many)); err != nil {
+		if err := errors.Join(remote.via(many, podLink("c"), address(f, "C")), c.Own(many)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// connectPod gives a pod its address, reachable by its node only, as CNI plug-ins do that route.
+// connectPod gives a pod its address. The pod reaches everything through its node, as network plugins arrange it.
 func (w *World) connectPod(name string) error {
-	pod, at, link := w.places[name], w.Node, podLink[name]
-	isRemote := name == "c" || name == "d"
+	pod, at, link := w.places[name], w.Node, podLink(name)
+	isRemote := NodeOf(name) == RemoteNodeName
 	if isRemote {
 		at = w.places[Remote]
 	}
@@ -213,20 +193,20 @@ func (w *World) connectPod(name string) error {
 		}
 	}
 	if isRemote {
-		if err := at.divert(link, viaNode); err != nil {
+		if err := at.Divert(link, viaNode); err != nil {
 			return err
 		}
 	}
 	for _, f := range Families() {
-		own, gw := address(f, upper(name)), address(f, "POD_GATEWAY")
+		own, gw := PodAddress(f, name), address(f, "POD_GATEWAY")
 		if isRemote {
 			gw = nth(prefix(f, "REMOTE_PODS"), 254)
 		}
 		err := errors.Join(
 			at.AddAddress(link, host(gw)),
-			at.route(host(own), link, netip.Addr{}),
+			at.direct(host(own), link),
 			pod.AddAddress(uplink, host(own)),
-			pod.route(everywhere(f), uplink, gw),
+			pod.via(everywhere(f), uplink, gw),
 		)
 		if err != nil {
 			return err
@@ -235,53 +215,24 @@ func (w *World) connectPod(name string) error {
 	return nil
 }
 
-func upper(pod string) string { return string(pod[0] - 'a' + 'A') }
-
-// PodAddress is the address of a pod; "host" is one that uses the node's own network.
-func PodAddress(f Family, pod string) netip.Addr {
-	if pod == hostPod {
-		return address(f, "NODE")
-	}
-	return address(f, upper(pod))
-}
-
-// Names of the Nodes.
+// Addresses of the link of Attach.
 const (
-	NodeName       = "node-1"
-	RemoteNodeName = "node-2"
+	attachedLink    = "attached"
+	attachedNode    = "172.30.0.1/30"
+	attachedAddress = "172.30.0.2/30"
 )
 
-// NodeOf is the name of the Node that a pod runs on.
-func NodeOf(pod string) string {
-	if pod == hostPod || slices.Contains(LocalPods(), pod) {
-		return NodeName
-	}
-	return RemoteNodeName
-}
-
-// Addresses of the link between the node and the control plane.
-const (
-	controlPlaneLink    = "cplane"
-	controlPlaneNode    = "172.30.0.1/30"
-	controlPlaneAddress = "172.30.0.2/30"
-)
-
-// NewControlPlane starts a control plane that the node can reach.
-func (w *World) NewControlPlane(o ControlPlaneOptions) (*ControlPlane, error) {
-	ns, err := NewNamespace("control plane")
+// Attach makes one more namespace, for a program that only the node reaches, and returns its address.
+func (w *World) Attach(name string) (*Namespace, netip.Addr, error) {
+	n, err := NewNamespace(name)
 	if err != nil {
-		return nil, err
+		return nil, netip.Addr{}, err
 	}
-	w.order = append(w.order, ns)
-	own := netip.MustParsePrefix(controlPlaneAddress)
-	err = errors.Join(
-		join(w.Node, controlPlaneLink, ns, uplink),
-		w.Node.AddAddress(controlPlaneLink, netip.MustParsePrefix(controlPlaneNode)),
-		ns.AddAddress(uplink, own),
+	w.order = append(w.order, n)
+	own := netip.MustParsePrefix(attachedAddress)
+	return n, own.Addr(), errors.Join(
+		join(w.Node, attachedLink, n, uplink),
+		w.Node.AddAddress(attachedLink, netip.MustParsePrefix(attachedNode)),
+		n.AddAddress(uplink, own),
 	)
-	if err != nil {
-		return nil, fmt.Errorf("connect the control plane: %w", err)
-	}
-	o.Namespace, o.Address = ns, own.Addr()
-	return NewControlPlane(o)
 }

@@ -1,46 +1,32 @@
+//go:build !nokernel
+
 package lab
 
 import (
 	"net/netip"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 )
 
-func newWorld(t *testing.T) *World {
-	t.Helper()
-	w, err := NewWorld()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := w.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return w
-}
-
-func ask(t *testing.T, w *World, place string, q Question) Result {
-	t.Helper()
-	n, err := w.Place(place)
-	if err != nil {
-		t.Fatal(err)
-	}
+// ask is for names of places that exist.
+func (w *World) ask(place string, q Question) Result {
 	if q.Patience == 0 {
 		q.Patience = 3 * time.Second
 	}
-	return n.Ask(q)
+	return w.places[place].Ask(q)
 }
 
-// TestEveryoneReachesEveryPod also says that nothing translates addresses on the way.
+// TestEveryoneReachesEveryPod also checks that nothing translates addresses on the way.
 func TestEveryoneReachesEveryPod(t *testing.T) {
-	w := newWorld(t)
+	w := New(t)
 	for _, f := range Families() {
 		for _, from := range []string{Node, Remote, "x", "y", "a", "b", "c", "d"} {
 			for _, pod := range Pods() {
 				for _, p := range []Protocol{TCP, UDP, SCTP} {
 					q := Question{Protocol: p, To: netip.AddrPortFrom(address(f, upper(pod)), 8081)}
-					r := ask(t, w, from, q)
+					r := w.ask(from, q)
 					if r.Outcome != Answered || r.Answer.Pod != pod || r.Answer.Port != 8081 || r.Answer.Source != r.Client {
 						t.Errorf("%s from %s to %s over %s: %v, client %s", p, from, pod, f, r, r.Client)
 					}
@@ -51,8 +37,9 @@ func TestEveryoneReachesEveryPod(t *testing.T) {
 }
 
 func TestOutcomes(t *testing.T) {
-	w := newWorld(t)
+	w := New(t)
 	w.drop(t, "udp dport 4000", "tcp dport 4000", "meta l4proto sctp @th,16,16 4000")
+	unreachable := map[Protocol]Outcome{TCP: Unreachable, UDP: Unreachable, SCTP: Unreachable}
 	tests := []struct {
 		name string
 		from string
@@ -62,11 +49,12 @@ func TestOutcomes(t *testing.T) {
 	}{
 		{"nobody listens", "x", "NODE", 4001, map[Protocol]Outcome{TCP: Refused, UDP: Refused}},
 		{"the node drops", "x", "A", 4000, map[Protocol]Outcome{TCP: Dropped, UDP: Dropped, SCTP: Dropped}},
-		{"the own node drops", Node, "A", 4000, map[Protocol]Outcome{TCP: Dropped, UDP: Dropped, SCTP: Dropped}},
-		{"no way", "x", "NOWHERE", 80, map[Protocol]Outcome{TCP: Unreachable, UDP: Unreachable, SCTP: Unreachable}},
-		{"no way from the node", Node, "UNALLOCATED", 80, map[Protocol]Outcome{TCP: Unreachable, UDP: Unreachable, SCTP: Unreachable}},
-		{"no way from a pod", "b", "VIP1", 80, map[Protocol]Outcome{TCP: Unreachable, UDP: Unreachable, SCTP: Unreachable}},
+		{"the client's own node drops", Node, "A", 4000, map[Protocol]Outcome{TCP: Dropped, UDP: Dropped, SCTP: Dropped}},
+		{"no route", "x", "NOWHERE", 80, unreachable},
+		{"no route from the node", Node, "UNALLOCATED", 80, unreachable},
+		{"no route from a pod", "b", "VIP1", 80, unreachable},
 	}
+	var asking sync.WaitGroup // all at once: most of them wait
 	for _, tt := range tests {
 		for _, f := range Families() {
 			for p, want := range tt.want {
@@ -74,58 +62,83 @@ func TestOutcomes(t *testing.T) {
 				if want == Dropped {
 					q.Patience = 300 * time.Millisecond
 				}
-				if got := ask(t, w, tt.from, q); got.Outcome != want {
-					t.Errorf("%s: %s over %s: %s, want %s", tt.name, p, f, got, want)
-				}
+				asking.Go(func() {
+					if got := w.ask(tt.from, q); got.Outcome != want {
+						t.Errorf("%s: %s over %s: %s, want %s", tt.name, p, f, got, want)
+					}
+				})
 			}
 		}
 	}
+	asking.Wait()
 }
 
-// drop has the node drop what matches.
+// drop lets the node drop matching packets.
 func (w *World) drop(t *testing.T, matches ...string) {
 	t.Helper()
-	script := "table inet drops { chain forward { type filter hook forward priority 0;\n"
-	out := "chain output { type filter hook output priority 0;\n"
-	for _, m := range matches {
-		script += m + " drop\n"
-		out += m + " drop\n"
-	}
-	if _, err := w.Node.Command("nft", script+"}\n"+out+"}\n}"); err != nil {
-		t.Fatal(err)
-	}
+	rules := strings.Join(matches, " drop\n") + " drop\n"
+	w.Node.Must(t, "table inet drops {\n"+
+		"chain forward { type filter hook forward priority 0;\n"+rules+"}\n"+
+		"chain output { type filter hook output priority 0;\n"+rules+"}\n}", "nft", "-f", "-")
 }
 
 func TestFlowStaysOpen(t *testing.T) {
-	w := newWorld(t)
+	w := New(t)
 	for _, f := range Families() {
 		for _, p := range []Protocol{TCP, UDP} {
-			var flow *Flow
 			q := Question{Protocol: p, To: netip.AddrPortFrom(address(f, "A"), 8080), Patience: time.Second}
-			n, _ := w.Place("x")
-			if err := n.Do(func() (err error) { flow, err = Open(q); return err }); err != nil {
-				t.Fatal(err)
-			}
-			if p == TCP {
-				if r := flow.Receive(time.Second); r.Outcome != Answered {
-					t.Errorf("%s over %s: greeting: %s", p, f, r)
-				}
+			flow, first := w.At(t, "x").Hold(t, q)
+			if first.Name() != "a" {
+				t.Errorf("%s over %s: first answer from %s", p, f, first.Name())
 			}
 			for range 2 {
-				if r := flow.Send(time.Second); r.Outcome != Answered || r.Answer.Name() != "a" {
-					t.Errorf("%s over %s: %s", p, f, r)
+				if r := flow.Send(time.Second); r.Outcome != Answered || r.Answer != first {
+					t.Errorf("%s over %s: %s, want the answer %v again", p, f, r, first)
 				}
 			}
 			flow.Close()
+			flow.Close() // does nothing
 		}
+	}
+}
+
+// TestNoFlowWithoutAnswer: a connection that is refused leaves no flow.
+func TestNoFlowWithoutAnswer(t *testing.T) {
+	w := New(t)
+	for _, f := range Families() {
+		for _, p := range []Protocol{TCP, UDP} {
+			q := Question{Protocol: p, To: netip.AddrPortFrom(address(f, "A"), 4001), Patience: 3 * time.Second}
+			if flow, r := w.At(t, "x").Open(q); flow != nil || r.Outcome != Refused {
+				t.Errorf("%s over %s: flow %v, %s, want no flow, refused", p, f, flow, r)
+			}
+		}
+	}
+}
+
+// TestServe adds a server to a place.
+func TestServe(t *testing.T) {
+	w := New(t)
+	if err := w.Serve("a", "more", 9000); err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range Families() {
+		for _, p := range []Protocol{TCP, UDP} {
+			q := Question{Protocol: p, To: netip.AddrPortFrom(address(f, "A"), 9000), Patience: 3 * time.Second}
+			if a := w.At(t, "x").Once(t, q); a.Pod != "more" || a.Port != 9000 || a.Source != address(f, "X") {
+				t.Errorf("%s over %s: %v", p, f, a)
+			}
+		}
+	}
+	if err := w.Serve("a", "again", 9000); err == nil || !strings.Contains(err.Error(), "port 9000 of a") {
+		t.Errorf("a second server at the port: %v", err)
 	}
 }
 
 func TestCrowdAndMany(t *testing.T) {
-	w := newWorld(t)
+	w := New(t)
 	for _, f := range Families() {
 		from, to := nth(prefix(f, "CROWD"), 300), nth(prefix(f, "MANY"), 2999)
-		r := ask(t, w, "x", Question{Protocol: TCP, From: from, To: netip.AddrPortFrom(to, 8080)})
+		r := w.ask("x", Question{Protocol: TCP, From: from, To: netip.AddrPortFrom(to, 8080)})
 		if r.Outcome != Answered || r.Answer.Source != from || r.Answer.Local != to || r.Answer.Pod != "c" {
 			t.Errorf("over %s from %s to %s: %+v", f, from, to, r)
 		}
@@ -134,11 +147,11 @@ func TestCrowdAndMany(t *testing.T) {
 
 // TestFlowsAreTracked needs a rule on the node: without one the kernel tracks nothing.
 func TestFlowsAreTracked(t *testing.T) {
-	w := newWorld(t)
+	w := New(t)
 	w.drop(t, "ct state invalid")
 	for _, f := range Families() {
 		to := netip.AddrPortFrom(address(f, "C"), 8080)
-		if r := ask(t, w, "x", Question{Protocol: UDP, To: to}); r.Outcome != Answered {
+		if r := w.ask("x", Question{Protocol: UDP, To: to}); r.Outcome != Answered {
 			t.Fatal(r)
 		}
 		want := TrackedFlow{Protocol: UDP, To: to, Server: to}

@@ -9,12 +9,12 @@ import (
 )
 
 const (
-	// Rounds is how often Compare goes around.
+	// Rounds is the number of rounds of Compare.
 	Rounds    = 900
 	dialBatch = 10 // connections of a path in one round
 )
 
-// oneRule is the least that a Service needs: what a person would write by hand.
+// oneRule is the smallest ruleset for a Service, as a person would write it by hand.
 const oneRule = `table ip by-hand {
 	chain prerouting {
 		type nat hook prerouting priority dstnat; policy accept;
@@ -23,17 +23,18 @@ const oneRule = `table ip by-hand {
 }
 `
 
-// Comparison is connections over three paths: through a proxy's rules, through one hand-written rule, without any rule.
+// Comparison has the connections over three paths: through a proxy's rules, through one rule written by hand, without
+// rules.
 type Comparison struct {
 	Proxy   PathResult `json:"proxy"`
 	OneRule PathResult `json:"one_dnat_rule"`
 	NoRule  PathResult `json:"no_rule"`
-	// ToRule and ToNone are the medians over all rounds of the rate through the proxy's rules against the others.
+	// ToRule and ToNone are the rate through the proxy's rules divided by the other two rates: medians over all rounds.
 	ToRule float64 `json:"rate_to_one_dnat_rule"`
 	ToNone float64 `json:"rate_to_no_rule"`
 }
 
-// PathResult is connections over one path; times are in microseconds.
+// PathResult has the connections over one path. Times are in microseconds.
 type PathResult struct {
 	P50  float64 `json:"p50_us"`
 	P99  float64 `json:"p99_us"`
@@ -66,8 +67,8 @@ func (l *lane) result() PathResult {
 	}
 }
 
-// Compare opens connections to a frontend over the proxy's path, through one rule on a second path, and without rules on
-// a third, a few at a time on each, so that whatever disturbs the machine disturbs all three.
+// Compare opens connections to a frontend over the proxy's path, through one rule on a second path, and without rules
+// on a third. It opens a few at a time on each, so that other work on the machine disturbs all three alike.
 func Compare(proxy *Path, frontend netip.AddrPort, step func(done int)) (out Comparison, err error) {
 	byHand, none, err := referencePaths(frontend)
 	if err != nil {
@@ -96,7 +97,7 @@ func Compare(proxy *Path, frontend netip.AddrPort, step func(done int)) (out Com
 	}, nil
 }
 
-// medianRatio compares round by round.
+// medianRatio is the median of the ratios of all rounds.
 func medianRatio(a, b []float64) float64 {
 	ratios := make([]float64, len(a))
 	for i := range a {
@@ -113,13 +114,13 @@ func referencePaths(frontend netip.AddrPort) (byHand, none *Path, err error) {
 		return nil, nil, errors.Join(err, byHand.Close())
 	}
 	script := fmt.Sprintf(oneRule, frontend.Addr(), frontend.Port(), Server(0), ServerPort)
-	if err := Load(byHand.Node, script); err != nil {
+	if err := byHand.Node.Load(script); err != nil {
 		return nil, nil, errors.Join(err, byHand.Close(), none.Close())
 	}
 	return byHand, none, nil
 }
 
-// Cells are a column of a table, with the rows of ComparisonRows.
+// Cells are a column of a table. Its rows are ComparisonRows.
 func (c *Comparison) Cells() []string {
 	latency := func(p *PathResult) string { return Short(p.P50) + " / " + Short(p.P99) }
 	return []string{
@@ -129,7 +130,7 @@ func (c *Comparison) Cells() []string {
 	}
 }
 
-// ComparisonRows name what Cells gives.
+// ComparisonRows are the names of the rows of Cells.
 func ComparisonRows() []string {
 	return []string{
 		"SYN sent to connected, p50 / p99, µs", "- through one DNAT rule", "- without a rule",

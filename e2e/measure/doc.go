@@ -1,12 +1,12 @@
-// Package measure holds the parts that the two benchmark programs share.
+// Package measure holds the parts that both benchmark programs use.
 //
-//	sample.go     measurements and their quantiles
-//	compare.go    connections over several paths, in turn
-//	process.go    CPU time and memory of a process
-//	path.go       a client, a node and a server in namespaces; namespace.go: network namespaces
-//	machine.go    the machine on which a benchmark runs
-//	progress.go   messages while a benchmark runs
-//	table.go      results as a table; plot.go: as a plot
+//	sample.go    measurements and their quantiles
+//	path.go      a client, a node and a server in network namespaces; connections over them
+//	compare.go   connections through a proxy's rules, through one rule, and without rules
+//	process.go   CPU time and memory of a process, memory of the kernel
+//	machine.go   the machine that was measured
+//	progress.go  what a program is doing, on standard error
+//	table.go     Markdown tables; plot.go: an SVG plot
 //
 // It knows nothing of Verdict or of kube-proxy.
 package measure

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Machine says where and when numbers were taken: without it they mean nothing.
+// Machine is the machine on which figures were measured, and the time. Figures mean nothing without it.
 type Machine struct {
 	CPU    string    `json:"cpu"`
 	Cores  int       `json:"cores"`
@@ -19,7 +19,7 @@ type Machine struct {
 	Kernel string    `json:"kernel"`
 	Go     string    `json:"go"`
 	Date   time.Time `json:"date"`
-	// Load is the load average of the last minute at the start: other work on the machine spoils numbers.
+	// Load is the load average of the last minute at the start: other work on the machine falsifies figures.
 	Load string `json:"load"`
 }
 
@@ -38,7 +38,7 @@ func ThisMachine() Machine {
 	return m
 }
 
-// String is one line for people.
+// String is one human-readable line.
 func (m Machine) String() string {
 	return fmt.Sprintf("%s, %d cores, %d MiB, Linux %s, %s, %s, load %s",
 		m.CPU, m.Cores, m.Memory, m.Kernel, m.Go, m.Date.Format("2006-01-02 15:04 MST"), m.Load)

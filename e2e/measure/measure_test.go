@@ -4,7 +4,6 @@ import (
 	"encoding/xml"
 	"errors"
 	"io"
-	"net/netip"
 	"os"
 	"os/exec"
 	"strings"
@@ -74,7 +73,7 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
-// TestInspect looks at a child that uses some memory and time.
+// TestInspect inspects a child that uses some memory and CPU time.
 func TestInspect(t *testing.T) {
 	cmd := exec.Command("sh", "-c", "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; read x")
 	in, err := cmd.StdinPipe()
@@ -106,7 +105,7 @@ func TestInspect(t *testing.T) {
 	}
 }
 
-// TestProcessFormats: names may hold blanks and parentheses, and lines may be missing.
+// TestProcessFormats: names may contain blanks and parentheses, and lines may be missing.
 func TestProcessFormats(t *testing.T) {
 	status := "Name:\ta b) (c\nVmHWM:\t    2048 kB\nVmRSS:\t    1024 kB\n"
 	if got := kilobytes(status, "VmRSS:"); got != 1<<20 {
@@ -121,45 +120,6 @@ func TestThisMachine(t *testing.T) {
 	m := ThisMachine()
 	if m.CPU == "" || m.Kernel == "" || m.Cores < 1 || m.Memory < 1 || m.Go == "" || m.Load == "" {
 		t.Errorf("incomplete: %+v", m)
-	}
-}
-
-// TestCompare opens connections over all three paths; the proxy's rules are a second hand-written rule.
-func TestCompare(t *testing.T) {
-	path, err := NewPath("test")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer path.Close()
-	frontend := netip.MustParseAddrPort("10.96.0.1:80")
-	dialer, err := path.NewDialer()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if c, err := dialer.Dial(netip.AddrPortFrom(Server(3), ServerPort), 5); err != nil || len(c.Handshakes) != 5 || c.Rate() <= 0 {
-		t.Fatalf("to an address of the server: %+v, %v", c, err)
-	}
-	if err := dialer.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := Load(path.Node, "no ruleset"); err == nil {
-		t.Error("nft took nonsense")
-	}
-	if err := Load(path.Node, "table ip x { chain p { type nat hook prerouting priority dstnat; ip daddr 10.96.0.1 tcp dport 80 dnat to 10.251.1.1:8080; }; }"); err != nil {
-		t.Fatal(err)
-	}
-	steps := 0
-	got, err := Compare(path, frontend, func(int) { steps++ })
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, p := range map[string]PathResult{"proxy": got.Proxy, "one rule": got.OneRule, "no rule": got.NoRule} {
-		if p.P50 <= 0 || p.P99 < p.P50 || p.Rate <= 0 {
-			t.Errorf("%s: %+v", name, p)
-		}
-	}
-	if steps != Rounds || got.ToRule <= 0 || len(got.Cells()) != len(ComparisonRows()) {
-		t.Errorf("%d steps, ratio %v, %d cells", steps, got.ToRule, len(got.Cells()))
 	}
 }
 

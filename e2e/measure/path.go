@@ -9,10 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/verdict-proxy/verdict/e2e/lab"
+	"github.com/verdict-proxy/verdict/e2e/netns"
 )
 
-// Path is a client, a node that forwards, and a server, each in a namespace of its own. What the node's rules cost is
-// what a connection takes longer than over a path without rules.
+// Path is a client, a node that forwards, and a server, each in a namespace of its own. The cost of the node's rules is
+// the difference to a path without rules.
 //
 //	client 10.250.0.2 -- 10.250.0.1 node 10.251.0.1 -- 10.251.0.2 server, 10.251.1.0/24
 type Path struct {
@@ -20,13 +21,13 @@ type Path struct {
 	client, server *lab.Namespace
 }
 
-// ClientRange is where clients of paths live.
+// ClientRange holds the clients of paths.
 const ClientRange = "10.250.0.0/24"
 
-// NodeAddress is the node's on the side of the client.
+// NodeAddress is the node's address on the side of the client.
 const NodeAddress = "10.250.0.1"
 
-// ServerPort is where the server of a path listens, on all its addresses.
+// ServerPort is the port at which the server of a path listens, on all its addresses.
 const ServerPort = 8080
 
 // Server is one of 250 addresses of the server.
@@ -50,15 +51,29 @@ func NewPath(name string) (*Path, error) {
 
 func (p *Path) connect() error {
 	return errors.Join(
-		Join(p.client, p.Node, "to-client", "10.250.0.2/24", NodeAddress+"/24"),
-		Join(p.server, p.Node, "to-server", "10.251.0.2/24", "10.251.0.1/24"),
+		Link(p.client, p.Node, "to-client", "10.250.0.2/24", NodeAddress+"/24"),
+		Link(p.server, p.Node, "to-server", "10.251.0.2/24", "10.251.0.1/24"),
 		p.Node.Sysctl("net.ipv4.ip_forward=1"),
 		p.client.Sysctl("net.ipv4.ip_local_port_range=1024 65535"),
 		Route(p.client, "0.0.0.0/0", NodeAddress),
 		Route(p.server, "0.0.0.0/0", "10.251.0.1"),
 		Route(p.Node, "10.251.1.0/24", "10.251.0.2"),
-		address(p.server, "lo", "10.251.1.0/24"), // on the loopback link every address of the range is the server's
+		p.server.Own(netip.MustParsePrefix("10.251.1.0/24")),
 	)
+}
+
+// Link connects two namespaces by a pair of links of the same name, with an address at each end.
+func Link(a, b *lab.Namespace, name, addrA, addrB string) error {
+	return errors.Join(
+		netns.Connect(a.Namespace, name, b.Namespace, name),
+		a.AddAddress(name, netip.MustParsePrefix(addrA)),
+		b.AddAddress(name, netip.MustParsePrefix(addrB)),
+	)
+}
+
+// Route sends a range through a gateway.
+func Route(n *lab.Namespace, to, gateway string) error {
+	return n.AddRoute(netns.Route{To: netip.MustParsePrefix(to), Gateway: netip.MustParseAddr(gateway)})
 }
 
 // Close removes the path.
@@ -72,9 +87,9 @@ func (p *Path) Close() error {
 	return errors.Join(errs...)
 }
 
-// Dialer opens TCP connections over a path and closes them again at once. Client and server are one thread: with virtual
-// links the whole handshake happens inside the system calls of that thread, on one core and without waiting for the
-// scheduler, which on a small machine is several times the time to be measured.
+// Dialer opens TCP connections over a path and closes them at once. Client and server are one thread. With virtual
+// links the whole handshake happens inside the system calls of that thread, on one core. It never waits for the
+// scheduler; on a small machine that wait is several times as long as the handshake.
 type Dialer struct {
 	listener int
 	clients  *lab.Namespace
@@ -107,7 +122,7 @@ func listen() (int, error) {
 // Close stops listening.
 func (d *Dialer) Close() error { return unix.Close(d.listener) }
 
-// Connections is a run of connections: how long each handshake took, and the whole run.
+// Connections is a run of connections: the duration of each handshake and of the whole run.
 type Connections struct {
 	Handshakes Sample
 	Elapsed    time.Duration
@@ -158,7 +173,7 @@ func (d *Dialer) dialOnce(to netip.AddrPort) (took time.Duration, err error) {
 	if err != nil {
 		return 0, errors.Join(err, unix.Close(fd))
 	}
-	// A reset instead of an orderly end: nothing lingers in TIME_WAIT, and the ports do not run out.
+	// A reset instead of an orderly end: no connection stays in TIME_WAIT, and the ports do not run out.
 	err = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
 	return took, errors.Join(err, unix.Close(fd), unix.Close(peer))
 }

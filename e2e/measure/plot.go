@@ -7,23 +7,23 @@ import (
 	"strings"
 )
 
-// Plot is a picture of lines over two logarithmic axes.
+// Plot is a chart of lines over two logarithmic axes.
 type Plot struct {
 	Title, Subtitle string
-	X, Y            string // what the axes say
+	X, Y            string // labels of the axes
 	Lines           []Line
 }
 
-// Line is a row of points with a name; points from left to right.
+// Line is a series of points with a name. The points go from left to right.
 type Line struct {
 	Name   string
 	Points []Point
 }
 
-// Point is one measurement; both numbers are above 0.
+// Point is one measurement. Both numbers are above 0.
 type Point struct{ X, Y float64 }
 
-// Layout in pixels, and the colors of lines: told apart by people who see colors differently, and on paper.
+// Layout in pixels, and the colors of lines. Color-blind readers can distinguish them, also on paper.
 const (
 	plotWidth, plotHeight    = 860, 480
 	plotLeft, plotRight      = 80, 190
@@ -35,7 +35,7 @@ const (
 
 func plotColors() []string { return []string{"#0969da", "#bc4c00", "#8250df", "#1a7f37"} }
 
-// axis maps numbers to pixels; it spans whole powers of ten.
+// axis maps numbers to pixels. It spans whole powers of ten.
 type axis struct {
 	low, high float64 // exponents
 	from, to  float64 // pixels
@@ -68,7 +68,7 @@ func (a axis) decades() []float64 {
 	return out
 }
 
-// SVG draws the plot. It brings its own background, so that it can be read on a dark page too.
+// SVG draws the plot. It has its own background and is readable on a dark page, too.
 func (p *Plot) SVG() string {
 	var xs, ys []float64
 	for _, l := range p.Lines {
@@ -110,7 +110,7 @@ func (p *Plot) axes(b *strings.Builder, x, y axis) {
 		middle, plotText, html.EscapeString(p.Y))
 }
 
-// draw shows the line, its points with their values, and its name at its end.
+// draw draws the line, its points with their values, and its name at the end.
 func (l *Line) draw(b *strings.Builder, x, y axis, color string) {
 	if len(l.Points) == 0 {
 		return

@@ -10,20 +10,20 @@ import (
 	"time"
 )
 
-// clockTick is the unit of times in /proc/PID/stat; the kernel has reported 100 per second on all architectures that Go
-// runs on, whatever its own tick is.
+// clockTick is the unit of times in /proc/PID/stat. It is 1/100 s on all architectures that Go supports, whatever the
+// tick of the kernel is.
 const clockTick = 10 * time.Millisecond
 
-// Process is what a process has cost so far.
+// Process is the CPU time and memory that a process has used so far.
 type Process struct {
 	Name        string
 	CPU         time.Duration // its own, user and system
 	ChildrenCPU time.Duration // of children that have ended
 	RSS         int64         // resident memory now, in bytes
-	Peak        int64         // the most it ever was
+	Peak        int64         // the highest resident memory so far, in bytes
 }
 
-// Inspect looks at a process.
+// Inspect reads the CPU time and memory of a process.
 func Inspect(pid int) (Process, error) {
 	fields, err := statFields(pid)
 	if err != nil {
@@ -35,34 +35,35 @@ func Inspect(pid int) (Process, error) {
 	}
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
-		return Process{}, fmt.Errorf("look at process %d: %w", pid, err)
+		return Process{}, fmt.Errorf("inspect process %d: %w", pid, err)
 	}
 	p := Process{Name: strings.TrimSpace(line(string(status), "Name:")), CPU: ticks(14) + ticks(15), ChildrenCPU: ticks(16) + ticks(17)}
 	p.RSS, p.Peak = kilobytes(string(status), "VmRSS:"), kilobytes(string(status), "VmHWM:")
 	return p, nil
 }
 
-// statFields are the fields of /proc/PID/stat from the third on: the second is a name in parentheses and may hold blanks.
+// statFields are the fields of /proc/PID/stat from the third on. The second is a name in parentheses and may contain
+// blanks.
 func statFields(pid int) ([]string, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
-		return nil, fmt.Errorf("look at process %d: %w", pid, err)
+		return nil, fmt.Errorf("inspect process %d: %w", pid, err)
 	}
 	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
 	if len(fields) < 20 {
-		return nil, fmt.Errorf("look at process %d: /proc/%d/stat has only %d fields", pid, pid, len(fields)+2)
+		return nil, fmt.Errorf("inspect process %d: /proc/%d/stat has only %d fields", pid, pid, len(fields)+2)
 	}
 	return fields, nil
 }
 
-// line is what follows a label, up to the end of the line.
+// line is the text between a label and the end of its line.
 func line(text, label string) string {
 	_, rest, _ := strings.Cut(text, label)
 	value, _, _ := strings.Cut(rest, "\n")
 	return value
 }
 
-// kilobytes finds a line such as "VmRSS:  123 kB" and gives bytes.
+// kilobytes finds a line such as "VmRSS:  123 kB" and returns the number of bytes.
 func kilobytes(text, label string) int64 {
 	fields := strings.Fields(line(text, label))
 	if len(fields) == 0 {
@@ -72,7 +73,7 @@ func kilobytes(text, label string) int64 {
 	return n << 10
 }
 
-// Children lists the processes that a process has started and that still run.
+// Children lists the running child processes of a process.
 func Children(pid int) []int {
 	var out []int
 	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
@@ -90,7 +91,7 @@ func Children(pid int) []int {
 	return out
 }
 
-// SettledKernelMemory waits until the kernel has freed what ended programs left, and gives KernelMemory.
+// SettledKernelMemory waits until the kernel has freed the memory of programs that ended, and returns KernelMemory.
 func SettledKernelMemory() (int64, error) {
 	const enough = 512 << 10
 	last, err := KernelMemory()
@@ -108,7 +109,7 @@ func SettledKernelMemory() (int64, error) {
 	return last, nil
 }
 
-// KernelMemory is the kernel's own memory in bytes: slab that cannot be reclaimed, and what it allocated in larger pieces.
+// KernelMemory is the memory of the kernel in bytes: slab that cannot be reclaimed, and larger allocations.
 func KernelMemory() (int64, error) {
 	text, err := os.ReadFile("/proc/meminfo")
 	if err != nil {

@@ -10,7 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Progress tells on one line what a long program is doing: rewritten in place on a terminal, else a line for each stage.
+// Progress shows the current stage of a long program. A terminal shows one line that changes; a file gets a line for
+// each stage.
 type Progress struct {
 	out      io.Writer
 	terminal bool
@@ -19,13 +20,13 @@ type Progress struct {
 	stage    string
 }
 
-// NewProgress writes to a file, normally standard error.
+// NewProgress returns a Progress that writes to a file, normally standard error.
 func NewProgress(f *os.File) *Progress {
 	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
 	return &Progress{out: f, terminal: err == nil, start: time.Now()}
 }
 
-// Stage says what comes now.
+// Stage begins a stage.
 func (p *Progress) Stage(format string, args ...any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -33,7 +34,7 @@ func (p *Progress) Stage(format string, args ...any) {
 	p.line("\n", p.stage)
 }
 
-// Step says how far the stage is; only terminals see it.
+// Step shows how much of the stage is done, on a terminal only.
 func (p *Progress) Step(done, of int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

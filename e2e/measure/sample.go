@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// Sample is a number of measurements of the same thing.
+// Sample is a list of measurements of the same thing.
 type Sample []time.Duration
 
-// Quantile is the smallest measurement that at least the share q of all do not exceed; 0 without measurements.
+// Quantile is the smallest measurement that is not below the share q of all measurements. Without measurements it is 0.
 func (s Sample) Quantile(q float64) time.Duration {
 	if len(s) == 0 {
 		return 0
@@ -33,22 +33,22 @@ func (s Sample) Mean() time.Duration {
 	return sum / time.Duration(len(s))
 }
 
-// Quantiles is what is kept of a sample, in milliseconds.
+// Quantiles is the summary of a sample, in milliseconds.
 type Quantiles struct {
 	P50 float64 `json:"p50_ms"`
 	P99 float64 `json:"p99_ms"`
 	N   int     `json:"n"`
 }
 
-// Quantiles sums the sample up.
+// Quantiles is the summary of the sample.
 func (s Sample) Quantiles() Quantiles {
 	return Quantiles{P50: Milliseconds(s.Median()), P99: Milliseconds(s.Quantile(0.99)), N: len(s)}
 }
 
-// Milliseconds is a duration as a number.
+// Milliseconds is a duration as a number of milliseconds.
 func Milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// MedianOf is the median of plain numbers; the lower one of two in the middle.
+// MedianOf is the median of numbers. For an even count it is the lower of the two in the middle.
 func MedianOf(list []float64) float64 {
 	if len(list) == 0 {
 		return 0

@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// Table is rows of cells, printed as Markdown with columns of equal width, so that it can be read as it is and pasted.
+// Table has rows of cells. It prints them as Markdown with aligned columns, which is readable as plain text, too.
 type Table struct {
 	Head []string
 	Rows [][]string
@@ -15,7 +15,7 @@ type Table struct {
 // Add appends a row.
 func (t *Table) Add(cells ...string) { t.Rows = append(t.Rows, cells) }
 
-// String is the table with a line for each row.
+// String is the table in Markdown.
 func (t *Table) String() string {
 	widths := make([]int, len(t.Head))
 	for _, row := range append([][]string{t.Head}, t.Rows...) {
@@ -56,7 +56,7 @@ func Count(n int) string {
 	return text
 }
 
-// Short prints a number with three digits that count.
+// Short prints a number with three significant digits.
 func Short(v float64) string {
 	switch {
 	case v == 0:

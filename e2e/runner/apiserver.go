@@ -15,19 +15,19 @@ import (
 	"k8s.io/client-go/dynamic"
 	"sigs.k8s.io/yaml"
 
-	"github.com/verdict-proxy/verdict/e2e/lab"
+	"github.com/verdict-proxy/verdict/e2e/apiserver"
 	"github.com/verdict-proxy/verdict/e2e/scenario"
 )
 
 // apiServer writes objects to an API server. Nothing else writes them, so apiServer knows their resource versions.
 type apiServer struct {
-	plane      *lab.ControlPlane
+	plane      *apiserver.ControlPlane
 	client     dynamic.Interface
 	kubeconfig string
 	versions   map[string]string
 }
 
-func newAPIServer(plane *lab.ControlPlane) (*apiServer, error) {
+func newAPIServer(plane *apiserver.ControlPlane) (*apiServer, error) {
 	client, err := dynamic.NewForConfig(plane.Config())
 	if err != nil {
 		return nil, fmt.Errorf("create a client of the API server: %w", err)

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/verdict-proxy/verdict/e2e/apiserver"
 	"github.com/verdict-proxy/verdict/e2e/lab"
 	"github.com/verdict-proxy/verdict/e2e/scenario"
 )
@@ -38,7 +39,7 @@ type Options struct {
 type Bed struct {
 	options  Options
 	world    *lab.World
-	plane    *lab.ControlPlane
+	plane    *apiserver.ControlPlane
 	source   source
 	proxy    *proxy
 	fences   int
@@ -86,8 +87,12 @@ func (b *Bed) openSource() error {
 		b.source = s
 		return err
 	}
-	plane, err := b.world.NewControlPlane(lab.ControlPlaneOptions{
-		Binaries: b.options.ControlPlane, Dir: b.options.Dir, ServiceRanges: serviceRanges(),
+	ns, addr, err := b.world.Attach("control plane")
+	if err != nil {
+		return err
+	}
+	plane, err := apiserver.Start(apiserver.Options{
+		Binaries: b.options.ControlPlane, Dir: b.options.Dir, Namespace: ns, Address: addr, ServiceRanges: serviceRanges(),
 		// New API servers refuse addresses with leading zeros, but objects that are older than this rule still have
 		// them.
 		Arguments: []string{"--feature-gates=StrictIPCIDRValidation=false"},

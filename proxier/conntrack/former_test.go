@@ -6,7 +6,6 @@ import (
 	"net/netip"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
 	"github.com/verdict-proxy/verdict/proxier/plan"
@@ -24,48 +23,6 @@ func show(list []Frontend) (out []string) {
 		out = append(out, fmt.Sprintf("%v %d %v", f.Addr, f.Port, f.Family))
 	}
 	return out
-}
-
-// TestFormer reads flows of the real kernel. The test says which frontends the earlier process served.
-func TestFormer(t *testing.T) {
-	n := newNamespace(t)
-	n.add(t,
-		"udp 192.0.2.1:2000 10.96.0.10:53 10.0.0.1:53", "udp 192.0.2.1:2001 10.96.0.10:53 10.0.0.2:53",
-		"udp 192.0.2.1:2002 10.96.0.11:53 10.0.0.1:53",
-		"udp 192.0.2.1:2003 192.168.0.1:30053 10.0.0.1:53",
-		"udp 192.0.2.1:2004 10.96.0.12:53 10.96.0.12:53",
-		"tcp 192.0.2.1:2005 10.96.0.13:53 10.0.0.1:53",
-		"udp [fd00::1]:2000 [fd00:96::10]:53 [fd00:a::1]:53",
-	)
-	served := []Frontend{
-		frontend("10.96.0.10:53"), frontend("10.96.0.12:53"), frontend("10.96.0.13:53"), frontend("10.96.0.99:53"), frontend("[fd00:96::10]:53"),
-		{Port: 30053, Family: state.IPv4},
-	}
-	asked := map[Frontend]int{}
-	list, err := Former(Options{NetNS: n.Fd()}, func(f Frontend) (bool, error) {
-		asked[f]++
-		for _, s := range served {
-			if s == f {
-				return true, nil
-			}
-		}
-		return false, nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := []Frontend{{Port: 30053, Family: state.IPv4}, frontend("10.96.0.10:53"), frontend("[fd00:96::10]:53")}
-	if diff := cmp.Diff(show(want), show(list)); diff != "" {
-		t.Errorf("(- want, + got):\n%s", diff)
-	}
-	for f, times := range asked {
-		if times > 1 {
-			t.Errorf("%v was asked for %d times", f, times)
-		}
-	}
-	if _, asks := asked[frontend("10.96.0.99:53")]; asks {
-		t.Error("a frontend without flows was asked for")
-	}
 }
 
 func TestFormerAfterAnError(t *testing.T) {

@@ -1,3 +1,5 @@
+//go:build !nokernel
+
 package conntrack
 
 import (
@@ -30,7 +32,7 @@ func (n *namespace) cleaner(t testing.TB) *Cleaner {
 	return c
 }
 
-// flows lists the table as "protocol source destination answerer", with :port where there is one, sorted.
+// flows lists the table as "protocol client:port destination:port endpoint:port", sorted.
 func (n *namespace) flows(t testing.TB) (list []string) {
 	t.Helper()
 	for _, family := range []string{"ipv4", "ipv6"} {

@@ -1,3 +1,5 @@
+//go:build !nokernel
+
 package conntrack
 
 import (
@@ -14,7 +16,7 @@ func TestReasonWithoutTheCapability(t *testing.T) {
 	n := newNamespace(t)
 	s := stale(service("10.96.0.10:53>10.0.0.1:53"), service())
 	var cleanErr error
-	n.Do(t, func() error {
+	n.MustDo(t, func() error {
 		if err := dropNetAdmin(); err != nil {
 			return err
 		}

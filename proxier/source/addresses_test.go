@@ -1,9 +1,10 @@
+//go:build !nokernel
+
 package source
 
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/netip"
 	"slices"
 	"testing"
@@ -14,8 +15,6 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-func parseNet(p netip.Prefix) (net.IP, *net.IPNet, error) { return net.ParseCIDR(p.String()) }
-
 // followAddresses runs an address source inside a namespace.
 func followAddresses(t *testing.T, n *namespace, change ...func(*Addresses)) (*state.Store, *journal) {
 	t.Helper()
@@ -25,7 +24,7 @@ func followAddresses(t *testing.T, n *namespace, change ...func(*Addresses)) (*s
 	for _, c := range change {
 		c(a)
 	}
-	run(t, func(ctx context.Context) error { return n.Run(func() error { return a.Run(ctx) }) })
+	run(t, func(ctx context.Context) error { return n.Do(func() error { return a.Run(ctx) }) })
 	eventually(t, "the addresses are listed", func() bool { return synced(a) })
 	return store, lines
 }
@@ -97,14 +96,14 @@ func TestAddressesOverflow(t *testing.T) {
 	n.link("d0")
 	store, lines := followAddresses(t, n, func(a *Addresses) { a.buffer = 1 })
 	const many = 2000
-	n.do("add many addresses", func() error {
-		for i := range many {
-			if err := changeAddress(netlink.AddrAdd, "d0", fmt.Sprintf("10.0.%d.%d/32", i/250, i%250+1)); err != nil {
-				return err
-			}
+	n.must(n.Do(func() error { // quickly, or nothing is lost
+		link, err := netlink.LinkByName("d0")
+		for i := 0; i < many && err == nil; i++ {
+			a := netip.AddrFrom4([4]byte{10, 0, byte(i / 250), byte(i%250 + 1)})
+			err = netlink.AddrAdd(link, &netlink.Addr{IPNet: netlink.NewIPNet(a.AsSlice())})
 		}
-		return nil
-	})
+		return err
+	}))
 	eventually(t, "all addresses are known", func() bool { return len(withoutLinkLocal(host(store))) == many })
 	eventually(t, "the loss is logged", func() bool {
 		return len(lines.lines("lost the subscription to the host's addresses", "receive address changes: ")) > 0
@@ -115,7 +114,7 @@ func TestAddressesOverflow(t *testing.T) {
 
 // TestPrimaryAddresses has one row for each set of addresses and routes. The interfaces d0 and d1 are up.
 func TestPrimaryAddresses(t *testing.T) {
-	const v4, v6 = netlink.FAMILY_V4, netlink.FAMILY_V6
+	const v4, v6 = "0.0.0.0/0", "::/0"
 	for _, tt := range []struct {
 		name string
 		set  func(*namespace)
@@ -176,10 +175,10 @@ func TestPrimaryAddresses(t *testing.T) {
 			n.link("d1")
 			tt.set(n)
 			var got []netip.Addr
-			n.do("find the primary addresses", func() (err error) {
+			n.must(n.Do(func() (err error) {
 				got, err = PrimaryAddresses()
 				return err
-			})
+			}))
 			if diff := cmp.Diff(addrs(tt.want...), got, compareValues); diff != "" {
 				t.Errorf("addresses (-want +got):\n%s", diff)
 			}

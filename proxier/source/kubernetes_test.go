@@ -102,6 +102,7 @@ func TestKubernetesAsksForWhatItNeeds(t *testing.T) {
 
 // TestKubernetesIsNotSyncedByHalf: each resource in turn fails at first. The source is not synced before it works.
 func TestKubernetesIsNotSyncedByHalf(t *testing.T) {
+	t.Parallel() // it waits for client-go to try again
 	for _, resource := range []string{"services", "endpointslices", "nodes", "servicecidrs"} {
 		t.Run(resource, func(t *testing.T) {
 			t.Parallel()
@@ -142,6 +143,7 @@ func TestKubernetesIsNotSyncedByHalf(t *testing.T) {
 
 // TestKubernetesWithoutServiceCIDRs: an old API server, or RBAC without the rule, causes one log line.
 func TestKubernetesWithoutServiceCIDRs(t *testing.T) {
+	t.Parallel() // it waits for client-go to try again
 	gr := schema.GroupResource{Group: "networking.k8s.io", Resource: "servicecidrs"}
 	for name, fault := range map[string]error{
 		"forbidden": apierrors.NewForbidden(gr, "", errors.New("no RBAC")),
@@ -210,6 +212,7 @@ func remove(t *testing.T, client *fake.Clientset, resource schema.GroupVersionRe
 // TestKubernetesRelist: a watch that was interrupted for too long ends with "expired". Objects that were deleted
 // meanwhile are missing from the next list. Objects that did not change must not cause a pass.
 func TestKubernetesRelist(t *testing.T) {
+	t.Parallel() // it waits for client-go to try again
 	gone := apiService(func(o *corev1.Service) { o.Name = "gone" })
 	goneSlice := apiSlice(func(o *discoveryv1.EndpointSlice) { o.Name = "web-gone" })
 	client := fake.NewClientset(apiService(), gone, apiSlice(), goneSlice, ownNode())

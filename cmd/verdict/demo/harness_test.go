@@ -1,3 +1,5 @@
+//go:build !nokernel
+
 package demo
 
 import (
@@ -8,7 +10,6 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -17,42 +18,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/verdict-proxy/verdict/e2e/netns"
 )
-
-// binary is verdict, built once for all tests of this package.
-var binary string
-
-// fault is the environment variable that turns this test binary into a "verdict run" that fails in some way.
-const fault = "VERDICT_TEST_FAULT"
-
-func TestMain(m *testing.M) {
-	if how := os.Getenv(fault); how != "" && len(os.Args) > 1 && (os.Args[1] == "run" || os.Args[1] == "render") {
-		os.Exit(failingProxy(how))
-	}
-	os.Exit(buildAndRun(m))
-}
-
-func buildAndRun(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "verdict-demo-test-")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer os.RemoveAll(dir)
-	// An ordinary user starts the binary, too.
-	if err := os.Chmod(dir, 0o755); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	binary = filepath.Join(dir, "verdict")
-	build := exec.Command("go", "build", "-o", binary, "..")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "build: %v\n%s\n", err, out)
-		return 1
-	}
-	return m.Run()
-}
 
 // user is whoever starts the demo.
 type user struct {
@@ -75,13 +43,7 @@ func users() []user {
 	return []user{{"root", asTestsRun}, {"ordinary user", ordinary}}
 }
 
-func rootOfUserNamespace() *syscall.SysProcAttr {
-	return &syscall.SysProcAttr{
-		Cloneflags:  unix.CLONE_NEWUSER,
-		UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Geteuid(), Size: 1}},
-		GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getegid(), Size: 1}},
-	}
-}
+func rootOfUserNamespace() *syscall.SysProcAttr { return netns.AsRoot(0) }
 
 // session is a running demo under observation. It can write no more than two lines ahead of what the test has read, and
 // so is held where the test wants it to be, however busy the machine is.
@@ -169,9 +131,6 @@ func (s *session) signal(sig syscall.Signal) {
 	}
 }
 
-// patience is how long a test waits for something that normally takes a second or less.
-const patience = 30 * time.Second
-
 // until reads the output up to a text.
 func (s *session) until(text string) {
 	s.t.Helper()
@@ -253,25 +212,5 @@ func (s *session) child(parent int) int {
 		}
 	}
 	s.t.Fatalf("process %d of the demo has no child", parent)
-	return 0
-}
-
-// failingProxy does what a broken "verdict run" or "verdict render" might.
-func failingProxy(how string) int {
-	switch how {
-	case "ends at once":
-		fmt.Fprintln(os.Stderr, "verdict: --manifests: no such folder")
-		return 1
-	case "ends without a word":
-		return 1
-	case "reports an error":
-		fmt.Fprintln(os.Stderr, `{"level":"ERROR","msg":"pass not applied","error":"operation not permitted"}`)
-	case "warns only":
-		fmt.Fprintln(os.Stderr, `{"level":"WARN","msg":"object cannot be honored","reason":"no port"}`)
-	case "hears no signal":
-		signal.Ignore(syscall.SIGTERM)
-		fmt.Fprintln(os.Stderr, `{"level":"INFO","msg":"ready","added":1}`)
-	}
-	time.Sleep(patience) // the test kills it
 	return 0
 }

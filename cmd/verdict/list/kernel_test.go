@@ -1,3 +1,5 @@
+//go:build !nokernel
+
 package list
 
 import (
@@ -18,7 +20,7 @@ import (
 	"github.com/verdict-proxy/verdict/nft"
 )
 
-// errUsage marks what New takes for the caller's mistake.
+// errUsage marks an error that the command takes for a mistake in its arguments.
 var errUsage = errors.New("usage")
 
 // bench is a world whose node has an nft engine.
@@ -32,28 +34,16 @@ const patience = 10 * time.Second
 
 func newBench(t *testing.T) *bench {
 	t.Helper()
-	w, err := lab.NewWorld()
+	w := lab.New(t)
+	engine, err := nft.Open(nft.Options{NetNS: w.Node.Fd()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := w.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	b := &bench{T: t, world: w}
-	err = w.Node.Do(func() (err error) {
-		b.engine, err = nft.Open(nft.Options{})
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { b.engine.Close() })
-	return b
+	t.Cleanup(func() { engine.Close() })
+	return &bench{T: t, world: w, engine: engine}
 }
 
-// in is the same for a part of the test. What it opens is closed when the part ends.
+// in is the bench for a part of the test. Connections that the part opens end with it.
 func (b *bench) in(t *testing.T) *bench {
 	inner := *b
 	inner.T = t
@@ -75,7 +65,7 @@ func (b *bench) list(args ...string) (stdout, stderr string, err error) {
 	return out.String(), errs.String(), err
 }
 
-// json is what the command says with --json.
+// json is the output of the command with --json.
 func (b *bench) json(args ...string) *table {
 	b.Helper()
 	out, notes, err := b.list(append(args, "--json")...)
@@ -89,8 +79,8 @@ func (b *bench) json(args ...string) *table {
 	return &t
 }
 
-// picture is a frontend as the tests write it: "weight active inactive" of each pod, with "inside/" before the weight
-// where pods and the node have another one.
+// picture is a frontend in the notation of these tests: "pod=weight,active,inactive" for each pod. Where pods and the
+// node use another weight, that stands before it ("inside/weight").
 func (b *bench) picture(t *table, at string) string {
 	b.Helper()
 	for i := range t.Frontends {
@@ -195,38 +185,18 @@ func (b *bench) set(ports ...nft.Port) {
 	}
 }
 
-// open makes connections that stay, and says how many go to each pod.
+// open makes connections that stay open, and counts those to each pod.
 func (b *bench) open(place string, p lab.Protocol, to netip.AddrPort, n int) (flows []*lab.Flow, got map[string]int) {
 	b.Helper()
-	ns, err := b.world.Place(place)
-	if err != nil {
-		b.Fatal(err)
-	}
 	got = map[string]int{}
 	for range n {
-		var f *lab.Flow
-		err := ns.Do(func() (err error) {
-			f, err = lab.Open(lab.Question{Protocol: p, To: to, Patience: patience})
-			return err
-		})
-		if err != nil {
-			b.Fatalf("connect from %s to %s: %v", place, to, err)
-		}
-		b.Cleanup(f.Close)
-		r := f.Receive
-		if p != lab.TCP {
-			r = f.Send
-		}
-		answer := r(patience)
-		if answer.Outcome != lab.Answered {
-			b.Fatalf("from %s to %s: %s", place, to, answer)
-		}
-		flows, got[answer.Answer.Pod] = append(flows, f), got[answer.Answer.Pod]+1
+		f, a := b.world.At(b, place).Hold(b, lab.Question{Protocol: p, To: to, Patience: patience})
+		flows, got[a.Pod] = append(flows, f), got[a.Pod]+1
 	}
 	return flows, got
 }
 
-// want polls: the kernel may see the latest packets of a connection a little later.
+// want polls, because the kernel may count the latest packets of a connection a little later.
 func (b *bench) want(at, want string) {
 	b.Helper()
 	got := ""
@@ -257,7 +227,7 @@ func TestNothing(t *testing.T) {
 	}
 }
 
-// TestWithoutRights runs the command on a thread that has given up its capabilities, and ends afterwards.
+// TestWithoutRights runs the command on a thread that gives up its capabilities. The thread ends afterwards.
 func TestWithoutRights(t *testing.T) {
 	b := newBench(t)
 	b.set()
@@ -274,7 +244,7 @@ func TestWithoutRights(t *testing.T) {
 	}
 }
 
-// TestKernel makes connections and looks whether they are listed where they went.
+// TestKernel makes connections and checks that the command lists them at the right endpoints.
 func TestKernel(t *testing.T) {
 	b := newBench(t)
 	g := nft.Globals{}
@@ -366,7 +336,7 @@ func (b *bench) checkRemoved(f lab.Family, at string, connections map[string]int
 	b.want(at, strings.Replace(want, name+"=1,", name+"=0,", 1))
 }
 
-// checkUDP has a flow become assured, for which the kernel wants more than two seconds.
+// checkUDP keeps a flow busy until the kernel takes it for assured, after more than two seconds.
 func (b *bench) checkUDP(f lab.Family, to netip.AddrPort) {
 	b.Helper()
 	flows, _ := b.open("x", lab.UDP, to, 2)
@@ -380,10 +350,10 @@ func (b *bench) checkUDP(f lab.Family, to netip.AddrPort) {
 			return
 		}
 	}
-	b.Errorf("%s: listed %s, after %s of questions and answers on one of two flows", at, b.picture(b.json(), at), patience)
+	b.Errorf("%s: listed %s, after %s of packets in one of two flows", at, b.picture(b.json(), at), patience)
 }
 
-// checkChoices looks at what flags and filters leave.
+// checkChoices checks the effect of flags and filters.
 func (b *bench) checkChoices() {
 	for _, tt := range []struct {
 		args string

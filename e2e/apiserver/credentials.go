@@ -1,4 +1,4 @@
-package lab
+package apiserver
 
 import (
 	"crypto/ecdsa"
@@ -20,7 +20,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd/api"
 )
 
-// files are what the API server needs to prove who it is and to know who others are.
+// files holds the keys and certificates of the API server and the tokens of its clients.
 type files struct {
 	dir string
 	ca  []byte // PEM
@@ -28,7 +28,7 @@ type files struct {
 
 func (f files) path(name string) string { return filepath.Join(f.dir, name) }
 
-// certificateLife is long enough for a test that is looked at in a debugger.
+// certificateLife is long enough for a test in a debugger.
 const certificateLife = 24 * time.Hour
 
 // writeCredentials makes a certificate authority, the server's certificate for an address, the key that signs tokens of

@@ -1,4 +1,4 @@
-package lab
+package apiserver
 
 import (
 	"context"
@@ -14,35 +14,36 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+
+	"github.com/verdict-proxy/verdict/e2e/lab"
 )
 
-// ControlPlane is an API server with its etcd in a namespace of their own.
+// ControlPlane is an API server with its etcd, in one network namespace.
 type ControlPlane struct {
-	// Client may do everything.
-	Client kubernetes.Interface
+	Client kubernetes.Interface // with all rights
 
-	ns        *Namespace
+	ns        *lab.Namespace
 	server    string
 	files     files
-	processes []*Process
+	processes []*lab.Process
 }
 
-// ControlPlaneOptions say where it runs.
-type ControlPlaneOptions struct {
+// Options of a control plane.
+type Options struct {
 	// Binaries is the folder with etcd and kube-apiserver (see e2e/controlplane/build.sh).
 	Binaries string
 	// Dir takes data, keys and logs.
 	Dir string
-	// Namespace is where both run; Address is where the API server is reached.
-	Namespace *Namespace
+	// Namespace is where both run. Address is the address of the API server in it.
+	Namespace *lab.Namespace
 	Address   netip.Addr
-	// ServiceRanges are given to --service-cluster-ip-range.
+	// ServiceRanges is the value of --service-cluster-ip-range.
 	ServiceRanges string
 	// Arguments are further flags of kube-apiserver.
 	Arguments []string
 }
 
-// Users with fixed tokens. RBAC's own policy lets system:kube-proxy read what kube-proxy needs.
+// Users with fixed tokens. The default RBAC policy lets system:kube-proxy read what kube-proxy needs.
 const (
 	adminToken     = "token-of-admin"
 	kubeProxyToken = "token-of-kube-proxy"
@@ -52,15 +53,17 @@ const (
 // readyPatience is how long the API server may take to start; it takes 4 s on an idle machine.
 const readyPatience = 2 * time.Minute
 
-// NewControlPlane starts etcd and kube-apiserver and waits until they are ready.
-func NewControlPlane(o ControlPlaneOptions) (*ControlPlane, error) {
+// Start starts etcd and kube-apiserver and waits until they are ready.
+func Start(o Options) (*ControlPlane, error) {
 	c := &ControlPlane{ns: o.Namespace, server: "https://" + netip.AddrPortFrom(o.Address, 6443).String()}
 	var err error
 	if c.files, err = writeCredentials(o.Dir, o.Address, tokens); err != nil {
 		return nil, fmt.Errorf("control plane: %w", err)
 	}
 	for _, command := range [][]string{c.etcd(o), c.apiserver(o)} {
-		p, err := NewProcess(ProcessOptions{Name: filepath.Base(command[0]), Namespace: o.Namespace, Dir: o.Dir, Command: command})
+		p, err := lab.NewProcess(lab.ProcessOptions{
+			Name: filepath.Base(command[0]), Namespace: o.Namespace, Dir: o.Dir, Command: command,
+		})
 		if err != nil {
 			return nil, errors.Join(err, c.Close())
 		}
@@ -75,7 +78,7 @@ func NewControlPlane(o ControlPlaneOptions) (*ControlPlane, error) {
 	return c, nil
 }
 
-func (c *ControlPlane) etcd(o ControlPlaneOptions) []string {
+func (c *ControlPlane) etcd(o Options) []string {
 	return []string{
 		filepath.Join(o.Binaries, "etcd"), "--data-dir=" + filepath.Join(o.Dir, "etcd"), "--unsafe-no-fsync", "--log-level=warn",
 		"--listen-client-urls=http://127.0.0.1:2379", "--advertise-client-urls=http://127.0.0.1:2379",
@@ -83,7 +86,7 @@ func (c *ControlPlane) etcd(o ControlPlaneOptions) []string {
 	}
 }
 
-func (c *ControlPlane) apiserver(o ControlPlaneOptions) []string {
+func (c *ControlPlane) apiserver(o Options) []string {
 	return append([]string{
 		filepath.Join(o.Binaries, "kube-apiserver"), "--etcd-servers=http://127.0.0.1:2379", "--secure-port=6443",
 		"--bind-address=0.0.0.0", "--advertise-address=" + o.Address.String(), "--endpoint-reconciler-type=none",
@@ -97,7 +100,7 @@ func (c *ControlPlane) apiserver(o ControlPlaneOptions) []string {
 	}, o.Arguments...)
 }
 
-// Config reaches the API server from inside its namespace, with a token that may do everything.
+// Config is the configuration of a client with all rights. The client connects from inside the API server's namespace.
 func (c *ControlPlane) Config() *rest.Config {
 	return &rest.Config{
 		Host: c.server, BearerToken: adminToken, QPS: -1,
@@ -113,7 +116,7 @@ func (c *ControlPlane) Config() *rest.Config {
 	}
 }
 
-// ready waits until the API server says so, or has ended.
+// ready waits until the API server is ready or has ended.
 func (c *ControlPlane) ready() error {
 	ctx, cancel := context.WithTimeout(context.Background(), readyPatience)
 	defer cancel()
@@ -125,13 +128,14 @@ func (c *ControlPlane) ready() error {
 		for _, p := range c.processes {
 			select {
 			case <-p.Exited():
-				return fmt.Errorf("%s ended at its start; its log ends:\n%s", p.Name, p.Log(10))
+				return fmt.Errorf("%s ended while it started; its log ends:\n%s", p.Name, p.Log(10))
 			default:
 			}
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("the API server is not ready after %s: %w; its log ends:\n%s", readyPatience, err, c.processes[1].Log(10))
+			return fmt.Errorf("the API server is not ready after %s: %w; its log ends:\n%s",
+				readyPatience, err, c.processes[1].Log(10))
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
@@ -142,17 +146,17 @@ func (c *ControlPlane) KubeProxy() (string, error) {
 	return c.files.kubeconfig("kube-proxy", c.server, kubeProxyToken)
 }
 
-// ServiceAccount writes a kubeconfig with a token of a ServiceAccount, as a pod that runs under it would have.
+// ServiceAccount writes a kubeconfig with a token of a ServiceAccount, like that of a pod that runs under it.
 func (c *ControlPlane) ServiceAccount(namespace, name string) (string, error) {
-	request := &authenticationv1.TokenRequest{}
-	got, err := c.Client.CoreV1().ServiceAccounts(namespace).CreateToken(context.Background(), name, request, metav1.CreateOptions{})
+	accounts, request := c.Client.CoreV1().ServiceAccounts(namespace), &authenticationv1.TokenRequest{}
+	got, err := accounts.CreateToken(context.Background(), name, request, metav1.CreateOptions{})
 	if err != nil {
 		return "", fmt.Errorf("ask for a token of ServiceAccount %s/%s: %w", namespace, name, err)
 	}
 	return c.files.kubeconfig(name, c.server, got.Status.Token)
 }
 
-// Close ends the processes and removes etcd's data. etcd and its client end without ceremony: nobody needs the data.
+// Close kills the processes and removes etcd's data, which is of no use afterwards.
 func (c *ControlPlane) Close() error {
 	var errs []error
 	for i := len(c.processes) - 1; i >= 0; i-- {

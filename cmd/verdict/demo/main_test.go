@@ -1,0 +1,48 @@
+package demo
+
+import (
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/verdict-proxy/verdict/e2e/program"
+)
+
+// binary is verdict, built once for all tests of this package.
+var binary string
+
+// fault is the environment variable that turns this test binary into a "verdict run" that fails in some way.
+const fault = "VERDICT_TEST_FAULT"
+
+func TestMain(m *testing.M) {
+	if how := os.Getenv(fault); how != "" && len(os.Args) > 1 && (os.Args[1] == "run" || os.Args[1] == "render") {
+		os.Exit(failingProxy(how))
+	}
+	os.Exit(program.Main(m, &binary))
+}
+
+// patience is how long a test waits for something that normally takes a second or less.
+const patience = 30 * time.Second
+
+// failingProxy does what a broken "verdict run" or "verdict render" might.
+func failingProxy(how string) int {
+	switch how {
+	case "ends at once":
+		fmt.Fprintln(os.Stderr, "verdict: --manifests: no such folder")
+		return 1
+	case "ends without a word":
+		return 1
+	case "reports an error":
+		fmt.Fprintln(os.Stderr, `{"level":"ERROR","msg":"pass not applied","error":"operation not permitted"}`)
+	case "warns only":
+		fmt.Fprintln(os.Stderr, `{"level":"WARN","msg":"object cannot be honored","reason":"no port"}`)
+	case "hears no signal":
+		signal.Ignore(syscall.SIGTERM)
+		fmt.Fprintln(os.Stderr, `{"level":"INFO","msg":"ready","added":1}`)
+	}
+	time.Sleep(patience) // the test kills it
+	return 0
+}

@@ -1,0 +1,5 @@
+//go:build !nokernel
+
+package netns
+
+const refused = false

@@ -1,0 +1,104 @@
+package netns
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// inUserNamespace is set in the environment when the test binary has started itself again.
+const inUserNamespace = "VERDICT_TEST_IN_USER_NAMESPACE"
+
+// Main runs the tests of a package that makes namespaces. It is for the package's TestMain.
+func Main(m *testing.M) (code int) { return Enter(m.Run) }
+
+// Enter calls run where it may make namespaces. An ordinary user may make network namespaces only in a user namespace,
+// so the test binary then starts itself again in one.
+func Enter(run func() int) (code int) {
+	err := tryNamespace()
+	switch {
+	case err == nil:
+		return run()
+	case refused || os.Getenv(inUserNamespace) != "":
+		fmt.Fprintf(os.Stderr, "make a network namespace for the tests: %v; run them as root\n", err)
+		return 1
+	}
+	return startAgain()
+}
+
+// tryNamespace makes a namespace on a thread that ends at once.
+func tryNamespace() error {
+	result := make(chan error)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		result <- unshare()
+	}()
+	return <-result
+}
+
+func startAgain() int {
+	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
+	cmd.Env = append(os.Environ(), inUserNamespace+"=1")
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.SysProcAttr = AsRoot(unix.CLONE_NEWNET)
+	err := cmd.Run()
+	var exit *exec.ExitError
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &exit):
+		return exit.ExitCode()
+	}
+	fmt.Fprintf(os.Stderr, "start the tests in a user namespace: %v; allow user namespaces or run the tests as root\n", err)
+	return 1
+}
+
+// New makes a namespace with its loopback link up. The namespace ends with the test.
+func New(t testing.TB) *Namespace {
+	t.Helper()
+	n, err := Make(t.Name())
+	return closing(t, n, err)
+}
+
+// Bare makes a namespace without any address, not even that of the loopback link. The namespace ends with the test.
+func Bare(t testing.TB) *Namespace {
+	t.Helper()
+	n, err := makeBare(t.Name())
+	return closing(t, n, err)
+}
+
+func closing(t testing.TB, n *Namespace, err error) *Namespace {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := n.Close(); err != nil {
+			t.Errorf("close network namespace %s: %v", n.Name, err)
+		}
+	})
+	return n
+}
+
+// MustDo calls fn like Do. An error ends the test.
+func (n *Namespace) MustDo(t testing.TB, fn func() error) {
+	t.Helper()
+	if err := n.Do(fn); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Must runs a program like Command, with a text as its input. A failure ends the test.
+func (n *Namespace) Must(t testing.TB, stdin, name string, args ...string) string {
+	t.Helper()
+	out, err := n.command(stdin, name, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
