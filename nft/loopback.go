@@ -9,11 +9,11 @@ import (
 	"github.com/verdict-proxy/verdict/nft/nlmsg"
 )
 
-// Node ports on 127.0.0.1 need the sysctl route_localnet, with which the kernel also accepts packets for 127.0.0.0/8 from
-// outside (CVE-2020-8558). A rule drops those. It stands in two places:
-//   - in table "ip verdict" while node ports answer on a loopback address. The engine repairs it together with that table;
-//   - in a table of its own, from before the sysctl is set until after it is restored. This one does not depend on what the
-//     engine does, and a privileged process that sets the sysctl without being the engine can write it. Its comment records
+// Node ports on 127.0.0.1 need the sysctl route_localnet, with which the kernel also accepts packets for 127.0.0.0/8
+// from outside (CVE-2020-8558). A rule drops those. It stands in two places:
+//   - in table "ip verdict" while node ports answer on a loopback address. The engine repairs it with that table;
+//   - in a table of its own, from before the sysctl is set until after it is restored. This one does not depend on what
+//     the engine does, and an init container, which sets the sysctl and has no engine, can write it. Its comment records
 //     the sysctl's former value, for as long as the kernel has the value that Verdict set.
 
 // LoopbackTableName is the name of the table "ip verdict-loopback".
@@ -75,7 +75,8 @@ func (g *LoopbackGuard) readTable(c *conn) error {
 func GuardLoopback(o Options, record string) error {
 	return changeLoopbackGuard(o, func(t *Transaction) {
 		chain := loopbackGuard()
-		// Adding and deleting the table first makes one transaction fit both cases: that it exists, and that it does not.
+		// Adding and deleting the table first makes one transaction fit both cases: that it exists, and that it does
+		// not.
 		t.loopback(operation{kind: opAddTable, name: record})
 		t.loopback(operation{kind: opDeleteTable})
 		t.loopback(operation{kind: opAddTable, name: record})

@@ -15,8 +15,9 @@ type Flows interface {
 	Clean(stale conntrack.Stale, nodePorts []netip.Addr) ([]conntrack.Result, error)
 }
 
-// flowCleaner removes stale UDP flows beside the loop. The kernel walks its whole table for an answer, which takes 12 ms and
-// more, and the next change of the rules must not wait for that. Changes that come meanwhile are cleaned afterwards.
+// flowCleaner removes stale UDP flows beside the loop. The kernel walks its whole table for an answer, which takes 12
+// ms and more, and the next change of the rules must not wait for that. Changes that come meanwhile are cleaned
+// afterwards.
 type flowCleaner struct {
 	flows     Flows
 	tracker   *conntrack.Tracker
@@ -57,8 +58,9 @@ func (c *flowCleaner) rulesApplied(nodePorts []netip.Addr) {
 	c.start()
 }
 
-// start begins a cleaning when there is something to clean. It does not while one is running, while an error makes it wait,
-// or while the old rules are in force, which could still make new flows: the caller calls it again after each of these.
+// start begins a cleaning when there is something to clean. It does not while one is running, while an error makes it
+// wait, or while the old rules are in force, which could still make new flows: the caller calls it again after each of
+// these.
 func (c *flowCleaner) start() {
 	if c.running || c.retry != nil || !c.applied {
 		return

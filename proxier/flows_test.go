@@ -186,8 +186,8 @@ func TestServicesDeletedAtAboutTheSameTime(t *testing.T) {
 	w.expect(t, "after all cleanings", 4)
 }
 
-// TestNoCleaningWhileOldRulesAreInForce: a cleaning ends after a pass that the kernel refused. The old rules can still make
-// flows then, so what that pass changed must be cleaned later.
+// TestNoCleaningWhileOldRulesAreInForce: a cleaning ends after a pass that the kernel refused. The old rules can still
+// make flows then, so what that pass changed must be cleaned later.
 func TestNoCleaningWhileOldRulesAreInForce(t *testing.T) {
 	w := newFlowWorld(t)
 	w.send(t, 0)
@@ -206,8 +206,8 @@ func TestNoCleaningWhileOldRulesAreInForce(t *testing.T) {
 	w.expect(t, "after the next pass")
 }
 
-// TestFlowsThatCannotBeRemoved: the kernel refuses for a long time. The log says so once, passes do not start more attempts,
-// and everything is removed when the kernel stops refusing.
+// TestFlowsThatCannotBeRemoved: the kernel refuses for a long time. The log says so once, passes do not start more
+// attempts, and everything is removed when the kernel stops refusing.
 func TestFlowsThatCannotBeRemoved(t *testing.T) {
 	w := newWorld(t)
 	w.store.MarkSynced()

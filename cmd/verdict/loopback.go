@@ -15,14 +15,15 @@ import (
 	"github.com/verdict-proxy/verdict/nft"
 )
 
-// Node ports on 127.0.0.1 need the sysctl net.ipv4.conf.all.route_localnet=1: the reply of a pod is addressed to 127.0.0.1,
-// and without the sysctl the kernel drops it as a martian packet. With the sysctl, the kernel also accepts packets for
-// 127.0.0.0/8 from other hosts (CVE-2020-8558), which the table ip verdict-loopback drops. The order is always:
+// Node ports on 127.0.0.1 need the sysctl net.ipv4.conf.all.route_localnet=1: the reply of a pod is addressed to
+// 127.0.0.1, and without the sysctl the kernel drops it as a martian packet. With the sysctl, the kernel also accepts
+// packets for 127.0.0.0/8 from other hosts (CVE-2020-8558), which the table ip verdict-loopback drops. The order is
+// always:
 //
 //	write the table -> sysctl = 1 -> ... -> restore the sysctl -> delete the table
 //
-// A process that is killed between two of these steps leaves the table, not the sysctl without it. The comment of the table
-// records the former value of the sysctl. The kernel keeps both for the same time: until the host restarts.
+// A process that is killed between two of these steps leaves the table, not the sysctl without it. The comment of the
+// table records the former value of the sysctl. The kernel keeps both for the same time: until the host restarts.
 const (
 	routeLocalnet     = "net.ipv4.conf.all.route_localnet"
 	routeLocalnetFile = "/proc/sys/net/ipv4/conf/all/route_localnet"
@@ -37,15 +38,15 @@ func setLoopback(s *config.Settings, log *slog.Logger) error {
 	return retireLoopback(log)
 }
 
-// setLoopbackConfined does the same for the daemon, which may lack the right to write sysctls. If it cannot restore the sysctl,
-// the guard stays.
+// setLoopbackConfined does the same for the daemon, which may lack the right to write sysctls. If it cannot restore the
+// sysctl, the guard stays.
 func setLoopbackConfined(s *config.Settings, log *slog.Logger) error {
 	err := setLoopback(s, log)
 	if !errors.Is(err, errSysctlRefused) || wantsLoopback(s.NodePortAddresses) {
 		return err
 	}
-	log.Error("cannot restore the sysctl that node ports on 127.0.0.1 needed; a guard goes on dropping packets to 127.0.0.0/8 "+
-		"that come from outside", "guard", "table ip "+nft.LoopbackTableName, "error", err)
+	log.Error("cannot restore the sysctl that node ports on 127.0.0.1 needed; "+
+		"a guard goes on dropping packets to 127.0.0.0/8 that come from outside", "guard", "table ip "+nft.LoopbackTableName, "error", err)
 	return nil
 }
 
@@ -82,9 +83,9 @@ func openLoopback(log *slog.Logger) error {
 	return writeRouteLocalnet("1", "node ports on 127.0.0.1", log)
 }
 
-// formerRouteLocalnet returns the value of the sysctl before Verdict set it, for when it is set now. Without a record but with
-// the guard in the table ip verdict, a Verdict has set it and the record is lost: then it was most likely 0, the default.
-// Without either, someone else has set it.
+// formerRouteLocalnet returns the value of the sysctl before Verdict set it, for when it is set now. Without a record
+// but with the guard in the table ip verdict, a Verdict has set it and the record is lost: then it was most likely 0,
+// the default. Without either, someone else has set it.
 func formerRouteLocalnet(guard nft.LoopbackGuard) string {
 	former, recorded := strings.CutPrefix(guard.Record, recordPrefix)
 	switch {

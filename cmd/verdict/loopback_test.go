@@ -120,8 +120,8 @@ func (n *neighborhood) send(t *testing.T) {
 	})
 }
 
-// expect waits until the kernel has the sysctl and the tables, and until the node got further packets. Since the last call,
-// none of those to 127.0.0.1 may have reached the service.
+// expect waits until the kernel has the sysctl and the tables, and until the node got further packets. Since the last
+// call, none of those to 127.0.0.1 may have reached the service.
 func (n *neighborhood) expect(t *testing.T, stage, sysctl string, tables ...string) {
 	t.Helper()
 	is, want := "", fmt.Sprint(sysctl, tables)
@@ -135,8 +135,8 @@ func (n *neighborhood) expect(t *testing.T, stage, sysctl string, tables ...stri
 	}
 }
 
-// unwantedPackets returns how many packets to 127.0.0.1 reached the service since the last call. It waits for packets that
-// were sent after those.
+// unwantedPackets returns how many packets to 127.0.0.1 reached the service since the last call. It waits for packets
+// that were sent after those.
 func (n *neighborhood) unwantedPackets(t *testing.T) int64 {
 	t.Helper()
 	enough := n.wanted.Load() + 20
@@ -183,8 +183,8 @@ type process struct {
 // daemon starts a proxy.
 func (n *neighborhood) daemon(t *testing.T, nodePorts string, shell ...string) *process {
 	t.Helper()
-	args := slices.Concat(shell, []string{binary, "run", "--backend=nft", "--manifests=" + n.manifests, "--nodeport-addresses=" + nodePorts,
-		"--healthz-bind-address=", "--metrics-bind-address="})
+	args := slices.Concat(shell, []string{binary, "run", "--backend=nft", "--manifests=" + n.manifests,
+		"--nodeport-addresses=" + nodePorts, "--healthz-bind-address=", "--metrics-bind-address="})
 	p := &process{cmd: exec.Command(args[0], args[1:]...)}
 	p.cmd.Stderr = &p.log
 	if len(shell) > 0 {
@@ -212,8 +212,8 @@ const (
 	primary   = "primary"
 )
 
-// TestNeighborNeverReachesLoopback goes through the life of node ports on 127.0.0.1. The neighbor sends all the time, also
-// between the stages.
+// TestNeighborNeverReachesLoopback goes through the life of node ports on 127.0.0.1. The neighbor sends all the time,
+// also between the stages.
 func TestNeighborNeverReachesLoopback(t *testing.T) {
 	n := newNeighborhood(t)
 	n.expect(t, "before", "0")
@@ -289,8 +289,8 @@ func TestLoopbackWithoutARecord(t *testing.T) {
 	}
 }
 
-// TestLoopbackWithoutTheRightToWriteSysctls: the init container sets and restores the sysctl. A daemon that cannot restore it
-// leaves the guard.
+// TestLoopbackWithoutTheRightToWriteSysctls: the init container sets and restores the sysctl. A daemon that cannot
+// restore it leaves the guard.
 func TestLoopbackWithoutTheRightToWriteSysctls(t *testing.T) {
 	n := newNeighborhood(t)
 	n.run(t, "--init-only", "--nodeport-addresses="+localhost)
@@ -301,7 +301,8 @@ func TestLoopbackWithoutTheRightToWriteSysctls(t *testing.T) {
 
 	p = n.daemon(t, primary, "sh", "-c", confined)
 	n.expect(t, "the flag is gone, no init container", "1", plainTable, guardTable)
-	if log := p.end(syscall.SIGTERM); !strings.Contains(log, "goes on dropping packets to 127.0.0.0/8") || !strings.Contains(log, "--init-only") {
+	log := p.end(syscall.SIGTERM)
+	if !strings.Contains(log, "goes on dropping packets to 127.0.0.0/8") || !strings.Contains(log, "--init-only") {
 		t.Errorf("the log does not say that the sysctl stays and what helps:\n%s", log)
 	}
 
