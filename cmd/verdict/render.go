@@ -39,11 +39,12 @@ func newRender() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "render",
 		Short: "Print the complete ruleset in nft syntax without touching the kernel",
-		Long: `Print what "verdict run" would put into the kernel of this host, for a folder of manifests or for a cluster,
-in nft syntax: "nft -c -f -" accepts it. Virtual servers of IPVS follow as comments, in the syntax of ipvsadm.
-Problems with objects go to standard error.
+		Long: `Print what "verdict run" would write into the kernel of this host, for a folder of manifests or for a cluster. The
+output is in nft syntax, which "nft -c -f -" accepts. Virtual servers of IPVS follow as comments in the syntax of
+ipvsadm. Problems of objects go to standard error.
 
-With --then, the changes follow that lead from one folder of manifests to the next: one transaction for each.`,
+With --then, the output continues with the changes from one folder of manifests to the next, one transaction for each
+folder.`,
 		Example: `  verdict render --manifests /etc/verdict/manifests
   verdict render --manifests today --then tomorrow --elements`,
 		Args: noArguments,
@@ -51,10 +52,14 @@ With --then, the changes follow that lead from one folder of manifests to the ne
 	bindSource(cmd.Flags(), &s)
 	bindBackend(cmd.Flags(), &s)
 	bindLog(cmd.Flags(), &s)
-	cmd.Flags().BoolVar(&o.assumeIPVS, "assume-ipvs", false, "render for a kernel that has IPVS with all schedulers, even if this one does not")
-	cmd.Flags().StringSliceVar(&o.addresses, "assume-addresses", nil, "render for a host with these `ADDRESSES` instead of this host; the first one of each family is its main address")
-	cmd.Flags().StringArrayVar(&o.then, "then", nil, "print the changes that lead to the manifests in `DIR` too; may be repeated")
-	cmd.Flags().BoolVar(&o.elements, "elements", false, "print only the elements and virtual servers that are added, without the fixed program")
+	cmd.Flags().BoolVar(&o.assumeIPVS, "assume-ipvs", false,
+		"render for a kernel that has IPVS with all schedulers, even if this one does not")
+	cmd.Flags().StringSliceVar(&o.addresses, "assume-addresses", nil,
+		"render for a host with these `ADDRESSES`; the first one of each family is its main address")
+	cmd.Flags().StringArrayVar(&o.then, "then", nil,
+		"also print the changes that lead to the manifests in `DIR`; may be repeated")
+	cmd.Flags().BoolVar(&o.elements, "elements", false,
+		"print only the elements and virtual servers, without the fixed program")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := prepare(&s); err != nil {
 			return err

@@ -194,8 +194,9 @@ func TestDemoFails(t *testing.T) {
 		harm func(s *session)
 		says string
 	}{
-		// Slot 1 of the three leads to pod-a, as slot 0 does.
+		// Slot 1 of the three leads to pod-a, like slot 0. The proxy is stopped, because it would repair the element.
 		{"uneven", func(s *session) {
+			s.signalChild(s.child(s.cmd.Process.Pid), syscall.SIGSTOP)
 			inNode(s, "delete element ip verdict endpoints { 0:2 . 1 }; add element ip verdict endpoints { 0:2 . 1 : 10.0.1.1 . 8080 }")
 		}, "verdict: demo: IPv4 connections are not spread evenly over [pod-a pod-b pod-c]: ["},
 		{"reset", func(s *session) {
