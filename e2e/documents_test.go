@@ -13,9 +13,9 @@ import (
 	"testing"
 )
 
-// TestPackageComments checks every package of the module. The package comment stands in doc.go, and it lists the files of
-// the package: every file that it names exists, and it names every file. Tests need not be listed. A package of a single
-// file may have its comment there.
+// TestPackageComments checks every package of the module. The package comment stands in doc.go, and it lists the files
+// of the package: every file that it names exists, and it names every file. Tests need not be listed. A package of a
+// single file may have its comment there.
 func TestPackageComments(t *testing.T) {
 	for dir, files := range packages(t, "..") {
 		t.Run(filepath.ToSlash(dir), func(t *testing.T) {
@@ -98,8 +98,8 @@ func packageComment(t *testing.T, path string) string {
 	return file.Doc.Text()
 }
 
-// TestDocumentsNameWhatExists checks the Markdown files of the repository. Relative links and the paths of files in back
-// quotes must exist, as must the tests and the targets of make that a document names.
+// TestDocumentsNameWhatExists checks the Markdown files of the repository. Relative links and the paths of files in
+// back quotes must exist, as must the tests and the targets of make that a document names.
 func TestDocumentsNameWhatExists(t *testing.T) {
 	tests, targets := testNames(t), makeTargets(t)
 	for _, document := range documents(t) {

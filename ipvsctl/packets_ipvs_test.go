@@ -4,8 +4,8 @@ package ipvsctl
 
 import "testing"
 
-// TestPackets sends packets through the kernel. All tests share one lab, because making one takes seconds in an emulated
-// machine; each uses frontends of its own and gives them up at its end.
+// TestPackets sends packets through the kernel. All tests share one lab, because making one takes seconds in an
+// emulated machine; each uses frontends of its own and gives them up at its end.
 func TestPackets(t *testing.T) {
 	d := newDirector(t)
 	for _, tt := range []struct {

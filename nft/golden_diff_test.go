@@ -212,7 +212,8 @@ func (x example) compareGolden(t *testing.T, text string) {
 	}
 }
 
-// TestGoldenText compares the texts that Memory prints with the golden files. TestGolden also loads them into the kernel.
+// TestGoldenText compares the texts that Memory prints with the golden files. TestGolden also loads them into the
+// kernel.
 func TestGoldenText(t *testing.T) {
 	for _, x := range examples() {
 		if !x.large {

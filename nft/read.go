@@ -154,8 +154,8 @@ func (c *conn) lookup(f Family, set string, key []byte) (e foundElement, found b
 }
 
 // lookupRow asks for several elements with one message. It calls each for the elements, up to the first one that does
-// not exist, and returns how many exist. The kernel answers with a message for each element. All answers must fit in the
-// receive buffer.
+// not exist, and returns how many exist. The kernel answers with a message for each element. All answers must fit in
+// the receive buffer.
 func (c *conn) lookupRow(f Family, set string, keys [][]byte, each func(foundElement)) (found int, err error) {
 	err = c.ask(unix.NFT_MSG_GETSETELEM, unix.NLM_F_ACK, f, func(w *wire) {
 		w.Text(unix.NFTA_SET_ELEM_LIST_TABLE, TableName)

@@ -7,9 +7,9 @@ import (
 	"slices"
 )
 
-// Repair undoes what another process did to our tables. Where only elements changed, it compares the sets in question with
-// the kernel, element by element, and writes the difference. Otherwise, or when changes are collected already, it writes
-// both tables as a whole. After an error the next Apply writes everything.
+// Repair undoes what another process did to our tables. Where only elements changed, it compares the sets in question
+// with the kernel, element by element, and writes the difference. Otherwise, or when changes are collected already, it
+// writes both tables as a whole. After an error the next Apply writes everything.
 func (e *Engine) Repair(i Interference) (Result, error) {
 	intact, err := e.Intact()
 	if err != nil {
@@ -49,8 +49,8 @@ func (e *Engine) repair(t *Transaction) (Result, error) {
 	return r, err
 }
 
-// compare writes the difference between the kernel's sets and the wanted ones. The affinity map is left out: its entries are
-// those of clients.
+// compare writes the difference between the kernel's sets and the wanted ones. The affinity map is left out: its
+// entries are those of clients.
 func (tb *table) compare(t *Transaction, k kernel, i *Interference) error {
 	var want *Transaction
 	for id := range tb.defs {
@@ -189,8 +189,8 @@ func compareSet(tb *table, t *Transaction, k kernel, id setID, want *Transaction
 	return nil
 }
 
-// replaceRanges writes a set of ranges as a whole. Their ends are elements of their own, and the kernel refuses to delete one
-// without the other.
+// replaceRanges writes a set of ranges as a whole. Their ends are elements of their own, and the kernel refuses to
+// delete one without the other.
 func (tb *table) replaceRanges(t *Transaction, id setID, want *Transaction) error {
 	t.operation(operation{kind: opFlushSet, family: tb.family, name: tb.defs[id].name})
 	for _, e := range want.elements[tb.family.index()][id].add {

@@ -51,8 +51,8 @@ func (x *interfered) watch(t *testing.T) {
 	t.Cleanup(func() { w.Close() })
 }
 
-// listing is the listing of both tables, twice the same: while the kernel resizes the hash table of a set, it leaves out
-// elements and repeats others.
+// listing is the listing of both tables, twice the same: while the kernel resizes the hash table of a set, it leaves
+// out elements and repeats others.
 func (x *interfered) listing(t *testing.T) string {
 	t.Helper()
 	for before := ""; ; time.Sleep(20 * time.Millisecond) {
@@ -103,8 +103,8 @@ func (x *interfered) next(t *testing.T) Interference {
 	return i
 }
 
-// TestRepair: what another process does to our tables is noticed, with its name, and undone; by the difference where only
-// elements changed.
+// TestRepair: what another process does to our tables is noticed, with its name, and undone; by the difference where
+// only elements changed.
 func TestRepair(t *testing.T) {
 	type outcome struct {
 		full        bool // tables are written as a whole
@@ -168,8 +168,8 @@ func TestRepair(t *testing.T) {
 	}
 }
 
-// TestSavedRulesetOfAnEarlierProcess is "systemctl reload nftables" after a restart: the saved text has other pool numbers
-// than the running process. Its later changes must not land in the pools of other Services.
+// TestSavedRulesetOfAnEarlierProcess is "systemctl reload nftables" after a restart: the saved text has other pool
+// numbers than the running process. Its later changes must not land in the pools of other Services.
 func TestSavedRulesetOfAnEarlierProcess(t *testing.T) {
 	x := &interfered{namespace: newNamespace(t)}
 	x.engine = x.namespace.engine(t)

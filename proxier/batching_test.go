@@ -64,8 +64,8 @@ func TestIdleProxyAppliesAtOnce(t *testing.T) {
 	})
 }
 
-// TestStreamIsGathered: the first change of a stream meets an idle proxy, the others wait for each other, but not longer than
-// the period, or than the pass before them takes.
+// TestStreamIsGathered: the first change of a stream meets an idle proxy, the others wait for each other, but not
+// longer than the period, or than the pass before them takes.
 func TestStreamIsGathered(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -113,7 +113,8 @@ func TestRolloutIsAHandfulOfPasses(t *testing.T) {
 	})
 }
 
-// TestTriggersAreReportedWhenTheKernelHasThem: a change whose first pass fails is late, which is what the histogram is for.
+// TestTriggersAreReportedWhenTheKernelHasThem: a change whose first pass fails is late, which is what the histogram is
+// for.
 func TestTriggersAreReportedWhenTheKernelHasThem(t *testing.T) {
 	inBubble(t, 0, func(t *testing.T, w *world) {
 		at := time.Now()
@@ -143,8 +144,8 @@ func TestTriggersAreReportedWhenTheKernelHasThem(t *testing.T) {
 	})
 }
 
-// TestRetriesGoOnAndBackOff: the looks that the loop takes every second do not keep a retry from coming, and changes do not
-// have a kernel that refuses everything asked all the time.
+// TestRetriesGoOnAndBackOff: the looks that the loop takes every second do not keep a retry from coming, and changes do
+// not have a kernel that refuses everything asked all the time.
 func TestRetriesGoOnAndBackOff(t *testing.T) {
 	inBubble(t, time.Millisecond, func(t *testing.T, w *world) {
 		const failures = 9

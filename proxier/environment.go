@@ -46,8 +46,9 @@ func (n *nodeEnvironment) update(env state.Environment) {
 	n.eligible, n.known = node.Eligible, true
 }
 
-// object returns the Node object, or one made from the host's main addresses when there is none: a host without a cluster,
-// or one that has not joined yet. When the addresses cannot be read, they stay what they were, and the loop asks again.
+// object returns the Node object, or one made from the host's main addresses when there is none: a host without a
+// cluster, or one that has not joined yet. When the addresses cannot be read, they stay what they were, and the loop
+// asks again.
 func (n *nodeEnvironment) object(node *state.Node) *state.Node {
 	n.askAgain = false
 	if node != nil {
@@ -63,8 +64,8 @@ func (n *nodeEnvironment) object(node *state.Node) *state.Node {
 	return &state.Node{Name: n.settings.NodeName, Addresses: addresses, Eligible: true}
 }
 
-// lasting sorts the host's addresses. It leaves out link-local addresses of IPv6: they come and go with every pod, and mean
-// nothing without an interface.
+// lasting sorts the host's addresses. It leaves out link-local addresses of IPv6: they come and go with every pod, and
+// mean nothing without an interface.
 func lasting(host []netip.Addr) []netip.Addr {
 	out := filter(host, func(a netip.Addr) bool { return !a.Is6() || !a.IsLinkLocalUnicast() })
 	slices.SortFunc(out, netip.Addr.Compare)
@@ -122,8 +123,8 @@ func within(cidr string, host []netip.Addr) []netip.Addr {
 	})
 }
 
-// isLoopback reports whether an address is an IPv4 loopback address. ::1 is left out: the kernel finds the route back to it
-// only on the interface lo (rt6_need_strict), so that a connection to ::1 cannot be translated to a pod.
+// isLoopback reports whether an address is an IPv4 loopback address. ::1 is left out: the kernel finds the route back
+// to it only on the interface lo (rt6_need_strict), so that a connection to ::1 cannot be translated to a pod.
 func isLoopback(a netip.Addr) bool { return a.IsLoopback() && a.Is4() }
 
 func filter(list []netip.Addr, keep func(netip.Addr) bool) []netip.Addr {

@@ -50,16 +50,16 @@ func (p *Proxier) Run(ctx context.Context) error {
 // Once does a single pass, for callers that only want to see what it would do.
 func (p *Proxier) Once() error { return p.pass() }
 
-// noteWaiting reports that changes wait. Before the first lists are complete, they wait for the sources, and not for the
-// loop.
+// noteWaiting reports that changes wait. Before the first lists are complete, they wait for the sources, and not for
+// the loop.
 func (p *Proxier) noteWaiting() {
 	if p.store.Synced() && p.pace.wait() {
 		p.observer.Pending(p.pace.waiting)
 	}
 }
 
-// check reports whether a pass has to repair what others changed ("flush ruleset" of the host's firewall, for example), or
-// to ask again for addresses of the host.
+// check reports whether a pass has to repair what others changed ("flush ruleset" of the host's firewall, for example),
+// or to ask again for addresses of the host.
 func (p *Proxier) check() (wanted bool) {
 	if !p.node.known || p.pace.failures > 0 {
 		return false

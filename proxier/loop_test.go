@@ -197,8 +197,8 @@ func TestNothingHappensBeforeSync(t *testing.T) {
 	}
 }
 
-// TestNothingWaitsBeforeSync: while the API server is away, nothing waits for the loop. Otherwise the kubelet would restart
-// the proxy until the API server is back.
+// TestNothingWaitsBeforeSync: while the API server is away, nothing waits for the loop. Otherwise the kubelet would
+// restart the proxy until the API server is back.
 func TestNothingWaitsBeforeSync(t *testing.T) {
 	w := newWorld(t)
 	w.store.SetService(service("web", "10.96.0.1", 1), nil)
@@ -388,8 +388,8 @@ func TestFlowsAreCleanedAfterTheRules(t *testing.T) {
 	}
 }
 
-// TestManyServices: more than fit into a chunk. Each is set once, also when the environment changes together with some of
-// them: an engine that sees a port change twice has to write everything.
+// TestManyServices: more than fit into a chunk. Each is set once, also when the environment changes together with some
+// of them: an engine that sees a port change twice has to write everything.
 func TestManyServices(t *testing.T) {
 	w := newWorld(t)
 	const n = 2*chunkSize + 10

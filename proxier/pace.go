@@ -59,8 +59,8 @@ func (p *pace) rest() time.Duration {
 	return p.minPeriod - time.Since(p.began)
 }
 
-// gather waits until the next pass may begin: a change that meets an idle proxy is applied at once, and changes in a stream
-// are taken together. It returns false when the context ends.
+// gather waits until the next pass may begin: a change that meets an idle proxy is applied at once, and changes in a
+// stream are taken together. It returns false when the context ends.
 func (p *pace) gather(ctx context.Context) bool {
 	rest := p.rest()
 	if rest <= 0 {

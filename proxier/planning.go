@@ -16,8 +16,8 @@ type planning struct {
 
 func newPlanning(store *state.Store) planning { return planning{store: store, claims: claims.New()} }
 
-// draft is what some Services become. It is complete before the dataplane is touched: when one Service takes a frontend from
-// another, the other one is planned again.
+// draft is what some Services become. It is complete before the dataplane is touched: when one Service takes a frontend
+// from another, the other one is planned again.
 type draft struct {
 	plans    map[state.Name]*plan.Service // nil: the Service is gone
 	order    []state.Name                 // of the plans; each once
@@ -29,8 +29,8 @@ type draft struct {
 // frontend to one in a later chunk is planned again there, and the engine notices that it changes twice.
 const chunkSize = 1024
 
-// draft plans the Services in the queue, and those that gain or lose a frontend by it. This ends, because who gets a frontend
-// depends on the Services alone, not on the order in which they are planned.
+// draft plans the Services in the queue, and those that gain or lose a frontend by it. This ends, because who gets a
+// frontend depends on the Services alone, not on the order in which they are planned.
 func (p *planning) draft(queue []state.Name) draft {
 	d := draft{
 		plans:    make(map[state.Name]*plan.Service, len(queue)),

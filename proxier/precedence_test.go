@@ -8,8 +8,8 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// TestExternalIPTakesNoNodePort: a tenant writes a node's address and the port of another tenant's node port. It gets that
-// frontend only where node ports do not answer.
+// TestExternalIPTakesNoNodePort: a tenant writes a node's address and the port of another tenant's node port. It gets
+// that frontend only where node ports do not answer.
 func TestExternalIPTakesNoNodePort(t *testing.T) {
 	w := newWorld(t)
 	thief, victim := service("thief", "10.96.0.1", 1, "192.168.7.1"), service("victim", "10.96.0.2", 2)

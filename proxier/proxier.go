@@ -34,7 +34,8 @@ type Options struct {
 	Former []conntrack.Frontend
 	// Primary returns the host's own main addresses. The loop asks for them when there is no Node object.
 	Primary func() ([]netip.Addr, error)
-	// Interference delivers what other processes do to the tables; nil when nobody watches. Check finds some of it then.
+	// Interference delivers what other processes do to the tables; nil when nobody watches. Check finds some of it
+	// then.
 	Interference <-chan dataplane.Interference
 	// NoIPv6 reports that the kernel has no IPv6.
 	NoIPv6   bool

@@ -68,7 +68,8 @@ func newErrorLog(log *slog.Logger) errorLog {
 	return errorLog{log: log, failed: map[string]time.Time{}}
 }
 
-// report writes a line for what an operator wants to see: passes that wrote everything, passes that failed, and on request all.
+// report writes a line for what an operator wants to see: passes that wrote everything, passes that failed, and on
+// request all.
 func (l *errorLog) report(r *PassReport, failures int) {
 	l.ipvs(r.Result.Failures)
 	attrs := []any{
@@ -163,8 +164,8 @@ func (l *problemLog) set(name state.Name, problems ...[]state.Problem) {
 	l.found[name] = bounded
 }
 
-// report joins the problems that the loop found with those that the sources found, and logs the new ones. It returns false
-// if nothing changed since the last report.
+// report joins the problems that the loop found with those that the sources found, and logs the new ones. It returns
+// false if nothing changed since the last report.
 func (l *problemLog) report(store *state.Store) (r ProblemReport, changed bool) {
 	for _, o := range store.ChangedProblems() {
 		l.changed[o] = struct{}{}

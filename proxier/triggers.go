@@ -12,8 +12,8 @@ type Trigger struct {
 	At     time.Time
 }
 
-// triggers collects trigger times that are new, until the kernel has the changes. Changes from before the start are left
-// out: the proxy did not delay them.
+// triggers collects trigger times that are new, until the kernel has the changes. Changes from before the start are
+// left out: the proxy did not delay them.
 type triggers struct {
 	started time.Time
 	latest  map[state.Name]time.Time // of Services with slices that carry one

@@ -22,8 +22,8 @@ import (
 // events raises Kubernetes Events on Services that have a problem. If objects come from a folder of manifests, it does
 // nothing. The log and the metrics show the same problems.
 //
-// Every node finds the same problems. So the name of an Event follows from the Service and the problem, and not from the
-// node: the node that comes first creates the Event, and the API server answers the others that it exists.
+// Every node finds the same problems. So the name of an Event follows from the Service and the problem, and not from
+// the node: the node that comes first creates the Event, and the API server answers the others that it exists.
 type events struct {
 	client  kubernetes.Interface // has a rate limit of its own, so that watches do not wait for Events
 	node    string

@@ -56,8 +56,8 @@ func newRun() *cobra.Command {
 	return cmd
 }
 
-// cleanUp restores the sysctl route_localnet, removes everything in IPVS, and then both tables. In this order, the guards in
-// the tables outlive what they protect.
+// cleanUp restores the sysctl route_localnet, removes everything in IPVS, and then both tables. In this order, the
+// guards in the tables outlive what they protect.
 func cleanUp(log *slog.Logger) error {
 	if err := retireLoopback(log); err != nil {
 		return fmt.Errorf("clean up: %w; nothing else was removed", err)

@@ -13,9 +13,9 @@ import (
 )
 
 // Each yields copies of base. In every copy one field differs from base, and the string is the path of that field. Each
-// walks into structs, arrays, pointers and slices, and it changes unexported fields too. A nil pointer or an empty slice
-// becomes one that holds a zero value. A slice that is not empty also loses its last element. Base itself is never
-// changed.
+// walks into structs, arrays, pointers and slices, and it changes unexported fields too. A nil pointer or an empty
+// slice becomes one that holds a zero value. A slice that is not empty also loses its last element. Base itself is
+// never changed.
 //
 //	for path, changed := range fields.Each(base) {
 //		if equal(base, changed) {
@@ -31,7 +31,8 @@ func Each[T any](base T) iter.Seq2[string, T] {
 	}
 }
 
-// change gives v each of its other values in turn, calls next each time, and restores v. It stops when next returns false.
+// change gives v each of its other values in turn, calls next each time, and restores v. It stops when next returns
+// false.
 func change(v reflect.Value, path string, next func(path string) bool) bool {
 	with := func(path string, other reflect.Value) bool {
 		kept := reflect.New(v.Type()).Elem()

@@ -24,9 +24,9 @@ import (
 )
 
 // BenchmarkEndpointChange replaces one endpoint of one Service with ten, while few or many others exist, all served by
-// IPVS. It is the whole way: from the store through the loop and both engines into the kernel, in the namespace of a node.
-// The cost must not depend on the number of Services; compare the medians, because an emulated CPU is interrupted for long
-// now and then.
+// IPVS. It is the whole way: from the store through the loop and both engines into the kernel, in the namespace of a
+// node. The cost must not depend on the number of Services; compare the medians, because an emulated CPU is interrupted
+// for long now and then.
 //
 //	make bench-ipvs
 func BenchmarkEndpointChange(b *testing.B) {

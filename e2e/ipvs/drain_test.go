@@ -27,8 +27,8 @@ func TestDrain(t *testing.T) {
 	})
 }
 
-// drained is how long it may take until a real server without connections is gone: the time between two looks at it (30 s)
-// and that of a connection's last state, 10 s after a reset, but 2 minutes when a repeated SYN came behind it.
+// drained is how long it may take until a real server without connections is gone: the time between two looks at it (30
+// s) and that of a connection's last state, 10 s after a reset, but 2 minutes when a repeated SYN came behind it.
 const drained = 3 * time.Minute
 
 func (b *bed) expectAlive(f *lab.Flow, pod string) {

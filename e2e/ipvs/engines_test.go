@@ -153,8 +153,8 @@ func serviceMoves(b *bed) {
 	b.end(clients)
 }
 
-// expectUsableSource: what the node sends to an address that is its own for IPVS, or still is after the Service has moved,
-// has that very address as its source. No endpoint may see it: it belongs to every node.
+// expectUsableSource: what the node sends to an address that is its own for IPVS, or still is after the Service has
+// moved, has that very address as its source. No endpoint may see it: it belongs to every node.
 func (b *bed) expectUsableSource() {
 	b.Helper()
 	for range 10 {
@@ -196,8 +196,8 @@ probe tcp from node to $NODE:30080 => b c d source node`)
 	b.end(clients)
 }
 
-// flowsFollow: a UDP client keeps its port, and with it its entry in connection tracking. One on the node itself that came
-// while IPVS served has the Service's address as its own; it has to come again when that is not local any more.
+// flowsFollow: a UDP client keeps its port, and with it its entry in connection tracking. One on the node itself that
+// came while IPVS served has the Service's address as its own; it has to come again when that is not local any more.
 func flowsFollow(b *bed) {
 	b.serve("", "type: NodePort, externalIPs: [$EXT1], ports: [{port: 53, protocol: UDP, nodePort: 30053}]")
 	b.settled("endpoints web b c")

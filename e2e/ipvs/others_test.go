@@ -174,8 +174,8 @@ func timeoutsAreSet(b *bed) {
 	}
 }
 
-// hardwareAddress: a neighbor who looks for an address that is local for IPVS gets an answer by ARP unless that is strict: it
-// takes every local address for one of the link. Neighbor discovery does not.
+// hardwareAddress: a neighbor who looks for an address that is local for IPVS gets an answer by ARP unless that is
+// strict: it takes every local address for one of the link. Neighbor discovery does not.
 func hardwareAddress(b *bed, answers bool) {
 	b.Cleanup(func() {
 		b.must(b.World().Node.Sysctl("net.ipv4.conf.all.arp_ignore=0", "net.ipv4.conf.all.arp_announce=0"))

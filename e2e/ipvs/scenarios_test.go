@@ -13,9 +13,9 @@ import (
 	"github.com/verdict-proxy/verdict/e2e/scenario"
 )
 
-// files are those of the scenarios that run in a family. The emulated kernel is slow, so those are left out that look at what
-// happens before an engine is chosen (selection, topology, health checks) or need thousands of connections; and in IPv6 those
-// that look at little that differs between the families.
+// files are those of the scenarios that run in a family. The emulated kernel is slow, so those are left out that look
+// at what happens before an engine is chosen (selection, topology, health checks) or need thousands of connections; and
+// in IPv6 those that look at little that differs between the families.
 func files(f lab.Family) []string {
 	list := []string{"affinity", "conntrack", "families", "policies"}
 	if f == lab.IPv4 {

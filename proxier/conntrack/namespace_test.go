@@ -67,8 +67,8 @@ func shortFlow(line string) string {
 	return fmt.Sprintf("%s %s %s %s", words[0], end("src", "sport", 0), end("dst", "dport", 0), end("src", "sport", 1))
 }
 
-// add puts flows into the table, each in the form that flows lists. The word "ipvs" at the end means that IPVS has balanced
-// the flow, and it is not translated.
+// add puts flows into the table, each in the form that flows lists. The word "ipvs" at the end means that IPVS has
+// balanced the flow, and it is not translated.
 func (n *namespace) add(t testing.TB, flows ...string) {
 	t.Helper()
 	for _, f := range flows {

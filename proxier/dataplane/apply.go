@@ -18,12 +18,12 @@ const TickPeriod = time.Second
 
 // Result reports what an Apply or a Tick did.
 type Result struct {
-	// Outcome and Err are those of the nft transaction, the last one where there were several. When Err is set, the loop has
-	// to call Apply again; nothing is forgotten.
+	// Outcome and Err are those of the nft transaction, the last one where there were several. When Err is set, the
+	// loop has to call Apply again; nothing is forgotten.
 	Outcome nft.Outcome
 	Err     error
-	// Replan names Services that the loop has to plan and Set again, because the engine of a port changes. After an Apply
-	// with names here the work is not complete: the loop has to call Apply again.
+	// Replan names Services that the loop has to plan and Set again, because the engine of a port changes. After an
+	// Apply with names here the work is not complete: the loop has to call Apply again.
 	Replan []state.Name
 	// Failures are changes that IPVS did not make.
 	Failures []Failure
@@ -175,8 +175,8 @@ func (d *Dataplane) Check() (damaged []string, err error) {
 // Interference is what another process did to the tables.
 type Interference = nft.Interference
 
-// Repair undoes an interference. It writes nothing that was Set since the last Apply unless the tables have to be written as
-// a whole.
+// Repair undoes an interference. It writes nothing that was Set since the last Apply unless the tables have to be
+// written as a whole.
 func (d *Dataplane) Repair(i Interference) Result {
 	var r Result
 	r.note(d.ruleset.Repair(i))

@@ -85,8 +85,8 @@ func New(o Options) *Dataplane {
 // Totals counts what the engines serve once everything that was Set is applied.
 func (d *Dataplane) Totals() TotalsByEngine { return d.totals }
 
-// SetEnvironment takes over what all Services share. It returns the Services whose virtual servers may now stand at other
-// addresses: the loop has to plan and Set them before the next Apply.
+// SetEnvironment takes over what all Services share. It returns the Services whose virtual servers may now stand at
+// other addresses: the loop has to plan and Set them before the next Apply.
 func (d *Dataplane) SetEnvironment(env Environment) (replan []state.Name) {
 	if d.hasEnv && env.equal(&d.env) {
 		return nil
@@ -99,8 +99,8 @@ func (d *Dataplane) SetEnvironment(env Environment) (replan []state.Name) {
 	return replan
 }
 
-// Set makes a Service look as planned. It notes in each planned port which engine serves it (plan.Port.IPVS). The Problems
-// name what cannot be served as asked.
+// Set makes a Service look as planned. It notes in each planned port which engine serves it (plan.Port.IPVS). The
+// Problems name what cannot be served as asked.
 func (d *Dataplane) Set(planned *plan.Service) []state.Problem {
 	var problems []state.Problem
 	old, next := d.services[planned.Name], &served{ports: make([]servedPort, 0, len(planned.Ports))}
@@ -125,7 +125,8 @@ func (d *Dataplane) Set(planned *plan.Service) []state.Problem {
 	return problems
 }
 
-// setPort hands one port to the engines. The nft engine may not accept it: then the port stays as it was, if it was there.
+// setPort hands one port to the engines. The nft engine may not accept it: then the port stays as it was, if it was
+// there.
 func (d *Dataplane) setPort(name state.Name, key portKey, port *plan.Port) (problems []state.Problem, accepted bool) {
 	m := d.balance(name, key, port)
 	port.IPVS = m.ipvs

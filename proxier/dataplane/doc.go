@@ -28,8 +28,8 @@
 //  4. IPVS drains and removes what it no longer serves.
 //  5. nft takes the guards off addresses that are no longer local.
 //
-// So a port that changes its engine is complete on the new side before the old side lets go of it. When there is no table
-// yet, step 1 cannot guard. Then nothing can move away from nft either, and step 3 comes before step 2.
+// So a port that changes its engine is complete on the new side before the old side lets go of it. When there is no
+// table yet, step 1 cannot guard. Then nothing can move away from nft either, and step 3 comes before step 2.
 //
 // # Takeover
 //

@@ -62,8 +62,8 @@ func TestRefusedIsNotCounted(t *testing.T) {
 	}
 }
 
-// BenchmarkRefusedPorts sets a Service whose ports the nft engine had and refuses now. The cost must grow with the number
-// of ports, and not with its square.
+// BenchmarkRefusedPorts sets a Service whose ports the nft engine had and refuses now. The cost must grow with the
+// number of ports, and not with its square.
 func BenchmarkRefusedPorts(b *testing.B) {
 	for _, n := range []int{200, 2000, 20_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {

@@ -33,10 +33,10 @@ type backoff struct {
 	servers []ipvsctl.VirtualServer // as they were refused; nil: not known yet
 }
 
-// How often a refused port is tried again. To see whether another tool's virtual server has gone costs one question to the
-// kernel. To offer a port that the kernel refused costs more: nft writes both tables as a whole when the port comes back.
-// That is tried less and less often, because the kernel may refuse it for good (IPv6 routes where a sysctl has disabled
-// IPv6, for example).
+// How often a refused port is tried again. To see whether another tool's virtual server has gone costs one question to
+// the kernel. To offer a port that the kernel refused costs more: nft writes both tables as a whole when the port comes
+// back. That is tried less and less often, because the kernel may refuse it for good (IPv6 routes where a sysctl has
+// disabled IPv6, for example).
 const (
 	obstaclePeriod = 10 * time.Second
 	firstBackoff   = time.Minute
@@ -55,8 +55,8 @@ func newIPVS(b Balancer) *ipvs {
 	}
 }
 
-// balance chooses how a port is served, and hands it to IPVS where IPVS serves it. When IPVS cannot, nft serves the port by
-// the nearest method.
+// balance chooses how a port is served, and hands it to IPVS where IPVS serves it. When IPVS cannot, nft serves the
+// port by the nearest method.
 func (d *Dataplane) balance(name state.Name, key portKey, port *plan.Port) method {
 	m := d.scheduling.choose(port.Balancing)
 	if d.ipvs == nil {
@@ -163,8 +163,8 @@ func (i *ipvs) everyone() []state.Name {
 	return slices.Collect(maps.Keys(names))
 }
 
-// due lists the Services to plan again now: those whose scheduler changes, and those whose refused ports are to be offered
-// to IPVS again.
+// due lists the Services to plan again now: those whose scheduler changes, and those whose refused ports are to be
+// offered to IPVS again.
 func (i *ipvs) due(now time.Time) []state.Name {
 	if len(i.refused) > 0 && now.Sub(i.looked) >= obstaclePeriod {
 		i.looked = now

@@ -292,7 +292,8 @@ func TestOrderOfEngines(t *testing.T) {
 	w.wantServed(t, "moved", "nft")
 }
 
-// TestTheSchedulerOfAVirtualServerChanges: the kernel refuses connections while it changes it, so nft serves in between.
+// TestTheSchedulerOfAVirtualServerChanges: the kernel refuses connections while it changes it, so nft serves in
+// between.
 func TestTheSchedulerOfAVirtualServerChanges(t *testing.T) {
 	w := newWorld(t, false)
 	w.apply()
@@ -366,7 +367,8 @@ func TestIPVSRefuses(t *testing.T) {
 	})
 }
 
-// TestRefusalsAreReported: they say service, object, operation, cause and what happens next, in the pass in which they happen.
+// TestRefusalsAreReported: they say service, object, operation, cause and what happens next, in the pass in which they
+// happen.
 func TestRefusalsAreReported(t *testing.T) {
 	w := newWorld(t, false)
 	w.balancer.refuse = "web"

@@ -8,8 +8,8 @@ import (
 	"github.com/verdict-proxy/verdict/nft"
 )
 
-// Memory is a Dataplane over engines in memory. It needs no privileges and changes nothing on the host. It serves those who
-// want to see what would be written: "verdict render", and tests.
+// Memory is a Dataplane over engines in memory. It needs no privileges and changes nothing on the host. It serves those
+// who want to see what would be written: "verdict render", and tests.
 type Memory struct {
 	*Dataplane
 	Ruleset *nft.Memory
@@ -40,8 +40,8 @@ func OpenMemory(o MemoryOptions) *Memory {
 	return m
 }
 
-// String prints what both kernels in memory hold: the tables as nft lists them, then virtual servers as ipvsadm commands in
-// comments. "nft -f" reads the whole.
+// String prints what both kernels in memory hold: the tables as nft lists them, then virtual servers as ipvsadm
+// commands in comments. "nft -f" reads the whole.
 func (m *Memory) String() string {
 	text := m.Ruleset.String()
 	if m.Servers != nil {
@@ -52,8 +52,8 @@ func (m *Memory) String() string {
 	return text
 }
 
-// Changes returns what the kernels took since the last call, in order: transactions in nft syntax, and changes of IPVS as
-// commands of ipvsadm and ip.
+// Changes returns what the kernels took since the last call, in order: transactions in nft syntax, and changes of IPVS
+// as commands of ipvsadm and ip.
 func (m *Memory) Changes() string {
 	text := m.journal.String()
 	m.journal.Reset()

@@ -101,8 +101,8 @@ func (s *Scheduling) chooseEngine(m *method) {
 	m.ipvs = true
 }
 
-// needsIPVS reports whether the nft program cannot do what is asked, or not exactly. "numgen inc" has one counter for all
-// pools of a class: rr and wrr share connections evenly there, but not in strict turn.
+// needsIPVS reports whether the nft program cannot do what is asked, or not exactly. "numgen inc" has one counter for
+// all pools of a class: rr and wrr share connections evenly there, but not in strict turn.
 func (m *method) needsIPVS() bool {
 	switch m.scheduler {
 	case "", schedulerRandom:

@@ -16,8 +16,8 @@ func family(f state.Family) nft.Family {
 	return nft.IPv4
 }
 
-// translator turns planned ports into ports of the nft engine. A port's lists of endpoints are valid until the next call:
-// the engine keeps none of them, and for a large Service they are most of what a change allocates.
+// translator turns planned ports into ports of the nft engine. A port's lists of endpoints are valid until the next
+// call: the engine keeps none of them, and for a large Service they are most of what a change allocates.
 type translator struct{ cluster, local []nft.Endpoint }
 
 // port returns a planned port as the nft engine serves it.

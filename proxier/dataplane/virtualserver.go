@@ -9,9 +9,9 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/plan"
 )
 
-// A service port that IPVS serves has a virtual server for each frontend and address. nft still does what a virtual server
-// cannot do: it refuses, checks source ranges and masquerades. nft also serves connections that go to other endpoints than
-// the virtual server's, because a virtual server has one set of endpoints:
+// A service port that IPVS serves has a virtual server for each frontend and address. nft still does what a virtual
+// server cannot do: it refuses, checks source ranges and masquerades. nft also serves connections that go to other
+// endpoints than the virtual server's, because a virtual server has one set of endpoints:
 //
 //   - With externalTrafficPolicy Local, pods and the node itself use all endpoints, and everyone else those on this node.
 //     The virtual server has the endpoints on this node. nft serves pods and the node (nft.BySource).

@@ -16,16 +16,16 @@ func heaviest(list []plan.Endpoint) []plan.Endpoint {
 	return slices.DeleteFunc(slices.Clone(list), func(e plan.Endpoint) bool { return e.Weight < greatest })
 }
 
-// Weights may cost a pool maxShares slots for each endpoint, or slotFloor slots in total if that is more. A pool cannot have
-// more than poolSlots.
+// Weights may cost a pool maxShares slots for each endpoint, or slotFloor slots in total if that is more. A pool cannot
+// have more than poolSlots.
 const (
 	maxShares = 16
 	slotFloor = 256
 	poolSlots = 65536
 )
 
-// slots turns weights into the smallest numbers of slots that have the same proportion. When that takes too many slots, the
-// proportion is rounded. Every endpoint keeps at least one slot.
+// slots turns weights into the smallest numbers of slots that have the same proportion. When that takes too many slots,
+// the proportion is rounded. Every endpoint keeps at least one slot.
 func slots(list []plan.Endpoint) []uint16 {
 	divisor, total := 0, 0
 	for _, e := range list {

@@ -72,8 +72,8 @@ func TestLongAnnotations(t *testing.T) {
 	checkProblems(t, kindSlice, sl.Name, []problem{{annotation(annotationWeight), reason}}, problems)
 }
 
-// BenchmarkSharedBalancing reports what it saves to share the values of annotations: the memory that 50,000 Services with
-// two of them hold for these.
+// BenchmarkSharedBalancing reports what it saves to share the values of annotations: the memory that 50,000 Services
+// with two of them hold for these.
 func BenchmarkSharedBalancing(b *testing.B) {
 	for _, limit := range []int{0, balanceLimit} {
 		b.Run(fmt.Sprint("limit=", limit), func(b *testing.B) {

@@ -91,8 +91,8 @@ func (f *findings) named(meta *metav1.ObjectMeta) bool {
 // maxAnnotation is the longest value in bytes that the annotations of this proxy may have.
 const maxAnnotation = 64
 
-// short returns the value of an annotation of this proxy, without white space around it. It does not return a value that is
-// too long, because such a value would be held as long as the object exists.
+// short returns the value of an annotation of this proxy, without white space around it. It does not return a value
+// that is too long, because such a value would be held as long as the object exists.
 func (f *findings) short(annotations map[string]string, key string) string {
 	value := annotations[key]
 	if len(value) > maxAnnotation {
@@ -234,8 +234,8 @@ func created(meta *metav1.ObjectMeta) time.Time {
 // does not fill the memory.
 const internLimit = 1 << 16
 
-// balanceLimit limits how many values of the annotations about load balancing are remembered. A cluster uses a handful. A
-// tenant who writes new ones all the time must not make the proxy hold them.
+// balanceLimit limits how many values of the annotations about load balancing are remembered. A cluster uses a handful.
+// A tenant who writes new ones all the time must not make the proxy hold them.
 const balanceLimit = 256
 
 // longestShared is the length in bytes of the longest names of the API. Longer strings are not remembered.

@@ -9,8 +9,8 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// The benchmarks in this file convert Services of a tenant who writes as much into one object as the API server takes. The
-// cost of each must grow with the size of the object, and not with its square.
+// The benchmarks in this file convert Services of a tenant who writes as much into one object as the API server takes.
+// The cost of each must grow with the size of the object, and not with its square.
 
 // BenchmarkExternalIPs converts a Service with many external IPs.
 func BenchmarkExternalIPs(b *testing.B) {

@@ -169,8 +169,8 @@ func TestKubernetesWithoutServiceCIDRs(t *testing.T) {
 	}
 }
 
-// TestKubernetesStartsWithoutServiceCIDRs: an API server that fails to list an optional resource holds up the start for a
-// while only. Its objects are taken when they arrive.
+// TestKubernetesStartsWithoutServiceCIDRs: an API server that fails to list an optional resource holds up the start for
+// a while only. Its objects are taken when they arrive.
 func TestKubernetesStartsWithoutServiceCIDRs(t *testing.T) {
 	client := fake.NewClientset(apiService(), apiRange("kubernetes", "10.96.0.0/12"))
 	var works atomic.Bool
