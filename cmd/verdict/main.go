@@ -28,15 +28,21 @@ func wrongUsage(err error) error { return usageError{err} }
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := newRoot().ExecuteContext(ctx)
+	code := execute(ctx, newRoot())
 	stop()
+	os.Exit(code)
+}
+
+// execute runs a command. It prints the error, if there is one, and returns the exit code.
+func execute(ctx context.Context, cmd *cobra.Command) int {
+	err := cmd.ExecuteContext(ctx)
 	if err == nil {
-		return
+		return 0
 	}
 	if text := oneLine(err); text != "" {
-		fmt.Fprintln(os.Stderr, "verdict: "+text)
+		fmt.Fprintln(cmd.ErrOrStderr(), "verdict: "+text)
 	}
-	os.Exit(exitCode(err))
+	return exitCode(err)
 }
 
 func exitCode(err error) int {

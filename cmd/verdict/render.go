@@ -33,7 +33,11 @@ type renderOptions struct {
 	elements   bool
 }
 
-func newRender() *cobra.Command {
+func newRender() *cobra.Command { return newRenderFor((*renderer).run) }
+
+// newRenderFor returns the command with another function in place of renderer.run: tests take the flags from the command
+// and then do something else with them.
+func newRenderFor(run func(*renderer, context.Context, io.Writer, io.Writer) error) *cobra.Command {
 	s := config.Default()
 	var o renderOptions
 	cmd := &cobra.Command{
@@ -71,7 +75,7 @@ folder.`,
 		if err != nil {
 			return err
 		}
-		return r.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+		return run(r, cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 	}
 	return cmd
 }
@@ -172,12 +176,19 @@ func (r *renderer) print(stdout, stderr io.Writer, text string) error {
 	return errors.Join(err, problemsErr)
 }
 
-// withoutProgram keeps what differs from a node without Services: elements and virtual servers.
+// withoutProgram keeps elements and virtual servers. It leaves out the elements that every node has: those of the classes
+// that are there from the start. A class that comes with a Service stays, because its name says how endpoints are picked.
 func withoutProgram(changes string) string {
+	empty := dataplane.OpenMemory(dataplane.MemoryOptions{})
+	empty.Apply()
+	always := map[string]bool{}
+	for line := range strings.Lines(empty.Changes()) {
+		always[line] = true
+	}
 	var out strings.Builder
 	for line := range strings.Lines(changes) {
-		program := []string{"add table ", "add chain ", "add rule ", "add set ", "add map ", "add element ip verdict dispatch ", "add element ip6 verdict dispatch "}
-		if !slices.ContainsFunc(program, func(prefix string) bool { return strings.HasPrefix(line, prefix) }) {
+		program := []string{"add table ", "add chain ", "add rule ", "add set ", "add map "}
+		if !always[line] && !slices.ContainsFunc(program, func(prefix string) bool { return strings.HasPrefix(line, prefix) }) {
 			out.WriteString(line)
 		}
 	}

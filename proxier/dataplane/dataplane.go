@@ -138,8 +138,7 @@ func (d *Dataplane) setPort(name state.Name, key portKey, port *plan.Port) (prob
 		wanted = nftShare(port, &m, &d.env)
 	}
 	if err := d.ruleset.Set(wanted); err != nil {
-		reason := err.Error() + "; the frontends that the port keeps are served as before"
-		problems = append(problems, state.Problem{Kind: "Service", Object: name, Field: "spec.ports", Reason: reason})
+		problems = append(problems, state.Problem{Kind: "Service", Object: name, Field: "spec.ports", Reason: err.Error()})
 		return problems, false
 	}
 	return problems, true
