@@ -238,7 +238,7 @@ func TestServerAbsentAtStart(t *testing.T) {
 	s := startAPIServer(t, clusterObjects())
 	s.stop()
 	k, store, lines := runAgainst(t, s)
-	eventually(t, "the outage is logged", func() bool { return len(lines.lines("cannot read", "until the first list is complete")) > 0 })
+	eventually(t, "the outage is logged", func() bool { return len(lines.lines("cannot read", "trying again")) > 0 })
 	if synced(k) {
 		t.Error("synced without a server")
 	}
