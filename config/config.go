@@ -212,7 +212,7 @@ func Prefixes(values []string) []netip.Prefix {
 
 // IPVS holds the settings of the IPVS engine (backends ipvs and hybrid).
 type IPVS struct {
-	Scheduler   string   // the scheduler of Services that name none, with backend ipvs
+	Scheduler   string   // the scheduler of Services in IPVS that name none
 	Fallback    bool     // serve Services by nft when the kernel has no IPVS, instead of failing at the start
 	ExcludeCIDR []string // ranges in which IPVS belongs to other software
 	StrictARP   bool

@@ -38,9 +38,9 @@ func bindSource(fs *pflag.FlagSet, s *config.Settings) {
 // bindBackend binds the flags that select engines.
 func bindBackend(fs *pflag.FlagSet, s *config.Settings) {
 	fs.StringVar((*string)(&s.Backend), "backend", string(s.Backend),
-		"`ENGINE`: nft, ipvs, or hybrid, which is nft, and IPVS for Services whose scheduler needs it")
+		"`ENGINE`: nft, ipvs, or hybrid, which is nft, and IPVS for Services that need it")
 	fs.StringVar(&s.IPVS.Scheduler, "ipvs-scheduler", s.IPVS.Scheduler,
-		"`NAME` of the scheduler of Services that name none, with --backend=ipvs")
+		"`NAME` of the scheduler of Services in IPVS that name none")
 	fs.StringSliceVar(&s.IPVS.ExcludeCIDR, "ipvs-exclude-cidrs", s.IPVS.ExcludeCIDR,
 		"`RANGES` in which other software uses IPVS; nft serves the Services there")
 }

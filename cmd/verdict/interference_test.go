@@ -45,6 +45,13 @@ type daemon struct {
 // runDaemon starts it and waits for the first pass.
 func runDaemon(t *testing.T, ns *netns.Namespace, manifests string, flags ...string) *daemon {
 	t.Helper()
+	d := startDaemon(t, ns, manifests, flags...)
+	d.wait(t, "tables written")
+	return d
+}
+
+func startDaemon(t *testing.T, ns *netns.Namespace, manifests string, flags ...string) *daemon {
+	t.Helper()
 	d := &daemon{Namespace: ns, log: &syncBuffer{}}
 	args := append([]string{"run", "--manifests", manifests, "--backend=nft", "--healthz-bind-address=", "--metrics-bind-address="}, flags...)
 	d.cmd = exec.Command(binary, args...)
@@ -53,7 +60,6 @@ func runDaemon(t *testing.T, ns *netns.Namespace, manifests string, flags ...str
 		t.Fatal(err)
 	}
 	t.Cleanup(d.kill)
-	d.wait(t, "tables written")
 	return d
 }
 
@@ -168,10 +174,8 @@ func TestOneProcessForEachNamespace(t *testing.T) {
 		}
 		return nil
 	})
-	go func() {
-		time.Sleep(300 * time.Millisecond)
-		_ = first.cmd.Process.Kill()
-	}()
-	second := runDaemon(t, ns, dir)
+	second := startDaemon(t, ns, dir)
 	second.wait(t, "waiting for it to end")
+	first.kill()
+	second.wait(t, "tables written")
 }

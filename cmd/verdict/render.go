@@ -117,6 +117,9 @@ func memoryOptions(s *config.Settings, o *renderOptions) dataplane.MemoryOptions
 	m := dataplane.MemoryOptions{
 		Scheduling: dataplane.Scheduling{Backend: s.Backend, Default: s.IPVS.Scheduler, Unavailable: "this kernel has none"},
 	}
+	if s.Backend == config.BackendNFT {
+		m.Scheduling.Unavailable = "--backend is nft"
+	}
 	if (o.assumeIPVS || hasIPVS()) && s.Backend != config.BackendNFT {
 		options := ipvsOptions(s)
 		m.IPVS, m.Scheduling.Available = &options, ipvsctl.Schedulers()

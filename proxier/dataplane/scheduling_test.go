@@ -28,7 +28,7 @@ func TestChoose(t *testing.T) {
 	tests := []struct {
 		name         string
 		s            Scheduling
-		asked, flags string
+		asked, flags string // the usual fields of state.Balancing
 		want         method
 		problem      string // parts, by "|"
 	}{
