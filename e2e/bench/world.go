@@ -40,8 +40,8 @@ type settled struct {
 	failures []error
 }
 
-// gathering says whether the loop gathers changes, as it does with the default of --min-sync-period. Without gathering
-// it takes each change as soon as the previous pass has ended.
+// gathering reports whether the loop gathers changes, as it does with the default of --min-sync-period. Without
+// gathering it takes each change as soon as the previous pass has ended.
 type gathering bool
 
 // newWorld starts a loop. The loop waits until its store is marked as synced.

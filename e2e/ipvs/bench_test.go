@@ -24,9 +24,9 @@ import (
 )
 
 // BenchmarkEndpointChange replaces one endpoint of one Service with ten, while few or many others exist, all served by
-// IPVS. It is the whole way: from the store through the loop and both engines into the kernel, in the namespace of a
-// node. The cost must not depend on the number of Services; compare the medians, because an emulated CPU is interrupted
-// for long now and then.
+// IPVS. It measures the whole way: from the store through the loop and both engines into the kernel, in the namespace
+// of a node. The cost must not depend on the number of Services. Compare the medians, because an emulated CPU is
+// sometimes interrupted for long.
 //
 //	make bench-ipvs
 func BenchmarkEndpointChange(b *testing.B) {
@@ -119,7 +119,7 @@ func must(b testing.TB, err error) {
 	}
 }
 
-// passed hands on what passes report; empty ones are left out.
+// passed delivers the reports of passes that planned a Service.
 type passed chan proxier.PassReport
 
 func (p passed) PassDone(r proxier.PassReport) {

@@ -12,7 +12,8 @@ import (
 	"github.com/verdict-proxy/verdict/e2e/lab"
 )
 
-// TestDrain: connections to what is gone end by themselves; and what is local for IPVS exposes nothing (k/k #72236).
+// TestDrain: connections to a removed endpoint end by themselves, and a local address exposes no service of the node
+// (k/k #72236).
 func TestDrain(t *testing.T) {
 	short := append([]string{"--ipvs-graceful-period=4s"}, hybrid()...)
 	each(t, []test{
@@ -27,8 +28,8 @@ func TestDrain(t *testing.T) {
 	})
 }
 
-// drained is how long it may take until a real server without connections is gone: the time between two looks at it (30
-// s) and that of a connection's last state, 10 s after a reset, but 2 minutes when a repeated SYN came behind it.
+// drained is how long it may take until a real server without connections is gone. The engine looks every 30 s. The
+// kernel keeps a connection for 10 s after a reset, and for 2 minutes after a repeated SYN that follows the reset.
 const drained = 3 * time.Minute
 
 func (b *bed) expectAlive(f *lab.Flow, pod string) {
@@ -57,7 +58,7 @@ func (b *bed) holdAt(pod string, q lab.Question) *lab.Flow {
 	return nil
 }
 
-// draining has endpoint b go while it has an open connection, which it returns.
+// draining removes endpoint b while it has an open connection, and returns that connection.
 func (b *bed) draining(scheduler string) *lab.Flow {
 	b.Helper()
 	b.serve(scheduler, "ports: [{port: 80}]")
@@ -81,7 +82,7 @@ func endpointGoes(b *bed) {
 	b.must(b.Settle())
 	b.steps("kill")
 	b.must(b.Settle())
-	time.Sleep(1500 * time.Millisecond) // it has looked for connections by now
+	time.Sleep(1500 * time.Millisecond) // the engine has looked for connections by now
 	b.expectWeight("b", 0)
 	b.expectAlive(f, "b")
 	if got := b.spread("x", b.at(80), 10); got["c"] != 10 {
@@ -109,7 +110,7 @@ func endpointTerminates(b *bed) {
 	b.settled("endpoints web b(terminating) c")
 	b.expectWeight("b", 0)
 	b.expectAlive(f, "b")
-	b.settled("endpoints web b(terminating)") // nobody else is there: it is used
+	b.settled("endpoints web b(terminating)") // it is the only endpoint, so it is used
 	b.expectWeight("b", 1)
 	b.expectAlive(f, "b")
 	b.settled("endpoints web b(stopping)")
@@ -138,8 +139,8 @@ func gracefulPeriodEnds(b *bed) {
 	}
 }
 
-// serviceGoes: the virtual server drains, and its address stays local as long. Neither new connections nor other ports
-// get to the node.
+// serviceGoes: the virtual server drains, and its address stays local meanwhile. The node gets neither new connections
+// nor packets to other ports of the address.
 func serviceGoes(b *bed) {
 	b.serve("lc", "externalIPs: [$EXT2], ports: [{port: 80}]")
 	b.settled("endpoints web b")
@@ -164,12 +165,12 @@ probe tcp from node to $EXT2:8080 => refused`)
 	b.steps("probe tcp from x to $EXT2:80 => unreachable\nprobe tcp from x to $EXT2:8080 => unreachable")
 }
 
-// nodeIsNotExposed: the node has servers on all addresses at 8080 to 8083.
+// nodeIsNotExposed: the node has servers that listen on all addresses, at ports 8080 to 8083.
 func nodeIsNotExposed(b *bed) {
 	b.serve("", "type: LoadBalancer, externalIPs: [$EXT1], ports: [{port: 80, nodePort: 30080}, {name: s, port: 8081, nodePort: 30081}]"+
 		"}\n    status: {loadBalancer: {ingress: [{ip: $LB1}]}")
 	b.settled("endpoints web b c")
-	var probes strings.Builder // next to each other, so that they are made at the same time
+	var probes strings.Builder // adjacent steps run at the same time
 	for _, target := range []string{"$EXT1", "$LB1"} {
 		for _, from := range []string{"x", "a", "c", "node"} {
 			fmt.Fprintf(&probes, "probe tcp from %s to %[2]s:8080 => refused\nprobe udp from %[1]s to %[2]s:8080 => refused\n"+
@@ -184,7 +185,7 @@ func nodeIsNotExposed(b *bed) {
 	}
 }
 
-// ownAddress: an external IP that is the node's own stays the node's own.
+// ownAddress: an external IP that is an address of the node stays an address of the node.
 func ownAddress(b *bed) {
 	b.serve("lc", "externalIPs: [$NODE_SECOND], ports: [{port: 80}]")
 	b.settled("endpoints web b c")

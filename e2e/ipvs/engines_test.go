@@ -14,7 +14,7 @@ import (
 	"github.com/verdict-proxy/verdict/e2e/lab"
 )
 
-// TestEngines: what moves between nft and IPVS moves without a failed connection.
+// TestEngines: no connection fails while a Service moves between nft and IPVS.
 func TestEngines(t *testing.T) {
 	noDetection := append([]string{"--cluster-cidr="}, hybrid()...)
 	each(t, []test{
@@ -28,7 +28,7 @@ func TestEngines(t *testing.T) {
 	})
 }
 
-// client is one that connects all the time.
+// client connects all the time.
 type client struct {
 	name    string
 	stop    chan struct{}
@@ -46,9 +46,9 @@ type attempt struct {
 }
 
 const (
-	// lost is how long a connection takes whose first packet was lost: TCP repeats it after a second.
+	// lost is how long a connection takes if its first packet is lost: TCP repeats the packet after a second.
 	lost = 900 * time.Millisecond
-	// late is longer than connections take, unless the machine stands still.
+	// late is longer than any connection takes, unless the machine is overloaded.
 	late = 300 * time.Millisecond
 )
 
@@ -86,7 +86,7 @@ func (c *client) ask(q lab.Question) {
 	}
 }
 
-// control is a client that does without any Service. What delays it as well is the machine, which others use, too.
+// control is a client that uses no Service. A delay that it sees too comes from the machine.
 func (b *bed) control() *client {
 	b.Helper()
 	q := b.at(80)
@@ -94,7 +94,7 @@ func (b *bed) control() *client {
 	return b.connecting("x", q)
 }
 
-// end stops clients, the first of which is the control. None may have failed, none may have lost a packet.
+// end stops clients. The first one is the control. No connection may have failed, and no client may have lost a packet.
 func (b *bed) end(clients []*client) {
 	b.Helper()
 	for _, c := range clients {
@@ -114,7 +114,7 @@ func (b *bed) end(clients []*client) {
 	}
 }
 
-// wasLate says whether the client had to wait at the same time.
+// wasLate reports whether the client had to wait at the same time.
 func (c *client) wasLate(at attempt) bool {
 	return slices.ContainsFunc(c.late, func(l attempt) bool { return l.begun.Before(at.ended) && at.begun.Before(l.ended) })
 }
@@ -153,8 +153,9 @@ func serviceMoves(b *bed) {
 	b.end(clients)
 }
 
-// expectUsableSource: what the node sends to an address that is its own for IPVS, or still is after the Service has
-// moved, has that very address as its source. No endpoint may see it: it belongs to every node.
+// expectUsableSource: packets that the node sends to an address that is local for IPVS have that address as their
+// source, also while the address is still local after the Service has moved. No endpoint may see that source, because
+// the address is local on every node.
 func (b *bed) expectUsableSource() {
 	b.Helper()
 	for range 10 {
@@ -176,7 +177,7 @@ func schedulerChanges(b *bed) {
 	b.end(clients)
 }
 
-// localMoves: pods and the node are served by nft in both cases.
+// localMoves: nft serves pods and the node in both cases.
 func localMoves(b *bed) {
 	b.serve("", "externalTrafficPolicy: Local, "+everyFrontend)
 	b.settled("endpoints web b c d")
@@ -196,8 +197,9 @@ probe tcp from node to $NODE:30080 => b c d source node`)
 	b.end(clients)
 }
 
-// flowsFollow: a UDP client keeps its port, and with it its entry in connection tracking. One on the node itself that
-// came while IPVS served has the Service's address as its own; it has to come again when that is not local any more.
+// flowsFollow: a UDP client keeps its port, and with it its entry in connection tracking. A client on the node that
+// connected while IPVS served has the address of the Service as its source. It must connect again when that address is
+// no longer local.
 func flowsFollow(b *bed) {
 	b.serve("", "type: NodePort, externalIPs: [$EXT1], ports: [{port: 53, protocol: UDP, nodePort: 30053}]")
 	b.settled("endpoints web b c")
@@ -234,7 +236,7 @@ send one => refused
 send six => refused`)
 }
 
-// backendChanges: a process with another backend takes over from the one before, and removes in the end what that left.
+// backendChanges: a process with another backend takes over, and in the end removes what the earlier process left.
 func backendChanges(b *bed) {
 	b.serve("lc", everyFrontend)
 	b.settled("endpoints web b c d")
@@ -250,14 +252,14 @@ func backendChanges(b *bed) {
 	if r := held.Send(patience); r.Outcome != lab.Answered || r.Answer.Name() != pod {
 		b.Errorf("the connection to %s that was there before: %s", pod, r)
 	}
-	b.steps("probe tcp from x to $EXT1:8080 => refused") // of the node's own; the address is still local and guarded
+	b.steps("probe tcp from x to $EXT1:8080 => refused") // the node listens there; the address is still local and guarded
 	b.must(b.Restart(append([]string{"--ipvs-graceful-period=4s"}, onlyNFT()...)...))
 	b.until(time.Minute, "nothing of ours is left in IPVS", func() bool { return b.kernel(netip.Addr{}) == "" })
 	b.until(5*time.Second, "the address is not local any more", func() bool { return !b.isLocal(b.vip) })
 	b.steps("probe tcp from x to $NODE:30080 => b c d source node")
 }
 
-// restarts: nothing happens to connections while verdict is away, or comes back.
+// restarts: connections go on while verdict is stopped and when it starts again.
 func restarts(b *bed) {
 	b.serve("", everyFrontend)
 	b.settled("endpoints web b c d")

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestList puts what "verdict list" says beside what ipvsadm says. The README shows its output.
+// TestList compares "verdict list" with ipvsadm. The README shows its output.
 func TestList(t *testing.T) { each(t, []test{{"beside ipvsadm", hybrid(), listBesideIpvsadm}}) }
 
 func listBesideIpvsadm(b *bed) {

@@ -15,7 +15,8 @@ import (
 	"github.com/verdict-proxy/verdict/ipvsctl"
 )
 
-// TestOthers: what others have in IPVS stays theirs, and what the kernel does not have is done without.
+// TestOthers: Verdict leaves the virtual servers of other tools alone, and works without schedulers that the kernel
+// lacks.
 func TestOthers(t *testing.T) {
 	timeouts := append([]string{"--ipvs-tcp-timeout=1000s", "--ipvs-tcpfin-timeout=50s", "--ipvs-udp-timeout=70s"}, hybrid()...)
 	strict := append([]string{"--ipvs-strict-arp"}, hybrid()...)
@@ -40,7 +41,7 @@ func (b *bed) foreign(addr netip.Addr, port uint16) (listing string) {
 	at := netip.AddrPortFrom(addr, port).String()
 	b.node("ipvsadm", "-A", "-t", at, "-s", "wrr")
 	b.node("ipvsadm", "-a", "-t", at, "-r", netip.AddrPortFrom(lab.PodAddress(b.family, "d"), 8081).String(), "-m", "-w", "7")
-	b.Cleanup(func() { _, _ = b.World().Node.Command("ipvsadm", "-D", "-t", at) }) // gone already when the proxy was abandoned
+	b.Cleanup(func() { _, _ = b.World().Node.Command("ipvsadm", "-D", "-t", at) }) // it may be gone already
 	return b.kernel(addr)
 }
 
@@ -96,7 +97,7 @@ func takenKey(b *bed) {
 	b.end(clients)
 }
 
-// excludedRanges: nothing is made there, and what is there stays.
+// excludedRanges: Verdict makes nothing there, and leaves what is there.
 func excludedRanges(b *bed) {
 	b.must(b.Settle())
 	excluded := b.address("EXT2")
@@ -113,7 +114,7 @@ func excludedRanges(b *bed) {
 	}
 }
 
-// cleanup removes what is ours, connections or not, and nothing else.
+// cleanup removes everything of Verdict, with or without connections, and nothing else.
 func cleanup(b *bed) {
 	b.serve("lc", everyFrontend)
 	b.settled("endpoints web b c")
@@ -143,7 +144,7 @@ func cleanup(b *bed) {
 	b.expectScheduler("lc")
 }
 
-// somebodyClears: it is noticed, and all is made anew.
+// somebodyClears: Verdict notices it and makes everything again.
 func somebodyClears(b *bed) {
 	b.plain("lc")
 	b.node("ipvsadm", "-C")
@@ -154,7 +155,7 @@ func somebodyClears(b *bed) {
 	b.spread("x", b.at(80), 10)
 }
 
-// somebodyFlushes: the guard comes back, and no connection through IPVS fails for lack of it.
+// somebodyFlushes: Verdict writes the guard again, and no connection through IPVS fails meanwhile.
 func somebodyFlushes(b *bed) {
 	b.serve("lc", "externalIPs: [$EXT1], ports: [{port: 80}]")
 	b.settled("endpoints web b c")
@@ -174,8 +175,8 @@ func timeoutsAreSet(b *bed) {
 	}
 }
 
-// hardwareAddress: a neighbor who looks for an address that is local for IPVS gets an answer by ARP unless that is
-// strict: it takes every local address for one of the link. Neighbor discovery does not.
+// hardwareAddress: the node answers ARP for an address that is local for IPVS, unless --ipvs-strict-arp is set, because
+// ARP takes every local address for one of the link. Neighbor discovery does not.
 func hardwareAddress(b *bed, answers bool) {
 	b.Cleanup(func() {
 		b.must(b.World().Node.Sysctl("net.ipv4.conf.all.arp_ignore=0", "net.ipv4.conf.all.arp_announce=0"))
@@ -188,7 +189,7 @@ func hardwareAddress(b *bed, answers bool) {
 	_, err := x.Command(route[0], route[1:]...)
 	b.must(err)
 	b.Cleanup(func() { _, err := x.Command("ip", "route", "del", q.To.Addr().String(), "dev", "eth0"); b.must(err) })
-	_, err = x.Command("ip", "neigh", "flush", "to", q.To.Addr().String()) // what an earlier test has learned
+	_, err = x.Command("ip", "neigh", "flush", "to", q.To.Addr().String()) // forget what an earlier test has learned
 	b.must(err)
 	want := lab.Unreachable
 	if answers {
