@@ -226,8 +226,10 @@ func missingScheduler(b *bed) {
 	b.must(b.Settle())
 	b.expectScheduler("rr")
 	b.logs("rr is used")
+	b.steps("stop") // one process serves a namespace
 	_, err = b.World().Node.Command(os.Getenv(binaryVariable), "run", "--manifests="+b.TempDir(), "--backend=ipvs", "--ipvs-fallback=false", "--ipvs-scheduler=twos")
 	if err == nil || !strings.Contains(err.Error(), "--ipvs-scheduler=twos: the kernel does not have it (module ip_vs_twos)") {
 		b.Errorf("as the default: %v", err)
 	}
+	b.must(b.Restart(hybrid()...))
 }
