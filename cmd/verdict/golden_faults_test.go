@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -26,11 +27,12 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/source"
 )
 
-var seed = flag.Uint64("seed", 0, "inject the faults of this seed into the commands of testdata/render; 0: those of several seeds")
+var seed = flag.Uint64("seed", 0, "inject only the faults of this seed into the commands of testdata/render")
 
-// TestGoldenWithFaults runs each "verdict render" of the goldens again: as the daemon does it, with the real loop, its
-// timers and its retries, while one of ten operations on the engines fails. In the end the kernels in memory must hold
-// exactly what they hold without faults. The clock is synctest's, so that a minute takes no time.
+// TestGoldenWithFaults runs each "verdict render" of the goldens again as the daemon would: with the real loop, its
+// timers and its retries, while one of ten operations on the engines fails. In the end, the kernels in memory must hold
+// exactly what they hold without faults: the same elements with the same numbers, and the same virtual servers. The
+// clock is that of synctest, so a minute takes no time.
 func TestGoldenWithFaults(t *testing.T) {
 	for _, topic := range topics(t) {
 		t.Run(topic, func(t *testing.T) {
@@ -40,7 +42,7 @@ func TestGoldenWithFaults(t *testing.T) {
 					env.Values[scriptTest{}] = env.T().(scriptTest).T
 					return nil
 				},
-				Cmds: map[string]func(*testscript.TestScript, bool, []string){"verdict": runWithFaults, "slice": writeSlice},
+				Cmds: map[string]scriptCommand{"verdict": runWithFaults, "slice": writeSlice},
 			})
 		})
 	}
@@ -74,16 +76,19 @@ func runWithFaults(ts *testscript.TestScript, neg bool, args []string) {
 		f := newFaults(seed, command)
 		got, err := settled(t, args, f)
 		if diff := cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n")); diff != "" || err != nil {
-			ts.Fatalf("-seed=%d: %v\n%s\nthe kernels (- without, + with faults):\n%s", seed, err, strings.Join(f.injected, "\n"), diff)
+			ts.Fatalf("-seed=%d: error %v; faults:\n%s\nthe kernels (- without, + with faults):\n%s",
+				seed, err, strings.Join(f.injected, "\n"), diff)
 		}
 	}
 }
 
-// How long the loop works after each step. Within that time, all retries and drains come to an end. It takes longer with
-// IPVS: the loop waits for a minute, then for two, before it offers IPVS a port again that the kernel refused.
+// How long the loop works after each step. Within settleTime, retries of passes and drains come to an end. IPVS gets a
+// port back later: obstacles are looked at every 10 seconds, and what the kernel refused is offered to it again after one
+// minute, then after two.
 const (
-	settleTime     = 15 * time.Second
-	settleTimeIPVS = 5 * time.Minute
+	settleTime    = 10 * time.Second
+	afterObstacle = 20 * time.Second
+	afterRefusal  = 140 * time.Second
 )
 
 // settled runs the loop over all steps of a command and returns what the kernels hold in the end.
@@ -104,51 +109,73 @@ func (r *renderer) settle(ctx context.Context, f *faults) (contents string, err 
 		Dir: r.settings.Manifests, NodeName: r.settings.NodeName, Store: r.store, Log: slog.New(slog.DiscardHandler),
 	})
 	ctx, stop := context.WithCancel(ctx)
-	wait := settleTime
-	if r.memory.Servers != nil {
-		wait = settleTimeIPVS
-	}
 	ended := make(chan error)
 	go func() { ended <- r.newLoop(r.faultyDataplane(f)).Run(ctx) }()
 	r.store.SetHostAddresses(slices.SortedFunc(slices.Values(r.addresses), netip.Addr.Compare))
 	for _, dir := range append([]string{r.settings.Manifests}, r.options.then...) {
 		err = errors.Join(err, manifests.Load(dir))
 		r.store.MarkSynced()
-		time.Sleep(wait)
+		for time.Sleep(settleTime); time.Now().Before(f.until); {
+			time.Sleep(settleTime)
+		}
 		if c, _ := r.store.Pending(); c.Environment || len(c.Services) > 0 {
 			err = errors.Join(err, fmt.Errorf("after %s, changes are still pending: %+v", dir, c))
 		}
 	}
 	stop()
 	err = errors.Join(err, <-ended)
-	found := withoutClasses(r.memory.String())
-	err = errors.Join(err, r.rewrite())
-	return found + r.memory.String(), err
+	return withoutSpares(r.memory.String()), err
 }
 
-// withoutClasses leaves out chains and the map that leads to those of classes. The engine keeps classes that no pool uses
-// any more until it writes everything, and a pass that is repeated makes it write everything.
-func withoutClasses(contents string) string {
+// The numbers of classes in a listing, without the last digit, which is 0 in tables as small as these.
+var (
+	classOfPool = regexp.MustCompile(`" : ([0-9a-f]+)0:`)
+	classChain  = regexp.MustCompile(`([0-9a-f]+)0:0 : goto ([a-z0-9-]+)`)
+)
+
+// withoutSpares leaves out the classes that no pool uses, and their chains. Which of them are there depends on what was
+// before: the engine keeps some for later, and drops most of those when it writes everything, as it does when a pass is
+// repeated.
+func withoutSpares(contents string) string {
 	var out strings.Builder
-	skip := false
-	for line := range strings.Lines(contents) {
-		skip = skip || strings.HasPrefix(line, "\tchain ") || line == "\tmap dispatch {\n"
-		if !skip && line != "\n" {
-			out.WriteString(line)
+	used, spare := map[string]bool{}, map[string]bool{}
+	for block := range strings.SplitAfterSeq(contents, "\n\n") {
+		header, _, _ := strings.Cut(strings.TrimSpace(block), " {")
+		switch header {
+		case "map pools":
+			used = map[string]bool{}
+			for _, m := range classOfPool.FindAllStringSubmatch(block, -1) {
+				used[m[1]] = true
+			}
+		case "map dispatch":
+			block, spare = spareClasses(block, used)
 		}
-		skip = skip && line != "\t}\n"
+		if !spare[header] {
+			out.WriteString(block)
+		}
 	}
 	return out.String()
 }
 
-// rewrite has the nft engine write everything, without the classes that it keeps for later. A port that changes twice
-// between two applies has that effect.
-func (r *renderer) rewrite() error {
-	port := &nft.Port{Family: nft.IPv4, Name: "the end"}
-	err := errors.Join(r.memory.Ruleset.Set(port), r.memory.Ruleset.Set(port))
-	r.memory.Ruleset.Delete(port.Family, port.Name)
-	_, applyErr := r.memory.Ruleset.Apply()
-	return errors.Join(err, applyErr)
+// spareClasses splits the map of classes: those in use as text, and the chains of the others.
+func spareClasses(dispatch string, used map[string]bool) (text string, spare map[string]bool) {
+	spare = map[string]bool{}
+	tokens := map[string]bool{}
+	for _, m := range classChain.FindAllStringSubmatch(dispatch, -1) {
+		draw, _, sticky := strings.Cut(m[2], "-sticky")
+		if token := "chain token-" + draw; sticky {
+			tokens[token] = tokens[token] || used[m[1]]
+		}
+		if used[m[1]] {
+			text += m[0] + "\n"
+		} else {
+			spare["chain "+m[2]] = true
+		}
+	}
+	for token, used := range tokens {
+		spare[token] = !used
+	}
+	return text, spare
 }
 
 // faultyDataplane returns a dataplane over the memory of the renderer, with faults in between.
@@ -168,6 +195,13 @@ type faults struct {
 	rand     *rand.Rand
 	share    float64
 	injected []string
+	until    time.Time // the loop may need as long for what failed
+}
+
+func (f *faults) lasts(d time.Duration) {
+	if until := time.Now().Add(d); until.After(f.until) {
+		f.until = until
+	}
 }
 
 // newFaults returns faults that depend on the seed and on the command only.
@@ -192,7 +226,8 @@ type faultyRuleset struct {
 	*faults
 }
 
-// Apply fails in three ways: refused, in an unknown way although the kernel has it, and in an unknown way without effect.
+// Apply fails in three ways: the kernel refuses the transaction, or the outcome is unknown although the kernel took it, or
+// the outcome is unknown and the kernel did not take it.
 func (r *faultyRuleset) Apply() (nft.Result, error) {
 	if err := r.hit("apply"); err != nil {
 		done := nft.Result{Outcome: nft.Unknown}
@@ -223,8 +258,8 @@ func (r *faultyRuleset) Intact() (bool, error) {
 	return r.Ruleset.Intact()
 }
 
-// faultyBalancer is the IPVS engine with faults in front of it. When Obstacle or Add fails, nft serves the port, and IPVS
-// gets it back later.
+// faultyBalancer is the IPVS engine with faults in front of it. When Obstacle or Add fails, nft serves the port, and
+// later IPVS gets it back.
 type faultyBalancer struct {
 	dataplane.Balancer
 	*faults
@@ -235,6 +270,7 @@ type faultyBalancer struct {
 
 func (b *faultyBalancer) Obstacle(servers []ipvsctl.VirtualServer) error {
 	if err := b.hit("look for obstacles"); err != nil {
+		b.lasts(afterObstacle)
 		return err
 	}
 	return b.Balancer.Obstacle(servers)
@@ -245,13 +281,17 @@ func (b *faultyBalancer) Set(name string, servers []ipvsctl.VirtualServer) error
 	return b.Balancer.Set(name, servers)
 }
 
-// Add fails for all ports that were Set. It fails at most twice in a row, because the loop waits longer after each time.
+// Add fails for all ports that were Set. It fails at most twice in a row, because the loop waits longer each time.
 func (b *faultyBalancer) Add(now time.Time) (ipvsctl.Result, error) {
 	names := b.set
 	b.set = nil
-	if len(names) > 0 && b.refusals < 2 {
+	if len(names) == 0 {
+		return b.Balancer.Add(now)
+	}
+	if b.refusals < 2 {
 		if err := b.hit("add"); err != nil {
 			b.refusals++
+			b.lasts(afterRefusal)
 			return failed(err, names...), err
 		}
 	}

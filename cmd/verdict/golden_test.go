@@ -14,11 +14,14 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-var update = flag.Bool("update", false, "write what the commands print into the files of testdata/render; read the difference")
+var update = flag.Bool("update", false, "write what the commands print into the files of testdata/render")
 
-// goldens are the files that say what becomes of which objects, one folder for each topic. testdata/render/README.md
-// explains them.
+// goldens is the folder of scripts that show what objects become. It has a folder for each topic. README.md there explains
+// the scripts.
 const goldens = "testdata/render"
+
+// scriptCommand is a command of scripts. When neg is set, the script expects it to fail.
+type scriptCommand = func(ts *testscript.TestScript, neg bool, args []string)
 
 // TestGolden runs the scripts. They need neither root nor a kernel.
 func TestGolden(t *testing.T) {
@@ -26,9 +29,9 @@ func TestGolden(t *testing.T) {
 		t.Run(topic, func(t *testing.T) {
 			testscript.Run(t, testscript.Params{
 				Dir:                filepath.Join(goldens, topic),
+				Cmds:               map[string]scriptCommand{"verdict": runVerdict, "slice": writeSlice},
 				UpdateScripts:      *update,
 				RequireUniqueNames: true,
-				Cmds:               map[string]func(*testscript.TestScript, bool, []string){"verdict": runVerdict, "slice": writeSlice},
 			})
 		})
 	}
@@ -66,8 +69,8 @@ func runVerdict(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// goldenArgs completes the arguments of a script: render is for the node n1 with the address 192.0.2.1 unless the script
-// says otherwise, and folders are those of the script.
+// goldenArgs completes the arguments of a command. Unless the script says otherwise, render is for the node n1 with the
+// address 192.0.2.1. Folders are those of the script.
 func goldenArgs(args []string, inScript func(string) string) []string {
 	out := slices.Clone(args)
 	for i := 1; i < len(out); i++ {

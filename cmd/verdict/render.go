@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -35,8 +36,8 @@ type renderOptions struct {
 
 func newRender() *cobra.Command { return newRenderFor((*renderer).run) }
 
-// newRenderFor returns the command with another function in place of renderer.run: tests take the flags from the command
-// and then do something else with them.
+// newRenderFor returns the command with another function in place of renderer.run. Tests use it to run the loop in
+// another way with the same flags.
 func newRenderFor(run func(*renderer, context.Context, io.Writer, io.Writer) error) *cobra.Command {
 	s := config.Default()
 	var o renderOptions
@@ -152,11 +153,7 @@ func (r *renderer) run(ctx context.Context, stdout, stderr io.Writer) error {
 	if err := r.loop.Once(); err != nil {
 		return err
 	}
-	text := r.memory.String()
-	if changes := r.memory.Changes(); r.options.elements {
-		text = withoutProgram(changes)
-	}
-	if err := r.print(stdout, stderr, text); err != nil {
+	if err := r.print(stdout, stderr, r.first()); err != nil {
 		return err
 	}
 	for _, dir := range r.options.then {
@@ -173,30 +170,46 @@ func (r *renderer) run(ctx context.Context, stdout, stderr io.Writer) error {
 	return nil
 }
 
+// first returns what the first pass wrote.
+func (r *renderer) first() string {
+	changes := r.memory.Changes()
+	if r.options.elements {
+		return withoutProgram(changes)
+	}
+	return r.memory.String()
+}
+
 func (r *renderer) print(stdout, stderr io.Writer, text string) error {
 	_, err := io.WriteString(stdout, text)
 	_, problemsErr := io.WriteString(stderr, r.problems.take())
 	return errors.Join(err, problemsErr)
 }
 
-// withoutProgram keeps elements and virtual servers. It leaves out the elements that every node has: those of the classes
-// that are there from the start. A class that comes with a Service stays, because its name says how endpoints are picked.
+// withoutProgram keeps elements and virtual servers. It leaves out the classes that every node has from the start. It
+// keeps a class that comes with a Service, because the name of the class says how endpoints are picked.
 func withoutProgram(changes string) string {
-	empty := dataplane.OpenMemory(dataplane.MemoryOptions{})
-	empty.Apply()
-	always := map[string]bool{}
-	for line := range strings.Lines(empty.Changes()) {
-		always[line] = true
-	}
+	always := emptyProgram()
+	program := []string{"add table ", "add chain ", "add rule ", "add set ", "add map "}
 	var out strings.Builder
 	for line := range strings.Lines(changes) {
-		program := []string{"add table ", "add chain ", "add rule ", "add set ", "add map "}
-		if !always[line] && !slices.ContainsFunc(program, func(prefix string) bool { return strings.HasPrefix(line, prefix) }) {
+		partOf := func(prefix string) bool { return strings.HasPrefix(line, prefix) }
+		if !always[line] && !slices.ContainsFunc(program, partOf) {
 			out.WriteString(line)
 		}
 	}
 	return out.String()
 }
+
+// emptyProgram returns the lines that make the tables of a node without Services.
+var emptyProgram = sync.OnceValue(func() map[string]bool {
+	empty := dataplane.OpenMemory(dataplane.MemoryOptions{})
+	empty.Apply()
+	lines := map[string]bool{}
+	for line := range strings.Lines(empty.Changes()) {
+		lines[line] = true
+	}
+	return lines
+})
 
 // load fills the store.
 func (r *renderer) load(ctx context.Context, manifests *source.Manifests) error {
