@@ -115,8 +115,8 @@ func (r *renderer) settle(ctx context.Context, f *faults) (contents string, err 
 	for _, dir := range append([]string{r.settings.Manifests}, r.options.then...) {
 		err = errors.Join(err, manifests.Load(dir))
 		r.store.MarkSynced()
-		for time.Sleep(settleTime); time.Now().Before(f.until); {
-			time.Sleep(settleTime)
+		for sleep(settleTime); time.Now().Before(f.until); {
+			sleep(settleTime)
 		}
 		if c, _ := r.store.Pending(); c.Environment || len(c.Services) > 0 {
 			err = errors.Join(err, fmt.Errorf("after %s, changes are still pending: %+v", dir, c))
@@ -125,6 +125,12 @@ func (r *renderer) settle(ctx context.Context, f *faults) (contents string, err 
 	stop()
 	err = errors.Join(err, <-ended)
 	return withoutSpares(r.memory.String()), err
+}
+
+// sleep returns when the loop waits again, so that what it wrote may be read.
+func sleep(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
 }
 
 // The numbers of classes in a listing, without the last digit, which is 0 in tables as small as these.
