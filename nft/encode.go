@@ -113,7 +113,7 @@ func (b *batch) operation(o *operation) error {
 	case opAddTable:
 		start := b.open(o, unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE)
 		b.Text(unix.NFTA_TABLE_NAME, o.tableName())
-		b.Uint32(unix.NFTA_TABLE_FLAGS, 0)
+		b.Uint32(unix.NFTA_TABLE_FLAGS, o.flags)
 		b.comment(tableUserData, o.comment())
 		b.End(start)
 	case opDeleteTable:
@@ -387,6 +387,13 @@ func (b *batch) blame(t *Transaction, why *nlmsg.Ack) string {
 		return b.blameElement(t, m, why.Offset)
 	}
 	return "the transaction as a whole"
+}
+
+// isStamp reports whether the kernel refused to change the stamp of a table.
+func (b *batch) isStamp(why *nlmsg.Ack) bool {
+	return slices.ContainsFunc(b.messages, func(m messageInfo) bool {
+		return m.seq == why.Seq && m.operation == nil && m.set == idGeneration
+	})
 }
 
 func (b *batch) blameElement(t *Transaction, m messageInfo, offset uint32) string {

@@ -1,7 +1,7 @@
 package nft
 
 import (
-	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -28,6 +28,7 @@ type Engine struct {
 	startOver bool
 	fresh     bool   // there were no tables when the transaction was prepared
 	applies   uint64 // counts transactions, to notice a port that changes twice in one
+	instance  uint32 // in the stamps of the tables
 	netns     int    // as in Options
 }
 
@@ -59,6 +60,8 @@ type Options struct {
 	// service port with affinity that it uses. When the map is full, further clients are served without affinity. A map
 	// that an earlier process left keeps its size.
 	AffinitySize uint32
+	// Instance is the number in the stamps of the tables; 0: a random one.
+	Instance uint32
 }
 
 // Open connects to the kernel and reads what the affinity entries of an earlier process refer to. It changes nothing.
@@ -76,7 +79,8 @@ func Open(o Options) (*Engine, error) {
 
 // newEngine makes an engine that writes everything at its first Apply.
 func newEngine(k kernel, o Options) *Engine {
-	e := &Engine{conn: k, tables: [2]*table{newTable(IPv4), newTable(IPv6)}, tx: &Transaction{}, rebuild: true, netns: o.NetNS}
+	e := &Engine{conn: k, tables: [2]*table{newTable(IPv4), newTable(IPv6)}, tx: &Transaction{}, rebuild: true, netns: o.NetNS,
+		instance: cmp.Or(o.Instance, newInstance())}
 	for _, tb := range e.tables {
 		if len(o.Families) == 0 || slices.Contains(o.Families, tb.family) {
 			e.active = append(e.active, tb)
@@ -225,6 +229,15 @@ func (e *Engine) prepare(full bool) error {
 }
 
 func (e *Engine) commit(r *Result) error {
+	e.stampAll(e.tx, r.Full)
+	err := e.write(r)
+	if r.Outcome == Applied {
+		e.keepStamps()
+	}
+	return err
+}
+
+func (e *Engine) write(r *Result) error {
 	if e.fresh && e.tx.estimate() > e.partSize() {
 		return e.commitInParts(r)
 	}
@@ -232,7 +245,11 @@ func (e *Engine) commit(r *Result) error {
 		r.Outcome = Rejected
 		return err
 	}
-	return e.send(r)
+	err := e.send(r)
+	if r.Outcome == Unknown {
+		return e.readBack(e.tx, r, err)
+	}
+	return err
 }
 
 // send gives the batch to the kernel.
@@ -242,34 +259,14 @@ func (e *Engine) send(r *Result) error {
 	outcome, why, err := e.conn.send(&e.batch)
 	r.Kernel += time.Since(start)
 	r.Outcome = outcome
-	if outcome == Unknown {
-		return e.readBack(r, err)
+	if why != nil && e.batch.isStamp(why) {
+		return fmt.Errorf("%w; the next transaction writes both tables as a whole", errReplaced)
 	}
 	if why != nil {
 		return fmt.Errorf("nf_tables refused %s: %w; the next transaction writes both tables as a whole",
 			e.batch.blame(e.tx, why), why.Err())
 	}
 	return err
-}
-
-// readBack finds out whether a transaction was applied. One element is enough, because the kernel applies all or
-// nothing.
-func (e *Engine) readBack(r *Result, cause error) error {
-	f, id, el, wantFound := e.tx.evidence()
-	if r.Full || el == nil {
-		return cause
-	}
-	is, found, err := e.conn.lookup(f, e.tables[f.index()].defs[id].name, el.keyBytes(e.tx.arena))
-	if err != nil {
-		err = fmt.Errorf("find out whether the transaction was applied: %w; the next one writes everything", err)
-		return errors.Join(cause, err)
-	}
-	if found == wantFound && (!found || bytes.Equal(is.data, el.dataBytes(e.tx.arena))) {
-		r.Outcome = Applied
-		return nil
-	}
-	r.Outcome = Rejected
-	return cause
 }
 
 // Cleanup deletes both tables and everything in them. It is no error if they do not exist.
@@ -302,15 +299,19 @@ func Cleanup(o Options) (err error) {
 	return err
 }
 
-// Intact reports whether both tables still have the chains and sets that the engine made, and each chain as many rules.
-// It does not look at elements. If they are not intact, or before the first Apply, the next Apply writes everything.
+// Intact reports whether both tables still have the chains and sets that the engine made, each chain as many rules, and
+// the stamp of the latest transaction. It does not look at other elements. If they are not intact, or before the first Apply, the next Apply writes everything.
 func (e *Engine) Intact() (bool, error) {
 	for _, tb := range e.active {
 		was, err := e.conn.survey(tb.family)
 		if err != nil {
 			return false, fmt.Errorf("read table %s %s: %w", tb.family, TableName, err)
 		}
-		if !tb.intact(was) {
+		stamped, err := e.hasStamp(tb, tb.stamp)
+		if err != nil {
+			return false, fmt.Errorf("read %s %s %s: %w", tb.family, TableName, setGeneration, err)
+		}
+		if !tb.intact(was) || !stamped {
 			e.rebuild = true
 		}
 	}

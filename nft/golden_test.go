@@ -13,7 +13,9 @@ func TestGolden(t *testing.T) {
 		t.Run(x.name, func(t *testing.T) {
 			text := x.golden(t)
 			ours, theirs, again := newNamespace(t), newNamespace(t), newNamespace(t)
-			x.install(t, ours.engine(t))
+			e := ours.engine(t)
+			e.instance = 1 // as in the golden text
+			x.install(t, e)
 			listed := ours.list(t)
 
 			theirs.load(t, text)

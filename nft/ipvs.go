@@ -102,11 +102,17 @@ func (e *Engine) hasGuards(tb *table) (bool, error) {
 
 // sendApart sends a transaction that is not a part of the collected changes.
 func (e *Engine) sendApart(t *Transaction) error {
+	if !e.rebuild { // otherwise the present stamps are unknown
+		e.stampAll(t, false)
+	}
 	var b batch
 	if err := b.encode(t); err != nil {
 		return err
 	}
 	outcome, why, err := e.conn.send(&b)
+	if outcome == Applied && !e.rebuild {
+		e.keepStamps()
+	}
 	switch {
 	case why != nil:
 		return fmt.Errorf("nf_tables refused %s: %w", b.blame(t, why), why.Err())

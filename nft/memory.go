@@ -19,12 +19,14 @@ type Memory struct {
 // OpenMemory makes an engine over an empty kernel in memory. Options.NetNS has no meaning there.
 func OpenMemory(o Options) *Memory {
 	k := &memoryKernel{}
+	o.Instance = cmp.Or(o.Instance, 1) // equal histories print as equal texts
 	return &Memory{Engine: newEngine(k, o), kernel: k}
 }
 
 // Restart makes a second engine over the same kernel, as a new process does. The first engine must not be used any
 // more.
 func (m *Memory) Restart(o Options) (*Memory, error) {
+	o.Instance = cmp.Or(o.Instance, m.instance+1)
 	e := newEngine(m.kernel, o)
 	if err := e.inherit(); err != nil {
 		return nil, err

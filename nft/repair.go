@@ -121,6 +121,7 @@ func (tb *table) everything() *Transaction {
 	for ip := range tb.hairpin.count {
 		t.add(tb.family, idHairpin, t.element("", func(b *builder) { b.addr(ip); b.addr(ip) }, nil))
 	}
+	t.add(tb.family, idGeneration, tb.stampElement(t, tb.stamp, tb.fingerprint()))
 	for a := range tb.guarded {
 		t.add(tb.family, idIPVSAddresses, t.element("", func(b *builder) { b.addr(a) }, nil))
 	}

@@ -13,7 +13,8 @@ type setID uint8
 // The named sets and maps. Maps that grow with the cluster hold data and no verdicts: after a change of a verdict map,
 // the kernel validates the whole graph of chains.
 const (
-	idServices setID = iota
+	idGeneration setID = iota
+	idServices
 	idNodePorts
 	idPools
 	idDispatch
@@ -53,6 +54,7 @@ const (
 	mapStickySlots     = "sticky-slots"
 	mapStickyEndpoints = "sticky-endpoints"
 
+	setGeneration                = "generation"
 	setNodePortAddresses         = "nodeport-addresses"
 	setClusterIPs                = "cluster-ips"
 	setServiceCIDRs              = "service-cidrs"
@@ -75,6 +77,7 @@ const (
 
 // setNames are the names of the sets, the same in both families.
 var setNames = [setCount]string{
+	idGeneration:                setGeneration,
 	idServices:                  mapServices,
 	idNodePorts:                 mapNodePorts,
 	idPools:                     mapPools,
@@ -205,6 +208,7 @@ func (p program) sets() [setCount]setDef {
 	nodePort := []dataType{typeProto, typeService}
 	number := []dataType{typeClassID}
 	defs := [setCount]setDef{
+		idGeneration:      {key: []dataType{typeMark, typeMark}},
 		idServices:        {key: frontend, data: number, counter: true},
 		idNodePorts:       {key: nodePort, data: number, counter: true},
 		idPools:           {key: number, data: number},

@@ -27,6 +27,13 @@ type table struct {
 	guarded    map[netip.Addr]bool       // addresses that are local for IPVS
 	unguarded  map[netip.Addr]bool       // no longer guarded, but still in the kernel
 	inherited  map[string]*inheritedPort // by name; affinity of an earlier process, until the first Apply
+
+	stamp   stamp // in the kernel, as of the latest transaction
+	coming  stamp // in the transaction that is being sent
+	printed struct {
+		of   program
+		text string // the fingerprint of the program
+	}
 }
 
 // port is the state of one service port.

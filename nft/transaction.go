@@ -43,6 +43,7 @@ type operation struct {
 	family Family
 	table  string // "": TableName
 	name   string // chain or set; of opAddTable the comment, "": layoutComment
+	flags  uint32 // of opAddTable
 	chain  *chainDef
 	rule   rule
 	set    *setDef
@@ -127,6 +128,9 @@ func (t *Transaction) printElements(b *strings.Builder, verb string, pick func(e
 	for _, f := range Families() {
 		defs := program{family: f}.sets()
 		for id := range defs {
+			if setID(id) == idGeneration {
+				continue // in each transaction
+			}
 			list := pick(t.elements[f.index()][id])
 			for _, text := range elementTexts(&defs[id], list, t.arena) {
 				fmt.Fprintf(b, "%s element %s %s %s { %s }\n", verb, f, TableName, defs[id].name, text)
@@ -198,27 +202,4 @@ func (t *Transaction) reset() {
 			c.add, c.del = c.add[:0], c.del[:0]
 		}
 	}
-}
-
-// evidence picks an element that shows whether the transaction was applied: one that is added, or, if none is added,
-// one that is deleted. Present reports which; a nil element means that no element can show it.
-func (t *Transaction) evidence() (f Family, id setID, e *element, present bool) {
-	for _, f := range Families() {
-		defs := program{family: f}.sets()
-		for i := range t.elements[f.index()] {
-			c := &t.elements[f.index()][i]
-			if id := setID(i); id == idDispatch || defs[i].interval {
-				continue
-			}
-			// An element that replaces another one of the same key is evidence only if its data are different. Those of
-			// a slot always are.
-			if n := len(c.add); n > 0 && (len(c.del) == 0 || setID(i) == idEndpoints || setID(i) == idStickySlots) {
-				return f, setID(i), &c.add[n-1], true
-			}
-			if n := len(c.del); n > 0 && len(c.add) == 0 {
-				return f, setID(i), &c.del[n-1], false
-			}
-		}
-	}
-	return 0, 0, nil, false
 }

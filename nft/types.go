@@ -28,6 +28,7 @@ var (
 	typeIPv6    = dataType{name: "ipv6_addr", magic: 8, bytes: 16, print: printAddr}
 	typeProto   = dataType{name: "inet_proto", magic: 12, bytes: 1, print: printProto}
 	typeService = dataType{name: "inet_service", magic: 13, bytes: 2, print: printService}
+	typeMark    = dataType{name: "mark", magic: 19, bytes: 4, host: true, print: printMark}
 	typeClassID = dataType{name: "classid", magic: 23, bytes: 4, host: true, print: printClassID}
 )
 
@@ -56,6 +57,8 @@ func printService(b []byte) string { return strconv.Itoa(int(binary.BigEndian.Ui
 func printInteger(b []byte) string {
 	return strconv.FormatUint(uint64(binary.NativeEndian.Uint32(b)), 10)
 }
+
+func printMark(b []byte) string { return fmt.Sprintf("0x%08x", binary.NativeEndian.Uint32(b)) }
 
 func printClassID(b []byte) string { return classID(binary.NativeEndian.Uint32(b)) }
 

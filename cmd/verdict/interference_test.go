@@ -110,7 +110,7 @@ func TestOtherProcessesChangeTheTables(t *testing.T) {
 	want := listed(t, ns, "10.244.0.4 . 8080")
 	ns.Must(t, saved, "nft", "-f", "-")
 	d.wait(t, "the tables are as they should be again")
-	if got := ns.Must(t, "", "nft", "list", "ruleset"); got != want {
+	if got := ruleset(t, ns); got != want {
 		t.Errorf("the saved ruleset is still in force:\n%s", got)
 	}
 	d.wait(t, `msg="another process changed the tables of Verdict" process=nft`)
@@ -135,7 +135,7 @@ func TestOtherProcessesChangeTheTables(t *testing.T) {
 func listed(t *testing.T, ns *netns.Namespace, text string) string {
 	t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(2 * time.Millisecond) {
-		list := ns.Must(t, "", "nft", "list", "ruleset")
+		list := ruleset(t, ns)
 		if strings.Contains(list, text) {
 			return list
 		}
@@ -143,6 +143,12 @@ func listed(t *testing.T, ns *netns.Namespace, text string) string {
 			t.Fatalf("no %q in\n%s", text, list)
 		}
 	}
+}
+
+// ruleset lists all tables, without the stamps of transactions.
+func ruleset(t *testing.T, ns *netns.Namespace) string {
+	t.Helper()
+	return stampElement.ReplaceAllString(ns.Must(t, "", "nft", "list", "ruleset"), "")
 }
 
 // TestInterferenceIsOnlyReported with --repair=false.
