@@ -8,6 +8,8 @@ REVISION      ?= $(shell git rev-parse HEAD 2>/dev/null)
 LDFLAGS       := -s -w -X main.version=$(VERSION) -X main.revision=$(REVISION)
 GOLANGCI_LINT := v2.15.0
 LINT          := .cache/golangci-lint-$(GOLANGCI_LINT)
+GOVULNCHECK   := v1.8.0
+VULN          := .cache/govulncheck-$(GOVULNCHECK)
 TEST_PACKAGES := nftables iproute2 conntrack
 
 # Packages whose code starts no goroutine (a test checks it). Races in their use show in the tests of proxier. With the
@@ -24,7 +26,7 @@ help: ## list the targets
 
 .PHONY: build
 build: ## build bin/verdict, a static binary with version and revision stamped
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/verdict ./cmd/verdict
+	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o bin/verdict ./cmd/verdict
 
 .PHONY: demo
 demo: build ## build and show packets being balanced between namespaces (root, or user namespaces)
@@ -81,14 +83,29 @@ bench-ipvs: ## measure a change of one endpoint among 100 and 5,000 Services ser
 	e2e/ipvskernel/test.sh ./e2e/ipvs -- -test.run '^$$' -test.bench EndpointChange -test.benchtime 500x -test.count 3
 
 .PHONY: lint
-lint: $(LINT) ## check formatting, vet, static analysis and import rules
+lint: $(LINT) $(VULN) ## check formatting, vet, static analysis, import rules and known vulnerabilities (VULNDB, VULNCHECK=required)
 	$(GO) vet ./...
 	$(LINT) run ./...
+	.ci/vulncheck.sh $(VULN) ./...
 
 $(LINT):
 	@mkdir -p .cache/tools
 	GOBIN=$(CURDIR)/.cache/tools $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT)
 	mv .cache/tools/golangci-lint $@
+
+$(VULN):
+	@mkdir -p .cache/tools
+	GOBIN=$(CURDIR)/.cache/tools $(GO) install golang.org/x/vuln/cmd/govulncheck@$(GOVULNCHECK)
+	mv .cache/tools/govulncheck $@
+
+.PHONY: sbom
+sbom: build ## write bin/verdict.sbom.json: the modules in bin/verdict, with versions and checksums (CycloneDX)
+	VERSION='$(VERSION)' $(GO) run ./e2e/sbom bin/verdict >bin/.sbom
+	mv bin/.sbom bin/verdict.sbom.json
+
+.PHONY: reproducible
+reproducible: ## build the latest commit twice, in different surroundings, and compare the binaries
+	.ci/reproducible.sh
 
 .PHONY: packages
 packages: # install the Debian packages that tests need, or name them
