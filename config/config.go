@@ -215,7 +215,9 @@ type IPVS struct {
 	Scheduler   string   // the scheduler of Services in IPVS that name none
 	Fallback    bool     // serve Services by nft when the kernel has no IPVS, instead of failing at the start
 	ExcludeCIDR []string // ranges in which IPVS belongs to other software
-	StrictARP   bool
+	// ExternalCIDR are the ranges in which IPVS may serve external and load balancer IPs, which then are local addresses.
+	ExternalCIDR []string
+	StrictARP    bool
 	// The idle timeouts of connections. 0 leaves the value of the kernel unchanged.
 	TCPTimeout, TCPFinTimeout, UDPTimeout time.Duration
 	// GracefulPeriod is how long connections to a removed endpoint may continue.
@@ -227,7 +229,10 @@ func defaultIPVS() IPVS {
 }
 
 func (i *IPVS) validate() error {
-	errs := []error{validateEach("--ipvs-exclude-cidrs", i.ExcludeCIDR, isPrefix)}
+	errs := []error{
+		validateEach("--ipvs-exclude-cidrs", i.ExcludeCIDR, isPrefix),
+		validateEach("--ipvs-external-cidrs", i.ExternalCIDR, isPrefix),
+	}
 	if i.Scheduler == "" {
 		errs = append(errs, errors.New("--ipvs-scheduler: must not be empty"))
 	}

@@ -16,6 +16,7 @@ type nodeEnvironment struct {
 	settings *config.Settings
 	primary  func() ([]netip.Addr, error) // the host's own main addresses
 	ipv6     bool                         // the kernel has it
+	servers  []netip.Addr                 // API servers, as the configuration names them
 	log      *slog.Logger
 
 	planEnv  plan.Environment
@@ -35,6 +36,9 @@ func (n *nodeEnvironment) update(env state.Environment) {
 		ServiceCIDRs:      env.ServiceCIDRs,
 		NodePortAddresses: nodePortAddresses(n.settings.NodePortAddresses, node.Addresses, host),
 		HostAddresses:     host,
+		NodeAddresses:     sorted(node.Addresses),
+		APIServers:        sorted(n.servers, env.APIServers),
+		ExternalCIDRs:     config.Prefixes(n.settings.IPVS.ExternalCIDR),
 	}
 	n.planEnv = plan.Environment{
 		NodeName:      n.settings.NodeName,
@@ -129,6 +133,13 @@ func isLoopback(a netip.Addr) bool { return a.IsLoopback() && a.Is4() }
 
 func filter(list []netip.Addr, keep func(netip.Addr) bool) []netip.Addr {
 	return slices.DeleteFunc(slices.Clone(list), func(a netip.Addr) bool { return !keep(a) })
+}
+
+// sorted joins lists of addresses.
+func sorted(lists ...[]netip.Addr) []netip.Addr {
+	out := slices.Concat(lists...)
+	slices.SortFunc(out, netip.Addr.Compare)
+	return slices.Compact(out)
 }
 
 func firstOfEachFamily(list []netip.Addr) []netip.Addr {

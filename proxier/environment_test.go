@@ -79,6 +79,18 @@ func TestDetectLocal(t *testing.T) {
 	}
 }
 
+// TestAddressesThatMustNotBecomeLocal come from the Node object, the API server and the settings.
+func TestAddressesThatMustNotBecomeLocal(t *testing.T) {
+	s := config.Settings{IPVS: config.IPVS{ExternalCIDR: []string{"203.0.113.0/24"}}}
+	env := nodeEnvironment{settings: &s, servers: addrs("192.0.2.9", "192.0.2.7")}
+	node := &state.Node{Name: "n1", Addresses: addrs("192.168.7.1", "192.0.2.1")}
+	env.update(state.Environment{Node: node, APIServers: addrs("192.0.2.8", "192.0.2.9")})
+	got := fmt.Sprint(env.shared.NodeAddresses, env.shared.APIServers, env.shared.ExternalCIDRs)
+	if want := "[192.0.2.1 192.168.7.1] [192.0.2.7 192.0.2.8 192.0.2.9] [203.0.113.0/24]"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
 // TestPrimaryAddressesCannotBeRead: node ports stay where they were, and the host is asked again.
 func TestPrimaryAddressesCannotBeRead(t *testing.T) {
 	w := newWorld(t)

@@ -34,6 +34,9 @@ type Options struct {
 	Former []conntrack.Frontend
 	// Primary returns the host's own main addresses. The loop asks for them when there is no Node object.
 	Primary func() ([]netip.Addr, error)
+	// APIServers are the addresses of API servers that the configuration names. The endpoints of the Service
+	// default/kubernetes are others.
+	APIServers []netip.Addr
 	// Interference delivers what other processes do to the tables; nil when nobody watches. Check finds some of it
 	// then.
 	Interference <-chan dataplane.Interference
@@ -70,7 +73,7 @@ func New(o Options) *Proxier {
 		settings: o.Settings, store: o.Store, dataplane: o.Dataplane, observer: o.Observer, log: o.Log,
 		interference: o.Interference,
 
-		node:     nodeEnvironment{settings: o.Settings, primary: o.Primary, ipv6: !o.NoIPv6, log: o.Log},
+		node:     nodeEnvironment{settings: o.Settings, primary: o.Primary, ipv6: !o.NoIPv6, servers: o.APIServers, log: o.Log},
 		planning: newPlanning(o.Store),
 		replan:   map[state.Name]bool{},
 		pace:     pace{minPeriod: o.Settings.MinSyncPeriod},

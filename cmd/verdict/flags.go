@@ -43,6 +43,9 @@ func bindBackend(fs *pflag.FlagSet, s *config.Settings) {
 		"`NAME` of the scheduler of Services in IPVS that name none")
 	fs.StringSliceVar(&s.IPVS.ExcludeCIDR, "ipvs-exclude-cidrs", s.IPVS.ExcludeCIDR,
 		"`RANGES` in which other software uses IPVS; nft serves the Services there")
+	fs.StringSliceVar(&s.IPVS.ExternalCIDR, "ipvs-external-cidrs", s.IPVS.ExternalCIDR,
+		"`RANGES` of external and load balancer IPs that IPVS may make local addresses of the node; nft serves others. "+
+			"No other host may have an address in them that the node talks to")
 }
 
 // bindDaemon binds the flags that only the daemon has.

@@ -110,7 +110,7 @@ func newRenderer(s *config.Settings, o *renderOptions, log *slog.Logger) (*rende
 func (r *renderer) newLoop(d proxier.Dataplane) *proxier.Proxier {
 	return proxier.New(proxier.Options{
 		Settings: r.settings, Store: r.store, Dataplane: d, Flows: noFlows{}, Primary: r.primary, Observer: &r.problems,
-		Log: slog.New(slog.DiscardHandler), // problems are printed without it
+		APIServers: apiServers(r.settings), Log: slog.New(slog.DiscardHandler), // problems are printed without it
 	})
 }
 

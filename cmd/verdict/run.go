@@ -118,7 +118,7 @@ func run(ctx context.Context, s *config.Settings, log *slog.Logger) (err error) 
 	interference := make(chan dataplane.Interference, 64)
 	loop := proxier.New(proxier.Options{
 		Settings: s, Store: store, Dataplane: k.dataplane(), Flows: k.flows, Former: formerFrontends(k.engine, log),
-		Primary: source.PrimaryAddresses, Observer: observers, Log: log,
+		Primary: source.PrimaryAddresses, APIServers: apiServers(s), Observer: observers, Log: log,
 		NoIPv6: !slices.Contains(k.families, nft.IPv6), Interference: interference,
 	})
 	group, ctx := errgroup.WithContext(ctx)

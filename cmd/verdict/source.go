@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net/netip"
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/kubernetes"
@@ -48,6 +49,11 @@ func newLimitedClient(s *config.Settings, qps float32, burst int) (kubernetes.In
 		return nil, fmt.Errorf("%w; set --kubeconfig FILE, or --manifests DIR to run without a cluster", err)
 	}
 	return client, nil
+}
+
+// apiServers returns the addresses of API servers that the flags name.
+func apiServers(s *config.Settings) []netip.Addr {
+	return source.ServerAddresses(source.Config{Kubeconfig: s.Kubeconfig, Master: s.Master})
 }
 
 // startSources runs all sources in the group. It marks the store as synced when each source has delivered its first

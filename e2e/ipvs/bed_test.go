@@ -22,9 +22,12 @@ type test struct {
 }
 
 // The backends.
-func hybrid() []string  { return []string{"--backend=hybrid"} }
-func ipvs() []string    { return []string{"--backend=ipvs", "--ipvs-fallback=false"} }
+func hybrid() []string  { return []string{"--backend=hybrid", anyExternal} }
+func ipvs() []string    { return []string{"--backend=ipvs", "--ipvs-fallback=false", anyExternal} }
 func onlyNFT() []string { return []string{"--backend=nft"} }
+
+// anyExternal lets IPVS serve all external addresses of the tests.
+const anyExternal = "--ipvs-external-cidrs=0.0.0.0/0,::/0"
 
 // bed is a world with verdict, and the test that uses them.
 type bed struct {

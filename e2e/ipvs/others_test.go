@@ -25,6 +25,8 @@ func TestOthers(t *testing.T) {
 		{"another tool's virtual servers", hybrid(), othersServers},
 		{"a key that another tool has", hybrid(), takenKey},
 		{"excluded ranges", exclude, excludedRanges},
+		{"addresses of other hosts", []string{"--backend=hybrid"}, addressesOfHosts},
+		{"addresses of other hosts, backend ipvs", []string{"--backend=ipvs"}, addressesOfHosts},
 		{"cleanup", ipvs(), cleanup},
 		{"somebody empties IPVS", hybrid(), somebodyClears},
 		{"somebody empties nf_tables", hybrid(), somebodyFlushes},
@@ -112,6 +114,31 @@ func excludedRanges(b *bed) {
 	if b.isLocal(excluded) {
 		b.Errorf("%s is local", excluded)
 	}
+}
+
+// addressesOfHosts: a Service names the other node and the gateway, as a user may do in externalIPs, and this node, as
+// servicelb of k3s does in the status. None becomes local, nft serves them, and IPVS serves the cluster IP.
+func addressesOfHosts(b *bed) {
+	b.steps(`
+apply
+    kind: Service
+    metadata: {name: web, annotations: {verdict-proxy.github.io/scheduler: lc}}
+    spec: {type: LoadBalancer, clusterIPs: ["VIP"], externalIPs: [$REMOTE], ports: [{port: 80}]}
+    status: {loadBalancer: {ingress: [{ip: $GATEWAY}, {ip: $NODE}]}}
+`)
+	b.settled("endpoints web b c")
+	b.expectScheduler("lc")
+	for _, name := range []string{"REMOTE", "GATEWAY"} {
+		if b.isLocal(b.address(name)) {
+			b.Errorf("%s is local", name)
+		}
+	}
+	b.steps(`
+probe tcp from node to $REMOTE:80 => b c source node
+probe tcp from x to $NODE:80 => b c source node
+probe tcp from a to $GATEWAY:80 => b c source node`)
+	b.logs("outside --ipvs-external-cidrs")
+	b.logs("is an address of this node")
 }
 
 // cleanup removes everything of Verdict, with or without connections, and nothing else.

@@ -46,7 +46,8 @@ func (p Proxy) command(arguments []string) []string {
 		if p.IPVS {
 			// The node keeps the addresses of deleted Services while connections drain. Scenarios wait for the end of
 			// that.
-			common = append(common, "--backend=ipvs", "--ipvs-fallback=false", "--ipvs-graceful-period=5s")
+			common = append(common, "--backend=ipvs", "--ipvs-fallback=false", "--ipvs-graceful-period=5s",
+				"--ipvs-external-cidrs=0.0.0.0/0,::/0")
 		}
 		return slices.Concat([]string{p.Binary, "run"}, common, arguments)
 	}

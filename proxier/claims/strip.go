@@ -56,7 +56,7 @@ func (c *Claims) strip(p *plan.Service, id uint32) []state.Problem {
 		port := &p.Ports[i]
 		port.Frontends = slices.DeleteFunc(port.Frontends, func(fe plan.Frontend) bool {
 			k := keyOf(port, &fe)
-			return s.refuses(k, fieldOf(fe.Kind)) || s.hides(claim{key: k, rank: rankOf(fe.Kind)}, fieldOf(fe.Kind))
+			return s.refuses(k, fe.Kind.Field()) || s.hides(claim{key: k, rank: rankOf(fe.Kind)}, fe.Kind.Field())
 		})
 	}
 	if p.HealthCheck != nil && s.refusesAny(healthCheckKeys(p.HealthCheck.NodePort)) {
@@ -117,17 +117,4 @@ func (s *stripper) isNew(k key, holder uint32) bool {
 	}
 	s.reported[loss] = true
 	return true
-}
-
-// fieldOf returns the path of the field from which a kind of frontend comes.
-func fieldOf(k plan.FrontendKind) string {
-	switch k {
-	case plan.ExternalIP:
-		return "spec.externalIPs"
-	case plan.LoadBalancer:
-		return "status.loadBalancer.ingress"
-	case plan.NodePort:
-		return "spec.ports.nodePort"
-	}
-	return "spec.clusterIPs"
 }

@@ -16,13 +16,13 @@ func service(lines ...string) *plan.Service {
 	s := &plan.Service{Name: name("web")}
 	for _, line := range lines {
 		left, right, _ := strings.Cut(line, ">")
-		p := plan.Port{Family: state.IPv4, Protocol: state.UDP}
+		p, ipvs := plan.Port{Family: state.IPv4, Protocol: state.UDP}, false
 		for _, w := range strings.Fields(left) {
 			switch {
 			case w == "tcp":
 				p.Protocol = state.TCP
 			case w == "ipvs":
-				p.IPVS = true
+				ipvs = true
 			case strings.HasPrefix(w, "*"):
 				p.Family = state.Family(w[1] - '0')
 				fe := plan.Frontend{Kind: plan.NodePort}
@@ -33,6 +33,9 @@ func service(lines ...string) *plan.Service {
 				p.Family = state.FamilyOf(a.Addr())
 				p.Frontends = append(p.Frontends, plan.Frontend{Addr: a.Addr(), Port: a.Port()})
 			}
+		}
+		for i := range p.Frontends {
+			p.Frontends[i].IPVS = ipvs
 		}
 		for _, w := range strings.Fields(right) {
 			p.Serving = append(p.Serving, netip.MustParseAddrPort(w))

@@ -33,6 +33,7 @@ type Tracker struct {
 // tracked is what a Tracker knows of a frontend.
 type tracked struct {
 	port    *udpPort // that serves it; nil: it was removed
+	ipvs    bool     // IPVS serves it
 	suspect bool
 	changed atomic.Uint64 // the revision of its last change; a running cleaning reads it
 }
@@ -42,7 +43,7 @@ type udpPort struct {
 	frontends []Frontend
 	tracked   []*tracked       // what the Tracker knows of each frontend
 	serving   []netip.AddrPort // sorted; shared with the plan
-	ipvs      bool             // served by IPVS
+	virtual   []bool           // which frontends IPVS serves; nil: none
 }
 
 // maxRemoved bounds how many removed frontends wait to be cleaned: 131,072 take about 10 MB. More than that can wait
@@ -101,14 +102,23 @@ func udpPorts(p *plan.Service) (out []*udpPort) {
 		if port.Protocol != state.UDP {
 			continue
 		}
-		frontends := make([]Frontend, 0, len(port.Frontends))
-		for _, fe := range port.Frontends {
-			frontends = append(frontends, Frontend{Addr: fe.Addr, Port: fe.Port, Family: port.Family})
+		made := &udpPort{frontends: make([]Frontend, 0, len(port.Frontends)), serving: port.Serving}
+		for j, fe := range port.Frontends {
+			made.frontends = append(made.frontends, Frontend{Addr: fe.Addr, Port: fe.Port, Family: port.Family})
+			if fe.IPVS && made.virtual == nil {
+				made.virtual = make([]bool, len(port.Frontends))
+			}
+			if fe.IPVS {
+				made.virtual[j] = true
+			}
 		}
-		out = append(out, &udpPort{frontends: frontends, serving: port.Serving, ipvs: port.IPVS})
+		out = append(out, made)
 	}
 	return out
 }
+
+// servedByIPVS reports whether IPVS serves frontend number i.
+func (p *udpPort) servedByIPVS(i int) bool { return p.virtual != nil && p.virtual[i] }
 
 // serve gives a port its frontends. Another port, also one of another Service, may have had them until now. The port
 // old, if any, is what the port was before, with the same frontends.
@@ -127,9 +137,11 @@ func (t *Tracker) serve(port, old *udpPort) {
 		if is.port == nil {
 			t.removed--
 		}
-		is.port = port
-		if changed {
-			t.note(f, is, look)
+		ipvs := port.servedByIPVS(i)
+		moved, left := is.ipvs != ipvs, is.ipvs && !ipvs
+		is.port, is.ipvs = port, ipvs
+		if changed || moved {
+			t.note(f, is, look || left)
 		}
 	}
 }
@@ -181,16 +193,17 @@ func (t *Tracker) forget(f Frontend) {
 }
 
 func (p *udpPort) same(other *udpPort) bool {
-	return other != nil && p.ipvs == other.ipvs && slices.Equal(p.serving, other.serving)
+	return other != nil && slices.Equal(p.serving, other.serving)
 }
 
 // needsLook reports whether flows of a frontend can have gone stale when the port that serves it changes. They can when
 //   - the frontend is new,
 //   - an endpoint went,
-//   - there was no endpoint before, so that flows went nowhere, and now there is one,
-//   - IPVS does not serve it any more.
+//   - there was no endpoint before, so that flows went nowhere, and now there is one.
+//
+// They also can when IPVS does not serve the frontend any more, which serve knows.
 func needsLook(before, after *udpPort) bool {
-	if before == nil || before.ipvs && !after.ipvs {
+	if before == nil {
 		return true
 	}
 	was, is := before.serving, after.serving
@@ -215,7 +228,7 @@ func (t *Tracker) Stale() Stale {
 	for f, is := range t.suspects {
 		it := target{removed: is.port == nil, changed: &is.changed}
 		if is.port != nil {
-			it.good, it.ipvs = is.port.serving, is.port.ipvs
+			it.good, it.ipvs = is.port.serving, is.ipvs
 		}
 		targets[f] = it
 	}

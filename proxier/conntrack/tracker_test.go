@@ -147,14 +147,14 @@ func (m *model) set(s int) {
 	m.planned[s] = map[int]rule{}
 	p := &plan.Service{Ports: make([]plan.Port, 2)}
 	for i, r := range m.ports[s] {
-		p.Ports[i] = plan.Port{Family: state.IPv4, Protocol: state.UDP, Serving: r.serving, IPVS: r.ipvs}
+		p.Ports[i] = plan.Port{Family: state.IPv4, Protocol: state.UDP, Serving: r.serving}
 	}
 	for at, owner := range m.owner {
 		if owner != s {
 			continue
 		}
 		port, f := &p.Ports[at%2], places[at].frontend
-		port.Frontends = append(port.Frontends, plan.Frontend{Addr: f.Addr, Port: f.Port})
+		port.Frontends = append(port.Frontends, plan.Frontend{Addr: f.Addr, Port: f.Port, IPVS: m.ports[s][at%2].ipvs})
 		m.planned[s][at] = m.ports[s][at%2]
 	}
 	m.noteChanges(before, m.planned[s])

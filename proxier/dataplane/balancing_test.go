@@ -27,7 +27,9 @@ func effectOf(s *Scheduling, asked state.Balancing) effect {
 			Family: state.IPv4, Protocol: state.TCP, Cluster: reals("10.0.0.1:8080"),
 			Frontends: []plan.Frontend{at(plan.ClusterIP, "10.96.0.1", plan.ClusterPolicy)},
 		}
-		e.servers = virtualServers(&port, &m, &Environment{})
+		var env Environment
+		env.divide(&port)
+		e.servers = virtualServers(&port, &m, &env)
 	}
 	return e
 }

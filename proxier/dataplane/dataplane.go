@@ -99,16 +99,17 @@ func (d *Dataplane) SetEnvironment(env Environment) (replan []state.Name) {
 	return replan
 }
 
-// Set makes a Service look as planned. It notes in each planned port which engine serves it (plan.Port.IPVS). The
-// Problems name what cannot be served as asked.
+// Set makes a Service look as planned. It notes in each planned frontend which engine serves it
+// (plan.Frontend.IPVS). The Problems name what cannot be served as asked.
 func (d *Dataplane) Set(planned *plan.Service) []state.Problem {
 	var problems []state.Problem
+	kept := keptOut{list: state.ProblemList{Object: state.Object{Kind: "Service", Name: planned.Name}}}
 	old, next := d.services[planned.Name], &served{ports: make([]servedPort, 0, len(planned.Ports))}
 	var had portSet
 	for i := range planned.Ports {
 		port := &planned.Ports[i]
 		key := portKey{family(port.Family), port.Name}
-		found, accepted := d.setPort(planned.Name, key, port)
+		found, accepted := d.setPort(planned.Name, key, port, &kept)
 		problems = append(problems, found...)
 		count := countOf(port)
 		if !accepted {
@@ -122,19 +123,21 @@ func (d *Dataplane) Set(planned *plan.Service) []state.Problem {
 		next.ports = append(next.ports, servedPort{portKey: key, count: count})
 	}
 	d.replace(planned.Name, old, next)
-	return problems
+	return append(problems, kept.list.Problems()...)
 }
 
 // setPort hands one port to the engines. The nft engine may not accept it: then the port stays as it was, if it was
 // there.
-func (d *Dataplane) setPort(name state.Name, key portKey, port *plan.Port) (problems []state.Problem, accepted bool) {
+func (d *Dataplane) setPort(
+	name state.Name, key portKey, port *plan.Port, kept *keptOut,
+) (problems []state.Problem, accepted bool) {
 	m := d.balance(name, key, port)
-	port.IPVS = m.ipvs
 	if m.problem != "" {
 		problems = append(problems, state.Problem{Kind: "Service", Object: name, Field: "metadata.annotations", Reason: m.problem})
 	}
 	wanted := d.translator.port(port, &m)
 	if m.ipvs {
+		kept.note(port, &d.env)
 		wanted = nftShare(port, &m, &d.env)
 	}
 	if err := d.ruleset.Set(wanted); err != nil {

@@ -78,6 +78,7 @@
 //	environment.go    what all Services share
 //	scheduling.go     from a Service's wish to an engine and a scheduler
 //	translate.go      planned ports as ports of the nft engine
+//	external.go       which external addresses IPVS may serve
 //	virtualserver.go  planned ports as virtual servers, and what is left to nft then
 //	weights.go        weights as numbers of slots
 //	totals.go         counts of what is served

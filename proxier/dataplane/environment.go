@@ -20,6 +20,10 @@ type Environment struct {
 	NodePortAddresses []netip.Addr
 	// HostAddresses are the addresses that the host has anyway. IPVS need not make them local.
 	HostAddresses []netip.Addr
+	// NodeAddresses are those of this node's Node object. APIServers are addresses of API servers.
+	NodeAddresses, APIServers []netip.Addr
+	// ExternalCIDRs are the ranges in which IPVS may serve external and load balancer IPs.
+	ExternalCIDRs []netip.Prefix
 }
 
 // equal compares whole values, so that it cannot miss a field.
@@ -27,7 +31,9 @@ func (e *Environment) equal(o *Environment) bool { return reflect.DeepEqual(e, o
 
 // sameAddresses reports whether virtual servers stand at the same addresses in both environments.
 func (e *Environment) sameAddresses(o *Environment) bool {
-	return slices.Equal(e.NodePortAddresses, o.NodePortAddresses) && slices.Equal(e.HostAddresses, o.HostAddresses)
+	return slices.Equal(e.NodePortAddresses, o.NodePortAddresses) && slices.Equal(e.HostAddresses, o.HostAddresses) &&
+		slices.Equal(e.NodeAddresses, o.NodeAddresses) && slices.Equal(e.APIServers, o.APIServers) &&
+		slices.Equal(e.ExternalCIDRs, o.ExternalCIDRs)
 }
 
 func (e *Environment) globals(ipvs bool) nft.Globals {
@@ -41,8 +47,11 @@ func (e *Environment) globals(ipvs bool) nft.Globals {
 	}
 }
 
-func (e *Environment) hasAddress(a netip.Addr) bool {
-	_, found := slices.BinarySearchFunc(e.HostAddresses, a, netip.Addr.Compare)
+func (e *Environment) hasAddress(a netip.Addr) bool { return contains(e.HostAddresses, a) }
+
+// contains reports whether a sorted list has an address.
+func contains(sorted []netip.Addr, a netip.Addr) bool {
+	_, found := slices.BinarySearchFunc(sorted, a, netip.Addr.Compare)
 	return found
 }
 

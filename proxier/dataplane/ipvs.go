@@ -67,9 +67,11 @@ func (d *Dataplane) balance(name state.Name, key portKey, port *plan.Port) metho
 		return m
 	}
 	d.ipvs.services[key.String()] = name
+	d.env.divide(port)
 	servers := virtualServers(port, &m, &d.env)
 	if reason := d.ipvs.offer(name, key.String(), servers); reason != "" {
 		m.ipvs = false
+		leaveToNFT(port)
 		if reason != untilNextTick {
 			m.note(reason + "; nft serves this port")
 		}

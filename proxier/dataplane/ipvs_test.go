@@ -164,8 +164,11 @@ func (w *world) start(m *ipvsctl.Memory) {
 		Ruleset: w.rules, Balancer: w.balancer,
 		Scheduling: Scheduling{Backend: config.BackendHybrid, Available: ipvsctl.Schedulers()},
 	})
-	w.SetEnvironment(Environment{NodePortAddresses: addrs("192.168.7.1")})
+	w.SetEnvironment(Environment{NodePortAddresses: addrs("192.168.7.1"), ExternalCIDRs: externalCIDRs})
 }
+
+// externalCIDRs are the ranges of the external addresses that IPVS may serve.
+var externalCIDRs = []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24"), netip.MustParsePrefix("10.97.0.0/24")}
 
 // ask has the Service web ask for a scheduler, with external addresses besides its cluster IP.
 func (w *world) ask(scheduler string, external ...string) {
@@ -179,7 +182,7 @@ func (w *world) serve(name, clusterIP, scheduler string, external ...string) {
 		Frontends: []plan.Frontend{at(plan.ClusterIP, clusterIP, plan.ClusterPolicy)},
 	}
 	for _, ip := range external {
-		port.Frontends = append(port.Frontends, at(plan.ExternalIP, ip, plan.ClusterPolicy))
+		port.Frontends = append(port.Frontends, at(plan.LoadBalancer, ip, plan.ClusterPolicy))
 	}
 	svc := &plan.Service{Name: state.Name{Namespace: "default", Name: name}, Ports: []plan.Port{port}}
 	w.services[svc.Name] = svc
@@ -480,7 +483,9 @@ func TestVirtualServersFollowTheHostsAddresses(t *testing.T) {
 	if got := local(); got != "10.96.0.1=true 203.0.113.1=true" {
 		t.Fatal(got)
 	}
-	env := Environment{NodePortAddresses: addrs("192.168.7.1"), HostAddresses: addrs("203.0.113.1")}
+	env := Environment{
+		NodePortAddresses: addrs("192.168.7.1"), HostAddresses: addrs("203.0.113.1"), ExternalCIDRs: externalCIDRs,
+	}
 	if replan := w.SetEnvironment(env); len(replan) != 1 || replan[0] != web {
 		t.Fatalf("the host has an external address; to plan again: %v", replan)
 	}
@@ -491,6 +496,36 @@ func TestVirtualServersFollowTheHostsAddresses(t *testing.T) {
 	}
 	if replan := w.SetEnvironment(env); len(replan) != 0 {
 		t.Errorf("nothing changed; to plan again: %v", replan)
+	}
+}
+
+// TestNoAddressOfANodeOrServerIsLocal: when an address turns out to be one of a node or of an API server, IPVS gives it
+// up, and nft serves it.
+func TestNoAddressOfANodeOrServerIsLocal(t *testing.T) {
+	for what, env := range map[string]Environment{
+		"is an address of this node":       {ExternalCIDRs: externalCIDRs, NodeAddresses: addrs("203.0.113.1")},
+		"is an address of an API server":   {ExternalCIDRs: externalCIDRs, APIServers: addrs("203.0.113.1")},
+		"is outside --ipvs-external-cidrs": {},
+	} {
+		t.Run(what, func(t *testing.T) {
+			w := newWorld(t, false)
+			w.apply()
+			w.ask("lc", "203.0.113.1")
+			w.pass(t, "a pool of load balancers", "guard [203.0.113.1], add, apply, remove")
+			env.NodePortAddresses = addrs("192.168.7.1")
+			if replan := w.SetEnvironment(env); len(replan) != 1 || replan[0] != web {
+				t.Fatalf("to plan again: %v", replan)
+			}
+			w.set(web)
+			w.pass(t, what, "add, apply, remove")
+			w.wantServed(t, "the cluster IP", "ipvs")
+			if got := w.balancer.wanted[webPort]; len(got) != 1 {
+				t.Errorf("virtual servers %v; want that of the cluster IP", got)
+			}
+			if !strings.Contains(w.problem(), "203.0.113.1 "+what) || w.problems[web][0].Field != "status.loadBalancer.ingress" {
+				t.Errorf("problems %+v", w.problems[web])
+			}
+		})
 	}
 }
 

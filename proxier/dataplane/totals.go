@@ -8,17 +8,20 @@ type Totals struct {
 	Endpoints int                    // each once for every service port and family that it serves
 }
 
-// portCount counts what an engine serves for one port. It is small, because every port has one.
+// portCount counts what the engines serve for one port. It is small, because every port has one.
 type portCount struct {
-	frontends [plan.NodePort + 1]uint32
+	frontends [IPVS + 1][plan.NodePort + 1]uint32
 	endpoints uint32
-	engine    Engine
+	engine    Engine // that counts the endpoints
 }
 
+// countOf counts the endpoints of a port for IPVS if it serves a frontend of the port.
 func countOf(port *plan.Port) portCount {
-	c := portCount{endpoints: uint32(max(len(port.Cluster), len(port.Local))), engine: engineOf(port)}
+	c := portCount{endpoints: uint32(max(len(port.Cluster), len(port.Local)))}
 	for i := range port.Frontends {
-		c.frontends[port.Frontends[i].Kind]++
+		engine := engineOf(&port.Frontends[i])
+		c.engine = max(c.engine, engine)
+		c.frontends[engine][port.Frontends[i].Kind]++
 	}
 	return c
 }
@@ -46,17 +49,18 @@ type TotalsByEngine [IPVS + 1]Totals
 func (t *TotalsByEngine) add(s *served, sign int) {
 	for i := range s.ports {
 		c := &s.ports[i].count
-		total := &t[c.engine]
-		for kind, n := range c.frontends {
-			total.Frontends[kind] += sign * int(n)
+		for engine := range t {
+			for kind, n := range c.frontends[engine] {
+				t[engine].Frontends[kind] += sign * int(n)
+			}
 		}
-		total.Endpoints += sign * int(c.endpoints)
+		t[c.engine].Endpoints += sign * int(c.endpoints)
 	}
 }
 
-// engineOf returns the engine that serves a port.
-func engineOf(port *plan.Port) Engine {
-	if port.IPVS {
+// engineOf returns the engine that serves a frontend.
+func engineOf(f *plan.Frontend) Engine {
+	if f.IPVS {
 		return IPVS
 	}
 	return NFT

@@ -17,8 +17,10 @@ import (
 //     The virtual server has the endpoints on this node. nft serves pods and the node (nft.BySource).
 //   - IPVS cannot forward what comes from a loopback address (crosses_local_route_boundary in ip_vs_xmit.c). nft serves
 //     node ports on 127.0.0.1.
+//   - IPVS serves no address that must not become local (external.go).
 
-// virtualServers lists the virtual servers of a port. A frontend without endpoints has none: nft refuses its packets.
+// virtualServers lists the virtual servers of the frontends that IPVS serves. A frontend without endpoints has none: nft
+// refuses its packets.
 func virtualServers(p *plan.Port, m *method, env *Environment) []ipvsctl.VirtualServer {
 	cluster, local := m.realServers(p.Cluster), m.realServers(p.Local)
 	var out []ipvsctl.VirtualServer
@@ -28,7 +30,7 @@ func virtualServers(p *plan.Port, m *method, env *Environment) []ipvsctl.Virtual
 		if f.Policy == plan.ClusterPolicy {
 			reals = cluster
 		}
-		if len(reals) == 0 {
+		if len(reals) == 0 || !f.IPVS {
 			continue
 		}
 		for _, addr := range env.places(p, f) {
@@ -49,9 +51,14 @@ func virtualServers(p *plan.Port, m *method, env *Environment) []ipvsctl.Virtual
 func nftShare(p *plan.Port, m *method, env *Environment) *nft.Port {
 	out := new(translator).port(p, m)
 	out.Hairpin = localAddresses(p.Cluster, p.Local)
-	pooled := false
+	pooled, localPool := false, false
 	for i := range out.Frontends {
 		fe := &out.Frontends[i]
+		if !p.Frontends[i].IPVS {
+			pooled = pooled || fe.Pool != nft.NoPool
+			localPool = localPool || fe.Pool == nft.BySource
+			continue
+		}
 		fe.IPVS = fe.Pool != nft.NoPool && fe.Refusal != nft.Drop
 		if fe.Pool == nft.BySource {
 			pooled = true
@@ -67,7 +74,9 @@ func nftShare(p *plan.Port, m *method, env *Environment) *nft.Port {
 	if !pooled {
 		out.Cluster = nil
 	}
-	out.Local = nil
+	if !localPool {
+		out.Local = nil
+	}
 	return out
 }
 

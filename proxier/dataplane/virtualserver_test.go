@@ -76,7 +76,7 @@ func TestSplit(t *testing.T) {
 	}{
 		{"every kind, policy Cluster",
 			plan.Port{Cluster: all, Frontends: []plan.Frontend{
-				at(plan.ClusterIP, "10.96.0.1", plan.ClusterPolicy), at(plan.ExternalIP, "192.168.7.1", plan.ClusterPolicy),
+				at(plan.ClusterIP, "10.96.0.1", plan.ClusterPolicy), at(plan.LoadBalancer, "192.168.7.1", plan.ClusterPolicy),
 				at(plan.LoadBalancer, "203.0.113.1", plan.ClusterPolicy), at(plan.NodePort, "", plan.ClusterPolicy)}},
 			`nft 10.96.0.1:80 pool=none ipvs=true refusal=0
 			nft 192.168.7.1:80 pool=none ipvs=true refusal=0
@@ -113,6 +113,29 @@ func TestSplit(t *testing.T) {
 			nft 203.0.113.1:80 pool=by source ipvs=false refusal=2
 			nft endpoints 1 0 hairpin []
 			ipvs 10.96.0.1:80/tcp lc local=true 10.0.0.1:8080=1`},
+		{"external addresses that must not become local",
+			plan.Port{Cluster: all, Frontends: []plan.Frontend{
+				at(plan.ClusterIP, "10.96.0.1", plan.ClusterPolicy), at(plan.ExternalIP, "198.51.100.1", plan.ClusterPolicy),
+				at(plan.ExternalIP, "192.168.7.1", plan.ClusterPolicy), at(plan.LoadBalancer, "192.168.7.9", plan.ClusterPolicy),
+				at(plan.LoadBalancer, "203.0.113.1", plan.ClusterPolicy)}},
+			`nft 10.96.0.1:80 pool=none ipvs=true refusal=0
+			nft 198.51.100.1:80 pool=cluster ipvs=false refusal=0
+			nft 192.168.7.1:80 pool=cluster ipvs=false refusal=0
+			nft 192.168.7.9:80 pool=cluster ipvs=false refusal=0
+			nft 203.0.113.1:80 pool=none ipvs=true refusal=0
+			nft endpoints 2 0 hairpin [10.0.1.1]
+			ipvs 10.96.0.1:80/tcp lc local=true 10.0.0.1:8080=1 10.0.1.1:8080=1
+			ipvs 203.0.113.1:80/tcp lc local=true 10.0.0.1:8080=1 10.0.1.1:8080=1`},
+		{"external policy Local, one address must not become local: nft serves all clients outside",
+			plan.Port{Cluster: all, Local: here, Frontends: []plan.Frontend{
+				at(plan.ClusterIP, "10.96.0.1", plan.ClusterPolicy), at(plan.LoadBalancer, "198.51.100.1", plan.SourcePolicy),
+				at(plan.LoadBalancer, "203.0.113.1", plan.SourcePolicy), at(plan.NodePort, "", plan.SourcePolicy)}},
+			`nft 10.96.0.1:80 pool=none ipvs=true refusal=0
+			nft 198.51.100.1:80 pool=by source ipvs=false refusal=0
+			nft 203.0.113.1:80 pool=by source ipvs=false refusal=0
+			nft node port:30080 pool=by source ipvs=false refusal=0
+			nft endpoints 2 1 hairpin [10.0.1.1]
+			ipvs 10.96.0.1:80/tcp lc local=true 10.0.0.1:8080=1 10.0.1.1:8080=1`},
 		{"no endpoints",
 			plan.Port{Frontends: []plan.Frontend{
 				unserved(at(plan.ClusterIP, "10.96.0.1", plan.ClusterPolicy), plan.Reject), unserved(at(plan.NodePort, "", plan.ClusterPolicy), plan.Reject)}},
@@ -120,11 +143,16 @@ func TestSplit(t *testing.T) {
 			nft node port:30080 pool=none ipvs=false refusal=1
 			nft endpoints 0 0 hairpin []`},
 	}
-	env := Environment{HostAddresses: addrs("192.168.7.1"), NodePortAddresses: addrs("127.0.0.1", "192.168.7.1", "fd07::1")}
+	env := Environment{
+		HostAddresses: addrs("192.168.7.1"), NodePortAddresses: addrs("127.0.0.1", "192.168.7.1", "fd07::1"),
+		ExternalCIDRs: []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24"), netip.MustParsePrefix("192.168.7.0/24")},
+		NodeAddresses: addrs("192.168.7.9"),
+	}
 	m := method{ipvs: true, scheduler: "lc"}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			tt.port.Family, tt.port.Protocol = state.IPv4, state.TCP
+			env.divide(&tt.port)
 			got := describe(nftShare(&tt.port, &m, &env), virtualServers(&tt.port, &m, &env))
 			want := strings.Split(strings.ReplaceAll(tt.want, "\t", ""), "\n")
 			if diff := cmp.Diff(want, got); diff != "" {
@@ -142,7 +170,8 @@ func TestSplitKeepsWhatIsAskedFor(t *testing.T) {
 		},
 	}
 	m := method{ipvs: true, scheduler: "mh", flags: ipvsctl.HashPort}
-	var env Environment
+	env := Environment{ExternalCIDRs: []netip.Prefix{netip.MustParsePrefix("2001:db8::/64")}}
+	env.divide(&p)
 	servers, share := virtualServers(&p, &m, &env), nftShare(&p, &m, &env)
 	if len(servers) != 1 {
 		t.Fatalf("%d virtual servers", len(servers))

@@ -42,9 +42,6 @@ type Port struct {
 	Affinity time.Duration // 0: none
 	// Balancing is the value of the Service.
 	Balancing state.Balancing
-	// IPVS means that virtual servers take the connections. Planning leaves it false, because the loop chooses the
-	// engine.
-	IPVS bool
 
 	// Cluster holds the endpoints of traffic policy Cluster, after topology hints and the fallback to terminating
 	// endpoints. Local holds the endpoints of policy Local. Each pool is sorted by address and port, and is nil unless
@@ -88,6 +85,19 @@ func (k FrontendKind) String() string {
 		return "node port"
 	}
 	return "unknown"
+}
+
+// Field returns the path of the field from which a kind of frontend comes.
+func (k FrontendKind) Field() string {
+	switch k {
+	case ExternalIP:
+		return "spec.externalIPs"
+	case LoadBalancer:
+		return "status.loadBalancer.ingress"
+	case NodePort:
+		return "spec.ports.nodePort"
+	}
+	return "spec.clusterIPs"
 }
 
 // Policy is the rule by which a frontend chooses its pool.
@@ -143,4 +153,7 @@ type Frontend struct {
 	// empty, no client of this family is allowed.
 	Firewalled bool
 	Sources    []netip.Prefix
+	// IPVS means that a virtual server takes the connections. Planning leaves it false, because the dataplane chooses
+	// the engine.
+	IPVS bool
 }

@@ -2,6 +2,7 @@ package source
 
 import (
 	"fmt"
+	"net/netip"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
@@ -35,6 +36,27 @@ func NewClient(c Config) (kubernetes.Interface, error) {
 		return nil, fmt.Errorf("create a client for the API server %s: %w", config.Host, err)
 	}
 	return client, nil
+}
+
+// ServerAddresses returns the address of the API server, if the configuration names one that is not a name. The service
+// account of a pod names a cluster IP, which is no address of a server.
+func ServerAddresses(c Config) []netip.Addr {
+	if c.Kubeconfig == "" && c.Master == "" {
+		return nil
+	}
+	config, err := restConfig(c)
+	if err != nil {
+		return nil // NewClient reports it
+	}
+	server, _, err := rest.DefaultServerUrlFor(config)
+	if err != nil {
+		return nil // NewClient reports it
+	}
+	addr, reason := parseAddr(server.Hostname())
+	if reason != "" {
+		return nil // a name
+	}
+	return []netip.Addr{addr}
 }
 
 func restConfig(c Config) (*rest.Config, error) {

@@ -23,6 +23,7 @@ type Store struct {
 	node         *Node
 	serviceCIDRs []netip.Prefix
 	hostAddrs    []netip.Addr
+	apiServers   []netip.Addr // the endpoints of the Service default/kubernetes, sorted
 
 	revision uint64
 	dirty    map[Name]uint64 // Service -> revision of its latest change
@@ -114,7 +115,33 @@ func (s *Store) SetSlice(sl *Slice, problems []Problem) {
 	}
 	s.slices[sl.Name] = sl
 	s.members[sl.Service] = withSlice(s.members[sl.Service], sl)
-	s.touch(sl.Service)
+	s.touchMembers(sl.Service)
+}
+
+// apiServer is the Service whose endpoints are the API servers.
+var apiServer = Name{Namespace: "default", Name: "kubernetes"}
+
+// touchMembers marks a Service as changed whose slices changed. The caller holds mu.
+func (s *Store) touchMembers(service Name) {
+	s.touch(service)
+	if service != apiServer {
+		return
+	}
+	if addrs := endpointAddresses(s.members[service]); !slices.Equal(addrs, s.apiServers) {
+		s.apiServers = addrs
+		s.touchEnv()
+	}
+}
+
+// endpointAddresses lists the addresses of the endpoints in a list of slices, each once and sorted.
+func endpointAddresses(list []*Slice) (addrs []netip.Addr) {
+	for _, sl := range list {
+		for i := range sl.Endpoints {
+			addrs = append(addrs, sl.Endpoints[i].Addr)
+		}
+	}
+	slices.SortFunc(addrs, netip.Addr.Compare)
+	return slices.Compact(addrs)
 }
 
 // withSlice returns a copy of a sorted list with sl inserted, or with sl in place of the slice of the same name.
@@ -150,7 +177,7 @@ func (s *Store) removeSlice(n Name) {
 	} else {
 		s.members[old.Service] = remaining
 	}
-	s.touch(old.Service)
+	s.touchMembers(old.Service)
 }
 
 // SetProblems records the problems of an object that is not served at all, for example one that did not parse.
@@ -235,6 +262,7 @@ type Environment struct {
 	Node          *Node // nil: no Node object (yet)
 	ServiceCIDRs  []netip.Prefix
 	HostAddresses []netip.Addr
+	APIServers    []netip.Addr // the endpoints of the Service default/kubernetes, sorted
 }
 
 // Changes are the changes up to Revision that Applied has not confirmed.
@@ -295,7 +323,9 @@ func (s *Store) ServiceNames() []Name {
 func (s *Store) Environment() Environment {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return Environment{Node: s.node, ServiceCIDRs: s.serviceCIDRs, HostAddresses: s.hostAddrs}
+	return Environment{
+		Node: s.node, ServiceCIDRs: s.serviceCIDRs, HostAddresses: s.hostAddrs, APIServers: s.apiServers,
+	}
 }
 
 // Problems lists the problems of all objects, sorted by kind, object, field and reason.

@@ -294,6 +294,33 @@ func TestEnvironment(t *testing.T) {
 }
 
 // TestProblemsFollowTheirObject has one row for each way in which a problem ends or stays.
+// TestAPIServersAreInTheEnvironment: they are the endpoints of the Service default/kubernetes, and of no other.
+func TestAPIServersAreInTheEnvironment(t *testing.T) {
+	s := syncedStore(t)
+	kubernetes := named("kubernetes")
+	steps := []struct {
+		what        string
+		change      func()
+		service     Name
+		environment bool
+		want        string
+	}{
+		{"one", func() { s.SetSlice(sliceOf(named("k"), kubernetes, "192.0.2.9", "192.0.2.8"), nil) }, kubernetes, true, "[192.0.2.8 192.0.2.9]"},
+		{"the same", func() { s.SetSlice(sliceOf(named("k"), kubernetes, "192.0.2.8", "192.0.2.9"), nil) }, kubernetes, false, "[192.0.2.8 192.0.2.9]"},
+		{"another Service", func() { s.SetSlice(sliceOf(slice, web, "192.0.2.7"), nil) }, web, false, "[192.0.2.8 192.0.2.9]"},
+		{"gone", func() { s.DeleteSlice(named("k")) }, kubernetes, true, "[]"},
+	}
+	for _, step := range steps {
+		step.change()
+		expectPending(t, s, step.environment, step.service)
+		if got := fmt.Sprint(s.Environment().APIServers); got != step.want {
+			t.Errorf("%s: %s, want %s", step.what, got, step.want)
+		}
+		c, _ := s.Pending()
+		s.Applied(c.Revision)
+	}
+}
+
 func TestProblemsFollowTheirObject(t *testing.T) {
 	bad := func(kind string, n Name) []Problem {
 		return []Problem{{Kind: kind, Object: n, Field: "f", Reason: "r"}}
