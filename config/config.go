@@ -57,6 +57,8 @@ type Settings struct {
 	HealthzBindAddress string // empty: off
 	MetricsBindAddress string // empty: off
 
+	Budgets Budgets
+
 	LogFormat string // text or json
 	Verbosity int
 }
@@ -74,6 +76,7 @@ func Default() Settings {
 		NodePortAddresses:  []string{NodePortPrimary},
 		HealthzBindAddress: "0.0.0.0:10256",
 		MetricsBindAddress: "127.0.0.1:10249",
+		Budgets:            defaultBudgets(),
 		LogFormat:          "text",
 	}
 }
@@ -109,6 +112,7 @@ func (s *Settings) Validate() error {
 		validateAddress("--metrics-bind-address", s.MetricsBindAddress),
 		validateEach("--nodeport-addresses", s.NodePortAddresses, isNodePortAddress),
 		validateEach("--cluster-cidr", s.ClusterCIDRs, isPrefix),
+		s.Budgets.validate(),
 		s.validateRest(),
 	)
 }

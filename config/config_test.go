@@ -42,6 +42,7 @@ func TestValidate(t *testing.T) {
 		{"no IPVS scheduler", func(s *Settings) { s.Backend, s.IPVS.Scheduler = BackendIPVS, "" }, "--ipvs-scheduler: must not be empty"},
 		{"excluded ranges", func(s *Settings) { s.IPVS.ExcludeCIDR = []string{"192.0.2.0/24", "x"} }, `--ipvs-exclude-cidrs: "x"`},
 		{"external ranges", func(s *Settings) { s.IPVS.ExternalCIDR = []string{"192.0.2.0/24", "x"} }, `--ipvs-external-cidrs: "x"`},
+		{"no room", func(s *Settings) { s.Budgets.ServiceElements = 0 }, "--max-service-elements=0: must be at least 1"},
 		{"IPVS timeout", func(s *Settings) { s.IPVS.UDPTimeout = -time.Second }, "--ipvs-udp-timeout=-1s"},
 		{"IPVS timeout too long", func(s *Settings) { s.IPVS.TCPTimeout = 600 * time.Hour }, "--ipvs-tcp-timeout=600h0m0s"},
 		{"IPVS graceful period", func(s *Settings) { s.IPVS.GracefulPeriod = -1 }, "--ipvs-graceful-period"},

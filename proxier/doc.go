@@ -10,6 +10,7 @@
 //	loop.go          what the loop waits for, and one pass from the pending changes to the kernel
 //	proxier.go       the parts of the loop
 //	planning.go      planning some Services, and who gets a frontend that several ask for
+//	budget.go        how much each namespace may become
 //	environment.go   what follows from the settings, the Node object and the host's addresses
 //	pace.go          when the next pass may begin; retries
 //	flows.go         stale UDP flows, cleaned beside the loop

@@ -1,6 +1,7 @@
 package proxier
 
 import (
+	"github.com/verdict-proxy/verdict/config"
 	"github.com/verdict-proxy/verdict/proxier/claims"
 	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
@@ -11,10 +12,13 @@ type planning struct {
 	store   *state.Store
 	planner plan.Planner
 	claims  *claims.Claims
+	budget  budget
 	env     plan.Environment
 }
 
-func newPlanning(store *state.Store) planning { return planning{store: store, claims: claims.New()} }
+func newPlanning(store *state.Store, limits config.Budgets) planning {
+	return planning{store: store, claims: claims.New(), budget: newBudget(limits)}
+}
 
 // draft is what some Services become. It is complete before the dataplane is touched: when one Service takes a frontend
 // from another, the other one is planned again.
@@ -52,10 +56,12 @@ func (p *planning) plan(d *draft, name state.Name) (replan []state.Name) {
 	svc, slices := p.store.Service(name)
 	if svc == nil {
 		d.plans[name] = nil
-		return p.claims.Release(name)
+		return append(p.claims.Release(name), p.budget.release(name)...)
 	}
+	p.planner.Limits = p.budget.limitsOf(name)
 	planned := p.planner.Plan(svc, slices, &p.env)
 	problems, replan := p.claims.Resolve(&planned, svc.Created)
+	replan = append(replan, p.budget.charge(&planned, p.planner.Limits)...)
 	d.plans[name], d.slices[name] = &planned, slices
 	d.problems[name] = append(planned.Problems, problems...)
 	return replan

@@ -74,13 +74,13 @@ func New(o Options) *Proxier {
 		interference: o.Interference,
 
 		node:     nodeEnvironment{settings: o.Settings, primary: o.Primary, ipv6: !o.NoIPv6, servers: o.APIServers, log: o.Log},
-		planning: newPlanning(o.Store),
+		planning: newPlanning(o.Store, o.Settings.Budgets),
 		replan:   map[state.Name]bool{},
 		pace:     pace{minPeriod: o.Settings.MinSyncPeriod},
 		triggers: newTriggers(time.Now()),
 		checks:   newHealthChecks(),
 		flows:    newFlowCleaner(o.Flows, o.Former, o.Log),
-		problems: newProblemLog(o.Log),
+		problems: newProblemLog(o.Log, o.Settings.Budgets.NamespaceLogLines),
 		errors:   newErrorLog(o.Log),
 	}
 }

@@ -136,15 +136,18 @@ func (l *errorLog) ipvs(failures []dataplane.Failure) {
 // proportional to the problems of the objects that changed.
 type problemLog struct {
 	log      *slog.Logger
+	lines    int                              // a minute, for each namespace
+	written  map[string]int                   // lines of this minute, by namespace
+	minute   time.Time                        // when it began
 	found    map[state.Name][]state.Problem   // what the loop found out about Services
 	changed  map[state.Object]struct{}        // the Services for which found changed since the last report
 	reported map[state.Object][]state.Problem // what the last report had
 	faulty   map[string]int                   // how many objects of each kind have problems
 }
 
-func newProblemLog(log *slog.Logger) problemLog {
+func newProblemLog(log *slog.Logger, lines int) problemLog {
 	return problemLog{
-		log: log, found: map[state.Name][]state.Problem{}, changed: map[state.Object]struct{}{},
+		log: log, lines: lines, written: map[string]int{}, found: map[state.Name][]state.Problem{}, changed: map[state.Object]struct{}{},
 		reported: map[state.Object][]state.Problem{}, faulty: map[string]int{},
 	}
 }
@@ -210,7 +213,34 @@ func (l *problemLog) write(before, problems []state.Problem) {
 		if p.Kind == "File" || slices.Contains(before, p) { // the source logs files itself, when it reads them
 			continue
 		}
+		if !l.mayWrite(p.Object.Namespace, time.Now()) {
+			continue
+		}
 		l.log.Warn("object cannot be honored in full; the rest of it and all other objects stay in force",
 			"kind", p.Kind, "object", p.Object.String(), "field", p.Field, "reason", p.Reason)
 	}
+}
+
+// mayWrite reports whether the log has room for another line about a namespace. A tenant who writes ever new problems
+// must not fill the log. The metrics and the Events have all problems.
+func (l *problemLog) mayWrite(namespace string, now time.Time) bool {
+	if now.Sub(l.minute) >= time.Minute {
+		l.endMinute(now)
+	}
+	l.written[namespace]++
+	if l.written[namespace] == l.lines+1 {
+		l.log.Warn("too many problems of the objects of one namespace; more are not logged in this minute",
+			"namespace", namespace, "limit", l.lines, "flag", "--max-namespace-log-lines")
+	}
+	return l.written[namespace] <= l.lines
+}
+
+// endMinute logs how many lines were left out, and begins another minute.
+func (l *problemLog) endMinute(now time.Time) {
+	for namespace, n := range l.written {
+		if n > l.lines {
+			l.log.Warn("problems were not logged", "namespace", namespace, "problems", n-l.lines)
+		}
+	}
+	l.written, l.minute = map[string]int{}, now
 }

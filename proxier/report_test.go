@@ -5,13 +5,14 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
 // faultyServices returns a log of problems with n Services that have problems of the loop and of the source.
 func faultyServices(n int) (problemLog, *state.Store) {
-	l, store := newProblemLog(slog.New(slog.DiscardHandler)), state.NewStore()
+	l, store := newProblemLog(slog.New(slog.DiscardHandler), 100), state.NewStore()
 	for i := range n {
 		svc := service(fmt.Sprint("s", i), "10.96.0.1", 1)
 		store.SetService(svc, problemsOf(svc.Name, "spec"))
@@ -76,5 +77,24 @@ func TestFewLinesForOneService(t *testing.T) {
 	}
 	if !strings.Contains(w.log.String(), "and 92 more problems") {
 		t.Error("the log does not count the other problems")
+	}
+}
+
+// TestFewLinesForOneNamespace: a tenant with many faulty Services does not fill the log, and others are still heard.
+func TestFewLinesForOneNamespace(t *testing.T) {
+	var text strings.Builder
+	l, now := newProblemLog(slog.New(slog.NewTextHandler(&text, nil)), 3), time.Now()
+	for i := range 10 {
+		if got := l.mayWrite("tenant", now); got != (i < 3) {
+			t.Errorf("line %d: %t", i, got)
+		}
+	}
+	if !l.mayWrite("other", now) || !l.mayWrite("tenant", now.Add(time.Minute)) {
+		t.Error("no line for another namespace, or a minute later")
+	}
+	for _, want := range []string{"--max-namespace-log-lines", "namespace=tenant problems=7"} {
+		if strings.Count(text.String(), want) != 1 {
+			t.Errorf("the log does not say %q once:\n%s", want, text.String())
+		}
 	}
 }

@@ -48,6 +48,21 @@ func bindBackend(fs *pflag.FlagSet, s *config.Settings) {
 			"No other host may have an address in them that the node talks to")
 }
 
+// bindBudgets binds the flags that bound what tenants may cost.
+func bindBudgets(fs *pflag.FlagSet, s *config.Settings) {
+	b := &s.Budgets
+	fs.IntVar(&b.ServiceFrontends, "max-service-frontends", b.ServiceFrontends,
+		"`NUMBER` of frontends (addresses x ports) that one Service may have; it is served without the others")
+	fs.IntVar(&b.ServiceElements, "max-service-elements", b.ServiceElements,
+		"`NUMBER` of endpoints (of all ports) and source ranges that one Service may have")
+	fs.IntVar(&b.NamespaceFrontends, "max-namespace-frontends", b.NamespaceFrontends,
+		"`NUMBER` of frontends that the Services of one namespace may have")
+	fs.IntVar(&b.NamespaceElements, "max-namespace-elements", b.NamespaceElements,
+		"`NUMBER` of endpoints and source ranges that the Services of one namespace may have")
+	fs.IntVar(&b.NamespaceLogLines, "max-namespace-log-lines", b.NamespaceLogLines,
+		"`NUMBER` of lines a minute that the log has about problems of the objects of one namespace")
+}
+
 // bindDaemon binds the flags that only the daemon has.
 func bindDaemon(fs *pflag.FlagSet, s *config.Settings) {
 	fs.BoolVar(&s.IPVS.Fallback, "ipvs-fallback", s.IPVS.Fallback,

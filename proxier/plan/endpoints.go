@@ -3,6 +3,7 @@ package plan
 import (
 	"encoding/binary"
 	"net/netip"
+	"slices"
 
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
@@ -49,6 +50,10 @@ func (p *Planner) collect(family state.Family) {
 		for j := range sl.Endpoints {
 			e := &sl.Endpoints[j]
 			if state.FamilyOf(e.Addr) != family {
+				continue
+			}
+			if limit := p.Limits.Elements; !limit.none() && len(p.members) >= max(limit.N, 1) {
+				p.room.cut.Elements++
 				continue
 			}
 			m := member{slice: uint32(i), flags: p.flagsOf(e, sl.Weight)}
@@ -108,8 +113,8 @@ func address(family state.Family, hi, lo uint64) netip.Addr {
 }
 
 // fillCandidates lists the endpoints of one port. Each pair of address and port occurs once.
-func (p *Planner) fillCandidates(want *state.ServicePort) {
-	p.fillNumbers(want)
+func (p *Planner) fillCandidates(index int) {
+	p.fillNumbers(index)
 	p.candidates = p.candidates[:0]
 	for i := range p.members {
 		m := &p.members[i]
@@ -120,12 +125,52 @@ func (p *Planner) fillCandidates(want *state.ServicePort) {
 }
 
 // fillNumbers finds the number of a port in each slice. A named target port may differ from slice to slice.
-func (p *Planner) fillNumbers(want *state.ServicePort) {
+func (p *Planner) fillNumbers(index int) {
 	p.numbers = p.numbers[:0]
-	for _, sl := range p.slices {
-		p.numbers = append(p.numbers, numberIn(sl.Ports, want))
+	for i, sl := range p.slices {
+		if p.named.used {
+			p.numbers = append(p.numbers, p.named.number(index, i))
+			continue
+		}
+		p.numbers = append(p.numbers, numberIn(sl.Ports, &p.svc.Ports[index]))
 	}
 }
+
+// namedPorts has the numbers of all ports of a Service with many ports, in each slice. To search the ports of each
+// slice for each port of the Service would take quadratic time.
+type namedPorts struct {
+	used    bool
+	slices  int
+	numbers []uint16 // by port and slice
+}
+
+type portID struct {
+	name     string
+	protocol state.Protocol
+}
+
+func (n *namedPorts) fill(ports []state.ServicePort, list []*state.Slice) {
+	n.used, n.slices = len(ports) > fewPorts, len(list)
+	if !n.used {
+		n.numbers = nil
+		return
+	}
+	index := make(map[portID]int, len(ports))
+	for i := range ports {
+		index[portID{ports[i].Name, ports[i].Protocol}] = i
+	}
+	n.numbers = make([]uint16, len(ports)*len(list))
+	for at, sl := range list {
+		for i := range slices.Backward(sl.Ports) { // the first of equal ports counts
+			port := &sl.Ports[i]
+			if j, wanted := index[portID{port.Name, port.Protocol}]; wanted {
+				n.numbers[j*n.slices+at] = port.Port
+			}
+		}
+	}
+}
+
+func (n *namedPorts) number(port, slice int) uint16 { return n.numbers[port*n.slices+slice] }
 
 func numberIn(ports []state.SlicePort, want *state.ServicePort) uint16 {
 	for i := range ports {
@@ -205,10 +250,11 @@ func (p *Planner) pool(family state.Family, mask flags) []Endpoint {
 	if n == 0 {
 		return nil
 	}
+	n = p.room.element(n)
 	out := make([]Endpoint, 0, n)
 	for i := range p.candidates {
 		c := &p.candidates[i]
-		if c.flags&mask == mask {
+		if c.flags&mask == mask && len(out) < n {
 			addr := netip.AddrPortFrom(address(family, c.hi, c.lo), c.port)
 			out = append(out, Endpoint{Addr: addr, Weight: c.weight, Local: c.flags&local != 0})
 		}
@@ -223,9 +269,10 @@ func (p *Planner) serving(family state.Family) []netip.AddrPort {
 	if n == 0 {
 		return nil
 	}
+	n = p.room.element(n)
 	out := make([]netip.AddrPort, 0, n)
 	for i := range p.candidates {
-		if c := &p.candidates[i]; c.flags&flowing != 0 {
+		if c := &p.candidates[i]; c.flags&flowing != 0 && len(out) < n {
 			out = append(out, netip.AddrPortFrom(address(family, c.hi, c.lo), c.port))
 		}
 	}

@@ -42,14 +42,40 @@ func (p *Planner) fillTemplate(out *Service, family state.Family) {
 			p.template = append(p.template, p.internal(a))
 		}
 	}
+	// An address that is both an external IP and a load balancer IP is one frontend. The source ranges of the load
+	// balancer hold for it.
+	balanced := setOf(p.svc.LoadBalancerIPs)
 	for _, a := range p.svc.ExternalIPs {
-		// An address that is both an external IP and a load balancer IP is one frontend. The source ranges of the load
-		// balancer hold for it.
-		if state.FamilyOf(a) == family && !p.hasClusterIP(a) && !slices.Contains(p.svc.LoadBalancerIPs, a) {
+		if state.FamilyOf(a) == family && !p.hasClusterIP(a) && !balanced.has(a) {
 			p.template = append(p.template, p.external(ExternalIP, a))
 		}
 	}
 	p.addLoadBalancers(out, family)
+}
+
+// addrSet is a list of addresses that is searched often.
+type addrSet struct {
+	list []netip.Addr
+	set  map[netip.Addr]struct{} // of a long list
+}
+
+func setOf(list []netip.Addr) addrSet {
+	s := addrSet{list: list}
+	if len(list) > fewPorts {
+		s.set = make(map[netip.Addr]struct{}, len(list))
+		for _, a := range list {
+			s.set[a] = struct{}{}
+		}
+	}
+	return s
+}
+
+func (s *addrSet) has(a netip.Addr) bool {
+	if s.set == nil {
+		return slices.Contains(s.list, a)
+	}
+	_, found := s.set[a]
+	return found
 }
 
 func (p *Planner) addLoadBalancers(out *Service, family state.Family) {
@@ -99,20 +125,32 @@ func (p *Planner) external(kind FrontendKind, a netip.Addr) Frontend {
 	return Frontend{Kind: kind, Addr: a, Policy: ClusterPolicy, Masquerade: MasqueradeAlways}
 }
 
-// frontends completes the template for one port and adds the node port.
-func (p *Planner) frontends(want *state.ServicePort, r reach) []Frontend {
-	out := make([]Frontend, len(p.template), len(p.template)+toInt(want.NodePort != 0))
-	copy(out, p.template)
-	for i := range out {
-		out[i].Port = want.Port
+// frontends completes the template for one port and adds the node port. It leaves out what has no room.
+func (p *Planner) frontends(want *state.ServicePort) []Frontend {
+	out := make([]Frontend, 0, p.room.atMost(len(p.template)+toInt(want.NodePort != 0)))
+	for rest := p.template; len(rest) > 0; {
+		same := sameKind(rest)
+		for _, fe := range same[:p.room.frontend(same[0].Kind, len(same))] {
+			fe.Port = want.Port
+			if p.room.ranges(len(fe.Sources)) {
+				out = append(out, fe)
+			}
+		}
+		rest = rest[len(same):]
 	}
-	if want.NodePort != 0 {
+	if want.NodePort != 0 && p.room.frontend(NodePort, 1) > 0 {
 		fe := p.external(NodePort, netip.Addr{})
 		fe.Port = want.NodePort
 		out = append(out, fe)
 	}
-	for i := range out {
-		out[i].Unserved = r.unserved(out[i].Policy)
-	}
 	return out
+}
+
+// sameKind returns the first frontends of a list, which have the same kind.
+func sameKind(list []Frontend) []Frontend {
+	end := slices.IndexFunc(list, func(f Frontend) bool { return f.Kind != list[0].Kind })
+	if end < 0 {
+		return list
+	}
+	return list[:end]
 }

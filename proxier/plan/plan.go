@@ -11,6 +11,9 @@ import (
 // Planner plans Services one after the other. From call to call it keeps only its buffers, so a plan costs only the
 // memory of its result. The zero value is ready. Each goroutine needs a Planner of its own.
 type Planner struct {
+	// Limits bound the next plans. The zero value allows everything.
+	Limits Limits
+
 	env    *Environment
 	svc    *state.Service
 	slices []*state.Slice
@@ -20,6 +23,9 @@ type Planner struct {
 	candidates []candidate // endpoints of the current port, sorted by address and port
 	numbers    []uint16    // port number of the current port in each slice; 0: the slice does not serve the port
 	template   []Frontend  // frontends that have an address; equal for all ports of the current family
+	room       room
+	names      []string // of the ports; the second family reuses them
+	named      namedPorts
 
 	shown map[string]struct{} // names of the ports so far, for a Service with many ports
 }
@@ -27,15 +33,18 @@ type Planner struct {
 // Plan decides what one Service becomes. The result shares no memory with the Planner. Equal input gives an equal
 // result.
 func (p *Planner) Plan(svc *state.Service, list []*state.Slice, env *Environment) Service {
-	p.env, p.svc, p.slices = env, svc, list
+	p.env, p.svc, p.slices = env, svc, list[:min(len(list), maxSlices)]
+	p.names = p.names[:0]
 	out := Service{Name: svc.Name}
 	if svc.HealthCheckNodePort != 0 {
 		out.HealthCheck = &HealthCheck{NodePort: svc.HealthCheckNodePort}
 	}
 	ipv4 := env.IPv4 && hasFamily(svc.ClusterIPs, state.IPv4)
 	ipv6 := env.IPv6 && hasFamily(svc.ClusterIPs, state.IPv6)
-	if ipv4 || ipv6 {
-		out.Ports = make([]Port, 0, len(svc.Ports)*(toInt(ipv4)+toInt(ipv6)))
+	families := toInt(ipv4) + toInt(ipv6)
+	p.room.open(p.Limits, svc, families)
+	if families > 0 {
+		out.Ports = make([]Port, 0, p.room.atMost(len(svc.Ports)*families))
 	}
 	if ipv4 {
 		p.family(&out, state.IPv4)
@@ -43,7 +52,9 @@ func (p *Planner) Plan(svc *state.Service, list []*state.Slice, env *Environment
 	if ipv6 {
 		p.family(&out, state.IPv6)
 	}
+	p.room.report(&out, len(list))
 	p.env, p.svc, p.slices, p.shown = nil, nil, nil, nil
+	clear(p.names)
 	return out
 }
 
@@ -67,18 +78,24 @@ func (p *Planner) family(out *Service, family state.Family) {
 	if out.HealthCheck != nil {
 		out.HealthCheck.count(family, p.localReady())
 	}
+	p.named.fill(p.svc.Ports, p.slices)
 	for i := range p.svc.Ports {
-		out.Ports = append(out.Ports, p.port(out, i, family))
+		p.room.ports--
+		frontends := p.frontends(&p.svc.Ports[i])
+		name := p.portName(i)
+		if len(frontends) > 0 {
+			out.Ports = append(out.Ports, p.port(name, i, frontends, family))
+		}
 	}
 }
 
 // port plans one Service port in one family.
-func (p *Planner) port(out *Service, index int, family state.Family) Port {
+func (p *Planner) port(name string, index int, frontends []Frontend, family state.Family) Port {
 	want := &p.svc.Ports[index]
-	p.fillCandidates(want)
+	p.fillCandidates(index)
 	port := Port{
 		Family:    family,
-		Name:      p.portName(out, index),
+		Name:      name,
 		Protocol:  want.Protocol,
 		Affinity:  p.svc.Affinity,
 		Balancing: p.svc.Balancing,
@@ -93,21 +110,28 @@ func (p *Planner) port(out *Service, index int, family state.Family) Port {
 	if want.Protocol == state.UDP {
 		port.Serving = p.serving(family)
 	}
-	port.Frontends = p.frontends(want, p.reach(&port))
+	r := p.reach(&port)
+	for i := range frontends {
+		frontends[i].Unserved = r.unserved(frontends[i].Policy)
+	}
+	port.Frontends = frontends
 	return port
 }
 
-// portName returns the human-readable name of a port. The second family reuses the string of the first.
-func (p *Planner) portName(out *Service, index int) string {
-	if at := len(out.Ports) - len(p.svc.Ports); at >= 0 {
-		return out.Ports[at].Name
+// portName returns the human-readable name of a port. It is called for the ports in their order. The second family
+// reuses the string of the first.
+func (p *Planner) portName(index int) string {
+	if index < len(p.names) {
+		return p.names[index]
 	}
 	name := shownName(&p.svc.Ports[index])
 	// The API server rejects equal and missing names. In manifests, DNS may have two ports that are both shown as 53.
 	if p.shownBefore(index, name) {
 		name += "/" + p.svc.Ports[index].Protocol.String()
 	}
-	return p.svc.Namespace + "/" + p.svc.Name.Name + ":" + name
+	name = p.svc.Namespace + "/" + p.svc.Name.Name + ":" + name
+	p.names = append(p.names, name)
+	return name
 }
 
 // fewPorts is the number of ports up to which names are compared without a map. Nearly every Service has fewer.

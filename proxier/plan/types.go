@@ -23,6 +23,8 @@ type Service struct {
 	Ports       []Port       // one for each Service port and family
 	HealthCheck *HealthCheck // nil: the Service wants none
 	Problems    []state.Problem
+	Used        Usage
+	Cut         bool // something had no room in the Limits
 }
 
 // HealthCheck is a healthCheckNodePort server that the node must run.

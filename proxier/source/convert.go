@@ -100,7 +100,17 @@ func (f *findings) short(annotations map[string]string, key string) string {
 			state.Quote(value), len(value), maxAnnotation)
 		return ""
 	}
-	return strings.TrimSpace(value)
+	value = strings.TrimSpace(value)
+	if strings.ContainsFunc(value, notInAnnotation) {
+		f.Add(annotation(key), "%s has characters that no value has: the annotation is ignored", state.Quote(value))
+		return ""
+	}
+	return value
+}
+
+// notInAnnotation reports whether a character occurs in no value of the annotations of this proxy.
+func notInAnnotation(r rune) bool {
+	return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("-_,. ", r)
 }
 
 // annotation returns the field path of an annotation.
@@ -149,11 +159,25 @@ func parsePrefix(s string) (prefix netip.Prefix, reason string) {
 	return prefix.Masked(), ""
 }
 
+// maxList is how many values of one list of an object are read. An object of 1 MB can have 110,000 addresses, and their
+// values would take more memory than the object.
+const maxList = 16_384
+
+// readable returns the values of a list that are read.
+func readable[T any](f *findings, field string, list []T) []T {
+	if len(list) > maxList {
+		f.Add(field, "%d values: the first %d are used", len(list), maxList)
+		return list[:maxList]
+	}
+	return list
+}
+
 // addresses returns the usable addresses of a list, each once.
 func (f *findings) addresses(field string, list []string) []netip.Addr {
 	if len(list) == 0 {
 		return nil
 	}
+	list = readable(f, field, list)
 	good := distinct[netip.Addr]{list: make([]netip.Addr, 0, len(list))}
 	for i, s := range list {
 		addr, reason := parseAddr(s)
@@ -172,6 +196,7 @@ func (f *findings) prefixes(field string, list []string) []netip.Prefix {
 	if len(list) == 0 {
 		return nil
 	}
+	list = readable(f, field, list)
 	good := distinct[netip.Prefix]{list: make([]netip.Prefix, 0, len(list))}
 	for i, s := range list {
 		prefix, reason := parsePrefix(strings.TrimSpace(s))

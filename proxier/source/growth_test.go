@@ -57,6 +57,14 @@ func TestLongListsKeepEachValueOnce(t *testing.T) {
 	}
 }
 
+// TestListsAreBounded: of one object, no more is read than any budget can use.
+func TestListsAreBounded(t *testing.T) {
+	svc, problems := newConverter().service(serviceWithExternalIPs(maxList + 5))
+	if len(svc.ExternalIPs) != maxList || len(problems) != 1 || problems[0].Field != "spec.externalIPs" {
+		t.Errorf("%d external IPs, problems %v; want %d and one", len(svc.ExternalIPs), problems, maxList)
+	}
+}
+
 // TestManyFaultsAreFewProblems: only the first faults of an object are kept.
 func TestManyFaultsAreFewProblems(t *testing.T) {
 	_, problems := newConverter().service(apiService(func(o *corev1.Service) {

@@ -61,3 +61,88 @@ func benchService(i int) *corev1.Service {
 		o.Spec.ClusterIPs = []string{o.Spec.ClusterIP}
 	})
 }
+
+// BenchmarkTenantMemory reports the memory that stays for objects of about 1 MB, for each byte that a tenant wrote. He
+// must not make the proxy grow by more than twice of that.
+func BenchmarkTenantMemory(b *testing.B) {
+	const objects = 50
+	for name, tenant := range map[string]func(i int) (service *corev1.Service, slice *discoveryv1.EndpointSlice){
+		"external IPs": func(i int) (*corev1.Service, *discoveryv1.EndpointSlice) {
+			return tenantService(i, serviceWithExternalIPs(60_000)), nil
+		},
+		"ports": func(i int) (*corev1.Service, *discoveryv1.EndpointSlice) {
+			o := apiService(func(*corev1.Service) {})
+			for j := range 30_000 {
+				o.Spec.Ports = append(o.Spec.Ports, corev1.ServicePort{Name: fmt.Sprintf("p%d-%d", i, j), Port: int32(j + 1)})
+			}
+			return tenantService(i, o), nil
+		},
+		"source ranges": func(i int) (*corev1.Service, *discoveryv1.EndpointSlice) {
+			o := apiService(func(*corev1.Service) {})
+			for j := range 60_000 {
+				o.Spec.LoadBalancerSourceRanges = append(o.Spec.LoadBalancerSourceRanges, fmt.Sprintf("10.%d.%d.0/24", j/256, j%256))
+			}
+			return tenantService(i, o), nil
+		},
+		"hints": func(i int) (*corev1.Service, *discoveryv1.EndpointSlice) { return nil, hintedSlice(i) },
+		"ports of slices": func(i int) (*corev1.Service, *discoveryv1.EndpointSlice) {
+			o := benchSlice(i, 1)
+			for j := range 20_000 {
+				name, number := fmt.Sprintf("port-name-%d-%d", i, j), int32(j+1)
+				o.Ports = append(o.Ports, discoveryv1.EndpointPort{Name: &name, Port: &number})
+			}
+			return nil, o
+		},
+		"annotations and labels": func(i int) (*corev1.Service, *discoveryv1.EndpointSlice) {
+			o := apiService(func(*corev1.Service) {})
+			o.Labels = map[string]string{"a": strings.Repeat("x", 500_000)}
+			o.Annotations = map[string]string{annotationScheduler: strings.Repeat("y", 500_000)}
+			return tenantService(i, o), nil
+		},
+	} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				before, written := heap(), 0
+				c, store := newConverter(), state.NewStore()
+				into := newSinks(store)
+				for i := range objects {
+					service, slice := tenant(i)
+					if service != nil {
+						written += service.Size()
+						value, problems := c.service(service)
+						into.services.put(found[state.Service]{name: nameOf(&service.ObjectMeta), value: value, problems: problems})
+					} else {
+						written += slice.Size()
+						value, problems := c.slice(slice)
+						into.slices.put(found[state.Slice]{name: nameOf(&slice.ObjectMeta), value: value, problems: problems})
+					}
+				}
+				held := float64(heap()) - float64(before)
+				b.ReportMetric(float64(written)/objects/1e6, "MB/object")
+				b.ReportMetric(held/float64(written), "held/written")
+				runtime.KeepAlive(store)
+				runtime.KeepAlive(into)
+				runtime.KeepAlive(c)
+			}
+		})
+	}
+}
+
+func tenantService(i int, o *corev1.Service) *corev1.Service {
+	o.Name = fmt.Sprintf("service-%05d", i)
+	return o
+}
+
+// hintedSlice has 1,000 endpoints, each with as many hints as the API allows.
+func hintedSlice(i int) *discoveryv1.EndpointSlice {
+	o := benchSlice(i, 1000)
+	for j := range o.Endpoints {
+		h := &discoveryv1.EndpointHints{}
+		for k := range 8 {
+			h.ForZones = append(h.ForZones, discoveryv1.ForZone{Name: fmt.Sprintf("zone-%d-%d-%d", i, j, k) + strings.Repeat("z", 40)})
+			h.ForNodes = append(h.ForNodes, discoveryv1.ForNode{Name: fmt.Sprintf("node-%d-%d-%d", i, j, k) + strings.Repeat("n", 40)})
+		}
+		o.Endpoints[j].Hints = h
+	}
+	return o
+}

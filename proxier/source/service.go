@@ -87,7 +87,7 @@ func (f *findings) clusterIPs(o *corev1.Service) []netip.Addr {
 // the load balancer itself. A host name cannot be matched with packets.
 func (f *findings) loadBalancerIPs(ingress []corev1.LoadBalancerIngress) []netip.Addr {
 	var good distinct[netip.Addr]
-	for i, in := range ingress {
+	for i, in := range readable(f, "status.loadBalancer.ingress", ingress) {
 		if in.IP == "" || (in.IPMode != nil && *in.IPMode == corev1.LoadBalancerIPModeProxy) {
 			continue
 		}
@@ -114,6 +114,7 @@ func (f *findings) sourceRanges(o *corev1.Service, svc *state.Service) {
 }
 
 func (c *converter) servicePorts(f *findings, ports []corev1.ServicePort) []state.ServicePort {
+	ports = readable(f, "spec.ports", ports)
 	good := make([]state.ServicePort, 0, len(ports))
 	var earlier portsInUse
 	for i := range ports {

@@ -36,6 +36,11 @@ func (c *converter) slice(o *discoveryv1.EndpointSlice) (*state.Slice, []state.P
 		f.Add("metadata.labels["+discoveryv1.LabelServiceName+"]", "missing: the slice belongs to no Service")
 		return nil, f.Problems()
 	}
+	if len(service) > longestShared {
+		f.Add("metadata.labels["+discoveryv1.LabelServiceName+"]", "%s has %d bytes, and a name has at most %d: the slice "+
+			"belongs to no Service", state.Quote(service), len(service), longestShared)
+		return nil, f.Problems()
+	}
 	namespace := c.strings.share(o.Namespace)
 	return &state.Slice{
 		Name:      state.Name{Namespace: namespace, Name: o.Name},
@@ -76,6 +81,7 @@ func shareName(slice, service string) string {
 }
 
 func (c *converter) slicePorts(f *findings, ports []discoveryv1.EndpointPort) []state.SlicePort {
+	ports = readable(f, "ports", ports)
 	good := make([]state.SlicePort, 0, len(ports))
 	for i := range ports {
 		p := &ports[i]
@@ -100,6 +106,7 @@ func orZero[T any](p *T) (v T) {
 }
 
 func (c *converter) endpoints(f *findings, family state.Family, list []discoveryv1.Endpoint) []state.Endpoint {
+	list = readable(f, "endpoints", list)
 	good := make([]state.Endpoint, 0, len(list))
 	var hints []*state.Hints
 	for i := range list {

@@ -1,0 +1,128 @@
+package plan
+
+import (
+	"fmt"
+
+	"github.com/verdict-proxy/verdict/proxier/state"
+)
+
+// Limits bound what one Service may become. A tenant can write 600 external IPs and 200 ports into one object, which
+// would be 120,000 frontends.
+type Limits struct {
+	Frontends Limit
+	// Elements counts the endpoints of all pools, those whose UDP flows are kept, and the source ranges of all
+	// frontends.
+	Elements Limit
+}
+
+// Limit is a number and the flag that sets it. The zero Limit allows everything.
+type Limit struct {
+	N    int
+	Flag string
+}
+
+func (l Limit) none() bool { return l.Flag == "" }
+
+// Usage is how much a plan has of what Limits count.
+type Usage struct{ Frontends, Elements int }
+
+// maxSlices limits how many EndpointSlices of one Service are used. 4,096 full slices have 400,000 endpoints.
+const maxSlices = 4096
+
+// byTrust lists the kinds of frontends in the order in which they get room: what the API server allocates or checks,
+// then what a controller writes, then what a user writes.
+var byTrust = [...]FrontendKind{ClusterIP, NodePort, LoadBalancer, ExternalIP}
+
+// room is what is left of the Limits while a Service is planned.
+type room struct {
+	limits    Limits
+	frontends [NodePort + 1]int // by kind
+	elements  int
+	ports     int // service ports that are still to be planned; each keeps room for one element
+	used      Usage
+	cut       Usage // what had no room
+}
+
+// open shares the room for frontends among the kinds.
+func (r *room) open(limits Limits, svc *state.Service, families int) {
+	*r = room{limits: limits, elements: limits.Elements.N, ports: len(svc.Ports) * families}
+	nodePorts := 0
+	for i := range svc.Ports {
+		if svc.Ports[i].NodePort != 0 {
+			nodePorts++
+		}
+	}
+	wanted := [NodePort + 1]int{
+		ClusterIP: len(svc.ClusterIPs) * len(svc.Ports), ExternalIP: len(svc.ExternalIPs) * len(svc.Ports),
+		LoadBalancer: len(svc.LoadBalancerIPs) * len(svc.Ports), NodePort: nodePorts * families,
+	}
+	left := limits.Frontends.N
+	for _, kind := range byTrust {
+		r.frontends[kind] = wanted[kind]
+		if !limits.Frontends.none() {
+			r.frontends[kind] = min(wanted[kind], left)
+			left -= r.frontends[kind]
+		}
+	}
+}
+
+// atMost bounds a number of frontends or ports by the limit, to make room for them.
+func (r *room) atMost(n int) int {
+	if r.limits.Frontends.none() {
+		return n
+	}
+	return min(n, r.limits.Frontends.N)
+}
+
+// frontend takes room for n frontends of a kind. It returns for how many there is room.
+func (r *room) frontend(kind FrontendKind, n int) (allowed int) {
+	allowed = min(n, r.frontends[kind])
+	r.frontends[kind] -= allowed
+	r.used.Frontends += allowed
+	r.cut.Frontends += n - allowed
+	return allowed
+}
+
+// element takes room for n endpoints. It returns for how many there is room: at least one, so that each port works.
+func (r *room) element(n int) (allowed int) {
+	allowed = n
+	if !r.limits.Elements.none() {
+		allowed = min(n, max(r.elements-r.ports, 1))
+	}
+	r.elements -= allowed
+	r.used.Elements += allowed
+	r.cut.Elements += n - allowed
+	return allowed
+}
+
+// ranges takes room for n source ranges, all or none: a frontend without some of its ranges would refuse clients.
+func (r *room) ranges(n int) bool {
+	if !r.limits.Elements.none() && n > r.elements-r.ports {
+		r.cut.Elements += n
+		return false
+	}
+	r.elements -= n
+	r.used.Elements += n
+	return true
+}
+
+// report adds Problems for what had no room.
+func (r *room) report(out *Service, slices int) {
+	out.Used, out.Cut = r.used, r.cut != Usage{}
+	add := func(field, format string, args ...any) {
+		out.Problems = append(out.Problems, state.Problem{
+			Kind: "Service", Object: out.Name, Field: field, Reason: fmt.Sprintf(format, args...),
+		})
+	}
+	if n := r.cut.Frontends; n > 0 {
+		add("spec.ports", "%d of %d frontends (addresses x ports) have no room (%s) and are not served: external IPs "+
+			"first, then load balancer IPs, node ports and cluster IPs", n, n+r.used.Frontends, r.limits.Frontends.Flag)
+	}
+	if n := r.cut.Elements; n > 0 {
+		add("spec.ports", "%d of %d endpoints and source ranges have no room (%s) and are not used",
+			n, n+r.used.Elements, r.limits.Elements.Flag)
+	}
+	if slices > maxSlices {
+		add("metadata.name", "the Service has %d EndpointSlices: the first %d by name are used", slices, maxSlices)
+	}
+}
