@@ -185,15 +185,18 @@ func (p program) filterChains() []chainDef {
 	}
 	// A translated packet has an endpoint, so only the others are checked.
 	check := rule{isNew(), isNotTranslated(), jump(unservedChain)}
+	// Packets of the node itself and forwarded IPv6 packets would leave the node with the scratch number. IPv4
+	// forwarding sets the field from the TOS field before this hook, and that value must stay.
+	forget := rule{isNew(), isTranslated(), clearScratch()}
+	forward := []rule{check}
+	if p.family == IPv6 {
+		forward = []rule{forget, check}
+	}
 	return append(list, []chainDef{
 		{name: unservedChain, rules: p.unserved()},
 		{name: "filter-input", rules: []rule{check}, base: filterBase(unix.NF_INET_LOCAL_IN, "input", 0, "filter")},
-		{name: "filter-forward", rules: []rule{check}, base: filterBase(unix.NF_INET_FORWARD, "forward", 0, "filter")},
-		{name: "filter-output", base: filterBase(unix.NF_INET_LOCAL_OUT, "output", 0, "filter"), rules: []rule{
-			// A packet that the node itself sends would keep the number. (IPv4 forwarding overwrites the field.)
-			{isNew(), isTranslated(), clearScratch()},
-			check,
-		}},
+		{name: "filter-forward", rules: forward, base: filterBase(unix.NF_INET_FORWARD, "forward", 0, "filter")},
+		{name: "filter-output", rules: []rule{forget, check}, base: filterBase(unix.NF_INET_LOCAL_OUT, "output", 0, "filter")},
 	}...)
 }
 
