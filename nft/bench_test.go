@@ -78,7 +78,7 @@ func benchChanges() []benchChange {
 	}
 	firewalled := func(i int) Port {
 		p := added(i)
-		p.Frontends[1] = allowing(external("203.0.113.1", 80), "10.0.0.0/8", "192.0.2.0/24", "198.51.100.7/32")
+		p.Frontends[1], p.Sources = limited(external("203.0.113.1", 80)), prefixes("10.0.0.0/8", "192.0.2.0/24", "198.51.100.7/32")
 		return p
 	}
 	sticky := func(i int) Port {
@@ -124,6 +124,38 @@ func (c benchChange) run(b *testing.B, e *Engine, services int) {
 		kernel += mustApply(b, e).Kernel
 	}
 	b.ReportMetric(float64(kernel.Nanoseconds())/float64(b.N), "kernel-ns/op")
+}
+
+// BenchmarkSourceRanges changes one range of one service port, while all the others have three.
+func BenchmarkSourceRanges(b *testing.B) {
+	for _, f := range Families() {
+		for _, services := range []int{100, 1000, 10000} {
+			b.Run(fmt.Sprintf("%s/services=%d", f, services), func(b *testing.B) {
+				ranged := func(i, version int) Port {
+					p := scalePort(f, i, 1)
+					fe := limited(Frontend{Addr: numbered4or6(f, 30, i), Port: 80, Pool: ClusterPool, Masquerade: MasqueradeAlways})
+					p.Frontends = append(p.Frontends, fe)
+					for n, bits := range []int{24, 28, 32} {
+						a := numbered4or6(f, byte(40+n), i<<8)
+						p.Sources = append(p.Sources, netip.PrefixFrom(a, bits+a.BitLen()-32))
+					}
+					if version > 0 {
+						p.Sources[0] = netip.PrefixFrom(numbered4or6(f, 50, i<<8), p.Sources[0].Bits())
+					}
+					return p
+				}
+				e := newNamespace(b).engine(b)
+				for i := range services {
+					mustSet(b, e, ranged(i, 0))
+				}
+				mustApply(b, e)
+				change := benchChange{
+					before: set(func(i int) Port { return ranged(i, 0) }), after: set(func(i int) Port { return ranged(i, 1) }),
+				}
+				change.run(b, e, services)
+			})
+		}
+	}
 }
 
 // BenchmarkManyEndpoints replaces one endpoint in a service of 5,000.

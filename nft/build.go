@@ -129,7 +129,7 @@ func (tb *table) buildElements(t *Transaction) {
 }
 
 func (tb *table) buildPort(t *Transaction, p *port) {
-	for _, e := range tb.frontendElements(t, p, p.frontends) {
+	for _, e := range tb.frontendElements(t, p, p.frontends, p.sources) {
 		t.add(tb.family, e.set, e.element)
 	}
 	tb.writeTokens(t, p, nil)

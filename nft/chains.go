@@ -71,7 +71,7 @@ func (p program) notFromPods() []statement {
 // chains are the fixed chains. A chain comes before the chains that jump to it.
 func (p program) chains() []chainDef {
 	frontend := key{p.daddr(), l4proto(), dport()}
-	list := []chainDef{
+	list := append(p.sourceChains(), []chainDef{
 		p.recall(false),
 		p.recall(true),
 		{name: "source-decides", rules: p.sourceDecides()},
@@ -87,12 +87,12 @@ func (p program) chains() []chainDef {
 			// This rule checks the source ranges of frontends without a pool; those of other frontends are checked in
 			// source-decides. A nat chain sees only the first packet of each connection; a check in a filter chain
 			// would cost every packet on the node. The dropped packet leaves no connection behind.
-			{in(setFirewalled, frontend...), p.notAllowed(), drop()},
+			{setScratch(mapFirewalled, frontend...), jump(limitedOnlyChain)},
 			{in(setNodePortAddresses, p.daddr()), setScratch(mapNodePorts, l4proto(), dport()), goTo("balance")},
 		}},
 		{name: "nat-prerouting", base: natPrerouting(), rules: []rule{{jump("services")}}},
 		{name: "nat-output", base: natOutput(), rules: []rule{{jump("services")}}},
-	}
+	}...)
 	for _, proto := range []uint8{unix.IPPROTO_TCP, unix.IPPROTO_UDP, unix.IPPROTO_SCTP} {
 		list = append(list, chainDef{name: masqueradingChain(proto), rules: p.masquerading(proto)})
 	}
@@ -112,7 +112,7 @@ func masqueradingChain(proto uint8) string { return "masquerading-" + printProto
 func (p program) sourceDecides() []rule {
 	all := setScratchTo(masked(poolMask))
 	rules := []rule{
-		{scratchHas(limitedBit), p.notAllowed(), drop()},
+		{scratchHas(limitedBit), jump(limitedChain)},
 		{scratchLacks(bySourceBit), all, returnNow()},
 	}
 	if pods := p.fromPods(); pods != nil {
@@ -125,12 +125,7 @@ func (p program) sourceDecides() []rule {
 
 // localPool is the local pool of the service port in the scratch number.
 func localPool() field {
-	return maskedAndFlipped("meta priority & f:ffff | 0:1", groupMask, localBit)
-}
-
-// notAllowed matches clients outside the source ranges of the frontend that the packet is for.
-func (p program) notAllowed() statement {
-	return notIn(setAllowedSources, p.daddr(), l4proto(), dport(), p.saddr())
+	return maskedWith(groupMask, localBit)
 }
 
 // postrouting decides from the destination before DNAT whether to masquerade. It uses no packet mark, because marks
@@ -196,7 +191,8 @@ func (p program) filterChains() []chainDef {
 		{name: unservedChain, rules: p.unserved()},
 		{name: "filter-input", rules: []rule{check}, base: filterBase(unix.NF_INET_LOCAL_IN, "input", 0, "filter")},
 		{name: "filter-forward", rules: forward, base: filterBase(unix.NF_INET_FORWARD, "forward", 0, "filter")},
-		{name: "filter-output", rules: []rule{forget, check}, base: filterBase(unix.NF_INET_LOCAL_OUT, "output", 0, "filter")},
+		{name: "filter-output", rules: []rule{forget, check},
+			base: filterBase(unix.NF_INET_LOCAL_OUT, "output", 0, "filter")},
 	}...)
 }
 

@@ -9,9 +9,8 @@ import (
 
 // element is one element of a set or map. Its bytes are in the arena of its transaction, in the form of the kernel.
 type element struct {
-	offset uint32 // of the key in the arena; the end of the key's range and the data follow
+	offset uint32 // of the key in the arena; the data follow
 	key    uint8  // length of the key
-	keyEnd uint8  // length of the end of the range; 0: no range
 	data   uint8  // length of the data
 	// intervalEnd marks the element that closes a range in a set with a single key (kernel: NFT_SET_ELEM_INTERVAL_END).
 	intervalEnd bool
@@ -23,24 +22,15 @@ func (e element) keyBytes(arena []byte) []byte {
 	return arena[e.offset : e.offset+uint32(e.key)]
 }
 
-func (e element) keyEndBytes(arena []byte) []byte {
-	at := e.offset + uint32(e.key)
-	return arena[at : at+uint32(e.keyEnd)]
-}
-
 func (e element) dataBytes(arena []byte) []byte {
-	at := e.offset + uint32(e.key) + uint32(e.keyEnd)
+	at := e.offset + uint32(e.key)
 	return arena[at : at+uint32(e.data)]
 }
 
 // text is the element as nft lists it, without the values of counters.
 func (e element) text(d *setDef, arena []byte) string {
 	var b strings.Builder
-	if e.keyEnd > 0 {
-		b.WriteString(printRange(d.key, e.keyBytes(arena), e.keyEndBytes(arena)))
-	} else {
-		b.WriteString(printConcat(d.key, e.keyBytes(arena)))
-	}
+	b.WriteString(printConcat(d.key, e.keyBytes(arena)))
 	isVerdict := d.isMap() && d.data[0].name == typeVerdict.name
 	if e.label != "" && !isVerdict {
 		b.WriteString(` comment "` + e.label + `"`)
@@ -64,18 +54,6 @@ func printConcat(types []dataType, b []byte) string {
 		b = b[t.padded():]
 	}
 	return strings.Join(parts, " . ")
-}
-
-// printRange prints a concatenation whose last component is a prefix.
-func printRange(types []dataType, from, to []byte) string {
-	last := types[len(types)-1]
-	head := concatLen(types) - last.padded()
-	first, end := from[head:head+last.bytes], to[head:head+last.bytes]
-	text := prefixText(first, end)
-	if len(types) == 1 {
-		return text
-	}
-	return printConcat(types[:len(types)-1], from[:head]) + " . " + text
 }
 
 // prefixText prints the prefix that covers exactly first to last.

@@ -256,32 +256,15 @@ func (d *setDef) mapData() (kind, length uint32) {
 	return concatMagic(d.data), uint32(concatLen(d.data))
 }
 
-// setDescription writes the size of a bounded set, and the lengths of a key's components if the last one is a range.
+// setDescription writes the size of a bounded set.
 func (b *batch) setDescription(d *setDef) {
-	if !d.dynamic && d.flags()&setConcat == 0 {
+	if !d.dynamic {
 		return
 	}
 	desc := b.Nest(unix.NFTA_SET_DESC)
-	if d.dynamic {
-		b.Uint32(unix.NFTA_SET_DESC_SIZE, d.size)
-	}
-	if d.flags()&setConcat != 0 {
-		fields := b.Nest(setDescConcat)
-		for _, t := range d.key {
-			item := b.Nest(unix.NFTA_LIST_ELEM)
-			b.Uint32(setFieldLen, uint32(t.bytes))
-			b.Unnest(item)
-		}
-		b.Unnest(fields)
-	}
+	b.Uint32(unix.NFTA_SET_DESC_SIZE, d.size)
 	b.Unnest(desc)
 }
-
-// NFTA_SET_DESC_CONCAT and NFTA_SET_FIELD_LEN (kernel 5.6).
-const (
-	setDescConcat = 2
-	setFieldLen   = 1
-)
 
 // allElements writes either the deletions or the additions of all sets.
 func (b *batch) allElements(t *Transaction, deletion bool) {
@@ -326,9 +309,6 @@ func (b *batch) element(arena []byte, e element, info messageInfo) {
 		b.Uint32(unix.NFTA_SET_ELEM_FLAGS, unix.NFT_SET_ELEM_INTERVAL_END)
 	}
 	b.value(unix.NFTA_SET_ELEM_KEY, e.keyBytes(arena))
-	if e.keyEnd > 0 {
-		b.value(elemKeyEnd, e.keyEndBytes(arena))
-	}
 	if !info.deletion {
 		b.elementBody(arena, e, info.set)
 	}
@@ -353,11 +333,8 @@ func (b *batch) elementBody(arena []byte, e element, id setID) {
 	}
 }
 
-// NFTA_SET_ELEM_KEY_END (kernel 5.6) and NFT_GOTO as an unsigned number.
-const (
-	elemKeyEnd  = 10
-	verdictGoto = 0xfffffffc
-)
+// verdictGoto is NFT_GOTO as an unsigned number.
+const verdictGoto = 0xfffffffc
 
 func (b *batch) value(kind uint16, v []byte) {
 	outer := b.Nest(kind)

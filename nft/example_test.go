@@ -85,8 +85,8 @@ func refused(fe Frontend, how Refusal) Frontend {
 	return fe
 }
 
-func allowing(fe Frontend, sources ...string) Frontend {
-	fe.Firewalled, fe.Sources = true, prefixes(sources...)
+func limited(fe Frontend) Frontend {
+	fe.Firewalled = true
 	return fe
 }
 
@@ -109,20 +109,21 @@ func kindsExample() example {
 			{Family: IPv4, Name: "default/web:http", Protocol: tcp, Cluster: web, Local: web[:2], Frontends: []Frontend{
 				clusterIP("10.96.0.10", 80), external("192.0.2.10", 80), nodePort(30080),
 				externalLocal("198.51.100.10", 80), nodePortLocal,
-				allowing(external("192.0.2.11", 80), "198.51.100.0/24", "10.0.0.0/16", "10.0.3.0/24", "192.168.7.1/32"),
-			}},
+				limited(external("192.0.2.11", 80)), limited(externalLocal("198.51.100.11", 80)),
+			}, Sources: prefixes("198.51.100.0/24", "10.0.0.0/16", "10.0.3.0/24", "192.168.7.1/32")},
 			{Family: IPv6, Name: "default/web:http", Protocol: tcp,
 				Cluster: append(onNode("[fd00:10::1]:8080"), endpoints("[fd00:10:0:1::1]:8080")...),
 				Local:   onNode("[fd00:10::1]:8080"),
 				Frontends: []Frontend{
 					clusterIP("fd00:96::a", 80), external("2001:db8::a", 80), nodePort(30080),
-					allowing(externalLocal("2001:db8::b", 80), "2001:db8:1::/48", "::/0"),
-				}},
+					limited(externalLocal("2001:db8::b", 80)),
+				}, Sources: prefixes("2001:db8:1::/48", "::/0")},
 			{Family: IPv4, Name: "kube-system/dns:dns", Protocol: udp, Cluster: endpoints("10.0.2.53:53", "10.0.3.53:53", "10.0.4.53:53"),
 				Frontends: []Frontend{clusterIP("10.96.0.53", 53)}},
 			{Family: IPv6, Name: "media/signal:m3ua", Protocol: sctp,
 				Cluster:   []Endpoint{{Addr: netip.MustParseAddrPort("[fd00:10:0:2::1]:2905"), Slots: 3}, {Addr: netip.MustParseAddrPort("[fd00:10:0:2::2]:2905")}},
-				Frontends: []Frontend{clusterIP("fd00:96::b", 2905)}},
+				Frontends: []Frontend{clusterIP("fd00:96::b", 2905), limited(external("2001:db8::2905", 2905))},
+				Sources:   prefixes("2001:db8:2::/48", "2001:db8:3::1/128")},
 			{Family: IPv4, Name: "media/turns:m3ua", Protocol: sctp, Method: InTurn, Cluster: endpoints("10.0.2.9:2905", "10.0.2.10:2905"),
 				Frontends: []Frontend{clusterIP("10.96.0.29", 2905)}},
 			{Family: IPv4, Name: "default/empty:http", Protocol: tcp, Frontends: []Frontend{
@@ -187,8 +188,8 @@ func ipvsExample() example {
 		ports: []Port{
 			{Family: IPv4, Name: "default/busy:http", Protocol: tcp, Hairpin: addrs("10.0.1.1"), Frontends: []Frontend{
 				byIPVS(clusterIP("10.96.0.20", 80)), byIPVS(nodePort(30020)),
-				allowing(byIPVS(external("192.0.2.21", 80)), "198.51.100.0/24"),
-			}},
+				limited(byIPVS(external("192.0.2.21", 80))),
+			}, Sources: prefixes("198.51.100.0/24")},
 			{Family: IPv4, Name: "default/near:http", Protocol: tcp, Cluster: endpoints("10.0.1.1:80", "10.0.2.1:80"),
 				Hairpin: addrs("10.0.1.1"), Frontends: []Frontend{local, {Port: 30021, Pool: BySource, Masquerade: MasqueradeNode, IPVS: true}}},
 			{Family: IPv6, Name: "default/busy:http", Protocol: udp, Frontends: []Frontend{byIPVS(clusterIP("fd00:96::20", 80))}},

@@ -2,6 +2,8 @@ package nft
 
 import (
 	"fmt"
+	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/google/nftables/binaryutil"
@@ -61,6 +63,22 @@ func (p program) address(name string, offset uint32) field {
 	}
 }
 
+// saddrPrefix is the source address, cut to the first bits.
+func (p program) saddrPrefix(length int) field {
+	bits := 8 * p.family.addrLen()
+	if length == bits {
+		return p.saddr()
+	}
+	whole, _ := netip.AddrFromSlice(slices.Repeat([]byte{0xff}, p.family.addrLen()))
+	mask := netip.PrefixFrom(whole, length).Masked().Addr()
+	f := p.saddr()
+	return field{text: f.text + " & " + mask.String(), bytes: f.bytes, load: func(reg uint32) []expr.Any {
+		return append(f.load(reg), &expr.Bitwise{
+			SourceRegister: reg, DestRegister: reg, Len: uint32(f.bytes), Mask: mask.AsSlice(), Xor: make([]byte, f.bytes),
+		})
+	}}
+}
+
 // originalDaddr is the destination before DNAT.
 func (p program) originalDaddr() field {
 	ctKey := expr.CtKey(unix.NFT_CT_DST_IP)
@@ -108,6 +126,11 @@ func masked(mask uint32) field { return maskedAndFlipped("meta priority & "+clas
 // flipped is the scratch number with some bits inverted.
 func flipped(xor uint32) field {
 	return maskedAndFlipped("meta priority ^ "+classID(xor), 0xffffffff, xor)
+}
+
+// maskedWith is the scratch number with a mask applied, and then with some bits set.
+func maskedWith(mask, bits uint32) field {
+	return maskedAndFlipped("meta priority & "+classID(mask|bits)+" | "+classID(bits), mask&^bits, bits)
 }
 
 func maskedAndFlipped(text string, mask, xor uint32) field {

@@ -31,13 +31,13 @@ func setsOf(fe *Frontend) frontendSets {
 	}
 }
 
-// updateFrontends changes the port's frontends to the wanted ones.
-func (tb *table) updateFrontends(t *Transaction, p *port, want []Frontend) {
-	if slices.EqualFunc(p.frontends, want, sameFrontend) {
+// updateFrontends changes the port's frontends and source ranges to the wanted ones.
+func (tb *table) updateFrontends(t *Transaction, p *port, want []Frontend, sources []netip.Prefix) {
+	if slices.Equal(p.frontends, want) && slices.Equal(p.sources, sources) {
 		return
 	}
-	old := tb.frontendElements(t, p, p.frontends)
-	next := tb.frontendElements(t, p, want)
+	old := tb.frontendElements(t, p, p.frontends, p.sources)
+	next := tb.frontendElements(t, p, want, sources)
 	diffElements(t, tb.family, old, next)
 	for _, fe := range want {
 		tb.countClusterIP(fe, 1)
@@ -45,7 +45,7 @@ func (tb *table) updateFrontends(t *Transaction, p *port, want []Frontend) {
 	for _, fe := range p.frontends {
 		tb.countClusterIP(fe, -1)
 	}
-	p.frontends = slices.Clone(want)
+	p.frontends, p.sources = slices.Clone(want), slices.Clone(sources)
 }
 
 func (tb *table) countClusterIP(fe Frontend, by int32) {
@@ -54,23 +54,25 @@ func (tb *table) countClusterIP(fe Frontend, by int32) {
 	}
 }
 
-func sameFrontend(a, b Frontend) bool {
-	return a.Addr == b.Addr && a.Port == b.Port && a.ClusterIP == b.ClusterIP && a.Pool == b.Pool &&
-		a.Refusal == b.Refusal && a.Masquerade == b.Masquerade && a.IPVS == b.IPVS &&
-		a.Firewalled == b.Firewalled && slices.Equal(a.Sources, b.Sources)
-}
-
-// frontendElements lists the elements of frontends, sorted by set and key, each once.
-func (tb *table) frontendElements(t *Transaction, p *port, frontends []Frontend) []placed {
-	out := make([]placed, 0, 2*len(frontends))
+// frontendElements lists the elements of frontends and of their source ranges, sorted by set and key, each once.
+func (tb *table) frontendElements(t *Transaction, p *port, frontends []Frontend, sources []netip.Prefix) []placed {
+	out := make([]placed, 0, 2*len(frontends)+2*len(sources))
+	limit := limitedBit
+	if forEveryone(sources, tb.family) {
+		limit = 0
+	}
 	for i := range frontends {
-		out = tb.appendFrontend(t, out, p, &frontends[i])
+		out = tb.appendFrontend(t, out, p, &frontends[i], limit)
+	}
+	if limit != 0 && slices.ContainsFunc(frontends, func(fe Frontend) bool { return fe.limited() }) {
+		out = tb.appendSources(t, out, p, sources)
 	}
 	slices.SortStableFunc(out, func(a, b placed) int { return comparePlaced(a, b, t.arena) })
 	return slices.CompactFunc(out, func(a, b placed) bool { return comparePlaced(a, b, t.arena) == 0 })
 }
 
-func (tb *table) appendFrontend(t *Transaction, out []placed, p *port, fe *Frontend) []placed {
+// appendFrontend adds the elements of a frontend. The numbers of a limited one have the bits of limit.
+func (tb *table) appendFrontend(t *Transaction, out []placed, p *port, fe *Frontend, limit uint32) []placed {
 	sets := setsOf(fe)
 	label := truncateComment(p.name)
 	put := func(id setID, label string, data func(*builder)) {
@@ -78,7 +80,7 @@ func (tb *table) appendFrontend(t *Transaction, out []placed, p *port, fe *Front
 	}
 	number, pooled := poolNumber(p, fe.Pool)
 	if pooled && fe.limited() {
-		number |= limitedBit
+		number |= limit
 	}
 	if pooled {
 		put(sets.pools, label, func(b *builder) { b.word(number) })
@@ -101,16 +103,10 @@ func (tb *table) appendFrontend(t *Transaction, out []placed, p *port, fe *Front
 		put(sets.noLocalEndpoints, label, nil)
 	}
 	if fe.limited() {
-		put(idFirewalled, label, nil)
-		for _, prefix := range withoutNested(fe.Sources, tb.family) {
-			out = append(out, placed{idAllowedSources, tb.sourceElement(t, p, fe, prefix)})
-		}
+		put(idFirewalled, label, func(b *builder) { b.word(p.number<<1 | limit) })
 	}
 	return out
 }
-
-// limited reports whether the frontend has source ranges. Node ports have none.
-func (fe *Frontend) limited() bool { return fe.Firewalled && fe.Addr.IsValid() }
 
 // poolNumber is the data of a frontend's element: the number of the pool that serves it. If the client's address
 // decides, it is the number of the cluster pool with a bit that says so. It reports false for a frontend without a
@@ -136,23 +132,11 @@ func (b *builder) frontend(fe *Frontend, protocol uint8) {
 	b.port(fe.Port)
 }
 
-func (tb *table) sourceElement(t *Transaction, p *port, fe *Frontend, prefix netip.Prefix) element {
-	e := t.element("", func(b *builder) { b.frontend(fe, p.protocol); b.addr(prefix.Addr()) }, nil)
-	start := t.mark()
-	t.frontend(fe, p.protocol)
-	t.addr(lastAddr(prefix))
-	e.keyEnd = t.since(start)
-	return e
-}
-
 func comparePlaced(a, b placed, arena []byte) int {
 	if c := cmp.Compare(a.set, b.set); c != 0 {
 		return c
 	}
-	if c := bytes.Compare(a.keyBytes(arena), b.keyBytes(arena)); c != 0 {
-		return c
-	}
-	return bytes.Compare(a.keyEndBytes(arena), b.keyEndBytes(arena))
+	return bytes.Compare(a.keyBytes(arena), b.keyBytes(arena))
 }
 
 // diffElements writes the changes from one sorted list to the other. An element whose data or comment changes is

@@ -109,7 +109,7 @@ func (l *lister) readFrontends() error {
 		{setNoEndpoints, false, reject}, {setNoEndpointsNodePorts, true, reject},
 		{setNoLocalEndpoints, false, drop}, {setNoLocalEndpointsNodePorts, true, drop},
 		{setIPVSFrontends, false, ipvs}, {setIPVSNodePorts, true, ipvs},
-		{setFirewalled, false, firewalled},
+		{mapFirewalled, false, firewalled},
 	} {
 		err := l.dump(s.set, func(key, data []byte, comment string) {
 			if k, ok := l.frontendKey(key, s.nodePort); ok && (l.match == nil || l.match(comment)) {

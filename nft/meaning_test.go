@@ -15,7 +15,11 @@ type meaning map[string][]string
 // numbered are the maps whose elements have such numbers.
 var numbered = []string{
 	mapServices, mapNodePorts, mapPools, mapDispatch, mapEndpoints, mapStickySlots, mapStickyEndpoints, mapAffinity,
+	mapFirewalled,
 }
+
+// numberedSets are the sets whose elements have such numbers.
+var numberedSets = []string{setSourceLengths, setAllowedSources}
 
 // reader replaces the numbers of one family.
 type reader struct {
@@ -38,6 +42,7 @@ func meaningOf(t testing.TB, l listing) meaning {
 		}
 		r.frontends(m)
 		r.pools(m)
+		r.sources(m)
 		r.plain(m)
 	}
 	return m
@@ -82,6 +87,30 @@ func (r *reader) frontends(m meaning) {
 			if data&limitedBit != 0 {
 				m[where] = append(m[where], "limited to sources")
 			}
+		}
+	}
+}
+
+// sources adds the limited frontends, and the source ranges of their service ports with the groups of their lengths.
+func (r *reader) sources(m meaning) {
+	names := map[uint32]string{}
+	for key, e := range r.maps[mapFirewalled] {
+		data := r.number(e.data)
+		names[data&groupMask] = e.comment
+		m[r.family+" firewalled "+key] = []string{e.comment, fmt.Sprintf("looked up: %t", data&limitedBit != 0)}
+	}
+	for _, set := range numberedSets {
+		for _, e := range r.from[r.family+" set "+set].Elements {
+			key, comment, _ := strings.Cut(e, ` comment "`)
+			first, rest, _ := strings.Cut(key, " . ")
+			number := r.number(first)
+			name := names[number&groupMask]
+			if name == "" || number&localBit != 0 || !strings.HasSuffix(comment, name+`"`) {
+				r.t.Fatalf("%s { %s }: the number is that of %q in %s", set, e, name, mapFirewalled)
+			}
+			where := fmt.Sprintf("%s %s of %s", r.family, set, name)
+			m[where] = append(m[where], fmt.Sprintf("/%d %s %s", number>>poolBits, rest, comment))
+			slices.Sort(m[where])
 		}
 	}
 }
@@ -165,7 +194,8 @@ func (r *reader) plain(m meaning) {
 	for where, o := range r.from {
 		family, what, _ := strings.Cut(where, " ")
 		kind, name, _ := strings.Cut(what, " ")
-		if family != r.family || ofClass[name] || strings.HasPrefix(name, "token-") || kind == "map" && slices.Contains(numbered, name) {
+		if family != r.family || ofClass[name] || strings.HasPrefix(name, "token-") ||
+			kind == "map" && slices.Contains(numbered, name) || slices.Contains(numberedSets, name) {
 			continue
 		}
 		m[where] = append(slices.Clone(o.Lines), o.Elements...)

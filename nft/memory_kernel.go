@@ -43,8 +43,8 @@ type memorySet struct {
 	elements map[memoryKey]memoryElement
 }
 
-// memoryKey identifies an element within its set. As in the kernel, it is the key with the end of its range in a
-// concatenation, and whether the element itself is the end of a range.
+// memoryKey identifies an element within its set. As in the kernel, it is the key, and whether the
+// element is the end of a range.
 type memoryKey struct {
 	bytes       string
 	intervalEnd bool
@@ -57,13 +57,13 @@ type memoryElement struct {
 }
 
 func newMemoryElement(e element, arena []byte) memoryElement {
-	own := slices.Clone(arena[e.offset : e.offset+uint32(e.key)+uint32(e.keyEnd)+uint32(e.data)])
+	own := slices.Clone(arena[e.offset : e.offset+uint32(e.key)+uint32(e.data)])
 	e.offset = 0
 	return memoryElement{element: e, arena: own}
 }
 
 func (e memoryElement) id() memoryKey {
-	return memoryKey{bytes: string(e.arena[:e.key+e.keyEnd]), intervalEnd: e.intervalEnd}
+	return memoryKey{bytes: string(e.arena[:e.key]), intervalEnd: e.intervalEnd}
 }
 
 // compare orders elements by key. Where one range ends and the next one begins, the end comes first.
@@ -74,7 +74,7 @@ func (e memoryElement) compare(o memoryElement) int {
 		}
 		return 1
 	}
-	return cmp.Or(bytes.Compare(e.arena[:e.key+e.keyEnd], o.arena[:o.key+o.keyEnd]), cmp.Compare(first(e), first(o)))
+	return cmp.Or(bytes.Compare(e.arena[:e.key], o.arena[:o.key]), cmp.Compare(first(e), first(o)))
 }
 
 func (s *memorySet) sorted() []memoryElement {
@@ -121,17 +121,10 @@ func (k *memoryKernel) message(b *batch, m messageInfo) *nlmsg.Ack {
 	if s == nil {
 		return &nlmsg.Ack{Seq: m.seq, Errno: unix.ENOENT}
 	}
-	elements := m.elements(b.tx)
-	for i, e := range elements {
+	for i, e := range m.elements(b.tx) {
 		if errno := k.element(m, s, newMemoryElement(e, b.tx.arena)); errno != 0 {
 			return &nlmsg.Ack{Seq: m.seq, Errno: errno, Offset: b.offsetOf(m, i)}
 		}
-	}
-	if m.deletion {
-		return nil
-	}
-	if at := s.overlapping(elements, b.tx.arena); at >= 0 {
-		return &nlmsg.Ack{Seq: m.seq, Errno: unix.EEXIST, Offset: b.offsetOf(m, at)}
 	}
 	return nil
 }
@@ -302,7 +295,7 @@ func (k *memoryKernel) element(m messageInfo, s *memorySet, e memoryElement) uni
 		return 0
 	case s.def.leadsToChains() && k.tables[m.family.index()].chains[e.label] == nil:
 		return unix.ENOENT
-	case s.def.interval && len(s.def.key) == 1 && s.insideRange(e):
+	case s.def.interval && s.insideRange(e):
 		return unix.EEXIST
 	}
 	put(k, s.elements, e.id(), e)
@@ -320,8 +313,8 @@ func (s *memorySet) data(e memoryElement) []byte {
 // leadsToChains reports whether the elements of a map are verdicts.
 func (d *setDef) leadsToChains() bool { return d.isMap() && d.data[0].name == typeVerdict.name }
 
-// insideRange reports whether a new start or end of a range is inside another range, in a set with a single key. The
-// start of a range is added before its end.
+// insideRange reports whether a new start or end of a range is inside another range. The start of a range is
+// added before its end.
 func (s *memorySet) insideRange(e memoryElement) bool {
 	list := s.sorted()
 	at, _ := slices.BinarySearchFunc(list, e, memoryElement.compare)
@@ -331,25 +324,6 @@ func (s *memorySet) insideRange(e memoryElement) bool {
 		return !afterStart || beforeEnd
 	}
 	return afterStart
-}
-
-// overlapping finds an added element whose range overlaps another one, in a set whose key is a concatenation; -1: there
-// is none. It also finds a range around another one, which nf_tables accepts.
-func (s *memorySet) overlapping(added []element, arena []byte) int {
-	if !s.def.interval || len(s.def.key) == 1 {
-		return -1
-	}
-	list := s.sorted()
-	for i := 1; i < len(list); i++ {
-		if bytes.Compare(list[i-1].keyEndBytes(list[i-1].arena), list[i].keyBytes(list[i].arena)) < 0 {
-			continue
-		}
-		return slices.IndexFunc(added, func(e element) bool {
-			id := newMemoryElement(e, arena).id()
-			return id == list[i-1].id() || id == list[i].id()
-		})
-	}
-	return -1
 }
 
 // assign, put and take change the tables, and note how to take the change back.
@@ -412,7 +386,7 @@ func (k *memoryKernel) dumpElements(f Family, set string, each func(foundElement
 
 func (s *memorySet) found(e memoryElement) foundElement {
 	return foundElement{
-		key: e.keyBytes(e.arena), keyEnd: e.keyEndBytes(e.arena), data: s.data(e), comment: e.label, intervalEnd: e.intervalEnd,
+		key: e.keyBytes(e.arena), data: s.data(e), comment: e.label, intervalEnd: e.intervalEnd,
 	}
 }
 

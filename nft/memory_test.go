@@ -1,7 +1,6 @@
 package nft
 
 import (
-	"errors"
 	"net/netip"
 	"slices"
 	"strings"
@@ -90,9 +89,6 @@ func strangeTransactions() []strangeTransaction {
 		{"range around another", rangeOf(idPodCIDRs, "10.0.0.0/8"), unix.EEXIST},
 		{"range that begins where another does", rangeOf(idPodCIDRs, "10.0.0.0/24"), unix.EEXIST},
 		{"range next to another", rangeOf(idPodCIDRs, "10.2.0.0/16"), 0},
-		{"source range inside another", sourceRange("192.0.2.11", "198.51.100.128/25"), unix.EEXIST},
-		{"source range, there already", sourceRange("192.0.2.11", "198.51.100.0/24"), 0},
-		{"source range of another frontend", sourceRange("192.0.2.12", "198.51.100.128/25"), 0},
 
 		{"missing chain deleted", operations(operation{kind: opDeleteChain, family: IPv4, name: "missing"}), unix.ENOENT},
 		{"chain deleted that a rule jumps to", operations(operation{kind: opDeleteChain, family: IPv4, name: "balance"}), unix.EBUSY},
@@ -134,13 +130,6 @@ func rangeOf(id setID, prefix string) func(*Transaction) {
 	}
 }
 
-func sourceRange(frontend, prefix string) func(*Transaction) {
-	return func(t *Transaction) {
-		fe := &Frontend{Addr: addr(frontend), Port: 80}
-		t.add(IPv4, idAllowedSources, newTable(IPv4).sourceElement(t, &port{protocol: tcp}, fe, netip.MustParsePrefix(prefix)))
-	}
-}
-
 func addedChain(name string, base *baseDef) operation {
 	return operation{kind: opAddChain, family: IPv4, name: name, chain: &chainDef{name: name, base: base}}
 }
@@ -151,25 +140,6 @@ func addedRule(chain string, s ...statement) operation {
 
 func addedSet(d setDef) operation {
 	return operation{kind: opAddSet, family: IPv4, name: d.name, set: &d, id: idHairpin}
-}
-
-// TestMemoryRefusesMore adds source ranges around others, which the kernel would take as a second element.
-func TestMemoryRefusesMore(t *testing.T) {
-	m := OpenMemory(Options{})
-	kindsExample().install(t, m.Engine)
-	var tx Transaction
-	sourceRange("192.0.2.11", "198.51.0.0/16")(&tx)
-	var b batch
-	if err := b.encode(&tx); err != nil {
-		t.Fatal(err)
-	}
-	outcome, why, err := m.kernel.send(&b)
-	if outcome != Rejected || !errors.Is(err, unix.EEXIST) {
-		t.Fatalf("%s, %v", outcome, err)
-	}
-	if got, want := b.blame(&tx, why), "add element ip verdict allowed-sources { 192.0.2.11 . tcp . 80 . 198.51.0.0/16 }"; got != want {
-		t.Errorf("refused %q, want %q", got, want)
-	}
 }
 
 // TestMemoryFamilies has only one family.

@@ -71,20 +71,25 @@ func TestPriorityAfterwards(t *testing.T) {
 	}
 }
 
+// halves are ranges that allow every client, and so are looked up.
+func halves(f Family) []netip.Prefix {
+	return prefixes(map[Family][]string{IPv4: {"0.0.0.0/1", "128.0.0.0/1"}, IPv6: {"::/1", "8000::/1"}}[f]...)
+}
+
 // leftToIPVS has a frontend that IPVS serves, with source ranges and without, and one that it serves for some clients.
 func leftToIPVS(f Family) Port {
 	byIPVS := func(n byte, fe Frontend) Frontend {
 		fe.Addr, fe.Port, fe.IPVS, fe.Masquerade = externalIP(f, n), 80, true, MasqueradeAlways
 		return fe
 	}
-	all := prefixes(map[Family]string{IPv4: "0.0.0.0/0", IPv6: "::/0"}[f])
 	return Port{
 		Family: f, Name: "test/by-ipvs:p", Protocol: tcp, Cluster: podEndpoints(f, podNames[:]...),
+		Sources: halves(f),
 		Frontends: []Frontend{
 			byIPVS(10, Frontend{}),
-			byIPVS(11, Frontend{Firewalled: true, Sources: all}),
+			byIPVS(11, Frontend{Firewalled: true}),
 			byIPVS(12, Frontend{Pool: BySource}),
-			byIPVS(13, Frontend{Pool: BySource, Firewalled: true, Sources: all}),
+			byIPVS(13, Frontend{Pool: BySource, Firewalled: true}),
 		},
 	}
 }

@@ -60,10 +60,10 @@ func externalIP(f Family, n byte) netip.Addr {
 // packetPorts are the service ports of one protocol.
 func packetPorts(f Family, protocol uint8) []Port {
 	all, local := podEndpoints(f, podNames[:]...), podEndpoints(f, podNames[:2]...)
-	lb := Frontend{Addr: externalIP(f, 4), Port: 80, Pool: ClusterPool, Masquerade: MasqueradeAlways, Firewalled: true,
-		Sources: []netip.Prefix{netip.PrefixFrom(clientAddr(f), clientAddr(f).BitLen())}}
+	lb := Frontend{Addr: externalIP(f, 4), Port: 80, Pool: ClusterPool, Masquerade: MasqueradeAlways, Firewalled: true}
 	lbOpen := lb
-	lbOpen.Addr, lbOpen.Sources = externalIP(f, 5), prefixes(map[Family]string{IPv4: "0.0.0.0/0", IPv6: "::/0"}[f])
+	lbOpen.Addr = externalIP(f, 5)
+	client := []netip.Prefix{netip.PrefixFrom(clientAddr(f), clientAddr(f).BitLen())}
 	name := func(s string) string { return "test/" + s + ":" + protocolName(protocol) }
 	return []Port{
 		{Family: f, Name: name("cluster"), Protocol: protocol, Cluster: all, Frontends: []Frontend{
@@ -79,7 +79,8 @@ func packetPorts(f Family, protocol uint8) []Port {
 		{Family: f, Name: name("internal-local"), Protocol: protocol, Cluster: all, Local: local, Frontends: []Frontend{
 			{Addr: serviceIP(f, 3), Port: 80, ClusterIP: true, Pool: LocalPool},
 		}},
-		{Family: f, Name: name("ranges"), Protocol: protocol, Cluster: all, Frontends: []Frontend{lb, lbOpen}},
+		{Family: f, Name: name("ranges"), Protocol: protocol, Cluster: all, Frontends: []Frontend{lb}, Sources: client},
+		{Family: f, Name: name("open"), Protocol: protocol, Cluster: all, Frontends: []Frontend{lbOpen}, Sources: []netip.Prefix{everyone(f)}},
 		{Family: f, Name: name("empty"), Protocol: protocol, Frontends: []Frontend{
 			{Addr: serviceIP(f, 6), Port: 80, ClusterIP: true, Refusal: Reject},
 			{Addr: externalIP(f, 6), Port: 80, Refusal: Reject},
@@ -92,6 +93,9 @@ func packetPorts(f Family, protocol uint8) []Port {
 		}},
 	}
 }
+
+// everyone is the range that covers a family.
+func everyone(f Family) netip.Prefix { return netip.PrefixFrom(externalIP(f, 0), 0).Masked() }
 
 // probe has the pods in which connections from a place to a frontend must end.
 type probe struct {

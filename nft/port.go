@@ -22,6 +22,7 @@ type Port struct {
 	Hairpin []netip.Addr
 
 	Frontends []Frontend
+	Sources   []netip.Prefix // the clients that may use firewalled frontends; of the port's family, in any order
 }
 
 // Endpoint is an address and port that connections are translated to.
@@ -45,8 +46,7 @@ type Frontend struct {
 	// IPVS is set if a virtual server serves the packets that the pool does not take. The program lets them pass.
 	IPVS bool
 
-	Firewalled bool           // only clients in Sources may use it
-	Sources    []netip.Prefix // of the frontend's family, in any order
+	Firewalled bool // only clients in the port's Sources may use it; no meaning for a node port
 }
 
 // PoolChoice is which pool serves a frontend.

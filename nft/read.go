@@ -117,8 +117,6 @@ func decodeElement(e nlmsg.Attributes) (found foundElement) {
 		switch e.Kind {
 		case unix.NFTA_SET_ELEM_KEY:
 			found.key = decodeValue(e.Nested())
-		case elemKeyEnd:
-			found.keyEnd = decodeValue(e.Nested())
 		case unix.NFTA_SET_ELEM_DATA:
 			found.data = decodeValue(e.Nested())
 		case unix.NFTA_SET_ELEM_FLAGS:

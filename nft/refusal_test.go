@@ -48,14 +48,12 @@ func TestRefusal(t *testing.T) {
 			want: "delete element ip6 verdict cluster-ips { fd14::5 }: no such file or directory",
 		},
 		{
-			name: "source range that overlaps",
-			nft:  "add element ip verdict allowed-sources { 20.0.0.1 . tcp . 80 . 10.2.0.0/16 }",
-			do: func(t *testing.T, e *Engine) {
-				mustSet(t, e, Port{Family: IPv4, Name: "ns/fw:http", Protocol: tcp, Cluster: endpoints("10.9.0.1:80"), Frontends: []Frontend{
-					allowing(external("20.0.0.1", 80), "10.3.0.0/16", "10.2.128.0/17", "10.4.0.0/16"),
-				}})
+			name: "range that overlaps",
+			nft:  "add element ip verdict service-cidrs { 10.2.0.0/16 }",
+			do: func(_ *testing.T, e *Engine) {
+				e.SetGlobals(Globals{ServiceCIDRs: prefixes("10.3.0.0/16", "10.2.128.0/17", "10.4.0.0/16")})
 			},
-			want: "add element ip verdict allowed-sources { 20.0.0.1 . tcp . 80 . 10.2.128.0/17 }",
+			want: "add element ip verdict service-cidrs { 10.2.128.0 }: file exists",
 		},
 		{
 			name: "chain in use by someone else",

@@ -133,14 +133,14 @@ func (tb *table) everything() *Transaction {
 
 // foundElement is an element that the kernel has.
 type foundElement struct {
-	key, keyEnd, data []byte
-	comment           string
-	intervalEnd       bool
+	key, data   []byte
+	comment     string
+	intervalEnd bool
 }
 
 func (f *foundElement) clone() foundElement {
 	return foundElement{
-		key: slices.Clone(f.key), keyEnd: slices.Clone(f.keyEnd), data: slices.Clone(f.data), comment: f.comment, intervalEnd: f.intervalEnd,
+		key: slices.Clone(f.key), data: slices.Clone(f.data), comment: f.comment, intervalEnd: f.intervalEnd,
 	}
 }
 
@@ -149,11 +149,11 @@ func (f *foundElement) id() string {
 	if f.intervalEnd {
 		return string(f.key) + "end"
 	}
-	return string(f.key) + string(f.keyEnd)
+	return string(f.key)
 }
 
 func (e element) id(arena []byte) string {
-	f := foundElement{key: e.keyBytes(arena), keyEnd: e.keyEndBytes(arena), intervalEnd: e.intervalEnd}
+	f := foundElement{key: e.keyBytes(arena), intervalEnd: e.intervalEnd}
 	return f.id()
 }
 
@@ -176,7 +176,7 @@ func compareSet(tb *table, t *Transaction, k kernel, id setID, want *Transaction
 	if err != nil {
 		return err
 	}
-	if d.interval && len(d.key) == 1 && len(extra)+len(missing) > 0 {
+	if d.interval && len(extra)+len(missing) > 0 {
 		return tb.replaceRanges(t, id, want)
 	}
 	for _, e := range extra {
@@ -216,13 +216,13 @@ func sameValue(a, b []byte) bool {
 // found copies an element of the kernel; it is to be deleted, so its data does not matter.
 func (t *Transaction) found(f *foundElement) element {
 	start := t.mark()
-	t.arena = append(append(t.arena, f.key...), f.keyEnd...)
-	return element{offset: start, key: uint8(len(f.key)), keyEnd: uint8(len(f.keyEnd)), intervalEnd: f.intervalEnd}
+	t.arena = append(t.arena, f.key...)
+	return element{offset: start, key: uint8(len(f.key)), intervalEnd: f.intervalEnd}
 }
 
 // copied copies an element from another transaction.
 func (t *Transaction) copied(e element, arena []byte) element {
-	bytes := arena[e.offset : e.offset+uint32(e.key)+uint32(e.keyEnd)+uint32(e.data)]
+	bytes := arena[e.offset : e.offset+uint32(e.key)+uint32(e.data)]
 	e.offset = t.mark()
 	t.arena = append(t.arena, slices.Clone(bytes)...)
 	return e

@@ -77,12 +77,13 @@ func (x *interfered) set(t *testing.T, ports ...Port) {
 func twoPorts(i int) []Port {
 	ip := fmt.Sprintf("10.96.%d.%d", i/250, i%250+1)
 	ranged := external(fmt.Sprintf("203.0.%d.%d", i/250, i%250+1), 80)
-	ranged.Firewalled, ranged.Sources = true, prefixes("198.51.100.0/24")
+	ranged.Firewalled = true
 	return []Port{
 		{
 			Family: IPv4, Name: fmt.Sprintf("default/a%d:http", i), Protocol: tcp,
 			Cluster:   onNode("10.244.0.5:8080", "10.244.0.6:8080"),
 			Frontends: []Frontend{clusterIP(ip, 80), ranged, nodePort(uint16(30000 + i))},
+			Sources:   prefixes("198.51.100.0/24"),
 		},
 		{
 			Family: IPv4, Name: fmt.Sprintf("default/b%d:dns", i), Protocol: udp, Affinity: time.Hour,
@@ -126,8 +127,8 @@ func TestRepair(t *testing.T) {
 		{"a foreign element", `add element ip verdict endpoints { 0:2 . 7 : 192.0.2.66 . 80 }`, "elements of ip verdict endpoints", outcome{gone: 1}},
 		{"a map flushed", `flush map ip verdict endpoints`, "elements of ip verdict endpoints", outcome{added: 6}},
 		{"a set flushed", `flush set ip verdict cluster-ips`, "elements of ip verdict cluster-ips", outcome{added: 3}},
-		{"source ranges opened", `delete element ip verdict allowed-sources { 203.0.0.1 . tcp . 80 . 198.51.100.0/24 }
-			add element ip verdict allowed-sources { 203.0.0.1 . tcp . 80 . 0.0.0.0/0 }`, "allowed-sources", outcome{added: 1, gone: 1}},
+		{"source ranges opened", `delete element ip verdict allowed-sources { 180:2 . 198.51.100.0 }
+			add element ip verdict allowed-sources { 180:2 . 192.0.2.0 }`, "allowed-sources", outcome{added: 1, gone: 1}},
 		{"ranges", `delete element ip verdict service-cidrs { 10.96.0.0/12 }
 			add element ip verdict service-cidrs { 10.0.0.0/8 }`, "service-cidrs", outcome{added: 2}},
 		{"a guard removed", `flush set ip verdict ipvs-addresses`, "ipvs-addresses", outcome{added: 1}},

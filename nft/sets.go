@@ -32,6 +32,7 @@ const (
 	idMasqueradeAlwaysNodePorts
 	idMasqueradeNodeNodePorts
 	idFirewalled
+	idSourceLengths
 	idAllowedSources
 	idNoEndpoints
 	idNoLocalEndpoints
@@ -51,6 +52,8 @@ const (
 	mapEndpoints = "endpoints"
 	mapAffinity  = "affinity"
 
+	mapFirewalled = "firewalled"
+
 	mapStickySlots     = "sticky-slots"
 	mapStickyEndpoints = "sticky-endpoints"
 
@@ -64,7 +67,7 @@ const (
 	setMasqueradeNode            = "masquerade-node"
 	setMasqueradeAlwaysNodePorts = "masquerade-always-nodeports"
 	setMasqueradeNodeNodePorts   = "masquerade-node-nodeports"
-	setFirewalled                = "firewalled"
+	setSourceLengths             = "source-lengths"
 	setAllowedSources            = "allowed-sources"
 	setNoEndpoints               = "no-endpoints"
 	setNoLocalEndpoints          = "no-local-endpoints"
@@ -95,7 +98,8 @@ var setNames = [setCount]string{
 	idMasqueradeNode:            setMasqueradeNode,
 	idMasqueradeAlwaysNodePorts: setMasqueradeAlwaysNodePorts,
 	idMasqueradeNodeNodePorts:   setMasqueradeNodeNodePorts,
-	idFirewalled:                setFirewalled,
+	idFirewalled:                mapFirewalled,
+	idSourceLengths:             setSourceLengths,
 	idAllowedSources:            setAllowedSources,
 	idNoEndpoints:               setNoEndpoints,
 	idNoLocalEndpoints:          setNoLocalEndpoints,
@@ -116,7 +120,7 @@ type setDef struct {
 	data     []dataType
 	typeof   *typeofDef // the declaration names expressions instead of types
 	counter  bool       // each element counts its packets
-	interval bool       // keys are ranges
+	interval bool       // the key is a range of addresses
 	dynamic  bool       // rules add elements, with timeouts
 	size     uint32     // of a dynamic set: the largest number of elements
 }
@@ -137,18 +141,12 @@ func (d *setDef) flags() uint32 {
 	}
 	if d.interval {
 		flags |= unix.NFT_SET_INTERVAL
-		if len(d.key) > 1 {
-			flags |= setConcat
-		}
 	}
 	if d.dynamic {
 		flags |= unix.NFT_SET_TIMEOUT | unix.NFT_SET_EVAL
 	}
 	return flags
 }
-
-// setConcat is NFT_SET_CONCAT (kernel 5.6), which x/sys does not have.
-const setConcat = 0x80
 
 func concatMagic(types []dataType) uint32 {
 	var m uint32
@@ -229,8 +227,9 @@ func (p program) sets() [setCount]setDef {
 		idMasqueradeAlwaysNodePorts: {key: nodePort},
 		idMasqueradeNodeNodePorts:   {key: nodePort},
 
-		idFirewalled:     {key: frontend},
-		idAllowedSources: {key: append(frontend[:3:3], addr), interval: true},
+		idFirewalled:     {key: frontend, data: number},
+		idSourceLengths:  {key: number},
+		idAllowedSources: {key: []dataType{typeClassID, addr}},
 
 		idNoEndpoints:               {key: frontend, counter: true},
 		idNoLocalEndpoints:          {key: frontend, counter: true},

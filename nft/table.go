@@ -42,9 +42,10 @@ type port struct {
 	number      uint32
 	protocol    uint8
 	frontends   []Frontend
-	pools       [2]pool      // cluster, local
-	localIPs    []netip.Addr // addresses of endpoints on this node, sorted
-	ordinals    []ordinal    // sorted by address; only with affinity
+	sources     []netip.Prefix // of the firewalled frontends
+	pools       [2]pool        // cluster, local
+	localIPs    []netip.Addr   // addresses of endpoints on this node, sorted
+	ordinals    []ordinal      // sorted by address; only with affinity
 	nextOrdinal uint32
 	changed     uint64 // the latest transaction that changed it
 }
@@ -111,7 +112,7 @@ func (tb *table) dropUnwanted(t *Transaction, want *Port) {
 		return !slices.ContainsFunc(want.Frontends, func(fe Frontend) bool {
 			return fe.Addr == old.Addr && fe.Port == old.Port
 		})
-	}))
+	}), p.sources)
 }
 
 // replace adds or changes a port. On error it has changed nothing.
@@ -145,7 +146,7 @@ func (tb *table) replace(t *Transaction, want *Port) error {
 		tb.updatePool(t, p, &p.pools[i], classes[i], ids[i], wanted)
 	}
 	tb.updateHairpin(p, want)
-	tb.updateFrontends(t, p, want.Frontends)
+	tb.updateFrontends(t, p, want.Frontends, want.Sources)
 	return nil
 }
 
@@ -235,7 +236,7 @@ func (tb *table) remove(t *Transaction, p *port) {
 	}
 	tb.updateOrdinals(t, p, &Port{})
 	tb.updateHairpin(p, &Port{})
-	tb.updateFrontends(t, p, nil)
+	tb.updateFrontends(t, p, nil, nil)
 	tb.numbers.free(p.number)
 	delete(tb.ports, p.name)
 }

@@ -139,13 +139,13 @@ func (t *Transaction) printElements(b *strings.Builder, verb string, pick func(e
 	}
 }
 
-// elementTexts prints elements of one set. If the key is a single range, its two elements become one prefix.
+// elementTexts prints elements of one set. The two elements of a range become one prefix.
 func elementTexts(d *setDef, list []element, arena []byte) []string {
 	var texts []string
 	for i, e := range list {
 		switch {
 		case e.intervalEnd:
-		case d.interval && len(d.key) == 1:
+		case d.interval:
 			end := lastBefore(list, i, arena)
 			texts = append(texts, prefixText(e.keyBytes(arena), end))
 		default:

@@ -167,7 +167,7 @@ func (w *world) port(id portID, p Port) Port {
 		}
 	}
 	if what == 4 || p.Frontends == nil {
-		p.Frontends = w.frontends(id, p.Protocol)
+		p.Frontends, p.Sources = w.frontends(id, p.Protocol), w.prefixes(id.family)
 	}
 	return p
 }
@@ -223,9 +223,6 @@ func (w *world) frontend(f Family) Frontend {
 		return fe
 	}
 	fe.ClusterIP, fe.Firewalled = w.one(2), w.one(3)
-	if fe.Firewalled {
-		fe.Sources = w.prefixes(f)
-	}
 	return fe
 }
 

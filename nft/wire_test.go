@@ -158,7 +158,7 @@ func librarySet(f Family, d setDef) *nftables.Set {
 func libraryElements(tx *Transaction, id setID, list []element, deletion bool) []nftables.SetElement {
 	var out []nftables.SetElement
 	for _, e := range list {
-		l := nftables.SetElement{Key: e.keyBytes(tx.arena), KeyEnd: e.keyEndBytes(tx.arena), IntervalEnd: e.intervalEnd}
+		l := nftables.SetElement{Key: e.keyBytes(tx.arena), IntervalEnd: e.intervalEnd}
 		switch {
 		case deletion: // needs only a key
 		case id == idDispatch:

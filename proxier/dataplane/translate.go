@@ -39,6 +39,9 @@ func (t *translator) port(p *plan.Port, m *method) *nft.Port {
 	}
 	for i := range p.Frontends {
 		out.Frontends[i] = frontend(p, &p.Frontends[i])
+		if p.Frontends[i].Firewalled {
+			out.Sources = p.Frontends[i].Sources // all load balancer addresses of a Service have the same ones
+		}
 	}
 	return out
 }
@@ -68,7 +71,6 @@ func frontend(p *plan.Port, f *plan.Frontend) nft.Frontend {
 		Refusal:    refusal(f.Unserved),
 		Masquerade: masquerade(f.Masquerade),
 		Firewalled: f.Firewalled,
-		Sources:    f.Sources,
 	}
 }
 

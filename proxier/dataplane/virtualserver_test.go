@@ -180,7 +180,7 @@ func TestSplitKeepsWhatIsAskedFor(t *testing.T) {
 	if v.Protocol != ipvsctl.UDP || v.Persistence != time.Hour || v.Scheduler != "mh" || v.Flags != ipvsctl.HashPort || v.RealServers[0].Weight != 7 {
 		t.Errorf("virtual server %+v", v)
 	}
-	if fe := share.Frontends[0]; !fe.Firewalled || len(fe.Sources) != 1 || share.Protocol != 17 || share.Family != nft.IPv6 {
+	if fe := share.Frontends[0]; !fe.Firewalled || len(share.Sources) != 1 || share.Protocol != 17 || share.Family != nft.IPv6 {
 		t.Errorf("the share of nft is %+v", share)
 	}
 }
