@@ -16,14 +16,15 @@ const layoutComment = "verdict layout 1"
 // replaces everything in it except affinity entries.
 func (tb *table) build(t *Transaction, found existing) {
 	f := tb.family
-	keep := found.table && found.sameLayout
+	keep := found.table && found.sameLayout && !tb.mustBeMadeAgain(found)
 	if found.table && !keep {
 		t.operation(operation{kind: opDeleteTable, family: f})
 	}
+	if !keep || tb.canOwn(found) {
+		t.operation(operation{kind: opAddTable, family: f, flags: tb.flags()})
+	}
 	if keep {
 		tb.tearDown(t, found)
-	} else {
-		t.operation(operation{kind: opAddTable, family: f})
 	}
 	for id := range tb.defs {
 		if d := &tb.defs[id]; !keep || !found.hasSet(d) {

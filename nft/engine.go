@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/verdict-proxy/verdict/nft/nlmsg"
 )
 
@@ -60,6 +62,8 @@ type Options struct {
 	// service port with affinity that it uses. When the map is full, further clients are served without affinity. A map
 	// that an earlier process left keeps its size.
 	AffinitySize uint32
+	// Owner makes the engine the owner of its tables, if the kernel can (6.9 and newer).
+	Owner bool
 	// Instance is the number in the stamps of the tables; 0: a random one.
 	Instance uint32
 }
@@ -69,6 +73,11 @@ func Open(o Options) (*Engine, error) {
 	c, err := dial(o.NetNS)
 	if err != nil {
 		return nil, err
+	}
+	if o.Owner {
+		if o.Owner, err = c.supportsOwner(); err != nil {
+			return nil, errors.Join(err, c.close())
+		}
 	}
 	e := newEngine(c, o)
 	if err := e.inherit(); err != nil {
@@ -85,6 +94,7 @@ func newEngine(k kernel, o Options) *Engine {
 		if len(o.Families) == 0 || slices.Contains(o.Families, tb.family) {
 			e.active = append(e.active, tb)
 		}
+		tb.owner = o.Owner
 		if o.AffinitySize > 0 {
 			tb.defs[idAffinity].size = o.AffinitySize
 		}
@@ -262,6 +272,9 @@ func (e *Engine) send(r *Result) error {
 	if why != nil && e.batch.isStamp(why) {
 		return fmt.Errorf("%w; the next transaction writes both tables as a whole", errReplaced)
 	}
+	if why != nil && why.Seq != e.batch.first && errors.Is(why.Err(), unix.EPERM) {
+		return fmt.Errorf("nf_tables refused %s: %w", e.batch.blame(e.tx, why), errOwned)
+	}
 	if why != nil {
 		return fmt.Errorf("nf_tables refused %s: %w; the next transaction writes both tables as a whole",
 			e.batch.blame(e.tx, why), why.Err())
@@ -293,7 +306,11 @@ func Cleanup(o Options) (err error) {
 	if err := b.encode(t); err != nil {
 		return err
 	}
-	if _, _, err := c.send(&b); err != nil {
+	_, _, err = c.send(&b)
+	if errors.Is(err, unix.EPERM) {
+		err = fmt.Errorf("%w; %w", err, errOwned)
+	}
+	if err != nil {
 		return fmt.Errorf("delete tables %s: %w", TableName, err)
 	}
 	return err

@@ -12,6 +12,7 @@ import (
 type existing struct {
 	table      bool
 	sameLayout bool
+	flags      uint32 // of the table
 	chains     map[string]chainShape
 	rules      map[string]int      // number of rules, by chain
 	sets       map[string]setShape // without anonymous sets
@@ -107,8 +108,11 @@ func ofOurTable(attr uint16) func(*wire) {
 func (was *existing) addTable(a nlmsg.Attributes) {
 	was.table = true
 	for a.Next() {
-		if a.Kind == tableUserData {
+		switch a.Kind {
+		case tableUserData:
 			was.sameLayout = tableComment(a.Value) == layoutComment
+		case unix.NFTA_TABLE_FLAGS:
+			was.flags = a.Uint32()
 		}
 	}
 }

@@ -28,6 +28,8 @@ type table struct {
 	unguarded  map[netip.Addr]bool       // no longer guarded, but still in the kernel
 	inherited  map[string]*inheritedPort // by name; affinity of an earlier process, until the first Apply
 
+	owner bool // the kernel is to let no other process change the table
+
 	stamp   stamp // in the kernel, as of the latest transaction
 	coming  stamp // in the transaction that is being sent
 	printed struct {

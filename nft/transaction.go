@@ -61,7 +61,7 @@ func (o operation) String() string {
 	where := o.family.String() + " " + o.tableName()
 	switch o.kind {
 	case opAddTable:
-		return "add table " + where + ` { comment "` + o.comment() + `"; }`
+		return "add table " + where + ` { comment "` + o.comment() + `"; ` + flagsText(o.flags) + "}"
 	case opDeleteTable:
 		return "delete table " + where
 	case opAddChain:

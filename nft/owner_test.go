@@ -1,0 +1,125 @@
+//go:build !nokernel
+
+package nft
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+)
+
+// ownerEngine opens an engine that owns its tables. Kernels before 6.9 cannot, which "make e2e-kernels" shows.
+func ownerEngine(t *testing.T, n *namespace) *Engine {
+	t.Helper()
+	e, err := Open(Options{NetNS: n.Fd(), Owner: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { e.Close() })
+	if !e.tables[0].owner {
+		t.Skip("this kernel has no tables that have an owner and persist (6.9 and newer have)")
+	}
+	return e
+}
+
+func checkOwned(t *testing.T, e *Engine, want bool) {
+	t.Helper()
+	if owned, err := e.Owned(); owned != want || err != nil {
+		t.Fatalf("owned %t, error %v; want %t", owned, err, want)
+	}
+}
+
+// TestOwner has others try to change the tables of an engine that owns them.
+func TestOwner(t *testing.T) {
+	n := newNamespace(t)
+	e := ownerEngine(t, n)
+	mustSet(t, e, manyPorts(IPv4, 0, 3)...)
+	mustApply(t, e)
+	checkOwned(t, e, true)
+	before := n.list(t)
+
+	for _, script := range []string{
+		"delete table ip verdict", "flush table ip verdict", "flush map ip verdict services",
+		"add element ip verdict cluster-ips { 10.9.9.9 }", "flush ruleset\n" + before,
+	} {
+		if err := n.Load(script); err == nil || !strings.Contains(err.Error(), "Operation not permitted") {
+			t.Errorf("%q: error %v; want that it is not permitted", script, err)
+		}
+	}
+	n.load(t, "table ip other { }")
+	n.nft(t, "flush", "ruleset")
+	compareListings(t, "others have changed the tables", n.list(t), before)
+
+	other := ownerEngine(t, n)
+	if r, err := other.Apply(); r.Outcome != Rejected || !errors.Is(err, errOwned) {
+		t.Errorf("a second engine: outcome %s, error %v; want that it is rejected because of the owner", r.Outcome, err)
+	}
+	if err := Cleanup(Options{NetNS: n.Fd()}); !errors.Is(err, errOwned) {
+		t.Errorf("cleanup: error %v; want one that names the owner", err)
+	}
+	mustSet(t, e, manyPorts(IPv4, 3, 3)...)
+	mustApply(t, e)
+}
+
+// TestOwnerTakesOver starts engines with and without ownership one after the other.
+func TestOwnerTakesOver(t *testing.T) {
+	n := newNamespace(t)
+	plain := n.engine(t)
+	mustSet(t, plain, manyPorts(IPv4, 0, 3)...)
+	mustApply(t, plain)
+	plain.Close()
+
+	for _, restart := range []string{"tables without an owner are made again", "tables of an owner that ended are adopted"} {
+		e := ownerEngine(t, n)
+		mustSet(t, e, manyPorts(IPv4, 0, 3)...)
+		mustApply(t, e)
+		if owned, err := e.Owned(); !owned || err != nil {
+			t.Fatalf("%s: owned %t, error %v", restart, owned, err)
+		}
+		e.Close()
+	}
+	again := n.engine(t)
+	mustSet(t, again, manyPorts(IPv4, 0, 4)...)
+	mustApply(t, again)
+	fresh := newNamespace(t)
+	fresh.load(t, again.render())
+	compareListings(t, "an engine without ownership cannot use the tables", withoutFlags(n.list(t)), fresh.list(t))
+	if err := Cleanup(Options{NetNS: n.Fd()}); err != nil {
+		t.Error(err)
+	}
+}
+
+// withoutFlags leaves out the flags of tables; nft 1.0.6 does not know "persist".
+func withoutFlags(listing string) string {
+	var kept []string
+	for line := range strings.Lines(listing) {
+		if !strings.HasPrefix(line, "\tflags ") {
+			kept = append(kept, line)
+		}
+	}
+	return strings.Join(kept, "")
+}
+
+// TestOwnerKeepsAffinity starts an owner over tables without one, while clients have affinity there. The tables stay as
+// they are, because the kernel could only make them again, without the entries of the clients.
+func TestOwnerKeepsAffinity(t *testing.T) {
+	n := newNamespace(t)
+	port := stickyPort(IPv4, tcp, time.Hour)
+	plain := n.engine(t)
+	mustSet(t, plain, port)
+	mustApply(t, plain)
+	n.nft(t, "add", "element", "ip", TableName, mapAffinity, "{ 0:2 . 10.1.1.1 timeout 1h : 0:2 }")
+	plain.Close()
+
+	e := ownerEngine(t, n)
+	mustSet(t, e, port)
+	mustApply(t, e)
+	checkOwned(t, e, false)
+	if list := n.nft(t, "list", "map", "ip", TableName, mapAffinity); !strings.Contains(list, "10.1.1.1") {
+		t.Errorf("the client's entry is gone:\n%s", list)
+	}
+	e.rebuild = true
+	mustApply(t, e)
+	checkOwned(t, e, false)
+}
