@@ -10,6 +10,15 @@ import (
 	"time"
 )
 
+// TableOwner says whether the process becomes the owner of its tables.
+type TableOwner string
+
+// The values of --table-owner.
+const (
+	TableOwnerAuto TableOwner = "auto" // if the kernel can
+	TableOwnerOff  TableOwner = "off"
+)
+
 // Backend selects the engines.
 type Backend string
 
@@ -46,6 +55,8 @@ type Settings struct {
 	MinSyncPeriod time.Duration
 	// Repair makes Verdict undo the changes of other processes to its tables. Otherwise it only reports them.
 	Repair bool
+	// TableOwner says whether the kernel is to let no other process change the tables.
+	TableOwner TableOwner
 
 	ClusterCIDRs        []string
 	DetectLocalMode     DetectLocalMode
@@ -72,6 +83,7 @@ func Default() Settings {
 		IPVS:               defaultIPVS(),
 		MinSyncPeriod:      10 * time.Millisecond,
 		Repair:             true,
+		TableOwner:         TableOwnerAuto,
 		DetectLocalMode:    DetectClusterCIDR,
 		NodePortAddresses:  []string{NodePortPrimary},
 		HealthzBindAddress: "0.0.0.0:10256",
@@ -107,6 +119,7 @@ func (s *Settings) Validate() error {
 	return errors.Join(
 		s.validateSource(),
 		s.validateBackend(),
+		s.validateTableOwner(),
 		s.validateDetectLocal(),
 		validateAddress("--healthz-bind-address", s.HealthzBindAddress),
 		validateAddress("--metrics-bind-address", s.MetricsBindAddress),
@@ -120,6 +133,13 @@ func (s *Settings) Validate() error {
 func (s *Settings) validateSource() error {
 	if s.Manifests != "" && (s.Kubeconfig != "" || s.Master != "") {
 		return errors.New("--manifests cannot be combined with --kubeconfig or --master: objects come from a folder or from an API server")
+	}
+	return nil
+}
+
+func (s *Settings) validateTableOwner() error {
+	if s.TableOwner != TableOwnerAuto && s.TableOwner != TableOwnerOff {
+		return fmt.Errorf("--table-owner=%s: must be auto or off", s.TableOwner)
 	}
 	return nil
 }

@@ -37,6 +37,9 @@ func (tb *table) mustBeMadeAgain(found existing) bool {
 	return tb.owner && !tb.canOwn(found) && len(tb.inherited) == 0 && len(tb.tokenDraws) == 0
 }
 
+// CanOwn reports whether Options asked for ownership, and the kernel has tables with an owner.
+func (e *Engine) CanOwn() bool { return e.active[0].owner }
+
 // Owned reports whether the kernel lets only this engine change the tables.
 func (e *Engine) Owned() (bool, error) {
 	for _, tb := range e.active {

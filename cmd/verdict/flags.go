@@ -79,6 +79,8 @@ func bindDaemon(fs *pflag.FlagSet, s *config.Settings) {
 		"`TIME` for which connections in IPVS to a removed endpoint may continue")
 	fs.BoolVar(&s.Repair, "repair", s.Repair,
 		"undo what other processes do to the tables of Verdict; false: only report it")
+	fs.StringVar((*string)(&s.TableOwner), "table-owner", string(s.TableOwner),
+		"auto: on Linux 6.9 and newer, the kernel lets no other process change the tables; off: any process can")
 	fs.DurationVar(&s.MinSyncPeriod, "min-sync-period", s.MinSyncPeriod,
 		"`TIME` for which a stream of changes is gathered into one pass; a change that arrives while the "+
 			"proxy is idle is applied at once")

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -98,7 +99,7 @@ func TestOtherProcessesChangeTheTables(t *testing.T) {
 	calm := strings.NewReplacer("busy", "calm", "10.96.0.80", "10.96.0.81", "203.0.113.80", "203.0.113.81", "30080", "30081",
 		"10.244.0.5", "10.244.0.7", "10.244.0.6", "10.244.0.8").Replace(busy)
 	writeManifest(t, dir, "busy.yaml", busy)
-	d := runDaemon(t, ns, dir)
+	d := runDaemon(t, ns, dir, "--table-owner=off")
 	writeManifest(t, dir, "calm.yaml", calm)
 	listed(t, ns, "10.244.0.8 . 8080")
 	saved := "flush ruleset\n" + ns.Must(t, "", "nft", "list", "ruleset")
@@ -106,7 +107,7 @@ func TestOtherProcessesChangeTheTables(t *testing.T) {
 
 	writeManifest(t, dir, "ahead.yaml", strings.NewReplacer("busy", "ahead", "10.96.0.80", "10.96.0.79", "203.0.113.80", "203.0.113.79",
 		"30080", "30079", "10.244.0.5", "10.244.0.3", "10.244.0.6", "10.244.0.4").Replace(busy))
-	d = runDaemon(t, ns, dir)
+	d = runDaemon(t, ns, dir, "--table-owner=off")
 	want := listed(t, ns, "10.244.0.4 . 8080")
 	ns.Must(t, saved, "nft", "-f", "-")
 	d.wait(t, "the tables are as they should be again")
@@ -155,7 +156,7 @@ func ruleset(t *testing.T, ns *netns.Namespace) string {
 func TestInterferenceIsOnlyReported(t *testing.T) {
 	ns, dir := netns.New(t), t.TempDir()
 	writeManifest(t, dir, "busy.yaml", strings.Replace(balanced, "{verdict-proxy.github.io/scheduler: wlc}", "{}", 1))
-	d := runDaemon(t, ns, dir, "--repair=false")
+	d := runDaemon(t, ns, dir, "--repair=false", "--table-owner=off")
 	listed(t, ns, "10.244.0.6 . 8080")
 	ns.Must(t, "", "nft", "delete", "table", "ip", "verdict")
 	d.wait(t, "another process changed the tables of Verdict")
@@ -163,6 +164,35 @@ func TestInterferenceIsOnlyReported(t *testing.T) {
 	if list := ns.Must(t, "", "nft", "list", "ruleset"); strings.Contains(list, "table ip verdict") {
 		t.Errorf("the table was written again:\n%s", list)
 	}
+}
+
+// TestOwnerOfTheTables: other processes cannot change the tables while the proxy runs, and its successor adopts them.
+func TestOwnerOfTheTables(t *testing.T) {
+	ns, dir := netns.New(t), t.TempDir()
+	writeManifest(t, dir, "busy.yaml", strings.Replace(balanced, "{verdict-proxy.github.io/scheduler: wlc}", "{}", 1))
+	for range 2 {
+		d := runDaemon(t, ns, dir)
+		if strings.Contains(d.log.String(), "cannot keep other processes from changing the tables") {
+			t.Skip("this kernel has no tables that have an owner and persist (6.9 and newer have)")
+		}
+		want := listed(t, ns, "10.244.0.6 . 8080")
+		ns.Must(t, "", "nft", "flush", "ruleset")
+		if got := ruleset(t, ns); got != want {
+			t.Errorf("another process flushed the tables:\n%s", got)
+		}
+		if _, err := ns.Command("nft", "flush", "map", "ip", "verdict", "services"); err == nil {
+			t.Error("another process could flush a map")
+		}
+		d.kill()
+		if got := ruleset(t, ns); withoutOwner(got) != withoutOwner(want) {
+			t.Errorf("the end of the proxy changed the tables:\n%s", got)
+		}
+	}
+}
+
+// withoutOwner leaves out the flags of the tables, and the name of their owner.
+func withoutOwner(list string) string {
+	return regexp.MustCompile(`(?m)^\tflags .*\n| # progname .*`).ReplaceAllString(list, "")
 }
 
 // checkPeriod is how often the loop compares the tables with what it wrote.

@@ -162,8 +162,12 @@ func openKernel(s *config.Settings, log *slog.Logger) (k *kernelSide, err error)
 			err = errors.Join(err, k.close())
 		}
 	}()
-	if k.engine, err = nft.Open(nft.Options{Families: k.families}); err != nil {
+	if k.engine, err = nft.Open(nft.Options{Families: k.families, Owner: s.TableOwner == config.TableOwnerAuto}); err != nil {
 		return k, fmt.Errorf("open the nft engine: %w", err)
+	}
+	if s.TableOwner == config.TableOwnerAuto && !k.engine.CanOwn() {
+		log.Info("the kernel cannot keep other processes from changing the tables; Verdict undoes what they change",
+			"needs", "Linux 6.9 or newer")
 	}
 	if k.watcher, err = k.engine.Watch(); err != nil {
 		return k, err
