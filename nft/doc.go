@@ -50,6 +50,8 @@
 //	read.go         reading from the kernel
 //	survey.go       which chains, rules and sets the kernel has
 //	inherit.go      what an earlier process left in the kernel
+//	stamp.go        which engine wrote a table last, and how often
+//	owner.go        keeps other processes off the tables
 //	watch.go        commits of other processes to our tables
 //	repair.go       undoes them
 //	lister.go       reads the elements for a listing

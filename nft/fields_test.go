@@ -228,8 +228,10 @@ func TestFieldsOfSurvey(t *testing.T) {
 	checkChanges(t, survey(), map[string]func(*existing){
 		"table": func(was *existing) { was.table = false }, "sameLayout": func(was *existing) { was.sameLayout = false },
 		"chains": func(was *existing) { was.chains = nil }, "rules": func(was *existing) { was.rules = nil },
-		"sets": func(was *existing) { was.sets = nil },
-	}, ignored{"table": "without a table there is no layout"}, func(changed existing) bool { return !tb.intact(changed) })
+		"sets": func(was *existing) { was.sets = nil }, "flags": func(was *existing) { was.flags = tableOwner },
+	}, ignored{
+		"table": "without a table there is no layout", "flags": "a table without an owner works as well",
+	}, func(changed existing) bool { return !tb.intact(changed) })
 	checkFields(t, survey().chains["nat-output"], nil, func(changed chainShape) bool {
 		is := survey()
 		is.chains["nat-output"] = changed
