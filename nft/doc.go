@@ -49,6 +49,7 @@
 //	conn.go         the netlink socket
 //	read.go         reading from the kernel
 //	survey.go       which chains, rules and sets the kernel has
+//	probe.go        what the kernel lacks of what the program needs
 //	inherit.go      what an earlier process left in the kernel
 //	stamp.go        which engine wrote a table last, and how often
 //	owner.go        keeps other processes off the tables

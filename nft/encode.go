@@ -72,6 +72,18 @@ func (b *batch) finish() {
 	b.End(b.Begin(unix.NFNL_MSG_BATCH_END, 0, unix.AF_UNSPEC, unix.NFNL_SUBSYS_NFTABLES))
 }
 
+// trial writes a transaction that the kernel checks and then undoes: without its closing message, a batch is not
+// committed.
+func (b *batch) trial(t *Transaction) error {
+	b.start(t)
+	if err := b.operations(t.before); err != nil {
+		return err
+	}
+	b.last = b.Seq
+	b.requestAnswer()
+	return nil
+}
+
 // estimate is about how many bytes the elements take in messages. The buffer gets this size at once: a buffer that
 // grows in steps would leave several times as much garbage.
 func (t *Transaction) estimate() int {
@@ -194,14 +206,14 @@ func (b *batch) addRule(o *operation) error {
 func (b *batch) protocols(o *operation) {
 	d := setDef{name: protocolsSet, key: []dataType{typeProto}}
 	start := b.open(o, unix.NFT_MSG_NEWSET, unix.NLM_F_CREATE)
-	b.setHeader(&d, unix.NFT_SET_ANONYMOUS|unix.NFT_SET_CONSTANT)
+	b.setHeader(o, &d, unix.NFT_SET_ANONYMOUS|unix.NFT_SET_CONSTANT)
 	desc := b.Nest(unix.NFTA_SET_DESC)
 	b.Uint32(unix.NFTA_SET_DESC_SIZE, 3)
 	b.Unnest(desc)
 	b.End(start)
 
 	start = b.open(o, unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE)
-	b.Text(unix.NFTA_SET_ELEM_LIST_TABLE, TableName)
+	b.Text(unix.NFTA_SET_ELEM_LIST_TABLE, o.tableName())
 	b.Text(unix.NFTA_SET_ELEM_LIST_SET, d.name)
 	b.Uint32(unix.NFTA_SET_ELEM_LIST_SET_ID, b.setIDs)
 	list := b.Nest(unix.NFTA_SET_ELEM_LIST_ELEMENTS)
@@ -215,9 +227,9 @@ func (b *batch) protocols(o *operation) {
 }
 
 // setHeader writes what all sets have, and assigns the next set number.
-func (b *batch) setHeader(d *setDef, flags uint32) {
+func (b *batch) setHeader(o *operation, d *setDef, flags uint32) {
 	b.setIDs++
-	b.Text(unix.NFTA_SET_TABLE, TableName)
+	b.Text(unix.NFTA_SET_TABLE, o.tableName())
 	b.Text(unix.NFTA_SET_NAME, d.name)
 	b.Uint32(unix.NFTA_SET_FLAGS, flags)
 	b.Uint32(unix.NFTA_SET_KEY_TYPE, concatMagic(d.key))
@@ -228,7 +240,7 @@ func (b *batch) setHeader(d *setDef, flags uint32) {
 func (b *batch) addSet(o *operation) {
 	d := o.set
 	start := b.open(o, unix.NFT_MSG_NEWSET, unix.NLM_F_CREATE)
-	b.setHeader(d, d.flags())
+	b.setHeader(o, d, d.flags())
 	if d.isMap() {
 		kind, length := d.mapData()
 		b.Uint32(unix.NFTA_SET_DATA_TYPE, kind)

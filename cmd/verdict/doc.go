@@ -8,6 +8,7 @@
 //	host.go       facts of the host; single.go: one process for each network namespace
 //	loopback.go   the sysctl for node ports on 127.0.0.1, and its guard
 //	ipvs.go       what IPVS can do on this host
+//	kernel.go     what the kernel lacks, if it refuses the tables
 //	observers.go  health, metrics and Events of the loop; events.go: Events
 //	render.go     "render": one pass without the kernel
 //

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/verdict-proxy/verdict/config"
+	"github.com/verdict-proxy/verdict/nft"
 	"github.com/verdict-proxy/verdict/proxier"
 	"github.com/verdict-proxy/verdict/proxier/conntrack"
 	"github.com/verdict-proxy/verdict/proxier/dataplane"
@@ -35,6 +36,7 @@ type observers struct {
 	servers  *health.Servers
 	metrics  *metrics.Metrics
 	events   *events
+	kernel   *kernelCheck              // nil: a refusal is not explained
 	checks   chan proxier.HealthChecks // the latest value, so that the loop never waits for listeners
 }
 
@@ -67,6 +69,9 @@ func (o *observers) PassDone(r proxier.PassReport) {
 	if r.Result.Full && r.Result.Err == nil {
 		settle()
 	}
+	if o.kernel != nil && tablesRefused(&r) {
+		go o.kernel.explain()
+	}
 	if r.Result.Err == nil {
 		for engine, totals := range r.Totals {
 			o.metrics.Served(dataplane.Engine(engine).String(), totals.Frontends, totals.Endpoints)
@@ -82,6 +87,11 @@ func (o *observers) PassDone(r proxier.PassReport) {
 		}
 		o.checks <- *r.HealthChecks
 	}
+}
+
+// tablesRefused reports whether the kernel refused to take whole tables, which may be because it lacks a feature.
+func tablesRefused(r *proxier.PassReport) bool {
+	return r.Result.Full && r.Result.Outcome == nft.Rejected
 }
 
 // FlowsCleaned implements proxier.Observer.

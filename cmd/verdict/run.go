@@ -116,6 +116,7 @@ func run(ctx context.Context, s *config.Settings, log *slog.Logger) (err error) 
 	if err != nil {
 		return err
 	}
+	observers.kernel = newKernelCheck(k.families, log)
 	interference := make(chan dataplane.Interference, 64)
 	loop := proxier.New(proxier.Options{
 		Settings: s, Store: store, Dataplane: k.dataplane(), Flows: k.flows, Former: formerFrontends(k.engine, log),
@@ -163,6 +164,7 @@ func openKernel(s *config.Settings, log *slog.Logger) (k *kernelSide, err error)
 		}
 	}()
 	if k.engine, err = nft.Open(nft.Options{Families: k.families, Owner: s.TableOwner == config.TableOwnerAuto}); err != nil {
+		newKernelCheck(k.families, log).explain()
 		return k, fmt.Errorf("open the nft engine: %w", err)
 	}
 	if s.TableOwner == config.TableOwnerAuto && !k.engine.CanOwn() {

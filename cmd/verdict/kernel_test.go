@@ -1,0 +1,81 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/verdict-proxy/verdict/nft"
+	"github.com/verdict-proxy/verdict/proxier"
+	"github.com/verdict-proxy/verdict/proxier/dataplane"
+)
+
+// TestKernelLacksFeatures: when the kernel refuses the tables, one line names the kernel, what it lacks, and what to
+// do.
+func TestKernelLacksFeatures(t *testing.T) {
+	refused := func(f nft.Family, name string, err error) nft.Feature {
+		return nft.Feature{Family: f, Name: name, Module: "nft_x", Err: err}
+	}
+	tests := []struct {
+		name  string
+		probe []nft.Feature
+		err   error
+		want  []string // parts of the line; none: no line
+	}{
+		{"nothing is missing", []nft.Feature{refused(nft.IPv4, "jhash", nil)}, nil, nil},
+		{
+			"features are missing",
+			[]nft.Feature{
+				refused(nft.IPv4, "jhash", unix.ENOENT), refused(nft.IPv6, "jhash", unix.ENOENT),
+				refused(nft.IPv6, "fib", unix.EPERM),
+			},
+			nil,
+			[]string{
+				"load the modules, or boot a kernel of version 5.13 or newer", "kernel=" + kernelRelease(),
+				"jhash (modules nft_x) in family ip and ip6: no such file",
+				"; fib (modules nft_x) in family ip6: operation not permitted",
+			},
+		},
+		{"the probe fails", nil, errors.New("no socket"), []string{"cannot find out whether the kernel lacks", "no socket"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			var out bytes.Buffer
+			k := &kernelCheck{
+				log:   slog.New(slog.NewTextHandler(&out, nil)),
+				probe: func() ([]nft.Feature, error) { return tt.probe, tt.err },
+			}
+			k.explain()
+			k.explain()
+			if lines := strings.Count(out.String(), "\n"); lines != min(len(tt.want), 1) {
+				t.Errorf("%d lines: %s", lines, out.String())
+			}
+			for _, part := range tt.want {
+				if !strings.Contains(out.String(), part) {
+					t.Errorf("the line lacks %q: %s", part, out.String())
+				}
+			}
+		})
+	}
+}
+
+// TestKernelIsAsked: a refusal of whole tables has the kernel checked. Other passes do not.
+func TestKernelIsAsked(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		result dataplane.Result
+		want   bool
+	}{
+		{"applied", dataplane.Result{Outcome: nft.Applied, Full: true}, false},
+		{"change refused", dataplane.Result{Outcome: nft.Rejected, Err: unix.ENOENT}, false},
+		{"tables refused", dataplane.Result{Outcome: nft.Rejected, Full: true, Err: unix.ENOENT}, true},
+	} {
+		if got := tablesRefused(&proxier.PassReport{Result: tt.result}); got != tt.want {
+			t.Errorf("%s: %t", tt.name, got)
+		}
+	}
+}

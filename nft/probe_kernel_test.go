@@ -1,0 +1,125 @@
+//go:build !nokernel
+
+package nft
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+
+	"github.com/verdict-proxy/verdict/nft/nlmsg"
+)
+
+// TestProbe: this kernel has everything, and the probe leaves nothing behind.
+func TestProbe(t *testing.T) {
+	n := newNamespace(t)
+	list, err := Probe(Options{NetNS: n.Fd()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(list) != 2*len(features()) {
+		t.Errorf("%d features, want %d in each family", len(list), len(features()))
+	}
+	for _, x := range list {
+		if x.Err != nil {
+			t.Errorf("%s %s: %v", x.Family, x.Name, x.Err)
+		}
+	}
+	if rules := n.nft(t, "list", "ruleset"); rules != "" {
+		t.Errorf("the probe left this behind:\n%s", rules)
+	}
+}
+
+// TestProbeRefusal has this kernel refuse something that no kernel knows. Only that is reported, and the tables of an
+// engine stay as they are.
+func TestProbeRefusal(t *testing.T) {
+	n := newNamespace(t)
+	e := n.engine(t)
+	mustSet(t, e, manyPorts(IPv4, 0, 3)...)
+	mustApply(t, e)
+	before := n.list(t)
+	list := append(features(), feature{"hop", "nft_hop_*", natPrerouting(), one(func(p program) rule {
+		s := p.affinityEntry("delete", 0)
+		s.exprs[len(s.exprs)-1].(*expr.Dynset).Operation = 77
+		return rule{s}
+	})})
+	result, err := tryFeatures(e.conn, []Family{IPv4, IPv6}, list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var missing []string
+	for _, x := range result {
+		if x.Err == nil {
+			continue
+		}
+		missing = append(missing, x.Family.String()+" "+x.Name+" "+x.Module)
+		if !errors.Is(x.Err, unix.EOPNOTSUPP) || !strings.Contains(x.Err.Error(), "verdict-probe") {
+			t.Errorf("%s: %v", x.Name, x.Err)
+		}
+	}
+	if got, want := strings.Join(missing, ", "), "ip hop nft_hop_ipv4, ip6 hop nft_hop_ipv6"; got != want {
+		t.Errorf("missing: %s; want %s", got, want)
+	}
+	compareListings(t, "the probe changed the ruleset", n.list(t), before)
+}
+
+// withoutExpression is a kernel without the module of an expression.
+type withoutExpression struct {
+	kernel
+	name string
+}
+
+func (k withoutExpression) send(b *batch) (Outcome, *nlmsg.Ack, error) {
+	for _, m := range b.messages {
+		message := string(b.Buf[m.start:])
+		if m.operation.kind == opAddRule && strings.Contains(message[:nextMessage(message)], "\x01\x00"+k.name+"\x00") {
+			return Rejected, &nlmsg.Ack{Seq: m.seq, Errno: unix.ENOENT}, unix.ENOENT
+		}
+	}
+	return k.kernel.send(b)
+}
+
+// nextMessage is the length of the message at the beginning of a batch.
+func nextMessage(batch string) int {
+	m := nlmsg.NewMessages([]byte(batch))
+	m.Next()
+	return nlmsg.HeaderSize + len(m.Body)
+}
+
+// TestProbeModules removes one module after the other from the kernel. The probe names it each time.
+func TestProbeModules(t *testing.T) {
+	n := newNamespace(t)
+	c := n.engine(t).conn
+	for _, name := range []string{"numgen", "hash", "ct", "fib", "reject", "nat", "masq", "dynset"} {
+		result, err := tryFeatures(withoutExpression{c, name}, []Family{IPv4}, features())
+		if err != nil {
+			t.Fatal(err)
+		}
+		missing := 0
+		for _, x := range result {
+			if x.Err == nil {
+				continue
+			}
+			missing++
+			if !strings.Contains(x.Module, "nft_"+name) && name != "dynset" {
+				t.Errorf("without %s: the probe names %s of %s", name, x.Name, x.Module)
+			}
+		}
+		if missing == 0 {
+			t.Errorf("without %s: the probe finds nothing missing", name)
+		}
+	}
+}
+
+// BenchmarkProbe is what the start of verdict spends on a kernel that has everything.
+func BenchmarkProbe(b *testing.B) {
+	n := newNamespace(b)
+	for b.Loop() {
+		if _, err := Probe(Options{NetNS: n.Fd()}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
