@@ -2,6 +2,8 @@ package proxier
 
 import (
 	"context"
+	"maps"
+	"math"
 	"reflect"
 	"slices"
 	"time"
@@ -23,6 +25,7 @@ func (p *Proxier) Run(ctx context.Context) error {
 			return nil
 		case <-p.store.Wake():
 			p.noteWaiting()
+		case <-p.rest():
 		case <-p.pace.retry():
 		case i := <-p.interference:
 			wanted = p.repair(i)
@@ -39,7 +42,7 @@ func (p *Proxier) Run(ctx context.Context) error {
 			wanted = false
 		}
 		if wanted {
-			if !p.pace.gather(ctx) {
+			if !p.continues() && !p.pace.gather(ctx) {
 				return nil
 			}
 			_ = p.pass() // logged, and tried again
@@ -47,8 +50,25 @@ func (p *Proxier) Run(ctx context.Context) error {
 	}
 }
 
-// Once does a single pass, for callers that only want to see what it would do.
-func (p *Proxier) Once() error { return p.pass() }
+// Once brings all changes into the kernel, for callers that only want to see what that would do.
+func (p *Proxier) Once() error {
+	for {
+		if err := p.pass(); err != nil || !p.store.Rest() {
+			return err
+		}
+	}
+}
+
+// rest fires when the latest pass has left Services for the next one.
+func (p *Proxier) rest() <-chan time.Time {
+	if !p.continues() {
+		return nil
+	}
+	return time.After(0)
+}
+
+// continues reports whether the next pass continues the latest one. Nothing has to be gathered for it.
+func (p *Proxier) continues() bool { return p.left && p.pace.failures == 0 && p.store.Rest() }
 
 // noteWaiting reports that changes wait. Before the first lists are complete, they wait for the sources, and not for
 // the loop.
@@ -114,22 +134,28 @@ func (p *Proxier) tick() (wanted bool) {
 	return len(p.replan) > 0
 }
 
-// pass brings everything that changed into the kernel.
+// pass brings changes into the kernel. What takes too long for one pass stays for the next ones, except what changes
+// the environment of all Services. The first pass is such a one: it is complete before it replaces the rules of an
+// earlier process.
 func (p *Proxier) pass() error {
 	p.drainWake()
-	changes, synced := p.store.Pending()
+	changes, synced := p.store.Take(0)
 	if !synced {
 		return nil
 	}
 	p.noteWaiting() // also for a pass that repairs the kernel: observers must see that it is stuck
 	report := PassReport{Started: time.Now()}
 	p.pace.began = report.Started
-	queue := p.queue(changes)
-	for chunk := range slices.Chunk(queue, chunkSize) {
-		report.Services += p.set(chunk)
+	if changes.Environment {
+		p.taken = append(p.taken, changes)
+	}
+	if p.updateEnvironment(changes.Environment) {
+		report.Services = p.setEverything()
+	} else {
+		report.Services = p.setSome(report.Started)
 	}
 	p.apply(&report)
-	p.finish(changes.Revision, report)
+	p.finish(report)
 	return report.Result.Err
 }
 
@@ -141,34 +167,32 @@ func (p *Proxier) drainWake() {
 	}
 }
 
-// queue lists the Services to plan, each once. They are sorted, because their order decides about the numbers of pools:
-// the same objects give the same rules each time.
-func (p *Proxier) queue(changes state.Changes) []state.Name {
-	queue := changes.Services
-	if changes.Environment || !p.node.known || p.node.askAgain {
-		queue = p.updateEnvironment(queue)
+// take returns the next Services to plan, and remembers to confirm them when the kernel has them. The environment is
+// confirmed by what the pass took first.
+func (p *Proxier) take(n int) []state.Name {
+	changes, _ := p.store.Take(n)
+	changes.Environment = false
+	if len(changes.Services) > 0 {
+		p.taken = append(p.taken, changes)
 	}
-	if len(p.replan) > 0 {
-		queue = p.takeReplan(queue)
-	}
-	slices.SortFunc(queue, state.Name.Compare)
-	return queue
+	return changes.Services
 }
 
-// takeReplan adds the Services that the dataplane wants planned again.
-func (p *Proxier) takeReplan(queue []state.Name) []state.Name {
-	for _, name := range queue {
-		delete(p.replan, name)
+// takeReplan returns the Services that the dataplane wants planned again, sorted.
+func (p *Proxier) takeReplan() []state.Name {
+	if len(p.replan) == 0 {
+		return nil
 	}
-	for name := range p.replan {
-		queue = append(queue, name)
-	}
+	names := sortNames(slices.Collect(maps.Keys(p.replan)))
 	p.replan = map[state.Name]bool{}
-	return queue
+	return names
 }
 
-// updateEnvironment takes over what changed around the Services, and adds the Services that have to be planned again.
-func (p *Proxier) updateEnvironment(queue []state.Name) []state.Name {
+// updateEnvironment takes over what changed around the Services. It reports whether all Services have to be planned.
+func (p *Proxier) updateEnvironment(changed bool) (everything bool) {
+	if !changed && p.node.known && !p.node.askAgain {
+		return false
+	}
 	planEnv, shared := p.node.planEnv, p.node.shared
 	first := !p.node.known
 	p.node.update(p.store.Environment())
@@ -182,15 +206,59 @@ func (p *Proxier) updateEnvironment(queue []state.Name) []state.Name {
 	for _, name := range p.dataplane.SetEnvironment(p.node.shared) {
 		p.replan[name] = true
 	}
-	if first || !reflect.DeepEqual(p.node.planEnv, planEnv) {
-		return p.planning.everything(queue)
-	}
-	return queue
+	return first || !reflect.DeepEqual(p.node.planEnv, planEnv)
 }
 
-// set plans some Services and hands them to the dataplane. It returns how many there were.
-func (p *Proxier) set(queue []state.Name) int {
-	d := p.planning.draft(queue)
+// setEverything plans all Services, and returns how many there were. They are sorted, because their order decides about
+// the numbers of pools: the same objects give the same rules each time.
+func (p *Proxier) setEverything() (services int) {
+	queue := sortNames(p.planning.everything(p.take(math.MaxInt)))
+	p.replan, p.left = map[state.Name]bool{}, false
+	for chunk := range slices.Chunk(queue, chunkSize) {
+		services += p.set(p.planning.draft(chunk))
+	}
+	return services
+}
+
+// A pass plans until it has used one of these up. To hand the plans to the engines and the kernel takes longer than to
+// make them. A change that arrives meanwhile waits for that, and for its turn in the next pass.
+const (
+	planPeriod = 5 * time.Millisecond
+	planSize   = 1000 // frontends, endpoints and source ranges
+)
+
+// setSome plans some Services, at least one, and returns how many there were.
+func (p *Proxier) setSome(began time.Time) (services int) {
+	d := p.planning.draft(p.takeReplan())
+	for p.left = true; d.size == 0 || d.size < planSize && time.Since(began) < planPeriod; {
+		names := p.take(1)
+		if len(names) == 0 {
+			p.left = false
+			break
+		}
+		p.planning.extend(&d, names)
+	}
+	return p.set(d)
+}
+
+// sortNames sorts names. To sort them by namespace is faster than to compare whole names.
+func sortNames(names []state.Name) []state.Name {
+	each := map[string][]string{}
+	for _, n := range names {
+		each[n.Namespace] = append(each[n.Namespace], n.Name)
+	}
+	names = names[:0]
+	for _, namespace := range slices.Sorted(maps.Keys(each)) {
+		slices.Sort(each[namespace])
+		for _, name := range each[namespace] {
+			names = append(names, state.Name{Namespace: namespace, Name: name})
+		}
+	}
+	return names
+}
+
+// set hands plans to the dataplane. It returns how many there were.
+func (p *Proxier) set(d draft) int {
 	for _, name := range d.order {
 		planned := d.plans[name]
 		if planned == nil {
@@ -222,16 +290,19 @@ func (p *Proxier) apply(report *PassReport) {
 			return
 		}
 		slices.SortFunc(replan, state.Name.Compare)
-		p.set(replan)
+		p.set(p.planning.draft(replan))
 	}
 }
 
 // finish lets go of the changes when the kernel has them, and tells everyone how the pass went.
-func (p *Proxier) finish(revision uint64, report PassReport) {
+func (p *Proxier) finish(report PassReport) {
 	now := time.Now()
 	applied := report.Result.Applied()
 	if applied {
-		p.store.Applied(revision)
+		for _, changes := range p.taken {
+			p.store.Applied(changes)
+		}
+		p.taken = nil
 		p.pace.applied(now)
 		report.Triggers = p.triggers.take()
 	} else {

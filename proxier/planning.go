@@ -25,6 +25,7 @@ func newPlanning(store *state.Store, limits config.Budgets) planning {
 type draft struct {
 	plans    map[state.Name]*plan.Service // nil: the Service is gone
 	order    []state.Name                 // of the plans; each once
+	size     int                          // of the plans, at least 1 for each
 	problems map[state.Name][]state.Problem
 	slices   map[state.Name][]*state.Slice
 }
@@ -42,17 +43,23 @@ func (p *planning) draft(queue []state.Name) draft {
 		problems: map[state.Name][]state.Problem{},
 		slices:   make(map[state.Name][]*state.Slice, len(queue)),
 	}
+	p.extend(&d, queue)
+	return d
+}
+
+// extend adds Services to a draft.
+func (p *planning) extend(d *draft, queue []state.Name) {
 	for len(queue) > 0 {
 		name := queue[0]
-		queue = append(queue[1:], p.plan(&d, name)...)
+		queue = append(queue[1:], p.plan(d, name)...)
 	}
-	return d
 }
 
 func (p *planning) plan(d *draft, name state.Name) (replan []state.Name) {
 	if _, again := d.plans[name]; !again {
 		d.order = append(d.order, name)
 	}
+	d.size++
 	svc, slices := p.store.Service(name)
 	if svc == nil {
 		d.plans[name] = nil
@@ -60,6 +67,7 @@ func (p *planning) plan(d *draft, name state.Name) (replan []state.Name) {
 	}
 	p.planner.Limits = p.budget.limitsOf(name)
 	planned := p.planner.Plan(svc, slices, &p.env)
+	d.size += planned.Used.Frontends + planned.Used.Elements
 	problems, replan := p.claims.Resolve(&planned, svc.Created)
 	replan = append(replan, p.budget.charge(&planned, p.planner.Limits)...)
 	d.plans[name], d.slices[name] = &planned, slices

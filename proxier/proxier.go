@@ -58,6 +58,8 @@ type Proxier struct {
 
 	node     nodeEnvironment
 	planning planning
+	taken    []state.Changes     // what passes took and the kernel does not have yet
+	left     bool                // the latest pass left Services for the next one
 	replan   map[state.Name]bool // Services that the dataplane wants planned again with the next pass
 	pace     pace
 	triggers triggers

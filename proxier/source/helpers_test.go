@@ -104,7 +104,7 @@ func applied(t *testing.T, store *state.Store) {
 	if !ok {
 		t.Fatal("the store is not synced")
 	}
-	store.Applied(c.Revision)
+	store.Applied(c)
 }
 
 // hasService reports whether the store has a Service with the given number of endpoints.

@@ -33,7 +33,7 @@ func BenchmarkHeldMemory(b *testing.B) {
 				}
 				store.MarkSynced()
 				pending, _ := store.Pending()
-				store.Applied(pending.Revision)
+				store.Applied(pending)
 				held := float64(heap() - before)
 				b.ReportMetric(held/(1<<20), "MiB-held")
 				b.ReportMetric(held/float64(services*10), "B/endpoint")

@@ -85,10 +85,15 @@ func (s *sink[T]) replace(all []found[T]) {
 		present[f.name] = struct{}{}
 		s.put(f)
 	}
+	var gone []state.Name
 	for name := range s.known {
 		if _, ok := present[name]; !ok {
-			s.drop(name)
+			gone = append(gone, name)
 		}
+	}
+	slices.SortFunc(gone, state.Name.Compare) // the order of changes must not depend on chance
+	for _, name := range gone {
+		s.drop(name)
 	}
 }
 

@@ -62,7 +62,7 @@ func TestSinkPassesOnlyDifferences(t *testing.T) {
 		if diff := cmp.Diff(step.changed, c.Services, cmpopts.EquateEmpty()); diff != "" {
 			t.Errorf("%s: changed (-want +got):\n%s", step.name, diff)
 		}
-		store.Applied(c.Revision)
+		store.Applied(c)
 		if got := len(store.Problems()); got != step.problems {
 			t.Errorf("%s: %d problems, want %d", step.name, got, step.problems)
 		}
@@ -84,7 +84,7 @@ func TestRewrittenSliceIsNoChange(t *testing.T) {
 		s := wantSlice(change)
 		sink.put(found[state.Slice]{name: s.Name, value: s})
 		c, _ := store.Pending()
-		store.Applied(c.Revision)
+		store.Applied(c)
 		return len(c.Services) > 0
 	}
 	put(func(*state.Slice) {})

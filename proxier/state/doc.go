@@ -4,6 +4,7 @@
 //	types.go    the values
 //	problem.go  parts of objects that cannot be honored; text.go: limits for their texts
 //	store.go    the Store: sources write into it, the loop reads from it
+//	queue.go    in which order the loop takes what changed
 //
 // It knows neither Kubernetes types nor the kernel.
 package state

@@ -32,11 +32,11 @@ func ExampleStore() {
 		Endpoints: []state.Endpoint{{Addr: netip.MustParseAddr("10.0.1.1"), Ready: true, Serving: true}},
 		Weight:    state.DefaultWeight,
 	}, nil)
-	store.Applied(changes.Revision)
+	store.Applied(changes)
 	changes, _ = store.Pending()
 	fmt.Println("after the pass:", changes.Services)
 
-	store.Applied(changes.Revision)
+	store.Applied(changes)
 	changes, _ = store.Pending()
 	fmt.Println("after the next pass:", changes.Services)
 

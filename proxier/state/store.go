@@ -26,8 +26,9 @@ type Store struct {
 	apiServers   []netip.Addr // the endpoints of the Service default/kubernetes, sorted
 
 	revision uint64
-	dirty    map[Name]uint64 // Service -> revision of its latest change
-	envDirty uint64          // revision of the latest change of node, ranges or host addresses; 0: no change
+	dirty    map[Name]pending // the Services with changes that the kernel does not have
+	queue    queue            // those that no pass has taken since
+	envDirty uint64           // revision of the latest change of node, ranges or host addresses; 0: no change
 	synced   bool
 	wake     chan struct{}
 }
@@ -39,7 +40,8 @@ func NewStore() *Store {
 		slices:   map[Name]*Slice{},
 		members:  map[Name][]*Slice{},
 		problems: map[Object][]Problem{},
-		dirty:    map[Name]uint64{},
+		dirty:    map[Name]pending{},
+		queue:    newQueue(),
 		wake:     make(chan struct{}, 1),
 
 		problemsOf: map[Object]struct{}{},
@@ -59,7 +61,10 @@ func (s *Store) signal() {
 // touch marks a Service as changed. The caller holds mu.
 func (s *Store) touch(n Name) {
 	s.revision++
-	s.dirty[n] = s.revision
+	if !s.dirty[n].queued {
+		s.queue.push(n)
+	}
+	s.dirty[n] = pending{latest: s.revision, queued: true}
 	s.signal()
 }
 
@@ -265,14 +270,15 @@ type Environment struct {
 	APIServers    []netip.Addr // the endpoints of the Service default/kubernetes, sorted
 }
 
-// Changes are the changes up to Revision that Applied has not confirmed.
+// Changes are changes up to Revision that Applied has not confirmed.
 type Changes struct {
 	Revision    uint64
-	Services    []Name // in no particular order
+	Services    []Name
 	Environment bool
 }
 
-// Pending returns the changes that no successful pass has covered yet. It returns false before MarkSynced.
+// Pending returns all changes that no successful pass has covered yet, in no particular order. It takes none, and
+// returns false before MarkSynced.
 func (s *Store) Pending() (c Changes, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -286,17 +292,50 @@ func (s *Store) Pending() (c Changes, ok bool) {
 	}, true
 }
 
-// Applied forgets the changes up to a revision, because the kernel has them. Later changes stay pending.
-func (s *Store) Applied(revision uint64) {
+// Take returns at most n Services that have changed and that no pass has taken since. Namespaces have turns, so that a
+// tenant with many changes does not keep the others waiting. In a namespace, the change that waits longest comes first.
+// What was taken stays pending until Applied. Take returns false before MarkSynced.
+func (s *Store) Take(n int) (c Changes, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	maps.DeleteFunc(s.dirty, func(_ Name, r uint64) bool { return r <= revision })
-	if len(s.dirty) == 0 {
-		// A map keeps the size that it once had, and walking it costs that size. Without a new map, every pass after
-		// the first one over 50,000 Services would pay for 50,000.
-		s.dirty = map[Name]uint64{}
+	if !s.synced {
+		return Changes{}, false
 	}
-	if s.envDirty <= revision {
+	c = Changes{Revision: s.revision, Environment: s.envDirty != 0}
+	for len(c.Services) < n {
+		name, some := s.queue.pop()
+		if !some {
+			break
+		}
+		if p := s.dirty[name]; p.queued {
+			s.dirty[name] = pending{latest: p.latest}
+			c.Services = append(c.Services, name)
+		}
+	}
+	return c, true
+}
+
+// Rest reports whether Services wait to be taken.
+func (s *Store) Rest() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.synced && !s.queue.empty()
+}
+
+// Applied forgets some changes up to their revision, because the kernel has them. Later changes stay pending.
+func (s *Store) Applied(c Changes) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, n := range c.Services {
+		if s.dirty[n].latest <= c.Revision {
+			delete(s.dirty, n)
+		}
+	}
+	if len(s.dirty) == 0 {
+		// A map keeps the size that it once had, and walking it costs that size.
+		s.dirty = map[Name]pending{}
+	}
+	if c.Environment && s.envDirty <= c.Revision {
 		s.envDirty = 0
 	}
 }

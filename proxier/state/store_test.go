@@ -43,7 +43,7 @@ func syncedStore(t *testing.T, fill ...func(*Store)) *Store {
 	if !ok {
 		t.Fatal("Pending returned false for a synced store")
 	}
-	s.Applied(c.Revision)
+	s.Applied(c)
 	expectPending(t, s, false)
 	drainWake(s)
 	return s
@@ -142,7 +142,7 @@ func TestAppliedForgetsOnlyWhatItCovers(t *testing.T) {
 	pass, _ := s.Pending()
 
 	s.SetService(service(web), nil)
-	s.Applied(pass.Revision)
+	s.Applied(pass)
 	expectPending(t, s, false, web)
 
 	late, _ := s.Pending()
@@ -150,7 +150,7 @@ func TestAppliedForgetsOnlyWhatItCovers(t *testing.T) {
 		t.Errorf("revision went from %d to %d", pass.Revision, late.Revision)
 	}
 	s.SetHostAddresses([]netip.Addr{netip.MustParseAddr("192.0.2.1")})
-	s.Applied(late.Revision)
+	s.Applied(late)
 	expectPending(t, s, true)
 }
 
@@ -172,8 +172,8 @@ func TestAppliedEarlierRevision(t *testing.T) {
 	first, _ := s.Pending()
 	s.SetService(service(mail), nil)
 	second, _ := s.Pending()
-	s.Applied(second.Revision)
-	s.Applied(first.Revision)
+	s.Applied(second)
+	s.Applied(first)
 	expectPending(t, s, false)
 }
 
@@ -317,7 +317,7 @@ func TestAPIServersAreInTheEnvironment(t *testing.T) {
 			t.Errorf("%s: %s, want %s", step.what, got, step.want)
 		}
 		c, _ := s.Pending()
-		s.Applied(c.Revision)
+		s.Applied(c)
 	}
 }
 
@@ -433,7 +433,7 @@ func TestConcurrentUse(t *testing.T) {
 					seen[n] = true
 				}
 			}
-			s.Applied(c.Revision)
+			s.Applied(c)
 		}
 	}()
 	writers.Wait()
@@ -455,7 +455,7 @@ func BenchmarkOneChange(b *testing.B) {
 			}
 			s.MarkSynced()
 			all, _ := s.Pending()
-			s.Applied(all.Revision)
+			s.Applied(all)
 			changed := sliceOf(named("s7"), named("s7"), "10.0.0.2")
 			for b.Loop() {
 				s.SetSlice(changed, nil)
@@ -463,7 +463,7 @@ func BenchmarkOneChange(b *testing.B) {
 				for _, n := range c.Services {
 					s.Service(n)
 				}
-				s.Applied(c.Revision)
+				s.Applied(c)
 			}
 		})
 	}
