@@ -25,7 +25,8 @@ type ControlPlane struct {
 	ns        *lab.Namespace
 	server    string
 	files     files
-	processes []*lab.Process
+	commands  [][]string     // by Part
+	processes []*lab.Process // by Part
 }
 
 // Options of a control plane.
@@ -60,14 +61,13 @@ func Start(o Options) (*ControlPlane, error) {
 	if c.files, err = writeCredentials(o.Dir, o.Address, tokens); err != nil {
 		return nil, fmt.Errorf("control plane: %w", err)
 	}
-	for _, command := range [][]string{c.etcd(o), c.apiserver(o)} {
-		p, err := lab.NewProcess(lab.ProcessOptions{
-			Name: filepath.Base(command[0]), Namespace: o.Namespace, Dir: o.Dir, Command: command,
-		})
-		if err != nil {
+	c.commands = [][]string{Etcd: c.etcd(o), Server: c.apiserver(o)}
+	for p := range c.commands {
+		c.processes = append(c.processes, nil)
+		if err := c.start(Part(p)); err != nil {
+			c.processes = c.processes[:p]
 			return nil, errors.Join(err, c.Close())
 		}
-		c.processes = append(c.processes, p)
 	}
 	if c.Client, err = kubernetes.NewForConfig(c.Config()); err != nil {
 		return nil, errors.Join(err, c.Close())
@@ -135,7 +135,7 @@ func (c *ControlPlane) ready() error {
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("the API server is not ready after %s: %w; its log ends:\n%s",
-				readyPatience, err, c.processes[1].Log(10))
+				readyPatience, err, c.processes[Server].Log(10))
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
@@ -162,5 +162,5 @@ func (c *ControlPlane) Close() error {
 	for i := len(c.processes) - 1; i >= 0; i-- {
 		errs = append(errs, c.processes[i].Kill())
 	}
-	return errors.Join(append(errs, os.RemoveAll(c.files.path("etcd")))...)
+	return errors.Join(append(errs, os.RemoveAll(c.files.path("etcd")), os.RemoveAll(c.files.path("etcd-saved")))...)
 }

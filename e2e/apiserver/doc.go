@@ -2,5 +2,6 @@
 // build the two programs.
 //
 //	apiserver.go    the two processes, and clients with all rights
+//	outage.go       the two processes end, start again, and lose what they stored
 //	credentials.go  certificates, tokens, kubeconfig files
 package apiserver

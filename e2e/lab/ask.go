@@ -99,7 +99,7 @@ func (r Result) String() string {
 // Ask makes a connection, gets one answer and closes the connection, in the namespace of the calling thread.
 func Ask(q Question) Result {
 	start := time.Now()
-	f, r := openAndAsk(q)
+	f, r := OpenAndAsk(q)
 	if f != nil {
 		f.Close()
 	}
@@ -107,8 +107,8 @@ func Ask(q Question) Result {
 	return r
 }
 
-// openAndAsk returns a flow if the connection could be made, whatever became of it then.
-func openAndAsk(q Question) (*Flow, Result) {
+// OpenAndAsk returns a flow if the connection could be made, whatever became of it then.
+func OpenAndAsk(q Question) (*Flow, Result) {
 	f, err := Open(q)
 	if err != nil {
 		return nil, resultOf(err)
@@ -132,7 +132,7 @@ func (n *Namespace) Ask(q Question) (r Result) {
 // otherwise it is nil.
 func (n *Namespace) Open(q Question) (f *Flow, r Result) {
 	err := n.Do(func() error {
-		f, r = openAndAsk(q)
+		f, r = OpenAndAsk(q)
 		return nil
 	})
 	if err != nil {

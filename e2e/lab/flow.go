@@ -119,6 +119,16 @@ func (f *Flow) wait(event int16, deadline time.Time) error {
 	}
 }
 
+// Retransmits is how many packets of a TCP connection its client has sent again. The kernel sends the first packet again
+// after a second.
+func (f *Flow) Retransmits() (int, error) {
+	info, err := unix.GetsockoptTCPInfo(f.fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+	if err != nil {
+		return 0, fmt.Errorf("ask how many packets were sent again: %w", err)
+	}
+	return int(info.Total_retrans), nil
+}
+
 // First gets the first answer.
 func (f *Flow) First(patience time.Duration) Result {
 	return f.exchange(patience, !f.protocol.serverSpeaksFirst())

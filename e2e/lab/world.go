@@ -155,6 +155,27 @@ func (w *World) connectRemote() error {
 	return nil
 }
 
+// PlugAttached brings the link to the namespace of Attach back, or takes it away. Both ends keep their addresses.
+func (w *World) PlugAttached(in bool) error {
+	if in {
+		return w.Node.SetUp(attachedLink)
+	}
+	return w.Node.SetDown(attachedLink)
+}
+
+// Plug brings the link to a place back, or takes it away. It works only for places behind a bridge: x, y and b. The
+// links of the place itself stay up, so it keeps its addresses and routes.
+func (w *World) Plug(place string, in bool) error {
+	at, port := w.places[gateway], "to-"+place
+	if place == "b" {
+		at, port = w.Node, "veth-b"
+	}
+	if in {
+		return at.SetUp(port)
+	}
+	return at.SetDown(port)
+}
+
 // viaNode is the remote node's routing table for packets from its pods.
 const viaNode = 100
 

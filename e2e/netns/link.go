@@ -55,6 +55,11 @@ func (n *Namespace) withLink(name, what string, fn func(netlink.Link) error) err
 // SetUp sets a link up.
 func (n *Namespace) SetUp(link string) error { return n.withLink(link, "set up", netlink.LinkSetUp) }
 
+// SetDown sets a link down.
+func (n *Namespace) SetDown(link string) error {
+	return n.withLink(link, "set down", netlink.LinkSetDown)
+}
+
 // DeleteLink deletes a link, and with it the other end of its pair.
 func (n *Namespace) DeleteLink(link string) error {
 	return n.withLink(link, "delete", netlink.LinkDel)

@@ -1,0 +1,83 @@
+package apiserver
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"github.com/verdict-proxy/verdict/e2e/lab"
+)
+
+// Part is one of the two processes of a control plane.
+type Part int
+
+// The parts, in the order in which they start.
+const (
+	Etcd Part = iota
+	Server
+)
+
+// Kill ends a part with SIGKILL.
+func (c *ControlPlane) Kill(p Part) error { return c.processes[p].Kill() }
+
+// Stop ends a part with SIGTERM. The exit code does not matter: kube-apiserver waits for its clients, and is killed
+// when that takes too long.
+func (c *ControlPlane) Stop(p Part) { _ = c.processes[p].Stop() }
+
+// Signal sends a signal to a part, such as SIGSTOP or SIGCONT.
+func (c *ControlPlane) Signal(p Part, s syscall.Signal) error {
+	if err := syscall.Kill(c.processes[p].PID(), s); err != nil {
+		return fmt.Errorf("send %s to %s: %w", s, c.processes[p].Name, err)
+	}
+	return nil
+}
+
+// Restart starts a part that was killed or stopped, and returns when the API server is ready.
+func (c *ControlPlane) Restart(p Part) error {
+	if err := c.start(p); err != nil {
+		return err
+	}
+	return c.ready()
+}
+
+// start starts one part.
+func (c *ControlPlane) start(p Part) error {
+	command := c.commands[p]
+	process, err := lab.NewProcess(lab.ProcessOptions{
+		Name: filepath.Base(command[0]), Namespace: c.ns, Dir: c.files.dir, Command: command,
+	})
+	if err != nil {
+		return err
+	}
+	c.processes[p] = process
+	return nil
+}
+
+// Save copies the data of etcd, which does not run in the meantime. A later Restore brings it back.
+func (c *ControlPlane) Save() error {
+	if err := c.Signal(Etcd, syscall.SIGSTOP); err != nil {
+		return err
+	}
+	saved := c.files.path("etcd-saved")
+	err := errors.Join(os.RemoveAll(saved), os.CopyFS(saved, os.DirFS(c.files.path("etcd"))))
+	if err != nil {
+		err = fmt.Errorf("copy the data of etcd: %w", err)
+	}
+	return errors.Join(err, c.Signal(Etcd, syscall.SIGCONT))
+}
+
+// Restore replaces the data of etcd by what Save copied, as an operator does after a loss. Both parts are killed and
+// started again: revisions go back, and objects are what they were.
+func (c *ControlPlane) Restore() error {
+	data := c.files.path("etcd")
+	err := errors.Join(c.Kill(Server), c.Kill(Etcd), os.RemoveAll(data), os.CopyFS(data, os.DirFS(c.files.path("etcd-saved"))))
+	if err != nil {
+		return fmt.Errorf("restore the data of etcd: %w", err)
+	}
+	if err := c.start(Etcd); err != nil {
+		return err
+	}
+	return c.Restart(Server)
+}
