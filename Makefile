@@ -58,6 +58,12 @@ e2e-upstream: packages ## run the same scenarios against upstream kube-proxy, to
 	e2e/controlplane/build.sh
 	set -o pipefail; $(GO) test -tags e2e -count=1 -timeout 30m -v ./e2e -proxy=kube-proxy 2>&1 | e2e/summarize.sh
 
+.PHONY: chaos
+chaos: packages build ## run the daemon under random faults and check every round (root; ROUNDS=2000 SEED=1; 200 rounds take 10 minutes)
+	$(GO) build -o .cache/chaos ./e2e/chaos
+	.cache/chaos -binaries "$$(e2e/controlplane/build.sh etcd kube-apiserver)" -verdict bin/verdict \
+		-rounds $(or $(ROUNDS),200) -seed $(or $(SEED),0) $(CHAOS)
+
 .PHONY: bench
 bench: ## measure changes, first sync, memory and connections at 100 to 50,000 Services (root, 2 minutes; BENCH=-json)
 	$(GO) build -o .cache/bench ./e2e/bench

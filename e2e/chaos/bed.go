@@ -199,6 +199,7 @@ func (b *bed) settle() error {
 		return err
 	}
 	err := b.equal(start.Add(settlePatience))
+	err = errors.Join(err, b.forgetUntranslated())
 	b.ledger.closeAll()
 	b.settled = time.Since(start)
 	b.settles = append(b.settles, b.settled)

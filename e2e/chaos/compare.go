@@ -39,11 +39,14 @@ func (b *bed) equals(want []string, patience time.Duration) error {
 	}
 }
 
+// planPatience is how many seconds a plan may take. The API server may be down.
+const planPatience = "10"
+
 // plan is what a daemon that starts now would write. The real nft loads it into an empty namespace and lists it, so that
 // both sides of the comparison have the form of the same program.
 func (b *bed) plan() ([]string, error) {
-	command := slices.Concat([]string{"render", "-v=0"}, b.daemon.planFlags())
-	text, err := b.world.Node.Command(b.daemon.binary, command...)
+	command := slices.Concat([]string{planPatience, b.daemon.binary, "render"}, b.daemon.planFlags())
+	text, err := b.world.Node.Command("timeout", command...)
 	if err != nil {
 		return nil, fmt.Errorf("make a fresh plan: %w", err)
 	}

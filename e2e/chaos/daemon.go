@@ -27,7 +27,8 @@ type daemon struct {
 
 	mu      sync.Mutex
 	process *lab.Process
-	started int // names the logs
+	since   time.Time // when the process became the daemon, or was started to become it
+	started int       // names the logs
 	ended   []error
 }
 
@@ -57,6 +58,7 @@ func (d *daemon) command() []string {
 // that becomes verdict.
 func (d *daemon) spawn(before ...string) (*lab.Process, error) {
 	d.started++
+	d.since = time.Now()
 	return lab.NewProcess(lab.ProcessOptions{
 		Name: fmt.Sprintf("verdict-%03d", d.started), Namespace: d.node, Dir: d.dir, Command: slices.Concat(before, d.command()),
 	})

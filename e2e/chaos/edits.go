@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"math/rand/v2"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -93,35 +94,57 @@ func frontendOf(table, name, protocol string, port int) string {
 const repairPatience = 5 * time.Second
 
 // edit changes the ruleset. In half of the cases it stops the churn and measures how long the repair takes; then the
-// next commit of verdict can only be the repair.
+// next commit of the daemon can only be the repair.
 func (b *bed) edit(r *rand.Rand, script string) (func() error, error) {
 	measured := r.IntN(2) == 0 && b.canRepair() && !strings.Contains(script, "affinity") // clients fill that map
+	var before []string
 	if measured {
 		b.churn.pause()
 		defer b.churn.resume()
 		time.Sleep(quiet) // until the daemon has followed the last changes
+		var err error
+		if before, err = b.kernel(); err != nil {
+			return nil, err
+		}
 	}
-	w := b.ledger.open()
-	from := time.Now()
+	w, from := b.ledger.open(), time.Now()
 	b.ledger.note("edit: %s", strings.TrimSpace(script))
 	if err := b.world.Node.Load(script); err != nil {
 		b.ledger.note("nft refuses the edit: %v", err) // another fault had removed what it edits
 		return nil, nil
 	}
-	if !measured {
-		return nil, nil
+	if measured {
+		return nil, b.measureRepair(w, from, before)
 	}
-	took, at, ok := b.monitor.repair(from, repairPatience)
+	return nil, nil
+}
+
+// measureRepair waits for the commit that repairs an edit. The window ends there if the kernel then holds what it held
+// before; otherwise it ends with the round.
+func (b *bed) measureRepair(w *window, from time.Time, before []string) error {
+	took, ok := b.monitor.repair(from, repairPatience)
 	if !ok {
-		return nil, fmt.Errorf("nothing repaired this edit within %s:\n%s", repairPatience, script)
+		return b.unrepaired(before)
 	}
 	b.repairs = append(b.repairs, took)
 	b.ledger.note("repaired after %s", took)
-	if err := b.equal(time.Now().Add(repairPatience)); err != nil {
-		return nil, fmt.Errorf("after the repair of %q: %w", strings.TrimSpace(script), err)
+	if err := b.equals(before, time.Second); err != nil {
+		b.ledger.note("the kernel is not as before the edit: %v", err)
+		return nil
 	}
-	b.ledger.close(w, at)
-	return nil, nil
+	if err := b.forgetUntranslated(); err != nil {
+		return err
+	}
+	b.ledger.close(w, time.Now())
+	return nil
+}
+
+// unrepaired decides whether it is an error that the daemon did nothing about an edit.
+func (b *bed) unrepaired(before []string) error {
+	if err := b.equals(before, 0); err != nil {
+		return fmt.Errorf("the daemon did not repair an edit within %s: %w", repairPatience, err)
+	}
+	return nil // the edit had changed nothing, such as a flush of an empty set
 }
 
 // quiet is longer than --min-sync-period and a pass.
@@ -144,8 +167,22 @@ func saveAndRestore(b *bed, r *rand.Rand) (func() error, error) {
 	}, nil
 }
 
-// canRepair reports whether the daemon is there to repair at once.
+// canRepair reports whether the daemon is there to repair at once. A daemon repairs nothing before its first pass, which
+// needs the API server.
 func (b *bed) canRepair() bool {
 	p := b.daemon.running()
-	return p != nil && !slices.Contains(b.daemon.extra, "--repair=false") && !b.suspended
+	return p != nil && !b.suspended && !slices.Contains(b.daemon.extra, "--repair=false") &&
+		b.monitor.wroteSince(b.daemon.since, p.PID())
+}
+
+// forgetUntranslated removes what the node's connection tracking has noted of connections that clients began while rules
+// were missing. Such an entry lives for two minutes, and a new connection from the same port would not be translated.
+func (b *bed) forgetUntranslated() error {
+	frontends := map[netip.AddrPort]bool{}
+	for _, f := range lab.Families() {
+		for _, t := range targets(f, lab.Node) {
+			frontends[t.to] = true
+		}
+	}
+	return b.world.Node.ForgetUntranslated(frontends)
 }

@@ -46,7 +46,7 @@ func hostile() map[string]func(*rand.Rand, *corev1.Service) {
 			s.Annotations = map[string]string{"junk": strings.Repeat("x", 250_000)}
 		},
 		"ports": func(r *rand.Rand, s *corev1.Service) {
-			for i := range 500 + r.IntN(2000) {
+			for i := range oneOf(r, 300, 300, 300, 2500) {
 				s.Spec.Ports = append(s.Spec.Ports, port(fmt.Sprintf("p%d", i), int32(1000+i)))
 			}
 		},
@@ -78,7 +78,7 @@ func (b *bed) attack(r *rand.Rand) {
 	for range 1 + r.IntN(3) {
 		kind := oneOf(r, hostileNames()...)
 		name := fmt.Sprintf("%s-%d", kind, r.IntN(2))
-		if r.IntN(3) == 0 {
+		if r.IntN(2) == 0 {
 			b.churn.note(b.churn.remove(ctx, hostileNamespace, name))
 			continue
 		}

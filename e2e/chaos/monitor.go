@@ -131,7 +131,7 @@ func (m *monitor) since(at time.Time) (list []commit, next <-chan struct{}) {
 
 // repair waits for a commit of nft after a time, and for one of the daemon after that. It returns the time between the
 // two.
-func (m *monitor) repair(from time.Time, patience time.Duration) (took time.Duration, at time.Time, ok bool) {
+func (m *monitor) repair(from time.Time, patience time.Duration) (took time.Duration, ok bool) {
 	deadline := time.After(patience)
 	for {
 		list, next := m.since(from)
@@ -141,13 +141,13 @@ func (m *monitor) repair(from time.Time, patience time.Duration) (took time.Dura
 			case c.name == "nft":
 				edited = c.at
 			case !edited.IsZero():
-				return c.at.Sub(edited), c.at, true
+				return c.at.Sub(edited), true
 			}
 		}
 		select {
 		case <-next:
 		case <-deadline:
-			return 0, time.Time{}, false
+			return 0, false
 		}
 	}
 }

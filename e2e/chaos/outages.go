@@ -127,7 +127,7 @@ func outsideFaults() []fault {
 		{"node address added", 4, addressAdded},
 		{"node address removed", 4, addressRemoved},
 		{"burst of changes", 4, func(b *bed, r *rand.Rand) (func() error, error) {
-			b.churn.burst(r, 100)
+			b.churn.burst(r, 40)
 			return nil, nil
 		}},
 		{"hostile objects", 8, func(b *bed, r *rand.Rand) (func() error, error) {

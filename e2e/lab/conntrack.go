@@ -50,3 +50,25 @@ func (n *Namespace) ForgetFlows() error {
 		return nil
 	})
 }
+
+// ForgetUntranslated removes the flows to some targets whose destination is not translated.
+func (n *Namespace) ForgetUntranslated(to map[netip.AddrPort]bool) error {
+	return n.Do(func() error {
+		for _, f := range Families() {
+			_, err := netlink.ConntrackDeleteFilters(netlink.ConntrackTable, netlink.InetFamily(domain(f)), untranslated(to))
+			if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
+				return fmt.Errorf("remove flows from the connection tracking of %s: %w", n.Name, err)
+			}
+		}
+		return nil
+	})
+}
+
+// untranslated matches flows to these targets whose destination is not translated.
+type untranslated map[netip.AddrPort]bool
+
+// MatchConntrackFlow implements netlink.CustomConntrackFilter.
+func (u untranslated) MatchConntrackFlow(f *netlink.ConntrackFlow) bool {
+	to := addrPort(f.Forward.DstIP, f.Forward.DstPort)
+	return u[to] && addrPort(f.Reverse.SrcIP, f.Reverse.SrcPort) == to
+}
