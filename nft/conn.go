@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"time"
 
 	"github.com/mdlayher/socket"
 	"golang.org/x/sys/unix"
@@ -38,7 +40,11 @@ type conn struct {
 	answers     []byte
 	request     wire // for requests outside batches
 	unread      bool // the socket may hold answers to an earlier request
+	patience    time.Duration
 }
+
+// answerTimeout ends the wait for an answer that got lost. The kernel answers while the request is being sent.
+const answerTimeout = 10 * time.Second
 
 // smallBuffer is the first size of the send buffer; the receive buffer is four times as large. A batch goes to the
 // kernel in one system call and must fit in the send buffer. The receive buffer must take an answer to each message of
@@ -52,7 +58,7 @@ func dial(netns int) (*conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open netlink socket to nf_tables: %w", err)
 	}
-	c := &conn{sock: sock, answers: make([]byte, 1<<16)}
+	c := &conn{sock: sock, answers: make([]byte, 1<<16), patience: answerTimeout}
 	if err := c.prepare(); err != nil {
 		return nil, errors.Join(err, sock.Close())
 	}
@@ -124,7 +130,13 @@ func (c *conn) sendRaw(messages []byte) error {
 
 // wait receives the next datagram.
 func (c *conn) wait() (int, error) {
+	if err := c.sock.SetReadDeadline(time.Now().Add(c.patience)); err != nil {
+		return 0, fmt.Errorf("set read deadline: %w", err)
+	}
 	n, _, err := c.sock.Recvfrom(context.Background(), c.answers, 0)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return 0, fmt.Errorf("none came within %s", c.patience)
+	}
 	return n, err
 }
 

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -31,7 +32,8 @@ type bed struct {
 	faults  []fault
 	closers []func() error
 
-	suspended bool // the daemon is
+	suspended bool  // the daemon is
+	injected  int64 // system calls of the daemon that failed
 
 	rounds  int
 	count   map[string]int
@@ -188,7 +190,7 @@ func (b *bed) startChurn() error {
 
 // settlePatience is how long the daemon may take to be right again. After an outage of the API server, client-go waits
 // up to 30 s before it asks again.
-const settlePatience = 60 * time.Second
+const settlePatience = 20 * time.Second
 
 // settle starts what does not run, stops the churn, and waits until the kernel equals a fresh plan.
 func (b *bed) settle() error {
@@ -214,6 +216,14 @@ func (b *bed) explain() string {
 		err = os.WriteFile(path, []byte(ruleset), 0o644)
 	}
 	lines := []string{"the ruleset is in " + path, b.daemon.log(12)}
+	if p := b.daemon.release(); p != nil { // its log gets the stacks of all goroutines
+		lines = append(lines, fmt.Sprintf("goroutines are in the log: %v", send(p, syscall.SIGCONT) == nil && send(p, syscall.SIGABRT) == nil))
+		select {
+		case <-p.Exited():
+		case <-time.After(time.Second):
+			_ = p.Kill()
+		}
+	}
 	if err != nil {
 		lines[0] = "the ruleset could not be saved: " + err.Error()
 	}

@@ -28,6 +28,10 @@ type options struct {
 }
 
 func main() {
+	if len(os.Args) > 3 && os.Args[1] == becomeWord {
+		fmt.Fprintln(os.Stderr, "chaos: become verdict:", become(os.Args[2:]))
+		os.Exit(1)
+	}
 	o, err := parse(os.Args[1:])
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "chaos:", err)

@@ -45,6 +45,7 @@ func daemonFaults() []fault {
 			return back, b.daemon.restart(b.daemon.flags, []string{"--repair=false"})
 		}},
 		{"other clock", 4, (*bed).otherClock},
+		{"system calls fail", 8, (*bed).systemCallsFail},
 		{"second daemon", 4, (*bed).secondDaemon},
 		{"daemon replaced while it runs", 6, (*bed).replace},
 	}

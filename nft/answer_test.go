@@ -1,0 +1,31 @@
+//go:build !nokernel
+
+package nft
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/verdict-proxy/verdict/nft/nlmsg"
+)
+
+// TestLostAnswer: a request whose answer got lost ends with an error, and the socket can be used again.
+func TestLostAnswer(t *testing.T) {
+	ns := newNamespace(t)
+	c := ns.engine(t).conn.(*conn)
+	c.patience = 50 * time.Millisecond
+	ended := make(chan error, 1)
+	go func() { ended <- c.readAnswers(1<<30, func(nlmsg.Attributes) {}) }()
+	select {
+	case err := <-ended:
+		if err == nil || !strings.Contains(err.Error(), "none came within 50ms") {
+			t.Errorf("error %v", err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("the engine still waits for the answer")
+	}
+	if _, err := c.generation(); err != nil {
+		t.Errorf("after a lost answer: %v", err)
+	}
+}
