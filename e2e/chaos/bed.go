@@ -190,7 +190,7 @@ func (b *bed) startChurn() error {
 
 // settlePatience is how long the daemon may take to be right again. After an outage of the API server, client-go waits
 // up to 30 s before it asks again.
-const settlePatience = 20 * time.Second
+const settlePatience = 60 * time.Second
 
 // settle starts what does not run, stops the churn, and waits until the kernel equals a fresh plan.
 func (b *bed) settle() error {

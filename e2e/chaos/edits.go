@@ -108,7 +108,7 @@ func (b *bed) edit(r *rand.Rand, script string) (func() error, error) {
 		}
 	}
 	w, from := b.ledger.open(), time.Now()
-	b.ledger.note("edit: %s", strings.TrimSpace(script))
+	b.ledger.note("edit: %s", short(script))
 	if err := b.world.Node.Load(script); err != nil {
 		b.ledger.note("nft refuses the edit: %v", err) // another fault had removed what it edits
 		return nil, nil
@@ -117,6 +117,12 @@ func (b *bed) edit(r *rand.Rand, script string) (func() error, error) {
 		return nil, b.measureRepair(w, from, before)
 	}
 	return nil, nil
+}
+
+// short is a script for the log.
+func short(script string) string {
+	const enough = 300
+	return strings.TrimSpace(script[:min(enough, len(script))])
 }
 
 // measureRepair waits for the commit that repairs an edit. The window ends there if the kernel then holds what it held

@@ -177,12 +177,12 @@ func (i *injector) run() {
 	}
 }
 
-// failure chooses an error that the kernel itself may return.
+// failure chooses an error that the kernel itself may return. It never returns EINTR here: the sockets do not block.
 func (i *injector) failure(number int32) syscall.Errno {
-	list := []syscall.Errno{unix.ENOBUFS, unix.EINTR}
-	if number == unix.SYS_SENDTO {
-		list = append(list, unix.ENOMEM, unix.EPERM)
+	if number == unix.SYS_RECVFROM {
+		return unix.ENOBUFS
 	}
+	list := []syscall.Errno{unix.ENOBUFS, unix.ENOMEM, unix.EPERM}
 	return list[rand.IntN(len(list))]
 }
 
