@@ -58,6 +58,14 @@ func (c *flowCleaner) rulesApplied(nodePorts []netip.Addr) {
 	c.start()
 }
 
+// rulesRepaired notes that another process had changed the rules. The next cleaning looks at all flows. It starts at
+// once if the kernel has the right rules again; otherwise the next pass starts it.
+func (c *flowCleaner) rulesRepaired(done bool) {
+	c.tracker.Doubt()
+	c.applied = c.applied && done
+	c.start()
+}
+
 // start begins a cleaning when there is something to clean. It does not while one is running, while an error makes it
 // wait, or while the old rules are in force, which could still make new flows: the caller calls it again after each of
 // these.

@@ -94,6 +94,9 @@ func (p *Proxier) check() (wanted bool) {
 	if err != nil {
 		p.log.Warn("cannot compare the kernel with what Verdict wrote; trying again", "every", checkPeriod, "error", err)
 	}
+	if len(damaged) > 0 {
+		p.flows.rulesRepaired(false)
+	}
 	return len(damaged) > 0 || p.node.askAgain
 }
 
@@ -112,6 +115,9 @@ func (p *Proxier) repair(i dataplane.Interference) (wanted bool) {
 		if report.Result.Err != nil {
 			p.pace.failed(time.Now())
 		}
+	}
+	if p.settings.Repair {
+		p.flows.rulesRepaired(report.Tried && report.Result.Err == nil)
 	}
 	p.observer.Repaired(report)
 	return false // after a failure, pace has a pass done

@@ -33,6 +33,7 @@ type bed struct {
 	closers []func() error
 
 	suspended bool  // the daemon is
+	failing   bool  // some system calls of the daemon fail
 	injected  int64 // system calls of the daemon that failed
 
 	rounds  int

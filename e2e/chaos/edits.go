@@ -177,7 +177,7 @@ func saveAndRestore(b *bed, r *rand.Rand) (func() error, error) {
 // needs the API server.
 func (b *bed) canRepair() bool {
 	p := b.daemon.running()
-	return p != nil && !b.suspended && !slices.Contains(b.daemon.extra, "--repair=false") &&
+	return p != nil && !b.suspended && !b.failing && !slices.Contains(b.daemon.extra, "--repair=false") &&
 		b.monitor.wroteSince(b.daemon.since, p.PID())
 }
 

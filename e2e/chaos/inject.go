@@ -203,9 +203,11 @@ func (b *bed) systemCallsFail(r *rand.Rand) (func() error, error) {
 		}
 	}
 	i.share.Store(share)
+	b.failing = true
 	return func() error {
 		pause(r, time.Second)
 		i.share.Store(0)
+		b.failing = false
 		b.injected += i.injected.Load()
 		return nil
 	}, nil

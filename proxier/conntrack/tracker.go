@@ -235,6 +235,15 @@ func (t *Tracker) Stale() Stale {
 	return Stale{targets: targets, revision: t.revision}
 }
 
+// Doubt makes the next cleaning look at all frontends. The kernel did not have their rules for a time, because another
+// process had changed them: flows that began then lead nowhere, or to an endpoint that nobody chose.
+func (t *Tracker) Doubt() {
+	t.revision++
+	for f, is := range t.frontends {
+		t.note(f, is, true)
+	}
+}
+
 // Done records that the last Stale was cleaned completely. Frontends that changed since then stay suspect.
 func (t *Tracker) Done() {
 	for f, is := range t.suspects {

@@ -1,0 +1,115 @@
+//go:build !nokernel
+
+package main
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/verdict-proxy/verdict/e2e/netns"
+)
+
+// TestRepairFreesFlows: a UDP client that begins to send while another process has removed the rules reaches the Service
+// after the repair, with the same socket.
+func TestRepairFreesFlows(t *testing.T) {
+	ns, dir := netns.New(t), t.TempDir()
+	for _, own := range []string{"10.244.0.5/32", "10.244.0.1/32"} {
+		if err := ns.AddAddress("lo", netip.MustParsePrefix(own)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := netns.Connect(ns, "outside", ns, "end"); err != nil {
+		t.Fatal(err)
+	}
+	if err := ns.AddRoute(netns.Route{To: netip.MustParsePrefix("203.0.113.0/24"), Link: "outside", Source: netip.MustParseAddr("10.244.0.1")}); err != nil {
+		t.Fatal(err)
+	}
+	server := listenUDP(t, ns, "10.244.0.5:8080")
+	go echo(server)
+
+	dns := strings.NewReplacer("name: http, port: 80, nodePort: 30080", "name: http, port: 80, protocol: UDP",
+		"name: http, port: 8080", "name: http, port: 8080, protocol: UDP", ", {addresses: [10.244.0.6]}", "",
+		"{verdict-proxy.github.io/scheduler: wlc}", "{}").Replace(balanced)
+	writeManifest(t, dir, "dns.yaml", dns)
+	d := runDaemon(t, ns, dir)
+	client := listenUDP(t, ns, "10.244.0.1:0")
+	time.Sleep(200 * time.Millisecond) // the first cleaning of flows would hide the defect
+	d.suspend(t)
+	ns.Must(t, "", "nft", "flush", "map", "ip", "verdict", "services")
+	if answered(t, client, 100*time.Millisecond) {
+		t.Fatal("the Service answers without its rules: the test proves nothing")
+	}
+	if err := d.cmd.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	d.wait(t, "the tables are as they should be again")
+	for end := time.Now().Add(3 * time.Second); !answered(t, client, 100*time.Millisecond); {
+		if time.Now().After(end) {
+			t.Fatal("no answer after the repair: the flow is still not translated")
+		}
+	}
+}
+
+// suspend stops all threads of the daemon.
+func (d *daemon) suspend(t *testing.T) {
+	t.Helper()
+	if err := d.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	running := func(thread string) bool {
+		text, err := os.ReadFile(thread)
+		return err == nil && !strings.Contains(string(text), ") T ")
+	}
+	for {
+		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", d.cmd.Process.Pid))
+		if err != nil || len(threads) == 0 {
+			t.Fatalf("list the threads of the daemon: %v, %v", threads, err)
+		}
+		if !slices.ContainsFunc(threads, running) {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func listenUDP(t *testing.T, ns *netns.Namespace, at string) (conn *net.UDPConn) {
+	t.Helper()
+	ns.MustDo(t, func() (err error) {
+		conn, err = net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.MustParseAddrPort(at)))
+		return err
+	})
+	t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+func echo(conn *net.UDPConn) {
+	buffer := make([]byte, 100)
+	for {
+		n, from, err := conn.ReadFromUDPAddrPort(buffer)
+		if err != nil {
+			return
+		}
+		_, _ = conn.WriteToUDPAddrPort(buffer[:n], from)
+	}
+}
+
+// answered sends a request to the Service and reports whether an answer comes.
+func answered(t *testing.T, client *net.UDPConn, patience time.Duration) bool {
+	t.Helper()
+	if err := client.SetDeadline(time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.WriteToUDPAddrPort([]byte("?"), netip.MustParseAddrPort("203.0.113.80:80")); err != nil {
+		return false // the error that an earlier request caused
+	}
+	_, _, err := client.ReadFromUDPAddrPort(make([]byte, 100))
+	return err == nil
+}
