@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// layoutComment is the comment of our tables. Its number changes whenever the meaning of affinity entries changes
-// (their key, or how their number is split). A table with another number is deleted and made again, and clients lose
-// affinity.
+// layoutComment is the comment of our tables. Its number changes whenever the numbers in affinity entries get another
+// meaning, while the map looks the same. A table with another number is deleted and made again, and clients lose
+// affinity. If the type of the map's key changes, the number can stay: then only the map is replaced.
 const layoutComment = "verdict layout 1"
 
 // build writes the whole table from the mirror. If the kernel has a table of the same layout, the same transaction

@@ -303,7 +303,7 @@ func (p program) recall(local bool) chainDef {
 		token = flipped(localBit)
 	}
 	return chainDef{name: recallChain(local), rules: []rule{
-		{setScratch(mapAffinity, masked(groupMask), p.saddr())},
+		{setScratch(mapAffinity, p.clientKey(hashRegister)...)},
 		{p.dnat(mapStickyEndpoints, token)},
 		{p.affinityEntry("delete", 0)},
 	}}

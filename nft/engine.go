@@ -58,10 +58,13 @@ type Options struct {
 	NetNS int
 	// Families to serve; empty: both. A kernel without IPv6 (ipv6.disable=1) refuses the chains of an ip6 table.
 	Families []Family
-	// AffinitySize is the number of entries of each family's affinity map; 0: 2^20. A client has one entry for each
-	// service port with affinity that it uses. When the map is full, further clients are served without affinity. A map
-	// that an earlier process left keeps its size.
+	// AffinitySize is the number of entries of each family's affinity map; 0: 2^20. When the map is full, further
+	// clients are served without affinity. A map that an earlier process left keeps its size.
 	AffinitySize uint32
+	// AffinityShare is how many entries one service port may have; 0: 2^18. Beyond it, clients share entries. So a
+	// flood of forged addresses to one Service does not fill the map. An earlier process's entries count only if it had
+	// the same share.
+	AffinityShare uint32
 	// Owner makes the engine the owner of its tables, if the kernel can (6.9 and newer).
 	Owner bool
 	// Instance is the number in the stamps of the tables; 0: a random one.
@@ -98,6 +101,7 @@ func newEngine(k kernel, o Options) *Engine {
 		if o.AffinitySize > 0 {
 			tb.defs[idAffinity].size = o.AffinitySize
 		}
+		tb.affinityShare = o.AffinityShare
 	}
 	return e
 }

@@ -14,8 +14,12 @@ import (
 // firstRegister is the first 32-bit register (NFT_REG32_00). A concatenation fills the registers from here on.
 const firstRegister uint32 = unix.NFT_REG32_00
 
-// hashRegister holds the input of a hash. No key reaches it, and nft uses the same register.
-const hashRegister uint32 = unix.NFT_REG32_00 + 6
+// These registers hold the input of a hash: in a key that is looked up, and in one that a rule adds or deletes. No key
+// reaches them, and nft uses the same registers.
+const (
+	hashRegister       uint32 = unix.NFT_REG32_00 + 6
+	dynsetHashRegister uint32 = unix.NFT_REG32_00 + 4
+)
 
 // field is a value that a rule looks at: its text in nft syntax, and the expressions that load it into a register.
 type field struct {
@@ -148,7 +152,7 @@ func (p program) drawn(d draw) field {
 	case InTurn:
 		return numgen("inc", d.size)
 	case SourceHash:
-		return p.sourceHash(d.size)
+		return p.sourceHash(d.size, hashRegister)
 	}
 	return numgen("random", d.size)
 }
@@ -166,18 +170,28 @@ func numgen(mode string, n uint32) field {
 
 // sourceHash is a number below n that depends only on the client's address. The seed is fixed, so all nodes get the
 // same number, before and after a restart.
-func (p program) sourceHash(n uint32) field {
+func (p program) sourceHash(n, input uint32) field {
 	source := p.saddr()
 	return field{
 		text:  fmt.Sprintf("jhash %s mod %d seed 0x%x", source.text, n, hashSeed),
 		bytes: 4,
 		load: func(reg uint32) []expr.Any {
-			return append(source.load(hashRegister), &expr.Hash{
-				SourceRegister: hashRegister, DestRegister: reg, Length: uint32(p.family.addrLen()),
+			return append(source.load(input), &expr.Hash{
+				SourceRegister: input, DestRegister: reg, Length: uint32(p.family.addrLen()),
 				Modulus: n, Seed: hashSeed, Type: expr.HashTypeJenkins,
 			})
 		},
 	}
+}
+
+// clientKey is the key of the client's entry in the affinity map: the number of the service port, and the client
+// number. There are only so many client numbers, and so no flood of forged addresses to one service port fills the map.
+func (p program) clientKey(input uint32) key {
+	share := p.affinityShare
+	if share == 0 {
+		share = defaultAffinityShare
+	}
+	return key{masked(groupMask), p.sourceHash(share, input)}
 }
 
 // hashSeed may be any constant except 0. nft does not list seed 0, and without a seed the kernel draws one at random.

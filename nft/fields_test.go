@@ -124,12 +124,15 @@ func TestFieldsOfProgram(t *testing.T) {
 		"masqueradeAll": {MasqueradeAll: true}, "podInterface": {PodInterface: "x"}, "podCIDRs": {PodCIDRs: prefixes("10.0.0.0/16")},
 		"loopback": {NodePortAddresses: addrs("127.0.0.1")}, "ipvs": {IPVS: true},
 	}
+	if e := newEngine(nil, Options{AffinityShare: 9}); e.tables[0].program() != (program{family: IPv4, affinityShare: 9}) {
+		t.Errorf("the option makes the program %+v", e.tables[0].program())
+	}
 	checkFields(t, plain, ignored{"family": "one of two, and 3 is no family"}, func(changed program) bool {
 		return !reflect.DeepEqual(ruleTexts(plain.chains()), ruleTexts(changed.chains()))
 	})
 	for path, changed := range fields.Each(plain) {
 		g := reached[path] // the zero Globals for a field that the test does not know
-		if is := g.program(IPv4); path != "family" && is != changed {
+		if is := g.program(IPv4); path != "family" && path != "affinityShare" && is != changed {
 			t.Errorf("the globals %+v make the program %+v, and nothing sets %s", g, is, path)
 		}
 	}
@@ -167,10 +170,10 @@ func TestFieldsOfElement(t *testing.T) {
 
 // TestFieldsOfSet: what cannot be changed about a set is in its shape, and a set of another shape does not stay.
 func TestFieldsOfSet(t *testing.T) {
-	saddr := program{family: IPv4}.typeofSaddr()
+	daddr := program{family: IPv4}.typeofDaddr()
 	d := setDef{
 		name: "x", key: []dataType{typeClassID, typeIPv4}, data: []dataType{typeClassID, typeIPv4}, size: 9,
-		typeof: &typeofDef{key: []typeofExpr{typeofPriority(), saddr}, data: []typeofExpr{typeofPriority(), saddr}},
+		typeof: &typeofDef{key: []typeofExpr{typeofPriority(), daddr}, data: []typeofExpr{typeofPriority(), daddr}},
 	}
 	checkChanges(t, d, map[string]func(*setDef){
 		"name": func(d *setDef) { d.name = "y" }, "size": func(d *setDef) { d.size++ },

@@ -28,10 +28,16 @@ type seats map[int]answerer
 // askAll connects once from every client.
 func (top *topology) askAll(t *testing.T, f Family, protocol uint8, to netip.AddrPort) seats {
 	t.Helper()
+	return top.askMany(t, f, protocol, to, 0, clients)
+}
+
+// askMany connects once from each of n clients.
+func (top *topology) askMany(t *testing.T, f Family, protocol uint8, to netip.AddrPort, first, n int) seats {
+	t.Helper()
 	got := seats{}
 	q := question(protocol, to)
 	top.At(t, lab.Outside).MustDo(t, func() error {
-		for i := range clients {
+		for i := first; i < first+n; i++ {
 			q.From = oneOfManyClients(f, i)
 			r := lab.Ask(q)
 			if r.Outcome != lab.Answered {
@@ -217,6 +223,41 @@ func TestAffinityFull(t *testing.T) {
 		if kept = kept.stuck(top.askAll(t, f, protocol, places(f)[0])); len(kept) < 4 {
 			t.Fatalf("only %d clients kept their endpoint when the program started again with another size", len(kept))
 		}
+	})
+}
+
+// TestAffinityFlood has many addresses connect to one service port, several times as many as the map has entries. The
+// clients of this and of another service port keep their endpoints, and get one if they are new.
+func TestAffinityFlood(t *testing.T) {
+	const size, share = 64, 16
+	forEachKind(t, func(t *testing.T, top *topology, _ *Engine, f Family, protocol uint8) {
+		flooded, other := stickyPort(f, protocol, time.Hour), stickyPort(f, protocol, time.Hour)
+		other.Name = "test/other:" + protocolName(protocol)
+		other.Frontends = []Frontend{{Addr: serviceIP(f, 2), Port: 80, ClusterIP: true, Pool: ClusterPool}}
+		at, otherAt := places(f)[0], netip.AddrPortFrom(serviceIP(f, 2), 80)
+		serve := func() {
+			e, err := Open(Options{NetNS: top.node.Fd(), AffinitySize: size, AffinityShare: share})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { e.Close() })
+			mustSet(t, e, flooded, other)
+			mustApply(t, e)
+		}
+		serve()
+		early := top.askAll(t, f, protocol, at)
+		top.askMany(t, f, protocol, at, clients, 3*size)
+
+		late := top.askAll(t, f, protocol, otherAt)
+		late.expectSame(t, top.askAll(t, f, protocol, otherAt), "after a flood at another service port")
+		early.expectSame(t, top.askAll(t, f, protocol, at), "after a flood at the same service port")
+		listed := parseListing(t, top.node.nft(t, "list", "map", f.String(), TableName, mapAffinity))
+		if n := len(listed[f.String()+" map affinity"].Elements); n > 2*share {
+			t.Errorf("two service ports have %d entries; each may have %d", n, share)
+		}
+		serve()
+		late.expectSame(t, top.askAll(t, f, protocol, otherAt), "after a restart")
+		early.expectSame(t, top.askAll(t, f, protocol, at), "after a restart")
 	})
 }
 

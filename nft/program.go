@@ -11,6 +11,8 @@ type program struct {
 	podCIDRs      bool
 	loopback      bool // node ports answer on a loopback address
 	ipvs          bool // virtual servers of IPVS serve some frontends
+
+	affinityShare uint32 // client numbers are below it; 0: defaultAffinityShare
 }
 
 // program is the program of one family under these globals.
@@ -26,7 +28,11 @@ func (g *Globals) program(f Family) program {
 }
 
 // program is the table's program under the globals that are wanted.
-func (tb *table) program() program { return tb.globals.program(tb.family) }
+func (tb *table) program() program {
+	p := tb.globals.program(tb.family)
+	p.affinityShare = tb.affinityShare
+	return p
+}
 
 func (p program) addrType() dataType {
 	if p.family == IPv6 {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -108,6 +109,8 @@ func TestReadmeNumbers(t *testing.T) {
 		fmt.Sprintf("the next rule draws again, %d times", redraws),
 		fmt.Sprintf("A name of more than %d bytes", maxComment),
 		fmt.Sprintf("`%s`", layoutComment),
+		fmt.Sprintf("There are %s client numbers", thousands(defaultAffinityShare)),
+		fmt.Sprintf("the map has room for %s entries", thousands(defaultAffinitySize)),
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("README.md does not say %q", want)
@@ -115,7 +118,12 @@ func TestReadmeNumbers(t *testing.T) {
 	}
 }
 
-func thousands(n int) string { return fmt.Sprintf("%d,%03d", n/1000, n%1000) }
+func thousands(n int) string {
+	if n < 1000 {
+		return strconv.Itoa(n)
+	}
+	return fmt.Sprintf("%s,%03d", thousands(n/1000), n%1000)
+}
 
 // TestReadmeGlossary: the glossary is sorted, and has each word once.
 func TestReadmeGlossary(t *testing.T) {

@@ -113,6 +113,10 @@ var setNames = [setCount]string{
 // defaultAffinitySize is the size of the affinity map. When the map is full, clients lose affinity, but no connection.
 const defaultAffinitySize = 1 << 20
 
+// defaultAffinityShare is the largest number of entries of one service port. The more there are, the fewer clients share
+// an entry; the fewer there are, the more service ports must be flooded to fill the map.
+const defaultAffinityShare = defaultAffinitySize / 4
+
 // setDef declares a set (no data) or a map.
 type setDef struct {
 	name     string
@@ -268,11 +272,11 @@ func (p program) stickySlotsMap() setDef {
 
 func (p program) affinityMap() setDef {
 	return setDef{
-		key: []dataType{typeClassID, p.addrType()}, data: []dataType{typeClassID},
+		key: []dataType{typeClassID, typeInteger}, data: []dataType{typeClassID},
 		dynamic: true, size: defaultAffinitySize,
-		typeof: &typeofDef{
-			text: "meta priority . " + p.family.String() + " saddr : meta priority",
-			key:  []typeofExpr{typeofPriority(), p.typeofSaddr()}, data: []typeofExpr{typeofPriority()},
+		typeof: &typeofDef{ // a client number is an integer, like the number of a slot
+			text: "meta priority . numgen random mod 65536 : meta priority",
+			key:  []typeofExpr{typeofPriority(), typeofNumgen()}, data: []typeofExpr{typeofPriority()},
 		},
 	}
 }

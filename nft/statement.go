@@ -132,16 +132,15 @@ func protocolsLookup() []expr.Any {
 // affinityEntry adds or refreshes ("update") or removes ("delete") the client's entry in the affinity map. An update of
 // an existing entry renews the timeout and keeps the data, so the client stays with its endpoint.
 func (p program) affinityEntry(op string, timeout time.Duration) statement {
-	group := key{masked(groupMask), p.saddr()}
+	client := p.clientKey(dynsetHashRegister)
 	operation, suffix := uint32(unix.NFT_DYNSET_OP_UPDATE), " timeout "+duration(timeout)
 	if op == "delete" {
 		operation, suffix, timeout = dynsetDelete, "", 0
 	}
-	dataReg := firstRegister + masked(0).registers() + p.saddr().registers()
-	dataReg = (dataReg + 3) &^ 3 // as in nft: the data are in the next 128-bit register
+	dataReg := firstRegister + 4 // as in nft: the data are in the next 128-bit register
 	return statement{
-		text: fmt.Sprintf("%s @%s { %s%s : meta priority }", op, mapAffinity, group, suffix),
-		exprs: append(append(group.load(), scratch().load(dataReg)...), &expr.Dynset{
+		text: fmt.Sprintf("%s @%s { %s%s : meta priority }", op, mapAffinity, client, suffix),
+		exprs: append(append(client.load(), scratch().load(dataReg)...), &expr.Dynset{
 			SrcRegKey: firstRegister, SrcRegData: dataReg, SetName: mapAffinity, Operation: operation, Timeout: timeout,
 		}),
 	}

@@ -17,6 +17,7 @@ type table struct {
 	// tokenDraws are the draws that have a token chain, for session affinity. These chains stay.
 	tokenDraws map[draw]bool
 
+	affinityShare  uint32  // as in Options
 	globals        Globals // as wanted; the rules are always written for these
 	written        Globals // those whose elements the latest transaction has
 	globalsChanged bool

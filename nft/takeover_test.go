@@ -82,6 +82,10 @@ func TestTakeoverReplaces(t *testing.T) {
 		"verdict maps under our names": `table ip6 verdict {% comment "verdict layout 1"%
 			map services { type ipv6_addr : verdict; elements = { fd00::1 : goto x };% }%
 			chain x { counter;% }% }%`,
+		"affinity by address": `table ip verdict {% comment "verdict layout 1"%
+			map affinity { typeof meta priority . ip saddr : meta priority; size 1048576; flags dynamic,timeout;
+				elements = { 0:2 . 10.0.0.1 timeout 3h : 10:2 };% }%
+			chain recall { meta priority set meta priority . ip saddr map @affinity;% }% }%`,
 		"another layout": `table ip verdict {% comment "verdict layout 99"%
 			map affinity { type ipv4_addr : ipv4_addr; flags dynamic,timeout; size 10;% }%
 			chain x { type filter hook input priority 0; policy accept;% drop;% }% }%`,

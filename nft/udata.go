@@ -51,13 +51,6 @@ func typeofHeader(desc, fieldNumber uint32) typeofExpr {
 
 func typeofDport() typeofExpr { return typeofHeader(protoDescTransport, 2) }
 
-func (p program) typeofSaddr() typeofExpr {
-	if p.family == IPv6 {
-		return typeofHeader(protoDescIPv6, 8)
-	}
-	return typeofHeader(protoDescIPv4, 11)
-}
-
 func (p program) typeofDaddr() typeofExpr {
 	if p.family == IPv6 {
 		return typeofHeader(protoDescIPv6, 9)
