@@ -54,9 +54,6 @@ func (e *Engine) Owned() (bool, error) {
 	return true, nil
 }
 
-// probeTable exists only inside of a transaction.
-const probeTable = "verdict-probe"
-
 // supportsOwner reports whether the kernel has tables that have an owner and persist. It adds such a table and deletes
 // it in one transaction.
 func (c *conn) supportsOwner() (bool, error) {

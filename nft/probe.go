@@ -145,14 +145,13 @@ func features() []feature {
 			return rule{dispatchTo(mapDispatch, masked(classMask))}
 		})},
 		{"sets of ranges", "nf_tables", base, one(func(p program) rule { return rule{in(setPodCIDRs, p.saddr())} })},
-		{"ranges in concatenated keys", "nf_tables", base, one(func(p program) rule { return rule{p.notAllowed()} })},
 		{"counters of elements", "nf_tables, nft_counter", base, one(func(p program) rule {
 			return rule{setScratch(mapServices, p.daddr(), l4proto(), dport())}
 		})},
-		{"update in dynamic maps", "nf_tables", base, one(func(p program) rule {
+		{"update in dynamic maps", "nf_tables, nft_hash", base, one(func(p program) rule {
 			return rule{p.affinityEntry("update", time.Minute)}
 		})},
-		{"delete in dynamic maps", "nf_tables", base, one(func(p program) rule {
+		{"delete in dynamic maps", "nf_tables, nft_hash", base, one(func(p program) rule {
 			return rule{p.affinityEntry("delete", 0)}
 		})},
 		{"numgen random", "nft_numgen", base, drawing(Random)},

@@ -48,7 +48,6 @@ type operation struct {
 	rule   rule
 	set    *setDef
 	id     setID
-	flags  uint32 // of opAddTable
 
 	mapping bool // the set to flush or delete is a map
 }
