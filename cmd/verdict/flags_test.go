@@ -16,6 +16,7 @@ func TestEverySettingHasAFlag(t *testing.T) {
 	fs := pflag.NewFlagSet("test", pflag.ContinueOnError)
 	bindSource(fs, &s)
 	bindBackend(fs, &s)
+	bindBudgets(fs, &s)
 	bindDaemon(fs, &s)
 	bindLog(fs, &s)
 	other := map[string]string{"bool": "true", "string": "x", "stringSlice": "x", "int": "7", "float32": "7", "duration": "7s"}
