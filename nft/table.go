@@ -111,10 +111,16 @@ func (tb *table) dropUnwanted(t *Transaction, want *Port) {
 		tb.remove(t, p) // the protocol is a part of each frontend, so none of them is wanted
 		return
 	}
+	type place struct {
+		addr netip.Addr
+		port uint16
+	}
+	wanted := make(map[place]bool, len(want.Frontends))
+	for i := range want.Frontends {
+		wanted[place{want.Frontends[i].Addr, want.Frontends[i].Port}] = true
+	}
 	tb.updateFrontends(t, p, slices.DeleteFunc(slices.Clone(p.frontends), func(old Frontend) bool {
-		return !slices.ContainsFunc(want.Frontends, func(fe Frontend) bool {
-			return fe.Addr == old.Addr && fe.Port == old.Port
-		})
+		return !wanted[place{old.Addr, old.Port}]
 	}), p.sources)
 }
 

@@ -118,6 +118,25 @@ func annotation(key string) string { return "metadata.annotations[" + key + "]" 
 
 func indexed(field string, i int) string { return fmt.Sprintf("%s[%d]", field, i) }
 
+// fieldPath is the path of a field. Its text is made only for a Problem: lists of an object of 1 MB have 20,000 values.
+type fieldPath struct {
+	list  string
+	index int    // in the list; -1: it is no list
+	field string // of the value
+}
+
+func (p fieldPath) dot(field string) fieldPath { return fieldPath{p.list, p.index, field} }
+
+func (p fieldPath) String() string {
+	if p.index < 0 {
+		return p.list
+	}
+	if p.field == "" {
+		return indexed(p.list, p.index)
+	}
+	return indexed(p.list, p.index) + "." + p.field
+}
+
 // parseAddr parses an address as upstream does: leading zeros are decimal, and an IPv4 address mapped into IPv6 becomes
 // IPv4. An empty reason means that the address is usable.
 func parseAddr(s string) (addr netip.Addr, reason string) {
@@ -210,7 +229,7 @@ func (f *findings) prefixes(field string, list []string) []netip.Prefix {
 }
 
 // protocol parses a protocol. An empty protocol is TCP, the default of the API server, so that manifests may omit it.
-func (f *findings) protocol(field string, p corev1.Protocol) (state.Protocol, bool) {
+func (f *findings) protocol(field fieldPath, p corev1.Protocol) (state.Protocol, bool) {
 	switch p {
 	case "", corev1.ProtocolTCP:
 		return state.TCP, true
@@ -219,21 +238,21 @@ func (f *findings) protocol(field string, p corev1.Protocol) (state.Protocol, bo
 	case corev1.ProtocolSCTP:
 		return state.SCTP, true
 	}
-	f.Add(field, "%s is not one of TCP, UDP and SCTP", state.Quote(string(p)))
+	f.Add(field.String(), "%s is not one of TCP, UDP and SCTP", state.Quote(string(p)))
 	return 0, false
 }
 
 // port checks a port number that must not be 0.
-func (f *findings) port(field string, number int32) (uint16, bool) {
+func (f *findings) port(field fieldPath, number int32) (uint16, bool) {
 	if number < 1 || number > 65535 {
-		f.Add(field, "%d is not a port number (1 to 65535)", number)
+		f.Add(field.String(), "%d is not a port number (1 to 65535)", number)
 		return 0, false
 	}
 	return uint16(number), true
 }
 
 // optionalPort checks a port number for which 0 means none. It returns 0 for an invalid number.
-func (f *findings) optionalPort(field string, number int32) uint16 {
+func (f *findings) optionalPort(field fieldPath, number int32) uint16 {
 	if number == 0 {
 		return 0
 	}

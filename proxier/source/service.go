@@ -43,7 +43,7 @@ func (c *converter) service(o *corev1.Service) (*state.Service, []state.Problem)
 	}
 	f.sourceRanges(o, svc)
 	if o.Spec.Type == corev1.ServiceTypeLoadBalancer && svc.ExternalLocal {
-		svc.HealthCheckNodePort = f.optionalPort("spec.healthCheckNodePort", o.Spec.HealthCheckNodePort)
+		svc.HealthCheckNodePort = f.optionalPort(fieldPath{list: "spec.healthCheckNodePort", index: -1}, o.Spec.HealthCheckNodePort)
 	}
 	return svc, f.Problems()
 }
@@ -118,7 +118,7 @@ func (c *converter) servicePorts(f *findings, ports []corev1.ServicePort) []stat
 	good := make([]state.ServicePort, 0, len(ports))
 	var earlier portsInUse
 	for i := range ports {
-		if port, ok := c.servicePort(f, indexed("spec.ports", i), &ports[i], &earlier); ok {
+		if port, ok := c.servicePort(f, fieldPath{list: "spec.ports", index: i}, &ports[i], &earlier); ok {
 			good = append(good, port)
 		}
 	}
@@ -143,37 +143,37 @@ type portName struct {
 
 // servicePort converts one port. earlier is what the ports that precede it in the Service use.
 func (c *converter) servicePort(
-	f *findings, field string, p *corev1.ServicePort, earlier *portsInUse,
+	f *findings, field fieldPath, p *corev1.ServicePort, earlier *portsInUse,
 ) (state.ServicePort, bool) {
-	protocol, okProtocol := f.protocol(field+".protocol", p.Protocol)
-	number, okNumber := f.port(field+".port", p.Port)
+	protocol, okProtocol := f.protocol(field.dot("protocol"), p.Protocol)
+	number, okNumber := f.port(field.dot("port"), p.Port)
 	if !okProtocol || !okNumber {
 		return state.ServicePort{}, false
 	}
 	port := state.ServicePort{Name: c.strings.share(p.Name), Protocol: protocol, Port: number}
 	switch {
 	case earlier.numbers.has(portNumber{protocol, number}):
-		f.Add(field+".port", "%s port %d occurs twice: the first one is used", protocol, number)
+		f.Add(field.dot("port").String(), "%s port %d occurs twice: the first one is used", protocol, number)
 		return state.ServicePort{}, false
 	case earlier.names.has(portName{protocol, port.Name}):
 		// Name and protocol connect a port with its endpoints, so they must be unique.
-		f.Add(field+".name", "%s port name %s occurs twice: the first one is used", protocol, state.Quote(port.Name))
+		f.Add(field.dot("name").String(), "%s port name %s occurs twice: the first one is used", protocol, state.Quote(port.Name))
 		return state.ServicePort{}, false
 	}
 	earlier.numbers.add(portNumber{protocol, number})
 	earlier.names.add(portName{protocol, port.Name})
-	port.NodePort = f.nodePort(field+".nodePort", protocol, p.NodePort, earlier)
+	port.NodePort = f.nodePort(field.dot("nodePort"), protocol, p.NodePort, earlier)
 	return port, true
 }
 
 // nodePort returns 0 for a node port that is invalid or that an earlier port of the Service has.
-func (f *findings) nodePort(field string, protocol state.Protocol, number int32, earlier *portsInUse) uint16 {
+func (f *findings) nodePort(field fieldPath, protocol state.Protocol, number int32, earlier *portsInUse) uint16 {
 	port := f.optionalPort(field, number)
 	if port == 0 {
 		return 0
 	}
 	if earlier.nodePorts.has(portNumber{protocol, port}) {
-		f.Add(field, "%s node port %d occurs twice: the first one is used", protocol, port)
+		f.Add(field.String(), "%s node port %d occurs twice: the first one is used", protocol, port)
 		return 0
 	}
 	earlier.nodePorts.add(portNumber{protocol, port})

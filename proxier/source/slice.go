@@ -88,9 +88,9 @@ func (c *converter) slicePorts(f *findings, ports []discoveryv1.EndpointPort) []
 		if p.Port == nil {
 			continue // means "all ports", which Services do not use
 		}
-		field := indexed("ports", i)
-		protocol, okProtocol := f.protocol(field+".protocol", orZero(p.Protocol))
-		number, okNumber := f.port(field+".port", *p.Port)
+		field := fieldPath{list: "ports", index: i}
+		protocol, okProtocol := f.protocol(field.dot("protocol"), orZero(p.Protocol))
+		number, okNumber := f.port(field.dot("port"), *p.Port)
 		if okProtocol && okNumber {
 			good = append(good, state.SlicePort{Name: c.strings.share(orZero(p.Name)), Protocol: protocol, Port: number})
 		}
