@@ -229,8 +229,8 @@ func (p *Proxier) setEverything() (services int) {
 // A pass plans until it has used one of these up. To hand the plans to the engines and the kernel takes longer than to
 // make them. A change that arrives meanwhile waits for that, and for its turn in the next pass.
 const (
-	planPeriod = 5 * time.Millisecond
-	planSize   = 1000 // frontends, endpoints and source ranges
+	planPeriod = 3 * time.Millisecond
+	planSize   = 300 // frontends, endpoints and source ranges
 )
 
 // setSome plans some Services, at least one, and returns how many there were.
