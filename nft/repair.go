@@ -13,6 +13,7 @@ import (
 func (e *Engine) Repair(i Interference) (Result, error) {
 	intact, err := e.Intact()
 	if err != nil {
+		e.rebuild = true
 		return Result{Outcome: Unknown, Text: e.tx.String}, err
 	}
 	// A table that was deleted and made again may be intact and have the elements of another time.

@@ -4,10 +4,13 @@ package nft
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // interfered is an engine in a namespace of its own, with a watcher, after its first apply.
@@ -269,4 +272,30 @@ func BenchmarkRepair(b *testing.B) {
 			}
 		})
 	}
+}
+
+// unreadableKernel fails to read the tables a few times.
+type unreadableKernel struct {
+	kernel
+	failures int
+}
+
+func (k *unreadableKernel) survey(f Family) (existing, error) {
+	if k.failures > 0 {
+		k.failures--
+		return existing{}, unix.ENOBUFS
+	}
+	return k.kernel.survey(f)
+}
+
+// TestRepairThatCannotRead: when a repair fails because the tables cannot be read, the next Apply repairs.
+func TestRepairThatCannotRead(t *testing.T) {
+	x := newInterfered(t, 2)
+	x.load(t, "flush map ip verdict services")
+	x.engine.conn = &unreadableKernel{kernel: x.engine.conn, failures: 1}
+	if _, err := x.engine.Repair(x.next(t)); !errors.Is(err, unix.ENOBUFS) {
+		t.Fatalf("repair: %v", err)
+	}
+	mustApply(t, x.engine)
+	compareListings(t, "the edit is still there", x.listing(t), x.before)
 }
