@@ -20,9 +20,6 @@ import (
 // probeTable is the name of the table in trial transactions.
 const probeTable = "verdict-probe"
 
-// MinimumKernel is the oldest kernel that Verdict supports.
-const MinimumKernel = "5.13"
-
 // Feature is something of nf_tables that the program needs.
 type Feature struct {
 	Family Family

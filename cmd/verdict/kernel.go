@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 
@@ -34,7 +35,7 @@ func (k *kernelCheck) explain() {
 		switch {
 		case len(missing) > 0:
 			k.log.Error("the kernel lacks what the tables of Verdict need, so it takes none of them; load the modules, or "+
-				"boot a kernel of version "+nft.MinimumKernel+" or newer that has them; Verdict tries again until then",
+				"boot a kernel of version 5.13 or newer that has them; Verdict tries again until then",
 				"kernel", kernelRelease(), "missing", strings.Join(missing, "; "))
 		case err != nil:
 			k.log.Warn("cannot find out whether the kernel lacks a feature", "kernel", kernelRelease(), "error", err)
@@ -46,20 +47,20 @@ func (k *kernelCheck) explain() {
 func missingFeatures(list []nft.Feature) (texts []string) {
 	var names []string
 	families := map[string][]string{}
-	example := map[string]nft.Feature{}
+	modules := map[string][]string{}
 	for _, f := range list {
 		if f.Err == nil {
 			continue
 		}
 		if len(families[f.Name]) == 0 {
-			names, example[f.Name] = append(names, f.Name), f
+			names = append(names, f.Name)
 		}
 		families[f.Name] = append(families[f.Name], f.Family.String())
+		modules[f.Name] = append(modules[f.Name], f.Module)
 	}
 	for _, name := range names {
-		f := example[name]
-		in := strings.Join(families[name], " and ")
-		texts = append(texts, fmt.Sprintf("%s (modules %s) in family %s: %v", name, f.Module, in, f.Err))
+		needed := strings.Join(slices.Compact(modules[name]), ", ")
+		texts = append(texts, fmt.Sprintf("%s (%s; modules %s)", name, strings.Join(families[name], ", "), needed))
 	}
 	return texts
 }
