@@ -1,6 +1,6 @@
-// Command sbom prints a software bill of materials (CycloneDX 1.6, JSON) of a Go binary: the modules that the Go toolchain
-// recorded in it, with their versions and checksums. "make sbom" uses it. It looks at nothing but the binary, and prints
-// the same for the same binary.
+// Command sbom prints a software bill of materials (CycloneDX 1.6, JSON) of a Go binary: the modules that the Go
+// toolchain recorded in it, with their versions and checksums. "make sbom" uses it. It looks at nothing but the binary,
+// and prints the same for the same binary.
 //
 //	go run ./e2e/sbom BINARY
 package main

@@ -61,7 +61,8 @@ func TestEveryModule(t *testing.T) {
 }
 
 func TestNoGoBinary(t *testing.T) {
-	if err := write(&bytes.Buffer{}, "main.go"); err == nil || !strings.Contains(err.Error(), "read the modules of main.go") {
-		t.Errorf("error %v", err)
+	err := write(&bytes.Buffer{}, "main.go")
+	if want := "read the modules of main.go"; err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("error %v, want %s", err, want)
 	}
 }
