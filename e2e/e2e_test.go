@@ -36,7 +36,8 @@ func TestMain(m *testing.M) {
 	a := &tested.arguments
 	flag.StringVar(&a.proxy, "proxy", "verdict", "the proxy under test: verdict or kube-proxy (upstream's, in nftables mode)")
 	flag.StringVar(&a.sources, "source", "", "where to write objects: apiserver, manifests, or both, comma separated; default: all that the proxy can read")
-	flag.StringVar(&a.verdict, "verdict", "", "the verdict binary; default: built from this working tree")
+	flag.StringVar(&a.verdict, "verdict", os.Getenv(program.Variable),
+		"the verdict binary; default: $"+program.Variable+", or built from this working tree")
 	flag.StringVar(&a.logs, "logs", "", "folder for logs and rulesets; default: a temporary one, which stays when a test fails")
 	flag.Parse()
 	code, err := runTests(m)

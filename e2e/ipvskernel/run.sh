@@ -1,12 +1,12 @@
 #!/bin/bash
-# run.sh COMMAND ARGS...: run COMMAND as root under the kernel that setup.sh fetched, in QEMU without KVM. The guest has the
+# run.sh COMMAND ARGS...: run COMMAND as root under a kernel that setup.sh fetched, in QEMU without KVM. The guest has the
 # root folder of this machine, read-only over virtiofs, so that paths are the same. Its /run is its own, with TMPDIR in it.
 # run.sh shows the command's output and exits with its exit code. It exits with 124 after a timeout, and with 125 when the
 # guest died; then it shows the guest's console.
-# Environment: TIMEOUT (seconds), MEM (MiB), PASS_ENV (names of variables that the command gets), VERBOSE.
+# Environment: KERNEL (series, 6.12 by default), TIMEOUT (seconds), MEM (MiB), PASS_ENV (names of variables that the command gets), VERBOSE.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
-kernel=${VERDICT_IPVS_KERNEL:-$(cd "$here/../.." && pwd)/.cache/ipvs-kernel}/kernel
+kernel=${VERDICT_IPVS_KERNEL:-$(cd "$here/../.." && pwd)/.cache/ipvs-kernel}/kernel-${KERNEL:-6.12}
 timeout=${TIMEOUT:-600} mem=${MEM:-1536}
 [ "$(id -u)" = 0 ] || { echo "run.sh: run it as root, to share this machine's root folder with the guest" >&2; exit 1; }
 [ -e "$kernel/.ok" ] || { echo "run.sh: there is no kernel in $kernel; run setup.sh first" >&2; exit 1; }
@@ -30,6 +30,8 @@ cleanup() {
 }
 trap cleanup EXIT; trap 'exit 130' INT; trap 'exit 143' TERM
 mkfifo "$w/out"
+initrd=
+[ -s "$kernel/initramfs" ] && initrd="-initrd $kernel/initramfs"
 $virtiofsd --socket-path="$w/fs" -o source=/ -o sandbox=chroot -o cache=always --thread-pool-size=4 >"$w/fs.log" 2>&1 & share=$!
 for _ in $(seq 250); do [ -S "$w/fs" ] && break; sleep 0.02; done
 [ -S "$w/fs" ] || { echo "run.sh: virtiofsd did not start" >&2; cat "$w/fs.log" >&2; exit 125; }
@@ -41,7 +43,7 @@ timeout -k 5 "$timeout" qemu-system-x86_64 -M pc -accel tcg,thread=single,tb-siz
 	-chardev socket,id=fs,path="$w/fs" -device vhost-user-fs-pci,chardev=fs,tag=hostroot \
 	-device virtio-serial-pci -chardev file,id=out,path="$w/out",append=on -device virtserialport,chardev=out,name=out \
 	-chardev file,id=rc,path="$w/rc" -device virtserialport,chardev=rc,name=rc \
-	-kernel "$kernel/vmlinuz" \
+	-kernel "$kernel/vmlinuz" $initrd \
 	-append "console=ttyS0 quiet panic=-1 rootfstype=virtiofs root=hostroot ro init=$here/guest-init.sh job=$w mitigations=off nokaslr rcupdate.rcu_expedited=1 cryptomgr.notests audit=0" \
 	</dev/null 2>"$w/qemu.err" & qemu=$!
 wait "$qemu"; code=$?; qemu=

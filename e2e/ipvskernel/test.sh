@@ -1,16 +1,19 @@
 #!/bin/bash
-# test.sh [-race] PACKAGE... [-- FLAGS]: build verdict and the tests of each package with the tag ipvs. Boot the kernel with
-# IPVS once and run the tests of one package after the other. Every test binary gets FLAGS (-test.run NAME, -test.bench NAME).
-# Tests find the verdict binary with $VERDICT_BINARY. The output is that of "go test -v". Run setup.sh first.
+# test.sh [-race] PACKAGE... [-- FLAGS]: build verdict and the tests of each package. Boot a kernel and run the tests of one
+# package after the other; then the next kernel. Every test binary gets FLAGS (-test.run NAME, -test.bench NAME). Tests find
+# the verdict binary with $VERDICT_BINARY. The output is that of "go test -v". Run setup.sh first.
+# Environment: KERNELS (series, separated by blanks; by default 6.12), TAGS (build tags; ipvs by default).
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
-bin=${VERDICT_IPVS_KERNEL:-$root/.cache/ipvs-kernel}/bin
+cache=${VERDICT_IPVS_KERNEL:-$root/.cache/ipvs-kernel}
+mkdir -p "$cache"
+bin=$(mktemp -d "$cache/bin.XXXXXX")
+trap 'rm -rf "$bin"' EXIT
+kernels=${KERNELS:-6.12}
 export CGO_ENABLED=0
 race=
 [ "${1:-}" = -race ] && { race=-race; CGO_ENABLED=1; shift; }
-rm -rf "$bin"
-mkdir -p "$bin"
 CGO_ENABLED=0 "${GO:-go}" build -C "$root" -o "$bin/verdict" ./cmd/verdict
 export VERDICT_BINARY=$bin/verdict PASS_ENV="${PASS_ENV:-} VERDICT_BINARY"
 script=$bin/tests.sh
@@ -24,7 +27,7 @@ number=0
 "${GO:-go}" list -f '{{.ImportPath}} {{.Dir}}' "${packages[@]}" >"$bin/packages"
 while read -r package dir; do
 	number=$((number + 1))
-	"${GO:-go}" test $race -tags ipvs -c -o "$bin/$number.test" "$package"
+	"${GO:-go}" test $race -tags "${TAGS-ipvs}" -c -o "$bin/$number.test" "$package"
 	[ -e "$bin/$number.test" ] || continue # no test files
 	{
 		printf 'cd %q || exit 1\n' "$dir"
@@ -34,4 +37,11 @@ while read -r package dir; do
 	} >>"$script"
 done <"$bin/packages"
 echo 'exit $failed' >>"$script"
-exec "$here/run.sh" sh "$script"
+
+code=0
+for KERNEL in $kernels; do
+	export KERNEL
+	[ "$kernels" = "$KERNEL" ] || echo "kernel $KERNEL: $(cat "$cache/kernel-$KERNEL/version")"
+	"$here/run.sh" sh "$script" || code=$?
+done
+exit "$code"
