@@ -1,6 +1,7 @@
 package nft
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 
@@ -122,7 +123,9 @@ func (tb *table) buildElements(t *Transaction) {
 	for ip := range tb.hairpin.count {
 		tb.hairpin.before[ip] = 0
 	}
-	ports := slices.SortedFunc(maps.Values(tb.ports), func(a, b *port) int { return int(a.number) - int(b.number) })
+	ports := slices.SortedFunc(maps.Values(tb.ports), func(a, b *port) int {
+		return cmp.Or(cmp.Compare(a.number, b.number), cmp.Compare(a.name, b.name))
+	})
 	for _, p := range ports {
 		tb.buildPort(t, p)
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"math/bits"
+	"slices"
 	"time"
 )
 
@@ -64,24 +65,25 @@ type draw struct {
 	size   uint32 // the numbers drawn are below it
 }
 
-// exactDraws is the largest number of slots for which a random draw has a class of its own. For a larger pool, the
-// class draws a number below the next power of two, and draws again if the number has no slot. So there are few
-// classes. That matters because a new chain with a lookup makes the kernel walk all elements of the map
-// (nf_tables_bind_set): 25 ms at 10,000 services, 150 ms at 50,000. The exact classes exist from the start, when the
-// maps are empty. A class for a power of two is made when the first pool needs it, and it stays.
+// exactDraws is the largest number of slots for which a draw has a class of its own. For a larger pool, the class draws
+// a number below the next power of two, and draws again if the number has no slot. So there are few classes, and no
+// number of endpoints needs a class that is not there for all. It also matters because a new chain with a lookup makes
+// the kernel walk all elements of the map (nf_tables_bind_set): 25 ms at 10,000 services, 150 ms at 50,000. The exact
+// random classes exist from the start, when the maps are empty. Other classes without affinity are made when the first
+// pool needs them, and they stay.
 const exactDraws = 16
 
 // drawFor is the draw for a pool of n slots.
 func drawFor(method Method, n int) draw {
 	size := uint32(n)
-	if method == Random && n > exactDraws {
+	if method != SourceHash && n > exactDraws {
 		size = 1 << bits.Len32(size-1)
 	}
 	return draw{method, size}
 }
 
 // exact reports whether every number drawn has a slot.
-func (d draw) exact() bool { return d.method != Random || d.size <= exactDraws }
+func (d draw) exact() bool { return d.method == SourceHash || d.size <= exactDraws }
 
 func compareDraws(a, b draw) int {
 	return cmp.Or(cmp.Compare(a.method, b.method), cmp.Compare(a.size, b.size))
@@ -122,18 +124,21 @@ func (c class) chain() string {
 }
 
 // permanent reports whether the class is never removed once it exists. There are few such classes.
-func (c class) permanent() bool { return c.method != InTurn && c.affinity == 0 }
+func (c class) permanent() bool { return c.affinity == 0 }
 
 // spareClasses is how many classes without a pool are kept. A service port that gains and loses an endpoint again and
 // again does not create and delete chains each time.
 const spareClasses = 16
 
-// classTable numbers the classes in use.
+// classTable numbers the classes in use. Their number is bounded (limits.go), so there is always a number for one more.
 type classTable struct {
 	entries map[class]*classEntry
 	byID    map[uint32]class
 	next    uint32
 	clock   uint64 // counts releases; the spare class that was released first is removed first
+	spares  int
+	// exact counts the classes of each affinity timeout that is not a rung. The spare ones count, too.
+	exact map[time.Duration]int
 }
 
 type classEntry struct {
@@ -143,21 +148,20 @@ type classEntry struct {
 }
 
 func newClassTable() *classTable {
-	t := &classTable{entries: map[class]*classEntry{}, byID: map[uint32]class{}, next: 1}
+	t := &classTable{entries: map[class]*classEntry{}, byID: map[uint32]class{}, next: 1, exact: map[time.Duration]int{}}
 	for size := range exactDraws {
-		_, _, _ = t.acquire(classFor(Random, size+1, 0, false)) // cannot fail: the table is empty
+		t.acquire(classFor(Random, size+1, 0, false))
 	}
 	return t
 }
 
 // acquire adds a user to a class and returns the number of the class. If fresh is true, the caller creates its chain.
-func (t *classTable) acquire(c class) (id uint32, fresh bool, err error) {
+func (t *classTable) acquire(c class) (id uint32, fresh bool) {
 	if e := t.entries[c]; e != nil {
-		e.users++
-		return e.id, false, nil
-	}
-	if len(t.byID) >= maxClasses-1 {
-		return 0, false, fmt.Errorf("class %s: all %d classes are in use", c.chain(), maxClasses-1)
+		if e.users++; e.users == 1 && !c.permanent() {
+			t.spares--
+		}
+		return e.id, false
 	}
 	for t.byID[t.next] != (class{}) || t.next == 0 {
 		t.next = (t.next + 1) % maxClasses
@@ -166,47 +170,52 @@ func (t *classTable) acquire(c class) (id uint32, fresh bool, err error) {
 	t.next = (t.next + 1) % maxClasses
 	t.entries[c] = &classEntry{id: id, users: 1}
 	t.byID[id] = c
-	return id, true, nil
+	if c.affinity != 0 && !isRung(c.affinity) {
+		t.exact[c.affinity]++
+	}
+	return id, true
 }
 
 // release removes a user from a class.
 func (t *classTable) release(c class) {
 	e := t.entries[c]
-	e.users--
 	t.clock++
 	e.released = t.clock
+	if e.users--; e.users == 0 && !c.permanent() {
+		t.spares++
+	}
 }
 
 // collect forgets spare classes, except for a number to keep, and returns them: the caller deletes their chains.
 func (t *classTable) collect(keep int) []retired {
-	var gone []retired
-	for {
-		oldest, spare := t.oldestSpare()
-		if spare <= keep {
-			return gone
-		}
-		id := t.entries[oldest].id
-		gone = append(gone, retired{oldest, id})
-		delete(t.byID, id)
-		delete(t.entries, oldest)
+	if t.spares <= keep {
+		return nil
 	}
+	gone := make([]retired, 0, t.spares)
+	for c, e := range t.entries {
+		if e.users == 0 && !c.permanent() {
+			gone = append(gone, retired{class: c, id: e.id, released: e.released})
+		}
+	}
+	slices.SortFunc(gone, func(a, b retired) int { return cmp.Compare(a.released, b.released) })
+	gone = gone[:len(gone)-keep]
+	for _, r := range gone {
+		t.forget(r.class, r.id)
+	}
+	return gone
 }
 
 type retired struct {
-	class class
-	id    uint32
+	class    class
+	id       uint32
+	released uint64
 }
 
-func (t *classTable) oldestSpare() (oldest class, spare int) {
-	first := uint64(0)
-	for c, e := range t.entries {
-		if e.users > 0 || c.permanent() {
-			continue
-		}
-		spare++
-		if first == 0 || e.released < first {
-			first, oldest = e.released, c
-		}
+func (t *classTable) forget(c class, id uint32) {
+	delete(t.byID, id)
+	delete(t.entries, c)
+	t.spares--
+	if t.exact[c.affinity]--; t.exact[c.affinity] <= 0 {
+		delete(t.exact, c.affinity)
 	}
-	return oldest, spare
 }

@@ -34,6 +34,7 @@
 //
 //	table.go        the mirror of one family's table, and the changes that a port needs
 //	frontend.go     elements of frontends
+//	limits.go       what a port gets when it meets a limit, and when it gets more again
 //	pool.go         which endpoint is in which slot
 //	maglev.go       the slots of pools with consistent hashing
 //	ordinal.go      tokens of endpoints, for session affinity

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -121,24 +122,24 @@ func (e *Engine) inherit() error {
 // Close closes the socket. The tables stay.
 func (e *Engine) Close() error { return e.conn.close() }
 
-// Set adds or changes a service port. On error (a limit of the program) the port stays as it was, except that it loses
-// the frontends that it no longer has in p, so that other ports can have them. A port should change once between two
-// calls of Apply. After a second change, the next Apply writes everything: the transaction holds differences from the
-// kernel's state, and not from the first change.
+// Set adds or changes a service port. It always does so. The error names the limits of the program that the port has
+// met, and what is served instead (limits.go). Where the limit is one that all ports share, Retry names the port when
+// there is room. A port should change once between two calls of Apply. After a second change, the next Apply writes
+// everything: the transaction holds differences from the kernel's state, and not from the first change.
 func (e *Engine) Set(p *Port) error {
 	if !e.serves(p.Family) {
 		return nil
 	}
 	tb := e.tables[p.Family.index()]
 	old := tb.ports[p.Name]
-	err := tb.set(e.tx, p)
+	short := tb.set(e.tx, p)
 	e.noteChange(old)
 	if now := tb.ports[p.Name]; now != old {
 		e.noteChange(now)
 	}
 	e.discardIfRebuilding()
-	if err != nil {
-		return fmt.Errorf("set service port %s (%s): %w; it stays as it was", p.Name, p.Family, err)
+	if len(short) > 0 {
+		return fmt.Errorf("set service port %s (%s): %s", p.Name, p.Family, strings.Join(short, "; "))
 	}
 	return nil
 }

@@ -29,6 +29,7 @@ func TestEvenness(t *testing.T) {
 		{name: "more endpoints than there are exact draws", endpoints: 21},
 		{name: "one endpoint of three shares", endpoints: 7, heavy: 3},
 		{name: "in turn", method: InTurn, endpoints: 7},
+		{name: "in turn, more endpoints than there are exact draws", method: InTurn, endpoints: 21},
 		{name: "sticky clients", affinity: time.Hour, endpoints: 7},
 		{name: "more sticky endpoints than there are exact draws", affinity: time.Hour, endpoints: 21},
 	}

@@ -155,7 +155,7 @@ func (r *reader) pool(number uint32) string {
 // checkSize checks that a class draws the numbers of all slots, and that less than half of its numbers have no slot.
 func (r *reader) checkSize(chainName string, slots int) {
 	size, err := strconv.Atoi(strings.Split(chainName, "-")[1])
-	inexact := strings.HasPrefix(chainName, "random") && size > exactDraws
+	inexact := !strings.HasPrefix(chainName, "hash") && size > exactDraws
 	if err != nil || slots > size || slots < size && !inexact || slots <= size/2 {
 		r.t.Fatalf("chain %s serves a pool of %d slots", chainName, slots)
 	}

@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
-	"time"
 )
 
 // growing adds service ports of one family. Each batch fits in the socket buffer of an ordinary user.
@@ -60,88 +59,6 @@ func TestStructureStays(t *testing.T) {
 	}
 	if r := mustApply(t, e); r.Bytes != 0 {
 		t.Fatalf("%d bytes were sent although nothing had changed", r.Bytes)
-	}
-}
-
-// TestLimits goes beyond the limits of the program. Set refuses the service port at fault, and the others stay.
-func TestLimits(t *testing.T) {
-	many := func(n int) []Endpoint {
-		var out []Endpoint
-		for i := range n {
-			out = append(out, Endpoint{Addr: netip.AddrPortFrom(numbered4or6(IPv4, 10, i), 80)})
-		}
-		return out
-	}
-	tests := []struct {
-		name string
-		do   func(*testing.T, *Engine) error
-		want string
-	}{
-		{"slots", func(t *testing.T, e *Engine) error {
-			p := scalePort(IPv4, 1, 2)
-			p.Cluster[0].Slots, p.Cluster[1].Slots = 65535, 2
-			return e.Set(&p)
-		}, "service port scale/svc-1:http (ip): 65537 slots are more than the 65536"},
-		{"sticky endpoints", func(t *testing.T, e *Engine) error {
-			p := scalePort(IPv4, 1, 0)
-			p.Cluster, p.Affinity = many(maxOrdinals+1), time.Hour
-			return e.Set(&p)
-		}, "4097 endpoints are more than the 4096"},
-		{"sticky endpoints of both pools together", func(t *testing.T, e *Engine) error {
-			p := scalePort(IPv4, 1, 0)
-			p.Cluster, p.Affinity = many(maxOrdinals), time.Hour
-			mustSet(t, e, p)
-			mustApply(t, e)
-			p.Cluster, p.Local = p.Cluster[:maxOrdinals-2], many(maxOrdinals + 1)[maxOrdinals-3:]
-			return e.Set(&p)
-		}, "4097 endpoints are more than the 4096"},
-		{"another protocol, and too many endpoints", func(t *testing.T, e *Engine) error {
-			p := scalePort(IPv4, 3, 1)
-			mustSet(t, e, p)
-			mustApply(t, e)
-			p.Protocol, p.Cluster, p.Affinity = udp, many(maxOrdinals+1), time.Hour
-			return e.Set(&p)
-		}, "4097 endpoints are more than the 4096"},
-		{"service ports", func(t *testing.T, e *Engine) error {
-			for i := range uint32(maxPorts) {
-				e.tables[0].numbers.claim(i)
-			}
-			p := scalePort(IPv4, 1, 1)
-			return e.Set(&p)
-		}, "all 524287 service port numbers of the family are in use"},
-		{"classes", func(t *testing.T, e *Engine) error {
-			for timeout := time.Second; ; timeout += time.Second {
-				p := scalePort(IPv4, 100+int(timeout/time.Second), 1)
-				p.Affinity = timeout
-				if err := e.Set(&p); err != nil || timeout > 5000*time.Second {
-					return err
-				}
-				if timeout%(100*time.Second) == 0 {
-					mustApply(t, e) // one batch with all of them would be too large for the socket
-				}
-			}
-		}, "all 4095 classes are in use"},
-	}
-	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) {
-			n := newNamespace(t)
-			e := n.engine(t)
-			mustSet(t, e, scalePort(IPv4, 0, 3))
-			mustApply(t, e)
-			err := test.do(t, e)
-			if err == nil || !strings.Contains(err.Error(), test.want) {
-				t.Fatalf("error %v; wanted: %s", err, test.want)
-			}
-			mustSet(t, e, scalePort(IPv6, 2, 3))
-			mustApply(t, e)
-			listed := n.list(t)
-			if !strings.Contains(listed, "svc-0:http") || !strings.Contains(listed, "svc-2:http") {
-				t.Fatal("other service ports are gone")
-			}
-			if strings.Contains(listed, "svc-3:http") {
-				t.Fatal("the port is still served with its old protocol")
-			}
-		})
 	}
 }
 

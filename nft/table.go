@@ -1,9 +1,9 @@
 package nft
 
 import (
-	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 )
 
 // table is the mirror of one family's table after the latest transaction, in compact form. From it, the engine finds
@@ -28,6 +28,7 @@ type table struct {
 	guarded    map[netip.Addr]bool       // addresses that are local for IPVS
 	unguarded  map[netip.Addr]bool       // no longer guarded, but still in the kernel
 	inherited  map[string]*inheritedPort // by name; affinity of an earlier process, until the first Apply
+	waiting    waiting
 
 	owner bool // the kernel is to let no other process change the table
 
@@ -42,7 +43,7 @@ type table struct {
 // port is the state of one service port.
 type port struct {
 	name        string
-	number      uint32
+	number      uint32 // 0: there was none left; then the port has no pools
 	protocol    uint8
 	frontends   []Frontend
 	sources     []netip.Prefix // of the firewalled frontends
@@ -50,7 +51,8 @@ type port struct {
 	localIPs    []netip.Addr   // addresses of endpoints on this node, sorted
 	ordinals    []ordinal      // sorted by address; only with affinity
 	nextOrdinal uint32
-	changed     uint64 // the latest transaction that changed it
+	changed     uint64        // the latest transaction that changed it
+	waitsFor    time.Duration // the timeout that the port is to have when there is room; 0: it has what it asked for
 }
 
 func newTable(f Family) *table {
@@ -68,18 +70,22 @@ type numbers struct {
 	next uint32
 }
 
-func (n *numbers) take() (uint32, error) {
-	if len(n.used) >= maxPorts-1 {
-		return 0, fmt.Errorf("all %d service port numbers of the family are in use", maxPorts-1)
+// take returns a free number; 0: there is none.
+func (n *numbers) take() uint32 {
+	if n.room() == 0 {
+		return 0
 	}
 	for {
 		n.next = (n.next + 1) % maxPorts
 		if _, taken := n.used[n.next]; !taken && n.next != 0 {
 			n.claim(n.next)
-			return n.next, nil
+			return n.next
 		}
 	}
 }
+
+// room is how many numbers are free.
+func (n *numbers) room() int { return max(0, maxPorts-1-len(n.used)) }
 
 func (n *numbers) claim(number uint32) {
 	if n.used == nil {
@@ -90,126 +96,77 @@ func (n *numbers) claim(number uint32) {
 
 func (n *numbers) free(number uint32) { delete(n.used, number) }
 
-// set adds or changes a port. On error the port stays as it was, except that it loses the frontends that are not wanted
-// any more.
-func (tb *table) set(t *Transaction, want *Port) error {
-	err := tb.replace(t, want)
-	if err != nil {
-		tb.dropUnwanted(t, want)
+// set adds or changes a port. It returns what the port gets less than it asked for.
+func (tb *table) set(t *Transaction, want *Port) shortfall {
+	var short shortfall
+	fits := tb.fit(want, &short)
+	p := tb.port(t, &fits)
+	if p.number == 0 {
+		fits = withoutNumber(fits)
+		short.add("all %d service port numbers of the family are in use; the port is served as soon as one is free, "+
+			"and refuses its clients until then", maxPorts-1)
 	}
-	return err
+	tb.noteWaiting(p, want, &fits)
+	tb.update(t, p, &fits)
+	return short
 }
 
-// dropUnwanted removes the frontends that are not among the wanted ones. Another port may have them now, and the kernel
-// refuses every transaction in which two ports have the same frontend. The other frontends stay as they were.
-func (tb *table) dropUnwanted(t *Transaction, want *Port) {
-	p := tb.ports[want.Name]
-	if p == nil {
-		return
-	}
-	if p.protocol != want.Protocol {
-		tb.remove(t, p) // the protocol is a part of each frontend, so none of them is wanted
-		return
-	}
-	type place struct {
-		addr netip.Addr
-		port uint16
-	}
-	wanted := make(map[place]bool, len(want.Frontends))
-	for i := range want.Frontends {
-		wanted[place{want.Frontends[i].Addr, want.Frontends[i].Port}] = true
-	}
-	tb.updateFrontends(t, p, slices.DeleteFunc(slices.Clone(p.frontends), func(old Frontend) bool {
-		return !wanted[place{old.Addr, old.Port}]
-	}), p.sources)
-}
-
-// replace adds or changes a port. On error it has changed nothing.
-func (tb *table) replace(t *Transaction, want *Port) error {
-	cluster, local := tb.newAssignment(want.Method, want.Cluster), tb.newAssignment(want.Method, want.Local)
-	if err := checkLimits(want, cluster, local); err != nil {
-		return err
-	}
-	p, err := tb.port(want)
-	if err != nil {
-		return err
-	}
-	classes := [2]class{
-		classFor(want.Method, len(cluster.members), want.Affinity, false),
-		classFor(want.Method, len(local.members), want.Affinity, true),
-	}
+// update changes a port to what the program can serve.
+func (tb *table) update(t *Transaction, p *port, want *Port) {
+	pools := [2]assignment{tb.newAssignment(want.Method, want.Cluster), tb.newAssignment(want.Method, want.Local)}
+	var classes [2]class
 	var ids [2]uint32
-	for i, c := range classes {
-		if ids[i], err = tb.acquire(t, c); err != nil {
-			tb.releaseAll(classes[:i])
-			tb.forgetIfNew(p)
-			return err
-		}
-	}
-	if old := tb.ports[p.name]; old != p {
-		tb.remove(t, old)
-		tb.ports[p.name] = p
+	for i := range pools {
+		classes[i] = classFor(want.Method, len(pools[i].members), want.Affinity, i == 1)
+		ids[i] = tb.acquire(t, classes[i])
 	}
 	tb.updateOrdinals(t, p, want)
-	for i, wanted := range [2]assignment{cluster, local} {
-		tb.updatePool(t, p, &p.pools[i], classes[i], ids[i], wanted)
+	for i := range pools {
+		tb.updatePool(t, p, &p.pools[i], classes[i], ids[i], pools[i])
 	}
 	tb.updateHairpin(p, want)
 	tb.updateFrontends(t, p, want.Frontends, want.Sources)
-	return nil
 }
 
-func checkLimits(want *Port, cluster, local assignment) error {
-	if n := max(len(cluster.members), len(local.members)); n > maxSlots {
-		return fmt.Errorf("%d slots are more than the %d that a pool can have", n, maxSlots)
+// port finds the state of a port, or makes a new one. A port whose protocol changes is a new port. A port without a
+// number gets one, if one is free.
+func (tb *table) port(t *Transaction, want *Port) *port {
+	p := tb.ports[want.Name]
+	if p != nil && p.protocol != want.Protocol {
+		tb.remove(t, p)
+		p = nil
 	}
-	if want.Affinity == 0 || len(want.Cluster)+len(want.Local) <= maxOrdinals {
-		return nil
+	if p == nil {
+		p = &port{name: want.Name, protocol: want.Protocol}
+		tb.ports[p.name] = p
 	}
-	if n := sizeOfUnion(want.Cluster, want.Local); n > maxOrdinals {
-		return fmt.Errorf("%d endpoints are more than the %d that a service port with session affinity can have",
-			n, maxOrdinals)
+	if p.number == 0 {
+		tb.number(p, want)
 	}
-	return nil
+	return p
 }
 
-// port finds the state of a port, or makes a new one. A new port with affinity gets the number that an earlier process
-// gave it. A port whose protocol changes is a new port; replace exchanges the two when nothing can fail any more.
-func (tb *table) port(want *Port) (*port, error) {
-	if p := tb.ports[want.Name]; p != nil && p.protocol == want.Protocol {
-		return p, nil
-	}
-	p := &port{name: want.Name, protocol: want.Protocol}
+// number gives a port its number. A new port with affinity gets the number that an earlier process gave it.
+func (tb *table) number(p *port, want *Port) {
 	if earlier := tb.inherited[truncateComment(want.Name)]; earlier != nil && want.Affinity > 0 {
 		delete(tb.inherited, earlier.name)
 		p.number, p.ordinals, p.nextOrdinal = earlier.number, earlier.ordinals, earlier.next
 	} else {
-		number, err := tb.numbers.take()
-		if err != nil {
-			return nil, err
-		}
-		p.number = number
+		p.number = tb.numbers.take()
 	}
 	p.pools[0].number, p.pools[1].number = p.number<<1, p.number<<1|localBit
-	return p, nil
-}
-
-func (tb *table) forgetIfNew(p *port) {
-	if tb.ports[p.name] != p {
-		tb.numbers.free(p.number)
-	}
 }
 
 // acquire adds a user to a class, and creates the chain of a new class.
-func (tb *table) acquire(t *Transaction, c class) (uint32, error) {
+func (tb *table) acquire(t *Transaction, c class) uint32 {
 	if c.empty() {
-		return 0, nil
+		return 0
 	}
-	id, fresh, err := tb.classes.acquire(c)
+	id, fresh := tb.classes.acquire(c)
 	if fresh {
 		tb.addClass(t, c, id)
 	}
-	return id, err
+	return id
 }
 
 func (tb *table) addClass(t *Transaction, c class, id uint32) {
@@ -223,14 +180,6 @@ func (tb *table) addClass(t *Transaction, c class, id uint32) {
 
 func dispatchElement(t *Transaction, c class, id uint32) element {
 	return t.element(c.chain(), func(b *builder) { b.word(id << poolBits) }, nil)
-}
-
-func (tb *table) releaseAll(classes []class) {
-	for _, c := range classes {
-		if !c.empty() {
-			tb.classes.release(c)
-		}
-	}
 }
 
 // delete removes a port. An unknown name changes nothing.
@@ -247,6 +196,7 @@ func (tb *table) remove(t *Transaction, p *port) {
 	tb.updateHairpin(p, &Port{})
 	tb.updateFrontends(t, p, nil, nil)
 	tb.numbers.free(p.number)
+	tb.stopWaiting(p)
 	delete(tb.ports, p.name)
 }
 
@@ -376,9 +326,14 @@ func (tb *table) writeShared(t *Transaction) {
 	})
 }
 
-// retireClasses deletes the chains of classes that no pool has used for long.
+// retireClasses deletes the chains of classes that no pool has used for long, and of all unused ones if a service port
+// waits for their timeouts.
 func (tb *table) retireClasses(t *Transaction) {
-	for _, gone := range tb.classes.collect(spareClasses) {
+	keep := spareClasses
+	if tb.waiting.timeouts.any() {
+		keep = 0
+	}
+	for _, gone := range tb.classes.collect(keep) {
 		t.del(tb.family, idDispatch, dispatchElement(t, gone.class, gone.id))
 		t.afterwards(operation{kind: opDeleteChain, family: tb.family, name: gone.class.chain()})
 	}

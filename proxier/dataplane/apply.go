@@ -22,8 +22,9 @@ type Result struct {
 	// loop has to call Apply again; nothing is forgotten.
 	Outcome nft.Outcome
 	Err     error
-	// Replan names Services that the loop has to plan and Set again, because the engine of a port changes. After an
-	// Apply with names here the work is not complete: the loop has to call Apply again.
+	// Replan names Services that the loop has to plan and Set again, because the engine of a port changes, or because nft
+	// has room for what it could not serve as asked. After an Apply with names here the work is not complete: the loop
+	// has to call Apply again.
 	Replan []state.Name
 	// Failures are changes that IPVS did not make.
 	Failures []Failure
@@ -63,6 +64,15 @@ func (r *Result) Add(later Result) {
 
 // Apply hands all collected changes to the kernel, in the order that the package comment explains.
 func (d *Dataplane) Apply() Result {
+	r := d.applyAll()
+	if r.Err == nil && len(r.Replan) == 0 {
+		r.Replan = d.retry()
+	}
+	return r
+}
+
+// applyAll hands the changes to both engines.
+func (d *Dataplane) applyAll() Result {
 	var r Result
 	if d.ipvs == nil {
 		d.applyRules(&r)
@@ -183,15 +193,15 @@ func (d *Dataplane) Repair(i Interference) Result {
 	return r
 }
 
-// Tick continues drains and removals, and names the Services whose ports IPVS is to be offered again.
+// Tick continues drains and removals, and names the Services whose ports an engine is to be offered again.
 func (d *Dataplane) Tick() Result {
-	var r Result
+	r := Result{Replan: d.retry()} // a repair may have made room
 	if d.ipvs == nil {
 		return r
 	}
 	now := time.Now()
 	done, _ := d.ipvs.Tick(now) // the error sums up the failures
 	d.noteRemoved(&r, done)
-	r.Replan = d.ipvs.due(now)
+	r.Replan = append(r.Replan, d.ipvs.due(now)...)
 	return r
 }

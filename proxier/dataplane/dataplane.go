@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -14,6 +15,7 @@ import (
 // Ruleset is the nft engine. nft.Engine documents the methods.
 type Ruleset interface {
 	Set(*nft.Port) error
+	Retry() []nft.PortID
 	Delete(nft.Family, string)
 	SetGlobals(nft.Globals)
 	Apply() (nft.Result, error)
@@ -52,6 +54,7 @@ type Dataplane struct {
 	hasEnv     bool
 	translator translator
 	services   map[state.Name]*served
+	limited    map[nft.PortID]state.Name // the ports that nft serves less well than asked for, with their Services
 	totals     TotalsByEngine
 }
 
@@ -79,6 +82,7 @@ func New(o Options) *Dataplane {
 		ipvs:       newIPVS(o.Balancer),
 		scheduling: o.Scheduling,
 		services:   map[state.Name]*served{},
+		limited:    map[nft.PortID]state.Name{},
 	}
 }
 
@@ -105,32 +109,20 @@ func (d *Dataplane) Set(planned *plan.Service) []state.Problem {
 	var problems []state.Problem
 	kept := keptOut{list: state.ProblemList{Object: state.Object{Kind: "Service", Name: planned.Name}}}
 	old, next := d.services[planned.Name], &served{ports: make([]servedPort, 0, len(planned.Ports))}
-	var had portSet
 	for i := range planned.Ports {
 		port := &planned.Ports[i]
 		key := portKey{family(port.Family), port.Name}
-		found, accepted := d.setPort(planned.Name, key, port, &kept)
-		problems = append(problems, found...)
-		count := countOf(port)
-		if !accepted {
-			kept, served := had.find(old, key)
-			if !served {
-				d.ipvs.forget(key)
-				continue
-			}
-			count = kept // the kernel keeps what the port had
-		}
-		next.ports = append(next.ports, servedPort{portKey: key, count: count})
+		problems = append(problems, d.setPort(planned.Name, key, port, &kept)...)
+		next.ports = append(next.ports, servedPort{portKey: key, count: countOf(port)})
 	}
 	d.replace(planned.Name, old, next)
 	return append(problems, kept.list.Problems()...)
 }
 
-// setPort hands one port to the engines. The nft engine may not accept it: then the port stays as it was, if it was
-// there.
+// setPort hands one port to the engines.
 func (d *Dataplane) setPort(
 	name state.Name, key portKey, port *plan.Port, kept *keptOut,
-) (problems []state.Problem, accepted bool) {
+) (problems []state.Problem) {
 	m := d.balance(name, key, port)
 	if m.problem != "" {
 		problems = append(problems, state.Problem{Kind: "Service", Object: name, Field: "metadata.annotations", Reason: m.problem})
@@ -140,11 +132,23 @@ func (d *Dataplane) setPort(
 		kept.note(port, &d.env)
 		wanted = nftShare(port, &m, &d.env)
 	}
+	delete(d.limited, key.id())
 	if err := d.ruleset.Set(wanted); err != nil {
+		d.limited[key.id()] = name
 		problems = append(problems, state.Problem{Kind: "Service", Object: name, Field: "spec.ports", Reason: err.Error()})
-		return problems, false
 	}
-	return problems, true
+	return problems
+}
+
+func (k portKey) id() nft.PortID { return nft.PortID{Family: k.family, Name: k.name} }
+
+// retry lists the Services with ports that nft serves less well than asked for, and could serve better now.
+func (d *Dataplane) retry() []state.Name {
+	names := map[state.Name]bool{}
+	for _, id := range d.ruleset.Retry() {
+		names[d.limited[id]] = true
+	}
+	return slices.Collect(maps.Keys(names))
 }
 
 // Delete removes a Service. Deleting an unknown Service changes nothing.
@@ -160,6 +164,7 @@ func (d *Dataplane) replace(name state.Name, old, next *served) {
 		for _, p := range old.except(next) {
 			d.ruleset.Delete(p.family, p.name)
 			d.ipvs.forget(p.portKey)
+			delete(d.limited, p.id())
 		}
 		d.totals.add(old, -1)
 	}
@@ -169,24 +174,6 @@ func (d *Dataplane) replace(name state.Name, old, next *served) {
 	}
 	d.totals.add(next, 1)
 	d.services[name] = next
-}
-
-// portSet holds the ports that a Service had. It is filled when it is asked for the first time, because the nft engine
-// accepts nearly every port.
-type portSet map[portKey]portCount
-
-func (s *portSet) find(old *served, key portKey) (count portCount, found bool) {
-	if old == nil {
-		return portCount{}, false
-	}
-	if *s == nil {
-		*s = make(portSet, len(old.ports))
-		for _, p := range old.ports {
-			(*s)[p.portKey] = p.count
-		}
-	}
-	count, found = (*s)[key]
-	return count, found
 }
 
 // except lists the ports that are not among the next ones.

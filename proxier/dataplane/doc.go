@@ -17,7 +17,7 @@
 // dataplane has forgotten nothing, and Services need not be Set again. Result.Failures are different: the traffic is
 // right, something in IPVS is left over, and the next Apply or Tick tries it again. When Result.Replan names Services,
 // the loop plans them, Sets them, and calls Apply again. This ends, because a port that IPVS refused is not offered to
-// IPVS again before its backoff is over.
+// IPVS again before its backoff is over, and nft names a port again only when there is room for it.
 //
 // # Order of an Apply
 //

@@ -1,82 +1,97 @@
 package dataplane
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/verdict-proxy/verdict/nft"
 	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// fullRuleset refuses every port once it is full.
-type fullRuleset struct {
-	*nft.Memory
-	full bool
+// stickyPlan is a Service with one endpoint and a timeout of session affinity.
+func stickyPlan(number int, timeout time.Duration) *plan.Service {
+	name := fmt.Sprintf("svc-%d", number)
+	addr := netip.AddrFrom4([4]byte{10, 96, byte(number >> 8), byte(number)})
+	return &plan.Service{Name: state.Name{Namespace: "default", Name: name}, Ports: []plan.Port{{
+		Family: state.IPv4, Protocol: state.TCP, Name: "default/" + name + ":http", Affinity: timeout,
+		Frontends: []plan.Frontend{{Addr: addr, Port: 80}},
+		Cluster:   []plan.Endpoint{{Addr: netip.AddrPortFrom(addr, 8080), Weight: 1}},
+	}}}
 }
 
-func (r *fullRuleset) Set(p *nft.Port) error {
-	if r.full {
-		return errors.New("injected: over the limit")
-	}
-	return r.Memory.Set(p)
-}
-
-// TestRefusedIsNotCounted: the totals count what the kernel has, also for a port that keeps what it had.
-func TestRefusedIsNotCounted(t *testing.T) {
-	rules := &fullRuleset{Memory: nft.OpenMemory(nft.Options{})}
-	d := New(Options{Ruleset: rules})
-	planOf := func(name string, addrs ...string) *plan.Service {
-		port := plan.Port{Family: state.IPv4, Protocol: state.TCP, Name: "default/" + name + ":http"}
-		for i, a := range addrs {
-			addr := netip.MustParseAddr(a)
-			port.Frontends = append(port.Frontends, plan.Frontend{Addr: addr, Port: 80})
-			port.Cluster = append(port.Cluster, plan.Endpoint{Addr: netip.AddrPortFrom(addr, uint16(i+1)), Weight: 1})
-		}
-		return &plan.Service{Name: state.Name{Namespace: "default", Name: name}, Ports: []plan.Port{port}}
-	}
-	for _, step := range []struct {
-		what string
-		set  *plan.Service
-		full bool
-		want int
-	}{
-		{"a Service is served", planOf("a", "10.96.0.1"), false, 1},
-		{"it grows past a limit", planOf("a", "10.96.0.1", "10.96.0.2", "10.96.0.3"), true, 1},
-		{"a new one is refused", planOf("b", "10.96.1.1", "10.96.1.2"), true, 1},
-		{"it is accepted", planOf("b", "10.96.1.1", "10.96.1.2"), false, 3},
-		{"the first one shrinks", planOf("a", "10.96.0.1", "10.96.0.2"), false, 4},
-	} {
-		rules.full = step.full
-		d.Set(step.set)
-		if got := d.Totals()[NFT]; got.Frontends[plan.ClusterIP] != step.want || got.Endpoints != step.want {
-			t.Errorf("%s: %d frontends, %d endpoints; want %d of each", step.what, got.Frontends[plan.ClusterIP], got.Endpoints, step.want)
+// TestReplanWhenThereIsRoom: a Service that met a shared limit is named when there is room, and not before; a Service
+// that is gone, or has changed its wish, is not named.
+func TestReplanWhenThereIsRoom(t *testing.T) {
+	d := New(Options{Ruleset: nft.OpenMemory(nft.Options{})})
+	const timeouts = 8 // those that nft serves exactly, beside its rungs
+	for i := range timeouts + 3 {
+		problems := d.Set(stickyPlan(i, time.Duration(100+i)*time.Second))
+		if limited := len(problems) > 0; limited != (i >= timeouts) {
+			t.Fatalf("Service %d has the problems %v", i, problems)
 		}
 	}
-	d.Delete(state.Name{Namespace: "default", Name: "a"})
-	d.Delete(state.Name{Namespace: "default", Name: "b"})
-	if d.Totals() != (TotalsByEngine{}) {
-		t.Errorf("nothing is served, but the totals are %+v", d.Totals())
+	if r := d.Apply(); len(r.Replan) > 0 || r.Err != nil {
+		t.Fatalf("without room: %+v", r)
+	}
+	d.Delete(stickyPlan(timeouts, 0).Name)
+	if p := d.Set(stickyPlan(timeouts+1, time.Hour)); len(p) > 0 {
+		t.Fatalf("a rung is refused: %v", p)
+	}
+	last := stickyPlan(timeouts+2, (100+timeouts+2)*time.Second)
+	d.Delete(stickyPlan(0, 0).Name)
+	r := d.Apply()
+	if len(r.Replan) != 1 || r.Replan[0] != last.Name || r.Applied() {
+		t.Fatalf("with room for one: replan %v", r.Replan)
+	}
+	if p := d.Set(last); len(p) > 0 {
+		t.Fatalf("there is room, but: %v", p)
+	}
+	if r := d.Apply(); !r.Applied() {
+		t.Fatalf("in the end: %+v", r)
+	}
+	if r := d.Tick(); len(r.Replan) > 0 {
+		t.Fatalf("nothing waits, but Tick names %v", r.Replan)
 	}
 }
 
-// BenchmarkRefusedPorts sets a Service whose ports the nft engine had and refuses now. The cost must grow with the
-// number of ports, and not with its square.
-func BenchmarkRefusedPorts(b *testing.B) {
-	for _, n := range []int{200, 2000, 20_000} {
+// TestLimitedIsCounted: the totals count a port that is served less well than asked for.
+func TestLimitedIsCounted(t *testing.T) {
+	d := New(Options{Ruleset: nft.OpenMemory(nft.Options{})})
+	planned := stickyPlan(1, time.Hour)
+	for i := range 5000 {
+		addr := netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)})
+		planned.Ports[0].Cluster = append(planned.Ports[0].Cluster, plan.Endpoint{Addr: netip.AddrPortFrom(addr, 80), Weight: 1})
+	}
+	if p := d.Set(planned); len(p) != 1 {
+		t.Fatalf("problems %v", p)
+	}
+	if got := d.Totals()[NFT]; got.Endpoints != 5001 || got.Frontends[plan.ClusterIP] != 1 {
+		t.Errorf("totals %+v", got)
+	}
+	d.Delete(planned.Name)
+	if d.Totals() != (TotalsByEngine{}) || len(d.limited) > 0 {
+		t.Errorf("nothing is served, but the totals are %+v, and limited are %v", d.Totals(), d.limited)
+	}
+}
+
+// BenchmarkWaiting has many Services wait for timeouts. The cost of a change and its Apply must not grow with their
+// number.
+func BenchmarkWaiting(b *testing.B) {
+	for _, n := range []int{400, 4000, 40_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			rules := &fullRuleset{Memory: nft.OpenMemory(nft.Options{})}
-			d := New(Options{Ruleset: rules})
-			planned := &plan.Service{Name: web}
+			d := New(Options{Ruleset: nft.OpenMemory(nft.Options{})})
 			for i := range n {
-				planned.Ports = append(planned.Ports, plan.Port{Family: state.IPv4, Protocol: state.TCP, Name: fmt.Sprint("default/web:", i)})
+				d.Set(stickyPlan(i, time.Duration(100+i)*time.Second))
 			}
-			d.Set(planned)
-			rules.full = true
-			for b.Loop() {
-				d.Set(planned)
+			d.Apply()
+			for i := 0; b.Loop(); i++ {
+				d.Set(stickyPlan(n-1, time.Duration(100+n+i%2)*time.Second))
+				if r := d.Apply(); !r.Applied() {
+					b.Fatalf("%+v", r)
+				}
 			}
 		})
 	}
