@@ -78,6 +78,9 @@ func (tb *table) wantedChains() map[string]chainDef {
 	}
 	for c := range tb.classes.entries {
 		list[c.chain()] = tb.program().classChain(c)
+		if c.hashed() {
+			list[c.hashTableChain()] = tb.program().hashTableChain(c.draw)
+		}
 	}
 	return list
 }
@@ -129,6 +132,7 @@ func (tb *table) buildElements(t *Transaction) {
 	for _, p := range ports {
 		tb.buildPort(t, p)
 	}
+	tb.rewriteHashTables(ports)
 	tb.buildGuards(t)
 }
 

@@ -251,6 +251,9 @@ func (p program) classChain(c class) chainDef {
 	if c.affinity > 0 {
 		return chainDef{name: c.chain(), rules: p.stickyRules(c)}
 	}
+	if c.hashed() {
+		return chainDef{name: c.chain(), rules: p.hashedRules(c)}
+	}
 	var rules []rule
 	for _, d := range c.attempts() {
 		rules = append(rules, rule{p.dnat(mapEndpoints, masked(poolMask), p.drawn(d))})

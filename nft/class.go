@@ -99,6 +99,22 @@ type class struct {
 	local    bool          // only with affinity: the chain looks for endpoints of the local pool
 }
 
+// hashed reports whether the pools of the class have hash tables (hash.go). With affinity, the slots of a pool have
+// tokens, which no other pool can share.
+func (c class) hashed() bool { return c.method == SourceHash && c.affinity == 0 && !c.empty() }
+
+// slotsOf is how many slots the endpoints of a pool have.
+func slotsOf(method Method, endpoints []Endpoint) int {
+	if method == SourceHash && len(endpoints) > 0 {
+		return int(maglevSize(len(endpoints)))
+	}
+	n := 0
+	for i := range endpoints {
+		n += int(max(endpoints[i].Slots, 1))
+	}
+	return n
+}
+
 // classFor is the class of a pool; the zero class for a pool without slots.
 func classFor(method Method, slots int, affinity time.Duration, local bool) class {
 	if slots == 0 {

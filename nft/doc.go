@@ -36,7 +36,8 @@
 //	frontend.go     elements of frontends
 //	limits.go       what a port gets when it meets a limit, and when it gets more again
 //	pool.go         which endpoint is in which slot
-//	maglev.go       the slots of pools with consistent hashing
+//	hash.go         hash tables, which pools with the same endpoints share
+//	maglev.go       which endpoint is in which slot of a hash table
 //	ordinal.go      tokens of endpoints, for session affinity
 //	globals.go      elements that belong to no service port
 //	build.go        a table as a whole

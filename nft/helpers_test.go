@@ -74,3 +74,28 @@ func (x example) memory(t *testing.T) string {
 	x.install(t, m.Engine)
 	return m.String()
 }
+
+// wantStatus is what a listing says of a frontend.
+func wantStatus(p *Port, fe *Frontend) FrontendStatus {
+	s := FrontendStatus{
+		Family: p.Family, Name: p.Name, Protocol: p.Protocol, Addr: fe.Addr, Port: fe.Port, Pool: fe.Pool,
+		Refusal: fe.Refusal, Firewalled: fe.Firewalled && fe.Addr.IsValid(), IPVS: fe.IPVS,
+	}
+	if fe.Pool == ClusterPool || fe.Pool == BySource {
+		s.Cluster = wantSlots(p.Method, p.Cluster)
+	}
+	if fe.Pool == LocalPool || fe.Pool == BySource {
+		s.Local = wantSlots(p.Method, p.Local)
+	}
+	if len(s.Cluster)+len(s.Local) > 0 {
+		s.Method, s.Affinity = p.Method, p.Affinity
+	}
+	return s
+}
+
+func wantSlots(method Method, endpoints []Endpoint) []EndpointStatus {
+	if method == SourceHash && len(endpoints) > 0 {
+		return countSlots(addresses(tableMembers(endpoints)))
+	}
+	return countSlots(addresses(expand(endpoints, nil)))
+}

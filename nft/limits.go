@@ -54,6 +54,10 @@ func (tb *table) fit(want *Port, short *shortfall) Port {
 	fits := *want
 	fits.Cluster = fitSlots(want.Method, want.Cluster, short)
 	fits.Local = fitSlots(want.Method, want.Local, short)
+	if want.Method == SourceHash && want.Affinity == 0 && len(tb.hash.byKey) >= maxTables {
+		fits.Method = Random
+		short.add("all %d hash tables are in use; endpoints are picked at random until the Service changes", maxTables)
+	}
 	if want.Affinity > 0 && len(fits.Cluster)+len(fits.Local) > 0 {
 		fits.Affinity = tb.fitAffinity(&fits, short)
 	}

@@ -16,7 +16,7 @@ func TestClassesFit(t *testing.T) {
 		draws[drawFor(Random, n)], draws[drawFor(InTurn, n)] = true, true
 	}
 	for _, size := range maglevSizes {
-		draws[drawFor(SourceHash, int(size))] = true
+		draws[drawFor(SourceHash, int(size.slots))] = true
 	}
 	timeouts := exactTimeouts + len(rungs())
 	if most := len(draws) * (1 + 2*timeouts); most >= maxClasses {

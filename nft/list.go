@@ -78,6 +78,8 @@ type readable interface {
 	// lookupRow asks for several elements and hands over what they hold, up to the first one that does not exist. It
 	// returns how many exist.
 	lookupRow(f Family, set string, keys [][]byte, each func(foundElement)) (found int, err error)
+	// lookup asks for one element.
+	lookup(f Family, set string, key []byte) (e foundElement, found bool, err error)
 }
 
 func list(k readable, families []Family, match func(string) bool) (Listing, error) {

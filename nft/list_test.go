@@ -35,23 +35,6 @@ func wantListing(ports []Port, g Globals) Listing {
 	return out
 }
 
-func wantStatus(p *Port, fe *Frontend) FrontendStatus {
-	s := FrontendStatus{
-		Family: p.Family, Name: p.Name, Protocol: p.Protocol, Addr: fe.Addr, Port: fe.Port, Pool: fe.Pool,
-		Refusal: fe.Refusal, Firewalled: fe.Firewalled && fe.Addr.IsValid(), IPVS: fe.IPVS,
-	}
-	if fe.Pool == ClusterPool || fe.Pool == BySource {
-		s.Cluster = countSlots(addresses(newAssignment(p.Method, p.Cluster, nil).members))
-	}
-	if fe.Pool == LocalPool || fe.Pool == BySource {
-		s.Local = countSlots(addresses(newAssignment(p.Method, p.Local, nil).members))
-	}
-	if len(s.Cluster)+len(s.Local) > 0 {
-		s.Method, s.Affinity = p.Method, p.Affinity
-	}
-	return s
-}
-
 func (n *namespace) listing(t testing.TB, match func(string) bool) Listing {
 	t.Helper()
 	l, err := List(Options{NetNS: n.Fd()}, match)

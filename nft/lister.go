@@ -205,7 +205,11 @@ func (l *lister) pool(fe *listed, number uint32) ([]EndpointStatus, error) {
 	if endpoints, ok := l.pools[number]; ok {
 		return endpoints, nil
 	}
-	slots, err := l.slots(number, c)
+	read := l.slots
+	if c.hashed() {
+		read = l.tableSlots
+	}
+	slots, err := read(number, c)
 	endpoints := countSlots(slots)
 	l.pools[number] = endpoints
 	return endpoints, err
@@ -218,20 +222,47 @@ func (l *lister) slots(number uint32, c class) (out []netip.AddrPort, err error)
 	if c.affinity > 0 {
 		set, decode = mapStickySlots, func(data []byte) { tokens = appendToken(tokens, data) }
 	}
-	for first := uint32(0); first < c.size; first += rowLength {
-		keys := make([][]byte, min(rowLength, c.size-first))
+	err = l.row(set, number, c.size, decode)
+	return out, errors.Join(err, l.follow(tokens, number, &out))
+}
+
+// tableSlots asks for the endpoint in each slot of the pool's hash table.
+func (l *lister) tableSlots(number uint32, c class) (out []netip.AddrPort, err error) {
+	var pool builder
+	pool.word(number)
+	found, exists, err := l.kernel.lookup(l.family, mapHashTables, pool.arena)
+	if err != nil || !exists || len(found.data) != 4 {
+		return nil, err
+	}
+	value := binary.NativeEndian.Uint32(found.data)
+	if port := uint16(value & portMask); port != 0 {
+		err := l.row(mapHashSlots, value&tableMask, c.size, func(data []byte) {
+			if addr, ok := netip.AddrFromSlice(data[:min(len(data), l.family.addrLen())]); ok {
+				out = append(out, netip.AddrPortFrom(addr, port))
+			}
+		})
+		return out, err
+	}
+	err = l.row(mapEndpoints, value&tableMask, c.size, func(data []byte) { out = l.appendEndpoint(out, data) })
+	return out, err
+}
+
+// row asks for the data of consecutive slots, up to the first one that does not exist.
+func (l *lister) row(set string, number, slots uint32, each func(data []byte)) error {
+	for first := uint32(0); first < slots; first += rowLength {
+		keys := make([][]byte, min(rowLength, slots-first))
 		for i := range keys {
 			var b builder
 			b.word(number)
 			b.word(first + uint32(i))
 			keys[i] = b.arena
 		}
-		found, err := l.kernel.lookupRow(l.family, set, keys, func(e foundElement) { decode(e.data) })
+		found, err := l.kernel.lookupRow(l.family, set, keys, func(e foundElement) { each(e.data) })
 		if err != nil || found < len(keys) {
-			return out, errors.Join(err, l.follow(tokens, number, &out))
+			return err
 		}
 	}
-	return out, l.follow(tokens, number, &out)
+	return nil
 }
 
 // rowLength is how many elements one request asks for. The answers fit in the socket buffer of an ordinary user.

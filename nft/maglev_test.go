@@ -15,6 +15,15 @@ func maglevEndpoints(n int) []Endpoint {
 	return out
 }
 
+// filled is the endpoint in each slot.
+func filled(endpoints []Endpoint) []netip.AddrPort {
+	var out []netip.AddrPort
+	for _, i := range maglev(endpoints) {
+		out = append(out, endpoints[i].Addr)
+	}
+	return out
+}
+
 func shares(table []netip.AddrPort) map[netip.AddrPort]int {
 	count := map[netip.AddrPort]int{}
 	for _, addr := range table {
@@ -24,9 +33,9 @@ func shares(table []netip.AddrPort) map[netip.AddrPort]int {
 }
 
 func TestMaglevIsEven(t *testing.T) {
-	for _, n := range []int{1, 2, 3, 7, 10, 40, 160, 600} {
+	for _, n := range []int{1, 2, 3, 7, 16, 17, 160, 250, 600} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
-			table := maglev(maglevEndpoints(n))
+			table := filled(maglevEndpoints(n))
 			count := shares(table)
 			if len(count) != n || count[netip.AddrPort{}] != 0 {
 				t.Fatalf("%d endpoints have slots, want %d", len(count), n)
@@ -44,7 +53,7 @@ func TestMaglevIsEven(t *testing.T) {
 func TestMaglevFollowsWeights(t *testing.T) {
 	endpoints := maglevEndpoints(3)
 	endpoints[1].Slots = 3
-	count := shares(maglev(endpoints))
+	count := shares(filled(endpoints))
 	for i, want := range []int{1, 3, 1} {
 		if got := float64(count[endpoints[i].Addr]) / float64(maglevSize(3)) * 5; got < float64(want)-0.05 || got > float64(want)+0.05 {
 			t.Errorf("endpoint %d has %.2f fifths of the slots, want %d", i, got, want)
@@ -54,12 +63,12 @@ func TestMaglevFollowsWeights(t *testing.T) {
 
 // TestMaglevDisruption: when one endpoint goes, the other endpoints lose less than 2% of their slots.
 func TestMaglevDisruption(t *testing.T) {
-	for _, n := range []int{2, 3, 5, 7, 10, 40, 100, 160} {
+	for _, n := range []int{2, 3, 5, 7, 10, 16, 40, 100, 170, 250} {
 		worst := 0.0
 		full := maglevEndpoints(n)
-		before := maglev(full)
+		before := filled(full)
 		for gone := range full {
-			after := maglev(slices.Delete(slices.Clone(full), gone, gone+1))
+			after := filled(slices.Delete(slices.Clone(full), gone, gone+1))
 			if len(after) != len(before) {
 				continue // n-1 endpoints have a smaller table, in which all slots are different
 			}
@@ -83,11 +92,17 @@ func TestMaglevDisruption(t *testing.T) {
 
 func TestAssignFixedWritesOnlyDifferences(t *testing.T) {
 	a, b := maglevEndpoints(2)[0].Addr, maglevEndpoints(2)[1].Addr
-	members, changes := assignFixed(nil, membersOf([]netip.AddrPort{a, b, a}))
+	membersOf := func(table ...netip.AddrPort) (out []member) {
+		for slot, addr := range table {
+			out = append(out, newMember(addr, uint32(slot)))
+		}
+		return out
+	}
+	members, changes := assignFixed(nil, membersOf(a, b, a))
 	if len(changes) != 3 || len(members) != 3 {
 		t.Fatalf("into an empty pool: %d changes, %d members; want 3 and 3", len(changes), len(members))
 	}
-	members, changes = assignFixed(members, membersOf([]netip.AddrPort{a, a}))
+	members, changes = assignFixed(members, membersOf(a, a))
 	want := []slotChange{{slot: 1, from: b, to: a}, {slot: 2, from: a}}
 	if !slices.Equal(changes, want) {
 		t.Errorf("changes %v, want %v", changes, want)

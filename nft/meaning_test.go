@@ -16,6 +16,7 @@ type meaning map[string][]string
 var numbered = []string{
 	mapServices, mapNodePorts, mapPools, mapDispatch, mapEndpoints, mapStickySlots, mapStickyEndpoints, mapAffinity,
 	mapFirewalled,
+	mapHashTables, mapHashSlots, mapTargetPorts,
 }
 
 // numberedSets are the sets whose elements have such numbers.
@@ -126,8 +127,14 @@ func (r *reader) pools(m meaning) {
 		m[where] = append(m[where], e.data)
 		slices.Sort(m[where])
 	}
-	for _, name := range []string{mapPools, mapEndpoints, mapStickySlots, mapStickyEndpoints} {
-		m[r.family+" elements of "+name] = []string{strconv.Itoa(len(r.maps[name]))}
+	for _, name := range []string{mapPools, mapEndpoints, mapStickySlots, mapStickyEndpoints, mapHashTables} {
+		n := 0
+		for key := range r.maps[name] {
+			if number, _, _ := strings.Cut(key, " "); r.number(number) <= poolMask || name == mapStickyEndpoints {
+				n++ // not a slot of a hash table, which may be on its way out
+			}
+		}
+		m[r.family+" elements of "+name] = []string{strconv.Itoa(n)}
 	}
 }
 
@@ -148,6 +155,9 @@ func (r *reader) pool(number uint32) string {
 		r.t.Fatalf("pool %s (%s): chain %s has no rules", key, p.comment, chainName)
 	}
 	slots := r.slots(number)
+	if table, ok := r.maps[mapHashTables][key]; ok {
+		slots = r.tableSlots(r.number(table.data))
+	}
 	r.checkSize(chainName, len(slots))
 	return fmt.Sprintf("%s local=%t %s", chainName, number&localBit != 0, strings.Join(slots, ","))
 }
@@ -185,6 +195,23 @@ func (r *reader) slots(number uint32) []string {
 	}
 }
 
+// tableSlots lists the endpoints in the slots of a hash table, sorted.
+func (r *reader) tableSlots(hashed uint32) []string {
+	var out []string
+	for slot := 0; ; slot++ {
+		key := fmt.Sprintf("%s . %d", classID(hashed&tableMask), slot)
+		e, withPort := r.maps[mapEndpoints][key]
+		if address, ok := r.maps[mapHashSlots][key]; ok {
+			e.data, withPort = address.data+" . "+r.maps[mapTargetPorts][classID(hashed&portMask)].data, true
+		}
+		if !withPort {
+			slices.Sort(out)
+			return out
+		}
+		out = append(out, e.data)
+	}
+}
+
 // plain adds all other sets, and the chains that do not belong to classes.
 func (r *reader) plain(m meaning) {
 	ofClass := map[string]bool{}
@@ -194,7 +221,7 @@ func (r *reader) plain(m meaning) {
 	for where, o := range r.from {
 		family, what, _ := strings.Cut(where, " ")
 		kind, name, _ := strings.Cut(what, " ")
-		if family != r.family || ofClass[name] || strings.HasPrefix(name, "token-") ||
+		if family != r.family || ofClass[name] || strings.HasPrefix(name, tokenPrefix) || strings.HasPrefix(name, hashTablePrefix) ||
 			kind == "map" && slices.Contains(numbered, name) || slices.Contains(numberedSets, name) {
 			continue
 		}

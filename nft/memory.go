@@ -131,8 +131,9 @@ func (tb *memoryTable) sortedChains(f Family) []string {
 	ranks := map[string]chainRank{}
 	for name := range tb.chains {
 		ranks[name] = chainRank{group: 3, name: name}
-		if c, ok := parseClass(strings.TrimPrefix(name, tokenPrefix)); ok && strings.HasPrefix(name, tokenPrefix) {
-			ranks[name] = chainRank{group: 1, draw: c.draw}
+		prefix, rest, _ := strings.Cut(name, "-")
+		if c, ok := parseClass(rest); ok && (prefix+"-" == tokenPrefix || prefix+"-" == hashTablePrefix) {
+			ranks[name] = chainRank{group: 1, draw: c.draw, name: prefix}
 		}
 	}
 	for i, c := range (program{family: f, loopback: true, ipvs: true}).chains() { // all chains that a program can have

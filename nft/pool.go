@@ -14,6 +14,7 @@ type pool struct {
 	class   class
 	classID uint32
 	members []member // sorted by address, then slot; an endpoint with several slots is in the list several times
+	hash    hashed
 }
 
 // member is a slot and its endpoint. There are hundreds of thousands of members. They have no pointers, unlike
@@ -67,9 +68,14 @@ type assignment struct {
 	fixed   bool     // the slots are given, for consistent hashing
 }
 
-func newAssignment(method Method, endpoints []Endpoint, spare []member) assignment {
-	if method == SourceHash && len(endpoints) > 0 {
-		return assignment{membersOf(maglev(endpoints)), true}
+// A pool without affinity whose class hashes has a hash table, and only its first slot in the map endpoints. A packet
+// that is in the chain of another class while the class changes finds an endpoint there.
+func newAssignment(c class, endpoints []Endpoint, spare []member) assignment {
+	switch {
+	case c.hashed():
+		return assignment{[]member{newMember(endpoints[0].Addr, 0)}, false}
+	case c.method == SourceHash:
+		return assignment{tableMembers(endpoints), true}
 	}
 	return assignment{expand(endpoints, spare), false}
 }
@@ -78,12 +84,12 @@ func newAssignment(method Method, endpoints []Endpoint, spare []member) assignme
 // little to allocate, and must not keep large memory in use.
 const manyMembers = 1024
 
-func (tb *table) newAssignment(method Method, endpoints []Endpoint) assignment {
+func (tb *table) newAssignment(c class, endpoints []Endpoint) assignment {
 	var spare []member
 	if n := len(endpoints); n >= manyMembers && cap(tb.spare) < 2*n {
 		spare, tb.spare = tb.spare, nil
 	}
-	return newAssignment(method, endpoints, spare)
+	return newAssignment(c, endpoints, spare)
 }
 
 // apply returns the new members of a pool and the slots that change. It takes over the memory of the assignment.

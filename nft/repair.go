@@ -17,7 +17,7 @@ func (e *Engine) Repair(i Interference) (Result, error) {
 		return Result{Outcome: Unknown, Text: e.tx.String}, err
 	}
 	// A table that was deleted and made again may be intact and have the elements of another time.
-	if !intact || i.Structure || !e.tx.Empty() {
+	if !intact || i.Structure || e.collected() {
 		e.rebuild = true
 		return e.Apply()
 	}
@@ -29,6 +29,11 @@ func (e *Engine) Repair(i Interference) (Result, error) {
 		}
 	}
 	return e.repair(t)
+}
+
+// collected reports whether changes wait for the next Apply.
+func (e *Engine) collected() bool {
+	return !e.tx.Empty() || slices.ContainsFunc(e.active, func(tb *table) bool { return len(tb.hash.touched) > 0 })
 }
 
 // repair sends the difference.
@@ -111,6 +116,7 @@ func (tb *table) everything() *Transaction {
 	for _, p := range tb.ports {
 		tb.buildPort(t, p)
 	}
+	tb.everyHashTable(t)
 	tb.updateRanges(t, idServiceCIDRs, nil, tb.written.ServiceCIDRs)
 	tb.updateRanges(t, idPodCIDRs, nil, tb.written.PodCIDRs)
 	for _, e := range tb.nodePortAddresses(t, tb.written) {

@@ -22,6 +22,9 @@ const (
 	idStickySlots
 	idStickyEndpoints
 	idAffinity
+	idHashTables
+	idHashSlots
+	idTargetPorts
 	idNodePortAddresses
 	idClusterIPs
 	idServiceCIDRs
@@ -57,6 +60,10 @@ const (
 	mapStickySlots     = "sticky-slots"
 	mapStickyEndpoints = "sticky-endpoints"
 
+	mapHashTables  = "hash-tables"
+	mapHashSlots   = "hash-slots"
+	mapTargetPorts = "target-ports"
+
 	setGeneration                = "generation"
 	setNodePortAddresses         = "nodeport-addresses"
 	setClusterIPs                = "cluster-ips"
@@ -89,6 +96,9 @@ var setNames = [setCount]string{
 	idStickySlots:               mapStickySlots,
 	idStickyEndpoints:           mapStickyEndpoints,
 	idAffinity:                  mapAffinity,
+	idHashTables:                mapHashTables,
+	idHashSlots:                 mapHashSlots,
+	idTargetPorts:               mapTargetPorts,
 	idNodePortAddresses:         setNodePortAddresses,
 	idClusterIPs:                setClusterIPs,
 	idServiceCIDRs:              setServiceCIDRs,
@@ -219,6 +229,9 @@ func (p program) sets() [setCount]setDef {
 		idStickySlots:     p.stickySlotsMap(),
 		idStickyEndpoints: {key: number, data: []dataType{addr, typeService}},
 		idAffinity:        p.affinityMap(),
+		idHashTables:      {key: number, data: number},
+		idHashSlots:       p.hashSlotsMap(),
+		idTargetPorts:     {key: number, data: []dataType{typeService}},
 
 		idNodePortAddresses: {key: []dataType{addr}},
 		idClusterIPs:        {key: []dataType{addr}},

@@ -29,6 +29,7 @@ type table struct {
 	unguarded  map[netip.Addr]bool       // no longer guarded, but still in the kernel
 	inherited  map[string]*inheritedPort // by name; affinity of an earlier process, until the first Apply
 	waiting    waiting
+	hash       hashTables
 
 	owner bool // the kernel is to let no other process change the table
 
@@ -58,7 +59,7 @@ type port struct {
 func newTable(f Family) *table {
 	return &table{
 		family: f, defs: program{family: f}.sets(), ports: map[string]*port{},
-		classes: newClassTable(), tokenDraws: map[draw]bool{},
+		classes: newClassTable(), tokenDraws: map[draw]bool{}, hash: newHashTables(),
 		clusterIPs: newRefSet(), hairpin: newRefSet(), guarded: map[netip.Addr]bool{}, unguarded: map[netip.Addr]bool{},
 	}
 }
@@ -113,16 +114,10 @@ func (tb *table) set(t *Transaction, want *Port) shortfall {
 
 // update changes a port to what the program can serve.
 func (tb *table) update(t *Transaction, p *port, want *Port) {
-	pools := [2]assignment{tb.newAssignment(want.Method, want.Cluster), tb.newAssignment(want.Method, want.Local)}
-	var classes [2]class
-	var ids [2]uint32
-	for i := range pools {
-		classes[i] = classFor(want.Method, len(pools[i].members), want.Affinity, i == 1)
-		ids[i] = tb.acquire(t, classes[i])
-	}
 	tb.updateOrdinals(t, p, want)
-	for i := range pools {
-		tb.updatePool(t, p, &p.pools[i], classes[i], ids[i], pools[i])
+	for i, endpoints := range [2][]Endpoint{want.Cluster, want.Local} {
+		c := classFor(want.Method, slotsOf(want.Method, endpoints), want.Affinity, i == 1)
+		tb.updatePool(t, p, &p.pools[i], c, endpoints)
 	}
 	tb.updateHairpin(p, want)
 	tb.updateFrontends(t, p, want.Frontends, want.Sources)
@@ -174,6 +169,9 @@ func (tb *table) addClass(t *Transaction, c class, id uint32) {
 		tb.tokenDraws[c.draw] = true
 		t.addChain(tb.family, tb.program().tokenDrawChain(c.draw))
 	}
+	if c.hashed() {
+		t.addChain(tb.family, tb.program().hashTableChain(c.draw))
+	}
 	t.addChain(tb.family, tb.program().classChain(c))
 	t.add(tb.family, idDispatch, dispatchElement(t, c, id))
 }
@@ -190,7 +188,7 @@ func (tb *table) remove(t *Transaction, p *port) {
 		return
 	}
 	for i := range p.pools {
-		tb.updatePool(t, p, &p.pools[i], class{}, 0, assignment{})
+		tb.updatePool(t, p, &p.pools[i], class{}, nil)
 	}
 	tb.updateOrdinals(t, p, &Port{})
 	tb.updateHairpin(p, &Port{})
@@ -201,15 +199,18 @@ func (tb *table) remove(t *Transaction, p *port) {
 }
 
 // updatePool changes a pool to the wanted endpoints and class.
-func (tb *table) updatePool(t *Transaction, p *port, pl *pool, c class, id uint32, want assignment) {
-	old := pl.class
+func (tb *table) updatePool(t *Transaction, p *port, pl *pool, c class, endpoints []Endpoint) {
+	old, id := pl.class, tb.acquire(t, c)
 	if old.affinity != c.affinity && (old.affinity == 0 || c.affinity == 0) {
 		// The slots of pools with and without affinity are in different maps.
 		_, changes := reassign(pl.members, nil)
 		tb.writeSlots(t, p, pl, changes, old.affinity > 0)
 		pl.members = nil
 	}
-	members, changes := want.apply(pl.members)
+	if old.hashed() || c.hashed() {
+		tb.updateHashed(p, pl, c, endpoints)
+	}
+	members, changes := tb.newAssignment(c, endpoints).apply(pl.members)
 	tb.writeSlots(t, p, pl, changes, p.slotsAreTokens(old, c))
 	if cap(pl.members) > cap(tb.spare) {
 		tb.spare = pl.members
@@ -243,12 +244,16 @@ func (tb *table) writePool(t *Transaction, p *port, pl *pool, from, to uint32) {
 }
 
 func (tb *table) poolElement(t *Transaction, p *port, pl *pool, classID uint32) element {
-	label := p.name
-	if pl.number&localBit != 0 {
-		label += " local"
-	}
-	return t.element(truncateComment(label), func(b *builder) { b.word(pl.number) },
+	return t.element(p.label(pl), func(b *builder) { b.word(pl.number) },
 		func(b *builder) { b.word(classID<<poolBits | pl.number) })
+}
+
+// label is the comment of a pool's elements.
+func (p *port) label(pl *pool) string {
+	if pl.number&localBit != 0 {
+		return truncateComment(p.name + " local")
+	}
+	return truncateComment(p.name)
 }
 
 func (tb *table) writeSlots(t *Transaction, p *port, pl *pool, changes []slotChange, sticky bool) {
@@ -318,6 +323,7 @@ func (tb *table) updateHairpin(p *port, want *Port) {
 func (tb *table) writeShared(t *Transaction) {
 	tb.writeGlobals(t)
 	tb.writeGuards(t)
+	tb.writeHashTables(t)
 	tb.clusterIPs.flush(func(ip netip.Addr, added bool) {
 		tb.change(t, idClusterIPs, added, t.element("", func(b *builder) { b.addr(ip) }, nil))
 	})

@@ -106,7 +106,7 @@ func byteOrder(types []dataType) uint32 {
 	switch types[0].name {
 	case typeClassID.name:
 		return byteOrderHost
-	case typeIPv4.name, typeIPv6.name:
+	case typeIPv4.name, typeIPv6.name, typeService.name:
 		return byteOrderBig
 	}
 	return byteOrderUnknown

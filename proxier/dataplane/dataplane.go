@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -109,10 +110,11 @@ func (d *Dataplane) Set(planned *plan.Service) []state.Problem {
 	var problems []state.Problem
 	kept := keptOut{list: state.ProblemList{Object: state.Object{Kind: "Service", Name: planned.Name}}}
 	old, next := d.services[planned.Name], &served{ports: make([]servedPort, 0, len(planned.Ports))}
+	var hash hashBudget
 	for i := range planned.Ports {
 		port := &planned.Ports[i]
 		key := portKey{family(port.Family), port.Name}
-		problems = append(problems, d.setPort(planned.Name, key, port, &kept)...)
+		problems = append(problems, d.setPort(planned.Name, key, port, &kept, &hash)...)
 		next.ports = append(next.ports, servedPort{portKey: key, count: countOf(port)})
 	}
 	d.replace(planned.Name, old, next)
@@ -121,16 +123,21 @@ func (d *Dataplane) Set(planned *plan.Service) []state.Problem {
 
 // setPort hands one port to the engines.
 func (d *Dataplane) setPort(
-	name state.Name, key portKey, port *plan.Port, kept *keptOut,
+	name state.Name, key portKey, port *plan.Port, kept *keptOut, hash *hashBudget,
 ) (problems []state.Problem) {
 	m := d.balance(name, key, port)
-	if m.problem != "" {
-		problems = append(problems, state.Problem{Kind: "Service", Object: name, Field: "metadata.annotations", Reason: m.problem})
-	}
 	wanted := d.translator.port(port, &m)
 	if m.ipvs {
 		kept.note(port, &d.env)
 		wanted = nftShare(port, &m, &d.env)
+	}
+	if !hash.take(wanted) {
+		wanted.Method = nft.Random
+		m.note(fmt.Sprintf("the hash tables of the Service would need more than %d slots in nft (%s); "+
+			"the endpoints of port %s are picked at random, by weight", maxHashSlots, wanted.Family, port.Name))
+	}
+	if m.problem != "" {
+		problems = append(problems, state.Problem{Kind: "Service", Object: name, Field: "metadata.annotations", Reason: m.problem})
 	}
 	delete(d.limited, key.id())
 	if err := d.ruleset.Set(wanted); err != nil {

@@ -81,6 +81,7 @@
 //	external.go       which external addresses IPVS may serve
 //	virtualserver.go  planned ports as virtual servers, and what is left to nft then
 //	weights.go        weights as numbers of slots
+//	hashbudget.go     how many slots the hash tables of a Service may have
 //	totals.go         counts of what is served
 //	memory.go         a Dataplane over engines in memory
 package dataplane

@@ -1,0 +1,268 @@
+package nft
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// hashPort is a service port that hashes clients, with endpoints 10.0.x.x at one target port.
+func hashPort(name string, number int, target uint16, endpoints ...int) Port {
+	p := Port{Family: IPv4, Name: "ns/" + name, Protocol: tcp, Method: SourceHash, Frontends: []Frontend{
+		{Addr: netip.MustParseAddr("10.96.0.1"), Port: uint16(number), ClusterIP: true, Pool: ClusterPool},
+	}}
+	for _, n := range endpoints {
+		addr := netip.AddrFrom4([4]byte{10, 0, byte(n >> 8), byte(n)})
+		p.Cluster = append(p.Cluster, Endpoint{Addr: netip.AddrPortFrom(addr, target), Slots: 1})
+	}
+	return p
+}
+
+func upTo(n int) (out []int) {
+	for i := range n {
+		out = append(out, i+1)
+	}
+	return out
+}
+
+// counts of the elements in the maps of hash tables.
+func (m *Memory) hashCounts() string {
+	sets := m.kernel.tables[IPv4.index()].sets
+	return fmt.Sprintf("%d pools, %d slots, %d ports, %d endpoints", len(sets[mapHashTables].elements),
+		len(sets[mapHashSlots].elements), len(sets[mapTargetPorts].elements), len(sets[mapEndpoints].elements))
+}
+
+func (m *Memory) expectCounts(t *testing.T, when, want string) {
+	t.Helper()
+	if got := m.hashCounts(); got != want {
+		t.Errorf("%s: %s; want %s", when, got, want)
+	}
+}
+
+// TestPortsShareATable: ports with the same endpoint addresses have one table, and a change of all of them changes few
+// of its slots.
+func TestPortsShareATable(t *testing.T) {
+	m := OpenMemory(Options{})
+	const ports = 30
+	set := func(n int, endpoints ...int) {
+		for i := range n {
+			mustSet(t, m.Engine, hashPort(fmt.Sprint("web:p", i), 1+i, uint16(8000+i), endpoints...))
+		}
+	}
+	set(ports, upTo(170)...)
+	mustApply(t, m.Engine)
+	m.expectCounts(t, "170 endpoints", "30 pools, 16381 slots, 30 ports, 30 endpoints")
+
+	set(ports, upTo(169)...)
+	r := mustApply(t, m.Engine)
+	if r.Full || r.Added+r.Deleted > 2*16381/20 || strings.Contains(r.Text(), "hash-tables") {
+		t.Errorf("one endpoint less: %d elements added, %d deleted", r.Added, r.Deleted)
+	}
+	set(1, upTo(168)...)
+	mustApply(t, m.Engine)
+	m.expectCounts(t, "one port has other endpoints", "30 pools, 32762 slots, 30 ports, 30 endpoints")
+	set(1, upTo(169)...)
+	mustApply(t, m.Engine)
+	m.expectCounts(t, "a packet may still use its table", "30 pools, 32762 slots, 30 ports, 30 endpoints")
+	mustApply(t, m.Engine)
+	m.expectCounts(t, "after the next transaction", "30 pools, 16381 slots, 30 ports, 30 endpoints")
+
+	set(ports, upTo(2)...)
+	mustApply(t, m.Engine)
+	m.expectCounts(t, "two endpoints", "30 pools, 4093 slots, 30 ports, 30 endpoints")
+	for i := range ports {
+		m.Delete(IPv4, fmt.Sprint("ns/web:p", i))
+	}
+	mustApply(t, m.Engine)
+	mustApply(t, m.Engine)
+	m.expectCounts(t, "all ports gone", "0 pools, 0 slots, 0 ports, 0 endpoints")
+}
+
+// slotsOfPort lists the endpoint in each slot of a port's table, as the kernel has it.
+func (m *Memory) slotsOfPort(t *testing.T, name string) (out []netip.AddrPort) {
+	t.Helper()
+	tb := m.tables[0]
+	l := newLister(m.kernel, IPv4, existing{}, nil)
+	pl := &tb.ports[name].pools[0]
+	out, err := l.tableSlots(pl.number, pl.class)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// TestTenantsShareATable: when one Service changes, another one with the same endpoints keeps its table.
+func TestTenantsShareATable(t *testing.T) {
+	m := OpenMemory(Options{})
+	mustSet(t, m.Engine, hashPort("a:p", 1, 80, 1, 2, 3), hashPort("b:p", 2, 8080, 1, 2, 3))
+	mustApply(t, m.Engine)
+	m.expectCounts(t, "shared", "2 pools, 4093 slots, 2 ports, 2 endpoints")
+	before := m.slotsOfPort(t, "ns/b:p")
+	mustSet(t, m.Engine, hashPort("a:p", 1, 80, 1, 2, 4))
+	if r := mustApply(t, m.Engine); strings.Contains(r.Text(), "ns/b:p") || r.Deleted > 2 {
+		t.Errorf("%d elements deleted:\n%.500s", r.Deleted, r.Text())
+	}
+	if !slices.Equal(before, m.slotsOfPort(t, "ns/b:p")) {
+		t.Error("the table of the other Service changed")
+	}
+	m.Delete(IPv4, "ns/a:p")
+	mustApply(t, m.Engine)
+	mustApply(t, m.Engine)
+	m.expectCounts(t, "alone", "1 pools, 4093 slots, 1 ports, 1 endpoints")
+	if after := m.slotsOfPort(t, "ns/b:p"); !slices.Equal(before, after) || len(after) != 4093 {
+		t.Error("the table of the other Service changed")
+	}
+	heavy := hashPort("b:p", 2, 8080, 1, 2, 3)
+	heavy.Cluster[0].Slots = 2
+	mustSet(t, m.Engine, heavy)
+	mustApply(t, m.Engine)
+	if slices.Equal(before, m.slotsOfPort(t, "ns/b:p")) {
+		t.Error("another weight has the same table")
+	}
+}
+
+// TestTableOfSeveralPorts: endpoints at several ports have a table of their own, with the ports.
+func TestTableOfSeveralPorts(t *testing.T) {
+	m := OpenMemory(Options{})
+	p := hashPort("a:p", 1, 80, 1, 2, 3)
+	mustSet(t, m.Engine, p)
+	mustApply(t, m.Engine)
+	p.Cluster[1].Addr = netip.AddrPortFrom(p.Cluster[1].Addr.Addr(), 81)
+	mustSet(t, m.Engine, p)
+	mustApply(t, m.Engine)
+	mustApply(t, m.Engine)
+	m.expectCounts(t, "several ports", "1 pools, 0 slots, 0 ports, 4094 endpoints")
+	if got := shares(m.slotsOfPort(t, p.Name)); len(got) != 3 || got[p.Cluster[1].Addr] < 1364 {
+		t.Errorf("the endpoints have these slots: %v", got)
+	}
+	mustSet(t, m.Engine, hashPort("a:p", 1, 80, 1, 2, 3))
+	mustApply(t, m.Engine)
+	mustApply(t, m.Engine)
+	m.expectCounts(t, "one port", "1 pools, 4093 slots, 1 ports, 1 endpoints")
+}
+
+// TestSameTableEverywhere: the same endpoints have the same table whatever was before, and after a restart.
+func TestSameTableEverywhere(t *testing.T) {
+	one, other := OpenMemory(Options{}), OpenMemory(Options{})
+	for n := 2; n <= 40; n++ {
+		mustSet(t, one.Engine, hashPort("a:p", 1, 80, upTo(n)...))
+		mustApply(t, one.Engine)
+	}
+	mustSet(t, one.Engine, hashPort("a:p", 1, 80, upTo(20)...))
+	mustApply(t, one.Engine)
+	mustSet(t, other.Engine, hashPort("b:p", 1, 80, 1), hashPort("a:p", 2, 80, upTo(20)...))
+	mustApply(t, other.Engine)
+	want := one.slotsOfPort(t, "ns/a:p")
+	if !slices.Equal(want, other.slotsOfPort(t, "ns/a:p")) {
+		t.Error("another node has another table")
+	}
+	again, err := one.Restart(Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustSet(t, again.Engine, hashPort("a:p", 1, 80, upTo(20)...))
+	mustApply(t, again.Engine)
+	if !slices.Equal(want, again.slotsOfPort(t, "ns/a:p")) {
+		t.Error("the table is another one after a restart")
+	}
+}
+
+// TestHashChurn changes ports at random. After each transaction, the kernel must have what the mirror says, and each
+// port must lead to its endpoints.
+func TestHashChurn(t *testing.T) {
+	for seed := range uint64(6) {
+		random := rand.New(rand.NewPCG(seed, 0))
+		m := OpenMemory(Options{})
+		state := map[string]Port{}
+		for step := range 60 {
+			for range 1 + random.IntN(4) {
+				i := random.IntN(5)
+				p := hashPort(fmt.Sprintf("s%d:p", i), 1+i, uint16(80+random.IntN(2)), upTo(1+random.IntN(4))...)
+				switch random.IntN(6) {
+				case 0:
+					p.Method = Random
+				case 1:
+					p.Cluster[0].Addr = netip.AddrPortFrom(p.Cluster[0].Addr.Addr(), 99)
+				case 2:
+					delete(state, p.Name)
+					m.Delete(IPv4, p.Name)
+					continue
+				}
+				state[p.Name] = p
+				mustSet(t, m.Engine, p)
+			}
+			mustApply(t, m.Engine)
+			m.checkHashed(t, fmt.Sprintf("seed %d, step %d", seed, step), state)
+		}
+	}
+}
+
+func (m *Memory) checkHashed(t *testing.T, when string, state map[string]Port) {
+	t.Helper()
+	l, err := m.List(nil)
+	if err != nil || len(l.Frontends) != len(state) {
+		t.Fatalf("%s: %d frontends, %v; want %d", when, len(l.Frontends), err, len(state))
+	}
+	for _, fe := range l.Frontends {
+		p := state[fe.Name]
+		if want := wantStatus(&p, &p.Frontends[0]); fmt.Sprint(fe) != fmt.Sprint(want) {
+			t.Fatalf("%s: the kernel has %v, want %v", when, fe, want)
+		}
+	}
+	// What the mirror would write again is what the kernel has.
+	want := m.tables[0].everything()
+	for _, id := range []setID{idHashTables, idHashSlots, idTargetPorts, idEndpoints, idPools} {
+		has := m.kernel.tables[0].sets[setNames[id]].elements
+		list := want.elements[0][id].add
+		if len(has) != len(list) {
+			t.Fatalf("%s: the kernel has %d elements of %s, the mirror %d", when, len(has), setNames[id], len(list))
+		}
+		for _, e := range list {
+			is, ok := has[newMemoryElement(e, want.arena).id()]
+			if !ok || string(is.dataBytes(is.arena)) != string(e.dataBytes(want.arena)) || is.label != e.label {
+				t.Fatalf("%s: an element of %s differs", when, setNames[id])
+			}
+		}
+	}
+}
+
+// TestHashTables: a port names the tables that it needs, and ports with the same endpoints name the same ones.
+func TestHashTables(t *testing.T) {
+	a, b, c := hashPort("a:p", 1, 80, 1, 2, 3), hashPort("a:q", 2, 81, 1, 2, 3), hashPort("a:r", 3, 82, 1, 2)
+	c.Local = a.Cluster
+	all := map[string]int{}
+	slots := func(p Port) (n int) {
+		for key, size := range p.HashTables() {
+			n += size
+			all[key] = size
+		}
+		return n
+	}
+	if got := []int{slots(a), slots(b), slots(c)}; !slices.Equal(got, []int{4093, 4093, 4093 + 4093}) || len(all) != 2 {
+		t.Errorf("%v slots, %d tables", got, len(all))
+	}
+	a.Affinity, b.Affinity, c.Method = 1, 1, Random
+	if got := []int{slots(a), slots(b), slots(c)}; !slices.Equal(got, []int{4093, 4093, 0}) || len(all) != 4 {
+		t.Errorf("with affinity: %v slots, %d tables", got, len(all))
+	}
+}
+
+// BenchmarkHashPorts sets a Service whose ports hash clients, and applies it to tables in memory.
+func BenchmarkHashPorts(b *testing.B) {
+	for _, c := range []struct{ ports, endpoints int }{{3, 170}, {30, 170}, {30, 17}} {
+		b.Run(fmt.Sprintf("ports=%d/endpoints=%d", c.ports, c.endpoints), func(b *testing.B) {
+			var elements int
+			for b.Loop() {
+				m := OpenMemory(Options{})
+				for i := range c.ports {
+					mustSet(b, m.Engine, hashPort(fmt.Sprint("web:p", i), 1+i, uint16(8000+i), upTo(c.endpoints)...))
+				}
+				elements = mustApply(b, m.Engine).Added
+			}
+			b.ReportMetric(float64(elements), "elements")
+		})
+	}
+}
