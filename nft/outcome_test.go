@@ -155,7 +155,7 @@ func TestUnknownFirstApply(t *testing.T) {
 func TestStartOver(t *testing.T) {
 	n := newNamespace(t)
 	stickyExample().install(t, n.engine(t))
-	n.nft(t, "add element ip verdict affinity { 0:2 . 192.0.2.1 timeout 1h : 0:2 }")
+	n.nft(t, "add element ip verdict affinity { 0:2 . 77 timeout 1h : 0:2 }")
 	e := n.engine(t)
 	real := e.conn
 	e.conn = &lossyKernel{kernel: real, refuse: true}
@@ -165,12 +165,12 @@ func TestStartOver(t *testing.T) {
 	}
 	e.conn = real
 	checkRepaired(t, n, e)
-	n.nft(t, "add element ip verdict affinity { 0:2 . 192.0.2.1 timeout 1h : 0:2 }")
+	n.nft(t, "add element ip verdict affinity { 0:2 . 77 timeout 1h : 0:2 }")
 	e.SetGlobals(Globals{MasqueradeAll: true}) // other rules
 	if r := mustApply(t, e); !r.Full {
 		t.Fatal("not written as a whole")
 	}
-	if listed := n.list(t); !strings.Contains(listed, "192.0.2.1 timeout 1h") {
+	if listed := n.list(t); !strings.Contains(listed, "0:2 . 77 timeout 1h") {
 		t.Fatal("affinity was lost although nothing was refused")
 	}
 }

@@ -164,33 +164,37 @@ func (e element) id(arena []byte) string {
 	return f.id()
 }
 
-// compareSet reads a set and writes its difference to the wanted elements.
+// compareSet reads a set and writes its difference to the wanted elements. While the kernel resizes the hash table of a
+// large set, some time after a change, a dump leaves out elements and repeats others. To add an element that is there
+// does no harm; a repeated one must not count as foreign.
 func compareSet(tb *table, t *Transaction, k kernel, id setID, want *Transaction) error {
 	d, list := &tb.defs[id], want.elements[tb.family.index()][id].add
-	missing := make(map[string]element, len(list))
+	wanted := make(map[string]element, len(list))
 	for _, e := range list {
-		missing[e.id(want.arena)] = e
+		wanted[e.id(want.arena)] = e
 	}
-	var extra []element
+	held, foreign := make(map[string]bool, len(list)), map[string]bool{}
 	err := k.dumpElements(tb.family, d.name, func(found foundElement) {
-		e, wanted := missing[found.id()]
-		if wanted && found.holds(e, want.arena, d) {
-			delete(missing, found.id())
-			return
+		key := found.id()
+		e, is := wanted[key]
+		switch {
+		case is && found.holds(e, want.arena, d):
+			held[key] = true
+		case !foreign[key]:
+			foreign[key] = true
+			if !d.interval {
+				t.del(tb.family, id, t.found(&found))
+			}
 		}
-		extra = append(extra, t.found(&found))
 	})
 	if err != nil {
 		return err
 	}
-	if d.interval && len(extra)+len(missing) > 0 {
+	if d.interval && len(foreign)+len(list)-len(held) > 0 {
 		return tb.replaceRanges(t, id, want)
 	}
-	for _, e := range extra {
-		t.del(tb.family, id, e)
-	}
 	for _, e := range list {
-		if _, is := missing[e.id(want.arena)]; is {
+		if !held[e.id(want.arena)] {
 			t.add(tb.family, id, t.copied(e, want.arena))
 		}
 	}

@@ -1,0 +1,35 @@
+package nft
+
+import "testing"
+
+// repeatingKernel repeats some elements in a dump and leaves out as many, as the kernel does while it resizes a set.
+type repeatingKernel struct{ kernel }
+
+func (k repeatingKernel) dumpElements(f Family, set string, each func(foundElement)) error {
+	n := 0
+	return k.kernel.dumpElements(f, set, func(e foundElement) {
+		if n++; n%3 == 0 {
+			return
+		}
+		each(e)
+		if n%3 == 1 {
+			each(e)
+		}
+	})
+}
+
+// TestRepairOfRepeatedElements: what a dump repeats is not deleted.
+func TestRepairOfRepeatedElements(t *testing.T) {
+	m := OpenMemory(Options{})
+	mustSet(t, m.Engine, manyPorts(IPv4, 0, 20)...)
+	mustSet(t, m.Engine, hashPort("hash:p", 1, 80, 1, 2, 3))
+	mustApply(t, m.Engine)
+	before := m.String()
+	m.conn = repeatingKernel{m.kernel}
+	if r, err := m.Repair(Interference{Lost: true}); err != nil || r.Full || r.Deleted > 0 {
+		t.Errorf("full %t, %d deleted, %v", r.Full, r.Deleted, err)
+	}
+	if m.String() != before {
+		t.Error("the tables are not as they were")
+	}
+}

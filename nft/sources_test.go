@@ -1,0 +1,38 @@
+package nft
+
+import (
+	"net/netip"
+	"testing"
+)
+
+// TestSourceRangesCost counts the elements of a service port with many ranges and two limited frontends, and of a change
+// of one range.
+func TestSourceRangesCost(t *testing.T) {
+	for _, f := range Families() {
+		m := OpenMemory(Options{})
+		mustSet(t, m.Engine, Port{
+			Family: f, Name: "test/other:p", Protocol: tcp,
+			Frontends: []Frontend{limited(Frontend{Addr: numbered4or6(f, 30, 1), Port: 80, Refusal: Reject})},
+			Sources:   []netip.Prefix{netip.PrefixFrom(numbered4or6(f, 40, 0), 24)},
+		})
+		mustApply(t, m.Engine)
+		const ranges = 3000
+		port := Port{Family: f, Name: "test/many:p", Protocol: tcp, Frontends: []Frontend{
+			limited(Frontend{Addr: numbered4or6(f, 30, 2), Port: 80}), limited(Frontend{Addr: numbered4or6(f, 30, 3), Port: 80}),
+		}}
+		for i := range ranges {
+			a := numbered4or6(f, 40, i)
+			port.Sources = append(port.Sources, netip.PrefixFrom(a, a.BitLen()))
+		}
+		mustSet(t, m.Engine, port)
+		// One element for each range, one for the group of their length, and two frontends.
+		if r := mustApply(t, m.Engine); r.Added != ranges+3 || r.Deleted != 0 {
+			t.Errorf("%s: %d elements added, %d deleted; wanted %d added", f, r.Added, r.Deleted, ranges+3)
+		}
+		port.Sources[7] = netip.PrefixFrom(numbered4or6(f, 50, 0), port.Sources[7].Bits())
+		mustSet(t, m.Engine, port)
+		if r := mustApply(t, m.Engine); r.Added != 1 || r.Deleted != 1 {
+			t.Errorf("%s: one range changed: %d elements added, %d deleted", f, r.Added, r.Deleted)
+		}
+	}
+}
