@@ -38,11 +38,12 @@ func TestRenderWithIPVS(t *testing.T) {
 		hasNot []string
 		stderr string
 	}{
-		{"--assume-ipvs", []string{
+		{"--assume-ipvs --ipvs-external-cidrs=203.0.113.0/24", []string{
 			"\n# ipvsadm -A -t 10.96.0.80:80 -s wlc\n", "\n# ipvsadm -a -t 203.0.113.80:80 -r 10.244.0.6:8080 -m -w 7\n",
 			"elements = { 10.96.0.80 . tcp . 80 comment \"default/busy:http\"", "elements = { 10.96.0.80,\n",
 		}, nil, ""},
-		{"--assume-ipvs --ipvs-exclude-cidrs=203.0.113.0/24", nil, []string{"ipvsadm"}, "--ipvs-exclude-cidrs"},
+		{"--assume-ipvs", []string{"-t 10.96.0.80:80 -s wlc\n"}, []string{"-t 203.0.113.80:80"}, "--ipvs-external-cidrs"},
+		{"--assume-ipvs --ipvs-external-cidrs=203.0.113.0/24 --ipvs-exclude-cidrs=203.0.113.0/24", nil, []string{"ipvsadm"}, "--ipvs-exclude-cidrs"},
 		{"--assume-ipvs --backend=nft", nil, []string{"ipvsadm", "chain untranslated"}, "wlc needs IPVS"},
 		{"--assume-ipvs --backend=ipvs --ipvs-scheduler=sed", []string{"-s wlc"}, nil, ""},
 	}
