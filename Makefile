@@ -64,6 +64,15 @@ chaos: packages build ## run the daemon under random faults and check every roun
 	.cache/chaos -binaries "$$(e2e/controlplane/build.sh etcd kube-apiserver)" -verdict bin/verdict \
 		-rounds $(or $(ROUNDS),200) -seed $(or $(SEED),0) $(CHAOS)
 
+.PHONY: fuzz
+fuzz: ## fuzz each decoder, and plan and engine together, for FUZZTIME each (default 30s)
+	@$(GO) list ./... | while read -r package; do \
+		for target in $$($(GO) test -vet=off -list '^Fuzz' $$package | grep '^Fuzz'); do \
+			echo "=== $$package $$target"; \
+			$(GO) test -vet=off -run '^$$' -fuzz "^$$target$$" -fuzztime $(or $(FUZZTIME),30s) $$package </dev/null || exit 1; \
+		done; \
+	done
+
 .PHONY: bench
 bench: ## measure changes, first sync, memory and connections at 100 to 50,000 Services (root, 2 minutes; BENCH=-json)
 	$(GO) build -o .cache/bench ./e2e/bench
