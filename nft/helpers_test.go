@@ -3,6 +3,7 @@ package nft
 import (
 	"fmt"
 	"net/netip"
+	"regexp"
 	"testing"
 )
 
@@ -66,6 +67,11 @@ func scalePort(f Family, i, endpointsEach int) Port {
 	}
 	return p
 }
+
+var stampText = regexp.MustCompile(`0x[0-9a-f]{8} \. 0x[0-9a-f]{8} comment`)
+
+// unstamped is what Memory prints, without the stamps of transactions.
+func (m *Memory) unstamped() string { return stampText.ReplaceAllString(m.String(), "") }
 
 // memory is the text that Memory prints.
 func (x example) memory(t *testing.T) string {
