@@ -25,8 +25,10 @@ import (
 // changes its timeout with each update costs the others little.
 const exactTimeouts = 8
 
+const rungCount = 6
+
 // rungs are the timeouts that are always available, in order. The default of Kubernetes and its maximum are among them.
-func rungs() [6]time.Duration {
+func rungs() [rungCount]time.Duration {
 	return [...]time.Duration{
 		time.Minute, 10 * time.Minute, time.Hour, 3 * time.Hour, 12 * time.Hour, 24 * time.Hour,
 	}

@@ -18,10 +18,7 @@ func TestClassesFit(t *testing.T) {
 	for _, size := range maglevSizes {
 		draws[drawFor(SourceHash, int(size.slots))] = true
 	}
-	timeouts := exactTimeouts
-	for range rungs() {
-		timeouts++
-	}
+	timeouts := exactTimeouts + rungCount
 	if most := len(draws) * (1 + 2*timeouts); most >= maxClasses {
 		t.Errorf("%d draws and %d timeouts can need %d classes; there are %d numbers", len(draws), timeouts, most, maxClasses-1)
 	}
