@@ -6,13 +6,14 @@
 set -u
 govulncheck=$1
 shift
-db=${VULNDB:-https://vuln.go.dev}
+db=${VULNDB:-}
 # Only a database that answers has a date.
-updated=$("$govulncheck" -db "$db" -version | sed -n 's/^DB updated: //p')
+# Without an address, it is the default of govulncheck.
+updated=$("$govulncheck" ${db:+-db "$db"} -version | sed -n 's/^DB updated: //p')
 if [ -z "$updated" ]; then
-	echo "vulncheck: NOT CHECKED for known vulnerabilities: the database $db cannot be reached; VULNDB=ADDRESS names another one" >&2
+	echo "vulncheck: NOT CHECKED for known vulnerabilities: the database ${db:-of Go} cannot be reached; VULNDB=ADDRESS names another one" >&2
 	[ "${VULNCHECK:-}" != required ]
 	exit
 fi
-echo "vulncheck: database $db, updated $updated"
-"$govulncheck" -db "$db" "$@"
+echo "vulncheck: database ${db:-of Go}, updated $updated"
+"$govulncheck" ${db:+-db "$db"} "$@"

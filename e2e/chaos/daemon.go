@@ -51,7 +51,10 @@ func podRanges() (v4, v6 string) {
 }
 
 func (d *daemon) command() []string {
-	own := []string{d.binary, "run", "--healthz-bind-address=[::]:10256", "--metrics-bind-address=127.0.0.1:10249", "-v=4"}
+	own := []string{
+		d.binary, "run", "--healthz-bind-address=[::]:10256", "--metrics-bind-address=127.0.0.1:10249", "-v=4",
+		"--table-owner=off", // so that the edits have an effect; one of the faults switches it on
+	}
 	return slices.Concat(own, d.planFlags(), d.extra)
 }
 

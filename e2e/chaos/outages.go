@@ -44,6 +44,10 @@ func daemonFaults() []fault {
 			back := func() error { return b.daemon.restart(b.daemon.flags, nil) }
 			return back, b.daemon.restart(b.daemon.flags, []string{"--repair=false"})
 		}},
+		{"daemon owns its tables", 4, func(b *bed, _ *rand.Rand) (func() error, error) {
+			back := func() error { return b.daemon.restart(b.daemon.flags, nil) }
+			return back, b.daemon.restart(b.daemon.flags, []string{"--table-owner=auto"})
+		}},
 		{"other clock", 4, (*bed).otherClock},
 		{"system calls fail", 8, (*bed).systemCallsFail},
 		{"second daemon", 4, (*bed).secondDaemon},
