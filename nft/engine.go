@@ -188,6 +188,9 @@ type Result struct {
 	Deleted int           // elements that were deleted
 	Bytes   int           // size of the batch
 	Kernel  time.Duration // time in the system call that carries the batch
+	// Room names the service ports that got less than they asked for, and for which there is room. The caller Sets them
+	// again.
+	Room []PortID
 	// Text prints the transaction in nft syntax. It is valid until the next call of a method of the engine.
 	Text func() string
 }
@@ -195,6 +198,14 @@ type Result struct {
 // Apply gives all collected changes to the kernel. If the outcome is not Applied, the error says why, and the next
 // Apply writes everything. Without changes, Apply sends nothing.
 func (e *Engine) Apply() (Result, error) {
+	r, err := e.apply()
+	if r.Outcome == Applied {
+		r.Room = e.room()
+	}
+	return r, err
+}
+
+func (e *Engine) apply() (Result, error) {
 	full := e.rebuild
 	if err := e.prepare(full); err != nil {
 		return Result{Outcome: Rejected, Full: full, Text: e.tx.String}, err

@@ -221,9 +221,8 @@ type PortID struct {
 	Name   string
 }
 
-// Retry returns the service ports that got less than they asked for, and for which there is room. The caller Sets them
-// again.
-func (e *Engine) Retry() (ports []PortID) {
+// room lists the service ports that got less than they asked for, and for which there is room.
+func (e *Engine) room() (ports []PortID) {
 	for _, tb := range e.active {
 		for _, name := range tb.takeWaiting() {
 			ports = append(ports, PortID{tb.family, name})

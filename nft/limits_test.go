@@ -56,10 +56,10 @@ func takeAllTimeouts(t *testing.T, e *Engine) {
 
 func (e *Engine) chainOf(name string) string { return e.tables[0].ports[name].pools[0].class.chain() }
 
-func mustRetry(t *testing.T, e *Engine, want ...string) {
+func mustRetry(t *testing.T, r Result, want ...string) {
 	t.Helper()
 	var got []string
-	for _, id := range e.Retry() {
+	for _, id := range r.Room {
 		got = append(got, id.Name)
 	}
 	if !slices.Equal(got, want) {
@@ -85,16 +85,14 @@ func TestTimeoutsUsedUp(t *testing.T) {
 	if got := e.chainOf(late.Name); got != "random-3-sticky-10m" {
 		t.Errorf("served by %s", got)
 	}
-	mustRetry(t, e)
+	mustRetry(t, mustApply(t, e))
 	mustSet(t, e, timed(53, 101*time.Second), timed(54, time.Minute)) // these are there
 	mustApply(t, e)
 	e.Delete(IPv4, timed(0, 0).Name)
-	mustApply(t, e)
-	mustRetry(t, e) // number 53 has the timeout, too
+	mustRetry(t, mustApply(t, e)) // number 53 has the timeout, too
 
 	e.Delete(IPv4, timed(53, 0).Name)
-	mustApply(t, e)
-	mustRetry(t, e, late.Name, later.Name)
+	mustRetry(t, mustApply(t, e), late.Name, later.Name)
 	mustSet(t, e, late, later)
 	mustApply(t, e)
 	if got := e.chainOf(late.Name); got != "random-3-sticky-3m20s" {
@@ -104,8 +102,7 @@ func TestTimeoutsUsedUp(t *testing.T) {
 	mustSet(t, e, timed(52, time.Hour))
 	e.Delete(IPv4, late.Name)
 	e.Delete(IPv4, later.Name)
-	mustApply(t, e)
-	mustRetry(t, e)
+	mustRetry(t, mustApply(t, e))
 }
 
 // TestTimeoutChanges: a port that changes its timeout again and again gets each one, and leaves nothing behind.
@@ -114,8 +111,7 @@ func TestTimeoutChanges(t *testing.T) {
 	for i := range 100 {
 		p := timed(0, time.Duration(100+i)*time.Second)
 		if err := m.Set(&p); err != nil {
-			mustApply(t, m.Engine)
-			mustRetry(t, m.Engine, p.Name)
+			mustRetry(t, mustApply(t, m.Engine), p.Name)
 			mustSet(t, m.Engine, p)
 		}
 		mustApply(t, m.Engine)
@@ -150,16 +146,14 @@ func TestNumbersUsedUp(t *testing.T) {
 	if !strings.Contains(text, "add element ip verdict no-endpoints { 20.0.0.5 . tcp . 80") || strings.Contains(text, "verdict services") {
 		t.Errorf("a port without a number:\n%s", text)
 	}
-	mustRetry(t, e)
+	mustRetry(t, mustApply(t, e))
 	changed := manyPorts(IPv4, 0, 1)[0]
 	changed.Protocol = udp
 	mustSet(t, e, changed) // it gets its own number again
-	mustApply(t, e)
-	mustRetry(t, e)
+	mustRetry(t, mustApply(t, e))
 
 	e.Delete(IPv4, manyPorts(IPv4, 1, 1)[0].Name)
-	mustApply(t, e)
-	mustRetry(t, e, late[0].Name)
+	mustRetry(t, mustApply(t, e), late[0].Name)
 	mustSet(t, e, late[0])
 	text = mustApply(t, e).Text()
 	if !strings.Contains(text, "add element ip verdict services { 20.0.0.5 . tcp . 80") || !strings.Contains(text, "delete element ip verdict no-endpoints") {

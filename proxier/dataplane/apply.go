@@ -66,7 +66,7 @@ func (r *Result) Add(later Result) {
 func (d *Dataplane) Apply() Result {
 	r := d.applyAll()
 	if r.Err == nil && len(r.Replan) == 0 {
-		r.Replan = d.retry()
+		r.Replan = d.withRoom()
 	}
 	return r
 }
@@ -95,10 +95,14 @@ func (d *Dataplane) applyAll() Result {
 	return r
 }
 
-func (d *Dataplane) applyRules(r *Result) { r.note(d.ruleset.Apply()) }
+func (d *Dataplane) applyRules(r *Result) { d.note(r, d.ruleset.Apply) }
 
-// note adds what the nft engine did.
-func (r *Result) note(done nft.Result, err error) {
+// note adds what a call of the nft engine did.
+func (d *Dataplane) note(r *Result, call func() (nft.Result, error)) {
+	done, err := call()
+	for _, id := range done.Room {
+		d.room[d.limited[id]] = true
+	}
 	r.Outcome, r.Err = done.Outcome, err
 	r.Full = r.Full || done.Full
 	r.Added += done.Added
@@ -189,13 +193,13 @@ type Interference = nft.Interference
 // written as a whole.
 func (d *Dataplane) Repair(i Interference) Result {
 	var r Result
-	r.note(d.ruleset.Repair(i))
+	d.note(&r, func() (nft.Result, error) { return d.ruleset.Repair(i) })
 	return r
 }
 
 // Tick continues drains and removals, and names the Services whose ports an engine is to be offered again.
 func (d *Dataplane) Tick() Result {
-	r := Result{Replan: d.retry()} // a repair may have made room
+	r := Result{Replan: d.withRoom()} // a repair may have made room
 	if d.ipvs == nil {
 		return r
 	}

@@ -16,7 +16,6 @@ import (
 // Ruleset is the nft engine. nft.Engine documents the methods.
 type Ruleset interface {
 	Set(*nft.Port) error
-	Retry() []nft.PortID
 	Delete(nft.Family, string)
 	SetGlobals(nft.Globals)
 	Apply() (nft.Result, error)
@@ -56,6 +55,7 @@ type Dataplane struct {
 	translator translator
 	services   map[state.Name]*served
 	limited    map[nft.PortID]state.Name // the ports that nft serves less well than asked for, with their Services
+	room       map[state.Name]bool       // those of them for which there is room now
 	totals     TotalsByEngine
 }
 
@@ -84,6 +84,7 @@ func New(o Options) *Dataplane {
 		scheduling: o.Scheduling,
 		services:   map[state.Name]*served{},
 		limited:    map[nft.PortID]state.Name{},
+		room:       map[state.Name]bool{},
 	}
 }
 
@@ -149,13 +150,11 @@ func (d *Dataplane) setPort(
 
 func (k portKey) id() nft.PortID { return nft.PortID{Family: k.family, Name: k.name} }
 
-// retry lists the Services with ports that nft serves less well than asked for, and could serve better now.
-func (d *Dataplane) retry() []state.Name {
-	names := map[state.Name]bool{}
-	for _, id := range d.ruleset.Retry() {
-		names[d.limited[id]] = true
-	}
-	return slices.Collect(maps.Keys(names))
+// withRoom lists the Services with ports that nft serves less well than asked for, and could serve better now.
+func (d *Dataplane) withRoom() []state.Name {
+	names := slices.Collect(maps.Keys(d.room))
+	clear(d.room)
+	return names
 }
 
 // Delete removes a Service. Deleting an unknown Service changes nothing.
