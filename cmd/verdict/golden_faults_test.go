@@ -14,6 +14,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -115,7 +116,7 @@ func (r *renderer) settle(ctx context.Context, f *faults) (contents string, err 
 	for _, dir := range append([]string{r.settings.Manifests}, r.options.then...) {
 		err = errors.Join(err, manifests.Load(dir))
 		r.store.MarkSynced()
-		for sleep(settleTime); time.Now().Before(f.until); {
+		for sleep(settleTime); f.lasting(); {
 			sleep(settleTime)
 		}
 		if c, _ := r.store.Pending(); c.Environment || len(c.Services) > 0 {
@@ -204,13 +205,24 @@ type faults struct {
 	rand     *rand.Rand
 	share    float64
 	injected []string
-	until    time.Time // the loop may need as long for what failed
+
+	mu    sync.Mutex
+	until time.Time // the loop may need as long for what failed
 }
 
 func (f *faults) lasts(d time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	if until := time.Now().Add(d); until.After(f.until) {
 		f.until = until
 	}
+}
+
+// lasting reports whether the loop may still be busy with what failed.
+func (f *faults) lasting() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return time.Now().Before(f.until)
 }
 
 // newFaults returns faults that depend on the seed and on the command only.

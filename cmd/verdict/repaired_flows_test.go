@@ -39,7 +39,7 @@ func TestRepairFreesFlows(t *testing.T) {
 		"name: http, port: 8080", "name: http, port: 8080, protocol: UDP", ", {addresses: [10.244.0.6]}", "",
 		"{verdict-proxy.github.io/scheduler: wlc}", "{}").Replace(balanced)
 	writeManifest(t, dir, "dns.yaml", dns)
-	d := runDaemon(t, ns, dir)
+	d := runDaemon(t, ns, dir, "--table-owner=off")
 	client := listenUDP(t, ns, "10.244.0.1:0")
 	time.Sleep(200 * time.Millisecond) // the first cleaning of flows would hide the defect
 	d.suspend(t)

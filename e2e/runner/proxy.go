@@ -176,10 +176,14 @@ func (p *proxy) kill() error {
 
 // clean removes everything that the program left in the kernel. It does not use the program's own cleanup.
 func (p *proxy) clean() error {
-	var errs []error
+	// "add table ...; delete table ..." would fail: nobody may add a table that persists again without its flags.
+	there, err := p.node.Command("nft", "list", "tables")
+	errs := []error{err}
 	for _, t := range p.program.tables() {
-		_, err := p.node.Command("nft", "add table "+t+"; delete table "+t)
-		errs = append(errs, err)
+		if strings.Contains(there, "table "+t+"\n") {
+			_, err := p.node.Command("nft", "delete table "+t)
+			errs = append(errs, err)
+		}
 	}
 	return errors.Join(append(errs, p.cleanIPVS())...)
 }

@@ -51,6 +51,7 @@ func sourceArguments(dir string, families []family) []string {
 func startProxy(arguments []string) (*proxy, error) {
 	arguments = append([]string{"run"}, arguments...)
 	arguments = append(arguments, "--healthz-bind-address", healthzAddress, "--metrics-bind-address", metricsAddress,
+		"--table-owner", "off", // whoever watches the demo may try what happens when the tables change
 		"--log-format", "json", "-v", "4") // from 4 on every pass is logged
 	p := &proxy{process: exec.Command(ownProgram, arguments...), log: make(chan entry, 256), ended: make(chan error, 1)}
 	// A terminal sends Ctrl-C to the whole foreground process group. The proxy is not part of it, and the demo stops

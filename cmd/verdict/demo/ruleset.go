@@ -30,7 +30,7 @@ func path(endpoints int) []part {
 
 // excerpt returns the parts of a table of the ruleset as text.
 func excerpt(ruleset, table string, parts []part) (string, error) {
-	_, rest, found := strings.Cut(ruleset, "table "+table+" {\n")
+	_, rest, found := strings.Cut(ruleset, "table "+table+" {") // nft adds the owner of the table as a comment
 	if !found {
 		return "", fmt.Errorf("the ruleset has no table %s", table)
 	}
