@@ -95,7 +95,7 @@ e2e-ipvs: ## run the tests that need IPVS under a Debian kernel in QEMU (root, a
 # Series of Debian's kernels for e2e-kernels; "all": each that is in the archives. An emulated processor is slow, so
 # the tests are those that depend on the kernel most: what nf_tables accepts and lists, and where packets go.
 KERNELS          ?= 6.1 6.12 6.18 7.3
-# Tests that load text with nft are not among them: nft 1.0.6 writes rules that newer kernels refuse (README.md).
+# Tests that load text with nft are not among them: they depend on the version of nft.
 KERNEL_TESTS     := ^Test(Probe.*|Cleanup|Packets|Affinity|AffinityTimeout|RefusedPackets|LoopbackGuard|GuardedPackets)$$
 KERNEL_SCENARIOS := TestScenarios/manifests/.*/(conntrack|families|nodeports)$$/
 
