@@ -53,6 +53,7 @@
 //	survey.go       which chains, rules and sets the kernel has
 //	probe.go        what the kernel lacks of what the program needs
 //	inherit.go      what an earlier process left in the kernel
+//	refused.go      which service port the kernel refused
 //	stamp.go        which engine wrote a table last, and how often
 //	owner.go        keeps other processes off the tables
 //	watch.go        commits of other processes to our tables

@@ -218,7 +218,8 @@ func (e *Engine) apply() (Result, error) {
 	}
 	err := e.commit(&r)
 	e.rebuild = r.Outcome != Applied
-	e.startOver = full && r.Outcome == Rejected
+	var refused *RefusedError // then only one service port is in the way
+	e.startOver = full && r.Outcome == Rejected && !errors.As(err, &refused)
 	if r.Outcome == Applied {
 		for _, tb := range e.active {
 			tb.forgetInherited()
@@ -285,15 +286,8 @@ func (e *Engine) send(r *Result) error {
 	outcome, why, err := e.conn.send(&e.batch)
 	r.Kernel += time.Since(start)
 	r.Outcome = outcome
-	if why != nil && e.batch.isStamp(why) {
-		return fmt.Errorf("%w; the next transaction writes both tables as a whole", errReplaced)
-	}
-	if why != nil && why.Seq != e.batch.first && errors.Is(why.Err(), unix.EPERM) {
-		return fmt.Errorf("nf_tables refused %s: %w", e.batch.blame(e.tx, why), errOwned)
-	}
 	if why != nil {
-		return fmt.Errorf("nf_tables refused %s: %w; the next transaction writes both tables as a whole",
-			e.batch.blame(e.tx, why), why.Err())
+		return e.refused(why, r.Full)
 	}
 	return err
 }

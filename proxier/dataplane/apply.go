@@ -95,8 +95,6 @@ func (d *Dataplane) applyAll() Result {
 	return r
 }
 
-func (d *Dataplane) applyRules(r *Result) { d.note(r, d.ruleset.Apply) }
-
 // note adds what a call of the nft engine did.
 func (d *Dataplane) note(r *Result, call func() (nft.Result, error)) {
 	done, err := call()
@@ -129,7 +127,7 @@ func (d *Dataplane) addServers(r *Result) bool {
 		}
 	}
 	clear(d.ipvs.retrying)
-	r.Replan = slices.Collect(maps.Keys(refused))
+	r.Replan = slices.AppendSeq(r.Replan, maps.Keys(refused))
 	return len(refused) == 0
 }
 
@@ -199,11 +197,11 @@ func (d *Dataplane) Repair(i Interference) Result {
 
 // Tick continues drains and removals, and names the Services whose ports an engine is to be offered again.
 func (d *Dataplane) Tick() Result {
-	r := Result{Replan: d.withRoom()} // a repair may have made room
+	now := time.Now()
+	r := Result{Replan: append(d.withRoom(), d.released(now)...)} // a repair may have made room
 	if d.ipvs == nil {
 		return r
 	}
-	now := time.Now()
 	done, _ := d.ipvs.Tick(now) // the error sums up the failures
 	d.noteRemoved(&r, done)
 	r.Replan = append(r.Replan, d.ipvs.due(now)...)

@@ -55,7 +55,8 @@ type Dataplane struct {
 	translator translator
 	services   map[state.Name]*served
 	limited    map[nft.PortID]state.Name // the ports that nft serves less well than asked for, with their Services
-	room       map[state.Name]bool       // those of them for which there is room now
+	quarantine map[nft.PortID]*quarantined
+	room       map[state.Name]bool // those of them for which there is room now
 	totals     TotalsByEngine
 }
 
@@ -84,6 +85,7 @@ func New(o Options) *Dataplane {
 		scheduling: o.Scheduling,
 		services:   map[state.Name]*served{},
 		limited:    map[nft.PortID]state.Name{},
+		quarantine: map[nft.PortID]*quarantined{},
 		room:       map[state.Name]bool{},
 	}
 }
@@ -141,6 +143,10 @@ func (d *Dataplane) setPort(
 		problems = append(problems, state.Problem{Kind: "Service", Object: name, Field: "metadata.annotations", Reason: m.problem})
 	}
 	delete(d.limited, key.id())
+	if problem, kept := d.keptBack(key); kept {
+		d.ruleset.Delete(key.family, key.name)
+		return append(problems, state.Problem{Kind: "Service", Object: name, Field: "spec.ports", Reason: problem})
+	}
 	if err := d.ruleset.Set(wanted); err != nil {
 		d.limited[key.id()] = name
 		problems = append(problems, state.Problem{Kind: "Service", Object: name, Field: "spec.ports", Reason: err.Error()})
@@ -171,6 +177,7 @@ func (d *Dataplane) replace(name state.Name, old, next *served) {
 			d.ruleset.Delete(p.family, p.name)
 			d.ipvs.forget(p.portKey)
 			delete(d.limited, p.id())
+			delete(d.quarantine, p.id())
 		}
 		d.totals.add(old, -1)
 	}

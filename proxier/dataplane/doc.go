@@ -13,7 +13,10 @@
 //   - Repair undoes what another process did to the tables, as soon as the kernel tells of it.
 //   - Tick continues work that needs time: drains, and retries of what IPVS refused. The loop calls it every second.
 //
-// Apply and Tick retry nothing by themselves. When Result.Err is set, the loop calls Apply again, with backoff: the
+// A service port whose element the kernel refuses goes into quarantine: the nft engine gets it again after 1 minute, then
+// after 2, up to 1 hour. Apply goes on without it, and Replan names its Service, so that Set returns the Problem.
+//
+// Apply and Tick retry nothing else by themselves. When Result.Err is set, the loop calls Apply again, with backoff: the
 // dataplane has forgotten nothing, and Services need not be Set again. Result.Failures are different: the traffic is
 // right, something in IPVS is left over, and the next Apply or Tick tries it again. When Result.Replan names Services,
 // the loop plans them, Sets them, and calls Apply again. This ends, because a port that IPVS refused is not offered to
@@ -82,6 +85,7 @@
 //	virtualserver.go  planned ports as virtual servers, and what is left to nft then
 //	weights.go        weights as numbers of slots
 //	hashbudget.go     how many slots the hash tables of a Service may have
+//	quarantine.go     ports that the kernel refused
 //	totals.go         counts of what is served
 //	memory.go         a Dataplane over engines in memory
 package dataplane

@@ -1,0 +1,75 @@
+package nft
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/verdict-proxy/verdict/nft/nlmsg"
+)
+
+// pickyKernel refuses every batch that adds the pool of one service port.
+type pickyKernel struct {
+	kernel
+	name  string
+	errno unix.Errno
+}
+
+func (k *pickyKernel) send(b *batch) (Outcome, *nlmsg.Ack, error) {
+	for _, m := range b.messages {
+		if m.operation != nil || m.set != idPools || m.deletion {
+			continue
+		}
+		for i, e := range m.elements(b.tx) {
+			if e.label == k.name {
+				why := &nlmsg.Ack{Seq: m.seq, Errno: k.errno, Offset: b.offsetOf(m, i)}
+				return Rejected, why, why.Err()
+			}
+		}
+	}
+	return k.kernel.send(b)
+}
+
+// TestRefusedPort: when the kernel refuses the tables as a whole because of one service port, the error names the port,
+// and without the port everything else is written, in the tables that are there.
+func TestRefusedPort(t *testing.T) {
+	m := OpenMemory(Options{})
+	ports := manyPorts(IPv4, 0, 40)
+	mustSet(t, m.Engine, ports[:10]...)
+	mustApply(t, m.Engine)
+	m.conn = &pickyKernel{m.kernel, ports[23].Name, unix.EINVAL}
+
+	mustSet(t, m.Engine, ports[10:]...)
+	var refused *RefusedError
+	if r, err := m.Apply(); r.Outcome != Rejected || r.Full || errors.As(err, &refused) {
+		t.Fatalf("a change: full %t, error %v; want a rejection that may be the fault of others", r.Full, err)
+	}
+	if r, err := m.Apply(); !r.Full || !errors.As(err, &refused) || refused.Port != (PortID{IPv4, ports[23].Name}) {
+		t.Fatalf("full %t, error %v; want one that names %s", r.Full, err, ports[23].Name)
+	}
+	m.Delete(refused.Port.Family, refused.Port.Name)
+	if text := mustApply(t, m.Engine).Text(); strings.Contains(text, "delete table") {
+		t.Errorf("the tables were made again, without the affinity of clients:\n%s", text)
+	}
+	if n := len(m.tables[0].ports); n != 39 {
+		t.Errorf("%d ports are served, want 39", n)
+	}
+	for _, p := range append(ports[:23:23], ports[24:]...) {
+		if !strings.Contains(m.String(), `comment "`+p.Name+`"`) {
+			t.Errorf("%s is not served", p.Name)
+		}
+	}
+}
+
+// TestRefusedForLackOfMemory: no service port is to blame.
+func TestRefusedForLackOfMemory(t *testing.T) {
+	m := OpenMemory(Options{})
+	m.conn = &pickyKernel{m.kernel, "ns/svc-3:http", unix.ENOMEM}
+	mustSet(t, m.Engine, manyPorts(IPv4, 0, 5)...)
+	var refused *RefusedError
+	if r, err := m.Apply(); !r.Full || !errors.Is(err, unix.ENOMEM) || errors.As(err, &refused) {
+		t.Fatalf("full %t, error %v; want an error that names no service port", r.Full, err)
+	}
+}
