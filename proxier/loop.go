@@ -107,7 +107,9 @@ func (p *Proxier) repair(i dataplane.Interference) (wanted bool) {
 	}
 	p.log.Warn("another process changed the tables of Verdict", "process", i.Process, "pid", i.PID, "changed", i.String())
 	report := RepairReport{Interference: i}
-	if p.settings.Repair && p.node.known && p.pace.failures == 0 {
+	if p.settings.Repair && p.node.known && p.pace.failures > 0 {
+		p.repairLater(i)
+	} else if p.settings.Repair && p.node.known {
 		began := time.Now()
 		report.Result, report.Tried = p.dataplane.Repair(i), true
 		report.Duration = time.Since(began)
@@ -121,6 +123,24 @@ func (p *Proxier) repair(i dataplane.Interference) (wanted bool) {
 	}
 	p.observer.Repaired(report)
 	return false // after a failure, pace has a pass done
+}
+
+// repairLater keeps an interference until a pass is in the kernel. The pass may write everything, but it need not: it may
+// have failed before it came to the tables.
+func (p *Proxier) repairLater(i dataplane.Interference) {
+	if p.unrepaired != nil {
+		p.unrepaired.Merge(i)
+		return
+	}
+	p.unrepaired = &i
+}
+
+// repairNow undoes what came while passes failed.
+func (p *Proxier) repairNow() {
+	if i := p.unrepaired; i != nil {
+		p.unrepaired = nil
+		p.repair(*i)
+	}
 }
 
 // tick has the dataplane continue what needs time, and reports whether a pass is needed.
@@ -324,5 +344,8 @@ func (p *Proxier) finish(report PassReport) {
 	}
 	if report, changed := p.problems.report(p.store); changed {
 		p.observer.Problems(report)
+	}
+	if applied {
+		p.repairNow()
 	}
 }

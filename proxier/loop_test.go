@@ -30,6 +30,7 @@ type faulty struct {
 	limit   string        // a port that is over a limit
 	missing bool          // someone else removed the tables
 	applies int
+	repairs int
 	sets    map[string]int // calls of Set by port
 }
 
@@ -60,6 +61,13 @@ func (f *faulty) Apply() (nft.Result, error) {
 		return nft.Result{Outcome: nft.Rejected}, errors.New("injected: the kernel refuses")
 	}
 	return f.Memory.Apply()
+}
+
+func (f *faulty) Repair(i nft.Interference) (nft.Result, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.repairs++
+	return f.Memory.Repair(i)
 }
 
 // frontends lists the addresses of each service port in the kernel, sorted.
@@ -241,6 +249,35 @@ func TestChangesStayPendingUntilApplied(t *testing.T) {
 	}
 	if !strings.Contains(w.log.String(), "passes apply again") {
 		t.Errorf("recovery was not logged:\n%s", w.log)
+	}
+}
+
+// TestInterferenceWaitsForAPass: what another process does while passes fail is undone when a pass is in the kernel. The
+// failures need not have been those of nft, so the pass need not write everything.
+func TestInterferenceWaitsForAPass(t *testing.T) {
+	w := newWorld(t)
+	w.store.MarkSynced()
+	if err := w.Once(); err != nil {
+		t.Fatal(err)
+	}
+	w.store.SetService(service("web", "10.96.0.1", 1), nil)
+	w.rules.fail = 1
+	if err := w.Once(); err == nil {
+		t.Fatal("no error although the kernel refused")
+	}
+	for range 2 {
+		w.repair(dataplane.Interference{Process: "nft", Lost: true})
+	}
+	if w.rules.repairs != 0 {
+		t.Fatalf("%d repairs while the kernel refuses everything", w.rules.repairs)
+	}
+	for range 2 {
+		if err := w.Once(); err != nil {
+			t.Fatal(err)
+		}
+		if w.rules.repairs != 1 {
+			t.Fatalf("%d repairs after a pass that is in the kernel; want one for all", w.rules.repairs)
+		}
 	}
 }
 

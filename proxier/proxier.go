@@ -55,6 +55,7 @@ type Proxier struct {
 	log       *slog.Logger
 
 	interference <-chan dataplane.Interference
+	unrepaired   *dataplane.Interference // came while passes failed
 
 	node     nodeEnvironment
 	planning planning
