@@ -9,7 +9,7 @@
 //	loopback.go   the sysctl for node ports on 127.0.0.1, and its guard
 //	ipvs.go       what IPVS can do on this host
 //	kernel.go     what the kernel lacks, if it refuses the tables
-//	observers.go  health, metrics and Events of the loop; events.go: Events
+//	observers.go  health, metrics and Events of the loop; events.go: Events; event_node.go: those on the Node
 //	render.go     "render": one pass without the kernel
 //
 // This package reads flags and connects the other packages. All other work happens in those.

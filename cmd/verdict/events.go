@@ -19,7 +19,7 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// events raises Kubernetes Events on Services that have a problem. If objects come from a folder of manifests, it does
+// events raises Kubernetes Events on Services that have a problem, and on the Node when a process changes the tables. If objects come from a folder of manifests, it does
 // nothing. The log and the metrics show the same problems.
 //
 // Every node finds the same problems. So the name of an Event follows from the Service and the problem, and not from
@@ -30,7 +30,8 @@ type events struct {
 	store   *state.Store // has the UIDs of the Services
 	log     *slog.Logger
 	queue   chan note
-	raised  map[state.Name][]state.Problem // used by the goroutine of the loop only
+	raised  map[state.Name][]state.Problem // used by the goroutine of the loop only, as blamed
+	blamed  map[string]time.Time           // when an Event named a process
 	dropped chan struct{}                  // has a value if an Event was dropped and that was not logged yet
 }
 
@@ -39,6 +40,7 @@ type note struct {
 	service      state.Name
 	reason, text string
 	topic        string // two Events with the same Service, reason and topic are the same
+	aboutNode    bool   // and not about a Service
 }
 
 const (
@@ -57,7 +59,7 @@ const (
 func newEvents(client kubernetes.Interface, node string, store *state.Store, log *slog.Logger) *events {
 	return &events{
 		client: client, node: node, store: store, log: log, queue: make(chan note, eventQueue),
-		raised: map[state.Name][]state.Problem{}, dropped: make(chan struct{}, 1),
+		raised: map[state.Name][]state.Problem{}, blamed: map[string]time.Time{}, dropped: make(chan struct{}, 1),
 	}
 }
 
@@ -94,7 +96,7 @@ func (e *events) report(err error, n note, failing bool) (failed bool) {
 		level = slog.LevelDebug
 	}
 	e.log.Log(context.Background(), level, "cannot raise an Event; the problem is in the log and in the metrics only",
-		"object", n.service.String(), "reason", n.reason, "error", err)
+		"object", e.object(n), "reason", n.reason, "error", err)
 	return true
 }
 
@@ -109,30 +111,53 @@ func (e *events) reportDropped() {
 
 // raise creates an Event. If another node has created it, there is nothing to do.
 func (e *events) raise(ctx context.Context, n note) error {
-	svc, _ := e.store.Service(n.service)
-	if svc == nil {
+	event := e.aboutService(n)
+	if n.aboutNode {
+		event = e.aboutThisNode(n)
+	}
+	if event == nil {
 		return nil // the Service is gone
 	}
-	instance := e.node[:min(len(e.node), maxInstance)]
-	event := &eventsv1.Event{
-		ObjectMeta:          metav1.ObjectMeta{Namespace: n.service.Namespace, Name: eventName(n, svc.UID)},
-		EventTime:           metav1.NowMicro(),
-		ReportingController: "verdict",
-		ReportingInstance:   instance,
-		Action:              "Proxy",
-		Reason:              n.reason,
-		Type:                corev1.EventTypeWarning,
-		// "kubectl describe" shows only Events that have the UID.
-		Regarding: corev1.ObjectReference{
-			Kind: "Service", APIVersion: "v1", Namespace: n.service.Namespace, Name: n.service.Name, UID: types.UID(svc.UID.String()),
-		},
-		Note: state.Clip(n.text, maxNote-maxInstance-100) + " (first reported by node " + instance + ", other nodes may see the same)",
-	}
-	_, err := e.client.EventsV1().Events(n.service.Namespace).Create(ctx, event, metav1.CreateOptions{})
+	_, err := e.client.EventsV1().Events(event.Namespace).Create(ctx, event, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
 		return nil
 	}
 	return err
+}
+
+// object names what an Event is about, for the log.
+func (e *events) object(n note) string {
+	if n.aboutNode {
+		return "node " + e.node
+	}
+	return n.service.String()
+}
+
+func (e *events) aboutService(n note) *eventsv1.Event {
+	svc, _ := e.store.Service(n.service)
+	if svc == nil {
+		return nil
+	}
+	event := e.warning(n.reason)
+	event.ObjectMeta = metav1.ObjectMeta{Namespace: n.service.Namespace, Name: eventName(n, svc.UID)}
+	// "kubectl describe" shows only Events that have the UID.
+	event.Regarding = corev1.ObjectReference{
+		Kind: "Service", APIVersion: "v1", Namespace: n.service.Namespace, Name: n.service.Name, UID: types.UID(svc.UID.String()),
+	}
+	event.Note = state.Clip(n.text, maxNote-maxInstance-100) + " (first reported by node " + event.ReportingInstance +
+		", other nodes may see the same)"
+	return event
+}
+
+func (e *events) warning(reason string) *eventsv1.Event {
+	return &eventsv1.Event{
+		EventTime:           metav1.NowMicro(),
+		ReportingController: "verdict",
+		ReportingInstance:   e.node[:min(len(e.node), maxInstance)],
+		Action:              "Proxy",
+		Reason:              reason,
+		Type:                corev1.EventTypeWarning,
+	}
 }
 
 // eventName is the same on every node. The name of a Service has at most 63 characters.
@@ -159,7 +184,7 @@ func (e *events) problems(changed []state.ObjectProblems) {
 		e.raised[c.Object.Name] = c.Problems
 		if slices.ContainsFunc(c.Problems, func(p state.Problem) bool { return !slices.Contains(before, p) }) {
 			text := summary(c.Problems)
-			e.service(note{service: c.Object.Name, reason: "NotHonored", text: text, topic: text})
+			e.post(note{service: c.Object.Name, reason: "NotHonored", text: text, topic: text})
 		}
 	}
 }
@@ -187,8 +212,8 @@ func summary(problems []state.Problem) string {
 	return text.String()
 }
 
-// service puts an Event into the queue. It does not wait.
-func (e *events) service(n note) {
+// post puts an Event into the queue. It does not wait.
+func (e *events) post(n note) {
 	if e.client == nil {
 		return
 	}

@@ -5,8 +5,10 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,6 +17,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/verdict-proxy/verdict/config"
+	"github.com/verdict-proxy/verdict/nft"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
@@ -124,7 +127,7 @@ func TestEventsWhileTheServerRefuses(t *testing.T) {
 		t.Errorf("%d lines about failures, want 1", n)
 	}
 	for range eventQueue + 100 {
-		e.service(note{service: badService})
+		e.post(note{service: badService})
 	}
 	e.reportDropped()
 	e.reportDropped()
@@ -152,5 +155,39 @@ func TestEventLimiterIsItsOwn(t *testing.T) {
 	}
 	if !watches.CoreV1().RESTClient().GetRateLimiter().TryAccept() {
 		t.Error("lists and watches wait for Events")
+	}
+}
+
+// TestEventNamesTheProcess: what another process does to the tables is an Event on the Node, once an hour for each process.
+func TestEventNamesTheProcess(t *testing.T) {
+	client := fake.NewClientset()
+	e := newEvents(client, "node-1", state.NewStore(), slog.New(slog.DiscardHandler))
+	began := time.Now()
+	for _, x := range []struct {
+		process string
+		after   time.Duration
+	}{{"nft", 0}, {"nft", time.Minute}, {"firewalld", 2 * time.Minute}, {"nft", time.Hour}, {"", time.Hour}} {
+		e.interfered(&nft.Interference{Process: x.process, PID: 7, Structure: true}, "repaired", began.Add(x.after))
+	}
+	for len(e.queue) > 0 {
+		if err := e.raise(t.Context(), <-e.queue); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var notes []string
+	for _, event := range raised(t, client) {
+		notes = append(notes, event.Note)
+		if event.Regarding.Kind != "Node" || event.Regarding.Name != "node-1" || event.Namespace != "default" || event.Type != "Warning" {
+			t.Errorf("an Event of type %s about %+v in %s", event.Type, event.Regarding, event.Namespace)
+		}
+	}
+	slices.Sort(notes)
+	changed := " changed the tables of Verdict: chains, rules or sets; the change was repaired"
+	want := []string{
+		"a process that the kernel does not name" + changed, "process firewalld (pid 7)" + changed,
+		"process nft (pid 7)" + changed, "process nft (pid 7)" + changed,
+	}
+	if !slices.Equal(notes, want) {
+		t.Errorf("notes %q, want %q", notes, want)
 	}
 }

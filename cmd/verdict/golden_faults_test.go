@@ -256,9 +256,11 @@ func (r *faultyRuleset) Apply() (nft.Result, error) {
 		case 0:
 			done.Outcome = nft.Rejected
 		case 1:
-			if done, applyErr := r.Ruleset.Apply(); applyErr != nil {
-				return done, applyErr
+			applied, applyErr := r.Ruleset.Apply()
+			if applyErr != nil {
+				return applied, applyErr
 			}
+			done.Room = applied.Room // the engine would name the ports after its next Apply
 		}
 		return done, err
 	}

@@ -111,6 +111,7 @@ func (o *observers) Repaired(r proxier.RepairReport) {
 		outcome = "failed"
 	}
 	o.metrics.Interfered(outcome, r.Duration)
+	o.events.interfered(&r.Interference, outcome, time.Now())
 }
 
 // Problems implements proxier.Observer.
@@ -211,7 +212,7 @@ func (o *observers) reportListening(before map[state.Name]string, failed map[sta
 			continue
 		}
 		o.log.Warn("cannot listen for health checks of a Service; trying again", "object", name.String(), "every", listenRetry, "error", err)
-		o.events.service(note{
+		o.events.post(note{
 			service: name, reason: "FailedToStartServiceHealthcheck", text: fmt.Sprintf("a node cannot serve the health check: %v", err),
 		})
 	}

@@ -1,0 +1,50 @@
+package main
+
+import (
+	"fmt"
+	"hash/fnv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/verdict-proxy/verdict/proxier/dataplane"
+	"github.com/verdict-proxy/verdict/proxier/state"
+)
+
+// blamePeriod is how often an Event names the same process. The log and the metrics have each change.
+const blamePeriod = time.Hour
+
+// interfered raises an Event on this Node that names the process which changed the tables.
+func (e *events) interfered(i *dataplane.Interference, outcome string, now time.Time) {
+	if now.Sub(e.blamed[i.Process]) < blamePeriod {
+		return
+	}
+	for process, when := range e.blamed { // names come and go
+		if now.Sub(when) >= blamePeriod {
+			delete(e.blamed, process)
+		}
+	}
+	e.blamed[i.Process] = now
+	process := "a process that the kernel does not name"
+	if i.Process != "" {
+		process = fmt.Sprintf("process %s (pid %d)", i.Process, i.PID)
+	}
+	e.post(note{
+		aboutNode: true, reason: "RulesChanged", topic: i.Process + now.UTC().Format(time.RFC3339),
+		text: process + " changed the tables of Verdict: " + i.String() + "; the change was " + outcome,
+	})
+}
+
+// aboutThisNode makes an Event as the kubelet does: it is in the namespace default, and the UID is the Node's name.
+func (e *events) aboutThisNode(n note) *eventsv1.Event {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(n.reason + "\x00" + n.topic)) // cannot fail
+	event := e.warning(n.reason)
+	event.ObjectMeta = metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: fmt.Sprintf("%s.%016x", e.node, h.Sum64())}
+	event.Regarding = corev1.ObjectReference{Kind: "Node", APIVersion: "v1", Name: e.node, UID: types.UID(e.node)}
+	event.Note = state.Clip(n.text, maxNote)
+	return event
+}
