@@ -12,13 +12,29 @@ import (
 // fencePatience is how long the proxy may take to follow a change, or to start. kube-proxy takes a second to start.
 const fencePatience = 30 * time.Second
 
-// fence returns when the proxy has followed every earlier change of Services and EndpointSlices. It changes its own
-// Service and its slice last, and waits until connections show both changes. That is enough, because both sources
-// deliver changes of one kind in order, and each pass of either proxy handles all changes that have arrived.
+// fence returns when the proxy has followed every earlier change of Services and EndpointSlices. The API server delivers
+// changes of one kind in order, and a proxy handles them in the order in which they arrived: one post is enough. A
+// proxy that reads a folder takes files that changed at about the same time by their names. When the second post shows,
+// it has read everything that changed before the first one did.
+func (b *Bed) fence() error {
+	posts := 1
+	if _, folder := b.source.(*manifests); folder {
+		posts = 2
+	}
+	for range posts {
+		if err := b.post(); err != nil {
+			return err
+		}
+	}
+	b.pending = false
+	return b.readAddresses()
+}
+
+// post changes the runner's own Service and its slice, and waits until connections show both changes.
 //
 // Changes of Node and ServiceCIDR arrive independently (see fenced). Steps that check their effect are tried
 // repeatedly.
-func (b *Bed) fence() error {
+func (b *Bed) post() error {
 	b.fences++
 	port, target := uint16(1000+b.fences%50000), lab.Ports()[2+b.fences%2]
 	svc, slice, err := b.fenceObjects(port, target)
@@ -34,11 +50,7 @@ func (b *Bed) fence() error {
 	if err != nil {
 		return err
 	}
-	if err := b.passed(to, target); err != nil {
-		return err
-	}
-	b.pending = false
-	return b.readAddresses()
+	return b.passed(to, target)
 }
 
 // fenced reports whether a fence can wait for changes of a kind. After changes of other kinds the runner sets no fence,
