@@ -76,8 +76,8 @@ func (t *Transaction) changes(f Family) bool {
 	return false
 }
 
-// fingerprint names the rules and sets of a table, apart from elements and from which classes there are. A process
-// that finds the fingerprint of its own program need not write the program again.
+// fingerprint names the rules and sets of a table, apart from elements and from which classes there are. It tells a
+// reader of the listing whether two nodes, or two versions, run the same program.
 func (tb *table) fingerprint() string {
 	p := tb.program()
 	if tb.printed.text == "" || tb.printed.of != p {
