@@ -153,6 +153,8 @@ type classTable struct {
 	next    uint32
 	clock   uint64 // counts releases; the spare class that was released first is removed first
 	spares  int
+	// preferred are numbers of an earlier process. Classes get them again, and no other classes do.
+	preferred map[uint32]class
 	// exact counts the classes of each affinity timeout that is not a rung. The spare ones count, too.
 	exact map[time.Duration]int
 }
@@ -179,11 +181,7 @@ func (t *classTable) acquire(c class) (id uint32, fresh bool) {
 		}
 		return e.id, false
 	}
-	for t.byID[t.next] != (class{}) || t.next == 0 {
-		t.next = (t.next + 1) % maxClasses
-	}
-	id = t.next
-	t.next = (t.next + 1) % maxClasses
+	id = t.number(c)
 	t.entries[c] = &classEntry{id: id, users: 1}
 	t.byID[id] = c
 	if c.affinity != 0 && !isRung(c.affinity) {
@@ -191,6 +189,24 @@ func (t *classTable) acquire(c class) (id uint32, fresh bool) {
 	}
 	return id, true
 }
+
+// number finds a number for a new class.
+func (t *classTable) number(c class) uint32 {
+	for id, is := range t.preferred {
+		if is == c && t.byID[id] == (class{}) {
+			return id
+		}
+	}
+	for t.next == 0 || t.byID[t.next] != (class{}) || t.preferred[t.next] != (class{}) && t.preferred[t.next] != c {
+		t.next = (t.next + 1) % maxClasses
+	}
+	id := t.next
+	t.next = (t.next + 1) % maxClasses
+	return id
+}
+
+// prefer sets the numbers that classes had in an earlier process; nil: there is none any more.
+func (t *classTable) prefer(earlier map[uint32]class) { t.preferred = earlier }
 
 // release removes a user from a class.
 func (t *classTable) release(c class) {

@@ -25,10 +25,13 @@ type Engine struct {
 	active  []*table // of the families that the engine serves
 	tx      *Transaction
 	batch   batch
-	rebuild bool // the next Apply writes everything
+	rebuild bool // the next Apply compares everything with the kernel, or writes everything
+	// afresh: the kernel refused the difference. The next Apply writes everything, whatever the kernel has.
+	afresh bool
 	// startOver: the kernel refused to replace what is in the tables. The next Apply deletes them, and affinity with
 	// them.
 	startOver bool
+	whole     bool   // the transaction writes everything, and not a difference
 	fresh     bool   // there were no tables when the transaction was prepared
 	applies   uint64 // counts transactions, to notice a port that changes twice in one
 	instance  uint32 // in the stamps of the tables
@@ -42,10 +45,7 @@ type kernel interface {
 	send(*batch) (Outcome, *nlmsg.Ack, error)
 	// capacity is the size of the largest batch that send takes, in bytes.
 	capacity() int
-	// lookup asks for one element: found reports whether the key exists.
-	lookup(f Family, set string, key []byte) (e foundElement, found bool, err error)
-	// dumpElements reads all elements of a set or map. Their bytes are valid until each returns.
-	dumpElements(f Family, set string, each func(foundElement)) error
+	readable
 	// survey reads what exists of our table, without elements.
 	survey(f Family) (existing, error)
 	// surveyTable reads only whether there is a table, and of which layout.
@@ -183,7 +183,7 @@ func (e *Engine) discardIfRebuilding() {
 // Result is what an Apply did.
 type Result struct {
 	Outcome Outcome
-	Full    bool          // both tables were written as a whole
+	Full    bool          // it does not depend on earlier transactions: everything was compared, or written
 	Added   int           // elements that were added
 	Deleted int           // elements that were deleted
 	Bytes   int           // size of the batch
@@ -207,19 +207,22 @@ func (e *Engine) Apply() (Result, error) {
 
 func (e *Engine) apply() (Result, error) {
 	full := e.rebuild
-	if err := e.prepare(full); err != nil {
-		return Result{Outcome: Rejected, Full: full, Text: e.tx.String}, err
-	}
+	err := e.prepare()
 	r := Result{Full: full, Text: e.tx.String}
+	if err != nil {
+		r.Outcome = Rejected
+		return r, err
+	}
 	r.Added, r.Deleted = e.tx.Elements()
 	if e.tx.Empty() {
 		e.applies++
 		return r, nil
 	}
-	err := e.commit(&r)
+	err = e.commit(&r)
 	e.rebuild = r.Outcome != Applied
+	e.afresh = e.rebuild
 	var refused *RefusedError // then only one service port is in the way
-	e.startOver = full && r.Outcome == Rejected && !errors.As(err, &refused)
+	e.startOver = e.whole && r.Outcome == Rejected && !errors.As(err, &refused)
 	if r.Outcome == Applied {
 		for _, tb := range e.active {
 			tb.forgetInherited()
@@ -231,32 +234,55 @@ func (e *Engine) apply() (Result, error) {
 	return r, err
 }
 
-// prepare completes the transaction: with everything from the mirror, or with what the collected changes leave out.
-func (e *Engine) prepare(full bool) error {
-	if full {
+// prepare completes the transaction: with what the collected changes leave out, or with what the kernel lacks.
+func (e *Engine) prepare() error {
+	e.fresh, e.whole = e.rebuild, false
+	if e.rebuild {
 		e.tx.reset()
+		return e.rewrite()
 	}
-	e.fresh = full
 	for _, tb := range e.active {
-		if full {
-			tb.forgetSpares()
-			was, err := e.conn.survey(tb.family)
-			if err != nil {
-				return fmt.Errorf("read table %s %s before it is written as a whole: %w; nothing was changed",
-					tb.family, TableName, err)
-			}
-			e.fresh = e.fresh && !was.table
-			was.sameLayout = was.sameLayout && !e.startOver
-			tb.build(e.tx, was)
-		}
 		tb.writeShared(e.tx)
 		tb.retireClasses(e.tx)
 	}
 	return nil
 }
 
+// rewrite prepares a transaction after which the kernel has what the mirror has. Where it can, it writes the difference
+// to what is there, and otherwise everything.
+func (e *Engine) rewrite() error {
+	var found [2]existing
+	differ := !e.afresh
+	for _, tb := range e.active {
+		tb.forgetSpares()
+		was, err := e.conn.survey(tb.family)
+		if err == nil && differ {
+			differ, err = tb.differs(was, e.conn)
+		}
+		if err != nil {
+			return fmt.Errorf("read table %s %s before it is written: %w; nothing was changed", tb.family, TableName, err)
+		}
+		found[tb.family.index()] = was
+		e.fresh = e.fresh && !was.table
+	}
+	e.whole = !differ
+	for _, tb := range e.active {
+		was := found[tb.family.index()]
+		was.sameLayout = was.sameLayout && !e.startOver
+		if !differ {
+			tb.build(e.tx, was)
+			tb.writeShared(e.tx)
+		} else if err := tb.converge(e.tx, was, e.conn); err != nil {
+			e.afresh = true
+			return fmt.Errorf("compare table %s %s with what it is to have: %w; nothing was changed", tb.family, TableName, err)
+		}
+		tb.retireClasses(e.tx)
+	}
+	return nil
+}
+
 func (e *Engine) commit(r *Result) error {
-	e.stampAll(e.tx, r.Full)
+	e.stampAll(e.tx, e.whole)
 	err := e.write(r)
 	if r.Outcome == Applied {
 		e.keepStamps()
@@ -287,7 +313,7 @@ func (e *Engine) send(r *Result) error {
 	r.Kernel += time.Since(start)
 	r.Outcome = outcome
 	if why != nil {
-		return e.refused(why, r.Full)
+		return e.refused(why, e.whole)
 	}
 	return err
 }

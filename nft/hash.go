@@ -90,6 +90,26 @@ type hashTables struct {
 	ports   map[uint16]*portUse
 	unused  []uint16 // target ports that have or had no pools
 	round   uint64   // counts transactions
+	// preferred are the numbers of tables in an earlier process, by the number of the pool. Other tables do not get them.
+	preferred map[uint32]uint32
+	reserved  map[uint32]bool
+}
+
+// prefer sets what the pools had in the map hash-tables of an earlier process; nil: there is none any more.
+func (h *hashTables) prefer(earlier map[uint32]uint32) {
+	h.preferred, h.reserved = map[uint32]uint32{}, map[uint32]bool{}
+	for pool, value := range earlier {
+		h.preferred[pool] = value >> tableShift
+		h.reserved[value>>tableShift] = true
+	}
+}
+
+// number gives a new table the number that its first pool had.
+func (h *hashTables) number(t *hashTable, pool uint32) {
+	number := h.preferred[pool]
+	if number >= firstTable && h.numbers[number] == nil {
+		t.number, h.numbers[number] = number, t
+	}
 }
 
 type touchedPool struct {
@@ -117,6 +137,9 @@ func (tb *table) updateHashed(p *port, pl *pool, c class, endpoints []Endpoint) 
 		var list []Endpoint
 		list, pl.hash.port = withoutPorts(endpoints)
 		pl.hash.table = tb.hash.acquire(list, pl.hash.port == 0, old)
+		if table := pl.hash.table; table.number == 0 && table.users == 1 {
+			tb.hash.number(table, pl.number)
+		}
 	}
 	if old != nil {
 		tb.hash.release(old)
@@ -196,7 +219,7 @@ func (h *hashTables) freeNumber() uint32 {
 		if h.next++; h.next >= 1<<(32-tableShift) {
 			h.next = firstTable
 		}
-		if h.numbers[number] == nil {
+		if h.numbers[number] == nil && !h.reserved[number] {
 			return number
 		}
 	}

@@ -222,7 +222,7 @@ func (l *lister) slots(number uint32, c class) (out []netip.AddrPort, err error)
 	if c.affinity > 0 {
 		set, decode = mapStickySlots, func(data []byte) { tokens = appendToken(tokens, data) }
 	}
-	err = l.row(set, number, c.size, decode)
+	err = readRow(l.kernel, l.family, set, number, c.size, decode)
 	return out, errors.Join(err, l.follow(tokens, number, &out))
 }
 
@@ -236,37 +236,16 @@ func (l *lister) tableSlots(number uint32, c class) (out []netip.AddrPort, err e
 	}
 	value := binary.NativeEndian.Uint32(found.data)
 	if port := uint16(value & portMask); port != 0 {
-		err := l.row(mapHashSlots, value&tableMask, c.size, func(data []byte) {
+		err := readRow(l.kernel, l.family, mapHashSlots, value&tableMask, c.size, func(data []byte) {
 			if addr, ok := netip.AddrFromSlice(data[:min(len(data), l.family.addrLen())]); ok {
 				out = append(out, netip.AddrPortFrom(addr, port))
 			}
 		})
 		return out, err
 	}
-	err = l.row(mapEndpoints, value&tableMask, c.size, func(data []byte) { out = l.appendEndpoint(out, data) })
+	err = readRow(l.kernel, l.family, mapEndpoints, value&tableMask, c.size, func(data []byte) { out = l.appendEndpoint(out, data) })
 	return out, err
 }
-
-// row asks for the data of consecutive slots, up to the first one that does not exist.
-func (l *lister) row(set string, number, slots uint32, each func(data []byte)) error {
-	for first := uint32(0); first < slots; first += rowLength {
-		keys := make([][]byte, min(rowLength, slots-first))
-		for i := range keys {
-			var b builder
-			b.word(number)
-			b.word(first + uint32(i))
-			keys[i] = b.arena
-		}
-		found, err := l.kernel.lookupRow(l.family, set, keys, func(e foundElement) { each(e.data) })
-		if err != nil || found < len(keys) {
-			return err
-		}
-	}
-	return nil
-}
-
-// rowLength is how many elements one request asks for. The answers fit in the socket buffer of an ordinary user.
-const rowLength = 128
 
 func appendToken(list []uint32, data []byte) []uint32 {
 	if len(data) != 4 {

@@ -151,7 +151,8 @@ func TestUnknownFirstApply(t *testing.T) {
 	}
 }
 
-// TestStartOver has the kernel refuse the transaction that takes tables over. The next one deletes the tables first.
+// TestStartOver has the kernel refuse the transactions that take tables over: the difference, and then everything. The
+// next one deletes the tables first.
 func TestStartOver(t *testing.T) {
 	n := newNamespace(t)
 	stickyExample().install(t, n.engine(t))
@@ -160,8 +161,10 @@ func TestStartOver(t *testing.T) {
 	real := e.conn
 	e.conn = &lossyKernel{kernel: real, refuse: true}
 	mustSet(t, e, manyPorts(IPv4, 0, 5)...)
-	if r, err := e.Apply(); r.Outcome != Rejected || !errors.Is(err, unix.EBUSY) {
-		t.Fatalf("outcome %s, error %v", r.Outcome, err)
+	for _, what := range []string{"difference", "whole tables"} {
+		if r, err := e.Apply(); r.Outcome != Rejected || !errors.Is(err, unix.EBUSY) {
+			t.Fatalf("%s: outcome %s, error %v", what, r.Outcome, err)
+		}
 	}
 	e.conn = real
 	checkRepaired(t, n, e)

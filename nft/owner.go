@@ -34,7 +34,7 @@ func (tb *table) canOwn(found existing) bool { return tb.owner && found.flags&ta
 // mustBeMadeAgain reports whether a table has to be deleted and made again to get an owner. If clients have affinity,
 // the table stays without an owner: the affinity entries of clients are worth more.
 func (tb *table) mustBeMadeAgain(found existing) bool {
-	return tb.owner && !tb.canOwn(found) && len(tb.inherited) == 0 && len(tb.tokenDraws) == 0
+	return tb.owner && !tb.canOwn(found) && !tb.inheritsAffinity() && len(tb.tokenDraws) == 0
 }
 
 // CanOwn reports whether Options asked for ownership, and the kernel has tables with an owner.

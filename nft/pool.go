@@ -14,6 +14,7 @@ type pool struct {
 	class   class
 	classID uint32
 	members []member // sorted by address, then slot; an endpoint with several slots is in the list several times
+	earlier []member // as an earlier process left it, until the pool is set for the first time
 	hash    hashed
 }
 

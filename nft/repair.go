@@ -44,7 +44,7 @@ func (e *Engine) repair(t *Transaction) (Result, error) {
 		return r, nil
 	}
 	kept := e.tx
-	e.tx = t
+	e.tx, e.whole = t, false
 	err := e.commit(&r)
 	e.tx = kept
 	e.rebuild = r.Outcome != Applied
@@ -173,18 +173,15 @@ func compareSet(tb *table, t *Transaction, k kernel, id setID, want *Transaction
 	for _, e := range list {
 		wanted[e.id(want.arena)] = e
 	}
-	held, foreign := make(map[string]bool, len(list)), map[string]bool{}
+	held, foreign := make(map[string]bool, len(list)), map[string]foundElement{}
 	err := k.dumpElements(tb.family, d.name, func(found foundElement) {
 		key := found.id()
 		e, is := wanted[key]
 		switch {
 		case is && found.holds(e, want.arena, d):
 			held[key] = true
-		case !foreign[key]:
-			foreign[key] = true
-			if !d.interval {
-				t.del(tb.family, id, t.found(&found))
-			}
+		default:
+			foreign[key] = found.clone()
 		}
 	})
 	if err != nil {
@@ -192,6 +189,10 @@ func compareSet(tb *table, t *Transaction, k kernel, id setID, want *Transaction
 	}
 	if d.interval && len(foreign)+len(list)-len(held) > 0 {
 		return tb.replaceRanges(t, id, want)
+	}
+	for _, key := range slices.Sorted(maps.Keys(foreign)) { // equal differences make equal transactions
+		e := foreign[key]
+		t.del(tb.family, id, t.found(&e))
 	}
 	for _, e := range list {
 		if !held[e.id(want.arena)] {

@@ -27,7 +27,8 @@ type table struct {
 	spare      []member                  // memory of an earlier pool, to be used again
 	guarded    map[netip.Addr]bool       // addresses that are local for IPVS
 	unguarded  map[netip.Addr]bool       // no longer guarded, but still in the kernel
-	inherited  map[string]*inheritedPort // by name; affinity of an earlier process, until the first Apply
+	inherited  map[string]*inheritedPort // by name; ports of an earlier process, until the first Apply
+	image      *image                    // what the kernel has, until the first Apply
 	waiting    waiting
 	hash       hashTables
 
@@ -136,17 +137,14 @@ func (tb *table) port(t *Transaction, want *Port) *port {
 		tb.ports[p.name] = p
 	}
 	if p.number == 0 {
-		tb.number(p, want)
+		tb.number(p)
 	}
 	return p
 }
 
-// number gives a port its number. A new port with affinity gets the number that an earlier process gave it.
-func (tb *table) number(p *port, want *Port) {
-	if earlier := tb.inherited[truncateComment(want.Name)]; earlier != nil && want.Affinity > 0 {
-		delete(tb.inherited, earlier.name)
-		p.number, p.ordinals, p.nextOrdinal = earlier.number, earlier.ordinals, earlier.next
-	} else {
+// number gives a port its number. A new port gets the number and the slots that an earlier process gave it.
+func (tb *table) number(p *port) {
+	if !tb.takeInherited(p) {
 		p.number = tb.numbers.take()
 	}
 	p.pools[0].number, p.pools[1].number = p.number<<1, p.number<<1|localBit
@@ -210,6 +208,9 @@ func (tb *table) updatePool(t *Transaction, p *port, pl *pool, c class, endpoint
 	if old.hashed() || c.hashed() {
 		tb.updateHashed(p, pl, c, endpoints)
 	}
+	if pl.earlier != nil {
+		pl.members, pl.earlier = pl.earlier, nil
+	}
 	members, changes := tb.newAssignment(c, endpoints).apply(pl.members)
 	tb.writeSlots(t, p, pl, changes, p.slotsAreTokens(old, c))
 	if cap(pl.members) > cap(tb.spare) {
@@ -248,10 +249,12 @@ func (tb *table) poolElement(t *Transaction, p *port, pl *pool, classID uint32) 
 		func(b *builder) { b.word(classID<<poolBits | pl.number) })
 }
 
+const localSuffix = " local"
+
 // label is the comment of a pool's elements.
 func (p *port) label(pl *pool) string {
 	if pl.number&localBit != 0 {
-		return truncateComment(p.name + " local")
+		return truncateComment(p.name + localSuffix)
 	}
 	return truncateComment(p.name)
 }

@@ -24,7 +24,7 @@ var (
 
 // TestTransitions makes random changes, several in each transaction. After each transaction, the kernel must have
 // exactly what the engine has in its mirror. It must mean the same as a new build of the same state. And nft must
-// arrive at the same tables when it gets the printed transactions.
+// arrive at the same tables when it gets the printed transactions. Now and then, another engine goes on.
 func TestTransitions(t *testing.T) {
 	for seed := *transitionSeed; seed < *transitionSeed+*transitionSeeds; seed++ {
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
@@ -33,6 +33,9 @@ func TestTransitions(t *testing.T) {
 			n, others := newNamespace(t), [3]*namespace{newNamespace(t), newNamespace(t), newNamespace(t)}
 			e := n.engine(t)
 			for step := range *transitionSteps {
+				if step%10 == 9 {
+					e = w.restart(t, n, e)
+				}
 				for range 1 + w.rand.IntN(6) {
 					w.change(t, e)
 				}
@@ -47,6 +50,23 @@ func TestTransitions(t *testing.T) {
 			}
 		})
 	}
+}
+
+// restart makes another engine, which gets all ports in another order.
+func (w *world) restart(t *testing.T, n *namespace, old *Engine) *Engine {
+	if err := old.Close(); err != nil {
+		t.Fatal(err)
+	}
+	e := n.engine(t)
+	for _, p := range w.ports {
+		mustSet(t, e, p)
+	}
+	e.SetGlobals(w.globals)
+	for id := range w.ports {
+		w.touched[id] = true
+	}
+	w.expectFull = true
+	return e
 }
 
 // compare compares the kernel with the mirror, with the printed transactions, and with a new build.
