@@ -20,7 +20,14 @@ func (tb *table) build(t *Transaction, found existing) {
 	if found.table && !keep {
 		t.operation(operation{kind: opDeleteTable, family: tb.family})
 	}
-	tb.frame(t, found, keep, func(id setID) bool { return tb.defs[id].dynamic })
+	if !keep || tb.canOwn(found) {
+		t.operation(operation{kind: opAddTable, family: tb.family, flags: tb.flags()})
+	}
+	if keep {
+		tb.tearDown(t, found)
+	}
+	tb.addSets(t, keep, found)
+	tb.buildChains(t)
 	tb.buildElements(t)
 }
 
@@ -29,52 +36,47 @@ func (tb *table) keeps(found existing) bool {
 	return found.table && found.sameLayout && !tb.mustBeMadeAgain(found)
 }
 
-// frame writes the table, its sets and its chains with their rules. Of a table that is kept, all sets are emptied that
-// stay, except those whose elements stay as well.
-func (tb *table) frame(t *Transaction, found existing, keep bool, elementsStay func(setID) bool) {
-	f := tb.family
-	if !keep || tb.canOwn(found) {
-		t.operation(operation{kind: opAddTable, family: f, flags: tb.flags()})
-	}
-	if keep {
-		tb.tearDown(t, found, elementsStay)
-	}
+// addSets adds the sets that are not there.
+func (tb *table) addSets(t *Transaction, keep bool, found existing) {
 	for id := range tb.defs {
 		if d := &tb.defs[id]; !keep || !found.hasSet(d) {
-			t.operation(operation{kind: opAddSet, family: f, name: d.name, set: d, id: setID(id)})
+			t.operation(operation{kind: opAddSet, family: tb.family, name: d.name, set: d, id: setID(id)})
 		}
 	}
-	tb.buildChains(t)
 }
 
 // tearDown empties the sets and chains that stay, and deletes the others. It replaces no set or chain that can stay.
 // The gap would last nanoseconds, but a client that connects in a loop would see it: while a packet is in a chain, the
 // kernel may switch to the next generation, in which a replaced set has no elements and a replaced base chain has no
 // rules. In a set that stays, each lookup finds the old element or the new one.
-func (tb *table) tearDown(t *Transaction, found existing, elementsStay func(setID) bool) {
+func (tb *table) tearDown(t *Transaction, found existing) {
 	f := tb.family
 	t.operation(operation{kind: opFlushRules, family: f})
-	wanted := map[string]setID{}
-	for id := range tb.defs {
-		wanted[tb.defs[id].name] = setID(id)
-	}
-	for _, name := range slices.Sorted(maps.Keys(found.sets)) {
-		id, known := wanted[name]
-		mapping := found.sets[name].flags&unix.NFT_SET_MAP != 0
-		stays := known && found.hasSet(&tb.defs[id])
-		if !stays || !elementsStay(id) {
-			// A map is emptied before it is deleted, too: its elements keep chains in use, and before kernel 6.4 the
-			// deletion of a map does not release them.
-			t.operation(operation{kind: opFlushSet, family: f, name: name, mapping: mapping})
-		}
-		if !stays {
-			t.operation(operation{kind: opDeleteSet, family: f, name: name, mapping: mapping})
-		}
-	}
+	tb.dropSets(t, found, func(d *setDef) bool { return !d.dynamic })
 	chains := tb.wantedChains()
 	for _, name := range slices.Sorted(maps.Keys(found.chains)) {
 		if c, ok := chains[name]; !ok || c.shape() != found.chains[name] {
 			t.operation(operation{kind: opDeleteChain, family: f, name: name})
+		}
+	}
+}
+
+// dropSets deletes the sets that cannot stay, and empties some that can.
+func (tb *table) dropSets(t *Transaction, found existing, empty func(*setDef) bool) {
+	wanted := map[string]*setDef{}
+	for id := range tb.defs {
+		wanted[tb.defs[id].name] = &tb.defs[id]
+	}
+	for _, name := range slices.Sorted(maps.Keys(found.sets)) {
+		d, mapping := wanted[name], found.sets[name].flags&unix.NFT_SET_MAP != 0
+		stays := d != nil && found.hasSet(d)
+		if !stays || empty(d) {
+			// A map is emptied before it is deleted, too: its elements keep chains in use, and before kernel 6.4 the
+			// deletion of a map does not release them.
+			t.operation(operation{kind: opFlushSet, family: tb.family, name: name, mapping: mapping})
+		}
+		if !stays {
+			t.operation(operation{kind: opDeleteSet, family: tb.family, name: name, mapping: mapping})
 		}
 	}
 }

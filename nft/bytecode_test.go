@@ -26,6 +26,7 @@ func (n *namespace) bytecode(t testing.TB) map[string][]string {
 			switch words := strings.Fields(line); {
 			case strings.HasPrefix(line, f.String()+" "+TableName):
 				where = strings.Join(words[:3], " ") // without handles
+			case len(words) > 3 && words[0] == "userdata" && strings.HasPrefix(words[3], `@\x08`): // the digest of a rule
 			case len(words) > 0 && !nullRange.MatchString(line) && !noByteOrder.MatchString(line):
 				for old, plain := range normalForm {
 					line = old.ReplaceAllString(line, plain)
@@ -54,9 +55,12 @@ func compareShapes(t testing.TB, got, want *namespace) {
 			if shapes[i][j], err = e.conn.survey(tb.family); err != nil {
 				t.Fatal(err)
 			}
+			for chain, rules := range shapes[i][j].rules {
+				shapes[i][j].rules[chain] = rulesShape{count: rules.count} // nft writes no digests
+			}
 		}
 	}
-	if diff := cmp.Diff(shapes[0], shapes[1], cmp.AllowUnexported(existing{}, setShape{}, chainShape{})); diff != "" {
+	if diff := cmp.Diff(shapes[0], shapes[1], cmp.AllowUnexported(existing{}, setShape{}, chainShape{}, rulesShape{})); diff != "" {
 		t.Fatalf("the engine makes other sets and chains than nft does from the golden text (- wanted, + got):\n%s", diff)
 	}
 }

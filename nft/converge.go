@@ -7,9 +7,9 @@ import (
 	"slices"
 )
 
-// An engine that starts, or that does not know what the kernel has, writes the rules as a whole, and of the elements
-// only what differs from what it reads. So elements that stay keep their counters, and the transaction is small. If the
-// kernel refuses it, because something else changed the table after it was read, the next transaction writes everything.
+// An engine that starts, or that does not know what the kernel has, reads what is there, and writes what differs. So
+// elements that stay keep their counters, and the transaction is small. If the kernel refuses it, because something
+// else changed the table after it was read, the next transaction writes everything.
 
 // differs reports whether the table can be changed by a difference: it is there, and it has one stamp. The stamp leaves
 // with the transaction, so the kernel refuses it if another engine has written the table after it was read.
@@ -32,14 +32,16 @@ func (tb *table) differs(was existing, k kernel) (bool, error) {
 	return true, nil
 }
 
-// rewritten reports whether the elements of a set are written as a whole. Such sets are small. The elements of dispatch
-// refer to chains, and the kernel deletes a chain only if no element does.
-func (tb *table) rewritten(id setID) bool { return id == idDispatch || tb.defs[id].interval }
-
 // converge writes what makes the kernel's table equal to the mirror.
 func (tb *table) converge(t *Transaction, found existing, k kernel) error {
-	tb.frame(t, found, true, func(id setID) bool { return !tb.rewritten(id) })
+	if tb.canOwn(found) {
+		t.operation(operation{kind: opAddTable, family: tb.family, flags: tb.flags()})
+	}
+	tb.convergeChains(t, found)
 	want := &Transaction{}
+	for _, id := range slices.Sorted(maps.Keys(tb.classes.byID)) {
+		want.add(tb.family, idDispatch, dispatchElement(want, tb.classes.byID[id], id))
+	}
 	tb.buildElements(want)
 	tb.writeShared(want)
 	for id := range tb.defs {
@@ -47,7 +49,7 @@ func (tb *table) converge(t *Transaction, found existing, k kernel) error {
 		var err error
 		switch {
 		case d.dynamic || id == idGeneration:
-		case !found.hasSet(d) || tb.rewritten(id):
+		case !found.hasSet(d):
 			for _, e := range want.elements[tb.family.index()][id].add {
 				t.add(tb.family, id, t.copied(e, want.arena))
 			}
@@ -62,6 +64,57 @@ func (tb *table) converge(t *Transaction, found existing, k kernel) error {
 	}
 	tb.image = nil
 	return nil
+}
+
+// convergeChains writes the chains that are not as they should be, and the sets that cannot stay. First all of those
+// chains lose their rules, because these may refer to sets and to each other. Chains that leave are deleted last,
+// because the map dispatch refers to them until then.
+func (tb *table) convergeChains(t *Transaction, found existing) {
+	f, chains := tb.family, tb.wantedChains()
+	var changed []chainDef
+	for _, name := range slices.Sorted(maps.Keys(chains)) {
+		c := chains[name]
+		if !found.hasChain(f, &c) || tb.usesLostSet(&c, found) {
+			changed = append(changed, c)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(found.chains)) {
+		c, wanted := chains[name]
+		if !wanted || slices.ContainsFunc(changed, func(c chainDef) bool { return c.name == name }) {
+			t.operation(operation{kind: opFlushRules, family: f, name: name})
+		}
+		if !wanted {
+			t.afterwards(operation{kind: opDeleteChain, family: f, name: name})
+		} else if c.shape() != found.chains[name] {
+			t.operation(operation{kind: opDeleteChain, family: f, name: name})
+		}
+	}
+	tb.dropSets(t, found, func(*setDef) bool { return false })
+	tb.addSets(t, true, found)
+	for _, c := range changed {
+		t.operation(operation{kind: opAddChain, family: f, name: c.name, chain: &c})
+	}
+	for _, c := range changed {
+		for _, r := range c.rules {
+			t.operation(operation{kind: opAddRule, family: f, name: c.name, rule: r})
+		}
+	}
+}
+
+// usesLostSet reports whether a rule of the chain looks up a set that cannot stay.
+func (tb *table) usesLostSet(c *chainDef, found existing) bool {
+	lost := func(set string) bool {
+		for id := range tb.defs {
+			if d := &tb.defs[id]; d.name == set {
+				return !found.hasSet(d)
+			}
+		}
+		return false
+	}
+	return slices.ContainsFunc(c.rules, func(r rule) bool {
+		sets, _ := r.references()
+		return slices.ContainsFunc(sets, lost)
+	})
 }
 
 // compareRows writes the difference between the slots that the kernel has and the wanted ones.

@@ -50,7 +50,7 @@
 //	parts.go        large new tables, in several batches
 //	conn.go         the netlink socket
 //	read.go         reading from the kernel
-//	survey.go       which chains, rules and sets the kernel has
+//	survey.go       which chains, rules and sets the kernel has; ruledigest.go: tells whether a rule is the wanted one
 //	probe.go        what the kernel lacks of what the program needs
 //	inherit.go      what an earlier process left in the kernel; image.go: the slots that it left
 //	converge.go     from there to what the mirror has

@@ -135,7 +135,7 @@ func (b *batch) operation(o *operation) error {
 	case opDeleteChain:
 		b.named(o, unix.NFT_MSG_DELCHAIN, unix.NFTA_CHAIN_NAME)
 	case opFlushRules:
-		b.named(o, unix.NFT_MSG_DELRULE, 0)
+		b.flushRules(o)
 	case opAddRule:
 		return b.addRule(o)
 	case opAddSet:
@@ -160,6 +160,15 @@ func (b *batch) named(o *operation, kind, nameAttr uint16) {
 		b.Text(nameAttr, o.name)
 	}
 	b.End(start)
+}
+
+// flushRules deletes the rules of a chain, or of all chains.
+func (b *batch) flushRules(o *operation) {
+	attr := uint16(0)
+	if o.name != "" {
+		attr = unix.NFTA_RULE_CHAIN
+	}
+	b.named(o, unix.NFT_MSG_DELRULE, attr)
 }
 
 func (b *batch) addChain(o *operation) {
@@ -198,6 +207,7 @@ func (b *batch) addRule(o *operation) error {
 		b.Unnest(item)
 	}
 	b.Unnest(list)
+	b.ruleDigest(unix.NFTA_RULE_USERDATA, o.rule.digest(o.family))
 	b.End(start)
 	return nil
 }

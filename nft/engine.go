@@ -214,7 +214,7 @@ func (e *Engine) apply() (Result, error) {
 		return r, err
 	}
 	r.Added, r.Deleted = e.tx.Elements()
-	if e.tx.Empty() {
+	if e.tx.Empty() && !e.rebuild { // otherwise the table gets the stamp of this engine
 		e.applies++
 		return r, nil
 	}

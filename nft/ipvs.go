@@ -96,7 +96,7 @@ func (e *Engine) hasGuards(tb *table) (bool, error) {
 		return false, fmt.Errorf("read table %s %s: %w", tb.family, TableName, err)
 	}
 	_, hooked := was.chains["filter-input"] // a new table gets it last
-	reads := was.rules[unservedChain] >= len(program{family: tb.family}.unserved())
+	reads := was.rules[unservedChain].count >= len(program{family: tb.family}.unserved())
 	return hooked && reads && was.hasSet(&tb.defs[idIPVSAddresses]), nil
 }
 

@@ -157,8 +157,10 @@ func (k *memoryKernel) operation(o *operation) unix.Errno {
 	case opDeleteChain:
 		return k.deleteChain(tb, o.name)
 	case opFlushRules:
-		for _, c := range tb.chains {
-			assign(k, &c.rules, nil)
+		for name, c := range tb.chains {
+			if o.name == "" || o.name == name {
+				assign(k, &c.rules, nil)
+			}
 		}
 	case opAddRule:
 		return k.addRule(tb, o)
@@ -405,12 +407,12 @@ func (k *memoryKernel) survey(f Family) (existing, error) {
 	}
 	is := existing{
 		table: true, sameLayout: true,
-		chains: map[string]chainShape{}, rules: map[string]int{}, sets: map[string]setShape{},
+		chains: map[string]chainShape{}, rules: map[string]rulesShape{}, sets: map[string]setShape{},
 	}
 	for name, c := range tb.chains {
 		is.chains[name] = chainDef{base: c.base}.shape()
 		if len(c.rules) > 0 {
-			is.rules[name] = len(c.rules)
+			is.rules[name] = rulesOf(f, c.rules)
 		}
 	}
 	for name, s := range tb.sets {

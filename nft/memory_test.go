@@ -36,7 +36,7 @@ func checkSameApply(t *testing.T, step int, e *Engine, m *Memory) {
 			t.Fatal(err)
 		}
 		got, err := m.kernel.survey(f)
-		if diff := cmp.Diff(want, got, cmp.AllowUnexported(existing{}, setShape{}, chainShape{})); diff != "" || err != nil {
+		if diff := cmp.Diff(want, got, cmp.AllowUnexported(existing{}, setShape{}, chainShape{}, rulesShape{})); diff != "" || err != nil {
 			t.Fatalf("step %d: chains or sets differ (- kernel, + memory): %v\n%s", step, err, diff)
 		}
 	}

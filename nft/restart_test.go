@@ -163,3 +163,28 @@ func (k *meddlingKernel) send(b *batch) (Outcome, *nlmsg.Ack, error) {
 	}
 	return k.kernel.send(b)
 }
+
+// TestRestartFindsOtherRules has others replace a rule by another one while no engine is there.
+func TestRestartFindsOtherRules(t *testing.T) {
+	n := newNamespace(t)
+	e := restartEngine(t, n)
+	mustSet(t, e, restartPorts(IPv4)...)
+	mustApply(t, e)
+	before := n.list(t)
+	replace := "flush chain ip verdict random-1\nadd rule ip verdict random-1 accept\n"
+	n.load(t, replace)
+	if intact, err := e.Intact(); intact || err != nil {
+		t.Errorf("a chain with another rule: intact %t, %v", intact, err)
+	}
+	mustApply(t, e)
+	compareListings(t, "after a repair", n.list(t), before)
+
+	n.load(t, replace)
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	e = restartEngine(t, n)
+	mustSet(t, e, restartPorts(IPv4)...)
+	mustApply(t, e)
+	compareListings(t, "after a restart", n.list(t), before)
+}

@@ -28,12 +28,12 @@ func (tb *table) stampElement(t *Transaction, s stamp, label string) element {
 	return t.element(label, func(b *builder) { b.word(s.instance); b.word(s.generation) }, nil)
 }
 
-// stampAll adds the next stamp of each table that the transaction changes. A transaction that writes everything has
-// emptied the set already.
+// stampAll adds the next stamp of each table that the transaction changes, or of all tables if the engine did not know
+// what they have. A transaction that writes everything has emptied the set already.
 func (e *Engine) stampAll(t *Transaction, full bool) {
 	for _, tb := range e.active {
 		tb.coming = tb.stamp
-		if !full && !t.changes(tb.family) {
+		if !full && !e.rebuild && !t.changes(tb.family) {
 			continue
 		}
 		tb.coming = tb.stamp.next(e.instance)

@@ -14,8 +14,8 @@ type existing struct {
 	sameLayout bool
 	flags      uint32 // of the table
 	chains     map[string]chainShape
-	rules      map[string]int      // number of rules, by chain
-	sets       map[string]setShape // without anonymous sets
+	rules      map[string]rulesShape // by chain
+	sets       map[string]setShape   // without anonymous sets
 }
 
 // chainShape is what cannot be changed about a chain. The zero value is a chain without a hook.
@@ -74,7 +74,7 @@ func (c *conn) survey(f Family) (existing, error) {
 	if err != nil {
 		return was, err
 	}
-	was.rules = map[string]int{}
+	was.rules = map[string]rulesShape{}
 	return was, c.dump(unix.NFT_MSG_GETRULE, f, ofOurTable(unix.NFTA_RULE_TABLE), was.addRule)
 }
 
@@ -137,21 +137,6 @@ func (was existing) addChain(a nlmsg.Attributes) {
 	}
 }
 
-func (was existing) addRule(a nlmsg.Attributes) {
-	table, chain := "", ""
-	for a.Next() {
-		switch a.Kind {
-		case unix.NFTA_RULE_TABLE:
-			table = a.Text()
-		case unix.NFTA_RULE_CHAIN:
-			chain = a.Text()
-		}
-	}
-	if table == TableName {
-		was.rules[chain]++
-	}
-}
-
 func (c *chainShape) readHook(a nlmsg.Attributes) {
 	for a.Next() {
 		switch a.Kind {
@@ -208,8 +193,13 @@ func (s *setShape) readExpr(a nlmsg.Attributes) {
 	}
 }
 
-// intact reports whether the table has exactly the chains and sets that belong to it, and each chain the right number
-// of rules.
+// hasChain reports whether a chain exists with its rules.
+func (was existing) hasChain(f Family, c *chainDef) bool {
+	is, ok := was.chains[c.name]
+	return ok && is == c.shape() && was.rules[c.name] == rulesOf(f, c.rules)
+}
+
+// intact reports whether the table has exactly the chains, rules and sets that belong to it.
 func (tb *table) intact(was existing) bool {
 	chains := tb.wantedChains()
 	if !was.sameLayout || len(was.sets) != len(tb.defs) || len(was.chains) != len(chains) {
@@ -220,8 +210,8 @@ func (tb *table) intact(was existing) bool {
 			return false
 		}
 	}
-	for name, c := range chains {
-		if is, ok := was.chains[name]; !ok || is != c.shape() || was.rules[name] != len(c.rules) {
+	for _, c := range chains {
+		if !was.hasChain(tb.family, &c) {
 			return false
 		}
 	}

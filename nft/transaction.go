@@ -72,6 +72,9 @@ func (o operation) String() string {
 	case opDeleteChain:
 		return "delete chain " + where + " " + o.name
 	case opFlushRules:
+		if o.name != "" {
+			return "flush chain " + where + " " + o.name
+		}
 		return "flush table " + where
 	case opAddRule:
 		return "add rule " + where + " " + o.name + " " + o.rule.String()

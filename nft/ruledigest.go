@@ -1,0 +1,88 @@
+package nft
+
+import (
+	"encoding/binary"
+	"hash/fnv"
+
+	"github.com/google/nftables/expr"
+	"github.com/google/nftables/userdata"
+	"golang.org/x/sys/unix"
+
+	"github.com/verdict-proxy/verdict/nft/nlmsg"
+)
+
+// Each rule carries a digest of its own bytecode in its user data. nft does not show it, and does not write it into
+// rules of its own. So the engine sees whether the rules in the kernel are those that it would write, and leaves them
+// alone: to write a rule again that looks up a map makes the kernel walk all elements of the map.
+
+// ruleDigest is the type of the digest among the user data of a rule (libnftnl: enum nftnl_udata_rule_types). nft skips
+// types that it does not know.
+const ruleDigest userdata.Type = 64
+
+// rulesShape is what the rules of a chain say.
+type rulesShape struct {
+	count  int
+	digest uint64
+}
+
+func (s *rulesShape) add(digest uint64) {
+	h := fnv.New64a()
+	var b [16]byte
+	binary.NativeEndian.PutUint64(b[:8], s.digest)
+	binary.NativeEndian.PutUint64(b[8:], digest)
+	_, _ = h.Write(b[:]) // cannot fail
+	s.count, s.digest = s.count+1, h.Sum64()
+}
+
+func rulesOf(f Family, rules []rule) (s rulesShape) {
+	for _, r := range rules {
+		s.add(r.digest(f))
+	}
+	return s
+}
+
+// digest is a hash of a rule's bytecode. A rule that cannot be encoded cannot be sent either.
+func (r rule) digest(f Family) uint64 {
+	h := fnv.New64a()
+	for _, e := range r.exprs() {
+		if l, ok := e.(*expr.Lookup); ok && l.SetID == protocolsSetID {
+			e = &expr.Lookup{SourceRegister: l.SourceRegister, SetName: l.SetName} // its number is another one in each batch
+		}
+		body, _ := expr.Marshal(byte(f), e)
+		_, _ = h.Write(body)
+	}
+	return h.Sum64()
+}
+
+func (w *wire) ruleDigest(attr uint16, digest uint64) {
+	w.Bytes(attr, userdata.Append(nil, ruleDigest, binary.NativeEndian.AppendUint64(nil, digest)))
+}
+
+// readRuleDigest reads the digest from the user data of a rule; 0: another program wrote the rule.
+func readRuleDigest(udata []byte) uint64 {
+	b := userdata.Get(udata, ruleDigest)
+	if len(b) != 8 {
+		return 0
+	}
+	return binary.NativeEndian.Uint64(b)
+}
+
+// addRule notes one of the rules that the kernel has.
+func (was existing) addRule(a nlmsg.Attributes) {
+	table, chain, digest := "", "", uint64(0)
+	for a.Next() {
+		switch a.Kind {
+		case unix.NFTA_RULE_TABLE:
+			table = a.Text()
+		case unix.NFTA_RULE_CHAIN:
+			chain = a.Text()
+		case unix.NFTA_RULE_USERDATA:
+			digest = readRuleDigest(a.Value)
+		}
+	}
+	if table == TableName {
+		s := was.rules[chain]
+		s.add(digest)
+		was.rules[chain] = s
+	}
+}
