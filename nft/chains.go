@@ -183,13 +183,21 @@ func (p program) filterChains() []chainDef {
 	// Packets of the node itself and forwarded IPv6 packets would leave the node with the scratch number. IPv4
 	// forwarding sets the field from the TOS field before this hook, and that value must stay.
 	forget := rule{isNew(), isTranslated(), clearScratch()}
-	forward := []rule{check}
+	list = append(list, chainDef{name: unservedChain, rules: p.unserved()})
+	if p.unanswered {
+		// Packets of established connections still meet one test in each chain.
+		list = append(list, p.newConnections())
+		check = rule{isNew(), jump(newConnectionsChain)}
+	}
+	input, forward := []rule{check}, []rule{check}
 	if p.family == IPv6 {
 		forward = []rule{forget, check}
 	}
+	if p.refusing {
+		input, forward = append(input, p.refusals()), append(forward, p.refusals())
+	}
 	return append(list, []chainDef{
-		{name: unservedChain, rules: p.unserved()},
-		{name: "filter-input", rules: []rule{check}, base: filterBase(unix.NF_INET_LOCAL_IN, "input", 0, "filter")},
+		{name: "filter-input", rules: input, base: filterBase(unix.NF_INET_LOCAL_IN, "input", 0, "filter")},
 		{name: "filter-forward", rules: forward, base: filterBase(unix.NF_INET_FORWARD, "forward", 0, "filter")},
 		{name: "filter-output", rules: []rule{forget, check},
 			base: filterBase(unix.NF_INET_LOCAL_OUT, "output", 0, "filter")},

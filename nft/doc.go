@@ -23,6 +23,7 @@
 //	sets.go         the maps and sets
 //	chains.go       the chains and rules, and the chain of each class
 //	sources.go      source ranges: their chains and elements
+//	outlier.go      rules that notice endpoints that do not answer, and the reader of their sets
 //	ipvs.go         rules for frontends that IPVS serves; guards of their addresses
 //	loopback.go     the guard of 127.0.0.0/8, which has a table of its own too
 //	field.go        what a rule looks at

@@ -101,6 +101,7 @@ func kindsExample() example {
 	return example{
 		name: "kinds",
 		globals: Globals{
+			Unanswered:        true,
 			PodCIDRs:          prefixes("10.0.0.0/16", "10.1.0.0/16", "fd00:10::/56"),
 			ServiceCIDRs:      prefixes("10.96.0.0/16", "255.0.0.0/8", "fd00:96::/112"),
 			NodePortAddresses: addrs("192.168.7.1", "fd00:7::1"),
@@ -183,7 +184,7 @@ func ipvsExample() example {
 	return example{
 		name: "ipvs",
 		globals: Globals{
-			IPVS: true, PodCIDRs: prefixes("10.0.0.0/16", "fd00:10::/56"), NodePortAddresses: addrs("192.168.7.1", "fd00:7::1"),
+			IPVS: true, Unanswered: true, Refusing: true, PodCIDRs: prefixes("10.0.0.0/16", "fd00:10::/56"), NodePortAddresses: addrs("192.168.7.1", "fd00:7::1"),
 		},
 		ports: []Port{
 			{Family: IPv4, Name: "default/busy:http", Protocol: tcp, Hairpin: addrs("10.0.1.1"), Frontends: []Frontend{

@@ -123,6 +123,7 @@ func TestFieldsOfProgram(t *testing.T) {
 	reached := map[string]Globals{
 		"masqueradeAll": {MasqueradeAll: true}, "podInterface": {PodInterface: "x"}, "podCIDRs": {PodCIDRs: prefixes("10.0.0.0/16")},
 		"loopback": {NodePortAddresses: addrs("127.0.0.1")}, "ipvs": {IPVS: true},
+		"unanswered": {Unanswered: true}, "refusing": {Refusing: true},
 	}
 	if e := newEngine(nil, Options{AffinityShare: 9}); e.tables[0].program() != (program{family: IPv4, affinityShare: 9}) {
 		t.Errorf("the option makes the program %+v", e.tables[0].program())

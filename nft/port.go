@@ -88,6 +88,8 @@ type Globals struct {
 	// IPVS is set if Verdict has virtual servers beside the tables. Otherwise, the program has no rules for them,
 	// except the rules that guard addresses (see Engine.Guard).
 	IPVS bool
+	// Unanswered and Refusing make the kernel notice endpoints that do not answer, or that refuse connections.
+	Unanswered, Refusing bool
 	// PodInterface is the interface of the pods on this node: a name, or a prefix ending in "*". If it is empty,
 	// PodCIDRs tell which clients are pods.
 	PodInterface      string

@@ -151,14 +151,19 @@ func features() []feature {
 		{"delete in dynamic maps", "nf_tables, nft_hash", base, one(func(p program) rule {
 			return rule{p.affinityEntry("delete", 0)}
 		})},
+		{"counters in dynamic sets", "nf_tables, nft_hash, nft_counter", base, one(func(p program) rule {
+			return rule{tcpOnly(), isReset(), p.suspect(setRefusing, "saddr", "sport")}
+		})},
 		{"numgen random", "nft_numgen", base, drawing(Random)},
 		{"numgen inc", "nft_numgen", base, drawing(InTurn)},
 		{"jhash", "nft_hash", base, drawing(SourceHash)},
-		{"ct state, ct status, ct original", "nft_ct", base, one(func(p program) rule {
+		{"ct state, ct status, ct direction, ct original", "nft_ct", base, one(func(p program) rule {
 			original := key{p.originalDaddr(), l4proto(), originalDport()}
-			return rule{isProtocol(unix.IPPROTO_TCP), isNew(), isTranslated(), in(setMasqueradeAlways, original...)}
+			return rule{isProtocol(unix.IPPROTO_TCP), isNew(), isTranslated(), isReply(), in(setMasqueradeAlways, original...)}
 		})},
-		{"fib saddr type", "nft_fib, nft_fib_*", base, one(func(program) rule { return rule{fromThisNode()} })},
+		{"fib saddr type, fib daddr type", "nft_fib, nft_fib_*", base, one(func(program) rule {
+			return rule{fromThisNode(), notToThisNode()}
+		})},
 		{"reject", "nft_reject, nft_reject_*", base, func(p program) []rule { return p.refuse() }},
 		{"dnat", "nft_chain_nat, nft_nat", natPrerouting(), one(func(p program) rule {
 			return rule{p.dnat(mapStickyEndpoints, scratch())}

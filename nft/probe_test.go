@@ -40,7 +40,7 @@ func kinds(rules []rule, into map[string]bool) {
 func TestProbeKnowsTheProgram(t *testing.T) {
 	for _, f := range Families() {
 		want, got := map[string]bool{}, map[string]bool{}
-		p := program{family: f, podInterface: "veth*", loopback: true, ipvs: true}
+		p := program{family: f, podInterface: "veth*", loopback: true, ipvs: true, unanswered: true, refusing: true}
 		for _, c := range p.chains() {
 			kinds(c.rules, want)
 		}

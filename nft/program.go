@@ -11,13 +11,18 @@ type program struct {
 	podCIDRs      bool
 	loopback      bool // node ports answer on a loopback address
 	ipvs          bool // virtual servers of IPVS serve some frontends
+	unanswered    bool // endpoints that do not answer are noticed
+	refusing      bool // endpoints that refuse connections are noticed
 
 	affinityShare uint32 // client numbers are below it; 0: defaultAffinityShare
 }
 
 // program is the program of one family under these globals.
 func (g *Globals) program(f Family) program {
-	p := program{family: f, masqueradeAll: g.MasqueradeAll, podInterface: g.PodInterface, ipvs: g.IPVS}
+	p := program{
+		family: f, masqueradeAll: g.MasqueradeAll, podInterface: g.PodInterface, ipvs: g.IPVS,
+		unanswered: g.Unanswered, refusing: g.Refusing,
+	}
 	for _, c := range g.PodCIDRs {
 		p.podCIDRs = p.podCIDRs || FamilyOf(c.Addr()) == f
 	}

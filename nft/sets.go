@@ -44,6 +44,8 @@ const (
 	idIPVSFrontends
 	idIPVSNodePorts
 	idIPVSAddresses
+	idUnanswered
+	idRefusing
 	setCount
 )
 
@@ -83,6 +85,8 @@ const (
 	setIPVSFrontends             = "ipvs-frontends"
 	setIPVSNodePorts             = "ipvs-nodeports"
 	setIPVSAddresses             = "ipvs-addresses"
+	setUnanswered                = "unanswered"
+	setRefusing                  = "refusing"
 )
 
 // setNames are the names of the sets, the same in both families.
@@ -118,6 +122,8 @@ var setNames = [setCount]string{
 	idIPVSFrontends:             setIPVSFrontends,
 	idIPVSNodePorts:             setIPVSNodePorts,
 	idIPVSAddresses:             setIPVSAddresses,
+	idUnanswered:                setUnanswered,
+	idRefusing:                  setRefusing,
 }
 
 // defaultAffinitySize is the size of the affinity map. When the map is full, clients lose affinity, but no connection.
@@ -256,6 +262,9 @@ func (p program) sets() [setCount]setDef {
 		idIPVSFrontends: {key: frontend},
 		idIPVSNodePorts: {key: nodePort},
 		idIPVSAddresses: {key: []dataType{addr}},
+
+		idUnanswered: suspectSet(addr),
+		idRefusing:   suspectSet(addr),
 	}
 	for id := range defs {
 		defs[id].name = setNames[id]

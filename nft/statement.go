@@ -10,7 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// statement is a part of a rule: its text in the form that nft 1.0.6 lists, and its expressions.
+// statement is a part of a rule: its text in the form that nft 1.0.6 lists, and its expressions. A statement that nft
+// does not list has no text.
 type statement struct {
 	text  string
 	exprs []expr.Any
@@ -23,9 +24,11 @@ type statement struct {
 type rule []statement
 
 func (r rule) String() string {
-	parts := make([]string, len(r))
-	for i, s := range r {
-		parts[i] = s.text
+	parts := make([]string, 0, len(r))
+	for _, s := range r {
+		if s.text != "" {
+			parts = append(parts, s.text)
+		}
 	}
 	return strings.Join(parts, " ")
 }

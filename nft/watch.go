@@ -238,7 +238,7 @@ func (i *Interference) event(kind uint16, f Family, a nlmsg.Attributes) {
 	}
 	switch {
 	case table != TableName || f != IPv4 && f != IPv6:
-	case set == mapAffinity: // its entries are those of clients
+	case set == mapAffinity || set == setUnanswered || set == setRefusing: // packets make their entries
 	case ofElements:
 		i.touch(tableSet{family: f, set: set}, elements)
 	default:

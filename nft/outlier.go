@@ -1,0 +1,215 @@
+package nft
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+
+	"github.com/verdict-proxy/verdict/nft/nlmsg"
+)
+
+// The kernel notices endpoints that do not answer. A client repeats its first packet after a second. At that time,
+// connection tracking has confirmed the connection, but has seen no reply, so the packet is still "new". Only such
+// packets reach the set "unanswered". The set "refusing" has the endpoints that answer with a reset before a connection
+// is established; its rule looks at every packet that is not of an assured connection, so it is there only on request.
+//
+// An element is an endpoint, and not a client: forged source addresses make no further elements. Elements live for
+// suspectTimeout, and the sets are bounded. When a set is full, further endpoints are not noticed until others have
+// timed out; connections are not affected.
+
+// suspectTimeout is how long an element stays. Readers poll several times a second.
+const suspectTimeout = 5 * time.Second
+
+// SuspectLimit is the size of each of the sets.
+const SuspectLimit = 16384
+
+func suspectSet(addr dataType) setDef {
+	return setDef{key: []dataType{addr, typeService}, dynamic: true, counter: true, size: SuspectLimit}
+}
+
+const newConnectionsChain = "new-connections"
+
+// newConnections sees the first packet of each connection, and its repetitions.
+func (p program) newConnections() chainDef {
+	rules := []rule{{isTranslated(), isRepeated(), tcpOnly(), p.suspect(setUnanswered, "daddr", "dport")}}
+	if p.ipvs {
+		// IPVS does not set the status dnat. At the hook input, the packet still has the address of the frontend.
+		rules = append(rules, rule{isNotTranslated(), isRepeated(), in(setIPVSAddresses, p.originalDaddr()), notToThisNode(),
+			tcpOnly(), p.suspect(setUnanswered, "daddr", "dport")})
+	}
+	return chainDef{name: newConnectionsChain, rules: append(rules, rule{isNotTranslated(), jump(unservedChain)})}
+}
+
+// refusals notes endpoints that refuse connections. The test that fails for most packets comes first.
+func (p program) refusals() rule {
+	return rule{isNotAssured(), isTranslated(), isReply(), tcpOnly(), isReset(), p.suspect(setRefusing, "saddr", "sport")}
+}
+
+// statusConfirmed and statusAssured are bits of the kernel's enum ip_conntrack_status.
+const (
+	statusAssured   = 0x4
+	statusConfirmed = 0x8
+)
+
+// isRepeated matches packets of connections that an earlier packet began.
+func isRepeated() statement {
+	return compare("ct status & confirmed == confirmed", &expr.Ct{Register: firstRegister, Key: expr.CtKeySTATUS},
+		native(statusConfirmed), expr.CmpOpEq, native(statusConfirmed))
+}
+
+func isNotAssured() statement {
+	return compare("ct status & assured == 0", &expr.Ct{Register: firstRegister, Key: expr.CtKeySTATUS},
+		native(statusAssured), expr.CmpOpEq, native(0))
+}
+
+// isReply matches packets from the endpoint to the client.
+func isReply() statement {
+	return compare("ct direction reply", &expr.Ct{Register: firstRegister, Key: expr.CtKeyDIRECTION},
+		nil, expr.CmpOpEq, []byte{1}) // IP_CT_DIR_REPLY
+}
+
+// isReset matches TCP packets with the flag RST.
+func isReset() statement {
+	const flagsOffset, rst = 13, 4
+	return compare("tcp flags & rst == rst",
+		&expr.Payload{DestRegister: firstRegister, Base: expr.PayloadBaseTransportHeader, Offset: flagsOffset, Len: 1},
+		[]byte{rst}, expr.CmpOpEq, []byte{rst})
+}
+
+// notToThisNode matches packets that leave for another host or for a pod.
+func notToThisNode() statement {
+	return compare("fib daddr type != local",
+		&expr.Fib{Register: firstRegister, FlagDADDR: true, ResultADDRTYPE: true},
+		nil, expr.CmpOpNeq, native(unix.RTN_LOCAL))
+}
+
+// suspect adds an address and TCP port of the packet to a set, and counts the packet there. The rule has made sure that
+// the packet is of TCP.
+func (p program) suspect(set, addr, port string) statement {
+	offset, portOffset := p.daddrOffset(), uint32(2)
+	if addr == "saddr" {
+		offset, portOffset = p.saddrOffset(), 0
+	}
+	load := append(p.address(addr, offset).load(firstRegister), &expr.Payload{
+		DestRegister: firstRegister + uint32(p.family.addrLen())/4, Base: expr.PayloadBaseTransportHeader, Offset: portOffset, Len: 2,
+	})
+	return statement{
+		text: fmt.Sprintf("add @%s { %s %s . tcp %s timeout %s }", set, p.family, addr, port, duration(suspectTimeout)),
+		exprs: append(load, &expr.Dynset{
+			SrcRegKey: firstRegister, SetName: set, Operation: uint32(unix.NFT_DYNSET_OP_ADD), Timeout: suspectTimeout,
+		}),
+	}
+}
+
+// tcpOnly matches TCP packets. nft does not list it before a field of TCP, which implies it.
+func tcpOnly() statement { return statement{exprs: isProtocol(unix.IPPROTO_TCP).exprs} }
+
+// Suspect is an endpoint that the kernel noticed within the latest seconds.
+type Suspect struct {
+	Endpoint netip.AddrPort
+	// Refusing: the endpoint answered with resets. Otherwise it did not answer.
+	Refusing bool
+	// Packets counts its repeated packets, or its resets, since the element was made.
+	Packets uint64
+}
+
+// SuspectReader reads the endpoints that the kernel noticed. It has a socket of its own: a goroutine may read while
+// another one uses the engine.
+type SuspectReader struct {
+	conn     *conn
+	families []Family
+}
+
+// OpenSuspects connects to the kernel.
+func OpenSuspects(o Options) (*SuspectReader, error) {
+	c, err := dial(o.NetNS)
+	if err != nil {
+		return nil, err
+	}
+	if len(o.Families) == 0 {
+		both := Families()
+		o.Families = both[:]
+	}
+	return &SuspectReader{conn: c, families: o.Families}, nil
+}
+
+// Close closes the socket.
+func (r *SuspectReader) Close() error { return r.conn.close() }
+
+// Read returns the endpoints that the sets have now. Sets that do not exist are empty. Refusing tells whether to read
+// the set of refusing endpoints, too.
+func (r *SuspectReader) Read(refusing bool) (list []Suspect, err error) {
+	for _, f := range r.families {
+		if list, err = r.read(list, f, setUnanswered, false); err == nil && refusing {
+			list, err = r.read(list, f, setRefusing, true)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return list, nil
+}
+
+func (r *SuspectReader) read(list []Suspect, f Family, set string, refusing bool) ([]Suspect, error) {
+	err := r.conn.dump(unix.NFT_MSG_GETSETELEM, f, func(w *wire) {
+		w.Text(unix.NFTA_SET_ELEM_LIST_TABLE, TableName)
+		w.Text(unix.NFTA_SET_ELEM_LIST_SET, set)
+	}, func(a nlmsg.Attributes) {
+		for a.Next() {
+			if a.Kind != unix.NFTA_SET_ELEM_LIST_ELEMENTS {
+				continue
+			}
+			for e := a.Nested(); e.Next(); {
+				if s, ok := decodeSuspect(e.Nested(), f); ok {
+					s.Refusing = refusing
+					list = append(list, s)
+				}
+			}
+		}
+	})
+	if errors.Is(err, unix.ENOENT) {
+		err = nil
+	}
+	if err != nil {
+		err = fmt.Errorf("read set %s of table %s %s: %w", set, f, TableName, err)
+	}
+	return list, err
+}
+
+// decodeSuspect reads an element.
+func decodeSuspect(e nlmsg.Attributes, f Family) (s Suspect, ok bool) {
+	for e.Next() {
+		switch e.Kind {
+		case unix.NFTA_SET_ELEM_KEY:
+			key := decodeValue(e.Nested())
+			if len(key) < f.addrLen()+typeService.bytes {
+				return s, false
+			}
+			addr, _ := netip.AddrFromSlice(key[:f.addrLen()])
+			s.Endpoint = netip.AddrPortFrom(addr, binary.BigEndian.Uint16(key[f.addrLen():]))
+		case unix.NFTA_SET_ELEM_EXPR:
+			s.Packets = decodeCounter(e.Nested())
+		}
+	}
+	return s, s.Endpoint.IsValid()
+}
+
+// decodeCounter reads the number of packets from the expression of an element.
+func decodeCounter(e nlmsg.Attributes) (packets uint64) {
+	for e.Next() {
+		if e.Kind != unix.NFTA_EXPR_DATA {
+			continue
+		}
+		for data := e.Nested(); data.Next(); {
+			if data.Kind == unix.NFTA_COUNTER_PACKETS && len(data.Value) == 8 {
+				packets = binary.BigEndian.Uint64(data.Value)
+			}
+		}
+	}
+	return packets
+}

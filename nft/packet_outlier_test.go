@@ -1,0 +1,169 @@
+//go:build !nokernel
+
+package nft
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/verdict-proxy/verdict/e2e/lab"
+)
+
+// repeated is longer than the time after which a client repeats its first packet.
+const repeated = 1300 * time.Millisecond
+
+// silence makes a pod drop all TCP packets that arrive.
+func (top *topology) silence(t *testing.T, pod string) {
+	t.Helper()
+	top.At(t, pod).Must(t, "table inet silent {\nchain input {\ntype filter hook input priority 0;\nmeta l4proto tcp drop\n}\n}\n", "nft", "-f", "-")
+}
+
+func (n *namespace) suspects(t *testing.T) *SuspectReader {
+	t.Helper()
+	r, err := OpenSuspects(Options{NetNS: n.Fd()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Close() })
+	return r
+}
+
+// noticed reads what the kernel noticed, without counters, and in order.
+func noticed(t *testing.T, r *SuspectReader) (list []Suspect) {
+	t.Helper()
+	list, err := r.Read(true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range list {
+		if list[i].Packets == 0 {
+			t.Errorf("%s has no packets", list[i].Endpoint)
+		}
+		list[i].Packets = 0
+	}
+	slices.SortFunc(list, func(a, b Suspect) int { return a.Endpoint.Compare(b.Endpoint) })
+	return list
+}
+
+// suspectPorts are one service port for each kind of endpoint: c is silent, b refuses at port 9, a answers.
+func suspectPorts(f Family) []Port {
+	one := func(n byte, e Endpoint) Port {
+		return Port{Family: f, Name: fmt.Sprintf("ns/svc-%d:p", n), Protocol: tcp, Cluster: []Endpoint{e}, Frontends: []Frontend{
+			{Addr: serviceIP(f, n), Port: 80, ClusterIP: true, Pool: ClusterPool},
+		}}
+	}
+	return []Port{
+		one(1, podEndpoint(f, "c", firstPodPort)), one(2, podEndpoint(f, "b", 9)), one(3, podEndpoint(f, "a", firstPodPort)),
+	}
+}
+
+// TestSuspects: the kernel notices endpoints that do not answer and endpoints that refuse, and no others.
+func TestSuspects(t *testing.T) {
+	top := newTopology(t)
+	e := top.node.engine(t)
+	g := packetGlobals()
+	g.Unanswered, g.Refusing = true, true
+	e.SetGlobals(g)
+	for _, f := range Families() {
+		mustSet(t, e, suspectPorts(f)...)
+	}
+	mustApply(t, e)
+	top.silence(t, "c")
+	reader := top.node.suspects(t)
+	for _, f := range Families() {
+		for _, from := range []string{lab.Outside, lab.Node, "a"} {
+			t.Run(fmt.Sprint(f, " from ", from), func(t *testing.T) {
+				for range 200 {
+					top.expectOutcome(t, from, question(tcp, netip.AddrPortFrom(serviceIP(f, 3), 80)), lab.Answered)
+				}
+				if list := noticed(t, reader); len(list) > 0 {
+					t.Fatalf("200 good connections were noticed: %v", list)
+				}
+				q := question(tcp, netip.AddrPortFrom(serviceIP(f, 1), 80))
+				q.Patience = repeated
+				top.expectOutcome(t, from, q, lab.Dropped)
+				top.expectOutcome(t, from, question(tcp, netip.AddrPortFrom(serviceIP(f, 2), 80)), lab.Refused)
+				want := []Suspect{
+					{Endpoint: podEndpoint(f, "b", 9).Addr, Refusing: true}, {Endpoint: podEndpoint(f, "c", firstPodPort).Addr},
+				}
+				if list := noticed(t, reader); !slices.Equal(list, want) {
+					t.Errorf("noticed %v; wanted %v", list, want)
+				}
+				for _, set := range []string{setUnanswered, setRefusing} {
+					top.node.nft(t, "flush", "set", f.String(), TableName, set)
+				}
+			})
+		}
+	}
+}
+
+// TestSuspectsAreOff: without the globals, the program has no rule for suspects.
+func TestSuspectsAreOff(t *testing.T) {
+	for _, f := range Families() {
+		for _, c := range (program{family: f, ipvs: true}).chains() {
+			for _, r := range c.rules {
+				if sets, _ := r.references(); slices.Contains(sets, setUnanswered) || slices.Contains(sets, setRefusing) {
+					t.Errorf("%s: %s", c.name, r)
+				}
+			}
+		}
+	}
+}
+
+// TestSuspectsDoNotFill: where the set is full, connections work as always, and what is not in the set is not noticed.
+func TestSuspectsDoNotFill(t *testing.T) {
+	top := newTopology(t)
+	e := top.node.engine(t)
+	const size = 3
+	for _, tb := range e.tables {
+		tb.defs[idUnanswered].size = size
+	}
+	g := packetGlobals()
+	g.Unanswered = true
+	e.SetGlobals(g)
+	mustSet(t, e, suspectPorts(IPv4)[2])
+	for n := range byte(2 * size) {
+		mustSet(t, e, Port{Family: IPv4, Name: fmt.Sprintf("ns/dead-%d:p", n), Protocol: tcp,
+			Cluster:   []Endpoint{podEndpoint(IPv4, "c", 7000+uint16(n))},
+			Frontends: []Frontend{{Addr: serviceIP(IPv4, 10+n), Port: 80, ClusterIP: true, Pool: ClusterPool}}})
+	}
+	mustApply(t, e)
+	top.silence(t, "c")
+	done := make(chan lab.Result)
+	for n := range byte(2 * size) {
+		q := question(tcp, netip.AddrPortFrom(serviceIP(IPv4, 10+n), 80))
+		q.Patience = repeated
+		client := top.At(t, lab.Outside)
+		go func() { done <- client.Ask(q) }()
+	}
+	for range 2 * size {
+		if r := <-done; r.Outcome != lab.Dropped {
+			t.Errorf("a connection to a silent endpoint: %s", r)
+		}
+	}
+	if list := noticed(t, top.node.suspects(t)); len(list) != size {
+		t.Errorf("noticed %v; wanted %d endpoints", list, size)
+	}
+	top.expectOutcome(t, lab.Outside, question(tcp, netip.AddrPortFrom(serviceIP(IPv4, 3), 80)), lab.Answered)
+}
+
+// BenchmarkReadSuspects reads empty sets, as a daemon does five times a second.
+func BenchmarkReadSuspects(b *testing.B) {
+	n := newNamespace(b)
+	e := n.engine(b)
+	e.SetGlobals(Globals{Unanswered: true, Refusing: true})
+	mustApply(b, e)
+	r, err := OpenSuspects(Options{NetNS: n.Fd()})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer r.Close()
+	for b.Loop() {
+		if _, err := r.Read(true); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
