@@ -1,0 +1,342 @@
+package outlier
+
+import (
+	"cmp"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/verdict-proxy/verdict/proxier/state"
+)
+
+// Settings are the limits of a Detector.
+type Settings struct {
+	MaxEjected int // percent of a pool
+	// Jitter returns a number from 0 to 1. It spreads questions over time.
+	Jitter func() float64
+}
+
+const (
+	// failuresToFail and goodToRise are answers in a row.
+	failuresToFail = 2
+	goodToRise     = 2
+	// A failed endpoint is asked after firstPause, then after pauses that double up to longestPause. One that is held
+	// is asked at least every heldPause, because the reason may end at any time.
+	firstPause   = time.Second
+	longestPause = 30 * time.Second
+	heldPause    = 4 * time.Second
+	// calmTime is how long further suspicions of an endpoint that gave a good answer do not count. A client that gets no
+	// answer for reasons of its own costs one question a second.
+	calmTime = time.Second
+	// maxTracked is how many endpoints can be under suspicion. One namespace can have a quarter of them.
+	maxTracked  = 4096
+	maxOfTenant = maxTracked / 4
+	// maxQuestions is how many questions are on their way. One namespace can have half of them.
+	maxQuestions         = 32
+	maxQuestionsOfTenant = maxQuestions / 2
+	// freshWitness is how long an answer of the witnesses counts.
+	freshWitness = time.Second
+)
+
+// Detector decides about endpoints. Its methods may be called from one goroutine at a time. Times must not go back.
+type Detector struct {
+	settings  Settings
+	tracked   map[netip.AddrPort]*endpoint
+	services  map[state.Name]map[netip.AddrPort]*endpoint // the tracked endpoints of each Service
+	ofTenant  map[string]int                              // how many endpoints a namespace has in tracked
+	planned   map[state.Name]Ejection                     // what the plans leave out
+	questions map[string]int                              // on their way, by namespace
+	asked     int                                         // the sum of questions
+	changed   map[state.Name]bool
+	notes     []Note
+	witness   witness
+	left      int // suspicions that found no room
+}
+
+// New returns a Detector that suspects nobody.
+func New(s Settings) *Detector {
+	return &Detector{
+		settings: s, tracked: map[netip.AddrPort]*endpoint{}, services: map[state.Name]map[netip.AddrPort]*endpoint{},
+		ofTenant: map[string]int{}, planned: map[state.Name]Ejection{}, questions: map[string]int{},
+		changed: map[state.Name]bool{},
+	}
+}
+
+// Knows reports whether a suspicion of the endpoint needs no members, because the Detector has them.
+func (d *Detector) Knows(at netip.AddrPort) bool { return d.tracked[at] != nil }
+
+// Has reports whether endpoints of a Service are under suspicion.
+func (d *Detector) Has(service state.Name) bool { return len(d.services[service]) > 0 }
+
+// Suspect tells that the kernel noticed an endpoint. The members are the Services that have it; an endpoint that no
+// Service has is ignored.
+func (d *Detector) Suspect(at netip.AddrPort, reason Reason, members []Member, now time.Time) {
+	e := d.tracked[at]
+	if e == nil {
+		if e = d.track(at, members); e == nil {
+			return
+		}
+	} else if e.phase != calm || now.Before(e.next) {
+		return
+	}
+	e.enter(suspected, now)
+	e.reason, e.next, e.hold = reason, now, None
+	d.note(SuspicionBegan, e, now)
+}
+
+// track begins to track an endpoint; nil: there is no room, or no Service has it.
+func (d *Detector) track(at netip.AddrPort, members []Member) *endpoint {
+	if len(members) == 0 {
+		return nil
+	}
+	e := &endpoint{at: at, members: slices.Clone(members)}
+	if len(d.tracked) >= maxTracked || d.ofTenant[e.namespace()] >= maxOfTenant {
+		d.left++
+		return nil
+	}
+	d.tracked[at] = e
+	d.ofTenant[e.namespace()]++
+	d.link(e)
+	return e
+}
+
+func (d *Detector) link(e *endpoint) {
+	for _, m := range e.members {
+		if d.services[m.Service] == nil {
+			d.services[m.Service] = map[netip.AddrPort]*endpoint{}
+		}
+		d.services[m.Service][e.at] = e
+	}
+}
+
+func (d *Detector) unlink(e *endpoint) {
+	for _, m := range e.members {
+		delete(d.services[m.Service], e.at)
+		if len(d.services[m.Service]) == 0 {
+			delete(d.services, m.Service)
+			if len(d.planned[m.Service].Endpoints) == 0 {
+				delete(d.planned, m.Service)
+			}
+		}
+	}
+}
+
+func (d *Detector) forget(e *endpoint) {
+	d.unlink(e)
+	delete(d.tracked, e.at)
+	if d.ofTenant[e.namespace()]--; d.ofTenant[e.namespace()] == 0 {
+		delete(d.ofTenant, e.namespace())
+	}
+	if e.asking {
+		d.answeredBy(e.namespace())
+	}
+}
+
+// Refresh tells what the EndpointSlices of a Service say of the endpoints that it has under suspicion; ok is false for
+// an endpoint that is gone. A new word brings an endpoint back at once.
+func (d *Detector) Refresh(service state.Name, word func(netip.AddrPort) (w Word, nodes int, ok bool), now time.Time) {
+	for _, at := range slices.SortedFunc(maps.Keys(d.services[service]), netip.AddrPort.Compare) {
+		e := d.tracked[at]
+		w, nodes, ok := word(at)
+		m := e.member(service)
+		switch {
+		case !ok:
+			d.leave(e, service, now)
+		case w != m.Word:
+			m.Word, m.Nodes = w, nodes
+			d.clear(e, NewWord, now)
+		default:
+			m.Nodes = nodes
+		}
+	}
+}
+
+// leave notes that a Service does not have an endpoint any more.
+func (d *Detector) leave(e *endpoint, service state.Name, now time.Time) {
+	if len(e.members) == 1 {
+		d.clear(e, EndpointGone, now)
+		d.forget(e)
+		return
+	}
+	asking := e.asking
+	d.forget(e)
+	e.members = slices.DeleteFunc(e.members, func(m Member) bool { return m.Service == service })
+	d.tracked[e.at] = e
+	d.ofTenant[e.namespace()]++
+	d.link(e)
+	if asking {
+		d.ask(e)
+	}
+}
+
+// clear ends the suspicion of an endpoint.
+func (d *Detector) clear(e *endpoint, why Kind, now time.Time) {
+	if e.phase == failed {
+		d.touch(e)
+	}
+	if e.phase != calm {
+		d.note(why, e, now)
+	}
+	e.enter(calm, now)
+	e.hold, e.reported, e.next = None, false, now.Add(calmTime)
+}
+
+// touch has the Services of an endpoint planned again.
+func (d *Detector) touch(e *endpoint) {
+	for _, m := range e.members {
+		d.changed[m.Service] = true
+	}
+}
+
+// Changed returns the Services that have to be planned again, sorted, and forgets them.
+func (d *Detector) Changed() []state.Name {
+	if len(d.changed) == 0 {
+		return nil
+	}
+	names := slices.SortedFunc(maps.Keys(d.changed), state.Name.Compare)
+	d.changed = map[state.Name]bool{}
+	return names
+}
+
+// Question asks an endpoint, or witnesses.
+type Question struct {
+	At netip.AddrPort
+	// Witnesses: ask endpoints of other Services on other nodes than these, and endpoints of API servers.
+	Witnesses bool
+	Nodes     []string
+}
+
+// Due returns the questions whose time has come. The caller asks each of them and tells the end by Answered or
+// Witnessed. Suspected endpoints come before failed ones, which wait to return.
+func (d *Detector) Due(now time.Time) (list []Question) {
+	if d.witness.wanted && !d.witness.asking {
+		d.witness.asking = true
+		list = append(list, Question{Witnesses: true, Nodes: d.failingNodes()})
+	}
+	var due []*endpoint
+	for _, e := range d.tracked {
+		switch {
+		case e.asking || now.Before(e.next):
+		case e.phase == calm:
+			d.forget(e)
+		default:
+			due = append(due, e)
+		}
+	}
+	slices.SortFunc(due, func(a, b *endpoint) int {
+		return cmp.Or(cmp.Compare(a.phase, b.phase), a.next.Compare(b.next), a.at.Compare(b.at))
+	})
+	for _, e := range due {
+		if d.asked == maxQuestions {
+			break
+		}
+		if d.questions[e.namespace()] < maxQuestionsOfTenant {
+			d.ask(e)
+			list = append(list, Question{At: e.at})
+		}
+	}
+	return list
+}
+
+func (d *Detector) ask(e *endpoint) {
+	e.asking = true
+	d.questions[e.namespace()]++
+	d.asked++
+}
+
+func (d *Detector) answeredBy(namespace string) {
+	d.asked--
+	if d.questions[namespace]--; d.questions[namespace] == 0 {
+		delete(d.questions, namespace)
+	}
+}
+
+// Idle reports whether no endpoint is under suspicion, so that Due has nothing to say.
+func (d *Detector) Idle() bool { return len(d.tracked) == 0 }
+
+// Answered tells the end of a question to an endpoint. Reached tells whether the endpoint answered this node at some
+// time before it came under suspicion.
+func (d *Detector) Answered(at netip.AddrPort, a Answer, reached bool, now time.Time) {
+	e := d.tracked[at]
+	if e == nil || !e.asking {
+		return // it is gone
+	}
+	e.asking, e.latest = false, a
+	d.answeredBy(e.namespace())
+	switch {
+	case e.phase == calm:
+	case a == Good:
+		d.good(e, now)
+	default:
+		d.bad(e, reached, now)
+	}
+}
+
+func (d *Detector) good(e *endpoint, now time.Time) {
+	e.fails = 0
+	e.rises++
+	if e.phase == suspected {
+		d.clear(e, SuspicionEnded, now)
+		return
+	}
+	if e.rises >= goodToRise {
+		d.clear(e, Recovered, now)
+		return
+	}
+	e.next = now.Add(d.spread(firstPause))
+}
+
+func (d *Detector) bad(e *endpoint, reached bool, now time.Time) {
+	e.rises = 0
+	e.fails++
+	if e.phase == suspected {
+		d.wantWitnesses(e, now)
+		if e.next = now; e.fails < failuresToFail {
+			return
+		}
+		e.enter(failed, now)
+		e.pause, e.fell = 0, e.latest != Refused
+		d.touch(e) // it counts for those that fall at once, even if it is held
+	}
+	d.setHold(e, d.holdOf(e, reached, now), now)
+	e.pause = min(max(firstPause, 2*e.pause), longestPause)
+	if e.hold != None {
+		e.pause = min(e.pause, heldPause)
+	}
+	e.next = now.Add(d.spread(e.pause))
+}
+
+// spread shortens a pause by up to a fifth, so that nodes and endpoints do not ask at the same time.
+func (d *Detector) spread(pause time.Duration) time.Duration {
+	return pause - time.Duration(d.settings.Jitter()*float64(pause)/5)
+}
+
+// holdOf returns why a failed endpoint is not to be ejected.
+func (d *Detector) holdOf(e *endpoint, reached bool, now time.Time) Hold {
+	switch {
+	case e.hold == None && e.reported:
+		return None // it was ejected; only good answers bring it back
+	case e.latest == HostAnswers:
+		return HostAlive
+	case !reached:
+		return NeverReached
+	case e.latest == Refused:
+		return None // who resets connections can be reached
+	}
+	return d.witness.hold(e, now)
+}
+
+func (d *Detector) setHold(e *endpoint, h Hold, now time.Time) {
+	before := e.hold
+	e.hold = h
+	if h == Asking {
+		d.witness.wanted = true
+		return
+	}
+	if !e.reported || before != h {
+		e.reported = true
+		d.note(Failed, e, now)
+		d.touch(e)
+	}
+}

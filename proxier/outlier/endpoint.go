@@ -1,0 +1,122 @@
+package outlier
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/verdict-proxy/verdict/proxier/state"
+)
+
+// Reason is what the kernel noticed.
+type Reason uint8
+
+// The reasons.
+const (
+	Unanswered Reason = iota // clients repeat their first packets
+	Refusing                 // the endpoint resets new connections
+)
+
+func (r Reason) String() string {
+	if r == Refusing {
+		return "refusing"
+	}
+	return "unanswered"
+}
+
+// Answer is the end of a question.
+type Answer uint8
+
+// The answers.
+const (
+	Good        Answer = iota // the endpoint accepted a connection
+	Refused                   // it reset the connection
+	Silent                    // nothing came back, also not from another port of its host
+	HostAnswers               // nothing came back, but another port of its host answers
+	NoRoute                   // this node has no route to it
+)
+
+func (a Answer) String() string {
+	return [...]string{"good", "refused", "silent", "host answers", "no route"}[a]
+}
+
+// Hold is why a failed endpoint is not ejected.
+type Hold uint8
+
+// The holds.
+const (
+	None         Hold = iota
+	Asking            // the witnesses have not answered yet
+	HostAlive         // its host answers at another port
+	NeverReached      // it never answered this node
+	Uplink            // no witness answers: this node has lost its network
+	Mass              // endpoints on many nodes fell at the same time
+	Limit             // as many endpoints of the pool are ejected as may be, or all have failed
+	Observed          // no Service that has it ejects endpoints
+)
+
+func (h Hold) String() string {
+	return [...]string{
+		"", "witnesses are being asked", "its host answers, so it is overloaded or a firewall drops questions of this node",
+		"it never answered this node, so a network policy may keep the node away", "this node has lost its network",
+		"endpoints on many nodes fell at the same time", "no more of the pool may be ejected",
+		"its Services only observe",
+	}[h]
+}
+
+// Word is what the EndpointSlice of a Service says about an endpoint.
+type Word struct {
+	Node                        string
+	Ready, Serving, Terminating bool
+}
+
+// Member is an endpoint as one Service has it.
+type Member struct {
+	Service state.Name
+	Word    Word
+	Nodes   int // on how many nodes, without this one, the Service has endpoints
+}
+
+// phase is how far an endpoint has come.
+type phase uint8
+
+const (
+	suspected phase = iota
+	failed
+	calm // a good answer has just cleared it
+)
+
+// endpoint is what the Detector knows of an endpoint under suspicion.
+type endpoint struct {
+	at       netip.AddrPort
+	members  []Member // never empty
+	phase    phase
+	reason   Reason
+	since    time.Time // of the phase
+	fails    int       // bad answers in a row
+	rises    int       // good answers in a row
+	latest   Answer
+	hold     Hold
+	fell     bool // it failed without a word, as an endpoint of a dead node does
+	asking   bool
+	next     time.Time     // when to ask again; of a calm one: when to forget it
+	pause    time.Duration // between questions to a failed one
+	reported bool          // a note said that it failed
+}
+
+func (e *endpoint) namespace() string { return e.members[0].Service.Namespace }
+
+func (e *endpoint) node() string { return e.members[0].Word.Node }
+
+func (e *endpoint) enter(p phase, now time.Time) {
+	e.phase, e.since, e.fails, e.rises = p, now, 0, 0
+}
+
+// member returns the endpoint as a Service has it.
+func (e *endpoint) member(service state.Name) *Member {
+	for i := range e.members {
+		if e.members[i].Service == service {
+			return &e.members[i]
+		}
+	}
+	return nil
+}

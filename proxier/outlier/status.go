@@ -1,0 +1,166 @@
+package outlier
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/verdict-proxy/verdict/proxier/state"
+)
+
+// Kind is what happened to an endpoint, or to the network of this node.
+type Kind uint8
+
+// The kinds.
+const (
+	SuspicionBegan Kind = iota
+	SuspicionEnded      // by a good answer
+	Failed              // by bad answers; the status says whether it is held, and why
+	Recovered           // by good answers
+	NewWord             // its EndpointSlice says something new about it
+	EndpointGone
+	Ejected     // the plan of a Service leaves endpoints out
+	Returned    // the plan has them again
+	FellAtOnce  // too many endpoints of a Service fell at once, and none is ejected
+	NetworkLost // of this node
+	NetworkBack
+)
+
+// Note is something that happened.
+type Note struct {
+	Kind   Kind
+	At     time.Time
+	Status Status // of the endpoint before it happened; after it, for SuspicionBegan and Failed
+	// Service and Endpoints are set for Ejected, Returned and FellAtOnce, which have no Status.
+	Service   state.Name
+	Endpoints []netip.AddrPort
+}
+
+// State of an endpoint under suspicion.
+type State uint8
+
+// The states.
+const (
+	StateCalm      State = iota // a good answer has just cleared it
+	StateSuspected              // it is being asked
+	StateFailed                 // it does not answer, or refuses
+)
+
+func (s State) String() string { return [...]string{"calm", "suspected", "failed"}[s] }
+
+// Status is what is known of an endpoint under suspicion.
+type Status struct {
+	Endpoint netip.AddrPort
+	Node     string
+	State    State
+	Since    time.Time
+	Reason   Reason
+	Answer   Answer // the latest one
+	Hold     Hold   // why it is not ejected although it failed
+	Services []state.Name
+	Ejected  []state.Name // those of the Services whose plans leave it out
+}
+
+// Status lists the endpoints that are suspected or failed, sorted by address.
+func (d *Detector) Status() (list []Status) {
+	for _, e := range d.sorted() {
+		if e.phase != calm {
+			list = append(list, d.status(e))
+		}
+	}
+	return list
+}
+
+func (d *Detector) sorted() []*endpoint {
+	return slices.SortedFunc(maps.Values(d.tracked), func(a, b *endpoint) int { return a.at.Compare(b.at) })
+}
+
+func (d *Detector) status(e *endpoint) Status {
+	s := Status{
+		Endpoint: e.at, Node: e.node(), State: e.state(), Since: e.since, Reason: e.reason, Answer: e.latest, Hold: e.hold,
+	}
+	why := Observed
+	for _, m := range e.members {
+		s.Services = append(s.Services, m.Service)
+		planned, ejects := d.planned[m.Service]
+		_, out := slices.BinarySearchFunc(planned.Endpoints, e.at, netip.AddrPort.Compare)
+		switch {
+		case out:
+			s.Ejected = append(s.Ejected, m.Service)
+		case planned.Mass:
+			why = Mass
+		case ejects:
+			why = Limit
+		}
+	}
+	if e.phase == failed && e.hold == None && len(s.Ejected) == 0 {
+		s.Hold = why
+	}
+	return s
+}
+
+// Ejection is what the plan of a Service leaves out.
+type Ejection struct {
+	Endpoints []netip.AddrPort // sorted
+	Mass      bool             // too many fell at once
+}
+
+// Planned records what the plan of a Service leaves out; nil: the Service does not eject, or is gone.
+func (d *Detector) Planned(service state.Name, is *Ejection, now time.Time) {
+	was := d.planned[service]
+	if is == nil || !d.Has(service) {
+		delete(d.planned, service)
+		is = &Ejection{}
+	} else {
+		d.planned[service] = *is
+	}
+	tell := func(kind Kind, list []netip.AddrPort) {
+		if len(list) > 0 {
+			d.notes = append(d.notes, Note{Kind: kind, At: now, Service: service, Endpoints: list})
+		}
+	}
+	tell(Ejected, without(is.Endpoints, was.Endpoints))
+	tell(Returned, without(was.Endpoints, is.Endpoints))
+	if is.Mass && !was.Mass {
+		d.notes = append(d.notes, Note{Kind: FellAtOnce, At: now, Service: service})
+	}
+}
+
+// without lists what is in the first list only. Both are sorted.
+func without(list, other []netip.AddrPort) (out []netip.AddrPort) {
+	for _, at := range list {
+		if _, found := slices.BinarySearchFunc(other, at, netip.AddrPort.Compare); !found {
+			out = append(out, at)
+		}
+	}
+	return out
+}
+
+func (e *endpoint) state() State {
+	switch e.phase {
+	case suspected:
+		return StateSuspected
+	case failed:
+		return StateFailed
+	}
+	return StateCalm
+}
+
+func (d *Detector) note(kind Kind, e *endpoint, now time.Time) {
+	d.notes = append(d.notes, Note{Kind: kind, At: now, Status: d.status(e)})
+}
+
+// Notes returns what happened since the last call.
+func (d *Detector) Notes() []Note {
+	notes := d.notes
+	d.notes = nil
+	return notes
+}
+
+// Left returns how many suspicions found no room since the last call.
+func (d *Detector) Left() int {
+	n := d.left
+	d.left = 0
+	return n
+}
