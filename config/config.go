@@ -19,6 +19,16 @@ const (
 	TableOwnerOff  TableOwner = "off"
 )
 
+// OutlierDetection says what happens to endpoints that do not answer.
+type OutlierDetection string
+
+// The values of --outlier-detection.
+const (
+	OutlierOff     OutlierDetection = "off"     // nobody looks
+	OutlierObserve OutlierDetection = "observe" // it is told
+	OutlierEject   OutlierDetection = "eject"   // they get no new connections
+)
+
 // Backend selects the engines.
 type Backend string
 
@@ -58,6 +68,10 @@ type Settings struct {
 	// TableOwner says whether the kernel is to let no other process change the tables.
 	TableOwner TableOwner
 
+	// OutlierDetection says what happens to endpoints that do not answer. MaxEjected is in percent of a pool.
+	OutlierDetection OutlierDetection
+	MaxEjected       int
+
 	ClusterCIDRs        []string
 	DetectLocalMode     DetectLocalMode
 	BridgeInterface     string
@@ -84,6 +98,8 @@ func Default() Settings {
 		MinSyncPeriod:      10 * time.Millisecond,
 		Repair:             true,
 		TableOwner:         TableOwnerAuto,
+		OutlierDetection:   OutlierObserve,
+		MaxEjected:         50,
 		DetectLocalMode:    DetectClusterCIDR,
 		NodePortAddresses:  []string{NodePortPrimary},
 		HealthzBindAddress: "0.0.0.0:10256",
@@ -120,6 +136,7 @@ func (s *Settings) Validate() error {
 		s.validateSource(),
 		s.validateBackend(),
 		s.validateTableOwner(),
+		s.validateOutliers(),
 		s.validateDetectLocal(),
 		validateAddress("--healthz-bind-address", s.HealthzBindAddress),
 		validateAddress("--metrics-bind-address", s.MetricsBindAddress),
@@ -140,6 +157,18 @@ func (s *Settings) validateSource() error {
 func (s *Settings) validateTableOwner() error {
 	if s.TableOwner != TableOwnerAuto && s.TableOwner != TableOwnerOff {
 		return fmt.Errorf("--table-owner=%s: must be auto or off", s.TableOwner)
+	}
+	return nil
+}
+
+func (s *Settings) validateOutliers() error {
+	switch s.OutlierDetection {
+	case OutlierOff, OutlierObserve, OutlierEject:
+	default:
+		return fmt.Errorf("--outlier-detection=%s: must be off, observe or eject", s.OutlierDetection)
+	}
+	if s.MaxEjected < 0 || s.MaxEjected > 100 {
+		return fmt.Errorf("--max-ejected=%d: must be a percentage from 0 to 100", s.MaxEjected)
 	}
 	return nil
 }

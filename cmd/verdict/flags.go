@@ -63,6 +63,14 @@ func bindBudgets(fs *pflag.FlagSet, s *config.Settings) {
 		"`NUMBER` of lines a minute that the log has about problems of the objects of one namespace")
 }
 
+// bindOutliers binds the flags about endpoints that do not answer.
+func bindOutliers(fs *pflag.FlagSet, s *config.Settings) {
+	fs.StringVar((*string)(&s.OutlierDetection), "outlier-detection", string(s.OutlierDetection),
+		"`MODE`: what happens to endpoints that do not answer: off, observe (it is told), or eject (they get no new connections)")
+	fs.IntVar(&s.MaxEjected, "max-ejected", s.MaxEjected,
+		"`PERCENT` of the endpoints of a service port that may be ejected; the last one never is")
+}
+
 // bindDaemon binds the flags that only the daemon has.
 func bindDaemon(fs *pflag.FlagSet, s *config.Settings) {
 	fs.BoolVar(&s.IPVS.Fallback, "ipvs-fallback", s.IPVS.Fallback,

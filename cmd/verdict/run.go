@@ -34,6 +34,7 @@ func newRun() *cobra.Command {
 	bindSource(cmd.Flags(), &s)
 	bindBackend(cmd.Flags(), &s)
 	bindBudgets(cmd.Flags(), &s)
+	bindOutliers(cmd.Flags(), &s)
 	bindDaemon(cmd.Flags(), &s)
 	bindLog(cmd.Flags(), &s)
 	ignored := bindIgnored(cmd.Flags())

@@ -37,8 +37,9 @@ type table interface {
 // entry is a flow in the kernel's table. It is valid until the function that dump called returns.
 type entry struct {
 	Flow
-	udp bool
-	key []byte // the attributes that a deletion needs
+	udp, tcp bool
+	answered bool   // packets came back
+	key      []byte // the attributes that a deletion needs
 }
 
 // Open connects to the kernel.

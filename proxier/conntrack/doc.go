@@ -15,6 +15,9 @@
 //
 // Flows to good endpoints stay, even if traffic policy or topology would now send new flows elsewhere.
 //
+// DeleteUnanswered deletes TCP connections that never had an answer from a dead endpoint, so that the next packet of the
+// client goes to a living one.
+//
 // Count reads how many flows go where. Former uses it at the start of a process, and "verdict list" shows it.
 //
 // The files:
@@ -24,5 +27,6 @@
 //	cleaner.go  deletes them; reason.go: why it could not
 //	former.go   frontends of an earlier process
 //	count.go    how many flows go where
+//	unanswered.go  connections to dead endpoints that never had an answer
 //	socket.go   the netlink socket; wire.go: requests and entries
 package conntrack

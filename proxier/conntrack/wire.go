@@ -34,7 +34,8 @@ const (
 
 	filterOrig = 1
 
-	statusDNAT = 1 << 5 // IPS_DST_NAT
+	statusSeenReply = 1 << 1 // IPS_SEEN_REPLY
+	statusDNAT      = 1 << 5 // IPS_DST_NAT
 )
 
 // Flags of a filter: which parts of the tuple must match (kernel 5.8, net/netfilter/nf_internals.h).
@@ -102,7 +103,7 @@ func (r *request) deletion(family state.Family, key []byte) {
 // entry. With the number, the kernel deletes this very entry and not a later one with the same tuple. (The kernel makes
 // the number from the entry's place in memory, so a later entry at the same place would still match.)
 func (e *entry) parse(a nlmsg.Attributes) bool {
-	e.key, e.Zone, e.DNAT, e.udp = e.key[:0], 0, false, false
+	e.key, e.Zone, e.DNAT, e.answered = e.key[:0], 0, false, false
 	var orig, reply tuple
 	for a.Next() {
 		switch a.Kind {
@@ -112,7 +113,8 @@ func (e *entry) parse(a nlmsg.Attributes) bool {
 			reply.parse(a.Nested())
 			continue
 		case attrStatus:
-			e.DNAT = a.Uint32()&statusDNAT != 0
+			status := a.Uint32()
+			e.DNAT, e.answered = status&statusDNAT != 0, status&statusSeenReply != 0
 			continue
 		case attrZone:
 			e.Zone = a.Uint16()
@@ -125,7 +127,7 @@ func (e *entry) parse(a nlmsg.Attributes) bool {
 	e.Dst = netip.AddrPortFrom(orig.dst, orig.dport)
 	e.Reply = netip.AddrPortFrom(reply.src, reply.sport)
 	e.Zone = max(e.Zone, orig.zone, reply.zone) // a zone can be set for one direction only
-	e.udp = orig.protocol == unix.IPPROTO_UDP
+	e.udp, e.tcp = orig.protocol == unix.IPPROTO_UDP, orig.protocol == unix.IPPROTO_TCP
 	return e.Dst.IsValid() && e.Reply.IsValid()
 }
 

@@ -13,6 +13,9 @@ import (
 type Planner struct {
 	// Limits bound the next plans. The zero value allows everything.
 	Limits Limits
+	// Eject returns a pool without the endpoints that get no new connections; nil: all of them get some. It is asked for
+	// TCP only.
+	Eject func(svc *state.Service, pool []Endpoint) []Endpoint
 
 	env    *Environment
 	svc    *state.Service
@@ -35,7 +38,7 @@ type Planner struct {
 func (p *Planner) Plan(svc *state.Service, list []*state.Slice, env *Environment) Service {
 	p.env, p.svc, p.slices = env, svc, list[:min(len(list), maxSlices)]
 	p.names = p.names[:0]
-	out := Service{Name: svc.Name}
+	out := Service{Name: svc.Name, Outliers: svc.Outliers}
 	if svc.HealthCheckNodePort != 0 {
 		out.HealthCheck = &HealthCheck{NodePort: svc.HealthCheckNodePort}
 	}
@@ -102,10 +105,10 @@ func (p *Planner) port(name string, index int, frontends []Frontend, family stat
 	}
 	external := want.NodePort != 0 || p.hasExternal()
 	if external || !p.svc.InternalLocal {
-		port.Cluster = p.pool(family, p.choose(p.topology()))
+		port.Cluster = p.eject(want.Protocol, p.pool(family, p.choose(p.topology())))
 	}
 	if p.svc.InternalLocal || external && p.svc.ExternalLocal {
-		port.Local = p.pool(family, p.choose(local))
+		port.Local = p.eject(want.Protocol, p.pool(family, p.choose(local)))
 	}
 	if want.Protocol == state.UDP {
 		port.Serving = p.serving(family)
@@ -116,6 +119,14 @@ func (p *Planner) port(name string, index int, frontends []Frontend, family stat
 	}
 	port.Frontends = frontends
 	return port
+}
+
+// eject leaves out the endpoints that get no new connections.
+func (p *Planner) eject(protocol state.Protocol, pool []Endpoint) []Endpoint {
+	if p.Eject == nil || protocol != state.TCP || len(pool) == 0 {
+		return pool
+	}
+	return p.Eject(p.svc, pool)
 }
 
 // portName returns the human-readable name of a port. It is called for the ports in their order. The second family

@@ -22,6 +22,7 @@ type Service struct {
 	Name        state.Name
 	Ports       []Port       // one for each Service port and family
 	HealthCheck *HealthCheck // nil: the Service wants none
+	Outliers    state.OutlierDetection
 	Problems    []state.Problem
 	Used        Usage
 	Cut         bool // something had no room in the Limits

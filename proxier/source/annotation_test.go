@@ -15,7 +15,7 @@ import (
 // annotated returns a Service with these values of all annotations.
 func annotated(value string) *corev1.Service {
 	return apiService(func(o *corev1.Service) {
-		o.Annotations = map[string]string{annotationScheduler: value, annotationSchedulerRouter: value, annotationSchedulerFlags: value}
+		o.Annotations = map[string]string{annotationScheduler: value, annotationSchedulerRouter: value, annotationSchedulerFlags: value, annotationOutliers: value}
 	})
 }
 
@@ -61,6 +61,7 @@ func TestLongAnnotations(t *testing.T) {
 		{annotation(annotationScheduler), reason},
 		{annotation(annotationSchedulerRouter), reason},
 		{annotation(annotationSchedulerFlags), reason},
+		{annotation(annotationOutliers), reason},
 	}, problems)
 
 	sl, problems := newConverter().slice(apiSlice(func(o *discoveryv1.EndpointSlice) {

@@ -2,6 +2,7 @@ package source
 
 import (
 	"net/netip"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -14,6 +15,7 @@ const (
 	annotationScheduler       = "verdict-proxy.github.io/scheduler"
 	annotationSchedulerRouter = "kube-router.io/service.scheduler"
 	annotationSchedulerFlags  = "verdict-proxy.github.io/scheduler-flags"
+	annotationOutliers        = "verdict-proxy.github.io/outlier-detection"
 )
 
 // The bounds and the default that the API server gives sessionAffinityConfig.clientIP.timeoutSeconds.
@@ -40,6 +42,7 @@ func (c *converter) service(o *corev1.Service) (*state.Service, []state.Problem)
 		ExternalLocal:   f.externalLocal(o),
 		Affinity:        f.affinity(o),
 		Balancing:       c.balancing(&f, o.Annotations),
+		Outliers:        f.outliers(o.Annotations),
 	}
 	f.sourceRanges(o, svc)
 	if o.Spec.Type == corev1.ServiceTypeLoadBalancer && svc.ExternalLocal {
@@ -250,4 +253,28 @@ func (f *findings) scheduler(annotations map[string]string) string {
 		return own
 	}
 	return f.short(annotations, annotationSchedulerRouter)
+}
+
+// outliers reads a mode, "refusals", or both, separated by a comma.
+func (f *findings) outliers(annotations map[string]string) (d state.OutlierDetection) {
+	value := f.short(annotations, annotationOutliers)
+	if value == "" {
+		return d
+	}
+	for word := range strings.SplitSeq(value, ",") {
+		mode, known := map[string]state.OutlierMode{
+			"off": state.OutlierOff, "observe": state.OutlierObserve, "eject": state.OutlierEject,
+		}[strings.TrimSpace(word)]
+		switch {
+		case strings.TrimSpace(word) == "refusals" && !d.Refusals:
+			d.Refusals = true
+		case known && d.Mode == state.OutlierDefault:
+			d.Mode = mode
+		default:
+			f.Add(annotation(annotationOutliers), "%s is not off, observe or eject, with or without \",refusals\": "+
+				"--outlier-detection decides", state.Quote(value))
+			return state.OutlierDetection{}
+		}
+	}
+	return d
 }

@@ -351,6 +351,13 @@ func (s *Store) Service(n Name) (*Service, []*Slice) {
 	return svc, s.members[n]
 }
 
+// Slices lists all slices, in no particular order.
+func (s *Store) Slices() []*Slice {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Values(s.slices))
+}
+
 // ServiceNames lists all Services, in no particular order.
 func (s *Store) ServiceNames() []Name {
 	s.mu.Lock()

@@ -89,6 +89,7 @@ type Service struct {
 	HealthCheckNodePort uint16        // 0: none
 
 	Balancing Balancing
+	Outliers  OutlierDetection
 }
 
 // UID is the UID of an object in 16 bytes, which is a quarter of the memory of its text.
@@ -121,6 +122,24 @@ type Balancing struct {
 	Scheduler string // "": the default
 	Flags     string // flags of the scheduler, separated by commas
 }
+
+// OutlierDetection is what the annotation of a Service asks about endpoints that do not answer.
+type OutlierDetection struct {
+	Mode OutlierMode
+	// Refusals: endpoints that refuse connections count, too.
+	Refusals bool
+}
+
+// OutlierMode is what happens to endpoints that do not answer.
+type OutlierMode uint8
+
+// The modes.
+const (
+	OutlierDefault OutlierMode = iota // as --outlier-detection says
+	OutlierOff
+	OutlierObserve
+	OutlierEject
+)
 
 // ServicePort is one port of a Service.
 type ServicePort struct {
