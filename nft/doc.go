@@ -61,6 +61,9 @@
 //	watch.go        commits of other processes to our tables
 //	repair.go       undoes them
 //	lister.go       reads the elements for a listing
+//	lookup.go       reads single elements
+//	walk.go         a packet's way through the program, with look-ups in the kernel
+//	pick.go         which endpoints a connection can get; jhash.go: the kernel's hash of an address
 //	memory_kernel.go  the kernel in memory
 //
 // Package nlmsg in this folder has the framing of netlink messages.

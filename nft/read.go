@@ -2,8 +2,10 @@ package nft
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/google/nftables/userdata"
 	"golang.org/x/sys/unix"
@@ -123,9 +125,36 @@ func decodeElement(e nlmsg.Attributes) (found foundElement) {
 			found.intervalEnd = e.Uint32()&unix.NFT_SET_ELEM_INTERVAL_END != 0
 		case unix.NFTA_SET_ELEM_USERDATA:
 			found.comment, _ = userdata.GetString(e.Value, userdata.TypeComment)
+		case unix.NFTA_SET_ELEM_EXPIRATION:
+			found.expires = time.Duration(number64(e.Value)) * time.Millisecond
+		case unix.NFTA_SET_ELEM_EXPR:
+			found.packets = decodeCounter(e.Nested())
 		}
 	}
 	return found
+}
+
+// decodeCounter reads the packets of an element's counter.
+func decodeCounter(e nlmsg.Attributes) (packets uint64) {
+	for e.Next() {
+		if e.Kind != unix.NFTA_EXPR_DATA {
+			continue
+		}
+		for counter := e.Nested(); counter.Next(); {
+			if counter.Kind == unix.NFTA_COUNTER_PACKETS {
+				packets = number64(counter.Value)
+			}
+		}
+	}
+	return packets
+}
+
+// number64 is a value that is a number of 64 bits in network byte order; 0 when it has another length.
+func number64(value []byte) uint64 {
+	if len(value) != 8 {
+		return 0
+	}
+	return binary.BigEndian.Uint64(value)
 }
 
 // decodeValue reads a key or data. For a verdict, it returns the name of the chain.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 )
 
 // Repair undoes what another process did to our tables. Where only elements changed, it compares the sets in question
@@ -143,11 +144,14 @@ type foundElement struct {
 	key, data   []byte
 	comment     string
 	intervalEnd bool
+	packets     uint64        // of its counter
+	expires     time.Duration // from now; 0: never
 }
 
 func (f *foundElement) clone() foundElement {
 	return foundElement{
 		key: slices.Clone(f.key), data: slices.Clone(f.data), comment: f.comment, intervalEnd: f.intervalEnd,
+		packets: f.packets, expires: f.expires,
 	}
 }
 

@@ -1,0 +1,328 @@
+package nft
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/verdict-proxy/verdict/nft/nlmsg"
+)
+
+// Tables answers questions about single elements of both tables. It never lists a set that grows with the cluster. It
+// does not matter which process wrote the tables, and whether it still runs. Only one goroutine may use it.
+type Tables struct {
+	kernel walkable
+	close  func() error
+	views  map[Family]*view
+}
+
+// walkable is what Tables needs of nf_tables: a netlink socket (conn), or a model in memory (memoryKernel).
+type walkable interface {
+	readable
+	surveyTable(f Family) (existing, error)
+	// matchedInterface is the name with which the rules of a chain compare the incoming interface; "": they do not.
+	matchedInterface(f Family, chain string) (string, error)
+}
+
+// view is one table.
+type view struct {
+	family  Family
+	kernel  walkable
+	program program
+	chains  map[string]chainDef
+	defs    map[string]setDef
+	ranges  map[string][]addrRange // of sets of ranges, as far as they were read
+}
+
+// OpenTables opens a socket of its own. The caller closes it.
+func OpenTables(o Options) (*Tables, error) {
+	c, err := dial(o.NetNS)
+	if err != nil {
+		return nil, err
+	}
+	return newTables(c, c.close), nil
+}
+
+// Tables reads the kernel in memory.
+func (m *Memory) Tables() *Tables { return newTables(m.kernel, m.kernel.close) }
+
+func newTables(k walkable, closer func() error) *Tables {
+	return &Tables{kernel: k, close: closer, views: map[Family]*view{}}
+}
+
+// Close closes the socket.
+func (t *Tables) Close() error { return t.close() }
+
+// ErrUnknownProgram means that a version of Verdict with other rules wrote the tables.
+var ErrUnknownProgram = errors.New("another version of Verdict wrote this table, and its rules differ from those of " +
+	"this version; use the version that wrote it")
+
+// view finds out which program a table has. The error is ErrNoTables if there is no table of the family.
+func (t *Tables) view(f Family) (*view, error) {
+	if v := t.views[f]; v != nil {
+		return v, nil
+	}
+	was, err := t.kernel.surveyTable(f)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("read table %s %s: %w", f, TableName, err)
+	case !was.table:
+		return nil, ErrNoTables
+	case !was.sameLayout:
+		return nil, fmt.Errorf("read table %s %s: %w", f, TableName, ErrUnknownProgram)
+	}
+	p, err := t.identify(f)
+	if err != nil {
+		return nil, fmt.Errorf("read table %s %s: %w", f, TableName, err)
+	}
+	v := &view{
+		family: f, kernel: t.kernel, program: p,
+		chains: map[string]chainDef{}, defs: map[string]setDef{}, ranges: map[string][]addrRange{},
+	}
+	for _, c := range p.chains() {
+		v.chains[c.name] = c
+	}
+	for _, d := range p.sets() {
+		v.defs[d.name] = d
+	}
+	t.views[f] = v
+	return v, nil
+}
+
+// identify finds the program whose fingerprint is in the stamp of the table.
+func (t *Tables) identify(f Family) (program, error) {
+	fingerprint := ""
+	err := t.kernel.dumpElements(f, setGeneration, func(e foundElement) { fingerprint = e.comment })
+	if err != nil {
+		return program{}, err
+	}
+	name, err := t.kernel.matchedInterface(f, "source-decides")
+	if err != nil {
+		return program{}, err
+	}
+	for _, p := range possiblePrograms(f, name) {
+		defs := p.sets()
+		if p.fingerprint(defs[:]) == fingerprint {
+			return p, nil
+		}
+	}
+	return program{}, fmt.Errorf("%w (its stamp is %q)", ErrUnknownProgram, fingerprint)
+}
+
+// possiblePrograms are the programs that tables of this version can have.
+func possiblePrograms(f Family, podInterface string) (out []program) {
+	both := []bool{false, true}
+	for _, ipvs := range both {
+		for _, loopback := range both {
+			for _, masqueradeAll := range both {
+				for _, podCIDRs := range both {
+					out = append(out, program{
+						family: f, ipvs: ipvs, loopback: loopback, masqueradeAll: masqueradeAll, podCIDRs: podCIDRs,
+						podInterface: podInterface,
+					})
+				}
+			}
+		}
+	}
+	return out
+}
+
+// matchedInterface reads the rules of one chain of our table.
+func (c *conn) matchedInterface(f Family, chain string) (name string, err error) {
+	err = c.dump(unix.NFT_MSG_GETRULE, f, func(w *wire) {
+		w.Text(unix.NFTA_RULE_TABLE, TableName)
+		w.Text(unix.NFTA_RULE_CHAIN, chain)
+	}, func(a nlmsg.Attributes) {
+		for a.Next() {
+			if a.Kind == unix.NFTA_RULE_EXPRESSIONS {
+				if text, ok := comparedInterface(a.Nested()); ok {
+					name = text
+				}
+			}
+		}
+	})
+	return name, err
+}
+
+// comparedInterface is the constant that a rule compares with the name of the incoming interface, in the form of the
+// globals: a prefix ends in "*".
+func comparedInterface(list nlmsg.Attributes) (string, bool) {
+	loads := false
+	for list.Next() {
+		e := decodeExpression(list.Nested())
+		switch {
+		case e.name == "meta":
+			loads = e.number(unix.NFTA_META_KEY) == unix.NFT_META_IIFNAME
+		case e.name == "cmp" && loads:
+			value := decodeValue(e.attributes(unix.NFTA_CMP_DATA))
+			if len(value) < unix.IFNAMSIZ {
+				return string(value) + "*", true
+			}
+			return unix.ByteSliceToString(value), true
+		}
+	}
+	return "", false
+}
+
+// expression is one expression of a rule, as the kernel lists it.
+type expression struct {
+	name string
+	data []byte
+}
+
+func decodeExpression(a nlmsg.Attributes) (e expression) {
+	for a.Next() {
+		switch a.Kind {
+		case unix.NFTA_EXPR_NAME:
+			e.name = a.Text()
+		case unix.NFTA_EXPR_DATA:
+			e.data = a.Value
+		}
+	}
+	return e
+}
+
+// attributes are those in an attribute of the expression.
+func (e expression) attributes(kind uint16) nlmsg.Attributes {
+	for a := nlmsg.NewAttributes(e.data); a.Next(); {
+		if a.Kind == kind {
+			return a.Nested()
+		}
+	}
+	return nlmsg.Attributes{}
+}
+
+// number is an attribute of the expression that is a number; 0: it has none.
+func (e expression) number(kind uint16) uint32 {
+	for a := nlmsg.NewAttributes(e.data); a.Next(); {
+		if a.Kind == kind {
+			return a.Uint32()
+		}
+	}
+	return 0
+}
+
+// matchedInterface finds the interface in the text of the rules.
+func (k *memoryKernel) matchedInterface(f Family, chain string) (string, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	tb := k.tables[f.index()]
+	if tb == nil || tb.chains[chain] == nil {
+		return "", nil
+	}
+	for _, r := range tb.chains[chain].rules {
+		for _, s := range r {
+			if name, ok := strings.CutPrefix(s.text, `iifname "`); ok {
+				return strings.TrimSuffix(name, `"`), nil
+			}
+		}
+	}
+	return "", nil
+}
+
+// addrRange is a range of addresses.
+type addrRange struct{ first, last netip.Addr }
+
+// rangesOf reads a set of ranges. Such sets are small: they belong to the globals.
+func (v *view) rangesOf(set string) ([]addrRange, error) {
+	if list, ok := v.ranges[set]; ok {
+		return list, nil
+	}
+	var starts, ends []netip.Addr
+	err := v.kernel.dumpElements(v.family, set, func(e foundElement) {
+		a, _ := netip.AddrFromSlice(e.key)
+		if e.intervalEnd {
+			ends = append(ends, a)
+		} else {
+			starts = append(starts, a)
+		}
+	})
+	if err != nil && !errors.Is(err, unix.ENOENT) {
+		return nil, err
+	}
+	list := pairRanges(starts, ends, v.family)
+	v.ranges[set] = list
+	return list, nil
+}
+
+// pairRanges joins the two elements of each range. The last range may have no end.
+func pairRanges(starts, ends []netip.Addr, f Family) (out []addrRange) {
+	slices.SortFunc(starts, netip.Addr.Compare)
+	slices.SortFunc(ends, netip.Addr.Compare)
+	ends = slices.DeleteFunc(ends, func(a netip.Addr) bool { return a.IsUnspecified() && a.BitLen() == 8*f.addrLen() })
+	for i, first := range starts {
+		r := addrRange{first, lastAddr(netip.PrefixFrom(first, 0))}
+		if i < len(ends) {
+			r.last = ends[i].Prev()
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
+func (r addrRange) contains(a netip.Addr) bool {
+	return r.first.Compare(a) <= 0 && a.Compare(r.last) <= 0
+}
+
+func (r addrRange) String() string { return prefixText(r.first.AsSlice(), r.last.AsSlice()) }
+
+// look looks up a key. It returns the data of the element, and what a reader sees of it.
+func (v *view) look(set string, key []byte) (Look, []byte, error) {
+	d, ok := v.defs[set]
+	if !ok {
+		return Look{}, nil, fmt.Errorf("look up an element of @%s: the program has no such set", set)
+	}
+	if d.interval {
+		return v.lookRange(set, key)
+	}
+	e, found, err := v.kernel.lookup(v.family, set, key)
+	if err != nil {
+		return Look{}, nil, fmt.Errorf("look up an element of @%s: %w", set, err)
+	}
+	l := Look{Set: set, Key: printConcat(d.key, key), Found: found}
+	l.Element = l.Key
+	if found {
+		l.Element, l.Label = elementText(&d, e), e.comment
+		l.Packets, l.Expires = e.packets, e.expires
+		if len(e.data) == 4 {
+			l.Number = binary.NativeEndian.Uint32(e.data)
+		}
+	}
+	return l, e.data, nil
+}
+
+func (v *view) lookRange(set string, key []byte) (Look, []byte, error) {
+	a, _ := netip.AddrFromSlice(key)
+	l := Look{Set: set, Key: a.String(), Element: a.String()}
+	ranges, err := v.rangesOf(set)
+	if err != nil {
+		return l, nil, fmt.Errorf("read the ranges of @%s: %w", set, err)
+	}
+	for _, r := range ranges {
+		if r.contains(a) {
+			l.Found, l.Element = true, r.String()
+		}
+	}
+	return l, nil, nil
+}
+
+// elementText is the element as nft lists it, without the values of counters and timeouts.
+func elementText(d *setDef, found foundElement) string {
+	e := element{key: uint8(len(found.key)), data: uint8(len(found.data)), label: found.comment}
+	if d.isMap() && d.data[0].name == typeVerdict.name {
+		e.label, e.data = string(found.data), 0
+	}
+	return e.text(d, slices.Concat(found.key, found.data))
+}
+
+// has looks up an element whose key is made of numbers and addresses.
+func (v *view) has(set string, build func(*builder)) (Look, []byte, error) {
+	var b builder
+	build(&b)
+	return v.look(set, b.arena)
+}
