@@ -35,6 +35,29 @@ func List(o Options) ([]Status, error) {
 	return list(c)
 }
 
+// Find returns one virtual server of this package. It asks the kernel for this one only, so its cost does not depend on
+// how many there are.
+func Find(o Options, k Key) (s Status, ok bool, err error) {
+	c, err := dial(o.NetNS)
+	if err != nil {
+		return s, false, err
+	}
+	defer c.close()
+	return find(c, k)
+}
+
+func find(k kernel, key Key) (s Status, ok bool, err error) {
+	f, ok, err := k.server(key)
+	if err != nil || !ok || !f.ours {
+		return s, false, err
+	}
+	reals, err := k.reals(key)
+	if err != nil {
+		return s, false, &KeyError{Key: key, Err: err}
+	}
+	return status(f, reals), true, nil
+}
+
 func list(k kernel) ([]Status, error) {
 	servers, err := k.servers()
 	if err != nil {

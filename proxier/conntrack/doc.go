@@ -28,5 +28,6 @@
 //	former.go   frontends of an earlier process
 //	count.go    how many flows go where
 //	unanswered.go  connections to dead endpoints that never had an answer
+//	count.go    how many flows go where; find.go: the flows of one client to one destination
 //	socket.go   the netlink socket; wire.go: requests and entries
 package conntrack
