@@ -326,3 +326,32 @@ func (v *view) has(set string, build func(*builder)) (Look, []byte, error) {
 	build(&b)
 	return v.look(set, b.arena)
 }
+
+// Related finds what the tables have about the destination of a packet that is no frontend: frontends of other protocols
+// at its address and port, node ports of its number, and the address itself.
+func (t *Tables) Related(p Packet) (out []Look, err error) {
+	v, err := t.view(FamilyOf(p.Dst))
+	if err != nil {
+		return nil, err
+	}
+	try := func(set string, build func(*builder)) {
+		if err == nil {
+			var l Look
+			if l, _, err = v.has(set, build); l.Found {
+				out = append(out, l)
+			}
+		}
+	}
+	for _, protocol := range []uint8{unix.IPPROTO_TCP, unix.IPPROTO_UDP, unix.IPPROTO_SCTP} {
+		for _, set := range []string{mapServices, setNoEndpoints, setNoLocalEndpoints, setIPVSFrontends} {
+			try(set, func(b *builder) { b.addr(p.Dst); b.proto(protocol); b.port(p.DstPort) })
+		}
+		for _, set := range []string{mapNodePorts, setNoEndpointsNodePorts, setNoLocalEndpointsNodePorts, setIPVSNodePorts} {
+			try(set, func(b *builder) { b.proto(protocol); b.port(p.DstPort) })
+		}
+	}
+	for _, set := range []string{setNodePortAddresses, setClusterIPs} {
+		try(set, func(b *builder) { b.addr(p.Dst) })
+	}
+	return out, err
+}

@@ -25,6 +25,8 @@ type Packet struct {
 	Local     bool   // the source is an address of this node
 	// Original is the destination before translation; the zero value: the packet was not translated.
 	Original netip.AddrPort
+	// Balanced: IPVS changed the destination. Connection tracking does not call that a translation.
+	Balanced bool
 }
 
 // Fate is what a hook does with a packet.
@@ -271,6 +273,9 @@ func (w *walker) conntrack(e *expr.Ct) error {
 	status := uint32(0)
 	if w.packet.Original.IsValid() {
 		original, status = w.packet.Original, statusDNAT
+	}
+	if w.packet.Balanced {
+		status = 0
 	}
 	switch e.Key {
 	case expr.CtKeySTATE:

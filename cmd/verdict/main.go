@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/verdict-proxy/verdict/cmd/verdict/demo"
+	"github.com/verdict-proxy/verdict/cmd/verdict/explain"
 	"github.com/verdict-proxy/verdict/cmd/verdict/list"
 )
 
@@ -77,7 +78,7 @@ func newRoot() *cobra.Command {
 	}
 	root.SetVersionTemplate(thisBuild().String() + "\n")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	root.AddCommand(newRun(), newRender(), list.New(wrongUsage), demo.New(noArguments), newVersion())
+	root.AddCommand(newRun(), newRender(), list.New(wrongUsage), explain.New(wrongUsage), demo.New(noArguments), newVersion())
 	return root
 }
 

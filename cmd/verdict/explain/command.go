@@ -1,0 +1,141 @@
+package explain
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// usage marks a mistake in the arguments.
+type usage struct{ error }
+
+// options hold the flags.
+type options struct {
+	service, from string
+	json          bool
+	trace         time.Duration
+	cluster       cluster
+}
+
+// New returns the command. wrongUsage marks an error as wrong usage.
+func New(wrongUsage func(error) error) *cobra.Command {
+	var o options
+	cmd := &cobra.Command{
+		Use:   "explain SOURCE DESTINATION:PORT[/PROTOCOL]",
+		Short: "Say what the rules of this node do with a connection, and why",
+		Long:  help,
+		Example: `  verdict explain 10.244.1.7 10.96.0.10:53/udp
+  verdict explain outside 192.0.2.10:30080
+  verdict explain pod/default/web-0 10.96.0.20:80 --kubeconfig /etc/kubernetes/admin.conf
+  verdict explain --service default/web --from node
+  verdict explain --trace=10s 10.244.1.7 10.96.0.20:80
+  verdict explain --json node 10.96.0.20:80 | jq .verdict`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			err := run(cmd, &o, args)
+			if mistake := (usage{}); errors.As(err, &mistake) {
+				return wrongUsage(err)
+			}
+			return err
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&o.service, "service", "", "explain the frontends of a `SERVICE` (namespace/name or namespace/name:port)")
+	flags.StringVar(&o.from, "from", "", "with --service: the `SOURCE`")
+	flags.BoolVar(&o.json, "json", false, "print the explanation as JSON")
+	flags.StringVar(&o.cluster.kubeconfig, "kubeconfig", "", "`FILE` with access to the API server, for sources such as pod/default/web-0")
+	flags.StringVar(&o.cluster.master, "master", "", "`URL` of the API server")
+	return cmd
+}
+
+const help = `Say step by step what the rules of this node do with the first packet of a connection: whose frontend the destination is,
+which endpoints can get it, whether its source is masqueraded, and what refuses or drops it. Beside each step stands the
+element, rule, flow or virtual server that decides. The last line is the verdict.
+
+SOURCE is an address, ADDRESS:PORT (then a flow that exists is taken into account), "node" for this node, "outside" for a
+client on the way of the default route, or pod/NAMESPACE/NAME, which asks the API server. DESTINATION is a cluster IP, an
+external or load balancer IP, or an address of the node with a node port. PROTOCOL is tcp (the default), udp or sctp.
+
+The command evaluates the rules with look-ups of single elements in the kernel, so it answers at once on large clusters, and
+it works when the daemon is down. It needs CAP_NET_ADMIN (root) in the network namespace of the host. It knows the rules of
+Verdict exactly. Of other tables it names the chains on the way of the packet that can stop or translate it, without their
+conditions; --trace shows what they do with real packets.
+
+Exit codes: 0 for an explanation, whatever it says; 1 if the kernel could not be read; 2 for wrong arguments.`
+
+func run(cmd *cobra.Command, o *options, args []string) error {
+	list, source, err := o.targets(args)
+	if err != nil {
+		return err
+	}
+	k, err := openLive()
+	if err != nil {
+		return err
+	}
+	defer k.Close() //nolint:errcheck // it was only read from
+	questions, err := o.withSource(cmd, k, list, source)
+	if err != nil {
+		return err
+	}
+	return explainAll(k, questions, o.json, cmd.OutOrStdout())
+}
+
+// targets are the destinations that the arguments name, and the source.
+func (o *options) targets(args []string) (list []question, source string, err error) {
+	switch {
+	case o.service != "" && len(args) == 0 && o.from != "":
+		list, err = frontendsOf(o.service)
+		return list, o.from, err
+	case o.service != "":
+		return nil, "", usage{errors.New("--service needs --from SOURCE and no arguments: verdict explain --service default/web --from node")}
+	case len(args) != 2 || o.from != "":
+		return nil, "", usage{fmt.Errorf("want SOURCE and DESTINATION:PORT, got %s: verdict explain 10.244.1.7 10.96.0.10:80/tcp",
+			plural(len(args), "argument"))}
+	}
+	dst, protocol, err := parseDestination(args[1])
+	if err != nil {
+		return nil, "", usage{err}
+	}
+	return []question{{dst: dst, protocol: protocol}}, args[0], nil
+}
+
+// withSource fills in the source. Of a Service, only the frontends of the source's family count.
+func (o *options) withSource(cmd *cobra.Command, k kernel, list []question, source string) (out []question, err error) {
+	var failed error
+	for _, q := range list {
+		if err := q.from(cmd.Context(), k, o.cluster, source); err != nil {
+			failed = err
+			continue
+		}
+		out = append(out, q)
+	}
+	if len(out) == 0 {
+		return nil, failed
+	}
+	return out, nil
+}
+
+func explainAll(k kernel, questions []question, asJSON bool, out io.Writer) error {
+	for i, q := range questions {
+		e, err := explain(k, q)
+		if err != nil {
+			return err
+		}
+		if err := e.write(out, asJSON, i > 0); err != nil {
+			return fmt.Errorf("write the explanation: %w", err)
+		}
+	}
+	return nil
+}
+
+func (e *Explanation) write(out io.Writer, asJSON, another bool) error {
+	if asJSON {
+		return writeJSON(out, e)
+	}
+	if another {
+		fmt.Fprintln(out)
+	}
+	return e.writeText(out)
+}

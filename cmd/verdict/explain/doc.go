@@ -1,0 +1,13 @@
+// Package explain is the command "verdict explain". It says what the rules of this node do with a connection, step by
+// step, with the element or rule beside each step.
+//
+//	command.go      the command, its flags and its help text
+//	question.go     the arguments; sources.go: names of sources, such as "node"; service.go: frontends of a Service
+//	explanation.go  what the command says, and its JSON form; text.go: as text
+//	explain.go      the pure part: from answers of the kernel to an explanation
+//	connection.go   flows that exist; frontend.go, endpoints.go, refusal.go, others.go: parts of the explanation
+//	kernel.go       the kernel part: keyed look-ups
+//	trace.go        "--trace": what the kernel says about the packets of this flow
+//
+// The command asks only the kernel. It changes nothing, except that --trace adds a table of its own for a moment.
+package explain

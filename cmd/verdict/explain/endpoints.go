@@ -1,0 +1,177 @@
+package explain
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/verdict-proxy/verdict/nft"
+)
+
+// maxListed is how many endpoints the text lists.
+const maxListed = 10
+
+// translated says which endpoint gets the packet.
+func (x *explainer) translated(p *nft.Pick) error {
+	x.pool(p)
+	x.affinity(p)
+	x.candidates(p)
+	x.leftOut(p)
+	ends := []netip.AddrPort{p.Chosen}
+	if !p.Chosen.IsValid() {
+		ends = nil
+		for _, c := range p.Candidates {
+			ends = append(ends, c.Addr)
+		}
+	}
+	if len(ends) == 0 {
+		x.end(Passed, "the pool has just lost its endpoints")
+		return nil
+	}
+	x.Verdict.Outcome, x.Verdict.Endpoints = Served, ends
+	way, err := x.Route(ends[0].Addr())
+	if err != nil {
+		return err
+	}
+	if x.stoppedByOthers(append(x.hooksAfter(way), "postrouting")) {
+		return nil
+	}
+	return x.masquerading(ends, false)
+}
+
+func (x *explainer) pool(p *nft.Pick) {
+	how := map[nft.Method]string{
+		nft.Random: "at random, by weight", nft.InTurn: "in turn", nft.SourceHash: "by a hash of the client's address",
+	}[p.Method]
+	which := ""
+	if p.Local {
+		which = " Traffic policy Local: only endpoints on this node are used for this client."
+	}
+	x.add("pool", fmt.Sprintf("An endpoint of pool %s is picked %s.%s", p.Pool, how, which),
+		fmt.Sprintf("%s verdict dispatch: goto %s", x.q.family(), p.Chain))
+}
+
+func (x *explainer) affinity(p *nft.Pick) {
+	switch {
+	case p.Affinity == 0:
+		return
+	case p.Entry == nil:
+		x.add("affinity", fmt.Sprintf("Session affinity (%s): the client has no entry, so it gets one with this connection.", p.Affinity))
+	case p.Stale:
+		x.add("affinity", "The client's entry leads to an endpoint that is gone. The entry is removed, and the client gets another endpoint.",
+			x.element(*p.Entry))
+	default:
+		x.add("affinity", fmt.Sprintf("The client stays with %s. Its entry ends %s after its latest connection (%s left).",
+			p.Chosen, p.Affinity, p.Entry.Expires.Round(time.Second)), x.element(*p.Entry))
+	}
+}
+
+func (x *explainer) candidates(p *nft.Pick) {
+	total := 0
+	for _, c := range p.Candidates {
+		total += c.Slots
+	}
+	var lines []string
+	for _, c := range p.Candidates {
+		words := []string{c.Addr.String()}
+		if c.Slots > 0 {
+			words = append(words, fmt.Sprintf("weight %d of %d", c.Slots, total))
+		}
+		if c.OnNode {
+			words = append(words, "on this node")
+		}
+		line := strings.Join(words, ", ")
+		if c.Element != "" {
+			line += "  " + fmt.Sprintf("%s verdict endpoints { %s }", x.q.family(), c.Element)
+		}
+		lines = append(lines, line)
+	}
+	text := fmt.Sprintf("%s can get it.", plural(len(p.Candidates), "endpoint"))
+	if p.Chosen.IsValid() {
+		text = fmt.Sprintf("%s gets it: that is certain for this client.", p.Chosen)
+		for _, l := range p.Because {
+			lines = append(lines, x.element(l))
+		}
+	}
+	x.add("endpoints", text, upTo(lines, maxListed)...)
+}
+
+// leftOut names endpoints that do not take the connection, and why.
+func (x *explainer) leftOut(p *nft.Pick) {
+	if len(p.LeftOut) == 0 {
+		return
+	}
+	var lines []string
+	for _, e := range p.LeftOut {
+		lines = append(lines, e.String()+", on another node")
+	}
+	x.add("left out", fmt.Sprintf("The traffic policy Local leaves out %s.", plural(len(lines), "endpoint")), upTo(lines, maxListed)...)
+}
+
+// masquerading says which source the endpoint sees. It can depend on the endpoint only if the client is one itself.
+func (x *explainer) masquerading(ends []netip.AddrPort, balanced bool) error {
+	itself := slices.IndexFunc(ends, func(e netip.AddrPort) bool { return e.Addr() == x.packet.Src })
+	other := slices.IndexFunc(ends, func(e netip.AddrPort) bool { return e.Addr() != x.packet.Src })
+	var kinds []string
+	for _, i := range []int{other, itself} {
+		if i < 0 {
+			continue
+		}
+		p := x.packet
+		p.Original, p.Balanced = x.q.dst, balanced
+		p.Dst, p.DstPort = ends[i].Addr(), ends[i].Port()
+		passage, err := x.walk("postrouting", "nat", p)
+		if err != nil {
+			return err
+		}
+		kinds = append(kinds, x.masqueraded(passage, ends[i]))
+	}
+	if x.Verdict.SourceSeen = kinds[0]; len(kinds) > 1 && kinds[0] != kinds[1] {
+		x.Verdict.SourceSeen = "both"
+	}
+	return nil
+}
+
+// masqueraded adds the step for one endpoint.
+func (x *explainer) masqueraded(p nft.Passage, end netip.AddrPort) string {
+	if p.Fate != nft.Masqueraded {
+		x.add("masquerade", fmt.Sprintf("No rule masquerades it: %s sees %s.", end, x.packet.Src))
+		return "client"
+	}
+	why := ""
+	switch l := lastFound(p); l.Set {
+	case "all":
+		why = "all traffic to cluster IPs is masqueraded (--masquerade-all)"
+	case "hairpin":
+		why = "the client reaches itself, and would not recognize the answer otherwise"
+	case "cluster-ips", "pod-cidrs", "":
+		why = "the client is not a pod, so the answer must come back through this node"
+	case "ipvs-addresses":
+		why = "this node itself sends it to an address that is local for IPVS"
+	case "masquerade-always", "masquerade-always-nodeports":
+		why = "traffic policy Cluster: the answer must come back through this node"
+	case "masquerade-node", "masquerade-node-nodeports":
+		why = "this node itself sends it"
+	}
+	x.add("masquerade", fmt.Sprintf("%s sees an address of this node, because %s.", end, why), x.rules(p)...)
+	return "node"
+}
+
+func lastFound(p nft.Passage) (l nft.Look) {
+	for _, s := range p.Steps {
+		switch {
+		case s.Action == "" && s.Chain == "nat-postrouting":
+			continue
+		case s.Chain == "to-cluster-ip" && strings.HasPrefix(s.Rule, "masquerade"):
+			return nft.Look{Set: "all"}
+		}
+		for _, look := range s.Looks {
+			if look.Found && look.Set != "nodeport-addresses" {
+				l = look
+			}
+		}
+	}
+	return l
+}

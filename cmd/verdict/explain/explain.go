@@ -1,0 +1,151 @@
+package explain
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/verdict-proxy/verdict/nft"
+)
+
+// explainer collects the steps of one connection.
+type explainer struct {
+	kernel
+	*Explanation
+	q      question
+	packet nft.Packet
+	others []nft.OtherChain
+	// missing: there is no table of Verdict, so nothing of it acts.
+	missing bool
+}
+
+// explain says what becomes of a connection.
+func explain(k kernel, q question) (*Explanation, error) {
+	x := &explainer{kernel: k, q: q, Explanation: &Explanation{
+		Source: q.src, SourcePort: q.srcPort, Destination: q.dst, Protocol: protocolName(q.protocol),
+	}}
+	for _, step := range []func() (done bool, err error){
+		x.origin, x.connection, x.readOthers, x.beforeTranslation, x.translation,
+	} {
+		done, err := step()
+		if err != nil {
+			return nil, fmt.Errorf("explain %s: %w", &q, err)
+		}
+		if done {
+			break
+		}
+	}
+	x.Verdict.say()
+	return x.Explanation, nil
+}
+
+// origin finds out by which way the packet comes in.
+func (x *explainer) origin() (bool, error) {
+	x.packet = nft.Packet{Src: x.q.src, Dst: x.q.dst.Addr(), Protocol: x.q.protocol, DstPort: x.q.dst.Port()}
+	back, err := x.Route(x.q.src)
+	if err != nil {
+		return false, err
+	}
+	how := "this node sends it"
+	if x.packet.Local = back.local; !back.local {
+		x.packet.Interface = back.link
+		if x.q.link != "" {
+			x.packet.Interface = x.q.link
+		}
+		how = "it comes in by " + x.packet.Interface
+		if x.packet.Interface == "" {
+			how = "it comes from an address to which this node has no route"
+		}
+	}
+	x.add("packet", fmt.Sprintf("A new connection: %s; %s.", &x.q, how))
+	return false, nil
+}
+
+// firstHook is the hook at which destinations are translated.
+func (x *explainer) firstHook() string {
+	if x.packet.Local {
+		return "output"
+	}
+	return "prerouting"
+}
+
+// walk sends the packet through the chains at a hook. Without tables, nothing happens.
+func (x *explainer) walk(hook, kind string, p nft.Packet) (nft.Passage, error) {
+	passage, err := x.Walk(hook, kind, p)
+	if errors.Is(err, nft.ErrNoTables) {
+		if !x.missing {
+			x.missing = true
+			x.add("tables", fmt.Sprintf("There is no table %s verdict: Verdict has not run here, or its rules were removed.", x.q.family()))
+		}
+		return nft.Passage{}, nil
+	}
+	return passage, err
+}
+
+func (x *explainer) translation() (bool, error) {
+	hook := x.firstHook()
+	guard, err := x.walk(hook, "filter", x.packet)
+	if err != nil {
+		return false, err
+	}
+	if hook == "prerouting" && guard.Fate == nft.Dropped {
+		x.add("loopback", "Packets from other hosts to a loopback address are dropped.", x.rules(guard)...)
+		x.end(Dropped, "the loopback guard")
+		return true, nil
+	}
+	passage, err := x.walk(hook, "nat", x.packet)
+	if err != nil {
+		return false, err
+	}
+	x.frontend(passage)
+	x.sourceRanges(passage)
+	switch passage.Fate {
+	case nft.Dropped:
+		x.end(Dropped, "the client is outside of the source ranges (loadBalancerSourceRanges)")
+		return true, nil
+	case nft.Translated:
+		return true, x.translated(passage.Pick)
+	}
+	return true, x.untranslated(passage)
+}
+
+func (x *explainer) end(outcome Outcome, by string) {
+	x.Verdict.Outcome, x.Verdict.By = outcome, by
+}
+
+// element is an element in the syntax of "nft get element".
+func (x *explainer) element(l nft.Look) string {
+	return fmt.Sprintf("%s verdict %s { %s }", x.q.family(), l.Set, l.Element)
+}
+
+// rules are the rules that decided, with their chains.
+func (x *explainer) rules(p nft.Passage) (out []string) {
+	for _, s := range p.Steps {
+		if s.Action != "" {
+			out = append(out, x.rule(s))
+		}
+	}
+	return out
+}
+
+func (x *explainer) rule(s nft.Step) string {
+	return fmt.Sprintf("%s verdict %s: %s", x.q.family(), s.Chain, s.Rule)
+}
+
+// found is the look-up in one of the sets that found something.
+func found(p nft.Passage, sets ...string) (nft.Look, bool) {
+	for _, s := range p.Steps {
+		for _, l := range s.Looks {
+			for _, set := range sets {
+				if l.Found && l.Set == set {
+					return l, true
+				}
+			}
+		}
+	}
+	return nft.Look{}, false
+}
+
+func (x *explainer) at() string {
+	return netip.AddrPortFrom(x.packet.Dst, x.packet.DstPort).String() + "/" + protocolName(x.packet.Protocol)
+}

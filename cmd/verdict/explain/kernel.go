@@ -1,0 +1,100 @@
+package explain
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/verdict-proxy/verdict/ipvsctl"
+	"github.com/verdict-proxy/verdict/nft"
+	"github.com/verdict-proxy/verdict/proxier/conntrack"
+)
+
+// kernel answers the questions of the pure part. Each answer is one look-up, or reads something that does not grow with
+// the cluster.
+type kernel interface {
+	// Walk sends a packet through the chains of Verdict at a hook.
+	Walk(hook, kind string, p nft.Packet) (nft.Passage, error)
+	// Related finds what the tables have about a destination that is no frontend.
+	Related(p nft.Packet) ([]nft.Look, error)
+	// Others lists the chains of other tables that can stop or translate packets.
+	Others(f nft.Family) ([]nft.OtherChain, error)
+	// Route is where this node sends packets for an address.
+	Route(to netip.Addr) (route, error)
+	// Flows lists the flows of a client to a destination.
+	Flows(q conntrack.Query) ([]conntrack.FoundFlow, error)
+	// Server is a virtual server of Verdict.
+	Server(k ipvsctl.Key) (ipvsctl.Status, bool, error)
+	// Legacy lists the tables of iptables-legacy, whose rules cannot be read here.
+	Legacy(f nft.Family) []string
+}
+
+// route is where this node sends packets for an address.
+type route struct {
+	local bool   // to itself
+	link  string // otherwise, by this interface
+	// refused: the node has no route for the address.
+	refused bool
+	source  netip.Addr // what the node uses as its own address
+}
+
+// live is the kernel of this network namespace.
+type live struct{ *nft.Tables }
+
+func openLive() (*live, error) {
+	tables, err := nft.OpenTables(nft.Options{})
+	if errors.Is(err, unix.EPERM) {
+		return nil, fmt.Errorf("%w; run this command as root, because it needs CAP_NET_ADMIN", err)
+	}
+	return &live{tables}, err
+}
+
+func (*live) Others(f nft.Family) ([]nft.OtherChain, error) { return nft.Others(nft.Options{}, f) }
+
+func (*live) Flows(q conntrack.Query) ([]conntrack.FoundFlow, error) {
+	return conntrack.Find(conntrack.Options{}, q)
+}
+
+// Server does not ask IPVS if the module is not loaded, because that would load it.
+func (*live) Server(k ipvsctl.Key) (ipvsctl.Status, bool, error) {
+	if _, err := os.Stat("/proc/thread-self/net/ip_vs"); errors.Is(err, os.ErrNotExist) {
+		return ipvsctl.Status{}, false, nil
+	}
+	return ipvsctl.Find(ipvsctl.Options{}, k)
+}
+
+func (*live) Legacy(f nft.Family) []string {
+	name := "ip_tables_names"
+	if f == nft.IPv6 {
+		name = "ip6_tables_names"
+	}
+	text, _ := os.ReadFile("/proc/thread-self/net/" + name) // without the module there is no file
+	return strings.Fields(string(text))
+}
+
+func (*live) Route(to netip.Addr) (r route, err error) {
+	list, err := netlink.RouteGet(net.IP(to.AsSlice()))
+	switch {
+	case errors.Is(err, unix.ENETUNREACH), errors.Is(err, unix.EHOSTUNREACH), errors.Is(err, unix.EACCES), errors.Is(err, unix.EINVAL):
+		return route{refused: true}, nil
+	case err != nil || len(list) == 0:
+		return r, fmt.Errorf("look up the route to %s: %w", to, err)
+	}
+	r.source, _ = netip.AddrFromSlice(list[0].Src)
+	r.source = r.source.Unmap()
+	if r.local = list[0].Type == unix.RTN_LOCAL; r.local {
+		return r, nil
+	}
+	link, err := netlink.LinkByIndex(list[0].LinkIndex)
+	if err != nil {
+		return r, fmt.Errorf("look up the interface of the route to %s: %w", to, err)
+	}
+	r.link = link.Attrs().Name
+	return r, nil
+}

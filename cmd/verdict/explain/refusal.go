@@ -1,0 +1,148 @@
+package explain
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/verdict-proxy/verdict/ipvsctl"
+	"github.com/verdict-proxy/verdict/nft"
+)
+
+// untranslated follows a packet that no pool takes through the filter chains.
+func (x *explainer) untranslated(nat nft.Passage) error {
+	way, err := x.Route(x.packet.Dst)
+	if err != nil {
+		return err
+	}
+	hooks := x.hooksAfter(way)
+	for _, hook := range hooks {
+		p, err := x.walk(hook, "filter", x.packet)
+		if err != nil {
+			return err
+		}
+		if done, err := x.filtered(p); done || err != nil {
+			return err
+		}
+		if l, ok := found(p, byIPVS()...); ok {
+			return x.balanced(l, hooks)
+		}
+	}
+	if x.Service == "" {
+		if err := x.noFrontend(); err != nil {
+			return err
+		}
+	}
+	return x.passes(way, hooks)
+}
+
+// hooksAfter are the hooks that a packet passes after the translation.
+func (x *explainer) hooksAfter(way route) []string {
+	switch {
+	case x.packet.Local && way.local:
+		return []string{"output", "input"}
+	case x.packet.Local:
+		return []string{"output"}
+	case way.local:
+		return []string{"input"}
+	}
+	return []string{"forward"}
+}
+
+// filtered says what refuses or drops the packet, if anything does.
+func (x *explainer) filtered(p nft.Passage) (bool, error) {
+	outcome, how := Refused, "an ICMP error (port unreachable)"
+	switch p.Fate {
+	case nft.Reset:
+		how = "a TCP reset"
+	case nft.Unreachable:
+	case nft.Dropped:
+		outcome, how = Dropped, "no answer"
+	default:
+		return false, nil
+	}
+	evidence := x.rules(p)
+	if l, ok := found(p, refusing()...); ok {
+		x.belongs(l)
+		why := "no endpoint is ready"
+		if outcome == Dropped {
+			why = "the traffic policy Local leaves no endpoint on this node"
+		}
+		x.add("refusal", fmt.Sprintf("%s has no endpoint for this client: %s. The client gets %s.", l.Label, why, how), evidence...)
+		x.end(outcome, why)
+		return true, nil
+	}
+	return true, x.filteredAddress(p, outcome, how, evidence)
+}
+
+// filteredAddress is for addresses of Services without a frontend for the packet.
+func (x *explainer) filteredAddress(p nft.Passage, outcome Outcome, how string, evidence []string) error {
+	if err := x.noFrontend(); err != nil {
+		return err
+	}
+	why := ""
+	l, ok := found(p, "ipvs-addresses")
+	switch {
+	case ok:
+		why = "only frontends answer at an address that IPVS serves"
+	case outcome == Dropped:
+		l, _ = found(p, "service-cidrs")
+		why = "the address is in a Service range and belongs to no Service"
+	default:
+		l, _ = found(p, "cluster-ips")
+		why = "no Service port uses this port of a cluster IP"
+	}
+	x.add("refusal", fmt.Sprintf("The client gets %s, because %s.", how, why), append(evidence, x.element(l))...)
+	x.end(outcome, why)
+	return nil
+}
+
+// passes says where a packet goes that Verdict leaves alone.
+func (x *explainer) passes(way route, hooks []string) error {
+	where := "The node forwards it by " + way.link + "."
+	switch {
+	case way.local:
+		where = "It is for this node itself: a program that listens there gets it."
+	case way.refused:
+		where = "This node has no route to it: the client gets an ICMP error."
+	case x.packet.Local:
+		where = "It leaves by " + way.link + "."
+	}
+	x.add("routing", where)
+	x.end(Passed, "")
+	x.stoppedByOthers(append(hooks, "postrouting"))
+	return nil
+}
+
+// balanced follows a packet to its virtual server.
+func (x *explainer) balanced(l nft.Look, hooks []string) error {
+	x.belongs(l)
+	server, ok, err := x.Server(ipvsctl.Key{
+		Addr: x.packet.Dst, Port: x.packet.DstPort, Protocol: ipvsctl.Protocol(x.packet.Protocol),
+	})
+	if err != nil {
+		return err
+	}
+	if !ok {
+		x.add("IPVS", fmt.Sprintf("IPVS should serve %s, but it has no virtual server for it.", x.at()))
+		x.end(Passed, "IPVS has no virtual server")
+		return nil
+	}
+	evidence := []string{fmt.Sprintf("ipvsadm -A %s -s %s %s", x.at(), server.Scheduler, server.FlagText())}
+	var takes []netip.AddrPort
+	for _, r := range server.RealServers {
+		evidence = append(evidence, fmt.Sprintf("-> %s weight %d, %d active, %d inactive", r.Addr, r.Weight, r.Active, r.Inactive))
+		if r.Weight > 0 {
+			takes = append(takes, r.Addr)
+		}
+	}
+	x.add("IPVS", fmt.Sprintf("IPVS serves it: scheduler %s, %s with a weight above 0.", server.Scheduler, plural(len(takes), "real server")), evidence...)
+	if len(takes) == 0 {
+		x.end(Dropped, "no real server has a weight above 0")
+		return nil
+	}
+	x.Verdict.Outcome, x.Verdict.Endpoints = Served, takes
+	if x.stoppedByOthers(append(hooks, "postrouting")) {
+		return nil
+	}
+	return x.masquerading(takes, true)
+}

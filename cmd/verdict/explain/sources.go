@@ -1,0 +1,90 @@
+package explain
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/verdict-proxy/verdict/nft"
+	"github.com/verdict-proxy/verdict/proxier/source"
+)
+
+// An address outside of every cluster, from the ranges for documentation and benchmarks (RFC 2544, RFC 3849).
+const (
+	outsideIPv4 = "198.18.0.1"
+	outsideIPv6 = "2001:db8::1"
+)
+
+// cluster is the API server, which knows the addresses of pods.
+type cluster struct{ kubeconfig, master string }
+
+// from fills in the source of a question whose destination is known.
+func (q *question) from(ctx context.Context, k kernel, c cluster, text string) (err error) {
+	switch {
+	case text == "node":
+		return q.fromNode(k)
+	case text == "outside":
+		return q.fromOutside(k)
+	case strings.HasPrefix(text, "pod/"):
+		q.src, err = c.podAddress(ctx, strings.TrimPrefix(text, "pod/"), q.family())
+		return err
+	}
+	if at, err := netip.ParseAddrPort(text); err == nil {
+		q.src, q.srcPort = at.Addr().Unmap(), at.Port()
+	} else if q.src, err = netip.ParseAddr(text); err != nil {
+		return usage{fmt.Errorf("source %q must be %s", text, sourceForm)}
+	}
+	q.src = q.src.Unmap()
+	if nft.FamilyOf(q.src) != q.family() {
+		return usage{fmt.Errorf("source %s and destination %s must be of the same address family", q.src, q.dst)}
+	}
+	return nil
+}
+
+func (q *question) fromNode(k kernel) error {
+	r, err := k.Route(q.dst.Addr())
+	if err != nil {
+		return err
+	}
+	if !r.source.IsValid() {
+		return fmt.Errorf("this node has no route to %s, so its source address is not known; give an address as source", q.dst.Addr())
+	}
+	q.src = r.source
+	return nil
+}
+
+// fromOutside is a client on the way of the default route.
+func (q *question) fromOutside(k kernel) error {
+	q.src = netip.MustParseAddr(outsideIPv4)
+	if q.family() == nft.IPv6 {
+		q.src = netip.MustParseAddr(outsideIPv6)
+	}
+	r, err := k.Route(q.src)
+	q.link = r.link
+	return err
+}
+
+// podAddress asks the API server.
+func (c cluster) podAddress(ctx context.Context, name string, f nft.Family) (netip.Addr, error) {
+	namespace, pod, ok := strings.Cut(name, "/")
+	if !ok || namespace == "" || pod == "" {
+		return netip.Addr{}, usage{fmt.Errorf("source %q must be pod/NAMESPACE/NAME", "pod/"+name)}
+	}
+	client, err := source.NewClient(source.Config{Kubeconfig: c.kubeconfig, Master: c.master, QPS: 50, Burst: 100, UserAgent: "verdict-explain"})
+	if err != nil {
+		return netip.Addr{}, fmt.Errorf("ask the API server for pod %s: %w; give the address of the pod as source, or --kubeconfig FILE", name, err)
+	}
+	p, err := client.CoreV1().Pods(namespace).Get(ctx, pod, metav1.GetOptions{})
+	if err != nil {
+		return netip.Addr{}, fmt.Errorf("ask the API server for pod %s: %w; give the address of the pod as source", name, err)
+	}
+	for _, ip := range p.Status.PodIPs {
+		if a, err := netip.ParseAddr(ip.IP); err == nil && nft.FamilyOf(a) == f {
+			return a, nil
+		}
+	}
+	return netip.Addr{}, fmt.Errorf("pod %s has no address of the family of the destination", name)
+}
