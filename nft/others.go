@@ -188,7 +188,7 @@ func (b *OtherChain) take(chain string, r otherRule, always *bool) {
 	case "":
 	case "accept":
 		b.Accepts = true
-	case "drop", "reject":
+	case "drop", "reject", "reject with tcp reset":
 		b.Stops = append(b.Stops, out)
 	default:
 		b.Translates = append(b.Translates, out)
@@ -230,6 +230,9 @@ func (r *otherRule) take(e expression) {
 		r.verdict(e)
 	case "reject":
 		r.action, r.ends = "reject", true
+		if e.number(rejectType) == unix.NFT_REJECT_TCP_RST {
+			r.action = "reject with tcp reset"
+		}
 	case "nat", "masq", "redir", "tproxy":
 		r.action, r.ends = natAction(e), true
 	case "target": // of iptables-nft
@@ -241,6 +244,8 @@ func (r *otherRule) take(e expression) {
 		r.conditional = true
 	}
 }
+
+const rejectType = 1 // NFTA_REJECT_TYPE
 
 func (e expression) has(kind uint16) bool {
 	for a := nlmsg.NewAttributes(e.data); a.Next(); {

@@ -151,7 +151,7 @@ func (x *explainer) masqueraded(p nft.Passage, end netip.AddrPort) string {
 	case "ipvs-addresses":
 		why = "this node itself sends it to an address that is local for IPVS"
 	case "masquerade-always", "masquerade-always-nodeports":
-		why = "traffic policy Cluster: the answer must come back through this node"
+		why = "the traffic policy is Cluster: the answer must come back through this node"
 	case "masquerade-node", "masquerade-node-nodeports":
 		why = "this node itself sends it"
 	}

@@ -46,18 +46,18 @@ func (x *explainer) origin() (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	how := "this node sends it"
+	how := "is sent by this node"
 	if x.packet.Local = back.local; !back.local {
 		x.packet.Interface = back.link
 		if x.q.link != "" {
 			x.packet.Interface = x.q.link
 		}
-		how = "it comes in by " + x.packet.Interface
+		how = "comes in by " + x.packet.Interface
 		if x.packet.Interface == "" {
-			how = "it comes from an address to which this node has no route"
+			how = "comes from an address to which this node has no route"
 		}
 	}
-	x.add("packet", fmt.Sprintf("A new connection: %s; %s.", &x.q, how))
+	x.add("packet", fmt.Sprintf("%s %s.", &x.q, how))
 	return false, nil
 }
 

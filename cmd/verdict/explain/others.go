@@ -71,10 +71,7 @@ func (x *explainer) stopped(c *nft.OtherChain) bool {
 	}
 	if c.Certain() {
 		x.add("other rules", fmt.Sprintf("Chain %s (%s) stops it.%s", c.Ref(), place(c), leftover(c)), upTo(lines, maxListed)...)
-		outcome := Dropped
-		if len(c.Stops) > 0 && c.Stops[0].Always && c.Stops[0].Action == "reject" {
-			outcome = Refused
-		}
+		outcome := stops(c)
 		x.Verdict = Verdict{}
 		x.end(outcome, "chain "+c.Ref())
 		return true
@@ -83,6 +80,17 @@ func (x *explainer) stopped(c *nft.OtherChain) bool {
 		c.Ref(), place(c), leftover(c)), upTo(lines, maxListed)...)
 	x.Verdict.Unless = append(x.Verdict.Unless, c.Ref())
 	return false
+}
+
+// stops is what the client sees of a chain that stops it for certain. A chain at output that rejects everything stops
+// its own answers, too.
+func stops(c *nft.OtherChain) Outcome {
+	for _, r := range c.Stops {
+		if r.Always && r.Action != "drop" && c.Hook != "output" {
+			return Refused
+		}
+	}
+	return Dropped
 }
 
 func place(c *nft.OtherChain) string { return fmt.Sprintf("%s, priority %d", c.Hook, c.Priority) }
