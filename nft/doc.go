@@ -63,6 +63,7 @@
 //	lister.go       reads the elements for a listing
 //	lookup.go       reads single elements
 //	walk.go         a packet's way through the program, with look-ups in the kernel
+//	trace.go        what the kernel says about the packets of one flow; trace_rules.go: what their rules do
 //	others.go       chains of other tables that packets pass
 //	pick.go         which endpoints a connection can get; jhash.go: the kernel's hash of an address
 //	memory_kernel.go  the kernel in memory

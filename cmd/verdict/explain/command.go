@@ -16,7 +16,7 @@ type usage struct{ error }
 type options struct {
 	service, from string
 	json          bool
-	trace         time.Duration
+	trace         tracing
 	cluster       cluster
 }
 
@@ -31,7 +31,7 @@ func New(wrongUsage func(error) error) *cobra.Command {
   verdict explain outside 192.0.2.10:30080
   verdict explain pod/default/web-0 10.96.0.20:80 --kubeconfig /etc/kubernetes/admin.conf
   verdict explain --service default/web --from node
-  verdict explain --trace=10s 10.244.1.7 10.96.0.20:80
+  verdict explain --trace=1m 10.244.1.7 10.96.0.20:80
   verdict explain --json node 10.96.0.20:80 | jq .verdict`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			err := run(cmd, &o, args)
@@ -45,6 +45,9 @@ func New(wrongUsage func(error) error) *cobra.Command {
 	flags.StringVar(&o.service, "service", "", "explain the frontends of a `SERVICE` (namespace/name or namespace/name:port)")
 	flags.StringVar(&o.from, "from", "", "with --service: the `SOURCE`")
 	flags.BoolVar(&o.json, "json", false, "print the explanation as JSON")
+	flags.DurationVar(&o.trace.time, "trace", 0, "then follow real packets of this connection through all tables for a `TIME`, at most 10m")
+	flags.Lookup("trace").NoOptDefVal = "10s"
+	flags.IntVar(&o.trace.packets, "packets", 10, "with --trace: end after a `NUMBER` of packets")
 	flags.StringVar(&o.cluster.kubeconfig, "kubeconfig", "", "`FILE` with access to the API server, for sources such as pod/default/web-0")
 	flags.StringVar(&o.cluster.master, "master", "", "`URL` of the API server")
 	return cmd
@@ -61,9 +64,17 @@ external or load balancer IP, or an address of the node with a node port. PROTOC
 The command evaluates the rules with look-ups of single elements in the kernel, so it answers at once on large clusters, and
 it works when the daemon is down. It needs CAP_NET_ADMIN (root) in the network namespace of the host. It knows the rules of
 Verdict exactly. Of other tables it names the chains on the way of the packet that can stop or translate it, without their
-conditions; --trace shows what they do with real packets.
+conditions.
+
+With --trace, the command then follows real packets of this connection through all tables, as the kernel reports them. For
+that time it adds a table "verdict-trace" with one rule, which matches only this connection. The kernel removes the table
+when the command ends, however it ends (before Linux 5.12 only if it is not killed). While this runs, somebody has to
+connect.
 
 Exit codes: 0 for an explanation, whatever it says; 1 if the kernel could not be read; 2 for wrong arguments.`
+
+// maxTrace bounds the time of a trace: traced packets cost more, and a forgotten trace should end.
+const maxTrace = 10 * time.Minute
 
 func run(cmd *cobra.Command, o *options, args []string) error {
 	list, source, err := o.targets(args)
@@ -79,12 +90,36 @@ func run(cmd *cobra.Command, o *options, args []string) error {
 	if err != nil {
 		return err
 	}
-	return explainAll(k, questions, o.json, cmd.OutOrStdout())
+	if err := explainAll(k, questions, o.json, cmd.OutOrStdout()); err != nil || o.trace.time == 0 {
+		return err
+	}
+	return o.follow(cmd, questions)
+}
+
+// follow traces the first connection.
+func (o *options) follow(cmd *cobra.Command, questions []question) error {
+	q, out := questions[0], cmd.OutOrStdout()
+	fmt.Fprintf(cmd.ErrOrStderr(), "verdict: tracing %s for %s, or %s\n", &q, o.trace.time, plural(o.trace.packets, "packet"))
+	seen := 0
+	err := o.trace.run(cmd.Context(), q, func(p *TracedPacket) error {
+		seen++
+		if o.json {
+			return writeJSON(out, p)
+		}
+		p.writeText(out)
+		return nil
+	})
+	if err == nil && seen == 0 {
+		err = fmt.Errorf("no packet came within %s: %s", o.trace.time, &q)
+	}
+	return err
 }
 
 // targets are the destinations that the arguments name, and the source.
 func (o *options) targets(args []string) (list []question, source string, err error) {
 	switch {
+	case o.trace.time < 0 || o.trace.time > maxTrace || o.trace.packets < 1:
+		return nil, "", usage{fmt.Errorf("--trace must be between 0 and %s, and --packets at least 1", maxTrace)}
 	case o.service != "" && len(args) == 0 && o.from != "":
 		list, err = frontendsOf(o.service)
 		return list, o.from, err

@@ -4,6 +4,7 @@ package explain
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -21,6 +22,7 @@ import (
 	"github.com/verdict-proxy/verdict/e2e/lab"
 	"github.com/verdict-proxy/verdict/e2e/runner"
 	"github.com/verdict-proxy/verdict/e2e/scenario"
+	"github.com/verdict-proxy/verdict/nft"
 )
 
 var update = flag.Bool("update", false, "write what the command prints into the files of testdata")
@@ -35,8 +37,10 @@ type situation struct {
 	protocol     lab.Protocol
 	flow         string // "": none; "before": it exists before the explanation; "stale": and is not translated
 	steps, rules string
-	bed          *runner.Bed
-	family       lab.Family
+	// answersStopped: the rules stop the answers of their own reject, so the client gets none.
+	answersStopped bool
+	bed            *runner.Bed
+	family         lab.Family
 }
 
 func loadSituation(t *testing.T, path string, bed *runner.Bed, f lab.Family) *situation {
@@ -58,6 +62,8 @@ func loadSituation(t *testing.T, path string, bed *runner.Bed, f lab.Family) *si
 			if s.protocol, err = lab.ParseProtocol(protocol); err != nil {
 				t.Fatal(err)
 			}
+		case "answers":
+			s.answersStopped = true
 		case "flow":
 			s.flow = rest
 		}
@@ -129,6 +135,7 @@ func TestSituations(t *testing.T) {
 	}
 	for _, f := range lab.Families() {
 		t.Run(f.String(), func(t *testing.T) {
+			t.Parallel()
 			bed := newBed(t, f)
 			for _, path := range files {
 				t.Run(strings.TrimSuffix(filepath.Base(path), ".txtar"), func(t *testing.T) {
@@ -187,6 +194,7 @@ func (s *situation) run() {
 		return
 	}
 	s.checkPackets(&e, q)
+	s.checkTrace(q, &e)
 }
 
 // compareRoute: the last line of the text is the verdict, and each step has words.
@@ -270,6 +278,7 @@ var changing = []struct {
 	{regexp.MustCompile(`\(\S+ left\)`), "(T left)"},
 	{regexp.MustCompile(`ends in \S+`), "ends in T"},
 	{regexp.MustCompile(`\. \d+ : N:N`), ". N : N:N"},
+	{regexp.MustCompile(`(to 10\.0\.1\.254|to 192\.168\.8\.1):\d+`), "$1:PORT"},
 	{regexp.MustCompile(`(192\.168\.7\.1[12]):[1-9]\d{4}`), "$1:PORT"},
 }
 
@@ -310,7 +319,7 @@ func (s *situation) checkPackets(e *Explanation, q lab.Question) {
 		if r.Outcome == lab.Answered {
 			seen[answerer(s.family, r)] = true
 		}
-		if r.Outcome != lab.Answered && i > 3 {
+		if r.Outcome != lab.Answered && i > 1 {
 			break
 		}
 	}
@@ -368,5 +377,45 @@ func (s *situation) checkFlow(e *Explanation, flow *lab.Flow) {
 	answered := e.Verdict.Outcome == Served
 	if !e.Verdict.Existing || answered != (r.Outcome == lab.Answered) || answered && !slices.Contains(e.Verdict.Endpoints, answerer(s.family, r)) {
 		s.Errorf("the verdict is %q (%+v), but the flow was %s", e.Verdict.Text, e.Verdict, r)
+	}
+}
+
+// checkTrace makes one connection while the kernel traces it. The trace must end like the connection.
+func (s *situation) checkTrace(q lab.Question, e *Explanation) {
+	s.Helper()
+	at := question{dst: q.To, protocol: uint8(q.Protocol), src: e.Source}
+	started, packets, failed := make(chan struct{}), make(chan *TracedPacket, 1), make(chan error, 1)
+	node, place := s.bed.World().Node, s.bed.World().At(s, s.from)
+	go func() {
+		failed <- node.Do(func() error {
+			t := tracing{time: 5 * time.Second, packets: 1, started: func() { close(started) }}
+			return t.run(context.Background(), at, func(p *TracedPacket) error {
+				packets <- p
+				return nil
+			})
+		})
+	}()
+	select {
+	case <-started:
+	case err := <-failed:
+		s.Fatal(err)
+	}
+	if e.Verdict.Outcome == Dropped {
+		q.Patience = 300 * time.Millisecond
+	}
+	r := place.Ask(q)
+	s.must(<-failed)
+	if len(packets) != 1 {
+		s.Fatalf("no packet was traced; the connection was %s", r)
+	}
+	p := <-packets
+	if s.answersStopped && p.Verdict.Outcome == Refused {
+		p.Verdict.Outcome = Dropped
+	}
+	if !s.agrees(&p.Verdict, r) {
+		s.Errorf("the trace says %q, but the connection was %s\n%s", p.Verdict.Text, r, strings.Join(p.Lines, "\n"))
+	}
+	if out, err := node.Command("nft", "list", "tables"); err != nil || strings.Contains(out, nft.TraceTableName) {
+		s.Errorf("the table of the trace is left, or cannot be listed: %v\n%s", err, out)
 	}
 }

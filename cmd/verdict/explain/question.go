@@ -41,20 +41,23 @@ const (
 // parseDestination reads ADDRESS:PORT[/PROTOCOL].
 func parseDestination(text string) (at netip.AddrPort, protocol uint8, err error) {
 	address, name, hasProtocol := strings.Cut(text, "/")
+	if _, err := netip.ParseAddr(address); hasProtocol && err != nil && !strings.Contains(text, ":") {
+		return at, 0, fmt.Errorf("destination %q looks like a Service; write --service %s --from SOURCE", text, text)
+	}
 	protocol = unix.IPPROTO_TCP
 	if hasProtocol {
 		if protocol, err = parseProtocol(name); err != nil {
 			return at, 0, fmt.Errorf("destination %q: %w", text, err)
 		}
 	}
-	if at, err = netip.ParseAddrPort(address); err == nil && at.Port() != 0 {
+	if at, err = netip.ParseAddrPort(address); err == nil {
+		if at.Port() == 0 {
+			return at, 0, fmt.Errorf("destination %q has no port; write %s", text, destinationForm)
+		}
 		return netip.AddrPortFrom(at.Addr().Unmap(), at.Port()), protocol, nil
 	}
-	switch _, addrErr := netip.ParseAddr(strings.Trim(address, "[]")); {
-	case addrErr == nil:
+	if _, err := netip.ParseAddr(strings.Trim(address, "[]")); err == nil {
 		return at, 0, fmt.Errorf("destination %q has no port; write %s", text, destinationForm)
-	case strings.Count(text, "/") == 1 && !strings.Contains(text, ":"):
-		return at, 0, fmt.Errorf("destination %q looks like a Service; write --service %s --from SOURCE", text, text)
 	}
 	return at, 0, fmt.Errorf("destination %q must be %s", text, destinationForm)
 }

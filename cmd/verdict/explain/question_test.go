@@ -1,0 +1,31 @@
+package explain
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestArguments: a mistake in the arguments gets an error that says what was meant.
+func TestArguments(t *testing.T) {
+	for _, tt := range []struct{ args, want string }{
+		{"10.0.0.1", "want SOURCE and DESTINATION:PORT, got 1 argument"},
+		{"10.0.0.1 10.96.0.1", `destination "10.96.0.1" has no port; write ADDRESS:PORT`},
+		{"10.0.0.1 [fd00::1]", `destination "[fd00::1]" has no port`},
+		{"10.0.0.1 10.96.0.1:80/http", `the protocol "http" must be tcp, udp or sctp`},
+		{"10.0.0.1 default/web", "looks like a Service; write --service default/web --from SOURCE"},
+		{"10.0.0.1 web:http", `destination "web:http" must be ADDRESS:PORT`},
+		{"10.0.0.1 10.96.0.1:0", `destination "10.96.0.1:0" has no port`},
+		{"--service default/web", "--service needs --from SOURCE"},
+		{"--service web --from node", `--service "web" must be NAMESPACE/NAME`},
+		{"--trace=1h 10.0.0.1 10.96.0.1:80", "--trace must be between 0 and 10m0s"},
+		{"--trace --packets=0 10.0.0.1 10.96.0.1:80", "--packets at least 1"},
+	} {
+		cmd := New(func(err error) error { return usage{err} })
+		cmd.SetArgs(strings.Fields(tt.args))
+		cmd.SilenceErrors, cmd.SilenceUsage = true, true
+		err := cmd.Execute()
+		if _, wrong := err.(usage); !wrong || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "\n") { //nolint:errorlint // New returns it as it is
+			t.Errorf("explain %s: %v; want one line of wrong usage with %q", tt.args, err, tt.want)
+		}
+	}
+}

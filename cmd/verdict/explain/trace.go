@@ -1,0 +1,145 @@
+package explain
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/verdict-proxy/verdict/nft"
+)
+
+// TracedPacket is what happened to one packet. The fields are the JSON form.
+type TracedPacket struct {
+	Number  int      `json:"number"`
+	Source  string   `json:"source"`
+	Lines   []string `json:"rules"`
+	Verdict Verdict  `json:"verdict"`
+}
+
+// tracing follows the packets of one flow for a bounded time.
+type tracing struct {
+	time    time.Duration
+	packets int
+	// started is called when the kernel traces.
+	started func()
+}
+
+// quiet is how long a packet that is on its way may say nothing.
+const quiet = 150 * time.Millisecond
+
+// source is what events come from: a trace in the kernel.
+type events interface {
+	Next(ctx context.Context, wait time.Duration) ([]nft.TraceEvent, error)
+}
+
+func (t *tracing) run(ctx context.Context, q question, each func(*TracedPacket) error) (err error) {
+	trace, err := nft.OpenTrace(nft.Options{}, nft.Packet{
+		Src: q.src, Dst: q.dst.Addr(), Protocol: q.protocol, DstPort: q.dst.Port(),
+	}, q.srcPort)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, trace.Close()) }()
+	if t.started != nil {
+		t.started()
+	}
+	return t.follow(ctx, trace, q, each)
+}
+
+// follow collects the events of each packet, and hands over the packets in the order in which they came.
+func (t *tracing) follow(ctx context.Context, from events, q question, each func(*TracedPacket) error) error {
+	deadline := time.Now().Add(t.time)
+	var order []uint32
+	byPacket := map[uint32][]nft.TraceEvent{}
+	for done := 0; done < t.packets && ctx.Err() == nil; {
+		wait := time.Until(deadline)
+		if len(order) > 0 {
+			wait = quiet
+		}
+		if wait <= 0 {
+			break
+		}
+		list, err := from.Next(ctx, wait)
+		if err != nil {
+			return err
+		}
+		for _, e := range list {
+			if byPacket[e.ID] == nil {
+				order = append(order, e.ID)
+			}
+			byPacket[e.ID] = append(byPacket[e.ID], e)
+		}
+		if len(list) > 0 && time.Now().Before(deadline) {
+			continue
+		}
+		for _, id := range order[:min(len(order), t.packets-done)] {
+			done++
+			if err := each(traced(done, q, byPacket[id])); err != nil {
+				return err
+			}
+		}
+		order, byPacket = nil, map[uint32][]nft.TraceEvent{}
+	}
+	return nil
+}
+
+// traced says what the events of a packet mean.
+func traced(number int, q question, list []nft.TraceEvent) *TracedPacket {
+	p := &TracedPacket{Number: number, Source: q.client(), Verdict: Verdict{Outcome: Passed}}
+	masqueraded := false
+	for _, e := range list {
+		if e.Src.IsValid() && e.FromTraceRule {
+			p.Source = e.Src.String()
+		}
+		if e.FromTraceRule {
+			continue
+		}
+		masqueraded = masqueraded || e.Masquerades
+		p.note(e)
+		p.see(q, e)
+	}
+	if p.Verdict.Outcome == Served && p.Verdict.SourceSeen == "" {
+		p.Verdict.SourceSeen = "client"
+		if masqueraded {
+			p.Verdict.SourceSeen = "node"
+		}
+	}
+	p.Verdict.say()
+	return p
+}
+
+// note adds a line for a rule that did something.
+func (p *TracedPacket) note(e nft.TraceEvent) {
+	boring := []string{"continue", "return", "break"}
+	if slices.Contains(boring, e.Verdict) && !e.Translates && !e.Masquerades && !strings.Contains(e.Rule, "meta priority set") ||
+		e.Rule == "policy" && e.Verdict == "accept" || e.Rule == "end of chain" {
+		return
+	}
+	p.Lines = append(p.Lines, fmt.Sprintf("%s %s %s: %s -> %s", e.Family, e.Table, e.Chain, e.Rule, e.Verdict))
+}
+
+// see takes what an event says about the fate of the packet.
+func (p *TracedPacket) see(q question, e nft.TraceEvent) {
+	switch {
+	case e.Verdict == "drop":
+		p.Verdict = Verdict{Outcome: Dropped, By: fmt.Sprintf("%s %s %s: %s", e.Family, e.Table, e.Chain, e.Rule)}
+		if e.Rejects {
+			p.Verdict.Outcome = Refused
+		}
+	case e.Dst.IsValid() && e.Dst != q.dst && p.Verdict.Outcome == Passed:
+		p.Verdict.Outcome, p.Verdict.Endpoints = Served, []netip.AddrPort{e.Dst}
+	}
+}
+
+func (p *TracedPacket) writeText(out io.Writer) {
+	fmt.Fprintf(out, "\n%-*s packet %d, from %s\n", topicWidth, "trace", p.Number, p.Source)
+	for _, line := range p.Lines {
+		fmt.Fprintf(out, "%*s   %s\n", topicWidth, "", line)
+	}
+	fmt.Fprintf(out, "%-*s %s\n", topicWidth, "verdict", p.Verdict.Text)
+}
