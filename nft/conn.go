@@ -41,6 +41,7 @@ type conn struct {
 	request     wire // for requests outside batches
 	unread      bool // the socket may hold answers to an earlier request
 	patience    time.Duration
+	deadline    time.Time // when reading ends; zero: when patience does
 }
 
 // answerTimeout ends the wait for an answer that got lost. The kernel answers while the request is being sent.
@@ -128,8 +129,14 @@ func (c *conn) sendRaw(messages []byte) error {
 	return nil
 }
 
+// errSlow ends a reading that has a deadline.
+var errSlow = errors.New("the answers took too long")
+
 // wait receives the next datagram.
 func (c *conn) wait() (int, error) {
+	if !c.deadline.IsZero() && time.Now().After(c.deadline) {
+		return 0, errSlow
+	}
 	if err := c.sock.SetReadDeadline(time.Now().Add(c.patience)); err != nil {
 		return 0, fmt.Errorf("set read deadline: %w", err)
 	}

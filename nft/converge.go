@@ -46,6 +46,7 @@ func (tb *table) converge(t *Transaction, found existing, k kernel) error {
 	tb.writeShared(want)
 	for id := range tb.defs {
 		id, d := setID(id), &tb.defs[id]
+		tb.totals[id] = len(want.elements[tb.family.index()][id].add)
 		var err error
 		switch {
 		case d.dynamic || id == idGeneration:
@@ -62,6 +63,7 @@ func (tb *table) converge(t *Transaction, found existing, k kernel) error {
 			return fmt.Errorf("read %s: %w", d.name, err)
 		}
 	}
+	tb.totals[idGeneration] = 1
 	tb.image = nil
 	return nil
 }

@@ -66,6 +66,7 @@
 //	trace.go        what the kernel says about the packets of one flow; trace_rules.go: what their rules do
 //	others.go       chains of other tables that packets pass
 //	pick.go         which endpoints a connection can get; jhash.go: the kernel's hash of an address
+//	counts.go       how many elements and connections there are, for metrics
 //	memory_kernel.go  the kernel in memory
 //
 // Package nlmsg in this folder has the framing of netlink messages.

@@ -36,6 +36,7 @@ type Engine struct {
 	applies   uint64 // counts transactions, to notice a port that changes twice in one
 	instance  uint32 // in the stamps of the tables
 	netns     int    // as in Options
+	counts    counts
 }
 
 // kernel is what the engine needs of nf_tables: a netlink socket (conn), or a model in memory (memoryKernel). Tests
@@ -224,14 +225,24 @@ func (e *Engine) apply() (Result, error) {
 	var refused *RefusedError // then only one service port is in the way
 	e.startOver = e.whole && r.Outcome == Rejected && !errors.As(err, &refused)
 	if r.Outcome == Applied {
-		for _, tb := range e.active {
-			tb.forgetInherited()
-		}
+		e.applied(full)
 	}
 	e.tx = &Transaction{}
 	e.applies++
 	e.batch.shrink()
 	return r, err
+}
+
+func (e *Engine) applied(full bool) {
+	if !full || e.whole {
+		e.counts.note(e.tx, e.whole)
+	}
+	for _, tb := range e.active {
+		if full && !e.whole {
+			e.counts.store(tb.family, &tb.totals)
+		}
+		tb.forgetInherited()
+	}
 }
 
 // prepare completes the transaction: with what the collected changes leave out, or with what the kernel lacks.

@@ -111,6 +111,7 @@ func (e *Engine) sendApart(t *Transaction) error {
 	}
 	outcome, why, err := e.conn.send(&b)
 	if outcome == Applied && !e.rebuild {
+		e.counts.note(t, false)
 		e.keepStamps()
 	}
 	switch {

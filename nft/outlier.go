@@ -9,8 +9,6 @@ import (
 
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
-
-	"github.com/verdict-proxy/verdict/nft/nlmsg"
 )
 
 // The kernel notices endpoints that do not answer. A client repeats its first packet after a second. At that time,
@@ -156,21 +154,13 @@ func (r *SuspectReader) Read(refusing bool) (list []Suspect, err error) {
 }
 
 func (r *SuspectReader) read(list []Suspect, f Family, set string, refusing bool) ([]Suspect, error) {
-	err := r.conn.dump(unix.NFT_MSG_GETSETELEM, f, func(w *wire) {
-		w.Text(unix.NFTA_SET_ELEM_LIST_TABLE, TableName)
-		w.Text(unix.NFTA_SET_ELEM_LIST_SET, set)
-	}, func(a nlmsg.Attributes) {
-		for a.Next() {
-			if a.Kind != unix.NFTA_SET_ELEM_LIST_ELEMENTS {
-				continue
-			}
-			for e := a.Nested(); e.Next(); {
-				if s, ok := decodeSuspect(e.Nested(), f); ok {
-					s.Refusing = refusing
-					list = append(list, s)
-				}
-			}
+	err := r.conn.dumpElements(f, set, func(e foundElement) {
+		if len(e.key) < f.addrLen()+typeService.bytes {
+			return
 		}
+		addr, _ := netip.AddrFromSlice(e.key[:f.addrLen()])
+		endpoint := netip.AddrPortFrom(addr, binary.BigEndian.Uint16(e.key[f.addrLen():]))
+		list = append(list, Suspect{Endpoint: endpoint, Packets: e.packets, Refusing: refusing})
 	})
 	if errors.Is(err, unix.ENOENT) {
 		err = nil
@@ -179,37 +169,4 @@ func (r *SuspectReader) read(list []Suspect, f Family, set string, refusing bool
 		err = fmt.Errorf("read set %s of table %s %s: %w", set, f, TableName, err)
 	}
 	return list, err
-}
-
-// decodeSuspect reads an element.
-func decodeSuspect(e nlmsg.Attributes, f Family) (s Suspect, ok bool) {
-	for e.Next() {
-		switch e.Kind {
-		case unix.NFTA_SET_ELEM_KEY:
-			key := decodeValue(e.Nested())
-			if len(key) < f.addrLen()+typeService.bytes {
-				return s, false
-			}
-			addr, _ := netip.AddrFromSlice(key[:f.addrLen()])
-			s.Endpoint = netip.AddrPortFrom(addr, binary.BigEndian.Uint16(key[f.addrLen():]))
-		case unix.NFTA_SET_ELEM_EXPR:
-			s.Packets = decodeCounter(e.Nested())
-		}
-	}
-	return s, s.Endpoint.IsValid()
-}
-
-// decodeCounter reads the number of packets from the expression of an element.
-func decodeCounter(e nlmsg.Attributes) (packets uint64) {
-	for e.Next() {
-		if e.Kind != unix.NFTA_EXPR_DATA {
-			continue
-		}
-		for data := e.Nested(); data.Next(); {
-			if data.Kind == unix.NFTA_COUNTER_PACKETS && len(data.Value) == 8 {
-				packets = binary.BigEndian.Uint64(data.Value)
-			}
-		}
-	}
-	return packets
 }

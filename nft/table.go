@@ -29,6 +29,7 @@ type table struct {
 	unguarded  map[netip.Addr]bool       // no longer guarded, but still in the kernel
 	inherited  map[string]*inheritedPort // by name; ports of an earlier process, until the first Apply
 	image      *image                    // what the kernel has, until the first Apply
+	totals     [setCount]int             // elements of each set after a difference to what the kernel had
 	waiting    waiting
 	hash       hashTables
 

@@ -190,5 +190,13 @@ func (a *Attributes) Uint32() uint32 {
 	return binary.BigEndian.Uint32(a.Value)
 }
 
+// Uint64 is a value that is a number of 64 bits in network byte order; 0 when it has another length.
+func (a *Attributes) Uint64() uint64 {
+	if len(a.Value) != 8 {
+		return 0
+	}
+	return binary.BigEndian.Uint64(a.Value)
+}
+
 // aligned is the length that something takes, with its padding.
 func aligned(length int) int { return (length + 3) &^ 3 }

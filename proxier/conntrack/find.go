@@ -123,7 +123,6 @@ func (r *request) flow(q Query) {
 const (
 	attrTimeout = 7
 
-	statusSeenReply = 1 << 1
 	statusConfirmed = 1 << 3
 )
 

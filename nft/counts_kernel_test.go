@@ -1,0 +1,70 @@
+//go:build !nokernel
+
+package nft
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/verdict-proxy/verdict/e2e/lab"
+)
+
+// TestTraffic connects, and reads what the kernel counted.
+func TestTraffic(t *testing.T) {
+	top := newTopology(t)
+	e := top.node.engine(t)
+	e.SetGlobals(packetGlobals())
+	for _, f := range Families() {
+		mustSet(t, e, stickyPort(f, tcp, time.Hour))
+		mustSet(t, e, Port{Family: f, Name: "test/empty:TCP", Protocol: tcp, Frontends: []Frontend{
+			{Addr: serviceIP(f, 6), Port: 80, ClusterIP: true, Refusal: Reject},
+		}})
+	}
+	mustApply(t, e)
+	o := Options{NetNS: top.node.Fd()}
+	for _, f := range Families() {
+		top.askMany(t, f, tcp, netip.AddrPortFrom(serviceIP(f, 1), 80), 0, 5)
+		top.expectOutcome(t, lab.Outside, question(tcp, netip.AddrPortFrom(serviceIP(f, 6), 80)), lab.Refused)
+		entries, err := ReadAffinity(o)
+		if err != nil || len(entries) != 2 {
+			t.Fatalf("affinity %+v, error %v", entries, err)
+		}
+		if a := entries[f.index()]; a.Family != f || a.Size != defaultAffinitySize || a.Entries != 5 && a.Entries != -1 {
+			t.Errorf("5 clients, but affinity %+v", a)
+		}
+	}
+	list, err := ReadTraffic(o, time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]uint64{}
+	for _, tr := range list {
+		seen[tr.Family.String()+" "+tr.Set+" "+tr.Name] += tr.Packets
+	}
+	for _, f := range Families() {
+		if n := seen[f.String()+" services test/sticky:TCP"]; n != 5 {
+			t.Errorf("%s: %d connections, want 5, in %v", f, n, seen)
+		}
+		if n := seen[f.String()+" no-endpoints test/empty:TCP"]; n != 1 {
+			t.Errorf("%s: %d refused, want 1, in %v", f, n, seen)
+		}
+	}
+	if _, err := ReadTraffic(o, -time.Second); err == nil || !strings.Contains(err.Error(), "too long") {
+		t.Errorf("no time: %v", err)
+	}
+}
+
+// TestNoTables: there is nothing to read before the first Apply.
+func TestNoTables(t *testing.T) {
+	ns := newNamespace(t)
+	entries, err := ReadAffinity(Options{NetNS: ns.Fd()})
+	if err != nil || len(entries) != 0 {
+		t.Errorf("affinity %v, error %v", entries, err)
+	}
+	traffic, err := ReadTraffic(Options{NetNS: ns.Fd()}, time.Minute)
+	if err != nil || len(traffic) != 0 {
+		t.Errorf("traffic %v, error %v", traffic, err)
+	}
+}
