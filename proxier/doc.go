@@ -17,4 +17,5 @@
 //	triggers.go      trigger times of endpoint changes, for the latency metric
 //	healthchecks.go  the healthCheckNodePort servers that are wanted
 //	report.go        what observers and the log are told
+//	fields.go        counts problems by field
 package proxier

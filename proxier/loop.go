@@ -180,6 +180,7 @@ func (p *Proxier) pass() error {
 	} else {
 		report.Services = p.setSome(report.Started)
 	}
+	report.Planning = time.Since(report.Started)
 	p.apply(&report)
 	p.finish(report)
 	return report.Result.Err

@@ -21,7 +21,7 @@ type Dataplane interface {
 	Check() (damaged []string, err error)
 	Repair(dataplane.Interference) dataplane.Result
 	Tick() dataplane.Result
-	Totals() dataplane.TotalsByEngine
+	Totals() dataplane.AllTotals
 }
 
 // Options configure the loop.

@@ -34,16 +34,18 @@ type RepairReport struct {
 type ProblemReport struct {
 	Changed []state.ObjectProblems // all problems of each object whose problems changed, sorted by object
 	Faulty  map[string]int         // how many objects of each kind have problems; kinds that never had any are missing
+	Fields  map[[2]string]int      // how many problems each field of a kind has
 }
 
 // PassReport tells what one pass did.
 type PassReport struct {
 	Started  time.Time
 	Duration time.Duration
-	Services int // planned in this pass
+	Services int           // planned in this pass
+	Planning time.Duration // the part of Duration until the engines had all plans
 	Result   dataplane.Result
-	// Totals counts what each engine serves after the pass.
-	Totals dataplane.TotalsByEngine
+	// Totals count what each engine serves after the pass.
+	Totals dataplane.AllTotals
 	// Triggers are the times at which the endpoint controller noted the changes that this pass brought into the kernel.
 	Triggers []Trigger
 	// HealthChecks are the healthCheckNodePort servers wanted from now on; nil: as before.
@@ -143,12 +145,13 @@ type problemLog struct {
 	changed  map[state.Object]struct{}        // the Services for which found changed since the last report
 	reported map[state.Object][]state.Problem // what the last report had
 	faulty   map[string]int                   // how many objects of each kind have problems
+	fields   fieldCounts
 }
 
 func newProblemLog(log *slog.Logger, lines int) problemLog {
 	return problemLog{
 		log: log, lines: lines, written: map[string]int{}, found: map[state.Name][]state.Problem{}, changed: map[state.Object]struct{}{},
-		reported: map[state.Object][]state.Problem{}, faulty: map[string]int{},
+		reported: map[state.Object][]state.Problem{}, faulty: map[string]int{}, fields: fieldCounts{},
 	}
 }
 
@@ -182,7 +185,7 @@ func (l *problemLog) report(store *state.Store) (r ProblemReport, changed bool) 
 		}
 	}
 	l.changed = map[state.Object]struct{}{}
-	r.Faulty = maps.Clone(l.faulty)
+	r.Faulty, r.Fields = maps.Clone(l.faulty), maps.Clone(l.fields)
 	return r, len(r.Changed) > 0
 }
 
@@ -199,6 +202,8 @@ func (l *problemLog) update(o state.Object, store *state.Store) (problems []stat
 	}
 	l.write(before, problems)
 	l.faulty[o.Kind] += min(len(problems), 1) - min(len(before), 1)
+	l.fields.add(before, -1)
+	l.fields.add(problems, 1)
 	if len(problems) == 0 {
 		delete(l.reported, o)
 	} else {

@@ -3,6 +3,7 @@ package proxier
 import (
 	"fmt"
 	"log/slog"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -95,6 +96,32 @@ func TestFewLinesForOneNamespace(t *testing.T) {
 	for _, want := range []string{"--max-namespace-log-lines", "namespace=tenant problems=7"} {
 		if strings.Count(text.String(), want) != 1 {
 			t.Errorf("the log does not say %q once:\n%s", want, text.String())
+		}
+	}
+}
+
+// TestFieldsAreCounted: problems count by field, without indexes, until they are solved.
+func TestFieldsAreCounted(t *testing.T) {
+	l, store := faultyServices(3)
+	name := state.Name{Namespace: "default", Name: "s1"}
+	l.set(name, problemsOf(name, "spec.externalIPs[12]"), problemsOf(name, "spec.externalIPs[7]"))
+	r, _ := l.report(store)
+	want := map[[2]string]int{{"Service", "spec"}: 3, {"Service", "spec.clusterIPs"}: 2, {"Service", "spec.externalIPs"}: 2}
+	if !maps.Equal(r.Fields, want) {
+		t.Errorf("fields %v, want %v", r.Fields, want)
+	}
+	for _, gone := range []string{"s0", "s1", "s2"} {
+		store.DeleteService(state.Name{Namespace: "default", Name: gone})
+		l.set(state.Name{Namespace: "default", Name: gone})
+	}
+	if r, _ = l.report(store); len(r.Fields) != 0 {
+		t.Errorf("all Services went; fields %v", r.Fields)
+	}
+	for field, want := range map[string]string{
+		"metadata.labels[a/b.c]": "metadata.labels", "spec.ports[0].port": "spec.ports.port", "": "object", "spec.a[x[1]].b": "spec.a.b",
+	} {
+		if got := plainField(state.Problem{Kind: "Service", Field: field}); got != want {
+			t.Errorf("%q becomes %q, want %q", field, got, want)
 		}
 	}
 }

@@ -34,20 +34,26 @@ type observers struct {
 	log      *slog.Logger
 	proxy    *health.Proxy
 	servers  *health.Servers
+	registry *prometheus.Registry
 	metrics  *metrics.Metrics
+	served   *dataplane.AllTotals // as the metrics have it; nil: not yet
 	events   *events
 	kernel   *kernelCheck              // nil: a refusal is not explained
 	checks   chan proxier.HealthChecks // the latest value, so that the loop never waits for listeners
 }
 
-func newObservers(s *config.Settings, e *events, log *slog.Logger) (*observers, error) {
+func newObservers(s *config.Settings, e *events, changes func() state.ChangeCounts, log *slog.Logger) (*observers, error) {
 	families := []state.Family{state.IPv4, state.IPv6}
 	b := thisBuild()
-	m, err := metrics.New(metrics.Options{Registry: prometheus.NewRegistry(), Families: families, Version: b.version, Revision: b.revision})
+	registry := prometheus.NewRegistry()
+	m, err := metrics.New(metrics.Options{
+		Registry: registry, Families: families, Version: b.version, Revision: b.revision,
+		Changes: changes, Schedulers: dataplane.Schedulers(),
+	})
 	if err != nil {
 		return nil, err
 	}
-	o := &observers{settings: s, log: log, metrics: m, events: e, checks: make(chan proxier.HealthChecks, 1)}
+	o := &observers{settings: s, log: log, registry: registry, metrics: m, events: e, checks: make(chan proxier.HealthChecks, 1)}
 	o.proxy = health.NewProxy(health.ProxyOptions{Timeout: pendingTimeout, Families: families, Now: time.Now, Answered: m.Answered})
 	o.servers = health.NewServers(health.ServersOptions{Healthy: o.proxy.Healthy, Log: log})
 	return o, nil
@@ -64,7 +70,9 @@ func (o *observers) PassDone(r proxier.PassReport) {
 	o.proxy.SetNode(r.NodeEligible)
 	o.proxy.PassDone(r.Started, r.Result.Err == nil)
 	o.metrics.PassDone(metrics.Pass{
-		Outcome: r.Result.Outcome.String(), Started: r.Started, Duration: r.Duration, Added: r.Result.Added, Deleted: r.Result.Deleted,
+		Outcome: r.Result.Outcome.String(), Full: r.Result.Full, Started: r.Started, Duration: r.Duration,
+		Added: r.Result.Added, Deleted: r.Result.Deleted,
+		Planning: r.Planning, Encode: r.Result.Encode, Kernel: r.Result.Kernel, Transactions: r.Result.Transactions,
 	})
 	if r.Result.Full && r.Result.Err == nil {
 		settle()
@@ -73,9 +81,7 @@ func (o *observers) PassDone(r proxier.PassReport) {
 		go o.kernel.explain()
 	}
 	if r.Result.Err == nil {
-		for engine, totals := range r.Totals {
-			o.metrics.Served(dataplane.Engine(engine).String(), totals.Frontends, totals.Endpoints)
-		}
+		o.noteServed(&r.Totals)
 		for _, t := range r.Triggers {
 			o.metrics.Programmed(t.Family, r.Started.Add(r.Duration).Sub(t.At))
 		}
@@ -86,6 +92,21 @@ func (o *observers) PassDone(r proxier.PassReport) {
 		default:
 		}
 		o.checks <- *r.HealthChecks
+	}
+}
+
+// noteServed updates the metrics of what is served. In a stream of changes of endpoints, most passes change none.
+func (o *observers) noteServed(t *dataplane.AllTotals) {
+	if o.served != nil && *o.served == *t {
+		return
+	}
+	o.served = t
+	for engine := range t.Engines {
+		e := &t.Engines[engine]
+		o.metrics.Served(dataplane.Engine(engine).String(), metrics.Served{Frontends: e.Frontends, Endpoints: e.Endpoints, Pools: e.Pools[:]})
+	}
+	for _, f := range []state.Family{state.IPv4, state.IPv6} {
+		o.metrics.NoLocal(f, t.NoLocal[f].Internal, t.NoLocal[f].External)
 	}
 }
 
@@ -116,7 +137,7 @@ func (o *observers) Repaired(r proxier.RepairReport) {
 
 // Problems implements proxier.Observer.
 func (o *observers) Problems(r proxier.ProblemReport) {
-	o.metrics.Problems(r.Faulty)
+	o.metrics.Problems(r.Faulty, r.Fields)
 	o.events.problems(r.Changed)
 }
 

@@ -113,7 +113,7 @@ func run(ctx context.Context, s *config.Settings, log *slog.Logger) (err error) 
 		return err
 	}
 	notes := newEvents(eventClient, s.NodeName, store, log)
-	observers, err := newObservers(s, notes, log)
+	observers, err := newObservers(s, notes, store.ChangeCounts, log)
 	if err != nil {
 		return err
 	}

@@ -29,12 +29,15 @@ type Result struct {
 	// Failures are changes that IPVS did not make.
 	Failures []Failure
 
-	Full       bool          // nft wrote both tables as a whole
-	Added      int           // elements
-	Deleted    int           // elements
-	Bytes      int           // of all nft batches
-	Kernel     time.Duration // spent in system calls that carry nft batches
-	Operations int           // on virtual servers and local addresses
+	Full    bool          // nft wrote both tables as a whole
+	Added   int           // elements
+	Deleted int           // elements
+	Bytes   int           // of all nft batches
+	Encode  time.Duration // spent on what nft does before and after these system calls
+	Kernel  time.Duration // spent in system calls that carry nft batches
+	// Transactions counts those that went to the kernel, by their Outcome.
+	Transactions [nft.Unknown + 1]int
+	Operations   int // on virtual servers and local addresses
 }
 
 // Failure is a change that IPVS did not make. It concerns one service port only.
@@ -57,7 +60,11 @@ func (r *Result) Add(later Result) {
 	later.Added += r.Added
 	later.Deleted += r.Deleted
 	later.Bytes += r.Bytes
+	later.Encode += r.Encode
 	later.Kernel += r.Kernel
+	for outcome, n := range r.Transactions {
+		later.Transactions[outcome] += n
+	}
 	later.Operations += r.Operations
 	*r = later
 }
@@ -97,7 +104,12 @@ func (d *Dataplane) applyAll() Result {
 
 // note adds what a call of the nft engine did.
 func (d *Dataplane) note(r *Result, call func() (nft.Result, error)) {
+	start := time.Now()
 	done, err := call()
+	r.Encode += time.Since(start) - done.Kernel
+	if done.Bytes > 0 {
+		r.Transactions[done.Outcome]++
+	}
 	for _, id := range done.Room {
 		d.room[d.limited[id]] = true
 	}

@@ -57,7 +57,7 @@ type Dataplane struct {
 	limited    map[nft.PortID]state.Name // the ports that nft serves less well than asked for, with their Services
 	quarantine map[nft.PortID]*quarantined
 	room       map[state.Name]bool // those of them for which there is room now
-	totals     TotalsByEngine
+	totals     AllTotals
 }
 
 // served is what the dataplane remembers of a Service: enough to remove what is no longer wanted.
@@ -91,7 +91,7 @@ func New(o Options) *Dataplane {
 }
 
 // Totals counts what the engines serve once everything that was Set is applied.
-func (d *Dataplane) Totals() TotalsByEngine { return d.totals }
+func (d *Dataplane) Totals() AllTotals { return d.totals }
 
 // SetEnvironment takes over what all Services share. It returns the Services whose virtual servers may now stand at
 // other addresses: the loop has to plan and Set them before the next Apply.
@@ -117,17 +117,18 @@ func (d *Dataplane) Set(planned *plan.Service) []state.Problem {
 	for i := range planned.Ports {
 		port := &planned.Ports[i]
 		key := portKey{family(port.Family), port.Name}
-		problems = append(problems, d.setPort(planned.Name, key, port, &kept, &hash)...)
-		next.ports = append(next.ports, servedPort{portKey: key, count: countOf(port)})
+		scheduler, some := d.setPort(planned.Name, key, port, &kept, &hash)
+		problems = append(problems, some...)
+		next.ports = append(next.ports, servedPort{portKey: key, count: countOf(port, scheduler)})
 	}
 	d.replace(planned.Name, old, next)
 	return append(problems, kept.list.Problems()...)
 }
 
-// setPort hands one port to the engines.
+// setPort hands one port to the engines. It returns the index of the scheduler that the port gets.
 func (d *Dataplane) setPort(
 	name state.Name, key portKey, port *plan.Port, kept *keptOut, hash *hashBudget,
-) (problems []state.Problem) {
+) (scheduler uint8, problems []state.Problem) {
 	m := d.balance(name, key, port)
 	wanted := d.translator.port(port, &m)
 	if m.ipvs {
@@ -143,15 +144,16 @@ func (d *Dataplane) setPort(
 		problems = append(problems, state.Problem{Kind: "Service", Object: name, Field: "metadata.annotations", Reason: m.problem})
 	}
 	delete(d.limited, key.id())
+	scheduler = m.index(wanted.Method)
 	if problem, kept := d.keptBack(key); kept {
 		d.ruleset.Delete(key.family, key.name)
-		return append(problems, state.Problem{Kind: "Service", Object: name, Field: "spec.ports", Reason: problem})
+		return scheduler, append(problems, state.Problem{Kind: "Service", Object: name, Field: "spec.ports", Reason: problem})
 	}
 	if err := d.ruleset.Set(wanted); err != nil {
 		d.limited[key.id()] = name
 		problems = append(problems, state.Problem{Kind: "Service", Object: name, Field: "spec.ports", Reason: err.Error()})
 	}
-	return problems
+	return scheduler, problems
 }
 
 func (k portKey) id() nft.PortID { return nft.PortID{Family: k.family, Name: k.name} }

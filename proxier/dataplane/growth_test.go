@@ -68,11 +68,11 @@ func TestLimitedIsCounted(t *testing.T) {
 	if p := d.Set(planned); len(p) != 1 {
 		t.Fatalf("problems %v", p)
 	}
-	if got := d.Totals()[NFT]; got.Endpoints != 5001 || got.Frontends[plan.ClusterIP] != 1 {
+	if got := d.Totals().Engines[NFT]; got.Endpoints != 5001 || got.Frontends[plan.ClusterIP] != 1 || got.Pools[0] != 1 {
 		t.Errorf("totals %+v", got)
 	}
 	d.Delete(planned.Name)
-	if d.Totals() != (TotalsByEngine{}) || len(d.limited) > 0 {
+	if d.Totals() != (AllTotals{}) || len(d.limited) > 0 {
 		t.Errorf("nothing is served, but the totals are %+v, and limited are %v", d.Totals(), d.limited)
 	}
 }

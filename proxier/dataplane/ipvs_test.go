@@ -532,12 +532,13 @@ func TestNoAddressOfANodeOrServerIsLocal(t *testing.T) {
 func TestEndOfABalancedService(t *testing.T) {
 	w := newWorld(t, false)
 	w.apply()
-	if totals := w.Totals(); totals[IPVS].Frontends[plan.ClusterIP] != 1 || totals[IPVS].Endpoints != 2 || totals[NFT] != (Totals{}) {
+	totals := w.Totals().Engines
+	if totals[IPVS].Frontends[plan.ClusterIP] != 1 || totals[IPVS].Endpoints != 2 || totals[NFT] != (Totals{}) {
 		t.Errorf("totals %+v", totals)
 	}
 	w.Delete(web)
 	w.pass(t, "deleted", "add, apply, remove")
-	if len(w.balancer.wanted)+len(w.ipvs.services) != 0 || w.Totals() != (TotalsByEngine{}) {
+	if len(w.balancer.wanted)+len(w.ipvs.services) != 0 || w.Totals() != (AllTotals{}) {
 		t.Errorf("remains: %v, %v, %v", w.balancer.wanted, w.ipvs.services, w.Totals())
 	}
 	listing, err := w.rules.List(nil)

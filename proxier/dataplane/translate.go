@@ -16,6 +16,13 @@ func family(f state.Family) nft.Family {
 	return nft.IPv4
 }
 
+func stateFamily(f nft.Family) state.Family {
+	if f == nft.IPv6 {
+		return state.IPv6
+	}
+	return state.IPv4
+}
+
 // translator turns planned ports into ports of the nft engine. A port's lists of endpoints are valid until the next
 // call: the engine keeps none of them, and for a large Service they are most of what a change allocates.
 type translator struct{ cluster, local []nft.Endpoint }

@@ -23,19 +23,29 @@ type Options struct {
 	// series for each.
 	Families          []state.Family
 	Version, Revision string // of the build
+	// Changes returns how many changes there were; nil: none.
+	Changes func() state.ChangeCounts
+	// Schedulers are the names of all schedulers, in the order of Served.Pools.
+	Schedulers []string
 }
 
 // Metrics are all metrics of the proxy. All methods may be called from any goroutine.
 type Metrics struct {
-	families []state.Family
-	registry *prometheus.Registry
+	families   []state.Family
+	schedulers []string
+	registry   *prometheus.Registry
 	verdict
 	upstream
 }
 
 // New registers all metrics. An error means that the registry already has one of the names.
 func New(o Options) (*Metrics, error) {
-	m := &Metrics{families: o.Families, registry: o.Registry, verdict: newVerdict(), upstream: newUpstream()}
+	if o.Changes == nil {
+		o.Changes = func() state.ChangeCounts { return state.ChangeCounts{} }
+	}
+	m := &Metrics{
+		families: o.Families, schedulers: o.Schedulers, registry: o.Registry, verdict: newVerdict(), upstream: newUpstream(o.Changes),
+	}
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name:        "verdict_build_info",
 		Help:        "Always 1. The labels name the build.",
@@ -62,29 +72,45 @@ func (m *Metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{Registry: m.registry})
 }
 
-// The outcomes of a pass, as values of the label outcome.
+// The outcomes of a pass and of a transaction, as values of the label outcome.
 const (
 	Applied  = "applied"
 	Rejected = "rejected"
 	Unknown  = "unknown"
 )
 
+// outcomes lists them in the order of Pass.Transactions.
+func outcomes() [3]string { return [...]string{Applied, Rejected, Unknown} }
+
 // Pass is what one pass over the pending changes did.
 type Pass struct {
 	Outcome        string // Applied, Rejected or Unknown
+	Full           bool   // it wrote whole tables
 	Started        time.Time
 	Duration       time.Duration
 	Added, Deleted int // elements; counted only if the pass was applied
+
+	// Planning, Encode and Kernel are parts of Duration: until the engines had all plans, and what nft needed before and
+	// in the system calls.
+	Planning, Encode, Kernel time.Duration
+	Transactions             [3]int // by outcome
 }
 
 // PassDone counts a pass.
 func (m *Metrics) PassDone(p Pass) {
 	m.passes.WithLabelValues(p.Outcome).Inc()
 	m.passDuration.Observe(p.Duration.Seconds())
+	m.transacted(&p)
+	kind := m.partialDuration
+	if p.Full {
+		kind = m.fullDuration
+	}
 	for _, f := range m.families {
 		m.syncDuration.WithLabelValues(f.String()).Observe(p.Duration.Seconds())
+		kind.WithLabelValues(f.String()).Observe(p.Duration.Seconds())
 	}
 	if p.Outcome != Applied {
+		m.failed()
 		return
 	}
 	m.elements.WithLabelValues("add").Add(float64(p.Added))
@@ -93,6 +119,27 @@ func (m *Metrics) PassDone(p Pass) {
 	m.lastApplied.Set(at)
 	for _, f := range m.families {
 		m.lastSync.WithLabelValues(f.String()).Set(at)
+	}
+}
+
+// transacted counts the transactions of a pass, and how long their stages took. A pass without a transaction counts in
+// neither.
+func (m *Metrics) transacted(p *Pass) {
+	if p.Transactions == [3]int{} {
+		return
+	}
+	for i, outcome := range outcomes() {
+		m.transactions.WithLabelValues(outcome).Add(float64(p.Transactions[i]))
+	}
+	m.stages.WithLabelValues("plan").Observe(p.Planning.Seconds())
+	m.stages.WithLabelValues("encode").Observe(p.Encode.Seconds())
+	m.stages.WithLabelValues("kernel").Observe(p.Kernel.Seconds())
+}
+
+// failed counts a pass that is not in the kernel.
+func (m *Metrics) failed() {
+	for _, f := range m.families {
+		m.syncFailures.WithLabelValues(f.String()).Inc()
 	}
 }
 
@@ -110,16 +157,40 @@ func (m *Metrics) Programmed(f state.Family, took time.Duration) {
 	m.programming.WithLabelValues(f.String()).Observe(took.Seconds())
 }
 
-// Served records what one engine ("nft", "ipvs") serves after a pass.
-func (m *Metrics) Served(engine string, frontends [plan.NodePort + 1]int, endpoints int) {
-	for kind, n := range frontends {
-		m.frontends.WithLabelValues(kindLabel(plan.FrontendKind(kind)), engine).Set(float64(n))
-	}
-	m.endpoints.WithLabelValues(engine).Set(float64(endpoints))
+// Served is what one engine serves.
+type Served struct {
+	Frontends [plan.NodePort + 1]int
+	Endpoints int
+	Pools     []int // by scheduler, in the order of Options.Schedulers
 }
 
-// Problems records how many objects of each kind have problems.
-func (m *Metrics) Problems(objects map[string]int) {
+// Served records what one engine ("nft", "ipvs") serves after a pass. A scheduler has a series from the time at which
+// it first has a pool.
+func (m *Metrics) Served(engine string, s Served) {
+	for kind, n := range s.Frontends {
+		m.frontends.WithLabelValues(kindLabel(plan.FrontendKind(kind)), engine).Set(float64(n))
+	}
+	m.endpoints.WithLabelValues(engine).Set(float64(s.Endpoints))
+	for i, n := range s.Pools[:min(len(s.Pools), len(m.schedulers))] {
+		if key := [2]string{engine, m.schedulers[i]}; n > 0 || m.seen[key] {
+			m.seen[key] = true
+			m.pools.WithLabelValues(key[0], key[1]).Set(float64(n))
+		}
+	}
+}
+
+// NoLocal records how many service ports of a family have endpoints, none of which a policy allows.
+func (m *Metrics) NoLocal(f state.Family, internal, external int) {
+	m.noLocal.WithLabelValues("internal", f.String()).Set(float64(internal))
+	m.noLocal.WithLabelValues("external", f.String()).Set(float64(external))
+}
+
+// Problems records how many objects of each kind have problems, and how many problems each field of a kind has.
+func (m *Metrics) Problems(objects map[string]int, fields map[[2]string]int) {
+	m.problems.Reset()
+	for field, n := range fields {
+		m.problems.WithLabelValues(field[0], field[1]).Set(float64(n))
+	}
 	for _, kind := range problemKinds {
 		m.rejected.WithLabelValues(kind).Set(0)
 	}

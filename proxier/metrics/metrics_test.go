@@ -18,6 +18,10 @@ func newTestMetrics(t *testing.T) *Metrics {
 	t.Helper()
 	m, err := New(Options{
 		Registry: prometheus.NewRegistry(), Families: []state.Family{state.IPv4, state.IPv6}, Version: "v1", Revision: "abc",
+		Schedulers: []string{"random", "rr"},
+		Changes: func() state.ChangeCounts {
+			return state.ChangeCounts{Services: 10, Endpoints: 20, PendingServices: 1, PendingEndpoints: 2}
+		},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -77,7 +81,8 @@ func TestPasses(t *testing.T) {
 	m := newTestMetrics(t)
 	at := time.Unix(1000, 0)
 	m.Pending(at.Add(-time.Second))
-	m.PassDone(Pass{Outcome: Applied, Started: at, Duration: 500 * time.Millisecond, Added: 7, Deleted: 2})
+	m.PassDone(Pass{Outcome: Applied, Full: true, Started: at, Duration: 500 * time.Millisecond, Added: 7, Deleted: 2,
+		Planning: time.Millisecond, Encode: 2 * time.Millisecond, Kernel: 3 * time.Millisecond, Transactions: [3]int{2, 1, 0}})
 	m.PassDone(Pass{Outcome: Rejected, Started: at.Add(time.Hour), Duration: time.Microsecond, Added: 100, Deleted: 100})
 	m.PassDone(Pass{Outcome: Unknown, Started: at.Add(time.Hour), Duration: time.Microsecond, Added: 100})
 	has(t, m, `
@@ -85,6 +90,19 @@ func TestPasses(t *testing.T) {
 		verdict_passes_total{outcome="rejected"} 1
 		verdict_passes_total{outcome="unknown"} 1
 		verdict_pass_duration_seconds_bucket{le="5e-05"} 2
+		verdict_transactions_total{outcome="applied"} 2
+		verdict_transactions_total{outcome="rejected"} 1
+		verdict_transaction_duration_seconds_sum{stage="plan"} 0.001
+		verdict_transaction_duration_seconds_sum{stage="encode"} 0.002
+		verdict_transaction_duration_seconds_sum{stage="kernel"} 0.003
+		verdict_transaction_duration_seconds_count{stage="kernel"} 1
+		kubeproxy_sync_full_proxy_rules_duration_seconds_count{ip_family="IPv4"} 1
+		kubeproxy_sync_partial_proxy_rules_duration_seconds_count{ip_family="IPv6"} 2
+		kubeproxy_sync_proxy_rules_nftables_sync_failures_total{ip_family="IPv4"} 2
+		kubeproxy_sync_proxy_rules_service_changes_total 10
+		kubeproxy_sync_proxy_rules_endpoint_changes_total 20
+		kubeproxy_sync_proxy_rules_service_changes_pending 1
+		kubeproxy_sync_proxy_rules_endpoint_changes_pending 2
 		verdict_pass_duration_seconds_bucket{le="+Inf"} 3
 		kubeproxy_sync_proxy_rules_duration_seconds_bucket{ip_family="IPv4",le="0.001"} 2
 		kubeproxy_sync_proxy_rules_duration_seconds_bucket{ip_family="IPv6",le="16.384"} 3
@@ -99,9 +117,11 @@ func TestPasses(t *testing.T) {
 
 func TestServed(t *testing.T) {
 	m := newTestMetrics(t)
-	m.Served("nft", [...]int{plan.ClusterIP: 4, plan.ExternalIP: 3, plan.LoadBalancer: 2, plan.NodePort: 1}, 40)
-	m.Served("ipvs", [...]int{plan.ClusterIP: 1, plan.NodePort: 0}, 5)
-	m.Served("nft", [...]int{plan.ClusterIP: 2, plan.NodePort: 1}, 39)
+	m.Served("nft", Served{Frontends: [...]int{plan.ClusterIP: 4, plan.ExternalIP: 3, plan.LoadBalancer: 2, plan.NodePort: 1},
+		Endpoints: 40, Pools: []int{7, 3}})
+	m.Served("ipvs", Served{Frontends: [...]int{plan.ClusterIP: 1, plan.NodePort: 0}, Endpoints: 5, Pools: []int{0, 1}})
+	m.Served("nft", Served{Frontends: [...]int{plan.ClusterIP: 2, plan.NodePort: 1}, Endpoints: 39, Pools: []int{8, 0}})
+	m.NoLocal(state.IPv6, 2, 1)
 	has(t, m, `
 		verdict_frontends{engine="nft",kind="cluster_ip"} 2
 		verdict_frontends{engine="nft",kind="external_ip"} 0
@@ -110,22 +130,35 @@ func TestServed(t *testing.T) {
 		verdict_frontends{engine="ipvs",kind="cluster_ip"} 1
 		verdict_endpoints{engine="nft"} 39
 		verdict_endpoints{engine="ipvs"} 5
+		verdict_pools{engine="nft",scheduler="random"} 8
+		verdict_pools{engine="nft",scheduler="rr"} 0
+		verdict_pools{engine="ipvs",scheduler="rr"} 1
+		kubeproxy_sync_proxy_rules_no_local_endpoints_total{ip_family="IPv6",traffic_policy="internal"} 2
+		kubeproxy_sync_proxy_rules_no_local_endpoints_total{ip_family="IPv6",traffic_policy="external"} 1
+		kubeproxy_sync_proxy_rules_no_local_endpoints_total{ip_family="IPv4",traffic_policy="external"} 0
 	`)
 }
 
 func TestProblems(t *testing.T) {
 	m := newTestMetrics(t)
-	m.Problems(map[string]int{"Service": 2, "File": 1, "Gateway": 1})
+	m.Problems(map[string]int{"Service": 2, "File": 1, "Gateway": 1}, map[[2]string]int{{"Service", "spec.ports"}: 3, {"File", "line"}: 1})
 	has(t, m, `
 		verdict_rejected_objects{kind="Service"} 2
 		verdict_rejected_objects{kind="File"} 1
 		verdict_rejected_objects{kind="Gateway"} 1
+		verdict_problems{field="spec.ports",kind="Service"} 3
 	`)
-	m.Problems(map[string]int{"Service": 1, "Gateway": 0})
+	m.Problems(map[string]int{"Service": 1, "Gateway": 0}, map[[2]string]int{{"Service", "spec.externalIPs"}: 1})
 	has(t, m, `
 		verdict_rejected_objects{kind="Service"} 1
 		verdict_rejected_objects{kind="File"} 0
+		verdict_problems{field="spec.externalIPs",kind="Service"} 1
 	`)
+	for _, line := range scrape(t, m) {
+		if strings.Contains(line, "spec.ports") {
+			t.Errorf("a problem that is solved: %s", line)
+		}
+	}
 }
 
 func TestAnswered(t *testing.T) {

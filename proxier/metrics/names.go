@@ -6,15 +6,21 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/verdict-proxy/verdict/proxier/plan"
+	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
 // verdict are the metrics that only this proxy has.
 type verdict struct {
 	passes       *prometheus.CounterVec
 	passDuration prometheus.Histogram
+	transactions *prometheus.CounterVec
+	stages       *prometheus.HistogramVec
 	elements     *prometheus.CounterVec
 	frontends    *prometheus.GaugeVec
 	endpoints    *prometheus.GaugeVec
+	pools        *prometheus.GaugeVec
+	seen         map[[2]string]bool // engines and schedulers with a series of pools
+	problems     *prometheus.GaugeVec
 	rejected     *prometheus.GaugeVec
 	lastApplied  prometheus.Gauge
 
@@ -31,11 +37,21 @@ func newVerdict() verdict {
 			Help:    "Duration of a pass, from the first plan to the kernel's answer.",
 			Buckets: prometheus.ExponentialBuckets(0.00005, 2, 18), // 50 µs to 6.6 s
 		}),
+		transactions: counter("verdict_transactions_total", "nf_tables transactions that were sent, by outcome.", "outcome"),
+		stages: histogram("verdict_transaction_duration_seconds",
+			"Duration of the stages of a pass that sent a transaction: plan, encode (what nft does before the system call) and kernel.",
+			prometheus.ExponentialBuckets(0.00001, 2.5, 15), "stage"), // 10 µs to 3.7 s
 		elements: counter("verdict_element_operations_total",
 			"Elements of maps and sets that were added to the kernel or deleted from it.", "op"),
 		frontends: gauge("verdict_frontends", "Frontends in the kernel.", "kind", "engine"),
 		endpoints: gauge("verdict_endpoints",
 			"Endpoints in the kernel. An endpoint counts once for every Service port and family that it serves.", "engine"),
+		pools: gauge("verdict_pools",
+			"Pools of endpoints in the kernel, by engine and by the scheduler that they have, which may differ from what was asked for.",
+			"engine", "scheduler"),
+		seen: map[[2]string]bool{},
+		problems: gauge("verdict_problems",
+			"Parts of objects that cannot be honored, by the field that is the reason. The log and the Events name them.", "kind", "field"),
 		rejected: gauge("verdict_rejected_objects",
 			"Objects of which a part cannot be honored. The log and the Events name them.", "kind"),
 		lastApplied: prometheus.NewGauge(prometheus.GaugeOpts{
@@ -54,25 +70,38 @@ func newVerdict() verdict {
 
 func (v *verdict) collectors() []prometheus.Collector {
 	return []prometheus.Collector{
-		v.passes, v.passDuration, v.elements, v.frontends, v.endpoints, v.rejected, v.lastApplied, v.interferences, v.repairDuration,
+		v.passes, v.passDuration, v.transactions, v.stages, v.pools, v.problems, v.elements, v.frontends, v.endpoints, v.rejected, v.lastApplied, v.interferences, v.repairDuration,
 	}
 }
 
 // upstream are the metrics that kube-proxy has as well.
 type upstream struct {
-	syncDuration, programming *prometheus.HistogramVec
-	lastSync, lastQueued      *prometheus.GaugeVec
-	healthz, livez            *prometheus.CounterVec
-	conntrackDuration         *prometheus.HistogramVec
-	conntrackDeleted          *prometheus.CounterVec
+	syncDuration, programming     *prometheus.HistogramVec
+	fullDuration, partialDuration *prometheus.HistogramVec
+	syncFailures                  *prometheus.CounterVec
+	lastSync, lastQueued          *prometheus.GaugeVec
+	noLocal                       *prometheus.GaugeVec
+	healthz, livez                *prometheus.CounterVec
+	conntrackDuration             *prometheus.HistogramVec
+	conntrackDeleted              *prometheus.CounterVec
+	changes                       []prometheus.Collector
 }
 
-func newUpstream() upstream {
+func newUpstream(changes func() state.ChangeCounts) upstream {
 	const family = "ip_family"
 	fromMillisecond := prometheus.ExponentialBuckets(0.001, 2, 15)
 	return upstream{
 		syncDuration: histogram("kubeproxy_sync_proxy_rules_duration_seconds",
 			"Duration of a pass. One pass carries both families, so their series are equal.", fromMillisecond, family),
+		fullDuration: histogram("kubeproxy_sync_full_proxy_rules_duration_seconds",
+			"Duration of a pass that wrote whole tables.", fromMillisecond, family),
+		partialDuration: histogram("kubeproxy_sync_partial_proxy_rules_duration_seconds",
+			"Duration of a pass that wrote only what changed.", fromMillisecond, family),
+		syncFailures: counter("kubeproxy_sync_proxy_rules_nftables_sync_failures_total",
+			"Passes that are not in the kernel.", family),
+		noLocal: gauge("kubeproxy_sync_proxy_rules_no_local_endpoints_total",
+			"Service ports with endpoints, none of which the traffic policy Local allows.", "traffic_policy", family),
+		changes: changeMetrics(changes),
 		programming: histogram("kubeproxy_network_programming_duration_seconds",
 			"Time from the change of an endpoint, as its controller recorded it, until the kernel had it.", programmingBuckets(), family),
 		lastSync: gauge("kubeproxy_sync_proxy_rules_last_timestamp_seconds",
@@ -89,8 +118,29 @@ func newUpstream() upstream {
 }
 
 func (u *upstream) collectors() []prometheus.Collector {
+	return append([]prometheus.Collector{
+		u.syncDuration, u.fullDuration, u.partialDuration, u.syncFailures, u.programming, u.lastSync, u.lastQueued, u.noLocal,
+		u.healthz, u.livez, u.conntrackDuration, u.conntrackDeleted,
+	}, u.changes...)
+}
+
+// changeMetrics read the counts on each scrape.
+func changeMetrics(counts func() state.ChangeCounts) []prometheus.Collector {
+	total := func(kind, help string, value func(state.ChangeCounts) uint64) prometheus.Collector {
+		name := "kubeproxy_sync_proxy_rules_" + kind + "_changes_total"
+		return prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, func() float64 { return float64(value(counts())) })
+	}
+	pending := func(kind, help string, value func(state.ChangeCounts) int) prometheus.Collector {
+		name := "kubeproxy_sync_proxy_rules_" + kind + "_changes_pending"
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return float64(value(counts())) })
+	}
 	return []prometheus.Collector{
-		u.syncDuration, u.programming, u.lastSync, u.lastQueued, u.healthz, u.livez, u.conntrackDuration, u.conntrackDeleted,
+		total("service", "Changes of Services.", func(c state.ChangeCounts) uint64 { return c.Services }),
+		total("endpoint", "Changes of EndpointSlices.", func(c state.ChangeCounts) uint64 { return c.Endpoints }),
+		pending("service", "Services with changes that the kernel does not have.",
+			func(c state.ChangeCounts) int { return c.PendingServices }),
+		pending("endpoint", "Services with changes of endpoints that the kernel does not have.",
+			func(c state.ChangeCounts) int { return c.PendingEndpoints }),
 	}
 }
 
@@ -111,8 +161,15 @@ var problemKinds = [...]string{"Service", "EndpointSlice", "Node", "ServiceCIDR"
 // zero creates the series whose labels are known in advance. Otherwise a series would begin with its first event, and a
 // rate over it would miss that event.
 func (m *Metrics) zero() {
-	for _, outcome := range []string{Applied, Rejected, Unknown} {
+	for _, outcome := range outcomes() {
 		m.passes.WithLabelValues(outcome)
+		m.transactions.WithLabelValues(outcome)
+	}
+	for _, outcome := range []string{"repaired", "failed", "reported"} {
+		m.interferences.WithLabelValues(outcome)
+	}
+	for _, stage := range []string{"plan", "encode", "kernel"} {
+		m.stages.WithLabelValues(stage)
 	}
 	for _, op := range []string{"add", "delete"} {
 		m.elements.WithLabelValues(op)
@@ -123,11 +180,15 @@ func (m *Metrics) zero() {
 	}
 	for _, f := range m.families {
 		m.syncDuration.WithLabelValues(f.String())
+		m.fullDuration.WithLabelValues(f.String())
+		m.partialDuration.WithLabelValues(f.String())
+		m.syncFailures.WithLabelValues(f.String())
+		m.NoLocal(f, 0, 0)
 		m.programming.WithLabelValues(f.String())
 		m.conntrackDuration.WithLabelValues(f.String())
 		m.conntrackDeleted.WithLabelValues(f.String())
 	}
-	m.Problems(nil)
+	m.Problems(nil, nil)
 }
 
 func kindLabel(k plan.FrontendKind) string {

@@ -180,6 +180,14 @@ func TestHealthCheck(t *testing.T) {
 	}
 	equal(t, "health check", *planned(svc, list, environment()).HealthCheck,
 		HealthCheck{NodePort: 32000, LocalIPv4: 2, LocalIPv6: 1})
+	both := svc.ClusterIPs
+	for family, want := range map[state.Family]HealthCheck{
+		state.IPv4: {NodePort: 32000, LocalIPv4: 2, LocalIPv6: 2},
+		state.IPv6: {NodePort: 32000, LocalIPv4: 1, LocalIPv6: 1},
+	} {
+		svc.ClusterIPs = slices.DeleteFunc(slices.Clone(both), func(a netip.Addr) bool { return state.FamilyOf(a) != family })
+		equal(t, "a Service of "+family.String(), *planned(svc, list, environment()).HealthCheck, want)
+	}
 	if hc := planned(service(nil), list, environment()).HealthCheck; hc != nil {
 		t.Errorf("a Service without healthCheckNodePort got %+v", hc)
 	}

@@ -55,6 +55,9 @@ func (p *Planner) Plan(svc *state.Service, list []*state.Slice, env *Environment
 	if ipv6 {
 		p.family(&out, state.IPv6)
 	}
+	if out.HealthCheck != nil {
+		out.HealthCheck.fill(ipv4, ipv6)
+	}
 	p.room.report(&out, len(list))
 	p.env, p.svc, p.slices, p.shown = nil, nil, nil, nil
 	clear(p.names)
@@ -174,5 +177,16 @@ func (h *HealthCheck) count(family state.Family, n int) {
 		h.LocalIPv4 = n
 	} else {
 		h.LocalIPv6 = n
+	}
+}
+
+// fill gives the family in which the Service does not exist the count of the other one. Load balancers ask either address
+// of a dual-stack node about a Service of one family.
+func (h *HealthCheck) fill(ipv4, ipv6 bool) {
+	switch {
+	case ipv4 && !ipv6:
+		h.LocalIPv6 = h.LocalIPv4
+	case ipv6 && !ipv4:
+		h.LocalIPv4 = h.LocalIPv6
 	}
 }

@@ -32,7 +32,8 @@ type Service struct {
 type HealthCheck struct {
 	NodePort uint16
 	// LocalIPv4 and LocalIPv6 count the ready endpoint addresses on this node, each address once for all ports
-	// together. Each family has its own server with its own count, as upstream has it.
+	// together. Each family has its own server with its own count, as upstream has it. A Service of one family has the
+	// same count in both: upstream has no server in the other one.
 	LocalIPv4, LocalIPv6 int
 }
 

@@ -5,6 +5,7 @@
 //	problem.go  parts of objects that cannot be honored; text.go: limits for their texts
 //	store.go    the Store: sources write into it, the loop reads from it
 //	queue.go    in which order the loop takes what changed
+//	counts.go   how many changes there were, and how many wait
 //
 // It knows neither Kubernetes types nor the kernel.
 package state

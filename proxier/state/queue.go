@@ -2,8 +2,9 @@ package state
 
 // pending is a change of a Service that the kernel does not have.
 type pending struct {
-	latest uint64 // revision of the latest change
-	queued bool   // no pass has taken the latest change
+	latest uint64      // revision of the latest change
+	queued bool        // no pass has taken the latest change
+	kinds  changeKinds // what changed
 }
 
 // queue holds Services that wait for a pass. Namespaces have turns. In a namespace, the first one in is the first out.

@@ -80,7 +80,7 @@ func BenchmarkTake(b *testing.B) {
 			}
 			for b.Loop() {
 				for _, name := range names {
-					s.touch(name)
+					s.touch(name, serviceChanged)
 				}
 				for s.Rest() {
 					c, _ := s.Take(1)

@@ -27,8 +27,9 @@ type Store struct {
 
 	revision uint64
 	dirty    map[Name]pending // the Services with changes that the kernel does not have
-	queue    queue            // those that no pass has taken since
-	envDirty uint64           // revision of the latest change of node, ranges or host addresses; 0: no change
+	counts   ChangeCounts
+	queue    queue  // those that no pass has taken since
+	envDirty uint64 // revision of the latest change of node, ranges or host addresses; 0: no change
 	synced   bool
 	wake     chan struct{}
 }
@@ -59,12 +60,14 @@ func (s *Store) signal() {
 }
 
 // touch marks a Service as changed. The caller holds mu.
-func (s *Store) touch(n Name) {
+func (s *Store) touch(n Name, kind changeKinds) {
 	s.revision++
-	if !s.dirty[n].queued {
+	before := s.dirty[n]
+	if !before.queued {
 		s.queue.push(n)
 	}
-	s.dirty[n] = pending{latest: s.revision, queued: true}
+	s.counts.changed(before.kinds, kind)
+	s.dirty[n] = pending{latest: s.revision, queued: true, kinds: before.kinds | kind}
 	s.signal()
 }
 
@@ -95,7 +98,7 @@ func (s *Store) SetService(svc *Service, problems []Problem) {
 	defer s.mu.Unlock()
 	s.services[svc.Name] = svc
 	s.setProblems("Service", svc.Name, problems)
-	s.touch(svc.Name)
+	s.touch(svc.Name, serviceChanged)
 }
 
 // DeleteService removes a Service. An unknown name is no change.
@@ -107,7 +110,7 @@ func (s *Store) DeleteService(n Name) {
 		return
 	}
 	delete(s.services, n)
-	s.touch(n)
+	s.touch(n, serviceChanged)
 }
 
 // SetSlice adds or replaces an EndpointSlice. A slice that moved to another Service changes both Services.
@@ -128,7 +131,7 @@ var apiServer = Name{Namespace: "default", Name: "kubernetes"}
 
 // touchMembers marks a Service as changed whose slices changed. The caller holds mu.
 func (s *Store) touchMembers(service Name) {
-	s.touch(service)
+	s.touch(service, endpointsChanged)
 	if service != apiServer {
 		return
 	}
@@ -308,7 +311,7 @@ func (s *Store) Take(n int) (c Changes, ok bool) {
 			break
 		}
 		if p := s.dirty[name]; p.queued {
-			s.dirty[name] = pending{latest: p.latest}
+			s.dirty[name] = pending{latest: p.latest, kinds: p.kinds}
 			c.Services = append(c.Services, name)
 		}
 	}
@@ -327,7 +330,8 @@ func (s *Store) Applied(c Changes) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, n := range c.Services {
-		if s.dirty[n].latest <= c.Revision {
+		if p := s.dirty[n]; p.latest <= c.Revision {
+			s.counts.applied(p.kinds)
 			delete(s.dirty, n)
 		}
 	}

@@ -1,0 +1,76 @@
+package dataplane
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/verdict-proxy/verdict/config"
+	"github.com/verdict-proxy/verdict/nft"
+	"github.com/verdict-proxy/verdict/proxier/plan"
+	"github.com/verdict-proxy/verdict/proxier/state"
+)
+
+// TestPoolsByScheduler: each pool counts under the scheduler that the port gets, which need not be the one it asked for.
+func TestPoolsByScheduler(t *testing.T) {
+	if n := len(Schedulers()); n > maxSchedulers {
+		t.Fatalf("%d schedulers, and room for %d", n, maxSchedulers)
+	}
+	d := New(Options{Ruleset: nft.OpenMemory(nft.Options{}), Scheduling: Scheduling{Backend: config.BackendNFT}})
+	for i, asked := range []string{"", "sh", "rr", "lc"} {
+		d.Set(scheduledPlan(i, asked))
+	}
+	want := map[string]int{"random": 2, "mh": 1, "rr": 1}
+	for i, name := range Schedulers() {
+		if got := d.Totals().Engines[NFT].Pools[i]; got != want[name] {
+			t.Errorf("%s has %d pools, want %d", name, got, want[name])
+		}
+	}
+}
+
+func scheduledPlan(i int, scheduler string) *plan.Service {
+	addr := netip.AddrFrom4([4]byte{10, 96, 1, byte(i)})
+	endpoint := plan.Endpoint{Addr: netip.MustParseAddrPort("10.1.0.1:80"), Weight: 1}
+	name := state.Name{Namespace: "default", Name: "svc-" + scheduler}
+	return &plan.Service{Name: name, Ports: []plan.Port{{
+		Family: state.IPv4, Name: name.String() + ":http", Protocol: state.TCP, Balancing: state.Balancing{Scheduler: scheduler},
+		Cluster: []plan.Endpoint{endpoint}, Frontends: []plan.Frontend{{Kind: plan.ClusterIP, Addr: addr, Port: 80}},
+	}}}
+}
+
+// TestNoLocalEndpoints: a service port counts once for each policy that leaves it no endpoint, in its family.
+func TestNoLocalEndpoints(t *testing.T) {
+	d := New(Options{Ruleset: nft.OpenMemory(nft.Options{})})
+	planned := scheduledPlan(1, "")
+	port := &planned.Ports[0]
+	port.Frontends = append(port.Frontends,
+		plan.Frontend{Kind: plan.NodePort, Port: 30000, Policy: plan.SourcePolicy, Unserved: plan.Drop},
+		plan.Frontend{Kind: plan.ExternalIP, Addr: netip.MustParseAddr("192.0.2.1"), Port: 80, Policy: plan.SourcePolicy, Unserved: plan.Drop})
+	d.Set(planned)
+	if got := d.Totals().NoLocal; got[state.IPv4] != (NoLocal{External: 1}) || got[state.IPv6] != (NoLocal{}) {
+		t.Errorf("external: %+v", got)
+	}
+	port.Frontends[0].Policy, port.Frontends[0].Unserved = plan.LocalPolicy, plan.Drop
+	d.Set(planned)
+	if got := d.Totals().NoLocal[state.IPv4]; got != (NoLocal{Internal: 1, External: 1}) {
+		t.Errorf("both: %+v", got)
+	}
+	port.Frontends = port.Frontends[:1]
+	port.Frontends[0].Policy, port.Frontends[0].Unserved = plan.ClusterPolicy, plan.Served
+	d.Set(planned)
+	d.Delete(planned.Name)
+	if got := d.Totals(); got != (AllTotals{}) {
+		t.Errorf("nothing is left: %+v", got)
+	}
+}
+
+// TestTransactionsAreCounted: an Apply that changes nothing sends nothing.
+func TestTransactionsAreCounted(t *testing.T) {
+	d := New(Options{Ruleset: nft.OpenMemory(nft.Options{})})
+	d.Set(scheduledPlan(1, ""))
+	if r := d.Apply(); r.Transactions != [...]int{nft.Applied: 1, nft.Unknown: 0} || r.Encode <= 0 {
+		t.Errorf("a change: %+v", r)
+	}
+	if r := d.Apply(); r.Transactions != [...]int{nft.Applied: 0, nft.Unknown: 0} {
+		t.Errorf("no change: %+v", r)
+	}
+}
