@@ -81,6 +81,9 @@ type Settings struct {
 
 	HealthzBindAddress string // empty: off
 	MetricsBindAddress string // empty: off
+	Profiling          bool   // serve /debug/pprof there
+	// CountedFrontends is how many frontends a node may have so that the metrics show connections of service ports.
+	CountedFrontends int
 
 	Budgets Budgets
 
@@ -104,6 +107,7 @@ func Default() Settings {
 		NodePortAddresses:  []string{NodePortPrimary},
 		HealthzBindAddress: "0.0.0.0:10256",
 		MetricsBindAddress: "127.0.0.1:10249",
+		CountedFrontends:   2000,
 		Budgets:            defaultBudgets(),
 		LogFormat:          "text",
 	}
@@ -207,6 +211,9 @@ func interfaceFlag(flag, value string) error {
 }
 
 func (s *Settings) validateRest() error {
+	if s.CountedFrontends < 0 {
+		return fmt.Errorf("--max-counted-frontends=%d: must not be negative", s.CountedFrontends)
+	}
 	if s.MinSyncPeriod < 0 {
 		return fmt.Errorf("--min-sync-period=%s: must not be negative", s.MinSyncPeriod)
 	}

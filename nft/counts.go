@@ -141,3 +141,19 @@ func ReadTraffic(o Options, within time.Duration) (list []Traffic, err error) {
 	}
 	return list, nil
 }
+
+// HasFrontends reports whether the elements of a set are frontends that count packets.
+func HasFrontends(set string) bool {
+	return set == mapServices || set == mapNodePorts || RefusalOf(set) != NoRefusal
+}
+
+// RefusalOf returns what happens to packets to the frontends of a set.
+func RefusalOf(set string) Refusal {
+	switch set {
+	case setNoEndpoints, setNoEndpointsNodePorts:
+		return Reject
+	case setNoLocalEndpoints, setNoLocalEndpointsNodePorts:
+		return Drop
+	}
+	return NoRefusal
+}

@@ -89,7 +89,7 @@ func TestCommandLine(t *testing.T) {
 
 func TestFlagsOfKubeProxyAreAccepted(t *testing.T) {
 	args := []string{
-		"run", "--cleanup", "--conntrack-min=131072", "--iptables-sync-period=30s", "--profiling", "--feature-gates=A=true",
+		"run", "--cleanup", "--conntrack-min=131072", "--iptables-sync-period=30s", "--bind-address-hard-fail", "--feature-gates=A=true",
 		"--oom-score-adj=-999", "--logging-format=json", "--vmodule=x=1", "--config-sync-period=15m", "--proxy-mode=nftables",
 	}
 	exit, _, stderr := inNamespace(t, args...)

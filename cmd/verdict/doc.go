@@ -10,6 +10,7 @@
 //	ipvs.go       what IPVS can do on this host
 //	kernel.go     what the kernel lacks, if it refuses the tables
 //	observers.go  health, metrics and Events of the loop; events.go: Events; event_node.go: those on the Node
+//	faces.go      the HTTP listeners for health and metrics; scrape.go: metrics that a scrape reads
 //	render.go     "render": one pass without the kernel
 //
 // This package reads flags and connects the other packages. All other work happens in those.

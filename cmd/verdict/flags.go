@@ -95,7 +95,10 @@ func bindDaemon(fs *pflag.FlagSet, s *config.Settings) {
 	fs.StringVar(&s.HealthzBindAddress, "healthz-bind-address", s.HealthzBindAddress,
 		"`ADDRESS:PORT` of /healthz, /livez and /readyz; empty: off")
 	fs.StringVar(&s.MetricsBindAddress, "metrics-bind-address", s.MetricsBindAddress,
-		"`ADDRESS:PORT` of /metrics and /proxyMode; empty: off")
+		"`ADDRESS:PORT` of /metrics, /proxyMode and /configz; empty: off")
+	fs.BoolVar(&s.Profiling, "profiling", s.Profiling, "serve /debug/pprof on --metrics-bind-address")
+	fs.IntVar(&s.CountedFrontends, "max-counted-frontends", s.CountedFrontends,
+		"`NUMBER` of frontends up to which /metrics shows the connections of each service port; 0: never")
 }
 
 func bindLog(fs *pflag.FlagSet, s *config.Settings) {
@@ -116,7 +119,7 @@ func bindIgnored(fs *pflag.FlagSet) *ignoredFlags {
 		own.String(name, "", "")
 	}
 	for _, name := range []string{
-		"bind-address-hard-fail", "iptables-localhost-nodeports", "conntrack-tcp-be-liberal", "profiling",
+		"bind-address-hard-fail", "iptables-localhost-nodeports", "conntrack-tcp-be-liberal",
 		"log-json-split-stream", "log-text-split-stream", "logtostderr", "alsologtostderr",
 	} {
 		own.Bool(name, false, "")

@@ -2,17 +2,13 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
-	"net"
-	"net/http"
 	"os"
 	"runtime/debug"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/verdict-proxy/verdict/config"
 	"github.com/verdict-proxy/verdict/nft"
@@ -42,10 +38,11 @@ type observers struct {
 	checks   chan proxier.HealthChecks // the latest value, so that the loop never waits for listeners
 }
 
-func newObservers(s *config.Settings, e *events, changes func() state.ChangeCounts, log *slog.Logger) (*observers, error) {
+func newObservers(
+	s *config.Settings, registry *prometheus.Registry, e *events, changes func() state.ChangeCounts, log *slog.Logger,
+) (*observers, error) {
 	families := []state.Family{state.IPv4, state.IPv6}
 	b := thisBuild()
-	registry := prometheus.NewRegistry()
 	m, err := metrics.New(metrics.Options{
 		Registry: registry, Families: families, Version: b.version, Revision: b.revision,
 		Changes: changes, Schedulers: dataplane.Schedulers(),
@@ -139,56 +136,6 @@ func (o *observers) Repaired(r proxier.RepairReport) {
 func (o *observers) Problems(r proxier.ProblemReport) {
 	o.metrics.Problems(r.Faulty, r.Fields)
 	o.events.problems(r.Changed)
-}
-
-// listen opens the listeners, so that an address in use is an error at the start. It serves until the context ends.
-func (o *observers) listen(ctx context.Context, group *errgroup.Group) error {
-	healthz := http.NewServeMux()
-	healthz.Handle("/healthz", o.proxy.Healthz())
-	healthz.Handle("/livez", o.proxy.Livez())
-	healthz.Handle("/readyz", o.proxy.Readyz())
-	metricsMux := http.NewServeMux()
-	metricsMux.Handle("/metrics", o.metrics.Handler())
-	metricsMux.HandleFunc("/healthz", plain("ok"))
-	metricsMux.HandleFunc("/proxyMode", plain(string(o.settings.Backend)))
-	group.Go(func() error { return o.serveHealthChecks(ctx) })
-	return errors.Join(
-		serve(ctx, group, "--healthz-bind-address", o.settings.HealthzBindAddress, healthz),
-		serve(ctx, group, "--metrics-bind-address", o.settings.MetricsBindAddress, metricsMux),
-	)
-}
-
-func plain(text string) http.HandlerFunc {
-	return func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-		w.Header().Set("X-Content-Type-Options", "nosniff")
-		fmt.Fprint(w, text)
-	}
-}
-
-// headerTimeout limits how long a client may take to send its request header.
-const headerTimeout = 10 * time.Second
-
-func serve(ctx context.Context, group *errgroup.Group, flag, address string, h http.Handler) error {
-	if address == "" {
-		return nil
-	}
-	l, err := net.Listen("tcp", address)
-	if err != nil {
-		return fmt.Errorf("listen on %s=%s: %w", flag, address, err)
-	}
-	server := &http.Server{Handler: h, ReadHeaderTimeout: headerTimeout}
-	group.Go(func() error {
-		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-			return fmt.Errorf("serve on %s: %w", address, err)
-		}
-		return nil
-	})
-	group.Go(func() error {
-		<-ctx.Done()
-		return server.Close()
-	})
-	return nil
 }
 
 // listenRetry is the time between two attempts to listen on a healthCheckNodePort.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"maps"
 	"os"
 	"regexp"
@@ -11,6 +12,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/pflag"
 
+	"github.com/verdict-proxy/verdict/cmd/verdict/kernelmetrics"
+	"github.com/verdict-proxy/verdict/cmd/verdict/restclient"
+	"github.com/verdict-proxy/verdict/e2e/exposition"
 	"github.com/verdict-proxy/verdict/proxier/metrics"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
@@ -19,20 +23,26 @@ import (
 // cells.
 func readmeTable(t *testing.T, header string) (rows [][]string) {
 	t.Helper()
-	text, err := os.ReadFile("../../README.md")
+	return tableOf(t, "../../README.md", header)
+}
+
+// tableOf does the same for any file.
+func tableOf(t *testing.T, file, header string) (rows [][]string) {
+	t.Helper()
+	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, table, found := strings.Cut(string(text), "\n| "+header+" |\n")
 	if !found {
-		t.Fatalf("README.md has no table with the header %q", header)
+		t.Fatalf("%s has no table with the header %q", file, header)
 	}
 	for line := range strings.Lines(table) {
 		if line = strings.TrimSpace(line); line == "" {
 			break
 		}
 		cells := strings.Split(strings.Trim(line, "|"), "|")
-		if len(cells) > 2 && strings.Contains(cells[0], "`") {
+		if len(cells) > 1 && strings.Contains(cells[0], "`") {
 			rows = append(rows, cells)
 		}
 	}
@@ -67,22 +77,73 @@ func TestReadmeFlags(t *testing.T) {
 	compareMaps(t, documented, defined)
 }
 
-// TestReadmeMetrics compares the table in README.md with the metrics of the daemon and their labels. Metrics of the Go
-// runtime and of the process are not in the table.
-func TestReadmeMetrics(t *testing.T) {
-	documented := map[string]string{}
-	for _, cells := range readmeTable(t, "metric | labels | meaning") {
+// TestDocumentedMetrics compares the table in config/deploy/README.md with the metrics of the daemon and their labels.
+// Metrics of the Go runtime and of the process are not in the table.
+func TestDocumentedMetrics(t *testing.T) {
+	documented, same := map[string]string{}, map[string]bool{}
+	for _, cells := range tableOf(t, deployReadme, "metric | labels | kube-proxy | meaning") {
 		labels := literals(cells[1])
 		slices.Sort(labels)
 		for _, name := range literals(cells[0]) {
 			documented[name] = strings.Join(labels, " ")
+			same[name] = strings.TrimSpace(cells[2]) == "same"
 		}
 	}
-	registry := prometheus.NewRegistry()
-	if _, err := metrics.New(metrics.Options{Registry: registry, Families: []state.Family{state.IPv4}}); err != nil {
+	compareMaps(t, documented, registered(t, everyMetric(t)))
+
+	const folder = "../../proxier/metrics/testdata/"
+	ofUpstream, err := exposition.Recorded("", folder+"kube-proxy.txt", folder+"kube-proxy-unseen.txt")
+	if err != nil {
 		t.Fatal(err)
 	}
-	compareMaps(t, documented, registered(t, registry))
+	missing := map[string]bool{}
+	for _, cells := range tableOf(t, deployReadme, "metric of kube-proxy | why Verdict does not have it") {
+		for _, name := range literals(cells[0]) {
+			missing[name] = true
+		}
+	}
+	for name := range ofUpstream {
+		if same[name] == missing[name] {
+			t.Errorf("%s is a metric of kube-proxy: it must be in one of the two tables", name)
+		}
+	}
+	for name := range documented {
+		if same[name] != (ofUpstream[name] != "") {
+			t.Errorf("kube-proxy has %s: %t, but the table says something else", name, ofUpstream[name] != "")
+		}
+	}
+}
+
+// deployReadme is about deploying.
+const deployReadme = "../../config/deploy/README.md"
+
+// everyMetric is a registry with all metrics of the daemon.
+func everyMetric(t *testing.T) *prometheus.Registry {
+	t.Helper()
+	registry := prometheus.NewRegistry()
+	_, err := metrics.New(metrics.Options{Registry: registry, Families: []state.Family{state.IPv4}})
+	if err := errors.Join(err, restclient.Register(registry), registry.Register(kernelmetrics.New(kernelmetrics.Options{}))); err != nil {
+		t.Fatal(err)
+	}
+	return registry
+}
+
+// TestReadmeNamesMetrics: the metrics that README.md mentions exist.
+func TestReadmeNamesMetrics(t *testing.T) {
+	known := registered(t, everyMetric(t))
+	text, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := regexp.MustCompile("`((?:verdict|kubeproxy)_[a-z0-9_]+)").FindAllStringSubmatch(string(text), -1)
+	if len(names) < 8 {
+		t.Errorf("README.md mentions only %d metrics", len(names))
+	}
+	for _, match := range names {
+		if _, ok := known[match[1]]; !ok {
+			t.Errorf("README.md mentions %s, which the program does not have", match[1])
+		}
+	}
 }
 
 // registered returns the metrics of a registry with their labels.

@@ -9,9 +9,11 @@ import (
 	"os"
 	"slices"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/verdict-proxy/verdict/cmd/verdict/restclient"
 	"github.com/verdict-proxy/verdict/config"
 	"github.com/verdict-proxy/verdict/ipvsctl"
 	"github.com/verdict-proxy/verdict/nft"
@@ -90,6 +92,10 @@ func initHost(s *config.Settings, log *slog.Logger) error {
 func run(ctx context.Context, s *config.Settings, log *slog.Logger) (err error) {
 	b := thisBuild()
 	log.Info("starting", "version", b.version, "revision", b.revision, "node", s.NodeName, "backend", string(s.Backend))
+	registry := prometheus.NewRegistry()
+	if err := restclient.Register(registry); err != nil {
+		return err
+	}
 	client, err := newClient(s)
 	if err != nil {
 		return err
@@ -113,11 +119,14 @@ func run(ctx context.Context, s *config.Settings, log *slog.Logger) (err error) 
 		return err
 	}
 	notes := newEvents(eventClient, s.NodeName, store, log)
-	observers, err := newObservers(s, notes, store.ChangeCounts, log)
+	observers, err := newObservers(s, registry, notes, store.ChangeCounts, log)
 	if err != nil {
 		return err
 	}
 	observers.kernel = newKernelCheck(k.families, log)
+	if err := observers.scrapeKernel(k); err != nil {
+		return err
+	}
 	interference := make(chan dataplane.Interference, 64)
 	loop := proxier.New(proxier.Options{
 		Settings: s, Store: store, Dataplane: k.dataplane(), Flows: k.flows, Former: formerFrontends(k.engine, log),

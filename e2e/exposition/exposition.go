@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -63,4 +64,49 @@ func describe(f *dto.MetricFamily) Metric {
 		}
 	}
 	return m
+}
+
+// Recorded reads files of Metrics, one a line. Lines that begin with # are comments. It returns the lines of a prefix by
+// the name of the metric.
+func Recorded(prefix string, files ...string) (map[string]string, error) {
+	lines := map[string]string{}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return nil, fmt.Errorf("read recorded metrics: %w", err)
+		}
+		for line := range strings.Lines(string(text)) {
+			line = strings.TrimSpace(line)
+			if name, _, ok := strings.Cut(line, " "); ok && name != "#" && strings.HasPrefix(name, prefix) {
+				lines[name] = line
+			}
+		}
+	}
+	return lines, nil
+}
+
+// Compare lists what differs between metrics that are there and those that should be. Without says why one need not be
+// there.
+func Compare(have []Metric, want, without map[string]string) (differences []string) {
+	seen := map[string]bool{}
+	for _, m := range have {
+		seen[m.Name] = true
+		if line, ok := want[m.Name]; ok && line != m.String() {
+			differences = append(differences, fmt.Sprintf("%s differs: there is\n%s\nwanted is\n%s", m.Name, m, line))
+		}
+		if why := without[m.Name]; why != "" {
+			differences = append(differences, fmt.Sprintf("%s is there, although %s", m.Name, why))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(want)) {
+		if !seen[name] && without[name] == "" {
+			differences = append(differences, name+" is missing")
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(without)) {
+		if want[name] == "" {
+			differences = append(differences, name+" is unknown, so it needs no reason")
+		}
+	}
+	return differences
 }

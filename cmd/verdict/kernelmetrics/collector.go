@@ -1,0 +1,214 @@
+package kernelmetrics
+
+import (
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/verdict-proxy/verdict/ipvsctl"
+	"github.com/verdict-proxy/verdict/nft"
+)
+
+// Options configure a Collector. The functions read from the kernel; a nil function has nothing to read.
+type Options struct {
+	Elements func() []nft.SetElements // of the engine, without the kernel
+	Affinity func() ([]nft.AffinityEntries, error)
+	Traffic  func(within time.Duration) ([]nft.Traffic, error)
+	Servers  func() ([]ipvsctl.Status, error) // virtual servers
+	// Most is how many frontends the node may have; with more, Traffic and Servers are not called. 0: never call them.
+	Most int
+	Log  *slog.Logger
+	Now  func() time.Time
+}
+
+// Collector implements prometheus.Collector.
+type Collector struct {
+	options Options
+
+	mu       sync.Mutex
+	read     time.Time           // when the kernel was read
+	found    []prometheus.Metric // then
+	ports    ports
+	failures map[string]float64   // by what could not be read
+	said     map[string]time.Time // when that was logged
+}
+
+// The limits of a scrape. Scrapes that follow at once get the values of the one before.
+const (
+	atMostEvery = time.Second
+	within      = 250 * time.Millisecond
+	sayAgain    = 10 * time.Minute
+)
+
+// New returns a Collector that has read nothing yet.
+func New(o Options) *Collector {
+	return &Collector{options: o, ports: newPorts(), failures: map[string]float64{}, said: map[string]time.Time{}}
+}
+
+func describe(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc(name, help, labels, nil)
+}
+
+// descriptions are the metrics of a Collector.
+type descriptions struct {
+	elements, entries, size, connections, refused, counted, servers, active, failures *prometheus.Desc
+}
+
+func described() descriptions {
+	return descriptions{
+		elements: describe("verdict_map_elements",
+			"Elements of maps and sets in the kernel, as Verdict wrote them. A range counts as two.", "ip_family", "map"),
+		entries: describe("verdict_affinity_entries",
+			"Clients with session affinity in the kernel (Linux 6.16 and newer).", "ip_family"),
+		size: describe("verdict_affinity_size", "Clients for which the affinity map has room.", "ip_family"),
+		connections: describe("verdict_service_connections_total",
+			"Connections to a service port that nft balanced, since Verdict started.", "ip_family", "namespace", "service", "port"),
+		refused: describe("verdict_service_refused_packets_total",
+			"Packets to a service port that were refused, since Verdict started: there are no endpoints, or the policy leaves none.",
+			"ip_family", "namespace", "service", "port", "reason"),
+		counted: describe("verdict_service_connections_shown",
+			"1: connections of service ports are shown. 0: the node has more frontends than --max-counted-frontends, or reading failed."),
+		servers:  describe("verdict_ipvs_virtual_servers", "Virtual servers of Verdict in IPVS."),
+		active:   describe("verdict_ipvs_connections", "Connections in IPVS to real servers of Verdict.", "state"),
+		failures: describe("verdict_scrape_failures_total", "Readings of the kernel that failed during a scrape.", "source"),
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (c *Collector) Describe(to chan<- *prometheus.Desc) {
+	d := described()
+	for _, each := range []*prometheus.Desc{
+		d.elements, d.entries, d.size, d.connections, d.refused, d.counted, d.servers, d.active, d.failures,
+	} {
+		to <- each
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c *Collector) Collect(to chan<- prometheus.Metric) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if now := c.options.Now(); c.found == nil || now.Sub(c.read) >= atMostEvery {
+		c.found, c.read = c.scrape(now), now
+	}
+	for _, m := range c.found {
+		to <- m
+	}
+}
+
+// scrape reads everything.
+func (c *Collector) scrape(now time.Time) []prometheus.Metric {
+	s := &scrape{descriptions: described()}
+	frontends := c.elements(s)
+	c.affinity(s, now)
+	shown := 0.0
+	if frontends <= c.options.Most {
+		c.servers(s, now)
+		if c.connections(s, now) {
+			shown = 1
+		}
+	}
+	s.gauge(s.counted, shown)
+	for _, source := range []string{"affinity", "connections", "ipvs"} {
+		s.counter(s.descriptions.failures, c.failures[source], source)
+	}
+	return s.found
+}
+
+// scrape collects metrics.
+type scrape struct {
+	descriptions
+	found []prometheus.Metric
+}
+
+func (s *scrape) gauge(d *prometheus.Desc, v float64, labels ...string) {
+	s.found = append(s.found, prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...))
+}
+
+func (s *scrape) counter(d *prometheus.Desc, v float64, labels ...string) {
+	s.found = append(s.found, prometheus.MustNewConstMetric(d, prometheus.CounterValue, v, labels...))
+}
+
+// elements shows the size of each map, and returns how many frontends there are.
+func (c *Collector) elements(s *scrape) (frontends int) {
+	if c.options.Elements == nil {
+		return 0
+	}
+	for _, e := range c.options.Elements() {
+		s.gauge(s.descriptions.elements, float64(e.Elements), familyLabel(e.Family), e.Set)
+		if nft.HasFrontends(e.Set) {
+			frontends += e.Elements
+		}
+	}
+	return frontends
+}
+
+func (c *Collector) affinity(s *scrape, now time.Time) {
+	if c.options.Affinity == nil {
+		return
+	}
+	list, err := c.options.Affinity()
+	if err != nil {
+		c.failed("affinity", now, err)
+		return
+	}
+	for _, a := range list {
+		s.gauge(s.size, float64(a.Size), familyLabel(a.Family))
+		if a.Entries >= 0 {
+			s.gauge(s.entries, float64(a.Entries), familyLabel(a.Family))
+		}
+	}
+}
+
+func (c *Collector) servers(s *scrape, now time.Time) {
+	if c.options.Servers == nil || c.options.Most == 0 {
+		return
+	}
+	list, err := c.options.Servers()
+	if err != nil {
+		c.failed("ipvs", now, err)
+		return
+	}
+	active, inactive := 0, 0
+	for i := range list {
+		for _, r := range list[i].RealServers {
+			active, inactive = active+r.Active, inactive+r.Inactive
+		}
+	}
+	s.gauge(s.descriptions.servers, float64(len(list)))
+	s.gauge(s.active, float64(active), "active")
+	s.gauge(s.active, float64(inactive), "inactive")
+}
+
+// failed counts a reading that failed, and logs it from time to time.
+func (c *Collector) failed(source string, now time.Time, err error) {
+	c.failures[source]++
+	if said, before := c.said[source]; before && now.Sub(said) < sayAgain {
+		return
+	}
+	c.said[source] = now
+	c.options.Log.Warn("cannot read from the kernel for the metrics; this scrape lacks them, the next one tries again",
+		"source", source, "error", err)
+}
+
+func familyLabel(f nft.Family) string {
+	if f == nft.IPv6 {
+		return "IPv6"
+	}
+	return "IPv4"
+}
+
+// splitName returns the parts of the name of a service port, namespace/name:port. A name that was truncated may lack
+// some; then all of it is the name of the Service.
+func splitName(name string) (namespace, service, port string) {
+	name = strings.ToValidUTF8(name, "")
+	namespace, rest, ok := strings.Cut(name, "/")
+	colon := strings.LastIndexByte(rest, ':')
+	if !ok || colon < 0 {
+		return "", name, ""
+	}
+	return namespace, rest[:colon], rest[colon+1:]
+}

@@ -1,0 +1,85 @@
+package kernelmetrics
+
+import (
+	"time"
+
+	"github.com/verdict-proxy/verdict/nft"
+)
+
+// ports add up what the kernel counted, by service port. The kernel's counter of a frontend starts again when the
+// element is replaced, and a service port has several frontends. Their plain sum could fall by a part, and Prometheus
+// would take the rest for new connections.
+type ports struct {
+	latest map[frontend]uint64 // the kernel's counters at the latest reading
+	totals map[port]uint64
+}
+
+type frontend struct {
+	family    nft.Family
+	set, key  string
+	ofService string
+}
+
+// port is a service port, and what was counted: "" for connections, or why packets were refused.
+type port struct {
+	family       nft.Family
+	name, reason string
+}
+
+func newPorts() ports { return ports{latest: map[frontend]uint64{}, totals: map[port]uint64{}} }
+
+// add takes a reading over. It forgets frontends and service ports that are gone.
+func (p *ports) add(list []nft.Traffic) {
+	latest, totals := make(map[frontend]uint64, len(list)), make(map[port]uint64, len(p.totals))
+	for i := range list {
+		t := &list[i]
+		fe := frontend{family: t.Family, set: t.Set, key: t.Key, ofService: t.Name}
+		of := port{family: t.Family, name: t.Name, reason: reason(t.Set)}
+		if _, again := latest[fe]; again {
+			continue // the kernel repeats elements while it resizes a set
+		}
+		latest[fe] = t.Packets
+		if _, ok := totals[of]; !ok {
+			totals[of] = p.totals[of]
+		}
+		more := t.Packets
+		if before := p.latest[fe]; before <= t.Packets {
+			more -= before
+		}
+		totals[of] += more
+	}
+	p.latest, p.totals = latest, totals
+}
+
+// reason says why the packets that a set counts were refused; "": they were not.
+func reason(set string) string {
+	switch nft.RefusalOf(set) {
+	case nft.Reject:
+		return "no_endpoints"
+	case nft.Drop:
+		return "no_local_endpoints"
+	}
+	return ""
+}
+
+// connections shows what service ports have, and reports whether it could.
+func (c *Collector) connections(s *scrape, now time.Time) bool {
+	if c.options.Traffic == nil || c.options.Most == 0 {
+		return false
+	}
+	list, err := c.options.Traffic(within)
+	if err != nil {
+		c.failed("connections", now, err)
+		return false
+	}
+	c.ports.add(list)
+	for of, n := range c.ports.totals {
+		namespace, service, name := splitName(of.name)
+		if of.reason == "" {
+			s.counter(s.descriptions.connections, float64(n), familyLabel(of.family), namespace, service, name)
+		} else {
+			s.counter(s.refused, float64(n), familyLabel(of.family), namespace, service, name, of.reason)
+		}
+	}
+	return true
+}
