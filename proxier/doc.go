@@ -17,5 +17,6 @@
 //	triggers.go      trigger times of endpoint changes, for the latency metric
 //	healthchecks.go  the healthCheckNodePort servers that are wanted
 //	report.go        what observers and the log are told
+//	passlog.go       one line a second for passes that changed something
 //	fields.go        counts problems by field
 package proxier

@@ -31,7 +31,8 @@ func (p *Proxier) Run(ctx context.Context) error {
 			wanted = p.repair(i)
 		case <-check.C:
 			wanted = p.check()
-		case <-tick.C:
+		case now := <-tick.C:
+			p.errors.passes.write(now)
 			wanted = p.tick()
 		case c := <-p.flows.done:
 			p.observer.FlowsCleaned(c.results)
@@ -105,7 +106,8 @@ func (p *Proxier) repair(i dataplane.Interference) (wanted bool) {
 	for len(p.interference) > 0 {
 		i.Merge(<-p.interference)
 	}
-	p.log.Warn("another process changed the tables of Verdict", "process", i.Process, "pid", i.PID, "changed", i.String())
+	p.log.Warn("another process changed the tables of Verdict", "process", i.Process, "pid", i.PID, "changed", i.String(),
+		"next", p.afterInterference())
 	report := RepairReport{Interference: i}
 	if p.settings.Repair && p.node.known && p.pace.failures > 0 {
 		p.repairLater(i)
@@ -123,6 +125,17 @@ func (p *Proxier) repair(i dataplane.Interference) (wanted bool) {
 	}
 	p.observer.Repaired(report)
 	return false // after a failure, pace has a pass done
+}
+
+// afterInterference says what becomes of a change by another process.
+func (p *Proxier) afterInterference() string {
+	switch {
+	case !p.settings.Repair:
+		return "nothing, because of --repair=false"
+	case p.pace.failures > 0:
+		return "it is undone when a pass applies again"
+	}
+	return "it is undone now"
 }
 
 // repairLater keeps an interference until a pass is in the kernel. The pass may write everything, but it need not: it may

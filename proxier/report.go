@@ -64,14 +64,15 @@ type errorLog struct {
 	said time.Time // when it was logged
 	// failed has what IPVS did not do and was logged within the last minute.
 	failed map[string]time.Time
+	passes passLog
 }
 
 func newErrorLog(log *slog.Logger) errorLog {
-	return errorLog{log: log, failed: map[string]time.Time{}}
+	return errorLog{log: log, failed: map[string]time.Time{}, passes: passLog{log: log}}
 }
 
-// report writes a line for what an operator wants to see: passes that wrote everything, passes that failed, and on
-// request all.
+// report writes a line for what an operator wants to see: passes that changed something, and passes that failed. On
+// request it writes a line for each pass.
 func (l *errorLog) report(r *PassReport, failures int) {
 	l.ipvs(r.Result.Failures)
 	attrs := []any{
@@ -92,6 +93,7 @@ func (l *errorLog) report(r *PassReport, failures int) {
 		l.log.Info("tables written", attrs...)
 	} else {
 		l.log.Debug("pass applied", attrs...)
+		l.passes.add(r)
 	}
 	if l.last != "" {
 		l.log.Info("passes apply again")
@@ -126,7 +128,7 @@ func (l *errorLog) ipvs(failures []dataplane.Failure) {
 			continue
 		}
 		if lines++; lines > maxFailures {
-			l.log.Error("IPVS did not make more changes; the first ones were logged", "failures", len(failures))
+			l.log.Error("IPVS did not make more changes; the first ones were logged, and each is tried again", "failures", len(failures))
 			return
 		}
 		l.failed[text] = now

@@ -38,7 +38,7 @@ func (k *kernelCheck) explain() {
 				"boot a kernel of version 5.13 or newer that has them; Verdict tries again until then",
 				"kernel", kernelRelease(), "missing", strings.Join(missing, "; "))
 		case err != nil:
-			k.log.Warn("cannot find out whether the kernel lacks a feature", "kernel", kernelRelease(), "error", err)
+			k.log.Warn("cannot find out whether the kernel lacks a feature; Verdict writes its tables again until the kernel takes them", "kernel", kernelRelease(), "error", err)
 		}
 	})
 }

@@ -48,6 +48,7 @@ func newRun() *cobra.Command {
 			return err
 		}
 		log := newLogger(cmd.ErrOrStderr(), &s)
+		routeClientLog(log, s.Verbosity)
 		ignored.warn(cmd.Flags(), log)
 		switch {
 		case *cleanup:

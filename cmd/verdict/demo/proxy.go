@@ -34,7 +34,9 @@ type entry struct {
 }
 
 // changed reports whether the line says that a transaction with elements is in the kernel.
-func (e *entry) changed() bool { return e.Added+e.Deleted > 0 && e.Level != "ERROR" }
+func (e *entry) changed() bool {
+	return e.Added+e.Deleted > 0 && e.Level != "ERROR" && e.Msg != "changes applied" // the sum of several passes
+}
 
 // proxy is a running "verdict run".
 type proxy struct {
