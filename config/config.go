@@ -60,7 +60,12 @@ type Settings struct {
 	Manifests  string // a folder with manifests, instead of an API server
 	NodeName   string // --hostname-override, or else the name of the host
 
-	Backend       Backend
+	Backend Backend
+	// DefaultScheduler is the scheduler of Services that name none, unless the backend is ipvs. Empty: random.
+	DefaultScheduler string
+	Upstream         Upstream
+	Node             Node
+
 	IPVS          IPVS
 	MinSyncPeriod time.Duration
 	// Repair makes Verdict undo the changes of other processes to its tables. Otherwise it only reports them.
@@ -79,6 +84,7 @@ type Settings struct {
 	NodePortAddresses   []string
 	MasqueradeAll       bool
 
+	BindAddress        string // replaces this node's address of its family; empty or unspecified: no effect
 	HealthzBindAddress string // empty: off
 	MetricsBindAddress string // empty: off
 	Profiling          bool   // serve /debug/pprof there
@@ -97,6 +103,8 @@ func Default() Settings {
 		QPS:                50,
 		Burst:              100,
 		Backend:            BackendHybrid,
+		Upstream:           Upstream{LocalhostNodePorts: true},
+		Node:               defaultNode(),
 		IPVS:               defaultIPVS(),
 		MinSyncPeriod:      10 * time.Millisecond,
 		Repair:             true,
@@ -120,8 +128,16 @@ const (
 	NodePortAll       = "all"
 )
 
-// Complete sets the node's name if it is empty, and normalizes it.
+// The ports of kube-proxy.
+const (
+	HealthzPort = "10256"
+	MetricsPort = "10249"
+)
+
+// Complete adds default ports to addresses that have none. It sets the node's name if it is empty, and normalizes it.
 func (s *Settings) Complete() error {
+	s.HealthzBindAddress = withPort(s.HealthzBindAddress, HealthzPort)
+	s.MetricsBindAddress = withPort(s.MetricsBindAddress, MetricsPort)
 	s.NodeName = strings.ToLower(strings.TrimSpace(s.NodeName))
 	if s.NodeName != "" {
 		return nil
@@ -147,6 +163,8 @@ func (s *Settings) Validate() error {
 		validateEach("--nodeport-addresses", s.NodePortAddresses, isNodePortAddress),
 		validateEach("--cluster-cidr", s.ClusterCIDRs, isPrefix),
 		s.Budgets.validate(),
+		s.Upstream.validate(),
+		s.Node.validate(),
 		s.validateRest(),
 	)
 }
@@ -217,6 +235,9 @@ func (s *Settings) validateRest() error {
 	if s.MinSyncPeriod < 0 {
 		return fmt.Errorf("--min-sync-period=%s: must not be negative", s.MinSyncPeriod)
 	}
+	if _, err := netip.ParseAddr(s.BindAddress); s.BindAddress != "" && err != nil {
+		return fmt.Errorf("--bind-address=%s: must be an IP address", s.BindAddress)
+	}
 	if s.LogFormat != "text" && s.LogFormat != "json" {
 		return fmt.Errorf("--log-format=%s: must be text or json", s.LogFormat)
 	}
@@ -226,6 +247,9 @@ func (s *Settings) validateRest() error {
 func validateAddress(flag, value string) error {
 	if value == "" {
 		return nil
+	}
+	if _, err := netip.ParseAddr(value); err == nil {
+		return nil // Complete adds the port
 	}
 	host, port, err := net.SplitHostPort(value)
 	if err != nil {

@@ -32,7 +32,12 @@ func TestValidate(t *testing.T) {
 		{"listeners off", func(s *Settings) { s.HealthzBindAddress, s.MetricsBindAddress = "", "" }, ""},
 		{"any address", func(s *Settings) { s.HealthzBindAddress = ":10256" }, ""},
 		{"IPv6 listener", func(s *Settings) { s.MetricsBindAddress = "[::1]:10249" }, ""},
-		{"listener without port", func(s *Settings) { s.MetricsBindAddress = "127.0.0.1" }, "--metrics-bind-address=127.0.0.1: must be"},
+		{"listener without port", func(s *Settings) { s.MetricsBindAddress = "127.0.0.1" }, ""},
+		{"listener without port or address", func(s *Settings) { s.MetricsBindAddress = "here" }, "--metrics-bind-address=here: must be"},
+		{"proxy mode", func(s *Settings) { s.Upstream.Mode = "userspace" }, "--proxy-mode=userspace: must be"},
+		{"bind address", func(s *Settings) { s.BindAddress = "here" }, "--bind-address=here: must be"},
+		{"negative size", func(s *Settings) { s.Node.Conntrack.Min = -1 }, "--conntrack-min=-1: must not be negative"},
+		{"OOM score", func(s *Settings) { s.Node.OOMScoreAdj = 1001 }, "--oom-score-adj=1001: must be between"},
 		{"listener by name", func(s *Settings) { s.HealthzBindAddress = "localhost:1" }, `"localhost" is not an IP address`},
 		{"port too large", func(s *Settings) { s.HealthzBindAddress = "127.0.0.1:70000" }, `"70000" is not a port`},
 		{"two sources", func(s *Settings) { s.Manifests, s.Master = "/x", "https://127.0.0.1" }, "--manifests cannot be combined"},
@@ -82,6 +87,44 @@ func TestValidateNamesEveryFlag(t *testing.T) {
 	for _, flag := range []string{"--backend=x", "--log-format=y", "--cluster-cidr"} {
 		if err == nil || !strings.Contains(err.Error(), flag) {
 			t.Errorf("%v does not name %s", err, flag)
+		}
+	}
+}
+
+func TestCompleteAddsPorts(t *testing.T) {
+	s := Settings{HealthzBindAddress: "192.0.2.1", MetricsBindAddress: "::"}
+	if err := s.Complete(); err != nil || s.HealthzBindAddress != "192.0.2.1:10256" || s.MetricsBindAddress != "[::]:10249" {
+		t.Errorf("got %q, %q, %v", s.HealthzBindAddress, s.MetricsBindAddress, err)
+	}
+}
+
+// TestModeNodePortAddresses: node ports answer where they answer with kube-proxy.
+func TestModeNodePortAddresses(t *testing.T) {
+	tests := []struct {
+		mode      ProxyMode
+		localhost bool
+		list      string
+		want      string
+	}{
+		{"", true, "", "primary"},
+		{ProxyModeNFTables, true, "", "primary"},
+		{ProxyModeIPVS, true, "", "all"},
+		{ProxyModeIPTables, true, "", "all localhost"},
+		{ProxyModeIPTables, false, "", "all"},
+		{ProxyModeIPTables, true, "192.0.2.0/24", "192.0.2.0/24"},
+		{ProxyModeIPTables, true, "0.0.0.0/0", "0.0.0.0/0 localhost"},
+		{ProxyModeIPTables, true, "127.0.0.0/8", "127.0.0.0/8"},
+		{ProxyModeIPTables, false, "192.0.2.0/24 127.0.0.0/8 localhost", "192.0.2.0/24"},
+		{ProxyModeNFTables, false, "localhost", "localhost"},
+	}
+	for _, tt := range tests {
+		u := Upstream{Mode: tt.mode, LocalhostNodePorts: tt.localhost}
+		got := strings.Join(u.ModeNodePortAddresses(strings.Fields(tt.list)), " ")
+		if got != tt.want {
+			t.Errorf("mode %q, localhost %t, %q: got %q, want %q", tt.mode, tt.localhost, tt.list, got, tt.want)
+		}
+		if again := strings.Join(u.ModeNodePortAddresses(strings.Fields(got)), " "); again != got {
+			t.Errorf("mode %q, %q: the second time it is %q", tt.mode, got, again)
 		}
 	}
 }

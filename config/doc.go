@@ -3,4 +3,6 @@
 //
 //	config.go   the settings, their defaults and their validation
 //	budgets.go  those that bound what tenants may cost
+//	node.go     those of the host
+//	upstream.go those that exist because kube-proxy has them
 package config

@@ -29,21 +29,22 @@ type nodeEnvironment struct {
 // update derives the environment from what the store has.
 func (n *nodeEnvironment) update(env state.Environment) {
 	node, host := n.object(env.Node), lasting(env.HostAddresses)
+	addresses := overridden(node.Addresses, n.settings.BindAddress)
 	n.shared = dataplane.Environment{
 		MasqueradeAll:     n.settings.MasqueradeAll,
 		PodInterface:      podInterface(n.settings),
 		PodCIDRs:          podCIDRs(n.settings, node),
 		ServiceCIDRs:      env.ServiceCIDRs,
-		NodePortAddresses: nodePortAddresses(n.settings.NodePortAddresses, node.Addresses, host),
+		NodePortAddresses: nodePortAddresses(n.settings.NodePortAddresses, addresses, host),
 		HostAddresses:     host,
-		NodeAddresses:     sorted(node.Addresses),
+		NodeAddresses:     sorted(addresses),
 		APIServers:        sorted(n.servers, env.APIServers),
 		ExternalCIDRs:     config.Prefixes(n.settings.IPVS.ExternalCIDR),
 	}
 	n.planEnv = plan.Environment{
 		NodeName:      n.settings.NodeName,
 		Zone:          node.Zone,
-		NodeAddresses: node.Addresses,
+		NodeAddresses: addresses,
 		IPv4:          true,
 		IPv6:          n.ipv6,
 	}
@@ -66,6 +67,16 @@ func (n *nodeEnvironment) object(node *state.Node) *state.Node {
 	}
 	n.askAgain = err != nil
 	return &state.Node{Name: n.settings.NodeName, Addresses: addresses, Eligible: true}
+}
+
+// overridden puts the address of --bind-address before the addresses of the node, so that it is the main one of its
+// family. An unspecified address, such as 0.0.0.0, changes nothing.
+func overridden(node []netip.Addr, bind string) []netip.Addr {
+	addr, err := netip.ParseAddr(bind)
+	if err != nil || addr.IsUnspecified() {
+		return node
+	}
+	return append([]netip.Addr{addr}, filter(node, func(a netip.Addr) bool { return a != addr })...)
 }
 
 // lasting sorts the host's addresses. It leaves out link-local addresses of IPv6: they come and go with every pod, and

@@ -91,6 +91,23 @@ func TestAddressesThatMustNotBecomeLocal(t *testing.T) {
 	}
 }
 
+// TestBindAddress: the flag replaces the address of the node in its family, and an unspecified one replaces nothing.
+func TestBindAddress(t *testing.T) {
+	tests := map[string]string{
+		"": "[192.0.2.1 2001:db8::1]", "0.0.0.0": "[192.0.2.1 2001:db8::1]", "::": "[192.0.2.1 2001:db8::1]",
+		"192.0.2.2": "[192.0.2.2 2001:db8::1]", "2001:db8::2": "[192.0.2.1 2001:db8::2]", "192.0.2.1": "[192.0.2.1 2001:db8::1]",
+	}
+	for bind, want := range tests {
+		s := config.Default()
+		s.BindAddress = bind
+		env := nodeEnvironment{settings: &s}
+		env.update(state.Environment{Node: &state.Node{Addresses: addrs("192.0.2.1", "2001:db8::1")}})
+		if got := fmt.Sprint(env.shared.NodePortAddresses); got != want {
+			t.Errorf("--bind-address=%s: node ports on %s, want %s", bind, got, want)
+		}
+	}
+}
+
 // TestPrimaryAddressesCannotBeRead: node ports stay where they were, and the host is asked again.
 func TestPrimaryAddressesCannotBeRead(t *testing.T) {
 	w := newWorld(t)

@@ -19,6 +19,9 @@ type Scheduling struct {
 	Backend config.Backend
 	// Default is the scheduler of Services that name none, with backend ipvs.
 	Default string
+	// Preferred is the scheduler of Services that name none, with another backend. Empty: random. Where the kernel does not
+	// have it, nft does what comes nearest, and no Service has a problem: nobody has asked for it by name.
+	Preferred string
 	// Available lists the schedulers of IPVS that the kernel has. It is empty when IPVS is not used.
 	Available []string
 	// Unavailable says why IPVS is not used. It appears in messages about Services.
@@ -38,7 +41,7 @@ type method struct {
 // choose finds the method for what a Service asks for.
 func (s *Scheduling) choose(asked state.Balancing) method {
 	if asked == (state.Balancing{}) && s.Backend != config.BackendIPVS {
-		return method{} // nearly all Services
+		return s.unasked() // nearly all Services
 	}
 	m := method{scheduler: asked.Scheduler}
 	if m.scheduler != "" && m.scheduler != schedulerRandom && !slices.Contains(ipvsctl.Schedulers(), m.scheduler) {
@@ -48,10 +51,25 @@ func (s *Scheduling) choose(asked state.Balancing) method {
 	if m.scheduler == "" && s.Backend == config.BackendIPVS && len(s.Available) > 0 {
 		m.scheduler = s.Default // before the flags, which may belong to it
 	}
+	if m.scheduler == "" && s.Backend != config.BackendIPVS {
+		m.scheduler = s.unasked().scheduler
+	}
 	m.parseFlags(asked.Flags)
 	s.chooseEngine(&m)
 	if !m.ipvs {
 		m.approximate(s.Unavailable)
+	}
+	m.nft, m.heaviest = nearest(m.scheduler)
+	return m
+}
+
+// unasked returns the method for a Service that asks for nothing, unless the backend is ipvs.
+func (s *Scheduling) unasked() method {
+	m := method{scheduler: s.Preferred}
+	if slices.Contains(s.Available, m.scheduler) {
+		m.ipvs = m.needsIPVS()
+	} else if !slices.Contains([]string{"rr", "wrr", "sh", "mh"}, m.scheduler) {
+		m.scheduler = "" // nft picks at random, by weight
 	}
 	m.nft, m.heaviest = nearest(m.scheduler)
 	return m

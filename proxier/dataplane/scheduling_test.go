@@ -23,6 +23,7 @@ func TestChoose(t *testing.T) {
 	hashing := Scheduling{Backend: config.BackendIPVS, Default: "mh", Available: all}
 	few := Scheduling{Backend: config.BackendIPVS, Default: "rr", Available: []string{"rr"}}
 	gone := Scheduling{Backend: config.BackendIPVS, Default: "rr", Unavailable: "the kernel has no IPVS"}
+	prefers := func(s Scheduling, scheduler string) Scheduling { s.Preferred = scheduler; return s }
 	random, hash, turn := method{nft: nft.Random}, method{nft: nft.SourceHash}, method{nft: nft.InTurn}
 	byIPVS := func(scheduler string, m nft.Method) method { return method{ipvs: true, scheduler: scheduler, nft: m} }
 	tests := []struct {
@@ -60,6 +61,18 @@ func TestChoose(t *testing.T) {
 		{"hybrid without IPVS", none, "rr", "", turn, ""},
 		{"hybrid without the module", some, "lc", "", random, "module ip_vs_lc|at random"},
 		{"hybrid without the module", some, "rr", "", byIPVS("rr", nft.InTurn), ""},
+
+		{"prefers lc", prefers(hybrid, "lc"), "", "", byIPVS("lc", nft.Random), ""},
+		{"prefers lc", prefers(hybrid, "lc"), "random", "", random, ""},
+		{"prefers lc", prefers(hybrid, "lc"), "sh", "", hash, ""},
+		{"prefers lc", prefers(hybrid, "lc"), "fastest", "", byIPVS("lc", nft.Random), "unknown scheduler"},
+		{"prefers mh", prefers(hybrid, "mh"), "", "mh-port", method{ipvs: true, scheduler: "mh", flags: ipvsctl.HashPort, nft: nft.SourceHash}, ""},
+		{"prefers sh", prefers(hybrid, "sh"), "", "", hash, ""},
+		{"prefers lc without IPVS", prefers(none, "lc"), "", "", random, ""},
+		{"prefers lc without the module", prefers(some, "lc"), "", "", random, ""},
+		{"prefers rr without IPVS", prefers(none, "rr"), "", "", turn, ""},
+		{"prefers rr with nft", prefers(nftOnly, "rr"), "", "", turn, ""},
+		{"prefers lc with ipvs", prefers(ipvs, "lc"), "", "", byIPVS("wlc", nft.Random), ""},
 
 		{"ipvs", ipvs, "", "", byIPVS("wlc", nft.Random), ""},
 		{"ipvs, a default with flags", hashing, "", "mh-port", method{ipvs: true, scheduler: "mh", flags: ipvsctl.HashPort, nft: nft.SourceHash}, ""},
