@@ -87,20 +87,38 @@ func TestCommandLine(t *testing.T) {
 	}
 }
 
+// upstreamFlags are the flags in the output of "kube-proxy --help", version 1.37.1, and its deprecated ones, with values.
+var upstreamFlags = strings.Fields(`
+--bind-address=0.0.0.0 --bind-address-hard-fail --cleanup --cluster-cidr=10.0.0.0/8 --config-sync-period=15m
+--conntrack-max-per-core=1 --conntrack-min=1 --conntrack-tcp-be-liberal --conntrack-tcp-timeout-close-wait=1h
+--conntrack-tcp-timeout-established=24h --conntrack-udp-timeout=30s --conntrack-udp-timeout-stream=180s
+--detect-local-mode=ClusterCIDR --feature-gates=A=true --healthz-bind-address=127.0.0.1 --healthz-port=10256
+--hostname-override=n1 --iptables-localhost-nodeports=false --iptables-masquerade-bit=14
+--iptables-min-sync-period=1s --iptables-sync-period=30s --ipvs-exclude-cidrs=192.0.2.0/24 --ipvs-min-sync-period=1s
+--ipvs-scheduler=rr --ipvs-strict-arp --ipvs-sync-period=30s --ipvs-tcp-timeout=1m --ipvs-tcpfin-timeout=1m
+--ipvs-udp-timeout=1m --kube-api-burst=10 --kube-api-content-type=application/json --kube-api-qps=5 --kubeconfig=/x
+--log-flush-frequency=5s --log-text-info-buffer-size=0 --log-text-split-stream --logging-format=json --masquerade-all
+--master=https://127.0.0.1:6443 --metrics-bind-address=127.0.0.1 --metrics-port=10249 --nodeport-addresses=primary
+--oom-score-adj=-999 --pod-bridge-interface=cni0 --pod-interface-name-prefix=veth --profiling --proxy-mode=nftables
+--show-hidden-metrics-for-version=1.36 -v=2 --vmodule=x=1`)
+
+// withoutEffect are those that Verdict accepts and names in a warning.
+var withoutEffect = strings.Fields(`bind-address-hard-fail config-sync-period feature-gates iptables-masquerade-bit
+iptables-sync-period ipvs-sync-period kube-api-content-type log-flush-frequency log-text-info-buffer-size
+log-text-split-stream show-hidden-metrics-for-version vmodule`)
+
 func TestFlagsOfKubeProxyAreAccepted(t *testing.T) {
-	args := []string{
-		"run", "--cleanup", "--conntrack-min=131072", "--iptables-sync-period=30s", "--bind-address-hard-fail", "--feature-gates=A=true",
-		"--oom-score-adj=-999", "--logging-format=json", "--vmodule=x=1", "--config-sync-period=15m", "--proxy-mode=nftables",
-	}
-	exit, _, stderr := inNamespace(t, args...)
+	exit, _, stderr := inNamespace(t, append([]string{"run"}, upstreamFlags...)...)
 	if exit != 0 {
 		t.Fatalf("exit %d: %s", exit, stderr)
 	}
-	for _, arg := range args[2:] {
-		flag, _, _ := strings.Cut(arg, "=")
-		if n := strings.Count(stderr, "flag="+flag+" "); n != 1 {
-			t.Errorf("%s caused %d warnings, want 1:\n%s", flag, n, stderr)
+	for _, flag := range withoutEffect {
+		if n := strings.Count(stderr, `"flag":"--`+flag+`",`); n != 1 {
+			t.Errorf("--%s caused %d warnings, want 1:\n%s", flag, n, stderr)
 		}
+	}
+	if n := strings.Count(stderr, `"level":"WARN"`); n != len(withoutEffect) {
+		t.Errorf("%d warnings, want %d:\n%s", n, len(withoutEffect), stderr)
 	}
 }
 

@@ -3,6 +3,8 @@
 //
 //	main.go       the root command, exit codes; version.go: the version
 //	flags.go      the flags of "run" and "render"; log.go: the logger
+//	commandline.go  flags, configuration file and defaults of kube-proxy's modes together; aliases.go: other names of flags
+//	follow.go     changes of the configuration file
 //	run.go        "run": the parts of the daemon, connected
 //	source.go     where objects come from
 //	host.go       facts of the host; single.go: one process for each network namespace

@@ -2,7 +2,6 @@ package main
 
 import (
 	"log/slog"
-	"time"
 
 	"github.com/spf13/pflag"
 
@@ -39,13 +38,44 @@ func bindSource(fs *pflag.FlagSet, s *config.Settings) {
 func bindBackend(fs *pflag.FlagSet, s *config.Settings) {
 	fs.StringVar((*string)(&s.Backend), "backend", string(s.Backend),
 		"`ENGINE`: nft, ipvs, or hybrid, which is nft, and IPVS for Services that need it")
+	fs.StringVar(&s.DefaultScheduler, "default-scheduler", s.DefaultScheduler,
+		"`NAME` of the scheduler of Services that name none, with --backend=hybrid and nft; empty: random")
 	fs.StringVar(&s.IPVS.Scheduler, "ipvs-scheduler", s.IPVS.Scheduler,
-		"`NAME` of the scheduler of Services in IPVS that name none")
+		"`NAME` of the scheduler of Services that name none, with --backend=ipvs")
 	fs.StringSliceVar(&s.IPVS.ExcludeCIDR, "ipvs-exclude-cidrs", s.IPVS.ExcludeCIDR,
 		"`RANGES` in which other software uses IPVS; nft serves the Services there")
 	fs.StringSliceVar(&s.IPVS.ExternalCIDR, "ipvs-external-cidrs", s.IPVS.ExternalCIDR,
 		"`RANGES` of external and load balancer IPs that IPVS may make local addresses of the node; nft serves others. "+
 			"No other host may have an address in them that the node talks to")
+}
+
+// bindUpstream binds flags that exist because kube-proxy has them.
+func bindUpstream(fs *pflag.FlagSet, s *config.Settings) {
+	fs.StringVar((*string)(&s.Upstream.Mode), "proxy-mode", string(s.Upstream.Mode),
+		"`MODE` of the kube-proxy that Verdict replaces: iptables, ipvs or nftables; chooses defaults of other flags")
+	fs.BoolVar(&s.Upstream.LocalhostNodePorts, "iptables-localhost-nodeports", s.Upstream.LocalhostNodePorts,
+		"with --proxy-mode=iptables: node ports answer on 127.0.0.1 if --nodeport-addresses has that address")
+	fs.StringVar(&s.BindAddress, "bind-address", s.BindAddress,
+		"`ADDRESS` of this node, instead of the address of the same family in the Node object; Verdict does not listen there")
+}
+
+// bindNode binds the flags for what Verdict sets on the host.
+func bindNode(fs *pflag.FlagSet, n *config.Node) {
+	c := &n.Conntrack
+	fs.IntVar(&c.MaxPerCore, "conntrack-max-per-core", c.MaxPerCore,
+		"`NUMBER` of connections for each core that the kernel can track; a larger limit stays; 0: leave it as it is")
+	fs.IntVar(&c.Min, "conntrack-min", c.Min, "`NUMBER` of connections that the kernel can track at least")
+	fs.DurationVar(&c.TCPEstablished, "conntrack-tcp-timeout-established", c.TCPEstablished,
+		"idle `TIME` of established TCP connections; 0: leave it as it is")
+	fs.DurationVar(&c.TCPCloseWait, "conntrack-tcp-timeout-close-wait", c.TCPCloseWait,
+		"idle `TIME` of TCP connections that only the server has closed; 0: leave it as it is")
+	fs.DurationVar(&c.UDP, "conntrack-udp-timeout", c.UDP, "idle `TIME` of UDP flows without a reply; 0: leave it as it is")
+	fs.DurationVar(&c.UDPStream, "conntrack-udp-timeout-stream", c.UDPStream,
+		"idle `TIME` of UDP flows with replies; 0: leave it as it is")
+	fs.BoolVar(&c.TCPBeLiberal, "conntrack-tcp-be-liberal", c.TCPBeLiberal,
+		"track TCP packets outside of the window as well, instead of passing them on without translation")
+	fs.IntVar(&n.OOMScoreAdj, "oom-score-adj", n.OOMScoreAdj,
+		"`NUMBER` from -1000 to 1000: how likely the kernel ends the process when memory is short")
 }
 
 // bindBudgets binds the flags that bound what tenants may cost.
@@ -108,48 +138,62 @@ func bindLog(fs *pflag.FlagSet, s *config.Settings) {
 
 // ignoredFlags are flags of kube-proxy on Linux that have no effect in Verdict. Verdict accepts them, so that the
 // arguments of an existing DaemonSet keep working, and logs a warning for each one that is set.
-type ignoredFlags struct{ names map[string]bool }
+type ignoredFlags struct {
+	why map[string]string // by the name of the flag
+}
+
+// Reasons that several flags share.
+const (
+	whyLogFiles = "the log goes to standard error"
+	whyResync   = "the kernel tells Verdict of each change of its tables, so there is no periodic sync"
+	whyUnbuffer = "the log is not buffered and not split"
+)
 
 func bindIgnored(fs *pflag.FlagSet) *ignoredFlags {
-	own := pflag.NewFlagSet("ignored", pflag.ContinueOnError)
-	for _, name := range []string{
-		"config", "write-config-to", "feature-gates", "kube-api-content-type", "bind-address", "proxy-mode",
-		"show-hidden-metrics-for-version", "vmodule", "logging-format", "log-json-info-buffer-size", "log-text-info-buffer-size", "log-dir", "log-file",
-	} {
-		own.String(name, "", "")
-	}
-	for _, name := range []string{
-		"bind-address-hard-fail", "iptables-localhost-nodeports", "conntrack-tcp-be-liberal",
-		"log-json-split-stream", "log-text-split-stream", "logtostderr", "alsologtostderr",
-	} {
-		own.Bool(name, false, "")
-	}
-	for _, name := range []string{
-		"iptables-sync-period", "iptables-min-sync-period", "ipvs-sync-period", "ipvs-min-sync-period",
-		"conntrack-tcp-timeout-established", "conntrack-tcp-timeout-close-wait",
-		"conntrack-udp-timeout", "conntrack-udp-timeout-stream", "config-sync-period", "log-flush-frequency",
-	} {
-		own.Duration(name, time.Duration(0), "")
-	}
-	for _, name := range []string{
-		"iptables-masquerade-bit", "oom-score-adj", "conntrack-max-per-core", "conntrack-min", "healthz-port", "metrics-port",
-	} {
-		own.Int(name, 0, "")
-	}
-	ignored := &ignoredFlags{names: map[string]bool{}}
-	own.VisitAll(func(f *pflag.Flag) {
+	ignored := &ignoredFlags{why: map[string]string{
+		"feature-gates":                   "Verdict has no feature gates",
+		"kube-api-content-type":           "Verdict sends protobuf",
+		"show-hidden-metrics-for-version": "Verdict has no hidden metrics",
+		"vmodule":                         "the verbosity is the same in all source files",
+		"log-json-info-buffer-size":       whyUnbuffer,
+		"log-text-info-buffer-size":       whyUnbuffer,
+		"log-json-split-stream":           whyUnbuffer,
+		"log-text-split-stream":           whyUnbuffer,
+		"log-flush-frequency":             whyUnbuffer,
+		"log-dir":                         whyLogFiles,
+		"log-file":                        whyLogFiles,
+		"logtostderr":                     whyLogFiles,
+		"alsologtostderr":                 whyLogFiles,
+		"bind-address-hard-fail":          "Verdict always ends when it cannot listen",
+		"iptables-masquerade-bit":         "Verdict marks no packets",
+		"iptables-sync-period":            whyResync,
+		"ipvs-sync-period":                whyResync,
+		"config-sync-period":              "watches deliver each change of the cluster, so nothing is read again from time to time",
+	}}
+	for name := range ignored.why {
+		f := fs.VarPF(new(ignoredValue), name, "", "has no effect")
 		f.Hidden = true
-		ignored.names[f.Name] = true
-	})
-	fs.AddFlagSet(own)
+	}
+	for _, name := range []string{
+		"bind-address-hard-fail", "log-json-split-stream", "log-text-split-stream", "logtostderr", "alsologtostderr",
+	} {
+		fs.Lookup(name).NoOptDefVal = "true" // a switch needs no value
+	}
 	return ignored
 }
 
-// warn logs a warning for each ignored flag that is set.
-func (i *ignoredFlags) warn(fs *pflag.FlagSet, log *slog.Logger) {
-	fs.Visit(func(f *pflag.Flag) {
-		if i.names[f.Name] {
-			log.Warn("this flag of kube-proxy has no effect", "flag", "--"+f.Name, "value", f.Value.String())
+// ignoredValue is the value of a flag without effect. It may be anything.
+type ignoredValue string
+
+func (v *ignoredValue) String() string     { return string(*v) }
+func (v *ignoredValue) Set(s string) error { *v = ignoredValue(s); return nil }
+func (v *ignoredValue) Type() string       { return "string" }
+
+// warn logs a warning for each ignored flag of the command line.
+func (i *ignoredFlags) warn(given []*pflag.Flag, log *slog.Logger) {
+	for _, f := range given {
+		if why := i.why[f.Name]; why != "" {
+			log.Warn("this flag of kube-proxy has no effect", "flag", "--"+f.Name, "value", f.Value.String(), "reason", why)
 		}
-	})
+	}
 }

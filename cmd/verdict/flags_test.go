@@ -12,15 +12,13 @@ import (
 // TestEverySettingHasAFlag sets every flag to another value. So it fails when config.Settings gains a field without a
 // flag.
 func TestEverySettingHasAFlag(t *testing.T) {
-	s := config.Default()
 	fs := pflag.NewFlagSet("test", pflag.ContinueOnError)
-	bindSource(fs, &s)
-	bindBackend(fs, &s)
-	bindBudgets(fs, &s)
-	bindDaemon(fs, &s)
-	bindLog(fs, &s)
+	c := newCommandLine(fs)
 	other := map[string]string{"bool": "true", "string": "x", "stringSlice": "x", "int": "7", "float32": "7", "duration": "7s"}
 	fs.VisitAll(func(f *pflag.Flag) {
+		if f.Hidden {
+			return
+		}
 		value := other[f.Value.Type()]
 		if value == f.DefValue {
 			value = "false"
@@ -29,7 +27,7 @@ func TestEverySettingHasAFlag(t *testing.T) {
 			t.Errorf("--%s=%s: %v", f.Name, value, err)
 		}
 	})
-	reportEqual(t, "Settings", reflect.ValueOf(config.Default()), reflect.ValueOf(s))
+	reportEqual(t, "Settings", reflect.ValueOf(config.Default()), reflect.ValueOf(c.settings))
 }
 
 // reportEqual reports every field that is equal in a and b.

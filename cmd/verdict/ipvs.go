@@ -17,14 +17,26 @@ import (
 
 // openIPVS finds out what IPVS can do on this host. The engine is nil if IPVS has nothing to do.
 func openIPVS(s *config.Settings, log *slog.Logger) (*ipvsctl.Engine, dataplane.Scheduling, error) {
-	scheduling := dataplane.Scheduling{Backend: s.Backend, Default: s.IPVS.Scheduler}
+	if err := checkScheduler(s.DefaultScheduler); err != nil {
+		return nil, dataplane.Scheduling{}, err
+	}
+	engine, scheduling, err := chooseIPVS(s, log)
+	byNFT := []string{"", "random", "sh", "mh"}
+	if p := s.DefaultScheduler; err == nil && !slices.Contains(byNFT, p) && !slices.Contains(scheduling.Available, p) {
+		log.Warn("IPVS has no such scheduler here; nft serves Services that name none, in the nearest way",
+			"flag", "--default-scheduler", "scheduler", p)
+	}
+	return engine, scheduling, err
+}
+
+func chooseIPVS(s *config.Settings, log *slog.Logger) (engine *ipvsctl.Engine, scheduling dataplane.Scheduling, err error) {
+	scheduling = dataplane.Scheduling{Backend: s.Backend, Default: s.IPVS.Scheduler, Preferred: s.DefaultScheduler}
 	if s.Backend == config.BackendNFT {
 		scheduling.Unavailable = "--backend is nft"
 		return retireIPVS(s, log), scheduling, nil
 	}
-	engine, available, err := prepareIPVS(s, log)
+	engine, scheduling.Available, err = prepareIPVS(s, log)
 	if err == nil {
-		scheduling.Available = available
 		return engine, scheduling, nil
 	}
 	var usage usageError
@@ -37,6 +49,14 @@ func openIPVS(s *config.Settings, log *slog.Logger) (*ipvsctl.Engine, dataplane.
 	log.Warn("IPVS cannot be used; nft serves all Services", "backend", string(s.Backend), "reason", oneLine(err))
 	scheduling.Unavailable = reason(err)
 	return retireIPVS(s, log), scheduling, nil
+}
+
+// checkScheduler checks the value of --default-scheduler.
+func checkScheduler(name string) error {
+	if name == "" || name == "random" || slices.Contains(ipvsctl.Schedulers(), name) {
+		return nil
+	}
+	return usageError{fmt.Errorf("--default-scheduler=%s: must be random or one of %s", name, strings.Join(ipvsctl.Schedulers(), " "))}
 }
 
 // reason returns the text for Events on Services.

@@ -15,17 +15,29 @@ import (
 	"github.com/verdict-proxy/verdict/config"
 )
 
+// logLevel is the level of the log. It changes while the daemon runs, when -v changes in the configuration file.
+var logLevel slog.LevelVar
+
+// setVerbosity sets the level of the log, and of the log of client-go, to that of -v. What client-go says on -v N is on
+// the level -N. slog.LevelDebug is -4, and every pass is logged there.
+func setVerbosity(v int) {
+	logLevel.Set(slog.Level(-v))
+	fs := flag.NewFlagSet("klog", flag.ContinueOnError)
+	klog.InitFlags(fs)
+	_ = fs.Set("v", strconv.Itoa(v)) // the flag exists, and the value is a number
+}
+
 // newLogger returns a logger that writes JSON if the settings say so, colored lines to a terminal, and plain lines
 // otherwise.
 func newLogger(w io.Writer, s *config.Settings) *slog.Logger {
-	level := slog.Level(-s.Verbosity) // slog.LevelDebug is -4, and every pass is logged there
+	setVerbosity(s.Verbosity)
 	switch {
 	case s.LogFormat == "json":
-		return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level, ReplaceAttr: sameKeys}))
+		return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: &logLevel, ReplaceAttr: sameKeys}))
 	case isTerminal(w):
-		return slog.New(tint.NewTextHandler(w, &tint.Options{Level: level, TimeFormat: time.TimeOnly, ReplaceAttr: sameKeys}))
+		return slog.New(tint.NewTextHandler(w, &tint.Options{Level: &logLevel, TimeFormat: time.TimeOnly, ReplaceAttr: sameKeys}))
 	}
-	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: level, ReplaceAttr: sameKeys}))
+	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: &logLevel, ReplaceAttr: sameKeys}))
 }
 
 // sameKeys gives what client-go logs the keys of this program.
@@ -36,13 +48,8 @@ func sameKeys(_ []string, a slog.Attr) slog.Attr {
 	return a
 }
 
-// routeClientLog sends the log of client-go to a logger. What it says on -v N is on the level -N.
-func routeClientLog(log *slog.Logger, verbosity int) {
-	fs := flag.NewFlagSet("klog", flag.ContinueOnError)
-	klog.InitFlags(fs)
-	_ = fs.Set("v", strconv.Itoa(verbosity)) // the flag exists, and the value is a number
-	klog.SetSlogLogger(log)
-}
+// routeClientLog sends the log of client-go to a logger.
+func routeClientLog(log *slog.Logger) { klog.SetSlogLogger(log) }
 
 func isTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)

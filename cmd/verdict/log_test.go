@@ -22,7 +22,7 @@ func TestClientLog(t *testing.T) {
 		s := config.Default()
 		s.LogFormat, s.Verbosity = "json", tt.verbosity
 		var out bytes.Buffer
-		routeClientLog(newLogger(&out, &s), s.Verbosity)
+		routeClientLog(newLogger(&out, &s))
 		utilruntime.HandleErrorWithContext(t.Context(), errors.New("no route"), "a request failed", "resource", "pods")
 		klog.V(3).InfoS("detail on level 3")
 		klog.V(5).InfoS("detail on level 5")

@@ -117,7 +117,9 @@ func (r *renderer) newLoop(d proxier.Dataplane) *proxier.Proxier {
 
 func memoryOptions(s *config.Settings, o *renderOptions) dataplane.MemoryOptions {
 	m := dataplane.MemoryOptions{
-		Scheduling: dataplane.Scheduling{Backend: s.Backend, Default: s.IPVS.Scheduler, Unavailable: "this kernel has none"},
+		Scheduling: dataplane.Scheduling{
+			Backend: s.Backend, Default: s.IPVS.Scheduler, Preferred: s.DefaultScheduler, Unavailable: "this kernel has none",
+		},
 	}
 	if s.Backend == config.BackendNFT {
 		m.Scheduling.Unavailable = "--backend is nft"

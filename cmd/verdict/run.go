@@ -25,38 +25,34 @@ import (
 )
 
 func newRun() *cobra.Command {
-	s := config.Default()
 	cmd := &cobra.Command{
-		Use:   "run",
-		Short: "Run the proxy of this node",
+		Use:     "run",
+		Version: thisBuild().version, // kube-proxy has the flag --version
+		Short:   "Run the proxy of this node",
 		Long: `Run the proxy of this node until SIGTERM or SIGINT. The rules stay in the kernel when the proxy stops, and
 "verdict run --cleanup" removes them. Flags that kube-proxy has as well have the same names.`,
 		Args: noArguments,
 	}
-	bindSource(cmd.Flags(), &s)
-	bindBackend(cmd.Flags(), &s)
-	bindBudgets(cmd.Flags(), &s)
-	bindOutliers(cmd.Flags(), &s)
-	bindDaemon(cmd.Flags(), &s)
-	bindLog(cmd.Flags(), &s)
-	ignored := bindIgnored(cmd.Flags())
+	c := newCommandLine(cmd.Flags())
 	cleanup := cmd.Flags().Bool("cleanup", false, "remove everything that Verdict has created in the kernel, and exit")
 	initOnly := cmd.Flags().Bool("init-only", false,
 		"set the sysctls and load the kernel modules, which only root may do, and exit; the daemon then needs only NET_ADMIN")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := prepare(&s); err != nil {
+		if err := c.resolve(); err != nil {
 			return err
 		}
-		log := newLogger(cmd.ErrOrStderr(), &s)
-		routeClientLog(log, s.Verbosity)
-		ignored.warn(cmd.Flags(), log)
+		log := newLogger(cmd.ErrOrStderr(), &c.settings)
+		routeClientLog(log)
+		c.warn(log)
 		switch {
 		case *cleanup:
 			return cleanUp(log)
 		case *initOnly:
-			return initHost(&s, log)
+			return initHost(&c.settings, log)
+		case c.writeTo != "":
+			return c.write()
 		}
-		return run(cmd.Context(), &s, log)
+		return run(cmd.Context(), c, log)
 	}
 	return cmd
 }
@@ -90,8 +86,8 @@ func initHost(s *config.Settings, log *slog.Logger) error {
 }
 
 // run connects the parts of the daemon and runs them until the context ends or a part returns an error.
-func run(ctx context.Context, s *config.Settings, log *slog.Logger) (err error) {
-	b := thisBuild()
+func run(ctx context.Context, c *commandLine, log *slog.Logger) (err error) {
+	s, b := &c.settings, thisBuild()
 	log.Info("starting", "version", b.version, "revision", b.revision, "node", s.NodeName, "backend", string(s.Backend))
 	registry := prometheus.NewRegistry()
 	if err := restclient.Register(registry); err != nil {
@@ -140,6 +136,7 @@ func run(ctx context.Context, s *config.Settings, log *slog.Logger) (err error) 
 	}
 	startSources(ctx, group, s, client, store, log)
 	group.Go(func() error { return notes.run(ctx) })
+	group.Go(func() error { return follow(ctx, c, log) })
 	group.Go(func() error { return loop.Run(ctx) })
 	group.Go(func() error { return watch(ctx, k.watcher, interference) })
 	err = group.Wait()

@@ -1,0 +1,224 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+	"k8s.io/kube-proxy/config/v1alpha1"
+
+	"github.com/verdict-proxy/verdict/cmd/verdict/kubeproxyconfig"
+	"github.com/verdict-proxy/verdict/config"
+)
+
+// commandLine is the flags of "verdict run" and what they set. A flag has the value of the command line, or else that
+// of the configuration file, or else the default of the mode of kube-proxy, or else Verdict's default.
+type commandLine struct {
+	flags    *pflag.FlagSet
+	settings config.Settings
+	ignored  *ignoredFlags
+	file     string // the configuration file; empty: none
+	writeTo  string
+
+	given  []*pflag.Flag // those of the command line
+	config *v1alpha1.KubeProxyConfiguration
+	fields map[string]string // flag -> the field of the file that has set it
+}
+
+func newCommandLine(fs *pflag.FlagSet) *commandLine {
+	c := &commandLine{flags: fs, settings: config.Default(), fields: map[string]string{}}
+	bindSource(fs, &c.settings)
+	bindBackend(fs, &c.settings)
+	bindUpstream(fs, &c.settings)
+	bindBudgets(fs, &c.settings)
+	bindOutliers(fs, &c.settings)
+	bindDaemon(fs, &c.settings)
+	bindNode(fs, &c.settings.Node)
+	bindLog(fs, &c.settings)
+	fs.StringVar(&c.file, "config", "",
+		"`FILE` with a KubeProxyConfiguration; flags win over it. A change of the file takes effect, if necessary by a restart")
+	fs.StringVar(&c.writeTo, "write-config-to", "", "write the configuration that is in force to `FILE`, and exit")
+	bindAliases(fs)
+	c.ignored = bindIgnored(fs)
+	return c
+}
+
+// resolve completes the settings when the command line has been parsed, and validates them.
+func (c *commandLine) resolve() error {
+	c.flags.Visit(func(f *pflag.Flag) { c.given = append(c.given, f) })
+	if err := c.readFile(); err != nil {
+		return err
+	}
+	if err := c.applyAliases(); err != nil {
+		return usageError{err}
+	}
+	if err := c.applyFile(); err != nil {
+		return usageError{err}
+	}
+	c.applyMode()
+	return c.explain(prepare(&c.settings))
+}
+
+func (c *commandLine) readFile() (err error) {
+	if c.config = new(v1alpha1.KubeProxyConfiguration); c.file == "" {
+		return nil
+	}
+	if c.config, err = kubeproxyconfig.Read(c.file); err != nil {
+		return usageError{err}
+	}
+	return nil
+}
+
+// mode is the mode of kube-proxy. A file without a mode means iptables, as in kube-proxy.
+func (c *commandLine) mode() config.ProxyMode {
+	mode := cmp.Or(c.settings.Upstream.Mode, config.ProxyMode(c.config.Mode))
+	if mode == "" && c.file != "" {
+		return config.ProxyModeIPTables
+	}
+	return mode
+}
+
+// applyFile sets the flags that the command line has not set. Objects come from a folder or from an API server: a folder
+// on the command line wins.
+func (c *commandLine) applyFile() error {
+	fields := *c.config
+	fields.Mode = v1alpha1.ProxyMode(c.mode())
+	var errs []error
+	for _, v := range kubeproxyconfig.Values(&fields) {
+		if c.flags.Changed(v.Flag) || v.Flag == "kubeconfig" && c.settings.Manifests != "" {
+			continue
+		}
+		if err := c.flags.Set(v.Flag, v.Text); err != nil {
+			errs = append(errs, fmt.Errorf("%s: field %s: %w", c.file, v.Path, err))
+		}
+		c.fields[v.Flag] = v.Path
+	}
+	return errors.Join(errs...)
+}
+
+// applyMode chooses the defaults of the mode for flags that nobody has set.
+func (c *commandLine) applyMode() {
+	s := &c.settings
+	if s.Upstream.Mode = c.mode(); s.Upstream.Mode == "" {
+		return
+	}
+	if s.Upstream.Mode == config.ProxyModeIPVS && s.DefaultScheduler == "" {
+		s.DefaultScheduler = s.IPVS.Scheduler
+	}
+	list := s.NodePortAddresses
+	if !c.flags.Changed("nodeport-addresses") {
+		list = nil
+	}
+	s.NodePortAddresses = s.Upstream.ModeNodePortAddresses(list)
+	if bind := c.settings.BindAddress; strings.Contains(bind, ":") { // as in kube-proxy
+		c.setDefault("healthz-bind-address", &s.HealthzBindAddress, "[::]:"+config.HealthzPort)
+		c.setDefault("metrics-bind-address", &s.MetricsBindAddress, "[::1]:"+config.MetricsPort)
+	}
+}
+
+func (c *commandLine) setDefault(flag string, setting *string, value string) {
+	if !c.flags.Changed(flag) {
+		*setting = value
+	}
+}
+
+// explain adds to errors about flags which field of the file has set them.
+func (c *commandLine) explain(err error) error {
+	var usage usageError
+	if !errors.As(err, &usage) {
+		return err
+	}
+	lines := strings.Split(err.Error(), "\n")
+	for i, line := range lines {
+		name, _, _ := strings.Cut(strings.TrimPrefix(line, "--"), ":")
+		name, _, _ = strings.Cut(name, "=")
+		if field := c.fields[name]; field != "" {
+			lines[i] = fmt.Sprintf("%s: field %s: %s", c.file, field, line)
+		}
+	}
+	return usageError{errors.New(strings.Join(lines, "\n"))}
+}
+
+// warn logs what has no meaning: one line for each flag, and one for the file.
+func (c *commandLine) warn(log *slog.Logger) {
+	c.ignored.warn(c.given, log)
+	unused := kubeproxyconfig.Unused(c.config)
+	for flag, field := range c.fields {
+		if why := c.ignored.why[flag]; why != "" {
+			unused = append(unused, field+" ("+why+")")
+		}
+	}
+	slices.Sort(unused)
+	if len(unused) > 0 {
+		log.Warn("fields of the configuration file have no effect", "file", c.file, "fields", strings.Join(unused, "; "))
+	}
+}
+
+// write writes the configuration that is in force. What the format cannot say is in comments.
+func (c *commandLine) write() error {
+	data, err := kubeproxyconfig.Write(c.config, func(flag string) string { return valueOf(c.flags.Lookup(flag)) })
+	if err != nil {
+		return err
+	}
+	rest, err := c.unwritable(data)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(c.writeTo, append(data, rest...), 0o644); err != nil { //nolint:gosec // it holds no secret
+		return fmt.Errorf("write the configuration: %w", err)
+	}
+	return nil
+}
+
+// unwritable lists the flags that somebody who reads the written file would have to set beside it, as comments.
+func (c *commandLine) unwritable(data []byte) ([]byte, error) {
+	read := newCommandLine(pflag.NewFlagSet("written", pflag.ContinueOnError))
+	var err error
+	if read.config, err = kubeproxyconfig.Parse(data); err != nil {
+		return nil, fmt.Errorf("read the configuration that was written: %w", err)
+	}
+	read.file = c.writeTo
+	if err := read.applyFile(); err != nil {
+		return nil, fmt.Errorf("read the configuration that was written: %w", err)
+	}
+	read.applyMode()
+	var out []byte
+	c.flags.VisitAll(func(f *pflag.Flag) {
+		other := read.flags.Lookup(f.Name)
+		if other == nil || f.Hidden || f.Name == "config" || f.Name == "write-config-to" || valueOf(f) == valueOf(other) {
+			return
+		}
+		if len(out) == 0 {
+			out = append(out, "# Further flags of verdict run:\n"...)
+		}
+		out = fmt.Appendf(out, "#   --%s=%s\n", f.Name, valueOf(f))
+	})
+	return out, nil
+}
+
+// again reads the file again, for the same command line.
+func (c *commandLine) again() (*commandLine, error) {
+	next := newCommandLine(pflag.NewFlagSet("again", pflag.ContinueOnError))
+	for _, f := range c.given {
+		if next.flags.Lookup(f.Name) == nil {
+			continue // a flag that is no setting, such as --take-over
+		}
+		if err := next.flags.Set(f.Name, valueOf(f)); err != nil {
+			return nil, fmt.Errorf("apply --%s again: %w", f.Name, err)
+		}
+	}
+	return next, next.resolve()
+}
+
+// valueOf returns the value of a flag as the command line takes it.
+func valueOf(f *pflag.Flag) string {
+	if list, ok := f.Value.(pflag.SliceValue); ok {
+		return strings.Join(list.GetSlice(), ",")
+	}
+	return f.Value.String()
+}

@@ -1,0 +1,115 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+	"github.com/spf13/pflag"
+)
+
+// quietTime is how long the configuration file must be quiet before it is read again: an editor writes several times,
+// and a ConfigMap changes by several operations on its folder.
+const quietTime = 200 * time.Millisecond
+
+// liveFlags are the flags whose change takes effect without a restart.
+var liveFlags = []string{"v"}
+
+// follow applies changes of the configuration file until the context ends. It returns an error when the process has to
+// start again: whoever runs the process does that. A file that cannot be read changes nothing.
+func follow(ctx context.Context, c *commandLine, log *slog.Logger) error {
+	if c.file == "" {
+		return nil
+	}
+	watcher, err := fsnotify.NewWatcher()
+	if err != nil {
+		return fmt.Errorf("follow the configuration file %s: %w", c.file, err)
+	}
+	defer watcher.Close()
+	// The folder tells of the file that is renamed into place, and of the symbolic links of a ConfigMap.
+	if err := watcher.Add(filepath.Dir(c.file)); err != nil {
+		return fmt.Errorf("follow the configuration file %s: %w", c.file, err)
+	}
+	f := follower{present: c, log: log}
+	quiet := time.NewTimer(0) // the file may have changed before the watch
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-watcher.Events:
+			quiet.Reset(quietTime)
+		case err := <-watcher.Errors:
+			log.Warn("events of the configuration file were lost; reading it again", "file", c.file, "error", err)
+			quiet.Reset(quietTime)
+		case <-quiet.C:
+			if err := f.read(); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// follower compares the configuration file with the settings in force.
+type follower struct {
+	present *commandLine
+	content []byte // what was read the last time
+	log     *slog.Logger
+}
+
+// read applies the file as it is now. It returns an error if that needs a restart.
+func (f *follower) read() error {
+	content, err := os.ReadFile(f.present.file)
+	if err == nil && bytes.Equal(content, f.content) {
+		return nil
+	}
+	var next *commandLine
+	if err == nil {
+		f.content = content
+		next, err = f.present.again()
+	}
+	if err != nil {
+		f.log.Error("the configuration file has changed and cannot be used; the previous configuration stays in force",
+			"file", f.present.file, "error", oneLine(err))
+		return nil
+	}
+	return f.apply(next)
+}
+
+func (f *follower) apply(next *commandLine) error {
+	var live, restart []string
+	f.present.flags.VisitAll(func(flag *pflag.Flag) {
+		other := next.flags.Lookup(flag.Name)
+		if other == nil || valueOf(flag) == valueOf(other) {
+			return
+		}
+		text := fmt.Sprintf("--%s from %q to %q", flag.Name, valueOf(flag), valueOf(other))
+		if field := next.fields[flag.Name]; field != "" {
+			text = fmt.Sprintf("%s (%s)", field, text)
+		}
+		if slices.Contains(liveFlags, flag.Name) {
+			live = append(live, text)
+		} else {
+			restart = append(restart, text)
+		}
+	})
+	if len(restart) > 0 {
+		changes := strings.Join(restart, "; ")
+		f.log.Warn("the configuration file has changed; the process ends and has to be started again; the rules stay in the kernel",
+			"file", f.present.file, "changes", changes)
+		return errors.New("the configuration file has changed: " + changes)
+	}
+	if len(live) > 0 {
+		setVerbosity(next.settings.Verbosity)
+		f.log.Info("the configuration file has changed; the change is in force", "file", f.present.file, "changes", strings.Join(live, "; "))
+	}
+	f.present = next
+	return nil
+}
