@@ -5,7 +5,7 @@
 //	flags.go      the flags of "run" and "render"; log.go: the logger
 //	commandline.go  flags, configuration file and defaults of kube-proxy's modes together; aliases.go: other names of flags
 //	follow.go     changes of the configuration file
-//	run.go        "run": the parts of the daemon, connected
+//	run.go        "run": the parts of the daemon, connected; nodesetup: settings of the host
 //	source.go     where objects come from
 //	host.go       facts of the host; single.go: one process for each network namespace
 //	loopback.go   the sysctl for node ports on 127.0.0.1, and its guard

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/verdict-proxy/verdict/cmd/verdict/nodesetup"
 	"github.com/verdict-proxy/verdict/cmd/verdict/restclient"
 	"github.com/verdict-proxy/verdict/config"
 	"github.com/verdict-proxy/verdict/ipvsctl"
@@ -75,6 +76,7 @@ func cleanUp(log *slog.Logger) error {
 
 // initHost sets the sysctls and loads the modules that the daemon needs.
 func initHost(s *config.Settings, log *slog.Logger) error {
+	new(nodesetup.Host).Apply(&s.Node, log)
 	if err := setLoopback(s, log); err != nil {
 		return err
 	}
@@ -110,6 +112,7 @@ func run(ctx context.Context, c *commandLine, log *slog.Logger) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, k.close()) }()
+	new(nodesetup.Host).Apply(&s.Node, log)
 	store := state.NewStore()
 	eventClient, err := newEventClient(s)
 	if err != nil {
