@@ -25,8 +25,6 @@ type Tables struct {
 type walkable interface {
 	readable
 	surveyTable(f Family) (existing, error)
-	// matchedInterface is the name with which the rules of a chain compare the incoming interface; "": they do not.
-	matchedInterface(f Family, chain string) (string, error)
 }
 
 // view is one table.
@@ -101,72 +99,12 @@ func (t *Tables) identify(f Family) (program, error) {
 	if err != nil {
 		return program{}, err
 	}
-	name, err := t.kernel.matchedInterface(f, "source-decides")
-	if err != nil {
-		return program{}, err
-	}
-	for _, p := range possiblePrograms(f, name) {
-		defs := p.sets()
-		if p.fingerprint(defs[:]) == fingerprint {
-			return p, nil
-		}
+	words := strings.SplitN(fingerprint, " ", 3)
+	p := parseProgram(f, words[len(words)-1])
+	if defs := p.sets(); p.fingerprint(defs[:]) == fingerprint {
+		return p, nil
 	}
 	return program{}, fmt.Errorf("%w (its stamp is %q)", ErrUnknownProgram, fingerprint)
-}
-
-// possiblePrograms are the programs that tables of this version can have.
-func possiblePrograms(f Family, podInterface string) (out []program) {
-	both := []bool{false, true}
-	for _, ipvs := range both {
-		for _, loopback := range both {
-			for _, masqueradeAll := range both {
-				for _, podCIDRs := range both {
-					out = append(out, program{
-						family: f, ipvs: ipvs, loopback: loopback, masqueradeAll: masqueradeAll, podCIDRs: podCIDRs,
-						podInterface: podInterface,
-					})
-				}
-			}
-		}
-	}
-	return out
-}
-
-// matchedInterface reads the rules of one chain of our table.
-func (c *conn) matchedInterface(f Family, chain string) (name string, err error) {
-	err = c.dump(unix.NFT_MSG_GETRULE, f, func(w *wire) {
-		w.Text(unix.NFTA_RULE_TABLE, TableName)
-		w.Text(unix.NFTA_RULE_CHAIN, chain)
-	}, func(a nlmsg.Attributes) {
-		for a.Next() {
-			if a.Kind == unix.NFTA_RULE_EXPRESSIONS {
-				if text, ok := comparedInterface(a.Nested()); ok {
-					name = text
-				}
-			}
-		}
-	})
-	return name, err
-}
-
-// comparedInterface is the constant that a rule compares with the name of the incoming interface, in the form of the
-// globals: a prefix ends in "*".
-func comparedInterface(list nlmsg.Attributes) (string, bool) {
-	loads := false
-	for list.Next() {
-		e := decodeExpression(list.Nested())
-		switch {
-		case e.name == "meta":
-			loads = e.number(unix.NFTA_META_KEY) == unix.NFT_META_IIFNAME
-		case e.name == "cmp" && loads:
-			value := decodeValue(e.attributes(unix.NFTA_CMP_DATA))
-			if len(value) < unix.IFNAMSIZ {
-				return string(value) + "*", true
-			}
-			return unix.ByteSliceToString(value), true
-		}
-	}
-	return "", false
 }
 
 // expression is one expression of a rule, as the kernel lists it.
@@ -205,24 +143,6 @@ func (e expression) number(kind uint16) uint32 {
 		}
 	}
 	return 0
-}
-
-// matchedInterface finds the interface in the text of the rules.
-func (k *memoryKernel) matchedInterface(f Family, chain string) (string, error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	tb := k.tables[f.index()]
-	if tb == nil || tb.chains[chain] == nil {
-		return "", nil
-	}
-	for _, r := range tb.chains[chain].rules {
-		for _, s := range r {
-			if name, ok := strings.CutPrefix(s.text, `iifname "`); ok {
-				return strings.TrimSuffix(name, `"`), nil
-			}
-		}
-	}
-	return "", nil
 }
 
 // addrRange is a range of addresses.

@@ -1,5 +1,10 @@
 package nft
 
+import (
+	"fmt"
+	"strings"
+)
+
 // program is what one family's table consists of: its methods make the sets (sets.go), the chains and their rules
 // (chains.go, ipvs.go). Besides the family, the rules of the fixed chains depend on the globals; everything else is the
 // same for all of them.
@@ -36,6 +41,51 @@ func (g *Globals) program(f Family) program {
 func (tb *table) program() program {
 	p := tb.globals.program(tb.family)
 	p.affinityShare = tb.affinityShare
+	return p
+}
+
+// flags are the options that are on or off, by the words that stand for them in the fingerprint.
+func (p *program) flags() []programFlag {
+	return []programFlag{
+		{"masquerade-all", &p.masqueradeAll}, {"pod-cidrs", &p.podCIDRs}, {"loopback", &p.loopback}, {"ipvs", &p.ipvs},
+		{"unanswered", &p.unanswered}, {"refusing", &p.refusing},
+	}
+}
+
+type programFlag struct {
+	word string
+	on   *bool
+}
+
+// options are the words of a program in its fingerprint.
+func (p program) options() string {
+	var words []string
+	for _, f := range p.flags() {
+		if *f.on {
+			words = append(words, f.word)
+		}
+	}
+	if p.podInterface != "" {
+		words = append(words, "interface "+p.podInterface)
+	}
+	if p.affinityShare != 0 {
+		words = append(words, fmt.Sprintf("share %d", p.affinityShare))
+	}
+	return strings.Join(words, ", ")
+}
+
+// parseProgram is the program with these options. Words that it does not know are those of another version.
+func parseProgram(f Family, options string) program {
+	p := program{family: f}
+	for word := range strings.SplitSeq(options, ", ") {
+		for _, f := range p.flags() {
+			*f.on = *f.on || f.word == word
+		}
+		if name, ok := strings.CutPrefix(word, "interface "); ok {
+			p.podInterface = name
+		}
+		_, _ = fmt.Sscanf(word, "share %d", &p.affinityShare) // 0 for other words
+	}
 	return p
 }
 

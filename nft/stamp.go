@@ -6,6 +6,7 @@ import (
 	"hash/fnv"
 	"io"
 	"math/rand/v2"
+	"strings"
 )
 
 // stamp says which engine wrote a table last, and how often it did. The set "generation" holds it as its only element.
@@ -76,8 +77,8 @@ func (t *Transaction) changes(f Family) bool {
 	return false
 }
 
-// fingerprint names the rules and sets of a table, apart from elements and from which classes there are. It tells a
-// reader of the listing whether two nodes, or two versions, run the same program.
+// fingerprint names the rules and sets of a table, apart from elements and from which classes there are, and the options
+// of the program. It tells a reader of the listing whether two nodes, or two versions, run the same program.
 func (tb *table) fingerprint() string {
 	p := tb.program()
 	if tb.printed.text == "" || tb.printed.of != p {
@@ -106,7 +107,7 @@ func (p program) fingerprint(defs []setDef) string {
 			_, _ = io.WriteString(h, r.String()+"\n") // cannot fail
 		}
 	}
-	return fmt.Sprintf("program %016x", h.Sum64())
+	return strings.TrimSpace(fmt.Sprintf("program %016x %s", h.Sum64(), p.options()))
 }
 
 // readBack finds out whether a transaction was applied: the kernel has the next stamp, or it has not.

@@ -111,8 +111,13 @@ func TestWalkWithoutTables(t *testing.T) {
 	if _, err := OpenMemory(Options{}).Tables().Walk("output", "nat", packet); !errors.Is(err, ErrNoTables) {
 		t.Errorf("without tables: %v", err)
 	}
-	m := OpenMemory(Options{AffinityShare: 7}) // another program than that of the command
+	m := OpenMemory(Options{})
 	mustApply(t, m.Engine)
+	stamps := m.kernel.set(IPv4, setGeneration).elements
+	for key, e := range stamps {
+		e.label = "program 0123456789abcdef ipvs" // of another version
+		stamps[key] = e
+	}
 	_, err := m.Tables().Walk("output", "nat", packet)
 	if !errors.Is(err, ErrUnknownProgram) || !strings.Contains(err.Error(), "program") {
 		t.Errorf("with another program: %v", err)

@@ -97,7 +97,9 @@ func fill(t testing.TB, engine *nft.Engine, services int) {
 	}
 }
 
-func serviceAddress(i int) netip.Addr { return netip.AddrFrom4([4]byte{20, byte(i >> 16), byte(i >> 8), byte(i)}) }
+func serviceAddress(i int) netip.Addr {
+	return netip.AddrFrom4([4]byte{20, byte(i >> 16), byte(i >> 8), byte(i)})
+}
 
 // BenchmarkExplain shows that an explanation costs the same whatever the number of Services.
 func BenchmarkExplain(b *testing.B) {
