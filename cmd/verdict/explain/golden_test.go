@@ -17,7 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/tools/txtar"
+	"github.com/rogpeppe/go-internal/txtar"
 
 	"github.com/verdict-proxy/verdict/e2e/lab"
 	"github.com/verdict-proxy/verdict/e2e/runner"

@@ -54,38 +54,43 @@ func (t *tracing) run(ctx context.Context, q question, each func(*TracedPacket) 
 // follow collects the events of each packet, and hands over the packets in the order in which they came.
 func (t *tracing) follow(ctx context.Context, from events, q question, each func(*TracedPacket) error) error {
 	deadline := time.Now().Add(t.time)
-	var order []uint32
-	byPacket := map[uint32][]nft.TraceEvent{}
-	for done := 0; done < t.packets && ctx.Err() == nil; {
-		wait := time.Until(deadline)
-		if len(order) > 0 {
-			wait = quiet
-		}
-		if wait <= 0 {
-			break
-		}
-		list, err := from.Next(ctx, wait)
+	for done := 0; done < t.packets && ctx.Err() == nil && time.Now().Before(deadline); {
+		seen, err := collect(ctx, from, deadline)
 		if err != nil {
 			return err
 		}
-		for _, e := range list {
-			if byPacket[e.ID] == nil {
-				order = append(order, e.ID)
-			}
-			byPacket[e.ID] = append(byPacket[e.ID], e)
-		}
-		if len(list) > 0 && time.Now().Before(deadline) {
-			continue
-		}
-		for _, id := range order[:min(len(order), t.packets-done)] {
+		for _, id := range seen.order[:min(len(seen.order), t.packets-done)] {
 			done++
-			if err := each(traced(done, q, byPacket[id])); err != nil {
+			if err := each(traced(done, q, seen.events[id])); err != nil {
 				return err
 			}
 		}
-		order, byPacket = nil, map[uint32][]nft.TraceEvent{}
 	}
 	return nil
+}
+
+// collected are the events of packets, by the number that the kernel gave to each.
+type collected struct {
+	order  []uint32
+	events map[uint32][]nft.TraceEvent
+}
+
+// collect waits for a packet, and then until no packet says anything for a moment.
+func collect(ctx context.Context, from events, deadline time.Time) (collected, error) {
+	c := collected{events: map[uint32][]nft.TraceEvent{}}
+	for wait := time.Until(deadline); wait > 0; wait = min(quiet, time.Until(deadline)) {
+		list, err := from.Next(ctx, wait)
+		if err != nil || len(list) == 0 {
+			return c, err
+		}
+		for _, e := range list {
+			if c.events[e.ID] == nil {
+				c.order = append(c.order, e.ID)
+			}
+			c.events[e.ID] = append(c.events[e.ID], e)
+		}
+	}
+	return c, nil
 }
 
 // traced says what the events of a packet mean.
