@@ -61,6 +61,7 @@
 //	watch.go        commits of other processes to our tables
 //	repair.go       undoes them
 //	lister.go       reads the elements for a listing
+//	counters.go     frontends with their counters; one frontend, one pool
 //	lookup.go       reads single elements
 //	walk.go         a packet's way through the program, with look-ups in the kernel
 //	trace.go        what the kernel says about the packets of one flow; trace_rules.go: what their rules do

@@ -31,6 +31,9 @@ type FrontendStatus struct {
 	Refusal    Refusal
 	Firewalled bool
 	IPVS       bool // a virtual server serves the packets that the pool does not take
+	// Connections is how many connections got a pool, Refused how many were refused or dropped because no endpoint can
+	// take them. Both count from when the element was written.
+	Connections, Refused uint64
 
 	Cluster, Local []EndpointStatus // the pools that serve the frontend, each sorted by address
 }

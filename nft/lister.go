@@ -47,8 +47,8 @@ func (l *lister) read(out *Listing) error {
 			return err
 		}
 	}
-	err := l.dump(setNodePortAddresses, func(key, _ []byte, _ string) {
-		if a, ok := netip.AddrFromSlice(key); ok {
+	err := l.dump(setNodePortAddresses, func(e foundElement) {
+		if a, ok := netip.AddrFromSlice(e.key); ok {
 			out.NodePortAddresses = append(out.NodePortAddresses, a)
 		}
 	})
@@ -64,20 +64,14 @@ func (l *lister) read(out *Listing) error {
 // dump reads a set. A set that does not exist is empty: the table is of an earlier version, or another program deleted
 // the set. While the kernel resizes the hash table of a large set, some time after a change, a dump leaves out elements
 // and repeats others. So dump reads the set until two readings in a row find the same number of elements.
-func (l *lister) dump(set string, each func(key, data []byte, comment string)) error {
+func (l *lister) dump(set string, each func(foundElement)) error {
 	if _, ok := l.was.sets[set]; !ok {
 		return nil
 	}
-	type content struct {
-		data    []byte
-		comment string
-	}
-	var elements map[string]content
+	var elements map[string]foundElement
 	for try, before := 0, -1; try < dumpTries && len(elements) != before; try++ {
-		before, elements = len(elements), map[string]content{}
-		err := l.kernel.dumpElements(l.family, set, func(e foundElement) {
-			elements[string(e.key)] = content{slices.Clone(e.data), e.comment}
-		})
+		before, elements = len(elements), map[string]foundElement{}
+		err := l.kernel.dumpElements(l.family, set, func(e foundElement) { elements[string(e.key)] = e.clone() })
 		if errors.Is(err, unix.ENOENT) {
 			return nil
 		}
@@ -85,8 +79,8 @@ func (l *lister) dump(set string, each func(key, data []byte, comment string)) e
 			return err
 		}
 	}
-	for key, c := range elements {
-		each([]byte(key), c.data, c.comment)
+	for _, e := range elements {
+		each(e)
 	}
 	return nil
 }
@@ -94,26 +88,33 @@ func (l *lister) dump(set string, each func(key, data []byte, comment string)) e
 // dumpTries is how often a set is read that changes all the time.
 const dumpTries = 5
 
-// readFrontends reads the sets whose keys are frontends.
-func (l *lister) readFrontends() error {
-	reject := func(fe *listed, _ []byte) { fe.Refusal = Reject }
-	drop := func(fe *listed, _ []byte) { fe.Refusal = Drop }
-	ipvs := func(fe *listed, _ []byte) { fe.IPVS = true }
-	firewalled := func(fe *listed, _ []byte) { fe.Firewalled = true }
-	for _, s := range []struct {
-		set      string
-		nodePort bool
-		note     func(*listed, []byte)
-	}{
+// frontendSet is a set whose keys are frontends, and what it says about them.
+type frontendSet struct {
+	name     string
+	nodePort bool
+	note     func(*listed, *foundElement)
+}
+
+func frontendSetsToRead() []frontendSet {
+	reject := func(fe *listed, e *foundElement) { fe.Refusal, fe.Refused = Reject, e.packets }
+	drop := func(fe *listed, e *foundElement) { fe.Refusal, fe.Refused = Drop, e.packets }
+	ipvs := func(fe *listed, _ *foundElement) { fe.IPVS = true }
+	firewalled := func(fe *listed, _ *foundElement) { fe.Firewalled = true }
+	return []frontendSet{
 		{mapServices, false, (*listed).notePool}, {mapNodePorts, true, (*listed).notePool},
 		{setNoEndpoints, false, reject}, {setNoEndpointsNodePorts, true, reject},
 		{setNoLocalEndpoints, false, drop}, {setNoLocalEndpointsNodePorts, true, drop},
 		{setIPVSFrontends, false, ipvs}, {setIPVSNodePorts, true, ipvs},
 		{mapFirewalled, false, firewalled},
-	} {
-		err := l.dump(s.set, func(key, data []byte, comment string) {
-			if k, ok := l.frontendKey(key, s.nodePort); ok && (l.match == nil || l.match(comment)) {
-				s.note(l.frontend(k, comment), data)
+	}
+}
+
+// readFrontends reads the sets whose keys are frontends.
+func (l *lister) readFrontends() error {
+	for _, s := range frontendSetsToRead() {
+		err := l.dump(s.name, func(e foundElement) {
+			if k, ok := l.frontendKey(e.key, s.nodePort); ok && (l.match == nil || l.match(e.comment)) {
+				s.note(l.frontend(k, e.comment), &e)
 			}
 		})
 		if err != nil {
@@ -148,11 +149,12 @@ func (l *lister) frontend(k frontendKey, name string) *listed {
 	return fe
 }
 
-func (fe *listed) notePool(data []byte) {
-	if len(data) != 4 {
+func (fe *listed) notePool(e *foundElement) {
+	if len(e.data) != 4 {
 		return
 	}
-	fe.number = binary.NativeEndian.Uint32(data)
+	fe.Connections = e.packets
+	fe.number = binary.NativeEndian.Uint32(e.data)
 	switch {
 	case fe.number&bySourceBit != 0:
 		fe.Pool = BySource
@@ -165,18 +167,18 @@ func (fe *listed) notePool(data []byte) {
 
 // readClasses reads the classes from the names of their chains.
 func (l *lister) readClasses() error {
-	return l.dump(mapDispatch, func(key, chain []byte, _ string) {
-		if c, ok := parseClass(string(chain)); ok && len(key) == 4 {
-			l.classes[binary.NativeEndian.Uint32(key)>>poolBits] = c
+	return l.dump(mapDispatch, func(e foundElement) {
+		if c, ok := parseClass(string(e.data)); ok && len(e.key) == 4 {
+			l.classes[binary.NativeEndian.Uint32(e.key)>>poolBits] = c
 		}
 	})
 }
 
 // readPools reads the endpoints of all pools that frontends use.
 func (l *lister) readPools() error {
-	err := l.dump(mapPools, func(key, data []byte, _ string) {
-		if len(key) == 4 && len(data) == 4 {
-			l.classOf[binary.NativeEndian.Uint32(key)] = binary.NativeEndian.Uint32(data) >> poolBits
+	err := l.dump(mapPools, func(e foundElement) {
+		if len(e.key) == 4 && len(e.data) == 4 {
+			l.classOf[binary.NativeEndian.Uint32(e.key)] = binary.NativeEndian.Uint32(e.data) >> poolBits
 		}
 	})
 	for _, fe := range l.frontends {

@@ -7,6 +7,9 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/verdict-proxy/verdict/cmd/verdict/list"
+	"github.com/verdict-proxy/verdict/cmd/verdict/target"
 )
 
 // usage marks a mistake in the arguments.
@@ -43,6 +46,9 @@ func New(wrongUsage func(error) error) *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&o.service, "service", "", "explain the frontends of a `SERVICE` (namespace/name or namespace/name:port)")
+	_ = cmd.RegisterFlagCompletionFunc("service", func(_ *cobra.Command, _ []string, begin string) ([]string, cobra.ShellCompDirective) {
+		return list.ServiceNames(begin), cobra.ShellCompDirectiveNoFileComp
+	}) // the flag exists, so there is no error
 	flags.StringVar(&o.from, "from", "", "with --service: the `SOURCE`")
 	flags.BoolVar(&o.json, "json", false, "print the explanation as JSON")
 	flags.DurationVar(&o.trace.time, "trace", 0, "then follow real packets of this connection through all tables for a `TIME`, at most 10m")
@@ -77,7 +83,7 @@ Exit codes: 0 for an explanation, whatever it says; 1 if the kernel could not be
 const maxTrace = 10 * time.Minute
 
 func run(cmd *cobra.Command, o *options, args []string) error {
-	list, source, err := o.targets(args)
+	wanted, source, err := o.targets(args)
 	if err != nil {
 		return err
 	}
@@ -86,7 +92,7 @@ func run(cmd *cobra.Command, o *options, args []string) error {
 		return err
 	}
 	defer k.Close() //nolint:errcheck // it was only read from
-	questions, err := o.withSource(cmd, k, list, source)
+	questions, err := o.withSource(cmd, k, wanted, source)
 	if err != nil {
 		return err
 	}
@@ -116,20 +122,20 @@ func (o *options) follow(cmd *cobra.Command, questions []question) error {
 }
 
 // targets are the destinations that the arguments name, and the source.
-func (o *options) targets(args []string) (list []question, source string, err error) {
+func (o *options) targets(args []string) (wanted []question, source string, err error) {
 	switch {
 	case o.trace.time < 0 || o.trace.time > maxTrace || o.trace.packets < 1:
 		return nil, "", usage{fmt.Errorf("--trace must be between 0 and %s, and --packets at least 1", maxTrace)}
 	case o.service != "" && len(args) == 0 && o.from != "":
-		list, err = frontendsOf(o.service)
-		return list, o.from, err
+		wanted, err = frontendsOf(o.service)
+		return wanted, o.from, err
 	case o.service != "":
 		return nil, "", usage{errors.New("--service needs --from SOURCE and no arguments: verdict explain --service default/web --from node")}
 	case len(args) != 2 || o.from != "":
 		return nil, "", usage{fmt.Errorf("want SOURCE and DESTINATION:PORT, got %s: verdict explain 10.244.1.7 10.96.0.10:80/tcp",
 			plural(len(args), "argument"))}
 	}
-	dst, protocol, err := parseDestination(args[1])
+	dst, protocol, err := target.Parse(args[1])
 	if err != nil {
 		return nil, "", usage{err}
 	}
@@ -137,9 +143,9 @@ func (o *options) targets(args []string) (list []question, source string, err er
 }
 
 // withSource fills in the source. Of a Service, only the frontends of the source's family count.
-func (o *options) withSource(cmd *cobra.Command, k kernel, list []question, source string) (out []question, err error) {
+func (o *options) withSource(cmd *cobra.Command, k kernel, wanted []question, source string) (out []question, err error) {
 	var failed error
-	for _, q := range list {
+	for _, q := range wanted {
 		if err := q.from(cmd.Context(), k, o.cluster, source); err != nil {
 			failed = err
 			continue

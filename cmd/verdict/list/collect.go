@@ -45,6 +45,14 @@ type frontend struct {
 	OutsideOnly  bool   `json:"refusalOutsideOnly,omitempty"`
 	SourceRanges bool   `json:"sourceRanges,omitempty"`
 	Missing      bool   `json:"noVirtualServer,omitempty"`
+	wide         bool   // the text has the counters
+
+	// Connections and Refused count new connections since the frontend was written. The rates are per second; nil: not
+	// counted.
+	Connections uint64   `json:"connectionsTotal,omitempty"`
+	Refused     uint64   `json:"refusedTotal,omitempty"`
+	Rate        *float64 `json:"connectionsPerSecond,omitempty"`
+	RefusedRate *float64 `json:"refusedPerSecond,omitempty"`
 
 	Endpoints []endpoint `json:"endpoints"`
 }
@@ -179,6 +187,7 @@ func describe(fe *nft.FrontendStatus) frontend {
 func fromRules(fe *nft.FrontendStatus) frontend {
 	out := describe(fe)
 	out.Engine = engineNFT
+	out.Connections, out.Refused = fe.Connections, fe.Refused
 	out.InsideOnly = fe.IPVS && fe.Pool == nft.BySource
 	out.Local = fe.Pool == nft.LocalPool || fe.Pool == nft.BySource && !out.InsideOnly
 	out.AffinitySeconds = int64(fe.Affinity / time.Second)
@@ -235,7 +244,7 @@ func fromIPVS(s *ipvsctl.Status, fe *nft.FrontendStatus) frontend {
 		out.Local = fe.Pool == nft.BySource // pods and the node use the nft pool instead
 	}
 	out.Protocol, out.Family = protocolName(uint8(s.Protocol)), familyName(nft.FamilyOf(s.Addr))
-	out.Address, out.Port = s.Addr, s.Port
+	out.Address, out.Port, out.Connections = s.Addr, s.Port, s.Connections
 	out.Engine, out.Scheduler, out.SchedulerFlags = engineIPVS, s.Scheduler, s.FlagText()
 	out.AffinitySeconds = int64(s.Persistence / time.Second)
 	out.Endpoints = make([]endpoint, len(s.RealServers))

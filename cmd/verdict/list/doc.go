@@ -4,6 +4,9 @@
 //	command.go      the command, its help text and its filters
 //	collect.go      frontends and endpoints, from the nft tables and from IPVS
 //	connections.go  connections of the endpoints, from connection tracking
+//	select.go       filters by address, endpoint, engine and problem; rate.go: connections per second
+//	complete.go     names for the shell
+//	get.go          the command "get": one thing by its key; answer.go: its output
 //	text.go         the output: the full table, one line for each frontend, or JSON
 //
 // The command asks only the kernel. It needs neither the daemon, which may be down, nor the API server. It changes

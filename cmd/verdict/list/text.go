@@ -2,17 +2,26 @@ package list
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/netip"
 	"strconv"
 	"strings"
+
+	"sigs.k8s.io/yaml"
 )
 
 func (t *table) write(out io.Writer, o options) error {
-	if o.json {
+	switch {
+	case o.output == outputYAML:
+		return t.writeYAML(out)
+	case o.json:
 		return t.writeJSON(out)
+	}
+	for i := range t.Frontends {
+		t.Frontends[i].wide = o.output == outputWide
 	}
 	w := bufio.NewWriter(out)
 	t.writeNodePorts(w)
@@ -35,6 +44,20 @@ func (t *table) writeJSON(out io.Writer) error {
 	e := json.NewEncoder(out)
 	e.SetIndent("", "  ")
 	return e.Encode(t)
+}
+
+// writeYAML writes the JSON form as YAML.
+func (t *table) writeYAML(out io.Writer) error {
+	var text bytes.Buffer
+	if err := t.writeJSON(&text); err != nil {
+		return err
+	}
+	converted, err := yaml.JSONToYAML(text.Bytes())
+	if err != nil {
+		return err
+	}
+	_, err = out.Write(converted)
+	return err
 }
 
 // writeNodePorts lists the addresses for which the star stands, if a frontend has a star.
@@ -177,6 +200,11 @@ func (fe *frontend) flags() string {
 	add(fe.SourceRanges, "source-ranges")
 	add(fe.NodePort && fe.Address.IsValid(), "node-port")
 	add(fe.Missing, "no-virtual-server")
+	add(fe.wide, fmt.Sprintf("connections=%d refused=%d", fe.Connections, fe.Refused))
+	if fe.Rate != nil {
+		add(true, fmt.Sprintf("%.1f/s", *fe.Rate))
+		add(*fe.RefusedRate > 0, fmt.Sprintf("refused %.1f/s", *fe.RefusedRate))
+	}
 	return strings.Join(words, " ")
 }
 

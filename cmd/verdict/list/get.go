@@ -1,0 +1,271 @@
+package list
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/verdict-proxy/verdict/cmd/verdict/target"
+	"github.com/verdict-proxy/verdict/ipvsctl"
+	"github.com/verdict-proxy/verdict/nft"
+)
+
+const getHelp = `Read one thing from the kernel by its key. Unlike "verdict list", this costs the same however many Services there are.
+
+  frontend ADDRESS:PORT[/PROTOCOL]   a frontend, its endpoints and their connections; *:PORT and [*]:PORT: a node port
+  pool NUMBER                        the endpoints of a pool, by the number that nft prints, such as 0:2
+  affinity CLIENT ADDRESS:PORT       the endpoint that a client stays with
+  endpoint ADDRESS[:PORT]            the frontends that lead to an endpoint. The tables have no index of endpoints, so this
+                                     reads all of them, like "verdict list --endpoint"
+
+PROTOCOL is tcp (the default), udp or sctp.
+
+Exit codes: 0 for success; 1 if the kernel does not have it or could not be read; 2 for wrong arguments.`
+
+// NewGet returns the command "get". usage marks an error as wrong usage.
+func NewGet(usage func(error) error) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "get", Short: "Read one frontend, pool, endpoint or affinity entry from the kernel", Long: getHelp,
+		Args: cobra.ArbitraryArgs, // RunE says what was meant
+		Example: `  verdict get frontend 10.96.0.10:53/udp
+  verdict get frontend '*:30080'
+  verdict get pool 0:2
+  verdict get affinity 10.244.1.7 10.96.0.20:80
+  verdict get endpoint 10.244.1.9:8080 -o json`,
+		RunE: func(_ *cobra.Command, args []string) error {
+			return usage(fmt.Errorf("get what? write get frontend, get pool, get affinity or get endpoint, not %q", strings.Join(args, " ")))
+		},
+	}
+	for _, sub := range []struct {
+		use, short string
+		arguments  int
+		run        func(*getter, []string) error
+	}{
+		{"frontend ADDRESS:PORT[/PROTOCOL]", "One frontend with its endpoints", 1, (*getter).frontend},
+		{"pool NUMBER", "The endpoints of a pool", 1, (*getter).pool},
+		{"affinity CLIENT ADDRESS:PORT[/PROTOCOL]", "The endpoint that a client stays with", 2, (*getter).affinity},
+		{"endpoint ADDRESS[:PORT]", "The frontends that lead to an endpoint", 1, (*getter).endpoint},
+	} {
+		cmd.AddCommand(newGetter(usage, sub.use, sub.short, sub.arguments, sub.run))
+	}
+	return cmd
+}
+
+// mistake is an error in the arguments.
+type mistake struct{ error }
+
+func newGetter(usage func(error) error, use, short string, arguments int, do func(*getter, []string) error) *cobra.Command {
+	g := &getter{}
+	cmd := &cobra.Command{Use: use, Short: short, Long: short + ".\n\n" + getHelp}
+	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
+		if len(args) != arguments {
+			return usage(fmt.Errorf("want get %s, got %d arguments", use, len(args)))
+		}
+		if err := g.complete(); err != nil {
+			return usage(err)
+		}
+		g.cmd = cmd
+		err = do(g, args)
+		if wrong := (mistake{}); errors.As(err, &wrong) {
+			return usage(wrong.error)
+		}
+		return err
+	}
+	cmd.Flags().StringVarP(&g.output, "output", "o", "", "`FORMAT`: wide, json or yaml")
+	cmd.Flags().BoolVarP(&g.ipv6, "ipv6", "6", false, "of a pool: the one in the table for IPv6")
+	return cmd
+}
+
+// getter runs one of the commands.
+type getter struct {
+	options
+	cmd    *cobra.Command
+	tables *nft.Tables
+}
+
+// open opens the tables. The caller closes them.
+func (g *getter) open() (err error) {
+	g.tables, err = nft.OpenTables(nft.Options{})
+	if errors.Is(err, unix.EPERM) {
+		return fmt.Errorf("%w; run this command as root, because it needs CAP_NET_ADMIN", err)
+	}
+	return err
+}
+
+func (g *getter) close() { _ = g.tables.Close() } // it was only read from
+
+// parseFrontend reads ADDRESS:PORT[/PROTOCOL]. Without a valid address it is a node port.
+func parseFrontend(text string) (f nft.Family, at netip.AddrPort, protocol uint8, err error) {
+	plain, nodePort := text, true
+	switch {
+	case strings.HasPrefix(text, "*:"):
+		plain, f = "0.0.0.0"+text[1:], nft.IPv4
+	case strings.HasPrefix(text, "[*]:"):
+		plain, f = "[::]"+text[3:], nft.IPv6
+	default:
+		nodePort = false
+	}
+	if at, protocol, err = target.Parse(plain); err != nil {
+		return f, at, 0, mistake{err}
+	}
+	if nodePort {
+		return f, netip.AddrPortFrom(netip.Addr{}, at.Port()), protocol, nil
+	}
+	return nft.FamilyOf(at.Addr()), at, protocol, nil
+}
+
+func (g *getter) frontend(args []string) error {
+	f, at, protocol, err := parseFrontend(args[0])
+	if err != nil {
+		return err
+	}
+	if err := g.open(); err != nil {
+		return err
+	}
+	defer g.close()
+	status, found, err := g.tables.Frontend(f, at.Addr(), protocol, at.Port())
+	if err != nil {
+		return fmt.Errorf("get frontend %s: %w", args[0], err)
+	}
+	t := &table{}
+	if found {
+		if err := g.fill(t, &status); err != nil {
+			return fmt.Errorf("get frontend %s: %w", args[0], err)
+		}
+	}
+	if len(t.Frontends) == 0 {
+		return fmt.Errorf("the kernel has no frontend %s; verdict explain says what happens to connections to it", args[0])
+	}
+	t.countConnections([]nft.Family{f})
+	t.sort()
+	return g.write(t)
+}
+
+// fill adds what both engines have of a frontend.
+func (g *getter) fill(t *table, status *nft.FrontendStatus) (err error) {
+	if t.NodePortAddresses, err = g.tables.NodePortAddresses(status.Family); err != nil {
+		return err
+	}
+	if status.Pool != nft.NoPool || status.Refusal != nft.NoRefusal {
+		t.Frontends = append(t.Frontends, fromRules(status))
+	}
+	if !status.IPVS {
+		return nil
+	}
+	missing := describe(status)
+	missing.Engine, missing.Missing = engineIPVS, true
+	for _, a := range t.addressesOf(&missing) {
+		server, ok, err := ipvsctl.Find(ipvsctl.Options{}, ipvsctl.Key{Addr: a, Port: status.Port, Protocol: ipvsctl.Protocol(status.Protocol)})
+		switch {
+		case err != nil:
+			return err
+		case ok:
+			t.Frontends = append(t.Frontends, fromIPVS(&server, status))
+		default:
+			t.Frontends = append(t.Frontends, missing)
+		}
+	}
+	return nil
+}
+
+func (g *getter) write(t *table) error {
+	for _, note := range t.notes {
+		fmt.Fprintln(g.cmd.ErrOrStderr(), "verdict: "+note)
+	}
+	if err := t.write(g.cmd.OutOrStdout(), g.options); err != nil {
+		return fmt.Errorf("write the answer: %w", err)
+	}
+	return nil
+}
+
+// endpoint lists the frontends with an endpoint.
+func (g *getter) endpoint(args []string) error {
+	g.selected = selection{endpoints: args}
+	if err := g.selected.parse(); err != nil {
+		return mistake{fmt.Errorf("endpoint %q must be ADDRESS or ADDRESS:PORT, such as 10.244.1.7 or [fd00::7]:8080", args[0])}
+	}
+	t, err := collect(g.options)
+	if err != nil {
+		return err
+	}
+	if t.keep(&g.selected); len(t.Frontends) == 0 {
+		return fmt.Errorf("no frontend in the kernel leads to %s", args[0])
+	}
+	return g.write(t)
+}
+
+// answer is what pool and affinity print. The fields are the JSON form.
+type answer struct {
+	Pool      string     `json:"pool"`
+	Service   string     `json:"service,omitempty"` // namespace/name:port
+	Class     string     `json:"class"`
+	Client    netip.Addr `json:"client,omitzero"`
+	Endpoint  string     `json:"endpoint,omitempty"` // that the client stays with
+	Expires   float64    `json:"expiresInSeconds,omitempty"`
+	Stale     bool       `json:"endpointIsGone,omitempty"`
+	Endpoints []endpoint `json:"endpoints,omitempty"`
+}
+
+func (g *getter) pool(args []string) error {
+	number, err := nft.ParsePool(args[0])
+	if err != nil {
+		return mistake{err}
+	}
+	if err := g.open(); err != nil {
+		return err
+	}
+	defer g.close()
+	f := g.families()[0]
+	p, found, err := g.tables.Pool(f, number)
+	if err != nil {
+		return fmt.Errorf("get pool %s: %w", args[0], err)
+	}
+	if !found {
+		return fmt.Errorf("table %s %s has no pool %s; numbers of pools change when the daemon starts again", f, nft.TableName, args[0])
+	}
+	a := answer{Pool: args[0], Service: p.Name, Class: p.Chain}
+	for _, e := range p.Endpoints {
+		a.Endpoints = append(a.Endpoints, endpoint{Address: e.Addr.Addr(), Port: e.Addr.Port(), Weight: e.Slots})
+	}
+	return g.print(&a)
+}
+
+func (g *getter) affinity(args []string) error {
+	client, err := netip.ParseAddr(args[0])
+	if err != nil {
+		return mistake{fmt.Errorf("client %q must be an address", args[0])}
+	}
+	at, protocol, err := target.Parse(args[1])
+	if err != nil {
+		return mistake{err}
+	}
+	if client.Is4() != at.Addr().Is4() {
+		return mistake{fmt.Errorf("client %s and frontend %s must be of the same address family", client, at)}
+	}
+	if err := g.open(); err != nil {
+		return err
+	}
+	defer g.close()
+	way, err := g.tables.Walk("prerouting", "nat", nft.Packet{Src: client, Dst: at.Addr(), Protocol: protocol, DstPort: at.Port()})
+	switch {
+	case err != nil:
+		return fmt.Errorf("get the affinity of %s at %s: %w", client, at, err)
+	case way.Pick == nil:
+		return fmt.Errorf("%s has no endpoint for %s; verdict explain says why", args[1], client)
+	case way.Pick.Affinity == 0:
+		return fmt.Errorf("%s has no session affinity", args[1])
+	case way.Pick.Entry == nil:
+		return fmt.Errorf("%s has no affinity entry at %s: it has not connected within %s", client, args[1], way.Pick.Affinity)
+	}
+	p := way.Pick
+	a := answer{Pool: p.Pool, Class: p.Chain, Client: client, Stale: p.Stale, Expires: p.Entry.Expires.Round(time.Second).Seconds()}
+	if p.Chosen.IsValid() && !p.Stale {
+		a.Endpoint = p.Chosen.String()
+	}
+	return g.print(&a)
+}

@@ -1,0 +1,61 @@
+// Package target reads and writes destinations of connections: an address, a port and a protocol.
+package target
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+const form = "ADDRESS:PORT or ADDRESS:PORT/PROTOCOL, such as 10.96.0.10:53/udp or [fd00::10]:80"
+
+// Parse reads ADDRESS:PORT[/PROTOCOL].
+func Parse(text string) (at netip.AddrPort, protocol uint8, err error) {
+	address, name, hasProtocol := strings.Cut(text, "/")
+	if _, err := netip.ParseAddr(address); hasProtocol && err != nil && !strings.Contains(text, ":") {
+		return at, 0, fmt.Errorf("destination %q looks like a Service; write --service %s --from SOURCE", text, text)
+	}
+	protocol = unix.IPPROTO_TCP
+	if hasProtocol {
+		if protocol, err = parseProtocol(name); err != nil {
+			return at, 0, fmt.Errorf("destination %q: %w", text, err)
+		}
+	}
+	if at, err = netip.ParseAddrPort(address); err == nil {
+		if at.Port() == 0 {
+			return at, 0, fmt.Errorf("destination %q has no port; write %s", text, form)
+		}
+		return netip.AddrPortFrom(at.Addr().Unmap(), at.Port()), protocol, nil
+	}
+	if _, err := netip.ParseAddr(strings.Trim(address, "[]")); err == nil {
+		return at, 0, fmt.Errorf("destination %q has no port; write %s", text, form)
+	}
+	return at, 0, fmt.Errorf("destination %q must be %s", text, form)
+}
+
+func parseProtocol(name string) (uint8, error) {
+	switch strings.ToLower(name) {
+	case "tcp":
+		return unix.IPPROTO_TCP, nil
+	case "udp":
+		return unix.IPPROTO_UDP, nil
+	case "sctp":
+		return unix.IPPROTO_SCTP, nil
+	}
+	return 0, fmt.Errorf("the protocol %q must be tcp, udp or sctp", name)
+}
+
+// ProtocolName is the name of a protocol of Services, as nft prints it.
+func ProtocolName(p uint8) string {
+	switch p {
+	case unix.IPPROTO_TCP:
+		return "tcp"
+	case unix.IPPROTO_UDP:
+		return "udp"
+	case unix.IPPROTO_SCTP:
+		return "sctp"
+	}
+	return fmt.Sprint(p)
+}
