@@ -225,3 +225,6 @@ func (m *memoryKernel) setTimeouts(t Timeouts) error {
 	}
 	return nil
 }
+
+// List returns the virtual servers of the kernel in memory, as the function List does for the real one.
+func (m *Memory) List() ([]Status, error) { return list(m.contents) }

@@ -92,3 +92,19 @@ func status(f found, reals []foundReal) Status {
 	}
 	return s
 }
+
+// Commands are the commands of ipvsadm that make the virtual server. Real servers with weight 0 are left out, because
+// they drain or take nothing; a server that has only such ones has no commands.
+func (s *Status) Commands() []string {
+	header := header{scheduler: s.Scheduler, flags: s.Flags, persistence: seconds(s.Persistence)}
+	lines := []string{"ipvsadm -A " + s.option() + header.options()}
+	for i := range s.RealServers {
+		if r := &s.RealServers[i]; r.Weight > 0 {
+			lines = append(lines, Operation{Kind: AddReal, Server: &VirtualServer{Key: s.Key}, Real: r.RealServer}.String())
+		}
+	}
+	if len(lines) == 1 && len(s.RealServers) > 0 {
+		return nil
+	}
+	return lines
+}

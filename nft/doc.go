@@ -61,6 +61,7 @@
 //	watch.go        commits of other processes to our tables
 //	repair.go       undoes them
 //	lister.go       reads the elements for a listing
+//	content.go      both tables, without the numbers that are local to a process
 //	counters.go     frontends with their counters; one frontend, one pool
 //	lookup.go       reads single elements
 //	walk.go         a packet's way through the program, with look-ups in the kernel

@@ -148,13 +148,22 @@ func (e expression) number(kind uint16) uint32 {
 // addrRange is a range of addresses.
 type addrRange struct{ first, last netip.Addr }
 
-// rangesOf reads a set of ranges. Such sets are small: they belong to the globals.
+// rangesOf reads a set of ranges once.
 func (v *view) rangesOf(set string) ([]addrRange, error) {
 	if list, ok := v.ranges[set]; ok {
 		return list, nil
 	}
+	list, err := readRanges(v.kernel, v.family, set)
+	if err == nil {
+		v.ranges[set] = list
+	}
+	return list, err
+}
+
+// readRanges reads a set of ranges. Such sets are small: they belong to the globals.
+func readRanges(k readable, f Family, set string) ([]addrRange, error) {
 	var starts, ends []netip.Addr
-	err := v.kernel.dumpElements(v.family, set, func(e foundElement) {
+	err := k.dumpElements(f, set, func(e foundElement) {
 		a, _ := netip.AddrFromSlice(e.key)
 		if e.intervalEnd {
 			ends = append(ends, a)
@@ -165,9 +174,7 @@ func (v *view) rangesOf(set string) ([]addrRange, error) {
 	if err != nil && !errors.Is(err, unix.ENOENT) {
 		return nil, err
 	}
-	list := pairRanges(starts, ends, v.family)
-	v.ranges[set] = list
-	return list, nil
+	return pairRanges(starts, ends, f), nil
 }
 
 // pairRanges joins the two elements of each range. The last range may have no end.

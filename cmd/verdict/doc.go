@@ -14,6 +14,7 @@
 //	observers.go  health, metrics and Events of the loop; events.go: Events; event_node.go: those on the Node
 //	faces.go      the HTTP listeners for health and metrics; scrape.go: metrics that a scrape reads
 //	render.go     "render": one pass without the kernel
+//	render.go     "render": one pass without the kernel; diff.go: "diff": the difference to the kernel
 //
 // This package reads flags and connects the other packages. All other work happens in those.
 package main

@@ -147,9 +147,7 @@ func (r *renderer) primary() ([]netip.Addr, error) {
 
 // run prints the ruleset, and the changes to the folders that follow.
 func (r *renderer) run(ctx context.Context, stdout, stderr io.Writer) error {
-	manifests := source.NewManifests(source.ManifestsOptions{
-		Dir: r.settings.Manifests, NodeName: r.settings.NodeName, Store: r.store, Log: slog.New(slog.DiscardHandler),
-	})
+	manifests := r.manifests()
 	if err := r.load(ctx, manifests); err != nil {
 		return err
 	}
@@ -171,6 +169,13 @@ func (r *renderer) run(ctx context.Context, stdout, stderr io.Writer) error {
 		}
 	}
 	return nil
+}
+
+// manifests is the folder of the settings.
+func (r *renderer) manifests() *source.Manifests {
+	return source.NewManifests(source.ManifestsOptions{
+		Dir: r.settings.Manifests, NodeName: r.settings.NodeName, Store: r.store, Log: slog.New(slog.DiscardHandler),
+	})
 }
 
 // first returns what the first pass wrote.

@@ -150,11 +150,16 @@ func run(ctx context.Context, c *commandLine, log *slog.Logger) (err error) {
 // kernelFamilies returns the families of the kernel. A kernel that was started without IPv6 (ipv6.disable=1) does not
 // have the file. If a sysctl turns IPv6 off, the file exists and the tables work.
 func kernelFamilies(log *slog.Logger) []nft.Family {
-	if _, err := os.Stat("/proc/net/if_inet6"); errors.Is(err, fs.ErrNotExist) {
+	if !kernelHasIPv6() {
 		log.Warn("the kernel has no IPv6; only IPv4 is served")
 		return []nft.Family{nft.IPv4}
 	}
 	return []nft.Family{nft.IPv4, nft.IPv6}
+}
+
+func kernelHasIPv6() bool {
+	_, err := os.Stat("/proc/net/if_inet6")
+	return !errors.Is(err, fs.ErrNotExist)
 }
 
 // kernelSide holds the parts of the proxy that talk to the kernel.

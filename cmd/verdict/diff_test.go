@@ -1,0 +1,164 @@
+//go:build !nokernel
+
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/verdict-proxy/verdict/e2e/netns"
+)
+
+// diffService is a Service with an endpoint in each of some addresses.
+func diffService(name, ip, spec, annotations string, endpoints ...string) string {
+	return fmt.Sprintf(`apiVersion: v1
+kind: Service
+metadata: {name: %[1]s, namespace: default, annotations: {%[4]s}}
+spec: {clusterIP: %[2]s, clusterIPs: [%[2]s], ports: [{name: http, port: 80, nodePort: 0}], %[3]s}
+status: {loadBalancer: {ingress: [{ip: 203.0.113.%[6]s}]}}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: %[1]s-1, namespace: default, labels: {kubernetes.io/service-name: %[1]s}}
+addressType: IPv4
+ports: [{name: http, port: 8080}]
+endpoints: [%[5]s]
+`, name, ip, spec, annotations, "{addresses: ["+strings.Join(endpoints, "]}, {addresses: [")+"]}", ip[strings.LastIndex(ip, ".")+1:])
+}
+
+func diffManifests() map[string]string {
+	const lb = "type: LoadBalancer"
+	return map[string]string{
+		"plain.yaml":  diffService("plain", "10.96.0.1", "type: ClusterIP", "", "10.244.0.1", "10.244.0.2", "10.244.0.3"),
+		"sticky.yaml": diffService("sticky", "10.96.0.2", lb+", sessionAffinity: ClientIP", "", "10.244.0.1", "10.244.0.4"),
+		"hash.yaml":   diffService("hash", "10.96.0.3", "type: ClusterIP", "verdict-proxy.github.io/scheduler: mh", "10.244.0.1", "10.244.0.5"),
+		"ranges.yaml": diffService("ranges", "10.96.0.4", lb+", loadBalancerSourceRanges: [10.0.0.0/8, 192.0.2.0/24]", "", "10.244.0.6"),
+		"local.yaml":  diffService("local", "10.96.0.5", lb+", externalTrafficPolicy: Local", "", "10.244.0.7"),
+	}
+}
+
+// inside runs the binary in a namespace.
+func inside(t *testing.T, ns *netns.Namespace, args ...string) (exit int, stdout, stderr string) {
+	t.Helper()
+	cmd := exec.Command(binary, args...)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if err := ns.Start(cmd); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait() // the exit code says it
+	return cmd.ProcessState.ExitCode(), out.String(), errs.String()
+}
+
+// differ is a namespace in which folders are compared with the kernel.
+type differ struct {
+	*testing.T
+	ns *netns.Namespace
+}
+
+func (d *differ) diff(dir string) (exit int, stdout, stderr string) {
+	d.Helper()
+	return inside(d.T, d.ns, "diff", "--manifests", dir, "--cluster-cidr=10.244.0.0/16", "--hostname-override=n1", "--backend=nft")
+}
+
+// want wants exactly these differences.
+func (d *differ) want(when, dir string, lines ...string) {
+	d.Helper()
+	exit, stdout, stderr := d.diff(dir)
+	text := ""
+	if len(lines) > 0 {
+		text = "--- kernel\n+++ wanted\n" + strings.Join(lines, "\n") + "\n"
+	}
+	if diff := cmp.Diff(text, stdout); diff != "" || exit != min(len(lines), 1) || stderr != "" {
+		d.Errorf("%s: exit %d\n%s%s", when, exit, diff, stderr)
+	}
+}
+
+// settled waits until the kernel has what a folder asks for.
+func (d *differ) settled(dir string) {
+	d.Helper()
+	for late := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		exit, stdout, stderr := d.diff(dir)
+		if exit == 0 {
+			return
+		}
+		if time.Now().After(late) {
+			d.Fatalf("the daemon runs, but diff ends with %d\n%s%s", exit, stdout, stderr)
+		}
+	}
+}
+
+// TestDiff compares the kernel with folders of manifests. The daemon has a history that gives its pools other numbers
+// than those of the process that compares.
+func TestDiff(t *testing.T) {
+	d := &differ{t, netns.New(t)}
+	dir := t.TempDir()
+	if exit, out, _ := d.diff(dir); exit != 1 || !strings.Contains(out, "+ip verdict chain services # 3 rules\n") {
+		t.Errorf("without tables: exit %d\n%s", exit, out)
+	}
+	writeManifest(t, dir, "first.yaml", diffService("first", "10.96.0.9", "type: ClusterIP", "", "10.244.0.9", "10.244.0.8"))
+	run := runDaemon(t, d.ns, dir, "--cluster-cidr=10.244.0.0/16", "--hostname-override=n1", "--table-owner=off")
+	d.settled(dir)
+	for name, text := range diffManifests() {
+		writeManifest(t, dir, name, text)
+		d.settled(dir)
+	}
+	if err := os.Remove(filepath.Join(dir, "first.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	d.settled(dir)
+	run.kill()
+	d.objects(dir)
+	d.edits(dir)
+}
+
+// objects changes objects while the daemon does not run.
+func (d *differ) objects(dir string) {
+	d.Helper()
+	ranges := diffManifests()["ranges.yaml"]
+	writeManifest(d.T, dir, "plain.yaml", diffService("plain", "10.96.0.1", "type: ClusterIP", "", "10.244.0.1", "10.244.0.3", "10.244.0.30"))
+	d.want("another endpoint", dir,
+		"-ip verdict endpoints { <default/plain:http> : 10.244.0.2 . 8080 }",
+		"+ip verdict endpoints { <default/plain:http> : 10.244.0.30 . 8080 }")
+	writeManifest(d.T, dir, "plain.yaml", diffManifests()["plain.yaml"])
+	writeManifest(d.T, dir, "ranges.yaml", strings.Replace(ranges, "192.0.2.0/24", "192.0.2.0/25", 1))
+	d.want("another source range", dir,
+		`-ip verdict allowed-sources { comment "192.0.2.0/24 default/ranges:http" }`,
+		`+ip verdict allowed-sources { comment "192.0.2.0/25 default/ranges:http" }`)
+	writeManifest(d.T, dir, "ranges.yaml", ranges)
+	d.want("as before", dir)
+}
+
+// edits changes the kernel with nft.
+func (d *differ) edits(dir string) {
+	d.Helper()
+	nft := func(script string) {
+		d.Helper()
+		if err := d.ns.Load(script); err != nil {
+			d.Fatal(err)
+		}
+	}
+	nft("delete element ip verdict cluster-ips { 10.96.0.1 }")
+	d.want("a deleted element", dir, "+ip verdict cluster-ips { 10.96.0.1 }")
+	nft("add element ip verdict cluster-ips { 10.96.0.1, 10.96.0.77 }")
+	d.want("an element too many", dir, "-ip verdict cluster-ips { 10.96.0.77 }")
+	nft("delete element ip verdict cluster-ips { 10.96.0.77 }")
+	nft("add element ip verdict service-cidrs { 10.96.0.0/12 }")
+	d.want("a range too many", dir, "-ip verdict service-cidrs { 10.96.0.0/12 }")
+	nft("delete element ip verdict service-cidrs { 10.96.0.0/12 }")
+	nft("add rule ip verdict unserved drop")
+	d.want("a rule too many", dir, "-ip verdict chain unserved # 12 rules", "+ip verdict chain unserved # 11 rules")
+	for _, args := range [][]string{{"--manifests", "/does/not/exist"}, {"--manifests", dir, "--backend=x"}} {
+		if exit, stdout, stderr := inside(d.T, d.ns, append([]string{"diff"}, args...)...); exit != 2 || stdout != "" || strings.Count(stderr, "\n") != 1 {
+			d.Errorf("diff %v: exit %d, want 2\n%s%s", args, exit, stdout, stderr)
+		}
+	}
+}

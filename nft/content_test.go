@@ -1,0 +1,53 @@
+package nft
+
+import "testing"
+
+// TestContent: engines with different histories that serve the same have the same content, and any change of a port
+// shows in it.
+func TestContent(t *testing.T) {
+	for _, x := range examples() {
+		first, second := OpenMemory(Options{}), OpenMemory(Options{Instance: 7})
+		x.install(t, first.Engine)
+		mustSet(t, second.Engine, manyPorts(IPv4, 0, 3)...)
+		mustSet(t, second.Engine, manyPorts(IPv6, 0, 3)...)
+		mustApply(t, second.Engine)
+		x.install(t, second.Engine)
+		for i := range 3 {
+			for _, f := range Families() {
+				second.Delete(f, manyPorts(f, i, 1)[0].Name)
+			}
+		}
+		mustApply(t, second.Engine)
+		x.sameContent(t, first, second, true)
+		for i := range x.ports {
+			p := x.ports[i]
+			p.Cluster = append(endpoints(), p.Cluster...)
+			if len(p.Cluster) > 1 {
+				p.Cluster = p.Cluster[1:]
+			} else {
+				p.Frontends = p.Frontends[1:]
+			}
+			mustSet(t, second.Engine, p)
+			mustApply(t, second.Engine)
+			x.sameContent(t, first, second, false)
+			mustSet(t, second.Engine, x.ports[i])
+			mustApply(t, second.Engine)
+		}
+		x.sameContent(t, first, second, true)
+	}
+}
+
+func (x example) sameContent(t *testing.T, a, b *Memory, want bool) {
+	t.Helper()
+	have, err := a.Content()
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := b.Content()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if extra, missing := Difference(have, other); (len(extra)+len(missing) == 0) != want {
+		t.Errorf("%s: same content wanted: %t\nonly the first has %v\nonly the second has %v", x.name, want, extra, missing)
+	}
+}
