@@ -16,6 +16,10 @@
 //	flows.go         stale UDP flows, cleaned beside the loop
 //	triggers.go      trigger times of endpoint changes, for the latency metric
 //	healthchecks.go  the healthCheckNodePort servers that are wanted
+//	outliers.go      endpoints that do not answer: suspicions and questions, beside the loop
+//	ejections.go     which endpoints the plans leave out for that
+//	witnesses.go     whom to ask: the Services of an endpoint, witnesses, first looks
+//	outlierlog.go    what the log and Events are told of it
 //	report.go        what observers and the log are told
 //	passlog.go       one line a second for passes that changed something
 //	fields.go        counts problems by field

@@ -24,6 +24,7 @@ type nodeEnvironment struct {
 	known    bool // update was called
 	eligible bool // of the node, for traffic from outside
 	askAgain bool // primary failed the last time
+	refusing bool // a Service wants to know which endpoints refuse
 }
 
 // update derives the environment from what the store has.
@@ -40,6 +41,8 @@ func (n *nodeEnvironment) update(env state.Environment) {
 		NodeAddresses:     sorted(addresses),
 		APIServers:        sorted(n.servers, env.APIServers),
 		ExternalCIDRs:     config.Prefixes(n.settings.IPVS.ExternalCIDR),
+		Unanswered:        n.settings.OutlierDetection != config.OutlierOff,
+		Refusing:          n.refusing,
 	}
 	n.planEnv = plan.Environment{
 		NodeName:      n.settings.NodeName,

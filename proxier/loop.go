@@ -34,6 +34,8 @@ func (p *Proxier) Run(ctx context.Context) error {
 		case now := <-tick.C:
 			p.errors.passes.write(now)
 			wanted = p.tick()
+		case <-p.outliers.wake():
+			wanted = p.replanOutliers()
 		case c := <-p.flows.done:
 			p.observer.FlowsCleaned(c.results)
 			p.flows.finish(c)
@@ -308,6 +310,7 @@ func (p *Proxier) set(d draft) int {
 		p.problems.set(name, d.problems[name], p.dataplane.Set(planned))
 		p.checks.set(name, planned.HealthCheck)
 		p.triggers.note(name, d.slices[name])
+		p.noteOutliers(name, planned)
 		p.flows.set(name, planned) // after Set, which says which engine serves a port
 	}
 	return len(d.order)
@@ -319,6 +322,7 @@ func (p *Proxier) remove(name state.Name) {
 	p.checks.set(name, nil)
 	p.triggers.forget(name)
 	p.flows.set(name, nil)
+	p.noteOutliers(name, nil)
 }
 
 // apply hands everything to the kernel. Services whose ports change their engine are planned again on the way.
@@ -355,6 +359,7 @@ func (p *Proxier) finish(report PassReport) {
 	p.observer.PassDone(report)
 	if applied {
 		p.flows.rulesApplied(p.node.shared.NodePortAddresses)
+		p.outliers.applied(p.node.shared.NodePortAddresses)
 	}
 	if report, changed := p.problems.report(p.store); changed {
 		p.observer.Problems(report)

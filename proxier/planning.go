@@ -1,6 +1,8 @@
 package proxier
 
 import (
+	"slices"
+
 	"github.com/verdict-proxy/verdict/config"
 	"github.com/verdict-proxy/verdict/proxier/claims"
 	"github.com/verdict-proxy/verdict/proxier/plan"
@@ -9,15 +11,23 @@ import (
 
 // planning plans Services and settles who gets a frontend that several ask for.
 type planning struct {
-	store   *state.Store
-	planner plan.Planner
-	claims  *claims.Claims
-	budget  budget
-	env     plan.Environment
+	store    *state.Store
+	planner  plan.Planner
+	claims   *claims.Claims
+	budget   budget
+	env      plan.Environment
+	outliers *Outliers // nil: nobody looks for endpoints that do not answer
+	off      bool      // because the settings say so
 }
 
-func newPlanning(store *state.Store, limits config.Budgets) planning {
-	return planning{store: store, claims: claims.New(), budget: newBudget(limits)}
+func newPlanning(store *state.Store, s *config.Settings, outliers *Outliers) planning {
+	p := planning{
+		store: store, claims: claims.New(), budget: newBudget(s.Budgets), outliers: outliers, off: s.OutlierDetection == config.OutlierOff,
+	}
+	if outliers != nil {
+		p.planner.Eject = outliers.eject
+	}
+	return p
 }
 
 // draft is what some Services become. It is complete before the dataplane is touched: when one Service takes a frontend
@@ -60,18 +70,19 @@ func (p *planning) plan(d *draft, name state.Name) (replan []state.Name) {
 		d.order = append(d.order, name)
 	}
 	d.size++
-	svc, slices := p.store.Service(name)
+	svc, list := p.store.Service(name)
 	if svc == nil {
 		d.plans[name] = nil
 		return append(p.claims.Release(name), p.budget.release(name)...)
 	}
 	p.planner.Limits = p.budget.limitsOf(name)
-	planned := p.planner.Plan(svc, slices, &p.env)
+	p.outliers.begin(svc, list)
+	planned := p.planner.Plan(svc, list, &p.env)
 	d.size += planned.Used.Frontends + planned.Used.Elements
 	problems, replan := p.claims.Resolve(&planned, svc.Created)
 	replan = append(replan, p.budget.charge(&planned, p.planner.Limits)...)
-	d.plans[name], d.slices[name] = &planned, slices
-	d.problems[name] = append(planned.Problems, problems...)
+	d.plans[name], d.slices[name] = &planned, list
+	d.problems[name] = slices.Concat(planned.Problems, problems, offProblem(p.off, &planned))
 	return replan
 }
 

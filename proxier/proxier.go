@@ -41,7 +41,9 @@ type Options struct {
 	// then.
 	Interference <-chan dataplane.Interference
 	// NoIPv6 reports that the kernel has no IPv6.
-	NoIPv6   bool
+	NoIPv6 bool
+	// Outliers finds endpoints that do not answer; nil: nobody looks.
+	Outliers *Outliers
 	Observer Observer
 	Log      *slog.Logger
 }
@@ -66,6 +68,7 @@ type Proxier struct {
 	triggers triggers
 	checks   healthChecks
 	flows    flowCleaner
+	outliers *Outliers // nil: nobody looks
 	problems problemLog
 	errors   errorLog
 }
@@ -77,12 +80,13 @@ func New(o Options) *Proxier {
 		interference: o.Interference,
 
 		node:     nodeEnvironment{settings: o.Settings, primary: o.Primary, ipv6: !o.NoIPv6, servers: o.APIServers, log: o.Log},
-		planning: newPlanning(o.Store, o.Settings.Budgets),
+		planning: newPlanning(o.Store, o.Settings, o.Outliers),
 		replan:   map[state.Name]bool{},
 		pace:     pace{minPeriod: o.Settings.MinSyncPeriod},
 		triggers: newTriggers(time.Now()),
 		checks:   newHealthChecks(),
 		flows:    newFlowCleaner(o.Flows, o.Former, o.Log),
+		outliers: o.Outliers,
 		problems: newProblemLog(o.Log, o.Settings.Budgets.NamespaceLogLines),
 		errors:   newErrorLog(o.Log),
 	}

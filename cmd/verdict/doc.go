@@ -13,6 +13,7 @@
 //	kernel.go     what the kernel lacks, if it refuses the tables
 //	observers.go  health, metrics and Events of the loop; events.go: Events; event_node.go: those on the Node
 //	faces.go      the HTTP listeners for health and metrics; scrape.go: metrics that a scrape reads
+//	outliers.go   endpoints that do not answer: the parts that find them, metrics and Events
 //	render.go     "render": one pass without the kernel
 //	render.go     "render": one pass without the kernel; diff.go: "diff": the difference to the kernel
 //

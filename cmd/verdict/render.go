@@ -57,6 +57,7 @@ folder.`,
 	bindSource(cmd.Flags(), &s)
 	bindBackend(cmd.Flags(), &s)
 	bindBudgets(cmd.Flags(), &s)
+	bindOutliers(cmd.Flags(), &s)
 	bindLog(cmd.Flags(), &s)
 	cmd.Flags().BoolVar(&o.assumeIPVS, "assume-ipvs", false,
 		"render for a kernel that has IPVS with all schedulers, even if this one does not")

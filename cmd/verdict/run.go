@@ -128,10 +128,15 @@ func run(ctx context.Context, c *commandLine, log *slog.Logger) (err error) {
 		return err
 	}
 	interference := make(chan dataplane.Interference, 64)
+	outliers, err := newOutliers(s, store, k, observers, log)
+	if err != nil {
+		return err
+	}
 	loop := proxier.New(proxier.Options{
 		Settings: s, Store: store, Dataplane: k.dataplane(), Flows: k.flows, Former: formerFrontends(k.engine, log),
 		Primary: source.PrimaryAddresses, APIServers: apiServers(s), Observer: observers, Log: log,
 		NoIPv6: !slices.Contains(k.families, nft.IPv6), Interference: interference,
+		Outliers: outliers,
 	})
 	group, ctx := errgroup.WithContext(ctx)
 	if err := observers.listen(ctx, group); err != nil {
@@ -141,6 +146,7 @@ func run(ctx context.Context, c *commandLine, log *slog.Logger) (err error) {
 	group.Go(func() error { return notes.run(ctx) })
 	group.Go(func() error { return follow(ctx, c, log) })
 	group.Go(func() error { return loop.Run(ctx) })
+	group.Go(func() error { return outliers.Run(ctx) })
 	group.Go(func() error { return watch(ctx, k.watcher, interference) })
 	err = group.Wait()
 	log.Info("stopped; the rules stay in the kernel")
@@ -167,6 +173,7 @@ type kernelSide struct {
 	families   []nft.Family
 	engine     *nft.Engine
 	watcher    *nft.Watcher
+	suspects   *nft.SuspectReader // nil: nobody looks for endpoints that do not answer
 	flows      *conntrack.Cleaner
 	balancer   *ipvsctl.Engine // nil if IPVS has nothing to do
 	scheduling dataplane.Scheduling
@@ -213,6 +220,9 @@ func (k *kernelSide) close() error {
 	}
 	if k.flows != nil {
 		errs = append(errs, k.flows.Close())
+	}
+	if k.suspects != nil {
+		errs = append(errs, k.suspects.Close())
 	}
 	if k.watcher != nil {
 		errs = append(errs, k.watcher.Close())

@@ -12,6 +12,8 @@ import (
 // Environment is what all Services share. Lists are sorted, so that equal environments compare equal.
 type Environment struct {
 	MasqueradeAll bool
+	// Unanswered and Refusing: the kernel is to notice endpoints that do not answer, or that refuse connections.
+	Unanswered, Refusing bool
 	// PodInterface recognizes local pods by their interface: a name, or a prefix that ends in "*". Empty: PodCIDRs do.
 	PodInterface string
 	PodCIDRs     []netip.Prefix
@@ -40,6 +42,8 @@ func (e *Environment) globals(ipvs bool) nft.Globals {
 	return nft.Globals{
 		MasqueradeAll:     e.MasqueradeAll,
 		IPVS:              ipvs,
+		Unanswered:        e.Unanswered,
+		Refusing:          e.Refusing,
 		PodInterface:      e.PodInterface,
 		PodCIDRs:          e.PodCIDRs,
 		ServiceCIDRs:      e.ServiceCIDRs,

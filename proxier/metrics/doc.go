@@ -3,6 +3,7 @@
 //
 //	names.go    the metrics, with names and help texts
 //	metrics.go  what the loop reports
+//	outliers.go endpoints that do not answer
 //
 // The package has no globals and measures nothing itself. The loop reports, and the caller provides the registry.
 package metrics

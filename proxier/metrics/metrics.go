@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"runtime"
+	"slices"
 	"strconv"
 	"time"
 
@@ -36,6 +37,7 @@ type Metrics struct {
 	registry   *prometheus.Registry
 	verdict
 	upstream
+	outliers outliers
 }
 
 // New registers all metrics. An error means that the registry already has one of the names.
@@ -45,6 +47,7 @@ func New(o Options) (*Metrics, error) {
 	}
 	m := &Metrics{
 		families: o.Families, schedulers: o.Schedulers, registry: o.Registry, verdict: newVerdict(), upstream: newUpstream(o.Changes),
+		outliers: newOutliers(),
 	}
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name:        "verdict_build_info",
@@ -55,7 +58,7 @@ func New(o Options) (*Metrics, error) {
 	all := []prometheus.Collector{
 		build, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	}
-	all = append(append(all, m.verdict.collectors()...), m.upstream.collectors()...)
+	all = slices.Concat(all, m.verdict.collectors(), m.upstream.collectors(), m.outliers.collectors())
 	var errs []error
 	for _, c := range all {
 		errs = append(errs, o.Registry.Register(c))
@@ -64,6 +67,7 @@ func New(o Options) (*Metrics, error) {
 		return nil, fmt.Errorf("register metrics: %w", err)
 	}
 	m.zero()
+	m.outliers.zero()
 	return m, nil
 }
 

@@ -72,7 +72,14 @@ func (d *Detector) Has(service state.Name) bool { return len(d.services[service]
 // Suspect tells that the kernel noticed an endpoint. The members are the Services that have it; an endpoint that no
 // Service has is ignored.
 func (d *Detector) Suspect(at netip.AddrPort, reason Reason, members []Member, now time.Time) {
+	wanted := func(m Member) bool { return reason != Refusing || m.Refusals }
 	e := d.tracked[at]
+	if e != nil {
+		members = e.members
+	}
+	if !slices.ContainsFunc(members, wanted) {
+		return
+	}
 	if e == nil {
 		if e = d.track(at, members); e == nil {
 			return
@@ -197,6 +204,18 @@ func (d *Detector) Changed() []state.Name {
 	names := slices.SortedFunc(maps.Keys(d.changed), state.Name.Compare)
 	d.changed = map[state.Name]bool{}
 	return names
+}
+
+// WantsPlans reports whether Changed has names.
+func (d *Detector) WantsPlans() bool { return len(d.changed) > 0 }
+
+// Addresses are the addresses of all endpoints under suspicion.
+func (d *Detector) Addresses() map[netip.Addr]bool {
+	out := make(map[netip.Addr]bool, len(d.tracked))
+	for at := range d.tracked {
+		out[at.Addr()] = true
+	}
+	return out
 }
 
 // Question asks an endpoint, or witnesses.

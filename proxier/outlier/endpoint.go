@@ -71,9 +71,10 @@ type Word struct {
 
 // Member is an endpoint as one Service has it.
 type Member struct {
-	Service state.Name
-	Word    Word
-	Nodes   int // on how many nodes, without this one, the Service has endpoints
+	Service  state.Name
+	Word     Word
+	Refusals bool // the Service wants refusals to count
+	Nodes    int  // on how many nodes, without this one, the Service has endpoints
 }
 
 // phase is how far an endpoint has come.

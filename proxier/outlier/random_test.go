@@ -59,7 +59,7 @@ func (r *rig) members(at netip.AddrPort) (list []Member) {
 	for i := range 4 {
 		name := state.Name{Namespace: fmt.Sprint("ns-", i%2), Name: fmt.Sprint("svc-", i)}
 		if slices.Contains(r.pools[name], at) {
-			list = append(list, Member{Service: name, Word: r.words[at], Nodes: 4})
+			list = append(list, Member{Service: name, Word: r.words[at], Nodes: 4, Refusals: true})
 		}
 	}
 	return list

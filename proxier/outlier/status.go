@@ -27,11 +27,27 @@ const (
 	NetworkBack
 )
 
+func (k Kind) String() string {
+	return [...]string{
+		SuspicionBegan: "asking an endpoint that gave no answer to a client",
+		SuspicionEnded: "the endpoint answers",
+		Failed:         "the endpoint does not answer",
+		Recovered:      "an endpoint answers again",
+		NewWord:        "the EndpointSlice of an endpoint that did not answer has changed; it gets connections again",
+		EndpointGone:   "an endpoint that did not answer is gone",
+		Ejected:        "endpoints that do not answer get no new connections",
+		Returned:       "endpoints get connections again",
+		FellAtOnce:     "endpoints of a Service on many nodes fell at the same time; none of them is ejected",
+		NetworkLost:    "no endpoint on other nodes answers: this node has lost its network; nothing is ejected",
+		NetworkBack:    "endpoints on other nodes answer again",
+	}[k]
+}
+
 // Note is something that happened.
 type Note struct {
 	Kind   Kind
 	At     time.Time
-	Status Status // of the endpoint before it happened; after it, for SuspicionBegan and Failed
+	Status Status // of the endpoint before it happened; after it, for SuspicionBegan and Failed. Hold is never that of a plan
 	// Service and Endpoints are set for Ejected, Returned and FellAtOnce, which have no Status.
 	Service   state.Name
 	Endpoints []netip.AddrPort
@@ -66,7 +82,11 @@ type Status struct {
 func (d *Detector) Status() (list []Status) {
 	for _, e := range d.sorted() {
 		if e.phase != calm {
-			list = append(list, d.status(e))
+			s := d.status(e)
+			if e.phase == failed && e.hold == None && len(s.Ejected) == 0 {
+				s.Hold = d.planHold(e)
+			}
+			list = append(list, s)
 		}
 	}
 	return list
@@ -80,24 +100,28 @@ func (d *Detector) status(e *endpoint) Status {
 	s := Status{
 		Endpoint: e.at, Node: e.node(), State: e.state(), Since: e.since, Reason: e.reason, Answer: e.latest, Hold: e.hold,
 	}
-	why := Observed
 	for _, m := range e.members {
 		s.Services = append(s.Services, m.Service)
-		planned, ejects := d.planned[m.Service]
-		_, out := slices.BinarySearchFunc(planned.Endpoints, e.at, netip.AddrPort.Compare)
-		switch {
-		case out:
+		if _, out := slices.BinarySearchFunc(d.planned[m.Service].Endpoints, e.at, netip.AddrPort.Compare); out {
 			s.Ejected = append(s.Ejected, m.Service)
+		}
+	}
+	return s
+}
+
+// planHold returns why no plan leaves an endpoint out that may be ejected.
+func (d *Detector) planHold(e *endpoint) Hold {
+	why := Observed
+	for _, m := range e.members {
+		planned, ejects := d.planned[m.Service]
+		switch {
 		case planned.Mass:
-			why = Mass
+			return Mass
 		case ejects:
 			why = Limit
 		}
 	}
-	if e.phase == failed && e.hold == None && len(s.Ejected) == 0 {
-		s.Hold = why
-	}
-	return s
+	return why
 }
 
 // Ejection is what the plan of a Service leaves out.

@@ -1,0 +1,94 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"time"
+
+	"github.com/verdict-proxy/verdict/config"
+	"github.com/verdict-proxy/verdict/nft"
+	"github.com/verdict-proxy/verdict/proxier"
+	"github.com/verdict-proxy/verdict/proxier/conntrack"
+	"github.com/verdict-proxy/verdict/proxier/metrics"
+	"github.com/verdict-proxy/verdict/proxier/outlier"
+	"github.com/verdict-proxy/verdict/proxier/prober"
+	"github.com/verdict-proxy/verdict/proxier/state"
+)
+
+// newOutliers connects the parts that find endpoints that do not answer; nil: the settings turn that off.
+func newOutliers(s *config.Settings, store *state.Store, k *kernelSide, o *observers, log *slog.Logger) (*proxier.Outliers, error) {
+	if s.OutlierDetection == config.OutlierOff {
+		return nil, nil
+	}
+	reader, err := nft.OpenSuspects(nft.Options{Families: k.families})
+	if err != nil {
+		return nil, fmt.Errorf("open the reader of endpoints that do not answer: %w", err)
+	}
+	k.suspects = reader
+	return proxier.NewOutliers(proxier.OutlierOptions{
+		Settings: s, Store: store, Ask: prober.Ask, Report: o.Outliers, Log: log,
+		Suspicions: func(refusing bool) ([]proxier.Suspicion, error) { return readSuspects(reader, refusing) },
+		Delete: func(list []conntrack.Unanswered, nodePorts []netip.Addr) (int, error) {
+			return conntrack.DeleteUnanswered(conntrack.Options{}, list, nodePorts)
+		},
+	}), nil
+}
+
+func readSuspects(r *nft.SuspectReader, refusing bool) ([]proxier.Suspicion, error) {
+	found, err := r.Read(refusing)
+	list := make([]proxier.Suspicion, len(found))
+	for i, s := range found {
+		list[i] = proxier.Suspicion(s)
+	}
+	return list, err
+}
+
+// Outliers passes what happened to endpoints that do not answer to metrics and Events.
+func (o *observers) Outliers(r proxier.OutlierReport) {
+	for i := range r.Notes {
+		switch n := &r.Notes[i]; n.Kind {
+		case outlier.SuspicionBegan:
+			o.metrics.Suspected(n.Status.Reason.String())
+		case outlier.Failed:
+			o.metrics.OutlierFailure(n.Status.Hold.String())
+		}
+	}
+	for _, a := range r.Answers {
+		o.metrics.OutlierAnswered(a.String())
+	}
+	o.metrics.ConnectionsDeleted(r.Deleted)
+	if len(r.Notes) > 0 {
+		o.countOutliers(r.Statuses)
+	}
+	for _, e := range r.Episodes {
+		o.events.outlier(e, time.Now())
+	}
+}
+
+func (o *observers) countOutliers(list []outlier.Status) {
+	var suspected, failed, ejected int
+	for i := range list {
+		switch {
+		case list[i].State == outlier.StateSuspected:
+			suspected++
+		case list[i].State == outlier.StateFailed:
+			failed++
+		}
+		ejected += len(list[i].Ejected)
+	}
+	o.metrics.Outliers(metrics.OutlierSuspected, suspected)
+	o.metrics.Outliers(metrics.OutlierFailed, failed)
+	o.metrics.Outliers(metrics.OutlierEjected, ejected)
+}
+
+// outlierTopic is the time within which the nodes of a cluster raise one Event for the same Service: they notice a dead
+// node within seconds.
+const outlierTopic = 10 * time.Minute
+
+// outlier raises an Event when endpoints of a Service begin to fail.
+func (e *events) outlier(episode proxier.Episode, now time.Time) {
+	e.post(note{
+		service: episode.Service, reason: "EndpointNotAnswering", text: episode.Text, topic: now.Truncate(outlierTopic).String(),
+	})
+}

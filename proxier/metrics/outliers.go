@@ -1,0 +1,64 @@
+package metrics
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// outliers are the metrics about endpoints that do not answer.
+type outliers struct {
+	suspicions *prometheus.CounterVec
+	answers    *prometheus.CounterVec
+	failures   *prometheus.CounterVec
+	endpoints  *prometheus.GaugeVec
+	deleted    prometheus.Counter
+}
+
+func newOutliers() outliers {
+	return outliers{
+		suspicions: counter("verdict_outlier_suspicions_total",
+			"Suspicions that an endpoint does not answer, by what the kernel noticed.", "reason"),
+		answers: counter("verdict_outlier_answers_total", "Answers of endpoints under suspicion to questions of this node.", "answer"),
+		failures: counter("verdict_outlier_failures_total",
+			"Endpoints that failed, by why they get connections all the same; empty: they may be ejected.", "held"),
+		endpoints: gauge("verdict_outlier_endpoints", "Endpoints that are suspected, failed, or ejected from a Service.", "state"),
+		deleted: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "verdict_outlier_deleted_connections_total",
+			Help: "Connections without an answer that were deleted, so that their clients reach another endpoint.",
+		}),
+	}
+}
+
+func (o *outliers) collectors() []prometheus.Collector {
+	return []prometheus.Collector{o.suspicions, o.answers, o.failures, o.endpoints, o.deleted}
+}
+
+// OutlierStates are the values of the label state.
+const (
+	OutlierSuspected = "suspected"
+	OutlierFailed    = "failed"
+	OutlierEjected   = "ejected"
+)
+
+// zeroOutliers creates the series whose labels are known in advance.
+func (o *outliers) zero() {
+	for _, s := range []string{OutlierSuspected, OutlierFailed, OutlierEjected} {
+		o.endpoints.WithLabelValues(s)
+	}
+	o.suspicions.WithLabelValues("unanswered")
+	o.suspicions.WithLabelValues("refusing")
+}
+
+// Suspected counts a suspicion.
+func (m *Metrics) Suspected(reason string) { m.outliers.suspicions.WithLabelValues(reason).Inc() }
+
+// OutlierAnswered counts an answer.
+func (m *Metrics) OutlierAnswered(answer string) { m.outliers.answers.WithLabelValues(answer).Inc() }
+
+// OutlierFailure counts an endpoint that failed.
+func (m *Metrics) OutlierFailure(held string) { m.outliers.failures.WithLabelValues(held).Inc() }
+
+// Outliers sets how many endpoints are in a state.
+func (m *Metrics) Outliers(state string, n int) {
+	m.outliers.endpoints.WithLabelValues(state).Set(float64(n))
+}
+
+// ConnectionsDeleted counts connections without an answer.
+func (m *Metrics) ConnectionsDeleted(n int) { m.outliers.deleted.Add(float64(n)) }

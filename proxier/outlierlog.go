@@ -1,0 +1,118 @@
+package proxier
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/verdict-proxy/verdict/proxier/outlier"
+	"github.com/verdict-proxy/verdict/proxier/state"
+)
+
+// Episode is the time in which endpoints of a Service are failed. A report has its beginning.
+type Episode struct {
+	Service state.Name
+	Text    string // what happened first
+}
+
+// write logs what happened, and adds the episodes that begin.
+func (o *Outliers) write(r *OutlierReport) {
+	for i := range r.Notes {
+		n := &r.Notes[i]
+		switch n.Kind {
+		case outlier.SuspicionBegan, outlier.SuspicionEnded:
+			o.line(slog.LevelDebug, n.Kind.String(), statusAttrs(&n.Status))
+		case outlier.Failed:
+			o.line(slog.LevelWarn, "an endpoint does not answer", append(statusAttrs(&n.Status), "held", n.Status.Hold.String()))
+			o.begun(r, &n.Status)
+		case outlier.Ejected, outlier.Returned:
+			o.line(slog.LevelWarn, n.Kind.String(), []any{"object", n.Service.String(), "endpoints", n.Endpoints})
+		case outlier.FellAtOnce:
+			o.line(slog.LevelWarn, n.Kind.String(), []any{"object", n.Service.String()})
+		case outlier.NetworkLost, outlier.NetworkBack:
+			o.line(slog.LevelWarn, n.Kind.String(), nil)
+		default:
+			o.line(slog.LevelInfo, n.Kind.String(), statusAttrs(&n.Status))
+		}
+	}
+	if r.Left > 0 {
+		o.line(slog.LevelWarn, "too many endpoints are under suspicion; others are not asked until some of these are cleared",
+			[]any{"leftOut", r.Left})
+	}
+	if len(r.Notes) > 0 {
+		o.endEpisodes(r.Statuses)
+	}
+}
+
+func statusAttrs(s *outlier.Status) []any {
+	return []any{
+		"endpoint", s.Endpoint.String(), "node", s.Node, "object", s.Services[0].String(), "services", len(s.Services),
+		"noticed", s.Reason.String(), "answer", s.Answer.String(),
+	}
+}
+
+// maxOutlierLines bounds the log in a minute: a tenant can make many endpoints that do not answer.
+const maxOutlierLines = 100
+
+func (o *Outliers) line(level slog.Level, text string, attrs []any) {
+	if now := time.Now(); now.Sub(o.minute) >= time.Minute {
+		if o.lines > maxOutlierLines {
+			o.Log.Warn("changes of endpoints that do not answer were not logged", "lines", o.lines-maxOutlierLines)
+		}
+		o.lines, o.minute = 0, now
+	}
+	if level > slog.LevelDebug {
+		o.lines++
+	}
+	if o.lines <= maxOutlierLines {
+		o.Log.Log(context.Background(), level, text, attrs...) //nolint:sloglint // the texts are constants of package outlier
+	}
+}
+
+// begun adds the Services for which an episode begins.
+func (o *Outliers) begun(r *OutlierReport, s *outlier.Status) {
+	for _, name := range s.Services {
+		if o.episodes[name] {
+			continue
+		}
+		o.episodes[name] = true
+		r.Episodes = append(r.Episodes, Episode{Service: name, Text: o.describe(name, s)})
+	}
+}
+
+func (o *Outliers) describe(name state.Name, s *outlier.Status) string {
+	where := ""
+	if s.Node != "" {
+		where = " on node " + s.Node
+	}
+	text := fmt.Sprintf("endpoint %s%s does not accept connections (%s)", s.Endpoint, where, s.Answer)
+	var asked state.OutlierMode
+	if svc, _ := o.Store.Service(name); svc != nil {
+		asked = svc.Outliers.Mode
+	}
+	switch {
+	case s.Hold != outlier.None:
+		return text + "; it still gets connections: " + s.Hold.String()
+	case o.modeOf(name, asked) == state.OutlierEject:
+		return text + "; it gets no new connections as far as --max-ejected allows, until it answers again"
+	}
+	return text + "; it still gets connections, because the mode is observe"
+}
+
+// endEpisodes ends the episodes of Services without a failed endpoint.
+func (o *Outliers) endEpisodes(statuses []outlier.Status) {
+	failed := map[state.Name]bool{}
+	for i := range statuses {
+		if statuses[i].State == outlier.StateFailed {
+			for _, name := range statuses[i].Services {
+				failed[name] = true
+			}
+		}
+	}
+	for name := range o.episodes {
+		if !failed[name] {
+			delete(o.episodes, name)
+		}
+	}
+}

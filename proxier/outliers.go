@@ -1,0 +1,349 @@
+package proxier
+
+import (
+	"context"
+	"log/slog"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/verdict-proxy/verdict/config"
+	"github.com/verdict-proxy/verdict/proxier/conntrack"
+	"github.com/verdict-proxy/verdict/proxier/outlier"
+	"github.com/verdict-proxy/verdict/proxier/plan"
+	"github.com/verdict-proxy/verdict/proxier/state"
+)
+
+// Suspicion is an endpoint that the kernel noticed.
+type Suspicion struct {
+	Endpoint netip.AddrPort
+	Refusing bool
+	Packets  uint64 // since it was noticed first
+}
+
+// OutlierOptions configure Outliers. The functions are called from its goroutines, and may block.
+type OutlierOptions struct {
+	Settings *config.Settings
+	Store    *state.Store
+	// Suspicions reads what the kernel noticed lately, with refusing endpoints or without.
+	Suspicions func(refusing bool) ([]Suspicion, error)
+	// Ask asks an endpoint whether it accepts connections.
+	Ask func(context.Context, netip.AddrPort) outlier.Answer
+	// Delete deletes connections that never had an answer.
+	Delete func(list []conntrack.Unanswered, nodePorts []netip.Addr) (int, error)
+	// Report hears what happened. It must not block.
+	Report func(OutlierReport)
+	Log    *slog.Logger
+}
+
+// OutlierReport tells what happened to endpoints that do not answer.
+type OutlierReport struct {
+	Notes    []outlier.Note
+	Statuses []outlier.Status // all endpoints that are suspected or failed
+	Answers  []outlier.Answer // to questions that ended
+	Left     int              // suspicions that found no room
+	Deleted  int              // connections without an answer
+	Episodes []Episode        // that began
+}
+
+// Outliers finds endpoints that do not answer, and tells planning to leave them out. It works beside the loop: it has
+// goroutines of its own that wait for answers of the kernel and of endpoints.
+//
+// While nothing is wrong, it reads two empty sets of the kernel five times a second, and remembers nothing of Services
+// that only observe.
+type Outliers struct {
+	OutlierOptions
+	changed chan struct{} // Services wait to be planned again
+
+	mu       sync.Mutex
+	detector *outlier.Detector
+	drafts   map[state.Name]*ejectionDraft
+	looks    firstLooks
+	refusals bool // a Service has asked for it
+	episodes map[state.Name]bool
+
+	out       map[state.Name][]netip.AddrPort // ejected, in the plans that the loop has Set
+	planned   []conntrack.Unanswered          // connections to delete when the kernel has the plans
+	nodePorts []netip.Addr
+
+	answers  chan answered
+	seen     map[suspicionKey]uint64
+	nextScan time.Time
+	failing  bool // the latest reading of the kernel failed
+	report   OutlierReport
+	lines    int // of the log in this minute
+	minute   time.Time
+}
+
+type suspicionKey struct {
+	at       netip.AddrPort
+	refusing bool
+}
+
+// answered is the end of a question.
+type answered struct {
+	question  outlier.Question
+	answer    outlier.Answer
+	witnesses outlier.Witnesses
+	firstLook bool
+}
+
+// outlierPeriod is how often Outliers looks.
+const outlierPeriod = 200 * time.Millisecond
+
+// NewOutliers returns Outliers that have not looked yet; nil: the settings turn them off.
+func NewOutliers(o OutlierOptions) *Outliers {
+	if o.Settings.OutlierDetection == config.OutlierOff {
+		return nil
+	}
+	return &Outliers{
+		OutlierOptions: o, changed: make(chan struct{}, 1),
+		detector: outlier.New(outlier.Settings{MaxEjected: o.Settings.MaxEjected, Jitter: rand.Float64}),
+		drafts:   map[state.Name]*ejectionDraft{}, looks: newFirstLooks(), episodes: map[state.Name]bool{},
+		out: map[state.Name][]netip.AddrPort{}, answers: make(chan answered, 64), seen: map[suspicionKey]uint64{},
+	}
+}
+
+// Run looks until the context ends.
+func (o *Outliers) Run(ctx context.Context) error {
+	if o == nil {
+		return nil
+	}
+	tick := time.NewTicker(outlierPeriod)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+			o.look(ctx)
+		case a := <-o.answers:
+			o.take(a)
+			o.ask(ctx)
+		}
+		o.tell()
+	}
+}
+
+// Statuses lists the endpoints that are suspected or failed. Any goroutine may call it.
+func (o *Outliers) Statuses() []outlier.Status {
+	if o == nil {
+		return nil
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.detector.Status()
+}
+
+// look reads what the kernel noticed, and asks who is to be asked.
+func (o *Outliers) look(ctx context.Context) {
+	o.mu.Lock()
+	refusals := o.refusals
+	o.mu.Unlock()
+	list, err := o.Suspicions(refusals)
+	if failed := err != nil; failed != o.failing {
+		o.failing = failed
+		if failed {
+			o.Log.Error("cannot read which endpoints do not answer; trying again", "every", outlierPeriod, "error", err)
+		} else {
+			o.Log.Info("reading which endpoints do not answer works again")
+		}
+	}
+	o.suspect(o.fresh(list))
+	o.ask(ctx)
+	o.lookFirst(ctx)
+}
+
+// fresh returns those of the suspicions that are new since the last call.
+func (o *Outliers) fresh(list []Suspicion) (out []Suspicion) {
+	before := o.seen
+	o.seen = make(map[suspicionKey]uint64, len(list))
+	for _, s := range list {
+		key := suspicionKey{s.Endpoint, s.Refusing}
+		o.seen[key] = s.Packets
+		if n, known := before[key]; !known || n != s.Packets {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// suspect hands suspicions to the detector. To find the Services of an endpoint, it walks over all slices: an index would
+// cost memory for every endpoint of the cluster, all the time. The walks take a twentieth of the time at most.
+func (o *Outliers) suspect(list []Suspicion) {
+	if len(list) == 0 {
+		return
+	}
+	unknown := map[netip.AddrPort][]outlier.Member{}
+	o.mu.Lock()
+	for _, s := range list {
+		if !o.detector.Knows(s.Endpoint) {
+			unknown[s.Endpoint] = nil
+		}
+	}
+	o.mu.Unlock()
+	began := time.Now()
+	if len(unknown) > 0 && began.Before(o.nextScan) {
+		for _, s := range list { // with the next look
+			delete(o.seen, suspicionKey{s.Endpoint, s.Refusing})
+		}
+		return
+	}
+	if len(unknown) > 0 {
+		o.findMembers(unknown)
+		o.nextScan = began.Add(20 * time.Since(began))
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, s := range list {
+		reason := outlier.Unanswered
+		if s.Refusing {
+			reason = outlier.Refusing
+		}
+		o.detector.Suspect(s.Endpoint, reason, unknown[s.Endpoint], time.Now())
+	}
+}
+
+// ask asks everyone whose time has come.
+func (o *Outliers) ask(ctx context.Context) {
+	o.mu.Lock()
+	questions := o.detector.Due(time.Now())
+	o.mu.Unlock()
+	for _, q := range questions {
+		go func() {
+			a := answered{question: q}
+			if q.Witnesses {
+				a.witnesses = o.askWitnesses(ctx, q.Nodes)
+			} else {
+				a.answer = o.Ask(ctx, q.At)
+			}
+			o.answer(ctx, a)
+		}()
+	}
+}
+
+// lookFirst asks endpoints whether they answer this node at all.
+func (o *Outliers) lookFirst(ctx context.Context) {
+	o.mu.Lock()
+	looks := o.looks.due(time.Now())
+	o.mu.Unlock()
+	for _, at := range looks {
+		go func() {
+			o.answer(ctx, answered{question: outlier.Question{At: at}, answer: o.Ask(ctx, at), firstLook: true})
+		}()
+	}
+}
+
+func (o *Outliers) answer(ctx context.Context, a answered) {
+	select {
+	case o.answers <- a:
+	case <-ctx.Done():
+	}
+}
+
+// take hands an answer to the detector.
+func (o *Outliers) take(a answered) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	now := time.Now()
+	switch {
+	case a.question.Witnesses:
+		o.detector.Witnessed(a.witnesses, now)
+		return
+	case a.firstLook:
+		o.looks.ended(a.question.At, a.answer == outlier.Good, now)
+		return
+	}
+	o.detector.Answered(a.question.At, a.answer, o.looks.reached(a.question.At), now)
+	if a.answer == outlier.Good {
+		o.looks.ended(a.question.At, true, now)
+	}
+	o.report.Answers = append(o.report.Answers, a.answer)
+}
+
+// tell reports what happened, and has the loop plan again.
+func (o *Outliers) tell() {
+	o.mu.Lock()
+	r := o.report
+	o.report = OutlierReport{}
+	r.Notes, r.Left = o.detector.Notes(), o.detector.Left()
+	if len(r.Notes) > 0 {
+		r.Statuses = o.detector.Status()
+	}
+	wanted := o.detector.WantsPlans()
+	o.mu.Unlock()
+	if wanted {
+		o.signal()
+	}
+	if len(r.Notes)+len(r.Answers)+r.Left+r.Deleted > 0 {
+		o.write(&r)
+		o.Report(r)
+	}
+}
+
+func (o *Outliers) signal() {
+	select {
+	case o.changed <- struct{}{}:
+	default:
+	}
+}
+
+// wake delivers a value when Services have to be planned again.
+func (o *Outliers) wake() <-chan struct{} {
+	if o == nil {
+		return nil
+	}
+	return o.changed
+}
+
+// replan returns the Services that have to be planned again.
+func (o *Outliers) replan() []state.Name {
+	if o == nil {
+		return nil
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.detector.Changed()
+}
+
+// modeOf returns what happens to endpoints of a Service. Endpoints of the cluster's own Services are ejected only if the
+// Service itself asks for it: DNS and the API server are what everything else needs.
+func (o *Outliers) modeOf(name state.Name, asked state.OutlierMode) state.OutlierMode {
+	switch {
+	case asked != state.OutlierDefault:
+		return asked
+	case o.Settings.OutlierDetection != config.OutlierEject, name.Namespace == "kube-system", name == kubernetesService():
+		return state.OutlierObserve
+	}
+	return state.OutlierEject
+}
+
+func kubernetesService() state.Name { return state.Name{Namespace: "default", Name: "kubernetes"} }
+
+// offProblem is for a Service whose annotation has no effect, because the flag turns everything off.
+func offProblem(off bool, planned *plan.Service) []state.Problem {
+	mode := planned.Outliers.Mode
+	if !off || mode != state.OutlierObserve && mode != state.OutlierEject {
+		return nil
+	}
+	return []state.Problem{{
+		Kind: "Service", Object: planned.Name, Field: "metadata.annotations[verdict-proxy.github.io/outlier-detection]",
+		Reason: "--outlier-detection=off on this node: the annotation has no effect",
+	}}
+}
+
+// nodesOf are the nodes that slices name, without this one.
+func (o *Outliers) nodesOf(list []*state.Slice) int {
+	var nodes []string
+	for _, sl := range list {
+		for i := range sl.Endpoints {
+			if n := sl.Endpoints[i].Node; n != "" && n != o.Settings.NodeName {
+				nodes = append(nodes, n)
+			}
+		}
+	}
+	slices.Sort(nodes)
+	return len(slices.Compact(nodes))
+}
