@@ -181,6 +181,8 @@ func (o *Outliers) applied(nodePorts []netip.Addr) {
 		if err != nil {
 			o.Log.Error("clients of dead endpoints wait longer than they need to", "endpoints", len(list), "error", err)
 		}
+		o.Log.Info("connections without an answer were deleted; their clients reach other endpoints", "endpoints", len(list),
+			"connections", n)
 		o.mu.Lock()
 		defer o.mu.Unlock()
 		o.report.Deleted += n

@@ -1,0 +1,9 @@
+// Package deadnode tests what becomes of connections when endpoints die without a word, with the real daemon and real
+// packets.
+//
+//	bed_test.go          the world, the daemon, and a load of connections
+//	dead_test.go         endpoints that die
+//	falsealarm_test.go   endpoints that only look dead
+//
+// "go test ./e2e/deadnode -long" runs each false alarm for five minutes instead of some seconds.
+package deadnode
