@@ -66,7 +66,16 @@ func tenEndpoints() (list []place) {
 
 func newBed(t *testing.T, annotation string, endpoints []place, flags ...string) *bed {
 	t.Helper()
+	return newBedAfter(t, nil, annotation, endpoints, flags...)
+}
+
+// newBedAfter changes the world before the daemon starts.
+func newBedAfter(t *testing.T, before func(*bed), annotation string, endpoints []place, flags ...string) *bed {
+	t.Helper()
 	b := &bed{World: lab.New(t), t: t, dir: t.TempDir()}
+	if before != nil {
+		before(b)
+	}
 	b.write("service.yaml", service(annotation))
 	b.slices(endpoints)
 	var err error

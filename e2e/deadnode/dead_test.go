@@ -3,6 +3,8 @@
 package deadnode
 
 import (
+	"net"
+	"strings"
 	"testing"
 	"time"
 
@@ -67,6 +69,97 @@ func TestNodeVanishes(t *testing.T) {
 			})
 		}
 	}
+}
+
+// serverOnce answers at port 9 of pod c until it is closed.
+func (b *bed) serverOnce() (closeIt func()) {
+	var listener net.Listener
+	b.At(b.t, "c").MustDo(b.t, func() (err error) {
+		listener, err = net.Listen("tcp4", ":9")
+		return err
+	})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return // closed
+			}
+			_, _ = conn.Write([]byte("x")) // a client that misses it reports it
+			_ = conn.Close()
+		}
+	}()
+	return func() {
+		_ = listener.Close()
+		<-done
+	}
+}
+
+// TestRefusing ends the process of an endpoint while its host lives on. After a second, no connection goes there.
+func TestRefusing(t *testing.T) {
+	for _, annotation := range []string{"eject,refusals", "eject"} {
+		t.Run(annotation, func(t *testing.T) {
+			var closeIt func()
+			endpoints := []place{{"a", 8080, lab.NodeName}, {"b", 8080, "node-3"}, {"c", 9, lab.RemoteNodeName}}
+			b := newBedAfter(t, func(b *bed) { closeIt = b.serverOnce() },
+				`verdict-proxy.github.io/outlier-detection: "`+annotation+`"`, endpoints)
+			l := b.load(lab.Outside, vip(lab.IPv4), 100)
+			time.Sleep(2 * time.Second)
+			closeIt()
+			death := time.Since(l.began)
+			time.Sleep(4 * time.Second)
+			list := l.end()
+			early, later := 0, 0
+			for _, a := range list {
+				switch {
+				case a.err == nil:
+				case a.began-death < time.Second:
+					early++
+				default:
+					later++
+				}
+			}
+			t.Logf("%d connections were refused in the first second, %d later", early, later)
+			if noticed := annotation != "eject"; noticed != (later == 0) || early == 0 {
+				t.Error("with \"refusals\", no connection fails after the first second; without, connections go on to fail")
+			}
+			logErrors(t, list, death)
+		})
+	}
+}
+
+// TestReturn: endpoints that answer again get connections again, and so does one about which its EndpointSlice says
+// something new, at once.
+func TestReturn(t *testing.T) {
+	b := newBed(t, eject, tenEndpoints())
+	l := b.load(lab.Outside, vip(lab.IPv4), 100)
+	defer l.end()
+	time.Sleep(time.Second)
+	b.vanish()
+	for end := time.Now().Add(10 * time.Second); b.served("10.0.2."); time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the endpoints are not ejected")
+		}
+	}
+	renamed := tenEndpoints()
+	renamed[9].node = "node-4"
+	b.slices(renamed)
+	b.waitFor("the EndpointSlice of an endpoint that did not answer has changed; it gets connections again")
+	if !b.served("10.0.2.1 . 8081") {
+		t.Error("the endpoint with a new word gets no connections")
+	}
+	b.At(t, lab.Remote).Must(t, "", "nft", "delete", "table", "netdev", "gone")
+	for end := time.Now().Add(15 * time.Second); !b.served("10.0.2.1 . 8080") || !b.served("10.0.2.2 . 8080"); time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the endpoints do not return")
+		}
+	}
+}
+
+// served reports whether the kernel has an endpoint whose text begins like this.
+func (b *bed) served(text string) bool {
+	return strings.Contains(b.Node.Must(b.t, "", "nft", "list", "map", "ip", "verdict", "endpoints"), " : "+text)
 }
 
 // logErrors shows the errors of connections, each with the first and the last connection that had it.

@@ -1,0 +1,226 @@
+//go:build !nokernel
+
+package deadnode
+
+import (
+	"errors"
+	"flag"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/verdict-proxy/verdict/e2e/lab"
+	"github.com/verdict-proxy/verdict/e2e/netns"
+)
+
+var long = flag.Bool("long", false, "run each false alarm for five minutes")
+
+// duration of a false alarm.
+func duration() time.Duration {
+	if *long {
+		return 5 * time.Minute
+	}
+	return 8 * time.Second
+}
+
+// alarm is something that looks like a dead endpoint, but is none.
+type alarm struct {
+	name string
+	// before prepares the world; nil: nothing. Begin makes it happen, while the load goes on.
+	before func(*bed)
+	begin  func(*bed)
+	// from and rate are those of the load.
+	from string
+	rate int
+	// noticed: the kernel must notice endpoints, or else the test shows nothing.
+	noticed bool
+	slow    bool // some connections take more than 300 ms
+	// endpoints other than ten.
+	endpoints []place
+}
+
+func alarms() []alarm {
+	slow := make(chan struct{})
+	return []alarm{
+		{name: "loss of 2 percent", from: lab.Outside, rate: 200, noticed: true, begin: func(b *bed) {
+			b.rule(lab.Remote, "prerouting", -300, "numgen random mod 100 < 2 drop")
+			b.rule("b", "prerouting", -300, "numgen random mod 100 < 2 drop")
+		}},
+		{name: "path of 300 ms", from: lab.Outside, rate: 50, slow: true, begin: (*bed).slowPath},
+		{name: "backlog overflow", from: lab.Outside, rate: 50, noticed: true,
+			before: func(b *bed) { b.busy(slow) }, begin: func(*bed) { close(slow) },
+			endpoints: []place{{"a", 8080, lab.NodeName}, {"a", 8081, lab.NodeName}, {"c", 9, lab.RemoteNodeName}}},
+		{name: "endpoint drops one client", from: lab.Outside, rate: 50, noticed: true, begin: func(b *bed) {
+			b.rule("a", "input", 0, "ip saddr "+lab.PodAddress(lab.IPv4, "b").String()+" drop")
+			l := b.load("b", vip(lab.IPv4), 10)
+			b.t.Cleanup(func() { l.end() })
+		}},
+		{name: "client sends SYNs and nothing more", from: lab.Outside, rate: 50, begin: func(b *bed) {
+			// The client's own resets would end the connections at the endpoints.
+			b.rule("y", "prerouting", -300, "tcp sport 80 drop")
+			l := b.load("y", vip(lab.IPv4), 50)
+			b.t.Cleanup(func() { l.end() })
+		}},
+		{name: "scan of the range of Services", from: lab.Outside, rate: 50, begin: (*bed).scan},
+	}
+}
+
+// rule adds a rule to a chain of its own in a place.
+func (b *bed) rule(at, hook string, priority int, rule string) {
+	b.t.Helper()
+	b.At(b.t, at).Must(b.t, "table inet alarm-"+hook+" {\nchain c {\ntype filter hook "+hook+" priority "+
+		map[int]string{0: "0", -300: "-300"}[priority]+";\n"+rule+"\n}\n}\n", "nft", "-f", "-")
+}
+
+// busy makes a server in pod c that accepts connections slowly once slow is closed, so that its queue is full.
+func (b *bed) busy(slow <-chan struct{}) {
+	var fd int
+	b.At(b.t, "c").MustDo(b.t, func() (err error) {
+		if fd, err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0); err != nil {
+			return err
+		}
+		return errors.Join(unix.Bind(fd, &unix.SockaddrInet4{Port: 9}), unix.Listen(fd, 1))
+	})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			conn, _, err := unix.Accept(fd)
+			if err != nil {
+				return
+			}
+			select {
+			case <-slow:
+				time.Sleep(300 * time.Millisecond)
+			default:
+			}
+			_, _ = unix.Write(conn, []byte("x")) // a client that misses it reports it
+			_ = unix.Close(conn)
+		}
+	}()
+	b.t.Cleanup(func() {
+		_ = unix.Shutdown(fd, unix.SHUT_RDWR)
+		<-done
+		_ = unix.Close(fd)
+	})
+}
+
+// slowPath has packets to pod c take 300 ms more, in a program that reads them from a device and writes them back: not
+// every kernel has netem.
+func (b *bed) slowPath() {
+	const link, table = "slow", 101
+	remote := b.At(b.t, lab.Remote)
+	var tun *os.File
+	remote.MustDo(b.t, func() (err error) {
+		tun, err = openTUN(link)
+		return err
+	})
+	to := netip.PrefixFrom(lab.PodAddress(lab.IPv4, "c"), 32)
+	err := errors.Join(
+		remote.SetUp(link), remote.AddRoute(netns.Route{To: to, Link: "veth-c", Table: table}), remote.Divert(link, table),
+	)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	remote.Must(b.t, "", "ip", "route", "replace", to.String(), "dev", link)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		buf := make([]byte, 1<<16)
+		for {
+			n, err := tun.Read(buf)
+			if err != nil {
+				return // closed
+			}
+			packet := slices.Clone(buf[:n])
+			time.AfterFunc(300*time.Millisecond, func() { _, _ = tun.Write(packet) }) // a packet that is lost is repeated
+		}
+	}()
+	b.t.Cleanup(func() {
+		_ = tun.Close()
+		<-done
+	})
+}
+
+func openTUN(name string) (*os.File, error) {
+	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	request, err := unix.NewIfreq(name)
+	if err != nil {
+		return nil, err
+	}
+	request.SetUint16(unix.IFF_TUN | unix.IFF_NO_PI)
+	if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, request); err != nil {
+		return nil, errors.Join(err, unix.Close(fd))
+	}
+	return os.NewFile(uintptr(fd), name), nil
+}
+
+// scan sends one packet to each of many addresses and ports of the range of Services, from outside, over and over.
+func (b *bed) scan() {
+	from, end := b.At(b.t, "y"), make(chan struct{})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for i := 0; ; i++ {
+			select {
+			case <-end:
+				return
+			case <-time.After(2 * time.Millisecond):
+			}
+			to := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 96, byte(i >> 4), byte(11 + i%16)}), uint16(80+i%3))
+			_ = from.Do(func() error {
+				conn, err := net.DialTimeout("tcp", to.String(), time.Millisecond)
+				if err == nil {
+					err = conn.Close()
+				}
+				return err
+			})
+		}
+	}()
+	b.t.Cleanup(func() { close(end); <-done })
+}
+
+// TestFalseAlarms: nothing that only looks like a dead endpoint has one ejected. The proxy ejects endpoints in all of
+// these tests: TestNodeVanishes shows that it would.
+func TestFalseAlarms(t *testing.T) {
+	for _, a := range alarms() {
+		t.Run(a.name, func(t *testing.T) {
+			if a.endpoints == nil {
+				a.endpoints = tenEndpoints()
+			}
+			b := newBedAfter(t, a.before, eject, a.endpoints)
+			l := b.load(a.from, vip(lab.IPv4), a.rate)
+			time.Sleep(time.Second) // for the first looks
+			a.begin(b)
+			time.Sleep(duration())
+			list := l.end()
+			failed, slowest := 0, time.Duration(0)
+			for _, at := range list {
+				slowest = max(slowest, at.took)
+				if at.err != nil {
+					failed++
+				}
+			}
+			text := b.process.Log(1_000_000)
+			t.Logf("%d connections, %d failed; %d suspicions", len(list), failed, strings.Count(text, "asking an endpoint"))
+			if a.slow && slowest < 300*time.Millisecond {
+				t.Errorf("the slowest connection took %s: the path is not slow", slowest)
+			}
+			if strings.Contains(text, "get no new connections") {
+				t.Error("endpoints were ejected")
+			}
+			if a.noticed != strings.Contains(text, "asking an endpoint") {
+				t.Errorf("the kernel was to notice an endpoint: %t", a.noticed)
+			}
+		})
+	}
+}
