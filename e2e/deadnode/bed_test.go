@@ -219,11 +219,9 @@ func (l *load) run() {
 // open begins a connection, and does not wait for it.
 func (l *load) open() (fd int, err error) {
 	doErr := l.from.Do(func() error {
-		domain, to := unix.AF_INET, unix.Sockaddr(&unix.SockaddrInet4{Port: int(l.to.Port()), Addr: [4]byte{}})
+		domain, to := unix.AF_INET6, unix.Sockaddr(&unix.SockaddrInet6{Port: int(l.to.Port()), Addr: l.to.Addr().As16()})
 		if l.to.Addr().Is4() {
-			to = &unix.SockaddrInet4{Port: int(l.to.Port()), Addr: l.to.Addr().As4()}
-		} else {
-			domain, to = unix.AF_INET6, &unix.SockaddrInet6{Port: int(l.to.Port()), Addr: l.to.Addr().As16()}
+			domain, to = unix.AF_INET, &unix.SockaddrInet4{Port: int(l.to.Port()), Addr: l.to.Addr().As4()}
 		}
 		if fd, err = unix.Socket(domain, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0); err != nil {
 			return err
