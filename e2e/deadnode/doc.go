@@ -4,6 +4,7 @@
 //	bed_test.go          the world, the daemon, and a load of connections
 //	dead_test.go         endpoints that die
 //	falsealarm_test.go   endpoints that only look dead
+//	bench_test.go        what the rules cost connections and packets
 //
 // "go test ./e2e/deadnode -long" runs each false alarm for five minutes instead of some seconds.
 package deadnode
