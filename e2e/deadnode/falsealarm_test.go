@@ -61,6 +61,15 @@ func alarms() []alarm {
 			l := b.load("b", vip(lab.IPv4), 10)
 			b.t.Cleanup(func() { l.end() })
 		}},
+		{name: "policy keeps the node away", from: "a", rate: 50, noticed: true,
+			before: func(b *bed) {
+				node, err := lab.Lookup(lab.IPv4, "NODE_INNER")
+				if err != nil {
+					b.t.Error(err)
+				}
+				b.rule("c", "input", 0, "ip saddr "+node.String()+" meta l4proto tcp drop")
+			},
+			begin: func(b *bed) { b.rule(lab.Remote, "prerouting", -300, "numgen random mod 100 < 10 drop") }},
 		{name: "client sends SYNs and nothing more", from: lab.Outside, rate: 50, begin: func(b *bed) {
 			// The client's own resets would end the connections at the endpoints.
 			b.rule("y", "prerouting", -300, "tcp sport 80 drop")

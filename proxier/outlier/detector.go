@@ -233,30 +233,41 @@ func (d *Detector) Due(now time.Time) (list []Question) {
 		d.witness.asking = true
 		list = append(list, Question{Witnesses: true, Nodes: d.failingNodes()})
 	}
-	var due []*endpoint
-	for _, e := range d.tracked {
-		switch {
-		case e.asking || now.Before(e.next):
-		case e.phase == calm:
-			d.forget(e)
-		default:
-			due = append(due, e)
-		}
-	}
-	slices.SortFunc(due, func(a, b *endpoint) int {
-		return cmp.Or(cmp.Compare(a.phase, b.phase), a.next.Compare(b.next), a.at.Compare(b.at))
-	})
-	for _, e := range due {
-		if d.asked == maxQuestions {
-			break
-		}
-		if d.questions[e.namespace()] < maxQuestionsOfTenant {
+	for _, e := range d.first(maxQuestions-d.asked, now) {
+		if d.mayAsk(e) {
 			d.ask(e)
 			list = append(list, Question{At: e.at})
 		}
 	}
 	return list
 }
+
+// first returns the endpoints that are to be asked first, n at most. It does not sort all of them: a tenant can have many.
+func (d *Detector) first(n int, now time.Time) (list []*endpoint) {
+	for _, e := range d.tracked {
+		switch {
+		case e.asking || now.Before(e.next):
+			continue
+		case e.phase == calm:
+			d.forget(e)
+			continue
+		case !d.mayAsk(e):
+			continue
+		}
+		at, _ := slices.BinarySearchFunc(list, e, (*endpoint).compare)
+		if at < n {
+			list = slices.Insert(list[:min(len(list), n-1)], at, e)
+		}
+	}
+	return list
+}
+
+// compare orders endpoints by who is asked first.
+func (e *endpoint) compare(o *endpoint) int {
+	return cmp.Or(cmp.Compare(e.phase, o.phase), e.next.Compare(o.next), e.at.Compare(o.at))
+}
+
+func (d *Detector) mayAsk(e *endpoint) bool { return d.questions[e.namespace()] < maxQuestionsOfTenant }
 
 func (d *Detector) ask(e *endpoint) {
 	e.asking = true

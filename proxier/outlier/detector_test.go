@@ -1,0 +1,164 @@
+package outlier
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/verdict-proxy/verdict/proxier/state"
+)
+
+var web = state.Name{Namespace: "shop", Name: "web"}
+
+// scene is a Service with ten endpoints on five nodes, number i on node i%5.
+type scene struct {
+	t    *testing.T
+	d    *Detector
+	now  time.Time
+	pool []netip.AddrPort
+}
+
+func newScene(t *testing.T) *scene {
+	s := &scene{t: t, now: time.Unix(1e9, 0), d: New(Settings{MaxEjected: 50, Jitter: func() float64 { return 0 }})}
+	for i := range 10 {
+		s.pool = append(s.pool, endpointNo(i))
+	}
+	return s
+}
+
+// fail suspects endpoints and has all of them give two bad answers.
+func (s *scene) fail(a Answer, reached bool, w Witnesses, numbers ...int) {
+	for _, i := range numbers {
+		s.d.Suspect(endpointNo(i), Unanswered, []Member{
+			{Service: web, Word: Word{Ready: true, Node: fmt.Sprint("node-", i%5)}, Nodes: 5},
+		}, s.now)
+	}
+	for range 2 {
+		for _, q := range s.d.Due(s.now) {
+			if q.Witnesses {
+				s.d.Witnessed(w, s.now)
+				continue
+			}
+			s.d.Answered(q.At, a, reached, s.now)
+		}
+		for _, q := range s.d.Due(s.now) {
+			if q.Witnesses {
+				s.d.Witnessed(w, s.now)
+			} else {
+				s.d.Answered(q.At, a, reached, s.now)
+			}
+		}
+		s.now = s.now.Add(100 * time.Millisecond)
+	}
+}
+
+// ejects checks which endpoints are ejected, by number, and why others that failed are not.
+func (s *scene) ejects(held Hold, numbers ...int) {
+	s.t.Helper()
+	out, mass := s.d.Eject(web, s.pool)
+	s.d.Planned(web, &Ejection{Endpoints: slices.SortedFunc(slices.Values(out), netip.AddrPort.Compare), Mass: mass}, s.now)
+	var want []netip.AddrPort
+	for _, i := range numbers {
+		want = append(want, endpointNo(i))
+	}
+	if !slices.Equal(out, want) {
+		s.t.Errorf("%v are ejected; wanted %v", out, want)
+	}
+	for _, is := range s.d.Status() {
+		if len(is.Ejected) == 0 && is.Hold != held {
+			s.t.Errorf("%s is held because %q; wanted %q", is.Endpoint, is.Hold, held)
+		}
+	}
+}
+
+func TestDetector(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		do   func(*scene)
+	}{
+		{"one node dies: its endpoints are ejected", func(s *scene) {
+			s.fail(Silent, true, SomeAnswer, 1, 6)
+			s.ejects(None, 1, 6)
+		}},
+		{"one bad answer is not enough", func(s *scene) {
+			s.d.Suspect(endpointNo(1), Unanswered, []Member{{Service: web}}, s.now)
+			s.d.Answered(s.d.Due(s.now)[0].At, Silent, true, s.now)
+			s.ejects(None)
+		}},
+		{"this node has lost its network", func(s *scene) {
+			s.fail(Silent, true, AllSilent, 1)
+			s.ejects(Uplink)
+		}},
+		{"no route, and nobody to ask", func(s *scene) {
+			s.fail(NoRoute, true, NoWitness, 1)
+			s.ejects(Uplink)
+		}},
+		{"no witness: a cluster of two nodes", func(s *scene) {
+			s.fail(Silent, true, NoWitness, 1)
+			s.ejects(None, 1)
+		}},
+		{"the host answers", func(s *scene) {
+			s.fail(HostAnswers, true, SomeAnswer, 1)
+			s.ejects(HostAlive)
+		}},
+		{"the node could never ask", func(s *scene) {
+			s.fail(Silent, false, SomeAnswer, 1)
+			s.ejects(NeverReached)
+		}},
+		{"three of five nodes fall at once", func(s *scene) {
+			s.fail(Silent, true, SomeAnswer, 1, 2, 3)
+			s.ejects(Mass)
+		}},
+		{"three of five nodes fall one after the other", func(s *scene) {
+			for _, i := range []int{1, 2, 3} {
+				s.fail(Silent, true, SomeAnswer, i)
+				s.now = s.now.Add(massWindow)
+			}
+			s.ejects(None, 1, 2, 3)
+		}},
+		{"refusals on all nodes are no network failure, but the limit holds", func(s *scene) {
+			s.fail(Refused, true, SomeAnswer, 0, 1, 2, 3, 4, 5)
+			s.ejects(Limit, 0, 1, 2, 3, 4)
+		}},
+		{"all refuse: nothing is left to choose", func(s *scene) {
+			s.fail(Refused, true, SomeAnswer, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9)
+			s.ejects(Limit)
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) { c.do(newScene(t)) })
+	}
+}
+
+// BenchmarkDue asks who is due among n failed endpoints, plans their Service, and lists them all. Ten times as many take
+// about ten times as long.
+func BenchmarkDue(b *testing.B) {
+	for _, n := range []int{100, 1000} {
+		b.Run(fmt.Sprint("endpoints=", n), func(b *testing.B) {
+			d, now := New(Settings{MaxEjected: 50, Jitter: func() float64 { return 0 }}), time.Unix(1e9, 0)
+			pool := []netip.AddrPort{netip.MustParseAddrPort("10.1.0.1:80")}
+			for i := range n {
+				pool = append(pool, netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), 80))
+				d.Suspect(pool[i+1], Refusing, []Member{{Service: web, Refusals: true, Nodes: 9}}, now)
+			}
+			for range n {
+				for _, q := range d.Due(now) {
+					d.Answered(q.At, Refused, true, now)
+				}
+			}
+			now = now.Add(time.Hour)
+			for b.Loop() {
+				for _, q := range d.Due(now) {
+					d.Answered(q.At, Refused, true, now.Add(-time.Hour))
+				}
+				out, _ := d.Eject(web, pool)
+				d.Planned(web, &Ejection{Endpoints: out}, now)
+				if len(d.Status()) != n || len(out) != (n+1)/2 {
+					b.Fatal(len(d.Status()), len(out))
+				}
+				d.Notes()
+			}
+		})
+	}
+}
