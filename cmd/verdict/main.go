@@ -78,7 +78,8 @@ func newRoot() *cobra.Command {
 	}
 	root.SetVersionTemplate(thisBuild().String() + "\n")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	root.AddCommand(newRun(), newRender(), newDiff(), list.New(wrongUsage), list.NewGet(wrongUsage), explain.New(wrongUsage), demo.New(noArguments), newVersion())
+	root.AddCommand(newRun(), newCleanup(), newRender(), newDiff(), newVersion(), demo.New(noArguments),
+		list.New(wrongUsage), list.NewGet(wrongUsage), explain.New(wrongUsage))
 	return root
 }
 

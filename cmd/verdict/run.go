@@ -31,13 +31,14 @@ func newRun() *cobra.Command {
 		Version: thisBuild().version, // kube-proxy has the flag --version
 		Short:   "Run the proxy of this node",
 		Long: `Run the proxy of this node until SIGTERM or SIGINT. The rules stay in the kernel when the proxy stops, and
-"verdict run --cleanup" removes them. Flags that kube-proxy has as well have the same names.`,
+"verdict cleanup" removes them. Flags that kube-proxy has as well have the same names.`,
 		Args: noArguments,
 	}
 	c := newCommandLine(cmd.Flags())
 	cleanup := cmd.Flags().Bool("cleanup", false, "remove everything that Verdict has created in the kernel, and exit")
 	initOnly := cmd.Flags().Bool("init-only", false,
 		"set the sysctls and load the kernel modules, which only root may do, and exit; the daemon then needs only NET_ADMIN")
+	takeOver := cmd.Flags().Bool("take-over", false, "remove what kube-proxy left on this node, when the rules of Verdict are in the kernel")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := c.resolve(); err != nil {
 			return err
@@ -53,7 +54,27 @@ func newRun() *cobra.Command {
 		case c.writeTo != "":
 			return c.write()
 		}
-		return run(cmd.Context(), c, log)
+		return run(cmd.Context(), c, *takeOver, log)
+	}
+	return cmd
+}
+
+func newCleanup() *cobra.Command {
+	s := config.Default()
+	cmd := &cobra.Command{
+		Use:   "cleanup",
+		Short: "Remove everything that Verdict has created in the kernel",
+		Long: `Remove everything that Verdict has created in the kernel of this node: its tables, virtual servers, local routes and
+sysctls. Stop the proxy first. If another Service proxy is to serve this node, start that one before: connections then
+find a translation all the time. "verdict run --cleanup" does the same.`,
+		Args: noArguments,
+	}
+	bindLog(cmd.Flags(), &s)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := prepare(&s); err != nil {
+			return err
+		}
+		return cleanUp(newLogger(cmd.ErrOrStderr(), &s))
 	}
 	return cmd
 }
@@ -88,7 +109,7 @@ func initHost(s *config.Settings, log *slog.Logger) error {
 }
 
 // run connects the parts of the daemon and runs them until the context ends or a part returns an error.
-func run(ctx context.Context, c *commandLine, log *slog.Logger) (err error) {
+func run(ctx context.Context, c *commandLine, takeOver bool, log *slog.Logger) (err error) {
 	s, b := &c.settings, thisBuild()
 	log.Info("starting", "version", b.version, "revision", b.revision, "node", s.NodeName, "backend", string(s.Backend))
 	registry := prometheus.NewRegistry()
@@ -127,6 +148,10 @@ func run(ctx context.Context, c *commandLine, log *slog.Logger) (err error) {
 	if err := observers.scrapeKernel(k); err != nil {
 		return err
 	}
+	var observer proxier.Observer = observers
+	if takeOver {
+		observer = newSuccessor(observers, log)
+	}
 	interference := make(chan dataplane.Interference, 64)
 	outliers, err := newOutliers(s, store, k, observers, log)
 	if err != nil {
@@ -134,7 +159,7 @@ func run(ctx context.Context, c *commandLine, log *slog.Logger) (err error) {
 	}
 	loop := proxier.New(proxier.Options{
 		Settings: s, Store: store, Dataplane: k.dataplane(), Flows: k.flows, Former: formerFrontends(k.engine, log),
-		Primary: source.PrimaryAddresses, APIServers: apiServers(s), Observer: observers, Log: log,
+		Primary: source.PrimaryAddresses, APIServers: apiServers(s), Observer: observer, Log: log,
 		NoIPv6: !slices.Contains(k.families, nft.IPv6), Interference: interference,
 		Outliers: outliers,
 	})

@@ -1,0 +1,91 @@
+package takeover
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+
+	"github.com/vishvananda/netlink"
+)
+
+// Found is what kube-proxy left in the network namespace of the process.
+type Found struct {
+	nft    *nftRules
+	legacy []*legacyRules
+	// Device reports whether the device of the mode ipvs exists.
+	Device bool
+}
+
+// Device is the device of the mode ipvs. It has the addresses of all Services.
+const Device = "kube-ipvs0"
+
+// Find looks for what kube-proxy left. It changes nothing. With an error, it returns what it has found all the same.
+func Find() (*Found, error) {
+	f := &Found{nft: &nftRules{}}
+	n, nftErr := findNFT()
+	if nftErr == nil {
+		f.nft = n
+	}
+	var legacyErr error
+	f.legacy, legacyErr = findLegacy()
+	_, err := netlink.LinkByName(Device)
+	f.Device = err == nil
+	return f, errors.Join(nftErr, legacyErr)
+}
+
+// Empty reports whether nothing was found.
+func (f *Found) Empty() bool { return len(f.Names()) == 0 }
+
+// Names describes what was found.
+func (f *Found) Names() (names []string) {
+	for _, t := range f.nft.tables {
+		names = append(names, "table "+families[t.Family]+" "+t.Name)
+	}
+	if n := len(f.nft.chains); n > 0 {
+		names = append(names, fmt.Sprintf("%d chains of iptables-nft", n))
+	}
+	for _, r := range f.legacy {
+		names = append(names, fmt.Sprintf("%d chains of %s", r.chains, r.programs.name))
+	}
+	if f.Device {
+		names = append(names, "device "+Device)
+	}
+	return names
+}
+
+// Kept lists the chains of kube-proxy to which rules of other software lead. They have to stay.
+func (f *Found) Kept() []string {
+	list := f.nft.kept
+	for _, r := range f.legacy {
+		list = append(list, r.kept...)
+	}
+	return list
+}
+
+// Remove removes what was found, except for the device and the virtual servers of the mode ipvs.
+func (f *Found) Remove() error {
+	errs := []error{f.nft.remove()}
+	for _, r := range f.legacy {
+		errs = append(errs, r.remove())
+	}
+	return errors.Join(append(errs, removeSets())...)
+}
+
+// removeSets removes the ipsets. It is called when no rule uses them any more.
+func removeSets() error {
+	if _, err := os.Stat("/sys/module/ip_set"); err != nil {
+		return nil //nolint:nilerr // the kernel has no ipsets
+	}
+	var errs []error
+	for _, name := range sets {
+		for _, name := range []string{name, strings.Replace(name, "KUBE-", "KUBE-6-", 1)} {
+			err := netlink.IpsetDestroy(name)
+			if err != nil && !errors.Is(err, syscall.ENOENT) {
+				errs = append(errs, fmt.Errorf("remove the ipset %s: %w", name, err))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
