@@ -10,7 +10,7 @@ GOLANGCI_LINT := v2.15.0
 LINT          := .cache/golangci-lint-$(GOLANGCI_LINT)
 GOVULNCHECK   := v1.8.0
 VULN          := .cache/govulncheck-$(GOVULNCHECK)
-TEST_PACKAGES := nftables iproute2 conntrack
+TEST_PACKAGES := nftables iproute2 conntrack iptables
 
 # Packages whose code starts no goroutine (a test checks it). Races in their use show in the tests of proxier. With the
 # race detector the tests of nft take four times as long.
@@ -50,8 +50,13 @@ test: packages ## run all tests that need no second kernel and no API server, wi
 
 .PHONY: e2e
 e2e: packages ## run the scenarios with real packets against a real kube-apiserver, and from manifests (root; builds the API server once)
-	e2e/controlplane/build.sh etcd kube-apiserver
-	set -o pipefail; $(GO) test -tags e2e -count=1 -timeout 30m -p 1 -v ./e2e ./config/deploy 2>&1 | e2e/summarize.sh
+	e2e/controlplane/build.sh
+	set -o pipefail; $(GO) test -tags e2e -count=1 -timeout 30m -p 1 -v ./e2e ./e2e/takeover ./config/deploy 2>&1 | e2e/summarize.sh
+
+.PHONY: takeover
+takeover: packages ## go from kube-proxy to Verdict and back under load, in three modes of kube-proxy (root; RUNS=20; part of e2e with 2 runs)
+	e2e/controlplane/build.sh
+	set -o pipefail; TAKEOVER_RUNS=$(or $(RUNS),20) $(GO) test -tags e2e -count=1 -timeout 30m -v ./e2e/takeover 2>&1 | e2e/summarize.sh
 
 .PHONY: e2e-upstream
 e2e-upstream: packages ## run the same scenarios against upstream kube-proxy, to check what they expect

@@ -69,6 +69,8 @@ func TestCommandLine(t *testing.T) {
 		{"render --manifests /does/not/exist", 1, "", "/does/not/exist"},
 		{"render --manifests DIR", 0, "table ip6 verdict {", ""},
 		{"run --cleanup", 0, "", "removed"},
+		{"cleanup", 0, "", "removed"},
+		{"cleanup extra", 2, "", "takes no arguments"},
 		{"list", 1, "", "nothing to list: there is no table ip verdict"},
 		{"list a/b/c", 2, "", `"a/b/c" must be NAMESPACE`},
 		{"list --bogus", 2, "", "unknown flag: --bogus"},

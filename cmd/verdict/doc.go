@@ -11,6 +11,7 @@
 //	loopback.go   the sysctl for node ports on 127.0.0.1, and its guard
 //	ipvs.go       what IPVS can do on this host
 //	kernel.go     what the kernel lacks, if it refuses the tables
+//	successor.go  takes over from kube-proxy when the first pass is in the kernel; takeover: what kube-proxy left
 //	observers.go  health, metrics and Events of the loop; events.go: Events; event_node.go: those on the Node
 //	faces.go      the HTTP listeners for health and metrics; scrape.go: metrics that a scrape reads
 //	outliers.go   endpoints that do not answer: the parts that find them, metrics and Events

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"log/slog"
 	"strings"
 	"sync"
@@ -37,44 +38,47 @@ const syncPeriod = 40 * time.Second
 const attempts = 5
 
 func (s *successor) takeOver() {
+	start := time.Now()
+	var removed []string
 	for n := 1; ; n++ {
-		err := s.remove()
+		names, err := s.remove()
+		removed = append(removed, names...)
 		if err == nil {
 			break
 		}
 		if n == attempts {
-			s.log.Error("cannot remove what kube-proxy left; its rules stay beside those of Verdict and get out of date; "+
+			s.log.Error("cannot remove all that kube-proxy left; its rules stay beside those of Verdict and get out of date; "+
 				"remove them with \"kube-proxy --cleanup\", or restart the node", "error", oneLine(err))
 			return
 		}
 		time.Sleep(time.Duration(n) * 200 * time.Millisecond)
 	}
+	if len(removed) == 0 {
+		s.log.Info("kube-proxy has left nothing on this node")
+		return
+	}
+	s.log.Info("took over from kube-proxy; its rules are removed", "removed", strings.Join(removed, ", "), "duration", time.Since(start))
 	time.Sleep(syncPeriod)
-	if again, _ := takeover.Find(); !again.Empty() {
-		s.log.Error("kube-proxy has written its rules again, so it runs on this node; stop it and start Verdict again",
+	again, _ := takeover.Find() // what it cannot find is no reason for an alarm
+	if again.Device = false; !again.Empty() {
+		s.log.Error("kube-proxy has written its rules again, so it runs on this node; stop it, and start Verdict again",
 			"found", strings.Join(again.Names(), ", "))
 	}
 }
 
-func (s *successor) remove() error {
+// remove removes what it finds, and returns its names.
+func (s *successor) remove() ([]string, error) {
 	found, err := takeover.Find()
 	if found.Empty() {
-		if err == nil {
-			s.log.Info("kube-proxy left nothing on this node")
-		}
-		return err
+		return nil, err
 	}
-	start := time.Now()
-	if err := found.Remove(); err != nil {
-		return err
-	}
-	s.log.Info("took over from kube-proxy; its rules are removed", "removed", strings.Join(found.Names(), ", "), "duration", time.Since(start))
-	if kept := found.Kept(); len(kept) > 0 {
+	err = errors.Join(err, found.Remove())
+	if kept := found.Kept(); err == nil && len(kept) > 0 {
 		s.log.Warn("chains of kube-proxy stay, because rules of other software lead to them", "chains", strings.Join(kept, ", "))
 	}
-	if found.Device {
+	if err == nil && found.Device {
 		s.log.Warn("virtual servers of kube-proxy stay, so that their connections live on; "+
-			"remove them with \"kube-proxy --cleanup\" or restart the node when it is convenient", "device", takeover.Device)
+			"remove them with \"kube-proxy --cleanup\", or restart the node, when it is convenient", "device", takeover.Device)
 	}
-	return err
+	return found.Names(), err
 }

@@ -26,8 +26,8 @@ type legacyPrograms struct {
 }
 
 var legacyFamilies = []legacyPrograms{
-	{name: "iptables-legacy", tables: "/proc/net/ip_tables_names"},
-	{name: "ip6tables-legacy", tables: "/proc/net/ip6_tables_names"},
+	{name: "iptables-legacy", tables: "/proc/thread-self/net/ip_tables_names"},
+	{name: "ip6tables-legacy", tables: "/proc/thread-self/net/ip6_tables_names"},
 }
 
 // errNoProgram says that nobody can look into the tables.

@@ -73,6 +73,9 @@ func (f *Found) Remove() error {
 	return errors.Join(append(errs, removeSets())...)
 }
 
+// maxSetName is the longest name of an ipset. kube-proxy truncates longer ones.
+const maxSetName = 31
+
 // removeSets removes the ipsets. It is called when no rule uses them any more.
 func removeSets() error {
 	if _, err := os.Stat("/sys/module/ip_set"); err != nil {
@@ -81,6 +84,7 @@ func removeSets() error {
 	var errs []error
 	for _, name := range sets {
 		for _, name := range []string{name, strings.Replace(name, "KUBE-", "KUBE-6-", 1)} {
+			name = name[:min(len(name), maxSetName)]
 			err := netlink.IpsetDestroy(name)
 			if err != nil && !errors.Is(err, syscall.ENOENT) {
 				errs = append(errs, fmt.Errorf("remove the ipset %s: %w", name, err))

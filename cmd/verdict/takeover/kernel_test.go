@@ -1,0 +1,101 @@
+//go:build !nokernel
+
+package takeover
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/verdict-proxy/verdict/e2e/netns"
+)
+
+func TestMain(m *testing.M) { os.Exit(netns.Enter(m.Run)) }
+
+// leftovers is what kube-proxy, the kubelet and a network plugin leave in both families.
+func leftovers(services int) string {
+	var b strings.Builder
+	for _, family := range []string{"ip", "ip6"} {
+		fmt.Fprintf(&b, "table %s kube-proxy { chain nat { type nat hook prerouting priority -100; }; }\n", family)
+		fmt.Fprintf(&b, `table %s nat {
+	chain KUBE-MARK-MASQ { meta mark set 0x4000; }
+	chain CNI-DN { jump KUBE-MARK-MASQ; }
+	chain KUBE-KUBELET-CANARY { }
+`, family)
+		for i := range services {
+			fmt.Fprintf(&b, "chain KUBE-SEP-%d { jump KUBE-MARK-MASQ; }\n chain KUBE-SVC-%d { jump KUBE-SEP-%d; }\n", i, i, i)
+		}
+		b.WriteString("chain KUBE-SERVICES {\n")
+		for i := range services {
+			fmt.Fprintf(&b, "jump KUBE-SVC-%d\n", i)
+		}
+		b.WriteString(`}
+	chain PREROUTING { type nat hook prerouting priority -100; counter jump KUBE-SERVICES; tcp dport 81 accept; }
+}
+`)
+		fmt.Fprintf(&b, "table %s filter { chain KUBE-FIREWALL { drop; }; chain KUBE-FORWARD { accept; };\n"+
+			"chain INPUT { type filter hook input priority 0; jump KUBE-FIREWALL; jump KUBE-FORWARD; }; }\n", family)
+		fmt.Fprintf(&b, "table %s other { chain KUBE-SERVICES { }; }\n", family) // not a table of iptables
+	}
+	return b.String()
+}
+
+// TestRemove: what is kube-proxy's goes, also when it takes several transactions, and what is not stays.
+func TestRemove(t *testing.T) {
+	ns := netns.New(t)
+	ns.Must(t, leftovers(700), "nft", "-f", "-")
+	var names, kept []string
+	ns.MustDo(t, func() error {
+		f, err := Find()
+		if err != nil {
+			return err
+		}
+		names, kept = f.Names(), f.Kept()
+		return f.Remove()
+	})
+	// Each family has KUBE-SERVICES, KUBE-FORWARD, and two chains for each Service.
+	if got := strings.Join(names, ", "); !strings.Contains(got, "2804 chains of iptables-nft") ||
+		!strings.Contains(got, "table ip kube-proxy") || !strings.Contains(got, "table ip6 kube-proxy") || len(kept) != 2 {
+		t.Errorf("found %s; kept %q", got, kept)
+	}
+	want := ""
+	for _, family := range []string{"ip", "ip6"} {
+		want += fmt.Sprintf("table %[1]s nat KUBE-MARK-MASQ CNI-DN KUBE-KUBELET-CANARY PREROUTING 1 "+
+			"table %[1]s filter KUBE-FIREWALL INPUT 1 table %[1]s other KUBE-SERVICES ", family)
+	}
+	if got := summary(ns.Must(t, "", "nft", "list", "ruleset")); got != want {
+		t.Errorf("left is\n%s\nwant\n%s", got, want)
+	}
+	ns.MustDo(t, func() error {
+		f, err := Find()
+		if !f.Empty() {
+			t.Errorf("found again: %q", f.Names())
+		}
+		return err
+	})
+}
+
+// summary names tables and chains in their order, and counts the rules of chains with hooks.
+func summary(ruleset string) string {
+	var b strings.Builder
+	hook, rules := false, 0
+	for line := range strings.Lines(ruleset) {
+		words := strings.Fields(line)
+		switch {
+		case len(words) == 0:
+		case words[0] == "table":
+			fmt.Fprintf(&b, "table %s %s ", words[1], words[2])
+		case words[0] == "chain":
+			fmt.Fprintf(&b, "%s ", words[1])
+		case words[0] == "type":
+			hook, rules = true, 0
+		case words[0] == "}" && hook:
+			fmt.Fprintf(&b, "%d ", rules)
+			hook = false
+		case hook:
+			rules++
+		}
+	}
+	return b.String()
+}

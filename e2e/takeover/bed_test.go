@@ -1,0 +1,215 @@
+//go:build e2e
+
+package takeover
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/verdict-proxy/verdict/e2e/apiserver"
+	"github.com/verdict-proxy/verdict/e2e/lab"
+	"github.com/verdict-proxy/verdict/e2e/program"
+)
+
+// programs are built once.
+var programs struct{ controlPlane, verdict string }
+
+func TestMain(m *testing.M) { os.Exit(runTests(m)) }
+
+// runTests is a function of its own, because os.Exit skips deferred calls.
+func runTests(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "verdict-takeover-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	build := exec.Command("../controlplane/build.sh")
+	var out bytes.Buffer
+	build.Stdout, build.Stderr = &out, os.Stderr
+	if err := build.Run(); err != nil {
+		fmt.Fprintln(os.Stderr, "build the control plane:", err)
+		return 1
+	}
+	programs.controlPlane, programs.verdict = strings.TrimSpace(out.String()), os.Getenv(program.Variable)
+	if programs.verdict == "" {
+		programs.verdict = filepath.Join(dir, "verdict")
+		if err := program.Build(programs.verdict); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+	}
+	return m.Run()
+}
+
+// bed is a node with an API server and one Service.
+type bed struct {
+	*lab.World
+	dir        string
+	kubeconfig string
+	starts     int // of proxies; each has a log of its own
+}
+
+func newBed(t *testing.T) *bed {
+	t.Helper()
+	b := &bed{World: lab.New(t), dir: t.TempDir()}
+	ns, addr, err := b.Attach("control plane")
+	if err != nil {
+		t.Fatal(err)
+	}
+	plane, err := apiserver.Start(apiserver.Options{
+		Binaries: programs.controlPlane, Dir: b.dir, Namespace: ns, Address: addr,
+		ServiceRanges: text(t, lab.IPv4, "SERVICES") + "," + text(t, lab.IPv6, "SERVICES"),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := plane.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if b.kubeconfig, err = plane.KubeProxy(); err != nil {
+		t.Fatal(err)
+	}
+	writeObjects(t, plane)
+	return b
+}
+
+func text(t *testing.T, f lab.Family, name string) string {
+	t.Helper()
+	s, err := lab.Text(f, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// Ports of the Service.
+const (
+	servicePort = 80
+	nodePort    = 30080
+	targetPort  = 8080
+)
+
+// writeObjects writes the Node, and a Service for TCP and UDP with cluster IPs, node ports and load-balancer IPs in both
+// families. Its endpoints are a pod on the node and one on the other node.
+func writeObjects(t *testing.T, plane *apiserver.ControlPlane) {
+	t.Helper()
+	ctx := context.Background()
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: lab.NodeName}}
+	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default"}, Spec: corev1.ServiceSpec{
+		Type: corev1.ServiceTypeLoadBalancer, IPFamilyPolicy: ptr.To(corev1.IPFamilyPolicyRequireDualStack),
+	}}
+	for _, protocol := range []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP} {
+		service.Spec.Ports = append(service.Spec.Ports, corev1.ServicePort{
+			Name: strings.ToLower(string(protocol)), Protocol: protocol, Port: servicePort, NodePort: nodePort,
+		})
+	}
+	var ingress []corev1.LoadBalancerIngress
+	for _, f := range lab.Families() {
+		node.Status.Addresses = append(node.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: text(t, f, "NODE")})
+		service.Spec.ClusterIPs = append(service.Spec.ClusterIPs, text(t, f, "VIP1"))
+		service.Spec.IPFamilies = append(service.Spec.IPFamilies, corev1.IPFamily(f.String()))
+		ingress = append(ingress, corev1.LoadBalancerIngress{IP: text(t, f, "LB1")})
+	}
+	service.Spec.ClusterIP = service.Spec.ClusterIPs[0]
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	gotNode, err := plane.Client.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{})
+	must(err)
+	gotNode.Status = node.Status
+	_, err = plane.Client.CoreV1().Nodes().UpdateStatus(ctx, gotNode, metav1.UpdateOptions{})
+	must(err)
+	got, err := plane.Client.CoreV1().Services("default").Create(ctx, service, metav1.CreateOptions{})
+	must(err)
+	got.Status.LoadBalancer.Ingress = ingress
+	_, err = plane.Client.CoreV1().Services("default").UpdateStatus(ctx, got, metav1.UpdateOptions{})
+	must(err)
+	for _, f := range lab.Families() {
+		_, err = plane.Client.DiscoveryV1().EndpointSlices("default").Create(ctx, newSlice(f), metav1.CreateOptions{})
+		must(err)
+	}
+}
+
+func newSlice(f lab.Family) *discoveryv1.EndpointSlice {
+	s := &discoveryv1.EndpointSlice{AddressType: discoveryv1.AddressType(f.String())}
+	s.Name, s.Namespace = "web-"+strings.ToLower(f.String()), "default"
+	s.Labels = map[string]string{discoveryv1.LabelServiceName: "web"}
+	for _, protocol := range []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP} {
+		s.Ports = append(s.Ports, discoveryv1.EndpointPort{
+			Name: ptr.To(strings.ToLower(string(protocol))), Protocol: ptr.To(protocol), Port: ptr.To[int32](targetPort),
+		})
+	}
+	for _, pod := range []string{"a", "c"} {
+		s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{
+			Addresses: []string{lab.PodAddress(f, pod).String()}, NodeName: ptr.To(lab.NodeOf(pod)),
+			Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(true)},
+		})
+	}
+	return s
+}
+
+// start starts a proxy on the node and waits until its log has all texts.
+func (b *bed) start(t *testing.T, name string, env, command []string, logs ...string) *lab.Process {
+	t.Helper()
+	b.starts++
+	name = fmt.Sprintf("%s-%d", name, b.starts)
+	common := []string{
+		"--kubeconfig=" + b.kubeconfig, "--hostname-override=" + lab.NodeName, "--healthz-bind-address=127.0.0.1:10256",
+		"--cluster-cidr=" + text(t, lab.IPv4, "PODS") + "," + text(t, lab.IPv6, "PODS"), "-v=2",
+	}
+	p, err := lab.NewProcess(lab.ProcessOptions{Name: name, Namespace: b.Node, Dir: b.dir, Command: append(command, common...), Env: env})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = p.Kill() }) // most have ended before
+	for end := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
+		content, err := os.ReadFile(filepath.Join(b.dir, name+".log"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if containsAll(string(content), logs) {
+			return p
+		}
+		if time.Now().After(end) {
+			t.Fatalf("the log of %s does not say %q; it ends:\n%s", name, logs, p.Log(20))
+		}
+	}
+}
+
+func containsAll(text string, parts []string) bool {
+	for _, part := range parts {
+		if !strings.Contains(text, part) {
+			return false
+		}
+	}
+	return true
+}
+
+// address returns an address of the lab with a port.
+func address(t *testing.T, f lab.Family, name string, port uint16) netip.AddrPort {
+	t.Helper()
+	a, err := lab.Lookup(f, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return netip.AddrPortFrom(a, port)
+}

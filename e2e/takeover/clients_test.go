@@ -1,0 +1,137 @@
+//go:build e2e
+
+package takeover
+
+import (
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/verdict-proxy/verdict/e2e/lab"
+)
+
+// patience is how long a client waits for an answer. A connection whose first packet is lost takes a second, and counts
+// as a failure.
+const patience = 900 * time.Millisecond
+
+// client connects to one address from one place.
+type client struct {
+	place    string
+	question lab.Question
+}
+
+// newClients returns clients for each way to reach the Service: cluster IP, node port and load-balancer IP, in both
+// families, over TCP and UDP.
+func newClients(t *testing.T) (list []client) {
+	t.Helper()
+	for _, f := range lab.Families() {
+		for _, protocol := range []lab.Protocol{lab.TCP, lab.UDP} {
+			for _, c := range []struct {
+				place, name string
+				port        uint16
+			}{
+				{"b", "VIP1", servicePort}, {lab.Node, "VIP1", servicePort}, {lab.Outside, "NODE", nodePort}, {lab.Outside, "LB1", servicePort},
+			} {
+				list = append(list, client{c.place, lab.Question{Protocol: protocol, To: address(t, f, c.name, c.port), Patience: patience}})
+			}
+		}
+	}
+	return list
+}
+
+// loops are clients that connect again and again.
+type loops struct {
+	stop     chan struct{}
+	running  sync.WaitGroup
+	asked    atomic.Int64
+	failed   atomic.Int64
+	mu       sync.Mutex
+	failures []string // the first ones
+}
+
+// pause is the time between two connections of a client. So it does not run out of ports.
+const pause = 5 * time.Millisecond
+
+func startLoops(t *testing.T, w *lab.World, clients []client) *loops {
+	t.Helper()
+	l := &loops{stop: make(chan struct{})}
+	for _, c := range clients {
+		place := w.At(t, c.place)
+		l.running.Go(func() {
+			for {
+				select {
+				case <-l.stop:
+					return
+				case <-time.After(pause):
+				}
+				l.asked.Add(1)
+				if r := place.Ask(c.question); r.Outcome != lab.Answered {
+					l.fail(c, r)
+				}
+			}
+		})
+	}
+	return l
+}
+
+func (l *loops) fail(c client, r lab.Result) {
+	l.failed.Add(1)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.failures) < 10 {
+		l.failures = append(l.failures, time.Now().UTC().Format("15:04:05.000")+" from "+c.place+": "+c.question.String()+": "+r.String())
+	}
+}
+
+// end ends the loops and reports what failed.
+func (l *loops) end(t *testing.T) {
+	t.Helper()
+	close(l.stop)
+	l.running.Wait()
+	t.Logf("%d connections, %d failed", l.asked.Load(), l.failed.Load())
+	if l.asked.Load() == 0 {
+		t.Error("the loops made no connection")
+	}
+	for _, f := range l.failures {
+		t.Error(f)
+	}
+}
+
+// held is a connection that stays open.
+type held struct {
+	client
+	flow   *lab.Flow
+	answer lab.Answer
+}
+
+func hold(t *testing.T, w *lab.World, clients []client) (list []held) {
+	t.Helper()
+	for _, c := range clients {
+		flow, answer := w.At(t, c.place).Hold(t, c.question)
+		list = append(list, held{c, flow, answer})
+	}
+	return list
+}
+
+// expectAlive expects that the same endpoints still answer.
+func expectAlive(t *testing.T, list []held, when string) {
+	t.Helper()
+	for _, h := range list {
+		if r := h.flow.Send(patience); r.Outcome != lab.Answered || r.Answer.Name() != h.answer.Name() {
+			t.Errorf("%s: %s from %s: %s, want an answer of %s", when, h.question, h.place, r, h.answer.Name())
+		}
+	}
+}
+
+// waitServed waits until all clients get an answer.
+func waitServed(t *testing.T, w *lab.World, clients []client) {
+	t.Helper()
+	for _, c := range clients {
+		for end := time.Now().Add(10 * time.Second); w.At(t, c.place).Ask(c.question).Outcome != lab.Answered; {
+			if time.Now().After(end) {
+				t.Fatalf("%s from %s gets no answer", c.question, c.place)
+			}
+		}
+	}
+}

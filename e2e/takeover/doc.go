@@ -1,0 +1,7 @@
+// Package takeover tests that Verdict takes a node over from upstream's kube-proxy and gives it back, while clients
+// connect in a loop and connections are open.
+//
+//	takeover_test.go  the runs there and back
+//	bed_test.go       the network, the API server and the two proxies
+//	clients_test.go   loops of connections, and connections that stay open
+package takeover
