@@ -26,6 +26,7 @@
 //	outlier.go      rules that notice endpoints that do not answer, and the reader of their sets
 //	ipvs.go         rules for frontends that IPVS serves; guards of their addresses
 //	loopback.go     the guard of 127.0.0.0/8, which has a table of its own too
+//	record.go       a record for callers, in the comment of a table
 //	field.go        what a rule looks at
 //	statement.go    what a rule does
 //	types.go        types of keys and data

@@ -5,8 +5,6 @@ import (
 	"fmt"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/verdict-proxy/verdict/nft/nlmsg"
 )
 
 // Node ports on 127.0.0.1 need the sysctl route_localnet, with which the kernel also accepts packets for 127.0.0.0/8
@@ -44,8 +42,8 @@ func ReadLoopbackGuard(o Options) (g LoopbackGuard, err error) {
 		return g, err
 	}
 	defer func() { err = errors.Join(err, c.close()) }()
-	if err := g.readTable(c); err != nil {
-		return g, fmt.Errorf("read table ip %s: %w", LoopbackTableName, err)
+	if g.Record, g.Exists, err = c.readComment(LoopbackTableName); err != nil {
+		return g, err
 	}
 	was, err := c.survey(IPv4)
 	if err != nil {
@@ -53,22 +51,6 @@ func ReadLoopbackGuard(o Options) (g LoopbackGuard, err error) {
 	}
 	_, g.Program = was.chains[loopbackGuardChain]
 	return g, nil
-}
-
-func (g *LoopbackGuard) readTable(c *conn) error {
-	name := func(w *wire) { w.Text(unix.NFTA_TABLE_NAME, LoopbackTableName) }
-	err := c.ask(unix.NFT_MSG_GETTABLE, unix.NLM_F_ACK, IPv4, name, func(a nlmsg.Attributes) {
-		g.Exists = true
-		for a.Next() {
-			if a.Kind == tableUserData {
-				g.Record = tableComment(a.Value)
-			}
-		}
-	})
-	if errors.Is(err, unix.ENOENT) {
-		return nil
-	}
-	return err
 }
 
 // GuardLoopback writes the table ip verdict-loopback with a comment, in place of the one that is there.
@@ -95,29 +77,8 @@ func UnguardLoopback(o Options) error {
 	})
 }
 
-func (t *Transaction) loopback(o operation) {
-	o.family, o.table = IPv4, LoopbackTableName
-	t.operation(o)
-}
+func (t *Transaction) loopback(o operation) { t.onTable(LoopbackTableName, o) }
 
-func changeLoopbackGuard(o Options, change func(*Transaction)) (err error) {
-	c, err := dial(o.NetNS)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, c.close()) }()
-	t := &Transaction{}
-	change(t)
-	var b batch
-	if err := b.encode(t); err != nil {
-		return err
-	}
-	_, why, err := c.send(&b)
-	if why != nil {
-		err = fmt.Errorf("nf_tables refused %s: %w", b.blame(t, why), why.Err())
-	}
-	if err != nil {
-		return fmt.Errorf("write table ip %s: %w", LoopbackTableName, err)
-	}
-	return nil
+func changeLoopbackGuard(o Options, change func(*Transaction)) error {
+	return changeTable(o, LoopbackTableName, change)
 }

@@ -112,7 +112,11 @@ func probeIPVS(s *config.Settings, options ipvsctl.Options, log *slog.Logger) (i
 
 // setIPVSSysctls sets the sysctls without which IPVS connections would fail. It returns an error if it cannot set one.
 func setIPVSSysctls(s *config.Settings, log *slog.Logger) error {
-	changes, err := ipvsctl.SetSysctls(ipvsctl.ProcSys, ipvsctl.Sysctls(s.IPVS.StrictARP))
+	list := append(ipvsctl.Sysctls(s.IPVS.StrictARP), forwarding)
+	if err := recordSysctls(list); err != nil {
+		return fmt.Errorf("record the sysctls before they are set for IPVS: %w", err)
+	}
+	changes, err := ipvsctl.SetSysctls(ipvsctl.ProcSys, list)
 	logChanges(log, changes)
 	if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) {
 		err = fmt.Errorf(`%w; run "verdict run --init-only" as root first, which sets them`, err)

@@ -79,7 +79,7 @@ find a translation all the time. "verdict run --cleanup" does the same.`,
 	return cmd
 }
 
-// cleanUp restores the sysctl route_localnet, removes everything in IPVS, and then both tables. In this order, the
+// cleanUp restores the sysctl route_localnet, removes everything in IPVS, restores its sysctls, and removes both tables. In this order, the
 // guards in the tables outlive what they protect.
 func cleanUp(log *slog.Logger) error {
 	if err := retireLoopback(log); err != nil {
@@ -87,6 +87,9 @@ func cleanUp(log *slog.Logger) error {
 	}
 	if err := cleanUpIPVS(log); err != nil {
 		return err
+	}
+	if err := restoreSysctls(log); err != nil {
+		return fmt.Errorf("clean up: %w; no table was removed", err)
 	}
 	if err := nft.Cleanup(nft.Options{}); err != nil {
 		return fmt.Errorf("clean up: %w; no table was removed", err)

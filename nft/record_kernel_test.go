@@ -1,0 +1,32 @@
+//go:build !nokernel
+
+package nft
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestRecord writes, replaces, reads and deletes a record, also when there is nothing to replace or to delete.
+func TestRecord(t *testing.T) {
+	o := Options{NetNS: newNamespace(t).Fd()}
+	expect := func(want string) {
+		t.Helper()
+		if got, err := ReadRecord(o); err != nil || got != want {
+			t.Errorf("%q, error %v; want %q", got, err, want)
+		}
+	}
+	expect("")
+	for _, text := range []string{"a=1", strings.Repeat("x", 200)} {
+		if err := WriteRecord(o, text); err != nil {
+			t.Fatal(err)
+		}
+		expect(text)
+	}
+	for range 2 {
+		if err := DeleteRecord(o); err != nil {
+			t.Fatal(err)
+		}
+		expect("")
+	}
+}
