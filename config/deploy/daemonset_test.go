@@ -16,7 +16,7 @@ import (
 	"github.com/verdict-proxy/verdict/config"
 )
 
-// shipped holds the objects of daemonset.yaml.
+// shipped holds the objects of base/daemonset.yaml.
 type shipped struct {
 	account corev1.ServiceAccount
 	role    rbacv1.ClusterRole
@@ -27,10 +27,10 @@ type shipped struct {
 // container returns the container of the proxy.
 func (s *shipped) container() *corev1.Container { return &s.daemons.Spec.Template.Spec.Containers[0] }
 
-// load reads daemonset.yaml. The test fails if a field is unknown to the API, or if there is an unexpected object.
+// load reads base/daemonset.yaml. The test fails if a field is unknown to the API, or if there is an unexpected object.
 func load(t *testing.T) *shipped {
 	t.Helper()
-	text, err := os.ReadFile("daemonset.yaml")
+	text, err := os.ReadFile("base/daemonset.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -33,7 +33,7 @@ func TestFlagsExist(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	manifest, err := os.ReadFile("daemonset.yaml")
+	manifest, err := os.ReadFile("base/daemonset.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}

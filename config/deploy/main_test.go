@@ -1,4 +1,4 @@
-// Package deploy tests the deployment files daemonset.yaml and verdict.service, together with the binary that they
+// Package deploy tests the deployment files base/daemonset.yaml and verdict.service, together with the binary that they
 // start. What the binary does with packets is tested in e2e.
 package deploy
 

@@ -30,7 +30,7 @@ import (
 // patience is how long a step may take at most.
 const patience = 30 * time.Second
 
-// cluster is an API server in a network namespace, with the objects of daemonset.yaml.
+// cluster is an API server in a network namespace, with the objects of base/daemonset.yaml.
 type cluster struct {
 	ns         *lab.Namespace
 	plane      *apiserver.ControlPlane
@@ -75,7 +75,7 @@ func start(t *testing.T) *cluster {
 	return c
 }
 
-// deploy creates the objects of daemonset.yaml and requests a token of the ServiceAccount.
+// deploy creates the objects of base/daemonset.yaml and requests a token of the ServiceAccount.
 func (c *cluster) deploy(t *testing.T) {
 	t.Helper()
 	s, ctx := load(t), t.Context()
@@ -88,7 +88,7 @@ func (c *cluster) deploy(t *testing.T) {
 	_, err3 := c.plane.Client.RbacV1().ClusterRoleBindings().Create(ctx, &s.binding, metav1.CreateOptions{})
 	_, err4 := c.plane.Client.AppsV1().DaemonSets(s.daemons.Namespace).Create(ctx, &s.daemons, metav1.CreateOptions{})
 	if err := errors.Join(err1, err2, err3, err4); err != nil {
-		t.Fatalf("the API server rejects daemonset.yaml: %v", err)
+		t.Fatalf("the API server rejects base/daemonset.yaml: %v", err)
 	}
 	var err error
 	if c.kubeconfig, err = c.plane.ServiceAccount(s.account.Namespace, s.account.Name); err != nil {

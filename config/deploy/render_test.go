@@ -1,0 +1,159 @@
+//go:build !nokernel
+
+package deploy
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+)
+
+// variants are the ways to install Verdict: a kustomization, and the same with the chart.
+func variants() map[string][]string {
+	return map[string][]string{
+		"base":              nil,
+		"overlays/kubeadm":  {"kubeProxyConfigMap=kube-proxy"},
+		"overlays/k3s":      {"apiServer.host=127.0.0.1", "apiServer.port=6444", "clusterCIDR=10.42.0.0/16"},
+		"overlays/nft-only": {"initContainer=false", "extraArgs={--backend=nft}"},
+		"monitoring":        {"monitoring=true"},
+	}
+}
+
+// kustomized returns the objects of a variant. The monitoring component needs a kustomization that uses it.
+func kustomized(t *testing.T, variant string) string {
+	t.Helper()
+	if variant != "monitoring" {
+		return tool(t, "", "kustomize", variant)
+	}
+	here, err := filepath.Abs(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	relative, err := filepath.Rel(dir, here)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := "resources: [" + relative + "/base]\ncomponents: [" + relative + "/monitoring]\n"
+	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return tool(t, "", "kustomize", dir)
+}
+
+// objects parses YAML documents, by kind and name.
+func objects(t *testing.T, text string) map[string]any {
+	t.Helper()
+	found := map[string]any{}
+	for document := range strings.SplitSeq("\n"+text, "\n---\n") {
+		var o map[string]any
+		if err := yaml.Unmarshal([]byte(document), &o); err != nil {
+			t.Fatalf("%v in\n%s", err, document)
+		}
+		if len(o) == 0 {
+			continue
+		}
+		meta, _ := o["metadata"].(map[string]any)
+		found[o["kind"].(string)+" "+meta["name"].(string)] = o
+	}
+	return found
+}
+
+// TestChartEqualsKustomize compares all objects of each variant.
+func TestChartEqualsKustomize(t *testing.T) {
+	for variant, values := range variants() {
+		t.Run(variant, func(t *testing.T) {
+			want, got := objects(t, kustomized(t, variant)), objects(t, tool(t, "", append([]string{"helm", "chart"}, values...)...))
+			if len(want) < 4 {
+				t.Errorf("only %d objects", len(want))
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("the chart differs (- kustomize, + chart)\n%s", diff)
+			}
+		})
+	}
+}
+
+// daemonSets returns those of a text. The test fails if a field of any object is unknown to the API.
+func daemonSets(t *testing.T, text string) (list []appsv1.DaemonSet) {
+	t.Helper()
+	types := map[string]func() any{
+		"ServiceAccount": func() any { return &corev1.ServiceAccount{} }, "DaemonSet": func() any { return &appsv1.DaemonSet{} },
+		"ClusterRole": func() any { return &rbacv1.ClusterRole{} }, "ClusterRoleBinding": func() any { return &rbacv1.ClusterRoleBinding{} },
+	}
+	for name, o := range objects(t, text) {
+		kind, _, _ := strings.Cut(name, " ")
+		if kind == "PodMonitor" || kind == "PrometheusRule" {
+			continue // of the Prometheus operator
+		}
+		raw, err := json.Marshal(o)
+		if err != nil || types[kind] == nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		into := types[kind]()
+		if err := yaml.UnmarshalStrict(raw, into); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if ds, ok := into.(*appsv1.DaemonSet); ok {
+			list = append(list, *ds)
+		}
+	}
+	return list
+}
+
+// onlyElsewhere are flags that the variant kubeadm uses. Another change brings them.
+func onlyElsewhere() []string { return []string{"--config", "--take-over"} }
+
+// TestVariants: each has one DaemonSet with flags that exist, and only the containers that may are privileged.
+func TestVariants(t *testing.T) {
+	known := append(flags(t), onlyElsewhere()...)
+	for _, variant := range []string{"base", "overlays/kubeadm", "overlays/k3s", "overlays/nft-only", "overlays/cleanup", "monitoring"} {
+		t.Run(variant, func(t *testing.T) {
+			list := daemonSets(t, kustomized(t, variant))
+			if len(list) != 1 {
+				t.Fatalf("%d DaemonSets", len(list))
+			}
+			pod := list[0].Spec.Template.Spec
+			if wants := variant != "overlays/nft-only"; (len(pod.InitContainers) > 0) != wants {
+				t.Errorf("%d init containers", len(pod.InitContainers))
+			}
+			for _, c := range slices.Concat(pod.InitContainers, pod.Containers) {
+				for _, arg := range c.Args {
+					if flag, _, _ := strings.Cut(arg, "="); strings.HasPrefix(flag, "--") && !slices.Contains(known, flag) {
+						t.Errorf("%s: there is no flag %s", c.Name, flag)
+					}
+				}
+			}
+			for _, c := range pod.Containers {
+				s := c.SecurityContext
+				if s.Privileged != nil && *s.Privileged || *s.AllowPrivilegeEscalation || !slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}) {
+					t.Errorf("%s has privileges: %+v", c.Name, s)
+				}
+			}
+		})
+	}
+}
+
+// TestCleanupIsOfNoOtherDaemonSet: its pods do not match the selector of the proxy.
+func TestCleanupIsOfNoOtherDaemonSet(t *testing.T) {
+	cleanup := daemonSets(t, kustomized(t, "overlays/cleanup"))[0]
+	selector, err := metav1.LabelSelectorAsMap(load(t).daemons.Spec.Selector)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, value := range selector {
+		if cleanup.Spec.Template.Labels[name] == value {
+			t.Errorf("the pods have the label %s=%s of the proxy", name, value)
+		}
+	}
+}
