@@ -11,6 +11,8 @@ LINT          := .cache/golangci-lint-$(GOLANGCI_LINT)
 GOVULNCHECK   := v1.8.0
 VULN          := .cache/govulncheck-$(GOVULNCHECK)
 TEST_PACKAGES := nftables iproute2 conntrack iptables
+BINARY        ?= bin/verdict
+IMAGE         ?= verdict:$(VERSION)
 
 # Packages whose code starts no goroutine (a test checks it). Races in their use show in the tests of proxier. With the
 # race detector the tests of nft take four times as long.
@@ -26,7 +28,15 @@ help: ## list the targets
 
 .PHONY: build
 build: ## build bin/verdict, a static binary with version and revision stamped
-	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o bin/verdict ./cmd/verdict
+	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o $(BINARY) ./cmd/verdict
+
+.PHONY: image
+image: ## write bin/verdict-image.tar, an image for amd64 and arm64 (buildah, podman or docker; IMAGE=NAME:TAG)
+	VERSION='$(VERSION)' REVISION='$(REVISION)' config/deploy/image.sh '$(IMAGE)'
+
+.PHONY: packages-os
+packages-os: ## write a .deb and a .rpm for each of amd64 and arm64 into bin/packages
+	VERSION='$(VERSION)' REVISION='$(REVISION)' config/deploy/packages.sh
 
 .PHONY: demo
 demo: build ## build and show packets being balanced between namespaces (root, or user namespaces)

@@ -1,7 +1,7 @@
 // Command verdict is a Kubernetes Service proxy. "verdict run" is the daemon. The other sub-commands show what it does
 // or would do.
 //
-//	main.go       the root command, exit codes; version.go: the version
+//	main.go       the root command, exit codes; version.go: the version; man.go: man pages, with the build tag man
 //	flags.go      the flags of "run" and "render"; log.go: the logger
 //	commandline.go  flags, configuration file and defaults of kube-proxy's modes together; aliases.go: other names of flags
 //	follow.go     changes of the configuration file

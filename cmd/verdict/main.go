@@ -61,6 +61,9 @@ func exitCode(err error) int {
 // oneLine returns the text of a joined error on one line.
 func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 
+// furtherCommands are those that a build tag adds.
+var furtherCommands []func() *cobra.Command
+
 func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "verdict",
@@ -80,6 +83,9 @@ func newRoot() *cobra.Command {
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.AddCommand(newRun(), newCleanup(), newRender(), newDiff(), newVersion(), demo.New(noArguments),
 		list.New(wrongUsage), list.NewGet(wrongUsage), explain.New(wrongUsage))
+	for _, more := range furtherCommands {
+		root.AddCommand(more())
+	}
 	return root
 }
 
