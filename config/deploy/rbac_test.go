@@ -132,6 +132,7 @@ func TestDeployed(t *testing.T) {
 	c := start(t)
 	t.Run("what the ClusterRole allows", c.allowed)
 	t.Run("what the ClusterRole refuses", c.refused)
+	t.Run("dry run of all variants", c.dryRun)
 	t.Run("verdict runs with it", c.runs)
 }
 
