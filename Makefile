@@ -10,7 +10,7 @@ GOLANGCI_LINT := v2.15.0
 LINT          := .cache/golangci-lint-$(GOLANGCI_LINT)
 GOVULNCHECK   := v1.8.0
 VULN          := .cache/govulncheck-$(GOVULNCHECK)
-TEST_PACKAGES := nftables iproute2 conntrack iptables
+TEST_PACKAGES := nftables iproute2 conntrack iptables systemd
 BINARY        ?= bin/verdict
 IMAGE         ?= verdict:$(VERSION)
 

@@ -67,11 +67,22 @@ func confined(t *testing.T, capabilities []string, args ...string) (stdout, stde
 // confinedAfter does the same, but first runs a script in the same namespaces.
 func confinedAfter(t *testing.T, before string, capabilities []string, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
+	return sandboxed(t, before, capabilities, append([]string{binary}, args...))
+}
+
+// confinedBy runs another program in the sandbox.
+func confinedBy(t *testing.T, program string, capabilities []string, args ...string) (stdout, stderr string, err error) {
+	t.Helper()
+	return sandboxed(t, "", capabilities, append([]string{program}, args...))
+}
+
+func sandboxed(t *testing.T, before string, capabilities, command []string) (stdout, stderr string, err error) {
+	t.Helper()
 	set := "-all"
 	for _, c := range capabilities {
 		set += ",+" + strings.ToLower(strings.TrimPrefix(c, "CAP_"))
 	}
-	cmd := exec.Command("sh", append([]string{"-c", before + sandbox, "sandbox", set, frontend, binary}, args...)...)
+	cmd := exec.Command("sh", append([]string{"-c", before + sandbox, "sandbox", set, frontend}, command...)...)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	cmd.SysProcAttr = netns.AsRoot(unix.CLONE_NEWNET | unix.CLONE_NEWNS)

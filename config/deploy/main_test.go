@@ -12,4 +12,7 @@ import (
 // binary is the path of the binary. It is built once for all tests of this package.
 var binary string
 
-func TestMain(m *testing.M) { os.Exit(program.Main(m, &binary)) }
+func TestMain(m *testing.M) {
+	withFamilies()
+	os.Exit(program.Main(m, &binary))
+}

@@ -1,0 +1,5 @@
+//go:build nokernel
+
+package deploy
+
+func withFamilies() {}
