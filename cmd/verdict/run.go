@@ -116,7 +116,7 @@ func run(ctx context.Context, c *commandLine, takeOver bool, log *slog.Logger) (
 	s, b := &c.settings, thisBuild()
 	log.Info("starting", "version", b.version, "revision", b.revision, "node", s.NodeName, "backend", string(s.Backend))
 	registry := prometheus.NewRegistry()
-	if err := restclient.Register(registry); err != nil {
+	if err := restclient.Register(registry); err != nil { // before the first client
 		return err
 	}
 	client, err := newClient(s)
@@ -138,17 +138,8 @@ func run(ctx context.Context, c *commandLine, takeOver bool, log *slog.Logger) (
 	defer func() { err = errors.Join(err, k.close()) }()
 	new(nodesetup.Host).Apply(&s.Node, log)
 	store := state.NewStore()
-	eventClient, err := newEventClient(s)
+	notes, observers, err := openObservers(s, registry, store, k, log)
 	if err != nil {
-		return err
-	}
-	notes := newEvents(eventClient, s.NodeName, store, log)
-	observers, err := newObservers(s, registry, notes, store.ChangeCounts, log)
-	if err != nil {
-		return err
-	}
-	observers.kernel = newKernelCheck(k.families, log)
-	if err := observers.scrapeKernel(k); err != nil {
 		return err
 	}
 	var observer proxier.Observer = observers
@@ -179,6 +170,21 @@ func run(ctx context.Context, c *commandLine, takeOver bool, log *slog.Logger) (
 	err = group.Wait()
 	log.Info("stopped; the rules stay in the kernel")
 	return err
+}
+
+// openObservers makes what the loop reports to.
+func openObservers(s *config.Settings, registry *prometheus.Registry, store *state.Store, k *kernelSide, log *slog.Logger) (*events, *observers, error) {
+	client, err := newEventClient(s)
+	if err != nil {
+		return nil, nil, err
+	}
+	notes := newEvents(client, s.NodeName, store, log)
+	o, err := newObservers(s, registry, notes, store.ChangeCounts, log)
+	if err != nil {
+		return nil, nil, err
+	}
+	o.kernel = newKernelCheck(k.families, log)
+	return notes, o, o.scrapeKernel(k)
 }
 
 // kernelFamilies returns the families of the kernel. A kernel that was started without IPv6 (ipv6.disable=1) does not
