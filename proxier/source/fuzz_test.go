@@ -24,7 +24,7 @@ func FuzzManifest(f *testing.F) {
 		f.Add("f.yaml", []byte(text))
 		f.Add("f.json", []byte(text))
 	}
-	example, err := os.ReadFile("../../config/deploy/daemonset.yaml")
+	example, err := os.ReadFile("../../config/deploy/base/daemonset.yaml")
 	if err != nil {
 		f.Fatal(err)
 	}
