@@ -113,7 +113,7 @@ func (c *Collector) scrape(now time.Time) []prometheus.Metric {
 	}
 	s.gauge(s.counted, shown)
 	for _, source := range []string{"affinity", "connections", "ipvs"} {
-		s.counter(s.descriptions.failures, c.failures[source], source)
+		s.counter(s.failures, c.failures[source], source)
 	}
 	return s.found
 }
@@ -138,7 +138,7 @@ func (c *Collector) elements(s *scrape) (frontends int) {
 		return 0
 	}
 	for _, e := range c.options.Elements() {
-		s.gauge(s.descriptions.elements, float64(e.Elements), familyLabel(e.Family), e.Set)
+		s.gauge(s.elements, float64(e.Elements), familyLabel(e.Family), e.Set)
 		if nft.HasFrontends(e.Set) {
 			frontends += e.Elements
 		}
@@ -178,7 +178,7 @@ func (c *Collector) servers(s *scrape, now time.Time) {
 			active, inactive = active+r.Active, inactive+r.Inactive
 		}
 	}
-	s.gauge(s.descriptions.servers, float64(len(list)))
+	s.gauge(s.servers, float64(len(list)))
 	s.gauge(s.active, float64(active), "active")
 	s.gauge(s.active, float64(inactive), "inactive")
 }
