@@ -90,7 +90,7 @@ func prepare(programs string) error {
 		}
 	}
 	var err error
-	if tested.deploy, err = filepath.Abs("../config/deploy/daemonset.yaml"); err != nil {
+	if tested.deploy, err = filepath.Abs("../config/deploy/base/daemonset.yaml"); err != nil {
 		return err
 	}
 	if err := buildControlPlane(); err != nil || tested.verdict != "" || tested.proxy != string(runner.Verdict) {
