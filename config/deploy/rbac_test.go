@@ -134,6 +134,7 @@ func TestDeployed(t *testing.T) {
 	t.Run("what the ClusterRole refuses", c.refused)
 	t.Run("dry run of all variants", c.dryRun)
 	t.Run("verdict runs with it", c.runs)
+	t.Run("in the place of kubeadm's kube-proxy", c.kubeadm)
 }
 
 // request is a verb and a path below the root of the API server.

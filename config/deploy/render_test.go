@@ -111,12 +111,9 @@ func daemonSets(t *testing.T, text string) (list []appsv1.DaemonSet) {
 	return list
 }
 
-// onlyElsewhere are flags that the variant kubeadm uses. Another change brings them.
-func onlyElsewhere() []string { return []string{"--config", "--take-over"} }
-
 // TestVariants: each has one DaemonSet with flags that exist, and only the containers that may are privileged.
 func TestVariants(t *testing.T) {
-	known := append(flags(t), onlyElsewhere()...)
+	known := flags(t)
 	for _, variant := range []string{"base", "overlays/kubeadm", "overlays/k3s", "overlays/nft-only", "overlays/cleanup", "monitoring"} {
 		t.Run(variant, func(t *testing.T) {
 			list := daemonSets(t, kustomized(t, variant))
