@@ -69,6 +69,8 @@ func TestCommandLine(t *testing.T) {
 		{"render --manifests /does/not/exist", 1, "", "/does/not/exist"},
 		{"render --manifests DIR", 0, "table ip6 verdict {", ""},
 		{"run --cleanup", 0, "", "removed"},
+		{"check --manifests /does/not/exist", 1, "error    manifests", "checks failed; see the remedies above"},
+		{"check -o yaml", 2, "", "--output=yaml: must be table or json"},
 		{"cleanup", 0, "", "removed"},
 		{"cleanup extra", 2, "", "takes no arguments"},
 		{"list", 1, "", "nothing to list: there is no table ip verdict"},

@@ -15,6 +15,7 @@
 //	observers.go  health, metrics and Events of the loop; events.go: Events; event_node.go: those on the Node
 //	faces.go      the HTTP listeners for health and metrics; scrape.go: metrics that a scrape reads
 //	outliers.go   endpoints that do not answer: the parts that find them, metrics and Events
+//	check.go      "check": can Verdict serve this node? preflight: the checks
 //	render.go     "render": one pass without the kernel
 //	render.go     "render": one pass without the kernel; diff.go: "diff": the difference to the kernel
 //

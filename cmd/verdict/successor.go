@@ -77,8 +77,8 @@ func (s *successor) remove() ([]string, error) {
 		s.log.Warn("chains of kube-proxy stay, because rules of other software lead to them", "chains", strings.Join(kept, ", "))
 	}
 	if err == nil && found.Device {
-		s.log.Warn("virtual servers of kube-proxy stay, so that their connections live on; "+
-			"remove them with \"kube-proxy --cleanup\", or restart the node, when it is convenient", "device", takeover.Device)
+		s.log.Warn("virtual servers of kube-proxy stay, because their connections would break; new connections do not use them; "+
+			"restart the node when it is convenient", "device", takeover.Device)
 	}
 	return found.Names(), err
 }

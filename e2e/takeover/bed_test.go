@@ -60,7 +60,8 @@ type bed struct {
 	*lab.World
 	dir        string
 	kubeconfig string
-	starts     int // of proxies; each has a log of its own
+	server     netip.Addr // the API server
+	starts     int        // of proxies; each has a log of its own
 }
 
 func newBed(t *testing.T) *bed {
@@ -85,7 +86,8 @@ func newBed(t *testing.T) *bed {
 	if b.kubeconfig, err = plane.KubeProxy(); err != nil {
 		t.Fatal(err)
 	}
-	writeObjects(t, plane)
+	b.server = addr
+	writeObjects(t, plane, addr)
 	return b
 }
 
@@ -106,8 +108,9 @@ const (
 )
 
 // writeObjects writes the Node, and a Service for TCP and UDP with cluster IPs, node ports and load-balancer IPs in both
-// families. Its endpoints are a pod on the node and one on the other node.
-func writeObjects(t *testing.T, plane *apiserver.ControlPlane) {
+// families. Its endpoints are a pod on the node and one on the other node. The Service of the API server, which exists
+// already, gets its endpoint.
+func writeObjects(t *testing.T, plane *apiserver.ControlPlane, server netip.Addr) {
 	t.Helper()
 	ctx := context.Background()
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: lab.NodeName}}
@@ -143,8 +146,13 @@ func writeObjects(t *testing.T, plane *apiserver.ControlPlane) {
 	got.Status.LoadBalancer.Ingress = ingress
 	_, err = plane.Client.CoreV1().Services("default").UpdateStatus(ctx, got, metav1.UpdateOptions{})
 	must(err)
-	for _, f := range lab.Families() {
-		_, err = plane.Client.DiscoveryV1().EndpointSlices("default").Create(ctx, newSlice(f), metav1.CreateOptions{})
+	kubernetes := newSlice(lab.IPv4)
+	kubernetes.Name, kubernetes.Labels[discoveryv1.LabelServiceName] = "kubernetes", "kubernetes"
+	kubernetes.Ports = []discoveryv1.EndpointPort{{Name: ptr.To("https"), Protocol: ptr.To(corev1.ProtocolTCP), Port: ptr.To[int32](6443)}}
+	kubernetes.Endpoints = kubernetes.Endpoints[:1]
+	kubernetes.Endpoints[0].Addresses = []string{server.String()}
+	for _, s := range []*discoveryv1.EndpointSlice{newSlice(lab.IPv4), newSlice(lab.IPv6), kubernetes} {
+		_, err = plane.Client.DiscoveryV1().EndpointSlices("default").Create(ctx, s, metav1.CreateOptions{})
 		must(err)
 	}
 }

@@ -1,0 +1,95 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/verdict-proxy/verdict/cmd/verdict/preflight"
+	"github.com/verdict-proxy/verdict/cmd/verdict/takeover"
+	"github.com/verdict-proxy/verdict/config"
+	"github.com/verdict-proxy/verdict/ipvsctl"
+	"github.com/verdict-proxy/verdict/nft"
+)
+
+func newCheck() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "check",
+		Short: "Check whether Verdict can serve this node",
+		Long: `Check whether Verdict can serve this node with the flags of "verdict run": the kernel with each feature of nf_tables,
+IPVS and its schedulers, rules of other proxies, sysctls, and the access to the API server. It prints a line for each
+check, with the remedy. It changes nothing: the kernel undoes trials at once. The exit status is 1 if there is an error;
+Verdict can serve with warnings.`,
+		Args: noArguments,
+	}
+	c := newCommandLine(cmd.Flags())
+	output := cmd.Flags().StringP("output", "o", "table", "`FORMAT` of the result: table or json")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		print := map[string]func() error{}
+		var list []preflight.Finding
+		print["table"] = func() error { return preflight.PrintTable(cmd.OutOrStdout(), list) }
+		print["json"] = func() error { return preflight.PrintJSON(cmd.OutOrStdout(), list) }
+		if print[*output] == nil {
+			return usageError{fmt.Errorf("--output=%s: must be table or json", *output)}
+		}
+		if err := c.resolve(); err != nil {
+			return err
+		}
+		list = checkNode(cmd.Context(), &c.settings)
+		if err := print[*output](); err != nil {
+			return err
+		}
+		if n := preflight.Errors(list); n > 0 {
+			return fmt.Errorf("Verdict cannot serve this node: %d checks failed; see the remedies above", n) //nolint:revive,staticcheck // a name
+		}
+		return nil
+	}
+	return cmd
+}
+
+// checkNode runs all checks.
+func checkNode(ctx context.Context, s *config.Settings) []preflight.Finding {
+	list := []preflight.Finding{preflight.Kernel(kernelRelease())}
+	families := kernelFamilies(slog.New(slog.DiscardHandler))
+	list = append(list, preflight.NFTables(nft.Probe(nft.Options{Families: families}))...)
+	list = append(list, checkIPVS(s))
+	list = append(list, preflight.KubeProxy(takeover.Find())...)
+	list = append(list, preflight.OtherProxies()...)
+	pid := claimant()
+	list = append(list,
+		preflight.Listener("healthz-bind-address", s.HealthzBindAddress, pid),
+		preflight.Listener("metrics-bind-address", s.MetricsBindAddress, pid))
+	list = append(list, preflight.Sysctls(ipvsctl.ProcSys)...)
+	return append(list, checkSource(ctx, s)...)
+}
+
+func checkIPVS(s *config.Settings) preflight.Finding {
+	if s.Backend == config.BackendNFT {
+		return preflight.IPVS(s, nil, nil)
+	}
+	support, err := ipvsctl.Probe(ipvsOptions(s), ipvsctl.Schedulers())
+	return preflight.IPVS(s, &support, err)
+}
+
+func checkSource(ctx context.Context, s *config.Settings) []preflight.Finding {
+	if s.Manifests != "" {
+		return []preflight.Finding{preflight.Manifests(s.Manifests)}
+	}
+	client, err := newClient(s)
+	if err != nil {
+		return []preflight.Finding{{
+			Check: "API server", Status: preflight.Error, Detail: err.Error(), Remedy: "set --kubeconfig FILE, or --manifests DIR",
+		}}
+	}
+	servers := apiServers(s)
+	if s.Kubeconfig == "" && s.Master == "" { // the service account of the pod
+		if addr, err := netip.ParseAddr(os.Getenv("KUBERNETES_SERVICE_HOST")); err == nil {
+			servers = append(servers, addr)
+		}
+	}
+	return preflight.Cluster(ctx, client, servers)
+}

@@ -1,0 +1,96 @@
+//go:build !nokernel
+
+package main
+
+import (
+	"encoding/json"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/verdict-proxy/verdict/cmd/verdict/preflight"
+	"github.com/verdict-proxy/verdict/e2e/netns"
+)
+
+// check runs "verdict check -o json" in a namespace.
+func check(t *testing.T, ns *netns.Namespace, args ...string) (found map[string]preflight.Finding, exit int) {
+	t.Helper()
+	cmd := exec.Command(binary, append([]string{"check", "-o", "json"}, args...)...)
+	var out strings.Builder
+	cmd.Stdout = &out
+	if err := ns.Start(cmd); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait() // the exit status says it
+	var list []preflight.Finding
+	if err := json.Unmarshal([]byte(out.String()), &list); err != nil {
+		t.Fatalf("%v in\n%s", err, &out)
+	}
+	found = map[string]preflight.Finding{}
+	for _, f := range list {
+		found[f.Check] = f
+		if (f.Status == preflight.OK) != (f.Remedy == "") {
+			t.Errorf("%+v: a remedy belongs to everything that is not ok", f)
+		}
+	}
+	return found, cmd.ProcessState.ExitCode()
+}
+
+// TestCheck looks at a host on which everything is as it should be, and then at one on which nothing is.
+func TestCheck(t *testing.T) {
+	ns := netns.New(t)
+	good := func(name string) string {
+		if strings.HasPrefix(name, "net.ipv4") || strings.HasPrefix(name, "net.ipv6.conf.all.forwarding") {
+			return name + "=1"
+		}
+		return name + "=0"
+	}
+	ns.MustDo(t, func() error {
+		return ns.Sysctl(good("net.ipv4.ip_forward"), good("net.ipv6.conf.all.forwarding"), good("net.ipv6.conf.all.disable_ipv6"))
+	})
+	found, exit := check(t, ns, "--backend=nft", "--manifests="+t.TempDir())
+	for name, f := range found {
+		if f.Status != preflight.OK {
+			t.Errorf("%s: %+v", name, f)
+		}
+	}
+	if exit != 0 || len(found) < 12 {
+		t.Errorf("exit %d with %d checks", exit, len(found))
+	}
+
+	ns.Must(t, "", "ip", "link", "set", "lo", "up")
+	ns.Must(t, "", "ip", "link", "add", "cilium_host", "type", "veth", "peer", "name", "kube-dummy-if")
+	ns.Must(t, "table ip nat { chain KUBE-SERVICES { }; }; table ip6 kube-proxy { }", "nft", "-f", "-")
+	ns.MustDo(t, func() error {
+		return ns.Sysctl("net.ipv4.ip_forward=0", "net.ipv6.conf.all.forwarding=0", "net.ipv6.conf.all.disable_ipv6=1")
+	})
+	listener := exec.Command(binary, "run", "--manifests="+t.TempDir(), "--backend=nft", "--metrics-bind-address=")
+	if err := ns.Start(listener); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = listener.Process.Kill(); _ = listener.Wait() }()
+	for end := time.Now().Add(10 * time.Second); !strings.Contains(found["--healthz-bind-address"].Detail, "runs already"); {
+		if time.Now().After(end) {
+			t.Fatalf("Verdict is not recognized: %+v", found["--healthz-bind-address"])
+		}
+		found, exit = check(t, ns, "--backend=ipvs", "--ipvs-fallback=false", "--manifests=/does/not/exist")
+	}
+	want := map[string]preflight.Status{
+		"kernel": preflight.OK, "nf_tables": preflight.OK, "IPVS": preflight.Error, "kube-proxy": preflight.Warning,
+		"Cilium": preflight.Warning, "kube-router": preflight.Warning, "--healthz-bind-address": preflight.OK,
+		"--metrics-bind-address": preflight.OK, "net.ipv4.ip_forward": preflight.Error, "net.ipv6.conf.all.forwarding": preflight.Warning,
+		"net.ipv6.conf.all.disable_ipv6": preflight.Warning, "manifests": preflight.Error,
+	}
+	for name, status := range want {
+		if found[name].Status != status {
+			t.Errorf("%s: %+v, want %s", name, found[name], status)
+		}
+	}
+	if detail := found["kube-proxy"].Detail; !strings.Contains(detail, "table ip6 kube-proxy") || !strings.Contains(detail, "1 chains of iptables-nft") {
+		t.Errorf("kube-proxy: %s", detail)
+	}
+	if exit != exitFailure {
+		t.Errorf("exit %d, want %d", exit, exitFailure)
+	}
+}

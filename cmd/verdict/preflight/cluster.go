@@ -1,0 +1,89 @@
+package preflight
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+)
+
+// patience is how long the API server may take to answer a request.
+const patience = 5 * time.Second
+
+// Manifests checks a folder of manifests.
+func Manifests(dir string) Finding {
+	f := Finding{Check: "manifests", Status: OK, Detail: dir + " can be read"}
+	if _, err := os.ReadDir(dir); err != nil {
+		f.Status, f.Detail, f.Remedy = Error, err.Error(), "create the folder, or correct --manifests"
+	}
+	return f
+}
+
+// Cluster checks that the API server lets Verdict read what it needs, and that the way to it does not lead through a
+// Service. The servers are the addresses to which the client connects.
+func Cluster(ctx context.Context, client kubernetes.Interface, servers []netip.Addr) []Finding {
+	one := metav1.ListOptions{Limit: 1}
+	requests := []struct {
+		name string
+		list func(context.Context) error
+	}{
+		{"services", func(ctx context.Context) error { _, err := client.CoreV1().Services("").List(ctx, one); return err }},
+		{"nodes", func(ctx context.Context) error { _, err := client.CoreV1().Nodes().List(ctx, one); return err }},
+		{"endpointslices", func(ctx context.Context) error {
+			_, err := client.DiscoveryV1().EndpointSlices("").List(ctx, one)
+			return err
+		}},
+		{"servicecidrs", func(ctx context.Context) error {
+			_, err := client.NetworkingV1().ServiceCIDRs().List(ctx, one)
+			return err
+		}},
+	}
+	for _, r := range requests {
+		request, cancel := context.WithTimeout(ctx, patience)
+		err := r.list(request)
+		cancel()
+		if err != nil {
+			return []Finding{{
+				Check: "API server", Status: Error, Detail: fmt.Sprintf("cannot list %s: %v", r.name, err),
+				Remedy: "check --kubeconfig, --master or KUBERNETES_SERVICE_HOST, and the ClusterRole in config/deploy",
+			}}
+		}
+	}
+	list := []Finding{{Check: "API server", Status: OK, Detail: "it answers, and lets Verdict list what it needs"}}
+	return append(list, way(ctx, client, servers))
+}
+
+// way checks that the address of the API server is not the cluster IP of its Service.
+func way(ctx context.Context, client kubernetes.Interface, servers []netip.Addr) Finding {
+	f := Finding{Check: "way to the API server", Status: OK, Detail: fmt.Sprintf("%v", servers)}
+	if len(servers) == 0 {
+		f.Detail = "it has a name; make sure that this is no name of a Service"
+		return f
+	}
+	request, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	// Verdict may list Services and need not have the right to get one.
+	options := metav1.ListOptions{FieldSelector: "metadata.name=kubernetes"}
+	services, err := client.CoreV1().Services(metav1.NamespaceDefault).List(request, options)
+	if err != nil {
+		f.Status, f.Detail, f.Remedy = Warning, "cannot read the Service default/kubernetes: "+err.Error(),
+			"make sure that the API server is not reached through its cluster IP"
+		return f
+	}
+	for i := range services.Items {
+		for _, text := range services.Items[i].Spec.ClusterIPs {
+			if addr, err := netip.ParseAddr(text); err == nil && slices.Contains(servers, addr) {
+				f.Status, f.Detail = Error, text+" is the cluster IP of the API server. It works only while a proxy serves it: "+
+					"after a restart of the node, Verdict could not start"
+				f.Remedy = "name the API server itself, by --kubeconfig, " +
+					"or by KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT in the DaemonSet"
+			}
+		}
+	}
+	return f
+}

@@ -1,0 +1,9 @@
+// Package preflight finds out whether Verdict can serve a node, before it does: the kernel, other proxies, sysctls and
+// the access to the API server. It changes nothing, except for trials that it undoes at once.
+//
+//	finding.go  one row of the result, and how the result is printed
+//	kernel.go   what the kernel has
+//	others.go   what other Service proxies have left or serve
+//	sysctls.go  sysctls that are in the way
+//	cluster.go  the access to the API server
+package preflight

@@ -1,0 +1,73 @@
+package preflight
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"syscall"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/verdict-proxy/verdict/cmd/verdict/takeover"
+)
+
+// KubeProxy reports what kube-proxy has left, or serves.
+func KubeProxy(found *takeover.Found, err error) []Finding {
+	f := Finding{Check: "kube-proxy", Status: OK, Detail: "no rules"}
+	if !found.Empty() {
+		f.Status, f.Detail = Warning, "found "+strings.Join(found.Names(), ", ")
+		f.Remedy = "stop kube-proxy, and start Verdict with --take-over"
+	}
+	list := []Finding{f}
+	if err != nil {
+		list = append(list, Finding{
+			Check: "kube-proxy", Status: Warning, Detail: "cannot look everywhere: " + err.Error(),
+			Remedy: "check with iptables-save that there are no chains KUBE-SERVICES",
+		})
+	}
+	return list
+}
+
+// devices of other proxies, and what to do about them.
+var devices = []struct{ name, proxy, remedy string }{
+	{"cilium_host", "Cilium", "set kubeProxyReplacement to false in the configuration of Cilium, or do without Verdict"},
+	{"kube-dummy-if", "kube-router", "run kube-router with --run-service-proxy=false, and once with --cleanup-config"},
+}
+
+// OtherProxies looks for devices of other Service proxies.
+func OtherProxies() []Finding {
+	var list []Finding
+	for _, d := range devices {
+		f := Finding{Check: d.proxy, Status: OK, Detail: "no device " + d.name}
+		_, err := netlink.LinkByName(d.name)
+		switch {
+		case err == nil:
+			f.Status, f.Detail, f.Remedy = Warning, "the device "+d.name+" exists, so it may serve Services, too", d.remedy
+		case !errors.As(err, &netlink.LinkNotFoundError{}):
+			f.Status, f.Detail, f.Remedy = Warning, "cannot look for its device: "+err.Error(), asRoot
+		}
+		list = append(list, f)
+	}
+	return list
+}
+
+// Listener checks that the address of a listener is free. Verdict itself may have it: pid is its process, or 0.
+func Listener(flag, address string, pid int) Finding {
+	f := Finding{Check: "--" + flag, Status: OK, Detail: address + " is free"}
+	if address == "" {
+		f.Detail = "off"
+		return f
+	}
+	l, err := net.Listen("tcp", address)
+	switch {
+	case err == nil:
+		_ = l.Close()
+	case errors.Is(err, syscall.EADDRINUSE) && pid != 0:
+		f.Detail = fmt.Sprintf("%s: Verdict runs already (pid %d)", address, pid)
+	default:
+		f.Status, f.Detail = Error, err.Error()
+		f.Remedy = "stop the program that listens there, which may be kube-proxy, or choose another address"
+	}
+	return f
+}

@@ -1,0 +1,97 @@
+package preflight
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/verdict-proxy/verdict/config"
+	"github.com/verdict-proxy/verdict/ipvsctl"
+	"github.com/verdict-proxy/verdict/nft"
+)
+
+func TestKernel(t *testing.T) {
+	for release, want := range map[string]Status{
+		"5.12.19": Error, "4.19.0-26-amd64": Error, "5.13.0": OK, "5.15.0-105-generic": OK, "6.1.0-18": OK, "unknown": Warning,
+	} {
+		if f := Kernel(release); f.Status != want || (want == OK) != (f.Remedy == "") {
+			t.Errorf("%s: %+v, want %s", release, f, want)
+		}
+	}
+}
+
+func TestNFTables(t *testing.T) {
+	refused := errors.New("refused")
+	list := []nft.Feature{{Family: nft.IPv4, Name: "nat"}, {Family: nft.IPv6, Name: "nat", Module: "nft_nat", Err: refused}}
+	got := NFTables(list, nil)
+	if len(got) != 1 || got[0].Status != Error || !strings.Contains(got[0].Remedy, "nft_nat") {
+		t.Errorf("a refused feature: %+v", got)
+	}
+	if got := NFTables(list[:1], nil); len(got) != 1 || got[0].Status != OK {
+		t.Errorf("no refused feature: %+v", got)
+	}
+	list[1].Err = fs.ErrPermission
+	for _, got := range [][]Finding{NFTables(list, nil), NFTables(nil, fs.ErrPermission)} {
+		if len(got) != 1 || got[0].Remedy != asRoot {
+			t.Errorf("without the right: %+v", got)
+		}
+	}
+}
+
+func TestIPVS(t *testing.T) {
+	s := config.Default()
+	some := &ipvsctl.Support{Schedulers: []string{"rr"}, Missing: []string{"lc"}}
+	if f := IPVS(&s, some, nil); f.Status != Warning || !strings.Contains(f.Detail, "ip_vs_lc") {
+		t.Errorf("a scheduler is missing: %+v", f)
+	}
+	if f := IPVS(&s, &ipvsctl.Support{Schedulers: []string{"rr"}}, nil); f.Status != OK {
+		t.Errorf("all schedulers: %+v", f)
+	}
+	if f := IPVS(&s, nil, ipvsctl.ErrNoIPVS); f.Status != Warning {
+		t.Errorf("no IPVS: %+v", f)
+	}
+	s.Backend, s.IPVS.Fallback = config.BackendIPVS, false
+	if f := IPVS(&s, nil, ipvsctl.ErrNoIPVS); f.Status != Error {
+		t.Errorf("no IPVS and no fallback: %+v", f)
+	}
+	s.Backend = config.BackendNFT
+	if f := IPVS(&s, nil, nil); f.Status != OK {
+		t.Errorf("not needed: %+v", f)
+	}
+}
+
+func TestSysctls(t *testing.T) {
+	root := t.TempDir()
+	for _, s := range sysctls {
+		file := filepath.Join(root, strings.ReplaceAll(s.name, ".", "/"))
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(s.wrong+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, f := range Sysctls(root) {
+		if f.Status != sysctls[i].status || f.Remedy == "" {
+			t.Errorf("%+v, want %s", f, sysctls[i].status)
+		}
+	}
+	if list := Sysctls(t.TempDir()); len(list) > 0 {
+		t.Errorf("without files: %+v", list)
+	}
+}
+
+func TestPrintTable(t *testing.T) {
+	var b strings.Builder
+	list := []Finding{{"kernel", OK, "fine", ""}, {"a longer name", Error, "bad", "mend it"}}
+	if err := PrintTable(&b, list); err != nil {
+		t.Fatal(err)
+	}
+	want := "ok       kernel         fine\nerror    a longer name  bad\n                        -> mend it\n"
+	if b.String() != want {
+		t.Errorf("got\n%s\nwant\n%s", &b, want)
+	}
+}

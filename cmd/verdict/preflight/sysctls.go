@@ -1,0 +1,65 @@
+package preflight
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// sysctl is a setting that is in the way when it has the wrong value.
+type sysctl struct {
+	name, wrong string
+	status      Status
+	consequence string
+	remedy      string
+}
+
+var sysctls = []sysctl{
+	{
+		name: "net.ipv4.ip_forward", wrong: "0", status: Error,
+		consequence: "the node forwards no packets, so endpoints in IPv4 cannot be reached, except for those in its own network",
+		remedy:      "sysctl -w net.ipv4.ip_forward=1, and write it into /etc/sysctl.d",
+	},
+	{
+		name: "net.ipv6.conf.all.forwarding", wrong: "0", status: Warning,
+		consequence: "the node forwards no packets of IPv6, so endpoints in IPv6 cannot be reached",
+		remedy:      "sysctl -w net.ipv6.conf.all.forwarding=1, if the cluster has IPv6; with router advertisements, set accept_ra=2 before",
+	},
+	{
+		name: "net.ipv6.conf.all.disable_ipv6", wrong: "1", status: Warning,
+		consequence: "the node has no IPv6, so Services in IPv6 cannot be reached",
+		remedy:      "none, if the cluster has no IPv6",
+	},
+	{
+		name: "net.bridge.bridge-nf-call-iptables", wrong: "0", status: Warning,
+		consequence: "if pods are on a bridge, a pod cannot reach another one there through a Service: the replies pass the bridge untranslated",
+		remedy:      "sysctl -w net.bridge.bridge-nf-call-iptables=1, if the network plugin uses a bridge",
+	},
+	{
+		name: "net.bridge.bridge-nf-call-ip6tables", wrong: "0", status: Warning,
+		consequence: "the same in IPv6",
+		remedy:      "sysctl -w net.bridge.bridge-nf-call-ip6tables=1, if the network plugin uses a bridge",
+	},
+}
+
+// Sysctls reports those with a value that is in the way. The root is /proc/sys, except in tests.
+func Sysctls(root string) []Finding {
+	var list []Finding
+	for _, s := range sysctls {
+		text, err := os.ReadFile(filepath.Join(root, strings.ReplaceAll(s.name, ".", "/")))
+		value := strings.TrimSpace(string(text))
+		switch {
+		case errors.Is(err, fs.ErrNotExist): // without the module, the setting does not matter
+		case err != nil:
+			list = append(list, Finding{Check: s.name, Status: Warning, Detail: err.Error(), Remedy: asRoot})
+		case value == s.wrong:
+			list = append(list, Finding{Check: s.name, Status: s.status, Detail: fmt.Sprintf("%s: %s", value, s.consequence), Remedy: s.remedy})
+		default:
+			list = append(list, Finding{Check: s.name, Status: OK, Detail: value})
+		}
+	}
+	return list
+}
