@@ -44,7 +44,7 @@ Verdict can serve with warnings.`,
 			return err
 		}
 		if n := preflight.Errors(list); n > 0 {
-			return fmt.Errorf("Verdict cannot serve this node: %d checks failed; see the remedies above", n) //nolint:revive,staticcheck // a name
+			return fmt.Errorf("this node cannot be served: %d checks failed; see the remedies above", n)
 		}
 		return nil
 	}

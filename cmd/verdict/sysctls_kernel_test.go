@@ -3,8 +3,8 @@
 package main
 
 import (
-	"io"
 	"log/slog"
+	"slices"
 	"testing"
 
 	"github.com/verdict-proxy/verdict/e2e/netns"
@@ -17,7 +17,7 @@ import (
 func TestSysctlsGoBack(t *testing.T) {
 	const ignore, announce, forward = "net.ipv4.conf.all.arp_ignore", "net.ipv4.conf.all.arp_announce", "net.ipv4.ip_forward"
 	ns := netns.New(t)
-	log := slog.New(slog.NewTextHandler(io.Discard, nil))
+	log := slog.New(slog.DiscardHandler)
 	expect := func(when string, want map[string]string) {
 		t.Helper()
 		for name, value := range want {
@@ -30,7 +30,7 @@ func TestSysctlsGoBack(t *testing.T) {
 		if err := ns.Sysctl(ignore+"=2", announce+"=0", forward+"=0"); err != nil {
 			return err
 		}
-		list := append(ipvsctl.Sysctls(true)[3:], forwarding)
+		list := slices.Concat(ipvsctl.Sysctls(true)[3:], []ipvsctl.Sysctl{forwarding})
 		for _, when := range []string{"the first start", "the second start"} {
 			if err := recordSysctls(list); err != nil {
 				return err

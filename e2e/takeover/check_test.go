@@ -70,8 +70,8 @@ func TestCheck(t *testing.T) {
 func skipVerification(kubeconfig string) string {
 	var out strings.Builder
 	for line := range strings.Lines(kubeconfig) {
-		if strings.Contains(line, "certificate-authority") {
-			line = line[:strings.Index(line, "certificate-authority")] + "insecure-skip-tls-verify: true\n"
+		if indent, _, found := strings.Cut(line, "certificate-authority"); found {
+			line = indent + "insecure-skip-tls-verify: true\n"
 		}
 		out.WriteString(line)
 	}
