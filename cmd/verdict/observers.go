@@ -9,7 +9,9 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
 
+	"github.com/verdict-proxy/verdict/cmd/verdict/socket"
 	"github.com/verdict-proxy/verdict/config"
 	"github.com/verdict-proxy/verdict/nft"
 	"github.com/verdict-proxy/verdict/proxier"
@@ -34,6 +36,7 @@ type observers struct {
 	metrics  *metrics.Metrics
 	served   *dataplane.AllTotals // as the metrics have it; nil: not yet
 	events   *events
+	journal  *socket.Journal
 	kernel   *kernelCheck              // nil: a refusal is not explained
 	checks   chan proxier.HealthChecks // the latest value, so that the loop never waits for listeners
 }
@@ -50,7 +53,10 @@ func newObservers(
 	if err != nil {
 		return nil, err
 	}
-	o := &observers{settings: s, log: log, registry: registry, metrics: m, events: e, checks: make(chan proxier.HealthChecks, 1)}
+	o := &observers{
+		settings: s, log: log, registry: registry, metrics: m, events: e, journal: socket.NewJournal(),
+		checks: make(chan proxier.HealthChecks, 1),
+	}
 	o.proxy = health.NewProxy(health.ProxyOptions{Timeout: pendingTimeout, Families: families, Now: time.Now, Answered: m.Answered})
 	o.servers = health.NewServers(health.ServersOptions{Healthy: o.proxy.Healthy, Log: log})
 	return o, nil
@@ -59,11 +65,13 @@ func newObservers(
 // Pending implements proxier.Observer.
 func (o *observers) Pending(since time.Time) {
 	o.proxy.Pending(since)
+	o.journal.Pending(since)
 	o.metrics.Pending(since)
 }
 
 // PassDone implements proxier.Observer.
 func (o *observers) PassDone(r proxier.PassReport) {
+	o.journal.PassDone(&r)
 	o.proxy.SetNode(r.NodeEligible)
 	o.proxy.PassDone(r.Started, r.Result.Err == nil)
 	o.metrics.PassDone(metrics.Pass{
@@ -136,6 +144,21 @@ func (o *observers) Repaired(r proxier.RepairReport) {
 func (o *observers) Problems(r proxier.ProblemReport) {
 	o.metrics.Problems(r.Faulty, r.Fields)
 	o.events.problems(r.Changed)
+	o.journal.Problems(r.Changed)
+}
+
+// answerStatus answers the questions of the commands. Without the socket, they ask only the kernel.
+func (o *observers) answerStatus(ctx context.Context, group *errgroup.Group, store *state.Store) {
+	l, err := socket.Listen(ctx)
+	if err != nil {
+		o.log.Warn("the commands of Verdict cannot ask this process; they ask only the kernel", "error", err)
+		return
+	}
+	group.Go(func() error {
+		return socket.Serve(ctx, l, socket.Options{
+			Journal: o.journal, Store: store, NodeName: o.settings.NodeName, Version: thisBuild().version, Log: o.log,
+		})
+	})
 }
 
 // listenRetry is the time between two attempts to listen on a healthCheckNodePort.

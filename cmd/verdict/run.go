@@ -161,6 +161,7 @@ func run(ctx context.Context, c *commandLine, takeOver bool, log *slog.Logger) (
 	if err := observers.listen(ctx, group); err != nil {
 		return err
 	}
+	observers.answerStatus(ctx, group, store)
 	startSources(ctx, group, s, client, store, log)
 	group.Go(func() error { return notes.run(ctx) })
 	group.Go(func() error { return follow(ctx, c, log) })

@@ -10,6 +10,7 @@
 //	steps.go         the implementation of each type of step
 //	change.go        steps that change objects, the proxy or the node
 //	probe.go         probes, flows and loops
+//	explain.go       "verdict explain" must say what probes expect
 //	distribution.go  steps that count which endpoints answer
 //	check.go         all other checks
 //	direct.go        for tests in Go that take steps themselves

@@ -79,7 +79,12 @@ func (b *Bed) probe(p *scenario.Probe) error {
 	if p.Within > 0 {
 		limit = p.Within
 	}
-	return within(limit, func() error { return b.probeOnce(p) })
+	return within(limit, func() error {
+		if err := b.probeOnce(p); err != nil {
+			return err
+		}
+		return b.explains(p)
+	})
 }
 
 // probeOnce checks once whether the expectation is met.

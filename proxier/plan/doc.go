@@ -6,6 +6,7 @@
 //	plan.go       the Planner: a Service, a family, a port
 //	endpoints.go  which endpoints are in which pool; sort.go sorts them
 //	topology.go   which endpoints the topology hints allow
+//	fates.go      why an endpoint is in no pool, for those who ask
 //	limits.go     how much one Service may become
 //	frontends.go  addresses and policies; ranges.go: load balancer source ranges
 //

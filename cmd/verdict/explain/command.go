@@ -96,7 +96,7 @@ func run(cmd *cobra.Command, o *options, args []string) error {
 	if err != nil {
 		return err
 	}
-	if err := explainAll(k, questions, o.json, cmd.OutOrStdout()); err != nil || o.trace.time == 0 {
+	if err := explainAll(k, questions, o.json, cmd.OutOrStdout(), cmd.ErrOrStderr()); err != nil || o.trace.time == 0 {
 		return err
 	}
 	return o.follow(cmd, questions)
@@ -158,11 +158,14 @@ func (o *options) withSource(cmd *cobra.Command, k kernel, wanted []question, so
 	return out, nil
 }
 
-func explainAll(k kernel, questions []question, asJSON bool, out io.Writer) error {
+func explainAll(k kernel, questions []question, asJSON bool, out, errs io.Writer) error {
 	for i, q := range questions {
 		e, err := explain(k, q)
 		if err != nil {
 			return err
+		}
+		for _, note := range e.notes {
+			fmt.Fprintln(errs, "verdict: "+note)
 		}
 		if err := e.write(out, asJSON, i > 0); err != nil {
 			return fmt.Errorf("write the explanation: %w", err)

@@ -6,8 +6,9 @@
 //	explanation.go  what the command says, and its JSON form; text.go: as text
 //	explain.go      the pure part: from answers of the kernel to an explanation
 //	connection.go   flows that exist; frontend.go, endpoints.go, refusal.go, others.go: parts of the explanation
+//	leftout.go      endpoints that do not get the connection, and why: the daemon knows
 //	kernel.go       the kernel part: keyed look-ups
 //	trace.go        "--trace": what the kernel says about the packets of this flow
 //
-// The command asks only the kernel. It changes nothing, except that --trace adds a table of its own for a moment.
+// The command asks the kernel, and the daemon only for the reasons why endpoints are left out. It changes nothing, except that --trace adds a table of its own for a moment.
 package explain

@@ -98,18 +98,6 @@ func (x *explainer) candidates(p *nft.Pick) {
 	x.add("endpoints", text, upTo(lines, maxListed)...)
 }
 
-// leftOut names endpoints that do not take the connection, and why.
-func (x *explainer) leftOut(p *nft.Pick) {
-	if len(p.LeftOut) == 0 {
-		return
-	}
-	var lines []string
-	for _, e := range p.LeftOut {
-		lines = append(lines, e.String()+", on another node")
-	}
-	x.add("left out", fmt.Sprintf("The traffic policy Local leaves out %s.", plural(len(lines), "endpoint")), upTo(lines, maxListed)...)
-}
-
 // masquerading says which source the endpoint sees. It can depend on the endpoint only if the client is one itself.
 func (x *explainer) masquerading(ends []netip.AddrPort, balanced bool) error {
 	itself := slices.IndexFunc(ends, func(e netip.AddrPort) bool { return e.Addr() == x.packet.Src })

@@ -17,6 +17,8 @@ type Explanation struct {
 	Service     string         `json:"service,omitempty"` // namespace/name:port
 	Steps       []Step         `json:"steps"`
 	Verdict     Verdict        `json:"verdict"`
+
+	notes []string // go to standard error
 }
 
 // Step is one thing that matters for the connection.

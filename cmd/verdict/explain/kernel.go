@@ -11,6 +11,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/verdict-proxy/verdict/cmd/verdict/socket"
 	"github.com/verdict-proxy/verdict/ipvsctl"
 	"github.com/verdict-proxy/verdict/nft"
 	"github.com/verdict-proxy/verdict/proxier/conntrack"
@@ -31,6 +32,8 @@ type kernel interface {
 	Flows(q conntrack.Query) ([]conntrack.FoundFlow, error)
 	// Server is a virtual server of Verdict.
 	Server(k ipvsctl.Key) (ipvsctl.Status, bool, error)
+	// LeftOut asks the daemon about the endpoints of a Service (namespace/name).
+	LeftOut(service string) ([]socket.Endpoint, error)
 	// Legacy lists the tables of iptables-legacy, whose rules cannot be read here.
 	Legacy(f nft.Family) []string
 }
@@ -67,6 +70,10 @@ func (*live) Server(k ipvsctl.Key) (ipvsctl.Status, bool, error) {
 		return ipvsctl.Status{}, false, nil
 	}
 	return ipvsctl.Find(ipvsctl.Options{}, k)
+}
+
+func (*live) LeftOut(service string) ([]socket.Endpoint, error) {
+	return socket.NewClient().Endpoints(service)
 }
 
 func (*live) Legacy(f nft.Family) []string {

@@ -68,6 +68,7 @@ func (x *explainer) filtered(p nft.Passage) (bool, error) {
 			why = "the traffic policy Local leaves no endpoint on this node"
 		}
 		x.add("refusal", fmt.Sprintf("%s has no endpoint for this client: %s. The client gets %s.", l.Label, why, how), evidence...)
+		x.leftOut(&nft.Pick{Local: outcome == Dropped})
 		x.end(outcome, why)
 		return true, nil
 	}

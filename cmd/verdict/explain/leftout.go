@@ -1,0 +1,64 @@
+package explain
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/verdict-proxy/verdict/cmd/verdict/socket"
+	"github.com/verdict-proxy/verdict/nft"
+)
+
+// leftOut names endpoints of the Service that do not take the connection, and why. The daemon knows the reasons; the
+// kernel only knows which endpoints the policy Local leaves out.
+func (x *explainer) leftOut(p *nft.Pick) {
+	reasons, err := x.reasons(p)
+	switch {
+	case errors.Is(err, socket.ErrNotRunning):
+		x.notes = append(x.notes, "no daemon answers, so it is not known which other endpoints there are: "+err.Error())
+	case err != nil:
+		x.notes = append(x.notes, "it is not known which other endpoints there are: "+err.Error())
+	}
+	if err != nil {
+		for _, e := range p.LeftOut {
+			reasons = append(reasons, e.String()+": on another node")
+		}
+	}
+	if len(reasons) == 0 {
+		return
+	}
+	x.add("left out", fmt.Sprintf("%s of the Service cannot get it.", plural(len(reasons), "endpoint")), upTo(reasons, maxListed)...)
+}
+
+// reasons asks the daemon. Names that the kernel has cut short are not asked about.
+func (x *explainer) reasons(p *nft.Pick) (out []string, err error) {
+	service, _, ok := strings.Cut(x.Service, ":")
+	if !ok || strings.HasSuffix(x.Service, "...") {
+		return nil, nil
+	}
+	list, err := x.LeftOut(service)
+	if err != nil {
+		return nil, err
+	}
+	// Of a large hash table, only the chosen endpoint is known.
+	listed := len(p.Candidates) == 0 || p.Candidates[0].Slots > 0
+	for _, e := range list {
+		at, err := netip.ParseAddrPort(e.Addr)
+		why := e.OutOfCluster
+		if p.Local {
+			why = e.OutOfLocal
+		}
+		takes := slices.ContainsFunc(p.Candidates, func(c nft.Candidate) bool { return c.Addr == at })
+		switch {
+		case err != nil || e.Port != x.Service || nft.FamilyOf(at.Addr()) != x.q.family() || takes:
+		case why == "" && !listed:
+		case why == "":
+			out = append(out, e.Addr+": the daemon wants it, and the kernel does not have it (yet)")
+		default:
+			out = append(out, e.Addr+": "+why)
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,85 @@
+package socket
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// ErrNotRunning means that no daemon answers in this network namespace.
+var ErrNotRunning = errors.New("no daemon of Verdict answers in this network namespace: it does not run, or it is of an earlier version")
+
+// errStranger means that a process of another user has the name of the socket.
+var errStranger = errors.New("the socket " + name + " belongs to a process that is neither root's nor this user's; it is not asked")
+
+// Client asks the daemon of the network namespace of the calling thread.
+type Client struct{}
+
+// timeout is how long an answer may take.
+const timeout = 5 * time.Second
+
+// NewClient returns a client.
+func NewClient() *Client { return &Client{} }
+
+// dial connects. It runs on the thread of the caller: another one may be in another network namespace.
+func (c *Client) dial() (net.Conn, error) {
+	conn, err := net.DialTimeout("unix", name, timeout)
+	if errors.Is(err, syscall.ECONNREFUSED) {
+		return nil, ErrNotRunning
+	}
+	if err == nil && !trusted(conn) {
+		return nil, errors.Join(errStranger, conn.Close())
+	}
+	return conn, err
+}
+
+// ask gets the answer to a question.
+func ask[T any](c *Client, path string, query url.Values) (answer T, err error) {
+	conn, err := c.dial()
+	if err != nil {
+		return answer, err
+	}
+	defer conn.Close() //nolint:errcheck // the transport may have closed it
+	web := http.Client{Timeout: timeout, Transport: &http.Transport{
+		DialContext:       func(context.Context, string, string) (net.Conn, error) { return conn, nil },
+		DisableKeepAlives: true,
+	}}
+	target := url.URL{Scheme: "http", Host: "verdict", Path: path, RawQuery: query.Encode()}
+	r, err := web.Get(target.String())
+	if err != nil {
+		return answer, fmt.Errorf("ask the daemon: %w", err)
+	}
+	defer r.Body.Close() //nolint:errcheck // it was read
+	if r.StatusCode != http.StatusOK {
+		text, _ := io.ReadAll(io.LimitReader(r.Body, 1000)) // without the text there is the status
+		return answer, fmt.Errorf("ask the daemon: %s: %s", r.Status, strings.TrimSpace(string(text)))
+	}
+	if err := json.NewDecoder(r.Body).Decode(&answer); err != nil {
+		return answer, fmt.Errorf("read the answer of the daemon: %w", err)
+	}
+	return answer, nil
+}
+
+// Status asks what the daemon does.
+func (c *Client) Status() (Status, error) { return ask[Status](c, pathStatus, nil) }
+
+// Passes asks for the latest passes, the newest first.
+func (c *Client) Passes() ([]Pass, error) { return ask[[]Pass](c, pathPasses, nil) }
+
+// Problems asks what cannot be honored of an object (namespace/name); "": of all objects.
+func (c *Client) Problems(object string) ([]Problem, error) {
+	return ask[[]Problem](c, pathProblems, url.Values{"object": {object}})
+}
+
+// Endpoints asks for the endpoints of a Service (namespace/name), and why some are left out.
+func (c *Client) Endpoints(service string) ([]Endpoint, error) {
+	return ask[[]Endpoint](c, pathEndpoints, url.Values{"service": {service}})
+}

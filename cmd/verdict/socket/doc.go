@@ -1,0 +1,12 @@
+// Package socket is the daemon's answer to questions that the kernel cannot answer: why an endpoint is left out, what
+// cannot be honored, which changes wait, and what the latest passes did.
+//
+//	protocol.go  the questions and answers
+//	journal.go   what the daemon notes while it runs
+//	server.go    the daemon's side
+//	client.go    the side of the commands
+//
+// The protocol is HTTP with JSON over an abstract Unix socket. Its name exists once in each network namespace, so the
+// commands find the daemon of their namespace, and nothing is left in the file system. Only root, and the user of the
+// daemon, get answers: the kernel tells both sides who the other one is.
+package socket

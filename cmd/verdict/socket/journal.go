@@ -1,0 +1,112 @@
+package socket
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/verdict-proxy/verdict/proxier"
+	"github.com/verdict-proxy/verdict/proxier/state"
+)
+
+// maxPasses is how many passes the journal remembers.
+const maxPasses = 200
+
+// maxProblems bounds the answer about problems.
+const maxProblems = 5000
+
+// Journal notes what the loop reports. Any goroutine may use it. A note costs the same however much was noted before.
+type Journal struct {
+	mu       sync.Mutex
+	started  time.Time
+	total    uint64
+	passes   []Pass // a ring
+	last     string
+	waiting  time.Time
+	problems map[state.Object][]state.Problem
+}
+
+// NewJournal returns an empty journal.
+func NewJournal() *Journal {
+	return &Journal{started: time.Now(), problems: map[state.Object][]state.Problem{}}
+}
+
+// PassDone notes a pass.
+func (j *Journal) PassDone(r *proxier.PassReport) {
+	p := Pass{
+		Started: r.Started, Seconds: r.Duration.Seconds(), InKernel: r.Result.Kernel.Seconds(), Services: r.Services,
+		Added: r.Result.Added, Deleted: r.Result.Deleted, Operations: r.Result.Operations, Full: r.Result.Full,
+		Outcome: r.Result.Outcome.String(),
+	}
+	if r.Result.Err != nil {
+		p.Error = r.Result.Err.Error()
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.last = p.Error; p.Error == "" {
+		j.waiting = time.Time{}
+	}
+	if len(j.passes) < maxPasses {
+		j.passes = append(j.passes, p)
+	} else {
+		j.passes[j.total%maxPasses] = p
+	}
+	j.total++
+}
+
+// Pending notes since when a change waits.
+func (j *Journal) Pending(since time.Time) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.waiting = since
+}
+
+// Problems notes the problems of objects that changed.
+func (j *Journal) Problems(changed []state.ObjectProblems) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, c := range changed {
+		if len(c.Problems) == 0 {
+			delete(j.problems, c.Object)
+		} else {
+			j.problems[c.Object] = c.Problems
+		}
+	}
+}
+
+func (j *Journal) status() Status {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return Status{Started: j.started, Passes: j.total, LastError: j.last, Waiting: j.waiting}
+}
+
+// latest lists the passes, the newest first.
+func (j *Journal) latest() []Pass {
+	j.mu.Lock()
+	list := slices.Clone(j.passes)
+	j.mu.Unlock()
+	slices.SortStableFunc(list, func(a, b Pass) int { return b.Started.Compare(a.Started) })
+	return list
+}
+
+// problemsOf lists the problems of an object (namespace/name); "": of all.
+func (j *Journal) problemsOf(name string) []Problem {
+	j.mu.Lock()
+	list := []Problem{}
+	for o, problems := range j.problems {
+		if name != "" && o.Name.String() != name {
+			continue
+		}
+		for _, p := range problems {
+			if len(list) < maxProblems {
+				list = append(list, Problem{Kind: o.Kind, Object: o.Name.String(), Field: p.Field, Reason: p.Reason})
+			}
+		}
+	}
+	j.mu.Unlock()
+	slices.SortFunc(list, func(a, b Problem) int {
+		return cmp.Or(cmp.Compare(a.Object, b.Object), cmp.Compare(a.Field, b.Field), cmp.Compare(a.Reason, b.Reason))
+	})
+	return list
+}

@@ -1,0 +1,109 @@
+package runner
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/verdict-proxy/verdict/e2e/lab"
+	"github.com/verdict-proxy/verdict/e2e/scenario"
+)
+
+// explained is what "verdict explain" says about a probe, as far as it matters here.
+type explained struct {
+	Verdict struct {
+		Outcome    string   `json:"outcome"`
+		Endpoints  []string `json:"endpoints"`
+		SourceSeen string   `json:"sourceSeen"`
+		Text       string   `json:"text"`
+	} `json:"verdict"`
+}
+
+// explains checks that "verdict explain" says of a probe what the probe expects. Only Verdict has the command.
+func (b *Bed) explains(p *scenario.Probe) error {
+	if b.options.Proxy.Kind != Verdict || p.Ref != "" {
+		return nil
+	}
+	e, err := b.askExplain(p.Call)
+	if err != nil {
+		return err
+	}
+	v := &e.Verdict
+	want, known := map[lab.Outcome]string{
+		lab.Answered: "served", lab.Refused: "refused", lab.Dropped: "dropped", lab.Unreachable: "passed",
+	}[p.Outcome]
+	ok := v.Outcome == want || !known
+	if p.Outcome == lab.Refused && v.Outcome == "passed" {
+		ok = true // the node itself refuses: no program listens there
+	}
+	if ok && v.Outcome == "served" {
+		ok = sameBackends(v.Endpoints, &p.Expect) && (p.Source == "" || p.Source[0] == '$' ||
+			v.SourceSeen == p.Source || v.SourceSeen == "both")
+	}
+	if !ok {
+		return fmt.Errorf("verdict explain says: %s (source seen: %s)", v.Text, v.SourceSeen)
+	}
+	return nil
+}
+
+func (b *Bed) askExplain(c scenario.Call) (e explained, err error) {
+	to, err := b.address(c.To)
+	if err != nil {
+		return e, err
+	}
+	from, f := c.From, familyOf(to)
+	switch {
+	case from == lab.Node:
+	case from == lab.Remote:
+		a, _ := lab.Lookup(f, "REMOTE") // the name is in the address book
+		from = a.String()
+	case slices.Contains(lab.Pods(), from):
+		from = lab.PodAddress(f, from).String()
+	default:
+		a, err := lab.Lookup(f, map[string]string{"x": "X", "y": "Y"}[from])
+		if err != nil {
+			return e, err
+		}
+		from = a.String()
+	}
+	out, err := b.world.Node.Command(b.options.Proxy.Binary, "explain", "--json", from, fmt.Sprintf("%s/%s", to, c.Protocol))
+	if err != nil {
+		return e, err
+	}
+	return e, json.Unmarshal([]byte(out), &e)
+}
+
+func familyOf(to netip.AddrPort) lab.Family {
+	if to.Addr().Is4() {
+		return lab.IPv4
+	}
+	return lab.IPv6
+}
+
+// sameBackends compares endpoints with the pods that must answer.
+func sameBackends(endpoints []string, e *scenario.Expect) bool {
+	var names []string
+	for _, text := range endpoints {
+		if at, err := netip.ParseAddrPort(text); err == nil {
+			names = append(names, podAt(at))
+		}
+	}
+	unexpected := func(name string) bool { return !slices.Contains(e.Backends, name) }
+	switch {
+	case len(names) == 0, slices.ContainsFunc(names, unexpected):
+		return false
+	}
+	// One endpoint is certain with affinity or hashing; otherwise every expected one must be among them.
+	return e.OneOf || len(names) == 1 || len(names) == len(e.Backends)
+}
+
+// podAt is the name with which the pod at an endpoint answers.
+func podAt(at netip.AddrPort) string {
+	for _, pod := range append(lab.Pods(), "host") {
+		if lab.PodAddress(familyOf(at), pod) == at.Addr() {
+			return lab.Answer{Pod: pod, Port: at.Port()}.Name()
+		}
+	}
+	return at.String()
+}

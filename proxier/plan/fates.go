@@ -1,0 +1,94 @@
+package plan
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/verdict-proxy/verdict/proxier/state"
+)
+
+// Fate says for one endpoint of a Service port which pools it is in, and why not in the others.
+type Fate struct {
+	Port string // namespace/name:port
+	Addr netip.AddrPort
+	Node string
+	// OutOfCluster and OutOfLocal say why the endpoint is not in the pool of policy Cluster or Local; "": it is, or would
+	// be if a frontend needed that pool.
+	OutOfCluster, OutOfLocal string
+}
+
+// Fates explains the endpoints of a Service, port by port. It decides as Plan does, without limits. It changes nothing
+// that Plan depends on.
+func (p *Planner) Fates(svc *state.Service, list []*state.Slice, env *Environment) (out []Fate) {
+	p.env, p.svc, p.slices = env, svc, list[:min(len(list), maxSlices)]
+	p.names = p.names[:0]
+	endpoints := endpointsByAddress(p.slices)
+	for _, family := range []state.Family{state.IPv4, state.IPv6} {
+		if !hasFamily(svc.ClusterIPs, family) {
+			continue
+		}
+		p.collect(family)
+		p.named.fill(svc.Ports, p.slices)
+		for i := range svc.Ports {
+			name := p.portName(i)
+			p.fillCandidates(i)
+			out = p.fatesOf(out, name, family, endpoints)
+		}
+	}
+	p.env, p.svc, p.slices, p.shown = nil, nil, nil, nil
+	return out
+}
+
+func endpointsByAddress(list []*state.Slice) map[netip.Addr]*state.Endpoint {
+	out := map[netip.Addr]*state.Endpoint{}
+	for _, sl := range list {
+		for i := range sl.Endpoints {
+			if e := &sl.Endpoints[i]; out[e.Addr] == nil || !e.Terminating {
+				out[e.Addr] = e
+			}
+		}
+	}
+	return out
+}
+
+// fatesOf explains the candidates of the current port.
+func (p *Planner) fatesOf(out []Fate, name string, family state.Family, endpoints map[netip.Addr]*state.Endpoint) []Fate {
+	cluster, near := p.choose(p.topology()), p.choose(local)
+	for i := range p.candidates {
+		c := &p.candidates[i]
+		addr := address(family, c.hi, c.lo)
+		e := endpoints[addr]
+		out = append(out, Fate{
+			Port: name, Addr: netip.AddrPortFrom(addr, c.port), Node: e.Node,
+			OutOfCluster: p.why(c, cluster, e), OutOfLocal: p.why(c, near, e),
+		})
+	}
+	return out
+}
+
+// why says why an endpoint does not have all flags of a mask; "": it has them.
+func (p *Planner) why(c *candidate, mask flags, e *state.Endpoint) string {
+	lacks := mask &^ c.flags
+	switch {
+	case lacks == 0:
+		return ""
+	case c.weight == 0:
+		return "weight 0"
+	case mask&ready != 0 && c.flags&draining != 0:
+		return "terminating, while others are ready"
+	case c.flags&terminating != 0 && c.flags&(ready|draining) == 0:
+		return "terminating and not serving"
+	case c.flags&(ready|draining) == 0:
+		return "not ready"
+	case lacks&local != 0 && e.Node == "":
+		return "on an unknown node"
+	case lacks&local != 0:
+		return "on node " + e.Node
+	case lacks&forThisNode != 0:
+		return "its hints are for other nodes: " + strings.Join(e.Hints.Nodes, ", ")
+	case lacks&forThisZone != 0:
+		return fmt.Sprintf("its hints are for other zones: %s (this node is in %s)", strings.Join(e.Hints.Zones, ", "), p.env.Zone)
+	}
+	return "not needed"
+}
