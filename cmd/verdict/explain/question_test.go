@@ -1,8 +1,11 @@
 package explain
 
 import (
+	"os"
 	"strings"
 	"testing"
+
+	"github.com/rogpeppe/go-internal/txtar"
 )
 
 // TestArguments: a mistake in the arguments gets an error that says what was meant.
@@ -27,5 +30,24 @@ func TestArguments(t *testing.T) {
 		if _, wrong := err.(usage); !wrong || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "\n") { //nolint:errorlint // New returns it as it is
 			t.Errorf("explain %s: %v; want one line of wrong usage with %q", tt.args, err, tt.want)
 		}
+	}
+}
+
+// TestReadme: the example in README.md is what the test of the situations prints.
+func TestReadme(t *testing.T) {
+	readme, err := os.ReadFile("../../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := txtar.ParseFile("testdata/some-not-ready.txtar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want strings.Builder
+	for line := range strings.Lines(string(a.Files[len(a.Files)-1].Data)) {
+		want.WriteString("    " + line)
+	}
+	if !strings.Contains(string(readme), want.String()) {
+		t.Errorf("README.md does not have this run:\n%s", want.String())
 	}
 }
