@@ -82,7 +82,7 @@ func newRoot() *cobra.Command {
 	root.SetVersionTemplate(thisBuild().String() + "\n")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.AddCommand(newRun(), newCleanup(), newCheck(), newRender(), newDiff(), newVersion(), demo.New(noArguments),
-		list.New(wrongUsage), list.NewGet(wrongUsage), explain.New(wrongUsage))
+		list.New(wrongUsage), list.NewGet(wrongUsage), list.NewTop(wrongUsage), explain.New(wrongUsage))
 	for _, more := range furtherCommands {
 		root.AddCommand(more())
 	}

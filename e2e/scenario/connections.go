@@ -17,7 +17,7 @@ func connectionVerbs() []Verb {
 	return []Verb{{
 		Name: "probe", Kind: Check, Arguments: callGrammar + " [within=DURATION] => EXPECTATION",
 		Examples: []string{"probe tcp from x to $NODE:30080 => a b", "probe tcp from x to $VIP1:80 within=1s => dropped"},
-		Help:     "connect until every expected endpoint has answered; no other one may answer, and `verdict explain` must say so",
+		Help:     "connect until every expected endpoint has answered; no other one may answer; `verdict explain` must agree",
 		read:     readProbe,
 	}, {
 		Name: "open", Kind: Check, Arguments: "FLOW " + callGrammar + " => EXPECTATION",

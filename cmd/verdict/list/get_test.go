@@ -250,3 +250,31 @@ func fillNode(b *testing.B, engine *nft.Engine, services int) {
 		b.Fatalf("%s: %v", r.Outcome, err)
 	}
 }
+
+// TestTopOnce counts connections that clients make meanwhile.
+func TestTopOnce(t *testing.T) {
+	b := filled(t)
+	web := netip.AddrPortFrom(b.address(lab.IPv4, "VIP1"), 80)
+	stop, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				b.world.At(b, "x").Ask(lab.Question{Protocol: lab.TCP, To: web, Patience: patience})
+			}
+		}
+	}()
+	out, err := b.command(NewTop(func(err error) error { return err }), "--once", "--interval=300ms")
+	close(stop)
+	<-done
+	lines := strings.Split(out, "\n")
+	if err != nil || len(lines) < 3 || lines[0] != "daemon: none answers" || !strings.HasPrefix(lines[2], "shop/web:http ") {
+		t.Errorf("top --once: %v\n%s", err, out)
+	}
+	if rate := strings.Fields(lines[2])[1]; rate == "0.0" {
+		t.Errorf("no connections were counted:\n%s", out)
+	}
+}

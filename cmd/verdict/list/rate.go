@@ -23,7 +23,10 @@ type counted struct {
 	port                     uint16
 }
 
-type totals struct{ connections, refused uint64 }
+type totals struct {
+	service              string // namespace/name:port; "": unknown
+	connections, refused uint64
+}
 
 func (fe *frontend) counted() counted {
 	return counted{fe.Engine, fe.Family, fe.Protocol, fe.Address, fe.Port}
@@ -39,21 +42,39 @@ func readCounts(match func(string) bool) (counts, error) {
 	for i := range frontends {
 		fe := describe(&frontends[i])
 		fe.Engine = engineNFT
-		c.total[fe.counted()] = totals{frontends[i].Connections, frontends[i].Refused}
+		c.total[fe.counted()] = totals{fe.Service, frontends[i].Connections, frontends[i].Refused}
 	}
 	servers, err := virtualServers()
 	if err != nil {
 		return c, fmt.Errorf("read the counters of virtual servers: %w", err)
 	}
+	names := routedNames(frontends)
 	for i := range servers {
-		c.addServer(&servers[i])
+		c.addServer(&servers[i], names)
 	}
 	return c, nil
 }
 
-func (c *counts) addServer(s *ipvsctl.Status) {
+// routedNames are the service ports of frontends that IPVS serves, by address and for node ports without it.
+func routedNames(frontends []nft.FrontendStatus) map[frontendKey]string {
+	names := map[frontendKey]string{}
+	for i := range frontends {
+		if fe := &frontends[i]; fe.IPVS {
+			names[frontendKey{family: fe.Family, addr: fe.Addr, protocol: fe.Protocol, port: fe.Port}] = fe.Name
+		}
+	}
+	return names
+}
+
+func (c *counts) addServer(s *ipvsctl.Status, names map[frontendKey]string) {
 	at := counted{engineIPVS, familyName(nft.FamilyOf(s.Addr)), protocolName(uint8(s.Protocol)), s.Addr, s.Port}
-	c.total[at] = totals{connections: s.Connections}
+	key := frontendKey{family: nft.FamilyOf(s.Addr), addr: s.Addr, protocol: uint8(s.Protocol), port: s.Port}
+	service, ok := names[key]
+	if !ok {
+		key.addr = netip.Addr{}
+		service = names[key]
+	}
+	c.total[at] = totals{service: service, connections: s.Connections}
 }
 
 // setRates computes connections per second since the earlier counts. A frontend that is new since then, or whose counter
