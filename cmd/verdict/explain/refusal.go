@@ -3,6 +3,7 @@ package explain
 import (
 	"fmt"
 	"net/netip"
+	"strings"
 
 	"github.com/verdict-proxy/verdict/ipvsctl"
 	"github.com/verdict-proxy/verdict/nft"
@@ -27,12 +28,38 @@ func (x *explainer) untranslated(nat nft.Passage) error {
 			return x.balanced(l, hooks)
 		}
 	}
+	if l, ok, err := x.nodePortByIPVS(); ok || err != nil {
+		if err != nil {
+			return err
+		}
+		return x.balanced(l, hooks)
+	}
 	if x.Service == "" {
 		if err := x.noFrontend(); err != nil {
 			return err
 		}
 	}
 	return x.passes(way, hooks)
+}
+
+// nodePortByIPVS finds a node port that IPVS serves. The filter chains do not look it up, because nothing refuses it.
+func (x *explainer) nodePortByIPVS() (l nft.Look, ok bool, err error) {
+	if x.missing {
+		return l, false, nil
+	}
+	related, err := x.Related(x.packet)
+	if err != nil {
+		return l, false, err
+	}
+	if _, answers := has(related, "nodeport-addresses"); !answers {
+		return l, false, nil
+	}
+	for _, l := range related {
+		if l.Set == "ipvs-nodeports" && strings.HasPrefix(l.Key, protocolName(x.packet.Protocol)+" ") {
+			return l, true, nil
+		}
+	}
+	return l, false, nil
 }
 
 // hooksAfter are the hooks that a packet passes after the translation.
