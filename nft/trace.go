@@ -172,7 +172,7 @@ func (t *Trace) Next(ctx context.Context, wait time.Duration) (out []TraceEvent,
 	n, _, err := t.events.sock.Recvfrom(ctx, t.events.answers, 0)
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded), ctx.Err() != nil:
-		return nil, nil
+		return nil, nil //nolint:nilerr // the time is over
 	case errors.Is(err, unix.ENOBUFS):
 		return nil, errors.New("the kernel dropped trace events, because there are too many; name the source port, or trace a quieter client")
 	case err != nil:

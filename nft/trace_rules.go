@@ -34,7 +34,7 @@ func (c *conn) ruleBook(f Family) (*ruleBook, error) {
 		return r, nil //nolint:nilerr // without tables of this version there are handles instead of texts
 	}
 	handles := map[string][]uint64{}
-	err = c.dump(unix.NFT_MSG_GETRULE, f, ofOurTable(unix.NFTA_RULE_TABLE), func(a nlmsg.Attributes) {
+	err = c.dump(unix.NFT_MSG_GETRULE, f, func(w *wire) { w.Text(unix.NFTA_RULE_TABLE, TableName) }, func(a nlmsg.Attributes) {
 		chain, handle := "", uint64(0)
 		for a.Next() {
 			switch a.Kind {

@@ -134,7 +134,7 @@ func inKernel(stderr io.Writer) (c contents, err error) {
 		fmt.Fprintln(stderr, "verdict: the tables changed during every attempt to read them, so some differences may be gone")
 	}
 	c.lines = lines
-	if _, err := os.Stat("/proc/thread-self/net/ip_vs"); err != nil {
+	if _, err := os.Stat("/proc/thread-self/net/ip_vs"); errors.Is(err, os.ErrNotExist) {
 		return c, nil // the module is not loaded, and a question would load it
 	}
 	servers, err := ipvsctl.List(ipvsctl.Options{})

@@ -91,7 +91,7 @@ func run(cmd *cobra.Command, o *options, args []string) error {
 	if err != nil {
 		return err
 	}
-	defer k.Close() //nolint:errcheck // it was only read from
+	defer k.Close()
 	questions, err := o.withSource(cmd, k, wanted, source)
 	if err != nil {
 		return err

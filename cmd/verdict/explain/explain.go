@@ -106,7 +106,7 @@ func (x *explainer) translation() (bool, error) {
 	case nft.Translated:
 		return true, x.translated(passage.Pick)
 	}
-	return true, x.untranslated(passage)
+	return true, x.untranslated()
 }
 
 func (x *explainer) end(outcome Outcome, by string) {

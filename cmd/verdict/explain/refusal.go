@@ -10,7 +10,7 @@ import (
 )
 
 // untranslated follows a packet that no pool takes through the filter chains.
-func (x *explainer) untranslated(nat nft.Passage) error {
+func (x *explainer) untranslated() error {
 	way, err := x.Route(x.packet.Dst)
 	if err != nil {
 		return err
@@ -107,7 +107,7 @@ func (x *explainer) filteredAddress(p nft.Passage, outcome Outcome, how string, 
 	if err := x.noFrontend(); err != nil {
 		return err
 	}
-	why := ""
+	var why string
 	l, ok := found(p, "ipvs-addresses")
 	switch {
 	case ok:

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"strings"
 )
 
 // topicWidth is the width of the first column.
@@ -45,5 +44,3 @@ func upTo(lines []string, most int) []string {
 	}
 	return append(lines[:most:most], fmt.Sprintf("... and %d more", len(lines)-most))
 }
-
-func join(words ...string) string { return strings.Join(words, " ") }

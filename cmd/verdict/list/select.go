@@ -64,10 +64,6 @@ func (f endpointFilter) matches(e *endpoint) bool {
 	return f.in.Contains(e.Address) && (f.port == 0 || f.port == e.Port)
 }
 
-func (s *selection) empty() bool {
-	return len(s.ranges)+len(s.ends) == 0 && s.engine == "" && !s.problem
-}
-
 // keep removes frontends that are not selected.
 func (t *table) keep(s *selection) {
 	t.Frontends = slices.DeleteFunc(t.Frontends, func(fe frontend) bool { return !s.selects(t, &fe) })

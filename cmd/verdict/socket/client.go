@@ -47,7 +47,7 @@ func ask[T any](c *Client, path string, query url.Values) (answer T, err error) 
 	if err != nil {
 		return answer, err
 	}
-	defer conn.Close() //nolint:errcheck // the transport may have closed it
+	defer conn.Close()
 	web := http.Client{Timeout: timeout, Transport: &http.Transport{
 		DialContext:       func(context.Context, string, string) (net.Conn, error) { return conn, nil },
 		DisableKeepAlives: true,
@@ -57,7 +57,7 @@ func ask[T any](c *Client, path string, query url.Values) (answer T, err error) 
 	if err != nil {
 		return answer, fmt.Errorf("ask the daemon: %w", err)
 	}
-	defer r.Body.Close() //nolint:errcheck // it was read
+	defer r.Body.Close()
 	if r.StatusCode != http.StatusOK {
 		text, _ := io.ReadAll(io.LimitReader(r.Body, 1000)) // without the text there is the status
 		return answer, fmt.Errorf("ask the daemon: %s: %s", r.Status, strings.TrimSpace(string(text)))
