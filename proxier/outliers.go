@@ -64,9 +64,8 @@ type Outliers struct {
 	refusals bool // a Service has asked for it
 	episodes map[state.Name]bool
 
-	out       map[state.Name][]netip.AddrPort // ejected, in the plans that the loop has Set
-	planned   []conntrack.Unanswered          // connections to delete when the kernel has the plans
-	nodePorts []netip.Addr
+	out     map[state.Name][]netip.AddrPort // ejected, in the plans that the loop has Set
+	planned []conntrack.Unanswered          // connections to delete when the kernel has the plans
 
 	answers  chan answered
 	seen     map[suspicionKey]uint64

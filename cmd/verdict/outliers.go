@@ -69,10 +69,10 @@ func (o *observers) Outliers(r proxier.OutlierReport) {
 func (o *observers) countOutliers(list []outlier.Status) {
 	var suspected, failed, ejected int
 	for i := range list {
-		switch {
-		case list[i].State == outlier.StateSuspected:
+		switch list[i].State {
+		case outlier.StateSuspected:
 			suspected++
-		case list[i].State == outlier.StateFailed:
+		case outlier.StateFailed:
 			failed++
 		}
 		ejected += len(list[i].Ejected)
