@@ -1,6 +1,8 @@
 package demo
 
 import (
+	"fmt"
+
 	"github.com/spf13/cobra"
 )
 
@@ -17,6 +19,7 @@ func (e ExitError) Error() string { return e.Text }
 
 // New returns the command. args checks that there are no arguments.
 func New(args cobra.PositionalArgs) *cobra.Command {
+	scene := sceneBalance
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Balance connections between network namespaces that the demo creates",
@@ -26,9 +29,14 @@ traffic moves. The demo takes a few seconds, needs nothing but this binary, and 
 It works as root, and also without root where unprivileged user namespaces are allowed.`,
 		Args: args,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return runOutside(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+			if scene != sceneBalance && scene != sceneDeadNode {
+				return fmt.Errorf("--scene=%s: must be %s or %s", scene, sceneBalance, sceneDeadNode)
+			}
+			return runOutside(cmd.Context(), scene, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
+	cmd.Flags().StringVar(&scene, "scene", scene,
+		"`NAME` of what is shown: balance, or dead-node, in which a pod vanishes without a word")
 	cmd.AddCommand(newStage())
 	return cmd
 }
@@ -49,6 +57,7 @@ func newStage() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&s.outside, "outside", "", "mount namespace of the program that started this one")
+	cmd.Flags().StringVar(&s.scene, "scene", sceneBalance, "what is shown")
 	cmd.Flags().BoolVar(&s.rootless, "rootless", false, "inside a user namespace")
 	return cmd
 }

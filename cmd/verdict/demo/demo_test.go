@@ -33,6 +33,21 @@ func TestDemo(t *testing.T) {
 	}
 }
 
+// TestDeadNode: in the scene in which a pod vanishes, connections are late for some seconds, and none is lost.
+func TestDeadNode(t *testing.T) {
+	s := start(t, users()[0], []string{"LC_ALL=C.UTF-8"}, binary, "demo", "--scene", "dead-node")
+	s.until("4. pod-b vanishes")
+	if code := s.end(); code != 0 || s.errs.Len() > 0 {
+		t.Fatalf("exit %d, want 0:\n%s%s", code, s.output.String(), s.errs.String())
+	}
+	s.nothingLeft()
+	out := s.output.String()
+	bars := regexp.MustCompile(`(?m)^ +\d\.\d s .* (\d+) of 20 late, slowest`).FindAllStringSubmatch(out, -1)
+	if len(bars) != 10 || bars[1][1] == "0" || bars[9][1] != "0" || !strings.Contains(out, "None was lost") {
+		t.Errorf("wanted 10 bars, late connections at first and none at the end:\n%s", out)
+	}
+}
+
 // checkOutput checks the output of a complete demo.
 func checkOutput(t *testing.T, out string, asRoot bool) {
 	t.Helper()

@@ -17,22 +17,25 @@ const (
 	nodeName    = "demo-node"
 )
 
+// ejectAnnotation asks Verdict to send no new connections to endpoints that do not answer.
+const ejectAnnotation = "verdict-proxy.github.io/outlier-detection: eject"
+
 // serviceManifest returns a Service with a cluster IP in each family and a node port.
-func serviceManifest(families []family) string {
+func serviceManifest(families []family, annotations string) string {
 	var ips, names []string
 	for _, f := range families {
 		ips, names = append(ips, fmt.Sprintf("%q", f.clusterIP)), append(names, f.name)
 	}
 	return fmt.Sprintf(`apiVersion: v1
 kind: Service
-metadata: {name: %s, namespace: default}
+metadata: {name: %s, namespace: default, annotations: {%s}}
 spec:
   type: NodePort
   clusterIP: %s
   clusterIPs: [%s]
   ipFamilies: [%s]
   ports: [{name: http, protocol: TCP, port: %d, targetPort: %d, nodePort: %d}]
-`, serviceName, ips[0], strings.Join(ips, ", "), strings.Join(names, ", "), servicePort, backendPort, nodePort)
+`, serviceName, annotations, ips[0], strings.Join(ips, ", "), strings.Join(names, ", "), servicePort, backendPort, nodePort)
 }
 
 // slicesManifest returns an EndpointSlice for each family. They are in one file, so that an update is a single change.

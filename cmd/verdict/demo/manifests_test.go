@@ -29,7 +29,7 @@ func TestServiceManifest(t *testing.T) {
 	for name, families := range stacks() {
 		t.Run(name, func(t *testing.T) {
 			var svc corev1.Service
-			parse(t, serviceManifest(families), &svc)
+			parse(t, serviceManifest(families, ejectAnnotation), &svc)
 			if svc.Kind != "Service" || svc.APIVersion != "v1" || svc.Name != serviceName || svc.Spec.Type != corev1.ServiceTypeNodePort {
 				t.Errorf("not a Service of type NodePort: %+v", svc)
 			}

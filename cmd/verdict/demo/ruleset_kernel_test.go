@@ -23,7 +23,7 @@ func TestExcerptIsWhatTheKernelHas(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, text := range map[string]string{
-		"service.yaml": serviceManifest(families), "endpoints.yaml": slicesManifest(families, testBackends(families, "pod-a", "pod-c")),
+		"service.yaml": serviceManifest(families, ""), "endpoints.yaml": slicesManifest(families, testBackends(families, "pod-a", "pod-c")),
 	} {
 		if err := f.write(name, text); err != nil {
 			t.Fatal(err)

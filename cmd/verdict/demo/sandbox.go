@@ -24,7 +24,7 @@ const (
 )
 
 // runOutside starts the stage and waits until it ends.
-func runOutside(ctx context.Context, out, errOut io.Writer) error {
+func runOutside(ctx context.Context, scene string, out, errOut io.Writer) error {
 	// The kernel sends Pdeathsig when the thread that started the child ends. So this thread must live as long as the
 	// process.
 	runtime.LockOSThread()
@@ -33,7 +33,7 @@ func runOutside(ctx context.Context, out, errOut io.Writer) error {
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	defer signal.Stop(signals)
 
-	cmd, err := startStage(out, errOut)
+	cmd, err := startStage(scene, out, errOut)
 	if err != nil {
 		return err
 	}
@@ -62,20 +62,20 @@ func runOutside(ctx context.Context, out, errOut io.Writer) error {
 
 // startStage starts this program again in namespaces of its own. If this process is not root, it starts the program as
 // root of a user namespace.
-func startStage(out, errOut io.Writer) (*exec.Cmd, error) {
+func startStage(scene string, out, errOut io.Writer) (*exec.Cmd, error) {
 	outside, err := os.Readlink(mountNamespace)
 	if err != nil {
 		return nil, fmt.Errorf("demo: find the mount namespace of this process: %w; is /proc mounted?", err)
 	}
 	var refused []error
 	if mayMakeNamespaces() {
-		cmd := stageCommand(outside, false, out, errOut)
+		cmd := stageCommand(outside, scene, false, out, errOut)
 		if err = cmd.Start(); err == nil {
 			return cmd, nil
 		}
 		refused = append(refused, fmt.Errorf("as root: %w", reason(err)))
 	}
-	cmd := stageCommand(outside, true, out, errOut)
+	cmd := stageCommand(outside, scene, true, out, errOut)
 	if err = cmd.Start(); err == nil {
 		return cmd, nil
 	}
@@ -101,8 +101,8 @@ func mayMakeNamespaces() bool {
 	return os.Geteuid() == 0 && unix.Capget(&header, &data[0]) == nil && data[0].Effective&need == need
 }
 
-func stageCommand(outside string, rootless bool, out, errOut io.Writer) *exec.Cmd {
-	cmd := exec.Command(ownProgram, "demo", stageName, "--outside", outside)
+func stageCommand(outside, scene string, rootless bool, out, errOut io.Writer) *exec.Cmd {
+	cmd := exec.Command(ownProgram, "demo", stageName, "--outside", outside, "--scene", scene)
 	cmd.Args[0] = os.Args[0]
 	cmd.Stdout, cmd.Stderr = out, errOut
 	cmd.SysProcAttr = &syscall.SysProcAttr{

@@ -21,6 +21,7 @@ const mountNamespace = "/proc/self/ns/mnt"
 type stage struct {
 	outside  string // the mount namespace of the process outside
 	rootless bool
+	scene    string
 	out      io.Writer
 }
 
@@ -34,7 +35,7 @@ func (s *stage) run(ctx context.Context) error {
 	}
 	limited, stop := context.WithTimeout(ctx, atMost)
 	defer stop()
-	err = tell(limited, newScreen(s.out), dir, s.rootless)
+	err = tell(limited, newScreen(s.out), dir, s.scene, s.rootless)
 	switch {
 	case err == nil:
 		return nil

@@ -22,12 +22,13 @@ type story struct {
 	arguments []string
 	proxy     *proxy
 	backends  []*host // the pods that are endpoints
+	scene     string
 }
 
 // tell runs the whole demo in the namespaces of this process.
-func tell(ctx context.Context, s *screen, dir string, rootless bool) error {
+func tell(ctx context.Context, s *screen, dir, scene string, rootless bool) error {
 	began := time.Now()
-	st := &story{screen: s}
+	st := &story{screen: s, scene: scene}
 	if err := st.build(dir, rootless); err != nil {
 		return err
 	}
@@ -35,6 +36,9 @@ func tell(ctx context.Context, s *screen, dir string, rootless bool) error {
 		return err
 	}
 	steps := []func(context.Context) error{st.connect, st.remove, st.show}
+	if scene == sceneDeadNode {
+		steps = []func(context.Context) error{st.connect, st.vanish}
+	}
 	for _, step := range steps {
 		if err := step(ctx); err != nil {
 			// This process ends now, and then the kernel ends the proxy.
@@ -63,7 +67,7 @@ func (st *story) build(dir string, rootless bool) (err error) {
 	if st.folder, err = newFolder(dir); err != nil {
 		return err
 	}
-	if err := st.folder.write("service.yaml", serviceManifest(st.network.families)); err != nil {
+	if err := st.folder.write("service.yaml", serviceManifest(st.network.families, st.annotations())); err != nil {
 		return err
 	}
 	st.arguments = sourceArguments(st.folder.path, st.network.families)
@@ -75,6 +79,14 @@ func (st *story) build(dir string, rootless bool) (err error) {
 	}
 	st.say("\nEach of them is a network namespace, which this program created %s.", how)
 	return st.writeSlices()
+}
+
+// annotations are those of the Service.
+func (st *story) annotations() string {
+	if st.scene == sceneDeadNode {
+		return ejectAnnotation
+	}
+	return ""
 }
 
 func (st *story) writeSlices() error {
