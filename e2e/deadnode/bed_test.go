@@ -3,6 +3,7 @@
 package deadnode
 
 import (
+	"flag"
 	"fmt"
 	"net/netip"
 	"os"
@@ -20,7 +21,12 @@ import (
 	"github.com/verdict-proxy/verdict/e2e/program"
 )
 
-var binary string // the verdict under test
+var (
+	binary string // the verdict under test
+
+	backend = flag.String("backend", "nft", "--backend of the daemon")
+	rate    = flag.Int("rate", 200, "connections a second while a node vanishes")
+)
 
 func TestMain(m *testing.M) { os.Exit(netns.Enter(func() int { return program.Main(m, &binary) })) }
 
@@ -82,7 +88,8 @@ func newBedAfter(t *testing.T, before func(*bed), annotation string, endpoints [
 	b.process, err = lab.NewProcess(lab.ProcessOptions{
 		Name: "verdict", Namespace: b.Node, Dir: b.dir,
 		Command: append([]string{
-			binary, "run", "--manifests=" + filepath.Join(b.dir, "manifests"), "--hostname-override=" + lab.NodeName, "--backend=nft",
+			binary, "run", "--manifests=" + filepath.Join(b.dir, "manifests"), "--hostname-override=" + lab.NodeName, "--backend=" + *backend,
+			"--ipvs-fallback=false",
 			"--cluster-cidr=10.0.0.0/16,fd00:10::/48", "--healthz-bind-address=", "--metrics-bind-address=", "-v=4",
 		}, flags...),
 	})

@@ -50,7 +50,7 @@ func TestNodeVanishes(t *testing.T) {
 		for _, mode := range []string{"eject", "observe"} {
 			t.Run(f.String()+"/"+mode, func(t *testing.T) {
 				b := newBed(t, `verdict-proxy.github.io/outlier-detection: "`+mode+`"`, tenEndpoints())
-				l := b.load(lab.Outside, vip(f), 200)
+				l := b.load(lab.Outside, vip(f), *rate)
 				time.Sleep(2 * time.Second)
 				b.vanish()
 				death := time.Since(l.began)
@@ -61,7 +61,7 @@ func TestNodeVanishes(t *testing.T) {
 					len(list), o.failed, o.late, o.lastLate.Round(time.Millisecond), o.worst.Round(time.Millisecond))
 				logErrors(t, list, death)
 				switch {
-				case mode == "observe" && o.failed < 100:
+				case mode == "observe" && o.failed < *rate/2:
 					t.Error("only few connections fail without ejection: the test does not show anything")
 				case mode == "eject" && (o.failed > 0 || o.lastLate > 2*time.Second || o.worst > 4500*time.Millisecond):
 					t.Error("connections fail, or are late after the first two seconds")

@@ -168,6 +168,12 @@ func TestService(t *testing.T) {
 		}, func(s *state.Service) { s.Balancing = state.Balancing{Scheduler: "mh", Flags: "mh-port"} }},
 		{"kube-router's scheduler", func(o *corev1.Service) { o.Annotations = map[string]string{annotationSchedulerRouter: "lc"} },
 			func(s *state.Service) { s.Balancing.Scheduler = "lc" }},
+		{"outlier detection", func(o *corev1.Service) { o.Annotations = map[string]string{annotationOutliers: "refusals, observe"} },
+			func(s *state.Service) {
+				s.Outliers = state.OutlierDetection{Mode: state.OutlierObserve, Refusals: true}
+			}},
+		{"outlier detection off", func(o *corev1.Service) { o.Annotations = map[string]string{annotationOutliers: "off"} },
+			func(s *state.Service) { s.Outliers.Mode = state.OutlierOff }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got, problems := newConverter().service(apiService(tt.api))
@@ -236,6 +242,10 @@ func TestMalformedService(t *testing.T) {
 		{"cluster IP", func(o *corev1.Service) { o.Spec.ClusterIP, o.Spec.ClusterIPs = "tomorrow", nil },
 			func(s *state.Service) { s.ClusterIPs = nil },
 			[]problem{{"spec.clusterIP", `"tomorrow" is not an IP address`}}},
+		{"outlier detection", func(o *corev1.Service) { o.Annotations = map[string]string{annotationOutliers: "eject,maybe"} },
+			func(*state.Service) {},
+			[]problem{{annotation(annotationOutliers),
+				`"eject,maybe" is not off, observe or eject, with or without ",refusals": --outlier-detection decides`}}},
 		{"external IPs", func(o *corev1.Service) { o.Spec.ExternalIPs = []string{"192.0.2.1/32", "192.0.2.1", "224.0.0.1", "::"} },
 			func(s *state.Service) { s.ExternalIPs = addrs("192.0.2.1") },
 			[]problem{
