@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/verdict-proxy/verdict/cmd/verdict/kubeproxyconfig"
 	"github.com/verdict-proxy/verdict/config"
 )
 
@@ -142,12 +143,7 @@ type ignoredFlags struct {
 	why map[string]string // by the name of the flag
 }
 
-// Reasons that several flags share.
-const (
-	whyLogFiles = "the log goes to standard error"
-	whyResync   = "the kernel tells Verdict of each change of its tables, so there is no periodic sync"
-	whyUnbuffer = "the log is not buffered and not split"
-)
+const whyLogFiles = "the log goes to standard error"
 
 func bindIgnored(fs *pflag.FlagSet) *ignoredFlags {
 	ignored := &ignoredFlags{why: map[string]string{
@@ -155,20 +151,20 @@ func bindIgnored(fs *pflag.FlagSet) *ignoredFlags {
 		"kube-api-content-type":           "Verdict sends protobuf",
 		"show-hidden-metrics-for-version": "Verdict has no hidden metrics",
 		"vmodule":                         "the verbosity is the same in all source files",
-		"log-json-info-buffer-size":       whyUnbuffer,
-		"log-text-info-buffer-size":       whyUnbuffer,
-		"log-json-split-stream":           whyUnbuffer,
-		"log-text-split-stream":           whyUnbuffer,
-		"log-flush-frequency":             whyUnbuffer,
+		"log-json-info-buffer-size":       kubeproxyconfig.WhyUnbuffered,
+		"log-text-info-buffer-size":       kubeproxyconfig.WhyUnbuffered,
+		"log-json-split-stream":           kubeproxyconfig.WhyUnbuffered,
+		"log-text-split-stream":           kubeproxyconfig.WhyUnbuffered,
+		"log-flush-frequency":             kubeproxyconfig.WhyUnbuffered,
 		"log-dir":                         whyLogFiles,
 		"log-file":                        whyLogFiles,
 		"logtostderr":                     whyLogFiles,
 		"alsologtostderr":                 whyLogFiles,
 		"bind-address-hard-fail":          "Verdict always ends when it cannot listen",
-		"iptables-masquerade-bit":         "Verdict marks no packets",
-		"iptables-sync-period":            whyResync,
-		"ipvs-sync-period":                whyResync,
-		"config-sync-period":              "watches deliver each change of the cluster, so nothing is read again from time to time",
+		"iptables-masquerade-bit":         kubeproxyconfig.WhyMark,
+		"iptables-sync-period":            kubeproxyconfig.WhyResync,
+		"ipvs-sync-period":                kubeproxyconfig.WhyResync,
+		"config-sync-period":              kubeproxyconfig.WhyWatched,
 	}}
 	for name := range ignored.why {
 		f := fs.VarPF(new(ignoredValue), name, "", "has no effect")

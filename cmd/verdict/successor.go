@@ -47,7 +47,7 @@ func (s *successor) takeOver() {
 			break
 		}
 		if n == attempts {
-			s.log.Error("cannot remove all that kube-proxy left; its rules stay beside those of Verdict and get out of date; "+
+			s.log.Error("cannot remove all that kube-proxy may have left; its rules stay beside those of Verdict and get out of date; "+
 				"remove them with \"kube-proxy --cleanup\", or restart the node", "error", oneLine(err))
 			return
 		}

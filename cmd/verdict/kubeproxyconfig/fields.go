@@ -15,12 +15,13 @@ type Field struct {
 	Why   string   // the field has no meaning, if Flag is empty
 }
 
-// Reasons that several fields share.
+// Reasons that several fields and flags share.
 const (
-	whyMark     = "Verdict marks no packets"
-	whyResync   = "the kernel tells Verdict of each change of its tables, so there is no periodic sync"
-	whyWindows  = "it is for Windows"
-	whyUnbuffer = "the log is not buffered and not split"
+	WhyMark       = "Verdict marks no packets"
+	WhyResync     = "the kernel tells Verdict of each change of its tables, so there is no periodic sync"
+	WhyWatched    = "watches deliver each change of the cluster, so nothing is read again from time to time"
+	whyWindows    = "it is for Windows"
+	WhyUnbuffered = "the log is not buffered and not split"
 )
 
 // Fields lists every field of the file, in the order of the type.
@@ -35,13 +36,13 @@ func Fields() []Field {
 		{Path: "clientConnection.qps", Flag: "kube-api-qps"},
 		{Path: "clientConnection.burst", Flag: "kube-api-burst"},
 		{Path: "logging.format", Flag: "log-format"},
-		{Path: "logging.flushFrequency", Why: whyUnbuffer},
+		{Path: "logging.flushFrequency", Why: WhyUnbuffered},
 		{Path: "logging.verbosity", Flag: "v"},
 		{Path: "logging.vmodule", Why: "the verbosity is the same in all source files"},
-		{Path: "logging.options.text.splitStream", Why: whyUnbuffer},
-		{Path: "logging.options.text.infoBufferSize", Why: whyUnbuffer},
-		{Path: "logging.options.json.splitStream", Why: whyUnbuffer},
-		{Path: "logging.options.json.infoBufferSize", Why: whyUnbuffer},
+		{Path: "logging.options.text.splitStream", Why: WhyUnbuffered},
+		{Path: "logging.options.text.infoBufferSize", Why: WhyUnbuffered},
+		{Path: "logging.options.json.splitStream", Why: WhyUnbuffered},
+		{Path: "logging.options.json.infoBufferSize", Why: WhyUnbuffered},
 		{Path: "hostnameOverride", Flag: "hostname-override"},
 		{Path: "bindAddress", Flag: "bind-address"},
 		{Path: "healthzBindAddress", Flag: "healthz-bind-address"},
@@ -50,12 +51,12 @@ func Fields() []Field {
 		{Path: "enableProfiling", Flag: "profiling"},
 		{Path: "showHiddenMetricsForVersion", Why: "Verdict has no hidden metrics"},
 		{Path: "mode", Flag: "proxy-mode"},
-		{Path: "iptables.masqueradeBit", Why: whyMark},
+		{Path: "iptables.masqueradeBit", Why: WhyMark},
 		{Path: "iptables.masqueradeAll", Flag: "masquerade-all", Modes: notNFTables},
 		{Path: "iptables.localhostNodePorts", Flag: "iptables-localhost-nodeports", Modes: iptables},
-		{Path: "iptables.syncPeriod", Why: whyResync},
+		{Path: "iptables.syncPeriod", Why: WhyResync},
 		{Path: "iptables.minSyncPeriod", Flag: "min-sync-period", Modes: iptables},
-		{Path: "ipvs.syncPeriod", Why: whyResync},
+		{Path: "ipvs.syncPeriod", Why: WhyResync},
 		{Path: "ipvs.minSyncPeriod", Flag: "min-sync-period", Modes: ipvs},
 		{Path: "ipvs.scheduler", Flag: "default-scheduler", Modes: ipvs},
 		{Path: "ipvs.excludeCIDRs", Flag: "ipvs-exclude-cidrs", Modes: ipvs},
@@ -63,9 +64,9 @@ func Fields() []Field {
 		{Path: "ipvs.tcpTimeout", Flag: "ipvs-tcp-timeout", Modes: ipvs},
 		{Path: "ipvs.tcpFinTimeout", Flag: "ipvs-tcpfin-timeout", Modes: ipvs},
 		{Path: "ipvs.udpTimeout", Flag: "ipvs-udp-timeout", Modes: ipvs},
-		{Path: "nftables.masqueradeBit", Why: whyMark},
+		{Path: "nftables.masqueradeBit", Why: WhyMark},
 		{Path: "nftables.masqueradeAll", Flag: "masquerade-all", Modes: nftables},
-		{Path: "nftables.syncPeriod", Why: whyResync},
+		{Path: "nftables.syncPeriod", Why: WhyResync},
 		{Path: "nftables.minSyncPeriod", Flag: "min-sync-period", Modes: nftables},
 		{Path: "winkernel.networkName", Why: whyWindows},
 		{Path: "winkernel.sourceVip", Why: whyWindows},
@@ -85,7 +86,7 @@ func Fields() []Field {
 		{Path: "conntrack.tcpBeLiberal", Flag: "conntrack-tcp-be-liberal"},
 		{Path: "conntrack.udpTimeout", Flag: "conntrack-udp-timeout"},
 		{Path: "conntrack.udpStreamTimeout", Flag: "conntrack-udp-timeout-stream"},
-		{Path: "configSyncPeriod", Why: "watches deliver each change of the cluster, so nothing is read again from time to time"},
+		{Path: "configSyncPeriod", Why: WhyWatched},
 		{Path: "portRange", Why: "it was for the mode userspace"},
 		{Path: "windowsRunAsService", Why: whyWindows},
 	}
