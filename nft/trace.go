@@ -174,7 +174,8 @@ func (t *Trace) Next(ctx context.Context, wait time.Duration) (out []TraceEvent,
 	case errors.Is(err, os.ErrDeadlineExceeded), ctx.Err() != nil:
 		return nil, nil //nolint:nilerr // the time is over
 	case errors.Is(err, unix.ENOBUFS):
-		return nil, errors.New("the kernel dropped trace events, because there are too many; name the source port, or trace a quieter client")
+		return nil, errors.New("the kernel dropped trace events, because there are too many; " +
+			"name the source port, or trace a quieter client")
 	case err != nil:
 		return nil, fmt.Errorf("receive trace events: %w", err)
 	}

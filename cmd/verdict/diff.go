@@ -24,20 +24,24 @@ const (
 	exitTrouble = 2
 )
 
-const diffHelp = `Compare what "verdict run" with the same flags would write with what the kernel has, element by element. Nothing is changed.
+const diffHelp = `Compare what "verdict run" with the same flags would write with what the kernel has, element by
+element. Nothing is changed.
 
-A line with "-" is in the kernel and should not be. A line with "+" should be in the kernel and is not. The lines are in nft
-syntax, or commands of ipvsadm. In the place of numbers, which each process gives anew, there is the name of the service port
-in angle brackets: <default/web:http> is its cluster pool, <default/web:http local> its local pool. "# 3 slots" is a weight.
+A line with "-" is in the kernel and should not be. A line with "+" should be in the kernel and is not. The lines are
+in nft syntax, or commands of ipvsadm. In the place of numbers, which each process gives anew, there is the name of
+the service port in angle brackets: <default/web:http> is its cluster pool, <default/web:http local> its local pool.
+"# 3 slots" is a weight.
 
-Not compared: numbers of pools, classes and hash tables, the order of slots, affinity entries and tokens, counters, chains of
-classes, the stamp of the latest transaction, guards of addresses of IPVS and their local routes, and real servers with
-weight 0, which drain. Rules are compared by the fingerprint of the program and the number of rules in each chain.
+Not compared: numbers of pools, classes and hash tables, the order of slots, affinity entries and tokens, counters,
+chains of classes, the stamp of the latest transaction, guards of addresses of IPVS and their local routes, and real
+servers with weight 0, which drain. Rules are compared by the fingerprint of the program and the number of rules in
+each chain.
 
-A change that the daemon is about to apply is a difference as well: run the command again after a moment. Pass the flags
-that the daemon has; another --cluster-cidr, for example, is a difference.
+A change that the daemon is about to apply is a difference as well: run the command again after a moment. Pass the
+flags that the daemon has; another --cluster-cidr, for example, is a difference.
 
-Exit codes: 0 if there is no difference; 1 if there is one; 2 for wrong arguments, or if one of the two could not be read.`
+Exit codes: 0 if there is no difference; 1 if there is one; 2 for wrong arguments, or if one of the two could not be
+read.`
 
 func newDiff() *cobra.Command {
 	s := config.Default()

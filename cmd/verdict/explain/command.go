@@ -46,36 +46,37 @@ func New(wrongUsage func(error) error) *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&o.service, "service", "", "explain the frontends of a `SERVICE` (namespace/name or namespace/name:port)")
-	_ = cmd.RegisterFlagCompletionFunc("service", func(_ *cobra.Command, _ []string, begin string) ([]string, cobra.ShellCompDirective) {
-		return list.ServiceNames(begin), cobra.ShellCompDirectiveNoFileComp
-	}) // the flag exists, so there is no error
+	_ = cmd.RegisterFlagCompletionFunc("service", list.CompleteNames) // the flag exists, so there is no error
 	flags.StringVar(&o.from, "from", "", "with --service: the `SOURCE`")
 	flags.BoolVar(&o.json, "json", false, "print the explanation as JSON")
-	flags.DurationVar(&o.trace.time, "trace", 0, "then follow real packets of this connection through all tables for a `TIME`, at most 10m")
+	flags.DurationVar(&o.trace.time, "trace", 0,
+		"then follow real packets of this connection through all tables for a `TIME`, at most 10m")
 	flags.Lookup("trace").NoOptDefVal = "10s"
 	flags.IntVar(&o.trace.packets, "packets", 10, "with --trace: end after a `NUMBER` of packets")
-	flags.StringVar(&o.cluster.kubeconfig, "kubeconfig", "", "`FILE` with access to the API server, for sources such as pod/default/web-0")
+	flags.StringVar(&o.cluster.kubeconfig, "kubeconfig", "",
+		"`FILE` with access to the API server, for sources such as pod/default/web-0")
 	flags.StringVar(&o.cluster.master, "master", "", "`URL` of the API server")
 	return cmd
 }
 
-const help = `Say step by step what the rules of this node do with the first packet of a connection: whose frontend the destination is,
-which endpoints can get it, whether its source is masqueraded, and what refuses or drops it. Beside each step stands the
-element, rule, flow or virtual server that decides. The last line is the verdict.
+const help = `Say step by step what the rules of this node do with the first packet of a connection: whose frontend
+the destination is, which endpoints can get it, whether its source is masqueraded, and what refuses or drops it.
+Beside each step stands the element, rule, flow or virtual server that decides. The last line is the verdict.
 
-SOURCE is an address, ADDRESS:PORT (then a flow that exists is taken into account), "node" for this node, "outside" for a
-client on the way of the default route, or pod/NAMESPACE/NAME, which asks the API server. DESTINATION is a cluster IP, an
-external or load balancer IP, or an address of the node with a node port. PROTOCOL is tcp (the default), udp or sctp.
+SOURCE is an address, ADDRESS:PORT (then a flow that exists is taken into account), "node" for this node, "outside"
+for a client on the way of the default route, or pod/NAMESPACE/NAME, which asks the API server. DESTINATION is a
+cluster IP, an external or load balancer IP, or an address of the node with a node port. PROTOCOL is tcp (the
+default), udp or sctp.
 
-The command evaluates the rules with look-ups of single elements in the kernel, so it answers at once on large clusters, and
-it works when the daemon is down. It needs CAP_NET_ADMIN (root) in the network namespace of the host. It knows the rules of
-Verdict exactly. Of other tables it names the chains on the way of the packet that can stop or translate it, without their
-conditions.
+The command evaluates the rules with look-ups of single elements in the kernel, so it answers at once on large
+clusters, and it works when the daemon is down. It needs CAP_NET_ADMIN (root) in the network namespace of the host. It
+knows the rules of Verdict exactly. Of other tables it names the chains on the way of the packet that can stop or
+translate it, without their conditions.
 
-With --trace, the command then follows real packets of this connection through all tables, as the kernel reports them. For
-that time it adds a table "verdict-trace" with one rule, which matches only this connection. The kernel removes the table
-when the command ends, however it ends (before Linux 5.12 only if it is not killed). While this runs, somebody has to
-connect.
+With --trace, the command then follows real packets of this connection through all tables, as the kernel reports them.
+For that time it adds a table "verdict-trace" with one rule, which matches only this connection. The kernel removes
+the table when the command ends, however it ends (before Linux 5.12 only if it is not killed). While this runs,
+somebody has to connect.
 
 Exit codes: 0 for an explanation, whatever it says; 1 if the kernel could not be read; 2 for wrong arguments.`
 
@@ -130,7 +131,8 @@ func (o *options) targets(args []string) (wanted []question, source string, err 
 		wanted, err = frontendsOf(o.service)
 		return wanted, o.from, err
 	case o.service != "":
-		return nil, "", usage{errors.New("--service needs --from SOURCE and no arguments: verdict explain --service default/web --from node")}
+		return nil, "", usage{errors.New("--service needs --from SOURCE and no arguments: " +
+			"verdict explain --service default/web --from node")}
 	case len(args) != 2 || o.from != "":
 		return nil, "", usage{fmt.Errorf("want SOURCE and DESTINATION:PORT, got %s: verdict explain 10.244.1.7 10.96.0.10:80/tcp",
 			plural(len(args), "argument"))}

@@ -10,5 +10,6 @@
 //	kernel.go       the kernel part: keyed look-ups
 //	trace.go        "--trace": what the kernel says about the packets of this flow
 //
-// The command asks the kernel, and the daemon only for the reasons why endpoints are left out. It changes nothing, except that --trace adds a table of its own for a moment.
+// The command asks the kernel, and the daemon only for the reasons why endpoints are left out. It changes nothing, except
+// that --trace adds a table of its own for a moment.
 package explain

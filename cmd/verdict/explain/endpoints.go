@@ -58,9 +58,11 @@ func (x *explainer) affinity(p *nft.Pick) {
 	case p.Affinity == 0:
 		return
 	case p.Entry == nil:
-		x.add("affinity", fmt.Sprintf("Session affinity (%s): the client has no entry, so it gets one with this connection.", p.Affinity))
+		x.add("affinity", fmt.Sprintf("Session affinity (%s): the client has no entry, so it gets one with this connection.",
+			p.Affinity))
 	case p.Stale:
-		x.add("affinity", "The client's entry leads to an endpoint that is gone. The entry is removed, and the client gets another endpoint.",
+		x.add("affinity", "The client's entry leads to an endpoint that is gone. "+
+			"The entry is removed, and the client gets another endpoint.",
 			x.element(*p.Entry))
 	default:
 		x.add("affinity", fmt.Sprintf("The client stays with %s. Its entry ends %s after its latest connection (%s left).",

@@ -54,7 +54,8 @@ type Verdict struct {
 }
 
 func (e *Explanation) add(topic, text string, evidence ...string) {
-	e.Steps = append(e.Steps, Step{Topic: topic, Text: text, Evidence: slices.DeleteFunc(evidence, func(s string) bool { return s == "" })})
+	evidence = slices.DeleteFunc(evidence, func(s string) bool { return s == "" })
+	e.Steps = append(e.Steps, Step{Topic: topic, Text: text, Evidence: evidence})
 }
 
 // maxNamed is how many endpoints the last line names.

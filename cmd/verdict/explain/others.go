@@ -76,8 +76,8 @@ func (x *explainer) stopped(c *nft.OtherChain) bool {
 		x.end(outcome, "chain "+c.Ref())
 		return true
 	}
-	x.add("other rules", fmt.Sprintf("Chain %s (%s) can stop it. Its conditions are not evaluated here; --trace shows what happens.%s",
-		c.Ref(), place(c), leftover(c)), upTo(lines, maxListed)...)
+	x.add("other rules", fmt.Sprintf("Chain %s (%s) can stop it. "+
+		"Its conditions are not evaluated here; --trace shows what happens.%s", c.Ref(), place(c), leftover(c)), upTo(lines, maxListed)...)
 	x.Verdict.Unless = append(x.Verdict.Unless, c.Ref())
 	return false
 }
@@ -107,10 +107,11 @@ func leftover(c *nft.OtherChain) string {
 	of := func(r nft.OtherRule) bool { return strings.HasPrefix(r.Chain, "KUBE-") }
 	switch {
 	case c.Table == "kube-proxy":
-		return fmt.Sprintf(" It is of kube-proxy in nftables mode, which must not run beside Verdict; if it has been removed: nft delete table %s %s",
-			c.Family, c.Table)
+		return fmt.Sprintf(" It is of kube-proxy in nftables mode, which must not run beside Verdict; "+
+			"if it has been removed: nft delete table %s %s", c.Family, c.Table)
 	case slices.ContainsFunc(c.Stops, of) || slices.ContainsFunc(c.Translates, of):
-		return " Its chains KUBE-* are of kube-proxy in iptables mode, which must not run beside Verdict; if it has been removed: kube-proxy --cleanup"
+		return " Its chains KUBE-* are of kube-proxy in iptables mode, which must not run beside Verdict; " +
+			"if it has been removed: kube-proxy --cleanup"
 	}
 	return ""
 }

@@ -163,7 +163,8 @@ func (x *explainer) balanced(l nft.Look, hooks []string) error {
 			takes = append(takes, r.Addr)
 		}
 	}
-	x.add("IPVS", fmt.Sprintf("IPVS serves it: scheduler %s, %s with a weight above 0.", server.Scheduler, plural(len(takes), "real server")), evidence...)
+	x.add("IPVS", fmt.Sprintf("IPVS serves it: scheduler %s, %s with a weight above 0.",
+		server.Scheduler, plural(len(takes), "real server")), evidence...)
 	if len(takes) == 0 {
 		x.end(Dropped, "no real server has a weight above 0")
 		return nil

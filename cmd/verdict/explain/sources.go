@@ -73,9 +73,12 @@ func (c cluster) podAddress(ctx context.Context, name string, f nft.Family) (net
 	if !ok || namespace == "" || pod == "" {
 		return netip.Addr{}, usage{fmt.Errorf("source %q must be pod/NAMESPACE/NAME", "pod/"+name)}
 	}
-	client, err := source.NewClient(source.Config{Kubeconfig: c.kubeconfig, Master: c.master, QPS: 50, Burst: 100, UserAgent: "verdict-explain"})
+	client, err := source.NewClient(source.Config{
+		Kubeconfig: c.kubeconfig, Master: c.master, QPS: 50, Burst: 100, UserAgent: "verdict-explain",
+	})
 	if err != nil {
-		return netip.Addr{}, fmt.Errorf("ask the API server for pod %s: %w; give the address of the pod as source, or --kubeconfig FILE", name, err)
+		return netip.Addr{}, fmt.Errorf("ask the API server for pod %s: %w; "+
+			"give the address of the pod as source, or --kubeconfig FILE", name, err)
 	}
 	p, err := client.CoreV1().Pods(namespace).Get(ctx, pod, metav1.GetOptions{})
 	if err != nil {

@@ -41,7 +41,7 @@ func New(usage func(error) error) *cobra.Command {
   verdict list --problem
   verdict list --endpoint 10.244.1.7
   verdict list --rate=5s -o wide default`,
-		ValidArgsFunction: completeNames,
+		ValidArgsFunction: CompleteNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var err error
 			if o.services, err = parseFilters(args); err != nil {

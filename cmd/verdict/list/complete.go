@@ -12,8 +12,8 @@ import (
 // maxCompletions bounds what the shell has to show.
 const maxCompletions = 500
 
-// completeNames completes the names of namespaces and Services, from the frontends in the kernel.
-func completeNames(_ *cobra.Command, _ []string, begin string) ([]string, cobra.ShellCompDirective) {
+// CompleteNames completes the names of namespaces and Services, from the frontends in the kernel.
+func CompleteNames(_ *cobra.Command, _ []string, begin string) ([]string, cobra.ShellCompDirective) {
 	return ServiceNames(begin), cobra.ShellCompDirectiveNoFileComp
 }
 

@@ -38,7 +38,8 @@ func NewGet(usage func(error) error) *cobra.Command {
   verdict get affinity 10.244.1.7 10.96.0.20:80
   verdict get endpoint 10.244.1.9:8080 -o json`,
 		RunE: func(_ *cobra.Command, args []string) error {
-			return usage(fmt.Errorf("get what? write get frontend, get pool, get affinity or get endpoint, not %q", strings.Join(args, " ")))
+			return usage(fmt.Errorf("get what? write get frontend, get pool, get affinity or get endpoint, not %q",
+				strings.Join(args, " ")))
 		},
 	}
 	for _, sub := range []struct {
@@ -160,7 +161,8 @@ func (g *getter) fill(t *table, status *nft.FrontendStatus) (err error) {
 	missing := describe(status)
 	missing.Engine, missing.Missing = engineIPVS, true
 	for _, a := range t.addressesOf(&missing) {
-		server, ok, err := ipvsctl.Find(ipvsctl.Options{}, ipvsctl.Key{Addr: a, Port: status.Port, Protocol: ipvsctl.Protocol(status.Protocol)})
+		key := ipvsctl.Key{Addr: a, Port: status.Port, Protocol: ipvsctl.Protocol(status.Protocol)}
+		server, ok, err := ipvsctl.Find(ipvsctl.Options{}, key)
 		switch {
 		case err != nil:
 			return err
@@ -251,7 +253,8 @@ func (g *getter) affinity(args []string) error {
 		return err
 	}
 	defer g.close()
-	way, err := g.tables.Walk("prerouting", "nat", nft.Packet{Src: client, Dst: at.Addr(), Protocol: protocol, DstPort: at.Port()})
+	packet := nft.Packet{Src: client, Dst: at.Addr(), Protocol: protocol, DstPort: at.Port()}
+	way, err := g.tables.Walk("prerouting", "nat", packet)
 	switch {
 	case err != nil:
 		return fmt.Errorf("get the affinity of %s at %s: %w", client, at, err)
@@ -263,7 +266,8 @@ func (g *getter) affinity(args []string) error {
 		return fmt.Errorf("%s has no affinity entry at %s: it has not connected within %s", client, args[1], way.Pick.Affinity)
 	}
 	p := way.Pick
-	a := answer{Pool: p.Pool, Class: p.Chain, Client: client, Stale: p.Stale, Expires: p.Entry.Expires.Round(time.Second).Seconds()}
+	left := p.Entry.Expires.Round(time.Second).Seconds()
+	a := answer{Pool: p.Pool, Class: p.Chain, Client: client, Stale: p.Stale, Expires: left}
 	if p.Chosen.IsValid() && !p.Stale {
 		a.Endpoint = p.Chosen.String()
 	}

@@ -17,13 +17,15 @@ import (
 	"github.com/verdict-proxy/verdict/cmd/verdict/socket"
 )
 
-const topHelp = `Show which Services get how many connections per second, from the counters of the kernel, and what the daemon does.
+const topHelp = `Show which Services get how many connections per second, from the counters of the kernel, and what
+the daemon does.
 
   Conn/s      new connections per second, of all frontends of a service port together
   Refused/s   connections that were refused or dropped because no endpoint can take them
   Total       connections since the frontends were written
 
-The first lines show the daemon, if it runs: its latest pass, what waits, and how many parts of objects are not honored.
+The first lines show the daemon, if it runs: its latest pass, what waits, and how many parts of objects are not
+honored.
 
 Keys: c, r, t and n sort by connections, refusals, total and name; q ends.
 
@@ -48,7 +50,7 @@ func NewTop(usage func(error) error) *cobra.Command {
 		Example: `  verdict top
   verdict top --sort refused default
   verdict top --once --interval 5s`,
-		ValidArgsFunction: completeNames,
+		ValidArgsFunction: CompleteNames,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			if o.services, err = parseFilters(args); err != nil {
 				return usage(err)

@@ -15,10 +15,12 @@ import (
 )
 
 // ErrNotRunning means that no daemon answers in this network namespace.
-var ErrNotRunning = errors.New("no daemon of Verdict answers in this network namespace: it does not run, or it is of an earlier version")
+var ErrNotRunning = errors.New("no daemon of Verdict answers in this network namespace: " +
+	"it does not run, or it is of an earlier version")
 
 // errStranger means that a process of another user has the name of the socket.
-var errStranger = errors.New("the socket " + name + " belongs to a process that is neither root's nor this user's; it is not asked")
+var errStranger = errors.New("the socket " + name +
+	" belongs to a process that is neither root's nor this user's; it is not asked")
 
 // Client asks the daemon of the network namespace of the calling thread.
 type Client struct{}
