@@ -165,7 +165,7 @@ endpoints:
 // waitFor waits for a text in the log.
 func (b *bed) waitFor(text string) {
 	b.t.Helper()
-	for end := time.Now().Add(15 * time.Second); !b.logged(text); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); !b.logged(text); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			b.t.Fatalf("the log does not say %q", text)
 		}
