@@ -117,6 +117,7 @@ type firstLooks struct {
 
 type firstLook struct {
 	services int
+	tries    int // without a good answer
 	reached  bool
 }
 
@@ -124,6 +125,8 @@ const (
 	// looksAtOnce is how many endpoints are looked at in each outlierPeriod.
 	looksAtOnce = 10
 	lookAgain   = 30 * time.Second
+	// looksInARow is how often an endpoint is looked at before lookAgain: one answer may get lost, or be late.
+	looksInARow = 4
 )
 
 func newFirstLooks() firstLooks {
@@ -190,11 +193,19 @@ func (l *firstLooks) ended(at netip.AddrPort, good bool, now time.Time) {
 	case good:
 		is.reached = true
 	default:
-		if len(l.later) == 0 {
-			l.since = now
-		}
-		l.later = append(l.later, at)
+		l.failed(is, at, now)
 	}
+}
+
+func (l *firstLooks) failed(is *firstLook, at netip.AddrPort, now time.Time) {
+	if is.tries++; is.tries%looksInARow != 0 {
+		l.queue = append(l.queue, at)
+		return
+	}
+	if len(l.later) == 0 {
+		l.since = now
+	}
+	l.later = append(l.later, at)
 }
 
 // reached reports whether an endpoint answered this node before. Of endpoints that no Service ejects, nothing is known,
