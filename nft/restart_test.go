@@ -89,8 +89,7 @@ func count(t *testing.T, n *namespace, p Port) {
 	fe := p.Frontends[0]
 	key := fe.Addr.String() + " . tcp . " + strconv.Itoa(int(fe.Port))
 	listed := n.nft(t, "get", "element", "ip", TableName, mapServices, "{ "+key+" }")
-	data := listed[strings.LastIndex(listed, " : ")+3:]
-	data = data[:strings.Index(data, " ")]
+	data, _, _ := strings.Cut(listed[strings.LastIndex(listed, " : ")+3:], " ")
 	n.load(t, "delete element ip verdict services { "+key+" }\nadd element ip verdict services { "+key+
 		" counter packets 7 bytes 420 comment \""+p.Name+"\" : "+data+" }\n")
 }
