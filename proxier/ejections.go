@@ -86,8 +86,8 @@ func (o *Outliers) eject(svc *state.Service, pool []plan.Endpoint) []plan.Endpoi
 	})
 }
 
-// set notes that the loop handed a plan to the dataplane; nil: the Service is gone. It reports whether the program has to
-// notice refusals from now on.
+// set notes that the loop handed a plan to the dataplane; nil: the Service is gone. It reports whether the program has
+// to notice refusals from now on.
 func (o *Outliers) set(name state.Name, planned *plan.Service) (refusals bool) {
 	if o == nil {
 		return false
@@ -100,8 +100,8 @@ func (o *Outliers) set(name state.Name, planned *plan.Service) (refusals bool) {
 		o.gone(name)
 		return o.refusals
 	}
-	// What one Service has asked for stays: to take the rule out again would write all tables anew, and a tenant could do
-	// that all the time.
+	// What one Service has asked for stays: to take the rule out again would write all tables anew, and a tenant could
+	// do that all the time.
 	o.refusals = o.refusals || planned.Outliers.Refusals
 	if d == nil || !d.ejects {
 		o.looks.set(name, nil)
@@ -163,8 +163,8 @@ func tcpFrontends(planned *plan.Service) (list []conntrack.Frontend) {
 	return list
 }
 
-// applied deletes connections to endpoints that were ejected. The kernel has the rules: new connections go elsewhere. The
-// loop does not wait for it.
+// applied deletes connections to endpoints that were ejected. The kernel has the rules: new connections go elsewhere.
+// The loop does not wait for it.
 func (o *Outliers) applied(nodePorts []netip.Addr) {
 	if o == nil {
 		return

@@ -169,8 +169,8 @@ func (o *Outliers) fresh(list []Suspicion) (out []Suspicion) {
 	return out
 }
 
-// suspect hands suspicions to the detector. To find the Services of an endpoint, it walks over all slices: an index would
-// cost memory for every endpoint of the cluster, all the time. The walks take a twentieth of the time at most.
+// suspect hands suspicions to the detector. To find the Services of an endpoint, it walks over all slices: an index
+// would cost memory for every endpoint of the cluster, all the time. The walks take a twentieth of the time at most.
 func (o *Outliers) suspect(list []Suspicion) {
 	if len(list) == 0 {
 		return
@@ -307,8 +307,8 @@ func (o *Outliers) replan() []state.Name {
 	return o.detector.Changed()
 }
 
-// modeOf returns what happens to endpoints of a Service. Endpoints of the cluster's own Services are ejected only if the
-// Service itself asks for it: DNS and the API server are what everything else needs.
+// modeOf returns what happens to endpoints of a Service. Endpoints of the cluster's own Services are ejected only if
+// the Service itself asks for it: DNS and the API server are what everything else needs.
 func (o *Outliers) modeOf(name state.Name, asked state.OutlierMode) state.OutlierMode {
 	switch {
 	case asked != state.OutlierDefault:

@@ -65,7 +65,8 @@ func (o *Outliers) askWitnesses(ctx context.Context, nodes []string) outlier.Wit
 	return outlier.AllSilent
 }
 
-// witnesses chooses endpoints: one of the API server, which no tenant can write, and random ones of different namespaces.
+// witnesses chooses endpoints: one of the API server, which no tenant can write, and random ones of different
+// namespaces.
 func (o *Outliers) witnesses(failing []string) (list []netip.AddrPort) {
 	_, servers := o.Store.Service(kubernetesService())
 	all := o.Store.Slices()
@@ -105,8 +106,8 @@ func (o *Outliers) witness(sl *state.Slice, failing []string, suspects map[netip
 	return at, false
 }
 
-// firstLooks finds out which endpoints answer this node at all. A network policy may keep the node away from an endpoint
-// that serves its clients: then the node's own questions say nothing. Only Services that eject are looked at.
+// firstLooks finds out which endpoints answer this node at all. A network policy may keep the node away from an
+// endpoint that serves its clients: then the node's own questions say nothing. Only Services that eject are looked at.
 type firstLooks struct {
 	of    map[state.Name][]netip.AddrPort
 	known map[netip.AddrPort]*firstLook

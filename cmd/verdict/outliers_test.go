@@ -13,8 +13,8 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// TestOneEventForAnEpisode: the nodes of a cluster notice the same dead endpoint, and one Event says so. Another episode,
-// half an hour later, is another Event.
+// TestOneEventForAnEpisode: the nodes of a cluster notice the same dead endpoint, and one Event says so. Another
+// episode, half an hour later, is another Event.
 func TestOneEventForAnEpisode(t *testing.T) {
 	client := fake.NewClientset()
 	at := time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC)

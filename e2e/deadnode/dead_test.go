@@ -34,8 +34,8 @@ func judge(list []attempt, death time.Duration) (o outcome) {
 	return o
 }
 
-// vanish cuts the remote node off, as behind a switch: nothing comes back from it, not even ARP, and the link of this node
-// stays up.
+// vanish cuts the remote node off, as behind a switch: nothing comes back from it, not even ARP, and the link of this
+// node stays up.
 func (b *bed) vanish() {
 	b.At(b.t, lab.Remote).Must(b.t, `table netdev gone {
 	chain in { type filter hook ingress device "eth0" priority 0; policy drop; }
@@ -162,8 +162,8 @@ func (b *bed) served(text string) bool {
 	return strings.Contains(b.Node.Must(b.t, "", "nft", "list", "map", "ip", "verdict", "endpoints"), " : "+text)
 }
 
-// lateness is how long after the death connections may begin that are late. IPVS drops a packet of each connection before
-// it sends the next one elsewhere, and runs on an emulated processor here.
+// lateness is how long after the death connections may begin that are late. IPVS drops a packet of each connection
+// before it sends the next one elsewhere, and runs on an emulated processor here.
 func lateness() time.Duration {
 	if *backend == "ipvs" {
 		return 4 * time.Second

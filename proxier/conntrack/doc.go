@@ -15,8 +15,8 @@
 //
 // Flows to good endpoints stay, even if traffic policy or topology would now send new flows elsewhere.
 //
-// DeleteUnanswered deletes TCP connections that never had an answer from a dead endpoint, so that the next packet of the
-// client goes to a living one.
+// DeleteUnanswered deletes TCP connections that never had an answer from a dead endpoint, so that the next packet of
+// the client goes to a living one.
 //
 // Count reads how many flows go where. Former uses it at the start of a process, and "verdict list" shows it.
 //

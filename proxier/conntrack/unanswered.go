@@ -17,8 +17,8 @@ type Unanswered struct {
 }
 
 // DeleteUnanswered deletes such connections, and returns how many there were. Node ports answer at nodePorts. It reads
-// the whole table once for each family. Connections that IPVS carries stay: IPVS itself sends their next packet elsewhere
-// (net.ipv4.vs.expire_nodest_conn).
+// the whole table once for each family. Connections that IPVS carries stay: IPVS itself sends their next packet
+// elsewhere (net.ipv4.vs.expire_nodest_conn).
 func DeleteUnanswered(o Options, list []Unanswered, nodePorts []netip.Addr) (deleted int, err error) {
 	k, err := dial(o.NetNS)
 	if err != nil {

@@ -26,8 +26,8 @@ const (
 	firstPause   = time.Second
 	longestPause = 30 * time.Second
 	heldPause    = 4 * time.Second
-	// calmTime is how long further suspicions of an endpoint that gave a good answer do not count. A client that gets no
-	// answer for reasons of its own costs one question a second.
+	// calmTime is how long further suspicions of an endpoint that gave a good answer do not count. A client that gets
+	// no answer for reasons of its own costs one question a second.
 	calmTime = time.Second
 	// maxTracked is how many endpoints can be under suspicion. One namespace can have a quarter of them.
 	maxTracked  = 4096
@@ -242,7 +242,8 @@ func (d *Detector) Due(now time.Time) (list []Question) {
 	return list
 }
 
-// first returns the endpoints that are to be asked first, n at most. It does not sort all of them: a tenant can have many.
+// first returns the endpoints that are to be asked first, n at most. It does not sort all of them: a tenant can have
+// many.
 func (d *Detector) first(n int, now time.Time) (list []*endpoint) {
 	for _, e := range d.tracked {
 		switch {

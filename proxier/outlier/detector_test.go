@@ -131,8 +131,8 @@ func TestDetector(t *testing.T) {
 	}
 }
 
-// BenchmarkDue asks who is due among n failed endpoints, plans their Service, and lists them all. Ten times as many take
-// about ten times as long.
+// BenchmarkDue asks who is due among n failed endpoints, plans their Service, and lists them all. Ten times as many
+// take about ten times as long.
 func BenchmarkDue(b *testing.B) {
 	for _, n := range []int{100, 1000} {
 		b.Run(fmt.Sprint("endpoints=", n), func(b *testing.B) {

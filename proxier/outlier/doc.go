@@ -1,6 +1,6 @@
 // Package outlier decides which endpoints get no new connections because they are dead. It decides only: it has no
-// clock, makes no connections, and does not know the kernel. Its caller tells it what was observed and asks endpoints on
-// its behalf.
+// clock, makes no connections, and does not know the kernel. Its caller tells it what was observed and asks endpoints
+// on its behalf.
 //
 //	kernel: connections      Suspect       two bad answers in a row         Eject: at most some of a pool
 //	without a reply      --------------> suspected ------------------> failed ---------------------------> ejected
