@@ -76,7 +76,7 @@ func (tb *table) convergeChains(t *Transaction, found existing) {
 	var changed []chainDef
 	for _, name := range slices.Sorted(maps.Keys(chains)) {
 		c := chains[name]
-		if !found.hasChain(f, &c) || tb.usesLostSet(&c, found) {
+		if !tb.hasChain(found, &c) || tb.usesLostSet(&c, found) {
 			changed = append(changed, c)
 		}
 	}

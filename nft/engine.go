@@ -363,21 +363,31 @@ func Cleanup(o Options) (err error) {
 	return err
 }
 
-// Intact reports whether both tables still have the chains and sets that the engine made, each chain as many rules, and
-// the stamp of the latest transaction. It does not look at other elements. If they are not intact, or before the first Apply, the next Apply writes everything.
+// Intact reports whether both tables still have the chains, rules and sets that the engine made, the stamp of the latest
+// transaction, and as many elements as the engine wrote. Each call looks up the elements of some service ports as well,
+// other ones each time. If the tables are not intact, or before the first Apply, the next Apply writes what differs.
 func (e *Engine) Intact() (bool, error) {
 	for _, tb := range e.active {
-		was, err := e.conn.survey(tb.family)
+		intact, err := e.intact(tb)
 		if err != nil {
 			return false, fmt.Errorf("read table %s %s: %w", tb.family, TableName, err)
 		}
-		stamped, err := e.hasStamp(tb, tb.stamp)
-		if err != nil {
-			return false, fmt.Errorf("read %s %s %s: %w", tb.family, TableName, setGeneration, err)
-		}
-		if !tb.intact(was) || !stamped {
-			e.rebuild = true
-		}
+		e.rebuild = e.rebuild || !intact
 	}
 	return !e.rebuild, nil
+}
+
+func (e *Engine) intact(tb *table) (bool, error) {
+	was, err := e.conn.survey(tb.family)
+	if err != nil || !tb.intact(was) {
+		return false, err
+	}
+	stamped, err := e.hasStamp(tb, tb.stamp)
+	if err != nil || !stamped || e.collected() || e.rebuild {
+		return stamped, err // what is collected is not in the kernel yet
+	}
+	if !e.countsMatch(tb, was) {
+		return false, nil
+	}
+	return tb.sweepNext(e.conn)
 }

@@ -41,6 +41,20 @@ func rulesOf(f Family, rules []rule) (s rulesShape) {
 	return s
 }
 
+// rulesShape is what the rules of a wanted chain say. The rules of a program never change, and to encode them takes
+// milliseconds.
+func (tb *table) rulesShape(c *chainDef) rulesShape {
+	if p := tb.program(); tb.shapes.of != p || tb.shapes.byChain == nil {
+		tb.shapes.of, tb.shapes.byChain = p, map[string]rulesShape{}
+	}
+	s, known := tb.shapes.byChain[c.name]
+	if !known {
+		s = rulesOf(tb.family, c.rules)
+		tb.shapes.byChain[c.name] = s
+	}
+	return s
+}
+
 // digest is a hash of a rule's bytecode. A rule that cannot be encoded cannot be sent either.
 func (r rule) digest(f Family) uint64 {
 	h := fnv.New64a()

@@ -16,6 +16,7 @@ type existing struct {
 	chains     map[string]chainShape
 	rules      map[string]rulesShape // by chain
 	sets       map[string]setShape   // without anonymous sets
+	counts     map[string]int        // elements of these sets, if the kernel counts them
 }
 
 // chainShape is what cannot be changed about a chain. The zero value is a chain without a hook.
@@ -84,7 +85,7 @@ func (c *conn) surveySets(f Family) (existing, error) {
 	if err != nil || !was.table {
 		return was, err
 	}
-	was.sets = map[string]setShape{}
+	was.sets, was.counts = map[string]setShape{}, map[string]int{}
 	err = c.dump(unix.NFT_MSG_GETSET, f, ofOurTable(unix.NFTA_SET_TABLE), was.addSet)
 	if errors.Is(err, unix.ENOENT) {
 		return existing{}, nil // another program has just deleted the table
@@ -149,10 +150,12 @@ func (c *chainShape) readHook(a nlmsg.Attributes) {
 }
 
 func (was existing) addSet(a nlmsg.Attributes) {
-	table, name := "", ""
+	table, name, count := "", "", -1
 	var is setShape
 	for a.Next() {
 		switch a.Kind {
+		case setCountAttribute:
+			count = int(a.Uint32())
 		case unix.NFTA_SET_TABLE:
 			table = a.Text()
 		case unix.NFTA_SET_NAME:
@@ -167,6 +170,9 @@ func (was existing) addSet(a nlmsg.Attributes) {
 	}
 	if table == TableName && is.flags&unix.NFT_SET_ANONYMOUS == 0 {
 		was.sets[name] = is
+		if count >= 0 {
+			was.counts[name] = count
+		}
 	}
 }
 
@@ -194,9 +200,9 @@ func (s *setShape) readExpr(a nlmsg.Attributes) {
 }
 
 // hasChain reports whether a chain exists with its rules.
-func (was existing) hasChain(f Family, c *chainDef) bool {
+func (tb *table) hasChain(was existing, c *chainDef) bool {
 	is, ok := was.chains[c.name]
-	return ok && is == c.shape() && was.rules[c.name] == rulesOf(f, c.rules)
+	return ok && is == c.shape() && was.rules[c.name] == tb.rulesShape(c)
 }
 
 // intact reports whether the table has exactly the chains, rules and sets that belong to it.
@@ -211,7 +217,7 @@ func (tb *table) intact(was existing) bool {
 		}
 	}
 	for _, c := range chains {
-		if !was.hasChain(tb.family, &c) {
+		if !tb.hasChain(was, &c) {
 			return false
 		}
 	}

@@ -29,14 +29,19 @@ type table struct {
 	unguarded  map[netip.Addr]bool       // no longer guarded, but still in the kernel
 	inherited  map[string]*inheritedPort // by name; ports of an earlier process, until the first Apply
 	image      *image                    // what the kernel has, until the first Apply
-	totals     [setCount]int             // elements of each set after a difference to what the kernel had
+	swept      sweep
+	totals     [setCount]int // elements of each set after a difference to what the kernel had
 	waiting    waiting
 	hash       hashTables
 
 	owner bool // the kernel is to let no other process change the table
 
-	stamp   stamp // in the kernel, as of the latest transaction
-	coming  stamp // in the transaction that is being sent
+	stamp  stamp // in the kernel, as of the latest transaction
+	coming stamp // in the transaction that is being sent
+	shapes struct {
+		of      program
+		byChain map[string]rulesShape
+	}
 	printed struct {
 		of   program
 		text string // the fingerprint of the program

@@ -1,0 +1,113 @@
+//go:build !nokernel
+
+package nft
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// sweepEngine makes tables with service ports of all kinds.
+func sweepEngine(t testing.TB, n *namespace) *Engine {
+	e := n.engine(t)
+	e.SetGlobals(packetGlobals())
+	mustSet(t, e, restartPorts(IPv4)...)
+	mustApply(t, e)
+	for range 2 * sweepParts {
+		if intact, err := e.Intact(); !intact || err != nil {
+			t.Fatalf("before the edit: intact %t, %v", intact, err)
+		}
+	}
+	return e
+}
+
+// TestSweepFindsEdits edits elements while nobody listens to the messages of the kernel. One round of calls of Intact
+// finds the edit, and the next Apply undoes it.
+func TestSweepFindsEdits(t *testing.T) {
+	for name, script := range map[string]string{
+		"another pool":       "services", // exchanges the data of two elements
+		"another endpoint":   "endpoints",
+		"another slot":       "sticky-slots",
+		"another token":      "sticky-endpoints",
+		"another class":      "pools",
+		"another hash table": "hash-tables",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n := newNamespace(t)
+			e := sweepEngine(t, n)
+			before := n.list(t)
+			n.exchange(t, script)
+			checkFound(t, e, sweepParts+1)
+			mustApply(t, e)
+			compareListings(t, "after the repair", n.list(t), before)
+		})
+	}
+}
+
+// exchange exchanges the data of two elements of a map.
+func (n *namespace) exchange(t *testing.T, set string) {
+	t.Helper()
+	elements := parseListing(t, n.nft(t, "list", "map", "ip", TableName, set))["ip map "+set].Elements
+	first, data, _ := cutLast(elements[0], " : ")
+	for _, other := range elements[1:] {
+		second, otherData, _ := cutLast(other, " : ")
+		if otherData == data {
+			continue
+		}
+		key := func(s string) string { before, _, _ := strings.Cut(s, " comment"); return before }
+		n.load(t, "delete element ip verdict "+set+" { "+key(first)+", "+key(second)+" }\n"+
+			"add element ip verdict "+set+" { "+first+" : "+otherData+", "+second+" : "+data+" }\n")
+		return
+	}
+	t.Fatalf("all elements of %s have the data %s", set, data)
+}
+
+func checkFound(t *testing.T, e *Engine, calls int) {
+	t.Helper()
+	for range calls {
+		intact, err := e.Intact()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !intact {
+			return
+		}
+	}
+	t.Fatalf("%d calls of Intact did not find the edit", calls)
+}
+
+// TestCountsFindElements adds an element that no service port has. Linux 6.16 and newer count the elements of a set.
+func TestCountsFindElements(t *testing.T) {
+	n := newNamespace(t)
+	e := sweepEngine(t, n)
+	was, err := e.conn.survey(IPv4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(was.counts) == 0 {
+		t.Skip("this kernel does not count the elements of sets")
+	}
+	before := n.list(t)
+	n.load(t, "add element ip verdict services { 192.0.2.99 . tcp . 9 : 0:2 }\n")
+	checkFound(t, e, 1)
+	mustApply(t, e)
+	compareListings(t, "after the repair", n.list(t), before)
+}
+
+// BenchmarkIntact measures one call.
+func BenchmarkIntact(b *testing.B) {
+	for _, size := range []int{1000, 10000} {
+		b.Run(strconv.Itoa(size), func(b *testing.B) {
+			n := newNamespace(b)
+			e := n.engine(b)
+			growing(b, e, IPv4, 0, size, 10)
+			for b.Loop() {
+				if intact, err := e.Intact(); !intact || err != nil {
+					b.Fatal(intact, err)
+				}
+			}
+		})
+	}
+}
