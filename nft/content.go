@@ -114,12 +114,13 @@ func (r *contentReader) readPoolNames() error {
 	})
 }
 
-// readProgram reads the fingerprint of the program, and how many rules its chains have. The chains of classes come and
-// go with pools, so they do not count.
+// readProgram reads the fingerprint of the program, and how many rules its chains have, with a digest of them. The
+// chains of classes come and go with pools, so they do not count.
 func (r *contentReader) readProgram() error {
 	for _, c := range (program{family: r.family, loopback: true, ipvs: true}).chains() {
 		if _, ok := r.was.chains[c.name]; ok {
-			r.add("", fmt.Sprintf("chain %s # %d rules", c.name, r.was.rules[c.name]))
+			rules := r.was.rules[c.name]
+			r.add("", fmt.Sprintf("chain %s # %d rules, digest %016x", c.name, rules.count, rules.digest))
 		}
 	}
 	return r.dump(setGeneration, func(e foundElement) { r.add(setGeneration, e.comment) })

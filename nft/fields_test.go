@@ -236,7 +236,7 @@ func TestFieldsOfSurvey(t *testing.T) {
 		"counts": func(was *existing) { was.counts = map[string]int{mapServices: 1} },
 	}, ignored{
 		"counts": "the engine compares them with its own",
-		"table": "without a table there is no layout", "flags": "a table without an owner works as well",
+		"table":  "without a table there is no layout", "flags": "a table without an owner works as well",
 	}, func(changed existing) bool { return !tb.intact(changed) })
 	checkFields(t, survey().chains["nat-output"], nil, func(changed chainShape) bool {
 		is := survey()

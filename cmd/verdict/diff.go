@@ -34,8 +34,8 @@ the service port in angle brackets: <default/web:http> is its cluster pool, <def
 
 Not compared: numbers of pools, classes and hash tables, the order of slots, affinity entries and tokens, counters,
 chains of classes, the stamp of the latest transaction, guards of addresses of IPVS and their local routes, and real
-servers with weight 0, which drain. Rules are compared by the fingerprint of the program and the number of rules in
-each chain.
+servers with weight 0, which drain. Rules are compared by the fingerprint of the program, and by the number and a
+digest of the rules in each chain.
 
 A change that the daemon is about to apply is a difference as well: run the command again after a moment. Pass the
 flags that the daemon has; another --cluster-cidr, for example, is a difference.
