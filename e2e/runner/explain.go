@@ -33,10 +33,9 @@ func (b *Bed) explains(p *scenario.Probe) error {
 	want, known := map[lab.Outcome]string{
 		lab.Answered: "served", lab.Refused: "refused", lab.Dropped: "dropped", lab.Unreachable: "passed",
 	}[p.Outcome]
-	ok := v.Outcome == want || !known
-	if p.Outcome == lab.Refused && v.Outcome == "passed" {
-		ok = true // the node itself refuses: no program listens there
-	}
+	// Packets that pass may be for the node itself. It refuses them where no program listens, and answers elsewhere.
+	byNode := p.Outcome == lab.Refused || p.Outcome == lab.Answered && slices.Equal(p.Backends, []string{"host"})
+	ok := v.Outcome == want || !known || byNode && v.Outcome == "passed"
 	if ok && v.Outcome == "served" {
 		ok = sameBackends(v.Endpoints, &p.Expect) && (p.Source == "" || p.Source[0] == '$' ||
 			v.SourceSeen == p.Source || v.SourceSeen == "both")
