@@ -55,6 +55,7 @@ func compareShapes(t testing.TB, got, want *namespace) {
 			if shapes[i][j], err = e.conn.survey(tb.family); err != nil {
 				t.Fatal(err)
 			}
+			shapes[i][j].counts = nil // nft writes adjacent ranges in another way
 			for chain, rules := range shapes[i][j].rules {
 				shapes[i][j].rules[chain] = rulesShape{count: rules.count} // nft writes no digests
 			}

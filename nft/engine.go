@@ -378,16 +378,21 @@ func (e *Engine) Intact() (bool, error) {
 }
 
 func (e *Engine) intact(tb *table) (bool, error) {
-	was, err := e.conn.survey(tb.family)
-	if err != nil || !tb.intact(was) {
-		return false, err
-	}
-	stamped, err := e.hasStamp(tb, tb.stamp)
-	if err != nil || !stamped || e.collected() || e.rebuild {
-		return stamped, err // what is collected is not in the kernel yet
+	was, sound, err := e.sound(tb)
+	if err != nil || !sound || e.collected() || e.rebuild {
+		return sound, err // what is collected is not in the kernel yet
 	}
 	if !e.countsMatch(tb, was) {
 		return false, nil
 	}
 	return tb.sweepNext(e.conn)
+}
+
+// sound reports whether a table has its chains, rules and sets, and its stamp. It does not look at other elements.
+func (e *Engine) sound(tb *table) (was existing, sound bool, err error) {
+	if was, err = e.conn.survey(tb.family); err != nil || !tb.intact(was) {
+		return was, false, err
+	}
+	sound, err = e.hasStamp(tb, tb.stamp)
+	return was, sound, err
 }

@@ -12,13 +12,17 @@ import (
 // with the kernel, element by element, and writes the difference. Otherwise, or when changes are collected already, it
 // writes both tables as a whole. After an error the next Apply writes everything.
 func (e *Engine) Repair(i Interference) (Result, error) {
-	intact, err := e.Intact()
-	if err != nil {
-		e.rebuild = true
-		return Result{Outcome: Unknown, Text: e.tx.String}, err
+	for _, tb := range e.active {
+		_, sound, err := e.sound(tb)
+		if err != nil {
+			e.rebuild = true
+			err = fmt.Errorf("read table %s %s: %w", tb.family, TableName, err)
+			return Result{Outcome: Unknown, Text: e.tx.String}, err
+		}
+		e.rebuild = e.rebuild || !sound
 	}
 	// A table that was deleted and made again may be intact and have the elements of another time.
-	if !intact || i.Structure || e.collected() {
+	if e.rebuild || i.Structure || e.collected() {
 		e.rebuild = true
 		return e.Apply()
 	}

@@ -12,12 +12,14 @@ import (
 
 // explained is what "verdict explain" says about a probe, as far as it matters here.
 type explained struct {
-	Verdict struct {
-		Outcome    string   `json:"outcome"`
-		Endpoints  []string `json:"endpoints"`
-		SourceSeen string   `json:"sourceSeen"`
-		Text       string   `json:"text"`
-	} `json:"verdict"`
+	Verdict explainedVerdict `json:"verdict"`
+}
+
+type explainedVerdict struct {
+	Outcome    string   `json:"outcome"`
+	Endpoints  []string `json:"endpoints"`
+	SourceSeen string   `json:"sourceSeen"`
+	Text       string   `json:"text"`
 }
 
 // explains checks that "verdict explain" says of a probe what the probe expects. Only Verdict has the command.
@@ -29,7 +31,14 @@ func (b *Bed) explains(p *scenario.Probe) error {
 	if err != nil {
 		return err
 	}
-	v := &e.Verdict
+	if v := &e.Verdict; !v.agrees(p) {
+		return fmt.Errorf("verdict explain says: %s (source seen: %s)", v.Text, v.SourceSeen)
+	}
+	return nil
+}
+
+// agrees reports whether an explanation leads to what a probe expects.
+func (v *explainedVerdict) agrees(p *scenario.Probe) bool {
 	want, known := map[lab.Outcome]string{
 		lab.Answered: "served", lab.Refused: "refused", lab.Dropped: "dropped", lab.Unreachable: "passed",
 	}[p.Outcome]
@@ -40,10 +49,7 @@ func (b *Bed) explains(p *scenario.Probe) error {
 		ok = sameBackends(v.Endpoints, &p.Expect) && (p.Source == "" || p.Source[0] == '$' ||
 			v.SourceSeen == p.Source || v.SourceSeen == "both")
 	}
-	if !ok {
-		return fmt.Errorf("verdict explain says: %s (source seen: %s)", v.Text, v.SourceSeen)
-	}
-	return nil
+	return ok
 }
 
 func (b *Bed) askExplain(c scenario.Call) (e explained, err error) {
