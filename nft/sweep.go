@@ -10,7 +10,7 @@ import (
 // finds what no message told of.
 
 // sweepParts is how many calls of Intact look at all service ports. The loop calls it every 5 seconds, so one round takes
-// 10 minutes. A call takes 5 ms for 10,000 service ports of 10 endpoints.
+// 10 minutes. BenchmarkIntact: a call takes 10 ms for 10,000 service ports of 10 endpoints, and 4 ms for 1,000.
 const sweepParts = 120
 
 // sweep has the service ports of a table that this round has not looked at.

@@ -10,8 +10,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
-
-	"github.com/verdict-proxy/verdict/e2e/lab"
 )
 
 // leftover is a part of what kube-proxy leaves behind in mode nftables.
@@ -24,26 +22,11 @@ func (c *cluster) kubeadm(t *testing.T) {
 	if _, err := c.ns.Command("nft", leftover); err != nil {
 		t.Fatal(err)
 	}
-	words := []string{"setpriv", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs", binary}
-	for _, added := range pod.Containers[0].SecurityContext.Capabilities.Add {
-		words[1] += ",+" + strings.ToLower(string(added))
-	}
-	config := c.configuration(t)
+	args := []string{}
 	for _, a := range pod.Containers[0].Args {
-		words = append(words, strings.NewReplacer("$(NODE_NAME)", "node", "/var/lib/kube-proxy/config.conf", config).Replace(a))
+		args = append(args, strings.ReplaceAll(a, "/var/lib/kube-proxy/config.conf", c.configuration(t)))
 	}
-	process, err := lab.NewProcess(lab.ProcessOptions{Name: "kubeadm", Namespace: c.ns, Dir: c.dir, Command: words})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := process.Stop(); err != nil {
-			t.Error(err)
-		}
-		if t.Failed() {
-			t.Log(process.Log(30))
-		}
-	})
+	c.execute(t, "kubeadm", &pod.Containers[0], args)
 	c.probes(t, &pod.Containers[0])
 	c.await(t, "the end of kube-proxy's table", func() (bool, error) {
 		text, err := c.ns.Command("nft", "list", "tables")

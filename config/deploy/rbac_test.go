@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -192,26 +193,7 @@ func (c *cluster) refused(t *testing.T) {
 // runs starts the binary with the arguments and capabilities of the DaemonSet and the token of the ServiceAccount.
 func (c *cluster) runs(t *testing.T) {
 	container := load(t).container()
-	words := []string{"setpriv", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs", binary}
-	for _, added := range container.SecurityContext.Capabilities.Add {
-		words[1] += ",+" + strings.ToLower(string(added))
-	}
-	for _, a := range container.Args {
-		words = append(words, strings.ReplaceAll(a, "$(NODE_NAME)", "node"))
-	}
-	words = append(words, "--kubeconfig="+c.kubeconfig)
-	process, err := lab.NewProcess(lab.ProcessOptions{Name: "verdict", Namespace: c.ns, Dir: c.dir, Command: words})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := process.Stop(); err != nil {
-			t.Error(err)
-		}
-		if t.Failed() {
-			t.Log(process.Log(20))
-		}
-	})
+	process := c.execute(t, "verdict", container, slices.Concat(container.Args, []string{"--kubeconfig=" + c.kubeconfig}))
 	c.write(t)
 	c.await(t, "the frontend in the kernel", func() (bool, error) {
 		text, err := c.ns.Command("nft", "list", "map", "ip", "verdict", "services")
@@ -222,6 +204,31 @@ func (c *cluster) runs(t *testing.T) {
 	if log := process.Log(100); strings.Contains(log, "forbidden") {
 		t.Errorf("the API server denied a request:\n%s", log)
 	}
+}
+
+// execute starts the binary with the capabilities of a container, and ends it with the test.
+func (c *cluster) execute(t *testing.T, name string, container *corev1.Container, args []string) *lab.Process {
+	t.Helper()
+	words := []string{"setpriv", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs", binary}
+	for _, added := range container.SecurityContext.Capabilities.Add {
+		words[1] += ",+" + strings.ToLower(string(added))
+	}
+	for _, a := range args {
+		words = append(words, strings.ReplaceAll(a, "$(NODE_NAME)", "node"))
+	}
+	process, err := lab.NewProcess(lab.ProcessOptions{Name: name, Namespace: c.ns, Dir: c.dir, Command: words})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := process.Stop(); err != nil {
+			t.Error(err)
+		}
+		if t.Failed() {
+			t.Log(process.Log(30))
+		}
+	})
+	return process
 }
 
 // write creates a Service with a slice, and a second Service with the same external address.

@@ -41,9 +41,10 @@ func (k *kernel) count(family state.Family) (loads map[Route]Load, err error) {
 	for range dumpTries {
 		loads = map[Route]Load{}
 		err = k.read(func(r *request) { r.translated(family) }, func(a nlmsg.Attributes) {
-			var f countedFlow
-			if f.parse(a) {
-				loads[f.Route] = loads[f.Route].with(f.active())
+			var r record
+			r.parse(a)
+			if way, translated := r.route(); translated {
+				loads[way] = loads[way].with(r.active())
 			}
 		})
 		if !errors.Is(err, errInterrupted) {
@@ -65,6 +66,7 @@ func (l Load) with(active bool) Load {
 
 const (
 	attrProtoInfo  = 4
+	attrTimeout    = 7
 	attrStatusMask = 26 // kernel 5.18; older ones deliver all flows
 
 	infoTCP, infoSCTP = 1, 3
@@ -84,55 +86,60 @@ func (r *request) translated(family state.Family) {
 	r.End(message)
 }
 
-// countedFlow is an entry of the kernel's table, as far as it matters for counting.
-type countedFlow struct {
-	Route
-	status uint32
-	state  uint8 // of the protocol's state machine
+// record is an entry of the kernel's table, as far as it matters for counting and finding flows.
+type record struct {
+	orig, reply tuple
+	status      uint32
+	state       uint8 // of the protocol's state machine
+	timeout     uint32
 }
 
-// parse reads an entry from the attributes of a message and reports whether it is a translated flow.
-func (f *countedFlow) parse(a nlmsg.Attributes) bool {
-	var orig, reply tuple
+func (r *record) parse(a nlmsg.Attributes) {
 	for a.Next() {
 		switch a.Kind {
 		case attrTupleOrig:
-			orig.parse(a.Nested())
+			r.orig.parse(a.Nested())
 		case attrTupleReply:
-			reply.parse(a.Nested())
+			r.reply.parse(a.Nested())
 		case attrStatus:
-			f.status = a.Uint32()
+			r.status = a.Uint32()
+		case attrTimeout:
+			r.timeout = a.Uint32()
 		case attrProtoInfo:
-			f.parseState(a.Nested())
+			r.parseState(a.Nested())
 		}
 	}
-	f.Route = Route{
-		Protocol: orig.protocol,
-		Dst:      netip.AddrPortFrom(orig.dst, orig.dport),
-		Reply:    netip.AddrPortFrom(reply.src, reply.sport),
-	}
-	return f.Dst.IsValid() && f.Reply.IsValid() && f.status&statusDNAT != 0
 }
 
-func (f *countedFlow) parseState(a nlmsg.Attributes) {
+// route reports whether the entry is a translated flow, and its way.
+func (r *record) route() (way Route, translated bool) {
+	way = Route{
+		Protocol: r.orig.protocol,
+		Dst:      netip.AddrPortFrom(r.orig.dst, r.orig.dport),
+		Reply:    netip.AddrPortFrom(r.reply.src, r.reply.sport),
+	}
+	return way, way.Dst.IsValid() && way.Reply.IsValid() && r.status&statusDNAT != 0
+}
+
+func (r *record) parseState(a nlmsg.Attributes) {
 	for a.Next() {
 		if a.Kind != infoTCP && a.Kind != infoSCTP {
 			continue
 		}
 		for info := a.Nested(); info.Next(); {
 			if info.Kind == infoState && len(info.Value) == 1 {
-				f.state = info.Value[0]
+				r.state = info.Value[0]
 			}
 		}
 	}
 }
 
-func (f *countedFlow) active() bool {
-	switch f.Protocol {
+func (r *record) active() bool {
+	switch r.orig.protocol {
 	case unix.IPPROTO_TCP:
-		return f.state == tcpEstablished
+		return r.state == tcpEstablished
 	case unix.IPPROTO_SCTP:
-		return f.state == sctpEstablished
+		return r.state == sctpEstablished
 	}
-	return f.status&statusAssured != 0
+	return r.status&statusAssured != 0
 }

@@ -13,8 +13,8 @@ func route(protocol uint8, dst, reply string) Route {
 	return Route{protocol, netip.MustParseAddrPort(dst), netip.MustParseAddrPort(reply)}
 }
 
-// TestCountedFlow reads entries that lack attributes.
-func TestCountedFlow(t *testing.T) {
+// TestRecord reads entries that lack attributes.
+func TestRecord(t *testing.T) {
 	var w nlmsg.Writer
 	tuple := func(kind uint16, src, dst string) {
 		whole, ip := w.Nest(kind), w.Nest(tupleIP)
@@ -28,18 +28,21 @@ func TestCountedFlow(t *testing.T) {
 	}
 	tuple(attrTupleOrig, "10.9.0.1", "10.96.0.10")
 	tuple(attrTupleReply, "10.0.0.1", "10.9.0.1")
-	var f countedFlow
-	if f.parse(nlmsg.NewAttributes(w.Buf)) {
+	read := func(message []byte) (r record, translated bool) {
+		r.parse(nlmsg.NewAttributes(message))
+		_, translated = r.route()
+		return r, translated
+	}
+	if _, translated := read(w.Buf); translated {
 		t.Error("a flow without a status counts as translated")
 	}
 	w.Uint32(attrStatus, statusDNAT)
 	for cut := range w.Buf {
-		f = countedFlow{}
-		if f.parse(nlmsg.NewAttributes(w.Buf[:cut])) {
+		if _, translated := read(w.Buf[:cut]); translated {
 			t.Errorf("cut to %d of %d bytes it still counts", cut, len(w.Buf))
 		}
 	}
-	if f = (countedFlow{}); !f.parse(nlmsg.NewAttributes(w.Buf)) || f.active() {
-		t.Errorf("read as %+v, want a translated flow that is not active, because it has no state", f)
+	if r, translated := read(w.Buf); !translated || r.active() {
+		t.Errorf("read as %+v, want a translated flow that is not active, because it has no state", r)
 	}
 }

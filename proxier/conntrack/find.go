@@ -120,36 +120,24 @@ func (r *request) flow(q Query) {
 	r.End(message)
 }
 
-const (
-	attrTimeout = 7
-
-	statusConfirmed = 1 << 3
-)
+const statusConfirmed = 1 << 3
 
 func (f *FoundFlow) parse(a nlmsg.Attributes) bool {
-	var orig, reply tuple
-	var counted countedFlow
-	for a.Next() {
-		switch a.Kind {
-		case attrTupleOrig:
-			orig.parse(a.Nested())
-		case attrTupleReply:
-			reply.parse(a.Nested())
-		case attrStatus:
-			counted.status = a.Uint32()
-		case attrTimeout:
-			f.Timeout = time.Duration(a.Uint32()) * time.Second
-		case attrProtoInfo:
-			counted.parseState(a.Nested())
-		}
+	var r record
+	r.parse(a)
+	*f = FoundFlow{
+		Protocol:   r.orig.protocol,
+		Src:        netip.AddrPortFrom(r.orig.src, r.orig.sport),
+		Dst:        netip.AddrPortFrom(r.orig.dst, r.orig.dport),
+		ReplySrc:   netip.AddrPortFrom(r.reply.src, r.reply.sport),
+		ReplyDst:   netip.AddrPortFrom(r.reply.dst, r.reply.dport),
+		Translated: r.status&statusDNAT != 0,
+		Answered:   r.status&statusSeenReply != 0,
+		Confirmed:  r.status&statusConfirmed != 0,
+		Timeout:    time.Duration(r.timeout) * time.Second,
 	}
-	f.Protocol = orig.protocol
-	f.Src, f.Dst = netip.AddrPortFrom(orig.src, orig.sport), netip.AddrPortFrom(orig.dst, orig.dport)
-	f.ReplySrc, f.ReplyDst = netip.AddrPortFrom(reply.src, reply.sport), netip.AddrPortFrom(reply.dst, reply.dport)
-	f.Translated = counted.status&statusDNAT != 0
-	f.Answered, f.Confirmed = counted.status&statusSeenReply != 0, counted.status&statusConfirmed != 0
 	if f.Protocol == unix.IPPROTO_TCP {
-		f.State = tcpState(counted.state)
+		f.State = tcpState(r.state)
 	}
 	return f.Dst.IsValid() && f.ReplySrc.IsValid()
 }

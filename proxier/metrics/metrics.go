@@ -89,7 +89,7 @@ func outcomes() [3]string { return [...]string{Applied, Rejected, Unknown} }
 // Pass is what one pass over the pending changes did.
 type Pass struct {
 	Outcome        string // Applied, Rejected or Unknown
-	Full           bool   // it wrote whole tables
+	Full           bool   // it compared or wrote whole tables
 	Started        time.Time
 	Duration       time.Duration
 	Added, Deleted int // elements; counted only if the pass was applied

@@ -94,7 +94,7 @@ func newUpstream(changes func() state.ChangeCounts) upstream {
 		syncDuration: histogram("kubeproxy_sync_proxy_rules_duration_seconds",
 			"Duration of a pass. One pass carries both families, so their series are equal.", fromMillisecond, family),
 		fullDuration: histogram("kubeproxy_sync_full_proxy_rules_duration_seconds",
-			"Duration of a pass that wrote whole tables.", fromMillisecond, family),
+			"Duration of a pass that compared or wrote whole tables.", fromMillisecond, family),
 		partialDuration: histogram("kubeproxy_sync_partial_proxy_rules_duration_seconds",
 			"Duration of a pass that wrote only what changed.", fromMillisecond, family),
 		syncFailures: counter("kubeproxy_sync_proxy_rules_nftables_sync_failures_total",

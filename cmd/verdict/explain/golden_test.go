@@ -268,12 +268,14 @@ func (s *situation) command(args ...string) string {
 	return out.String()
 }
 
-// Numbers that differ from run to run: those of pools, handles, timeouts and ports of clients.
+// Numbers that differ from run to run: those of pools, slots, handles, timeouts and ports of clients. An endpoint's slot
+// depends on the order in which the proxy saw the endpoints.
 var changing = []struct {
 	pattern *regexp.Regexp
 	becomes string
 }{
 	{regexp.MustCompile(`(^|[ ({])[0-9a-f]{1,4}:[0-9a-f]{1,4}($|[ .,)}])`), "${1}N:N$2"},
+	{regexp.MustCompile(`N:N \. \d+ : `), "N:N . N : "},
 	{regexp.MustCompile(`with handle \d+`), "with handle N"},
 	{regexp.MustCompile(`\(\S+ left\)`), "(T left)"},
 	{regexp.MustCompile(`ends in \S+`), "ends in T"},
