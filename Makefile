@@ -10,17 +10,17 @@ GOLANGCI_LINT := v2.15.0
 LINT          := .cache/golangci-lint-$(GOLANGCI_LINT)
 GOVULNCHECK   := v1.8.0
 VULN          := .cache/govulncheck-$(GOVULNCHECK)
+GOTESTSUM     := v1.13.0
+SUM           := .cache/gotestsum-$(GOTESTSUM)
 TEST_PACKAGES := nftables iproute2 conntrack iptables systemd
 BINARY        ?= bin/verdict
 IMAGE         ?= verdict:$(VERSION)
 
-# Packages whose code starts no goroutine (a test checks it). Races in their use show in the tests of proxier. With the
-# race detector the tests of nft take four times as long.
-SEQUENTIAL := ./nft/... ./ipvsctl/...
+# Runs a command that prints the events of "go test -json". Shows a line for each test or package, and at the end failures
+# with their output, and the number of tests. All events stay in .cache/NAME.json.
+SHOW_TESTS = mkdir -p .cache/test && $(SUM) --no-color --format-icons text --format $(1) --jsonfile .cache/test/$(2).json --raw-command --
 
-# Tests that wait do so side by side (-parallel). "make lint" and "make check" vet. All packages share one verdict. The
-# race detector lets a program sleep for a second at its end, unless GORACE says otherwise.
-TEST := GORACE=atexit_sleep_ms=0 VERDICT_BINARY=$(CURDIR)/.cache/test/verdict $(GO) test -count=1 -vet=off -parallel 8 -timeout 20m -v
+E2E := $(GO) test -json -tags e2e -count=1 -timeout 30m
 
 .PHONY: help
 help: ## list the targets
@@ -49,29 +49,23 @@ check: $(LINT) ## vet, and run the tests that need neither root nor network name
 	$(GO) test -tags nokernel -count=1 -vet=off -parallel 8 ./...
 
 .PHONY: test
-test: packages ## run all tests that need no second kernel and no API server, with the race detector where it can find anything
-	@mkdir -p .cache/test
-	set -o pipefail; { \
-		$(TEST) $(SEQUENTIAL) >.cache/test/sequential.log 2>&1 & sequential=$$!; code=0; \
-		$(GO) build -race -ldflags '-X main.version=v0.0.0-test' -o .cache/test/verdict ./cmd/verdict && \
-		$(TEST) -race $$(comm -13 <($(GO) list $(SEQUENTIAL) | sort) <($(GO) list ./... | sort)) || code=1; \
-		wait $$sequential || code=1; cat .cache/test/sequential.log; exit $$code; \
-	} 2>&1 | e2e/summarize.sh
+test: packages $(SUM) ## run all tests that need no second kernel and no API server, with the race detector where it can find anything
+	$(call SHOW_TESTS,pkgname,test) .ci/test.sh
 
 .PHONY: e2e
-e2e: packages ## run the scenarios with real packets against a real kube-apiserver, and from manifests (root; builds the API server once)
+e2e: packages $(SUM) ## run the scenarios with real packets against a real kube-apiserver, and from manifests (root; builds the API server once)
 	e2e/controlplane/build.sh
-	set -o pipefail; $(GO) test -tags e2e -count=1 -timeout 30m -p 1 -v ./e2e ./e2e/takeover ./config/deploy 2>&1 | e2e/summarize.sh
+	$(call SHOW_TESTS,testname,e2e) $(E2E) -p 1 ./e2e ./e2e/takeover ./config/deploy
 
 .PHONY: takeover
-takeover: packages ## go from kube-proxy to Verdict and back under load, in three modes of kube-proxy (root; RUNS=20; part of e2e with 2 runs)
+takeover: packages $(SUM) ## go from kube-proxy to Verdict and back under load, in three modes of kube-proxy (root; RUNS=20; part of e2e with 2 runs)
 	e2e/controlplane/build.sh
-	set -o pipefail; TAKEOVER_RUNS=$(or $(RUNS),20) $(GO) test -tags e2e -count=1 -timeout 30m -v ./e2e/takeover 2>&1 | e2e/summarize.sh
+	export TAKEOVER_RUNS=$(or $(RUNS),20); $(call SHOW_TESTS,testname,takeover) $(E2E) ./e2e/takeover
 
 .PHONY: e2e-upstream
-e2e-upstream: packages ## run the same scenarios against upstream kube-proxy, to check what they expect
+e2e-upstream: packages $(SUM) ## run the same scenarios against upstream kube-proxy, to check what they expect
 	e2e/controlplane/build.sh
-	set -o pipefail; $(GO) test -tags e2e -count=1 -timeout 30m -v ./e2e -proxy=kube-proxy 2>&1 | e2e/summarize.sh
+	$(call SHOW_TESTS,testname,upstream) $(E2E) ./e2e -proxy=kube-proxy
 
 .PHONY: chaos
 chaos: packages build ## run the daemon under random faults and check every round (root; ROUNDS=2000 SEED=1; 200 rounds take 10 minutes)
@@ -137,6 +131,11 @@ $(LINT):
 	@mkdir -p .cache/tools
 	GOBIN=$(CURDIR)/.cache/tools $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT)
 	mv .cache/tools/golangci-lint $@
+
+$(SUM):
+	@mkdir -p .cache/tools
+	GOBIN=$(CURDIR)/.cache/tools $(GO) install gotest.tools/gotestsum@$(GOTESTSUM)
+	mv .cache/tools/gotestsum $@
 
 $(VULN):
 	@mkdir -p .cache/tools

@@ -13,12 +13,12 @@ import (
 // TestSequentialPackages checks the packages that "make test" runs without the race detector: their code starts no
 // goroutine.
 func TestSequentialPackages(t *testing.T) {
-	makefile, err := os.ReadFile("../Makefile")
+	script, err := os.ReadFile("../.ci/test.sh")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, after, found := strings.Cut(string(makefile), "\nSEQUENTIAL := ")
-	line, _, _ := strings.Cut(after, "\n")
+	_, after, found := strings.Cut(string(script), "\nsequential=(")
+	line, _, _ := strings.Cut(after, ")")
 	checked := 0
 	for _, pattern := range strings.Fields(line) {
 		root := filepath.Clean(filepath.Join("..", strings.TrimSuffix(pattern, "/...")))
@@ -33,7 +33,7 @@ func TestSequentialPackages(t *testing.T) {
 		}
 	}
 	if !found || checked < 10 {
-		t.Errorf("SEQUENTIAL in the Makefile names packages with %d files, want more", checked)
+		t.Errorf("'sequential' in .ci/test.sh names packages with %d files, want more", checked)
 	}
 }
 
@@ -46,7 +46,7 @@ func checkSequential(t *testing.T, path string) {
 	}
 	ast.Inspect(file, func(n ast.Node) bool {
 		if startsGoroutine(n) {
-			t.Errorf("%s starts a goroutine: remove its package from SEQUENTIAL in the Makefile", files.Position(n.Pos()))
+			t.Errorf("%s starts a goroutine: remove its package from 'sequential' in .ci/test.sh", files.Position(n.Pos()))
 		}
 		return true
 	})
