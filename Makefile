@@ -73,6 +73,10 @@ chaos: packages build ## run the daemon under random faults and check every roun
 	.cache/chaos -binaries "$$(e2e/controlplane/build.sh etcd kube-apiserver)" -verdict bin/verdict \
 		-rounds $(or $(ROUNDS),200) -seed $(or $(SEED),0) $(CHAOS)
 
+.PHONY: soak
+soak: packages build ## run the daemon for TIME (default 30m) under churn and foreign edits: memory, descriptors and goroutines stay flat (root)
+	$(MAKE) chaos CHAOS='-soak $(or $(TIME),30m) $(CHAOS)'
+
 .PHONY: fuzz
 fuzz: ## fuzz each decoder, and plan and engine together, for FUZZTIME each (default 30s)
 	@$(GO) list ./... | while read -r package; do \

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"regexp"
 	"slices"
@@ -140,6 +141,7 @@ func number(text string) uint64 {
 // Bits of the scratch number; see nft/README.md.
 const (
 	poolMask    = 1<<20 - 1
+	portMask    = poolMask &^ 1
 	frontendAll = 1<<30 - 1
 )
 
@@ -148,20 +150,48 @@ type names struct {
 	classes map[uint64]string // number of the class, shifted: its chain
 	pools   map[uint64]string
 	tokens  map[uint64]string
+	ports   map[uint64]string // number of the service port
+	hashes  map[uint64]string // number of the hash table: its slots
 }
 
 func (t *listed) names() names {
-	n := names{map[uint64]string{}, map[uint64]string{}, map[uint64]string{}}
+	n := names{map[uint64]string{}, map[uint64]string{}, map[uint64]string{}, map[uint64]string{}, t.hashes()}
+	for _, e := range t.elements("firewalled") { // a port without endpoints has no pool
+		n.ports[number(e.data)&portMask] = e.comment
+	}
 	for _, e := range t.elements("dispatch") {
 		n.classes[number(e.key)] = strings.TrimPrefix(e.data, "goto ")
 	}
 	for _, e := range t.elements("pools") {
-		n.pools[number(e.key)] = e.comment
+		n.pools[number(e.key)], n.ports[number(e.key)&portMask] = e.comment, e.comment
 	}
 	for _, e := range t.elements("sticky-endpoints") {
 		n.tokens[number(e.key)] = e.comment + " " + e.data
 	}
 	return n
+}
+
+// hashes names each hash table by a digest of its slots: the same endpoints must have the same slots on each node.
+func (t *listed) hashes() map[uint64]string {
+	tables := map[uint64]bool{}
+	for _, e := range t.elements("hash-tables") {
+		tables[number(e.data)>>16] = true
+	}
+	slots := map[uint64][]string{}
+	for _, set := range []string{"hash-slots", "endpoints"} {
+		for _, e := range t.elements(set) {
+			key, slot, _ := strings.Cut(e.key, " . ")
+			if n := number(key) >> 16; set == "hash-slots" || tables[n] {
+				slots[n] = append(slots[n], slot+" "+e.data)
+			}
+		}
+	}
+	out := map[uint64]string{}
+	for n, list := range slots {
+		slices.Sort(list)
+		out[n] = fmt.Sprintf("table of %d slots with digest %x", len(list), sha256.Sum256([]byte(strings.Join(list, "\n"))))
+	}
+	return out
 }
 
 func (t *listed) elements(set string) []listedElement {
@@ -185,8 +215,9 @@ func (t *listed) canonical() []string {
 
 // canonical lists the elements of a set. It notes the chains that the set leads to.
 func (s *listedSet) canonical(name string, n names, used map[string]bool) (out []string) {
-	if name == "affinity" || name == "dispatch" {
-		return nil // entries of clients; classes, of which pools say what is used
+	switch name {
+	case "affinity", "unanswered", "refusing", "dispatch":
+		return nil // entries that packets make; classes, of which pools say what is used
 	}
 	slots := map[string][]string{}
 	for _, e := range s.elements {
@@ -195,6 +226,12 @@ func (s *listedSet) canonical(name string, n names, used map[string]bool) (out [
 		case "services", "nodeports":
 			v := number(data)
 			data = fmt.Sprintf("%x %s", v>>30, known(n.pools, v&frontendAll))
+		case "firewalled":
+			data = fmt.Sprintf("%x %s", number(data)>>30, known(n.ports, number(data)&portMask))
+		case "source-lengths", "allowed-sources":
+			first, rest, _ := strings.Cut(key, " . ")
+			v := number(first)
+			key = fmt.Sprintf("%s, length %d, %s", known(n.ports, v&portMask), v>>20, rest)
 		case "pools":
 			v := number(data)
 			chain := known(n.classes, v&^poolMask)
@@ -203,15 +240,22 @@ func (s *listedSet) canonical(name string, n names, used map[string]bool) (out [
 			if v&poolMask != number(e.key) {
 				data += " and another pool"
 			}
-		case "endpoints", "sticky-slots":
+		case "hash-tables":
+			v := number(data)
+			key, data = known(n.pools, number(key)), fmt.Sprintf("%s, port %d", known(n.hashes, v>>16), v&0xffff)
+		case "hash-slots", "endpoints", "sticky-slots":
 			pool, slot, _ := strings.Cut(key, " . ")
+			if table, isHash := n.hashes[number(pool)>>16]; isHash && name != "sticky-slots" {
+				out = append(out, name+" | "+table)
+				continue
+			}
 			at := known(n.pools, number(pool))
 			if name == "sticky-slots" {
 				data = known(n.tokens, number(data))
 			}
 			slots[at] = append(slots[at], data)
 			key, data = at, "has slot "+slot
-		case "sticky-endpoints":
+		case "sticky-endpoints", "generation": // a number that only this process has, and what the comment says
 			key = ""
 		}
 		out = append(out, strings.Join([]string{name, key, e.comment, data}, " | "))
@@ -241,7 +285,8 @@ func (t *listed) usedChains(used map[string]bool, n names) (out []string) {
 	}
 	var queue []string
 	for name := range t.chains {
-		if used[name] || !spare[name] && !strings.HasPrefix(name, "token-") {
+		ofClass := strings.HasPrefix(name, "token-") || strings.HasPrefix(name, "table-")
+		if used[name] || !spare[name] && !ofClass {
 			queue = append(queue, name)
 		}
 	}

@@ -20,4 +20,5 @@
 //	compare.go   the kernel against a fresh plan
 //	canonical.go the text of a ruleset without the numbers that differ between processes
 //	report.go    the table at the end
+//	soak.go      instead of rounds: one long run in which the daemon must not grow
 package main

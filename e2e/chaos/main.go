@@ -25,6 +25,7 @@ type options struct {
 	verdict  string
 	logs     string
 	only     string
+	soak     time.Duration
 }
 
 func main() {
@@ -59,6 +60,7 @@ func parse(args []string) (options, error) {
 	fs.StringVar(&o.verdict, "verdict", "bin/verdict", "the `FILE` with the program under test")
 	fs.StringVar(&o.logs, "logs", "", "`DIR` for logs; default: a temporary one, which stays after a failure")
 	fs.StringVar(&o.only, "only", "", "draw only faults whose names contain one of these `WORDS`, separated by commas")
+	fs.DurationVar(&o.soak, "soak", 0, "instead of rounds, watch the daemon for a `TIME`: memory, descriptors and goroutines must stay flat")
 	if err := fs.Parse(args); err != nil {
 		return o, err
 	}
@@ -91,7 +93,11 @@ func run(ctx context.Context, o options) (err error) {
 		return err
 	}
 	start := time.Now()
-	err = b.play(ctx)
+	if o.soak > 0 {
+		err = b.soak(ctx)
+	} else {
+		err = b.play(ctx)
+	}
 	fmt.Print(b.report(time.Since(start)))
 	if err = errors.Join(err, b.close()); err != nil {
 		return err
