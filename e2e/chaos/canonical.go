@@ -11,7 +11,7 @@ import (
 
 // canonical is the text of the tables of Verdict, as nft lists them, without what differs between processes that mean
 // the same: the numbers of pools, classes and tokens, the order of slots, counters, unused classes, and the entries of
-// clients. It returns sorted lines.
+// clients. A hash table that no pool uses stays until the next transaction. It returns sorted lines.
 func canonical(listing string) []string {
 	var out []string
 	for _, t := range parseTables(listing) {
@@ -245,9 +245,8 @@ func (s *listedSet) canonical(name string, n names, used map[string]bool) (out [
 			key, data = known(n.pools, number(key)), fmt.Sprintf("%s, port %d", known(n.hashes, v>>16), v&0xffff)
 		case "hash-slots", "endpoints", "sticky-slots":
 			pool, slot, _ := strings.Cut(key, " . ")
-			if table, isHash := n.hashes[number(pool)>>16]; isHash && name != "sticky-slots" {
-				out = append(out, name+" | "+table)
-				continue
+			if number(pool) > poolMask {
+				continue // a hash table; the pools that use it name its slots
 			}
 			at := known(n.pools, number(pool))
 			if name == "sticky-slots" {

@@ -234,10 +234,13 @@ func (m *Manifests) apply(names []string) {
 		}
 		m.report(name, f, faults)
 	}
-	m.into.services.replace(w.services)
-	m.into.slices.replace(w.slices)
-	m.into.nodes.replace(w.nodes)
-	m.into.serviceCIDRs.replace(w.serviceCIDRs)
+	// An endpoint that moves from one file to another is never missing.
+	m.store.Together(func() {
+		m.into.services.replace(w.services)
+		m.into.slices.replace(w.slices)
+		m.into.nodes.replace(w.nodes)
+		m.into.serviceCIDRs.replace(w.serviceCIDRs)
+	})
 }
 
 func (w *wanted) add(o object, nodeName string) {

@@ -12,6 +12,7 @@ import (
 // Store holds the wanted state of the whole cluster. All methods may be called from any goroutine. Values that go in
 // and out are shared, so nobody may change them afterwards.
 type Store struct {
+	whole    sync.RWMutex // Together holds it; Take and Service wait for its end
 	mu       sync.Mutex
 	services map[Name]*Service
 	slices   map[Name]*Slice   // by the slice's own name
@@ -90,6 +91,13 @@ func (s *Store) Synced() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.synced
+}
+
+// Together calls a function that makes several changes. Take and Service see all of them or none.
+func (s *Store) Together(change func()) {
+	s.whole.Lock()
+	defer s.whole.Unlock()
+	change()
 }
 
 // SetService adds or replaces a Service and the problems of its object.
@@ -299,6 +307,8 @@ func (s *Store) Pending() (c Changes, ok bool) {
 // tenant with many changes does not keep the others waiting. In a namespace, the change that waits longest comes first.
 // What was taken stays pending until Applied. Take returns false before MarkSynced.
 func (s *Store) Take(n int) (c Changes, ok bool) {
+	s.whole.RLock()
+	defer s.whole.RUnlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.synced {
@@ -346,6 +356,8 @@ func (s *Store) Applied(c Changes) {
 
 // Service returns a Service and its slices, sorted by name. It returns nil when there is no such Service.
 func (s *Store) Service(n Name) (*Service, []*Slice) {
+	s.whole.RLock()
+	defer s.whole.RUnlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	svc := s.services[n]
