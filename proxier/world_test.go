@@ -1,0 +1,190 @@
+package proxier
+
+import (
+	"errors"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/verdict-proxy/verdict/config"
+	"github.com/verdict-proxy/verdict/nft"
+	"github.com/verdict-proxy/verdict/proxier/conntrack"
+	"github.com/verdict-proxy/verdict/proxier/dataplane"
+	"github.com/verdict-proxy/verdict/proxier/state"
+)
+
+// faulty is the nft engine over a kernel in memory, with faults in between.
+type faulty struct {
+	*nft.Memory
+	mu      sync.Mutex
+	fail    int           // applies to refuse
+	takes   time.Duration // how long an apply takes
+	limit   string        // a port that is over a limit
+	missing bool          // someone else removed the tables
+	applies int
+	repairs int
+	sets    map[string]int // calls of Set by port
+}
+
+func newFaulty() *faulty {
+	return &faulty{Memory: nft.OpenMemory(nft.Options{}), sets: map[string]int{}}
+}
+
+func (f *faulty) Set(p *nft.Port) error {
+	if p.Name == f.limit {
+		return errors.New("too many endpoints")
+	}
+	f.sets[p.Name]++
+	return f.Memory.Set(p)
+}
+
+func (f *faulty) Intact() (bool, error) {
+	intact, err := f.Memory.Intact()
+	return intact && !f.missing, err
+}
+
+func (f *faulty) Apply() (nft.Result, error) {
+	time.Sleep(f.takes)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.applies++
+	if f.fail > 0 {
+		f.fail--
+		return nft.Result{Outcome: nft.Rejected}, errors.New("injected: the kernel refuses")
+	}
+	return f.Memory.Apply()
+}
+
+func (f *faulty) Repair(i nft.Interference) (nft.Result, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.repairs++
+	return f.Memory.Repair(i)
+}
+
+// frontends lists the addresses of each service port in the kernel, sorted.
+func (f *faulty) frontends(t *testing.T) map[string][]string {
+	t.Helper()
+	listing, err := f.List(nil)
+	if errors.Is(err, nft.ErrNoTables) {
+		return nil
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string][]string{}
+	for _, fe := range listing.Frontends {
+		out[fe.Name] = append(out[fe.Name], fe.Addr.String())
+	}
+	return out
+}
+
+// endpoints lists the endpoints of a service port in the kernel.
+func (f *faulty) endpoints(t *testing.T, port string) (out []string) {
+	t.Helper()
+	listing, err := f.List(func(name string) bool { return name == port })
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range listing.Frontends[0].Cluster {
+		out = append(out, e.Addr.String())
+	}
+	return out
+}
+
+// flows counts what is asked of connection tracking.
+type flows struct {
+	fail   int
+	cleans int
+}
+
+func (f *flows) Clean(conntrack.Stale, []netip.Addr) ([]conntrack.Result, error) {
+	f.cleans++
+	if f.fail > 0 {
+		f.fail--
+		return nil, errors.New("injected: no buffer space")
+	}
+	return nil, nil
+}
+
+// watcher is an observer that remembers what it was told.
+type watcher struct {
+	passes   []PassReport
+	problems []state.Problem // all that there are now
+	reports  []ProblemReport
+	pending  []time.Time
+	repairs  []RepairReport
+}
+
+func (w *watcher) Pending(since time.Time)         { w.pending = append(w.pending, since) }
+func (w *watcher) PassDone(r PassReport)           { w.passes = append(w.passes, r) }
+func (w *watcher) Repaired(r RepairReport)         { w.repairs = append(w.repairs, r) }
+func (w *watcher) FlowsCleaned([]conntrack.Result) {}
+
+func (w *watcher) Problems(r ProblemReport) {
+	w.reports = append(w.reports, r)
+	for _, c := range r.Changed {
+		o := c.Object
+		w.problems = slices.DeleteFunc(w.problems, func(p state.Problem) bool { return p.Kind == o.Kind && p.Object == o.Name })
+		w.problems = append(w.problems, c.Problems...)
+	}
+}
+
+// world is a loop with everything around it.
+type world struct {
+	*Proxier
+	store   *state.Store
+	rules   *faulty
+	watcher *watcher
+	flows   *flows
+	log     *strings.Builder
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	settings := config.Default()
+	settings.NodeName = "n1"
+	settings.MinSyncPeriod = 0
+	w := &world{store: state.NewStore(), rules: newFaulty(), watcher: &watcher{}, log: &strings.Builder{}}
+	w.flows = &flows{}
+	w.Proxier = New(Options{
+		Settings: &settings, Store: w.store, Flows: w.flows, Observer: w.watcher,
+		Dataplane: dataplane.New(dataplane.Options{Ruleset: w.rules}),
+		Primary:   func() ([]netip.Addr, error) { return []netip.Addr{netip.MustParseAddr("192.168.7.1")}, nil },
+		Log:       slog.New(slog.NewTextHandler(w.log, nil)),
+	})
+	return w
+}
+
+func service(name, clusterIP string, created int64, external ...string) *state.Service {
+	svc := &state.Service{
+		Name: state.Name{Namespace: "default", Name: name}, Created: time.Unix(created, 0),
+		ClusterIPs: []netip.Addr{netip.MustParseAddr(clusterIP)},
+		Ports:      []state.ServicePort{{Name: "http", Protocol: state.TCP, Port: 80}},
+	}
+	for _, ip := range external {
+		svc.ExternalIPs = append(svc.ExternalIPs, netip.MustParseAddr(ip))
+	}
+	return svc
+}
+
+func slice(service string, addrs ...string) *state.Slice {
+	sl := &state.Slice{
+		Name:    state.Name{Namespace: "default", Name: service + "-1"},
+		Service: state.Name{Namespace: "default", Name: service}, Family: state.IPv4, Weight: state.DefaultWeight,
+		Ports: []state.SlicePort{{Name: "http", Protocol: state.TCP, Port: 8080}},
+	}
+	for _, a := range addrs {
+		sl.Endpoints = append(sl.Endpoints, state.Endpoint{Addr: netip.MustParseAddr(a), Ready: true, Serving: true})
+	}
+	return sl
+}
+
+func (w *world) pendingServices() int {
+	c, _ := w.store.Pending()
+	return len(c.Services)
+}
