@@ -12,7 +12,7 @@ GOVULNCHECK   := v1.8.0
 VULN          := .cache/govulncheck-$(GOVULNCHECK)
 GOTESTSUM     := v1.13.0
 SUM           := .cache/gotestsum-$(GOTESTSUM)
-TEST_PACKAGES := nftables iproute2 conntrack iptables systemd
+TEST_PACKAGES := nftables iproute2 conntrack iptables systemd chromium fonts-dejavu-core
 BINARY        ?= bin/verdict
 IMAGE         ?= verdict:$(VERSION)
 

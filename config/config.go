@@ -88,6 +88,8 @@ type Settings struct {
 	HealthzBindAddress string // empty: off
 	MetricsBindAddress string // empty: off
 	Profiling          bool   // serve /debug/pprof there
+	UI                 bool   // serve the page /ui
+	UIAddress          string // where; empty: on the port of MetricsBindAddress, at loopback addresses
 	// CountedFrontends is how many frontends a node may have so that the metrics show connections of service ports.
 	CountedFrontends int
 
@@ -138,6 +140,7 @@ const (
 func (s *Settings) Complete() error {
 	s.HealthzBindAddress = withPort(s.HealthzBindAddress, HealthzPort)
 	s.MetricsBindAddress = withPort(s.MetricsBindAddress, MetricsPort)
+	s.UIAddress = withPort(s.UIAddress, MetricsPort)
 	s.NodeName = strings.ToLower(strings.TrimSpace(s.NodeName))
 	if s.NodeName != "" {
 		return nil
@@ -160,6 +163,7 @@ func (s *Settings) Validate() error {
 		s.validateDetectLocal(),
 		validateAddress("--healthz-bind-address", s.HealthzBindAddress),
 		validateAddress("--metrics-bind-address", s.MetricsBindAddress),
+		s.validateUI(),
 		validateEach("--nodeport-addresses", s.NodePortAddresses, isNodePortAddress),
 		validateEach("--cluster-cidr", s.ClusterCIDRs, isPrefix),
 		s.Budgets.validate(),
@@ -193,6 +197,13 @@ func (s *Settings) validateOutliers() error {
 		return fmt.Errorf("--max-ejected=%d: must be a percentage from 0 to 100", s.MaxEjected)
 	}
 	return nil
+}
+
+func (s *Settings) validateUI() error {
+	if s.UIAddress != "" && !s.UI {
+		return fmt.Errorf("--ui-address=%s has no effect without --ui", s.UIAddress)
+	}
+	return validateAddress("--ui-address", s.UIAddress)
 }
 
 func (s *Settings) validateBackend() error {

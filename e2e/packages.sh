@@ -12,6 +12,6 @@ if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
 		DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >/dev/null && exit 0
 fi
 # On other distributions the packages have other names. It is enough that the programs exist.
-for program in nft ip conntrack; do
+for program in nft ip conntrack chromium; do
 	PATH="$PATH:/usr/sbin:/sbin" command -v $program >/dev/null || { echo "missing Debian packages:$missing; install them first" >&2; exit 1; }
 done

@@ -194,6 +194,9 @@ type Result struct {
 	Room []PortID
 	// Text prints the transaction in nft syntax. It is valid until the next call of a method of the engine.
 	Text func() string
+	// Head prints its first changes of elements, one line each. It stays valid after a transaction that was sent, and
+	// keeps that transaction in memory. Any goroutine may call it.
+	Head func(most int) []string
 }
 
 // Apply gives all collected changes to the kernel. If the outcome is not Applied, the error says why, and the next
@@ -209,7 +212,7 @@ func (e *Engine) Apply() (Result, error) {
 func (e *Engine) apply() (Result, error) {
 	full := e.rebuild
 	err := e.prepare()
-	r := Result{Full: full, Text: e.tx.String}
+	r := Result{Full: full, Text: e.tx.String, Head: e.tx.head}
 	if err != nil {
 		r.Outcome = Rejected
 		return r, err

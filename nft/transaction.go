@@ -127,6 +127,29 @@ func (t *Transaction) String() string {
 	return b.String()
 }
 
+// head prints the first changes of elements: in each family and set, those that are deleted before those that are added.
+func (t *Transaction) head(most int) (lines []string) {
+	for _, f := range Families() {
+		defs := program{family: f}.sets()
+		for id := range defs {
+			c := &t.elements[f.index()][id]
+			for _, part := range []struct {
+				verb string
+				list []element
+			}{{"delete", c.del}, {"add", c.add}} {
+				if setID(id) == idGeneration { // in each transaction
+					continue
+				}
+				part.list = part.list[:min(len(part.list), most-len(lines))]
+				for _, text := range elementTexts(&defs[id], part.list, t.arena) {
+					lines = append(lines, fmt.Sprintf("%s element %s %s %s { %s }", part.verb, f, TableName, defs[id].name, text))
+				}
+			}
+		}
+	}
+	return lines
+}
+
 func (t *Transaction) printElements(b *strings.Builder, verb string, pick func(elementChanges) []element) {
 	for _, f := range Families() {
 		defs := program{family: f}.sets()

@@ -8,29 +8,71 @@ import (
 	"net"
 	"net/http"
 	"net/http/pprof"
+	"net/netip"
 	"time"
 
 	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/verdict-proxy/verdict/cmd/verdict/socket"
+	"github.com/verdict-proxy/verdict/cmd/verdict/ui"
 	"github.com/verdict-proxy/verdict/config"
 )
 
 // listen opens the listeners, so that an address in use is an error at the start. It serves until the context ends.
-func (o *observers) listen(ctx context.Context, group *errgroup.Group) error {
+func (o *observers) listen(ctx context.Context, group *errgroup.Group, daemon *socket.Daemon) error {
 	healthz := http.NewServeMux()
 	healthz.Handle("/healthz", o.proxy.Healthz())
 	healthz.Handle("/livez", o.proxy.Livez())
 	healthz.Handle("/readyz", o.proxy.Readyz())
 	group.Go(func() error { return o.serveHealthChecks(ctx) })
+	face := o.metricsFace()
 	return errors.Join(
 		serve(ctx, group, "--healthz-bind-address", o.settings.HealthzBindAddress, healthz),
-		serve(ctx, group, "--metrics-bind-address", o.settings.MetricsBindAddress, o.metricsFace()),
+		o.servePage(ctx, group, face, daemon),
+		serve(ctx, group, "--metrics-bind-address", o.settings.MetricsBindAddress, face),
 	)
 }
 
+// servePage serves the page /ui, if it is wanted: on --ui-address, or else on the port of the metrics at loopback
+// addresses only.
+func (o *observers) servePage(ctx context.Context, group *errgroup.Group, face *http.ServeMux, daemon *socket.Daemon) error {
+	if !o.settings.UI {
+		return nil
+	}
+	page := ui.New(ui.Options{Daemon: daemon, Log: o.log})
+	address, shared := o.settings.UIAddress, o.settings.UIAddress == o.settings.MetricsBindAddress
+	if address == "" {
+		page = ui.LocalOnly(page)
+		address, shared = uiAddress(o.settings.MetricsBindAddress)
+	}
+	o.log.Info("serving the page", "url", "http://"+address+"/ui/")
+	if !shared {
+		return serve(ctx, group, "--ui-address", address, page)
+	}
+	face.Handle("/ui", page)
+	face.Handle("/ui/", page)
+	return nil
+}
+
+// uiAddress is where the page is served at loopback addresses, and whether the listener of the metrics has this address.
+func uiAddress(metrics string) (address string, shared bool) {
+	host, port, err := net.SplitHostPort(metrics)
+	if err != nil { // the metrics are off
+		return net.JoinHostPort("127.0.0.1", config.MetricsPort), false
+	}
+	at, err := netip.ParseAddr(host)
+	switch {
+	case err == nil && at.IsLoopback():
+		return metrics, true
+	case err != nil || at.IsUnspecified():
+		return net.JoinHostPort("127.0.0.1", port), true
+	}
+	return net.JoinHostPort("127.0.0.1", port), false
+}
+
 // metricsFace answers on --metrics-bind-address, with the paths of kube-proxy.
-func (o *observers) metricsFace() http.Handler {
+func (o *observers) metricsFace() *http.ServeMux {
 	mux := http.NewServeMux()
 	mux.Handle("/metrics", o.metrics.Handler())
 	mux.HandleFunc("/healthz", plain("ok"))

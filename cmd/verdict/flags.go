@@ -128,6 +128,10 @@ func bindDaemon(fs *pflag.FlagSet, s *config.Settings) {
 	fs.StringVar(&s.MetricsBindAddress, "metrics-bind-address", s.MetricsBindAddress,
 		"`ADDRESS:PORT` of /metrics, /proxyMode and /configz; empty: off")
 	fs.BoolVar(&s.Profiling, "profiling", s.Profiling, "serve /debug/pprof on --metrics-bind-address")
+	fs.BoolVar(&s.UI, "ui", s.UI, "serve a read-only page at /ui: Services, endpoints, connection rates, passes, explanations. "+
+		"It is on the port of --metrics-bind-address and answers only at loopback addresses")
+	fs.StringVar(&s.UIAddress, "ui-address", s.UIAddress,
+		"with --ui: serve the page at this `ADDRESS:PORT` instead; whoever can connect there can read it")
 	fs.IntVar(&s.CountedFrontends, "max-counted-frontends", s.CountedFrontends,
 		"`NUMBER` of frontends up to which /metrics shows the connections of each service port; 0: never")
 }

@@ -147,17 +147,23 @@ func (o *observers) Problems(r proxier.ProblemReport) {
 	o.journal.Problems(r.Changed)
 }
 
+// daemon answers questions about this process.
+func (o *observers) daemon(store *state.Store, outliers *proxier.Outliers) *socket.Daemon {
+	return &socket.Daemon{
+		Journal: o.journal, Store: store, Outliers: outliers.Statuses, NodeName: o.settings.NodeName,
+		Version: thisBuild().version, Log: o.log,
+	}
+}
+
 // answerStatus answers the questions of the commands. Without the socket, they ask only the kernel.
-func (o *observers) answerStatus(ctx context.Context, group *errgroup.Group, store *state.Store) {
+func (o *observers) answerStatus(ctx context.Context, group *errgroup.Group, daemon *socket.Daemon) {
 	l, err := socket.Listen(ctx)
 	if err != nil {
 		o.log.Warn("the commands of Verdict cannot ask this process; they ask only the kernel", "error", err)
 		return
 	}
 	group.Go(func() error {
-		return socket.Serve(ctx, l, socket.Options{
-			Journal: o.journal, Store: store, NodeName: o.settings.NodeName, Version: thisBuild().version, Log: o.log,
-		})
+		return socket.Serve(ctx, l, daemon)
 	})
 }
 

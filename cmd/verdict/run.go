@@ -158,10 +158,11 @@ func run(ctx context.Context, c *commandLine, takeOver bool, log *slog.Logger) (
 		Outliers: outliers,
 	})
 	group, ctx := errgroup.WithContext(ctx)
-	if err := observers.listen(ctx, group); err != nil {
+	daemon := observers.daemon(store, outliers)
+	if err := observers.listen(ctx, group, daemon); err != nil {
 		return err
 	}
-	observers.answerStatus(ctx, group, store)
+	observers.answerStatus(ctx, group, daemon)
 	startSources(ctx, group, s, client, store, log)
 	group.Go(func() error { return notes.run(ctx) })
 	group.Go(func() error { return follow(ctx, c, log) })

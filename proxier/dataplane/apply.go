@@ -38,6 +38,8 @@ type Result struct {
 	// Transactions counts those that went to the kernel, by their Outcome.
 	Transactions [nft.Unknown + 1]int
 	Operations   int // on virtual servers and local addresses
+	// Changes print the first changes of each step, for people. Any goroutine may call them, at any time.
+	Changes []func() []string
 }
 
 // Failure is a change that IPVS did not make. It concerns one service port only.
@@ -66,6 +68,8 @@ func (r *Result) Add(later Result) {
 		later.Transactions[outcome] += n
 	}
 	later.Operations += r.Operations
+	later.Changes = append(r.Changes, later.Changes...)
+	later.Changes = later.Changes[:min(len(later.Changes), maxSteps)]
 	*r = later
 }
 
@@ -119,6 +123,7 @@ func (d *Dataplane) note(r *Result, call func() (nft.Result, error)) {
 	r.Deleted += done.Deleted
 	r.Bytes += done.Bytes
 	r.Kernel += done.Kernel
+	r.keepChanges(&done)
 }
 
 // addServers has IPVS serve what is new. It reports whether IPVS took everything; otherwise Replan names the Services
@@ -126,7 +131,7 @@ func (d *Dataplane) note(r *Result, call func() (nft.Result, error)) {
 func (d *Dataplane) addServers(r *Result) bool {
 	now := time.Now()
 	done, _ := d.ipvs.Add(now) // the error sums up the failures
-	r.Operations += len(done.Operations)
+	r.operated(done.Operations)
 	// Other ports of an address that is not local answer as on any other node.
 	d.ruleset.Unguard(done.Released())
 	d.ruleset.Unguard(done.NotLocal)
@@ -155,7 +160,7 @@ func (d *Dataplane) removeServers(r *Result) {
 
 // noteRemoved reports a removal and takes the guards off addresses that are no longer local.
 func (d *Dataplane) noteRemoved(r *Result, done ipvsctl.Result) {
-	r.Operations += len(done.Operations)
+	r.operated(done.Operations)
 	for i := range done.Failures {
 		f := &done.Failures[i]
 		r.fail(f, d.ipvs.services[f.Name], fmt.Sprintf("it takes no new connections; tried again every %s", TickPeriod))

@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -93,7 +94,7 @@ func run(cmd *cobra.Command, o *options, args []string) error {
 		return err
 	}
 	defer k.Close()
-	questions, err := o.withSource(cmd, k, wanted, source)
+	questions, err := o.withSource(cmd.Context(), k, wanted, source)
 	if err != nil {
 		return err
 	}
@@ -145,10 +146,10 @@ func (o *options) targets(args []string) (wanted []question, source string, err 
 }
 
 // withSource fills in the source. Of a Service, only the frontends of the source's family count.
-func (o *options) withSource(cmd *cobra.Command, k kernel, wanted []question, source string) (out []question, err error) {
+func (o *options) withSource(ctx context.Context, k kernel, wanted []question, source string) (out []question, err error) {
 	var failed error
 	for _, q := range wanted {
-		if err := q.from(cmd.Context(), k, o.cluster, source); err != nil {
+		if err := q.from(ctx, k, o.cluster, source); err != nil {
 			failed = err
 			continue
 		}
@@ -166,7 +167,7 @@ func explainAll(k kernel, questions []question, asJSON bool, out, errs io.Writer
 		if err != nil {
 			return err
 		}
-		for _, note := range e.notes {
+		for _, note := range e.Notes {
 			fmt.Fprintln(errs, "verdict: "+note)
 		}
 		if err := e.write(out, asJSON, i > 0); err != nil {

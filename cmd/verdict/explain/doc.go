@@ -8,6 +8,7 @@
 //	connection.go   flows that exist; frontend.go, endpoints.go, refusal.go, others.go: parts of the explanation
 //	leftout.go      endpoints that do not get the connection, and why: the daemon knows
 //	kernel.go       the kernel part: keyed look-ups
+//	answer.go       answers for the page of the daemon
 //	trace.go        "--trace": what the kernel says about the packets of this flow
 //
 // The command asks the kernel, and the daemon only for the reasons why endpoints are left out. It changes nothing, except

@@ -18,7 +18,8 @@ type Explanation struct {
 	Steps       []Step         `json:"steps"`
 	Verdict     Verdict        `json:"verdict"`
 
-	notes []string // go to standard error
+	// Notes say what is not known. The command prints them to standard error.
+	Notes []string `json:"notes,omitempty"`
 }
 
 // Step is one thing that matters for the connection.

@@ -17,9 +17,9 @@ func (x *explainer) leftOut(p *nft.Pick) {
 	reasons, err := x.reasons(p)
 	switch {
 	case errors.Is(err, socket.ErrNotRunning):
-		x.notes = append(x.notes, "no daemon answers, so it is not known which other endpoints there are: "+err.Error())
+		x.Notes = append(x.Notes, "no daemon answers, so it is not known which other endpoints there are: "+err.Error())
 	case err != nil:
-		x.notes = append(x.notes, "it is not known which other endpoints there are: "+err.Error())
+		x.Notes = append(x.Notes, "it is not known which other endpoints there are: "+err.Error())
 	}
 	if err != nil {
 		for _, e := range p.LeftOut {

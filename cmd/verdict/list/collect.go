@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/verdict-proxy/verdict/cmd/verdict/socket"
 	"github.com/verdict-proxy/verdict/ipvsctl"
 	"github.com/verdict-proxy/verdict/nft"
 )
@@ -90,8 +91,19 @@ func (o *options) families() []nft.Family {
 
 func (o *options) wants(a netip.Addr) bool { return slices.Contains(o.families(), nft.FamilyOf(a)) }
 
-// collect reads the table from the kernel.
+// collect reads the table from the kernel. Single Services are read by their keys, if the daemon can tell them.
 func collect(o options) (*table, error) {
+	if o.onlyServices() {
+		t, err := o.named(socket.NewClient())
+		if err == nil && len(t.Frontends) > 0 {
+			return t, nil
+		}
+	}
+	return collectAll(o)
+}
+
+// collectAll reads all frontends and picks those that are wanted.
+func collectAll(o options) (*table, error) {
 	rules, err := nft.List(nft.Options{Families: o.families()}, o.match())
 	noTables := errors.Is(err, nft.ErrNoTables)
 	switch {

@@ -5,6 +5,7 @@
 //	collect.go      frontends and endpoints, from the nft tables and from IPVS
 //	connections.go  connections of the endpoints, from connection tracking
 //	select.go       filters by address, endpoint, engine and problem; rate.go: connections per second
+//	named.go        Services whose frontends the daemon knows, read one by one; meter.go: loads, measured for the page
 //	top.go          the command "top": connections per second, again and again
 //	complete.go     names for the shell
 //	get.go          the command "get": one thing by its key; answer.go: its output

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/verdict-proxy/verdict/cmd/verdict/socket"
 	"github.com/verdict-proxy/verdict/cmd/verdict/target"
 	"github.com/verdict-proxy/verdict/ipvsctl"
 	"github.com/verdict-proxy/verdict/nft"
@@ -20,8 +21,9 @@ const getHelp = `Read one thing from the kernel by its key. Unlike "verdict list
   frontend ADDRESS:PORT[/PROTOCOL]   a frontend, its endpoints and their connections; *:PORT and [*]:PORT: a node port
   pool NUMBER                        the endpoints of a pool, by the number that nft prints, such as 0:2
   affinity CLIENT ADDRESS:PORT       the endpoint that a client stays with
-  endpoint ADDRESS[:PORT]            the frontends that lead to an endpoint. The tables have no index of endpoints, so this
-                                     reads all of them, like "verdict list --endpoint"
+  endpoint ADDRESS[:PORT]            the frontends that lead to an endpoint. The tables have no index of endpoints, so the
+                                     daemon is asked which Services have it. If it does not run, or a change of them waits,
+                                     this reads all frontends, like "verdict list --endpoint"
 
 PROTOCOL is tcp (the default), udp or sctp.
 
@@ -191,11 +193,17 @@ func (g *getter) endpoint(args []string) error {
 	if err := g.selected.parse(); err != nil {
 		return mistake{fmt.Errorf("endpoint %q must be ADDRESS or ADDRESS:PORT, such as 10.244.1.7 or [fd00::7]:8080", args[0])}
 	}
-	t, err := collect(g.options)
-	if err != nil {
-		return err
+	t, err := g.options.withEndpoint(socket.NewClient(), args[0])
+	if err == nil {
+		t.keep(&g.selected)
 	}
-	if t.keep(&g.selected); len(t.Frontends) == 0 {
+	if err != nil || len(t.Frontends) == 0 { // the endpoint may be one that drains
+		if t, err = collect(g.options); err != nil {
+			return err
+		}
+		t.keep(&g.selected)
+	}
+	if len(t.Frontends) == 0 {
 		return fmt.Errorf("no frontend in the kernel leads to %s", args[0])
 	}
 	return g.write(t)

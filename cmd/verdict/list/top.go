@@ -86,57 +86,29 @@ func (o *topOptions) validate() error {
 	return nil
 }
 
-// load is a row: one service port.
-type load struct {
-	service       string
-	rate, refused float64
-	total         uint64
-}
-
-// loads adds up the frontends of each service port. A counter that began anew counts from 0.
-func loads(before, now counts) (rows []load) {
-	seconds := now.at.Sub(before.at).Seconds()
-	byName := map[string]*load{}
-	for at, t := range now.total {
-		row := byName[t.service]
-		if row == nil {
-			row = &load{service: dash(t.service)}
-			byName[t.service] = row
-		}
-		was := before.total[at]
-		row.total += t.connections
-		row.rate += float64(t.connections-min(was.connections, t.connections)) / seconds
-		row.refused += float64(t.refused-min(was.refused, t.refused)) / seconds
-	}
-	for _, row := range byName {
-		rows = append(rows, *row)
-	}
-	return rows
-}
-
-func sortLoads(rows []load, column string) {
-	slices.SortFunc(rows, func(a, b load) int {
+func sortLoads(rows []Load, column string) {
+	slices.SortFunc(rows, func(a, b Load) int {
 		first := 0
 		switch column {
 		case "connections":
-			first = cmp.Compare(b.rate, a.rate)
+			first = cmp.Compare(b.Rate, a.Rate)
 		case "refused":
-			first = cmp.Compare(b.refused, a.refused)
+			first = cmp.Compare(b.Refused, a.Refused)
 		case "total":
-			first = cmp.Compare(b.total, a.total)
+			first = cmp.Compare(b.Total, a.Total)
 		}
-		return cmp.Or(first, cmp.Compare(a.service, b.service))
+		return cmp.Or(first, cmp.Compare(a.Service, b.Service))
 	})
 }
 
 // writeLoads writes the table, cut to a size; 0: not cut.
-func writeLoads(w io.Writer, rows []load, width, height int) {
+func writeLoads(w io.Writer, rows []Load, width, height int) {
 	if height > 1 && len(rows) > height-1 {
 		rows = rows[:height-1]
 	}
 	name := len("Service")
 	for i := range rows {
-		name = max(name, len(rows[i].service))
+		name = max(name, len(rows[i].Service))
 	}
 	if width > 0 {
 		name = min(name, max(width-35, 10))
@@ -144,11 +116,11 @@ func writeLoads(w io.Writer, rows []load, width, height int) {
 	fmt.Fprintf(w, "%-*s %10s %10s %12s\n", name, "Service", "Conn/s", "Refused/s", "Total")
 	for i := range rows {
 		r := &rows[i]
-		text := r.service
+		text := r.Service
 		if len(text) > name {
 			text = text[:name-1] + "~"
 		}
-		fmt.Fprintf(w, "%-*s %10.1f %10.1f %12d\n", name, text, r.rate, r.refused, r.total)
+		fmt.Fprintf(w, "%-*s %10.1f %10.1f %12d\n", name, text, r.Rate, r.Refused, r.Total)
 	}
 }
 
@@ -247,7 +219,7 @@ func (o *topOptions) live(ctx context.Context, out io.Writer, before counts, mat
 	go readKeys(ctx, keys)
 	tick := time.NewTicker(o.interval)
 	defer tick.Stop()
-	rows, daemon := []load(nil), daemonLines(socket.NewClient(), time.Now())
+	rows, daemon := []Load(nil), daemonLines(socket.NewClient(), time.Now())
 	for {
 		o.draw(out, rows, daemon)
 		select {
@@ -285,7 +257,7 @@ func readKeys(ctx context.Context, keys chan<- string) {
 }
 
 // draw fills the screen.
-func (o *topOptions) draw(out io.Writer, rows []load, daemon []string) {
+func (o *topOptions) draw(out io.Writer, rows []Load, daemon []string) {
 	width, height, err := term.GetSize(int(os.Stdout.Fd()))
 	if err != nil {
 		width, height = 80, 24
@@ -294,7 +266,7 @@ func (o *topOptions) draw(out io.Writer, rows []load, daemon []string) {
 }
 
 // screen is what the terminal shows, without a line feed at the end.
-func (o *topOptions) screen(rows []load, daemon []string, width, height int) string {
+func (o *topOptions) screen(rows []Load, daemon []string, width, height int) string {
 	var b strings.Builder
 	head := append(slices.Clone(daemon), fmt.Sprintf("%s; every %s; sorted by %s (keys c r t n, q ends)",
 		count(len(rows), "service port"), o.interval, o.sort))

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-func topRows() []load {
+func topRows() []Load {
 	a, b := counted{engine: engineNFT, port: 80}, counted{engine: engineNFT, port: 30080}
 	c, d := counted{engine: engineIPVS, port: 80}, counted{engine: engineNFT, port: 81}
 	start := time.Unix(100, 0)
@@ -30,13 +30,13 @@ func TestTopRows(t *testing.T) {
 		sortLoads(rows, column)
 		var names []string
 		for _, r := range rows {
-			names = append(names, r.service)
+			names = append(names, r.Service)
 		}
 		if got := strings.Join(names, " "); got != want {
 			t.Errorf("by %s: %s, want %s", column, got, want)
 		}
 		web := rows[slices.Index(names, "shop/web:http")]
-		if web.rate != 11 || web.refused != 5 || web.total != 132 {
+		if web.Rate != 11 || web.Refused != 5 || web.Total != 132 {
 			t.Errorf("%+v, want 11/s, 5 refused/s, 132", web)
 		}
 	}
@@ -46,7 +46,7 @@ func TestTopRows(t *testing.T) {
 func TestTopScreen(t *testing.T) {
 	rows := topRows()
 	for i := range 1000 {
-		rows = append(rows, load{service: fmt.Sprintf("namespace/%s-%d:http", strings.Repeat("long", 20), i)})
+		rows = append(rows, Load{Service: fmt.Sprintf("namespace/%s-%d:http", strings.Repeat("long", 20), i)})
 	}
 	o := topOptions{interval: time.Second, sort: "connections"}
 	for _, size := range [][2]int{{80, 24}, {60, 10}, {200, 50}} {

@@ -85,3 +85,16 @@ func (c *Client) Problems(object string) ([]Problem, error) {
 func (c *Client) Endpoints(service string) ([]Endpoint, error) {
 	return ask[[]Endpoint](c, pathEndpoints, url.Values{"service": {service}})
 }
+
+// Frontends asks which frontends a Service (namespace/name) may have.
+func (c *Client) Frontends(service string) (Frontends, error) {
+	return ask[Frontends](c, pathFrontends, url.Values{"service": {service}})
+}
+
+// ServicesOf asks which Services have an endpoint (ADDRESS or ADDRESS:PORT).
+func (c *Client) ServicesOf(endpoint string) (Services, error) {
+	return ask[Services](c, pathServices, url.Values{"endpoint": {endpoint}})
+}
+
+// Outliers asks which endpoints are suspected or failed.
+func (c *Client) Outliers() ([]Outlier, error) { return ask[[]Outlier](c, pathOutliers, nil) }

@@ -3,7 +3,8 @@
 //
 //	protocol.go  the questions and answers
 //	journal.go   what the daemon notes while it runs
-//	server.go    the daemon's side
+//	daemon.go    the answers
+//	server.go    the socket of the daemon
 //	client.go    the side of the commands
 //
 // The protocol is HTTP with JSON over an abstract Unix socket. Its name exists once in each network namespace, so the

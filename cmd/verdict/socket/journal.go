@@ -21,10 +21,16 @@ type Journal struct {
 	mu       sync.Mutex
 	started  time.Time
 	total    uint64
-	passes   []Pass // a ring
+	passes   []notedPass // a ring
 	last     string
 	waiting  time.Time
 	problems map[state.Object][]state.Problem
+}
+
+// notedPass is a pass, and functions that print what it changed.
+type notedPass struct {
+	Pass
+	changes []func() []string
 }
 
 // NewJournal returns an empty journal.
@@ -45,14 +51,35 @@ func (j *Journal) PassDone(r *proxier.PassReport) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.last = p.Error; p.Error == "" {
+		if !j.waiting.IsZero() {
+			p.Change = r.Started.Add(r.Duration).Sub(j.waiting).Seconds()
+		}
 		j.waiting = time.Time{}
 	}
+	noted := notedPass{p, r.Result.Changes}
+	noted.Number = j.total + 1
 	if len(j.passes) < maxPasses {
-		j.passes = append(j.passes, p)
+		j.passes = append(j.passes, noted)
 	} else {
-		j.passes[j.total%maxPasses] = p
+		j.passes[j.total%maxPasses] = noted
 	}
 	j.total++
+}
+
+// Changes are the first changes of a pass, in the syntax of nft and ipvsadm. It reports false if the journal does not
+// remember the pass.
+func (j *Journal) Changes(number uint64) (lines []string, ok bool) {
+	j.mu.Lock()
+	i := slices.IndexFunc(j.passes, func(p notedPass) bool { return p.Number == number })
+	var print []func() []string
+	if i >= 0 {
+		print = j.passes[i].changes
+	}
+	j.mu.Unlock()
+	for _, each := range print {
+		lines = append(lines, each()...)
+	}
+	return lines, i >= 0
 }
 
 // Pending notes since when a change waits.
@@ -84,9 +111,12 @@ func (j *Journal) status() Status {
 // latest lists the passes, the newest first.
 func (j *Journal) latest() []Pass {
 	j.mu.Lock()
-	list := slices.Clone(j.passes)
+	list := make([]Pass, len(j.passes))
+	for i := range j.passes {
+		list[i] = j.passes[i].Pass
+	}
 	j.mu.Unlock()
-	slices.SortStableFunc(list, func(a, b Pass) int { return b.Started.Compare(a.Started) })
+	slices.SortFunc(list, func(a, b Pass) int { return cmp.Compare(b.Number, a.Number) })
 	return list
 }
 

@@ -1,6 +1,9 @@
 package socket
 
 import (
+	"fmt"
+	"net/netip"
+	"slices"
 	"time"
 )
 
@@ -13,6 +16,9 @@ const (
 	pathPasses    = "/v1/passes"
 	pathProblems  = "/v1/problems"
 	pathEndpoints = "/v1/endpoints"
+	pathFrontends = "/v1/frontends"
+	pathServices  = "/v1/services"
+	pathOutliers  = "/v1/outliers"
 )
 
 // Status is what the daemon does.
@@ -31,16 +37,19 @@ type Status struct {
 
 // Pass is one transaction of the daemon.
 type Pass struct {
-	Started    time.Time `json:"started"`
-	Seconds    float64   `json:"seconds"`
-	InKernel   float64   `json:"kernelSeconds"`
-	Services   int       `json:"services"`
-	Added      int       `json:"elementsAdded"`
-	Deleted    int       `json:"elementsDeleted"`
-	Operations int       `json:"virtualServerOperations,omitempty"`
-	Full       bool      `json:"wroteEverything,omitempty"`
-	Outcome    string    `json:"outcome"`
-	Error      string    `json:"error,omitempty"`
+	Number  uint64    `json:"number"` // counts from 1
+	Started time.Time `json:"started"`
+	Seconds float64   `json:"seconds"`
+	// Change is the time from when the oldest change came until the kernel had it. 0: the pass failed.
+	Change     float64 `json:"changeSeconds,omitempty"`
+	InKernel   float64 `json:"kernelSeconds"`
+	Services   int     `json:"services"`
+	Added      int     `json:"elementsAdded"`
+	Deleted    int     `json:"elementsDeleted"`
+	Operations int     `json:"virtualServerOperations,omitempty"`
+	Full       bool    `json:"wroteEverything,omitempty"`
+	Outcome    string  `json:"outcome"`
+	Error      string  `json:"error,omitempty"`
 }
 
 // Problem is a part of an object that is not honored.
@@ -59,4 +68,68 @@ type Endpoint struct {
 	// OutOfCluster and OutOfLocal say why it is not in the pool of policy Cluster or Local; "": it is.
 	OutOfCluster string `json:"leftOutOfCluster,omitempty"`
 	OutOfLocal   string `json:"leftOutOfLocal,omitempty"`
+	// Outlier is set if the endpoint does not answer.
+	Outlier *Outlier `json:"outlier,omitempty"`
+}
+
+// Frontends are where a Service may be served. The kernel may have fewer.
+type Frontends struct {
+	// Unsure: the kernel may have other frontends, because a change waits or the latest pass failed.
+	Unsure bool       `json:"unsure,omitempty"`
+	List   []Frontend `json:"frontends"`
+}
+
+// Frontend is an address and port of a Service.
+type Frontend struct {
+	Address  netip.Addr `json:"address,omitzero"` // not valid: a node port
+	Family   string     `json:"family"`
+	Protocol uint8      `json:"protocol"`
+	Port     uint16     `json:"port"`
+}
+
+// Services are those that have an endpoint.
+type Services struct {
+	Unsure bool     `json:"unsure,omitempty"` // as in Frontends, for one of the Services
+	List   []string `json:"services"`         // namespace/name
+}
+
+// Outlier is an endpoint that is suspected, or that does not answer.
+type Outlier struct {
+	Addr  string    `json:"endpoint"`
+	Node  string    `json:"node,omitempty"`
+	State string    `json:"state"` // suspected, failed
+	Since time.Time `json:"since"`
+	// Reason is what the kernel noticed, Answer what the endpoint answered to the latest question.
+	Reason string `json:"reason"`
+	Answer string `json:"answer,omitempty"`
+	Hold   string `json:"notEjectedBecause,omitempty"`
+	// Services have it; those in Ejected send it no new connections.
+	Services []string `json:"services"`
+	Ejected  []string `json:"ejectedFrom,omitempty"`
+}
+
+// EjectedFrom reports whether a Service (namespace/name) sends it no new connections.
+func (o *Outlier) EjectedFrom(service string) bool { return slices.Contains(o.Ejected, service) }
+
+// Text is what people read about it, as seen from a Service (namespace/name).
+func (o *Outlier) Text(service string, now time.Time) string {
+	what := o.State
+	if o.EjectedFrom(service) {
+		what = "ejected"
+	}
+	text := fmt.Sprintf("%s for %s: %s", what, now.Sub(o.Since).Round(time.Second), o.reason())
+	if o.Hold != "" && what != "ejected" {
+		text += "; not ejected: " + o.Hold
+	}
+	return text
+}
+
+func (o *Outlier) reason() string {
+	switch o.Reason {
+	case "unanswered":
+		return "clients had no answer"
+	case "refusing":
+		return "it reset connections"
+	}
+	return o.Reason
 }

@@ -5,27 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/http"
 	"os"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/verdict-proxy/verdict/proxier/plan"
-	"github.com/verdict-proxy/verdict/proxier/state"
 )
-
-// Options are the parts of a server. All must be set.
-type Options struct {
-	Journal  *Journal
-	Store    *state.Store
-	NodeName string
-	Version  string
-	Log      *slog.Logger
-}
 
 // Listen opens the socket. If another program has the name, the daemon works without it.
 func Listen(ctx context.Context) (net.Listener, error) {
@@ -37,15 +23,22 @@ func Listen(ctx context.Context) (net.Listener, error) {
 }
 
 // Serve answers questions until the context ends.
-func Serve(ctx context.Context, l net.Listener, o Options) error {
-	s := &server{o}
+func Serve(ctx context.Context, l net.Listener, d *Daemon) error {
+	s := &server{d}
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET "+pathStatus, s.status)
-	mux.HandleFunc("GET "+pathPasses, func(w http.ResponseWriter, _ *http.Request) { s.answer(w, o.Journal.latest()) })
-	mux.HandleFunc("GET "+pathProblems, func(w http.ResponseWriter, r *http.Request) {
-		s.answer(w, o.Journal.problemsOf(r.URL.Query().Get("object")))
-	})
-	mux.HandleFunc("GET "+pathEndpoints, s.endpoints)
+	handle := func(path string, answer func(parameter func(string) string) (any, error)) {
+		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) {
+			value, err := answer(r.URL.Query().Get)
+			s.answer(w, value, err)
+		})
+	}
+	handle(pathStatus, func(func(string) string) (any, error) { return d.Status(), nil })
+	handle(pathPasses, func(func(string) string) (any, error) { return d.Passes(), nil })
+	handle(pathProblems, func(get func(string) string) (any, error) { return d.Problems(get("object")), nil })
+	handle(pathEndpoints, func(get func(string) string) (any, error) { return d.Endpoints(get("service")) })
+	handle(pathFrontends, func(get func(string) string) (any, error) { return d.Frontends(get("service")) })
+	handle(pathServices, func(get func(string) string) (any, error) { return d.ServicesOf(get("endpoint")) })
+	handle(pathOutliers, func(func(string) string) (any, error) { return d.Outlying(), nil })
 	web := &http.Server{
 		Handler: http.MaxBytesHandler(mux, 1<<16), ReadHeaderTimeout: 5 * time.Second, WriteTimeout: 30 * time.Second,
 		BaseContext: func(net.Listener) context.Context { return ctx },
@@ -93,50 +86,19 @@ func trusted(c net.Conn) bool {
 	return known && err == nil
 }
 
-type server struct{ Options }
+type server struct{ *Daemon }
 
-func (s *server) answer(w http.ResponseWriter, value any) {
+func (s *server) answer(w http.ResponseWriter, value any, err error) {
+	if err != nil {
+		status := http.StatusNotFound
+		if errors.Is(err, ErrQuestion) {
+			status = http.StatusBadRequest
+		}
+		http.Error(w, err.Error(), status)
+		return
+	}
 	w.Header().Set("Content-Type", "application/json")
 	if err := json.NewEncoder(w).Encode(value); err != nil {
 		s.Log.Debug("a status question was not answered", "error", err)
 	}
-}
-
-func (s *server) status(w http.ResponseWriter, _ *http.Request) {
-	out := s.Journal.status()
-	out.Version, out.PID, out.Synced = s.Version, os.Getpid(), s.Store.Synced()
-	if c, ok := s.Store.Pending(); ok {
-		out.WaitingServices = len(c.Services)
-	}
-	s.answer(w, out)
-}
-
-// maxEndpoints bounds the answer about one Service.
-const maxEndpoints = 10000
-
-// endpoints explains the endpoints of one Service.
-func (s *server) endpoints(w http.ResponseWriter, r *http.Request) {
-	text := r.URL.Query().Get("service")
-	namespace, service, ok := strings.Cut(text, "/")
-	if !ok {
-		http.Error(w, fmt.Sprintf("service %q must be NAMESPACE/NAME", text), http.StatusBadRequest)
-		return
-	}
-	svc, slices := s.Store.Service(state.Name{Namespace: namespace, Name: service})
-	if svc == nil {
-		http.Error(w, fmt.Sprintf("the daemon knows no Service %s, or another proxy serves it", text), http.StatusNotFound)
-		return
-	}
-	env := plan.Environment{NodeName: s.NodeName, IPv4: true, IPv6: true}
-	if node := s.Store.Environment().Node; node != nil {
-		env.Zone = node.Zone
-	}
-	out := []Endpoint{}
-	var p plan.Planner
-	for _, f := range p.Fates(svc, slices, &env) {
-		if len(out) < maxEndpoints {
-			out = append(out, Endpoint{f.Port, f.Addr.String(), f.Node, f.OutOfCluster, f.OutOfLocal})
-		}
-	}
-	s.answer(w, out)
 }

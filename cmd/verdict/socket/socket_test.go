@@ -32,7 +32,7 @@ func serving(t *testing.T, ns *netns.Namespace, j *Journal, store *state.Store) 
 			return err
 		}
 		go func() {
-			done <- Serve(ctx, l, Options{Journal: j, Store: store, NodeName: "n1", Version: "v1", Log: slog.New(slog.DiscardHandler)})
+			done <- Serve(ctx, l, &Daemon{Journal: j, Store: store, NodeName: "n1", Version: "v1", Log: slog.New(slog.DiscardHandler)})
 		}()
 		return nil
 	})
@@ -94,7 +94,7 @@ func TestQuestions(t *testing.T) {
 		t.Errorf("problems of another Service: %v, %v", other, err)
 	}
 	ends, err := inside(t, ns, func(c *Client) ([]Endpoint, error) { return c.Endpoints("default/web") })
-	if want := (Endpoint{"default/web:http", "10.0.0.1:8080", "n2", "not ready", "not ready"}); err != nil || len(ends) != 1 || ends[0] != want {
+	if want := (Endpoint{Port: "default/web:http", Addr: "10.0.0.1:8080", Node: "n2", OutOfCluster: "not ready", OutOfLocal: "not ready"}); err != nil || len(ends) != 1 || ends[0] != want {
 		t.Errorf("endpoints %+v, %v", ends, err)
 	}
 	for _, wrong := range []string{"web", "default/none"} {

@@ -1,0 +1,154 @@
+package list
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/verdict-proxy/verdict/cmd/verdict/socket"
+	"github.com/verdict-proxy/verdict/nft"
+)
+
+// asker is the daemon, which knows what the tables have no index for: the frontends of a Service, and the Services of
+// an endpoint. It is asked through the socket, or in its own process.
+type asker interface {
+	Frontends(service string) (socket.Frontends, error)
+	ServicesOf(endpoint string) (socket.Services, error)
+}
+
+// maxNamed is how many frontends are read one by one. More are read faster all at once.
+const maxNamed = 500
+
+// errUnsure means that the daemon cannot say what the kernel has: a change waits, or there is too much to read it one by
+// one.
+var errUnsure = errors.New("the daemon cannot say which frontends the kernel has")
+
+// onlyServices reports whether the filters name single Services.
+func (o *options) onlyServices() bool {
+	isNamespace := func(f filter) bool { return !strings.Contains(string(f), "/") }
+	return len(o.services) > 0 && !slices.ContainsFunc(o.services, isNamespace)
+}
+
+// named reads the frontends of the Services that the filters name, each by its key.
+func (o *options) named(d asker) (*table, error) {
+	var keys []socket.Frontend
+	for _, f := range o.services {
+		service, _, _ := strings.Cut(string(f), ":")
+		some, err := d.Frontends(service)
+		if err != nil {
+			return nil, err
+		}
+		if keys = append(keys, some.List...); some.Unsure || len(keys) > maxNamed {
+			return nil, errUnsure
+		}
+	}
+	return o.byKeys(keys)
+}
+
+// byKeys reads frontends by their keys.
+func (o *options) byKeys(keys []socket.Frontend) (*table, error) {
+	g := &getter{options: *o}
+	if err := g.open(); err != nil {
+		return nil, err
+	}
+	defer g.close()
+	t, match := &table{}, o.match()
+	for i, k := range keys {
+		f := familyNamed(k.Family)
+		if slices.Contains(keys[:i], k) || !slices.Contains(o.families(), f) {
+			continue
+		}
+		status, found, err := g.tables.Frontend(f, k.Address, k.Protocol, k.Port)
+		switch {
+		case errors.Is(err, nft.ErrNoTables), err == nil && (!found || match != nil && !match(status.Name)):
+			continue
+		case err != nil:
+			return nil, fmt.Errorf("read a frontend of port %d: %w", k.Port, err)
+		}
+		if err := g.fill(t, &status); err != nil {
+			return nil, err
+		}
+	}
+	if !o.noConnections && len(t.Frontends) > 0 {
+		t.countConnections(o.families())
+	}
+	t.sort()
+	return t, nil
+}
+
+func familyNamed(name string) nft.Family {
+	if name == familyName(nft.IPv6) {
+		return nft.IPv6
+	}
+	return nft.IPv4
+}
+
+// Target is where a frontend answers. Without an address it is a node port.
+type Target struct {
+	Address  netip.Addr
+	Protocol uint8
+	Port     uint16
+}
+
+// Targets lists the frontends in the kernel of a Service (namespace/name) or of one of its ports (namespace/name:port).
+// Of a node port it lists the first address of each family. If the daemon cannot say where they are, it reads the
+// frontends of all Services.
+func Targets(name string) (out []Target, err error) {
+	o := options{services: []filter{filter(name)}, noConnections: true}
+	t, err := collect(o)
+	switch {
+	case errors.Is(err, errNothing):
+		return nil, nil
+	case errors.Is(err, unix.EPERM):
+		return nil, fmt.Errorf("%w; run this command as root, because it needs CAP_NET_ADMIN", err)
+	case err != nil:
+		return nil, err
+	}
+	for i := range t.Frontends {
+		fe := &t.Frontends[i]
+		addrs := t.addressesOf(fe)
+		to := Target{Protocol: protocolNumber(fe.Protocol), Port: fe.Port}
+		if len(addrs) == 0 {
+			continue
+		}
+		if to.Address = addrs[0]; !slices.Contains(out, to) { // both engines may have it
+			out = append(out, to)
+		}
+	}
+	return out, nil
+}
+
+func protocolNumber(name string) uint8 {
+	for _, p := range []uint8{unix.IPPROTO_TCP, unix.IPPROTO_UDP, unix.IPPROTO_SCTP} {
+		if protocolName(p) == name {
+			return p
+		}
+	}
+	return 0
+}
+
+// Frontends reads frontends by their keys, in the JSON form of "verdict list".
+func Frontends(keys []socket.Frontend) (any, error) {
+	o := options{noConnections: true}
+	return o.byKeys(keys)
+}
+
+// withEndpoint reads the frontends of the Services that have an endpoint.
+func (o *options) withEndpoint(d asker, endpoint string) (*table, error) {
+	found, err := d.ServicesOf(endpoint)
+	if err != nil {
+		return nil, err
+	}
+	if found.Unsure || len(found.List) == 0 {
+		return nil, errUnsure
+	}
+	inner := *o
+	for _, name := range found.List {
+		inner.services = append(inner.services, filter(name))
+	}
+	return inner.named(d)
+}

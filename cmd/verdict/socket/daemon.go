@@ -1,0 +1,204 @@
+package socket
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/verdict-proxy/verdict/proxier/outlier"
+	"github.com/verdict-proxy/verdict/proxier/plan"
+	"github.com/verdict-proxy/verdict/proxier/state"
+)
+
+// Daemon answers questions in the process of the daemon. Any goroutine may use it. Journal, Store and Log must be set.
+type Daemon struct {
+	Journal  *Journal
+	Store    *state.Store
+	Outliers func() []outlier.Status // nil: nobody looks for endpoints that do not answer
+	NodeName string
+	Version  string
+	Log      *slog.Logger
+}
+
+// ErrQuestion marks a question that makes no sense.
+var ErrQuestion = errors.New("wrong question")
+
+// ErrUnknown means that the daemon does not know the object.
+var ErrUnknown = errors.New("the daemon does not know it")
+
+// Status says what the daemon does.
+func (d *Daemon) Status() Status {
+	out := d.Journal.status()
+	out.Version, out.PID, out.Synced = d.Version, os.Getpid(), d.Store.Synced()
+	if c, ok := d.Store.Pending(); ok {
+		out.WaitingServices = len(c.Services)
+	}
+	return out
+}
+
+// Passes lists the latest passes, the newest first.
+func (d *Daemon) Passes() []Pass { return d.Journal.latest() }
+
+// Problems lists what cannot be honored of an object (namespace/name); "": of all objects.
+func (d *Daemon) Problems(object string) []Problem { return d.Journal.problemsOf(object) }
+
+// maxEndpoints, maxFrontends and maxServices bound answers.
+const (
+	maxEndpoints = 10000
+	maxFrontends = 10000
+	maxServices  = 1000
+)
+
+// service finds a Service (namespace/name).
+func (d *Daemon) service(text string) (*state.Service, []*state.Slice, error) {
+	namespace, name, ok := strings.Cut(text, "/")
+	if !ok {
+		return nil, nil, fmt.Errorf("%w: service %q must be NAMESPACE/NAME", ErrQuestion, text)
+	}
+	svc, list := d.Store.Service(state.Name{Namespace: namespace, Name: name})
+	if svc == nil {
+		return nil, nil, fmt.Errorf("%w: no Service %s, or another proxy serves it", ErrUnknown, text)
+	}
+	return svc, list, nil
+}
+
+// Endpoints explains the endpoints of one Service.
+func (d *Daemon) Endpoints(service string) ([]Endpoint, error) {
+	svc, list, err := d.service(service)
+	if err != nil {
+		return nil, err
+	}
+	env := plan.Environment{NodeName: d.NodeName, IPv4: true, IPv6: true}
+	if node := d.Store.Environment().Node; node != nil {
+		env.Zone = node.Zone
+	}
+	outliers := map[string]*Outlier{}
+	for _, o := range d.Outlying() {
+		outliers[o.Addr] = &o
+	}
+	out := []Endpoint{}
+	var p plan.Planner
+	for _, f := range p.Fates(svc, list, &env) {
+		if len(out) == maxEndpoints {
+			break
+		}
+		e := Endpoint{Port: f.Port, Addr: f.Addr.String(), Node: f.Node, OutOfCluster: f.OutOfCluster, OutOfLocal: f.OutOfLocal}
+		if o := outliers[e.Addr]; o != nil && slices.Contains(o.Services, service) {
+			e.Outlier = o
+		}
+		out = append(out, e)
+	}
+	return out, nil
+}
+
+// Outlying lists the endpoints that are suspected or failed.
+func (d *Daemon) Outlying() []Outlier {
+	out := []Outlier{}
+	if d.Outliers == nil {
+		return out
+	}
+	list := d.Outliers()
+	for i := range list[:min(len(list), maxEndpoints)] {
+		out = append(out, outlying(&list[i]))
+	}
+	return out
+}
+
+func outlying(s *outlier.Status) Outlier {
+	names := func(list []state.Name) (out []string) {
+		for _, n := range list {
+			out = append(out, n.String())
+		}
+		return out
+	}
+	return Outlier{
+		Addr: s.Endpoint.String(), Node: s.Node, State: s.State.String(), Since: s.Since, Reason: s.Reason.String(),
+		Answer: s.Answer.String(), Hold: s.Hold.String(), Services: names(s.Services), Ejected: names(s.Ejected),
+	}
+}
+
+// Frontends lists the frontends that a Service asks for.
+func (d *Daemon) Frontends(service string) (Frontends, error) {
+	out := Frontends{List: []Frontend{}}
+	svc, _, err := d.service(service)
+	if err != nil {
+		return out, err
+	}
+	out.Unsure = d.unsure(svc.Name)
+	for _, p := range svc.Ports {
+		add := func(a netip.Addr, f state.Family, port uint16) {
+			if len(out.List) < maxFrontends {
+				out.List = append(out.List, Frontend{Address: a, Family: f.String(), Protocol: uint8(p.Protocol), Port: port})
+			}
+		}
+		for _, a := range slices.Concat(svc.ClusterIPs, svc.ExternalIPs, svc.LoadBalancerIPs) {
+			add(a, state.FamilyOf(a), p.Port)
+		}
+		for _, a := range svc.ClusterIPs {
+			if p.NodePort != 0 {
+				add(netip.Addr{}, state.FamilyOf(a), p.NodePort)
+			}
+		}
+	}
+	return out, nil
+}
+
+// unsure reports whether the kernel may have something else for a Service than its object asks for.
+func (d *Daemon) unsure(name ...state.Name) bool {
+	if !d.Store.Synced() || d.Journal.status().LastError != "" {
+		return true
+	}
+	c, waits := d.Store.Pending()
+	return waits && slices.ContainsFunc(name, func(n state.Name) bool { return slices.Contains(c.Services, n) })
+}
+
+// ServicesOf lists the Services that have an endpoint (ADDRESS or ADDRESS:PORT). It walks over all endpoints, as an
+// index would cost memory for every endpoint of the cluster, all the time: 2 ms with 100,000 endpoints.
+func (d *Daemon) ServicesOf(endpoint string) (Services, error) {
+	out := Services{List: []string{}}
+	var port uint16
+	at, err := netip.ParseAddr(endpoint)
+	if err != nil {
+		both, err := netip.ParseAddrPort(endpoint)
+		if err != nil {
+			return out, fmt.Errorf("%w: endpoint %q must be ADDRESS or ADDRESS:PORT", ErrQuestion, endpoint)
+		}
+		at, port = both.Addr(), both.Port()
+	}
+	names := map[state.Name]bool{}
+	for _, sl := range d.Store.Slices() {
+		if len(names) == maxServices {
+			out.Unsure = true
+			break
+		}
+		if sliceHas(sl, at, port) {
+			names[sl.Service] = true
+		}
+	}
+	list := make([]state.Name, 0, len(names))
+	for name := range names {
+		list = append(list, name)
+	}
+	slices.SortFunc(list, state.Name.Compare)
+	for _, name := range list {
+		out.List = append(out.List, name.String())
+	}
+	out.Unsure = out.Unsure || d.unsure(list...)
+	return out, nil
+}
+
+func sliceHas(sl *state.Slice, at netip.Addr, port uint16) bool {
+	if port != 0 && !slices.ContainsFunc(sl.Ports, func(p state.SlicePort) bool { return p.Port == port }) {
+		return false
+	}
+	for i := range sl.Endpoints {
+		if sl.Endpoints[i].Addr == at {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,53 @@
+package ui
+
+import (
+	"net/url"
+	"time"
+
+	"github.com/verdict-proxy/verdict/cmd/verdict/socket"
+)
+
+// overview is what the first lines of the page show.
+type overview struct {
+	socket.Status
+	Node     string           `json:"node"`
+	Now      time.Time        `json:"now"`
+	Services int              `json:"services"`
+	Problems []socket.Problem `json:"problems"` // the first ones
+	// ProblemCount counts them all.
+	ProblemCount int              `json:"problemCount"`
+	Outliers     []socket.Outlier `json:"outliers"`
+	OutlierCount int              `json:"outlierCount"`
+	Rates        rates            `json:"rates"`
+}
+
+// rates add up all Services.
+type rates struct {
+	Connections float64 `json:"connectionsPerSecond"`
+	Refused     float64 `json:"refusedPerSecond"`
+	Seconds     float64 `json:"seconds"` // over which they were measured; 0: not yet
+	Error       string  `json:"error,omitempty"`
+}
+
+// maxShown is how many problems and outliers the page shows.
+const maxShown = 20
+
+func (p *page) overview(url.Values) (any, error) {
+	return p.recent.get("overview", func() (any, error) {
+		out := overview{Status: p.Daemon.Status(), Node: p.Daemon.NodeName, Now: time.Now()}
+		out.Services = len(p.Daemon.Store.ServiceNames())
+		problems, outliers := p.Daemon.Problems(""), p.Daemon.Outlying()
+		out.ProblemCount, out.Problems = len(problems), problems[:min(len(problems), maxShown)]
+		out.OutlierCount, out.Outliers = len(outliers), outliers[:min(len(outliers), maxShown)]
+		reading, err := p.meter.Read()
+		if err != nil {
+			out.Rates.Error = err.Error()
+		}
+		out.Rates.Seconds = reading.Seconds
+		for i := range reading.Loads {
+			out.Rates.Connections += reading.Loads[i].Rate
+			out.Rates.Refused += reading.Loads[i].Refused
+		}
+		return out, nil
+	})
+}

@@ -1,0 +1,144 @@
+package ui
+
+import (
+	"cmp"
+	"fmt"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/verdict-proxy/verdict/cmd/verdict/list"
+	"github.com/verdict-proxy/verdict/cmd/verdict/socket"
+	"github.com/verdict-proxy/verdict/proxier/state"
+)
+
+// row is one Service in the list.
+type row struct {
+	Service  string  `json:"service"`
+	Rate     float64 `json:"connectionsPerSecond"`
+	Refused  float64 `json:"refusedPerSecond"`
+	Total    uint64  `json:"connectionsTotal"`
+	Problems int     `json:"problems"`
+
+	// The rest is filled in for rows that are shown.
+	Addresses []string `json:"addresses,omitempty"`
+	Ports     int      `json:"ports"`
+	Endpoints int      `json:"endpoints"`
+	Ready     int      `json:"ready"`
+
+	name state.Name
+}
+
+// shown is one page of the list.
+type shown struct {
+	Total   int     `json:"total"`   // Services
+	Matches int     `json:"matches"` // that the search found
+	Page    int     `json:"page"`    // counts from 0
+	Pages   int     `json:"pages"`
+	Seconds float64 `json:"seconds"` // over which the rates were measured; 0: not yet
+	Rows    []row   `json:"rows"`
+}
+
+// perPage is the number of rows of a page.
+const perPage = 25
+
+// services searches and sorts the Services of the daemon, and shows one page of them.
+func (p *page) services(q url.Values) (any, error) {
+	number, err := strconv.Atoi(cmp.Or(q.Get("page"), "0"))
+	if err != nil || number < 0 {
+		return nil, fmt.Errorf("%w: page %q must be a number", socket.ErrQuestion, q.Get("page"))
+	}
+	by, ok := orders()[cmp.Or(q.Get("sort"), "name")]
+	if !ok {
+		return nil, fmt.Errorf("%w: sort %q must be name, rate, refused, total or problems", socket.ErrQuestion, q.Get("sort"))
+	}
+	reading, _ := p.meter.Read() // the overview shows the error
+	all, err := p.recent.get("rows", func() (any, error) { return p.rows(&reading), nil })
+	if err != nil {
+		return nil, err
+	}
+	rows := all.([]row)
+	out := shown{Total: len(rows), Seconds: reading.Seconds}
+	rows = search(rows, q.Get("q"))
+	out.Matches, out.Pages = len(rows), max(1, (len(rows)+perPage-1)/perPage)
+	slices.SortFunc(rows, func(a, b row) int { return cmp.Or(by(&a, &b), a.name.Compare(b.name)) })
+	out.Page = min(number, out.Pages-1)
+	first := out.Page * perPage
+	out.Rows = rows[first:min(first+perPage, len(rows))]
+	for i := range out.Rows {
+		p.fill(&out.Rows[i])
+	}
+	return out, nil
+}
+
+// orders are the orders of the list.
+func orders() map[string]func(a, b *row) int {
+	return map[string]func(a, b *row) int{
+		"name":     func(*row, *row) int { return 0 },
+		"rate":     func(a, b *row) int { return cmp.Compare(b.Rate, a.Rate) },
+		"refused":  func(a, b *row) int { return cmp.Compare(b.Refused, a.Refused) },
+		"total":    func(a, b *row) int { return cmp.Compare(b.Total, a.Total) },
+		"problems": func(a, b *row) int { return cmp.Compare(b.Problems, a.Problems) },
+	}
+}
+
+// rows joins what the daemon knows of all Services with their rates.
+func (p *page) rows(reading *list.Reading) []row {
+	names := p.Daemon.Store.ServiceNames()
+	rows, at := make([]row, len(names)), make(map[string]*row, len(names))
+	for i, name := range names {
+		rows[i] = row{Service: name.String(), name: name}
+		at[rows[i].Service] = &rows[i]
+	}
+	for i := range reading.Loads {
+		l := &reading.Loads[i]
+		service, _, _ := strings.Cut(l.Service, ":")
+		if r := at[service]; r != nil {
+			r.Rate, r.Refused, r.Total = r.Rate+l.Rate, r.Refused+l.Refused, r.Total+l.Total
+		}
+	}
+	for _, problem := range p.Daemon.Problems("") {
+		if r := at[problem.Object]; r != nil {
+			r.Problems++
+		}
+	}
+	return rows
+}
+
+// search keeps rows whose name has all words. It returns a new list.
+func search(rows []row, text string) (out []row) {
+	words := strings.Fields(strings.ToLower(text))
+	out = []row{}
+	for i := range rows {
+		lacks := func(word string) bool { return !strings.Contains(rows[i].Service, word) }
+		if !slices.ContainsFunc(words, lacks) {
+			out = append(out, rows[i])
+		}
+	}
+	return out
+}
+
+// maxAddresses is how many addresses a row shows.
+const maxAddresses = 3
+
+func (p *page) fill(r *row) {
+	svc, endpointSlices := p.Daemon.Store.Service(r.name)
+	if svc == nil { // it has just been deleted
+		return
+	}
+	r.Ports = len(svc.Ports)
+	for _, a := range slices.Concat(svc.ClusterIPs, svc.LoadBalancerIPs, svc.ExternalIPs) {
+		if len(r.Addresses) < maxAddresses {
+			r.Addresses = append(r.Addresses, a.String())
+		}
+	}
+	for _, s := range endpointSlices {
+		r.Endpoints += len(s.Endpoints)
+		for i := range s.Endpoints {
+			if s.Endpoints[i].Ready {
+				r.Ready++
+			}
+		}
+	}
+}

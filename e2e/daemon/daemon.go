@@ -1,0 +1,91 @@
+package daemon
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/verdict-proxy/verdict/cmd/verdict/socket"
+	"github.com/verdict-proxy/verdict/e2e/lab"
+)
+
+// Patience is how long a test waits for the daemon. A slow machine that runs other tests beside needs it.
+const Patience = 60 * time.Second
+
+// Daemon is a running daemon.
+type Daemon struct {
+	*lab.Process
+	Node      *lab.Namespace
+	Manifests string // the folder
+}
+
+// Start starts the program with the manifests of a folder, and waits until the kernel has them. The daemon ends with the
+// test.
+func Start(t testing.TB, program string, node *lab.Namespace, manifests string, flags ...string) *Daemon {
+	t.Helper()
+	command := append([]string{
+		program, "run", "--manifests", manifests, "--hostname-override", "n1", "--healthz-bind-address=",
+		"--nodeport-addresses=192.168.0.0/16",
+	}, flags...)
+	p, err := lab.NewProcess(lab.ProcessOptions{Name: "verdict", Namespace: node, Dir: t.TempDir(), Command: command})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &Daemon{Process: p, Node: node, Manifests: manifests}
+	t.Cleanup(func() {
+		if err := p.Stop(); err != nil {
+			t.Errorf("%v\n%s", err, p.Log(20))
+		}
+	})
+	d.WaitFor(t, "the first pass", func(s *socket.Status) bool { return s.Synced && s.Passes > 0 })
+	return d
+}
+
+// Status asks the daemon.
+func (d *Daemon) Status() (s socket.Status, err error) {
+	err = d.Node.Do(func() (err error) {
+		s, err = socket.NewClient().Status()
+		return err
+	})
+	return s, err
+}
+
+// WaitFor waits until the kernel has all changes and a condition holds.
+func (d *Daemon) WaitFor(t testing.TB, what string, holds func(*socket.Status) bool) {
+	t.Helper()
+	var s socket.Status
+	var err error
+	for late := time.Now().Add(Patience); time.Now().Before(late); time.Sleep(20 * time.Millisecond) {
+		select {
+		case <-d.Exited():
+			t.Fatalf("the daemon ended:\n%s", d.Log(20))
+		default:
+		}
+		if s, err = d.Status(); err == nil && s.WaitingServices == 0 && holds(&s) {
+			return
+		}
+	}
+	t.Fatalf("no %s within %s: %+v, %v\n%s", what, Patience, s, err, d.Log(20))
+}
+
+// WaitPass waits until there was another pass, and the kernel has all changes.
+func (d *Daemon) WaitPass(t testing.TB, after uint64) {
+	t.Helper()
+	d.WaitFor(t, "pass", func(s *socket.Status) bool { return s.Passes > after && s.LastError == "" })
+}
+
+// Write writes a manifest.
+func (d *Daemon) Write(t testing.TB, name, text string) { WriteFile(t, d.Manifests, name, text) }
+
+// WriteFile writes a manifest into a folder. Nobody reads half of it.
+func WriteFile(t testing.TB, dir, name, text string) {
+	t.Helper()
+	part := filepath.Join(dir, "."+name)
+	if err := os.WriteFile(part, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(part, filepath.Join(dir, name)); err != nil {
+		t.Fatal(err)
+	}
+}
