@@ -1,6 +1,12 @@
 package daemon
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"testing"
@@ -88,4 +94,42 @@ func WriteFile(t testing.TB, dir, name, text string) {
 	if err := os.Rename(part, filepath.Join(dir, name)); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// Get gets a page of the daemon, and throws it away.
+func (d *Daemon) Get(ctx context.Context, at, path string) error {
+	var conn net.Conn
+	err := d.Node.Do(func() (err error) {
+		conn, err = net.Dial("tcp", at)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	client := http.Client{Transport: &http.Transport{
+		DialContext:       func(context.Context, string, string) (net.Conn, error) { return conn, nil },
+		DisableKeepAlives: true,
+	}}
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+at+path, nil)
+	if err != nil {
+		return err
+	}
+	answer, err := client.Do(r)
+	if err != nil {
+		return errors.Join(err, conn.Close())
+	}
+	defer answer.Body.Close()
+	if _, err := io.Copy(io.Discard, answer.Body); err != nil || answer.StatusCode != http.StatusOK {
+		return fmt.Errorf("get %s: %s: %w", path, answer.Status, err)
+	}
+	return nil
+}
+
+// Passes asks for the latest passes.
+func (d *Daemon) Passes() (list []socket.Pass, err error) {
+	err = d.Node.Do(func() (err error) {
+		list, err = socket.NewClient().Passes()
+		return err
+	})
+	return list, err
 }

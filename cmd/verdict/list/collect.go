@@ -91,10 +91,10 @@ func (o *options) families() []nft.Family {
 
 func (o *options) wants(a netip.Addr) bool { return slices.Contains(o.families(), nft.FamilyOf(a)) }
 
-// collect reads the table from the kernel. Single Services are read by their keys, if the daemon can tell them.
+// collect reads the table from the kernel. If the daemon can tell which frontends are wanted, they are read by their keys.
 func collect(o options) (*table, error) {
-	if o.onlyServices() {
-		t, err := o.named(socket.NewClient())
+	if of, ok := o.keyed(); ok {
+		t, err := o.named(socket.NewClient(), of)
 		if err == nil && len(t.Frontends) > 0 {
 			return t, nil
 		}

@@ -151,8 +151,10 @@ func (g *getter) frontend(args []string) error {
 
 // fill adds what both engines have of a frontend.
 func (g *getter) fill(t *table, status *nft.FrontendStatus) (err error) {
-	if t.NodePortAddresses, err = g.tables.NodePortAddresses(status.Family); err != nil {
-		return err
+	if t.NodePortAddresses == nil {
+		if t.NodePortAddresses, err = g.tables.NodePortAddresses(status.Family); err != nil {
+			return err
+		}
 	}
 	if status.Pool != nft.NoPool || status.Refusal != nft.NoRefusal {
 		t.Frontends = append(t.Frontends, fromRules(status))

@@ -27,18 +27,29 @@ const maxNamed = 500
 // one.
 var errUnsure = errors.New("the daemon cannot say which frontends the kernel has")
 
-// onlyServices reports whether the filters name single Services.
-func (o *options) onlyServices() bool {
-	isNamespace := func(f filter) bool { return !strings.Contains(string(f), "/") }
-	return len(o.services) > 0 && !slices.ContainsFunc(o.services, isNamespace)
-}
-
-// named reads the frontends of the Services that the filters name, each by its key.
-func (o *options) named(d asker) (*table, error) {
-	var keys []socket.Frontend
+// keyed reports whether the daemon can say which frontends are wanted, and names them for it.
+func (o *options) keyed() (of []string, ok bool) {
 	for _, f := range o.services {
 		service, _, _ := strings.Cut(string(f), ":")
-		some, err := d.Frontends(service)
+		of = append(of, service)
+	}
+	if len(of) > 0 {
+		return of, true
+	}
+	for _, r := range o.selected.ranges {
+		if !r.IsSingleIP() {
+			return nil, false
+		}
+		of = append(of, r.Addr().String())
+	}
+	return of, len(of) > 0
+}
+
+// named reads the frontends that the daemon names, each by its key.
+func (o *options) named(d asker, of []string) (*table, error) {
+	var keys []socket.Frontend
+	for _, what := range of {
+		some, err := d.Frontends(what)
 		if err != nil {
 			return nil, err
 		}
@@ -46,7 +57,11 @@ func (o *options) named(d asker) (*table, error) {
 			return nil, errUnsure
 		}
 	}
-	return o.byKeys(keys)
+	t, err := o.byKeys(keys)
+	if err == nil && slices.ContainsFunc(t.NodePortAddresses, o.selected.inRanges) {
+		return nil, errUnsure // all node ports are at this address
+	}
+	return t, err
 }
 
 // byKeys reads frontends by their keys.
@@ -57,6 +72,13 @@ func (o *options) byKeys(keys []socket.Frontend) (*table, error) {
 	}
 	defer g.close()
 	t, match := &table{}, o.match()
+	for _, f := range o.families() {
+		addrs, err := g.tables.NodePortAddresses(f)
+		if err != nil && !errors.Is(err, nft.ErrNoTables) {
+			return nil, err
+		}
+		t.NodePortAddresses = append(t.NodePortAddresses, addrs...)
+	}
 	for i, k := range keys {
 		f := familyNamed(k.Family)
 		if slices.Contains(keys[:i], k) || !slices.Contains(o.families(), f) {
@@ -146,9 +168,5 @@ func (o *options) withEndpoint(d asker, endpoint string) (*table, error) {
 	if found.Unsure || len(found.List) == 0 {
 		return nil, errUnsure
 	}
-	inner := *o
-	for _, name := range found.List {
-		inner.services = append(inner.services, filter(name))
-	}
-	return inner.named(d)
+	return o.named(d, found.List)
 }

@@ -86,9 +86,14 @@ func (c *Client) Endpoints(service string) ([]Endpoint, error) {
 	return ask[[]Endpoint](c, pathEndpoints, url.Values{"service": {service}})
 }
 
-// Frontends asks which frontends a Service (namespace/name) may have.
-func (c *Client) Frontends(service string) (Frontends, error) {
-	return ask[Frontends](c, pathFrontends, url.Values{"service": {service}})
+// Frontends asks which frontends a Service (namespace/name) or a namespace may have, or which there may be at an address.
+func (c *Client) Frontends(of string) (Frontends, error) {
+	return ask[Frontends](c, pathFrontends, url.Values{"of": {of}})
+}
+
+// Names asks for the first Services (namespace/name) that begin with a text.
+func (c *Client) Names(begin string) ([]string, error) {
+	return ask[[]string](c, pathNames, url.Values{"begin": {begin}})
 }
 
 // ServicesOf asks which Services have an endpoint (ADDRESS or ADDRESS:PORT).

@@ -121,30 +121,69 @@ func outlying(s *outlier.Status) Outlier {
 	}
 }
 
-// Frontends lists the frontends that a Service asks for.
-func (d *Daemon) Frontends(service string) (Frontends, error) {
+// Frontends lists the frontends that Services ask for: one Service (namespace/name), those of a namespace, or those at an
+// address.
+func (d *Daemon) Frontends(of string) (Frontends, error) {
 	out := Frontends{List: []Frontend{}}
-	svc, _, err := d.service(service)
-	if err != nil {
+	if strings.Contains(of, "/") {
+		svc, _, err := d.service(of)
+		if err == nil {
+			out.Unsure = d.unsure(svc.Name)
+			out.add(svc, netip.Addr{})
+		}
 		return out, err
 	}
-	out.Unsure = d.unsure(svc.Name)
-	for _, p := range svc.Ports {
-		add := func(a netip.Addr, f state.Family, port uint16) {
-			if len(out.List) < maxFrontends {
-				out.List = append(out.List, Frontend{Address: a, Family: f.String(), Protocol: uint8(p.Protocol), Port: port})
-			}
+	at, err := netip.ParseAddr(of)
+	if of == "" {
+		return out, fmt.Errorf("%w: whose frontends?", ErrQuestion)
+	}
+	var names []state.Name
+	for _, name := range d.Store.ServiceNames() {
+		if err != nil && name.Namespace != of {
+			continue
 		}
-		for _, a := range slices.Concat(svc.ClusterIPs, svc.ExternalIPs, svc.LoadBalancerIPs) {
-			add(a, state.FamilyOf(a), p.Port)
+		if svc, _ := d.Store.Service(name); svc != nil && out.add(svc, at) {
+			names = append(names, name)
 		}
-		for _, a := range svc.ClusterIPs {
-			if p.NodePort != 0 {
-				add(netip.Addr{}, state.FamilyOf(a), p.NodePort)
+	}
+	out.Unsure = d.unsure(names...) || len(out.List) >= maxFrontends
+	return out, nil
+}
+
+// add adds the frontends of a Service, or those at an address. It reports whether there are any.
+func (f *Frontends) add(svc *state.Service, at netip.Addr) bool {
+	before := len(f.List)
+	add := func(a netip.Addr, family state.Family, protocol state.Protocol, port uint16) {
+		if len(f.List) < maxFrontends && (!at.IsValid() || a == at) {
+			f.List = append(f.List, Frontend{Address: a, Family: family.String(), Protocol: uint8(protocol), Port: port})
+		}
+	}
+	for _, addrs := range [][]netip.Addr{svc.ClusterIPs, svc.ExternalIPs, svc.LoadBalancerIPs} {
+		for _, a := range addrs {
+			for _, p := range svc.Ports {
+				add(a, state.FamilyOf(a), p.Protocol, p.Port)
 			}
 		}
 	}
-	return out, nil
+	for _, a := range svc.ClusterIPs {
+		for _, p := range svc.Ports {
+			if p.NodePort != 0 {
+				add(netip.Addr{}, state.FamilyOf(a), p.Protocol, p.NodePort)
+			}
+		}
+	}
+	return len(f.List) > before
+}
+
+// Names lists the Services (namespace/name) that begin with a text, at most as many as said.
+func (d *Daemon) Names(begin string, most int) []string {
+	out := []string{}
+	for _, name := range d.Store.ServiceNames() {
+		if text := name.String(); len(out) < most && strings.HasPrefix(text, begin) {
+			out = append(out, text)
+		}
+	}
+	return out
 }
 
 // unsure reports whether the kernel may have something else for a Service than its object asks for.

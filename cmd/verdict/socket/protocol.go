@@ -17,6 +17,7 @@ const (
 	pathProblems  = "/v1/problems"
 	pathEndpoints = "/v1/endpoints"
 	pathFrontends = "/v1/frontends"
+	pathNames     = "/v1/names"
 	pathServices  = "/v1/services"
 	pathOutliers  = "/v1/outliers"
 )
@@ -72,7 +73,7 @@ type Endpoint struct {
 	Outlier *Outlier `json:"outlier,omitempty"`
 }
 
-// Frontends are where a Service may be served. The kernel may have fewer.
+// Frontends are where Services may be served. The kernel may have fewer.
 type Frontends struct {
 	// Unsure: the kernel may have other frontends, because a change waits or the latest pass failed.
 	Unsure bool       `json:"unsure,omitempty"`

@@ -36,7 +36,8 @@ func Serve(ctx context.Context, l net.Listener, d *Daemon) error {
 	handle(pathPasses, func(func(string) string) (any, error) { return d.Passes(), nil })
 	handle(pathProblems, func(get func(string) string) (any, error) { return d.Problems(get("object")), nil })
 	handle(pathEndpoints, func(get func(string) string) (any, error) { return d.Endpoints(get("service")) })
-	handle(pathFrontends, func(get func(string) string) (any, error) { return d.Frontends(get("service")) })
+	handle(pathFrontends, func(get func(string) string) (any, error) { return d.Frontends(get("of")) })
+	handle(pathNames, func(get func(string) string) (any, error) { return d.Names(get("begin"), maxServices), nil })
 	handle(pathServices, func(get func(string) string) (any, error) { return d.ServicesOf(get("endpoint")) })
 	handle(pathOutliers, func(func(string) string) (any, error) { return d.Outlying(), nil })
 	web := &http.Server{
