@@ -12,6 +12,7 @@ type Service struct {
 	Name      string // namespace/name
 	ClusterIP netip.Addr
 	Spec      string   // further fields of its spec, each followed by a comma: `"sessionAffinity": "ClientIP",`
+	Mode      string   // the annotation about outlier detection; "": none
 	NodePort  int      // 0: none
 	Endpoints []string // addresses; one that begins with "-" is not ready
 	Node      string   // of all endpoints
@@ -30,14 +31,18 @@ func (s *Service) Manifest() string {
 		address, notReady := strings.CutPrefix(e, "-")
 		ends = append(ends, fmt.Sprintf(`{"addresses": [%q], "nodeName": %q, "conditions": {"ready": %t}}`, address, s.Node, !notReady))
 	}
+	notes := ""
+	if s.Mode != "" {
+		notes = fmt.Sprintf(`, "annotations": {"verdict-proxy.github.io/outlier-detection": %q}`, s.Mode)
+	}
 	return fmt.Sprintf(`---
-{"apiVersion": "v1", "kind": "Service", "metadata": {"namespace": %[1]q, "name": %[2]q},
+{"apiVersion": "v1", "kind": "Service", "metadata": {"namespace": %[1]q, "name": %[2]q%[7]s},
  "spec": {"clusterIP": %[3]q, "clusterIPs": [%[3]q], %[4]s "ports": [{"name": "http", "port": 80%[5]s}]}}
 ---
 {"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
  "metadata": {"namespace": %[1]q, "name": "%[2]s-1", "labels": {"kubernetes.io/service-name": %[2]q}},
  "ports": [{"name": "http", "port": 8080}], "endpoints": [%[6]s]}
-`, namespace, name, s.ClusterIP, s.Spec, nodePort, strings.Join(ends, ", "))
+`, namespace, name, s.ClusterIP, s.Spec, nodePort, strings.Join(ends, ", "), notes)
 }
 
 // Numbered is Service number n of a large cluster. It has endpoints of its own as long as there are addresses.

@@ -84,6 +84,9 @@ func (x *explainer) candidates(p *nft.Pick) {
 		if c.OnNode {
 			words = append(words, "on this node")
 		}
+		if trouble := x.outlier(c.Addr); trouble != "" {
+			words = append(words, trouble)
+		}
 		line := strings.Join(words, ", ")
 		if c.Element != "" {
 			line += "  " + fmt.Sprintf("%s verdict endpoints { %s }", x.q.family(), c.Element)

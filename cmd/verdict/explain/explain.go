@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 
+	"github.com/verdict-proxy/verdict/cmd/verdict/socket"
 	"github.com/verdict-proxy/verdict/nft"
 )
 
@@ -17,6 +18,10 @@ type explainer struct {
 	others []nft.OtherChain
 	// missing: there is no table of Verdict, so nothing of it acts.
 	missing bool
+	// told is what the daemon says about the endpoints of the Service.
+	told    []socket.Endpoint
+	toldErr error
+	asked   bool
 }
 
 // explain says what becomes of a connection.

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/verdict-proxy/verdict/cmd/verdict/socket"
 	"github.com/verdict-proxy/verdict/nft"
@@ -32,16 +33,36 @@ func (x *explainer) leftOut(p *nft.Pick) {
 	x.add("left out", fmt.Sprintf("%s of the Service cannot get it.", plural(len(reasons), "endpoint")), upTo(reasons, maxListed)...)
 }
 
-// reasons asks the daemon. Names that the kernel has cut short are not asked about.
-func (x *explainer) reasons(p *nft.Pick) (out []string, err error) {
+// askDaemon asks the daemon about the endpoints of the Service, once. Names that the kernel has cut short are not asked
+// about.
+func (x *explainer) askDaemon() ([]socket.Endpoint, error) {
 	service, _, ok := strings.Cut(x.Service, ":")
-	if !ok || strings.HasSuffix(x.Service, "...") {
-		return nil, nil
+	if ok && !strings.HasSuffix(x.Service, "...") && !x.asked {
+		x.asked = true
+		x.told, x.toldErr = x.LeftOut(service)
 	}
-	list, err := x.LeftOut(service)
+	return x.told, x.toldErr
+}
+
+// outlier says that an endpoint is suspected, or that it fails; "": it is not known to.
+func (x *explainer) outlier(at netip.AddrPort) string {
+	service, _, _ := strings.Cut(x.Service, ":")
+	list, _ := x.askDaemon() // without the daemon, nothing is known
+	for i := range list {
+		if e := &list[i]; e.Outlier != nil && e.Addr == at.String() {
+			return e.Outlier.Text(service, time.Now())
+		}
+	}
+	return ""
+}
+
+// reasons lists endpoints with the reason why they are left out.
+func (x *explainer) reasons(p *nft.Pick) (out []string, err error) {
+	list, err := x.askDaemon()
 	if err != nil {
 		return nil, err
 	}
+	service, _, _ := strings.Cut(x.Service, ":")
 	// Of a large hash table, only the chosen endpoint is known.
 	listed := len(p.Candidates) == 0 || p.Candidates[0].Slots > 0
 	for _, e := range list {
@@ -53,6 +74,8 @@ func (x *explainer) reasons(p *nft.Pick) (out []string, err error) {
 		takes := slices.ContainsFunc(p.Candidates, func(c nft.Candidate) bool { return c.Addr == at })
 		switch {
 		case err != nil || e.Port != x.Service || nft.FamilyOf(at.Addr()) != x.q.family() || takes:
+		case why == "" && e.Outlier != nil && e.Outlier.EjectedFrom(service):
+			out = append(out, e.Addr+": "+e.Outlier.Text(service, time.Now()))
 		case why == "" && !listed:
 		case why == "":
 			out = append(out, e.Addr+": the daemon wants it, and the kernel does not have it (yet)")

@@ -67,6 +67,8 @@ type endpoint struct {
 	// The connections; nil: not counted.
 	Active   *int `json:"active,omitempty"`
 	Inactive *int `json:"inactive,omitempty"`
+	// Outlier says that the endpoint is suspected, fails or is ejected, since when and why; "": it is not known to.
+	Outlier string `json:"outlier,omitempty"`
 }
 
 const (
@@ -127,6 +129,7 @@ func collectAll(o options) (*table, error) {
 	if !o.noConnections {
 		t.countConnections(o.families())
 	}
+	t.noteOutliers(socket.NewClient(), time.Now())
 	t.sort()
 	return t, nil
 }

@@ -90,6 +90,8 @@ daemon, so it works when the daemon is down. It needs CAP_NET_ADMIN (root) in th
                 ipvs: the weight
                 0: the endpoint gets no new connections; it is gone or drains, and old connections continue
                 "pods, node: N" after the line: the weight for pods and the node, if they have another pool
+                "suspected", "failed" or "ejected" after the line: the endpoint gave clients no answer, since when, and
+                why it still gets connections; the daemon knows that, and says it if it runs
   ActiveConn    nft: established TCP and SCTP connections, and UDP flows that connection tracking calls assured
                 (answered for more than 2 s)
                 ipvs: the counter of IPVS, which is always 0 for UDP

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -98,6 +99,7 @@ func (o *options) byKeys(keys []socket.Frontend) (*table, error) {
 	if !o.noConnections && len(t.Frontends) > 0 {
 		t.countConnections(o.families())
 	}
+	t.noteOutliers(socket.NewClient(), time.Now())
 	t.sort()
 	return t, nil
 }

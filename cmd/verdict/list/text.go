@@ -208,10 +208,14 @@ func (fe *frontend) flags() string {
 	return strings.Join(words, " ")
 }
 
-// remark returns the weight for pods and the node, if they have another pool.
+// remark returns the weight for pods and the node, if they have another pool, and what is wrong with the endpoint.
 func (e *endpoint) remark() string {
-	if e.InsideWeight == nil {
-		return ""
+	var words []string
+	if e.InsideWeight != nil {
+		words = append(words, fmt.Sprintf("(pods, node: %d)", *e.InsideWeight))
 	}
-	return fmt.Sprintf("(pods, node: %d)", *e.InsideWeight)
+	if e.Outlier != "" {
+		words = append(words, e.Outlier)
+	}
+	return strings.Join(words, " ")
 }
