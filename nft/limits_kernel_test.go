@@ -140,8 +140,8 @@ func TestTenantWithManyTimeouts(t *testing.T) {
 	other, sticky = scalePort(IPv4, 0, 17), scalePort(IPv4, 1, 17)
 	sticky.Affinity = 3 * time.Hour
 	mustSet(t, e, other, sticky)
-	if r := mustApply(t, e); r.Kernel > time.Second {
-		t.Errorf("the change of one port took %v in the kernel", r.Kernel)
+	if r := mustApply(t, e); r.Full || r.Added+r.Deleted > 200 {
+		t.Errorf("the change of two ports of 17 endpoints needs %d elements, whole tables: %t", r.Added+r.Deleted, r.Full)
 	}
 	n.checkPool(t, other.Name, "random-32", other.Cluster, 17)
 	n.checkPool(t, sticky.Name, "random-32-sticky-3h", sticky.Cluster, 17)

@@ -92,7 +92,7 @@ func oneOfManyClients(f Family, n int) netip.Addr {
 
 // Waiting times: for an answer that must come, and for one that must not.
 const (
-	patient   = 5 * time.Second
+	patient   = 20 * time.Second
 	impatient = 250 * time.Millisecond
 )
 

@@ -98,7 +98,7 @@ func twoPorts(i int) []Port {
 // next waits for an interference.
 func (x *interfered) next(t *testing.T) Interference {
 	t.Helper()
-	ctx, stop := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, stop := context.WithTimeout(t.Context(), 30*time.Second)
 	defer stop()
 	i, err := x.watcher.Next(ctx)
 	if err != nil {

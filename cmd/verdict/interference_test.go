@@ -72,7 +72,7 @@ func (d *daemon) kill() {
 // wait waits for a text in the log.
 func (d *daemon) wait(t *testing.T, text string) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !strings.Contains(d.log.String(), text); time.Sleep(2 * time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); !strings.Contains(d.log.String(), text); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("the log does not say %q:\n%s", text, d.log)
 		}
@@ -135,7 +135,7 @@ func TestOtherProcessesChangeTheTables(t *testing.T) {
 // listed waits until the ruleset has a text, and returns the ruleset.
 func listed(t *testing.T, ns *netns.Namespace, text string) string {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(2 * time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(2 * time.Millisecond) {
 		list := ruleset(t, ns)
 		if strings.Contains(list, text) {
 			return list
