@@ -232,7 +232,7 @@ func (r *renderer) load(ctx context.Context, manifests *source.Manifests) error 
 		if err != nil {
 			return err
 		}
-		sources = append(sources, newSource(r.settings, client, r.store, r.log))
+		sources = append(sources, newSource(r.settings, client, r.store, readers{}, r.log))
 	}
 	if err := runOnce(ctx, r.store, sources...); err != nil {
 		return err

@@ -163,7 +163,7 @@ func run(ctx context.Context, c *commandLine, takeOver bool, log *slog.Logger) (
 		return err
 	}
 	observers.answerStatus(ctx, group, daemon)
-	startSources(ctx, group, s, client, store, log)
+	startSources(ctx, group, s, client, store, readers{observers.metrics.Readable, observers.proxy.SetMissing}, log)
 	group.Go(func() error { return notes.run(ctx) })
 	group.Go(func() error { return follow(ctx, c, log) })
 	group.Go(func() error { return loop.Run(ctx) })

@@ -20,6 +20,12 @@ type objects interface {
 	Synced() <-chan struct{}
 }
 
+// readers are told how reading from the API server goes.
+type readers struct {
+	report  func(resource string, works bool)
+	missing func(func() []string) // takes a function that names what has not arrived
+}
+
 // prepare validates the settings that the flags set, and completes them.
 func prepare(s *config.Settings) error {
 	if err := s.Validate(); err != nil {
@@ -58,8 +64,10 @@ func apiServers(s *config.Settings) []netip.Addr {
 
 // startSources runs all sources in the group. It marks the store as synced when each source has delivered its first
 // list.
-func startSources(ctx context.Context, group *errgroup.Group, s *config.Settings, client kubernetes.Interface, store *state.Store, log *slog.Logger) {
-	main := newSource(s, client, store, log)
+func startSources(
+	ctx context.Context, group *errgroup.Group, s *config.Settings, client kubernetes.Interface, store *state.Store, tell readers, log *slog.Logger,
+) {
+	main := newSource(s, client, store, tell, log)
 	addresses := source.NewAddresses(source.AddressesOptions{Store: store, Log: log})
 	for _, src := range []objects{main, addresses} {
 		group.Go(func() error { return src.Run(ctx) })
@@ -72,9 +80,13 @@ func startSources(ctx context.Context, group *errgroup.Group, s *config.Settings
 }
 
 // newSource returns the source of Services: the API server, or a folder if there is no client.
-func newSource(s *config.Settings, client kubernetes.Interface, store *state.Store, log *slog.Logger) objects {
+func newSource(s *config.Settings, client kubernetes.Interface, store *state.Store, tell readers, log *slog.Logger) objects {
 	if client == nil {
 		return source.NewManifests(source.ManifestsOptions{Dir: s.Manifests, NodeName: s.NodeName, Store: store, Log: log})
 	}
-	return source.NewKubernetes(source.KubernetesOptions{Client: client, NodeName: s.NodeName, Store: store, Log: log})
+	k := source.NewKubernetes(source.KubernetesOptions{Client: client, NodeName: s.NodeName, Store: store, Log: log, Report: tell.report})
+	if tell.missing != nil {
+		tell.missing(k.Missing)
+	}
+	return k
 }

@@ -146,6 +146,11 @@ func (c *ControlPlane) KubeProxy() (string, error) {
 	return c.files.kubeconfig("kube-proxy", c.server, kubeProxyToken)
 }
 
+// Admin writes a kubeconfig with all rights. A new API server denies others everything until it has loaded its RBAC rules.
+func (c *ControlPlane) Admin() (string, error) {
+	return c.files.kubeconfig("admin", c.server, adminToken)
+}
+
 // ServiceAccount writes a kubeconfig with a token of a ServiceAccount, like that of a pod that runs under it.
 func (c *ControlPlane) ServiceAccount(namespace, name string) (string, error) {
 	accounts, request := c.Client.CoreV1().ServiceAccounts(namespace), &authenticationv1.TokenRequest{}

@@ -71,10 +71,17 @@ func (c *ControlPlane) Save() error {
 // Restore replaces the data of etcd by what Save copied, as an operator does after a loss. Both parts are killed and
 // started again: revisions go back, and objects are what they were.
 func (c *ControlPlane) Restore() error {
+	return c.replace(func(data string) error { return os.CopyFS(data, os.DirFS(c.files.path("etcd-saved"))) })
+}
+
+// Empty deletes the data of etcd. Both parts are killed and started again, and the API server has only its own objects.
+func (c *ControlPlane) Empty() error { return c.replace(func(string) error { return nil }) }
+
+// replace writes new data of etcd while both parts are dead.
+func (c *ControlPlane) replace(write func(data string) error) error {
 	data := c.files.path("etcd")
-	err := errors.Join(c.Kill(Server), c.Kill(Etcd), os.RemoveAll(data), os.CopyFS(data, os.DirFS(c.files.path("etcd-saved"))))
-	if err != nil {
-		return fmt.Errorf("restore the data of etcd: %w", err)
+	if err := errors.Join(c.Kill(Server), c.Kill(Etcd), os.RemoveAll(data), write(data)); err != nil {
+		return fmt.Errorf("replace the data of etcd: %w", err)
 	}
 	if err := c.start(Etcd); err != nil {
 		return err

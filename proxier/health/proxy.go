@@ -30,6 +30,7 @@ type Proxy struct {
 	applied  time.Time // end of the latest pass that reached the kernel; zero: no pass has
 	pending  time.Time // since when changes wait; zero: no change waits
 	eligible bool
+	missing  func() []string
 }
 
 // NewProxy returns the health of a proxy that has just started. The proxy is alive, but unhealthy until its first pass
@@ -68,6 +69,22 @@ func (p *Proxy) SetNode(eligible bool) {
 	p.eligible = eligible
 }
 
+// SetMissing sets a function that names what the first pass waits for.
+func (p *Proxy) SetMissing(missing func() []string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.missing = missing
+}
+
+func (p *Proxy) waitingFor() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.missing == nil {
+		return nil
+	}
+	return p.missing()
+}
+
 func (p *Proxy) nodeEligible() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -92,8 +109,17 @@ func (p *Proxy) Healthz() http.Handler {
 // each time. Livez ignores the Node object, because a restart of the proxy would not keep the Node from being deleted.
 func (p *Proxy) Livez() http.Handler { return p.handler("/livez", alive) }
 
-// Readyz answers whether the rules of the proxy are in the kernel: its first pass has been applied.
-func (p *Proxy) Readyz() http.Handler { return p.handler("/readyz", ready) }
+// Readyz answers whether the rules of the proxy are in the kernel: its first pass has been applied. Until then, it names
+// what the pass waits for. The rules of an earlier process stay in force.
+func (p *Proxy) Readyz() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		s := p.status(ready)
+		if !s.Healthy {
+			s.WaitingFor = p.waitingFor()
+		}
+		p.answer(w, "/readyz", s, s.Healthy)
+	})
+}
 
 func (p *Proxy) handler(path string, good judgment) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -116,6 +142,7 @@ type status struct {
 	NodeEligible *bool                   `json:"nodeEligible,omitempty"`
 	Healthy      bool                    `json:"healthy"`
 	Status       map[string]familyStatus `json:"status,omitempty"`
+	WaitingFor   []string                `json:"waitingFor,omitempty"` // only in /readyz
 }
 
 type familyStatus struct {

@@ -142,6 +142,10 @@ func TestBodies(t *testing.T) {
 	same("before the first pass", p.Healthz(),
 		`{"lastUpdated":"`+never+`","currentTime":"`+first+`","nodeEligible":true,"healthy":false,"status":`+families(never, false)+`}`)
 
+	p.SetMissing(func() []string { return []string{"services"} })
+	same("the API server is away", p.Readyz(),
+		`{"lastUpdated":"`+never+`","currentTime":"`+first+`","healthy":false,"status":`+families(never, false)+`,"waitingFor":["services"]}`)
+
 	p.PassDone(c.now, true)
 	c.after(2 * time.Minute)
 	same("healthy: the time is recent", p.Livez(),

@@ -147,6 +147,17 @@ func (m *Metrics) failed() {
 	}
 }
 
+// Readable records whether the latest attempt to read a resource of the Kubernetes API worked.
+func (m *Metrics) Readable(resource string, works bool) {
+	value := 0.0
+	if works {
+		value = 1
+	} else {
+		m.readFailures.WithLabelValues(resource).Inc()
+	}
+	m.readable.WithLabelValues(resource).Set(value)
+}
+
 // Pending records since when changes wait for a pass.
 func (m *Metrics) Pending(since time.Time) {
 	for _, f := range m.families {

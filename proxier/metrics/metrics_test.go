@@ -115,6 +115,19 @@ func TestPasses(t *testing.T) {
 	`)
 }
 
+func TestReadable(t *testing.T) {
+	m := newTestMetrics(t)
+	m.Readable("services", false)
+	m.Readable("services", true)
+	m.Readable("nodes", false)
+	has(t, m, `
+		verdict_api_resource_readable{resource="services"} 1
+		verdict_api_resource_readable{resource="nodes"} 0
+		verdict_api_resource_failures_total{resource="services"} 1
+		verdict_api_resource_failures_total{resource="nodes"} 1
+	`)
+}
+
 func TestServed(t *testing.T) {
 	m := newTestMetrics(t)
 	m.Served("nft", Served{Frontends: [...]int{plan.ClusterIP: 4, plan.ExternalIP: 3, plan.LoadBalancer: 2, plan.NodePort: 1},

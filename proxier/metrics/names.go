@@ -24,6 +24,9 @@ type verdict struct {
 	rejected     *prometheus.GaugeVec
 	lastApplied  prometheus.Gauge
 
+	readable     *prometheus.GaugeVec
+	readFailures *prometheus.CounterVec
+
 	interferences  *prometheus.CounterVec
 	repairDuration prometheus.Histogram
 }
@@ -58,6 +61,12 @@ func newVerdict() verdict {
 			Name: "verdict_last_applied_timestamp_seconds",
 			Help: "End of the latest pass that is in the kernel.",
 		}),
+		readable: gauge("verdict_api_resource_readable",
+			"1 if the resource can be listed and watched at the Kubernetes API, 0 if the latest attempt failed. Known objects stay in force.",
+			"resource"),
+		readFailures: counter("verdict_api_resource_failures_total",
+			"Failed attempts to list or watch a resource at the Kubernetes API, and lists that are not used because they are not plausible.",
+			"resource"),
 		interferences: counter("verdict_interferences_total",
 			"Commits of other processes that changed the tables, by what became of them: repaired, failed or reported only.", "outcome"),
 		repairDuration: prometheus.NewHistogram(prometheus.HistogramOpts{
@@ -70,7 +79,8 @@ func newVerdict() verdict {
 
 func (v *verdict) collectors() []prometheus.Collector {
 	return []prometheus.Collector{
-		v.passes, v.passDuration, v.transactions, v.stages, v.pools, v.problems, v.elements, v.frontends, v.endpoints, v.rejected, v.lastApplied, v.interferences, v.repairDuration,
+		v.passes, v.passDuration, v.transactions, v.stages, v.pools, v.problems, v.elements, v.frontends, v.endpoints, v.rejected, v.lastApplied,
+		v.interferences, v.repairDuration, v.readable, v.readFailures,
 	}
 }
 

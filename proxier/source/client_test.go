@@ -158,6 +158,7 @@ func runAgainst(t *testing.T, s *apiServer) (*Kubernetes, *state.Store, *journal
 	log, lines := newLog(t)
 	store := state.NewStore()
 	k := NewKubernetes(KubernetesOptions{Client: client, NodeName: "n1", Store: store, Log: log})
+	k.newServer = 0 // the server of the test has no Service of its own
 	run(t, k.Run)
 	return k, store, lines
 }

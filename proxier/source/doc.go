@@ -16,6 +16,9 @@
 //	node.go        the same for Nodes and ServiceCIDRs
 //	sink.go        writes into the store only what differs; MarkSynced
 //	kubernetes.go  the API server: lists and watches; resource.go: what is listed; feed.go: what the reflector delivers
+//	watches.go     when a watch is opened, and whether the server still has the same history
+//	supervise.go   ends watches that hang
+//	plausible.go   which lists are not used
 //	outage.go      one log line for each loss of the API server
 //	client.go      access to the API server
 //	manifests.go   the directory; follow.go: its changes; document.go, decode.go: the content of files

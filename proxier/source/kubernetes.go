@@ -3,13 +3,14 @@ package source
 import (
 	"context"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
@@ -34,27 +35,38 @@ const (
 // optionalWait is how long the start waits for optional resources once all others have arrived.
 const optionalWait = 10 * time.Second
 
-// KubernetesOptions are the parts of a Kubernetes source. All must be set.
+// waitingAfter is how long the first lists may take before that is logged. With 50,000 Services they take a few seconds.
+const waitingAfter = 10 * time.Second
+
+// KubernetesOptions are the parts of a Kubernetes source.
 type KubernetesOptions struct {
 	Client   kubernetes.Interface
 	NodeName string
 	Store    *state.Store
 	Log      *slog.Logger
+	// Report is told after each list, opened watch and failure whether a resource can be read. It may be nil.
+	Report func(resource string, up bool)
 }
 
 // Kubernetes reads Services, EndpointSlices, ServiceCIDRs and this node's Node object from an API server.
 type Kubernetes struct {
 	client    kubernetes.Interface
+	store     *state.Store
 	log       *slog.Logger
 	outages   *outages
 	resources []resource
 	first     *firstLists
 	wait      time.Duration // for optional resources
+	lacks     since         // the first list without the Service of the API server
+	newServer time.Duration // see newServerWait
 }
 
 // NewKubernetes returns a source that does nothing until Run.
 func NewKubernetes(o KubernetesOptions) *Kubernetes {
-	k := &Kubernetes{client: o.Client, log: o.Log, outages: newOutages(o.Log), first: newFirstLists(), wait: optionalWait}
+	k := &Kubernetes{
+		client: o.Client, store: o.Store, log: o.Log, outages: newOutages(o.Log, o.Report), first: newFirstLists(),
+		wait: optionalWait, newServer: newServerWait,
+	}
 	c, into := newConverter(), newSinks(o.Store)
 	k.resources = []resource{
 		k.services(c, into.services),
@@ -69,6 +81,9 @@ func NewKubernetes(o KubernetesOptions) *Kubernetes {
 // resource does not hold it up if the API server denies it, or if it does not arrive soon after the others.
 func (k *Kubernetes) Synced() <-chan struct{} { return k.first.done }
 
+// Missing names the resources whose first complete list has not arrived.
+func (k *Kubernetes) Missing() []string { return k.first.names() }
+
 // Run lists and watches until the context ends. It logs failures and tries again. Until then the store keeps what it
 // has.
 func (k *Kubernetes) Run(ctx context.Context) error {
@@ -80,8 +95,20 @@ func (k *Kubernetes) Run(ctx context.Context) error {
 		running.Go(func() { k.reflect(ctx, r) })
 	}
 	running.Go(func() { k.startWithoutOptional(ctx) })
+	running.Go(func() { k.sayWaiting(ctx) })
 	running.Wait()
 	return nil
+}
+
+// sayWaiting logs that the start waits for the API server. An attempt that hangs takes a minute to fail.
+func (k *Kubernetes) sayWaiting(ctx context.Context) {
+	select {
+	case <-k.first.done:
+	case <-ctx.Done():
+	case <-time.After(waitingAfter):
+		k.log.Warn("still waiting for the Kubernetes API; the rules in the kernel stay as an earlier process left them",
+			"resources", k.Missing(), "after", waitingAfter)
+	}
 }
 
 // startWithoutOptional ends the wait for optional resources some time after all others have arrived. An API server that
@@ -159,20 +186,15 @@ func denied(err error) bool {
 	return apierrors.IsNotFound(err) || apierrors.IsForbidden(err) || apierrors.IsMethodNotSupported(err)
 }
 
-// listWatch adds the selectors to the calls of a resource, and reports to outages what becomes of them.
+// listWatch reads a resource for a reflector.
 func (k *Kubernetes) listWatch(r resource) cache.ListerWatcher {
+	s := newWatches(r, k.log)
+	s.check, s.works = k.plausible, func() { k.outages.works(r.name) }
 	lw := &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			r.tweak(&o)
-			return r.list(ctx, o)
-		},
+		ListWithContextFunc: s.list,
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			r.tweak(&o)
-			w, err := r.watch(ctx, o)
-			switch {
-			case err == nil:
-				k.outages.works(r.name)
-			case utilnet.IsConnectionRefused(err) || apierrors.IsTooManyRequests(err):
+			w, err := s.watch(ctx, o)
+			if utilnet.IsConnectionRefused(err) || apierrors.IsTooManyRequests(err) {
 				k.failed(r, err) // the reflector tries again after these errors, without returning them
 			}
 			return w, err
@@ -237,6 +259,13 @@ func (f *firstLists) waitsFor(resource string) bool {
 	defer f.mu.Unlock()
 	_, waits := f.missing[resource]
 	return waits
+}
+
+// names returns the resources that have not arrived, sorted.
+func (f *firstLists) names() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Sorted(maps.Keys(f.missing))
 }
 
 // interruptibleClock ends the pauses of a reflector when its context ends. client-go would sleep until the pause is

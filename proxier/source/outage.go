@@ -20,6 +20,7 @@ const denialsToLog = 3
 // outages logs the loss of the API server once, instead of once for each resource and attempt. It logs the end as well.
 type outages struct {
 	log     *slog.Logger
+	report  func(resource string, up bool) // after each list, opened watch and failure
 	mu      sync.Mutex
 	failing map[string]*failure // by resource
 	since   time.Time
@@ -33,12 +34,16 @@ type failure struct {
 	logged bool
 }
 
-func newOutages(log *slog.Logger) *outages {
-	return &outages{log: log, failing: map[string]*failure{}}
+func newOutages(log *slog.Logger, report func(resource string, up bool)) *outages {
+	if report == nil {
+		report = func(string, bool) {}
+	}
+	return &outages{log: log, report: report, failing: map[string]*failure{}}
 }
 
 // failed records a failure of a resource. next is the text about what happens now.
 func (o *outages) failed(resource string, err error, next string) {
+	o.report(resource, false)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if len(o.failing) == 0 {
@@ -60,6 +65,9 @@ func (o *outages) failed(resource string, err error, next string) {
 // shouldLog reports whether a failure is worth a line. A failure is logged once. All resources lose the same server, so
 // one line for all of them is enough.
 func (o *outages) shouldLog(f *failure) bool {
+	if f.cause == string(reasonImplausible) {
+		return !f.logged
+	}
 	if f.cause != unreachable {
 		return !f.logged && f.times >= denialsToLog
 	}
@@ -71,8 +79,9 @@ func (o *outages) shouldLog(f *failure) bool {
 	return true
 }
 
-// works records that the watch of a resource works.
+// works records that a resource has a complete list, or that its watch goes on.
 func (o *outages) works(resource string) {
+	o.report(resource, true)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if _, failing := o.failing[resource]; !failing {
@@ -85,6 +94,9 @@ func (o *outages) works(resource string) {
 }
 
 func causeOf(err error) string {
+	if errors.Is(err, errImplausible) {
+		return string(reasonImplausible)
+	}
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) || status.Status().Reason == metav1.StatusReasonUnknown {
 		return unreachable

@@ -21,6 +21,12 @@ const (
 	servedSlices      = "!" + labelHeadless
 )
 
+// The resources that rules are made of.
+const (
+	resourceServices = "services"
+	resourceSlices   = "endpointslices"
+)
+
 // resource is one kind of object to list and watch.
 type resource struct {
 	name    string
@@ -43,10 +49,10 @@ func (k *Kubernetes) services(c *converter, into *sink[state.Service]) resource 
 	api := k.client.CoreV1().Services(metav1.NamespaceAll)
 	headless := fields.OneTermNotEqualSelector("spec.clusterIP", corev1.ClusterIPNone).String()
 	return resource{
-		name: "services", example: &corev1.Service{}, list: lists(api.List), watch: api.Watch,
+		name: resourceServices, example: &corev1.Service{}, list: lists(api.List), watch: api.Watch,
 		tweak: func(o *metav1.ListOptions) { o.LabelSelector, o.FieldSelector = notOfAnotherProxy, headless },
 		into: &feed[*corev1.Service, state.Service]{
-			convert: c.service, strings: c.strings, sink: into, delivered: k.first.expect("services"),
+			convert: c.service, strings: c.strings, sink: into, delivered: k.first.expect(resourceServices),
 		},
 	}
 }
@@ -54,10 +60,10 @@ func (k *Kubernetes) services(c *converter, into *sink[state.Service]) resource 
 func (k *Kubernetes) slices(c *converter, into *sink[state.Slice]) resource {
 	api := k.client.DiscoveryV1().EndpointSlices(metav1.NamespaceAll)
 	return resource{
-		name: "endpointslices", example: &discoveryv1.EndpointSlice{}, list: lists(api.List), watch: api.Watch,
+		name: resourceSlices, example: &discoveryv1.EndpointSlice{}, list: lists(api.List), watch: api.Watch,
 		tweak: func(o *metav1.ListOptions) { o.LabelSelector = servedSlices },
 		into: &feed[*discoveryv1.EndpointSlice, state.Slice]{
-			convert: c.slice, strings: c.strings, sink: into, delivered: k.first.expect("endpointslices"),
+			convert: c.slice, strings: c.strings, sink: into, delivered: k.first.expect(resourceSlices),
 		},
 	}
 }

@@ -1,0 +1,261 @@
+//go:build e2e
+
+package outage
+
+import (
+	"bytes"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/verdict-proxy/verdict/e2e/apiserver"
+	"github.com/verdict-proxy/verdict/e2e/lab"
+	"github.com/verdict-proxy/verdict/e2e/program"
+)
+
+// programs are built once.
+var programs struct{ controlPlane, verdict string }
+
+func TestMain(m *testing.M) { os.Exit(runTests(m)) }
+
+// runTests is a function of its own, because os.Exit skips deferred calls.
+func runTests(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "verdict-outage-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	build := exec.Command("../controlplane/build.sh", "etcd", "kube-apiserver")
+	var out bytes.Buffer
+	build.Stdout, build.Stderr = &out, os.Stderr
+	if err := build.Run(); err != nil {
+		fmt.Fprintln(os.Stderr, "build the control plane:", err)
+		return 1
+	}
+	programs.controlPlane, programs.verdict = strings.TrimSpace(out.String()), os.Getenv(program.Variable)
+	if programs.verdict == "" {
+		programs.verdict = filepath.Join(dir, "verdict")
+		if err := program.Build(programs.verdict); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+	}
+	return m.Run()
+}
+
+// others is how many Services there are beside web.
+const others = 30
+
+// bed is a node with an API server and some Services.
+type bed struct {
+	*lab.World
+	test   *testing.T // daemons live until its end
+	dir    string
+	plane  *apiserver.ControlPlane
+	daemon *lab.Process
+	starts int
+	kube   string // the kubeconfig of the daemon
+}
+
+func newBed(t *testing.T) *bed {
+	t.Helper()
+	b := &bed{World: lab.New(t), test: t, dir: t.TempDir()}
+	ns, addr, err := b.Attach("control plane")
+	must(t, err)
+	b.plane, err = apiserver.Start(apiserver.Options{
+		Binaries: programs.controlPlane, Dir: b.dir, Namespace: ns, Address: addr, ServiceRanges: text(t, "SERVICES"),
+	})
+	must(t, err)
+	t.Cleanup(func() { must(t, b.plane.Close()) })
+	b.kube, err = b.plane.KubeProxy()
+	must(t, err)
+	b.write(t)
+	return b
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func text(t *testing.T, name string) string {
+	t.Helper()
+	s, err := lab.Text(lab.IPv4, name)
+	must(t, err)
+	return s
+}
+
+// write writes the Node, the Service web with a fixed address, and others.
+func (b *bed) write(t *testing.T) {
+	t.Helper()
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: lab.NodeName}}
+	node, err := b.plane.Client.CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{})
+	must(t, err)
+	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: text(t, "NODE")}}
+	_, err = b.plane.Client.CoreV1().Nodes().UpdateStatus(t.Context(), node, metav1.UpdateOptions{})
+	must(t, err)
+	b.create(t, "web", text(t, "VIP1"))
+	for i := range others {
+		b.create(t, fmt.Sprintf("other-%d", i), "")
+	}
+}
+
+// create creates a Service with one endpoint. The API server chooses the address if it is empty.
+func (b *bed) create(t *testing.T, name, address string) {
+	t.Helper()
+	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.ServiceSpec{
+		ClusterIP: address, Ports: []corev1.ServicePort{{Name: "http", Port: 80}},
+	}}
+	_, err := b.plane.Client.CoreV1().Services("default").Create(t.Context(), s, metav1.CreateOptions{})
+	must(t, err)
+	slice := &discoveryv1.EndpointSlice{AddressType: discoveryv1.AddressTypeIPv4}
+	slice.Name, slice.Labels = name, map[string]string{discoveryv1.LabelServiceName: name}
+	slice.Ports = []discoveryv1.EndpointPort{{Name: ptr.To("http"), Port: ptr.To[int32](8080)}}
+	slice.Endpoints = []discoveryv1.Endpoint{{Addresses: []string{lab.PodAddress(lab.IPv4, "a").String()}}}
+	_, err = b.plane.Client.DiscoveryV1().EndpointSlices("default").Create(t.Context(), slice, metav1.CreateOptions{})
+	must(t, err)
+}
+
+// remove deletes a Service and its slice.
+func (b *bed) remove(t *testing.T, name string) {
+	t.Helper()
+	must(t, b.plane.Client.CoreV1().Services("default").Delete(t.Context(), name, metav1.DeleteOptions{}))
+	must(t, b.plane.Client.DiscoveryV1().EndpointSlices("default").Delete(t.Context(), name, metav1.DeleteOptions{}))
+}
+
+// revise makes etcd count revisions.
+func (b *bed) revise(t *testing.T, times int) {
+	t.Helper()
+	maps := b.plane.Client.CoreV1().ConfigMaps("default")
+	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "revisions"}}
+	for i := range times {
+		object.Data = map[string]string{"revision": fmt.Sprint(i)}
+		write := func() (err error) { _, err = maps.Update(t.Context(), object, metav1.UpdateOptions{}); return err }
+		if i == 0 {
+			write = func() (err error) { _, err = maps.Create(t.Context(), object, metav1.CreateOptions{}); return err }
+		}
+		must(t, write())
+	}
+}
+
+// start starts the daemon and does not wait.
+func (b *bed) start(t *testing.T) {
+	t.Helper()
+	b.starts++
+	p, err := lab.NewProcess(lab.ProcessOptions{
+		Name: fmt.Sprintf("verdict-%d", b.starts), Namespace: b.Node, Dir: b.dir,
+		Command: []string{programs.verdict, "run", "--kubeconfig=" + b.kube, "--hostname-override=" + lab.NodeName,
+			"--cluster-cidr=" + text(t, "PODS"), "--conntrack-max-per-core=0"},
+	})
+	must(t, err)
+	b.daemon = p
+	b.test.Cleanup(func() {
+		_ = p.Kill() // most have ended before
+		if b.test.Failed() {
+			b.test.Logf("the log of %s ends:\n%s", p.Name, p.Log(60))
+		}
+	})
+}
+
+// serve starts the daemon and waits until the rules have all Services.
+func (b *bed) serve(t *testing.T) {
+	t.Helper()
+	b.start(t)
+	b.expect(t, "all Services are served", func() bool { return len(b.rules(t)) == others+1 })
+}
+
+// patience is how long a test waits at most. It says nothing about the expected time.
+const patience = 3 * time.Minute
+
+// expect waits until a condition holds.
+func (b *bed) expect(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); !holds(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not reached within %v: %s; rules:\n%s", patience, what, strings.Join(b.rules(t), "\n"))
+		}
+	}
+}
+
+// logged waits until the log of the daemon has a line with all parts.
+func (b *bed) logged(t *testing.T, parts ...string) {
+	t.Helper()
+	b.expect(t, fmt.Sprintf("a line with %q", parts), func() bool { return len(b.lines(t, parts...)) > 0 })
+}
+
+// lines returns the lines of the daemon's log that contain all parts.
+func (b *bed) lines(t *testing.T, parts ...string) (found []string) {
+	t.Helper()
+	log, err := os.ReadFile(filepath.Join(b.dir, b.daemon.Name+".log"))
+	must(t, err)
+	for line := range strings.Lines(string(log)) {
+		if !slices.ContainsFunc(parts, func(p string) bool { return !strings.Contains(line, p) }) {
+			found = append(found, line)
+		}
+	}
+	return found
+}
+
+var element = regexp.MustCompile(`comment "(default/[^"]*)"`)
+
+// rules returns the service ports that have an endpoint in the kernel, but the one of the API server.
+func (b *bed) rules(t *testing.T) (names []string) {
+	t.Helper()
+	list, err := b.Node.Command("nft", "list", "map", "ip", "verdict", "pools")
+	if err != nil {
+		return nil // there is no table yet
+	}
+	for _, m := range element.FindAllStringSubmatch(list, -1) {
+		if m[1] != "default/kubernetes:https" {
+			names = append(names, m[1])
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+func (b *bed) has(t *testing.T, name string) bool {
+	return slices.Contains(b.rules(t), "default/"+name+":http")
+}
+
+// answers expects that the Service web answers a pod.
+func (b *bed) answers(t *testing.T) {
+	t.Helper()
+	to := netip.AddrPortFrom(netip.MustParseAddr(text(t, "VIP1")), 80)
+	b.At(t, "b").Once(t, lab.Question{Protocol: lab.TCP, To: to, Patience: 10 * time.Second})
+}
+
+// steady expects that the rules stay as they are for some time.
+func (b *bed) steady(t *testing.T, during time.Duration) {
+	t.Helper()
+	want := b.rules(t)
+	for end := time.Now().Add(during); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		if got := b.rules(t); !slices.Equal(got, want) {
+			t.Fatalf("%d service ports are served, want the %d from before:\n%s", len(got), len(want), strings.Join(got, "\n"))
+		}
+	}
+	b.answers(t)
+}
+
+// get asks the daemon, and returns the code and the body.
+func (b *bed) get(t *testing.T, url string) (code, body string) {
+	t.Helper()
+	out := b.Node.Must(t, "", "sh", "-c", "curl -s -w '\\n%{http_code}' "+url)
+	cut := strings.LastIndex(out, "\n")
+	return out[cut+1:], out[:cut]
+}

@@ -1,0 +1,69 @@
+//go:build e2e
+
+package outage
+
+import (
+	"testing"
+	"time"
+
+	"github.com/verdict-proxy/verdict/e2e/apiserver"
+)
+
+// calm is how long rules are watched for a change that must not come.
+const calm = 3 * time.Second
+
+// TestServerKilled: rules stay while the API server is away, and follow when it is back.
+func TestServerKilled(t *testing.T) {
+	b := newBed(t)
+	b.serve(t)
+	for _, part := range []apiserver.Part{apiserver.Server, apiserver.Etcd} {
+		must(t, b.plane.Kill(part))
+		b.steady(t, calm)
+		b.logged(t, "cannot read from the Kubernetes API")
+		must(t, b.plane.Restart(part))
+		b.create(t, "late", "")
+		b.expect(t, "the new Service is served", func() bool { return b.has(t, "late") })
+		b.remove(t, "late")
+		b.expect(t, "it is gone", func() bool { return !b.has(t, "late") })
+	}
+}
+
+// TestEtcdRestored: the API server loses some changes. The rules go back as well, whether the revisions of the restored
+// etcd are soon past those that the daemon has seen, or long behind them.
+func TestEtcdRestored(t *testing.T) {
+	for name, ahead := range map[string]int{"soon overtaken": 0, "long behind": 2000} {
+		t.Run(name, func(t *testing.T) {
+			b := newBed(t)
+			admin, err := b.plane.Admin()
+			must(t, err)
+			b.kube = admin
+			b.create(t, "deleted", "")
+			b.start(t)
+			b.expect(t, "all Services are served", func() bool { return len(b.rules(t)) == others+2 })
+			must(t, b.plane.Save())
+			b.remove(t, "deleted")
+			b.revise(t, ahead)
+			b.create(t, "lost", "")
+			b.expect(t, "the rules follow", func() bool { return b.has(t, "lost") && !b.has(t, "deleted") })
+			must(t, b.plane.Restore())
+			began := time.Now()
+			b.expect(t, "the rules go back", func() bool { return !b.has(t, "lost") && b.has(t, "deleted") })
+			t.Logf("the rules are those of the restored state %v after the start of the API server", time.Since(began).Round(time.Second))
+			b.create(t, "late", "")
+			b.expect(t, "the rules follow again", func() bool { return b.has(t, "late") })
+			b.answers(t)
+		})
+	}
+}
+
+// TestEmptyEtcd: all objects are lost. The rules stay until the API server has created its own Service again. Then the
+// lists are those of a working cluster, and the rules follow.
+func TestEmptyEtcd(t *testing.T) {
+	b := newBed(t)
+	b.serve(t)
+	must(t, b.plane.Empty())
+	b.expect(t, "the Services are gone", func() bool { return len(b.rules(t)) == 0 })
+	b.create(t, "web", text(t, "VIP1"))
+	b.expect(t, "the rules follow", func() bool { return b.has(t, "web") })
+	b.answers(t)
+}
