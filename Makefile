@@ -55,7 +55,7 @@ test: packages $(SUM) ## run all tests that need no second kernel and no API ser
 .PHONY: e2e
 e2e: packages $(SUM) ## run the scenarios with real packets against a real kube-apiserver, and from manifests (root; builds the API server once)
 	e2e/controlplane/build.sh
-	$(call SHOW_TESTS,testname,e2e) $(E2E) -p 1 ./e2e ./e2e/takeover ./config/deploy
+	$(call SHOW_TESTS,testname,e2e) $(E2E) -p 1 ./e2e ./e2e/takeover ./e2e/outage ./config/deploy
 
 .PHONY: takeover
 takeover: packages $(SUM) ## go from kube-proxy to Verdict and back under load, in three modes of kube-proxy (root; RUNS=20; part of e2e with 2 runs)
@@ -78,11 +78,11 @@ soak: packages build ## run the daemon for TIME (default 30m) under churn and fo
 	$(MAKE) chaos CHAOS='-soak $(or $(TIME),30m) $(CHAOS)'
 
 .PHONY: fuzz
-fuzz: ## fuzz each decoder, and plan and engine together, for FUZZTIME each (default 30s)
+fuzz: ## fuzz each decoder, and plan and engine together, for FUZZTIME each (default 30s), or EXECS=10000000 executions each
 	@$(GO) list ./... | while read -r package; do \
 		for target in $$($(GO) test -vet=off -list '^Fuzz' $$package | grep '^Fuzz'); do \
 			echo "=== $$package $$target"; \
-			$(GO) test -vet=off -run '^$$' -fuzz "^$$target$$" -fuzztime $(or $(FUZZTIME),30s) $$package </dev/null || exit 1; \
+			$(GO) test -vet=off -run '^$$' -fuzz "^$$target$$" -fuzztime $(if $(EXECS),$(EXECS)x,$(or $(FUZZTIME),30s)) $$package </dev/null || exit 1; \
 		done; \
 	done
 
