@@ -18,6 +18,7 @@ type batch struct {
 	tx          *Transaction // which the batch carries, or a part of it
 	messages    []messageInfo
 	setIDs      uint32
+	apart       *messageInfo // its elements get messages of their own; nil: none does
 }
 
 // messageInfo is what a message is about: an operation, or several elements of one set.
@@ -313,7 +314,7 @@ func (b *batch) elementMessage(t *Transaction, info messageInfo, list []element,
 	b.Text(unix.NFTA_SET_ELEM_LIST_SET, setNames[info.set])
 	nested := b.Nest(unix.NFTA_SET_ELEM_LIST_ELEMENTS)
 	for _, e := range list[info.element:] {
-		if len(b.Buf)-nested > maxElements {
+		if len(b.Buf)-nested > maxElements || info.count > 0 && b.isApart(info) {
 			break
 		}
 		b.element(t.arena, e, info)
@@ -403,7 +404,7 @@ func (b *batch) blameElement(t *Transaction, m messageInfo, offset uint32) strin
 	defs := program{family: m.family}.sets()
 	d := &defs[m.set]
 	what := fmt.Sprintf("%s element %s %s %s", verb, m.family, TableName, d.name)
-	i := b.elementAt(m, offset)
+	i := b.refusedElement(m, offset)
 	if i < 0 || m.element+i >= len(list) {
 		return what
 	}

@@ -31,6 +31,7 @@ type Engine struct {
 	// startOver: the kernel refused to replace what is in the tables. The next Apply deletes them, and affinity with
 	// them.
 	startOver bool
+	unnamed   uint32 // the message with an element that the kernel refused and did not name; 0: none
 	whole     bool   // the transaction writes everything, and not a difference
 	fresh     bool   // there were no tables when the transaction was prepared
 	applies   uint64 // counts transactions, to notice a port that changes twice in one
@@ -63,7 +64,7 @@ type Options struct {
 	// AffinitySize is the number of entries of each family's affinity map; 0: 2^20. When the map is full, further
 	// clients are served without affinity. A map that an earlier process left keeps its size.
 	AffinitySize uint32
-	// AffinityShare is how many entries one service port may have; 0: 2^18. Beyond it, clients share entries. So a
+	// AffinityShare is how many entries one service port may have; 0: 2^14. Beyond it, clients share entries. So a
 	// flood of forged addresses to one Service does not fill the map. An earlier process's entries count only if it had
 	// the same share.
 	AffinityShare uint32
@@ -313,6 +314,9 @@ func (e *Engine) write(r *Result) error {
 		return err
 	}
 	err := e.send(r)
+	if r.Outcome == Rejected && e.unnamed != 0 {
+		err = e.nameRefused(r, err)
+	}
 	if r.Outcome == Unknown {
 		return e.readBack(e.tx, r, err)
 	}

@@ -44,6 +44,7 @@ func (e *Engine) refused(why *nlmsg.Ack, full bool) error {
 		if port, found := e.culprit(why); found {
 			return &RefusedError{Port: port, What: what, Err: why.Err()}
 		}
+		e.unnamed = why.Seq
 	}
 	return fmt.Errorf("nf_tables refused %s: %w; the next transaction writes both tables as a whole", what, why.Err())
 }
@@ -54,13 +55,45 @@ func (e *Engine) culprit(why *nlmsg.Ack) (PortID, bool) {
 		if m.seq != why.Seq || m.operation != nil || m.deletion {
 			continue
 		}
-		list, i := e.tx.elements[m.family.index()][m.set].add, e.batch.elementAt(m, why.Offset)
+		list, i := e.tx.elements[m.family.index()][m.set].add, e.batch.refusedElement(m, why.Offset)
 		if i < 0 || m.element+i >= len(list) {
 			return PortID{}, false
 		}
 		return e.tables[m.family.index()].ownerOf(m.set, list[m.element+i].keyBytes(e.tx.arena))
 	}
 	return PortID{}, false
+}
+
+// refusedElement is the number of the element that the kernel refused, in its message; -1: the kernel does not say.
+func (b *batch) refusedElement(m messageInfo, offset uint32) int {
+	if m.count == 1 {
+		return 0
+	}
+	return b.elementAt(m, offset)
+}
+
+// nameRefused sends the tables again when the kernel refused a message with elements and did not say which one. Each
+// element of that message has a message of its own then, so the kernel names it.
+func (e *Engine) nameRefused(r *Result, why error) error {
+	i := slices.IndexFunc(e.batch.messages, func(m messageInfo) bool { return m.seq == e.unnamed })
+	if e.unnamed = 0; i < 0 {
+		return why
+	}
+	m := e.batch.messages[i]
+	e.batch.apart = &m
+	defer func() { e.batch.apart = nil }()
+	if err := e.batch.encode(e.tx); err != nil {
+		r.Outcome = Rejected
+		return err
+	}
+	return e.send(r)
+}
+
+// isApart reports whether the elements of a message are to be alone.
+func (b *batch) isApart(info messageInfo) bool {
+	a := b.apart
+	return a != nil && info.family == a.family && info.set == a.set && !info.deletion &&
+		info.element >= a.element && info.element < a.element+a.count
 }
 
 // ownerOf finds the service port that has an element. It builds the elements of one port after the other, the latest

@@ -15,9 +15,12 @@ type pickyKernel struct {
 	kernel
 	name  string
 	errno unix.Errno
+	mute  bool // it does not say which element of a message it refuses
+	sent  int
 }
 
 func (k *pickyKernel) send(b *batch) (Outcome, *nlmsg.Ack, error) {
+	k.sent++
 	for _, m := range b.messages {
 		if m.operation != nil || m.set != idPools || m.deletion {
 			continue
@@ -25,6 +28,9 @@ func (k *pickyKernel) send(b *batch) (Outcome, *nlmsg.Ack, error) {
 		for i, e := range m.elements(b.tx) {
 			if e.label == k.name {
 				why := &nlmsg.Ack{Seq: m.seq, Errno: k.errno, Offset: b.offsetOf(m, i)}
+				if k.mute {
+					why.Offset = 0
+				}
 				return Rejected, why, why.Err()
 			}
 		}
@@ -39,7 +45,7 @@ func TestRefusedPort(t *testing.T) {
 	ports := manyPorts(IPv4, 0, 40)
 	mustSet(t, m.Engine, ports[:10]...)
 	mustApply(t, m.Engine)
-	m.conn = &pickyKernel{m.kernel, ports[23].Name, unix.EINVAL}
+	m.conn = &pickyKernel{kernel: m.kernel, name: ports[23].Name, errno: unix.EINVAL}
 
 	mustSet(t, m.Engine, ports[10:]...)
 	var refused *RefusedError
@@ -66,10 +72,35 @@ func TestRefusedPort(t *testing.T) {
 // TestRefusedForLackOfMemory: no service port is to blame.
 func TestRefusedForLackOfMemory(t *testing.T) {
 	m := OpenMemory(Options{})
-	m.conn = &pickyKernel{m.kernel, "ns/svc-3:http", unix.ENOMEM}
+	m.conn = &pickyKernel{kernel: m.kernel, name: "ns/svc-3:http", errno: unix.ENOMEM}
 	mustSet(t, m.Engine, manyPorts(IPv4, 0, 5)...)
 	var refused *RefusedError
 	if r, err := m.Apply(); !r.Full || !errors.Is(err, unix.ENOMEM) || errors.As(err, &refused) {
 		t.Fatalf("full %t, error %v; want an error that names no service port", r.Full, err)
+	}
+}
+
+// TestRefusedWithoutName: the kernel says only which message it refuses. The engine finds the element with one more
+// transaction, however many elements the message has.
+func TestRefusedWithoutName(t *testing.T) {
+	m := OpenMemory(Options{})
+	ports := manyPorts(IPv4, 0, 2000)
+	mustSet(t, m.Engine, ports...)
+	k := &pickyKernel{kernel: m.kernel, name: ports[1234].Name, errno: unix.EINVAL, mute: true}
+	mustApply(t, m.Engine)
+	m.conn = k
+	m.rebuild, m.afresh = true, true
+	var refused *RefusedError
+	r, err := m.Apply()
+	if !errors.As(err, &refused) || refused.Port != (PortID{IPv4, ports[1234].Name}) {
+		t.Fatalf("full %t, error %v; want one that names %s", r.Full, err, ports[1234].Name)
+	}
+	if k.sent != 2 {
+		t.Errorf("%d transactions, want 2", k.sent)
+	}
+	m.Delete(refused.Port.Family, refused.Port.Name)
+	mustApply(t, m.Engine)
+	if n := len(m.tables[0].ports); n != 1999 {
+		t.Errorf("%d ports are served, want 1,999", n)
 	}
 }
