@@ -263,6 +263,32 @@ func TestAffinityFlood(t *testing.T) {
 	})
 }
 
+// TestAffinityFloodOfManyPorts has many addresses connect to several service ports of a map that is small, and in which a
+// service port has the default share. Clients of another service port keep their endpoints.
+func TestAffinityFloodOfManyPorts(t *testing.T) {
+	const size, share, flooded = 1024, 1024 * defaultAffinityShare / defaultAffinitySize, 6
+	top := newTopology(t)
+	e, err := Open(Options{NetNS: top.node.Fd(), AffinitySize: size, AffinityShare: share})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { e.Close() })
+	var places []netip.AddrPort
+	for i := range flooded + 1 {
+		p := stickyPort(IPv4, udp, time.Hour)
+		p.Name = fmt.Sprintf("test/flooded-%d:udp", i)
+		p.Frontends = []Frontend{{Addr: serviceIP(IPv4, byte(2+i)), Port: 80, ClusterIP: true, Pool: ClusterPool}}
+		places = append(places, netip.AddrPortFrom(serviceIP(IPv4, byte(2+i)), 80))
+		mustSet(t, e, p)
+	}
+	mustApply(t, e)
+	for _, at := range places[:flooded] {
+		top.askMany(t, IPv4, udp, at, clients, size)
+	}
+	first := top.askAll(t, IPv4, udp, places[flooded])
+	first.expectSame(t, top.askAll(t, IPv4, udp, places[flooded]), "after a flood at other service ports")
+}
+
 // stuck are the clients that have the same endpoint as before.
 func (s seats) stuck(now seats) seats {
 	out := maps.Clone(s)

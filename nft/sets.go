@@ -131,7 +131,7 @@ const defaultAffinitySize = 1 << 20
 
 // defaultAffinityShare is the largest number of entries of one service port. The more there are, the fewer clients share
 // an entry; the fewer there are, the more service ports must be flooded to fill the map.
-const defaultAffinityShare = defaultAffinitySize / 4
+const defaultAffinityShare = defaultAffinitySize / 64
 
 // setDef declares a set (no data) or a map.
 type setDef struct {
