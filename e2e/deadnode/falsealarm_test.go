@@ -19,15 +19,7 @@ import (
 	"github.com/verdict-proxy/verdict/e2e/netns"
 )
 
-var long = flag.Bool("long", false, "run each false alarm for five minutes")
-
-// duration of a false alarm.
-func duration() time.Duration {
-	if *long {
-		return 5 * time.Minute
-	}
-	return 8 * time.Second
-}
+var falseAlarmTime = flag.Duration("false-alarm-time", 8*time.Second, "how long each false alarm goes on")
 
 // alarm is something that looks like a dead endpoint, but is none.
 type alarm struct {
@@ -199,10 +191,11 @@ func (b *bed) scan() {
 }
 
 // TestFalseAlarms: nothing that only looks like a dead endpoint has one ejected. The proxy ejects endpoints in all of
-// these tests: TestNodeVanishes shows that it would.
+// these tests: TestNodeVanishes shows that it would. The alarms go on side by side, each in a world of its own.
 func TestFalseAlarms(t *testing.T) {
 	for _, a := range alarms() {
 		t.Run(a.name, func(t *testing.T) {
+			t.Parallel()
 			if a.endpoints == nil {
 				a.endpoints = tenEndpoints()
 			}
@@ -210,7 +203,7 @@ func TestFalseAlarms(t *testing.T) {
 			l := b.load(a.from, vip(lab.IPv4), a.rate)
 			time.Sleep(time.Second) // for the first looks
 			a.begin(b)
-			time.Sleep(duration())
+			time.Sleep(*falseAlarmTime)
 			list := l.end()
 			failed, slowest := 0, time.Duration(0)
 			for _, at := range list {
