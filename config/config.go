@@ -76,6 +76,8 @@ type Settings struct {
 	// OutlierDetection says what happens to endpoints that do not answer. MaxEjected is in percent of a pool.
 	OutlierDetection OutlierDetection
 	MaxEjected       int
+	// HealthCheck is the active check of Services of a folder that ask for none. Empty: none.
+	HealthCheck string
 
 	ClusterCIDRs        []string
 	DetectLocalMode     DetectLocalMode
@@ -160,6 +162,7 @@ func (s *Settings) Validate() error {
 		s.validateBackend(),
 		s.validateTableOwner(),
 		s.validateOutliers(),
+		s.validateChecks(),
 		s.validateDetectLocal(),
 		validateAddress("--healthz-bind-address", s.HealthzBindAddress),
 		validateAddress("--metrics-bind-address", s.MetricsBindAddress),
@@ -204,6 +207,15 @@ func (s *Settings) validateUI() error {
 		return fmt.Errorf("--ui-address=%s has no effect without --ui", s.UIAddress)
 	}
 	return validateAddress("--ui-address", s.UIAddress)
+}
+
+// validateChecks leaves the grammar to the daemon.
+func (s *Settings) validateChecks() error {
+	if s.HealthCheck != "" && s.Manifests == "" {
+		return errors.New("--health-check needs --manifests: on a cluster, the kubelet checks endpoints; a Service can ask for " +
+			"more with the annotation verdict-proxy.github.io/health-check")
+	}
+	return nil
 }
 
 func (s *Settings) validateBackend() error {

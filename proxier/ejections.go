@@ -5,18 +5,23 @@ import (
 	"slices"
 	"time"
 
+	"github.com/verdict-proxy/verdict/proxier/activecheck"
 	"github.com/verdict-proxy/verdict/proxier/conntrack"
 	"github.com/verdict-proxy/verdict/proxier/outlier"
 	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// This file is what the loop asks of Outliers: which endpoints a plan leaves out.
+// This file is what the loop tells Outliers about plans. choose.go is what planning asks.
 
 // ejectionDraft is what a plan leaves out, while the loop has not handed the plan to the dataplane yet.
 type ejectionDraft struct {
-	ejects   bool // by its mode
-	pools    []netip.AddrPort
+	ejects   bool               // by its mode
+	check    *state.HealthCheck // nil: none
+	pools    []netip.AddrPort   // endpoints of TCP
+	targets  []activecheck.Target
+	out      []netip.AddrPort // endpoints of TCP that get no new connections, because they are bad
+	rows     []outlier.Status
 	ejection outlier.Ejection
 }
 
@@ -27,11 +32,13 @@ func (o *Outliers) begin(svc *state.Service, list []*state.Slice) {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	ejects := o.modeOf(svc.Name, svc.Outliers.Mode) == state.OutlierEject
-	if !ejects && !o.detector.Has(svc.Name) && o.drafts[svc.Name] == nil {
-		return // nearly every Service, unless all eject
+	ejects, check := o.modeOf(svc.Name, svc.Outliers.Mode) == state.OutlierEject, o.checkOf(svc)
+	backups := slices.ContainsFunc(list, func(sl *state.Slice) bool { return sl.Backup })
+	o.slow.plan(svc.Name)
+	if !ejects && check == nil && !backups && !o.detector.Has(svc.Name) && o.drafts[svc.Name] == nil {
+		return // nearly every Service, unless all eject or are checked
 	}
-	o.drafts[svc.Name] = &ejectionDraft{ejects: ejects}
+	o.drafts[svc.Name] = &ejectionDraft{ejects: ejects, check: check}
 	if o.detector.Has(svc.Name) {
 		nodes := o.nodesOf(list)
 		o.detector.Refresh(svc.Name, func(at netip.AddrPort) (outlier.Word, int, bool) {
@@ -60,37 +67,11 @@ func wordOfEndpoint(e *state.Endpoint) outlier.Word {
 	return outlier.Word{Node: e.Node, Ready: e.Ready, Serving: e.Serving, Terminating: e.Terminating}
 }
 
-// eject leaves the endpoints out of a pool that get no new connections. Planning calls it after begin.
-func (o *Outliers) eject(svc *state.Service, pool []plan.Endpoint) []plan.Endpoint {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	d := o.drafts[svc.Name]
-	if d == nil || !d.ejects {
-		return pool
-	}
-	addrs := make([]netip.AddrPort, len(pool))
-	for i := range pool {
-		addrs[i] = pool[i].Addr
-	}
-	d.pools = append(d.pools, addrs...)
-	out, mass := o.detector.Eject(svc.Name, addrs)
-	d.ejection.Mass = d.ejection.Mass || mass
-	if len(out) == 0 {
-		return pool
-	}
-	d.ejection.Endpoints = append(d.ejection.Endpoints, out...)
-	slices.SortFunc(out, netip.AddrPort.Compare)
-	return slices.DeleteFunc(pool, func(e plan.Endpoint) bool {
-		_, found := slices.BinarySearchFunc(out, e.Addr, netip.AddrPort.Compare)
-		return found
-	})
-}
-
 // set notes that the loop handed a plan to the dataplane; nil: the Service is gone. It reports whether the program has
-// to notice refusals from now on.
-func (o *Outliers) set(name state.Name, planned *plan.Service) (refusals bool) {
+// to notice refusals from now on, and what of the wish is not honored.
+func (o *Outliers) set(name state.Name, planned *plan.Service) (refusals bool, problems []state.Problem) {
 	if o == nil {
-		return false
+		return false, nil
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -98,22 +79,27 @@ func (o *Outliers) set(name state.Name, planned *plan.Service) (refusals bool) {
 	delete(o.drafts, name)
 	if planned == nil {
 		o.gone(name)
-		return o.refusals
+		return o.refusals, nil
 	}
 	// What one Service has asked for stays: to take the rule out again would write all tables anew, and a tenant could
 	// do that all the time.
-	o.refusals = o.refusals || planned.Outliers.Refusals
-	if d == nil || !d.ejects {
+	o.refusals = o.refusals || planned.Outliers.Refusals && o.detects()
+	if d == nil {
+		d = &ejectionDraft{}
+	}
+	if d.ejects {
+		o.looks.set(name, unique(d.pools))
+		d.ejection.Endpoints = unique(d.ejection.Endpoints)
+		o.detector.Planned(name, &d.ejection, time.Now())
+	} else {
 		o.looks.set(name, nil)
 		o.detector.Planned(name, nil, time.Now())
-		delete(o.out, name)
-		return o.refusals
 	}
-	o.looks.set(name, unique(d.pools))
-	d.ejection.Endpoints = unique(d.ejection.Endpoints)
-	o.detector.Planned(name, &d.ejection, time.Now())
-	o.cut(name, planned, d.ejection.Endpoints)
-	return o.refusals
+	d.out = unique(d.out)
+	o.slow.drop(name, unique(d.pools), d.out)
+	o.cut(name, planned, d.out)
+	o.setRows(name, d.rows)
+	return o.refusals, o.setChecks(name, d)
 }
 
 // gone forgets a Service.
@@ -122,6 +108,9 @@ func (o *Outliers) gone(name state.Name) {
 	o.detector.Planned(name, nil, time.Now())
 	o.looks.set(name, nil)
 	delete(o.out, name)
+	o.setRows(name, nil)
+	o.slow.forget(name)
+	o.setChecks(name, &ejectionDraft{})
 }
 
 // unique sorts a list, with each endpoint once.
@@ -197,13 +186,16 @@ func (p *Proxier) replanOutliers() bool {
 	return len(p.replan) > 0
 }
 
-// noteOutliers tells the outliers of a plan. The first Service that asks for refusals has the program notice them.
-func (p *Proxier) noteOutliers(name state.Name, planned *plan.Service) {
-	if !p.outliers.set(name, planned) || p.node.refusing {
-		return
+// noteOutliers tells the outliers of a plan, and returns what they cannot honor. The first Service that asks for refusals
+// has the program notice them.
+func (p *Proxier) noteOutliers(name state.Name, planned *plan.Service) []state.Problem {
+	refusals, problems := p.outliers.set(name, planned)
+	if !refusals || p.node.refusing {
+		return problems
 	}
 	p.node.refusing, p.node.shared.Refusing = true, true
 	for _, name := range p.dataplane.SetEnvironment(p.node.shared) {
 		p.replan[name] = true
 	}
+	return problems
 }

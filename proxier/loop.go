@@ -307,10 +307,10 @@ func (p *Proxier) set(d draft) int {
 			p.remove(name)
 			continue
 		}
-		p.problems.set(name, d.problems[name], p.dataplane.Set(planned))
+		unserved := p.dataplane.Set(planned)
+		p.problems.set(name, d.problems[name], unserved, p.noteOutliers(name, planned))
 		p.checks.set(name, planned.HealthCheck)
 		p.triggers.note(name, d.slices[name])
-		p.noteOutliers(name, planned)
 		p.flows.set(name, planned) // after Set, which says which engine serves a port
 	}
 	return len(d.order)

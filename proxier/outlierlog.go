@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"time"
 
+	"github.com/verdict-proxy/verdict/proxier/activecheck"
 	"github.com/verdict-proxy/verdict/proxier/outlier"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
@@ -13,8 +15,18 @@ import (
 // Episode is the time in which endpoints of a Service are failed. A report has its beginning.
 type Episode struct {
 	Service state.Name
+	Reason  string // of the Event
 	Text    string // what happened first
 }
+
+// The reasons of Events.
+const (
+	reasonNotAnswering = "EndpointNotAnswering"
+	reasonFailing      = "EndpointFailsCheck"
+)
+
+// episodeTime is how long further failures of checks belong to the first one.
+const episodeTime = 10 * time.Minute
 
 // write logs what happened, and adds the episodes that begin.
 func (o *Outliers) write(r *OutlierReport) {
@@ -42,6 +54,32 @@ func (o *Outliers) write(r *OutlierReport) {
 	}
 	if len(r.Notes) > 0 {
 		o.endEpisodes(r.Statuses)
+	}
+	for i := range r.Checks.Notes {
+		o.writeCheck(r, &r.Checks.Notes[i])
+	}
+}
+
+// writeCheck logs that an endpoint fails its check, or passes again.
+func (o *Outliers) writeCheck(r *OutlierReport, n *activecheck.Note) {
+	attrs := []any{
+		"endpoint", n.Target.At.String(), "protocol", n.Target.Protocol.String(), "check", n.Kind.String(),
+		"object", n.Services[0].String(), "services", len(n.Services),
+	}
+	if !n.Failing {
+		o.line(slog.LevelInfo, "an endpoint passes its check again", attrs)
+		return
+	}
+	o.line(slog.LevelWarn, "an endpoint fails its check", append(attrs, "why", n.Why))
+	maps.DeleteFunc(o.failures, func(_ state.Name, began time.Time) bool { return n.At.Sub(began) >= episodeTime })
+	for _, name := range n.Services {
+		if _, goesOn := o.failures[name]; goesOn {
+			continue
+		}
+		o.failures[name] = n.At
+		r.Episodes = append(r.Episodes, Episode{Service: name, Reason: reasonFailing, Text: fmt.Sprintf(
+			"endpoint %s fails the %s check: %s; it gets no new connections from this node, unless no endpoint passes and "+
+				"on-all-down is keep", n.Target.At, n.Kind, n.Why)})
 	}
 }
 
@@ -77,7 +115,7 @@ func (o *Outliers) begun(r *OutlierReport, s *outlier.Status) {
 			continue
 		}
 		o.episodes[name] = true
-		r.Episodes = append(r.Episodes, Episode{Service: name, Text: o.describe(name, s)})
+		r.Episodes = append(r.Episodes, Episode{Service: name, Reason: reasonNotAnswering, Text: o.describe(name, s)})
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/verdict-proxy/verdict/config"
+	"github.com/verdict-proxy/verdict/proxier/activecheck"
 	"github.com/verdict-proxy/verdict/proxier/conntrack"
 	"github.com/verdict-proxy/verdict/proxier/outlier"
 	"github.com/verdict-proxy/verdict/proxier/plan"
@@ -27,7 +28,12 @@ type Suspicion struct {
 type OutlierOptions struct {
 	Settings *config.Settings
 	Store    *state.Store
-	// Suspicions reads what the kernel noticed lately, with refusing endpoints or without.
+	// Check asks an endpoint as the active check of a Service wants it.
+	Check func(context.Context, activecheck.Target, *state.HealthCheck) activecheck.Result
+	// Default is the check of Services that ask for none; nil: no check.
+	Default *state.HealthCheck
+	// Suspicions reads what the kernel noticed lately, with refusing endpoints or without. It is not called if the
+	// settings turn the detection off.
 	Suspicions func(refusing bool) ([]Suspicion, error)
 	// Ask asks an endpoint whether it accepts connections.
 	Ask func(context.Context, netip.AddrPort) outlier.Answer
@@ -46,10 +52,11 @@ type OutlierReport struct {
 	Left     int              // suspicions that found no room
 	Deleted  int              // connections without an answer
 	Episodes []Episode        // that began
+	Checks   CheckReport
 }
 
-// Outliers finds endpoints that do not answer, and tells planning to leave them out. It works beside the loop: it has
-// goroutines of its own that wait for answers of the kernel and of endpoints.
+// Outliers finds endpoints that do not answer or fail the checks of their Services, and tells planning to leave them
+// out. It works beside the loop: it has goroutines of its own that wait for answers of the kernel and of endpoints.
 //
 // While nothing is wrong, it reads two empty sets of the kernel five times a second, and remembers nothing of Services
 // that only observe.
@@ -63,8 +70,13 @@ type Outliers struct {
 	looks    firstLooks
 	refusals bool // a Service has asked for it
 	episodes map[state.Name]bool
+	failures map[state.Name]time.Time // when an episode of failing checks began
+	checker  *activecheck.Checker
+	sooner   chan struct{} // the checker may have something to ask before it said so
+	slow     slowStarts
 
-	out     map[state.Name][]netip.AddrPort // ejected, in the plans that the loop has Set
+	out     map[state.Name][]netip.AddrPort // of bad endpoints, in the plans that the loop has Set
+	rows    map[state.Name][]outlier.Status // what else Statuses tells of these plans
 	planned []conntrack.Unanswered          // connections to delete when the kernel has the plans
 
 	answers  chan answered
@@ -92,16 +104,14 @@ type answered struct {
 // outlierPeriod is how often Outliers looks.
 const outlierPeriod = 200 * time.Millisecond
 
-// NewOutliers returns Outliers that have not looked yet; nil: the settings turn them off.
+// NewOutliers returns Outliers that have not looked yet.
 func NewOutliers(o OutlierOptions) *Outliers {
-	if o.Settings.OutlierDetection == config.OutlierOff {
-		return nil
-	}
 	return &Outliers{
 		OutlierOptions: o, changed: make(chan struct{}, 1),
 		detector: outlier.New(outlier.Settings{MaxEjected: o.Settings.MaxEjected, Jitter: rand.Float64}),
-		drafts:   map[state.Name]*ejectionDraft{}, looks: newFirstLooks(), episodes: map[state.Name]bool{},
-		out: map[state.Name][]netip.AddrPort{}, answers: make(chan answered, 64), seen: map[suspicionKey]uint64{},
+		drafts:   map[state.Name]*ejectionDraft{}, looks: newFirstLooks(), episodes: map[state.Name]bool{}, failures: map[state.Name]time.Time{},
+		checker: activecheck.New(activecheck.Settings{Jitter: rand.Float64}), sooner: make(chan struct{}, 1), slow: newSlowStarts(),
+		out: map[state.Name][]netip.AddrPort{}, rows: map[state.Name][]outlier.Status{}, answers: make(chan answered, 64), seen: map[suspicionKey]uint64{},
 	}
 }
 
@@ -110,14 +120,20 @@ func (o *Outliers) Run(ctx context.Context) error {
 	if o == nil {
 		return nil
 	}
+	var checks sync.WaitGroup
+	defer checks.Wait()
+	checks.Go(func() { o.runChecks(ctx) })
 	tick := time.NewTicker(outlierPeriod)
 	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-tick.C:
-			o.look(ctx)
+		case now := <-tick.C:
+			if o.detects() {
+				o.look(ctx)
+			}
+			o.grow(now)
 		case a := <-o.answers:
 			o.take(a)
 			o.ask(ctx)
@@ -126,14 +142,23 @@ func (o *Outliers) Run(ctx context.Context) error {
 	}
 }
 
-// Statuses lists the endpoints that are suspected or failed. Any goroutine may call it.
+// detects reports whether anybody looks for endpoints that do not answer clients.
+func (o *Outliers) detects() bool { return o.Settings.OutlierDetection != config.OutlierOff }
+
+// Statuses lists the endpoints that are suspected, failed, failing their checks, backups, or in slow start, sorted by
+// address. An endpoint can be listed more than once. Any goroutine may call it.
 func (o *Outliers) Statuses() []outlier.Status {
 	if o == nil {
 		return nil
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.detector.Status()
+	list := o.detector.Status()
+	for _, rows := range o.rows {
+		list = append(list, rows...)
+	}
+	slices.SortStableFunc(list, outlier.Status.Compare)
+	return list
 }
 
 // look reads what the kernel noticed, and asks who is to be asked.
@@ -271,12 +296,14 @@ func (o *Outliers) tell() {
 	if len(r.Notes) > 0 {
 		r.Statuses = o.detector.Status()
 	}
+	r.Checks.Notes = o.checker.Notes()
+	r.Checks.Total, r.Checks.Failing = o.checker.Counts()
 	wanted := o.detector.WantsPlans()
 	o.mu.Unlock()
 	if wanted {
 		o.signal()
 	}
-	if len(r.Notes)+len(r.Answers)+r.Left+r.Deleted > 0 {
+	if len(r.Notes)+len(r.Answers)+r.Left+r.Deleted+len(r.Checks.Notes)+r.Checks.Passed+r.Checks.Failed > 0 {
 		o.write(&r)
 		o.Report(r)
 	}
@@ -304,19 +331,26 @@ func (o *Outliers) replan() []state.Name {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.detector.Changed()
+	return slices.Concat(o.detector.Changed(), o.checker.Changed(), o.slow.changed())
 }
 
 // modeOf returns what happens to endpoints of a Service. Endpoints of the cluster's own Services are ejected only if
 // the Service itself asks for it: DNS and the API server are what everything else needs.
 func (o *Outliers) modeOf(name state.Name, asked state.OutlierMode) state.OutlierMode {
 	switch {
+	case !o.detects():
+		return state.OutlierOff
 	case asked != state.OutlierDefault:
 		return asked
-	case o.Settings.OutlierDetection != config.OutlierEject, name.Namespace == "kube-system", name == kubernetesService():
+	case o.Settings.OutlierDetection != config.OutlierEject, needed(name):
 		return state.OutlierObserve
 	}
 	return state.OutlierEject
+}
+
+// needed reports whether a Service belongs to the cluster itself.
+func needed(name state.Name) bool {
+	return name.Namespace == "kube-system" || name == kubernetesService()
 }
 
 func kubernetesService() state.Name { return state.Name{Namespace: "default", Name: "kubernetes"} }

@@ -81,7 +81,7 @@ func newOutlierRig(t *testing.T, change func(*config.Settings)) *outlierRig {
 func (r *outlierRig) plan(name state.Name) (pool []netip.AddrPort) {
 	svc, list := r.store.Service(name)
 	r.begin(svc, list)
-	for _, e := range r.eject(svc, []plan.Endpoint{{Addr: goodEndpoint}, {Addr: deadEndpoint}}) {
+	for _, e := range r.Choose(svc, state.TCP, []plan.Endpoint{{Addr: goodEndpoint}, {Addr: deadEndpoint}}) {
 		pool = append(pool, e.Addr)
 	}
 	r.set(name, &plan.Service{Name: name, Outliers: svc.Outliers, Ports: []plan.Port{
@@ -136,7 +136,7 @@ func TestOutlierModes(t *testing.T) {
 // TestOutliersOff: nobody looks, and a Service that asks for more has a problem.
 func TestOutliersOff(t *testing.T) {
 	r := newOutlierRig(t, func(s *config.Settings) { s.OutlierDetection = config.OutlierOff })
-	if r.Outliers != nil {
+	if r.detects() {
 		t.Error("somebody looks")
 	}
 	for _, is := range outlierServices {

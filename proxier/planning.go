@@ -25,7 +25,7 @@ func newPlanning(store *state.Store, s *config.Settings, outliers *Outliers) pla
 		store: store, claims: claims.New(), budget: newBudget(s.Budgets), outliers: outliers, off: s.OutlierDetection == config.OutlierOff,
 	}
 	if outliers != nil {
-		p.planner.Eject = outliers.eject
+		p.planner.Choose = outliers
 	}
 	return p
 }

@@ -37,6 +37,7 @@ func newCommandLine(fs *pflag.FlagSet) *commandLine {
 	bindUpstream(fs, &c.settings)
 	bindBudgets(fs, &c.settings)
 	bindOutliers(fs, &c.settings)
+	bindChecks(fs, &c.settings)
 	bindDaemon(fs, &c.settings)
 	bindNode(fs, &c.settings.Node)
 	bindLog(fs, &c.settings)

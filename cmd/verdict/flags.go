@@ -102,6 +102,13 @@ func bindOutliers(fs *pflag.FlagSet, s *config.Settings) {
 		"`PERCENT` of the endpoints of a service port that may be ejected; the last one never is")
 }
 
+// bindChecks binds the flag about active checks.
+func bindChecks(fs *pflag.FlagSet, s *config.Settings) {
+	fs.StringVar(&s.HealthCheck, "health-check", s.HealthCheck,
+		"with --manifests: the `CHECK` of Services without the annotation, such as \"tcp\" or \"http path=/healthz interval=5s\"; "+
+			"empty: none")
+}
+
 // bindDaemon binds the flags that only the daemon has.
 func bindDaemon(fs *pflag.FlagSet, s *config.Settings) {
 	fs.BoolVar(&s.IPVS.Fallback, "ipvs-fallback", s.IPVS.Fallback,

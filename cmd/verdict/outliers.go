@@ -16,23 +16,38 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// newOutliers connects the parts that find endpoints that do not answer; nil: the settings turn that off.
+// newOutliers connects the parts that find endpoints that do not answer or fail their checks.
 func newOutliers(s *config.Settings, store *state.Store, k *kernelSide, o *observers, log *slog.Logger) (*proxier.Outliers, error) {
-	if s.OutlierDetection == config.OutlierOff {
-		return nil, nil
-	}
-	reader, err := nft.OpenSuspects(nft.Options{Families: k.families})
+	byDefault, err := defaultCheck(s)
 	if err != nil {
-		return nil, fmt.Errorf("open the reader of endpoints that do not answer: %w", err)
+		return nil, err
+	}
+	var reader *nft.SuspectReader
+	if s.OutlierDetection != config.OutlierOff {
+		if reader, err = nft.OpenSuspects(nft.Options{Families: k.families}); err != nil {
+			return nil, fmt.Errorf("open the reader of endpoints that do not answer: %w", err)
+		}
 	}
 	k.suspects = reader
 	return proxier.NewOutliers(proxier.OutlierOptions{
-		Settings: s, Store: store, Ask: prober.Ask, Report: o.Outliers, Log: log,
+		Settings: s, Store: store, Ask: prober.Ask, Check: prober.Check, Default: byDefault, Report: o.Outliers, Log: log,
 		Suspicions: func(refusing bool) ([]proxier.Suspicion, error) { return readSuspects(reader, refusing) },
 		Delete: func(list []conntrack.Unanswered, nodePorts []netip.Addr) (int, error) {
 			return conntrack.DeleteUnanswered(conntrack.Options{}, list, nodePorts)
 		},
 	}), nil
+}
+
+// defaultCheck returns the check of Services that ask for none; nil: no check.
+func defaultCheck(s *config.Settings) (*state.HealthCheck, error) {
+	if s.HealthCheck == "" {
+		return nil, nil
+	}
+	c, err := state.ParseHealthCheck(s.HealthCheck)
+	if err != nil {
+		return nil, fmt.Errorf("--health-check: %w", err)
+	}
+	return &c, nil
 }
 
 func readSuspects(r *nft.SuspectReader, refusing bool) ([]proxier.Suspicion, error) {
@@ -58,6 +73,8 @@ func (o *observers) Outliers(r proxier.OutlierReport) {
 		o.metrics.OutlierAnswered(a.String())
 	}
 	o.metrics.ConnectionsDeleted(r.Deleted)
+	o.metrics.Checks(r.Checks.Total, r.Checks.Failing)
+	o.metrics.CheckAnswers(r.Checks.Passed, r.Checks.Failed)
 	if len(r.Notes) > 0 {
 		o.countOutliers(r.Statuses)
 	}
@@ -89,6 +106,6 @@ const outlierTopic = 10 * time.Minute
 // outlier raises an Event when endpoints of a Service begin to fail.
 func (e *events) outlier(episode proxier.Episode, now time.Time) {
 	e.post(note{
-		service: episode.Service, reason: "EndpointNotAnswering", text: episode.Text, topic: now.Truncate(outlierTopic).String(),
+		service: episode.Service, reason: episode.Reason, text: episode.Text, topic: now.Truncate(outlierTopic).String(),
 	})
 }

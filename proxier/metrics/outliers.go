@@ -9,6 +9,8 @@ type outliers struct {
 	failures   *prometheus.CounterVec
 	endpoints  *prometheus.GaugeVec
 	deleted    prometheus.Counter
+	checks     *prometheus.GaugeVec
+	checked    *prometheus.CounterVec
 }
 
 func newOutliers() outliers {
@@ -23,11 +25,13 @@ func newOutliers() outliers {
 			Name: "verdict_outlier_deleted_connections_total",
 			Help: "Connections without an answer that were deleted, so that their clients reach another endpoint.",
 		}),
+		checks:  gauge("verdict_checks", "Active checks of endpoints that pass or fail.", "state"),
+		checked: counter("verdict_check_answers_total", "Answers of endpoints to active checks: good or bad.", "answer"),
 	}
 }
 
 func (o *outliers) collectors() []prometheus.Collector {
-	return []prometheus.Collector{o.suspicions, o.answers, o.failures, o.endpoints, o.deleted}
+	return []prometheus.Collector{o.suspicions, o.answers, o.failures, o.endpoints, o.deleted, o.checks, o.checked}
 }
 
 // OutlierStates are the values of the label state.
@@ -41,6 +45,12 @@ const (
 func (o *outliers) zero() {
 	for _, s := range []string{OutlierSuspected, OutlierFailed, OutlierEjected} {
 		o.endpoints.WithLabelValues(s)
+	}
+	for _, s := range []string{checkPassing, checkFailing} {
+		o.checks.WithLabelValues(s)
+	}
+	for _, a := range []string{answerGood, answerBad} {
+		o.checked.WithLabelValues(a)
 	}
 	o.suspicions.WithLabelValues("unanswered")
 	o.suspicions.WithLabelValues("refusing")
@@ -62,3 +72,21 @@ func (m *Metrics) Outliers(state string, n int) {
 
 // ConnectionsDeleted counts connections without an answer.
 func (m *Metrics) ConnectionsDeleted(n int) { m.outliers.deleted.Add(float64(n)) }
+
+// The values of labels about active checks.
+const (
+	checkPassing, checkFailing = "passing", "failing"
+	answerGood, answerBad      = "good", "bad"
+)
+
+// Checks sets how many active checks there are, and how many of them fail.
+func (m *Metrics) Checks(all, failing int) {
+	m.outliers.checks.WithLabelValues(checkPassing).Set(float64(all - failing))
+	m.outliers.checks.WithLabelValues(checkFailing).Set(float64(failing))
+}
+
+// CheckAnswers counts answers to active checks.
+func (m *Metrics) CheckAnswers(good, bad int) {
+	m.outliers.checked.WithLabelValues(answerGood).Add(float64(good))
+	m.outliers.checked.WithLabelValues(answerBad).Add(float64(bad))
+}

@@ -42,6 +42,16 @@ func (d *Detector) Eject(service state.Name, pool []netip.AddrPort) (out []netip
 	return out, false
 }
 
+// AllFailed reports whether all endpoints of a pool have failed, and none is held.
+func (d *Detector) AllFailed(service state.Name, pool []netip.AddrPort) bool {
+	for _, at := range pool {
+		if e := d.services[service][at]; e == nil || e.phase != failed || e.hold != None {
+			return false
+		}
+	}
+	return len(pool) > 0
+}
+
 // room is how many endpoints of a pool may be ejected.
 func (d *Detector) room(pool int) int {
 	if d.settings.MaxEjected == 0 || pool < 2 {

@@ -1,6 +1,7 @@
 package outlier
 
 import (
+	"cmp"
 	"maps"
 	"net/netip"
 	"slices"
@@ -61,9 +62,14 @@ const (
 	StateCalm      State = iota // a good answer has just cleared it
 	StateSuspected              // it is being asked
 	StateFailed                 // it does not answer, or refuses
+	StateFailing                // it fails the check of its Services
+	StateBackup                 // it gets connections only when no other endpoint is good
+	StateSlowStart              // it has returned, and its weight grows
 )
 
-func (s State) String() string { return [...]string{"calm", "suspected", "failed"}[s] }
+func (s State) String() string {
+	return [...]string{"calm", "suspected", "failed", "failing", "backup", "slow start"}[s]
+}
 
 // Status is what is known of an endpoint under suspicion.
 type Status struct {
@@ -76,6 +82,12 @@ type Status struct {
 	Hold     Hold   // why it is not ejected although it failed
 	Services []state.Name
 	Ejected  []state.Name // those of the Services whose plans leave it out
+	Why      string       // of StateFailing, StateBackup and StateSlowStart, which have no Reason, Answer and Hold
+}
+
+// Compare orders by endpoint, then by state.
+func (s Status) Compare(o Status) int {
+	return cmp.Or(s.Endpoint.Compare(o.Endpoint), cmp.Compare(s.State, o.State))
 }
 
 // Status lists the endpoints that are suspected or failed, sorted by address.

@@ -36,6 +36,7 @@ type candidate struct {
 	hi, lo uint64
 	port   uint16
 	weight uint16
+	backup bool
 	flags  flags
 }
 
@@ -119,7 +120,8 @@ func (p *Planner) fillCandidates(index int) {
 	for i := range p.members {
 		m := &p.members[i]
 		if number := p.numbers[m.slice]; number != 0 {
-			p.addCandidate(candidate{hi: m.hi, lo: m.lo, port: number, weight: p.slices[m.slice].Weight, flags: m.flags})
+			sl := p.slices[m.slice]
+			p.addCandidate(candidate{hi: m.hi, lo: m.lo, port: number, weight: sl.Weight, backup: sl.Backup, flags: m.flags})
 		}
 	}
 }
@@ -256,7 +258,7 @@ func (p *Planner) pool(family state.Family, mask flags) []Endpoint {
 		c := &p.candidates[i]
 		if c.flags&mask == mask && len(out) < n {
 			addr := netip.AddrPortFrom(address(family, c.hi, c.lo), c.port)
-			out = append(out, Endpoint{Addr: addr, Weight: c.weight, Local: c.flags&local != 0})
+			out = append(out, Endpoint{Addr: addr, Weight: c.weight, Local: c.flags&local != 0, Backup: c.backup})
 		}
 	}
 	return out

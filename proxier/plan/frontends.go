@@ -15,7 +15,7 @@ type reach struct {
 
 func (p *Planner) reach(port *Port) reach {
 	return reach{
-		anywhere: len(port.Cluster) > 0 || len(port.Local) > 0 || p.count(ready) > 0 || p.count(draining) > 0,
+		anywhere: len(port.Cluster) > 0 || len(port.Local) > 0 || !p.refused && (p.count(ready) > 0 || p.count(draining) > 0),
 		local:    len(port.Local) > 0,
 	}
 }

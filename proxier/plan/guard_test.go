@@ -13,8 +13,9 @@ import (
 
 // notPlanned are the fields of the input that planning leaves to others.
 var notPlanned = []string{
-	"Service.Created",                           // package claims compares it
-	"Service.UID",                               // Events name it
+	"Service.Created",                                       // package claims compares it
+	"Service.UID",                                           // Events name it
+	"Service.Check", "Service.AllDown", "Service.SlowStart", // the Chooser looks at them
 	"Slices.Name.Name", "Slices.Name.Namespace", // the store needs the name
 	"Slices.Service.Name", "Slices.Service.Namespace", // the store has put the slice beside its Service
 	"Slices.Trigger",         // the loop measures with it

@@ -13,9 +13,8 @@ import (
 type Planner struct {
 	// Limits bound the next plans. The zero value allows everything.
 	Limits Limits
-	// Eject returns a pool without the endpoints that get no new connections; nil: all of them get some. It is asked for
-	// TCP only.
-	Eject func(svc *state.Service, pool []Endpoint) []Endpoint
+	// Choose knows which endpoints are good; nil: all of them are.
+	Choose Chooser
 
 	env    *Environment
 	svc    *state.Service
@@ -27,10 +26,20 @@ type Planner struct {
 	numbers    []uint16    // port number of the current port in each slice; 0: the slice does not serve the port
 	template   []Frontend  // frontends that have an address; equal for all ports of the current family
 	room       room
+	refused    bool     // no endpoint of a pool of the current port is chosen
 	names      []string // of the ports; the second family reuses them
 	named      namedPorts
 
 	shown map[string]struct{} // names of the ports so far, for a Service with many ports
+}
+
+// Chooser chooses among the endpoints of a pool by what is known about them at this time.
+type Chooser interface {
+	// Choose returns the endpoints that get new connections, with their weights. It may return the list that it got, and
+	// change that.
+	Choose(svc *state.Service, protocol state.Protocol, pool []Endpoint) []Endpoint
+	// Dead reports whether an endpoint cannot serve the flows that it has.
+	Dead(svc *state.Service, protocol state.Protocol, at netip.AddrPort) bool
 }
 
 // Plan decides what one Service becomes. The result shares no memory with the Planner. Equal input gives an equal
@@ -99,6 +108,7 @@ func (p *Planner) family(out *Service, family state.Family) {
 func (p *Planner) port(name string, index int, frontends []Frontend, family state.Family) Port {
 	want := &p.svc.Ports[index]
 	p.fillCandidates(index)
+	p.refused = false
 	port := Port{
 		Family:    family,
 		Name:      name,
@@ -108,13 +118,14 @@ func (p *Planner) port(name string, index int, frontends []Frontend, family stat
 	}
 	external := want.NodePort != 0 || p.hasExternal()
 	if external || !p.svc.InternalLocal {
-		port.Cluster = p.eject(want.Protocol, p.pool(family, p.choose(p.topology())))
+		port.Cluster = p.good(want.Protocol, p.pool(family, p.choose(p.topology())))
 	}
 	if p.svc.InternalLocal || external && p.svc.ExternalLocal {
-		port.Local = p.eject(want.Protocol, p.pool(family, p.choose(local)))
+		port.Local = p.good(want.Protocol, p.pool(family, p.choose(local)))
 	}
 	if want.Protocol == state.UDP {
 		port.Serving = p.serving(family)
+		p.dropDead(&port)
 	}
 	r := p.reach(&port)
 	for i := range frontends {
@@ -124,12 +135,43 @@ func (p *Planner) port(name string, index int, frontends []Frontend, family stat
 	return port
 }
 
-// eject leaves out the endpoints that get no new connections.
-func (p *Planner) eject(protocol state.Protocol, pool []Endpoint) []Endpoint {
-	if p.Eject == nil || protocol != state.TCP || len(pool) == 0 {
+// good chooses the endpoints of a pool that get new connections.
+func (p *Planner) good(protocol state.Protocol, pool []Endpoint) []Endpoint {
+	if len(pool) == 0 {
 		return pool
 	}
-	return p.Eject(p.svc, pool)
+	if p.Choose == nil {
+		return WithoutBackups(pool)
+	}
+	chosen := p.Choose.Choose(p.svc, protocol, pool)
+	p.refused = p.refused || len(chosen) == 0
+	return chosen
+}
+
+// WithoutBackups returns the endpoints of a pool that are no backup; all of them if each is one.
+func WithoutBackups(pool []Endpoint) []Endpoint {
+	primaries := 0
+	for i := range pool {
+		primaries += toInt(!pool[i].Backup)
+	}
+	if primaries == 0 || primaries == len(pool) {
+		return pool
+	}
+	return slices.DeleteFunc(pool, func(e Endpoint) bool { return e.Backup })
+}
+
+// dropDead leaves dead endpoints out of Serving, so that their flows go elsewhere. One that gets new flows stays.
+func (p *Planner) dropDead(port *Port) {
+	if p.Choose == nil {
+		return
+	}
+	gets := func(pool []Endpoint, at netip.AddrPort) bool {
+		_, found := slices.BinarySearchFunc(pool, at, func(e Endpoint, a netip.AddrPort) int { return e.Addr.Compare(a) })
+		return found
+	}
+	port.Serving = slices.DeleteFunc(port.Serving, func(at netip.AddrPort) bool {
+		return p.Choose.Dead(p.svc, port.Protocol, at) && !gets(port.Cluster, at) && !gets(port.Local, at)
+	})
 }
 
 // portName returns the human-readable name of a port. It is called for the ports in their order. The second family

@@ -64,6 +64,7 @@ type Endpoint struct {
 	Addr   netip.AddrPort
 	Weight uint16
 	Local  bool // on this node
+	Backup bool // gets connections only when no other endpoint is good
 }
 
 // FrontendKind is the field of the Service from which a frontend comes.

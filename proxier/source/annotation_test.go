@@ -15,7 +15,8 @@ import (
 // annotated returns a Service with these values of all annotations.
 func annotated(value string) *corev1.Service {
 	return apiService(func(o *corev1.Service) {
-		o.Annotations = map[string]string{annotationScheduler: value, annotationSchedulerRouter: value, annotationSchedulerFlags: value, annotationOutliers: value}
+		o.Annotations = map[string]string{annotationScheduler: value, annotationSchedulerRouter: value, annotationSchedulerFlags: value, annotationOutliers: value,
+			annotationHealthCheck: value, annotationAllDown: value, annotationSlowStart: value}
 	})
 }
 
@@ -62,15 +63,18 @@ func TestLongAnnotations(t *testing.T) {
 		{annotation(annotationSchedulerRouter), reason},
 		{annotation(annotationSchedulerFlags), reason},
 		{annotation(annotationOutliers), reason},
+		{annotation(annotationHealthCheck), strings.Replace(reason, "64", "512", 1)},
+		{annotation(annotationAllDown), reason},
+		{annotation(annotationSlowStart), reason},
 	}, problems)
 
 	sl, problems := newConverter().slice(apiSlice(func(o *discoveryv1.EndpointSlice) {
-		o.Annotations = map[string]string{annotationWeight: long}
+		o.Annotations = map[string]string{annotationWeight: long, annotationBackup: long}
 	}))
 	if sl.Weight != state.DefaultWeight {
 		t.Errorf("weight %d", sl.Weight)
 	}
-	checkProblems(t, kindSlice, sl.Name, []problem{{annotation(annotationWeight), reason}}, problems)
+	checkProblems(t, kindSlice, sl.Name, []problem{{annotation(annotationWeight), reason}, {annotation(annotationBackup), reason}}, problems)
 }
 
 // BenchmarkSharedBalancing reports what it saves to share the values of annotations: the memory that 50,000 Services

@@ -91,16 +91,21 @@ func (f *findings) named(meta *metav1.ObjectMeta) bool {
 // maxAnnotation is the longest value in bytes that the annotations of this proxy may have.
 const maxAnnotation = 64
 
-// short returns the value of an annotation of this proxy, without white space around it. It does not return a value
+// bounded returns the value of an annotation of this proxy, without white space around it. It does not return a value
 // that is too long, because such a value would be held as long as the object exists.
-func (f *findings) short(annotations map[string]string, key string) string {
+func (f *findings) bounded(annotations map[string]string, key string, most int) string {
 	value := annotations[key]
-	if len(value) > maxAnnotation {
+	if len(value) > most {
 		f.Add(annotation(key), "%s has %d bytes, and at most %d are allowed: the annotation is ignored",
-			state.Quote(value), len(value), maxAnnotation)
+			state.Quote(value), len(value), most)
 		return ""
 	}
-	value = strings.TrimSpace(value)
+	return strings.TrimSpace(value)
+}
+
+// short returns the value of an annotation that has one word, or a list of words.
+func (f *findings) short(annotations map[string]string, key string) string {
+	value := f.bounded(annotations, key, maxAnnotation)
 	if strings.ContainsFunc(value, notInAnnotation) {
 		f.Add(annotation(key), "%s has characters that no value has: the annotation is ignored", state.Quote(value))
 		return ""

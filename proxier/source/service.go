@@ -16,6 +16,9 @@ const (
 	annotationSchedulerRouter = "kube-router.io/service.scheduler"
 	annotationSchedulerFlags  = "verdict-proxy.github.io/scheduler-flags"
 	annotationOutliers        = "verdict-proxy.github.io/outlier-detection"
+	annotationHealthCheck     = "verdict-proxy.github.io/health-check"
+	annotationAllDown         = "verdict-proxy.github.io/on-all-down"
+	annotationSlowStart       = "verdict-proxy.github.io/slow-start"
 )
 
 // The bounds and the default that the API server gives sessionAffinityConfig.clientIP.timeoutSeconds.
@@ -43,6 +46,9 @@ func (c *converter) service(o *corev1.Service) (*state.Service, []state.Problem)
 		Affinity:        f.affinity(o),
 		Balancing:       c.balancing(&f, o.Annotations),
 		Outliers:        f.outliers(o.Annotations),
+		Check:           f.healthCheck(o.Annotations),
+		AllDown:         parsed(&f, o.Annotations, annotationAllDown, state.ParseAllDown, "keep is used"),
+		SlowStart:       parsed(&f, o.Annotations, annotationSlowStart, state.ParseSlowStart, "endpoints return at once"),
 	}
 	f.sourceRanges(o, svc)
 	if o.Spec.Type == corev1.ServiceTypeLoadBalancer && svc.ExternalLocal {
@@ -277,4 +283,34 @@ func (f *findings) outliers(annotations map[string]string) (d state.OutlierDetec
 		}
 	}
 	return d
+}
+
+// maxCheckText is the longest annotation about checks in bytes. It has a path and a name.
+const maxCheckText = 512
+
+// healthCheck returns nil if the Service does not ask for a check, or asks in a wrong way.
+func (f *findings) healthCheck(annotations map[string]string) *state.HealthCheck {
+	text := f.bounded(annotations, annotationHealthCheck, maxCheckText)
+	if text == "" {
+		return nil
+	}
+	c, err := state.ParseHealthCheck(text)
+	if err != nil {
+		f.Add(annotation(annotationHealthCheck), "%s: the annotation is ignored", err)
+		return nil
+	}
+	return &c
+}
+
+// parsed reads an annotation that has one short value. Otherwise says what a wrong value means.
+func parsed[T any](f *findings, annotations map[string]string, key string, parse func(string) (T, error), otherwise string) (v T) {
+	text := f.short(annotations, key)
+	if text == "" {
+		return v
+	}
+	v, err := parse(text)
+	if err != nil {
+		f.Add(annotation(key), "%s: %s", err, otherwise)
+	}
+	return v
 }

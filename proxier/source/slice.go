@@ -1,6 +1,7 @@
 package source
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -13,8 +14,11 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// annotationWeight is the annotation of EndpointSlices that the converter reads.
-const annotationWeight = "verdict-proxy.github.io/weight"
+// The annotations of EndpointSlices that the converter reads.
+const (
+	annotationWeight = "verdict-proxy.github.io/weight"
+	annotationBackup = "verdict-proxy.github.io/backup"
+)
 
 // hintsWindow is the number of earlier hints in a slice that are compared before a new value is made. Hints by zone
 // have a handful of values in a slice. Hints by node differ for each endpoint, and a comparison with all of them would
@@ -50,6 +54,7 @@ func (c *converter) slice(o *discoveryv1.EndpointSlice) (*state.Slice, []state.P
 		Endpoints: c.endpoints(&f, family, o.Endpoints),
 		Trigger:   f.trigger(o.Annotations),
 		Weight:    f.weight(o.Annotations),
+		Backup:    parsed(&f, o.Annotations, annotationBackup, parseBackup, "the endpoints are no backup"),
 	}, f.Problems()
 }
 
@@ -206,4 +211,11 @@ func (f *findings) weight(annotations map[string]string) uint16 {
 		return state.DefaultWeight
 	}
 	return uint16(weight)
+}
+
+func parseBackup(text string) (bool, error) {
+	if text != "true" && text != "false" {
+		return false, fmt.Errorf("%s is not true or false", state.Quote(text))
+	}
+	return text == "true", nil
 }

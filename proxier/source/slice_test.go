@@ -141,6 +141,10 @@ func TestSlice(t *testing.T) {
 			func(s *state.Slice) { s.Weight = 65535 }},
 		{"weight 0", func(o *discoveryv1.EndpointSlice) { o.Annotations = map[string]string{annotationWeight: "0"} },
 			func(s *state.Slice) { s.Weight = 0 }},
+		{"backup", func(o *discoveryv1.EndpointSlice) { o.Annotations = map[string]string{annotationBackup: "true"} },
+			func(s *state.Slice) { s.Backup = true }},
+		{"no backup", func(o *discoveryv1.EndpointSlice) { o.Annotations = map[string]string{annotationBackup: "false"} },
+			func(*state.Slice) {}},
 		{"trigger", func(o *discoveryv1.EndpointSlice) {
 			o.Annotations = map[string]string{corev1.EndpointsLastChangeTriggerTime: "2026-01-02T03:04:05.25+01:00"}
 		}, func(s *state.Slice) { s.Trigger = time.Date(2026, 1, 2, 2, 4, 5, 25e7, time.UTC) }},
@@ -190,6 +194,9 @@ func TestMalformedSlice(t *testing.T) {
 		{"weight", func(o *discoveryv1.EndpointSlice) { o.Annotations = map[string]string{annotationWeight: "65536"} },
 			func(*state.Slice) {},
 			[]problem{{"metadata.annotations[verdict-proxy.github.io/weight]", `"65536" is not a number from 0 to 65535: weight 1 is used`}}},
+		{"backup", func(o *discoveryv1.EndpointSlice) { o.Annotations = map[string]string{annotationBackup: "yes"} },
+			func(*state.Slice) {},
+			[]problem{{"metadata.annotations[verdict-proxy.github.io/backup]", `"yes" is not true or false: the endpoints are no backup`}}},
 		{"trigger", func(o *discoveryv1.EndpointSlice) {
 			o.Annotations = map[string]string{corev1.EndpointsLastChangeTriggerTime: "noon"}
 		}, func(*state.Slice) {},

@@ -1,7 +1,7 @@
 // Package state holds what the cluster wants, as plain values: Services, EndpointSlices, this node's Node object and
 // the host's addresses. It remembers which Services changed since the last pass that reached the kernel.
 //
-//	types.go    the values
+//	types.go    the values; healthcheck.go: those about active checks, and their grammar
 //	problem.go  parts of objects that cannot be honored; text.go: limits for their texts
 //	store.go    the Store: sources write into it, the loop reads from it
 //	queue.go    in which order the loop takes what changed

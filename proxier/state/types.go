@@ -90,6 +90,9 @@ type Service struct {
 
 	Balancing Balancing
 	Outliers  OutlierDetection
+	Check     *HealthCheck  // nil: the Service asks for nothing; the flag decides
+	AllDown   AllDown       // what happens if no endpoint passes the checks
+	SlowStart time.Duration // how long the weight of an endpoint that returns grows; 0: it returns at once
 }
 
 // UID is the UID of an object in 16 bytes, which is a quarter of the memory of its text.
@@ -160,6 +163,8 @@ type Slice struct {
 	Trigger time.Time
 	// Weight is the annotation verdict-proxy.github.io/weight. It is DefaultWeight when absent.
 	Weight uint16
+	// Backup is the annotation verdict-proxy.github.io/backup: the endpoints get connections only when no other one is good.
+	Backup bool
 }
 
 // DefaultWeight is the weight of endpoints whose slice has no weight annotation.

@@ -1,0 +1,226 @@
+package activecheck
+
+import (
+	"cmp"
+	"container/heap"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/verdict-proxy/verdict/proxier/state"
+)
+
+const (
+	// maxChecks is how many checks there are on a node. One namespace can have half of them.
+	maxChecks         = 20_000
+	maxChecksOfTenant = maxChecks / 2
+	// maxAsking is how many endpoints are being asked. One namespace can have half of them.
+	maxAsking         = 1024
+	maxAskingOfTenant = maxAsking / 2
+)
+
+// Target is who is asked.
+type Target struct {
+	Protocol state.Protocol
+	At       netip.AddrPort
+}
+
+// Compare orders targets by address, port and protocol.
+func (t Target) Compare(o Target) int {
+	return cmp.Or(t.At.Compare(o.At), cmp.Compare(t.Protocol, o.Protocol))
+}
+
+// TargetOf returns who is asked about an endpoint of a Service port; false: nobody, so the endpoint is good. Addresses of
+// this node alone are not asked: who writes a Service could have the node ask its own programs, or the server of a cloud
+// that knows its secrets.
+func TargetOf(c *state.HealthCheck, protocol state.Protocol, at netip.AddrPort) (t Target, ok bool) {
+	if c == nil || c.Kind == state.CheckOff || at.Addr().IsLoopback() || at.Addr().IsLinkLocalUnicast() {
+		return t, false
+	}
+	if c.Port != 0 {
+		at = netip.AddrPortFrom(at.Addr(), c.Port)
+		if c.Kind != state.CheckDNS {
+			protocol = state.TCP
+		}
+	}
+	return Target{Protocol: protocol, At: at}, protocol == state.TCP || protocol == state.UDP && c.Kind == state.CheckDNS
+}
+
+// place is a target as one namespace has it.
+type place struct {
+	namespace string
+	target    Target
+}
+
+// key identifies a check.
+type key struct {
+	place
+	check state.HealthCheck
+}
+
+// check is one question to one endpoint, again and again.
+type check struct {
+	key
+	users  map[state.Name]struct{}
+	passed bool // at some time
+	down   bool
+	since  time.Time // when it began to fail
+	why    string
+	rises  uint8 // good answers in a row
+	falls  uint8 // bad ones
+	asking bool
+	next   time.Time
+	index  int // in the heap; -1 while it is asked
+}
+
+// service is what a Service asks for.
+type service struct {
+	check   state.HealthCheck
+	targets []Target // sorted
+	left    int      // of the targets, those without room
+}
+
+// Settings configure a Checker.
+type Settings struct {
+	// Jitter returns a number from 0 to 1. It spreads questions over time.
+	Jitter func() float64
+}
+
+// Checker decides about endpoints. Its methods may be called from one goroutine at a time. Times must not go back.
+type Checker struct {
+	settings Settings
+	services map[state.Name]*service
+	checks   map[key]*check
+	turns    map[place]*turn
+	waiting  queue
+	ofTenant map[string]int // checks
+	asking   map[string]int // by namespace
+	running  int            // the sum of asking
+	hungry   map[state.Name]struct{}
+	changed  map[state.Name]struct{}
+	failing  int
+	notes    []Note
+}
+
+// New returns a Checker without checks.
+func New(s Settings) *Checker {
+	return &Checker{
+		settings: s, services: map[state.Name]*service{}, checks: map[key]*check{}, turns: map[place]*turn{},
+		ofTenant: map[string]int{}, asking: map[string]int{}, hungry: map[state.Name]struct{}{}, changed: map[state.Name]struct{}{},
+	}
+}
+
+// Has reports whether a Service has checks.
+func (c *Checker) Has(name state.Name) bool { return c.services[name] != nil }
+
+// Set tells which endpoints of a Service are to be checked; no targets: none. It returns for how many there is no room.
+func (c *Checker) Set(name state.Name, asked *state.HealthCheck, targets []Target, now time.Time) (left int) {
+	slices.SortFunc(targets, Target.Compare)
+	targets = slices.Compact(targets)
+	was := c.services[name]
+	if was != nil && was.left == 0 && len(targets) > 0 && was.check == *asked && slices.Equal(was.targets, targets) {
+		return 0
+	}
+	is := &service{targets: targets}
+	if len(targets) > 0 {
+		is.check = *asked
+	}
+	for _, t := range targets {
+		if !c.join(name, key{place{name.Namespace, t}, is.check}, now) {
+			is.left++
+		}
+	}
+	if was != nil {
+		c.leaveOld(name, was, is)
+	}
+	c.remember(name, is)
+	return is.left
+}
+
+// leaveOld ends the checks that a Service had before and does not have now.
+func (c *Checker) leaveOld(name state.Name, was, is *service) {
+	for _, t := range was.targets {
+		if _, stays := slices.BinarySearchFunc(is.targets, t, Target.Compare); !stays || was.check != is.check {
+			c.leave(name, key{place{name.Namespace, t}, was.check})
+		}
+	}
+}
+
+func (c *Checker) remember(name state.Name, is *service) {
+	c.services[name] = is
+	if len(is.targets) == 0 {
+		delete(c.services, name)
+	}
+	delete(c.hungry, name)
+	if is.left > 0 {
+		c.hungry[name] = struct{}{}
+	}
+}
+
+// join makes a Service a user of a check; false: there is no room.
+func (c *Checker) join(name state.Name, k key, now time.Time) bool {
+	is := c.checks[k]
+	if is == nil {
+		if len(c.checks) >= maxChecks || c.ofTenant[k.namespace] >= maxChecksOfTenant {
+			return false
+		}
+		is = &check{key: k, users: map[state.Name]struct{}{}}
+		is.next = now.Add(time.Duration(c.settings.Jitter() * float64(k.check.Interval)))
+		c.checks[k] = is
+		c.ofTenant[k.namespace]++
+		if c.turns[k.place] == nil {
+			c.turns[k.place] = &turn{}
+		}
+		c.turns[k.place].checks++
+		heap.Push(&c.waiting, is)
+	}
+	is.users[name] = struct{}{}
+	return true
+}
+
+func (c *Checker) leave(name state.Name, k key) {
+	is := c.checks[k]
+	if is == nil {
+		return // there was no room for it
+	}
+	if delete(is.users, name); len(is.users) > 0 {
+		return
+	}
+	c.failing -= toInt(is.down)
+	delete(c.checks, k)
+	decrement(c.ofTenant, k.namespace)
+	if c.turns[k.place].checks--; c.turns[k.place].checks == 0 {
+		delete(c.turns, k.place)
+	}
+	if is.asking {
+		c.ended(is)
+	} else {
+		heap.Remove(&c.waiting, is.index)
+	}
+	for hungry := range c.hungry { // one of them: there is room for one check more
+		c.changed[hungry] = struct{}{}
+		return
+	}
+}
+
+// Down reports whether an endpoint fails the check that a Service asks for.
+func (c *Checker) Down(name state.Name, asked *state.HealthCheck, t Target) (down bool, since time.Time, why string) {
+	is := c.checks[key{place{name.Namespace, t}, *asked}]
+	if is == nil || !is.down {
+		return false, since, ""
+	}
+	return true, is.since, is.why
+}
+
+func decrement(counts map[string]int, name string) {
+	if counts[name]--; counts[name] == 0 {
+		delete(counts, name)
+	}
+}
+
+func toInt(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
