@@ -23,7 +23,13 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-func TestMain(m *testing.M) { os.Exit(netns.Main(m)) }
+func TestMain(m *testing.M) {
+	if os.Getenv(serveForBenchmark) != "" {
+		serveChecks()
+		return
+	}
+	os.Exit(netns.Main(m))
+}
 
 // flowWorld is a loop over a real kernel: rules, connection tracking and clients in a network namespace.
 type flowWorld struct {

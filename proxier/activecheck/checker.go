@@ -125,25 +125,41 @@ func (c *Checker) Set(name state.Name, asked *state.HealthCheck, targets []Targe
 	if len(targets) > 0 {
 		is.check = *asked
 	}
-	for _, t := range targets {
+	if was == nil {
+		was = &service{}
+	}
+	gone, come := was.targets, targets
+	if was.check == is.check && was.left == 0 {
+		gone, come = differ(was.targets, targets)
+	}
+	// Those that stay join before the old ones leave, so that no check ends and begins.
+	for _, t := range come {
 		if !c.join(name, key{place{name.Namespace, t}, is.check}, now) {
 			is.left++
 		}
 	}
-	if was != nil {
-		c.leaveOld(name, was, is)
+	for _, t := range gone {
+		if _, stays := slices.BinarySearchFunc(targets, t, Target.Compare); !stays || was.check != is.check {
+			c.leave(name, key{place{name.Namespace, t}, was.check})
+		}
 	}
 	c.remember(name, is)
 	return is.left
 }
 
-// leaveOld ends the checks that a Service had before and does not have now.
-func (c *Checker) leaveOld(name state.Name, was, is *service) {
-	for _, t := range was.targets {
-		if _, stays := slices.BinarySearchFunc(is.targets, t, Target.Compare); !stays || was.check != is.check {
-			c.leave(name, key{place{name.Namespace, t}, was.check})
+// differ lists what is in one of two sorted lists only.
+func differ(a, b []Target) (onlyA, onlyB []Target) {
+	for len(a) > 0 && len(b) > 0 {
+		switch n := a[0].Compare(b[0]); {
+		case n < 0:
+			onlyA, a = append(onlyA, a[0]), a[1:]
+		case n > 0:
+			onlyB, b = append(onlyB, b[0]), b[1:]
+		default:
+			a, b = a[1:], b[1:]
 		}
 	}
+	return append(onlyA, a...), append(onlyB, b...)
 }
 
 func (c *Checker) remember(name state.Name, is *service) {

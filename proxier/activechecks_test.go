@@ -1,0 +1,186 @@
+package proxier
+
+import (
+	"log/slog"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/verdict-proxy/verdict/config"
+	"github.com/verdict-proxy/verdict/proxier/activecheck"
+	"github.com/verdict-proxy/verdict/proxier/plan"
+	"github.com/verdict-proxy/verdict/proxier/state"
+)
+
+// checkedRig plans one Service with these endpoints and backups, over and over.
+type checkedRig struct {
+	*Outliers
+	svc  *state.Service
+	list []*state.Slice
+	pool []plan.Endpoint
+}
+
+func newCheckedRig(svc state.Service, primaries, backups int, o OutlierOptions) *checkedRig {
+	s := config.Default()
+	s.OutlierDetection = config.OutlierOff // active checks need no other detection
+	o.Settings, o.Store, o.Log, o.Report = &s, state.NewStore(), slog.New(slog.DiscardHandler), func(OutlierReport) {}
+	r := &checkedRig{Outliers: NewOutliers(o), svc: &svc}
+	for i := range primaries + backups {
+		r.pool = append(r.pool, plan.Endpoint{Addr: checkedEndpoint(i), Weight: 1, Backup: i >= primaries})
+	}
+	r.list = []*state.Slice{{Backup: backups > 0}}
+	return r
+}
+
+func checkedEndpoint(i int) netip.AddrPort {
+	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), 8080)
+}
+
+// plan does what a pass does with the Service, and returns its pool.
+func (r *checkedRig) plan() []plan.Endpoint {
+	r.begin(r.svc, r.list)
+	pool := r.Choose(r.svc, state.TCP, slices.Clone(r.pool))
+	r.set(r.svc.Name, &plan.Service{Name: r.svc.Name})
+	return pool
+}
+
+// answer asks everyone now, however long the intervals are, and answers for them.
+func (r *checkedRig) answer(bad ...int) {
+	for range 3 {
+		at := r.checker.Next()
+		for _, q := range r.checker.Due(at.Add(2 * time.Second)) {
+			good := !slices.ContainsFunc(bad, func(i int) bool { return checkedEndpoint(i) == q.Target.At })
+			r.checker.Answered(q, activecheck.Result{Good: good, Why: "connection refused"}, at)
+		}
+	}
+}
+
+func shop(change func(*state.Service)) state.Service {
+	svc := state.Service{Name: state.Name{Namespace: "shop", Name: "web"}, Check: &state.HealthCheck{
+		Kind: state.CheckTCP, Interval: time.Second, Timeout: time.Second, Rise: 1, Fall: 1,
+	}}
+	change(&svc)
+	return svc
+}
+
+// TestChecksChoose has 2 primary and 2 backup endpoints, of which some fail.
+func TestChecksChoose(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		allDown state.AllDown
+		bad     []int
+		want    []int
+	}{
+		{"all pass", state.KeepAll, nil, []int{0, 1}},
+		{"one fails", state.KeepAll, []int{0}, []int{1}},
+		{"the primaries fail", state.KeepAll, []int{0, 1}, []int{2, 3}},
+		{"one backup passes", state.RefuseAll, []int{0, 1, 2}, []int{3}},
+		{"all fail, keep", state.KeepAll, []int{0, 1, 2, 3}, []int{0, 1}},
+		{"all fail, reject", state.RefuseAll, []int{0, 1, 2, 3}, nil},
+		{"all fail, backup", state.BackupOnly, []int{0, 1, 2, 3}, []int{2, 3}},
+	} {
+		r := newCheckedRig(shop(func(s *state.Service) { s.AllDown = tt.allDown }), 2, 2, OutlierOptions{})
+		r.plan()
+		r.answer(tt.bad...)
+		var want []netip.AddrPort
+		for _, i := range tt.want {
+			want = append(want, checkedEndpoint(i))
+		}
+		var got []netip.AddrPort
+		for _, e := range r.plan() {
+			got = append(got, e.Addr)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", tt.name, got, want)
+		}
+		var shown []string
+		for _, s := range r.Statuses() {
+			shown = append(shown, s.State.String())
+		}
+		if n := strings.Count(strings.Join(shown, ","), "failing"); n != len(tt.bad) || len(shown) != n+2 {
+			t.Errorf("%s: states %v, want %d failing and 2 backup", tt.name, shown, len(tt.bad))
+		}
+	}
+}
+
+// TestWhoIsChecked: a Service that asks, or any one of a folder with the flag, except those of the cluster itself.
+func TestWhoIsChecked(t *testing.T) {
+	byDefault := &state.HealthCheck{Kind: state.CheckTCP, Interval: time.Second, Timeout: time.Second, Rise: 1, Fall: 1}
+	for _, tt := range []struct {
+		name   state.Name
+		asked  *state.HealthCheck
+		flag   *state.HealthCheck
+		checks int
+	}{
+		{state.Name{Namespace: "shop", Name: "web"}, nil, nil, 0},
+		{state.Name{Namespace: "shop", Name: "web"}, nil, byDefault, 2},
+		{state.Name{Namespace: "shop", Name: "web"}, &state.HealthCheck{}, byDefault, 0}, // off
+		{state.Name{Namespace: "kube-system", Name: "dns"}, nil, byDefault, 0},
+		{state.Name{Namespace: "kube-system", Name: "dns"}, byDefault, nil, 2},
+		{kubernetesService(), nil, byDefault, 0},
+	} {
+		r := newCheckedRig(shop(func(s *state.Service) { s.Name, s.Check = tt.name, tt.asked }), 2, 0, OutlierOptions{Default: tt.flag})
+		r.plan()
+		if n, _ := r.checker.Counts(); n != tt.checks {
+			t.Errorf("%s asks %v with the flag %v: %d checks, want %d", tt.name, tt.asked, tt.flag, n, tt.checks)
+		}
+		r.set(tt.name, nil)
+		if n, _ := r.checker.Counts(); n > 0 || len(r.rows) > 0 {
+			t.Errorf("%s is gone, and %d checks stay", tt.name, n)
+		}
+	}
+}
+
+// TestSlowStart: the weight of an endpoint that returns grows in steps, and the Service is planned for each.
+func TestSlowStart(t *testing.T) {
+	const takes = 50 * time.Second
+	r := newCheckedRig(shop(func(s *state.Service) { s.SlowStart = takes }), 3, 0, OutlierOptions{})
+	r.plan()
+	r.answer(0)
+	if pool := r.plan(); len(pool) != 2 || pool[0].Weight != 1 {
+		t.Fatalf("the pool is %v", pool)
+	}
+	r.answer()
+	r.replan()
+	began := time.Now()
+	for step := 1; step < slowSteps; step++ {
+		if pool := r.plan(); len(pool) != 3 || int(pool[0].Weight) != step || pool[1].Weight != slowSteps {
+			t.Fatalf("step %d: %v", step, pool)
+		}
+		if len(r.replanAt(began)) > 0 || !slices.Contains(r.replanAt(began.Add(takes)), r.svc.Name) {
+			t.Fatalf("step %d: the next step comes too soon, or never", step)
+		}
+		r.age(takes / slowSteps)
+	}
+	if pool := r.plan(); pool[0].Weight != 1 || pool[1].Weight != 1 {
+		t.Errorf("at the end: %v", pool)
+	}
+	if r.slow.grow(began.Add(time.Hour)); len(r.slow.of) > 0 {
+		t.Error("the slow start does not end")
+	}
+}
+
+// replanAt lists the Services that have a step to do at some time.
+func (r *checkedRig) replanAt(now time.Time) []state.Name {
+	r.slow.grow(now)
+	return r.slow.changed()
+}
+
+// age makes the slow starts older.
+func (r *checkedRig) age(d time.Duration) {
+	for _, is := range r.slow.of {
+		for at := range is.began {
+			is.began[at] = is.began[at].Add(-d)
+		}
+	}
+}
+
+// TestScale: weights keep their proportion, also if they are large.
+func TestScale(t *testing.T) {
+	pool := []plan.Endpoint{{Weight: 65535}, {Weight: 65535}, {Weight: 1}}
+	if scale(pool, []int{slowSteps, 1, slowSteps}); pool[0].Weight != 65535 || pool[1].Weight != 13107 || pool[2].Weight != 1 {
+		t.Errorf("%v", pool)
+	}
+}
