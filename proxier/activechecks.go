@@ -17,10 +17,12 @@ type CheckReport struct {
 }
 
 // checkPause is the least time between two looks at who is to be asked: the questions of this time are asked together.
-const checkPause = 5 * time.Millisecond
+const checkPause = 20 * time.Millisecond
 
 // runChecks asks endpoints until the context ends.
 func (o *Outliers) runChecks(ctx context.Context) {
+	work := make(chan activecheck.Question)
+	defer close(work)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -30,23 +32,36 @@ func (o *Outliers) runChecks(ctx context.Context) {
 		case <-timer.C:
 		case <-o.sooner:
 		}
-		timer.Reset(o.askChecks(ctx))
+		timer.Reset(o.askChecks(ctx, work))
 	}
 }
 
 // askChecks asks whom it is time to ask, and returns when the next one is due.
-func (o *Outliers) askChecks(ctx context.Context) time.Duration {
+func (o *Outliers) askChecks(ctx context.Context, work chan activecheck.Question) time.Duration {
 	o.mu.Lock()
 	questions := o.checker.Due(time.Now())
 	next := o.checker.Next()
+	if next.IsZero() {
+		next = time.Now().Add(time.Hour) // or sooner
+	}
+	o.nextChecks = next
 	o.mu.Unlock()
 	for _, q := range questions {
-		go func() { o.checked(q, o.Check(ctx, q.Target, &q.Check)) }()
-	}
-	if next.IsZero() {
-		return time.Hour // or sooner
+		select {
+		case work <- q:
+		default: // all are busy
+			go o.work(ctx, q, work)
+		}
 	}
 	return max(time.Until(next), checkPause)
+}
+
+// work asks one endpoint after the other. It goes on for as long as there are checks, because the stack of a new
+// goroutine has to grow first.
+func (o *Outliers) work(ctx context.Context, q activecheck.Question, work <-chan activecheck.Question) {
+	for more := true; more; q, more = <-work {
+		o.checked(q, o.Check(ctx, q.Target, &q.Check))
+	}
 }
 
 func (o *Outliers) checked(q activecheck.Question, r activecheck.Result) {
@@ -58,14 +73,18 @@ func (o *Outliers) checked(q activecheck.Question, r activecheck.Result) {
 		o.report.Checks.Failed++
 	}
 	wanted := o.checker.WantsPlans()
+	o.askSooner()
 	o.mu.Unlock()
 	if wanted {
 		o.signal()
 	}
-	o.askSooner() // the check is due again, and runChecks may not know it
 }
 
+// askSooner wakes runChecks if it would sleep for too long.
 func (o *Outliers) askSooner() {
+	if next := o.checker.Next(); next.IsZero() || !next.Before(o.nextChecks) {
+		return
+	}
 	select {
 	case o.sooner <- struct{}{}:
 	default:

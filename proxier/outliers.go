@@ -72,8 +72,10 @@ type Outliers struct {
 	episodes map[state.Name]bool
 	failures map[state.Name]time.Time // when an episode of failing checks began
 	checker  *activecheck.Checker
-	sooner   chan struct{} // the checker may have something to ask before it said so
 	slow     slowStarts
+
+	sooner     chan struct{} // the checker has something to ask before nextChecks
+	nextChecks time.Time
 
 	out     map[state.Name][]netip.AddrPort // of bad endpoints, in the plans that the loop has Set
 	rows    map[state.Name][]outlier.Status // what else Statuses tells of these plans
