@@ -1,7 +1,7 @@
 package prober
 
 import (
-	"bufio"
+	"bytes"
 	"context"
 	"crypto/rand"
 	"crypto/tls"
@@ -14,6 +14,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/net/dns/dnsmessage"
@@ -33,12 +34,24 @@ func Check(ctx context.Context, t activecheck.Target, c *state.HealthCheck) acti
 
 func check(ctx context.Context, t activecheck.Target, c *state.HealthCheck) error {
 	deadline := time.Now().Add(c.Timeout)
-	d := net.Dialer{Deadline: deadline, KeepAlive: -1}
-	network := "tcp"
-	if t.Protocol == state.UDP {
-		network = "udp"
+	switch c.Kind {
+	case state.CheckHTTPS, state.CheckDNS:
+		return checkByDialer(ctx, t, c, deadline)
 	}
-	conn, err := d.DialContext(ctx, network, t.At.String())
+	conn, err := connect(t.At, deadline)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }() // the answer is known
+	if c.Kind == state.CheckTCP {
+		return reset(conn)
+	}
+	return askWeb(conn, t.At, c)
+}
+
+func checkByDialer(ctx context.Context, t activecheck.Target, c *state.HealthCheck, deadline time.Time) error {
+	d := net.Dialer{Deadline: deadline, KeepAlive: -1}
+	conn, err := d.DialContext(ctx, t.Protocol.String(), t.At.String())
 	if err != nil {
 		return err
 	}
@@ -46,19 +59,10 @@ func check(ctx context.Context, t activecheck.Target, c *state.HealthCheck) erro
 	if err := conn.SetDeadline(deadline); err != nil {
 		return err
 	}
-	switch c.Kind {
-	case state.CheckHTTP:
-		return askWeb(conn, t.At, c)
-	case state.CheckHTTPS:
+	if c.Kind == state.CheckHTTPS {
 		return askTLS(ctx, conn, t.At, c)
-	case state.CheckDNS:
-		return askDNS(conn, t.Protocol == state.TCP, c)
 	}
-	if tcp, ok := conn.(*net.TCPConn); ok {
-		// A reset leaves no TIME_WAIT behind: 1,000 checks a second would make 60,000 of them.
-		return tcp.SetLinger(0)
-	}
-	return nil
+	return askDNS(conn, t.Protocol == state.TCP, c)
 }
 
 // whyOf says in a few words why a check failed. It has no text of the endpoint, which may be anything.
@@ -86,10 +90,14 @@ type answerError string
 
 func (e answerError) Error() string { return string(e) }
 
+// maxHead is how many bytes the first line of an answer may have. maxBody is how many are read after it, so that the
+// server can end the connection: then no TIME_WAIT is left on this node.
 const (
-	maxHead = 4096  // bytes of the first line of an answer
-	maxBody = 16384 // bytes that are read after it, so that the server can end the connection
+	maxHead = 4096
+	maxBody = 16384
 )
+
+var buffers = sync.Pool{New: func() any { return new([maxHead]byte) }}
 
 // askWeb asks by HTTP. It looks at the status only, so it needs no client that understands the rest.
 func askWeb(conn io.ReadWriter, at netip.AddrPort, c *state.HealthCheck) error {
@@ -102,28 +110,45 @@ func askWeb(conn io.ReadWriter, at netip.AddrPort, c *state.HealthCheck) error {
 	if err != nil {
 		return err
 	}
-	r := bufio.NewReaderSize(io.LimitReader(conn, maxHead+maxBody), maxHead)
-	line, err := r.ReadSlice('\n')
-	if errors.Is(err, bufio.ErrBufferFull) {
-		return answerError("the answer is not HTTP")
-	}
+	buf := buffers.Get().(*[maxHead]byte)
+	defer buffers.Put(buf)
+	line, err := firstLine(conn, buf[:])
 	if err != nil {
 		return err
 	}
-	status, err := statusOf(string(line))
+	status, err := statusOf(line)
 	if err != nil {
 		return err
 	}
 	if status < c.MinStatus || status > c.MaxStatus {
 		return answerError(fmt.Sprintf("HTTP status %d", status))
 	}
-	_, _ = io.Copy(io.Discard, r) // what follows does not matter
+	for read := 0; read < maxBody && err == nil; { // what follows does not matter
+		var n int
+		n, err = conn.Read(buf[:])
+		read += n
+	}
 	return nil
+}
+
+// firstLine reads until the end of a line.
+func firstLine(conn io.Reader, buf []byte) (string, error) {
+	for n := 0; n < len(buf); {
+		more, err := conn.Read(buf[n:])
+		if end := bytes.IndexByte(buf[n:n+more], '\n'); end >= 0 {
+			return string(buf[:n+end]), nil
+		}
+		if err != nil {
+			return "", err
+		}
+		n += more
+	}
+	return "", answerError("the answer is not HTTP")
 }
 
 // statusOf parses the first line of an answer, such as "HTTP/1.1 200 OK".
 func statusOf(line string) (uint16, error) {
-	version, rest, _ := strings.Cut(strings.TrimRight(line, "\r\n"), " ")
+	version, rest, _ := strings.Cut(strings.TrimSuffix(line, "\r"), " ")
 	code, _, _ := strings.Cut(rest, " ")
 	status, err := strconv.ParseUint(code, 10, 16)
 	if err != nil || len(code) != 3 || !strings.HasPrefix(version, "HTTP/1.") {

@@ -1,0 +1,232 @@
+package prober
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/net/dns/dnsmessage"
+
+	"github.com/verdict-proxy/verdict/proxier/activecheck"
+	"github.com/verdict-proxy/verdict/proxier/state"
+)
+
+// ask checks an address of this test.
+func ask(t *testing.T, network, at, check string) activecheck.Result {
+	t.Helper()
+	c, err := state.ParseHealthCheck(check)
+	if err != nil {
+		t.Fatal(err)
+	}
+	protocol := state.TCP
+	if network == "udp" {
+		protocol = state.UDP
+	}
+	return Check(t.Context(), activecheck.Target{Protocol: protocol, At: netip.MustParseAddrPort(at)}, &c)
+}
+
+// server answers each connection with a text, after it has read something.
+func server(t *testing.T, answer string) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return // closed
+			}
+			go func() {
+				defer conn.Close()
+				if n, _ := conn.Read(make([]byte, 4096)); n == 0 {
+					return
+				}
+				_, _ = io.WriteString(conn, answer) // the check shows what it got
+				if answer == "" {
+					_, _ = io.Copy(io.Discard, conn) // says nothing until the client gives up
+				}
+			}()
+		}
+	}()
+	return l.Addr().String()
+}
+
+// closed is an address at which nobody listens.
+func closed(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+func TestCheck(t *testing.T) {
+	web := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Host == "other.example" || r.URL.Path != "/healthz" {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+		_, _ = io.WriteString(w, strings.Repeat("x", 100_000)) // more than a check reads
+	})
+	plain, secure := httptest.NewServer(web), httptest.NewTLSServer(web)
+	t.Cleanup(plain.Close)
+	t.Cleanup(secure.Close)
+	plainAt, secureAt := plain.Listener.Addr().String(), secure.Listener.Addr().String()
+	for _, tt := range []struct{ check, at, why string }{
+		{"tcp", plainAt, ""},
+		{"tcp", closed(t), "connection refused"},
+		{"http path=/healthz", plainAt, ""},
+		{"http path=/healthz status=503", plainAt, "HTTP status 200"},
+		{"http", plainAt, "HTTP status 503"},
+		{"http path=/healthz server-name=other.example", plainAt, "HTTP status 503"},
+		{"http status=503", plainAt, ""},
+		{"http", closed(t), "connection refused"},
+		{"http timeout=200ms", server(t, ""), "no answer within 200ms"},
+		{"http", server(t, "SSH-2.0-x\r\n"), "the answer is not HTTP"},
+		{"http", server(t, "HTTP/1.1 2000 OK\r\n"), "the answer is not HTTP"},
+		{"http", server(t, strings.Repeat("x", 5000)), "the answer is not HTTP"},
+		{"http", server(t, "HTTP/1.1 200"), "it closed the connection without an answer"},
+		{"http", server(t, "HTTP/1.0 204 No Content\n"), ""},
+		{"https path=/healthz server-name=any.example", secureAt, ""},
+		{"https", secureAt, "HTTP status 503"},
+		{"https", server(t, "HTTP/1.1 200 OK\r\n"), "the TLS handshake failed"},
+		{"https timeout=200ms", server(t, ""), "no answer within 200ms"},
+	} {
+		if r := ask(t, "tcp", tt.at, tt.check); r.Good != (tt.why == "") || r.Why != tt.why {
+			t.Errorf("%s: %+v, want %q", tt.check, r, tt.why)
+		}
+	}
+}
+
+// nameServer knows one name, over UDP and TCP at the same port. It refuses questions about the root.
+func nameServer(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	packets, err := net.ListenPacket("udp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close(); packets.Close() })
+	go func() {
+		buf := make([]byte, 512)
+		for {
+			n, from, err := packets.ReadFrom(buf)
+			if err != nil {
+				return // closed
+			}
+			stale := answerDNS(buf[:n])
+			stale[1]++
+			_, _ = packets.WriteTo(stale, from) // the answer to another question comes first
+			_, _ = packets.WriteTo(answerDNS(buf[:n]), from)
+		}
+	}()
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return // closed
+			}
+			buf := make([]byte, 512)
+			n, _ := conn.Read(buf)
+			answer := answerDNS(buf[2:n])
+			_, _ = conn.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(answer))), answer...)) // a client that misses it reports it
+			_ = conn.Close()
+		}
+	}()
+	return l.Addr().String()
+}
+
+func answerDNS(query []byte) []byte {
+	var m dnsmessage.Message
+	if err := m.Unpack(query); err != nil {
+		panic(err) // the check writes nonsense
+	}
+	m.Response = true
+	switch m.Questions[0].Name.String() {
+	case "known.example.":
+	case ".":
+		m.RCode = dnsmessage.RCodeRefused
+	default:
+		m.RCode = dnsmessage.RCodeNameError
+	}
+	answer, err := m.Pack()
+	if err != nil {
+		panic(err) // as above
+	}
+	return answer
+}
+
+func TestCheckDNS(t *testing.T) {
+	at := nameServer(t)
+	for _, network := range []string{"udp", "tcp"} {
+		for _, tt := range []struct{ check, at, why string }{
+			{"dns name=known.example", at, ""},
+			{"dns name=known.example.", at, ""},
+			{"dns name=unknown.example", at, "DNS answer NameError"},
+			{"dns", at, ""}, // any answer
+			{"dns timeout=200ms", closed(t), "connection refused"},
+		} {
+			if r := ask(t, network, tt.at, tt.check); r.Good != (tt.why == "") || r.Why != tt.why {
+				t.Errorf("%s over %s: %+v, want %q", tt.check, network, r, tt.why)
+			}
+		}
+	}
+	if r := ask(t, "tcp", server(t, "\x00\x04what"), "dns"); r.Why != "the answer is not DNS" {
+		t.Errorf("%+v", r)
+	}
+}
+
+// TestConnectLeavesNothing makes many connections: each ends, and none is taken for one that exists before it does.
+func TestConnectLeavesNothing(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused := closed(t)
+	for range 200 {
+		conn, err := connect(netip.MustParseAddrPort(l.Addr().String()), time.Now().Add(10*time.Second))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(conn, "x"); err != nil {
+			t.Fatalf("the connection does not exist: %v", err)
+		}
+		if err := errors.Join(reset(conn), conn.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if conn, err = connect(netip.MustParseAddrPort(refused), time.Now().Add(10*time.Second)); err == nil {
+			conn.Close()
+			t.Fatal("a connection to nobody")
+		}
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// FuzzStatus reads any first line of an answer.
+func FuzzStatus(f *testing.F) {
+	for _, line := range []string{"HTTP/1.1 200 OK", "HTTP/1.0 99 ", "HTTP/2 200", "", " ", "HTTP/1.1"} {
+		f.Add(line)
+	}
+	f.Fuzz(func(t *testing.T, line string) {
+		if status, err := statusOf(line); err == nil && !strings.Contains(line, fmt.Sprintf(" %03d", status)) {
+			t.Fatalf("%q has the status %d", line, status)
+		}
+	})
+}
