@@ -185,7 +185,8 @@ func (p program) filterChains() []chainDef {
 	forget := rule{isNew(), isTranslated(), clearScratch()}
 	list = append(list, chainDef{name: unservedChain, rules: p.unserved()})
 	if p.unanswered {
-		// Packets of established connections still meet one test in each chain.
+		// Packets of established connections still meet one test in each chain, and a second one on the way out of a
+		// program of this node.
 		list = append(list, p.newConnections())
 		check = rule{isNew(), jump(newConnectionsChain)}
 	}
@@ -196,10 +197,14 @@ func (p program) filterChains() []chainDef {
 	if p.refusing {
 		input, forward = append(input, p.refusals()), append(forward, p.refusals())
 	}
+	output := []rule{forget, check}
+	if p.unanswered {
+		output = append(output, lateErrors())
+	}
 	return append(list, []chainDef{
 		{name: "filter-input", rules: input, base: filterBase(unix.NF_INET_LOCAL_IN, "input", 0, "filter")},
 		{name: "filter-forward", rules: forward, base: filterBase(unix.NF_INET_FORWARD, "forward", 0, "filter")},
-		{name: "filter-output", rules: []rule{forget, check},
+		{name: "filter-output", rules: output,
 			base: filterBase(unix.NF_INET_LOCAL_OUT, "output", 0, "filter")},
 	}...)
 }

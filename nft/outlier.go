@@ -48,11 +48,30 @@ func (p program) refusals() rule {
 	return rule{isNotAssured(), isTranslated(), isReply(), tcpOnly(), isReset(), p.suspect(setRefusing, "saddr", "sport")}
 }
 
-// statusConfirmed and statusAssured are bits of the kernel's enum ip_conntrack_status.
+// lateErrors drops what this node itself tells the clients of connections that were deleted. The first packets of clients
+// wait while the kernel asks for the neighbor's address. When it gives up after 3 seconds, it sends "host unreachable" for
+// each of them. The error keeps the connection of the packet, so it finds the client although the connection was deleted,
+// and the client would give up before its next packet reaches another endpoint.
+func lateErrors() rule { return rule{isRelated(), isTranslated(), isDeleted(), drop()} }
+
+// These are bits of the kernel's enum ip_conntrack_status.
 const (
 	statusAssured   = 0x4
 	statusConfirmed = 0x8
+	statusDying     = 0x200
 )
+
+// isRelated matches errors about a connection.
+func isRelated() statement {
+	return compare("ct state related", &expr.Ct{Register: firstRegister, Key: expr.CtKeySTATE},
+		native(expr.CtStateBitRELATED), expr.CmpOpNeq, native(0))
+}
+
+// isDeleted matches packets whose connection has been deleted since they belong to it.
+func isDeleted() statement {
+	return compare("ct status & dying == dying", &expr.Ct{Register: firstRegister, Key: expr.CtKeySTATUS},
+		native(statusDying), expr.CmpOpEq, native(statusDying))
+}
 
 // isRepeated matches packets of connections that an earlier packet began.
 func isRepeated() statement {

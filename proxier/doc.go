@@ -17,8 +17,11 @@
 //	triggers.go      trigger times of endpoint changes, for the latency metric
 //	healthchecks.go  the healthCheckNodePort servers that are wanted
 //	outliers.go      endpoints that do not answer: suspicions and questions, beside the loop
-//	ejections.go     which endpoints the plans leave out for that
+//	ejections.go     what the loop tells of plans that leave endpoints out
 //	witnesses.go     whom to ask: the Services of an endpoint, witnesses, first looks
+//	activechecks.go  endpoints that fail the checks of their Services, beside the loop
+//	choose.go        which endpoints of a pool get connections: good ones, backups, or what on-all-down says
+//	slowstart.go     the weights of endpoints that return
 //	outlierlog.go    what the log and Events are told of it
 //	report.go        what observers and the log are told
 //	passlog.go       one line a second for passes that changed something

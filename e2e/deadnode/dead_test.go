@@ -71,6 +71,31 @@ func TestNodeVanishes(t *testing.T) {
 	}
 }
 
+// TestLinkDown takes the link of this node to the other one down. The kernel knows that at once, and answers clients with
+// "no route to host", unless their packets go elsewhere first.
+func TestLinkDown(t *testing.T) {
+	b := newBed(t, eject, tenEndpoints())
+	l := b.load(lab.Outside, vip(lab.IPv4), *rate)
+	time.Sleep(2 * time.Second)
+	b.At(t, lab.Remote).Must(t, "", "ip", "link", "set", "eth0", "down")
+	death := time.Since(l.began)
+	time.Sleep(6 * time.Second)
+	list := l.end()
+	o := judge(list, death)
+	t.Logf("%d connections: %d failed, %d late, the last late one began %s after the death, the slowest took %s",
+		len(list), o.failed, o.late, o.lastLate.Round(time.Millisecond), o.worst.Round(time.Millisecond))
+	logErrors(t, list, death)
+	// An established connection to a dead node is lost: those that began before count only if they never had an answer.
+	for _, a := range list {
+		if a.err != nil && (a.began >= death || strings.Contains(a.err.Error(), "no route")) {
+			t.Fatal("connections fail")
+		}
+	}
+	if o.late < *rate/10 {
+		t.Error("only few connections are late: the test does not show anything")
+	}
+}
+
 // serverOnce answers at port 9 of pod c until it is closed.
 func (b *bed) serverOnce() (closeIt func()) {
 	var listener net.Listener

@@ -214,10 +214,8 @@ func BenchmarkDue(b *testing.B) {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			c := New(Settings{Jitter: rand.Float64})
 			c.Set(web, tcpCheck(), targets(n), start)
-			now := start
 			for b.Loop() {
-				now = c.Next()
-				round(c, true, now)
+				round(c, true, c.Next())
 			}
 		})
 	}
