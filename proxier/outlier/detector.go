@@ -1,7 +1,7 @@
 package outlier
 
 import (
-	"cmp"
+	"container/heap"
 	"maps"
 	"net/netip"
 	"slices"
@@ -50,6 +50,8 @@ type Detector struct {
 	asked     int                                         // the sum of questions
 	changed   map[state.Name]bool
 	notes     []Note
+	suspects  queue // suspected and calm endpoints
+	failures  queue // failed ones, which wait to return
 	witness   witness
 	left      int // suspicions that found no room
 }
@@ -89,6 +91,7 @@ func (d *Detector) Suspect(at netip.AddrPort, reason Reason, members []Member, n
 	}
 	e.enter(suspected, now)
 	e.reason, e.next, e.hold = reason, now, None
+	d.schedule(e)
 	d.note(SuspicionBegan, e, now)
 }
 
@@ -132,6 +135,9 @@ func (d *Detector) unlink(e *endpoint) {
 func (d *Detector) forget(e *endpoint) {
 	d.unlink(e)
 	delete(d.tracked, e.at)
+	if e.queue != nil {
+		heap.Remove(e.queue, e.index)
+	}
 	if d.ofTenant[e.namespace()]--; d.ofTenant[e.namespace()] == 0 {
 		delete(d.ofTenant, e.namespace())
 	}
@@ -174,6 +180,8 @@ func (d *Detector) leave(e *endpoint, service state.Name, now time.Time) {
 	d.link(e)
 	if asking {
 		d.ask(e)
+	} else {
+		d.schedule(e)
 	}
 }
 
@@ -187,6 +195,7 @@ func (d *Detector) clear(e *endpoint, why Kind, now time.Time) {
 	}
 	e.enter(calm, now)
 	e.hold, e.reported, e.next = None, false, now.Add(calmTime)
+	d.schedule(e)
 }
 
 // touch has the Services of an endpoint planned again.
@@ -233,47 +242,15 @@ func (d *Detector) Due(now time.Time) (list []Question) {
 		d.witness.asking = true
 		list = append(list, Question{Witnesses: true, Nodes: d.failingNodes()})
 	}
-	for _, e := range d.first(maxQuestions-d.asked, now) {
-		if d.mayAsk(e) {
-			d.ask(e)
-			list = append(list, Question{At: e.at})
-		}
-	}
-	return list
+	list = d.due(&d.suspects, list, now)
+	return d.due(&d.failures, list, now)
 }
-
-// first returns the endpoints that are to be asked first, n at most. It does not sort all of them: a tenant can have
-// many.
-func (d *Detector) first(n int, now time.Time) (list []*endpoint) {
-	for _, e := range d.tracked {
-		switch {
-		case e.asking || now.Before(e.next):
-			continue
-		case e.phase == calm:
-			d.forget(e)
-			continue
-		case !d.mayAsk(e):
-			continue
-		}
-		at, _ := slices.BinarySearchFunc(list, e, (*endpoint).compare)
-		if at < n {
-			list = slices.Insert(list[:min(len(list), n-1)], at, e)
-		}
-	}
-	return list
-}
-
-// compare orders endpoints by who is asked first.
-func (e *endpoint) compare(o *endpoint) int {
-	return cmp.Or(cmp.Compare(e.phase, o.phase), e.next.Compare(o.next), e.at.Compare(o.at))
-}
-
-func (d *Detector) mayAsk(e *endpoint) bool { return d.questions[e.namespace()] < maxQuestionsOfTenant }
 
 func (d *Detector) ask(e *endpoint) {
 	e.asking = true
 	d.questions[e.namespace()]++
 	d.asked++
+	d.schedule(e)
 }
 
 func (d *Detector) answeredBy(namespace string) {
@@ -302,6 +279,7 @@ func (d *Detector) Answered(at netip.AddrPort, a Answer, reached bool, now time.
 	default:
 		d.bad(e, reached, now)
 	}
+	d.schedule(e)
 }
 
 func (d *Detector) good(e *endpoint, now time.Time) {

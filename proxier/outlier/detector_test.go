@@ -2,6 +2,7 @@ package outlier
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"testing"
@@ -131,6 +132,33 @@ func TestDetector(t *testing.T) {
 	}
 }
 
+// BenchmarkAnswer asks one endpoint among n failed ones, and takes its answer. What that costs does not depend on n.
+func BenchmarkAnswer(b *testing.B) {
+	for _, n := range []int{100, 1000} {
+		b.Run(fmt.Sprint("endpoints=", n), func(b *testing.B) {
+			d, now := New(Settings{MaxEjected: 50, Jitter: rand.Float64}), time.Unix(1e9, 0)
+			for i := range n {
+				at := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), 80)
+				d.Suspect(at, Refusing, []Member{{Service: web, Refusals: true, Nodes: 9}}, now)
+			}
+			answer := func() {
+				for _, q := range d.Due(now) {
+					d.Answered(q.At, Refused, true, now)
+				}
+				d.Notes()
+			}
+			for len(d.failures) < n {
+				now = now.Add(crowded)
+				answer()
+			}
+			for b.Loop() {
+				now = d.failures[0].next
+				answer()
+			}
+		})
+	}
+}
+
 // BenchmarkDue asks who is due among n failed endpoints, plans their Service, and lists them all. Ten times as many
 // take about ten times as long.
 func BenchmarkDue(b *testing.B) {
@@ -143,6 +171,7 @@ func BenchmarkDue(b *testing.B) {
 				d.Suspect(pool[i+1], Refusing, []Member{{Service: web, Refusals: true, Nodes: 9}}, now)
 			}
 			for range n {
+				now = now.Add(crowded)
 				for _, q := range d.Due(now) {
 					d.Answered(q.At, Refused, true, now)
 				}

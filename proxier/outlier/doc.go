@@ -21,6 +21,7 @@
 // The files:
 //
 //	detector.go  suspicions, questions and answers
+//	queue.go     who is asked next
 //	endpoint.go  what is known of one endpoint
 //	witness.go   whether this node has lost its network
 //	limits.go    which failed endpoints of a pool are ejected

@@ -99,6 +99,8 @@ type endpoint struct {
 	hold     Hold
 	fell     bool // it failed without a word, as an endpoint of a dead node does
 	asking   bool
+	queue    *queue        // nil: it is being asked
+	index    int           // in the queue
 	next     time.Time     // when to ask again; of a calm one: when to forget it
 	pause    time.Duration // between questions to a failed one
 	reported bool          // a note said that it failed
