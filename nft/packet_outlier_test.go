@@ -3,9 +3,12 @@
 package nft
 
 import (
+	"bufio"
 	"fmt"
 	"net/netip"
+	"os/exec"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -96,6 +99,71 @@ func TestSuspects(t *testing.T) {
 					top.node.nft(t, "flush", "set", f.String(), TableName, set)
 				}
 			})
+		}
+	}
+}
+
+// TestNobodyTellsOfSuspects: the kernel sends no event when a packet adds an element. So readers have to poll. If this
+// fails, the kernel has learned to tell, and polling can end.
+func TestNobodyTellsOfSuspects(t *testing.T) {
+	top := newTopology(t)
+	e := top.node.engine(t)
+	g := packetGlobals()
+	g.Unanswered = true
+	e.SetGlobals(g)
+	mustSet(t, e, suspectPorts(IPv4)...)
+	mustApply(t, e)
+	top.silence(t, "c")
+	events := top.monitor(t)
+	q := question(tcp, netip.AddrPortFrom(serviceIP(IPv4, 1), 80))
+	q.Patience = repeated
+	top.expectOutcome(t, lab.Node, q, lab.Dropped)
+	if list := noticed(t, top.node.suspects(t)); len(list) != 1 {
+		t.Fatalf("noticed %v", list)
+	}
+	top.node.nft(t, "add", "table", "ip", "last")
+	for line := range events {
+		if strings.Contains(line, setUnanswered) {
+			t.Errorf("an event: %s", line)
+		}
+		if strings.Contains(line, "last") {
+			return // it comes after all others
+		}
+	}
+	t.Error("no event at all: the test shows nothing")
+}
+
+// monitor returns the lines of "nft monitor" on the node, from a table that it makes on.
+func (top *topology) monitor(t *testing.T) <-chan string {
+	t.Helper()
+	child := exec.Command("nft", "monitor")
+	out, err := child.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := top.node.Do(child.Start); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = child.Process.Kill() // it has no other end
+		_ = child.Wait()
+	})
+	lines := make(chan string, 10_000)
+	go func() {
+		defer close(lines)
+		for s := bufio.NewScanner(out); s.Scan(); {
+			lines <- s.Text()
+		}
+	}()
+	for i := 0; ; i++ { // it has begun to listen when it tells of one of these
+		top.node.nft(t, "add", "table", "ip", fmt.Sprint("first-", i))
+		select {
+		case <-lines:
+			return lines
+		case <-time.After(100 * time.Millisecond):
+		}
+		if i > 300 {
+			t.Fatal("nft monitor says nothing")
 		}
 	}
 }

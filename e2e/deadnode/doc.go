@@ -6,6 +6,7 @@
 //	check_test.go        active checks, backup endpoints and slow start
 //	falsealarm_test.go   endpoints that only look dead
 //	bench_test.go        what the rules cost connections and packets
+//	idle_bench_test.go   what a daemon costs while nothing is wrong
 //
 // "go test ./e2e/deadnode -run FalseAlarms -false-alarm-time=5m" has each false alarm go on for five minutes instead of
 // some seconds. "-backend ipvs" has IPVS serve the Service, under a kernel that has it (e2e/ipvskernel/test.sh).
