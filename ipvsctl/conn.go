@@ -215,6 +215,7 @@ func foundServer(s *ipvs.Service) (found, bool) {
 type foundReal struct {
 	RealServer
 	active, inactive int
+	connections      uint64 // since it was added
 }
 
 // reals lists the real servers of a virtual server, sorted by address. It lists none when there is no such virtual
@@ -239,9 +240,10 @@ func (c *conn) reals(k Key) ([]foundReal, error) {
 func foundDestination(d *ipvs.Destination) (foundReal, bool) {
 	addr, ok := netip.AddrFromSlice(d.Address)
 	return foundReal{
-		RealServer: RealServer{Addr: netip.AddrPortFrom(addr, d.Port), Weight: uint16(d.Weight)},
-		active:     d.ActiveConnections,
-		inactive:   d.InactiveConnections,
+		RealServer:  RealServer{Addr: netip.AddrPortFrom(addr, d.Port), Weight: uint16(d.Weight)},
+		active:      d.ActiveConnections,
+		inactive:    d.InactiveConnections,
+		connections: uint64(d.Stats.Connections),
 	}, ok
 }
 

@@ -22,6 +22,7 @@ func (s *Status) FlagText() string { return s.Flags.text(s.Scheduler) }
 type RealStatus struct {
 	RealServer
 	Active, Inactive int
+	Connections      uint64 // that it got since it was added
 }
 
 // List returns the virtual servers that have the mark of this package, sorted by key, in excluded ranges as well. It
@@ -88,7 +89,7 @@ func status(f found, reals []foundReal) Status {
 		RealServers: make([]RealStatus, len(reals)),
 	}
 	for i, r := range reals {
-		s.RealServers[i] = RealStatus{RealServer: r.RealServer, Active: r.active, Inactive: r.inactive}
+		s.RealServers[i] = RealStatus{RealServer: r.RealServer, Active: r.active, Inactive: r.inactive, Connections: r.connections}
 	}
 	return s
 }

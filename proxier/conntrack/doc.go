@@ -26,7 +26,7 @@
 //	stale.go    which flows are stale
 //	cleaner.go  deletes them; reason.go: why it could not
 //	former.go   frontends of an earlier process
-//	count.go    how many flows go where
+//	opened.go   flows that begin, counted by their routes
 //	unanswered.go  connections to dead endpoints that never had an answer
 //	count.go    how many flows go where; find.go: the flows of one client to one destination
 //	socket.go   the netlink socket; wire.go: requests and entries

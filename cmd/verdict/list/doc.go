@@ -8,6 +8,7 @@
 //	select.go       filters by address, endpoint, engine and problem; rate.go: connections per second
 //	named.go        Services whose frontends the daemon knows, read one by one; meter.go: loads, measured for the page
 //	top.go          the command "top": connections per second, again and again
+//	topview.go      its live view; topends.go: rates of endpoints
 //	complete.go     names for the shell
 //	get.go          the command "get": one thing by its key; answer.go: its output
 //	text.go         the output: the full table, one line for each frontend, or JSON

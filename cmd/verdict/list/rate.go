@@ -14,6 +14,7 @@ import (
 type counts struct {
 	at    time.Time
 	total map[counted]totals
+	reals map[endpointKey]uint64 // of IPVS, which counts for each real server
 }
 
 // counted names a frontend in the counters of one engine.
@@ -34,7 +35,7 @@ func (fe *frontend) counted() counted {
 
 // readCounts reads the counters of both engines, without endpoints.
 func readCounts(match func(string) bool) (counts, error) {
-	c := counts{at: time.Now(), total: map[counted]totals{}}
+	c := counts{at: time.Now(), total: map[counted]totals{}, reals: map[endpointKey]uint64{}}
 	frontends, err := nft.Counters(nft.Options{}, match)
 	if err != nil && !errors.Is(err, nft.ErrNoTables) {
 		return c, fmt.Errorf("read the counters of nft frontends: %w", err)
@@ -75,6 +76,10 @@ func (c *counts) addServer(s *ipvsctl.Status, names map[frontendKey]string) {
 		service = names[key]
 	}
 	c.total[at] = totals{service: service, connections: s.Connections}
+	for i := range s.RealServers {
+		r := &s.RealServers[i]
+		c.reals[endpointKey{service, r.Addr, engineIPVS}] += r.Connections
+	}
 }
 
 // setRates computes connections per second since the earlier counts. A frontend that is new since then, or whose counter

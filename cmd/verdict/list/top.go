@@ -27,15 +27,18 @@ the daemon does.
 The first lines show the daemon, if it runs: its latest pass, what waits, and how many parts of objects are not
 honored.
 
-Keys: c, r, t and n sort by connections, refusals, total and name; q ends.
+Keys: c, r, t and n sort by connections, refusals, total and name; e shows endpoints, and again Services; q ends.
 
-The counters of nft count at frontends. The kernel has no counter for each endpoint; "verdict list" counts the open
-connections of endpoints.`
+With --endpoints or the key e, each row is an endpoint. IPVS has a counter for each endpoint. nft has counters for
+frontends only, so the command counts the messages of connection tracking about new connections, which name the
+endpoint that was picked. Each new connection of the host then costs the kernel about a microsecond more, for as long as
+the command runs. If the kernel has to drop messages, a line says so, and the rates are too low.`
 
 // topOptions are the flags of top.
 type topOptions struct {
 	interval time.Duration
 	once     bool
+	ends     bool // rows are endpoints
 	sort     string
 	services []filter
 }
@@ -49,6 +52,7 @@ func NewTop(usage func(error) error) *cobra.Command {
 		Long:  topHelp,
 		Example: `  verdict top
   verdict top --sort refused default
+  verdict top --endpoints default/web
   verdict top --once --interval 5s`,
 		ValidArgsFunction: CompleteNames,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
@@ -63,6 +67,7 @@ func NewTop(usage func(error) error) *cobra.Command {
 	}
 	cmd.Flags().DurationVar(&o.interval, "interval", time.Second, "count over this `TIME`")
 	cmd.Flags().BoolVar(&o.once, "once", false, "print one table without a terminal, and end")
+	cmd.Flags().BoolVar(&o.ends, "endpoints", false, "show a row for each endpoint")
 	cmd.Flags().StringVar(&o.sort, "sort", "connections", "sort by `COLUMN`: connections, refused, total or name")
 	return cmd
 }
@@ -116,11 +121,7 @@ func writeLoads(w io.Writer, rows []Load, width, height int) {
 	fmt.Fprintf(w, "%-*s %10s %10s %12s\n", name, "Service", "Conn/s", "Refused/s", "Total")
 	for i := range rows {
 		r := &rows[i]
-		text := r.Service
-		if len(text) > name {
-			text = text[:name-1] + "~"
-		}
-		fmt.Fprintf(w, "%-*s %10.1f %10.1f %12d\n", name, text, r.Rate, r.Refused, r.Total)
+		fmt.Fprintf(w, "%-*s %10.1f %10.1f %12d\n", name, cut(r.Service, name), r.Rate, r.Refused, r.Total)
 	}
 }
 
@@ -156,36 +157,100 @@ func latestPass(c *socket.Client, now time.Time) string {
 }
 
 func (o *topOptions) run(cmd *cobra.Command) error {
-	match := (&options{services: o.services}).match()
-	before, err := readCounts(match)
-	if err != nil {
+	t := &top{topOptions: *o, match: (&options{services: o.services}).match()}
+	defer t.close()
+	if err := t.begin(); err != nil {
 		return err
 	}
 	if o.once {
-		return o.printOnce(cmd, before, match)
+		return t.printOnce(cmd)
 	}
 	if !term.IsTerminal(int(os.Stdin.Fd())) || !term.IsTerminal(int(os.Stdout.Fd())) {
 		return errors.New("top needs a terminal; without one, use --once")
 	}
-	return o.live(cmd.Context(), cmd.OutOrStdout(), before, match)
+	return t.live(cmd)
 }
 
-func (o *topOptions) printOnce(cmd *cobra.Command, before counts, match func(string) bool) error {
-	if err := pause(cmd.Context(), o.interval); err != nil {
-		return err
+// top is what the command has measured.
+type top struct {
+	topOptions
+	match  func(string) bool
+	before counts
+	meter  *endpointMeter // nil: rows are Services
+	rows   []Load
+	loads  []endpointLoad
+	daemon []string
+}
+
+// begin begins an interval.
+func (t *top) begin() (err error) {
+	if t.ends && t.meter == nil {
+		if t.meter, err = openEndpointMeter(); err != nil {
+			return err
+		}
 	}
-	now, err := readCounts(match)
+	if !t.ends {
+		t.close()
+	}
+	t.before, err = readCounts(t.match)
+	return err
+}
+
+func (t *top) close() {
+	if t.meter != nil {
+		t.meter.close()
+		t.meter = nil
+	}
+}
+
+// measure ends an interval and begins the next one.
+func (t *top) measure() error {
+	now, err := readCounts(t.match)
 	if err != nil {
 		return err
 	}
+	t.rows = loads(t.before, now)
+	if t.meter != nil {
+		if t.loads, err = t.meter.take(t.before, now); err != nil {
+			return err
+		}
+	}
+	t.before, t.daemon = now, daemonLines(socket.NewClient(), time.Now())
+	return nil
+}
+
+func (t *top) printOnce(cmd *cobra.Command) error {
+	if err := pause(cmd.Context(), t.interval); err != nil {
+		return err
+	}
+	if err := t.measure(); err != nil {
+		return err
+	}
 	out := cmd.OutOrStdout()
-	for _, line := range daemonLines(socket.NewClient(), time.Now()) {
+	for _, line := range append(t.daemon, t.warnings()...) {
 		fmt.Fprintln(out, line)
 	}
-	rows := loads(before, now)
-	sortLoads(rows, o.sort)
-	writeLoads(out, rows, 0, 0)
+	t.write(out, 0, 0)
 	return nil
+}
+
+// warnings say what is wrong with the rates.
+func (t *top) warnings() []string {
+	if t.meter != nil && t.meter.lost {
+		return []string{"the kernel dropped messages about new connections: the rates are too low"}
+	}
+	return nil
+}
+
+// write writes the table, cut to a size; 0: not cut.
+func (t *top) write(out io.Writer, width, height int) {
+	if t.ends {
+		sortEndpoints(t.loads, t.sort)
+		writeEndpoints(out, t.loads, width, height)
+		return
+	}
+	sortLoads(t.rows, t.sort)
+	writeLoads(out, t.rows, width, height)
 }
 
 func pause(ctx context.Context, d time.Duration) error {
@@ -197,87 +262,19 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Sequences of terminals (ECMA-48, xterm).
-const (
-	screenOn  = "\x1b[?1049h\x1b[?25l"
-	screenOff = "\x1b[?25h\x1b[?1049l"
-	screenTop = "\x1b[H\x1b[J"
-)
-
-// live draws until q or the end of the context.
-func (o *topOptions) live(ctx context.Context, out io.Writer, before counts, match func(string) bool) error {
-	was, err := term.MakeRaw(int(os.Stdin.Fd()))
-	if err != nil {
-		return fmt.Errorf("prepare the terminal: %w", err)
-	}
-	fmt.Fprint(out, screenOn)
-	defer func() {
-		fmt.Fprint(out, screenOff)
-		_ = term.Restore(int(os.Stdin.Fd()), was) // there is nobody to tell
-	}()
-	keys := make(chan string)
-	go readKeys(ctx, keys)
-	tick := time.NewTicker(o.interval)
-	defer tick.Stop()
-	rows, daemon := []Load(nil), daemonLines(socket.NewClient(), time.Now())
-	for {
-		o.draw(out, rows, daemon)
-		select {
-		case <-ctx.Done():
-			return nil
-		case key := <-keys:
-			if key == "q" || key == "\x03" {
-				return nil
-			}
-			if column, ok := sortKeys()[key]; ok {
-				o.sort = column
-			}
-		case <-tick.C:
-			now, err := readCounts(match)
-			if err != nil {
-				return err
-			}
-			rows, daemon, before = loads(before, now), daemonLines(socket.NewClient(), time.Now()), now
-		}
-	}
-}
-
-func readKeys(ctx context.Context, keys chan<- string) {
-	b := make([]byte, 1)
-	for {
-		if n, err := os.Stdin.Read(b); err != nil || n == 0 {
-			return
-		}
-		select {
-		case keys <- string(b):
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
-// draw fills the screen.
-func (o *topOptions) draw(out io.Writer, rows []Load, daemon []string) {
-	width, height, err := term.GetSize(int(os.Stdout.Fd()))
-	if err != nil {
-		width, height = 80, 24
-	}
-	fmt.Fprint(out, screenTop+strings.ReplaceAll(o.screen(rows, daemon, width, height), "\n", "\r\n"))
-}
-
 // screen is what the terminal shows, without a line feed at the end.
-func (o *topOptions) screen(rows []Load, daemon []string, width, height int) string {
+func (t *top) screen(width, height int) string {
 	var b strings.Builder
-	head := append(slices.Clone(daemon), fmt.Sprintf("%s; every %s; sorted by %s (keys c r t n, q ends)",
-		count(len(rows), "service port"), o.interval, o.sort))
-	for _, line := range head {
-		if len(line) > width {
-			line = line[:width]
-		}
-		fmt.Fprintln(&b, line)
+	what := count(len(t.rows), "service port")
+	if t.ends {
+		what = count(len(t.loads), "endpoint") + " with new connections"
 	}
-	sortLoads(rows, o.sort)
-	writeLoads(&b, rows, width, height-len(head))
+	head := append(slices.Clone(t.daemon), t.warnings()...)
+	head = append(head, fmt.Sprintf("%s; every %s; by %s (keys c r t n, e, q ends)", what, t.interval, t.sort))
+	for _, line := range head {
+		fmt.Fprintln(&b, line[:min(len(line), width)])
+	}
+	t.write(&b, width, height-len(head))
 	return strings.TrimSuffix(b.String(), "\n")
 }
 

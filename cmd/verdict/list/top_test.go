@@ -12,10 +12,10 @@ func topRows() []Load {
 	a, b := counted{engine: engineNFT, port: 80}, counted{engine: engineNFT, port: 30080}
 	c, d := counted{engine: engineIPVS, port: 80}, counted{engine: engineNFT, port: 81}
 	start := time.Unix(100, 0)
-	before := counts{start, map[counted]totals{
+	before := counts{at: start, total: map[counted]totals{
 		a: {"shop/web:http", 100, 0}, b: {"shop/web:http", 10, 5}, c: {"shop/busy:http", 1000, 0}, d: {"shop/anew:http", 50, 0},
 	}}
-	now := counts{start.Add(2 * time.Second), map[counted]totals{
+	now := counts{at: start.Add(2 * time.Second), total: map[counted]totals{
 		a: {"shop/web:http", 120, 0}, b: {"shop/web:http", 12, 15}, c: {"shop/busy:http", 1002, 0}, d: {"shop/anew:http", 3, 0},
 	}}
 	return loads(before, now)
@@ -48,9 +48,10 @@ func TestTopScreen(t *testing.T) {
 	for i := range 1000 {
 		rows = append(rows, Load{Service: fmt.Sprintf("namespace/%s-%d:http", strings.Repeat("long", 20), i)})
 	}
-	o := topOptions{interval: time.Second, sort: "connections"}
+	o := top{topOptions: topOptions{interval: time.Second, sort: "connections"}, rows: rows}
+	o.daemon = []string{strings.Repeat("daemon ", 50), "latest pass"}
 	for _, size := range [][2]int{{80, 24}, {60, 10}, {200, 50}} {
-		text := o.screen(rows, []string{strings.Repeat("daemon ", 50), "latest pass"}, size[0], size[1])
+		text := o.screen(size[0], size[1])
 		lines := strings.Split(text, "\n")
 		if len(lines) != size[1] || !strings.Contains(text, "shop/web:http") {
 			t.Errorf("%v: %d lines", size, len(lines))

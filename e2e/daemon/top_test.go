@@ -1,0 +1,142 @@
+//go:build !nokernel
+
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/verdict-proxy/verdict/e2e/lab"
+)
+
+// terminal is a terminal of 80 columns and 24 lines, and what was written to it.
+type terminal struct {
+	*testing.T
+	ours *os.File
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+// openTerminal returns a terminal, and the side for a program.
+func openTerminal(t *testing.T) (*terminal, *os.File) {
+	t.Helper()
+	ours, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ours.Close() })
+	fd := int(ours.Fd())
+	if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
+		t.Fatal(err)
+	}
+	number, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: 80}); err != nil {
+		t.Fatal(err)
+	}
+	theirs, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { theirs.Close() })
+	term := &terminal{T: t, ours: ours}
+	go func() {
+		b := make([]byte, 4096)
+		for {
+			n, err := ours.Read(b)
+			if err != nil {
+				return // closed
+			}
+			term.mu.Lock()
+			term.text.Write(b[:n])
+			term.mu.Unlock()
+		}
+	}()
+	return term, theirs
+}
+
+// waitFor waits for a text that is written from now on.
+func (t *terminal) waitFor(pattern string) {
+	t.Helper()
+	wanted := regexp.MustCompile(pattern)
+	got := ""
+	for late := time.Now().Add(Patience); time.Now().Before(late); time.Sleep(20 * time.Millisecond) {
+		t.mu.Lock()
+		got = t.text.String()
+		t.mu.Unlock()
+		if wanted.MatchString(got) {
+			return
+		}
+	}
+	t.Fatalf("the terminal does not show %q:\n%q", pattern, got)
+}
+
+// press presses a key, and forgets what was written before.
+func (t *terminal) press(key string) {
+	t.Helper()
+	t.mu.Lock()
+	t.text.Reset()
+	t.mu.Unlock()
+	if _, err := t.ours.WriteString(key); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestTop: the live view in a terminal shows rates of Services and endpoints; both are those of real connections.
+func TestTop(t *testing.T) {
+	w, dir := lab.New(t), t.TempDir()
+	vip, err := lab.Lookup(lab.IPv4, "VIP1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	web := Service{Name: "shop/web", ClusterIP: vip, Node: "n1", Endpoints: []string{"10.0.1.1", "10.0.2.1"}}
+	WriteFile(t, dir, "web.yaml", web.Manifest())
+	d := Start(t, binary, w.Node, dir)
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for ctx.Err() == nil {
+			_ = w.At(t, "x").Ask(lab.Question{Protocol: lab.TCP, To: netip.AddrPortFrom(vip, 80), Patience: Patience})
+		}
+	}()
+	defer func() { stop(); <-done }()
+
+	once := output(t, d, "top", "--once", "--endpoints", "--interval", "2s", "shop/web")
+	for _, end := range web.Endpoints {
+		if !regexp.MustCompile(`shop/web:http +` + regexp.QuoteMeta(end) + `:8080 +[0-9]*[1-9][0-9]*\.[0-9] conntrack`).MatchString(once) {
+			t.Errorf("top --once --endpoints lacks a rate of %s:\n%s", end, once)
+		}
+	}
+	screen, theirs := openTerminal(t)
+	cmd := exec.Command(binary, "top", "--interval", "200ms")
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = theirs, theirs, theirs
+	cmd.Env = append(os.Environ(), "TERM=xterm")
+	if err := d.Node.Start(cmd); err != nil {
+		t.Fatal(err)
+	}
+	screen.waitFor(`shop/web:http +[1-9][0-9]*\.[0-9]`)
+	screen.press("n")
+	screen.waitFor(`by name`)
+	screen.press("e")
+	screen.waitFor(`10\.0\.2\.1:8080 +[1-9][0-9]*\.[0-9] conntrack`)
+	screen.press("e")
+	screen.waitFor(`Refused/s`)
+	screen.press("q")
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+	screen.waitFor(`\x1b\[\?1049l`) // the former screen is back
+}
