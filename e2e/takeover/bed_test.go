@@ -60,6 +60,7 @@ type bed struct {
 	*lab.World
 	dir        string
 	kubeconfig string
+	plane      *apiserver.ControlPlane
 	server     netip.Addr // the API server
 	starts     int        // of proxies; each has a log of its own
 }
@@ -86,7 +87,7 @@ func newBed(t *testing.T) *bed {
 	if b.kubeconfig, err = plane.KubeProxy(); err != nil {
 		t.Fatal(err)
 	}
-	b.server = addr
+	b.server, b.plane = addr, plane
 	writeObjects(t, plane, addr)
 	return b
 }
