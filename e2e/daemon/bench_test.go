@@ -148,10 +148,10 @@ func passes(b *testing.B, d *Daemon) (seconds []float64) {
 // again runs a command until the context ends.
 func again(ctx context.Context, d *Daemon, name, command string) error {
 	for ctx.Err() == nil {
-		switch {
-		case name == "nothing":
+		switch name {
+		case "nothing":
 			<-ctx.Done()
-		case name == "page":
+		case "page":
 			if err := viewPage(ctx, d); err != nil && ctx.Err() == nil {
 				return err
 			}

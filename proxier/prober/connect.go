@@ -1,6 +1,7 @@
 package prober
 
 import (
+	"errors"
 	"net/netip"
 	"os"
 	"time"
@@ -24,7 +25,7 @@ func connect(to netip.AddrPort, deadline time.Time) (*os.File, error) {
 	if deadlineErr := f.SetDeadline(deadline); err == nil {
 		err = deadlineErr
 	}
-	if err == unix.EINPROGRESS {
+	if errors.Is(err, unix.EINPROGRESS) {
 		err = connected(f)
 	}
 	if err != nil {

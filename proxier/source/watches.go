@@ -167,7 +167,7 @@ func (s *watches) wentBack(ctx context.Context, version string) (bool, error) {
 	}
 	order, err := resourceversion.CompareResourceVersion(list.GetResourceVersion(), version)
 	if err != nil {
-		return true, nil //nolint:nilerr // not a version of an API server: a new list shows what to do
+		return true, nil // not a version of an API server: a new list shows what to do
 	}
 	if order < 0 {
 		s.log.Warn("the Kubernetes API has gone back to an older state; everything is read again",

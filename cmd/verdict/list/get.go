@@ -196,7 +196,7 @@ func (g *getter) endpoint(args []string) error {
 	if err := g.selected.parse(); err != nil {
 		return mistake{fmt.Errorf("endpoint %q must be ADDRESS or ADDRESS:PORT, such as 10.244.1.7 or [fd00::7]:8080", args[0])}
 	}
-	t, err := g.options.withEndpoint(socket.NewClient(), args[0])
+	t, err := g.withEndpoint(socket.NewClient(), args[0])
 	if err == nil {
 		t.keep(&g.selected)
 	}

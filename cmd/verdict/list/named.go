@@ -72,7 +72,7 @@ func (o *options) byKeys(keys []socket.Frontend) (*table, error) {
 		return nil, err
 	}
 	defer g.close()
-	t, match := &table{}, o.match()
+	t := &table{}
 	for _, f := range o.families() {
 		addrs, err := g.tables.NodePortAddresses(f)
 		if err != nil && !errors.Is(err, nft.ErrNoTables) {
@@ -80,19 +80,13 @@ func (o *options) byKeys(keys []socket.Frontend) (*table, error) {
 		}
 		t.NodePortAddresses = append(t.NodePortAddresses, addrs...)
 	}
-	for i, k := range keys {
-		f := familyNamed(k.Family)
-		if slices.Contains(keys[:i], k) || !slices.Contains(o.families(), f) {
+	seen := map[socket.Frontend]bool{}
+	for _, k := range keys {
+		if seen[k] || !slices.Contains(o.families(), familyNamed(k.Family)) {
 			continue
 		}
-		status, found, err := g.tables.Frontend(f, k.Address, k.Protocol, k.Port)
-		switch {
-		case errors.Is(err, nft.ErrNoTables), err == nil && (!found || match != nil && !match(status.Name)):
-			continue
-		case err != nil:
-			return nil, fmt.Errorf("read a frontend of port %d: %w", k.Port, err)
-		}
-		if err := g.fill(t, &status); err != nil {
+		seen[k] = true
+		if err := g.byKey(t, k); err != nil {
 			return nil, err
 		}
 	}
@@ -102,6 +96,19 @@ func (o *options) byKeys(keys []socket.Frontend) (*table, error) {
 	t.noteOutliers(socket.NewClient(), time.Now())
 	t.sort()
 	return t, nil
+}
+
+// byKey reads one frontend. It may be gone since the daemon named it.
+func (g *getter) byKey(t *table, k socket.Frontend) error {
+	status, found, err := g.tables.Frontend(familyNamed(k.Family), k.Address, k.Protocol, k.Port)
+	match := g.match()
+	switch {
+	case errors.Is(err, nft.ErrNoTables), err == nil && (!found || match != nil && !match(status.Name)):
+		return nil
+	case err != nil:
+		return fmt.Errorf("read a frontend of port %d: %w", k.Port, err)
+	}
+	return g.fill(t, &status)
 }
 
 func familyNamed(name string) nft.Family {
