@@ -74,8 +74,26 @@ type Options struct {
 	Instance uint32
 }
 
-// Open connects to the kernel and reads what the affinity entries of an earlier process refer to. It changes nothing.
-func Open(o Options) (*Engine, error) {
+// Open connects to the kernel and reads what an earlier process left. It changes nothing. What fails is tried again, five
+// times in all.
+func Open(o Options) (e *Engine, err error) {
+	for range openTries {
+		if e, err = open(o); err == nil {
+			return e, nil
+		}
+		time.Sleep(openPause)
+	}
+	return nil, err
+}
+
+// The kernel may fail to answer when memory is short, or while another process commits again and again. A daemon that
+// ends for that leaves its node without changes until it is started again.
+const (
+	openTries = 5
+	openPause = 50 * time.Millisecond
+)
+
+func open(o Options) (*Engine, error) {
 	c, err := dial(o.NetNS)
 	if err != nil {
 		return nil, err
