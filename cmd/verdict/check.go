@@ -54,7 +54,8 @@ Verdict can serve with warnings.`,
 // checkNode runs all checks.
 func checkNode(ctx context.Context, s *config.Settings) []preflight.Finding {
 	list := []preflight.Finding{preflight.Kernel(kernelRelease())}
-	families := kernelFamilies(slog.New(slog.DiscardHandler))
+	unprobed := func() ([]nft.Feature, error) { return nil, nil }
+	families := kernelFamilies(kernelHasIPv6(), unprobed, slog.New(slog.DiscardHandler))
 	list = append(list, preflight.NFTables(nft.Probe(nft.Options{Families: families}))...)
 	list = append(list, checkIPVS(s))
 	list = append(list, preflight.KubeProxy(takeover.Find())...)

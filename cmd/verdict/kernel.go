@@ -65,6 +65,31 @@ func missingFeatures(list []nft.Feature) (texts []string) {
 	return texts
 }
 
+// kernelFamilies returns the families that the kernel can serve. One transaction carries both tables, so a kernel that
+// refuses the one of IPv6 would take none. A kernel that was started without IPv6 (ipv6.disable=1) has no IPv6 at all. If
+// a sysctl turns IPv6 off, the tables work. Other kernels have IPv6 without NAT for it.
+func kernelFamilies(ipv6 bool, probe func() ([]nft.Feature, error), log *slog.Logger) []nft.Family {
+	if !ipv6 {
+		log.Warn("the kernel has no IPv6; only IPv4 is served")
+		return []nft.Family{nft.IPv4}
+	}
+	both := []nft.Family{nft.IPv4, nft.IPv6}
+	list, err := probe()
+	if err != nil {
+		return both // the engine gets the same error, or says what the kernel refuses
+	}
+	if missing := missingFeatures(list); len(missing) > 0 {
+		log.Error("the kernel lacks what the table for IPv6 needs; only IPv4 is served until Verdict starts again; "+
+			"load the modules, or boot a kernel that has them", "kernel", kernelRelease(), "missing", strings.Join(missing, "; "))
+		return []nft.Family{nft.IPv4}
+	}
+	return both
+}
+
+func probeIPv6() ([]nft.Feature, error) {
+	return nft.Probe(nft.Options{Families: []nft.Family{nft.IPv6}})
+}
+
 // kernelRelease is what "uname -r" prints.
 func kernelRelease() string {
 	var u unix.Utsname

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -57,6 +58,35 @@ func TestKernelLacksFeatures(t *testing.T) {
 				if !strings.Contains(out.String(), part) {
 					t.Errorf("the line lacks %q: %s", part, out.String())
 				}
+			}
+		})
+	}
+}
+
+// TestKernelFamilies: what the kernel lacks for IPv6 does not take IPv4 down.
+func TestKernelFamilies(t *testing.T) {
+	lacks := nft.Feature{Family: nft.IPv6, Name: "dnat", Module: "nft_chain_nat, nft_nat", Err: unix.ENOENT}
+	for _, tt := range []struct {
+		name  string
+		ipv6  bool
+		probe []nft.Feature
+		err   error
+		want  string // the families
+		line  string
+	}{
+		{name: "both", ipv6: true, probe: []nft.Feature{{Family: nft.IPv6, Name: "dnat"}}, want: "[ip ip6]"},
+		{name: "no IPv6", want: "[ip]", line: "the kernel has no IPv6"},
+		{name: "no NAT for IPv6", ipv6: true, probe: []nft.Feature{lacks}, want: "[ip]", line: `missing="dnat (ip6; modules nft_chain_nat, nft_nat)"`},
+		{name: "the probe fails", ipv6: true, err: unix.EPERM, want: "[ip ip6]"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var out bytes.Buffer
+			got := kernelFamilies(tt.ipv6, func() ([]nft.Feature, error) { return tt.probe, tt.err }, slog.New(slog.NewTextHandler(&out, nil)))
+			if fmt.Sprint(got) != tt.want {
+				t.Errorf("families %v, want %s", got, tt.want)
+			}
+			if (tt.line == "") != (out.Len() == 0) || !strings.Contains(out.String(), tt.line) {
+				t.Errorf("log %q, want %q", out.String(), tt.line)
 			}
 		})
 	}

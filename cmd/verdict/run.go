@@ -189,16 +189,6 @@ func openObservers(s *config.Settings, registry *prometheus.Registry, store *sta
 	return notes, o, o.scrapeKernel(k)
 }
 
-// kernelFamilies returns the families of the kernel. A kernel that was started without IPv6 (ipv6.disable=1) does not
-// have the file. If a sysctl turns IPv6 off, the file exists and the tables work.
-func kernelFamilies(log *slog.Logger) []nft.Family {
-	if !kernelHasIPv6() {
-		log.Warn("the kernel has no IPv6; only IPv4 is served")
-		return []nft.Family{nft.IPv4}
-	}
-	return []nft.Family{nft.IPv4, nft.IPv6}
-}
-
 func kernelHasIPv6() bool {
 	_, err := os.Stat("/proc/net/if_inet6")
 	return !errors.Is(err, fs.ErrNotExist)
@@ -216,7 +206,7 @@ type kernelSide struct {
 }
 
 func openKernel(s *config.Settings, log *slog.Logger) (k *kernelSide, err error) {
-	k = &kernelSide{families: kernelFamilies(log)}
+	k = &kernelSide{families: kernelFamilies(kernelHasIPv6(), probeIPv6, log)}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, k.close())
