@@ -243,9 +243,11 @@ func (e *Engine) apply() (Result, error) {
 	}
 	err = e.commit(&r)
 	e.rebuild = r.Outcome != Applied
-	e.afresh = e.rebuild
+	// Without memory, the kernel still has what it had, and the difference needs less of it than everything.
+	short := errors.Is(err, unix.ENOMEM)
+	e.afresh = e.rebuild && !short
 	var refused *RefusedError // then only one service port is in the way
-	e.startOver = e.whole && r.Outcome == Rejected && !errors.As(err, &refused)
+	e.startOver = e.whole && r.Outcome == Rejected && !short && !errors.As(err, &refused)
 	if r.Outcome == Applied {
 		e.applied(full)
 	}

@@ -36,6 +36,9 @@ var ofElement = []unix.Errno{unix.EEXIST, unix.ENOENT, unix.EINVAL, unix.ERANGE,
 func (e *Engine) refused(why *nlmsg.Ack, full bool) error {
 	what := e.batch.blame(e.tx, why)
 	switch {
+	case errors.Is(why.Err(), unix.ENOMEM):
+		return fmt.Errorf("nf_tables has no memory for %s: %w; the old rules stay, and the next transaction writes the difference; "+
+			"a memory limit of the pod counts the memory of its rules, too", what, why.Err())
 	case e.batch.isStamp(why):
 		return fmt.Errorf("%w; the next transaction writes both tables as a whole", errReplaced)
 	case why.Seq != e.batch.first && errors.Is(why.Err(), unix.EPERM):

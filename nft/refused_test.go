@@ -104,3 +104,55 @@ func TestRefusedWithoutName(t *testing.T) {
 		t.Errorf("%d ports are served, want 1,999", n)
 	}
 }
+
+// fullKernel has no memory for batches that are larger than its limit.
+type fullKernel struct {
+	kernel
+	limit int
+	sizes []int // of the batches
+}
+
+func (k *fullKernel) send(b *batch) (Outcome, *nlmsg.Ack, error) {
+	k.sizes = append(k.sizes, len(b.Buf))
+	if len(b.Buf) > k.limit {
+		for _, m := range b.messages {
+			if m.operation == nil {
+				why := &nlmsg.Ack{Seq: m.seq, Errno: unix.ENOMEM}
+				return Rejected, why, why.Err()
+			}
+		}
+	}
+	return k.kernel.send(b)
+}
+
+// TestChangesWithoutMemory: a memory limit lets the kernel refuse a large change. The engine then writes the difference,
+// and never the tables as a whole, which would need far more memory. A smaller change succeeds.
+func TestChangesWithoutMemory(t *testing.T) {
+	m := OpenMemory(Options{})
+	ports := manyPorts(IPv4, 0, 1000)
+	mustSet(t, m.Engine, ports[:900]...)
+	mustApply(t, m.Engine)
+	k := &fullKernel{kernel: m.kernel, limit: 1000}
+	m.conn = k
+	mustSet(t, m.Engine, ports[900:]...)
+	for range 3 {
+		r, err := m.Apply()
+		if r.Outcome != Rejected || !errors.Is(err, unix.ENOMEM) || !strings.Contains(err.Error(), "memory limit of the pod") {
+			t.Fatalf("%s: %v", r.Outcome, err)
+		}
+	}
+	for i, size := range k.sizes {
+		if size > k.sizes[0]*2 {
+			t.Errorf("attempt %d has %d bytes, the change has %d", i+1, size, k.sizes[0])
+		}
+	}
+	for _, p := range ports[901:] {
+		m.Delete(p.Family, p.Name)
+	}
+	if r := mustApply(t, m.Engine); r.Bytes > k.limit {
+		t.Errorf("%d bytes were written, want the difference", r.Bytes)
+	}
+	if !strings.Contains(m.String(), `comment "`+ports[900].Name+`"`) {
+		t.Errorf("%s is not served", ports[900].Name)
+	}
+}
