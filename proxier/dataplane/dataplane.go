@@ -119,7 +119,11 @@ func (d *Dataplane) Set(planned *plan.Service) []state.Problem {
 		key := portKey{family(port.Family), port.Name}
 		scheduler, some := d.setPort(planned.Name, key, port, &kept, &hash)
 		problems = append(problems, some...)
-		next.ports = append(next.ports, servedPort{portKey: key, count: countOf(port, scheduler)})
+		count := countOf(port, scheduler)
+		if d.held(key) {
+			count.withoutRules()
+		}
+		next.ports = append(next.ports, servedPort{portKey: key, count: count})
 	}
 	d.replace(planned.Name, old, next)
 	return append(problems, kept.list.Problems()...)

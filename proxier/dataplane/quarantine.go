@@ -80,6 +80,12 @@ func (d *Dataplane) keptBack(key portKey) (problem string, kept bool) {
 	return fmt.Sprintf("%s; nobody serves the port, and it is tried again every %s", q.reason, q.wait), true
 }
 
+// held reports whether the nft engine does not have a port.
+func (d *Dataplane) held(key portKey) bool {
+	q := d.quarantine[key.id()]
+	return q != nil && !q.offered
+}
+
 // endQuarantines forgets the ports that the kernel has taken now.
 func (d *Dataplane) endQuarantines() {
 	for id, q := range d.quarantine {

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/verdict-proxy/verdict/nft"
+	"github.com/verdict-proxy/verdict/proxier/plan"
 )
 
 // pickyRuleset refuses to write everything while it has one service port, as the kernel might.
@@ -82,6 +83,13 @@ func TestQuarantine(t *testing.T) {
 				if strings.Contains(text, name) != want[i] {
 					t.Errorf("%s is served: %t", name, !want[i])
 				}
+			}
+			all, counted := 3, d.Totals().Engines[NFT]
+			if want[1] {
+				all = 4
+			}
+			if n := counted.Frontends[plan.ClusterIP]; n != all || counted.Pools[0] != all {
+				t.Errorf("%d frontends and %d pools are counted, the kernel has %d", n, counted.Pools[0], all)
 			}
 		}
 		for _, wait := range []time.Duration{time.Minute, 2 * time.Minute, 4 * time.Minute} {

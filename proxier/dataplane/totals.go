@@ -71,6 +71,14 @@ func countOf(port *plan.Port, scheduler uint8) portCount {
 	return c
 }
 
+// withoutRules takes out what nft would serve. IPVS may serve the rest.
+func (c *portCount) withoutRules() {
+	c.frontends[NFT] = [plan.NodePort + 1]uint32{}
+	if c.engine == NFT {
+		c.endpoints, c.pools = 0, 0
+	}
+}
+
 // Engine names an engine.
 type Engine uint8
 
