@@ -96,6 +96,10 @@ bench-upstream: packages build ## measure Verdict beside kube-proxy, draw e2e/ch
 	$(GO) build -o .cache/benchupstream ./e2e/benchupstream
 	.cache/benchupstream -binaries "$$(e2e/controlplane/build.sh)" -plot e2e/change-latency.svg -save .cache/bench-upstream.json $(BENCH)
 
+.PHONY: bench-deadnode
+bench-deadnode: packages ## let a node vanish under Verdict and under kube-proxy, draw e2e/dead-node.svg (root, 2 minutes)
+	$(GO) test ./e2e/deadnode -run '^$$' -bench Vanish -benchtime 1x -upstream "$$(e2e/controlplane/build.sh)" -plot $(CURDIR)/e2e/dead-node.svg
+
 .PHONY: profile
 profile: ## write CPU and heap profiles of first sync and churn into .cache/profiles
 	$(GO) run ./e2e/bench -sizes 10000 -profiles .cache/profiles

@@ -33,7 +33,7 @@ func TestMain(m *testing.M) { os.Exit(netns.Enter(func() int { return program.Ma
 // bed is a world with the daemon on its node.
 type bed struct {
 	*lab.World
-	t       *testing.T
+	t       testing.TB
 	dir     string // of manifests and logs
 	process *lab.Process
 }
@@ -70,13 +70,13 @@ func tenEndpoints() (list []place) {
 		place{"c", 8081, lab.RemoteNodeName})
 }
 
-func newBed(t *testing.T, annotation string, endpoints []place, flags ...string) *bed {
+func newBed(t testing.TB, annotation string, endpoints []place, flags ...string) *bed {
 	t.Helper()
 	return newBedAfter(t, nil, annotation, endpoints, flags...)
 }
 
 // newBedAfter changes the world before the daemon starts.
-func newBedAfter(t *testing.T, before func(*bed), annotation string, endpoints []place, flags ...string) *bed {
+func newBedAfter(t testing.TB, before func(*bed), annotation string, endpoints []place, flags ...string) *bed {
 	t.Helper()
 	b := &bed{World: lab.New(t), t: t, dir: t.TempDir()}
 	if before != nil {

@@ -1,12 +1,13 @@
 // Package deadnode tests what becomes of connections when endpoints die without a word, with the real daemon and real
 // packets.
 //
-//	bed_test.go          the world, the daemon, and a load of connections
-//	dead_test.go         endpoints that die
-//	check_test.go        active checks, backup endpoints and slow start
-//	falsealarm_test.go   endpoints that only look dead
-//	bench_test.go        what the rules cost connections and packets
-//	idle_bench_test.go   what a daemon costs while nothing is wrong
+//	bed_test.go           the world, the daemon, and a load of connections
+//	dead_test.go          endpoints that die
+//	check_test.go         active checks, backup endpoints and slow start
+//	falsealarm_test.go    endpoints that only look dead
+//	bench_test.go         what the rules cost connections and packets
+//	vanish_bench_test.go  a node that vanishes, under Verdict and under kube-proxy; vanish_plot_test.go draws it
+//	idle_bench_test.go    what a daemon costs while nothing is wrong
 //
 // "go test ./e2e/deadnode -run FalseAlarms -false-alarm-time=5m" has each false alarm go on for five minutes instead of
 // some seconds. "-backend ipvs" has IPVS serve the Service, under a kernel that has it (e2e/ipvskernel/test.sh).
