@@ -103,6 +103,7 @@ func (o *Outliers) setChecks(name state.Name, d *ejectionDraft) []state.Problem 
 	}
 	return []state.Problem{{
 		Kind: "Service", Object: name, Field: "metadata.annotations[verdict-proxy.github.io/health-check]",
-		Reason: fmt.Sprintf("%d endpoints are not checked and count as good: this node makes no more checks, or no more of this namespace", left),
+		Reason: fmt.Sprintf("%d endpoints are not checked and count as good: this node makes no more checks, or no more of "+
+			"this namespace", left),
 	}}
 }

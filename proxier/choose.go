@@ -190,7 +190,9 @@ func (c *choice) listBackups(backups []plan.Endpoint, used bool) {
 }
 
 func (c *choice) row(s outlier.State, at netip.AddrPort, since time.Time, why string) {
-	c.draft.rows = append(c.draft.rows, outlier.Status{Endpoint: at, State: s, Since: since, Services: []state.Name{c.svc.Name}, Why: why})
+	c.draft.rows = append(c.draft.rows, outlier.Status{
+		Endpoint: at, State: s, Since: since, Services: []state.Name{c.svc.Name}, Why: why,
+	})
 }
 
 // without returns a new list without some endpoints, which are sorted.
