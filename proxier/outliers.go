@@ -113,7 +113,7 @@ func NewOutliers(o OutlierOptions) *Outliers {
 		detector: outlier.New(outlier.Settings{MaxEjected: o.Settings.MaxEjected, Jitter: rand.Float64}),
 		drafts:   map[state.Name]*ejectionDraft{}, looks: newFirstLooks(), episodes: map[state.Name]bool{},
 		failures: map[state.Name]time.Time{},
-		checker: activecheck.New(activecheck.Settings{Jitter: rand.Float64}), sooner: make(chan struct{}, 1), slow: newSlowStarts(),
+		checker:  activecheck.New(activecheck.Settings{Jitter: rand.Float64}), sooner: make(chan struct{}, 1), slow: newSlowStarts(),
 		out: map[state.Name][]netip.AddrPort{}, rows: map[state.Name][]outlier.Status{},
 		answers: make(chan answered, 64), seen: map[suspicionKey]uint64{},
 	}
