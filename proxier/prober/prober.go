@@ -1,4 +1,3 @@
-// Package prober asks endpoints whether they accept connections. It decides nothing.
 package prober
 
 import (
