@@ -34,7 +34,8 @@ type bed struct {
 	*testing.T
 	*runner.Bed
 	family lab.Family
-	fresh  int // virtual IPs handed out
+	dir    string // the folder "manifests" is below it
+	fresh  int    // virtual IPs handed out
 	vip    netip.Addr
 }
 
@@ -42,11 +43,12 @@ type bed struct {
 func each(t *testing.T, tests []test) {
 	for _, f := range lab.Families() {
 		t.Run(f.String(), func(t *testing.T) {
-			inner, err := runner.NewBed(runner.Options{Family: f, Source: runner.FromManifests, Proxy: verdict(), Dir: t.TempDir()})
+			dir := t.TempDir()
+			inner, err := runner.NewBed(runner.Options{Family: f, Source: runner.FromManifests, Proxy: verdict(), Dir: dir})
 			if err != nil {
 				t.Fatal(err)
 			}
-			b := &bed{Bed: inner, family: f}
+			b := &bed{Bed: inner, family: f, dir: dir}
 			for _, tt := range tests {
 				t.Run(tt.name, func(t *testing.T) { b.test(t, tt) })
 			}

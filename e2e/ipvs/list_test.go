@@ -3,12 +3,47 @@
 package ipvs
 
 import (
+	"net/netip"
+	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/verdict-proxy/verdict/e2e/lab"
 )
 
 // TestList compares "verdict list" with ipvsadm. The README shows its output.
 func TestList(t *testing.T) { each(t, []test{{"beside ipvsadm", hybrid(), listBesideIpvsadm}}) }
+
+// TestDiff compares the kernel with manifests, where IPVS serves a Service: first all is the same, then another program
+// has taken a real server away.
+func TestDiff(t *testing.T) {
+	each(t, []test{{"virtual servers", append(hybrid(), "--repair=false"), diffOfVirtualServers}})
+}
+
+func diffOfVirtualServers(b *bed) {
+	b.serve("wlc", "ports: [{name: http, port: 80}]")
+	b.settled("endpoints web a b")
+	var pods []string
+	for _, f := range lab.Families() {
+		text, err := lab.Text(f, "PODS")
+		b.must(err)
+		pods = append(pods, text)
+	}
+	// An exit code of 1 would end a plain command of the bed.
+	diff := strings.Join(append([]string{
+		verdict().Binary, "diff", "--manifests", filepath.Join(b.dir, "manifests"), "--hostname-override", lab.NodeName,
+		"--cluster-cidr", strings.Join(pods, ","),
+	}, hybrid()...), " ") + "; echo exit code $?"
+	if got := b.node("sh", "-c", diff); !strings.HasSuffix(got, "exit code 0\n") {
+		b.Errorf("diff of what the daemon has written:\n%s", got)
+	}
+	at, end := netip.AddrPortFrom(b.vip, 80).String(), netip.AddrPortFrom(lab.PodAddress(b.family, "b"), 8080).String()
+	got := b.node("sh", "-c", "ipvsadm -d -t "+at+" -r "+end+" && "+diff)
+	want := "+ipvsadm -a -t " + at + " -r " + end
+	if !strings.Contains(got, want) || !strings.HasSuffix(got, "exit code 1\n") || strings.Contains(got, "\n-") {
+		b.Errorf("diff without a real server lacks %q:\n%s", want, got)
+	}
+}
 
 func listBesideIpvsadm(b *bed) {
 	b.serve("wlc", "ports: [{name: http, port: 80}]")
