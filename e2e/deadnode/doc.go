@@ -9,6 +9,6 @@
 //	vanish_bench_test.go  a node that vanishes, under Verdict and under kube-proxy; vanish_plot_test.go draws it
 //	idle_bench_test.go    what a daemon costs while nothing is wrong
 //
-// "go test ./e2e/deadnode -run FalseAlarms -false-alarm-time=5m" has each false alarm go on for five minutes instead of
+// "go test -tags e2e ./e2e/deadnode -run FalseAlarms -false-alarm-time=5m" has each false alarm go on for five minutes instead of
 // some seconds. "-backend ipvs" has IPVS serve the Service, under a kernel that has it (e2e/ipvskernel/test.sh).
 package deadnode

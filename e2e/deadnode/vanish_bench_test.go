@@ -1,4 +1,4 @@
-//go:build !nokernel
+//go:build e2e
 
 package deadnode
 
