@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/google/nftables/userdata"
 	"golang.org/x/sys/unix"
 
 	"github.com/verdict-proxy/verdict/nft/nlmsg"
@@ -124,7 +123,7 @@ func decodeElement(e nlmsg.Attributes) (found foundElement) {
 		case unix.NFTA_SET_ELEM_FLAGS:
 			found.intervalEnd = e.Uint32()&unix.NFT_SET_ELEM_INTERVAL_END != 0
 		case unix.NFTA_SET_ELEM_USERDATA:
-			found.comment, _ = userdata.GetString(e.Value, userdata.TypeComment)
+			found.comment = readComment(e.Value)
 		case unix.NFTA_SET_ELEM_EXPIRATION:
 			found.expires = time.Duration(number64(e.Value)) * time.Millisecond
 		case unix.NFTA_SET_ELEM_EXPR:

@@ -49,7 +49,7 @@ func (c *conn) readComment(table string) (comment string, exists bool, err error
 		exists = true
 		for a.Next() {
 			if a.Kind == tableUserData {
-				comment = tableComment(a.Value)
+				comment = readComment(a.Value)
 			}
 		}
 	})

@@ -74,7 +74,7 @@ func (w *wire) ruleDigest(attr uint16, digest uint64) {
 
 // readRuleDigest reads the digest from the user data of a rule; 0: another program wrote the rule.
 func readRuleDigest(udata []byte) uint64 {
-	b := userdata.Get(udata, ruleDigest)
+	b := findUserData(udata, ruleDigest)
 	if len(b) != 8 {
 		return 0
 	}

@@ -111,7 +111,7 @@ func (was *existing) addTable(a nlmsg.Attributes) {
 	for a.Next() {
 		switch a.Kind {
 		case tableUserData:
-			was.sameLayout = tableComment(a.Value) == layoutComment
+			was.sameLayout = readComment(a.Value) == layoutComment
 		case unix.NFTA_TABLE_FLAGS:
 			was.flags = a.Uint32()
 		}

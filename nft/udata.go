@@ -1,6 +1,8 @@
 package nft
 
 import (
+	"strings"
+
 	"github.com/google/nftables/userdata"
 )
 
@@ -122,7 +124,22 @@ func truncateComment(s string) string {
 	return s[:maxComment-3] + "..."
 }
 
-func tableComment(udata []byte) string {
-	s, _ := userdata.GetString(udata, userdata.TypeComment)
-	return s
+// findUserData is userdata.Get for bytes that any program may have written: the library reads past their end.
+func findUserData(udata []byte, kind userdata.Type) []byte {
+	for len(udata) >= 2 {
+		end := 2 + int(udata[1])
+		if end > len(udata) {
+			return nil
+		}
+		if userdata.Type(udata[0]) == kind {
+			return udata[2:end]
+		}
+		udata = udata[end:]
+	}
+	return nil
+}
+
+// readComment reads the comment of a table or an element; empty: it has none.
+func readComment(udata []byte) string {
+	return strings.TrimRight(string(findUserData(udata, userdata.TypeComment)), "\x00")
 }
