@@ -26,8 +26,14 @@ func (c *ControlPlane) Kill(p Part) error { return c.processes[p].Kill() }
 // when that takes too long.
 func (c *ControlPlane) Stop(p Part) { _ = c.processes[p].Stop() }
 
-// Signal sends a signal to a part, such as SIGSTOP or SIGCONT.
+// Signal sends a signal to a part, such as SIGSTOP or SIGCONT. A part that was killed or stopped gets none: another
+// process may have its number.
 func (c *ControlPlane) Signal(p Part, s syscall.Signal) error {
+	select {
+	case <-c.processes[p].Exited():
+		return nil
+	default:
+	}
 	if err := syscall.Kill(c.processes[p].PID(), s); err != nil {
 		return fmt.Errorf("send %s to %s: %w", s, c.processes[p].Name, err)
 	}
