@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/lmittmann/tint"
@@ -22,9 +23,19 @@ var logLevel slog.LevelVar
 // the level -N. slog.LevelDebug is -4, and every pass is logged there.
 func setVerbosity(v int) {
 	logLevel.Set(slog.Level(-v))
-	fs := flag.NewFlagSet("klog", flag.ContinueOnError)
-	klog.InitFlags(fs)
-	_ = fs.Set("v", strconv.Itoa(v)) // the flag exists, and the value is a number
+	clientLog.Lock()
+	defer clientLog.Unlock()
+	if clientLog.flags == nil {
+		clientLog.flags = flag.NewFlagSet("klog", flag.ContinueOnError)
+		klog.InitFlags(clientLog.flags)
+	}
+	_ = clientLog.flags.Set("v", strconv.Itoa(v)) // the flag exists, and the value is a number
+}
+
+// clientLog has the flags of the log of client-go. They are made once, because that reads present values without a lock.
+var clientLog struct {
+	sync.Mutex
+	flags *flag.FlagSet
 }
 
 // newLogger returns a logger that writes JSON if the settings say so, colored lines to a terminal, and plain lines

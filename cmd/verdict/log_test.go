@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"strings"
+	"sync"
 	"testing"
 
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
@@ -41,4 +42,13 @@ func TestClientLog(t *testing.T) {
 			t.Errorf("the keys are lost: %s", out.String())
 		}
 	}
+}
+
+// TestVerbositySideBySide: the race detector sees that the level is set under a lock, also that of the log of client-go.
+func TestVerbositySideBySide(t *testing.T) {
+	var group sync.WaitGroup
+	for range 8 {
+		group.Go(func() { setVerbosity(0) })
+	}
+	group.Wait()
 }

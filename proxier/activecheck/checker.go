@@ -69,6 +69,7 @@ type check struct {
 	rises  uint8 // good answers in a row
 	falls  uint8 // bad ones
 	asking bool
+	booked bool // next is its turn
 	next   time.Time
 	index  int // in the heap; -1 while it is asked
 }

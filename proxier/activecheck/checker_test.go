@@ -112,6 +112,11 @@ func TestTurns(t *testing.T) {
 			c.Answered(q, Result{Good: true}, now)
 		}
 	}
+	for path, n := range asked {
+		if n < 5 || n > 9 { // 655 to 720 turns
+			t.Errorf("%s had %d turns in an hour; all have about the same", path, n)
+		}
+	}
 	if len(asked) < 100 {
 		t.Errorf("only %d of 100 questions had a turn in an hour", len(asked))
 	}

@@ -13,6 +13,7 @@ import (
 type turn struct {
 	checks int
 	asked  time.Time // the latest time
+	booked time.Time // the latest time at which a check is to ask
 }
 
 // later is when a check is tried again that found no room among those that are being asked.
@@ -49,7 +50,7 @@ func (c *Checker) Due(now time.Time) (list []Question) {
 			continue
 		}
 		heap.Pop(&c.waiting)
-		is.asking = true
+		is.asking, is.booked = true, false
 		c.turns[is.place].asked = now
 		c.asking[is.namespace]++
 		c.running++
@@ -64,10 +65,28 @@ func (c *Checker) mayAsk(is *check, now time.Time) time.Time {
 	if c.running >= maxAsking || c.asking[is.namespace] >= maxAskingOfTenant {
 		return now.Add(c.spread(later))
 	}
-	if t := c.turns[is.place]; !t.asked.IsZero() && now.Sub(t.asked) < is.check.Interval {
+	t := c.turns[is.place]
+	switch {
+	case !is.booked:
+		is.booked = true
+		return c.book(t, is.check.Interval, now)
+	case !t.asked.IsZero() && now.Sub(t.asked) < is.check.Interval: // the turn before was late
 		return t.asked.Add(c.spread(is.check.Interval))
 	}
 	return now
+}
+
+// book takes the next free turn. Those of checks that have ended since are free again.
+func (c *Checker) book(t *turn, interval time.Duration, now time.Time) time.Time {
+	if free := t.booked.Add(interval); t.booked.IsZero() || !now.Before(free) {
+		t.booked = now
+		return now
+	}
+	t.booked = t.booked.Add(c.spread(interval))
+	if last := now.Add(time.Duration(t.checks) * c.spread(interval)); last.Before(t.booked) {
+		t.booked = last
+	}
+	return t.booked
 }
 
 // spread lengthens a pause by up to a tenth, so that nodes and endpoints do not ask at the same time.
