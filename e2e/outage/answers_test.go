@@ -16,14 +16,30 @@ const manyRequests = 80
 // TestBrokenAnswers: rules stay whatever the API server answers. A daemon that starts then leaves the rules of the
 // earlier one in force, and says so.
 func TestBrokenAnswers(t *testing.T) {
-	b := newBed(t)
-	breaker := b.breakable(t)
-	b.serve(t)
-	for i, tt := range []struct {
-		name   string
-		fault  fault
-		starts bool // a daemon can start with it
-	}{
+	faults := brokenAnswers()
+	const beds = 3 // work side by side: most of the time, daemons wait
+	for i := range beds {
+		t.Run(fmt.Sprint("bed ", i+1), func(t *testing.T) {
+			t.Parallel()
+			b := newBed(t)
+			breaker := b.breakable(t)
+			b.serve(t)
+			for at := i; at < len(faults); at += beds {
+				t.Run(faults[at].name, func(t *testing.T) { b.survives(t, breaker, &faults[at]) })
+			}
+		})
+	}
+}
+
+// brokenAnswer is what the API server answers while something is wrong.
+type brokenAnswer struct {
+	name   string
+	fault  fault
+	starts bool // a daemon can start with it
+}
+
+func brokenAnswers() []brokenAnswer {
+	return []brokenAnswer{
 		{name: "error 500", fault: status(http.StatusInternalServerError)},
 		{name: "error 503", fault: status(http.StatusServiceUnavailable)},
 		{name: "too many requests", fault: status(http.StatusTooManyRequests)},
@@ -36,24 +52,26 @@ func TestBrokenAnswers(t *testing.T) {
 		{name: "streams that hang", fault: partOfStream(true)},
 		{name: "connections that hang", fault: hang},
 		{name: "watches that end after a second", fault: shortWatches, starts: true},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			breaker.set(tt.fault)
-			name := fmt.Sprintf("late-%d", i)
-			b.create(t, name, "")
-			if tt.starts {
-				b.expect(t, "the rules follow", func() bool { return b.has(t, name) })
-			}
-			b.spread(t, breaker)
-			b.restartWithFault(t, tt.starts)
-			b.spread(t, breaker)
-			breaker.set(nil)
-			b.expect(t, "the rules follow again", func() bool { return b.has(t, name) })
-			b.expect(t, "the daemon is ready", func() bool { code, _ := b.get(t, "127.0.0.1:10256/readyz"); return code == "200" })
-			b.remove(t, name)
-			b.expect(t, "the rules follow once more", func() bool { return !b.has(t, name) })
-		})
 	}
+}
+
+// survives: the rules stay while answers are broken, also over a restart, and follow again afterwards.
+func (b *bed) survives(t *testing.T, breaker *breaker, tt *brokenAnswer) {
+	t.Helper()
+	const name = "late"
+	breaker.set(tt.fault)
+	b.create(t, name, "")
+	if tt.starts {
+		b.expect(t, "the rules follow", func() bool { return b.has(t, name) })
+	}
+	b.spread(t, breaker)
+	b.restartWithFault(t, tt.starts)
+	b.spread(t, breaker)
+	breaker.set(nil)
+	b.expect(t, "the rules follow again", func() bool { return b.has(t, name) })
+	b.expect(t, "the daemon is ready", func() bool { code, _ := b.get(t, "127.0.0.1:10256/readyz"); return code == "200" })
+	b.remove(t, name)
+	b.expect(t, "the rules follow once more", func() bool { return !b.has(t, name) })
 }
 
 // spread expects that the rules stay, and that the daemon does not ask again and again without a pause.
