@@ -74,23 +74,30 @@ type Options struct {
 	Instance uint32
 }
 
-// Open connects to the kernel and reads what an earlier process left. It changes nothing. What fails is tried again, five
-// times in all.
+// Open connects to the kernel and reads what an earlier process left. It changes nothing. What fails is tried again for 5
+// seconds, but only five times in a row if the process may not do it.
 func Open(o Options) (e *Engine, err error) {
-	for range openTries {
+	end, refused := time.Now().Add(openPatience), 0
+	for {
 		if e, err = open(o); err == nil {
 			return e, nil
 		}
+		if refused++; !errors.Is(err, unix.EPERM) {
+			refused = 0
+		}
+		if refused == openRefusals || time.Now().After(end) {
+			return nil, err
+		}
 		time.Sleep(openPause)
 	}
-	return nil, err
 }
 
 // The kernel may fail to answer when memory is short, or while another process commits again and again. A daemon that
 // ends for that leaves its node without changes until it is started again.
 const (
-	openTries = 5
-	openPause = 50 * time.Millisecond
+	openPatience = 5 * time.Second
+	openRefusals = 5
+	openPause    = 50 * time.Millisecond
 )
 
 func open(o Options) (*Engine, error) {
