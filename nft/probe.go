@@ -71,13 +71,27 @@ func tryFeatures(k kernel, families []Family, list []feature) ([]Feature, error)
 		f := result[i].Family
 		one.operation(tableForTrial(f))
 		one.try(f, &list[i%len(list)], "probe")
-		result[i].Err = sendTrial(k, &one)
-		found = found || result[i].Err != nil
+		if err := sendTrial(k, &one); lacking(err) {
+			result[i].Err, found = err, true
+		} else if err != nil {
+			return nil, fmt.Errorf("probe nf_tables for %s: %w", result[i].Name, err)
+		}
 	}
 	if !found {
 		return result, fmt.Errorf("probe nf_tables: it takes each feature alone, but not all of them: %w", refused)
 	}
 	return result, nil
+}
+
+// lacking reports whether an error says that the kernel does not have something. All others may come from a kernel that
+// is short of memory, or from a process without rights.
+func lacking(err error) bool {
+	for _, lack := range []error{unix.ENOENT, unix.EOPNOTSUPP, unix.EINVAL, unix.EAFNOSUPPORT, unix.EPROTONOSUPPORT, unix.ENOSYS} {
+		if errors.Is(err, lack) {
+			return true
+		}
+	}
+	return false
 }
 
 func tableForTrial(f Family) operation {

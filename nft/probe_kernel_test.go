@@ -114,6 +114,25 @@ func TestProbeModules(t *testing.T) {
 	}
 }
 
+// faintKernel answers nothing but an error.
+type faintKernel struct {
+	kernel
+	err error
+}
+
+func (k faintKernel) send(*batch) (Outcome, *nlmsg.Ack, error) { return Unknown, nil, k.err }
+
+// TestProbeIsUnsure: a kernel that is short of memory, or a process without rights, says nothing about features.
+func TestProbeIsUnsure(t *testing.T) {
+	c := newNamespace(t).engine(t).conn
+	for _, faint := range []error{unix.ENOBUFS, unix.ENOMEM, unix.EINTR, unix.EPERM, unix.EBUSY} {
+		result, err := tryFeatures(faintKernel{c, faint}, []Family{IPv6}, features())
+		if !errors.Is(err, faint) || len(result) > 0 {
+			t.Errorf("%v: %d features, error %v; want no features and this error", faint, len(result), err)
+		}
+	}
+}
+
 // BenchmarkProbe is what the start of verdict spends on a kernel that has everything.
 func BenchmarkProbe(b *testing.B) {
 	n := newNamespace(b)
