@@ -11,7 +11,8 @@ import (
 
 // canonical is the text of the tables of Verdict, as nft lists them, without what differs between processes that mean
 // the same: the numbers of pools, classes and tokens, the order of slots, counters, unused classes, and the entries of
-// clients. A hash table that no pool uses stays until the next transaction. It returns sorted lines.
+// clients. A hash table that no pool uses stays until the next transaction, and so do its target ports. It returns sorted
+// lines.
 func canonical(listing string) []string {
 	var out []string
 	for _, t := range parseTables(listing) {
@@ -152,10 +153,17 @@ type names struct {
 	tokens  map[uint64]string
 	ports   map[uint64]string // number of the service port
 	hashes  map[uint64]string // number of the hash table: its slots
+	targets map[uint64]string // target port
 }
 
 func (t *listed) names() names {
-	n := names{map[uint64]string{}, map[uint64]string{}, map[uint64]string{}, map[uint64]string{}, t.hashes()}
+	n := names{
+		classes: map[uint64]string{}, pools: map[uint64]string{}, tokens: map[uint64]string{}, ports: map[uint64]string{},
+		hashes: t.hashes(), targets: map[uint64]string{0: "of the table"},
+	}
+	for _, e := range t.elements("target-ports") {
+		n.targets[number(e.key)] = e.data
+	}
 	for _, e := range t.elements("firewalled") { // a port without endpoints has no pool
 		n.ports[number(e.data)&portMask] = e.comment
 	}
@@ -216,8 +224,8 @@ func (t *listed) canonical() []string {
 // canonical lists the elements of a set. It notes the chains that the set leads to.
 func (s *listedSet) canonical(name string, n names, used map[string]bool) (out []string) {
 	switch name {
-	case "affinity", "unanswered", "refusing", "dispatch":
-		return nil // entries that packets make; classes, of which pools say what is used
+	case "affinity", "unanswered", "refusing", "dispatch", "target-ports":
+		return nil // entries that packets make; classes and ports, of which pools and hash tables say what is used
 	}
 	slots := map[string][]string{}
 	for _, e := range s.elements {
@@ -242,7 +250,7 @@ func (s *listedSet) canonical(name string, n names, used map[string]bool) (out [
 			}
 		case "hash-tables":
 			v := number(data)
-			key, data = known(n.pools, number(key)), fmt.Sprintf("%s, port %d", known(n.hashes, v>>16), v&0xffff)
+			key, data = known(n.pools, number(key)), fmt.Sprintf("%s, port %s", known(n.hashes, v>>16), known(n.targets, v&0xffff))
 		case "hash-slots", "endpoints", "sticky-slots":
 			pool, slot, _ := strings.Cut(key, " . ")
 			if number(pool) > poolMask {
