@@ -63,6 +63,7 @@ func parseTables(listing string) (tables []*listed) {
 			kind, name, body = words[0], words[1], nil
 		case depth == 1 && text == "}":
 			t.block(kind, name, body)
+		case depth == 1 && words[0] == "flags": // "persist" of an earlier daemon stays, and does nothing without an owner
 		case depth == 1:
 			t.other = append(t.other, text)
 		default:
