@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"bytes"
 	"errors"
 	"flag"
 	"fmt"
@@ -14,6 +13,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/verdict-proxy/verdict/e2e/apiserver"
 	"github.com/verdict-proxy/verdict/e2e/lab"
 	"github.com/verdict-proxy/verdict/e2e/program"
 	"github.com/verdict-proxy/verdict/e2e/runner"
@@ -108,19 +108,8 @@ func buildControlPlane() (err error) {
 	if tested.proxy == string(runner.KubeProxy) {
 		names = append(names, "kube-proxy")
 	}
-	if tested.controlPlane, err = output("controlplane/build.sh", names...); err != nil {
-		return fmt.Errorf("build the control plane: %w", err)
-	}
-	return nil
-}
-
-// output runs a command and returns its standard output.
-func output(name string, args ...string) (string, error) {
-	var out bytes.Buffer
-	cmd := exec.Command(name, args...)
-	cmd.Stdout, cmd.Stderr = &out, os.Stderr
-	err := cmd.Run()
-	return strings.TrimSpace(out.String()), err
+	tested.controlPlane, err = apiserver.Build(names...)
+	return err
 }
 
 func proxy() runner.Proxy {

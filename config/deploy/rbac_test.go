@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
-	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -45,11 +44,9 @@ func start(t *testing.T) *cluster {
 	if os.Getuid() != 0 {
 		t.Fatal("an API server runs in a network namespace with its files on the host: run this test as root")
 	}
-	build := exec.Command("../../e2e/controlplane/build.sh", "etcd", "kube-apiserver")
-	build.Stderr = os.Stderr
-	binaries, err := build.Output()
+	binaries, err := apiserver.Build("etcd", "kube-apiserver")
 	if err != nil {
-		t.Fatalf("build the control plane: %v", err)
+		t.Fatal(err)
 	}
 	ns, err := lab.NewNamespace("deploy")
 	if err != nil {
@@ -62,7 +59,7 @@ func start(t *testing.T) *cluster {
 	}
 	c := &cluster{ns: ns, dir: t.TempDir()}
 	c.plane, err = apiserver.Start(apiserver.Options{
-		Binaries: strings.TrimSpace(string(binaries)), Dir: c.dir, Namespace: ns, Address: addr, ServiceRanges: "10.96.0.0/16,fd00:10:96::/112",
+		Binaries: binaries, Dir: c.dir, Namespace: ns, Address: addr, ServiceRanges: "10.96.0.0/16,fd00:10:96::/112",
 	})
 	if err != nil {
 		t.Fatal(err)

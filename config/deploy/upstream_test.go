@@ -8,7 +8,6 @@ import (
 	"maps"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -18,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/verdict-proxy/verdict/e2e/apiserver"
 	"github.com/verdict-proxy/verdict/e2e/exposition"
 	"github.com/verdict-proxy/verdict/e2e/lab"
 )
@@ -30,11 +30,9 @@ const recorded = "../../proxier/metrics/testdata/kube-proxy.txt"
 // TestRecordedMetrics runs upstream's kube-proxy in two modes and compares its metrics with those that are recorded.
 func TestRecordedMetrics(t *testing.T) {
 	c := start(t)
-	build := exec.Command("../../e2e/controlplane/build.sh", "kube-proxy")
-	build.Stderr = os.Stderr
-	binaries, err := build.Output()
+	binaries, err := apiserver.Build("kube-proxy")
 	if err != nil {
-		t.Fatalf("build kube-proxy: %v", err)
+		t.Fatal(err)
 	}
 	kubeconfig, err := c.plane.KubeProxy()
 	if err != nil {
@@ -43,7 +41,7 @@ func TestRecordedMetrics(t *testing.T) {
 	c.populate(t)
 	found := map[string]exposition.Metric{}
 	for _, mode := range []string{"nftables", "iptables"} {
-		for _, m := range c.upstream(t, filepath.Join(strings.TrimSpace(string(binaries)), "kube-proxy"), mode, kubeconfig) {
+		for _, m := range c.upstream(t, filepath.Join(binaries, "kube-proxy"), mode, kubeconfig) {
 			if of, _, _ := strings.Cut(m.Name, "_"); of == "kubeproxy" || of == "rest" {
 				found[m.Name] = m
 			}

@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
-	"slices"
 	"strings"
 	"time"
 
@@ -111,7 +110,7 @@ func (b *bed) flat(samples map[string][]float64) error {
 		}
 		var medians []float64
 		for part := range soakParts {
-			medians = append(medians, median(list[part*len(list)/soakParts:(part+1)*len(list)/soakParts]))
+			medians = append(medians, measure.MedianOf(list[part*len(list)/soakParts:(part+1)*len(list)/soakParts]))
 			row = append(row, fmt.Sprintf("%.1f", medians[part]))
 		}
 		if last := medians[soakParts-1]; last > medians[1]*q.slack+1 {
@@ -124,9 +123,4 @@ func (b *bed) flat(samples map[string][]float64) error {
 		return fmt.Errorf("the daemon grows: %s", strings.Join(grown, ", "))
 	}
 	return nil
-}
-
-func median(list []float64) float64 {
-	sorted := slices.Sorted(slices.Values(list))
-	return sorted[len(sorted)/2]
 }

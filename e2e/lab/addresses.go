@@ -3,7 +3,6 @@ package lab
 import (
 	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
 )
 
@@ -100,16 +99,6 @@ func Text(f Family, name string) (string, error) {
 		return p.v4, nil
 	}
 	return p.v6, nil
-}
-
-// Names lists the names of the address book.
-func Names() []string {
-	var out []string
-	for name := range addressBook {
-		out = append(out, name)
-	}
-	slices.Sort(out)
-	return out
 }
 
 // Lookup finds an address by its name.

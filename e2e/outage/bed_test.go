@@ -3,11 +3,9 @@
 package outage
 
 import (
-	"bytes"
 	"fmt"
 	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -28,32 +26,13 @@ import (
 // programs are built once.
 var programs struct{ controlPlane, verdict string }
 
-func TestMain(m *testing.M) { os.Exit(runTests(m)) }
-
-// runTests is a function of its own, because os.Exit skips deferred calls.
-func runTests(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "verdict-outage-")
-	if err != nil {
+func TestMain(m *testing.M) {
+	var err error
+	if programs.controlPlane, err = apiserver.Build("etcd", "kube-apiserver"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
-		return 1
+		os.Exit(1)
 	}
-	defer os.RemoveAll(dir)
-	build := exec.Command("../controlplane/build.sh", "etcd", "kube-apiserver")
-	var out bytes.Buffer
-	build.Stdout, build.Stderr = &out, os.Stderr
-	if err := build.Run(); err != nil {
-		fmt.Fprintln(os.Stderr, "build the control plane:", err)
-		return 1
-	}
-	programs.controlPlane, programs.verdict = strings.TrimSpace(out.String()), os.Getenv(program.Variable)
-	if programs.verdict == "" {
-		programs.verdict = filepath.Join(dir, "verdict")
-		if err := program.Build(programs.verdict); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-	}
-	return m.Run()
+	os.Exit(program.Main(m, &programs.verdict))
 }
 
 // others is how many Services there are beside web.

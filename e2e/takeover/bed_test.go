@@ -3,12 +3,10 @@
 package takeover
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -27,32 +25,13 @@ import (
 // programs are built once.
 var programs struct{ controlPlane, verdict string }
 
-func TestMain(m *testing.M) { os.Exit(runTests(m)) }
-
-// runTests is a function of its own, because os.Exit skips deferred calls.
-func runTests(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "verdict-takeover-")
-	if err != nil {
+func TestMain(m *testing.M) {
+	var err error
+	if programs.controlPlane, err = apiserver.Build(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
-		return 1
+		os.Exit(1)
 	}
-	defer os.RemoveAll(dir)
-	build := exec.Command("../controlplane/build.sh")
-	var out bytes.Buffer
-	build.Stdout, build.Stderr = &out, os.Stderr
-	if err := build.Run(); err != nil {
-		fmt.Fprintln(os.Stderr, "build the control plane:", err)
-		return 1
-	}
-	programs.controlPlane, programs.verdict = strings.TrimSpace(out.String()), os.Getenv(program.Variable)
-	if programs.verdict == "" {
-		programs.verdict = filepath.Join(dir, "verdict")
-		if err := program.Build(programs.verdict); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-	}
-	return m.Run()
+	os.Exit(program.Main(m, &programs.verdict))
 }
 
 // bed is a node with an API server and one Service.
