@@ -96,20 +96,10 @@ func (c *cluster) deploy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	settings.Dial, settings.QPS = c.dial, -1
+	settings.Dial, settings.QPS = c.ns.DialContext, -1
 	if c.client, err = kubernetes.NewForConfig(settings); err != nil {
 		t.Fatal(err)
 	}
-}
-
-// dial connects from inside the namespace.
-func (c *cluster) dial(ctx context.Context, network, address string) (conn net.Conn, err error) {
-	err = c.ns.Do(func() error {
-		var d net.Dialer
-		conn, err = d.DialContext(ctx, network, address)
-		return err
-	})
-	return conn, err
 }
 
 func (c *cluster) await(t *testing.T, what string, is func() (bool, error)) {
@@ -269,7 +259,7 @@ func (c *cluster) event() (bool, error) {
 // probes sends the requests of the probes, like the kubelet.
 func (c *cluster) probes(t *testing.T, container *corev1.Container) {
 	t.Helper()
-	client := http.Client{Transport: &http.Transport{DialContext: c.dial, DisableKeepAlives: true}}
+	client := http.Client{Transport: &http.Transport{DialContext: c.ns.DialContext, DisableKeepAlives: true}}
 	for _, probe := range []*corev1.Probe{container.LivenessProbe, container.ReadinessProbe} {
 		url := "http://" + net.JoinHostPort(probe.HTTPGet.Host, probe.HTTPGet.Port.String()) + probe.HTTPGet.Path
 		c.await(t, url, func() (bool, error) {

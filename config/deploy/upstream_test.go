@@ -97,7 +97,7 @@ func (c *cluster) upstream(t *testing.T, binary, mode, kubeconfig string) (found
 			t.Log(process.Log(20))
 		}
 	}()
-	client := http.Client{Transport: &http.Transport{DialContext: c.dial, DisableKeepAlives: true}}
+	client := http.Client{Transport: &http.Transport{DialContext: c.ns.DialContext, DisableKeepAlives: true}}
 	for _, path := range []string{"healthz", "livez"} {
 		c.await(t, path, func() (bool, error) {
 			r, err := client.Get("http://127.0.0.1:10256/" + path)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -105,14 +104,7 @@ func (c *ControlPlane) Config() *rest.Config {
 	return &rest.Config{
 		Host: c.server, BearerToken: adminToken, QPS: -1,
 		TLSClientConfig: rest.TLSClientConfig{CAData: c.files.ca},
-		Dial: func(ctx context.Context, network, address string) (conn net.Conn, err error) {
-			err = c.ns.Do(func() error {
-				var d net.Dialer
-				conn, err = d.DialContext(ctx, network, address)
-				return err
-			})
-			return conn, err
-		},
+		Dial:            c.ns.DialContext,
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -155,15 +154,7 @@ func createOne(client kubernetes.Interface) error {
 type etcd struct{ client *http.Client }
 
 func newEtcd(ns *lab.Namespace) *etcd {
-	dial := func(ctx context.Context, network, address string) (conn net.Conn, err error) {
-		err = ns.Do(func() error {
-			var d net.Dialer
-			conn, err = d.DialContext(ctx, network, address)
-			return err
-		})
-		return conn, err
-	}
-	return &etcd{&http.Client{Transport: &http.Transport{DialContext: dial}, Timeout: time.Minute}}
+	return &etcd{&http.Client{Transport: &http.Transport{DialContext: ns.DialContext}, Timeout: time.Minute}}
 }
 
 func (e *etcd) call(method string, request, answer any) error {

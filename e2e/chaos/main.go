@@ -87,7 +87,11 @@ func run(ctx context.Context, o options) (err error) {
 		}
 		remove = func() error { return os.RemoveAll(o.logs) }
 	}
-	fmt.Printf("seed %d, %d rounds; logs are in %s\n", o.seed, o.rounds, o.logs)
+	length := fmt.Sprintf("%d rounds", o.rounds)
+	if o.soak > 0 {
+		length = o.soak.String()
+	}
+	fmt.Printf("seed %d, %s; logs are in %s\n", o.seed, length, o.logs)
 	b, err := newBed(o)
 	if err != nil {
 		return err

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"strings"
 	"time"
@@ -67,14 +66,7 @@ func (b *bed) soak(ctx context.Context) error {
 
 // sample reads the daemon's metrics once.
 func (b *bed) sample(ctx context.Context, to map[string][]float64) error {
-	dial := func(ctx context.Context, network, address string) (c net.Conn, err error) {
-		err = b.world.Node.Do(func() error {
-			c, err = new(net.Dialer).DialContext(ctx, network, address)
-			return err
-		})
-		return c, err
-	}
-	client := http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}, Timeout: settlePatience}
+	client := http.Client{Transport: &http.Transport{DialContext: b.world.Node.DialContext, DisableKeepAlives: true}, Timeout: settlePatience}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://127.0.0.1:10249/metrics", http.NoBody)
 	if err != nil {
 		return err

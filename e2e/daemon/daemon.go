@@ -2,10 +2,8 @@ package daemon
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -98,25 +96,14 @@ func WriteFile(t testing.TB, dir, name, text string) {
 
 // Get gets a page of the daemon, and throws it away.
 func (d *Daemon) Get(ctx context.Context, at, path string) error {
-	var conn net.Conn
-	err := d.Node.Do(func() (err error) {
-		conn, err = net.Dial("tcp", at)
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	client := http.Client{Transport: &http.Transport{
-		DialContext:       func(context.Context, string, string) (net.Conn, error) { return conn, nil },
-		DisableKeepAlives: true,
-	}}
+	client := http.Client{Transport: &http.Transport{DialContext: d.Node.DialContext, DisableKeepAlives: true}}
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+at+path, nil)
 	if err != nil {
 		return err
 	}
 	answer, err := client.Do(r)
 	if err != nil {
-		return errors.Join(err, conn.Close())
+		return err
 	}
 	defer answer.Body.Close()
 	if _, err := io.Copy(io.Discard, answer.Body); err != nil || answer.StatusCode != http.StatusOK {

@@ -3,6 +3,7 @@
 //
 //	namespace.go  make a namespace; run functions and programs in it
 //	link.go       links and addresses; route.go: routes
+//	dial.go       connections from inside a namespace
 //	testing.go    namespaces that end with a test; tests of an ordinary user
 //	user.go       programs in a user namespace of their own
 //	allowed.go    the build tag nokernel is absent; refused.go: with it, there are no namespaces

@@ -1,11 +1,9 @@
 package runner
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -98,14 +96,7 @@ func (b *Bed) http(do *scenario.HTTP) error {
 func get(from *lab.Namespace, to netip.AddrPort, path string) (code int, headers http.Header, body string, err error) {
 	client := &http.Client{Timeout: answerPatience, Transport: &http.Transport{
 		DisableKeepAlives: true,
-		DialContext: func(ctx context.Context, network, address string) (conn net.Conn, err error) {
-			err = from.Do(func() error {
-				var d net.Dialer
-				conn, err = d.DialContext(ctx, network, address)
-				return err
-			})
-			return conn, err
-		},
+		DialContext:       from.DialContext,
 	}}
 	answer, err := client.Get("http://" + to.String() + path)
 	if err != nil {
