@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/verdict-proxy/verdict/e2e/netns"
 )
 
 // ownerEngine opens an engine that owns its tables. Kernels before 6.9 cannot, which "make e2e-kernels" shows.
@@ -18,7 +20,7 @@ func ownerEngine(t *testing.T, n *namespace) *Engine {
 	}
 	t.Cleanup(func() { e.Close() })
 	if !e.CanOwn() {
-		t.Skip("this kernel has no tables that have an owner and persist (6.9 and newer have)")
+		netns.SkipBefore(t, 6, 9, "tables that have an owner and persist")
 	}
 	return e
 }

@@ -17,6 +17,7 @@
 //	outliers.go   endpoints that do not answer: the parts that find them, metrics and Events
 //	check.go      "check": can Verdict serve this node? preflight: the checks
 //	render.go     "render": one pass without the kernel; diff.go: "diff": the difference to the kernel
+//	giveway.go    commands that read leave the processors to the daemon
 //
 // This package reads flags and connects the other packages. All other work happens in those.
 package main

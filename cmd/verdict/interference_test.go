@@ -6,15 +6,14 @@ import (
 	"bytes"
 	"fmt"
 	"log/slog"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/verdict-proxy/verdict/e2e/lab"
 	"github.com/verdict-proxy/verdict/e2e/netns"
 )
 
@@ -81,12 +80,7 @@ func (d *daemon) wait(t *testing.T, text string) {
 
 func writeManifest(t *testing.T, dir, name, text string) {
 	t.Helper()
-	// Under its name at once: the daemon watches the folder.
-	part := filepath.Join(dir, "."+name)
-	if err := os.WriteFile(part, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(part, filepath.Join(dir, name)); err != nil {
+	if err := lab.WriteFile(dir, name, []byte(text)); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -173,7 +167,7 @@ func TestOwnerOfTheTables(t *testing.T) {
 	for range 2 {
 		d := runDaemon(t, ns, dir)
 		if strings.Contains(d.log.String(), "cannot keep other processes from changing the tables") {
-			t.Skip("this kernel has no tables that have an owner and persist (6.9 and newer have)")
+			netns.SkipBefore(t, 6, 9, "tables that have an owner and persist")
 		}
 		want := listed(t, ns, "10.244.0.6 . 8080")
 		ns.Must(t, "", "nft", "flush", "ruleset")

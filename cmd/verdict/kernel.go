@@ -13,8 +13,8 @@ import (
 	"github.com/verdict-proxy/verdict/nft"
 )
 
-// kernelCheck says what the kernel lacks, once, when the kernel has refused to take the tables as a whole. It is not a
-// part of every start, because the kernel takes several milliseconds to undo a trial (BenchmarkProbe in package nft).
+// kernelCheck says what the kernel lacks, once, when the kernel has refused to take the tables as a whole. A start tries
+// only what IPv6 needs (kernelFamilies), because each trial costs the kernel milliseconds (BenchmarkProbe in package nft).
 type kernelCheck struct {
 	once  sync.Once
 	probe func() ([]nft.Feature, error)
@@ -38,7 +38,8 @@ func (k *kernelCheck) explain() {
 				"boot a kernel of version 5.13 or newer that has them; Verdict tries again until then",
 				"kernel", kernelRelease(), "missing", strings.Join(missing, "; "))
 		case err != nil:
-			k.log.Warn("cannot find out whether the kernel lacks a feature; Verdict writes its tables again until the kernel takes them", "kernel", kernelRelease(), "error", err)
+			k.log.Warn("cannot find out whether the kernel lacks a feature; Verdict writes its tables again until the "+
+				"kernel takes them", "kernel", kernelRelease(), "error", err)
 		}
 	})
 }

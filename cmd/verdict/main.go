@@ -29,7 +29,9 @@ func wrongUsage(err error) error { return usageError{err} }
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code := execute(ctx, newRoot())
+	root := newRoot()
+	root.PersistentPreRun = func(cmd *cobra.Command, _ []string) { giveWay(cmd) }
+	code := execute(ctx, root)
 	stop()
 	os.Exit(code)
 }

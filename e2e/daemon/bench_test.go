@@ -5,6 +5,7 @@ package daemon
 import (
 	"bytes"
 	"context"
+	"flag"
 	"fmt"
 	"io"
 	"os/exec"
@@ -17,10 +18,9 @@ import (
 )
 
 // The size at which commands are measured.
-const (
-	benchServices  = 10_000
-	benchEndpoints = 10
-)
+var benchServices = flag.Int("services", 10_000, "how many Services the daemon of a benchmark has, with 10 endpoints each")
+
+const benchEndpoints = 10
 
 // commandsToMeasure are all commands that read what a running daemon wrote. Those that list everything may take longer.
 func commandsToMeasure(manifests string) map[string]string {
@@ -46,7 +46,7 @@ func commandsToMeasure(manifests string) map[string]string {
 func newBenchDaemon(b *testing.B) *Daemon {
 	b.Helper()
 	w, dir := lab.New(b), b.TempDir()
-	Fill(b, dir, benchServices, benchEndpoints)
+	Fill(b, dir, *benchServices, benchEndpoints)
 	sticky := Numbered(1, benchEndpoints)
 	sticky.Name, sticky.ClusterIP = "shop/sticky", ClusterIP(65000)
 	WriteFile(b, dir, "changing.yaml", sticky.Manifest())
@@ -69,7 +69,7 @@ func onNode(ctx context.Context, d *Daemon, command string) error {
 
 // BenchmarkCommands measures each command as a process, from its start to its end.
 //
-//	go test ./e2e/daemon -run '^$' -bench BenchmarkCommands -benchtime 10x
+//	go test ./e2e/daemon -run '^$' -bench BenchmarkCommands -benchtime 10x [-services 50000]
 func BenchmarkCommands(b *testing.B) {
 	d := newBenchDaemon(b)
 	for _, name := range sortedNames(commandsToMeasure(d.Manifests)) {

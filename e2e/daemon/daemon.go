@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -85,11 +83,7 @@ func (d *Daemon) Write(t testing.TB, name, text string) { WriteFile(t, d.Manifes
 // WriteFile writes a manifest into a folder. Nobody reads half of it.
 func WriteFile(t testing.TB, dir, name, text string) {
 	t.Helper()
-	part := filepath.Join(dir, "."+name)
-	if err := os.WriteFile(part, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(part, filepath.Join(dir, name)); err != nil {
+	if err := lab.WriteFile(dir, name, []byte(text)); err != nil {
 		t.Fatal(err)
 	}
 }

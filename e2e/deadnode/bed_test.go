@@ -113,10 +113,7 @@ func (b *bed) write(name, text string) {
 	dir := filepath.Join(b.dir, "manifests")
 	err := os.MkdirAll(dir, 0o755)
 	if err == nil {
-		err = os.WriteFile(filepath.Join(dir, "."+name), []byte(text), 0o644)
-	}
-	if err == nil {
-		err = os.Rename(filepath.Join(dir, "."+name), filepath.Join(dir, name)) // at once: the daemon watches the folder
+		err = lab.WriteFile(dir, name, []byte(text))
 	}
 	if err != nil {
 		b.t.Fatal(err)

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -56,6 +57,25 @@ func startAgain() int {
 	}
 	fmt.Fprintf(os.Stderr, "start the tests in a user namespace: %v; allow user namespaces or run the tests as root\n", err)
 	return 1
+}
+
+// SkipBefore skips a test because the kernel lacks something that came with a version of Linux. Under that version and
+// later ones, the test fails.
+func SkipBefore(t testing.TB, major, minor int, what string) {
+	t.Helper()
+	var u unix.Utsname
+	if err := unix.Uname(&u); err != nil {
+		t.Fatal("uname:", err)
+	}
+	release := unix.ByteSliceToString(u.Release[:])
+	var is [2]int
+	if _, err := fmt.Sscanf(release, "%d.%d", &is[0], &is[1]); err != nil {
+		t.Fatalf("kernel version %q: %v", release, err)
+	}
+	if slices.Compare(is[:], []int{major, minor}) >= 0 {
+		t.Fatalf("Linux %s has no %s, but Linux %d.%d and later should have", release, what, major, minor)
+	}
+	t.Skipf("Linux %s has no %s; Linux %d.%d and later have", release, what, major, minor)
 }
 
 // New makes a namespace with its loopback link up. The namespace ends with the test.

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/verdict-proxy/verdict/e2e/lab"
 	"github.com/verdict-proxy/verdict/e2e/scenario"
 )
 
@@ -33,12 +34,7 @@ func (s *manifests) Put(o scenario.Object) error {
 	if err != nil {
 		return fmt.Errorf("write %s: %w", key(o), err)
 	}
-	path := s.path(o.Kind(), o.Namespace(), o.Name())
-	hidden := filepath.Join(s.dir, "."+filepath.Base(path))
-	if err := os.WriteFile(hidden, text, 0o644); err != nil {
-		return fmt.Errorf("write %s: %w", key(o), err)
-	}
-	if err := os.Rename(hidden, path); err != nil {
+	if err := lab.WriteFile(s.dir, filepath.Base(s.path(o.Kind(), o.Namespace(), o.Name())), text); err != nil {
 		return fmt.Errorf("write %s: %w", key(o), err)
 	}
 	return nil

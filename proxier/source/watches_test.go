@@ -41,6 +41,14 @@ type current struct {
 
 func (c *current) list(metav1.ListOptions) *corev1.ServiceList { return c.Load().DeepCopy() }
 
+// serving returns a client that lists the Services of now, which the test may replace.
+func serving(first *corev1.ServiceList) (now *current, client *fake.Clientset) {
+	now, client = new(current), fake.NewClientset()
+	now.Store(first)
+	listed(client, now.list)
+	return now, client
+}
+
 // TestListsThatAreNotUsed: nothing is removed because of a list that no working cluster sends.
 func TestListsThatAreNotUsed(t *testing.T) {
 	partial := serviceList("20", "kubernetes")
@@ -54,10 +62,7 @@ func TestListsThatAreNotUsed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // it waits for client-go to try again
-			var now current
-			now.Store(serviceList("10", "kubernetes", "web"))
-			client := fake.NewClientset()
-			listed(client, now.list)
+			now, client := serving(serviceList("10", "kubernetes", "web"))
 			services := watched(client, "services")
 			store, lines := runKubernetes(t, client)
 			now.Store(bad)
@@ -80,10 +85,7 @@ func TestListsThatAreNotUsed(t *testing.T) {
 // TestDeletedServiceOfTheServer: an event that deletes the Service of the API server is believed.
 func TestDeletedServiceOfTheServer(t *testing.T) {
 	t.Parallel() // it waits for client-go to try again
-	var now current
-	now.Store(serviceList("10", "kubernetes", "web"))
-	client := fake.NewClientset()
-	listed(client, now.list)
+	now, client := serving(serviceList("10", "kubernetes", "web"))
 	services := watched(client, "services")
 	store, _ := runKubernetes(t, client)
 	w := <-services
@@ -101,10 +103,7 @@ func TestNewServer(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // it waits for client-go to try again
-			var now current
-			now.Store(serviceList("10"))
-			client := fake.NewClientset()
-			listed(client, now.list)
+			now, client := serving(serviceList("10"))
 			k, store, lines := newKubernetes(t, client)
 			k.newServer = 3 * time.Second
 			run(t, k.Run)
@@ -126,10 +125,7 @@ func TestNewServer(t *testing.T) {
 // TestServerWentBack: the history of the API server ends before what the proxy has seen. It lists again.
 func TestServerWentBack(t *testing.T) {
 	t.Parallel() // it waits for client-go to try again
-	var now current
-	now.Store(serviceList("10", "kubernetes", "web"))
-	client := fake.NewClientset()
-	listed(client, now.list)
+	now, client := serving(serviceList("10", "kubernetes", "web"))
 	services := watched(client, "services")
 	store, lines := runKubernetes(t, client)
 	w := <-services
@@ -148,11 +144,8 @@ func TestServerWentBack(t *testing.T) {
 // is read again, at a time that is different on each node.
 func TestListAgainAfterOutage(t *testing.T) {
 	t.Parallel() // it waits for client-go to try again
-	var now current
-	now.Store(serviceList("10", "kubernetes", "web"))
-	client := fake.NewClientset()
-	listed(client, now.list)
-	k, store, _ := newKubernetes(t, client)
+	_, client := serving(serviceList("10", "kubernetes", "web"))
+	k, _, _ := newKubernetes(t, client)
 	s := newWatches(k.resources[0], k.log)
 	s.check, s.works, s.confirm = k.plausible, func() {}, 2*time.Second
 	open := watched(client, "services")
@@ -173,7 +166,6 @@ func TestListAgainAfterOutage(t *testing.T) {
 	if _, err := s.list(ctx, metav1.ListOptions{}); err != nil || s.lost || !s.expireAt.IsZero() {
 		t.Errorf("after a list: %v, lost %v, expires %v", err, s.lost, s.expireAt)
 	}
-	_ = store
 }
 
 // TestReopeningIsSpread: watches that are cut off at once are opened less and less often, at times that differ.

@@ -126,7 +126,7 @@ async function showChanges(signal) {
     const toggle = () => { open = open === p.number ? 0 : p.number; refresh(); };
     rows.push(el("tr", {},
       el("td", {}, el("button", {type: "button", class: "link", "data-pass": p.number, "aria-expanded": String(open === p.number), onclick: toggle}, String(p.number))),
-      el("td", {}, new Date(p.started).toLocaleTimeString("en-GB")), el("td", {class: "n"}, count(p.services)),
+      el("td", {class: "time"}, new Date(p.started).toLocaleTimeString("en-GB")), el("td", {class: "n"}, count(p.services)),
       el("td", {class: "n"}, `+${count(p.elementsAdded)} −${count(p.elementsDeleted)}`), el("td", {class: "n"}, count(p.virtualServerOperations)),
       el("td", {class: "n"}, p.changeSeconds ? Draw.duration(p.changeSeconds) : "–"), el("td", {class: "n"}, Draw.duration(p.seconds)),
       el("td", {class: "n"}, Draw.duration(p.kernelSeconds)),
