@@ -1,6 +1,7 @@
 #!/bin/bash
 # build.sh [NAME...]: build etcd, kube-apiserver and kube-proxy, or the named ones, from their Go modules. Skip those that an
-# earlier run has built. Print the folder with the binaries on standard output, and progress on standard error.
+# earlier run has built. Print the folder with the binaries on standard output, and progress on standard error. Other names
+# are coredns, kube-controller-manager, kube-scheduler, kubectl, kubelet and pause.
 #
 # The name of the folder is a hash of everything that the binaries depend on. With an empty cache the build takes about
 # 20 minutes on two cores. VERDICT_E2E_CACHE is the parent folder; by default it is .cache/controlplane of the repository.
@@ -9,7 +10,7 @@ cd "$(dirname "$0")"
 root=$(cd ../.. && pwd)
 cache=${VERDICT_E2E_CACHE:-$root/.cache/controlplane}
 kubernetes=1.37.1 # as in go.mod
-key=$(cat go.mod go.sum etcd/go.mod etcd/go.sum cmd/*/main.go etcd/main.go build.sh <(go env GOVERSION GOOS GOARCH) | sha256sum | cut -c1-16)
+key=$(cat go.mod go.sum {etcd,coredns}/{go.mod,go.sum,main.go} cmd/*/main.go build.sh <(go env GOVERSION GOOS GOARCH) | sha256sum | cut -c1-16)
 out=$cache/$key
 mkdir -p "$out"
 exec 9>"$out/.lock"
@@ -38,9 +39,11 @@ build() { # NAME FOLDER PACKAGE
 for name in "${@:-etcd kube-apiserver kube-proxy}"; do
 	for one in $name; do
 		case $one in
-		etcd) build etcd etcd . ;;
-		kube-apiserver | kube-proxy) build "$one" . "./cmd/$one" ;;
-		*) say "unknown: $one (etcd, kube-apiserver, kube-proxy)"; exit 2 ;;
+		etcd | coredns) build "$one" "$one" . ;;
+		*)
+			[ -d "cmd/$one" ] || { say "unknown: $one (etcd, coredns, $(cd cmd && echo *))"; exit 2; }
+			build "$one" . "./cmd/$one"
+			;;
 		esac
 	done
 done
