@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -41,14 +43,34 @@ type Options struct {
 	ServiceRanges string
 	// Arguments are further flags of kube-apiserver.
 	Arguments []string
+	// Pods says that kubelets run pods: the Node authorizer is on, pods get tokens of their ServiceAccounts, and the Service
+	// kubernetes has its endpoint.
+	Pods bool
+	// Users are further users, such as the kubelets. Kubeconfig writes the file for one.
+	Users []User
+	// Certified are further addresses of the API server for its certificate, such as its cluster IP.
+	Certified []netip.Addr
 }
 
-// Users with fixed tokens. The default RBAC policy lets system:kube-proxy read what kube-proxy needs.
+// User is a user with a fixed token.
+type User struct{ Name, Group string }
+
+// Users that each API server knows. The default RBAC policy lets system:kube-proxy read what kube-proxy needs.
 const (
-	adminToken     = "token-of-admin"
-	kubeProxyToken = "token-of-kube-proxy"
-	tokens         = adminToken + ",admin,1,system:masters\n" + kubeProxyToken + ",system:kube-proxy,2\n"
+	admin     = "admin"
+	kubeProxy = "system:kube-proxy"
 )
+
+// tokens is the content of the file with the fixed tokens.
+func tokens(further []User) string {
+	text := ""
+	for _, u := range append([]User{{admin, "system:masters"}, {kubeProxy, ""}}, further...) {
+		text += fmt.Sprintf("%s,%s,%s,%s\n", token(u.Name), u.Name, u.Name, u.Group)
+	}
+	return text
+}
+
+func token(user string) string { return "token-of-" + user }
 
 // readyPatience is how long the API server may take to start; it takes 4 s on an idle machine.
 const readyPatience = 2 * time.Minute
@@ -57,7 +79,7 @@ const readyPatience = 2 * time.Minute
 func Start(o Options) (*ControlPlane, error) {
 	c := &ControlPlane{ns: o.Namespace, server: "https://" + netip.AddrPortFrom(o.Address, 6443).String()}
 	var err error
-	if c.files, err = writeCredentials(o.Dir, o.Address, tokens); err != nil {
+	if c.files, err = writeCredentials(o.Dir, append([]netip.Addr{o.Address}, o.Certified...), tokens(o.Users)); err != nil {
 		return nil, fmt.Errorf("control plane: %w", err)
 	}
 	c.commands = [][]string{Etcd: c.etcd(o), Server: c.apiserver(o)}
@@ -86,23 +108,27 @@ func (c *ControlPlane) etcd(o Options) []string {
 }
 
 func (c *ControlPlane) apiserver(o Options) []string {
-	return append([]string{
+	mode := []string{"--authorization-mode=RBAC", "--disable-admission-plugins=ServiceAccount", "--endpoint-reconciler-type=none"}
+	if o.Pods {
+		mode = []string{"--authorization-mode=Node,RBAC"}
+	}
+	return slices.Concat([]string{
 		filepath.Join(o.Binaries, "kube-apiserver"), "--etcd-servers=http://127.0.0.1:2379", "--secure-port=6443",
-		"--bind-address=0.0.0.0", "--advertise-address=" + o.Address.String(), "--endpoint-reconciler-type=none",
+		"--bind-address=0.0.0.0", "--advertise-address=" + o.Address.String(),
 		"--tls-cert-file=" + c.files.path("server.crt"), "--tls-private-key-file=" + c.files.path("server.key"),
-		"--token-auth-file=" + c.files.path("tokens.csv"), "--authorization-mode=RBAC",
+		"--token-auth-file=" + c.files.path("tokens.csv"),
 		"--service-account-key-file=" + c.files.path("sa.key"), "--service-account-signing-key-file=" + c.files.path("sa.key"),
-		"--service-account-issuer=https://kubernetes.default.svc", "--disable-admission-plugins=ServiceAccount",
+		"--service-account-issuer=https://kubernetes.default.svc",
 		"--service-cluster-ip-range=" + o.ServiceRanges, "--enable-priority-and-fairness=false",
 		"--service-node-port-range=30000-32767",
 		"--allow-privileged=true", // as kubeadm does; without it, no DaemonSet may have a privileged init container
-	}, o.Arguments...)
+	}, mode, o.Arguments)
 }
 
 // Config is the configuration of a client with all rights. The client connects from inside the API server's namespace.
 func (c *ControlPlane) Config() *rest.Config {
 	return &rest.Config{
-		Host: c.server, BearerToken: adminToken, QPS: -1,
+		Host: c.server, BearerToken: token(admin), QPS: -1,
 		TLSClientConfig: rest.TLSClientConfig{CAData: c.files.ca},
 		Dial:            c.ns.DialContext,
 	}
@@ -135,12 +161,21 @@ func (c *ControlPlane) ready() error {
 
 // KubeProxy writes a kubeconfig for the user of upstream's kube-proxy.
 func (c *ControlPlane) KubeProxy() (string, error) {
-	return c.files.kubeconfig("kube-proxy", c.server, kubeProxyToken)
+	return c.files.kubeconfig("kube-proxy", c.server, token(kubeProxy))
 }
+
+// Kubeconfig writes a kubeconfig for one of the users in the options.
+func (c *ControlPlane) Kubeconfig(user string) (string, error) {
+	return c.files.kubeconfig(strings.ReplaceAll(user, ":", "-"), c.server, token(user))
+}
+
+// File is the path of a file that other parts of a cluster need: ca.crt (the authority of the server's certificate) or
+// sa.key (the key that signs tokens of ServiceAccounts).
+func (c *ControlPlane) File(name string) string { return c.files.path(name) }
 
 // Admin writes a kubeconfig with all rights. A new API server denies others everything until it has loaded its RBAC rules.
 func (c *ControlPlane) Admin() (string, error) {
-	return c.files.kubeconfig("admin", c.server, adminToken)
+	return c.files.kubeconfig(admin, c.server, token(admin))
 }
 
 // ServiceAccount writes a kubeconfig with a token of a ServiceAccount, like that of a pod that runs under it.

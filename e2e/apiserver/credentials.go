@@ -31,9 +31,9 @@ func (f files) path(name string) string { return filepath.Join(f.dir, name) }
 // certificateLife is long enough for a test in a debugger.
 const certificateLife = 24 * time.Hour
 
-// writeCredentials makes a certificate authority, the server's certificate for an address, the key that signs tokens of
+// writeCredentials makes a certificate authority, the server's certificate for its addresses, the key that signs tokens of
 // ServiceAccounts, and the file with the fixed tokens.
-func writeCredentials(dir string, server netip.Addr, tokens string) (files, error) {
+func writeCredentials(dir string, server []netip.Addr, tokens string) (files, error) {
 	f := files{dir: dir}
 	caKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -46,6 +46,9 @@ func writeCredentials(dir string, server netip.Addr, tokens string) (files, erro
 		return f, fmt.Errorf("make the authority's certificate: %w", err)
 	}
 	f.ca = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: caDER})
+	if err := f.write("ca.crt", "CERTIFICATE", caDER); err != nil {
+		return f, err
+	}
 	if err := f.server(server, ca, caKey); err != nil {
 		return f, err
 	}
@@ -66,13 +69,16 @@ func certificate(name string) *x509.Certificate {
 	}
 }
 
-func (f files) server(addr netip.Addr, ca *x509.Certificate, caKey *ecdsa.PrivateKey) error {
+func (f files) server(addresses []netip.Addr, ca *x509.Certificate, caKey *ecdsa.PrivateKey) error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return fmt.Errorf("make the server's key: %w", err)
 	}
 	cert := certificate("kube-apiserver")
-	cert.IPAddresses = []net.IP{addr.AsSlice(), net.IPv4(127, 0, 0, 1)}
+	cert.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1)}
+	for _, a := range addresses {
+		cert.IPAddresses = append(cert.IPAddresses, a.AsSlice())
+	}
 	cert.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
 	der, err := x509.CreateCertificate(rand.Reader, cert, ca, &key.PublicKey, caKey)
 	if err != nil {
