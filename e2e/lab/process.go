@@ -27,6 +27,8 @@ type ProcessOptions struct {
 	Dir       string // the process appends its log to NAME.log in this folder
 	Command   []string
 	Env       []string // in addition to the environment of the test
+	// Attributes may put the process into further new namespaces. Nil: none.
+	Attributes *syscall.SysProcAttr
 }
 
 // NewProcess starts a process.
@@ -39,6 +41,7 @@ func NewProcess(o ProcessOptions) (*Process, error) {
 	p := &Process{Name: o.Name, log: log, exited: make(chan struct{})}
 	p.cmd = exec.Command(o.Command[0], o.Command[1:]...)
 	p.cmd.Stdout, p.cmd.Stderr, p.cmd.Env = log, log, append(os.Environ(), o.Env...)
+	p.cmd.SysProcAttr = o.Attributes
 	if err := o.Namespace.Start(p.cmd); err != nil {
 		return nil, errors.Join(fmt.Errorf("start %s: %w", o.Name, err), log.Close())
 	}

@@ -106,16 +106,19 @@ func (w *World) accept(place, as string, port uint16, listen func() (net.Listene
 		return fmt.Errorf("serve at port %d of %s: %w", port, place, err)
 	}
 	w.closer = append(w.closer, listener.Close)
-	go func() {
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return // closed
-			}
-			go answerConnection(conn, as, port)
-		}
-	}()
+	go Accept(listener, as, port)
 	return nil
+}
+
+// Accept answers the connections to a listener, under a name, until the listener is closed.
+func Accept(listener net.Listener, as string, port uint16) {
+	for {
+		conn, err := listener.Accept()
+		if err != nil {
+			return // closed
+		}
+		go answerConnection(conn, as, port)
+	}
 }
 
 // answerConnection answers at once, and again for each line that the client sends.
@@ -154,21 +157,24 @@ func (w *World) serveUDP(place, as string, port uint16) error {
 		return fmt.Errorf("serve at port %d of %s: %w", port, place, err)
 	}
 	w.closer = append(w.closer, conn.Close)
-	go func() {
-		buf := make([]byte, 100)
-		for {
-			_, from, err := conn.ReadFromUDPAddrPort(buf)
-			if errors.Is(err, net.ErrClosed) {
-				return
-			}
-			if err == nil {
-				answer := Answer{Pod: as, Port: port, Source: from.Addr().Unmap()}
-				// A client that gets no answer reports it.
-				_, _ = conn.WriteToUDPAddrPort([]byte(answer.String()), from)
-			}
-		}
-	}()
+	go Reply(conn, as, port)
 	return nil
+}
+
+// Reply answers every datagram, under a name, until the socket is closed.
+func Reply(conn *net.UDPConn, as string, port uint16) {
+	buf := make([]byte, 100)
+	for {
+		_, from, err := conn.ReadFromUDPAddrPort(buf)
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err == nil {
+			answer := Answer{Pod: as, Port: port, Source: from.Addr().Unmap()}
+			// A client that gets no answer reports it.
+			_, _ = conn.WriteToUDPAddrPort([]byte(answer.String()), from)
+		}
+	}
 }
 
 // Name is the name of the endpoint in scenarios: the pod, with its port unless that is the first one.

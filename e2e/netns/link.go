@@ -73,15 +73,20 @@ func (n *Namespace) Bridge(name string, ports ...string) error {
 	}
 	errs := []error{n.SetUp(name)}
 	for _, port := range ports {
-		errs = append(errs, n.withLink(port, "add to bridge "+name, func(link netlink.Link) error {
-			master, err := netlink.LinkByName(name)
-			if err != nil {
-				return err
-			}
-			return netlink.LinkSetMaster(link, master)
-		}))
+		errs = append(errs, n.AddPort(name, port))
 	}
 	return errors.Join(errs...)
+}
+
+// AddPort makes a link a port of a bridge.
+func (n *Namespace) AddPort(bridge, port string) error {
+	return n.withLink(port, "add to bridge "+bridge, func(link netlink.Link) error {
+		master, err := netlink.LinkByName(bridge)
+		if err != nil {
+			return err
+		}
+		return netlink.LinkSetMaster(link, master)
+	})
 }
 
 // Hairpin lets a port of a bridge send a packet back where it came from. A pod that reaches itself through a Service
