@@ -14,6 +14,7 @@ import (
 	"github.com/verdict-proxy/verdict/config"
 	"github.com/verdict-proxy/verdict/ipvsctl"
 	"github.com/verdict-proxy/verdict/nft"
+	"github.com/verdict-proxy/verdict/proxier/conntrack"
 )
 
 func newCheck() *cobra.Command {
@@ -21,7 +22,7 @@ func newCheck() *cobra.Command {
 		Use:   "check",
 		Short: "Check whether Verdict can serve this node",
 		Long: `Check whether Verdict can serve this node with the flags of "verdict run": the kernel with each feature of nf_tables,
-IPVS and its schedulers, rules of other proxies, sysctls, and the access to the API server. It prints a line for each
+IPVS and its schedulers, rules of other proxies, sysctls, the table of connections, and the access to the API server. It prints a line for each
 check, with the remedy. It changes nothing: the kernel undoes trials at once. The exit status is 1 if there is an error;
 Verdict can serve with warnings.`,
 		Args: noArguments,
@@ -65,6 +66,7 @@ func checkNode(ctx context.Context, s *config.Settings) []preflight.Finding {
 		preflight.Listener("healthz-bind-address", s.HealthzBindAddress, pid),
 		preflight.Listener("metrics-bind-address", s.MetricsBindAddress, pid))
 	list = append(list, preflight.Sysctls(ipvsctl.ProcSys)...)
+	list = append(list, preflight.Room(conntrack.ReadRoom(procRoot)))
 	return append(list, checkSource(ctx, s)...)
 }
 

@@ -14,6 +14,7 @@
 //	successor.go  takes over from kube-proxy when the first pass is in the kernel; takeover: what kube-proxy left
 //	observers.go  health, metrics and Events of the loop; events.go: Events; event_node.go: those on the Node
 //	faces.go      the HTTP listeners for health, metrics and the page of package ui; scrape.go: metrics that a scrape reads
+//	room.go       a table of connections that is full
 //	outliers.go   endpoints that do not answer: the parts that find them, metrics and Events
 //	check.go      "check": can Verdict serve this node? preflight: the checks
 //	render.go     "render": one pass without the kernel; diff.go: "diff": the difference to the kernel

@@ -169,6 +169,7 @@ func run(ctx context.Context, c *commandLine, takeOver bool, log *slog.Logger) (
 	group.Go(func() error { return loop.Run(ctx) })
 	group.Go(func() error { return outliers.Run(ctx) })
 	group.Go(func() error { return watch(ctx, k.watcher, interference) })
+	group.Go(func() error { return newRoomWatch(procRoot, log).run(ctx) })
 	err = group.Wait()
 	log.Info("stopped; the rules stay in the kernel")
 	return err

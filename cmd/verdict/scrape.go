@@ -7,6 +7,7 @@ import (
 	"github.com/verdict-proxy/verdict/cmd/verdict/kernelmetrics"
 	"github.com/verdict-proxy/verdict/ipvsctl"
 	"github.com/verdict-proxy/verdict/nft"
+	"github.com/verdict-proxy/verdict/proxier/conntrack"
 )
 
 // scrapeKernel adds the metrics that are read from the kernel when someone asks for them.
@@ -15,6 +16,7 @@ func (o *observers) scrapeKernel(k *kernelSide) error {
 		Elements: k.engine.Elements,
 		Affinity: func() ([]nft.AffinityEntries, error) { return nft.ReadAffinity(nft.Options{}) },
 		Traffic:  func(within time.Duration) ([]nft.Traffic, error) { return nft.ReadTraffic(nft.Options{}, within) },
+		Room:     func() (conntrack.Room, error) { return conntrack.ReadRoom(procRoot) },
 		Most:     o.settings.CountedFrontends, Log: o.log, Now: time.Now,
 	}
 	if k.balancer != nil {

@@ -28,6 +28,7 @@
 //	former.go   frontends of an earlier process
 //	opened.go   flows that begin, counted by their routes
 //	unanswered.go  connections to dead endpoints that never had an answer
+//	room.go     how full the kernel's table is
 //	count.go    how many flows go where; find.go: the flows of one client to one destination
 //	socket.go   the netlink socket; wire.go: requests and entries
 package conntrack

@@ -10,6 +10,7 @@ import (
 
 	"github.com/verdict-proxy/verdict/ipvsctl"
 	"github.com/verdict-proxy/verdict/nft"
+	"github.com/verdict-proxy/verdict/proxier/conntrack"
 )
 
 // Options configure a Collector. The functions read from the kernel; a nil function has nothing to read.
@@ -18,6 +19,7 @@ type Options struct {
 	Affinity func() ([]nft.AffinityEntries, error)
 	Traffic  func(within time.Duration) ([]nft.Traffic, error)
 	Servers  func() ([]ipvsctl.Status, error) // virtual servers
+	Room     func() (conntrack.Room, error)   // of the table of connections
 	// Most is how many frontends the node may have; with more, Traffic and Servers are not called. 0: never call them.
 	Most int
 	Log  *slog.Logger
@@ -55,6 +57,7 @@ func describe(name, help string, labels ...string) *prometheus.Desc {
 // descriptions are the metrics of a Collector.
 type descriptions struct {
 	elements, entries, size, connections, refused, counted, servers, active, failures *prometheus.Desc
+	tracked, limit, dropped                                                           *prometheus.Desc
 }
 
 func described() descriptions {
@@ -71,8 +74,13 @@ func described() descriptions {
 			"ip_family", "namespace", "service", "port", "reason"),
 		counted: describe("verdict_service_connections_shown",
 			"1: connections of service ports are shown. 0: the node has more frontends than --max-counted-frontends, or reading failed."),
-		servers:  describe("verdict_ipvs_virtual_servers", "Virtual servers of Verdict in IPVS."),
-		active:   describe("verdict_ipvs_connections", "Connections in IPVS to real servers of Verdict.", "state"),
+		servers: describe("verdict_ipvs_virtual_servers", "Virtual servers of Verdict in IPVS."),
+		active:  describe("verdict_ipvs_connections", "Connections in IPVS to real servers of Verdict.", "state"),
+		tracked: describe("verdict_conntrack_entries", "Connections in the table of the kernel."),
+		limit:   describe("verdict_conntrack_limit", "Connections for which the table of the kernel has room."),
+		dropped: describe("verdict_conntrack_full_total",
+			"New connections that found the table full. evicted: another one without an answer made room; dropped: the connection failed.",
+			"outcome"),
 		failures: describe("verdict_scrape_failures_total", "Readings of the kernel that failed during a scrape.", "source"),
 	}
 }
@@ -82,6 +90,7 @@ func (c *Collector) Describe(to chan<- *prometheus.Desc) {
 	d := described()
 	for _, each := range []*prometheus.Desc{
 		d.elements, d.entries, d.size, d.connections, d.refused, d.counted, d.servers, d.active, d.failures,
+		d.tracked, d.limit, d.dropped,
 	} {
 		to <- each
 	}
@@ -104,6 +113,7 @@ func (c *Collector) scrape(now time.Time) []prometheus.Metric {
 	s := &scrape{descriptions: described()}
 	frontends := c.elements(s)
 	c.affinity(s, now)
+	c.room(s, now)
 	shown := 0.0
 	if frontends <= c.options.Most {
 		c.servers(s, now)
@@ -112,7 +122,7 @@ func (c *Collector) scrape(now time.Time) []prometheus.Metric {
 		}
 	}
 	s.gauge(s.counted, shown)
-	for _, source := range []string{"affinity", "connections", "ipvs"} {
+	for _, source := range []string{"affinity", "connections", "conntrack", "ipvs"} {
 		s.counter(s.failures, c.failures[source], source)
 	}
 	return s.found
@@ -161,6 +171,22 @@ func (c *Collector) affinity(s *scrape, now time.Time) {
 			s.gauge(s.entries, float64(a.Entries), familyLabel(a.Family))
 		}
 	}
+}
+
+// room shows how full the table of connections is.
+func (c *Collector) room(s *scrape, now time.Time) {
+	if c.options.Room == nil {
+		return
+	}
+	r, err := c.options.Room()
+	if err != nil {
+		c.failed("conntrack", now, err)
+		return
+	}
+	s.gauge(s.tracked, float64(r.Entries))
+	s.gauge(s.limit, float64(r.Limit))
+	s.counter(s.dropped, float64(r.Evicted), "evicted")
+	s.counter(s.dropped, float64(r.Dropped), "dropped")
 }
 
 func (c *Collector) servers(s *scrape, now time.Time) {

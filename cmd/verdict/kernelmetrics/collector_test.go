@@ -13,6 +13,7 @@ import (
 
 	"github.com/verdict-proxy/verdict/ipvsctl"
 	"github.com/verdict-proxy/verdict/nft"
+	"github.com/verdict-proxy/verdict/proxier/conntrack"
 )
 
 // kernel is what a test lets the Collector read.
@@ -37,6 +38,9 @@ func (k *kernel) collector(most int) *Collector {
 		Traffic: func(time.Duration) ([]nft.Traffic, error) { k.read++; return k.traffic, k.err },
 		Servers: func() ([]ipvsctl.Status, error) {
 			return []ipvsctl.Status{{RealServers: []ipvsctl.RealStatus{{Active: 2, Inactive: 5}, {Active: 1}}}}, k.err
+		},
+		Room: func() (conntrack.Room, error) {
+			return conntrack.Room{Entries: 9, Limit: 10, Dropped: 4, Evicted: 6}, k.err
 		},
 		Most: most, Log: slog.New(slog.DiscardHandler), Now: func() time.Time { return k.now },
 	})
@@ -72,12 +76,19 @@ func TestSizes(t *testing.T) {
 		# TYPE verdict_affinity_size gauge
 		verdict_affinity_size{ip_family="IPv4"} 100
 		verdict_affinity_size{ip_family="IPv6"} 100
+		# TYPE verdict_conntrack_entries gauge
+		verdict_conntrack_entries 9
+		# TYPE verdict_conntrack_full_total counter
+		verdict_conntrack_full_total{outcome="dropped"} 4
+		verdict_conntrack_full_total{outcome="evicted"} 6
+		# TYPE verdict_conntrack_limit gauge
+		verdict_conntrack_limit 10
 		# TYPE verdict_ipvs_connections gauge
 		verdict_ipvs_connections{state="active"} 3
 		verdict_ipvs_connections{state="inactive"} 5
 		# TYPE verdict_ipvs_virtual_servers gauge
 		verdict_ipvs_virtual_servers 1
-	`, "verdict_map_elements", "verdict_affinity_entries", "verdict_affinity_size", "verdict_ipvs_connections", "verdict_ipvs_virtual_servers")
+	`, "verdict_conntrack_entries", "verdict_conntrack_full_total", "verdict_conntrack_limit", "verdict_map_elements", "verdict_affinity_entries", "verdict_affinity_size", "verdict_ipvs_connections", "verdict_ipvs_virtual_servers")
 }
 
 const connections, refused = "verdict_service_connections_total", "verdict_service_refused_packets_total"
@@ -140,6 +151,7 @@ func TestFailures(t *testing.T) {
 		# TYPE verdict_scrape_failures_total counter
 		verdict_scrape_failures_total{source="affinity"} 2
 		verdict_scrape_failures_total{source="connections"} 2
+		verdict_scrape_failures_total{source="conntrack"} 2
 		verdict_scrape_failures_total{source="ipvs"} 2
 		# TYPE verdict_service_connections_shown gauge
 		verdict_service_connections_shown 0

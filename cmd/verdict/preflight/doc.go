@@ -4,6 +4,6 @@
 //	finding.go  one row of the result, and how the result is printed
 //	kernel.go   what the kernel has
 //	others.go   what other Service proxies have left or serve
-//	sysctls.go  sysctls that are in the way
+//	sysctls.go  sysctls that are in the way; room.go: the table of connections
 //	cluster.go  the access to the API server
 package preflight

@@ -11,6 +11,7 @@ import (
 	"github.com/verdict-proxy/verdict/config"
 	"github.com/verdict-proxy/verdict/ipvsctl"
 	"github.com/verdict-proxy/verdict/nft"
+	"github.com/verdict-proxy/verdict/proxier/conntrack"
 )
 
 func TestKernel(t *testing.T) {
@@ -93,5 +94,22 @@ func TestPrintTable(t *testing.T) {
 	want := "ok       kernel         fine\nerror    a longer name  bad\n                        -> mend it\n"
 	if b.String() != want {
 		t.Errorf("got\n%s\nwant\n%s", &b, want)
+	}
+}
+
+func TestRoom(t *testing.T) {
+	for _, tt := range []struct {
+		room conntrack.Room
+		err  error
+		want Status
+	}{
+		{conntrack.Room{Entries: 10, Limit: 100}, nil, OK},
+		{conntrack.Room{Entries: 95, Limit: 100}, nil, Warning},
+		{conntrack.Room{}, fs.ErrNotExist, OK},
+		{conntrack.Room{}, fs.ErrPermission, Warning},
+	} {
+		if f := Room(tt.room, tt.err); f.Status != tt.want || (f.Remedy == "") != (tt.want == OK) || f.Detail == "" {
+			t.Errorf("%+v, %v: %+v", tt.room, tt.err, f)
+		}
 	}
 }
