@@ -23,7 +23,7 @@ type nodeEnvironment struct {
 	shared   dataplane.Environment
 	known    bool // update was called
 	eligible bool // of the node, for traffic from outside
-	askAgain bool // primary failed the last time
+	askAgain bool // primary failed the last time, or the settings are others
 	refusing bool // a Service wants to know which endpoints refuse
 }
 

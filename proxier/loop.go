@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/verdict-proxy/verdict/config"
 	"github.com/verdict-proxy/verdict/proxier/dataplane"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
@@ -27,6 +28,8 @@ func (p *Proxier) Run(ctx context.Context) error {
 			p.noteWaiting()
 		case <-p.rest():
 		case <-p.pace.retry():
+		case s := <-p.reconfigured:
+			p.reconfigure(s)
 		case i := <-p.interference:
 			wanted = p.repair(i)
 		case <-check.C:
@@ -51,6 +54,11 @@ func (p *Proxier) Run(ctx context.Context) error {
 			_ = p.pass() // logged, and tried again
 		}
 	}
+}
+
+// reconfigure takes over settings. The next pass derives the environment from them.
+func (p *Proxier) reconfigure(s *config.Settings) {
+	p.node.settings, p.pace.minPeriod, p.node.askAgain = s, s.MinSyncPeriod, true
 }
 
 // Once brings all changes into the kernel, for callers that only want to see what that would do.

@@ -340,3 +340,18 @@ func TestSameObjectsGiveSameRules(t *testing.T) {
 		t.Errorf("the same objects give different rules:\n%s", cmp.Diff(strings.Split(texts[0], "\n"), strings.Split(texts[1], "\n")))
 	}
 }
+
+// TestReconfigure: the loop takes over settings while it runs, and a pass applies them although no object has changed.
+func TestReconfigure(t *testing.T) {
+	w := newWorld(t)
+	w.store.MarkSynced()
+	if err := w.Once(); err != nil {
+		t.Fatal(err)
+	}
+	next := *w.settings
+	next.MinSyncPeriod, next.MasqueradeAll = 33*time.Millisecond, true
+	w.reconfigure(&next)
+	if err := w.Once(); err != nil || !w.node.shared.MasqueradeAll || w.pace.minPeriod != next.MinSyncPeriod {
+		t.Errorf("error %v, environment %+v, period %s", err, w.node.shared, w.pace.minPeriod)
+	}
+}

@@ -40,6 +40,9 @@ type Options struct {
 	// Interference delivers what other processes do to the tables; nil when nobody watches. Check finds some of it
 	// then.
 	Interference <-chan dataplane.Interference
+	// Reconfigured delivers settings that replace those before; nil: they never change. The loop takes over
+	// what makes the environment of all Services, and MinSyncPeriod. The rest must be the same as before.
+	Reconfigured <-chan *config.Settings
 	// NoIPv6 reports that the kernel has no IPv6.
 	NoIPv6 bool
 	// Outliers finds endpoints that do not answer; nil: nobody looks.
@@ -56,6 +59,7 @@ type Proxier struct {
 	observer  Observer
 	log       *slog.Logger
 
+	reconfigured <-chan *config.Settings
 	interference <-chan dataplane.Interference
 	unrepaired   *dataplane.Interference // came while passes failed
 
@@ -77,7 +81,7 @@ type Proxier struct {
 func New(o Options) *Proxier {
 	return &Proxier{
 		settings: o.Settings, store: o.Store, dataplane: o.Dataplane, observer: o.Observer, log: o.Log,
-		interference: o.Interference,
+		interference: o.Interference, reconfigured: o.Reconfigured,
 
 		node:     nodeEnvironment{settings: o.Settings, primary: o.Primary, ipv6: !o.NoIPv6, servers: o.APIServers, log: o.Log},
 		planning: newPlanning(o.Store, o.Settings, o.Outliers),

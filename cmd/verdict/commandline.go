@@ -32,15 +32,7 @@ type commandLine struct {
 
 func newCommandLine(fs *pflag.FlagSet) *commandLine {
 	c := &commandLine{flags: fs, settings: config.Default(), fields: map[string]string{}}
-	bindSource(fs, &c.settings)
-	bindBackend(fs, &c.settings)
-	bindUpstream(fs, &c.settings)
-	bindBudgets(fs, &c.settings)
-	bindOutliers(fs, &c.settings)
-	bindChecks(fs, &c.settings)
-	bindDaemon(fs, &c.settings)
-	bindNode(fs, &c.settings.Node)
-	bindLog(fs, &c.settings)
+	bindSettings(fs, &c.settings)
 	fs.StringVar(&c.file, "config", "",
 		"`FILE` with a KubeProxyConfiguration; flags win over it. A change of the file takes effect, if necessary by a restart")
 	fs.StringVar(&c.writeTo, "write-config-to", "", "write the configuration that is in force to `FILE`, and exit")

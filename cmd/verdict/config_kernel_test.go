@@ -86,7 +86,8 @@ func TestWrongConfig(t *testing.T) {
 	}
 }
 
-// TestConfigIsFollowed: verbosity takes effect at once, a wrong file changes nothing, and other changes end the process.
+// TestConfigIsFollowed: verbosity takes effect at once, a wrong file changes nothing, and a change that cannot be applied
+// ends the process. TestLiveSettings has the others that take effect at once.
 func TestConfigIsFollowed(t *testing.T) {
 	dir := t.TempDir()
 	file := func(content string) map[string]string {
@@ -100,15 +101,14 @@ func TestConfigIsFollowed(t *testing.T) {
 	mount(t, dir, "..3", file("mode: nftables\nlogging: {verbosity: 4}\nnftabels: {}"))
 	d.wait(t, `unknown field \"nftabels\"`)
 	// masqueradeAll is on the command line, which wins, so it is no change.
-	mount(t, dir, "..4", file("mode: nftables\nclusterCIDR: 10.0.0.0/8\nnftables: {masqueradeAll: true}\nlogging: {verbosity: 4}"))
+	mount(t, dir, "..4", file("mode: nftables\nclusterCIDR: 10.0.0.0/8\nclientConnection: {qps: 7}\nnftables: {masqueradeAll: true}\nlogging: {verbosity: 4}"))
+	d.wait(t, "stopped; the rules stay in the kernel")
 	err := d.cmd.Wait()
 	log := d.log.String()
 	if d.cmd.ProcessState.ExitCode() != exitFailure {
 		t.Errorf("the process ended with %v:\n%s", err, log)
 	}
-	for _, want := range []string{`changes="clusterCIDR (--cluster-cidr from \"\" to \"10.0.0.0/8\")"`, "stopped; the rules stay in the kernel"} {
-		if !strings.Contains(log, want) {
-			t.Errorf("the log does not say %q:\n%s", want, log)
-		}
+	if want := `changes="clientConnection.qps (--kube-api-qps from \"50\" to \"7\")"`; !strings.Contains(log, want) {
+		t.Errorf("the log does not say %q:\n%s", want, log)
 	}
 }

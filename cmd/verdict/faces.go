@@ -77,7 +77,7 @@ func (o *observers) metricsFace() *http.ServeMux {
 	mux.Handle("/metrics", o.metrics.Handler())
 	mux.HandleFunc("/healthz", plain("ok"))
 	mux.HandleFunc("/proxyMode", plain(proxyMode(o.settings.Backend)))
-	mux.HandleFunc("/configz", configz(o.settings))
+	mux.HandleFunc("/configz", o.configz)
 	if o.settings.Profiling {
 		mux.HandleFunc("/debug/pprof/", pprof.Index)
 		mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
@@ -97,18 +97,14 @@ func proxyMode(b config.Backend) string {
 }
 
 // configz answers with the flags in force. None of them is a secret: the kubeconfig is only named.
-func configz(s *config.Settings) http.HandlerFunc {
-	fs, in := pflag.NewFlagSet("configz", pflag.ContinueOnError), *s
-	for _, bind := range []func(*pflag.FlagSet, *config.Settings){bindSource, bindBackend, bindBudgets, bindDaemon, bindLog} {
-		bind(fs, &in)
-	}
+func (o *observers) configz(w http.ResponseWriter, _ *http.Request) {
+	fs, in := pflag.NewFlagSet("configz", pflag.ContinueOnError), *o.inForce.Load()
+	bindSettings(fs, &in)
 	values := map[string]string{}
 	fs.VisitAll(func(f *pflag.Flag) { values[f.Name] = f.Value.String() })
-	return func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		w.Header().Set("X-Content-Type-Options", "nosniff")
-		_ = json.NewEncoder(w).Encode(map[string]any{"verdict": values}) // fails only if the client has gone
-	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	_ = json.NewEncoder(w).Encode(map[string]any{"verdict": values}) // fails only if the client has gone
 }
 
 func plain(text string) http.HandlerFunc {

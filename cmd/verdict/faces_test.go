@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/pflag"
 
 	"github.com/verdict-proxy/verdict/config"
 	"github.com/verdict-proxy/verdict/proxier/state"
@@ -53,9 +54,17 @@ func TestConfigz(t *testing.T) {
 	if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil {
 		t.Fatalf("%v in %s", err, w.Body)
 	}
+	settings := config.Default()
+	fs := pflag.NewFlagSet("all", pflag.ContinueOnError)
+	bindSettings(fs, &settings)
+	fs.VisitAll(func(f *pflag.Flag) {
+		if _, ok := got["verdict"][f.Name]; !ok {
+			t.Errorf("--%s is missing", f.Name)
+		}
+	})
 	for flag, want := range map[string]string{
 		"backend": "nft", "cluster-cidr": "[10.0.0.0/8]", "v": "4", "min-sync-period": "10ms", "ipvs-scheduler": "rr",
-		"max-service-frontends": "4096", "profiling": "false",
+		"max-service-frontends": "4096", "profiling": "false", "conntrack-min": "131072", "outlier-detection": "observe",
 	} {
 		if got["verdict"][flag] != want {
 			t.Errorf("--%s is %q, want %q", flag, got["verdict"][flag], want)

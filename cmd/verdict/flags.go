@@ -9,6 +9,19 @@ import (
 	"github.com/verdict-proxy/verdict/config"
 )
 
+// bindSettings binds a flag for each setting.
+func bindSettings(fs *pflag.FlagSet, s *config.Settings) {
+	bindSource(fs, s)
+	bindBackend(fs, s)
+	bindUpstream(fs, s)
+	bindBudgets(fs, s)
+	bindOutliers(fs, s)
+	bindChecks(fs, s)
+	bindDaemon(fs, s)
+	bindNode(fs, &s.Node)
+	bindLog(fs, s)
+}
+
 // bindSource binds the flags for the source of objects and for properties of the node.
 func bindSource(fs *pflag.FlagSet, s *config.Settings) {
 	fs.StringVar(&s.Kubeconfig, "kubeconfig", s.Kubeconfig,

@@ -14,18 +14,45 @@ import (
 
 	"github.com/fsnotify/fsnotify"
 	"github.com/spf13/pflag"
+
+	"github.com/verdict-proxy/verdict/cmd/verdict/nodesetup"
+	"github.com/verdict-proxy/verdict/config"
 )
 
 // quietTime is how long the configuration file must be quiet before it is read again: an editor writes several times,
 // and a ConfigMap changes by several operations on its folder.
 const quietTime = 200 * time.Millisecond
 
-// liveFlags are the flags whose change takes effect without a restart.
-var liveFlags = []string{"v"}
+// liveFlags are the flags whose change takes effect without a restart. goLive makes it so.
+var liveFlags = []string{
+	"v", "min-sync-period",
+	"cluster-cidr", "detect-local-mode", "pod-bridge-interface", "pod-interface-name-prefix", "masquerade-all",
+	"nodeport-addresses", "iptables-localhost-nodeports", "bind-address",
+	"conntrack-max-per-core", "conntrack-min", "conntrack-tcp-timeout-established", "conntrack-tcp-timeout-close-wait",
+	"conntrack-udp-timeout", "conntrack-udp-timeout-stream", "conntrack-tcp-be-liberal", "oom-score-adj",
+}
+
+// goLive returns a function that makes settings take effect. They differ from those before in liveFlags only. If it
+// returns an error, the settings before are in force.
+func goLive(ctx context.Context, o *observers, loop chan<- *config.Settings, log *slog.Logger) func(*config.Settings) error {
+	return func(s *config.Settings) error {
+		if err := setLoopbackConfined(s, log); err != nil {
+			return err
+		}
+		setVerbosity(s.Verbosity)
+		new(nodesetup.Host).Apply(&s.Node, log)
+		o.inForce.Store(s)
+		select {
+		case loop <- s:
+		case <-ctx.Done():
+		}
+		return nil
+	}
+}
 
 // follow applies changes of the configuration file until the context ends. It returns an error when the process has to
 // start again: whoever runs the process does that. A file that cannot be read changes nothing.
-func follow(ctx context.Context, c *commandLine, log *slog.Logger) error {
+func follow(ctx context.Context, c *commandLine, live func(*config.Settings) error, log *slog.Logger) error {
 	if c.file == "" {
 		return nil
 	}
@@ -38,7 +65,7 @@ func follow(ctx context.Context, c *commandLine, log *slog.Logger) error {
 	if err := watcher.Add(filepath.Dir(c.file)); err != nil {
 		return fmt.Errorf("follow the configuration file %s: %w", c.file, err)
 	}
-	f := follower{present: c, log: log}
+	f := follower{present: c, live: live, log: log}
 	quiet := time.NewTimer(0) // the file may have changed before the watch
 	for {
 		select {
@@ -61,6 +88,7 @@ func follow(ctx context.Context, c *commandLine, log *slog.Logger) error {
 type follower struct {
 	present *commandLine
 	content []byte // what was read the last time
+	live    func(*config.Settings) error
 	log     *slog.Logger
 }
 
@@ -76,11 +104,15 @@ func (f *follower) read() error {
 		next, err = f.present.again()
 	}
 	if err != nil {
-		f.log.Error("the configuration file has changed and cannot be used; the previous configuration stays in force",
-			"file", f.present.file, "error", oneLine(err))
+		f.refuse(err)
 		return nil
 	}
 	return f.apply(next)
+}
+
+func (f *follower) refuse(err error) {
+	f.log.Error("the configuration file has changed and cannot be used; the previous configuration stays in force",
+		"file", f.present.file, "error", oneLine(err))
 }
 
 func (f *follower) apply(next *commandLine) error {
@@ -107,8 +139,11 @@ func (f *follower) apply(next *commandLine) error {
 		return errors.New("the configuration file has changed: " + changes)
 	}
 	if len(live) > 0 {
-		setVerbosity(next.settings.Verbosity)
-		f.log.Info("the configuration file has changed; the change is in force", "file", f.present.file, "changes", strings.Join(live, "; "))
+		if err := f.live(&next.settings); err != nil {
+			f.refuse(err)
+			return nil
+		}
+		f.log.Info("the configuration file has changed; the change takes effect", "file", f.present.file, "changes", strings.Join(live, "; "))
 	}
 	f.present = next
 	return nil

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"runtime/debug"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -28,7 +29,8 @@ const pendingTimeout = time.Minute
 
 // observers pass what the loop reports to health, metrics and Events. The type implements proxier.Observer.
 type observers struct {
-	settings *config.Settings
+	settings *config.Settings                // at the start
+	inForce  atomic.Pointer[config.Settings] // for /configz
 	log      *slog.Logger
 	proxy    *health.Proxy
 	servers  *health.Servers
@@ -57,6 +59,7 @@ func newObservers(
 		settings: s, log: log, registry: registry, metrics: m, events: e, journal: socket.NewJournal(),
 		checks: make(chan proxier.HealthChecks, 1),
 	}
+	o.inForce.Store(s)
 	o.proxy = health.NewProxy(health.ProxyOptions{Timeout: pendingTimeout, Families: families, Now: time.Now, Answered: m.Answered})
 	o.servers = health.NewServers(health.ServersOptions{Healthy: o.proxy.Healthy, Log: log})
 	return o, nil

@@ -146,7 +146,7 @@ func run(ctx context.Context, c *commandLine, takeOver bool, log *slog.Logger) (
 	if takeOver {
 		observer = newSuccessor(observers, log)
 	}
-	interference := make(chan dataplane.Interference, 64)
+	interference, reconfigured := make(chan dataplane.Interference, 64), make(chan *config.Settings)
 	outliers, err := newOutliers(s, store, k, observers, log)
 	if err != nil {
 		return err
@@ -154,7 +154,7 @@ func run(ctx context.Context, c *commandLine, takeOver bool, log *slog.Logger) (
 	loop := proxier.New(proxier.Options{
 		Settings: s, Store: store, Dataplane: k.dataplane(), Flows: k.flows, Former: formerFrontends(k.engine, log),
 		Primary: source.PrimaryAddresses, APIServers: apiServers(s), Observer: observer, Log: log,
-		NoIPv6: !slices.Contains(k.families, nft.IPv6), Interference: interference,
+		NoIPv6: !slices.Contains(k.families, nft.IPv6), Interference: interference, Reconfigured: reconfigured,
 		Outliers: outliers,
 	})
 	group, ctx := errgroup.WithContext(ctx)
@@ -165,7 +165,7 @@ func run(ctx context.Context, c *commandLine, takeOver bool, log *slog.Logger) (
 	observers.answerStatus(ctx, group, daemon)
 	startSources(ctx, group, s, client, store, readers{observers.metrics.Readable, observers.proxy.SetMissing}, log)
 	group.Go(func() error { return notes.run(ctx) })
-	group.Go(func() error { return follow(ctx, c, log) })
+	group.Go(func() error { return follow(ctx, c, goLive(ctx, observers, reconfigured, log), log) })
 	group.Go(func() error { return loop.Run(ctx) })
 	group.Go(func() error { return outliers.Run(ctx) })
 	group.Go(func() error { return watch(ctx, k.watcher, interference) })
