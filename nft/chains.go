@@ -195,11 +195,11 @@ func (p program) filterChains() []chainDef {
 		forward = []rule{forget, check}
 	}
 	if p.refusing {
-		input, forward = append(input, p.refusals()), append(forward, p.refusals())
+		input, forward = append(input, p.refusals()...), append(forward, p.refusals()...)
 	}
 	output := []rule{forget, check}
 	if p.unanswered {
-		output = append(output, lateErrors())
+		output = append(output, p.lateErrors()...)
 	}
 	return append(list, []chainDef{
 		{name: "filter-input", rules: input, base: filterBase(unix.NF_INET_LOCAL_IN, "input", 0, "filter")},

@@ -40,22 +40,40 @@ func (p program) newConnections() chainDef {
 	rules := []rule{{isTranslated(), isRepeated(), tcpOnly(), p.suspect(setUnanswered, "daddr", "dport")}}
 	if p.ipvs {
 		// IPVS does not set the status dnat. At the hook input, the packet still has the address of the frontend.
-		rules = append(rules, rule{isNotTranslated(), isRepeated(), in(setIPVSAddresses, p.originalDaddr()), notToThisNode(),
-			tcpOnly(), p.suspect(setUnanswered, "daddr", "dport")})
+		suspect := []statement{notToThisNode(), tcpOnly(), p.suspect(setUnanswered, "daddr", "dport")}
+		for _, set := range []string{setIPVSAddresses, setNodePortAddresses} {
+			rules = append(rules, append(rule{isNotTranslated(), isRepeated(), in(set, p.originalDaddr())}, suspect...))
+		}
 	}
 	return chainDef{name: newConnectionsChain, rules: append(rules, rule{isNotTranslated(), jump(unservedChain)})}
 }
 
 // refusals notes endpoints that refuse connections. The test that fails for most packets comes first.
-func (p program) refusals() rule {
-	return rule{isNotAssured(), isTranslated(), isReply(), tcpOnly(), isReset(), p.suspect(setRefusing, "saddr", "sport")}
+func (p program) refusals() []rule {
+	reset := []statement{isReply(), tcpOnly(), isReset(), p.suspect(setRefusing, "saddr", "sport")}
+	rules := []rule{append(rule{isNotAssured(), isTranslated()}, reset...)}
+	if p.ipvs {
+		for _, set := range []string{setIPVSAddresses, setNodePortAddresses} {
+			rules = append(rules, append(rule{isNotAssured(), isNotTranslated(), in(set, p.originalDaddr())}, reset...))
+		}
+	}
+	return rules
 }
 
 // lateErrors drops what this node itself tells the clients of connections that were deleted. The first packets of clients
 // wait while the kernel asks for the neighbor's address. When it gives up after 3 seconds, it sends "host unreachable" for
 // each of them. The error keeps the connection of the packet, so it finds the client although the connection was deleted,
-// and the client would give up before its next packet reaches another endpoint.
-func lateErrors() rule { return rule{isRelated(), isTranslated(), isDeleted(), drop()} }
+// and the client would give up before its next packet reaches another endpoint. Connections that IPVS carries are those to
+// its addresses and to node ports that are not translated.
+func (p program) lateErrors() []rule {
+	rules := []rule{{isRelated(), isTranslated(), isDeleted(), drop()}}
+	if p.ipvs {
+		rules = append(rules,
+			rule{isRelated(), isDeleted(), in(setIPVSAddresses, p.originalDaddr()), drop()},
+			rule{isRelated(), isDeleted(), in(setNodePortAddresses, p.originalDaddr()), drop()})
+	}
+	return rules
+}
 
 // These are bits of the kernel's enum ip_conntrack_status.
 const (

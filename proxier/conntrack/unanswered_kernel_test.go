@@ -34,6 +34,7 @@ func TestDeleteUnanswered(t *testing.T) {
 			}
 			w.Node.Must(t, "table "+family+" t {\nchain c {\ntype nat hook prerouting priority -100;\n"+rules+"}\n}\n", "nft", "-f", "-")
 			w.At(t, "c").Must(t, "table inet s {\nchain c {\ntype filter hook input priority 0;\nmeta l4proto tcp drop\n}\n}\n", "nft", "-f", "-")
+			carriedByIPVS(t, w, f, silent, dead)
 			x := w.At(t, lab.Outside)
 			x.Hold(t, lab.Question{Protocol: lab.TCP, To: answers, Patience: 5 * time.Second})
 			for _, to := range []netip.AddrPort{silent, silent, other} {
@@ -49,8 +50,8 @@ func TestDeleteUnanswered(t *testing.T) {
 				{Endpoint: dead, Frontends: []Frontend{{Addr: silent.Addr(), Port: 80, Family: of}}},
 				{Endpoint: alive, Frontends: []Frontend{{Addr: answers.Addr(), Port: 80, Family: of}}},
 			}
-			if n, err := DeleteUnanswered(Options{NetNS: w.Node.Fd()}, list, nil); n != 2 || err != nil {
-				t.Errorf("%d connections were deleted, %v; wanted 2", n, err)
+			if n, err := DeleteUnanswered(Options{NetNS: w.Node.Fd()}, list, nil); n != 3 || err != nil {
+				t.Errorf("%d connections were deleted, %v; wanted 3", n, err)
 			}
 			for to, want := range map[netip.AddrPort]int{silent: 0, other: 1, answers: 1} {
 				if n := count(t, w, f, to); n != want {
@@ -59,6 +60,16 @@ func TestDeleteUnanswered(t *testing.T) {
 			}
 		})
 	}
+}
+
+// carriedByIPVS adds a connection as IPVS leaves it: not translated by NAT rules, and expecting answers of the endpoint.
+func carriedByIPVS(t *testing.T, w *lab.World, f lab.Family, to, endpoint netip.AddrPort) {
+	t.Helper()
+	client := netip.AddrPortFrom(lab.PodAddress(f, "b"), 40000)
+	w.Node.Must(t, "", "conntrack", "-I", "-p", "tcp", "--state", "SYN_SENT", "-t", "100",
+		"-s", client.Addr().String(), "--sport", fmt.Sprint(client.Port()), "-d", to.Addr().String(), "--dport", fmt.Sprint(to.Port()),
+		"-r", endpoint.Addr().String(), "--reply-port-src", fmt.Sprint(endpoint.Port()),
+		"-q", client.Addr().String(), "--reply-port-dst", fmt.Sprint(client.Port()))
 }
 
 func count(t *testing.T, w *lab.World, f lab.Family, to netip.AddrPort) (n int) {
