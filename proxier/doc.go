@@ -18,6 +18,7 @@
 //	healthchecks.go  the healthCheckNodePort servers that are wanted
 //	outliers.go      endpoints that do not answer: suspicions and questions, beside the loop
 //	ejections.go     what the loop tells of plans that leave endpoints out
+//	siblings.go      the other endpoints of a node of which one does not answer
 //	witnesses.go     whom to ask: the Services of an endpoint, witnesses, first looks
 //	activechecks.go  endpoints that fail the checks of their Services, beside the loop
 //	choose.go        which endpoints of a pool get connections: good ones, backups, or what on-all-down says

@@ -36,8 +36,10 @@ type cleaned struct {
 	err     error
 }
 
-func newFlowCleaner(flows Flows, former []conntrack.Frontend, log *slog.Logger) flowCleaner {
-	return flowCleaner{flows: flows, tracker: conntrack.NewTracker(former...), log: log, done: make(chan cleaned, 1)}
+func newFlowCleaner(flows Flows, former, adopted []conntrack.Frontend, log *slog.Logger) flowCleaner {
+	tracker := conntrack.NewTracker(former...)
+	tracker.Adopt(adopted)
+	return flowCleaner{flows: flows, tracker: tracker, log: log, done: make(chan cleaned, 1)}
 }
 
 // How long the loop waits before it cleans again after an error, doubling up to the maximum.

@@ -83,6 +83,7 @@ type Outliers struct {
 
 	answers  chan answered
 	seen     map[suspicionKey]uint64
+	siblings siblings // only for the goroutine of Run
 	nextScan time.Time
 	failing  bool // the latest reading of the kernel failed
 	report   OutlierReport
@@ -115,7 +116,7 @@ func NewOutliers(o OutlierOptions) *Outliers {
 		failures: map[state.Name]time.Time{},
 		checker:  activecheck.New(activecheck.Settings{Jitter: rand.Float64}), sooner: make(chan struct{}, 1), slow: newSlowStarts(),
 		out: map[state.Name][]netip.AddrPort{}, rows: map[state.Name][]outlier.Status{},
-		answers: make(chan answered, 64), seen: map[suspicionKey]uint64{},
+		answers: make(chan answered, 64), seen: map[suspicionKey]uint64{}, siblings: newSiblings(),
 	}
 }
 
@@ -140,6 +141,7 @@ func (o *Outliers) Run(ctx context.Context) error {
 			o.grow(now)
 		case a := <-o.answers:
 			o.take(a)
+			o.suspectSiblings()
 			o.ask(ctx)
 		}
 		o.tell()
@@ -180,6 +182,7 @@ func (o *Outliers) look(ctx context.Context) {
 		}
 	}
 	o.suspect(o.fresh(list))
+	o.suspectSiblings()
 	o.ask(ctx)
 	o.lookFirst(ctx)
 }
@@ -283,6 +286,9 @@ func (o *Outliers) take(a answered) {
 	case a.firstLook:
 		o.looks.ended(a.question.At, a.answer == outlier.Good, now)
 		return
+	}
+	if node := o.detector.Doubts(a.question.At, a.answer); node != "" {
+		o.siblings.want(node, now)
 	}
 	o.detector.Answered(a.question.At, a.answer, o.looks.reached(a.question.At), now)
 	if a.answer == outlier.Good {

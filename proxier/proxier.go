@@ -32,6 +32,8 @@ type Options struct {
 	Flows     Flows
 	// Former are frontends of an earlier process that have UDP flows.
 	Former []conntrack.Frontend
+	// Adopted are frontends whose UDP flows IPVS carries on for an earlier proxy, whatever serves them now.
+	Adopted []conntrack.Frontend
 	// Primary returns the host's own main addresses. The loop asks for them when there is no Node object.
 	Primary func() ([]netip.Addr, error)
 	// APIServers are the addresses of API servers that the configuration names. The endpoints of the Service
@@ -89,7 +91,7 @@ func New(o Options) *Proxier {
 		pace:     pace{minPeriod: o.Settings.MinSyncPeriod},
 		triggers: newTriggers(time.Now()),
 		checks:   newHealthChecks(),
-		flows:    newFlowCleaner(o.Flows, o.Former, o.Log),
+		flows:    newFlowCleaner(o.Flows, o.Former, o.Adopted, o.Log),
 		outliers: o.Outliers,
 		problems: newProblemLog(o.Log, o.Settings.Budgets.NamespaceLogLines),
 		errors:   newErrorLog(o.Log),

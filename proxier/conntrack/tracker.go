@@ -24,6 +24,7 @@ type Tracker struct {
 	services  map[state.Name][]*udpPort // as set last
 	frontends map[Frontend]*tracked     // those that a port serves, and the suspect ones
 	suspects  map[Frontend]*tracked     // those to look at
+	adopted   map[Frontend]bool         // see Adopt
 	removed   int                       // how many frontends no port serves; all of them are suspect
 	revision  uint64                    // counts calls of Set
 	looked    uint64                    // the revision that the last Stale covers
@@ -58,6 +59,15 @@ func NewTracker(former ...Frontend) *Tracker {
 		t.note(f, t.add(f), true)
 	}
 	return t
+}
+
+// Adopt tells that IPVS carries on flows of these frontends for an earlier proxy, whatever serves them now. It comes
+// before the first Set.
+func (t *Tracker) Adopt(list []Frontend) {
+	t.adopted = make(map[Frontend]bool, len(list))
+	for _, f := range list {
+		t.adopted[f] = true
+	}
 }
 
 // add returns a frontend that no port serves yet.
@@ -137,7 +147,7 @@ func (t *Tracker) serve(port, old *udpPort) {
 		if is.port == nil {
 			t.removed--
 		}
-		ipvs := port.servedByIPVS(i)
+		ipvs := port.servedByIPVS(i) || t.adopted[f]
 		moved, left := is.ipvs != ipvs, is.ipvs && !ipvs
 		is.port, is.ipvs = port, ipvs
 		if changed || moved {

@@ -263,6 +263,16 @@ func (d *Detector) answeredBy(namespace string) {
 // Idle reports whether no endpoint is under suspicion, so that Due has nothing to say.
 func (d *Detector) Idle() bool { return len(d.tracked) == 0 }
 
+// Doubts returns the node of a suspected endpoint that gave no answer to its first question; "": there is no reason to
+// doubt a node. Call it before Answered.
+func (d *Detector) Doubts(at netip.AddrPort, a Answer) (node string) {
+	e := d.tracked[at]
+	if e == nil || e.phase != suspected || e.reason == SameNode || e.fails > 0 || a != Silent && a != NoRoute {
+		return ""
+	}
+	return e.node()
+}
+
 // Answered tells the end of a question to an endpoint. Reached tells whether the endpoint answered this node at some
 // time before it came under suspicion.
 func (d *Detector) Answered(at netip.AddrPort, a Answer, reached bool, now time.Time) {

@@ -14,13 +14,11 @@ type Reason uint8
 const (
 	Unanswered Reason = iota // clients repeat their first packets
 	Refusing                 // the endpoint resets new connections
+	SameNode                 // another endpoint of its node did not answer
 )
 
 func (r Reason) String() string {
-	if r == Refusing {
-		return "refusing"
-	}
-	return "unanswered"
+	return [...]string{"unanswered", "refusing", "same node"}[r]
 }
 
 // Answer is the end of a question.

@@ -1,0 +1,96 @@
+package proxier
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/verdict-proxy/verdict/proxier/outlier"
+	"github.com/verdict-proxy/verdict/proxier/state"
+)
+
+// When a node dies, its endpoints die together, but the kernel notices each of them only when one of its own clients
+// repeats a packet. Where connections are few, that takes too long: after 3 seconds without an answer of the node's
+// hardware address, the kernel tells all clients "no route to host". So the first silent endpoint of a node puts the
+// other endpoints of that node under suspicion, in the Services that eject. They are asked as well, and only their own
+// answers count.
+
+const (
+	// maxSiblings is how many endpoints come under suspicion with the first one of a node.
+	maxSiblings = 256
+	// siblingPeriod is how often the endpoints of one node are looked for.
+	siblingPeriod = 10 * time.Second
+)
+
+// siblings are nodes of which an endpoint gave no answer.
+type siblings struct {
+	wanted map[string]bool
+	looked map[string]time.Time
+}
+
+func newSiblings() siblings {
+	return siblings{wanted: map[string]bool{}, looked: map[string]time.Time{}}
+}
+
+// want notes that an endpoint of a node gave no answer.
+func (s *siblings) want(node string, now time.Time) {
+	for n, at := range s.looked {
+		if now.Sub(at) >= siblingPeriod {
+			delete(s.looked, n)
+		}
+	}
+	if _, done := s.looked[node]; node != "" && !done {
+		s.wanted[node] = true
+	}
+}
+
+// suspectSiblings puts the endpoints of such nodes under suspicion. Like suspect, it walks over all slices, and its walks
+// take a twentieth of the time at most.
+func (o *Outliers) suspectSiblings() {
+	began := time.Now()
+	if len(o.siblings.wanted) == 0 || began.Before(o.nextScan) {
+		return
+	}
+	found := o.findSiblings(o.siblings.wanted)
+	o.findMembers(found)
+	o.nextScan = began.Add(20 * time.Since(began))
+	for node := range o.siblings.wanted {
+		o.siblings.looked[node] = began
+	}
+	clear(o.siblings.wanted)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for at, members := range found {
+		o.detector.Suspect(at, outlier.SameNode, members, began)
+	}
+}
+
+// findSiblings finds the endpoints on some nodes in the Services that eject.
+func (o *Outliers) findSiblings(nodes map[string]bool) map[netip.AddrPort][]outlier.Member {
+	found := map[netip.AddrPort][]outlier.Member{}
+	for _, sl := range o.Store.Slices() {
+		ejects, known := false, false
+		for i := range sl.Endpoints {
+			e := &sl.Endpoints[i]
+			if !nodes[e.Node] || e.Node == o.Settings.NodeName {
+				continue
+			}
+			if !known {
+				svc, _ := o.Store.Service(sl.Service)
+				ejects, known = svc != nil && o.modeOf(svc.Name, svc.Outliers.Mode) == state.OutlierEject, true
+			}
+			if ejects {
+				addSibling(found, sl, e)
+			}
+		}
+	}
+	return found
+}
+
+func addSibling(found map[netip.AddrPort][]outlier.Member, sl *state.Slice, e *state.Endpoint) {
+	for _, p := range sl.Ports {
+		at := netip.AddrPortFrom(e.Addr, p.Port)
+		if _, known := found[at]; p.Protocol == state.TCP && !known && len(found) < maxSiblings {
+			found[at] = nil
+		}
+	}
+}
