@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -102,6 +103,31 @@ func TestChecksChoose(t *testing.T) {
 		if n := strings.Count(strings.Join(shown, ","), "failing"); n != len(tt.bad) || len(shown) != n+2 {
 			t.Errorf("%s: states %v, want %d failing and 2 backup", tt.name, shown, len(tt.bad))
 		}
+	}
+}
+
+// TestEpisodeOfFailingChecks: the first endpoint that fails gets its Service an Event, others within ten minutes do not.
+func TestEpisodeOfFailingChecks(t *testing.T) {
+	r := newCheckedRig(shop(func(*state.Service) {}), 3, 0, OutlierOptions{})
+	at := time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC)
+	var reasons []string
+	for i, later := range []time.Duration{0, time.Minute, 9 * time.Minute, 11 * time.Minute} {
+		var report OutlierReport
+		report.Checks.Notes = []activecheck.Note{{
+			At: at.Add(later), Failing: true, Why: "connection refused", Kind: state.CheckTCP, Services: []state.Name{r.svc.Name},
+			Target: activecheck.Target{At: checkedEndpoint(i % 3), Protocol: state.TCP},
+		}}
+		r.write(&report)
+		for _, e := range report.Episodes {
+			reasons = append(reasons, e.Reason+" after "+later.String()+" about "+e.Service.String())
+			if want := "endpoint 10.0.0." + strconv.Itoa(i%3) + ":8080 fails the tcp check: connection refused"; !strings.HasPrefix(e.Text, want) {
+				t.Errorf("%q, want %q", e.Text, want)
+			}
+		}
+	}
+	want := "EndpointFailsCheck after 0s about shop/web; EndpointFailsCheck after 11m0s about shop/web"
+	if got := strings.Join(reasons, "; "); got != want {
+		t.Errorf("Events: %s\nwant:   %s", got, want)
 	}
 }
 

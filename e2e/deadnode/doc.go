@@ -3,6 +3,7 @@
 //
 //	bed_test.go           the world, the daemon, and a load of connections
 //	dead_test.go          endpoints that die
+//	affinity_test.go      a client that belongs to an endpoint that dies
 //	check_test.go         active checks, backup endpoints and slow start
 //	falsealarm_test.go    endpoints that only look dead
 //	bench_test.go         what the rules cost connections and packets
