@@ -25,6 +25,8 @@ const (
 	// (HASHED) is internal to the kernel.
 	ownerMark = 0x76000000
 	ownerMask = 0xff000000
+	// adoptedMark says, together with ownerMark, that another Service proxy made the virtual server (adopt.go).
+	adoptedMark = 0x00800000
 )
 
 // conn is the socket to the kernel. It hides moby/ipvs, with its assumptions, its bugs and its log messages. Only one
@@ -162,6 +164,7 @@ type found struct {
 	key         Key
 	header      header
 	ours        bool   // it has the mark
+	adopted     bool   // another Service proxy made it
 	connections uint64 // since it was made
 }
 
@@ -203,6 +206,7 @@ func foundServer(s *ipvs.Service) (found, bool) {
 		key:         Key{Addr: addr, Port: s.Port, Protocol: Protocol(s.Protocol)},
 		header:      header{scheduler: s.SchedName, flags: Flags(s.Flags) & allFlags},
 		ours:        s.Flags&ownerMask == ownerMark,
+		adopted:     s.Flags&(ownerMask|adoptedMark) == ownerMark|adoptedMark,
 		connections: uint64(s.Stats.Connections),
 	}
 	if s.Flags&flagPersistent != 0 {
@@ -245,6 +249,16 @@ func foundDestination(d *ipvs.Destination) (foundReal, bool) {
 		inactive:    d.InactiveConnections,
 		connections: uint64(d.Stats.Connections),
 	}, ok
+}
+
+// mark replaces the mark of a virtual server, and changes nothing else.
+func (c *conn) mark(k Key, bits uint32) error {
+	s, err := c.handle.GetService(service(&VirtualServer{Key: k}))
+	if err != nil {
+		return os.NewSyscallError("read virtual server", err)
+	}
+	s.Flags = s.Flags&^(ownerMask|adoptedMark) | bits
+	return os.NewSyscallError("change virtual server", c.handle.UpdateService(s))
 }
 
 // timeouts reads the timeouts of connections.

@@ -7,9 +7,10 @@ import (
 
 // applied is what the kernel has of one virtual server, as far as the engine knows.
 type applied struct {
-	exists bool
-	header header
-	reals  []RealServer // sorted by address
+	exists  bool
+	header  header
+	adopted bool         // another Service proxy made it
+	reals   []RealServer // sorted by address
 }
 
 // additions lists the operations that turn the kernel's state into the wanted one: first those that add, then those
@@ -20,7 +21,7 @@ func additions(has *applied, want *VirtualServer, graceful bool) Operations {
 	switch {
 	case !has.exists:
 		list = append(list, Operation{Kind: AddServer, Server: want})
-	case has.header != want.header():
+	case has.header != want.header() || has.adopted:
 		list = append(list, Operation{Kind: EditServer, Server: want})
 	}
 	list = appendWanted(list, has.reals, want)
@@ -70,14 +71,19 @@ func unwanted(has []RealServer, want *VirtualServer) []RealServer {
 // drainOrDelete returns the next operation for a real server that is no longer wanted. ok is false when it drains
 // already.
 func drainOrDelete(v *VirtualServer, r RealServer, graceful bool) (o Operation, ok bool) {
-	switch {
-	case !graceful || v.Protocol == UDP:
+	if !graceful || v.Protocol == UDP {
 		return Operation{Kind: DeleteReal, Server: v, Real: r}, true
-	case r.Weight != 0:
-		r.Weight = 0
-		return Operation{Kind: EditReal, Server: v, Real: r}, true
 	}
-	return Operation{}, false
+	return drain(v, r)
+}
+
+// drain returns the operation that takes new connections away from a real server. ok is false when it gets none.
+func drain(v *VirtualServer, r RealServer) (o Operation, ok bool) {
+	if r.Weight == 0 {
+		return Operation{}, false
+	}
+	r.Weight = 0
+	return Operation{Kind: EditReal, Server: v, Real: r}, true
 }
 
 // removals lists the next operations for a virtual server that is no longer wanted. When the kernel deletes a virtual
@@ -86,12 +92,12 @@ func removals(has *applied, v *VirtualServer, graceful bool) Operations {
 	if !has.exists {
 		return nil
 	}
-	if !graceful || v.Protocol == UDP || len(has.reals) == 0 {
+	if !graceful || v.Protocol == UDP && !has.adopted || len(has.reals) == 0 {
 		return Operations{{Kind: DeleteServer, Server: v}}
 	}
 	var list Operations
 	for _, r := range has.reals {
-		if o, ok := drainOrDelete(v, r, graceful); ok {
+		if o, ok := drain(v, r); ok {
 			list = append(list, o)
 		}
 	}
@@ -104,7 +110,7 @@ func (a *applied) record(o Operation) {
 	case AddServer:
 		*a = applied{exists: true, header: o.Server.header()}
 	case EditServer:
-		a.header = o.Server.header()
+		a.header, a.adopted = o.Server.header(), false
 	case DeleteServer:
 		*a = applied{}
 	case AddReal, EditReal:
@@ -125,5 +131,5 @@ func (a *applied) find(addr netip.AddrPort) (int, bool) {
 }
 
 func (a *applied) equal(o *applied) bool {
-	return a.exists == o.exists && a.header == o.header && slices.Equal(a.reals, o.reals)
+	return a.exists == o.exists && a.header == o.header && a.adopted == o.adopted && slices.Equal(a.reals, o.reals)
 }

@@ -12,6 +12,7 @@
 //	scheduler.go  schedulers and their flags
 //	operation.go  one operation, and how it prints itself
 //	diff.go       from what the kernel has to what is wanted (pure)
+//	adopt.go      virtual servers of another Service proxy, whose place Verdict takes
 //	engine.go     all virtual servers: what is wanted, what is applied, what an earlier process left
 //	apply.go      Add and Remove, and what happens when the kernel has something else than the engine knows
 //	result.go     what Add, Remove and Tick return
@@ -35,6 +36,9 @@
 // After a restart the engine recognizes its virtual servers by this mark. It does not touch any others: neither those
 // for packet marks nor those that another tool made, even at an address that the engine uses. When another tool has a
 // key that the engine needs, the engine leaves it alone and reports ErrForeign.
+//
+// Another bit, 0x00800000, tells of virtual servers that Adopt took over from another Service proxy. They drain until
+// their last connection has ended.
 //
 // "ipvsadm -E" takes the mark away. Intact notices that, and from then on the virtual server belongs to the tool that
 // changed it. Before the engine deletes a virtual server or ends a drain, it checks that the mark is still there.

@@ -30,7 +30,7 @@ func (e *Engine) trackDrains(s *server, now time.Time) {
 		}
 		deadline, known := old[r.Addr]
 		if !known {
-			deadline = now.Add(e.options.GracefulPeriod)
+			deadline = now.Add(e.period(s))
 			s.check, s.interval = now.Add(firstCheck), firstCheck
 		}
 		s.deadlines[r.Addr] = deadline
@@ -39,6 +39,17 @@ func (e *Engine) trackDrains(s *server, now time.Time) {
 		s.draining = true
 		e.drains = append(e.drains, s)
 	}
+}
+
+// unlimited is longer than any connection.
+const unlimited = 100 * 365 * 24 * time.Hour
+
+// period is how long connections to real servers that are no longer wanted may go on.
+func (e *Engine) period(s *server) time.Duration {
+	if s.has.adopted && s.want == nil && e.graceful() {
+		return unlimited
+	}
+	return e.options.GracefulPeriod
 }
 
 // Tick ends drains. It deletes a real server when its connections are gone or its period is over, and a virtual

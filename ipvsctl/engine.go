@@ -48,6 +48,7 @@ type kernel interface {
 	reals(Key) ([]foundReal, error)
 	listAddresses() ([]netip.Addr, error)
 	isLocal(netip.Addr) (bool, error)
+	mark(k Key, bits uint32) error
 	timeouts() (Timeouts, error)
 	setTimeouts(Timeouts) error
 	close()
@@ -121,8 +122,8 @@ func Cleanup(o Options) (int, error) {
 }
 
 // excludes reports whether an address belongs to other users of IPVS.
-func (e *Engine) excludes(addr netip.Addr) bool {
-	return slices.ContainsFunc(e.options.Exclude, func(p netip.Prefix) bool { return p.Contains(addr) })
+func (o *Options) excludes(addr netip.Addr) bool {
+	return slices.ContainsFunc(o.Exclude, func(p netip.Prefix) bool { return p.Contains(addr) })
 }
 
 // Set replaces the virtual servers that a service port wants. The engine does not interpret the name. A key that
@@ -166,7 +167,7 @@ func (e *Engine) prepare(servers []VirtualServer) ([]*VirtualServer, error) {
 		if err := v.validate(); err != nil {
 			return nil, err
 		}
-		if e.excludes(v.Addr) {
+		if e.options.excludes(v.Addr) {
 			return nil, &KeyError{Key: v.Key, Err: ErrExcluded}
 		}
 		if slices.ContainsFunc(wanted[:i], func(o *VirtualServer) bool { return o.Key == v.Key }) {
@@ -310,7 +311,7 @@ func (e *Engine) read(k Key) (applied, error) {
 }
 
 func newApplied(f found, reals []foundReal) applied {
-	has := applied{exists: true, header: f.header, reals: make([]RealServer, len(reals))}
+	has := applied{exists: true, header: f.header, adopted: f.adopted, reals: make([]RealServer, len(reals))}
 	for i, r := range reals {
 		has.reals[i] = r.RealServer
 	}

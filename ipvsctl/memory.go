@@ -143,7 +143,7 @@ func (m *memoryKernel) execute(o Operation) error {
 	case AddServer:
 		m.put(found{key: o.Server.Key, header: o.Server.header(), ours: true}, nil)
 	case EditServer:
-		s.header, s.ours = o.Server.header(), true
+		s.header, s.ours, s.adopted = o.Server.header(), true, false
 	case DeleteServer:
 		delete(m.state, o.Server.Key)
 	case AddReal:
@@ -210,6 +210,15 @@ func (m *memoryKernel) listAddresses() ([]netip.Addr, error) {
 }
 
 func (m *memoryKernel) isLocal(addr netip.Addr) (bool, error) { return m.local[addr], nil }
+
+func (m *memoryKernel) mark(k Key, bits uint32) error {
+	s := m.state[k]
+	if s == nil {
+		return syscall.ESRCH
+	}
+	s.ours, s.adopted = bits&ownerMask == ownerMark, bits&adoptedMark != 0
+	return nil
+}
 
 func (m *memoryKernel) timeouts() (Timeouts, error) { return m.config, nil }
 

@@ -37,7 +37,7 @@ func (e *Engine) Obstacle(servers []VirtualServer) error {
 
 // available returns nil when the engine has the key or can have it.
 func (e *Engine) available(k Key) error {
-	if e.excludes(k.Addr) {
+	if e.options.excludes(k.Addr) {
 		return ErrExcluded
 	}
 	if s := e.servers[k]; s != nil && s.has.exists {

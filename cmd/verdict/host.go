@@ -5,6 +5,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/verdict-proxy/verdict/ipvsctl"
 	"github.com/verdict-proxy/verdict/nft"
 	"github.com/verdict-proxy/verdict/proxier/conntrack"
 	"github.com/verdict-proxy/verdict/proxier/state"
@@ -23,6 +24,21 @@ func formerFrontends(engine *nft.Engine, log *slog.Logger) []conntrack.Frontend 
 	})
 	if err != nil {
 		log.Warn("cannot find UDP flows of Services that were deleted while no proxy ran; these flows stay until they time out", "error", err)
+	}
+	return list
+}
+
+// adoptedFrontends lists the UDP frontends whose flows the virtual servers of an earlier proxy carry on. A virtual server
+// at an address of this node is that of a node port, which has no address of its own.
+func adoptedFrontends(engine *ipvsctl.Engine) (list []conntrack.Frontend) {
+	if engine == nil {
+		return nil
+	}
+	for _, key := range engine.Adopted() {
+		if key.Protocol == ipvsctl.UDP {
+			f := conntrack.Frontend{Addr: key.Addr, Port: key.Port, Family: state.FamilyOf(key.Addr)}
+			list = append(list, f, conntrack.Frontend{Port: f.Port, Family: f.Family})
+		}
 	}
 	return list
 }

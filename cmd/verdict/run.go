@@ -85,10 +85,14 @@ func cleanUp(log *slog.Logger) error {
 	if err := retireLoopback(log); err != nil {
 		return fmt.Errorf("clean up: %w; nothing else was removed", err)
 	}
+	successor, err := handOver(log)
+	if err != nil {
+		return err
+	}
 	if err := cleanUpIPVS(log); err != nil {
 		return err
 	}
-	if err := restoreSysctls(log); err != nil {
+	if err := restoreSysctls(successor, log); err != nil {
 		return fmt.Errorf("clean up: %w; no table was removed", err)
 	}
 	if err := nft.Cleanup(nft.Options{}); err != nil {
@@ -131,6 +135,9 @@ func run(ctx context.Context, c *commandLine, takeOver bool, log *slog.Logger) (
 	if err := setLoopbackConfined(s, log); err != nil {
 		return err
 	}
+	if takeOver {
+		adoptVirtualServers(s, log)
+	}
 	k, err := openKernel(s, log)
 	if err != nil {
 		return err
@@ -152,7 +159,7 @@ func run(ctx context.Context, c *commandLine, takeOver bool, log *slog.Logger) (
 		return err
 	}
 	loop := proxier.New(proxier.Options{
-		Settings: s, Store: store, Dataplane: k.dataplane(), Flows: k.flows, Former: formerFrontends(k.engine, log),
+		Settings: s, Store: store, Dataplane: k.dataplane(), Flows: k.flows, Former: formerFrontends(k.engine, log), Adopted: adoptedFrontends(k.balancer),
 		Primary: source.PrimaryAddresses, APIServers: apiServers(s), Observer: observer, Log: log,
 		NoIPv6: !slices.Contains(k.families, nft.IPv6), Interference: interference, Reconfigured: reconfigured,
 		Outliers: outliers,

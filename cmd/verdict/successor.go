@@ -2,12 +2,15 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/verdict-proxy/verdict/cmd/verdict/takeover"
+	"github.com/verdict-proxy/verdict/config"
+	"github.com/verdict-proxy/verdict/ipvsctl"
 	"github.com/verdict-proxy/verdict/proxier"
 )
 
@@ -60,7 +63,7 @@ func (s *successor) takeOver() {
 	s.log.Info("took over from kube-proxy; its rules are removed", "removed", strings.Join(removed, ", "), "duration", time.Since(start))
 	time.Sleep(syncPeriod)
 	again, _ := takeover.Find() // what it cannot find is no reason for an alarm
-	if again.Device = false; !again.Empty() {
+	if !again.Empty() {
 		s.log.Error("kube-proxy has written its rules again, so it runs on this node; stop it, and start Verdict again",
 			"found", strings.Join(again.Names(), ", "))
 	}
@@ -77,8 +80,60 @@ func (s *successor) remove() ([]string, error) {
 		s.log.Warn("chains of kube-proxy stay, because rules of other software lead to them", "chains", strings.Join(kept, ", "))
 	}
 	if err == nil && found.Device {
-		s.log.Warn("virtual servers of kube-proxy stay, because their connections would break; new connections do not use them; "+
-			"restart the node when it is convenient", "device", takeover.Device)
+		err = s.removeDevice()
 	}
 	return found.Names(), err
+}
+
+// removeDevice removes the device of the mode ipvs, unless a virtual server still needs it.
+func (s *successor) removeDevice() error {
+	places, err := takeover.Places()
+	if err != nil {
+		return err
+	}
+	left := 0
+	if hasIPVS() {
+		if left, err = ipvsctl.Foreign(ipvsctl.Options{}, places); err != nil {
+			return err
+		}
+	}
+	if left > 0 {
+		s.log.Warn("virtual servers that Verdict has not made stay, with the device of kube-proxy; if nothing else needs them, remove them "+
+			"with ipvsadm, and start Verdict again", "virtualServers", left, "device", takeover.Device)
+		return nil
+	}
+	return takeover.RemoveDevice()
+}
+
+// adoptVirtualServers makes Verdict the owner of the virtual servers of kube-proxy. Their connections live on, and the
+// virtual servers end with the last one. It comes before IPVS is opened.
+func adoptVirtualServers(s *config.Settings, log *slog.Logger) {
+	places, err := takeover.Places()
+	n := 0
+	if err == nil && len(places) > 0 && hasIPVS() {
+		n, err = ipvsctl.Adopt(ipvsOptions(s), places)
+	}
+	if err != nil {
+		log.Error("cannot take over all virtual servers of kube-proxy; they stay until somebody removes them; "+
+			"new connections do not use them where nft serves", "error", oneLine(err))
+	}
+	if n > 0 {
+		log.Info("took over the virtual servers of kube-proxy; each goes when its last connection ends", "virtualServers", n)
+	}
+}
+
+// handOver gives the virtual servers to a kube-proxy in the mode ipvs that serves by now. It reports whether there is one.
+func handOver(log *slog.Logger) (bool, error) {
+	places, err := takeover.Places()
+	if err != nil || len(places) == 0 || !hasIPVS() {
+		return false, err
+	}
+	n, err := ipvsctl.HandOver(ipvsctl.Options{}, places)
+	if err != nil {
+		return true, fmt.Errorf("hand the virtual servers over to kube-proxy: %w; nothing else was removed", err)
+	}
+	if n > 0 {
+		log.Info("handed virtual servers over to kube-proxy", "count", n)
+	}
+	return true, nil
 }

@@ -42,11 +42,15 @@ func recordSysctls(list []ipvsctl.Sysctl) error {
 	return nil
 }
 
-// restoreSysctls gives sysctls their former values, unless they have got another value since Verdict set them.
-func restoreSysctls(log *slog.Logger) error {
+// restoreSysctls gives sysctls their former values, unless they have got another value since Verdict set them. With a
+// successor that uses IPVS, they stay: it needs the same values, and does not set them again.
+func restoreSysctls(successor bool, log *slog.Logger) error {
 	record, err := nft.ReadRecord(nft.Options{})
 	if err != nil || record == "" {
 		return err
+	}
+	if successor {
+		return nft.DeleteRecord(nft.Options{})
 	}
 	var errs []error
 	for _, s := range append(ipvsctl.Sysctls(true), forwarding) {

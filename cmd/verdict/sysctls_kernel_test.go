@@ -43,7 +43,7 @@ func TestSysctlsGoBack(t *testing.T) {
 		if err := ns.Sysctl(announce + "=1"); err != nil { // by somebody else
 			return err
 		}
-		if err := restoreSysctls(log); err != nil {
+		if err := restoreSysctls(false, log); err != nil {
 			return err
 		}
 		expect("the cleanup", map[string]string{ignore: "2", announce: "1", forward: "0"})

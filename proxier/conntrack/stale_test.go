@@ -146,6 +146,28 @@ func TestStale(t *testing.T) {
 	}
 }
 
+// TestAdoptedFlows: flows that IPVS carries on for an earlier proxy stay while their endpoint is good. After this proxy
+// itself has served the frontend with IPVS, they are like any other.
+func TestAdoptedFlows(t *testing.T) {
+	const vip, a, b = "10.96.0.10:53", "10.0.0.1:53", "10.0.0.2:53"
+	tr := NewTracker()
+	tr.Adopt([]Frontend{{Addr: netip.MustParseAddr("10.96.0.10"), Port: 53, Family: state.IPv4}})
+	for _, step := range []struct {
+		line string
+		good bool
+	}{{vip + ">" + a, true}, {"ipvs " + vip + ">" + a, true}, {vip + ">" + a, false}} {
+		tr.Set(name("web"), service(step.line))
+		s := tr.Stale()
+		if s.has(flow(vip+" "+a+" ipvs"), nil) == step.good {
+			t.Errorf("%s: the flow of IPVS to a good endpoint: stale is %v", step.line, step.good)
+		}
+		if !s.has(flow(vip+" "+b+" ipvs"), nil) && step.good && !s.Empty() {
+			t.Errorf("%s: the flow of IPVS to another endpoint stays", step.line)
+		}
+		tr.Done()
+	}
+}
+
 // TestFrontendPassesOn: a frontend that moves from one Service to another in one pass is not removed.
 func TestFrontendPassesOn(t *testing.T) {
 	tr := NewTracker()

@@ -147,7 +147,11 @@ func (t *Tracker) serve(port, old *udpPort) {
 		if is.port == nil {
 			t.removed--
 		}
-		ipvs := port.servedByIPVS(i) || t.adopted[f]
+		ipvs := port.servedByIPVS(i)
+		if ipvs {
+			delete(t.adopted, f) // what IPVS has for it is this proxy's own by now
+		}
+		ipvs = ipvs || t.adopted[f]
 		moved, left := is.ipvs != ipvs, is.ipvs && !ipvs
 		is.port, is.ipvs = port, ipvs
 		if changed || moved {

@@ -1,5 +1,5 @@
 // Package takeover removes what kube-proxy left in a network namespace: the table kube-proxy of its nftables mode, its
-// chains in the tables of iptables, in both variants, and its ipsets. Chains of the kubelet (KUBE-FIREWALL,
+// chains in the tables of iptables, in both variants, its ipsets, and the device of its mode ipvs. Chains of the kubelet (KUBE-FIREWALL,
 // KUBE-KUBELET-CANARY, KUBE-IPTABLES-HINT) and of other software stay.
 //
 // It is called when the rules of Verdict are in the kernel. From then on each new connection finds a translation in one
@@ -10,4 +10,5 @@
 //	names.go     which chains and sets are those of kube-proxy
 //	nft.go       what is in nf_tables, over netlink: the nftables mode and iptables-nft
 //	legacy.go    iptables-legacy, by its own programs
+//	ipvs.go      the device of the mode ipvs; package ipvsctl takes over the virtual servers
 package takeover

@@ -18,9 +18,6 @@ type Found struct {
 	Device bool
 }
 
-// Device is the device of the mode ipvs. It has the addresses of all Services.
-const Device = "kube-ipvs0"
-
 // Find looks for what kube-proxy left. It changes nothing. With an error, it returns what it has found all the same.
 func Find() (*Found, error) {
 	f := &Found{nft: &nftRules{}}
@@ -30,9 +27,9 @@ func Find() (*Found, error) {
 	}
 	var legacyErr error
 	f.legacy, legacyErr = findLegacy()
-	_, err := netlink.LinkByName(Device)
-	f.Device = err == nil
-	return f, errors.Join(nftErr, legacyErr)
+	device, err := findDevice()
+	f.Device = device != nil
+	return f, errors.Join(nftErr, legacyErr, err)
 }
 
 // Empty reports whether nothing was found.
@@ -64,7 +61,7 @@ func (f *Found) Kept() []string {
 	return list
 }
 
-// Remove removes what was found, except for the device and the virtual servers of the mode ipvs.
+// Remove removes what was found, except for the device of the mode ipvs: see RemoveDevice.
 func (f *Found) Remove() error {
 	errs := []error{f.nft.remove()}
 	for _, r := range f.legacy {
