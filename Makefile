@@ -104,10 +104,18 @@ bench-deadnode: packages ## let a node vanish under Verdict and under kube-proxy
 profile: ## write CPU and heap profiles of first sync and churn into .cache/profiles
 	$(GO) run ./e2e/bench -sizes 10000 -profiles .cache/profiles
 
+IPVS_TESTS := ./ipvsctl ./cmd/verdict/list ./e2e/ipvs ./e2e/deadnode ./e2e/takeover
+
 .PHONY: e2e-ipvs
 e2e-ipvs: ## run the tests that need IPVS under a Debian kernel in QEMU (root, amd64)
 	e2e/ipvskernel/setup.sh
-	set -o pipefail; TIMEOUT=1800 e2e/ipvskernel/test.sh ./ipvsctl ./cmd/verdict/list ./e2e/ipvs 2>&1 | e2e/summarize.sh
+	set -eo pipefail; VERDICT_CONTROL_PLANE="$$(e2e/controlplane/build.sh)"; export VERDICT_CONTROL_PLANE TIMEOUT=2400; \
+		export PASS_ENV="VERDICT_CONTROL_PLANE TAKEOVER_RUNS"; \
+		e2e/ipvskernel/test.sh $(IPVS_TESTS) 2>&1 | e2e/summarize.sh
+
+.PHONY: takeover-ipvs
+takeover-ipvs: ## go from kube-proxy's mode ipvs to Verdict and back under load, in the same kernel (root; RUNS=20; part of e2e-ipvs with 3 runs)
+	TAKEOVER_RUNS=$(or $(RUNS),20) $(MAKE) e2e-ipvs IPVS_TESTS=./e2e/takeover
 
 # Series of Debian's kernels for e2e-kernels; "all": each that is in the archives. An emulated processor is slow, so
 # the tests are those that depend on the kernel most: what nf_tables accepts and lists, and where packets go.

@@ -1,4 +1,4 @@
-//go:build e2e
+//go:build e2e || ipvs
 
 package deadnode
 
@@ -24,11 +24,19 @@ import (
 var (
 	binary string // the verdict under test
 
-	backend = flag.String("backend", "nft", "--backend of the daemon")
-	rate    = flag.Int("rate", 200, "connections a second while a node vanishes")
+	rate = flag.Int("rate", defaultRate, "connections a second while a node vanishes")
 )
 
 func TestMain(m *testing.M) { os.Exit(netns.Enter(func() int { return program.Main(m, &binary) })) }
+
+// engine is what serves the Service.
+type engine struct {
+	name       string
+	annotation string   // of the Service
+	flags      []string // of the daemon
+	// lateness is how long after the death connections may begin that are late.
+	lateness time.Duration
+}
 
 // bed is a world with the daemon on its node.
 type bed struct {
@@ -88,8 +96,7 @@ func newBedAfter(t testing.TB, before func(*bed), annotation string, endpoints [
 	b.process, err = lab.NewProcess(lab.ProcessOptions{
 		Name: "verdict", Namespace: b.Node, Dir: b.dir,
 		Command: append([]string{
-			binary, "run", "--manifests=" + filepath.Join(b.dir, "manifests"), "--hostname-override=" + lab.NodeName, "--backend=" + *backend,
-			"--ipvs-fallback=false",
+			binary, "run", "--manifests=" + filepath.Join(b.dir, "manifests"), "--hostname-override=" + lab.NodeName, "--backend=nft",
 			"--cluster-cidr=10.0.0.0/16,fd00:10::/48", "--healthz-bind-address=", "--metrics-bind-address=", "-v=4",
 		}, flags...),
 	})

@@ -1,4 +1,4 @@
-//go:build e2e
+//go:build e2e || ipvs
 
 package deadnode
 
@@ -63,9 +63,16 @@ func refuses(err error) bool { return err != nil && strings.Contains(err.Error()
 // TestActiveCheck: the only primary endpoint dies, so the backup serves. The backup dies as well, so connections are
 // refused, as the Service wants. Then the primary returns. No EndpointSlice changes.
 func TestActiveCheck(t *testing.T) {
+	for _, e := range engines {
+		t.Run(e.name, func(t *testing.T) { activeCheck(t, &e) })
+	}
+}
+
+func activeCheck(t *testing.T, e *engine) {
 	var stop func()
 	b := newBedAfter(t, func(b *bed) { stop = b.serverOnce(); b.backups() },
-		checked(`, verdict-proxy.github.io/on-all-down: reject`), []place{{"c", 9, lab.RemoteNodeName}}, "--outlier-detection=off")
+		checked(`, verdict-proxy.github.io/on-all-down: reject`+e.annotation), []place{{"c", 9, lab.RemoteNodeName}},
+		append([]string{"--outlier-detection=off"}, e.flags...)...)
 	b.eventually("the primary endpoint serves", works)
 	stop()
 	b.waitFor(`an endpoint fails its check" endpoint=` + lab.PodAddress(lab.IPv4, "c").String() + ":9")
@@ -77,49 +84,4 @@ func TestActiveCheck(t *testing.T) {
 	defer stop()
 	b.waitFor("an endpoint passes its check again")
 	b.eventually("the primary endpoint serves again", works)
-}
-
-// TestFlagChecks: the flag has the endpoints of a folder checked, and one that refuses gets nothing. With
-// --outlier-detection=off, nothing else notices it.
-func TestFlagChecks(t *testing.T) {
-	b := newBed(t, "", []place{{"a", 8080, lab.NodeName}, {"c", 9, lab.RemoteNodeName}},
-		"--outlier-detection=off", "--health-check=tcp interval=1s fall=1")
-	b.waitFor("an endpoint fails its check")
-	b.eventually("the dead endpoint gets nothing", func(error) bool {
-		for range 20 { // half of them would fail
-			if b.try() != nil {
-				return false
-			}
-		}
-		return true
-	})
-}
-
-// TestSlowStart: the share of an endpoint that returns grows until it is that of the others.
-func TestSlowStart(t *testing.T) {
-	var stop func()
-	b := newBedAfter(t, func(b *bed) { stop = b.serverOnce() }, checked(`, verdict-proxy.github.io/slow-start: 5s`),
-		[]place{{"a", 8080, lab.NodeName}, {"c", 9, lab.RemoteNodeName}})
-	b.eventually("the endpoints serve", works)
-	stop()
-	b.shareUntil("the endpoint is out", func(part, all int) bool { return part == 0 && all > 0 })
-	stop = b.serverOnce()
-	defer stop()
-	b.shareUntil("its share is small", func(part, all int) bool { return part > 0 && 2*part < all })
-	b.shareUntil("its share is that of the others", func(part, all int) bool { return part > 0 && 2*part == all })
-}
-
-// shareUntil waits until an endpoint has a share of the slots.
-func (b *bed) shareUntil(what string, as func(part, all int) bool) {
-	b.t.Helper()
-	for end := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		list := b.Node.Must(b.t, "", "nft", "list", "map", "ip", "verdict", "endpoints")
-		part, all := strings.Count(list, " : "+lab.PodAddress(lab.IPv4, "c").String()+" . 9"), strings.Count(list, " : 10.")
-		if as(part, all) {
-			return
-		}
-		if time.Now().After(end) {
-			b.t.Fatalf("%s: %d of %d slots", what, part, all)
-		}
-	}
 }

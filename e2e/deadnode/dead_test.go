@@ -1,4 +1,4 @@
-//go:build e2e
+//go:build e2e || ipvs
 
 package deadnode
 
@@ -44,47 +44,60 @@ func (b *bed) vanish() {
 }
 
 // TestNodeVanishes cuts a node off, with 3 of the 10 endpoints of a Service. No connection fails, and only
-// those of the first two seconds are late. Without ejection, the same load fails: so the test can fail.
+// those of the first seconds are late. Without ejection, the same load fails: so the test can fail.
 func TestNodeVanishes(t *testing.T) {
-	for _, f := range lab.Families() {
-		for _, mode := range []string{"eject", "observe"} {
-			t.Run(f.String()+"/"+mode, func(t *testing.T) {
-				b := newBed(t, `verdict-proxy.github.io/outlier-detection: "`+mode+`"`, tenEndpoints())
-				l := b.load(lab.Outside, vip(f), *rate)
-				time.Sleep(2 * time.Second)
-				b.vanish()
-				death := time.Since(l.began)
-				time.Sleep(6 * time.Second)
-				list := l.end()
-				o := judge(list, death)
-				t.Logf("%d connections: %d failed, %d late, the last late one began %s after the death, the slowest took %s",
-					len(list), o.failed, o.late, o.lastLate.Round(time.Millisecond), o.worst.Round(time.Millisecond))
-				logErrors(t, list, death)
-				switch {
-				case mode == "observe" && o.failed < *rate/2:
-					t.Error("only few connections fail without ejection: the test does not show anything")
-				case mode == "eject" && (o.failed > 0 || o.lastLate > lateness() || o.worst > 4500*time.Millisecond):
-					t.Error("connections fail, or are late after the first two seconds")
-				}
-			})
+	for _, e := range engines {
+		for _, f := range lab.Families() {
+			for _, mode := range e.modes(f) {
+				t.Run(e.name+"/"+f.String()+"/"+mode, func(t *testing.T) { nodeVanishes(t, &e, f, mode) })
+			}
 		}
 	}
+}
+
+func nodeVanishes(t *testing.T, e *engine, f lab.Family, mode string) {
+	b := newBed(t, `verdict-proxy.github.io/outlier-detection: "`+mode+`"`+e.annotation, tenEndpoints(), e.flags...)
+	list, death := b.loadAround(f, b.vanish)
+	o := judge(list, death)
+	o.log(t, list, death)
+	switch {
+	case mode == "observe" && o.failed < *rate/2:
+		t.Error("only few connections fail without ejection: the test does not show anything")
+	case mode == "eject" && (o.failed > 0 || o.lastLate > e.lateness || o.worst > 4500*time.Millisecond):
+		t.Error("connections fail, or are late after the first seconds")
+	}
+}
+
+// loadAround makes connections before and after a death.
+func (b *bed) loadAround(f lab.Family, die func()) (list []attempt, death time.Duration) {
+	l := b.load(lab.Outside, vip(f), *rate)
+	time.Sleep(2 * time.Second)
+	die()
+	death = time.Since(l.began)
+	time.Sleep(6 * time.Second)
+	return l.end(), death
+}
+
+func (o *outcome) log(t *testing.T, list []attempt, death time.Duration) {
+	t.Helper()
+	t.Logf("%d connections: %d failed, %d late, the last late one began %s after the death, the slowest took %s",
+		len(list), o.failed, o.late, o.lastLate.Round(time.Millisecond), o.worst.Round(time.Millisecond))
+	logErrors(t, list, death)
 }
 
 // TestLinkDown takes the link of this node to the other one down. The kernel knows that at once, and answers clients with
 // "no route to host", unless their packets go elsewhere first.
 func TestLinkDown(t *testing.T) {
-	b := newBed(t, eject, tenEndpoints())
-	l := b.load(lab.Outside, vip(lab.IPv4), *rate)
-	time.Sleep(2 * time.Second)
-	b.At(t, lab.Remote).Must(t, "", "ip", "link", "set", "eth0", "down")
-	death := time.Since(l.began)
-	time.Sleep(6 * time.Second)
-	list := l.end()
+	for _, e := range engines {
+		t.Run(e.name, func(t *testing.T) { linkDown(t, &e) })
+	}
+}
+
+func linkDown(t *testing.T, e *engine) {
+	b := newBed(t, eject+e.annotation, tenEndpoints(), e.flags...)
+	list, death := b.loadAround(lab.IPv4, func() { b.At(t, lab.Remote).Must(t, "", "ip", "link", "set", "eth0", "down") })
 	o := judge(list, death)
-	t.Logf("%d connections: %d failed, %d late, the last late one began %s after the death, the slowest took %s",
-		len(list), o.failed, o.late, o.lastLate.Round(time.Millisecond), o.worst.Round(time.Millisecond))
-	logErrors(t, list, death)
+	o.log(t, list, death)
 	// An established connection to a dead node is lost: those that began before count only if they never had an answer.
 	for _, a := range list {
 		if a.err != nil && (a.began >= death || strings.Contains(a.err.Error(), "no route")) {
@@ -123,77 +136,39 @@ func (b *bed) serverOnce() (closeIt func()) {
 
 // TestRefusing ends the process of an endpoint while its host lives on. After a second, no connection goes there.
 func TestRefusing(t *testing.T) {
-	for _, annotation := range []string{"eject,refusals", "eject"} {
-		t.Run(annotation, func(t *testing.T) {
-			var closeIt func()
-			endpoints := []place{{"a", 8080, lab.NodeName}, {"b", 8080, "node-3"}, {"c", 9, lab.RemoteNodeName}}
-			b := newBedAfter(t, func(b *bed) { closeIt = b.serverOnce() },
-				`verdict-proxy.github.io/outlier-detection: "`+annotation+`"`, endpoints)
-			l := b.load(lab.Outside, vip(lab.IPv4), 100)
-			time.Sleep(2 * time.Second)
-			closeIt()
-			death := time.Since(l.began)
-			time.Sleep(4 * time.Second)
-			list := l.end()
-			early, later := 0, 0
-			for _, a := range list {
-				switch {
-				case a.err == nil:
-				case a.began-death < time.Second:
-					early++
-				default:
-					later++
-				}
-			}
-			t.Logf("%d connections were refused in the first second, %d later", early, later)
-			if noticed := annotation != "eject"; noticed != (later == 0) || early == 0 {
-				t.Error("with \"refusals\", no connection fails after the first second; without, connections go on to fail")
-			}
-			logErrors(t, list, death)
-		})
-	}
-}
-
-// TestReturn: endpoints that answer again get connections again, and so does one about which its EndpointSlice says
-// something new, at once.
-func TestReturn(t *testing.T) {
-	b := newBed(t, eject, tenEndpoints())
-	l := b.load(lab.Outside, vip(lab.IPv4), 100)
-	defer l.end()
-	time.Sleep(time.Second)
-	b.vanish()
-	for end := time.Now().Add(10 * time.Second); b.served("10.0.2."); time.Sleep(50 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("the endpoints are not ejected")
-		}
-	}
-	renamed := tenEndpoints()
-	renamed[9].node = "node-4"
-	b.slices(renamed)
-	b.waitFor("the EndpointSlice of an endpoint that did not answer has changed; it gets connections again")
-	if !b.served("10.0.2.1 . 8081") {
-		t.Error("the endpoint with a new word gets no connections")
-	}
-	b.At(t, lab.Remote).Must(t, "", "nft", "delete", "table", "netdev", "gone")
-	for end := time.Now().Add(15 * time.Second); !b.served("10.0.2.1 . 8080") || !b.served("10.0.2.2 . 8080"); time.Sleep(50 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("the endpoints do not return")
+	for _, e := range engines {
+		for _, annotation := range []string{"eject,refusals", "eject"} {
+			t.Run(e.name+"/"+annotation, func(t *testing.T) { refusing(t, &e, annotation) })
 		}
 	}
 }
 
-// served reports whether the kernel has an endpoint whose text begins like this.
-func (b *bed) served(text string) bool {
-	return strings.Contains(b.Node.Must(b.t, "", "nft", "list", "map", "ip", "verdict", "endpoints"), " : "+text)
-}
-
-// lateness is how long after the death connections may begin that are late. IPVS drops a packet of each connection
-// before it sends the next one elsewhere, and runs on an emulated processor here.
-func lateness() time.Duration {
-	if *backend == "ipvs" {
-		return 4 * time.Second
+func refusing(t *testing.T, e *engine, annotation string) {
+	var closeIt func()
+	endpoints := []place{{"a", 8080, lab.NodeName}, {"b", 8080, "node-3"}, {"c", 9, lab.RemoteNodeName}}
+	b := newBedAfter(t, func(b *bed) { closeIt = b.serverOnce() },
+		`verdict-proxy.github.io/outlier-detection: "`+annotation+`"`+e.annotation, endpoints, e.flags...)
+	l := b.load(lab.Outside, vip(lab.IPv4), *rate/2)
+	time.Sleep(2 * time.Second)
+	closeIt()
+	death := time.Since(l.began)
+	time.Sleep(4 * time.Second)
+	list := l.end()
+	early, later := 0, 0
+	for _, a := range list {
+		switch {
+		case a.err == nil:
+		case a.began-death < e.lateness/2:
+			early++
+		default:
+			later++
+		}
 	}
-	return 2 * time.Second
+	t.Logf("%d connections were refused in the first %s, %d later", early, e.lateness/2, later)
+	if noticed := annotation != "eject"; noticed != (later == 0) || early == 0 {
+		t.Error("with \"refusals\", no connection fails after the first second; without, connections go on to fail")
+	}
+	logErrors(t, list, death)
 }
 
 // logErrors shows the errors of connections, each with the first and the last connection that had it.

@@ -2,14 +2,17 @@
 // packets.
 //
 //	bed_test.go           the world, the daemon, and a load of connections
+//	engines_test.go       what serves the Service; engines_ipvs_test.go: under a kernel with IPVS (make e2e-ipvs)
 //	dead_test.go          endpoints that die
 //	affinity_test.go      a client that belongs to an endpoint that dies
 //	check_test.go         active checks, backup endpoints and slow start
+//	check_test.go         active checks and backup endpoints
+//	return_test.go        endpoints that return, and slow start
 //	falsealarm_test.go    endpoints that only look dead
 //	bench_test.go         what the rules cost connections and packets
 //	vanish_bench_test.go  a node that vanishes, under Verdict and under kube-proxy; vanish_plot_test.go draws it
 //	idle_bench_test.go    what a daemon costs while nothing is wrong
 //
 // "go test -tags e2e ./e2e/deadnode -run FalseAlarms -false-alarm-time=5m" has each false alarm go on for five minutes instead of
-// some seconds. "-backend ipvs" has IPVS serve the Service, under a kernel that has it (e2e/ipvskernel/test.sh).
+// some seconds.
 package deadnode

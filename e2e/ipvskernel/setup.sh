@@ -20,6 +20,8 @@ need binutils strip
 need iproute2 ip
 need nftables nft
 need ipvsadm ipvsadm
+need ipset ipset
+need iptables xtables-nft-multi
 need conntrack conntrack
 if [ -n "$missing" ]; then
 	command -v apt-get >/dev/null && [ "$(id -u)" = 0 ] || { echo "missing Debian packages:$missing; install them first" >&2; exit 1; }

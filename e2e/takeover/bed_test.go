@@ -1,4 +1,4 @@
-//go:build e2e
+//go:build e2e || ipvs
 
 package takeover
 
@@ -162,14 +162,14 @@ func (b *bed) start(t *testing.T, name string, env, command []string, logs ...st
 	name = fmt.Sprintf("%s-%d", name, b.starts)
 	common := []string{
 		"--kubeconfig=" + b.kubeconfig, "--hostname-override=" + lab.NodeName, "--healthz-bind-address=127.0.0.1:10256",
-		"--cluster-cidr=" + text(t, lab.IPv4, "PODS") + "," + text(t, lab.IPv6, "PODS"), "-v=2",
+		"--cluster-cidr=" + text(t, lab.IPv4, "PODS") + "," + text(t, lab.IPv6, "PODS"), "-v=4",
 	}
 	p, err := lab.NewProcess(lab.ProcessOptions{Name: name, Namespace: b.Node, Dir: b.dir, Command: append(command, common...), Env: env})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = p.Kill() }) // most have ended before
-	for end := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(2 * time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		content, err := os.ReadFile(filepath.Join(b.dir, name+".log"))
 		if err != nil {
 			t.Fatal(err)

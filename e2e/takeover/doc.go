@@ -2,6 +2,7 @@
 // connect in a loop and connections are open.
 //
 //	takeover_test.go  the runs there and back
+//	modes_test.go     the modes of kube-proxy; modes_ipvs_test.go: ipvs, under a kernel that has it (make e2e-ipvs)
 //	check_test.go     "verdict check" on a node with kube-proxy
 //	bed_test.go       the network, the API server and the two proxies
 //	clients_test.go   loops of connections, and connections that stay open

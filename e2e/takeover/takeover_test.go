@@ -1,4 +1,4 @@
-//go:build e2e
+//go:build e2e || ipvs
 
 package takeover
 
@@ -22,20 +22,16 @@ type mode struct {
 	xtables   string // the program that is iptables; empty: none is needed
 	// bare takes all programs away from Verdict: it needs none for this mode.
 	bare bool
+	// flags of Verdict, one list after the other in each run.
+	flags [][]string
 }
 
-var modes = []mode{
-	{name: "nftables", proxyMode: "nftables", bare: true},
-	{name: "iptables-nft", proxyMode: "iptables", xtables: "xtables-nft-multi", bare: true},
-	{name: "iptables-legacy", proxyMode: "iptables", xtables: "xtables-legacy-multi"},
-}
-
-// runs returns how often each test goes there and back: TAKEOVER_RUNS, by default 2.
+// runs returns how often each test goes there and back: TAKEOVER_RUNS, by default defaultRuns.
 func runs(t *testing.T) int {
 	t.Helper()
 	value := os.Getenv("TAKEOVER_RUNS")
 	if value == "" {
-		return 2
+		return defaultRuns
 	}
 	n, err := strconv.Atoi(value)
 	if err != nil || n < 1 {
@@ -54,9 +50,9 @@ func TestTakeOver(t *testing.T) {
 			waitServed(t, b.World, clients)
 			open := hold(t, b.World, clients)
 			l := startLoops(t, b.World, clients)
-			for range runs(t) {
+			for i := range runs(t) {
 				stop(t, upstream)
-				verdict := b.verdict(t, &m)
+				verdict := b.verdict(t, &m, i)
 				expectAlive(t, open, "with Verdict")
 				b.expectNoUpstream(t)
 				settle()
@@ -64,9 +60,7 @@ func TestTakeOver(t *testing.T) {
 				upstream = b.kubeProxy(t, &m)
 				b.Node.Must(t, "", programs.verdict, "cleanup")
 				expectAlive(t, open, "with kube-proxy again")
-				if list := b.Node.Must(t, "", "nft", "list", "tables"); strings.Contains(list, "verdict") {
-					t.Errorf("after the cleanup there are\n%s", list)
-				}
+				b.expectNoVerdict(t)
 				settle()
 			}
 			l.end(t)
@@ -93,17 +87,21 @@ func (b *bed) kubeProxy(t *testing.T, m *mode) *lab.Process {
 	return b.start(t, "kube-proxy", env, []string{
 		filepath.Join(programs.controlPlane, "kube-proxy"), "--proxy-mode=" + m.proxyMode, "--metrics-bind-address=127.0.0.1:10249",
 		"--conntrack-max-per-core=0", "--conntrack-tcp-timeout-established=0s", "--conntrack-tcp-timeout-close-wait=0s",
-	}, `"SyncProxyRules complete" ipFamily="IPv4"`, `"SyncProxyRules complete" ipFamily="IPv6"`)
+	}, synced+` ipFamily="IPv4"`, synced+` ipFamily="IPv6"`)
 }
 
 // verdict starts Verdict and waits until it has taken over.
-func (b *bed) verdict(t *testing.T, m *mode) *lab.Process {
+func (b *bed) verdict(t *testing.T, m *mode, run int) *lab.Process {
 	t.Helper()
 	env := []string{"PATH=" + os.Getenv("PATH")}
 	if m.bare {
 		env = []string{"PATH=/nowhere"}
 	}
-	return b.start(t, "verdict", env, []string{programs.verdict, "run", "--take-over"}, "took over from kube-proxy")
+	command := []string{programs.verdict, "run", "--take-over"}
+	if len(m.flags) > 0 {
+		command = append(command, m.flags[run%len(m.flags)]...)
+	}
+	return b.start(t, "verdict", env, command, "took over from kube-proxy")
 }
 
 // xtablesPath makes a folder in which iptables is the given program, and returns a search path that begins with it.
@@ -129,10 +127,22 @@ func xtablesPath(t *testing.T, dir, program string) string {
 func (b *bed) expectNoUpstream(t *testing.T) {
 	t.Helper()
 	list := b.Node.Must(t, "", "nft", "list", "tables")
-	rules := b.Node.Must(t, "", "sh", "-c", "iptables-nft-save; ip6tables-nft-save; iptables-legacy-save; ip6tables-legacy-save")
+	rules := b.Node.Must(t, "", "sh", "-c", "iptables-nft-save; ip6tables-nft-save; iptables-legacy-save; ip6tables-legacy-save; "+
+		"ip -o link; ! command -v ipset >/dev/null || ipset list -n")
 	for line := range strings.Lines(list + rules) {
-		if (strings.Contains(line, "KUBE-") || strings.Contains(line, "kube-proxy")) && !strings.Contains(line, "KUBE-FIREWALL") {
+		if (strings.Contains(line, "KUBE-") || strings.Contains(line, "kube-proxy") || strings.Contains(line, "kube-ipvs0")) && !strings.Contains(line, "KUBE-FIREWALL") {
 			t.Errorf("kube-proxy has left %s", line)
 		}
+	}
+}
+
+// expectNoVerdict expects that nothing of Verdict is left.
+func (b *bed) expectNoVerdict(t *testing.T) {
+	t.Helper()
+	if list := b.Node.Must(t, "", "nft", "list", "tables"); strings.Contains(list, "verdict") {
+		t.Errorf("after the cleanup there are\n%s", list)
+	}
+	if list := b.Node.Must(t, "", "sh", "-c", "ip route show table local proto 118; ip -6 route show table local proto 118"); list != "" {
+		t.Errorf("after the cleanup there are the routes\n%s", list)
 	}
 }

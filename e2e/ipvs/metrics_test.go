@@ -1,0 +1,136 @@
+//go:build ipvs
+
+package ipvs
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
+	"github.com/verdict-proxy/verdict/e2e/lab"
+)
+
+// TestMetrics compares what /metrics and "verdict top" say of IPVS with ipvsadm and with what clients did.
+func TestMetrics(t *testing.T) {
+	each(t, []test{{"beside ipvsadm", hybrid(), metricsBesideIpvsadm}, {"rates", hybrid(), ratesOfTop}})
+}
+
+// metric reads the values of a metric, by the value of its label; "" without a label.
+func (b *bed) metric(name string) map[string]float64 {
+	b.Helper()
+	client := http.Client{Transport: &http.Transport{DialContext: b.World().Node.DialContext, DisableKeepAlives: true}}
+	request, err := http.NewRequestWithContext(context.Background(), http.MethodGet, "http://127.0.0.1:10249/metrics", nil)
+	b.must(err)
+	answer, err := client.Do(request)
+	b.must(err)
+	defer answer.Body.Close()
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(answer.Body)
+	b.must(err)
+	values := map[string]float64{}
+	for _, m := range families[name].GetMetric() {
+		values[label(m)] = m.GetGauge().GetValue()
+	}
+	return values
+}
+
+func label(m *dto.Metric) string {
+	if len(m.GetLabel()) == 0 {
+		return ""
+	}
+	return m.GetLabel()[0].GetValue()
+}
+
+func metricsBesideIpvsadm(b *bed) {
+	b.must(b.Settle())
+	if got := b.metric("verdict_ipvs_virtual_servers"); len(got) != 0 && got[""] != 0 {
+		b.Errorf("virtual servers before there are any: %v", got)
+	}
+	b.foreign(b.vip.Next(), 80) // does not count
+	b.serve("wlc", everyFrontend)
+	b.settled("endpoints web a b c")
+	for range 5 {
+		b.hold("x", b.at(80))
+	}
+	for range 3 {
+		b.once("x", b.at(80))
+	}
+	var servers int
+	var states map[string]float64
+	b.until(30*time.Second, "the metrics are those of ipvsadm", func() bool {
+		servers, states = b.ipvsadm()
+		got := b.metric("verdict_ipvs_connections")
+		return b.metric("verdict_ipvs_virtual_servers")[""] == float64(servers) && got["active"] == states["active"] &&
+			got["inactive"] == states["inactive"]
+	})
+	if servers != 3 || states["active"] < 5 {
+		b.Errorf("ipvsadm has %d virtual servers and the connections %v; want 3, and 5 active connections", servers, states)
+	}
+}
+
+// ipvsadm counts virtual servers and their connections, without those of another tool.
+func (b *bed) ipvsadm() (servers int, states map[string]float64) {
+	b.Helper()
+	states = map[string]float64{"active": 0, "inactive": 0}
+	own := false
+	for line := range strings.Lines(b.node("ipvsadm", "-Ln")) {
+		w := strings.Fields(line)
+		switch {
+		case len(w) >= 3 && w[0] == "TCP":
+			if own = w[1] != netip.AddrPortFrom(b.vip.Next(), 80).String(); own {
+				servers++
+			}
+		case own && len(w) == 6 && w[0] == "->" && w[2] == "Masq":
+			var active, inactive float64
+			_, err := fmt.Sscan(w[4]+" "+w[5], &active, &inactive)
+			b.must(err)
+			states["active"] += active
+			states["inactive"] += inactive
+		}
+	}
+	return servers, states
+}
+
+// ratesOfTop: the rate of a Service that IPVS serves is that of its clients, and its endpoints share it.
+func ratesOfTop(b *bed) {
+	b.serve("rr", "ports: [{name: http, port: 80}]")
+	b.settled("endpoints web b c")
+	c := b.connecting("x", b.at(80))
+	time.Sleep(3 * time.Second) // the kernel sums its counters up every two seconds
+	began := time.Now()
+	service := b.node(verdict().Binary, "top", "--once", "--interval", "4s", "default/web")
+	took := time.Since(began)
+	ends := b.node(verdict().Binary, "top", "--once", "--endpoints", "--interval", "4s", "default/web")
+	close(c.stop)
+	c.done.Wait()
+	mean := float64(c.total) / time.Since(began.Add(-3*time.Second)).Seconds()
+	b.Logf("%d connections, %.1f a second; top took %s\n%s\n%s", c.total, mean, took, service, ends)
+	if rate := rateOf(service, `default/web:http +([0-9.]+)`); rate < mean/2 || rate > 2*mean {
+		b.Errorf("top has %.1f connections a second, the clients made %.1f", rate, mean)
+	}
+	for _, pod := range []string{"b", "c"} {
+		at := netip.AddrPortFrom(lab.PodAddress(b.family, pod), lab.Ports()[0]).String()
+		if rate := rateOf(ends, `default/web:http +`+regexp.QuoteMeta(at)+` +([0-9.]+) +ipvs`); rate < mean/4 || rate > mean {
+			b.Errorf("top has %.1f connections a second to %s, want half of %.1f", rate, at, mean)
+		}
+	}
+}
+
+// rateOf returns the number in a text; -1: it has none.
+func rateOf(text, pattern string) float64 {
+	found := regexp.MustCompile(pattern).FindStringSubmatch(text)
+	rate := -1.0
+	if found != nil {
+		_, _ = fmt.Sscan(found[1], &rate) // the pattern has made sure that it is a number
+	}
+	return rate
+}

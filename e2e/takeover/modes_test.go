@@ -1,0 +1,22 @@
+//go:build e2e && !ipvs
+
+package takeover
+
+import "time"
+
+var modes = []mode{
+	{name: "nftables", proxyMode: "nftables", bare: true},
+	{name: "iptables-nft", proxyMode: "iptables", xtables: "xtables-nft-multi", bare: true},
+	{name: "iptables-legacy", proxyMode: "iptables", xtables: "xtables-legacy-multi"},
+}
+
+// synced is what kube-proxy logs when its rules are in the kernel.
+const synced = `"SyncProxyRules complete"`
+
+const (
+	defaultRuns = 2
+	// patience is how long a client waits for an answer.
+	patience = 900 * time.Millisecond
+	// pause is the time between two connections of a client. So it does not run out of ports.
+	pause = 5 * time.Millisecond
+)
