@@ -166,6 +166,13 @@ endpoints:
 	b.write("slices.yaml", text.String())
 }
 
+// rule adds a rule to a chain of its own in a place.
+func (b *bed) rule(at, hook string, priority int, rule string) {
+	b.t.Helper()
+	b.At(b.t, at).Must(b.t, "table inet alarm-"+hook+" {\nchain c {\ntype filter hook "+hook+" priority "+
+		map[int]string{0: "0", -300: "-300"}[priority]+";\n"+rule+"\n}\n}\n", "nft", "-f", "-")
+}
+
 // waitFor waits for a text in the log.
 func (b *bed) waitFor(text string) {
 	b.t.Helper()

@@ -72,13 +72,6 @@ func alarms() []alarm {
 	}
 }
 
-// rule adds a rule to a chain of its own in a place.
-func (b *bed) rule(at, hook string, priority int, rule string) {
-	b.t.Helper()
-	b.At(b.t, at).Must(b.t, "table inet alarm-"+hook+" {\nchain c {\ntype filter hook "+hook+" priority "+
-		map[int]string{0: "0", -300: "-300"}[priority]+";\n"+rule+"\n}\n}\n", "nft", "-f", "-")
-}
-
 // busy makes a server in pod c that accepts connections slowly once slow is closed, so that its queue is full.
 func (b *bed) busy(slow <-chan struct{}) {
 	var fd int

@@ -169,7 +169,7 @@ func (b *bed) start(t *testing.T, name string, env, command []string, logs ...st
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = p.Kill() }) // most have ended before
-	for end := time.Now().Add(2 * time.Minute); ; time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(startPatience); ; time.Sleep(5 * time.Millisecond) {
 		content, err := os.ReadFile(filepath.Join(b.dir, name+".log"))
 		if err != nil {
 			t.Fatal(err)

@@ -109,25 +109,55 @@ func (l *loops) end(t *testing.T) {
 // held is a connection that stays open.
 type held struct {
 	client
-	flow   *lab.Flow
 	answer lab.Answer
+
+	mu   sync.Mutex
+	flow *lab.Flow
 }
 
-func hold(t *testing.T, w *lab.World, clients []client) (list []held) {
+func hold(t *testing.T, w *lab.World, clients []client) (list []*held) {
 	t.Helper()
 	for _, c := range clients {
 		flow, answer := w.At(t, c.place).Hold(t, c.question)
-		list = append(list, held{c, flow, answer})
+		list = append(list, &held{client: c, flow: flow, answer: answer})
 	}
 	return list
 }
 
+// ask sends a request over the connection. It returns what is wrong with the answer; empty: nothing.
+func (h *held) ask() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if r := h.flow.Send(patience); r.Outcome != lab.Answered || r.Answer.Name() != h.answer.Name() {
+		return fmt.Sprintf("%s, want an answer of %s", r, h.answer.Name())
+	}
+	return ""
+}
+
+// use sends requests over the connections all the time. The kernel forgets a UDP flow after 30 seconds without a packet.
+func (l *loops) use(list []*held) {
+	l.running.Go(func() {
+		for {
+			for _, h := range list {
+				if what := h.ask(); what != "" {
+					l.fail(h.client, "the open connection: "+what)
+				}
+			}
+			select {
+			case <-l.stop:
+				return
+			case <-time.After(time.Second):
+			}
+		}
+	})
+}
+
 // expectAlive expects that the same endpoints still answer.
-func expectAlive(t *testing.T, list []held, when string) {
+func expectAlive(t *testing.T, list []*held, when string) {
 	t.Helper()
 	for _, h := range list {
-		if r := h.flow.Send(patience); r.Outcome != lab.Answered || r.Answer.Name() != h.answer.Name() {
-			t.Errorf("%s: %s from %s: %s, want an answer of %s", when, h.question, h.place, r, h.answer.Name())
+		if what := h.ask(); what != "" {
+			t.Errorf("%s: %s from %s: %s", when, h.question, h.place, what)
 		}
 	}
 }

@@ -18,7 +18,8 @@ var modes = []mode{{
 
 // The processor is emulated: programs are slow, and packets are not lost for it.
 const (
-	defaultRuns = 3
-	patience    = 20 * time.Second
-	pause       = 100 * time.Millisecond
+	defaultRuns   = 2
+	startPatience = 5 * time.Minute
+	patience      = 20 * time.Second
+	pause         = 300 * time.Millisecond
 )

@@ -15,6 +15,8 @@ const synced = `"SyncProxyRules complete"`
 
 const (
 	defaultRuns = 2
+	// startPatience is how long a proxy may take to start.
+	startPatience = time.Minute
 	// patience is how long a client waits for an answer.
 	patience = 900 * time.Millisecond
 	// pause is the time between two connections of a client. So it does not run out of ports.

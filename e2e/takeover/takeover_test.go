@@ -50,6 +50,7 @@ func TestTakeOver(t *testing.T) {
 			waitServed(t, b.World, clients)
 			open := hold(t, b.World, clients)
 			l := startLoops(t, b.World, clients)
+			l.use(open)
 			for i := range runs(t) {
 				stop(t, upstream)
 				verdict := b.verdict(t, &m, i)
