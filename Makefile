@@ -55,7 +55,7 @@ test: packages $(SUM) ## run all tests that need no second kernel and no API ser
 .PHONY: e2e
 e2e: packages $(SUM) ## run the scenarios with real packets against a real kube-apiserver, and from manifests (root; builds the API server once)
 	e2e/controlplane/build.sh
-	$(call SHOW_TESTS,testname,e2e) $(E2E) -p 1 ./e2e ./e2e/takeover ./e2e/outage ./e2e/deadnode ./config/deploy
+	$(call SHOW_TESTS,testname,e2e) $(E2E) -p 1 ./e2e ./e2e/takeover ./e2e/outage ./e2e/deadnode ./e2e/flood ./config/deploy
 
 .PHONY: takeover
 takeover: packages $(SUM) ## go from kube-proxy to Verdict and back under load, in three modes of kube-proxy (root; RUNS=20; part of e2e with 2 runs)
@@ -99,6 +99,10 @@ bench-upstream: packages build ## measure Verdict beside kube-proxy, draw e2e/ch
 .PHONY: bench-deadnode
 bench-deadnode: packages ## let a node vanish under Verdict and under kube-proxy, draw e2e/dead-node.svg (root, 2 minutes)
 	$(GO) test -tags e2e ./e2e/deadnode -run '^$$' -bench Vanish -benchtime 1x -upstream "$$(e2e/controlplane/build.sh)" -plot $(CURDIR)/e2e/dead-node.svg
+
+.PHONY: bench-flood
+bench-flood: ## measure new connections and changes of others during floods of packets and of changes (root, 2 minutes)
+	$(GO) test -tags e2e ./e2e/flood -run '^$$' -bench Flood -benchtime 16x
 
 .PHONY: profile
 profile: ## write CPU and heap profiles of first sync and churn into .cache/profiles

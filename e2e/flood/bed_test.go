@@ -1,0 +1,91 @@
+//go:build e2e
+
+package flood
+
+import (
+	"net/netip"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/verdict-proxy/verdict/cmd/verdict/socket"
+	"github.com/verdict-proxy/verdict/e2e/daemon"
+	"github.com/verdict-proxy/verdict/e2e/lab"
+	"github.com/verdict-proxy/verdict/e2e/netns"
+	"github.com/verdict-proxy/verdict/e2e/program"
+)
+
+var verdict string // the program under test
+
+func TestMain(m *testing.M) { os.Exit(netns.Enter(func() int { return program.Main(m, &verdict) })) }
+
+// bed is a world with the daemon on its node, and two Services: shop/calm, which others must not disturb, and
+// tenant/sticky, with session affinity.
+type bed struct {
+	*lab.World
+	server *server
+	daemon *daemon.Daemon
+	dir    string
+}
+
+const kubeconfig = `apiVersion: v1
+kind: Config
+clusters: [{name: c, cluster: {server: "http://127.0.0.1:6444"}}]
+contexts: [{name: c, context: {cluster: c, user: u}}]
+users: [{name: u, user: {}}]
+current-context: c
+`
+
+// newBed makes the world, and starts the daemon with these further objects.
+func newBed(t testing.TB, further ...object) *bed {
+	t.Helper()
+	b := newBedWithout(t)
+	b.server.put(further...)
+	b.start(t)
+	return b
+}
+
+// newBedWithout makes the world without a daemon.
+func newBedWithout(t testing.TB) *bed {
+	t.Helper()
+	b := &bed{World: lab.New(t), server: newServer(), dir: t.TempDir()}
+	b.server.put(node(), service("default", "kubernetes", netip.MustParseAddrPort("10.96.0.1:443"), false),
+		service("shop", "calm", calmFrontend, false), slice("shop", "calm", pod("a", 8080), pod("b", 8080)),
+		service("tenant", "sticky", stickyFrontend, true), slice("tenant", "sticky", pod("a", 8080), pod("b", 8080)))
+	b.Node.MustDo(t, func() error { b.server.listen(t, "127.0.0.1:6444"); return nil })
+	if err := os.WriteFile(filepath.Join(b.dir, "kubeconfig"), []byte(kubeconfig), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func pod(name string, port uint16) netip.AddrPort {
+	return netip.AddrPortFrom(lab.PodAddress(lab.IPv4, name), port)
+}
+
+// command is that of the daemon.
+func (b *bed) command(flags ...string) []string {
+	return append([]string{
+		verdict, "run", "--kubeconfig=" + filepath.Join(b.dir, "kubeconfig"), "--hostname-override=" + lab.NodeName, "--backend=nft",
+		"--cluster-cidr=10.0.0.0/16", "--healthz-bind-address=", "--conntrack-max-per-core=0",
+	}, flags...)
+}
+
+// start starts the daemon, and waits for its first pass.
+func (b *bed) start(t testing.TB, flags ...string) {
+	t.Helper()
+	p, err := lab.NewProcess(lab.ProcessOptions{Name: "verdict", Namespace: b.Node, Dir: b.dir, Command: b.command(flags...)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.daemon = &daemon.Daemon{Process: p, Node: b.Node}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(p.Log(60))
+		}
+		if err := p.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	b.daemon.WaitFor(t, "the first pass", func(s *socket.Status) bool { return s.Synced && s.Passes > 0 })
+}

@@ -1,0 +1,11 @@
+// Package flood tests what tenants cost each other: floods of packets and of changes, and a full table of
+// connections. The daemon, the kernel and the packets are real.
+//
+//	server_test.go    an API server that has its objects in memory, so that it can send as fast as the daemon reads
+//	objects_test.go   the objects
+//	bed_test.go       the network, the daemon, and a Service that others must not disturb
+//	packets_test.go   floods of packets with forged sources; entries of connection tracking
+//	stopwatch_test.go how long a connection takes, and a change
+//	flood_test.go     tests of floods
+//	bench_test.go     what floods cost others (make bench-flood)
+package flood
