@@ -26,14 +26,16 @@ type flowCleaner struct {
 	applied   bool             // the kernel has the rules of everything that the tracker was told
 	running   bool             // a cleaning is under way
 	done      chan cleaned     // has room for one result, so that the goroutine never waits
-	retry     <-chan time.Time // after an error, when to try again; nil: there was no error
-	backoff   time.Duration
+	retry     <-chan time.Time // when to start; nil: when something has to be cleaned
+	backoff   time.Duration    // after an error
+	rested    time.Time        // the next cleaning must not begin earlier
 }
 
 // cleaned is the end of a cleaning.
 type cleaned struct {
 	results []conntrack.Result
 	err     error
+	took    time.Duration
 }
 
 func newFlowCleaner(flows Flows, former, adopted []conntrack.Frontend, log *slog.Logger) flowCleaner {
@@ -46,6 +48,14 @@ func newFlowCleaner(flows Flows, former, adopted []conntrack.Frontend, log *slog
 const (
 	firstFlowRetry = time.Second
 	maxFlowRetry   = time.Minute
+)
+
+// A cleaning takes long when many packets with forged sources have filled the kernel's table, and it holds up the packets
+// of others. So the next one waits for a multiple of that, up to a limit: cleanings take a fifth of a core at most, unless
+// one takes longer than the limit.
+const (
+	restFactor = 4
+	maxRest    = time.Second
 )
 
 // set tells the tracker of a Service's new plan; nil: the Service is gone.
@@ -68,9 +78,8 @@ func (c *flowCleaner) rulesRepaired(done bool) {
 	c.start()
 }
 
-// start begins a cleaning when there is something to clean. It does not while one is running, while an error makes it
-// wait, or while the old rules are in force, which could still make new flows: the caller calls it again after each of
-// these.
+// start begins a cleaning when there is something to clean. It does not while one is running, while it has to wait, or
+// while the old rules are in force, which could still make new flows: the caller calls it again after each of these.
 func (c *flowCleaner) start() {
 	if c.running || c.retry != nil || !c.applied {
 		return
@@ -79,17 +88,23 @@ func (c *flowCleaner) start() {
 	if stale.Empty() {
 		return
 	}
+	if rest := time.Until(c.rested); rest > 0 {
+		c.retry = time.After(rest)
+		return
+	}
 	c.running = true
 	nodePorts := c.nodePorts
 	go func() {
+		began := time.Now()
 		results, err := c.flows.Clean(stale, nodePorts)
-		c.done <- cleaned{results: results, err: err}
+		c.done <- cleaned{results: results, err: err, took: time.Since(began)}
 	}()
 }
 
 // finish notes the end of a cleaning, and starts the next one if there is something to clean.
 func (c *flowCleaner) finish(end cleaned) {
 	c.running = false
+	c.rested = time.Now().Add(min(restFactor*end.took, maxRest))
 	if end.err != nil {
 		c.failed(end.err)
 		return
@@ -116,7 +131,7 @@ func (c *flowCleaner) failed(err error) {
 	c.retry = time.After(c.backoff)
 }
 
-// tryAgain starts a cleaning after the wait that an error caused.
+// tryAgain starts a cleaning after the wait.
 func (c *flowCleaner) tryAgain() {
 	c.retry = nil
 	c.start()

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -127,9 +128,17 @@ func (w *flowWorld) pass(t *testing.T) {
 
 // clean lets cleanings finish until none is under way.
 func (w *flowWorld) clean() {
-	for w.Proxier.flows.running {
+	for w.rest(); w.Proxier.flows.running; w.rest() {
 		w.flows.begin <- struct{}{}
 		w.Proxier.flows.finish(<-w.Proxier.flows.done)
+	}
+}
+
+// rest waits until a cleaning may begin again.
+func (w *flowWorld) rest() {
+	if c := &w.Proxier.flows; c.retry != nil {
+		<-c.retry
+		c.tryAgain()
 	}
 }
 
@@ -180,6 +189,7 @@ func TestServicesDeletedAtAboutTheSameTime(t *testing.T) {
 	w.expect(t, "before", 0, 1, 2, 3, 4)
 	w.delete(0)
 	w.pass(t)
+	w.rest()
 	if !w.Proxier.flows.running {
 		t.Fatal("no cleaning is under way although a Service was deleted")
 	}
@@ -199,6 +209,7 @@ func TestNoCleaningWhileOldRulesAreInForce(t *testing.T) {
 	w.send(t, 0)
 	w.delete(0)
 	w.pass(t)
+	w.rest()
 	w.delete(1)
 	w.rules.fail = 1
 	if err := w.Once(); err == nil {
@@ -249,5 +260,37 @@ func TestFlowsThatCannotBeRemoved(t *testing.T) {
 	}
 	if cleaner.running || cleaner.retry != nil || cleaner.backoff != 0 || w.flows.cleans != attempts+1 {
 		t.Errorf("running %v, waiting %v, backoff %v after %d cleanings", cleaner.running, cleaner.retry != nil, cleaner.backoff, w.flows.cleans)
+	}
+}
+
+// TestCleaningsRest: after a cleaning that took long, the next one waits, and then looks at all that changed.
+func TestCleaningsRest(t *testing.T) {
+	w := newWorld(t)
+	w.store.MarkSynced()
+	cleaner := &w.Proxier.flows
+	change := func(i int) {
+		t.Helper()
+		w.store.SetService(udpService(i), nil)
+		if err := w.Once(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	change(0)
+	end := <-cleaner.done
+	change(1)
+	end.took = time.Minute
+	cleaner.finish(end)
+	change(2)
+	if cleaner.running || cleaner.retry == nil || w.flows.cleans != 1 {
+		t.Fatalf("running %v, waiting %v after %d cleanings, want one that waits", cleaner.running, cleaner.retry != nil, w.flows.cleans)
+	}
+	<-cleaner.retry
+	cleaner.tryAgain()
+	if !cleaner.running {
+		t.Fatal("no cleaning is under way after the wait")
+	}
+	cleaner.finish(<-cleaner.done)
+	if cleaner.running || w.flows.cleans != 2 {
+		t.Errorf("running %v after %d cleanings, want two", cleaner.running, w.flows.cleans)
 	}
 }
