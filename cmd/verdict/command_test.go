@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -91,7 +92,7 @@ func TestCommandLine(t *testing.T) {
 	}
 }
 
-// upstreamFlags are the flags in the output of "kube-proxy --help", version 1.37.1, and its deprecated ones, with values.
+// upstreamFlags are the flags of kube-proxy with values, also the deprecated ones, which its help does not show.
 var upstreamFlags = strings.Fields(`
 --bind-address=0.0.0.0 --bind-address-hard-fail --cleanup --cluster-cidr=10.0.0.0/8 --config-sync-period=15m
 --conntrack-max-per-core=1 --conntrack-min=1 --conntrack-tcp-be-liberal --conntrack-tcp-timeout-close-wait=1h
@@ -112,6 +113,15 @@ iptables-sync-period ipvs-sync-period kube-api-content-type log-flush-frequency 
 log-text-split-stream show-hidden-metrics-for-version vmodule`)
 
 func TestFlagsOfKubeProxyAreAccepted(t *testing.T) {
+	for _, f := range flagsOfKubeProxy(t) {
+		given := func(arg string) bool {
+			return strings.HasPrefix(arg+"=", "--"+f.name+"=") || strings.HasPrefix(arg, "-"+f.name+"=")
+		}
+		other := []string{"config", "write-config-to", "init-only", "help", "version"} // they end the process, or read a file
+		if !slices.ContainsFunc(upstreamFlags, given) && !slices.Contains(other, f.name) {
+			t.Errorf("--%s is not tried", f.name)
+		}
+	}
 	exit, _, stderr := inNamespace(t, append([]string{"run"}, upstreamFlags...)...)
 	if exit != 0 {
 		t.Fatalf("exit %d: %s", exit, stderr)

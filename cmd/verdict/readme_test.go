@@ -77,17 +77,16 @@ func TestReadmeFlags(t *testing.T) {
 	compareMaps(t, documented, defined)
 }
 
-// TestDocumentedMetrics compares the table in config/deploy/README.md with the metrics of the daemon and their labels.
-// Metrics of the Go runtime and of the process are not in the table.
+// TestDocumentedMetrics compares the tables in config/deploy with the metrics of the daemon and their labels: those of
+// Verdict alone, and those of kube-proxy. Metrics of the Go runtime and of the process are not in the tables.
 func TestDocumentedMetrics(t *testing.T) {
-	documented, same := map[string]string{}, map[string]bool{}
-	for _, cells := range tableOf(t, deployReadme, "metric | labels | kube-proxy | meaning") {
-		labels := literals(cells[1])
-		slices.Sort(labels)
-		for _, name := range literals(cells[0]) {
-			documented[name] = strings.Join(labels, " ")
-			same[name] = strings.TrimSpace(cells[2]) == "same"
+	documented, same := documentedMetrics(t, deployReadme, "metric | labels | meaning"), map[string]bool{}
+	known := maps.Clone(documented)
+	for name, labels := range documentedMetrics(t, besideKubeProxy, "metric | labels | meaning | see also") {
+		if _, twice := documented[name]; twice {
+			t.Errorf("%s is in both documents", name)
 		}
+		documented[name], same[name] = labels, true
 	}
 	compareMaps(t, documented, registered(t, everyMetric(t)))
 
@@ -97,10 +96,14 @@ func TestDocumentedMetrics(t *testing.T) {
 		t.Fatal(err)
 	}
 	missing := map[string]bool{}
-	for _, cells := range tableOf(t, deployReadme, "metric of kube-proxy | why Verdict does not have it") {
+	for _, cells := range tableOf(t, besideKubeProxy, "metric of kube-proxy | why Verdict does not have it | use instead") {
 		for _, name := range literals(cells[0]) {
 			missing[name] = true
 		}
+		wantKnown(t, known, cells[2])
+	}
+	for _, cells := range tableOf(t, besideKubeProxy, "metric | labels | meaning | see also") {
+		wantKnown(t, known, cells[3])
 	}
 	for name := range ofUpstream {
 		if same[name] == missing[name] {
@@ -114,8 +117,35 @@ func TestDocumentedMetrics(t *testing.T) {
 	}
 }
 
-// deployReadme is about deploying.
-const deployReadme = "../../config/deploy/README.md"
+// documentedMetrics returns the metrics of a table with their labels.
+func documentedMetrics(t *testing.T, file, header string) map[string]string {
+	t.Helper()
+	found := map[string]string{}
+	for _, cells := range tableOf(t, file, header) {
+		labels := literals(cells[1])
+		slices.Sort(labels)
+		for _, name := range literals(cells[0]) {
+			found[name] = strings.Join(labels, " ")
+		}
+	}
+	return found
+}
+
+// wantKnown wants a cell to name only metrics that exist.
+func wantKnown(t *testing.T, known map[string]string, cell string) {
+	t.Helper()
+	for _, name := range literals(cell) {
+		if _, ok := known[name]; !ok {
+			t.Errorf("%s: there is no metric %s of Verdict alone", besideKubeProxy, name)
+		}
+	}
+}
+
+// Documents about deploying.
+const (
+	deployReadme    = "../../config/deploy/README.md"
+	besideKubeProxy = "../../config/deploy/KUBE-PROXY.md"
+)
 
 // everyMetric is a registry with all metrics of the daemon.
 func everyMetric(t *testing.T) *prometheus.Registry {

@@ -3,12 +3,16 @@
 package deploy
 
 import (
+	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"maps"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -22,7 +26,7 @@ import (
 	"github.com/verdict-proxy/verdict/e2e/lab"
 )
 
-var update = flag.Bool("update", false, "write proxier/metrics/testdata/kube-proxy.txt from what upstream's kube-proxy shows")
+var update = flag.Bool("update", false, "write what upstream's kube-proxy shows into testdata")
 
 // recorded is what TestMetricsOfUpstream of package metrics compares Verdict with.
 const recorded = "../../proxier/metrics/testdata/kube-proxy.txt"
@@ -119,4 +123,78 @@ func (c *cluster) upstream(t *testing.T, binary, mode, kubeconfig string) (found
 		}), err
 	})
 	return found
+}
+
+// TestRecordedMetricsAreComplete compares the names of what is recorded with those in the source of upstream: a metric
+// that shows nothing until something happens is not in the answer of a kube-proxy that has just started.
+func TestRecordedMetricsAreComplete(t *testing.T) {
+	const kubeProxyUnseen = "../../proxier/metrics/testdata/kube-proxy-unseen.txt"
+	want, err := exposition.Recorded("", recorded, kubeProxyUnseen)
+	if err != nil {
+		t.Fatal(err)
+	}
+	declared := map[string]bool{}
+	for module, folder := range map[string]string{
+		"k8s.io/kubernetes": "pkg/proxy/metrics", "k8s.io/component-base": "metrics/prometheus/restclient",
+	} {
+		text := source(t, module, folder)
+		for _, name := range registeredIn(text) {
+			declared[name] = true
+		}
+	}
+	for name := range declared {
+		if want[name] == "" {
+			t.Errorf("upstream's source has %s: add it to %s", name, kubeProxyUnseen)
+		}
+	}
+	for name := range want {
+		if !declared[name] {
+			t.Errorf("upstream's source does not have %s, which is recorded", name)
+		}
+	}
+}
+
+// source returns the Go files in a folder of a module of upstream, without tests.
+func source(t *testing.T, module, folder string) string {
+	t.Helper()
+	cmd := exec.Command("go", "mod", "download", "-json", module)
+	cmd.Dir = "../../e2e/controlplane"
+	out, err := cmd.Output()
+	var answer struct{ Dir string }
+	if err := errors.Join(err, json.Unmarshal(out, &answer)); err != nil {
+		t.Fatalf("download %s: %v\n%s", module, err, out)
+	}
+	files, err := filepath.Glob(filepath.Join(answer.Dir, folder, "*.go"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no files in %s of %s: %v", folder, module, err)
+	}
+	var all strings.Builder
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.HasSuffix(file, "_test.go") {
+			all.Write(text)
+		}
+	}
+	return all.String()
+}
+
+// registeredIn returns the names of the metrics that Go code declares and registers. Those of Windows are left out.
+func registeredIn(text string) (names []string) {
+	declaration := regexp.MustCompile(`(\w+) += \w+\.New(?:Gauge|Counter|Histogram)\w*\(\s*&\w+\.\w+\{((?s:.*?))Name: +"(\w+)"`)
+	for _, match := range declaration.FindAllStringSubmatch(text, -1) {
+		name := match[3]
+		if strings.Contains(match[2], "kubeProxySubsystem") {
+			name = "kubeproxy_" + name
+		}
+		if strings.Contains(text, "Register("+match[1]+")") && !strings.Contains(name, "winkernel") {
+			names = append(names, name)
+		}
+	}
+	for _, match := range regexp.MustCompile(`NewDesc\(\s*"(\w+)"`).FindAllStringSubmatch(text, -1) {
+		names = append(names, match[1])
+	}
+	return names
 }
