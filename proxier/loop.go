@@ -19,41 +19,47 @@ func (p *Proxier) Run(ctx context.Context) error {
 	defer check.Stop()
 	tick := time.NewTicker(dataplane.TickPeriod)
 	defer tick.Stop()
-	for {
-		wanted := true // a pass
-		select {
-		case <-ctx.Done():
+	for ctx.Err() == nil {
+		if !p.wait(ctx, check.C, tick.C) {
+			continue
+		}
+		if !p.continues() && !p.pace.gather(ctx) {
 			return nil
-		case <-p.store.Wake():
-			p.noteWaiting()
-		case <-p.rest():
-		case <-p.pace.retry():
-		case s := <-p.reconfigured:
-			p.reconfigure(s)
-		case i := <-p.interference:
-			wanted = p.repair(i)
-		case <-check.C:
-			wanted = p.check()
-		case now := <-tick.C:
-			p.errors.passes.write(now)
-			wanted = p.tick()
-		case <-p.outliers.wake():
-			wanted = p.replanOutliers()
-		case c := <-p.flows.done:
-			p.observer.FlowsCleaned(c.results)
-			p.flows.finish(c)
-			wanted = false
-		case <-p.flows.retry:
-			p.flows.tryAgain()
-			wanted = false
 		}
-		if wanted {
-			if !p.continues() && !p.pace.gather(ctx) {
-				return nil
-			}
-			_ = p.pass() // logged, and tried again
-		}
+		_ = p.pass() // logged, and tried again
 	}
+	return nil
+}
+
+// wait takes what comes next, and reports whether a pass is wanted.
+func (p *Proxier) wait(ctx context.Context, check, tick <-chan time.Time) (wanted bool) {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-p.store.Wake():
+		p.noteWaiting()
+	case <-p.rest():
+	case <-p.pace.retry():
+	case s := <-p.reconfigured:
+		p.reconfigure(s)
+	case i := <-p.interference:
+		return p.repair(i)
+	case <-check:
+		return p.check()
+	case now := <-tick:
+		p.errors.passes.write(now)
+		return p.tick()
+	case <-p.outliers.wake():
+		return p.replanOutliers()
+	case c := <-p.flows.done:
+		p.observer.FlowsCleaned(c.results)
+		p.flows.finish(c)
+		return false
+	case <-p.flows.retry:
+		p.flows.tryAgain()
+		return false
+	}
+	return true
 }
 
 // reconfigure takes over settings. The next pass derives the environment from them.

@@ -81,7 +81,7 @@ func checkDefault(t *testing.T, of *upstreamFlag, f *pflag.Flag, remark string) 
 	t.Helper()
 	ours := strings.Trim(f.DefValue, "[]")
 	zero := func(s string) bool { return slices.Contains([]string{"", "0", "0s", "false", "0.0.0.0"}, s) }
-	differs := ours != of.fallback && !(zero(ours) && zero(of.fallback))
+	differs := ours != of.fallback && (!zero(ours) || !zero(of.fallback))
 	if named := strings.Contains(strings.ToLower(remark), "default here: `"+strings.ToLower(ours)+"`"); differs != named && of.name != "nodeport-addresses" {
 		t.Errorf("--%s: the defaults %q and %q differ: %t; the remark says so: %t", of.name, of.fallback, ours, differs, named)
 	}
