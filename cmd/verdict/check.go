@@ -2,12 +2,14 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
 	"os"
 
 	"github.com/spf13/cobra"
+	"k8s.io/client-go/rest"
 
 	"github.com/verdict-proxy/verdict/cmd/verdict/preflight"
 	"github.com/verdict-proxy/verdict/cmd/verdict/takeover"
@@ -59,12 +61,13 @@ func checkNode(ctx context.Context, s *config.Settings) []preflight.Finding {
 	families := kernelFamilies(kernelHasIPv6(), unprobed, slog.New(slog.DiscardHandler))
 	list = append(list, preflight.NFTables(nft.Probe(nft.Options{Families: families}))...)
 	list = append(list, checkIPVS(s))
-	list = append(list, preflight.KubeProxy(takeover.Find())...)
+	found, err := takeover.Find()
+	list = append(list, preflight.KubeProxy(found, err)...)
 	list = append(list, preflight.OtherProxies()...)
-	pid := claimant()
+	holder := preflight.Holder{PID: claimant(), KubeProxy: !found.Empty()}
 	list = append(list,
-		preflight.Listener("healthz-bind-address", s.HealthzBindAddress, pid),
-		preflight.Listener("metrics-bind-address", s.MetricsBindAddress, pid))
+		preflight.Listener("healthz-bind-address", s.HealthzBindAddress, holder),
+		preflight.Listener("metrics-bind-address", s.MetricsBindAddress, holder))
 	list = append(list, preflight.Sysctls(ipvsctl.ProcSys)...)
 	list = append(list, preflight.Room(conntrack.ReadRoom(procRoot)))
 	return append(list, checkSource(ctx, s)...)
@@ -83,6 +86,12 @@ func checkSource(ctx context.Context, s *config.Settings) []preflight.Finding {
 		return []preflight.Finding{preflight.Manifests(s.Manifests)}
 	}
 	client, err := newClient(s)
+	if errors.Is(err, rest.ErrNotInCluster) {
+		return []preflight.Finding{{
+			Check: "API server", Status: preflight.Warning, Detail: "not checked: this is no pod, and no flag says where the API server is",
+			Remedy: "repeat with --kubeconfig FILE or --manifests DIR, unless Verdict is to run in a pod",
+		}}
+	}
 	if err != nil {
 		return []preflight.Finding{{
 			Check: "API server", Status: preflight.Error, Detail: err.Error(), Remedy: "set --kubeconfig FILE, or --manifests DIR",

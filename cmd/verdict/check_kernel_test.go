@@ -4,6 +4,7 @@ package main
 
 import (
 	"encoding/json"
+	"net"
 	"os/exec"
 	"strings"
 	"testing"
@@ -92,5 +93,32 @@ func TestCheck(t *testing.T) {
 	}
 	if exit != exitFailure {
 		t.Errorf("exit %d, want %d", exit, exitFailure)
+	}
+}
+
+// TestCheckBesideKubeProxy follows config/deploy/README.md: the operator of a cluster with kube-proxy checks a node, without
+// any flag. Nothing is wrong there.
+func TestCheckBesideKubeProxy(t *testing.T) {
+	ns := netns.New(t)
+	ns.Must(t, "", "nft", "add table ip kube-proxy; add chain ip kube-proxy services; add rule ip kube-proxy services counter")
+	ns.MustDo(t, func() error { return ns.Sysctl("net.ipv4.ip_forward=1") })
+	var listener net.Listener
+	ns.MustDo(t, func() (err error) {
+		listener, err = net.Listen("tcp", "127.0.0.1:10256")
+		return err
+	})
+	defer listener.Close()
+	found, exit := check(t, ns)
+	for _, name := range []string{"kube-proxy", "--healthz-bind-address", "API server"} {
+		if found[name].Status != preflight.Warning {
+			t.Errorf("%s: %+v, want a warning", name, found[name])
+		}
+	}
+	if exit != 0 {
+		t.Errorf("exit %d: %v", exit, found)
+	}
+	ns.Must(t, "", "nft", "delete table ip kube-proxy")
+	if found, exit := check(t, ns); found["--healthz-bind-address"].Status != preflight.Error || exit != 1 {
+		t.Errorf("a listener that is not kube-proxy's: exit %d, %+v", exit, found["--healthz-bind-address"])
 	}
 }

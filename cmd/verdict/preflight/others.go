@@ -52,8 +52,14 @@ func OtherProxies() []Finding {
 	return list
 }
 
-// Listener checks that the address of a listener is free. Verdict itself may have it: pid is its process, or 0.
-func Listener(flag, address string, pid int) Finding {
+// Holder says who may have the address of a listener besides strangers.
+type Holder struct {
+	PID       int  // the process of Verdict, or 0
+	KubeProxy bool // kube-proxy serves this node, and ends before Verdict starts
+}
+
+// Listener checks that the address of a listener is free, or will be.
+func Listener(flag, address string, holder Holder) Finding {
 	f := Finding{Check: "--" + flag, Status: OK, Detail: address + " is free"}
 	if address == "" {
 		f.Detail = "off"
@@ -63,8 +69,11 @@ func Listener(flag, address string, pid int) Finding {
 	switch {
 	case err == nil:
 		_ = l.Close()
-	case errors.Is(err, syscall.EADDRINUSE) && pid != 0:
-		f.Detail = fmt.Sprintf("%s: Verdict runs already (pid %d)", address, pid)
+	case errors.Is(err, syscall.EADDRINUSE) && holder.PID != 0:
+		f.Detail = fmt.Sprintf("%s: Verdict runs already (pid %d)", address, holder.PID)
+	case errors.Is(err, syscall.EADDRINUSE) && holder.KubeProxy:
+		f.Status, f.Detail = Warning, address+" is in use, probably by kube-proxy, whose rules are here"
+		f.Remedy = "stop kube-proxy before Verdict starts"
 	default:
 		f.Status, f.Detail = Error, err.Error()
 		f.Remedy = "stop the program that listens there, which may be kube-proxy, or choose another address"
