@@ -12,6 +12,7 @@
 //	ipvs.go       what IPVS can do on this host; sysctls.go: the former values of its sysctls
 //	kernel.go     what the kernel lacks, if it refuses the tables
 //	successor.go  takes over from kube-proxy when the first pass is in the kernel; takeover: what kube-proxy left
+//	handover.go   the wait for kube-proxy before a clean-up
 //	observers.go  health, metrics and Events of the loop; events.go: Events; event_node.go: those on the Node
 //	faces.go      the HTTP listeners for health, metrics and the page of package ui; scrape.go: metrics that a scrape reads
 //	room.go       a table of connections that is full

@@ -66,15 +66,22 @@ func newCleanup() *cobra.Command {
 		Short: "Remove everything that Verdict has created in the kernel",
 		Long: `Remove everything that Verdict has created in the kernel of this node: its tables, virtual servers, local routes and
 sysctls. Stop the proxy first. If another Service proxy is to serve this node, start that one before: connections then
-find a translation all the time. "verdict run --cleanup" does the same.`,
+find a translation all the time. A pod of kube-proxy runs before its rules are there; --await-kube-proxy waits for them.
+"verdict run --cleanup" does the same without a wait.`,
 		Args: noArguments,
 	}
 	bindLog(cmd.Flags(), &s)
+	await := cmd.Flags().Duration("await-kube-proxy", 0,
+		"wait at most `TIME` until kube-proxy has written its rules, if the node has one; an error, if it has written none by then")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := prepare(&s); err != nil {
 			return err
 		}
-		return cleanUp(newLogger(cmd.ErrOrStderr(), &s))
+		log := newLogger(cmd.ErrOrStderr(), &s)
+		if err := newHandover(*await).await(cmd.Context(), log); err != nil {
+			return err
+		}
+		return cleanUp(log)
 	}
 	return cmd
 }
