@@ -13,6 +13,7 @@ VULN          := .cache/govulncheck-$(GOVULNCHECK)
 GOTESTSUM     := v1.13.0
 SUM           := .cache/gotestsum-$(GOTESTSUM)
 TEST_PACKAGES := nftables iproute2 conntrack iptables systemd chromium fonts-dejavu-core
+CLUSTER_PACKAGES := containerd runc containernetworking-plugins buildah procps
 BINARY        ?= bin/verdict
 IMAGE         ?= verdict:$(VERSION)
 
@@ -66,6 +67,11 @@ takeover: packages $(SUM) ## go from kube-proxy to Verdict and back under load, 
 e2e-upstream: packages $(SUM) ## run the same scenarios against upstream kube-proxy, to check what they expect
 	e2e/controlplane/build.sh
 	$(call SHOW_TESTS,testname,upstream) $(E2E) ./e2e -proxy=kube-proxy
+
+.PHONY: e2e-cluster
+e2e-cluster: build $(SUM) ## run Verdict as a DaemonSet on two nodes with kubelets, and replace kube-proxy as documented (root; not part of CI)
+	@e2e/packages.sh $(TEST_PACKAGES) $(CLUSTER_PACKAGES)
+	$(call SHOW_TESTS,testname,cluster) $(E2E) ./e2e/cluster
 
 .PHONY: chaos
 chaos: packages build ## run the daemon under random faults and check every round (root; ROUNDS=2000 SEED=1; 200 rounds take 10 minutes)

@@ -1,0 +1,99 @@
+//go:build e2e
+
+package cluster
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// kubeProxy makes kube-proxy the proxy of all nodes, as kubeadm deploys it. Nothing else may be there.
+func (c *cluster) kubeProxy(t *testing.T, mode string) {
+	t.Helper()
+	c.removeProxies(t)
+	file := filepath.Join(t.TempDir(), "configmap.yaml")
+	if err := os.WriteFile(file, []byte(c.configMap(t, mode)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	c.must(t, "apply", "-f", file, "-f", "testdata/kube-proxy.yaml")
+	c.ready(t, "kube-proxy")
+}
+
+// configMap is the ConfigMap that kubeadm makes, with the values of this cluster.
+func (c *cluster) configMap(t *testing.T, mode string) string {
+	t.Helper()
+	bytes, err := os.ReadFile("../../cmd/verdict/kubeproxyconfig/testdata/kubeadm-1.37-configmap.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(bytes)
+	for _, change := range [][2]string{
+		{"192.0.2.1", hosts(planeHost)[0].Addr().String()},
+		{"clusterCIDR: 10.244.0.0/16,fd00:10:244::/56", "clusterCIDR: " + podRanges},
+		{"mode: iptables", "mode: " + mode},
+		{"maxPerCore: null", "maxPerCore: 0"}, // the size of the table belongs to the machine
+	} {
+		if !strings.Contains(text, change[0]) {
+			t.Fatalf("kubeadm's ConfigMap has no %q", change[0])
+		}
+		text = strings.ReplaceAll(text, change[0], change[1])
+	}
+	return text
+}
+
+// removeProxies removes each proxy with everything that it left in the kernel. It is not under test.
+func (c *cluster) removeProxies(t *testing.T) {
+	t.Helper()
+	for _, name := range []string{"kube-proxy", "verdict", "verdict-cleanup"} {
+		c.must(t, "-n", "kube-system", "delete", "daemonset", name, "--ignore-not-found", "--cascade=foreground", "--timeout=120s")
+	}
+	for _, n := range c.nodes {
+		if err := n.forget(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// ofKubelet matches chains that the kubelet makes.
+var ofKubelet = regexp.MustCompile(`KUBE-(FIREWALL|KUBELET-CANARY|IPTABLES-HINT)`)
+
+// expectTables expects that of the two proxies only one has tables on each node.
+func (c *cluster) expectTables(t *testing.T, proxy string) {
+	t.Helper()
+	for _, n := range c.nodes {
+		rules, err := n.output("sh", "-c", "nft list tables; iptables-nft-save; ip6tables-nft-save")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(rules) {
+			upstream := strings.Contains(line, "KUBE-") || strings.Contains(line, "kube-proxy")
+			upstream = upstream && !ofKubelet.MatchString(line)
+			if verdict := strings.Contains(line, "verdict"); upstream && proxy == "verdict" || verdict && proxy != "verdict" {
+				t.Errorf("%s has %s", n.name(), strings.TrimSpace(line))
+			}
+		}
+		if want := map[string]string{"verdict": "table ip verdict", "nftables": "table ip kube-proxy", "iptables": "KUBE-SERVICES"}[proxy]; !strings.Contains(rules, want) {
+			t.Errorf("%s has no %s", n.name(), want)
+		}
+	}
+}
+
+// verdict makes Verdict the proxy of all nodes, by the commands of the README.
+func (c *cluster) verdict(t *testing.T) {
+	t.Helper()
+	c.follow(t, "The image")
+	c.kubeProxy(t, "nftables")
+	c.follow(t, "Replace kube-proxy")
+	c.ready(t, "verdict")
+}
+
+// restarts is how often the kubelet has started Verdict on a node again.
+func (c *cluster) restarts(t *testing.T, n *node) string {
+	t.Helper()
+	return c.must(t, "-n", "kube-system", "get", "pod", "-l", "app.kubernetes.io/name=verdict", "--field-selector",
+		fmt.Sprintf("spec.nodeName=%s", n.name()), "-o", "jsonpath={.items[0].status.containerStatuses[0].restartCount}")
+}
