@@ -20,6 +20,7 @@ type successor struct {
 	proxier.Observer
 	once sync.Once
 	log  *slog.Logger
+	kept bool // the device of the mode ipvs stays
 }
 
 func newSuccessor(o proxier.Observer, log *slog.Logger) *successor {
@@ -63,7 +64,7 @@ func (s *successor) takeOver() {
 	s.log.Info("took over from kube-proxy; its rules are removed", "removed", strings.Join(removed, ", "), "duration", time.Since(start))
 	time.Sleep(syncPeriod)
 	again, _ := takeover.Find() // what it cannot find is no reason for an alarm
-	if !again.Empty() {
+	if again.Device = again.Device && !s.kept; !again.Empty() {
 		s.log.Error("kube-proxy has written its rules again, so it runs on this node; stop it, and start Verdict again",
 			"found", strings.Join(again.Names(), ", "))
 	}
@@ -97,7 +98,7 @@ func (s *successor) removeDevice() error {
 			return err
 		}
 	}
-	if left > 0 {
+	if s.kept = left > 0; s.kept {
 		s.log.Warn("virtual servers that Verdict has not made stay, with the device of kube-proxy; if nothing else needs them, remove them "+
 			"with ipvsadm, and start Verdict again", "virtualServers", left, "device", takeover.Device)
 		return nil

@@ -54,3 +54,28 @@ func TestSysctlsGoBack(t *testing.T) {
 		return err
 	})
 }
+
+// TestSysctlsOfASuccessor: a kube-proxy in the mode ipvs needs the same settings, so they stay, and the record goes.
+func TestSysctlsOfASuccessor(t *testing.T) {
+	ns := netns.New(t)
+	ns.MustDo(t, func() error {
+		if err := ns.Sysctl("net.ipv4.ip_forward=0"); err != nil {
+			return err
+		}
+		list := []ipvsctl.Sysctl{forwarding}
+		if err := recordSysctls(list); err != nil {
+			return err
+		}
+		if _, err := ipvsctl.SetSysctls(ipvsctl.ProcSys, list); err != nil {
+			return err
+		}
+		if err := restoreSysctls(true, slog.New(slog.DiscardHandler)); err != nil {
+			return err
+		}
+		record, err := nft.ReadRecord(nft.Options{})
+		if value, _ := readSysctl(forwarding.Name); value != "1" || record != "" {
+			t.Errorf("ip_forward is %s, the record %q", value, record)
+		}
+		return err
+	})
+}

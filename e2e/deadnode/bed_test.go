@@ -206,7 +206,7 @@ type load struct {
 }
 
 func (b *bed) load(from string, to netip.AddrPort, rate int) *load {
-	l := &load{from: b.At(b.t, from), to: to, rate: rate, patience: 5 * time.Second, began: time.Now(), stop: make(chan struct{})}
+	l := &load{from: b.At(b.t, from), to: to, rate: rate, patience: defaultPatience, began: time.Now(), stop: make(chan struct{})}
 	l.wait.Go(l.run)
 	return l
 }

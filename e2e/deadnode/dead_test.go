@@ -63,7 +63,7 @@ func nodeVanishes(t *testing.T, e *engine, f lab.Family, mode string) {
 	switch {
 	case mode == "observe" && o.failed < *rate/2:
 		t.Error("only few connections fail without ejection: the test does not show anything")
-	case mode == "eject" && (o.failed > 0 || o.lastLate > e.lateness || o.worst > 4500*time.Millisecond):
+	case mode == "eject" && (o.failed > 0 || o.lastLate > e.lateness || o.worst > defaultPatience-500*time.Millisecond):
 		t.Error("connections fail, or are late after the first seconds")
 	}
 }
@@ -158,13 +158,13 @@ func refusing(t *testing.T, e *engine, annotation string) {
 	for _, a := range list {
 		switch {
 		case a.err == nil:
-		case a.began-death < e.lateness/2:
+		case a.began-death < soon:
 			early++
 		default:
 			later++
 		}
 	}
-	t.Logf("%d connections were refused in the first %s, %d later", early, e.lateness/2, later)
+	t.Logf("%d connections were refused in the first %s, %d later", early, soon, later)
 	if noticed := annotation != "eject"; noticed != (later == 0) || early == 0 {
 		t.Error("with \"refusals\", no connection fails after the first second; without, connections go on to fail")
 	}

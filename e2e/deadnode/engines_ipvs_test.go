@@ -8,14 +8,20 @@ import (
 	"github.com/verdict-proxy/verdict/e2e/lab"
 )
 
-// An emulated processor makes few connections, and the daemon needs longer for each step.
-const defaultRate = 20
+// An emulated processor makes few connections, and the daemon needs up to five times as long for each step. So everything
+// has more time, and still no connection may fail.
+const (
+	defaultRate     = 10
+	defaultPatience = 20 * time.Second
+	soon            = 3 * time.Second // after a death, a refusing endpoint gets nothing any more
+	slowest         = 10 * time.Second
+)
 
 var engines = []engine{
-	{name: "ipvs", flags: []string{"--backend=ipvs", "--ipvs-fallback=false"}, lateness: 4 * time.Second},
+	{name: "ipvs", flags: []string{"--backend=ipvs", "--ipvs-fallback=false"}, lateness: slowest},
 	{
 		name: "hybrid", flags: []string{"--backend=hybrid"}, annotation: `, verdict-proxy.github.io/scheduler: "lc"`,
-		lateness: 4 * time.Second,
+		lateness: slowest,
 	},
 }
 

@@ -8,7 +8,11 @@ import (
 	"github.com/verdict-proxy/verdict/e2e/lab"
 )
 
-const defaultRate = 200
+const (
+	defaultRate     = 200
+	defaultPatience = 5 * time.Second
+	soon            = time.Second // after a death, a refusing endpoint gets nothing any more
+)
 
 var engines = []engine{{name: "nft", lateness: 2 * time.Second}}
 

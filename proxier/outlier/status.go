@@ -30,7 +30,7 @@ const (
 
 func (k Kind) String() string {
 	return [...]string{
-		SuspicionBegan: "asking an endpoint that gave no answer to a client",
+		SuspicionBegan: "asking an endpoint whether it answers",
 		SuspicionEnded: "the endpoint answers",
 		Failed:         "the endpoint does not answer",
 		Recovered:      "an endpoint answers again",

@@ -4,6 +4,7 @@ package takeover
 
 import (
 	"fmt"
+	"net/netip"
 	"os"
 	"strings"
 	"testing"
@@ -98,4 +99,45 @@ func summary(ruleset string) string {
 		}
 	}
 	return b.String()
+}
+
+// TestDevice: the addresses of the device of the mode ipvs are told from those of the node, and go with it.
+func TestDevice(t *testing.T) {
+	ns := netns.New(t)
+	ns.MustDo(t, func() error {
+		places, err := Places()
+		if len(places) != 0 {
+			t.Errorf("places without the device: %v", places)
+		}
+		return err
+	})
+	for _, command := range []string{
+		"link add node type bridge", "addr add 192.0.2.10/24 dev node", "addr add 2001:db8::10/64 dev node nodad",
+		"link add kube-ipvs0 type bridge", "addr add 10.96.0.1/32 dev kube-ipvs0", "addr add fd00:10:96::1/128 dev kube-ipvs0 nodad",
+	} {
+		ns.Must(t, "", "ip", strings.Fields(command)...)
+	}
+	ns.MustDo(t, func() error {
+		places, err := Places()
+		if err != nil {
+			return err
+		}
+		for text, of := range map[string]bool{"192.0.2.10": false, "2001:db8::10": false, "10.96.0.1": true, "fd00:10:96::1": true} {
+			if route, known := places[netip.MustParseAddr(text)]; !known || route != of {
+				t.Errorf("%s: known %v, of the device %v; want %v", text, known, route, of)
+			}
+		}
+		f, err := Find()
+		if err != nil || !f.Device {
+			t.Errorf("found %q, %v", f.Names(), err)
+		}
+		if err := RemoveDevice(); err != nil {
+			return err
+		}
+		f, err = Find()
+		if !f.Empty() {
+			t.Errorf("left are %q", f.Names())
+		}
+		return err
+	})
 }
