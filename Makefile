@@ -110,6 +110,10 @@ bench-deadnode: packages ## let a node vanish under Verdict and under kube-proxy
 bench-flood: ## measure new connections and changes of others during floods of packets and of changes (root, 2 minutes)
 	$(GO) test -tags e2e ./e2e/flood -run '^$$' -bench Flood -benchtime 16x
 
+.PHONY: bench-hostile
+bench-hostile: ## measure memory and changes of others while a tenant writes 1,000 objects of 1 MB (root, 2 minutes)
+	$(GO) test -tags e2e ./e2e/flood -run '^$$' -bench Hostile -benchtime 1x
+
 .PHONY: profile
 profile: ## write CPU and heap profiles of first sync and churn into .cache/profiles
 	$(GO) run ./e2e/bench -sizes 10000 -profiles .cache/profiles

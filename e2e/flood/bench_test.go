@@ -63,14 +63,15 @@ func BenchmarkFlood(b *testing.B) {
 
 // storm changes 10,000 Services within a window, which is far more than an API server can.
 func storm(_ *testing.B, bed *bed, round int) func() {
+	all := bed.server.encode(crowd(10_000, round)...)
 	var running sync.WaitGroup
 	running.Go(func() {
 		const parts = 50
-		all, tick := crowd(10_000, round), time.NewTicker(window/parts)
+		tick := time.NewTicker(window / parts)
 		defer tick.Stop()
 		for part := range slices.Chunk(all, len(all)/parts) {
 			<-tick.C
-			bed.server.put(part...)
+			bed.server.write(part)
 		}
 	})
 	return running.Wait

@@ -1,5 +1,5 @@
-// Package flood tests what tenants cost each other: floods of packets and of changes, and a full table of
-// connections. The daemon, the kernel and the packets are real.
+// Package flood tests what tenants cost each other: floods of packets and of changes, a full table of connections,
+// and a daemon that has little memory. The daemon, the kernel and the packets are real.
 //
 //	server_test.go    an API server that has its objects in memory, so that it can send as fast as the daemon reads
 //	objects_test.go   the objects
@@ -7,5 +7,7 @@
 //	packets_test.go   floods of packets with forged sources; entries of connection tracking
 //	stopwatch_test.go how long a connection takes, and a change
 //	flood_test.go     tests of floods
+//	memory_test.go    a memory limit
 //	bench_test.go     what floods cost others (make bench-flood)
+//	hostile_test.go   what a tenant with huge objects costs (make bench-hostile)
 package flood

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -28,7 +29,7 @@ import (
 type server struct {
 	mu       sync.Mutex
 	changed  *sync.Cond
-	version  int
+	version  atomic.Int64
 	closed   bool
 	objects  map[string]map[string][]byte // by resource and name: an event that adds the object
 	events   map[string][][]byte          // by resource, after the lists
@@ -97,33 +98,37 @@ func resourceOf(o object) string {
 	panic(fmt.Sprintf("the server has no %T", o))
 }
 
-// put writes objects at once, and returns how many bytes they have on the wire.
-func (s *server) put(objects ...object) (size int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+// written is an object as the server sends it.
+type written struct {
+	resource, name string
+	event          []byte
+}
+
+// encode makes an object ready to be written. Encoding takes longer than the rest, and so may come before.
+func (s *server) encode(objects ...object) (list []written) {
 	for _, o := range objects {
 		resource := resourceOf(o)
-		name := o.GetNamespace() + "/" + o.GetName()
-		kind := watch.Added
-		if s.objects[resource][name] != nil {
-			kind = watch.Modified
-		}
-		s.version++
-		o.SetResourceVersion(strconv.Itoa(s.version))
-		added := s.event(resource, watch.Added, o)
-		s.objects[resource][name] = added
-		size += len(added)
-		s.publish(resource, s.event(resource, kind, o))
+		o.SetResourceVersion(strconv.FormatInt(s.version.Add(1), 10))
+		list = append(list, written{
+			resource: resource, name: o.GetNamespace() + "/" + o.GetName(), event: s.event(resource, watch.Added, o),
+		})
+	}
+	return list
+}
+
+// put writes objects at once, and returns how many bytes they have on the wire.
+func (s *server) put(objects ...object) (size int) { return s.write(s.encode(objects...)) }
+
+func (s *server) write(list []written) (size int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, w := range list {
+		s.objects[w.resource][w.name] = w.event
+		s.events[w.resource] = append(s.events[w.resource], w.event)
+		size += len(w.event)
 	}
 	s.changed.Broadcast()
 	return size
-}
-
-// publish adds an event for those who watch. Nobody watches while a test writes its first objects.
-func (s *server) publish(resource string, event []byte) {
-	if s.version > 0 {
-		s.events[resource] = append(s.events[resource], event)
-	}
 }
 
 // forget drops the events that all watches have. Later watches begin with a list.
@@ -186,7 +191,7 @@ func (s *server) stream(w http.ResponseWriter, resource string) {
 		first = append(first, event)
 	}
 	end := resources()[resource].(object)
-	end.SetResourceVersion(strconv.Itoa(s.version))
+	end.SetResourceVersion(strconv.FormatInt(s.version.Load(), 10))
 	end.SetAnnotations(map[string]string{metav1.InitialEventsAnnotationKey: "true"})
 	first = append(first, s.event(resource, watch.Bookmark, end))
 	s.mu.Unlock()

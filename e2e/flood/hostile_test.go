@@ -1,0 +1,173 @@
+//go:build e2e
+
+package flood
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/verdict-proxy/verdict/cmd/verdict/socket"
+	"github.com/verdict-proxy/verdict/e2e/measure"
+)
+
+// What a hostile tenant writes.
+const (
+	hostileObjects = 1000
+	hostileRate    = 50 // objects of 1 MB a second: etcd writes no more
+)
+
+// hostile is an object of about 1 MB as the API server takes it: at most 256 kB of annotations, 1,000 endpoints in a
+// slice, 63 bytes in a label. Some of it depends on the round.
+func hostile(i, round int) object {
+	name := fmt.Sprintf("hostile-%04d", i)
+	at := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 98, byte(i >> 8), byte(i)}), 80)
+	end := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 200, byte(round), byte(i)}), 8080)
+	switch i % 4 {
+	case 0:
+		o := service("hostile", name, at, false)
+		junk(&o.ObjectMeta, round)
+		return o
+	case 1:
+		o := service("hostile", name, at, i%8 == 1)
+		for j := range 50_000 {
+			o.Spec.ExternalIPs = append(o.Spec.ExternalIPs, fmt.Sprintf("203.%d.%d.%d", (i+round)%256, j>>8, j%256))
+		}
+		return o
+	case 2:
+		o := slice("hostile", fmt.Sprintf("hostile-%04d", i-2), end)
+		o.Name = name
+		for j := range 999 {
+			o.Endpoints = append(o.Endpoints, hostileEndpoint(i, j, round))
+		}
+		return o
+	default:
+		o := slice("hostile", fmt.Sprintf("hostile-%04d", i-2), end)
+		o.Name = name
+		for j := range 12_000 {
+			o.Ports = append(o.Ports, discoveryv1.EndpointPort{
+				Name: ptr.To(fmt.Sprintf("port-%d-%d-%s", i, j, strings.Repeat("p", 40))), Port: ptr.To(int32(j + 1)),
+				Protocol: ptr.To(corev1.ProtocolTCP), AppProtocol: ptr.To("example.com/hostile"),
+			})
+		}
+		return o
+	}
+}
+
+// hostileEndpoint has as many hints as the API allows.
+func hostileEndpoint(i, j, round int) discoveryv1.Endpoint {
+	h := &discoveryv1.EndpointHints{}
+	for k := range 8 {
+		h.ForZones = append(h.ForZones, discoveryv1.ForZone{Name: fmt.Sprintf("zone-%d-%d-%d-%s", i, j, k, strings.Repeat("z", 40))})
+		h.ForNodes = append(h.ForNodes, discoveryv1.ForNode{Name: fmt.Sprintf("node-%d-%d-%d-%s", i, j, k, strings.Repeat("n", 40))})
+	}
+	addr := netip.AddrFrom4([4]byte{10, byte(201 + round%2), byte(j >> 8), byte(j)})
+	return discoveryv1.Endpoint{Addresses: []string{addr.String()}, NodeName: ptr.To(fmt.Sprintf("node-%d-%d", i, j)), Hints: h}
+}
+
+// junk fills labels, annotations and the fields of managers.
+func junk(m *metav1.ObjectMeta, round int) {
+	m.Annotations = map[string]string{
+		"verdict-proxy.github.io/scheduler": fmt.Sprint(round, strings.Repeat("a", 120_000)), "junk": strings.Repeat("b", 120_000),
+	}
+	m.Labels = map[string]string{}
+	for j := range 5000 {
+		m.Labels[fmt.Sprintf("label-%d", j)] = strings.Repeat("l", 63)
+	}
+	m.ManagedFields = []metav1.ManagedFieldsEntry{{
+		Manager: "hostile", Operation: metav1.ManagedFieldsOperationApply, APIVersion: "v1", FieldsType: "FieldsV1",
+		FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{"f:labels":{"` + strings.Repeat("f", 400_000) + `":{}}}}`),
+	}}
+}
+
+// hostileTenant writes some of its objects again and again, until stop is called. They are encoded before, so that the
+// daemon has the machine for itself.
+func (b *bed) hostileTenant() (stop func()) {
+	const some = hostileObjects / 4
+	var list []written
+	for n := range 2 * some {
+		list = append(list, b.server.encode(hostile(n%some, 1+n/some))...)
+	}
+	ended := make(chan struct{})
+	var running sync.WaitGroup
+	running.Go(func() {
+		tick := time.NewTicker(time.Second / hostileRate)
+		defer tick.Stop()
+		for n := 0; ; n++ {
+			select {
+			case <-ended:
+				return
+			case <-tick.C:
+				b.server.write(list[n%len(list) : n%len(list)+1])
+			}
+		}
+	})
+	return func() { close(ended); running.Wait() }
+}
+
+// BenchmarkHostile measures how much memory the daemon takes for 1,000 objects of 1 MB, and how long a change of another
+// namespace waits while the tenant writes them again and again.
+func BenchmarkHostile(b *testing.B) {
+	bed := newBed(b)
+	watch := bed.stopwatch(b)
+	for b.Loop() {
+		calm, before, size := watch.sample(b, 5*time.Second), bed.memory(b), 0
+		for i := range hostileObjects {
+			size += bed.server.put(hostile(i, 0))
+			if i%100 == 99 {
+				bed.settled(b, watch)
+			}
+		}
+		after := bed.memory(b)
+		stop := bed.hostileTenant()
+		hostile := watch.sample(b, 20*time.Second)
+		stop()
+		bed.settled(b, watch)
+		churned, mb := bed.memory(b), float64(size)/1e6
+		b.ReportMetric(mb, "written-MB")
+		b.ReportMetric(float64(before.RSS)/1e6, "before-MB")
+		b.ReportMetric(float64(after.RSS)/1e6, "after-MB")
+		b.ReportMetric(float64(churned.RSS)/1e6, "rewritten-MB")
+		b.ReportMetric(float64(churned.Peak-before.RSS)/1e6/mb, "peak-growth/written")
+		for name, s := range map[string]measure.Sample{"calm": calm, "hostile": hostile} {
+			b.ReportMetric(measure.Milliseconds(s.Median()), "change-p50-"+name+"-ms")
+			b.ReportMetric(measure.Milliseconds(s.Quantile(0.99)), "change-p99-"+name+"-ms")
+		}
+		b.ReportMetric(0, "ns/op")
+	}
+}
+
+// settled waits until the daemon has read and applied everything: a change comes after it.
+func (b *bed) settled(t testing.TB, watch *stopwatch) {
+	t.Helper()
+	watch.change(t)
+	b.daemon.WaitFor(t, "end of the changes", func(*socket.Status) bool { return true })
+	b.server.forget()
+}
+
+// sample makes changes for some time, each of them after a pause.
+func (s *stopwatch) sample(b *testing.B, period time.Duration) (took measure.Sample) {
+	b.Helper()
+	for end := time.Now().Add(period); time.Now().Before(end); time.Sleep(idle) {
+		took = append(took, s.change(b))
+	}
+	return took
+}
+
+// memory reads how much memory the daemon has.
+func (b *bed) memory(t testing.TB) measure.Process {
+	t.Helper()
+	p, err := measure.Inspect(b.daemon.PID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
