@@ -3,6 +3,7 @@
 package flood
 
 import (
+	"flag"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -20,10 +21,9 @@ import (
 )
 
 // What a hostile tenant writes.
-const (
-	hostileObjects = 1000
-	hostileRate    = 50 // objects of 1 MB a second: etcd writes no more
-)
+const hostileRate = 50 // objects of 1 MB a second: etcd writes no more
+
+var hostileObjects = flag.Int("objects", 1000, "objects of 1 MB that BenchmarkHostile writes")
 
 // hostile is an object of about 1 MB as the API server takes it: at most 256 kB of annotations, 1,000 endpoints in a
 // slice, 63 bytes in a label. Some of it depends on the round.
@@ -91,7 +91,7 @@ func junk(m *metav1.ObjectMeta, round int) {
 // hostileTenant writes some of its objects again and again, until stop is called. They are encoded before, so that the
 // daemon has the machine for itself.
 func (b *bed) hostileTenant() (stop func()) {
-	const some = hostileObjects / 4
+	const some = 100
 	var list []written
 	for n := range 2 * some {
 		list = append(list, b.server.encode(hostile(n%some, 1+n/some))...)
@@ -120,7 +120,7 @@ func BenchmarkHostile(b *testing.B) {
 	watch := bed.stopwatch(b)
 	for b.Loop() {
 		calm, before, size := watch.sample(b, 5*time.Second), bed.memory(b), 0
-		for i := range hostileObjects {
+		for i := range *hostileObjects {
 			size += bed.server.put(hostile(i, 0))
 			if i%100 == 99 {
 				bed.settled(b, watch)

@@ -310,7 +310,7 @@ func (in *interner) share(s string) string {
 		return k
 	}
 	if len(in.known) >= in.limit {
-		in.known = map[string]string{}
+		clear(in.known) // and keep its room: a tenant who uses ever new names has it filled again within milliseconds
 	}
 	in.known[s] = s
 	return s

@@ -146,3 +146,15 @@ func hintedSlice(i int) *discoveryv1.EndpointSlice {
 	}
 	return o
 }
+
+// BenchmarkNewNames converts slices of a tenant who never uses a name twice: 1,000 endpoints with 16,000 hints each.
+func BenchmarkNewNames(b *testing.B) {
+	var list []*discoveryv1.EndpointSlice
+	for i := range 20 {
+		list = append(list, hintedSlice(i))
+	}
+	c := newConverter()
+	for i := 0; b.Loop(); i++ {
+		c.slice(list[i%len(list)])
+	}
+}
