@@ -2,6 +2,7 @@ package proxier
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
@@ -188,4 +189,29 @@ func TestRetriesGoOnAndBackOff(t *testing.T) {
 			t.Errorf("the same error was logged %d times in 3 minutes, want once a minute", got)
 		}
 	})
+}
+
+// TestChangeOfAnotherTenantHasItsOwnPass: a tenant changes more than fits into a pass. The change of another one goes to
+// the kernel alone, before the rest.
+func TestChangeOfAnotherTenantHasItsOwnPass(t *testing.T) {
+	w := newWorld(t)
+	w.store.MarkSynced()
+	if err := w.Once(); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 2 * planSize {
+		svc := service(fmt.Sprint("s", i), netip.AddrFrom4([4]byte{10, 97, byte(i >> 8), byte(i)}).String(), 1)
+		svc.Namespace = "tenant"
+		w.store.SetService(svc, nil)
+	}
+	w.watcher.passes = nil
+	for range 2 {
+		if err := w.pass(); err != nil {
+			t.Fatal(err)
+		}
+		w.store.SetService(service("web", "10.96.0.1", 1), nil)
+	}
+	if got := w.watcher.passes; len(got) != 2 || got[1].Services != 1 || !w.continues() {
+		t.Errorf("passes %+v, want the second one to have one Service, and a third one to come", got)
+	}
 }

@@ -286,7 +286,11 @@ const (
 // setSome plans some Services, at least one, and returns how many there were.
 func (p *Proxier) setSome(began time.Time) (services int) {
 	d := p.planning.draft(p.takeReplan())
+	fresh := p.left && p.store.Fresh()
 	for p.left = true; d.size == 0 || d.size < planSize && time.Since(began) < planPeriod; {
+		if fresh && d.size > 0 && !p.store.Fresh() {
+			break // these need not wait for what the latest pass has left
+		}
 		names := p.take(1)
 		if len(names) == 0 {
 			p.left = false

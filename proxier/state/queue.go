@@ -8,40 +8,56 @@ type pending struct {
 }
 
 // queue holds Services that wait for a pass. Namespaces have turns. In a namespace, the first one in is the first out.
+//
+// A namespace that had no Service here comes before all that had turns. So the change of one tenant never waits for the
+// many of another. It is fresh again only after all others had their turns, so a tenant with ever new changes does not
+// keep the others waiting either.
 type queue struct {
-	turns []string            // the namespaces that have Services here, in the order of their turns
-	names map[string][]string // by namespace
+	fresh  []string            // namespaces that had no turn yet, in order
+	turns  []string            // namespaces that had one, in the order of the next ones; some have no more Services
+	listed map[string]bool     // those in fresh and turns
+	names  map[string][]string // by namespace
 }
 
-func newQueue() queue { return queue{names: map[string][]string{}} }
+func newQueue() queue { return queue{listed: map[string]bool{}, names: map[string][]string{}} }
 
-func (q *queue) empty() bool { return len(q.turns) == 0 }
+func (q *queue) empty() bool { return len(q.names) == 0 }
 
 func (q *queue) push(n Name) {
-	waiting := q.names[n.Namespace]
-	if len(waiting) == 0 {
-		q.turns = append(q.turns, n.Namespace)
+	q.names[n.Namespace] = append(q.names[n.Namespace], n.Name)
+	if !q.listed[n.Namespace] {
+		q.listed[n.Namespace] = true
+		q.fresh = append(q.fresh, n.Namespace)
 	}
-	q.names[n.Namespace] = append(waiting, n.Name)
 }
 
 // pop takes a Service of the namespace whose turn it is. It returns false if there is none.
 func (q *queue) pop() (n Name, ok bool) {
-	if q.empty() {
-		return Name{}, false
-	}
-	namespace := q.turns[0]
-	q.turns = q.turns[1:]
-	waiting := q.names[namespace]
-	n = Name{Namespace: namespace, Name: waiting[0]}
-	if waiting = waiting[1:]; len(waiting) == 0 {
-		delete(q.names, namespace)
-	} else {
-		q.names[namespace] = waiting
+	for !q.empty() {
+		namespace := q.next()
+		waiting := q.names[namespace]
+		if len(waiting) == 0 {
+			delete(q.listed, namespace)
+			continue
+		}
 		q.turns = append(q.turns, namespace)
+		if q.names[namespace] = waiting[1:]; len(waiting) == 1 {
+			delete(q.names, namespace)
+		}
+		if q.empty() {
+			*q = newQueue() // lets go of the memory of a long queue
+		}
+		return Name{Namespace: namespace, Name: waiting[0]}, true
 	}
-	if q.empty() {
-		*q = newQueue() // lets go of the memory of a long queue
+	return Name{}, false
+}
+
+// next takes the namespace whose turn it is. There is one as long as Services wait.
+func (q *queue) next() (namespace string) {
+	from := &q.fresh
+	if len(q.fresh) == 0 {
+		from = &q.turns
 	}
-	return n, true
+	namespace, *from = (*from)[0], (*from)[1:]
+	return namespace
 }

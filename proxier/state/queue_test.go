@@ -36,6 +36,30 @@ func TestNamespacesHaveTurns(t *testing.T) {
 	}
 }
 
+// TestNamespacesWithoutTurnsComeFirst: a change comes before the many of tenants that had turns, once in a round of all.
+func TestNamespacesWithoutTurnsComeFirst(t *testing.T) {
+	s := syncedStore(t)
+	touchAll(s, "a/1", "a/2", "a/3", "b/1", "b/2", "b/3")
+	if _, got := taken(s, 3); got != "a/1 b/1 a/2" || s.Fresh() {
+		t.Errorf("taken %q, want turns; fresh: %t", got, s.Fresh())
+	}
+	touchAll(s, "shop/web")
+	if !s.Fresh() {
+		t.Error("a namespace without a turn is not fresh")
+	}
+	if _, got := taken(s, 1); got != "shop/web" || s.Fresh() {
+		t.Errorf("taken %q, want the namespace that had no turn; fresh: %t", got, s.Fresh())
+	}
+	touchAll(s, "shop/web")
+	if _, got := taken(s, 3); got != "b/2 a/3 shop/web" {
+		t.Errorf("taken %q, want the others before a namespace that had a turn", got)
+	}
+	touchAll(s, "shop/web")
+	if _, got := taken(s, 9); got != "b/3 shop/web" || s.Rest() || s.Fresh() {
+		t.Errorf("taken %q, want the rest", got)
+	}
+}
+
 // TestTakenStaysPending: what a pass took is forgotten only when the kernel has it, and what changed meanwhile is taken
 // again.
 func TestTakenStaysPending(t *testing.T) {

@@ -335,6 +335,13 @@ func (s *Store) Rest() bool {
 	return s.synced && !s.queue.empty()
 }
 
+// Fresh reports whether the Service that Take returns next belongs to a namespace that had no turn yet.
+func (s *Store) Fresh() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.synced && len(s.queue.fresh) > 0
+}
+
 // Applied forgets some changes up to their revision, because the kernel has them. Later changes stay pending.
 func (s *Store) Applied(c Changes) {
 	s.mu.Lock()
