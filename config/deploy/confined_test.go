@@ -115,7 +115,7 @@ func TestCapabilitiesSuffice(t *testing.T) {
 		capabilities []string
 		args         []string
 	}{
-		{"DaemonSet", container, load(t).container().Args},
+		{"DaemonSet", container, load(t).arguments(t)},
 		{"unit", strings.Fields(service["Service"]["CapabilityBoundingSet"]), command(service)[1:]},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

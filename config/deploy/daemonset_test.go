@@ -1,7 +1,9 @@
 package deploy
 
 import (
+	"maps"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -21,6 +23,7 @@ type shipped struct {
 	account corev1.ServiceAccount
 	role    rbacv1.ClusterRole
 	binding rbacv1.ClusterRoleBinding
+	config  corev1.ConfigMap
 	daemons appsv1.DaemonSet
 }
 
@@ -39,6 +42,7 @@ func load(t *testing.T) *shipped {
 		{APIVersion: "v1", Kind: "ServiceAccount"}:                               &s.account,
 		{APIVersion: "rbac.authorization.k8s.io/v1", Kind: "ClusterRole"}:        &s.role,
 		{APIVersion: "rbac.authorization.k8s.io/v1", Kind: "ClusterRoleBinding"}: &s.binding,
+		{APIVersion: "v1", Kind: "ConfigMap"}:                                    &s.config,
 		{APIVersion: "apps/v1", Kind: "DaemonSet"}:                               &s.daemons,
 	}
 	for _, document := range strings.Split(string(text), "\n---\n") {
@@ -62,6 +66,41 @@ func load(t *testing.T) *shipped {
 		t.Fatalf("%d containers, want 1", n)
 	}
 	return s
+}
+
+// arguments returns those of the container of the proxy. The files of the ConfigMap are in a folder of this host.
+func (s *shipped) arguments(t *testing.T) (args []string) {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range s.config.Data {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, a := range s.container().Args {
+		args = append(args, strings.ReplaceAll(a, s.container().VolumeMounts[0].MountPath, dir))
+	}
+	return args
+}
+
+// TestConfigMapIsMounted: each container that has the flag --config has the file of the ConfigMap there.
+func TestConfigMapIsMounted(t *testing.T) {
+	s := load(t)
+	pod := s.daemons.Spec.Template.Spec
+	if n := len(pod.Volumes); n != 1 || pod.Volumes[0].ConfigMap == nil || pod.Volumes[0].ConfigMap.Name != s.config.Name {
+		t.Fatalf("the volumes are %+v, the ConfigMap is %s", pod.Volumes, s.config.Name)
+	}
+	for _, c := range slices.Concat(pod.InitContainers, pod.Containers) {
+		mounts := slices.DeleteFunc(slices.Clone(c.VolumeMounts), func(m corev1.VolumeMount) bool { return m.Name != pod.Volumes[0].Name })
+		if len(mounts) != 1 {
+			t.Errorf("%s mounts %+v", c.Name, c.VolumeMounts)
+			continue
+		}
+		reads := func(file string) bool { return slices.Contains(c.Args, "--config="+mounts[0].MountPath+"/"+file) }
+		if !slices.ContainsFunc(slices.Collect(maps.Keys(s.config.Data)), reads) {
+			t.Errorf("%s has the arguments %v, and the ConfigMap %v at %s", c.Name, c.Args, s.config.Data, mounts[0].MountPath)
+		}
+	}
 }
 
 // TestInitContainer: the init container has more privileges than the proxy, and ends by itself.

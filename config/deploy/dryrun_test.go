@@ -36,6 +36,7 @@ func (c *cluster) tryOut(t *testing.T, name string, o map[string]any) error {
 	t.Helper()
 	paths := map[string]string{
 		"ServiceAccount":     "/api/v1/namespaces/kube-system/serviceaccounts",
+		"ConfigMap":          "/api/v1/namespaces/kube-system/configmaps",
 		"DaemonSet":          "/apis/apps/v1/namespaces/kube-system/daemonsets",
 		"ClusterRole":        "/apis/rbac.authorization.k8s.io/v1/clusterroles",
 		"ClusterRoleBinding": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",

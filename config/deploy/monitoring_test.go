@@ -13,24 +13,27 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// documentedMetrics are the metrics in the tables of README.md, which a test in cmd/verdict compares with the program.
+// documentedMetrics are the metrics in the tables of README.md and KUBE-PROXY.md, which a test in cmd/verdict compares with
+// the program.
 func documentedMetrics(t *testing.T) map[string]bool {
 	t.Helper()
-	text, err := os.ReadFile("README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, table, _ := strings.Cut(string(text), "| metric | labels | kube-proxy | meaning |\n")
-	table, _, _ = strings.Cut(table, "\n\n")
 	known := map[string]bool{"up": true, "process_cpu_seconds_total": true, "process_resident_memory_bytes": true}
-	for line := range strings.Lines(table) {
-		cell := strings.SplitN(line, "|", 3)[1]
-		for _, name := range regexp.MustCompile("`([a-z0-9_]+)`").FindAllStringSubmatch(cell, -1) {
-			known[name[1]] = true
+	for file, header := range map[string]string{"README.md": "", "KUBE-PROXY.md": " see also |"} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, table, _ := strings.Cut(string(text), "| metric | labels | meaning |"+header+"\n")
+		table, _, _ = strings.Cut(table, "\n\n")
+		for line := range strings.Lines(table) {
+			cell := strings.SplitN(line, "|", 3)[1]
+			for _, name := range regexp.MustCompile("`([a-z0-9_]+)`").FindAllStringSubmatch(cell, -1) {
+				known[name[1]] = true
+			}
 		}
 	}
 	if len(known) < 50 {
-		t.Fatalf("README.md has only %d metrics", len(known))
+		t.Fatalf("the documents have only %d metrics", len(known))
 	}
 	return known
 }

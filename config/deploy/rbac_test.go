@@ -85,7 +85,8 @@ func (c *cluster) deploy(t *testing.T) {
 	_, err2 := c.plane.Client.RbacV1().ClusterRoles().Create(ctx, &s.role, metav1.CreateOptions{})
 	_, err3 := c.plane.Client.RbacV1().ClusterRoleBindings().Create(ctx, &s.binding, metav1.CreateOptions{})
 	_, err4 := c.plane.Client.AppsV1().DaemonSets(s.daemons.Namespace).Create(ctx, &s.daemons, metav1.CreateOptions{})
-	if err := errors.Join(err1, err2, err3, err4); err != nil {
+	_, err5 := c.plane.Client.CoreV1().ConfigMaps(s.config.Namespace).Create(ctx, &s.config, metav1.CreateOptions{})
+	if err := errors.Join(err1, err2, err3, err4, err5); err != nil {
 		t.Fatalf("the API server rejects base/daemonset.yaml: %v", err)
 	}
 	var err error
@@ -179,8 +180,9 @@ func (c *cluster) refused(t *testing.T) {
 
 // runs starts the binary with the arguments and capabilities of the DaemonSet and the token of the ServiceAccount.
 func (c *cluster) runs(t *testing.T) {
-	container := load(t).container()
-	process := c.execute(t, "verdict", container, slices.Concat(container.Args, []string{"--kubeconfig=" + c.kubeconfig}))
+	s := load(t)
+	container := s.container()
+	process := c.execute(t, "verdict", container, slices.Concat(s.arguments(t), []string{"--kubeconfig=" + c.kubeconfig}))
 	c.write(t)
 	c.await(t, "the frontend in the kernel", func() (bool, error) {
 		text, err := c.ns.Command("nft", "list", "map", "ip", "verdict", "services")

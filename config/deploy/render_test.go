@@ -89,6 +89,7 @@ func daemonSets(t *testing.T, text string) (list []appsv1.DaemonSet) {
 	t.Helper()
 	types := map[string]func() any{
 		"ServiceAccount": func() any { return &corev1.ServiceAccount{} }, "DaemonSet": func() any { return &appsv1.DaemonSet{} },
+		"ConfigMap":   func() any { return &corev1.ConfigMap{} },
 		"ClusterRole": func() any { return &rbacv1.ClusterRole{} }, "ClusterRoleBinding": func() any { return &rbacv1.ClusterRoleBinding{} },
 	}
 	for name, o := range objects(t, text) {
