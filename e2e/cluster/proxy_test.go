@@ -21,6 +21,27 @@ func (c *cluster) kubeProxy(t *testing.T, mode string) {
 	}
 	c.must(t, "apply", "-f", file, "-f", "testdata/kube-proxy.yaml")
 	c.ready(t, "kube-proxy")
+	// Its pods are ready before its rules are there.
+	for _, n := range c.nodes {
+		err := eventually("kube-proxy writes its rules", func() error {
+			rules, err := n.rules()
+			if err == nil && !strings.Contains(rules, marks[mode]) {
+				err = fmt.Errorf("%s has no %s", n.name(), marks[mode])
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// marks are texts by which the rules of a proxy are known.
+var marks = map[string]string{"verdict": "table ip6 verdict", "nftables": "table ip6 kube-proxy", "iptables": "KUBE-SERVICES"}
+
+// rules lists the tables of the node, and its chains of iptables.
+func (n *node) rules() (string, error) {
+	return n.output("sh", "-c", "nft list tables; iptables-nft-save; ip6tables-nft-save")
 }
 
 // configMap is the ConfigMap that kubeadm makes, with the values of this cluster.
@@ -65,7 +86,7 @@ var ofKubelet = regexp.MustCompile(`KUBE-(FIREWALL|KUBELET-CANARY|IPTABLES-HINT)
 func (c *cluster) expectTables(t *testing.T, proxy string) {
 	t.Helper()
 	for _, n := range c.nodes {
-		rules, err := n.output("sh", "-c", "nft list tables; iptables-nft-save; ip6tables-nft-save")
+		rules, err := n.rules()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -76,8 +97,8 @@ func (c *cluster) expectTables(t *testing.T, proxy string) {
 				t.Errorf("%s has %s", n.name(), strings.TrimSpace(line))
 			}
 		}
-		if want := map[string]string{"verdict": "table ip verdict", "nftables": "table ip kube-proxy", "iptables": "KUBE-SERVICES"}[proxy]; !strings.Contains(rules, want) {
-			t.Errorf("%s has no %s", n.name(), want)
+		if !strings.Contains(rules, marks[proxy]) {
+			t.Errorf("%s has no %s", n.name(), marks[proxy])
 		}
 	}
 }
