@@ -137,7 +137,7 @@ func (b *bed) serverOnce() (closeIt func()) {
 // TestRefusing ends the process of an endpoint while its host lives on. After a second, no connection goes there.
 func TestRefusing(t *testing.T) {
 	for _, e := range engines {
-		for _, annotation := range []string{"eject,refusals", "eject"} {
+		for _, annotation := range e.refusals() {
 			t.Run(e.name+"/"+annotation, func(t *testing.T) { refusing(t, &e, annotation) })
 		}
 	}

@@ -27,8 +27,18 @@ var engines = []engine{
 
 // modes: one control is enough to show that the test can fail.
 func (e *engine) modes(f lab.Family) []string {
-	if e.name == "ipvs" && f == lab.IPv4 {
+	switch {
+	case e.name == "ipvs" && f == lab.IPv4:
 		return []string{"eject", "observe"}
+	case e.name == "ipvs" || f == lab.IPv6:
+		return []string{"eject"}
 	}
-	return []string{"eject"}
+	return nil
+}
+
+func (e *engine) refusals() []string {
+	if e.name == "ipvs" {
+		return []string{"eject,refusals", "eject"}
+	}
+	return []string{"eject,refusals"}
 }

@@ -3,7 +3,6 @@
 package takeover
 
 import (
-	"context"
 	"fmt"
 	"net/netip"
 	"os"
@@ -19,29 +18,19 @@ import (
 
 	"github.com/verdict-proxy/verdict/e2e/apiserver"
 	"github.com/verdict-proxy/verdict/e2e/lab"
-	"github.com/verdict-proxy/verdict/e2e/program"
 )
 
 // programs are built once.
 var programs struct{ controlPlane, verdict string }
-
-func TestMain(m *testing.M) {
-	var err error
-	if programs.controlPlane, err = apiserver.Build(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	os.Exit(program.Main(m, &programs.verdict))
-}
 
 // bed is a node with an API server and one Service.
 type bed struct {
 	*lab.World
 	dir        string
 	kubeconfig string
-	plane      *apiserver.ControlPlane
-	server     netip.Addr // the API server
-	starts     int        // of proxies; each has a log of its own
+	plane      *apiserver.ControlPlane // nil: answers that never change stand in for it
+	server     netip.Addr              // the API server
+	starts     int                     // of proxies; each has a log of its own
 }
 
 func newBed(t *testing.T) *bed {
@@ -51,23 +40,8 @@ func newBed(t *testing.T) *bed {
 	if err != nil {
 		t.Fatal(err)
 	}
-	plane, err := apiserver.Start(apiserver.Options{
-		Binaries: programs.controlPlane, Dir: b.dir, Namespace: ns, Address: addr,
-		ServiceRanges: text(t, lab.IPv4, "SERVICES") + "," + text(t, lab.IPv6, "SERVICES"),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := plane.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	if b.kubeconfig, err = plane.KubeProxy(); err != nil {
-		t.Fatal(err)
-	}
-	b.server, b.plane = addr, plane
-	writeObjects(t, plane, addr)
+	b.server = addr
+	b.kubeconfig = b.serveObjects(t, ns)
 	return b
 }
 
@@ -87,12 +61,17 @@ const (
 	targetPort  = 8080
 )
 
-// writeObjects writes the Node, and a Service for TCP and UDP with cluster IPs, node ports and load-balancer IPs in both
-// families. Its endpoints are a pod on the node and one on the other node. The Service of the API server, which exists
-// already, gets its endpoint.
-func writeObjects(t *testing.T, plane *apiserver.ControlPlane, server netip.Addr) {
+// objects are what both proxies read.
+type objects struct {
+	node    *corev1.Node
+	service *corev1.Service
+	slices  []*discoveryv1.EndpointSlice
+}
+
+// newObjects returns the Node, and a Service for TCP and UDP with cluster IPs, node ports and load-balancer IPs in both
+// families. Its endpoints are a pod on the node and one on the other node. The Service of the API server has its endpoint.
+func newObjects(t *testing.T, server netip.Addr) objects {
 	t.Helper()
-	ctx := context.Background()
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: lab.NodeName}}
 	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default"}, Spec: corev1.ServiceSpec{
 		Type: corev1.ServiceTypeLoadBalancer, IPFamilyPolicy: ptr.To(corev1.IPFamilyPolicyRequireDualStack),
@@ -102,39 +81,19 @@ func writeObjects(t *testing.T, plane *apiserver.ControlPlane, server netip.Addr
 			Name: strings.ToLower(string(protocol)), Protocol: protocol, Port: servicePort, NodePort: nodePort,
 		})
 	}
-	var ingress []corev1.LoadBalancerIngress
 	for _, f := range lab.Families() {
 		node.Status.Addresses = append(node.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: text(t, f, "NODE")})
 		service.Spec.ClusterIPs = append(service.Spec.ClusterIPs, text(t, f, "VIP1"))
 		service.Spec.IPFamilies = append(service.Spec.IPFamilies, corev1.IPFamily(f.String()))
-		ingress = append(ingress, corev1.LoadBalancerIngress{IP: text(t, f, "LB1")})
+		service.Status.LoadBalancer.Ingress = append(service.Status.LoadBalancer.Ingress, corev1.LoadBalancerIngress{IP: text(t, f, "LB1")})
 	}
 	service.Spec.ClusterIP = service.Spec.ClusterIPs[0]
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	gotNode, err := plane.Client.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{})
-	must(err)
-	gotNode.Status = node.Status
-	_, err = plane.Client.CoreV1().Nodes().UpdateStatus(ctx, gotNode, metav1.UpdateOptions{})
-	must(err)
-	got, err := plane.Client.CoreV1().Services("default").Create(ctx, service, metav1.CreateOptions{})
-	must(err)
-	got.Status.LoadBalancer.Ingress = ingress
-	_, err = plane.Client.CoreV1().Services("default").UpdateStatus(ctx, got, metav1.UpdateOptions{})
-	must(err)
 	kubernetes := newSlice(lab.IPv4)
 	kubernetes.Name, kubernetes.Labels[discoveryv1.LabelServiceName] = "kubernetes", "kubernetes"
 	kubernetes.Ports = []discoveryv1.EndpointPort{{Name: ptr.To("https"), Protocol: ptr.To(corev1.ProtocolTCP), Port: ptr.To[int32](6443)}}
 	kubernetes.Endpoints = kubernetes.Endpoints[:1]
 	kubernetes.Endpoints[0].Addresses = []string{server.String()}
-	for _, s := range []*discoveryv1.EndpointSlice{newSlice(lab.IPv4), newSlice(lab.IPv6), kubernetes} {
-		_, err = plane.Client.DiscoveryV1().EndpointSlices("default").Create(ctx, s, metav1.CreateOptions{})
-		must(err)
-	}
+	return objects{node, service, []*discoveryv1.EndpointSlice{newSlice(lab.IPv4), newSlice(lab.IPv6), kubernetes}}
 }
 
 func newSlice(f lab.Family) *discoveryv1.EndpointSlice {

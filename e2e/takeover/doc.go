@@ -4,6 +4,7 @@
 //	takeover_test.go  the runs there and back
 //	modes_test.go     the modes of kube-proxy; modes_ipvs_test.go: ipvs, under a kernel that has it (make e2e-ipvs)
 //	check_test.go     "verdict check" on a node with kube-proxy
-//	bed_test.go       the network, the API server and the two proxies
+//	bed_test.go       the network, the objects and the two proxies
+//	plane_test.go     the API server; plane_ipvs_test.go: static answers that stand in for it
 //	clients_test.go   loops of connections, and connections that stay open
 package takeover
