@@ -92,6 +92,12 @@ func (l *loops) fail(c client, what string) {
 	}
 }
 
+// report tells how far a long test has come.
+func (l *loops) report(t *testing.T, run int) {
+	t.Helper()
+	t.Logf("before run %d: %d connections, %d failed", run+1, l.asked.Load(), l.failed.Load())
+}
+
 // end ends the loops and reports what failed.
 func (l *loops) end(t *testing.T) {
 	t.Helper()

@@ -52,6 +52,7 @@ func TestTakeOver(t *testing.T) {
 			l := startLoops(t, b.World, clients)
 			l.use(open)
 			for i := range runs(t) {
+				l.report(t, i)
 				stop(t, upstream)
 				verdict := b.verdict(t, &m, i)
 				expectAlive(t, open, "with Verdict")
