@@ -28,6 +28,7 @@ func TestPackets(t *testing.T) {
 		{"TakenOutOfDrain", (*director).testTakenOutOfDrain},
 		{"UDPIsNotDrained", (*director).testUDPIsNotDrained},
 		{"VirtualServerDrains", (*director).testVirtualServerDrains},
+		{"Adopt", (*director).testAdopt},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			tt.test(d, t)

@@ -44,6 +44,10 @@ func (b *bed) serveObjects(t *testing.T, ns *lab.Namespace) (kubeconfig string) 
 	for path, k := range kinds(newObjects(t, b.server)) {
 		mux.HandleFunc("GET "+path, k.answer)
 	}
+	mux.HandleFunc("GET /api/v1/nodes/"+lab.NodeName, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode((&kind{group: "v1", name: "Node"}).typed(newObjects(t, b.server).node))
+	})
 	var listener net.Listener
 	ns.MustDo(t, func() (err error) {
 		listener, err = net.Listen("tcp", net.JoinHostPort(b.server.String(), "6443"))
