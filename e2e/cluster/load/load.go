@@ -175,7 +175,7 @@ func (t Target) resolve(patience time.Duration) (netip.AddrPort, error) {
 func (l *Loops) once(t Target, resolve resolver) {
 	begin, repeated := time.Now(), 0
 	at, err := resolve(l.options.Patience)
-	failure := ""
+	var failure string
 	if err != nil {
 		failure = err.Error()
 	} else {

@@ -38,7 +38,7 @@ func run(args []string) error {
 	case len(args) > 1 && args[0] == "ask":
 		return ask(args[1:])
 	}
-	return errors.New("run it as: workload serve NAME, or workload ask [flags] TARGET...")
+	return errors.New("run it as \"workload serve NAME\" or \"workload ask [flags] TARGET\"")
 }
 
 func serve(name string) error {
