@@ -73,8 +73,10 @@ func (c *cluster) start() (err error) {
 		return err
 	}
 	say("programs of Kubernetes are built", began)
-	// The storage of containers must be on a disk, so the folder is not in /tmp, which may be in memory.
-	if c.dir, err = os.MkdirTemp(filepath.Dir(c.binaries), "cluster-"); err != nil {
+	// The storage of containers must be on a disk, so the folder is not in /tmp, which may be in memory. A run that was
+	// killed has left the folder.
+	c.dir = filepath.Join(filepath.Dir(c.binaries), "cluster")
+	if err := errors.Join(os.RemoveAll(c.dir), os.MkdirAll(c.dir, 0o755)); err != nil {
 		return err
 	}
 	c.cleanup(func() error { return os.RemoveAll(c.dir) })
