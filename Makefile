@@ -71,7 +71,7 @@ e2e-upstream: packages $(SUM) ## run the same scenarios against upstream kube-pr
 .PHONY: e2e-cluster
 e2e-cluster: build $(SUM) ## run Verdict as a DaemonSet on two nodes with kubelets, and replace kube-proxy as documented (root; not part of CI)
 	@e2e/packages.sh $(TEST_PACKAGES) $(CLUSTER_PACKAGES)
-	$(call SHOW_TESTS,testname,cluster) $(E2E) ./e2e/cluster
+	$(call SHOW_TESTS,standard-verbose,cluster) $(E2E) ./e2e/cluster
 
 .PHONY: chaos
 chaos: packages build ## run the daemon under random faults and check every round (root; ROUNDS=2000 SEED=1; 200 rounds take 10 minutes)
