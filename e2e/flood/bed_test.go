@@ -9,6 +9,8 @@ import (
 	"slices"
 	"testing"
 
+	"k8s.io/utils/ptr"
+
 	"github.com/verdict-proxy/verdict/cmd/verdict/socket"
 	"github.com/verdict-proxy/verdict/e2e/daemon"
 	"github.com/verdict-proxy/verdict/e2e/lab"
@@ -52,9 +54,11 @@ func newBed(t testing.TB, further ...object) *bed {
 func newBedWithout(t testing.TB) *bed {
 	t.Helper()
 	b := &bed{World: lab.New(t), server: newServer(), dir: t.TempDir()}
+	sticky := slice("tenant", "sticky", pod("a", 8080), pod("b", 8080))
+	sticky.Ports[1].Port = ptr.To[int32](9) // nobody answers UDP there: a server in this process would need a core in a flood
 	b.server.put(node(), service("default", "kubernetes", netip.MustParseAddrPort("10.96.0.1:443"), false),
 		service("shop", "calm", calmFrontend, false), slice("shop", "calm", pod("a", 8080), pod("b", 8080)),
-		service("tenant", "sticky", stickyFrontend, true), slice("tenant", "sticky", pod("a", 8080), pod("b", 8080)))
+		service("tenant", "sticky", stickyFrontend, true), sticky)
 	b.Node.MustDo(t, func() error { b.server.listen(t, "127.0.0.1:6444"); return nil })
 	if err := os.WriteFile(filepath.Join(b.dir, "kubeconfig"), []byte(kubeconfig), 0o600); err != nil {
 		t.Fatal(err)
