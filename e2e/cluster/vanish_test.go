@@ -59,6 +59,9 @@ func (c *cluster) vanish(t *testing.T) (failed int) {
 	got := loops.Counts()[target.String()]
 	t.Logf("%d connections, %d failed, the last of these began %.0f s after the cut; the slowest took %s",
 		got.Asked, got.Failed, max(0, got.LastFailure.Sub(cut).Seconds()), got.Slowest.Round(time.Millisecond))
+	for _, f := range got.Failures {
+		t.Log(f)
+	}
 	c.must(t, "wait", "--for=condition=Ready", "node", "--all", "--timeout=180s")
 	return got.Failed
 }
