@@ -147,7 +147,8 @@ func (d *Detector) forget(e *endpoint) {
 }
 
 // Refresh tells what the EndpointSlices of a Service say of the endpoints that it has under suspicion; ok is false for
-// an endpoint that is gone. A new word brings an endpoint back at once.
+// an endpoint that is gone. A new word brings an endpoint back at once, unless it says that the endpoint is not ready:
+// when a node has died, this is the word, and other Services with the same endpoint get it a little later.
 func (d *Detector) Refresh(service state.Name, word func(netip.AddrPort) (w Word, nodes int, ok bool), now time.Time) {
 	for _, at := range slices.SortedFunc(maps.Keys(d.services[service]), netip.AddrPort.Compare) {
 		e := d.tracked[at]
@@ -158,7 +159,9 @@ func (d *Detector) Refresh(service state.Name, word func(netip.AddrPort) (w Word
 			d.leave(e, service, now)
 		case w != m.Word:
 			m.Word, m.Nodes = w, nodes
-			d.clear(e, NewWord, now)
+			if w.Ready {
+				d.clear(e, NewWord, now)
+			}
 		default:
 			m.Nodes = nodes
 		}

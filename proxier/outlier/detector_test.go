@@ -55,6 +55,22 @@ func (s *scene) fail(a Answer, reached bool, w Witnesses, numbers ...int) {
 	}
 }
 
+// other is a Service that has some endpoints of the first one.
+var other = state.Name{Namespace: "shop", Name: "near"}
+
+// share has an endpoint of two Services fail.
+func (s *scene) share(i int) {
+	w := Word{Ready: true, Node: fmt.Sprint("node-", i%5)}
+	s.d.Suspect(endpointNo(i), Unanswered, []Member{{Service: web, Word: w, Nodes: 5}, {Service: other, Word: w, Nodes: 5}}, s.now)
+	s.fail(Silent, true, SomeAnswer)
+	s.ejects(None, i)
+}
+
+// refresh tells what the EndpointSlices of a Service say of all its endpoints.
+func (s *scene) refresh(service state.Name, w Word) {
+	s.d.Refresh(service, func(netip.AddrPort) (Word, int, bool) { return w, 5, true }, s.now)
+}
+
 // ejects checks which endpoints are ejected, by number, and why others that failed are not.
 func (s *scene) ejects(held Hold, numbers ...int) {
 	s.t.Helper()
@@ -122,6 +138,16 @@ func TestDetector(t *testing.T) {
 		{"refusals on all nodes are no network failure, but the limit holds", func(s *scene) {
 			s.fail(Refused, true, SomeAnswer, 0, 1, 2, 3, 4, 5)
 			s.ejects(Limit, 0, 1, 2, 3, 4)
+		}},
+		{"a Service says that an endpoint is not ready: it stays out of the other one", func(s *scene) {
+			s.share(1)
+			s.refresh(other, Word{Node: "node-1"})
+			s.ejects(None, 1)
+		}},
+		{"a Service says that an endpoint is on another node: it is back in both", func(s *scene) {
+			s.share(1)
+			s.refresh(other, Word{Node: "node-2", Ready: true})
+			s.ejects(None)
 		}},
 		{"all refuse: nothing is left to choose", func(s *scene) {
 			s.fail(Refused, true, SomeAnswer, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9)

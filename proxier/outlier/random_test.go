@@ -99,7 +99,7 @@ func (r *rig) step() {
 func (r *rig) word(at netip.AddrPort) {
 	w := r.words[at]
 	w.Ready = r.rnd.IntN(2) == 0
-	fresh := w != r.words[at]
+	fresh := w != r.words[at] && w.Ready
 	r.words[at] = w
 	for _, m := range r.members(at) {
 		if r.rnd.IntN(8) == 0 {
