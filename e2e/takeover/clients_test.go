@@ -95,7 +95,9 @@ func (l *loops) fail(c client, what string) {
 // report tells how far a long test has come.
 func (l *loops) report(t *testing.T, run int) {
 	t.Helper()
-	t.Logf("before run %d: %d connections, %d failed", run+1, l.asked.Load(), l.failed.Load())
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	t.Logf("before run %d: %d connections, %d failed: %q", run+1, l.asked.Load(), l.failed.Load(), l.failures)
 }
 
 // end ends the loops and reports what failed.
