@@ -128,7 +128,7 @@ e2e-ipvs: ## run the tests that need IPVS under a Debian kernel in QEMU (root, a
 		e2e/ipvskernel/test.sh $(IPVS_TESTS) 2>&1 | e2e/summarize.sh
 
 .PHONY: takeover-ipvs
-takeover-ipvs: ## go from kube-proxy's mode ipvs to Verdict and back under load, in the same kernel (root; RUNS=20; part of e2e-ipvs with 3 runs)
+takeover-ipvs: ## go from kube-proxy's mode ipvs to Verdict and back under load, in the same kernel (root; RUNS=20; part of e2e-ipvs with 1 run)
 	TAKEOVER_RUNS=$(or $(RUNS),20) $(MAKE) e2e-ipvs IPVS_TESTS=./e2e/takeover
 
 # Series of Debian's kernels for e2e-kernels; "all": each that is in the archives. An emulated processor is slow, so

@@ -18,7 +18,7 @@ var modes = []mode{{
 
 // The processor is emulated: programs are slow, and packets are not lost for it.
 const (
-	defaultRuns   = 2
+	defaultRuns   = 1
 	startPatience = 5 * time.Minute
 	patience      = 20 * time.Second
 	pause         = 300 * time.Millisecond
