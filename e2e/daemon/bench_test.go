@@ -105,7 +105,7 @@ func BenchmarkPassBeside(b *testing.B) {
 	d := newBenchDaemon(b)
 	beside := commandsToMeasure(d.Manifests)
 	for _, name := range []string{
-		"nothing", "list", "list-service", "get-frontend", "get-endpoint", "explain", "explain-service", "diff", "top-once", "page",
+		"nothing", "busy", "list", "list-service", "get-frontend", "get-endpoint", "explain", "explain-service", "diff", "top-once", "page",
 	} {
 		b.Run(name, func(b *testing.B) {
 			ctx, stop := context.WithCancel(b.Context())
@@ -151,6 +151,8 @@ func again(ctx context.Context, d *Daemon, name, command string) error {
 		switch name {
 		case "nothing":
 			<-ctx.Done()
+		case "busy": // what any other process costs that uses one processor
+			_ = exec.CommandContext(ctx, "sha256sum", "/dev/zero").Run() // until the context ends
 		case "page":
 			if err := viewPage(ctx, d); err != nil && ctx.Err() == nil {
 				return err
