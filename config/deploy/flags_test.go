@@ -9,10 +9,10 @@ import (
 	"testing"
 )
 
-// flags returns the flags that "verdict run --help" lists. That excludes flags of kube-proxy without effect.
-func flags(t *testing.T) []string {
+// flags returns the flags that the help of a command lists. That excludes flags of kube-proxy without effect.
+func flags(t *testing.T, command string) []string {
 	t.Helper()
-	out, err := exec.Command(binary, "run", "--help").Output()
+	out, err := exec.Command(binary, command, "--help").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -21,14 +21,14 @@ func flags(t *testing.T) []string {
 	for _, f := range found {
 		names = append(names, f[1])
 	}
-	if !slices.Contains(names, "--cleanup") {
+	if !slices.Contains(names, "--help") {
 		t.Fatalf("cannot parse the help: %v\n%s", names, out)
 	}
 	return names
 }
 
 func TestFlagsExist(t *testing.T) {
-	known := flags(t)
+	known := flags(t, "run")
 	service, err := os.ReadFile("verdict.service")
 	if err != nil {
 		t.Fatal(err)

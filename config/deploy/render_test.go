@@ -114,7 +114,6 @@ func daemonSets(t *testing.T, text string) (list []appsv1.DaemonSet) {
 
 // TestVariants: each has one DaemonSet with flags that exist, and only the containers that may are privileged.
 func TestVariants(t *testing.T) {
-	known := flags(t)
 	for _, variant := range []string{"base", "overlays/kubeadm", "overlays/k3s", "overlays/nft-only", "overlays/cleanup", "monitoring"} {
 		t.Run(variant, func(t *testing.T) {
 			list := daemonSets(t, kustomized(t, variant))
@@ -126,6 +125,7 @@ func TestVariants(t *testing.T) {
 				t.Errorf("%d init containers", len(pod.InitContainers))
 			}
 			for _, c := range slices.Concat(pod.InitContainers, pod.Containers) {
+				known := flags(t, c.Args[0])
 				for _, arg := range c.Args {
 					if flag, _, _ := strings.Cut(arg, "="); strings.HasPrefix(flag, "--") && !slices.Contains(known, flag) {
 						t.Errorf("%s: there is no flag %s", c.Name, flag)
