@@ -17,7 +17,7 @@ type CheckReport struct {
 }
 
 // checkPause is the least time between two looks at who is to be asked: the questions of this time are asked together.
-const checkPause = 20 * time.Millisecond
+const checkPause = 50 * time.Millisecond
 
 // runChecks asks endpoints until the context ends.
 func (o *Outliers) runChecks(ctx context.Context) {

@@ -46,7 +46,10 @@ func check(ctx context.Context, t activecheck.Target, c *state.HealthCheck) erro
 	if c.Kind == state.CheckTCP {
 		return reset(conn)
 	}
-	return askWeb(conn, t.At, c)
+	if err := askWeb(conn, t.At, c); err != nil {
+		return err
+	}
+	return reset(conn) // the server has ended the connection, or sends more than anyone reads
 }
 
 func checkByDialer(ctx context.Context, t activecheck.Target, c *state.HealthCheck, deadline time.Time) error {
