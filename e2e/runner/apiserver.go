@@ -85,6 +85,7 @@ func (s *apiServer) resource(kind, namespace string) (dynamic.ResourceInterface,
 		"ClusterRole":        {Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterroles"},
 		"ClusterRoleBinding": {Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterrolebindings"},
 		"DaemonSet":          {Group: "apps", Version: "v1", Resource: "daemonsets"},
+		"ConfigMap":          {Version: "v1", Resource: "configmaps"},
 	}
 	gvr, ok := groups[kind]
 	if !ok {
