@@ -5,10 +5,10 @@
 awk '
 	/^=== / { next }
 	/^ *--- PASS/ { passed++; next }
-	/^ *--- SKIP/ { skipped++; print; next }
+	/^ *--- SKIP/ { skipped++; print; fflush(); next }
 	/^ *--- FAIL/ { failed++; names = names $0 "\n"; print; next }
 	/^(ok|FAIL|\?|panic:)/ { print; if ($1 != "ok" && $1 != "?") bad = 1; next }
-	{ print }
+	{ print; fflush() }
 	END {
 		printf "%s", names
 		printf "%d passed, %d failed, %d skipped\n", passed, failed, skipped
