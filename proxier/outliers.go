@@ -233,7 +233,10 @@ func (o *Outliers) suspect(list []Suspicion) {
 		if s.Refusing {
 			reason = outlier.Refusing
 		}
-		o.detector.Suspect(s.Endpoint, reason, unknown[s.Endpoint], time.Now())
+		o.detector.Suspect(s.Endpoint, reason, unknown[s.Endpoint], began)
+		if node := o.detector.Unanswered(s.Endpoint); node != "" {
+			o.siblings.want(siblingsOf{node: node}, began)
+		}
 	}
 }
 
@@ -288,7 +291,7 @@ func (o *Outliers) take(a answered) {
 		return
 	}
 	if node := o.detector.Doubts(a.question.At, a.answer); node != "" {
-		o.siblings.want(node, now)
+		o.siblings.want(siblingsOf{node: node, asked: true}, now)
 	}
 	o.detector.Answered(a.question.At, a.answer, o.looks.reached(a.question.At), now)
 	if a.answer == outlier.Good {

@@ -12,7 +12,8 @@ import (
 // repeats a packet. Where connections are few, that takes too long: after 3 seconds without an answer of the node's
 // hardware address, the kernel tells all clients "no route to host". So the first silent endpoint of a node puts the
 // other endpoints of that node under suspicion, in the Services that eject. They are asked as well, and only their own
-// answers count.
+// answers count. Two bad answers take 1.3 seconds, and clients repeat a packet after one: there is no time to wait for an
+// answer of the first endpoint before.
 
 const (
 	// maxSiblings is how many endpoints come under suspicion with the first one of a node.
@@ -21,24 +22,30 @@ const (
 	siblingPeriod = 10 * time.Second
 )
 
-// siblings are nodes of which an endpoint gave no answer.
+// siblingsOf is a node of which an endpoint gave no answer: to clients, and then to a question. The two do not share their
+// period, so that a client that loses packets does not keep a dead node from being noticed.
+type siblingsOf struct {
+	node  string
+	asked bool
+}
+
 type siblings struct {
-	wanted map[string]bool
-	looked map[string]time.Time
+	wanted map[siblingsOf]bool
+	looked map[siblingsOf]time.Time
 }
 
 func newSiblings() siblings {
-	return siblings{wanted: map[string]bool{}, looked: map[string]time.Time{}}
+	return siblings{wanted: map[siblingsOf]bool{}, looked: map[siblingsOf]time.Time{}}
 }
 
 // want notes that an endpoint of a node gave no answer.
-func (s *siblings) want(node string, now time.Time) {
+func (s *siblings) want(node siblingsOf, now time.Time) {
 	for n, at := range s.looked {
 		if now.Sub(at) >= siblingPeriod {
 			delete(s.looked, n)
 		}
 	}
-	if _, done := s.looked[node]; node != "" && !done {
+	if _, done := s.looked[node]; !done {
 		s.wanted[node] = true
 	}
 }
@@ -50,11 +57,15 @@ func (o *Outliers) suspectSiblings() {
 	if len(o.siblings.wanted) == 0 || began.Before(o.nextScan) {
 		return
 	}
-	found := o.findSiblings(o.siblings.wanted)
+	nodes := map[string]bool{}
+	for of := range o.siblings.wanted {
+		nodes[of.node] = true
+	}
+	found := o.findSiblings(nodes)
 	o.findMembers(found)
 	o.nextScan = began.Add(20 * time.Since(began))
-	for node := range o.siblings.wanted {
-		o.siblings.looked[node] = began
+	for of := range o.siblings.wanted {
+		o.siblings.looked[of] = began
 	}
 	clear(o.siblings.wanted)
 	o.mu.Lock()

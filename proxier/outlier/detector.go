@@ -266,14 +266,21 @@ func (d *Detector) answeredBy(namespace string) {
 // Idle reports whether no endpoint is under suspicion, so that Due has nothing to say.
 func (d *Detector) Idle() bool { return len(d.tracked) == 0 }
 
-// Doubts returns the node of a suspected endpoint that gave no answer to its first question; "": there is no reason to
-// doubt a node. Call it before Answered.
+// Unanswered returns the node of a suspected endpoint that the kernel noticed because it gave no answer; "": there is no
+// reason to doubt a node.
+func (d *Detector) Unanswered(at netip.AddrPort) (node string) {
+	if e := d.tracked[at]; e != nil && e.phase == suspected && e.reason == Unanswered {
+		return e.node()
+	}
+	return ""
+}
+
+// Doubts is Unanswered if the endpoint gives no answer to the first question either. Call it before Answered.
 func (d *Detector) Doubts(at netip.AddrPort, a Answer) (node string) {
-	e := d.tracked[at]
-	if e == nil || e.phase != suspected || e.reason == SameNode || e.fails > 0 || a != Silent && a != NoRoute {
+	if e := d.tracked[at]; e == nil || e.fails > 0 || a != Silent && a != NoRoute {
 		return ""
 	}
-	return e.node()
+	return d.Unanswered(at)
 }
 
 // Answered tells the end of a question to an endpoint. Reached tells whether the endpoint answered this node at some
