@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/verdict-proxy/verdict/cmd/verdict/preflight"
 	"github.com/verdict-proxy/verdict/proxier/conntrack"
 )
 
@@ -63,7 +64,7 @@ func (w *roomWatch) look(now time.Time) {
 		w.said = now
 		w.log.Warn("the table of connections is full or nearly full; when it is full, new connections of all Services fail",
 			"entries", r.Entries, "limit", r.Limit, "dropped", dropped, "evicted", evicted, "within", roomPeriod,
-			"remedy", "raise --conntrack-max-per-core or --conntrack-min; 'conntrack -L' shows who has the connections")
+			"remedy", preflight.MoreRoom)
 	case !full && !w.said.IsZero() && r.Entries < r.Limit/10*8:
 		w.said = time.Time{}
 		w.log.Info("the table of connections has room again", "entries", r.Entries, "limit", r.Limit)

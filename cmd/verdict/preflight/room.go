@@ -7,6 +7,9 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/conntrack"
 )
 
+// MoreRoom is the remedy for a table of connections that is full.
+const MoreRoom = "raise --conntrack-max-per-core or --conntrack-min; 'conntrack -L' shows who has the connections"
+
 // Room reports a table of connections that is full or nearly full.
 func Room(r conntrack.Room, err error) Finding {
 	f := Finding{Check: "table of connections", Status: OK, Detail: r.String()}
@@ -17,7 +20,7 @@ func Room(r conntrack.Room, err error) Finding {
 		f.Status, f.Detail, f.Remedy = Warning, err.Error(), asRoot
 	case r.Tight():
 		f.Status, f.Detail = Warning, r.String()+": when it is full, new connections of all Services fail"
-		f.Remedy = "raise --conntrack-max-per-core or --conntrack-min; 'conntrack -L' shows who has the connections"
+		f.Remedy = MoreRoom
 	}
 	return f
 }
