@@ -25,8 +25,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if os.Getenv(serveForBenchmark) != "" {
-		serveChecks()
+	if kind := os.Getenv(serveForBenchmark); kind != "" {
+		serveChecks(kind)
 		return
 	}
 	os.Exit(netns.Main(m))

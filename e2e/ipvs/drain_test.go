@@ -5,7 +5,6 @@ package ipvs
 import (
 	"fmt"
 	"net/netip"
-	"strings"
 	"testing"
 	"time"
 
@@ -170,14 +169,13 @@ func nodeIsNotExposed(b *bed) {
 	b.serve("", "type: LoadBalancer, externalIPs: [$EXT1], ports: [{port: 80, nodePort: 30080}, {name: s, port: 8081, nodePort: 30081}]"+
 		"}\n    status: {loadBalancer: {ingress: [{ip: $LB1}]}")
 	b.settled("endpoints web b c")
-	var probes strings.Builder // adjacent steps run at the same time
 	for _, target := range []string{"$EXT1", "$LB1"} {
 		for _, from := range []string{"x", "a", "c", "node"} {
-			fmt.Fprintf(&probes, "probe tcp from %s to %[2]s:8080 => refused\nprobe udp from %[1]s to %[2]s:8080 => refused\n"+
-				"probe tcp from %[1]s to %[2]s:8081 => b c\n", from, target)
+			b.steps(fmt.Sprintf("probe tcp from %s to %[2]s:8080 => refused\nprobe udp from %[1]s to %[2]s:8080 => refused\n"+
+				"probe tcp from %[1]s to %[2]s:8081 => b c", from, target))
 		}
 	}
-	b.steps(probes.String() + "probe tcp from x to $NODE:8080 => host")
+	b.steps("probe tcp from x to $NODE:8080 => host")
 	for _, from := range []string{"x", "a", "node"} {
 		if r := b.place(from).Ask(b.at(8080)); r.Outcome != lab.Refused {
 			b.Errorf("from %s to the cluster IP at 8080: %s", from, r)

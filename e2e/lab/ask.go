@@ -66,8 +66,24 @@ const (
 type Question struct {
 	Protocol Protocol
 	From     netip.Addr // zero: the kernel chooses
+	Ports    PortRange  // zero: the kernel chooses among all
 	To       netip.AddrPort
 	Patience time.Duration // how long to wait for an answer
+}
+
+// PortRange bounds the source port of a connection. The kernel chooses one between both, inclusive. Linux 6.3 and newer.
+type PortRange struct{ Low, High uint16 }
+
+// OwnPorts is the range of the n-th of several clients that share an address, n < 4. No port is in two ranges, a
+// NodePort, or among those that the kernel chooses otherwise.
+//
+// IPVS needs this. It finds the connection of an answer by the client's address and port and the real server. When
+// a client uses one port for two virtual servers with the same real server, answers of the first connection get the
+// address of the second one, and the first one breaks.
+func OwnPorts(n int) PortRange {
+	const size = 2500
+	low := uint16(20000 + n*size)
+	return PortRange{Low: low, High: low + size - 1}
 }
 
 func (q Question) String() string {

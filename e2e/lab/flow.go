@@ -62,6 +62,11 @@ func (f *Flow) connect(family Family, q Question) error {
 			return fmt.Errorf("ask for ICMP errors: %w", err)
 		}
 	}
+	if q.Ports != (PortRange{}) {
+		if err := unix.SetsockoptInt(f.fd, unix.IPPROTO_IP, unix.IP_LOCAL_PORT_RANGE, int(q.Ports.High)<<16|int(q.Ports.Low)); err != nil {
+			return fmt.Errorf("take a port between %d and %d: %w", q.Ports.Low, q.Ports.High, err)
+		}
+	}
 	if q.From.IsValid() {
 		if err := unix.Bind(f.fd, sockaddr(netip.AddrPortFrom(q.From, 0))); err != nil {
 			return fmt.Errorf("bind to %s: %w", q.From, err)

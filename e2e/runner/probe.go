@@ -20,6 +20,9 @@ const (
 	// answerPatience is the timeout of connections that should be answered, silencePatience of those that should not.
 	answerPatience  = time.Second
 	silencePatience = 300 * time.Millisecond
+	// connectPatience is the timeout of TCP connections that should be answered. When many connect at the same time, an
+	// emulated processor needs more than a second for one.
+	connectPatience = 3 * time.Second
 	// errorPatience is the timeout of connections that should end with an ICMP error. Over virtual links the error
 	// arrives while connect still holds the socket. The kernel then keeps it and reports it with the next SYN, a second
 	// later.
@@ -95,6 +98,9 @@ func (b *Bed) probeOnce(p *scenario.Probe) error {
 	}
 	switch p.Outcome {
 	case lab.Answered:
+		if q.Protocol == lab.TCP {
+			q.Patience = connectPatience
+		}
 		return b.answered(place, q, &p.Expect)
 	case lab.Dropped:
 		q.Patience = silencePatience

@@ -24,13 +24,14 @@ func newClients(t *testing.T) (list []client) {
 	t.Helper()
 	for _, f := range lab.Families() {
 		for _, protocol := range []lab.Protocol{lab.TCP, lab.UDP} {
-			for _, c := range []struct {
+			for i, c := range []struct {
 				place, name string
 				port        uint16
 			}{
 				{"b", "VIP1", servicePort}, {lab.Node, "VIP1", servicePort}, {lab.Outside, "NODE", nodePort}, {lab.Outside, "LB1", servicePort},
 			} {
-				list = append(list, client{c.place, lab.Question{Protocol: protocol, To: address(t, f, c.name, c.port), Patience: patience}})
+				to := address(t, f, c.name, c.port)
+				list = append(list, client{c.place, lab.Question{Protocol: protocol, Ports: lab.OwnPorts(i), To: to, Patience: patience}})
 			}
 		}
 	}
