@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/verdict-proxy/verdict/config"
+	"github.com/verdict-proxy/verdict/proxier/claims"
 	"github.com/verdict-proxy/verdict/proxier/dataplane"
 	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
@@ -16,15 +17,16 @@ type nodeEnvironment struct {
 	settings *config.Settings
 	primary  func() ([]netip.Addr, error) // the host's own main addresses
 	ipv6     bool                         // the kernel has it
-	servers  []netip.Addr                 // API servers, as the configuration names them
+	servers  []netip.AddrPort             // API servers, as the configuration names them
 	log      *slog.Logger
 
-	planEnv  plan.Environment
-	shared   dataplane.Environment
-	known    bool // update was called
-	eligible bool // of the node, for traffic from outside
-	askAgain bool // primary failed the last time, or the settings are others
-	refusing bool // a Service wants to know which endpoints refuse
+	planEnv    plan.Environment
+	shared     dataplane.Environment
+	apiServers claims.Servers
+	known      bool // update was called
+	eligible   bool // of the node, for traffic from outside
+	askAgain   bool // primary failed the last time, or the settings are others
+	refusing   bool // a Service wants to know which endpoints refuse
 }
 
 // update derives the environment from what the store has.
@@ -39,7 +41,7 @@ func (n *nodeEnvironment) update(env state.Environment) {
 		NodePortAddresses: nodePortAddresses(n.settings.NodePortAddresses, addresses, host),
 		HostAddresses:     host,
 		NodeAddresses:     sorted(addresses),
-		APIServers:        sorted(n.servers, env.APIServers),
+		APIServers:        sorted(addressesOf(n.servers), addressesOf(env.APIServers)),
 		ExternalCIDRs:     config.Prefixes(n.settings.IPVS.ExternalCIDR),
 		Unanswered:        n.settings.OutlierDetection != config.OutlierOff,
 		Refusing:          n.refusing,
@@ -51,7 +53,28 @@ func (n *nodeEnvironment) update(env state.Environment) {
 		IPv4:          true,
 		IPv6:          n.ipv6,
 	}
+	n.apiServers = apiServers(n.servers, env.APIServers)
 	n.eligible, n.known = node.Eligible, true
+}
+
+// apiServers lists where API servers are. Addresses that only the configuration names may be those of a load balancer
+// for API servers, which the cluster may serve itself: load balancer IPs are not refused there.
+func apiServers(named, servers []netip.AddrPort) claims.Servers {
+	out := claims.Servers{}
+	for _, at := range named {
+		out[at] = false
+	}
+	for _, at := range servers {
+		out[at] = true
+	}
+	return out
+}
+
+func addressesOf(list []netip.AddrPort) (out []netip.Addr) {
+	for _, at := range list {
+		out = append(out, at.Addr())
+	}
+	return out
 }
 
 // object returns the Node object, or one made from the host's main addresses when there is none: a host without a

@@ -18,6 +18,13 @@ func addrs(list ...string) (out []netip.Addr) {
 	return out
 }
 
+func servers(list ...string) (out []netip.AddrPort) {
+	for _, a := range list {
+		out = append(out, netip.MustParseAddrPort(a))
+	}
+	return out
+}
+
 func TestNodePortAddresses(t *testing.T) {
 	node := addrs("192.168.7.1", "192.168.8.1", "fd07::1")
 	host := addrs("127.0.0.1", "127.0.0.53", "192.168.7.1", "192.168.8.1", "10.0.1.254", "::1", "fd07::1", "fe80::1")
@@ -82,11 +89,12 @@ func TestDetectLocal(t *testing.T) {
 // TestAddressesThatMustNotBecomeLocal come from the Node object, the API server and the settings.
 func TestAddressesThatMustNotBecomeLocal(t *testing.T) {
 	s := config.Settings{IPVS: config.IPVS{ExternalCIDR: []string{"203.0.113.0/24"}}}
-	env := nodeEnvironment{settings: &s, servers: addrs("192.0.2.9", "192.0.2.7")}
+	env := nodeEnvironment{settings: &s, servers: servers("192.0.2.9:6443", "192.0.2.7:443")}
 	node := &state.Node{Name: "n1", Addresses: addrs("192.168.7.1", "192.0.2.1")}
-	env.update(state.Environment{Node: node, APIServers: addrs("192.0.2.8", "192.0.2.9")})
-	got := fmt.Sprint(env.shared.NodeAddresses, env.shared.APIServers, env.shared.ExternalCIDRs)
-	if want := "[192.0.2.1 192.168.7.1] [192.0.2.7 192.0.2.8 192.0.2.9] [203.0.113.0/24]"; got != want {
+	env.update(state.Environment{Node: node, APIServers: servers("192.0.2.8:6443", "192.0.2.9:6443")})
+	got := fmt.Sprint(env.shared.NodeAddresses, env.shared.APIServers, env.shared.ExternalCIDRs, env.apiServers)
+	if want := "[192.0.2.1 192.168.7.1] [192.0.2.7 192.0.2.8 192.0.2.9] [203.0.113.0/24] " +
+		"map[192.0.2.7:443:false 192.0.2.8:6443:true 192.0.2.9:6443:true]"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }

@@ -259,6 +259,9 @@ func (p *Proxier) updateEnvironment(changed bool) (everything bool) {
 			p.replan[name] = true
 		}
 	}
+	for _, name := range p.planning.claims.SetServers(p.node.apiServers) {
+		p.replan[name] = true
+	}
 	for _, name := range p.dataplane.SetEnvironment(p.node.shared) {
 		p.replan[name] = true
 	}

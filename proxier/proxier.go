@@ -38,7 +38,7 @@ type Options struct {
 	Primary func() ([]netip.Addr, error)
 	// APIServers are the addresses of API servers that the configuration names. The endpoints of the Service
 	// default/kubernetes are others.
-	APIServers []netip.Addr
+	APIServers []netip.AddrPort
 	// Interference delivers what other processes do to the tables; nil when nobody watches. Check finds some of it
 	// then.
 	Interference <-chan dataplane.Interference

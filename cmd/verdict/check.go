@@ -97,7 +97,10 @@ func checkSource(ctx context.Context, s *config.Settings) []preflight.Finding {
 			Check: "API server", Status: preflight.Error, Detail: err.Error(), Remedy: "set --kubeconfig FILE, or --manifests DIR",
 		}}
 	}
-	servers := apiServers(s)
+	var servers []netip.Addr
+	for _, at := range apiServers(s) {
+		servers = append(servers, at.Addr())
+	}
 	if s.Kubeconfig == "" && s.Master == "" { // the service account of the pod
 		if addr, err := netip.ParseAddr(os.Getenv("KUBERNETES_SERVICE_HOST")); err == nil {
 			servers = append(servers, addr)

@@ -58,7 +58,7 @@ func newLimitedClient(s *config.Settings, qps float32, burst int) (kubernetes.In
 }
 
 // apiServers returns the addresses of API servers that the flags name.
-func apiServers(s *config.Settings) []netip.Addr {
+func apiServers(s *config.Settings) []netip.AddrPort {
 	return source.ServerAddresses(source.Config{Kubeconfig: s.Kubeconfig, Master: s.Master})
 }
 

@@ -86,29 +86,34 @@ func (c *Claims) displace(k key, missing int) {
 
 // index records at which external addresses a Service is. Both lists are sorted.
 func (b *beside) index(id uint32, before, after []claim) {
-	old, current := externalAddrs(before), externalAddrs(after)
-	for _, a := range old {
-		if _, kept := slices.BinarySearchFunc(current, a, func(x, y [16]byte) int { return bytes.Compare(x[:], y[:]) }); !kept {
-			remove(b.at, a, id)
-		}
+	old, current := addrsOf(before, isExternal), addrsOf(after, isExternal)
+	for _, a := range without(old, current) {
+		remove(b.at, a, id)
 	}
 	for _, a := range current {
 		insert(b.at, a, id)
 	}
 }
 
-// externalAddrs lists the addresses of external frontends in a sorted list of claims, each once and sorted.
-func externalAddrs(sorted []claim) (out [][16]byte) {
+func isExternal(c *claim) bool { return c.rank > rankNodePort && !c.isNodePort() }
+
+// addrsOf lists the addresses of some frontends in a sorted list of claims, each once and sorted.
+func addrsOf(sorted []claim, is func(*claim) bool) (out [][16]byte) {
 	for i := range sorted {
 		want := &sorted[i]
-		if want.rank <= rankNodePort || want.isNodePort() {
-			continue
-		}
-		if len(out) == 0 || out[len(out)-1] != want.addr {
+		if is(want) && (len(out) == 0 || out[len(out)-1] != want.addr) {
 			out = append(out, want.addr)
 		}
 	}
 	return out
+}
+
+// without returns the addresses of a list that are not in another one. Both are sorted.
+func without(list, other [][16]byte) [][16]byte {
+	return slices.DeleteFunc(slices.Clone(list), func(a [16]byte) bool {
+		_, found := slices.BinarySearchFunc(other, a, func(x, y [16]byte) int { return bytes.Compare(x[:], y[:]) })
+		return found
+	})
 }
 
 func insert[K comparable](sets map[K]map[uint32]struct{}, k K, id uint32) {

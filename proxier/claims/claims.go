@@ -20,6 +20,7 @@ type Claims struct {
 	replan  []uint32      // the Services that gained or lost a frontend in the current call
 	scratch []claim
 	beside  beside
+	kept    kept
 }
 
 // claimant is a Service that asks for frontends.
@@ -40,7 +41,7 @@ func (b bid) rank() rank { return rank(b & 3) }
 
 // New returns an empty register.
 func New() *Claims {
-	return &Claims{ids: map[state.Name]uint32{}, holders: map[key]bid{}, waiting: map[key][]bid{}, beside: newBeside()}
+	return &Claims{ids: map[state.Name]uint32{}, holders: map[key]bid{}, waiting: map[key][]bid{}, beside: newBeside(), kept: newKept()}
 }
 
 // Resolve registers what a new plan asks for. It removes the frontends that other Services have from the plan and
@@ -55,9 +56,10 @@ func (c *Claims) Resolve(p *plan.Service, created time.Time) (lost []state.Probl
 	slices.SortFunc(want, claim.compare)
 	want = slices.CompactFunc(want, claim.sameKey) // keeps the first of equal keys: the strongest claim
 	id := c.register(p.Name, created.UnixNano(), want)
-	if c.claimants[id].missing > 0 || len(want) < asked {
+	if c.claimants[id].missing > 0 || len(want) < asked || c.meetsKept(p) {
 		lost = c.strip(p, id)
 	}
+	c.replan = slices.DeleteFunc(c.replan, func(other uint32) bool { return other == id })
 	return lost, c.changed()
 }
 
@@ -125,6 +127,7 @@ func (c *Claims) update(id uint32, want []claim) {
 		}
 	}
 	c.beside.index(id, c.claimants[id].claims, next)
+	c.indexClusterIPs(c.claimants[id].claims, next)
 	c.claimants[id].claims = next
 }
 

@@ -148,8 +148,16 @@ func TestResolve(t *testing.T) {
 			{"new", 2, vip, vip, "old", nil},
 			{"old", 1, "+" + vip + " +192.0.2.2:80/tcp", "+192.0.2.2:80/tcp", "", []string{"frontend 192.0.2.1:80/tcp is taken by ns/new"}},
 			{"older", 0, "+" + vip, "", "", []string{"frontend 192.0.2.1:80/tcp is taken by ns/new"}},
-			{"new", 2, "192.0.2.9:80/tcp", "192.0.2.9:80/tcp", "older", nil},
+			{"new", 2, "192.0.2.9:80/tcp", "192.0.2.9:80/tcp", "old older", nil},
 			{"older", 0, "+" + vip, "+" + vip, "", nil},
+		}},
+		{"a cluster IP keeps the ports that it does not have", []step{
+			{"old", 1, "+192.0.2.1:22/tcp +192.0.2.2:22/tcp", "+192.0.2.1:22/tcp +192.0.2.2:22/tcp", "", nil},
+			{"new", 2, vip, vip, "old", nil},
+			{"old", 1, "+192.0.2.1:22/tcp +192.0.2.2:22/tcp", "+192.0.2.2:22/tcp", "",
+				[]string{"frontend 192.0.2.1:22/tcp is at the cluster IP of another Service, which keeps all ports of its address"}},
+			{"shared", 1, "%192.0.2.1:22/tcp", "%192.0.2.1:22/tcp", "old", nil},
+			{"new", 2, "192.0.2.9:80/tcp", "192.0.2.9:80/tcp", "old shared", nil},
 		}},
 		{"of external IPs the older keeps it", []step{
 			{"a", 1, "+" + vip, "+" + vip, "", nil},
@@ -167,7 +175,7 @@ func TestResolve(t *testing.T) {
 			{"old", 1, "+" + vip, "+" + vip, "", nil},
 			{"new", 2, "%" + vip, "%" + vip, "old", nil},
 			{"old", 1, "+" + vip, "", "", []string{"frontend 192.0.2.1:80/tcp is taken by ns/new"}},
-			{"newest", 3, vip, vip, "new", nil},
+			{"newest", 3, vip, vip, "new old", nil},
 			{"new", 2, "%" + vip, "", "", []string{"frontend 192.0.2.1:80/tcp is taken by ns/newest"}},
 		}},
 		{"an external IP does not take a node port, whichever is older", []step{

@@ -11,8 +11,12 @@
 // An external IP or load balancer IP at which node ports answer would hide the node port with its number. It is served
 // only as long as no other Service has that node port.
 //
+// An external IP that is the cluster IP of another Service is not served, whatever its port. Neither is one at the address
+// and port of an API server.
+//
 //	claims.go  the register of frontends
 //	beside.go  external addresses at which node ports answer
+//	kept.go    what external addresses must not take: cluster IPs and API servers
 //	key.go     what identifies a frontend, and how far a claim can be trusted
 //	strip.go   how a plan loses a frontend, and the Problem that reports it
 //

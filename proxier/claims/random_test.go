@@ -88,7 +88,7 @@ func (w *world) expected() map[string]string {
 	for _, name := range order {
 		var own []string
 		for _, word := range strings.Fields(w.words[name]) {
-			if winner[strings.TrimLeft(word, "+%")] == name+" "+word && !w.hidden(winner, name, word) {
+			if winner[strings.TrimLeft(word, "+%")] == name+" "+word && !w.hidden(winner, name, word) && !w.kept(word) {
 				own = append(own, word)
 			}
 		}
@@ -118,6 +118,21 @@ func (w *world) hidden(winner map[string]string, name, word string) bool {
 	a := netip.MustParseAddrPort(where)
 	holder := winner[fmt.Sprintf("*%d:%d/%s", state.FamilyOf(a.Addr()), a.Port(), protocol)]
 	return slices.Contains(w.nodeAddrs, a.Addr()) && holder != "" && !strings.HasPrefix(holder, name+" ")
+}
+
+// kept reports whether a word is an external IP that is a cluster IP of any Service.
+func (w *world) kept(word string) bool {
+	where, _, _ := strings.Cut(strings.TrimPrefix(word, "+"), "/")
+	for _, words := range w.words {
+		for _, other := range strings.Fields(words) {
+			at, _, _ := strings.Cut(other, "/")
+			if word[0] == '+' && rankOfWord(other) == rankClusterIP &&
+				netip.MustParseAddrPort(at).Addr() == netip.MustParseAddrPort(where).Addr() {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // TestRandomTransitions: the register depends on the current Services alone, and not on the order of past changes.

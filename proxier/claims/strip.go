@@ -56,7 +56,8 @@ func (c *Claims) strip(p *plan.Service, id uint32) []state.Problem {
 		port := &p.Ports[i]
 		port.Frontends = slices.DeleteFunc(port.Frontends, func(fe plan.Frontend) bool {
 			k := keyOf(port, &fe)
-			return s.refuses(k, fe.Kind.Field()) || s.hides(claim{key: k, rank: rankOf(fe.Kind)}, fe.Kind.Field())
+			field := fe.Kind.Field()
+			return s.refuses(k, field) || s.hides(claim{key: k, rank: rankOf(fe.Kind)}, field) || s.isKept(port, &fe)
 		})
 	}
 	if p.HealthCheck != nil && s.refusesAny(healthCheckKeys(p.HealthCheck.NodePort)) {
@@ -104,6 +105,15 @@ func (s *stripper) hides(want claim, field string) bool {
 	s.lost.Add(field, "%s would hide %s of %s, which answers at this address",
 		want.key, want.nodePort(), s.claims.claimants[holder.id()].Name)
 	return true
+}
+
+// isKept reports whether the plan must lose a frontend that is kept for others. If so, it records why.
+func (s *stripper) isKept(port *plan.Port, fe *plan.Frontend) bool {
+	why := s.claims.keptFor(s.plan.Name, port, fe)
+	if why != "" {
+		s.lost.Add(fe.Kind.Field(), "%s %s", keyOf(port, fe), why)
+	}
+	return why != ""
 }
 
 // isNew reports whether the loss of a key has not been reported for the other family.

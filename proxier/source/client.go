@@ -1,8 +1,10 @@
 package source
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
+	"strconv"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
@@ -38,9 +40,9 @@ func NewClient(c Config) (kubernetes.Interface, error) {
 	return client, nil
 }
 
-// ServerAddresses returns the address of the API server, if the configuration names one that is not a name. The service
+// ServerAddresses returns the address and port of the API server, if the configuration names one that is not a name. The service
 // account of a pod names a cluster IP, which is no address of a server.
-func ServerAddresses(c Config) []netip.Addr {
+func ServerAddresses(c Config) []netip.AddrPort {
 	if c.Kubeconfig == "" && c.Master == "" {
 		return nil
 	}
@@ -56,8 +58,14 @@ func ServerAddresses(c Config) []netip.Addr {
 	if reason != "" {
 		return nil // a name
 	}
-	return []netip.Addr{addr}
+	port, err := strconv.ParseUint(cmp.Or(server.Port(), defaultPorts[server.Scheme]), 10, 16)
+	if err != nil {
+		return nil // NewClient reports it
+	}
+	return []netip.AddrPort{netip.AddrPortFrom(addr, uint16(port))}
 }
+
+var defaultPorts = map[string]string{"https": "443", "http": "80"}
 
 func restConfig(c Config) (*rest.Config, error) {
 	if c.Kubeconfig == "" && c.Master == "" {

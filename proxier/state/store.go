@@ -24,7 +24,7 @@ type Store struct {
 	node         *Node
 	serviceCIDRs []netip.Prefix
 	hostAddrs    []netip.Addr
-	apiServers   []netip.Addr // the endpoints of the Service default/kubernetes, sorted
+	apiServers   []netip.AddrPort // the endpoints of the Service default/kubernetes, sorted
 
 	revision uint64
 	dirty    map[Name]pending // the Services with changes that the kernel does not have
@@ -143,21 +143,23 @@ func (s *Store) touchMembers(service Name) {
 	if service != apiServer {
 		return
 	}
-	if addrs := endpointAddresses(s.members[service]); !slices.Equal(addrs, s.apiServers) {
-		s.apiServers = addrs
+	if list := endpointsOf(s.members[service]); !slices.Equal(list, s.apiServers) {
+		s.apiServers = list
 		s.touchEnv()
 	}
 }
 
-// endpointAddresses lists the addresses of the endpoints in a list of slices, each once and sorted.
-func endpointAddresses(list []*Slice) (addrs []netip.Addr) {
+// endpointsOf lists the endpoints in a list of slices with each of their ports, each once and sorted.
+func endpointsOf(list []*Slice) (out []netip.AddrPort) {
 	for _, sl := range list {
 		for i := range sl.Endpoints {
-			addrs = append(addrs, sl.Endpoints[i].Addr)
+			for _, p := range sl.Ports {
+				out = append(out, netip.AddrPortFrom(sl.Endpoints[i].Addr, p.Port))
+			}
 		}
 	}
-	slices.SortFunc(addrs, netip.Addr.Compare)
-	return slices.Compact(addrs)
+	slices.SortFunc(out, netip.AddrPort.Compare)
+	return slices.Compact(out)
 }
 
 // withSlice returns a copy of a sorted list with sl inserted, or with sl in place of the slice of the same name.
@@ -278,7 +280,7 @@ type Environment struct {
 	Node          *Node // nil: no Node object (yet)
 	ServiceCIDRs  []netip.Prefix
 	HostAddresses []netip.Addr
-	APIServers    []netip.Addr // the endpoints of the Service default/kubernetes, sorted
+	APIServers    []netip.AddrPort // the endpoints of the Service default/kubernetes, sorted
 }
 
 // Changes are changes up to Revision that Applied has not confirmed.

@@ -298,6 +298,12 @@ func TestEnvironment(t *testing.T) {
 func TestAPIServersAreInTheEnvironment(t *testing.T) {
 	s := syncedStore(t)
 	kubernetes := named("kubernetes")
+	servers := func(addrs ...string) *Slice {
+		sl := sliceOf(named("k"), kubernetes, addrs...)
+		sl.Ports = []SlicePort{{Name: "https", Protocol: TCP, Port: 6443}}
+		return sl
+	}
+	const both = "[192.0.2.8:6443 192.0.2.9:6443]"
 	steps := []struct {
 		what        string
 		change      func()
@@ -305,9 +311,9 @@ func TestAPIServersAreInTheEnvironment(t *testing.T) {
 		environment bool
 		want        string
 	}{
-		{"one", func() { s.SetSlice(sliceOf(named("k"), kubernetes, "192.0.2.9", "192.0.2.8"), nil) }, kubernetes, true, "[192.0.2.8 192.0.2.9]"},
-		{"the same", func() { s.SetSlice(sliceOf(named("k"), kubernetes, "192.0.2.8", "192.0.2.9"), nil) }, kubernetes, false, "[192.0.2.8 192.0.2.9]"},
-		{"another Service", func() { s.SetSlice(sliceOf(slice, web, "192.0.2.7"), nil) }, web, false, "[192.0.2.8 192.0.2.9]"},
+		{"one", func() { s.SetSlice(servers("192.0.2.9", "192.0.2.8"), nil) }, kubernetes, true, both},
+		{"the same", func() { s.SetSlice(servers("192.0.2.8", "192.0.2.9"), nil) }, kubernetes, false, both},
+		{"another Service", func() { s.SetSlice(sliceOf(slice, web, "192.0.2.7"), nil) }, web, false, both},
 		{"gone", func() { s.DeleteSlice(named("k")) }, kubernetes, true, "[]"},
 	}
 	for _, step := range steps {

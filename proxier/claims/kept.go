@@ -1,0 +1,88 @@
+package claims
+
+import (
+	"maps"
+	"net/netip"
+
+	"github.com/verdict-proxy/verdict/proxier/plan"
+	"github.com/verdict-proxy/verdict/proxier/state"
+)
+
+// kept is what external addresses must not take, even where nobody else asks for the port: it is kept for others.
+//
+// An external IP that is the cluster IP of another Service would get packets that are meant for that Service, at the
+// ports that it does not have. And whoever serves the address and port of an API server gets the tokens of everybody,
+// and this node does not hear of it when the Service is gone.
+type kept struct {
+	clusterIPs map[[16]byte]uint32 // how many Services have the address as a cluster IP
+	servers    Servers
+}
+
+func newKept() kept { return kept{clusterIPs: map[[16]byte]uint32{}} }
+
+// Servers are the addresses and TCP ports of API servers. The value tells whether load balancer IPs are refused as well as
+// external IPs.
+type Servers map[netip.AddrPort]bool
+
+// systemNamespace has the Services of those who run the cluster. One of them may balance the API servers.
+const systemNamespace = "kube-system"
+
+// SetServers records the API servers. It returns the Services with an external address that is, or was, one of an API
+// server. The caller must plan those again.
+func (c *Claims) SetServers(next Servers) (replan []state.Name) {
+	if maps.Equal(c.kept.servers, next) {
+		return nil
+	}
+	for _, list := range []Servers{c.kept.servers, next} {
+		for at := range list {
+			c.replanAt(at.Addr().As16())
+		}
+	}
+	c.kept.servers = maps.Clone(next)
+	return c.changed()
+}
+
+// indexClusterIPs counts the cluster IPs in the claims of one Service. Both lists are sorted. Services with an external
+// address that became a cluster IP, or is one no longer, are planned again.
+func (c *Claims) indexClusterIPs(before, after []claim) {
+	isClusterIP := func(c *claim) bool { return c.rank == rankClusterIP }
+	old, current := addrsOf(before, isClusterIP), addrsOf(after, isClusterIP)
+	for _, a := range without(current, old) {
+		if c.kept.clusterIPs[a]++; c.kept.clusterIPs[a] == 1 {
+			c.replanAt(a)
+		}
+	}
+	for _, a := range without(old, current) {
+		if c.kept.clusterIPs[a]--; c.kept.clusterIPs[a] == 0 {
+			delete(c.kept.clusterIPs, a)
+			c.replanAt(a)
+		}
+	}
+}
+
+// meetsKept reports whether a plan asks for something that is kept for others.
+func (c *Claims) meetsKept(p *plan.Service) bool {
+	for i := range p.Ports {
+		for j := range p.Ports[i].Frontends {
+			if c.keptFor(p.Name, &p.Ports[i], &p.Ports[i].Frontends[j]) != "" {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// keptFor returns why a Service must not have a frontend. It returns "" if the Service may.
+func (c *Claims) keptFor(n state.Name, port *plan.Port, fe *plan.Frontend) (why string) {
+	if fe.Kind != plan.ExternalIP && fe.Kind != plan.LoadBalancer {
+		return ""
+	}
+	balancers, server := c.kept.servers[netip.AddrPortFrom(fe.Addr, fe.Port)]
+	switch {
+	case fe.Kind == plan.ExternalIP && c.kept.clusterIPs[fe.Addr.As16()] > 0:
+		return "is at the cluster IP of another Service, which keeps all ports of its address"
+	case server && port.Protocol == state.TCP && n.Namespace != systemNamespace && (balancers || fe.Kind == plan.ExternalIP):
+		return "is an API server, which only a Service in " + systemNamespace + " may serve"
+	}
+	return ""
+}
