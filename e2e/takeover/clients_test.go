@@ -4,6 +4,9 @@ package takeover
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -45,7 +48,8 @@ type loops struct {
 	asked    atomic.Int64
 	failed   atomic.Int64
 	mu       sync.Mutex
-	failures []string // the first ones
+	phase    string    // what happens now
+	failures []failure // the first ones
 }
 
 func startLoops(t *testing.T, w *lab.World, clients []client) *loops {
@@ -84,13 +88,28 @@ func (l *loops) ask(place *lab.Namespace, c client) {
 	}
 }
 
+// failure is a connection that failed, and when.
+type failure struct {
+	at   time.Time
+	text string
+}
+
+func (f failure) String() string { return f.at.UTC().Format("15:04:05.000") + " " + f.text }
+
 func (l *loops) fail(c client, what string) {
 	l.failed.Add(1)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.failures) < 10 {
-		l.failures = append(l.failures, time.Now().UTC().Format("15:04:05.000")+" from "+c.place+": "+c.question.String()+": "+what)
+		l.failures = append(l.failures, failure{time.Now(), fmt.Sprintf("(%s) from %s: %s: %s", l.phase, c.place, c.question, what)})
 	}
+}
+
+// begin names what happens from now on.
+func (l *loops) begin(run int, what string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.phase = fmt.Sprintf("run %d, %s since %s", run+1, what, time.Now().UTC().Format("15:04:05.000"))
 }
 
 // report tells how far a long test has come.
@@ -98,11 +117,11 @@ func (l *loops) report(t *testing.T, run int) {
 	t.Helper()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	t.Logf("before run %d: %d connections, %d failed: %q", run+1, l.asked.Load(), l.failed.Load(), l.failures)
+	t.Logf("before run %d: %d connections, %d failed: %s", run+1, l.asked.Load(), l.failed.Load(), l.failures)
 }
 
 // end ends the loops and reports what failed.
-func (l *loops) end(t *testing.T) {
+func (l *loops) end(t *testing.T, dir string) {
 	t.Helper()
 	close(l.stop)
 	l.running.Wait()
@@ -111,8 +130,32 @@ func (l *loops) end(t *testing.T) {
 		t.Error("the loops made no connection")
 	}
 	for _, f := range l.failures {
-		t.Error(f)
+		t.Errorf("%s\n%s", f, logsAt(t, dir, f.at))
 	}
+}
+
+// logsAt returns what the proxies logged in the second of a failure and in the one before.
+func logsAt(t *testing.T, dir string, at time.Time) string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	for _, file := range files {
+		content, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(content)) {
+			for _, second := range []time.Time{at.Add(-time.Second), at} {
+				if strings.Contains(line[:min(len(line), 60)], second.UTC().Format("15:04:05.")) {
+					fmt.Fprintf(&out, "  %s: %.300s\n", filepath.Base(file), strings.TrimSpace(line))
+				}
+			}
+		}
+	}
+	return out.String()
 }
 
 // held is a connection that stays open.

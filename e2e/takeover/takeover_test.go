@@ -53,19 +53,25 @@ func TestTakeOver(t *testing.T) {
 			l.use(open)
 			for i := range runs(t) {
 				l.report(t, i)
+				l.begin(i, "kube-proxy ends")
 				stop(t, upstream)
+				l.begin(i, "Verdict takes over")
 				verdict := b.verdict(t, &m, i)
 				expectAlive(t, open, "with Verdict")
 				b.expectNoUpstream(t)
+				l.begin(i, "Verdict serves")
 				settle()
 				stop(t, verdict)
+				l.begin(i, "kube-proxy starts")
 				upstream = b.kubeProxy(t, &m)
+				l.begin(i, "cleanup")
 				b.Node.Must(t, "", programs.verdict, "cleanup")
 				expectAlive(t, open, "with kube-proxy again")
 				b.expectNoVerdict(t)
+				l.begin(i, "kube-proxy serves")
 				settle()
 			}
-			l.end(t)
+			l.end(t, b.dir)
 		})
 	}
 }
