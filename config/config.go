@@ -85,6 +85,8 @@ type Settings struct {
 	InterfaceNamePrefix string
 	NodePortAddresses   []string
 	MasqueradeAll       bool
+	// ExternalIPs are the ranges in which the externalIPs of Services are served.
+	ExternalIPs []string
 
 	BindAddress        string // replaces this node's address of its family; empty or unspecified: no effect
 	HealthzBindAddress string // empty: off
@@ -117,6 +119,7 @@ func Default() Settings {
 		MaxEjected:         50,
 		DetectLocalMode:    DetectClusterCIDR,
 		NodePortAddresses:  []string{NodePortPrimary},
+		ExternalIPs:        []string{"0.0.0.0/0", "::/0"},
 		HealthzBindAddress: "0.0.0.0:10256",
 		MetricsBindAddress: "127.0.0.1:10249",
 		CountedFrontends:   2000,
@@ -167,6 +170,7 @@ func (s *Settings) Validate() error {
 		validateAddress("--healthz-bind-address", s.HealthzBindAddress),
 		validateAddress("--metrics-bind-address", s.MetricsBindAddress),
 		s.validateUI(),
+		validateEach("--external-ip-cidrs", s.ExternalIPs, isPrefix),
 		validateEach("--nodeport-addresses", s.NodePortAddresses, isNodePortAddress),
 		validateEach("--cluster-cidr", s.ClusterCIDRs, isPrefix),
 		s.Budgets.validate(),

@@ -46,6 +46,7 @@ func TestValidate(t *testing.T) {
 		{"backend ipvs", func(s *Settings) { s.Backend = BackendIPVS }, ""},
 		{"no IPVS scheduler", func(s *Settings) { s.Backend, s.IPVS.Scheduler = BackendIPVS, "" }, "--ipvs-scheduler: must not be empty"},
 		{"excluded ranges", func(s *Settings) { s.IPVS.ExcludeCIDR = []string{"192.0.2.0/24", "x"} }, `--ipvs-exclude-cidrs: "x"`},
+		{"external IPs", func(s *Settings) { s.ExternalIPs = []string{"192.0.2.0/24", "all"} }, `--external-ip-cidrs: "all"`},
 		{"external ranges", func(s *Settings) { s.IPVS.ExternalCIDR = []string{"192.0.2.0/24", "x"} }, `--ipvs-external-cidrs: "x"`},
 		{"no room", func(s *Settings) { s.Budgets.ServiceElements = 0 }, "--max-service-elements=0: must be at least 1"},
 		{"IPVS timeout", func(s *Settings) { s.IPVS.UDPTimeout = -time.Second }, "--ipvs-udp-timeout=-1s"},

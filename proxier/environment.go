@@ -19,6 +19,7 @@ type nodeEnvironment struct {
 	ipv6     bool                         // the kernel has it
 	servers  []netip.AddrPort             // API servers, as the configuration names them
 	log      *slog.Logger
+	wide     []netip.Prefix // ranges that warnOfRanges told of
 
 	planEnv    plan.Environment
 	shared     dataplane.Environment
@@ -52,7 +53,9 @@ func (n *nodeEnvironment) update(env state.Environment) {
 		NodeAddresses: addresses,
 		IPv4:          true,
 		IPv6:          n.ipv6,
+		ExternalIPs:   config.Prefixes(n.settings.ExternalIPs),
 	}
+	n.warnOfRanges()
 	n.apiServers = apiServers(n.servers, env.APIServers)
 	n.eligible, n.known = node.Eligible, true
 }
@@ -75,6 +78,22 @@ func addressesOf(list []netip.AddrPort) (out []netip.Addr) {
 		out = append(out, at.Addr())
 	}
 	return out
+}
+
+// warnOfRanges tells once when IPVS may make addresses of nodes local: those of other nodes are likely to be in a range
+// that has one of this node, and Verdict does not know them.
+func (n *nodeEnvironment) warnOfRanges() {
+	var wide []netip.Prefix
+	for _, r := range n.shared.ExternalCIDRs {
+		if slices.ContainsFunc(n.shared.NodeAddresses, r.Contains) {
+			wide = append(wide, r)
+		}
+	}
+	if len(wide) > 0 && !slices.Equal(wide, n.wide) {
+		n.log.Warn("--ipvs-external-cidrs has addresses of nodes; a Service with an address of another node cuts this node off from it",
+			"ranges", wide, "remedy", "set the flag to the addresses of your load balancers")
+	}
+	n.wide = wide
 }
 
 // object returns the Node object, or one made from the host's main addresses when there is none: a host without a

@@ -1,8 +1,10 @@
 package proxier
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"strings"
 	"testing"
@@ -89,13 +91,24 @@ func TestDetectLocal(t *testing.T) {
 // TestAddressesThatMustNotBecomeLocal come from the Node object, the API server and the settings.
 func TestAddressesThatMustNotBecomeLocal(t *testing.T) {
 	s := config.Settings{IPVS: config.IPVS{ExternalCIDR: []string{"203.0.113.0/24"}}}
-	env := nodeEnvironment{settings: &s, servers: servers("192.0.2.9:6443", "192.0.2.7:443")}
+	var log bytes.Buffer
+	env := nodeEnvironment{settings: &s, log: slog.New(slog.NewTextHandler(&log, nil)), servers: servers("192.0.2.9:6443", "192.0.2.7:443")}
 	node := &state.Node{Name: "n1", Addresses: addrs("192.168.7.1", "192.0.2.1")}
 	env.update(state.Environment{Node: node, APIServers: servers("192.0.2.8:6443", "192.0.2.9:6443")})
 	got := fmt.Sprint(env.shared.NodeAddresses, env.shared.APIServers, env.shared.ExternalCIDRs, env.apiServers)
 	if want := "[192.0.2.1 192.168.7.1] [192.0.2.7 192.0.2.8 192.0.2.9] [203.0.113.0/24] " +
 		"map[192.0.2.7:443:false 192.0.2.8:6443:true 192.0.2.9:6443:true]"; got != want {
 		t.Errorf("got %s, want %s", got, want)
+	}
+	if log.Len() > 0 {
+		t.Errorf("a range without a node: %s", &log)
+	}
+	s.IPVS.ExternalCIDR = append(s.IPVS.ExternalCIDR, "192.168.0.0/16")
+	for range 2 {
+		env.update(state.Environment{Node: node})
+	}
+	if got := log.String(); strings.Count(got, "level=WARN") != 1 || !strings.Contains(got, "ranges=[192.168.0.0/16]") {
+		t.Errorf("a range with this node: %s", got)
 	}
 }
 

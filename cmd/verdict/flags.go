@@ -43,6 +43,8 @@ func bindSource(fs *pflag.FlagSet, s *config.Settings) {
 		"`PREFIX` of the interfaces of pods, with --detect-local-mode=InterfaceNamePrefix")
 	fs.StringSliceVar(&s.NodePortAddresses, "nodeport-addresses", s.NodePortAddresses,
 		"addresses of node ports: a `LIST` of CIDRs and the words primary, localhost, all")
+	fs.StringSliceVar(&s.ExternalIPs, "external-ip-cidrs", s.ExternalIPs,
+		"`RANGES` in which externalIPs of Services are served; empty: nowhere")
 	fs.BoolVar(&s.MasqueradeAll, "masquerade-all", s.MasqueradeAll, "masquerade all traffic to cluster IPs")
 	fs.Float32Var(&s.QPS, "kube-api-qps", s.QPS, "`NUMBER` of requests per second to the API server")
 	fs.IntVar(&s.Burst, "kube-api-burst", s.Burst, "`NUMBER` of requests to the API server in one burst")

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -13,12 +14,13 @@ type Service struct {
 	ClusterIP netip.Addr
 	Spec      string   // further fields of its spec, each followed by a comma: `"sessionAffinity": "ClientIP",`
 	Mode      string   // the annotation about outlier detection; "": none
+	Port      uint16   // 0: 80
 	NodePort  int      // 0: none
 	Endpoints []string // addresses; one that begins with "-" is not ready
 	Node      string   // of all endpoints
 }
 
-// Manifest is the Service and its slice, as documents of YAML. Its port 80 is "http", and leads to 8080.
+// Manifest is the Service and its slice, as documents of YAML. Its port is "http", and leads to 8080.
 func (s *Service) Manifest() string {
 	namespace, name, _ := strings.Cut(s.Name, "/")
 	nodePort := ""
@@ -37,12 +39,12 @@ func (s *Service) Manifest() string {
 	}
 	return fmt.Sprintf(`---
 {"apiVersion": "v1", "kind": "Service", "metadata": {"namespace": %[1]q, "name": %[2]q%[7]s},
- "spec": {"clusterIP": %[3]q, "clusterIPs": [%[3]q], %[4]s "ports": [{"name": "http", "port": 80%[5]s}]}}
+ "spec": {"clusterIP": %[3]q, "clusterIPs": [%[3]q], %[4]s "ports": [{"name": "http", "port": %[8]d, "targetPort": 8080%[5]s}]}}
 ---
 {"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
  "metadata": {"namespace": %[1]q, "name": "%[2]s-1", "labels": {"kubernetes.io/service-name": %[2]q}},
  "ports": [{"name": "http", "port": 8080}], "endpoints": [%[6]s]}
-`, namespace, name, s.ClusterIP, s.Spec, nodePort, strings.Join(ends, ", "), notes)
+`, namespace, name, s.ClusterIP, s.Spec, nodePort, strings.Join(ends, ", "), notes, cmp.Or(s.Port, 80))
 }
 
 // Numbered is Service number n of a large cluster. It has endpoints of its own as long as there are addresses.

@@ -104,7 +104,7 @@ func FuzzPlanAndEngine(f *testing.F) {
 		s := &script{rest: input}
 		m := OpenMemory(MemoryOptions{})
 		m.SetEnvironment(Environment{NodePortAddresses: []netip.Addr{s.addr()}, PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.0.1.0/24")}})
-		env := &plan.Environment{NodeName: "here", IPv4: true, IPv6: true, NodeAddresses: s.addrs()}
+		env := &plan.Environment{NodeName: "here", IPv4: true, IPv6: true, NodeAddresses: s.addrs(), ExternalIPs: everywhere()}
 		name := state.Name{Namespace: "default", Name: "fuzz"}
 		var planner plan.Planner
 		for range 3 { // one Service changes: the claims, which settle clashes of several, are not part of this
@@ -177,4 +177,8 @@ func checkServed(t *testing.T, m *Memory, allowed map[serves]bool) {
 	if whole, err := m.Ruleset.Intact(); err != nil || !whole {
 		t.Fatalf("the tables are intact: %t, %v", whole, err)
 	}
+}
+
+func everywhere() []netip.Prefix {
+	return []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
 }

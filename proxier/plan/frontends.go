@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 
@@ -44,13 +45,27 @@ func (p *Planner) fillTemplate(out *Service, family state.Family) {
 	}
 	// An address that is both an external IP and a load balancer IP is one frontend. The source ranges of the load
 	// balancer hold for it.
-	balanced := setOf(p.svc.LoadBalancerIPs)
+	balanced, unserved := setOf(p.svc.LoadBalancerIPs), 0
 	for _, a := range p.svc.ExternalIPs {
-		if state.FamilyOf(a) == family && !p.hasClusterIP(a) && !balanced.has(a) {
+		switch {
+		case state.FamilyOf(a) != family || p.hasClusterIP(a) || balanced.has(a):
+		case p.servesExternal(a):
 			p.template = append(p.template, p.external(ExternalIP, a))
+		default:
+			unserved++
 		}
 	}
+	if unserved > 0 {
+		out.Problems = append(out.Problems, state.Problem{
+			Kind: "Service", Object: p.svc.Name, Field: ExternalIP.Field(),
+			Reason: fmt.Sprintf("%d of %d addresses are outside of --external-ip-cidrs; they are not served", unserved, len(p.svc.ExternalIPs)),
+		})
+	}
 	p.addLoadBalancers(out, family)
+}
+
+func (p *Planner) servesExternal(a netip.Addr) bool {
+	return slices.ContainsFunc(p.env.ExternalIPs, func(r netip.Prefix) bool { return r.Contains(a) })
 }
 
 // addrSet is a list of addresses that is searched often.

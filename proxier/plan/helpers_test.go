@@ -22,6 +22,7 @@ func environment() *Environment {
 		NodeAddresses: []netip.Addr{netip.MustParseAddr("192.168.0.1"), netip.MustParseAddr("fd00:1::1")},
 		IPv4:          true,
 		IPv6:          true,
+		ExternalIPs:   []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")},
 	}
 }
 

@@ -15,6 +15,8 @@ type Environment struct {
 	NodeAddresses []netip.Addr
 	// IPv4 and IPv6 are the families that this node serves.
 	IPv4, IPv6 bool
+	// ExternalIPs are the ranges in which external IPs are served.
+	ExternalIPs []netip.Prefix
 }
 
 // Service is the plan of one Service.
