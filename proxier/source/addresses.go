@@ -132,21 +132,41 @@ func (a *Addresses) list() error {
 	return nil
 }
 
+// KubeProxyDevice is the device of kube-proxy's mode ipvs. It has the addresses of all Services.
+const KubeProxyDevice = "kube-ipvs0"
+
 // HostAddresses lists the addresses of all interfaces, sorted and each once. It includes loopback and link-local
-// addresses and leaves out multicast addresses, which are not local to one host.
+// addresses and leaves out multicast addresses, which are not local to one host. It leaves out those of KubeProxyDevice as
+// well: the host has them only until Verdict has taken over from kube-proxy.
 func HostAddresses() ([]netip.Addr, error) {
+	except, err := indexOf(KubeProxyDevice)
+	if err != nil {
+		return nil, err
+	}
 	list, err := listAddresses(netlink.FAMILY_ALL)
 	if err != nil {
 		return nil, err
 	}
 	addrs := make([]netip.Addr, 0, len(list))
 	for _, entry := range list {
-		if addr, ok := addrOf(entry.IPNet); ok && !addr.IsMulticast() {
+		if addr, ok := addrOf(entry.IPNet); ok && !addr.IsMulticast() && entry.LinkIndex != except {
 			addrs = append(addrs, addr)
 		}
 	}
 	slices.SortFunc(addrs, netip.Addr.Compare)
 	return slices.Compact(addrs), nil
+}
+
+// indexOf returns the number of a device. It is -1 if there is no such device.
+func indexOf(device string) (int, error) {
+	link, err := netlink.LinkByName(device)
+	if _, missing := errors.AsType[netlink.LinkNotFoundError](err); missing {
+		return -1, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("look for the device %s: %w", device, err)
+	}
+	return link.Attrs().Index, nil
 }
 
 // listAddresses repeats a list during which addresses changed, because some may be missing from it.

@@ -54,6 +54,12 @@ func TestAddressesAreFollowed(t *testing.T) {
 			n.address("d0", "239.1.2.3/32")
 			n.address("d0", "198.51.100.2/32") // proves that the source has seen the previous change
 		}, []string{"127.0.0.1", "192.0.2.7", "198.51.100.1", "198.51.100.2", "::1", "2001:db8::7"}},
+		{"the device of kube-proxy is not the host's own", func() {
+			n.link(KubeProxyDevice)
+			n.address(KubeProxyDevice, "10.96.0.1/32")
+			n.deleteAddress("d0", "198.51.100.2/32") // proves that the source has seen the previous change
+			n.address("d0", "198.51.100.2/32")
+		}, []string{"127.0.0.1", "192.0.2.7", "198.51.100.1", "198.51.100.2", "::1", "2001:db8::7"}},
 		{"one less", func() { n.deleteAddress("d0", "198.51.100.2/32") }, []string{"127.0.0.1", "192.0.2.7", "198.51.100.1", "::1", "2001:db8::7"}},
 		{"on two interfaces", func() {
 			n.link("d1")

@@ -6,10 +6,12 @@ import (
 	"net/netip"
 
 	"github.com/vishvananda/netlink"
+
+	"github.com/verdict-proxy/verdict/proxier/source"
 )
 
 // Device is the device of the mode ipvs. It has the addresses of all Services.
-const Device = "kube-ipvs0"
+const Device = source.KubeProxyDevice
 
 // Places are the addresses at which the mode ipvs has virtual servers: those of the device, with the value true, and
 // those of other devices, for node ports. There are none without the device.
