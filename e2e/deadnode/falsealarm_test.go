@@ -5,6 +5,7 @@ package deadnode
 import (
 	"errors"
 	"flag"
+	"fmt"
 	"net"
 	"net/netip"
 	"os"
@@ -35,6 +36,7 @@ type alarm struct {
 	slow    bool // some connections take more than 300 ms
 	// endpoints other than ten.
 	endpoints []place
+	said      string // what the log must say besides
 }
 
 func alarms() []alarm {
@@ -68,8 +70,39 @@ func alarms() []alarm {
 			l := b.load("y", vip(lab.IPv4), 50)
 			b.t.Cleanup(func() { l.end() })
 		}},
+		{name: "endpoints on many nodes fall at once", from: lab.Outside, rate: 50, noticed: true, before: (*bed).witness,
+			begin:     func(b *bed) { b.silence("b", "c") },
+			endpoints: []place{{"a", 8080, lab.NodeName}, {"b", 8080, "node-3"}, {"c", 8080, lab.RemoteNodeName}},
+			said:      "endpoints of a Service on many nodes fell at the same time"},
+		{name: "the node loses its network", from: lab.Outside, rate: 50, noticed: true, before: (*bed).witness,
+			begin:     func(b *bed) { b.silence("b", "c", "d") },
+			endpoints: []place{{"a", 8080, lab.NodeName}, {"b", 8080, "node-3"}, {"c", 8080, lab.RemoteNodeName}},
+			said:      "this node has lost its network"},
 		{name: "scan of the range of Services", from: lab.Outside, rate: 50, begin: (*bed).scan},
 	}
+}
+
+// witness adds a Service of another namespace with an endpoint on a node of its own: pod d.
+func (b *bed) witness() {
+	b.write("witness.yaml", fmt.Sprintf(`---
+{apiVersion: v1, kind: Service, metadata: {namespace: other, name: web}, spec: {clusterIPs: [10.96.0.200], ports: [{name: http, port: 80}]}}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {namespace: other, name: web-1, labels: {kubernetes.io/service-name: web}}
+addressType: IPv4
+ports: [{name: http, port: 8080}]
+endpoints: [{addresses: [%q], nodeName: node-4, conditions: {ready: true}}]
+`, lab.PodAddress(lab.IPv4, "d")))
+}
+
+// silence has the node lose all packets from some pods.
+func (b *bed) silence(pods ...string) {
+	var list []string
+	for _, p := range pods {
+		list = append(list, lab.PodAddress(lab.IPv4, p).String())
+	}
+	b.rule(lab.Node, "prerouting", -300, "ip saddr { "+strings.Join(list, ", ")+" } drop")
 }
 
 // busy makes a server in pod c that accepts connections slowly once slow is closed, so that its queue is full.
@@ -212,6 +245,9 @@ func TestFalseAlarms(t *testing.T) {
 			}
 			if strings.Contains(text, "get no new connections") {
 				t.Error("endpoints were ejected")
+			}
+			if !strings.Contains(text, a.said) {
+				t.Errorf("the log does not say %q", a.said)
 			}
 			if a.noticed != strings.Contains(text, "asking an endpoint") {
 				t.Errorf("the kernel was to notice an endpoint: %t", a.noticed)

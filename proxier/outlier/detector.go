@@ -46,6 +46,7 @@ type Detector struct {
 	services  map[state.Name]map[netip.AddrPort]*endpoint // the tracked endpoints of each Service
 	ofTenant  map[string]int                              // how many endpoints a namespace has in tracked
 	planned   map[state.Name]Ejection                     // what the plans leave out
+	doubtful  map[state.Name]bool                         // the plan ejects nothing more until endpoints have answered
 	questions map[string]int                              // on their way, by namespace
 	asked     int                                         // the sum of questions
 	changed   map[state.Name]bool
@@ -60,7 +61,7 @@ type Detector struct {
 func New(s Settings) *Detector {
 	return &Detector{
 		settings: s, tracked: map[netip.AddrPort]*endpoint{}, services: map[state.Name]map[netip.AddrPort]*endpoint{},
-		ofTenant: map[string]int{}, planned: map[state.Name]Ejection{}, questions: map[string]int{},
+		ofTenant: map[string]int{}, planned: map[state.Name]Ejection{}, doubtful: map[state.Name]bool{}, questions: map[string]int{},
 		changed: map[state.Name]bool{},
 	}
 }
@@ -125,6 +126,7 @@ func (d *Detector) unlink(e *endpoint) {
 		delete(d.services[m.Service], e.at)
 		if len(d.services[m.Service]) == 0 {
 			delete(d.services, m.Service)
+			delete(d.doubtful, m.Service)
 			if len(d.planned[m.Service].Endpoints) == 0 {
 				delete(d.planned, m.Service)
 			}
@@ -190,8 +192,8 @@ func (d *Detector) leave(e *endpoint, service state.Name, now time.Time) {
 
 // clear ends the suspicion of an endpoint.
 func (d *Detector) clear(e *endpoint, why Kind, now time.Time) {
-	if e.phase == failed {
-		d.touch(e)
+	if e.phase == failed || e.fails > 0 {
+		d.touch(e) // a plan may have waited for the second answer
 	}
 	if e.phase != calm {
 		d.note(why, e, now)
@@ -303,12 +305,12 @@ func (d *Detector) Answered(at netip.AddrPort, a Answer, reached bool, now time.
 }
 
 func (d *Detector) good(e *endpoint, now time.Time) {
-	e.fails = 0
-	e.rises++
 	if e.phase == suspected {
 		d.clear(e, SuspicionEnded, now)
 		return
 	}
+	e.fails = 0
+	e.rises++
 	if e.rises >= goodToRise {
 		d.clear(e, Recovered, now)
 		return

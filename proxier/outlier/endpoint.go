@@ -50,6 +50,7 @@ const (
 	Mass              // endpoints on many nodes fell at the same time
 	Limit             // as many endpoints of the pool are ejected as may be, or all have failed
 	Observed          // no Service that has it ejects endpoints
+	Doubtful          // if endpoints on other nodes give a second bad answer, they fell together with it
 )
 
 func (h Hold) String() string {
@@ -57,7 +58,7 @@ func (h Hold) String() string {
 		"", "witnesses are being asked", "its host answers, so it is overloaded or a firewall drops questions of this node",
 		"it never answered this node, so a network policy may keep the node away", "this node has lost its network",
 		"endpoints on many nodes fell at the same time", "no more of the pool may be ejected",
-		"its Services only observe",
+		"its Services only observe", "endpoints on other nodes gave a bad answer, too; their next answers decide",
 	}[h]
 }
 

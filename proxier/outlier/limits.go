@@ -18,12 +18,17 @@ func (d *Detector) Eject(service state.Name, pool []netip.AddrPort) (out []netip
 	if !d.Has(service) {
 		return nil, false
 	}
-	if d.mass(service) {
+	mass, maybe := d.mass(service)
+	if mass {
 		return nil, true
+	}
+	if delete(d.doubtful, service); maybe {
+		d.doubtful[service] = true
 	}
 	var bad []*endpoint
 	for _, at := range pool {
-		if e := d.services[service][at]; e != nil && e.phase == failed && e.hold == None {
+		e := d.services[service][at]
+		if e != nil && e.phase == failed && e.hold == None && (!maybe || d.planned[service].has(at)) {
 			bad = append(bad, e)
 		}
 	}
@@ -64,25 +69,51 @@ func (d *Detector) room(pool int) int {
 const massWindow = 10 * time.Second
 
 // mass reports whether endpoints of a Service on two or more nodes, and on at least half of its nodes, failed at the
-// same time. Then the cause is more likely between this node and the others than at each of them.
-func (d *Detector) mass(service state.Name) bool {
-	fell := map[string][]time.Time{}
+// same time. Then the cause is more likely between this node and the others than at each of them. Maybe tells that this
+// is so if the endpoints fail that have given one bad answer: the next answer decides, and until then no other endpoint is
+// ejected.
+func (d *Detector) mass(service state.Name) (sure, maybe bool) {
+	fell, doubted := map[string]time.Time{}, map[string]time.Time{}
 	nodes := 0
 	for _, e := range d.services[service] {
 		m := e.member(service)
-		if e.phase == failed && e.fell && m.Word.Node != "" {
-			fell[m.Word.Node] = append(fell[m.Word.Node], e.since)
-			nodes = max(nodes, m.Nodes)
+		if m.Word.Node == "" {
+			continue
 		}
+		switch {
+		case e.phase == failed && e.fell:
+			earliest(fell, m.Word.Node, e.since)
+		case e.phase == suspected && e.fails > 0 && e.latest != Refused:
+			earliest(doubted, m.Word.Node, e.since)
+		default:
+			continue
+		}
+		nodes = max(nodes, m.Nodes)
 	}
+	if isMass(fell, nodes) {
+		return true, true
+	}
+	if len(fell) == 0 || len(doubted) == 0 {
+		return false, false
+	}
+	for node, at := range fell {
+		earliest(doubted, node, at)
+	}
+	return false, isMass(doubted, nodes)
+}
+
+func earliest(times map[string]time.Time, node string, at time.Time) {
+	if before, known := times[node]; !known || at.Before(before) {
+		times[node] = at
+	}
+}
+
+// isMass judges when endpoints of each node first failed. Nodes is how many the Service has.
+func isMass(fell map[string]time.Time, nodes int) bool {
 	if len(fell) < 2 || 2*len(fell) < nodes {
 		return false
 	}
-	var first []time.Time
-	for times := range maps.Values(fell) {
-		first = append(first, slices.MinFunc(times, time.Time.Compare))
-	}
-	slices.SortFunc(first, time.Time.Compare)
+	first := slices.SortedFunc(maps.Values(fell), time.Time.Compare)
 	return together(first, max(2, (nodes+1)/2))
 }
 

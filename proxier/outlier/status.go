@@ -129,6 +129,8 @@ func (d *Detector) planHold(e *endpoint) Hold {
 		switch {
 		case planned.Mass:
 			return Mass
+		case ejects && d.doubtful[m.Service]:
+			return Doubtful
 		case ejects:
 			why = Limit
 		}
@@ -140,6 +142,12 @@ func (d *Detector) planHold(e *endpoint) Hold {
 type Ejection struct {
 	Endpoints []netip.AddrPort // sorted
 	Mass      bool             // too many fell at once
+}
+
+// has reports whether an endpoint is ejected.
+func (e Ejection) has(at netip.AddrPort) bool {
+	_, found := slices.BinarySearchFunc(e.Endpoints, at, netip.AddrPort.Compare)
+	return found
 }
 
 // Planned records what the plan of a Service leaves out; nil: the Service does not eject, or is gone.
