@@ -89,13 +89,15 @@ func (o *outcome) log(t *testing.T, list []attempt, death time.Duration) {
 // "no route to host", unless their packets go elsewhere first.
 func TestLinkDown(t *testing.T) {
 	for _, e := range engines {
-		t.Run(e.name, func(t *testing.T) { linkDown(t, &e) })
+		for _, f := range lab.Families() {
+			t.Run(e.name+"/"+f.String(), func(t *testing.T) { linkDown(t, &e, f) })
+		}
 	}
 }
 
-func linkDown(t *testing.T, e *engine) {
+func linkDown(t *testing.T, e *engine, f lab.Family) {
 	b := newBed(t, eject+e.annotation, tenEndpoints(), e.flags...)
-	list, death := b.loadAround(lab.IPv4, func() { b.At(t, lab.Remote).Must(t, "", "ip", "link", "set", "eth0", "down") })
+	list, death := b.loadAround(f, func() { b.At(t, lab.Remote).Must(t, "", "ip", "link", "set", "eth0", "down") })
 	o := judge(list, death)
 	o.log(t, list, death)
 	// An established connection to a dead node is lost: those that began before count only if they never had an answer.
@@ -113,7 +115,7 @@ func linkDown(t *testing.T, e *engine) {
 func (b *bed) serverOnce() (closeIt func()) {
 	var listener net.Listener
 	b.At(b.t, "c").MustDo(b.t, func() (err error) {
-		listener, err = net.Listen("tcp4", ":9")
+		listener, err = net.Listen("tcp", ":9")
 		return err
 	})
 	done := make(chan struct{})
@@ -137,18 +139,20 @@ func (b *bed) serverOnce() (closeIt func()) {
 // TestRefusing ends the process of an endpoint while its host lives on. After a second, no connection goes there.
 func TestRefusing(t *testing.T) {
 	for _, e := range engines {
-		for _, annotation := range e.refusals() {
-			t.Run(e.name+"/"+annotation, func(t *testing.T) { refusing(t, &e, annotation) })
+		for _, f := range lab.Families() {
+			for _, annotation := range e.refusals() {
+				t.Run(e.name+"/"+f.String()+"/"+annotation, func(t *testing.T) { refusing(t, &e, f, annotation) })
+			}
 		}
 	}
 }
 
-func refusing(t *testing.T, e *engine, annotation string) {
+func refusing(t *testing.T, e *engine, f lab.Family, annotation string) {
 	var closeIt func()
 	endpoints := []place{{"a", 8080, lab.NodeName}, {"b", 8080, "node-3"}, {"c", 9, lab.RemoteNodeName}}
 	b := newBedAfter(t, func(b *bed) { closeIt = b.serverOnce() },
 		`verdict-proxy.github.io/outlier-detection: "`+annotation+`"`+e.annotation, endpoints, e.flags...)
-	l := b.load(lab.Outside, vip(lab.IPv4), *rate/2)
+	l := b.load(lab.Outside, vip(f), *rate/2)
 	time.Sleep(2 * time.Second)
 	closeIt()
 	death := time.Since(l.began)
