@@ -113,6 +113,9 @@ func TestFieldsOfKubeProxy(t *testing.T) {
 		if slices.Contains(liveFlags, f.Flag) {
 			change = "live"
 		}
+		if strings.HasPrefix(f.Flag, "conntrack-") || slices.Contains(byInitContainer, f.Flag) {
+			change += ", rollout"
+		}
 		fmt.Fprintf(&rows, "| `%s` | %s | %s | %s | %s |\n", f.Path, name, strings.Join(f.Modes, ", "), change, f.Why)
 	}
 	text, err := os.ReadFile(besideKubeProxy)
@@ -132,6 +135,10 @@ func TestFieldsOfKubeProxy(t *testing.T) {
 		t.Error("the table of fields differs from the program; run this test with -update")
 	}
 }
+
+// byInitContainer are the flags, besides those of connection tracking, of which the init container of the DaemonSet does a
+// part. TestChangesThatNeedSysctls in config/deploy shows what becomes of a change.
+var byInitContainer = []string{"proxy-mode", "nodeport-addresses", "iptables-localhost-nodeports", "ipvs-strict-arp"}
 
 // TestLiveFlagsExist: each is the flag of a field, or what a field chooses.
 func TestLiveFlagsExist(t *testing.T) {

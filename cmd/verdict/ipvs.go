@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/verdict-proxy/verdict/cmd/verdict/nodesetup"
 	"github.com/verdict-proxy/verdict/config"
 	"github.com/verdict-proxy/verdict/ipvsctl"
 	"github.com/verdict-proxy/verdict/proxier/dataplane"
@@ -119,7 +120,7 @@ func setIPVSSysctls(s *config.Settings, log *slog.Logger) error {
 	changes, err := ipvsctl.SetSysctls(ipvsctl.ProcSys, list)
 	logChanges(log, changes)
 	if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) {
-		err = fmt.Errorf(`%w; run "verdict run --init-only" as root first, which sets them`, err)
+		err = fmt.Errorf("%w; %s", err, nodesetup.AsRoot)
 	}
 	return err
 }

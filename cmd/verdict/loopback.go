@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/verdict-proxy/verdict/cmd/verdict/nodesetup"
 	"github.com/verdict-proxy/verdict/config"
 	"github.com/verdict-proxy/verdict/nft"
 )
@@ -51,7 +52,7 @@ func setLoopbackConfined(s *config.Settings, log *slog.Logger) error {
 }
 
 // errSysctlRefused is the case that the process may not write sysctls, and says what helps.
-var errSysctlRefused = errors.New(`run "verdict run --init-only" with the same flags as root, as the init container does`)
+var errSysctlRefused = errors.New(nodesetup.AsRoot)
 
 func wantsLoopback(nodePortAddresses []string) bool {
 	return slices.ContainsFunc(nodePortAddresses, func(word string) bool {

@@ -78,16 +78,21 @@ func confinedBy(t *testing.T, program string, capabilities []string, args ...str
 
 func sandboxed(t *testing.T, before string, capabilities, command []string) (stdout, stderr string, err error) {
 	t.Helper()
+	cmd := inSandbox(before, capabilities, command)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err = cmd.Run()
+	return out.String(), errs.String(), err
+}
+
+func inSandbox(before string, capabilities, command []string) *exec.Cmd {
 	set := "-all"
 	for _, c := range capabilities {
 		set += ",+" + strings.ToLower(strings.TrimPrefix(c, "CAP_"))
 	}
 	cmd := exec.Command("sh", append([]string{"-c", before + sandbox, "sandbox", set, frontend}, command...)...)
-	var out, errs bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &errs
 	cmd.SysProcAttr = netns.AsRoot(unix.CLONE_NEWNET | unix.CLONE_NEWNS)
-	err = cmd.Run()
-	return out.String(), errs.String(), err
+	return cmd
 }
 
 // folder writes manifests into a folder. The tests use it instead of the folder or API server in the arguments.

@@ -163,10 +163,14 @@ func (h *Host) set(s *setting) (old int, changed bool, err error) {
 	return old, true, os.WriteFile(file, []byte(strconv.Itoa(s.value)), 0)
 }
 
+// AsRoot is what helps when the process may not write a sysctl. In the DaemonSet, /proc/sys is read-only for the proxy.
+const AsRoot = `run "verdict run --init-only" with the same flags as root in the network namespace of the host; ` +
+	"the init container of the DaemonSet does that when a pod starts, so there, kubectl rollout restart helps"
+
 // remedy says what helps against an error.
 func remedy(err error) string {
 	if errors.Is(err, fs.ErrNotExist) {
 		return "load the kernel module nf_conntrack"
 	}
-	return `run "verdict run --init-only" with the same flags as root in the network namespace of the host`
+	return AsRoot
 }
