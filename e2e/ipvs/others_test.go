@@ -34,6 +34,7 @@ func TestOthers(t *testing.T) {
 		{"who asks for the hardware address", hybrid(), func(b *bed) { hardwareAddress(b, b.family == lab.IPv4) }},
 		{"who asks for the hardware address, strict ARP", strict, func(b *bed) { hardwareAddress(b, false) }},
 		{"a scheduler is missing", hybrid(), missingScheduler},
+		{"kubeadm's ConfigMap", hybrid(), configMapOfKubeadm},
 	})
 }
 
