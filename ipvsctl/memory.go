@@ -236,4 +236,4 @@ func (m *memoryKernel) setTimeouts(t Timeouts) error {
 }
 
 // List returns the virtual servers of the kernel in memory, as the function List does for the real one.
-func (m *Memory) List() ([]Status, error) { return list(m.contents) }
+func (m *Memory) List() ([]Status, error) { return list(m.contents, time.Time{}) }

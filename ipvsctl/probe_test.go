@@ -7,6 +7,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/sirupsen/logrus"
 )
@@ -91,7 +92,7 @@ func TestProbeFails(t *testing.T) {
 func TestList(t *testing.T) {
 	m := leftovers(t)
 	m.state[web.Key].reals[web.RealServers[0].Addr].active = 3
-	got, err := list(m)
+	got, err := list(m, time.Time{})
 	must(t, err)
 	var keys []string
 	for _, s := range got {

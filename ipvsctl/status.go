@@ -1,6 +1,7 @@
 package ipvsctl
 
 import (
+	"fmt"
 	"slices"
 	"time"
 )
@@ -33,7 +34,17 @@ func List(o Options) ([]Status, error) {
 		return nil, err
 	}
 	defer c.close()
-	return list(c)
+	return list(c, time.Time{})
+}
+
+// ListWithin does the same, and gives up after the time.
+func ListWithin(o Options, within time.Duration) ([]Status, error) {
+	c, err := dial(o.NetNS)
+	if err != nil {
+		return nil, err
+	}
+	defer c.close()
+	return list(c, time.Now().Add(within))
 }
 
 // Find returns one virtual server of this package. It asks the kernel for this one only, so its cost does not depend on
@@ -59,7 +70,8 @@ func find(k kernel, key Key) (s Status, ok bool, err error) {
 	return status(f, reals), true, nil
 }
 
-func list(k kernel) ([]Status, error) {
+// list gives up at a time; zero: never.
+func list(k kernel, end time.Time) ([]Status, error) {
 	servers, err := k.servers()
 	if err != nil {
 		return nil, err
@@ -68,6 +80,9 @@ func list(k kernel) ([]Status, error) {
 	for _, f := range servers {
 		if !f.ours {
 			continue
+		}
+		if !end.IsZero() && time.Now().After(end) {
+			return nil, fmt.Errorf("list virtual servers: it takes too long; %d of %d were read", len(out), len(servers))
 		}
 		reals, err := k.reals(f.key)
 		if err != nil {

@@ -3,6 +3,7 @@ package nft
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"sync/atomic"
 	"time"
 
@@ -142,9 +143,47 @@ func ReadTraffic(o Options, within time.Duration) (list []Traffic, err error) {
 	return list, nil
 }
 
-// HasFrontends reports whether the elements of a set are frontends that count packets.
+// IPVSFrontend is a frontend that IPVS serves.
+type IPVSFrontend struct {
+	Family   Family
+	Protocol uint8
+	Addr     netip.Addr // not valid: a node port
+	Port     uint16
+	Name     string // of the service port
+}
+
+// ReadIPVSFrontends lists the frontends that IPVS serves, without an order. It gives up after the time. It opens its own
+// socket, so any goroutine may call it.
+func ReadIPVSFrontends(o Options, within time.Duration) (list []IPVSFrontend, err error) {
+	c, err := dial(o.NetNS)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, c.close()) }()
+	c.deadline = time.Now().Add(within)
+	for _, f := range Families() {
+		l := newLister(c, f, existing{}, nil)
+		for _, set := range []string{setIPVSFrontends, setIPVSNodePorts} {
+			err := c.dumpElements(f, set, func(e foundElement) {
+				if k, ok := l.frontendKey(e.key, set == setIPVSNodePorts); ok {
+					list = append(list, IPVSFrontend{Family: f, Protocol: k.protocol, Addr: k.addr, Port: k.port, Name: e.comment})
+				}
+			})
+			if err != nil && !errors.Is(err, unix.ENOENT) {
+				return list, fmt.Errorf("read %s %s %s: %w", f, TableName, set, err)
+			}
+		}
+	}
+	return list, nil
+}
+
+// HasFrontends reports whether the elements of a set are frontends whose connections or refused packets are counted.
 func HasFrontends(set string) bool {
-	return set == mapServices || set == mapNodePorts || RefusalOf(set) != NoRefusal
+	switch set {
+	case mapServices, mapNodePorts, setIPVSFrontends, setIPVSNodePorts:
+		return true
+	}
+	return RefusalOf(set) != NoRefusal
 }
 
 // RefusalOf returns what happens to packets to the frontends of a set.

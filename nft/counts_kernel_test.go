@@ -57,6 +57,36 @@ func TestTraffic(t *testing.T) {
 	}
 }
 
+// TestReadIPVSFrontends lists what IPVS serves, with the names of the service ports.
+func TestReadIPVSFrontends(t *testing.T) {
+	n := newNamespace(t)
+	e := n.engine(t)
+	e.SetGlobals(Globals{IPVS: true})
+	want := map[IPVSFrontend]bool{}
+	for _, f := range Families() {
+		name := "test/" + f.String() + ":TCP"
+		mustSet(t, e, Port{Family: f, Name: name, Protocol: tcp, Frontends: []Frontend{
+			{Addr: serviceIP(f, 1), Port: 80, ClusterIP: true, IPVS: true}, {Port: 30080, IPVS: true},
+		}})
+		want[IPVSFrontend{Family: f, Protocol: tcp, Addr: serviceIP(f, 1), Port: 80, Name: name}] = true
+		want[IPVSFrontend{Family: f, Protocol: tcp, Port: 30080, Name: name}] = true
+	}
+	mustSet(t, e, manyPorts(IPv4, 0, 2)...)
+	mustApply(t, e)
+	list, err := ReadIPVSFrontends(Options{NetNS: n.Fd()}, time.Minute)
+	if err != nil || len(list) != len(want) {
+		t.Errorf("%d frontends, want %d; %v", len(list), len(want), err)
+	}
+	for _, fe := range list {
+		if !want[fe] {
+			t.Errorf("not wanted: %+v", fe)
+		}
+	}
+	if _, err := ReadIPVSFrontends(Options{NetNS: n.Fd()}, -time.Second); err == nil || !strings.Contains(err.Error(), "too long") {
+		t.Errorf("no time: %v", err)
+	}
+}
+
 // TestNoTables: there is nothing to read before the first Apply.
 func TestNoTables(t *testing.T) {
 	ns := newNamespace(t)

@@ -20,7 +20,12 @@ func (o *observers) scrapeKernel(k *kernelSide) error {
 		Most:     o.settings.CountedFrontends, Log: o.log, Now: time.Now,
 	}
 	if k.balancer != nil {
-		options.Servers = func() ([]ipvsctl.Status, error) { return ipvsctl.List(ipvsctl.Options{}) }
+		options.Servers = func(within time.Duration) ([]ipvsctl.Status, error) {
+			return ipvsctl.ListWithin(ipvsctl.Options{}, within)
+		}
+		options.Routed = func(within time.Duration) ([]nft.IPVSFrontend, error) {
+			return nft.ReadIPVSFrontends(nft.Options{}, within)
+		}
 	}
 	if err := o.registry.Register(kernelmetrics.New(options)); err != nil {
 		return fmt.Errorf("register metrics of the kernel: %w", err)

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/netip"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -21,10 +22,11 @@ import (
 
 // TestMetrics compares what /metrics and "verdict top" say of IPVS with ipvsadm and with what clients did.
 func TestMetrics(t *testing.T) {
-	each(t, []test{{"beside ipvsadm", hybrid(), metricsBesideIpvsadm}, {"rates", hybrid(), ratesOfTop}})
+	each(t, []test{{"beside ipvsadm", hybrid(), metricsBesideIpvsadm}, {"connections of service ports", hybrid(), connectionsBesideIpvsadm}, {"rates", hybrid(), ratesOfTop}})
 }
 
-// metric reads the values of a metric, by the value of its label; "" without a label.
+// metric reads the values of a metric, by the value of its first label; "" without a label. Of a metric of Services it reads
+// that of the test.
 func (b *bed) metric(name string) map[string]float64 {
 	b.Helper()
 	client := http.Client{Transport: &http.Transport{DialContext: b.World().Node.DialContext, DisableKeepAlives: true}}
@@ -38,7 +40,11 @@ func (b *bed) metric(name string) map[string]float64 {
 	b.must(err)
 	values := map[string]float64{}
 	for _, m := range families[name].GetMetric() {
-		values[label(m)] = m.GetGauge().GetValue()
+		isOther := func(l *dto.LabelPair) bool { return l.GetName() == "service" && l.GetValue() != "web" }
+		if slices.ContainsFunc(m.GetLabel(), isOther) {
+			continue
+		}
+		values[label(m)] = m.GetGauge().GetValue() + m.GetCounter().GetValue() // it is one of the two
 	}
 	return values
 }
@@ -75,6 +81,41 @@ func metricsBesideIpvsadm(b *bed) {
 	if servers != 3 || states["active"] < 5 {
 		b.Errorf("ipvsadm has %d virtual servers and the connections %v; want 3, and 5 active connections", servers, states)
 	}
+}
+
+// connectionsBesideIpvsadm: the connections of a service port are those of its virtual servers, also at a node port and
+// after one more client.
+func connectionsBesideIpvsadm(b *bed) {
+	b.serve("wlc", everyFrontend)
+	b.settled("endpoints web a b c")
+	nodePort := b.at(80)
+	nodePort.To = netip.AddrPortFrom(b.address("NODE"), 30080)
+	var counted, balanced float64
+	defer func() { b.Logf("at the end, ipvsadm says %v, and the metric %v", balanced, counted) }()
+	for n := range 3 {
+		b.once("x", b.at(80))
+		b.once("x", nodePort)
+		b.until(30*time.Second, "the connections are those of ipvsadm", func() bool {
+			balanced = b.balanced()
+			counted = b.metric("verdict_service_connections_total")[b.family.String()]
+			return counted == balanced && balanced == float64(2*n+2)
+		})
+	}
+}
+
+// balanced sums up the connections that ipvsadm --stats has for virtual servers. The kernel sums its counters up when it is
+// asked.
+func (b *bed) balanced() (sum float64) {
+	b.Helper()
+	for line := range strings.Lines(b.node("ipvsadm", "-Ln", "--stats", "--exact")) {
+		if w := strings.Fields(line); len(w) > 2 && w[0] == "TCP" {
+			var n float64
+			_, err := fmt.Sscan(w[2], &n)
+			b.must(err)
+			sum += n
+		}
+	}
+	return sum
 }
 
 // ipvsadm counts virtual servers and their connections, without those of another tool.

@@ -18,9 +18,12 @@ type Options struct {
 	Elements func() []nft.SetElements // of the engine, without the kernel
 	Affinity func() ([]nft.AffinityEntries, error)
 	Traffic  func(within time.Duration) ([]nft.Traffic, error)
-	Servers  func() ([]ipvsctl.Status, error) // virtual servers
-	Room     func() (conntrack.Room, error)   // of the table of connections
-	// Most is how many frontends the node may have; with more, Traffic and Servers are not called. 0: never call them.
+	// Servers reads the virtual servers of Verdict, and Routed the frontends that IPVS serves. Both are nil or none.
+	Servers func(within time.Duration) ([]ipvsctl.Status, error)
+	Routed  func(within time.Duration) ([]nft.IPVSFrontend, error)
+	Room    func() (conntrack.Room, error) // of the table of connections
+	// Most is how many frontends the node may have; with more, Traffic, Servers and Routed are not called. 0: never call
+	// them.
 	Most int
 	Log  *slog.Logger
 	Now  func() time.Time
@@ -34,6 +37,7 @@ type Collector struct {
 	read     time.Time           // when the kernel was read
 	found    []prometheus.Metric // then
 	ports    ports
+	balanced []nft.Traffic        // by virtual servers, at their latest reading
 	failures map[string]float64   // by what could not be read
 	said     map[string]time.Time // when that was logged
 }
@@ -68,7 +72,7 @@ func described() descriptions {
 			"Clients with session affinity in the kernel (Linux 6.16 and newer).", "ip_family"),
 		size: describe("verdict_affinity_size", "Clients for which the affinity map has room.", "ip_family"),
 		connections: describe("verdict_service_connections_total",
-			"Connections to a service port that nft balanced, since Verdict started.", "ip_family", "namespace", "service", "port"),
+			"Connections to a service port that nft or IPVS balanced, since Verdict started.", "ip_family", "namespace", "service", "port"),
 		refused: describe("verdict_service_refused_packets_total",
 			"Packets to a service port that were refused, since Verdict started: there are no endpoints, or the policy leaves none.",
 			"ip_family", "namespace", "service", "port", "reason"),
@@ -116,8 +120,8 @@ func (c *Collector) scrape(now time.Time) []prometheus.Metric {
 	c.room(s, now)
 	shown := 0.0
 	if frontends <= c.options.Most {
-		c.servers(s, now)
-		if c.connections(s, now) {
+		all := c.servers(s, now)
+		if c.connections(s, now) && all {
 			shown = 1
 		}
 	}
@@ -189,14 +193,16 @@ func (c *Collector) room(s *scrape, now time.Time) {
 	s.counter(s.dropped, float64(r.Dropped), "dropped")
 }
 
-func (c *Collector) servers(s *scrape, now time.Time) {
+// servers shows the virtual servers, notes what each has balanced, and reports whether it could. After a failure, what was
+// noted stays, so that no counter falls.
+func (c *Collector) servers(s *scrape, now time.Time) bool {
 	if c.options.Servers == nil || c.options.Most == 0 {
-		return
+		return true
 	}
-	list, err := c.options.Servers()
+	list, err := c.options.Servers(within)
 	if err != nil {
 		c.failed("ipvs", now, err)
-		return
+		return false
 	}
 	active, inactive := 0, 0
 	for i := range list {
@@ -207,6 +213,13 @@ func (c *Collector) servers(s *scrape, now time.Time) {
 	s.gauge(s.servers, float64(len(list)))
 	s.gauge(s.active, float64(active), "active")
 	s.gauge(s.active, float64(inactive), "inactive")
+	routed, err := c.options.Routed(within)
+	if err != nil {
+		c.failed("ipvs", now, err)
+		return false
+	}
+	c.balanced = byVirtualServers(list, routed)
+	return true
 }
 
 // failed counts a reading that failed, and logs it from time to time.

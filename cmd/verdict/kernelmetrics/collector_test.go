@@ -3,6 +3,7 @@ package kernelmetrics
 import (
 	"errors"
 	"log/slog"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -20,6 +21,9 @@ import (
 type kernel struct {
 	frontends int
 	traffic   []nft.Traffic
+	virtual   []ipvsctl.Status
+	routed    []nft.IPVSFrontend
+	servers   int // how often virtual servers were read
 	err       error
 	read      int
 	now       time.Time
@@ -36,9 +40,11 @@ func (k *kernel) collector(most int) *Collector {
 			return []nft.AffinityEntries{{Family: nft.IPv4, Entries: 3, Size: 100}, {Family: nft.IPv6, Entries: -1, Size: 100}}, k.err
 		},
 		Traffic: func(time.Duration) ([]nft.Traffic, error) { k.read++; return k.traffic, k.err },
-		Servers: func() ([]ipvsctl.Status, error) {
-			return []ipvsctl.Status{{RealServers: []ipvsctl.RealStatus{{Active: 2, Inactive: 5}, {Active: 1}}}}, k.err
+		Servers: func(time.Duration) ([]ipvsctl.Status, error) {
+			k.servers++
+			return k.virtual, k.err
 		},
+		Routed: func(time.Duration) ([]nft.IPVSFrontend, error) { return k.routed, k.err },
 		Room: func() (conntrack.Room, error) {
 			return conntrack.Room{Entries: 9, Limit: 10, Dropped: 4, Evicted: 6}, k.err
 		},
@@ -66,7 +72,7 @@ func at(set, key, name string, packets uint64) nft.Traffic {
 }
 
 func TestSizes(t *testing.T) {
-	k := &kernel{frontends: 7}
+	k := &kernel{frontends: 7, virtual: []ipvsctl.Status{{RealServers: []ipvsctl.RealStatus{{Active: 2, Inactive: 5}, {Active: 1}}}}}
 	k.expect(t, k.collector(10), `
 		# TYPE verdict_map_elements gauge
 		verdict_map_elements{ip_family="IPv4",map="services"} 7
@@ -113,6 +119,50 @@ func TestCountersOnlyGrow(t *testing.T) {
 		# TYPE verdict_service_connections_total counter
 		verdict_service_connections_total{ip_family="IPv4",namespace="shop",port="http",service="web"} 6011
 	`, connections, refused)
+}
+
+// TestVirtualServers: what IPVS balanced counts for the service port that the rules name. A virtual server that drains has
+// no name, and its counter goes on when it is wanted again.
+func TestVirtualServers(t *testing.T) {
+	k := &kernel{}
+	c := k.collector(10)
+	vip, node := netip.MustParseAddr("10.96.0.1"), netip.MustParseAddr("192.0.2.1")
+	server := func(addr netip.Addr, port uint16, connections uint64) ipvsctl.Status {
+		return ipvsctl.Status{Key: ipvsctl.Key{Addr: addr, Port: port, Protocol: ipvsctl.TCP}, Connections: connections}
+	}
+	routed := []nft.IPVSFrontend{
+		{Family: nft.IPv4, Protocol: uint8(ipvsctl.TCP), Addr: vip, Port: 80, Name: "shop/web:http"},
+		{Family: nft.IPv4, Protocol: uint8(ipvsctl.TCP), Port: 30080, Name: "shop/web:http"},
+	}
+	k.traffic = []nft.Traffic{at("services", "a", "shop/web:http", 5)}
+	expect := func(routed []nft.IPVSFrontend, web, other string, servers ...ipvsctl.Status) {
+		t.Helper()
+		k.virtual, k.routed = servers, routed
+		text := "# TYPE verdict_service_connections_total counter\n"
+		if other != "" {
+			text += `verdict_service_connections_total{ip_family="IPv4",namespace="shop",port="http",service="other"} ` + other + "\n"
+		}
+		text += `verdict_service_connections_total{ip_family="IPv4",namespace="shop",port="http",service="web"} ` + web
+		k.expect(t, c, text, connections)
+	}
+	unknown := server(node, 30081, 7)
+	expect(routed, "115", "", server(vip, 80, 100), server(node, 30080, 10), unknown)
+	expect(routed[1:], "116", "", server(vip, 80, 103), server(node, 30080, 11), unknown) // it drains
+	expect(routed, "118", "", server(vip, 80, 105), server(node, 30080, 11), unknown)
+	expect(routed, "119", "", server(vip, 80, 1), server(node, 30080, 11), unknown) // it was made again
+	taken := []nft.IPVSFrontend{routed[0], routed[1]}
+	taken[0].Name = "shop/other:http"
+	expect(taken, "119", "4", server(vip, 80, 5), server(node, 30080, 11), unknown)
+
+	k.err = errors.New("no")
+	testutil.CollectAndCount(c)
+	k.err = nil
+	expect(taken, "120", "5", server(vip, 80, 6), server(node, 30080, 12), unknown) // after a failure
+	full := &kernel{frontends: 11}
+	testutil.CollectAndCount(full.collector(10))
+	if full.servers != 0 {
+		t.Errorf("with too many frontends, virtual servers were read %d times", full.servers)
+	}
 }
 
 // TestLimit: with too many frontends, the kernel is not asked.

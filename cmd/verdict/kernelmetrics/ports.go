@@ -1,8 +1,10 @@
 package kernelmetrics
 
 import (
+	"net/netip"
 	"time"
 
+	"github.com/verdict-proxy/verdict/ipvsctl"
 	"github.com/verdict-proxy/verdict/nft"
 )
 
@@ -34,11 +36,17 @@ func (p *ports) add(list []nft.Traffic) {
 	for i := range list {
 		t := &list[i]
 		fe := frontend{family: t.Family, set: t.Set, key: t.Key, ofService: t.Name}
+		if t.Set == virtualServer {
+			fe.ofService = "" // its counter goes on when it becomes that of another service port
+		}
 		of := port{family: t.Family, name: t.Name, reason: reason(t.Set)}
 		if _, again := latest[fe]; again {
 			continue // the kernel repeats elements while it resizes a set
 		}
 		latest[fe] = t.Packets
+		if of.name == "" && t.Set == virtualServer {
+			continue
+		}
 		if _, ok := totals[of]; !ok {
 			totals[of] = p.totals[of]
 		}
@@ -62,6 +70,36 @@ func reason(set string) string {
 	return ""
 }
 
+// virtualServer stands for the set of a frontend in what virtual servers count.
+const virtualServer = "virtual server"
+
+// byVirtualServers returns how many connections each virtual server has balanced, with the service port that the rules
+// name for it. A virtual server that drains has none. That of a node port has an address of the node.
+func byVirtualServers(list []ipvsctl.Status, routed []nft.IPVSFrontend) []nft.Traffic {
+	type place struct {
+		family   nft.Family
+		addr     netip.Addr
+		protocol uint8
+		port     uint16
+	}
+	names := make(map[place]string, len(routed))
+	for _, r := range routed {
+		names[place{r.Family, r.Addr, r.Protocol, r.Port}] = r.Name
+	}
+	out := make([]nft.Traffic, len(list))
+	for i := range list {
+		v := &list[i]
+		at := place{nft.FamilyOf(v.Addr), v.Addr, uint8(v.Protocol), v.Port}
+		name, ok := names[at]
+		if !ok {
+			at.addr = netip.Addr{}
+			name = names[at]
+		}
+		out[i] = nft.Traffic{Family: at.family, Set: virtualServer, Key: v.Key.String(), Name: name, Packets: v.Connections}
+	}
+	return out
+}
+
 // connections shows what service ports have, and reports whether it could.
 func (c *Collector) connections(s *scrape, now time.Time) bool {
 	if c.options.Traffic == nil || c.options.Most == 0 {
@@ -72,7 +110,7 @@ func (c *Collector) connections(s *scrape, now time.Time) bool {
 		c.failed("connections", now, err)
 		return false
 	}
-	c.ports.add(list)
+	c.ports.add(append(list, c.balanced...))
 	for of, n := range c.ports.totals {
 		namespace, service, name := splitName(of.name)
 		if of.reason == "" {
