@@ -42,6 +42,19 @@ type SetElements struct {
 	Family   Family
 	Set      string
 	Elements int
+	Limit    int // below so many elements, nothing is left out for lack of room; 0: only memory bounds them
+}
+
+// mapLimit is the Limit of a map. A service port has up to two pools, and pools share hash tables, so a map may have more
+// elements.
+func mapLimit(set string) int {
+	switch set {
+	case mapPools:
+		return maxPorts - 1
+	case mapHashTables:
+		return maxTables
+	}
+	return 0
 }
 
 // Elements counts the elements of each set and map, except the affinity map. Any goroutine may call it.
@@ -51,7 +64,7 @@ func (e *Engine) Elements() []SetElements {
 		for id := range tb.defs {
 			if d := &tb.defs[id]; !d.dynamic {
 				n := int(e.counts[tb.family.index()][id].Load())
-				list = append(list, SetElements{Family: tb.family, Set: d.name, Elements: n})
+				list = append(list, SetElements{Family: tb.family, Set: d.name, Elements: n, Limit: mapLimit(d.name)})
 			}
 		}
 	}

@@ -60,7 +60,7 @@ func describe(name, help string, labels ...string) *prometheus.Desc {
 
 // descriptions are the metrics of a Collector.
 type descriptions struct {
-	elements, entries, size, connections, refused, counted, servers, active, failures *prometheus.Desc
+	elements, room, entries, size, connections, refused, counted, servers, active, failures *prometheus.Desc
 	tracked, limit, dropped                                                           *prometheus.Desc
 }
 
@@ -68,6 +68,8 @@ func described() descriptions {
 	return descriptions{
 		elements: describe("verdict_map_elements",
 			"Elements of maps and sets in the kernel, as Verdict wrote them. A range counts as two.", "ip_family", "map"),
+		room: describe("verdict_map_limit",
+			"Elements of a map below which nothing is left out for lack of room. The other maps are bounded by memory only.", "ip_family", "map"),
 		entries: describe("verdict_affinity_entries",
 			"Clients with session affinity in the kernel (Linux 6.16 and newer).", "ip_family"),
 		size: describe("verdict_affinity_size", "Clients for which the affinity map has room.", "ip_family"),
@@ -93,7 +95,7 @@ func described() descriptions {
 func (c *Collector) Describe(to chan<- *prometheus.Desc) {
 	d := described()
 	for _, each := range []*prometheus.Desc{
-		d.elements, d.entries, d.size, d.connections, d.refused, d.counted, d.servers, d.active, d.failures,
+		d.elements, d.room, d.entries, d.size, d.connections, d.refused, d.counted, d.servers, d.active, d.failures,
 		d.tracked, d.limit, d.dropped,
 	} {
 		to <- each
@@ -153,6 +155,9 @@ func (c *Collector) elements(s *scrape) (frontends int) {
 	}
 	for _, e := range c.options.Elements() {
 		s.gauge(s.elements, float64(e.Elements), familyLabel(e.Family), e.Set)
+		if e.Limit > 0 {
+			s.gauge(s.room, float64(e.Limit), familyLabel(e.Family), e.Set)
+		}
 		if nft.HasFrontends(e.Set) {
 			frontends += e.Elements
 		}

@@ -34,6 +34,7 @@ func (k *kernel) collector(most int) *Collector {
 		Elements: func() []nft.SetElements {
 			return []nft.SetElements{
 				{Family: nft.IPv4, Set: "services", Elements: k.frontends}, {Family: nft.IPv6, Set: "endpoints", Elements: 5000},
+				{Family: nft.IPv6, Set: "pools", Elements: 8, Limit: 9},
 			}
 		},
 		Affinity: func() ([]nft.AffinityEntries, error) {
@@ -77,6 +78,9 @@ func TestSizes(t *testing.T) {
 		# TYPE verdict_map_elements gauge
 		verdict_map_elements{ip_family="IPv4",map="services"} 7
 		verdict_map_elements{ip_family="IPv6",map="endpoints"} 5000
+		verdict_map_elements{ip_family="IPv6",map="pools"} 8
+		# TYPE verdict_map_limit gauge
+		verdict_map_limit{ip_family="IPv6",map="pools"} 9
 		# TYPE verdict_affinity_entries gauge
 		verdict_affinity_entries{ip_family="IPv4"} 3
 		# TYPE verdict_affinity_size gauge
@@ -94,7 +98,7 @@ func TestSizes(t *testing.T) {
 		verdict_ipvs_connections{state="inactive"} 5
 		# TYPE verdict_ipvs_virtual_servers gauge
 		verdict_ipvs_virtual_servers 1
-	`, "verdict_conntrack_entries", "verdict_conntrack_full_total", "verdict_conntrack_limit", "verdict_map_elements", "verdict_affinity_entries", "verdict_affinity_size", "verdict_ipvs_connections", "verdict_ipvs_virtual_servers")
+	`, "verdict_conntrack_entries", "verdict_conntrack_full_total", "verdict_conntrack_limit", "verdict_map_elements", "verdict_map_limit", "verdict_affinity_entries", "verdict_affinity_size", "verdict_ipvs_connections", "verdict_ipvs_virtual_servers")
 }
 
 const connections, refused = "verdict_service_connections_total", "verdict_service_refused_packets_total"
@@ -162,6 +166,29 @@ func TestVirtualServers(t *testing.T) {
 	testutil.CollectAndCount(full.collector(10))
 	if full.servers != 0 {
 		t.Errorf("with too many frontends, virtual servers were read %d times", full.servers)
+	}
+}
+
+// TestLint: names and help texts are as Prometheus wants them. Every metric has a series, because only those are checked.
+func TestLint(t *testing.T) {
+	k := &kernel{traffic: []nft.Traffic{at("services", "a", "shop/web:http", 1), at("no-endpoints", "b", "shop/old:80", 4)}}
+	c, registry := k.collector(10), prometheus.NewPedanticRegistry()
+	registry.MustRegister(c)
+	problems, err := testutil.GatherAndLint(registry)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range problems {
+		t.Errorf("%s: %s", p.Metric, p.Text)
+	}
+	described, seen := make(chan *prometheus.Desc, 100), map[string]bool{}
+	c.Describe(described)
+	families, err := registry.Gather()
+	if err != nil || len(families) != len(described) {
+		for _, f := range families {
+			seen[f.GetName()] = true
+		}
+		t.Errorf("%d of %d metrics have a series: %v, %v", len(families), len(described), seen, err)
 	}
 }
 
