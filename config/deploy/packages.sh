@@ -1,6 +1,7 @@
 #!/bin/bash
 # packages.sh: write a .deb and a .rpm for each of amd64 and arm64 into bin/packages: the binary, the systemd unit, man
-# pages and shell completion. The same commit and version give the same packages.
+# pages and shell completion. The same commit and version give the same packages. OUT and ARCHITECTURES name another folder
+# and fewer architectures.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 0)}
@@ -21,14 +22,15 @@ for shell in bash zsh fish; do go run ./cmd/verdict completion $shell >"$stage/v
 sed 's,/usr/local/bin/verdict,/usr/bin/verdict,g' config/deploy/verdict.service >"$stage/verdict.service"
 cp LICENSE config/deploy/README.md "$stage"
 CGO_ENABLED=0 go build -C config/deploy/tools -o "$stage/tools" .
-mkdir -p bin/packages
-for PACKAGE_ARCH in amd64 arm64; do
+out=$(realpath -m "${OUT:-bin/packages}")
+mkdir -p "$out"
+for PACKAGE_ARCH in ${ARCHITECTURES:-amd64 arm64}; do
 	export PACKAGE_ARCH
 	make -s build GOARCH=$PACKAGE_ARCH BINARY="$stage/verdict"
 	find "$stage" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
 	for format in deb rpm; do
-		target=bin/packages/verdict_${PACKAGE_VERSION}_$PACKAGE_ARCH.$format
-		(cd "$stage" && ./tools package "$root/config/deploy/nfpm.yaml" "$root/$target")
+		target=$out/verdict_${PACKAGE_VERSION}_$PACKAGE_ARCH.$format
+		(cd "$stage" && ./tools package "$root/config/deploy/nfpm.yaml" "$target")
 		echo "$target"
 	done
 done
