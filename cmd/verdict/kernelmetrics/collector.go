@@ -61,7 +61,7 @@ func describe(name, help string, labels ...string) *prometheus.Desc {
 // descriptions are the metrics of a Collector.
 type descriptions struct {
 	elements, room, entries, size, connections, refused, counted, servers, active, failures *prometheus.Desc
-	tracked, limit, dropped                                                           *prometheus.Desc
+	tracked, limit, dropped                                                                 *prometheus.Desc
 }
 
 func described() descriptions {
