@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/netip"
-	"os"
 
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/rest"
@@ -17,6 +15,7 @@ import (
 	"github.com/verdict-proxy/verdict/ipvsctl"
 	"github.com/verdict-proxy/verdict/nft"
 	"github.com/verdict-proxy/verdict/proxier/conntrack"
+	"github.com/verdict-proxy/verdict/proxier/source"
 )
 
 func newCheck() *cobra.Command {
@@ -97,14 +96,11 @@ func checkSource(ctx context.Context, s *config.Settings) []preflight.Finding {
 			Check: "API server", Status: preflight.Error, Detail: err.Error(), Remedy: "set --kubeconfig FILE, or --manifests DIR",
 		}}
 	}
-	var servers []netip.Addr
-	for _, at := range apiServers(s) {
-		servers = append(servers, at.Addr())
+	host, err := source.ServerHost(source.Config{Kubeconfig: s.Kubeconfig, Master: s.Master})
+	if err != nil {
+		return []preflight.Finding{{
+			Check: "API server", Status: preflight.Error, Detail: err.Error(), Remedy: "correct --kubeconfig or --master",
+		}}
 	}
-	if s.Kubeconfig == "" && s.Master == "" { // the service account of the pod
-		if addr, err := netip.ParseAddr(os.Getenv("KUBERNETES_SERVICE_HOST")); err == nil {
-			servers = append(servers, addr)
-		}
-	}
-	return preflight.Cluster(ctx, client, servers)
+	return preflight.Cluster(ctx, client, host)
 }

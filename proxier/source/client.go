@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"net/netip"
+	"net/url"
 	"strconv"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -46,11 +47,7 @@ func ServerAddresses(c Config) []netip.AddrPort {
 	if c.Kubeconfig == "" && c.Master == "" {
 		return nil
 	}
-	config, err := restConfig(c)
-	if err != nil {
-		return nil // NewClient reports it
-	}
-	server, _, err := rest.DefaultServerUrlFor(config)
+	server, err := serverURL(c)
 	if err != nil {
 		return nil // NewClient reports it
 	}
@@ -63,6 +60,24 @@ func ServerAddresses(c Config) []netip.AddrPort {
 		return nil // NewClient reports it
 	}
 	return []netip.AddrPort{netip.AddrPortFrom(addr, uint16(port))}
+}
+
+// ServerHost returns the name or the address to which a client connects. In a pod it may be a cluster IP.
+func ServerHost(c Config) (string, error) {
+	server, err := serverURL(c)
+	if err != nil {
+		return "", err
+	}
+	return server.Hostname(), nil
+}
+
+func serverURL(c Config) (*url.URL, error) {
+	config, err := restConfig(c)
+	if err != nil {
+		return nil, err
+	}
+	server, _, err := rest.DefaultServerUrlFor(config)
+	return server, err
 }
 
 var defaultPorts = map[string]string{"https": "443", "http": "80"}

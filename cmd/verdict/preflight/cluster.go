@@ -2,7 +2,9 @@ package preflight
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"slices"
@@ -25,8 +27,8 @@ func Manifests(dir string) Finding {
 }
 
 // Cluster checks that the API server lets Verdict read what it needs, and that the way to it does not lead through a
-// Service. The servers are the addresses to which the client connects.
-func Cluster(ctx context.Context, client kubernetes.Interface, servers []netip.Addr) []Finding {
+// Service. The host is the name or address to which the client connects.
+func Cluster(ctx context.Context, client kubernetes.Interface, host string) []Finding {
 	one := metav1.ListOptions{Limit: 1}
 	requests := []struct {
 		name string
@@ -55,18 +57,23 @@ func Cluster(ctx context.Context, client kubernetes.Interface, servers []netip.A
 		}
 	}
 	list := []Finding{{Check: "API server", Status: OK, Detail: "it answers, and lets Verdict list what it needs"}}
-	return append(list, way(ctx, client, servers))
+	return append(list, way(ctx, client, host))
 }
 
-// way checks that the address of the API server is not the cluster IP of its Service.
-func way(ctx context.Context, client kubernetes.Interface, servers []netip.Addr) Finding {
-	f := Finding{Check: "way to the API server", Status: OK, Detail: fmt.Sprintf("%v", servers)}
-	if len(servers) == 0 {
-		f.Detail = "it has a name; make sure that this is no name of a Service"
-		return f
-	}
+// way checks that no address of the API server is the cluster IP of its Service.
+func way(ctx context.Context, client kubernetes.Interface, host string) Finding {
+	f := Finding{Check: "way to the API server", Status: OK, Detail: host}
 	request, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
+	servers, err := addresses(request, host)
+	if err != nil {
+		f.Status, f.Detail = Warning, err.Error()
+		f.Remedy = "make sure that the name has an address before a proxy runs, and that this is no cluster IP"
+		return f
+	}
+	if servers[0].String() != host {
+		f.Detail = fmt.Sprintf("%s, which is %v", host, servers)
+	}
 	// Verdict may list Services and need not have the right to get one.
 	options := metav1.ListOptions{FieldSelector: "metadata.name=kubernetes"}
 	services, err := client.CoreV1().Services(metav1.NamespaceDefault).List(request, options)
@@ -86,4 +93,22 @@ func way(ctx context.Context, client kubernetes.Interface, servers []netip.Addr)
 		}
 	}
 	return f
+}
+
+// addresses are those of a host, which is an address or has a name.
+func addresses(ctx context.Context, host string) ([]netip.Addr, error) {
+	if addr, err := netip.ParseAddr(host); err == nil {
+		return []netip.Addr{addr.Unmap()}, nil
+	}
+	list, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	if err == nil && len(list) == 0 {
+		err = errors.New("it has none")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("find the addresses of %s: %w", host, err)
+	}
+	for i := range list {
+		list[i] = list[i].Unmap() // the resolver gives IPv4 addresses in the form of IPv6
+	}
+	return list, nil
 }

@@ -31,7 +31,10 @@ func KubeProxy(found *takeover.Found, err error) []Finding {
 
 // devices of other proxies, and what to do about them.
 var devices = []struct{ name, proxy, remedy string }{
-	{"cilium_host", "Cilium", "set kubeProxyReplacement to false in the configuration of Cilium, or do without Verdict"},
+	{
+		"cilium_host", "Cilium",
+		"check that kubeProxyReplacement is false in the configuration of Cilium: then nothing is wrong; otherwise do without Verdict",
+	},
 	{"kube-dummy-if", "kube-router", "run kube-router with --run-service-proxy=false, and once with --cleanup-config"},
 }
 
@@ -43,7 +46,7 @@ func OtherProxies() []Finding {
 		_, err := netlink.LinkByName(d.name)
 		switch {
 		case err == nil:
-			f.Status, f.Detail, f.Remedy = Warning, "the device "+d.name+" exists, so it may serve Services, too", d.remedy
+			f.Status, f.Detail, f.Remedy = Warning, "the device "+d.name+" exists, so it runs here or did, and may serve Services, too; its rules were not looked at", d.remedy
 		case !errors.As(err, &netlink.LinkNotFoundError{}):
 			f.Status, f.Detail, f.Remedy = Warning, "cannot look for its device: "+err.Error(), asRoot
 		}
