@@ -11,6 +11,7 @@ import (
 
 	"github.com/verdict-proxy/verdict/config"
 	"github.com/verdict-proxy/verdict/proxier/activecheck"
+	"github.com/verdict-proxy/verdict/proxier/outlier"
 	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
@@ -73,14 +74,15 @@ func TestChecksChoose(t *testing.T) {
 		allDown state.AllDown
 		bad     []int
 		want    []int
+		backup  string // what is told of the first backup
 	}{
-		{"all pass", state.KeepAll, nil, []int{0, 1}},
-		{"one fails", state.KeepAll, []int{0}, []int{1}},
-		{"the primaries fail", state.KeepAll, []int{0, 1}, []int{2, 3}},
-		{"one backup passes", state.RefuseAll, []int{0, 1, 2}, []int{3}},
-		{"all fail, keep", state.KeepAll, []int{0, 1, 2, 3}, []int{0, 1}},
-		{"all fail, reject", state.RefuseAll, []int{0, 1, 2, 3}, nil},
-		{"all fail, backup", state.BackupOnly, []int{0, 1, 2, 3}, []int{2, 3}},
+		{"all pass", state.KeepAll, nil, []int{0, 1}, "backup, not used: another endpoint is good"},
+		{"one fails", state.KeepAll, []int{0}, []int{1}, "backup, not used: another endpoint is good"},
+		{"the primaries fail", state.KeepAll, []int{0, 1}, []int{2, 3}, "backup, in use: no other endpoint is good"},
+		{"one backup passes", state.RefuseAll, []int{0, 1, 2}, []int{3}, "backup, not used: it is bad itself"},
+		{"all fail, keep", state.KeepAll, []int{0, 1, 2, 3}, []int{0, 1}, "backup, not used: no endpoint is good, and on-all-down is keep"},
+		{"all fail, reject", state.RefuseAll, []int{0, 1, 2, 3}, nil, "backup, not used: no endpoint is good, and on-all-down is reject"},
+		{"all fail, backup", state.BackupOnly, []int{0, 1, 2, 3}, []int{2, 3}, "backup, in use: no other endpoint is good"},
 	} {
 		r := newCheckedRig(shop(func(s *state.Service) { s.AllDown = tt.allDown }), 2, 2, OutlierOptions{})
 		r.plan()
@@ -98,11 +100,49 @@ func TestChecksChoose(t *testing.T) {
 		}
 		var shown []string
 		for _, s := range r.Statuses() {
-			shown = append(shown, s.State.String())
+			if shown = append(shown, s.State.String()); s.State == outlier.StateFailing {
+				if kept := slices.Contains(got, s.Endpoint); kept != (s.Hold == outlier.NobodyGood) {
+					t.Errorf("%s: %s gets connections: %t, and is held because %q", tt.name, s.Endpoint, kept, s.Hold)
+				}
+			} else if is := s.State.String() + ": " + s.Why; s.Endpoint == checkedEndpoint(2) && is != tt.backup {
+				t.Errorf("%s: %q, want %q", tt.name, is, tt.backup)
+			}
 		}
-		if n := strings.Count(strings.Join(shown, ","), "failing"); n != len(tt.bad) || len(shown) != n+2 {
+		if n := strings.Count(strings.Join(shown, ";"), "failing"); n != len(tt.bad) || len(shown) != n+2 {
 			t.Errorf("%s: states %v, want %d failing and 2 backup", tt.name, shown, len(tt.bad))
 		}
+	}
+}
+
+// TestBackupsInUse: a backup endpoint is in use since the first plan that uses it, and a Service counts while it is on
+// backups.
+func TestBackupsInUse(t *testing.T) {
+	r := newCheckedRig(shop(func(*state.Service) {}), 1, 1, OutlierOptions{})
+	r.plan()
+	r.answer(0)
+	var since time.Time
+	for range 3 {
+		r.plan()
+		list := r.StatusesOf(r.svc.Name)
+		if last := list[len(list)-1]; last.State != outlier.StateBackupInUse || last.Since.IsZero() || !since.IsZero() && last.Since != since {
+			t.Fatalf("%+v, in use since %s", last, since)
+		} else {
+			since = last.Since
+		}
+		if r.uses.OnBackups != 1 {
+			t.Fatalf("%d Services are on backups", r.uses.OnBackups)
+		}
+	}
+	r.answer()
+	if r.plan(); r.uses.OnBackups != 0 {
+		t.Error("the primary endpoint is good, and the Service counts as on backups")
+	}
+	r.answer(0)
+	if r.plan(); r.uses.OnBackups != 1 || !r.StatusesOf(r.svc.Name)[1].Since.After(since) {
+		t.Errorf("the second time: %+v", r.StatusesOf(r.svc.Name))
+	}
+	if r.set(r.svc.Name, nil); r.uses != (Uses{}) {
+		t.Errorf("the Service is gone: %+v", r.uses)
 	}
 }
 

@@ -70,16 +70,20 @@ type choice struct {
 func (c *choice) choose(pool []plan.Endpoint) []plan.Endpoint {
 	c.note(pool)
 	primaries, backups := split(pool)
+	rows := len(c.draft.rows)
 	chosen := c.good(primaries, len(backups) > 0)
 	if len(chosen) == 0 {
 		chosen = c.good(backups, false)
 	}
-	if len(chosen) == 0 {
+	anyGood := len(chosen) > 0
+	if !anyGood {
 		chosen = c.fallback(primaries, backups)
 	}
-	c.listBackups(backups, len(chosen) > 0 && chosen[0].Backup)
-	if c.protocol == state.TCP && len(chosen) < len(pool) {
-		c.noteOut(pool, chosen)
+	if len(backups) > 0 || !anyGood || len(chosen) < len(pool) {
+		in := endpointAddresses(chosen)
+		noteKept(c.draft.rows[rows:], in)
+		c.listBackups(backups, in, anyGood)
+		c.noteOut(pool, in)
 	}
 	return c.slowly(chosen)
 }
@@ -164,53 +168,72 @@ func (c *choice) fallback(primaries, backups []plan.Endpoint) []plan.Endpoint {
 	return primaries
 }
 
-// noteOut remembers who gets no connections because it is bad. A good backup endpoint is not among these.
-func (c *choice) noteOut(pool, chosen []plan.Endpoint) {
-	in := make([]netip.AddrPort, len(chosen))
-	for i := range chosen {
-		in[i] = chosen[i].Addr
+// endpointAddresses returns the addresses of endpoints, sorted.
+func endpointAddresses(list []plan.Endpoint) []netip.AddrPort {
+	out := make([]netip.AddrPort, len(list))
+	for i := range list {
+		out[i] = list[i].Addr
 	}
-	in = unique(in)
+	return unique(out)
+}
+
+// has reports whether a sorted list has an endpoint.
+func has(list []netip.AddrPort, at netip.AddrPort) bool {
+	_, found := slices.BinarySearchFunc(list, at, netip.AddrPort.Compare)
+	return found
+}
+
+// noteOut remembers who gets no connections because it is bad. A good backup endpoint is not among these.
+func (c *choice) noteOut(pool []plan.Endpoint, in []netip.AddrPort) {
+	if c.protocol != state.TCP {
+		return
+	}
 	for i := range pool {
-		if _, found := slices.BinarySearchFunc(in, pool[i].Addr, netip.AddrPort.Compare); !found && !pool[i].Backup {
+		if !has(in, pool[i].Addr) && !pool[i].Backup {
 			c.draft.out = append(c.draft.out, pool[i].Addr)
 		}
 	}
 }
 
-// listBackups tells Statuses which endpoints are backups.
-func (c *choice) listBackups(backups []plan.Endpoint, used bool) {
-	why := "not used: another endpoint is good"
-	if used {
-		why = "in use: no other endpoint is good"
+// noteKept marks those that fail their checks and get connections all the same, because no endpoint is good.
+func noteKept(rows []outlier.Status, in []netip.AddrPort) {
+	for i := range rows {
+		if has(in, rows[i].Endpoint) {
+			rows[i].Hold = outlier.NobodyGood
+		}
+	}
+}
+
+// listBackups tells Statuses which endpoints are backups. setRows knows since when they are in use.
+func (c *choice) listBackups(backups []plan.Endpoint, in []netip.AddrPort, anyGood bool) {
+	idle := "another endpoint is good"
+	switch {
+	case !anyGood:
+		idle = "no endpoint is good, and on-all-down is " + c.svc.AllDown.String()
+	case slices.ContainsFunc(backups, func(e plan.Endpoint) bool { return has(in, e.Addr) }):
+		idle = "it is bad itself"
 	}
 	for i := range backups {
-		c.row(outlier.StateBackup, backups[i].Addr, time.Time{}, why)
+		if has(in, backups[i].Addr) {
+			c.row(outlier.StateBackupInUse, backups[i].Addr, c.now, "no other endpoint is good")
+		} else {
+			c.row(outlier.StateBackupIdle, backups[i].Addr, time.Time{}, idle)
+		}
 	}
 }
 
 func (c *choice) row(s outlier.State, at netip.AddrPort, since time.Time, why string) {
 	c.draft.rows = append(c.draft.rows, outlier.Status{
-		Endpoint: at, State: s, Since: since, Services: []state.Name{c.svc.Name}, Why: why,
+		Endpoint: at, Protocol: c.protocol, State: s, Since: since, Services: []state.Name{c.svc.Name}, Why: why,
 	})
 }
 
 // without returns a new list without some endpoints, which are sorted.
 func without(list []plan.Endpoint, out []netip.AddrPort) (rest []plan.Endpoint) {
 	for i := range list {
-		if _, found := slices.BinarySearchFunc(out, list[i].Addr, netip.AddrPort.Compare); !found {
+		if !has(out, list[i].Addr) {
 			rest = append(rest, list[i])
 		}
 	}
 	return rest
-}
-
-// setRows remembers what Statuses tells of a Service. Both pools of a port list an endpoint.
-func (o *Outliers) setRows(name state.Name, rows []outlier.Status) {
-	if len(rows) == 0 {
-		delete(o.rows, name)
-		return
-	}
-	slices.SortStableFunc(rows, outlier.Status.Compare)
-	o.rows[name] = slices.CompactFunc(rows, func(a, b outlier.Status) bool { return a.Compare(b) == 0 })
 }

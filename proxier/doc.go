@@ -22,6 +22,7 @@
 //	witnesses.go     whom to ask: the Services of an endpoint, witnesses, first looks
 //	activechecks.go  endpoints that fail the checks of their Services, beside the loop
 //	choose.go        which endpoints of a pool get connections: good ones, backups, or what on-all-down says
+//	rows.go          what is told of endpoints that fail checks, are backups, or are in slow start
 //	slowstart.go     the weights of endpoints that return
 //	outlierlog.go    what the log and Events are told of it
 //	report.go        what observers and the log are told

@@ -129,7 +129,7 @@ func (o *Outliers) cut(name state.Name, planned *plan.Service, ejected []netip.A
 	o.out[name] = ejected
 	var frontends []conntrack.Frontend
 	for _, at := range ejected {
-		if _, found := slices.BinarySearchFunc(before, at, netip.AddrPort.Compare); found {
+		if has(before, at) {
 			continue
 		}
 		if frontends == nil {

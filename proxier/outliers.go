@@ -53,6 +53,7 @@ type OutlierReport struct {
 	Deleted  int              // connections without an answer
 	Episodes []Episode        // that began
 	Checks   CheckReport
+	Uses     Uses
 }
 
 // Outliers finds endpoints that do not answer or fail the checks of their Services, and tells planning to leave them
@@ -79,6 +80,8 @@ type Outliers struct {
 
 	out     map[state.Name][]netip.AddrPort // of bad endpoints, in the plans that the loop has Set
 	rows    map[state.Name][]outlier.Status // what else Statuses tells of these plans
+	uses    Uses                            // counts these
+	told    Uses                            // by the latest report
 	planned []conntrack.Unanswered          // connections to delete when the kernel has the plans
 
 	answers  chan answered
@@ -150,22 +153,6 @@ func (o *Outliers) Run(ctx context.Context) error {
 
 // detects reports whether anybody looks for endpoints that do not answer clients.
 func (o *Outliers) detects() bool { return o.Settings.OutlierDetection != config.OutlierOff }
-
-// Statuses lists the endpoints that are suspected, failed, failing their checks, backups, or in slow start, sorted by
-// address. An endpoint can be listed more than once. Any goroutine may call it.
-func (o *Outliers) Statuses() []outlier.Status {
-	if o == nil {
-		return nil
-	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	list := o.detector.Status()
-	for _, rows := range o.rows {
-		list = append(list, rows...)
-	}
-	slices.SortStableFunc(list, outlier.Status.Compare)
-	return list
-}
 
 // look reads what the kernel noticed, and asks who is to be asked.
 func (o *Outliers) look(ctx context.Context) {
@@ -311,12 +298,15 @@ func (o *Outliers) tell() {
 	}
 	r.Checks.Notes = o.checker.Notes()
 	r.Checks.Total, r.Checks.Failing = o.checker.Counts()
+	r.Uses = o.uses
+	news := r.Uses != o.told
+	o.told = r.Uses
 	wanted := o.detector.WantsPlans()
 	o.mu.Unlock()
 	if wanted {
 		o.signal()
 	}
-	if len(r.Notes)+len(r.Answers)+r.Left+r.Deleted+len(r.Checks.Notes)+r.Checks.Passed+r.Checks.Failed > 0 {
+	if news || len(r.Notes)+len(r.Answers)+r.Left+r.Deleted+len(r.Checks.Notes)+r.Checks.Passed+r.Checks.Failed > 0 {
 		o.write(&r)
 		o.Report(r)
 	}

@@ -142,10 +142,6 @@ func (s *slowStarts) drop(name state.Name, pools []netip.AddrPort, out []netip.A
 	if is == nil {
 		return
 	}
-	has := func(list []netip.AddrPort, at netip.AddrPort) bool {
-		_, found := slices.BinarySearchFunc(list, at, netip.AddrPort.Compare)
-		return found
-	}
 	maps.DeleteFunc(is.began, func(at netip.AddrPort, _ time.Time) bool { return !has(pools, at) || has(out, at) })
 }
 
@@ -157,12 +153,12 @@ func (c *choice) slowly(chosen []plan.Endpoint) []plan.Endpoint {
 		return chosen
 	}
 	for i := range chosen {
-		if _, was := slices.BinarySearchFunc(c.out[name], chosen[i].Addr, netip.AddrPort.Compare); was && !chosen[i].Backup {
+		if has(c.out[name], chosen[i].Addr) && !chosen[i].Backup {
 			c.slow.begin(name, chosen[i].Addr, takes, c.now)
 		}
 	}
 	for _, at := range c.slow.weigh(name, chosen, c.now) {
-		c.row(outlier.StateSlowStart, at, c.slow.of[name].began[at], fmt.Sprintf("its weight grows for %s", takes))
+		c.row(outlier.StateSlowStart, at, c.slow.of[name].began[at], fmt.Sprintf("its weight grows over %s", takes))
 	}
 	return chosen
 }

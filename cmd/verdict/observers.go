@@ -153,7 +153,7 @@ func (o *observers) Problems(r proxier.ProblemReport) {
 // daemon answers questions about this process.
 func (o *observers) daemon(store *state.Store, outliers *proxier.Outliers) *socket.Daemon {
 	return &socket.Daemon{
-		Journal: o.journal, Store: store, Outliers: outliers.Statuses, NodeName: o.settings.NodeName,
+		Journal: o.journal, Store: store, Outliers: outliers, NodeName: o.settings.NodeName,
 		Version: thisBuild().version, Log: o.log,
 	}
 }

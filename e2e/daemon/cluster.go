@@ -15,8 +15,10 @@ type Service struct {
 	Spec      string   // further fields of its spec, each followed by a comma: `"sessionAffinity": "ClientIP",`
 	Mode      string   // the annotation about outlier detection; "": none
 	Port      uint16   // 0: 80
+	Notes     string   // further annotations, each followed by a comma
 	NodePort  int      // 0: none
 	Endpoints []string // addresses; one that begins with "-" is not ready
+	Backups   []string // addresses of backup endpoints, in a slice of their own
 	Node      string   // of all endpoints
 }
 
@@ -28,23 +30,41 @@ func (s *Service) Manifest() string {
 		nodePort = fmt.Sprintf(`, "nodePort": %d`, s.NodePort)
 		s.Spec += `"type": "NodePort", `
 	}
+	notes := s.Notes
+	if s.Mode != "" {
+		notes += fmt.Sprintf(`"verdict-proxy.github.io/outlier-detection": %q`, s.Mode)
+	}
+	text := fmt.Sprintf(`---
+{"apiVersion": "v1", "kind": "Service", "metadata": {"namespace": %[1]q, "name": %[2]q%[6]s},
+ "spec": {"clusterIP": %[3]q, "clusterIPs": [%[3]q], %[4]s "ports": [{"name": "http", "port": %[7]d, "targetPort": 8080%[5]s}]}}
+`, namespace, name, s.ClusterIP, s.Spec, nodePort, annotations(notes), cmp.Or(s.Port, 80)) + s.slice("1", "", s.Endpoints)
+	if len(s.Backups) > 0 {
+		text += s.slice("backup", `"verdict-proxy.github.io/backup": "true"`, s.Backups)
+	}
+	return text
+}
+
+// slice is one slice of the Service.
+func (s *Service) slice(number, notes string, endpoints []string) string {
+	namespace, name, _ := strings.Cut(s.Name, "/")
 	var ends []string
-	for _, e := range s.Endpoints {
+	for _, e := range endpoints {
 		address, notReady := strings.CutPrefix(e, "-")
 		ends = append(ends, fmt.Sprintf(`{"addresses": [%q], "nodeName": %q, "conditions": {"ready": %t}}`, address, s.Node, !notReady))
 	}
-	notes := ""
-	if s.Mode != "" {
-		notes = fmt.Sprintf(`, "annotations": {"verdict-proxy.github.io/outlier-detection": %q}`, s.Mode)
-	}
 	return fmt.Sprintf(`---
-{"apiVersion": "v1", "kind": "Service", "metadata": {"namespace": %[1]q, "name": %[2]q%[7]s},
- "spec": {"clusterIP": %[3]q, "clusterIPs": [%[3]q], %[4]s "ports": [{"name": "http", "port": %[8]d, "targetPort": 8080%[5]s}]}}
----
 {"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
- "metadata": {"namespace": %[1]q, "name": "%[2]s-1", "labels": {"kubernetes.io/service-name": %[2]q}},
- "ports": [{"name": "http", "port": 8080}], "endpoints": [%[6]s]}
-`, namespace, name, s.ClusterIP, s.Spec, nodePort, strings.Join(ends, ", "), notes, cmp.Or(s.Port, 80))
+ "metadata": {"namespace": %[1]q, "name": "%[2]s-%[3]s", "labels": {"kubernetes.io/service-name": %[2]q}%[4]s},
+ "ports": [{"name": "http", "port": 8080}], "endpoints": [%[5]s]}
+`, namespace, name, number, annotations(notes), strings.Join(ends, ", "))
+}
+
+// annotations is the field of an object's metadata.
+func annotations(notes string) string {
+	if notes == "" {
+		return ""
+	}
+	return fmt.Sprintf(`, "annotations": {%s}`, strings.TrimSuffix(notes, ","))
 }
 
 // Numbered is Service number n of a large cluster. It has endpoints of its own as long as there are addresses.

@@ -51,6 +51,7 @@ const (
 	Limit             // as many endpoints of the pool are ejected as may be, or all have failed
 	Observed          // no Service that has it ejects endpoints
 	Doubtful          // if endpoints on other nodes give a second bad answer, they fell together with it
+	NobodyGood        // it fails its check, and no endpoint is good
 )
 
 func (h Hold) String() string {
@@ -59,6 +60,7 @@ func (h Hold) String() string {
 		"it never answered this node, so a network policy may keep the node away", "this node has lost its network",
 		"endpoints on many nodes fell at the same time", "no more of the pool may be ejected",
 		"its Services only observe", "endpoints on other nodes gave a bad answer, too; their next answers decide",
+		"no endpoint is good",
 	}[h]
 }
 

@@ -59,40 +59,55 @@ type State uint8
 
 // The states.
 const (
-	StateCalm      State = iota // a good answer has just cleared it
-	StateSuspected              // it is being asked
-	StateFailed                 // it does not answer, or refuses
-	StateFailing                // it fails the check of its Services
-	StateBackup                 // it gets connections only when no other endpoint is good
-	StateSlowStart              // it has returned, and its weight grows
+	StateCalm        State = iota // a good answer has just cleared it
+	StateSuspected                // it is being asked
+	StateFailed                   // it does not answer, or refuses
+	StateFailing                  // it fails the check of its Service
+	StateBackupInUse              // it is a backup endpoint and gets connections
+	StateBackupIdle               // it is a backup endpoint and gets none
+	StateSlowStart                // it has returned, and its weight grows
 )
 
 func (s State) String() string {
-	return [...]string{"calm", "suspected", "failed", "failing", "backup", "slow start"}[s]
+	return [...]string{"calm", "suspected", "failed", "failing", "backup, in use", "backup, not used", "slow start"}[s]
 }
 
-// Status is what is known of an endpoint under suspicion.
+// Status is one thing that is known of an endpoint.
 type Status struct {
 	Endpoint netip.AddrPort
+	Protocol state.Protocol // an endpoint under suspicion is one of TCP
 	Node     string
 	State    State
-	Since    time.Time
+	Since    time.Time // the zero time: it is not known, or says nothing
 	Reason   Reason
 	Answer   Answer // the latest one
 	Hold     Hold   // why it is not ejected although it failed
 	Services []state.Name
 	Ejected  []state.Name // those of the Services whose plans leave it out
-	Why      string       // of StateFailing, StateBackup and StateSlowStart, which have no Reason, Answer and Hold
+	Why      string       // of the states from StateFailing on, which have no Reason and no Answer
 }
 
 // Compare orders by endpoint, then by state.
 func (s Status) Compare(o Status) int {
-	return cmp.Or(s.Endpoint.Compare(o.Endpoint), cmp.Compare(s.State, o.State))
+	return cmp.Or(s.Endpoint.Compare(o.Endpoint), cmp.Compare(s.Protocol, o.Protocol), cmp.Compare(s.State, o.State))
+}
+
+// Same reports whether two statuses tell of the same endpoint in the same way. A backup endpoint is in use or not.
+func (s Status) Same(o Status) bool {
+	backup := func(s State) bool { return s == StateBackupInUse || s == StateBackupIdle }
+	return s.Endpoint == o.Endpoint && s.Protocol == o.Protocol && (s.State == o.State || backup(s.State) && backup(o.State))
 }
 
 // Status lists the endpoints that are suspected or failed, sorted by address.
-func (d *Detector) Status() (list []Status) {
-	for _, e := range d.sorted() {
+func (d *Detector) Status() []Status { return d.statuses(d.sorted()) }
+
+// StatusOf is Status of the endpoints of one Service.
+func (d *Detector) StatusOf(service state.Name) []Status {
+	return d.statuses(sorted(d.services[service]))
+}
+
+func (d *Detector) statuses(endpoints []*endpoint) (list []Status) {
+	for _, e := range endpoints {
 		if e.phase != calm {
 			s := d.status(e)
 			if e.phase == failed && e.hold == None && len(s.Ejected) == 0 {
@@ -104,13 +119,16 @@ func (d *Detector) Status() (list []Status) {
 	return list
 }
 
-func (d *Detector) sorted() []*endpoint {
-	return slices.SortedFunc(maps.Values(d.tracked), func(a, b *endpoint) int { return a.at.Compare(b.at) })
+func (d *Detector) sorted() []*endpoint { return sorted(d.tracked) }
+
+func sorted(endpoints map[netip.AddrPort]*endpoint) []*endpoint {
+	return slices.SortedFunc(maps.Values(endpoints), func(a, b *endpoint) int { return a.at.Compare(b.at) })
 }
 
 func (d *Detector) status(e *endpoint) Status {
 	s := Status{
-		Endpoint: e.at, Node: e.node(), State: e.state(), Since: e.since, Reason: e.reason, Answer: e.latest, Hold: e.hold,
+		Endpoint: e.at, Protocol: state.TCP, Node: e.node(), State: e.state(), Since: e.since, Reason: e.reason, Answer: e.latest,
+		Hold: e.hold,
 	}
 	for _, m := range e.members {
 		s.Services = append(s.Services, m.Service)

@@ -10,9 +10,10 @@ import (
 
 // Fate says for one endpoint of a Service port which pools it is in, and why not in the others.
 type Fate struct {
-	Port string // namespace/name:port
-	Addr netip.AddrPort
-	Node string
+	Port     string // namespace/name:port
+	Addr     netip.AddrPort
+	Protocol state.Protocol
+	Node     string
 	// OutOfCluster and OutOfLocal say why the endpoint is not in the pool of policy Cluster or Local; "": it is, or would
 	// be if a frontend needed that pool.
 	OutOfCluster, OutOfLocal string
@@ -33,7 +34,7 @@ func (p *Planner) Fates(svc *state.Service, list []*state.Slice, env *Environmen
 		for i := range svc.Ports {
 			name := p.portName(i)
 			p.fillCandidates(i)
-			out = p.fatesOf(out, name, family, endpoints)
+			out = p.fatesOf(out, Fate{Port: name, Protocol: svc.Ports[i].Protocol}, family, endpoints)
 		}
 	}
 	p.env, p.svc, p.slices, p.shown = nil, nil, nil, nil
@@ -52,17 +53,16 @@ func endpointsByAddress(list []*state.Slice) map[netip.Addr]*state.Endpoint {
 	return out
 }
 
-// fatesOf explains the candidates of the current port.
-func (p *Planner) fatesOf(out []Fate, name string, family state.Family, endpoints map[netip.Addr]*state.Endpoint) []Fate {
+// fatesOf explains the candidates of the current port. What all of them have in common is in the fate.
+func (p *Planner) fatesOf(out []Fate, f Fate, family state.Family, endpoints map[netip.Addr]*state.Endpoint) []Fate {
 	cluster, near := p.choose(p.topology()), p.choose(local)
 	for i := range p.candidates {
 		c := &p.candidates[i]
 		addr := address(family, c.hi, c.lo)
 		e := endpoints[addr]
-		out = append(out, Fate{
-			Port: name, Addr: netip.AddrPortFrom(addr, c.port), Node: e.Node,
-			OutOfCluster: p.why(c, cluster, e), OutOfLocal: p.why(c, near, e),
-		})
+		f.Addr, f.Node = netip.AddrPortFrom(addr, c.port), e.Node
+		f.OutOfCluster, f.OutOfLocal = p.why(c, cluster, e), p.why(c, near, e)
+		out = append(out, f)
 	}
 	return out
 }

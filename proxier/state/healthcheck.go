@@ -45,6 +45,8 @@ const (
 	BackupOnly                // the backup endpoints get them, although they fail as well
 )
 
+func (a AllDown) String() string { return [...]string{"keep", "reject", "backup"}[a] }
+
 // The bounds of a check.
 const (
 	MinCheckInterval = time.Second

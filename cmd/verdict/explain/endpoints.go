@@ -84,8 +84,8 @@ func (x *explainer) candidates(p *nft.Pick) {
 		if c.OnNode {
 			words = append(words, "on this node")
 		}
-		if trouble := x.outlier(c.Addr); trouble != "" {
-			words = append(words, trouble)
+		if remark := x.remark(c.Addr); remark != "" {
+			words = append(words, remark)
 		}
 		line := strings.Join(words, ", ")
 		if c.Element != "" {

@@ -6,7 +6,6 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/verdict-proxy/verdict/cmd/verdict/socket"
 	"github.com/verdict-proxy/verdict/nft"
@@ -44,13 +43,13 @@ func (x *explainer) askDaemon() ([]socket.Endpoint, error) {
 	return x.told, x.toldErr
 }
 
-// outlier says that an endpoint is suspected, or that it fails; "": it is not known to.
-func (x *explainer) outlier(at netip.AddrPort) string {
-	service, _, _ := strings.Cut(x.Service, ":")
+// remark is what the daemon knows of an endpoint: that it is suspected, fails, is a backup, or is in slow start; "":
+// nothing.
+func (x *explainer) remark(at netip.AddrPort) string {
 	list, _ := x.askDaemon() // without the daemon, nothing is known
 	for i := range list {
-		if e := &list[i]; e.Outlier != nil && e.Addr == at.String() {
-			return e.Outlier.Text(service, time.Now())
+		if e := &list[i]; e.Port == x.Service && e.Addr == at.String() {
+			return e.Remark
 		}
 	}
 	return ""
@@ -62,7 +61,6 @@ func (x *explainer) reasons(p *nft.Pick) (out []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	service, _, _ := strings.Cut(x.Service, ":")
 	// Of a large hash table, only the chosen endpoint is known.
 	listed := len(p.Candidates) == 0 || p.Candidates[0].Slots > 0
 	for _, e := range list {
@@ -74,8 +72,8 @@ func (x *explainer) reasons(p *nft.Pick) (out []string, err error) {
 		takes := slices.ContainsFunc(p.Candidates, func(c nft.Candidate) bool { return c.Addr == at })
 		switch {
 		case err != nil || e.Port != x.Service || nft.FamilyOf(at.Addr()) != x.q.family() || takes:
-		case why == "" && e.Outlier != nil && e.Outlier.EjectedFrom(service):
-			out = append(out, e.Addr+": "+e.Outlier.Text(service, time.Now()))
+		case why == "" && e.NoNew:
+			out = append(out, e.Addr+": "+e.Remark)
 		case why == "" && !listed:
 		case why == "":
 			out = append(out, e.Addr+": the daemon wants it, and the kernel does not have it (yet)")

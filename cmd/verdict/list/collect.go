@@ -67,7 +67,8 @@ type endpoint struct {
 	// The connections; nil: not counted.
 	Active   *int `json:"active,omitempty"`
 	Inactive *int `json:"inactive,omitempty"`
-	// Outlier says that the endpoint is suspected, fails or is ejected, since when and why; "": it is not known to.
+	// Outlier says that the endpoint is suspected, fails, is ejected, a backup, or in slow start, since when and why; "":
+	// nothing of that is known.
 	Outlier string `json:"outlier,omitempty"`
 }
 
@@ -129,7 +130,7 @@ func collectAll(o options) (*table, error) {
 	if !o.noConnections {
 		t.countConnections(o.families())
 	}
-	t.noteOutliers(socket.NewClient(), time.Now())
+	t.noteOutliers(socket.NewClient())
 	t.sort()
 	return t, nil
 }

@@ -4,7 +4,7 @@
 //	command.go      the command, its help text and its filters
 //	collect.go      frontends and endpoints, from the nft tables and from IPVS
 //	connections.go  connections of the endpoints, from connection tracking
-//	outliers.go     endpoints that the daemon found not to answer
+//	outliers.go     endpoints of which the daemon knows that they do not answer, fail their checks, or are backups
 //	select.go       filters by address, endpoint, engine and problem; rate.go: connections per second
 //	named.go        Services whose frontends the daemon knows, read one by one; meter.go: loads, measured for the page
 //	top.go          the command "top": connections per second, again and again

@@ -145,7 +145,7 @@ func (g *getter) frontend(args []string) error {
 		return fmt.Errorf("the kernel has no frontend %s; verdict explain says what happens to connections to it", args[0])
 	}
 	t.countConnections([]nft.Family{f})
-	t.noteOutliers(socket.NewClient(), time.Now())
+	t.noteOutliers(socket.NewClient())
 	t.sort()
 	return g.write(t)
 }

@@ -6,7 +6,6 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -93,7 +92,7 @@ func (o *options) byKeys(keys []socket.Frontend) (*table, error) {
 	if !o.noConnections && len(t.Frontends) > 0 {
 		t.countConnections(o.families())
 	}
-	t.noteOutliers(socket.NewClient(), time.Now())
+	t.noteOutliers(socket.NewClient())
 	t.sort()
 	return t, nil
 }

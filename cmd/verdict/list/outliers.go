@@ -1,14 +1,14 @@
 package list
 
 import (
+	"fmt"
 	"net/netip"
 	"strings"
-	"time"
 
 	"github.com/verdict-proxy/verdict/cmd/verdict/socket"
 )
 
-// watcher is the part of the daemon that finds endpoints that do not answer.
+// watcher is the part of the daemon that knows endpoints that do not answer or fail their checks.
 type watcher interface {
 	Outliers() ([]socket.Outlier, error)
 	Endpoints(service string) ([]socket.Endpoint, error)
@@ -17,43 +17,55 @@ type watcher interface {
 // maxWatched is how many Services are asked about.
 const maxWatched = 100
 
-// noteOutliers marks endpoints that the daemon suspects or that fail. Without the daemon, nothing is known about them.
-func (t *table) noteOutliers(d watcher, now time.Time) {
+// noteOutliers marks endpoints that do not answer, fail their checks, are backups, or are in slow start. Without the
+// daemon, nothing is known about them.
+func (t *table) noteOutliers(d watcher) {
 	list, err := d.Outliers()
 	if err != nil || len(list) == 0 {
 		return
 	}
 	frontends := map[string][]*frontend{} // by service port
+	asked := map[string]bool{}            // by Service; those in the table
 	for i := range t.Frontends {
 		fe := &t.Frontends[i]
 		frontends[fe.Service] = append(frontends[fe.Service], fe)
+		service, _, _ := strings.Cut(fe.Service, ":")
+		asked[service] = false
 	}
-	asked := map[string]bool{}
+	room, left := maxWatched, 0
 	for i := range list {
 		for _, service := range list[i].Services {
-			if asked[service] || len(asked) == maxWatched {
+			if done, listed := asked[service]; done || !listed {
 				continue
 			}
 			asked[service] = true
+			if room--; room < 0 {
+				left++
+				continue
+			}
 			ends, _ := d.Endpoints(service) // the Service may just have been deleted
 			for j := range ends {
-				noteOutlier(frontends[ends[j].Port], &ends[j], service, now)
+				noteOutlier(frontends[ends[j].Port], &ends[j])
 			}
 		}
 	}
+	if left > 0 {
+		t.notes = append(t.notes, fmt.Sprintf("endpoints of %d more Services do not answer, fail their checks, are backups, or are in "+
+			"slow start, and are not marked; list these Services by name or namespace", left))
+	}
 }
 
-// noteOutlier marks an endpoint of all frontends of a service port. An ejected one has weight 0.
-func noteOutlier(frontends []*frontend, e *socket.Endpoint, service string, now time.Time) {
+// noteOutlier marks an endpoint of all frontends of a service port. One that gets no new connections has weight 0.
+func noteOutlier(frontends []*frontend, e *socket.Endpoint) {
 	at, err := netip.ParseAddrPort(e.Addr)
-	if e.Outlier == nil || err != nil {
+	if e.Remark == "" || err != nil {
 		return
 	}
 	for _, fe := range frontends {
-		if strings.Contains(fe.Family, "4") != at.Addr().Is4() || !fe.has(at) && !e.Outlier.EjectedFrom(service) {
+		if strings.Contains(fe.Family, "4") != at.Addr().Is4() || !fe.has(at) && !e.NoNew {
 			continue
 		}
-		fe.endpoint(at).Outlier = e.Outlier.Text(service, now)
+		fe.endpoint(at).Outlier = e.Remark
 	}
 }
 

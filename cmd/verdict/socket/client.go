@@ -101,5 +101,5 @@ func (c *Client) ServicesOf(endpoint string) (Services, error) {
 	return ask[Services](c, pathServices, url.Values{"endpoint": {endpoint}})
 }
 
-// Outliers asks which endpoints are suspected or failed.
+// Outliers asks which endpoints do not answer, fail their checks, are backups, or are in slow start.
 func (c *Client) Outliers() ([]Outlier, error) { return ask[[]Outlier](c, pathOutliers, nil) }

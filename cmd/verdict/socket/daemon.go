@@ -1,6 +1,7 @@
 package socket
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -8,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/verdict-proxy/verdict/proxier/outlier"
 	"github.com/verdict-proxy/verdict/proxier/plan"
@@ -18,10 +20,17 @@ import (
 type Daemon struct {
 	Journal  *Journal
 	Store    *state.Store
-	Outliers func() []outlier.Status // nil: nobody looks for endpoints that do not answer
+	Outliers Watcher // nil: nobody knows of endpoints that do not answer or fail their checks
 	NodeName string
 	Version  string
 	Log      *slog.Logger
+}
+
+// Watcher knows endpoints that do not answer, fail their checks, are backups, or are in slow start. Lists are sorted by
+// endpoint.
+type Watcher interface {
+	Statuses() []outlier.Status
+	StatusesOf(service state.Name) []outlier.Status
 }
 
 // ErrQuestion marks a question that makes no sense.
@@ -76,10 +85,11 @@ func (d *Daemon) Endpoints(service string) ([]Endpoint, error) {
 	if node := d.Store.Environment().Node; node != nil {
 		env.Zone = node.Zone
 	}
-	outliers := map[string]*Outlier{}
-	for _, o := range d.Outlying() {
-		outliers[o.Addr] = &o
+	var outliers []outlier.Status
+	if d.Outliers != nil {
+		outliers = d.Outliers.StatusesOf(svc.Name)
 	}
+	now := time.Now()
 	out := []Endpoint{}
 	var p plan.Planner
 	for _, f := range p.Fates(svc, list, &env) {
@@ -87,38 +97,36 @@ func (d *Daemon) Endpoints(service string) ([]Endpoint, error) {
 			break
 		}
 		e := Endpoint{Port: f.Port, Addr: f.Addr.String(), Node: f.Node, OutOfCluster: f.OutOfCluster, OutOfLocal: f.OutOfLocal}
-		if o := outliers[e.Addr]; o != nil && slices.Contains(o.Services, service) {
-			e.Outlier = o
-		}
+		e.remark(of(outliers, f.Addr, f.Protocol), svc.Name, now)
 		out = append(out, e)
 	}
 	return out, nil
 }
 
-// Outlying lists the endpoints that are suspected or failed.
+// of returns the statuses of one endpoint.
+func of(list []outlier.Status, at netip.AddrPort, protocol state.Protocol) []outlier.Status {
+	this := func(s outlier.Status, at netip.AddrPort) int {
+		return cmp.Or(s.Endpoint.Compare(at), cmp.Compare(s.Protocol, protocol))
+	}
+	begin, _ := slices.BinarySearchFunc(list, at, this)
+	end := begin
+	for end < len(list) && this(list[end], at) == 0 {
+		end++
+	}
+	return list[begin:end]
+}
+
+// Outlying lists what is known of endpoints that do not answer, fail their checks, are backups, or are in slow start.
 func (d *Daemon) Outlying() []Outlier {
 	out := []Outlier{}
 	if d.Outliers == nil {
 		return out
 	}
-	list := d.Outliers()
+	list, now := d.Outliers.Statuses(), time.Now()
 	for i := range list[:min(len(list), maxEndpoints)] {
-		out = append(out, outlying(&list[i]))
+		out = append(out, outlying(&list[i], state.Name{}, now))
 	}
 	return out
-}
-
-func outlying(s *outlier.Status) Outlier {
-	names := func(list []state.Name) (out []string) {
-		for _, n := range list {
-			out = append(out, n.String())
-		}
-		return out
-	}
-	return Outlier{
-		Addr: s.Endpoint.String(), Node: s.Node, State: s.State.String(), Since: s.Since, Reason: s.Reason.String(),
-		Answer: s.Answer.String(), Hold: s.Hold.String(), Services: names(s.Services), Ejected: names(s.Ejected),
-	}
 }
 
 // Frontends lists the frontends that Services ask for: one Service (namespace/name), those of a namespace, or those at an

@@ -2,6 +2,7 @@
 // cannot be honored, which changes wait, and what the latest passes did.
 //
 //	protocol.go  the questions and answers
+//	outlier.go   what people read about endpoints that do not answer, fail their checks, or are backups
 //	journal.go   what the daemon notes while it runs
 //	daemon.go    the answers
 //	server.go    the socket of the daemon

@@ -1,9 +1,7 @@
 package socket
 
 import (
-	"fmt"
 	"net/netip"
-	"slices"
 	"time"
 )
 
@@ -69,8 +67,11 @@ type Endpoint struct {
 	// OutOfCluster and OutOfLocal say why it is not in the pool of policy Cluster or Local; "": it is.
 	OutOfCluster string `json:"leftOutOfCluster,omitempty"`
 	OutOfLocal   string `json:"leftOutOfLocal,omitempty"`
-	// Outlier is set if the endpoint does not answer.
-	Outlier *Outlier `json:"outlier,omitempty"`
+	// Remark is what Outliers say of it, as seen from its Service; "": nothing.
+	Remark string `json:"remark,omitempty"`
+	// Bad: it is suspected, failed, or fails its check. NoNew: it gets no new connections, for the reason in Remark.
+	Bad   bool `json:"bad,omitempty"`
+	NoNew bool `json:"noNewConnections,omitempty"`
 }
 
 // Frontends are where Services may be served. The kernel may have fewer.
@@ -92,45 +93,4 @@ type Frontend struct {
 type Services struct {
 	Unsure bool     `json:"unsure,omitempty"` // as in Frontends, for one of the Services
 	List   []string `json:"services"`         // namespace/name
-}
-
-// Outlier is an endpoint that is suspected, or that does not answer.
-type Outlier struct {
-	Addr  string    `json:"endpoint"`
-	Node  string    `json:"node,omitempty"`
-	State string    `json:"state"` // suspected, failed
-	Since time.Time `json:"since"`
-	// Reason is what the kernel noticed, Answer what the endpoint answered to the latest question.
-	Reason string `json:"reason"`
-	Answer string `json:"answer,omitempty"`
-	Hold   string `json:"notEjectedBecause,omitempty"`
-	// Services have it; those in Ejected send it no new connections.
-	Services []string `json:"services"`
-	Ejected  []string `json:"ejectedFrom,omitempty"`
-}
-
-// EjectedFrom reports whether a Service (namespace/name) sends it no new connections.
-func (o *Outlier) EjectedFrom(service string) bool { return slices.Contains(o.Ejected, service) }
-
-// Text is what people read about it, as seen from a Service (namespace/name).
-func (o *Outlier) Text(service string, now time.Time) string {
-	what := o.State
-	if o.EjectedFrom(service) {
-		what = "ejected"
-	}
-	text := fmt.Sprintf("%s for %s: %s", what, now.Sub(o.Since).Round(time.Second), o.reason())
-	if o.Hold != "" && what != "ejected" {
-		text += "; not ejected: " + o.Hold
-	}
-	return text
-}
-
-func (o *Outlier) reason() string {
-	switch o.Reason {
-	case "unanswered":
-		return "clients had no answer"
-	case "refusing":
-		return "it reset connections"
-	}
-	return o.Reason
 }

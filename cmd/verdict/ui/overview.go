@@ -2,6 +2,7 @@ package ui
 
 import (
 	"net/url"
+	"slices"
 	"time"
 
 	"github.com/verdict-proxy/verdict/cmd/verdict/socket"
@@ -16,7 +17,7 @@ type overview struct {
 	Problems []socket.Problem `json:"problems"` // the first ones
 	// ProblemCount counts them all.
 	ProblemCount int              `json:"problemCount"`
-	Outliers     []socket.Outlier `json:"outliers"`
+	Outliers     []socket.Outlier `json:"outliers"` // the first ones of those to look at
 	OutlierCount int              `json:"outlierCount"`
 	Rates        rates            `json:"rates"`
 }
@@ -29,14 +30,15 @@ type rates struct {
 	Error       string  `json:"error,omitempty"`
 }
 
-// maxShown is how many problems and outliers the page shows.
+// maxShown is how many problems and bad endpoints the page shows.
 const maxShown = 20
 
 func (p *page) overview(url.Values) (any, error) {
 	return p.recent.get("overview", func() (any, error) {
 		out := overview{Status: p.Daemon.Status(), Node: p.Daemon.NodeName, Now: time.Now()}
 		out.Services = len(p.Daemon.Store.ServiceNames())
-		problems, outliers := p.Daemon.Problems(""), p.Daemon.Outlying()
+		problems := p.Daemon.Problems("")
+		outliers := slices.DeleteFunc(p.Daemon.Outlying(), func(o socket.Outlier) bool { return !o.Bad })
 		out.ProblemCount, out.Problems = len(problems), problems[:min(len(problems), maxShown)]
 		out.OutlierCount, out.Outliers = len(outliers), outliers[:min(len(outliers), maxShown)]
 		reading, err := p.meter.Read()

@@ -3,7 +3,6 @@ package ui
 import (
 	"net/url"
 	"strings"
-	"time"
 
 	"github.com/verdict-proxy/verdict/cmd/verdict/list"
 	"github.com/verdict-proxy/verdict/cmd/verdict/socket"
@@ -24,7 +23,6 @@ type service struct {
 	Problems      []socket.Problem `json:"problems"`
 	Loads         []list.Load      `json:"loads"`
 	Seconds       float64          `json:"seconds"`
-	Now           time.Time        `json:"now"`
 }
 
 // The page shows so many frontends and endpoints of a Service.
@@ -45,7 +43,7 @@ func (p *page) readService(name string) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := service{Service: name, Unsure: frontends.Unsure, Problems: p.Daemon.Problems(name), Now: time.Now()}
+	out := service{Service: name, Unsure: frontends.Unsure, Problems: p.Daemon.Problems(name)}
 	some := frontends.List[:min(len(frontends.List), maxFrontends)]
 	out.More = len(frontends.List) - len(some)
 	if out.Kernel, err = list.Frontends(some); err != nil {

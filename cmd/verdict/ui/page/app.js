@@ -50,27 +50,20 @@ async function showOverview(signal) {
     figure(count(o.waitingServices), "Services wait for the kernel" + waits, o.waitingServices > 0 && now - Date.parse(o.waitingSince) > 10000),
     figure(count(o.passes), "passes"),
     figure(count(o.problemCount), "parts not honored", o.problemCount > 0),
-    figure(count(o.outlierCount), "endpoints do not answer", o.outlierCount > 0));
+    figure(count(o.outlierCount), "endpoints do not answer, or fail a check", o.outlierCount > 0));
   const notes = [];
   if (o.lastError) notes.push(el("p", {class: "note bad"}, "The latest pass failed: " + o.lastError));
   if (o.rates.error) notes.push(el("p", {class: "note bad"}, "Rates cannot be read: " + o.rates.error));
   for (const p of o.problems.slice(0, 5)) notes.push(problem(p));
   if (o.problemCount > 5) notes.push(el("p", {class: "dim"}, `and ${count(o.problemCount - 5)} more; order the list by problems to find them`));
   for (const e of o.outliers.slice(0, 5)) {
-    notes.push(el("p", {class: "note"}, `${e.endpoint} of ${e.services.join(", ")}: ${outlier(e, "", now)}`));
+    notes.push(el("p", {class: "note"}, `${e.endpoint} of ${e.services.join(", ")}: ${e.text}`));
   }
   $("problems").replaceChildren(...(notes.length ? [el("h3", {}, "To look at"), ...notes] : []));
   say(o.synced ? `up ${ago((now - Date.parse(o.started)) / 1000)}, version ${o.version}` : "waiting for the first lists of objects", !o.synced);
 }
 
 function problem(p) { return el("p", {class: "note"}, el("code", {}, `${p.kind} ${p.object} ${p.field}`), ": " + p.reason); }
-
-function outlier(o, service, now) {
-  const ejected = (o.ejectedFrom || []).length > 0 && (!service || o.ejectedFrom.includes(service));
-  const why = {unanswered: "clients had no answer", refusing: "it reset connections"}[o.reason] || o.reason;
-  const hold = o.notEjectedBecause && !ejected ? "; not ejected: " + o.notEjectedBecause : "";
-  return `${ejected ? "ejected" : o.state} for ${ago((now - Date.parse(o.since)) / 1000)}: ${why}${hold}`;
-}
 
 async function showServices(signal) {
   const s = await ask("services", {q: $("q").value, sort: $("sort").value, page: pageNumber}, signal);
@@ -93,10 +86,10 @@ async function showServices(signal) {
 }
 
 async function showService(signal) {
-  const s = await ask("service", {name: selected}, signal), now = Date.parse(s.now), troubled = new Map();
+  const s = await ask("service", {name: selected}, signal), troubled = new Map();
   $("service-title").replaceChildren(s.service + " ",
     el("a", {class: "mono", href: "#explain/" + encodeURIComponent(s.service)}, "explain"));
-  for (const e of s.endpoints) if (e.outlier) troubled.set(e.endpoint, outlier(e.outlier, s.service, now));
+  for (const e of s.endpoints) if (e.bad) troubled.set(e.endpoint, e.remark);
   const notes = (s.problems || []).map(problem);
   if (s.unsure) notes.push(el("p", {class: "note"}, "A change of this Service waits, or the latest pass failed: the kernel may have something else."));
   if (s.moreFrontends) notes.push(el("p", {class: "note"}, `${s.moreFrontends} more frontends are not shown: verdict list ${s.service}`));
@@ -106,14 +99,14 @@ async function showService(signal) {
     el("td", {class: "n"}, rate(l.connectionsPerSecond, s.seconds)), el("td", {class: "n"}, rate(l.refusedPerSecond, s.seconds)),
     el("td", {class: "n"}, count(l.connectionsTotal)))));
   $("endpoints").replaceChildren(...s.endpoints.map(e => el("tr", {}, el("td", {class: "mono"}, e.endpoint),
-    el("td", {}, e.port.split(":")[1] || e.port), el("td", {}, e.node || ""), el("td", {class: endpointClass(e)}, endpointState(e, s, now)))));
+    el("td", {}, e.port.split(":")[1] || e.port), el("td", {}, e.node || ""), el("td", {class: endpointClass(e)}, endpointState(e)))));
   $("more-endpoints").textContent = s.moreEndpoints ? `and ${count(s.moreEndpoints)} more: verdict list ${s.service}` : "";
 }
 
-function endpointClass(e) { return e.outlier ? "bad" : e.leftOutOfCluster ? "warn" : "good"; }
+function endpointClass(e) { return e.bad ? "bad" : e.noNewConnections || e.leftOutOfCluster ? "warn" : "good"; }
 
-function endpointState(e, s, now) {
-  if (e.outlier) return outlier(e.outlier, s.service, now);
+function endpointState(e) {
+  if (e.remark) return e.remark;
   if (e.leftOutOfCluster) return "left out: " + e.leftOutOfCluster;
   return e.leftOutOfLocal ? `takes connections; with policy Local it is left out: ${e.leftOutOfLocal}` : "takes connections";
 }

@@ -1,0 +1,124 @@
+package socket
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/verdict-proxy/verdict/proxier/outlier"
+	"github.com/verdict-proxy/verdict/proxier/state"
+)
+
+// Outlier is one thing that is known of an endpoint: it does not answer, fails its check, is a backup, or is in slow start.
+type Outlier struct {
+	Addr     string    `json:"endpoint"`
+	Protocol string    `json:"protocol"`
+	Node     string    `json:"node,omitempty"`
+	State    string    `json:"state"` // as outlier.State has them
+	Since    time.Time `json:"since,omitzero"`
+	// Reason is what the kernel noticed, Answer what the endpoint answered to the latest question. Both are of an endpoint
+	// that is suspected or failed; others have Why.
+	Reason string `json:"reason,omitempty"`
+	Answer string `json:"answer,omitempty"`
+	Why    string `json:"why,omitempty"`
+	// Hold is why it gets connections although it failed.
+	Hold string `json:"notEjectedBecause,omitempty"`
+	// Services have it; those in Ejected send it no new connections.
+	Services []string `json:"services"`
+	Ejected  []string `json:"ejectedFrom,omitempty"`
+	Bad      bool     `json:"bad,omitempty"` // it is suspected, failed, or fails its check
+	Text     string   `json:"text"`          // what people read about it
+}
+
+// outlying describes a status. Its text is as seen from a Service, or from anywhere if the name is empty.
+func outlying(s *outlier.Status, from state.Name, now time.Time) Outlier {
+	out := Outlier{
+		Addr: s.Endpoint.String(), Protocol: s.Protocol.String(), Node: s.Node, State: s.State.String(), Since: s.Since,
+		Why: s.Why, Hold: s.Hold.String(), Services: names(s.Services), Ejected: names(s.Ejected), Bad: bad(s),
+		Text: textOf(s, from, now),
+	}
+	if noticed(s) {
+		out.Reason, out.Answer = s.Reason.String(), s.Answer.String()
+	}
+	return out
+}
+
+func names(list []state.Name) (out []string) {
+	for _, n := range list {
+		out = append(out, n.String())
+	}
+	return out
+}
+
+// noticed reports whether the kernel noticed the endpoint, and not a check.
+func noticed(s *outlier.Status) bool {
+	return s.State == outlier.StateSuspected || s.State == outlier.StateFailed
+}
+
+// bad reports whether something is wrong with the endpoint.
+func bad(s *outlier.Status) bool { return noticed(s) || s.State == outlier.StateFailing }
+
+// ejected reports whether a Service ejects the endpoint, or any Service if the name is empty.
+func ejected(s *outlier.Status, from state.Name) bool {
+	return slices.Contains(s.Ejected, from) || from == state.Name{} && len(s.Ejected) > 0
+}
+
+// noNew reports whether the endpoint gets no new connections from a Service.
+func noNew(s *outlier.Status, from state.Name) bool {
+	switch s.State {
+	case outlier.StateFailing:
+		return s.Hold == outlier.None
+	case outlier.StateBackupIdle:
+		return true
+	}
+	return ejected(s, from)
+}
+
+// textOf is what people read about an endpoint: what it is, since when, and why.
+func textOf(s *outlier.Status, from state.Name, now time.Time) string {
+	text := s.State.String()
+	switch {
+	case s.State == outlier.StateFailing:
+		text = "fails its check"
+	case ejected(s, from):
+		text = "ejected"
+	}
+	if !s.Since.IsZero() {
+		text += " for " + now.Sub(s.Since).Round(time.Second).String()
+	}
+	text += ": " + whyOf(s)
+	switch {
+	case s.Hold == outlier.None || ejected(s, from):
+	case s.State == outlier.StateFailing:
+		text += "; it gets connections all the same: " + s.Hold.String()
+	default:
+		text += "; not ejected: " + s.Hold.String()
+	}
+	return text
+}
+
+func whyOf(s *outlier.Status) string {
+	switch {
+	case !noticed(s):
+		return s.Why
+	case s.Reason == outlier.Unanswered:
+		return "clients had no answer"
+	case s.Reason == outlier.Refusing:
+		return "it reset connections"
+	case s.Reason == outlier.SameNode:
+		return "another endpoint of its node did not answer"
+	}
+	return fmt.Sprint("unknown reason ", uint8(s.Reason))
+}
+
+// remark tells of an endpoint what the statuses of its Service say.
+func (e *Endpoint) remark(list []outlier.Status, from state.Name, now time.Time) {
+	var texts []string
+	for i := range list {
+		s := &list[i]
+		texts = append(texts, textOf(s, from, now))
+		e.Bad, e.NoNew = e.Bad || bad(s), e.NoNew || noNew(s, from)
+	}
+	e.Remark = strings.Join(texts, "; ")
+}
