@@ -13,7 +13,8 @@ import (
 type CheckReport struct {
 	Notes          []activecheck.Note
 	Total, Failing int // checks
-	Passed, Failed int // answers since the last report
+	Passed         int // answers since the last report
+	Failed         map[activecheck.Failure]int
 }
 
 // checkPause is the least time between two looks at who is to be asked: the questions of this time are asked together.
@@ -70,7 +71,10 @@ func (o *Outliers) checked(q activecheck.Question, r activecheck.Result) {
 	if r.Good {
 		o.report.Checks.Passed++
 	} else {
-		o.report.Checks.Failed++
+		if o.report.Checks.Failed == nil {
+			o.report.Checks.Failed = map[activecheck.Failure]int{}
+		}
+		o.report.Checks.Failed[activecheck.Failure{Kind: q.Check.Kind, Fault: r.Fault}]++
 	}
 	wanted := o.checker.WantsPlans()
 	o.askSooner()

@@ -141,8 +141,32 @@ func TestBackupsInUse(t *testing.T) {
 	if r.plan(); r.uses.OnBackups != 1 || !r.StatusesOf(r.svc.Name)[1].Since.After(since) {
 		t.Errorf("the second time: %+v", r.StatusesOf(r.svc.Name))
 	}
-	if r.set(r.svc.Name, nil); r.uses != (Uses{}) {
-		t.Errorf("the Service is gone: %+v", r.uses)
+	var told []Uses
+	r.Report = func(o OutlierReport) { told = append(told, o.Uses) }
+	for range 2 {
+		r.tell()
+	}
+	r.set(r.svc.Name, nil)
+	r.tell()
+	if !slices.Equal(told, []Uses{{OnBackups: 1}, {}}) {
+		t.Errorf("reports: %+v; wanted one while it is on backups, and one when it is gone", told)
+	}
+}
+
+// TestFailuresAreCounted: a report has the kinds and the faults of the checks that failed.
+func TestFailuresAreCounted(t *testing.T) {
+	r := newCheckedRig(shop(func(*state.Service) {}), 3, 0, OutlierOptions{})
+	r.plan()
+	faults := []activecheck.Fault{activecheck.Refused, activecheck.NoAnswer, activecheck.Refused}
+	for i, q := range r.checker.Due(r.checker.Next().Add(2 * time.Second)) {
+		r.checked(q, activecheck.Result{Fault: faults[i]})
+	}
+	var got map[activecheck.Failure]int
+	r.Report = func(o OutlierReport) { got = o.Checks.Failed }
+	r.tell()
+	refused, silent := activecheck.Failure{Kind: state.CheckTCP, Fault: activecheck.Refused}, activecheck.Failure{Kind: state.CheckTCP, Fault: activecheck.NoAnswer}
+	if len(got) != 2 || got[refused] != 2 || got[silent] != 1 {
+		t.Errorf("counted: %v", got)
 	}
 }
 

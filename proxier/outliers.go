@@ -306,7 +306,7 @@ func (o *Outliers) tell() {
 	if wanted {
 		o.signal()
 	}
-	if news || len(r.Notes)+len(r.Answers)+r.Left+r.Deleted+len(r.Checks.Notes)+r.Checks.Passed+r.Checks.Failed > 0 {
+	if news || len(r.Notes)+len(r.Answers)+r.Left+r.Deleted+len(r.Checks.Notes)+r.Checks.Passed+len(r.Checks.Failed) > 0 {
 		o.write(&r)
 		o.Report(r)
 	}

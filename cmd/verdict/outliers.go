@@ -74,7 +74,11 @@ func (o *observers) Outliers(r proxier.OutlierReport) {
 	}
 	o.metrics.ConnectionsDeleted(r.Deleted)
 	o.metrics.Checks(r.Checks.Total, r.Checks.Failing)
-	o.metrics.CheckAnswers(r.Checks.Passed, r.Checks.Failed)
+	o.metrics.ChecksPassed(r.Checks.Passed)
+	for f, n := range r.Checks.Failed {
+		o.metrics.ChecksFailed(f, n)
+	}
+	o.metrics.Uses(r.Uses.OnBackups, r.Uses.SlowStarts)
 	if len(r.Notes) > 0 {
 		o.countOutliers(r.Statuses)
 	}

@@ -28,8 +28,43 @@ type Question struct {
 
 // Result is the end of a question.
 type Result struct {
-	Good bool
-	Why  string // it is bad
+	Good  bool
+	Fault Fault  // of a bad one
+	Why   string // it is bad, in words
+}
+
+// Fault is the kind of a bad answer.
+type Fault uint8
+
+// The faults.
+const (
+	OtherFault Fault = iota
+	NoAnswer         // within the timeout
+	Refused
+	Reset
+	NoRoute
+	Closed      // without an answer
+	WrongAnswer // one that the check does not accept
+)
+
+func (f Fault) String() string {
+	return [...]string{"other", "no answer", "refused", "reset", "no route", "closed", "wrong answer"}[f]
+}
+
+// Failure is a check that failed, as metrics count it.
+type Failure struct {
+	Kind  state.CheckKind
+	Fault Fault
+}
+
+// Failures lists all there are.
+func Failures() (list []Failure) {
+	for kind := state.CheckTCP; kind <= state.CheckDNS; kind++ {
+		for fault := OtherFault; fault <= WrongAnswer; fault++ {
+			list = append(list, Failure{kind, fault})
+		}
+	}
+	return list
 }
 
 // Next returns when Due has something to say; the zero time: never.

@@ -1,6 +1,10 @@
 package metrics
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/verdict-proxy/verdict/proxier/activecheck"
+)
 
 // outliers are the metrics about endpoints that do not answer.
 type outliers struct {
@@ -11,6 +15,9 @@ type outliers struct {
 	deleted    prometheus.Counter
 	checks     *prometheus.GaugeVec
 	checked    *prometheus.CounterVec
+	faults     *prometheus.CounterVec
+	onBackups  prometheus.Gauge
+	slowStarts prometheus.Gauge
 }
 
 func newOutliers() outliers {
@@ -27,11 +34,23 @@ func newOutliers() outliers {
 		}),
 		checks:  gauge("verdict_checks", "Active checks of endpoints that pass or fail.", "state"),
 		checked: counter("verdict_check_answers_total", "Answers of endpoints to active checks: good or bad.", "answer"),
+		faults: counter("verdict_check_failures_total", "Active checks that failed, by the kind of the check and by the reason.",
+			"check", "reason"),
+		onBackups: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "verdict_services_on_backups",
+			Help: "Services whose backup endpoints get connections, because no other endpoint is good.",
+		}),
+		slowStarts: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "verdict_slow_start_endpoints",
+			Help: "Endpoints that have returned and whose weight grows.",
+		}),
 	}
 }
 
 func (o *outliers) collectors() []prometheus.Collector {
-	return []prometheus.Collector{o.suspicions, o.answers, o.failures, o.endpoints, o.deleted, o.checks, o.checked}
+	return []prometheus.Collector{
+		o.suspicions, o.answers, o.failures, o.endpoints, o.deleted, o.checks, o.checked, o.faults, o.onBackups, o.slowStarts,
+	}
 }
 
 // OutlierStates are the values of the label state.
@@ -51,6 +70,9 @@ func (o *outliers) zero() {
 	}
 	for _, a := range []string{answerGood, answerBad} {
 		o.checked.WithLabelValues(a)
+	}
+	for _, f := range activecheck.Failures() {
+		o.faults.WithLabelValues(f.Kind.String(), f.Fault.String())
 	}
 	o.suspicions.WithLabelValues("unanswered")
 	o.suspicions.WithLabelValues("refusing")
@@ -85,8 +107,17 @@ func (m *Metrics) Checks(all, failing int) {
 	m.outliers.checks.WithLabelValues(checkFailing).Set(float64(failing))
 }
 
-// CheckAnswers counts answers to active checks.
-func (m *Metrics) CheckAnswers(good, bad int) {
-	m.outliers.checked.WithLabelValues(answerGood).Add(float64(good))
-	m.outliers.checked.WithLabelValues(answerBad).Add(float64(bad))
+// ChecksPassed counts good answers to active checks.
+func (m *Metrics) ChecksPassed(n int) { m.outliers.checked.WithLabelValues(answerGood).Add(float64(n)) }
+
+// ChecksFailed counts bad answers to active checks.
+func (m *Metrics) ChecksFailed(f activecheck.Failure, n int) {
+	m.outliers.checked.WithLabelValues(answerBad).Add(float64(n))
+	m.outliers.faults.WithLabelValues(f.Kind.String(), f.Fault.String()).Add(float64(n))
+}
+
+// Uses sets how many Services are on backup endpoints, and how many endpoints are in slow start.
+func (m *Metrics) Uses(onBackups, slowStarts int) {
+	m.outliers.onBackups.Set(float64(onBackups))
+	m.outliers.slowStarts.Set(float64(slowStarts))
 }

@@ -1,12 +1,19 @@
 package metrics
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/verdict-proxy/verdict/proxier/activecheck"
+	"github.com/verdict-proxy/verdict/proxier/state"
+)
 
 func TestOutliers(t *testing.T) {
 	m := newTestMetrics(t)
 	has(t, m, `
 		verdict_outlier_suspicions_total{reason="unanswered"} 0
 		verdict_outlier_endpoints{state="ejected"} 0
+		verdict_check_failures_total{check="dns",reason="wrong answer"} 0
+		verdict_services_on_backups 0
 		verdict_outlier_deleted_connections_total 0`)
 	m.Suspected("refusing")
 	m.OutlierAnswered("silent")
@@ -14,7 +21,9 @@ func TestOutliers(t *testing.T) {
 	m.Outliers(OutlierEjected, 3)
 	m.ConnectionsDeleted(5)
 	m.Checks(5, 2)
-	m.CheckAnswers(3, 4)
+	m.ChecksPassed(3)
+	m.ChecksFailed(activecheck.Failure{Kind: state.CheckHTTP, Fault: activecheck.Refused}, 4)
+	m.Uses(2, 6)
 	has(t, m, `
 		verdict_outlier_suspicions_total{reason="refusing"} 1
 		verdict_outlier_answers_total{answer="silent"} 1
@@ -24,5 +33,9 @@ func TestOutliers(t *testing.T) {
 		verdict_checks{state="passing"} 3
 		verdict_checks{state="failing"} 2
 		verdict_check_answers_total{answer="good"} 3
-		verdict_check_answers_total{answer="bad"} 4`)
+		verdict_check_answers_total{answer="bad"} 4
+		verdict_check_failures_total{check="http",reason="refused"} 4
+		verdict_check_failures_total{check="tcp",reason="refused"} 0
+		verdict_services_on_backups 2
+		verdict_slow_start_endpoints 6`)
 }

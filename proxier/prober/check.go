@@ -27,7 +27,8 @@ import (
 // Check asks an endpoint as an active check does.
 func Check(ctx context.Context, t activecheck.Target, c *state.HealthCheck) activecheck.Result {
 	if err := check(ctx, t, c); err != nil {
-		return activecheck.Result{Why: whyOf(err, c)}
+		fault, why := faultOf(err, c)
+		return activecheck.Result{Fault: fault, Why: why}
 	}
 	return activecheck.Result{Good: true}
 }
@@ -68,24 +69,24 @@ func checkByDialer(ctx context.Context, t activecheck.Target, c *state.HealthChe
 	return askDNS(conn, t.Protocol == state.TCP, c)
 }
 
-// whyOf says in a few words why a check failed. It has no text of the endpoint, which may be anything.
-func whyOf(err error, c *state.HealthCheck) string {
+// faultOf says in a few words why a check failed. They have no text of the endpoint, which may be anything.
+func faultOf(err error, c *state.HealthCheck) (fault activecheck.Fault, why string) {
 	var bad answerError
 	switch {
 	case errors.As(err, &bad):
-		return string(bad)
+		return activecheck.WrongAnswer, string(bad)
 	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded), errors.Is(err, unix.ETIMEDOUT):
-		return "no answer within " + c.Timeout.String()
+		return activecheck.NoAnswer, "no answer within " + c.Timeout.String()
 	case errors.Is(err, unix.ECONNREFUSED):
-		return "connection refused"
+		return activecheck.Refused, "connection refused"
 	case errors.Is(err, unix.ECONNRESET), errors.Is(err, unix.EPIPE):
-		return "connection reset"
+		return activecheck.Reset, "connection reset"
 	case errors.Is(err, unix.EHOSTUNREACH), errors.Is(err, unix.ENETUNREACH), errors.Is(err, unix.ENETDOWN):
-		return "no route to it"
+		return activecheck.NoRoute, "no route to it"
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return "it closed the connection without an answer"
+		return activecheck.Closed, "it closed the connection without an answer"
 	}
-	return state.Clip(err.Error(), 120)
+	return activecheck.OtherFault, state.Clip(err.Error(), 120)
 }
 
 // answerError is an answer that is wrong.

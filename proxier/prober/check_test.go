@@ -73,6 +73,23 @@ func closed(t *testing.T) string {
 	return l.Addr().String()
 }
 
+// resultOf is the result with these words; "": a good one.
+func resultOf(why string) activecheck.Result {
+	r := activecheck.Result{Good: why == "", Why: why}
+	switch {
+	case r.Good:
+	case why == "connection refused":
+		r.Fault = activecheck.Refused
+	case strings.HasPrefix(why, "no answer within "):
+		r.Fault = activecheck.NoAnswer
+	case strings.HasPrefix(why, "it closed the connection"):
+		r.Fault = activecheck.Closed
+	default:
+		r.Fault = activecheck.WrongAnswer
+	}
+	return r
+}
+
 func TestCheck(t *testing.T) {
 	web := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Host == "other.example" || r.URL.Path != "/healthz" {
@@ -104,8 +121,8 @@ func TestCheck(t *testing.T) {
 		{"https", server(t, "HTTP/1.1 200 OK\r\n"), "the TLS handshake failed"},
 		{"https timeout=200ms", server(t, ""), "no answer within 200ms"},
 	} {
-		if r := ask(t, "tcp", tt.at, tt.check); r.Good != (tt.why == "") || r.Why != tt.why {
-			t.Errorf("%s: %+v, want %q", tt.check, r, tt.why)
+		if r := ask(t, "tcp", tt.at, tt.check); r != resultOf(tt.why) {
+			t.Errorf("%s: %+v, want %+v", tt.check, r, resultOf(tt.why))
 		}
 	}
 }
@@ -181,8 +198,8 @@ func TestCheckDNS(t *testing.T) {
 			{"dns", at, ""}, // any answer
 			{"dns timeout=200ms", closed(t), "connection refused"},
 		} {
-			if r := ask(t, network, tt.at, tt.check); r.Good != (tt.why == "") || r.Why != tt.why {
-				t.Errorf("%s over %s: %+v, want %q", tt.check, network, r, tt.why)
+			if r := ask(t, network, tt.at, tt.check); r != resultOf(tt.why) {
+				t.Errorf("%s over %s: %+v, want %+v", tt.check, network, r, resultOf(tt.why))
 			}
 		}
 	}
