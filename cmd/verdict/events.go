@@ -19,8 +19,8 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// events raises Kubernetes Events on Services that have a problem, and on the Node when a process changes the tables. If objects come from a folder of manifests, it does
-// nothing. The log and the metrics show the same problems.
+// events raises Kubernetes Events on Services that have a problem, and on the Node when a process changes the tables. If
+// objects come from a folder of manifests, it does nothing. The log and the metrics show the same problems.
 //
 // Every node finds the same problems. So the name of an Event follows from the Service and the problem, and not from
 // the node: the node that comes first creates the Event, and the API server answers the others that it exists.

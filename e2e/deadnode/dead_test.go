@@ -169,8 +169,11 @@ func refusing(t *testing.T, e *engine, f lab.Family, annotation string) {
 		}
 	}
 	t.Logf("%d connections were refused in the first %s, %d later", early, soon, later)
-	if noticed := annotation != "eject"; noticed != (later == 0) || early == 0 {
-		t.Error("with \"refusals\", no connection fails after the first second; without, connections go on to fail")
+	if ejected := annotation == "eject,refusals"; ejected != (later == 0) || early == 0 {
+		t.Error("with \"eject,refusals\", no connection fails after the first second; otherwise, connections go on to fail")
+	}
+	if annotation == "observe,refusals" {
+		b.waitFor(`msg="an endpoint does not answer" endpoint=` + endpoints[2].addr(lab.IPv4).String())
 	}
 	logErrors(t, list, death)
 }

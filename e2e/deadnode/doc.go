@@ -5,7 +5,6 @@
 //	engines_test.go       what serves the Service; engines_ipvs_test.go: under a kernel with IPVS (make e2e-ipvs)
 //	dead_test.go          endpoints that die
 //	affinity_test.go      a client that belongs to an endpoint that dies
-//	check_test.go         active checks, backup endpoints and slow start
 //	check_test.go         active checks and backup endpoints
 //	return_test.go        endpoints that return, and slow start
 //	falsealarm_test.go    endpoints that only look dead

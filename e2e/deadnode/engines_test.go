@@ -18,4 +18,4 @@ var engines = []engine{{name: "nft", lateness: 2 * time.Second}}
 
 func (e *engine) modes(lab.Family) []string { return []string{"eject", "observe"} }
 
-func (e *engine) refusals() []string { return []string{"eject,refusals", "eject"} }
+func (e *engine) refusals() []string { return []string{"eject,refusals", "eject", "observe,refusals"} }
