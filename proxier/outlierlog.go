@@ -23,6 +23,7 @@ type Episode struct {
 const (
 	reasonNotAnswering = "EndpointNotAnswering"
 	reasonFailing      = "EndpointFailsCheck"
+	reasonStillReady   = "EndpointStillReady"
 )
 
 // episodeTime is how long further failures of checks belong to the first one.
@@ -38,6 +39,9 @@ func (o *Outliers) write(r *OutlierReport) {
 		case outlier.Failed:
 			o.line(slog.LevelWarn, "an endpoint does not answer", append(statusAttrs(&n.Status), "held", n.Status.Hold.String()))
 			o.begun(r, &n.Status)
+		case outlier.StillReady:
+			o.line(slog.LevelWarn, n.Kind.String(), statusAttrs(&n.Status))
+			o.stillReady(r, &n.Status)
 		case outlier.Ejected, outlier.Returned:
 			o.line(slog.LevelWarn, n.Kind.String(), []any{"object", n.Service.String(), "endpoints", n.Endpoints})
 		case outlier.FellAtOnce:
@@ -111,11 +115,24 @@ func (o *Outliers) line(level slog.Level, text string, attrs []any) {
 // begun adds the Services for which an episode begins.
 func (o *Outliers) begun(r *OutlierReport, s *outlier.Status) {
 	for _, name := range s.Services {
+		if _, goesOn := o.episodes[name]; goesOn {
+			continue
+		}
+		o.episodes[name] = false
+		r.Episodes = append(r.Episodes, Episode{Service: name, Reason: reasonNotAnswering, Text: o.describe(name, s)})
+	}
+}
+
+// stillReady adds the Services that are not told yet, in this episode, that perhaps only this node cannot reach an endpoint.
+func (o *Outliers) stillReady(r *OutlierReport, s *outlier.Status) {
+	for _, name := range s.Services {
 		if o.episodes[name] {
 			continue
 		}
 		o.episodes[name] = true
-		r.Episodes = append(r.Episodes, Episode{Service: name, Reason: reasonNotAnswering, Text: o.describe(name, s)})
+		r.Episodes = append(r.Episodes, Episode{
+			Service: name, Reason: reasonStillReady, Text: o.describe(name, s) + "; " + outlier.OnlyHere,
+		})
 	}
 }
 

@@ -69,8 +69,8 @@ type Outliers struct {
 	detector *outlier.Detector
 	drafts   map[state.Name]*ejectionDraft
 	looks    firstLooks
-	refusals bool // a Service has asked for it
-	episodes map[state.Name]bool
+	refusals bool                     // a Service has asked for it
+	episodes map[state.Name]bool      // that go on; true: an Event said that perhaps only this node cannot reach an endpoint
 	failures map[state.Name]time.Time // when an episode of failing checks began
 	checker  *activecheck.Checker
 	slow     slowStarts

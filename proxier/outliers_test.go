@@ -133,6 +133,34 @@ func TestOutlierModes(t *testing.T) {
 	}
 }
 
+// TestStillReadyIsTold: the Event comes once in an episode, after the one that began it, and again in the next episode.
+func TestStillReadyIsTold(t *testing.T) {
+	r := newOutlierRig(t, func(*config.Settings) {})
+	status := outlier.Status{
+		Endpoint: deadEndpoint, Node: "other", State: outlier.StateFailed, Answer: outlier.Silent, StillReady: true,
+		Services: []state.Name{outlierServices[0].name},
+	}
+	hear := func(kind outlier.Kind, failed ...outlier.Status) (list []Episode) {
+		report := OutlierReport{Notes: []outlier.Note{{Kind: kind, Status: status}}, Statuses: failed}
+		r.write(&report)
+		return report.Episodes
+	}
+	for range 2 {
+		if list := hear(outlier.Failed, status); len(list) != 1 || list[0].Reason != reasonNotAnswering {
+			t.Errorf("at the beginning: %+v", list)
+		}
+		want := "endpoint 10.0.2.1:8080 on node other does not accept connections (silent); it gets no new connections as far as " +
+			"--max-ejected allows, until it answers again; its slice still calls it ready: perhaps only this node cannot reach it"
+		if list := hear(outlier.StillReady, status); len(list) != 1 || list[0].Reason != reasonStillReady || list[0].Text != want {
+			t.Errorf("after a minute: %+v, want %s", list, want)
+		}
+		if list := slices.Concat(hear(outlier.StillReady, status), hear(outlier.Failed, status)); len(list) != 0 {
+			t.Errorf("in the same episode: %+v", list)
+		}
+		hear(outlier.Recovered)
+	}
+}
+
 // TestOutliersOff: nobody looks, and a Service that asks for more has a problem.
 func TestOutliersOff(t *testing.T) {
 	r := newOutlierRig(t, func(s *config.Settings) { s.OutlierDetection = config.OutlierOff })

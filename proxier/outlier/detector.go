@@ -26,6 +26,9 @@ const (
 	firstPause   = time.Second
 	longestPause = 30 * time.Second
 	heldPause    = 4 * time.Second
+	// stillReadyTime is when a failed endpoint that is called ready is strange: Kubernetes notices a dead node after 40
+	// seconds. It is told with the next answer.
+	stillReadyTime = time.Minute
 	// calmTime is how long further suspicions of an endpoint that gave a good answer do not count. A client that gets
 	// no answer for reasons of its own costs one question a second.
 	calmTime = time.Second
@@ -331,6 +334,10 @@ func (d *Detector) bad(e *endpoint, reached bool, now time.Time) {
 		d.touch(e) // it counts for those that fall at once, even if it is held
 	}
 	d.setHold(e, d.holdOf(e, reached, now), now)
+	if !e.stillReady && now.Sub(e.since) >= stillReadyTime && e.ready() {
+		e.stillReady = true
+		d.note(StillReady, e, now)
+	}
 	e.pause = min(max(firstPause, 2*e.pause), longestPause)
 	if e.hold != None {
 		e.pause = min(e.pause, heldPause)

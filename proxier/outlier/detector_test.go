@@ -188,6 +188,48 @@ func TestDetector(t *testing.T) {
 	}
 }
 
+// TestStillReady: an endpoint that has failed for a minute while its slice calls it ready may fail only from here. It is
+// said once, and no more when the slice says otherwise.
+func TestStillReady(t *testing.T) {
+	s := newScene(t)
+	told := func() (n int) {
+		for _, note := range s.d.Notes() {
+			if note.Kind == StillReady && note.Status.StillReady {
+				n++
+			}
+		}
+		return n
+	}
+	s.fail(Silent, true, SomeAnswer, 1)
+	for range 10 {
+		s.now = s.now.Add(stillReadyTime / 11)
+		s.fail(Silent, true, SomeAnswer)
+	}
+	if n, is := told(), s.d.Status()[0]; n != 0 || is.StillReady {
+		t.Errorf("after %s: %d notes, %+v", s.now.Sub(is.Since), n, is)
+	}
+	for range 3 {
+		s.now = s.now.Add(longestPause)
+		s.fail(Silent, true, SomeAnswer)
+	}
+	if n, is := told(), s.d.Status()[0]; n != 1 || !is.StillReady {
+		t.Errorf("after %s: %d notes, %+v; wanted one", s.now.Sub(is.Since), n, is)
+	}
+	s.refresh(web, Word{Node: "node-1"})
+	if s.d.Status()[0].StillReady {
+		t.Error("the slice does not call it ready any more, and the status says that it does")
+	}
+	s.fail(Silent, true, SomeAnswer, 2)
+	s.refresh(web, Word{Node: "node-1"})
+	for range 10 {
+		s.now = s.now.Add(longestPause)
+		s.fail(Silent, true, SomeAnswer)
+	}
+	if n := told(); n != 0 {
+		t.Errorf("%d notes about an endpoint that is not called ready", n)
+	}
+}
+
 // BenchmarkAnswer asks one endpoint among n failed ones, and takes its answer. What that costs does not depend on n.
 func BenchmarkAnswer(b *testing.B) {
 	for _, n := range []int{100, 1000} {

@@ -2,6 +2,7 @@ package outlier
 
 import (
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/verdict-proxy/verdict/proxier/state"
@@ -105,6 +106,8 @@ type endpoint struct {
 	next     time.Time     // when to ask again; of a calm one: when to forget it
 	pause    time.Duration // between questions to a failed one
 	reported bool          // a note said that it failed
+	// stillReady: a note said that it has failed for a long time, and its slice calls it ready.
+	stillReady bool
 }
 
 func (e *endpoint) namespace() string { return e.members[0].Service.Namespace }
@@ -112,7 +115,12 @@ func (e *endpoint) namespace() string { return e.members[0].Service.Namespace }
 func (e *endpoint) node() string { return e.members[0].Word.Node }
 
 func (e *endpoint) enter(p phase, now time.Time) {
-	e.phase, e.since, e.fails, e.rises = p, now, 0, 0
+	e.phase, e.since, e.fails, e.rises, e.stillReady = p, now, 0, 0, false
+}
+
+// ready reports whether a slice calls it ready.
+func (e *endpoint) ready() bool {
+	return slices.ContainsFunc(e.members, func(m Member) bool { return m.Word.Ready })
 }
 
 // member returns the endpoint as a Service has it.

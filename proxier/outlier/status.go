@@ -26,6 +26,7 @@ const (
 	FellAtOnce  // too many endpoints of a Service fell at once, and none is ejected
 	NetworkLost // of this node
 	NetworkBack
+	StillReady // it has failed for stillReadyTime, and its EndpointSlice calls it ready
 )
 
 func (k Kind) String() string {
@@ -41,14 +42,18 @@ func (k Kind) String() string {
 		FellAtOnce:     "endpoints of a Service on many nodes fell at the same time; none of them is ejected",
 		NetworkLost:    "no endpoint on other nodes answers: this node has lost its network; nothing is ejected",
 		NetworkBack:    "endpoints on other nodes answer again",
+		StillReady:     "the endpoint has not answered for a minute; " + OnlyHere,
 	}[k]
 }
+
+// OnlyHere is what StillReady means.
+const OnlyHere = "its slice still calls it ready: perhaps only this node cannot reach it"
 
 // Note is something that happened.
 type Note struct {
 	Kind   Kind
 	At     time.Time
-	Status Status // of the endpoint before it happened; after it, for SuspicionBegan and Failed. Hold is never that of a plan
+	Status Status // of the endpoint before it happened; after it, for SuspicionBegan, Failed and StillReady. Hold is never that of a plan
 	// Service and Endpoints are set for Ejected, Returned and FellAtOnce, which have no Status.
 	Service   state.Name
 	Endpoints []netip.AddrPort
@@ -84,7 +89,9 @@ type Status struct {
 	Hold     Hold   // why it is not ejected although it failed
 	Services []state.Name
 	Ejected  []state.Name // those of the Services whose plans leave it out
-	Why      string       // of the states from StateFailing on, which have no Reason and no Answer
+	// StillReady: it has failed for stillReadyTime, and its EndpointSlice calls it ready.
+	StillReady bool
+	Why        string // of the states from StateFailing on, which have no Reason and no Answer
 }
 
 // Compare orders by endpoint, then by state.
@@ -128,7 +135,7 @@ func sorted(endpoints map[netip.AddrPort]*endpoint) []*endpoint {
 func (d *Detector) status(e *endpoint) Status {
 	s := Status{
 		Endpoint: e.at, Protocol: state.TCP, Node: e.node(), State: e.state(), Since: e.since, Reason: e.reason, Answer: e.latest,
-		Hold: e.hold,
+		Hold: e.hold, StillReady: e.stillReady && e.ready(),
 	}
 	for _, m := range e.members {
 		s.Services = append(s.Services, m.Service)

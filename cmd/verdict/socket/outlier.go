@@ -27,8 +27,10 @@ type Outlier struct {
 	// Services have it; those in Ejected send it no new connections.
 	Services []string `json:"services"`
 	Ejected  []string `json:"ejectedFrom,omitempty"`
-	Bad      bool     `json:"bad,omitempty"` // it is suspected, failed, or fails its check
-	Text     string   `json:"text"`          // what people read about it
+	// StillReady: it has failed for a minute, and its slice calls it ready.
+	StillReady bool   `json:"stillReady,omitempty"`
+	Bad        bool   `json:"bad,omitempty"` // it is suspected, failed, or fails its check
+	Text       string `json:"text"`          // what people read about it
 }
 
 // outlying describes a status. Its text is as seen from a Service, or from anywhere if the name is empty.
@@ -36,7 +38,7 @@ func outlying(s *outlier.Status, from state.Name, now time.Time) Outlier {
 	out := Outlier{
 		Addr: s.Endpoint.String(), Protocol: s.Protocol.String(), Node: s.Node, State: s.State.String(), Since: s.Since,
 		Why: s.Why, Hold: s.Hold.String(), Services: names(s.Services), Ejected: names(s.Ejected), Bad: bad(s),
-		Text: textOf(s, from, now),
+		StillReady: s.StillReady, Text: textOf(s, from, now),
 	}
 	if noticed(s) {
 		out.Reason, out.Answer = s.Reason.String(), s.Answer.String()
@@ -94,6 +96,9 @@ func textOf(s *outlier.Status, from state.Name, now time.Time) string {
 		text += "; it gets connections all the same: " + s.Hold.String()
 	default:
 		text += "; not ejected: " + s.Hold.String()
+	}
+	if s.StillReady {
+		text += "; " + outlier.OnlyHere
 	}
 	return text
 }
