@@ -153,6 +153,44 @@ func TestBackupsInUse(t *testing.T) {
 	}
 }
 
+// TestBothMustBeGood: an endpoint that has failed and fails its check gets connections when both say that it is good,
+// whichever is first.
+func TestBothMustBeGood(t *testing.T) {
+	for _, checkFirst := range []bool{true, false} {
+		r := newCheckedRig(shop(func(s *state.Service) { s.Outliers.Mode = state.OutlierEject }), 3, 0, OutlierOptions{})
+		r.Settings.OutlierDetection = config.OutlierEject
+		now := time.Now()
+		ask := func(a outlier.Answer) {
+			for range 2 {
+				now = now.Add(time.Minute)
+				r.detector.Due(now)
+				r.detector.Answered(checkedEndpoint(0), a, true, now)
+			}
+		}
+		r.plan()
+		r.answer()
+		r.list[0].Ports = []state.SlicePort{{Protocol: state.TCP, Port: 8080}}
+		r.list[0].Endpoints = []state.Endpoint{{Addr: checkedEndpoint(0).Addr(), Ready: true}}
+		word := outlier.Word{Ready: true}
+		r.detector.Suspect(checkedEndpoint(0), outlier.Unanswered, []outlier.Member{{Service: r.svc.Name, Word: word}}, now)
+		ask(outlier.Refused)
+		r.answer(0)
+		steps := []func(){func() { r.answer() }, func() { ask(outlier.Good) }}
+		if !checkFirst {
+			slices.Reverse(steps)
+		}
+		want := []int{2, 2, 3}
+		for i, n := range want {
+			if pool := r.plan(); len(pool) != n {
+				t.Errorf("check first %t, after %d of 2 returns: %v", checkFirst, i, pool)
+			}
+			if i < len(steps) {
+				steps[i]()
+			}
+		}
+	}
+}
+
 // TestFailuresAreCounted: a report has the kinds and the faults of the checks that failed.
 func TestFailuresAreCounted(t *testing.T) {
 	r := newCheckedRig(shop(func(*state.Service) {}), 3, 0, OutlierOptions{})
