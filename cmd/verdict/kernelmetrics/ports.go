@@ -95,7 +95,7 @@ func byVirtualServers(list []ipvsctl.Status, routed []nft.IPVSFrontend) []nft.Tr
 			at.addr = netip.Addr{}
 			name = names[at]
 		}
-		out[i] = nft.Traffic{Family: at.family, Set: virtualServer, Key: v.Key.String(), Name: name, Packets: v.Connections}
+		out[i] = nft.Traffic{Family: at.family, Set: virtualServer, Key: v.String(), Name: name, Packets: v.Connections}
 	}
 	return out
 }
