@@ -166,6 +166,29 @@ func TestPage(t *testing.T) {
 	b.checkForeign()
 }
 
+// TestPageOfChecks: the page says which endpoints fail their check or are backups, and why.
+func TestPageOfChecks(t *testing.T) {
+	w, dir := lab.New(t), t.TempDir()
+	shop := daemon.Service{
+		Name: "shop/web", ClusterIP: lookup(t, "VIP1"), Node: "n1", Endpoints: []string{"10.0.1.1", "10.0.2.1"}, Backups: []string{"10.0.1.2"},
+		Notes: `"verdict-proxy.github.io/health-check": "tcp interval=1s rise=1 fall=1",`,
+	}
+	daemon.WriteFile(t, dir, "shop.yaml", shop.Manifest())
+	w.At(t, "c").Must(t, `table inet refuse { chain in { type filter hook input priority 0; tcp dport 8080 reject with tcp reset; }; }`,
+		"nft", "-f", "-")
+	daemon.Start(t, binary, w.Node, dir, "--ui", "--outlier-detection=off")
+	b := startBrowser(t, w.Node)
+	b.do("open the page", chromedp.EmulateViewport(1280, 800), chromedp.Navigate("http://127.0.0.1:10249/ui/"))
+	const fails = `/10\.0\.2\.1:8080[^\n]* fails its check for \d+s: connection refused/`
+	b.until("the overview names the failing endpoint", strings.Replace(fails, `[^\n]*`, ` of shop\/web:`, 1)+
+		`.test(document.querySelector("#problems").innerText)`)
+	b.until("it does not name the backup", `!document.querySelector("#problems").innerText.includes("10.0.1.2")`)
+	b.do("open the Service", chromedp.Click(css(`#rows a[data-service="shop/web"]`)))
+	b.until("the failing endpoint is marked", strings.Replace(fails, ` fails`, `fails`, 1)+
+		`.test([...document.querySelectorAll("#endpoints tr")].filter(r => r.querySelector(".bad")).map(r => r.innerText).join("\n"))`)
+	b.until("the backup is told", `document.querySelector("#endpoints").innerText.includes("backup, not used: another endpoint is good")`)
+}
+
 // change takes the second endpoint of a Service away, or brings it back, and waits until the kernel has that.
 func change(t *testing.T, d *daemon.Daemon, s *daemon.Service) {
 	t.Helper()
