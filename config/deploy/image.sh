@@ -1,7 +1,7 @@
 #!/bin/bash
 # image.sh NAME: build the image NAME for amd64 and arm64 with buildah, podman or docker, whichever is there, and write it
-# to bin/verdict-image.tar (an OCI archive with both). The same commit and version give the same layers and digests with the
-# same builder. IMAGE_BUILDER names one of the three.
+# to bin/verdict-image.tar (an OCI archive with both). The same commit and version give the same digests with buildah and
+# podman. docker, as called here, has not been run. IMAGE_BUILDER names one of the three.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 name=$1
@@ -32,8 +32,9 @@ buildah | podman)
 	$builder manifest rm "$name" >/dev/null 2>&1 || $builder rmi "$name" >/dev/null 2>&1 || true
 	$builder manifest create "$name" >/dev/null
 	for arch in amd64 arm64; do
-		$builder build --quiet --timestamp "$SOURCE_DATE_EPOCH" --arch $arch --build-arg TARGETARCH=$arch --manifest "$name" \
-			-f config/deploy/Containerfile "$context" >/dev/null
+		# With layers kept, podman writes another history, and so another digest.
+		$builder build --quiet --layers=false --timestamp "$SOURCE_DATE_EPOCH" --arch $arch --build-arg TARGETARCH=$arch \
+			--manifest "$name" -f config/deploy/Containerfile "$context" >/dev/null
 	done
 	$builder manifest push --quiet --all "$name" "oci-archive:$archive:$name" ;;
 docker)
