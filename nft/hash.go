@@ -393,23 +393,6 @@ func (tb *table) rewriteHashTables(ports []*port) {
 	}
 }
 
-// everyHashTable lists the elements that the kernel has after the last transaction.
-func (tb *table) everyHashTable(t *Transaction) {
-	for _, table := range tb.hash.byKey {
-		tb.writeTableSlots(t, table, &hashTable{})
-	}
-	for port := range tb.hash.ports {
-		t.add(tb.family, idTargetPorts, targetPort(t, port))
-	}
-	for _, p := range tb.ports {
-		for i := range p.pools {
-			if pl := &p.pools[i]; pl.hash.written != 0 {
-				t.add(tb.family, idHashTables, tb.hashedElement(t, touchedPool{p, pl}, pl.hash.written))
-			}
-		}
-	}
-}
-
 // HashTables are the hash tables that a port needs: the number of slots of each. Ports with the same endpoints share a
 // table; with affinity, no port shares one.
 func (p *Port) HashTables() map[string]int {

@@ -8,32 +8,59 @@ import (
 	"time"
 )
 
-// Repair undoes what another process did to our tables. Where only elements changed, it compares the sets in question
-// with the kernel, element by element, and writes the difference. Otherwise, or when changes are collected already, it
-// writes both tables as a whole. After an error the next Apply writes everything.
+// Repair undoes what another process did to our tables. Where elements changed, it compares them with the kernel and
+// writes the difference. Where chains and rules changed, it writes those that are not as they should be. Both tables are
+// compared as a whole if the process replaced tables or sets, or if changes are collected already. After an error the
+// next Apply does that.
 func (e *Engine) Repair(i Interference) (Result, error) {
-	for _, tb := range e.active {
-		_, sound, err := e.sound(tb)
-		if err != nil {
-			e.rebuild = true
-			err = fmt.Errorf("read table %s %s: %w", tb.family, TableName, err)
-			return Result{Outcome: Unknown, Text: e.tx.String}, err
-		}
-		e.rebuild = e.rebuild || !sound
-	}
 	// A table that was deleted and made again may be intact and have the elements of another time.
-	if e.rebuild || i.Structure || e.collected() {
-		e.rebuild = true
-		return e.Apply()
-	}
+	e.rebuild = e.rebuild || i.replaced || e.collected()
 	t := &Transaction{}
 	for _, tb := range e.active {
-		if err := tb.compare(t, e.conn, &i); err != nil {
+		if err := e.repairTable(t, tb, &i); err != nil {
 			e.rebuild = true
 			return Result{Outcome: Unknown, Text: t.String}, err
 		}
 	}
+	if e.rebuild {
+		return e.Apply()
+	}
 	return e.repair(t)
+}
+
+// repairTable writes the differences that an interference made. It demands a rebuild if they would not suffice.
+func (e *Engine) repairTable(t *Transaction, tb *table, i *Interference) error {
+	if e.rebuild {
+		return nil
+	}
+	was, err := e.conn.survey(tb.family)
+	if err == nil {
+		e.rebuild, err = e.lostContents(tb, was)
+	}
+	if err != nil {
+		return fmt.Errorf("read table %s %s: %w", tb.family, TableName, err)
+	}
+	if e.rebuild {
+		return nil
+	}
+	if !tb.intact(was) {
+		tb.convergeChains(t, was)
+	}
+	return tb.compare(t, e.conn, i)
+}
+
+// lostContents reports whether a table lacks a set or the stamp of the latest transaction. Then its elements may be any.
+func (e *Engine) lostContents(tb *table, was existing) (bool, error) {
+	if !tb.keeps(was) {
+		return true, nil
+	}
+	for id := range tb.defs {
+		if !was.hasSet(&tb.defs[id]) {
+			return true, nil
+		}
+	}
+	stamped, err := e.hasStamp(tb, tb.stamp)
+	return !stamped, err
 }
 
 // collected reports whether changes wait for the next Apply.
@@ -49,7 +76,7 @@ func (e *Engine) repair(t *Transaction) (Result, error) {
 		return r, nil
 	}
 	kept := e.tx
-	e.tx, e.whole = t, false
+	e.tx, e.whole, e.fresh = t, false, false
 	err := e.commit(&r)
 	e.tx = kept
 	e.rebuild = r.Outcome != Applied
@@ -71,7 +98,7 @@ func (tb *table) compare(t *Transaction, k kernel, i *Interference) error {
 			continue
 		}
 		if want == nil {
-			want = tb.everything()
+			want = tb.wanted(i)
 		}
 		compare := compareSet
 		if at != nil && !at.many && !d.interval {
@@ -82,6 +109,23 @@ func (tb *table) compare(t *Transaction, k kernel, i *Interference) error {
 		}
 	}
 	return nil
+}
+
+// wanted lists what the sets of the table are to have, as far as an interference touched them.
+func (tb *table) wanted(i *Interference) *Transaction {
+	keys := keysOf{}
+	for id := range tb.defs {
+		at := i.sets[tableSet{family: tb.family, set: tb.defs[id].name}]
+		if i.Lost || at != nil && at.many {
+			return tb.everything()
+		}
+		if at != nil {
+			for key := range at.keys {
+				keys[setID(id)] = append(keys[setID(id)], []byte(key))
+			}
+		}
+	}
+	return tb.owned(keys)
 }
 
 // compare looks at the touched elements only.
@@ -115,30 +159,17 @@ func (at *touched) compare(tb *table, t *Transaction, k kernel, id setID, want *
 // everything lists the elements that the kernel's table is to have, as of the last transaction.
 func (tb *table) everything() *Transaction {
 	t := &Transaction{}
-	for id, c := range tb.classes.byID {
-		t.add(tb.family, idDispatch, dispatchElement(t, c, id))
-	}
+	tb.listSmallSets(t)
 	for _, p := range tb.ports {
-		tb.buildPort(t, p)
+		tb.listPort(t, p)
 	}
-	tb.everyHashTable(t)
-	tb.updateRanges(t, idServiceCIDRs, nil, tb.written.ServiceCIDRs)
-	tb.updateRanges(t, idPodCIDRs, nil, tb.written.PodCIDRs)
-	for _, e := range tb.nodePortAddresses(t, tb.written) {
-		t.add(tb.family, e.set, e.element)
+	for _, table := range tb.hash.byKey {
+		tb.writeTableSlots(t, table, &hashTable{})
 	}
-	for ip := range tb.clusterIPs.count {
-		t.add(tb.family, idClusterIPs, t.element("", func(b *builder) { b.addr(ip) }, nil))
-	}
-	for ip := range tb.hairpin.count {
-		t.add(tb.family, idHairpin, t.element("", func(b *builder) { b.addr(ip); b.addr(ip) }, nil))
-	}
-	t.add(tb.family, idGeneration, tb.stampElement(t, tb.stamp, tb.fingerprint()))
-	for a := range tb.guarded {
-		t.add(tb.family, idIPVSAddresses, t.element("", func(b *builder) { b.addr(a) }, nil))
-	}
-	for a := range tb.unguarded { // leaves with the next transaction
-		t.add(tb.family, idIPVSAddresses, t.element("", func(b *builder) { b.addr(a) }, nil))
+	for _, id := range sharedSets() {
+		for _, addr := range tb.sharedAddresses(id) {
+			t.add(tb.family, id, addressElement(t, id, addr))
+		}
 	}
 	return t
 }

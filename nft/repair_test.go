@@ -139,8 +139,19 @@ func TestRepair(t *testing.T) {
 		{"both tables", `flush set ip verdict hairpin
 			delete element ip6 verdict nodeport-addresses { 2001:db8::1 }`,
 			"elements of ip verdict hairpin, elements of ip6 verdict nodeport-addresses", outcome{added: 3}},
-		{"a rule inserted", `insert rule ip verdict services drop`, "chains, rules or sets", outcome{full: true}},
-		{"a chain flushed", `flush chain ip verdict nat-prerouting`, "chains, rules or sets", outcome{full: true}},
+		{"a rule inserted", `insert rule ip verdict services drop`, "chains, rules or sets", outcome{}},
+		{"a rule with a set", `insert rule ip verdict services meta l4proto { tcp, udp } drop`, "chains, rules or sets", outcome{}},
+		{"a rule with a map of its own", `add map ip verdict mine { type ipv4_addr : verdict; }
+			add element ip verdict mine { 10.96.0.1 : drop }
+			insert rule ip verdict services ip daddr vmap @mine`, "chains, rules or sets", outcome{}},
+		{"a base chain", `add chain ip verdict mine { type filter hook input priority 5; policy drop; }`, "chains, rules or sets", outcome{}},
+		{"a chain flushed", `flush chain ip verdict nat-prerouting`, "chains, rules or sets", outcome{}},
+		{"the chain of a class flushed", `flush chain ip verdict random-2`, "chains, rules or sets", outcome{}},
+		{"a rule and elements", `insert rule ip verdict services drop
+			flush map ip verdict endpoints`, "chains, rules or sets, elements of ip verdict endpoints", outcome{added: 6}},
+		{"a set made again", `flush table ip verdict
+			delete set ip verdict cluster-ips
+			add set ip verdict cluster-ips { type ipv4_addr; }`, "chains, rules or sets", outcome{full: true}},
 		{"a table deleted", `delete table ip verdict`, "chains, rules or sets", outcome{full: true}},
 		{"everything flushed", `flush ruleset`, "chains, rules or sets", outcome{full: true}},
 	}
@@ -236,39 +247,39 @@ func TestRepairWithChangesWaiting(t *testing.T) {
 	}
 }
 
-// BenchmarkRepair is one deleted endpoint among many Services: from the event until the kernel has it again.
+// foreignEdits are what BenchmarkRepair repairs.
+var foreignEdits = []struct{ name, script string }{
+	{"element", "delete element ip verdict endpoints { 0:2 . 1 }"},
+	{"rule", "insert rule ip verdict balance counter"},
+}
+
+// BenchmarkRepair is one edit among many Services: from the event until the kernel has what it should have.
 func BenchmarkRepair(b *testing.B) {
-	for _, n := range []int{100, 1000, 10000} {
+	for _, n := range []int{1000, 10000, 50000} {
 		b.Run(fmt.Sprintf("services=%d", n), func(b *testing.B) {
 			ns := newNamespace(b)
 			e := ns.engine(b)
-			for i := range n {
-				p := twoPorts(i)[0]
-				p.Frontends, p.Cluster = p.Frontends[:1], nil
-				for j := range 10 {
-					p.Cluster = append(p.Cluster, endpoints(fmt.Sprintf("10.244.%d.%d:8080", i%250, j+1))...)
-				}
-				if err := e.Set(&p); err != nil {
-					b.Fatal(err)
-				}
-			}
-			mustApply(b, e)
+			growing(b, e, IPv4, 0, n, 10)
 			w, err := e.Watch()
 			if err != nil {
 				b.Fatal(err)
 			}
 			defer w.Close()
-			for b.Loop() {
-				b.StopTimer()
-				ns.load(b, "delete element ip verdict endpoints { 0:2 . 1 }")
-				b.StartTimer()
-				i, err := w.Next(b.Context())
-				if err != nil {
-					b.Fatal(err)
-				}
-				if r, err := e.Repair(i); err != nil || r.Full || r.Added != 1 {
-					b.Fatalf("%+v, %v", r, err)
-				}
+			for _, edit := range foreignEdits {
+				b.Run(edit.name, func(b *testing.B) {
+					for b.Loop() {
+						b.StopTimer()
+						ns.load(b, edit.script)
+						b.StartTimer()
+						i, err := w.Next(b.Context())
+						if err != nil {
+							b.Fatal(err)
+						}
+						if r, err := e.Repair(i); err != nil || r.Full || r.Bytes == 0 {
+							b.Fatalf("%+v, %v", r, err)
+						}
+					}
+				})
 			}
 		})
 	}

@@ -54,12 +54,7 @@ func (tb *table) sweepNext(k kernel) (bool, error) {
 		if p == nil {
 			continue // it went since the round began
 		}
-		tb.buildPort(t, p)
-		for i := range p.pools {
-			if pl := &p.pools[i]; pl.hash.written != 0 {
-				t.add(tb.family, idHashTables, tb.hashedElement(t, touchedPool{p, pl}, pl.hash.written))
-			}
-		}
+		tb.listPort(t, p)
 	}
 	for id := range tb.defs {
 		list := t.elements[tb.family.index()][id].add

@@ -24,7 +24,9 @@ type Interference struct {
 	Structure bool
 	// Lost reports that the kernel dropped events: anything may have changed.
 	Lost bool
-	sets map[tableSet]*touched // the sets whose elements changed
+	// replaced: tables came or went, or sets of the program. Their elements may have gone without a word.
+	replaced bool
+	sets     map[tableSet]*touched // the sets whose elements changed
 }
 
 // tableSet names a set in one of our tables.
@@ -79,6 +81,7 @@ func (i *Interference) String() string {
 func (i *Interference) Merge(later Interference) {
 	i.Process, i.PID = later.Process, later.PID
 	i.Structure, i.Lost = i.Structure || later.Structure, i.Lost || later.Lost
+	i.replaced = i.replaced || later.replaced
 	for at, t := range later.sets {
 		if i.sets == nil {
 			i.sets = map[tableSet]*touched{}
@@ -221,26 +224,51 @@ func (w *Watcher) read(datagram []byte) (i Interference, complete bool) {
 	return i, complete
 }
 
-// event notes a change of our tables. In all events, attribute 1 names the table.
+// Kinds of events that package unix does not have: "nft destroy" makes them (Linux 6.3 and newer).
+const (
+	msgDestroyChain       = 27
+	msgDestroyRule        = 28
+	msgDestroySet         = 29
+	msgDestroySetElements = 30
+)
+
+// event notes a change of our tables. In all events, attribute 1 names the table, and in those of sets attribute 2 names
+// the set.
 func (i *Interference) event(kind uint16, f Family, a nlmsg.Attributes) {
-	table, set := "", ""
+	table, second := "", ""
 	var elements nlmsg.Attributes
-	ofElements := kind == unix.NFT_MSG_NEWSETELEM || kind == unix.NFT_MSG_DELSETELEM
 	for a.Next() {
-		switch {
-		case a.Kind == 1:
+		switch a.Kind {
+		case 1:
 			table = a.Text()
-		case ofElements && a.Kind == unix.NFTA_SET_ELEM_LIST_SET:
-			set = a.Text()
-		case ofElements && a.Kind == unix.NFTA_SET_ELEM_LIST_ELEMENTS:
+		case 2:
+			second = a.Text()
+		case unix.NFTA_SET_ELEM_LIST_ELEMENTS:
 			elements = a.Nested()
 		}
 	}
+	if table != TableName || f != IPv4 && f != IPv6 {
+		return
+	}
+	switch kind {
+	case unix.NFT_MSG_NEWSETELEM, unix.NFT_MSG_DELSETELEM, msgDestroySetElements:
+		i.elementEvent(tableSet{family: f, set: second}, elements)
+		return
+	case unix.NFT_MSG_NEWCHAIN, unix.NFT_MSG_DELCHAIN, msgDestroyChain, unix.NFT_MSG_NEWRULE, unix.NFT_MSG_DELRULE, msgDestroyRule:
+	case unix.NFT_MSG_NEWSET, unix.NFT_MSG_DELSET, msgDestroySet:
+		i.replaced = i.replaced || slices.Contains(setNames[:], second)
+	default:
+		i.replaced = true
+	}
+	i.Structure = true
+}
+
+// elementEvent notes elements that changed. The sets of rules of others are not ours.
+func (i *Interference) elementEvent(at tableSet, elements nlmsg.Attributes) {
 	switch {
-	case table != TableName || f != IPv4 && f != IPv6:
-	case set == mapAffinity || set == setUnanswered || set == setRefusing: // packets make their entries
-	case ofElements:
-		i.touch(tableSet{family: f, set: set}, elements)
+	case at.set == mapAffinity || at.set == setUnanswered || at.set == setRefusing: // packets make their entries
+	case slices.Contains(setNames[:], at.set):
+		i.touch(at, elements)
 	default:
 		i.Structure = true
 	}
