@@ -36,9 +36,10 @@ func (o Outcome) String() string {
 // conn is a netlink socket to nf_tables. It is used by one goroutine.
 type conn struct {
 	sock        *socket.Conn
+	netns       int // as in Options
 	writeBuffer int
 	answers     []byte
-	request     wire // for requests outside batches
+	wire        wire // for requests outside batches
 	unread      bool // the socket may hold answers to an earlier request
 	patience    time.Duration
 	deadline    time.Time // when reading ends; zero: when patience does
@@ -59,7 +60,7 @@ func dial(netns int) (*conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open netlink socket to nf_tables: %w", err)
 	}
-	c := &conn{sock: sock, answers: make([]byte, 1<<16), patience: answerTimeout}
+	c := &conn{sock: sock, netns: netns, answers: make([]byte, 1<<16), patience: answerTimeout}
 	if err := c.prepare(); err != nil {
 		return nil, errors.Join(err, sock.Close())
 	}

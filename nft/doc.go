@@ -61,6 +61,7 @@
 //	owner.go        keeps other processes off the tables
 //	watch.go        commits of other processes to our tables
 //	repair.go       undoes them; owners.go: what the elements are to be that they touched
+//	look.go         looks at everything in parts, when the kernel dropped events
 //	sweep.go        finds what no message told of
 //	lister.go       reads the elements for a listing
 //	content.go      both tables, without the numbers that are local to a process

@@ -38,6 +38,8 @@ type Engine struct {
 	instance  uint32 // in the stamps of the tables
 	netns     int    // as in Options
 	counts    counts
+	looks     []*look // what is left to look at since the kernel dropped events; empty: nothing
+	lookAgain bool    // the kernel dropped events since that began
 }
 
 // kernel is what the engine needs of nf_tables: a netlink socket (conn), or a model in memory (memoryKernel). Tests
@@ -50,6 +52,8 @@ type kernel interface {
 	readable
 	// survey reads what exists of our table, without elements.
 	survey(f Family) (existing, error)
+	// readSet begins to read a set or map. Other requests can come between its parts.
+	readSet(f Family, set string) (setReader, error)
 	// surveyTable reads only whether there is a table, and of which layout.
 	surveyTable(f Family) (existing, error)
 	close() error
@@ -57,7 +61,8 @@ type kernel interface {
 
 // Options configure an engine.
 type Options struct {
-	// NetNS is a file descriptor of the network namespace to work in; 0: the present one.
+	// NetNS is a file descriptor of the network namespace to work in; 0: the present one. It must stay open as long as
+	// the engine is used: Watch and Look open sockets of their own.
 	NetNS int
 	// Families to serve; empty: both. A kernel without IPv6 (ipv6.disable=1) refuses the chains of an ip6 table.
 	Families []Family
@@ -215,6 +220,7 @@ type Result struct {
 	Deleted int           // elements that were deleted
 	Bytes   int           // size of the batch
 	Kernel  time.Duration // time in the system call that carries the batch
+	More    bool          // there is more to look at: Look continues
 	// Room names the service ports that got less than they asked for, and for which there is room. The caller Sets them
 	// again.
 	Room []PortID
@@ -267,6 +273,9 @@ func (e *Engine) apply() (Result, error) {
 func (e *Engine) applied(full bool) {
 	if !full || e.whole {
 		e.counts.note(e.tx, e.whole)
+	}
+	if full {
+		_ = e.endLook() // everything was compared; the socket of a list only fails to close if it is closed
 	}
 	for _, tb := range e.active {
 		if full && !e.whole {

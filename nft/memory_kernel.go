@@ -386,6 +386,24 @@ func (k *memoryKernel) dumpElements(f Family, set string, each func(foundElement
 	return nil
 }
 
+// memoryReader reads a set at once.
+type memoryReader struct{ elements []foundElement }
+
+func (k *memoryKernel) readSet(f Family, set string) (setReader, error) {
+	l := &memoryReader{}
+	err := k.dumpElements(f, set, func(e foundElement) { l.elements = append(l.elements, e) })
+	return l, err
+}
+
+func (l *memoryReader) next(each func(foundElement)) (more bool, err error) {
+	for _, e := range l.elements {
+		each(e)
+	}
+	return false, nil
+}
+
+func (l *memoryReader) close() error { return nil }
+
 func (s *memorySet) found(e memoryElement) foundElement {
 	return foundElement{
 		key: e.keyBytes(e.arena), data: s.data(e), comment: e.label, intervalEnd: e.intervalEnd,

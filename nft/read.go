@@ -47,59 +47,100 @@ func (c *conn) dump(kind uint16, f Family, attrs func(*wire), each func(nlmsg.At
 
 // ask sends a request and calls each with the attributes of every answer.
 func (c *conn) ask(kind, flags uint16, f Family, attrs func(*wire), each func(nlmsg.Attributes)) error {
-	w := &c.request
+	if err := c.request(kind, flags, f, attrs); err != nil {
+		return err
+	}
+	return c.readAnswers(c.wire.Seq, each)
+}
+
+func (c *conn) request(kind, flags uint16, f Family, attrs func(*wire)) error {
+	w := &c.wire
 	w.Buf = w.Buf[:0]
 	start := w.begin(kind, flags, f)
 	if attrs != nil {
 		attrs(w)
 	}
 	w.End(start)
-	if err := c.sendRaw(w.Buf); err != nil {
-		return err
-	}
-	return c.readAnswers(w.Seq, each)
+	return c.sendRaw(w.Buf)
 }
 
 func (c *conn) readAnswers(seq uint32, each func(nlmsg.Attributes)) error {
-	interrupted := false
-	for {
-		n, err := c.wait()
-		if err != nil {
-			return fmt.Errorf("read the answer of nf_tables: %w", err)
-		}
-		m := nlmsg.NewMessages(c.answers[:n])
-		for m.Next() {
-			if m.Seq != seq {
-				continue // the answer to an earlier request
-			}
-			interrupted = interrupted || m.Flags&unix.NLM_F_DUMP_INTR != 0
-			ack, last := m.Ack()
-			switch {
-			case !last:
-				each(m.Attributes())
-				continue
-			case ack.Errno != 0:
-				return ack.Err()
-			}
-			c.unread = false
-			if interrupted {
-				return errInterrupted
-			}
+	for interrupted := false; ; {
+		last, changed, err := c.readDatagram(seq, each)
+		interrupted = interrupted || changed
+		switch {
+		case err != nil:
+			return err
+		case last && interrupted:
+			return errInterrupted
+		case last:
 			return nil
 		}
-		if err := m.Err(); err != nil {
-			return fmt.Errorf("read the answer of nf_tables: %w", err)
-		}
 	}
+}
+
+// readDatagram reads the next answers to a request. It reports whether the last one was among them, and whether nf_tables
+// changed since the one before.
+func (c *conn) readDatagram(seq uint32, each func(nlmsg.Attributes)) (last, changed bool, err error) {
+	n, err := c.wait()
+	if err != nil {
+		return false, false, fmt.Errorf("read the answer of nf_tables: %w", err)
+	}
+	m := nlmsg.NewMessages(c.answers[:n])
+	for m.Next() {
+		if m.Seq != seq {
+			continue // the answer to an earlier request
+		}
+		changed = changed || m.Flags&unix.NLM_F_DUMP_INTR != 0
+		ack, isAck := m.Ack()
+		switch {
+		case !isAck:
+			each(m.Attributes())
+			continue
+		case ack.Errno != 0:
+			return true, changed, ack.Err()
+		}
+		c.unread = false
+		return true, changed, nil
+	}
+	if err := m.Err(); err != nil {
+		return false, changed, fmt.Errorf("read the answer of nf_tables: %w", err)
+	}
+	return false, changed, nil
 }
 
 // dumpElements reads all elements of a set or map.
 func (c *conn) dumpElements(f Family, set string, each func(foundElement)) error {
-	return c.dump(unix.NFT_MSG_GETSETELEM, f, func(w *wire) {
+	return c.dump(unix.NFT_MSG_GETSETELEM, f, ofOurSet(set), func(a nlmsg.Attributes) { decodeElements(a, each) })
+}
+
+func ofOurSet(set string) func(*wire) {
+	return func(w *wire) {
 		w.Text(unix.NFTA_SET_ELEM_LIST_TABLE, TableName)
 		w.Text(unix.NFTA_SET_ELEM_LIST_SET, set)
-	}, func(a nlmsg.Attributes) { decodeElements(a, each) })
+	}
 }
+
+// socketReader reads a set through a socket of its own: the kernel keeps the place of one dump for each socket.
+type socketReader struct{ conn *conn }
+
+func (c *conn) readSet(f Family, set string) (setReader, error) {
+	own, err := dial(c.netns)
+	if err != nil {
+		return nil, err
+	}
+	if err := own.request(unix.NFT_MSG_GETSETELEM, unix.NLM_F_DUMP, f, ofOurSet(set)); err != nil {
+		return nil, errors.Join(err, own.close())
+	}
+	return &socketReader{own}, nil
+}
+
+func (l *socketReader) next(each func(foundElement)) (more bool, err error) {
+	last, _, err := l.conn.readDatagram(l.conn.wire.Seq, func(a nlmsg.Attributes) { decodeElements(a, each) })
+	return !last, err
+}
+
+func (l *socketReader) close() error { return l.conn.close() }
 
 // decodeElements calls each for the elements of an answer. Their bytes are valid until each returns.
 func decodeElements(a nlmsg.Attributes, each func(foundElement)) {

@@ -11,7 +11,7 @@ import (
 // Repair undoes what another process did to our tables. Where elements changed, it compares them with the kernel and
 // writes the difference. Where chains and rules changed, it writes those that are not as they should be. Both tables are
 // compared as a whole if the process replaced tables or sets, or if changes are collected already. After an error the
-// next Apply does that.
+// next Apply does that. If the kernel dropped events, Repair begins to look at everything, and Look continues.
 func (e *Engine) Repair(i Interference) (Result, error) {
 	// A table that was deleted and made again may be intact and have the elements of another time.
 	e.rebuild = e.rebuild || i.replaced || e.collected()
@@ -25,7 +25,19 @@ func (e *Engine) Repair(i Interference) (Result, error) {
 	if e.rebuild {
 		return e.Apply()
 	}
-	return e.repair(t)
+	r, err := e.repair(t)
+	if err != nil || !i.Lost {
+		return r, err
+	}
+	e.beginLook()
+	looked, err := e.Look(firstLook)
+	looked.add(&r)
+	return looked, err
+}
+
+// add sums up two results.
+func (r *Result) add(o *Result) {
+	r.Added, r.Deleted, r.Bytes, r.Kernel = r.Added+o.Added, r.Deleted+o.Deleted, r.Bytes+o.Bytes, r.Kernel+o.Kernel
 }
 
 // repairTable writes the differences that an interference made. It demands a rebuild if they would not suffice.
@@ -94,14 +106,14 @@ func (tb *table) compare(t *Transaction, k kernel, i *Interference) error {
 	for id := range tb.defs {
 		d := &tb.defs[id]
 		at := i.sets[tableSet{family: tb.family, set: d.name}]
-		if d.dynamic || at == nil && !i.Lost {
+		if d.dynamic || at == nil {
 			continue
 		}
 		if want == nil {
 			want = tb.wanted(i)
 		}
 		compare := compareSet
-		if at != nil && !at.many && !d.interval {
+		if !at.many && !d.interval {
 			compare = at.compare
 		}
 		if err := compare(tb, t, k, setID(id), want); err != nil {
@@ -116,42 +128,54 @@ func (tb *table) wanted(i *Interference) *Transaction {
 	keys := keysOf{}
 	for id := range tb.defs {
 		at := i.sets[tableSet{family: tb.family, set: tb.defs[id].name}]
-		if i.Lost || at != nil && at.many {
+		if at == nil {
+			continue
+		}
+		if at.many {
 			return tb.everything()
 		}
-		if at != nil {
-			for key := range at.keys {
-				keys[setID(id)] = append(keys[setID(id)], []byte(key))
-			}
-		}
+		keys[setID(id)] = at.bytes()
 	}
 	return tb.owned(keys)
 }
 
+// bytes are the keys.
+func (at *touched) bytes() (keys [][]byte) {
+	for key := range at.keys {
+		keys = append(keys, []byte(key))
+	}
+	return keys
+}
+
 // compare looks at the touched elements only.
 func (at *touched) compare(tb *table, t *Transaction, k kernel, id setID, want *Transaction) error {
-	d := &tb.defs[id]
-	wanted := map[string]element{}
-	for _, e := range want.elements[tb.family.index()][id].add {
-		if key := e.keyBytes(want.arena); at.keys[string(key)] {
-			wanted[string(key)] = e
+	wanted := map[string]*element{}
+	list := want.elements[tb.family.index()][id].add
+	for i := range list {
+		if key := list[i].keyBytes(want.arena); at.keys[string(key)] {
+			wanted[string(key)] = &list[i]
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(at.keys)) {
-		e, is := wanted[key]
-		found, exists, err := k.lookup(tb.family, d.name, []byte(key))
-		if err != nil {
+		if err := tb.mend(t, k, id, want, []byte(key), wanted[key]); err != nil {
 			return err
 		}
-		if exists && is && found.holds(e, want.arena, d) {
-			continue
-		}
-		if exists {
-			t.del(tb.family, id, t.found(&found))
-		}
-		if is {
-			t.add(tb.family, id, t.copied(e, want.arena))
-		}
+	}
+	return nil
+}
+
+// mend writes what makes the element with a key as it is to be; nil: there is to be none.
+func (tb *table) mend(t *Transaction, k kernel, id setID, want *Transaction, key []byte, e *element) error {
+	d := &tb.defs[id]
+	found, exists, err := k.lookup(tb.family, d.name, key)
+	if err != nil || exists && e != nil && found.holds(*e, want.arena, d) {
+		return err
+	}
+	if exists {
+		t.del(tb.family, id, t.found(&found))
+	}
+	if e != nil {
+		t.add(tb.family, id, t.copied(*e, want.arena))
 	}
 	return nil
 }

@@ -115,8 +115,7 @@ const (
 // watchBuffer holds the events of other processes until the watcher reads them.
 const watchBuffer = 4 << 20
 
-// Watch starts to listen, in the namespace of the engine; a descriptor in Options.NetNS must still be open. What
-// happened before is not reported.
+// Watch starts to listen, in the namespace of the engine. What happened before is not reported.
 func (e *Engine) Watch() (*Watcher, error) {
 	c, ok := e.conn.(*conn)
 	if !ok {
