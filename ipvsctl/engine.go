@@ -248,8 +248,9 @@ func (e *Engine) settle() {
 }
 
 // Intact compares three virtual servers, chosen at random, with what the kernel has. It returns false when one differs,
-// for example because someone ran "ipvsadm -C". The next Add then reads every virtual server and repairs it.
-func (e *Engine) Intact() (bool, error) {
+// for example because someone ran "ipvsadm -C". If repair is true, the next Add then reads every virtual server and
+// repairs it.
+func (e *Engine) Intact(repair bool) (bool, error) {
 	remaining := 3
 	for _, s := range e.servers { // in random order
 		if s.want == nil || s.dirty {
@@ -259,8 +260,10 @@ func (e *Engine) Intact() (bool, error) {
 		if err != nil {
 			return false, err
 		}
-		if !same {
+		if !same && repair {
 			e.distrust()
+		}
+		if !same {
 			return false, nil
 		}
 		if remaining--; remaining == 0 {

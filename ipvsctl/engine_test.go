@@ -346,7 +346,7 @@ func TestIntact(t *testing.T) {
 		mustSet(t, e, "web", web)
 		pass(t, e, start())
 		m.readError = syscall.ENOBUFS
-		if _, err := e.Intact(); !errors.Is(err, syscall.ENOBUFS) {
+		if _, err := e.Intact(true); !errors.Is(err, syscall.ENOBUFS) {
 			t.Errorf("error is %v", err)
 		}
 	})
@@ -354,7 +354,7 @@ func TestIntact(t *testing.T) {
 
 func expectIntact(t *testing.T, e *Engine, want bool) {
 	t.Helper()
-	got, err := e.Intact()
+	got, err := e.Intact(true)
 	must(t, err)
 	if got != want {
 		t.Errorf("intact: %v, want %v", got, want)

@@ -62,7 +62,7 @@ type kernel interface {
 // Options configure an engine.
 type Options struct {
 	// NetNS is a file descriptor of the network namespace to work in; 0: the present one. It must stay open as long as
-	// the engine is used: Watch and Look open sockets of their own.
+	// the engine is used: Watch and Repair open sockets of their own.
 	NetNS int
 	// Families to serve; empty: both. A kernel without IPv6 (ipv6.disable=1) refuses the chains of an ip6 table.
 	Families []Family
@@ -220,7 +220,7 @@ type Result struct {
 	Deleted int           // elements that were deleted
 	Bytes   int           // size of the batch
 	Kernel  time.Duration // time in the system call that carries the batch
-	More    bool          // there is more to look at: Look continues
+	More    bool          // there is more to look at; see Repair
 	// Room names the service ports that got less than they asked for, and for which there is room. The caller Sets them
 	// again.
 	Room []PortID
@@ -404,38 +404,4 @@ func Cleanup(o Options) (err error) {
 		return fmt.Errorf("delete tables %s: %w", TableName, err)
 	}
 	return err
-}
-
-// Intact reports whether both tables still have the chains, rules and sets that the engine made, the stamp of the latest
-// transaction, and as many elements as the engine wrote. Each call looks up the elements of some service ports as well,
-// other ones each time. If the tables are not intact, or before the first Apply, the next Apply writes what differs.
-func (e *Engine) Intact() (bool, error) {
-	for _, tb := range e.active {
-		intact, err := e.intact(tb)
-		if err != nil {
-			return false, fmt.Errorf("read table %s %s: %w", tb.family, TableName, err)
-		}
-		e.rebuild = e.rebuild || !intact
-	}
-	return !e.rebuild, nil
-}
-
-func (e *Engine) intact(tb *table) (bool, error) {
-	was, sound, err := e.sound(tb)
-	if err != nil || !sound || e.collected() || e.rebuild {
-		return sound, err // what is collected is not in the kernel yet
-	}
-	if !e.countsMatch(tb, was) {
-		return false, nil
-	}
-	return tb.sweepNext(e.conn)
-}
-
-// sound reports whether a table has its chains, rules and sets, and its stamp. It does not look at other elements.
-func (e *Engine) sound(tb *table) (was existing, sound bool, err error) {
-	if was, err = e.conn.survey(tb.family); err != nil || !tb.intact(was) {
-		return was, false, err
-	}
-	sound, err = e.hasStamp(tb, tb.stamp)
-	return was, sound, err
 }

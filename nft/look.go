@@ -8,8 +8,8 @@ import (
 )
 
 // When the kernel dropped events, anything may have changed. To compare everything takes seconds in large tables, and no
-// change of a Service must wait for that. So the engine looks at a part at a time: Repair begins, and the caller calls
-// Look until nothing is left, with pauses and passes in between.
+// change of a Service must wait for that. So the engine looks at a part at a time. Repair begins, and an empty
+// interference has it continue. The caller does that until nothing is left, with pauses and passes in between.
 //
 // First come the elements that are to be there, by look-ups. Then come those that nobody wants: the kernel counts the
 // elements of its sets (Linux 6.16 and newer), and the engine lists those sets whose number is not as it should be, or
@@ -46,8 +46,12 @@ func smallSets() []setID {
 	return []setID{idDispatch, idTargetPorts, idNodePortAddresses, idServiceCIDRs, idPodCIDRs}
 }
 
-// firstLook is how long Repair looks by itself. Tables with some hundred Services are done then.
-const firstLook = 20 * time.Millisecond
+// firstPart is how long Repair looks at first. Tables with a hundred Services are done then. Each further part takes
+// nextPart.
+const (
+	firstPart = 20 * time.Millisecond
+	nextPart  = 5 * time.Millisecond
+)
 
 // beginLook begins to look at everything. A look that is under way comes to its end first. Otherwise events that are lost
 // again and again would keep it from ever getting there.
@@ -87,9 +91,9 @@ func (e *Engine) endLook() (err error) {
 	return err
 }
 
-// Look continues to look at everything, for about the given time, and undoes what it finds. More in the result says
-// that it has to be called again. After an error the next Apply compares everything.
-func (e *Engine) Look(within time.Duration) (Result, error) {
+// look continues to look at everything, for about the given time, and undoes what it finds. After an error the next Apply
+// compares everything.
+func (e *Engine) look(within time.Duration) (Result, error) {
 	t := &Transaction{}
 	r := Result{Text: t.String, More: len(e.looks) > 0}
 	if !r.More || e.rebuild || e.collected() { // the next Apply comes first
@@ -323,8 +327,7 @@ func (l *look) chooseLists(e *Engine) error {
 	l.listed = true
 	for id := range l.tb.defs {
 		d := &l.tb.defs[id]
-		n, counted := was.counts[d.name]
-		if !d.dynamic && !d.interval && (!counted || int64(n) != e.counts[l.tb.family.index()][id].Load()) {
+		if n, counted := was.counts[d.name]; d.isCounted() && (!counted || n != e.count(l.tb, setID(id))) {
 			l.lists = append(l.lists, setID(id))
 		}
 	}

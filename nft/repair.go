@@ -11,8 +11,14 @@ import (
 // Repair undoes what another process did to our tables. Where elements changed, it compares them with the kernel and
 // writes the difference. Where chains and rules changed, it writes those that are not as they should be. Both tables are
 // compared as a whole if the process replaced tables or sets, or if changes are collected already. After an error the
-// next Apply does that. If the kernel dropped events, Repair begins to look at everything, and Look continues.
+// next Apply does that.
+//
+// If the kernel dropped events, or Check found the change, Repair begins to look at everything. While the result says
+// that there is More, the caller calls Repair with an empty interference, and it looks at the next part.
 func (e *Engine) Repair(i Interference) (Result, error) {
+	if i.Empty() {
+		return e.look(nextPart)
+	}
 	// A table that was deleted and made again may be intact and have the elements of another time.
 	e.rebuild = e.rebuild || i.replaced || e.collected()
 	t := &Transaction{}
@@ -26,11 +32,11 @@ func (e *Engine) Repair(i Interference) (Result, error) {
 		return e.Apply()
 	}
 	r, err := e.repair(t)
-	if err != nil || !i.Lost {
+	if err != nil || !i.Lost && !i.unheard {
 		return r, err
 	}
 	e.beginLook()
-	looked, err := e.Look(firstLook)
+	looked, err := e.look(firstPart)
 	looked.add(&r)
 	return looked, err
 }
@@ -106,7 +112,7 @@ func (tb *table) compare(t *Transaction, k kernel, i *Interference) error {
 	for id := range tb.defs {
 		d := &tb.defs[id]
 		at := i.sets[tableSet{family: tb.family, set: d.name}]
-		if d.dynamic || at == nil {
+		if d.dynamic || at == nil || at.many && i.unheard { // the look comes to large sets
 			continue
 		}
 		if want == nil {
@@ -131,7 +137,7 @@ func (tb *table) wanted(i *Interference) *Transaction {
 		if at == nil {
 			continue
 		}
-		if at.many {
+		if at.many && !i.unheard {
 			return tb.everything()
 		}
 		keys[setID(id)] = at.bytes()

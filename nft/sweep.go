@@ -1,17 +1,43 @@
 package nft
 
-import (
-	"fmt"
-	"slices"
-)
+import "fmt"
 
-// The kernel tells the engine of each commit of another process. The sweep is the net below that: each call of Intact
-// compares how many elements every set has, and looks up the elements of some service ports, one after the other. It
-// finds what no message told of.
+// The kernel tells the engine of each commit of another process. The sweep is the net below that: each Check compares
+// how many elements every set has, and looks up the elements of some service ports, one after the other. It finds what
+// no message told of.
 
-// sweepParts is how many calls of Intact look at all service ports. The loop calls it every 5 seconds, so one round takes
-// 10 minutes. BenchmarkIntact: a call takes 10 ms for 10,000 service ports of 10 endpoints, and 4 ms for 1,000.
+// sweepParts is how many Checks look at all service ports. The loop calls it every 5 seconds, so one round takes 10
+// minutes. BenchmarkCheck: a call takes 10 ms for 10,000 service ports of 10 endpoints, and 4 ms for 1,000.
 const sweepParts = 120
+
+// Check compares both tables with what the engine made: chains, rules and sets, the stamp of the latest transaction, and
+// how many elements each set has. Each call looks up the elements of some service ports as well, other ones each time.
+// It changes nothing. Repair undoes what it found.
+func (e *Engine) Check() (Interference, error) {
+	var i Interference
+	for _, tb := range e.active {
+		if err := e.check(&i, tb); err != nil {
+			return Interference{}, fmt.Errorf("read table %s %s: %w", tb.family, TableName, err)
+		}
+	}
+	i.unheard = !i.Empty()
+	return i, nil
+}
+
+func (e *Engine) check(i *Interference, tb *table) error {
+	was, err := e.conn.survey(tb.family)
+	if err != nil {
+		return err
+	}
+	lost, err := e.lostContents(tb, was)
+	i.replaced = i.replaced || lost
+	i.Structure = i.Structure || lost || !tb.intact(was)
+	if err != nil || lost || e.rebuild || e.collected() {
+		return err // what is collected is not in the kernel yet
+	}
+	e.checkCounts(i, tb, was)
+	return tb.sweepNext(i, e.conn)
+}
 
 // sweep has the service ports of a table that this round has not looked at.
 type sweep struct {
@@ -33,38 +59,45 @@ func (s *sweep) next(ports map[string]*port) []string {
 	return list
 }
 
-// countsMatch reports whether each set has as many elements as the engine wrote. Linux before 6.16 does not count. Of
-// sets of ranges, it counts the ranges, and not their ends; they are left out.
-func (e *Engine) countsMatch(tb *table, was existing) bool {
+// checkCounts notes the sets that do not have as many elements as the engine wrote.
+func (e *Engine) checkCounts(i *Interference, tb *table, was existing) {
 	for id := range tb.defs {
 		d := &tb.defs[id]
-		n, counted := was.counts[d.name]
-		if !d.dynamic && !d.interval && counted && int64(n) != e.counts[tb.family.index()][id].Load() {
-			return false
+		if n, counted := was.counts[d.name]; counted && d.isCounted() && n != e.count(tb, setID(id)) {
+			i.at(tableSet{family: tb.family, set: d.name}).many = true
 		}
 	}
-	return true
 }
 
-// sweep looks up the elements of the next service ports. It reports whether the kernel has them all.
-func (tb *table) sweepNext(k kernel) (bool, error) {
+// count is how many elements a set is to have.
+func (e *Engine) count(tb *table, id setID) int { return int(e.counts[tb.family.index()][id].Load()) }
+
+// isCounted reports whether the kernel's count of the elements can be compared. Linux before 6.16 does not count. Of sets
+// of ranges, it counts the ranges, and not their ends. Into dynamic sets, rules write.
+func (d *setDef) isCounted() bool { return !d.dynamic && !d.interval }
+
+// sweepNext looks up the elements of the next service ports, and notes those that are not as they should be.
+func (tb *table) sweepNext(i *Interference, k kernel) error {
 	t := &Transaction{}
 	for _, name := range tb.swept.next(tb.ports) {
-		p := tb.ports[name]
-		if p == nil {
-			continue // it went since the round began
-		}
-		tb.listPort(t, p)
-	}
-	for id := range tb.defs {
-		list := t.elements[tb.family.index()][id].add
-		for row := range slices.Chunk(list, rowLength) {
-			if has, err := tb.hasRow(k, setID(id), t, row); !has || err != nil {
-				return false, err
-			}
+		if p := tb.ports[name]; p != nil { // otherwise it went since the round began
+			tb.listPort(t, p)
 		}
 	}
-	return true, nil
+	for _, row := range t.rowsOf(tb.family) {
+		has, err := tb.hasRow(k, row.set, t, row.elements)
+		if err != nil {
+			return err
+		}
+		if has {
+			continue
+		}
+		at := i.at(tableSet{family: tb.family, set: tb.defs[row.set].name})
+		for _, e := range row.elements {
+			at.touch(e.keyBytes(t.arena))
+		}
+	}
+	return nil
 }
 
 // hasRow reports whether the kernel has some elements of a set.

@@ -16,7 +16,7 @@ import (
 	"github.com/verdict-proxy/verdict/nft/nlmsg"
 )
 
-// Interference is a commit of another process that changed our tables.
+// Interference is a commit of another process that changed our tables, or what Check found of one.
 type Interference struct {
 	Process string // the name of the process, as the kernel has it (at most 15 characters)
 	PID     int    // in the initial process namespace of the watcher; 0: it has ended, or is not visible here
@@ -24,6 +24,8 @@ type Interference struct {
 	Structure bool
 	// Lost reports that the kernel dropped events: anything may have changed.
 	Lost bool
+	// unheard: Check found the change, and no message told of it. So there may be more.
+	unheard bool
 	// replaced: tables came or went, or sets of the program. Their elements may have gone without a word.
 	replaced bool
 	sets     map[tableSet]*touched // the sets whose elements changed
@@ -44,21 +46,21 @@ type touched struct {
 // maxTouched bounds the keys that are noted for a set.
 const maxTouched = 1024
 
-// touch notes elements of a set.
-func (i *Interference) touch(at tableSet, elements nlmsg.Attributes) {
+// at is what is noted of a set.
+func (i *Interference) at(set tableSet) *touched {
 	if i.sets == nil {
 		i.sets = map[tableSet]*touched{}
 	}
-	t := i.sets[at]
-	if t == nil {
-		t = &touched{keys: map[string]bool{}}
-		i.sets[at] = t
+	if i.sets[set] == nil {
+		i.sets[set] = &touched{keys: map[string]bool{}}
 	}
-	for elements.Next() && !t.many {
-		found := decodeElement(elements.Nested())
-		t.keys[string(found.key)] = true
-		t.many = len(t.keys) > maxTouched
-	}
+	return i.sets[set]
+}
+
+// touch notes an element.
+func (t *touched) touch(key []byte) {
+	t.keys[string(key)] = true
+	t.many = t.many || len(t.keys) > maxTouched
 }
 
 // String says what changed.
@@ -81,21 +83,16 @@ func (i *Interference) String() string {
 func (i *Interference) Merge(later Interference) {
 	i.Process, i.PID = later.Process, later.PID
 	i.Structure, i.Lost = i.Structure || later.Structure, i.Lost || later.Lost
-	i.replaced = i.replaced || later.replaced
+	i.replaced, i.unheard = i.replaced || later.replaced, i.unheard || later.unheard
 	for at, t := range later.sets {
-		if i.sets == nil {
-			i.sets = map[tableSet]*touched{}
-		}
-		if i.sets[at] == nil {
-			i.sets[at] = t
-			continue
-		}
-		maps.Copy(i.sets[at].keys, t.keys)
-		i.sets[at].many = i.sets[at].many || t.many || len(i.sets[at].keys) > maxTouched
+		both := i.at(at)
+		maps.Copy(both.keys, t.keys)
+		both.many = both.many || t.many || len(both.keys) > maxTouched
 	}
 }
 
-func (i *Interference) empty() bool { return !i.Lost && !i.Structure && len(i.sets) == 0 }
+// Empty reports whether nothing changed.
+func (i *Interference) Empty() bool { return !i.Lost && !i.Structure && len(i.sets) == 0 }
 
 // Watcher hears of commits by other processes. One goroutine may use it, beside the one that uses the engine.
 type Watcher struct {
@@ -200,7 +197,7 @@ func (w *Watcher) Next(ctx context.Context) (Interference, error) {
 		case err != nil:
 			return Interference{}, fmt.Errorf("read events of nf_tables: %w", err)
 		}
-		if i, complete := w.read(w.buffer[:n]); complete && !i.empty() {
+		if i, complete := w.read(w.buffer[:n]); complete && !i.Empty() {
 			return i, nil
 		}
 	}
@@ -267,7 +264,10 @@ func (i *Interference) elementEvent(at tableSet, elements nlmsg.Attributes) {
 	switch {
 	case at.set == mapAffinity || at.set == setUnanswered || at.set == setRefusing: // packets make their entries
 	case slices.Contains(setNames[:], at.set):
-		i.touch(at, elements)
+		for t := i.at(at); elements.Next() && !t.many; {
+			found := decodeElement(elements.Nested())
+			t.touch(found.key)
+		}
 	default:
 		i.Structure = true
 	}

@@ -12,6 +12,7 @@
 //	planning.go      planning some Services, and who gets a frontend that several ask for
 //	budget.go        how much each namespace may become
 //	environment.go   what follows from the settings, the Node object and the host's addresses
+//	repair.go        what other processes changed: found, undone and reported
 //	pace.go          when the next pass may begin; retries
 //	flows.go         stale UDP flows, cleaned beside the loop
 //	triggers.go      trigger times of endpoint changes, for the latency metric

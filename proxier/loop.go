@@ -46,8 +46,12 @@ func (p *Proxier) wait(ctx context.Context, check, tick <-chan time.Time) (wante
 		return p.repair(i)
 	case <-check:
 		return p.check()
+	case <-p.looking.due(p.pace.failures):
+		p.look()
+		return false
 	case now := <-tick:
 		p.errors.passes.write(now)
+		p.repairFound()
 		return p.tick()
 	case <-p.outliers.wake():
 		return p.replanOutliers()
@@ -92,83 +96,6 @@ func (p *Proxier) continues() bool { return p.left && p.pace.failures == 0 && p.
 func (p *Proxier) noteWaiting() {
 	if p.store.Synced() && p.pace.wait() {
 		p.observer.Pending(p.pace.waiting)
-	}
-}
-
-// check reports whether a pass has to repair what others changed ("flush ruleset" of the host's firewall, for example),
-// or to ask again for addresses of the host.
-func (p *Proxier) check() (wanted bool) {
-	if !p.node.known || p.pace.failures > 0 {
-		return false
-	}
-	if !p.settings.Repair {
-		return p.node.askAgain // the watcher reports, and a check would have the next pass repair
-	}
-	damaged, err := p.dataplane.Check()
-	for _, what := range damaged {
-		p.log.Warn("someone else changed what Verdict wrote into the kernel; writing it again", "object", what)
-	}
-	if err != nil {
-		p.log.Warn("cannot compare the kernel with what Verdict wrote; trying again", "every", checkPeriod, "error", err)
-	}
-	if len(damaged) > 0 {
-		p.flows.rulesRepaired(false)
-	}
-	return len(damaged) > 0 || p.node.askAgain
-}
-
-// repair undoes what another process did to the tables, and reports whether a pass is needed.
-func (p *Proxier) repair(i dataplane.Interference) (wanted bool) {
-	for len(p.interference) > 0 {
-		i.Merge(<-p.interference)
-	}
-	p.log.Warn("another process changed the tables of Verdict", "process", i.Process, "pid", i.PID, "changed", i.String(),
-		"next", p.afterInterference())
-	report := RepairReport{Interference: i}
-	if p.settings.Repair && p.node.known && p.pace.failures > 0 {
-		p.repairLater(i)
-	} else if p.settings.Repair && p.node.known {
-		began := time.Now()
-		report.Result, report.Tried = p.dataplane.Repair(i), true
-		report.Duration = time.Since(began)
-		p.errors.repair(&report)
-		if report.Result.Err != nil {
-			p.pace.failed(time.Now())
-		}
-	}
-	if p.settings.Repair {
-		p.flows.rulesRepaired(report.Tried && report.Result.Err == nil)
-	}
-	p.observer.Repaired(report)
-	return false // after a failure, pace has a pass done
-}
-
-// afterInterference says what becomes of a change by another process.
-func (p *Proxier) afterInterference() string {
-	switch {
-	case !p.settings.Repair:
-		return "nothing, because of --repair=false"
-	case p.pace.failures > 0:
-		return "it is undone when a pass applies again"
-	}
-	return "it is undone now"
-}
-
-// repairLater keeps an interference until a pass is in the kernel. The pass may write everything, but it need not: it may
-// have failed before it came to the tables.
-func (p *Proxier) repairLater(i dataplane.Interference) {
-	if p.unrepaired != nil {
-		p.unrepaired.Merge(i)
-		return
-	}
-	p.unrepaired = &i
-}
-
-// repairNow undoes what came while passes failed.
-func (p *Proxier) repairNow() {
-	if i := p.unrepaired; i != nil {
-		p.unrepaired = nil
-		p.repair(*i)
 	}
 }
 
@@ -378,6 +305,7 @@ func (p *Proxier) finish(report PassReport) {
 	report.HealthChecks = p.checks.take(p.node.shared.NodePortAddresses)
 	p.errors.report(&report, p.pace.failures)
 	p.observer.PassDone(report)
+	p.serversDone(&report)
 	if applied {
 		p.flows.rulesApplied(p.node.shared.NodePortAddresses)
 		p.outliers.applied(p.node.shared.NodePortAddresses)

@@ -205,21 +205,6 @@ func TestRunRetriesAndStops(t *testing.T) {
 	}
 }
 
-func TestTablesRemovedBySomeoneElse(t *testing.T) {
-	w := newWorld(t)
-	w.store.MarkSynced()
-	if err := w.Once(); err != nil {
-		t.Fatal(err)
-	}
-	if w.check() {
-		t.Fatal("a pass is wanted although the tables are intact")
-	}
-	w.rules.missing = true
-	if !w.check() || !strings.Contains(w.log.String(), "someone else changed") {
-		t.Fatalf("no pass is wanted although the tables vanished, or nothing was logged:\n%s", w.log)
-	}
-}
-
 func TestFlowsAreCleanedAfterTheRules(t *testing.T) {
 	w := newWorld(t)
 	dns := service("dns", "10.96.0.53", 1)

@@ -18,8 +18,9 @@ type Dataplane interface {
 	Set(*plan.Service) []state.Problem
 	Delete(state.Name)
 	Apply() dataplane.Result
-	Check() (damaged []string, err error)
+	Check(repair bool) (dataplane.Found, error)
 	Repair(dataplane.Interference) dataplane.Result
+	Look() dataplane.Result
 	Tick() dataplane.Result
 	Totals() dataplane.AllTotals
 }
@@ -64,6 +65,10 @@ type Proxier struct {
 	reconfigured <-chan *config.Settings
 	interference <-chan dataplane.Interference
 	unrepaired   *dataplane.Interference // came while passes failed
+	found        *dataplane.Interference // by a check
+	looking      looking
+	servers      time.Time            // since when virtual servers wait for a repair; zero: they do not
+	told         map[string]time.Time // changes that were reported, and that --repair=false leaves in force
 
 	node     nodeEnvironment
 	planning planning
@@ -83,7 +88,7 @@ type Proxier struct {
 func New(o Options) *Proxier {
 	return &Proxier{
 		settings: o.Settings, store: o.Store, dataplane: o.Dataplane, observer: o.Observer, log: o.Log,
-		interference: o.Interference, reconfigured: o.Reconfigured,
+		interference: o.Interference, reconfigured: o.Reconfigured, told: map[string]time.Time{},
 
 		node:     nodeEnvironment{settings: o.Settings, primary: o.Primary, ipv6: !o.NoIPv6, servers: o.APIServers, log: o.Log},
 		planning: newPlanning(o.Store, o.Settings, o.Outliers),

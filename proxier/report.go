@@ -22,14 +22,6 @@ type Observer interface {
 	Repaired(RepairReport)
 }
 
-// RepairReport tells what another process did to the tables, and what became of the repair.
-type RepairReport struct {
-	Interference dataplane.Interference
-	Tried        bool // false: --repair=false, or a pass that is due writes everything anyway
-	Result       dataplane.Result
-	Duration     time.Duration
-}
-
 // ProblemReport names what cannot be honored.
 type ProblemReport struct {
 	Changed []state.ObjectProblems // all problems of each object whose problems changed, sorted by object

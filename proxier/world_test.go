@@ -42,9 +42,10 @@ func (f *faulty) Set(p *nft.Port) error {
 	return f.Memory.Set(p)
 }
 
-func (f *faulty) Intact() (bool, error) {
-	intact, err := f.Memory.Intact()
-	return intact && !f.missing, err
+func (f *faulty) Check() (nft.Interference, error) {
+	i, err := f.Memory.Check()
+	i.Structure = i.Structure || f.missing
+	return i, err
 }
 
 func (f *faulty) Apply() (nft.Result, error) {

@@ -10,16 +10,20 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/verdict-proxy/verdict/proxier/dataplane"
+	"github.com/verdict-proxy/verdict/proxier"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
 // blamePeriod is how often an Event names the same process. The log and the metrics have each change.
 const blamePeriod = time.Hour
 
-// interfered raises an Event on this Node that names the process which changed the tables.
-func (e *events) interfered(i *dataplane.Interference, outcome string, now time.Time) {
-	if now.Sub(e.blamed[i.Process]) < blamePeriod {
+// interfered raises an Event on this Node that names the process which changed the tables or virtual servers.
+func (e *events) interfered(r *proxier.RepairReport, outcome string, now time.Time) {
+	i, key, what := &r.Interference, r.Interference.Process, "the tables of Verdict: "+r.What()
+	if r.Servers {
+		key, what = "virtual servers", "virtual servers of Verdict"
+	}
+	if now.Sub(e.blamed[key]) < blamePeriod {
 		return
 	}
 	for process, when := range e.blamed { // names come and go
@@ -27,14 +31,14 @@ func (e *events) interfered(i *dataplane.Interference, outcome string, now time.
 			delete(e.blamed, process)
 		}
 	}
-	e.blamed[i.Process] = now
+	e.blamed[key] = now
 	process := "a process that the kernel does not name"
 	if i.Process != "" {
 		process = fmt.Sprintf("process %s (pid %d)", i.Process, i.PID)
 	}
 	e.post(note{
-		aboutNode: true, reason: "RulesChanged", topic: i.Process + now.UTC().Format(time.RFC3339),
-		text: process + " changed the tables of Verdict: " + i.String() + "; the change was " + outcome,
+		aboutNode: true, reason: "RulesChanged", topic: key + now.UTC().Format(time.RFC3339),
+		text: process + " changed " + what + "; the change was " + outcome,
 	})
 }
 

@@ -18,6 +18,7 @@ import (
 
 	"github.com/verdict-proxy/verdict/config"
 	"github.com/verdict-proxy/verdict/nft"
+	"github.com/verdict-proxy/verdict/proxier"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
@@ -167,7 +168,11 @@ func TestEventNamesTheProcess(t *testing.T) {
 		process string
 		after   time.Duration
 	}{{"nft", 0}, {"nft", time.Minute}, {"firewalld", 2 * time.Minute}, {"nft", time.Hour}, {"", time.Hour}} {
-		e.interfered(&nft.Interference{Process: x.process, PID: 7, Structure: true}, "repaired", began.Add(x.after))
+		i := nft.Interference{Process: x.process, PID: 7, Structure: true}
+		e.interfered(&proxier.RepairReport{Interference: i}, "repaired", began.Add(x.after))
+	}
+	for range 2 {
+		e.interfered(&proxier.RepairReport{Servers: true}, "reported", began)
 	}
 	for len(e.queue) > 0 {
 		if err := e.raise(t.Context(), <-e.queue); err != nil {
@@ -184,7 +189,9 @@ func TestEventNamesTheProcess(t *testing.T) {
 	slices.Sort(notes)
 	changed := " changed the tables of Verdict: chains, rules or sets; the change was repaired"
 	want := []string{
-		"a process that the kernel does not name" + changed, "process firewalld (pid 7)" + changed,
+		"a process that the kernel does not name changed the tables of Verdict: chains, rules or sets; the change was repaired",
+		"a process that the kernel does not name changed virtual servers of Verdict; the change was reported",
+		"process firewalld (pid 7)" + changed,
 		"process nft (pid 7)" + changed, "process nft (pid 7)" + changed,
 	}
 	if !slices.Equal(notes, want) {

@@ -274,11 +274,11 @@ func (r *faultyRuleset) Guard(addrs []netip.Addr) (bool, error) {
 	return r.Ruleset.Guard(addrs)
 }
 
-func (r *faultyRuleset) Intact() (bool, error) {
+func (r *faultyRuleset) Check() (nft.Interference, error) {
 	if err := r.hit("compare tables"); err != nil {
-		return false, err
+		return nft.Interference{}, err
 	}
-	return r.Ruleset.Intact()
+	return r.Ruleset.Check()
 }
 
 // faultyBalancer is the IPVS engine with faults in front of it. When Obstacle or Add fails, nft serves the port, and
@@ -341,11 +341,11 @@ func (b *faultyBalancer) Tick(now time.Time) (ipvsctl.Result, error) {
 	return b.Balancer.Tick(now)
 }
 
-func (b *faultyBalancer) Intact() (bool, error) {
+func (b *faultyBalancer) Intact(repair bool) (bool, error) {
 	if err := b.hit("compare virtual servers"); err != nil {
 		return false, err
 	}
-	return b.Balancer.Intact()
+	return b.Balancer.Intact(repair)
 }
 
 // failed is the result of an operation that failed for some service ports.

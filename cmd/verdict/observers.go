@@ -139,8 +139,8 @@ func (o *observers) Repaired(r proxier.RepairReport) {
 	case r.Tried:
 		outcome = "failed"
 	}
-	o.metrics.Interfered(outcome, r.Duration)
-	o.events.interfered(&r.Interference, outcome, time.Now())
+	o.metrics.Interfered(r.Interference.Process, outcome, r.Duration)
+	o.events.interfered(&r, outcome, time.Now())
 }
 
 // Problems implements proxier.Observer.

@@ -30,6 +30,7 @@ type Result struct {
 	Failures []Failure
 
 	Full    bool          // nft wrote both tables as a whole
+	More    bool          // Look has to continue
 	Added   int           // elements
 	Deleted int           // elements
 	Bytes   int           // of all nft batches
@@ -119,6 +120,7 @@ func (d *Dataplane) note(r *Result, call func() (nft.Result, error)) {
 	}
 	r.Outcome, r.Err = done.Outcome, err
 	r.Full = r.Full || done.Full
+	r.More = done.More
 	r.Added += done.Added
 	r.Deleted += done.Deleted
 	r.Bytes += done.Bytes
@@ -183,34 +185,39 @@ func addressList(addrs []netip.Addr) string {
 	return fmt.Sprintf("%s and %d more addresses", addrs[0], len(addrs)-1)
 }
 
-// Check compares the kernel with what Apply wrote. It names what others changed; the next Apply repairs it.
-func (d *Dataplane) Check() (damaged []string, err error) {
-	intact, err := d.ruleset.Intact()
-	if err == nil && !intact {
-		damaged = append(damaged, "tables ip verdict, ip6 verdict")
-	}
+// Found is what Check found.
+type Found struct {
+	Tables  Interference // Repair undoes it
+	Servers bool         // virtual servers differ
+}
+
+// Check compares the kernel with what Apply wrote. If repair is true, the next Apply repairs virtual servers.
+func (d *Dataplane) Check(repair bool) (found Found, err error) {
+	found.Tables, err = d.ruleset.Check()
 	if d.ipvs == nil {
-		return damaged, err
+		return found, err
 	}
-	intact, ipvsErr := d.ipvs.Intact()
+	intact, ipvsErr := d.ipvs.Intact(repair)
 	if ipvsErr != nil {
 		ipvsErr = fmt.Errorf("read virtual servers: %w", ipvsErr)
-	} else if !intact {
-		damaged = append(damaged, "virtual servers")
 	}
-	return damaged, errors.Join(err, ipvsErr)
+	found.Servers = ipvsErr == nil && !intact
+	return found, errors.Join(err, ipvsErr)
 }
 
 // Interference is what another process did to the tables.
 type Interference = nft.Interference
 
 // Repair undoes an interference. It writes nothing that was Set since the last Apply unless the tables have to be
-// written as a whole.
+// written as a whole. If the result says that there is More, Look continues.
 func (d *Dataplane) Repair(i Interference) Result {
 	var r Result
 	d.note(&r, func() (nft.Result, error) { return d.ruleset.Repair(i) })
 	return r
 }
+
+// Look compares the next part of both tables with what Apply wrote, and undoes what it finds.
+func (d *Dataplane) Look() Result { return d.Repair(Interference{}) }
 
 // Tick continues drains and removals, and names the Services whose ports an engine is to be offered again.
 func (d *Dataplane) Tick() Result {

@@ -19,7 +19,7 @@ type Ruleset interface {
 	Delete(nft.Family, string)
 	SetGlobals(nft.Globals)
 	Apply() (nft.Result, error)
-	Intact() (bool, error)
+	Check() (nft.Interference, error)
 	Repair(nft.Interference) (nft.Result, error)
 	Guard([]netip.Addr) (bool, error)
 	Unguard([]netip.Addr)
@@ -34,7 +34,7 @@ type Balancer interface {
 	Add(now time.Time) (ipvsctl.Result, error)
 	Remove(now time.Time) (ipvsctl.Result, error)
 	Tick(now time.Time) (ipvsctl.Result, error)
-	Intact() (bool, error)
+	Intact(repair bool) (bool, error)
 }
 
 // Options configure a Dataplane.

@@ -9,8 +9,9 @@
 //   - Set and Delete say what one Service is to look like. They collect changes and do not fail. Set returns a Problem
 //     for each part of the Service that cannot be served as asked. The port is then served in the nearest way that works.
 //   - Apply hands all collected changes to the kernel. See Result for what the loop does with the outcome.
-//   - Check compares the kernel with what Apply wrote and names what others changed. The next Apply repairs that.
-//   - Repair undoes what another process did to the tables, as soon as the kernel tells of it.
+//   - Check compares the kernel with what Apply wrote and names what others changed.
+//   - Repair undoes what another process did to the tables, as soon as the kernel tells of it or Check finds it. Look
+//     continues the comparison of everything that Repair begins when the kernel has dropped messages.
 //   - Tick continues work that needs time: drains, and retries of what IPVS refused. The loop calls it every second.
 //
 // A service port whose element the kernel refuses goes into quarantine: the nft engine gets it again after 1 minute, then
@@ -76,7 +77,7 @@
 // # Files
 //
 //	dataplane.go      the Dataplane: Set, Delete, SetEnvironment
-//	apply.go          Apply, Check, Repair and Tick: the order between the engines
+//	apply.go          Apply, Check, Repair, Look and Tick: the order between the engines
 //	changes.go        what each transaction changed, for people
 //	ipvs.go           which ports IPVS has, which it refused, and when they are tried again
 //	environment.go    what all Services share

@@ -174,8 +174,8 @@ func checkServed(t *testing.T, m *Memory, allowed map[serves]bool) {
 			t.Fatalf("the kernel serves %+v, which no Service has", key)
 		}
 	}
-	if whole, err := m.Ruleset.Intact(); err != nil || !whole {
-		t.Fatalf("the tables are intact: %t, %v", whole, err)
+	if i, err := m.Ruleset.Check(); err != nil || !i.Empty() {
+		t.Fatalf("in the tables changed: %s, %v", &i, err)
 	}
 }
 

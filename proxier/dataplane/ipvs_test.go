@@ -322,11 +322,13 @@ func TestDrainsAreFollowed(t *testing.T) {
 	if got := strings.Join(w.journal, ", "); got != "unguard [10.96.0.1], apply" {
 		t.Errorf("journal %s", got)
 	}
-	if damaged, err := w.Check(); len(damaged) > 0 || err != nil {
-		t.Errorf("damaged %v, error %v; nobody changed anything", damaged, err)
+	if found, err := w.Check(true); found.Servers || !found.Tables.Empty() || err != nil {
+		t.Errorf("found %+v, error %v; nobody changed anything", found, err)
 	}
 	w.balancer.damaged = true
-	if damaged, err := w.Check(); len(damaged) != 1 || damaged[0] != "virtual servers" || err != nil {
-		t.Errorf("after interference: damaged %v, error %v", damaged, err)
+	for _, repair := range []bool{true, false} {
+		if found, err := w.Check(repair); !found.Servers || !found.Tables.Empty() || err != nil {
+			t.Errorf("after interference: found %+v, error %v", found, err)
+		}
 	}
 }

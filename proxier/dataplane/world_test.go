@@ -112,7 +112,7 @@ func (b *balancer) faulty(r ipvsctl.Result, err error) (ipvsctl.Result, error) {
 	return r, err
 }
 
-func (b *balancer) Intact() (bool, error) { return !b.damaged, nil }
+func (b *balancer) Intact(bool) (bool, error) { return !b.damaged, nil }
 
 func webKey() ipvsctl.Key {
 	return ipvsctl.Key{Addr: netip.MustParseAddr("10.96.0.1"), Port: 80, Protocol: ipvsctl.TCP}

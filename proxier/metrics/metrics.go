@@ -214,9 +214,11 @@ func (m *Metrics) Problems(objects map[string]int, fields map[[2]string]int) {
 	}
 }
 
-// Interfered counts what another process did to the tables: the outcome is repaired, failed or reported.
-func (m *Metrics) Interfered(outcome string, took time.Duration) {
+// Interfered counts what another process did to the tables or to virtual servers: the outcome is repaired, failed or
+// reported. Process is its name; "": nobody knows.
+func (m *Metrics) Interfered(process, outcome string, took time.Duration) {
 	m.interferences.WithLabelValues(outcome).Inc()
+	m.byProcess.WithLabelValues(m.processes.label(process)).Inc()
 	if outcome != "reported" {
 		m.repairDuration.Observe(took.Seconds())
 	}

@@ -28,6 +28,8 @@ type verdict struct {
 	readFailures *prometheus.CounterVec
 
 	interferences  *prometheus.CounterVec
+	byProcess      *prometheus.CounterVec
+	processes      processNames
 	repairDuration prometheus.Histogram
 }
 
@@ -68,7 +70,11 @@ func newVerdict() verdict {
 			"Failed attempts to list or watch a resource at the Kubernetes API, and lists that are not used because they are not plausible.",
 			"resource"),
 		interferences: counter("verdict_interferences_total",
-			"Commits of other processes that changed the tables, by what became of them: repaired, failed or reported only.", "outcome"),
+			"Changes of the tables or of virtual servers by other processes, by what became of them: repaired, failed or reported only.",
+			"outcome"),
+		byProcess: counter("verdict_interferences_by_process_total",
+			"The same changes by the name of the process. A series begins when a process is first seen.", "process"),
+		processes: processNames{known: map[string]bool{}},
 		repairDuration: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "verdict_repair_duration_seconds",
 			Help:    "Duration of a repair, from the event until the kernel has what it should have.",
@@ -80,7 +86,7 @@ func newVerdict() verdict {
 func (v *verdict) collectors() []prometheus.Collector {
 	return []prometheus.Collector{
 		v.passes, v.passDuration, v.transactions, v.stages, v.pools, v.problems, v.elements, v.frontends, v.endpoints, v.rejected, v.lastApplied,
-		v.interferences, v.repairDuration, v.readable, v.readFailures,
+		v.interferences, v.byProcess, v.repairDuration, v.readable, v.readFailures,
 	}
 }
 
