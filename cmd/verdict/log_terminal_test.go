@@ -41,7 +41,7 @@ func logged(t *testing.T, format string, to, from *os.File) string {
 	t.Helper()
 	s := config.Default()
 	s.LogFormat = format
-	newLogger(to, &s).Error("a request failed", "resource", "pods", "err", "no route")
+	newLogger(to, &s).Error("a request failed", "resource", "pods", "err", "no route") //nolint:sloglint // the key of client-go
 	buffer := make([]byte, 4096)
 	n, err := from.Read(buffer)
 	if err != nil && err != io.EOF {
