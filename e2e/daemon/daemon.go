@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"testing"
 	"time"
 
@@ -71,10 +72,20 @@ func (d *Daemon) WaitFor(t testing.TB, what string, holds func(*socket.Status) b
 	t.Fatalf("no %s within %s: %+v, %v\n%s", what, Patience, s, err, d.Log(20))
 }
 
-// WaitPass waits until there was another pass, and the kernel has all changes.
+// WaitPass waits until there was another pass with Services, and the kernel has all changes.
 func (d *Daemon) WaitPass(t testing.TB, after uint64) {
 	t.Helper()
-	d.WaitFor(t, "pass", func(s *socket.Status) bool { return s.Passes > after && s.LastError == "" })
+	d.WaitFor(t, "pass", func(s *socket.Status) bool {
+		if s.Passes <= after || s.LastError != "" {
+			return false
+		}
+		var list []socket.Pass
+		d.Node.MustDo(t, func() (err error) {
+			list, err = socket.NewClient().Passes()
+			return err
+		})
+		return slices.ContainsFunc(list, func(p socket.Pass) bool { return p.Number > after && p.Services > 0 })
+	})
 }
 
 // Write writes a manifest.
