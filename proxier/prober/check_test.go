@@ -127,6 +127,26 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+// TestSessionsAreResumed: the second check of an endpoint resumes the session of the first one, and no other endpoint's.
+func TestSessionsAreResumed(t *testing.T) {
+	resumed := make(chan bool, 1)
+	h := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { resumed <- r.TLS.DidResume })
+	at := func() string {
+		s := httptest.NewTLSServer(h)
+		t.Cleanup(s.Close)
+		return s.Listener.Addr().String()
+	}
+	a, b := at(), at()
+	for i, to := range []string{a, b, a, b} {
+		if r := ask(t, "tcp", to, "https server-name=any.example"); !r.Good {
+			t.Fatalf("%+v", r)
+		}
+		if got, want := <-resumed, i >= 2; got != want {
+			t.Errorf("check %d resumed the session: %t, want %t", i+1, got, want)
+		}
+	}
+}
+
 // nameServer knows one name, over UDP and TCP at the same port. It refuses questions about the root.
 func nameServer(t *testing.T) string {
 	t.Helper()
