@@ -173,7 +173,7 @@ func refusing(t *testing.T, e *engine, f lab.Family, annotation string) {
 		t.Error("with \"eject,refusals\", no connection fails after the first second; otherwise, connections go on to fail")
 	}
 	if annotation == "observe,refusals" {
-		b.waitFor(`msg="an endpoint does not answer" endpoint=` + endpoints[2].addr(lab.IPv4).String())
+		b.waitFor(`msg="an endpoint does not answer" endpoint=` + endpoints[2].addr(f).String())
 	}
 	logErrors(t, list, death)
 }
