@@ -373,22 +373,38 @@ func (e *Engine) send(r *Result) error {
 }
 
 // Cleanup deletes both tables and everything in them. It is no error if they do not exist.
+//
+// The rules go first, in a transaction of their own. When a table is deleted, the kernel takes its chains off their hooks
+// one after the other, with their rules in force to the last. The maps have no elements by then, but the sets have: a new
+// connection to a cluster IP would not be translated, and would then be refused. When rules are deleted, all chains lose
+// theirs at the same time.
 func Cleanup(o Options) (err error) {
 	c, err := dial(o.NetNS)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, c.close()) }()
-	t := &Transaction{}
+	rules, tables := &Transaction{}, &Transaction{}
 	for _, f := range Families() {
 		was, err := c.surveyTable(f)
 		if err != nil {
 			return fmt.Errorf("read table %s %s: %w", f, TableName, err)
 		}
 		if was.table {
-			t.operation(operation{kind: opDeleteTable, family: f})
+			rules.operation(operation{kind: opFlushRules, family: f})
+			tables.operation(operation{kind: opDeleteTable, family: f})
 		}
 	}
+	for _, t := range []*Transaction{rules, tables} {
+		if err := c.commit(t); err != nil {
+			return fmt.Errorf("delete tables %s: %w", TableName, err)
+		}
+	}
+	return nil
+}
+
+// commit sends a transaction that no engine keeps track of.
+func (c *conn) commit(t *Transaction) error {
 	if t.Empty() {
 		return nil
 	}
@@ -396,12 +412,9 @@ func Cleanup(o Options) (err error) {
 	if err := b.encode(t); err != nil {
 		return err
 	}
-	_, _, err = c.send(&b)
+	_, _, err := c.send(&b)
 	if errors.Is(err, unix.EPERM) {
 		err = fmt.Errorf("%w; %w", err, errOwned)
-	}
-	if err != nil {
-		return fmt.Errorf("delete tables %s: %w", TableName, err)
 	}
 	return err
 }

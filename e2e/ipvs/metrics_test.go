@@ -90,6 +90,8 @@ func connectionsBesideIpvsadm(b *bed) {
 	b.settled("endpoints web a b c")
 	nodePort := b.at(80)
 	nodePort.To = netip.AddrPortFrom(b.address("NODE"), 30080)
+	metric := func() float64 { return b.metric("verdict_service_connections_total")[b.family.String()] }
+	earlier := metric() // those of other tests with the same service port and daemon
 	var counted, balanced float64
 	defer func() { b.Logf("at the end, ipvsadm says %v, and the metric %v", balanced, counted) }()
 	for n := range 3 {
@@ -97,7 +99,7 @@ func connectionsBesideIpvsadm(b *bed) {
 		b.once("x", nodePort)
 		b.until(30*time.Second, "the connections are those of ipvsadm", func() bool {
 			balanced = b.balanced()
-			counted = b.metric("verdict_service_connections_total")[b.family.String()]
+			counted = metric() - earlier
 			return counted == balanced && balanced == float64(2*n+2)
 		})
 	}
