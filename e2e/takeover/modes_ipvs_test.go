@@ -9,14 +9,12 @@ const synced = `"syncProxyRules complete"`
 
 const anyExternal = "--ipvs-external-cidrs=0.0.0.0/0,::/0"
 
-var sameScheduler = []string{"--default-scheduler=rr", anyExternal}
-
-// In the first run, nft takes over from IPVS. In the others, Verdict serves with IPVS as well: by the scheduler of
-// kube-proxy, and by another one. That is changed back first, as config/deploy/README.md says: kube-proxy changes the
-// scheduler of a virtual server in its place, and the kernel refuses connections meanwhile (ip_vs_edit_service).
+// In the first run, nft takes over from IPVS. In the next one, Verdict serves with IPVS as well, by kube-proxy's scheduler.
+// Another scheduler is not among them: kube-proxy changes it in its place when it returns, and the kernel refuses
+// connections meanwhile (ip_vs_edit_service). config/deploy/README.md says what to do.
 var modes = []mode{{
 	name: "ipvs", proxyMode: "ipvs", xtables: "xtables-nft-multi", bare: true,
-	variants: []variant{{}, {flags: sameScheduler}, {flags: []string{"--default-scheduler=lc", anyExternal}, back: sameScheduler}},
+	flags: [][]string{{}, {"--default-scheduler=rr", anyExternal}},
 }}
 
 // The processor is emulated: programs are slow, and packets are not lost for it.

@@ -22,18 +22,8 @@ type mode struct {
 	xtables   string // the program that is iptables; empty: none is needed
 	// bare takes all programs away from Verdict: it needs none for this mode.
 	bare bool
-	// variants of Verdict, one after the other in each run.
-	variants []variant
-}
-
-// variant is flags of Verdict, and those that it is restarted with before kube-proxy comes back; nil: it is not restarted.
-type variant struct{ flags, back []string }
-
-func (m *mode) variant(run int) variant {
-	if len(m.variants) == 0 {
-		return variant{}
-	}
-	return m.variants[run%len(m.variants)]
+	// flags of Verdict, one list after the other in each run.
+	flags [][]string
 }
 
 // runs returns how often each test goes there and back: TAKEOVER_RUNS, by default defaultRuns.
@@ -66,17 +56,11 @@ func TestTakeOver(t *testing.T) {
 				l.begin(i, "kube-proxy ends")
 				stop(t, upstream)
 				l.begin(i, "Verdict takes over")
-				v := m.variant(i)
-				verdict := b.verdict(t, &m, v.flags, "took over from kube-proxy")
+				verdict := b.verdict(t, &m, i)
 				expectAlive(t, open, "with Verdict")
 				b.expectNoUpstream(t)
 				l.begin(i, "Verdict serves")
 				settle()
-				if v.back != nil {
-					stop(t, verdict)
-					l.begin(i, "Verdict starts with other flags")
-					verdict = b.verdict(t, &m, v.back, "kube-proxy has left nothing")
-				}
 				stop(t, verdict)
 				l.begin(i, "kube-proxy starts")
 				upstream = b.kubeProxy(t, &m)
@@ -114,14 +98,18 @@ func (b *bed) kubeProxy(t *testing.T, m *mode) *lab.Process {
 	}, synced+` ipFamily="IPv4"`, synced+` ipFamily="IPv6"`)
 }
 
-// verdict starts Verdict and waits until it has logged a text.
-func (b *bed) verdict(t *testing.T, m *mode, flags []string, text string) *lab.Process {
+// verdict starts Verdict and waits until it has taken over.
+func (b *bed) verdict(t *testing.T, m *mode, run int) *lab.Process {
 	t.Helper()
 	env := []string{"PATH=" + os.Getenv("PATH")}
 	if m.bare {
 		env = []string{"PATH=/nowhere"}
 	}
-	return b.start(t, "verdict", env, append([]string{programs.verdict, "run", "--take-over"}, flags...), text)
+	command := []string{programs.verdict, "run", "--take-over"}
+	if len(m.flags) > 0 {
+		command = append(command, m.flags[run%len(m.flags)]...)
+	}
+	return b.start(t, "verdict", env, command, "took over from kube-proxy")
 }
 
 // xtablesPath makes a folder in which iptables is the given program, and returns a search path that begins with it.
