@@ -12,27 +12,33 @@ import (
 	"github.com/google/nftables/expr"
 )
 
-// disturb calls change again and again until do returns.
+// disturb calls change again and again while it calls do: until there were enough commits to disturb it.
 func disturb(t *testing.T, change func() error, do func()) {
 	t.Helper()
 	var stop atomic.Bool
 	t.Cleanup(func() { stop.Store(true) }) // do may end the test
-	commits, failure := 0, make(chan error, 1)
+	var commits atomic.Int64
+	failure := make(chan error, 1)
 	go func() {
 		var err error
-		for ; !stop.Load() && err == nil; commits++ {
+		for ; !stop.Load() && err == nil; commits.Add(1) {
 			err = change()
 			time.Sleep(time.Millisecond)
 		}
 		failure <- err
 	}()
-	do()
+	const enough = 20
+	for end := time.Now().Add(30 * time.Second); ; {
+		if do(); commits.Load() >= enough || time.Now().After(end) {
+			break
+		}
+	}
 	stop.Store(true)
 	if err := <-failure; err != nil {
 		t.Fatalf("change tables: %v", err)
 	}
-	t.Logf("%d commits", commits)
-	if commits < 20 {
+	t.Logf("%d commits", commits.Load())
+	if commits.Load() < enough {
 		t.Fatal("too few commits: the test proves nothing")
 	}
 }
