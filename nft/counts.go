@@ -134,13 +134,7 @@ type Traffic struct {
 // ReadTraffic reads the counters of all frontends. It gives up after the time. It opens its own socket, so any goroutine
 // may call it.
 func ReadTraffic(o Options, within time.Duration) (list []Traffic, err error) {
-	c, err := dial(o.NetNS)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, c.close()) }()
-	c.deadline = time.Now().Add(within)
-	for _, f := range Families() {
+	err = readEach(o, within, func(c *conn, f Family) error {
 		for id, d := range (program{family: f}).sets() {
 			if !d.counter {
 				continue
@@ -149,11 +143,28 @@ func ReadTraffic(o Options, within time.Duration) (list []Traffic, err error) {
 				list = append(list, Traffic{Family: f, Set: setNames[id], Key: string(e.key), Name: e.comment, Packets: e.packets})
 			})
 			if err != nil && !errors.Is(err, unix.ENOENT) {
-				return list, fmt.Errorf("read the counters of %s %s %s: %w", f, TableName, d.name, err)
+				return fmt.Errorf("read the counters of %s %s %s: %w", f, TableName, d.name, err)
 			}
 		}
+		return nil
+	})
+	return list, err
+}
+
+// readEach reads the tables of both families over a socket of its own. It gives up after the time.
+func readEach(o Options, within time.Duration, read func(*conn, Family) error) (err error) {
+	c, err := dial(o.NetNS)
+	if err != nil {
+		return err
 	}
-	return list, nil
+	defer func() { err = errors.Join(err, c.close()) }()
+	c.deadline = time.Now().Add(within)
+	for _, f := range Families() {
+		if err := read(c, f); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // IPVSFrontend is a frontend that IPVS serves.
@@ -168,13 +179,7 @@ type IPVSFrontend struct {
 // ReadIPVSFrontends lists the frontends that IPVS serves, without an order. It gives up after the time. It opens its own
 // socket, so any goroutine may call it.
 func ReadIPVSFrontends(o Options, within time.Duration) (list []IPVSFrontend, err error) {
-	c, err := dial(o.NetNS)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, c.close()) }()
-	c.deadline = time.Now().Add(within)
-	for _, f := range Families() {
+	err = readEach(o, within, func(c *conn, f Family) error {
 		l := newLister(c, f, existing{}, nil)
 		for _, set := range []string{setIPVSFrontends, setIPVSNodePorts} {
 			err := c.dumpElements(f, set, func(e foundElement) {
@@ -183,11 +188,12 @@ func ReadIPVSFrontends(o Options, within time.Duration) (list []IPVSFrontend, er
 				}
 			})
 			if err != nil && !errors.Is(err, unix.ENOENT) {
-				return list, fmt.Errorf("read %s %s %s: %w", f, TableName, set, err)
+				return fmt.Errorf("read %s %s %s: %w", f, TableName, set, err)
 			}
 		}
-	}
-	return list, nil
+		return nil
+	})
+	return list, err
 }
 
 // HasFrontends reports whether the elements of a set are frontends whose connections or refused packets are counted.

@@ -139,7 +139,7 @@ func (d *Detector) status(e *endpoint) Status {
 	}
 	for _, m := range e.members {
 		s.Services = append(s.Services, m.Service)
-		if _, out := slices.BinarySearchFunc(d.planned[m.Service].Endpoints, e.at, netip.AddrPort.Compare); out {
+		if d.planned[m.Service].has(e.at) {
 			s.Ejected = append(s.Ejected, m.Service)
 		}
 	}

@@ -161,14 +161,15 @@ func statusOf(line string) (uint16, error) {
 	return uint16(status), nil
 }
 
-// Most of the work of a check by HTTPS is the handshake. There is no secret to protect from a computer of the future, so
-// the curves are the cheap ones. And an endpoint that was asked before resumes its session, without its certificate.
+// Most of the work of a check by HTTPS is the handshake. A check sends no secret, so its key exchange need not withstand a
+// quantum computer, and the curves are the cheap ones. An endpoint that was asked before resumes its session, without its
+// certificate.
 var (
 	curves   = []tls.CurveID{tls.X25519, tls.CurveP256, tls.CurveP384, tls.CurveP521}
 	sessions = tls.NewLRUClientSessionCache(maxSessions)
 )
 
-// maxSessions is how many sessions are kept, of 2 to 3 KiB each.
+// maxSessions is how many sessions are kept. Those of further endpoints begin anew each time.
 const maxSessions = 8192
 
 // sessionOf is the session with one endpoint and server name. By itself, crypto/tls has one for each server name.
