@@ -165,25 +165,43 @@ type held struct {
 
 	mu   sync.Mutex
 	flow *lab.Flow
+	node *lab.Namespace
 }
 
 func hold(t *testing.T, w *lab.World, clients []client) (list []*held) {
 	t.Helper()
 	for _, c := range clients {
 		flow, answer := w.At(t, c.place).Hold(t, c.question)
-		list = append(list, &held{client: c, flow: flow, answer: answer})
+		list = append(list, &held{client: c, flow: flow, answer: answer, node: w.Node})
 	}
 	return list
 }
 
-// ask sends a request over the connection. It returns what is wrong with the answer; empty: nothing.
+// ask sends a request over the connection. It returns what is wrong with the answer; empty: nothing. Of an answer that is
+// late, it tells what the node knew of the connection meanwhile.
 func (h *held) ask() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if r := h.flow.Send(patience); r.Outcome != lab.Answered || r.Answer.Name() != h.answer.Name() {
-		return fmt.Sprintf("%s, want an answer of %s", r, h.answer.Name())
+	r, state := h.flow.Send(patience/4), ""
+	if r.Outcome == lab.Dropped {
+		state = h.state()
+		r = h.flow.Receive(patience * 3 / 4)
+	}
+	if r.Outcome != lab.Answered || r.Answer.Name() != h.answer.Name() {
+		return fmt.Sprintf("%s, want an answer of %s%s", r, h.answer.Name(), state)
 	}
 	return ""
+}
+
+// state returns what the node knows of open connections: connection tracking, IPVS with addresses and ports in hexadecimal
+// digits, and neighbors.
+func (h *held) state() string {
+	out, err := h.node.Command("sh", "-c", "conntrack -L -f ipv4 2>&1 | grep ESTABLISHED; conntrack -L -f ipv6 2>&1 | grep ESTABLISHED; "+
+		"cat /proc/net/ip_vs; grep ESTABLISHED /proc/net/ip_vs_conn; ip neigh; ip -s -6 neigh; nft list tables")
+	if err != nil {
+		return fmt.Sprintf("; the node's state is unknown: %v", err)
+	}
+	return "; the node at that time:\n" + out
 }
 
 // use sends requests over the connections all the time. The kernel forgets a UDP flow after 30 seconds without a packet.
