@@ -82,28 +82,12 @@ type Options struct {
 // Open connects to the kernel and reads what an earlier process left. It changes nothing. What fails is tried again for 5
 // seconds, but only five times in a row if the process may not do it.
 func Open(o Options) (e *Engine, err error) {
-	end, refused := time.Now().Add(openPatience), 0
-	for {
-		if e, err = open(o); err == nil {
-			return e, nil
-		}
-		if refused++; !errors.Is(err, unix.EPERM) {
-			refused = 0
-		}
-		if refused == openRefusals || time.Now().After(end) {
-			return nil, err
-		}
-		time.Sleep(openPause)
-	}
+	err = persist(func() error {
+		e, err = open(o)
+		return err
+	})
+	return e, err
 }
-
-// The kernel may fail to answer when memory is short, or while another process commits again and again. A daemon that
-// ends for that leaves its node without changes until it is started again.
-const (
-	openPatience = 5 * time.Second
-	openRefusals = 5
-	openPause    = 50 * time.Millisecond
-)
 
 func open(o Options) (*Engine, error) {
 	c, err := dial(o.NetNS)
@@ -192,6 +176,12 @@ func (e *Engine) noteChange(p *port) {
 		e.rebuild = true
 	}
 	p.changed = e.applies + 1
+}
+
+// Pending counts the elements that the next Apply adds and deletes; 0 if it writes everything.
+func (e *Engine) Pending() int {
+	added, deleted := e.tx.Elements()
+	return added + deleted
 }
 
 // SetGlobals replaces the globals.

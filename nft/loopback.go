@@ -1,7 +1,6 @@
 package nft
 
 import (
-	"errors"
 	"fmt"
 
 	"golang.org/x/sys/unix"
@@ -37,20 +36,18 @@ type LoopbackGuard struct {
 
 // ReadLoopbackGuard reads what the kernel has of the guard.
 func ReadLoopbackGuard(o Options) (g LoopbackGuard, err error) {
-	c, err := dial(o.NetNS)
-	if err != nil {
-		return g, err
-	}
-	defer func() { err = errors.Join(err, c.close()) }()
-	if g.Record, g.Exists, err = c.readComment(LoopbackTableName); err != nil {
-		return g, err
-	}
-	was, err := c.survey(IPv4)
-	if err != nil {
-		return g, fmt.Errorf("read table ip %s: %w", TableName, err)
-	}
-	_, g.Program = was.chains[loopbackGuardChain]
-	return g, nil
+	err = withConn(o, func(c *conn) (err error) {
+		if g.Record, g.Exists, err = c.readComment(LoopbackTableName); err != nil {
+			return err
+		}
+		was, err := c.survey(IPv4)
+		if err != nil {
+			return fmt.Errorf("read table ip %s: %w", TableName, err)
+		}
+		_, g.Program = was.chains[loopbackGuardChain]
+		return nil
+	})
+	return g, err
 }
 
 // GuardLoopback writes the table ip verdict-loopback with a comment, in place of the one that is there.

@@ -25,12 +25,10 @@ func WriteRecord(o Options, text string) error {
 
 // ReadRecord returns the record, or an empty text if there is none.
 func ReadRecord(o Options) (text string, err error) {
-	c, err := dial(o.NetNS)
-	if err != nil {
-		return "", err
-	}
-	defer func() { err = errors.Join(err, c.close()) }()
-	text, _, err = c.readComment(RecordTableName)
+	err = withConn(o, func(c *conn) (err error) {
+		text, _, err = c.readComment(RecordTableName)
+		return err
+	})
 	return text, err
 }
 
@@ -65,22 +63,20 @@ func (t *Transaction) onTable(table string, o operation) {
 	t.operation(o)
 }
 
-func changeTable(o Options, table string, change func(*Transaction)) (err error) {
-	c, err := dial(o.NetNS)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, c.close()) }()
+func changeTable(o Options, table string, change func(*Transaction)) error {
 	t := &Transaction{}
 	change(t)
 	var b batch
 	if err := b.encode(t); err != nil {
 		return err
 	}
-	_, why, err := c.send(&b)
-	if why != nil {
-		err = fmt.Errorf("nf_tables refused %s: %w", b.blame(t, why), why.Err())
-	}
+	err := withConn(o, func(c *conn) error {
+		_, why, err := c.send(&b)
+		if why != nil {
+			err = fmt.Errorf("nf_tables refused %s: %w", b.blame(t, why), why.Err())
+		}
+		return err
+	})
 	if err != nil {
 		return fmt.Errorf("write table ip %s: %w", table, err)
 	}
