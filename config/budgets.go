@@ -10,6 +10,9 @@ type Budgets struct {
 	// Frontends are addresses x ports. Elements are endpoints of ports, and source ranges of frontends.
 	ServiceFrontends, ServiceElements     int
 	NamespaceFrontends, NamespaceElements int
+	// NamespaceChanges is how many changes of the kernel a second the large changes of one namespace may need in the long
+	// run. It may need as many as NamespaceElements at once.
+	NamespaceChanges int
 	// NamespaceLogLines is how many lines a minute the log has about problems of the objects of one namespace.
 	NamespaceLogLines int
 }
@@ -19,7 +22,7 @@ type Budgets struct {
 func defaultBudgets() Budgets {
 	return Budgets{
 		ServiceFrontends: 4096, ServiceElements: 100_000, NamespaceFrontends: 250_000, NamespaceElements: 1_000_000,
-		NamespaceLogLines: 100,
+		NamespaceChanges: 1000, NamespaceLogLines: 100,
 	}
 }
 
@@ -29,6 +32,7 @@ func (b *Budgets) validate() error {
 		positive("--max-service-elements", b.ServiceElements),
 		positive("--max-namespace-frontends", b.NamespaceFrontends),
 		positive("--max-namespace-elements", b.NamespaceElements),
+		positive("--max-namespace-changes", b.NamespaceChanges),
 		positive("--max-namespace-log-lines", b.NamespaceLogLines),
 	)
 }

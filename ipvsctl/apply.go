@@ -47,7 +47,10 @@ func (e *Engine) sweep(r *Result, now time.Time, selected func(*server) bool) {
 			continue
 		}
 		s.dirty, s.failed = false, false
-		if err := e.converge(r, s); err != nil {
+		before := len(r.Operations)
+		err := e.converge(r, s)
+		r.count(s.owner, len(r.Operations)-before)
+		if err != nil {
 			r.Failures = append(r.Failures, Failure{Name: s.owner, Key: s.key, Err: err})
 			s.stale, s.failed = true, true
 			e.markDirty(s)

@@ -12,12 +12,23 @@ import (
 type Result struct {
 	Operations Operations // those that the kernel took, in this order
 	Failures   []Failure
+	ByName     map[string]int // how many Operations each name of Set needed, if any
 	// NotLocal lists the addresses that Coming named before this Add and that are certainly not local after it. They
 	// need no guard. An address that may be local after an error is not in the list. It keeps its guard until
 	// Released lists it.
 	NotLocal []netip.Addr
 
 	unsure []netip.Addr // may be local after an error
+}
+
+// count notes operations for a name.
+func (r *Result) count(name string, n int) {
+	if n > 0 && name != "" {
+		if r.ByName == nil {
+			r.ByName = map[string]int{}
+		}
+		r.ByName[name] += n
+	}
 }
 
 // Released lists the addresses that were local and no longer are. They need no guard.

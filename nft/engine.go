@@ -40,6 +40,7 @@ type Engine struct {
 	counts    counts
 	looks     []*look // what is left to look at since the kernel dropped events; empty: nothing
 	lookAgain bool    // the kernel dropped events since that began
+	changed   map[PortID]int
 }
 
 // kernel is what the engine needs of nf_tables: a netlink socket (conn), or a model in memory (memoryKernel). Tests
@@ -147,8 +148,9 @@ func (e *Engine) Set(p *Port) error {
 		return nil
 	}
 	tb := e.tables[p.Family.index()]
-	old := tb.ports[p.Name]
+	old, before := tb.ports[p.Name], e.tx.size()
 	short := tb.set(e.tx, p)
+	e.countChange(PortID{p.Family, p.Name}, e.tx.size()-before)
 	e.noteChange(old)
 	if now := tb.ports[p.Name]; now != old {
 		e.noteChange(now)
@@ -163,8 +165,10 @@ func (e *Engine) Set(p *Port) error {
 // Delete removes a service port. An unknown name changes nothing.
 func (e *Engine) Delete(f Family, name string) {
 	tb := e.tables[f.index()]
+	before := e.tx.size()
 	e.noteChange(tb.ports[name])
 	tb.delete(e.tx, name)
+	e.countChange(PortID{f, name}, e.tx.size()-before)
 	e.discardIfRebuilding()
 }
 
@@ -176,12 +180,6 @@ func (e *Engine) noteChange(p *port) {
 		e.rebuild = true
 	}
 	p.changed = e.applies + 1
-}
-
-// Pending counts the elements that the next Apply adds and deletes; 0 if it writes everything.
-func (e *Engine) Pending() int {
-	added, deleted := e.tx.Elements()
-	return added + deleted
 }
 
 // SetGlobals replaces the globals.
@@ -210,7 +208,10 @@ type Result struct {
 	Deleted int           // elements that were deleted
 	Bytes   int           // size of the batch
 	Kernel  time.Duration // time in the system call that carries the batch
-	More    bool          // there is more to look at; see Repair
+	// Changed counts the elements that single service ports changed, of those with many. Ports that were set or deleted
+	// before everything was written count nothing.
+	Changed map[PortID]int
+	More    bool // there is more to look at; see Repair
 	// Room names the service ports that got less than they asked for, and for which there is room. The caller Sets them
 	// again.
 	Room []PortID
@@ -234,7 +235,7 @@ func (e *Engine) Apply() (Result, error) {
 func (e *Engine) apply() (Result, error) {
 	full := e.rebuild
 	err := e.prepare()
-	r := Result{Full: full, Text: e.tx.String, Head: e.tx.head}
+	r := Result{Full: full, Changed: e.takeChanged(), Text: e.tx.String, Head: e.tx.head}
 	if err != nil {
 		r.Outcome = Rejected
 		return r, err

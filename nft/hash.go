@@ -404,7 +404,7 @@ func (p *Port) HashTables() map[string]int {
 		switch {
 		case len(endpoints) == 0:
 		case p.Affinity > 0:
-			out[fmt.Sprint(p.Name, " ", i)] = int(maglevSize(len(endpoints)))
+			out[fmt.Sprint(p.Family, " ", p.Name, " ", i)] = int(maglevSize(len(endpoints)))
 		default:
 			list, _ := withoutPorts(endpoints)
 			key := newHashKey(list)

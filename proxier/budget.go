@@ -43,6 +43,7 @@ func (b *budget) limitsOf(n state.Name) plan.Limits {
 		Elements: smaller(
 			plan.Limit{N: l.ServiceElements, Flag: "--max-service-elements"},
 			plan.Limit{N: l.NamespaceElements - used.Elements + own.Elements, Flag: namespaceElements}),
+		Slots: plan.Limit{N: l.NamespaceElements - used.Elements + own.Elements, Flag: namespaceElements},
 	}
 }
 
@@ -60,7 +61,7 @@ func smaller(service, namespace plan.Limit) plan.Limit {
 
 // charge records what a Service has become under some limits. It returns the Services that now may have room.
 func (b *budget) charge(p *plan.Service, under plan.Limits) (retry []state.Name) {
-	cut := p.Cut && (under.Frontends.Flag == namespaceFrontends || under.Elements.Flag == namespaceElements)
+	cut := p.Narrow || p.Cut && (under.Frontends.Flag == namespaceFrontends || under.Elements.Flag == namespaceElements)
 	return b.set(p.Name, p.Used, cut)
 }
 

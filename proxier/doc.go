@@ -14,6 +14,7 @@
 //	environment.go   what follows from the settings, the Node object and the host's addresses
 //	repair.go        what other processes changed: found, undone and reported
 //	pace.go          when the next pass may begin; retries
+//	pauses.go        when a namespace has to wait, because it changes too much
 //	flows.go         stale UDP flows, cleaned beside the loop
 //	triggers.go      trigger times of endpoint changes, for the latency metric
 //	healthchecks.go  the healthCheckNodePort servers that are wanted

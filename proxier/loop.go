@@ -131,13 +131,18 @@ func (p *Proxier) pass() error {
 	if changes.Environment {
 		p.taken = append(p.taken, changes)
 	}
-	if p.updateEnvironment(changes.Environment) {
+	everything, planned := p.updateEnvironment(changes.Environment), map[state.Name]int(nil)
+	if everything {
 		report.Services = p.setEverything()
 	} else {
-		report.Services = p.setSome(report.Started)
+		d := p.draftSome(report.Started)
+		planned, report.Services = p.pauses.planned(&d), p.set(d)
 	}
 	report.Planning = time.Since(report.Started)
 	p.apply(&report)
+	if !everything { // otherwise it was not the tenants' doing
+		p.pause(&report, planned)
+	}
 	p.finish(report)
 	return report.Result.Err
 }
@@ -213,8 +218,8 @@ const (
 	planSize   = 300 // frontends, endpoints and source ranges
 )
 
-// setSome plans some Services, at least one, and returns how many there were.
-func (p *Proxier) setSome(began time.Time) (services int) {
+// draftSome plans some Services, at least one.
+func (p *Proxier) draftSome(began time.Time) draft {
 	d := p.planning.draft(p.takeReplan())
 	fresh := p.left && p.store.Fresh()
 	for p.left = true; d.size == 0 || d.size < planSize && time.Since(began) < planPeriod; {
@@ -228,7 +233,7 @@ func (p *Proxier) setSome(began time.Time) (services int) {
 		}
 		p.planning.extend(&d, names)
 	}
-	return p.set(d)
+	return d
 }
 
 // sortNames sorts names. To sort them by namespace is faster than to compare whole names.

@@ -20,10 +20,11 @@ type planning struct {
 	off      bool      // because the settings say so
 }
 
-func newPlanning(store *state.Store, s *config.Settings, outliers *Outliers) planning {
+func newPlanning(store *state.Store, s *config.Settings, outliers *Outliers, slots plan.Slots) planning {
 	p := planning{
 		store: store, claims: claims.New(), budget: newBudget(s.Budgets), outliers: outliers, off: s.OutlierDetection == config.OutlierOff,
 	}
+	p.planner.Slots = slots
 	if outliers != nil {
 		p.planner.Choose = outliers
 	}

@@ -23,6 +23,7 @@ type Dataplane interface {
 	Look() dataplane.Result
 	Tick() dataplane.Result
 	Totals() dataplane.AllTotals
+	Slots(*plan.Port) (weights int, tables map[string]int)
 }
 
 // Options configure the loop.
@@ -76,6 +77,7 @@ type Proxier struct {
 	left     bool                // the latest pass left Services for the next one
 	replan   map[state.Name]bool // Services that the dataplane wants planned again with the next pass
 	pace     pace
+	pauses   pauses
 	triggers triggers
 	checks   healthChecks
 	flows    flowCleaner
@@ -91,9 +93,10 @@ func New(o Options) *Proxier {
 		interference: o.Interference, reconfigured: o.Reconfigured, told: map[string]time.Time{},
 
 		node:     nodeEnvironment{settings: o.Settings, primary: o.Primary, ipv6: !o.NoIPv6, servers: o.APIServers, log: o.Log},
-		planning: newPlanning(o.Store, o.Settings, o.Outliers),
+		planning: newPlanning(o.Store, o.Settings, o.Outliers, o.Dataplane.Slots),
 		replan:   map[state.Name]bool{},
 		pace:     pace{minPeriod: o.Settings.MinSyncPeriod},
+		pauses:   newPauses(o.Log, &o.Settings.Budgets),
 		triggers: newTriggers(time.Now()),
 		checks:   newHealthChecks(),
 		flows:    newFlowCleaner(o.Flows, o.Former, o.Adopted, o.Log),

@@ -35,6 +35,7 @@ type PassReport struct {
 	Duration time.Duration
 	Services int           // planned in this pass
 	Planning time.Duration // the part of Duration until the engines had all plans
+	Pauses   int           // namespaces that have to wait from now on, because they changed too much
 	Result   dataplane.Result
 	// Totals count what each engine serves after the pass.
 	Totals dataplane.AllTotals

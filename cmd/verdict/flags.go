@@ -105,6 +105,8 @@ func bindBudgets(fs *pflag.FlagSet, s *config.Settings) {
 		"`NUMBER` of frontends that the Services of one namespace may have")
 	fs.IntVar(&b.NamespaceElements, "max-namespace-elements", b.NamespaceElements,
 		"`NUMBER` of endpoints and source ranges that the Services of one namespace may have")
+	fs.IntVar(&b.NamespaceChanges, "max-namespace-changes", b.NamespaceChanges,
+		"`NUMBER` of changes of the kernel a second that large changes of one namespace may need in the long run; then they wait")
 	fs.IntVar(&b.NamespaceLogLines, "max-namespace-log-lines", b.NamespaceLogLines,
 		"`NUMBER` of lines a minute that the log has about problems of the objects of one namespace")
 }

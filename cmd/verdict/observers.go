@@ -81,6 +81,7 @@ func (o *observers) PassDone(r proxier.PassReport) {
 		Outcome: r.Result.Outcome.String(), Full: r.Result.Full, Started: r.Started, Duration: r.Duration,
 		Added: r.Result.Added, Deleted: r.Result.Deleted,
 		Planning: r.Planning, Encode: r.Result.Encode, Kernel: r.Result.Kernel, Transactions: r.Result.Transactions,
+		Pauses: r.Pauses,
 	})
 	if r.Result.Full && r.Result.Err == nil {
 		settle()

@@ -3,6 +3,7 @@
 package flood
 
 import (
+	"fmt"
 	"net/netip"
 	"os/exec"
 	"strings"
@@ -148,4 +149,34 @@ func TestManyChanges(t *testing.T) {
 	if err != nil || !strings.Contains(out, "10.24.39.15") {
 		t.Errorf("%s is not where it should be: %v\n%s", last, err, out)
 	}
+}
+
+// wide is a Service of the tenant with 1,000 external IPs, which depend on the round.
+func wide(round int) object {
+	o := service("tenant", "wide", netip.MustParseAddrPort("10.96.0.15:80"), false)
+	for i := range 1000 {
+		o.Spec.ExternalIPs = append(o.Spec.ExternalIPs, fmt.Sprintf("203.%d.%d.%d", round, i>>8, i%256))
+	}
+	return o
+}
+
+// TestLargeChanges replaces all addresses of a tenant's Service again and again, until his changes have to wait. A change
+// of another namespace does not wait for them, and in the end connections go where the tenant wrote last.
+func TestLargeChanges(t *testing.T) {
+	b := newBedWithout(t)
+	b.server.put(wide(0), slice("tenant", "wide", pod("a", 8080)))
+	b.start(t, "--max-namespace-elements=20000", "--max-namespace-changes=2000")
+	watch, round := b.stopwatch(t), 0
+	for !strings.Contains(b.daemon.Log(1000), "a namespace changes too much") {
+		if round++; round > 60 {
+			t.Fatal("the tenant's changes never wait")
+		}
+		b.server.put(wide(round))
+		watch.change(t)
+	}
+	b.server.put(wide(round + 1))
+	watch.change(t)
+	b.daemon.WaitFor(t, "end of the pause", func(*socket.Status) bool { return true })
+	newest := netip.AddrPortFrom(netip.AddrFrom4([4]byte{203, byte(round + 1), 3, 231}), 80)
+	b.At(t, "y").Once(t, lab.Question{Protocol: lab.TCP, To: newest, Patience: daemon.Patience})
 }

@@ -82,10 +82,31 @@ func (b *bed) stopwatch(t testing.TB) *stopwatch {
 // change returns the time from when the API server has the change until the kernel has it.
 func (s *stopwatch) change(t testing.TB) time.Duration {
 	t.Helper()
-	s.changes++
-	addr := netip.AddrFrom4([4]byte{172, 31, byte(s.changes >> 8), byte(s.changes)})
+	addr := s.address()
 	began := time.Now()
 	s.server.put(slice("shop", "mover", netip.AddrPortFrom(addr, 8080)))
+	s.wait(t, addr)
+	return time.Since(began)
+}
+
+// catchUp waits until the daemon has read all that the API server has.
+func (s *stopwatch) catchUp(t testing.TB) {
+	t.Helper()
+	s.change(t)
+	addr := s.address()
+	s.server.put(service("shop", "newcomer", netip.AddrPortFrom(addr, 80), false))
+	s.wait(t, addr)
+}
+
+// address returns one that was not used before.
+func (s *stopwatch) address() netip.Addr {
+	s.changes++
+	return netip.AddrFrom4([4]byte{172, 31, byte(s.changes >> 8), byte(s.changes)})
+}
+
+// wait waits until the kernel says that it has something with an address.
+func (s *stopwatch) wait(t testing.TB, addr netip.Addr) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	for {
@@ -94,7 +115,7 @@ func (s *stopwatch) change(t testing.TB) time.Duration {
 			t.Fatalf("change %d does not arrive in the kernel: %v", s.changes, err)
 		}
 		if bytes.Contains(s.buf[:n], addr.AsSlice()) {
-			return time.Since(began)
+			return
 		}
 	}
 }

@@ -39,6 +39,8 @@ type Result struct {
 	// Transactions counts those that went to the kernel, by their Outcome.
 	Transactions [nft.Unknown + 1]int
 	Operations   int // on virtual servers and local addresses
+	// Changed counts the elements and operations that single Services needed, of those with many.
+	Changed map[state.Name]int
 	// Changes print the first changes of each step, for people. Any goroutine may call them, at any time.
 	Changes []func() []string
 }
@@ -69,6 +71,9 @@ func (r *Result) Add(later Result) {
 		later.Transactions[outcome] += n
 	}
 	later.Operations += r.Operations
+	for name, n := range r.Changed {
+		later.changed(name, n)
+	}
 	later.Changes = append(r.Changes, later.Changes...)
 	later.Changes = later.Changes[:min(len(later.Changes), maxSteps)]
 	*r = later
@@ -125,6 +130,9 @@ func (d *Dataplane) note(r *Result, call func() (nft.Result, error)) {
 	r.Deleted += done.Deleted
 	r.Bytes += done.Bytes
 	r.Kernel += done.Kernel
+	for id, n := range done.Changed {
+		r.changed(serviceOf(id.Name), n)
+	}
 	r.keepChanges(&done)
 }
 
@@ -134,6 +142,7 @@ func (d *Dataplane) addServers(r *Result) bool {
 	now := time.Now()
 	done, _ := d.ipvs.Add(now) // the error sums up the failures
 	r.operated(done.Operations)
+	r.countOperations(&done)
 	// Other ports of an address that is not local answer as on any other node.
 	d.ruleset.Unguard(done.Released())
 	d.ruleset.Unguard(done.NotLocal)
@@ -163,6 +172,7 @@ func (d *Dataplane) removeServers(r *Result) {
 // noteRemoved reports a removal and takes the guards off addresses that are no longer local.
 func (d *Dataplane) noteRemoved(r *Result, done ipvsctl.Result) {
 	r.operated(done.Operations)
+	r.countOperations(&done)
 	for i := range done.Failures {
 		f := &done.Failures[i]
 		r.fail(f, d.ipvs.services[f.Name], fmt.Sprintf("it takes no new connections; tried again every %s", TickPeriod))

@@ -79,6 +79,7 @@
 //	dataplane.go      the Dataplane: Set, Delete, SetEnvironment
 //	apply.go          Apply, Check, Repair, Look and Tick: the order between the engines
 //	changes.go        what each transaction changed, for people
+//	changed.go        which Services changed much
 //	ipvs.go           which ports IPVS has, which it refused, and when they are tried again
 //	environment.go    what all Services share
 //	scheduling.go     from a Service's wish to an engine and a scheduler

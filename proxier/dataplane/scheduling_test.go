@@ -154,7 +154,7 @@ func TestSlotsOfALargePool(t *testing.T) {
 }
 
 func TestEqualWeightsNeedNoSlots(t *testing.T) {
-	for _, e := range appendEndpoints(nil, []plan.Endpoint{{Weight: 50}, {Weight: 50}}) {
+	for _, e := range appendEndpoints(nil, []plan.Endpoint{{Weight: 50}, {Weight: 50}}, false) {
 		if e.Slots != 0 {
 			t.Errorf("%d slots for an endpoint like all others, want the default", e.Slots)
 		}

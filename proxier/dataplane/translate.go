@@ -33,7 +33,7 @@ func (t *translator) port(p *plan.Port, m *method) *nft.Port {
 	if m.heaviest {
 		cluster, local = heaviest(cluster), heaviest(local)
 	}
-	t.cluster, t.local = appendEndpoints(t.cluster[:0], cluster), appendEndpoints(t.local[:0], local)
+	t.cluster, t.local = appendEndpoints(t.cluster[:0], cluster, p.Plain), appendEndpoints(t.local[:0], local, p.Plain)
 	out := &nft.Port{
 		Family:    family(p.Family),
 		Name:      p.Name,
@@ -44,6 +44,9 @@ func (t *translator) port(p *plan.Port, m *method) *nft.Port {
 		Local:     t.local,
 		Frontends: make([]nft.Frontend, len(p.Frontends), len(p.Frontends)+1),
 	}
+	if p.Plain {
+		out.Method = nft.Random
+	}
 	for i := range p.Frontends {
 		out.Frontends[i] = frontend(p, &p.Frontends[i])
 		if p.Frontends[i].Firewalled {
@@ -53,15 +56,12 @@ func (t *translator) port(p *plan.Port, m *method) *nft.Port {
 	return out
 }
 
-func appendEndpoints(out []nft.Endpoint, list []plan.Endpoint) []nft.Endpoint {
+func appendEndpoints(out []nft.Endpoint, list []plan.Endpoint, plain bool) []nft.Endpoint {
 	out = slices.Grow(out, len(list))
-	weighted := false
 	for i := range list {
-		e := &list[i]
-		out = append(out, nft.Endpoint{Addr: e.Addr, Local: e.Local})
-		weighted = weighted || e.Weight != list[0].Weight
+		out = append(out, nft.Endpoint{Addr: list[i].Addr, Local: list[i].Local})
 	}
-	if weighted {
+	if !plain && weighted(list) {
 		for i, n := range slots(list) {
 			out[i].Slots = n
 		}

@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/verdict-proxy/verdict/nft"
 	"github.com/verdict-proxy/verdict/proxier/plan"
 )
 
@@ -14,6 +15,28 @@ func heaviest(list []plan.Endpoint) []plan.Endpoint {
 		greatest = max(greatest, e.Weight)
 	}
 	return slices.DeleteFunc(slices.Clone(list), func(e plan.Endpoint) bool { return e.Weight < greatest })
+}
+
+func weighted(list []plan.Endpoint) bool {
+	return slices.ContainsFunc(list, func(e plan.Endpoint) bool { return e.Weight != list[0].Weight })
+}
+
+// Slots counts what nft needs for a port beyond one element for each endpoint; see plan.Slots. IPVS needs none of that, and
+// is not asked: nft may have to serve a part of the port, or all of it.
+func (d *Dataplane) Slots(port *plan.Port) (weights int, tables map[string]int) {
+	m := d.scheduling.choose(port.Balancing)
+	if m.nft == nft.SourceHash {
+		return 0, d.translator.port(port, &m).HashTables()
+	}
+	for _, list := range [...][]plan.Endpoint{port.Cluster, port.Local} {
+		if m.heaviest || !weighted(list) {
+			continue
+		}
+		for _, n := range slots(list) {
+			weights += int(n) - 1
+		}
+	}
+	return weights, nil
 }
 
 // Weights may cost a pool maxShares slots for each endpoint, or slotFloor slots in total if that is more. A pool cannot

@@ -98,6 +98,7 @@ type Pass struct {
 	// in the system calls.
 	Planning, Encode, Kernel time.Duration
 	Transactions             [3]int // by outcome
+	Pauses                   int    // namespaces that have to wait
 }
 
 // PassDone counts a pass.
@@ -105,6 +106,7 @@ func (m *Metrics) PassDone(p Pass) {
 	m.passes.WithLabelValues(p.Outcome).Inc()
 	m.passDuration.Observe(p.Duration.Seconds())
 	m.transacted(&p)
+	m.pauses.Add(float64(p.Pauses))
 	kind := m.partialDuration
 	if p.Full {
 		kind = m.fullDuration

@@ -23,6 +23,7 @@ type verdict struct {
 	problems     *prometheus.GaugeVec
 	rejected     *prometheus.GaugeVec
 	lastApplied  prometheus.Gauge
+	pauses       prometheus.Counter
 
 	readable     *prometheus.GaugeVec
 	readFailures *prometheus.CounterVec
@@ -48,6 +49,10 @@ func newVerdict() verdict {
 			prometheus.ExponentialBuckets(0.00001, 2.5, 15), "stage"), // 10 µs to 3.7 s
 		elements: counter("verdict_element_operations_total",
 			"Elements of maps and sets that were added to the kernel or deleted from it.", "op"),
+		pauses: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "verdict_namespace_pauses_total",
+			Help: "How often the changes of a namespace had to wait because it changed too much. The log names the namespace.",
+		}),
 		frontends: gauge("verdict_frontends", "Frontends in the kernel.", "kind", "engine"),
 		endpoints: gauge("verdict_endpoints",
 			"Endpoints in the kernel. An endpoint counts once for every Service port and family that it serves.", "engine"),
@@ -85,7 +90,7 @@ func newVerdict() verdict {
 
 func (v *verdict) collectors() []prometheus.Collector {
 	return []prometheus.Collector{
-		v.passes, v.passDuration, v.transactions, v.stages, v.pools, v.problems, v.elements, v.frontends, v.endpoints, v.rejected, v.lastApplied,
+		v.passes, v.passDuration, v.transactions, v.stages, v.pools, v.problems, v.elements, v.frontends, v.endpoints, v.rejected, v.lastApplied, v.pauses,
 		v.interferences, v.byProcess, v.repairDuration, v.readable, v.readFailures,
 	}
 }

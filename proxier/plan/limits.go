@@ -13,7 +13,13 @@ type Limits struct {
 	// Elements counts the endpoints of all pools, those whose UDP flows are kept, and the source ranges of all
 	// frontends.
 	Elements Limit
+	// Slots counts the same, and the slots that nft needs beyond them: for weights, and for hash tables.
+	Slots Limit
 }
+
+// Slots counts what nft needs for a port beyond one element for each endpoint: slots for weights, and those of each hash
+// table. Ports of a Service share tables of the same name.
+type Slots func(port *Port) (weights int, tables map[string]int)
 
 // Limit is a number and the flag that sets it. The zero Limit allows everything.
 type Limit struct {
@@ -40,7 +46,10 @@ type room struct {
 	elements  int
 	ports     int // service ports that are still to be planned; each keeps room for one element
 	used      Usage
-	cut       Usage // what had no room
+	cut       Usage           // what had no room
+	plain     []string        // the ports without weights and hash tables
+	narrow    bool            // the limit of slots is the reason for some of them
+	tables    map[string]bool // hash tables that were counted
 }
 
 // open shares the room for frontends among the kinds.
@@ -106,9 +115,45 @@ func (r *room) ranges(n int) bool {
 	return true
 }
 
+// slots takes room for the slots of a port, all or none. Weights count as endpoints do, so that the elements of one
+// Service stay within its own limit. Hash tables have a limit of their own there (package dataplane).
+func (r *room) slots(port *Port, count Slots) {
+	if count == nil {
+		return
+	}
+	weights, tables := count(port)
+	n := weights
+	for name, slots := range tables {
+		if !r.tables[name] {
+			n += slots
+		}
+	}
+	switch {
+	case !r.limits.Slots.none() && n > 0 && r.used.Elements+n > r.limits.Slots.N-r.ports:
+		r.narrow = true
+	case r.limits.Elements.none() || weights == 0 || weights <= r.elements-r.ports:
+		r.elements -= weights
+		r.used.Elements += n
+		r.share(tables)
+		return
+	}
+	port.Plain = true
+	r.plain = append(r.plain, port.Name)
+}
+
+// share notes hash tables that the Service has.
+func (r *room) share(tables map[string]int) {
+	if r.tables == nil && len(tables) > 0 {
+		r.tables = map[string]bool{}
+	}
+	for name := range tables {
+		r.tables[name] = true
+	}
+}
+
 // report adds Problems for what had no room.
 func (r *room) report(out *Service, slices int) {
-	out.Used, out.Cut = r.used, r.cut != Usage{}
+	out.Used, out.Cut, out.Narrow = r.used, r.cut != Usage{}, r.narrow
 	add := func(field, format string, args ...any) {
 		out.Problems = append(out.Problems, state.Problem{
 			Kind: "Service", Object: out.Name, Field: field, Reason: fmt.Sprintf(format, args...),
@@ -121,6 +166,14 @@ func (r *room) report(out *Service, slices int) {
 	if n := r.cut.Elements; n > 0 {
 		add("spec.ports", "%d of %d endpoints and source ranges have no room (%s) and are not used",
 			n, n+r.used.Elements, r.limits.Elements.Flag)
+	}
+	if n := len(r.plain); n > 0 {
+		flag := r.limits.Elements.Flag
+		if r.narrow {
+			flag = r.limits.Slots.Flag
+		}
+		add("metadata.annotations", "the weights or the hash table of %s and %d more ports have no room (%s): nft picks "+
+			"their endpoints at random, all alike", r.plain[0], n-1, flag)
 	}
 	if slices > maxSlices {
 		add("metadata.name", "the Service has %d EndpointSlices: the first %d by name are used", slices, maxSlices)

@@ -15,6 +15,8 @@ type Planner struct {
 	Limits Limits
 	// Choose knows which endpoints are good; nil: all of them are.
 	Choose Chooser
+	// Slots counts slots; nil: nobody does.
+	Slots Slots
 
 	env    *Environment
 	svc    *state.Service
@@ -127,6 +129,7 @@ func (p *Planner) port(name string, index int, frontends []Frontend, family stat
 		port.Serving = p.serving(family)
 		p.dropDead(&port)
 	}
+	p.room.slots(&port, p.Slots)
 	r := p.reach(&port)
 	for i := range frontends {
 		frontends[i].Unserved = r.unserved(frontends[i].Policy)

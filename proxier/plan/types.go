@@ -28,6 +28,7 @@ type Service struct {
 	Problems    []state.Problem
 	Used        Usage
 	Cut         bool // something had no room in the Limits
+	Narrow      bool // weights or hash tables had no room in Limits.Slots
 }
 
 // HealthCheck is a healthCheckNodePort server that the node must run.
@@ -59,6 +60,7 @@ type Port struct {
 	Serving []netip.AddrPort
 
 	Frontends []Frontend
+	Plain     bool // nft picks endpoints at random, all alike: weights and hash tables have no room
 }
 
 // Endpoint is an address and port to which a pool sends connections.

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 )
 
 // Store holds the wanted state of the whole cluster. All methods may be called from any goroutine. Values that go in
@@ -328,6 +329,19 @@ func (s *Store) Take(n int) (c Changes, ok bool) {
 		}
 	}
 	return c, true
+}
+
+// Hold keeps Take from returning Services of a namespace for some time. Their changes stay pending.
+func (s *Store) Hold(namespace string, d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.queue.hold(namespace)
+	time.AfterFunc(d, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.queue.release(namespace)
+		s.signal()
+	})
 }
 
 // Rest reports whether Services wait to be taken.
