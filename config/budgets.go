@@ -7,7 +7,8 @@ import (
 
 // Budgets bound what one Service and one namespace may cost.
 type Budgets struct {
-	// Frontends are addresses x ports. Elements are endpoints of ports, and source ranges of frontends.
+	// Frontends are addresses x ports. Elements are endpoints of ports, source ranges of frontends,
+	// and the slots that nft needs for weights. Those of hash tables count for the namespace only.
 	ServiceFrontends, ServiceElements     int
 	NamespaceFrontends, NamespaceElements int
 	// NamespaceChanges is how many changes of the kernel a second the large changes of one namespace may need in the long

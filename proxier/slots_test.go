@@ -20,7 +20,7 @@ func (w *world) hashed(i int) state.Name {
 
 func (w *world) plain() (n int) {
 	for _, p := range w.watcher.problems {
-		if strings.Contains(p.Reason, "have no room (--max-namespace-elements)") {
+		if strings.Contains(p.Reason, "slots for weights or hashing have no room (--max-namespace-elements)") {
 			n++
 		}
 	}
@@ -64,7 +64,7 @@ func TestWeightsCount(t *testing.T) {
 	w.store.SetSlice(heavy, nil)
 	w.store.SetSlice(light, nil)
 	w.mustApply(t)
-	if len(w.watcher.problems) != 1 || !strings.Contains(w.watcher.problems[0].Reason, "have no room (--max-service-elements)") {
+	if len(w.watcher.problems) != 1 || !strings.Contains(w.watcher.problems[0].Reason, "slots for weights or hashing have no room (--max-service-elements)") {
 		t.Errorf("problems %v", w.watcher.problems)
 	}
 	if got := w.rules.endpoints(t, "default/web:http"); len(got) != 3 {

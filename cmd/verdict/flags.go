@@ -100,11 +100,11 @@ func bindBudgets(fs *pflag.FlagSet, s *config.Settings) {
 	fs.IntVar(&b.ServiceFrontends, "max-service-frontends", b.ServiceFrontends,
 		"`NUMBER` of frontends (addresses x ports) that one Service may have; it is served without the others")
 	fs.IntVar(&b.ServiceElements, "max-service-elements", b.ServiceElements,
-		"`NUMBER` of endpoints (of all ports) and source ranges that one Service may have")
+		"`NUMBER` of endpoints (of all ports), slots for their weights, and source ranges that one Service may have")
 	fs.IntVar(&b.NamespaceFrontends, "max-namespace-frontends", b.NamespaceFrontends,
 		"`NUMBER` of frontends that the Services of one namespace may have")
 	fs.IntVar(&b.NamespaceElements, "max-namespace-elements", b.NamespaceElements,
-		"`NUMBER` of endpoints and source ranges that the Services of one namespace may have")
+		"`NUMBER` of endpoints, slots of weights and hash tables, and source ranges that the Services of one namespace may have")
 	fs.IntVar(&b.NamespaceChanges, "max-namespace-changes", b.NamespaceChanges,
 		"`NUMBER` of changes of the kernel a second that large changes of one namespace may need in the long run; then they wait")
 	fs.IntVar(&b.NamespaceLogLines, "max-namespace-log-lines", b.NamespaceLogLines,

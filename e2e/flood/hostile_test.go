@@ -37,13 +37,16 @@ func hostile(i, round int) object {
 		return o
 	case 1:
 		o := service("hostile", name, at, i%8 == 1)
+		if i%16 == 5 {
+			o.Annotations = map[string]string{"verdict-proxy.github.io/scheduler": "mh"}
+		}
 		for j := range 50_000 {
 			o.Spec.ExternalIPs = append(o.Spec.ExternalIPs, fmt.Sprintf("203.%d.%d.%d", (i+round)%256, j>>8, j%256))
 		}
 		return o
 	case 2:
-		o := slice("hostile", fmt.Sprintf("hostile-%04d", i-2), end)
-		o.Name = name
+		o := slice("hostile", fmt.Sprintf("hostile-%04d", i-1), end)
+		o.Name, o.Annotations = name, map[string]string{"verdict-proxy.github.io/weight": fmt.Sprint(29_989 + round)}
 		for j := range 999 {
 			o.Endpoints = append(o.Endpoints, hostileEndpoint(i, j, round))
 		}

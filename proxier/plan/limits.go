@@ -172,8 +172,8 @@ func (r *room) report(out *Service, slices int) {
 		if r.narrow {
 			flag = r.limits.Slots.Flag
 		}
-		add("metadata.annotations", "the weights or the hash table of %s and %d more ports have no room (%s): nft picks "+
-			"their endpoints at random, all alike", r.plain[0], n-1, flag)
+		add("metadata.annotations", "slots for weights or hashing have no room (%s) at %d service ports, the first is %s: nft "+
+			"picks their endpoints at random, all alike", flag, n, r.plain[0])
 	}
 	if slices > maxSlices {
 		add("metadata.name", "the Service has %d EndpointSlices: the first %d by name are used", slices, maxSlices)
