@@ -1,6 +1,7 @@
 package ipvsctl
 
 import (
+	"cmp"
 	"errors"
 	"maps"
 	"net/netip"
@@ -49,7 +50,7 @@ func (e *Engine) sweep(r *Result, now time.Time, selected func(*server) bool) {
 		s.dirty, s.failed = false, false
 		before := len(r.Operations)
 		err := e.converge(r, s)
-		r.count(s.owner, len(r.Operations)-before)
+		r.count(cmp.Or(s.owner, s.former), len(r.Operations)-before)
 		if err != nil {
 			r.Failures = append(r.Failures, Failure{Name: s.owner, Key: s.key, Err: err})
 			s.stale, s.failed = true, true

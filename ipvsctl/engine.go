@@ -58,6 +58,7 @@ type kernel interface {
 type server struct {
 	key    Key
 	owner  string         // service port; "" when no service port wants it
+	former string         // the service port that gave it up
 	want   *VirtualServer // nil: it has to go
 	has    applied
 	local  bool // counted in Engine.locals
@@ -190,7 +191,7 @@ func (e *Engine) server(k Key) *server {
 // giveUp ends a service port's claim to a key, unless another service port has the key by now.
 func (e *Engine) giveUp(name string, k Key) {
 	if s := e.servers[k]; s != nil && s.owner == name {
-		s.owner, s.want, s.failed = "", nil, false
+		s.owner, s.former, s.want, s.failed = "", name, nil, false
 		e.markDirty(s)
 	}
 }

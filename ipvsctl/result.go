@@ -12,7 +12,7 @@ import (
 type Result struct {
 	Operations Operations // those that the kernel took, in this order
 	Failures   []Failure
-	ByName     map[string]int // how many Operations each name of Set needed, if any
+	ByName     map[string]int // how many Operations each name of Set needed, also after Delete; missing: none
 	// NotLocal lists the addresses that Coming named before this Add and that are certainly not local after it. They
 	// need no guard. An address that may be local after an error is not in the list. It keeps its guard until
 	// Released lists it.
