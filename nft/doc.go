@@ -58,6 +58,7 @@
 //	probe.go        what the kernel lacks of what the program needs
 //	inherit.go      what an earlier process left in the kernel; image.go: the slots that it left
 //	converge.go     from there to what the mirror has
+//	mend.go         rules that changed while no Verdict ran
 //	refused.go      which service port the kernel refused
 //	stamp.go        which engine wrote a table last, and how often
 //	owner.go        keeps other processes off the tables

@@ -74,7 +74,7 @@ func (t *Tables) view(f Family) (*view, error) {
 	case !was.sameLayout:
 		return nil, fmt.Errorf("read table %s %s: %w", f, TableName, ErrUnknownProgram)
 	}
-	p, err := t.identify(f)
+	p, err := identify(t.kernel, f)
 	if err != nil {
 		return nil, fmt.Errorf("read table %s %s: %w", f, TableName, err)
 	}
@@ -93,9 +93,9 @@ func (t *Tables) view(f Family) (*view, error) {
 }
 
 // identify finds the program whose fingerprint is in the stamp of the table.
-func (t *Tables) identify(f Family) (program, error) {
+func identify(k readable, f Family) (program, error) {
 	fingerprint := ""
-	err := t.kernel.dumpElements(f, setGeneration, func(e foundElement) { fingerprint = e.comment })
+	err := k.dumpElements(f, setGeneration, func(e foundElement) { fingerprint = e.comment })
 	if err != nil {
 		return program{}, err
 	}

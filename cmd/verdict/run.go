@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
@@ -231,6 +232,7 @@ func openKernel(s *config.Settings, log *slog.Logger) (k *kernelSide, err error)
 		newKernelCheck(k.families, log).explain()
 		return k, fmt.Errorf("open the nft engine: %w", err)
 	}
+	mendRules(k.engine, log)
 	if s.TableOwner == config.TableOwnerAuto && !k.engine.CanOwn() {
 		log.Info("the kernel cannot keep other processes from changing the tables; Verdict undoes what they change",
 			"needs", "Linux 6.9 or newer")
@@ -243,6 +245,16 @@ func openKernel(s *config.Settings, log *slog.Logger) (k *kernelSide, err error)
 	}
 	k.balancer, k.scheduling, err = openIPVS(s, log)
 	return k, err
+}
+
+// mendRules undoes changes of the rules before the API server is asked, because they may keep its answers away.
+func mendRules(engine *nft.Engine, log *slog.Logger) {
+	chains, err := engine.Mend()
+	if err != nil {
+		log.Error("cannot find out whether the rules of an earlier process are as they should be; the first pass looks again", "error", err)
+	} else if len(chains) > 0 {
+		log.Warn("another process changed rules while Verdict did not run; the change is undone", "chains", strings.Join(chains, ", "))
+	}
 }
 
 func (k *kernelSide) dataplane() *dataplane.Dataplane {

@@ -47,6 +47,7 @@ type bed struct {
 	daemon *lab.Process
 	starts int
 	kube   string // the kubeconfig of the daemon
+	flags  []string
 }
 
 func newBed(t *testing.T) *bed {
@@ -138,8 +139,8 @@ func (b *bed) start(t *testing.T) {
 	b.starts++
 	p, err := lab.NewProcess(lab.ProcessOptions{
 		Name: fmt.Sprintf("verdict-%d", b.starts), Namespace: b.Node, Dir: b.dir,
-		Command: []string{programs.verdict, "run", "--kubeconfig=" + b.kube, "--hostname-override=" + lab.NodeName,
-			"--cluster-cidr=" + text(t, "PODS"), "--conntrack-max-per-core=0"},
+		Command: append([]string{programs.verdict, "run", "--kubeconfig=" + b.kube, "--hostname-override=" + lab.NodeName,
+			"--cluster-cidr=" + text(t, "PODS"), "--conntrack-max-per-core=0"}, b.flags...),
 	})
 	must(t, err)
 	b.daemon = p

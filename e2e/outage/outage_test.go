@@ -28,6 +28,21 @@ func TestServerKilled(t *testing.T) {
 	}
 }
 
+// TestRuleThatKeepsTheServerAway: while the daemon is stopped, another process adds a rule that drops the node's own
+// packets. The next daemon removes it before it asks the API server.
+func TestRuleThatKeepsTheServerAway(t *testing.T) {
+	b := newBed(t)
+	b.flags = []string{"--table-owner=off"}
+	b.serve(t)
+	must(t, b.daemon.Kill())
+	b.create(t, "late", "")
+	must(t, b.Node.Load("insert rule ip verdict services drop"))
+	b.start(t)
+	b.logged(t, "another process changed rules while Verdict did not run", "ip verdict services")
+	b.expect(t, "the new Service is served", func() bool { return b.has(t, "late") })
+	b.answers(t)
+}
+
 // TestEtcdRestored: the API server loses some changes. The rules go back as well, whether the revisions of the restored
 // etcd are soon past those that the daemon has seen, or long behind them.
 func TestEtcdRestored(t *testing.T) {

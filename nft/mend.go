@@ -1,0 +1,107 @@
+package nft
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Mend undoes what another process did to the rules of the tables while no Verdict ran. It does not wait for the objects
+// of the cluster, because a rule that drops packets may be what keeps them away: the first Apply would never come. It
+// touches no elements, and only tables that this version wrote with the rules of their fixed chains. Everything else is
+// up to the first Apply. Call it before the first Set. It names the chains that it changed.
+func (e *Engine) Mend() (chains []string, err error) {
+	t := &Transaction{}
+	for _, tb := range e.active {
+		changed, err := e.mendTable(t, tb)
+		if err != nil {
+			return nil, fmt.Errorf("read table %s %s: %w", tb.family, TableName, err)
+		}
+		for _, name := range changed {
+			chains = append(chains, fmt.Sprintf("%s %s %s", tb.family, TableName, name))
+		}
+	}
+	if len(chains) == 0 {
+		return nil, nil
+	}
+	if err := e.sendApart(t); err != nil {
+		return nil, fmt.Errorf("undo changes of the chains %s: %w", strings.Join(chains, ", "), err)
+	}
+	return chains, nil
+}
+
+// mendTable writes the fixed chains of a table that are not as they should be, and deletes chains of others that have a
+// hook.
+func (e *Engine) mendTable(t *Transaction, tb *table) (changed []string, err error) {
+	was, err := e.conn.survey(tb.family)
+	if err != nil || !tb.keeps(was) {
+		return nil, err
+	}
+	p, known, err := e.formerProgram(tb, was)
+	if err != nil || !known {
+		return nil, err
+	}
+	fixed := map[string]chainDef{}
+	var rewritten []chainDef
+	for _, c := range p.chains() {
+		if fixed[c.name] = c; !tb.hasChain(was, &c) {
+			rewritten, changed = append(rewritten, c), append(changed, c.name)
+		}
+	}
+	var foreign []string
+	for _, name := range slices.Sorted(maps.Keys(was.chains)) {
+		if _, ours := fixed[name]; !ours && was.chains[name] != (chainShape{}) {
+			foreign, changed = append(foreign, name), append(changed, name)
+		}
+	}
+	if len(changed) > 0 {
+		tb.replaceRules(t, was, rewritten, foreign)
+	}
+	return changed, nil
+}
+
+// replaceRules replaces the rules of chains, and deletes others.
+func (tb *table) replaceRules(t *Transaction, was existing, rewritten []chainDef, foreign []string) {
+	f := tb.family
+	if tb.canOwn(was) {
+		t.operation(operation{kind: opAddTable, family: f, flags: tb.flags()})
+	}
+	for _, c := range rewritten {
+		is, there := was.chains[c.name]
+		if there {
+			t.operation(operation{kind: opFlushRules, family: f, name: c.name})
+		}
+		if there && is != c.shape() {
+			t.operation(operation{kind: opDeleteChain, family: f, name: c.name})
+		}
+	}
+	for _, name := range foreign {
+		t.operation(operation{kind: opFlushRules, family: f, name: name})
+		t.operation(operation{kind: opDeleteChain, family: f, name: name})
+	}
+	for _, c := range rewritten {
+		t.operation(operation{kind: opAddChain, family: f, name: c.name, chain: &c})
+	}
+	for _, c := range rewritten {
+		for _, r := range c.rules {
+			t.operation(operation{kind: opAddRule, family: f, name: c.name, rule: r})
+		}
+	}
+}
+
+// formerProgram returns the program that an earlier process wrote. It is known if it is one of this version, and all sets
+// are there.
+func (e *Engine) formerProgram(tb *table, was existing) (p program, known bool, err error) {
+	for id := range tb.defs {
+		if !was.hasSet(&tb.defs[id]) {
+			return p, false, nil
+		}
+	}
+	p, err = identify(e.conn, tb.family)
+	if errors.Is(err, ErrUnknownProgram) {
+		return p, false, nil
+	}
+	return p, err == nil, err
+}
