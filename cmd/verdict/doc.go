@@ -13,7 +13,8 @@
 //	kernel.go     what the kernel lacks, if it refuses the tables
 //	successor.go  takes over from kube-proxy when the first pass is in the kernel; takeover: what kube-proxy left
 //	handover.go   the wait for kube-proxy before a clean-up
-//	observers.go  health, metrics and Events of the loop; events.go: Events; event_node.go: those on the Node
+//	observers.go  health, metrics and Events of the loop; events.go: Events; event_node.go: those on the Node;
+//	              event_queue.go: those that wait
 //	faces.go      the HTTP listeners for health, metrics and the page of package ui; scrape.go: metrics that a scrape reads
 //	room.go       a table of connections that is full
 //	outliers.go   endpoints that do not answer: the parts that find them, metrics and Events

@@ -29,10 +29,10 @@ type events struct {
 	node    string
 	store   *state.Store // has the UIDs of the Services
 	log     *slog.Logger
-	queue   chan note
+	queue   noteQueue
 	raised  map[state.Name][]state.Problem // used by the goroutine of the loop only, as blamed
 	blamed  map[string]time.Time           // when an Event named a process
-	dropped chan struct{}                  // has a value if an Event was dropped and that was not logged yet
+	dropped func()                         // counts an Event that found no room
 }
 
 // note is an Event that waits to be raised.
@@ -44,8 +44,6 @@ type note struct {
 }
 
 const (
-	// eventQueue limits how many Events wait for the API server. Further problems are only in the log and the metrics.
-	eventQueue = 256
 	// maxNote is the longest text that the API server accepts in an Event, in bytes.
 	maxNote = 1024
 	// listedProblems is how many bytes of an Event name problems. The rest is for what follows them.
@@ -58,8 +56,8 @@ const (
 
 func newEvents(client kubernetes.Interface, node string, store *state.Store, log *slog.Logger) *events {
 	return &events{
-		client: client, node: node, store: store, log: log, queue: make(chan note, eventQueue),
-		raised: map[state.Name][]state.Problem{}, blamed: map[string]time.Time{}, dropped: make(chan struct{}, 1),
+		client: client, node: node, store: store, log: log, queue: newNoteQueue(),
+		raised: map[state.Name][]state.Problem{}, blamed: map[string]time.Time{}, dropped: func() {},
 	}
 }
 
@@ -78,8 +76,10 @@ func (e *events) run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case n := <-e.queue:
-			failing = e.report(e.raise(ctx, n), n, failing)
+		case <-e.queue.wake:
+			if n, ok := e.queue.pop(); ok {
+				failing = e.report(e.raise(ctx, n), n, failing)
+			}
 		case <-look.C:
 			e.reportDropped()
 		}
@@ -101,11 +101,9 @@ func (e *events) report(err error, n note, failing bool) (failed bool) {
 }
 
 func (e *events) reportDropped() {
-	select {
-	case <-e.dropped:
+	if n := e.queue.takeDropped(); n > 0 {
 		e.log.Warn("too many Events waited for the API server; some were dropped, and their problems are in the log and in the metrics only",
-			"limit", eventQueue)
-	default:
+			"dropped", n, "limit", eventQueue)
 	}
 }
 
@@ -214,15 +212,7 @@ func summary(problems []state.Problem) string {
 
 // post puts an Event into the queue. It does not wait.
 func (e *events) post(n note) {
-	if e.client == nil {
-		return
-	}
-	select {
-	case e.queue <- n:
-	default:
-		select {
-		case e.dropped <- struct{}{}:
-		default: // one that was dropped earlier is still to be logged
-		}
+	if e.client != nil && !e.queue.push(n) {
+		e.dropped()
 	}
 }

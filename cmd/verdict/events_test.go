@@ -1,8 +1,10 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"os"
 	"slices"
@@ -33,8 +35,14 @@ func raiseFrom(t *testing.T, client *fake.Clientset, node string, problems ...st
 	}, nil)
 	e := newEvents(client, node, store, slog.New(slog.DiscardHandler))
 	e.problems([]state.ObjectProblems{{Object: state.Object{Kind: "Service", Name: badService}, Problems: problems}})
-	for len(e.queue) > 0 {
-		if err := e.raise(t.Context(), <-e.queue); err != nil {
+	raiseAll(t, e)
+}
+
+// raiseAll raises what waits. It fails the test if the API server refuses something.
+func raiseAll(t *testing.T, e *events) {
+	t.Helper()
+	for n, ok := e.queue.pop(); ok; n, ok = e.queue.pop() {
+		if err := e.raise(t.Context(), n); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -100,12 +108,12 @@ func TestEventsOnlyForNewProblems(t *testing.T) {
 	e := newEvents(fake.NewClientset(), "n", state.NewStore(), slog.New(slog.DiscardHandler))
 	for _, step := range []struct{ problems, queued int }{{3, 1}, {3, 1}, {2, 1}, {3, 2}, {0, 2}, {1, 3}} {
 		e.problems([]state.ObjectProblems{{Object: state.Object{Kind: "Service", Name: badService}, Problems: manyProblems(step.problems)}})
-		if len(e.queue) != step.queued {
-			t.Errorf("%d problems: %d Events, want %d", step.problems, len(e.queue), step.queued)
+		if e.queue.waiting != step.queued {
+			t.Errorf("%d problems: %d Events, want %d", step.problems, e.queue.waiting, step.queued)
 		}
 	}
 	e.problems([]state.ObjectProblems{{Object: state.Object{Kind: "Node"}, Problems: manyProblems(1)}})
-	if len(e.queue) != 3 {
+	if e.queue.waiting != 3 {
 		t.Error("an Event for a Node")
 	}
 }
@@ -134,6 +142,51 @@ func TestEventsWhileTheServerRefuses(t *testing.T) {
 	e.reportDropped()
 	if n := strings.Count(log.String(), "some were dropped"); n != 1 {
 		t.Errorf("%d lines about dropped Events, want 1", n)
+	}
+}
+
+// postMany posts an Event for each of many Services of a namespace.
+func postMany(e *events, namespace string, n int) {
+	for i := range n {
+		name := state.Name{Namespace: namespace, Name: fmt.Sprint("svc-", i)}
+		e.store.SetService(&state.Service{Name: name}, nil)
+		e.post(note{service: name, reason: "NotHonored", topic: "bad"})
+	}
+}
+
+// TestTenantLeavesRoomForEvents: thousands of bad Services of some tenants do not keep another namespace from its Events,
+// whether its Services come before or after them. What is dropped is counted.
+func TestTenantLeavesRoomForEvents(t *testing.T) {
+	client := fake.NewClientset()
+	e := newEvents(client, "n", state.NewStore(), slog.New(slog.DiscardHandler))
+	dropped := 0
+	e.dropped = func() { dropped++ }
+	postMany(e, "before", 40)
+	postMany(e, "tenant-1", 5000)
+	postMany(e, "tenant-2", 5000)
+	postMany(e, "after", 40)
+	if dropped != 10080-eventQueue {
+		t.Errorf("%d of 10080 Events count as dropped; %d have room", dropped, eventQueue)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- e.run(ctx) }()
+	for end := time.Now().Add(30 * time.Second); len(client.Actions()) < eventQueue && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+	count := map[string]int{}
+	for i, action := range client.Actions() {
+		if count[action.GetNamespace()]++; i == 3 && len(count) != 4 {
+			t.Errorf("the first four Events are of %v, want one of each namespace", count)
+		}
+	}
+	if want := map[string]int{"before": 40, "after": 40, "tenant-1": 88, "tenant-2": 88}; !maps.Equal(count, want) {
+		t.Errorf("Events by namespace: %v, want %v", count, want)
 	}
 }
 
@@ -174,11 +227,7 @@ func TestEventNamesTheProcess(t *testing.T) {
 	for range 2 {
 		e.interfered(&proxier.RepairReport{Servers: true}, "reported", began)
 	}
-	for len(e.queue) > 0 {
-		if err := e.raise(t.Context(), <-e.queue); err != nil {
-			t.Fatal(err)
-		}
-	}
+	raiseAll(t, e)
 	var notes []string
 	for _, event := range raised(t, client) {
 		notes = append(notes, event.Note)

@@ -60,6 +60,9 @@ func newObservers(
 		checks: make(chan proxier.HealthChecks, 1),
 	}
 	o.inForce.Store(s)
+	if e != nil {
+		e.dropped = m.EventDropped
+	}
 	o.proxy = health.NewProxy(health.ProxyOptions{Timeout: pendingTimeout, Families: families, Now: time.Now, Answered: m.Answered})
 	o.servers = health.NewServers(health.ServersOptions{Healthy: o.proxy.Healthy, Log: log})
 	return o, nil

@@ -27,9 +27,7 @@ func TestOneEventForAnEpisode(t *testing.T) {
 			}, nil)
 			e := newEvents(client, node, store, slog.New(slog.DiscardHandler))
 			e.outlier(proxier.Episode{Reason: "EndpointNotAnswering", Service: badService, Text: "endpoint 10.0.2.1:80 does not accept connections"}, when)
-			if err := e.raise(t.Context(), <-e.queue); err != nil {
-				t.Fatal(err)
-			}
+			raiseAll(t, e)
 		}
 	}
 	list := raised(t, client)

@@ -160,6 +160,9 @@ func (m *Metrics) Readable(resource string, works bool) {
 	m.readable.WithLabelValues(resource).Set(value)
 }
 
+// EventDropped counts a Kubernetes Event that is not raised.
+func (m *Metrics) EventDropped() { m.dropped.Inc() }
+
 // Pending records since when changes wait for a pass.
 func (m *Metrics) Pending(since time.Time) {
 	for _, f := range m.families {

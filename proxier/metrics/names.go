@@ -22,6 +22,7 @@ type verdict struct {
 	seen         map[[2]string]bool // engines and schedulers with a series of pools
 	problems     *prometheus.GaugeVec
 	rejected     *prometheus.GaugeVec
+	dropped      prometheus.Counter
 	lastApplied  prometheus.Gauge
 	pauses       prometheus.Counter
 
@@ -64,6 +65,10 @@ func newVerdict() verdict {
 			"Parts of objects that cannot be honored, by the field that is the reason. The log and the Events name them.", "kind", "field"),
 		rejected: gauge("verdict_rejected_objects",
 			"Objects of which a part cannot be honored. The log and the Events name them.", "kind"),
+		dropped: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "verdict_events_dropped_total",
+			Help: "Kubernetes Events that were not raised, because too many of their namespace waited.",
+		}),
 		lastApplied: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "verdict_last_applied_timestamp_seconds",
 			Help: "End of the latest pass that is in the kernel.",
@@ -90,7 +95,8 @@ func newVerdict() verdict {
 
 func (v *verdict) collectors() []prometheus.Collector {
 	return []prometheus.Collector{
-		v.passes, v.passDuration, v.transactions, v.stages, v.pools, v.problems, v.elements, v.frontends, v.endpoints, v.rejected, v.lastApplied, v.pauses,
+		v.passes, v.passDuration, v.transactions, v.stages, v.pools, v.problems, v.elements, v.frontends, v.endpoints, v.rejected, v.dropped,
+		v.lastApplied, v.pauses,
 		v.interferences, v.byProcess, v.repairDuration, v.readable, v.readFailures,
 	}
 }

@@ -4,7 +4,7 @@
 //	types.go    the values; healthcheck.go: those about active checks, and their grammar
 //	problem.go  parts of objects that cannot be honored; text.go: limits for their texts
 //	store.go    the Store: sources write into it, the loop reads from it
-//	queue.go    in which order the loop takes what changed
+//	queue.go    Turns: in which order the loop takes what changed, and others what waits
 //	counts.go   how many changes there were, and how many wait
 //
 // It knows neither Kubernetes types nor the kernel.

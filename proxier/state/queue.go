@@ -7,90 +7,126 @@ type pending struct {
 	kinds  changeKinds // what changed
 }
 
-// queue holds Services that wait for a pass. Namespaces have turns. In a namespace, the first one in is the first out.
+// Turns holds values that wait. Namespaces have turns. In a namespace, the first one in is the first out.
 //
-// A namespace that had no Service here comes before all that had turns. So the change of one tenant never waits for the
-// many of another. It is fresh again only after all others had their turns, so a tenant with ever new changes does not
-// keep the others waiting either.
+// A namespace that had no value here comes before all that had turns. So the one of a tenant never waits for the many of
+// another. It is fresh again only after all others had their turns, so a tenant with ever new values does not keep the
+// others waiting either.
 //
 // A namespace on hold has no turns.
-type queue struct {
-	fresh  []string            // namespaces that had no turn yet, in order
-	turns  []string            // namespaces that had one, in the order of the next ones; some have no more Services
-	listed map[string]bool     // those in fresh and turns
-	names  map[string][]string // by namespace
-	held   map[string][]string // the same for namespaces on hold
+type Turns[V any] struct {
+	fresh   []string        // namespaces that had no turn yet, in order
+	turns   []string        // namespaces that had one, in the order of the next ones; some have no more values
+	listed  map[string]bool // those in fresh and turns
+	waiting map[string][]V  // by namespace; none is empty
+	held    map[string][]V  // the same for namespaces on hold
+	size    int             // how many values there are in waiting
 }
 
-func newQueue() queue {
-	return queue{listed: map[string]bool{}, names: map[string][]string{}, held: map[string][]string{}}
+// NewTurns returns Turns in which nothing waits.
+func NewTurns[V any]() Turns[V] {
+	return Turns[V]{listed: map[string]bool{}, waiting: map[string][]V{}, held: map[string][]V{}}
 }
 
 // hold takes the turns of a namespace away. A pass that takes a Service of it finds none.
-func (q *queue) hold(namespace string) {
+func (q *Turns[V]) hold(namespace string) {
 	if _, held := q.held[namespace]; !held {
-		q.held[namespace] = q.names[namespace]
-		delete(q.names, namespace)
+		q.held[namespace] = q.waiting[namespace]
+		q.size -= len(q.waiting[namespace])
+		delete(q.waiting, namespace)
 	}
 }
 
 // release gives a namespace its turns back, after those of the others.
-func (q *queue) release(namespace string) {
-	names := q.held[namespace]
+func (q *Turns[V]) release(namespace string) {
+	values := q.held[namespace]
 	delete(q.held, namespace)
-	if len(names) == 0 {
+	if len(values) == 0 {
 		return
 	}
-	q.names[namespace] = names
+	q.waiting[namespace] = values
+	q.size += len(values)
 	if !q.listed[namespace] {
 		q.listed[namespace] = true
 		q.turns = append(q.turns, namespace)
 	}
 }
 
-func (q *queue) empty() bool { return len(q.names) == 0 }
+// Empty reports whether nothing waits.
+func (q *Turns[V]) Empty() bool { return q.size == 0 }
 
-func (q *queue) push(n Name) {
-	if names, held := q.held[n.Namespace]; held {
-		q.held[n.Namespace] = append(names, n.Name)
+// Len returns how many values wait.
+func (q *Turns[V]) Len() int { return q.size }
+
+// Waiting returns how many values of a namespace wait.
+func (q *Turns[V]) Waiting(namespace string) int { return len(q.waiting[namespace]) }
+
+// Push adds a value.
+func (q *Turns[V]) Push(namespace string, v V) {
+	if values, held := q.held[namespace]; held {
+		q.held[namespace] = append(values, v)
 		return
 	}
-	q.names[n.Namespace] = append(q.names[n.Namespace], n.Name)
-	if !q.listed[n.Namespace] {
-		q.listed[n.Namespace] = true
-		q.fresh = append(q.fresh, n.Namespace)
+	q.size++
+	q.waiting[namespace] = append(q.waiting[namespace], v)
+	if !q.listed[namespace] {
+		q.listed[namespace] = true
+		q.fresh = append(q.fresh, namespace)
 	}
 }
 
-// pop takes a Service of the namespace whose turn it is. It returns false if there is none.
-func (q *queue) pop() (n Name, ok bool) {
-	for !q.empty() {
-		namespace := q.next()
-		waiting := q.names[namespace]
+// Pop takes a value of the namespace whose turn it is. It returns false if there is none.
+func (q *Turns[V]) Pop() (namespace string, v V, ok bool) {
+	for !q.Empty() {
+		namespace = q.next()
+		waiting := q.waiting[namespace]
 		if len(waiting) == 0 {
 			delete(q.listed, namespace)
 			continue
 		}
 		q.turns = append(q.turns, namespace)
-		if q.names[namespace] = waiting[1:]; len(waiting) == 1 {
-			delete(q.names, namespace)
-		}
-		if q.empty() {
+		q.keep(namespace, waiting[1:])
+		if q.Empty() {
 			held := q.held
-			*q = newQueue() // lets go of the memory of a long queue
+			*q = NewTurns[V]() // lets go of the memory of a long queue
 			q.held = held
 		}
-		return Name{Namespace: namespace, Name: waiting[0]}, true
+		return namespace, waiting[0], true
 	}
-	return Name{}, false
+	return "", v, false
 }
 
-// next takes the namespace whose turn it is. There is one as long as Services wait.
-func (q *queue) next() (namespace string) {
+// next takes the namespace whose turn it is. There is one as long as values wait.
+func (q *Turns[V]) next() (namespace string) {
 	from := &q.fresh
 	if len(q.fresh) == 0 {
 		from = &q.turns
 	}
 	namespace, *from = (*from)[0], (*from)[1:]
 	return namespace
+}
+
+// keep leaves a namespace all of its values but one.
+func (q *Turns[V]) keep(namespace string, waiting []V) {
+	q.size--
+	if q.waiting[namespace] = waiting; len(waiting) == 0 {
+		delete(q.waiting, namespace)
+	}
+}
+
+// MakeRoom drops the latest value of the namespace that has the most, if that leaves it with no fewer than the given one
+// has after a Push. It reports whether it did. A caller that bounds a queue in this way lets no namespace take the room of
+// one that has less.
+func (q *Turns[V]) MakeRoom(namespace string) bool {
+	longest, n := "", q.Waiting(namespace)+1
+	for other, waiting := range q.waiting {
+		if len(waiting) > n {
+			longest, n = other, len(waiting)
+		}
+	}
+	if n == q.Waiting(namespace)+1 {
+		return false
+	}
+	q.keep(longest, q.waiting[longest][:n-1])
+	return true
 }

@@ -30,8 +30,8 @@ type Store struct {
 	revision uint64
 	dirty    map[Name]pending // the Services with changes that the kernel does not have
 	counts   ChangeCounts
-	queue    queue  // those that no pass has taken since
-	envDirty uint64 // revision of the latest change of node, ranges or host addresses; 0: no change
+	queue    Turns[string] // the names of those that no pass has taken since
+	envDirty uint64        // revision of the latest change of node, ranges or host addresses; 0: no change
 	synced   bool
 	wake     chan struct{}
 }
@@ -44,7 +44,7 @@ func NewStore() *Store {
 		members:  map[Name][]*Slice{},
 		problems: map[Object][]Problem{},
 		dirty:    map[Name]pending{},
-		queue:    newQueue(),
+		queue:    NewTurns[string](),
 		wake:     make(chan struct{}, 1),
 
 		problemsOf: map[Object]struct{}{},
@@ -66,7 +66,7 @@ func (s *Store) touch(n Name, kind changeKinds) {
 	s.revision++
 	before := s.dirty[n]
 	if !before.queued {
-		s.queue.push(n)
+		s.queue.Push(n.Namespace, n.Name)
 	}
 	s.counts.changed(before.kinds, kind)
 	s.dirty[n] = pending{latest: s.revision, queued: true, kinds: before.kinds | kind}
@@ -319,10 +319,11 @@ func (s *Store) Take(n int) (c Changes, ok bool) {
 	}
 	c = Changes{Revision: s.revision, Environment: s.envDirty != 0}
 	for len(c.Services) < n {
-		name, some := s.queue.pop()
+		namespace, own, some := s.queue.Pop()
 		if !some {
 			break
 		}
+		name := Name{Namespace: namespace, Name: own}
 		if p := s.dirty[name]; p.queued {
 			s.dirty[name] = pending{latest: p.latest, kinds: p.kinds}
 			c.Services = append(c.Services, name)
@@ -348,7 +349,7 @@ func (s *Store) Hold(namespace string, d time.Duration) {
 func (s *Store) Rest() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.synced && !s.queue.empty()
+	return s.synced && !s.queue.Empty()
 }
 
 // Fresh reports whether the Service that Take returns next belongs to a namespace that had no turn yet.
