@@ -147,17 +147,23 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
+	return newWorldWith(func(*Options) {})
+}
+
+func newWorldWith(change func(*Options)) *world {
 	settings := config.Default()
 	settings.NodeName = "n1"
 	settings.MinSyncPeriod = 0
 	w := &world{store: state.NewStore(), rules: newFaulty(), watcher: &watcher{}, log: &strings.Builder{}}
 	w.flows = &flows{}
-	w.Proxier = New(Options{
+	options := Options{
 		Settings: &settings, Store: w.store, Flows: w.flows, Observer: w.watcher,
 		Dataplane: dataplane.New(dataplane.Options{Ruleset: w.rules}),
 		Primary:   func() ([]netip.Addr, error) { return []netip.Addr{netip.MustParseAddr("192.168.7.1")}, nil },
 		Log:       slog.New(slog.NewTextHandler(w.log, nil)),
-	})
+	}
+	change(&options)
+	w.Proxier = New(options)
 	return w
 }
 
