@@ -14,7 +14,8 @@ type Budgets struct {
 	// NamespaceChanges is how many changes of the kernel a second the large changes of one namespace may need in the long
 	// run. It may need as many as NamespaceElements at once.
 	NamespaceChanges int
-	// NamespaceLogLines is how many lines a minute the log has about problems of the objects of one namespace.
+	// NamespaceLogLines is how many lines a minute the log has about problems of the objects of one namespace, as many about
+	// its endpoints, and about its health check ports.
 	NamespaceLogLines int
 }
 

@@ -28,6 +28,7 @@
 //	slowstart.go     the weights of endpoints that return
 //	outlierlog.go    what the log and Events are told of it
 //	report.go        what observers and the log are told
+//	lines.go         how many lines the log has about the objects of one namespace
 //	passlog.go       one line a second for passes that changed something
 //	fields.go        counts problems by field
 package proxier

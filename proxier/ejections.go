@@ -1,6 +1,7 @@
 package proxier
 
 import (
+	"errors"
 	"net/netip"
 	"slices"
 	"time"
@@ -167,14 +168,11 @@ func (o *Outliers) applied(nodePorts []netip.Addr) {
 	}
 	go func() {
 		n, err := o.Delete(list, nodePorts)
-		if err != nil {
-			o.Log.Error("clients of dead endpoints wait longer than they need to", "endpoints", len(list), "error", err)
-		}
-		o.Log.Info("connections without an answer were deleted; their clients reach other endpoints", "endpoints", len(list),
-			"connections", n)
 		o.mu.Lock()
 		defer o.mu.Unlock()
+		o.report.CutError = errors.Join(o.report.CutError, err)
 		o.report.Deleted += n
+		o.report.Cut += len(list)
 	}()
 }
 

@@ -32,35 +32,40 @@ const episodeTime = 10 * time.Minute
 // write logs what happened, and adds the episodes that begin.
 func (o *Outliers) write(r *OutlierReport) {
 	for i := range r.Notes {
-		n := &r.Notes[i]
-		switch n.Kind {
-		case outlier.SuspicionBegan, outlier.SuspicionEnded:
-			o.line(slog.LevelDebug, n.Kind.String(), statusAttrs(&n.Status))
-		case outlier.Failed:
-			o.line(slog.LevelWarn, "an endpoint does not answer", append(statusAttrs(&n.Status), "held", n.Status.Hold.String()))
-			o.begun(r, &n.Status)
-		case outlier.StillReady:
-			o.line(slog.LevelWarn, n.Kind.String(), statusAttrs(&n.Status))
-			o.stillReady(r, &n.Status)
-		case outlier.Ejected, outlier.Returned:
-			o.line(slog.LevelWarn, n.Kind.String(), []any{"object", n.Service.String(), "endpoints", n.Endpoints})
-		case outlier.FellAtOnce:
-			o.line(slog.LevelWarn, n.Kind.String(), []any{"object", n.Service.String()})
-		case outlier.NetworkLost, outlier.NetworkBack:
-			o.line(slog.LevelWarn, n.Kind.String(), nil)
-		default:
-			o.line(slog.LevelInfo, n.Kind.String(), statusAttrs(&n.Status))
-		}
-	}
-	if r.Left > 0 {
-		o.line(slog.LevelWarn, "too many endpoints are under suspicion; others are not asked until some of these are cleared",
-			[]any{"leftOut", r.Left})
+		o.writeNote(r, &r.Notes[i])
 	}
 	if len(r.Notes) > 0 {
 		o.endEpisodes(r.Statuses)
 	}
 	for i := range r.Checks.Notes {
 		o.writeCheck(r, &r.Checks.Notes[i])
+	}
+}
+
+func (o *Outliers) writeNote(r *OutlierReport, n *outlier.Note) {
+	namespace, text := n.Service.Namespace, n.Kind.String()
+	if len(n.Status.Services) > 0 {
+		namespace = n.Status.Services[0].Namespace
+	}
+	switch n.Kind {
+	case outlier.SuspicionBegan, outlier.SuspicionEnded:
+		o.line(slog.LevelDebug, namespace, text, statusAttrs(&n.Status))
+	case outlier.Failed:
+		o.line(slog.LevelWarn, namespace, "an endpoint does not answer", append(statusAttrs(&n.Status), "held", n.Status.Hold.String()))
+		o.begun(r, &n.Status)
+	case outlier.StillReady:
+		o.line(slog.LevelWarn, namespace, text, statusAttrs(&n.Status))
+		o.stillReady(r, &n.Status)
+	case outlier.Ejected, outlier.Returned:
+		o.line(slog.LevelWarn, namespace, text, []any{
+			"object", n.Service.String(), "endpoints", len(n.Endpoints), "first", n.Endpoints[:min(len(n.Endpoints), maxNamed)],
+		})
+	case outlier.FellAtOnce:
+		o.line(slog.LevelWarn, namespace, text, []any{"object", n.Service.String()})
+	case outlier.NetworkLost, outlier.NetworkBack:
+		o.line(slog.LevelWarn, namespace, text, nil)
+	default:
+		o.line(slog.LevelInfo, namespace, text, statusAttrs(&n.Status))
 	}
 }
 
@@ -71,10 +76,10 @@ func (o *Outliers) writeCheck(r *OutlierReport, n *activecheck.Note) {
 		"object", n.Services[0].String(), "services", len(n.Services),
 	}
 	if !n.Failing {
-		o.line(slog.LevelInfo, "an endpoint passes its check again", attrs)
+		o.line(slog.LevelInfo, n.Services[0].Namespace, "an endpoint passes its check again", attrs)
 		return
 	}
-	o.line(slog.LevelWarn, "an endpoint fails its check", append(attrs, "why", n.Why))
+	o.line(slog.LevelWarn, n.Services[0].Namespace, "an endpoint fails its check", append(attrs, "why", n.Why))
 	maps.DeleteFunc(o.failures, func(_ state.Name, began time.Time) bool { return n.At.Sub(began) >= episodeTime })
 	for _, name := range n.Services {
 		if _, goesOn := o.failures[name]; goesOn {
@@ -94,21 +99,43 @@ func statusAttrs(s *outlier.Status) []any {
 	}
 }
 
-// maxOutlierLines bounds the log in a minute: a tenant can make many endpoints that do not answer.
-const maxOutlierLines = 100
+// maxNamed is how many endpoints a line names.
+const maxNamed = 10
 
-func (o *Outliers) line(level slog.Level, text string, attrs []any) {
-	if now := time.Now(); now.Sub(o.minute) >= time.Minute {
-		if o.lines > maxOutlierLines {
-			o.Log.Warn("changes of endpoints that do not answer were not logged", "lines", o.lines-maxOutlierLines)
-		}
-		o.lines, o.minute = 0, now
+// line logs what happened to the endpoints of a namespace; "": to this node.
+func (o *Outliers) line(level slog.Level, namespace, text string, attrs []any) {
+	if !o.Log.Enabled(context.Background(), level) || !o.lines.MayWrite(namespace, time.Now()) {
+		return
 	}
-	if level > slog.LevelDebug {
-		o.lines++
+	o.Log.Log(context.Background(), level, text, attrs...) //nolint:sloglint // the texts are constants of package outlier
+}
+
+// outlierSums logs what is not about one object. A tenant can cause it again and again, so the sum of some time is one
+// line.
+type outlierSums struct {
+	log            *slog.Logger
+	left           int       // suspicions that found no room
+	leftAt         time.Time // of the latest line about them
+	endpoints, cut int       // endpoints whose connections were deleted, and these
+	cutAt          time.Time
+	failedAt       time.Time // of the latest line about a failed deletion
+}
+
+func (s *outlierSums) add(r *OutlierReport, now time.Time) {
+	s.left, s.endpoints, s.cut = s.left+r.Left, s.endpoints+r.Cut, s.cut+r.Deleted
+	if s.left > 0 && now.Sub(s.leftAt) >= sayAgain {
+		s.log.Warn("too many endpoints are under suspicion; others are not asked until some of these are cleared", "leftOut", s.left)
+		s.left, s.leftAt = 0, now
 	}
-	if o.lines <= maxOutlierLines {
-		o.Log.Log(context.Background(), level, text, attrs...) //nolint:sloglint // the texts are constants of package outlier
+	if r.CutError != nil && now.Sub(s.failedAt) >= sayAgain {
+		s.log.Error("cannot delete all connections without an answer; clients of dead endpoints wait longer than they need to",
+			"endpoints", r.Cut, "error", r.CutError)
+		s.failedAt = now
+	}
+	if s.endpoints > 0 && now.Sub(s.cutAt) >= passLogPeriod {
+		s.log.Info("connections without an answer were deleted; their clients reach other endpoints", "endpoints", s.endpoints,
+			"connections", s.cut)
+		s.endpoints, s.cut, s.cutAt = 0, 0, now
 	}
 }
 

@@ -51,6 +51,8 @@ type OutlierReport struct {
 	Answers  []outlier.Answer // to questions that ended
 	Left     int              // suspicions that found no room
 	Deleted  int              // connections without an answer
+	Cut      int              // endpoints whose connections these were
+	CutError error            // nil: all such connections are deleted
 	Episodes []Episode        // that began
 	Checks   CheckReport
 	Uses     Uses
@@ -90,8 +92,8 @@ type Outliers struct {
 	nextScan time.Time
 	failing  bool // the latest reading of the kernel failed
 	report   OutlierReport
-	lines    int // of the log in this minute
-	minute   time.Time
+	lines    Lines
+	sums     outlierSums
 }
 
 type suspicionKey struct {
@@ -119,6 +121,7 @@ func NewOutliers(o OutlierOptions) *Outliers {
 		failures: map[state.Name]time.Time{},
 		checker:  activecheck.New(activecheck.Settings{Jitter: rand.Float64}), sooner: make(chan struct{}, 1), slow: newSlowStarts(),
 		out: map[state.Name][]netip.AddrPort{}, rows: map[state.Name][]outlier.Status{},
+		lines: NewLines(o.Log, o.Settings.Budgets.NamespaceLogLines), sums: outlierSums{log: o.Log},
 		answers: make(chan answered, 64), seen: map[suspicionKey]uint64{}, siblings: newSiblings(),
 	}
 }
@@ -306,6 +309,7 @@ func (o *Outliers) tell() {
 	if wanted {
 		o.signal()
 	}
+	o.sums.add(&r, time.Now())
 	if news || len(r.Notes)+len(r.Answers)+r.Left+r.Deleted+len(r.Checks.Notes)+r.Checks.Passed+len(r.Checks.Failed) > 0 {
 		o.write(&r)
 		o.Report(r)

@@ -88,6 +88,7 @@ type Proxier struct {
 
 // New returns a loop that has done nothing yet.
 func New(o Options) *Proxier {
+	lines := NewLines(o.Log, o.Settings.Budgets.NamespaceLogLines)
 	return &Proxier{
 		settings: o.Settings, store: o.Store, dataplane: o.Dataplane, observer: o.Observer, log: o.Log,
 		interference: o.Interference, reconfigured: o.Reconfigured, told: map[string]time.Time{},
@@ -101,7 +102,7 @@ func New(o Options) *Proxier {
 		checks:   newHealthChecks(),
 		flows:    newFlowCleaner(o.Flows, o.Former, o.Adopted, o.Log),
 		outliers: o.Outliers,
-		problems: newProblemLog(o.Log, o.Settings.Budgets.NamespaceLogLines),
-		errors:   newErrorLog(o.Log),
+		problems: newProblemLog(o.Log, &lines),
+		errors:   newErrorLog(o.Log, &lines),
 	}
 }

@@ -57,11 +57,12 @@ type errorLog struct {
 	said time.Time // when it was logged
 	// failed has what IPVS did not do and was logged within the last minute.
 	failed map[string]time.Time
+	lines  *Lines // about Services
 	passes passLog
 }
 
-func newErrorLog(log *slog.Logger) errorLog {
-	return errorLog{log: log, failed: map[string]time.Time{}, passes: passLog{log: log}}
+func newErrorLog(log *slog.Logger, lines *Lines) errorLog {
+	return errorLog{log: log, failed: map[string]time.Time{}, lines: lines, passes: passLog{log: log}}
 }
 
 // report writes a line for what an operator wants to see: passes that changed something, and passes that failed. On
@@ -117,7 +118,7 @@ func (l *errorLog) ipvs(failures []dataplane.Failure) {
 	for i := range failures {
 		f := &failures[i]
 		text := f.Object + f.Err.Error()
-		if _, said := l.failed[text]; said {
+		if _, said := l.failed[text]; said || !l.lines.MayWrite(f.Service.Namespace, now) {
 			continue
 		}
 		if lines++; lines > maxFailures {
@@ -133,9 +134,7 @@ func (l *errorLog) ipvs(failures []dataplane.Failure) {
 // proportional to the problems of the objects that changed.
 type problemLog struct {
 	log      *slog.Logger
-	lines    int                              // a minute, for each namespace
-	written  map[string]int                   // lines of this minute, by namespace
-	minute   time.Time                        // when it began
+	lines    *Lines
 	found    map[state.Name][]state.Problem   // what the loop found out about Services
 	changed  map[state.Object]struct{}        // the Services for which found changed since the last report
 	reported map[state.Object][]state.Problem // what the last report had
@@ -143,9 +142,9 @@ type problemLog struct {
 	fields   fieldCounts
 }
 
-func newProblemLog(log *slog.Logger, lines int) problemLog {
+func newProblemLog(log *slog.Logger, lines *Lines) problemLog {
 	return problemLog{
-		log: log, lines: lines, written: map[string]int{}, found: map[state.Name][]state.Problem{}, changed: map[state.Object]struct{}{},
+		log: log, lines: lines, found: map[state.Name][]state.Problem{}, changed: map[state.Object]struct{}{},
 		reported: map[state.Object][]state.Problem{}, faulty: map[string]int{}, fields: fieldCounts{},
 	}
 }
@@ -213,34 +212,10 @@ func (l *problemLog) write(before, problems []state.Problem) {
 		if p.Kind == "File" || slices.Contains(before, p) { // the source logs files itself, when it reads them
 			continue
 		}
-		if !l.mayWrite(p.Object.Namespace, time.Now()) {
+		if !l.lines.MayWrite(p.Object.Namespace, time.Now()) {
 			continue
 		}
 		l.log.Warn("object cannot be honored in full; the rest of it and all other objects stay in force",
 			"kind", p.Kind, "object", p.Object.String(), "field", p.Field, "reason", p.Reason)
 	}
-}
-
-// mayWrite reports whether the log has room for another line about a namespace. A tenant who writes ever new problems
-// must not fill the log. The metrics and the Events have all problems.
-func (l *problemLog) mayWrite(namespace string, now time.Time) bool {
-	if now.Sub(l.minute) >= time.Minute {
-		l.endMinute(now)
-	}
-	l.written[namespace]++
-	if l.written[namespace] == l.lines+1 {
-		l.log.Warn("too many problems of the objects of one namespace; more are not logged in this minute",
-			"namespace", namespace, "limit", l.lines, "flag", "--max-namespace-log-lines")
-	}
-	return l.written[namespace] <= l.lines
-}
-
-// endMinute logs how many lines were left out, and begins another minute.
-func (l *problemLog) endMinute(now time.Time) {
-	for namespace, n := range l.written {
-		if n > l.lines {
-			l.log.Warn("problems were not logged", "namespace", namespace, "problems", n-l.lines)
-		}
-	}
-	l.written, l.minute = map[string]int{}, now
 }

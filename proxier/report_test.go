@@ -13,7 +13,9 @@ import (
 
 // faultyServices returns a log of problems with n Services that have problems of the loop and of the source.
 func faultyServices(n int) (problemLog, *state.Store) {
-	l, store := newProblemLog(slog.New(slog.DiscardHandler), 100), state.NewStore()
+	log := slog.New(slog.DiscardHandler)
+	lines := NewLines(log, 100)
+	l, store := newProblemLog(log, &lines), state.NewStore()
 	for i := range n {
 		svc := service(fmt.Sprint("s", i), "10.96.0.1", 1)
 		store.SetService(svc, problemsOf(svc.Name, "spec"))
@@ -84,16 +86,16 @@ func TestFewLinesForOneService(t *testing.T) {
 // TestFewLinesForOneNamespace: a tenant with many faulty Services does not fill the log, and others are still heard.
 func TestFewLinesForOneNamespace(t *testing.T) {
 	var text strings.Builder
-	l, now := newProblemLog(slog.New(slog.NewTextHandler(&text, nil)), 3), time.Now()
+	l, now := NewLines(slog.New(slog.NewTextHandler(&text, nil)), 3), time.Now()
 	for i := range 10 {
-		if got := l.mayWrite("tenant", now); got != (i < 3) {
+		if got := l.MayWrite("tenant", now); got != (i < 3) {
 			t.Errorf("line %d: %t", i, got)
 		}
 	}
-	if !l.mayWrite("other", now) || !l.mayWrite("tenant", now.Add(time.Minute)) {
+	if !l.MayWrite("other", now) || !l.MayWrite("tenant", now.Add(time.Minute)) {
 		t.Error("no line for another namespace, or a minute later")
 	}
-	for _, want := range []string{"--max-namespace-log-lines", "namespace=tenant problems=7"} {
+	for _, want := range []string{"--max-namespace-log-lines", "namespace=tenant lines=7"} {
 		if strings.Count(text.String(), want) != 1 {
 			t.Errorf("the log does not say %q once:\n%s", want, text.String())
 		}

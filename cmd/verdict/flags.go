@@ -108,7 +108,8 @@ func bindBudgets(fs *pflag.FlagSet, s *config.Settings) {
 	fs.IntVar(&b.NamespaceChanges, "max-namespace-changes", b.NamespaceChanges,
 		"`NUMBER` of changes of the kernel a second that large changes of one namespace may need in the long run; then they wait")
 	fs.IntVar(&b.NamespaceLogLines, "max-namespace-log-lines", b.NamespaceLogLines,
-		"`NUMBER` of lines a minute that the log has about problems of the objects of one namespace")
+		"`NUMBER` of lines a minute that the log has about problems of the objects of one namespace, about its endpoints, and about its "+
+			"health check ports, each")
 }
 
 // bindOutliers binds the flags about endpoints that do not answer.

@@ -40,6 +40,7 @@ type observers struct {
 	events   *events
 	journal  *socket.Journal
 	kernel   *kernelCheck              // nil: a refusal is not explained
+	lines    proxier.Lines             // about health checks of Services
 	checks   chan proxier.HealthChecks // the latest value, so that the loop never waits for listeners
 }
 
@@ -57,7 +58,7 @@ func newObservers(
 	}
 	o := &observers{
 		settings: s, log: log, registry: registry, metrics: m, events: e, journal: socket.NewJournal(),
-		checks: make(chan proxier.HealthChecks, 1),
+		lines: proxier.NewLines(log, s.Budgets.NamespaceLogLines), checks: make(chan proxier.HealthChecks, 1),
 	}
 	o.inForce.Store(s)
 	if e != nil {
@@ -215,7 +216,9 @@ func (o *observers) reportListening(before map[state.Name]string, failed map[sta
 		if before[name] == now[name] {
 			continue
 		}
-		o.log.Warn("cannot listen for health checks of a Service; trying again", "object", name.String(), "every", listenRetry, "error", err)
+		if o.lines.MayWrite(name.Namespace, time.Now()) {
+			o.log.Warn("cannot listen for health checks of a Service; trying again", "object", name.String(), "every", listenRetry, "error", err)
+		}
 		o.events.post(note{
 			service: name, reason: "FailedToStartServiceHealthcheck", text: fmt.Sprintf("a node cannot serve the health check: %v", err),
 		})

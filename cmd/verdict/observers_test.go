@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -12,11 +14,34 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/verdict-proxy/verdict/config"
 	"github.com/verdict-proxy/verdict/proxier"
 	"github.com/verdict-proxy/verdict/proxier/health"
 	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
+
+// TestTenantLeavesLinesAboutHealthChecks: many ports of one namespace that cannot be opened do not fill the log.
+func TestTenantLeavesLinesAboutHealthChecks(t *testing.T) {
+	var text strings.Builder
+	s, store, log := config.Default(), state.NewStore(), slog.New(slog.NewTextHandler(&text, nil))
+	o, err := newObservers(&s, prometheus.NewRegistry(), newEvents(nil, "n", store, log), store.ChangeCounts, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	failed := map[state.Name]error{{Namespace: "shop", Name: "web"}: errors.New("injected: in use")}
+	for i := range 1000 {
+		failed[state.Name{Namespace: "tenant", Name: fmt.Sprint("svc-", i)}] = errors.New("injected: in use")
+	}
+	o.reportListening(nil, failed)
+	for part, want := range map[string]int{"object=tenant/": s.Budgets.NamespaceLogLines, "object=shop/web": 1} {
+		if n := strings.Count(text.String(), part); n != want {
+			t.Errorf("%d lines with %q, want %d", n, part, want)
+		}
+	}
+}
 
 // TestHealthCheckServerIsStartedAgain: the listener of a healthCheckNodePort ends, and nothing else changes.
 func TestHealthCheckServerIsStartedAgain(t *testing.T) {
