@@ -16,7 +16,8 @@ import (
 // answer of the first endpoint before.
 
 const (
-	// maxSiblings is how many endpoints come under suspicion with the first one of a node.
+	// maxSiblings is how many endpoints come under suspicion with the first one of a node. Namespaces have turns: a tenant
+	// may write the name of any node into thousands of endpoints.
 	maxSiblings = 256
 	// siblingPeriod is how often the endpoints of one node are looked for.
 	siblingPeriod = 10 * time.Second
@@ -77,7 +78,7 @@ func (o *Outliers) suspectSiblings() {
 
 // findSiblings finds the endpoints on some nodes in the Services that eject.
 func (o *Outliers) findSiblings(nodes map[string]bool) map[netip.AddrPort][]outlier.Member {
-	found := map[netip.AddrPort][]outlier.Member{}
+	found := state.NewTurns[netip.AddrPort]()
 	for _, sl := range o.Store.Slices() {
 		ejects, known := false, false
 		for i := range sl.Endpoints {
@@ -90,18 +91,23 @@ func (o *Outliers) findSiblings(nodes map[string]bool) map[netip.AddrPort][]outl
 				ejects, known = svc != nil && o.modeOf(svc.Name, svc.Outliers.Mode) == state.OutlierEject, true
 			}
 			if ejects {
-				addSibling(found, sl, e)
+				addSibling(&found, sl, e)
 			}
 		}
 	}
-	return found
+	chosen := map[netip.AddrPort][]outlier.Member{}
+	for _, at, more := found.Pop(); more && len(chosen) < maxSiblings; _, at, more = found.Pop() {
+		chosen[at] = nil
+	}
+	return chosen
 }
 
-func addSibling(found map[netip.AddrPort][]outlier.Member, sl *state.Slice, e *state.Endpoint) {
+// addSibling adds the TCP ports of an endpoint. An endpoint may be found more than once.
+func addSibling(found *state.Turns[netip.AddrPort], sl *state.Slice, e *state.Endpoint) {
+	namespace := sl.Service.Namespace
 	for _, p := range sl.Ports {
-		at := netip.AddrPortFrom(e.Addr, p.Port)
-		if _, known := found[at]; p.Protocol == state.TCP && !known && len(found) < maxSiblings {
-			found[at] = nil
+		if p.Protocol == state.TCP && found.Waiting(namespace) < maxSiblings {
+			found.Push(namespace, netip.AddrPortFrom(e.Addr, p.Port))
 		}
 	}
 }

@@ -70,3 +70,25 @@ func TestSiblings(t *testing.T) {
 		}
 	}
 }
+
+// TestTenantLeavesRoomForSiblings: a tenant writes the name of a dead node into thousands of endpoints, and the endpoint of
+// another namespace on this node is asked all the same.
+func TestTenantLeavesRoomForSiblings(t *testing.T) {
+	r := newOutlierRig(t, func(*config.Settings) {})
+	sl := &state.Slice{
+		Name: state.Name{Namespace: "tenant", Name: "a"}, Service: state.Name{Namespace: "tenant", Name: "a"}, Family: state.IPv4,
+		Ports: []state.SlicePort{{Protocol: state.TCP, Port: 8080}}, Weight: 1,
+	}
+	for i := range 5000 {
+		addr := netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)})
+		sl.Endpoints = append(sl.Endpoints, state.Endpoint{Addr: addr, Ready: true, Node: "other"})
+	}
+	r.store.SetService(&state.Service{Name: sl.Service}, nil)
+	r.store.SetSlice(sl, nil)
+	for range 20 { // slices have no order
+		found := r.findSiblings(map[string]bool{"other": true})
+		if _, ok := found[deadEndpoint]; !ok || len(found) != maxSiblings {
+			t.Fatalf("%d endpoints are asked, want %d; that of another namespace: %t", len(found), maxSiblings, ok)
+		}
+	}
+}

@@ -17,8 +17,10 @@ import (
 // Service asks for. Each step is a change of the rules.
 const (
 	slowSteps = 5
-	// maxSlow is how many Services can have endpoints in slow start. Endpoints of others return at once.
-	maxSlow = 1024
+	// maxSlow is how many Services can have endpoints in slow start. One namespace can have a quarter of them. Endpoints
+	// of others return at once.
+	maxSlow         = 1024
+	maxSlowOfTenant = maxSlow / 4
 )
 
 // slowStarts are the endpoints whose weight grows. It has no clock.
@@ -41,7 +43,7 @@ func (s *slowStarts) forget(name state.Name) { delete(s.of, name) }
 func (s *slowStarts) begin(name state.Name, at netip.AddrPort, takes time.Duration, now time.Time) {
 	is := s.of[name]
 	if is == nil {
-		if len(s.of) >= maxSlow {
+		if !s.hasRoom(name.Namespace) {
 			return
 		}
 		is = &slowService{began: map[netip.AddrPort]time.Time{}}
@@ -51,6 +53,16 @@ func (s *slowStarts) begin(name state.Name, at netip.AddrPort, takes time.Durati
 	if _, begun := is.began[at]; !begun {
 		is.began[at] = now
 	}
+}
+
+func (s *slowStarts) hasRoom(namespace string) bool {
+	own := 0
+	for name := range s.of {
+		if name.Namespace == namespace {
+			own++
+		}
+	}
+	return len(s.of) < maxSlow && own < maxSlowOfTenant
 }
 
 // step returns how many of slowSteps an endpoint has done, and when that changes.

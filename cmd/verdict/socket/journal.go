@@ -13,7 +13,7 @@ import (
 // maxPasses is how many passes the journal remembers.
 const maxPasses = 200
 
-// maxProblems bounds the answer about problems.
+// maxProblems bounds the answer about problems. Namespaces have turns, so that the many of one do not hide the others.
 const maxProblems = 5000
 
 // Journal notes what the loop reports. Any goroutine may use it. A note costs the same however much was noted before.
@@ -122,19 +122,20 @@ func (j *Journal) latest() []Pass {
 
 // problemsOf lists the problems of an object (namespace/name); "": of all.
 func (j *Journal) problemsOf(name string) []Problem {
+	found := state.NewTurns[state.ObjectProblems]()
 	j.mu.Lock()
-	list := []Problem{}
 	for o, problems := range j.problems {
-		if name != "" && o.Name.String() != name {
-			continue
-		}
-		for _, p := range problems {
-			if len(list) < maxProblems {
-				list = append(list, Problem{Kind: o.Kind, Object: o.Name.String(), Field: p.Field, Reason: p.Reason})
-			}
+		if name == "" || o.Name.String() == name {
+			found.Push(o.Name.Namespace, state.ObjectProblems{Object: o, Problems: problems})
 		}
 	}
 	j.mu.Unlock()
+	list := []Problem{}
+	for _, of, more := found.Pop(); more && len(list)+len(of.Problems) <= maxProblems; _, of, more = found.Pop() {
+		for _, p := range of.Problems {
+			list = append(list, Problem{Kind: of.Object.Kind, Object: of.Object.Name.String(), Field: p.Field, Reason: p.Reason})
+		}
+	}
 	slices.SortFunc(list, func(a, b Problem) int {
 		return cmp.Or(cmp.Compare(a.Object, b.Object), cmp.Compare(a.Field, b.Field), cmp.Compare(a.Reason, b.Reason))
 	})
