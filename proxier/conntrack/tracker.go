@@ -1,6 +1,7 @@
 package conntrack
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 	"sync/atomic"
@@ -26,6 +27,7 @@ type Tracker struct {
 	suspects  map[Frontend]*tracked     // those to look at
 	adopted   map[Frontend]bool         // see Adopt
 	removed   int                       // how many frontends no port serves; all of them are suspect
+	removals  map[string]*int           // those of removed that each namespace had last
 	revision  uint64                    // counts calls of Set
 	looked    uint64                    // the revision that the last Stale covers
 	forgotten int
@@ -36,6 +38,7 @@ type tracked struct {
 	port    *udpPort // that serves it; nil: it was removed
 	ipvs    bool     // IPVS serves it
 	suspect bool
+	removal *int          // of the namespace that had it last; nil: a port serves it, or an earlier process did
 	changed atomic.Uint64 // the revision of its last change; a running cleaning reads it
 }
 
@@ -47,14 +50,19 @@ type udpPort struct {
 	virtual   []bool           // which frontends IPVS serves; nil: none
 }
 
-// maxRemoved bounds how many removed frontends wait to be cleaned: 131,072 take about 10 MB. More than that can wait
-// only where the kernel refuses to delete flows.
-const maxRemoved = 1 << 17
+// maxRemoved bounds how many removed frontends wait to be cleaned: 131,072 take about 10 MB. One namespace can have a
+// quarter of them: a tenant who deletes a hundred thousand frontends at once must not have those of others forgotten.
+const (
+	maxRemoved         = 1 << 17
+	maxRemovedOfTenant = maxRemoved / 4
+)
 
 // NewTracker returns a Tracker that knows only the frontends of an earlier process. The first cleaning treats those
 // that no Service has by then as removed.
 func NewTracker(former ...Frontend) *Tracker {
-	t := &Tracker{services: map[state.Name][]*udpPort{}, frontends: map[Frontend]*tracked{}, suspects: map[Frontend]*tracked{}}
+	t := &Tracker{
+		services: map[state.Name][]*udpPort{}, frontends: map[Frontend]*tracked{}, suspects: map[Frontend]*tracked{}, removals: map[string]*int{},
+	}
 	for _, f := range former {
 		t.note(f, t.add(f), true)
 	}
@@ -94,7 +102,7 @@ func (t *Tracker) Set(n state.Name, p *plan.Service) {
 		t.serve(port, old)
 	}
 	for _, port := range before {
-		t.withdraw(port)
+		t.withdraw(port, n.Namespace)
 	}
 	if len(after) == 0 {
 		delete(t.services, n)
@@ -145,7 +153,7 @@ func (t *Tracker) serve(port, old *udpPort) {
 			changed, look = !port.same(was), needsLook(was, port)
 		}
 		if is.port == nil {
-			t.removed--
+			t.endRemoval(is)
 		}
 		ipvs := port.servedByIPVS(i)
 		if ipvs {
@@ -172,8 +180,13 @@ func (t *Tracker) find(f Frontend, i int, old *udpPort) *tracked {
 	return t.add(f)
 }
 
-// withdraw takes away the frontends that a port still has.
-func (t *Tracker) withdraw(port *udpPort) {
+// withdraw takes away the frontends that a port of a namespace still has.
+func (t *Tracker) withdraw(port *udpPort, namespace string) {
+	count := t.removals[namespace]
+	if count == nil {
+		count = new(int)
+		t.removals[namespace] = count
+	}
 	for i, f := range port.frontends {
 		is := port.tracked[i]
 		if is.port != port {
@@ -181,9 +194,11 @@ func (t *Tracker) withdraw(port *udpPort) {
 		}
 		is.port = nil
 		t.removed++
+		*count++
+		is.removal = count
 		t.note(f, is, true)
-		if t.removed > maxRemoved {
-			t.forget(f)
+		if t.removed > maxRemoved || *count > maxRemovedOfTenant {
+			t.forget(f, is)
 			t.forgotten++
 		}
 	}
@@ -200,10 +215,19 @@ func (t *Tracker) note(f Frontend, is *tracked, look bool) {
 }
 
 // forget lets go of a frontend that no port serves.
-func (t *Tracker) forget(f Frontend) {
+func (t *Tracker) forget(f Frontend, is *tracked) {
 	delete(t.frontends, f)
 	delete(t.suspects, f)
+	t.endRemoval(is)
+}
+
+// endRemoval notes that a removed frontend is served again or forgotten.
+func (t *Tracker) endRemoval(is *tracked) {
 	t.removed--
+	if is.removal != nil {
+		*is.removal--
+		is.removal = nil
+	}
 }
 
 func (p *udpPort) same(other *udpPort) bool {
@@ -264,7 +288,7 @@ func (t *Tracker) Done() {
 		switch {
 		case is.changed.Load() > t.looked:
 		case is.port == nil:
-			t.forget(f)
+			t.forget(f, is)
 		default:
 			is.suspect = false
 			delete(t.suspects, f)
@@ -274,6 +298,7 @@ func (t *Tracker) Done() {
 	if len(t.suspects) == 0 {
 		t.suspects = map[Frontend]*tracked{}
 	}
+	maps.DeleteFunc(t.removals, func(_ string, n *int) bool { return *n == 0 })
 	if len(t.frontends) == 0 {
 		t.frontends = map[Frontend]*tracked{}
 	}

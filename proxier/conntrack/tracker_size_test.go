@@ -98,6 +98,39 @@ func BenchmarkTracker(b *testing.B) {
 	}
 }
 
+// comeAndGo gives a Service 32,768 frontends with a port number, and takes them away.
+func comeAndGo(tr *Tracker, namespace string, port uint16) {
+	all, web := wide(1<<15, "10.0.0.1:53"), state.Name{Namespace: namespace, Name: "web"}
+	for j := range all.Ports[0].Frontends {
+		all.Ports[0].Frontends[j].Port = port
+	}
+	tr.Set(web, all)
+	tr.Set(web, nil)
+}
+
+// TestTenantLeavesRoomForRemovedFrontends: a tenant deletes more frontends than can wait. The flows of another Service that
+// goes in the same moment are cleaned all the same, and the tenant has its room again afterwards.
+func TestTenantLeavesRoomForRemovedFrontends(t *testing.T) {
+	tr := NewTracker()
+	for range 2 {
+		for i := range 5 {
+			comeAndGo(tr, "tenant", uint16(1000+i))
+		}
+		if n := tr.Forgotten(); n != 5<<15-maxRemovedOfTenant {
+			t.Errorf("%d frontends of the tenant are forgotten, want all but %d", n, maxRemovedOfTenant)
+		}
+		tr.Set(name("web"), wide(3, "10.0.0.1:53"))
+		tr.Set(name("web"), nil)
+		if stale := tr.Stale(); tr.Forgotten() != 0 || len(stale.targets) != maxRemovedOfTenant+3 {
+			t.Errorf("%d frontends are looked at, want those of the other Service, too", len(stale.targets))
+		}
+		tr.Done()
+	}
+	if len(tr.removals) != 0 {
+		t.Errorf("namespaces are remembered: %v", tr.removals)
+	}
+}
+
 // TestTrackerIsBoundedWithoutCleaning: Services come, change and go while nothing can be cleaned. What the Tracker
 // remembers follows the number of distinct frontends, not the number of changes, up to a limit.
 func TestTrackerIsBoundedWithoutCleaning(t *testing.T) {
@@ -111,12 +144,7 @@ func TestTrackerIsBoundedWithoutCleaning(t *testing.T) {
 		t.Errorf("%d frontends are remembered, %d of them suspect, want 3; and %d Services, want none", got, len(tr.suspects), len(tr.services))
 	}
 	for i := range 5 {
-		all := wide(1<<15, "10.0.0.1:53")
-		for j := range all.Ports[0].Frontends {
-			all.Ports[0].Frontends[j].Port = uint16(1000 + i)
-		}
-		tr.Set(name("web"), all)
-		tr.Set(name("web"), nil)
+		comeAndGo(tr, fmt.Sprint("tenant-", i), uint16(1000+i))
 	}
 	if got, forgotten := len(tr.frontends), tr.Forgotten(); got != maxRemoved || got+forgotten != 3+5<<15 {
 		t.Errorf("%d frontends are remembered, want %d; %d forgotten, want all others", got, maxRemoved, forgotten)
