@@ -94,10 +94,10 @@ type Checker struct {
 	checks   map[key]*check
 	turns    map[place]*turn
 	waiting  queue
-	ofTenant map[string]int // checks
-	asking   map[string]int // by namespace
-	running  int            // the sum of asking
-	hungry   map[state.Name]struct{}
+	ofTenant map[string]int                 // checks
+	asking   map[string]int                 // by namespace
+	running  int                            // the sum of asking
+	hungry   map[string]map[string]struct{} // namespaces and names of the Services with targets without room
 	changed  map[state.Name]struct{}
 	failing  int
 	notes    []Note
@@ -107,7 +107,7 @@ type Checker struct {
 func New(s Settings) *Checker {
 	return &Checker{
 		settings: s, services: map[state.Name]*service{}, checks: map[key]*check{}, turns: map[place]*turn{},
-		ofTenant: map[string]int{}, asking: map[string]int{}, hungry: map[state.Name]struct{}{}, changed: map[state.Name]struct{}{},
+		ofTenant: map[string]int{}, asking: map[string]int{}, hungry: map[string]map[string]struct{}{}, changed: map[state.Name]struct{}{},
 	}
 }
 
@@ -168,9 +168,34 @@ func (c *Checker) remember(name state.Name, is *service) {
 	if len(is.targets) == 0 {
 		delete(c.services, name)
 	}
-	delete(c.hungry, name)
-	if is.left > 0 {
-		c.hungry[name] = struct{}{}
+	c.starve(name, is.left > 0)
+}
+
+// starve notes whether a Service has targets without room.
+func (c *Checker) starve(name state.Name, hungry bool) {
+	of := c.hungry[name.Namespace]
+	if of == nil {
+		of = map[string]struct{}{}
+		c.hungry[name.Namespace] = of
+	}
+	if delete(of, name.Name); hungry {
+		of[name.Name] = struct{}{}
+	}
+	if len(of) == 0 {
+		delete(c.hungry, name.Namespace)
+	}
+}
+
+// feed has one Service planned again that finds room for one check more.
+func (c *Checker) feed() {
+	for namespace, names := range c.hungry {
+		if c.ofTenant[namespace] >= maxChecksOfTenant {
+			continue
+		}
+		for name := range names {
+			c.changed[state.Name{Namespace: namespace, Name: name}] = struct{}{}
+			return
+		}
 	}
 }
 
@@ -214,10 +239,7 @@ func (c *Checker) leave(name state.Name, k key) {
 	} else {
 		heap.Remove(&c.waiting, is.index)
 	}
-	for hungry := range c.hungry { // one of them: there is room for one check more
-		c.changed[hungry] = struct{}{}
-		return
-	}
+	c.feed()
 }
 
 // Down reports whether an endpoint fails the check that a Service asks for.

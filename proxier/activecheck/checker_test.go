@@ -162,6 +162,26 @@ func TestBounds(t *testing.T) {
 	}
 }
 
+// TestFullTenantsDoNotStarveOthers: room comes back, and it is not offered to a namespace that is full and cannot take it.
+func TestFullTenantsDoNotStarveOthers(t *testing.T) {
+	c, check := steady(), tcpCheck()
+	c.Set(web, check, targets(maxChecksOfTenant), start)
+	for i := range 1000 { // more Services of the full namespace
+		c.Set(state.Name{Namespace: web.Namespace, Name: fmt.Sprint("svc-", i)}, check, []Target{target(60_000)}, start)
+	}
+	other := state.Name{Namespace: "bank", Name: "other"}
+	c.Set(other, check, targets(maxChecksOfTenant-10), start)
+	third := state.Name{Namespace: "third", Name: "web"}
+	if left := c.Set(third, check, targets(20), start); left != 10 {
+		t.Fatalf("%d endpoints find no room, want 10", left)
+	}
+	c.Changed()
+	c.Set(other, check, targets(maxChecksOfTenant-20), start)
+	if list := c.Changed(); !slices.Contains(list, third) {
+		t.Errorf("there is room for %s, and %d others are planned again", third, len(list))
+	}
+}
+
 // TestRandom does anything in any order. The books are right after each step.
 func TestRandom(t *testing.T) {
 	for seed := range uint64(200) {
