@@ -111,15 +111,16 @@ func (o *Outliers) witness(sl *state.Slice, failing []string, suspects map[netip
 type firstLooks struct {
 	of    map[state.Name][]netip.AddrPort
 	known map[netip.AddrPort]*firstLook
-	queue []netip.AddrPort // in the order of their times
-	later []netip.AddrPort // those that gave no answer; they follow when lookAgain is over
-	since time.Time        // when later got its first one
+	queue state.Turns[netip.AddrPort] // so that the many endpoints of a tenant do not keep others waiting
+	later []netip.AddrPort            // those that gave no answer; they follow when lookAgain is over
+	since time.Time                   // when later got its first one
 }
 
 type firstLook struct {
-	services int
-	tries    int // without a good answer
-	reached  bool
+	namespace string // which has turns for it
+	services  int
+	tries     int // without a good answer
+	reached   bool
 }
 
 const (
@@ -131,7 +132,9 @@ const (
 )
 
 func newFirstLooks() firstLooks {
-	return firstLooks{of: map[state.Name][]netip.AddrPort{}, known: map[netip.AddrPort]*firstLook{}}
+	return firstLooks{
+		of: map[state.Name][]netip.AddrPort{}, known: map[netip.AddrPort]*firstLook{}, queue: state.NewTurns[netip.AddrPort](),
+	}
 }
 
 // set tells the endpoints of a Service that ejects, sorted; nil: it does not, or is gone.
@@ -142,8 +145,8 @@ func (l *firstLooks) set(name state.Name, list []netip.AddrPort) {
 	}
 	for _, at := range list {
 		if l.known[at] == nil {
-			l.known[at] = &firstLook{}
-			l.queue = append(l.queue, at)
+			l.known[at] = &firstLook{namespace: name.Namespace}
+			l.push(at)
 		}
 		l.known[at].services++
 	}
@@ -158,31 +161,41 @@ func (l *firstLooks) set(name state.Name, list []netip.AddrPort) {
 	l.compact()
 }
 
+// push has an endpoint looked at when its turn comes.
+func (l *firstLooks) push(at netip.AddrPort) {
+	if is := l.known[at]; is != nil && !is.reached {
+		l.queue.Push(is.namespace, at)
+	}
+}
+
 // compact forgets endpoints in the queue that are gone. A tenant whose endpoints come and go all the time must not make
 // the queue long.
 func (l *firstLooks) compact() {
-	if len(l.queue)+len(l.later) <= 2*len(l.known)+1000 {
+	if l.queue.Len()+len(l.later) <= 2*len(l.known)+1000 {
 		return
 	}
-	seen := map[netip.AddrPort]bool{}
-	done := func(at netip.AddrPort) bool {
-		again := seen[at]
-		seen[at] = true
-		return again || l.known[at] == nil
+	l.queue, l.later = state.NewTurns[netip.AddrPort](), nil
+	for at := range l.known {
+		l.push(at)
 	}
-	l.queue, l.later = slices.DeleteFunc(l.queue, done), slices.DeleteFunc(l.later, done)
 }
 
 // due returns endpoints to look at.
 func (l *firstLooks) due(now time.Time) (list []netip.AddrPort) {
 	if len(l.later) > 0 && now.Sub(l.since) >= lookAgain {
-		l.queue, l.later = append(l.queue, l.later...), nil
+		for _, at := range l.later {
+			l.push(at)
+		}
+		l.later = nil
 	}
-	for len(l.queue) > 0 && len(list) < looksAtOnce {
-		if at := l.queue[0]; l.known[at] != nil && !l.known[at].reached {
+	for len(list) < looksAtOnce {
+		_, at, some := l.queue.Pop()
+		if !some {
+			break
+		}
+		if is := l.known[at]; is != nil && !is.reached {
 			list = append(list, at)
 		}
-		l.queue = l.queue[1:]
 	}
 	return list
 }
@@ -200,7 +213,7 @@ func (l *firstLooks) ended(at netip.AddrPort, good bool, now time.Time) {
 
 func (l *firstLooks) failed(is *firstLook, at netip.AddrPort, now time.Time) {
 	if is.tries++; is.tries%looksInARow != 0 {
-		l.queue = append(l.queue, at)
+		l.push(at)
 		return
 	}
 	if len(l.later) == 0 {

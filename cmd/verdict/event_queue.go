@@ -17,7 +17,6 @@ type noteQueue struct {
 
 	mu      sync.Mutex
 	notes   state.Turns[note]
-	waiting int // in notes
 	dropped int // since takeDropped
 }
 
@@ -30,16 +29,14 @@ func (q *noteQueue) push(n note) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	namespace := n.service.Namespace
-	full := q.waiting == eventQueue
+	full := q.notes.Len() == eventQueue
 	if full {
 		q.dropped++
 		if !q.notes.MakeRoom(namespace) {
 			return false
 		}
-		q.waiting--
 	}
 	q.notes.Push(namespace, n)
-	q.waiting++
 	q.signal()
 	return !full
 }
@@ -48,10 +45,8 @@ func (q *noteQueue) push(n note) bool {
 func (q *noteQueue) pop() (n note, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if _, n, ok = q.notes.Pop(); ok {
-		q.waiting--
-	}
-	if q.waiting > 0 {
+	_, n, ok = q.notes.Pop()
+	if !q.notes.Empty() {
 		q.signal()
 	}
 	return n, ok

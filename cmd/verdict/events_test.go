@@ -108,12 +108,12 @@ func TestEventsOnlyForNewProblems(t *testing.T) {
 	e := newEvents(fake.NewClientset(), "n", state.NewStore(), slog.New(slog.DiscardHandler))
 	for _, step := range []struct{ problems, queued int }{{3, 1}, {3, 1}, {2, 1}, {3, 2}, {0, 2}, {1, 3}} {
 		e.problems([]state.ObjectProblems{{Object: state.Object{Kind: "Service", Name: badService}, Problems: manyProblems(step.problems)}})
-		if e.queue.waiting != step.queued {
-			t.Errorf("%d problems: %d Events, want %d", step.problems, e.queue.waiting, step.queued)
+		if e.queue.notes.Len() != step.queued {
+			t.Errorf("%d problems: %d Events, want %d", step.problems, e.queue.notes.Len(), step.queued)
 		}
 	}
 	e.problems([]state.ObjectProblems{{Object: state.Object{Kind: "Node"}, Problems: manyProblems(1)}})
-	if e.queue.waiting != 3 {
+	if e.queue.notes.Len() != 3 {
 		t.Error("an Event for a Node")
 	}
 }
