@@ -220,7 +220,7 @@ type holder struct {
 }
 
 func (c holder) compare(o holder) int {
-	return cmp.Or(cmp.Compare(c.trust, o.trust), c.svc.Created.Compare(o.svc.Created), c.svc.Name.Compare(o.svc.Name))
+	return cmp.Or(cmp.Compare(c.trust, o.trust), c.svc.Created.Compare(o.svc.Created), c.svc.Compare(o.svc.Name))
 }
 
 // owners finds who has which frontend: by trust, then by age, then by name.
