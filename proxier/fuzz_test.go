@@ -123,6 +123,7 @@ func FuzzPlanAndEngine(f *testing.F) {
 				o.Settings.Budgets = config.Budgets{
 					ServiceFrontends: int(s.next()%32) + 1, NamespaceFrontends: int(s.next()%32) + 1,
 					ServiceElements: int(s.next()%64) + 1, NamespaceElements: int(s.next()%64) + 1, NamespaceLogLines: 10,
+					NamespaceChanges: 1000,
 				}
 			}
 			o.Primary = func() ([]netip.Addr, error) { return nodeAddrs, nil }
