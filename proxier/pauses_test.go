@@ -15,7 +15,7 @@ import (
 // large returns a Service whose every external IP depends on the round.
 func large(round int) *state.Service {
 	svc := service("large", "10.96.9.9", 1)
-	svc.Name.Namespace = "tenant"
+	svc.Namespace = "tenant"
 	for i := range largeChange {
 		svc.ExternalIPs = append(svc.ExternalIPs, netip.AddrFrom4([4]byte{203, byte(round), byte(i >> 8), byte(i)}))
 	}

@@ -32,7 +32,7 @@ func (w *world) plain() (n int) {
 func TestHashTablesCount(t *testing.T) {
 	w := newWorld(t)
 	w.settings.Budgets.NamespaceElements = 20_000
-	w.planning = newPlanning(w.store, w.settings, nil, w.Proxier.dataplane.Slots)
+	w.planning = newPlanning(w.store, w.settings, nil, w.dataplane.Slots)
 	w.store.MarkSynced()
 	var names []state.Name
 	for i := range 7 {
@@ -54,7 +54,7 @@ func TestHashTablesCount(t *testing.T) {
 func TestWeightsCount(t *testing.T) {
 	w := newWorld(t)
 	w.settings.Budgets.ServiceElements = 100
-	w.planning = newPlanning(w.store, w.settings, nil, w.Proxier.dataplane.Slots)
+	w.planning = newPlanning(w.store, w.settings, nil, w.dataplane.Slots)
 	w.store.MarkSynced()
 	heavy := slice("web", "10.3.0.1", "10.3.0.2")
 	heavy.Weight = 60_000
