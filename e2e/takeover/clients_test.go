@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -134,12 +135,16 @@ func (l *loops) end(t *testing.T, dir string) {
 	}
 }
 
-// logsAt returns what the proxies logged in the second of a failure and in the one before.
+// logsAt returns what the proxies logged in the second of a failure and in the one before, and when its question was asked.
 func logsAt(t *testing.T, dir string, at time.Time) string {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "*.log"))
 	if err != nil {
 		t.Fatal(err)
+	}
+	var seconds []string
+	for _, ago := range []time.Duration{0, time.Second, patience - time.Second, patience, patience + time.Second} {
+		seconds = append(seconds, at.Add(-ago).UTC().Format("15:04:05."))
 	}
 	var out strings.Builder
 	for _, file := range files {
@@ -148,10 +153,8 @@ func logsAt(t *testing.T, dir string, at time.Time) string {
 			t.Fatal(err)
 		}
 		for line := range strings.Lines(string(content)) {
-			for _, second := range []time.Time{at.Add(-time.Second), at} {
-				if strings.Contains(line[:min(len(line), 60)], second.UTC().Format("15:04:05.")) {
-					fmt.Fprintf(&out, "  %s: %.300s\n", filepath.Base(file), strings.TrimSpace(line))
-				}
+			if slices.ContainsFunc(seconds, func(s string) bool { return strings.Contains(line[:min(len(line), 60)], s) }) {
+				fmt.Fprintf(&out, "  %s: %.300s\n", filepath.Base(file), strings.TrimSpace(line))
 			}
 		}
 	}
