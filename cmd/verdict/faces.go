@@ -17,6 +17,7 @@ import (
 	"github.com/verdict-proxy/verdict/cmd/verdict/socket"
 	"github.com/verdict-proxy/verdict/cmd/verdict/ui"
 	"github.com/verdict-proxy/verdict/config"
+	"github.com/verdict-proxy/verdict/proxier/health"
 )
 
 // listen opens the listeners, so that an address in use is an error at the start. It serves until the context ends.
@@ -28,9 +29,9 @@ func (o *observers) listen(ctx context.Context, group *errgroup.Group, daemon *s
 	group.Go(func() error { return o.serveHealthChecks(ctx) })
 	face := o.metricsFace()
 	return errors.Join(
-		serve(ctx, group, "--healthz-bind-address", o.settings.HealthzBindAddress, healthz),
+		serve(ctx, group, listener{"--healthz-bind-address", o.settings.HealthzBindAddress, healthz, health.AnswerTime}),
 		o.servePage(ctx, group, face, daemon),
-		serve(ctx, group, "--metrics-bind-address", o.settings.MetricsBindAddress, face),
+		serve(ctx, group, listener{"--metrics-bind-address", o.settings.MetricsBindAddress, face, longestAnswer}),
 	)
 }
 
@@ -48,7 +49,7 @@ func (o *observers) servePage(ctx context.Context, group *errgroup.Group, face *
 	}
 	o.log.Info("serving the page", "url", "http://"+address+"/ui/")
 	if !shared {
-		return serve(ctx, group, "--ui-address", address, page)
+		return serve(ctx, group, listener{"--ui-address", address, page, longestAnswer})
 	}
 	face.Handle("/ui", page)
 	face.Handle("/ui/", page)
@@ -115,21 +116,28 @@ func plain(text string) http.HandlerFunc {
 	}
 }
 
-// headerTimeout limits how long a client may take to send its request header.
-const headerTimeout = 10 * time.Second
+// longestAnswer is the time for the longest profile that someone may ask for.
+const longestAnswer = 5 * time.Minute
 
-func serve(ctx context.Context, group *errgroup.Group, flag, address string, h http.Handler) error {
-	if address == "" {
+// listener is where the daemon answers, and what.
+type listener struct {
+	flag, address string
+	handler       http.Handler
+	longest       time.Duration // for one request and its answer
+}
+
+func serve(ctx context.Context, group *errgroup.Group, at listener) error {
+	if at.address == "" {
 		return nil
 	}
-	l, err := net.Listen("tcp", address)
+	l, err := net.Listen("tcp", at.address)
 	if err != nil {
-		return fmt.Errorf("listen on %s=%s: %w", flag, address, err)
+		return fmt.Errorf("listen on %s=%s: %w", at.flag, at.address, err)
 	}
-	server := &http.Server{Handler: h, ReadHeaderTimeout: headerTimeout}
+	server := health.NewServer(at.handler, at.longest)
 	group.Go(func() error {
-		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-			return fmt.Errorf("serve on %s: %w", address, err)
+		if err := server.Serve(health.NewLimiter().Limit(l)); !errors.Is(err, http.ErrServerClosed) {
+			return fmt.Errorf("serve on %s: %w", at.address, err)
 		}
 		return nil
 	})

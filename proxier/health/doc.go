@@ -5,6 +5,7 @@
 //	proxy.go    the health of the proxy: /healthz, /livez and /readyz
 //	servers.go  the healthCheckNodePort servers
 //	handler.go  the answer of one such server
+//	limiter.go  what keeps strangers from filling a server with connections
 //
 // The package knows only what the loop reports. It neither plans nor programs.
 package health

@@ -28,6 +28,7 @@ type ServersOptions struct {
 // node has endpoints of a Service with externalTrafficPolicy Local.
 type Servers struct {
 	options ServersOptions
+	limiter *Limiter // one for all servers, because a tenant can have many
 	serving sync.WaitGroup
 
 	mu   sync.Mutex
@@ -55,7 +56,9 @@ func NewServers(o ServersOptions) *Servers {
 			return lc.Listen(context.Background(), network, address)
 		}
 	}
-	return &Servers{options: o, open: map[place]*server{}, stopped: make(chan struct{}, 1)}
+	return &Servers{
+		options: o, limiter: NewLimiter(), open: map[place]*server{}, stopped: make(chan struct{}, 1),
+	}
 }
 
 // Sync closes the servers that are no longer wanted, opens the missing ones, and updates the answers of the others.
@@ -129,16 +132,16 @@ func (s *Servers) ensure(at place, check plan.HealthCheck) error {
 	return nil
 }
 
-// headerTimeout limits how long a client may take to send its request header, so that idle connections do not pile up.
-const headerTimeout = 10 * time.Second
+// AnswerTime limits how long a request about health and its answer may take.
+const AnswerTime = 10 * time.Second
 
 func (s *Servers) start(at place, l net.Listener, endpoints int) {
 	h := &handler{service: at.service, healthy: s.options.Healthy}
 	h.endpoints.Store(int64(endpoints))
-	srv := &server{http: &http.Server{Handler: h, ReadHeaderTimeout: headerTimeout}, handler: h}
+	srv := &server{http: NewServer(h, AnswerTime), handler: h}
 	s.open[at] = srv
 	s.serving.Go(func() {
-		if err := srv.http.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		if err := srv.http.Serve(s.limiter.Limit(l)); !errors.Is(err, http.ErrServerClosed) {
 			s.ended(at, srv, err)
 		}
 	})

@@ -1,0 +1,95 @@
+//go:build !nokernel
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/verdict-proxy/verdict/e2e/netns"
+)
+
+// TestFacesAmongStrangers: each listener of the daemon answers a probe while strangers hold 300 connections, and closes
+// the oldest of theirs. An answered connection ends.
+func TestFacesAmongStrangers(t *testing.T) {
+	ns, dir := netns.New(t), t.TempDir()
+	writeManifest(t, dir, "web.yaml", diffService("web", "10.96.0.1",
+		"type: LoadBalancer, externalTrafficPolicy: Local, healthCheckNodePort: 30999", "", "10.244.0.1"))
+	runDaemon(t, ns, dir, "--hostname-override=n1", "--nodeport-addresses=127.0.0.1/32", "--healthz-bind-address=127.0.0.1:10256",
+		"--metrics-bind-address=127.0.0.1:10249", "--ui", "--ui-address=127.0.0.1:10250")
+	for address, want := range map[string]int{
+		"127.0.0.1:10256/healthz": http.StatusOK, "127.0.0.1:10249/metrics": http.StatusOK, "127.0.0.1:10250/ui/": http.StatusOK,
+		"127.0.0.1:30999/": http.StatusServiceUnavailable, // no endpoint is on this node
+	} {
+		t.Run(address, func(t *testing.T) {
+			host, path := address[:len("127.0.0.1:10256")], address[len("127.0.0.1:10256"):]
+			ns.MustDo(t, func() error { return amongStrangers(host, path, want) })
+		})
+	}
+}
+
+func amongStrangers(host, path string, want int) error {
+	from := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
+	var strangers []net.Conn
+	for range 300 {
+		c, err := from.Dial("tcp", host)
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		strangers = append(strangers, c)
+	}
+	if err := probe(host, path, want); err != nil {
+		return err
+	}
+	// The time is shorter than that for a request header, which ends all of them.
+	open := len(strangers)
+	for end := time.Now().Add(5 * time.Second); open > 256 && time.Now().Before(end); {
+		open = 0
+		for _, c := range strangers {
+			if waits(c, time.Millisecond) {
+				open++
+			}
+		}
+	}
+	if open > 256 {
+		return fmt.Errorf("strangers hold %d connections, want at most 256", open)
+	}
+	return nil
+}
+
+// probe sends a request as a kubelet does, but leaves the connection open.
+func probe(host, path string, want int) error {
+	c, err := net.DialTimeout("tcp", host, patienceOfProbe)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	client := http.Client{Timeout: patienceOfProbe, Transport: &http.Transport{
+		Dial: func(string, string) (net.Conn, error) { return c, nil }, //nolint:staticcheck // there is nothing to cancel
+	}}
+	r, err := client.Get("http://" + host + path)
+	if err != nil {
+		return fmt.Errorf("the probe has no answer: %w", err)
+	}
+	defer r.Body.Close()
+	if r.StatusCode != want || !r.Close {
+		return fmt.Errorf("the probe gets %s, want %d; the connection ends: %t", r.Status, want, r.Close)
+	}
+	return nil
+}
+
+// patienceOfProbe is shorter than the time for a request header: a stranger's connection does not end before.
+const patienceOfProbe = 8 * time.Second
+
+// waits reports whether the other side neither sends nor closes.
+func waits(c net.Conn, d time.Duration) bool {
+	_ = c.SetReadDeadline(time.Now().Add(d))
+	_, err := c.Read(make([]byte, 1))
+	return errors.Is(err, os.ErrDeadlineExceeded)
+}
