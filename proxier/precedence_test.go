@@ -8,29 +8,43 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// TestExternalIPTakesNoNodePort: a tenant writes a node's address and the port of another tenant's node port. It gets
-// that frontend only where node ports do not answer.
+// TestExternalIPTakesNoNodePort: a tenant writes an address of this node, of another node that nobody here knows, and the
+// port of another tenant's node port. It gets neither, whichever comes first, and keeps its other port.
 func TestExternalIPTakesNoNodePort(t *testing.T) {
 	w := newWorld(t)
-	thief, victim := service("thief", "10.96.0.1", 1, "192.168.7.1"), service("victim", "10.96.0.2", 2)
+	thief, victim := service("thief", "10.96.0.1", 1, "192.168.7.1", "192.168.7.9"), service("victim", "10.96.0.2", 2)
+	other := thief.Ports[0]
+	other.Name, other.Port = "other", 81
 	thief.Ports[0].Port, victim.Ports[0].NodePort = 30080, 30080
-	w.store.SetService(thief, nil)
-	w.store.SetService(victim, nil)
+	thief.Ports = append(thief.Ports, other)
 	w.store.SetHostAddresses([]netip.Addr{netip.MustParseAddr("192.168.7.1"), netip.MustParseAddr("192.168.7.2")})
 	w.store.MarkSynced()
-	at := func() bool { return slices.Contains(w.rules.frontends(t)["default/thief:http"], "192.168.7.1") }
-	if err := w.Once(); err != nil || at() {
-		t.Fatalf("the external IP takes the node port: %v (error %v)", at(), err)
+	served := func(port string) (list []string) {
+		for _, at := range []string{"192.168.7.1", "192.168.7.9"} {
+			if slices.Contains(w.rules.frontends(t)["default/thief:"+port], at) {
+				list = append(list, at)
+			}
+		}
+		return list
 	}
-	if len(w.watcher.problems) != 1 || w.watcher.problems[0].Object != thief.Name {
-		t.Errorf("problems %v, want one of the thief", w.watcher.problems)
+	expect := func(what string, want, problems int) {
+		t.Helper()
+		if err := w.Once(); err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		if got := served("http"); len(got) != want || len(served("other")) != 2 {
+			t.Errorf("%s: the thief has %v at the number of the node port, want %d, and %v at the other", what, got, want, served("other"))
+		}
+		if len(w.watcher.problems) != problems {
+			t.Errorf("%s: problems %v, want %d", what, w.watcher.problems, problems)
+		}
 	}
+	w.store.SetService(thief, nil)
+	expect("before the node port", 2, 0)
+	w.store.SetService(victim, nil)
+	expect("with the node port", 0, 2)
 	w.store.SetNode(&state.Node{Name: "n1", Addresses: []netip.Addr{netip.MustParseAddr("192.168.7.2")}, Eligible: true}, nil)
-	if err := w.Once(); err != nil || !at() {
-		t.Fatalf("node ports answer at another address, and the external IP is served: %v (error %v)", at(), err)
-	}
-	w.store.SetNode(nil, nil)
-	if err := w.Once(); err != nil || at() {
-		t.Fatalf("node ports answer there again, and the external IP takes one: %v (error %v)", at(), err)
-	}
+	expect("when node ports answer at another address", 0, 2)
+	w.store.DeleteService(victim.Name)
+	expect("when the node port is gone", 2, 0)
 }

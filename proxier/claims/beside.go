@@ -8,10 +8,13 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// beside is what the register knows about external addresses that are node port addresses. A frontend at such an
+// beside is what the register knows about external addresses that may be node port addresses. A frontend at such an
 // address hides the node port with the same number from its clients. So the frontend is served only as long as no other
 // Service has that node port. Frontends of several Services may stand beside the same free node port, because each
 // has an address of its own: k3s's servicelb writes node addresses into the status of every load balancer.
+//
+// A user writes any address into the external IPs, also one of another node, whose addresses nobody here knows. So each
+// external IP stands beside a node port. A load balancer IP does so only at the node port addresses of this node.
 type beside struct {
 	addrs map[[16]byte]bool                // the node port addresses
 	at    map[[16]byte]map[uint32]struct{} // the Services with an external address, by that address
@@ -52,9 +55,10 @@ func (c *Claims) replanAt(addr [16]byte) {
 	}
 }
 
-// hidesNodePort reports whether a claim is that of an external address at which node ports answer.
+// hidesNodePort reports whether a claim is that of an external address at which node ports answer, here or at another
+// node.
 func (c *Claims) hidesNodePort(want claim) bool {
-	return want.rank > rankNodePort && c.beside.addrs[want.addr]
+	return want.rank == rankExternalIP && !want.isNodePort() || want.rank == rankLoadBalancer && c.beside.addrs[want.addr]
 }
 
 // standBeside records that a frontend of the Service stands beside a node port.

@@ -178,14 +178,26 @@ func TestResolve(t *testing.T) {
 			{"newest", 3, vip, vip, "new old", nil},
 			{"new", 2, "%" + vip, "", "", []string{"frontend 192.0.2.1:80/tcp is taken by ns/newest"}},
 		}},
-		{"an external IP does not take a node port, whichever is older", []step{
-			{"old", 1, "+198.51.100.1:30080/tcp +198.51.100.9:30080/tcp", "+198.51.100.1:30080/tcp +198.51.100.9:30080/tcp", "", nil},
+		{"an external IP does not take a node port of any node, whichever is older", []step{
+			{"old", 1, "+198.51.100.1:30080/tcp +198.51.100.9:30080/tcp +198.51.100.9:80/tcp",
+				"+198.51.100.1:30080/tcp +198.51.100.9:30080/tcp +198.51.100.9:80/tcp", "", nil},
 			{"new", 2, "*4:30080/tcp", "*4:30080/tcp", "old", nil},
-			{"old", 1, "+198.51.100.1:30080/tcp +198.51.100.9:30080/tcp", "+198.51.100.9:30080/tcp", "",
-				[]string{"frontend 198.51.100.1:30080/tcp would hide node port 30080/tcp of ns/new, which answers at this address"}},
+			{"old", 1, "+198.51.100.1:30080/tcp +198.51.100.9:30080/tcp +198.51.100.9:80/tcp", "+198.51.100.9:80/tcp", "", []string{
+				"frontend 198.51.100.1:30080/tcp would hide node port 30080/tcp of ns/new, which answers at addresses of nodes, and this may be one",
+				"frontend 198.51.100.9:30080/tcp would hide node port 30080/tcp of ns/new, which answers at addresses of nodes, and this may be one",
+			}},
+			{"own", 3, "+198.51.100.9:30082/tcp *4:30082/tcp", "+198.51.100.9:30082/tcp *4:30082/tcp", "", []string(nil)},
+			{"balanced", 3, "%198.51.100.9:30080/tcp", "%198.51.100.9:30080/tcp", "old", nil},
 			{"other", 3, "+198.51.100.1:30080/udp", "+198.51.100.1:30080/udp", "", nil},
 			{"new", 2, "*4:30081/tcp", "*4:30081/tcp", "old", nil},
 			{"old", 1, "+198.51.100.1:30080/tcp", "+198.51.100.1:30080/tcp", "", nil},
+		}},
+		{"an external IP does not take a node port or a health check port of another node: IPv6", []step{
+			{"new", 2, "*6:30080/tcp hc:32000", "*6:30080/tcp hc:32000", "", nil},
+			{"old", 1, "+[fd00::9]:30080/tcp +[fd00::9]:32000/tcp +198.51.100.9:30080/tcp", "+198.51.100.9:30080/tcp", "", []string{
+				"frontend [fd00::9]:30080/tcp would hide node port 30080/tcp of ns/new, which answers at addresses of nodes, and this may be one",
+				"frontend [fd00::9]:32000/tcp would hide node port 32000/tcp of ns/new, which answers at addresses of nodes, and this may be one",
+			}},
 		}},
 		{"a load balancer IP does not take a node port or a health check port", []step{
 			{"a", 1, "*6:30080/tcp hc:32000", "*6:30080/tcp hc:32000", "", nil},
@@ -247,21 +259,21 @@ func TestResolve(t *testing.T) {
 // TestSetNodePortAddresses: only the Services with an external address that changed are planned again.
 func TestSetNodePortAddresses(t *testing.T) {
 	c := New()
-	c.Resolve(planOf("a", "+198.51.100.1:30080/tcp"), at(1))
+	c.Resolve(planOf("a", "%198.51.100.1:30080/tcp"), at(1))
 	c.Resolve(planOf("b", "+198.51.100.2:80/tcp %198.51.100.1:80/tcp"), at(1))
 	c.Resolve(planOf("c", "192.0.2.1:80/tcp *4:30080/tcp"), at(2))
 	for i, tt := range []struct{ addrs, replan, left string }{
 		{"198.51.100.1", "a b", ""},
 		{"198.51.100.1 198.51.100.2", "b", ""},
-		{"198.51.100.2 203.0.113.1", "a b", "+198.51.100.1:30080/tcp"},
-		{"", "b", "+198.51.100.1:30080/tcp"},
+		{"198.51.100.2 203.0.113.1", "a b", "%198.51.100.1:30080/tcp"},
+		{"", "b", "%198.51.100.1:30080/tcp"},
 	} {
 		var addrs []netip.Addr
 		for _, a := range strings.Fields(tt.addrs) {
 			addrs = append(addrs, netip.MustParseAddr(a))
 		}
 		replan := names(c.SetNodePortAddresses(addrs))
-		p := planOf("a", "+198.51.100.1:30080/tcp")
+		p := planOf("a", "%198.51.100.1:30080/tcp")
 		c.Resolve(p, at(1))
 		if replan != tt.replan || remaining(p) != tt.left {
 			t.Errorf("step %d: replan %q, a has %q; want %q, %q", i, replan, remaining(p), tt.replan, tt.left)

@@ -8,14 +8,15 @@
 //
 // The other Services lose that frontend and keep the rest.
 //
-// An external IP or load balancer IP at which node ports answer would hide the node port with its number. It is served
-// only as long as no other Service has that node port.
+// An external IP may be an address of any node, and would hide the node port with its number there. It is served only as
+// long as no other Service has that node port. A load balancer IP is served likewise if it is a node port address of this
+// node.
 //
 // An external IP that is the cluster IP of another Service is not served, whatever its port. Neither is one at the address
 // and port of an API server.
 //
 //	claims.go  the register of frontends
-//	beside.go  external addresses at which node ports answer
+//	beside.go  external addresses at which node ports may answer
 //	kept.go    what external addresses must not take: cluster IPs and API servers
 //	key.go     what identifies a frontend, and how far a claim can be trusted
 //	strip.go   how a plan loses a frontend, and the Problem that reports it

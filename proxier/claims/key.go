@@ -57,7 +57,7 @@ func (c claim) compare(other claim) int {
 
 func (c claim) sameKey(other claim) bool { return c.key == other.key }
 
-// besideNodePort reports whether the claim is that of an external address that is a node port address: it wants the
+// besideNodePort reports whether the claim is that of an external address that may be a node port address: it wants the
 // node port with the same number to belong to no other Service. See beside.
 func (c claim) besideNodePort() bool { return c.rank > rankNodePort && c.isNodePort() }
 
@@ -97,7 +97,7 @@ func keyOf(p *plan.Port, fe *plan.Frontend) key {
 	return k
 }
 
-// nodePort returns the key of the node port that an address frontend would hide at a node port address.
+// nodePort returns the key of the node port that an address frontend hides at a node port address.
 func (k key) nodePort() key {
 	if k.kind == ipv6Address {
 		return nodePortKey(state.IPv6, k.protocol, k.port)

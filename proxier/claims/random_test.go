@@ -117,7 +117,8 @@ func (w *world) hidden(winner map[string]string, name, word string) bool {
 	where, protocol, _ := strings.Cut(strings.TrimLeft(word, "+%"), "/")
 	a := netip.MustParseAddrPort(where)
 	holder := winner[fmt.Sprintf("*%d:%d/%s", state.FamilyOf(a.Addr()), a.Port(), protocol)]
-	return slices.Contains(w.nodeAddrs, a.Addr()) && holder != "" && !strings.HasPrefix(holder, name+" ")
+	reaches := rankOfWord(word) == rankExternalIP || slices.Contains(w.nodeAddrs, a.Addr())
+	return reaches && holder != "" && !strings.HasPrefix(holder, name+" ")
 }
 
 // kept reports whether a word is an external IP that is a cluster IP of any Service.
@@ -139,7 +140,8 @@ func (w *world) kept(word string) bool {
 func TestRandomTransitions(t *testing.T) {
 	pool := strings.Fields("192.0.2.1:80/tcp 192.0.2.1:80/udp 192.0.2.2:80/tcp [fd00::1]:80/tcp *4:30080/tcp *6:30080/tcp *4:30081/udp")
 	externals := strings.Fields("+192.0.2.1:80/tcp %192.0.2.1:80/udp +192.0.2.2:80/tcp +[fd00::1]:80/tcp " +
-		"+198.51.100.1:30080/tcp %198.51.100.2:30080/tcp +[fd00::100]:30080/tcp %198.51.100.1:30081/udp *4:30080/tcp")
+		"+198.51.100.1:30080/tcp %198.51.100.2:30080/tcp +[fd00::100]:30080/tcp %198.51.100.1:30081/udp *4:30080/tcp " +
+		"+203.0.113.9:30080/tcp +[fd00::9]:30080/tcp %203.0.113.9:30081/udp")
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 7))
 		w := newWorld()

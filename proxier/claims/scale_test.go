@@ -76,6 +76,24 @@ func BenchmarkResolve(b *testing.B) {
 	}
 }
 
+// BenchmarkNodePort gives a Service a node port and takes it away, among few Services with external IPs at other ports and
+// among many. The cost must be the same.
+func BenchmarkNodePort(b *testing.B) {
+	for _, n := range []int{100, manyServices} {
+		c := New()
+		for i := range n {
+			c.Resolve(planOf(fmt.Sprint("s", i), fmt.Sprintf("+203.0.113.9:%d/tcp", i+1)), at(1))
+		}
+		with, without := planOf("web", "*4:65000/tcp"), planOf("web", "")
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			for b.Loop() {
+				c.Resolve(with, at(1))
+				c.Resolve(without, at(1))
+			}
+		})
+	}
+}
+
 // BenchmarkLoser resolves a Service that loses all its frontends to an older one. The cost must grow with their number,
 // and not with its square.
 func BenchmarkLoser(b *testing.B) {

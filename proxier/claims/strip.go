@@ -8,17 +8,19 @@ import (
 )
 
 // wanted lists the claims of a plan, unsorted. A key that occurs twice in the plan is in the list twice. An external
-// address that is a node port address also claims the place beside the node port with its number.
+// address that may be a node port address also claims the place beside the node port with its number.
 func (c *Claims) wanted(p *plan.Service) []claim {
 	c.scratch = c.scratch[:0]
 	for i := range p.Ports {
 		port := &p.Ports[i]
+		var last claim // all external IPs of a port stand beside the same node port
 		for j := range port.Frontends {
 			fe := &port.Frontends[j]
 			want := claim{key: keyOf(port, fe), rank: rankOf(fe.Kind)}
 			c.scratch = append(c.scratch, want)
-			if c.hidesNodePort(want) {
-				c.scratch = append(c.scratch, claim{key: want.nodePort(), rank: want.rank})
+			if beside := (claim{key: want.nodePort(), rank: want.rank}); c.hidesNodePort(want) && beside != last {
+				c.scratch = append(c.scratch, beside)
+				last = beside
 			}
 		}
 	}
@@ -102,8 +104,12 @@ func (s *stripper) hides(want claim, field string) bool {
 	if !taken || holder.id() == s.id {
 		return false
 	}
-	s.lost.Add(field, "%s would hide %s of %s, which answers at this address",
-		want.key, want.nodePort(), s.claims.claimants[holder.id()].Name)
+	where := "at this address"
+	if want.rank == rankExternalIP {
+		where = "at addresses of nodes, and this may be one"
+	}
+	s.lost.Add(field, "%s would hide %s of %s, which answers %s",
+		want.key, want.nodePort(), s.claims.claimants[holder.id()].Name, where)
 	return true
 }
 
