@@ -33,6 +33,7 @@ type nodeEnvironment struct {
 // update derives the environment from what the store has.
 func (n *nodeEnvironment) update(env state.Environment) {
 	node, host := n.object(env.Node), lasting(env.HostAddresses)
+	named := slices.Concat(n.servers, env.Connected)
 	addresses := overridden(node.Addresses, n.settings.BindAddress)
 	n.shared = dataplane.Environment{
 		MasqueradeAll:     n.settings.MasqueradeAll,
@@ -42,7 +43,7 @@ func (n *nodeEnvironment) update(env state.Environment) {
 		NodePortAddresses: nodePortAddresses(n.settings.NodePortAddresses, addresses, host),
 		HostAddresses:     host,
 		NodeAddresses:     sorted(addresses),
-		APIServers:        sorted(addressesOf(n.servers), addressesOf(env.APIServers)),
+		APIServers:        sorted(addressesOf(named), addressesOf(env.APIServers)),
 		ExternalCIDRs:     config.Prefixes(n.settings.IPVS.ExternalCIDR),
 		Unanswered:        n.settings.OutlierDetection != config.OutlierOff,
 		Refusing:          n.refusing,
@@ -56,12 +57,13 @@ func (n *nodeEnvironment) update(env state.Environment) {
 		ExternalIPs:   config.Prefixes(n.settings.ExternalIPs),
 	}
 	n.warnOfRanges()
-	n.apiServers = apiServers(n.servers, env.APIServers)
+	n.apiServers = apiServers(named, env.APIServers)
 	n.eligible, n.known = node.Eligible, true
 }
 
-// apiServers lists where API servers are. Addresses that only the configuration names may be those of a load balancer
-// for API servers, which the cluster may serve itself: load balancer IPs are not refused there.
+// apiServers lists where API servers are. Addresses that only the configuration names, or to which only this process
+// connects, may be those of a load balancer for API servers, which the cluster may serve itself: load balancer IPs are not
+// refused there.
 func apiServers(named, servers []netip.AddrPort) claims.Servers {
 	out := claims.Servers{}
 	for _, at := range named {

@@ -94,10 +94,11 @@ func TestAddressesThatMustNotBecomeLocal(t *testing.T) {
 	var log bytes.Buffer
 	env := nodeEnvironment{settings: &s, log: slog.New(slog.NewTextHandler(&log, nil)), servers: servers("192.0.2.9:6443", "192.0.2.7:443")}
 	node := &state.Node{Name: "n1", Addresses: addrs("192.168.7.1", "192.0.2.1")}
-	env.update(state.Environment{Node: node, APIServers: servers("192.0.2.8:6443", "192.0.2.9:6443")})
+	env.update(state.Environment{Node: node, APIServers: servers("192.0.2.8:6443", "192.0.2.9:6443"),
+		Connected: servers("192.0.2.8:6443", "192.0.2.6:6443")})
 	got := fmt.Sprint(env.shared.NodeAddresses, env.shared.APIServers, env.shared.ExternalCIDRs, env.apiServers)
-	if want := "[192.0.2.1 192.168.7.1] [192.0.2.7 192.0.2.8 192.0.2.9] [203.0.113.0/24] " +
-		"map[192.0.2.7:443:false 192.0.2.8:6443:true 192.0.2.9:6443:true]"; got != want {
+	if want := "[192.0.2.1 192.168.7.1] [192.0.2.6 192.0.2.7 192.0.2.8 192.0.2.9] [203.0.113.0/24] " +
+		"map[192.0.2.6:6443:false 192.0.2.7:443:false 192.0.2.8:6443:true 192.0.2.9:6443:true]"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 	if log.Len() > 0 {

@@ -48,3 +48,32 @@ func TestExternalIPTakesNoNodePort(t *testing.T) {
 	w.store.DeleteService(victim.Name)
 	expect("when the node port is gone", 2, 0)
 }
+
+// TestExternalIPTakesNoServer: a tenant had an address before Verdict connects to the API server there. It loses that port,
+// also when the connection has ended.
+func TestExternalIPTakesNoServer(t *testing.T) {
+	w := newWorld(t)
+	thief := service("thief", "10.96.0.1", 1, "192.0.2.9", "192.0.2.10")
+	thief.Ports[0].Port = 6443
+	w.store.SetService(thief, nil)
+	w.store.MarkSynced()
+	expect := func(what string, want bool) {
+		t.Helper()
+		if err := w.Once(); err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		served := w.rules.frontends(t)["default/thief:http"]
+		if slices.Contains(served, "192.0.2.9") != want || !slices.Contains(served, "192.0.2.10") {
+			t.Errorf("%s: the thief is served at %v", what, served)
+		}
+	}
+	expect("before", true)
+	w.store.AddServer(netip.MustParseAddrPort("192.0.2.9:6443"))
+	expect("Verdict connects there", false)
+	for i := range 63 {
+		w.store.AddServer(netip.AddrPortFrom(netip.MustParseAddr("198.51.100.1"), uint16(i+1)))
+	}
+	expect("and to 63 others", false)
+	w.store.AddServer(netip.MustParseAddrPort("198.51.100.2:6443"))
+	expect("and to one more: the oldest is forgotten", true)
+}

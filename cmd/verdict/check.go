@@ -84,7 +84,7 @@ func checkSource(ctx context.Context, s *config.Settings) []preflight.Finding {
 	if s.Manifests != "" {
 		return []preflight.Finding{preflight.Manifests(s.Manifests)}
 	}
-	client, err := newClient(s)
+	client, err := newClient(s, nil)
 	if errors.Is(err, rest.ErrNotInCluster) {
 		return []preflight.Finding{{
 			Check: "API server", Status: preflight.Warning, Detail: "not checked: this is no pod, and no flag says where the API server is",

@@ -199,7 +199,7 @@ func TestEventLimiterIsItsOwn(t *testing.T) {
 	}
 	s := config.Default()
 	s.Kubeconfig = kubeconfig
-	watches, err1 := newClient(&s)
+	watches, err1 := newClient(&s, nil)
 	notes, err2 := newEventClient(&s)
 	if err1 != nil || err2 != nil {
 		t.Fatal(err1, err2)

@@ -228,7 +228,7 @@ func (r *renderer) load(ctx context.Context, manifests *source.Manifests) error 
 			return err
 		}
 	} else {
-		client, err := newClient(r.settings)
+		client, err := newClient(r.settings, r.store.AddServer)
 		if err != nil {
 			return err
 		}

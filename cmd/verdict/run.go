@@ -131,7 +131,8 @@ func run(ctx context.Context, c *commandLine, takeOver bool, log *slog.Logger) (
 	if err := restclient.Register(registry); err != nil { // before the first client
 		return err
 	}
-	client, err := newClient(s)
+	store := state.NewStore()
+	client, err := newClient(s, store.AddServer)
 	if err != nil {
 		return err
 	}
@@ -152,7 +153,6 @@ func run(ctx context.Context, c *commandLine, takeOver bool, log *slog.Logger) (
 	}
 	defer func() { err = errors.Join(err, k.close()) }()
 	new(nodesetup.Host).Apply(&s.Node, log)
-	store := state.NewStore()
 	notes, observers, err := openObservers(s, registry, store, k, log)
 	if err != nil {
 		return err

@@ -34,22 +34,26 @@ func prepare(s *config.Settings) error {
 	return s.Complete()
 }
 
-// newClient returns a client for the API server, or nil if objects come from a folder.
-func newClient(s *config.Settings) (kubernetes.Interface, error) {
-	return newLimitedClient(s, s.QPS, s.Burst)
+// newClient returns a client for the API server, or nil if objects come from a folder. connected is told of each address to
+// which it connects; it may be nil.
+func newClient(s *config.Settings, connected func(netip.AddrPort)) (kubernetes.Interface, error) {
+	return newLimitedClient(s, s.QPS, s.Burst, connected)
 }
 
 // newEventClient returns a client with a rate limit of its own, so that Events do not delay lists and watches.
 func newEventClient(s *config.Settings) (kubernetes.Interface, error) {
-	return newLimitedClient(s, eventQPS, eventBurst)
+	return newLimitedClient(s, eventQPS, eventBurst, nil)
 }
 
-func newLimitedClient(s *config.Settings, qps float32, burst int) (kubernetes.Interface, error) {
+func newLimitedClient(
+	s *config.Settings, qps float32, burst int, connected func(netip.AddrPort),
+) (kubernetes.Interface, error) {
 	if s.Manifests != "" {
 		return nil, nil
 	}
 	client, err := source.NewClient(source.Config{
 		Kubeconfig: s.Kubeconfig, Master: s.Master, QPS: qps, Burst: burst, UserAgent: "verdict/" + thisBuild().version,
+		Connected: connected,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("%w; set --kubeconfig FILE, or --manifests DIR to run without a cluster", err)
@@ -62,6 +66,17 @@ func apiServers(s *config.Settings) []netip.AddrPort {
 	return source.ServerAddresses(source.Config{Kubeconfig: s.Kubeconfig, Master: s.Master})
 }
 
+// resolveServer finds the addresses of an API server that the settings name. Nobody waits for it.
+func resolveServer(ctx context.Context, s *config.Settings, store *state.Store, log *slog.Logger) {
+	if s.Manifests != "" {
+		return
+	}
+	access := source.Config{Kubeconfig: s.Kubeconfig, Master: s.Master}
+	if err := source.ResolveServer(ctx, access, store.AddServer); err != nil && ctx.Err() == nil {
+		log.Warn("a Service with external IPs may take the API server from this node until then", "error", err)
+	}
+}
+
 // startSources runs all sources in the group. It marks the store as synced when each source has delivered its first
 // list.
 func startSources(
@@ -69,6 +84,10 @@ func startSources(
 ) {
 	main := newSource(s, client, store, tell, log)
 	addresses := source.NewAddresses(source.AddressesOptions{Store: store, Log: log})
+	group.Go(func() error {
+		resolveServer(ctx, s, store, log)
+		return nil
+	})
 	for _, src := range []objects{main, addresses} {
 		group.Go(func() error { return src.Run(ctx) })
 	}

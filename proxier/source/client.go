@@ -1,11 +1,9 @@
 package source
 
 import (
-	"cmp"
 	"fmt"
 	"net/netip"
 	"net/url"
-	"strconv"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
@@ -21,6 +19,8 @@ type Config struct {
 	QPS        float32
 	Burst      int
 	UserAgent  string
+	// Connected is told of each address to which the client connects. It may be nil.
+	Connected func(netip.AddrPort)
 }
 
 // NewClient returns a client that uses protobuf, which takes a third of the memory and CPU time of JSON.
@@ -34,32 +34,14 @@ func NewClient(c Config) (kubernetes.Interface, error) {
 	config.QPS = c.QPS
 	config.Burst = c.Burst
 	config.UserAgent = c.UserAgent
+	if c.Connected != nil {
+		tellConnections(config, c.Connected)
+	}
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("create a client for the API server %s: %w", config.Host, err)
 	}
 	return client, nil
-}
-
-// ServerAddresses returns the address and port of the API server, if the configuration names one that is not a name. The service
-// account of a pod names a cluster IP, which is no address of a server.
-func ServerAddresses(c Config) []netip.AddrPort {
-	if c.Kubeconfig == "" && c.Master == "" {
-		return nil
-	}
-	server, err := serverURL(c)
-	if err != nil {
-		return nil // NewClient reports it
-	}
-	addr, reason := parseAddr(server.Hostname())
-	if reason != "" {
-		return nil // a name
-	}
-	port, err := strconv.ParseUint(cmp.Or(server.Port(), defaultPorts[server.Scheme]), 10, 16)
-	if err != nil {
-		return nil // NewClient reports it
-	}
-	return []netip.AddrPort{netip.AddrPortFrom(addr, uint16(port))}
 }
 
 // ServerHost returns the name or the address to which a client connects. In a pod it may be a cluster IP.
@@ -79,8 +61,6 @@ func serverURL(c Config) (*url.URL, error) {
 	server, _, err := rest.DefaultServerUrlFor(config)
 	return server, err
 }
-
-var defaultPorts = map[string]string{"https": "443", "http": "80"}
 
 func restConfig(c Config) (*rest.Config, error) {
 	if c.Kubeconfig == "" && c.Master == "" {

@@ -3,7 +3,6 @@ package source
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net"
 	"net/http"
 	"net/url"
@@ -279,18 +278,6 @@ func TestClock(t *testing.T) {
 	}
 	close(done)
 	<-long
-}
-
-// TestServerAddresses: a name is no address, and the service account of a pod names a cluster IP.
-func TestServerAddresses(t *testing.T) {
-	for master, want := range map[string]string{
-		"": "[]", "https://192.0.2.9:6443": "[192.0.2.9:6443]", "https://[2001:db8::9]": "[[2001:db8::9]:443]",
-		"192.0.2.9:8080": "[192.0.2.9:8080]", "https://server.example:6443": "[]",
-	} {
-		if got := fmt.Sprint(ServerAddresses(Config{Master: master})); got != want {
-			t.Errorf("--master=%s: %s, want %s", master, got, want)
-		}
-	}
 }
 
 func TestNewClient(t *testing.T) {

@@ -20,7 +20,7 @@
 //	supervise.go   ends watches that hang
 //	plausible.go   which lists are not used
 //	outage.go      one log line for each loss of the API server
-//	client.go      access to the API server
+//	client.go      access to the API server; servers.go: its addresses
 //	manifests.go   the directory; follow.go: its changes; document.go, decode.go: the content of files
 //	addresses.go   the addresses of the host; primary.go: its main addresses
 //

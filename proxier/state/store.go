@@ -26,6 +26,7 @@ type Store struct {
 	serviceCIDRs []netip.Prefix
 	hostAddrs    []netip.Addr
 	apiServers   []netip.AddrPort // the endpoints of the Service default/kubernetes, sorted
+	connected    []netip.AddrPort // see AddServer; never changed in place
 
 	revision uint64
 	dirty    map[Name]pending // the Services with changes that the kernel does not have
@@ -276,12 +277,29 @@ func (s *Store) SetHostAddresses(addrs []netip.Addr) {
 	s.touchEnv()
 }
 
+// maxConnected is how many addresses AddServer keeps. A load balancer of API servers has a few.
+const maxConnected = 64
+
+// AddServer records an address and port at which this process has reached the API server, or may reach it. It stays when
+// the connection ends: the process comes back to it. The oldest makes room.
+func (s *Store) AddServer(at netip.AddrPort) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if slices.Contains(s.connected, at) {
+		return
+	}
+	keep := s.connected[max(0, len(s.connected)+1-maxConnected):]
+	s.connected = append(slices.Clone(keep), at)
+	s.touchEnv()
+}
+
 // Environment is everything that planning needs besides Services and slices.
 type Environment struct {
 	Node          *Node // nil: no Node object (yet)
 	ServiceCIDRs  []netip.Prefix
 	HostAddresses []netip.Addr
 	APIServers    []netip.AddrPort // the endpoints of the Service default/kubernetes, sorted
+	Connected     []netip.AddrPort // where AddServer says that API servers are
 }
 
 // Changes are changes up to Revision that Applied has not confirmed.
@@ -411,6 +429,7 @@ func (s *Store) Environment() Environment {
 	defer s.mu.Unlock()
 	return Environment{
 		Node: s.node, ServiceCIDRs: s.serviceCIDRs, HostAddresses: s.hostAddrs, APIServers: s.apiServers,
+		Connected: s.connected,
 	}
 }
 

@@ -117,6 +117,7 @@ func TestChanges(t *testing.T) {
 		{name: "ranges changed", change: func(s *Store) { s.SetServiceCIDRs(prefix) }, environment: true},
 		{name: "ranges equal", change: func(s *Store) { s.SetServiceCIDRs(nil) }, quiet: true},
 		{name: "addresses changed", change: func(s *Store) { s.SetHostAddresses(addrs) }, environment: true},
+		{name: "an API server", change: func(s *Store) { s.AddServer(netip.MustParseAddrPort("192.0.2.9:6443")) }, environment: true},
 		{name: "addresses equal", change: func(s *Store) { s.SetHostAddresses([]netip.Addr{}) }, quiet: true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
