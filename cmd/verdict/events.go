@@ -22,17 +22,18 @@ import (
 // events raises Kubernetes Events on Services that have a problem, and on the Node when a process changes the tables. If
 // objects come from a folder of manifests, it does nothing. The log and the metrics show the same problems.
 //
-// Every node finds the same problems. So the name of an Event follows from the Service and the problem, and not from
-// the node: the node that comes first creates the Event, and the API server answers the others that it exists.
+// Every node finds the same problems. So the name of an Event follows from the Service and the kinds of its problems, and
+// not from the node or the time: the node that comes first creates the Event, and the API server answers the others that
+// it exists.
 type events struct {
 	client  kubernetes.Interface // has a rate limit of its own, so that watches do not wait for Events
 	node    string
 	store   *state.Store // has the UIDs of the Services
 	log     *slog.Logger
 	queue   noteQueue
-	raised  map[state.Name][]state.Problem // used by the goroutine of the loop only, as blamed
-	blamed  map[string]time.Time           // when an Event named a process
-	dropped func()                         // counts an Event that found no room
+	raised  map[state.Name][]string // the kinds of problems; used by the goroutine of the loop only, as blamed
+	blamed  map[string]time.Time    // when an Event named a process
+	dropped func()                  // counts an Event that found no room
 }
 
 // note is an Event that waits to be raised.
@@ -57,7 +58,7 @@ const (
 func newEvents(client kubernetes.Interface, node string, store *state.Store, log *slog.Logger) *events {
 	return &events{
 		client: client, node: node, store: store, log: log, queue: newNoteQueue(),
-		raised: map[state.Name][]state.Problem{}, blamed: map[string]time.Time{}, dropped: func() {},
+		raised: map[state.Name][]string{}, blamed: map[string]time.Time{}, dropped: func() {},
 	}
 }
 
@@ -168,7 +169,7 @@ func eventName(n note, uid state.UID) string {
 	return fmt.Sprintf("%s.%016x", n.service.Name, h.Sum64())
 }
 
-// problems raises one Event for each Service that has new problems.
+// problems raises one Event for each Service that has new kinds of problems.
 func (e *events) problems(changed []state.ObjectProblems) {
 	for _, c := range changed {
 		if c.Object.Kind != "Service" {
@@ -179,12 +180,36 @@ func (e *events) problems(changed []state.ObjectProblems) {
 			delete(e.raised, c.Object.Name)
 			continue
 		}
-		e.raised[c.Object.Name] = c.Problems
-		if slices.ContainsFunc(c.Problems, func(p state.Problem) bool { return !slices.Contains(before, p) }) {
-			text := summary(c.Problems)
-			e.post(note{service: c.Object.Name, reason: "NotHonored", text: text, topic: text})
+		kinds := kindsOf(c.Problems)
+		e.raised[c.Object.Name] = kinds
+		if slices.ContainsFunc(kinds, func(k string) bool { return !slices.Contains(before, k) }) {
+			topic := strings.Join(kinds, "\n")
+			e.post(note{service: c.Object.Name, reason: "NotHonored", text: summary(c.Problems), topic: topic})
 		}
 	}
+}
+
+// kindsOf lists the kinds of problems, sorted and each once. How many more there are depends on the node, too.
+func kindsOf(problems []state.Problem) (kinds []string) {
+	for _, p := range problems {
+		if p.More == 0 {
+			kinds = append(kinds, kindOf(p))
+		}
+	}
+	slices.Sort(kinds)
+	return slices.Compact(kinds)
+}
+
+// kindOf is a problem without what differs between nodes or from time to time: addresses, numbers and pauses. These are the
+// words with a digit, or with a colon inside (fe80::, a pool a:b). The field is the same on every node.
+func kindOf(p state.Problem) string {
+	words := strings.Fields(p.Reason)
+	for i, w := range words {
+		if strings.ContainsAny(w, "0123456789") || strings.Contains(strings.TrimRight(w, ":"), ":") {
+			words[i] = "*"
+		}
+	}
+	return p.Field + ": " + strings.Join(words, " ")
 }
 
 // summary names the first problems and says how many more there are.

@@ -103,6 +103,59 @@ func TestOneEventForAllNodes(t *testing.T) {
 	}
 }
 
+// TestOneEventWhereTextsDiffer: each node names its own address, its own numbers of pools and its own backoff. That is one
+// Event, also when the problem comes again later, and another kind of problem is another one.
+func TestOneEventWhereTextsDiffer(t *testing.T) {
+	for _, tt := range []struct {
+		what   string
+		reason func(node int) string
+	}{
+		{"the node's address", func(n int) string {
+			return fmt.Sprintf("frontend 192.168.%d.%d:30080/tcp would hide node port 30080/tcp of victim/np, which answers at this address", n/250, n%250)
+		}},
+		{"the node's IPv6 address", func(n int) string {
+			return fmt.Sprintf("external IP fd00::%c is an address of this node, so IPVS must not make it local", 'a'+n%6)
+		}},
+		{"pools and a backoff", func(n int) string {
+			return fmt.Sprintf("nf_tables refused add element ip verdict pools { %x:%x : 20:2 }: file exists; nobody serves the port, "+
+				"and it is tried again every %s", n, n+10, time.Duration(n+1)*time.Minute)
+		}},
+		{"how many endpoints are not checked", func(n int) string { return fmt.Sprintf("%d endpoints are not checked", n+1) }},
+	} {
+		client := fake.NewClientset()
+		problem := func(n int) state.Problem {
+			return state.Problem{Kind: "Service", Object: badService, Field: "spec.externalIPs", Reason: tt.reason(n)}
+		}
+		more := func(n int) state.Problem {
+			return state.Problem{Kind: "Service", Object: badService, Field: "(others)", Reason: fmt.Sprintf("and %d more problems", n), More: n}
+		}
+		for n := range 50 {
+			raiseFrom(t, client, fmt.Sprint("node-", n), problem(n), problem(n+1), more(n+1))
+			raiseFrom(t, client, fmt.Sprint("node-", n), problem(n+7))
+		}
+		if list := raised(t, client); len(list) != 1 || !strings.Contains(list[0].Note, tt.reason(0)) {
+			t.Errorf("%s: %d Events, want one with the text of the first node", tt.what, len(list))
+		}
+		taken := state.Problem{Kind: "Service", Object: badService, Field: "spec.externalIPs", Reason: "frontend 192.0.2.1:80/tcp is taken by shop/a"}
+		raiseFrom(t, client, "node-7", problem(7), taken)
+		if list := raised(t, client); len(list) != 2 {
+			t.Errorf("%s: %d Events after a new kind of problem, want 2", tt.what, len(list))
+		}
+	}
+}
+
+// TestNoRequestForABackoff: the node that has raised the Event asks for none when only the pause is longer.
+func TestNoRequestForABackoff(t *testing.T) {
+	e := newEvents(fake.NewClientset(), "n", state.NewStore(), slog.New(slog.DiscardHandler))
+	for wait := time.Minute; wait < time.Hour; wait *= 2 {
+		p := state.Problem{Field: "spec.ports", Reason: fmt.Sprintf("refused; it is tried again every %s", wait)}
+		e.problems([]state.ObjectProblems{{Object: state.Object{Kind: "Service", Name: badService}, Problems: []state.Problem{p}}})
+	}
+	if e.queue.notes.Len() != 1 {
+		t.Errorf("%d Events, want 1", e.queue.notes.Len())
+	}
+}
+
 // TestEventsOnlyForNewProblems: problems that go, or stay, raise nothing.
 func TestEventsOnlyForNewProblems(t *testing.T) {
 	e := newEvents(fake.NewClientset(), "n", state.NewStore(), slog.New(slog.DiscardHandler))
