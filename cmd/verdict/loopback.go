@@ -43,12 +43,33 @@ func setLoopback(s *config.Settings, log *slog.Logger) error {
 // sysctl, the guard stays.
 func setLoopbackConfined(s *config.Settings, log *slog.Logger) error {
 	err := setLoopback(s, log)
+	if err == nil {
+		warnOfLoopback(s, log)
+	}
 	if !errors.Is(err, errSysctlRefused) || wantsLoopback(s.NodePortAddresses) {
 		return err
 	}
 	log.Error("cannot restore the sysctl that node ports on 127.0.0.1 needed; "+
 		"a guard goes on dropping packets to 127.0.0.0/8 that come from outside", "guard", "table ip "+nft.LoopbackTableName, "error", err)
 	return nil
+}
+
+// warnOfLoopback tells that other hosts reach 127.0.0.0/8, which setLoopback did not change: someone else has set the
+// sysctl, or a flush of the ruleset took the record of Verdict.
+func warnOfLoopback(s *config.Settings, log *slog.Logger) {
+	if wantsLoopback(s.NodePortAddresses) {
+		return
+	}
+	value, err1 := readRouteLocalnet()
+	guard, err2 := nft.ReadLoopbackGuard(nft.Options{})
+	switch err := errors.Join(err1, err2); {
+	case err != nil:
+		log.Warn("cannot tell whether other hosts reach services on 127.0.0.1 of this node; going on", "error", err)
+	case value != "0" && !guard.Exists:
+		log.Warn("hosts on the same link can reach services on 127.0.0.1 of this node (CVE-2020-8558): a sysctl allows it, "+
+			"Verdict has no record of having set it, and leaves it", "sysctl", routeLocalnet+"="+value,
+			"remedy", "sysctl -w "+routeLocalnet+"=0, unless other software needs it")
+	}
 }
 
 // errSysctlRefused is the case that the process may not write sysctls, and says what helps.

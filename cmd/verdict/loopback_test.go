@@ -289,6 +289,28 @@ func TestLoopbackWithoutARecord(t *testing.T) {
 	}
 }
 
+// TestLoopbackLeftOpen: a killed proxy leaves the sysctl, and someone flushes the ruleset with the record. The next one
+// cannot know who has set it, and says once what follows. It says nothing when all is well.
+func TestLoopbackLeftOpen(t *testing.T) {
+	n := newNeighborhood(t)
+	p := n.daemon(t, localhost)
+	n.expect(t, "running", "1", guardedTable, guardTable)
+	p.end(syscall.SIGKILL)
+	n.node.Must(t, "", "nft", "flush", "ruleset")
+	for _, tt := range []struct {
+		sysctl, nodePorts string
+		lines             int
+	}{{"1", primary, 1}, {"0", primary, 0}, {"1", localhost, 0}} {
+		n.node.Must(t, "", "sysctl", "-qw", routeLocalnet+"="+tt.sysctl)
+		p := n.daemon(t, tt.nodePorts)
+		await(t, "the table", func() bool { return strings.Contains(fmt.Sprint(n.tables(t)), plainTable) })
+		log := p.end(syscall.SIGTERM)
+		if got := strings.Count(log, "CVE-2020-8558"); got != tt.lines || got != strings.Count(log, "remedy=\"sysctl -w "+routeLocalnet+"=0") {
+			t.Errorf("%s=%s and node ports on %s: %d lines, want %d:\n%s", routeLocalnet, tt.sysctl, tt.nodePorts, got, tt.lines, log)
+		}
+	}
+}
+
 // TestLoopbackWithoutTheRightToWriteSysctls: the init container sets and restores the sysctl. A daemon that cannot
 // restore it leaves the guard.
 func TestLoopbackWithoutTheRightToWriteSysctls(t *testing.T) {

@@ -198,13 +198,18 @@ func readable[T any](f *findings, field string, list []T) []T {
 
 // addresses returns the usable addresses of a list, each once.
 func (f *findings) addresses(field string, list []string) []netip.Addr {
+	return f.parsed(field, list, parseAddr)
+}
+
+// parsed returns the addresses of a list for which parse gives no reason against them, each once.
+func (f *findings) parsed(field string, list []string, parse func(string) (netip.Addr, string)) []netip.Addr {
 	if len(list) == 0 {
 		return nil
 	}
 	list = readable(f, field, list)
 	good := distinct[netip.Addr]{list: make([]netip.Addr, 0, len(list))}
 	for i, s := range list {
-		addr, reason := parseAddr(s)
+		addr, reason := parse(s)
 		if reason != "" {
 			f.Add(indexed(field, i), "%s", reason)
 			continue

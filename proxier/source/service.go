@@ -38,7 +38,7 @@ func (c *converter) service(o *corev1.Service) (*state.Service, []state.Problem)
 		Created:         created(&o.ObjectMeta),
 		UID:             state.ParseUID(string(o.UID)),
 		ClusterIPs:      f.clusterIPs(o),
-		ExternalIPs:     f.addresses("spec.externalIPs", o.Spec.ExternalIPs),
+		ExternalIPs:     f.parsed("spec.externalIPs", o.Spec.ExternalIPs, parseExternalIP),
 		LoadBalancerIPs: f.loadBalancerIPs(o.Status.LoadBalancer.Ingress),
 		Ports:           c.servicePorts(&f, o.Spec.Ports),
 		InternalLocal:   f.internalLocal(o),
@@ -90,6 +90,24 @@ func (f *findings) clusterIPs(o *corev1.Service) []netip.Addr {
 		return nil
 	}
 	return []netip.Addr{addr}
+}
+
+// parseExternalIP parses an address that packets to a Service may have from elsewhere. The API server accepts no other
+// external IP, except for the broadcast address. The owner of a Service would take traffic that stays on this node or link:
+// 169.254.169.254 has the credentials of the machine in many clouds.
+func parseExternalIP(s string) (addr netip.Addr, reason string) {
+	addr, reason = parseAddr(s)
+	switch {
+	case reason != "":
+		return addr, reason
+	case addr.IsLoopback():
+		return addr, state.Quote(s) + " is a loopback address: it is not served"
+	case addr.IsLinkLocalUnicast():
+		return addr, state.Quote(s) + " is a link-local address: it is not served"
+	case addr == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
+		return addr, state.Quote(s) + " is the broadcast address: it is not served"
+	}
+	return addr, ""
 }
 
 // loadBalancerIPs returns the addresses with ipMode VIP or without ipMode. With ipMode Proxy, traffic must go through

@@ -268,6 +268,17 @@ func TestMalformedService(t *testing.T) {
 				{"spec.externalIPs[2]", `"224.0.0.1" is a multicast address`},
 				{"spec.externalIPs[3]", `"::" is the unspecified address`},
 			}},
+		{"external IPs that stay on this node or link", func(o *corev1.Service) {
+			o.Spec.ExternalIPs = []string{"127.0.0.1", "169.254.169.254", "255.255.255.255", "fe80::1", "::1", "::ffff:127.0.0.2", "192.0.2.1"}
+		}, func(s *state.Service) { s.ExternalIPs = addrs("192.0.2.1") },
+			[]problem{
+				{"spec.externalIPs[0]", `"127.0.0.1" is a loopback address: it is not served`},
+				{"spec.externalIPs[1]", `"169.254.169.254" is a link-local address: it is not served`},
+				{"spec.externalIPs[2]", `"255.255.255.255" is the broadcast address: it is not served`},
+				{"spec.externalIPs[3]", `"fe80::1" is a link-local address: it is not served`},
+				{"spec.externalIPs[4]", `"::1" is a loopback address: it is not served`},
+				{"spec.externalIPs[5]", `"::ffff:127.0.0.2" is a loopback address: it is not served`},
+			}},
 		{"ingress", func(o *corev1.Service) {
 			loadBalancer(o, corev1.LoadBalancerIngress{IP: "lb.example.com"}, corev1.LoadBalancerIngress{IP: "198.51.100.1"})
 		}, func(s *state.Service) { s.LoadBalancerIPs = addrs("198.51.100.1") },
