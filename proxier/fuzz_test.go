@@ -239,7 +239,8 @@ func (m *model) owners() map[place]holder {
 	out := map[place]holder{}
 	for at, is := range claims {
 		nodePort, taken := claims[place{at.family, netip.Addr{}, at.protocol, at.port}]
-		hides := is.trust > 1 && taken && nodePort.trust == 1 && nodePort.svc != is.svc && slices.Contains(m.nodeAddrs, at.addr)
+		reaches := is.trust == 3 || slices.Contains(m.nodeAddrs, at.addr) // an external IP may be that of any node
+		hides := is.trust > 1 && taken && nodePort.trust == 1 && nodePort.svc != is.svc && reaches
 		if kept := is.trust == 3 && clusterIPs[at.addr]; !hides && !kept {
 			out[at] = is
 		}

@@ -22,6 +22,7 @@ func connect(t *testing.T, n int, from string, server net.Addr, text string) (li
 		if err != nil {
 			t.Fatal(err)
 		}
+		_ = c.(*net.TCPConn).SetLinger(0) // its port is free again at once, for the tests that listen
 		t.Cleanup(func() { c.Close() })
 		list = append(list, c)
 		_, _ = c.Write([]byte(text)) // the server may have closed it
