@@ -20,7 +20,7 @@ func (tb *table) build(t *Transaction, found existing) {
 	if found.table && !keep {
 		t.operation(operation{kind: opDeleteTable, family: tb.family})
 	}
-	if !keep || tb.canOwn(found) {
+	if tb.noteFlags(found); !keep {
 		t.operation(operation{kind: opAddTable, family: tb.family, flags: tb.flags()})
 	}
 	if keep {
@@ -36,10 +36,10 @@ func (tb *table) keeps(found existing) bool {
 	return found.table && found.sameLayout && !tb.mustBeMadeAgain(found)
 }
 
-// addSets adds the sets that are not there.
+// addSets adds the sets that are not there, and tunes those that others have tuned.
 func (tb *table) addSets(t *Transaction, keep bool, found existing) {
 	for id := range tb.defs {
-		if d := &tb.defs[id]; !keep || !found.hasSet(d) {
+		if d := &tb.defs[id]; !keep || !found.hasSet(d) || found.retuned(d) {
 			t.operation(operation{kind: opAddSet, family: tb.family, name: d.name, set: d, id: setID(id)})
 		}
 	}

@@ -61,7 +61,7 @@ func compareShapes(t testing.TB, got, want *namespace) {
 			}
 		}
 	}
-	if diff := cmp.Diff(shapes[0], shapes[1], cmp.AllowUnexported(existing{}, setShape{}, chainShape{}, rulesShape{})); diff != "" {
+	if diff := cmp.Diff(shapes[0], shapes[1], cmp.AllowUnexported(existing{}, setShape{}, tuning{}, chainShape{}, rulesShape{})); diff != "" {
 		t.Fatalf("the engine makes other sets and chains than nft does from the golden text (- wanted, + got):\n%s", diff)
 	}
 }

@@ -34,9 +34,7 @@ func (tb *table) differs(was existing, k kernel) (bool, error) {
 
 // converge writes what makes the kernel's table equal to the mirror.
 func (tb *table) converge(t *Transaction, found existing, k kernel) error {
-	if tb.canOwn(found) {
-		t.operation(operation{kind: opAddTable, family: tb.family, flags: tb.flags()})
-	}
+	tb.noteFlags(found)
 	tb.convergeChains(t, found)
 	want := &Transaction{}
 	for _, id := range slices.Sorted(maps.Keys(tb.classes.byID)) {

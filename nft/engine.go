@@ -328,6 +328,7 @@ func (e *Engine) commit(r *Result) error {
 	err := e.write(r)
 	if r.Outcome == Applied {
 		e.keepStamps()
+		err = e.setFlags(r)
 	}
 	return err
 }

@@ -425,7 +425,7 @@ func (k *memoryKernel) survey(f Family) (existing, error) {
 	}
 	is := existing{
 		table: true, sameLayout: true,
-		chains: map[string]chainShape{}, rules: map[string]rulesShape{}, sets: map[string]setShape{},
+		chains: map[string]chainShape{}, dropping: map[string]bool{}, rules: map[string]rulesShape{}, sets: map[string]setShape{},
 	}
 	for name, c := range tb.chains {
 		is.chains[name] = chainDef{base: c.base}.shape()

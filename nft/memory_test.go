@@ -37,7 +37,7 @@ func checkSameApply(t *testing.T, step int, e *Engine, m *Memory) {
 		}
 		got, err := m.kernel.survey(f)
 		want.counts = nil // the kernel in memory does not count
-		if diff := cmp.Diff(want, got, cmp.AllowUnexported(existing{}, setShape{}, chainShape{}, rulesShape{})); diff != "" || err != nil {
+		if diff := cmp.Diff(want, got, cmp.AllowUnexported(existing{}, setShape{}, tuning{}, chainShape{}, rulesShape{})); diff != "" || err != nil {
 			t.Fatalf("step %d: chains or sets differ (- kernel, + memory): %v\n%s", step, err, diff)
 		}
 	}

@@ -216,12 +216,16 @@ func decodeOtherRule(a nlmsg.Attributes) (r otherRule) {
 		case unix.NFTA_RULE_HANDLE:
 			r.handle = number64(a.Value)
 		case unix.NFTA_RULE_EXPRESSIONS:
-			for list := a.Nested(); list.Next(); {
-				r.take(decodeExpression(list.Nested()))
-			}
+			r.read(a.Nested())
 		}
 	}
 	return r
+}
+
+func (r *otherRule) read(list nlmsg.Attributes) {
+	for list.Next() {
+		r.take(decodeExpression(list.Nested()))
+	}
 }
 
 func (r *otherRule) take(e expression) {

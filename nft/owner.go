@@ -37,6 +37,45 @@ func (tb *table) mustBeMadeAgain(found existing) bool {
 	return tb.owner && !tb.canOwn(found) && !tb.inheritsAffinity() && len(tb.tokenDraws) == 0
 }
 
+// noteFlags notes the flags that a table is to get after the next transaction. A new table gets its own at once.
+func (tb *table) noteFlags(found existing) {
+	tb.reflag, tb.nextFlags = false, found.flags&^unix.NFT_TABLE_F_DORMANT
+	if !tb.keeps(found) {
+		return
+	}
+	if tb.canOwn(found) {
+		tb.nextFlags |= tableOwner
+	}
+	tb.reflag = tb.nextFlags != found.flags
+}
+
+// setFlags gives tables the flags that they are to have: it wakes them, and makes the engine their owner. That is a
+// transaction of its own, because the kernel refuses one that also adds or deletes base chains (EINVAL). It comes last,
+// so a table has the right contents when it wakes.
+func (e *Engine) setFlags(r *Result) error {
+	t := &Transaction{}
+	for _, tb := range e.active {
+		if tb.reflag {
+			t.operation(operation{kind: opAddTable, family: tb.family, flags: tb.nextFlags})
+		}
+		tb.reflag = false
+	}
+	if t.Empty() {
+		return nil
+	}
+	tx, whole := e.tx, e.whole
+	defer func() { e.tx, e.whole = tx, whole }()
+	e.tx, e.whole = t, false
+	err := e.batch.encode(t)
+	if r.Outcome = Rejected; err == nil {
+		err = e.send(r)
+	}
+	if err != nil {
+		return fmt.Errorf("change the flags of tables, whose contents are right: %w", err)
+	}
+	return nil
+}
+
 // CanOwn reports whether Options asked for ownership, and the kernel has tables with an owner.
 func (e *Engine) CanOwn() bool { return e.active[0].owner }
 
@@ -81,6 +120,8 @@ func flagsText(flags uint32) string {
 		return ""
 	case tableOwner | tablePersist:
 		return "flags owner, persist; "
+	case tablePersist:
+		return "flags persist; "
 	}
 	return fmt.Sprintf("flags %#x; ", flags)
 }

@@ -39,10 +39,10 @@ func (e *Engine) refused(why *nlmsg.Ack, full bool) error {
 	case errors.Is(why.Err(), unix.ENOMEM):
 		return fmt.Errorf("nf_tables has no memory for %s: %w; the old rules stay, and the next transaction writes the difference; "+
 			"a memory limit of the pod counts the memory of its rules, too", what, why.Err())
-	case e.batch.isStamp(why):
-		return fmt.Errorf("%w; the next transaction writes both tables as a whole", errReplaced)
 	case why.Seq != e.batch.first && errors.Is(why.Err(), unix.EPERM):
 		return fmt.Errorf("nf_tables refused %s: %w", what, errOwned)
+	case e.batch.isStamp(why):
+		return fmt.Errorf("%w; the next transaction writes both tables as a whole", errReplaced)
 	case full && slices.ContainsFunc(ofElement, func(n unix.Errno) bool { return errors.Is(why.Err(), n) }):
 		if port, found := e.culprit(why); found {
 			return &RefusedError{Port: port, What: what, Err: why.Err()}

@@ -61,10 +61,26 @@ func (e *Engine) repairTable(t *Transaction, tb *table, i *Interference) error {
 	if e.rebuild {
 		return nil
 	}
-	if !tb.intact(was) {
+	tb.noteFlags(was)
+	changed := !tb.intact(was) || tb.isRetuned(was)
+	if changed {
 		tb.convergeChains(t, was)
+		err = tb.compareDispatch(t, e.conn)
 	}
-	return tb.compare(t, e.conn, i)
+	if err != nil {
+		return err
+	}
+	return tb.compare(t, e.conn, i, changed)
+}
+
+// compareDispatch compares the map that leads to chains: the elements follow a chain that another process renames.
+func (tb *table) compareDispatch(t *Transaction, k kernel) error {
+	want := &Transaction{}
+	tb.listSmallSets(want)
+	if err := compareSet(tb, t, k, idDispatch, want); err != nil {
+		return fmt.Errorf("read %s %s %s: %w", tb.family, TableName, mapDispatch, err)
+	}
+	return nil
 }
 
 // lostContents reports whether a table lacks a set or the stamp of the latest transaction. Then its elements may be any.
@@ -90,12 +106,9 @@ func (e *Engine) collected() bool {
 func (e *Engine) repair(t *Transaction) (Result, error) {
 	r := Result{Text: t.String}
 	r.Added, r.Deleted = t.Elements()
-	if t.Empty() {
-		return r, nil
-	}
 	kept := e.tx
 	e.tx, e.whole, e.fresh = t, false, false
-	err := e.commit(&r)
+	err := e.commitChanges(&r)
 	e.tx = kept
 	e.rebuild = r.Outcome != Applied
 	e.applies++
@@ -105,14 +118,22 @@ func (e *Engine) repair(t *Transaction) (Result, error) {
 	return r, err
 }
 
+// commitChanges sends the transaction, if it has changes. A table may need only other flags.
+func (e *Engine) commitChanges(r *Result) error {
+	if e.tx.Empty() {
+		return e.setFlags(r)
+	}
+	return e.commit(r)
+}
+
 // compare writes the difference between the kernel's sets and the wanted ones. The affinity map is left out: its
-// entries are those of clients.
-func (tb *table) compare(t *Transaction, k kernel, i *Interference) error {
+// entries are those of clients. So is the map that leads to chains, if it was compared before.
+func (tb *table) compare(t *Transaction, k kernel, i *Interference, dispatched bool) error {
 	var want *Transaction
 	for id := range tb.defs {
 		d := &tb.defs[id]
 		at := i.sets[tableSet{family: tb.family, set: d.name}]
-		if d.dynamic || at == nil || at.many && i.unheard { // the look comes to large sets
+		if d.dynamic || at == nil || dispatched && setID(id) == idDispatch || at.many && i.unheard { // the look comes to large sets
 			continue
 		}
 		if want == nil {

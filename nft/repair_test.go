@@ -145,6 +145,24 @@ func TestRepair(t *testing.T) {
 			add element ip verdict mine { 10.96.0.1 : drop }
 			insert rule ip verdict services ip daddr vmap @mine`, "chains, rules or sets", outcome{}},
 		{"a base chain", `add chain ip verdict mine { type filter hook input priority 5; policy drop; }`, "chains, rules or sets", outcome{}},
+		{"a policy", `add chain ip verdict filter-forward { policy drop; }`, "chains, rules or sets", outcome{}},
+		{"policies and a rule", `add chain ip verdict nat-output { policy drop; }
+			add chain ip6 verdict nat-postrouting { policy drop; }
+			insert rule ip verdict services drop`, "chains, rules or sets", outcome{}},
+		{"a table put to sleep", `add table ip verdict { flags dormant; }`, "chains, rules or sets", outcome{}},
+		{"both tables put to sleep, and changed", `add table ip verdict { flags dormant; }
+			add table ip6 verdict { flags dormant; }
+			add chain ip verdict filter-input { policy drop; }
+			flush map ip verdict endpoints`, "chains, rules or sets, elements of ip verdict endpoints", outcome{added: 6}},
+		{"a base chain moved", `flush chain ip verdict filter-forward
+			delete chain ip verdict filter-forward
+			add chain ip verdict filter-forward { type filter hook input priority 7; policy drop; }`, "chains, rules or sets", outcome{}},
+		{"a chain renamed", `rename chain ip verdict unserved mine`, "chains, rules or sets", outcome{}},
+		{"a base chain renamed", `rename chain ip verdict nat-output mine`, "chains, rules or sets", outcome{}},
+		{"the chain of a class renamed", `rename chain ip verdict random-2 mine`, "chains, rules or sets", outcome{added: 1, gone: 1}},
+		{"a set with a limit", `add set ip verdict cluster-ips { type ipv4_addr; size 3; }`, "chains, rules or sets", outcome{full: true}},
+		{"a map of clients made small", `add set ip verdict unanswered { type ipv4_addr . inet_service; size 1; ` +
+			`flags dynamic,timeout; timeout 1s; gc-interval 7d; counter; }`, "chains, rules or sets", outcome{full: true}},
 		{"a chain flushed", `flush chain ip verdict nat-prerouting`, "chains, rules or sets", outcome{}},
 		{"the chain of a class flushed", `flush chain ip verdict random-2`, "chains, rules or sets", outcome{}},
 		{"a rule and elements", `insert rule ip verdict services drop

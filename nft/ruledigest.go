@@ -3,6 +3,7 @@ package nft
 import (
 	"encoding/binary"
 	"hash/fnv"
+	"strings"
 
 	"github.com/google/nftables/expr"
 	"github.com/google/nftables/userdata"
@@ -23,20 +24,22 @@ const ruleDigest userdata.Type = 64
 type rulesShape struct {
 	count  int
 	digest uint64
+	jumps  string // where they lead: a chain that others rename takes the rules along that lead to it
 }
 
-func (s *rulesShape) add(digest uint64) {
+func (s *rulesShape) add(digest uint64, jumps []string) {
 	h := fnv.New64a()
 	var b [16]byte
 	binary.NativeEndian.PutUint64(b[:8], s.digest)
 	binary.NativeEndian.PutUint64(b[8:], digest)
 	_, _ = h.Write(b[:]) // cannot fail
-	s.count, s.digest = s.count+1, h.Sum64()
+	s.count, s.digest, s.jumps = s.count+1, h.Sum64(), s.jumps+strings.Join(jumps, " ")+";"
 }
 
 func rulesOf(f Family, rules []rule) (s rulesShape) {
 	for _, r := range rules {
-		s.add(r.digest(f))
+		_, jumps := r.references()
+		s.add(r.digest(f), jumps)
 	}
 	return s
 }
@@ -84,6 +87,7 @@ func readRuleDigest(udata []byte) uint64 {
 // addRule notes one of the rules that the kernel has.
 func (was existing) addRule(a nlmsg.Attributes) {
 	table, chain, digest := "", "", uint64(0)
+	var leads otherRule
 	for a.Next() {
 		switch a.Kind {
 		case unix.NFTA_RULE_TABLE:
@@ -92,11 +96,13 @@ func (was existing) addRule(a nlmsg.Attributes) {
 			chain = a.Text()
 		case unix.NFTA_RULE_USERDATA:
 			digest = readRuleDigest(a.Value)
+		case unix.NFTA_RULE_EXPRESSIONS:
+			leads.read(a.Nested())
 		}
 	}
 	if table == TableName {
 		s := was.rules[chain]
-		s.add(digest)
+		s.add(digest, leads.jumps)
 		was.rules[chain] = s
 	}
 }

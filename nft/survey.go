@@ -14,6 +14,7 @@ type existing struct {
 	sameLayout bool
 	flags      uint32 // of the table
 	chains     map[string]chainShape
+	dropping   map[string]bool       // base chains with the policy drop; those of Verdict accept
 	rules      map[string]rulesShape // by chain
 	sets       map[string]setShape   // without anonymous sets
 	counts     map[string]int        // elements of these sets, if the kernel counts them
@@ -38,12 +39,20 @@ type setShape struct {
 
 	counter  bool
 	userData string // from which nft makes its listing
+	tuning
+}
+
+// tuning is what can be changed about a set that exists (Linux 6.5 and newer).
+type tuning struct {
+	size       uint32 // the largest number of elements; 0: no limit
+	timeout    uint64 // of elements without one of their own, in milliseconds; 0: none
+	gcInterval uint32 // between two searches for elements that have expired, in milliseconds; 0: the kernel chooses
 }
 
 func (d *setDef) shape() setShape {
 	s := setShape{
 		flags: d.flags(), keyType: concatMagic(d.key), keyLen: uint32(concatLen(d.key)),
-		counter: d.counter, userData: string(d.userData()),
+		counter: d.counter, userData: string(d.userData()), tuning: tuning{size: d.size},
 	}
 	if d.isMap() {
 		s.dataType, s.dataLen = d.mapData()
@@ -55,10 +64,27 @@ func (d *setDef) shape() setShape {
 func (was existing) hasSet(d *setDef) bool {
 	is, ok := was.sets[d.name]
 	want := d.shape()
-	if d.dynamic {
-		is.userData = want.userData // to keep the entries is worth more than a correct listing
+	if d.dynamic { // to keep the entries is worth more than a correct listing; retuned takes care of the rest
+		is.userData, is.tuning = want.userData, want.tuning
 	}
 	return ok && is == want
+}
+
+// retuned reports whether a set is there that another process gave another size, timeout or interval. To add the set
+// again corrects that, and its entries stay. Only dynamic sets can stay: a limit can be changed, but not taken away.
+func (was existing) retuned(d *setDef) bool {
+	is, ok := was.sets[d.name]
+	return ok && d.dynamic && is.tuning != d.shape().tuning
+}
+
+// isRetuned reports whether another process has tuned a set.
+func (tb *table) isRetuned(was existing) bool {
+	for id := range tb.defs {
+		if was.retuned(&tb.defs[id]) {
+			return true
+		}
+	}
+	return false
 }
 
 // survey reads what exists of our table, without elements.
@@ -69,7 +95,7 @@ func (c *conn) survey(f Family) (existing, error) {
 	}
 	// The kernel leaves out the rules and sets of other tables when it is told to, but not their chains.
 	err = retryInterrupted("chains", func() error {
-		was.chains = map[string]chainShape{}
+		was.chains, was.dropping = map[string]chainShape{}, map[string]bool{}
 		return c.dump(unix.NFT_MSG_GETCHAIN, f, nil, was.addChain)
 	})
 	if err != nil {
@@ -106,6 +132,9 @@ func ofOurTable(attr uint16) func(*wire) {
 	return func(w *wire) { w.Text(attr, TableName) }
 }
 
+// asleep reports whether the kernel calls no chain of the table.
+func (was existing) asleep() bool { return was.flags&unix.NFT_TABLE_F_DORMANT != 0 }
+
 func (was *existing) addTable(a nlmsg.Attributes) {
 	was.table = true
 	for a.Next() {
@@ -119,7 +148,7 @@ func (was *existing) addTable(a nlmsg.Attributes) {
 }
 
 func (was existing) addChain(a nlmsg.Attributes) {
-	table, name := "", ""
+	table, name, drops := "", "", false
 	var is chainShape
 	for a.Next() {
 		switch a.Kind {
@@ -131,10 +160,15 @@ func (was existing) addChain(a nlmsg.Attributes) {
 			is.kind = a.Text()
 		case unix.NFTA_CHAIN_HOOK:
 			is.readHook(a.Nested())
+		case unix.NFTA_CHAIN_POLICY:
+			drops = a.Uint32() == verdictDrop
 		}
 	}
 	if table == TableName {
 		was.chains[name] = is
+		if drops {
+			was.dropping[name] = true
+		}
 	}
 }
 
@@ -164,6 +198,10 @@ func (was existing) addSet(a nlmsg.Attributes) {
 			is.userData = string(a.Value)
 		case setExpr:
 			is.readExpr(a.Nested())
+		case unix.NFTA_SET_DESC:
+			is.readDescription(a.Nested())
+		case unix.NFTA_SET_TIMEOUT:
+			is.timeout = number64(a.Value)
 		default:
 			is.readNumber(a)
 		}
@@ -188,6 +226,16 @@ func (s *setShape) readNumber(a nlmsg.Attributes) {
 		s.dataType = a.Uint32()
 	case unix.NFTA_SET_DATA_LEN:
 		s.dataLen = a.Uint32()
+	case unix.NFTA_SET_GC_INTERVAL:
+		s.gcInterval = a.Uint32()
+	}
+}
+
+func (s *setShape) readDescription(a nlmsg.Attributes) {
+	for a.Next() {
+		if a.Kind == unix.NFTA_SET_DESC_SIZE {
+			s.size = a.Uint32()
+		}
 	}
 }
 
@@ -199,16 +247,17 @@ func (s *setShape) readExpr(a nlmsg.Attributes) {
 	}
 }
 
-// hasChain reports whether a chain exists with its rules.
+// hasChain reports whether a chain exists with its rules and its policy.
 func (tb *table) hasChain(was existing, c *chainDef) bool {
 	is, ok := was.chains[c.name]
-	return ok && is == c.shape() && was.rules[c.name] == tb.rulesShape(c)
+	return ok && is == c.shape() && !was.dropping[c.name] && was.rules[c.name] == tb.rulesShape(c)
 }
 
-// intact reports whether the table has exactly the chains, rules and sets that belong to it.
+// intact reports whether the table is awake and has exactly the chains, rules and sets that belong to it. Objects and
+// flowtables of others do not count: no rule of Verdict uses them, so they change nothing.
 func (tb *table) intact(was existing) bool {
 	chains := tb.wantedChains()
-	if !was.sameLayout || len(was.sets) != len(tb.defs) || len(was.chains) != len(chains) {
+	if !was.sameLayout || was.asleep() || len(was.sets) != len(tb.defs) || len(was.chains) != len(chains) {
 		return false
 	}
 	for id := range tb.defs {

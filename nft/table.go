@@ -34,7 +34,9 @@ type table struct {
 	waiting    waiting
 	hash       hashTables
 
-	owner bool // the kernel is to let no other process change the table
+	owner     bool   // the kernel is to let no other process change the table
+	reflag    bool   // after the next transaction the table gets other flags
+	nextFlags uint32 // these
 
 	stamp  stamp // in the kernel, as of the latest transaction
 	coming stamp // in the transaction that is being sent

@@ -226,6 +226,8 @@ const (
 	msgDestroyRule        = 28
 	msgDestroySet         = 29
 	msgDestroySetElements = 30
+	msgDestroyObject      = 31
+	msgDestroyFlowtable   = 32
 )
 
 // event notes a change of our tables. In all events, attribute 1 names the table, and in those of sets attribute 2 names
@@ -253,6 +255,10 @@ func (i *Interference) event(kind uint16, f Family, a nlmsg.Attributes) {
 	case unix.NFT_MSG_NEWCHAIN, unix.NFT_MSG_DELCHAIN, msgDestroyChain, unix.NFT_MSG_NEWRULE, unix.NFT_MSG_DELRULE, msgDestroyRule:
 	case unix.NFT_MSG_NEWSET, unix.NFT_MSG_DELSET, msgDestroySet:
 		i.replaced = i.replaced || slices.Contains(setNames[:], second)
+	case unix.NFT_MSG_NEWTABLE: // of a table that went before, or a change of flags
+	case unix.NFT_MSG_NEWOBJ, unix.NFT_MSG_DELOBJ, msgDestroyObject,
+		unix.NFT_MSG_NEWFLOWTABLE, unix.NFT_MSG_DELFLOWTABLE, msgDestroyFlowtable:
+		return // they change nothing as long as no rule uses them
 	default:
 		i.replaced = true
 	}
