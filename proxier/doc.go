@@ -29,6 +29,7 @@
 //	outlierlog.go    what the log and Events are told of it
 //	report.go        what observers and the log are told
 //	lines.go         how many lines the log has about the objects of one namespace
+//	interferencelog.go  at most one line a minute for what other processes changed
 //	passlog.go       one line a second for passes that changed something
 //	fields.go        counts problems by field
 package proxier

@@ -51,6 +51,7 @@ func (p *Proxier) wait(ctx context.Context, check, tick <-chan time.Time) (wante
 		return false
 	case now := <-tick:
 		p.errors.passes.write(now)
+		p.errors.foreign.write(now)
 		p.repairFound()
 		return p.tick()
 	case <-p.outliers.wake():

@@ -110,8 +110,7 @@ func (p *Proxier) repair(i dataplane.Interference) (wanted bool) {
 		i.Merge(<-p.interference)
 	}
 	p.tellOnce(i.String())
-	p.log.Warn("another process changed the tables of Verdict", "process", i.Process, "pid", i.PID, "changed", i.String(),
-		"next", p.afterInterference())
+	p.errors.foreign.changed(&i, p.afterInterference(), time.Now())
 	report := RepairReport{Interference: i}
 	switch {
 	case !p.settings.Repair || !p.node.known:

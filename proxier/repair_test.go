@@ -140,3 +140,39 @@ func TestLookInParts(t *testing.T) {
 		t.Errorf("another part comes, or the end was not logged once:\n%s", w.log)
 	}
 }
+
+// TestInterferencesDoNotFillTheLog: a process that changes the tables all the time gets a line for the first change, and
+// one line a minute for the others. The observer is told of all.
+func TestInterferencesDoNotFillTheLog(t *testing.T) {
+	w, m := newMeddled(t, true)
+	w.dataplane = m.Dataplane
+	const changes = 200
+	for range changes {
+		w.repair(dataplane.Interference{Process: "nft", PID: 7, Structure: true})
+	}
+	lines := func(text string) int { return strings.Count(w.log.String(), text) }
+	if n, done := lines("another process changed the tables"), lines("as they should be again"); n != 1 || done != 1 {
+		t.Errorf("%d lines of changes and %d of repairs, want 1 and 1:\n%s", n, done, w.log)
+	}
+	if len(w.watcher.repairs) != changes {
+		t.Errorf("the observer heard of %d repairs, want %d", len(w.watcher.repairs), changes)
+	}
+	said := w.errors.foreign.said
+	for _, after := range []time.Duration{0, sayAgain - 1, sayAgain, sayAgain + 1, 3 * sayAgain} {
+		w.errors.foreign.write(said.Add(after))
+		want := 0
+		if after >= sayAgain {
+			want = 1
+		}
+		if n := lines("again and again"); n != want {
+			t.Errorf("%s later: %d lines with a count, want %d:\n%s", after, n, want, w.log)
+		}
+	}
+	if text := "changes=199 repairs=199 latest=nft pid=7"; lines(text) != 1 {
+		t.Errorf("no %q in\n%s", text, w.log)
+	}
+	w.errors.foreign.changed(&dataplane.Interference{Process: "iptables"}, "", said.Add(2*sayAgain))
+	if lines("process=iptables") != 1 {
+		t.Errorf("a change after a quiet minute was not logged:\n%s", w.log)
+	}
+}

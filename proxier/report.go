@@ -56,13 +56,15 @@ type errorLog struct {
 	last string    // error of the latest failed passes; "": the last pass applied
 	said time.Time // when it was logged
 	// failed has what IPVS did not do and was logged within the last minute.
-	failed map[string]time.Time
-	lines  *Lines // about Services
-	passes passLog
+	failed  map[string]time.Time
+	lines   *Lines // about Services
+	passes  passLog
+	foreign interferenceLog
 }
 
 func newErrorLog(log *slog.Logger, lines *Lines) errorLog {
-	return errorLog{log: log, failed: map[string]time.Time{}, lines: lines, passes: passLog{log: log}}
+	return errorLog{log: log, failed: map[string]time.Time{}, lines: lines, passes: passLog{log: log},
+		foreign: interferenceLog{log: log}}
 }
 
 // report writes a line for what an operator wants to see: passes that changed something, and passes that failed. On
@@ -101,8 +103,7 @@ func (l *errorLog) repair(r *RepairReport) {
 		l.log.Error("the tables are not as they should be; trying again with a pass", "outcome", r.Result.Outcome.String(), "error", r.Result.Err)
 		return
 	}
-	l.log.Info("the tables are as they should be again", "full", r.Result.Full, "added", r.Result.Added, "deleted", r.Result.Deleted,
-		"duration", r.Duration)
+	l.foreign.repaired(r)
 }
 
 // maxFailures bounds the lines about IPVS for one pass.

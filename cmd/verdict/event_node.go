@@ -14,7 +14,7 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// blamePeriod is how often an Event names the same process. The log and the metrics have each change.
+// blamePeriod is how often an Event names the same process. The metrics count each change.
 const blamePeriod = time.Hour
 
 // interfered raises an Event on this Node that names the process which changed the tables or virtual servers.
