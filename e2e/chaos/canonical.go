@@ -64,6 +64,9 @@ func parseTables(listing string) (tables []*listed) {
 		case depth == 1 && text == "}":
 			t.block(kind, name, body)
 		case depth == 1 && words[0] == "flags": // "persist" of an earlier daemon stays, and does nothing without an owner
+			if strings.Contains(text, "dormant") {
+				t.other = append(t.other, "asleep")
+			}
 		case depth == 1:
 			t.other = append(t.other, text)
 		default:

@@ -54,6 +54,13 @@ func editFaults() []fault {
 		{"base chain deleted", 3, func(r *rand.Rand, table string) string {
 			return fmt.Sprintf("delete chain %s verdict %s\n", table, oneOf(r, "nat-prerouting", "nat-output", "nat-postrouting", "filter-forward"))
 		}},
+		{"policy drop", 3, func(r *rand.Rand, table string) string {
+			// At input and output it would keep a daemon that starts from the API server, like any other rule of the host.
+			return fmt.Sprintf("add chain %s verdict %s { policy drop; }\n", table, oneOf(r, "filter-forward", "nat-prerouting"))
+		}},
+		{"table put to sleep", 3, func(_ *rand.Rand, table string) string {
+			return fmt.Sprintf("add table %s verdict { flags dormant; }\n", table)
+		}},
 		{"table deleted", 4, func(_ *rand.Rand, table string) string { return "delete table " + table + " verdict\n" }},
 	} {
 		list = append(list, fault{"nft: " + e.name, e.weight, func(b *bed, r *rand.Rand) (func() error, error) {
