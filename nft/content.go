@@ -115,13 +115,22 @@ func (r *contentReader) readPoolNames() error {
 }
 
 // readProgram reads the fingerprint of the program, and how many rules its chains have, with a digest of them. The
-// chains of classes come and go with pools, so they do not count.
+// chains of classes come and go with pools, so they do not count. Other base chains do.
 func (r *contentReader) readProgram() error {
-	for _, c := range (program{family: r.family, loopback: true, ipvs: true}).chains() {
-		if _, ok := r.was.chains[c.name]; ok {
-			rules := r.was.rules[c.name]
-			r.add("", fmt.Sprintf("chain %s # %d rules, digest %016x", c.name, rules.count, rules.digest))
+	if r.was.asleep() {
+		r.add("", "flags dormant # the table sleeps: no rule of it sees packets")
+	}
+	chains := (program{family: r.family, loopback: true, ipvs: true}).chains()
+	for name, c := range r.was.chains {
+		ours := slices.ContainsFunc(chains, func(c chainDef) bool { return c.name == name })
+		if !ours && c == (chainShape{}) {
+			continue
 		}
+		policy, rules := "", r.was.rules[name]
+		if r.was.dropping[name] {
+			policy = " { policy drop; }"
+		}
+		r.add("", fmt.Sprintf("chain %s%s # %d rules, digest %016x", name, policy, rules.count, rules.digest))
 	}
 	return r.dump(setGeneration, func(e foundElement) { r.add(setGeneration, e.comment) })
 }

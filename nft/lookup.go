@@ -25,6 +25,7 @@ type Tables struct {
 type walkable interface {
 	readable
 	surveyTable(f Family) (existing, error)
+	surveyChains(f Family) (existing, error)
 }
 
 // view is one table.

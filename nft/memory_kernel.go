@@ -442,5 +442,7 @@ func (k *memoryKernel) survey(f Family) (existing, error) {
 func (k *memoryKernel) surveyTable(f Family) (existing, error) { return k.survey(f) }
 func (k *memoryKernel) surveySets(f Family) (existing, error)  { return k.survey(f) }
 
+func (k *memoryKernel) surveyChains(f Family) (existing, error) { return k.survey(f) }
+
 // classNumber is the number of the class, for an element of the dispatch map.
 func (e memoryElement) classNumber() uint32 { return binary.NativeEndian.Uint32(e.arena) >> poolBits }

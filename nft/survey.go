@@ -93,16 +93,29 @@ func (c *conn) survey(f Family) (existing, error) {
 	if err != nil || !was.table {
 		return was, err
 	}
-	// The kernel leaves out the rules and sets of other tables when it is told to, but not their chains.
-	err = retryInterrupted("chains", func() error {
-		was.chains, was.dropping = map[string]chainShape{}, map[string]bool{}
-		return c.dump(unix.NFT_MSG_GETCHAIN, f, nil, was.addChain)
-	})
-	if err != nil {
+	if err := c.readChains(f, &was); err != nil {
 		return was, err
 	}
 	was.rules = map[string]rulesShape{}
 	return was, c.dump(unix.NFT_MSG_GETRULE, f, ofOurTable(unix.NFTA_RULE_TABLE), was.addRule)
+}
+
+// surveyChains reads the table and its chains, without sets and rules.
+func (c *conn) surveyChains(f Family) (existing, error) {
+	was, err := c.surveyTable(f)
+	if err != nil || !was.table {
+		return was, err
+	}
+	return was, c.readChains(f, &was)
+}
+
+// readChains reads the chains. The kernel leaves out the rules and sets of other tables when it is told to, but not their
+// chains.
+func (c *conn) readChains(f Family, was *existing) error {
+	return retryInterrupted("chains", func() error {
+		was.chains, was.dropping = map[string]chainShape{}, map[string]bool{}
+		return c.dump(unix.NFT_MSG_GETCHAIN, f, nil, was.addChain)
+	})
 }
 
 // surveySets reads only what changes of other tables cannot interrupt: whether there is a table, and its sets.

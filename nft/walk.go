@@ -65,15 +65,28 @@ type Look struct {
 type Passage struct {
 	Steps []Step
 	Fate  Fate
-	Pick  *Pick // how the endpoint is picked, if the packet is translated
+	// Policy is the chain whose policy dropped the packet. Another process has changed it.
+	Policy string
+	Pick   *Pick // how the endpoint is picked, if the packet is translated
 }
 
+// ErrAsleep means that another process has put a table to sleep: the kernel calls none of its chains.
+var ErrAsleep = errors.New("the table sleeps (flags dormant)")
+
 // Walk sends a packet through the base chains of a type ("nat", "filter") at a hook. The error is ErrNoTables if there
-// is no table of the packet's family.
+// is no table of the packet's family, and ErrAsleep if the table sleeps.
 func (t *Tables) Walk(hook, kind string, p Packet) (Passage, error) {
-	v, err := t.view(FamilyOf(p.Dst))
+	f := FamilyOf(p.Dst)
+	v, err := t.view(f)
 	if err != nil {
 		return Passage{}, err
+	}
+	was, err := t.kernel.surveyChains(f)
+	if err == nil && was.asleep() {
+		err = ErrAsleep
+	}
+	if err != nil {
+		return Passage{}, fmt.Errorf("read table %s %s: %w", f, TableName, err)
 	}
 	w := &walker{view: v, packet: p}
 	for _, c := range v.program.chains() {
@@ -82,6 +95,10 @@ func (t *Tables) Walk(hook, kind string, p Packet) (Passage, error) {
 		}
 		if ended, err := w.chain(c.name); ended || err != nil {
 			return w.out, err
+		}
+		if was.dropping[c.name] {
+			w.out.Fate, w.out.Policy = Dropped, c.name
+			return w.out, nil
 		}
 	}
 	return w.out, nil

@@ -158,6 +158,12 @@ func (d *differ) edits(dir string) {
 	nft("add element ip verdict service-cidrs { 10.96.0.0/12 }")
 	d.want("a range too many", dir, "-ip verdict service-cidrs { 10.96.0.0/12 }")
 	nft("delete element ip verdict service-cidrs { 10.96.0.0/12 }")
+	nft("add table ip verdict { flags dormant; }; add chain ip verdict filter-forward { policy drop; }")
+	d.want("a table that sleeps, and a policy", dir, "-ip verdict chain filter-forward { policy drop; } # 2 rules",
+		"-ip verdict flags dormant # the table sleeps: no rule of it sees packets", "+ip verdict chain filter-forward # 2 rules")
+	nft("add table ip verdict; add chain ip verdict filter-forward { policy accept; }; add chain ip verdict mine { type filter hook input priority 5; }")
+	d.want("a base chain too many", dir, "-ip verdict chain mine # 0 rules")
+	nft("delete chain ip verdict mine")
 	nft("add rule ip verdict unserved drop")
 	d.want("a rule too many", dir, "-ip verdict chain unserved # 12 rules", "+ip verdict chain unserved # 11 rules")
 	nft("flush chain ip verdict limited; add rule ip verdict limited accept; add rule ip verdict limited accept; " +

@@ -35,10 +35,32 @@ func (x *explainer) translated(p *nft.Pick) error {
 	if err != nil {
 		return err
 	}
-	if x.stoppedByOthers(append(x.hooksAfter(way), "postrouting")) {
+	hooks := x.hooksAfter(way)
+	if stopped, err := x.stoppedByPolicy(hooks, ends[0]); stopped || err != nil {
+		return err
+	}
+	if x.stoppedByOthers(append(hooks, "postrouting")) {
 		return nil
 	}
 	return x.masquerading(ends, false)
+}
+
+// stoppedByPolicy follows a translated packet through the filter chains. Their rules let it pass.
+func (x *explainer) stoppedByPolicy(hooks []string, end netip.AddrPort) (bool, error) {
+	for _, hook := range hooks {
+		p, err := x.walk(hook, "filter", x.toEndpoint(end))
+		if err != nil || x.droppedByPolicy(p) {
+			return true, err
+		}
+	}
+	return false, nil
+}
+
+// toEndpoint is the packet after its translation.
+func (x *explainer) toEndpoint(end netip.AddrPort) nft.Packet {
+	p := x.packet
+	p.Original, p.Dst, p.DstPort = x.q.dst, end.Addr(), end.Port()
+	return p
 }
 
 func (x *explainer) pool(p *nft.Pick) {
@@ -112,12 +134,14 @@ func (x *explainer) masquerading(ends []netip.AddrPort, balanced bool) error {
 		if i < 0 {
 			continue
 		}
-		p := x.packet
-		p.Original, p.Balanced = x.q.dst, balanced
-		p.Dst, p.DstPort = ends[i].Addr(), ends[i].Port()
+		p := x.toEndpoint(ends[i])
+		p.Balanced = balanced
 		passage, err := x.walk("postrouting", "nat", p)
 		if err != nil {
 			return err
+		}
+		if x.droppedByPolicy(passage) {
+			return nil
 		}
 		kinds = append(kinds, x.masqueraded(passage, ends[i]))
 	}

@@ -16,7 +16,7 @@ type explainer struct {
 	q      question
 	packet nft.Packet
 	others []nft.OtherChain
-	// missing: there is no table of Verdict, so nothing of it acts.
+	// missing: there is no table of Verdict, or it sleeps, so nothing of it acts.
 	missing bool
 	// told is what the daemon says about the endpoints of the Service.
 	told    []socket.Endpoint
@@ -74,17 +74,40 @@ func (x *explainer) firstHook() string {
 	return "prerouting"
 }
 
-// walk sends the packet through the chains at a hook. Without tables, nothing happens.
+// walk sends the packet through the chains at a hook. Without tables, and while they sleep, nothing happens.
 func (x *explainer) walk(hook, kind string, p nft.Packet) (nft.Passage, error) {
 	passage, err := x.Walk(hook, kind, p)
-	if errors.Is(err, nft.ErrNoTables) {
-		if !x.missing {
-			x.missing = true
-			x.add("tables", fmt.Sprintf("There is no table %s verdict: Verdict has not run here, or its rules were removed.", x.q.family()))
-		}
-		return nft.Passage{}, nil
+	switch {
+	case errors.Is(err, nft.ErrNoTables):
+		x.without(fmt.Sprintf("There is no table %s verdict: Verdict has not run here, or its rules were removed.", x.q.family()))
+	case errors.Is(err, nft.ErrAsleep):
+		x.without(fmt.Sprintf("Table %s verdict sleeps (flags dormant), so no rule of it sees packets. Another process has put it to sleep; "+
+			"\"verdict run\" wakes it, unless it has --repair=false.", x.q.family()))
+	default:
+		return passage, err
 	}
-	return passage, err
+	return nft.Passage{}, nil
+}
+
+// without notes, once, why no rule of Verdict acts.
+func (x *explainer) without(why string) {
+	if !x.missing {
+		x.missing = true
+		x.add("tables", why)
+	}
+}
+
+// droppedByPolicy reports whether a base chain of Verdict drops the packet by its policy, and says so.
+func (x *explainer) droppedByPolicy(p nft.Passage) bool {
+	if p.Policy == "" {
+		return false
+	}
+	chain := fmt.Sprintf("%s verdict %s", x.q.family(), p.Policy)
+	x.add("policy", fmt.Sprintf("Chain %s drops it by its policy, which is accept in the program. Another process has changed it; "+
+		"\"verdict run\" changes it back, unless it has --repair=false.", chain), chain+": policy drop")
+	x.Verdict = Verdict{}
+	x.end(Dropped, "the policy of chain "+chain)
+	return true
 }
 
 func (x *explainer) translation() (bool, error) {
@@ -92,6 +115,9 @@ func (x *explainer) translation() (bool, error) {
 	guard, err := x.walk(hook, "filter", x.packet)
 	if err != nil {
 		return false, err
+	}
+	if hook == "prerouting" && x.droppedByPolicy(guard) {
+		return true, nil
 	}
 	if hook == "prerouting" && guard.Fate == nft.Dropped {
 		x.add("loopback", "Packets from other hosts to a loopback address are dropped.", x.rules(guard)...)
@@ -101,6 +127,9 @@ func (x *explainer) translation() (bool, error) {
 	passage, err := x.walk(hook, "nat", x.packet)
 	if err != nil {
 		return false, err
+	}
+	if x.droppedByPolicy(passage) {
+		return true, nil
 	}
 	x.frontend(passage)
 	x.sourceRanges(passage)

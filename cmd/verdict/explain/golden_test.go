@@ -37,6 +37,7 @@ type situation struct {
 	protocol     lab.Protocol
 	flow         string // "": none; "before": it exists before the explanation; "stale": and is not translated
 	steps, rules string
+	undo         string // of rules that change tables of Verdict
 	// answersStopped: the rules stop the answers of their own reject, so the client gets none.
 	answersStopped bool
 	bed            *runner.Bed
@@ -74,6 +75,8 @@ func loadSituation(t *testing.T, path string, bed *runner.Bed, f lab.Family) *si
 			s.steps = string(f.Data)
 		case "nft":
 			s.rules = s.inFamily(s.expand(string(f.Data)))
+		case "undo":
+			s.undo = s.inFamily(string(f.Data))
 		}
 	}
 	return s
@@ -91,7 +94,7 @@ func (s *situation) expand(text string) string {
 // inFamily turns rules for IPv4 into rules for IPv6.
 func (s *situation) inFamily(rules string) string {
 	if s.family == lab.IPv6 {
-		return strings.NewReplacer("table ip ", "table ip6 ", "ip saddr", "ip6 saddr", "ip daddr", "ip6 daddr").Replace(rules)
+		return strings.NewReplacer("table ip ", "table ip6 ", "ip verdict", "ip6 verdict", "ip saddr", "ip6 saddr", "ip daddr", "ip6 daddr").Replace(rules)
 	}
 	return rules
 }
@@ -246,8 +249,11 @@ func (s *situation) untranslate(from, to netip.AddrPort) {
 	s.must(err)
 }
 
-// removeRules deletes the tables of others.
+// removeRules deletes the tables of others, and undoes their changes of the tables of Verdict.
 func (s *situation) removeRules() {
+	if s.undo != "" {
+		s.must(s.bed.World().Node.Load(s.undo))
+	}
 	for _, m := range regexp.MustCompile(`(?m)^table (\S+ \S+) \{`).FindAllStringSubmatch(s.rules, -1) {
 		s.must(s.bed.World().Node.Load("delete table " + m[1] + "\n"))
 	}

@@ -77,6 +77,9 @@ func (x *explainer) hooksAfter(way route) []string {
 
 // filtered says what refuses or drops the packet, if anything does.
 func (x *explainer) filtered(p nft.Passage) (bool, error) {
+	if x.droppedByPolicy(p) {
+		return true, nil
+	}
 	outcome, how := Refused, "an ICMP error (port unreachable)"
 	switch p.Fate {
 	case nft.Reset:
