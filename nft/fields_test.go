@@ -233,10 +233,12 @@ func TestFieldsOfSurvey(t *testing.T) {
 		"table": func(was *existing) { was.table = false }, "sameLayout": func(was *existing) { was.sameLayout = false },
 		"chains": func(was *existing) { was.chains = nil }, "rules": func(was *existing) { was.rules = nil },
 		"sets": func(was *existing) { was.sets = nil }, "flags": func(was *existing) { was.flags = tableOwner },
+		"named":    func(was *existing) { was.named = "x" },
 		"dropping": func(was *existing) { was.dropping = map[string]bool{"nat-output": true} },
 		"counts":   func(was *existing) { was.counts = map[string]int{mapServices: 1} },
 	}, ignored{
 		"counts": "the engine compares them with its own",
+		"named":  "of which table objects are read",
 		"table":  "without a table there is no layout", "flags": "a table without an owner works as well",
 	}, func(changed existing) bool { return !tb.intact(changed) })
 	checkFields(t, survey().chains["nat-output"], nil, func(changed chainShape) bool {

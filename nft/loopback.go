@@ -1,6 +1,7 @@
 package nft
 
 import (
+	"errors"
 	"fmt"
 
 	"golang.org/x/sys/unix"
@@ -31,6 +32,7 @@ func loopbackGuard() chainDef {
 type LoopbackGuard struct {
 	Exists  bool   // the table ip verdict-loopback
 	Record  string // its comment
+	Intact  bool   // it is awake, and has what Verdict writes
 	Program bool   // the table ip verdict has the guard
 }
 
@@ -40,6 +42,9 @@ func ReadLoopbackGuard(o Options) (g LoopbackGuard, err error) {
 		if g.Record, g.Exists, err = c.readComment(LoopbackTableName); err != nil {
 			return err
 		}
+		if g.Intact, err = c.guardIsIntact(); err != nil {
+			return fmt.Errorf("read table ip %s: %w", LoopbackTableName, err)
+		}
 		was, err := c.survey(IPv4)
 		if err != nil {
 			return fmt.Errorf("read table ip %s: %w", TableName, err)
@@ -48,6 +53,24 @@ func ReadLoopbackGuard(o Options) (g LoopbackGuard, err error) {
 		return nil
 	})
 	return g, err
+}
+
+// guardIsIntact reports whether the table ip verdict-loopback is as GuardLoopback writes it.
+func (c *conn) guardIsIntact() (bool, error) {
+	was, want := existing{named: LoopbackTableName, rules: map[string]rulesShape{}}, loopbackGuard()
+	err := c.ask(unix.NFT_MSG_GETTABLE, unix.NLM_F_ACK, IPv4, ofTable(unix.NFTA_TABLE_NAME, LoopbackTableName), was.addTable)
+	if err == nil {
+		err = c.readChains(IPv4, &was)
+	}
+	if err == nil {
+		err = c.dump(unix.NFT_MSG_GETRULE, IPv4, ofTable(unix.NFTA_RULE_TABLE, LoopbackTableName), was.addRule)
+	}
+	if errors.Is(err, unix.ENOENT) {
+		return false, nil
+	}
+	is, ok := was.chains[want.name]
+	return ok && is == want.shape() && len(was.chains) == 1 && len(was.dropping) == 0 && !was.asleep() &&
+		was.rules[want.name] == rulesOf(IPv4, want.rules), err
 }
 
 // GuardLoopback writes the table ip verdict-loopback with a comment, in place of the one that is there.

@@ -25,7 +25,7 @@ func TestLoopbackGuard(t *testing.T) {
 		if err := GuardLoopback(o, record); err != nil {
 			t.Fatal(err)
 		}
-		expect(LoopbackGuard{Exists: true, Record: record})
+		expect(LoopbackGuard{Exists: true, Record: record, Intact: true})
 	}
 	const want = `iifname != "lo" ip daddr 127.0.0.0/8 drop`
 	if got := n.nft(t, "list", "ruleset"); strings.Count(got, want) != 1 || !strings.Contains(got, "priority dstnat - 10") {

@@ -100,7 +100,7 @@ func (was existing) addRule(a nlmsg.Attributes) {
 			leads.read(a.Nested())
 		}
 	}
-	if table == TableName {
+	if was.isOf(table) {
 		s := was.rules[chain]
 		s.add(digest, leads.jumps)
 		was.rules[chain] = s

@@ -1,6 +1,7 @@
 package nft
 
 import (
+	"cmp"
 	"errors"
 
 	"golang.org/x/sys/unix"
@@ -10,6 +11,7 @@ import (
 
 // existing is what the kernel has in one family: from an earlier process, or from an earlier transaction of this one.
 type existing struct {
+	named      string // the table's name; "": TableName
 	table      bool
 	sameLayout bool
 	flags      uint32 // of the table
@@ -141,8 +143,10 @@ func (c *conn) surveyTable(f Family) (was existing, err error) {
 	return was, err
 }
 
-func ofOurTable(attr uint16) func(*wire) {
-	return func(w *wire) { w.Text(attr, TableName) }
+func ofOurTable(attr uint16) func(*wire) { return ofTable(attr, TableName) }
+
+func ofTable(attr uint16, table string) func(*wire) {
+	return func(w *wire) { w.Text(attr, table) }
 }
 
 // asleep reports whether the kernel calls no chain of the table.
@@ -159,6 +163,9 @@ func (was *existing) addTable(a nlmsg.Attributes) {
 		}
 	}
 }
+
+// isOf reports whether an object of a table belongs to the one that is read.
+func (was existing) isOf(table string) bool { return table == cmp.Or(was.named, TableName) }
 
 func (was existing) addChain(a nlmsg.Attributes) {
 	table, name, drops := "", "", false
@@ -177,7 +184,7 @@ func (was existing) addChain(a nlmsg.Attributes) {
 			drops = a.Uint32() == verdictDrop
 		}
 	}
-	if table == TableName {
+	if was.isOf(table) {
 		was.chains[name] = is
 		if drops {
 			was.dropping[name] = true

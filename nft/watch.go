@@ -22,6 +22,8 @@ type Interference struct {
 	PID     int    // in the initial process namespace of the watcher; 0: it has ended, or is not visible here
 	// Structure reports that tables, chains, rules or sets changed, not only elements.
 	Structure bool
+	// Guard reports that the table ip verdict-loopback changed. It is no part of what Repair undoes.
+	Guard bool
 	// Lost reports that the kernel dropped events: anything may have changed.
 	Lost bool
 	// unheard: Check found the change, and no message told of it. So there may be more.
@@ -91,7 +93,7 @@ func (i *Interference) Merge(later Interference) {
 	}
 }
 
-// Empty reports whether nothing changed.
+// Empty reports whether nothing changed in our tables.
 func (i *Interference) Empty() bool { return !i.Lost && !i.Structure && len(i.sets) == 0 }
 
 // Watcher hears of commits by other processes. One goroutine may use it, beside the one that uses the engine.
@@ -186,7 +188,7 @@ func (c *conn) portID() (uint32, error) {
 // Close ends the watch.
 func (w *Watcher) Close() error { return w.sock.Close() }
 
-// Next waits for a commit of another process that changed our tables. After an error the watcher is of no use any more.
+// Next waits for a commit of another process that changed our tables, or the guard of 127.0.0.0/8. After an error the watcher is of no use any more.
 func (w *Watcher) Next(ctx context.Context) (Interference, error) {
 	for {
 		n, _, err := w.sock.Recvfrom(ctx, w.buffer, 0)
@@ -197,7 +199,7 @@ func (w *Watcher) Next(ctx context.Context) (Interference, error) {
 		case err != nil:
 			return Interference{}, fmt.Errorf("read events of nf_tables: %w", err)
 		}
-		if i, complete := w.read(w.buffer[:n]); complete && !i.Empty() {
+		if i, complete := w.read(w.buffer[:n]); complete && (i.Guard || !i.Empty()) {
 			return i, nil
 		}
 	}
@@ -245,6 +247,7 @@ func (i *Interference) event(kind uint16, f Family, a nlmsg.Attributes) {
 			elements = a.Nested()
 		}
 	}
+	i.Guard = i.Guard || f == IPv4 && table == LoopbackTableName
 	if table != TableName || f != IPv4 && f != IPv6 {
 		return
 	}

@@ -9,6 +9,7 @@
 //	source.go     where objects come from
 //	host.go       facts of the host; single.go: one process for each network namespace
 //	loopback.go   the sysctl for node ports on 127.0.0.1, and its guard
+//	guardkeeper.go  keeps that guard as it is while the daemon runs
 //	ipvs.go       what IPVS can do on this host; sysctls.go: the former values of its sysctls
 //	kernel.go     what the kernel lacks, if it refuses the tables
 //	successor.go  takes over from kube-proxy when the first pass is in the kernel; takeover: what kube-proxy left

@@ -34,9 +34,9 @@ var liveFlags = []string{
 
 // goLive returns a function that makes settings take effect. They differ from those before in liveFlags only. If it
 // returns an error, the settings before are in force.
-func goLive(ctx context.Context, o *observers, loop chan<- *config.Settings, log *slog.Logger) func(*config.Settings) error {
+func goLive(ctx context.Context, o *observers, guard *guardKeeper, loop chan<- *config.Settings, log *slog.Logger) func(*config.Settings) error {
 	return func(s *config.Settings) error {
-		if err := setLoopbackConfined(s, log); err != nil {
+		if err := guard.set(s); err != nil {
 			return err
 		}
 		setVerbosity(s.Verbosity)

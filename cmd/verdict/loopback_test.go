@@ -333,3 +333,38 @@ func TestLoopbackWithoutTheRightToWriteSysctls(t *testing.T) {
 	n.daemon(t, primary, "sh", "-c", confined)
 	n.expect(t, "running without the flag", "0", plainTable)
 }
+
+// TestGuardIsKept: what others do to the table ip verdict-loopback while the proxy runs is undone, with its record.
+func TestGuardIsKept(t *testing.T) {
+	n := newNeighborhood(t)
+	p := n.daemon(t, localhost)
+	n.expect(t, "running", "1", guardedTable, guardTable)
+	guard := func() string {
+		out, err := n.node.Command("nft", "list", "table", "ip", guardTable)
+		if err != nil {
+			return "none"
+		}
+		return out
+	}
+	want := guard()
+	for _, script := range []string{
+		"delete table ip verdict-loopback",
+		"add table ip verdict-loopback { flags dormant; }",
+		"add chain ip verdict-loopback loopback-guard { policy drop; }",
+		"flush chain ip verdict-loopback loopback-guard",
+		"insert rule ip verdict-loopback loopback-guard accept",
+		"add chain ip verdict-loopback mine { type filter hook input priority 0; policy drop; }",
+		"rename chain ip verdict-loopback loopback-guard mine",
+	} {
+		if err := n.node.Load(script); err != nil {
+			t.Fatal(err)
+		}
+		await(t, "the guard after "+script, func() bool { return guard() == want })
+		n.expect(t, script, "1", guardedTable, guardTable)
+	}
+	log := p.end(syscall.SIGTERM)
+	const said = `another process changed the guard of 127.0.0.0/8`
+	if strings.Count(log, said) != 1 || !strings.Contains(log, `"process":"nft"`) && !strings.Contains(log, "process=nft") {
+		t.Errorf("the log does not say once who changed the guard:\n%s", log)
+	}
+}

@@ -141,7 +141,8 @@ func run(ctx context.Context, c *commandLine, takeOver bool, log *slog.Logger) (
 		return err
 	}
 	defer func() { err = errors.Join(err, claim.Close()) }()
-	if err := setLoopbackConfined(s, log); err != nil {
+	guard := newGuardKeeper(log)
+	if err := guard.set(s); err != nil {
 		return err
 	}
 	if takeOver {
@@ -180,10 +181,11 @@ func run(ctx context.Context, c *commandLine, takeOver bool, log *slog.Logger) (
 	observers.answerStatus(ctx, group, daemon)
 	startSources(ctx, group, s, client, store, readers{observers.metrics.Readable, observers.proxy.SetMissing}, log)
 	group.Go(func() error { return notes.run(ctx) })
-	group.Go(func() error { return follow(ctx, c, goLive(ctx, observers, reconfigured, log), log) })
+	group.Go(func() error { return follow(ctx, c, goLive(ctx, observers, guard, reconfigured, log), log) })
 	group.Go(func() error { return loop.Run(ctx) })
 	group.Go(func() error { return outliers.Run(ctx) })
-	group.Go(func() error { return watch(ctx, k.watcher, interference) })
+	group.Go(func() error { return watch(ctx, k.watcher, guard, interference) })
+	group.Go(func() error { return guard.run(ctx) })
 	group.Go(func() error { return newRoomWatch(procRoot, log).run(ctx) })
 	err = group.Wait()
 	log.Info("stopped; the rules stay in the kernel")
@@ -286,13 +288,20 @@ func (k *kernelSide) close() error {
 	return errors.Join(errs...)
 }
 
-// watch reports to the loop what other processes do to the tables, until the context ends. The kernel queues events
+// watch reports to the loop what other processes do to the tables, and to the keeper what they do to the guard of
+// 127.0.0.0/8, until the context ends. The kernel queues events
 // while the loop is busy.
-func watch(ctx context.Context, w *nft.Watcher, tell chan<- dataplane.Interference) error {
+func watch(ctx context.Context, w *nft.Watcher, guard *guardKeeper, tell chan<- dataplane.Interference) error {
 	for {
 		i, err := w.Next(ctx)
 		if err != nil {
 			return watchError(ctx, err)
+		}
+		if i.Guard || i.Lost {
+			guard.tell(i.Process)
+		}
+		if i.Empty() {
+			continue
 		}
 		select {
 		case tell <- i:

@@ -1,0 +1,101 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/verdict-proxy/verdict/config"
+	"github.com/verdict-proxy/verdict/nft"
+)
+
+// guardPeriod is how often the guard of 127.0.0.0/8 is looked at. The kernel also tells of commits that change it.
+const guardPeriod = 5 * time.Second
+
+// guardKeeper keeps the table ip verdict-loopback as it is after setLoopback. What others do to it could let packets from
+// other hosts reach 127.0.0.0/8, or could drop all packets.
+type guardKeeper struct {
+	log     *slog.Logger
+	changed chan string // the kernel told of a change by the process of this name
+
+	mu      sync.Mutex // between set and look
+	repair  bool
+	want    nft.LoopbackGuard
+	said    time.Time // when a change was logged
+	changes int       // since then
+}
+
+func newGuardKeeper(log *slog.Logger) *guardKeeper {
+	return &guardKeeper{log: log, changed: make(chan string, 1)}
+}
+
+// set brings the sysctl and the guard to what the settings need, and notes the guard.
+func (g *guardKeeper) set(s *config.Settings) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if err := setLoopbackConfined(s, g.log); err != nil {
+		return err
+	}
+	want, err := nft.ReadLoopbackGuard(nft.Options{})
+	g.want, g.repair = want, s.Repair
+	return err
+}
+
+// tell says that the guard may have changed. If the keeper has not come to the latest such change, this one waits with it.
+func (g *guardKeeper) tell(process string) {
+	select {
+	case g.changed <- process:
+	default:
+	}
+}
+
+// run looks at the guard until the context ends.
+func (g *guardKeeper) run(ctx context.Context) error {
+	tick := time.NewTicker(guardPeriod)
+	defer tick.Stop()
+	for {
+		process := ""
+		select {
+		case <-ctx.Done():
+			return nil
+		case process = <-g.changed:
+		case <-tick.C:
+		}
+		if err := g.look(process, time.Now()); err != nil {
+			g.log.Warn("cannot look after the guard of 127.0.0.0/8; trying again", "every", guardPeriod, "error", err)
+		}
+	}
+}
+
+// look compares the guard with the one that is to be there, and writes it again if it differs.
+func (g *guardKeeper) look(process string, now time.Time) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.want.Exists {
+		return nil
+	}
+	is, err := nft.ReadLoopbackGuard(nft.Options{})
+	if err != nil || is.Intact && is.Record == g.want.Record {
+		return err
+	}
+	g.report(process, now)
+	if !g.repair {
+		return nil
+	}
+	return nft.GuardLoopback(nft.Options{}, g.want.Record)
+}
+
+// report logs a change, at most once a minute.
+func (g *guardKeeper) report(process string, now time.Time) {
+	if g.changes++; now.Sub(g.said) < time.Minute {
+		return
+	}
+	next := "writing it again"
+	if !g.repair {
+		next = "nothing, because of --repair=false"
+	}
+	g.log.Warn("another process changed the guard of 127.0.0.0/8, which drops packets from other hosts", "guard", "table ip "+nft.LoopbackTableName,
+		"process", process, "changes", g.changes, "next", next)
+	g.said, g.changes = now, 0
+}
