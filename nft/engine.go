@@ -68,7 +68,7 @@ type Options struct {
 	// Families to serve; empty: both. A kernel without IPv6 (ipv6.disable=1) refuses the chains of an ip6 table.
 	Families []Family
 	// AffinitySize is the number of entries of each family's affinity map; 0: 2^20. When the map is full, further
-	// clients are served without affinity. A map that an earlier process left keeps its size.
+	// clients are served without affinity. A map that an earlier process left gets this size (Linux 6.5 and newer).
 	AffinitySize uint32
 	// AffinityShare is how many entries one service port may have; 0: 2^14. Beyond it, clients share entries. So a
 	// flood of forged addresses to one Service does not fill the map. An earlier process's entries count only if it had

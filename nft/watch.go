@@ -254,10 +254,17 @@ func (i *Interference) event(kind uint16, f Family, a nlmsg.Attributes) {
 	switch kind {
 	case unix.NFT_MSG_NEWSETELEM, unix.NFT_MSG_DELSETELEM, msgDestroySetElements:
 		i.elementEvent(tableSet{family: f, set: second}, elements)
-		return
+	default:
+		i.structureEvent(kind, second)
+	}
+}
+
+// structureEvent notes a change of something that is no element.
+func (i *Interference) structureEvent(kind uint16, name string) {
+	switch kind {
 	case unix.NFT_MSG_NEWCHAIN, unix.NFT_MSG_DELCHAIN, msgDestroyChain, unix.NFT_MSG_NEWRULE, unix.NFT_MSG_DELRULE, msgDestroyRule:
 	case unix.NFT_MSG_NEWSET, unix.NFT_MSG_DELSET, msgDestroySet:
-		i.replaced = i.replaced || slices.Contains(setNames[:], second)
+		i.replaced = i.replaced || slices.Contains(setNames[:], name)
 	case unix.NFT_MSG_NEWTABLE: // of a table that went before, or a change of flags
 	case unix.NFT_MSG_NEWOBJ, unix.NFT_MSG_DELOBJ, msgDestroyObject,
 		unix.NFT_MSG_NEWFLOWTABLE, unix.NFT_MSG_DELFLOWTABLE, msgDestroyFlowtable:

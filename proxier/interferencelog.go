@@ -18,7 +18,9 @@ type interferenceLog struct {
 }
 
 // mute reports whether a change at this time is only counted.
-func (l *interferenceLog) mute(now time.Time) bool { return l.changes > 0 || now.Sub(l.said) < sayAgain }
+func (l *interferenceLog) mute(now time.Time) bool {
+	return l.changes > 0 || now.Sub(l.said) < sayAgain
+}
 
 // changed logs a change, or counts it.
 func (l *interferenceLog) changed(i *dataplane.Interference, next string, now time.Time) {

@@ -180,13 +180,11 @@ func run(ctx context.Context, c *commandLine, takeOver bool, log *slog.Logger) (
 	}
 	observers.answerStatus(ctx, group, daemon)
 	startSources(ctx, group, s, client, store, readers{observers.metrics.Readable, observers.proxy.SetMissing}, log)
-	group.Go(func() error { return notes.run(ctx) })
 	group.Go(func() error { return follow(ctx, c, goLive(ctx, observers, guard, reconfigured, log), log) })
-	group.Go(func() error { return loop.Run(ctx) })
-	group.Go(func() error { return outliers.Run(ctx) })
 	group.Go(func() error { return watch(ctx, k.watcher, guard, interference) })
-	group.Go(func() error { return guard.run(ctx) })
-	group.Go(func() error { return newRoomWatch(procRoot, log).run(ctx) })
+	for _, run := range []func(context.Context) error{notes.run, loop.Run, outliers.Run, guard.run, newRoomWatch(procRoot, log).run} {
+		group.Go(func() error { return run(ctx) })
+	}
 	err = group.Wait()
 	log.Info("stopped; the rules stay in the kernel")
 	return err

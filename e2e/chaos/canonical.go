@@ -63,10 +63,7 @@ func parseTables(listing string) (tables []*listed) {
 			kind, name, body = words[0], words[1], nil
 		case depth == 1 && text == "}":
 			t.block(kind, name, body)
-		case depth == 1 && words[0] == "flags": // "persist" of an earlier daemon stays, and does nothing without an owner
-			if strings.Contains(text, "dormant") {
-				t.other = append(t.other, "asleep")
-			}
+		case depth == 1 && isIdle(text):
 		case depth == 1:
 			t.other = append(t.other, text)
 		default:
@@ -74,6 +71,12 @@ func parseTables(listing string) (tables []*listed) {
 		}
 	}
 	return tables
+}
+
+// isIdle reports whether a line has flags of a table that do nothing: "persist" of an earlier daemon stays, and matters
+// only with an owner. A table that sleeps is another matter.
+func isIdle(text string) bool {
+	return strings.HasPrefix(text, "flags ") && !strings.Contains(text, "dormant")
 }
 
 func (t *listed) block(kind, name string, body []string) {
