@@ -65,9 +65,6 @@ func (e *Engine) mendTable(t *Transaction, tb *table) (changed []string, err err
 // replaceRules replaces the rules of chains, and deletes others.
 func (tb *table) replaceRules(t *Transaction, was existing, rewritten []chainDef, foreign []string) {
 	f := tb.family
-	if tb.canOwn(was) {
-		t.operation(operation{kind: opAddTable, family: f, flags: tb.flags()})
-	}
 	for _, c := range rewritten {
 		is, there := was.chains[c.name]
 		if there {

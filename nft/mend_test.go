@@ -16,6 +16,7 @@ func TestMend(t *testing.T) {
 			"ip verdict services, ip6 verdict balance"},
 		{"a flushed chain", "flush chain ip verdict nat-output", "ip verdict nat-output"},
 		{"a deleted base chain", "delete chain ip6 verdict nat-output", "ip6 verdict nat-output"},
+		{"a policy", "add chain ip verdict filter-output { policy drop; }", "ip verdict filter-output"},
 		{"a base chain", "add chain ip verdict mine { type filter hook output priority 5; policy drop; }", "ip verdict mine"},
 		{"a base chain with rules", "table ip verdict { chain mine { type filter hook output priority 5; drop; }; }", "ip verdict mine"},
 		{"elements only", "flush map ip verdict services", ""},
