@@ -54,7 +54,7 @@ func TestProbeAmongStrangers(t *testing.T) {
 		}
 		limiter := NewLimiter()
 		server := &http.Server{Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})}
-		go server.Serve(limiter.Limit(l)) //nolint:errcheck // it ends with the test
+		go server.Serve(limiter.Limit(l)) // it ends with the test
 		t.Cleanup(func() { server.Close() })
 
 		others := connect(t, 40, tt.others, l.Addr(), "")
