@@ -74,9 +74,9 @@ func parseTables(listing string) (tables []*listed) {
 }
 
 // isIdle reports whether a line has flags of a table that do nothing: "persist" of an earlier daemon stays, and matters
-// only with an owner. A table that sleeps is another matter.
+// only with an owner (nft 1.0.6 prints no name for it). A table that sleeps is another matter.
 func isIdle(text string) bool {
-	return strings.HasPrefix(text, "flags ") && !strings.Contains(text, "dormant")
+	return strings.Fields(text)[0] == "flags" && !strings.Contains(text, "dormant")
 }
 
 func (t *listed) block(kind, name string, body []string) {
