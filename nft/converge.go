@@ -70,7 +70,7 @@ func (tb *table) converge(t *Transaction, found existing, k kernel) error {
 // chains lose their rules, because these may refer to sets and to each other. Chains that leave are deleted last,
 // because the map dispatch refers to them until then.
 func (tb *table) convergeChains(t *Transaction, found existing) {
-	f, chains := tb.family, tb.wantedChains()
+	chains := tb.wantedChains()
 	var changed []chainDef
 	for _, name := range slices.Sorted(maps.Keys(chains)) {
 		c := chains[name]
@@ -78,25 +78,42 @@ func (tb *table) convergeChains(t *Transaction, found existing) {
 			changed = append(changed, c)
 		}
 	}
+	tb.clearChains(t, found, chains, changed, func(name string) bool {
+		_, wanted := chains[name]
+		return !wanted
+	})
+	tb.dropSets(t, found, func(*setDef) bool { return false })
+	tb.addSets(t, true, found)
+	tb.writeChains(t, changed)
+}
+
+// clearChains takes the rules out of chains that change or leave. It deletes those that leave, and those that change their
+// shape.
+func (tb *table) clearChains(
+	t *Transaction, found existing, chains map[string]chainDef, changed []chainDef, leaves func(name string) bool,
+) {
+	f := tb.family
 	for _, name := range slices.Sorted(maps.Keys(found.chains)) {
 		c, wanted := chains[name]
-		if !wanted || slices.ContainsFunc(changed, func(c chainDef) bool { return c.name == name }) {
+		if leaves(name) || slices.ContainsFunc(changed, func(c chainDef) bool { return c.name == name }) {
 			t.operation(operation{kind: opFlushRules, family: f, name: name})
 		}
-		if !wanted {
+		if leaves(name) {
 			t.afterwards(operation{kind: opDeleteChain, family: f, name: name})
-		} else if c.shape() != found.chains[name] {
+		} else if wanted && c.shape() != found.chains[name] {
 			t.operation(operation{kind: opDeleteChain, family: f, name: name})
 		}
 	}
-	tb.dropSets(t, found, func(*setDef) bool { return false })
-	tb.addSets(t, true, found)
-	for _, c := range changed {
-		t.operation(operation{kind: opAddChain, family: f, name: c.name, chain: &c})
+}
+
+// writeChains adds chains, and then their rules, which may refer to other chains.
+func (tb *table) writeChains(t *Transaction, chains []chainDef) {
+	for _, c := range chains {
+		t.operation(operation{kind: opAddChain, family: tb.family, name: c.name, chain: &c})
 	}
-	for _, c := range changed {
+	for _, c := range chains {
 		for _, r := range c.rules {
-			t.operation(operation{kind: opAddRule, family: f, name: c.name, rule: r})
+			t.operation(operation{kind: opAddRule, family: tb.family, name: c.name, rule: r})
 		}
 	}
 }

@@ -50,42 +50,18 @@ func (e *Engine) mendTable(t *Transaction, tb *table) (changed []string, err err
 			rewritten, changed = append(rewritten, c), append(changed, c.name)
 		}
 	}
-	var foreign []string
+	foreign := func(name string) bool {
+		_, ours := fixed[name]
+		return !ours && was.chains[name] != (chainShape{})
+	}
 	for _, name := range slices.Sorted(maps.Keys(was.chains)) {
-		if _, ours := fixed[name]; !ours && was.chains[name] != (chainShape{}) {
-			foreign, changed = append(foreign, name), append(changed, name)
+		if foreign(name) {
+			changed = append(changed, name)
 		}
 	}
-	if len(changed) > 0 {
-		tb.replaceRules(t, was, rewritten, foreign)
-	}
+	tb.clearChains(t, was, fixed, rewritten, foreign)
+	tb.writeChains(t, rewritten)
 	return changed, nil
-}
-
-// replaceRules replaces the rules of chains, and deletes others.
-func (tb *table) replaceRules(t *Transaction, was existing, rewritten []chainDef, foreign []string) {
-	f := tb.family
-	for _, c := range rewritten {
-		is, there := was.chains[c.name]
-		if there {
-			t.operation(operation{kind: opFlushRules, family: f, name: c.name})
-		}
-		if there && is != c.shape() {
-			t.operation(operation{kind: opDeleteChain, family: f, name: c.name})
-		}
-	}
-	for _, name := range foreign {
-		t.operation(operation{kind: opFlushRules, family: f, name: name})
-		t.operation(operation{kind: opDeleteChain, family: f, name: name})
-	}
-	for _, c := range rewritten {
-		t.operation(operation{kind: opAddChain, family: f, name: c.name, chain: &c})
-	}
-	for _, c := range rewritten {
-		for _, r := range c.rules {
-			t.operation(operation{kind: opAddRule, family: f, name: c.name, rule: r})
-		}
-	}
 }
 
 // formerProgram returns the program that an earlier process wrote. It is known if it is one of this version, and all sets

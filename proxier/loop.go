@@ -132,7 +132,8 @@ func (p *Proxier) pass() error {
 	if changes.Environment {
 		p.taken = append(p.taken, changes)
 	}
-	everything, planned := p.updateEnvironment(changes.Environment), map[state.Name]int(nil)
+	var planned map[state.Name]int
+	everything := p.updateEnvironment(changes.Environment)
 	if everything {
 		report.Services = p.setEverything()
 	} else {
