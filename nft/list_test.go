@@ -157,45 +157,55 @@ func TestListFromElsewhere(t *testing.T) {
 	}
 }
 
-// TestListWhileItChanges reads tables that change all the time, and reports that.
+// changingTables are tables of the kernel in which something changes each time before their generation is read.
+type changingTables struct {
+	readable
+	change func()
+}
+
+func (c changingTables) generation() (uint32, error) {
+	c.change()
+	return c.readable.generation()
+}
+
+// TestListWhileItChanges reads tables that change during each attempt to read them, and reports that. When a change falls
+// into the first attempt only, the second one has everything.
 func TestListWhileItChanges(t *testing.T) {
 	n := newNamespace(t)
 	e := n.engine(t)
 	mustSet(t, e, manyPorts(IPv4, 0, 30)...)
 	mustApply(t, e)
-	stop, done := make(chan struct{}), make(chan error)
-	go func() {
-		for i := 0; ; i++ {
-			select {
-			case <-stop:
-				done <- nil
-				return
-			default:
-			}
-			p := manyPorts(IPv4, 500, 1)[0]
-			p.Cluster = p.Cluster[:1+i%3]
-			if err := errors.Join(e.Set(&p), func() error { _, err := e.Apply(); return err }()); err != nil {
-				done <- err
-				return
-			}
-		}
-	}()
-	torn := false
-	for deadline := time.Now().Add(time.Minute); !torn && time.Now().Before(deadline); {
-		l := n.listing(t, func(name string) bool { return name != "ns/svc-500:http" })
-		torn = l.Torn
-		if !torn {
-			compareListing(t, "between two changes", l, wantListing(manyPorts(IPv4, 0, 30), Globals{}))
-		}
-	}
-	close(stop)
-	if err := <-done; err != nil {
+	c, err := dial(n.Fd())
+	if err != nil {
 		t.Fatal(err)
 	}
-	if !torn {
-		t.Error("the tables changed all the time, and no listing of one minute is marked as torn")
-	}
-	if n.listing(t, nil).Torn {
-		t.Error("the tables did not change, and the listing is marked as torn")
+	defer func() { _ = c.close() }()
+	changes := 0
+	// asked counts the questions for the generation: two for each attempt.
+	for name, tt := range map[string]struct {
+		changes func(asked int) bool
+		asked   int
+		torn    bool
+	}{
+		"all the time":                {changes: func(int) bool { return true }, asked: 2 * listTries, torn: true},
+		"during the first attempt":    {changes: func(asked int) bool { return asked == 2 }, asked: 4},
+		"before the first attempt":    {changes: func(asked int) bool { return asked == 1 }, asked: 2},
+		"during the last attempt too": {changes: func(asked int) bool { return asked%2 == 0 }, asked: 2 * listTries, torn: true},
+	} {
+		asked := 0
+		l, err := list(changingTables{c, func() {
+			if asked++; tt.changes(asked) {
+				p := manyPorts(IPv4, 500, 1)[0]
+				p.Cluster = p.Cluster[:1+changes%3] // each change differs from the last one
+				changes++
+				mustSet(t, e, p)
+				mustApply(t, e)
+			}
+		}}, []Family{IPv4}, func(name string) bool { return name != "ns/svc-500:http" })
+		if err != nil || l.Torn != tt.torn || asked != tt.asked {
+			t.Errorf("%s: %d questions, marked as torn: %t, %v; want %d and %t", name, asked, l.Torn, err, tt.asked, tt.torn)
+		}
+		l.Torn = false // the other ports stay as they are
+		compareListing(t, name, l, wantListing(manyPorts(IPv4, 0, 30), Globals{}))
 	}
 }
