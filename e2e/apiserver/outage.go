@@ -40,12 +40,18 @@ func (c *ControlPlane) Signal(p Part, s syscall.Signal) error {
 	return nil
 }
 
-// Restart starts a part that was killed or stopped, and returns when the API server is ready.
+// Restart starts a part that was killed or stopped, and returns when the API server is ready. When the other part does not
+// run either, it returns at once: only the Restart of that one can wait.
 func (c *ControlPlane) Restart(p Part) error {
 	if err := c.start(p); err != nil {
 		return err
 	}
-	return c.ready()
+	select {
+	case <-c.processes[1-p].Exited():
+		return nil
+	default:
+		return c.ready()
+	}
 }
 
 // start starts one part.
