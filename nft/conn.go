@@ -123,8 +123,7 @@ func (c *conn) send(b *batch) (Outcome, *nlmsg.Ack, error) {
 func (c *conn) sendRaw(messages []byte) error {
 	c.drain()
 	c.unread = true
-	to := &unix.SockaddrNetlink{Family: unix.AF_NETLINK}
-	if err := c.sock.Sendto(context.Background(), messages, 0, to); err != nil {
+	if err := nlmsg.Send(c.sock, messages); err != nil {
 		return fmt.Errorf("send %d bytes to nf_tables: %w", len(messages), err)
 	}
 	return nil

@@ -35,6 +35,7 @@ type bed struct {
 	suspended bool  // the daemon is
 	failing   bool  // some system calls of the daemon fail
 	injected  int64 // system calls of the daemon that failed
+	shortened int64 // of these: calls that read a part of a datagram
 
 	rounds  int
 	count   map[string]int
@@ -74,7 +75,7 @@ func (b *bed) openLedger() error {
 		return fmt.Errorf("create the log of chaos: %w", err)
 	}
 	b.later(f.Close)
-	b.ledger = &ledger{log: f, excused: map[string]int{}}
+	b.ledger = &ledger{log: f, excused: map[string]int{}, dropped: queueDrops()}
 	return nil
 }
 

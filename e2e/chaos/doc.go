@@ -15,7 +15,7 @@
 //	faults.go    the faults and how they are drawn
 //	outages.go   faults of the daemon, the API server and the network
 //	edits.go     faults in the ruleset, made by the real nft
-//	inject.go    system calls of the daemon that fail
+//	inject.go    system calls of the daemon that fail; shortread.go: datagrams of which it reads a part
 //	monitor.go   who commits to nf_tables, and when
 //	compare.go   the kernel against a fresh plan
 //	canonical.go the text of a ruleset without the numbers that differ between processes

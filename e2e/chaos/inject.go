@@ -76,10 +76,13 @@ func installFilter() (listener int, err error) {
 
 // injector answers the kernel's questions about system calls of one daemon.
 type injector struct {
-	listener int
-	share    atomic.Int64 // how many of a thousand calls fail
-	injected atomic.Int64
-	ended    chan struct{}
+	listener  int
+	pid       int // of the daemon
+	pidfd     int
+	share     atomic.Int64 // how many of a thousand calls fail
+	injected  atomic.Int64
+	shortened atomic.Int64 // calls of these that read a part of a datagram
+	ended     chan struct{}
 }
 
 // question and answer are struct seccomp_notif and struct seccomp_notif_resp of the kernel.
@@ -129,7 +132,10 @@ func (b *bed) startInjected() (*injector, error) {
 	if err != nil {
 		return nil, err
 	}
-	i := &injector{listener: listener, ended: make(chan struct{})}
+	i := &injector{listener: listener, pid: b.daemon.running().PID(), ended: make(chan struct{})}
+	if i.pidfd, err = unix.PidfdOpen(i.pid, 0); err != nil {
+		return nil, fmt.Errorf("open the daemon's process: %w", errors.Join(err, unix.Close(listener)))
+	}
 	go i.run()
 	_, err = conn.Write([]byte("."))
 	return i, err
@@ -156,6 +162,7 @@ func receiveDescriptor(conn *net.UnixConn) (int, error) {
 func (i *injector) run() {
 	defer close(i.ended)
 	defer unix.Close(i.listener)
+	defer unix.Close(i.pidfd)
 	for {
 		fds := []unix.PollFd{{Fd: int32(i.listener), Events: unix.POLLIN}}
 		if _, err := unix.Poll(fds, -1); errors.Is(err, unix.EINTR) {
@@ -170,20 +177,28 @@ func (i *injector) run() {
 		}
 		a := answer{id: q.id, flags: unix.SECCOMP_USER_NOTIF_FLAG_CONTINUE}
 		if rand.Int64N(1000) < i.share.Load() {
-			a = answer{id: q.id, errno: -int32(i.failure(q.data.number))}
+			a = i.failure(&q)
 			i.injected.Add(1)
 		}
 		_, _, _ = unix.Syscall(unix.SYS_IOCTL, uintptr(i.listener), unix.SECCOMP_IOCTL_NOTIF_SEND, uintptr(unsafe.Pointer(&a)))
 	}
 }
 
-// failure chooses an error that the kernel itself may return. It never returns EINTR here: the sockets do not block.
-func (i *injector) failure(number int32) syscall.Errno {
-	if number == unix.SYS_RECVFROM {
-		return unix.ENOBUFS
+// failure chooses how a call fails. The kernel itself interrupts no call on these sockets, since none waits, and answers
+// with ERESTART only where a batch names a generation; sends get both because nothing may depend on that. A receiver that
+// is interrupted would wait for the next datagram, with this one in its socket: that is how polling works, and so EINTR is
+// not among its errors.
+func (i *injector) failure(q *question) answer {
+	list := []syscall.Errno{unix.ENOBUFS, unix.ERESTART}
+	switch {
+	case q.data.number == unix.SYS_SENDTO:
+		list = append(list, unix.EINTR, unix.ENOMEM, unix.EPERM)
+	case rand.IntN(2) == 0:
+		if a, done := i.shortRead(q); done {
+			return a
+		}
 	}
-	list := []syscall.Errno{unix.ENOBUFS, unix.ENOMEM, unix.EPERM}
-	return list[rand.IntN(len(list))]
+	return answer{id: q.id, errno: -int32(list[rand.IntN(len(list))])}
 }
 
 // systemCallsFail starts the daemon anew, and lets a part of its netlink calls fail for a while.
@@ -209,6 +224,7 @@ func (b *bed) systemCallsFail(r *rand.Rand) (func() error, error) {
 		i.share.Store(0)
 		b.failing = false
 		b.injected += i.injected.Load()
+		b.shortened += i.shortened.Load()
 		return nil
 	}, nil
 }

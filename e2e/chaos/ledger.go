@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"io"
+	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -19,6 +21,7 @@ type ledger struct {
 	windows  []*window
 	pending  []failure // that judge has not seen
 	broken   []failure // that nothing excuses
+	dropped  int       // packets that the machine's queues have dropped, when judge read it last
 }
 
 // window is the time from a foreign edit until the kernel is right again.
@@ -129,6 +132,8 @@ func (l *ledger) judge() error {
 		texts = append(texts, f.String())
 	}
 	l.pending = nil
+	before := l.dropped
+	l.dropped = queueDrops()
 	if len(texts) == 0 {
 		return nil
 	}
@@ -137,5 +142,23 @@ func (l *ledger) judge() error {
 	if len(texts) > shown {
 		more, texts = fmt.Sprintf("\n    and %d more", len(texts)-shown), texts[:shown]
 	}
-	return fmt.Errorf("clients of untouched Services failed:\n    %s%s", strings.Join(texts, "\n    "), more)
+	return fmt.Errorf("clients of untouched Services failed (meanwhile the queues of the processors, which all namespaces "+
+		"share, dropped %d packets):\n    %s%s", l.dropped-before, strings.Join(texts, "\n    "), more)
+}
+
+// queueDrops is how many packets the processors have dropped because their queues (net.core.netdev_max_backlog) were full:
+// the second column of softnet_stat. A flood in any namespace of the machine does that to all of them.
+func queueDrops() int {
+	data, err := os.ReadFile("/proc/net/softnet_stat")
+	if err != nil {
+		return 0
+	}
+	sum := 0
+	for line := range strings.Lines(string(data)) {
+		if columns := strings.Fields(line); len(columns) > 1 {
+			n, _ := strconv.ParseInt(columns[1], 16, 64)
+			sum += int(n)
+		}
+	}
+	return sum
 }

@@ -44,7 +44,8 @@ func (b *bed) outcome() *measure.Table {
 		measure.Short(measure.Milliseconds(settles.Median())), measure.Short(measure.Milliseconds(settles.Quantile(0.99)))))
 	t.Add(fmt.Sprintf("changes of other Services: %s (and %s that the API server did not take)",
 		measure.Count(b.churn.written), measure.Count(b.churn.failed)))
-	t.Add(fmt.Sprintf("system calls of the daemon that failed: %s", measure.Count(int(b.injected))))
+	t.Add(fmt.Sprintf("system calls of the daemon that failed: %s, of these short reads: %s",
+		measure.Count(int(b.injected)), measure.Count(int(b.shortened))))
 	return t
 }
 

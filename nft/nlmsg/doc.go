@@ -10,7 +10,8 @@
 //	reader.go   Messages walks over the messages of a datagram,
 //	            Attributes walks over attributes,
 //	            Ack is the kernel's answer to a request: success, or an error and the attribute at fault
+//	send.go     Send gives messages to the kernel
 //
-// The package does not know sockets. It knows no message types but two of netlink itself: NLMSG_ERROR and NLMSG_DONE.
+// The package does not open or read sockets. It knows no message types but two of netlink itself: NLMSG_ERROR and NLMSG_DONE.
 // Reading never panics, whatever the bytes are. A message or attribute that is cut short ends the walk.
 package nlmsg

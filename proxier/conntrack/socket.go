@@ -124,8 +124,7 @@ func (k *kernel) removeSome(family state.Family, keys [][]byte) (removed int, er
 }
 
 func (k *kernel) send() error {
-	to := &unix.SockaddrNetlink{Family: unix.AF_NETLINK}
-	if err := k.sock.Sendto(context.Background(), k.out.Buf, 0, to); err != nil {
+	if err := nlmsg.Send(k.sock, k.out.Buf); err != nil {
 		return fmt.Errorf("send to conntrack: %w", err)
 	}
 	return nil
