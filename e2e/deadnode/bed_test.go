@@ -3,12 +3,14 @@
 package deadnode
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -83,10 +85,26 @@ func newBed(t testing.TB, annotation string, endpoints []place, flags ...string)
 	return newBedAfter(t, nil, annotation, endpoints, flags...)
 }
 
+// solicit sets how often the node asks for a neighbor, once a second, before it tells clients that there is no route.
+func (b *bed) solicit() {
+	b.t.Helper()
+	b.Node.MustDo(b.t, func() error {
+		files, err := filepath.Glob("/proc/sys/net/ipv[46]/neigh/*/[mu]cast_solicit")
+		if err == nil && len(files) == 0 {
+			err = errors.New("no settings of neighbors")
+		}
+		for _, file := range files {
+			err = errors.Join(err, os.WriteFile(file, []byte(strconv.Itoa(solicits)), 0o644))
+		}
+		return err
+	})
+}
+
 // newBedAfter changes the world before the daemon starts.
 func newBedAfter(t testing.TB, before func(*bed), annotation string, endpoints []place, flags ...string) *bed {
 	t.Helper()
 	b := &bed{World: lab.New(t), t: t, dir: t.TempDir()}
+	b.solicit()
 	if before != nil {
 		before(b)
 	}

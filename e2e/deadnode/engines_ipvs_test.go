@@ -15,6 +15,7 @@ const (
 	defaultPatience = 20 * time.Second
 	soon            = 3 * time.Second // after a death, a refusing endpoint gets nothing any more
 	slowest         = 10 * time.Second
+	solicits        = 15 // questions for a neighbor before the kernel says "no route to host": 15 s instead of 3
 )
 
 var engines = []engine{

@@ -12,6 +12,7 @@ const (
 	defaultRate     = 200
 	defaultPatience = 5 * time.Second
 	soon            = time.Second // after a death, a refusing endpoint gets nothing any more
+	solicits        = 3           // questions for a neighbor before the kernel says "no route to host": its default
 )
 
 var engines = []engine{{name: "nft", lateness: 2 * time.Second}}
