@@ -65,7 +65,7 @@ func (d *distinct[T]) add(v T) {
 	case d.seen != nil:
 		d.seen[v] = struct{}{}
 	case len(d.list) > fewValues:
-		d.seen = make(map[T]struct{}, 2*len(d.list))
+		d.seen = make(map[T]struct{}, max(2*len(d.list), cap(d.list))) // no copies while it grows to what is expected
 		for _, old := range d.list {
 			d.seen[old] = struct{}{}
 		}
