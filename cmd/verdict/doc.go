@@ -6,6 +6,7 @@
 //	commandline.go  flags, configuration file and defaults of kube-proxy's modes together; aliases.go: other names of flags
 //	follow.go     changes of the configuration file
 //	run.go        "run": the parts of the daemon, connected; nodesetup: settings of the host
+//	watch.go      hears what other processes do to the tables
 //	source.go     where objects come from
 //	host.go       facts of the host; single.go: one process for each network namespace
 //	loopback.go   the sysctl for node ports on 127.0.0.1, and its guard

@@ -181,7 +181,7 @@ func run(ctx context.Context, c *commandLine, takeOver bool, log *slog.Logger) (
 	observers.answerStatus(ctx, group, daemon)
 	startSources(ctx, group, s, client, store, readers{observers.metrics.Readable, observers.proxy.SetMissing}, log)
 	group.Go(func() error { return follow(ctx, c, goLive(ctx, observers, guard, reconfigured, log), log) })
-	group.Go(func() error { return watch(ctx, k.watcher, guard, interference) })
+	group.Go(func() error { return k.watch(ctx, guard, interference, log) })
 	for _, run := range []func(context.Context) error{notes.run, loop.Run, outliers.Run, guard.run, newRoomWatch(procRoot, log).run} {
 		group.Go(func() error { return run(ctx) })
 	}
@@ -284,37 +284,4 @@ func (k *kernelSide) close() error {
 		errs = append(errs, k.engine.Close())
 	}
 	return errors.Join(errs...)
-}
-
-// watch reports to the loop what other processes do to the tables, and to the keeper what they do to the guard of
-// 127.0.0.0/8, until the context ends. The kernel queues events
-// while the loop is busy.
-func watch(ctx context.Context, w *nft.Watcher, guard *guardKeeper, tell chan<- dataplane.Interference) error {
-	for {
-		i, err := w.Next(ctx)
-		if err != nil {
-			return watchError(ctx, err)
-		}
-		if i.Guard || i.Lost {
-			guard.tell(i.Process)
-		}
-		if i.Empty() {
-			continue
-		}
-		select {
-		case tell <- i:
-		case <-ctx.Done():
-			return nil
-		}
-	}
-}
-
-// watchError returns nil if the context has ended, because then an error of the watch does not matter.
-func watchError(ctx context.Context, err error) error {
-	select {
-	case <-ctx.Done():
-		return nil
-	default:
-		return fmt.Errorf("watch the tables: %w", err)
-	}
 }
