@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/verdict-proxy/verdict/config"
@@ -262,7 +263,9 @@ func TestWhoIsChecked(t *testing.T) {
 }
 
 // TestSlowStart: the weight of an endpoint that returns grows in steps, and the Service is planned for each.
-func TestSlowStart(t *testing.T) {
+func TestSlowStart(t *testing.T) { synctest.Test(t, testSlowStart) } // no time passes between its steps
+
+func testSlowStart(t *testing.T) {
 	const takes = 50 * time.Second
 	r := newCheckedRig(shop(func(s *state.Service) { s.SlowStart = takes }), 3, 0, OutlierOptions{})
 	r.plan()

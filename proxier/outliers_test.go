@@ -105,7 +105,7 @@ func TestOutlierModes(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	go func() { _ = r.Run(ctx) }() // returns nil
-	for end := time.Now().Add(10 * time.Second); len(r.plan(outlierServices[0].name)) == 2; {
+	for end := time.Now().Add(30 * time.Second); len(r.plan(outlierServices[0].name)) == 2; {
 		select {
 		case <-r.wake():
 		case <-time.After(time.Until(end)):

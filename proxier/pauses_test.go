@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/verdict-proxy/verdict/proxier/plan"
@@ -24,7 +25,9 @@ func large(round int) *state.Service {
 
 // TestPauses: a namespace that changes too much has to wait. The changes of others go on meanwhile, and in the end the
 // kernel has its latest state.
-func TestPauses(t *testing.T) {
+func TestPauses(t *testing.T) { synctest.Test(t, testPauses) } // a pass takes no time, so that no credit comes back meanwhile
+
+func testPauses(t *testing.T) {
 	w := newWorld(t)
 	w.settings.Budgets.NamespaceElements, w.settings.Budgets.NamespaceChanges = 4*largeChange, 10*largeChange
 	w.pauses = newPauses(w.Proxier.log, &w.settings.Budgets)

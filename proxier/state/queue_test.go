@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -118,29 +119,33 @@ func BenchmarkTake(b *testing.B) {
 
 // TestHold: a namespace on hold has no turns, and keeps its changes. The others go on.
 func TestHold(t *testing.T) {
-	s := syncedStore(t)
-	touchAll(s, "tenant/a", "shop/web", "tenant/b")
-	s.Hold("tenant", 50*time.Millisecond)
-	touchAll(s, "tenant/c", "bank/web")
-	c, got := taken(s, 9)
-	if got != "shop/web bank/web" || s.Rest() {
-		t.Errorf("taken %q, want those of the others", got)
-	}
-	s.Applied(c)
-	touchAll(s, "tenant/a", "bank/web")
-	expectPending(t, s, false, Name{"tenant", "a"}, Name{"tenant", "b"}, Name{"tenant", "c"}, Name{"bank", "web"})
-	for end := time.Now().Add(30 * time.Second); ; {
-		if c, got := taken(s, 1); got == "tenant/a" {
-			s.Applied(c)
-			break
+	synctest.Test(t, func(t *testing.T) { // no time passes but that of the hold
+		s := syncedStore(t)
+		touchAll(s, "tenant/a", "shop/web", "tenant/b")
+		s.Hold("tenant", time.Minute)
+		touchAll(s, "tenant/c", "bank/web")
+		c, got := taken(s, 9)
+		if got != "shop/web bank/web" || s.Rest() {
+			t.Errorf("taken %q, want those of the others", got)
 		}
-		select {
-		case <-s.Wake():
-		case <-time.After(time.Until(end)):
-			t.Fatal("the hold does not end")
+		s.Applied(c)
+		touchAll(s, "tenant/a", "bank/web")
+		expectPending(t, s, false, Name{"tenant", "a"}, Name{"tenant", "b"}, Name{"tenant", "c"}, Name{"bank", "web"})
+		if c, got = taken(s, 9); got != "bank/web" {
+			t.Errorf("taken %q, want those of the others", got)
 		}
-	}
-	if _, got := taken(s, 9); got != "tenant/b tenant/c" || s.Rest() {
-		t.Errorf("taken %q, want the rest", got)
-	}
+		s.Applied(c)
+		drainWake(s)
+		time.Sleep(time.Minute - 1)
+		if synctest.Wait(); woken(s) || s.Rest() {
+			t.Error("the hold ends too early")
+		}
+		time.Sleep(time.Nanosecond)
+		if synctest.Wait(); !woken(s) {
+			t.Error("the end of the hold does not wake the loop")
+		}
+		if _, got := taken(s, 9); got != "tenant/a tenant/b tenant/c" || s.Rest() {
+			t.Errorf("taken %q, want the rest", got)
+		}
+	})
 }
