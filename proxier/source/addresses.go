@@ -36,13 +36,14 @@ type Addresses struct {
 	store  *state.Store
 	log    *slog.Logger
 	buffer int // size of the socket's receive buffer
+	read   func() ([]netip.Addr, error)
 	synced chan struct{}
 	listed sync.Once
 }
 
 // NewAddresses returns a source that does nothing until Run.
 func NewAddresses(o AddressesOptions) *Addresses {
-	return &Addresses{store: o.Store, log: o.Log, buffer: addressBuffer, synced: make(chan struct{})}
+	return &Addresses{store: o.Store, log: o.Log, buffer: addressBuffer, read: HostAddresses, synced: make(chan struct{})}
 }
 
 // Synced returns a channel that is closed once the addresses have been listed.
@@ -123,7 +124,7 @@ func drain(updates <-chan netlink.AddrUpdate) {
 }
 
 func (a *Addresses) list() error {
-	addrs, err := HostAddresses()
+	addrs, err := a.read()
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -95,21 +96,32 @@ func TestLinkLocalAddressesCount(t *testing.T) {
 	}
 }
 
-// TestAddressesOverflow: the buffer holds only a few messages, so the kernel drops some. The source lists the addresses
-// again.
+// TestAddressesOverflow: the buffer holds only a few messages, and nobody reads while a list takes long, so the kernel drops
+// some. The source lists the addresses again.
 func TestAddressesOverflow(t *testing.T) {
 	n := newNamespace(t)
 	n.link("d0")
-	store, lines := followAddresses(t, n, func(a *Addresses) { a.buffer = 1 })
+	var lists sync.Mutex // held: a list takes long
+	store, lines := followAddresses(t, n, func(a *Addresses) {
+		a.buffer = 1
+		a.read = func() ([]netip.Addr, error) {
+			lists.Lock()
+			defer lists.Unlock()
+			return HostAddresses()
+		}
+	})
 	const many = 2000
-	n.must(n.Do(func() error { // quickly, or nothing is lost
+	lists.Lock()
+	err := n.Do(func() error {
 		link, err := netlink.LinkByName("d0")
 		for i := 0; i < many && err == nil; i++ {
 			a := netip.AddrFrom4([4]byte{10, 0, byte(i / 250), byte(i%250 + 1)})
 			err = netlink.AddrAdd(link, &netlink.Addr{IPNet: netlink.NewIPNet(a.AsSlice())})
 		}
 		return err
-	}))
+	})
+	lists.Unlock()
+	n.must(err)
 	eventually(t, "all addresses are known", func() bool { return len(withoutLinkLocal(host(store))) == many })
 	eventually(t, "the loss is logged", func() bool {
 		return len(lines.lines("lost the subscription to the host's addresses", "receive address changes: ")) > 0

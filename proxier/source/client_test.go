@@ -32,9 +32,18 @@ type apiServer struct {
 	requests []url.Values     // with "resource" and "accept" added
 }
 
+// ownLoopback is where the servers of these tests listen. Other tests use 127.0.0.1, so none of them takes the port of a
+// server that is away.
+const ownLoopback = "127.0.77.1:0"
+
 func startAPIServer(t *testing.T, objects map[string][]any) *apiServer {
 	t.Helper()
-	s := &apiServer{t: t, addr: "127.0.0.1:0", objects: objects}
+	return startAPIServerAt(t, ownLoopback, objects)
+}
+
+func startAPIServerAt(t *testing.T, addr string, objects map[string][]any) *apiServer {
+	t.Helper()
+	s := &apiServer{t: t, addr: addr, objects: objects}
 	s.start()
 	t.Cleanup(s.stop)
 	return s
@@ -196,7 +205,7 @@ func TestStreamedLists(t *testing.T) {
 
 // TestServerWithoutStreams: an older server rejects streamed lists. That is no outage.
 func TestServerWithoutStreams(t *testing.T) {
-	s := &apiServer{t: t, addr: "127.0.0.1:0", objects: clusterObjects(), noStreams: true}
+	s := &apiServer{t: t, addr: ownLoopback, objects: clusterObjects(), noStreams: true}
 	s.start()
 	t.Cleanup(s.stop)
 	k, store, lines := runAgainst(t, s)

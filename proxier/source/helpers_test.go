@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/verdict-proxy/verdict/proxier/state"
@@ -24,6 +25,13 @@ func eventually(t *testing.T, what string, holds func() bool) {
 		}
 	}
 	t.Fatalf("not reached within %v: %s", patience, what)
+}
+
+// inBubble runs a subtest in which time passes only while everyone waits: no pause of client-go is over too late or too
+// early, however slow the machine is.
+func inBubble(t *testing.T, name string, test func(t *testing.T)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { synctest.Test(t, test) })
 }
 
 // journal keeps the log of a test.

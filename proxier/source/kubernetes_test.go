@@ -107,10 +107,8 @@ func TestKubernetesAsksForWhatItNeeds(t *testing.T) {
 
 // TestKubernetesIsNotSyncedByHalf: each resource in turn fails at first. The source is not synced before it works.
 func TestKubernetesIsNotSyncedByHalf(t *testing.T) {
-	t.Parallel() // it waits for client-go to try again
 	for _, resource := range []string{"services", "endpointslices", "nodes", "servicecidrs"} {
-		t.Run(resource, func(t *testing.T) {
-			t.Parallel()
+		inBubble(t, resource, func(t *testing.T) {
 			client := fake.NewClientset(apiService(), apiSlice())
 			var works atomic.Bool
 			client.PrependReactor("list", resource, func(clienttesting.Action) (bool, runtime.Object, error) {
@@ -148,14 +146,12 @@ func TestKubernetesIsNotSyncedByHalf(t *testing.T) {
 
 // TestKubernetesWithoutServiceCIDRs: an old API server, or RBAC without the rule, causes one log line.
 func TestKubernetesWithoutServiceCIDRs(t *testing.T) {
-	t.Parallel() // it waits for client-go to try again
 	gr := schema.GroupResource{Group: "networking.k8s.io", Resource: "servicecidrs"}
 	for name, fault := range map[string]error{
 		"forbidden": apierrors.NewForbidden(gr, "", errors.New("no RBAC")),
 		"absent":    apierrors.NewGenericServerResponse(http.StatusNotFound, "list", gr, "", "", 0, true),
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		inBubble(t, name, func(t *testing.T) {
 			client := fake.NewClientset(apiService())
 			client.PrependReactor("list", "servicecidrs", func(clienttesting.Action) (bool, runtime.Object, error) {
 				return true, nil, fault

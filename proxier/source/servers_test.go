@@ -40,7 +40,7 @@ func (l *told) add(at netip.AddrPort) {
 // TestServerBehindAName: the client tells where it connects, also if nobody answers there in TLS, and the name itself is
 // resolved.
 func TestServerBehindAName(t *testing.T) {
-	s := startAPIServer(t, clusterObjects())
+	s := startAPIServerAt(t, "127.0.0.1:0", clusterObjects()) // an address of localhost
 	at := netip.MustParseAddrPort(s.addr)
 	_, port, err := net.SplitHostPort(s.addr)
 	if err != nil {

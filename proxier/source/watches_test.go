@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -101,8 +102,7 @@ func TestNewServer(t *testing.T) {
 	for name, list := range map[string]*corev1.ServiceList{
 		"it comes": serviceList("20", "kubernetes", "web"), "it never comes": serviceList("20", "web"),
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel() // it waits for client-go to try again
+		inBubble(t, name, func(t *testing.T) { // what counts may not pass before the test looks
 			now, client := serving(serviceList("10"))
 			k, store, lines := newKubernetes(t, client)
 			k.newServer = 3 * time.Second
@@ -142,8 +142,9 @@ func TestServerWentBack(t *testing.T) {
 
 // TestListAgainAfterOutage: a server that came back may have another history that is longer than the old one. Everything
 // is read again, at a time that is different on each node.
-func TestListAgainAfterOutage(t *testing.T) {
-	t.Parallel() // it waits for client-go to try again
+func TestListAgainAfterOutage(t *testing.T) { synctest.Test(t, testListAgainAfterOutage) } // the list waits for the event
+
+func testListAgainAfterOutage(t *testing.T) {
 	_, client := serving(serviceList("10", "kubernetes", "web"))
 	k, _, _ := newKubernetes(t, client)
 	s := newWatches(k.resources[0], k.log)
