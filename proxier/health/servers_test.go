@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -30,27 +31,35 @@ func check(port uint16, ipv4, ipv6 int) plan.HealthCheck {
 	return plan.HealthCheck{NodePort: port, LocalIPv4: ipv4, LocalIPv6: ipv6}
 }
 
-// freePorts finds n different ports that are free on the loopback addresses of both families.
+// lastPort is the port that freePorts looked at last. Two runs begin at different ones.
+var lastPort = 20_000 + os.Getpid()%8000
+
+// freePorts finds n different ports that are free on all addresses of both families. They are below those that the kernel
+// hands out, so that no connection of another test takes one before a server listens.
 func freePorts(t *testing.T, n int) (ports []uint16) {
 	t.Helper()
-	for range 20 * n {
-		l, err := net.Listen("tcp4", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
+	for len(ports) < n {
+		if lastPort++; lastPort >= 32_768 {
+			t.Fatal("too few ports are free on both 0.0.0.0 and [::]; these tests need IPv4 and IPv6 on the loopback interface")
 		}
-		defer l.Close() // stays open until all ports are found, so that no port occurs twice
-		port := l.Addr().(*net.TCPAddr).AddrPort().Port()
-		l6, err := net.Listen("tcp6", netip.AddrPortFrom(loopback6, port).String())
-		if err != nil {
-			continue
-		}
-		l6.Close()
-		if ports = append(ports, port); len(ports) == n {
-			return ports
+		if isFree(t, "tcp4", netip.IPv4Unspecified()) && isFree(t, "tcp6", netip.IPv6Unspecified()) {
+			ports = append(ports, uint16(lastPort))
 		}
 	}
-	t.Fatal("no port is free on both 127.0.0.1 and ::1; these tests need IPv4 and IPv6 on the loopback interface")
-	return nil
+	return ports
+}
+
+// isFree reports whether somebody can listen at the last port.
+func isFree(t *testing.T, network string, addr netip.Addr) bool {
+	t.Helper()
+	l, err := net.Listen(network, netip.AddrPortFrom(addr, uint16(lastPort)).String())
+	if err != nil {
+		return false
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return true
 }
 
 func newTestServers(t *testing.T, edit func(*ServersOptions)) (*Servers, *atomic.Bool) {
