@@ -13,10 +13,10 @@ import (
 )
 
 // connections is the number of connections in each case of TestEvenness.
-const connections = 2000
+const connections = 4000
 
 // TestEvenness makes connections to service ports of every class. It compares the number of connections of each
-// endpoint with its share, by a chi-square test that a fair draw fails once in 100,000 times.
+// endpoint with its share, by a chi-square test that a fair draw fails once in 10,000,000,000 times.
 func TestEvenness(t *testing.T) {
 	tests := []struct {
 		name      string
@@ -96,7 +96,7 @@ func checkSpread(t *testing.T, endpoints []Endpoint, got map[uint16]int) {
 	}
 	z := normalDeviate(sum, len(endpoints)-1)
 	t.Logf("chi-square %.1f with %d degrees of freedom (%.2f standard deviations): %v", sum, len(endpoints)-1, z, got)
-	if z > 4.26 { // p < 0.00001
+	if z > 6.36 { // p < 1e-10
 		t.Errorf("the numbers of connections do not match the shares")
 	}
 }

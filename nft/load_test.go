@@ -12,36 +12,42 @@ import (
 	"github.com/verdict-proxy/verdict/e2e/lab"
 )
 
-// underLoad calls do while clients in both families connect to a cluster IP as fast as they can. No connection may
-// fail.
+// underLoad calls do while clients in both families connect to a cluster IP as fast as they can, again and again until
+// there were enough connections. No connection may fail.
 func (top *topology) underLoad(t *testing.T, do func()) {
 	t.Helper()
 	client := top.At(t, lab.Outside)
 	var stop atomic.Bool
-	var counts [2]int
+	var counts [2]atomic.Int64
 	failures := make(chan error, len(counts))
 	for _, f := range Families() {
 		go func() {
 			failures <- client.Do(func() error {
 				q := question(tcp, netip.AddrPortFrom(serviceIP(f, 1), 80))
-				for n := &counts[f.index()]; !stop.Load(); *n++ {
+				for n := &counts[f.index()]; !stop.Load(); n.Add(1) {
 					if r := lab.Ask(q); r.Outcome != lab.Answered {
-						return fmt.Errorf("connection %d (%s): %s", *n, f, r)
+						return fmt.Errorf("connection %d (%s): %s", n.Load(), f, r)
 					}
 				}
 				return nil
 			})
 		}()
 	}
-	do()
+	const enough = 100
+	made := func() int64 { return min(counts[0].Load(), counts[1].Load()) }
+	for end := time.Now().Add(30 * time.Second); ; {
+		if do(); made() >= enough || time.Now().After(end) {
+			break
+		}
+	}
 	stop.Store(true)
 	for range len(counts) {
 		if err := <-failures; err != nil {
 			t.Error(err)
 		}
 	}
-	t.Logf("%d and %d connections", counts[0], counts[1])
-	if min(counts[0], counts[1]) < 100 && !t.Failed() {
+	t.Logf("%d and %d connections", counts[0].Load(), counts[1].Load())
+	if made() < enough && !t.Failed() {
 		t.Errorf("too few connections to tell")
 	}
 }
