@@ -36,7 +36,7 @@ func TestDeleteUnanswered(t *testing.T) {
 			w.At(t, "c").Must(t, "table inet s {\nchain c {\ntype filter hook input priority 0;\nmeta l4proto tcp drop\n}\n}\n", "nft", "-f", "-")
 			carriedByIPVS(t, w, f, silent, dead)
 			x := w.At(t, lab.Outside)
-			x.Hold(t, lab.Question{Protocol: lab.TCP, To: answers, Patience: 5 * time.Second})
+			x.Hold(t, lab.Question{Protocol: lab.TCP, To: answers, Patience: 30 * time.Second})
 			for _, to := range []netip.AddrPort{silent, silent, other} {
 				if r := x.Ask(lab.Question{Protocol: lab.TCP, To: to, Patience: 200 * time.Millisecond}); r.Outcome != lab.Dropped {
 					t.Fatalf("%s: %s", to, r)
