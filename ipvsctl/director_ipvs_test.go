@@ -26,7 +26,8 @@ type director struct {
 const (
 	podCount    = 4
 	clientCount = 40
-	patience    = 3 * time.Second
+	patience    = 30 * time.Second // for an answer that must come
+	impatience  = 3 * time.Second  // for one that must not
 )
 
 // Pods listen at podPort, and over SCTP at sctpPort: at podPort they answer SCTP by hand, without associations that
@@ -141,7 +142,7 @@ func (d *director) held(t testing.TB, from netip.Addr, v *VirtualServer) (*lab.F
 }
 
 // again asks over an open connection and returns the number of the pod that answers.
-func again(c *lab.Flow) (int, error) {
+func again(c *lab.Flow, patience time.Duration) (int, error) {
 	r := c.Send(patience)
 	if r.Outcome != lab.Answered {
 		return 0, fmt.Errorf("no answer: %s", r)

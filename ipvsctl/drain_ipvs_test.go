@@ -34,7 +34,7 @@ func (d *director) toPod(t testing.TB, v *VirtualServer, want int) *lab.Flow {
 
 func expectAnswer(t *testing.T, c *lab.Flow, want int) {
 	t.Helper()
-	if got, err := again(c); err != nil || got != want {
+	if got, err := again(c, patience); err != nil || got != want {
 		t.Errorf("the connection to pod %d: got %d, %v", want, got, err)
 	}
 }
@@ -81,7 +81,7 @@ func (d *director) testConnectionsSurviveDrain(t *testing.T) {
 				}
 
 				d.endDrains(t)
-				if _, err := again(c); err == nil {
+				if _, err := again(c, impatience); err == nil {
 					t.Error("the connection outlived the graceful period")
 				}
 				if got, want := d.weights(t, &v), all[1].Addr.String()+"=1"; got != want {
@@ -158,8 +158,8 @@ func (d *director) testUDPIsNotDrained(t *testing.T) {
 	if got, want := d.weights(t, &v), all[1].Addr.String()+"=1"; got != want {
 		t.Errorf("real servers: %s, want %s", got, want)
 	}
-	for range 3 { // the kernel may drop the first packet to a real server that is gone
-		if got, err := again(c); err == nil {
+	for range 10 { // the kernel may drop the first packet to a real server that is gone
+		if got, err := again(c, impatience); err == nil {
 			if got != 1 {
 				t.Errorf("pod %d answers", got)
 			}
@@ -178,7 +178,9 @@ func (d *director) testVirtualServerDrains(t *testing.T) {
 	d.engine.Delete(v.String())
 	pass(t, d.engine, start())
 	expectAnswer(t, c, 1)
-	if r := d.world.At(t, lab.Outside).Ask(question(client(lab.IPv4, 0), &v)); r.Outcome == lab.Answered {
+	q := question(client(lab.IPv4, 0), &v)
+	q.Patience = impatience
+	if r := d.world.At(t, lab.Outside).Ask(q); r.Outcome == lab.Answered {
 		t.Errorf("a new connection was accepted: %s", r)
 	}
 	_, err := d.engine.Tick(start().Add(period - time.Second))

@@ -100,10 +100,10 @@ func (d *director) testSlowPod(t *testing.T) {
 func (d *director) testTwos(t *testing.T) {
 	v := d.frontend(lab.IPv4, TCP, "twos", 1, 1, 1)
 	d.apply(t, v)
-	got := d.spread(t, &v, 90)
+	got := d.spread(t, &v, 150)
 	for i := range 3 {
-		if got[i] < 10 {
-			t.Errorf("pods answered %v of 90 connections", got)
+		if got[i] < 10 { // 50 on average: fewer than 10 by chance once in 10^14 times
+			t.Errorf("pods answered %v of 150 connections", got)
 			break
 		}
 	}
@@ -144,8 +144,8 @@ func (d *director) testBySource(t *testing.T) {
 			v := d.frontend(lab.IPv4, TCP, scheduler, 1, 1)
 			v.Flags = HashPort
 			d.apply(t, v)
-			if got := d.spread(t, &v, 40); got[0] < 5 || got[1] < 5 {
-				t.Errorf("40 connections of one client got %v", got)
+			if got := d.spread(t, &v, 80); got[0] < 5 || got[1] < 5 {
+				t.Errorf("80 connections of one client got %v", got)
 			}
 		})
 	}
