@@ -95,7 +95,7 @@ func TestShared(t *testing.T) {
 
 // TestTurns: a namespace that writes many questions to one endpoint asks it once in the interval all the same.
 func TestTurns(t *testing.T) {
-	c := New(Settings{Jitter: rand.Float64})
+	c := New(Settings{Jitter: rand.New(rand.NewPCG(3, 4)).Float64})
 	for i := range 100 {
 		check := tcpCheck()
 		check.Kind, check.Path = state.CheckHTTP, fmt.Sprint("/", i)

@@ -39,10 +39,11 @@ func flapping(frontends int) (*Tracker, func()) {
 	return tr, change
 }
 
-// TestTrackerIsLinear: ten times as many frontends take less than twelve times as long. A quadratic Tracker took 1 s
-// for 40,000 frontends.
+// TestTrackerIsLinear: ten times as many frontends take about ten times as long. A quadratic Tracker takes nearly a hundred
+// times as long. On a loaded machine, a linear one may take fourteen times as long, because its memory leaves the caches.
+// BenchmarkTracker is more exact.
 func TestTrackerIsLinear(t *testing.T) {
-	const n, attempts = 4000, 10
+	const n, attempts, most = 4000, 3, 40
 	runtime.LockOSThread() // its processor time is measured
 	defer runtime.UnlockOSThread()
 	var growth float64
@@ -50,11 +51,11 @@ func TestTrackerIsLinear(t *testing.T) {
 		small, large := fastest(t, n), fastest(t, 10*n)
 		growth = float64(large) / float64(small)
 		t.Logf("%d frontends take %v, ten times as many take %.1f times as long", n, small, growth)
-		if growth < 12 {
+		if growth < most {
 			return
 		}
 	}
-	t.Errorf("ten times as many frontends take %.1f times as long, want less than 12", growth)
+	t.Errorf("ten times as many frontends take %.1f times as long, want less than %d", growth, most)
 }
 
 // fastest returns the shortest processor time of some runs, because others use the machine too.
@@ -62,7 +63,7 @@ func fastest(t *testing.T, frontends int) time.Duration {
 	t.Helper()
 	_, change := flapping(frontends)
 	best := time.Duration(math.MaxInt64)
-	for range 20 {
+	for range 5 {
 		start := threadTime(t)
 		change()
 		best = min(best, threadTime(t)-start)
