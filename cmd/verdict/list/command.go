@@ -157,10 +157,8 @@ func collectWithRates(ctx context.Context, o options) (*table, error) {
 	if err != nil {
 		return nil, err
 	}
-	select {
-	case <-time.After(o.rate):
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	if err := pause(ctx, o.rate); err != nil {
+		return nil, err
 	}
 	now := time.Now()
 	t, err := collect(o)

@@ -4,6 +4,7 @@ package list
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
@@ -151,28 +153,32 @@ func TestSelection(t *testing.T) {
 	}
 }
 
+// meanwhile has the commands make connections where they would wait for others to make them.
+func (b *bench) meanwhile(to ...netip.AddrPort) {
+	b.Helper()
+	wait := pause
+	b.Cleanup(func() { pause = wait })
+	pause = func(_ context.Context, d time.Duration) error {
+		if d != counting {
+			b.Errorf("the command counts for %s, want %s", d, counting)
+		}
+		for _, at := range to {
+			b.world.At(b, "x").Ask(lab.Question{Protocol: lab.TCP, To: at, Patience: patience})
+		}
+		return nil
+	}
+}
+
+// counting is how long the commands are to count.
+const counting = 300 * time.Millisecond
+
 // TestRate makes connections while the command counts.
 func TestRate(t *testing.T) {
 	b := filled(t)
 	web, refused := netip.AddrPortFrom(b.address(lab.IPv4, "VIP1"), 80), netip.AddrPortFrom(b.address(lab.IPv4, "VIP3"), 80)
-	stop, done := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(done)
-		place := b.world.At(b, "x")
-		for {
-			select {
-			case <-stop:
-				return
-			default:
-				place.Ask(lab.Question{Protocol: lab.TCP, To: web, Patience: patience})
-				place.Ask(lab.Question{Protocol: lab.TCP, To: refused, Patience: patience})
-			}
-		}
-	}()
-	out := b.json("--rate=300ms", "-4")
+	b.meanwhile(web, refused)
+	out := b.json("--rate="+counting.String(), "-4")
 	wide, _, err := b.list("-o", "wide", "-4")
-	close(stop)
-	<-done
 	if err != nil || !strings.Contains(wide, "connections=") {
 		t.Errorf("list -o wide: %v\n%s", err, wide)
 	}
@@ -251,25 +257,11 @@ func fillNode(b *testing.B, engine *nft.Engine, services int) {
 	}
 }
 
-// TestTopOnce counts connections that clients make meanwhile.
+// TestTopOnce counts connections that a client makes meanwhile.
 func TestTopOnce(t *testing.T) {
 	b := filled(t)
-	web := netip.AddrPortFrom(b.address(lab.IPv4, "VIP1"), 80)
-	stop, done := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(done)
-		for {
-			select {
-			case <-stop:
-				return
-			default:
-				b.world.At(b, "x").Ask(lab.Question{Protocol: lab.TCP, To: web, Patience: patience})
-			}
-		}
-	}()
-	out, err := b.command(NewTop(func(err error) error { return err }), "--once", "--interval=300ms")
-	close(stop)
-	<-done
+	b.meanwhile(netip.AddrPortFrom(b.address(lab.IPv4, "VIP1"), 80))
+	out, err := b.command(NewTop(func(err error) error { return err }), "--once", "--interval="+counting.String())
 	lines := strings.Split(out, "\n")
 	if err != nil || len(lines) < 3 || lines[0] != "daemon: none answers" || !strings.HasPrefix(lines[2], "shop/web:http ") {
 		t.Errorf("top --once: %v\n%s", err, out)

@@ -30,11 +30,16 @@ type bench struct {
 	engine *nft.Engine
 }
 
-const patience = 10 * time.Second
+// patience is how long a test waits for the kernel or for an answer.
+const patience = 30 * time.Second
 
 func newBench(t *testing.T) *bench {
 	t.Helper()
 	w := lab.New(t)
+	// By default the kernel forgets closed connections after ten seconds, and UDP flows after thirty. On a slow machine,
+	// that may be before a test has looked at them.
+	w.Node.Must(t, "", "sysctl", "-qw", "net.netfilter.nf_conntrack_tcp_timeout_close=600", "net.netfilter.nf_conntrack_udp_timeout=600",
+		"net.netfilter.nf_conntrack_udp_timeout_stream=600")
 	engine, err := nft.Open(nft.Options{NetNS: w.Node.Fd()})
 	if err != nil {
 		t.Fatal(err)
@@ -318,7 +323,7 @@ func (b *bench) checkFamily(f lab.Family) {
 	b.checkUDP(f, vip("VIP1"))
 
 	for _, flow := range flows {
-		flow.Close() // by a reset, which the kernel remembers for ten seconds
+		flow.Close() // by a reset, which the kernel remembers for a while
 	}
 	b.want(tcp("VIP1"), spread(web, "1", nil, toVIP))
 	b.checkRemoved(f, nodePort, sum(toNode, toSecond))
