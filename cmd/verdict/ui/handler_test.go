@@ -2,12 +2,14 @@ package ui
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/verdict-proxy/verdict/cmd/verdict/socket"
@@ -91,44 +93,55 @@ func TestLocalOnly(t *testing.T) {
 	}
 }
 
-// TestLimit: the third question waits for one of the first two, and what many ask is read once.
+// TestLimit: the third question waits for one of the first two, and gives up after a while.
 func TestLimit(t *testing.T) {
-	l, free, began := newLimit(), make(chan bool), make(chan bool)
-	for range atOnce {
-		go func() { _, _ = l.do(func() (any, error) { began <- true; <-free; return nil, nil }) }()
-		<-began
-	}
-	done := make(chan error)
-	go func() {
-		_, err := l.do(func() (any, error) { return nil, nil })
-		done <- err
-	}()
-	select {
-	case err := <-done:
-		if err == nil {
-			t.Error("a third question was answered beside two others")
+	synctest.Test(t, func(t *testing.T) {
+		l, free, done := newLimit(), make(chan bool), make(chan error, 1)
+		for range atOnce {
+			go func() { _, _ = l.do(func() (any, error) { <-free; return nil, nil }) }()
 		}
-	case <-time.After(10 * time.Millisecond): // it waits
+		synctest.Wait()
+		third := func() {
+			_, err := l.do(func() (any, error) { return nil, nil })
+			done <- err
+		}
+		go third()
+		synctest.Wait()
+		if len(done) > 0 {
+			t.Fatal("a third question was answered beside two others")
+		}
+		time.Sleep(patience)
+		if err := <-done; !errors.Is(err, errBusy) {
+			t.Errorf("after its patience: %v", err)
+		}
+		go third()
+		synctest.Wait()
 		free <- true
 		if err := <-done; err != nil {
 			t.Errorf("in its turn: %v", err)
 		}
 		free <- true
-	}
-	var c cache
-	asked := 0
-	for range 10 {
-		if v, err := c.get("x", func() (any, error) { asked++; return asked, nil }); err != nil || v != asked {
-			t.Errorf("%v, %v", v, err)
+	})
+}
+
+// TestCache: what many ask is read once a second, and there is a limit to what is kept.
+func TestCache(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var c cache
+		asked := 0
+		for second := range 3 {
+			for range 10 {
+				if v, err := c.get("x", func() (any, error) { asked++; return asked, nil }); err != nil || v != second+1 {
+					t.Errorf("second %d: %v, %v", second, v, err)
+				}
+			}
+			time.Sleep(keepFor)
 		}
-	}
-	if asked > 2 { // two if a second has passed
-		t.Errorf("asked %d times", asked)
-	}
-	for i := range 10 * maxKept {
-		_, _ = c.get(strings.Repeat("y", i), func() (any, error) { return nil, nil })
-	}
-	if len(c.answers) > maxKept {
-		t.Errorf("%d answers are kept", len(c.answers))
-	}
+		for i := range 10 * maxKept {
+			_, _ = c.get(strings.Repeat("y", i), func() (any, error) { return nil, nil })
+		}
+		if len(c.answers) > maxKept {
+			t.Errorf("%d answers are kept", len(c.answers))
+		}
+	})
 }
