@@ -16,14 +16,17 @@ const kubeProxyMetrics = "http://127.0.0.1:10249/metrics"
 // handover is the wait for kube-proxy before a clean-up: its pod runs before its rules are in the kernel, and connections
 // in between would find no translation.
 type handover struct {
-	at       string        // the address of kube-proxy's metrics
+	at       string // the address of kube-proxy's metrics
+	client   *http.Client
 	patience time.Duration // how long to wait
 	pause    time.Duration // between two questions
 	families []string      // of the rules
 }
 
 func newHandover(patience time.Duration) *handover {
-	h := &handover{at: kubeProxyMetrics, patience: patience, pause: 200 * time.Millisecond, families: []string{"IPv4"}}
+	h := &handover{
+		at: kubeProxyMetrics, client: http.DefaultClient, patience: patience, pause: 200 * time.Millisecond, families: []string{"IPv4"},
+	}
 	if kernelHasIPv6() {
 		h.families = append(h.families, "IPv6")
 	}
@@ -81,7 +84,7 @@ func (h *handover) ask(ctx context.Context) (written map[string]bool, err error)
 	if err != nil {
 		return nil, err
 	}
-	answer, err := http.DefaultClient.Do(request)
+	answer, err := h.client.Do(request)
 	if err != nil {
 		return nil, err
 	}

@@ -1,14 +1,13 @@
 package main
 
 import (
-	"context"
-	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync/atomic"
+	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -21,46 +20,56 @@ const (
 	oldWritten   = other + lastSync + " 1.7953e+09\n"
 )
 
+// kubeProxy answers questions for metrics, one after the other. The last answer stays. Without answers, nobody listens.
+type kubeProxy struct {
+	answers []string
+	asked   int
+}
+
+func (k *kubeProxy) RoundTrip(*http.Request) (*http.Response, error) {
+	k.asked++
+	if len(k.answers) == 0 {
+		return nil, syscall.ECONNREFUSED
+	}
+	w := httptest.NewRecorder()
+	_, err := w.WriteString(k.answers[min(k.asked, len(k.answers))-1])
+	return w.Result(), err
+}
+
+// TestHandover has the clock of synctest, so that no question is late.
 func TestHandover(t *testing.T) {
 	for _, c := range []struct {
 		name    string
-		answers []string // the last one stays
-		asked   int      // at least
+		answers []string
+		asked   int // at least
+		took    time.Duration
 		err     string
 		log     string
 	}{
 		{name: "rules are there", answers: []string{written}, asked: 1},
-		{name: "rules come", answers: []string{other, halfWritten, written}, asked: 3},
-		{name: "no rules", answers: []string{other}, asked: 2, err: "nothing was removed"},
-		{name: "one family", answers: []string{halfWritten}, asked: 2, log: "missing=IPv6"},
-		{name: "no kube-proxy", log: "no kube-proxy answers"},
-		{name: "old kube-proxy", answers: []string{oldUnwritten, oldWritten}, asked: 2},
+		{name: "rules come", answers: []string{other, halfWritten, written}, asked: 3, took: 2 * time.Second},
+		{name: "no rules", answers: []string{other}, asked: 10, took: 10 * time.Second, err: "nothing was removed"},
+		{name: "one family", answers: []string{halfWritten}, asked: 10, took: 10 * time.Second, log: "missing=IPv6"},
+		{name: "no kube-proxy", asked: 10, took: 10 * time.Second, log: "no kube-proxy answers"},
+		{name: "old kube-proxy", answers: []string{oldUnwritten, oldWritten}, asked: 2, took: time.Second},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			var asked atomic.Int64
-			gone := len(c.answers) == 0
-			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-				n := min(int(asked.Add(1)), len(c.answers))
-				fmt.Fprint(w, c.answers[n-1])
-			}))
-			if gone {
-				server.Close()
-			} else {
-				defer server.Close()
-			}
-			h := &handover{at: server.URL, patience: 30 * time.Second, pause: time.Millisecond, families: []string{"IPv4", "IPv6"}}
-			if c.err != "" || c.log != "" {
-				h.patience = time.Second // they wait for its end
-			}
-			var log strings.Builder
-			err := h.await(context.Background(), slog.New(slog.NewTextHandler(&log, nil)))
-			if (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
-				t.Errorf("error %v, want %q", err, c.err)
-			}
-			if !strings.Contains(log.String(), c.log) || int(asked.Load()) < c.asked {
-				t.Errorf("asked %d times, log %q; want %d and %q", asked.Load(), log.String(), c.asked, c.log)
-			}
+			synctest.Test(t, func(t *testing.T) {
+				peer := &kubeProxy{answers: c.answers}
+				h := &handover{
+					at: kubeProxyMetrics, client: &http.Client{Transport: peer}, patience: 10 * time.Second, pause: time.Second,
+					families: []string{"IPv4", "IPv6"},
+				}
+				var log strings.Builder
+				began := time.Now()
+				err := h.await(t.Context(), slog.New(slog.NewTextHandler(&log, nil)))
+				if (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
+					t.Errorf("error %v, want %q", err, c.err)
+				}
+				if took := time.Since(began); took != c.took || peer.asked < c.asked || !strings.Contains(log.String(), c.log) {
+					t.Errorf("%s, asked %d times, log %q; want %s, %d and %q", took, peer.asked, log.String(), c.took, c.asked, c.log)
+				}
+			})
 		})
 	}
 }
