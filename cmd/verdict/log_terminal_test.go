@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"strings"
 	"testing"
@@ -42,12 +41,16 @@ func logged(t *testing.T, format string, to, from *os.File) string {
 	s := config.Default()
 	s.LogFormat = format
 	newLogger(to, &s).Error("a request failed", "resource", "pods", "err", "no route") //nolint:sloglint // the key of client-go
-	buffer := make([]byte, 4096)
-	n, err := from.Read(buffer)
-	if err != nil && err != io.EOF {
-		t.Fatal(err)
+	var line strings.Builder
+	for !strings.HasSuffix(line.String(), "\n") { // a terminal may deliver the text and the end of the line apart
+		buffer := make([]byte, 4096)
+		n, err := from.Read(buffer)
+		if err != nil {
+			t.Fatalf("read the rest of %q: %v", line.String(), err)
+		}
+		line.Write(buffer[:n])
 	}
-	return string(buffer[:n])
+	return line.String()
 }
 
 // TestLogOnTerminal: a terminal shows colored lines, unless the format is json. A pipe gets plain lines with the same keys.
