@@ -29,7 +29,7 @@ mount -o remount,ro,bind /proc/sys
 mount -o remount,ro,bind /
 setpriv --bounding-set="$capabilities" --inh-caps=-all --no-new-privs "$@" >&2 &
 pid=$!
-for i in $(seq 300); do
+for i in $(seq 1200); do
 	nft list map ip verdict services 2>/dev/null | grep -qF "$frontend" && break
 	kill -0 $pid 2>/dev/null || break
 	sleep .1
