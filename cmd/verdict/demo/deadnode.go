@@ -2,12 +2,15 @@ package demo
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 )
 
 // The scenes of the demo.
@@ -16,28 +19,36 @@ const (
 	sceneDeadNode = "dead-node"
 )
 
-// The connections after the pod has vanished: one every deadPause.
+// The connections after the pod has vanished: one every deadPause. There are more on a machine that has so much other work
+// that the last ones are still late.
 const (
-	deadConnections = 200
-	deadPause       = 25 * time.Millisecond
-	// late is how long a connection may take before it counts as late. Without a repeated packet, it takes much less.
-	late = 500 * time.Millisecond
-	// firstLooks is how long Verdict takes to see that the pods answer the node. It ejects no others.
-	firstLooks = time.Second
-	// shown is the time that one bar stands for.
-	shown = 500 * time.Millisecond
+	deadConnections     = 200
+	mostDeadConnections = 800
+	deadPause           = 25 * time.Millisecond
+	// perBar is how many connections one bar stands for.
+	perBar = 20
 )
 
-// trial is one connection after the pod has vanished.
+// trial is one connection after the pod has vanished. It is late if the client had to send a packet again.
 type trial struct {
 	began, took time.Duration
+	late        bool
 	err         error
+}
+
+// lateIn is how many connections are late.
+func lateIn(trials []trial) (n int) {
+	for i := range trials {
+		if trials[i].late {
+			n++
+		}
+	}
+	return n
 }
 
 // vanish lets a pod disappear without a word, as with a node that loses its power, and connects all the time.
 func (st *story) vanish(ctx context.Context) error {
 	gone := st.backends[1]
-	time.Sleep(firstLooks)
 	st.heading("4. " + gone.name + " vanishes without a word")
 	if err := gone.disappear(); err != nil {
 		return err
@@ -45,8 +56,52 @@ func (st *story) vanish(ctx context.Context) error {
 	target := clusterIP(&st.network.families[0])
 	trials := st.network.shop.connectOften(ctx, target)
 	st.say("Its EndpointSlice still says that it is ready. %d connections from %s to %s,\none every %s; each line has those that began "+
-		"within %s, and the bar those that were late:\n", deadConnections, st.network.shop.name, target, duration(deadPause), duration(shown))
+		"within %s, and the bar those that were late:\n", len(trials), st.network.shop.name, target, duration(deadPause), duration(perBar*deadPause))
 	return st.judgeTrials(trials)
+}
+
+// untilAsked waits until Verdict has asked each pod from the node, and had an answer. It ejects no others. It asks soon after
+// its start, and the kernel keeps the traces of these connections for ten seconds or more.
+func (st *story) untilAsked(ctx context.Context) error {
+	ctx, stop := context.WithTimeout(ctx, answerWithin)
+	defer stop()
+	for {
+		asked, err := st.network.node.asked(st.backends)
+		if asked || err != nil {
+			return err
+		}
+		select {
+		case <-time.After(50 * time.Millisecond):
+		case <-ctx.Done():
+			return fmt.Errorf("wait until verdict run has asked the pods: %w", ctx.Err())
+		}
+	}
+}
+
+// asked reports whether the node itself has connected to the first address of each host. Connections of clients go to the
+// address of the Service.
+func (n *namespace) asked(hosts []*host) (bool, error) {
+	var list []*netlink.ConntrackFlow
+	err := n.run(func() (err error) {
+		list, err = netlink.ConntrackTableList(netlink.ConntrackTable, unix.AF_INET)
+		return err
+	})
+	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
+		return false, fmt.Errorf("list the connections of the node: %w", err)
+	}
+	for _, h := range hosts {
+		if !slices.ContainsFunc(list, func(f *netlink.ConntrackFlow) bool { return isConnected(f, h.addresses[0]) }) {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// isConnected reports whether a flow is a connection to an address that was accepted there.
+func isConnected(f *netlink.ConntrackFlow, to netip.Addr) bool {
+	const synRecv = 2 // TCP_CONNTRACK_SYN_RECV of linux/netfilter/nf_conntrack_tcp.h; later states follow
+	tcp, ok := f.ProtoInfo.(*netlink.ProtoInfoTCP)
+	return ok && tcp.State > synRecv && f.Forward.DstIP.Equal(to.AsSlice())
 }
 
 // disappear takes the addresses of a pod away. Packets to them get no answer, and the link of the node stays up.
@@ -66,17 +121,30 @@ func (h *host) disappear() error {
 }
 
 // connectOften makes connections, and begins each at its time, even while others wait.
-func (h *host) connectOften(ctx context.Context, to netip.AddrPort) []trial {
-	trials := make([]trial, deadConnections)
+func (h *host) connectOften(ctx context.Context, to netip.AddrPort) (trials []trial) {
 	began := time.Now()
+	for n := deadConnections; len(trials) < mostDeadConnections; n = perBar {
+		some := h.connectAt(ctx, to, began, n)
+		trials = append(trials, some...)
+		if lateIn(some[len(some)-perBar:]) == 0 {
+			break
+		}
+	}
+	return trials
+}
+
+// connectAt makes some of these connections.
+func (h *host) connectAt(ctx context.Context, to netip.AddrPort, began time.Time, n int) []trial {
+	trials, first := make([]trial, n), time.Now()
 	var wait sync.WaitGroup
 	for i := range trials {
-		time.Sleep(time.Until(began.Add(time.Duration(i) * deadPause)))
+		time.Sleep(time.Until(first.Add(time.Duration(i) * deadPause)))
 		wait.Go(func() {
 			t := &trials[i]
 			t.began = time.Since(began)
 			t.err = h.run(func() error {
-				_, err := askOnce(ctx, to)
+				_, again, err := askAndCount(ctx, to)
+				t.late = again > 0
 				return err
 			})
 			t.took = time.Since(began) - t.began
@@ -95,7 +163,7 @@ func (st *story) judgeTrials(trials []trial) error {
 			return fmt.Errorf("connection %d of %d, which began %s after the pod had vanished, is lost: %w",
 				i+1, len(trials), duration(t.began), t.err)
 		}
-		if t.took > late {
+		if t.late {
 			lateOnes++
 			lastLate = t.began
 		}
@@ -110,18 +178,13 @@ func (st *story) judgeTrials(trials []trial) error {
 }
 
 func (st *story) trialBars(trials []trial) {
-	perBar := int(shown / deadPause)
 	const room = 40
-	for first := 0; first < len(trials); first += perBar {
-		group := trials[first:min(first+perBar, len(trials))]
-		lateOnes, slowest := 0, time.Duration(0)
+	for group := range slices.Chunk(trials, perBar) {
+		lateOnes, slowest := lateIn(group), time.Duration(0)
 		for i := range group {
-			if group[i].took > late {
-				lateOnes++
-			}
 			slowest = max(slowest, group[i].took)
 		}
-		st.say("%4.1f s  %s  %2d of %d late, slowest %s", float64(first)*deadPause.Seconds(), st.bar(lateOnes, perBar, room), lateOnes,
+		st.say("%4.1f s  %s  %2d of %d late, slowest %s", group[0].began.Seconds(), st.bar(lateOnes, perBar, room), lateOnes,
 			len(group), duration(slowest))
 	}
 }

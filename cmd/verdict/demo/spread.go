@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// implausible is the p value below which a spread counts as uneven. With a fair pick, that happens once in ten thousand
-// times, so the demo hardly ever fails by chance. A pod that gets twice its share is still found.
-const implausible = 0.0001
+// implausible is the p value below which a spread counts as uneven. With a fair pick, that happens once in a billion times,
+// so the demo does not fail by chance. A pod that gets twice its share is still found.
+const implausible = 1e-9
 
 // evenness returns the p value of a chi-square test: the probability that a fair pick spreads at least as unevenly.
 func evenness(counts []int) float64 {

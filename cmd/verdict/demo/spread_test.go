@@ -39,13 +39,13 @@ func TestEvenness(t *testing.T) {
 		{[]int{0, 0, 0}, 1, 1},
 		{[]int{110, 95, 95}, 0.4, 0.6},
 		{[]int{120, 90, 90}, 0.04, 0.06},
-		{[]int{150, 75, 75}, 0, implausible},  // one pod gets twice its share
-		{[]int{150, 150, 0}, 0, implausible},  // one pod gets nothing
-		{[]int{200, 100}, 0, implausible},     // weights 2:1
-		{[]int{0, 300, 0}, 0, implausible},    // one pod gets everything
-		{[]int{130, 85, 85}, 0.0001, 0.01},    // improbable, but possible
-		{[]int{1, 1, 1, 1, 1, 0}, 0.9, 1},     // too few connections to judge
-		{[]int{3000, 3000, 2700}, 0, 0.00011}, // with many connections, a tenth less is visible
+		{[]int{300, 150, 150}, 0, implausible / 1e6}, // one pod gets twice its share
+		{[]int{300, 300, 0}, 0, implausible},         // one pod gets nothing
+		{[]int{400, 200}, 0, implausible},            // weights 2:1
+		{[]int{0, 600, 0}, 0, implausible},           // one pod gets everything
+		{[]int{130, 85, 85}, 0.0001, 0.01},           // improbable, but possible
+		{[]int{1, 1, 1, 1, 1, 0}, 0.9, 1},            // too few connections to judge
+		{[]int{3000, 3000, 2700}, 0, 0.00011},        // with many connections, a tenth less is visible
 	}
 	for _, tt := range tests {
 		if p := evenness(tt.counts); p < tt.from || p > tt.to || math.IsNaN(p) {

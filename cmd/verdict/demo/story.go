@@ -12,7 +12,7 @@ import (
 
 // connections is the number of connections of a round in each family: enough to judge the spread, and few enough to be
 // fast.
-const connections = 300
+const connections = 600
 
 // story holds the values that the steps of the demo share.
 type story struct {
@@ -37,7 +37,7 @@ func tell(ctx context.Context, s *screen, dir, scene string, rootless bool) erro
 	}
 	steps := []func(context.Context) error{st.connect, st.remove, st.show}
 	if scene == sceneDeadNode {
-		steps = []func(context.Context) error{st.connect, st.vanish}
+		steps = []func(context.Context) error{st.untilAsked, st.connect, st.vanish}
 	}
 	for _, step := range steps {
 		if err := step(ctx); err != nil {
