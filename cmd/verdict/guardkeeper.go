@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"sync"
@@ -79,11 +80,25 @@ func (g *guardKeeper) look(process string, now time.Time) error {
 	if err != nil || is.Intact && is.Record == g.want.Record {
 		return err
 	}
-	g.report(process, now)
+	g.report(cmp.Or(process, g.author()), now)
 	if !g.repair {
 		return nil
 	}
 	return nft.GuardLoopback(nft.Options{}, g.want.Record)
+}
+
+// authorPatience is how long a change that the keeper found waits for the message of the kernel about it.
+const authorPatience = 200 * time.Millisecond
+
+// author names the process that made a change which the keeper found before the kernel told of it; "": the kernel does not
+// tell.
+func (g *guardKeeper) author() string {
+	select {
+	case process := <-g.changed:
+		return process
+	case <-time.After(authorPatience):
+		return ""
+	}
 }
 
 // report logs a change, at most once a minute.
