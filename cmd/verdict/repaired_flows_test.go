@@ -4,7 +4,9 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"net"
+	"net/http"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -39,9 +41,12 @@ func TestRepairFreesFlows(t *testing.T) {
 		"name: http, port: 8080", "name: http, port: 8080, protocol: UDP", ", {addresses: [10.244.0.6]}", "",
 		"{verdict-proxy.github.io/scheduler: wlc}", "{}").Replace(balanced)
 	writeManifest(t, dir, "dns.yaml", dns)
-	d := runDaemon(t, ns, dir, "--table-owner=off")
+	d := runDaemon(t, ns, dir, "--table-owner=off", "--metrics-bind-address=127.0.0.1:10249")
 	client := listenUDP(t, ns, "10.244.0.1:0")
-	time.Sleep(200 * time.Millisecond) // the first cleaning of flows would hide the defect
+	await(t, "the first cleaning of flows, which would hide the defect", func() bool {
+		text := d.metrics(t)
+		return strings.Contains(text, firstCleaning) && !strings.Contains(text, firstCleaning+"0\n")
+	})
 	d.suspend(t)
 	ns.Must(t, "", "nft", "flush", "map", "ip", "verdict", "services")
 	if answered(t, client, 100*time.Millisecond) {
@@ -51,11 +56,30 @@ func TestRepairFreesFlows(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.wait(t, "the tables are as they should be again")
-	for end := time.Now().Add(20 * time.Second); !answered(t, client, 100*time.Millisecond); {
+	for end := time.Now().Add(30 * time.Second); !answered(t, client, 100*time.Millisecond); {
 		if time.Now().After(end) {
 			t.Fatal("no answer after the repair: the flow is still not translated")
 		}
 	}
+}
+
+// firstCleaning begins the line of the metrics that counts cleanings of flows.
+const firstCleaning = `kubeproxy_conntrack_reconciler_sync_duration_seconds_count{ip_family="IPv4"} `
+
+// metrics returns what the daemon answers to Prometheus.
+func (d *daemon) metrics(t *testing.T) string {
+	t.Helper()
+	client := http.Client{Transport: &http.Transport{DialContext: d.DialContext, DisableKeepAlives: true}}
+	r, err := client.Get("http://127.0.0.1:10249/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	text, err := io.ReadAll(r.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
 }
 
 // suspend stops all threads of the daemon.
