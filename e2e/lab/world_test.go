@@ -10,10 +10,13 @@ import (
 	"time"
 )
 
+// patience is how long a test waits for an answer that is to come.
+const patience = 30 * time.Second
+
 // ask is for names of places that exist.
 func (w *World) ask(place string, q Question) Result {
 	if q.Patience == 0 {
-		q.Patience = 3 * time.Second
+		q.Patience = patience
 	}
 	return w.places[place].Ask(q)
 }
@@ -86,13 +89,13 @@ func TestFlowStaysOpen(t *testing.T) {
 	w := New(t)
 	for _, f := range Families() {
 		for _, p := range []Protocol{TCP, UDP} {
-			q := Question{Protocol: p, To: netip.AddrPortFrom(address(f, "A"), 8080), Patience: time.Second}
+			q := Question{Protocol: p, To: netip.AddrPortFrom(address(f, "A"), 8080), Patience: patience}
 			flow, first := w.At(t, "x").Hold(t, q)
 			if first.Name() != "a" {
 				t.Errorf("%s over %s: first answer from %s", p, f, first.Name())
 			}
 			for range 2 {
-				if r := flow.Send(time.Second); r.Outcome != Answered || r.Answer != first {
+				if r := flow.Send(patience); r.Outcome != Answered || r.Answer != first {
 					t.Errorf("%s over %s: %s, want the answer %v again", p, f, r, first)
 				}
 			}
@@ -107,7 +110,7 @@ func TestNoFlowWithoutAnswer(t *testing.T) {
 	w := New(t)
 	for _, f := range Families() {
 		for _, p := range []Protocol{TCP, UDP} {
-			q := Question{Protocol: p, To: netip.AddrPortFrom(address(f, "A"), 4001), Patience: 3 * time.Second}
+			q := Question{Protocol: p, To: netip.AddrPortFrom(address(f, "A"), 4001), Patience: patience}
 			if flow, r := w.At(t, "x").Open(q); flow != nil || r.Outcome != Refused {
 				t.Errorf("%s over %s: flow %v, %s, want no flow, refused", p, f, flow, r)
 			}
@@ -123,7 +126,7 @@ func TestServe(t *testing.T) {
 	}
 	for _, f := range Families() {
 		for _, p := range []Protocol{TCP, UDP} {
-			q := Question{Protocol: p, To: netip.AddrPortFrom(address(f, "A"), 9000), Patience: 3 * time.Second}
+			q := Question{Protocol: p, To: netip.AddrPortFrom(address(f, "A"), 9000), Patience: patience}
 			if a := w.At(t, "x").Once(t, q); a.Pod != "more" || a.Port != 9000 || a.Source != address(f, "X") {
 				t.Errorf("%s over %s: %v", p, f, a)
 			}

@@ -106,6 +106,24 @@ func (s *situation) must(err error) {
 	}
 }
 
+// How long a client waits for an answer that is to come, for one that may come, and for one that is not to come.
+const (
+	patience = 30 * time.Second
+	doubt    = 3 * time.Second
+	silence  = 300 * time.Millisecond
+)
+
+// patienceFor is how long a client waits with this verdict.
+func patienceFor(v *Verdict) time.Duration {
+	switch {
+	case v.Outcome == Dropped:
+		return silence
+	case len(v.Unless) > 0:
+		return doubt
+	}
+	return patience
+}
+
 // question is the connection as real clients make it.
 func (s *situation) question() lab.Question {
 	s.Helper()
@@ -116,7 +134,7 @@ func (s *situation) question() lab.Question {
 	}
 	to, err := netip.ParseAddrPort(at)
 	s.must(err)
-	return lab.Question{Protocol: s.protocol, To: to, Patience: 3 * time.Second}
+	return lab.Question{Protocol: s.protocol, To: to}
 }
 
 // source is the argument that names the client.
@@ -161,6 +179,12 @@ func newBed(t *testing.T, f lab.Family) *runner.Bed {
 		if err := bed.Close(); err != nil {
 			t.Error(err)
 		}
+	})
+	// By default the kernel forgets closed connections after ten seconds, and UDP flows after thirty. On a slow machine,
+	// that may be before the command has listed them.
+	node := bed.World().Node
+	node.MustDo(t, func() error {
+		return node.Sysctl("net.netfilter.nf_conntrack_tcp_timeout_close=600", "net.netfilter.nf_conntrack_udp_timeout=600")
 	})
 	return bed
 }
@@ -221,7 +245,7 @@ func (s *situation) open(q *lab.Question) *lab.Flow {
 		f, err = lab.Open(*q)
 		return err
 	}))
-	f.Send(300 * time.Millisecond)
+	f.Send(silence) // some situations leave it without an answer
 	return f
 }
 
@@ -315,9 +339,7 @@ func (s *situation) compareGolden(text string) {
 func (s *situation) checkPackets(e *Explanation, q lab.Question) {
 	s.Helper()
 	place := s.bed.World().At(s, s.from)
-	if e.Verdict.Outcome == Dropped {
-		q.Patience = 300 * time.Millisecond
-	}
+	q.Patience = patienceFor(&e.Verdict)
 	seen, all := map[netip.AddrPort]bool{}, s.mustSeeAll(e)
 	for i := 0; i < 20 || i < 200 && all && len(seen) < len(e.Verdict.Endpoints); i++ {
 		r := place.Ask(q)
@@ -381,8 +403,11 @@ func (s *situation) agrees(v *Verdict, r lab.Result) bool {
 // checkFlow sends over the flow and compares the answer with the verdict.
 func (s *situation) checkFlow(e *Explanation, flow *lab.Flow) {
 	s.Helper()
-	r := flow.Send(300 * time.Millisecond)
-	answered := e.Verdict.Outcome == Served
+	answered, wait := e.Verdict.Outcome == Served, silence
+	if answered {
+		wait = patience
+	}
+	r := flow.Send(wait)
 	if !e.Verdict.Existing || answered != (r.Outcome == lab.Answered) || answered && !slices.Contains(e.Verdict.Endpoints, answerer(s.family, r)) {
 		s.Errorf("the verdict is %q (%+v), but the flow was %s", e.Verdict.Text, e.Verdict, r)
 	}
@@ -396,7 +421,7 @@ func (s *situation) checkTrace(q lab.Question, e *Explanation) {
 	node, place := s.bed.World().Node, s.bed.World().At(s, s.from)
 	go func() {
 		failed <- node.Do(func() error {
-			t := tracing{time: 5 * time.Second, packets: 1, started: func() { close(started) }}
+			t := tracing{time: patience, packets: 1, started: func() { close(started) }}
 			return t.run(context.Background(), at, func(p *TracedPacket) error {
 				packets <- p
 				return nil
@@ -408,9 +433,7 @@ func (s *situation) checkTrace(q lab.Question, e *Explanation) {
 	case err := <-failed:
 		s.Fatal(err)
 	}
-	if e.Verdict.Outcome == Dropped {
-		q.Patience = 300 * time.Millisecond
-	}
+	q.Patience = patienceFor(&e.Verdict)
 	r := place.Ask(q)
 	s.must(<-failed)
 	if len(packets) != 1 {

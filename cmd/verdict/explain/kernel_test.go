@@ -27,7 +27,7 @@ func TestKilledTrace(t *testing.T) {
 	}
 	tables := func(want bool) {
 		t.Helper()
-		for late := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		for late := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
 			has := strings.Contains(n.Must(t, "", "nft", "list", "tables"), nft.TraceTableName)
 			if has == want {
 				return

@@ -38,8 +38,10 @@ func newBench(t *testing.T) *bench {
 	w := lab.New(t)
 	// By default the kernel forgets closed connections after ten seconds, and UDP flows after thirty. On a slow machine,
 	// that may be before a test has looked at them.
-	w.Node.Must(t, "", "sysctl", "-qw", "net.netfilter.nf_conntrack_tcp_timeout_close=600", "net.netfilter.nf_conntrack_udp_timeout=600",
-		"net.netfilter.nf_conntrack_udp_timeout_stream=600")
+	w.Node.MustDo(t, func() error {
+		return w.Node.Sysctl("net.netfilter.nf_conntrack_tcp_timeout_close=600", "net.netfilter.nf_conntrack_udp_timeout=600",
+			"net.netfilter.nf_conntrack_udp_timeout_stream=600")
+	})
 	engine, err := nft.Open(nft.Options{NetNS: w.Node.Fd()})
 	if err != nil {
 		t.Fatal(err)
