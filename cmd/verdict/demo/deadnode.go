@@ -2,7 +2,6 @@ package demo
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -10,7 +9,6 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 )
 
 // The scenes of the demo.
@@ -60,48 +58,18 @@ func (st *story) vanish(ctx context.Context) error {
 	return st.judgeTrials(trials)
 }
 
-// untilAsked waits until Verdict has asked each pod from the node, and had an answer. It ejects no others. It asks soon after
-// its start, and the kernel keeps the traces of these connections for ten seconds or more.
+// untilAsked waits until Verdict has connected to each pod, before anybody else does. It ejects no others.
 func (st *story) untilAsked(ctx context.Context) error {
 	ctx, stop := context.WithTimeout(ctx, answerWithin)
 	defer stop()
-	for {
-		asked, err := st.network.node.asked(st.backends)
-		if asked || err != nil {
-			return err
-		}
-		select {
-		case <-time.After(50 * time.Millisecond):
-		case <-ctx.Done():
-			return fmt.Errorf("wait until verdict run has asked the pods: %w", ctx.Err())
+	for _, b := range st.backends {
+		for _, a := range b.addresses {
+			if err := b.untilVisited(ctx, a); err != nil {
+				return fmt.Errorf("wait until verdict run has asked %s at %s: %w", b.name, a, err)
+			}
 		}
 	}
-}
-
-// asked reports whether the node itself has connected to the first address of each host. Connections of clients go to the
-// address of the Service.
-func (n *namespace) asked(hosts []*host) (bool, error) {
-	var list []*netlink.ConntrackFlow
-	err := n.run(func() (err error) {
-		list, err = netlink.ConntrackTableList(netlink.ConntrackTable, unix.AF_INET)
-		return err
-	})
-	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
-		return false, fmt.Errorf("list the connections of the node: %w", err)
-	}
-	for _, h := range hosts {
-		if !slices.ContainsFunc(list, func(f *netlink.ConntrackFlow) bool { return isConnected(f, h.addresses[0]) }) {
-			return false, nil
-		}
-	}
-	return true, nil
-}
-
-// isConnected reports whether a flow is a connection to an address that was accepted there.
-func isConnected(f *netlink.ConntrackFlow, to netip.Addr) bool {
-	const synRecv = 2 // TCP_CONNTRACK_SYN_RECV of linux/netfilter/nf_conntrack_tcp.h; later states follow
-	tcp, ok := f.ProtoInfo.(*netlink.ProtoInfoTCP)
-	return ok && tcp.State > synRecv && f.Forward.DstIP.Equal(to.AsSlice())
+	return nil
 }
 
 // disappear takes the addresses of a pod away. Packets to them get no answer, and the link of the node stays up.

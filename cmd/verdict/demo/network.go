@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"sync"
 )
 
 // family is an IP family with the addresses of the demo.
@@ -51,6 +52,7 @@ type host struct {
 	*namespace
 	name      string
 	addresses []netip.Addr // one for each family
+	visited   sync.Map     // the addresses to which somebody has connected
 }
 
 // network is a node that routes to pods, and a client outside.

@@ -5,13 +5,14 @@ import (
 	"errors"
 	"io"
 	"log/slog"
-	"net"
 	"net/netip"
 	"os"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // The daemon logs with slog. The fields that the demo reads survive the way through JSON.
@@ -126,7 +127,7 @@ func TestRenderThatFails(t *testing.T) {
 func TestAskAndAnswer(t *testing.T) {
 	loopback := []netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("::1")}
 	for _, a := range loopback {
-		port := freePort(t, a)
+		port := ownPort(t, a)
 		h := &host{namespace: &namespace{}, name: "pod-x", addresses: []netip.Addr{a}}
 		if err := h.serve(port); err != nil {
 			t.Fatal(err)
@@ -143,7 +144,7 @@ func TestAskAndAnswer(t *testing.T) {
 
 func TestAskFails(t *testing.T) {
 	a := netip.MustParseAddr("127.0.0.1")
-	to := netip.AddrPortFrom(a, freePort(t, a))
+	to := netip.AddrPortFrom(a, ownPort(t, a))
 	h := &host{namespace: &namespace{}, name: "client"}
 	_, err := h.ask(t.Context(), to, 20)
 	if !errors.Is(err, syscall.ECONNREFUSED) || !strings.Contains(err.Error(), "connection 1 of 20 from client to "+to.String()) {
@@ -156,15 +157,30 @@ func TestAskFails(t *testing.T) {
 	}
 }
 
-// freePort returns a port without a listener.
-func freePort(t *testing.T, a netip.Addr) uint16 {
+// ownPort returns a port without a listener. It belongs to the test until that ends: the kernel gives a port that a socket has
+// to nobody who asks for any port, and lets a second socket listen at it that names it.
+func ownPort(t *testing.T, a netip.Addr) uint16 {
 	t.Helper()
-	l, err := net.Listen("tcp", netip.AddrPortFrom(a, 0).String())
+	domain, at := unix.AF_INET6, unix.Sockaddr(&unix.SockaddrInet6{Addr: a.As16()})
+	if a.Is4() {
+		domain, at = unix.AF_INET, &unix.SockaddrInet4{Addr: a.As4()}
+	}
+	fd, err := unix.Socket(domain, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	return netip.MustParseAddrPort(l.Addr().String()).Port()
+	t.Cleanup(func() { unix.Close(fd) })
+	if err := errors.Join(unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1), unix.Bind(fd, at)); err != nil {
+		t.Fatal(err)
+	}
+	own, err := unix.Getsockname(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v4, ok := own.(*unix.SockaddrInet4); ok {
+		return uint16(v4.Port)
+	}
+	return uint16(own.(*unix.SockaddrInet6).Port)
 }
 
 func TestStageError(t *testing.T) {

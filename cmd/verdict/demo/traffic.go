@@ -26,21 +26,36 @@ func (h *host) serve(port uint16) error {
 		if err != nil {
 			return fmt.Errorf("listen in %s: %w", h.name, err)
 		}
-		go answer(l, h.name)
+		go h.answer(l, a)
 	}
 	return nil
 }
 
-// answer accepts connections until the listener is closed.
-func answer(l net.Listener, name string) {
+// answer accepts connections to an address until the listener is closed.
+func (h *host) answer(l net.Listener, at netip.Addr) {
 	for {
 		c, err := l.Accept()
 		if err != nil {
 			return
 		}
+		h.visited.Store(at, true)
 		// If the write fails, the client reports that the name is incomplete.
-		_, _ = io.WriteString(c, name)
+		_, _ = io.WriteString(c, h.name)
 		_ = c.Close()
+	}
+}
+
+// untilVisited waits until somebody has connected to an address of the host.
+func (h *host) untilVisited(ctx context.Context, at netip.Addr) error {
+	for {
+		if _, visited := h.visited.Load(at); visited {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(20 * time.Millisecond):
+		}
 	}
 }
 
