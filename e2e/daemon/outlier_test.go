@@ -37,7 +37,7 @@ func TestOutliersAreShown(t *testing.T) {
 	web := Service{Name: "shop/web", ClusterIP: vip, Mode: "eject", Node: "n2", Endpoints: []string{"10.0.1.1", "10.0.1.2", "10.0.2.1"}}
 	WriteFile(t, dir, "web.yaml", web.Manifest())
 	d := Start(t, binary, w.Node, dir)
-	time.Sleep(2 * time.Second) // only an endpoint that has answered this node is ejected
+	w.At(t, "c").UntilAccepted(t, 1) // only an endpoint that has answered this node is ejected
 	w.At(t, lab.Remote).Must(t, `table netdev gone { chain in { type filter hook ingress device "eth0" priority 0; policy drop; }; }`,
 		"nft", "-f", "-")
 	ctx, stop := context.WithCancel(t.Context())

@@ -133,6 +133,19 @@ func newBedAfter(t testing.TB, before func(*bed), annotation string, endpoints [
 	return b
 }
 
+// untilAsked waits until the daemon has asked endpoints, in both families, whether they answer this node at all. It ejects no
+// others. Nobody else may have connected to them before.
+func (b *bed) untilAsked(endpoints []place) {
+	b.t.Helper()
+	questions := map[string]int{}
+	for _, p := range endpoints {
+		questions[p.pod] += len(lab.Families())
+	}
+	for pod, n := range questions {
+		b.At(b.t, pod).UntilAccepted(b.t, n)
+	}
+}
+
 func (b *bed) write(name, text string) {
 	b.t.Helper()
 	dir := filepath.Join(b.dir, "manifests")

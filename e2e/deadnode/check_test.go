@@ -46,7 +46,7 @@ func (b *bed) try() error {
 // eventually waits until connections end as they should.
 func (b *bed) eventually(what string, as func(error) bool) {
 	b.t.Helper()
-	for end := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
 		err := b.try()
 		if as(err) {
 			return

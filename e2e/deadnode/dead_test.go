@@ -57,6 +57,9 @@ func TestNodeVanishes(t *testing.T) {
 
 func nodeVanishes(t *testing.T, e *engine, f lab.Family, mode string) {
 	b := newBed(t, `verdict-proxy.github.io/outlier-detection: "`+mode+`"`+e.annotation, tenEndpoints(), e.flags...)
+	if mode == "eject" {
+		b.untilAsked(tenEndpoints())
+	}
 	list, death := b.loadAround(f, b.vanish)
 	o := judge(list, death)
 	o.log(t, list, death)
@@ -97,6 +100,7 @@ func TestLinkDown(t *testing.T) {
 
 func linkDown(t *testing.T, e *engine, f lab.Family) {
 	b := newBed(t, eject+e.annotation, tenEndpoints(), e.flags...)
+	b.untilAsked(tenEndpoints())
 	list, death := b.loadAround(f, func() { b.At(t, lab.Remote).Must(t, "", "ip", "link", "set", "eth0", "down") })
 	o := judge(list, death)
 	o.log(t, list, death)

@@ -14,11 +14,11 @@ import (
 // something new, at once.
 func TestReturn(t *testing.T) {
 	b := newBed(t, eject, tenEndpoints())
+	b.untilAsked(tenEndpoints())
 	l := b.load(lab.Outside, vip(lab.IPv4), 100)
 	defer l.end()
-	time.Sleep(time.Second)
 	b.vanish()
-	for end := time.Now().Add(10 * time.Second); b.served("10.0.2."); time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); b.served("10.0.2."); time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("the endpoints are not ejected")
 		}
@@ -31,7 +31,7 @@ func TestReturn(t *testing.T) {
 		t.Error("the endpoint with a new word gets no connections")
 	}
 	b.At(t, lab.Remote).Must(t, "", "nft", "delete", "table", "netdev", "gone")
-	for end := time.Now().Add(15 * time.Second); !b.served("10.0.2.1 . 8080") || !b.served("10.0.2.2 . 8080"); time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); !b.served("10.0.2.1 . 8080") || !b.served("10.0.2.2 . 8080"); time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("the endpoints do not return")
 		}

@@ -1,6 +1,15 @@
 package lab
 
-import "testing"
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
 
 // New builds a world that ends with the test.
 func New(t testing.TB) *World {
@@ -46,4 +55,37 @@ func (n *Namespace) Hold(t testing.TB, q Question) (*Flow, Answer) {
 	}
 	t.Cleanup(f.Close)
 	return f, r.Answer
+}
+
+// UntilAccepted waits until the namespace has accepted some TCP connections since it was made.
+func (n *Namespace) UntilAccepted(t testing.TB, connections int) {
+	t.Helper()
+	accepted := 0
+	for late := time.Now().Add(time.Minute); accepted < connections; time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(late) {
+			t.Fatalf("%s has accepted %d connections, want %d", n.Name, accepted, connections)
+		}
+		var err error
+		if accepted, err = n.accepted(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// accepted is how many TCP connections the kernel has accepted in the namespace.
+func (n *Namespace) accepted() (count int, err error) {
+	var text []byte
+	err = n.Do(func() error {
+		text, err = os.ReadFile("/proc/thread-self/net/snmp")
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	rows := regexp.MustCompile(`(?m)^Tcp: (.*)$`).FindAllStringSubmatch(string(text), 2) // names and values
+	if len(rows) != 2 {
+		return 0, fmt.Errorf("no counters of TCP in %q", text)
+	}
+	names, values := strings.Fields(rows[0][1]), strings.Fields(rows[1][1])
+	return strconv.Atoi(values[slices.Index(names, "PassiveOpens")])
 }
