@@ -41,7 +41,7 @@ func TestNotifications(t *testing.T) {
 		if err := ns.Load(strings.Replace(tt.script, "chain c { }", "chain c { type nat hook prerouting priority 0; }", 1)); err != nil {
 			t.Fatal(err)
 		}
-		found, err := w.arrived(10 * time.Second)
+		found, err := w.arrived(30 * time.Second)
 		if err != nil {
 			t.Fatalf("%s: %v", tt.name, err)
 		}
@@ -54,7 +54,7 @@ func TestNotifications(t *testing.T) {
 			t.Errorf("%s: found %v", tt.name, found)
 		}
 	}
-	if err := w.settle(50*time.Millisecond, 10*time.Second); err != nil {
+	if err := w.settle(50*time.Millisecond, 30*time.Second); err != nil {
 		t.Errorf("nothing changes: %v", err)
 	}
 	_ = w.expect(netip.MustParseAddr("10.201.9.9"))
@@ -77,7 +77,7 @@ func TestEntries(t *testing.T) {
 	if info.entries < 5 || info.size == 0 { // four chains and an end
 		t.Errorf("an empty nat table: %+v", info)
 	}
-	if err := w.settle(30*time.Millisecond, 10*time.Second); err != nil {
+	if err := w.settle(30*time.Millisecond, 30*time.Second); err != nil {
 		t.Errorf("nothing changes: %v", err)
 	}
 	if err := w.expect(netip.MustParseAddr("10.0.0.1")); err != nil {
