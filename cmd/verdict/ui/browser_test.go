@@ -43,8 +43,9 @@ func startBrowser(t *testing.T, node *lab.Namespace) *browser {
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(inside), chromedp.NoSandbox, chromedp.DisableGPU,
 		chromedp.UserDataDir(filepath.Join(dir, "profile")), chromedp.Env("HOME="+dir), chromedp.WindowSize(1280, 800),
 		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-component-update", true),
-		chromedp.Flag("host-resolver-rules", "MAP foreign.example 127.0.0.1"))
-	ctx, stop := context.WithTimeout(t.Context(), 4*time.Minute)
+		chromedp.Flag("host-resolver-rules", "MAP foreign.example 127.0.0.1"),
+		chromedp.WSURLReadTimeout(2*time.Minute)) // by default, a browser has 20 s for its start
+	ctx, stop := context.WithTimeout(t.Context(), 8*time.Minute)
 	t.Cleanup(stop)
 	ctx, stop = chromedp.NewExecAllocator(ctx, options...)
 	t.Cleanup(stop)
