@@ -217,7 +217,7 @@ func (b *bed) has(t *testing.T, name string) bool {
 func (b *bed) answers(t *testing.T) {
 	t.Helper()
 	to := netip.AddrPortFrom(netip.MustParseAddr(text(t, "VIP1")), 80)
-	b.At(t, "b").Once(t, lab.Question{Protocol: lab.TCP, To: to, Patience: 10 * time.Second})
+	b.At(t, "b").Once(t, lab.Question{Protocol: lab.TCP, To: to, Patience: 30 * time.Second})
 }
 
 // steady expects that the rules stay as they are for some time.
