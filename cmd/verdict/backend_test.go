@@ -37,7 +37,7 @@ endpoints: [{addresses: [10.0.0.1]}, {addresses: [10.0.0.2]}]
 const serving = `
 ip link set lo up
 "$0" run --manifests "$1" --metrics-bind-address=127.0.0.1:10249 --healthz-bind-address= "${@:2}" 2>"$1/.log" & pid=$!
-for attempt in {1..400}; do
+for attempt in {1..1200}; do
 	kill -0 $pid 2>/dev/null || break
 	exec 3<>/dev/tcp/127.0.0.1/10249 && printf 'GET /metrics HTTP/1.0\r\n\r\n' >&3 && metrics=$(cat <&3)
 	rejected=$(grep '^verdict_rejected_objects{kind="Service"}' <<<"$metrics") && [ "${rejected##* }" != 0 ] && break

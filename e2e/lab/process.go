@@ -58,8 +58,8 @@ func (p *Process) Exited() <-chan struct{} { return p.exited }
 // PID is the number of the process.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
-// stopPatience is how long a process may take to end after SIGTERM.
-const stopPatience = 10 * time.Second
+// stopPatience is how long a process may take to end after SIGTERM. It is that of the kubelet.
+const stopPatience = 30 * time.Second
 
 // Stop sends SIGTERM and waits for the end. It returns an error if the process does not end, or ends with an error.
 func (p *Process) Stop() error {
