@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"log/slog"
 	"sync"
@@ -80,11 +79,14 @@ func (g *guardKeeper) look(process string, now time.Time) error {
 	if err != nil || is.Intact && is.Record == g.want.Record {
 		return err
 	}
-	g.report(cmp.Or(process, g.author()), now)
-	if !g.repair {
-		return nil
+	if g.repair { // first of all: the report may wait
+		err = nft.GuardLoopback(nft.Options{}, g.want.Record)
 	}
-	return nft.GuardLoopback(nft.Options{}, g.want.Record)
+	if process == "" {
+		process = g.author()
+	}
+	g.report(process, now)
+	return err
 }
 
 // authorPatience is how long a change that the keeper found waits for the message of the kernel about it.
