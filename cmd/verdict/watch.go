@@ -20,19 +20,15 @@ const (
 // lost, and the loop looks at everything.
 func (k *kernelSide) watch(ctx context.Context, guard *guardKeeper, tell chan<- dataplane.Interference, log *slog.Logger) error {
 	pause := firstRewatch
-	for {
+	for ctx.Err() == nil {
 		i, err := k.watcher.Next(ctx)
 		switch {
-		case ctx.Err() != nil:
-			return nil
 		case err == nil:
 			pause = firstRewatch
-		default:
+		case ctx.Err() == nil:
 			log.Error("cannot read what other processes do to the tables; a new socket is opened, and everything is looked at",
 				"error", err, "after", pause)
-			if !k.rewatch(ctx, pause, log) {
-				return nil
-			}
+			k.rewatch(ctx, pause, log)
 			pause = min(2*pause, lastRewatch)
 			i = dataplane.Interference{Lost: true}
 		}
@@ -45,24 +41,24 @@ func (k *kernelSide) watch(ctx context.Context, guard *guardKeeper, tell chan<- 
 		select {
 		case tell <- i:
 		case <-ctx.Done():
-			return nil
 		}
 	}
+	return nil
 }
 
-// rewatch replaces the watcher after a pause. It tries until it succeeds, or returns false when the context ends.
-func (k *kernelSide) rewatch(ctx context.Context, pause time.Duration, log *slog.Logger) bool {
+// rewatch replaces the watcher after a pause. It tries until it succeeds or the context ends.
+func (k *kernelSide) rewatch(ctx context.Context, pause time.Duration, log *slog.Logger) {
 	for {
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
-			return false
+			return
 		}
 		w, err := k.engine.Watch()
 		if err == nil {
 			_ = k.watcher.Close() // its error does not matter: nobody reads from it any more
 			k.watcher = w
-			return true
+			return
 		}
 		pause = min(2*pause, lastRewatch)
 		log.Error("cannot watch the tables: what other processes do is found by the slow comparison only; trying again",

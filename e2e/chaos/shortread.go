@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"unsafe"
@@ -22,7 +23,8 @@ func (i *injector) shortRead(q *question) (answer, bool) {
 	}
 	buffer := make([]byte, q.data.args[2])
 	n, from, err := unix.Recvfrom(fd, buffer, int(q.data.args[3])|unix.MSG_DONTWAIT)
-	if errno, failed := err.(unix.Errno); failed {
+	var errno unix.Errno
+	if errors.As(err, &errno) {
 		return answer{id: q.id, errno: -int32(errno)}, true // EAGAIN: nothing has come
 	}
 	if n > 4 {
