@@ -28,7 +28,10 @@ func FuzzDecode(f *testing.F) {
 		f.Add(w.Buf)
 	}
 	f.Fuzz(func(t *testing.T, datagram []byte) {
-		was := existing{chains: map[string]chainShape{}, dropping: map[string]bool{}, rules: map[string]rulesShape{}, sets: map[string]setShape{}}
+		was := existing{
+			chains: map[string]chainShape{}, dropping: map[string]bool{}, rules: map[string]rulesShape{}, sets: map[string]setShape{},
+			counts: map[string]int{},
+		}
 		for m := nlmsg.NewMessages(datagram); m.Next(); {
 			was.addTable(m.Attributes())
 			was.addChain(m.Attributes())
