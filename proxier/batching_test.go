@@ -24,17 +24,26 @@ func inBubble(t *testing.T, takes time.Duration, test func(t *testing.T, w *worl
 		w.rules.takes = takes
 		w.store.SetService(service("web", "10.96.0.1", 1), nil)
 		w.store.MarkSynced()
-		ctx, stop := context.WithCancel(t.Context())
-		ended := make(chan error, 1)
-		go func() { ended <- w.Run(ctx) }()
+		stop := w.start(t)
 		settle()
 		w.watcher.passes = nil
 		test(t, w)
 		stop()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
 	})
+}
+
+// start runs the loop until stop is called.
+func (w *world) start(t *testing.T) (stop func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- w.Run(ctx) }()
+	return func() {
+		t.Helper()
+		cancel()
+		if err := <-ended; err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // settle waits until there is nothing left to do for the loop.

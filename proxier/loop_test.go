@@ -1,7 +1,6 @@
 package proxier
 
 import (
-	"context"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -34,9 +33,7 @@ func TestNothingWaitsBeforeSync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.store.SetService(service("web", "10.96.0.1", 1), nil)
-		ctx, stop := context.WithCancel(t.Context())
-		done := make(chan error, 1)
-		go func() { done <- w.Run(ctx) }()
+		stop := w.start(t)
 		settle() // the loop has taken the wake-up
 		synced := time.Now()
 		w.store.MarkSynced()
@@ -45,9 +42,6 @@ func TestNothingWaitsBeforeSync(t *testing.T) {
 			t.Error("the loop does not apply what waited for the sources")
 		}
 		stop()
-		if err := <-done; err != nil {
-			t.Fatal(err)
-		}
 		if len(w.watcher.pending) == 0 || w.watcher.pending[0].Before(synced) {
 			t.Errorf("waiting since %v, but the sources were synced at %v", w.watcher.pending, synced)
 		}
@@ -190,18 +184,13 @@ func TestRunRetriesAndStops(t *testing.T) {
 		w := newWorld(t)
 		w.rules.fail = 2
 		w.store.SetService(service("web", "10.96.0.1", 1), nil)
-		ctx, stop := context.WithCancel(t.Context())
-		done := make(chan error, 1)
-		go func() { done <- w.Run(ctx) }()
+		stop := w.start(t)
 		w.store.MarkSynced()
 		settle()
 		if len(w.rules.frontends(t)) == 0 {
 			t.Error("the loop never got its change into the kernel")
 		}
 		stop()
-		if err := <-done; err != nil {
-			t.Fatal(err)
-		}
 		if len(w.watcher.pending) == 0 {
 			t.Error("the observer never heard that changes were waiting")
 		}

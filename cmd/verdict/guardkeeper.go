@@ -108,7 +108,7 @@ func (g *guardKeeper) report(process string, now time.Time) {
 	if g.changes++; now.Sub(g.said) < time.Minute {
 		return
 	}
-	next := "writing it again"
+	next := "it is written again"
 	if !g.repair {
 		next = "nothing, because of --repair=false"
 	}

@@ -178,7 +178,6 @@ func (i *injector) run() {
 		a := answer{id: q.id, flags: unix.SECCOMP_USER_NOTIF_FLAG_CONTINUE}
 		if rand.Int64N(1000) < i.share.Load() {
 			a = i.failure(&q)
-			i.injected.Add(1)
 		}
 		_, _, _ = unix.Syscall(unix.SYS_IOCTL, uintptr(i.listener), unix.SECCOMP_IOCTL_NOTIF_SEND, uintptr(unsafe.Pointer(&a)))
 	}
@@ -198,6 +197,7 @@ func (i *injector) failure(q *question) answer {
 			return a
 		}
 	}
+	i.injected.Add(1)
 	return answer{id: q.id, errno: -int32(list[rand.IntN(len(list))])}
 }
 

@@ -33,6 +33,7 @@ func (i *injector) shortRead(q *question) (answer, bool) {
 	if err := i.fill(q, buffer[:n], from); err != nil {
 		return answer{id: q.id, errno: -int32(unix.ENOBUFS)}, true // the datagram is lost
 	}
+	i.injected.Add(1)
 	i.shortened.Add(1)
 	return answer{id: q.id, value: int64(n)}, true
 }
