@@ -32,6 +32,8 @@ type bed struct {
 	faults  []fault
 	closers []func() error
 
+	otherBinary string // of the version that does not run now; empty: there is only one
+
 	suspended bool  // the daemon is
 	failing   bool  // some system calls of the daemon fail
 	injected  int64 // system calls of the daemon that failed
@@ -46,7 +48,7 @@ type bed struct {
 
 // newBed builds everything and returns when the untouched Services are served.
 func newBed(o options) (*bed, error) {
-	b := &bed{options: o, count: map[string]int{}, faults: allFaults()}
+	b := &bed{options: o, count: map[string]int{}, faults: allFaults(), otherBinary: o.other}
 	for _, step := range []func() error{
 		b.openLedger, b.buildWorld, b.startPlane, b.writeStable, b.startDaemon, b.startTraffic, b.startChurn,
 	} {

@@ -43,8 +43,11 @@ func (b *bed) draw(r *rand.Rand) (drawn []*fault) {
 	return drawn
 }
 
-// wanted reports whether the flag -only selects a fault.
+// wanted reports whether the flags -only and -other select a fault.
 func (b *bed) wanted(f *fault) bool {
+	if f.name == otherVersion && b.otherBinary == "" {
+		return false
+	}
 	for _, word := range strings.Split(b.options.only, ",") {
 		if strings.Contains(f.name, word) {
 			return true

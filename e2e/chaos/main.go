@@ -23,6 +23,7 @@ type options struct {
 	first    int
 	binaries string
 	verdict  string
+	other    string
 	logs     string
 	only     string
 	soak     time.Duration
@@ -58,6 +59,7 @@ func parse(args []string) (options, error) {
 	fs.IntVar(&o.first, "first", 1, "the `NUMBER` of the first round, to repeat the end of a run")
 	fs.StringVar(&o.binaries, "binaries", "", "`DIR` with etcd and kube-apiserver (e2e/controlplane/build.sh)")
 	fs.StringVar(&o.verdict, "verdict", "bin/verdict", "the `FILE` with the program under test")
+	fs.StringVar(&o.other, "other", "", "the `FILE` with another version of the program, which takes turns with it in one more fault")
 	fs.StringVar(&o.logs, "logs", "", "`DIR` for logs; default: a temporary one, which stays after a failure")
 	fs.StringVar(&o.only, "only", "", "draw only faults whose names contain one of these `WORDS`, separated by commas")
 	fs.DurationVar(&o.soak, "soak", 0, "instead of rounds, watch the daemon for a `TIME`: memory, descriptors and goroutines must stay flat")
@@ -71,7 +73,9 @@ func parse(args []string) (options, error) {
 		return o, errors.New("-rounds and -first: must be at least 1")
 	}
 	var err error
-	o.verdict, err = filepath.Abs(o.verdict)
+	if o.verdict, err = filepath.Abs(o.verdict); err == nil && o.other != "" {
+		o.other, err = filepath.Abs(o.other)
+	}
 	return o, err
 }
 

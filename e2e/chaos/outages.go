@@ -48,11 +48,27 @@ func daemonFaults() []fault {
 			back := func() error { return b.daemon.restart(b.daemon.flags, nil) }
 			return back, b.daemon.restart(b.daemon.flags, []string{"--table-owner=auto"})
 		}},
+		{otherVersion, 6, (*bed).changeVersion},
 		{"other clock", 4, (*bed).otherClock},
 		{"system calls fail", 8, (*bed).systemCallsFail},
 		{"second daemon", 4, (*bed).secondDaemon},
 		{"daemon replaced while it runs", 6, (*bed).replace},
 	}
+}
+
+// otherVersion is drawn only with the flag -other.
+const otherVersion = "other version"
+
+// changeVersion has the other version of the program take over. In half of the cases it starts while the first one runs,
+// as in a rolling update.
+func (b *bed) changeVersion(r *rand.Rand) (func() error, error) {
+	b.daemon.binary, b.otherBinary = b.otherBinary, b.daemon.binary
+	if r.IntN(2) == 0 {
+		if end, err := b.replace(r); end != nil || err != nil {
+			return end, err
+		}
+	}
+	return nil, b.daemon.restart(b.daemon.flags, nil)
 }
 
 // otherClock starts the daemon in a time namespace, in which the machine seems to have started at another time.
