@@ -1,6 +1,7 @@
 package proxier
 
 import (
+	"context"
 	"log/slog"
 	"time"
 
@@ -8,7 +9,8 @@ import (
 )
 
 // interferenceLog logs what other processes do to the tables. A program that does so all the time must not fill the log.
-// So the first change is logged, and those of the next minute are counted and get one line. The metrics count all.
+// So the first change is logged, and those of the next minute are counted and get one line. The metrics count all, and
+// the level Debug (-v=4) shows all.
 type interferenceLog struct {
 	log     *slog.Logger
 	said    time.Time // when the latest line was logged
@@ -24,22 +26,24 @@ func (l *interferenceLog) mute(now time.Time) bool {
 
 // changed logs a change, or counts it.
 func (l *interferenceLog) changed(i *dataplane.Interference, next string, now time.Time) {
+	level := slog.LevelWarn
 	if l.mute(now) {
-		l.changes, l.latest = l.changes+1, *i
-		return
+		l.changes, l.latest, level = l.changes+1, *i, slog.LevelDebug
+	} else {
+		l.said = now
 	}
-	l.said = now
-	l.log.Warn("another process changed the tables of Verdict", "process", i.Process, "pid", i.PID, "changed", i.String(), "next", next)
+	l.log.Log(context.Background(), level, "another process changed the tables of Verdict", "process", i.Process, "pid", i.PID, "changed", i.String(), "next", next)
 }
 
-// repaired logs the end of a repair if the change was logged.
+// repaired logs the end of a repair, or counts it if the change was only counted.
 func (l *interferenceLog) repaired(r *RepairReport) {
+	level := slog.LevelInfo
 	if l.changes > 0 {
 		l.repairs++
-		return
+		level = slog.LevelDebug
 	}
-	l.log.Info("the tables are as they should be again", "full", r.Result.Full, "added", r.Result.Added, "deleted", r.Result.Deleted,
-		"duration", r.Duration)
+	l.log.Log(context.Background(), level, "the tables are as they should be again", "full", r.Result.Full,
+		"added", r.Result.Added, "deleted", r.Result.Deleted, "kernel", r.Result.Kernel, "duration", r.Duration)
 }
 
 // write logs how many changes were counted, once a minute.

@@ -41,7 +41,8 @@ func (c *ControlPlane) Signal(p Part, s syscall.Signal) error {
 }
 
 // Restart starts a part that was killed or stopped, and returns when the API server is ready. When the other part does not
-// run either, it returns at once: only the Restart of that one can wait.
+// run either, it returns at once: only the Restart of that one can wait. An API server that is suspended continues, because
+// it would never be ready.
 func (c *ControlPlane) Restart(p Part) error {
 	if err := c.start(p); err != nil {
 		return err
@@ -50,7 +51,7 @@ func (c *ControlPlane) Restart(p Part) error {
 	case <-c.processes[1-p].Exited():
 		return nil
 	default:
-		return c.ready()
+		return errors.Join(c.Signal(Server, syscall.SIGCONT), c.ready())
 	}
 }
 
