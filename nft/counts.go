@@ -16,16 +16,14 @@ import (
 // because rules fill it.
 type counts [2][setCount]atomic.Int64
 
-// note counts what an applied transaction changed. A transaction that writes whole tables has all elements.
-func (c *counts) note(t *Transaction, full bool) {
-	for f := range t.elements {
-		for id := range t.elements[f] {
-			changes, n := &t.elements[f][id], &c[f][id]
-			if full {
-				n.Store(int64(len(changes.add)))
-			} else if more := len(changes.add) - len(changes.del); more != 0 {
-				n.Add(int64(more))
-			}
+// note counts what an applied transaction changed in a table. If it wrote the whole table, it has all elements.
+func (c *counts) note(t *Transaction, f Family, whole bool) {
+	for id := range t.elements[f.index()] {
+		changes, n := &t.elements[f.index()][id], &c[f.index()][id]
+		if whole {
+			n.Store(int64(len(changes.add)))
+		} else if more := len(changes.add) - len(changes.del); more != 0 {
+			n.Add(int64(more))
 		}
 	}
 }

@@ -31,12 +31,12 @@ type Engine struct {
 	// startOver: the kernel refused to replace what is in the tables. The next Apply deletes them, and affinity with
 	// them.
 	startOver bool
-	unnamed   uint32 // the message with an element that the kernel refused and did not name; 0: none
-	whole     bool   // the transaction writes everything, and not a difference
-	fresh     bool   // there were no tables when the transaction was prepared
-	applies   uint64 // counts transactions, to notice a port that changes twice in one
-	instance  uint32 // in the stamps of the tables
-	netns     int    // as in Options
+	unnamed   uint32   // the message with an element that the kernel refused and did not name; 0: none
+	whole     families // tables that the transaction writes as a whole, and not by a difference
+	fresh     bool     // there were no tables when the transaction was prepared
+	applies   uint64   // counts transactions, to notice a port that changes twice in one
+	instance  uint32   // in the stamps of the tables
+	netns     int      // as in Options
 	counts    counts
 	looks     []*look // what is left to look at since the kernel dropped events; empty: nothing
 	lookAgain bool    // the kernel dropped events since that began
@@ -251,7 +251,7 @@ func (e *Engine) apply() (Result, error) {
 	short := errors.Is(err, unix.ENOMEM)
 	e.afresh = e.rebuild && !short
 	var refused *RefusedError // then only one service port is in the way
-	e.startOver = e.whole && r.Outcome == Rejected && !short && !errors.As(err, &refused)
+	e.startOver = e.whole.any() && r.Outcome == Rejected && !short && !errors.As(err, &refused)
 	if r.Outcome == Applied {
 		e.applied(full)
 	}
@@ -262,14 +262,16 @@ func (e *Engine) apply() (Result, error) {
 }
 
 func (e *Engine) applied(full bool) {
-	if !full || e.whole {
-		e.counts.note(e.tx, e.whole)
+	for _, tb := range e.active {
+		if whole := e.whole.has(tb.family); !full || whole {
+			e.counts.note(e.tx, tb.family, whole)
+		}
 	}
 	if full {
 		_ = e.endLook() // everything was compared; the socket of a list only fails to close if it is closed
 	}
 	for _, tb := range e.active {
-		if full && !e.whole {
+		if full && !e.whole.has(tb.family) {
 			e.counts.store(tb.family, &tb.totals)
 		}
 		tb.forgetInherited()
@@ -278,7 +280,7 @@ func (e *Engine) applied(full bool) {
 
 // prepare completes the transaction: with what the collected changes leave out, or with what the kernel lacks.
 func (e *Engine) prepare() error {
-	e.fresh, e.whole = e.rebuild, false
+	e.fresh, e.whole = e.rebuild, families{}
 	if e.rebuild {
 		e.tx.reset()
 		return e.rewrite()
@@ -291,27 +293,26 @@ func (e *Engine) prepare() error {
 }
 
 // rewrite prepares a transaction after which the kernel has what the mirror has. Where it can, it writes the difference
-// to what is there, and otherwise everything.
+// to what is there, and otherwise everything. A table that is gone leaves the other one alone.
 func (e *Engine) rewrite() error {
 	var found [2]existing
-	differ := !e.afresh
 	for _, tb := range e.active {
 		tb.forgetSpares()
 		was, err := e.conn.survey(tb.family)
-		if err == nil && differ {
+		differ := false
+		if err == nil && !e.afresh {
 			differ, err = tb.differs(was, e.conn)
 		}
 		if err != nil {
 			return fmt.Errorf("read table %s %s before it is written: %w; nothing was changed", tb.family, TableName, err)
 		}
-		found[tb.family.index()] = was
+		found[tb.family.index()], e.whole[tb.family.index()] = was, !differ
 		e.fresh = e.fresh && !was.table
 	}
-	e.whole = !differ
 	for _, tb := range e.active {
 		was := found[tb.family.index()]
 		was.sameLayout = was.sameLayout && !e.startOver
-		if !differ {
+		if e.whole.has(tb.family) {
 			tb.build(e.tx, was)
 			tb.writeShared(e.tx)
 		} else if err := tb.converge(e.tx, was, e.conn); err != nil {
@@ -324,7 +325,7 @@ func (e *Engine) rewrite() error {
 }
 
 func (e *Engine) commit(r *Result) error {
-	e.stampAll(e.tx, e.whole)
+	e.stampAll(e.tx)
 	err := e.write(r)
 	if r.Outcome == Applied {
 		e.keepStamps()
@@ -359,7 +360,7 @@ func (e *Engine) send(r *Result) error {
 	r.Kernel += time.Since(start)
 	r.Outcome = outcome
 	if why != nil {
-		return e.refused(why, e.whole)
+		return e.refused(why, e.whole.any())
 	}
 	return err
 }

@@ -44,6 +44,13 @@ func (f Family) index() int {
 	return 0
 }
 
+// families is a set of families.
+type families [2]bool
+
+func (s families) has(f Family) bool { return s[f.index()] }
+
+func (s families) any() bool { return s != families{} }
+
 // addrLen is the length of an address in bytes.
 func (f Family) addrLen() int {
 	if f == IPv6 {

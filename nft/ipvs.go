@@ -102,8 +102,8 @@ func (e *Engine) hasGuards(tb *table) (bool, error) {
 
 // sendApart sends a transaction that is not a part of the collected changes.
 func (e *Engine) sendApart(t *Transaction) error {
-	if !e.rebuild { // otherwise the present stamps are unknown
-		e.stampAll(t, false)
+	if e.whole = (families{}); !e.rebuild { // otherwise the present stamps are unknown
+		e.stampAll(t)
 	}
 	var b batch
 	if err := b.encode(t); err != nil {
@@ -111,7 +111,9 @@ func (e *Engine) sendApart(t *Transaction) error {
 	}
 	outcome, why, err := e.conn.send(&b)
 	if outcome == Applied && !e.rebuild {
-		e.counts.note(t, false)
+		for _, tb := range e.active {
+			e.counts.note(t, tb.family, false)
+		}
 		e.keepStamps()
 	}
 	switch {

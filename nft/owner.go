@@ -65,7 +65,7 @@ func (e *Engine) setFlags(r *Result) error {
 	}
 	tx, whole := e.tx, e.whole
 	defer func() { e.tx, e.whole = tx, whole }()
-	e.tx, e.whole = t, false
+	e.tx, e.whole = t, families{}
 	err := e.batch.encode(t)
 	if r.Outcome = Rejected; err == nil {
 		err = e.send(r)

@@ -107,7 +107,7 @@ func (e *Engine) repair(t *Transaction) (Result, error) {
 	r := Result{Text: t.String}
 	r.Added, r.Deleted = t.Elements()
 	kept := e.tx
-	e.tx, e.whole, e.fresh = t, false, false
+	e.tx, e.whole, e.fresh = t, families{}, false
 	err := e.commitChanges(&r)
 	e.tx = kept
 	e.rebuild = r.Outcome != Applied

@@ -268,6 +268,38 @@ func TestRepairWithChangesWaiting(t *testing.T) {
 	}
 }
 
+// TestRepairOfOneTable deletes one table. Nothing of the other one is written again: the transaction names only its stamp.
+func TestRepairOfOneTable(t *testing.T) {
+	for _, f := range Families() {
+		x := newInterfered(t, 3)
+		other := Families()[1-f.index()]
+		x.load(t, fmt.Sprintf("delete table %s verdict", f))
+		if _, err := x.engine.Repair(x.next(t)); err != nil {
+			t.Fatal(err)
+		}
+		compareListings(t, "the tables are not as they were", x.listing(t), x.before)
+		x.set(t, Port{
+			Family: other, Name: "test/late:p", Protocol: tcp, Frontends: []Frontend{{Addr: numbered4or6(other, 30, 1), Port: 80, Refusal: Reject}},
+		})
+		mustApply(t, x.engine) // the stamps of both tables are known
+		x.load(t, fmt.Sprintf("delete table %s verdict", f))
+		r, err := x.engine.Repair(x.next(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(r.Text()) {
+			if strings.Contains(line, " "+other.String()+" verdict ") && !strings.Contains(line, " "+setGeneration+" ") {
+				t.Errorf("%s deleted, and the repair has for the other table: %s", f, line)
+			}
+		}
+		for _, n := range x.engine.Elements() {
+			if n.Family == other && n.Set == setNoEndpoints && n.Elements != 1 {
+				t.Errorf("%s %s: %d elements counted, want 1", n.Family, n.Set, n.Elements)
+			}
+		}
+	}
+}
+
 // foreignEdits are what BenchmarkRepair repairs.
 var foreignEdits = []struct{ name, script string }{
 	{"element", "delete element ip verdict endpoints { 0:2 . 1 }"},

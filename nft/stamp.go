@@ -30,9 +30,10 @@ func (tb *table) stampElement(t *Transaction, s stamp, label string) element {
 }
 
 // stampAll adds the next stamp of each table that the transaction changes, or of all tables if the engine did not know
-// what they have. A transaction that writes everything has emptied the set already.
-func (e *Engine) stampAll(t *Transaction, full bool) {
+// what they have. Where a transaction writes a whole table, it has emptied the set already.
+func (e *Engine) stampAll(t *Transaction) {
 	for _, tb := range e.active {
+		full := e.whole.has(tb.family)
 		tb.coming = tb.stamp
 		if !full && !e.rebuild && !t.changes(tb.family) {
 			continue
