@@ -117,8 +117,10 @@ func (tb *table) buildChains(t *Transaction) {
 	}
 }
 
-// forgetSpares forgets the classes that no pool uses, and the token chains that only these classes needed.
+// forgetSpares forgets the classes that no pool uses, the token chains that only these classes needed, and the chains of
+// prefix lengths that no source range has.
 func (tb *table) forgetSpares() {
+	tb.recountLengths()
 	tb.classes.collect(0)
 	clear(tb.tokenDraws)
 	for c := range tb.classes.entries {

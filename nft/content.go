@@ -115,7 +115,7 @@ func (r *contentReader) readPoolNames() error {
 }
 
 // readProgram reads the fingerprint of the program, and how many rules its chains have, with a digest of them. The
-// chains of classes come and go with pools, so they do not count. Other base chains do.
+// chains of classes and of groups of prefix lengths come and go, so they do not count. Other base chains do.
 func (r *contentReader) readProgram() error {
 	if r.was.asleep() {
 		r.add("", "flags dormant # the table sleeps: no rule of it sees packets")
@@ -123,7 +123,7 @@ func (r *contentReader) readProgram() error {
 	chains := (program{family: r.family, loopback: true, ipvs: true}).chains()
 	for name, c := range r.was.chains {
 		ours := slices.ContainsFunc(chains, func(c chainDef) bool { return c.name == name })
-		if !ours && c == (chainShape{}) {
+		if !ours && c == (chainShape{}) || name == sourceRangesChain && r.leadsToItsGroups() {
 			continue
 		}
 		policy, rules := "", r.was.rules[name]
@@ -133,6 +133,13 @@ func (r *contentReader) readProgram() error {
 		r.add("", fmt.Sprintf("chain %s%s # %d rules, digest %016x", name, policy, rules.count, rules.digest))
 	}
 	return r.dump(setGeneration, func(e foundElement) { r.add(setGeneration, e.comment) })
+}
+
+// leadsToItsGroups reports whether the rules that look for a client in the source ranges are those for the groups of prefix
+// lengths that have a chain.
+func (r *contentReader) leadsToItsGroups() bool {
+	p := program{family: r.family, lengths: r.was.lengths(r.family)}
+	return r.was.rules[sourceRangesChain] == rulesOf(r.family, p.sourceRanges().rules)
 }
 
 // localSets are sets whose elements have numbers of a process. Their meaning is in the lines of pools and frontends.

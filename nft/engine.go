@@ -24,7 +24,9 @@ type Engine struct {
 	tables  [2]*table
 	active  []*table // of the families that the engine serves
 	tx      *Transaction
+	first   *Transaction // goes to the kernel before tx
 	batch   batch
+	planned bool // the engine knows what the tables are to have
 	rebuild bool // the next Apply compares everything with the kernel, or writes everything
 	// afresh: the kernel refused the difference. The next Apply writes everything, whatever the kernel has.
 	afresh bool
@@ -144,7 +146,7 @@ func (e *Engine) Close() error { return e.conn.close() }
 // there is room. A port should change once between two calls of Apply. After a second change, the next Apply writes
 // everything: the transaction holds differences from the kernel's state, and not from the first change.
 func (e *Engine) Set(p *Port) error {
-	if !e.serves(p.Family) {
+	if e.planned = true; !e.serves(p.Family) {
 		return nil
 	}
 	tb := e.tables[p.Family.index()]
@@ -184,6 +186,7 @@ func (e *Engine) noteChange(p *port) {
 
 // SetGlobals replaces the globals.
 func (e *Engine) SetGlobals(g Globals) {
+	e.planned = true
 	for _, tb := range e.active {
 		if tb.globals.program(tb.family) != g.program(tb.family) {
 			e.rebuild = true // the rules themselves change
@@ -234,8 +237,10 @@ func (e *Engine) Apply() (Result, error) {
 
 func (e *Engine) apply() (Result, error) {
 	full := e.rebuild
+	e.planned = true
 	err := e.prepare()
-	r := Result{Full: full, Changed: e.takeChanged(), Text: e.tx.String, Head: e.tx.head}
+	tx, first := e.tx, e.first
+	r := Result{Full: full, Changed: e.takeChanged(), Text: func() string { return first.String() + tx.String() }, Head: tx.head}
 	if err != nil {
 		r.Outcome = Rejected
 		return r, err
@@ -271,6 +276,7 @@ func (e *Engine) applied(full bool) {
 		_ = e.endLook() // everything was compared; the socket of a list only fails to close if it is closed
 	}
 	for _, tb := range e.active {
+		tb.lengthsBefore = tb.lengths
 		if full && !e.whole.has(tb.family) {
 			e.counts.store(tb.family, &tb.totals)
 		}
@@ -280,16 +286,35 @@ func (e *Engine) applied(full bool) {
 
 // prepare completes the transaction: with what the collected changes leave out, or with what the kernel lacks.
 func (e *Engine) prepare() error {
-	e.fresh, e.whole = e.rebuild, families{}
+	e.fresh, e.whole, e.first = e.rebuild, families{}, &Transaction{}
 	if e.rebuild {
 		e.tx.reset()
 		return e.rewrite()
+	}
+	if err := e.writeLengths(); err != nil {
+		e.rebuild = true
+		return fmt.Errorf("add chains for source ranges: %w; the next transaction writes both tables as a whole", err)
 	}
 	for _, tb := range e.active {
 		tb.writeShared(e.tx)
 		tb.retireClasses(e.tx)
 	}
 	return nil
+}
+
+// writeLengths sends the chains that source ranges need, if they are new.
+func (e *Engine) writeLengths() error {
+	for _, tb := range e.active {
+		tb.addLengths(e.first)
+	}
+	if e.first.Empty() {
+		return nil
+	}
+	err := e.sendApart(e.first)
+	for _, tb := range e.active {
+		tb.lengthsBefore = tb.lengths
+	}
+	return err
 }
 
 // rewrite prepares a transaction after which the kernel has what the mirror has. Where it can, it writes the difference

@@ -46,6 +46,7 @@ func (tb *table) updateFrontends(t *Transaction, p *port, want []Frontend, sourc
 		tb.countClusterIP(fe, -1)
 	}
 	p.frontends, p.sources = slices.Clone(want), slices.Clone(sources)
+	tb.lengths |= tb.lengthsOf(want, sources)
 }
 
 func (tb *table) countClusterIP(fe Frontend, by int32) {

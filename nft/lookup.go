@@ -79,6 +79,7 @@ func (t *Tables) view(f Family) (*view, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read table %s %s: %w", f, TableName, err)
 	}
+	p.lengths = f.allLengths() // a group without a chain has no elements either
 	v := &view{
 		family: f, kernel: t.kernel, program: p,
 		chains: map[string]chainDef{}, defs: map[string]setDef{}, ranges: map[string][]addrRange{},

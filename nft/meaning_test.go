@@ -109,10 +109,24 @@ func (r *reader) sources(m meaning) {
 			if name == "" || number&localBit != 0 || !strings.HasSuffix(comment, name+`"`) {
 				r.t.Fatalf("%s { %s }: the number is that of %q in %s", set, e, name, mapFirewalled)
 			}
+			if set == setSourceLengths {
+				r.checkGroup(int(number >> poolBits))
+			}
 			where := fmt.Sprintf("%s %s of %s", r.family, set, name)
 			m[where] = append(m[where], fmt.Sprintf("/%d %s %s", number>>poolBits, rest, comment))
 			slices.Sort(m[where])
 		}
+	}
+}
+
+// checkGroup checks that a group of prefix lengths has a chain, and that the program looks at it.
+func (r *reader) checkGroup(last int) {
+	chain := groupChain(last)
+	jumps := slices.ContainsFunc(r.from[r.family+" chain "+sourceRangesChain].Lines, func(rule string) bool {
+		return strings.HasSuffix(rule, " jump "+chain)
+	})
+	if n := len(r.from[r.family+" chain "+chain].Lines); n != lengthsEach || !jumps {
+		r.t.Fatalf("%s: a range needs the chain %s, which has %d rules; the program looks at it: %t", r.family, chain, n, jumps)
 	}
 }
 
@@ -212,7 +226,7 @@ func (r *reader) tableSlots(hashed uint32) []string {
 	}
 }
 
-// plain adds all other sets, and the chains that do not belong to classes.
+// plain adds all other sets, and the chains that do not belong to classes or groups of prefix lengths.
 func (r *reader) plain(m meaning) {
 	ofClass := map[string]bool{}
 	for _, e := range r.maps[mapDispatch] {
@@ -221,8 +235,8 @@ func (r *reader) plain(m meaning) {
 	for where, o := range r.from {
 		family, what, _ := strings.Cut(where, " ")
 		kind, name, _ := strings.Cut(what, " ")
-		if family != r.family || ofClass[name] || strings.HasPrefix(name, tokenPrefix) || strings.HasPrefix(name, hashTablePrefix) ||
-			kind == "map" && slices.Contains(numbered, name) || slices.Contains(numberedSets, name) {
+		if family != r.family || ofClass[name] || strings.HasPrefix(name, sourceRangesChain) || strings.HasPrefix(name, tokenPrefix) ||
+			strings.HasPrefix(name, hashTablePrefix) || kind == "map" && slices.Contains(numbered, name) || slices.Contains(numberedSets, name) {
 			continue
 		}
 		m[where] = append(slices.Clone(o.Lines), o.Elements...)

@@ -5,9 +5,12 @@ package nft
 import (
 	"fmt"
 	"net/netip"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/verdict-proxy/verdict/e2e/lab"
+	"github.com/verdict-proxy/verdict/nft/nlmsg"
 )
 
 // sourcesCase has ranges around one of x's addresses, and whether that address may connect.
@@ -117,5 +120,79 @@ func TestSourceRangesChange(t *testing.T) {
 			top.expectOutcome(t, lab.Outside, q, want)
 			top.expectOutcome(t, lab.Outside, question(tcp, netip.AddrPortFrom(other.Frontends[0].Addr, other.Frontends[0].Port)), lab.Answered)
 		}
+	}
+}
+
+// TestSourceRangeGroups: a group of prefix lengths has a chain from when a range first needs it until everything is compared
+// again. The chain comes in a transaction of its own, before the ranges. A chain that others change is repaired.
+func TestSourceRangeGroups(t *testing.T) {
+	for _, f := range Families() {
+		x := newInterfered(t, 0)
+		sends := &countingKernel{kernel: x.engine.conn}
+		x.engine.conn = sends
+		apply := func(what string, bits, transactions int, groups ...string) {
+			t.Helper()
+			sends.sent = 0
+			x.set(t, sourcesPort(f, 0, []netip.Prefix{netip.PrefixFrom(clientAddr(f), bits).Masked()}))
+			r := mustApply(t, x.engine)
+			if sends.sent != transactions {
+				t.Errorf("%s: %d transactions, want %d:\n%s", what, sends.sent, transactions, r.Text())
+			}
+			wantGroups(t, x.namespace, f, groups...)
+			if intact, err := x.engine.Intact(); !intact || err != nil {
+				t.Errorf("%s: intact: %t, %v", what, intact, err)
+			}
+		}
+		wantGroups(t, x.namespace, f)
+		apply("the first range", 32, 2, "25-32")
+		apply("the same group", 27, 1, "25-32")
+		apply("another group", 9, 2, "25-32", "9-16")
+		apply("back", 30, 1, "25-32", "9-16")
+
+		before := x.listing(t)
+		x.load(t, fmt.Sprintf("flush chain %s verdict source-ranges-25-32\ninsert rule %s verdict source-ranges drop", f, f))
+		if _, err := x.engine.Repair(x.next(t)); err != nil {
+			t.Fatal(err)
+		}
+		compareListings(t, "the chains are not as they were", x.listing(t), before)
+
+		x.load(t, fmt.Sprintf("delete table %s verdict", f))
+		if _, err := x.engine.Repair(x.next(t)); err != nil {
+			t.Fatal(err)
+		}
+		wantGroups(t, x.namespace, f, "25-32")
+	}
+}
+
+// countingKernel counts transactions.
+type countingKernel struct {
+	kernel
+	sent int
+}
+
+func (k *countingKernel) send(b *batch) (Outcome, *nlmsg.Ack, error) {
+	k.sent++
+	return k.kernel.send(b)
+}
+
+// wantGroups checks which groups have a chain, and that these are the ones that the program looks at.
+func wantGroups(t *testing.T, ns *namespace, f Family, groups ...string) {
+	t.Helper()
+	text := ns.nft(t, "list", "table", f.String(), "verdict")
+	var chains, jumps []string
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		if name, ok := strings.CutPrefix(line, "chain source-ranges-"); ok {
+			chains = append(chains, strings.TrimSuffix(name, " {"))
+		}
+		if _, to, ok := strings.Cut(line, " jump source-ranges-"); ok {
+			jumps = append(jumps, to)
+		}
+	}
+	slices.Sort(chains)
+	slices.Sort(jumps)
+	slices.Sort(groups)
+	if !slices.Equal(chains, groups) || !slices.Equal(jumps, groups) {
+		t.Errorf("%s: chains %q, and jumps to %q; want %q", f, chains, jumps, groups)
 	}
 }

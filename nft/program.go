@@ -20,6 +20,7 @@ type program struct {
 	refusing      bool // endpoints that refuse connections are noticed
 
 	affinityShare uint32 // client numbers are below it; 0: defaultAffinityShare
+	lengths       lengthGroups
 }
 
 // program is the program of one family under these globals.
@@ -40,7 +41,7 @@ func (g *Globals) program(f Family) program {
 // program is the table's program under the globals that are wanted.
 func (tb *table) program() program {
 	p := tb.globals.program(tb.family)
-	p.affinityShare = tb.affinityShare
+	p.affinityShare, p.lengths = tb.affinityShare, tb.lengths
 	return p
 }
 

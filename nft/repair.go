@@ -15,9 +15,14 @@ import (
 //
 // If the kernel dropped events, or Check found the change, Repair begins to look at everything. While the result says
 // that there is More, the caller calls Repair with an empty interference, and it looks at the next part.
+//
+// Before the first Set and SetGlobals, Repair does what Mend does.
 func (e *Engine) Repair(i Interference) (Result, error) {
 	if i.Empty() {
 		return e.look(nextPart)
+	}
+	if !e.planned {
+		return e.mendEarly()
 	}
 	// A table that was deleted and made again may be intact and have the elements of another time.
 	e.rebuild = e.rebuild || i.replaced || e.collected()

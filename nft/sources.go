@@ -23,6 +23,15 @@ const (
 // uses, and the program skips the others. Larger groups would be fewer, but each one in use would cost more lookups.
 const lengthsEach = 8
 
+// lengthGroups are groups of lengths, a bit for each. A group has a chain from when a service port first uses it until
+// everything is compared again: 144 of the rules for IPv6 are those of all groups, and most nodes need one or none.
+type lengthGroups uint16
+
+func groupOf(length int) lengthGroups { return 1 << ((length - 1) / lengthsEach) }
+
+// allLengths are the groups that a family can have.
+func (f Family) allLengths() lengthGroups { return 1<<(8*f.addrLen()/lengthsEach) - 1 }
+
 // withLength is the number of a service port with the length of a prefix in bits 27 to 20.
 func withLength(number uint32, length int) uint32 { return uint32(length)<<poolBits | number<<1 }
 
@@ -36,19 +45,20 @@ func groupChain(last int) string {
 	return fmt.Sprintf("%s-%d-%d", sourceRangesChain, last-lengthsEach+1, last)
 }
 
+// lengths are the groups that have a chain.
+func (was existing) lengths(f Family) (groups lengthGroups) {
+	(program{family: f, lengths: f.allLengths()}).eachGroup(func(last int) {
+		if _, there := was.chains[groupChain(last)]; there {
+			groups |= groupOf(last)
+		}
+	})
+	return groups
+}
+
 // sourceChains drop packets from clients outside of the source ranges. A packet has bit limitedBit in its scratch
 // number until its client is found in a range.
 func (p program) sourceChains() []chainDef {
-	var groups []chainDef
-	var each []rule
-	for last := 8 * p.family.addrLen(); last > 0; last -= lengthsEach {
-		groups = append(groups, p.lengthGroup(last))
-		each = append(each, rule{
-			scratchHas(limitedBit), in(setSourceLengths, scratchWithLength(last)), jump(groupChain(last)),
-		})
-	}
-	return append(groups,
-		chainDef{name: sourceRangesChain, rules: each},
+	return append(p.groupChains(), p.sourceRanges(),
 		chainDef{name: limitedChain, rules: []rule{
 			{jump(sourceRangesChain)},
 			// The second look is for a client whose range becomes a shorter or longer one at this moment: the first look
@@ -57,6 +67,31 @@ func (p program) sourceChains() []chainDef {
 			{scratchHas(limitedBit), drop()},
 		}},
 		chainDef{name: limitedOnlyChain, rules: []rule{{jump(limitedChain)}, {clearScratch()}}})
+}
+
+// eachGroup calls a function with the largest length of each group that the program has, longest first.
+func (p program) eachGroup(do func(last int)) {
+	for last := 8 * p.family.addrLen(); last > 0; last -= lengthsEach {
+		if p.lengths&groupOf(last) != 0 {
+			do(last)
+		}
+	}
+}
+
+func (p program) groupChains() (list []chainDef) {
+	p.eachGroup(func(last int) { list = append(list, p.lengthGroup(last)) })
+	return list
+}
+
+// sourceRanges leads to the groups that the service port uses.
+func (p program) sourceRanges() chainDef {
+	c := chainDef{name: sourceRangesChain}
+	p.eachGroup(func(last int) {
+		c.rules = append(c.rules, rule{
+			scratchHas(limitedBit), in(setSourceLengths, scratchWithLength(last)), jump(groupChain(last)),
+		})
+	})
+	return c
 }
 
 // lengthGroup looks for the client in the ranges of one group of lengths, longest first.
@@ -73,6 +108,45 @@ func (p program) lengthGroup(last int) chainDef {
 
 // limited reports whether source ranges hold for the frontend. They do not hold for node ports.
 func (fe *Frontend) limited() bool { return fe.Firewalled && fe.Addr.IsValid() }
+
+// lengthsOf are the groups that the source ranges of a service port need.
+func (tb *table) lengthsOf(frontends []Frontend, sources []netip.Prefix) (groups lengthGroups) {
+	if forEveryone(sources, tb.family) || !slices.ContainsFunc(frontends, func(fe Frontend) bool { return fe.limited() }) {
+		return 0
+	}
+	for _, r := range sources {
+		if FamilyOf(r.Addr()) == tb.family {
+			groups |= groupOf(r.Bits())
+		}
+	}
+	return groups
+}
+
+// recountLengths finds the groups that the service ports need now.
+func (tb *table) recountLengths() {
+	tb.lengths, tb.lengthsBefore = 0, 0
+	for _, p := range tb.ports {
+		tb.lengths |= tb.lengthsOf(p.frontends, p.sources)
+	}
+}
+
+// addLengths writes the chains of groups that are new. They come in a transaction of their own, before the elements that
+// need them: a packet in a chain keeps to the rules of the generation in which it entered, but looks elements up as of
+// now. It would miss a range whose group has no rule yet, and be dropped.
+func (tb *table) addLengths(t *Transaction) {
+	p := tb.program()
+	if p.lengths &^= tb.lengthsBefore; p.lengths == 0 {
+		return
+	}
+	for _, c := range p.groupChains() {
+		t.addChain(tb.family, c)
+	}
+	p.lengths = tb.lengths
+	t.operation(operation{kind: opFlushRules, family: tb.family, name: sourceRangesChain})
+	for _, r := range p.sourceRanges().rules {
+		t.operation(operation{kind: opAddRule, family: tb.family, name: sourceRangesChain, rule: r})
+	}
+}
 
 // forEveryone reports whether one of the ranges covers the whole family. Then there is nothing to look up.
 func forEveryone(sources []netip.Prefix, f Family) bool {

@@ -78,10 +78,11 @@ func (t *Transaction) changes(f Family) bool {
 	return false
 }
 
-// fingerprint names the rules and sets of a table, apart from elements and from which classes there are, and the options
-// of the program. It tells a reader of the listing whether two nodes, or two versions, run the same program.
+// fingerprint names the rules and sets of a table, apart from elements and from which classes and groups of prefix lengths
+// there are, and the options of the program. It tells a reader of the listing whether two nodes, or two versions, run the same program.
 func (tb *table) fingerprint() string {
 	p := tb.program()
+	p.lengths = 0
 	if tb.printed.text == "" || tb.printed.of != p {
 		tb.printed.of, tb.printed.text = p, p.fingerprint(tb.defs[:])
 	}
@@ -90,6 +91,7 @@ func (tb *table) fingerprint() string {
 
 func (p program) fingerprint(defs []setDef) string {
 	h := fnv.New64a()
+	p.lengths = groupOf(8) // one stands for all
 	chains := p.chains()
 	for _, m := range []Method{Random, InTurn, SourceHash} {
 		d := draw{m, exactDraws + 1}

@@ -17,9 +17,11 @@ type table struct {
 	// tokenDraws are the draws that have a token chain, for session affinity. These chains stay.
 	tokenDraws map[draw]bool
 
-	affinityShare  uint32  // as in Options
-	globals        Globals // as wanted; the rules are always written for these
-	written        Globals // those whose elements the latest transaction has
+	lengths        lengthGroups // of source ranges, that have a chain; these chains stay, too
+	lengthsBefore  lengthGroups // the same as of the latest transaction
+	affinityShare  uint32       // as in Options
+	globals        Globals      // as wanted; the rules are always written for these
+	written        Globals      // those whose elements the latest transaction has
 	globalsChanged bool
 
 	clusterIPs refSet

@@ -12,7 +12,7 @@ import (
 type RepairReport struct {
 	Interference dataplane.Interference // with the tables
 	Servers      bool                   // virtual servers were changed, and not the tables
-	Tried        bool                   // false: --repair=false, or a pass that is due writes everything anyway
+	Tried        bool                   // false: --repair=false, or a pass that is due compares everything anyway
 	Result       dataplane.Result
 	Duration     time.Duration
 }
@@ -113,7 +113,9 @@ func (p *Proxier) repair(i dataplane.Interference) (wanted bool) {
 	p.errors.foreign.changed(&i, p.afterInterference(), time.Now())
 	report := RepairReport{Interference: i}
 	switch {
-	case !p.settings.Repair || !p.node.known:
+	case !p.settings.Repair:
+	case !p.node.known:
+		p.mend(i)
 	case p.pace.failures > 0:
 		p.repairLater(i)
 	default:
@@ -127,6 +129,13 @@ func (p *Proxier) repair(i dataplane.Interference) (wanted bool) {
 	}
 	p.repaired(report)
 	return false // after a failure, pace has a pass done
+}
+
+// mend undoes changes of the rules before the first pass: they may keep the answers of the API server away.
+func (p *Proxier) mend(i dataplane.Interference) {
+	if err := p.dataplane.Repair(i).Err; err != nil {
+		p.log.Error("cannot undo what another process changed", "error", err, "next", "the first pass compares everything")
+	}
 }
 
 // repaired reports the end of a repair.
@@ -150,6 +159,8 @@ func (p *Proxier) afterInterference() string {
 		return "nothing, because of --repair=false"
 	case p.pace.failures > 0:
 		return "it is undone when a pass applies again"
+	case !p.node.known:
+		return "rules are put right now, and elements by the first pass"
 	}
 	return "it is undone now"
 }

@@ -10,8 +10,8 @@ import (
 )
 
 // canonical is the text of the tables of Verdict, as nft lists them, without what differs between processes that mean
-// the same: the numbers of pools, classes and tokens, the order of slots, counters, unused classes, and the entries of
-// clients. A hash table that no pool uses stays until the next transaction, and so do its target ports. It returns sorted
+// the same: the numbers of pools, classes and tokens, the order of slots, counters, unused classes and groups of prefix
+// lengths, and the entries of clients. A hash table that no pool uses stays until the next transaction, and so do its target ports. It returns sorted
 // lines.
 func canonical(listing string) []string {
 	var out []string
@@ -291,6 +291,20 @@ func known(names map[uint64]string, v uint64) string {
 
 var leadsTo = regexp.MustCompile(`(?:goto|jump) ([a-z0-9-]+)`)
 
+// groupPrefix begins the names of the chains for groups of prefix lengths.
+const groupPrefix = "source-ranges-"
+
+// groups are the endings of these names for the groups that source ranges use.
+func (t *listed) groups() map[string]bool {
+	const lengths = 8 // of a group
+	out := map[string]bool{}
+	for _, e := range t.elements("source-lengths") {
+		last := number(e.key) >> 20
+		out[fmt.Sprintf("%d-%d", last-lengths+1, last)] = true
+	}
+	return out
+}
+
 // usedChains lists the rules of the fixed chains, of the classes that pools use, and of what these lead to.
 func (t *listed) usedChains(used map[string]bool, n names) (out []string) {
 	spare := map[string]bool{}
@@ -298,8 +312,13 @@ func (t *listed) usedChains(used map[string]bool, n names) (out []string) {
 		spare[chain] = true
 	}
 	var queue []string
+	groups := t.groups()
+	isSpareGroup := func(rule string) bool {
+		_, group, ok := strings.Cut(rule, " jump "+groupPrefix)
+		return ok && !groups[group]
+	}
 	for name := range t.chains {
-		ofClass := strings.HasPrefix(name, "token-") || strings.HasPrefix(name, "table-")
+		ofClass := strings.HasPrefix(name, groupPrefix) || strings.HasPrefix(name, "token-") || strings.HasPrefix(name, "table-")
 		if used[name] || !spare[name] && !ofClass {
 			queue = append(queue, name)
 		}
@@ -311,7 +330,7 @@ func (t *listed) usedChains(used map[string]bool, n names) (out []string) {
 			continue
 		}
 		done[name] = true
-		body := t.chains[name]
+		body := slices.DeleteFunc(slices.Clone(t.chains[name]), isSpareGroup)
 		for i, rule := range body {
 			out = append(out, fmt.Sprintf("chain %s %d | %s", name, i, counterText.ReplaceAllString(rule, " counter")))
 			if m := leadsTo.FindStringSubmatch(rule); m != nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"net"
@@ -177,6 +178,12 @@ func (d *daemon) claimant() (pid int) {
 		})
 	})
 	return pid
+}
+
+// passed reports whether a process has made its first pass.
+func (d *daemon) passed(p *lab.Process) bool {
+	log, err := os.ReadFile(filepath.Join(d.dir, p.Name+".log"))
+	return err == nil && bytes.Contains(log, []byte(`msg="tables written"`))
 }
 
 // send sends a signal to a process of verdict.

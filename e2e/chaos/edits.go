@@ -180,12 +180,12 @@ func saveAndRestore(b *bed, r *rand.Rand) (func() error, error) {
 	}, nil
 }
 
-// canRepair reports whether the daemon is there to repair at once. A daemon repairs nothing before its first pass, which
-// needs the API server.
+// canRepair reports whether the daemon is there to repair at once. Before its first pass, which needs the API server, a
+// daemon repairs no elements.
 func (b *bed) canRepair() bool {
 	p := b.daemon.running()
 	return p != nil && !b.suspended && !b.failing && !slices.Contains(b.daemon.extra, "--repair=false") &&
-		b.monitor.wroteSince(b.daemon.since, p.PID())
+		b.daemon.passed(p)
 }
 
 // forgetUntranslated removes what the node's connection tracking has noted of connections that clients began while rules

@@ -1,6 +1,6 @@
 #!/bin/bash
 # kernels.sh list: print the series of amd64 kernels that Debian's archives have, such as 6.12, oldest first. It leaves out
-# those before 5.13, which Verdict does not support.
+# those before 5.13, which Verdict does not support, and those whose modules are no longer in the archives.
 # kernels.sh expand SERIES...: print these series; "all" stands for the whole list.
 # kernels.sh fetch SERIES FOLDER: unpack the newest kernel of a series into FOLDER, without installing it.
 # The archives are those of supported releases and of their backports, at the addresses where this machine gets its own
@@ -43,7 +43,16 @@ update() {
 	touch "$cache/updated"
 }
 
-packages() { other_apt apt-cache pkgnames linux-image- | grep -E '^linux-image-[0-9]+\.[0-9]+\.[^ ]*-cloud-amd64$' | sort -V; }
+# packages lists the images whose parts are there. apt-cache prints the name of a missing package in angle brackets. The
+# part linux-base has nothing that a test needs.
+packages() {
+	local images
+	images=$(other_apt apt-cache pkgnames linux-image- | grep -E '^linux-image-[0-9]+\.[0-9]+\.[^ ]*-cloud-amd64$' | sort -V)
+	[ -z "$images" ] || other_apt apt-cache depends --no-recommends $images | awk '
+		/^linux-image/ { if (complete) print name; name = $1; complete = 1 }
+		$1 == "Depends:" && $2 ~ /^<linux-(binary|modules)-[0-9]/ { complete = 0 }
+		END { if (complete) print name }'
+}
 
 newest() { packages | grep -E "^linux-image-${1//./\\.}\." | tail -n 1; }
 

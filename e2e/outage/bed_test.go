@@ -209,6 +209,17 @@ func (b *bed) rules(t *testing.T) (names []string) {
 	return names
 }
 
+// withoutElements lists both tables without the elements of their sets.
+func (b *bed) withoutElements(t *testing.T) (text string) {
+	t.Helper()
+	for _, family := range []string{"ip", "ip6"} {
+		list, err := b.Node.Command("nft", "-t", "list", "table", family, "verdict")
+		must(t, err)
+		text += list
+	}
+	return text
+}
+
 func (b *bed) has(t *testing.T, name string) bool {
 	return slices.Contains(b.rules(t), "default/"+name+":http")
 }

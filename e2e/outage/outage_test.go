@@ -43,6 +43,29 @@ func TestRuleThatKeepsTheServerAway(t *testing.T) {
 	b.answers(t)
 }
 
+// TestRulesWhileTheServerIsAway: the API server cannot be reached when the daemon starts, and another process changes the
+// tables. The daemon undoes what happens to rules and to tables as a whole at once: they may be what keeps the server away.
+func TestRulesWhileTheServerIsAway(t *testing.T) {
+	b := newBed(t)
+	b.flags = []string{"--table-owner=off"}
+	b.serve(t)
+	must(t, b.daemon.Kill())
+	must(t, b.plane.Kill(apiserver.Server))
+	b.start(t)
+	b.logged(t, "the rules in the kernel stay as an earlier process left them")
+	for _, script := range []string{
+		"add table ip verdict { flags dormant; }", "insert rule ip6 verdict services drop", "flush chain ip verdict nat-output",
+	} {
+		before := b.withoutElements(t)
+		must(t, b.Node.Load(script))
+		b.expect(t, "after \""+script+"\", the rules are as before", func() bool { return b.withoutElements(t) == before })
+	}
+	b.answers(t)
+	must(t, b.plane.Restart(apiserver.Server))
+	b.create(t, "late", "")
+	b.expect(t, "the new Service is served", func() bool { return b.has(t, "late") })
+}
+
 // TestEtcdRestored: the API server loses some changes. The rules go back as well, whether the revisions of the restored
 // etcd are soon past those that the daemon has seen, or long behind them.
 func TestEtcdRestored(t *testing.T) {
