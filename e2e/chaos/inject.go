@@ -213,7 +213,7 @@ func (b *bed) systemCallsFail(r *rand.Rand) (func() error, error) {
 	share := oneOf(r, int64(20), 100, 300)
 	p := b.daemon.running()
 	for end := time.Now().Add(claimPatience); p != nil && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
-		if b.monitor.wroteSince(b.daemon.since, p.PID()) {
+		if b.daemon.passed(p) {
 			break // it has started; an error at the start would rightly end it
 		}
 	}
