@@ -85,12 +85,7 @@ soak: packages build ## run the daemon for TIME (default 30m) under churn and fo
 
 .PHONY: fuzz
 fuzz: ## fuzz each decoder, and plan and engine together, for FUZZTIME each (default 30s), or EXECS=10000000 executions each
-	@$(GO) list ./... | while read -r package; do \
-		for target in $$($(GO) test -vet=off -list '^Fuzz' $$package | grep '^Fuzz'); do \
-			echo "=== $$package $$target"; \
-			$(GO) test -vet=off -run '^$$' -fuzz "^$$target$$" -fuzztime $(if $(EXECS),$(EXECS)x,$(or $(FUZZTIME),30s)) $$package </dev/null || exit 1; \
-		done; \
-	done
+	@FUZZTIME=$(FUZZTIME) EXECS=$(EXECS) .ci/fuzz.sh
 
 .PHONY: bench
 bench: ## measure changes, first sync, memory and connections at 100 to 50,000 Services (root, 2 minutes; BENCH=-json)
