@@ -136,7 +136,8 @@ func (tb *memoryTable) sortedChains(f Family) []string {
 			ranks[name] = chainRank{group: 1, draw: c.draw, name: prefix}
 		}
 	}
-	for i, c := range (program{family: f, loopback: true, ipvs: true, lengths: f.allLengths()}).chains() { // all chains that a program can have
+	everything := program{family: f, loopback: true, ipvs: true, lengths: f.allLengths()}
+	for i, c := range everything.chains() {
 		ranks[c.name] = chainRank{group: 0, place: i}
 	}
 	if dispatch := tb.sets[mapDispatch]; dispatch != nil {

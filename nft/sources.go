@@ -23,8 +23,9 @@ const (
 // uses, and the program skips the others. Larger groups would be fewer, but each one in use would cost more lookups.
 const lengthsEach = 8
 
-// lengthGroups are groups of lengths, a bit for each. A group has a chain from when a service port first uses it until
-// everything is compared again: 144 of the rules for IPv6 are those of all groups, and most nodes need one or none.
+// lengthGroups are groups of lengths, a bit for each. A group has a chain from when a service port first uses it until the
+// engine compares whole tables again. The chains of all groups would have 36 rules in IPv4 and 144 in IPv6, and most nodes
+// need one or none.
 type lengthGroups uint16
 
 func groupOf(length int) lengthGroups { return 1 << ((length - 1) / lengthsEach) }

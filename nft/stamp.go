@@ -79,7 +79,8 @@ func (t *Transaction) changes(f Family) bool {
 }
 
 // fingerprint names the rules and sets of a table, apart from elements and from which classes and groups of prefix lengths
-// there are, and the options of the program. It tells a reader of the listing whether two nodes, or two versions, run the same program.
+// there are, and the options of the program. It tells a reader of the listing whether two nodes, or two versions, run the
+// same program.
 func (tb *table) fingerprint() string {
 	p := tb.program()
 	p.lengths = 0

@@ -32,7 +32,8 @@ func (l *interferenceLog) changed(i *dataplane.Interference, next string, now ti
 	} else {
 		l.said = now
 	}
-	l.log.Log(context.Background(), level, "another process changed the tables of Verdict", "process", i.Process, "pid", i.PID, "changed", i.String(), "next", next)
+	l.log.Log(context.Background(), level, "another process changed the tables of Verdict", "process", i.Process, "pid", i.PID,
+		"changed", i.String(), "next", next)
 }
 
 // repaired logs the end of a repair, or counts it if the change was only counted.
