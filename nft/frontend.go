@@ -58,14 +58,14 @@ func (tb *table) countClusterIP(fe Frontend, by int32) {
 // frontendElements lists the elements of frontends and of their source ranges, sorted by set and key, each once.
 func (tb *table) frontendElements(t *Transaction, p *port, frontends []Frontend, sources []netip.Prefix) []placed {
 	out := make([]placed, 0, 2*len(frontends)+2*len(sources))
-	limit := limitedBit
-	if forEveryone(sources, tb.family) {
-		limit = 0
+	limit := uint32(0)
+	if tb.looksUpSources(frontends, sources) {
+		limit = limitedBit
 	}
 	for i := range frontends {
 		out = tb.appendFrontend(t, out, p, &frontends[i], limit)
 	}
-	if limit != 0 && slices.ContainsFunc(frontends, func(fe Frontend) bool { return fe.limited() }) {
+	if limit != 0 {
 		out = tb.appendSources(t, out, p, sources)
 	}
 	slices.SortStableFunc(out, func(a, b placed) int { return comparePlaced(a, b, t.arena) })

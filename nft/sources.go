@@ -110,9 +110,14 @@ func (p program) lengthGroup(last int) chainDef {
 // limited reports whether source ranges hold for the frontend. They do not hold for node ports.
 func (fe *Frontend) limited() bool { return fe.Firewalled && fe.Addr.IsValid() }
 
+// looksUpSources reports whether the program has to look for clients of a service port in its source ranges.
+func (tb *table) looksUpSources(frontends []Frontend, sources []netip.Prefix) bool {
+	return !forEveryone(sources, tb.family) && slices.ContainsFunc(frontends, func(fe Frontend) bool { return fe.limited() })
+}
+
 // lengthsOf are the groups that the source ranges of a service port need.
 func (tb *table) lengthsOf(frontends []Frontend, sources []netip.Prefix) (groups lengthGroups) {
-	if forEveryone(sources, tb.family) || !slices.ContainsFunc(frontends, func(fe Frontend) bool { return fe.limited() }) {
+	if !tb.looksUpSources(frontends, sources) {
 		return 0
 	}
 	for _, r := range sources {
