@@ -41,6 +41,22 @@ users: [{name: u, user: {}}]
 current-context: c
 `
 
+// untracked keeps out of the table of connections what the kernel would remove from a full one at a moment of its own:
+// flows of which it has not seen both directions from the start. Such are the connections with the API server, which are
+// older than the rules of the daemon, and the reports of multicast groups. Their removal makes room for a new connection.
+const untracked = `table ip untracked {
+	chain output {
+		type filter hook output priority raw
+		tcp dport 6444 notrack
+		tcp sport 6444 notrack
+		ip protocol igmp notrack
+	}
+	chain prerouting {
+		type filter hook prerouting priority raw
+		ip protocol igmp notrack
+	}
+}`
+
 // newBed makes the world, and starts the daemon with these further objects.
 func newBed(t testing.TB, further ...object) *bed {
 	t.Helper()
@@ -59,6 +75,7 @@ func newBedWithout(t testing.TB) *bed {
 	b.server.put(node(), service("default", "kubernetes", netip.MustParseAddrPort("10.96.0.1:443"), false),
 		service("shop", "calm", calmFrontend, false), slice("shop", "calm", pod("a", 8080), pod("b", 8080)),
 		service("tenant", "sticky", stickyFrontend, true), sticky)
+	b.Node.Must(t, untracked, "nft", "-f", "-")
 	b.Node.MustDo(t, func() error { b.server.listen(t, "127.0.0.1:6444"); return nil })
 	if err := os.WriteFile(filepath.Join(b.dir, "kubeconfig"), []byte(kubeconfig), 0o600); err != nil {
 		t.Fatal(err)
