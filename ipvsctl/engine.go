@@ -25,6 +25,7 @@ type Options struct {
 // the kernel, and Tick ends drains. Only one goroutine at a time may use it.
 type Engine struct {
 	kernel  kernel
+	dial    func() (kernel, error) // opens another one when the sockets are lost; nil: there is none
 	options Options
 	servers map[Key]*server
 	names   map[string][]Key
@@ -84,6 +85,7 @@ func Open(o Options) (*Engine, error) {
 		c.close()
 		return nil, err
 	}
+	e.dial = func() (kernel, error) { return dial(o.NetNS) }
 	return e, nil
 }
 

@@ -36,7 +36,9 @@ func (o Outcome) String() string {
 // conn is a netlink socket to nf_tables. It is used by one goroutine.
 type conn struct {
 	sock        *socket.Conn
-	netns       int // as in Options
+	netns       int    // as in Options
+	port        uint32 // the address of the socket, and of the one that replaces it
+	lost        bool   // the socket is of no use any more; the next request opens another one
 	writeBuffer int
 	answers     []byte
 	wire        wire // for requests outside batches
@@ -53,23 +55,53 @@ const answerTimeout = 10 * time.Second
 // a refused batch.
 const smallBuffer = 1 << 20
 
-// dial opens the socket in the network namespace of a file descriptor; 0: in the present one.
+// dial opens a socket in the network namespace of a file descriptor; 0: in the present one.
 func dial(netns int) (*conn, error) {
-	config := &socket.Config{NetNS: netns}
-	sock, err := socket.Socket(unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_NETFILTER, "nf_tables", config)
+	c := &conn{netns: netns, answers: make([]byte, 1<<16), patience: answerTimeout}
+	return c, c.open()
+}
+
+// reopen opens another socket in the place of one that is lost. If we own the tables, they lose their owner with the
+// socket, and the next transaction takes them again.
+func (c *conn) reopen() error {
+	if !c.lost {
+		return nil
+	}
+	_ = c.sock.Close() // it is of no use, whatever the kernel says
+	return c.open()
+}
+
+// note notes whether an error means that the socket is lost.
+func (c *conn) note(err error) error {
+	c.lost = c.lost || nlmsg.Lost(err)
+	return err
+}
+
+// open opens the socket. One that replaces another has its address: the watcher tells the engine's commits from those of
+// other processes by it.
+func (c *conn) open() error {
+	sock, err := socket.Socket(unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_NETFILTER, "nf_tables", &socket.Config{NetNS: c.netns})
 	if err != nil {
-		return nil, fmt.Errorf("open netlink socket to nf_tables: %w", err)
+		return fmt.Errorf("open netlink socket to nf_tables: %w", err)
 	}
-	c := &conn{sock: sock, netns: netns, answers: make([]byte, 1<<16), patience: answerTimeout}
+	c.sock, c.writeBuffer = sock, 0
 	if err := c.prepare(); err != nil {
-		return nil, errors.Join(err, sock.Close())
+		return errors.Join(err, sock.Close())
 	}
-	return c, nil
+	c.lost, c.unread = false, false
+	return nil
 }
 
 func (c *conn) prepare() error {
-	if err := c.sock.Bind(&unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+	if err := c.sock.Bind(&unix.SockaddrNetlink{Family: unix.AF_NETLINK, Pid: c.port}); err != nil {
 		return fmt.Errorf("bind netlink socket to nf_tables: %w", err)
+	}
+	addr, err := c.sock.Getsockname()
+	if err != nil {
+		return fmt.Errorf("find the address of the netlink socket to nf_tables: %w", err)
+	}
+	if own, ok := addr.(*unix.SockaddrNetlink); ok {
+		c.port = own.Pid
 	}
 	// The kernel's errors name the attribute at fault, and do not repeat the message (up to 64 KiB) that they answer.
 	for _, option := range []int{unix.NETLINK_EXT_ACK, unix.NETLINK_CAP_ACK} {
@@ -89,7 +121,7 @@ func (c *conn) growWriteBuffer(size int) error {
 	if size <= c.writeBuffer {
 		return nil
 	}
-	if err := c.sock.SetWriteBuffer(size); err != nil {
+	if err := c.note(c.sock.SetWriteBuffer(size)); err != nil {
 		return fmt.Errorf("size netlink send buffer for %d bytes: %w", size, err)
 	}
 	c.writeBuffer = size
@@ -108,6 +140,9 @@ func (c *conn) close() error { return c.sock.Close() }
 // send gives a batch to the kernel. The kernel processes it inside the system call, so all answers are there when the
 // call returns. Without any answer the outcome is unknown.
 func (c *conn) send(b *batch) (Outcome, *nlmsg.Ack, error) {
+	if err := c.reopen(); err != nil {
+		return Rejected, nil, err
+	}
 	if err := c.growWriteBuffer(len(b.Buf) + len(b.Buf)/8); err != nil {
 		return Rejected, nil, err
 	}
@@ -121,9 +156,12 @@ func (c *conn) send(b *batch) (Outcome, *nlmsg.Ack, error) {
 
 // sendRaw sends a request. The caller that has read all answers sets unread to false.
 func (c *conn) sendRaw(messages []byte) error {
+	if err := c.reopen(); err != nil {
+		return err
+	}
 	c.drain()
 	c.unread = true
-	if err := nlmsg.Send(c.sock, messages); err != nil {
+	if err := c.note(nlmsg.Send(c.sock, messages)); err != nil {
 		return fmt.Errorf("send %d bytes to nf_tables: %w", len(messages), err)
 	}
 	return nil
@@ -137,20 +175,20 @@ func (c *conn) wait() (int, error) {
 	if !c.deadline.IsZero() && time.Now().After(c.deadline) {
 		return 0, errSlow
 	}
-	if err := c.sock.SetReadDeadline(time.Now().Add(c.patience)); err != nil {
+	if err := c.note(c.sock.SetReadDeadline(time.Now().Add(c.patience))); err != nil {
 		return 0, fmt.Errorf("set read deadline: %w", err)
 	}
 	n, _, err := c.sock.Recvfrom(context.Background(), c.answers, 0)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return 0, fmt.Errorf("none came within %s", c.patience)
 	}
-	return n, err
+	return n, c.note(err)
 }
 
 // sendFailure is the outcome after a failed system call: Rejected for errors that occur before the kernel reads the
 // batch, Unknown for errors that may occur later.
 func sendFailure(err error) Outcome {
-	for _, before := range []error{unix.EMSGSIZE, unix.ENOMEM, unix.EPERM, unix.EBADF, unix.EACCES} {
+	for _, before := range []error{unix.EMSGSIZE, unix.ENOMEM, unix.EPERM, unix.EBADF, unix.ENOTSOCK, unix.EACCES} {
 		if errors.Is(err, before) {
 			return Rejected
 		}
@@ -220,5 +258,5 @@ func (c *conn) receive() (n int, err error) {
 	readErr := raw.Control(func(fd uintptr) {
 		n, _, err = unix.Recvfrom(int(fd), c.answers, unix.MSG_DONTWAIT)
 	})
-	return n, errors.Join(readErr, err)
+	return n, c.note(errors.Join(readErr, err))
 }

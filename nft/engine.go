@@ -17,8 +17,8 @@ import (
 // changes. Apply gives them to the kernel as one transaction (parts.go has the exception: large tables that do not
 // exist yet). Only one goroutine may use an engine.
 //
-// The engine keeps a mirror of everything it was asked for. If the kernel refuses a transaction, or the outcome stays
-// unknown, the next Apply writes both tables as a whole from the mirror. So no change is lost.
+// The engine keeps a mirror of everything it was asked for. If the kernel refuses a transaction, the next Apply writes both
+// tables as a whole from the mirror. If a transaction gets lost, the next Apply writes what differs. So no change is lost.
 type Engine struct {
 	conn    kernel
 	tables  [2]*table
@@ -33,6 +33,7 @@ type Engine struct {
 	// startOver: the kernel refused to replace what is in the tables. The next Apply deletes them, and affinity with
 	// them.
 	startOver bool
+	refusal   bool     // the kernel refused the latest transaction, and not for want of memory
 	unnamed   uint32   // the message with an element that the kernel refused and did not name; 0: none
 	whole     families // tables that the transaction writes as a whole, and not by a difference
 	fresh     bool     // there were no tables when the transaction was prepared
@@ -226,7 +227,7 @@ type Result struct {
 }
 
 // Apply gives all collected changes to the kernel. If the outcome is not Applied, the error says why, and the next
-// Apply writes everything. Without changes, Apply sends nothing.
+// Apply compares everything with the kernel, or writes it. Without changes, Apply sends nothing.
 func (e *Engine) Apply() (Result, error) {
 	r, err := e.apply()
 	if r.Outcome == Applied {
@@ -250,13 +251,14 @@ func (e *Engine) apply() (Result, error) {
 		e.applies++
 		return r, nil
 	}
+	e.refusal = false
 	err = e.commit(&r)
 	e.rebuild = r.Outcome != Applied
-	// Without memory, the kernel still has what it had, and the difference needs less of it than everything.
-	short := errors.Is(err, unix.ENOMEM)
-	e.afresh = e.rebuild && !short
-	var refused *RefusedError // then only one service port is in the way
-	e.startOver = e.whole.any() && r.Outcome == Rejected && !short && !errors.As(err, &refused)
+	// Without a refusal, the difference is enough: the transaction got lost, or the kernel had no memory, and the
+	// difference needs less of it than everything.
+	e.afresh = e.rebuild && e.refusal
+	var one *RefusedError // then only one service port is in the way
+	e.startOver = e.whole.any() && r.Outcome == Rejected && e.refusal && !errors.As(err, &one)
 	if r.Outcome == Applied {
 		e.applied(full)
 	}
@@ -384,6 +386,7 @@ func (e *Engine) send(r *Result) error {
 	outcome, why, err := e.conn.send(&e.batch)
 	r.Kernel += time.Since(start)
 	r.Outcome = outcome
+	e.refusal = why != nil && !errors.Is(why.Err(), unix.ENOMEM)
 	if why != nil {
 		return e.refused(why, e.whole.any())
 	}

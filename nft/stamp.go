@@ -122,7 +122,7 @@ func (e *Engine) readBack(t *Transaction, r *Result, cause error) error {
 		}
 		applied, err := e.hasStamp(tb, tb.coming)
 		if err != nil {
-			err = fmt.Errorf("find out whether the transaction was applied: %w; the next one writes everything", err)
+			err = fmt.Errorf("find out whether the transaction was applied: %w; the next one compares everything with the kernel", err)
 			return errors.Join(cause, err)
 		}
 		if !applied {

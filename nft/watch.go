@@ -120,16 +120,12 @@ func (e *Engine) Watch() (*Watcher, error) {
 	if !ok {
 		return nil, errors.New("watch nf_tables: a kernel in memory has no other processes")
 	}
-	own, err := c.portID()
-	if err != nil {
-		return nil, fmt.Errorf("watch nf_tables: find the address of the engine's socket: %w", err)
-	}
 	sock, err := socket.Socket(unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_NETFILTER, "nf_tables events", &socket.Config{NetNS: e.netns})
 	if err != nil {
 		return nil, fmt.Errorf("watch nf_tables: open netlink socket: %w", err)
 	}
 	w := &Watcher{sock: sock, buffer: make([]byte, 1<<16)}
-	if err := w.join(own); err != nil {
+	if err := w.join(c.port); err != nil {
 		return nil, errors.Join(fmt.Errorf("watch nf_tables: %w", err), sock.Close())
 	}
 	return w, nil
@@ -166,23 +162,6 @@ func hostToNetwork(v uint32) uint32 {
 	var b [4]byte
 	binary.NativeEndian.PutUint32(b[:], v)
 	return binary.BigEndian.Uint32(b[:])
-}
-
-// portID is the address of the socket.
-func (c *conn) portID() (uint32, error) {
-	raw, err := c.sock.SyscallConn()
-	if err != nil {
-		return 0, err
-	}
-	var addr unix.Sockaddr
-	var nameErr error
-	if err := raw.Control(func(fd uintptr) { addr, nameErr = unix.Getsockname(int(fd)) }); err != nil {
-		return 0, err
-	}
-	if nl, ok := addr.(*unix.SockaddrNetlink); ok {
-		return nl.Pid, nameErr
-	}
-	return 0, nameErr
 }
 
 // Close ends the watch.

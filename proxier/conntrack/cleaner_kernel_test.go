@@ -16,6 +16,7 @@ import (
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
+	"github.com/verdict-proxy/verdict/e2e/netns"
 	"github.com/verdict-proxy/verdict/nft/nlmsg"
 	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
@@ -256,6 +257,30 @@ func TestDeletesThisVeryFlow(t *testing.T) {
 	removed, err = c.table.remove(state.IPv4, [][]byte{key, key})
 	if got := n.flows(t); removed != 1 || err != nil || len(got) != 0 {
 		t.Errorf("removing a flow twice: %d, %v, left %v", removed, err, got)
+	}
+}
+
+// TestLostSocket: a cleaner that lost its socket opens another one.
+func TestLostSocket(t *testing.T) {
+	n := newNamespace(t)
+	c := n.cleaner(t)
+	raw, err := c.table.(*kernel).sock.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := raw.Control(func(fd uintptr) { netns.Lose(t, int(fd)) }); err != nil {
+		t.Fatal(err)
+	}
+	n.add(t, "udp 10.9.0.1:1001 10.96.0.10:53 10.0.0.1:53")
+	old, next := service("10.96.0.10:53>10.0.0.1:53"), service()
+	if _, err := c.Clean(stale(old, next), nodePortAddrs); !nlmsg.Lost(err) {
+		t.Fatalf("without a socket: error %v", err)
+	}
+	if _, err := c.Clean(stale(old, next), nodePortAddrs); err != nil {
+		t.Fatal(err)
+	}
+	if left := n.flows(t); len(left) > 0 {
+		t.Errorf("left: %v", left)
 	}
 }
 

@@ -15,25 +15,35 @@ import (
 
 // kernel is the kernel's table, through a netlink socket.
 type kernel struct {
-	sock *socket.Conn
-	in   []byte
-	out  request
+	sock  *socket.Conn
+	netns int  // as in Options
+	lost  bool // the socket is of no use any more; the next question opens another one
+	in    []byte
+	out   request
 }
 
 func dial(netns int) (*kernel, error) {
-	sock, err := socket.Socket(unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_NETFILTER, "conntrack", &socket.Config{NetNS: netns})
+	k := &kernel{netns: netns, in: make([]byte, 1<<16)}
+	return k, k.open()
+}
+
+func (k *kernel) open() error {
+	sock, err := socket.Socket(unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_NETFILTER, "conntrack", &socket.Config{NetNS: k.netns})
 	if err != nil {
-		return nil, fmt.Errorf("open netlink socket to conntrack: %w", err)
+		return fmt.Errorf("open netlink socket to conntrack: %w", err)
 	}
-	k := &kernel{sock: sock, in: make([]byte, 1<<16)}
 	if err := sock.Bind(&unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
-		return nil, errors.Join(fmt.Errorf("bind netlink socket to conntrack: %w", err), sock.Close())
+		return errors.Join(fmt.Errorf("bind netlink socket to conntrack: %w", err), sock.Close())
 	}
 	// The answers to deletions do not need to repeat them.
 	if err := sock.SetsockoptInt(unix.SOL_NETLINK, unix.NETLINK_CAP_ACK, 1); err != nil {
-		return nil, errors.Join(fmt.Errorf("set netlink option of socket to conntrack: %w", err), sock.Close())
+		return errors.Join(fmt.Errorf("set netlink option of socket to conntrack: %w", err), sock.Close())
 	}
-	return k, nil
+	if k.sock != nil {
+		_ = k.sock.Close() // it is lost, whatever the kernel says
+	}
+	k.sock, k.lost = sock, false
+	return nil
 }
 
 func (k *kernel) close() error { return k.sock.Close() }
@@ -124,10 +134,21 @@ func (k *kernel) removeSome(family state.Family, keys [][]byte) (removed int, er
 }
 
 func (k *kernel) send() error {
-	if err := nlmsg.Send(k.sock, k.out.Buf); err != nil {
+	if k.lost {
+		if err := k.open(); err != nil {
+			return err
+		}
+	}
+	if err := k.note(nlmsg.Send(k.sock, k.out.Buf)); err != nil {
 		return fmt.Errorf("send to conntrack: %w", err)
 	}
 	return nil
+}
+
+// note notes whether an error means that the socket is lost.
+func (k *kernel) note(err error) error {
+	k.lost = k.lost || nlmsg.Lost(err)
+	return err
 }
 
 // answerTimeout ends the wait for an answer that got lost. The kernel answers while the question is being sent.
@@ -137,12 +158,12 @@ const answerTimeout = 10 * time.Second
 // questions, which remain in the socket after a failure.
 func (k *kernel) receive(first, last uint32, fn func(nlmsg.Messages) (bool, error)) error {
 	for {
-		if err := k.sock.SetReadDeadline(time.Now().Add(answerTimeout)); err != nil {
+		if err := k.note(k.sock.SetReadDeadline(time.Now().Add(answerTimeout))); err != nil {
 			return fmt.Errorf("set read deadline of socket to conntrack: %w", err)
 		}
 		n, _, err := k.sock.Recvfrom(context.Background(), k.in, 0)
 		if err != nil {
-			return fmt.Errorf("receive from conntrack: %w", err)
+			return fmt.Errorf("receive from conntrack: %w", k.note(err))
 		}
 		m := nlmsg.NewMessages(k.in[:n])
 		for m.Next() {

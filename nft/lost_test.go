@@ -1,0 +1,86 @@
+//go:build !nokernel
+
+package nft
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/verdict-proxy/verdict/e2e/netns"
+	"github.com/verdict-proxy/verdict/nft/nlmsg"
+)
+
+// lose makes an engine lose its socket.
+func lose(t *testing.T, e *Engine) {
+	t.Helper()
+	raw, err := e.conn.(*conn).sock.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := raw.Control(func(fd uintptr) { netns.Lose(t, int(fd)) }); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestLostSocket: an engine that lost its socket opens another one, and writes what failed. Its watcher hears nothing of the
+// engine's commits.
+func TestLostSocket(t *testing.T) {
+	n := newNamespace(t)
+	e := n.engine(t)
+	w, err := e.Watch()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	mustSet(t, e, manyPorts(IPv4, 0, 100)...)
+	mustApply(t, e)
+	for round := range 3 {
+		lose(t, e)
+		mustSet(t, e, manyPorts(IPv4, 100+round, 1)...)
+		if r, err := e.Apply(); r.Outcome != Rejected || !nlmsg.Lost(err) {
+			t.Fatalf("without a socket: outcome %s, error %v", r.Outcome, err)
+		}
+		if r := mustApply(t, e); r.Added > 10 {
+			t.Errorf("the engine wrote %d elements; want what differs", r.Added)
+		}
+	}
+	checkMirror(t, n, e)
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if i, err := w.Next(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("the watcher heard of %s, error %v; want nothing", &i, err)
+	}
+}
+
+// TestLostSocketOfOwner: tables whose owner lost its socket have that owner again after the next transaction.
+func TestLostSocketOfOwner(t *testing.T) {
+	n := newNamespace(t)
+	e := ownerEngine(t, n)
+	mustApply(t, e)
+	lose(t, e)
+	mustSet(t, e, manyPorts(IPv4, 0, 1)...)
+	if _, err := e.Apply(); !nlmsg.Lost(err) {
+		t.Fatalf("without a socket: error %v", err)
+	}
+	mustApply(t, e)
+	checkOwned(t, e, true)
+}
+
+// TestLostSocketOfReader: what reads the tables goes on as well.
+func TestLostSocketOfReader(t *testing.T) {
+	n := newNamespace(t)
+	e := n.engine(t)
+	mustSet(t, e, manyPorts(IPv4, 0, 3)...)
+	mustApply(t, e)
+	lose(t, e)
+	if _, err := e.Repair(Interference{Lost: true}); !nlmsg.Lost(err) {
+		t.Fatalf("error %v, want that the socket is lost", err)
+	}
+	n.nft(t, "flush map ip verdict services")
+	if _, err := e.Repair(Interference{Lost: true}); err != nil {
+		t.Fatal(err)
+	}
+	checkMirror(t, n, e)
+}
