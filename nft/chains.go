@@ -259,6 +259,18 @@ func (d draw) attempts() []draw {
 	return list
 }
 
+// perAttempt is a rule for each attempt. Equal attempts share one.
+func (d draw) perAttempt(build func(draw) rule) (rules []rule) {
+	of := map[draw]rule{}
+	for _, a := range d.attempts() {
+		if of[a] == nil {
+			of[a] = build(a)
+		}
+		rules = append(rules, of[a])
+	}
+	return rules
+}
+
 // classChain is the chain of a class: it draws a slot of the pool in the scratch number, and translates.
 func (p program) classChain(c class) chainDef {
 	if c.affinity > 0 {
@@ -267,11 +279,9 @@ func (p program) classChain(c class) chainDef {
 	if c.hashed() {
 		return chainDef{name: c.chain(), rules: p.hashedRules(c)}
 	}
-	var rules []rule
-	for _, d := range c.attempts() {
-		rules = append(rules, rule{p.dnat(mapEndpoints, masked(poolMask), p.drawn(d))})
-	}
-	return chainDef{name: c.chain(), rules: rules}
+	return chainDef{name: c.chain(), rules: c.perAttempt(func(d draw) rule {
+		return rule{p.dnat(mapEndpoints, masked(poolMask), p.drawn(d))}
+	})}
 }
 
 // tokenPrefix begins the names of chains that draw tokens.
@@ -281,11 +291,9 @@ func (d draw) tokenChain() string { return tokenPrefix + d.String() }
 
 // tokenDrawChain draws a token of the pool in the scratch number and leaves it there.
 func (p program) tokenDrawChain(d draw) chainDef {
-	var rules []rule
-	for _, d := range d.attempts() {
-		rules = append(rules, rule{setScratch(mapStickySlots, masked(poolMask), p.drawn(d)), returnNow()})
-	}
-	return chainDef{name: d.tokenChain(), rules: rules}
+	return chainDef{name: d.tokenChain(), rules: d.perAttempt(func(d draw) rule {
+		return rule{setScratch(mapStickySlots, masked(poolMask), p.drawn(d)), returnNow()}
+	})}
 }
 
 // stickyRules draws a token (ordinal and service port), lets the affinity map replace it by the client's earlier token,

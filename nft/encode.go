@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
 
 	"github.com/verdict-proxy/verdict/nft/nlmsg"
@@ -85,11 +84,12 @@ func (b *batch) trial(t *Transaction) error {
 	return nil
 }
 
-// estimate is about how many bytes the elements take in messages. The buffer gets this size at once: a buffer that
-// grows in steps would leave several times as much garbage.
+// estimate is about how many bytes the messages take. The buffer gets this size at once: a buffer that grows in steps
+// would leave several times as much garbage.
 func (t *Transaction) estimate() int {
 	const perElement = 6 * nlmsg.AttributeHeaderSize // around the element, its key and its data
-	n := len(t.arena)
+	const perOperation = 384                         // most are rules
+	n := len(t.arena) + perOperation*(len(t.before)+len(t.after))
 	for f := range t.elements {
 		for id := range t.elements[f] {
 			c := &t.elements[f][id]
@@ -195,20 +195,16 @@ func (b *batch) addRule(o *operation) error {
 	b.Text(unix.NFTA_RULE_TABLE, o.tableName())
 	b.Text(unix.NFTA_RULE_CHAIN, o.name)
 	list := b.Nest(unix.NFTA_RULE_EXPRESSIONS)
-	for _, e := range o.rule.exprs() {
-		if l, ok := e.(*expr.Lookup); ok && l.SetID == protocolsSetID {
-			e = &expr.Lookup{SourceRegister: l.SourceRegister, SetName: l.SetName, SetID: b.setIDs}
-		}
-		body, err := expr.Marshal(byte(o.family), e)
-		if err != nil {
-			return err
-		}
+	digest, err := o.rule.encode(o.family, b.setIDs, func(body []byte) {
 		item := b.Nest(unix.NFTA_LIST_ELEM)
 		b.Raw(body)
 		b.Unnest(item)
+	})
+	if err != nil {
+		return err
 	}
 	b.Unnest(list)
-	b.ruleDigest(unix.NFTA_RULE_USERDATA, o.rule.digest(o.family))
+	b.ruleDigest(unix.NFTA_RULE_USERDATA, digest)
 	b.End(start)
 	return nil
 }

@@ -240,8 +240,10 @@ func (e *Engine) apply() (Result, error) {
 	full := e.rebuild
 	e.planned = true
 	err := e.prepare()
-	tx, first := e.tx, e.first
-	r := Result{Full: full, Changed: e.takeChanged(), Text: func() string { return first.String() + tx.String() }, Head: tx.head}
+	r := Result{Full: full, Changed: e.takeChanged(), Text: e.tx.String, Head: e.tx.head}
+	if first, tx := e.first, e.tx; first != nil {
+		r.Text = func() string { return first.String() + tx.String() }
+	}
 	if err != nil {
 		r.Outcome = Rejected
 		return r, err
@@ -288,7 +290,7 @@ func (e *Engine) applied(full bool) {
 
 // prepare completes the transaction: with what the collected changes leave out, or with what the kernel lacks.
 func (e *Engine) prepare() error {
-	e.fresh, e.whole, e.first = e.rebuild, families{}, &Transaction{}
+	e.fresh, e.whole, e.first = e.rebuild, families{}, nil
 	if e.rebuild {
 		e.tx.reset()
 		return e.rewrite()
@@ -306,11 +308,12 @@ func (e *Engine) prepare() error {
 
 // writeLengths sends the chains that source ranges need, if they are new.
 func (e *Engine) writeLengths() error {
+	if !slices.ContainsFunc(e.active, func(tb *table) bool { return tb.lengths&^tb.lengthsBefore != 0 }) {
+		return nil
+	}
+	e.first = &Transaction{}
 	for _, tb := range e.active {
 		tb.addLengths(e.first)
-	}
-	if e.first.Empty() {
-		return nil
 	}
 	err := e.sendApart(e.first)
 	for _, tb := range e.active {

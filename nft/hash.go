@@ -97,7 +97,10 @@ type hashTables struct {
 
 // prefer sets what the pools had in the map hash-tables of an earlier process; nil: there is none any more.
 func (h *hashTables) prefer(earlier map[uint32]uint32) {
-	h.preferred, h.reserved = map[uint32]uint32{}, map[uint32]bool{}
+	h.preferred, h.reserved = nil, nil
+	if len(earlier) > 0 {
+		h.preferred, h.reserved = map[uint32]uint32{}, map[uint32]bool{}
+	}
 	for pool, value := range earlier {
 		h.preferred[pool] = value >> tableShift
 		h.reserved[value>>tableShift] = true

@@ -3,6 +3,7 @@ package nft
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -53,15 +54,15 @@ func (tb *table) noteFlags(found existing) {
 // transaction of its own, because the kernel refuses one that also adds or deletes base chains (EINVAL). It comes last,
 // so a table has the right contents when it wakes.
 func (e *Engine) setFlags(r *Result) error {
+	if !slices.ContainsFunc(e.active, func(tb *table) bool { return tb.reflag }) {
+		return nil
+	}
 	t := &Transaction{}
 	for _, tb := range e.active {
 		if tb.reflag {
 			t.operation(operation{kind: opAddTable, family: tb.family, flags: tb.nextFlags})
 		}
 		tb.reflag = false
-	}
-	if t.Empty() {
-		return nil
 	}
 	tx, whole := e.tx, e.whole
 	defer func() { e.tx, e.whole = tx, whole }()

@@ -60,15 +60,37 @@ func (tb *table) rulesShape(c *chainDef) rulesShape {
 
 // digest is a hash of a rule's bytecode. A rule that cannot be encoded cannot be sent either.
 func (r rule) digest(f Family) uint64 {
+	digest, _ := r.encode(f, 0, func([]byte) {})
+	return digest
+}
+
+// encode calls each with the bytecode of the expressions, and returns the digest. The set of protocols gets a number,
+// which is another one in each batch, and counts as 0 in the digest.
+func (r rule) encode(f Family, protocols uint32, each func(body []byte)) (uint64, error) {
 	h := fnv.New64a()
 	for _, e := range r.exprs() {
-		if l, ok := e.(*expr.Lookup); ok && l.SetID == protocolsSetID {
-			e = &expr.Lookup{SourceRegister: l.SourceRegister, SetName: l.SetName} // its number is another one in each batch
+		plain := withProtocols(e, 0)
+		body, err := expr.Marshal(byte(f), plain)
+		if err != nil {
+			return 0, err
 		}
-		body, _ := expr.Marshal(byte(f), e)
-		_, _ = h.Write(body)
+		_, _ = h.Write(body) // cannot fail
+		if plain != e {
+			if body, err = expr.Marshal(byte(f), withProtocols(e, protocols)); err != nil {
+				return 0, err
+			}
+		}
+		each(body)
 	}
-	return h.Sum64()
+	return h.Sum64(), nil
+}
+
+// withProtocols gives the set of protocols a number. It returns other expressions as they are.
+func withProtocols(e expr.Any, set uint32) expr.Any {
+	if l, ok := e.(*expr.Lookup); ok && l.SetID == protocolsSetID {
+		return &expr.Lookup{SourceRegister: l.SourceRegister, SetName: l.SetName, SetID: set}
+	}
+	return e
 }
 
 func (w *wire) ruleDigest(attr uint16, digest uint64) {

@@ -21,7 +21,11 @@ type Turns[V any] struct {
 	waiting map[string][]V  // by namespace; none is empty
 	held    map[string][]V  // the same for namespaces on hold
 	size    int             // how many values there are in waiting
+	peak    int             // how many there were at most since the queue was empty
 }
+
+// longQueue is how many values a queue had that lets go of its memory when it is empty.
+const longQueue = 1000
 
 // NewTurns returns Turns in which nothing waits.
 func NewTurns[V any]() Turns[V] {
@@ -68,6 +72,7 @@ func (q *Turns[V]) Push(namespace string, v V) {
 		return
 	}
 	q.size++
+	q.peak = max(q.peak, q.size)
 	q.waiting[namespace] = append(q.waiting[namespace], v)
 	if !q.listed[namespace] {
 		q.listed[namespace] = true
@@ -87,13 +92,20 @@ func (q *Turns[V]) Pop() (namespace string, v V, ok bool) {
 		q.turns = append(q.turns, namespace)
 		q.keep(namespace, waiting[1:])
 		if q.Empty() {
-			held := q.held
-			*q = NewTurns[V]() // lets go of the memory of a long queue
-			q.held = held
+			q.rest()
 		}
 		return namespace, waiting[0], true
 	}
 	return "", v, false
+}
+
+// rest forgets who had turns, because nothing waits.
+func (q *Turns[V]) rest() {
+	if q.peak > longQueue {
+		q.listed, q.waiting = map[string]bool{}, map[string][]V{}
+	}
+	clear(q.listed)
+	q.fresh, q.turns, q.peak = nil, nil, 0
 }
 
 // next takes the namespace whose turn it is. There is one as long as values wait.
