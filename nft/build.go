@@ -145,11 +145,31 @@ func (tb *table) buildElements(t *Transaction) {
 	ports := slices.SortedFunc(maps.Values(tb.ports), func(a, b *port) int {
 		return cmp.Or(cmp.Compare(a.number, b.number), cmp.Compare(a.name, b.name))
 	})
+	tb.reserve(t, ports)
 	for _, p := range ports {
 		tb.buildPort(t, p)
 	}
 	tb.rewriteHashTables(ports)
 	tb.buildGuards(t)
+}
+
+// reserve makes room for the elements of service ports.
+func (tb *table) reserve(t *Transaction, ports []*port) {
+	frontends, pools, slots := 0, 0, 0
+	for _, p := range ports {
+		frontends += len(p.frontends)
+		for i := range p.pools {
+			slots += len(p.pools[i].members)
+			if p.pools[i].classID != 0 {
+				pools++
+			}
+		}
+	}
+	t.reserve(tb.family, idServices, frontends)
+	t.reserve(tb.family, idPools, pools)
+	t.reserve(tb.family, idEndpoints, slots)
+	const perElement = 24 // bytes of the key and data of most
+	t.arena = slices.Grow(t.arena, perElement*(frontends+pools+slots))
 }
 
 func (tb *table) buildPort(t *Transaction, p *port) {

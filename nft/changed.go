@@ -24,6 +24,9 @@ func (e *Engine) takeChanged() map[PortID]int {
 
 // size counts the elements that the transaction adds and deletes.
 func (t *Transaction) size() int {
+	if t.unread {
+		return 0
+	}
 	added, deleted := t.Elements()
 	return added + deleted
 }

@@ -151,6 +151,7 @@ func (e *Engine) Set(p *Port) error {
 		return nil
 	}
 	tb := e.tables[p.Family.index()]
+	e.tx.unread = e.rebuild
 	old, before := tb.ports[p.Name], e.tx.size()
 	short := tb.set(e.tx, p)
 	e.countChange(PortID{p.Family, p.Name}, e.tx.size()-before)
@@ -168,6 +169,7 @@ func (e *Engine) Set(p *Port) error {
 // Delete removes a service port. An unknown name changes nothing.
 func (e *Engine) Delete(f Family, name string) {
 	tb := e.tables[f.index()]
+	e.tx.unread = e.rebuild
 	before := e.tx.size()
 	e.noteChange(tb.ports[name])
 	tb.delete(e.tx, name)

@@ -36,9 +36,11 @@ func (tb *table) updateFrontends(t *Transaction, p *port, want []Frontend, sourc
 	if slices.Equal(p.frontends, want) && slices.Equal(p.sources, sources) {
 		return
 	}
-	old := tb.frontendElements(t, p, p.frontends, p.sources)
-	next := tb.frontendElements(t, p, want, sources)
-	diffElements(t, tb.family, old, next)
+	if !t.unread {
+		old := tb.frontendElements(t, p, p.frontends, p.sources)
+		next := tb.frontendElements(t, p, want, sources)
+		diffElements(t, tb.family, old, next)
+	}
 	for _, fe := range want {
 		tb.countClusterIP(fe, 1)
 	}

@@ -246,6 +246,9 @@ func (p *port) slotsAreTokens(old, c class) bool {
 }
 
 func (tb *table) writePool(t *Transaction, p *port, pl *pool, from, to uint32) {
+	if t.unread {
+		return
+	}
 	if from != 0 {
 		t.del(tb.family, idPools, t.element("", func(b *builder) { b.word(pl.number) }, nil))
 	}
@@ -270,6 +273,9 @@ func (p *port) label(pl *pool) string {
 }
 
 func (tb *table) writeSlots(t *Transaction, p *port, pl *pool, changes []slotChange, sticky bool) {
+	if t.unread {
+		return
+	}
 	id := idEndpoints
 	if sticky {
 		id = idStickySlots

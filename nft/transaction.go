@@ -15,6 +15,9 @@ type Transaction struct {
 	// objects, and those after delete objects that the elements referred to.
 	before, after []operation
 	elements      [2][setCount]elementChanges
+	// unread: the next transaction is made of the whole mirror, and this one is thrown away. So the elements of service
+	// ports are not even built.
+	unread bool
 }
 
 // elementChanges are the changes to one set. Deletions are written first, because the kernel refuses an element whose
@@ -219,9 +222,15 @@ func (t *Transaction) addChain(f Family, c chainDef) {
 	}
 }
 
+// reserve makes room for the elements of a set, so that the list does not grow in steps.
+func (t *Transaction) reserve(f Family, id setID, n int) {
+	c := &t.elements[f.index()][id]
+	c.add = slices.Grow(c.add, n)
+}
+
 // reset empties the transaction and keeps its memory.
 func (t *Transaction) reset() {
-	t.arena, t.before, t.after = t.arena[:0], t.before[:0], t.after[:0]
+	t.arena, t.before, t.after, t.unread = t.arena[:0], t.before[:0], t.after[:0], false
 	for f := range t.elements {
 		for id := range t.elements[f] {
 			c := &t.elements[f][id]
