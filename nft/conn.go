@@ -100,8 +100,8 @@ func (c *conn) prepare() error {
 	if err != nil {
 		return fmt.Errorf("find the address of the netlink socket to nf_tables: %w", err)
 	}
-	if own, ok := addr.(*unix.SockaddrNetlink); ok {
-		c.port = own.Pid
+	if own, ok := addr.(*unix.SockaddrNetlink); ok && c.port == 0 {
+		c.port = own.Pid // set once: Watch may read it in another goroutine
 	}
 	// The kernel's errors name the attribute at fault, and do not repeat the message (up to 64 KiB) that they answer.
 	for _, option := range []int{unix.NETLINK_EXT_ACK, unix.NETLINK_CAP_ACK} {
