@@ -128,10 +128,13 @@ func (c *conn) growWriteBuffer(size int) error {
 	return nil
 }
 
-// capacity is the size of the largest batch that fits in the present send buffer. The question cannot fail on an open
-// socket.
+// capacity is the size of the largest batch that fits in the present send buffer, or in that of the socket that replaces
+// a lost one.
 func (c *conn) capacity() int {
-	size, _ := c.sock.WriteBuffer()
+	size, err := c.sock.WriteBuffer()
+	if c.note(err) != nil {
+		size = smallBuffer
+	}
 	return size - 32 // which netlink_sendmsg keeps for itself
 }
 
