@@ -52,16 +52,6 @@ func Open(q Question) (*Flow, error) {
 }
 
 func (f *Flow) connect(family Family, q Question) error {
-	// With this option the socket also reports soft ICMP errors ("host unreachable").
-	level, name := unix.IPPROTO_IP, unix.IP_RECVERR
-	if family == IPv6 {
-		level, name = unix.IPPROTO_IPV6, unix.IPV6_RECVERR
-	}
-	if !q.Protocol.serverSpeaksFirst() {
-		if err := unix.SetsockoptInt(f.fd, level, name, 1); err != nil {
-			return fmt.Errorf("ask for ICMP errors: %w", err)
-		}
-	}
 	if q.Ports != (PortRange{}) {
 		if err := unix.SetsockoptInt(f.fd, unix.IPPROTO_IP, unix.IP_LOCAL_PORT_RANGE, int(q.Ports.High)<<16|int(q.Ports.Low)); err != nil {
 			return fmt.Errorf("take a port between %d and %d: %w", q.Ports.Low, q.Ports.High, err)
@@ -83,9 +73,27 @@ func (f *Flow) connect(family Family, q Question) error {
 	if err != nil {
 		return err
 	}
+	if !q.Protocol.serverSpeaksFirst() {
+		if err := f.reportErrors(family); err != nil {
+			return err
+		}
+	}
 	own, err := unix.Getsockname(f.fd)
 	f.Client = fromSockaddr(own)
 	return err
+}
+
+// reportErrors has the socket also report soft ICMP errors ("host unreachable"). It must be connected: a raw socket
+// without a destination would report those of every other client in the namespace.
+func (f *Flow) reportErrors(family Family) error {
+	level, name := unix.IPPROTO_IP, unix.IP_RECVERR
+	if family == IPv6 {
+		level, name = unix.IPPROTO_IPV6, unix.IPV6_RECVERR
+	}
+	if err := unix.SetsockoptInt(f.fd, level, name, 1); err != nil {
+		return fmt.Errorf("ask for ICMP errors: %w", err)
+	}
+	return nil
 }
 
 // connected waits for the handshake.

@@ -6,6 +6,7 @@
 //	dial.go       connections from inside a namespace
 //	testing.go    namespaces that end with a test; tests of an ordinary user
 //	user.go       programs in a user namespace of their own
+//	lose.go       take a socket away from its owner
 //	allowed.go    the build tag nokernel is absent; refused.go: with it, there are no namespaces
 //
 // The tests of every package use it, and so do the programs in e2e that measure. The product must not import it, and it
