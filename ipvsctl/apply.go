@@ -35,8 +35,11 @@ func (e *Engine) Remove(now time.Time) (Result, error) {
 // conclude completes a result and returns its error.
 func (e *Engine) conclude(r *Result) error {
 	r.unsure = slices.SortedFunc(maps.Keys(e.unsure), netip.Addr.Compare)
-	if slices.ContainsFunc(r.Failures, func(f Failure) bool { return lost(f.Err) }) {
-		e.reopen()
+	for _, f := range r.Failures {
+		if lost(f.Err) {
+			e.reopen(f.Err)
+			break
+		}
 	}
 	return r.error()
 }
@@ -44,15 +47,21 @@ func (e *Engine) conclude(r *Result) error {
 // lost reports whether an error means that a socket is of no use any more: something closed its file descriptor.
 func lost(err error) bool { return errors.Is(err, syscall.EBADF) || errors.Is(err, syscall.ENOTSOCK) }
 
-// reopen replaces sockets that are lost. What failed without them is tried again. If it fails for the same reason, so is this.
-func (e *Engine) reopen() {
+// reopen replaces lost sockets. What failed without them is tried again. If that fails for the same reason, so is this.
+func (e *Engine) reopen(why error) {
 	if e.dial == nil {
 		return
 	}
-	if k, err := e.dial(); err == nil {
-		e.kernel.close()
-		e.kernel = k
+	k, err := e.dial()
+	if err != nil {
+		return
 	}
+	if errors.Is(why, syscall.ENOTSOCK) { // the descriptor belongs to another file by now, and must not be closed
+		e.taken = append(e.taken, e.kernel)
+	} else {
+		e.kernel.close()
+	}
+	e.kernel = k
 }
 
 // sweep works on the dirty virtual servers that are selected. The others stay dirty.

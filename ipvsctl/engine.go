@@ -11,7 +11,8 @@ import (
 
 // Options configure an engine.
 type Options struct {
-	// NetNS is a file descriptor of the network namespace to work in. 0 means the current one.
+	// NetNS is a file descriptor of the network namespace to work in. 0 means the current one. It must stay open as long
+	// as the engine is used.
 	NetNS int
 	// Exclude lists address ranges that belong to other users of IPVS. The engine makes nothing there. It still takes
 	// over what an earlier process left there, so that the addresses keep their guards until they are no longer
@@ -26,6 +27,7 @@ type Options struct {
 type Engine struct {
 	kernel  kernel
 	dial    func() (kernel, error) // opens another one when the sockets are lost; nil: there is none
+	taken   []kernel               // had sockets whose file descriptors belong to others by now
 	options Options
 	servers map[Key]*server
 	names   map[string][]Key
@@ -261,6 +263,9 @@ func (e *Engine) Intact(repair bool) (bool, error) {
 		}
 		same, err := e.intact(s)
 		if err != nil {
+			if lost(err) {
+				e.reopen(err)
+			}
 			return false, err
 		}
 		if !same && repair {

@@ -217,7 +217,19 @@ func TestReopen(t *testing.T) {
 	if dials != 2 {
 		t.Errorf("%d attempts to open sockets, want 2", dials)
 	}
+	e.kernel = lostKernel{e.kernel}
+	if _, err := e.Intact(true); !errors.Is(err, syscall.ENOTSOCK) {
+		t.Errorf("without a socket: error %v", err)
+	}
+	if same, err := e.Intact(true); !same || err != nil {
+		t.Errorf("with another one: intact %t, error %v", same, err)
+	}
 }
+
+// lostKernel has lost its socket.
+type lostKernel struct{ kernel }
+
+func (lostKernel) server(Key) (found, bool, error) { return found{}, false, syscall.ENOTSOCK }
 
 func TestUnknownSchedulerIsNamed(t *testing.T) {
 	e := openMemory(t, newMemory())

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"time"
 
@@ -36,9 +37,10 @@ func (o Outcome) String() string {
 // conn is a netlink socket to nf_tables. It is used by one goroutine.
 type conn struct {
 	sock        *socket.Conn
-	netns       int    // as in Options
-	port        uint32 // the address of the socket, and of the one that replaces it
-	lost        bool   // the socket is of no use any more; the next request opens another one
+	netns       int            // as in Options
+	port        uint32         // the address of the socket, and of the one that replaces it
+	lost        bool           // the socket is of no use any more; the next request opens another one
+	taken       []*socket.Conn // lost sockets whose file descriptors belong to others by now
 	writeBuffer int
 	answers     []byte
 	wire        wire // for requests outside batches
@@ -56,24 +58,45 @@ const answerTimeout = 10 * time.Second
 const smallBuffer = 1 << 20
 
 // dial opens a socket in the network namespace of a file descriptor; 0: in the present one.
-func dial(netns int) (*conn, error) {
-	c := &conn{netns: netns, answers: make([]byte, 1<<16), patience: answerTimeout}
-	return c, c.open()
+func dial(netns int) (c *conn, err error) {
+	c = &conn{netns: netns, answers: make([]byte, 1<<16), patience: answerTimeout}
+	for range 10 {
+		c.port = newPort()
+		if err = c.open(); !errors.Is(err, unix.EADDRINUSE) {
+			break
+		}
+	}
+	return c, err
 }
 
-// reopen opens another socket in the place of one that is lost. If we own the tables, they lose their owner with the
-// socket, and the next transaction takes them again.
+// newPort is an address for a socket. The kernel gives the sockets of a process addresses of its own: the number of the
+// process, which is smaller, or negative ones. So no other socket gets the address while this one is lost.
+func newPort() uint32 {
+	const least, end = 1 << 22, 1 << 31 // from PID_MAX_LIMIT to the negative ones
+	return least + rand.Uint32N(end-least)
+}
+
+// reopen opens another socket in the place of one that is lost. If we own the tables, the kernel takes the owner from them
+// with the socket. The next look at them finds that (lostOwner).
 func (c *conn) reopen() error {
 	if !c.lost {
 		return nil
 	}
-	_ = c.sock.Close() // it is of no use, whatever the kernel says
 	return c.open()
 }
 
-// note notes whether an error means that the socket is lost.
+// note notes whether an error means that the socket is lost, and lets go of it at once: its file descriptor is free, and
+// belongs to another file soon. If it does already, it must not be closed, not even by the garbage collector.
 func (c *conn) note(err error) error {
-	c.lost = c.lost || nlmsg.Lost(err)
+	if c.lost || !nlmsg.Lost(err) {
+		return err
+	}
+	c.lost = true
+	if errors.Is(err, unix.ENOTSOCK) {
+		c.taken = append(c.taken, c.sock)
+	} else {
+		_ = c.sock.Close() // it is of no use, whatever the kernel says
+	}
 	return err
 }
 
@@ -84,24 +107,17 @@ func (c *conn) open() error {
 	if err != nil {
 		return fmt.Errorf("open netlink socket to nf_tables: %w", err)
 	}
-	c.sock, c.writeBuffer = sock, 0
+	c.sock, c.writeBuffer, c.lost, c.unread = sock, 0, false, false
 	if err := c.prepare(); err != nil {
+		c.lost = true
 		return errors.Join(err, sock.Close())
 	}
-	c.lost, c.unread = false, false
 	return nil
 }
 
 func (c *conn) prepare() error {
 	if err := c.sock.Bind(&unix.SockaddrNetlink{Family: unix.AF_NETLINK, Pid: c.port}); err != nil {
-		return fmt.Errorf("bind netlink socket to nf_tables: %w", err)
-	}
-	addr, err := c.sock.Getsockname()
-	if err != nil {
-		return fmt.Errorf("find the address of the netlink socket to nf_tables: %w", err)
-	}
-	if own, ok := addr.(*unix.SockaddrNetlink); ok && c.port == 0 {
-		c.port = own.Pid // set once: Watch may read it in another goroutine
+		return fmt.Errorf("bind netlink socket to nf_tables to address %d: %w", c.port, err)
 	}
 	// The kernel's errors name the attribute at fault, and do not repeat the message (up to 64 KiB) that they answer.
 	for _, option := range []int{unix.NETLINK_EXT_ACK, unix.NETLINK_CAP_ACK} {

@@ -260,7 +260,7 @@ func (e *Engine) apply() (Result, error) {
 	e.rebuild = r.Outcome != Applied
 	// Without a refusal, the difference is enough: the transaction got lost, or the kernel had no memory, and the
 	// difference needs less of it than everything.
-	e.afresh = e.rebuild && e.refusal
+	e.afresh = e.rebuild && (e.refusal || errors.Is(err, unix.EMSGSIZE)) // a difference may be larger than everything
 	var one *RefusedError // then only one service port is in the way
 	e.startOver = e.whole.any() && r.Outcome == Rejected && e.refusal && !errors.As(err, &one)
 	if r.Outcome == Applied {
@@ -299,7 +299,7 @@ func (e *Engine) prepare() error {
 	}
 	if err := e.writeLengths(); err != nil {
 		e.rebuild = true
-		return fmt.Errorf("add chains for source ranges: %w; the next transaction writes both tables as a whole", err)
+		return fmt.Errorf("add chains for source ranges: %w; the next transaction compares everything with the kernel", err)
 	}
 	for _, tb := range e.active {
 		tb.writeShared(e.tx)

@@ -79,7 +79,7 @@ func (e *Engine) Guard(addrs []netip.Addr) (bool, error) {
 	if err := e.sendApart(t); err != nil {
 		e.rebuild = true
 		e.discardIfRebuilding()
-		return false, fmt.Errorf("guard %d addresses of IPVS: %w; the next transaction writes both tables as a whole",
+		return false, fmt.Errorf("guard %d addresses of IPVS: %w; the next transaction compares everything with the kernel",
 			len(addrs), err)
 	}
 	return true, nil

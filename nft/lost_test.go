@@ -8,6 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mdlayher/socket"
+	"golang.org/x/sys/unix"
+
 	"github.com/verdict-proxy/verdict/e2e/netns"
 	"github.com/verdict-proxy/verdict/nft/nlmsg"
 )
@@ -54,7 +57,8 @@ func TestLostSocket(t *testing.T) {
 	}
 }
 
-// TestLostSocketOfOwner: tables whose owner lost its socket have that owner again after the next transaction.
+// TestLostSocketOfOwner: tables whose owner lost its socket have that owner again after the next transaction, if the loss
+// made one fail, or after the next look at them.
 func TestLostSocketOfOwner(t *testing.T) {
 	n := newNamespace(t)
 	e := ownerEngine(t, n)
@@ -66,6 +70,45 @@ func TestLostSocketOfOwner(t *testing.T) {
 	}
 	mustApply(t, e)
 	checkOwned(t, e, true)
+
+	lose(t, e)
+	if _, err := e.Check(); !nlmsg.Lost(err) {
+		t.Fatalf("without a socket: error %v", err)
+	}
+	mustSet(t, e, manyPorts(IPv4, 1, 1)...)
+	mustApply(t, e)
+	i, err := e.Check()
+	if err != nil || !i.Structure {
+		t.Fatalf("tables without an owner: %s, error %v", &i, err)
+	}
+	if _, err := e.Repair(i); err != nil {
+		t.Fatal(err)
+	}
+	checkOwned(t, e, true)
+}
+
+// TestManyLosses: nothing else gets the address of a socket while it is lost.
+func TestManyLosses(t *testing.T) {
+	n := newNamespace(t)
+	e := n.engine(t)
+	mustApply(t, e)
+	for range 3 {
+		lose(t, e)
+		if _, err := e.Check(); !nlmsg.Lost(err) {
+			t.Fatalf("without a socket: error %v", err)
+		}
+		sock, err := socket.Socket(unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_NETFILTER, "other", &socket.Config{NetNS: n.Fd()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer sock.Close()
+		if err := sock.Bind(&unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := e.Check(); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // TestLostSocketOfReader: what reads the tables goes on as well.

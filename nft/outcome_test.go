@@ -69,8 +69,7 @@ func unknownChanges() []unknownChange {
 }
 
 // TestUnknownOutcome loses the batch before the commit, or the answer after it. The engine must find the right outcome,
-// or report that it is unknown. The next Apply
-// writes what differs, and then everything must be right.
+// or report that it is unknown. The next Apply writes what differs, and then everything must be right.
 func TestUnknownOutcome(t *testing.T) {
 	lossy := map[string]*lossyKernel{
 		"batch lost":                  {loseBatch: true},

@@ -32,6 +32,11 @@ func (tb *table) flags() uint32 {
 // whether a table persists.
 func (tb *table) canOwn(found existing) bool { return tb.owner && found.flags&tablePersist != 0 }
 
+// lostOwner reports whether a table that is to have an owner has none, because the socket that owned it was closed.
+func (tb *table) lostOwner(found existing) bool {
+	return tb.canOwn(found) && found.flags&tableOwner == 0
+}
+
 // mustBeMadeAgain reports whether a table has to be deleted and made again to get an owner. If clients have affinity,
 // the table stays without an owner: the affinity entries of clients are worth more.
 func (tb *table) mustBeMadeAgain(found existing) bool {

@@ -89,7 +89,9 @@ func (e *Engine) nameRefused(r *Result, why error) error {
 		r.Outcome = Rejected
 		return err
 	}
-	return e.send(r)
+	err := e.send(r)
+	e.refusal = e.refusal || r.Outcome == Rejected // the first time it was one
+	return err
 }
 
 // isApart reports whether the elements of a message are to be alone.

@@ -31,7 +31,7 @@ func (e *Engine) check(i *Interference, tb *table) error {
 	}
 	lost, err := e.lostContents(tb, was)
 	i.replaced = i.replaced || lost
-	i.Structure = i.Structure || lost || !tb.intact(was)
+	i.Structure = i.Structure || lost || !tb.intact(was) || tb.lostOwner(was)
 	if err != nil || lost || e.rebuild || e.collected() {
 		return err // what is collected is not in the kernel yet
 	}

@@ -13,7 +13,8 @@ import (
 
 // Options configure a Cleaner.
 type Options struct {
-	// NetNS is a file descriptor of the network namespace to work in; 0: the present one.
+	// NetNS is a file descriptor of the network namespace to work in; 0: the present one. It must stay open as long as
+	// the Cleaner is used.
 	NetNS int
 }
 

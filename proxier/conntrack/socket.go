@@ -16,8 +16,9 @@ import (
 // kernel is the kernel's table, through a netlink socket.
 type kernel struct {
 	sock  *socket.Conn
-	netns int  // as in Options
-	lost  bool // the socket is of no use any more; the next question opens another one
+	netns int            // as in Options
+	lost  bool           // the socket is of no use any more; the next question opens another one
+	taken []*socket.Conn // lost sockets whose file descriptors belong to others by now
 	in    []byte
 	out   request
 }
@@ -38,9 +39,6 @@ func (k *kernel) open() error {
 	// The answers to deletions do not need to repeat them.
 	if err := sock.SetsockoptInt(unix.SOL_NETLINK, unix.NETLINK_CAP_ACK, 1); err != nil {
 		return errors.Join(fmt.Errorf("set netlink option of socket to conntrack: %w", err), sock.Close())
-	}
-	if k.sock != nil {
-		_ = k.sock.Close() // it is lost, whatever the kernel says
 	}
 	k.sock, k.lost = sock, false
 	return nil
@@ -145,9 +143,18 @@ func (k *kernel) send() error {
 	return nil
 }
 
-// note notes whether an error means that the socket is lost.
+// note notes whether an error means that the socket is lost, and lets go of it at once: its file descriptor is free, and
+// belongs to another file soon. If it does already, it must not be closed, not even by the garbage collector.
 func (k *kernel) note(err error) error {
-	k.lost = k.lost || nlmsg.Lost(err)
+	if k.lost || !nlmsg.Lost(err) {
+		return err
+	}
+	k.lost = true
+	if errors.Is(err, unix.ENOTSOCK) {
+		k.taken = append(k.taken, k.sock)
+	} else {
+		_ = k.sock.Close() // it is of no use, whatever the kernel says
+	}
 	return err
 }
 

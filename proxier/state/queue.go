@@ -50,6 +50,7 @@ func (q *Turns[V]) release(namespace string) {
 	}
 	q.waiting[namespace] = values
 	q.size += len(values)
+	q.peak = max(q.peak, q.size)
 	if !q.listed[namespace] {
 		q.listed[namespace] = true
 		q.turns = append(q.turns, namespace)
@@ -101,7 +102,7 @@ func (q *Turns[V]) Pop() (namespace string, v V, ok bool) {
 
 // rest forgets who had turns, because nothing waits.
 func (q *Turns[V]) rest() {
-	if q.peak > longQueue {
+	if max(q.peak, len(q.listed)) > longQueue {
 		q.listed, q.waiting = map[string]bool{}, map[string][]V{}
 	}
 	clear(q.listed)
