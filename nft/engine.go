@@ -259,8 +259,8 @@ func (e *Engine) apply() (Result, error) {
 	err = e.commit(&r)
 	e.rebuild = r.Outcome != Applied
 	// Without a refusal, the difference is enough: the transaction got lost, or the kernel had no memory, and the
-	// difference needs less of it than everything.
-	e.afresh = e.rebuild && (e.refusal || errors.Is(err, unix.EMSGSIZE)) // a difference may be larger than everything
+	// difference needs less of it than everything. But it may be larger, and too large for the send buffer.
+	e.afresh = e.rebuild && (e.refusal || errors.Is(err, unix.EMSGSIZE))
 	var one *RefusedError // then only one service port is in the way
 	e.startOver = e.whole.any() && r.Outcome == Rejected && e.refusal && !errors.As(err, &one)
 	if r.Outcome == Applied {
