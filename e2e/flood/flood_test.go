@@ -143,6 +143,7 @@ func TestManyChanges(t *testing.T) {
 		watch.change(t)
 	}
 	b.connections(t, 100)
+	watch.catchUp(t)
 	b.daemon.WaitFor(t, "end of the storm", func(s *socket.Status) bool { return s.LastError == "" })
 	last := crowd(services, 4)[services-1].(interface{ GetName() string }).GetName()
 	out, err := b.Node.Command(verdict, "list", "tenant/"+last)
@@ -175,7 +176,7 @@ func TestLargeChanges(t *testing.T) {
 		watch.change(t)
 	}
 	b.server.put(wide(round + 1))
-	watch.change(t)
+	watch.catchUp(t) // Services and slices come on streams of their own
 	b.daemon.WaitFor(t, "end of the pause", func(*socket.Status) bool { return true })
 	newest := netip.AddrPortFrom(netip.AddrFrom4([4]byte{203, byte(round + 1), 3, 231}), 80)
 	b.At(t, "y").Once(t, lab.Question{Protocol: lab.TCP, To: newest, Patience: daemon.Patience})
