@@ -37,10 +37,9 @@ func (o Outcome) String() string {
 // conn is a netlink socket to nf_tables. It is used by one goroutine.
 type conn struct {
 	sock        *socket.Conn
-	netns       int            // as in Options
-	port        uint32         // the address of the socket, and of the one that replaces it
-	lost        bool           // the socket is of no use any more; the next request opens another one
-	taken       []*socket.Conn // lost sockets whose file descriptors belong to others by now
+	netns       int        // as in Options
+	port        uint32     // the address of the socket, and of the one that replaces it
+	loss        nlmsg.Loss // after it, the next request opens another socket
 	writeBuffer int
 	answers     []byte
 	wire        wire // for requests outside batches
@@ -79,26 +78,13 @@ func newPort() uint32 {
 // reopen opens another socket in the place of one that is lost. If we own the tables, the kernel takes the owner from them
 // with the socket. The next look at them finds that (lostOwner).
 func (c *conn) reopen() error {
-	if !c.lost {
+	if !c.loss.Lost() {
 		return nil
 	}
 	return c.open()
 }
 
-// note notes whether an error means that the socket is lost, and lets go of it at once: its file descriptor is free, and
-// belongs to another file soon. If it does already, it must not be closed, not even by the garbage collector.
-func (c *conn) note(err error) error {
-	if c.lost || !nlmsg.Lost(err) {
-		return err
-	}
-	c.lost = true
-	if errors.Is(err, unix.ENOTSOCK) {
-		c.taken = append(c.taken, c.sock)
-	} else {
-		_ = c.sock.Close() // it is of no use, whatever the kernel says
-	}
-	return err
-}
+func (c *conn) note(err error) error { return c.loss.Note(c.sock, err) }
 
 // open opens the socket. One that replaces another has its address: the watcher tells the engine's commits from those of
 // other processes by it.
@@ -107,11 +93,11 @@ func (c *conn) open() error {
 	if err != nil {
 		return fmt.Errorf("open netlink socket to nf_tables: %w", err)
 	}
-	c.sock, c.writeBuffer, c.lost, c.unread = sock, 0, false, false
+	c.sock, c.writeBuffer, c.unread = sock, 0, false
 	if err := c.prepare(); err != nil {
-		c.lost = true
 		return errors.Join(err, sock.Close())
 	}
+	c.loss.Replaced()
 	return nil
 }
 

@@ -3,8 +3,6 @@ package nlmsg
 import (
 	"errors"
 	"fmt"
-	"os"
-	"slices"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -22,9 +20,4 @@ func Send(sock syscall.Conn, messages []byte) error {
 		err = unix.Sendto(int(fd), messages, unix.MSG_DONTWAIT, to)
 	})
 	return errors.Join(controlErr, err)
-}
-
-// Lost reports whether an error means that a socket is of no use any more: something closed its file descriptor.
-func Lost(err error) bool {
-	return slices.ContainsFunc([]error{unix.EBADF, unix.ENOTSOCK, os.ErrClosed}, func(e error) bool { return errors.Is(err, e) })
 }

@@ -16,9 +16,8 @@ import (
 // kernel is the kernel's table, through a netlink socket.
 type kernel struct {
 	sock  *socket.Conn
-	netns int            // as in Options
-	lost  bool           // the socket is of no use any more; the next question opens another one
-	taken []*socket.Conn // lost sockets whose file descriptors belong to others by now
+	netns int        // as in Options
+	loss  nlmsg.Loss // after it, the next question opens another socket
 	in    []byte
 	out   request
 }
@@ -40,7 +39,8 @@ func (k *kernel) open() error {
 	if err := sock.SetsockoptInt(unix.SOL_NETLINK, unix.NETLINK_CAP_ACK, 1); err != nil {
 		return errors.Join(fmt.Errorf("set netlink option of socket to conntrack: %w", err), sock.Close())
 	}
-	k.sock, k.lost = sock, false
+	k.sock = sock
+	k.loss.Replaced()
 	return nil
 }
 
@@ -132,7 +132,7 @@ func (k *kernel) removeSome(family state.Family, keys [][]byte) (removed int, er
 }
 
 func (k *kernel) send() error {
-	if k.lost {
+	if k.loss.Lost() {
 		if err := k.open(); err != nil {
 			return err
 		}
@@ -143,20 +143,7 @@ func (k *kernel) send() error {
 	return nil
 }
 
-// note notes whether an error means that the socket is lost, and lets go of it at once: its file descriptor is free, and
-// belongs to another file soon. If it does already, it must not be closed, not even by the garbage collector.
-func (k *kernel) note(err error) error {
-	if k.lost || !nlmsg.Lost(err) {
-		return err
-	}
-	k.lost = true
-	if errors.Is(err, unix.ENOTSOCK) {
-		k.taken = append(k.taken, k.sock)
-	} else {
-		_ = k.sock.Close() // it is of no use, whatever the kernel says
-	}
-	return err
-}
+func (k *kernel) note(err error) error { return k.loss.Note(k.sock, err) }
 
 // answerTimeout ends the wait for an answer that got lost. The kernel answers while the question is being sent.
 const answerTimeout = 10 * time.Second
