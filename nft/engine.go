@@ -28,7 +28,8 @@ type Engine struct {
 	batch   batch
 	planned bool // the engine knows what the tables are to have
 	rebuild bool // the next Apply compares everything with the kernel, or writes everything
-	// afresh: the kernel refused the transaction, or it was too large to send. The next Apply writes everything, whatever the kernel has.
+	// afresh: the kernel refused the transaction, or it was too large to send. The next Apply writes everything, whatever
+	// the kernel has.
 	afresh bool
 	// startOver: the kernel refused to replace what is in the tables. The next Apply deletes them, and affinity with
 	// them.
