@@ -194,12 +194,14 @@ func (p program) filterChains() []chainDef {
 	if p.family == IPv6 {
 		forward = []rule{forget, check}
 	}
-	if p.refusing {
-		input, forward = append(input, p.refusals()...), append(forward, p.refusals()...)
-	}
 	output := []rule{forget, check}
 	if p.unanswered {
 		output = append(output, p.lateErrors()...)
+	}
+	if p.refusing {
+		list = append(list, p.refused()...)
+		look := p.lookForRefusals()
+		input, forward, output = append(input, look), append(forward, look), append(output, look)
 	}
 	return append(list, []chainDef{
 		{name: "filter-input", rules: input, base: filterBase(unix.NF_INET_LOCAL_IN, "input", 0, "filter")},

@@ -40,7 +40,7 @@ func TestElements(t *testing.T) {
 	check("a guard goes")
 	m.rebuild = true
 	check("everything is written again")
-	const filledByRules = 3 // affinity, unanswered, refusing
+	const filledByRules = 4 // affinity, unanswered, refusing, held-back
 	if len(m.Elements()) != 2*(int(setCount)-filledByRules) {
 		t.Errorf("%d sets", len(m.Elements()))
 	}

@@ -24,6 +24,7 @@
 //	chains.go       the chains and rules, and the chain of each class
 //	sources.go      source ranges: their chains and elements
 //	outlier.go      rules that notice endpoints that do not answer, and the reader of their sets
+//	heldback.go     rules that hold back the refusals of dead endpoints
 //	ipvs.go         rules for frontends that IPVS serves; guards of their addresses
 //	loopback.go     the guard of 127.0.0.0/8, which has a table of its own too
 //	record.go       a record for callers, in the comment of a table

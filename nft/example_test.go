@@ -180,7 +180,7 @@ func ipvsExample() example {
 		return fe
 	}
 	local := externalLocal("192.0.2.20", 80)
-	local.IPVS = true
+	local.IPVS, local.HoldsRefusals = true, true
 	return example{
 		name: "ipvs",
 		globals: Globals{
@@ -192,7 +192,9 @@ func ipvsExample() example {
 				limited(byIPVS(external("192.0.2.21", 80))),
 			}, Sources: prefixes("198.51.100.0/24")},
 			{Family: IPv4, Name: "default/near:http", Protocol: tcp, Cluster: endpoints("10.0.1.1:80", "10.0.2.1:80"),
-				Hairpin: addrs("10.0.1.1"), Frontends: []Frontend{local, {Port: 30021, Pool: BySource, Masquerade: MasqueradeNode, IPVS: true}}},
+				Hairpin: addrs("10.0.1.1"), Frontends: []Frontend{
+					local, {Port: 30021, Pool: BySource, Masquerade: MasqueradeNode, IPVS: true, HoldsRefusals: true},
+				}},
 			{Family: IPv6, Name: "default/busy:http", Protocol: udp, Frontends: []Frontend{byIPVS(clusterIP("fd00:96::20", 80))}},
 		},
 	}

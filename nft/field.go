@@ -85,22 +85,38 @@ func (p program) saddrPrefix(length int) field {
 
 // originalDaddr is the destination before DNAT.
 func (p program) originalDaddr() field {
-	ctKey := expr.CtKey(unix.NFT_CT_DST_IP)
+	return p.trackedAddress("original", "daddr", unix.NFT_CT_DST_IP, 0)
+}
+
+// originalSaddr is the client.
+func (p program) originalSaddr() field {
+	return p.trackedAddress("original", "saddr", unix.NFT_CT_SRC_IP, 0)
+}
+
+// replySaddr is the endpoint.
+func (p program) replySaddr() field { return p.trackedAddress("reply", "saddr", unix.NFT_CT_SRC_IP, 1) }
+
+// trackedAddress is an address of the connection. IPv4 has the key; IPv6 has the key two numbers later.
+func (p program) trackedAddress(direction, end string, ctKey expr.CtKey, number uint32) field {
 	if p.family == IPv6 {
-		ctKey = unix.NFT_CT_DST_IP6
+		ctKey += unix.NFT_CT_SRC_IP6 - unix.NFT_CT_SRC_IP
 	}
-	return originalField("ct original "+p.family.String()+" daddr", p.family.addrLen(), ctKey)
+	return trackedField("ct "+direction+" "+p.family.String()+" "+end, p.family.addrLen(), ctKey, number)
 }
 
-// originalDport is the destination port before DNAT. nft knows its type only in a rule that names one protocol first.
-func originalDport() field {
-	return originalField("ct original proto-dst", 2, expr.CtKeyPROTODST)
-}
+// originalDport is the destination port before DNAT. nft knows the type of such ports only in a rule that names one
+// protocol first.
+func originalDport() field { return trackedField("ct original proto-dst", 2, expr.CtKeyPROTODST, 0) }
+func originalSport() field { return trackedField("ct original proto-src", 2, expr.CtKeyPROTOSRC, 0) }
+func replySport() field    { return trackedField("ct reply proto-src", 2, expr.CtKeyPROTOSRC, 1) }
 
-func originalField(text string, bytes int, ctKey expr.CtKey) field {
+// trackedProtocol is the protocol of the connection. An error about a connection has another one.
+func trackedProtocol() field { return trackedField("ct protocol", 1, expr.CtKeyPROTOCOL, 0) }
+
+// trackedField is a part of the connection's tuple for one direction: IP_CT_DIR_ORIGINAL (0) or IP_CT_DIR_REPLY (1).
+func trackedField(text string, bytes int, ctKey expr.CtKey, direction uint32) field {
 	return field{text: text, bytes: bytes, load: func(reg uint32) []expr.Any {
-		// Direction 0 is IP_CT_DIR_ORIGINAL. google/nftables writes the direction for these keys.
-		return []expr.Any{&expr.Ct{Register: reg, Key: ctKey, Direction: 0}}
+		return []expr.Any{&expr.Ct{Register: reg, Key: ctKey, Direction: direction}}
 	}}
 }
 
@@ -115,6 +131,13 @@ func dport() field {
 	return field{text: "th dport", bytes: 2, load: func(reg uint32) []expr.Any {
 		return []expr.Any{&expr.Payload{DestRegister: reg, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2}}
 	}}
+}
+
+// tcpDport is the destination port of a TCP packet.
+func tcpDport() field {
+	f := dport()
+	f.text = "tcp dport"
+	return f
 }
 
 // scratch is the packet's priority field, which holds the scratch number (class.go describes it).

@@ -15,7 +15,7 @@ type placed struct {
 
 // frontendSets are the sets for one kind of frontend: with an address, or a node port.
 type frontendSets struct {
-	pools, always, node, noEndpoints, noLocalEndpoints, ipvs setID
+	pools, always, node, noEndpoints, noLocalEndpoints, ipvs, holds setID
 }
 
 func setsOf(fe *Frontend) frontendSets {
@@ -23,11 +23,13 @@ func setsOf(fe *Frontend) frontendSets {
 		return frontendSets{
 			pools: idServices, always: idMasqueradeAlways, node: idMasqueradeNode,
 			noEndpoints: idNoEndpoints, noLocalEndpoints: idNoLocalEndpoints, ipvs: idIPVSFrontends,
+			holds: idHoldsRefusals,
 		}
 	}
 	return frontendSets{
 		pools: idNodePorts, always: idMasqueradeAlwaysNodePorts, node: idMasqueradeNodeNodePorts,
 		noEndpoints: idNoEndpointsNodePorts, noLocalEndpoints: idNoLocalEndpointsNodePorts, ipvs: idIPVSNodePorts,
+		holds: idHoldsRefusalsNodePorts,
 	}
 }
 
@@ -98,6 +100,9 @@ func (tb *table) appendFrontend(t *Transaction, out []placed, p *port, fe *Front
 		case MasqueradeNode:
 			put(sets.node, "", nil)
 		}
+	}
+	if pooled && fe.HoldsRefusals {
+		put(sets.holds, label, nil)
 	}
 	switch fe.Refusal {
 	case Reject:

@@ -97,8 +97,8 @@ func TestAffinitySize(t *testing.T) {
 		for where, text := range map[string]string{
 			"transaction": mustApply(t, m.Engine).Text(), "memory": m.String(), "kernel": n.list(t),
 		} {
-			others := strings.Count(text, fmt.Sprint("size ", SuspectLimit)) // of the sets of suspects
-			if strings.Count(text, want) != 2 || strings.Count(text, "size ")-others != 2 || others != 4 {
+			others := strings.Count(text, fmt.Sprint("size ", SuspectLimit)) + strings.Count(text, fmt.Sprint("size ", HeldBackLimit))
+			if strings.Count(text, want) != 2 || strings.Count(text, "size ")-others != 2 || others != 6 {
 				t.Errorf("AffinitySize %d, %s: want %q in both tables:\n%s", size, where, want, text)
 			}
 		}

@@ -13,8 +13,8 @@ import (
 
 // The kernel notices endpoints that do not answer. A client repeats its first packet after a second. At that time,
 // connection tracking has confirmed the connection, but has seen no reply, so the packet is still "new". Only such
-// packets reach the set "unanswered". The set "refusing" has the endpoints that answer with a reset before a connection
-// is established; its rule looks at every packet that is not of an assured connection, so it is there only on request.
+// packets reach the set "unanswered". The set "refusing" has the endpoints that refuse connections (see
+// heldback.go); its rules look at every packet that is not of an assured connection, so they are there only on request.
 //
 // An element is an endpoint, and not a client: forged source addresses make no further elements. Elements live for
 // suspectTimeout, and the sets are bounded. When a set is full, further endpoints are not noticed until others have
@@ -37,27 +37,15 @@ const newConnectionsChain = "new-connections"
 
 // newConnections sees the first packet of each connection, and its repetitions.
 func (p program) newConnections() chainDef {
-	rules := []rule{{isTranslated(), isRepeated(), tcpOnly(), p.suspect(setUnanswered, "daddr", "dport")}}
+	rules := []rule{{isTranslated(), isRepeated(), tcpOnly(), p.suspect(setUnanswered, key{p.daddr(), tcpDport()})}}
 	if p.ipvs {
 		// IPVS does not set the status dnat. At the hook input, the packet still has the address of the frontend.
-		suspect := []statement{notToThisNode(), tcpOnly(), p.suspect(setUnanswered, "daddr", "dport")}
+		suspect := []statement{notToThisNode(), tcpOnly(), p.suspect(setUnanswered, key{p.daddr(), tcpDport()})}
 		for _, set := range []string{setIPVSAddresses, setNodePortAddresses} {
 			rules = append(rules, append(rule{isNotTranslated(), isRepeated(), in(set, p.originalDaddr())}, suspect...))
 		}
 	}
 	return chainDef{name: newConnectionsChain, rules: append(rules, rule{isNotTranslated(), jump(unservedChain)})}
-}
-
-// refusals notes endpoints that refuse connections. The test that fails for most packets comes first.
-func (p program) refusals() []rule {
-	reset := []statement{isReply(), tcpOnly(), isReset(), p.suspect(setRefusing, "saddr", "sport")}
-	rules := []rule{append(rule{isNotAssured(), isTranslated()}, reset...)}
-	if p.ipvs {
-		for _, set := range []string{setIPVSAddresses, setNodePortAddresses} {
-			rules = append(rules, append(rule{isNotAssured(), isNotTranslated(), in(set, p.originalDaddr())}, reset...))
-		}
-	}
-	return rules
 }
 
 // lateErrors drops what this node itself tells the clients of connections that were deleted. The first packets of clients
@@ -126,22 +114,9 @@ func notToThisNode() statement {
 		nil, expr.CmpOpNeq, native(unix.RTN_LOCAL))
 }
 
-// suspect adds an address and TCP port of the packet to a set, and counts the packet there. The rule has made sure that
-// the packet is of TCP.
-func (p program) suspect(set, addr, port string) statement {
-	offset, portOffset := p.daddrOffset(), uint32(2)
-	if addr == "saddr" {
-		offset, portOffset = p.saddrOffset(), 0
-	}
-	load := append(p.address(addr, offset).load(firstRegister), &expr.Payload{
-		DestRegister: firstRegister + uint32(p.family.addrLen())/4, Base: expr.PayloadBaseTransportHeader, Offset: portOffset, Len: 2,
-	})
-	return statement{
-		text: fmt.Sprintf("add @%s { %s %s . tcp %s timeout %s }", set, p.family, addr, port, duration(suspectTimeout)),
-		exprs: append(load, &expr.Dynset{
-			SrcRegKey: firstRegister, SetName: set, Operation: uint32(unix.NFT_DYNSET_OP_ADD), Timeout: suspectTimeout,
-		}),
-	}
+// suspect adds an endpoint to a set, and counts the packet there. The rule has made sure that the connection is of TCP.
+func (p program) suspect(set string, endpoint key) statement {
+	return addTo(set, endpoint, suspectTimeout)
 }
 
 // tcpOnly matches TCP packets. nft does not list it before a field of TCP, which implies it.

@@ -46,6 +46,10 @@ type Frontend struct {
 	// IPVS is set if a virtual server serves the packets that the pool does not take. The program lets them pass.
 	IPVS bool
 
+	// HoldsRefusals is set if the first refusal of a dead endpoint is not to reach the client. The protocol is TCP, and a
+	// pool serves the frontend.
+	HoldsRefusals bool
+
 	Firewalled bool // only clients in the port's Sources may use it; no meaning for a node port
 }
 

@@ -166,14 +166,16 @@ func features() []feature {
 			return rule{p.affinityEntry("delete", 0)}
 		})},
 		{"counters in dynamic sets", "nf_tables, nft_hash, nft_counter", base, one(func(p program) rule {
-			return rule{tcpOnly(), isReset(), p.suspect(setRefusing, "saddr", "sport")}
+			return rule{tcpOnly(), isReset(), p.suspect(setRefusing, key{p.daddr(), tcpDport()})}
 		})},
 		{"numgen random", "nft_numgen", base, drawing(Random)},
 		{"numgen inc", "nft_numgen", base, drawing(InTurn)},
 		{"jhash", "nft_hash", base, drawing(SourceHash)},
 		{"ct state, ct status, ct direction, ct original", "nft_ct", base, one(func(p program) rule {
 			original := key{p.originalDaddr(), l4proto(), originalDport()}
-			return rule{isProtocol(unix.IPPROTO_TCP), isNew(), isTranslated(), isReply(), in(setMasqueradeAlways, original...)}
+			client := key{p.originalSaddr(), trackedProtocol(), originalSport()}
+			return rule{isProtocol(unix.IPPROTO_TCP), isNew(), isTranslated(), isReply(),
+				in(setMasqueradeAlways, original...), in(setMasqueradeAlways, client...)}
 		})},
 		{"fib saddr type, fib daddr type", "nft_fib, nft_fib_*", base, one(func(program) rule {
 			return rule{fromThisNode(), notToThisNode()}

@@ -57,7 +57,7 @@ func TestReadmeSets(t *testing.T) {
 // TestReadmeChains: README.md describes exactly the fixed chains, which chains lead to each, and the hooks.
 func TestReadmeChains(t *testing.T) {
 	want, hooks := map[string]string{}, map[string]string{}
-	for _, c := range (program{family: IPv4, loopback: true, ipvs: true, unanswered: true}).chains() {
+	for _, c := range (program{family: IPv4, loopback: true, ipvs: true, unanswered: true, refusing: true}).chains() {
 		switch {
 		case strings.HasPrefix(c.name, sourceRangesChain+"-"):
 			continue // one for each group of lengths; README.md describes them below the table

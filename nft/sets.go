@@ -46,6 +46,9 @@ const (
 	idIPVSAddresses
 	idUnanswered
 	idRefusing
+	idHoldsRefusals
+	idHoldsRefusalsNodePorts
+	idHeldBack
 	setCount
 )
 
@@ -87,6 +90,9 @@ const (
 	setIPVSAddresses             = "ipvs-addresses"
 	setUnanswered                = "unanswered"
 	setRefusing                  = "refusing"
+	setHoldsRefusals             = "holds-refusals"
+	setHoldsRefusalsNodePorts    = "holds-refusals-nodeports"
+	setHeldBack                  = "held-back"
 )
 
 // setNames are the names of the sets, the same in both families.
@@ -124,6 +130,9 @@ var setNames = [setCount]string{
 	idIPVSAddresses:             setIPVSAddresses,
 	idUnanswered:                setUnanswered,
 	idRefusing:                  setRefusing,
+	idHoldsRefusals:             setHoldsRefusals,
+	idHoldsRefusalsNodePorts:    setHoldsRefusalsNodePorts,
+	idHeldBack:                  setHeldBack,
 }
 
 // defaultAffinitySize is the size of the affinity map. When the map is full, clients lose affinity, but no connection.
@@ -265,6 +274,10 @@ func (p program) sets() [setCount]setDef {
 
 		idUnanswered: suspectSet(addr),
 		idRefusing:   suspectSet(addr),
+
+		idHoldsRefusals:          {key: frontend, counter: true},
+		idHoldsRefusalsNodePorts: {key: nodePort, counter: true},
+		idHeldBack:               {key: []dataType{addr, typeService}, dynamic: true, counter: true, size: HeldBackLimit},
 	}
 	for id := range defs {
 		defs[id].name = setNames[id]

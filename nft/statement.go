@@ -200,9 +200,11 @@ func toLoopback() statement {
 	return compare("ip daddr 127.0.0.0/8", load, nil, expr.CmpOpEq, []byte{127})
 }
 
-func isProtocol(proto uint8) statement {
+func isProtocol(proto uint8) statement { return protocolIs(printProto([]byte{proto}), proto) }
+
+func protocolIs(name string, proto uint8) statement {
 	load := &expr.Meta{Key: expr.MetaKeyL4PROTO, Register: firstRegister}
-	return compare("meta l4proto "+printProto([]byte{proto}), load, nil, expr.CmpOpEq, []byte{proto})
+	return compare("meta l4proto "+name, load, nil, expr.CmpOpEq, []byte{proto})
 }
 
 // interfaceName matches the incoming interface: by its whole name, or by a prefix if the name ends in "*".

@@ -257,7 +257,7 @@ func (i *Interference) structureEvent(kind uint16, name string) {
 // elementEvent notes elements that changed. The sets of rules of others are not ours.
 func (i *Interference) elementEvent(at tableSet, elements nlmsg.Attributes) {
 	switch {
-	case at.set == mapAffinity || at.set == setUnanswered || at.set == setRefusing: // packets make their entries
+	case at.set == mapAffinity || at.set == setUnanswered || at.set == setRefusing || at.set == setHeldBack: // packets make their entries
 	case slices.Contains(setNames[:], at.set):
 		for t := i.at(at); elements.Next() && !t.many; {
 			found := decodeElement(elements.Nested())

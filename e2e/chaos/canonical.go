@@ -231,7 +231,7 @@ func (t *listed) canonical() []string {
 // canonical lists the elements of a set. It notes the chains that the set leads to.
 func (s *listedSet) canonical(name string, n names, used map[string]bool) (out []string) {
 	switch name {
-	case "affinity", "unanswered", "refusing", "dispatch", "target-ports":
+	case "affinity", "unanswered", "refusing", "held-back", "dispatch", "target-ports":
 		return nil // entries that packets make; classes and ports, of which pools and hash tables say what is used
 	}
 	slots := map[string][]string{}

@@ -38,6 +38,8 @@ type engine struct {
 	flags      []string // of the daemon
 	// lateness is how long after the death connections may begin that are late.
 	lateness time.Duration
+	// holdsBack: the first refusal of an endpoint does not reach the client.
+	holdsBack bool
 }
 
 // bed is a world with the daemon on its node.

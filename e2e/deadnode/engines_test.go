@@ -15,7 +15,7 @@ const (
 	solicits        = 3           // questions for a neighbor before the kernel says "no route to host": its default
 )
 
-var engines = []engine{{name: "nft", lateness: 2 * time.Second}}
+var engines = []engine{{name: "nft", lateness: 2 * time.Second, holdsBack: true}}
 
 func (e *engine) modes(lab.Family) []string { return []string{"eject", "observe"} }
 

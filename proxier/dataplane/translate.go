@@ -78,6 +78,8 @@ func frontend(p *plan.Port, f *plan.Frontend) nft.Frontend {
 		Refusal:    refusal(f.Unserved),
 		Masquerade: masquerade(f.Masquerade),
 		Firewalled: f.Firewalled,
+
+		HoldsRefusals: f.HoldsRefusals,
 	}
 }
 

@@ -64,3 +64,38 @@ func TestChosen(t *testing.T) {
 		equal(t, tt.name+": Unserved", frontendOf(t, port, ClusterIP).Unserved, tt.unserved)
 	}
 }
+
+// TestHoldsRefusals: TCP frontends of a Service that ejects with refusals hold them back, if a pool that they use has
+// several endpoints, whether they are good or not.
+func TestHoldsRefusals(t *testing.T) {
+	eject := state.OutlierDetection{Mode: state.OutlierEject, Refusals: true}
+	two := []string{"10.0.0.1 @node-a", "10.0.0.2"}
+	dead := choosy{netip.MustParseAddrPort("10.0.0.1:8080")}
+	for _, tt := range []struct {
+		name              string
+		asked             state.OutlierDetection
+		endpoints         []string
+		edit              func(*state.Service)
+		cluster, nodePort bool
+	}{
+		{"two endpoints", eject, two, func(*state.Service) {}, true, true},
+		{"one endpoint", eject, two[:1], func(*state.Service) {}, false, false},
+		{"without refusals", state.OutlierDetection{Mode: state.OutlierEject}, two, func(*state.Service) {}, false, false},
+		{"only observed", state.OutlierDetection{Mode: state.OutlierObserve, Refusals: true}, two, func(*state.Service) {}, false, false},
+		{"UDP", eject, two, func(s *state.Service) { s.Ports[0].Protocol = state.UDP }, false, false},
+		{"internal policy Local", eject, two, func(s *state.Service) { s.InternalLocal = true }, false, true},
+		{"external policy Local, for pods", eject, two, func(s *state.Service) { s.ExternalLocal = true }, true, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			svc := service(func(s *state.Service) { s.Outliers, s.Ports[0].NodePort = tt.asked, 30080; tt.edit(s) })
+			sl := slice("a", tt.endpoints...)
+			sl.Ports[0].Protocol = svc.Ports[0].Protocol
+			p := Planner{Choose: dead}
+			plan := p.Plan(svc, []*state.Slice{sl}, environment())
+			fes := portOf(t, plan, state.IPv4, "shop/web:http").Frontends
+			if fes[0].HoldsRefusals != tt.cluster || fes[1].HoldsRefusals != tt.nodePort {
+				t.Errorf("%s: %t, %s: %t", fes[0].Kind, fes[0].HoldsRefusals, fes[1].Kind, fes[1].HoldsRefusals)
+			}
+		})
+	}
+}

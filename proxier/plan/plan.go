@@ -119,11 +119,16 @@ func (p *Planner) port(name string, index int, frontends []Frontend, family stat
 		Balancing: p.svc.Balancing,
 	}
 	external := want.NodePort != 0 || p.hasExternal()
+	var several choices
 	if external || !p.svc.InternalLocal {
-		port.Cluster = p.good(want.Protocol, p.pool(family, p.choose(p.topology())))
+		pool := p.pool(family, p.choose(p.topology()))
+		several.cluster = len(pool) > 1
+		port.Cluster = p.good(want.Protocol, pool)
 	}
 	if p.svc.InternalLocal || external && p.svc.ExternalLocal {
-		port.Local = p.good(want.Protocol, p.pool(family, p.choose(local)))
+		pool := p.pool(family, p.choose(local))
+		several.local = len(pool) > 1
+		port.Local = p.good(want.Protocol, pool)
 	}
 	if want.Protocol == state.UDP {
 		port.Serving = p.serving(family)
@@ -133,9 +138,24 @@ func (p *Planner) port(name string, index int, frontends []Frontend, family stat
 	r := p.reach(&port)
 	for i := range frontends {
 		frontends[i].Unserved = r.unserved(frontends[i].Policy)
+		frontends[i].HoldsRefusals = p.holdsRefusals(want.Protocol) && several.of(frontends[i].Policy)
 	}
 	port.Frontends = frontends
 	return port
+}
+
+// choices records which pools have several endpoints, bad ones included. An endpoint that has just been left out may still
+// refuse a connection that it got before.
+type choices struct{ cluster, local bool }
+
+// of reports whether a pool that a policy may use has several endpoints.
+func (c choices) of(policy Policy) bool {
+	return policy != LocalPolicy && c.cluster || policy != ClusterPolicy && c.local
+}
+
+// holdsRefusals reports whether the Service wants refusals to be held back.
+func (p *Planner) holdsRefusals(protocol state.Protocol) bool {
+	return protocol == state.TCP && p.svc.Outliers.Refusals && p.svc.Outliers.Mode == state.OutlierEject
 }
 
 // good chooses the endpoints of a pool that get new connections.

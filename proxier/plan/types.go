@@ -162,6 +162,9 @@ type Frontend struct {
 	// empty, no client of this family is allowed.
 	Firewalled bool
 	Sources    []netip.Prefix
+	// HoldsRefusals means that the first refusal of a dead endpoint does not reach the client, whose next packet goes to
+	// another endpoint. A frontend that holds them for its other endpoints delays the refusal of its last one by a second.
+	HoldsRefusals bool
 	// IPVS means that a virtual server takes the connections. Planning leaves it false, because the dataplane chooses
 	// the engine.
 	IPVS bool

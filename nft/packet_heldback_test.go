@@ -1,0 +1,275 @@
+//go:build !nokernel
+
+package nft
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/verdict-proxy/verdict/e2e/lab"
+)
+
+// aSecond is nearly the time after which a client repeats its first packet.
+const aSecond = 900 * time.Millisecond
+
+// refuser is a dead endpoint, and what a client hears of it.
+type refuser struct {
+	name    string
+	at      func(Family) Endpoint
+	outcome lab.Outcome
+}
+
+// Ports of pods that refuse: nothing listens at the first one, and rejectAtNodes refuses for the others.
+const (
+	closedPort = 9 + iota
+	portGoneThere
+	portGoneHere
+)
+
+func refusers() []refuser {
+	pod := func(name string, port uint16) func(Family) Endpoint {
+		return func(f Family) Endpoint { return podEndpoint(f, name, port) }
+	}
+	return []refuser{
+		{"a pod on this node", pod("b", closedPort), lab.Refused},
+		{"a pod on another node", pod("c", closedPort), lab.Refused},
+		{"a pod that may be the client", pod("a", closedPort), lab.Refused},
+		{"this node", func(f Family) Endpoint {
+			return Endpoint{Addr: netip.AddrPortFrom(nodeAddr(f), closedPort), Local: true}
+		}, lab.Refused},
+		{"another node, for a pod that is gone", pod("c", portGoneThere), lab.Unreachable},
+		{"this node, for a pod that is gone", pod("c", portGoneHere), lab.Unreachable},
+	}
+}
+
+// rejectAtNodes makes the nodes say that pods are gone.
+func (top *topology) rejectAtNodes(t *testing.T) {
+	t.Helper()
+	for place, port := range map[string]int{lab.Remote: portGoneThere, lab.Node: portGoneHere} {
+		top.At(t, place).Must(t, fmt.Sprintf(`table inet gone {
+	chain forward { type filter hook forward priority -10; tcp dport %[1]d reject with icmpx type host-unreachable; }
+	chain output { type filter hook output priority -10; tcp dport %[1]d reject with icmpx type host-unreachable; }
+}
+`, port), "nft", "-f", "-")
+	}
+}
+
+// unlimitErrors has a pod send as many ICMP errors as it likes.
+func (top *topology) unlimitErrors(t *testing.T, pod string) {
+	t.Helper()
+	if err := top.At(t, pod).LimitICMP(false); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// heldPort is a service port with each kind of frontend that has a number of its own.
+func heldPort(f Family, n int, holds bool, list ...Endpoint) Port {
+	slices.SortFunc(list, func(a, b Endpoint) int { return a.Addr.Compare(b.Addr) })
+	return Port{
+		Family: f, Name: fmt.Sprintf("ns/svc-%d:p", n), Protocol: tcp, Method: InTurn, Cluster: list,
+		Frontends: []Frontend{
+			{Addr: serviceIP(f, byte(n)), Port: 80, ClusterIP: true, Pool: ClusterPool, HoldsRefusals: holds},
+			{Addr: externalIP(f, byte(n)), Port: 80, Pool: ClusterPool, Masquerade: MasqueradeAlways, HoldsRefusals: holds},
+			{Port: 30000 + uint16(n), Pool: ClusterPool, Masquerade: MasqueradeAlways, HoldsRefusals: holds},
+		},
+	}
+}
+
+// at is where clients find a frontend.
+func (fe *Frontend) at(f Family) netip.AddrPort {
+	if fe.Addr.IsValid() {
+		return netip.AddrPortFrom(fe.Addr, fe.Port)
+	}
+	return netip.AddrPortFrom(nodeAddr(f), fe.Port)
+}
+
+func newHeldTopology(t *testing.T, change func(*Engine)) (*topology, *Engine) {
+	t.Helper()
+	top := newTopology(t)
+	top.rejectAtNodes(t)
+	e := top.node.engine(t)
+	change(e)
+	g := packetGlobals()
+	g.Unanswered, g.Refusing = true, true
+	e.SetGlobals(g)
+	return top, e
+}
+
+// TestRefusalsAreHeldBack: the first refusal of a dead endpoint does not reach the client, and the second one does, on
+// all ways. Frontends that hold nothing back refuse at once.
+func TestRefusalsAreHeldBack(t *testing.T) {
+	top, e := newHeldTopology(t, func(*Engine) {})
+	type asked struct {
+		name, from string
+		frontend   Frontend
+		f          Family
+		want       lab.Outcome
+	}
+	var list []asked
+	for _, f := range Families() {
+		n := 0
+		for _, r := range refusers() {
+			for _, from := range senders() {
+				for _, holds := range []bool{true, false} {
+					n++
+					port := heldPort(f, n, holds, r.at(f))
+					mustSet(t, e, port)
+					for i, kind := range []string{"cluster IP", "external IP", "node port"} {
+						list = append(list, asked{
+							fmt.Sprintf("%s/%s from %s/refused by %s/held back %t", f, kind, from, r.name, holds),
+							from, port.Frontends[i], f, r.outcome,
+						})
+					}
+				}
+			}
+		}
+	}
+	mustApply(t, e)
+	reader := top.node.suspects(t)
+	var wait sync.WaitGroup
+	for _, q := range list {
+		place := top.At(t, q.from)
+		wait.Go(func() { // a client waits for a second
+			r := place.Ask(question(tcp, q.frontend.at(q.f)))
+			late := r.Took >= aSecond
+			// An error that arrives while the client is still sending does not count for its kernel, so it may be late anyhow.
+			if r.Outcome != q.want || q.frontend.HoldsRefusals && !late || !q.frontend.HoldsRefusals && late && q.want == lab.Refused {
+				t.Errorf("%s: %s after %s; wanted %s, late: %t", q.name, r, r.Took, q.want, q.frontend.HoldsRefusals)
+			}
+		})
+	}
+	wait.Wait()
+	for f, n := range top.heldBack(t) {
+		if want := len(list) / 4; n != want { // half of the questions, in each family
+			t.Errorf("%s: %d refusals were held back; wanted one for each client, %d", f, n, want)
+		}
+	}
+	var noted []netip.AddrPort
+	for _, s := range noticed(t, reader) {
+		if s.Refusing {
+			noted = append(noted, s.Endpoint)
+		}
+	}
+	for _, r := range refusers() {
+		for _, f := range Families() {
+			if at := r.at(f).Addr; !slices.Contains(noted, at) {
+				t.Errorf("%s refuses, and was not noticed: %v", at, noted)
+			}
+		}
+	}
+}
+
+// heldBack counts the refusals that were held back, in each family.
+func (top *topology) heldBack(t *testing.T) map[Family]int {
+	t.Helper()
+	out := map[Family]int{}
+	for _, f := range Families() {
+		for _, set := range []string{setHoldsRefusals, setHoldsRefusalsNodePorts} {
+			for _, part := range strings.Split(top.node.nft(t, "list", "set", f.String(), TableName, set), "counter packets ")[1:] {
+				n, err := strconv.Atoi(strings.Fields(part)[0])
+				if err != nil {
+					t.Fatal(err)
+				}
+				out[f] += n
+			}
+		}
+	}
+	return out
+}
+
+// TestSecondPacketGoesElsewhere: a client that is held back reaches another endpoint, a second late.
+func TestSecondPacketGoesElsewhere(t *testing.T) {
+	top, e := newHeldTopology(t, func(*Engine) {})
+	for _, f := range Families() {
+		for i, r := range refusers()[:4] {
+			mustSet(t, e, heldPort(f, i, true, r.at(f), podEndpoint(f, "c", firstPodPort)))
+		}
+	}
+	mustApply(t, e)
+	for _, f := range Families() {
+		for i, r := range refusers()[:4] {
+			fe := heldPort(f, i, true).Frontends[i%3]
+			for _, from := range senders() {
+				t.Run(fmt.Sprintf("%s/%s from %s/refused by %s", f, fe.at(f), from, r.name), func(t *testing.T) {
+					late := 0
+					for range 2 { // endpoints are in turn: at least one of two first packets is refused
+						r := top.At(t, from).Ask(question(tcp, fe.at(f)))
+						if r.Outcome != lab.Answered {
+							t.Errorf("%s after %s", r, r.Took)
+						}
+						if r.Took >= aSecond {
+							late++
+						}
+					}
+					if late == 0 {
+						t.Error("no client was late: the test shows nothing")
+					}
+				})
+			}
+		}
+	}
+}
+
+// TestFullHeldBack: if the set of clients is full, refusals pass at once, and connections work as always.
+func TestFullHeldBack(t *testing.T) {
+	const size, clients = 2, 6
+	top, e := newHeldTopology(t, func(e *Engine) {
+		for _, tb := range e.tables {
+			tb.defs[idHeldBack].size = size
+		}
+	})
+	mustSet(t, e, heldPort(IPv4, 1, true, podEndpoint(IPv4, "b", closedPort)), heldPort(IPv4, 2, true, podEndpoint(IPv4, "b", firstPodPort)))
+	mustApply(t, e)
+	done := make(chan lab.Result)
+	client := top.At(t, lab.Outside)
+	for range clients {
+		go func() { done <- client.Ask(question(tcp, netip.AddrPortFrom(serviceIP(IPv4, 1), 80))) }()
+	}
+	late := 0
+	for range clients {
+		r := <-done
+		if r.Outcome != lab.Refused {
+			t.Errorf("%s; wanted: refused", r)
+		}
+		if r.Took >= aSecond {
+			late++
+		}
+	}
+	if late != size {
+		t.Errorf("%d of %d clients were held back; the set has room for %d", late, clients, size)
+	}
+	top.expectOutcome(t, lab.Outside, question(tcp, netip.AddrPortFrom(serviceIP(IPv4, 2), 80)), lab.Answered)
+}
+
+// TestOtherErrorsPass: a frontend of UDP beside one that holds back refuses at once, and its endpoint is not noticed.
+func TestOtherErrorsPass(t *testing.T) {
+	top, e := newHeldTopology(t, func(*Engine) {})
+	for _, f := range Families() {
+		port := heldPort(f, 1, true, podEndpoint(f, "b", firstPodPort))
+		mustSet(t, e, port)
+		for i := range port.Frontends {
+			port.Frontends[i].HoldsRefusals = false
+		}
+		port.Name, port.Protocol, port.Cluster = "ns/svc-1:udp", udp, []Endpoint{podEndpoint(f, "b", closedPort)}
+		mustSet(t, e, port)
+	}
+	mustApply(t, e)
+	top.unlimitErrors(t, "b")
+	reader := top.node.suspects(t)
+	for _, f := range Families() {
+		for _, from := range senders() {
+			for _, fe := range heldPort(f, 1, true).Frontends {
+				top.expectOutcome(t, from, question(udp, fe.at(f)), lab.Refused)
+			}
+		}
+	}
+	if list, held := noticed(t, reader), top.heldBack(t); len(list) > 0 || held[IPv4]+held[IPv6] > 0 {
+		t.Errorf("noticed %v, held back: %v", list, held)
+	}
+}
