@@ -36,8 +36,12 @@ func suspectSet(addr dataType) setDef {
 const newConnectionsChain = "new-connections"
 
 // newConnections sees the first packet of each connection, and its repetitions.
+//
+// A packet of this node to itself comes twice. Connection tracking has confirmed it between the hooks output and input, so
+// at input the first one looks like a repetition. Repetitions are noticed at output.
 func (p program) newConnections() chainDef {
-	rules := []rule{{isTranslated(), isRepeated(), tcpOnly(), p.suspect(setUnanswered, key{p.daddr(), tcpDport()})}}
+	rules := []rule{{isTranslated(), isRepeated(), interfaceName("lo", true), tcpOnly(),
+		p.suspect(setUnanswered, key{p.daddr(), tcpDport()})}}
 	if p.ipvs {
 		// IPVS does not set the status dnat. At the hook input, the packet still has the address of the frontend.
 		suspect := []statement{notToThisNode(), tcpOnly(), p.suspect(setUnanswered, key{p.daddr(), tcpDport()})}

@@ -4,13 +4,17 @@ package nft
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os/exec"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/verdict-proxy/verdict/e2e/lab"
 )
@@ -114,6 +118,96 @@ func TestSuspects(t *testing.T) {
 				for _, set := range []string{setUnanswered, setRefusing} {
 					top.node.nft(t, "flush", "set", f.String(), TableName, set)
 				}
+			})
+		}
+	}
+}
+
+// localPorts are the ports of endpoints at the node's own address: one answers, the queue of the other one is full.
+const (
+	answeringPort = 7001 + iota
+	fullPort
+)
+
+// answer serves at an address of the node.
+func (top *topology) answer(t *testing.T, at netip.AddrPort) {
+	t.Helper()
+	top.At(t, lab.Node).MustDo(t, func() error {
+		l, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(at))
+		if err != nil {
+			return err
+		}
+		t.Cleanup(func() { l.Close() })
+		go lab.Accept(l, lab.Node, at.Port())
+		return nil
+	})
+}
+
+// hang listens at an address of the node and accepts nothing. It returns when the kernel drops further connections.
+func (top *topology) hang(t *testing.T, at netip.AddrPort) {
+	t.Helper()
+	top.At(t, lab.Node).MustDo(t, func() error {
+		l, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(at))
+		if err != nil {
+			return err
+		}
+		t.Cleanup(func() { l.Close() })
+		raw, err := l.SyscallConn()
+		if err != nil {
+			return err
+		}
+		var shrink error
+		if err := raw.Control(func(fd uintptr) { shrink = unix.Listen(int(fd), 0) }); err != nil || shrink != nil {
+			return errors.Join(err, shrink)
+		}
+		for range 10 {
+			conn, err := net.DialTimeout("tcp", at.String(), time.Second/2)
+			if err != nil {
+				return nil
+			}
+			t.Cleanup(func() { conn.Close() })
+		}
+		return errors.New("the queue does not fill")
+	})
+}
+
+// TestSuspectsOnThisNode: endpoints at the node's own address are noticed when they do not answer, and only then. A
+// connection of the node to itself passes the hooks output and input with the same packet.
+func TestSuspectsOnThisNode(t *testing.T) {
+	top := newTopology(t)
+	e := top.node.engine(t)
+	g := packetGlobals()
+	g.Unanswered = true
+	e.SetGlobals(g)
+	for _, f := range Families() {
+		for n, port := range map[byte]uint16{1: answeringPort, 2: fullPort} {
+			mustSet(t, e, Port{Family: f, Name: fmt.Sprintf("ns/svc-%d:p", n), Protocol: tcp,
+				Cluster:   []Endpoint{{Addr: netip.AddrPortFrom(nodeAddr(f), port), Local: true}},
+				Frontends: []Frontend{{Addr: serviceIP(f, n), Port: 80, ClusterIP: true, Pool: ClusterPool}}})
+		}
+		top.answer(t, netip.AddrPortFrom(nodeAddr(f), answeringPort))
+		top.hang(t, netip.AddrPortFrom(nodeAddr(f), fullPort))
+	}
+	mustApply(t, e)
+	reader := top.node.suspects(t)
+	for _, f := range Families() {
+		for _, from := range []string{lab.Outside, lab.Node, "a"} {
+			t.Run(fmt.Sprint(f, " from ", from), func(t *testing.T) {
+				for range 20 {
+					top.expectOutcome(t, from, question(tcp, netip.AddrPortFrom(serviceIP(f, 1), 80)), lab.Answered)
+				}
+				if list := noticed(t, reader); len(list) > 0 {
+					t.Errorf("20 good connections were noticed: %v", list)
+				}
+				list := noticedAfter(t, reader, 1, func() {
+					q := question(tcp, netip.AddrPortFrom(serviceIP(f, 2), 80))
+					q.Patience = repeated
+					top.expectOutcome(t, from, q, lab.Dropped)
+				})
+				if want := []Suspect{{Endpoint: netip.AddrPortFrom(nodeAddr(f), fullPort)}}; !slices.Equal(list, want) {
+					t.Errorf("noticed %v; wanted %v", list, want)
+				}
+				top.node.nft(t, "flush", "set", f.String(), TableName, setUnanswered)
 			})
 		}
 	}
