@@ -101,6 +101,12 @@ bench-upstream: packages build ## measure Verdict beside kube-proxy, draw e2e/ch
 bench-deadnode: packages ## let a node vanish under Verdict and under kube-proxy, draw e2e/dead-node.svg (root, 2 minutes)
 	$(GO) test -tags e2e ./e2e/deadnode -run '^$$' -bench Vanish -benchtime 1x -upstream "$$(e2e/controlplane/build.sh)" -plot $(CURDIR)/e2e/dead-node.svg
 
+.PHONY: bench-rollout
+bench-rollout: build ## update a Deployment again and again under Verdict and kube-proxy, draw e2e/rollout.svg (root, 15 minutes; ROLLOUTS=20)
+	@e2e/packages.sh $(TEST_PACKAGES) $(CLUSTER_PACKAGES)
+	$(GO) test -tags e2e ./e2e/cluster -run '^$$' -bench Rollout -benchtime 1x -timeout 60m -rollouts $(or $(ROLLOUTS),20) \
+		-rollout-results $(CURDIR)/.cache/rollout -rollout-plot $(CURDIR)/e2e/rollout.svg
+
 .PHONY: bench-flood
 bench-flood: ## measure new connections and changes of others during floods of packets and of changes (root, 2 minutes)
 	$(GO) test -tags e2e ./e2e/flood -run '^$$' -bench Flood -benchtime 16x

@@ -25,6 +25,7 @@ type cluster struct {
 	kubeconfig string
 	images     []string // archives that each node imports
 	plane      *apiserver.ControlPlane
+	manager    *lab.Process   // kube-controller-manager
 	place      *lab.Namespace // of the control plane
 	outside    *lab.Namespace
 	nodes      []*node
@@ -164,27 +165,30 @@ func (c *cluster) startPlane() (err error) {
 	if c.kubeconfig, err = c.plane.Admin(); err != nil {
 		return err
 	}
-	err = c.control("kube-controller-manager", "--use-service-account-credentials", "--allocate-node-cidrs=false",
+	c.manager, err = c.control("kube-controller-manager", "--use-service-account-credentials", "--allocate-node-cidrs=false",
 		"--cluster-cidr="+podRanges, "--service-cluster-ip-range="+serviceRanges,
 		"--service-account-private-key-file="+c.plane.File("sa.key"), "--root-ca-file="+c.plane.File("ca.crt"))
-	return errors.Join(err, c.control("kube-scheduler"))
+	if err == nil {
+		_, err = c.control("kube-scheduler")
+	}
+	return err
 }
 
 // control starts a controller of the control plane.
-func (c *cluster) control(name string, flags ...string) error {
+func (c *cluster) control(name string, flags ...string) (*lab.Process, error) {
 	kubeconfig, err := c.plane.Kubeconfig("system:" + name)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	p, err := lab.NewProcess(lab.ProcessOptions{Name: name, Namespace: c.place, Dir: c.logs, Command: append([]string{
 		c.program(name), "--kubeconfig=" + kubeconfig, "--authentication-kubeconfig=" + kubeconfig,
 		"--authorization-kubeconfig=" + kubeconfig, "--leader-elect=false",
 	}, flags...)})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	c.cleanup(p.Kill)
-	return nil
+	return p, nil
 }
 
 func (c *cluster) startNodes() error {
@@ -224,7 +228,7 @@ func (c *cluster) kubectl(args ...string) (string, error) {
 }
 
 // must runs kubectl. A failure ends the test.
-func (c *cluster) must(t *testing.T, args ...string) string {
+func (c *cluster) must(t testing.TB, args ...string) string {
 	t.Helper()
 	out, err := c.kubectl(args...)
 	if err != nil {
@@ -242,7 +246,7 @@ func (c *cluster) state() string {
 }
 
 // ready waits until all Deployments and DaemonSets of the cluster are complete.
-func (c *cluster) ready(t *testing.T, proxy string) {
+func (c *cluster) ready(t testing.TB, proxy string) {
 	t.Helper()
 	for _, what := range []string{"kube-system daemonset/" + proxy, "kube-system deployment/coredns", "default deployment/web", "default daemonset/client"} {
 		namespace, name, _ := strings.Cut(what, " ")

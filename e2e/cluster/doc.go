@@ -4,6 +4,8 @@
 //	daemonset_test.go   the DaemonSet is rolled out, upgraded, killed, and a node is rebooted
 //	switch_test.go      from kube-proxy to Verdict and back, by the commands of config/deploy/README.md
 //	vanish_test.go      the link of a node is cut, under kube-proxy and under Verdict
+//	rollout_test.go     rolling updates under connections, as a benchmark
+//	rollout_trace_test.go  what explains a failure in them
 //	bed_test.go         starts the cluster
 //	proxy_test.go       puts a proxy onto the nodes
 //	config_test.go      configuration files of containerd, kubelet and network plugins
@@ -13,5 +15,7 @@
 //	clients_test.go     clients in pods and outside, and what they counted
 //	document_test.go    takes commands and files out of a document
 //	load                loops of connections
+//	rate                connections at a fixed rate, each of which is recorded
+//	rollout             results of rolling updates: table, list of failures, picture
 //	workload            the program in the pods
 package cluster

@@ -17,7 +17,7 @@ import (
 type block struct{ text string }
 
 // chapter returns the blocks below a heading of config/deploy/README.md.
-func chapter(t *testing.T, heading string) (list []block) {
+func chapter(t testing.TB, heading string) (list []block) {
 	t.Helper()
 	text, err := os.ReadFile("../../config/deploy/README.md")
 	if err != nil {
@@ -57,7 +57,7 @@ func unindent(text string) string {
 const onNode = "# on each node\n"
 
 // follow does what the chapters say, as a reader in the folder of the repository would do.
-func (c *cluster) follow(t *testing.T, headings ...string) (took time.Duration) {
+func (c *cluster) follow(t testing.TB, headings ...string) (took time.Duration) {
 	t.Helper()
 	began := time.Now()
 	for _, h := range headings {

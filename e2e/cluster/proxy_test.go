@@ -12,7 +12,7 @@ import (
 )
 
 // kubeProxy makes kube-proxy the proxy of all nodes, as kubeadm deploys it. Nothing else may be there.
-func (c *cluster) kubeProxy(t *testing.T, mode string) {
+func (c *cluster) kubeProxy(t testing.TB, mode string) {
 	t.Helper()
 	c.removeProxies(t)
 	file := filepath.Join(t.TempDir(), "configmap.yaml")
@@ -45,7 +45,7 @@ func (n *node) rules() (string, error) {
 }
 
 // configMap is the ConfigMap that kubeadm makes, with the values of this cluster.
-func (c *cluster) configMap(t *testing.T, mode string) string {
+func (c *cluster) configMap(t testing.TB, mode string) string {
 	t.Helper()
 	bytes, err := os.ReadFile("../../cmd/verdict/kubeproxyconfig/testdata/kubeadm-1.37-configmap.yaml")
 	if err != nil {
@@ -67,7 +67,7 @@ func (c *cluster) configMap(t *testing.T, mode string) string {
 }
 
 // removeProxies removes each proxy with everything that it left in the kernel. It is not under test.
-func (c *cluster) removeProxies(t *testing.T) {
+func (c *cluster) removeProxies(t testing.TB) {
 	t.Helper()
 	for _, name := range []string{"kube-proxy", "verdict", "verdict-cleanup"} {
 		c.must(t, "-n", "kube-system", "delete", "daemonset", name, "--ignore-not-found", "--cascade=foreground", "--timeout=120s")
@@ -83,7 +83,7 @@ func (c *cluster) removeProxies(t *testing.T) {
 var ofKubelet = regexp.MustCompile(`KUBE-(FIREWALL|KUBELET-CANARY|IPTABLES-HINT)`)
 
 // expectTables expects that of the two proxies only one has tables on each node.
-func (c *cluster) expectTables(t *testing.T, proxy string) {
+func (c *cluster) expectTables(t testing.TB, proxy string) {
 	t.Helper()
 	for _, n := range c.nodes {
 		rules, err := n.rules()
@@ -104,7 +104,7 @@ func (c *cluster) expectTables(t *testing.T, proxy string) {
 }
 
 // verdict makes Verdict the proxy of all nodes, by the commands of the README.
-func (c *cluster) verdict(t *testing.T) {
+func (c *cluster) verdict(t testing.TB) {
 	t.Helper()
 	c.follow(t, "The image")
 	c.kubeProxy(t, "nftables")

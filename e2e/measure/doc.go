@@ -6,7 +6,7 @@
 //	process.go   CPU time and memory of a process, memory of the kernel
 //	machine.go   the machine that was measured
 //	progress.go  what a program is doing, on standard error
-//	table.go     Markdown tables; plot.go: an SVG plot
+//	table.go     Markdown tables; plot.go and timeline.go: SVG pictures
 //
 // It knows nothing of Verdict or of kube-proxy.
 package measure

@@ -129,14 +129,7 @@ func TestPlot(t *testing.T) {
 		{Name: "nothing was measured"},
 	}}
 	svg := p.SVG()
-	decoder := xml.NewDecoder(strings.NewReader(svg))
-	for {
-		if _, err := decoder.Token(); errors.Is(err, io.EOF) {
-			break
-		} else if err != nil {
-			t.Fatalf("not XML: %v\n%s", err, svg)
-		}
-	}
+	mustBeXML(t, svg)
 	for _, want := range []string{"a &lt; b", "one &amp; two", "three", ">10,000<", ">1,000<", ">350<", "NaN"} {
 		if has := strings.Contains(svg, want); has != (want != "NaN") {
 			t.Errorf("%q in the picture: %v", want, has)
@@ -146,6 +139,36 @@ func TestPlot(t *testing.T) {
 		t.Error("a line without points has a name in the picture")
 	}
 	_ = (&Plot{}).SVG() // must not fail without data
+}
+
+func mustBeXML(t *testing.T, svg string) {
+	t.Helper()
+	decoder := xml.NewDecoder(strings.NewReader(svg))
+	for {
+		if _, err := decoder.Token(); errors.Is(err, io.EOF) {
+			return
+		} else if err != nil {
+			t.Fatalf("not XML: %v\n%s", err, svg)
+		}
+	}
+}
+
+func TestTimeline(t *testing.T) {
+	l := Timeline{Title: "a < b", X: "seconds", Begin: -1, Names: []string{"one & two", "three"}, Panels: []Panel{
+		{Title: "failed", Most: 10, Lines: [][]float64{{0, 5, 10, 20}, {0, 0, 0, 0}}},
+	}}
+	svg := l.SVG()
+	mustBeXML(t, svg)
+	// Seconds -1 to 2 share 770 pixels: their middles are 192.5 apart. 20 is above the panel and is drawn at its upper end.
+	for _, want := range []string{
+		"a &lt; b", "one &amp; two", "three", "failed", "seconds",
+		"points='166.2,260.0 358.8,175.0 551.2,90.0 743.8,90.0'", "points='166.2,260.0 358.8,260.0 551.2,260.0 743.8,260.0'",
+	} {
+		if !strings.Contains(svg, want) {
+			t.Errorf("%q is not in the picture:\n%s", want, svg)
+		}
+	}
+	mustBeXML(t, (&Timeline{}).SVG()) // must not fail without data
 }
 
 func TestAxis(t *testing.T) {

@@ -19,6 +19,8 @@ mkdir /sys/fs/cgroup/systemd
 mount -t cgroup -o none,name=systemd cgroup /sys/fs/cgroup/systemd
 mkdir -p "/sys/fs/cgroup/systemd/$name"
 for f in cpuset.cpus cpuset.mems; do cat /sys/fs/cgroup/cpuset/$f >"/sys/fs/cgroup/cpuset/$name/$f"; done
+# On a real node, pods together compete with one group of system services. Here, they compete with each process of the machine.
+echo 16384 >"/sys/fs/cgroup/cpu/$name/cpu.shares"
 # Settings of the kernel belong to the machine. Only those of the node's own network may be written. The kubelet sets some
 # others: it finds files with the values that it wants.
 mount --bind /proc/sys /proc/sys

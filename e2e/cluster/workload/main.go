@@ -2,19 +2,26 @@
 //
 //	workload serve NAME              answers over TCP and UDP
 //	workload ask [flags] TARGET...   connects to Services in loops, and says on its port what became of the connections
+//	workload reply [flags] NAME      answers each TCP connection once, and exits at once when it is told to end
+//	workload rate [flags] TARGET...  connects to addresses at a fixed rate, and returns all connections on its port
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
+	"os/signal"
+	"syscall"
 	"time"
 
 	"github.com/verdict-proxy/verdict/e2e/cluster/load"
+	"github.com/verdict-proxy/verdict/e2e/cluster/rate"
 	"github.com/verdict-proxy/verdict/e2e/lab"
 )
 
@@ -37,8 +44,62 @@ func run(args []string) error {
 		return serve(args[1])
 	case len(args) > 1 && args[0] == "ask":
 		return ask(args[1:])
+	case len(args) > 1 && args[0] == "reply":
+		return reply(args[1:])
+	case len(args) > 1 && args[0] == "rate":
+		return connect(args[1:])
 	}
-	return errors.New("run it as \"workload serve NAME\" or \"workload ask [flags] TARGET\"")
+	return errors.New("run it as \"workload serve NAME\", \"ask [flags] TARGET\", \"reply [flags] NAME\" or \"rate [flags] TARGET\"")
+}
+
+// reply is an application that knows nothing of Kubernetes: on SIGTERM, it exits. With "finish", it closes its listener
+// and answers the connections that it has accepted before that.
+func reply(args []string) error {
+	flags := flag.NewFlagSet("reply", flag.ExitOnError)
+	finish := flags.Bool("finish", false, "answer accepted connections before the end")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	listener, err := net.ListenTCP("tcp", &net.TCPAddr{Port: servePort})
+	if err != nil {
+		return fmt.Errorf("serve TCP: %w", err)
+	}
+	end := make(chan os.Signal, 1)
+	signal.Notify(end, syscall.SIGTERM)
+	go func() {
+		<-end
+		if !*finish {
+			os.Exit(0)
+		}
+		_ = listener.Close() // Serve says so
+	}()
+	s := &rate.Server{Name: flags.Arg(0)}
+	if err := s.Serve(listener); !errors.Is(err, net.ErrClosed) {
+		return err
+	}
+	s.Wait()
+	return nil
+}
+
+// connect runs a client at a fixed rate.
+func connect(args []string) error {
+	flags := flag.NewFlagSet("rate", flag.ExitOnError)
+	c := &rate.Client{}
+	flags.IntVar(&c.PerSecond, "per-second", 200, "connections a second")
+	flags.DurationVar(&c.Patience, "patience", 5*time.Second, "how long a connection may take")
+	at := flags.String("listen", fmt.Sprintf(":%d", countPort), "where to return the connections")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	for _, text := range flags.Args() {
+		target, err := netip.ParseAddrPort(text)
+		if err != nil {
+			return fmt.Errorf("read the target %q: %w", text, err)
+		}
+		c.Targets = append(c.Targets, target)
+	}
+	go c.Run(context.Background())
+	return (&http.Server{Addr: *at, ReadHeaderTimeout: 10 * time.Second, Handler: c}).ListenAndServe()
 }
 
 func serve(name string) error {
