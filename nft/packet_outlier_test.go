@@ -162,8 +162,10 @@ func (top *topology) hang(t *testing.T, at netip.AddrPort) {
 		}
 		for range 10 {
 			conn, err := net.DialTimeout("tcp", at.String(), time.Second/2)
-			if err != nil {
+			if dropped := net.Error(nil); errors.As(err, &dropped) && dropped.Timeout() {
 				return nil
+			} else if err != nil {
+				return err
 			}
 			t.Cleanup(func() { conn.Close() })
 		}

@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"encoding/xml"
+	"errors"
 	"io"
 	"strings"
 	"testing"
@@ -13,7 +14,7 @@ import (
 // example has two updates of 4 seconds, 10 seconds apart.
 func example(proxy string, outcomes ...rate.Outcome) *Run {
 	began := time.Date(2026, 11, 23, 20, 0, 0, 0, time.UTC)
-	after := func(d time.Duration) time.Time { return began.Add(d) }
+	after := began.Add
 	way := Way{Name: "from a pod", Attempts: []rate.Attempt{
 		{Began: after(-5 * time.Second), Took: time.Millisecond, Outcome: rate.Answered},
 		{Began: after(time.Second), Took: 1100 * time.Millisecond, Outcome: rate.Answered, SourcePort: 10001, Server: "late"},
@@ -96,7 +97,7 @@ func TestSaveAndPicture(t *testing.T) {
 	}
 	svg := Picture("updates < more", runs)
 	for decoder := xml.NewDecoder(strings.NewReader(svg)); ; {
-		if _, err := decoder.Token(); err == io.EOF {
+		if _, err := decoder.Token(); errors.Is(err, io.EOF) {
 			break
 		} else if err != nil {
 			t.Fatalf("not XML: %v\n%s", err, svg)
