@@ -13,17 +13,10 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// followed starts a source on a folder whose files are older than the resolution of time stamps. So the source can see
-// a change only by events and time stamps.
+// followed starts a source on a folder.
 func followed(t *testing.T, files map[string]string) *folder {
 	t.Helper()
 	f := newFolder(t, files)
-	old := time.Now().Add(-time.Hour)
-	for name := range files {
-		if err := os.Chtimes(filepath.Join(f.dir, name), old, old); err != nil {
-			t.Fatal(err)
-		}
-	}
 	f.follow()
 	return f
 }

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/verdict-proxy/verdict/proxier/state"
@@ -165,10 +166,23 @@ func (m *Manifests) refresh(name string) bool {
 	return true
 }
 
-// unchanged reports whether a file is certainly the one that was read.
+// unchanged reports whether a file is certainly the one that was read. A program can set the time of the last write back
+// (cp -p, rsync --times). It cannot set the time of the last change of the inode.
 func (f *file) unchanged(info os.FileInfo) bool {
-	return f.seen != nil && os.SameFile(f.seen, info) && f.seen.Size() == info.Size() &&
-		f.seen.ModTime().Equal(info.ModTime()) && f.readAt.Sub(info.ModTime()) > unsettled
+	if f.seen == nil || !os.SameFile(f.seen, info) || f.seen.Size() != info.Size() || !f.seen.ModTime().Equal(info.ModTime()) {
+		return false
+	}
+	changed := inodeChanged(info)
+	return inodeChanged(f.seen).Equal(changed) && f.readAt.Sub(changed) > unsettled && f.readAt.Sub(info.ModTime()) > unsettled
+}
+
+// inodeChanged returns the time of the last change of an inode, or the present time if the file system has none.
+func inodeChanged(info os.FileInfo) time.Time {
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return time.Now()
+	}
+	return time.Unix(stat.Ctim.Unix())
 }
 
 // unreadable records that a file cannot be read. Its objects stay in force.

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -366,6 +367,38 @@ func TestSameTimeStamp(t *testing.T) {
 	f.write("a.yaml", service("web", "10.96.0.2"))
 	if err := os.Chtimes(filepath.Join(f.dir, "a.yaml"), info.ModTime(), info.ModTime()); err != nil {
 		t.Fatal(err)
+	}
+	f.load()
+	f.expectServices("shop/web=10.96.0.2")
+}
+
+// TestCopiedWithItsTime: cp -p writes another file of equal size and sets its time back.
+func TestCopiedWithItsTime(t *testing.T) {
+	f := newFolder(t, map[string]string{"a.yaml": service("web", "10.96.0.1")})
+	path, old := filepath.Join(f.dir, "a.yaml"), time.Now().Add(-time.Hour)
+	setTime := func() {
+		t.Helper()
+		if err := os.Chtimes(path, old, old); err != nil {
+			t.Fatal(err)
+		}
+	}
+	setTime()
+	f.load()
+	f.m.files["a.yaml"].readAt = time.Now().Add(time.Hour) // as if it had been read long after its last change
+	before, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !f.m.files["a.yaml"].unchanged(before) {
+		t.Error("a settled file is read at each look")
+	}
+	// The kernel gives equal times to changes within one tick of its clock.
+	for after := before; inodeChanged(after).Equal(inodeChanged(before)); {
+		f.write("a.yaml", service("web", "10.96.0.2"))
+		setTime()
+		if after, err = os.Stat(path); err != nil {
+			t.Fatal(err)
+		}
 	}
 	f.load()
 	f.expectServices("shop/web=10.96.0.2")
