@@ -67,16 +67,19 @@ func (s *Stale) has(f Flow, nodePortAddrs map[netip.Addr]bool) bool {
 }
 
 func (t *target) stale(f Flow) bool {
+	_, good := slices.BinarySearchFunc(t.good, f.Reply, netip.AddrPort.Compare)
+	good = good && !t.removed
 	translated := f.Reply != f.Dst
 	if !translated {
+		// An endpoint may have the address and port of its frontend: then the kernel has nothing to translate.
+		//
 		// Other software (OVS, SR-IOV) tracks the same packets in its own zones, before or after our translation. So a
 		// flow without a translation in such a zone does not mean that our rules did not translate it.
-		return !t.removed && f.Zone == 0
+		return !good && !t.removed && f.Zone == 0
 	}
-	if t.removed || !f.DNAT && !t.ipvs {
+	if !f.DNAT && !t.ipvs {
 		// IPVS made the flow, and does not serve the frontend any more: the packets go nowhere.
 		return true
 	}
-	_, good := slices.BinarySearchFunc(t.good, f.Reply, netip.AddrPort.Compare)
 	return !good
 }

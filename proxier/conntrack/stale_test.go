@@ -120,6 +120,8 @@ func TestStale(t *testing.T) {
 			[]string{vip + " " + b, vip + " " + b + " ipvs"}, []string{vip + " " + a, vip + " " + a + " ipvs"}},
 		{"IPVS served it: what it has balanced goes nowhere", service("ipvs " + vip + ">" + a), service(vip + ">" + a),
 			[]string{vip + " " + a + " ipvs"}, []string{vip + " " + a}},
+		{"an endpoint has the address and port of the frontend", service(vip + " 10.96.0.11:53>" + vip + " " + a), service(vip + " 10.96.0.11:53>" + vip),
+			[]string{vip + " " + a, "10.96.0.11:53 10.96.0.11:53"}, []string{vip + " " + vip, "10.96.0.11:53 " + vip}},
 		{"translated in a zone of its own", service(vip + ">" + a), service(vip + ">" + b), []string{vip + " " + a + " 7"}, nil},
 	}
 	for _, tt := range tests {
