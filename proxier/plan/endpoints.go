@@ -22,6 +22,7 @@ const (
 	forThisNode // the hint forNodes names this node
 	zoneHinted  // has the hint forZones
 	forThisZone // the hint forZones names the zone of this node
+	pooled      // in a pool of the current port
 )
 
 // member is an endpoint address of one slice. The address is kept as two numbers, because they sort fast.
@@ -257,6 +258,7 @@ func (p *Planner) pool(family state.Family, mask flags) []Endpoint {
 	for i := range p.candidates {
 		c := &p.candidates[i]
 		if c.flags&mask == mask && len(out) < n {
+			c.flags |= pooled
 			addr := netip.AddrPortFrom(address(family, c.hi, c.lo), c.port)
 			out = append(out, Endpoint{Addr: addr, Weight: c.weight, Local: c.flags&local != 0, Backup: c.backup})
 		}
@@ -265,18 +267,27 @@ func (p *Planner) pool(family state.Family, mask flags) []Endpoint {
 }
 
 // serving lists the endpoints that still serve their flows. Policy, topology and weight decide only about new
-// connections, so this function ignores them. TCP connections behave in the same way.
+// connections, so this function ignores them. TCP connections behave in the same way. An endpoint of a pool has its room
+// already and is never left out: flows that the pool begins would be deleted again.
 func (p *Planner) serving(family state.Family) []netip.AddrPort {
-	n := p.count(flowing)
-	if n == 0 {
+	all, inPools := p.count(flowing), p.count(flowing|pooled)
+	if all == 0 {
 		return nil
 	}
-	n = p.room.element(n)
-	out := make([]netip.AddrPort, 0, n)
+	others := p.room.element(all - inPools)
+	out := make([]netip.AddrPort, 0, inPools+others)
 	for i := range p.candidates {
-		if c := &p.candidates[i]; c.flags&flowing != 0 && len(out) < n {
-			out = append(out, netip.AddrPortFrom(address(family, c.hi, c.lo), c.port))
+		c := &p.candidates[i]
+		switch {
+		case c.flags&flowing == 0:
+			continue
+		case c.flags&pooled != 0:
+		case others == 0:
+			continue
+		default:
+			others--
 		}
+		out = append(out, netip.AddrPortFrom(address(family, c.hi, c.lo), c.port))
 	}
 	return out
 }

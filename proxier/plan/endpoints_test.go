@@ -2,6 +2,7 @@ package plan
 
 import (
 	"cmp"
+	"fmt"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
@@ -123,6 +124,28 @@ func TestServing(t *testing.T) {
 	p = portOf(t, planned(service(nil), []*state.Slice{slice("a", "10.0.0.1")}, environment()), state.IPv4, "shop/web:http")
 	if p.Serving != nil {
 		t.Errorf("a TCP port lists endpoints of UDP flows: %v", p.Serving)
+	}
+}
+
+// TestServingPastTheLimit: endpoints of pools keep their UDP flows also when the Service is past its limit. Others keep
+// theirs while there is room.
+func TestServingPastTheLimit(t *testing.T) {
+	svc := service(func(s *state.Service) { s.Ports[0].Protocol, s.ClusterIPs = state.UDP, s.ClusterIPs[:1] })
+	var lines []string
+	for i := range 6 {
+		lines = append(lines, fmt.Sprintf("10.0.0.%d", 2*i+1), fmt.Sprintf("10.0.0.%d draining", 2*i+2))
+	}
+	for _, tt := range []struct{ limit, pool, serving int }{{1, 1, 1}, {5, 3, 5}, {8, 4, 8}, {12, 6, 12}} {
+		planner := Planner{Limits: Limits{Elements: Limit{N: tt.limit, Flag: "--max"}}}
+		got := planner.Plan(svc, []*state.Slice{udp(slice("a", lines...))}, environment())
+		p := portOf(t, got, state.IPv4, "shop/web:http")
+		equal(t, fmt.Sprintf("Cluster with %d elements", tt.limit), len(p.Cluster), tt.pool)
+		equal(t, fmt.Sprintf("Serving with %d elements", tt.limit), len(p.Serving), tt.serving)
+		for _, e := range p.Cluster {
+			if _, found := slices.BinarySearchFunc(p.Serving, e.Addr, netip.AddrPort.Compare); !found {
+				t.Errorf("with %d elements, flows to %s of the pool are deleted", tt.limit, e.Addr)
+			}
+		}
 	}
 }
 

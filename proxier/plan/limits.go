@@ -10,8 +10,8 @@ import (
 // would be 120,000 frontends.
 type Limits struct {
 	Frontends Limit
-	// Elements counts the endpoints of all pools, those whose UDP flows are kept, and the source ranges of all
-	// frontends.
+	// Elements counts the endpoints of all pools, those in no pool whose UDP flows are kept, and the source ranges of
+	// all frontends.
 	Elements Limit
 	// Slots counts the same, and the slots that nft needs beyond them: for weights, and for hash tables.
 	Slots Limit
