@@ -99,6 +99,7 @@ func TestLinkLocalAddressesCount(t *testing.T) {
 // TestAddressesOverflow: the buffer holds only a few messages, and nobody reads while a list takes long, so the kernel drops
 // some. The source lists the addresses again.
 func TestAddressesOverflow(t *testing.T) {
+	t.Parallel()
 	n := newNamespace(t)
 	n.link("d0")
 	var lists sync.Mutex // held: a list takes long

@@ -221,6 +221,7 @@ func TestServerWithoutStreams(t *testing.T) {
 // TestServerLost: the server breaks all connections and refuses new ones for a while. Known objects stay, and the
 // outage is logged once.
 func TestServerLost(t *testing.T) {
+	t.Parallel() // it waits for client-go to try again
 	s := startAPIServer(t, clusterObjects())
 	k, store, lines := runAgainst(t, s)
 	eventually(t, "synced", func() bool { return synced(k) })
@@ -245,6 +246,7 @@ func TestServerLost(t *testing.T) {
 // TestServerAbsentAtStart: a node boots before its API server. The source is not synced, and it ends with its context,
 // even in the middle of a pause.
 func TestServerAbsentAtStart(t *testing.T) {
+	t.Parallel() // it waits for client-go to try again
 	s := startAPIServer(t, clusterObjects())
 	s.stop()
 	k, store, lines := runAgainst(t, s)

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -173,6 +174,10 @@ func TestKubernetesWithoutServiceCIDRs(t *testing.T) {
 // TestKubernetesStartsWithoutServiceCIDRs: an API server that fails to list an optional resource holds up the start for
 // a while only. Its objects are taken when they arrive.
 func TestKubernetesStartsWithoutServiceCIDRs(t *testing.T) {
+	synctest.Test(t, testKubernetesStartsWithoutServiceCIDRs)
+}
+
+func testKubernetesStartsWithoutServiceCIDRs(t *testing.T) {
 	client := fake.NewClientset(apiService(), apiRange("kubernetes", "10.96.0.0/12"))
 	var works atomic.Bool
 	client.PrependReactor("list", "servicecidrs", func(clienttesting.Action) (bool, runtime.Object, error) {
@@ -212,8 +217,9 @@ func remove(t *testing.T, client *fake.Clientset, resource schema.GroupVersionRe
 
 // TestKubernetesRelist: a watch that was interrupted for too long ends with "expired". Objects that were deleted
 // meanwhile are missing from the next list. Objects that did not change must not cause a pass.
-func TestKubernetesRelist(t *testing.T) {
-	t.Parallel() // it waits for client-go to try again
+func TestKubernetesRelist(t *testing.T) { synctest.Test(t, testKubernetesRelist) } // it waits for client-go to try again
+
+func testKubernetesRelist(t *testing.T) {
 	gone := apiService(func(o *corev1.Service) { o.Name = "gone" })
 	goneSlice := apiSlice(func(o *discoveryv1.EndpointSlice) { o.Name = "web-gone" })
 	client := fake.NewClientset(apiService(), gone, apiSlice(), goneSlice, ownNode())
@@ -253,7 +259,9 @@ func TestKubernetesRelist(t *testing.T) {
 
 // TestKubernetesClosedWatch: an API server closes every watch after some minutes. The source watches again without a
 // list.
-func TestKubernetesClosedWatch(t *testing.T) {
+func TestKubernetesClosedWatch(t *testing.T) { synctest.Test(t, testKubernetesClosedWatch) }
+
+func testKubernetesClosedWatch(t *testing.T) {
 	client := fake.NewClientset(apiService())
 	services := watched(client, "services")
 	store, lines := runKubernetes(t, client)

@@ -61,8 +61,7 @@ func TestListsThatAreNotUsed(t *testing.T) {
 		"without the API server's own":   serviceList("20", "other"),
 		"objects remain, and no pointer": partial,
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel() // it waits for client-go to try again
+		inBubble(t, name, func(t *testing.T) { // it waits for client-go to try again
 			now, client := serving(serviceList("10", "kubernetes", "web"))
 			services := watched(client, "services")
 			store, lines := runKubernetes(t, client)
@@ -84,8 +83,9 @@ func TestListsThatAreNotUsed(t *testing.T) {
 }
 
 // TestDeletedServiceOfTheServer: an event that deletes the Service of the API server is believed.
-func TestDeletedServiceOfTheServer(t *testing.T) {
-	t.Parallel() // it waits for client-go to try again
+func TestDeletedServiceOfTheServer(t *testing.T) { synctest.Test(t, testDeletedServiceOfTheServer) } // it waits for client-go to try again
+
+func testDeletedServiceOfTheServer(t *testing.T) {
 	now, client := serving(serviceList("10", "kubernetes", "web"))
 	services := watched(client, "services")
 	store, _ := runKubernetes(t, client)
@@ -123,8 +123,9 @@ func TestNewServer(t *testing.T) {
 }
 
 // TestServerWentBack: the history of the API server ends before what the proxy has seen. It lists again.
-func TestServerWentBack(t *testing.T) {
-	t.Parallel() // it waits for client-go to try again
+func TestServerWentBack(t *testing.T) { synctest.Test(t, testServerWentBack) } // it waits for client-go to try again
+
+func testServerWentBack(t *testing.T) {
 	now, client := serving(serviceList("10", "kubernetes", "web"))
 	services := watched(client, "services")
 	store, lines := runKubernetes(t, client)
