@@ -37,7 +37,7 @@ func (p *Planner) Fates(svc *state.Service, list []*state.Slice, env *Environmen
 			out = p.fatesOf(out, Fate{Port: name, Protocol: svc.Ports[i].Protocol}, family, endpoints)
 		}
 	}
-	p.env, p.svc, p.slices, p.shown = nil, nil, nil, nil
+	p.env, p.svc, p.slices, p.given = nil, nil, nil, nil
 	return out
 }
 

@@ -3,7 +3,6 @@ package plan
 import (
 	"net/netip"
 	"slices"
-	"strconv"
 
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
@@ -32,7 +31,7 @@ type Planner struct {
 	names      []string // of the ports; the second family reuses them
 	named      namedPorts
 
-	shown map[string]struct{} // names of the ports so far, for a Service with many ports
+	given map[string]struct{} // the same as names, for a Service with many ports
 }
 
 // Chooser chooses among the endpoints of a pool by what is known about them at this time.
@@ -70,7 +69,7 @@ func (p *Planner) Plan(svc *state.Service, list []*state.Slice, env *Environment
 		out.HealthCheck.fill(ipv4, ipv6)
 	}
 	p.room.report(&out, len(list))
-	p.env, p.svc, p.slices, p.shown = nil, nil, nil, nil
+	p.env, p.svc, p.slices, p.given = nil, nil, nil, nil
 	clear(p.names)
 	return out
 }
@@ -195,45 +194,6 @@ func (p *Planner) dropDead(port *Port) {
 	port.Serving = slices.DeleteFunc(port.Serving, func(at netip.AddrPort) bool {
 		return p.Choose.Dead(p.svc, port.Protocol, at) && !gets(port.Cluster, at) && !gets(port.Local, at)
 	})
-}
-
-// portName returns the human-readable name of a port. It is called for the ports in their order. The second family
-// reuses the string of the first.
-func (p *Planner) portName(index int) string {
-	if index < len(p.names) {
-		return p.names[index]
-	}
-	name := shownName(&p.svc.Ports[index])
-	// The API server rejects equal and missing names. In manifests, DNS may have two ports that are both shown as 53.
-	if p.shownBefore(index, name) {
-		name += "/" + p.svc.Ports[index].Protocol.String()
-	}
-	name = p.svc.Namespace + "/" + p.svc.Name.Name + ":" + name
-	p.names = append(p.names, name)
-	return name
-}
-
-// fewPorts is the number of ports up to which names are compared without a map. Nearly every Service has fewer.
-const fewPorts = 16
-
-// shownBefore reports whether an earlier port is shown under the same name. It is called for the ports in their order.
-func (p *Planner) shownBefore(index int, name string) bool {
-	if len(p.svc.Ports) <= fewPorts {
-		return slices.ContainsFunc(p.svc.Ports[:index], func(e state.ServicePort) bool { return shownName(&e) == name })
-	}
-	if index == 0 {
-		p.shown = make(map[string]struct{}, len(p.svc.Ports))
-	}
-	_, before := p.shown[name]
-	p.shown[name] = struct{}{}
-	return before
-}
-
-func shownName(port *state.ServicePort) string {
-	if port.Name == "" {
-		return strconv.Itoa(int(port.Port))
-	}
-	return port.Name
 }
 
 // count sets the number of ready local endpoints of a family.

@@ -7,7 +7,9 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 	strictjson "sigs.k8s.io/json"
 
 	"github.com/verdict-proxy/verdict/proxier/state"
@@ -105,7 +107,7 @@ func (d *decoder) object(doc document, is metav1.TypeMeta) {
 	case "v1 Service":
 		read(d, doc, kindService, d.service)
 	case "discovery.k8s.io/v1 EndpointSlice":
-		read(d, doc, kindSlice, d.convert.slice)
+		read(d, doc, kindSlice, d.slice)
 	case "v1 Node":
 		read(d, doc, kindNode, d.convert.node)
 	case "networking.k8s.io/v1 ServiceCIDR":
@@ -128,6 +130,19 @@ func (d *decoder) service(o *corev1.Service) (*state.Service, []state.Problem) {
 	return svc, problems
 }
 
+// slice also checks the names of nodes: no API server has.
+func (d *decoder) slice(o *discoveryv1.EndpointSlice) (*state.Slice, []state.Problem) {
+	f := newFindings(kindSlice, nameOf(&o.ObjectMeta))
+	for i := range o.Endpoints {
+		if node := orZero(o.Endpoints[i].NodeName); node != "" && len(validation.IsDNS1123Subdomain(node)) > 0 {
+			f.Add(indexed("endpoints", i)+".nodeName", "%s is not a DNS name: the endpoint is on no node", state.Quote(node))
+			o.Endpoints[i].NodeName = nil
+		}
+	}
+	slice, problems := d.convert.slice(o)
+	return slice, state.Bound(f.Object, problems, f.Problems())
+}
+
 // read decodes and converts one object. It reports unknown fields, which are usually typing errors, and ignores them.
 func read[O any, P interface {
 	*O
@@ -142,6 +157,10 @@ func read[O any, P interface {
 	setNamespace(kind, o)
 	if o.GetName() == "" {
 		d.fault(doc, "%s without metadata.name: it is ignored", kind)
+		return
+	}
+	if reason := misnamed(kind, o); reason != "" {
+		d.fault(doc, "%s: %s: it is ignored", kind, reason)
 		return
 	}
 	id := objectID{kind: kind, name: state.Name{Namespace: o.GetNamespace(), Name: o.GetName()}}
@@ -189,6 +208,10 @@ func (d *decoder) undecodable(doc document, kind string, err error) {
 	}
 	meta := metav1.ObjectMeta{Namespace: named.Metadata.Namespace, Name: named.Metadata.Name}
 	setNamespace(kind, &meta)
+	if wrong := misnamed(kind, &meta); wrong != "" {
+		d.fault(doc, "%s: %s: %s: it is ignored", kind, wrong, reason)
+		return
+	}
 	id := objectID{kind: kind, name: nameOf(&meta)}
 	d.broken[id] = struct{}{}
 	d.fault(doc, "%s: %s: its previous form, if any, stays in force", id, reason)

@@ -131,7 +131,7 @@ func (m *Manifests) isFile(e fs.DirEntry) bool {
 // forget drops a file that is gone. The next apply removes its objects.
 func (m *Manifests) forget(name string) {
 	delete(m.files, name)
-	m.store.SetProblems(kindFile, state.Name{Name: name}, nil)
+	m.store.SetProblems(kindFile, fileName(name), nil)
 }
 
 // refresh reads a file again if it may have changed. It reports whether the content changed.
@@ -285,12 +285,15 @@ func (m *Manifests) report(name string, f *file, faults []fault) {
 	var problems []state.Problem
 	for _, w := range faults {
 		if !slices.Contains(f.reported, w) {
-			m.log.Warn("a manifest file has a fault", "file", filepath.Join(m.dir, name), "line", w.line, "reason", w.text)
+			m.log.Warn("a manifest file has a fault", "file", filepath.Join(m.dir, name), "line", w.line, "reason", state.Printable(w.text))
 		}
 		problems = append(problems, state.Problem{
-			Kind: kindFile, Object: state.Name{Name: name}, Field: fmt.Sprintf("line %d", w.line), Reason: w.text,
+			Kind: kindFile, Object: fileName(name), Field: fmt.Sprintf("line %d", w.line), Reason: state.Printable(w.text),
 		})
 	}
 	f.reported = faults
-	m.store.SetProblems(kindFile, state.Name{Name: name}, problems)
+	m.store.SetProblems(kindFile, fileName(name), problems)
 }
+
+// fileName names a file in Problems, which are printed on terminals.
+func fileName(name string) state.Name { return state.Name{Name: state.Printable(name)} }

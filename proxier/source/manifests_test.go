@@ -162,6 +162,25 @@ func TestLoad(t *testing.T) {
 			[]string{"File /a.yaml line 8: not a Kubernetes object: json: cannot unmarshal array into Go value of type source.header"}},
 		{"no name", map[string]string{"a.yaml": docs(service("web", "10.96.0.1"), "apiVersion: v1\nkind: Service\nspec: {clusterIP: 10.96.0.9}\n")},
 			onlyWeb, []string{"File /a.yaml line 8: Service without metadata.name: it is ignored"}},
+		{"names that no API server accepts", map[string]string{"a.yaml": docs(service("web", "10.96.0.1"),
+			service(`"b:c"`, "10.96.0.2"), service(`"b\e[2J\n\""`, "10.96.0.3"), service("b.c", "10.96.0.4"),
+			strings.Replace(service("b", "10.96.0.5"), "shop", "sh/op", 1),
+			strings.Replace(strings.Replace(webSlice, "web-1", "web_1", 1), "web-1", "web_1", 1),
+			strings.Replace(service("c:d", "10.96.0.2"), "port: 80", "port: http", 1))}, onlyWeb, []string{
+			`File /a.yaml line 15: Service: metadata.name "b\x1b[2J\n\"" is not a DNS label: it is ignored`,
+			`File /a.yaml line 22: Service: metadata.name "b.c" is not a DNS label: it is ignored`,
+			`File /a.yaml line 29: Service: metadata.namespace "sh/op" is not a DNS label: it is ignored`,
+			`File /a.yaml line 36: EndpointSlice: metadata.name "web_1" is not a DNS name: it is ignored`,
+			`File /a.yaml line 43: Service: metadata.name "c:d" is not a DNS label: cannot unmarshal string into Go struct field ` +
+				`ServicePort.spec.ports.port of type int32: it is ignored`,
+			`File /a.yaml line 8: Service: metadata.name "b:c" is not a DNS label: it is ignored`,
+		}},
+		{"names in slices", map[string]string{"a.yaml": docs(service("web", "10.96.0.1"), strings.NewReplacer("port: 8080", `port: 8080, name: "a/b"`,
+			"addresses: [10.0.0.1]", `addresses: [10.0.0.1], nodeName: "n\e1"`).Replace(webSlice)), "b\x1b.yaml": "\"\\e[2J\": 1\n\"\\e[2J\": 2\n"}, onlyWeb, []string{
+			`EndpointSlice shop/web-1 endpoints[0].nodeName: "n\x1b1" is not a DNS name: the endpoint is on no node`,
+			`EndpointSlice shop/web-1 ports[0].name: "a/b" is not a DNS label: the port is not used`,
+			`File /b\x1b.yaml line 2: key "\x1b[2J" already set in map`,
+		}},
 		{"wrong type", map[string]string{"a.yaml": docs(service("web", "10.96.0.1"), strings.Replace(service("bad", "10.96.0.2"), "port: 80", "port: http", 1))},
 			onlyWeb, []string{"File /a.yaml line 8: Service shop/bad: cannot unmarshal string into Go struct field ServicePort.spec.ports.port of type int32: " +
 				"its previous form, if any, stays in force"}},

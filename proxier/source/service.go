@@ -143,7 +143,7 @@ func (f *findings) sourceRanges(o *corev1.Service, svc *state.Service) {
 func (c *converter) servicePorts(f *findings, ports []corev1.ServicePort) []state.ServicePort {
 	ports = readable(f, "spec.ports", ports)
 	good := make([]state.ServicePort, 0, len(ports))
-	var earlier portsInUse
+	earlier := portsInUse{several: len(ports) > 1}
 	for i := range ports {
 		if port, ok := c.servicePort(f, fieldPath{list: "spec.ports", index: i}, &ports[i], &earlier); ok {
 			good = append(good, port)
@@ -154,8 +154,10 @@ func (c *converter) servicePorts(f *findings, ports []corev1.ServicePort) []stat
 
 // portsInUse is what the ports of a Service use so far.
 type portsInUse struct {
+	several            bool // the Service has more than one port
 	numbers, nodePorts distinct[portNumber]
 	names              distinct[portName]
+	anyProtocol        distinct[string] // the names in names
 }
 
 type portNumber struct {
@@ -174,7 +176,8 @@ func (c *converter) servicePort(
 ) (state.ServicePort, bool) {
 	protocol, okProtocol := f.protocol(field.dot("protocol"), p.Protocol)
 	number, okNumber := f.port(field.dot("port"), p.Port)
-	if !okProtocol || !okNumber {
+	okName := f.portNamed(field.dot("name"), p.Name)
+	if !okProtocol || !okNumber || !okName {
 		return state.ServicePort{}, false
 	}
 	port := state.ServicePort{Name: c.strings.share(p.Name), Protocol: protocol, Port: number}
@@ -187,10 +190,22 @@ func (c *converter) servicePort(
 		f.Add(field.dot("name").String(), "%s port name %s occurs twice: the first one is used", protocol, state.Quote(port.Name))
 		return state.ServicePort{}, false
 	}
+	f.apart(field.dot("name"), port.Name, earlier)
 	earlier.numbers.add(portNumber{protocol, number})
 	earlier.names.add(portName{protocol, port.Name})
+	earlier.anyProtocol.add(port.Name)
 	port.NodePort = f.nodePort(field.dot("nodePort"), protocol, p.NodePort, earlier)
 	return port, true
+}
+
+// apart reports a name that an API server does not accept, although its protocol still tells the port apart.
+func (f *findings) apart(field fieldPath, name string, earlier *portsInUse) {
+	switch {
+	case earlier.several && name == "":
+		f.Add(field.String(), "missing: an API server accepts a port without a name only as the only port; the port is served")
+	case earlier.anyProtocol.has(name):
+		f.Add(field.String(), "%s occurs twice: an API server accepts a name only once, whatever the protocol; the port is served", state.Quote(name))
+	}
 }
 
 // nodePort returns 0 for a node port that is invalid or that an earlier port of the Service has.

@@ -97,12 +97,12 @@ func TestService(t *testing.T) {
 			func(s *state.Service) { s.ExternalIPs = addrs("2001:db8::1") }},
 		{"protocols share a number", func(o *corev1.Service) {
 			o.Spec.Ports = []corev1.ServicePort{
-				{Name: "dns", Protocol: "UDP", Port: 53}, {Name: "dns", Protocol: "TCP", Port: 53},
+				{Name: "dns", Protocol: "UDP", Port: 53}, {Name: "dns-tcp", Protocol: "TCP", Port: 53},
 				{Name: "sctp", Protocol: "SCTP", Port: 53, NodePort: 30053},
 			}
 		}, func(s *state.Service) {
 			s.Ports = []state.ServicePort{
-				{Name: "dns", Protocol: state.UDP, Port: 53}, {Name: "dns", Protocol: state.TCP, Port: 53},
+				{Name: "dns", Protocol: state.UDP, Port: 53}, {Name: "dns-tcp", Protocol: state.TCP, Port: 53},
 				{Name: "sctp", Protocol: state.SCTP, Port: 53, NodePort: 30053},
 			}
 		}},
@@ -331,6 +331,22 @@ func TestMalformedService(t *testing.T) {
 		},
 			func(*state.Service) {},
 			[]problem{{"spec.ports[1].name", `tcp port name "http" occurs twice: the first one is used`}}},
+		{"port name that ends a line", func(o *corev1.Service) {
+			o.Spec.Ports = append(o.Spec.Ports, corev1.ServicePort{Name: "x\"\n\x1b[2J", Port: 81}, corev1.ServicePort{Name: "c:d", Port: 82})
+		}, func(*state.Service) {},
+			[]problem{
+				{"spec.ports[1].name", `"x\"\n\x1b[2J" is not a DNS label: the port is not used`},
+				{"spec.ports[2].name", `"c:d" is not a DNS label: the port is not used`},
+			}},
+		{"port names that only protocols tell apart", func(o *corev1.Service) {
+			o.Spec.Ports = append(o.Spec.Ports, corev1.ServicePort{Name: "http", Protocol: corev1.ProtocolUDP, Port: 80}, corev1.ServicePort{Port: 81})
+		}, func(s *state.Service) {
+			s.Ports = append(s.Ports, state.ServicePort{Name: "http", Protocol: state.UDP, Port: 80}, state.ServicePort{Protocol: state.TCP, Port: 81})
+		},
+			[]problem{
+				{"spec.ports[1].name", `"http" occurs twice: an API server accepts a name only once, whatever the protocol; the port is served`},
+				{"spec.ports[2].name", "missing: an API server accepts a port without a name only as the only port; the port is served"},
+			}},
 		{"node port twice", func(o *corev1.Service) {
 			o.Spec.Ports[0].NodePort = 30080
 			o.Spec.Ports = append(o.Spec.Ports, corev1.ServicePort{Name: "alt", Port: 81, NodePort: 30080})

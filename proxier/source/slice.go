@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
@@ -40,9 +41,9 @@ func (c *converter) slice(o *discoveryv1.EndpointSlice) (*state.Slice, []state.P
 		f.Add("metadata.labels["+discoveryv1.LabelServiceName+"]", "missing: the slice belongs to no Service")
 		return nil, f.Problems()
 	}
-	if len(service) > longestShared {
-		f.Add("metadata.labels["+discoveryv1.LabelServiceName+"]", "%s has %d bytes, and a name has at most %d: the slice "+
-			"belongs to no Service", state.Quote(service), len(service), longestShared)
+	if len(validation.IsDNS1123Label(service)) > 0 {
+		f.Add("metadata.labels["+discoveryv1.LabelServiceName+"]", "%s is not a DNS label: the slice belongs to no Service",
+			state.Quote(service))
 		return nil, f.Problems()
 	}
 	namespace := c.strings.share(o.Namespace)
@@ -96,7 +97,8 @@ func (c *converter) slicePorts(f *findings, ports []discoveryv1.EndpointPort) []
 		field := fieldPath{list: "ports", index: i}
 		protocol, okProtocol := f.protocol(field.dot("protocol"), orZero(p.Protocol))
 		number, okNumber := f.port(field.dot("port"), *p.Port)
-		if okProtocol && okNumber {
+		okName := f.portNamed(field.dot("name"), orZero(p.Name))
+		if okProtocol && okNumber && okName {
 			good = append(good, state.SlicePort{Name: c.strings.share(orZero(p.Name)), Protocol: protocol, Port: number})
 		}
 	}

@@ -57,7 +57,7 @@ func (l *ProblemList) Add(field, reason string, args ...any) {
 	}
 	l.list = append(l.list, Problem{
 		Kind: l.Object.Kind, Object: l.Object.Name,
-		Field: Clip(field, maxField), Reason: Clip(fmt.Sprintf(reason, args...), maxReason),
+		Field: Printable(Clip(field, maxField)), Reason: Printable(Clip(fmt.Sprintf(reason, args...), maxReason)),
 	})
 }
 

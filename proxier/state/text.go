@@ -2,6 +2,7 @@ package state
 
 import (
 	"strconv"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -27,4 +28,14 @@ func Clip(s string, longest int) string {
 		end--
 	}
 	return s[:end] + "..."
+}
+
+// Printable returns a text that may be a line of a log or a terminal: what cannot be printed becomes an escape sequence
+// of Go.
+func Printable(s string) string {
+	if !strings.ContainsFunc(s, func(r rune) bool { return !strconv.IsPrint(r) }) && utf8.ValidString(s) {
+		return s
+	}
+	quoted := strconv.Quote(s)
+	return strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`)
 }
