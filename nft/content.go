@@ -37,8 +37,9 @@ type contentKernel interface {
 }
 
 // Content reads both tables, sorted. It leaves out what differs between processes that serve the same: the numbers of
-// pools, classes and hash tables, the order of slots, tokens, the entries of clients, counters, and the stamp. Torn means
-// that the tables changed during each attempt to read them.
+// pools, classes and hash tables, the order of slots, tokens, counters, and the stamp. It leaves out what packets write:
+// the entries of clients, and endpoints that do not answer. Torn means that the tables changed during each attempt to
+// read them.
 func Content(o Options) (lines []Line, torn bool, err error) {
 	c, err := dial(o.NetNS)
 	if err != nil {
@@ -145,7 +146,7 @@ func (r *contentReader) leadsToItsGroups() bool {
 // localSets are sets whose elements have numbers of a process. Their meaning is in the lines of pools and frontends.
 func localSets() []string {
 	return []string{
-		setGeneration, mapDispatch, mapPools, mapEndpoints, mapStickySlots, mapStickyEndpoints, mapAffinity, mapHashTables,
+		setGeneration, mapDispatch, mapPools, mapEndpoints, mapStickySlots, mapStickyEndpoints, mapHashTables,
 		mapHashSlots, mapTargetPorts, setSourceLengths, setIPVSAddresses,
 	}
 }
@@ -154,8 +155,8 @@ func (r *contentReader) readSets() error {
 	defs := (program{family: r.family}).sets()
 	for i := range defs {
 		d := &defs[i]
-		if slices.Contains(localSets(), d.name) {
-			continue
+		if d.dynamic || slices.Contains(localSets(), d.name) {
+			continue // packets write into dynamic sets
 		}
 		if d.interval {
 			if err := r.readRanges(d.name); err != nil {

@@ -32,9 +32,9 @@ in nft syntax, or commands of ipvsadm. In the place of numbers, which each proce
 the service port in angle brackets: <default/web:http> is its cluster pool, <default/web:http local> its local pool.
 "# 3 slots" is a weight.
 
-Not compared: numbers of pools, classes and hash tables, the order of slots, affinity entries and tokens, counters,
-chains of classes, the stamp of the latest transaction, guards of addresses of IPVS and their local routes, and real
-servers with weight 0, which drain. Rules are compared by the fingerprint of the program, and by the number and a
+Not compared: numbers of pools, classes and hash tables, the order of slots, affinity entries and tokens, endpoints and
+clients that packets noted (the sets unanswered, refusing and held-back), counters, chains of classes, the stamp of the
+latest transaction, guards of addresses of IPVS and their local routes, and real servers with weight 0, which drain. Rules are compared by the fingerprint of the program, and by the number and a
 digest of the rules in each chain.
 
 A change that the daemon is about to apply is a difference as well: run the command again after a moment. Pass the

@@ -150,6 +150,9 @@ func (d *differ) edits(dir string) {
 			d.Fatal(err)
 		}
 	}
+	nft("add element ip verdict unanswered { 10.244.0.1 . 8080 timeout 1h }; add element ip verdict refusing { 10.244.0.1 . 8080 timeout 1h }; " +
+		"add element ip verdict held-back { 10.244.0.2 . 1234 timeout 1h }; add element ip verdict affinity { 0:77 . 0x1 timeout 1h : 0:77 }")
+	d.want("what packets wrote", dir)
 	nft("delete element ip verdict cluster-ips { 10.96.0.1 }")
 	d.want("a deleted element", dir, "+ip verdict cluster-ips { 10.96.0.1 }")
 	nft("add element ip verdict cluster-ips { 10.96.0.1, 10.96.0.77 }")
