@@ -44,7 +44,7 @@
 //	ordinal.go      tokens of endpoints, for session affinity
 //	globals.go      elements that belong to no service port
 //	build.go        a table as a whole
-//	element.go      one element
+//	element.go      one element; label.go: its comment
 //	transaction.go  the changes to both tables
 //
 // To the kernel and back:

@@ -79,7 +79,7 @@ func (tb *table) frontendElements(t *Transaction, p *port, frontends []Frontend,
 // appendFrontend adds the elements of a frontend. The numbers of a limited one have the bits of limit.
 func (tb *table) appendFrontend(t *Transaction, out []placed, p *port, fe *Frontend, limit uint32) []placed {
 	sets := setsOf(fe)
-	label := truncateComment(p.name)
+	label := Label(p.name)
 	put := func(id setID, label string, data func(*builder)) {
 		out = append(out, placed{id, t.element(label, func(b *builder) { b.frontend(fe, p.protocol) }, data)})
 	}

@@ -14,7 +14,7 @@ import (
 // inheritedPort is a service port as an earlier process left it in the kernel. Entries of the affinity map refer to its
 // number and to the ordinals of its endpoints. The other maps refer to its number, too.
 type inheritedPort struct {
-	name     string // the comment of its elements: possibly truncated
+	name     string // the comment of its elements, see Label
 	number   uint32
 	ordinals []ordinal // only with affinity
 	next     uint32    // the ordinal after the highest one
@@ -105,7 +105,7 @@ func (tb *table) keepInherited(ports map[uint32]*inheritedPort) {
 	for number, p := range ports {
 		tb.numbers.next = max(tb.numbers.next, number)
 		if names[p.name] > 1 {
-			continue // several truncated names are equal: the elements could belong to any of these ports
+			continue // an earlier version wrote equal comments for long names: the elements could belong to any of these ports
 		}
 		slices.SortFunc(p.ordinals, func(a, b ordinal) int { return a.addr.Compare(b.addr) })
 		p.ordinals = slices.CompactFunc(p.ordinals, func(a, b ordinal) bool { return a.addr == b.addr })
@@ -126,7 +126,7 @@ func (tb *table) inheritsAffinity() bool {
 
 // take hands an inherited port to its successor.
 func (tb *table) takeInherited(p *port) bool {
-	earlier := tb.inherited[truncateComment(p.name)]
+	earlier := tb.inherited[Label(p.name)]
 	if earlier == nil {
 		return false
 	}

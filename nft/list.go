@@ -20,7 +20,7 @@ type Listing struct {
 // FrontendStatus is a frontend as the kernel has it.
 type FrontendStatus struct {
 	Family   Family
-	Name     string // namespace/name:port, truncated to the length of a comment
+	Name     string // namespace/name:port, as Label shows it
 	Protocol uint8
 	Addr     netip.Addr // the zero Addr: a node port, reached at every node-port address
 	Port     uint16

@@ -119,6 +119,6 @@ func (tb *table) writeTokens(t *Transaction, p *port, old []ordinal) {
 }
 
 func (tb *table) tokenElement(t *Transaction, p *port, o ordinal, pool int) element {
-	return t.element(truncateComment(p.name), func(b *builder) { b.word(p.token(o.n, pool)) },
+	return t.element(Label(p.name), func(b *builder) { b.word(p.token(o.n, pool)) },
 		func(b *builder) { b.addr(o.addr.Addr()); b.port(o.addr.Port()) })
 }

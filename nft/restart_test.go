@@ -31,7 +31,20 @@ func restartPorts(f Family) []Port {
 		}
 	}
 	wide := scalePort(f, 900, 700) // of a class that is made when it is needed
-	return append(ports, wide)
+	return append(ports, append(longPorts(f), wide)...)
+}
+
+// longPorts are ports of Services with names of full length, which differ in the last letters only.
+func longPorts(f Family) []Port {
+	ports := manyPorts(f, 950, 4)
+	namespace, name := strings.Repeat("n", 63), strings.Repeat("s", 62)
+	for i, end := range []string{"a:http", "a:https", "b:http", "b:" + strings.Repeat("p", 63)} {
+		ports[i].Name, ports[i].Affinity = namespace+"/"+name+end, time.Hour
+	}
+	ports[2].Local, ports[2].Cluster = ports[2].Cluster, nil
+	ports[2].Frontends[0].Pool = LocalPool
+	ports[3].Affinity = 0
+	return ports
 }
 
 func restartEngine(t *testing.T, n *namespace) *Engine {

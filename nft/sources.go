@@ -161,10 +161,10 @@ func forEveryone(sources []netip.Prefix, f Family) bool {
 
 // appendSources adds the elements of a service port's source ranges.
 func (tb *table) appendSources(t *Transaction, out []placed, p *port, sources []netip.Prefix) []placed {
-	name := truncateComment(p.name)
+	name := Label(p.name)
 	for _, r := range withoutNested(sources, tb.family) {
 		group, number := withLength(p.number, lastOfGroup(r.Bits())), withLength(p.number, r.Bits())
-		label := truncateComment(r.String() + " " + p.name)
+		label := shorten(r.String()+" "+p.name, maxComment)
 		out = append(out,
 			placed{idSourceLengths, t.element(name, func(b *builder) { b.word(group) }, nil)},
 			placed{idAllowedSources, t.element(label, func(b *builder) { b.word(number); b.addr(r.Addr()) }, nil)})

@@ -262,14 +262,12 @@ func (tb *table) poolElement(t *Transaction, p *port, pl *pool, classID uint32) 
 		func(b *builder) { b.word(classID<<poolBits | pl.number) })
 }
 
-const localSuffix = " local"
-
 // label is the comment of a pool's elements.
 func (p *port) label(pl *pool) string {
 	if pl.number&localBit != 0 {
-		return truncateComment(p.name + localSuffix)
+		return Label(p.name) + localSuffix
 	}
-	return truncateComment(p.name)
+	return Label(p.name)
 }
 
 func (tb *table) writeSlots(t *Transaction, p *port, pl *pool, changes []slotChange, sticky bool) {

@@ -114,16 +114,6 @@ func byteOrder(types []dataType) uint32 {
 	return byteOrderUnknown
 }
 
-// maxComment is nft's limit (NFTNL_UDATA_COMMENT_MAXLEN). nft would list a longer comment, but could not load it.
-const maxComment = 128
-
-func truncateComment(s string) string {
-	if len(s) <= maxComment {
-		return s
-	}
-	return s[:maxComment-3] + "..."
-}
-
 // findUserData is userdata.Get for bytes that any program may have written: the library reads past their end.
 func findUserData(udata []byte, kind userdata.Type) []byte {
 	for len(udata) >= 2 {

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/verdict-proxy/verdict/nft"
 )
 
 // options hold the flags and arguments.
@@ -183,22 +185,19 @@ func parseFilters(args []string) ([]filter, error) {
 	return out, nil
 }
 
-// matches reports whether the filter selects a Service port (namespace/name:port). A name that was too long for the
-// kernel ends in "...".
+// matches reports whether the filter selects a Service port (namespace/name:port). In the kernel, long names
+// are shortened.
 func (f filter) matches(name string) bool {
 	want := string(f)
 	switch {
-	case name == want:
+	case name == want, name == nft.Label(want):
 		return true
 	case !strings.Contains(want, "/"):
 		return strings.HasPrefix(name, want+"/")
-	case !strings.Contains(want, ":"):
-		want += ":"
+	case strings.Contains(want, ":"):
+		return false
 	}
-	if cut, ok := strings.CutSuffix(name, "..."); ok && strings.HasPrefix(want, cut) {
-		return true
-	}
-	return strings.HasSuffix(want, ":") && strings.HasPrefix(name, want)
+	return strings.HasPrefix(name, want+":") || strings.HasPrefix(name, nft.ServiceLabel(want)+":")
 }
 
 // match returns the function by which nft.List selects frontends, or nil for all of them.

@@ -291,7 +291,8 @@ func TestOnlySome(t *testing.T) {
 
 func TestFilters(t *testing.T) {
 	long := strings.Repeat("n", 63) + "/" + strings.Repeat("s", 55)
-	cut := long + ":http-..."
+	cut := nft.Label(long + ":http-alternative")
+	longest := strings.Repeat("n", 63) + "/" + strings.Repeat("s", 63)
 	for _, tt := range []struct {
 		filter string
 		yes    []string
@@ -300,7 +301,9 @@ func TestFilters(t *testing.T) {
 		{"shop", []string{"shop/web:http", "shop/a:80"}, []string{"shopping/web:http", "default/shop:http", ""}},
 		{"shop/web", []string{"shop/web:http", "shop/web:443"}, []string{"shop/web2:http", "shop/we:http", "x/shop/web:http"}},
 		{"shop/web:http", []string{"shop/web:http"}, []string{"shop/web:https", "shop/web:htt", "shop/web:"}},
-		{long, []string{long + ":http", cut}, []string{long + "s:http"}},
+		{long, []string{long + ":http", cut}, []string{long + "s:http", nft.Label(longest + ":http")}},
+		{longest, []string{nft.Label(longest + ":http"), nft.Label(longest + ":" + strings.Repeat("p", 63))}, []string{cut}},
+		{longest + ":http", []string{nft.Label(longest + ":http")}, []string{nft.Label(longest + ":https")}},
 		{long + ":http-alternative", []string{cut}, []string{long + ":http"}},
 		{long + ":h", nil, []string{cut}},
 	} {
