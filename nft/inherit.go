@@ -173,8 +173,9 @@ func (tb *table) forgetInherited() {
 	tb.hash.prefer(nil)
 }
 
-// Inherited reports whether an earlier process served a frontend, with a pool or with IPVS. It asks the kernel for this
-// one frontend, because a dump of all of them is slow. After the first Apply the answer is always false.
+// Inherited reports whether an earlier process served a frontend, with a pool or with IPVS. An address and port may also be
+// those of a node port. Inherited asks the kernel for this one frontend, because a dump of all of them is slow. After the
+// first Apply the answer is always false.
 func (e *Engine) Inherited(f Family, protocol uint8, addr netip.Addr, port uint16) (bool, error) {
 	tb := e.tables[f.index()]
 	if tb.inherited == nil {
@@ -193,5 +194,15 @@ func (e *Engine) Inherited(f Family, protocol uint8, addr netip.Addr, port uint1
 			return true, nil
 		}
 	}
-	return false, nil
+	if !addr.IsValid() {
+		return false, nil
+	}
+	_, isNodes, err := e.conn.lookup(f, setNodePortAddresses, addr.AsSlice())
+	if err != nil {
+		return false, fmt.Errorf("look up node-port address %s in table %s %s: %w", addr, f, TableName, err)
+	}
+	if !isNodes {
+		return false, nil
+	}
+	return e.Inherited(f, protocol, netip.Addr{}, port)
 }

@@ -11,7 +11,7 @@ import (
 func TestInherited(t *testing.T) {
 	n := newNamespace(t)
 	before := n.engine(t)
-	before.SetGlobals(Globals{IPVS: true})
+	before.SetGlobals(Globals{IPVS: true, NodePortAddresses: []netip.Addr{serviceIP(IPv4, 7), serviceIP(IPv6, 7)}})
 	for _, f := range Families() {
 		p := scalePort(f, 0, 2)
 		p.Protocol = udp
@@ -40,6 +40,9 @@ func TestInherited(t *testing.T) {
 			{"another protocol", tcp, serviceIP(f, 1), 53, false},
 			{"another port", udp, serviceIP(f, 1), 54, false},
 			{"another address", udp, serviceIP(f, 9), 53, false},
+			{"node port at its address", udp, serviceIP(f, 7), 30053, true},
+			{"node port at another address", udp, serviceIP(f, 8), 30053, false},
+			{"another node port at the address", udp, serviceIP(f, 7), 30054, false},
 			{"another node port", udp, netip.Addr{}, 30054, false},
 		} {
 			got, err := after.Inherited(f, tt.protocol, tt.addr, tt.port)

@@ -67,6 +67,7 @@ func (c *flowCleaner) set(name state.Name, planned *plan.Service) {
 // rulesApplied notes that the kernel has the rules of everything that was set, and starts a cleaning if one is needed.
 func (c *flowCleaner) rulesApplied(nodePorts []netip.Addr) {
 	c.applied, c.nodePorts = true, nodePorts
+	c.tracker.SetNodePortAddresses(nodePorts)
 	c.start()
 }
 

@@ -296,3 +296,45 @@ func TestCleaningsRest(t *testing.T) {
 		t.Errorf("running %v after %d cleanings, want two", cleaner.running, w.flows.cleans)
 	}
 }
+
+// TestNodePortAddressesOfFlows: clients send to a node port while the node gets and loses addresses.
+func TestNodePortAddressesOfFlows(t *testing.T) {
+	w := newFlowWorld(t)
+	w.ns.Must(t, "addr add 192.168.7.1/32 dev lo\naddr add 192.168.7.2/32 dev lo\n", "ip", "-batch", "-")
+	svc := udpService(0)
+	svc.Ports[0].NodePort = 30053
+	w.store.SetService(svc, nil)
+	w.store.SetHostAddresses([]netip.Addr{netip.MustParseAddr("192.168.7.1"), netip.MustParseAddr("192.168.7.2")})
+	send := func() {
+		w.ns.MustDo(t, func() error {
+			for i := range 2 {
+				to := net.UDPAddrFromAddrPort(netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 168, 7, byte(i + 1)}), 30053))
+				c, err := net.DialUDP("udp4", &net.UDPAddr{Port: 2000 + i}, to)
+				if err != nil {
+					return err
+				}
+				_, _ = c.Write([]byte("x")) // where node ports do not answer, the kernel may refuse
+				if err := c.Close(); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	w.pass(t)
+	w.clean()
+	send()
+	w.expect(t, "only the primary address", 0)
+	for _, tt := range []struct {
+		words string
+		want  []int
+	}{{"192.168.7.0/24", []int{0, 1}}, {"192.168.7.2/32", []int{1}}, {"primary", []int{0}}} {
+		settings := *w.settings
+		settings.NodePortAddresses = []string{tt.words}
+		w.reconfigure(&settings)
+		w.pass(t)
+		w.clean()
+		send()
+		w.expect(t, "node ports at "+tt.words, tt.want...)
+	}
+}

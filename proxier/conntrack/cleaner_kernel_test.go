@@ -381,7 +381,7 @@ func TestFormer(t *testing.T) {
 	)
 	served := []Frontend{
 		frontend("10.96.0.10:53"), frontend("10.96.0.12:53"), frontend("10.96.0.13:53"), frontend("10.96.0.99:53"), frontend("[fd00:96::10]:53"),
-		{Port: 30053, Family: state.IPv4},
+		frontend("192.168.0.1:30053"),
 	}
 	asked := map[Frontend]int{}
 	list, err := Former(Options{NetNS: n.Fd()}, func(f Frontend) (bool, error) {
@@ -396,7 +396,7 @@ func TestFormer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []Frontend{{Port: 30053, Family: state.IPv4}, frontend("10.96.0.10:53"), frontend("[fd00:96::10]:53")}
+	want := []Frontend{frontend("10.96.0.10:53"), frontend("192.168.0.1:30053"), frontend("[fd00:96::10]:53")}
 	if diff := cmp.Diff(show(want), show(list)); diff != "" {
 		t.Errorf("(- want, + got):\n%s", diff)
 	}

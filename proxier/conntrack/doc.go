@@ -23,6 +23,7 @@
 // The files:
 //
 //	tracker.go  where flows may have become stale
+//	nodeports.go  addresses of node ports come and go
 //	stale.go    which flows are stale
 //	cleaner.go  deletes them; reason.go: why it could not
 //	former.go   frontends of an earlier process

@@ -12,7 +12,7 @@ import (
 )
 
 // Former lists the frontends that an earlier process served and that have UDP flows. The function has reports whether
-// the earlier process served a frontend. A Tracker that starts with this list finds the frontends that were removed in
+// the earlier process served a frontend; a node port is one at each address at which it answered. A Tracker that starts with this list finds the frontends that were removed in
 // the meantime; a new process knows only the present frontends.
 //
 // Former reads the kernel's table once for each family, and calls has only for frontends of flows in it.
@@ -42,7 +42,7 @@ func former(family state.Family, loads map[Route]Load, has func(Frontend) (bool,
 	}
 	for r := range loads {
 		if r.Protocol == unix.IPPROTO_UDP {
-			_ = ask(Frontend{Addr: r.Dst.Addr(), Port: r.Dst.Port(), Family: family}) || ask(Frontend{Port: r.Dst.Port(), Family: family})
+			_ = ask(Frontend{Addr: r.Dst.Addr(), Port: r.Dst.Port(), Family: family})
 		}
 	}
 	for f, is := range asked {

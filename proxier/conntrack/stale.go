@@ -55,13 +55,16 @@ func (s *Stale) frontends(family state.Family) (list []Frontend) {
 // them. The Tracker records a change before the kernel gets the new rules, so has knows of it before it sees a flow of
 // the new rules.
 //
-// Node ports exist only at the given addresses; at another address, the same port belongs to another program.
+// Node ports exist only at the given addresses; at another address, the same port belongs to another program. A removed
+// frontend may have the address and port of a node port, which serves its flows then.
 func (s *Stale) has(f Flow, nodePortAddrs map[netip.Addr]bool) bool {
 	at := Frontend{Addr: f.Dst.Addr(), Port: f.Dst.Port(), Family: state.FamilyOf(f.Dst.Addr())}
 	t, ok := s.targets[at]
-	if !ok && nodePortAddrs[f.Dst.Addr()] {
+	if (!ok || t.removed) && nodePortAddrs[f.Dst.Addr()] {
 		at.Addr = netip.Addr{}
-		t, ok = s.targets[at]
+		if nodePort, found := s.targets[at]; found {
+			t, ok = nodePort, true
+		}
 	}
 	return ok && t.stale(f) && t.changed.Load() <= s.revision
 }

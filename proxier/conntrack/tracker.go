@@ -31,6 +31,8 @@ type Tracker struct {
 	revision  uint64                    // counts calls of Set
 	looked    uint64                    // the revision that the last Stale covers
 	forgotten int
+
+	nodePortAddrs []netip.Addr // at which node ports answer
 }
 
 // tracked is what a Tracker knows of a frontend.
@@ -197,6 +199,7 @@ func (t *Tracker) withdraw(port *udpPort, namespace string) {
 		*count++
 		is.removal = count
 		t.note(f, is, true)
+		t.noteNodePort(f)
 		if t.removed > maxRemoved || *count > maxRemovedOfTenant {
 			t.forget(f, is)
 			t.forgotten++

@@ -1,0 +1,104 @@
+package conntrack
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/verdict-proxy/verdict/proxier/plan"
+)
+
+// TestNodePortAddressesChange: which flows are stale after a node port has got and lost addresses.
+func TestNodePortAddressesChange(t *testing.T) {
+	const a, b = "10.0.0.1:53", "10.0.0.2:53"
+	web, addrs := service("*4:30053>"+a, "*6:30053>[fd00::1]:53"), func(list ...string) (out []netip.Addr) {
+		for _, s := range list {
+			out = append(out, netip.MustParseAddr(s))
+		}
+		return out
+	}
+	tests := []struct {
+		name        string
+		was, is     []netip.Addr
+		next        *plan.Service
+		stale, good []string
+	}{
+		{"nothing changes", addrs("192.0.2.1"), addrs("192.0.2.1"), web, nil, []string{"192.0.2.1:30053 " + b, "192.0.2.1:30053 192.0.2.1:30053"}},
+		{"an address comes", addrs("192.0.2.1"), addrs("192.0.2.1", "192.0.2.2"), web,
+			[]string{"192.0.2.2:30053 192.0.2.2:30053", "192.0.2.2:30053 " + b},
+			[]string{"192.0.2.2:30053 " + a, "192.0.2.1:30053 " + a, "192.0.2.2:30054 192.0.2.2:30054"}},
+		{"an address goes", addrs("192.0.2.1", "192.0.2.2"), addrs("192.0.2.1"), web, []string{"192.0.2.2:30053 " + a},
+			[]string{"192.0.2.2:30053 192.0.2.2:30053", "192.0.2.1:30053 " + a, "192.0.2.2:30054 " + a}},
+		{"an address goes with the node port", addrs("192.0.2.1", "192.0.2.2"), addrs("192.0.2.1"), service("*4:30054>" + a),
+			[]string{"192.0.2.2:30053 " + a, "192.0.2.1:30053 " + a}, []string{"192.0.2.1:30054 " + a}},
+		{"another Service has the address", addrs("192.0.2.1", "192.0.2.2"), addrs("192.0.2.1"), service("*4:30053>"+a, "192.0.2.2:30053>"+b),
+			[]string{"192.0.2.2:30053 " + a}, []string{"192.0.2.2:30053 " + b}},
+		{"families do not mix", addrs("192.0.2.1", "fd00:1::1"), addrs("192.0.2.1"), web,
+			[]string{"[fd00:1::1]:30053 [fd00::1]:53"}, []string{"192.0.2.1:30053 " + b}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			tr := NewTracker()
+			tr.Set(name("web"), web)
+			tr.SetNodePortAddresses(tt.was)
+			settle(tr)
+			tr.Set(name("web"), tt.next)
+			tr.SetNodePortAddresses(tt.is)
+			for range 2 { // the first cleaning fails
+				s := tr.Stale()
+				for _, line := range tt.stale {
+					if !s.has(flow(line), addrSet(tt.is)) {
+						t.Errorf("%s is kept", line)
+					}
+				}
+				for _, line := range tt.good {
+					if s.has(flow(line), addrSet(tt.is)) {
+						t.Errorf("%s is stale, want good", line)
+					}
+				}
+			}
+			tr.Done()
+			if s := tr.Stale(); !s.Empty() || tr.removed != 0 {
+				t.Errorf("after the cleaning, %d frontends are looked at, and %d count as removed", len(s.targets), tr.removed)
+			}
+		})
+	}
+}
+
+// TestNodePortAddressComesBack: an address that returns before the cleaning keeps the flows to good endpoints.
+func TestNodePortAddressComesBack(t *testing.T) {
+	at, tr := []netip.Addr{netip.MustParseAddr("192.0.2.1")}, NewTracker()
+	tr.Set(name("web"), service("*4:30053>10.0.0.1:53"))
+	tr.SetNodePortAddresses(at)
+	settle(tr)
+	tr.SetNodePortAddresses(nil)
+	tr.SetNodePortAddresses(at)
+	s := tr.Stale()
+	if !s.has(flow("192.0.2.1:30053 192.0.2.1:30053"), addrSet(at)) || s.has(flow("192.0.2.1:30053 10.0.0.1:53"), addrSet(at)) {
+		t.Error("the flows are not those of the node port")
+	}
+}
+
+// TestNodePortTakesOver: an external IP with the address and port of a node port goes. The node port serves its flows.
+func TestNodePortTakesOver(t *testing.T) {
+	at, tr := []netip.Addr{netip.MustParseAddr("192.0.2.1")}, NewTracker()
+	tr.SetNodePortAddresses(at)
+	tr.Set(name("web"), service("*4:30053>10.0.0.1:53"))
+	tr.Set(name("other"), service("192.0.2.1:30053>10.0.0.2:53"))
+	settle(tr)
+	tr.Set(name("other"), nil)
+	s := tr.Stale()
+	if !s.has(flow("192.0.2.1:30053 10.0.0.2:53"), addrSet(at)) || s.has(flow("192.0.2.1:30053 10.0.0.1:53"), addrSet(at)) {
+		t.Error("the flows are not those of the node port")
+	}
+}
+
+// TestFormerNodePort: an address that left while no proxy ran is that of a removed frontend.
+func TestFormerNodePort(t *testing.T) {
+	at, tr := []netip.Addr{netip.MustParseAddr("192.0.2.1")}, NewTracker(frontend("192.0.2.1:30053"), frontend("192.0.2.2:30053"))
+	tr.Set(name("web"), service("*4:30053>10.0.0.1:53"))
+	tr.SetNodePortAddresses(at)
+	s := tr.Stale()
+	if !s.has(flow("192.0.2.2:30053 10.0.0.1:53"), addrSet(at)) || s.has(flow("192.0.2.1:30053 10.0.0.1:53"), addrSet(at)) {
+		t.Error("the flows of a former node port are not judged by its address")
+	}
+}
