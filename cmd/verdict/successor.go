@@ -78,7 +78,7 @@ func (s *successor) remove() ([]string, error) {
 	}
 	err = errors.Join(err, found.Remove())
 	if kept := found.Kept(); err == nil && len(kept) > 0 {
-		s.log.Warn("chains of kube-proxy stay, because rules of other software lead to them", "chains", strings.Join(kept, ", "))
+		s.log.Warn("chains of kube-proxy stay, without rules that translate, because rules of other software lead to them", "chains", strings.Join(kept, ", "))
 	}
 	if err == nil && found.Device {
 		err = s.removeDevice()

@@ -77,6 +77,42 @@ func TestRemove(t *testing.T) {
 	})
 }
 
+// TestForeignJumps: rules of other software lead to chains of kube-proxy that lead to others. These chains stay, and are
+// empty; the others go.
+func TestForeignJumps(t *testing.T) {
+	ns := netns.New(t)
+	ns.Must(t, leftovers(3)+`table ip nat { chain DOCKER { jump KUBE-SERVICES; goto KUBE-SVC-1; }; }
+`, "nft", "-f", "-")
+	remove := func() (names, kept []string) {
+		ns.MustDo(t, func() error {
+			f, err := Find()
+			if err != nil {
+				return err
+			}
+			names, kept = f.Names(), f.Kept()
+			return f.Remove()
+		})
+		return names, kept
+	}
+	if _, kept := remove(); len(kept) != 4 {
+		t.Errorf("kept %q", kept)
+	}
+	want := "table ip nat KUBE-MARK-MASQ CNI-DN KUBE-KUBELET-CANARY KUBE-SVC-1 KUBE-SERVICES PREROUTING 1 DOCKER "
+	got := summary(ns.Must(t, "", "nft", "list", "ruleset"))
+	if !strings.Contains(got, want) || strings.Contains(got, "KUBE-SEP") {
+		t.Errorf("left is\n%s\nwant\n%s", got, want)
+	}
+	if rules := ns.Must(t, "", "nft", "list", "chain", "ip", "nat", "KUBE-SERVICES"); strings.Contains(rules, "jump") {
+		t.Errorf("connections still find rules of kube-proxy:\n%s", rules)
+	}
+	if rules := ns.Must(t, "", "nft", "list", "chain", "ip", "nat", "KUBE-MARK-MASQ"); !strings.Contains(rules, "0x00004000") {
+		t.Errorf("the network plugin has lost its mark:\n%s", rules)
+	}
+	if names, kept := remove(); len(names) > 0 || len(kept) != 4 {
+		t.Errorf("found again: %q, kept %q", names, kept)
+	}
+}
+
 // summary names tables and chains in their order, and counts the rules of chains with hooks.
 func summary(ruleset string) string {
 	var b strings.Builder

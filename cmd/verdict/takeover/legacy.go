@@ -95,7 +95,7 @@ func parseLegacy(saved string) *legacyRules {
 }
 
 func (r *legacyRules) parseTable(name, text string) string {
-	builtIn, own, kept := map[string]bool{}, []string{}, map[string]bool{}
+	builtIn, own, kept, full := map[string]bool{}, []string{}, map[string]bool{}, map[string]bool{}
 	var jumps []string
 	for line := range strings.Lines(text) {
 		words := strings.Fields(line)
@@ -107,30 +107,38 @@ func (r *legacyRules) parseTable(name, text string) string {
 			if isOurs(chain) {
 				own = append(own, chain)
 			}
-		case words[0] == "-A" && !isOurs(words[1]) && isOurs(target(words)):
-			if builtIn[words[1]] {
-				jumps = append(jumps, "-D"+strings.TrimPrefix(strings.TrimSpace(line), "-A"))
-			} else {
-				kept[target(words)] = true
-			}
+		case words[0] != "-A":
+		case isOurs(words[1]):
+			full[words[1]] = mustBeEmpty(words[1])
+		case !isOurs(target(words)):
+		case builtIn[words[1]]:
+			jumps = append(jumps, "-D"+strings.TrimPrefix(strings.TrimSpace(line), "-A"))
+		default:
+			kept[target(words)] = true
 		}
 	}
+	emptied := slices.DeleteFunc(slices.Clone(own), func(c string) bool { return kept[c] && !full[c] })
 	own = slices.DeleteFunc(own, func(c string) bool { return kept[c] })
 	for chain := range kept {
 		r.kept = append(r.kept, fmt.Sprintf("%s %s", name, chain))
 	}
-	if r.chains += len(own); len(own)+len(jumps) == 0 {
+	if r.chains += len(emptied); len(emptied)+len(jumps) == 0 {
 		return ""
 	}
+	return removal(name, emptied, jumps, own)
+}
+
+// removal is the input that empties chains, deletes the rules that lead to them, and deletes chains, at once.
+func removal(table string, emptied, jumps, deleted []string) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "*%s\n", name)
-	for _, chain := range own {
-		fmt.Fprintf(&b, ":%s - [0:0]\n", chain) // empties the chain
+	fmt.Fprintf(&b, "*%s\n", table)
+	for _, chain := range emptied {
+		fmt.Fprintf(&b, ":%s - [0:0]\n", chain)
 	}
 	for _, jump := range jumps {
 		fmt.Fprintln(&b, jump)
 	}
-	for _, chain := range own {
+	for _, chain := range deleted {
 		fmt.Fprintf(&b, "-X %s\n", chain)
 	}
 	b.WriteString("COMMIT\n")

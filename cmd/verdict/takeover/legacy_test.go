@@ -52,6 +52,12 @@ COMMIT
 	if r.restore != want || r.chains != 3 || strings.Join(r.kept, " ") != "nat KUBE-MARK-MASQ" {
 		t.Errorf("%d chains, kept %q, got\n%s", r.chains, r.kept, r.restore)
 	}
+	const foreign = "*nat\n:PREROUTING ACCEPT [0:0]\n:DOCKER - [0:0]\n:KUBE-SERVICES - [0:0]\n:KUBE-SVC-A - [0:0]\n" +
+		"-A PREROUTING -j KUBE-SERVICES\n-A DOCKER -j KUBE-SERVICES\n-A KUBE-SERVICES -j KUBE-SVC-A\nCOMMIT\n"
+	const emptied = "*nat\n:KUBE-SERVICES - [0:0]\n:KUBE-SVC-A - [0:0]\n-D PREROUTING -j KUBE-SERVICES\n-X KUBE-SVC-A\nCOMMIT\n"
+	if r := parseLegacy(foreign); r.restore != emptied || r.chains != 2 || strings.Join(r.kept, " ") != "nat KUBE-SERVICES" {
+		t.Errorf("with a foreign jump to KUBE-SERVICES: %d chains, kept %q, got\n%s", r.chains, r.kept, r.restore)
+	}
 	if r := parseLegacy("*nat\n:PREROUTING ACCEPT [0:0]\nCOMMIT\n"); r.restore != "" || r.chains != 0 {
 		t.Errorf("from nothing: %q", r.restore)
 	}

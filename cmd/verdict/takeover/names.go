@@ -13,10 +13,17 @@ var xtables = []string{"nat", "filter", "mangle"}
 
 // chains are those with fixed names, of the modes iptables and ipvs.
 var chains = []string{
-	"KUBE-SERVICES", "KUBE-EXTERNAL-SERVICES", "KUBE-NODEPORTS", "KUBE-POSTROUTING", "KUBE-MARK-MASQ", "KUBE-FORWARD",
+	"KUBE-SERVICES", "KUBE-EXTERNAL-SERVICES", "KUBE-NODEPORTS", "KUBE-POSTROUTING", markChain, "KUBE-FORWARD",
 	"KUBE-PROXY-FIREWALL", "KUBE-PROXY-CANARY", "KUBE-NODE-PORT", "KUBE-LOAD-BALANCER", "KUBE-SOURCE-RANGES-FIREWALL",
 	"KUBE-IPVS-FILTER", "KUBE-IPVS-OUT-FILTER",
 }
+
+// markChain only marks packets. Network plugins lead their own packets there.
+const markChain = "KUBE-MARK-MASQ"
+
+// mustBeEmpty reports whether a chain of kube-proxy that has to stay must not keep its rules: they would translate or refuse
+// connections as kube-proxy last wanted it.
+func mustBeEmpty(chain string) bool { return isOurs(chain) && chain != markChain }
 
 // prefixes begin the names of chains of one service port or endpoint.
 var prefixes = []string{"KUBE-SVC-", "KUBE-SVL-", "KUBE-FW-", "KUBE-EXT-", "KUBE-XLB-", "KUBE-SEP-"}

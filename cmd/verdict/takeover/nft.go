@@ -17,7 +17,8 @@ type nftRules struct {
 	tables []*nftables.Table // of the nftables mode
 	jumps  []*nftables.Rule  // of iptables-nft, from built-in chains to chains
 	chains []*nftables.Chain
-	kept   []string // chains of kube-proxy that chains of other software use
+	kept   []string          // chains of kube-proxy that chains of other software use
+	full   []*nftables.Chain // those of kept whose rules must go
 }
 
 func findNFT() (*nftRules, error) {
@@ -83,10 +84,25 @@ func (n *nftRules) findChains(c *nftables.Conn, t *nftables.Table, all []*nftabl
 		switch {
 		case chain.Table.Name != t.Name || !isOurs(chain.Name):
 		case kept[chain.Name]:
-			n.kept = append(n.kept, fmt.Sprintf("%s %s %s", families[t.Family], t.Name, chain.Name))
+			if err := n.keep(c, chain); err != nil {
+				return err
+			}
 		default:
 			n.chains = append(n.chains, chain)
 		}
+	}
+	return nil
+}
+
+// keep notes a chain that has to stay.
+func (n *nftRules) keep(c *nftables.Conn, chain *nftables.Chain) error {
+	n.kept = append(n.kept, fmt.Sprintf("%s %s %s", families[chain.Table.Family], chain.Table.Name, chain.Name))
+	rules, err := c.GetRules(chain.Table, chain)
+	if err != nil {
+		return fmt.Errorf("rules of %s %s: %w", chain.Table.Name, chain.Name, err)
+	}
+	if len(rules) > 0 && mustBeEmpty(chain.Name) {
+		n.full = append(n.full, chain)
 	}
 	return nil
 }
@@ -117,6 +133,9 @@ func (n *nftRules) remove() error {
 		if err := c.DelRule(r); err != nil {
 			return err
 		}
+	}
+	for _, chain := range n.full {
+		c.FlushChain(chain)
 	}
 	if err := c.Flush(); err != nil {
 		return fmt.Errorf("delete the tables of kube-proxy and the rules that lead to its chains: %w", err)

@@ -40,7 +40,7 @@ func (f *Found) Names() (names []string) {
 	for _, t := range f.nft.tables {
 		names = append(names, "table "+families[t.Family]+" "+t.Name)
 	}
-	if n := len(f.nft.chains); n > 0 {
+	if n := len(f.nft.chains) + len(f.nft.full); n > 0 {
 		names = append(names, fmt.Sprintf("%d chains of iptables-nft", n))
 	}
 	for _, r := range f.legacy {
@@ -52,7 +52,8 @@ func (f *Found) Names() (names []string) {
 	return names
 }
 
-// Kept lists the chains of kube-proxy to which rules of other software lead. They have to stay.
+// Kept lists the chains of kube-proxy to which rules of other software lead. They have to stay. They stay empty, except for
+// the one that only marks packets.
 func (f *Found) Kept() []string {
 	list := f.nft.kept
 	for _, r := range f.legacy {
