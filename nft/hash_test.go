@@ -173,7 +173,11 @@ func TestSameTableEverywhere(t *testing.T) {
 // TestHashChurn changes ports at random. After each transaction, the kernel must have what the mirror says, and each
 // port must lead to its endpoints.
 func TestHashChurn(t *testing.T) {
-	for seed := range uint64(6) {
+	seeds := uint64(6)
+	if testing.Short() {
+		seeds = 2
+	}
+	for seed := range seeds {
 		random := rand.New(rand.NewPCG(seed, 0))
 		m := OpenMemory(Options{})
 		state := map[string]Port{}

@@ -16,9 +16,10 @@ export PACKAGE_VERSION
 root=$(pwd)
 stage=$(mktemp -d "${TMPDIR:-/tmp}"/verdict-packages.XXXXXX)
 trap 'rm -rf "$stage"' EXIT
-go run -tags man ./cmd/verdict man "$stage/man"
+CGO_ENABLED=0 go build -trimpath -tags man -o "$stage/generate" ./cmd/verdict # of the packages that "make build" compiles
+"$stage/generate" man "$stage/man"
 gzip -9n "$stage"/man/*
-for shell in bash zsh fish; do go run ./cmd/verdict completion $shell >"$stage/verdict.$shell"; done
+for shell in bash zsh fish; do "$stage/generate" completion $shell >"$stage/verdict.$shell"; done
 sed 's,/usr/local/bin/verdict,/usr/bin/verdict,g' config/deploy/verdict.service >"$stage/verdict.service"
 cp LICENSE config/deploy/README.md "$stage"
 CGO_ENABLED=0 go build -C config/deploy/tools -o "$stage/tools" .

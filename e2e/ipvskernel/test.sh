@@ -2,7 +2,8 @@
 # test.sh [-race] PACKAGE... [-- FLAGS]: build verdict and the tests of each package. Boot a kernel and run the tests of one
 # package after the other; then the next kernel. Every test binary gets FLAGS (-test.run NAME, -test.bench NAME). Tests find
 # the verdict binary with $VERDICT_BINARY. The output is that of "go test -v". Run setup.sh first.
-# Environment: KERNELS (series, separated by blanks; by default 6.12), TAGS (build tags; ipvs by default).
+# Environment: KERNELS (series, separated by blanks; by default 6.12), TAGS (build tags; ipvs by default), TAGGED (1: of each
+# package only the tests in files that need the tag ipvs, or it or e2e; "make test" runs the others under the machine's kernel).
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
@@ -23,6 +24,11 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do packages+=("$1"); shift; done
 [ $# -gt 0 ] && shift
 [ ${#packages[@]} -gt 0 ] || { echo "usage: test.sh [-race] PACKAGE... [-- FLAGS]" >&2; exit 2; }
 cd "$root"
+# tagged FOLDER: a pattern of the tests that TAGGED chooses.
+tagged() {
+	grep -lE '^//go:build (e2e \|\| )?ipvs$' "$1"/*_test.go | xargs grep -hoE '^func (Test|Example)[A-Za-z0-9_]*' |
+		sed 's/^func //' | grep -vx TestMain | paste -sd '|' | sed 's/.*/^(&)$/'
+}
 number=0
 "${GO:-go}" list -f '{{.ImportPath}} {{.Dir}}' "${packages[@]}" >"$bin/packages"
 while read -r package dir; do
@@ -32,6 +38,7 @@ while read -r package dir; do
 	{
 		printf 'cd %q || exit 1\n' "$dir"
 		printf 'if %q -test.v' "$bin/$number.test"
+		[ -n "${TAGGED:-}" ] && printf ' -test.run %q' "$(tagged "$dir")"
 		[ $# -gt 0 ] && printf ' %q' "$@"
 		printf '; then echo "ok  	%s"; else echo "FAIL	%s"; failed=1; fi\n' "$package" "$package"
 	} >>"$script"

@@ -8,6 +8,7 @@
 //	topology.go   which endpoints the topology hints allow
 //	fates.go      why an endpoint is in no pool, for those who ask
 //	limits.go     how much one Service may become
+//	name.go       the names of service ports, which are unique
 //	frontends.go  addresses and policies; ranges.go: load balancer source ranges
 //
 // It does no I/O, and it never looks at the clock: equal input gives an equal plan.

@@ -13,7 +13,7 @@
 //	convert.go     from API objects to values of package state: addresses, ports, shared strings, Problems
 //	service.go     the same for Services, with their annotations
 //	slice.go       the same for EndpointSlices
-//	node.go        the same for Nodes and ServiceCIDRs
+//	node.go        the same for Nodes and ServiceCIDRs; names.go: which names are refused
 //	sink.go        writes into the store only what differs; MarkSynced
 //	kubernetes.go  the API server: lists and watches; resource.go: what is listed; feed.go: what the reflector delivers
 //	watches.go     when a watch is opened, and whether the server still has the same history
