@@ -3,6 +3,7 @@ package proxier
 import (
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/verdict-proxy/verdict/proxier/state"
@@ -76,4 +77,45 @@ func TestExternalIPTakesNoServer(t *testing.T) {
 	expect("and to 63 others", false)
 	w.store.AddServer(netip.MustParseAddrPort("198.51.100.2:6443"))
 	expect("and to one more: the oldest is forgotten", true)
+}
+
+// TestLostFrontendNeedsNoEndpoints: the endpoints of a Service that lost its only frontend are not in the kernel. A pool
+// that no frontend uses any more goes, too.
+func TestLostFrontendNeedsNoEndpoints(t *testing.T) {
+	w := newWorld(t)
+	first, second := service("first", "10.96.0.1", 1), service("second", "10.96.0.1", 2, "203.0.113.1")
+	w.store.SetService(second, nil)
+	w.store.SetSlice(slice("first", "10.244.0.1"), nil)
+	w.store.SetSlice(slice("second", "10.244.0.2", "10.244.0.3"), nil)
+	w.store.MarkSynced()
+	expect := func(what string, want int) {
+		t.Helper()
+		w.mustApply(t)
+		lines, err := w.rules.Content()
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := 0
+		for _, l := range lines {
+			if strings.Contains(l.Text, "<default/second:http") && l.Set == "endpoints" {
+				n++
+			}
+		}
+		if n != want {
+			t.Errorf("%s: %d endpoints of the second Service are in the kernel, want %d", what, n, want)
+		}
+	}
+	expect("with both frontends", 2)
+	w.store.SetService(first, nil)
+	expect("with its external IP", 2)
+	second = service("second", "10.96.0.1", 2)
+	w.store.SetService(second, nil)
+	expect("without a frontend", 0)
+	second = service("second", "10.96.0.1", 2, "203.0.113.1")
+	second.ExternalLocal = true
+	w.store.SetService(second, nil)
+	expect("with an external IP and local traffic", 2)
+	w.store.SetService(service("second", "10.96.0.1", 2), nil)
+	w.store.DeleteService(first.Name)
+	expect("when the other Service is gone", 2)
 }

@@ -135,6 +135,7 @@ func (d *Dataplane) setPort(
 ) (scheduler uint8, problems []state.Problem) {
 	m := d.balance(name, key, port)
 	wanted := d.translator.port(port, &m)
+	dropUnusedPools(wanted)
 	if m.ipvs {
 		kept.note(port, &d.env)
 		wanted = nftShare(port, &m, &d.env)

@@ -56,6 +56,23 @@ func (t *translator) port(p *plan.Port, m *method) *nft.Port {
 	return out
 }
 
+// dropUnusedPools leaves out pools that no frontend of nft uses: another Service has the frontend, or IPVS serves it. With
+// IPVS, nft only has what comes from pods and the node itself for a frontend that decides by source.
+func dropUnusedPools(p *nft.Port) {
+	cluster, local := false, false
+	for i := range p.Frontends {
+		fe := &p.Frontends[i]
+		cluster = cluster || fe.Pool == nft.ClusterPool || fe.Pool == nft.BySource
+		local = local || fe.Pool == nft.LocalPool || fe.Pool == nft.BySource && !fe.IPVS
+	}
+	if !cluster {
+		p.Cluster = nil
+	}
+	if !local {
+		p.Local = nil
+	}
+}
+
 func appendEndpoints(out []nft.Endpoint, list []plan.Endpoint, plain bool) []nft.Endpoint {
 	out = slices.Grow(out, len(list))
 	for i := range list {

@@ -51,32 +51,21 @@ func virtualServers(p *plan.Port, m *method, env *Environment) []ipvsctl.Virtual
 func nftShare(p *plan.Port, m *method, env *Environment) *nft.Port {
 	out := new(translator).port(p, m)
 	out.Hairpin = localAddresses(p.Cluster, p.Local)
-	pooled, localPool := false, false
 	for i := range out.Frontends {
 		fe := &out.Frontends[i]
 		if !p.Frontends[i].IPVS {
-			pooled = pooled || fe.Pool != nft.NoPool
-			localPool = localPool || fe.Pool == nft.BySource
 			continue
 		}
 		fe.IPVS = fe.Pool != nft.NoPool && fe.Refusal != nft.Drop
 		if fe.Pool == nft.BySource {
-			pooled = true
 			continue
 		}
 		fe.Pool = nft.NoPool
 		if fe.IPVS && !fe.Addr.IsValid() {
-			extra := loopbackNodePorts(*fe, env.loopbackAddresses(out.Family))
-			pooled = pooled || len(extra) > 0
-			out.Frontends = append(out.Frontends, extra...)
+			out.Frontends = append(out.Frontends, loopbackNodePorts(*fe, env.loopbackAddresses(out.Family))...)
 		}
 	}
-	if !pooled {
-		out.Cluster = nil
-	}
-	if !localPool {
-		out.Local = nil
-	}
+	dropUnusedPools(out)
 	return out
 }
 
