@@ -18,6 +18,8 @@
 // DeleteUnanswered deletes TCP connections that never had an answer from a dead endpoint, so that the next packet of
 // the client goes to a living one.
 //
+// Forgetter deletes the flows that this node's own questions to endpoints leave behind.
+//
 // Count reads how many flows go where. Former uses it at the start of a process, and "verdict list" shows it.
 //
 // The files:
@@ -29,6 +31,7 @@
 //	former.go   frontends of an earlier process
 //	opened.go   flows that begin, counted by their routes
 //	unanswered.go  connections to dead endpoints that never had an answer
+//	forgetter.go   flows of this node's own questions, by their tuples
 //	room.go     how full the kernel's table is
 //	count.go    how many flows go where; find.go: the flows of one client to one destination
 //	socket.go   the netlink socket; wire.go: requests and entries

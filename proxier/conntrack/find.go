@@ -102,6 +102,19 @@ func (r *request) flowsTo(q Query) {
 // flow asks for one flow by its tuple.
 func (r *request) flow(q Query) {
 	message := r.begin(msgGet, unix.NLM_F_ACK, q.family())
+	r.tuple(q)
+	r.End(message)
+}
+
+// forget asks for the deletion of one flow by its tuple.
+func (r *request) forget(q Query) {
+	message := r.begin(msgDelete, unix.NLM_F_ACK, q.family())
+	r.tuple(q)
+	r.End(message)
+}
+
+// tuple writes the original direction of a flow.
+func (r *request) tuple(q Query) {
 	src, dst := uint16(ipv4Src), uint16(ipv4Dst)
 	if q.family() == state.IPv6 {
 		src, dst = ipv6Src, ipv6Dst
@@ -117,7 +130,6 @@ func (r *request) flow(q Query) {
 	r.Uint16(protoDport, q.Dst.Port())
 	r.Unnest(proto)
 	r.Unnest(tuple)
-	r.End(message)
 }
 
 const statusConfirmed = 1 << 3

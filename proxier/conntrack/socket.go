@@ -96,26 +96,29 @@ func (k *kernel) read(ask func(*request), fn func(nlmsg.Attributes)) error {
 const deletionsAtOnce = 64
 
 func (k *kernel) remove(family state.Family, keys [][]byte) (removed int, err error) {
-	for len(keys) > 0 && err == nil {
-		n := min(len(keys), deletionsAtOnce)
+	return k.deleteEach(len(keys), func(i int) { k.out.deletion(family, keys[i]) })
+}
+
+// deleteEach deletes n flows. The function writes the request for one of them.
+func (k *kernel) deleteEach(n int, write func(i int)) (removed int, err error) {
+	for i := 0; i < n && err == nil; i += deletionsAtOnce {
 		var some int
-		some, err = k.removeSome(family, keys[:n])
+		some, err = k.deleteSome(i, min(i+deletionsAtOnce, n), write)
 		removed += some
-		keys = keys[n:]
 	}
 	return removed, err
 }
 
-func (k *kernel) removeSome(family state.Family, keys [][]byte) (removed int, err error) {
+func (k *kernel) deleteSome(from, to int, write func(i int)) (removed int, err error) {
 	first := k.out.Seq + 1
 	k.out.Buf = k.out.Buf[:0]
-	for _, key := range keys {
-		k.out.deletion(family, key)
+	for i := from; i < to; i++ {
+		write(i)
 	}
 	if err := k.send(); err != nil {
 		return 0, err
 	}
-	unanswered := len(keys)
+	unanswered := to - from
 	var refused error
 	err = k.receive(first, k.out.Seq, func(m nlmsg.Messages) (bool, error) {
 		unanswered--

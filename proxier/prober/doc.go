@@ -1,6 +1,8 @@
 // Package prober asks endpoints whether they serve. It decides nothing.
 //
-//	prober.go   a question to an endpoint under suspicion: several connections, and its host
-//	check.go    an active check: tcp, http, https or dns
-//	connect.go  TCP connections for many checks
+//	prober.go     one question, and what it costs
+//	suspicion.go  the question after clients got no answer: several connections, and the host
+//	socket.go     the socket of a question; its flow is forgotten when it is closed
+//	web.go        http and https
+//	dns.go        dns
 package prober

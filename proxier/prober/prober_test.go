@@ -2,7 +2,6 @@ package prober
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -16,15 +15,25 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 	"golang.org/x/sys/unix"
 
-	"github.com/verdict-proxy/verdict/proxier/activecheck"
+	"github.com/verdict-proxy/verdict/proxier/conntrack"
+	"github.com/verdict-proxy/verdict/proxier/endpointhealth"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
 // enough is how long a check of these tests waits, unless it says otherwise.
 const enough = 30 * time.Second
 
+// asker does not forget flows: nobody tracks connections here.
+var asker = New(func(conntrack.Query) {})
+
 // ask checks an address of this test.
-func ask(t *testing.T, network, at, check string) activecheck.Result {
+func ask(t *testing.T, network, at, check string) endpointhealth.Answer {
+	t.Helper()
+	q := questionOf(t, network, at, check)
+	return asker.Ask(t.Context(), &q)
+}
+
+func questionOf(t testing.TB, network, at, check string) endpointhealth.Question {
 	t.Helper()
 	c, err := state.ParseHealthCheck(check)
 	if err != nil {
@@ -37,7 +46,7 @@ func ask(t *testing.T, network, at, check string) activecheck.Result {
 	if network == "udp" {
 		protocol = state.UDP
 	}
-	return Check(t.Context(), activecheck.Target{Protocol: protocol, At: netip.MustParseAddrPort(at)}, &c)
+	return endpointhealth.Question{Target: endpointhealth.Target{Protocol: protocol, At: netip.MustParseAddrPort(at)}, Check: c}
 }
 
 // server answers each connection with a text, after it has read something.
@@ -89,21 +98,21 @@ func closed(t *testing.T) string {
 	return netip.AddrPortFrom(netip.AddrFrom4(own.Addr), uint16(own.Port)).String()
 }
 
-// resultOf is the result with these words; "": a good one.
-func resultOf(why string) activecheck.Result {
-	r := activecheck.Result{Good: why == "", Why: why}
+// answerWith is the answer with these words; "": a good one.
+func answerWith(why string) endpointhealth.Answer {
+	a := endpointhealth.Answer{Connected: true, Why: why}
 	switch {
-	case r.Good:
+	case why == "":
 	case why == "connection refused":
-		r.Fault = activecheck.Refused
+		a.Fault, a.Connected = endpointhealth.Refused, false
 	case strings.HasPrefix(why, "no answer within "):
-		r.Fault = activecheck.NoAnswer
+		a.Fault = endpointhealth.NoAnswer
 	case strings.HasPrefix(why, "it closed the connection"):
-		r.Fault = activecheck.Closed
+		a.Fault = endpointhealth.Closed
 	default:
-		r.Fault = activecheck.WrongAnswer
+		a.Fault = endpointhealth.WrongAnswer
 	}
-	return r
+	return a
 }
 
 func TestCheck(t *testing.T) {
@@ -137,8 +146,8 @@ func TestCheck(t *testing.T) {
 		{"https", server(t, "HTTP/1.1 200 OK\r\n"), "the TLS handshake failed"},
 		{"https timeout=200ms", server(t, ""), "no answer within 200ms"},
 	} {
-		if r := ask(t, "tcp", tt.at, tt.check); r != resultOf(tt.why) {
-			t.Errorf("%s: %+v, want %+v", tt.check, r, resultOf(tt.why))
+		if r := ask(t, "tcp", tt.at, tt.check); r != answerWith(tt.why) {
+			t.Errorf("%s: %+v, want %+v", tt.check, r, answerWith(tt.why))
 		}
 	}
 }
@@ -154,7 +163,7 @@ func TestSessionsAreResumed(t *testing.T) {
 	}
 	a, b := at(), at()
 	for i, to := range []string{a, b, a, b} {
-		if r := ask(t, "tcp", to, "https server-name=any.example"); !r.Good {
+		if r := ask(t, "tcp", to, "https server-name=any.example"); !r.Good() {
 			t.Fatalf("%+v", r)
 		}
 		if got, want := <-resumed, i >= 2; got != want {
@@ -234,41 +243,13 @@ func TestCheckDNS(t *testing.T) {
 			{"dns", at, ""}, // any answer
 			{"dns", closed(t), "connection refused"},
 		} {
-			if r := ask(t, network, tt.at, tt.check); r != resultOf(tt.why) {
-				t.Errorf("%s over %s: %+v, want %+v", tt.check, network, r, resultOf(tt.why))
+			if r := ask(t, network, tt.at, tt.check); r != answerWith(tt.why) {
+				t.Errorf("%s over %s: %+v, want %+v", tt.check, network, r, answerWith(tt.why))
 			}
 		}
 	}
 	if r := ask(t, "tcp", server(t, "\x00\x04what"), "dns"); r.Why != "the answer is not DNS" {
 		t.Errorf("%+v", r)
-	}
-}
-
-// TestConnectLeavesNothing makes many connections: each ends, and none is taken for one that exists before it does.
-func TestConnectLeavesNothing(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	refused := closed(t)
-	for range 200 {
-		conn, err := connect(netip.MustParseAddrPort(l.Addr().String()), time.Now().Add(enough))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := io.WriteString(conn, "x"); err != nil {
-			t.Fatalf("the connection does not exist: %v", err)
-		}
-		if err := errors.Join(reset(conn), conn.Close()); err != nil {
-			t.Fatal(err)
-		}
-		if conn, err = connect(netip.MustParseAddrPort(refused), time.Now().Add(enough)); err == nil {
-			conn.Close()
-			t.Fatal("a connection to nobody")
-		}
-	}
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
 	}
 }
 
