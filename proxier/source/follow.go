@@ -162,7 +162,7 @@ func (m *Manifests) directories() (dirs []string, linked bool) {
 		return dirs, false // gone: an event of the parent shows when it is back
 	}
 	dirs = append(dirs, resolved)
-	for name := range m.files {
+	for _, name := range m.links {
 		if target, err := filepath.EvalSymlinks(filepath.Join(resolved, name)); err == nil {
 			dirs = append(dirs, filepath.Dir(target))
 			linked = linked || filepath.Dir(target) == parent

@@ -38,6 +38,7 @@ type Manifests struct {
 	convert  *converter
 	into     *sinks
 	files    map[string]*file // by name inside dir
+	links    []string         // names of files that are links; those may lead to other directories
 	synced   chan struct{}
 	loaded   sync.Once
 }
@@ -84,7 +85,7 @@ func (m *Manifests) scan() error {
 	}
 	changed := false
 	for name := range m.files {
-		if !slices.Contains(names, name) {
+		if _, found := slices.BinarySearch(names, name); !found {
 			m.forget(name)
 			changed = true
 		}
@@ -106,9 +107,14 @@ func (m *Manifests) list() ([]string, error) {
 		return nil, err
 	}
 	var names []string
+	m.links = m.links[:0]
 	for _, e := range entries {
-		if !strings.HasPrefix(e.Name(), ".") && manifestName(e.Name()) && m.isFile(e) {
-			names = append(names, e.Name())
+		if strings.HasPrefix(e.Name(), ".") || !manifestName(e.Name()) || !m.isFile(e) {
+			continue
+		}
+		names = append(names, e.Name())
+		if !e.Type().IsRegular() {
+			m.links = append(m.links, e.Name())
 		}
 	}
 	return names, nil
@@ -121,6 +127,9 @@ func manifestName(name string) bool {
 // isFile reports whether an entry is a regular file or links to one. A link without a target is no file. An entry that
 // Stat cannot read for another reason counts as a file, so its objects stay in force.
 func (m *Manifests) isFile(e fs.DirEntry) bool {
+	if e.Type().IsRegular() {
+		return true
+	}
 	info, err := os.Stat(filepath.Join(m.dir, e.Name()))
 	if err != nil {
 		return !errors.Is(err, fs.ErrNotExist)

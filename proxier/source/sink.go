@@ -46,7 +46,7 @@ func (s *sink[T]) put(f found[T]) {
 	old, problems := s.known[f.name], s.faulty[f.name]
 	sameProblems := slices.Equal(problems, f.problems)
 	switch {
-	case f.value != nil && old != nil && sameProblems && s.equal(old, f.value):
+	case f.value != nil && old != nil && sameProblems && (old == f.value || s.equal(old, f.value)):
 		return
 	case f.value != nil:
 		s.set(f.value, f.problems)
