@@ -17,6 +17,9 @@ const (
 	quietPeriod = 50 * time.Millisecond
 	longestWait = 500 * time.Millisecond
 	regularLook = 30 * time.Second
+	// firstRetry is when a directory or a file is read again that could not be read: no event says when the process has
+	// descriptors again. Each further attempt waits twice as long, up to regularLook.
+	firstRetry = 250 * time.Millisecond
 )
 
 // Run loads the directory and follows its changes until the context ends. It returns an error if the directory cannot
@@ -36,6 +39,7 @@ func (m *Manifests) Run(ctx context.Context) error {
 		return err
 	}
 	m.loaded.Do(func() { close(m.synced) })
+	follower.retryLater(m.hasUnreadable())
 	return follower.follow(ctx)
 }
 
@@ -47,6 +51,9 @@ type follower struct {
 	linked    bool // files link into the directory's parent
 	lost      bool // the directory cannot be read
 	unwatched bool // a directory cannot be watched
+
+	backoff time.Duration    // 0: everything could be read
+	retry   <-chan time.Time // when to read again; nil: at the regular time
 }
 
 // look reads the directory. If the files link into directories that were not watched, it watches those and reads once
@@ -87,6 +94,8 @@ func (f *follower) follow(ctx context.Context) error {
 		case <-pending.over():
 			pending = settling{}
 			f.again()
+		case <-f.retry:
+			f.again()
 		case <-regular.C:
 			f.again()
 		}
@@ -108,6 +117,17 @@ func (f *follower) again() {
 		log.Info("the manifest directory can be read again", "dir", f.manifests.dir)
 	}
 	f.lost = err != nil
+	f.retryLater(err != nil || f.manifests.hasUnreadable())
+}
+
+// retryLater schedules the next attempt if something could not be read.
+func (f *follower) retryLater(wanted bool) {
+	if !wanted {
+		f.backoff, f.retry = 0, nil
+		return
+	}
+	f.backoff = min(max(firstRetry, 2*f.backoff), f.every)
+	f.retry = time.After(f.backoff)
 }
 
 // concerns reports whether an event matters. Events of other entries in the parent of the directory do not.

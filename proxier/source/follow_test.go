@@ -107,6 +107,34 @@ func TestFollowHalfWritten(t *testing.T) {
 	f.expectServices("shop/web=10.96.0.2", "shop/mail=10.96.0.5")
 }
 
+// TestFollowUnreadable: what could not be read is read again soon, although no event says that it can be read: when a
+// process has run out of descriptors, nothing changes in the directory. Here a link leads in a circle outside of it.
+func TestFollowUnreadable(t *testing.T) {
+	f := newFolder(t, map[string]string{"a.yaml": service("mail", "10.96.0.5")})
+	outside := filepath.Join(t.TempDir(), "web.yaml")
+	for _, circle := range []string{outside, filepath.Join(f.dir, "web.yaml")} {
+		if err := os.Symlink(outside, circle); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.follow()
+	f.expectServices("shop/mail=10.96.0.5")
+	replace := func(ip string) {
+		t.Helper()
+		if err := os.WriteFile(outside+".new", []byte(service("web", ip)), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(outside+".new", outside); err != nil {
+			t.Fatal(err)
+		}
+	}
+	replace("10.96.0.1")
+	f.becomes("10.96.0.1")
+	eventually(t, "the problem is gone", func() bool { return len(f.problems()) == 0 })
+	replace("10.96.0.2")
+	f.becomes("10.96.0.2") // its directory is watched now
+}
+
 // TestFollowConfigMap: the kubelet makes every file a link through ..data and replaces that directory as a whole.
 func TestFollowConfigMap(t *testing.T) {
 	f := newFolder(t, nil)

@@ -206,6 +206,16 @@ func (f *file) unreadable(err error) bool {
 	return changed
 }
 
+// hasUnreadable reports whether a file could not be read the last time.
+func (m *Manifests) hasUnreadable() bool {
+	for _, f := range m.files {
+		if f.seen == nil {
+			return true
+		}
+	}
+	return false
+}
+
 // update takes over the new content of a file. A file with damaged parts may be half written, so objects that are
 // missing from it are not gone, and the previous content stays in force. If there is no previous content, update takes
 // the parts that do parse.
