@@ -233,7 +233,8 @@ func (p program) unserved() []rule {
 	// node that listens on all addresses must not become reachable at these (kubernetes/kubernetes #72236). The rules
 	// are there without IPVS, too: the next process may use IPVS, and it makes addresses local before its first apply.
 	rules = append(rules, p.refuse(in(setIPVSAddresses, p.daddr()))...)
-	return append(rules, rule{in(setServiceCIDRs, p.daddr()), drop()})
+	// An address of this node may be in a Service CIDR, too.
+	return append(rules, rule{in(setServiceCIDRs, p.daddr()), notToThisNode(), drop()})
 }
 
 func (p program) refuse(match ...statement) []rule {

@@ -88,7 +88,7 @@ func (t *Tables) Walk(hook, kind string, p Packet) (Passage, error) {
 	if err != nil {
 		return Passage{}, fmt.Errorf("read table %s %s: %w", f, TableName, err)
 	}
-	w := &walker{view: v, packet: p}
+	w := &walker{view: v, packet: p, received: hook == "input"}
 	for _, c := range v.program.chains() {
 		if c.base == nil || c.base.hookName != hook || c.base.kind != kind {
 			continue
@@ -108,6 +108,7 @@ func (t *Tables) Walk(hook, kind string, p Packet) (Passage, error) {
 type walker struct {
 	view      *view
 	packet    Packet
+	received  bool // by this node: the destination is an address of it
 	scratch   uint32
 	registers [64]byte
 	out       Passage
@@ -246,7 +247,7 @@ func (w *walker) load(e expr.Any) (bool, error) {
 		return true, w.conntrack(e)
 	case *expr.Fib:
 		kind := uint32(unix.RTN_UNICAST)
-		if w.packet.Local {
+		if e.FlagSADDR && w.packet.Local || e.FlagDADDR && w.received {
 			kind = unix.RTN_LOCAL
 		}
 		w.put(e.Register, native(kind))

@@ -345,12 +345,12 @@ func (m *model) checkContent(t *testing.T, w *world) {
 	for _, line := range lines {
 		if parts := frontendText.FindStringSubmatch(line.Text); parts != nil {
 			is, ok := served[placeIn(line.Family, parts)]
-			if !ok || is.trust < 0 || !mayHave(is, line.Set) {
+			if !ok || is.trust < 0 || !m.mayHave(is, placeIn(line.Family, parts), line.Set) {
 				t.Fatalf("%s: the frontend has trust %d (served: %t)\n%s", line, is.trust, ok, m)
 			}
 		}
-		if line.Set == "cluster-ips" && !anyAt(served, line.Text) {
-			t.Fatalf("%s: no Service has the address\n%s", line, m)
+		if line.Set == "cluster-ips" && (!anyAt(served, line.Text) || slices.Contains(m.nodeAddrs, netip.MustParseAddr(line.Text))) {
+			t.Fatalf("%s: no Service has the address alone\n%s", line, m)
 		}
 	}
 	if i, err := w.rules.Check(); err != nil || !i.Empty() {
@@ -373,10 +373,10 @@ func placeIn(f nft.Family, parts []string) place {
 }
 
 // mayHave reports whether a frontend may be in a set.
-func mayHave(is holder, set string) bool {
+func (m *model) mayHave(is holder, at place, set string) bool {
 	switch {
 	case strings.HasPrefix(set, "masquerade-"):
-		return is.trust > 0
+		return is.trust > 0 || slices.Contains(m.nodeAddrs, at.addr)
 	case set == "firewalled":
 		return is.trust == 2 && len(is.svc.SourceRanges) > 0
 	}

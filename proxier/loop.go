@@ -196,6 +196,9 @@ func (p *Proxier) updateEnvironment(changed bool) (everything bool) {
 	for _, name := range p.planning.claims.SetServers(p.node.apiServers) {
 		p.replan[name] = true
 	}
+	for _, name := range p.planning.claims.SetHostAddresses(p.node.shared.HostAddresses) {
+		p.replan[name] = true
+	}
 	for _, name := range p.dataplane.SetEnvironment(p.node.shared) {
 		p.replan[name] = true
 	}

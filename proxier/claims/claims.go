@@ -2,6 +2,7 @@ package claims
 
 import (
 	"cmp"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -21,6 +22,7 @@ type Claims struct {
 	scratch []claim
 	beside  beside
 	kept    kept
+	host    []netip.Addr // sorted
 }
 
 // claimant is a Service that asks for frontends.
@@ -59,6 +61,7 @@ func (c *Claims) Resolve(p *plan.Service, created time.Time) (lost []state.Probl
 	if c.claimants[id].missing > 0 || len(want) < asked || c.meetsKept(p) {
 		lost = c.strip(p, id)
 	}
+	lost = state.Bound(state.Object{Kind: "Service", Name: p.Name}, lost, c.spareHost(p))
 	c.replan = slices.DeleteFunc(c.replan, func(other uint32) bool { return other == id })
 	return lost, c.changed()
 }

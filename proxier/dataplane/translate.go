@@ -90,7 +90,7 @@ func frontend(p *plan.Port, f *plan.Frontend) nft.Frontend {
 	return nft.Frontend{
 		Addr:       f.Addr,
 		Port:       f.Port,
-		ClusterIP:  f.Kind == plan.ClusterIP,
+		ClusterIP:  f.Kind == plan.ClusterIP && f.Masquerade == plan.MasqueradeOffCluster,
 		Pool:       pool(p, f.Policy),
 		Refusal:    refusal(f.Unserved),
 		Masquerade: masquerade(f.Masquerade),

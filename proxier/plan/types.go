@@ -142,7 +142,8 @@ type Masquerade uint8
 
 // The masquerading modes.
 const (
-	// MasqueradeOffCluster is for traffic that does not come from a pod (cluster IPs).
+	// MasqueradeOffCluster is for traffic that does not come from a pod (cluster IPs). It goes with a refusal of the other
+	// ports of the address. So a cluster IP that is an address of this node has MasqueradeAlways.
 	MasqueradeOffCluster Masquerade = iota
 	// MasqueradeAlways is for all traffic (external addresses with policy Cluster).
 	MasqueradeAlways
