@@ -91,9 +91,11 @@ type Settings struct {
 	BindAddress        string // replaces this node's address of its family; empty or unspecified: no effect
 	HealthzBindAddress string // empty: off
 	MetricsBindAddress string // empty: off
-	Profiling          bool   // serve /debug/pprof there
-	UI                 bool   // serve the page /ui
-	UIAddress          string // where; empty: on the port of MetricsBindAddress, at loopback addresses
+	// BindAddressHardFail: the process ends if it cannot listen at one of these.
+	BindAddressHardFail bool
+	Profiling           bool   // serve /debug/pprof there
+	UI                  bool   // serve the page /ui
+	UIAddress           string // where; empty: on the port of MetricsBindAddress, at loopback addresses
 	// CountedFrontends is how many frontends a node may have so that the metrics show connections of service ports.
 	CountedFrontends int
 

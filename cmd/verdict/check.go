@@ -63,7 +63,8 @@ func checkNode(ctx context.Context, s *config.Settings) []preflight.Finding {
 	found, err := takeover.Find()
 	list = append(list, preflight.KubeProxy(found, err)...)
 	list = append(list, preflight.OtherProxies()...)
-	holder := preflight.Holder{PID: claimant(), KubeProxy: !found.Empty()}
+	pid, _ := claimant()
+	holder := preflight.Holder{PID: pid, KubeProxy: !found.Empty()}
 	list = append(list,
 		preflight.Listener("healthz-bind-address", s.HealthzBindAddress, holder),
 		preflight.Listener("metrics-bind-address", s.MetricsBindAddress, holder))

@@ -108,7 +108,7 @@ var upstreamFlags = strings.Fields(`
 --show-hidden-metrics-for-version=1.36 -v=2 --vmodule=x=1`)
 
 // withoutEffect are those that Verdict accepts and names in a warning.
-var withoutEffect = strings.Fields(`bind-address-hard-fail config-sync-period feature-gates iptables-masquerade-bit
+var withoutEffect = strings.Fields(`config-sync-period feature-gates iptables-masquerade-bit
 iptables-sync-period ipvs-sync-period kube-api-content-type log-flush-frequency log-text-info-buffer-size
 log-text-split-stream show-hidden-metrics-for-version vmodule`)
 

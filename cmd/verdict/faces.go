@@ -20,7 +20,8 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/health"
 )
 
-// listen opens the listeners, so that an address in use is an error at the start. It serves until the context ends.
+// listen opens the listeners and serves until the context ends. An address in use is an error with --bind-address-hard-fail
+// only.
 func (o *observers) listen(ctx context.Context, group *errgroup.Group, daemon *socket.Daemon) error {
 	healthz := http.NewServeMux()
 	healthz.Handle("/healthz", o.proxy.Healthz())
@@ -29,9 +30,9 @@ func (o *observers) listen(ctx context.Context, group *errgroup.Group, daemon *s
 	group.Go(func() error { return o.serveHealthChecks(ctx) })
 	face := o.metricsFace()
 	return errors.Join(
-		serve(ctx, group, listener{"--healthz-bind-address", o.settings.HealthzBindAddress, healthz, health.AnswerTime}),
+		o.serve(ctx, group, listener{"--healthz-bind-address", o.settings.HealthzBindAddress, healthz, health.AnswerTime}),
 		o.servePage(ctx, group, face, daemon),
-		serve(ctx, group, listener{"--metrics-bind-address", o.settings.MetricsBindAddress, face, longestAnswer}),
+		o.serve(ctx, group, listener{"--metrics-bind-address", o.settings.MetricsBindAddress, face, longestAnswer}),
 	)
 }
 
@@ -49,7 +50,7 @@ func (o *observers) servePage(ctx context.Context, group *errgroup.Group, face *
 	}
 	o.log.Info("serving the page", "url", "http://"+address+"/ui/")
 	if !shared {
-		return serve(ctx, group, listener{"--ui-address", address, page, longestAnswer})
+		return o.serve(ctx, group, listener{"--ui-address", address, page, longestAnswer})
 	}
 	face.Handle("/ui", page)
 	face.Handle("/ui/", page)
@@ -126,24 +127,57 @@ type listener struct {
 	longest       time.Duration // for one request and its answer
 }
 
-func serve(ctx context.Context, group *errgroup.Group, at listener) error {
+// serve serves until the context ends. If it cannot listen, which any program on the node can bring about, it tries again:
+// the Services go before.
+func (o *observers) serve(ctx context.Context, group *errgroup.Group, at listener) error {
 	if at.address == "" {
 		return nil
 	}
-	l, err := net.Listen("tcp", at.address)
-	if err != nil {
-		return fmt.Errorf("listen on %s=%s: %w", at.flag, at.address, err)
+	l, err := at.open(ctx)
+	if err != nil && o.settings.BindAddressHardFail {
+		return err
 	}
-	server := health.NewServer(at.handler, at.longest)
 	group.Go(func() error {
-		if err := server.Serve(health.NewLimiter().Limit(l)); !errors.Is(err, http.ErrServerClosed) {
-			return fmt.Errorf("serve on %s: %w", at.address, err)
+		if l == nil {
+			o.log.Error("cannot answer; going on, and trying again", "every", listenRetry, "error", err)
+			if l = at.await(ctx); l == nil {
+				return nil
+			}
+			o.log.Info("listening at last", "flag", at.flag, "address", at.address)
 		}
-		return nil
+		return at.answer(ctx, l)
 	})
-	group.Go(func() error {
-		<-ctx.Done()
-		return server.Close()
-	})
+	return nil
+}
+
+func (at *listener) open(ctx context.Context) (net.Listener, error) {
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", at.address)
+	if err != nil {
+		return nil, fmt.Errorf("listen on %s=%s: %w", at.flag, at.address, err)
+	}
+	return l, nil
+}
+
+// await returns when it can listen, or nil when the context ends.
+func (at *listener) await(ctx context.Context) net.Listener {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(listenRetry):
+		}
+		if l, err := at.open(ctx); err == nil {
+			return l
+		}
+	}
+}
+
+func (at *listener) answer(ctx context.Context, l net.Listener) error {
+	server := health.NewServer(at.handler, at.longest)
+	stop := context.AfterFunc(ctx, func() { _ = server.Close() }) // the process ends
+	defer stop()
+	if err := server.Serve(health.NewLimiter().Limit(l)); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve on %s: %w", at.address, err)
+	}
 	return nil
 }

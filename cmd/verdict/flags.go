@@ -152,6 +152,8 @@ func bindDaemon(fs *pflag.FlagSet, s *config.Settings) {
 		"`ADDRESS:PORT` of /healthz, /livez and /readyz; empty: off")
 	fs.StringVar(&s.MetricsBindAddress, "metrics-bind-address", s.MetricsBindAddress,
 		"`ADDRESS:PORT` of /metrics, /proxyMode and /configz; empty: off")
+	fs.BoolVar(&s.BindAddressHardFail, "bind-address-hard-fail", s.BindAddressHardFail,
+		"end if Verdict cannot listen for health checks or metrics; without, it logs an error and tries again")
 	fs.BoolVar(&s.Profiling, "profiling", s.Profiling, "serve /debug/pprof on --metrics-bind-address")
 	fs.BoolVar(&s.UI, "ui", s.UI, "serve a read-only page at /ui: Services, endpoints, connection rates, passes, explanations. "+
 		"It is on the port of --metrics-bind-address and answers only at loopback addresses")
@@ -189,7 +191,6 @@ func bindIgnored(fs *pflag.FlagSet) *ignoredFlags {
 		"log-file":                        whyLogFiles,
 		"logtostderr":                     whyLogFiles,
 		"alsologtostderr":                 whyLogFiles,
-		"bind-address-hard-fail":          "Verdict always ends when it cannot listen",
 		"iptables-masquerade-bit":         kubeproxyconfig.WhyMark,
 		"iptables-sync-period":            kubeproxyconfig.WhyResync,
 		"ipvs-sync-period":                kubeproxyconfig.WhyResync,
@@ -200,7 +201,7 @@ func bindIgnored(fs *pflag.FlagSet) *ignoredFlags {
 		f.Hidden = true
 	}
 	for _, name := range []string{
-		"bind-address-hard-fail", "log-json-split-stream", "log-text-split-stream", "logtostderr", "alsologtostderr",
+		"log-json-split-stream", "log-text-split-stream", "logtostderr", "alsologtostderr",
 	} {
 		fs.Lookup(name).NoOptDefVal = "true" // a switch needs no value
 	}

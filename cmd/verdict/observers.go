@@ -167,15 +167,21 @@ func (o *observers) daemon(store *state.Store, outliers *proxier.Outliers) *sock
 func (o *observers) answerStatus(ctx context.Context, group *errgroup.Group, daemon *socket.Daemon) {
 	l, err := socket.Listen(ctx)
 	if err != nil {
-		o.log.Warn("the commands of Verdict cannot ask this process; they ask only the kernel", "error", err)
-		return
+		o.log.Warn("the commands of Verdict cannot ask this process; they ask only the kernel; trying again", "every", listenRetry, "error", err)
 	}
 	group.Go(func() error {
+		for ; err != nil; l, err = socket.Listen(ctx) {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-time.After(listenRetry):
+			}
+		}
 		return socket.Serve(ctx, l, daemon)
 	})
 }
 
-// listenRetry is the time between two attempts to listen on a healthCheckNodePort.
+// listenRetry is the time between two attempts to listen.
 const listenRetry = 10 * time.Second
 
 // restartPause is the time until a server that ended by itself is started again. A server may end at once each time.

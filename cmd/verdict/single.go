@@ -6,39 +6,61 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/verdict-proxy/verdict/nft"
 )
 
-// claimName is an abstract Unix socket, whose name exists once in each network namespace. Every process claims it,
-// because two processes that write the tables would undo each other's changes for ever. The kernel frees the name when
-// the process ends for any reason.
+// claimName is an abstract Unix socket, whose name exists once in each network namespace. It tells who serves the
+// namespace, also to earlier versions of Verdict, which have no other claim. The kernel frees the name when the process ends
+// for any reason. Any user can bind it, so it decides only between processes that trust each other.
 const claimName = "@verdict-proxy"
 
 // claimPatience is how long a process waits for the previous one, because two processes may overlap in a rolling
 // update.
 const claimPatience = 20 * time.Second
 
+// cleanupPatience is how long a clean-up waits for a daemon that was just told to end.
+const cleanupPatience = 5 * time.Second
+
+// claim keeps other processes of Verdict from changing this network namespace, because two processes that write the tables
+// would undo each other's changes for ever. Only a process that may write the tables can hold it.
+type claim struct {
+	lock nft.Claim    // holds nothing if the kernel has no such claim
+	name net.Listener // nil: a process of another user has the name
+}
+
+// Close gives the claim up.
+func (c *claim) Close() error {
+	err := c.lock.Close()
+	if c.name != nil {
+		err = errors.Join(err, c.name.Close())
+	}
+	return err
+}
+
+// errServed means that another process of Verdict serves the network namespace.
+var errServed = errors.New("another process of Verdict serves this network namespace")
+
 // claimNode waits until no other process of Verdict serves this network namespace. The caller closes what it returns.
-func claimNode(ctx context.Context, patience time.Duration, log *slog.Logger) (net.Listener, error) {
+func claimNode(ctx context.Context, patience time.Duration, log *slog.Logger) (*claim, error) {
 	const every = 100 * time.Millisecond
 	said := false
 	for deadline := time.Now().Add(patience); ; {
-		l, err := (&net.ListenConfig{}).Listen(ctx, "unix", claimName)
-		if err == nil {
-			go hangUp(l)
-			return l, nil
+		c, err := tryClaim(ctx, log)
+		if !errors.Is(err, errServed) {
+			return c, err
 		}
-		if !errors.Is(err, syscall.EADDRINUSE) {
-			return nil, fmt.Errorf("claim this network namespace (abstract socket %s): %w", claimName, err)
-		}
+		holder, _ := claimant()
 		if time.Now().After(deadline) {
-			return nil, fmt.Errorf("another process of Verdict (pid %d) serves this network namespace; stop it first", claimant())
+			return nil, fmt.Errorf("another process of Verdict (pid %d) serves this network namespace; stop it first", holder)
 		}
 		if !said {
-			log.Warn("another process of Verdict serves this network namespace; waiting for it to end", "pid", claimant(), "patience", patience)
+			log.Warn("another process of Verdict serves this network namespace; waiting for it to end", "pid", holder, "patience", patience)
 			said = true
 		}
 		select {
@@ -47,6 +69,35 @@ func claimNode(ctx context.Context, patience time.Duration, log *slog.Logger) (n
 		case <-time.After(every):
 		}
 	}
+}
+
+// tryClaim claims the network namespace. A stranger that has the name does not hinder it: without that, every user could
+// keep Verdict from starting.
+func tryClaim(ctx context.Context, log *slog.Logger) (*claim, error) {
+	held, err := nft.ClaimNamespace(nft.Options{})
+	switch {
+	case errors.Is(err, nft.ErrClaimed):
+		return nil, errServed
+	case errors.Is(err, errors.ErrUnsupported):
+		log.Debug("the kernel has no claim that only Verdict can hold; the name of a socket is the only one", "error", err)
+	case err != nil:
+		return nil, fmt.Errorf("claim this network namespace: %w", err)
+	}
+	l, err := (&net.ListenConfig{}).Listen(ctx, "unix", claimName)
+	if err == nil {
+		go hangUp(l)
+		return &claim{held, l}, nil
+	}
+	if !errors.Is(err, syscall.EADDRINUSE) {
+		return nil, errors.Join(fmt.Errorf("claim this network namespace (abstract socket %s): %w", claimName, err), held.Close())
+	}
+	pid, trusted := claimant()
+	if trusted {
+		return nil, errors.Join(errServed, held.Close())
+	}
+	log.Warn("a process that is not Verdict has the name by which processes of Verdict find each other; going on without it",
+		"name", claimName, "pid", pid)
+	return &claim{held, nil}, nil
 }
 
 // hangUp closes connections. A process that connects only wants the process id, which it gets from the kernel.
@@ -60,22 +111,22 @@ func hangUp(l net.Listener) {
 	}
 }
 
-// claimant returns the id of the process that has the socket, or 0 if it is unknown.
-func claimant() int {
+// claimant returns the id of the process that has the socket, or 0 if it is unknown. It is trusted if it belongs to root
+// or to the user of this process.
+func claimant() (pid int, trusted bool) {
 	c, err := net.Dial("unix", claimName)
 	if err != nil {
-		return 0
+		return 0, false
 	}
 	defer c.Close()
 	raw, err := c.(*net.UnixConn).SyscallConn()
 	if err != nil {
-		return 0
+		return 0, false
 	}
-	pid := 0
 	_ = raw.Control(func(fd uintptr) {
 		if peer, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
-			pid = int(peer.Pid)
+			pid, trusted = int(peer.Pid), peer.Uid == 0 || int(peer.Uid) == os.Geteuid()
 		}
 	})
-	return pid
+	return pid, trusted
 }

@@ -47,7 +47,7 @@ func Fields() []Field {
 		{Path: "bindAddress", Flag: "bind-address"},
 		{Path: "healthzBindAddress", Flag: "healthz-bind-address"},
 		{Path: "metricsBindAddress", Flag: "metrics-bind-address"},
-		{Path: "bindAddressHardFail", Why: "Verdict always ends when it cannot listen"},
+		{Path: "bindAddressHardFail", Flag: "bind-address-hard-fail"},
 		{Path: "enableProfiling", Flag: "profiling"},
 		{Path: "showHiddenMetricsForVersion", Why: "Verdict has no hidden metrics"},
 		{Path: "mode", Flag: "proxy-mode"},

@@ -1,0 +1,34 @@
+//go:build !nokernel
+
+package nft
+
+import (
+	"errors"
+	"testing"
+)
+
+// TestClaim: one process at a time has the claim of a network namespace, and each namespace has its own.
+func TestClaim(t *testing.T) {
+	o, elsewhere := Options{NetNS: newNamespace(t).Fd()}, Options{NetNS: newNamespace(t).Fd()}
+	claim := func(o Options, want error) Claim {
+		t.Helper()
+		c, err := ClaimNamespace(o)
+		if errors.Is(err, errors.ErrUnsupported) {
+			t.Skip(err)
+		}
+		if !errors.Is(err, want) {
+			t.Fatalf("error %v, want %v", err, want)
+		}
+		return c
+	}
+	first := claim(o, nil)
+	claim(o, ErrClaimed)
+	other := claim(elsewhere, nil)
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	second := claim(o, nil)
+	if err := errors.Join(second.Close(), other.Close(), Claim{}.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
