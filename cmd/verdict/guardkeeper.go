@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"time"
@@ -10,11 +11,13 @@ import (
 	"github.com/verdict-proxy/verdict/nft"
 )
 
-// guardPeriod is how often the guard of 127.0.0.0/8 is looked at. The kernel also tells of commits that change it.
+// guardPeriod is how often the guard of 127.0.0.0/8 and its sysctl are looked at. The kernel also tells of commits that
+// change the guard.
 const guardPeriod = 5 * time.Second
 
-// guardKeeper keeps the table ip verdict-loopback as it is after setLoopback. What others do to it could let packets from
-// other hosts reach 127.0.0.0/8, or could drop all packets.
+// guardKeeper keeps the table ip verdict-loopback and the sysctl route_localnet as they are after setLoopback. What others do
+// to the table could let packets from other hosts reach 127.0.0.0/8, or could drop all packets. Without the sysctl, node
+// ports on 127.0.0.1 do not answer.
 type guardKeeper struct {
 	log     *slog.Logger
 	changed chan string // the kernel told of a change by the process of this name
@@ -22,8 +25,10 @@ type guardKeeper struct {
 	mu      sync.Mutex // between set and look
 	repair  bool
 	want    nft.LoopbackGuard
+	open    bool      // node ports answer on 127.0.0.1
 	said    time.Time // when a change was logged
 	changes int       // since then
+	reset   time.Time // when a change of the sysctl was logged
 }
 
 func newGuardKeeper(log *slog.Logger) *guardKeeper {
@@ -38,7 +43,7 @@ func (g *guardKeeper) set(s *config.Settings) error {
 		return err
 	}
 	want, err := nft.ReadLoopbackGuard(nft.Options{})
-	g.want, g.repair = want, s.Repair
+	g.want, g.repair, g.open = want, s.Repair, wantsLoopback(s.NodePortAddresses)
 	return err
 }
 
@@ -68,13 +73,40 @@ func (g *guardKeeper) run(ctx context.Context) error {
 	}
 }
 
-// look compares the guard with the one that is to be there, and writes it again if it differs.
+// look compares the guard and the sysctl with what is to be there, and writes again what differs. The guard comes first.
 func (g *guardKeeper) look(process string, now time.Time) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if !g.want.Exists {
 		return nil
 	}
+	if err := g.lookAtGuard(process, now); err != nil || !g.open {
+		return err
+	}
+	return g.lookAtSysctl(now)
+}
+
+// lookAtSysctl sets the sysctl again that another process has reset.
+func (g *guardKeeper) lookAtSysctl(now time.Time) error {
+	is, err := readRouteLocalnet()
+	if err != nil || is != "0" {
+		return err
+	}
+	next := "nothing, because of --repair=false"
+	if g.repair {
+		next = "it is set again"
+		if err = writeRouteLocalnet("1", "node ports on 127.0.0.1", g.log); errors.Is(err, errSysctlRefused) {
+			next, err = err.Error(), nil
+		}
+	}
+	if now.Sub(g.reset) >= time.Minute {
+		g.log.Warn("another process reset the sysctl that node ports on 127.0.0.1 need", "sysctl", routeLocalnet, "next", next)
+		g.reset = now
+	}
+	return err
+}
+
+func (g *guardKeeper) lookAtGuard(process string, now time.Time) error {
 	is, err := nft.ReadLoopbackGuard(nft.Options{})
 	if err != nil || is.Intact && is.Record == g.want.Record {
 		return err

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -76,6 +77,9 @@ func (h *handover) late(answered bool, missing []string, log *slog.Logger) error
 // before the first rules are written.
 const lastSync = "kubeproxy_sync_proxy_rules_last_timestamp_seconds"
 
+// errVerdict means that Verdict answered in the place of kube-proxy: it has metrics of the same names.
+var errVerdict = errors.New("the metrics there are those of Verdict")
+
 // ask returns the families in which kube-proxy has written rules.
 func (h *handover) ask(ctx context.Context) (written map[string]bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
@@ -93,6 +97,9 @@ func (h *handover) ask(ctx context.Context) (written map[string]bool, err error)
 	lines := bufio.NewScanner(answer.Body)
 	for lines.Scan() {
 		series, value, _ := strings.Cut(lines.Text(), " ")
+		if strings.HasPrefix(series, "verdict_") {
+			return nil, errVerdict
+		}
 		if !strings.HasPrefix(series, lastSync) || value == "0" {
 			continue
 		}

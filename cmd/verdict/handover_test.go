@@ -51,6 +51,7 @@ func TestHandover(t *testing.T) {
 		{name: "no rules", answers: []string{other}, asked: 10, took: 10 * time.Second, err: "nothing was removed"},
 		{name: "one family", answers: []string{halfWritten}, asked: 10, took: 10 * time.Second, log: "missing=IPv6"},
 		{name: "no kube-proxy", asked: 10, took: 10 * time.Second, log: "no kube-proxy answers"},
+		{name: "Verdict answers", answers: []string{written + "verdict_passes_total 3\n"}, asked: 10, took: 10 * time.Second, log: "no kube-proxy answers"},
 		{name: "old kube-proxy", answers: []string{oldUnwritten, oldWritten}, asked: 2, took: time.Second},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -49,7 +49,7 @@ func newRun() *cobra.Command {
 		c.warn(log)
 		switch {
 		case *cleanup:
-			return cleanUp(log)
+			return cleanUp(cmd.Context(), newHandover(0), log)
 		case *initOnly:
 			return initHost(&c.settings, log)
 		case c.writeTo != "":
@@ -79,17 +79,28 @@ find a translation all the time. A pod of kube-proxy runs before its rules are t
 			return err
 		}
 		log := newLogger(cmd.ErrOrStderr(), &s)
-		if err := newHandover(*await).await(cmd.Context(), log); err != nil {
-			return err
-		}
-		return cleanUp(log)
+		return cleanUp(cmd.Context(), newHandover(*await), log)
 	}
 	return cmd
 }
 
-// cleanUp restores the sysctl route_localnet, removes everything in IPVS, restores its sysctls, and removes both tables. In this order, the
-// guards in the tables outlive what they protect.
-func cleanUp(log *slog.Logger) error {
+// cleanUp makes sure that no daemon works, because it would write again what is removed, and waits for the next proxy. Then
+// it removes everything.
+func cleanUp(ctx context.Context, next *handover, log *slog.Logger) (err error) {
+	claim, err := claimNode(ctx, cleanupPatience, log)
+	if err != nil {
+		return fmt.Errorf("clean up: %w; nothing was removed", err)
+	}
+	defer func() { err = errors.Join(err, claim.Close()) }()
+	if err := next.await(ctx, log); err != nil {
+		return err
+	}
+	return removeAll(log)
+}
+
+// removeAll restores the sysctl route_localnet, removes everything in IPVS, restores its sysctls, and removes both tables. In
+// this order, the guards in the tables outlive what they protect.
+func removeAll(log *slog.Logger) error {
 	if err := retireLoopback(log); err != nil {
 		return fmt.Errorf("clean up: %w; nothing else was removed", err)
 	}
