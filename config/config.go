@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 )
@@ -78,6 +79,12 @@ type Settings struct {
 	MaxEjected       int
 	// HealthCheck is the active check of Services of a folder that ask for none. Empty: none.
 	HealthCheck string
+	// ActiveChecks lets Services have active checks. HealthCheckExclude are ranges whose addresses this node never asks
+	// whether they serve.
+	ActiveChecks       bool
+	HealthCheckExclude []string
+	// StateDir is the folder for what outlives the process, but not a restart of the machine. Empty: none.
+	StateDir string
 
 	ClusterCIDRs        []string
 	DetectLocalMode     DetectLocalMode
@@ -119,6 +126,9 @@ func Default() Settings {
 		TableOwner:         TableOwnerAuto,
 		OutlierDetection:   OutlierObserve,
 		MaxEjected:         50,
+		ActiveChecks:       true,
+		HealthCheckExclude: neverAsked(),
+		StateDir:           "/run/verdict",
 		DetectLocalMode:    DetectClusterCIDR,
 		NodePortAddresses:  []string{NodePortPrimary},
 		ExternalIPs:        []string{"0.0.0.0/0", "::/0"},
@@ -127,6 +137,15 @@ func Default() Settings {
 		CountedFrontends:   2000,
 		Budgets:            defaultBudgets(),
 		LogFormat:          "text",
+	}
+}
+
+// neverAsked are loopback and link-local addresses, and those of the metadata servers of clouds that are not link-local:
+// Azure, Oracle, Alibaba, and AWS.
+func neverAsked() []string {
+	return []string{
+		"127.0.0.0/8", "169.254.0.0/16", "168.63.129.16/32", "192.0.0.192/32", "100.100.100.200/32", "::1/128", "fe80::/10",
+		"fd00:ec2::/32",
 	}
 }
 
@@ -172,6 +191,7 @@ func (s *Settings) Validate() error {
 		validateAddress("--healthz-bind-address", s.HealthzBindAddress),
 		validateAddress("--metrics-bind-address", s.MetricsBindAddress),
 		s.validateUI(),
+		validateEach("--health-check-exclude-cidrs", s.HealthCheckExclude, isPrefix),
 		validateEach("--external-ip-cidrs", s.ExternalIPs, isPrefix),
 		validateEach("--nodeport-addresses", s.NodePortAddresses, isNodePortAddress),
 		validateEach("--cluster-cidr", s.ClusterCIDRs, isPrefix),
@@ -220,6 +240,9 @@ func (s *Settings) validateChecks() error {
 	if s.HealthCheck != "" && s.Manifests == "" {
 		return errors.New("--health-check needs --manifests: on a cluster, the kubelet checks endpoints; a Service can ask for " +
 			"more with the annotation verdict-proxy.github.io/health-check")
+	}
+	if s.StateDir != "" && !filepath.IsAbs(s.StateDir) {
+		return fmt.Errorf("--state-dir=%s: must be an absolute path, or empty", s.StateDir)
 	}
 	return nil
 }

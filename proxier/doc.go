@@ -15,18 +15,9 @@
 //	repair.go        what other processes changed: found, undone and reported
 //	pace.go          when the next pass may begin; retries
 //	pauses.go        when a namespace has to wait, because it changes too much
-//	flows.go         stale UDP flows, cleaned beside the loop
+//	flows.go         stale flows, cleaned beside the loop
 //	triggers.go      trigger times of endpoint changes, for the latency metric
 //	healthchecks.go  the healthCheckNodePort servers that are wanted
-//	outliers.go      endpoints that do not answer: suspicions and questions, beside the loop
-//	ejections.go     what the loop tells of plans that leave endpoints out
-//	siblings.go      the other endpoints of a node of which one does not answer
-//	witnesses.go     whom to ask: the Services of an endpoint, witnesses, first looks
-//	activechecks.go  endpoints that fail the checks of their Services, beside the loop
-//	choose.go        which endpoints of a pool get connections: good ones, backups, or what on-all-down says
-//	rows.go          what is told of endpoints that fail checks, are backups, or are in slow start
-//	slowstart.go     the weights of endpoints that return
-//	outlierlog.go    what the log and Events are told of it
 //	report.go        what observers and the log are told
 //	lines.go         how many lines the log has about the objects of one namespace
 //	interferencelog.go  at most one line a minute for what other processes changed

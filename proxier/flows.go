@@ -10,12 +10,12 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// Flows removes stale flows from connection tracking. One goroutine at a time calls Clean; it is not the loop's.
+// Flows removes stale flows from connection tracking, and connections without an answer to endpoints that are left out. One goroutine at a time calls Clean; it is not the loop's.
 type Flows interface {
 	Clean(stale conntrack.Stale, nodePorts []netip.Addr) ([]conntrack.Result, error)
 }
 
-// flowCleaner removes stale UDP flows beside the loop. The kernel walks its whole table for an answer, which takes 12
+// flowCleaner removes such flows beside the loop, for UDP and for endpoints that are not good alike: one cleaning at a time. The kernel walks its whole table for an answer, which takes 12
 // ms and more, and the next change of the rules must not wait for that. Changes that come meanwhile are cleaned
 // afterwards.
 type flowCleaner struct {
@@ -29,6 +29,8 @@ type flowCleaner struct {
 	retry     <-chan time.Time // when to start; nil: when something has to be cleaned
 	backoff   time.Duration    // after an error
 	rested    time.Time        // the next cleaning must not begin earlier
+	cut       int              // connections without an answer that were deleted, since the latest line about them
+	cutAt     time.Time
 }
 
 // cleaned is the end of a cleaning.
@@ -51,11 +53,11 @@ const (
 )
 
 // A cleaning takes long when many packets with forged sources have filled the kernel's table, and it holds up the packets
-// of others. So the next one waits for a multiple of that, up to a limit: cleanings take a fifth of a core at most, unless
-// one takes longer than the limit.
+// of others. So the next one waits for a multiple of that, up to a limit: cleanings take a twentieth of a core at most, unless
+// one takes longer than a tenth of a second.
 const (
-	restFactor = 4
-	maxRest    = time.Second
+	restFactor = 19
+	maxRest    = 2 * time.Second
 )
 
 // set tells the tracker of a Service's new plan; nil: the Service is gone.
@@ -106,12 +108,13 @@ func (c *flowCleaner) start() {
 func (c *flowCleaner) finish(end cleaned) {
 	c.running = false
 	c.rested = time.Now().Add(min(restFactor*end.took, maxRest))
+	c.noteCut(end.results)
 	if end.err != nil {
 		c.failed(end.err)
 		return
 	}
 	if c.backoff > 0 {
-		c.log.Info("stale UDP flows are removed again")
+		c.log.Info("stale flows are removed again")
 		c.backoff = 0
 	}
 	if n := c.tracker.Forgotten(); n > 0 {
@@ -122,11 +125,23 @@ func (c *flowCleaner) finish(end cleaned) {
 	c.start()
 }
 
+// noteCut logs how many connections without an answer were deleted. A tenant can cause it again and again, so the sum of
+// some time is one line.
+func (c *flowCleaner) noteCut(results []conntrack.Result) {
+	for i := range results {
+		c.cut += results[i].Unanswered
+	}
+	if now := time.Now(); c.cut > 0 && now.Sub(c.cutAt) >= passLogPeriod {
+		c.log.Info("connections without an answer were deleted; their clients reach other endpoints", "connections", c.cut)
+		c.cut, c.cutAt = 0, now
+	}
+}
+
 // failed makes the next cleaning wait. It logs only the first of several failures in a row.
 func (c *flowCleaner) failed(err error) {
 	if c.backoff == 0 {
-		c.log.Error("cannot remove stale UDP flows; clients that keep sending still reach endpoints that are gone, "+
-			"and Services that were deleted; trying again until it works", "reason", conntrack.Reason(err), "error", err)
+		c.log.Error("cannot remove stale flows; clients that keep sending still reach endpoints that are gone or do not "+
+			"answer, and Services that were deleted; trying again until it works", "reason", conntrack.Reason(err), "error", err)
 	}
 	c.backoff = min(max(firstFlowRetry, 2*c.backoff), maxFlowRetry)
 	c.retry = time.After(c.backoff)

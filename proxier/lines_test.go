@@ -7,48 +7,25 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
-	"github.com/verdict-proxy/verdict/config"
+	"github.com/verdict-proxy/verdict/proxier/conntrack"
 	"github.com/verdict-proxy/verdict/proxier/dataplane"
-	"github.com/verdict-proxy/verdict/proxier/outlier"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// TestTenantLeavesLinesAboutEndpoints: the endpoints of one namespace do not keep those of another, nor the network of this
-// node, out of the log.
-func TestTenantLeavesLinesAboutEndpoints(t *testing.T) {
-	var text strings.Builder
-	r := newOutlierRig(t, func(*config.Settings) {})
-	r.Log = slog.New(slog.NewTextHandler(&text, nil))
-	report := OutlierReport{}
-	failed := func(namespace string) {
-		report.Notes = append(report.Notes, outlier.Note{Kind: outlier.Failed, Status: outlier.Status{
-			Endpoint: deadEndpoint, State: outlier.StateFailed, Answer: outlier.Silent, Services: []state.Name{{Namespace: namespace, Name: "x"}},
-		}})
-	}
-	for range 1000 {
-		failed("tenant")
-	}
-	failed("shop")
-	report.Notes = append(report.Notes, outlier.Note{Kind: outlier.NetworkLost})
-	r.write(&report)
-	limit := r.Settings.Budgets.NamespaceLogLines
-	for part, want := range map[string]int{"object=tenant/x": limit, "object=shop/x": 1, outlier.NetworkLost.String(): 1} {
-		if n := strings.Count(text.String(), part); n != want {
-			t.Errorf("%d lines with %q, want %d", n, part, want)
-		}
-	}
-}
-
 // TestFewLinesForDeletedConnections: what is not about one object is one line for some time.
-func TestFewLinesForDeletedConnections(t *testing.T) {
+func TestFewLinesForDeletedConnections(t *testing.T) { synctest.Test(t, testFewLines) }
+
+func testFewLines(t *testing.T) {
 	var text strings.Builder
-	s, now := outlierSums{log: slog.New(slog.NewTextHandler(&text, nil))}, time.Now()
-	for i := range 1000 {
-		s.add(&OutlierReport{Deleted: 2, Cut: 1, Left: 1, CutError: errors.New("injected")}, now.Add(time.Duration(i)*10*time.Millisecond))
+	c := flowCleaner{log: slog.New(slog.NewTextHandler(&text, nil))}
+	for range 1000 {
+		c.noteCut([]conntrack.Result{{Unanswered: 2}})
+		time.Sleep(10 * time.Millisecond) // of the test's own clock
 	}
-	for part, want := range map[string]int{"were deleted": 10, "under suspicion": 1, "injected": 1, "endpoints=100 connections=200": 9} {
+	for part, want := range map[string]int{"were deleted": 10, "connections=200": 9} {
 		if n := strings.Count(text.String(), part); n != want {
 			t.Errorf("%d lines with %q in 10 seconds, want %d:\n%s", n, part, want, text.String())
 		}

@@ -54,8 +54,6 @@ func (p *Proxier) wait(ctx context.Context, check, tick <-chan time.Time) (wante
 		p.errors.foreign.write(now)
 		p.repairFound()
 		return p.tick()
-	case <-p.outliers.wake():
-		return p.replanOutliers()
 	case c := <-p.flows.done:
 		p.observer.FlowsCleaned(c.results)
 		p.flows.finish(c)
@@ -266,12 +264,25 @@ func (p *Proxier) set(d draft) int {
 			continue
 		}
 		unserved := p.dataplane.Set(planned)
-		p.problems.set(name, d.problems[name], unserved, p.noteOutliers(name, planned))
+		in := d.inputs[name]
+		p.problems.set(name, d.problems[name], unserved, p.health.Set(in.service, in.slices, planned.Choices))
 		p.checks.set(name, planned.HealthCheck)
-		p.triggers.note(name, d.slices[name])
+		p.triggers.note(name, in.slices)
 		p.flows.set(name, planned) // after Set, which says which engine serves a port
 	}
+	p.noteRefusals()
 	return len(d.order)
+}
+
+// noteRefusals has the program notice refusals when the first Service asks for them.
+func (p *Proxier) noteRefusals() {
+	if p.node.refusing || !p.health.Refusals() {
+		return
+	}
+	p.node.refusing, p.node.shared.Refusing = true, true
+	for _, name := range p.dataplane.SetEnvironment(p.node.shared) {
+		p.replan[name] = true
+	}
 }
 
 func (p *Proxier) remove(name state.Name) {
@@ -280,7 +291,7 @@ func (p *Proxier) remove(name state.Name) {
 	p.checks.set(name, nil)
 	p.triggers.forget(name)
 	p.flows.set(name, nil)
-	p.noteOutliers(name, nil)
+	p.health.Remove(name)
 }
 
 // apply hands everything to the kernel. Services whose ports change their engine are planned again on the way.
@@ -318,7 +329,6 @@ func (p *Proxier) finish(report PassReport) {
 	p.serversDone(&report)
 	if applied {
 		p.flows.rulesApplied(p.node.shared.NodePortAddresses)
-		p.outliers.applied(p.node.shared.NodePortAddresses)
 	}
 	if report, changed := p.problems.report(p.store); changed {
 		p.observer.Problems(report)

@@ -5,29 +5,24 @@ import (
 
 	"github.com/verdict-proxy/verdict/config"
 	"github.com/verdict-proxy/verdict/proxier/claims"
+	"github.com/verdict-proxy/verdict/proxier/endpointhealth"
 	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
 // planning plans Services and settles who gets a frontend that several ask for.
 type planning struct {
-	store    *state.Store
-	planner  plan.Planner
-	claims   *claims.Claims
-	budget   budget
-	env      plan.Environment
-	outliers *Outliers // nil: nobody looks for endpoints that do not answer
-	off      bool      // because the settings say so
+	store   *state.Store
+	planner plan.Planner
+	claims  *claims.Claims
+	budget  budget
+	env     plan.Environment
+	health  *endpointhealth.Monitor // nil: nobody looks
 }
 
-func newPlanning(store *state.Store, s *config.Settings, outliers *Outliers, slots plan.Slots) planning {
-	p := planning{
-		store: store, claims: claims.New(), budget: newBudget(s.Budgets), outliers: outliers, off: s.OutlierDetection == config.OutlierOff,
-	}
-	p.planner.Slots = slots
-	if outliers != nil {
-		p.planner.Choose = outliers
-	}
+func newPlanning(store *state.Store, s *config.Settings, health *endpointhealth.Monitor, slots plan.Slots) planning {
+	p := planning{store: store, claims: claims.New(), budget: newBudget(s.Budgets), health: health}
+	p.planner.Slots, p.planner.MaxEjected = slots, s.MaxEjected
 	return p
 }
 
@@ -38,7 +33,13 @@ type draft struct {
 	order    []state.Name                 // of the plans; each once
 	size     int                          // of the plans, at least 1 for each
 	problems map[state.Name][]state.Problem
-	slices   map[state.Name][]*state.Slice
+	inputs   map[state.Name]input // of the plans that are not nil
+}
+
+// input is what a Service was planned from.
+type input struct {
+	service *state.Service
+	slices  []*state.Slice
 }
 
 // chunkSize bounds how many plans are held at a time: the plans of 50,000 Services take 100 MB. A Service that loses a
@@ -52,7 +53,7 @@ func (p *planning) draft(queue []state.Name) draft {
 		plans:    make(map[state.Name]*plan.Service, len(queue)),
 		order:    make([]state.Name, 0, len(queue)),
 		problems: map[state.Name][]state.Problem{},
-		slices:   make(map[state.Name][]*state.Slice, len(queue)),
+		inputs:   make(map[state.Name]input, len(queue)),
 	}
 	p.extend(&d, queue)
 	return d
@@ -77,13 +78,13 @@ func (p *planning) plan(d *draft, name state.Name) (replan []state.Name) {
 		return append(p.claims.Release(name), p.budget.release(name)...)
 	}
 	p.planner.Limits = p.budget.limitsOf(name)
-	p.outliers.begin(svc, list)
+	p.planner.Health, p.planner.Watched = p.store.Health(name), p.health.Watches(svc)
 	planned := p.planner.Plan(svc, list, &p.env)
 	d.size += planned.Used.Frontends + planned.Used.Elements
 	problems, replan := p.claims.Resolve(&planned, svc.Created)
 	replan = append(replan, p.budget.charge(&planned, p.planner.Limits)...)
-	d.plans[name], d.slices[name] = &planned, list
-	d.problems[name] = slices.Concat(planned.Problems, problems, offProblem(p.off, &planned))
+	d.plans[name], d.inputs[name] = &planned, input{svc, list}
+	d.problems[name] = slices.Concat(planned.Problems, problems)
 	return replan
 }
 

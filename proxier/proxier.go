@@ -8,6 +8,7 @@ import (
 	"github.com/verdict-proxy/verdict/config"
 	"github.com/verdict-proxy/verdict/proxier/conntrack"
 	"github.com/verdict-proxy/verdict/proxier/dataplane"
+	"github.com/verdict-proxy/verdict/proxier/endpointhealth"
 	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
@@ -49,8 +50,8 @@ type Options struct {
 	Reconfigured <-chan *config.Settings
 	// NoIPv6 reports that the kernel has no IPv6.
 	NoIPv6 bool
-	// Outliers finds endpoints that do not answer; nil: nobody looks.
-	Outliers *Outliers
+	// Health finds out which endpoints are good, and tells the store; nil: nobody does.
+	Health   *endpointhealth.Monitor
 	Observer Observer
 	Log      *slog.Logger
 }
@@ -81,7 +82,7 @@ type Proxier struct {
 	triggers triggers
 	checks   healthChecks
 	flows    flowCleaner
-	outliers *Outliers // nil: nobody looks
+	health   *endpointhealth.Monitor // nil: nobody looks
 	problems problemLog
 	errors   errorLog
 }
@@ -94,14 +95,14 @@ func New(o Options) *Proxier {
 		interference: o.Interference, reconfigured: o.Reconfigured, told: map[string]time.Time{},
 
 		node:     nodeEnvironment{settings: o.Settings, primary: o.Primary, ipv6: !o.NoIPv6, servers: o.APIServers, log: o.Log},
-		planning: newPlanning(o.Store, o.Settings, o.Outliers, o.Dataplane.Slots),
+		planning: newPlanning(o.Store, o.Settings, o.Health, o.Dataplane.Slots),
 		replan:   map[state.Name]bool{},
 		pace:     pace{minPeriod: o.Settings.MinSyncPeriod},
 		pauses:   newPauses(o.Log, &o.Settings.Budgets),
 		triggers: newTriggers(time.Now()),
 		checks:   newHealthChecks(),
 		flows:    newFlowCleaner(o.Flows, o.Former, o.Adopted, o.Log),
-		outliers: o.Outliers,
+		health:   o.Health,
 		problems: newProblemLog(o.Log, &lines),
 		errors:   newErrorLog(o.Log, &lines),
 	}

@@ -3,7 +3,10 @@ package proxier
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"testing"
+
+	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
 // many puts n Services of a tenant into the store, each with 40 external IPs, and marks it as synced.
@@ -51,6 +54,32 @@ func TestLaterPassesAreShort(t *testing.T) {
 		t.Errorf("%d Services served, %d pending, web at %v", len(served), w.pendingServices(), served["default/web:http"])
 	}
 	if err := w.Once(); err != nil || w.pendingServices() != 0 || len(w.rules.frontends(t)) != 201 {
+		t.Errorf("in the end: error %v, %d Services pending", err, w.pendingServices())
+	}
+}
+
+// TestHealthHasTurns: the endpoints of all Services of a tenant fail at once. The change of another tenant does not wait for
+// that, and a pass takes no more of it than of other changes.
+func TestHealthHasTurns(t *testing.T) {
+	w := newWorld(t)
+	w.many(200)
+	w.store.SetService(service("web", "10.96.0.1", 1), nil)
+	if err := w.Once(); err != nil {
+		t.Fatal(err)
+	}
+	bad := state.Health{{Protocol: state.TCP, At: netip.MustParseAddrPort("10.0.0.1:80"), Sure: true}}
+	for i := range 200 {
+		w.store.SetHealth(state.Name{Namespace: "tenant", Name: fmt.Sprint("wide", i)}, bad)
+	}
+	w.store.SetService(service("web", "10.96.0.1", 2), nil)
+	if err := w.pass(); err != nil {
+		t.Fatal(err)
+	}
+	c, _ := w.store.Pending()
+	if n := len(c.Services); n < 100 || slices.ContainsFunc(c.Services, func(n state.Name) bool { return n.Namespace != "tenant" }) {
+		t.Errorf("after one pass, %d of 201 changes wait", n)
+	}
+	if err := w.Once(); err != nil || w.pendingServices() != 0 {
 		t.Errorf("in the end: error %v, %d Services pending", err, w.pendingServices())
 	}
 }

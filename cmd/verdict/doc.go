@@ -19,7 +19,7 @@
 //	              event_queue.go: those that wait
 //	faces.go      the HTTP listeners for health, metrics and the page of package ui; scrape.go: metrics that a scrape reads
 //	room.go       a table of connections that is full
-//	outliers.go   endpoints that do not answer: the parts that find them, metrics and Events
+//	health.go     endpoints that do not serve: the parts that find them, metrics and Events; healthmemory.go: what a restart finds
 //	check.go      "check": can Verdict serve this node? preflight: the checks
 //	render.go     "render": one pass without the kernel; diff.go: "diff": the difference to the kernel
 //	giveway.go    commands that read leave the processors to the daemon

@@ -120,11 +120,18 @@ func bindOutliers(fs *pflag.FlagSet, s *config.Settings) {
 		"`PERCENT` of the endpoints of a service port that may be ejected; the last one never is")
 }
 
-// bindChecks binds the flag about active checks.
+// bindChecks binds the flags about active checks.
 func bindChecks(fs *pflag.FlagSet, s *config.Settings) {
 	fs.StringVar(&s.HealthCheck, "health-check", s.HealthCheck,
 		"with --manifests: the `CHECK` of Services without the annotation, such as \"tcp\" or \"http path=/healthz interval=5s\"; "+
 			"empty: none")
+	fs.BoolVar(&s.ActiveChecks, "active-checks", s.ActiveChecks,
+		"let Services have active checks by the annotation verdict-proxy.github.io/health-check; =false: this node makes none")
+	fs.StringSliceVar(&s.HealthCheckExclude, "health-check-exclude-cidrs", s.HealthCheckExclude,
+		"`CIDRS` whose addresses this node never asks whether they serve; others that it never asks are its own, those of API "+
+			"servers, and cluster IPs")
+	fs.StringVar(&s.StateDir, "state-dir", s.StateDir,
+		"`FOLDER` in which a restart finds which endpoints had failed; empty: a restart takes all endpoints for good")
 }
 
 // bindDaemon binds the flags that only the daemon has.

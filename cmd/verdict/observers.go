@@ -18,6 +18,7 @@ import (
 	"github.com/verdict-proxy/verdict/proxier"
 	"github.com/verdict-proxy/verdict/proxier/conntrack"
 	"github.com/verdict-proxy/verdict/proxier/dataplane"
+	"github.com/verdict-proxy/verdict/proxier/endpointhealth"
 	"github.com/verdict-proxy/verdict/proxier/health"
 	"github.com/verdict-proxy/verdict/proxier/metrics"
 	"github.com/verdict-proxy/verdict/proxier/state"
@@ -132,6 +133,7 @@ func tablesRefused(r *proxier.PassReport) bool {
 func (o *observers) FlowsCleaned(results []conntrack.Result) {
 	for _, r := range results {
 		o.metrics.FlowsCleaned(r.Family, r.Took, r.Deleted)
+		o.metrics.ConnectionsDeleted(r.Unanswered)
 	}
 }
 
@@ -156,9 +158,9 @@ func (o *observers) Problems(r proxier.ProblemReport) {
 }
 
 // daemon answers questions about this process.
-func (o *observers) daemon(store *state.Store, outliers *proxier.Outliers) *socket.Daemon {
+func (o *observers) daemon(store *state.Store, health *endpointhealth.Monitor) *socket.Daemon {
 	return &socket.Daemon{
-		Journal: o.journal, Store: store, Outliers: outliers, NodeName: o.settings.NodeName,
+		Journal: o.journal, Store: store, Outliers: health, NodeName: o.settings.NodeName, MaxEjected: o.settings.MaxEjected,
 		Version: thisBuild().version, Log: o.log,
 	}
 }

@@ -174,7 +174,7 @@ func run(ctx context.Context, c *commandLine, takeOver bool, log *slog.Logger) (
 		observer = newSuccessor(observers, log)
 	}
 	interference, reconfigured := make(chan dataplane.Interference, 64), make(chan *config.Settings)
-	outliers, err := newOutliers(s, store, k, observers, log)
+	health, err := newHealth(s, store, k, observers, log)
 	if err != nil {
 		return err
 	}
@@ -182,10 +182,10 @@ func run(ctx context.Context, c *commandLine, takeOver bool, log *slog.Logger) (
 		Settings: s, Store: store, Dataplane: k.dataplane(), Flows: k.flows, Former: formerFrontends(k.engine, log), Adopted: adoptedFrontends(k.balancer),
 		Primary: source.PrimaryAddresses, APIServers: apiServers(s), Observer: observer, Log: log,
 		NoIPv6: !slices.Contains(k.families, nft.IPv6), Interference: interference, Reconfigured: reconfigured,
-		Outliers: outliers,
+		Health: health,
 	})
 	group, ctx := errgroup.WithContext(ctx)
-	daemon := observers.daemon(store, outliers)
+	daemon := observers.daemon(store, health)
 	if err := observers.listen(ctx, group, daemon); err != nil {
 		return err
 	}
@@ -193,7 +193,7 @@ func run(ctx context.Context, c *commandLine, takeOver bool, log *slog.Logger) (
 	startSources(ctx, group, s, client, store, readers{observers.metrics.Readable, observers.proxy.SetMissing}, log)
 	group.Go(func() error { return follow(ctx, c, goLive(ctx, observers, guard, reconfigured, log), log) })
 	group.Go(func() error { return k.watch(ctx, guard, interference, log) })
-	for _, run := range []func(context.Context) error{notes.run, loop.Run, outliers.Run, guard.run, newRoomWatch(procRoot, log).run} {
+	for _, run := range []func(context.Context) error{notes.run, loop.Run, health.Run, guard.run, newRoomWatch(procRoot, log).run} {
 		group.Go(func() error { return run(ctx) })
 	}
 	err = group.Wait()
@@ -226,7 +226,8 @@ type kernelSide struct {
 	families   []nft.Family
 	engine     *nft.Engine
 	watcher    *nft.Watcher
-	suspects   *nft.SuspectReader // nil: nobody looks for endpoints that do not answer
+	suspects   *nft.SuspectReader   // nil: nobody looks for endpoints that do not answer
+	forgetter  *conntrack.Forgetter // nil: nobody asks endpoints
 	flows      *conntrack.Cleaner
 	balancer   *ipvsctl.Engine // nil if IPVS has nothing to do
 	scheduling dataplane.Scheduling
@@ -284,6 +285,9 @@ func (k *kernelSide) close() error {
 	}
 	if k.flows != nil {
 		errs = append(errs, k.flows.Close())
+	}
+	if k.forgetter != nil {
+		errs = append(errs, k.forgetter.Close())
 	}
 	if k.suspects != nil {
 		errs = append(errs, k.suspects.Close())

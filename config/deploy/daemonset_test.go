@@ -87,7 +87,7 @@ func (s *shipped) arguments(t *testing.T) (args []string) {
 func TestConfigMapIsMounted(t *testing.T) {
 	s := load(t)
 	pod := s.daemons.Spec.Template.Spec
-	if n := len(pod.Volumes); n != 1 || pod.Volumes[0].ConfigMap == nil || pod.Volumes[0].ConfigMap.Name != s.config.Name {
+	if len(pod.Volumes) == 0 || pod.Volumes[0].ConfigMap == nil || pod.Volumes[0].ConfigMap.Name != s.config.Name {
 		t.Fatalf("the volumes are %+v, the ConfigMap is %s", pod.Volumes, s.config.Name)
 	}
 	for _, c := range slices.Concat(pod.InitContainers, pod.Containers) {
@@ -100,6 +100,20 @@ func TestConfigMapIsMounted(t *testing.T) {
 		if !slices.ContainsFunc(slices.Collect(maps.Keys(s.config.Data)), reads) {
 			t.Errorf("%s has the arguments %v, and the ConfigMap %v at %s", c.Name, c.Args, s.config.Data, mounts[0].MountPath)
 		}
+	}
+}
+
+// TestStateIsMounted: the proxy finds in --state-dir what the container before it wrote, also when the pod was another one.
+func TestStateIsMounted(t *testing.T) {
+	s := load(t)
+	dir := config.Default().StateDir
+	mounted := slices.ContainsFunc(s.container().VolumeMounts, func(m corev1.VolumeMount) bool {
+		return m.MountPath == dir && !m.ReadOnly && slices.ContainsFunc(s.daemons.Spec.Template.Spec.Volumes, func(v corev1.Volume) bool {
+			return v.Name == m.Name && v.HostPath != nil && v.HostPath.Path == dir
+		})
+	})
+	if !mounted {
+		t.Errorf("%s is not a folder of the host: %+v", dir, s.container().VolumeMounts)
 	}
 }
 

@@ -13,7 +13,7 @@ func directives() map[string][]string {
 	return map[string][]string{
 		"Unit": {"After", "Description", "Documentation", "StartLimitIntervalSec", "Wants"},
 		"Service": {
-			"AmbientCapabilities", "CapabilityBoundingSet", "ConfigurationDirectory", "DynamicUser", "EnvironmentFile", "ExecStart", "ExecStartPre",
+			"AmbientCapabilities", "CapabilityBoundingSet", "ConfigurationDirectory", "DynamicUser", "EnvironmentFile", "ExecStart", "ExecStartPre", "RuntimeDirectory", "RuntimeDirectoryPreserve",
 			"LockPersonality", "MemoryDenyWriteExecute", "NoNewPrivileges", "OOMScoreAdjust", "PrivateDevices", "PrivateTmp",
 			"ProtectClock", "ProtectControlGroups", "ProtectHome", "ProtectHostname", "ProtectKernelLogs", "ProtectKernelModules",
 			"ProtectKernelTunables", "ProtectProc", "ProtectSystem", "Restart", "RestartPreventExitStatus", "RestartSec",

@@ -111,8 +111,8 @@ func (d *Daemon) everywhere(t *testing.T, vip netip.Addr, endpoint string, wante
 	d.tells(t, []string{"list", "-o", "json", "shop/web"}, told{"outlier", wanted[i].words})
 }
 
-// TestChecksAreShown: every command says which endpoints fail their check, are backups, or are in slow start, with since
-// when and why.
+// TestChecksAreShown: every command says which endpoints fail their check or are backups, with since when and
+// why.
 func TestChecksAreShown(t *testing.T) {
 	w, dir := lab.New(t), t.TempDir()
 	vip, err := lab.Lookup(lab.IPv4, "VIP1")
@@ -121,7 +121,7 @@ func TestChecksAreShown(t *testing.T) {
 	}
 	web := Service{
 		Name: "shop/web", ClusterIP: vip, Node: "n2", Endpoints: []string{"10.0.1.1", "10.0.2.1"}, Backups: []string{"10.0.1.2"},
-		Notes: `"verdict-proxy.github.io/health-check": "tcp interval=1s rise=1 fall=1", "verdict-proxy.github.io/slow-start": "10m",`,
+		Notes: `"verdict-proxy.github.io/health-check": "tcp interval=1s rise=1 fall=1",`,
 	}
 	WriteFile(t, dir, "web.yaml", web.Manifest())
 	d := Start(t, binary, w.Node, dir, "--outlier-detection=off")
@@ -141,7 +141,7 @@ func TestChecksAreShown(t *testing.T) {
 		told{spare, []string{"backup, in use for ", ": no other endpoint is good"}})
 
 	w.At(t, "c").Must(t, "", "nft", "delete", "table", "inet", "refuse")
-	d.everywhere(t, vip, second, told{first, fails}, told{second, []string{"slow start for ", ": its weight grows over 10m0s"}},
+	d.everywhere(t, vip, spare, told{first, fails},
 		told{spare, []string{"backup, not used: another endpoint is good"}})
 
 	refuse("c")

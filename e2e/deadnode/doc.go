@@ -6,7 +6,7 @@
 //	dead_test.go          endpoints that die
 //	affinity_test.go      a client that belongs to an endpoint that dies
 //	check_test.go         active checks and backup endpoints
-//	return_test.go        endpoints that return, and slow start
+//	return_test.go        endpoints that return
 //	falsealarm_test.go    endpoints that only look dead
 //	bench_test.go         what the rules cost connections and packets
 //	vanish_bench_test.go  a node that vanishes, under Verdict and under kube-proxy; vanish_plot_test.go draws it

@@ -30,6 +30,8 @@ type Cleaner struct {
 type table interface {
 	// dump calls fn for the UDP flows of a family to a frontend (nil: to all). It may call fn for other flows, too.
 	dump(family state.Family, to *Frontend, fn func(*entry)) error
+	// dumpUnanswered calls fn for the flows of a family that had no reply.
+	dumpUnanswered(family state.Family, fn func(*entry)) error
 	// remove deletes entries that dump found, and returns how many still existed.
 	remove(family state.Family, keys [][]byte) (int, error)
 	close() error
@@ -57,9 +59,10 @@ func (c *Cleaner) Close() error { return c.table.close() }
 
 // Result is what a cleaning did in one family.
 type Result struct {
-	Family  state.Family
-	Deleted int
-	Took    time.Duration
+	Family     state.Family
+	Deleted    int // stale UDP flows
+	Unanswered int // TCP connections without an answer
+	Took       time.Duration
 }
 
 // Clean deletes the stale flows. Node ports answer at nodePortAddrs, which has no 0.0.0.0 and no [::]. After an error
@@ -72,17 +75,26 @@ func (c *Cleaner) Clean(s Stale, nodePortAddrs []netip.Addr) ([]Result, error) {
 		addrs[a] = true
 	}
 	for _, family := range []state.Family{state.IPv4, state.IPv6} {
-		list := s.frontends(family)
-		if len(list) == 0 {
+		list, unanswered := s.frontends(family), s.hasUnanswered(family)
+		if len(list) == 0 && !unanswered {
 			continue
 		}
 		start := time.Now()
-		n, err := c.clean(&s, family, list, addrs)
-		results = append(results, Result{Family: family, Deleted: n, Took: time.Since(start)})
-		if err != nil {
-			errs = append(errs, fmt.Errorf("delete stale %v flows of %d frontends: %w; flows that remain go on to "+
-				"endpoints that may be gone, until a later attempt succeeds", family, len(list), err))
+		r := Result{Family: family}
+		var err error
+		if unanswered { // first: their clients wait
+			if r.Unanswered, err = c.cleanUnanswered(&s, family, addrs); err != nil {
+				errs = append(errs, err)
+			}
 		}
+		if len(list) > 0 {
+			if r.Deleted, err = c.clean(&s, family, list, addrs); err != nil {
+				errs = append(errs, fmt.Errorf("delete stale %v flows of %d frontends: %w; flows that remain go on to "+
+					"endpoints that may be gone, until a later attempt succeeds", family, len(list), err))
+			}
+		}
+		r.Took = time.Since(start)
+		results = append(results, r)
 	}
 	return results, errors.Join(errs...)
 }

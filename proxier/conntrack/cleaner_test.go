@@ -44,6 +44,10 @@ func (f *fakeTable) dump(family state.Family, to *Frontend, fn func(*entry)) err
 	return f.dumpErr
 }
 
+func (f *fakeTable) dumpUnanswered(family state.Family, fn func(*entry)) error {
+	return f.dump(family, nil, fn)
+}
+
 func (f *fakeTable) remove(_ state.Family, keys [][]byte) (int, error) {
 	for _, k := range keys {
 		f.removed = append(f.removed, string(k))

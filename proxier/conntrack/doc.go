@@ -15,8 +15,8 @@
 //
 // Flows to good endpoints stay, even if traffic policy or topology would now send new flows elsewhere.
 //
-// DeleteUnanswered deletes TCP connections that never had an answer from a dead endpoint, so that the next packet of
-// the client goes to a living one.
+// The same cleaning deletes TCP connections that never had an answer from an endpoint that a plan has left out, so that
+// the next packet of the client goes to a good one.
 //
 // Forgetter deletes the flows that this node's own questions to endpoints leave behind.
 //

@@ -25,8 +25,10 @@ type Flow struct {
 
 // Stale is which flows are stale after a pass.
 type Stale struct {
-	targets  map[Frontend]target
-	revision uint64 // of the Tracker when it made this
+	targets map[Frontend]target
+	// unanswered has, by frontend, endpoints whose connections without an answer are to be deleted. The lists are sorted.
+	unanswered map[Frontend][]netip.AddrPort
+	revision   uint64 // of the Tracker when it made this
 }
 
 // target is a frontend that may have stale flows.
@@ -37,8 +39,17 @@ type target struct {
 	changed *atomic.Uint64   // the Tracker's revision when the frontend changed last
 }
 
-// Empty reports whether there are no frontends that may have stale flows.
-func (s *Stale) Empty() bool { return len(s.targets) == 0 }
+// Empty reports whether there is nothing to look for.
+func (s *Stale) Empty() bool { return len(s.targets)+len(s.unanswered) == 0 }
+
+func (s *Stale) hasUnanswered(family state.Family) bool {
+	for f := range s.unanswered {
+		if f.Family == family {
+			return true
+		}
+	}
+	return false
+}
 
 // frontends lists the frontends of a family that may have stale flows.
 func (s *Stale) frontends(family state.Family) (list []Frontend) {

@@ -10,7 +10,8 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// Tracker finds out at which UDP frontends flows can have gone stale since they were last cleaned. For each frontend it
+// Tracker finds out at which UDP frontends flows can have gone stale since they were last cleaned, and which TCP endpoints
+// were left out. For each frontend it
 // knows two things: which port serves it now, and whether a change since the last cleaning can have made flows stale.
 // A cleaning judges flows by the port that serves the frontend now, so earlier states need not be remembered.
 //
@@ -28,6 +29,7 @@ type Tracker struct {
 	adopted   map[Frontend]bool         // see Adopt
 	removed   int                       // how many frontends no port serves; all of them are suspect
 	removals  map[string]*int           // those of removed that each namespace had last
+	leftOut   map[state.Name]*leftOut   // TCP endpoints that plans leave out
 	revision  uint64                    // counts calls of Set
 	looked    uint64                    // the revision that the last Stale covers
 	forgotten int
@@ -64,6 +66,7 @@ const (
 func NewTracker(former ...Frontend) *Tracker {
 	t := &Tracker{
 		services: map[state.Name][]*udpPort{}, frontends: map[Frontend]*tracked{}, suspects: map[Frontend]*tracked{}, removals: map[string]*int{},
+		leftOut: map[state.Name]*leftOut{},
 	}
 	for _, f := range former {
 		t.note(f, t.add(f), true)
@@ -91,6 +94,7 @@ func (t *Tracker) add(f Frontend) *tracked {
 // Set records a Service's new plan; nil: the Service is gone. When the pass does not reach the kernel, nothing has to
 // be undone: Done forgets only what a cleaning has looked at.
 func (t *Tracker) Set(n state.Name, p *plan.Service) {
+	t.leaveOut(n, p)
 	before, after := t.services[n], udpPorts(p)
 	if len(before)+len(after) == 0 {
 		return
@@ -273,7 +277,7 @@ func (t *Tracker) Stale() Stale {
 		}
 		targets[f] = it
 	}
-	return Stale{targets: targets, revision: t.revision}
+	return Stale{targets: targets, unanswered: t.unanswered(), revision: t.revision}
 }
 
 // Doubt makes the next cleaning look at all frontends. The kernel did not have their rules for a time, because another
@@ -297,6 +301,7 @@ func (t *Tracker) Done() {
 			delete(t.suspects, f)
 		}
 	}
+	t.deleted()
 	// A map keeps the size that it once had, and the first pass sees every frontend.
 	if len(t.suspects) == 0 {
 		t.suspects = map[Frontend]*tracked{}

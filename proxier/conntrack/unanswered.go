@@ -4,66 +4,171 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/verdict-proxy/verdict/nft/nlmsg"
+	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// Unanswered are the TCP connections from some frontends to one endpoint that never had an answer. They may be deleted:
-// neither end has a connection yet, and the next packet of the client begins another one, to an endpoint of that time.
-type Unanswered struct {
-	Endpoint  netip.AddrPort
-	Frontends []Frontend
-}
-
-// DeleteUnanswered deletes such connections, and returns how many there were. Node ports answer at nodePorts. It reads
-// the whole table once for each family.
+// TCP connections that never had an answer from an endpoint that a plan has left out may be deleted: neither end has a
+// connection yet, and the next packet of the client begins another one, to an endpoint of that time.
 //
 // IPVS has its own entry for a connection that it carries, and sends the client's next packet elsewhere when the endpoint
 // has weight 0 (net.ipv4.vs.expire_nodest_conn). While connection tracking has the connection as well, IPVS drops that
 // packet first, and a client that repeats its packets after 1, 2 and 4 seconds loses 4 seconds.
-func DeleteUnanswered(o Options, list []Unanswered, nodePorts []netip.Addr) (deleted int, err error) {
-	k, err := dial(o.NetNS)
-	if err != nil {
-		return 0, err
-	}
-	for _, family := range []state.Family{state.IPv4, state.IPv6} {
-		if wanted := unansweredOf(list, nodePorts, family); len(wanted) > 0 {
-			n, removeErr := k.removeUnanswered(family, wanted)
-			deleted += n
-			err = errors.Join(err, removeErr)
-		}
-	}
-	if err != nil {
-		err = fmt.Errorf("delete connections without an answer to %d endpoints: %w; their clients go on trying these endpoints "+
-			"until they give up", len(list), err)
-	}
-	return deleted, errors.Join(err, k.close())
+
+// leftOut is what a Tracker knows of the TCP endpoints of a Service that its plan leaves out.
+type leftOut struct {
+	endpoints []netip.AddrPort // sorted
+	// fresh are those of them that were left out since the last cleaning, and frontends are where their clients send to.
+	fresh     []netip.AddrPort // sorted
+	frontends []Frontend
+	revision  uint64 // when fresh changed last
 }
 
-// way is from where the client sends to where the packets go.
-type way struct{ to, endpoint netip.AddrPort }
+// leaveOut records which endpoints a plan leaves out; nil: the Service is gone.
+func (t *Tracker) leaveOut(n state.Name, p *plan.Service) {
+	list := leftOutOf(p)
+	before := t.leftOut[n]
+	if len(list) == 0 {
+		delete(t.leftOut, n)
+		return
+	}
+	is := &leftOut{endpoints: list}
+	if before != nil {
+		is.fresh, is.frontends, is.revision = only(before.fresh, list, true), before.frontends, before.revision
+	}
+	var known []netip.AddrPort
+	if before != nil {
+		known = before.endpoints
+	}
+	if come := only(list, known, false); len(come) > 0 {
+		t.revision++
+		is.fresh = append(is.fresh, come...)
+		slices.SortFunc(is.fresh, netip.AddrPort.Compare)
+		is.frontends, is.revision = tcpFrontends(p), t.revision
+	}
+	t.leftOut[n] = is
+}
 
-// unansweredOf lists the ways whose connections are to be deleted.
-func unansweredOf(list []Unanswered, nodePorts []netip.Addr, family state.Family) map[way]bool {
-	wanted := map[way]bool{}
-	for _, u := range list {
-		if state.FamilyOf(u.Endpoint.Addr()) != family {
-			continue
-		}
-		for _, f := range u.Frontends {
-			at := []netip.Addr{f.Addr}
-			if !f.Addr.IsValid() {
-				at = nodePorts
-			}
-			for _, a := range at {
-				wanted[way{to: netip.AddrPortFrom(a, f.Port), endpoint: u.Endpoint}] = true
-			}
+// only returns those of a sorted list that another sorted list has, or does not have.
+func only(list, other []netip.AddrPort, has bool) (out []netip.AddrPort) {
+	for _, at := range list {
+		if _, found := slices.BinarySearchFunc(other, at, netip.AddrPort.Compare); found == has {
+			out = append(out, at)
 		}
 	}
-	return wanted
+	return out
+}
+
+func leftOutOf(p *plan.Service) (list []netip.AddrPort) {
+	if p == nil {
+		return nil
+	}
+	for i := range p.Choices {
+		if c := &p.Choices[i]; c.Use == plan.LeftOut && c.Protocol == state.TCP {
+			list = append(list, c.At)
+		}
+	}
+	return list
+}
+
+func tcpFrontends(p *plan.Service) (list []Frontend) {
+	for i := range p.Ports {
+		port := &p.Ports[i]
+		if port.Protocol != state.TCP {
+			continue
+		}
+		for _, f := range port.Frontends {
+			list = append(list, Frontend{Addr: f.Addr, Port: f.Port, Family: port.Family})
+		}
+	}
+	return list
+}
+
+// unanswered lists, by frontend, the endpoints whose connections without an answer are to be deleted. The lists are sorted.
+func (t *Tracker) unanswered() map[Frontend][]netip.AddrPort {
+	var out map[Frontend][]netip.AddrPort
+	for _, is := range t.leftOut {
+		if len(is.fresh) == 0 {
+			continue
+		}
+		if out == nil {
+			out = map[Frontend][]netip.AddrPort{}
+		}
+		for _, f := range is.frontends {
+			if list := out[f]; list != nil { // the frontend has moved from one Service to another
+				both := slices.Concat(list, is.fresh)
+				slices.SortFunc(both, netip.AddrPort.Compare)
+				out[f] = both
+				continue
+			}
+			out[f] = is.fresh
+		}
+	}
+	return out
+}
+
+// deleted notes that the connections that the last Stale listed are deleted.
+func (t *Tracker) deleted() {
+	for _, is := range t.leftOut {
+		if is.revision <= t.looked {
+			is.fresh, is.frontends = nil, nil
+		}
+	}
+}
+
+// isUnanswered reports whether a connection never had an answer from an endpoint that is left out.
+func (s *Stale) isUnanswered(e *entry, nodePortAddrs map[netip.Addr]bool) bool {
+	if !e.tcp || e.answered {
+		return false
+	}
+	at := Frontend{Addr: e.Dst.Addr(), Port: e.Dst.Port(), Family: state.FamilyOf(e.Dst.Addr())}
+	list, ok := s.unanswered[at]
+	if !ok && nodePortAddrs[e.Dst.Addr()] {
+		at.Addr = netip.Addr{}
+		list = s.unanswered[at]
+	}
+	_, found := slices.BinarySearchFunc(list, e.Reply, netip.AddrPort.Compare)
+	return found
+}
+
+// cleanUnanswered deletes such connections of a family, and returns how many there were. It reads the whole table once.
+func (c *Cleaner) cleanUnanswered(s *Stale, family state.Family, addrs map[netip.Addr]bool) (int, error) {
+	var keys [][]byte
+	err := c.table.dumpUnanswered(family, func(e *entry) {
+		if s.isUnanswered(e, addrs) {
+			keys = append(keys, append([]byte(nil), e.key...))
+		}
+	})
+	n := 0
+	if len(keys) > 0 {
+		var removeErr error
+		n, removeErr = c.table.remove(family, keys)
+		err = errors.Join(err, removeErr)
+	}
+	if err != nil {
+		err = fmt.Errorf("delete %v connections without an answer to endpoints that are left out: %w; their clients go on trying "+
+			"these endpoints, until a later attempt succeeds or they give up", family, err)
+	}
+	return n, err
+}
+
+// dumpUnanswered calls fn for the flows of a family that had no reply.
+func (k *kernel) dumpUnanswered(family state.Family, fn func(*entry)) error {
+	var e entry
+	err := k.read(func(r *request) { r.unanswered(family) }, func(a nlmsg.Attributes) {
+		if e.parse(a) {
+			fn(&e)
+		}
+	})
+	if errors.Is(err, errInterrupted) {
+		return nil // what was found is deleted; clients of the others repeat their packets, and those are found later
+	}
+	return err
 }
 
 // unanswered asks for the flows of a family that had no reply.
@@ -72,22 +177,4 @@ func (r *request) unanswered(family state.Family) {
 	r.Uint32(attrStatus, 0)
 	r.Uint32(attrStatusMask, statusSeenReply)
 	r.End(message)
-}
-
-func (k *kernel) removeUnanswered(family state.Family, wanted map[way]bool) (int, error) {
-	var keys [][]byte
-	var e entry
-	err := k.read(func(r *request) { r.unanswered(family) }, func(a nlmsg.Attributes) {
-		if e.parse(a) && e.tcp && !e.answered && wanted[way{to: e.Dst, endpoint: e.Reply}] {
-			keys = append(keys, append([]byte(nil), e.key...))
-		}
-	})
-	if errors.Is(err, errInterrupted) {
-		err = nil // what was found is deleted; a later ejection finds the rest
-	}
-	if len(keys) == 0 {
-		return 0, err
-	}
-	n, removeErr := k.remove(family, keys)
-	return n, errors.Join(err, removeErr)
 }

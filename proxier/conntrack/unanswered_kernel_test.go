@@ -9,12 +9,13 @@ import (
 	"time"
 
 	"github.com/verdict-proxy/verdict/e2e/lab"
+	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// TestDeleteUnanswered deletes the connections from one frontend to a silent endpoint. Connections with an answer, and
+// TestUnansweredAreDeleted deletes the connections from one frontend to a silent endpoint that is left out. Connections with an answer, and
 // those of another frontend to the same endpoint, stay.
-func TestDeleteUnanswered(t *testing.T) {
+func TestUnansweredAreDeleted(t *testing.T) {
 	for _, f := range lab.Families() {
 		t.Run(f.String(), func(t *testing.T) {
 			w := lab.New(t)
@@ -46,12 +47,21 @@ func TestDeleteUnanswered(t *testing.T) {
 			if f == lab.IPv6 {
 				of = state.IPv6
 			}
-			list := []Unanswered{
-				{Endpoint: dead, Frontends: []Frontend{{Addr: silent.Addr(), Port: 80, Family: of}}},
-				{Endpoint: alive, Frontends: []Frontend{{Addr: answers.Addr(), Port: 80, Family: of}}},
+			tr := NewTracker()
+			for to, endpoint := range map[netip.AddrPort]netip.AddrPort{silent: dead, answers: alive} {
+				tr.Set(state.Name{Namespace: "shop", Name: to.String()}, leavesOut(of, to, endpoint))
 			}
-			if n, err := DeleteUnanswered(Options{NetNS: w.Node.Fd()}, list, nil); n != 3 || err != nil {
-				t.Errorf("%d connections were deleted, %v; wanted 3", n, err)
+			c, err := Open(Options{NetNS: w.Node.Fd()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = c.Close() }() // nothing is written
+			results, err := c.Clean(tr.Stale(), nil)
+			if err != nil || len(results) != 1 || results[0].Unanswered != 3 {
+				t.Errorf("%+v, %v; wanted 3 connections deleted", results, err)
+			}
+			if tr.Done(); !empty(tr) {
+				t.Error("there is something to look for after the cleaning")
 			}
 			for to, want := range map[netip.AddrPort]int{silent: 0, other: 1, answers: 1} {
 				if n := count(t, w, f, to); n != want {
@@ -60,6 +70,21 @@ func TestDeleteUnanswered(t *testing.T) {
 			}
 		})
 	}
+}
+
+// leavesOut is the plan of a Service that leaves its only endpoint out.
+func leavesOut(family state.Family, at, endpoint netip.AddrPort) *plan.Service {
+	return &plan.Service{
+		Ports: []plan.Port{{
+			Family: family, Protocol: state.TCP, Frontends: []plan.Frontend{{Addr: at.Addr(), Port: at.Port()}},
+		}},
+		Choices: []plan.Choice{{Protocol: state.TCP, At: endpoint, Use: plan.LeftOut}},
+	}
+}
+
+func empty(tr *Tracker) bool {
+	s := tr.Stale()
+	return s.Empty()
 }
 
 // carriedByIPVS adds a connection as IPVS leaves it: not translated by NAT rules, and expecting answers of the endpoint.

@@ -43,9 +43,12 @@ const (
 
 func (f Fault) String() string {
 	return [...]string{
-		"none", "other", "no answer", "refused", "reset", "no route", "closed", "wrong answer", "host answers",
+		"good", "other", "no answer", "refused", "reset", "no route", "closed", "wrong answer", "host answers",
 	}[f]
 }
+
+// definite reports whether the endpoint or its host said that it does not serve. Silence may have its cause on the way.
+func (f Fault) definite() bool { return f == Refused || f == Reset || f == Closed || f == WrongAnswer }
 
 // Answer is the end of a question.
 type Answer struct {

@@ -3,7 +3,7 @@ package metrics
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/verdict-proxy/verdict/proxier/activecheck"
+	"github.com/verdict-proxy/verdict/proxier/endpointhealth"
 )
 
 // outliers are the metrics about endpoints that do not answer.
@@ -17,7 +17,6 @@ type outliers struct {
 	checked    *prometheus.CounterVec
 	faults     *prometheus.CounterVec
 	onBackups  prometheus.Gauge
-	slowStarts prometheus.Gauge
 }
 
 func newOutliers() outliers {
@@ -40,16 +39,12 @@ func newOutliers() outliers {
 			Name: "verdict_services_on_backups",
 			Help: "Services whose backup endpoints get connections, because no other endpoint is good.",
 		}),
-		slowStarts: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "verdict_slow_start_endpoints",
-			Help: "Endpoints that have returned and whose weight grows.",
-		}),
 	}
 }
 
 func (o *outliers) collectors() []prometheus.Collector {
 	return []prometheus.Collector{
-		o.suspicions, o.answers, o.failures, o.endpoints, o.deleted, o.checks, o.checked, o.faults, o.onBackups, o.slowStarts,
+		o.suspicions, o.answers, o.failures, o.endpoints, o.deleted, o.checks, o.checked, o.faults, o.onBackups,
 	}
 }
 
@@ -71,7 +66,7 @@ func (o *outliers) zero() {
 	for _, a := range []string{answerGood, answerBad} {
 		o.checked.WithLabelValues(a)
 	}
-	for _, f := range activecheck.Failures() {
+	for _, f := range endpointhealth.CheckFailures() {
 		o.faults.WithLabelValues(f.Kind.String(), f.Fault.String())
 	}
 	o.suspicions.WithLabelValues("unanswered")
@@ -111,13 +106,10 @@ func (m *Metrics) Checks(all, failing int) {
 func (m *Metrics) ChecksPassed(n int) { m.outliers.checked.WithLabelValues(answerGood).Add(float64(n)) }
 
 // ChecksFailed counts bad answers to active checks.
-func (m *Metrics) ChecksFailed(f activecheck.Failure, n int) {
+func (m *Metrics) ChecksFailed(f endpointhealth.CheckFailure, n int) {
 	m.outliers.checked.WithLabelValues(answerBad).Add(float64(n))
 	m.outliers.faults.WithLabelValues(f.Kind.String(), f.Fault.String()).Add(float64(n))
 }
 
-// Uses sets how many Services are on backup endpoints, and how many endpoints are in slow start.
-func (m *Metrics) Uses(onBackups, slowStarts int) {
-	m.outliers.onBackups.Set(float64(onBackups))
-	m.outliers.slowStarts.Set(float64(slowStarts))
-}
+// OnBackups sets how many Services are on backup endpoints.
+func (m *Metrics) OnBackups(n int) { m.outliers.onBackups.Set(float64(n)) }

@@ -3,7 +3,7 @@ package metrics
 import (
 	"testing"
 
-	"github.com/verdict-proxy/verdict/proxier/activecheck"
+	"github.com/verdict-proxy/verdict/proxier/endpointhealth"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
@@ -22,8 +22,8 @@ func TestOutliers(t *testing.T) {
 	m.ConnectionsDeleted(5)
 	m.Checks(5, 2)
 	m.ChecksPassed(3)
-	m.ChecksFailed(activecheck.Failure{Kind: state.CheckHTTP, Fault: activecheck.Refused}, 4)
-	m.Uses(2, 6)
+	m.ChecksFailed(endpointhealth.CheckFailure{Kind: state.CheckHTTP, Fault: endpointhealth.Refused}, 4)
+	m.OnBackups(2)
 	has(t, m, `
 		verdict_outlier_suspicions_total{reason="refusing"} 1
 		verdict_outlier_answers_total{answer="silent"} 1
@@ -36,6 +36,5 @@ func TestOutliers(t *testing.T) {
 		verdict_check_answers_total{answer="bad"} 4
 		verdict_check_failures_total{check="http",reason="refused"} 4
 		verdict_check_failures_total{check="tcp",reason="refused"} 0
-		verdict_services_on_backups 2
-		verdict_slow_start_endpoints 6`)
+		verdict_services_on_backups 2`)
 }

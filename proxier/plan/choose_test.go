@@ -1,14 +1,17 @@
 package plan
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-func backup(sl *state.Slice) *state.Slice { sl.Backup = true; return sl }
+func ofBackups(sl *state.Slice) *state.Slice { sl.Backup = true; return sl }
 
 // TestBackups: a backup endpoint is in a pool only if no other endpoint is.
 func TestBackups(t *testing.T) {
@@ -25,39 +28,148 @@ func TestBackups(t *testing.T) {
 		svc := service(func(s *state.Service) {
 			s.Ports[0].NodePort, s.ExternalLocal = 30080, true
 		})
-		list := []*state.Slice{slice("a", tt.primary...), backup(slice("b", "10.0.0.8 @node-a", "10.0.0.9"))}
+		list := []*state.Slice{slice("a", tt.primary...), ofBackups(slice("b", "10.0.0.8 @node-a", "10.0.0.9"))}
 		p := portOf(t, planned(svc, list, environment()), state.IPv4, "shop/web:http")
 		equal(t, tt.name+": Cluster", show(p.Cluster), tt.cluster)
 		equal(t, tt.name+": Local", show(p.Local), tt.local)
 	}
 }
 
-// choosy is a Chooser that leaves endpoints out.
-type choosy []netip.AddrPort
-
-func (c choosy) Choose(_ *state.Service, _ state.Protocol, pool []Endpoint) []Endpoint {
-	return slices.DeleteFunc(pool, func(e Endpoint) bool { return slices.Contains(c, e.Addr) })
+func failure(at string, sure bool, since int) state.Failure {
+	return state.Failure{Protocol: state.TCP, At: netip.MustParseAddrPort(at + ":8080"), Sure: sure, Since: time.Unix(int64(since), 0)}
 }
 
-func (c choosy) Dead(_ *state.Service, _ state.Protocol, at netip.AddrPort) bool {
-	return slices.Contains(c, at)
+// fails returns the health of a Service of which some endpoints have failed, in this order.
+func fails(sure bool, addrs ...string) (h state.Health) {
+	for i, a := range addrs {
+		h = append(h, failure(a, sure, i))
+	}
+	slices.SortFunc(h, state.Failure.Compare)
+	return h
 }
 
-// TestChosen: frontends without a chosen endpoint refuse, and flows leave dead endpoints.
-func TestChosen(t *testing.T) {
-	one, two := netip.MustParseAddrPort("10.0.0.1:8080"), netip.MustParseAddrPort("10.0.0.2:8080")
+// TestHealthComesBeforeTopology: a good endpoint far away comes before a bad one nearby, and before a backup; when none is
+// good, on-all-down decides about the endpoints that get connections when all are good.
+func TestHealthComesBeforeTopology(t *testing.T) {
+	zones := slice("a", "10.0.0.1 @node-a zone=zone-1", "10.0.0.2 zone=zone-2", "10.0.0.3 zone=zone-2")
+	nodes := slice("a", "10.0.0.1 @node-a node=node-a zone=zone-1", "10.0.0.2 node=node-b zone=zone-1", "10.0.0.3 node=node-c zone=zone-2")
+	spare := ofBackups(slice("b", "10.0.0.8 @node-a zone=zone-1", "10.0.0.9 zone=zone-2"))
+	plain := slice("a", "10.0.0.1 @node-a", "10.0.0.2 draining", "10.0.0.3 @node-a draining")
+	for _, tt := range []struct {
+		name           string
+		slices         []*state.Slice
+		failed         []string
+		allDown        state.AllDown
+		cluster, local string
+		unserved       Unserved
+		localGood      int
+	}{
+		{"all good", []*state.Slice{zones}, nil, state.KeepAll, "1", "1", Served, 1},
+		{"near one fails", []*state.Slice{zones}, []string{"1"}, state.KeepAll, "2 3", "1", Served, 0},
+		{"near one fails, reject", []*state.Slice{zones}, []string{"1"}, state.RefuseAll, "2 3", "", Drop, 0},
+		{"the node fails, the zone is good", []*state.Slice{nodes}, []string{"1"}, state.RefuseAll, "2", "", Drop, 0},
+		{"node and zone fail", []*state.Slice{nodes}, []string{"1", "2"}, state.RefuseAll, "3", "", Drop, 0},
+		{"a good primary far away, and a failing backup nearby", []*state.Slice{zones, spare}, []string{"1", "8"}, state.KeepAll, "2 3", "1", Served, 0},
+		{"primaries fail, the near backup is good", []*state.Slice{zones, spare}, []string{"1", "2", "3"}, state.KeepAll, "8", "8", Served, 1},
+		{"only the far backup is good", []*state.Slice{zones, spare}, []string{"1", "2", "3", "8"}, state.RefuseAll, "9", "", Drop, 0},
+		{"all fail, keep", []*state.Slice{zones, spare}, []string{"1", "2", "3", "8", "9"}, state.KeepAll, "1", "1", Served, 0},
+		{"all fail, backup", []*state.Slice{zones, spare}, []string{"1", "2", "3", "8", "9"}, state.BackupOnly, "8", "8", Served, 0},
+		{"all fail, reject", []*state.Slice{zones, spare}, []string{"1", "2", "3", "8", "9"}, state.RefuseAll, "", "", Reject, 0},
+		{"a good one that drains comes before a bad one", []*state.Slice{plain}, []string{"1"}, state.KeepAll, "2 3", "3", Served, 0},
+		{"all fail, those that drain, too", []*state.Slice{plain}, []string{"1", "2", "3"}, state.KeepAll, "1", "1", Served, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			svc := service(func(s *state.Service) {
+				s.Ports[0].NodePort, s.ExternalLocal, s.AllDown, s.HealthCheckNodePort = 30080, true, tt.allDown, 31000
+			})
+			var failed []string
+			for _, n := range tt.failed {
+				failed = append(failed, "10.0.0."+n)
+			}
+			p := Planner{Health: fails(true, failed...)}
+			is := p.Plan(svc, tt.slices, environment())
+			port := portOf(t, is, state.IPv4, "shop/web:http")
+			numbers := func(pool []Endpoint) string {
+				return strings.NewReplacer("10.0.0.", "", ":8080", "").Replace(show(pool))
+			}
+			equal(t, "Cluster", numbers(port.Cluster), tt.cluster)
+			equal(t, "Local", numbers(port.Local), tt.local)
+			equal(t, "Unserved of the node port", frontendOf(t, port, NodePort).Unserved, tt.unserved)
+			equal(t, "good local endpoints", is.HealthCheck.LocalIPv4, tt.localGood)
+		})
+	}
+}
+
+// TestShare: no more than a share of a pool is left out because it is silent, those that failed first. What is surely bad
+// has no share.
+func TestShare(t *testing.T) {
+	pool := []string{"10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4"}
+	for _, tt := range []struct {
+		name    string
+		health  state.Health
+		backups int
+		want    string
+	}{
+		{"one is silent", fails(false, pool[3]), 0, "10.0.0.1:8080 10.0.0.2:8080 10.0.0.3:8080"},
+		{"three are silent", fails(false, pool[3], pool[2], pool[0]), 0, "10.0.0.1:8080 10.0.0.2:8080"},
+		{"three are surely bad", fails(true, pool[3], pool[2], pool[0]), 0, "10.0.0.2:8080"},
+		{"two are surely bad, one is silent", slices.Concat(fails(true, pool[:2]...), fails(false, pool[2])), 0, "10.0.0.4:8080"},
+		{"all are silent", fails(false, pool...), 0, "10.0.0.1:8080 10.0.0.2:8080 10.0.0.3:8080 10.0.0.4:8080"},
+		{"all are silent, and a backup is good", fails(false, pool...), 1, "10.0.0.9:8080"},
+		{"two are surely bad, two silent, and a backup is good", slices.Concat(fails(true, pool[:2]...), fails(false, pool[2:]...)), 1, "10.0.0.9:8080"},
+	} {
+		list := []*state.Slice{slice("a", pool...)}
+		if tt.backups > 0 {
+			list = append(list, ofBackups(slice("b", "10.0.0.9")))
+		}
+		p := Planner{Health: tt.health, MaxEjected: 50}
+		equal(t, tt.name, show(portOf(t, p.Plan(service(func(*state.Service) {}), list, environment()), state.IPv4, "shop/web:http").Cluster), tt.want)
+	}
+}
+
+// TestChoices: a plan tells what became of each endpoint.
+func TestChoices(t *testing.T) {
+	p := Planner{Health: slices.Concat(fails(true, "10.0.0.1"), fails(false, "10.0.0.2", "10.0.0.3")), MaxEjected: 50}
+	list := []*state.Slice{slice("a", "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5 gone"), ofBackups(slice("b", "10.0.0.9"))}
+	var got []string
+	for _, c := range p.Plan(service(func(*state.Service) {}), list, environment()).Choices {
+		got = append(got, fmt.Sprint(c.At.Addr(), " ", c.Use, " ", c.Backup))
+	}
+	want := []string{
+		fmt.Sprint("10.0.0.1 ", LeftOut, " false"), fmt.Sprint("10.0.0.2 ", LeftOut, " false"), fmt.Sprint("10.0.0.3 ", KeptShare, " false"),
+		fmt.Sprint("10.0.0.4 ", InUse, " false"), fmt.Sprint("10.0.0.9 ", Idle, " true"),
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	p = Planner{}
+	if c := p.Plan(service(func(*state.Service) {}), list[:1], environment()).Choices; c != nil {
+		t.Errorf("nobody watches, and the plan has %v", c)
+	}
+	p.Watched = true
+	if c := p.Plan(service(func(*state.Service) {}), list[:1], environment()).Choices; len(c) != 4 {
+		t.Errorf("somebody watches, and the plan has %v", c)
+	}
+}
+
+// TestFlowsLeaveFailedEndpoints: frontends without a good endpoint refuse, and UDP flows leave failed endpoints.
+func TestFlowsLeaveFailedEndpoints(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
-		dead     choosy
+		failed   []string
 		cluster  string
 		serving  int
 		unserved Unserved
 	}{
-		{"one is dead", choosy{one}, "10.0.0.2:8080", 1, Served},
-		{"all are dead", choosy{one, two}, "", 0, Reject},
+		{"one has failed", []string{"10.0.0.1"}, "10.0.0.2:8080", 1, Served},
+		{"all have failed", []string{"10.0.0.1", "10.0.0.2"}, "", 0, Reject},
 	} {
-		p := Planner{Choose: tt.dead}
-		svc := service(func(s *state.Service) { s.Ports[0].Protocol = state.UDP })
+		h := fails(true, tt.failed...)
+		for i := range h {
+			h[i].Protocol = state.UDP
+		}
+		p := Planner{Health: h}
+		svc := service(func(s *state.Service) { s.Ports[0].Protocol, s.AllDown = state.UDP, state.RefuseAll })
 		port := portOf(t, p.Plan(svc, []*state.Slice{udp(slice("a", "10.0.0.1", "10.0.0.2"))}, environment()), state.IPv4, "shop/web:http")
 		equal(t, tt.name+": Cluster", show(port.Cluster), tt.cluster)
 		equal(t, tt.name+": Serving", len(port.Serving), tt.serving)
@@ -70,7 +182,6 @@ func TestChosen(t *testing.T) {
 func TestHoldsRefusals(t *testing.T) {
 	eject := state.OutlierDetection{Mode: state.OutlierEject, Refusals: true}
 	two := []string{"10.0.0.1 @node-a", "10.0.0.2"}
-	dead := choosy{netip.MustParseAddrPort("10.0.0.1:8080")}
 	for _, tt := range []struct {
 		name              string
 		asked             state.OutlierDetection
@@ -90,7 +201,7 @@ func TestHoldsRefusals(t *testing.T) {
 			svc := service(func(s *state.Service) { s.Outliers, s.Ports[0].NodePort = tt.asked, 30080; tt.edit(s) })
 			sl := slice("a", tt.endpoints...)
 			sl.Ports[0].Protocol = svc.Ports[0].Protocol
-			p := Planner{Choose: dead}
+			p := Planner{Health: fails(true, "10.0.0.1")}
 			plan := p.Plan(svc, []*state.Slice{sl}, environment())
 			fes := portOf(t, plan, state.IPv4, "shop/web:http").Frontends
 			if fes[0].HoldsRefusals != tt.cluster || fes[1].HoldsRefusals != tt.nodePort {

@@ -23,6 +23,9 @@ const (
 	zoneHinted  // has the hint forZones
 	forThisZone // the hint forZones names the zone of this node
 	pooled      // in a pool of the current port
+	backup      // gets connections only when no other endpoint is good
+	failed      // Planner.Health has it
+	bad         // failed, and counts as such: no more than a share of a pool counts
 )
 
 // member is an endpoint address of one slice. The address is kept as two numbers, because they sort fast.
@@ -37,7 +40,6 @@ type candidate struct {
 	hi, lo uint64
 	port   uint16
 	weight uint16
-	backup bool
 	flags  flags
 }
 
@@ -58,7 +60,7 @@ func (p *Planner) collect(family state.Family) {
 				p.room.cut.Elements++
 				continue
 			}
-			m := member{slice: uint32(i), flags: p.flagsOf(e, sl.Weight)}
+			m := member{slice: uint32(i), flags: p.flagsOf(e, sl)}
 			m.hi, m.lo = numbers(e.Addr)
 			p.members = append(p.members, m)
 		}
@@ -66,13 +68,13 @@ func (p *Planner) collect(family state.Family) {
 	p.sortMembers()
 }
 
-func (p *Planner) flagsOf(e *state.Endpoint, weight uint16) (f flags) {
+func (p *Planner) flagsOf(e *state.Endpoint, sl *state.Slice) (f flags) {
 	if e.Ready || e.Serving {
 		// With publishNotReadyAddresses, endpoints are ready but not serving. They get connections, so they keep their
 		// flows.
 		f |= flowing
 	}
-	if weight > 0 {
+	if sl.Weight > 0 {
 		// An endpoint of weight 0 gets no new connections, not even as a fallback.
 		switch {
 		case e.Ready:
@@ -83,6 +85,9 @@ func (p *Planner) flagsOf(e *state.Endpoint, weight uint16) (f flags) {
 	}
 	if e.Terminating {
 		f |= terminating
+	}
+	if sl.Backup {
+		f |= backup
 	}
 	if e.Node != "" && e.Node == p.env.NodeName {
 		f |= local
@@ -121,8 +126,7 @@ func (p *Planner) fillCandidates(index int) {
 	for i := range p.members {
 		m := &p.members[i]
 		if number := p.numbers[m.slice]; number != 0 {
-			sl := p.slices[m.slice]
-			p.addCandidate(candidate{hi: m.hi, lo: m.lo, port: number, weight: sl.Weight, backup: sl.Backup, flags: m.flags})
+			p.addCandidate(candidate{hi: m.hi, lo: m.lo, port: number, weight: p.slices[m.slice].Weight, flags: m.flags})
 		}
 	}
 }
@@ -228,28 +232,19 @@ func rank(f flags) int {
 	return 0
 }
 
-// count returns the number of endpoints of the current port that have all flags of a mask.
-func (p *Planner) count(mask flags) (n int) {
+// count returns the number of endpoints of the current port that a selection has.
+func (p *Planner) count(of selection) (n int) {
 	for i := range p.candidates {
-		if p.candidates[i].flags&mask == mask {
+		if of.has(p.candidates[i].flags) {
 			n++
 		}
 	}
 	return n
 }
 
-// choose decides for one pool between ready endpoints and the fallback to draining ones. The pools Cluster and Local
-// decide separately: a node keeps using its last endpoint while it drains, even if other nodes have ready endpoints.
-func (p *Planner) choose(among flags) flags {
-	if p.count(ready|among) > 0 {
-		return ready | among
-	}
-	return draining | among
-}
-
-// pool lists the endpoints that have all flags of a mask.
-func (p *Planner) pool(family state.Family, mask flags) []Endpoint {
-	n := p.count(mask)
+// pool lists the endpoints of a selection.
+func (p *Planner) pool(family state.Family, of selection) []Endpoint {
+	n := p.count(of)
 	if n == 0 {
 		return nil
 	}
@@ -257,24 +252,31 @@ func (p *Planner) pool(family state.Family, mask flags) []Endpoint {
 	out := make([]Endpoint, 0, n)
 	for i := range p.candidates {
 		c := &p.candidates[i]
-		if c.flags&mask == mask && len(out) < n {
+		if of.has(c.flags) && len(out) < n {
 			c.flags |= pooled
-			addr := netip.AddrPortFrom(address(family, c.hi, c.lo), c.port)
-			out = append(out, Endpoint{Addr: addr, Weight: c.weight, Local: c.flags&local != 0, Backup: c.backup})
+			out = append(out, Endpoint{
+				Addr: c.addr(family), Weight: c.weight, Local: c.flags&local != 0, Backup: c.flags&backup != 0,
+			})
 		}
 	}
 	return out
 }
 
+func (c *candidate) addr(family state.Family) netip.AddrPort {
+	return netip.AddrPortFrom(address(family, c.hi, c.lo), c.port)
+}
+
 // serving lists the endpoints that still serve their flows. Policy, topology and weight decide only about new
 // connections, so this function ignores them. TCP connections behave in the same way. An endpoint of a pool has its room
-// already and is never left out: flows that the pool begins would be deleted again.
+// already and is never left out: flows that the pool begins would be deleted again. A bad one that is in no pool is left
+// out, so that its flows go elsewhere.
 func (p *Planner) serving(family state.Family) []netip.AddrPort {
-	all, inPools := p.count(flowing), p.count(flowing|pooled)
-	if all == 0 {
+	inPools := p.count(selection{some: true, all: flowing | pooled})
+	others := p.count(selection{some: true, all: flowing, not: pooled | bad})
+	if inPools+others == 0 {
 		return nil
 	}
-	others := p.room.element(all - inPools)
+	others = p.room.element(others)
 	out := make([]netip.AddrPort, 0, inPools+others)
 	for i := range p.candidates {
 		c := &p.candidates[i]
@@ -282,18 +284,19 @@ func (p *Planner) serving(family state.Family) []netip.AddrPort {
 		case c.flags&flowing == 0:
 			continue
 		case c.flags&pooled != 0:
-		case others == 0:
+		case others == 0 || c.flags&bad != 0:
 			continue
 		default:
 			others--
 		}
-		out = append(out, netip.AddrPortFrom(address(family, c.hi, c.lo), c.port))
+		out = append(out, c.addr(family))
 	}
 	return out
 }
 
-// localReady counts the addresses on this node that are ready on any port.
-func (p *Planner) localReady() (n int) {
+// localGood counts the addresses on this node that are ready on any port, without those that are bad on each port that
+// has them.
+func (p *Planner) localGood() (n int) {
 	const mask = ready | local
 	counted := false
 	for i := range p.members {
@@ -305,6 +308,9 @@ func (p *Planner) localReady() (n int) {
 			n++
 			counted = true
 		}
+	}
+	for _, isBad := range p.localBad {
+		n -= toInt(isBad)
 	}
 	return n
 }

@@ -34,6 +34,7 @@ func (p *Planner) Fates(svc *state.Service, list []*state.Slice, env *Environmen
 		for i := range svc.Ports {
 			name := p.portName(i)
 			p.fillCandidates(i)
+			p.judge(svc.Ports[i].Protocol, family)
 			out = p.fatesOf(out, Fate{Port: name, Protocol: svc.Ports[i].Protocol}, family, endpoints)
 		}
 	}
@@ -55,7 +56,7 @@ func endpointsByAddress(list []*state.Slice) map[netip.Addr]*state.Endpoint {
 
 // fatesOf explains the candidates of the current port. What all of them have in common is in the fate.
 func (p *Planner) fatesOf(out []Fate, f Fate, family state.Family, endpoints map[netip.Addr]*state.Endpoint) []Fate {
-	cluster, near := p.choose(p.topology()), p.choose(local)
+	cluster, near := p.choose(0), p.choose(local)
 	for i := range p.candidates {
 		c := &p.candidates[i]
 		addr := address(family, c.hi, c.lo)
@@ -67,24 +68,39 @@ func (p *Planner) fatesOf(out []Fate, f Fate, family state.Family, endpoints map
 	return out
 }
 
-// why says why an endpoint does not have all flags of a mask; "": it has them.
-func (p *Planner) why(c *candidate, mask flags, e *state.Endpoint) string {
-	lacks := mask &^ c.flags
+// why says why a selection does not have an endpoint; "": it has it.
+func (p *Planner) why(c *candidate, of selection, e *state.Endpoint) string {
 	switch {
-	case lacks == 0:
+	case of.has(c.flags):
 		return ""
 	case c.weight == 0:
 		return "weight 0"
-	case mask&ready != 0 && c.flags&draining != 0:
+	case of.all&ready != 0 && c.flags&draining != 0:
 		return "terminating, while others are ready"
 	case c.flags&terminating != 0 && c.flags&(ready|draining) == 0:
 		return "terminating and not serving"
 	case c.flags&(ready|draining) == 0:
 		return "not ready"
+	}
+	return p.whyNotChosen(c, of, e)
+}
+
+// whyNotChosen says why a selection does not have an endpoint that takes connections.
+func (p *Planner) whyNotChosen(c *candidate, of selection, e *state.Endpoint) string {
+	lacks := of.all &^ c.flags
+	switch {
+	case c.flags&bad != 0 && !of.some:
+		return "not good, and on-all-down is " + p.svc.AllDown.String()
+	case c.flags&bad&of.not != 0:
+		return "not good"
 	case lacks&local != 0 && e.Node == "":
 		return "on an unknown node"
 	case lacks&local != 0:
 		return "on node " + e.Node
+	case c.flags&backup&of.not != 0:
+		return "a backup, and another endpoint is good"
+	case lacks&backup != 0:
+		return "not a backup, and no endpoint is good"
 	case lacks&forThisNode != 0:
 		return "its hints are for other nodes: " + strings.Join(e.Hints.Nodes, ", ")
 	case lacks&forThisZone != 0:

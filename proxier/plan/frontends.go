@@ -10,13 +10,13 @@ import (
 
 // reach records which endpoints a port has.
 type reach struct {
-	anywhere bool // some endpoint takes connections, on any node and whatever topology says
+	anywhere bool // some endpoint takes connections, on any node
 	local    bool // the Local pool has an endpoint
 }
 
 func (p *Planner) reach(port *Port) reach {
 	return reach{
-		anywhere: len(port.Cluster) > 0 || len(port.Local) > 0 || !p.refused && (p.count(ready) > 0 || p.count(draining) > 0),
+		anywhere: len(port.Cluster) > 0 || len(port.Local) > 0 || p.choose(0).some,
 		local:    len(port.Local) > 0,
 	}
 }

@@ -13,9 +13,10 @@ import (
 
 // notPlanned are the fields of the input that planning leaves to others.
 var notPlanned = []string{
-	"Service.Created",                                       // package claims compares it
-	"Service.UID",                                           // Events name it
-	"Service.Check", "Service.AllDown", "Service.SlowStart", // the Chooser looks at them
+	"Service.Created",                           // package claims compares it
+	"Service.UID",                               // Events name it
+	"Service.Check",                             // package endpointhealth asks
+	"Service.AllDown",                           // it matters when no endpoint is good: TestHealthComesBeforeTopology
 	"Slices.Name.Name", "Slices.Name.Namespace", // the store needs the name
 	"Slices.Service.Name", "Slices.Service.Namespace", // the store has put the slice beside its Service
 	"Slices.Trigger",         // the loop measures with it

@@ -12,8 +12,12 @@ import (
 type Planner struct {
 	// Limits bound the next plans. The zero value allows everything.
 	Limits Limits
-	// Choose knows which endpoints are good; nil: all of them are.
-	Choose Chooser
+	// MaxEjected is the largest part of a pool that is left out because it is silent, in percent.
+	MaxEjected int
+	// Health has the endpoints of the next Service that are not good.
+	Health state.Health
+	// Watched tells that somebody watches the endpoints of the next Service, so that its plan has Choices.
+	Watched bool
 	// Slots counts slots; nil: nobody does.
 	Slots Slots
 
@@ -27,20 +31,13 @@ type Planner struct {
 	numbers    []uint16    // port number of the current port in each slice; 0: the slice does not serve the port
 	template   []Frontend  // frontends that have an address; equal for all ports of the current family
 	room       room
-	refused    bool     // no endpoint of a pool of the current port is chosen
-	names      []string // of the ports; the second family reuses them
+	levels     []flags             // of the current port, see topology
+	watched    bool                // the plan has Choices
+	localBad   map[netip.Addr]bool // ready addresses on this node: whether they are bad at each port so far
+	names      []string            // of the ports; the second family reuses them
 	named      namedPorts
 
 	given map[string]struct{} // the same as names, for a Service with many ports
-}
-
-// Chooser chooses among the endpoints of a pool by what is known about them at this time.
-type Chooser interface {
-	// Choose returns the endpoints that get new connections, with their weights. It may return the list that it got, and
-	// change that.
-	Choose(svc *state.Service, protocol state.Protocol, pool []Endpoint) []Endpoint
-	// Dead reports whether an endpoint cannot serve the flows that it has.
-	Dead(svc *state.Service, protocol state.Protocol, at netip.AddrPort) bool
 }
 
 // Plan decides what one Service becomes. The result shares no memory with the Planner. Equal input gives an equal
@@ -49,6 +46,7 @@ func (p *Planner) Plan(svc *state.Service, list []*state.Slice, env *Environment
 	p.env, p.svc, p.slices = env, svc, list[:min(len(list), maxSlices)]
 	p.names = p.names[:0]
 	out := Service{Name: svc.Name, Outliers: svc.Outliers}
+	p.watched = p.Watched || len(p.Health) > 0 || slices.ContainsFunc(p.slices, func(sl *state.Slice) bool { return sl.Backup })
 	if svc.HealthCheckNodePort != 0 {
 		out.HealthCheck = &HealthCheck{NodePort: svc.HealthCheckNodePort}
 	}
@@ -69,6 +67,7 @@ func (p *Planner) Plan(svc *state.Service, list []*state.Slice, env *Environment
 		out.HealthCheck.fill(ipv4, ipv6)
 	}
 	p.room.report(&out, len(list))
+	out.Choices = sortChoices(out.Choices)
 	p.env, p.svc, p.slices, p.given = nil, nil, nil, nil
 	clear(p.names)
 	return out
@@ -91,25 +90,26 @@ func toInt(b bool) int {
 func (p *Planner) family(out *Service, family state.Family) {
 	p.collect(family)
 	p.fillTemplate(out, family)
-	if out.HealthCheck != nil {
-		out.HealthCheck.count(family, p.localReady())
-	}
+	p.localBad = nil
 	p.named.fill(p.svc.Ports, p.slices)
 	for i := range p.svc.Ports {
 		p.room.ports--
 		frontends := p.frontends(&p.svc.Ports[i])
 		name := p.portName(i)
 		if len(frontends) > 0 {
-			out.Ports = append(out.Ports, p.port(name, i, frontends, family))
+			out.Ports = append(out.Ports, p.port(out, name, i, frontends, family))
 		}
+	}
+	if out.HealthCheck != nil {
+		out.HealthCheck.count(family, p.localGood())
 	}
 }
 
 // port plans one Service port in one family.
-func (p *Planner) port(name string, index int, frontends []Frontend, family state.Family) Port {
+func (p *Planner) port(out *Service, name string, index int, frontends []Frontend, family state.Family) Port {
 	want := &p.svc.Ports[index]
 	p.fillCandidates(index)
-	p.refused = false
+	p.judge(want.Protocol, family)
 	port := Port{
 		Family:    family,
 		Name:      name,
@@ -118,82 +118,36 @@ func (p *Planner) port(name string, index int, frontends []Frontend, family stat
 		Balancing: p.svc.Balancing,
 	}
 	external := want.NodePort != 0 || p.hasExternal()
-	var several choices
+	var cluster, near selection
 	if external || !p.svc.InternalLocal {
-		pool := p.pool(family, p.choose(p.topology()))
-		several.cluster = len(pool) > 1
-		port.Cluster = p.good(want.Protocol, pool)
+		cluster = p.choose(0)
+		port.Cluster = p.pool(family, cluster)
 	}
 	if p.svc.InternalLocal || external && p.svc.ExternalLocal {
-		pool := p.pool(family, p.choose(local))
-		several.local = len(pool) > 1
-		port.Local = p.good(want.Protocol, pool)
+		near = p.choose(local)
+		port.Local = p.pool(family, near)
 	}
 	if want.Protocol == state.UDP {
 		port.Serving = p.serving(family)
-		p.dropDead(&port)
 	}
 	p.room.slots(&port, p.Slots)
 	r := p.reach(&port)
+	holds := p.holdsRefusals(want.Protocol)
 	for i := range frontends {
 		frontends[i].Unserved = r.unserved(frontends[i].Policy)
-		frontends[i].HoldsRefusals = p.holdsRefusals(want.Protocol) && several.of(frontends[i].Policy)
+		policy := frontends[i].Policy
+		frontends[i].HoldsRefusals = holds && (policy != LocalPolicy && p.several(cluster) || policy != ClusterPolicy && p.several(near))
 	}
 	port.Frontends = frontends
+	if p.watched {
+		out.Choices = p.addChoices(out.Choices, want.Protocol, family, cluster, near)
+	}
 	return port
-}
-
-// choices records which pools have several endpoints, bad ones included. An endpoint that has just been left out may still
-// refuse a connection that it got before.
-type choices struct{ cluster, local bool }
-
-// of reports whether a pool that a policy may use has several endpoints.
-func (c choices) of(policy Policy) bool {
-	return policy != LocalPolicy && c.cluster || policy != ClusterPolicy && c.local
 }
 
 // holdsRefusals reports whether the Service wants refusals to be held back.
 func (p *Planner) holdsRefusals(protocol state.Protocol) bool {
 	return protocol == state.TCP && p.svc.Outliers.Refusals && p.svc.Outliers.Mode == state.OutlierEject
-}
-
-// good chooses the endpoints of a pool that get new connections.
-func (p *Planner) good(protocol state.Protocol, pool []Endpoint) []Endpoint {
-	if len(pool) == 0 {
-		return pool
-	}
-	if p.Choose == nil {
-		return WithoutBackups(pool)
-	}
-	chosen := p.Choose.Choose(p.svc, protocol, pool)
-	p.refused = p.refused || len(chosen) == 0
-	return chosen
-}
-
-// WithoutBackups returns the endpoints of a pool that are no backup; all of them if each is one.
-func WithoutBackups(pool []Endpoint) []Endpoint {
-	primaries := 0
-	for i := range pool {
-		primaries += toInt(!pool[i].Backup)
-	}
-	if primaries == 0 || primaries == len(pool) {
-		return pool
-	}
-	return slices.DeleteFunc(pool, func(e Endpoint) bool { return e.Backup })
-}
-
-// dropDead leaves dead endpoints out of Serving, so that their flows go elsewhere. One that gets new flows stays.
-func (p *Planner) dropDead(port *Port) {
-	if p.Choose == nil {
-		return
-	}
-	gets := func(pool []Endpoint, at netip.AddrPort) bool {
-		_, found := slices.BinarySearchFunc(pool, at, func(e Endpoint, a netip.AddrPort) int { return e.Addr.Compare(a) })
-		return found
-	}
-	port.Serving = slices.DeleteFunc(port.Serving, func(at netip.AddrPort) bool {
-		return p.Choose.Dead(p.svc, port.Protocol, at) && !gets(port.Cluster, at) && !gets(port.Local, at)
-	})
 }
 
 // count sets the number of ready local endpoints of a family.

@@ -23,14 +23,14 @@ func (p *Planner) hints(h *state.Hints) (f flags) {
 	return f
 }
 
-// topology decides to which ready endpoints of the current port the Cluster pool is limited: those for this node, those
-// for this zone, or all of them (0).
+// findLevels finds to which endpoints the Cluster pool of the current port may be limited: those for this node, and those
+// for this zone.
 //
 // Hints count only if every ready endpoint has them and at least one names this node or zone. If a single hint is
 // missing, the controller is in the middle of a change or has given up, and the remaining hints could overload a few
-// endpoints or leave none. When hints do not count, the next wider choice is used, so a pool never becomes empty
+// endpoints or leave none. When hints do not count, the next wider level is used, so a pool never becomes empty
 // because of hints.
-func (p *Planner) topology() flags {
+func (p *Planner) findLevels() {
 	all, some := nodeHinted|zoneHinted, flags(0)
 	for i := range p.candidates {
 		if f := p.candidates[i].flags; f&ready != 0 {
@@ -38,11 +38,11 @@ func (p *Planner) topology() flags {
 			some |= f
 		}
 	}
-	switch {
-	case all&nodeHinted != 0 && some&forThisNode != 0:
-		return forThisNode
-	case all&zoneHinted != 0 && some&forThisZone != 0:
-		return forThisZone
+	p.levels = p.levels[:0]
+	if all&nodeHinted != 0 && some&forThisNode != 0 {
+		p.levels = append(p.levels, forThisNode)
 	}
-	return 0
+	if all&zoneHinted != 0 && some&forThisZone != 0 {
+		p.levels = append(p.levels, forThisZone)
+	}
 }

@@ -25,10 +25,13 @@ type Service struct {
 	Ports       []Port       // one for each Service port and family
 	HealthCheck *HealthCheck // nil: the Service wants none
 	Outliers    state.OutlierDetection
-	Problems    []state.Problem
-	Used        Usage
-	Cut         bool // something had no room in the Limits
-	Narrow      bool // weights or hash tables had no room in Limits.Slots
+	// Choices has the endpoints that can get connections, each once and sorted. It is nil unless somebody watches them,
+	// one of them is not good, or one is a backup.
+	Choices  []Choice
+	Problems []state.Problem
+	Used     Usage
+	Cut      bool // something had no room in the Limits
+	Narrow   bool // weights or hash tables had no room in Limits.Slots
 }
 
 // HealthCheck is a healthCheckNodePort server that the node must run.

@@ -16,7 +16,7 @@ import (
 func annotated(value string) *corev1.Service {
 	return apiService(func(o *corev1.Service) {
 		o.Annotations = map[string]string{annotationScheduler: value, annotationSchedulerRouter: value, annotationSchedulerFlags: value, annotationOutliers: value,
-			annotationHealthCheck: value, annotationAllDown: value, annotationSlowStart: value}
+			annotationHealthCheck: value, annotationAllDown: value}
 	})
 }
 
@@ -65,7 +65,6 @@ func TestLongAnnotations(t *testing.T) {
 		{annotation(annotationOutliers), reason},
 		{annotation(annotationHealthCheck), strings.Replace(reason, "64", "512", 1)},
 		{annotation(annotationAllDown), reason},
-		{annotation(annotationSlowStart), reason},
 	}, problems)
 
 	sl, problems := newConverter().slice(apiSlice(func(o *discoveryv1.EndpointSlice) {

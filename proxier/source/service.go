@@ -18,7 +18,6 @@ const (
 	annotationOutliers        = "verdict-proxy.github.io/outlier-detection"
 	annotationHealthCheck     = "verdict-proxy.github.io/health-check"
 	annotationAllDown         = "verdict-proxy.github.io/on-all-down"
-	annotationSlowStart       = "verdict-proxy.github.io/slow-start"
 )
 
 // The bounds and the default that the API server gives sessionAffinityConfig.clientIP.timeoutSeconds.
@@ -48,7 +47,6 @@ func (c *converter) service(o *corev1.Service) (*state.Service, []state.Problem)
 		Outliers:        f.outliers(o.Annotations),
 		Check:           f.healthCheck(o.Annotations),
 		AllDown:         parsed(&f, o.Annotations, annotationAllDown, state.ParseAllDown, "keep is used"),
-		SlowStart:       parsed(&f, o.Annotations, annotationSlowStart, state.ParseSlowStart, "endpoints return at once"),
 	}
 	f.sourceRanges(o, svc)
 	if o.Spec.Type == corev1.ServiceTypeLoadBalancer && svc.ExternalLocal {

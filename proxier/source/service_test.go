@@ -175,10 +175,10 @@ func TestService(t *testing.T) {
 		{"outlier detection off", func(o *corev1.Service) { o.Annotations = map[string]string{annotationOutliers: "off"} },
 			func(s *state.Service) { s.Outliers.Mode = state.OutlierOff }},
 		{"health check", func(o *corev1.Service) {
-			o.Annotations = map[string]string{annotationHealthCheck: "tcp interval=2s", annotationAllDown: "backup", annotationSlowStart: "30s"}
+			o.Annotations = map[string]string{annotationHealthCheck: "tcp interval=2s", annotationAllDown: "backup"}
 		}, func(s *state.Service) {
 			s.Check = &state.HealthCheck{Kind: state.CheckTCP, Interval: 2 * time.Second, Timeout: time.Second, Rise: 2, Fall: 3}
-			s.AllDown, s.SlowStart = state.BackupOnly, 30*time.Second
+			s.AllDown = state.BackupOnly
 		}},
 		{"health check off", func(o *corev1.Service) { o.Annotations = map[string]string{annotationHealthCheck: "off"} },
 			func(s *state.Service) { s.Check = &state.HealthCheck{} }},
@@ -255,11 +255,10 @@ func TestMalformedService(t *testing.T) {
 			[]problem{{annotation(annotationOutliers),
 				`"eject,maybe" is not off, observe or eject, with or without ",refusals": --outlier-detection decides`}}},
 		{"health check", func(o *corev1.Service) {
-			o.Annotations = map[string]string{annotationHealthCheck: "http interval=1ms", annotationAllDown: "drop", annotationSlowStart: "1s"}
+			o.Annotations = map[string]string{annotationHealthCheck: "http interval=1ms", annotationAllDown: "drop"}
 		}, func(*state.Service) {}, []problem{
 			{annotation(annotationHealthCheck), `interval="1ms" is not a time from 1s to 10m0s: the annotation is ignored`},
 			{annotation(annotationAllDown), `"drop" is not keep, reject or backup: keep is used`},
-			{annotation(annotationSlowStart), `slow-start="1s" is not a time from 5s to 1h0m0s: endpoints return at once`},
 		}},
 		{"external IPs", func(o *corev1.Service) { o.Spec.ExternalIPs = []string{"192.0.2.1/32", "192.0.2.1", "224.0.0.1", "::"} },
 			func(s *state.Service) { s.ExternalIPs = addrs("192.0.2.1") },

@@ -13,13 +13,15 @@ type changeKinds uint8
 const (
 	serviceChanged changeKinds = 1 << iota
 	endpointsChanged
+	healthChanged // not counted: upstream has nothing like it
 )
 
 // changed counts a change of a Service that had changes of some kinds before.
 func (c *ChangeCounts) changed(before, kind changeKinds) {
-	if kind == serviceChanged {
+	switch kind {
+	case serviceChanged:
 		c.Services++
-	} else {
+	case endpointsChanged:
 		c.Endpoints++
 	}
 	c.pending(kind&^before, 1)

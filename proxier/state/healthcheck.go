@@ -35,7 +35,7 @@ const (
 
 func (k CheckKind) String() string { return [...]string{"off", "tcp", "http", "https", "dns"}[k] }
 
-// AllDown is what becomes of connections when no endpoint of a pool passes the checks.
+// AllDown is what becomes of connections when no endpoint of a pool is good.
 type AllDown uint8
 
 // The values of AllDown.
@@ -55,12 +55,6 @@ const (
 	maxCheckCount    = 100
 	maxCheckPath     = 128
 	maxCheckHost     = 253
-)
-
-// The bounds of slow start. A start has five steps, and each of them is a change of the rules.
-const (
-	MinSlowStart = 5 * time.Second
-	MaxSlowStart = time.Hour
 )
 
 // ParseHealthCheck parses a check, such as "http path=/healthz status=200-399 interval=5s timeout=1s rise=2 fall=3".
@@ -209,9 +203,4 @@ func ParseAllDown(text string) (AllDown, error) {
 		return BackupOnly, nil
 	}
 	return KeepAll, fmt.Errorf("%s is not keep, reject or backup", Quote(text))
-}
-
-// ParseSlowStart parses how long the weight of an endpoint that returns takes to grow.
-func ParseSlowStart(text string) (time.Duration, error) {
-	return timeIn("slow-start", text, MinSlowStart, MaxSlowStart)
 }

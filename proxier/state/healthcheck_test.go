@@ -89,7 +89,7 @@ func FuzzHealthCheck(f *testing.F) {
 	})
 }
 
-func TestParseAllDownAndSlowStart(t *testing.T) {
+func TestParseAllDown(t *testing.T) {
 	for text, want := range map[string]AllDown{"keep": KeepAll, "reject": RefuseAll, "backup": BackupOnly} {
 		if got, err := ParseAllDown(text); got != want || err != nil {
 			t.Errorf("%s: %d, %v", text, got, err)
@@ -97,13 +97,5 @@ func TestParseAllDownAndSlowStart(t *testing.T) {
 	}
 	if _, err := ParseAllDown("drop"); err == nil {
 		t.Error("drop is taken")
-	}
-	if d, err := ParseSlowStart("30s"); d != 30*time.Second || err != nil {
-		t.Errorf("30s: %s, %v", d, err)
-	}
-	for _, text := range []string{"1s", "30", "2h"} {
-		if _, err := ParseSlowStart(text); err == nil {
-			t.Errorf("%s is taken", text)
-		}
 	}
 }

@@ -32,8 +32,8 @@ func NewTurns[V any]() Turns[V] {
 	return Turns[V]{listed: map[string]bool{}, waiting: map[string][]V{}, held: map[string][]V{}}
 }
 
-// hold takes the turns of a namespace away. A pass that takes a Service of it finds none.
-func (q *Turns[V]) hold(namespace string) {
+// Hold takes the turns of a namespace away. A pass that takes a Service of it finds none.
+func (q *Turns[V]) Hold(namespace string) {
 	if _, held := q.held[namespace]; !held {
 		q.held[namespace] = q.waiting[namespace]
 		q.size -= len(q.waiting[namespace])
@@ -41,8 +41,8 @@ func (q *Turns[V]) hold(namespace string) {
 	}
 }
 
-// release gives a namespace its turns back, after those of the others.
-func (q *Turns[V]) release(namespace string) {
+// Release gives a namespace its turns back, after those of the others.
+func (q *Turns[V]) Release(namespace string) {
 	values := q.held[namespace]
 	delete(q.held, namespace)
 	if len(values) == 0 {

@@ -18,6 +18,7 @@ type Store struct {
 	services map[Name]*Service
 	slices   map[Name]*Slice   // by the slice's own name
 	members  map[Name][]*Slice // by Service, sorted by slice name; never changed in place, because readers hold the lists
+	health   map[Name]Health
 	problems map[Object][]Problem
 	// problemsOf holds the objects whose problems changed since the last call of ChangedProblems.
 	problemsOf map[Object]struct{}
@@ -43,6 +44,7 @@ func NewStore() *Store {
 		services: map[Name]*Service{},
 		slices:   map[Name]*Slice{},
 		members:  map[Name][]*Slice{},
+		health:   map[Name]Health{},
 		problems: map[Object][]Problem{},
 		dirty:    map[Name]pending{},
 		queue:    NewTurns[string](),
@@ -85,6 +87,7 @@ func (s *Store) MarkSynced() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.synced = true
+	s.forgetHealth()
 	s.signal()
 }
 
@@ -120,6 +123,7 @@ func (s *Store) DeleteService(n Name) {
 		return
 	}
 	delete(s.services, n)
+	delete(s.health, n)
 	s.touch(n, serviceChanged)
 }
 
@@ -354,11 +358,11 @@ func (s *Store) Take(n int) (c Changes, ok bool) {
 func (s *Store) Hold(namespace string, d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.queue.hold(namespace)
+	s.queue.Hold(namespace)
 	time.AfterFunc(d, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.queue.release(namespace)
+		s.queue.Release(namespace)
 		s.signal()
 	})
 }

@@ -90,9 +90,8 @@ type Service struct {
 
 	Balancing Balancing
 	Outliers  OutlierDetection
-	Check     *HealthCheck  // nil: the Service asks for nothing; the flag decides
-	AllDown   AllDown       // what happens if no endpoint passes the checks
-	SlowStart time.Duration // how long the weight of an endpoint that returns grows; 0: it returns at once
+	Check     *HealthCheck // nil: the Service asks for nothing; the flag decides
+	AllDown   AllDown      // what happens if no endpoint is good
 }
 
 // UID is the UID of an object in 16 bytes, which is a quarter of the memory of its text.

@@ -53,6 +53,7 @@ func sourceArguments(dir string, families []family) []string {
 func startProxy(arguments []string) (*proxy, error) {
 	arguments = append([]string{"run"}, arguments...)
 	arguments = append(arguments, "--healthz-bind-address", healthzAddress, "--metrics-bind-address", metricsAddress,
+		"--state-dir", "", // nothing outlives the demo
 		"--table-owner", "off", // whoever watches the demo may try what happens when the tables change
 		"--log-format", "json", "-v", "4") // from 4 on every pass is logged
 	p := &proxy{process: exec.Command(ownProgram, arguments...), log: make(chan entry, 256), ended: make(chan error, 1)}

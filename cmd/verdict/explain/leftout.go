@@ -43,8 +43,7 @@ func (x *explainer) askDaemon() ([]socket.Endpoint, error) {
 	return x.told, x.toldErr
 }
 
-// remark is what the daemon knows of an endpoint: that it is suspected, fails, is a backup, or is in slow start; "":
-// nothing.
+// remark is what the daemon knows of an endpoint: that it is suspected, fails, or is a backup; "": nothing.
 func (x *explainer) remark(at netip.AddrPort) string {
 	list, _ := x.askDaemon() // without the daemon, nothing is known
 	for i := range list {
@@ -72,7 +71,7 @@ func (x *explainer) reasons(p *nft.Pick) (out []string, err error) {
 		takes := slices.ContainsFunc(p.Candidates, func(c nft.Candidate) bool { return c.Addr == at })
 		switch {
 		case err != nil || e.Port != x.Service || nft.FamilyOf(at.Addr()) != x.q.family() || takes:
-		case why == "" && e.NoNew:
+		case e.NoNew && e.Remark != "": // it says since when
 			out = append(out, e.Addr+": "+e.Remark)
 		case why == "" && !listed:
 		case why == "":

@@ -67,7 +67,7 @@ type endpoint struct {
 	// The connections; nil: not counted.
 	Active   *int `json:"active,omitempty"`
 	Inactive *int `json:"inactive,omitempty"`
-	// Outlier says that the endpoint is suspected, fails, is ejected, a backup, or in slow start, since when and why; "":
+	// Outlier says that the endpoint is suspected, fails, is ejected, or a backup, since when and why; "":
 	// nothing of that is known.
 	Outlier string `json:"outlier,omitempty"`
 }

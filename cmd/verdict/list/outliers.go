@@ -17,7 +17,7 @@ type watcher interface {
 // maxWatched is how many Services are asked about.
 const maxWatched = 100
 
-// noteOutliers marks endpoints that do not answer, fail their checks, are backups, or are in slow start. Without the
+// noteOutliers marks endpoints that do not answer, fail their checks, or are backups. Without the
 // daemon, nothing is known about them.
 func (t *table) noteOutliers(d watcher) {
 	list, err := d.Outliers()
@@ -50,8 +50,8 @@ func (t *table) noteOutliers(d watcher) {
 		}
 	}
 	if left > 0 {
-		t.notes = append(t.notes, fmt.Sprintf("endpoints of %d more Services do not answer, fail their checks, are backups, or are in "+
-			"slow start, and are not marked; list these Services by name or namespace", left))
+		t.notes = append(t.notes, fmt.Sprintf("endpoints of %d more Services do not answer, fail their checks, or are backups, "+
+			"and are not marked; list these Services by name or namespace", left))
 	}
 }
 

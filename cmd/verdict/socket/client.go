@@ -101,5 +101,5 @@ func (c *Client) ServicesOf(endpoint string) (Services, error) {
 	return ask[Services](c, pathServices, url.Values{"endpoint": {endpoint}})
 }
 
-// Outliers asks which endpoints do not answer, fail their checks, are backups, or are in slow start.
+// Outliers asks which endpoints do not answer, fail their checks, or are backups.
 func (c *Client) Outliers() ([]Outlier, error) { return ask[[]Outlier](c, pathOutliers, nil) }

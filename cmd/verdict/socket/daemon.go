@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/verdict-proxy/verdict/proxier/outlier"
+	"github.com/verdict-proxy/verdict/proxier/endpointhealth"
 	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
@@ -22,15 +22,17 @@ type Daemon struct {
 	Store    *state.Store
 	Outliers Watcher // nil: nobody knows of endpoints that do not answer or fail their checks
 	NodeName string
-	Version  string
-	Log      *slog.Logger
+	// MaxEjected is that of the settings.
+	MaxEjected int
+	Version    string
+	Log        *slog.Logger
 }
 
-// Watcher knows endpoints that do not answer, fail their checks, are backups, or are in slow start. Lists are sorted by
+// Watcher knows endpoints that do not answer, fail their checks, or are backups. Lists are sorted by
 // endpoint.
 type Watcher interface {
-	Statuses() []outlier.Status
-	StatusesOf(service state.Name) []outlier.Status
+	Statuses() []endpointhealth.Status
+	StatusesOf(service state.Name) []endpointhealth.Status
 }
 
 // ErrQuestion marks a question that makes no sense.
@@ -85,13 +87,13 @@ func (d *Daemon) Endpoints(service string) ([]Endpoint, error) {
 	if node := d.Store.Environment().Node; node != nil {
 		env.Zone = node.Zone
 	}
-	var outliers []outlier.Status
+	var outliers []endpointhealth.Status
 	if d.Outliers != nil {
 		outliers = d.Outliers.StatusesOf(svc.Name)
 	}
 	now := time.Now()
 	out := []Endpoint{}
-	var p plan.Planner
+	p := plan.Planner{Health: d.Store.Health(svc.Name), MaxEjected: d.MaxEjected}
 	for _, f := range p.Fates(svc, list, &env) {
 		if len(out) == maxEndpoints {
 			break
@@ -104,8 +106,8 @@ func (d *Daemon) Endpoints(service string) ([]Endpoint, error) {
 }
 
 // of returns the statuses of one endpoint.
-func of(list []outlier.Status, at netip.AddrPort, protocol state.Protocol) []outlier.Status {
-	this := func(s outlier.Status, at netip.AddrPort) int {
+func of(list []endpointhealth.Status, at netip.AddrPort, protocol state.Protocol) []endpointhealth.Status {
+	this := func(s endpointhealth.Status, at netip.AddrPort) int {
 		return cmp.Or(s.Endpoint.Compare(at), cmp.Compare(s.Protocol, protocol))
 	}
 	begin, _ := slices.BinarySearchFunc(list, at, this)
@@ -116,7 +118,7 @@ func of(list []outlier.Status, at netip.AddrPort, protocol state.Protocol) []out
 	return list[begin:end]
 }
 
-// Outlying lists what is known of endpoints that do not answer, fail their checks, are backups, or are in slow start.
+// Outlying lists what is known of endpoints that do not answer, fail their checks, or are backups.
 func (d *Daemon) Outlying() []Outlier {
 	out := []Outlier{}
 	if d.Outliers == nil {

@@ -6,16 +6,16 @@ import (
 	"strings"
 	"time"
 
-	"github.com/verdict-proxy/verdict/proxier/outlier"
+	"github.com/verdict-proxy/verdict/proxier/endpointhealth"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// Outlier is one thing that is known of an endpoint: it does not answer, fails its check, is a backup, or is in slow start.
+// Outlier is one thing that is known of an endpoint: it does not answer, fails its check, or is a backup.
 type Outlier struct {
 	Addr     string    `json:"endpoint"`
 	Protocol string    `json:"protocol"`
 	Node     string    `json:"node,omitempty"`
-	State    string    `json:"state"` // as outlier.State has them
+	State    string    `json:"state"` // as endpointhealth.State has them
 	Since    time.Time `json:"since,omitzero"`
 	// Reason is what the kernel noticed, Answer what the endpoint answered to the latest question. Both are of an endpoint
 	// that is suspected or failed; others have Why.
@@ -34,7 +34,7 @@ type Outlier struct {
 }
 
 // outlying describes a status. Its text is as seen from a Service, or from anywhere if the name is empty.
-func outlying(s *outlier.Status, from state.Name, now time.Time) Outlier {
+func outlying(s *endpointhealth.Status, from state.Name, now time.Time) Outlier {
 	out := Outlier{
 		Addr: s.Endpoint.String(), Protocol: s.Protocol.String(), Node: s.Node, State: s.State.String(), Since: s.Since,
 		Why: s.Why, Hold: s.Hold.String(), Services: names(s.Services), Ejected: names(s.Ejected), Bad: bad(s),
@@ -54,34 +54,34 @@ func names(list []state.Name) (out []string) {
 }
 
 // noticed reports whether the kernel noticed the endpoint, and not a check.
-func noticed(s *outlier.Status) bool {
-	return s.State == outlier.StateSuspected || s.State == outlier.StateFailed
+func noticed(s *endpointhealth.Status) bool {
+	return s.State == endpointhealth.StateSuspected || s.State == endpointhealth.StateFailed
 }
 
 // bad reports whether something is wrong with the endpoint.
-func bad(s *outlier.Status) bool { return noticed(s) || s.State == outlier.StateFailing }
+func bad(s *endpointhealth.Status) bool { return noticed(s) || s.State == endpointhealth.StateFailing }
 
 // ejected reports whether a Service ejects the endpoint, or any Service if the name is empty.
-func ejected(s *outlier.Status, from state.Name) bool {
+func ejected(s *endpointhealth.Status, from state.Name) bool {
 	return slices.Contains(s.Ejected, from) || from == state.Name{} && len(s.Ejected) > 0
 }
 
 // noNew reports whether the endpoint gets no new connections from a Service.
-func noNew(s *outlier.Status, from state.Name) bool {
+func noNew(s *endpointhealth.Status, from state.Name) bool {
 	switch s.State {
-	case outlier.StateFailing:
-		return s.Hold == outlier.None
-	case outlier.StateBackupIdle:
+	case endpointhealth.StateFailing:
+		return s.Hold == endpointhealth.None
+	case endpointhealth.StateBackupIdle:
 		return true
 	}
 	return ejected(s, from)
 }
 
 // textOf is what people read about an endpoint: what it is, since when, and why.
-func textOf(s *outlier.Status, from state.Name, now time.Time) string {
+func textOf(s *endpointhealth.Status, from state.Name, now time.Time) string {
 	text := s.State.String()
 	switch {
-	case s.State == outlier.StateFailing:
+	case s.State == endpointhealth.StateFailing:
 		text = "fails its check"
 	case ejected(s, from):
 		text = "ejected"
@@ -91,34 +91,34 @@ func textOf(s *outlier.Status, from state.Name, now time.Time) string {
 	}
 	text += ": " + whyOf(s)
 	switch {
-	case s.Hold == outlier.None || ejected(s, from):
-	case s.State == outlier.StateFailing:
+	case s.Hold == endpointhealth.None || ejected(s, from):
+	case s.State == endpointhealth.StateFailing:
 		text += "; it gets connections all the same: " + s.Hold.String()
 	default:
 		text += "; not ejected: " + s.Hold.String()
 	}
 	if s.StillReady {
-		text += "; " + outlier.OnlyHere
+		text += "; " + endpointhealth.OnlyHere
 	}
 	return text
 }
 
-func whyOf(s *outlier.Status) string {
+func whyOf(s *endpointhealth.Status) string {
 	switch {
 	case !noticed(s):
 		return s.Why
-	case s.Reason == outlier.Unanswered:
+	case s.Reason == endpointhealth.Unanswered:
 		return "clients had no answer"
-	case s.Reason == outlier.Refusing:
+	case s.Reason == endpointhealth.Refusing:
 		return "it reset connections"
-	case s.Reason == outlier.SameNode:
+	case s.Reason == endpointhealth.SameNode:
 		return "another endpoint of its node did not answer"
 	}
 	return fmt.Sprint("unknown reason ", uint8(s.Reason))
 }
 
 // remark tells of an endpoint what the statuses of its Service say.
-func (e *Endpoint) remark(list []outlier.Status, from state.Name, now time.Time) {
+func (e *Endpoint) remark(list []endpointhealth.Status, from state.Name, now time.Time) {
 	var texts []string
 	for i := range list {
 		s := &list[i]

@@ -1,6 +1,7 @@
-package outlier
+package endpointhealth
 
 import (
+	"cmp"
 	"container/heap"
 	"maps"
 	"net/netip"
@@ -9,13 +10,6 @@ import (
 
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
-
-// Settings are the limits of a Detector.
-type Settings struct {
-	MaxEjected int // percent of a pool
-	// Jitter returns a number from 0 to 1. It spreads questions over time.
-	Jitter func() float64
-}
 
 const (
 	// failuresToFail and goodToRise are answers in a row.
@@ -42,42 +36,43 @@ const (
 	freshWitness = time.Second
 )
 
-// Detector decides about endpoints. Its methods may be called from one goroutine at a time. Times must not go back.
-type Detector struct {
-	settings  Settings
+// detector decides about endpoints. Its methods may be called from one goroutine at a time. Times must not go back.
+type detector struct {
+	jitter    func() float64 // a number from 0 to 1; it spreads questions over time
 	tracked   map[netip.AddrPort]*endpoint
 	services  map[state.Name]map[netip.AddrPort]*endpoint // the tracked endpoints of each Service
 	ofTenant  map[string]int                              // how many endpoints a namespace has in tracked
-	planned   map[state.Name]Ejection                     // what the plans leave out
-	doubtful  map[state.Name]bool                         // the plan ejects nothing more until endpoints have answered
+	published map[state.Name]state.Health                 // what failures returned
+	doubtful  map[state.Name]bool                         // no silent endpoint is added to it until others have answered
+	fallen    map[state.Name]bool                         // too many endpoints fell at once
 	questions map[string]int                              // on their way, by namespace
 	asked     int                                         // the sum of questions
 	changed   map[state.Name]bool
 	notes     []Note
-	suspects  queue // suspected and calm endpoints
-	failures  queue // failed ones, which wait to return
+	suspects  suspectQueue // suspected and calm endpoints
+	fallenOut suspectQueue // failed ones, which wait to return
 	witness   witness
 	left      int // suspicions that found no room
 }
 
-// New returns a Detector that suspects nobody.
-func New(s Settings) *Detector {
-	return &Detector{
-		settings: s, tracked: map[netip.AddrPort]*endpoint{}, services: map[state.Name]map[netip.AddrPort]*endpoint{},
-		ofTenant: map[string]int{}, planned: map[state.Name]Ejection{}, doubtful: map[state.Name]bool{}, questions: map[string]int{},
-		changed: map[state.Name]bool{},
+// newDetector returns a detector that suspects nobody.
+func newDetector(jitter func() float64) *detector {
+	return &detector{
+		jitter: jitter, tracked: map[netip.AddrPort]*endpoint{}, services: map[state.Name]map[netip.AddrPort]*endpoint{},
+		ofTenant: map[string]int{}, published: map[state.Name]state.Health{}, doubtful: map[state.Name]bool{},
+		fallen: map[state.Name]bool{}, questions: map[string]int{}, changed: map[state.Name]bool{},
 	}
 }
 
-// Knows reports whether a suspicion of the endpoint needs no members, because the Detector has them.
-func (d *Detector) Knows(at netip.AddrPort) bool { return d.tracked[at] != nil }
+// Knows reports whether a suspicion of the endpoint needs no members, because the detector has them.
+func (d *detector) Knows(at netip.AddrPort) bool { return d.tracked[at] != nil }
 
 // Has reports whether endpoints of a Service are under suspicion.
-func (d *Detector) Has(service state.Name) bool { return len(d.services[service]) > 0 }
+func (d *detector) Has(service state.Name) bool { return len(d.services[service]) > 0 }
 
 // Suspect tells that the kernel noticed an endpoint. The members are the Services that have it; an endpoint that no
 // Service has is ignored.
-func (d *Detector) Suspect(at netip.AddrPort, reason Reason, members []Member, now time.Time) {
+func (d *detector) Suspect(at netip.AddrPort, reason Reason, members []Member, now time.Time) {
 	wanted := func(m Member) bool { return reason != Refusing || m.Refusals }
 	e := d.tracked[at]
 	if e != nil {
@@ -100,7 +95,7 @@ func (d *Detector) Suspect(at netip.AddrPort, reason Reason, members []Member, n
 }
 
 // track begins to track an endpoint; nil: there is no room, or no Service has it.
-func (d *Detector) track(at netip.AddrPort, members []Member) *endpoint {
+func (d *detector) track(at netip.AddrPort, members []Member) *endpoint {
 	if len(members) == 0 {
 		return nil
 	}
@@ -115,7 +110,7 @@ func (d *Detector) track(at netip.AddrPort, members []Member) *endpoint {
 	return e
 }
 
-func (d *Detector) link(e *endpoint) {
+func (d *detector) link(e *endpoint) {
 	for _, m := range e.members {
 		if d.services[m.Service] == nil {
 			d.services[m.Service] = map[netip.AddrPort]*endpoint{}
@@ -124,20 +119,19 @@ func (d *Detector) link(e *endpoint) {
 	}
 }
 
-func (d *Detector) unlink(e *endpoint) {
+func (d *detector) unlink(e *endpoint) {
 	for _, m := range e.members {
 		delete(d.services[m.Service], e.at)
 		if len(d.services[m.Service]) == 0 {
 			delete(d.services, m.Service)
 			delete(d.doubtful, m.Service)
-			if len(d.planned[m.Service].Endpoints) == 0 {
-				delete(d.planned, m.Service)
-			}
+			delete(d.fallen, m.Service)
+			delete(d.published, m.Service)
 		}
 	}
 }
 
-func (d *Detector) forget(e *endpoint) {
+func (d *detector) forget(e *endpoint) {
 	d.unlink(e)
 	delete(d.tracked, e.at)
 	if e.queue != nil {
@@ -154,7 +148,7 @@ func (d *Detector) forget(e *endpoint) {
 // Refresh tells what the EndpointSlices of a Service say of the endpoints that it has under suspicion; ok is false for
 // an endpoint that is gone. A new word brings an endpoint back at once, unless it says that the endpoint is not ready:
 // when a node has died, this is the word, and other Services with the same endpoint get it a little later.
-func (d *Detector) Refresh(service state.Name, word func(netip.AddrPort) (w Word, nodes int, ok bool), now time.Time) {
+func (d *detector) Refresh(service state.Name, word func(netip.AddrPort) (w Word, nodes int, ok bool), now time.Time) {
 	for _, at := range slices.SortedFunc(maps.Keys(d.services[service]), netip.AddrPort.Compare) {
 		e := d.tracked[at]
 		w, nodes, ok := word(at)
@@ -174,7 +168,7 @@ func (d *Detector) Refresh(service state.Name, word func(netip.AddrPort) (w Word
 }
 
 // leave notes that a Service does not have an endpoint any more.
-func (d *Detector) leave(e *endpoint, service state.Name, now time.Time) {
+func (d *detector) leave(e *endpoint, service state.Name, now time.Time) {
 	if len(e.members) == 1 {
 		d.clear(e, EndpointGone, now)
 		d.forget(e)
@@ -194,7 +188,7 @@ func (d *Detector) leave(e *endpoint, service state.Name, now time.Time) {
 }
 
 // clear ends the suspicion of an endpoint.
-func (d *Detector) clear(e *endpoint, why Kind, now time.Time) {
+func (d *detector) clear(e *endpoint, why Kind, now time.Time) {
 	if e.phase == failed || e.fails > 0 {
 		d.touch(e) // a plan may have waited for the second answer
 	}
@@ -207,14 +201,14 @@ func (d *Detector) clear(e *endpoint, why Kind, now time.Time) {
 }
 
 // touch has the Services of an endpoint planned again.
-func (d *Detector) touch(e *endpoint) {
+func (d *detector) touch(e *endpoint) {
 	for _, m := range e.members {
 		d.changed[m.Service] = true
 	}
 }
 
 // Changed returns the Services that have to be planned again, sorted, and forgets them.
-func (d *Detector) Changed() []state.Name {
+func (d *detector) Changed() []state.Name {
 	if len(d.changed) == 0 {
 		return nil
 	}
@@ -223,11 +217,8 @@ func (d *Detector) Changed() []state.Name {
 	return names
 }
 
-// WantsPlans reports whether Changed has names.
-func (d *Detector) WantsPlans() bool { return len(d.changed) > 0 }
-
 // Addresses are the addresses of all endpoints under suspicion.
-func (d *Detector) Addresses() map[netip.Addr]bool {
+func (d *detector) Addresses() map[netip.Addr]bool {
 	out := make(map[netip.Addr]bool, len(d.tracked))
 	for at := range d.tracked {
 		out[at.Addr()] = true
@@ -235,8 +226,8 @@ func (d *Detector) Addresses() map[netip.Addr]bool {
 	return out
 }
 
-// Question asks an endpoint, or witnesses.
-type Question struct {
+// inquiry asks an endpoint, or witnesses.
+type inquiry struct {
 	At netip.AddrPort
 	// Witnesses: ask endpoints of other Services on other nodes than these, and endpoints of API servers.
 	Witnesses bool
@@ -245,23 +236,23 @@ type Question struct {
 
 // Due returns the questions whose time has come. The caller asks each of them and tells the end by Answered or
 // Witnessed. Suspected endpoints come before failed ones, which wait to return.
-func (d *Detector) Due(now time.Time) (list []Question) {
+func (d *detector) Due(now time.Time) (list []inquiry) {
 	if d.witness.wanted && !d.witness.asking {
 		d.witness.asking = true
-		list = append(list, Question{Witnesses: true, Nodes: d.failingNodes()})
+		list = append(list, inquiry{Witnesses: true, Nodes: d.failingNodes()})
 	}
 	list = d.due(&d.suspects, list, now)
-	return d.due(&d.failures, list, now)
+	return d.due(&d.fallenOut, list, now)
 }
 
-func (d *Detector) ask(e *endpoint) {
+func (d *detector) ask(e *endpoint) {
 	e.asking = true
 	d.questions[e.namespace()]++
 	d.asked++
 	d.schedule(e)
 }
 
-func (d *Detector) answeredBy(namespace string) {
+func (d *detector) answeredBy(namespace string) {
 	d.asked--
 	if d.questions[namespace]--; d.questions[namespace] == 0 {
 		delete(d.questions, namespace)
@@ -269,11 +260,11 @@ func (d *Detector) answeredBy(namespace string) {
 }
 
 // Idle reports whether no endpoint is under suspicion, so that Due has nothing to say.
-func (d *Detector) Idle() bool { return len(d.tracked) == 0 }
+func (d *detector) Idle() bool { return len(d.tracked) == 0 }
 
 // Unanswered returns the node of a suspected endpoint that the kernel noticed because it gave no answer; "": there is no
 // reason to doubt a node.
-func (d *Detector) Unanswered(at netip.AddrPort) (node string) {
+func (d *detector) Unanswered(at netip.AddrPort) (node string) {
 	if e := d.tracked[at]; e != nil && e.phase == suspected && e.reason == Unanswered {
 		return e.node()
 	}
@@ -281,8 +272,8 @@ func (d *Detector) Unanswered(at netip.AddrPort) (node string) {
 }
 
 // Doubts is Unanswered if the endpoint gives no answer to the first question either. Call it before Answered.
-func (d *Detector) Doubts(at netip.AddrPort, a Answer) (node string) {
-	if e := d.tracked[at]; e == nil || e.fails > 0 || a != Silent && a != NoRoute {
+func (d *detector) Doubts(at netip.AddrPort, a Fault) (node string) {
+	if e := d.tracked[at]; e == nil || e.fails > 0 || a != NoAnswer && a != NoRoute {
 		return ""
 	}
 	return d.Unanswered(at)
@@ -290,7 +281,7 @@ func (d *Detector) Doubts(at netip.AddrPort, a Answer) (node string) {
 
 // Answered tells the end of a question to an endpoint. Reached tells whether the endpoint answered this node at some
 // time before it came under suspicion.
-func (d *Detector) Answered(at netip.AddrPort, a Answer, reached bool, now time.Time) {
+func (d *detector) Answered(at netip.AddrPort, a Fault, reached bool, now time.Time) {
 	e := d.tracked[at]
 	if e == nil || !e.asking {
 		return // it is gone
@@ -299,7 +290,7 @@ func (d *Detector) Answered(at netip.AddrPort, a Answer, reached bool, now time.
 	d.answeredBy(e.namespace())
 	switch {
 	case e.phase == calm:
-	case a == Good:
+	case a == NoFault:
 		d.good(e, now)
 	default:
 		d.bad(e, reached, now)
@@ -307,7 +298,7 @@ func (d *Detector) Answered(at netip.AddrPort, a Answer, reached bool, now time.
 	d.schedule(e)
 }
 
-func (d *Detector) good(e *endpoint, now time.Time) {
+func (d *detector) good(e *endpoint, now time.Time) {
 	if e.phase == suspected {
 		d.clear(e, SuspicionEnded, now)
 		return
@@ -321,7 +312,7 @@ func (d *Detector) good(e *endpoint, now time.Time) {
 	e.next = now.Add(d.spread(firstPause))
 }
 
-func (d *Detector) bad(e *endpoint, reached bool, now time.Time) {
+func (d *detector) bad(e *endpoint, reached bool, now time.Time) {
 	e.rises = 0
 	e.fails++
 	if e.phase == suspected {
@@ -346,12 +337,12 @@ func (d *Detector) bad(e *endpoint, reached bool, now time.Time) {
 }
 
 // spread shortens a pause by up to a fifth, so that nodes and endpoints do not ask at the same time.
-func (d *Detector) spread(pause time.Duration) time.Duration {
-	return pause - time.Duration(d.settings.Jitter()*float64(pause)/5)
+func (d *detector) spread(pause time.Duration) time.Duration {
+	return pause - time.Duration(d.jitter()*float64(pause)/5)
 }
 
 // holdOf returns why a failed endpoint is not to be ejected.
-func (d *Detector) holdOf(e *endpoint, reached bool, now time.Time) Hold {
+func (d *detector) holdOf(e *endpoint, reached bool, now time.Time) Hold {
 	switch {
 	case e.hold == None && e.reported:
 		return None // it was ejected; only good answers bring it back
@@ -365,7 +356,7 @@ func (d *Detector) holdOf(e *endpoint, reached bool, now time.Time) Hold {
 	return d.witness.hold(e, now)
 }
 
-func (d *Detector) setHold(e *endpoint, h Hold, now time.Time) {
+func (d *detector) setHold(e *endpoint, h Hold, now time.Time) {
 	before := e.hold
 	e.hold = h
 	if h == Asking {
@@ -377,4 +368,132 @@ func (d *Detector) setHold(e *endpoint, h Hold, now time.Time) {
 		d.note(Failed, e, now)
 		d.touch(e)
 	}
+}
+
+// crowded is when an endpoint is tried again whose namespace has as many questions on their way as it can have.
+const crowded = 100 * time.Millisecond
+
+// suspectQueue is a heap of endpoints by the time of their next question.
+type suspectQueue []*endpoint
+
+func (q suspectQueue) Len() int { return len(q) }
+
+func (q suspectQueue) Less(i, j int) bool {
+	return cmp.Or(q[i].next.Compare(q[j].next), q[i].at.Compare(q[j].at)) < 0
+}
+
+func (q suspectQueue) Swap(i, j int) {
+	q[i], q[j] = q[j], q[i]
+	q[i].index, q[j].index = i, j
+}
+
+// Push is for package heap.
+func (q *suspectQueue) Push(x any) {
+	e := x.(*endpoint)
+	e.queue, e.index = q, len(*q)
+	*q = append(*q, e)
+}
+
+// Pop is for package heap.
+func (q *suspectQueue) Pop() any {
+	last := len(*q) - 1
+	e := (*q)[last]
+	(*q)[last] = nil
+	*q = (*q)[:last]
+	e.queue = nil
+	return e
+}
+
+// schedule puts an endpoint into the right place of the right queue, after its phase or the time of its next question
+// has changed. One that is being asked is in no queue.
+func (d *detector) schedule(e *endpoint) {
+	want := &d.suspects
+	if e.phase == failed {
+		want = &d.fallenOut
+	}
+	if e.queue != nil && (e.asking || e.queue != want) {
+		heap.Remove(e.queue, e.index)
+	}
+	switch {
+	case e.asking:
+	case e.queue == nil:
+		heap.Push(want, e)
+	default:
+		heap.Fix(want, e.index)
+	}
+}
+
+// due returns the questions to the endpoints of a queue whose time has come.
+func (d *detector) due(q *suspectQueue, list []inquiry, now time.Time) []inquiry {
+	for d.asked < maxQuestions && len(*q) > 0 && !now.Before((*q)[0].next) {
+		switch e := (*q)[0]; {
+		case e.phase == calm:
+			d.forget(e)
+		case d.questions[e.namespace()] >= maxQuestionsOfTenant:
+			e.next = now.Add(crowded)
+			d.schedule(e)
+		default:
+			d.ask(e)
+			list = append(list, inquiry{At: e.at})
+		}
+	}
+	return list
+}
+
+// failures returns the endpoints of a Service that have failed and are not held. Silent ones are left out of it while too
+// many of the Service fell at once; while that is in doubt, only those that it had before are in it.
+func (d *detector) failures(service state.Name, now time.Time) (list state.Health) {
+	if !d.Has(service) {
+		return nil
+	}
+	mass, maybe := d.mass(service)
+	if mass && !d.fallen[service] {
+		d.notes = append(d.notes, Note{Kind: FellAtOnce, At: now, Service: service})
+	}
+	setIf(d.fallen, service, mass)
+	setIf(d.doubtful, service, maybe && !mass)
+	before := d.published[service]
+	for at, e := range d.services[service] {
+		if e.phase != failed || e.hold != None {
+			continue
+		}
+		f := state.Failure{Protocol: state.TCP, At: at, Since: e.since, Sure: !e.fell}
+		_, had := slices.BinarySearchFunc(before, f, state.Failure.Compare)
+		if f.Sure || !mass && (!maybe || had) {
+			list = append(list, f)
+		}
+	}
+	slices.SortFunc(list, state.Failure.Compare)
+	if d.published[service] = list; len(list) == 0 {
+		delete(d.published, service)
+	}
+	return list
+}
+
+func setIf(set map[state.Name]bool, name state.Name, in bool) {
+	if delete(set, name); in {
+		set[name] = true
+	}
+}
+
+// restore tells that an endpoint had failed before this process started. It is asked at once.
+func (d *detector) restore(f *state.Failure, m Member, now time.Time) {
+	e := d.tracked[f.At]
+	switch {
+	case e == nil:
+		if e = d.track(f.At, []Member{m}); e == nil {
+			return
+		}
+		e.enter(failed, now)
+		e.since, e.fell, e.reported, e.next = f.Since, !f.Sure, true, now
+		if e.latest = NoAnswer; f.Sure {
+			e.latest = Refused
+		}
+		d.schedule(e)
+	case e.member(m.Service) == nil:
+		e.members = append(e.members, m)
+		d.link(e)
+	}
+	d.published[m.Service] = merged(append(d.published[m.Service], *f))
+	d.touch(e)
 }

@@ -3,21 +3,20 @@ package main
 import (
 	"fmt"
 	"log/slog"
-	"net/netip"
 	"time"
 
 	"github.com/verdict-proxy/verdict/config"
 	"github.com/verdict-proxy/verdict/nft"
 	"github.com/verdict-proxy/verdict/proxier"
 	"github.com/verdict-proxy/verdict/proxier/conntrack"
+	"github.com/verdict-proxy/verdict/proxier/endpointhealth"
 	"github.com/verdict-proxy/verdict/proxier/metrics"
-	"github.com/verdict-proxy/verdict/proxier/outlier"
 	"github.com/verdict-proxy/verdict/proxier/prober"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// newOutliers connects the parts that find endpoints that do not answer or fail their checks.
-func newOutliers(s *config.Settings, store *state.Store, k *kernelSide, o *observers, log *slog.Logger) (*proxier.Outliers, error) {
+// newHealth connects the parts that find endpoints that do not answer or fail their checks.
+func newHealth(s *config.Settings, store *state.Store, k *kernelSide, o *observers, log *slog.Logger) (*endpointhealth.Monitor, error) {
 	byDefault, err := defaultCheck(s)
 	if err != nil {
 		return nil, err
@@ -29,12 +28,22 @@ func newOutliers(s *config.Settings, store *state.Store, k *kernelSide, o *obser
 		}
 	}
 	k.suspects = reader
-	return proxier.NewOutliers(proxier.OutlierOptions{
-		Settings: s, Store: store, Ask: prober.Ask, Check: prober.Check, Default: byDefault, Report: o.Outliers, Log: log,
-		Suspicions: func(refusing bool) ([]proxier.Suspicion, error) { return readSuspects(reader, refusing) },
-		Delete: func(list []conntrack.Unanswered, nodePorts []netip.Addr) (int, error) {
-			return conntrack.DeleteUnanswered(conntrack.Options{}, list, nodePorts)
-		},
+	forgetter, err := conntrack.OpenForgetter(conntrack.Options{}, func(err error) {
+		if err != nil {
+			log.Error("questions to endpoints leave flows behind", "error", err)
+			return
+		}
+		log.Info("questions to endpoints leave no flows behind any more")
+	})
+	if err != nil {
+		return nil, fmt.Errorf("open connection tracking for questions to endpoints: %w", err)
+	}
+	k.forgetter = forgetter
+	lines := proxier.NewLines(log, s.Budgets.NamespaceLogLines)
+	return endpointhealth.New(endpointhealth.Options{
+		Settings: s, Store: store, Ask: prober.New(forgetter.Forget).Ask, Cost: prober.Cost, Default: byDefault, APIServers: apiServers(s), Report: o.Health,
+		Memory: newMemory(s.StateDir, log), MayWrite: lines.MayWrite, Log: log,
+		Suspicions: func(refusing bool) ([]endpointhealth.Suspicion, error) { return readSuspects(reader, refusing) },
 	}), nil
 }
 
@@ -50,35 +59,34 @@ func defaultCheck(s *config.Settings) (*state.HealthCheck, error) {
 	return &c, nil
 }
 
-func readSuspects(r *nft.SuspectReader, refusing bool) ([]proxier.Suspicion, error) {
+func readSuspects(r *nft.SuspectReader, refusing bool) ([]endpointhealth.Suspicion, error) {
 	found, err := r.Read(refusing)
-	list := make([]proxier.Suspicion, len(found))
+	list := make([]endpointhealth.Suspicion, len(found))
 	for i, s := range found {
-		list[i] = proxier.Suspicion(s)
+		list[i] = endpointhealth.Suspicion(s)
 	}
 	return list, err
 }
 
-// Outliers passes what happened to endpoints that do not answer to metrics and Events.
-func (o *observers) Outliers(r proxier.OutlierReport) {
+// Health passes what happened to endpoints to metrics and Events.
+func (o *observers) Health(r endpointhealth.Report) {
 	for i := range r.Notes {
 		switch n := &r.Notes[i]; n.Kind {
-		case outlier.SuspicionBegan:
+		case endpointhealth.SuspicionBegan:
 			o.metrics.Suspected(n.Status.Reason.String())
-		case outlier.Failed:
+		case endpointhealth.Failed:
 			o.metrics.OutlierFailure(n.Status.Hold.String())
 		}
 	}
 	for _, a := range r.Answers {
 		o.metrics.OutlierAnswered(a.String())
 	}
-	o.metrics.ConnectionsDeleted(r.Deleted)
 	o.metrics.Checks(r.Checks.Total, r.Checks.Failing)
 	o.metrics.ChecksPassed(r.Checks.Passed)
 	for f, n := range r.Checks.Failed {
 		o.metrics.ChecksFailed(f, n)
 	}
-	o.metrics.Uses(r.Uses.OnBackups, r.Uses.SlowStarts)
+	o.metrics.OnBackups(r.OnBackups)
 	if len(r.Notes) > 0 {
 		o.countOutliers(r.Statuses)
 	}
@@ -87,13 +95,13 @@ func (o *observers) Outliers(r proxier.OutlierReport) {
 	}
 }
 
-func (o *observers) countOutliers(list []outlier.Status) {
+func (o *observers) countOutliers(list []endpointhealth.Status) {
 	var suspected, failed, ejected int
 	for i := range list {
 		switch list[i].State {
-		case outlier.StateSuspected:
+		case endpointhealth.StateSuspected:
 			suspected++
-		case outlier.StateFailed:
+		case endpointhealth.StateFailed:
 			failed++
 		}
 		ejected += len(list[i].Ejected)
@@ -108,7 +116,7 @@ func (o *observers) countOutliers(list []outlier.Status) {
 const outlierTopic = 10 * time.Minute
 
 // outlier raises an Event when endpoints of a Service begin to fail.
-func (e *events) outlier(episode proxier.Episode, now time.Time) {
+func (e *events) outlier(episode endpointhealth.Episode, now time.Time) {
 	e.post(note{
 		service: episode.Service, reason: episode.Reason, text: episode.Text, topic: now.Truncate(outlierTopic).String(),
 	})

@@ -9,7 +9,7 @@ import (
 
 	"k8s.io/client-go/kubernetes/fake"
 
-	"github.com/verdict-proxy/verdict/proxier"
+	"github.com/verdict-proxy/verdict/proxier/endpointhealth"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
@@ -26,7 +26,7 @@ func TestOneEventForAnEpisode(t *testing.T) {
 				ClusterIPs: []netip.Addr{netip.MustParseAddr("10.96.0.1")},
 			}, nil)
 			e := newEvents(client, node, store, slog.New(slog.DiscardHandler))
-			e.outlier(proxier.Episode{Reason: "EndpointNotAnswering", Service: badService, Text: "endpoint 10.0.2.1:80 does not accept connections"}, when)
+			e.outlier(endpointhealth.Episode{Reason: "EndpointNotAnswering", Service: badService, Text: "endpoint 10.0.2.1:80 does not accept connections"}, when)
 			raiseAll(t, e)
 		}
 	}

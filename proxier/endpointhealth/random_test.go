@@ -1,4 +1,4 @@
-package outlier
+package endpointhealth
 
 import (
 	"fmt"
@@ -11,20 +11,19 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// rig drives a Detector at random, and keeps a model of its own of what may be ejected.
+// rig drives a detector at random, and keeps a model of its own of what may be ejected.
 type rig struct {
 	t       *testing.T
 	rnd     *rand.Rand
-	d       *Detector
+	d       *detector
 	now     time.Time
-	max     int
 	pools   map[state.Name][]netip.AddrPort
 	words   map[netip.AddrPort]Word
 	dead    map[netip.AddrPort]bool
 	bad     map[netip.AddrPort]int // bad answers in a row
 	good    map[netip.AddrPort]int // good answers in a row
 	planned map[state.Name][]netip.AddrPort
-	asking  []Question
+	asking  []inquiry
 	changed map[state.Name]bool
 	ejected int
 }
@@ -35,8 +34,7 @@ func newRig(t *testing.T, seed uint64) *rig {
 		words: map[netip.AddrPort]Word{}, dead: map[netip.AddrPort]bool{}, bad: map[netip.AddrPort]int{},
 		good: map[netip.AddrPort]int{}, planned: map[state.Name][]netip.AddrPort{}, changed: map[state.Name]bool{},
 	}
-	r.max = []int{0, 1, 10, 50, 100}[r.rnd.IntN(5)]
-	r.d = New(Settings{MaxEjected: r.max, Jitter: r.rnd.Float64})
+	r.d = newDetector(r.rnd.Float64)
 	for i := range 12 {
 		r.words[endpointNo(i)] = Word{Ready: true, Node: fmt.Sprint("node-", i%4)}
 	}
@@ -86,7 +84,7 @@ func (r *rig) step() {
 		}
 	}
 	r.d.Notes()
-	for _, name := range r.d.Changed() {
+	for _, name := range takeNames(&r.d.changed) {
 		r.changed[name] = true
 	}
 	if r.rnd.IntN(3) == 0 {
@@ -119,16 +117,16 @@ func (r *rig) refresh(service state.Name) {
 	}, r.now)
 }
 
-func (r *rig) answer(q Question) {
+func (r *rig) answer(q inquiry) {
 	if q.Witnesses {
 		r.d.Witnessed(Witnesses(r.rnd.IntN(3)), r.now)
 		return
 	}
-	a := Good
+	a := NoFault
 	if r.dead[q.At] {
-		a = []Answer{Silent, Silent, Refused, NoRoute, HostAnswers}[r.rnd.IntN(5)]
+		a = []Fault{NoAnswer, NoAnswer, Refused, NoRoute, HostAnswers}[r.rnd.IntN(5)]
 	}
-	if a == Good {
+	if a == NoFault {
 		r.bad[q.At], r.good[q.At] = 0, r.good[q.At]+1
 	} else {
 		r.bad[q.At], r.good[q.At] = r.bad[q.At]+1, 0
@@ -139,44 +137,41 @@ func (r *rig) answer(q Question) {
 func (r *rig) plan() {
 	for name := range r.changed {
 		r.refresh(name)
-		out, mass := r.d.Eject(name, r.pools[name])
-		r.ejected += len(out)
-		r.planned[name] = slices.Clone(out)
-		slices.SortFunc(out, netip.AddrPort.Compare)
-		r.d.Planned(name, &Ejection{Endpoints: out, Mass: mass}, r.now)
+		r.planned[name] = r.failures(name)
+		r.ejected += len(r.planned[name])
 	}
 	clear(r.changed)
-	for _, name := range r.d.Changed() {
+	for _, name := range takeNames(&r.d.changed) {
 		r.changed[name] = true
 	}
 }
 
+func (r *rig) failures(name state.Name) (out []netip.AddrPort) {
+	for _, f := range r.d.failures(name, r.now) {
+		out = append(out, f.At)
+	}
+	return out
+}
+
 func (r *rig) check() {
-	for name, pool := range r.pools {
-		out, _ := r.d.Eject(name, pool)
-		most := 0
-		if r.max > 0 && len(pool) > 1 {
-			most = min(max(1, len(pool)*r.max/100), len(pool)-1)
-		}
-		if len(out) > most {
-			r.t.Fatalf("%d of %d endpoints of %s are ejected; at most %d%%", len(out), len(pool), name, r.max)
-		}
+	for name := range r.pools {
+		out := r.failures(name)
 		for _, at := range out {
 			if r.bad[at] == 0 && r.good[at] >= 2 {
-				r.t.Fatalf("%s is ejected, and its latest two answers were good", at)
+				r.t.Fatalf("%s is told, and its latest two answers were good", at)
 			}
 			if r.bad[at]+r.good[at] == 0 {
-				r.t.Fatalf("%s is ejected, and was never asked", at)
+				r.t.Fatalf("%s is told, and was never asked", at)
 			}
 		}
 		if !r.changed[name] && !slices.Equal(out, r.planned[name]) {
-			r.t.Fatalf("%s: %v is to be ejected, the plan has %v, and nobody asked for another plan", name, out, r.planned[name])
+			r.t.Fatalf("%s: %v have failed, %v were told, and nobody asked to tell again", name, out, r.planned[name])
 		}
 	}
 	r.checkBooks()
 }
 
-// checkBooks compares what the Detector counts with what it has.
+// checkBooks compares what the detector counts with what it has.
 func (r *rig) checkBooks() {
 	asked, tenants, members := 0, map[string]int{}, 0
 	for at, e := range r.d.tracked {
@@ -199,9 +194,9 @@ func (r *rig) checkBooks() {
 	}
 }
 
-// TestRandom: whatever happens in whatever order, the limits hold, only answers eject, each difference to the plan asks
-// for another plan, and in the end nothing is left over.
-func TestRandom(t *testing.T) {
+// TestRandomSuspicions: whatever happens in whatever order, only answers make an endpoint fail, each difference to what was told asks
+// to tell again, and in the end nothing is left over.
+func TestRandomSuspicions(t *testing.T) {
 	ejected := 0
 	for seed := range uint64(300) {
 		r := newRig(t, seed)
@@ -226,13 +221,13 @@ func (r *rig) settle() {
 			r.answer(q)
 		}
 		r.asking = nil
-		for _, name := range r.d.Changed() {
+		for _, name := range takeNames(&r.d.changed) {
 			r.changed[name] = true
 		}
 		r.plan()
 	}
-	if n := len(r.d.tracked) + len(r.d.services) + len(r.d.ofTenant) + len(r.d.planned) + r.d.asked + len(r.d.questions); n > 0 {
-		r.t.Fatalf("%d things are left over: %d endpoints, %d Services, %d plans, %d questions",
-			n, len(r.d.tracked), len(r.d.services), len(r.d.planned), r.d.asked)
+	if n := len(r.d.tracked) + len(r.d.services) + len(r.d.ofTenant) + len(r.d.published) + r.d.asked + len(r.d.questions); n > 0 {
+		r.t.Fatalf("%d things are left over: %d endpoints, %d Services, %d told, %d questions",
+			n, len(r.d.tracked), len(r.d.services), len(r.d.published), r.d.asked)
 	}
 }

@@ -1,4 +1,4 @@
-package activecheck
+package endpointhealth
 
 import (
 	"fmt"
@@ -11,8 +11,6 @@ import (
 
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
-
-var web = state.Name{Namespace: "shop", Name: "web"}
 
 func target(n int) Target {
 	return Target{Protocol: state.TCP, At: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, byte(n >> 8), byte(n)}), 80)}
@@ -29,15 +27,27 @@ func tcpCheck() *state.HealthCheck {
 	return &state.HealthCheck{Kind: state.CheckTCP, Interval: 5 * time.Second, Timeout: time.Second, Rise: 2, Fall: 3}
 }
 
-func steady() *Checker { return New(Settings{Jitter: func() float64 { return 0 }}) }
+func steady() *checker { return checkerWith(func() float64 { return 0 }) }
+
+// checkerWith returns a checker whose questions cost nothing.
+func checkerWith(jitter func() float64) *checker {
+	return newChecker(jitter, func(state.CheckKind) time.Duration { return 0 }, newRates())
+}
 
 var start = time.Unix(1_000_000, 0)
 
+func answerIs(good bool) Answer {
+	if good {
+		return Answer{Connected: true}
+	}
+	return Answer{Fault: Refused, Why: "no"}
+}
+
 // round asks everyone who is due, and gives all the same answer.
-func round(c *Checker, good bool, now time.Time) (asked int) {
+func round(c *checker, good bool, now time.Time) (asked int) {
 	list := c.Due(now)
 	for _, q := range list {
-		c.Answered(q, Result{Good: good, Why: "no"}, now)
+		c.Answered(q, answerIs(good), now)
 	}
 	return len(list)
 }
@@ -57,8 +67,8 @@ func TestRiseAndFall(t *testing.T) {
 		if n := round(c, step.good, now); n != 1 {
 			t.Fatalf("step %d: %d questions", i, n)
 		}
-		down, _, _ := c.Down(web, check, target(0))
-		if changed := c.Changed(); down != step.down || (len(changed) > 0) != step.changed || len(c.Notes()) != len(changed) {
+		down := c.of(web, check, target(0)).down
+		if changed := takeNames(&c.changed); down != step.down || (len(changed) > 0) != step.changed || len(c.Notes()) != len(changed) {
 			t.Fatalf("step %d: down %t, changed %v; want %+v", i, down, changed, step)
 		}
 		if n := round(c, true, now.Add(check.Interval-1)); n > 0 {
@@ -79,7 +89,7 @@ func TestShared(t *testing.T) {
 		t.Errorf("%d checks, want 4", all)
 	}
 	round(c, false, start)
-	if list := c.Changed(); len(list) != 3 {
+	if list := takeNames(&c.changed); len(list) != 3 {
 		t.Errorf("changed: %v", list)
 	}
 	c.Set(web, nil, nil, start)
@@ -95,7 +105,7 @@ func TestShared(t *testing.T) {
 
 // TestTurns: a namespace that writes many questions to one endpoint asks it once in the interval all the same.
 func TestTurns(t *testing.T) {
-	c := New(Settings{Jitter: rand.New(rand.NewPCG(3, 4)).Float64})
+	c := checkerWith(rand.New(rand.NewPCG(3, 4)).Float64)
 	for i := range 100 {
 		check := tcpCheck()
 		check.Kind, check.Path = state.CheckHTTP, fmt.Sprint("/", i)
@@ -109,7 +119,7 @@ func TestTurns(t *testing.T) {
 			}
 			latest = now
 			asked[q.Check.Path]++
-			c.Answered(q, Result{Good: true}, now)
+			c.Answered(q, answerIs(true), now)
 		}
 	}
 	for path, n := range asked {
@@ -124,7 +134,7 @@ func TestTurns(t *testing.T) {
 
 // TestSpread: the questions to many endpoints come evenly, not all at once.
 func TestSpread(t *testing.T) {
-	c := New(Settings{Jitter: rand.New(rand.NewPCG(1, 2)).Float64})
+	c := checkerWith(rand.New(rand.NewPCG(1, 2)).Float64)
 	c.Set(web, tcpCheck(), targets(5000), start)
 	most := 0
 	for now := start; now.Before(start.Add(time.Minute)); now = now.Add(10 * time.Millisecond) {
@@ -135,11 +145,20 @@ func TestSpread(t *testing.T) {
 	}
 }
 
-// TestBounds: a namespace cannot take all the checks, or all the questions. What finds no room gets it later.
+// fill gives a Service of a namespace as many checks as it can have, from an endpoint on.
+func fill(c *checker, namespace, name string, from int) (left int) {
+	return c.Set(state.Name{Namespace: namespace, Name: name}, tcpCheck(), targets(from + maxChecksOfService)[from:], start)
+}
+
+// TestBounds: no Service takes all the checks of its namespace, and no namespace all checks or all questions. What finds no
+// room gets it later.
 func TestBounds(t *testing.T) {
 	c, check := steady(), tcpCheck()
-	if left := c.Set(web, check, targets(maxChecksOfTenant+5), start); left != 5 {
+	if left := c.Set(web, check, targets(maxChecksOfService+5), start); left != 5 {
 		t.Errorf("%d endpoints find no room, want 5", left)
+	}
+	if left := fill(c, "shop", "other", maxChecksOfService); left != 0 {
+		t.Errorf("%d endpoints of another Service find no room", left)
 	}
 	if n := len(c.Due(start)); n != maxAskingOfTenant {
 		t.Errorf("%d questions at a time, want %d", n, maxAskingOfTenant)
@@ -152,9 +171,9 @@ func TestBounds(t *testing.T) {
 	if left := c.Set(second, check, []Target{target(60_000)}, start); left != 1 {
 		t.Error("a full namespace gets more")
 	}
-	c.Changed()
+	takeNames(&c.fed)
 	c.Set(web, check, targets(10), start)
-	if list := c.Changed(); !slices.Contains(list, second) {
+	if list := takeNames(&c.fed); !slices.Contains(list, second) {
 		t.Errorf("nobody plans %s again, although there is room: %v", second, list)
 	}
 	if left := c.Set(second, check, []Target{target(60_000)}, start); left != 0 {
@@ -165,29 +184,91 @@ func TestBounds(t *testing.T) {
 // TestFullTenantsDoNotStarveOthers: room comes back, and it is not offered to a namespace that is full and cannot take it.
 func TestFullTenantsDoNotStarveOthers(t *testing.T) {
 	c, check := steady(), tcpCheck()
-	c.Set(web, check, targets(maxChecksOfTenant), start)
+	fill(c, "shop", "a", 0)
+	fill(c, "shop", "b", maxChecksOfService)
 	for i := range 1000 { // more Services of the full namespace
-		c.Set(state.Name{Namespace: web.Namespace, Name: fmt.Sprint("svc-", i)}, check, []Target{target(60_000)}, start)
+		c.Set(state.Name{Namespace: "shop", Name: fmt.Sprint("svc-", i)}, check, []Target{target(60_000)}, start)
 	}
+	fill(c, "bank", "a", 0)
 	other := state.Name{Namespace: "bank", Name: "other"}
-	c.Set(other, check, targets(maxChecksOfTenant-10), start)
+	c.Set(other, check, targets(maxChecksOfTenant - 10)[maxChecksOfService:], start)
 	third := state.Name{Namespace: "third", Name: "web"}
 	if left := c.Set(third, check, targets(20), start); left != 10 {
 		t.Fatalf("%d endpoints find no room, want 10", left)
 	}
-	c.Changed()
-	c.Set(other, check, targets(maxChecksOfTenant-20), start)
-	if list := c.Changed(); !slices.Contains(list, third) {
+	takeNames(&c.fed)
+	c.Set(other, check, targets(maxChecksOfTenant - 20)[maxChecksOfService:], start)
+	if list := takeNames(&c.fed); !slices.Contains(list, third) {
 		t.Errorf("there is room for %s, and %d others are planned again", third, len(list))
 	}
 }
 
-// TestRandom does anything in any order. The books are right after each step.
-func TestRandom(t *testing.T) {
+// TestRates: one namespace asks for more than the node can afford. It gets half of what the node has, evenly, and the check of
+// another one is on time.
+func TestRates(t *testing.T) {
+	const cost = time.Millisecond
+	c := newChecker(func() float64 { return 0 }, func(state.CheckKind) time.Duration { return cost }, newRates())
+	check := tcpCheck()
+	check.Interval = time.Second
+	c.Set(web, check, targets(1000), start)
+	other := state.Name{Namespace: "bank", Name: "web"}
+	c.Set(other, check, targets(1), start)
+	const seconds = 20
+	asked, others := map[Target]int{}, 0
+	for now := start; now.Before(start.Add(seconds * time.Second)); now = now.Add(checkPause) {
+		for _, q := range c.Due(now) {
+			if q.of.namespace == other.Namespace {
+				others++
+			} else {
+				asked[q.Target]++
+			}
+			c.Answered(q, answerIs(true), now)
+		}
+	}
+	sum := 0
+	for _, n := range asked {
+		if sum += n; n > 2 {
+			t.Errorf("one endpoint was asked %d times, and others wait for the first time", n)
+		}
+	}
+	if most := int(tenantRate * float64(seconds*time.Second+rateBurst) / float64(cost)); sum > most+1 || sum < most*9/10 || others != seconds {
+		t.Errorf("%d questions of the greedy namespace, at most %d are allowed; %d of the other one, want %d", sum, most, others, seconds)
+	}
+	if len(c.rates.of) > 2 {
+		t.Errorf("rates of %d namespaces", len(c.rates.of))
+	}
+}
+
+// TestRecalled: what failed before a restart fails until it has answered, and is asked first.
+func TestRecalled(t *testing.T) {
+	c := checkerWith(func() float64 { return 1 })
+	check := tcpCheck()
+	c.Set(web, check, targets(2), start)
+	f := state.Failure{Protocol: state.TCP, At: target(0).At, Since: start.Add(-time.Hour)}
+	c.restore(web, check, target(0), &f, start)
+	is := c.of(web, check, target(0))
+	if list := c.Due(start); len(list) != 1 || list[0].Target != target(0) || !is.down || is.since != f.Since {
+		t.Fatalf("asked are %v; %+v", list, is)
+	} else {
+		c.Answered(list[0], answerIs(true), start)
+	}
+	for n := 1; is.down; n++ {
+		if n == int(check.Rise) {
+			t.Fatalf("it fails after %d good answers", n)
+		}
+		now := is.next
+		for _, q := range c.Due(now) {
+			c.Answered(q, answerIs(true), now)
+		}
+	}
+}
+
+// TestRandomChecks does anything in any order. The books are right after each step.
+func TestRandomChecks(t *testing.T) {
 	for seed := range uint64(200) {
 		r := rand.New(rand.NewPCG(seed, 7))
-		c, now := New(Settings{Jitter: r.Float64}), start
-		var open []Question
+		c, now := checkerWith(r.Float64), start
+		var open []checkQuestion
 		for range 300 {
 			now = now.Add(time.Duration(r.Int64N(int64(2 * time.Second))))
 			switch r.IntN(3) {
@@ -200,7 +281,7 @@ func TestRandom(t *testing.T) {
 				open = append(open, c.Due(now)...)
 			case 2:
 				for _, q := range open[:r.IntN(len(open)+1)] {
-					c.Answered(q, Result{Good: r.IntN(2) == 0}, now)
+					c.Answered(q, answerIs(r.IntN(2) == 0), now)
 				}
 				open = nil // the others never end
 			}
@@ -209,16 +290,20 @@ func TestRandom(t *testing.T) {
 	}
 }
 
-func verify(t *testing.T, c *Checker) {
+func verify(t *testing.T, c *checker) {
 	t.Helper()
 	tenants, asking, failing, waiting := map[string]int{}, map[string]int{}, 0, 0
 	for k, is := range c.checks {
 		tenants[k.namespace]++
 		failing += toInt(is.down)
-		if is.asking {
+		switch {
+		case is.asking:
 			asking[k.namespace]++
-		} else if waiting++; c.waiting[is.index] != is {
+		case is.ready:
+		case c.waiting[is.index] != is:
 			t.Fatal("a check is not where it should be in the queue")
+		default:
+			waiting++
 		}
 		for name := range is.users {
 			if svc := c.services[name]; svc == nil || svc.check != k.check || !slices.Contains(svc.targets, k.target) {
@@ -233,14 +318,14 @@ func verify(t *testing.T, c *Checker) {
 	}
 }
 
-// BenchmarkDue asks the endpoints of a Service that is larger and larger. What one question costs hardly grows.
-func BenchmarkDue(b *testing.B) {
+// BenchmarkDueChecks asks the endpoints of a Service that is larger and larger. What one question costs hardly grows.
+func BenchmarkDueChecks(b *testing.B) {
 	for _, n := range []int{1000, 10_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			c := New(Settings{Jitter: rand.Float64})
+			c := checkerWith(rand.Float64)
 			c.Set(web, tcpCheck(), targets(n), start)
 			for b.Loop() {
-				round(c, true, c.Next())
+				round(c, true, c.Next(start))
 			}
 		})
 	}
@@ -250,7 +335,7 @@ func BenchmarkDue(b *testing.B) {
 func BenchmarkSet(b *testing.B) {
 	for _, n := range []int{1000, 10_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			c, list := New(Settings{Jitter: rand.Float64}), targets(n)
+			c, list := checkerWith(rand.Float64), targets(n)
 			for i := 0; b.Loop(); i++ {
 				next := slices.Clone(list)
 				if i%2 > 0 {

@@ -1,4 +1,4 @@
-package outlier
+package endpointhealth
 
 import (
 	"cmp"
@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
@@ -70,11 +71,10 @@ const (
 	StateFailing                  // it fails the check of its Service
 	StateBackupInUse              // it is a backup endpoint and gets connections
 	StateBackupIdle               // it is a backup endpoint and gets none
-	StateSlowStart                // it has returned, and its weight grows
 )
 
 func (s State) String() string {
-	return [...]string{"calm", "suspected", "failed", "failing", "backup, in use", "backup, not used", "slow start"}[s]
+	return [...]string{"calm", "suspected", "failed", "failing", "backup, in use", "backup, not used"}[s]
 }
 
 // Status is one thing that is known of an endpoint.
@@ -85,8 +85,8 @@ type Status struct {
 	State    State
 	Since    time.Time // the zero time: it is not known, or says nothing
 	Reason   Reason
-	Answer   Answer // the latest one
-	Hold     Hold   // why it is not ejected although it failed
+	Answer   Fault // of the latest answer
+	Hold     Hold  // why it is not ejected although it failed
 	Services []state.Name
 	Ejected  []state.Name // those of the Services whose plans leave it out
 	// StillReady: it has failed for stillReadyTime, and its EndpointSlice calls it ready.
@@ -105,95 +105,148 @@ func (s Status) Same(o Status) bool {
 	return s.Endpoint == o.Endpoint && s.Protocol == o.Protocol && (s.State == o.State || backup(s.State) && backup(o.State))
 }
 
-// Status lists the endpoints that are suspected or failed, sorted by address.
-func (d *Detector) Status() []Status { return d.statuses(d.sorted()) }
-
-// StatusOf is Status of the endpoints of one Service.
-func (d *Detector) StatusOf(service state.Name) []Status {
-	return d.statuses(sorted(d.services[service]))
+// Statuses lists the endpoints that are suspected, failed, failing their checks, or backups, sorted by address. An endpoint
+// can be listed more than once. Any goroutine may call it.
+func (m *Monitor) Statuses() (list []Status) {
+	if m == nil {
+		return nil
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	list = m.suspects(m.detector.tracked)
+	for name, is := range m.services {
+		list = append(list, m.rows(name, is)...)
+	}
+	slices.SortStableFunc(list, Status.Compare)
+	return list
 }
 
-func (d *Detector) statuses(endpoints []*endpoint) (list []Status) {
-	for _, e := range endpoints {
-		if e.phase != calm {
-			s := d.status(e)
-			if e.phase == failed && e.hold == None && len(s.Ejected) == 0 {
-				s.Hold = d.planHold(e)
+// StatusesOf is Statuses of the endpoints of one Service. Any goroutine may call it.
+func (m *Monitor) StatusesOf(name state.Name) (list []Status) {
+	if m == nil {
+		return nil
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	list = m.suspects(m.detector.services[name])
+	if is := m.services[name]; is != nil {
+		list = append(list, m.rows(name, is)...)
+	}
+	slices.SortStableFunc(list, Status.Compare)
+	return list
+}
+
+// suspects tells of endpoints under suspicion.
+func (m *Monitor) suspects(endpoints map[netip.AddrPort]*endpoint) (list []Status) {
+	for _, e := range sorted(endpoints) {
+		if e.phase == calm {
+			continue
+		}
+		s := m.detector.status(e)
+		why := Observed
+		for _, member := range e.members {
+			is := m.services[member.Service]
+			if is == nil || !is.ejects {
+				continue
 			}
-			list = append(list, s)
+			c, _ := is.choice(state.TCP, e.at)
+			switch c.Use {
+			case plan.LeftOut:
+				s.Ejected = append(s.Ejected, member.Service)
+			case plan.KeptLast:
+				why = NobodyGood
+			default:
+				why = Limit
+			}
+		}
+		if s.State == StateFailed && s.Hold == None && len(s.Ejected) == 0 {
+			if s.Hold = m.detector.held(e); s.Hold == None {
+				s.Hold = why
+			}
+		}
+		list = append(list, s)
+	}
+	return list
+}
+
+// held returns why an endpoint is not among the failures that it belongs to.
+func (d *detector) held(e *endpoint) Hold {
+	for _, m := range e.members {
+		switch {
+		case d.fallen[m.Service]:
+			return Mass
+		case d.doubtful[m.Service]:
+			return Doubtful
+		}
+	}
+	return None
+}
+
+// rows tells of the endpoints of a Service that fail its check, and of its backups.
+func (m *Monitor) rows(name state.Name, is *watched) (list []Status) {
+	checks, o := m.checksOf(name, is)
+	idle := is.whyIdle()
+	for i := range is.choices {
+		c := &is.choices[i]
+		row := Status{Endpoint: c.At, Protocol: c.Protocol, Services: []state.Name{name}}
+		if checks != nil && checks[i] != nil && checks[i].down {
+			failing := row
+			failing.State, failing.Since, failing.Why = StateFailing, checks[i].since, checks[i].why
+			if failing.Hold = o.hold(checks[i], c.Local); failing.Hold == None {
+				failing.Hold = holdOfUse(c.Use)
+			}
+			list = append(list, failing)
+		}
+		switch {
+		case !c.Backup:
+		case c.Use > plan.KeptShare:
+			row.State, row.Why = StateBackupIdle, idle
+			list = append(list, row)
+		case !is.onBackups.IsZero():
+			row.State, row.Since, row.Why = StateBackupInUse, is.onBackups, "no other endpoint is good"
+			list = append(list, row)
 		}
 	}
 	return list
 }
 
-func (d *Detector) sorted() []*endpoint { return sorted(d.tracked) }
+// whyIdle says why a backup endpoint is not used.
+func (w *watched) whyIdle() string {
+	has := func(uses ...plan.Use) bool {
+		return slices.ContainsFunc(w.choices, func(c plan.Choice) bool { return slices.Contains(uses, c.Use) })
+	}
+	switch {
+	case !w.onBackups.IsZero():
+		return "it is bad itself"
+	case has(plan.InUse, plan.KeptShare):
+		return "another endpoint is good"
+	}
+	return "no endpoint is good, and on-all-down is " + w.allDown.String()
+}
+
+func holdOfUse(u plan.Use) Hold {
+	switch u {
+	case plan.KeptLast:
+		return NobodyGood
+	case plan.KeptShare:
+		return Limit
+	}
+	return None
+}
 
 func sorted(endpoints map[netip.AddrPort]*endpoint) []*endpoint {
 	return slices.SortedFunc(maps.Values(endpoints), func(a, b *endpoint) int { return a.at.Compare(b.at) })
 }
 
-func (d *Detector) status(e *endpoint) Status {
+func (d *detector) status(e *endpoint) Status {
 	s := Status{
 		Endpoint: e.at, Protocol: state.TCP, Node: e.node(), State: e.state(), Since: e.since, Reason: e.reason, Answer: e.latest,
 		Hold: e.hold, StillReady: e.stillReady && e.ready(),
 	}
 	for _, m := range e.members {
 		s.Services = append(s.Services, m.Service)
-		if d.planned[m.Service].has(e.at) {
-			s.Ejected = append(s.Ejected, m.Service)
-		}
 	}
 	return s
-}
-
-// planHold returns why no plan leaves an endpoint out that may be ejected.
-func (d *Detector) planHold(e *endpoint) Hold {
-	why := Observed
-	for _, m := range e.members {
-		planned, ejects := d.planned[m.Service]
-		switch {
-		case planned.Mass:
-			return Mass
-		case ejects && d.doubtful[m.Service]:
-			return Doubtful
-		case ejects:
-			why = Limit
-		}
-	}
-	return why
-}
-
-// Ejection is what the plan of a Service leaves out.
-type Ejection struct {
-	Endpoints []netip.AddrPort // sorted
-	Mass      bool             // too many fell at once
-}
-
-// has reports whether an endpoint is ejected.
-func (e Ejection) has(at netip.AddrPort) bool {
-	_, found := slices.BinarySearchFunc(e.Endpoints, at, netip.AddrPort.Compare)
-	return found
-}
-
-// Planned records what the plan of a Service leaves out; nil: the Service does not eject, or is gone.
-func (d *Detector) Planned(service state.Name, is *Ejection, now time.Time) {
-	was := d.planned[service]
-	if is == nil || !d.Has(service) {
-		delete(d.planned, service)
-		is = &Ejection{}
-	} else {
-		d.planned[service] = *is
-	}
-	tell := func(kind Kind, list []netip.AddrPort) {
-		if len(list) > 0 {
-			d.notes = append(d.notes, Note{Kind: kind, At: now, Service: service, Endpoints: list})
-		}
-	}
-	tell(Ejected, without(is.Endpoints, was.Endpoints))
-	tell(Returned, without(was.Endpoints, is.Endpoints))
-	if is.Mass && !was.Mass {
-		d.notes = append(d.notes, Note{Kind: FellAtOnce, At: now, Service: service})
-	}
 }
 
 // without lists what is in the first list only. Both are sorted.
@@ -216,19 +269,19 @@ func (e *endpoint) state() State {
 	return StateCalm
 }
 
-func (d *Detector) note(kind Kind, e *endpoint, now time.Time) {
+func (d *detector) note(kind Kind, e *endpoint, now time.Time) {
 	d.notes = append(d.notes, Note{Kind: kind, At: now, Status: d.status(e)})
 }
 
 // Notes returns what happened since the last call.
-func (d *Detector) Notes() []Note {
+func (d *detector) Notes() []Note {
 	notes := d.notes
 	d.notes = nil
 	return notes
 }
 
 // Left returns how many suspicions found no room since the last call.
-func (d *Detector) Left() int {
+func (d *detector) Left() int {
 	n := d.left
 	d.left = 0
 	return n

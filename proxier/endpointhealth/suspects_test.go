@@ -1,4 +1,4 @@
-package outlier
+package endpointhealth
 
 import (
 	"fmt"
@@ -16,13 +16,13 @@ var web = state.Name{Namespace: "shop", Name: "web"}
 // scene is a Service with ten endpoints on five nodes, number i on node i%5.
 type scene struct {
 	t    *testing.T
-	d    *Detector
+	d    *detector
 	now  time.Time
 	pool []netip.AddrPort
 }
 
 func newScene(t *testing.T) *scene {
-	s := &scene{t: t, now: time.Unix(1e9, 0), d: New(Settings{MaxEjected: 50, Jitter: func() float64 { return 0 }})}
+	s := &scene{t: t, now: time.Unix(1e9, 0), d: newDetector(func() float64 { return 0 })}
 	for i := range 10 {
 		s.pool = append(s.pool, endpointNo(i))
 	}
@@ -38,7 +38,7 @@ func (s *scene) suspect(numbers ...int) {
 }
 
 // answer asks everyone whose time has come. Only some endpoints answer, and the witnesses.
-func (s *scene) answer(a Answer, numbers ...int) {
+func (s *scene) answer(a Fault, numbers ...int) {
 	for range 2 { // the first answers have witnesses asked
 		for _, q := range s.d.Due(s.now) {
 			if q.Witnesses {
@@ -53,7 +53,7 @@ func (s *scene) answer(a Answer, numbers ...int) {
 }
 
 // fail suspects endpoints and has all of them give two bad answers.
-func (s *scene) fail(a Answer, reached bool, w Witnesses, numbers ...int) {
+func (s *scene) fail(a Fault, reached bool, w Witnesses, numbers ...int) {
 	s.suspect(numbers...)
 	for range 2 {
 		for _, q := range s.d.Due(s.now) {
@@ -81,7 +81,7 @@ var other = state.Name{Namespace: "shop", Name: "near"}
 func (s *scene) share(i int) {
 	w := Word{Ready: true, Node: fmt.Sprint("node-", i%5)}
 	s.d.Suspect(endpointNo(i), Unanswered, []Member{{Service: web, Word: w, Nodes: 5}, {Service: other, Word: w, Nodes: 5}}, s.now)
-	s.fail(Silent, true, SomeAnswer)
+	s.fail(NoAnswer, true, SomeAnswer)
 	s.ejects(None, i)
 }
 
@@ -90,21 +90,26 @@ func (s *scene) refresh(service state.Name, w Word) {
 	s.d.Refresh(service, func(netip.AddrPort) (Word, int, bool) { return w, 5, true }, s.now)
 }
 
-// ejects checks which endpoints are ejected, by number, and why others that failed are not.
+// ejects checks which endpoints are told as failed, by number, and why others that failed are not.
 func (s *scene) ejects(held Hold, numbers ...int) {
 	s.t.Helper()
-	out, mass := s.d.Eject(web, s.pool)
-	s.d.Planned(web, &Ejection{Endpoints: slices.SortedFunc(slices.Values(out), netip.AddrPort.Compare), Mass: mass}, s.now)
-	var want []netip.AddrPort
+	var out, want []netip.AddrPort
+	for _, f := range s.d.failures(web, s.now) {
+		out = append(out, f.At)
+	}
 	for _, i := range numbers {
 		want = append(want, endpointNo(i))
 	}
 	if !slices.Equal(out, want) {
-		s.t.Errorf("%v are ejected; wanted %v", out, want)
+		s.t.Errorf("%v are told; wanted %v", out, want)
 	}
-	for _, is := range s.d.Status() {
-		if is.State == StateFailed && len(is.Ejected) == 0 && is.Hold != held {
-			s.t.Errorf("%s is held because %q; wanted %q", is.Endpoint, is.Hold, held)
+	for at, e := range s.d.tracked {
+		hold := e.hold
+		if hold == None {
+			hold = s.d.held(e)
+		}
+		if e.phase == failed && !slices.Contains(out, at) && hold != held {
+			s.t.Errorf("%s is held because %q; wanted %q", at, hold, held)
 		}
 	}
 }
@@ -115,16 +120,16 @@ func TestDetector(t *testing.T) {
 		do   func(*scene)
 	}{
 		{"one node dies: its endpoints are ejected", func(s *scene) {
-			s.fail(Silent, true, SomeAnswer, 1, 6)
+			s.fail(NoAnswer, true, SomeAnswer, 1, 6)
 			s.ejects(None, 1, 6)
 		}},
 		{"one bad answer is not enough", func(s *scene) {
 			s.d.Suspect(endpointNo(1), Unanswered, []Member{{Service: web}}, s.now)
-			s.d.Answered(s.d.Due(s.now)[0].At, Silent, true, s.now)
+			s.d.Answered(s.d.Due(s.now)[0].At, NoAnswer, true, s.now)
 			s.ejects(None)
 		}},
 		{"this node has lost its network", func(s *scene) {
-			s.fail(Silent, true, AllSilent, 1)
+			s.fail(NoAnswer, true, AllSilent, 1)
 			s.ejects(Uplink)
 		}},
 		{"no route, and nobody to ask", func(s *scene) {
@@ -132,7 +137,7 @@ func TestDetector(t *testing.T) {
 			s.ejects(Uplink)
 		}},
 		{"no witness: a cluster of two nodes", func(s *scene) {
-			s.fail(Silent, true, NoWitness, 1)
+			s.fail(NoAnswer, true, NoWitness, 1)
 			s.ejects(None, 1)
 		}},
 		{"the host answers", func(s *scene) {
@@ -140,34 +145,34 @@ func TestDetector(t *testing.T) {
 			s.ejects(HostAlive)
 		}},
 		{"the node could never ask", func(s *scene) {
-			s.fail(Silent, false, SomeAnswer, 1)
+			s.fail(NoAnswer, false, SomeAnswer, 1)
 			s.ejects(NeverReached)
 		}},
 		{"three of five nodes fall at once", func(s *scene) {
-			s.fail(Silent, true, SomeAnswer, 1, 2, 3)
+			s.fail(NoAnswer, true, SomeAnswer, 1, 2, 3)
 			s.ejects(Mass)
 		}},
 		{"the next answer of two others decides whether three fall at once", func(s *scene) {
 			s.suspect(1, 2, 3)
-			s.answer(Silent, 1, 2, 3)
-			s.answer(Silent, 1)
+			s.answer(NoAnswer, 1, 2, 3)
+			s.answer(NoAnswer, 1)
 			s.ejects(Doubtful)
-			s.answer(Good, 2, 3)
+			s.answer(NoFault, 2, 3)
 			s.ejects(None, 1)
 			s.suspect(2, 3)
-			s.answer(Silent, 2, 3)
+			s.answer(NoAnswer, 2, 3)
 			s.ejects(None, 1) // it was ejected before
 		}},
 		{"three of five nodes fall one after the other", func(s *scene) {
 			for _, i := range []int{1, 2, 3} {
-				s.fail(Silent, true, SomeAnswer, i)
+				s.fail(NoAnswer, true, SomeAnswer, i)
 				s.now = s.now.Add(massWindow)
 			}
 			s.ejects(None, 1, 2, 3)
 		}},
-		{"refusals on all nodes are no network failure, but the limit holds", func(s *scene) {
+		{"refusals on all nodes are no network failure", func(s *scene) {
 			s.fail(Refused, true, SomeAnswer, 0, 1, 2, 3, 4, 5)
-			s.ejects(Limit, 0, 1, 2, 3, 4)
+			s.ejects(None, 0, 1, 2, 3, 4, 5)
 		}},
 		{"a Service says that an endpoint is not ready: it stays out of the other one", func(s *scene) {
 			s.share(1)
@@ -179,14 +184,18 @@ func TestDetector(t *testing.T) {
 			s.refresh(other, Word{Node: "node-2", Ready: true})
 			s.ejects(None)
 		}},
-		{"all refuse: nothing is left to choose", func(s *scene) {
-			s.fail(Refused, true, SomeAnswer, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9)
-			s.ejects(Limit)
+		{"refusals are told while too many others fall at once", func(s *scene) {
+			s.fail(NoAnswer, true, SomeAnswer, 1, 2, 3)
+			s.fail(Refused, true, SomeAnswer, 4)
+			s.ejects(Mass, 4)
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.do(newScene(t)) })
 	}
 }
+
+// first is the status of the first endpoint.
+func (s *scene) first() Status { return s.d.status(sorted(s.d.tracked)[0]) }
 
 // TestStillReady: an endpoint that has failed for a minute while its slice calls it ready may fail only from here. It is
 // said once, and no more when the slice says otherwise.
@@ -200,30 +209,30 @@ func TestStillReady(t *testing.T) {
 		}
 		return n
 	}
-	s.fail(Silent, true, SomeAnswer, 1)
+	s.fail(NoAnswer, true, SomeAnswer, 1)
 	for range 10 {
 		s.now = s.now.Add(stillReadyTime / 11)
-		s.fail(Silent, true, SomeAnswer)
+		s.fail(NoAnswer, true, SomeAnswer)
 	}
-	if n, is := told(), s.d.Status()[0]; n != 0 || is.StillReady {
+	if n, is := told(), s.first(); n != 0 || is.StillReady {
 		t.Errorf("after %s: %d notes, %+v", s.now.Sub(is.Since), n, is)
 	}
 	for range 3 {
 		s.now = s.now.Add(longestPause)
-		s.fail(Silent, true, SomeAnswer)
+		s.fail(NoAnswer, true, SomeAnswer)
 	}
-	if n, is := told(), s.d.Status()[0]; n != 1 || !is.StillReady {
+	if n, is := told(), s.first(); n != 1 || !is.StillReady {
 		t.Errorf("after %s: %d notes, %+v; wanted one", s.now.Sub(is.Since), n, is)
 	}
 	s.refresh(web, Word{Node: "node-1"})
-	if s.d.Status()[0].StillReady {
+	if s.first().StillReady {
 		t.Error("the slice does not call it ready any more, and the status says that it does")
 	}
-	s.fail(Silent, true, SomeAnswer, 2)
+	s.fail(NoAnswer, true, SomeAnswer, 2)
 	s.refresh(web, Word{Node: "node-1"})
 	for range 10 {
 		s.now = s.now.Add(longestPause)
-		s.fail(Silent, true, SomeAnswer)
+		s.fail(NoAnswer, true, SomeAnswer)
 	}
 	if n := told(); n != 0 {
 		t.Errorf("%d notes about an endpoint that is not called ready", n)
@@ -234,7 +243,7 @@ func TestStillReady(t *testing.T) {
 func BenchmarkAnswer(b *testing.B) {
 	for _, n := range []int{100, 1000} {
 		b.Run(fmt.Sprint("endpoints=", n), func(b *testing.B) {
-			d, now := New(Settings{MaxEjected: 50, Jitter: rand.Float64}), time.Unix(1e9, 0)
+			d, now := newDetector(rand.Float64), time.Unix(1e9, 0)
 			for i := range n {
 				at := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), 80)
 				d.Suspect(at, Refusing, []Member{{Service: web, Refusals: true, Nodes: 9}}, now)
@@ -245,28 +254,27 @@ func BenchmarkAnswer(b *testing.B) {
 				}
 				d.Notes()
 			}
-			for len(d.failures) < n {
+			for len(d.fallenOut) < n {
 				now = now.Add(crowded)
 				answer()
 			}
 			for b.Loop() {
-				now = d.failures[0].next
+				now = d.fallenOut[0].next
 				answer()
 			}
 		})
 	}
 }
 
-// BenchmarkDue asks who is due among n failed endpoints, plans their Service, and lists them all. Ten times as many
-// take about ten times as long.
+// BenchmarkDue asks who is due among n failed endpoints, and lists what their Service is told. Ten times as many take about
+// ten times as long.
 func BenchmarkDue(b *testing.B) {
 	for _, n := range []int{100, 1000} {
 		b.Run(fmt.Sprint("endpoints=", n), func(b *testing.B) {
-			d, now := New(Settings{MaxEjected: 50, Jitter: func() float64 { return 0 }}), time.Unix(1e9, 0)
-			pool := []netip.AddrPort{netip.MustParseAddrPort("10.1.0.1:80")}
+			d, now := newDetector(func() float64 { return 0 }), time.Unix(1e9, 0)
 			for i := range n {
-				pool = append(pool, netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), 80))
-				d.Suspect(pool[i+1], Refusing, []Member{{Service: web, Refusals: true, Nodes: 9}}, now)
+				at := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), 80)
+				d.Suspect(at, Refusing, []Member{{Service: web, Refusals: true, Nodes: 9}}, now)
 			}
 			for range n {
 				now = now.Add(crowded)
@@ -279,10 +287,8 @@ func BenchmarkDue(b *testing.B) {
 				for _, q := range d.Due(now) {
 					d.Answered(q.At, Refused, true, now.Add(-time.Hour))
 				}
-				out, _ := d.Eject(web, pool)
-				d.Planned(web, &Ejection{Endpoints: out}, now)
-				if len(d.Status()) != n || len(out) != (n+1)/2 {
-					b.Fatal(len(d.Status()), len(out))
+				if list := d.failures(web, now); len(list) != n {
+					b.Fatal(len(list))
 				}
 				d.Notes()
 			}

@@ -1,4 +1,4 @@
-package outlier
+package endpointhealth
 
 import (
 	"net/netip"
@@ -22,23 +22,7 @@ func (r Reason) String() string {
 	return [...]string{"unanswered", "refusing", "same node"}[r]
 }
 
-// Answer is the end of a question.
-type Answer uint8
-
-// The answers.
-const (
-	Good        Answer = iota // the endpoint accepted a connection
-	Refused                   // it reset the connection
-	Silent                    // nothing came back, also not from another port of its host
-	HostAnswers               // nothing came back, but another port of its host answers
-	NoRoute                   // this node has no route to it
-)
-
-func (a Answer) String() string {
-	return [...]string{"good", "refused", "silent", "host answers", "no route"}[a]
-}
-
-// Hold is why a failed endpoint is not ejected.
+// Hold is why a failed endpoint gets connections all the same.
 type Hold uint8
 
 // The holds.
@@ -88,7 +72,7 @@ const (
 	calm // a good answer has just cleared it
 )
 
-// endpoint is what the Detector knows of an endpoint under suspicion.
+// endpoint is what the detector knows of an endpoint under suspicion.
 type endpoint struct {
 	at       netip.AddrPort
 	members  []Member // never empty
@@ -97,11 +81,11 @@ type endpoint struct {
 	since    time.Time // of the phase
 	fails    int       // bad answers in a row
 	rises    int       // good answers in a row
-	latest   Answer
+	latest   Fault     // of the latest answer
 	hold     Hold
 	fell     bool // it failed without a word, as an endpoint of a dead node does
 	asking   bool
-	queue    *queue        // nil: it is being asked
+	queue    *suspectQueue // nil: it is being asked
 	index    int           // in the queue
 	next     time.Time     // when to ask again; of a calm one: when to forget it
 	pause    time.Duration // between questions to a failed one

@@ -1,0 +1,63 @@
+package state
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"time"
+)
+
+// Failure is an endpoint of a Service that is not good at this time.
+type Failure struct {
+	Protocol Protocol
+	At       netip.AddrPort
+	Since    time.Time
+	// Sure means that the endpoint, or its host, has answered, and the answer is bad. Silence may be the fault of the
+	// network of this node, or of a network policy, so no more than a share of a pool is left out because of it.
+	Sure bool
+}
+
+// Compare orders failures by endpoint.
+func (f Failure) Compare(o Failure) int {
+	return cmp.Or(f.At.Compare(o.At), cmp.Compare(f.Protocol, o.Protocol))
+}
+
+// Health has the endpoints of a Service that are not good, sorted by Compare. It is never changed in place.
+type Health []Failure
+
+// SetHealth replaces what is known about the endpoints of a Service; nil: all of them are good. It is a change of the
+// Service like any other. Health may come before the Service, until MarkSynced: what has no Service by then is forgotten.
+func (s *Store) SetHealth(n Name, h Health) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.synced && s.services[n] == nil || slices.Equal(s.health[n], h) {
+		return
+	}
+	if s.health[n] = h; len(h) == 0 {
+		delete(s.health, n)
+	}
+	s.touch(n, healthChanged)
+}
+
+// Health returns what is known about the endpoints of a Service.
+func (s *Store) Health(n Name) Health {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.health[n]
+}
+
+// PlanAgain has a Service planned again, although nothing of it has changed.
+func (s *Store) PlanAgain(n Name) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.touch(n, healthChanged)
+}
+
+// forgetHealth forgets the health of what is no Service. The caller holds mu.
+func (s *Store) forgetHealth() {
+	for n := range s.health {
+		if s.services[n] == nil {
+			delete(s.health, n)
+		}
+	}
+}
