@@ -2,26 +2,21 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
-	"github.com/fsnotify/fsnotify"
 	"github.com/spf13/pflag"
 
 	"github.com/verdict-proxy/verdict/cmd/verdict/nodesetup"
 	"github.com/verdict-proxy/verdict/config"
+	"github.com/verdict-proxy/verdict/proxier/source"
 )
-
-// quietTime is how long the configuration file must be quiet before it is read again: an editor writes several times,
-// and a ConfigMap changes by several operations on its folder.
-const quietTime = 200 * time.Millisecond
 
 // liveFlags are the flags whose change takes effect without a restart. goLive makes it so.
 var liveFlags = []string{
@@ -56,38 +51,27 @@ func follow(ctx context.Context, c *commandLine, live func(*config.Settings) err
 	if c.file == "" {
 		return nil
 	}
-	watcher, err := fsnotify.NewWatcher()
-	if err != nil {
-		return fmt.Errorf("follow the configuration file %s: %w", c.file, err)
-	}
-	defer watcher.Close()
-	// The folder tells of the file that is renamed into place, and of the symbolic links of a ConfigMap.
-	if err := watcher.Add(filepath.Dir(c.file)); err != nil {
-		return fmt.Errorf("follow the configuration file %s: %w", c.file, err)
-	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
 	f := follower{present: c, live: live, log: log}
-	quiet := time.NewTimer(0) // the file may have changed before the watch
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-watcher.Events:
-			quiet.Reset(quietTime)
-		case err := <-watcher.Errors:
-			log.Warn("events of the configuration file were lost; reading it again", "file", c.file, "error", err)
-			quiet.Reset(quietTime)
-		case <-quiet.C:
-			if err := f.read(); err != nil {
-				return err
-			}
+	var restart error
+	err := source.FollowFile(ctx, c.file, func() bool {
+		if restart == nil {
+			restart = f.read()
 		}
-	}
+		if restart != nil {
+			stop()
+		}
+		return f.refused == ""
+	}, log)
+	return cmp.Or(restart, err)
 }
 
 // follower compares the configuration file with the settings in force.
 type follower struct {
 	present *commandLine
 	content []byte // what was read the last time
+	refused string // why the latest file was not used; "": it was
 	live    func(*config.Settings) error
 	log     *slog.Logger
 }
@@ -96,6 +80,7 @@ type follower struct {
 func (f *follower) read() error {
 	content, err := os.ReadFile(f.present.file)
 	if err == nil && bytes.Equal(content, f.content) {
+		f.refused = ""
 		return nil
 	}
 	var next *commandLine
@@ -107,10 +92,16 @@ func (f *follower) read() error {
 		f.refuse(err)
 		return nil
 	}
+	f.refused = ""
 	return f.apply(next)
 }
 
+// refuse logs why a file is not used; once for each reason, because the file is looked at regularly.
 func (f *follower) refuse(err error) {
+	if f.refused == err.Error() {
+		return
+	}
+	f.refused = err.Error()
 	f.log.Error("the configuration file has changed and cannot be used; the previous configuration stays in force",
 		"file", f.present.file, "error", oneLine(err))
 }

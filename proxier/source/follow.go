@@ -3,6 +3,7 @@ package source
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"path/filepath"
 	"slices"
 	"time"
@@ -10,7 +11,7 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// The times of the manifest directory. Programs make several changes to a directory where the user means one. So the
+// The times of a directory that is followed: that of the manifests, or that of the configuration file. Programs make several changes to a directory where the user means one. So the
 // follower waits until the directory has been quiet for a moment, up to a limit. It also reads the directory at regular
 // times, for network mounts that send no events and for links further up in the path.
 const (
@@ -25,29 +26,42 @@ const (
 // Run loads the directory and follows its changes until the context ends. It returns an error if the directory cannot
 // be read at the start. If the directory disappears later, its objects stay in force.
 func (m *Manifests) Run(ctx context.Context) error {
-	watcher, err := fsnotify.NewWatcher()
-	if err != nil {
-		return fmt.Errorf("watch manifest directory %s: %w; if the limit of inotify instances is reached, raise fs.inotify.max_user_instances", m.dir, err)
-	}
-	defer func() {
-		if err := watcher.Close(); err != nil {
-			m.log.Warn("cannot close the watch of the manifest directory; it ends with the process", "error", err)
-		}
-	}()
-	follower := follower{manifests: m, watcher: watcher, every: regularLook}
-	if err := follower.look(); err != nil {
-		return err
-	}
-	m.loaded.Do(func() { close(m.synced) })
-	follower.retryLater(m.hasUnreadable())
-	return follower.follow(ctx)
+	return m.follower().run(ctx, func() { m.loaded.Do(func() { close(m.synced) }) })
 }
 
-// follower reads the directory again when something happens in it.
+func (m *Manifests) follower() *follower {
+	return &follower{
+		dir: m.dir, what: "manifest directory", links: func() []string { return m.links },
+		scan: m.scan, unread: m.hasUnreadable, log: m.log, every: regularLook,
+	}
+}
+
+// FollowFile calls a function now, and again whenever the file may have changed, until the context ends. The function
+// reports whether it could read the file; if not, it is soon called again.
+func FollowFile(ctx context.Context, file string, read func() bool, log *slog.Logger) error {
+	unread := false
+	f := follower{
+		dir: filepath.Dir(file), what: "directory of " + file, links: func() []string { return []string{filepath.Base(file)} },
+		scan: func() error {
+			unread = !read()
+			return nil
+		},
+		unread: func() bool { return unread }, log: log, every: regularLook,
+	}
+	return f.run(ctx, func() {})
+}
+
+// follower reads a directory again when something happens in it.
 type follower struct {
-	manifests *Manifests
-	watcher   *fsnotify.Watcher
-	every     time.Duration
+	dir     string
+	what    string          // the directory, for the log
+	links   func() []string // names in it that may be links
+	scan    func() error    // reads the directory
+	unread  func() bool     // reports whether a file could not be read
+	log     *slog.Logger
+	every   time.Duration
+	watcher *fsnotify.Watcher
+
 	linked    bool // files link into the directory's parent
 	lost      bool // the directory cannot be read
 	unwatched bool // a directory cannot be watched
@@ -56,15 +70,33 @@ type follower struct {
 	retry   <-chan time.Time // when to read again; nil: at the regular time
 }
 
+// run reads the directory, and follows it when that works.
+func (f *follower) run(ctx context.Context, read func()) (err error) {
+	if f.watcher, err = fsnotify.NewWatcher(); err != nil {
+		return fmt.Errorf("watch %s %s: %w; if the limit of inotify instances is reached, raise fs.inotify.max_user_instances", f.what, f.dir, err)
+	}
+	defer func() {
+		if err := f.watcher.Close(); err != nil {
+			f.log.Warn("cannot close a watch; it ends with the process", "watched", f.what, "error", err)
+		}
+	}()
+	if err := f.look(); err != nil {
+		return err
+	}
+	read()
+	f.retryLater(f.unread())
+	return f.follow(ctx)
+}
+
 // look reads the directory. If the files link into directories that were not watched, it watches those and reads once
 // more, because they may have changed in between.
 func (f *follower) look() error {
 	f.rewatch()
-	if err := f.manifests.scan(); err != nil {
+	if err := f.scan(); err != nil {
 		return err
 	}
 	if f.rewatch() {
-		return f.manifests.scan()
+		return f.scan()
 	}
 	return nil
 }
@@ -89,7 +121,7 @@ func (f *follower) follow(ctx context.Context) error {
 				return f.ended()
 			}
 			// The usual error is an overflow: some events are lost, so all files must be read.
-			f.manifests.log.Warn("the watch of the manifest directory reported an error; reading all files again", "error", err)
+			f.log.Warn("a watch reported an error; reading all files again", "watched", f.what, "error", err)
 			pending.happened(time.Now())
 		case <-pending.over():
 			pending = settling{}
@@ -103,21 +135,20 @@ func (f *follower) follow(ctx context.Context) error {
 }
 
 func (f *follower) ended() error {
-	return fmt.Errorf("watch manifest directory %s: the watch ended, so changes are no longer seen", f.manifests.dir)
+	return fmt.Errorf("watch %s %s: the watch ended, so changes are no longer seen", f.what, f.dir)
 }
 
 // again reads the directory after the start. A directory that cannot be read then does not end the follower.
 func (f *follower) again() {
-	log := f.manifests.log
 	err := f.look()
 	if err != nil && !f.lost {
-		log.Warn("cannot read the manifest directory; its objects stay in force until it can be read", "error", err)
+		f.log.Warn("cannot read the manifest directory; its objects stay in force until it can be read", "error", err)
 	}
 	if err == nil && f.lost {
-		log.Info("the manifest directory can be read again", "dir", f.manifests.dir)
+		f.log.Info("the manifest directory can be read again", "dir", f.dir)
 	}
 	f.lost = err != nil
-	f.retryLater(err != nil || f.manifests.hasUnreadable())
+	f.retryLater(err != nil || f.unread())
 }
 
 // retryLater schedules the next attempt if something could not be read.
@@ -132,14 +163,14 @@ func (f *follower) retryLater(wanted bool) {
 
 // concerns reports whether an event matters. Events of other entries in the parent of the directory do not.
 func (f *follower) concerns(event fsnotify.Event) bool {
-	dir, err := filepath.Abs(f.manifests.dir)
+	dir, err := filepath.Abs(f.dir)
 	return err != nil || f.linked || filepath.Dir(event.Name) != filepath.Dir(dir) || event.Name == dir
 }
 
 // rewatch watches exactly these directories: the manifest directory, its parent, which shows when the manifest
 // directory or a link to it is replaced, and the directories of linked files. It reports whether one of them is new.
 func (f *follower) rewatch() bool {
-	wanted, linked := f.manifests.directories()
+	wanted, linked := f.directories()
 	f.linked = linked
 	watched := f.watcher.WatchList()
 	for _, dir := range watched {
@@ -161,8 +192,8 @@ func (f *follower) rewatch() bool {
 		added = true
 	}
 	if failure != nil && !f.unwatched {
-		f.manifests.log.Warn("cannot watch a manifest directory; reading it at regular times instead",
-			"error", failure, "every", f.every)
+		f.log.Warn("cannot watch a directory; reading it at regular times instead",
+			"watched", f.what, "error", failure, "every", f.every)
 	}
 	f.unwatched = failure != nil
 	return added
@@ -170,8 +201,8 @@ func (f *follower) rewatch() bool {
 
 // directories returns the directories in which a change may matter. linked reports whether files link into the parent
 // of the manifest directory.
-func (m *Manifests) directories() (dirs []string, linked bool) {
-	abs, err := filepath.Abs(m.dir)
+func (f *follower) directories() (dirs []string, linked bool) {
+	abs, err := filepath.Abs(f.dir)
 	if err != nil {
 		return nil, false
 	}
@@ -182,7 +213,7 @@ func (m *Manifests) directories() (dirs []string, linked bool) {
 		return dirs, false // gone: an event of the parent shows when it is back
 	}
 	dirs = append(dirs, resolved)
-	for _, name := range m.links {
+	for _, name := range f.links() {
 		if target, err := filepath.EvalSymlinks(filepath.Join(resolved, name)); err == nil {
 			dirs = append(dirs, filepath.Dir(target))
 			linked = linked || filepath.Dir(target) == parent

@@ -265,7 +265,8 @@ func TestFollowWithoutEvents(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer watcher.Close()
-			follower := follower{manifests: f.m, watcher: watcher, every: tt.every}
+			follower := f.m.follower()
+			follower.watcher, follower.every = watcher, tt.every
 			f.write("a.yaml", service("web", "10.96.0.2"))
 			stop := run(t, follower.follow)
 			defer stop()
@@ -287,7 +288,7 @@ func TestFollowEndsWithItsWatch(t *testing.T) {
 	if err := watcher.Close(); err != nil {
 		t.Fatal(err)
 	}
-	follower := follower{manifests: f.m, watcher: watcher, every: time.Hour}
+	follower := follower{dir: f.dir, watcher: watcher, every: time.Hour}
 	if err := follower.follow(t.Context()); err == nil || !strings.Contains(err.Error(), f.dir) {
 		t.Errorf("got %v, want an error that names the directory", err)
 	}

@@ -105,7 +105,8 @@ func manyFiles(t testing.TB, n int) (f *follower, write func(i, port int)) {
 	}
 	t.Cleanup(func() { watcher.Close() })
 	m := NewManifests(ManifestsOptions{Dir: dir, NodeName: "n1", Store: state.NewStore(), Log: slog.New(slog.DiscardHandler)})
-	f = &follower{manifests: m, watcher: watcher, every: regularLook}
+	f = m.follower()
+	f.watcher = watcher
 	if err := f.look(); err != nil {
 		t.Fatal(err)
 	}
