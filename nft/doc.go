@@ -54,6 +54,7 @@
 //	conn.go         the netlink socket
 //	read.go         reading from the kernel
 //	changed.go      which service ports changed many elements
+//	claim.go        one process for each network namespace
 //	persist.go      trying again what the kernel failed to do
 //	survey.go       which chains, rules and sets the kernel has; ruledigest.go: tells whether a rule is the wanted one
 //	probe.go        what the kernel lacks of what the program needs

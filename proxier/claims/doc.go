@@ -17,6 +17,7 @@
 //
 //	claims.go  the register of frontends
 //	beside.go  external addresses at which node ports may answer
+//	host.go    cluster IPs that are addresses of this node
 //	kept.go    what external addresses must not take: cluster IPs and API servers
 //	key.go     what identifies a frontend, and how far a claim can be trusted
 //	strip.go   how a plan loses a frontend, and the Problem that reports it

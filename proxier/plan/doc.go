@@ -5,6 +5,7 @@
 //	types.go      the plan of a Service
 //	plan.go       the Planner: a Service, a family, a port
 //	endpoints.go  which endpoints are in which pool; sort.go sorts them
+//	choose.go     which of them are chosen, by their flags
 //	topology.go   which endpoints the topology hints allow
 //	fates.go      why an endpoint is in no pool, for those who ask
 //	limits.go     how much one Service may become

@@ -4,6 +4,7 @@
 //	types.go    the values; healthcheck.go: those about active checks, and their grammar
 //	problem.go  parts of objects that cannot be honored; text.go: limits for their texts
 //	store.go    the Store: sources write into it, the loop reads from it
+//	health.go   what is known of the health of endpoints
 //	queue.go    Turns: in which order the loop takes what changed, and others what waits
 //	counts.go   how many changes there were, and how many wait
 //
