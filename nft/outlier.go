@@ -103,12 +103,13 @@ func isReply() statement {
 		nil, expr.CmpOpEq, []byte{1}) // IP_CT_DIR_REPLY
 }
 
-// isReset matches TCP packets with the flag RST.
+// isReset matches TCP packets that refuse a connection. A reset has the flag ACK if it answers a first packet, which has none
+// itself (RFC 9293, 3.10.7.1). One without the flag answers a packet of a connection that the endpoint does not know.
 func isReset() statement {
-	const flagsOffset, rst = 13, 4
-	return compare("tcp flags & rst == rst",
+	const flagsOffset, flags = 13, 0x4 | 0x10
+	return compare("tcp flags & (rst | ack) == rst | ack",
 		&expr.Payload{DestRegister: firstRegister, Base: expr.PayloadBaseTransportHeader, Offset: flagsOffset, Len: 1},
-		[]byte{rst}, expr.CmpOpEq, []byte{rst})
+		[]byte{flags}, expr.CmpOpEq, []byte{flags})
 }
 
 // notToThisNode matches packets that leave for another host or for a pod.

@@ -226,6 +226,31 @@ func (top *topology) expectLate(t *testing.T, from string, q lab.Question) {
 	}
 }
 
+// TestAllRefuse: a client whose endpoints all refuse learns it from its second packet, whichever of them that reaches. The third
+// one would come 3 seconds after the first.
+func TestAllRefuse(t *testing.T) {
+	top, e := newHeldTopology(t, func(*Engine) {})
+	for _, f := range Families() {
+		mustSet(t, e, heldPort(f, 1, true, podEndpoint(f, "b", closedPort), podEndpoint(f, "c", closedPort)))
+	}
+	mustApply(t, e)
+	var wait sync.WaitGroup
+	for _, f := range Families() {
+		for _, fe := range heldPort(f, 1, true).Frontends {
+			for _, from := range senders() {
+				place := top.At(t, from)
+				wait.Go(func() {
+					r := place.Ask(question(tcp, fe.at(f)))
+					if r.Outcome != lab.Refused || r.Took < aSecond || r.Took > 3*aSecond {
+						t.Errorf("%s from %s: %s after %s; wanted: refused by the second packet", fe.at(f), from, r, r.Took)
+					}
+				})
+			}
+		}
+	}
+	wait.Wait()
+}
+
 // TestFullHeldBack: if the set of clients is full, refusals pass at once, and connections work as always.
 func TestFullHeldBack(t *testing.T) {
 	const size, clients = 2, 6

@@ -38,7 +38,7 @@ func newLane(b *testing.B, g nft.Globals) *lane {
 	g.PodCIDRs = []netip.Prefix{netip.MustParsePrefix(measure.ClientRange)}
 	e.SetGlobals(g)
 	port := nft.Port{Family: nft.IPv4, Name: "default/web:http", Protocol: 6, Frontends: []nft.Frontend{
-		{Addr: frontend.Addr(), Port: frontend.Port(), ClusterIP: true, Pool: nft.ClusterPool},
+		{Addr: frontend.Addr(), Port: frontend.Port(), ClusterIP: true, Pool: nft.ClusterPool, HoldsRefusals: g.Refusing},
 	}}
 	for i := range 10 {
 		port.Cluster = append(port.Cluster, nft.Endpoint{Addr: netip.AddrPortFrom(measure.Server(i), measure.ServerPort)})

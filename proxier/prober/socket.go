@@ -134,7 +134,7 @@ func (c *conn) close() {
 
 // late is when the flow is forgotten that begins with a datagram that comes too late. Later ones are the endpoint's own: it
 // could as well send datagrams that nobody asked for.
-const late = time.Second
+const late = 500 * time.Millisecond
 
 // Read reads a part of the answer.
 func (c *conn) Read(b []byte) (int, error) {
