@@ -1,6 +1,7 @@
 package endpointhealth
 
 import (
+	"container/heap"
 	"context"
 	"net/netip"
 	"slices"
@@ -72,6 +73,110 @@ func (r *rates) sweep(now time.Time) {
 	}
 }
 
+// checkQuestion is the question of a check.
+type checkQuestion struct {
+	Question
+	of *check
+}
+
+// Next returns when Due has something to say; the zero time: never.
+func (c *checker) Next(now time.Time) (at time.Time) {
+	switch {
+	case !c.ready.Empty():
+		return now.Add(checkPause)
+	case len(c.waiting) > 0:
+		return c.waiting[0].next
+	}
+	return at
+}
+
+// Due returns the questions whose time has come, as many as the rates allow. The caller asks each of them, and
+// reports the end with Answered. What the rates do not allow is late. Namespaces have turns.
+func (c *checker) Due(now time.Time) (list []checkQuestion) {
+	c.findReady(now)
+	var held []string
+	for c.running < maxAsking {
+		namespace, is, some := c.ready.Pop()
+		switch {
+		case !some:
+			c.releaseAll(held)
+			return list
+		case c.checks[is.key] != is:
+			continue // nobody wants it any more
+		case c.early(is, now):
+			continue
+		case c.asking[namespace] >= maxAskingOfTenant, !c.rates.take(namespace, c.cost(is.check.Kind), now):
+			c.ready.Push(namespace, is)
+			c.ready.Hold(namespace)
+			held = append(held, namespace)
+			continue
+		}
+		is.asking, is.ready, is.booked = true, false, false
+		c.turns[is.place].asked = now
+		c.asking[namespace]++
+		c.running++
+		is.next = now.Add(c.spread(is.check.Interval))
+		list = append(list, checkQuestion{Question{Target: is.target, Check: is.check}, is})
+	}
+	c.releaseAll(held)
+	return list
+}
+
+func (c *checker) releaseAll(namespaces []string) {
+	for _, n := range namespaces {
+		c.ready.Release(n)
+	}
+}
+
+// findReady moves the checks whose time has come from the heap to those that wait for the rates.
+func (c *checker) findReady(now time.Time) {
+	for len(c.waiting) > 0 && !now.Before(c.waiting[0].next) {
+		is := c.waiting[0]
+		if at := c.mayAsk(is, now); now.Before(at) {
+			is.next = at
+			heap.Fix(&c.waiting, 0)
+			continue
+		}
+		heap.Pop(&c.waiting)
+		is.ready = true
+		c.ready.Push(is.namespace, is)
+	}
+	if c.ready.Len() <= 2*len(c.checks)+1000 {
+		return
+	}
+	// A tenant whose checks come and go all the time must not make the queue long.
+	c.ready = state.NewTurns[*check]()
+	for _, is := range c.checks {
+		if is.ready {
+			c.ready.Push(is.namespace, is)
+		}
+	}
+}
+
+// mayAsk returns from when on a check may be asked.
+func (c *checker) mayAsk(is *check, now time.Time) time.Time {
+	t := c.turns[is.place]
+	switch {
+	case !is.booked:
+		is.booked = true
+		return c.book(t, is.check.Interval, now)
+	case !t.asked.IsZero() && now.Sub(t.asked) < is.check.Interval: // the turn before was late
+		return t.asked.Add(c.spread(is.check.Interval))
+	}
+	return now
+}
+
+// early puts a check back that is ready, and whose endpoint has just been asked by another one.
+func (c *checker) early(is *check, now time.Time) bool {
+	at := c.mayAsk(is, now)
+	if !now.Before(at) {
+		return false
+	}
+	is.next, is.ready = at, false
+	heap.Push(&c.waiting, is)
+	return true
+}
+
 // firstLooks finds out which endpoints answer this node at all. A network policy may keep the node away from an
 // endpoint that serves its clients: then the node's own questions say nothing. Only Services that eject are looked at.
 type firstLooks struct {
@@ -103,7 +208,7 @@ func newFirstLooks() firstLooks {
 	}
 }
 
-// set tells the endpoints of a Service that ejects, sorted; nil: it does not, or is gone.
+// set records the endpoints of a Service that ejects, sorted; nil: it does not, or it was deleted.
 func (l *firstLooks) set(name state.Name, list []netip.AddrPort) {
 	before := l.of[name]
 	if slices.Equal(before, list) {

@@ -106,7 +106,7 @@ func newChecker(jitter func() float64, cost func(state.CheckKind) time.Duration,
 // Has reports whether a Service has checks.
 func (c *checker) Has(name state.Name) bool { return c.services[name] != nil }
 
-// Set tells which endpoints of a Service are to be checked; no targets: none. It returns for how many there is no room.
+// Set records which endpoints of a Service are to be checked; no targets: none. It returns how many of them find no room.
 func (c *checker) Set(name state.Name, want *state.HealthCheck, targets []Target, now time.Time) (left int) {
 	slices.SortFunc(targets, Target.Compare)
 	targets = slices.Compact(targets)
@@ -272,110 +272,6 @@ type turn struct {
 	booked time.Time // the latest time at which a check is to ask
 }
 
-// checkQuestion is the question of a check.
-type checkQuestion struct {
-	Question
-	of *check
-}
-
-// Next returns when Due has something to say; the zero time: never.
-func (c *checker) Next(now time.Time) (at time.Time) {
-	switch {
-	case !c.ready.Empty():
-		return now.Add(checkPause)
-	case len(c.waiting) > 0:
-		return c.waiting[0].next
-	}
-	return at
-}
-
-// Due returns the questions whose time has come, as many as the rates allow. The caller asks each of them, and tells the
-// end by Answered. What the rates do not allow is late. Namespaces have turns.
-func (c *checker) Due(now time.Time) (list []checkQuestion) {
-	c.findReady(now)
-	var held []string
-	for c.running < maxAsking {
-		namespace, is, some := c.ready.Pop()
-		switch {
-		case !some:
-			c.releaseAll(held)
-			return list
-		case c.checks[is.key] != is:
-			continue // nobody wants it any more
-		case c.early(is, now):
-			continue
-		case c.asking[namespace] >= maxAskingOfTenant, !c.rates.take(namespace, c.cost(is.check.Kind), now):
-			c.ready.Push(namespace, is)
-			c.ready.Hold(namespace)
-			held = append(held, namespace)
-			continue
-		}
-		is.asking, is.ready, is.booked = true, false, false
-		c.turns[is.place].asked = now
-		c.asking[namespace]++
-		c.running++
-		is.next = now.Add(c.spread(is.check.Interval))
-		list = append(list, checkQuestion{Question{Target: is.target, Check: is.check}, is})
-	}
-	c.releaseAll(held)
-	return list
-}
-
-func (c *checker) releaseAll(namespaces []string) {
-	for _, n := range namespaces {
-		c.ready.Release(n)
-	}
-}
-
-// findReady moves the checks whose time has come from the heap to those that wait for the rates.
-func (c *checker) findReady(now time.Time) {
-	for len(c.waiting) > 0 && !now.Before(c.waiting[0].next) {
-		is := c.waiting[0]
-		if at := c.mayAsk(is, now); now.Before(at) {
-			is.next = at
-			heap.Fix(&c.waiting, 0)
-			continue
-		}
-		heap.Pop(&c.waiting)
-		is.ready = true
-		c.ready.Push(is.namespace, is)
-	}
-	if c.ready.Len() <= 2*len(c.checks)+1000 {
-		return
-	}
-	// A tenant whose checks come and go all the time must not make the queue long.
-	c.ready = state.NewTurns[*check]()
-	for _, is := range c.checks {
-		if is.ready {
-			c.ready.Push(is.namespace, is)
-		}
-	}
-}
-
-// mayAsk returns from when on a check may be asked.
-func (c *checker) mayAsk(is *check, now time.Time) time.Time {
-	t := c.turns[is.place]
-	switch {
-	case !is.booked:
-		is.booked = true
-		return c.book(t, is.check.Interval, now)
-	case !t.asked.IsZero() && now.Sub(t.asked) < is.check.Interval: // the turn before was late
-		return t.asked.Add(c.spread(is.check.Interval))
-	}
-	return now
-}
-
-// early puts a check back that is ready, and whose endpoint has just been asked by another one.
-func (c *checker) early(is *check, now time.Time) bool {
-	at := c.mayAsk(is, now)
-	if !now.Before(at) {
-		return false
-	}
-	is.next, is.ready = at, false
-	heap.Push(&c.waiting, is)
-	return true
-}
-
 // book takes the next free turn. Those of checks that have ended since are free again.
 func (c *checker) book(t *turn, interval time.Duration, now time.Time) time.Time {
 	if free := t.booked.Add(interval); t.booked.IsZero() || !now.Before(free) {
@@ -406,7 +302,7 @@ func (c *checker) ended(is *check) {
 	c.running--
 }
 
-// Answered tells the end of a question.
+// Answered records the end of a question.
 func (c *checker) Answered(q checkQuestion, a Answer, now time.Time) {
 	is := q.of
 	if c.checks[is.key] != is {
@@ -495,7 +391,7 @@ func (q *checkQueue) Pop() any {
 	return is
 }
 
-// restore tells that an endpoint failed the check of a Service before this process started. It is asked at once.
+// restore records that an endpoint failed the check of a Service before this process started. Its next check is due at once.
 func (c *checker) restore(name state.Name, want *state.HealthCheck, t Target, f *state.Failure, now time.Time) {
 	is := c.of(name, want, t)
 	if is == nil || is.passed || is.down || is.asking || is.ready {
@@ -511,33 +407,3 @@ func (c *checker) restore(name state.Name, want *state.HealthCheck, t Target, f 
 	heap.Fix(&c.waiting, is.index)
 	c.touch(is)
 }
-
-// CheckNote is a change of an endpoint that is checked.
-type CheckNote struct {
-	Failing  bool // otherwise it passes again
-	At       time.Time
-	Target   Target
-	Kind     state.CheckKind
-	Why      string
-	Services []state.Name // that ask for the check, sorted
-}
-
-// Notes returns what happened since the last call.
-func (c *checker) Notes() []CheckNote {
-	notes := c.notes
-	c.notes = nil
-	return notes
-}
-
-// take empties a set of Services, and lists them sorted.
-func takeNames[V any](set *map[state.Name]V) []state.Name {
-	if len(*set) == 0 {
-		return nil
-	}
-	names := slices.SortedFunc(maps.Keys(*set), state.Name.Compare)
-	*set = map[state.Name]V{}
-	return names
-}
-
-// Counts returns how many checks there are, and how many of them fail.
-func (c *checker) Counts() (all, failing int) { return len(c.checks), c.failing }

@@ -1,5 +1,5 @@
-// Package endpointhealth finds out which endpoints serve, and tells the store. It makes no plans: which endpoints of a pool
-// get connections is up to package plan.
+// Package endpointhealth finds out which endpoints serve, and writes it into the store. Package plan decides which endpoints
+// of a pool get connections.
 //
 //	kernel: connections       suspects.go        two bad answers
 //	without a reply       ---------------> suspected ----------> failed --+
@@ -20,15 +20,15 @@
 //
 // The files:
 //
-//	monitor.go   the parts, and what the loop tells of plans
+//	monitor.go   the parts, and what the loop reports of plans
 //	question.go  questions and answers
 //	suspects.go  endpoints that clients have doubts about; endpoint.go: what is known of one
 //	doubt.go     whether the fault is with this node's network
-//	checks.go    active checks: which there are, when each is due, and what its answers mean
+//	checks.go    active checks: which there are, and what their answers mean
 //	ask.go       who is asked when, and how much that may cost; first looks at endpoints
 //	permit.go    who may be asked
 //	walk.go      what walks over all slices: the Services of an endpoint, other endpoints of its node, witnesses
-//	publish.go   what the store is told
+//	publish.go   when the store is written
 //	memory.go    what outlives the process
-//	status.go    what is told of the present state; report.go: what the log, metrics and Events are told
+//	status.go    the state for commands and the page; report.go: log lines, metrics and Events
 package endpointhealth

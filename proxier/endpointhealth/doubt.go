@@ -8,7 +8,7 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// Witnesses tells what endpoints of other Services on other nodes answered.
+// Witnesses is what endpoints of other Services on other nodes answered.
 type Witnesses uint8
 
 // The answers of the witnesses.
@@ -47,7 +47,7 @@ func (w *witness) hold(e *endpoint, now time.Time) Hold {
 	return None
 }
 
-// Witnessed tells what the witnesses answered.
+// Witnessed records what the witnesses answered.
 func (d *detector) Witnessed(w Witnesses, now time.Time) {
 	d.witness.asking, d.witness.wanted = false, false
 	d.witness.latest, d.witness.at = w, now
@@ -81,7 +81,7 @@ func (d *detector) failingNodes() (nodes []string) {
 const massWindow = 10 * time.Second
 
 // mass reports whether endpoints of a Service on two or more nodes, and on at least half of its nodes, failed at the
-// same time. Then the cause is more likely between this node and the others than at each of them. Maybe tells that this
+// same time. Then the cause is more likely between this node and the others than at each of them. Maybe reports whether this
 // is so if the endpoints fail that have given one bad answer: the next answer decides, and until then no other endpoint is
 // ejected.
 func (d *detector) mass(service state.Name) (sure, maybe bool) {

@@ -23,8 +23,8 @@ type Memory interface {
 // maxRemembered bounds what is saved. A line of it takes 150 bytes.
 const maxRemembered = maxTracked + maxChecks
 
-// recall reads what the process before knew, and tells the store. What the Services of that time do not have any more is
-// forgotten when the store is complete.
+// recall reads the failures that the previous process saved, and writes them into the store. MarkSynced drops those of
+// Services that no longer exist.
 func (m *Monitor) recall() {
 	if m.Memory == nil {
 		return

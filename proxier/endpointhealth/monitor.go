@@ -3,7 +3,6 @@ package endpointhealth
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"net/netip"
@@ -38,15 +37,15 @@ type Options struct {
 	Ask    func(context.Context, *Question) Answer
 	Cost   func(state.CheckKind) time.Duration
 	Memory Memory // nil: failures are forgotten when the process ends
-	// Report hears what happened. It must not block.
+	// Report is called with what happened. It must not block.
 	Report func(Report)
 	// MayWrite reports whether a line about a namespace may be logged.
 	MayWrite func(namespace string, now time.Time) bool
 	Log      *slog.Logger
 }
 
-// Monitor finds out which endpoints are good, and tells the store. It works beside the loop: it has goroutines of its own
-// that wait for answers of the kernel and of endpoints. It decides nothing about pools, which is up to planning.
+// Monitor finds out which endpoints are good, and writes it into the store. It runs beside the loop, because it waits for
+// answers of the kernel and of endpoints. It decides nothing about pools, which is the work of package plan.
 //
 // While nothing is wrong, it reads two empty sets of the kernel five times a second, and remembers nothing of Services
 // that only observe.
@@ -63,8 +62,8 @@ type Monitor struct {
 	rates    *rates
 	services map[state.Name]*watched
 	recalled map[state.Name]state.Health // of the process before, until the Service is planned
-	behind   map[state.Name]bool         // Services whose health is to be told to the store
-	late     map[state.Name]bool         // the same, for those that must wait
+	behind   map[state.Name]bool         // Services whose health the store may not have
+	late     map[state.Name]bool         // those of them that must wait for publishPace
 	refusals bool                        // a Service has asked for it
 	uses     int                         // Services on backups
 	told     int                         // uses in the latest report
@@ -102,7 +101,7 @@ type watched struct {
 	problems  []state.Problem // of the latest Set
 }
 
-// New returns a Monitor that has not looked yet. It tells the store what the process before knew.
+// New returns a Monitor. It writes the failures that the previous process saved into the store.
 func New(o Options) *Monitor {
 	r := newRates()
 	m := &Monitor{
@@ -381,23 +380,7 @@ func (m *Monitor) drop(name state.Name) {
 	m.unsaved = true
 }
 
-// off is for a Service whose annotations have no effect, because a flag turns everything off.
-func (m *Monitor) off(svc *state.Service) (problems []state.Problem) {
-	add := func(annotation, reason string) {
-		problems = append(problems, state.Problem{
-			Kind: "Service", Object: svc.Name, Field: "metadata.annotations[verdict-proxy.github.io/" + annotation + "]", Reason: reason,
-		})
-	}
-	if mode := svc.Outliers.Mode; !m.detects() && (mode == state.OutlierObserve || mode == state.OutlierEject) {
-		add("outlier-detection", "--outlier-detection=off on this node: the annotation has no effect")
-	}
-	if svc.Check != nil && svc.Check.Kind != state.CheckOff && !m.Settings.ActiveChecks {
-		add("health-check", "--active-checks=false on this node: the annotation has no effect")
-	}
-	return problems
-}
-
-// setQuestions tells who is to be asked about the endpoints of a Service.
+// setQuestions chooses which endpoints of a Service are checked and looked at.
 func (m *Monitor) setQuestions(name state.Name, is *watched, now time.Time) []state.Problem {
 	var looks []netip.AddrPort
 	var targets []Target
@@ -427,26 +410,7 @@ func (m *Monitor) setQuestions(name state.Name, is *watched, now time.Time) []st
 	return notAsked(name, excluded, m.checker.Set(name, is.check, targets, now))
 }
 
-// notAsked tells a tenant that some endpoints are not checked, but not what this node knows about their addresses.
-func notAsked(name state.Name, excluded, left int) (problems []state.Problem) {
-	for _, is := range []struct {
-		n   int
-		why string
-	}{
-		{excluded, "this node does not ask their addresses"},
-		{left, "this node makes no more checks, or no more of this Service or namespace"},
-	} {
-		if is.n > 0 {
-			problems = append(problems, state.Problem{
-				Kind: "Service", Object: name, Field: "metadata.annotations[verdict-proxy.github.io/health-check]",
-				Reason: fmt.Sprintf("%d endpoints are not checked and count as good: %s", is.n, is.why),
-			})
-		}
-	}
-	return problems
-}
-
-// refresh tells the detector what the slices say of endpoints under suspicion.
+// refresh gives the detector the conditions that slices have for endpoints under suspicion.
 func (m *Monitor) refresh(name state.Name, list []*state.Slice, now time.Time) {
 	if !m.detector.Has(name) {
 		return
@@ -479,7 +443,7 @@ func (m *Monitor) restore(name state.Name, is *watched, list []*state.Slice, now
 	is.published = health
 }
 
-// chosen notes what a plan makes of the endpoints of a Service, and tells what is different.
+// chosen records what a plan makes of the endpoints of a Service, and adds notes for what has changed.
 func (m *Monitor) chosen(name state.Name, is *watched, choices []plan.Choice, now time.Time) {
 	before := is.choices
 	is.choices = choices

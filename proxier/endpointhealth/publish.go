@@ -8,11 +8,11 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// publishPace is how much time has to pass for each endpoint of a Service before the store is told of it again: a Service
-// with 50,000 endpoints that flap is planned every four seconds.
+// publishPace times the number of endpoints of a Service is the least time between two changes of its health: a Service with
+// 50,000 endpoints that flap is planned every four seconds.
 const publishPace = 80 * time.Microsecond
 
-// publish tells the store of the Services whose health may have changed.
+// publish writes the health of Services that may have changed into the store.
 func (m *Monitor) publish(now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -39,7 +39,7 @@ func (m *Monitor) publish(now time.Time) {
 	}
 }
 
-// publishOne tells the store of one Service, or notes that it has to wait.
+// publishOne writes the health of one Service into the store, or defers it.
 func (m *Monitor) publishOne(name state.Name, now time.Time) {
 	is := m.services[name]
 	if is == nil {

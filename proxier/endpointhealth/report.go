@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/verdict-proxy/verdict/proxier/state"
@@ -27,7 +28,7 @@ const (
 // episodeTime is how long further failures of checks belong to the first one.
 const episodeTime = 10 * time.Minute
 
-// Report tells what happened to the endpoints.
+// Report is what happened to the endpoints.
 type Report struct {
 	Notes    []Note
 	Statuses []Status // all endpoints that are suspected or failed
@@ -39,7 +40,7 @@ type Report struct {
 	OnBackups int
 }
 
-// CheckReport tells what happened to endpoints that are checked.
+// CheckReport is what happened to endpoints that are checked.
 type CheckReport struct {
 	Notes          []CheckNote
 	Total, Failing int // checks
@@ -245,4 +246,69 @@ func (m *Monitor) endEpisodes(statuses []Status) {
 			delete(m.episodes, name)
 		}
 	}
+}
+
+// CheckNote is a change of an endpoint that is checked.
+type CheckNote struct {
+	Failing  bool // otherwise it passes again
+	At       time.Time
+	Target   Target
+	Kind     state.CheckKind
+	Why      string
+	Services []state.Name // that ask for the check, sorted
+}
+
+// Notes returns what happened since the last call.
+func (c *checker) Notes() []CheckNote {
+	notes := c.notes
+	c.notes = nil
+	return notes
+}
+
+// take empties a set of Services, and lists them sorted.
+func takeNames[V any](set *map[state.Name]V) []state.Name {
+	if len(*set) == 0 {
+		return nil
+	}
+	names := slices.SortedFunc(maps.Keys(*set), state.Name.Compare)
+	*set = map[state.Name]V{}
+	return names
+}
+
+// Counts returns how many checks there are, and how many of them fail.
+func (c *checker) Counts() (all, failing int) { return len(c.checks), c.failing }
+
+// off is for a Service whose annotations have no effect, because a flag turns everything off.
+func (m *Monitor) off(svc *state.Service) (problems []state.Problem) {
+	add := func(annotation, reason string) {
+		problems = append(problems, state.Problem{
+			Kind: "Service", Object: svc.Name, Field: "metadata.annotations[verdict-proxy.github.io/" + annotation + "]", Reason: reason,
+		})
+	}
+	if mode := svc.Outliers.Mode; !m.detects() && (mode == state.OutlierObserve || mode == state.OutlierEject) {
+		add("outlier-detection", "--outlier-detection=off on this node: the annotation has no effect")
+	}
+	if svc.Check != nil && svc.Check.Kind != state.CheckOff && !m.Settings.ActiveChecks {
+		add("health-check", "--active-checks=false on this node: the annotation has no effect")
+	}
+	return problems
+}
+
+// notAsked describes endpoints that are not checked, without what this node knows about their addresses: tenants read it.
+func notAsked(name state.Name, excluded, left int) (problems []state.Problem) {
+	for _, is := range []struct {
+		n   int
+		why string
+	}{
+		{excluded, "this node does not ask their addresses"},
+		{left, "this node makes no more checks, or no more of this Service or namespace"},
+	} {
+		if is.n > 0 {
+			problems = append(problems, state.Problem{
+				Kind: "Service", Object: name, Field: "metadata.annotations[verdict-proxy.github.io/health-check]",
+				Reason: fmt.Sprintf("%d endpoints are not checked and count as good: %s", is.n, is.why),
+			})
+		}
+	}
+	return problems
 }

@@ -38,7 +38,7 @@ func (k Kind) String() string {
 		Recovered:      "an endpoint answers again",
 		NewWord:        "the EndpointSlice of an endpoint that did not answer has changed; it gets connections again",
 		EndpointGone:   "an endpoint that did not answer is gone",
-		Ejected:        "endpoints that do not answer get no new connections",
+		Ejected:        "endpoints do not answer or fail their check; they get no new connections",
 		Returned:       "endpoints get connections again",
 		FellAtOnce:     "endpoints of a Service on many nodes fell at the same time; none of them is ejected",
 		NetworkLost:    "no endpoint on other nodes answers: this node has lost its network; nothing is ejected",
@@ -136,7 +136,7 @@ func (m *Monitor) StatusesOf(name state.Name) (list []Status) {
 	return list
 }
 
-// suspects tells of endpoints under suspicion.
+// suspects lists the statuses of endpoints under suspicion.
 func (m *Monitor) suspects(endpoints map[netip.AddrPort]*endpoint) (list []Status) {
 	for _, e := range sorted(endpoints) {
 		if e.phase == calm {
@@ -182,7 +182,7 @@ func (d *detector) held(e *endpoint) Hold {
 	return None
 }
 
-// rows tells of the endpoints of a Service that fail its check, and of its backups.
+// rows lists the statuses of the endpoints of a Service that fail its check, and of its backups.
 func (m *Monitor) rows(name state.Name, is *watched) (list []Status) {
 	checks, o := m.checksOf(name, is)
 	idle := is.whyIdle()

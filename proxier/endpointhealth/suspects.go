@@ -21,7 +21,7 @@ const (
 	longestPause = 30 * time.Second
 	heldPause    = 4 * time.Second
 	// stillReadyTime is when a failed endpoint that is called ready is strange: Kubernetes notices a dead node after 40
-	// seconds. It is told with the next answer.
+	// seconds. The next answer adds a note about it.
 	stillReadyTime = time.Minute
 	// calmTime is how long further suspicions of an endpoint that gave a good answer do not count. A client that gets
 	// no answer for reasons of its own costs one question a second.
@@ -70,7 +70,7 @@ func (d *detector) Knows(at netip.AddrPort) bool { return d.tracked[at] != nil }
 // Has reports whether endpoints of a Service are under suspicion.
 func (d *detector) Has(service state.Name) bool { return len(d.services[service]) > 0 }
 
-// Suspect tells that the kernel noticed an endpoint. The members are the Services that have it; an endpoint that no
+// Suspect records that the kernel noticed an endpoint. The members are the Services that have it; an endpoint that no
 // Service has is ignored.
 func (d *detector) Suspect(at netip.AddrPort, reason Reason, members []Member, now time.Time) {
 	wanted := func(m Member) bool { return reason != Refusing || m.Refusals }
@@ -145,7 +145,7 @@ func (d *detector) forget(e *endpoint) {
 	}
 }
 
-// Refresh tells what the EndpointSlices of a Service say of the endpoints that it has under suspicion; ok is false for
+// Refresh records the conditions that the EndpointSlices of a Service have for its endpoints under suspicion; ok is false for
 // an endpoint that is gone. A new word brings an endpoint back at once, unless it says that the endpoint is not ready:
 // when a node has died, this is the word, and other Services with the same endpoint get it a little later.
 func (d *detector) Refresh(service state.Name, word func(netip.AddrPort) (w Word, nodes int, ok bool), now time.Time) {
@@ -234,7 +234,7 @@ type inquiry struct {
 	Nodes     []string
 }
 
-// Due returns the questions whose time has come. The caller asks each of them and tells the end by Answered or
+// Due returns the questions whose time has come. The caller asks each of them and reports the end with Answered or
 // Witnessed. Suspected endpoints come before failed ones, which wait to return.
 func (d *detector) Due(now time.Time) (list []inquiry) {
 	if d.witness.wanted && !d.witness.asking {
@@ -279,7 +279,7 @@ func (d *detector) Doubts(at netip.AddrPort, a Fault) (node string) {
 	return d.Unanswered(at)
 }
 
-// Answered tells the end of a question to an endpoint. Reached tells whether the endpoint answered this node at some
+// Answered records the end of a question to an endpoint. Reached reports whether the endpoint answered this node at some
 // time before it came under suspicion.
 func (d *detector) Answered(at netip.AddrPort, a Fault, reached bool, now time.Time) {
 	e := d.tracked[at]
@@ -476,7 +476,7 @@ func setIf(set map[state.Name]bool, name state.Name, in bool) {
 	}
 }
 
-// restore tells that an endpoint had failed before this process started. It is asked at once.
+// restore records that an endpoint had failed before this process started. Its next question is due at once.
 func (d *detector) restore(f *state.Failure, m Member, now time.Time) {
 	e := d.tracked[f.At]
 	switch {
