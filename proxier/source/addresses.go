@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
@@ -31,19 +32,19 @@ type AddressesOptions struct {
 	Log   *slog.Logger
 }
 
-// Addresses follows the addresses of the host's interfaces, in the network namespace of the thread that runs it.
+// Addresses follows the addresses of the host's interfaces, and which of them are the main ones, in the network namespace of
+// the thread that runs it.
 type Addresses struct {
 	store  *state.Store
 	log    *slog.Logger
-	buffer int // size of the socket's receive buffer
-	read   func() ([]netip.Addr, error)
+	buffer int // size of the sockets' receive buffers
 	synced chan struct{}
 	listed sync.Once
 }
 
 // NewAddresses returns a source that does nothing until Run.
 func NewAddresses(o AddressesOptions) *Addresses {
-	return &Addresses{store: o.Store, log: o.Log, buffer: addressBuffer, read: HostAddresses, synced: make(chan struct{})}
+	return &Addresses{store: o.Store, log: o.Log, buffer: addressBuffer, synced: make(chan struct{})}
 }
 
 // Synced returns a channel that is closed once the addresses have been listed.
@@ -68,23 +69,19 @@ func (a *Addresses) Run(ctx context.Context) error {
 // follow subscribes before it lists, so that it misses no change in between.
 func (a *Addresses) follow(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	failures := make(chan error, 1)
-	updates := make(chan netlink.AddrUpdate, 64)
-	err := netlink.AddrSubscribeWithOptions(updates, ctx.Done(), netlink.AddrSubscribeOptions{
-		ErrorCallback: func(err error) {
-			select {
-			case failures <- err:
-			default:
-			}
-		},
-		ReceiveBufferSize: a.buffer,
-	})
-	if err != nil {
-		return fmt.Errorf("subscribe to address changes: %w", err)
+	failed := func(err error) {
+		select {
+		case failures <- err:
+		default:
+		}
 	}
-	defer drain(updates)
-	defer cancel() // runs before drain, which ends when the subscription ends
+	changes, ended, err := a.subscribe(ctx, failed)
+	defer ended()
+	defer cancel() // runs before ended, which waits for the ends of the subscriptions
+	if err != nil {
+		return err
+	}
 	for {
 		if err := a.list(); err != nil {
 			return err
@@ -94,41 +91,66 @@ func (a *Addresses) follow(ctx context.Context) error {
 			return ctx.Err()
 		case err := <-failures:
 			return fmt.Errorf("receive address changes: %w", err)
-		case _, open := <-updates:
-			if !open {
-				return fmt.Errorf("receive address changes: %w", <-failures) // the library reports an error before it closes the channel
-			}
-			discard(updates)
+		case <-changes:
 		}
 	}
 }
 
-// discard drops the updates that are waiting. The list that follows contains them all.
-func discard(updates <-chan netlink.AddrUpdate) {
-	for {
+// subscribe delivers a value after changes of addresses, and of routes and links that may change which address is the main
+// one. The list that follows covers all of them. The caller cancels the context and then calls ended.
+func (a *Addresses) subscribe(ctx context.Context, failed func(error)) (changes chan struct{}, ended func(), err error) {
+	changes = make(chan struct{}, 1)
+	var readers sync.WaitGroup
+	addresses, routes, links := make(chan netlink.AddrUpdate, 64), make(chan netlink.RouteUpdate, 64), make(chan netlink.LinkUpdate, 64)
+	err = netlink.AddrSubscribeWithOptions(addresses, ctx.Done(), netlink.AddrSubscribeOptions{ErrorCallback: failed, ReceiveBufferSize: a.buffer})
+	if err != nil {
+		return changes, readers.Wait, fmt.Errorf("subscribe to address changes: %w", err)
+	}
+	readers.Go(func() { signal(addresses, changes, failed, func(netlink.AddrUpdate) bool { return true }) })
+	err = netlink.RouteSubscribeWithOptions(routes, ctx.Done(), netlink.RouteSubscribeOptions{ErrorCallback: failed, ReceiveBufferSize: a.buffer})
+	if err != nil {
+		return changes, readers.Wait, fmt.Errorf("subscribe to route changes: %w", err)
+	}
+	readers.Go(func() {
+		signal(routes, changes, failed, func(u netlink.RouteUpdate) bool { return isDefault(&u.Route) })
+	})
+	err = netlink.LinkSubscribeWithOptions(links, ctx.Done(), netlink.LinkSubscribeOptions{ErrorCallback: failed, ReceiveBufferSize: a.buffer})
+	if err != nil {
+		return changes, readers.Wait, fmt.Errorf("subscribe to link changes: %w", err)
+	}
+	// The kernel says nothing of the routes that go when their link goes down.
+	readers.Go(func() {
+		signal(links, changes, failed, func(u netlink.LinkUpdate) bool { return u.Flags&unix.IFF_UP == 0 })
+	})
+	return changes, readers.Wait, nil
+}
+
+// signal reads updates until the library closes the channel, and says when there was one that counts. If the library has
+// reported no error before, the end is one.
+func signal[T any](updates <-chan T, changes chan<- struct{}, failed func(error), counts func(T) bool) {
+	for u := range updates {
+		if !counts(u) {
+			continue
+		}
 		select {
-		case _, open := <-updates:
-			if !open {
-				return
-			}
-		default:
-			return
+		case changes <- struct{}{}:
+		default: // the list that is to come covers this one
 		}
 	}
-}
-
-// drain reads updates until the library closes the channel. Otherwise its goroutine would block for ever.
-func drain(updates <-chan netlink.AddrUpdate) {
-	for range updates {
-	}
+	failed(errors.New("the subscription ended"))
 }
 
 func (a *Addresses) list() error {
-	addrs, err := a.read()
+	addrs, err := HostAddresses()
+	if err != nil {
+		return err
+	}
+	primary, err := PrimaryAddresses()
 	if err != nil {
 		return err
 	}
 	a.store.SetHostAddresses(addrs)
+	a.store.NotePrimary(primary)
 	a.listed.Do(func() { close(a.synced) })
 	return nil
 }

@@ -4,10 +4,11 @@ package source
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
-	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -82,6 +83,58 @@ func TestAddressesAreFollowed(t *testing.T) {
 	}
 }
 
+// TestPrimaryFollowsTheDefaultRoute: whoever plans without a Node object hears of another main address, also if no address
+// changes: a default route comes and goes, or the link of it goes down.
+func TestPrimaryFollowsTheDefaultRoute(t *testing.T) {
+	n := newNamespace(t)
+	for i, link := range []string{"d0", "d1"} {
+		n.link(link)
+		n.address(link, fmt.Sprintf("192.0.%d.7/24", i+2))
+	}
+	store, lines := followAddresses(t, n)
+	store.MarkSynced()
+	route := func(change func(*netlink.Route) error, gateway string) {
+		t.Helper()
+		if err := n.Do(func() error { return change(&netlink.Route{Gw: net.ParseIP(gateway)}) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, step := range []struct {
+		name string
+		do   func()
+		want string
+	}{
+		{"a default route", func() { route(netlink.RouteAdd, "192.0.3.1") }, "[192.0.3.7]"},
+		{"another one", func() { route(netlink.RouteReplace, "192.0.2.1") }, "[192.0.2.7]"},
+		{"the first one again", func() { route(netlink.RouteReplace, "192.0.3.1") }, "[192.0.3.7]"},
+		{"its link goes down", func() {
+			if err := n.Do(func() error {
+				link, err := netlink.LinkByName("d1")
+				return errors.Join(err, netlink.LinkSetDown(link))
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}, "[192.0.2.7]"},
+	} {
+		applied(t, store)
+		step.do()
+		eventually(t, step.name+": the environment changed", func() bool {
+			c, _ := store.Pending()
+			return c.Environment
+		})
+		n.MustDo(t, func() error {
+			got, err := PrimaryAddresses()
+			if fmt.Sprint(got) != step.want {
+				t.Errorf("%s: the main addresses are %v, want %s", step.name, got, step.want)
+			}
+			return err
+		})
+	}
+	if got := lines.lines("level="); len(got) > 0 {
+		t.Errorf("logged: %q", got)
+	}
+}
+
 // TestLinkLocalAddressesCount: the source delivers link-local addresses, and planning decides about them.
 func TestLinkLocalAddressesCount(t *testing.T) {
 	n := newNamespace(t)
@@ -96,37 +149,32 @@ func TestLinkLocalAddressesCount(t *testing.T) {
 	}
 }
 
-// TestAddressesOverflow: the buffer holds only a few messages, and nobody reads while a list takes long, so the kernel drops
-// some. The source lists the addresses again.
+// TestAddressesOverflow: the buffer holds only a few messages, so the kernel drops some when many addresses change. The
+// source lists the addresses again.
 func TestAddressesOverflow(t *testing.T) {
 	t.Parallel()
 	n := newNamespace(t)
 	n.link("d0")
-	var lists sync.Mutex // held: a list takes long
-	store, lines := followAddresses(t, n, func(a *Addresses) {
-		a.buffer = 1
-		a.read = func() ([]netip.Addr, error) {
-			lists.Lock()
-			defer lists.Unlock()
-			return HostAddresses()
-		}
-	})
-	const many = 2000
-	lists.Lock()
-	err := n.Do(func() error {
-		link, err := netlink.LinkByName("d0")
-		for i := 0; i < many && err == nil; i++ {
-			a := netip.AddrFrom4([4]byte{10, 0, byte(i / 250), byte(i%250 + 1)})
-			err = netlink.AddrAdd(link, &netlink.Addr{IPNet: netlink.NewIPNet(a.AsSlice())})
-		}
-		return err
-	})
-	lists.Unlock()
-	n.must(err)
-	eventually(t, "all addresses are known", func() bool { return len(withoutLinkLocal(host(store))) == many })
-	eventually(t, "the loss is logged", func() bool {
+	store, lines := followAddresses(t, n, func(a *Addresses) { a.buffer = 1 })
+	const many = 500
+	each := func(change func(netlink.Link, *netlink.Addr) error) {
+		t.Helper()
+		n.must(n.Do(func() error {
+			link, err := netlink.LinkByName("d0")
+			for i := 0; i < many && err == nil; i++ {
+				a := netip.AddrFrom4([4]byte{10, 0, byte(i / 250), byte(i%250 + 1)})
+				err = change(link, &netlink.Addr{IPNet: netlink.NewIPNet(a.AsSlice())})
+			}
+			return err
+		}))
+	}
+	each(netlink.AddrAdd)
+	eventually(t, "the loss is logged", func() bool { // the source may read as fast as the addresses change
+		each(netlink.AddrDel)
+		each(netlink.AddrAdd)
 		return len(lines.lines("lost the subscription to the host's addresses", "receive address changes: ")) > 0
 	})
+	eventually(t, "all addresses are known", func() bool { return len(withoutLinkLocal(host(store))) == many })
 	n.deleteLink("d0")
 	eventually(t, "no address is left", func() bool { return len(host(store)) == 0 })
 }

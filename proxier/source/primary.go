@@ -2,6 +2,7 @@ package source
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -94,19 +95,30 @@ func globalAddresses(family int) ([]candidate, error) {
 
 // defaultRoute returns the default route that the kernel prefers, or nil if there is none.
 func defaultRoute(family int) (*netlink.Route, error) {
-	routes, err := netlink.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
+	var routes []netlink.Route
+	var err error
+	for range listAttempts {
+		routes, err = netlink.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
+		if !errors.Is(err, netlink.ErrDumpInterrupted) {
+			break
+		}
+	}
 	if err != nil {
 		return nil, fmt.Errorf("list the routes of the host: %w", err)
 	}
 	var best *netlink.Route
 	for i := range routes {
 		r := &routes[i]
-		isDefault := r.Type == unix.RTN_UNICAST && (r.Dst == nil || r.Dst.IP.IsUnspecified() && ones(r) == 0)
-		if isDefault && (best == nil || r.Priority < best.Priority) {
+		if isDefault(r) && (best == nil || r.Priority < best.Priority) {
 			best = r
 		}
 	}
 	return best, nil
+}
+
+// isDefault reports whether a route of the main table is a default route.
+func isDefault(r *netlink.Route) bool {
+	return r.Table == unix.RT_TABLE_MAIN && r.Type == unix.RTN_UNICAST && (r.Dst == nil || r.Dst.IP.IsUnspecified() && ones(r) == 0)
 }
 
 func ones(r *netlink.Route) int {

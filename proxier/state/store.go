@@ -26,6 +26,7 @@ type Store struct {
 	node         *Node
 	serviceCIDRs []netip.Prefix
 	hostAddrs    []netip.Addr
+	primary      []netip.Addr
 	apiServers   []netip.AddrPort // the endpoints of the Service default/kubernetes, sorted
 	connected    []netip.AddrPort // see AddServer; never changed in place
 
@@ -278,6 +279,17 @@ func (s *Store) SetHostAddresses(addrs []netip.Addr) {
 		return
 	}
 	s.hostAddrs = slices.Clone(addrs)
+	s.touchEnv()
+}
+
+// NotePrimary records that the host has these main addresses from now on. Who plans without a Node object reads them again.
+func (s *Store) NotePrimary(addrs []netip.Addr) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if slices.Equal(s.primary, addrs) {
+		return
+	}
+	s.primary = slices.Clone(addrs)
 	s.touchEnv()
 }
 
