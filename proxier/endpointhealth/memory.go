@@ -71,7 +71,12 @@ func (m *Monitor) save(now time.Time) {
 	for name, is := range m.services {
 		add(name, is.published)
 	}
+	synced := m.Store.Synced()
 	for name, health := range m.recalled {
+		if svc, _ := m.Store.Service(name); synced && svc == nil {
+			delete(m.recalled, name) // it was deleted while no process ran
+			continue
+		}
 		add(name, health)
 	}
 	m.unsaved = false

@@ -333,6 +333,9 @@ func (m *Monitor) Set(svc *state.Service, list []*state.Slice, choices []plan.Ch
 		m.restore(name, is, list, now)
 		m.behind[name] = true
 	}
+	if !slices.Equal(m.Store.Health(name), is.published) {
+		m.behind[name] = true // the Service was deleted and written again, and the loop has seen only the end
+	}
 	if !watch && len(choices) == 0 {
 		m.drop(name)
 	}
@@ -373,11 +376,13 @@ func (m *Monitor) Remove(name state.Name) {
 
 // drop forgets a Service that nobody watches.
 func (m *Monitor) drop(name state.Name) {
+	if is := m.services[name]; is != nil && len(is.published) > 0 || m.recalled[name] != nil {
+		m.unsaved = true
+	}
 	delete(m.services, name)
 	delete(m.recalled, name)
 	delete(m.late, name)
 	m.behind[name] = true
-	m.unsaved = true
 }
 
 // setQuestions chooses which endpoints of a Service are checked and looked at.

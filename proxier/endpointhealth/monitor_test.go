@@ -597,6 +597,12 @@ func TestRestart(t *testing.T) {
 	if after.Store.MarkSynced(); after.Store.Health(gone) != nil {
 		t.Error("the health of a Service that is gone stays")
 	}
+	after.recalled[gone] = state.Health{{Protocol: state.TCP, At: at(1)}} // as if it had been in the memory
+	after.unsaved = true
+	after.save(time.Now())
+	if after.recalled[gone] != nil || slices.ContainsFunc(before.memory, func(r Remembered) bool { return r.Service == gone }) {
+		t.Error("a Service that is gone is remembered for ever")
+	}
 	after.wants("when they have been asked", after.settle(web), pool[2:]...)
 	clear(after.answers)
 	after.wants("when they answer", after.settle(web), pool...)
@@ -612,6 +618,22 @@ func TestRestart(t *testing.T) {
 	off.serve(svc, pool, nil)
 	off.publish(time.Now())
 	off.wants("when nobody looks any more", off.plan(web), pool...)
+}
+
+// TestWrittenAgain: a Service is deleted and written again before the loop looks. Its failing endpoint is left out all the same.
+func TestWrittenAgain(t *testing.T) {
+	w := newWorld(t, checksOnly)
+	svc := shop(func(*state.Service) {})
+	w.serve(svc, []netip.AddrPort{at(1), at(2)}, nil)
+	w.Store.MarkSynced()
+	w.answers[at(1)] = Refused
+	w.wants("before", w.settle(web), at(2))
+	w.Store.DeleteService(web)
+	w.Store.SetService(svc, nil)
+	w.plan(web)
+	w.now = w.now.Add(time.Minute)
+	w.publish(w.now)
+	w.wants("after", w.plan(web), at(2))
 }
 
 // TestUnreadableMemory: the process starts without it.

@@ -53,10 +53,10 @@ func (m *Monitor) publishOne(name state.Name, now time.Time) {
 		return
 	}
 	is.next = now.Add(time.Duration(len(is.choices)) * publishPace)
-	if health := m.healthOf(name, is, now); !slices.Equal(health, is.published) {
-		is.published, m.unsaved = health, true
-		m.Store.SetHealth(name, health)
-	}
+	health := m.healthOf(name, is, now)
+	m.unsaved = m.unsaved || !slices.Equal(health, is.published)
+	is.published = health
+	m.Store.SetHealth(name, health)
 }
 
 // healthOf lists the endpoints of a Service that are not good, by whatever word.
