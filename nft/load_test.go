@@ -102,3 +102,37 @@ func TestChurnUnderLoad(t *testing.T) {
 		})
 	}
 }
+
+// TestClassesUnderLoad has a port change the way in which its endpoints are picked. A packet that was given
+// the class before the change looks into maps of the time after it.
+func TestClassesUnderLoad(t *testing.T) {
+	top := newTopology(t)
+	e := top.node.engine(t)
+	e.SetGlobals(packetGlobals())
+	ways := []struct {
+		affinity time.Duration
+		method   Method
+		slots    uint16
+	}{
+		{0, Random, 0}, {time.Hour, Random, 0}, {0, InTurn, 0}, {2 * time.Hour, InTurn, 0}, {0, Random, 20}, {time.Hour, Random, 20},
+		{0, SourceHash, 0}, {time.Hour, Random, 0},
+	}
+	n := 0
+	set := func() {
+		way := ways[n%len(ways)]
+		n++
+		for _, f := range Families() {
+			port := packetPorts(f, tcp)[0]
+			port.Affinity, port.Method, port.Cluster = way.affinity, way.method, podEndpoints(f, podNames[:]...)
+			port.Cluster[0].Slots = way.slots
+			mustSet(t, e, port)
+		}
+		mustApply(t, e)
+	}
+	set()
+	top.underLoad(t, func() {
+		for range 150 * len(ways) {
+			set()
+		}
+	})
+}

@@ -118,6 +118,9 @@ type walker struct {
 // chain evaluates a chain, and reports whether the way of the packet at this hook ended there.
 func (w *walker) chain(name string) (ended bool, err error) {
 	c, ok := w.view.chains[name]
+	if name == overtakenChain {
+		return false, nil // nothing changes between the look-ups of a walk
+	}
 	if !ok {
 		return true, w.pick(name)
 	}
