@@ -158,7 +158,7 @@ func runAll(t *testing.T, list []*scenario.Scenario, source runner.Source, famil
 	}()
 	for _, s := range list {
 		if !bed.Applies(s) {
-			continue // README.md lists it with the reason
+			continue // UPSTREAM.md lists it with the reason
 		}
 		t.Run(s.File+"/"+s.Name, func(t *testing.T) {
 			n, err := bed.Run(s)

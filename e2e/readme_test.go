@@ -13,7 +13,7 @@ import (
 	"github.com/verdict-proxy/verdict/e2e/scenario"
 )
 
-var update = flag.Bool("update", false, "write the generated tables of README.md")
+var update = flag.Bool("update", false, "write the generated tables of README.md and UPSTREAM.md")
 
 // load reads the scenarios of this repository.
 func load(t *testing.T) []*scenario.Scenario {
@@ -25,62 +25,53 @@ func load(t *testing.T) []*scenario.Scenario {
 	return list
 }
 
-func readme(t *testing.T) string {
-	t.Helper()
-	text, err := os.ReadFile("README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
-}
-
-// TestReadme compares the tables of verbs and of differences with the language and with the scenarios.
-func TestReadme(t *testing.T) {
+// TestGeneratedTables compares the tables of verbs and of differences with the language and with the scenarios.
+func TestGeneratedTables(t *testing.T) {
 	list := load(t)
-	for name, want := range map[string]string{
-		"changes":     scenario.Reference(scenario.Change, scenario.Settled),
-		"checks":      scenario.Reference(scenario.Check),
-		"differences": scenario.Differences(list),
-		"ipvs":        scenario.DifferencesOfIPVS(list),
+	for name, table := range map[string]struct{ file, want string }{
+		"changes":     {"README.md", scenario.Reference(scenario.Change, scenario.Settled)},
+		"checks":      {"README.md", scenario.Reference(scenario.Check)},
+		"differences": {"UPSTREAM.md", scenario.Differences(list)},
+		"ipvs":        {"UPSTREAM.md", scenario.DifferencesOfIPVS(list)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			checkTable(t, fmt.Sprintf("<!-- %s: begin -->\n", name), fmt.Sprintf("<!-- %s: end -->\n", name), want)
+			checkTable(t, table.file, fmt.Sprintf("<!-- %s: begin -->\n", name), fmt.Sprintf("<!-- %s: end -->\n", name), table.want)
 		})
 	}
 }
 
-// checkTable compares the part of README.md between two markers.
-func checkTable(t *testing.T, tableBegin, tableEnd, want string) {
+// checkTable compares the part of a document between two markers.
+func checkTable(t *testing.T, file, tableBegin, tableEnd, want string) {
 	t.Helper()
-	head, rest, begins := strings.Cut(readme(t), tableBegin)
+	head, rest, begins := strings.Cut(readText(t, file), tableBegin)
 	table, tail, ends := strings.Cut(rest, tableEnd)
 	if !begins || !ends {
-		t.Fatalf("README.md has no %q before %q", tableBegin, tableEnd)
+		t.Fatalf("%s has no %q before %q", file, tableBegin, tableEnd)
 	}
 	if *update {
-		if err := os.WriteFile("README.md", []byte(head+tableBegin+want+tableEnd+tail), 0o644); err != nil {
+		if err := os.WriteFile(file, []byte(head+tableBegin+want+tableEnd+tail), 0o644); err != nil {
 			t.Fatal(err)
 		}
 		return
 	}
 	if diff := cmp.Diff(strings.Split(want, "\n"), strings.Split(table, "\n")); diff != "" {
-		t.Errorf("README.md is not current; run: go test ./e2e -update (- generated, + README.md)\n%s", diff)
+		t.Errorf("%s is not current; run: go test ./e2e -update (- generated, + %s)\n%s", file, file, diff)
 	}
 }
 
-// TestReadmeNamesScenarios expects that every scenario which README.md quotes exists.
-func TestReadmeNamesScenarios(t *testing.T) {
+// TestUpstreamNamesScenarios expects that every scenario which UPSTREAM.md quotes exists.
+func TestUpstreamNamesScenarios(t *testing.T) {
 	exists := map[string]bool{}
 	for _, s := range load(t) {
 		exists[s.File+": "+s.Name] = true
 	}
-	quotes := regexp.MustCompile("`([a-z-]+)`: \"([^\"]+)\"").FindAllStringSubmatch(readme(t), -1)
+	quotes := regexp.MustCompile("`([a-z-]+)`: \"([^\"]+)\"").FindAllStringSubmatch(readText(t, "UPSTREAM.md"), -1)
 	if len(quotes) < 20 {
-		t.Errorf("README.md quotes only %d scenarios: has the form of the quotes changed?", len(quotes))
+		t.Errorf("UPSTREAM.md quotes only %d scenarios: has the form of the quotes changed?", len(quotes))
 	}
 	for _, q := range quotes {
 		if name := q[1] + ": " + q[2]; !exists[name] {
-			t.Errorf("README.md quotes %q, which is not a scenario", name)
+			t.Errorf("UPSTREAM.md quotes %q, which is not a scenario", name)
 		}
 	}
 }
@@ -89,7 +80,7 @@ func TestReadmeNamesScenarios(t *testing.T) {
 func TestReadmeExample(t *testing.T) {
 	var example strings.Builder
 	inside := false
-	for _, line := range strings.Split(readme(t), "\n") {
+	for _, line := range strings.Split(readText(t, "README.md"), "\n") {
 		code, indented := strings.CutPrefix(line, "    ")
 		inside = indented && (inside || strings.HasPrefix(code, "== "))
 		if inside {

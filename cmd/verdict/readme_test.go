@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"io/fs"
 	"maps"
 	"os"
 	"regexp"
@@ -15,35 +16,31 @@ import (
 	"github.com/verdict-proxy/verdict/cmd/verdict/kernelmetrics"
 	"github.com/verdict-proxy/verdict/cmd/verdict/restclient"
 	"github.com/verdict-proxy/verdict/e2e/exposition"
+	"github.com/verdict-proxy/verdict/ipvsctl"
 	"github.com/verdict-proxy/verdict/proxier/metrics"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// readmeTable returns the rows of the table in README.md whose header begins with the given cells, each row as its
-// cells.
-func readmeTable(t *testing.T, header string) (rows [][]string) {
-	t.Helper()
-	return tableOf(t, "../../README.md", header)
-}
-
-// tableOf does the same for any file.
+// tableOf returns the rows of all tables in a document whose header begins with the given cells, each row as its cells.
 func tableOf(t *testing.T, file, header string) (rows [][]string) {
 	t.Helper()
 	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, table, found := strings.Cut(string(text), "\n| "+header+" |\n")
-	if !found {
+	tables := strings.Split(string(text), "\n| "+header+" |\n")[1:]
+	if len(tables) == 0 {
 		t.Fatalf("%s has no table with the header %q", file, header)
 	}
-	for line := range strings.Lines(table) {
-		if line = strings.TrimSpace(line); line == "" {
-			break
-		}
-		cells := strings.Split(strings.Trim(line, "|"), "|")
-		if len(cells) > 1 && strings.Contains(cells[0], "`") {
-			rows = append(rows, cells)
+	for _, table := range tables {
+		for line := range strings.Lines(table) {
+			if line = strings.TrimSpace(line); line == "" {
+				break
+			}
+			cells := strings.Split(strings.Trim(line, "|"), "|")
+			if len(cells) > 1 && strings.Contains(cells[0], "`") {
+				rows = append(rows, cells)
+			}
 		}
 	}
 	return rows
@@ -57,24 +54,51 @@ func literals(cell string) (list []string) {
 	return list
 }
 
-// TestReadmeFlags compares the table in README.md with the flags of "verdict run". The default of a flag stands in back
+// TestFlagTables compares the tables in config/README.md with the flags of "verdict run".
+func TestFlagTables(t *testing.T) {
+	compareMaps(t, documentedFlags(t, configReadme), definedFlags())
+}
+
+// documentedFlags returns the flags in the tables of a document with their defaults. The default of a flag stands in back
 // quotes. A cell without back quotes describes an empty default.
-func TestReadmeFlags(t *testing.T) {
+func documentedFlags(t *testing.T, file string) map[string]string {
+	t.Helper()
 	documented := map[string]string{}
-	for _, cells := range readmeTable(t, "flag | default | meaning") {
-		fallback := strings.Join(literals(cells[1]), " ")
+	for _, cells := range tableOf(t, file, "flag | default | meaning") {
 		for _, text := range literals(cells[0]) {
 			name, _, _ := strings.Cut(strings.TrimLeft(text, "-"), " ")
-			documented[name] = fallback
+			if _, twice := documented[name]; twice {
+				t.Errorf("%s documents --%s twice", file, name)
+			}
+			documented[name] = strings.Join(literals(cells[1]), " ")
 		}
 	}
+	return documented
+}
+
+// definedFlags returns the flags of "verdict run" with their defaults.
+func definedFlags() map[string]string {
 	defined := map[string]string{}
 	newRun().Flags().VisitAll(func(f *pflag.Flag) {
 		if !f.Hidden {
 			defined[f.Name] = strings.Trim(f.DefValue, "[]") // a list has brackets
 		}
 	})
-	compareMaps(t, documented, defined)
+	return defined
+}
+
+// TestSchedulerTable: config/README.md describes exactly the schedulers that Services may ask for.
+func TestSchedulerTable(t *testing.T) {
+	var documented []string
+	for _, cells := range tableOf(t, configReadme, "scheduler (names of ipvsadm(8)) | how it picks | with `hybrid` | with `nft`") {
+		documented = append(documented, literals(cells[0])...)
+	}
+	slices.Sort(documented)
+	want := append(ipvsctl.Schedulers(), "random")
+	slices.Sort(want)
+	if !slices.Equal(documented, want) {
+		t.Errorf("%s describes the schedulers %v, the program has %v", configReadme, documented, want)
+	}
 }
 
 // TestDocumentedMetrics compares the tables in config/deploy with the metrics of the daemon and their labels: those of
@@ -141,8 +165,9 @@ func wantKnown(t *testing.T, known map[string]string, cell string) {
 	}
 }
 
-// Documents about deploying.
+// Documents with tables.
 const (
+	configReadme    = "../../config/README.md"
 	deployReadme    = "../../config/deploy/README.md"
 	besideKubeProxy = "../../config/deploy/KUBE-PROXY.md"
 )
@@ -158,21 +183,34 @@ func everyMetric(t *testing.T) *prometheus.Registry {
 	return registry
 }
 
-// TestReadmeNamesMetrics: the metrics that README.md mentions exist.
-func TestReadmeNamesMetrics(t *testing.T) {
-	known := registered(t, everyMetric(t))
-	text, err := os.ReadFile("../../README.md")
+// TestDocumentsNameMetrics: the metrics that documents mention exist. KUBE-PROXY.md is left out, because it also names
+// metrics that Verdict does not have; TestDocumentedMetrics checks it.
+func TestDocumentsNameMetrics(t *testing.T) {
+	known, mentioned := registered(t, everyMetric(t)), 0
+	pattern := regexp.MustCompile("`((?:verdict|kubeproxy)_[a-z0-9_]+)")
+	err := fs.WalkDir(os.DirFS("../.."), ".", func(path string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir() && slices.Contains([]string{".git", ".cache", "bin"}, path):
+			return fs.SkipDir
+		case !strings.HasSuffix(path, ".md") || path == strings.TrimPrefix(besideKubeProxy, "../../"):
+			return nil
+		}
+		text, err := os.ReadFile("../../" + path)
+		for _, match := range pattern.FindAllStringSubmatch(string(text), -1) {
+			mentioned++
+			if _, ok := known[match[1]]; !ok {
+				t.Errorf("%s mentions %s, which the program does not have", path, match[1])
+			}
+		}
+		return err
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	names := regexp.MustCompile("`((?:verdict|kubeproxy)_[a-z0-9_]+)").FindAllStringSubmatch(string(text), -1)
-	if len(names) < 8 {
-		t.Errorf("README.md mentions only %d metrics", len(names))
-	}
-	for _, match := range names {
-		if _, ok := known[match[1]]; !ok {
-			t.Errorf("README.md mentions %s, which the program does not have", match[1])
-		}
+	if mentioned < 60 {
+		t.Errorf("the documents mention only %d metrics", mentioned)
 	}
 }
 
@@ -204,23 +242,23 @@ func registered(t *testing.T, registry *prometheus.Registry) map[string]string {
 	return found
 }
 
-// compareMaps compares what README.md documents with what the program defines.
+// compareMaps compares what a document says with what the program defines.
 func compareMaps(t *testing.T, documented, defined map[string]string) {
 	t.Helper()
 	if len(documented) == 0 || len(defined) == 0 {
-		t.Fatalf("README.md documents %d names, the program defines %d", len(documented), len(defined))
+		t.Fatalf("the document has %d names, the program defines %d", len(documented), len(defined))
 	}
 	for _, name := range slices.Sorted(maps.Keys(defined)) {
 		switch text, ok := documented[name]; {
 		case !ok:
-			t.Errorf("README.md does not list %s", name)
+			t.Errorf("the document does not list %s", name)
 		case text != defined[name]:
-			t.Errorf("README.md says %q for %s, the program says %q", text, name, defined[name])
+			t.Errorf("the document says %q for %s, the program says %q", text, name, defined[name])
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(documented)) {
 		if _, ok := defined[name]; !ok {
-			t.Errorf("README.md lists %s, which the program does not have", name)
+			t.Errorf("the document lists %s, which the program does not have", name)
 		}
 	}
 }

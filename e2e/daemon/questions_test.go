@@ -21,17 +21,17 @@ type asked struct {
 	answer            []string
 }
 
-// readmeQuestions reads the chapter of README.md. A command is an indented line. Indented lines that begin with "#" are
+// readmeQuestions reads the chapter of cmd/verdict/README.md. A command is an indented line. Indented lines that begin with "#" are
 // lines of its answer, in which "..." stands for anything.
 func readmeQuestions(t *testing.T) (list []asked) {
 	t.Helper()
-	text, err := os.ReadFile("../../README.md")
+	text, err := os.ReadFile("../../cmd/verdict/README.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, chapter, found := strings.Cut(string(text), "\n## Reading with nft alone\n")
 	if !found {
-		t.Fatal("README.md has no chapter about reading with nft alone")
+		t.Fatal("cmd/verdict/README.md has no chapter about reading with nft alone")
 	}
 	chapter, _, _ = strings.Cut(chapter, "\n## ")
 	question := ""

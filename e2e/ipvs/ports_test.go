@@ -10,7 +10,7 @@ import (
 )
 
 // TestSourcePorts: a client uses one source port for connections to two frontends with the same endpoint. With nft both
-// live. IPVS breaks the first one, whoever writes the virtual servers; README says so (IPVS beside nft). When a kernel
+// live. IPVS breaks the first one, whoever writes the virtual servers; ipvsctl/README.md says so. When a kernel
 // passes with both, that passage can go.
 func TestSourcePorts(t *testing.T) {
 	each(t, []test{

@@ -11,7 +11,7 @@
 //	connections.go  verbs that make connections
 //	observe.go      verbs that look at the node, at an HTTP server, or at Events
 //	object.go       objects in YAML, and the fields that scenarios may leave out
-//	difference.go   the tables of differences in e2e/README.md
+//	difference.go   the tables of differences in e2e/UPSTREAM.md
 //
 // The package only reads. Package runner takes the steps: it starts the proxy, writes objects and sends packets.
 // e2e/README.md explains how to write a scenario and how to add a verb.

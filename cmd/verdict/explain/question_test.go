@@ -33,12 +33,8 @@ func TestArguments(t *testing.T) {
 	}
 }
 
-// TestReadme: the example in README.md is what the test of the situations prints.
+// TestReadme: the example in the documents is what the test of the situations prints.
 func TestReadme(t *testing.T) {
-	readme, err := os.ReadFile("../../../README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
 	a, err := txtar.ParseFile("testdata/some-not-ready.txtar")
 	if err != nil {
 		t.Fatal(err)
@@ -47,7 +43,13 @@ func TestReadme(t *testing.T) {
 	for line := range strings.Lines(string(a.Files[len(a.Files)-1].Data)) {
 		want.WriteString("    " + line)
 	}
-	if !strings.Contains(string(readme), want.String()) {
-		t.Errorf("README.md does not have this run:\n%s", want.String())
+	for _, document := range []string{"../README.md"} {
+		text, err := os.ReadFile(document)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(string(text), want.String()) {
+			t.Errorf("%s does not have this run:\n%s", document, want.String())
+		}
 	}
 }
