@@ -35,6 +35,9 @@ func failingProxy(how string) int {
 		return 1
 	case "ends without a word":
 		return 1
+	case "is interrupted":
+		signal.Reset(syscall.SIGINT)
+		_ = syscall.Kill(os.Getpid(), syscall.SIGINT)
 	case "reports an error":
 		fmt.Fprintln(os.Stderr, `{"level":"ERROR","msg":"pass not applied","error":"operation not permitted"}`)
 	case "warns only":

@@ -104,7 +104,7 @@ func (p *proxy) await(ctx context.Context, what string, wanted func(*entry) bool
 		case e, open := <-p.log:
 			switch {
 			case !open:
-				return nil, fmt.Errorf("verdict run ended before %s%s", what, warned)
+				return nil, p.endedBefore(ctx, what+warned)
 			case wanted(&e):
 				return &e, nil
 			case e.Level == "ERROR":
@@ -114,6 +114,22 @@ func (p *proxy) await(ctx context.Context, what string, wanted func(*entry) bool
 			}
 		}
 	}
+}
+
+// endedBefore is the error of a proxy that has ended. A Ctrl-C between fork and exec meets it in the group of the demo, which
+// gets the signal as well, perhaps a moment later.
+func (p *proxy) endedBefore(ctx context.Context, what string) error {
+	err := <-p.ended
+	p.ended <- err // stop reads it, too
+	var exit *exec.ExitError
+	if errors.As(err, &exit) && exit.Sys().(syscall.WaitStatus).Signal() == syscall.SIGINT {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(endWithin):
+		}
+	}
+	return fmt.Errorf("verdict run ended before %s", what)
 }
 
 func (e *entry) text() string { return strings.TrimRight(e.Msg+": "+e.Error+e.Reason, ": ") }

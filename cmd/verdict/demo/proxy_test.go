@@ -43,6 +43,17 @@ func TestEntryOfTheLog(t *testing.T) {
 	}
 }
 
+// TestInterruptedWhileItStarts: the proxy ends by a Ctrl-C that reaches the demo later.
+func TestInterruptedWhileItStarts(t *testing.T) {
+	p := startFailing(t, "is interrupted")
+	p.ended <- <-p.ended
+	ctx, interrupt := context.WithCancel(t.Context())
+	time.AfterFunc(50*time.Millisecond, interrupt)
+	if _, err := p.await(ctx, "it was ready", (*entry).changed); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want that the demo is interrupted", err)
+	}
+}
+
 // startFailing starts this test binary as a "verdict run" that fails.
 func startFailing(t *testing.T, how string) *proxy {
 	t.Helper()

@@ -1,0 +1,33 @@
+#!/bin/bash
+# table.sh LOGS EVENTS SECONDS: print a table of the steps that .ci/run has noted in LOGS/steps, with the number of tests
+# that passed, failed and were skipped, and their sum. It fails when a step has failed, or no test has passed.
+# The numbers of a step are those of EVENTS/STEP.json, the events of "go test -json", or of the last line of its log that
+# says "N passed, N failed, N skipped".
+set -euo pipefail
+logs=$1 events=$2 total=$3
+
+count() { # STEP: passed, failed, skipped; nothing for a step without tests
+	if [ -e "$events/$1.json" ]; then
+		awk '/"Test":/ && match($0, /"Action":"(pass|fail|skip)"/) { n[substr($0, RSTART + 10, 4)]++ }
+			END { printf "%d\t%d\t%d\n", n["pass"], n["fail"], n["skip"] }' "$events/$1.json"
+	else
+		awk '/^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$/ { line = $1 + 0 "\t" $3 + 0 "\t" $5 + 0 } END { print line }' "$logs/$1.log"
+	fi
+}
+
+while IFS=$'\t' read -r name seconds code; do
+	printf '%s\t%s\t%s\t%s\n' "$name" "$seconds" "$code" "$(count "$name")"
+done <"$logs/steps" | awk -F '\t' -v total="$total" '
+	BEGIN { printf "\n%-16s %8s %8s %8s %8s\n", "step", "seconds", "passed", "failed", "skipped" }
+	{
+		printf "%-16s %8d %8s %8s %8s%s\n", $1, $2, $4, $5, $6, $3 ? "  FAILED, exit code " $3 : ""
+		passed += $4; failed += $5; skipped += $6
+		if ($3) bad = bad " " $1
+		if ($3 && !$5) failed++ # what is no test can fail as well
+	}
+	END {
+		printf "%-16s %8d %8d %8d %8d\n\n", "all", total, passed, failed, skipped
+		if (bad) print "steps that failed:" bad
+		printf "%d passed, %d failed, %d skipped\n", passed, failed, skipped
+		exit (bad || failed || !passed)
+	}'
