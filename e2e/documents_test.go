@@ -98,18 +98,14 @@ func packageComment(t *testing.T, path string) string {
 	return file.Doc.Text()
 }
 
-// TestDocumentsNameWhatExists checks the Markdown files of the repository. Relative links and the paths of files in
-// back quotes must exist, as must the tests and the targets of make that a document names.
+// TestDocumentsNameWhatExists checks the Markdown files of the repository. Relative links, their headings and the paths of files
+// in back quotes must exist, as must the tests and the targets of make that a document names.
 func TestDocumentsNameWhatExists(t *testing.T) {
 	tests, targets := testNames(t), makeTargets(t)
 	for _, document := range documents(t) {
 		t.Run(document, func(t *testing.T) {
 			text := readText(t, filepath.Join("..", document))
-			for _, path := range linked(text) {
-				if !exists(filepath.Join(filepath.Dir(document), path)) {
-					t.Errorf("the link to %s leads nowhere", path)
-				}
-			}
+			checkLinks(t, document, text)
 			for _, path := range quotedPaths(text) {
 				if !exists(path) && !exists(filepath.Join(filepath.Dir(document), path)) {
 					t.Errorf("%s does not exist", path)
@@ -143,12 +139,30 @@ func documents(t *testing.T) (list []string) {
 	return list
 }
 
-// linked returns the targets of relative links.
-func linked(text string) (paths []string) {
-	for _, match := range regexp.MustCompile(`\]\(([^)#:]+)(?:#[^)]*)?\)`).FindAllStringSubmatch(text, -1) {
-		paths = append(paths, match[1])
+// checkLinks checks that the files and the headings exist to which a document links.
+func checkLinks(t *testing.T, document, text string) {
+	t.Helper()
+	for _, match := range regexp.MustCompile(`\]\(([^)#:]*)(#[^)]*)?\)`).FindAllStringSubmatch(text, -1) {
+		path, anchor := filepath.Join(filepath.Dir(document), match[1]), strings.TrimPrefix(match[2], "#")
+		if match[1] == "" {
+			path = document
+		}
+		switch {
+		case !exists(path):
+			t.Errorf("the link to %s leads nowhere", match[1])
+		case anchor != "" && !slices.Contains(anchors(readText(t, filepath.Join("..", path))), anchor):
+			t.Errorf("%s has no heading #%s", path, anchor)
+		}
 	}
-	return paths
+}
+
+// anchors returns the names that GitHub gives to the headings of a document.
+func anchors(text string) (list []string) {
+	for _, match := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(text, -1) {
+		name := regexp.MustCompile(`[^\w\- ]`).ReplaceAllString(strings.ToLower(match[1]), "")
+		list = append(list, strings.ReplaceAll(name, " ", "-"))
+	}
+	return list
 }
 
 // quotedPaths returns the files in back quotes that are named with their folder.
@@ -214,5 +228,15 @@ func walk(t *testing.T, visit func(path string)) {
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestDocumentsAreShort holds the documents that newcomers read first to a length that they do read. What is too long for
+// them has a place in the documents of the folders.
+func TestDocumentsAreShort(t *testing.T) {
+	for document, most := range map[string]int{"../README.md": 220, "README.md": 300} {
+		if lines := strings.Count(readText(t, document), "\n"); lines > most {
+			t.Errorf("%s has %d lines, want at most %d", document, lines, most)
+		}
 	}
 }

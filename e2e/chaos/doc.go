@@ -1,5 +1,5 @@
 // Command chaos tests that Verdict keeps its promises while everything around it fails. "make chaos" runs it, and
-// e2e/README.md shows what it found.
+// README.md in this folder describes it.
 //
 // The real daemon follows a real API server, in the network of package lab. Clients connect all the time to Services
 // that nobody touches, while other Services change, and faults are drawn at random. After each round the kernel must
