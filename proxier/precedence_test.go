@@ -90,7 +90,11 @@ func TestLostFrontendNeedsNoEndpoints(t *testing.T) {
 	w.store.MarkSynced()
 	expect := func(what string, want int) {
 		t.Helper()
-		w.mustApply(t)
+		for more := true; more; { // a pass on a busy machine may leave changes to the next one
+			w.mustApply(t)
+			c, _ := w.store.Pending()
+			more = len(c.Services) > 0
+		}
 		lines, err := w.rules.Content()
 		if err != nil {
 			t.Fatal(err)
