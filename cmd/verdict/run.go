@@ -190,7 +190,7 @@ func run(ctx context.Context, c *commandLine, takeOver bool, log *slog.Logger) (
 		return err
 	}
 	observers.answerStatus(ctx, group, daemon)
-	startSources(ctx, group, s, client, store, readers{observers.metrics.Readable, observers.proxy.SetMissing}, log)
+	startSources(ctx, group, s, client, store, readers{observers.metrics.Readable, observers.proxy.SetMissing, keptFromKernel(s.NodeName)}, log)
 	group.Go(func() error { return follow(ctx, c, goLive(ctx, observers, guard, reconfigured, log), log) })
 	group.Go(func() error { return k.watch(ctx, guard, interference, log) })
 	for _, run := range []func(context.Context) error{notes.run, loop.Run, health.Run, guard.run, newRoomWatch(procRoot, log).run} {

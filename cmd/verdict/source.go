@@ -20,10 +20,11 @@ type objects interface {
 	Synced() <-chan struct{}
 }
 
-// readers are told how reading from the API server goes.
+// readers are told how reading from the API server goes. kept says what manifests keep that cannot be read.
 type readers struct {
 	report  func(resource string, works bool)
 	missing func(func() []string) // takes a function that names what has not arrived
+	kept    func() (source.Kept, error)
 }
 
 // prepare validates the settings that the flags set, and completes them.
@@ -101,7 +102,7 @@ func startSources(
 // newSource returns the source of Services: the API server, or a folder if there is no client.
 func newSource(s *config.Settings, client kubernetes.Interface, store *state.Store, tell readers, log *slog.Logger) objects {
 	if client == nil {
-		return source.NewManifests(source.ManifestsOptions{Dir: s.Manifests, NodeName: s.NodeName, Store: store, Log: log})
+		return source.NewManifests(source.ManifestsOptions{Dir: s.Manifests, NodeName: s.NodeName, Store: store, Log: log, Kept: tell.kept})
 	}
 	k := source.NewKubernetes(source.KubernetesOptions{Client: client, NodeName: s.NodeName, Store: store, Log: log, Report: tell.report})
 	if tell.missing != nil {

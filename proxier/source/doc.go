@@ -21,7 +21,8 @@
 //	plausible.go   which lists are not used
 //	outage.go      one log line for each loss of the API server
 //	client.go      access to the API server; servers.go: its addresses
-//	manifests.go   the directory; follow.go: its changes; document.go, decode.go: the content of files
+//	kept.go        what the kernel has stays in force for manifests that cannot be read at the start
+//	manifests.go   the directory; names.go: names that are no names; follow.go: its changes; document.go, decode.go: the content of files
 //	addresses.go   the addresses of the host; primary.go: its main addresses
 //
 // # Malformed objects

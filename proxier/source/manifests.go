@@ -21,12 +21,15 @@ import (
 // If a file was younger than that when it was read, a later change may have left its time stamp as it was.
 const unsettled = 2 * time.Second
 
-// ManifestsOptions are the parts of a Manifests source. All must be set.
+// ManifestsOptions are the parts of a Manifests source. All but Kept must be set.
 type ManifestsOptions struct {
 	Dir      string
 	NodeName string
 	Store    *state.Store
 	Log      *slog.Logger
+	// Kept reads what the kernel has from an earlier process. It is called only if not all manifests can be read at the
+	// start. It may be nil: nothing is kept.
+	Kept func() (Kept, error)
 }
 
 // Manifests reads the objects from the YAML and JSON files of a directory.
@@ -39,6 +42,7 @@ type Manifests struct {
 	into     *sinks
 	files    map[string]*file // by name inside dir
 	links    []string         // names of files that are links; those may lead to other directories
+	begin    beginning
 	synced   chan struct{}
 	loaded   sync.Once
 }
@@ -49,6 +53,7 @@ type file struct {
 	readAt   time.Time
 	sum      [sha256.Size]byte
 	good     bool // the objects come from a file without damaged parts
+	lacks    bool // an object cannot be decoded and has no previous form
 	objects  []object
 	faults   []fault
 	reported []fault // all faults of the latest report, including those that other files cause
@@ -59,6 +64,7 @@ func NewManifests(o ManifestsOptions) *Manifests {
 	return &Manifests{
 		dir: o.Dir, nodeName: o.NodeName, store: o.Store, log: o.Log,
 		convert: newConverter(), into: newSinks(o.Store), files: map[string]*file{}, synced: make(chan struct{}),
+		begin: beginning{read: o.Kept},
 	}
 }
 
@@ -81,7 +87,10 @@ func (m *Manifests) Load(dir string) error {
 func (m *Manifests) scan() error {
 	names, err := m.list()
 	if err != nil {
-		return fmt.Errorf("read manifest directory: %w", err)
+		err = fmt.Errorf("read manifest directory: %w", err)
+		if m.begin.over {
+			return err
+		}
 	}
 	changed := false
 	for name := range m.files {
@@ -93,7 +102,11 @@ func (m *Manifests) scan() error {
 	for _, name := range names {
 		changed = m.refresh(name) || changed
 	}
-	if changed {
+	held, failure := m.holdOn(names, err)
+	if failure != nil || err != nil && !held {
+		return errors.Join(err, failure)
+	}
+	if m.begin.over = true; changed || held {
 		m.apply(names)
 	}
 	return nil
@@ -107,9 +120,15 @@ func (m *Manifests) list() ([]string, error) {
 		return nil, err
 	}
 	var names []string
-	m.links = m.links[:0]
+	m.links, m.begin.dangling = m.links[:0], nil
 	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), ".") || !manifestName(e.Name()) || !m.isFile(e) {
+		if strings.HasPrefix(e.Name(), ".") || !manifestName(e.Name()) {
+			continue
+		}
+		if !m.isFile(e) {
+			if e.Type()&fs.ModeSymlink != 0 {
+				m.begin.dangling = append(m.begin.dangling, e.Name())
+			}
 			continue
 		}
 		names = append(names, e.Name())
@@ -208,6 +227,9 @@ func (f *file) unreadable(err error) bool {
 
 // hasUnreadable reports whether a file could not be read the last time.
 func (m *Manifests) hasUnreadable() bool {
+	if m.begin.keeps() {
+		return true
+	}
 	for _, f := range m.files {
 		if f.seen == nil {
 			return true
@@ -234,7 +256,7 @@ func (f *file) update(c content) {
 		}
 	}
 	f.objects = slices.Concat(c.objects, kept)
-	f.good = !c.damaged
+	f.good, f.lacks = !c.damaged, len(kept) < len(c.broken)
 }
 
 // wanted holds the objects of all files.
@@ -267,6 +289,7 @@ func (m *Manifests) apply(names []string) {
 		}
 		m.report(name, f, faults)
 	}
+	m.begin.complete(&w)
 	// An endpoint that moves from one file to another is never missing.
 	m.store.Together(func() {
 		m.into.services.replace(w.services)

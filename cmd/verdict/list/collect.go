@@ -115,7 +115,7 @@ func collectAll(o options) (*table, error) {
 	case err != nil && !noTables:
 		return nil, fmt.Errorf("list nft frontends: %w", err)
 	}
-	servers, err := virtualServers()
+	servers, err := VirtualServers()
 	if err != nil {
 		return nil, fmt.Errorf("list virtual servers: %w", err)
 	}
@@ -135,9 +135,9 @@ func collectAll(o options) (*table, error) {
 	return t, nil
 }
 
-// virtualServers lists the virtual servers of Verdict. It does not ask IPVS if the module is not loaded, because that
+// VirtualServers lists the virtual servers of Verdict. It does not ask IPVS if the module is not loaded, because that
 // would load it.
-func virtualServers() ([]ipvsctl.Status, error) {
+func VirtualServers() ([]ipvsctl.Status, error) {
 	if _, err := os.Stat("/proc/thread-self/net/ip_vs"); errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	}

@@ -45,7 +45,7 @@ func readCounts(match func(string) bool) (counts, error) {
 		fe.Engine = engineNFT
 		c.total[fe.counted()] = totals{fe.Service, frontends[i].Connections, frontends[i].Refused}
 	}
-	servers, err := virtualServers()
+	servers, err := VirtualServers()
 	if err != nil {
 		return c, fmt.Errorf("read the counters of virtual servers: %w", err)
 	}

@@ -1,0 +1,120 @@
+//go:build !nokernel
+
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/verdict-proxy/verdict/e2e/netns"
+)
+
+// keptServices are Services of several kinds.
+func keptServices() map[string]string {
+	local := diffService("local", "10.96.0.3", "type: LoadBalancer, externalTrafficPolicy: Local, loadBalancerSourceRanges: [192.0.2.0/24]", "", "10.244.0.3")
+	return map[string]string{
+		"a.yaml": diffService("web", "10.96.0.1", "type: LoadBalancer", "", "10.244.0.1", "10.244.0.2"),
+		"b.yaml": strings.Replace(local, "{addresses: [10.244.0.3]}", "{addresses: [10.244.0.3], nodeName: n1}, {addresses: [10.244.1.3]}", 1),
+		"c.yaml": diffService("sticky", "10.96.0.5", "type: NodePort, sessionAffinity: ClientIP", "verdict-proxy.github.io/scheduler: mh", "10.244.0.5", "10.244.0.6"),
+		"d.yaml": strings.Replace(diffService("nobody", "10.96.0.7", "type: ClusterIP", "", "10.244.0.7"), "endpoints: [{addresses: [10.244.0.7]}]", "endpoints: []", 1),
+		"e.yaml": "apiVersion: v1\nkind: Service\nmetadata: {name: dns}\nspec:\n  clusterIP: 10.96.0.9\n  ports: [{port: 53, protocol: UDP}]\n" +
+			"---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: dns-1, labels: {kubernetes.io/service-name: dns}}\n" +
+			"addressType: IPv4\nports: [{port: 5353, protocol: UDP}]\nendpoints: [{addresses: [10.244.0.9]}, {addresses: [10.244.0.10]}]\n",
+	}
+}
+
+// TestDamagedManifestsAtTheStart: what cannot be read at the start of a process stays as the kernel has it, and goes when
+// everything can be read and says so.
+func TestDamagedManifestsAtTheStart(t *testing.T) {
+	write := func(t *testing.T, dir string, files map[string]string) {
+		t.Helper()
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		for name, text := range files {
+			writeManifest(t, dir, name, text)
+		}
+	}
+	remove := func(t *testing.T, path string) {
+		t.Helper()
+		if err := os.RemoveAll(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, damage := range map[string]func(t *testing.T, dir string){
+		"half a file": func(t *testing.T, dir string) {
+			for file, text := range keptServices() {
+				writeManifest(t, dir, file, text[:len(text)-7]+": [")
+			}
+		},
+		"an empty file": func(t *testing.T, dir string) { writeManifest(t, dir, "b.yaml", "") },
+		"an object that cannot be decoded": func(t *testing.T, dir string) {
+			writeManifest(t, dir, "a.yaml", strings.Replace(keptServices()["a.yaml"], "port: 80", "port: http", 1))
+		},
+		"only the slices are damaged": func(t *testing.T, dir string) {
+			service, _, _ := strings.Cut(keptServices()["c.yaml"], "---\n")
+			writeManifest(t, dir, "c.yaml", service+"---\na: [\n")
+		},
+		"a link without a target": func(t *testing.T, dir string) {
+			remove(t, filepath.Join(dir, "c.yaml"))
+			if err := os.Symlink("../missing/c.yaml", filepath.Join(dir, "c.yaml")); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"no files": func(t *testing.T, dir string) {
+			for file := range keptServices() {
+				remove(t, filepath.Join(dir, file))
+			}
+		},
+		"no directory": remove,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ns, dir := netns.New(t), filepath.Join(t.TempDir(), "manifests")
+			content := func() string {
+				t.Helper()
+				exit, stdout, stderr := inside(t, ns, "list", "-o", "json", "--no-connections")
+				if exit != 0 {
+					t.Fatalf("list ends with %d: %s", exit, stderr)
+				}
+				return stdout
+			}
+			whole := t.TempDir()
+			write(t, whole, keptServices())
+			write(t, dir, keptServices())
+			start := func() *daemon { return runDaemon(t, ns, dir, "--hostname-override=n1", "--cluster-cidr=10.244.0.0/16") }
+			start().kill()
+			want := content()
+			for range 2 { // the second time, what the kernel has was kept before
+				damage(t, dir)
+				d := start()
+				if got := content(); got != want {
+					t.Fatalf("the kernel has\n%s\nand had\n%s\n%s", got, want, d.log)
+				}
+				exit, stdout, _ := inside(t, ns, "diff", "--manifests", whole, "--hostname-override=n1", "--cluster-cidr=10.244.0.0/16", "--backend=nft")
+				if exit != 0 {
+					t.Fatalf("the kernel differs from what whole files say:\n%s\n%s", stdout, d.log)
+				}
+				if !strings.Contains(d.log.String(), "what the kernel has stays in force") {
+					t.Errorf("nothing is said:\n%s", d.log)
+				}
+				d.kill()
+			}
+			d := start()
+			remove(t, dir)
+			write(t, dir, map[string]string{"a.yaml": keptServices()["a.yaml"]})
+			var got string
+			for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+				if got = content(); !strings.Contains(got, "default/dns") {
+					break
+				}
+			}
+			if strings.Count(got, "\"service\"") != strings.Count(got, "default/web:") || !strings.Contains(got, "default/web:") {
+				t.Errorf("after all files can be read, the kernel has\n%s\n%s", got, d.log)
+			}
+		})
+	}
+}

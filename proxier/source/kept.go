@@ -1,0 +1,117 @@
+package source
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/verdict-proxy/verdict/proxier/state"
+)
+
+// Kept is what the kernel has from an earlier process, as objects. A manifest that cannot be read at the start of a process
+// must not end what it defines: nobody knows what that is, but the kernel has it. So objects of the kernel that no manifest
+// defines stay in force until all manifests can be read.
+type Kept struct {
+	Services []*state.Service
+	Slices   []*state.Slice
+}
+
+// beginning is what the source knows about the start of the process.
+type beginning struct {
+	read     func() (Kept, error) // asks the kernel; nil: nothing is kept
+	over     bool                 // the directory was read once
+	dangling []string             // links without a target
+	services map[state.Name]*state.Service
+	slices   map[state.Name][]*state.Slice // by Service
+}
+
+func (b *beginning) keeps() bool { return len(b.services)+len(b.slices) > 0 }
+
+// hold begins to keep what the kernel has. It reports whether that is anything.
+func (b *beginning) hold() (bool, error) {
+	if b.read == nil {
+		return false, nil
+	}
+	kept, err := b.read()
+	if err != nil {
+		return false, fmt.Errorf("read what the kernel has: %w", err)
+	}
+	b.services, b.slices = map[state.Name]*state.Service{}, map[state.Name][]*state.Slice{}
+	for _, svc := range kept.Services {
+		b.services[svc.Name] = svc
+	}
+	for _, sl := range kept.Slices {
+		b.slices[sl.Service] = append(b.slices[sl.Service], sl)
+	}
+	return b.keeps(), nil
+}
+
+func (b *beginning) release() { b.services, b.slices = nil, nil }
+
+// keptProblem is the Problem of each object that is kept.
+const keptProblem = "no manifest defines it, and not all manifests could be read since the start: it is served as the kernel has it"
+
+// complete adds to the objects of all files what is kept. What a file has defined once is not kept any more.
+func (b *beginning) complete(w *wanted) {
+	if !b.keeps() {
+		return
+	}
+	for _, f := range w.services {
+		delete(b.services, f.name)
+	}
+	for _, f := range w.slices {
+		if f.value != nil {
+			delete(b.slices, f.value.Service)
+		}
+	}
+	for name, svc := range b.services {
+		f := newFindings(kindService, name)
+		f.Add("", keptProblem)
+		w.services = append(w.services, found[state.Service]{name: name, value: svc, problems: f.Problems()})
+	}
+	for _, list := range b.slices {
+		for _, sl := range list {
+			w.slices = append(w.slices, found[state.Slice]{name: sl.Name, value: sl})
+		}
+	}
+}
+
+// unknown names what could not be read: the objects in it are not known. err is that of the directory.
+func (m *Manifests) unknown(names []string, err error) (what []string) {
+	switch {
+	case err != nil:
+		return []string{err.Error()}
+	case len(names)+len(m.begin.dangling) == 0:
+		return []string{"the directory has no manifest"}
+	}
+	for _, name := range names {
+		if f := m.files[name]; f == nil || !f.good || f.lacks {
+			what = append(what, name)
+		}
+	}
+	return append(what, m.begin.dangling...)
+}
+
+// holdOn decides at the start, and after each reading as long as something is kept, whether objects of the kernel stay in
+// force. It reports whether that has changed.
+func (m *Manifests) holdOn(names []string, failure error) (changed bool, err error) {
+	first := !m.begin.over
+	if !first && !m.begin.keeps() {
+		return false, nil
+	}
+	what := m.unknown(names, failure)
+	if first && len(what) > 0 {
+		if changed, err = m.begin.hold(); changed {
+			m.log.Error("not all manifests can be read; what the kernel has stays in force for objects that no manifest defines",
+				"dir", m.dir, "unread", strings.Join(what[:min(len(what), 10)], ", "), "services", len(m.begin.services),
+				"until", "each file can be read, or is gone; in an empty directory: there is a file, which may be a comment only; "+
+					"verdict cleanup removes what is in the kernel")
+		}
+		return changed, err
+	}
+	if !first && len(what) == 0 {
+		m.log.Info("all manifests can be read; what was kept of the kernel goes", "services", len(m.begin.services))
+		m.begin.release()
+		return true, nil
+	}
+	return false, nil
+}
