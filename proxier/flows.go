@@ -31,6 +31,8 @@ type flowCleaner struct {
 	rested    time.Time        // the next cleaning must not begin earlier
 	cut       int              // connections without an answer that were deleted, since the latest line about them
 	cutAt     time.Time
+	reset     int // open connections that end with their next packet, as above
+	resetAt   time.Time
 }
 
 // cleaned is the end of a cleaning.
@@ -130,10 +132,15 @@ func (c *flowCleaner) finish(end cleaned) {
 func (c *flowCleaner) noteCut(results []conntrack.Result) {
 	for i := range results {
 		c.cut += results[i].Unanswered
+		c.reset += results[i].Reset
 	}
 	if now := time.Now(); c.cut > 0 && now.Sub(c.cutAt) >= passLogPeriod {
 		c.log.Info("connections without an answer were deleted; their clients reach other endpoints", "connections", c.cut)
 		c.cut, c.cutAt = 0, now
+	}
+	if now := time.Now(); c.reset > 0 && now.Sub(c.resetAt) >= passLogPeriod {
+		c.log.Info("open connections to endpoints that are gone or failed end, as on-removal asks", "connections", c.reset)
+		c.reset, c.resetAt = 0, now
 	}
 }
 

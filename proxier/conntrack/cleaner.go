@@ -28,7 +28,8 @@ type Cleaner struct {
 
 // table is the kernel's table of flows.
 type table interface {
-	// dump calls fn for the UDP flows of a family to a frontend (nil: to all). It may call fn for other flows, too.
+	// dump calls fn for the flows of a family to a frontend (without a port: to all of its protocol; nil: to all of UDP). It
+	// may call fn for other flows, too.
 	dump(family state.Family, to *Frontend, fn func(*entry)) error
 	// dumpUnanswered calls fn for the flows of a family that had no reply.
 	dumpUnanswered(family state.Family, fn func(*entry)) error
@@ -61,6 +62,7 @@ func (c *Cleaner) Close() error { return c.table.close() }
 type Result struct {
 	Family     state.Family
 	Deleted    int // stale UDP flows
+	Reset      int // open TCP connections to endpoints that are gone or failed
 	Unanswered int // TCP connections without an answer
 	Took       time.Duration
 }
@@ -75,8 +77,8 @@ func (c *Cleaner) Clean(s Stale, nodePortAddrs []netip.Addr) ([]Result, error) {
 		addrs[a] = true
 	}
 	for _, family := range []state.Family{state.IPv4, state.IPv6} {
-		list, unanswered := s.frontends(family), s.hasUnanswered(family)
-		if len(list) == 0 && !unanswered {
+		udp, tcp, unanswered := s.frontends(family, false), s.frontends(family, true), s.hasUnanswered(family)
+		if len(udp)+len(tcp) == 0 && !unanswered {
 			continue
 		}
 		start := time.Now()
@@ -87,10 +89,13 @@ func (c *Cleaner) Clean(s Stale, nodePortAddrs []netip.Addr) ([]Result, error) {
 				errs = append(errs, err)
 			}
 		}
-		if len(list) > 0 {
-			if r.Deleted, err = c.clean(&s, family, list, addrs); err != nil {
+		for _, of := range []struct {
+			list []Frontend
+			n    *int
+		}{{udp, &r.Deleted}, {tcp, &r.Reset}} {
+			if *of.n, err = c.clean(&s, family, of.list, addrs); err != nil {
 				errs = append(errs, fmt.Errorf("delete stale %v flows of %d frontends: %w; flows that remain go on to "+
-					"endpoints that may be gone, until a later attempt succeeds", family, len(list), err))
+					"endpoints that may be gone, until a later attempt succeeds", family, len(of.list), err))
 			}
 		}
 		r.Took = time.Since(start)
@@ -106,9 +111,12 @@ func (c *Cleaner) Clean(s Stale, nodePortAddrs []netip.Addr) ([]Result, error) {
 const maxFiltered = 4
 
 func (c *Cleaner) clean(s *Stale, family state.Family, list []Frontend, addrs map[netip.Addr]bool) (int, error) {
+	if len(list) == 0 {
+		return 0, nil
+	}
 	var keys [][]byte
 	collect := func(e *entry) {
-		if e.udp && s.has(e.Flow, addrs) {
+		if (e.udp || e.tcp) && e.tcp == list[0].TCP && s.has(e.Flow, addrs) {
 			keys = append(keys, append([]byte(nil), e.key...))
 		}
 	}
@@ -124,7 +132,11 @@ func (c *Cleaner) clean(s *Stale, family state.Family, list []Frontend, addrs ma
 func (c *Cleaner) find(family state.Family, list []Frontend, fn func(*entry)) error {
 	questions := questions(list)
 	if c.noFilters || len(questions) > maxFiltered {
-		return c.table.dump(family, nil, fn)
+		var all *Frontend // of UDP
+		if list[0].TCP {
+			all = &Frontend{Family: family, TCP: true}
+		}
+		return c.table.dump(family, all, fn)
 	}
 	for i := range questions {
 		q := &questions[i]
@@ -156,5 +168,5 @@ func questions(list []Frontend) []Frontend {
 
 // passes reports whether a flow passes the filter for the frontend.
 func (f *Frontend) passes(e *entry) bool {
-	return e.udp && e.Dst.Port() == f.Port && (!f.Addr.IsValid() || e.Dst.Addr() == f.Addr)
+	return (e.udp && !f.TCP || e.tcp && f.TCP) && e.Dst.Port() == f.Port && (!f.Addr.IsValid() || e.Dst.Addr() == f.Addr)
 }

@@ -3,8 +3,9 @@
 // of Services, old flows would go on to old endpoints.
 //
 // Tracker finds out which flows a pass made stale; it does no I/O. Cleaner deletes these flows from the kernel. Neither
-// touches TCP and SCTP: the two ends of a connection notice by themselves when it breaks, and a connection that ends in
-// an orderly way through a draining endpoint must not be cut (kubernetes/kubernetes #101607).
+// touches SCTP, nor TCP of Services that do not ask for it (on-removal: reset): the two ends of a connection notice by
+// themselves when it breaks, and a connection that ends in an orderly way through a draining endpoint must not be cut
+// (kubernetes/kubernetes #101607).
 //
 // A flow is stale if the client sends to
 //   - a frontend that exists, and the flow does not go to an endpoint of this frontend whose flows are good. This includes

@@ -13,6 +13,7 @@ type Frontend struct {
 	Addr   netip.Addr // the zero Addr: any node-port address
 	Port   uint16
 	Family state.Family
+	TCP    bool // otherwise UDP
 }
 
 // Flow is an entry of the kernel's table, as far as it matters here.
@@ -21,6 +22,7 @@ type Flow struct {
 	Reply netip.AddrPort // where the answers come from: the endpoint, or Dst itself if nothing is translated
 	DNAT  bool           // nf_tables has translated it; false for flows of IPVS
 	Zone  uint16
+	TCP   bool // otherwise UDP
 }
 
 // Stale is which flows are stale after a pass.
@@ -51,10 +53,10 @@ func (s *Stale) hasUnanswered(family state.Family) bool {
 	return false
 }
 
-// frontends lists the frontends of a family that may have stale flows.
-func (s *Stale) frontends(family state.Family) (list []Frontend) {
+// frontends lists the frontends of a family and a protocol that may have stale flows.
+func (s *Stale) frontends(family state.Family, tcp bool) (list []Frontend) {
 	for f := range s.targets {
-		if f.Family == family {
+		if f.Family == family && f.TCP == tcp {
 			list = append(list, f)
 		}
 	}
@@ -69,7 +71,7 @@ func (s *Stale) frontends(family state.Family) (list []Frontend) {
 // Node ports exist only at the given addresses; at another address, the same port belongs to another program. A removed
 // frontend may have the address and port of a node port, which serves its flows then.
 func (s *Stale) has(f Flow, nodePortAddrs map[netip.Addr]bool) bool {
-	at := Frontend{Addr: f.Dst.Addr(), Port: f.Dst.Port(), Family: state.FamilyOf(f.Dst.Addr())}
+	at := Frontend{Addr: f.Dst.Addr(), Port: f.Dst.Port(), Family: state.FamilyOf(f.Dst.Addr()), TCP: f.TCP}
 	t, ok := s.targets[at]
 	if (!ok || t.removed) && nodePortAddrs[f.Dst.Addr()] {
 		at.Addr = netip.Addr{}
@@ -84,6 +86,9 @@ func (t *target) stale(f Flow) bool {
 	_, good := slices.BinarySearchFunc(t.good, f.Reply, netip.AddrPort.Compare)
 	good = good && !t.removed
 	translated := f.Reply != f.Dst
+	if f.TCP {
+		return translated && f.DNAT && !good // others are not ours
+	}
 	if !translated {
 		// An endpoint may have the address and port of its frontend: then the kernel has nothing to translate.
 		//

@@ -268,8 +268,8 @@ func TestFirstLookIsComplete(t *testing.T) {
 	tr.Set(name("empty"), service("10.96.0.11:53>"))
 	tr.Set(name("gone"), nil)
 	s := tr.Stale()
-	if got := len(s.frontends(state.IPv4)); got != 3 || len(s.frontends(state.IPv6)) != 0 {
-		t.Errorf("%d frontends of IPv4 and %d of IPv6 are looked at, want 3 and 0", got, len(s.frontends(state.IPv6)))
+	if got := len(s.frontends(state.IPv4, false)); got != 3 || len(s.frontends(state.IPv6, false)) != 0 {
+		t.Errorf("%d frontends of IPv4 and %d of IPv6 are looked at, want 3 and 0", got, len(s.frontends(state.IPv6, false)))
 	}
 }
 

@@ -123,12 +123,16 @@ func udpPorts(p *plan.Service) (out []*udpPort) {
 	}
 	for i := range p.Ports {
 		port := &p.Ports[i]
-		if port.Protocol != state.UDP {
+		tcp := port.Protocol == state.TCP && port.Resets
+		if port.Protocol != state.UDP && !tcp {
 			continue
 		}
 		made := &udpPort{frontends: make([]Frontend, 0, len(port.Frontends)), serving: port.Serving}
 		for j, fe := range port.Frontends {
-			made.frontends = append(made.frontends, Frontend{Addr: fe.Addr, Port: fe.Port, Family: port.Family})
+			if tcp && fe.IPVS {
+				continue // IPVS has its own entry for a connection
+			}
+			made.frontends = append(made.frontends, Frontend{Addr: fe.Addr, Port: fe.Port, Family: port.Family, TCP: tcp})
 			if fe.IPVS && made.virtual == nil {
 				made.virtual = make([]bool, len(port.Frontends))
 			}
@@ -200,6 +204,11 @@ func (t *Tracker) withdraw(port *udpPort, namespace string) {
 		}
 		is.port = nil
 		t.removed++
+		if f.TCP { // open connections go on when a Service is deleted, or does not want them reset any more
+			is.changed.Store(t.revision)
+			t.forget(f, is)
+			continue
+		}
 		*count++
 		is.removal = count
 		t.note(f, is, true)

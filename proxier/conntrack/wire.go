@@ -59,7 +59,7 @@ func protocolFamily(f state.Family) uint8 {
 	return unix.AF_INET
 }
 
-// question asks for the UDP flows of a family to a frontend; nil: to all destinations.
+// question asks for the flows of a family to a frontend, as table.dump does.
 func (r *request) question(family state.Family, to *Frontend) {
 	message := r.begin(msgGet, unix.NLM_F_DUMP, family)
 	flags := uint32(byProtocol)
@@ -71,8 +71,12 @@ func (r *request) question(family state.Family, to *Frontend) {
 		r.Unnest(ip)
 	}
 	proto := r.Nest(tupleProto)
-	r.Uint8(protoNum, unix.IPPROTO_UDP)
-	if to != nil {
+	protocol := uint8(unix.IPPROTO_UDP)
+	if to != nil && to.TCP {
+		protocol = unix.IPPROTO_TCP
+	}
+	r.Uint8(protoNum, protocol)
+	if to != nil && to.Port != 0 {
 		flags |= byDstPort
 		r.Uint16(protoDport, to.Port)
 	}
@@ -128,6 +132,7 @@ func (e *entry) parse(a nlmsg.Attributes) bool {
 	e.Reply = netip.AddrPortFrom(reply.src, reply.sport)
 	e.Zone = max(e.Zone, orig.zone, reply.zone) // a zone can be set for one direction only
 	e.udp, e.tcp = orig.protocol == unix.IPPROTO_UDP, orig.protocol == unix.IPPROTO_TCP
+	e.TCP = e.tcp
 	return e.Dst.IsValid() && e.Reply.IsValid()
 }
 

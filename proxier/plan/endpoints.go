@@ -294,6 +294,32 @@ func (p *Planner) serving(family state.Family) []netip.AddrPort {
 	return out
 }
 
+// keep finds the endpoints that keep the flows that they have.
+func (p *Planner) keep(port *Port) {
+	switch {
+	case port.Protocol == state.UDP:
+		port.Serving = p.serving(port.Family)
+	case port.Protocol == state.TCP && p.svc.OnRemoval == state.ResetThose:
+		port.Serving, port.Resets = p.keeping(port.Family)
+	}
+}
+
+// keeping lists the endpoints that keep their open TCP connections: all that the slices have, ready or not, without the bad
+// ones that are in no pool. It reports false if a limit leaves out endpoints: then nobody knows which ones are gone.
+func (p *Planner) keeping(family state.Family) ([]netip.AddrPort, bool) {
+	others := p.count(selection{some: true, not: pooled | bad})
+	if p.room.cut.Elements > 0 || p.room.element(others) < others {
+		return nil, false
+	}
+	out := make([]netip.AddrPort, 0, others)
+	for i := range p.candidates {
+		if c := &p.candidates[i]; c.flags&pooled != 0 || c.flags&bad == 0 {
+			out = append(out, c.addr(family))
+		}
+	}
+	return out, true
+}
+
 // localGood counts the addresses on this node that are ready on any port, without those that are bad on each port that
 // has them.
 func (p *Planner) localGood() (n int) {

@@ -127,9 +127,7 @@ func (p *Planner) port(out *Service, name string, index int, frontends []Fronten
 		near = p.choose(local)
 		port.Local = p.pool(family, near)
 	}
-	if want.Protocol == state.UDP {
-		port.Serving = p.serving(family)
-	}
+	p.keep(&port)
 	p.room.slots(&port, p.Slots)
 	r := p.reach(&port)
 	holds := p.holdsRefusals(want.Protocol)

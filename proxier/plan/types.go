@@ -59,8 +59,10 @@ type Port struct {
 	Cluster []Endpoint
 	Local   []Endpoint
 	// Serving holds all endpoints that still serve the flows they have, even if they are terminating and whatever
-	// policy and topology say. Connection tracking keeps flows to them. It is nil unless the protocol is UDP.
+	// policy and topology say. Connection tracking keeps flows to them. It is nil unless the protocol is UDP or Resets is
+	// set.
 	Serving []netip.AddrPort
+	Resets  bool // TCP connections to endpoints that Serving does not have end with their next packet
 
 	Frontends []Frontend
 	Plain     bool // nft picks endpoints at random, all alike: weights and hash tables have no room

@@ -16,7 +16,7 @@ import (
 func annotated(value string) *corev1.Service {
 	return apiService(func(o *corev1.Service) {
 		o.Annotations = map[string]string{annotationScheduler: value, annotationSchedulerRouter: value, annotationSchedulerFlags: value, annotationOutliers: value,
-			annotationHealthCheck: value, annotationAllDown: value}
+			annotationHealthCheck: value, annotationAllDown: value, annotationOnRemoval: value}
 	})
 }
 
@@ -65,6 +65,7 @@ func TestLongAnnotations(t *testing.T) {
 		{annotation(annotationOutliers), reason},
 		{annotation(annotationHealthCheck), strings.Replace(reason, "64", "512", 1)},
 		{annotation(annotationAllDown), reason},
+		{annotation(annotationOnRemoval), reason},
 	}, problems)
 
 	sl, problems := newConverter().slice(apiSlice(func(o *discoveryv1.EndpointSlice) {

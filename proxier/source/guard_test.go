@@ -56,7 +56,8 @@ func completeService() *corev1.Service {
 		loadBalancer(o, corev1.LoadBalancerIngress{IP: "198.51.100.1"})
 		o.UID = "6a3c1f5e-0b8d-4c57-9d0e-2f1a7b9c8d7e"
 		o.Annotations = map[string]string{annotationScheduler: "mh", annotationSchedulerFlags: "mh-port", annotationOutliers: "eject,refusals",
-			annotationHealthCheck: "https path=/healthz server-name=a.example port=8443", annotationAllDown: "reject"}
+			annotationHealthCheck: "https path=/healthz server-name=a.example port=8443", annotationAllDown: "reject",
+			annotationOnRemoval: "reset"}
 		o.Spec.ExternalIPs = []string{"203.0.113.1"}
 		o.Spec.LoadBalancerSourceRanges = []string{"10.0.0.0/8"}
 		o.Spec.Ports[0].NodePort = 30080

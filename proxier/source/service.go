@@ -18,6 +18,7 @@ const (
 	annotationOutliers        = "verdict-proxy.github.io/outlier-detection"
 	annotationHealthCheck     = "verdict-proxy.github.io/health-check"
 	annotationAllDown         = "verdict-proxy.github.io/on-all-down"
+	annotationOnRemoval       = "verdict-proxy.github.io/on-removal"
 )
 
 // The bounds and the default that the API server gives sessionAffinityConfig.clientIP.timeoutSeconds.
@@ -47,6 +48,7 @@ func (c *converter) service(o *corev1.Service) (*state.Service, []state.Problem)
 		Outliers:        f.outliers(o.Annotations),
 		Check:           f.healthCheck(o.Annotations),
 		AllDown:         parsed(&f, o.Annotations, annotationAllDown, state.ParseAllDown, "keep is used"),
+		OnRemoval:       parsed(&f, o.Annotations, annotationOnRemoval, state.ParseOnRemoval, "keep is used"),
 	}
 	f.sourceRanges(o, svc)
 	if o.Spec.Type == corev1.ServiceTypeLoadBalancer && svc.ExternalLocal {

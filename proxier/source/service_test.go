@@ -180,6 +180,9 @@ func TestService(t *testing.T) {
 			s.Check = &state.HealthCheck{Kind: state.CheckTCP, Interval: 2 * time.Second, Timeout: time.Second, Rise: 2, Fall: 3}
 			s.AllDown = state.BackupOnly
 		}},
+		{"open connections of removed endpoints are reset", func(o *corev1.Service) {
+			o.Annotations = map[string]string{annotationOnRemoval: "reset"}
+		}, func(s *state.Service) { s.OnRemoval = state.ResetThose }},
 		{"health check off", func(o *corev1.Service) { o.Annotations = map[string]string{annotationHealthCheck: "off"} },
 			func(s *state.Service) { s.Check = &state.HealthCheck{} }},
 	} {
@@ -255,10 +258,11 @@ func TestMalformedService(t *testing.T) {
 			[]problem{{annotation(annotationOutliers),
 				`"eject,maybe" is not off, observe or eject, with or without ",refusals": --outlier-detection decides`}}},
 		{"health check", func(o *corev1.Service) {
-			o.Annotations = map[string]string{annotationHealthCheck: "http interval=1ms", annotationAllDown: "drop"}
+			o.Annotations = map[string]string{annotationHealthCheck: "http interval=1ms", annotationAllDown: "drop", annotationOnRemoval: "cut"}
 		}, func(*state.Service) {}, []problem{
 			{annotation(annotationHealthCheck), `interval="1ms" is not a time from 1s to 10m0s: the annotation is ignored`},
 			{annotation(annotationAllDown), `"drop" is not keep, reject or backup: keep is used`},
+			{annotation(annotationOnRemoval), `"cut" is not keep or reset: keep is used`},
 		}},
 		{"external IPs", func(o *corev1.Service) { o.Spec.ExternalIPs = []string{"192.0.2.1/32", "192.0.2.1", "224.0.0.1", "::"} },
 			func(s *state.Service) { s.ExternalIPs = addrs("192.0.2.1") },

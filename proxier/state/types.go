@@ -92,6 +92,7 @@ type Service struct {
 	Outliers  OutlierDetection
 	Check     *HealthCheck // nil: the Service asks for nothing; the flag decides
 	AllDown   AllDown      // what happens if no endpoint is good
+	OnRemoval OnRemoval    // what happens to open connections of an endpoint that failed or is gone
 }
 
 // UID is the UID of an object in 16 bytes, which is a quarter of the memory of its text.
@@ -142,6 +143,26 @@ const (
 	OutlierObserve
 	OutlierEject
 )
+
+// OnRemoval is what becomes of open TCP connections when their endpoint leaves the slices or fails.
+type OnRemoval uint8
+
+// The values of OnRemoval.
+const (
+	LeaveOpen  OnRemoval = iota // nothing: the two ends find out by themselves
+	ResetThose                  // they end with their next packet
+)
+
+// ParseOnRemoval parses what becomes of open connections.
+func ParseOnRemoval(text string) (OnRemoval, error) {
+	switch text {
+	case "keep":
+		return LeaveOpen, nil
+	case "reset":
+		return ResetThose, nil
+	}
+	return LeaveOpen, fmt.Errorf("%s is not keep or reset", Quote(text))
+}
 
 // ServicePort is one port of a Service.
 type ServicePort struct {
