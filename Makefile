@@ -95,6 +95,10 @@ chaos: packages build ## run the daemon under random faults and check every roun
 soak: packages build ## run the daemon for TIME (default 30m) under churn and foreign edits: memory, descriptors and goroutines stay flat (root)
 	$(MAKE) chaos CHAOS='-soak $(or $(TIME),30m) $(CHAOS)'
 
+.PHONY: oracle
+oracle: ## compare the rules with an independent model of the Service API, for PAIRS=1000000 of a random state and a packet (2 minutes)
+	$(GO) test -tags nokernel ./cmd/verdict/explain -run '^TestOracle' -v -timeout 60m -oracle $(or $(PAIRS),1000000) -oracle-seed $(or $(SEED),1)
+
 .PHONY: fuzz
 fuzz: ## fuzz each decoder, and plan and engine together, for FUZZTIME each (default 30s), or EXECS=10000000 executions each
 	@FUZZTIME=$(FUZZTIME) EXECS=$(EXECS) .ci/fuzz.sh

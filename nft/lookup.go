@@ -33,6 +33,7 @@ type view struct {
 	family  Family
 	kernel  walkable
 	program program
+	order   []chainDef // of the program
 	chains  map[string]chainDef
 	defs    map[string]setDef
 	ranges  map[string][]addrRange // of sets of ranges, as far as they were read
@@ -84,7 +85,8 @@ func (t *Tables) view(f Family) (*view, error) {
 		family: f, kernel: t.kernel, program: p,
 		chains: map[string]chainDef{}, defs: map[string]setDef{}, ranges: map[string][]addrRange{},
 	}
-	for _, c := range p.chains() {
+	v.order = p.chains()
+	for _, c := range v.order {
 		v.chains[c.name] = c
 	}
 	for _, d := range p.sets() {

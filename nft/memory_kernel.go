@@ -417,23 +417,19 @@ func (k *memoryKernel) generation() (uint32, error) {
 }
 
 func (k *memoryKernel) survey(f Family) (existing, error) {
+	is, err := k.surveyChains(f)
+	if err != nil || !is.table {
+		return is, err
+	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	tb := k.tables[f.index()]
-	if tb == nil {
-		return existing{}, nil
-	}
-	is := existing{
-		table: true, sameLayout: true,
-		chains: map[string]chainShape{}, dropping: map[string]bool{}, rules: map[string]rulesShape{}, sets: map[string]setShape{},
-	}
-	for name, c := range tb.chains {
-		is.chains[name] = chainDef{base: c.base}.shape()
+	is.rules, is.sets = map[string]rulesShape{}, map[string]setShape{}
+	for name, c := range k.tables[f.index()].chains {
 		if len(c.rules) > 0 {
 			is.rules[name] = rulesOf(f, c.rules)
 		}
 	}
-	for name, s := range tb.sets {
+	for name, s := range k.tables[f.index()].sets {
 		is.sets[name] = s.def.shape()
 	}
 	return is, nil
@@ -442,7 +438,19 @@ func (k *memoryKernel) survey(f Family) (existing, error) {
 func (k *memoryKernel) surveyTable(f Family) (existing, error) { return k.survey(f) }
 func (k *memoryKernel) surveySets(f Family) (existing, error)  { return k.survey(f) }
 
-func (k *memoryKernel) surveyChains(f Family) (existing, error) { return k.survey(f) }
+func (k *memoryKernel) surveyChains(f Family) (existing, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	tb := k.tables[f.index()]
+	if tb == nil {
+		return existing{}, nil
+	}
+	is := existing{table: true, sameLayout: true, chains: map[string]chainShape{}, dropping: map[string]bool{}}
+	for name, c := range tb.chains {
+		is.chains[name] = chainDef{base: c.base}.shape()
+	}
+	return is, nil
+}
 
 // classNumber is the number of the class, for an element of the dispatch map.
 func (e memoryElement) classNumber() uint32 { return binary.NativeEndian.Uint32(e.arena) >> poolBits }

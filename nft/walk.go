@@ -89,7 +89,7 @@ func (t *Tables) Walk(hook, kind string, p Packet) (Passage, error) {
 		return Passage{}, fmt.Errorf("read table %s %s: %w", f, TableName, err)
 	}
 	w := &walker{view: v, packet: p, received: hook == "input"}
-	for _, c := range v.program.chains() {
+	for _, c := range v.order {
 		if c.base == nil || c.base.hookName != hook || c.base.kind != kind {
 			continue
 		}

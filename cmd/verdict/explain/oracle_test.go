@@ -1,0 +1,204 @@
+package explain
+
+import (
+	"flag"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/verdict-proxy/verdict/cmd/verdict/socket"
+	"github.com/verdict-proxy/verdict/config"
+	"github.com/verdict-proxy/verdict/e2e/oracle"
+	"github.com/verdict-proxy/verdict/ipvsctl"
+	"github.com/verdict-proxy/verdict/nft"
+	"github.com/verdict-proxy/verdict/proxier"
+	"github.com/verdict-proxy/verdict/proxier/conntrack"
+	"github.com/verdict-proxy/verdict/proxier/dataplane"
+	"github.com/verdict-proxy/verdict/proxier/state"
+)
+
+var (
+	oraclePairs = flag.Int("oracle", 50_000, "how many pairs of a state and a packet TestOracle tries")
+	oracleSeed  = flag.Uint64("oracle-seed", 1, "the first seed of TestOracle")
+)
+
+// perState is how many packets TestOracle sends into a state.
+const perState = 500
+
+// TestOracle asks an independent model of the Service API and the rules that the program writes for the same state what becomes of
+// a packet. Both must say the same.
+func TestOracle(t *testing.T) {
+	states := max(1, *oraclePairs/perState)
+	for i := range states {
+		seed := *oracleSeed + uint64(i)
+		c := oracle.Random(rand.New(rand.NewPCG(seed, 5)))
+		if differs, k := firstDifference(t, c, c, seed); differs != "" {
+			t.Fatalf("seed %d: %s\n%s\n%s", seed, differs, describe(c), k.rules)
+		}
+	}
+	t.Logf("%d pairs of a state and a packet", states*perState)
+}
+
+// firstDifference sends packets to the rules for one cluster, and asks the model about another one.
+func firstDifference(t *testing.T, written, asked *oracle.Cluster, seed uint64) (string, *imagined) {
+	t.Helper()
+	k := newImagined(t, written)
+	defer k.Close()
+	r, packets := rand.New(rand.NewPCG(seed, 6)), asked.Packets()
+	for range perState {
+		if d := difference(k, asked, packets[r.IntN(len(packets))]); d != "" {
+			return d, k
+		}
+	}
+	return "", k
+}
+
+// difference compares the answers about one packet; "": they are equal.
+func difference(k *imagined, c *oracle.Cluster, p oracle.Packet) string {
+	packet := fmt.Sprintf("%s from %s to %s", p.Protocol, p.Src, p.Dst)
+	e, err := explain(k, question{src: p.Src, dst: p.Dst, protocol: uint8(p.Protocol)})
+	if err != nil {
+		return fmt.Sprintf("%s: %v", packet, err)
+	}
+	want, got := c.Ask(p), e.Verdict
+	slices.SortFunc(got.Endpoints, netip.AddrPort.Compare)
+	if string(got.Outcome) == string(want.Fate) && slices.Equal(got.Endpoints, want.Endpoints) && got.SourceSeen == want.Source {
+		return ""
+	}
+	return fmt.Sprintf("%s (%s): the rules: %s %v, source %q; the model: %s %v, source %q", packet, want.Kind,
+		got.Outcome, got.Endpoints, got.SourceSeen, want.Fate, want.Endpoints, want.Source)
+}
+
+// TestOracleFindsBugs plants bugs: the rules are written for a state in which something was overlooked. The model finds each.
+func TestOracleFindsBugs(t *testing.T) {
+	each := func(change func(*state.Service)) func(*oracle.Cluster) {
+		return func(c *oracle.Cluster) {
+			for _, svc := range c.Services {
+				change(svc)
+			}
+		}
+	}
+	endpoints := func(change func(*state.Slice, *state.Endpoint)) func(*oracle.Cluster) {
+		return func(c *oracle.Cluster) {
+			for _, sl := range c.Slices {
+				for i := range sl.Endpoints {
+					change(sl, &sl.Endpoints[i])
+				}
+			}
+		}
+	}
+	for bug, plant := range map[string]func(*oracle.Cluster){
+		"internalTrafficPolicy is overlooked":   each(func(s *state.Service) { s.InternalLocal = false }),
+		"externalTrafficPolicy is overlooked":   each(func(s *state.Service) { s.ExternalLocal = false }),
+		"source ranges are overlooked":          each(func(s *state.Service) { s.SourceRanges = nil }),
+		"on-all-down is overlooked":             each(func(s *state.Service) { s.AllDown = state.KeepAll }),
+		"external IPs are overlooked":           each(func(s *state.Service) { s.ExternalIPs = nil }),
+		"a port is taken for that of TCP":       each(func(s *state.Service) { s.Ports[len(s.Ports)-1].Protocol = state.TCP }),
+		"node ports are off by one":             each(func(s *state.Service) { s.Ports[0].NodePort += min(1, s.Ports[0].NodePort) }),
+		"terminating endpoints are overlooked":  endpoints(func(_ *state.Slice, e *state.Endpoint) { e.Serving = e.Serving && e.Ready }),
+		"hints are overlooked":                  endpoints(func(_ *state.Slice, e *state.Endpoint) { e.Hints = nil }),
+		"weight 0 is overlooked":                endpoints(func(sl *state.Slice, _ *state.Endpoint) { sl.Weight = max(sl.Weight, 1) }),
+		"backups are taken for primaries":       endpoints(func(sl *state.Slice, _ *state.Endpoint) { sl.Backup = false }),
+		"all endpoints are taken for local":     endpoints(func(_ *state.Slice, e *state.Endpoint) { e.Node = "node-1" }),
+		"health is overlooked":                  func(c *oracle.Cluster) { c.Failed = nil },
+		"pods are taken for clients outside":    func(c *oracle.Cluster) { c.PodRanges = nil },
+		"unused cluster IPs are not dropped":    func(c *oracle.Cluster) { c.ServiceCIDRs = nil },
+		"the zone of the node is overlooked":    func(c *oracle.Cluster) { c.Zone = "" },
+		"one family of node ports is forgotten": func(c *oracle.Cluster) { c.NodeAddrs = c.NodeAddrs[:1] },
+	} {
+		t.Run(bug, func(t *testing.T) {
+			for seed := uint64(1); ; seed++ {
+				written := oracle.Random(rand.New(rand.NewPCG(seed, 5)))
+				plant(written)
+				if d, _ := firstDifference(t, written, oracle.Random(rand.New(rand.NewPCG(seed, 5))), seed); d != "" {
+					return
+				}
+				if seed == 300 {
+					t.Fatal("the model does not find the bug")
+				}
+			}
+		})
+	}
+}
+
+func describe(c *oracle.Cluster) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "node %s in zone %q\n", c.Node, c.Zone)
+	for _, svc := range c.Services {
+		fmt.Fprintf(&b, "%s: cluster IPs %v, external IPs %v, load balancer IPs %v from %v, ports %v, local inside %t outside %t, all down: %s\n",
+			svc.Name, svc.ClusterIPs, svc.ExternalIPs, svc.LoadBalancerIPs, svc.SourceRanges, svc.Ports, svc.InternalLocal, svc.ExternalLocal, svc.AllDown)
+		fmt.Fprintf(&b, "  failed %v\n", c.Failed[svc.Name])
+	}
+	for _, sl := range c.Slices {
+		fmt.Fprintf(&b, "%s of %s: %s, weight %d, backup %t, ports %v\n", sl.Name, sl.Service, sl.Family, sl.Weight, sl.Backup, sl.Ports)
+		for _, e := range sl.Endpoints {
+			fmt.Fprintf(&b, "  %+v, hints %+v\n", e, e.Hints)
+		}
+	}
+	return b.String()
+}
+
+// imagined is a kernel in memory with the rules for a cluster.
+type imagined struct {
+	*nft.Tables
+	cluster *oracle.Cluster
+	rules   *dataplane.Memory
+}
+
+func newImagined(t *testing.T, c *oracle.Cluster) *imagined {
+	t.Helper()
+	s := config.Default()
+	s.NodeName, s.MinSyncPeriod, s.DetectLocalMode = c.Node, 0, config.DetectClusterCIDR
+	for _, r := range c.PodRanges {
+		s.ClusterCIDRs = append(s.ClusterCIDRs, r.String())
+	}
+	k := &imagined{cluster: c, rules: dataplane.OpenMemory(dataplane.MemoryOptions{})}
+	store := c.Store()
+	loop := proxier.New(proxier.Options{
+		Settings: &s, Store: store, Dataplane: k.rules, Flows: noFlows{}, Observer: silent{}, Log: slog.New(slog.DiscardHandler),
+		Primary: func() ([]netip.Addr, error) { return c.NodeAddrs, nil },
+	})
+	if err := loop.Once(); err != nil {
+		t.Fatal(err)
+	}
+	k.Tables = k.rules.Ruleset.Tables()
+	return k
+}
+
+func (k *imagined) Close() { _ = k.Tables.Close() } // it is in memory
+
+func (*imagined) Others(nft.Family) ([]nft.OtherChain, error) { return nil, nil }
+
+func (k *imagined) Route(to netip.Addr) (route, error) {
+	if slices.Contains(k.cluster.NodeAddrs, to) {
+		return route{local: true}, nil
+	}
+	return route{link: "eth0"}, nil
+}
+
+func (*imagined) Flows(conntrack.Query) ([]conntrack.FoundFlow, error) { return nil, nil }
+
+func (*imagined) Server(ipvsctl.Key) (s ipvsctl.Status, found bool, err error) { return s, false, nil }
+
+func (*imagined) LeftOut(string) ([]socket.Endpoint, error) { return nil, socket.ErrNotRunning }
+
+func (*imagined) Legacy(nft.Family) []string { return nil }
+
+// noFlows has no flows to clean.
+type noFlows struct{}
+
+func (noFlows) Clean(conntrack.Stale, []netip.Addr) ([]conntrack.Result, error) { return nil, nil }
+
+// silent is an observer that is not interested.
+type silent struct{}
+
+func (silent) Pending(time.Time)               {}
+func (silent) PassDone(proxier.PassReport)     {}
+func (silent) Problems(proxier.ProblemReport)  {}
+func (silent) FlowsCleaned([]conntrack.Result) {}
+func (silent) Repaired(proxier.RepairReport)   {}
