@@ -453,7 +453,11 @@ func TestQuestionsLeaveNothing(t *testing.T) {
 				d := l.do(t, j)
 				t.Logf("%d flows at most, %d left; %d more files; %d MiB; %v, %v of a core for each", d.MaxFlows, d.Flows, d.Files,
 					d.Memory>>20, d.Took.Round(time.Millisecond), (d.CPU / time.Duration(count)).Round(time.Microsecond))
-				if d.Answers[e.want] != count {
+				late := 0
+				if e.name == "dns, late" { // a process that was as late as the answer takes it
+					late = d.Answers["good: "]
+				}
+				if d.Answers[e.want]+late != count {
 					t.Errorf("%v; want %q", d.Answers, e.want)
 				}
 				if d.MaxFlows > 1000 || d.Flows > 0 || d.Files > 0 || d.Memory > 64<<20 {
