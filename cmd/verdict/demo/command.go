@@ -29,14 +29,14 @@ traffic moves. The demo takes a few seconds, needs nothing but this binary, and 
 It works as root, and also without root where unprivileged user namespaces are allowed.`,
 		Args: args,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if scene != sceneBalance && scene != sceneDeadNode {
-				return fmt.Errorf("--scene=%s: must be %s or %s", scene, sceneBalance, sceneDeadNode)
+			if scene != sceneBalance && scene != sceneDeadNode && scene != sceneRollingUpdate {
+				return fmt.Errorf("--scene=%s: must be %s, %s or %s", scene, sceneBalance, sceneDeadNode, sceneRollingUpdate)
 			}
 			return runOutside(cmd.Context(), scene, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
 	cmd.Flags().StringVar(&scene, "scene", scene,
-		"`NAME` of what is shown: balance, or dead-node, in which a pod vanishes without a word")
+		"`NAME` of what is shown: balance; dead-node, in which a pod vanishes without a word; or rolling-update, in which pods just exit")
 	cmd.AddCommand(newStage())
 	return cmd
 }

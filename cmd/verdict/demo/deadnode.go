@@ -13,8 +13,9 @@ import (
 
 // The scenes of the demo.
 const (
-	sceneBalance  = "balance"
-	sceneDeadNode = "dead-node"
+	sceneBalance       = "balance"
+	sceneDeadNode      = "dead-node"
+	sceneRollingUpdate = "rolling-update"
 )
 
 // The connections after the pod has vanished: one every deadPause. There are more on a machine that has so much other work
@@ -122,23 +123,37 @@ func (h *host) connectAt(ctx context.Context, to netip.AddrPort, began time.Time
 	return trials
 }
 
-// judgeTrials draws the connections. It returns an error if one was lost.
-func (st *story) judgeTrials(trials []trial) error {
-	lateOnes, slowest, lastLate := 0, time.Duration(0), time.Duration(0)
+// summary is what the connections have in common.
+type summary struct {
+	late     int
+	slowest  time.Duration
+	lastLate time.Duration // when the last late one began
+}
+
+// summarize returns an error if a connection was lost.
+func summarize(trials []trial, after string) (s summary, err error) {
 	for i := range trials {
 		t := &trials[i]
 		if t.err != nil {
-			return fmt.Errorf("connection %d of %d, which began %s after the pod had vanished, is lost: %w",
-				i+1, len(trials), duration(t.began), t.err)
+			return s, fmt.Errorf("connection %d of %d, which began %s after %s, is lost: %w", i+1, len(trials), duration(t.began), after, t.err)
 		}
 		if t.late {
-			lateOnes++
-			lastLate = t.began
+			s.late++
+			s.lastLate = t.began
 		}
-		slowest = max(slowest, t.took)
+		s.slowest = max(s.slowest, t.took)
+	}
+	return s, nil
+}
+
+// judgeTrials draws the connections. It returns an error if one was lost.
+func (st *story) judgeTrials(trials []trial) error {
+	s, err := summarize(trials, "the pod had vanished")
+	if err != nil {
+		return err
 	}
 	st.trialBars(trials)
-	st.say("\nNone was lost. %d were late, by %s at most; the last of them began after %s.", lateOnes, duration(slowest), duration(lastLate))
+	st.say("\nNone was lost. %d were late, by %s at most; the last of them began after %s.", s.late, duration(s.slowest), duration(s.lastLate))
 	st.say("Verdict noticed the repeated packets, asked the pod twice, and sent it nothing any more. Clients that were\n"+
 		"waiting for it reached another pod with their next packet. The Service asks for that by the annotation\n"+
 		"%q. By default, Verdict only observes.", ejectAnnotation)

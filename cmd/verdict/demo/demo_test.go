@@ -48,6 +48,19 @@ func TestDeadNode(t *testing.T) {
 	}
 }
 
+// TestRollingUpdate: in the scene in which all pods are replaced, no connection is lost.
+func TestRollingUpdate(t *testing.T) {
+	s := start(t, users()[0], []string{"LC_ALL=C.UTF-8"}, binary, "demo", "--scene", "rolling-update")
+	s.until("4. A rolling update")
+	if code := s.end(); code != 0 || s.errs.Len() > 0 {
+		t.Fatalf("exit %d, want 0:\n%s%s", code, s.output.String(), s.errs.String())
+	}
+	s.nothingLeft()
+	if out := s.output.String(); !strings.Contains(out, "None was lost") || !strings.Contains(out, "Done in") {
+		t.Errorf("wanted no connection that is lost:\n%s", out)
+	}
+}
+
 // checkOutput checks the output of a complete demo.
 func checkOutput(t *testing.T, out string, asRoot bool) {
 	t.Helper()

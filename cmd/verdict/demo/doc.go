@@ -4,7 +4,7 @@
 //	command.go    the command
 //	sandbox.go    the process outside: it starts this program again in namespaces of its own
 //	stage.go      the process inside; story.go: what it does, step by step
-//	deadnode.go   the scene in which a pod vanishes
+//	deadnode.go   the scene in which a pod vanishes; rollout.go: a rolling update
 //	network.go    the node, the pods and the client, with the links between them; namespace.go: network namespaces
 //	traffic.go    backends that answer with their name, and clients that count the answers
 //	manifests.go  the folder of manifests

@@ -3,6 +3,7 @@ package demo
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"sync"
@@ -53,6 +54,7 @@ type host struct {
 	name      string
 	addresses []netip.Addr // one for each family
 	visited   sync.Map     // the addresses to which somebody has connected
+	listeners []net.Listener
 }
 
 // network is a node that routes to pods, and a client outside.

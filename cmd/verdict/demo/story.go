@@ -36,8 +36,11 @@ func tell(ctx context.Context, s *screen, dir, scene string, rootless bool) erro
 		return err
 	}
 	steps := []func(context.Context) error{st.connect, st.remove, st.show}
-	if scene == sceneDeadNode {
+	switch scene {
+	case sceneDeadNode:
 		steps = []func(context.Context) error{st.untilAsked, st.connect, st.vanish}
+	case sceneRollingUpdate:
+		steps = []func(context.Context) error{st.untilAsked, st.connect, st.rollOut}
 	}
 	for _, step := range steps {
 		if err := step(ctx); err != nil {
@@ -83,8 +86,11 @@ func (st *story) build(dir string, rootless bool) (err error) {
 
 // annotations are those of the Service.
 func (st *story) annotations() string {
-	if st.scene == sceneDeadNode {
+	switch st.scene {
+	case sceneDeadNode:
 		return ejectAnnotation
+	case sceneRollingUpdate:
+		return refusalsAnnotation
 	}
 	return ""
 }

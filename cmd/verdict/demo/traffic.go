@@ -26,6 +26,7 @@ func (h *host) serve(port uint16) error {
 		if err != nil {
 			return fmt.Errorf("listen in %s: %w", h.name, err)
 		}
+		h.listeners = append(h.listeners, l)
 		go h.answer(l, a)
 	}
 	return nil
