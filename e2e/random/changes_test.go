@@ -8,6 +8,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/verdict-proxy/verdict/e2e/lab"
 )
@@ -20,7 +23,7 @@ type change struct {
 }
 
 func changes() []change {
-	return []change{
+	list := []change{
 		{"write", 40, (*node).writeService},
 		{"remove", 10, (*node).removeService},
 		{"restart", 2, (*node).restart},
@@ -28,6 +31,10 @@ func changes() []change {
 		{"reload", 4, (*node).reload},
 		{"address", 3, (*node).address},
 	}
+	if *clock {
+		list = append(list, change{"clock", 30, (*node).jump})
+	}
+	return list
 }
 
 // draw draws a kind of change by its weight.
@@ -99,6 +106,23 @@ func (n *node) reload() string {
 	n.masquAll = n.r.IntN(4) == 0
 	n.configure()
 	return fmt.Sprint(n.nodePorts, n.masquAll)
+}
+
+// jump sets the clock forward or back by up to a day. In the end it is right, apart from the time that passed.
+func (n *node) jump() string {
+	by := time.Duration(n.r.Int64N(int64(48*time.Hour))) - 24*time.Hour
+	if n.r.IntN(3) == 0 {
+		by = -n.ahead
+	}
+	n.setClock(by)
+	return by.String()
+}
+
+func (n *node) setClock(by time.Duration) {
+	n.Helper()
+	t := unix.NsecToTimespec(time.Now().Add(by).UnixNano())
+	n.must(unix.ClockSettime(unix.CLOCK_REALTIME, &t))
+	n.ahead += by
 }
 
 // address gives the node addresses, or takes them away.

@@ -19,6 +19,8 @@ import (
 var (
 	duration = flag.Duration("time", 20*time.Second, "how long to make random changes")
 	seed     = flag.Uint64("seed", 0, "draws the changes; 0: by the clock")
+	backend  = flag.String("backend", "", "the --backend of verdict; empty: its default")
+	clock    = flag.Bool("clock", false, "set the clock of this machine forward and back; for a machine that nobody else uses")
 )
 
 // binary is built once.

@@ -33,7 +33,8 @@ type node struct {
 	budgets   []string
 	nodePorts []string // nodePortAddresses
 	masquAll  bool
-	spare     bool // the node has the addresses $SPARE
+	spare     bool          // the node has the addresses $SPARE
+	ahead     time.Duration // by how much the clock was set forward
 	history   history
 }
 
@@ -50,6 +51,11 @@ func newNode(t *testing.T, r *rand.Rand) *node {
 	n.configure()
 	n.start()
 	t.Cleanup(n.stop)
+	t.Cleanup(func() {
+		if n.ahead != 0 {
+			n.setClock(-n.ahead)
+		}
+	})
 	return n
 }
 
@@ -73,7 +79,11 @@ func (n *node) settings() []string {
 	for _, f := range lab.Families() {
 		pods = append(pods, text(f, "PODS"))
 	}
-	return append([]string{"--manifests=" + n.manifests, "--hostname-override=" + lab.NodeName, "--cluster-cidr=" + strings.Join(pods, ",")}, n.budgets...)
+	flags := []string{"--manifests=" + n.manifests, "--hostname-override=" + lab.NodeName, "--cluster-cidr=" + strings.Join(pods, ",")}
+	if *backend != "" {
+		flags = append(flags, "--backend="+*backend)
+	}
+	return append(flags, n.budgets...)
 }
 
 // configure writes the configuration file.
