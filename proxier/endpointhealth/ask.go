@@ -339,9 +339,10 @@ func (m *Monitor) ask(ctx context.Context, looks bool) {
 }
 
 func (m *Monitor) inquire(ctx context.Context, a answered) {
-	if a.inquiry.Witnesses {
+	switch {
+	case a.inquiry.Witnesses:
 		a.witnesses = m.askWitnesses(ctx, a.inquiry.Nodes)
-	} else {
+	case m.permit.refuses(a.inquiry.At) == "": // others count as good
 		a.answer = m.Ask(ctx, suspicion(a.inquiry.At))
 	}
 	m.answer(ctx, a)

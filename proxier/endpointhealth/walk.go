@@ -101,8 +101,10 @@ func (m *Monitor) witness(sl *state.Slice, failing []string, suspects map[netip.
 	first := rand.IntN(len(sl.Endpoints))
 	for i := range sl.Endpoints {
 		e := &sl.Endpoints[(first+i)%len(sl.Endpoints)]
-		if e.Ready && e.Node != m.Settings.NodeName && !slices.Contains(failing, e.Node) && !suspects[e.Addr] {
-			return netip.AddrPortFrom(e.Addr, sl.Ports[port].Port), true
+		at := netip.AddrPortFrom(e.Addr, sl.Ports[port].Port)
+		elsewhere := e.Node != m.Settings.NodeName && !slices.Contains(failing, e.Node)
+		if e.Ready && elsewhere && !suspects[e.Addr] && (sl.Service == kubernetesService() || m.permit.refuses(at) == "") {
+			return at, true
 		}
 	}
 	return at, false
@@ -190,7 +192,7 @@ func (m *Monitor) findSiblings(nodes map[string]bool) map[netip.AddrPort][]Membe
 				ejects, known = svc != nil && m.modeOf(svc.Name, svc.Outliers.Mode) == state.OutlierEject, true
 			}
 			if ejects {
-				addSibling(&found, sl, e)
+				m.addSibling(&found, sl, e)
 			}
 		}
 	}
@@ -202,11 +204,12 @@ func (m *Monitor) findSiblings(nodes map[string]bool) map[netip.AddrPort][]Membe
 }
 
 // addSibling adds the TCP ports of an endpoint. An endpoint may be found more than once.
-func addSibling(found *state.Turns[netip.AddrPort], sl *state.Slice, e *state.Endpoint) {
+func (m *Monitor) addSibling(found *state.Turns[netip.AddrPort], sl *state.Slice, e *state.Endpoint) {
 	namespace := sl.Service.Namespace
 	for _, p := range sl.Ports {
-		if p.Protocol == state.TCP && found.Waiting(namespace) < maxSiblings {
-			found.Push(namespace, netip.AddrPortFrom(e.Addr, p.Port))
+		at := netip.AddrPortFrom(e.Addr, p.Port)
+		if p.Protocol == state.TCP && found.Waiting(namespace) < maxSiblings && m.permit.refuses(at) == "" {
+			found.Push(namespace, at)
 		}
 	}
 }
