@@ -131,6 +131,10 @@ bench-flood: ## measure new connections and changes of others during floods of p
 bench-hostile: ## measure memory and changes of others while a tenant writes 1,000 objects of 1 MB (root, 2 minutes)
 	$(GO) test -tags e2e ./e2e/flood -run '^$$' -bench Hostile -benchtime 1x
 
+.PHONY: bench-checks
+bench-checks: ## measure flows, CPU and changes of others while a tenant asks for 10,000 checks a second (root, 4 minutes)
+	$(GO) test -tags e2e ./e2e/flood -run '^$$' -bench Checks -benchtime 1x
+
 .PHONY: profile
 profile: ## write CPU and heap profiles of first sync and churn into .cache/profiles
 	$(GO) run ./e2e/bench -sizes 10000 -profiles .cache/profiles

@@ -263,6 +263,7 @@ func (p *Proxier) set(d draft) int {
 			p.remove(name)
 			continue
 		}
+		p.health.Serves(planned)
 		unserved := p.dataplane.Set(planned)
 		in := d.inputs[name]
 		p.problems.set(name, d.problems[name], unserved, p.health.Set(in.service, in.slices, planned.Choices))

@@ -8,6 +8,10 @@
 //	stopwatch_test.go how long a connection takes, and a change
 //	flood_test.go     tests of floods
 //	memory_test.go    a memory limit
+//	farm_test.go      endpoints by the thousand, good and bad, and Services that have them checked
+//	checks_test.go    tests of active checks: their flows
+//	forgery_test.go   tests of active checks: whom the node must not ask
 //	bench_test.go     what floods cost others (make bench-flood)
+//	checks_bench_test.go what active checks cost others (make bench-checks)
 //	hostile_test.go   what a tenant with huge objects costs (make bench-hostile)
 package flood

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
@@ -37,5 +38,30 @@ func TestForgedNodeName(t *testing.T) {
 		}
 	case <-time.After(10 * time.Second):
 		t.Error("no answer")
+	}
+}
+
+// TestTranslated: the node does not ask where a Service is served, from before the kernel has it until after it has lost it.
+// Other ports of the address may be asked, so nobody ends the checks of another tenant by an external IP.
+func TestTranslated(t *testing.T) {
+	w := newWorld(t, func(*Options) {})
+	to := netip.MustParseAddrPort("198.51.100.7:80")
+	p := &plan.Service{Name: web, Ports: []plan.Port{{Frontends: []plan.Frontend{{Kind: plan.ExternalIP, Addr: to.Addr(), Port: to.Port()}}}}}
+	refused := func(at netip.AddrPort) bool { return w.permit.refuses(at) != "" }
+	if refused(to) {
+		t.Error("refused before a Service is there")
+	}
+	w.Serves(p)
+	w.Serves(p)
+	if !refused(to) || refused(netip.AddrPortFrom(to.Addr(), 81)) {
+		t.Errorf("the port of a Service is refused: %t, another one: %t", refused(to), refused(netip.AddrPortFrom(to.Addr(), 81)))
+	}
+	w.Remove(web)
+	if now := time.Now(); !refused(to) || w.permit.translated.has(to, now.Add(lingering)) {
+		t.Error("it is not refused for as long as the kernel may have the Service, or for longer")
+	}
+	w.permit.translated.set(web, nil, time.Now().Add(2*lingering))
+	if n := len(w.permit.translated.uses) + len(w.permit.translated.of); n > 0 {
+		t.Errorf("%d addresses stay in memory", n)
 	}
 }

@@ -365,6 +365,7 @@ func (m *Monitor) Remove(name state.Name) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.permit.translated.set(name, nil, time.Now())
 	m.refresh(name, nil, time.Now())
 	if is := m.services[name]; is != nil {
 		m.chosen(name, is, nil, time.Now())
