@@ -7,7 +7,7 @@
 //	follow.go     changes of the configuration file
 //	run.go        "run": the parts of the daemon, connected; nodesetup: settings of the host
 //	watch.go      hears what other processes do to the tables
-//	source.go     where objects come from
+//	source.go     where objects come from; kept.go: what the kernel has of files that cannot be read
 //	host.go       facts of the host; single.go: one process for each network namespace
 //	loopback.go   the sysctl for node ports on 127.0.0.1, and its guard
 //	guardkeeper.go  keeps that guard as it is while the daemon runs
