@@ -58,7 +58,7 @@
 //	persist.go      trying again what the kernel failed to do
 //	survey.go       which chains, rules and sets the kernel has; ruledigest.go: tells whether a rule is the wanted one
 //	probe.go        what the kernel lacks of what the program needs
-//	inherit.go      what an earlier process left in the kernel; image.go: the slots that it left
+//	inherit.go      what an earlier process left in the kernel; image.go: the slots that it left; left.go: the same for reports
 //	converge.go     from there to what the mirror has
 //	mend.go         rules that changed while no Verdict ran
 //	refused.go      which service port the kernel refused
