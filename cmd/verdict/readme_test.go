@@ -59,6 +59,16 @@ func TestFlagTables(t *testing.T) {
 	compareMaps(t, documentedFlags(t, configReadme), definedFlags())
 }
 
+// TestReadmeFlags: README.md describes only flags that exist, with their defaults.
+func TestReadmeFlags(t *testing.T) {
+	defined := definedFlags()
+	for name, fallback := range documentedFlags(t, "../../README.md") {
+		if got, ok := defined[name]; !ok || got != fallback {
+			t.Errorf("README.md says %q for --%s, the program says %q (it has the flag: %t)", fallback, name, got, ok)
+		}
+	}
+}
+
 // documentedFlags returns the flags in the tables of a document with their defaults. The default of a flag stands in back
 // quotes. A cell without back quotes describes an empty default.
 func documentedFlags(t *testing.T, file string) map[string]string {

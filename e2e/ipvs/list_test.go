@@ -11,7 +11,7 @@ import (
 	"github.com/verdict-proxy/verdict/e2e/lab"
 )
 
-// TestList compares "verdict list" with ipvsadm. cmd/verdict/README.md shows its output.
+// TestList compares "verdict list" with ipvsadm. README.md and cmd/verdict/README.md show its output.
 func TestList(t *testing.T) { each(t, []test{{"beside ipvsadm", hybrid(), listBesideIpvsadm}}) }
 
 // TestDiff compares the kernel with manifests, where IPVS serves a Service: first all is the same, then another program

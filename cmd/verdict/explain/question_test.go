@@ -43,7 +43,7 @@ func TestReadme(t *testing.T) {
 	for line := range strings.Lines(string(a.Files[len(a.Files)-1].Data)) {
 		want.WriteString("    " + line)
 	}
-	for _, document := range []string{"../README.md"} {
+	for _, document := range []string{"../README.md", "../../../README.md"} {
 		text, err := os.ReadFile(document)
 		if err != nil {
 			t.Fatal(err)
