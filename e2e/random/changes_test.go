@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/verdict-proxy/verdict/e2e/lab"
 )
@@ -26,6 +27,7 @@ func changes() []change {
 	list := []change{
 		{"write", 40, (*node).writeService},
 		{"remove", 10, (*node).removeService},
+		{"mode", 15, (*node).mode},
 		{"restart", 2, (*node).restart},
 		{"kill", 2, (*node).killed},
 		{"reload", 4, (*node).reload},
@@ -64,6 +66,16 @@ func (n *node) writeService() string {
 	name := n.oneName()
 	n.write(name, randomManifest(n.r, name))
 	return name
+}
+
+// mode changes how an endpoint of a Service is picked, while clients connect to it.
+func (n *node) mode() string {
+	what := ""
+	n.write("modal", modal(func(s *corev1.Service) {
+		randomMode(n.r, s)
+		what = fmt.Sprint(s.Annotations, s.Spec.SessionAffinity)
+	}))
+	return what
 }
 
 func (n *node) removeService() string {

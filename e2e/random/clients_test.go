@@ -30,13 +30,14 @@ type clients struct {
 const answerIn = 10 * time.Second
 
 // targets are the frontends of a Service, in the order in which clients ask them.
-func targets(f lab.Family) (web, sticky []netip.AddrPort) {
+func targets(f lab.Family) (web, sticky, modal []netip.AddrPort) {
 	for _, name := range []string{"VIP1", "LB1", "EXT1"} {
 		web = append(web, netip.AddrPortFrom(address(f, name), 80))
 	}
 	node := address(f, "NODE")
 	return append(web, netip.AddrPortFrom(node, webNodePort)),
-		[]netip.AddrPort{netip.AddrPortFrom(address(f, "VIP2"), 80), netip.AddrPortFrom(node, stickyNodePort)}
+		[]netip.AddrPort{netip.AddrPortFrom(address(f, "VIP2"), 80), netip.AddrPortFrom(node, stickyNodePort)},
+		[]netip.AddrPort{netip.AddrPortFrom(address(f, "VIP4"), 80), netip.AddrPortFrom(node, modalNodePort)}
 }
 
 // watch starts the clients.
@@ -47,9 +48,10 @@ func watch(t *testing.T, w *lab.World) *clients {
 	for _, place := range []string{lab.Outside, "d"} {
 		at := w.At(t, place)
 		for _, f := range lab.Families() {
-			web, sticky := targets(f)
+			web, sticky, modal := targets(f)
 			c.run(func() { c.connect(at, web, false) })
 			c.run(func() { c.connect(at, sticky, true) })
+			c.run(func() { c.connect(at, modal, false) })
 			for _, to := range web {
 				c.run(func() { c.hold(at, lab.Question{Protocol: lab.UDP, To: to, Patience: answerIn}) })
 				c.run(func() { c.hold(at, lab.Question{Protocol: lab.TCP, To: to, Patience: answerIn}) })

@@ -192,6 +192,7 @@ func (n *node) removeAll() {
 	}
 	n.nodePorts, n.masquAll = []string{"primary"}, false
 	n.configure()
+	n.write("modal", modal(func(*corev1.Service) {}))
 	n.note("all random Services are removed")
 	n.equal("all random Services removed")
 	last := newService("one", "last", "10.96.1.200", "fd00:10:96::1:c8")

@@ -78,6 +78,18 @@ func randomManifest(r *rand.Rand, name string) string {
 	return manifest(objects...)
 }
 
+// randomMode says how a Service picks an endpoint.
+func randomMode(r *rand.Rand, s *corev1.Service) {
+	s.Annotations = map[string]string{}
+	if r.IntN(2) == 0 {
+		s.Annotations["verdict-proxy.github.io/scheduler"] = oneOf(r, "random", "rr", "wrr", "lc", "wlc", "sh", "mh", "dh", "sed", "nq", "fo", "ovf", "lblc", "lblcr", "twos")
+	}
+	if r.IntN(3) == 0 {
+		s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
+		s.Spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: new(oneOf[int32](r, 1, 60, 600, 10800))}}
+	}
+}
+
 func randomService(r *rand.Rand, name string) *corev1.Service {
 	ip := r.IntN(40)
 	ips := oneOf(r, []string{fmt.Sprintf("10.96.1.%d", ip)}, []string{fmt.Sprintf("fd00:10:96::1:%x", ip)},
@@ -87,14 +99,7 @@ func randomService(r *rand.Rand, name string) *corev1.Service {
 		s.Namespace, s.Name = strings.Repeat("n", 63), name+strings.Repeat("s", 63-len(name))
 	}
 	spec := &s.Spec
-	s.Annotations = map[string]string{}
-	if r.IntN(2) == 0 {
-		s.Annotations["verdict-proxy.github.io/scheduler"] = oneOf(r, "random", "rr", "wrr", "lc", "wlc", "sh", "mh", "dh", "sed", "nq", "fo", "ovf", "lblc", "lblcr", "twos")
-	}
-	if r.IntN(3) == 0 {
-		spec.SessionAffinity = corev1.ServiceAffinityClientIP
-		spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: new(oneOf[int32](r, 1, 60, 600, 10800))}}
-	}
+	randomMode(r, s)
 	spec.InternalTrafficPolicy = new(oneOf(r, corev1.ServiceInternalTrafficPolicyCluster, corev1.ServiceInternalTrafficPolicyCluster, corev1.ServiceInternalTrafficPolicyLocal))
 	spec.ExternalTrafficPolicy = oneOf(r, corev1.ServiceExternalTrafficPolicyCluster, corev1.ServiceExternalTrafficPolicyLocal)
 	for i := range 1 + r.IntN(3) {
@@ -165,15 +170,25 @@ func randomConditions(r *rand.Rand) discoveryv1.EndpointConditions {
 
 // The Services that nobody touches. Pods a and c answer for them, each Service at a port of its own.
 const (
-	webPort, stickyPort         = 8080, 8081
-	webNodePort, stickyNodePort = 30080, 30090
+	webPort, stickyPort, modalPort             = 8080, 8081, 8082
+	webNodePort, stickyNodePort, modalNodePort = 30080, 30090, 30100
 )
+
+// ips is an address of both families.
+func ips(name string) []string {
+	return []string{address(lab.IPv4, name).String(), address(lab.IPv6, name).String()}
+}
+
+// modal is a Service whose way to pick an endpoint changes, and nothing else. Its clients must not notice that, either.
+func modal(change func(*corev1.Service)) string {
+	s := newService("untouched", "modal", ips("VIP4")...)
+	s.Spec.Ports = []corev1.ServicePort{{Name: "http", Protocol: corev1.ProtocolTCP, Port: 80, NodePort: modalNodePort}}
+	change(s)
+	return untouchedManifest(s, slicePort("http", corev1.ProtocolTCP, modalPort))
+}
 
 // untouched are the manifests of these Services, by the names of their files.
 func untouched() map[string]string {
-	ips := func(name string) []string {
-		return []string{address(lab.IPv4, name).String(), address(lab.IPv6, name).String()}
-	}
 	web := newService("untouched", "web", ips("VIP1")...)
 	web.Spec.ExternalIPs = ips("EXT1")
 	web.Spec.Ports = []corev1.ServicePort{
@@ -189,6 +204,7 @@ func untouched() map[string]string {
 	return map[string]string{
 		"web":    untouchedManifest(web, slicePort("http", corev1.ProtocolTCP, webPort), slicePort("dns", corev1.ProtocolUDP, webPort)),
 		"sticky": untouchedManifest(sticky, slicePort("http", corev1.ProtocolTCP, stickyPort)),
+		"modal":  modal(func(*corev1.Service) {}),
 	}
 }
 
