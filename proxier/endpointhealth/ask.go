@@ -17,15 +17,21 @@ const (
 	tenantRate = 0.05 // of a processor
 	// rateBurst is how long a rate may be saved up.
 	rateBurst = time.Second
+	// Questions that suspicions cause have a rate of their own for each namespace: neither do they make checks late, nor the
+	// other way round. When a node dies, many are asked at once.
+	doubtRate  = 0.02
+	doubtBurst = 10 * time.Second
 	// checkPause is the least time between two looks at who is to be asked: the questions of this time are asked together.
 	checkPause = 50 * time.Millisecond
 )
 
 // rates ration the processor time of questions.
 type rates struct {
-	node  bucket
-	of    map[string]bucket // by namespace; those that are full are missing
-	swept time.Time
+	ofNode, ofTenant float64 // of a processor; 0: the node has no limit
+	burst            time.Duration
+	node             bucket
+	of               map[string]bucket // by namespace; those that are full are missing
+	swept            time.Time
 }
 
 // bucket is how much was used of a rate, less what has come back since.
@@ -34,22 +40,38 @@ type bucket struct {
 	at   time.Time // when used was right
 }
 
-func newRates() *rates { return &rates{of: map[string]bucket{}} }
+// newRates returns the rates of checks.
+func newRates() *rates {
+	return &rates{ofNode: nodeRate, ofTenant: tenantRate, burst: rateBurst, of: map[string]bucket{}}
+}
+
+// newTenantRates returns rates of namespaces that take nothing from each other.
+func newTenantRates(rate float64, burst time.Duration) *rates {
+	return &rates{ofTenant: rate, burst: burst, of: map[string]bucket{}}
+}
 
 // spent reports whether a bucket is empty, after it brings it up to date.
-func (b *bucket) spent(rate float64, now time.Time) bool {
+func (b *bucket) spent(rate float64, burst time.Duration, now time.Time) bool {
 	b.used -= time.Duration(float64(now.Sub(b.at)) * rate)
 	b.used, b.at = max(b.used, 0), now
-	return b.used >= time.Duration(rate*float64(rateBurst))
+	return b.used >= time.Duration(rate*float64(burst))
 }
 
 // exhausted reports whether the node has nothing left for anybody.
-func (r *rates) exhausted(now time.Time) bool { return r.node.spent(nodeRate, now) }
+func (r *rates) exhausted(now time.Time) bool {
+	return r.ofNode > 0 && r.node.spent(r.ofNode, r.burst, now)
+}
+
+// left reports whether a namespace has something left.
+func (r *rates) left(namespace string, now time.Time) bool {
+	b := r.of[namespace]
+	return !b.spent(r.ofTenant, r.burst, now)
+}
 
 // take takes the cost of a question of a namespace; false: there is nothing left.
 func (r *rates) take(namespace string, cost time.Duration, now time.Time) bool {
 	b := r.of[namespace]
-	if b.spent(tenantRate, now) || r.exhausted(now) {
+	if b.spent(r.ofTenant, r.burst, now) || r.exhausted(now) {
 		r.of[namespace] = b
 		return false
 	}
@@ -62,16 +84,19 @@ func (r *rates) take(namespace string, cost time.Duration, now time.Time) bool {
 
 // sweep forgets namespaces that have not asked for some time.
 func (r *rates) sweep(now time.Time) {
-	if now.Sub(r.swept) < rateBurst {
+	if now.Sub(r.swept) < r.burst {
 		return
 	}
 	r.swept = now
 	for namespace, b := range r.of {
-		if now.Sub(b.at) > rateBurst {
+		if b.spent(r.ofTenant, r.burst, now); b.used == 0 {
 			delete(r.of, namespace)
 		}
 	}
 }
+
+// always is no limit.
+func always(string, time.Time) bool { return true }
 
 // checkQuestion is the question of a check.
 type checkQuestion struct {
@@ -318,9 +343,6 @@ func (m *Monitor) ask(ctx context.Context, looks bool) {
 	var first []netip.AddrPort
 	if looks {
 		first = m.looks.due(now)
-	}
-	for range len(inquiries) + len(first) {
-		m.rates.node.used += m.Cost(state.CheckOff) // their number is bounded otherwise
 	}
 	m.mu.Unlock()
 	for _, q := range inquiries {

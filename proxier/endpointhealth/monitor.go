@@ -60,10 +60,12 @@ type Monitor struct {
 	checker  *checker
 	looks    firstLooks
 	rates    *rates
+	paces    *rates // of publishing
 	services map[state.Name]*watched
 	recalled map[state.Name]state.Health // of the process before, until the Service is planned
 	behind   map[state.Name]bool         // Services whose health the store may not have
 	late     map[state.Name]bool         // those of them that must wait for publishPace
+	queue    []state.Name                // the same, in the order in which they wait
 	refusals bool                        // a Service has asked for it
 	uses     int                         // Services on backups
 	told     int                         // uses in the latest report
@@ -107,10 +109,13 @@ func New(o Options) *Monitor {
 	m := &Monitor{
 		Options: o, permit: newPermit(&o), work: make(chan *checkQuestion), answers: make(chan answered, 64),
 		detector: newDetector(rand.Float64), checker: newChecker(rand.Float64, o.Cost, r), looks: newFirstLooks(), rates: r,
+		paces:    newTenantRates(1, paceBurst),
 		services: map[state.Name]*watched{}, recalled: map[state.Name]state.Health{}, behind: map[state.Name]bool{},
 		late: map[state.Name]bool{}, seen: map[suspicionKey]uint64{}, siblings: newSiblings(), episodes: map[state.Name]bool{},
 		failing: map[state.Name]time.Time{},
 	}
+	doubts := newTenantRates(doubtRate, doubtBurst)
+	m.detector.may = func(namespace string, now time.Time) bool { return doubts.take(namespace, m.Cost(state.CheckOff), now) }
 	m.recall()
 	return m
 }
@@ -382,7 +387,6 @@ func (m *Monitor) drop(name state.Name) {
 	}
 	delete(m.services, name)
 	delete(m.recalled, name)
-	delete(m.late, name)
 	m.behind[name] = true
 }
 

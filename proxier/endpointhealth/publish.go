@@ -1,16 +1,24 @@
 package endpointhealth
 
 import (
-	"maps"
 	"slices"
 	"time"
 
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// publishPace times the number of endpoints of a Service is the least time between two changes of its health: a Service with
-// 50,000 endpoints that flap is planned every four seconds.
-const publishPace = 80 * time.Microsecond
+// publishPace times the number of endpoints of a Service is the least time between two changes of its health, and all Services
+// of a namespace share it beyond paceBurst. While a very large Service is planned and written, others wait, so it pays more:
+// one with 50,000 endpoints that flap is planned every twenty seconds.
+const (
+	publishPace = 80 * time.Microsecond
+	veryLarge   = 10_000
+	paceBurst   = 8 * time.Second
+)
+
+func paceOf(endpoints int) time.Duration {
+	return time.Duration(endpoints) * publishPace * time.Duration(max(endpoints, veryLarge)) / veryLarge
+}
 
 // publish writes the health of Services that may have changed into the store.
 func (m *Monitor) publish(now time.Time) {
@@ -25,17 +33,17 @@ func (m *Monitor) publish(now time.Time) {
 	for _, name := range takeNames(&m.checker.fed) {
 		m.Store.PlanAgain(name) // the plan has it join the checks
 	}
+	if len(m.queue) > 0 && !now.Before(m.nextLate) { // first, so that they do not wait for others that flap all the time
+		m.nextLate = now.Add(checkPause)
+		queue := m.queue
+		m.queue = nil
+		for _, name := range queue {
+			delete(m.late, name)
+			m.publishOne(name, now)
+		}
+	}
 	for _, name := range takeNames(&m.behind) {
 		m.publishOne(name, now)
-	}
-	if len(m.late) > 0 && !now.Before(m.nextLate) {
-		m.nextLate = now.Add(checkPause)
-		for _, name := range slices.Collect(maps.Keys(m.late)) {
-			if !now.Before(m.services[name].next) {
-				delete(m.late, name)
-				m.publishOne(name, now)
-			}
-		}
 	}
 }
 
@@ -48,14 +56,20 @@ func (m *Monitor) publishOne(name state.Name, now time.Time) {
 		}
 		return
 	}
-	if now.Before(is.next) {
-		m.late[name] = true
+	if now.Before(is.next) || !m.paces.left(name.Namespace, now) {
+		if !m.late[name] {
+			m.late[name] = true
+			m.queue = append(m.queue, name)
+		}
 		return
 	}
-	is.next = now.Add(time.Duration(len(is.choices)) * publishPace)
+	pace := paceOf(len(is.choices))
+	is.next = now.Add(pace)
 	health := m.healthOf(name, is, now)
-	m.unsaved = m.unsaved || !slices.Equal(health, is.published)
-	is.published = health
+	if !slices.Equal(health, is.published) {
+		is.published, m.unsaved = health, true
+		m.paces.take(name.Namespace, pace, now)
+	}
 	m.Store.SetHealth(name, health)
 }
 

@@ -34,6 +34,8 @@ const (
 	maxQuestionsOfTenant = maxQuestions / 2
 	// freshWitness is how long an answer of the witnesses counts.
 	freshWitness = time.Second
+	// crowded is when an endpoint is tried again whose namespace asks as much as it can.
+	crowded = 100 * time.Millisecond
 )
 
 // detector decides about endpoints. Its methods may be called from one goroutine at a time. Times must not go back.
@@ -52,7 +54,8 @@ type detector struct {
 	suspects  suspectQueue // suspected and calm endpoints
 	fallenOut suspectQueue // failed ones, which wait to return
 	witness   witness
-	left      int // suspicions that found no room
+	left      int                                              // suspicions that found no room
+	may       func(namespace string, now time.Time) (yes bool) // ask one more question
 }
 
 // newDetector returns a detector that suspects nobody.
@@ -60,7 +63,7 @@ func newDetector(jitter func() float64) *detector {
 	return &detector{
 		jitter: jitter, tracked: map[netip.AddrPort]*endpoint{}, services: map[state.Name]map[netip.AddrPort]*endpoint{},
 		ofTenant: map[string]int{}, published: map[state.Name]state.Health{}, doubtful: map[state.Name]bool{},
-		fallen: map[state.Name]bool{}, questions: map[string]int{}, changed: map[state.Name]bool{},
+		fallen: map[state.Name]bool{}, questions: map[string]int{}, changed: map[state.Name]bool{}, may: always,
 	}
 }
 
@@ -370,9 +373,6 @@ func (d *detector) setHold(e *endpoint, h Hold, now time.Time) {
 	}
 }
 
-// crowded is when an endpoint is tried again whose namespace has as many questions on their way as it can have.
-const crowded = 100 * time.Millisecond
-
 // suspectQueue is a heap of endpoints by the time of their next question.
 type suspectQueue []*endpoint
 
@@ -429,7 +429,7 @@ func (d *detector) due(q *suspectQueue, list []inquiry, now time.Time) []inquiry
 		switch e := (*q)[0]; {
 		case e.phase == calm:
 			d.forget(e)
-		case d.questions[e.namespace()] >= maxQuestionsOfTenant:
+		case d.questions[e.namespace()] >= maxQuestionsOfTenant, !d.may(e.namespace(), now):
 			e.next = now.Add(crowded)
 			d.schedule(e)
 		default:
