@@ -107,7 +107,7 @@ func TestReadmeNumbers(t *testing.T) {
 		fmt.Sprintf("at most %s endpoints in a service port with affinity", thousands(maxOrdinals)),
 		fmt.Sprintf("For up to %d slots", exactDraws),
 		fmt.Sprintf("the next rule draws again, %d times", redraws),
-		fmt.Sprintf("A name of more than %d bytes", maxComment),
+		fmt.Sprintf("A name of more than %d bytes", maxLabel),
 		fmt.Sprintf("`%s`", layoutComment),
 		fmt.Sprintf("There are %s client numbers", thousands(defaultAffinityShare)),
 		fmt.Sprintf("the map has room for %s entries", thousands(defaultAffinitySize)),
