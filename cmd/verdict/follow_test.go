@@ -14,6 +14,8 @@ import (
 	"github.com/verdict-proxy/verdict/config"
 )
 
+const configHeader = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n"
+
 // followConfig follows a configuration file. It returns how verbose each version is that took effect.
 func followConfig(t *testing.T, file string) <-chan int {
 	t.Helper()
