@@ -397,7 +397,7 @@ func (l *lab) ends(t testing.TB, f state.Family) []end {
 		{"tcp, good", "tcp", "tcp", accepts, 0, "good: "},
 		{"tcp, the server floods", "tcp", "tcp", l.at(t, f, floods("")), 0, "good: "},
 		{"tcp, refused", "tcp", "tcp", pod(closedPort), 0, refused},
-		{"tcp, refused by ICMP", "tcp", "tcp", pod(rejectedPort), 0, refused},
+		{"tcp, refused by ICMP", "tcp", "tcp timeout=500ms", pod(rejectedPort), 0, refused},
 		{"tcp, silent", "tcp", "tcp timeout=100ms", pod(droppedPort), 0, noAnswer},
 		{"tcp, canceled", "tcp", "tcp", pod(droppedPort), 20 * time.Millisecond, "other: nobody waits for the answer"},
 		{"http, good", "tcp", "http", l.at(t, f, serveHTTP(200)), 0, "good: "},

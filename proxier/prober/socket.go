@@ -2,6 +2,7 @@ package prober
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"net"
 	"net/netip"
@@ -46,6 +47,9 @@ func (a *Asker) open(ctx context.Context, t endpointhealth.Target, deadline time
 	if protocol == unix.IPPROTO_TCP {
 		// A connection that is closed ends with a reset, and leaves no TIME_WAIT behind.
 		err = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
+	}
+	if err == nil {
+		err = hearErrors(fd, family)
 	}
 	if err == nil {
 		err = unix.Connect(fd, to)
@@ -96,6 +100,31 @@ func ownAddr(fd int) (netip.Addr, uint16) {
 	return netip.Addr{}, 0
 }
 
+// hearErrors has the kernel keep ICMP errors. Those that arrive while it is still in connect, as errors of this node itself do,
+// would not end the connection otherwise: it sends another packet after a second.
+func hearErrors(fd, family int) error {
+	if family == unix.AF_INET6 {
+		return unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_RECVERR, 1)
+	}
+	return unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_RECVERR, 1)
+}
+
+// icmpError returns the error that the kernel has kept; EALREADY: there is none.
+func icmpError(fd int) error {
+	var control [128]byte
+	_, n, _, _, err := unix.Recvmsg(fd, make([]byte, 1), control[:], unix.MSG_ERRQUEUE|unix.MSG_DONTWAIT)
+	if err != nil {
+		return unix.EALREADY
+	}
+	list, err := unix.ParseSocketControlMessage(control[:n])
+	for i := range list {
+		if data := list[i].Data; err == nil && len(data) >= 4 { // struct sock_extended_err begins with the error
+			return unix.Errno(binary.NativeEndian.Uint32(data))
+		}
+	}
+	return unix.EALREADY
+}
+
 // connected waits until a connection exists. To connect once more returns how far the first time came.
 func (c *conn) connected(to unix.Sockaddr) error {
 	raw, err := c.SyscallConn()
@@ -103,7 +132,9 @@ func (c *conn) connected(to unix.Sockaddr) error {
 		return err
 	}
 	ended := func(fd uintptr) bool {
-		err = unix.Connect(int(fd), to)
+		if err = unix.Connect(int(fd), to); errors.Is(err, unix.EALREADY) {
+			err = icmpError(int(fd))
+		}
 		return !errors.Is(err, unix.EALREADY) && !errors.Is(err, unix.EINTR)
 	}
 	waitErr := raw.Write(ended)

@@ -1,0 +1,62 @@
+//go:build e2e
+
+package deadnode
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/verdict-proxy/verdict/e2e/lab"
+)
+
+// TestPodGone takes the pod of an endpoint away. Whoever notices it says so by an ICMP error: the node of the pod, or this node,
+// whose route to the pod is gone. No connection fails: the error to a client's first packet is held back, and by its next one,
+// a second later, the endpoint is left out and the flow is deleted.
+func TestPodGone(t *testing.T) {
+	const refuse = `verdict-proxy.github.io/outlier-detection: "eject,refusals"`
+	endpoints := []place{{"a", 8080, lab.NodeName}, {"b", 8080, "node-3"}, {"c", 9, lab.RemoteNodeName}}
+	for _, f := range lab.Families() {
+		for name, die := range map[string]func(*bed){
+			"its node rejects":  func(b *bed) { b.reject(lab.Remote) },
+			"this node rejects": func(b *bed) { b.reject(lab.Node) },
+			"this node has no route": func(b *bed) {
+				for _, f := range lab.Families() {
+					b.At(t, lab.Node).Must(t, "", "ip", "route", "add", "unreachable", lab.PodAddress(f, "c").String())
+				}
+			},
+		} {
+			for _, from := range []string{lab.Outside, lab.Node, "a"} {
+				if from == lab.Node && name == "this node has no route" {
+					continue // the kernel drops the packet before a rule sees it; the next one goes anywhere
+				}
+				t.Run(fmt.Sprintf("%s/%s/from %s", f, name, from), func(t *testing.T) {
+					b := newBedAfter(t, func(b *bed) { b.serverOnce() }, refuse, endpoints)
+					l := b.load(from, vip(f), *rate/2)
+					time.Sleep(2 * time.Second)
+					die(b)
+					death := time.Since(l.began)
+					time.Sleep(4 * time.Second)
+					list := l.end()
+					o := judge(list, death)
+					o.log(t, list, death)
+					if o.failed > 0 {
+						t.Error("connections fail")
+					}
+				})
+			}
+		}
+	}
+}
+
+// reject has a node say that pod c is gone.
+func (b *bed) reject(at string) {
+	b.t.Helper()
+	rules := ""
+	for hook, priority := range map[string]int{"forward": -10, "output": -10} {
+		rules += fmt.Sprintf("chain %s {\ntype filter hook %s priority %d;\nip daddr %s reject with icmpx type host-unreachable\n"+
+			"ip6 daddr %s meta l4proto tcp reject with icmpx type host-unreachable\n}\n",
+			hook, hook, priority, lab.PodAddress(lab.IPv4, "c"), lab.PodAddress(lab.IPv6, "c"))
+	}
+	b.At(b.t, at).Must(b.t, "table inet gone {\n"+rules+"}\n", "nft", "-f", "-")
+}
