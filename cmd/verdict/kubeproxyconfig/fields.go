@@ -18,7 +18,7 @@ type Field struct {
 // Reasons that several fields and flags share.
 const (
 	WhyMark       = "Verdict marks no packets"
-	WhyResync     = "the kernel tells Verdict of each change of its tables, so there is no periodic sync"
+	WhyResync     = "the kernel reports each change of the tables to Verdict, so there is no periodic sync"
 	WhyWatched    = "watches deliver each change of the cluster, so nothing is read again from time to time"
 	whyWindows    = "it is for Windows"
 	WhyUnbuffered = "the log is not buffered and not split"
