@@ -240,9 +240,11 @@ func (l *firstLooks) set(name state.Name, list []netip.AddrPort) {
 		return
 	}
 	for _, at := range list {
-		if l.known[at] == nil {
+		if is := l.known[at]; is == nil {
 			l.known[at] = &firstLook{namespace: name.Namespace}
 			l.push(at)
+		} else if !is.reached && is.namespace != name.Namespace {
+			l.queue.Push(name.Namespace, at) // each namespace has turns for the endpoints that it has
 		}
 		l.known[at].services++
 	}
@@ -285,11 +287,12 @@ func (l *firstLooks) due(now time.Time) (list []netip.AddrPort) {
 		l.later = nil
 	}
 	for len(list) < looksAtOnce {
-		_, at, some := l.queue.Pop()
+		namespace, at, some := l.queue.Pop()
 		if !some {
 			break
 		}
 		if is := l.known[at]; is != nil && !is.reached {
+			is.namespace = namespace // the one that has turns soonest
 			list = append(list, at)
 		}
 	}

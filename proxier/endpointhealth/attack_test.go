@@ -2,6 +2,7 @@ package endpointhealth
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 	"slices"
 	"testing"
@@ -148,4 +149,111 @@ func TestPaceOfNamespace(t *testing.T) {
 	if most := int((seconds*time.Second+paceBurst)/paceOf(size)) + 1; sum > most || sum < most/2 {
 		t.Errorf("the store heard %d changes in %d s, at most %d are allowed", sum, seconds, most)
 	}
+}
+
+// TestServiceJoinsFailure: a Service gets an endpoint that failed before, for another Service. It is left out there, too.
+func TestServiceJoinsFailure(t *testing.T) {
+	w := newWorld(t, func(*Options) {})
+	pool := []netip.AddrPort{at(1), at(2), at(3)}
+	w.serve(&state.Service{Name: web}, pool, nil)
+	w.wants("all are good", w.settle(web), pool...)
+	w.answers[at(1)] = NoAnswer
+	w.suspectAt(at(1))
+	w.wants("one fails", w.settle(web), pool[1:]...)
+	later := state.Name{Namespace: "bank", Name: "later"}
+	w.serve(&state.Service{Name: later}, pool, nil)
+	w.wants("the later Service", w.settle(later), pool[1:]...)
+	delete(w.answers, at(1))
+	w.wants("it is good again", w.settle(later), pool...)
+	w.wants("also for the first Service", w.settle(web), pool...)
+}
+
+// TestBorrowedEndpoints: a tenant has as many failed endpoints as he can have, all his questions are on their way, and he wrote
+// the endpoint of another into his slices as well. It comes under suspicion all the same, and is asked at once.
+func TestBorrowedEndpoints(t *testing.T) {
+	tenant, bank := state.Name{Namespace: "a-tenant", Name: "web"}, state.Name{Namespace: "bank", Name: "web"}
+	d := newDetector(func() float64 { return 0 })
+	spent := map[string]bool{}
+	d.may = func(namespace string, _ time.Time) bool { return !spent[namespace] }
+	both := []Member{{Service: tenant}, {Service: bank}}
+	d.Suspect(at(200), Unanswered, both, start)
+	if list := d.Due(start); len(list) != 1 {
+		t.Fatalf("asked: %v", list)
+	}
+	for i := range maxOfTenant {
+		end := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), 80)
+		d.Suspect(end, Unanswered, []Member{{Service: tenant}}, start)
+	}
+	d.Due(start)
+	spent[tenant.Namespace] = true
+	d.Suspect(at(1), Unanswered, both, start)
+	d.Answered(at(200), NoAnswer, true, start)
+	asked := map[netip.AddrPort]bool{}
+	for _, q := range d.Due(start) {
+		asked[q.At] = true
+	}
+	if !asked[at(1)] || !asked[at(200)] || len(asked) > 3 { // and witnesses
+		t.Errorf("asked: %v, want the endpoints of the other namespace", asked)
+	}
+	l := newFirstLooks()
+	var many []netip.AddrPort
+	for i := range 10_000 {
+		many = append(many, netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), 8080))
+	}
+	l.set(tenant, many)
+	l.set(bank, []netip.AddrPort{many[9000]})
+	if first := l.due(start); !slices.Contains(first, many[9000]) {
+		t.Errorf("first looks at %v, want one at the endpoint of the other namespace", first)
+	}
+}
+
+// TestMemoryIsShared: one tenant has more failures than are saved. Those of another are saved all the same; what could not be
+// saved is saved as soon as there is room on the disk, without another change.
+func TestMemoryIsShared(t *testing.T) {
+	disk := &fullDisk{full: true}
+	w := newWorld(t, func(o *Options) { o.Memory = disk })
+	many := make(state.Health, 6000)
+	for i := range many {
+		many[i] = state.Failure{Protocol: state.TCP, At: target(i).At}
+	}
+	for i := range 20 {
+		w.services[state.Name{Namespace: "tenant", Name: string(rune('a' + i))}] = &watched{published: many}
+	}
+	w.services[web] = &watched{published: many[:1]}
+	w.unsaved = true
+	now := time.Now()
+	for range 3 {
+		now = now.Add(time.Hour)
+		w.save(now)
+	}
+	if disk.tries != 3 {
+		t.Errorf("tried %d times to save", disk.tries)
+	}
+	disk.full = false
+	w.save(now.Add(time.Hour))
+	own := slices.ContainsFunc(disk.saved, func(r Remembered) bool { return r.Service == web })
+	if len(disk.saved) != maxRemembered || !own {
+		t.Errorf("%d failures are saved, the one of another tenant: %t", len(disk.saved), own)
+	}
+	w.save(now.Add(2 * time.Hour))
+	if disk.tries != 4 {
+		t.Error("saved again without a change")
+	}
+}
+
+// fullDisk is a Memory that may have no room.
+type fullDisk struct {
+	full  bool
+	tries int
+	saved []Remembered
+}
+
+func (d *fullDisk) Load() ([]Remembered, error) { return nil, nil }
+
+func (d *fullDisk) Save(list []Remembered) error {
+	if d.tries++; d.full {
+		return errors.New("no space left on device")
+	}
+	d.saved = list
+	return nil
 }

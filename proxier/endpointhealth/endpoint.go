@@ -1,6 +1,7 @@
 package endpointhealth
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 	"time"
@@ -85,6 +86,7 @@ type endpoint struct {
 	hold     Hold
 	fell     bool // it failed without a word, as an endpoint of a dead node does
 	asking   bool
+	payer    string        // the namespace that asks, or did so the last time
 	queue    *suspectQueue // nil: it is being asked
 	index    int           // in the queue
 	next     time.Time     // when to ask again; of a calm one: when to forget it
@@ -115,4 +117,35 @@ func (e *endpoint) member(service state.Name) *Member {
 		}
 	}
 	return nil
+}
+
+// suspectQueue is a heap of endpoints by the time of their next question.
+type suspectQueue []*endpoint
+
+func (q suspectQueue) Len() int { return len(q) }
+
+func (q suspectQueue) Less(i, j int) bool {
+	return cmp.Or(q[i].next.Compare(q[j].next), q[i].at.Compare(q[j].at)) < 0
+}
+
+func (q suspectQueue) Swap(i, j int) {
+	q[i], q[j] = q[j], q[i]
+	q[i].index, q[j].index = i, j
+}
+
+// Push is for package heap.
+func (q *suspectQueue) Push(x any) {
+	e := x.(*endpoint)
+	e.queue, e.index = q, len(*q)
+	*q = append(*q, e)
+}
+
+// Pop is for package heap.
+func (q *suspectQueue) Pop() any {
+	last := len(*q) - 1
+	e := (*q)[last]
+	(*q)[last] = nil
+	*q = (*q)[:last]
+	e.queue = nil
+	return e
 }

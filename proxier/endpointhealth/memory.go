@@ -51,43 +51,77 @@ func compareRemembered(a, b Remembered) int {
 	return cmp.Or(a.Service.Compare(b.Service), a.Failure.Compare(b.Failure))
 }
 
-// savePeriod is the least time between two savings.
-const savePeriod = time.Second
+const (
+	// savePeriod is the least time between two savings, and they take a twentieth of the time at most.
+	savePeriod = time.Second
+	saveShare  = 20
+)
 
 // save writes what has changed since the last time.
 func (m *Monitor) save(now time.Time) {
-	if m.Memory == nil || !m.unsaved || now.Sub(m.saved) < savePeriod {
+	if m.Memory == nil || now.Before(m.nextSave) {
 		return
 	}
-	m.mu.Lock()
-	var list []Remembered
-	add := func(name state.Name, health state.Health) {
-		for _, f := range health {
-			if len(list) < maxRemembered {
-				list = append(list, Remembered{name, f})
-			}
-		}
+	began := time.Now()
+	list, changed := m.toSave()
+	if !changed {
+		return
 	}
-	for name, is := range m.services {
-		add(name, is.published)
-	}
-	synced := m.Store.Synced()
-	for name, health := range m.recalled {
-		if svc, _ := m.Store.Service(name); synced && svc == nil {
-			delete(m.recalled, name) // it was deleted while no process ran
-			continue
-		}
-		add(name, health)
-	}
-	m.unsaved = false
-	m.mu.Unlock()
-	m.saved = now
 	slices.SortFunc(list, compareRemembered)
 	err := m.Memory.Save(list)
+	m.nextSave = now.Add(max(savePeriod, saveShare*time.Since(began)))
+	if err != nil {
+		m.mu.Lock()
+		m.unsaved = true
+		m.mu.Unlock()
+	}
 	if failed := err != nil; failed != m.saveFailing {
-		m.saveFailing, m.unsaved = failed, failed
+		m.saveFailing = failed
 		if failed {
 			m.Log.Warn("cannot save which endpoints have failed; after a restart they get connections until they fail again", "error", err)
+		}
+	}
+}
+
+// toSave lists the failures, and reports whether something has changed since the last time. If they are too many, namespaces have
+// turns.
+func (m *Monitor) toSave() (list []Remembered, changed bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.unsaved {
+		return nil, false
+	}
+	m.unsaved = false
+	m.forgetRecalled()
+	turns := state.NewTurns[state.Name]()
+	for name, is := range m.services {
+		if len(is.published) > 0 {
+			turns.Push(name.Namespace, name)
+		}
+	}
+	for name := range m.recalled {
+		turns.Push(name.Namespace, name)
+	}
+	for _, name, more := turns.Pop(); more && len(list) < maxRemembered; _, name, more = turns.Pop() {
+		health := m.recalled[name]
+		if health == nil {
+			health = m.services[name].published
+		}
+		for _, f := range health[:min(len(health), maxRemembered-len(list))] {
+			list = append(list, Remembered{name, f})
+		}
+	}
+	return list, true
+}
+
+// forgetRecalled forgets Services that were deleted while no process ran.
+func (m *Monitor) forgetRecalled() {
+	if !m.Store.Synced() {
+		return
+	}
+	for name := range m.recalled {
+		if svc, _ := m.Store.Service(name); svc == nil {
+			delete(m.recalled, name)
 		}
 	}
 }

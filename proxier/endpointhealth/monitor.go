@@ -73,17 +73,18 @@ type Monitor struct {
 	unsaved  bool
 
 	// The rest is for the goroutine of Run.
-	seen        map[suspicionKey]uint64
-	siblings    siblings
-	nextScan    time.Time
-	nextLate    time.Time
-	episodes    map[state.Name]bool      // that go on; true: an Event said that perhaps only this node cannot reach an endpoint
-	failing     map[state.Name]time.Time // when an episode of failing checks began
-	readFailing bool                     // the latest reading of the kernel failed
-	left        int                      // suspicions that found no room, since the latest line about them
-	leftAt      time.Time
-	saved       time.Time
-	saveFailing bool
+	seen         map[suspicionKey]uint64
+	siblings     siblings
+	nextScan     time.Time
+	nextLate     time.Time
+	episodes     map[state.Name]bool      // that go on; true: an Event said that perhaps only this node cannot reach an endpoint
+	failing      map[state.Name]time.Time // when an episode of failing checks began
+	readFailing  bool                     // the latest reading of the kernel failed
+	left         int                      // suspicions that found no room, since the latest line about them
+	leftAt       time.Time
+	nextSave     time.Time
+	sweptFailing time.Time // when failing lost the episodes that had ended
+	saveFailing  bool
 }
 
 type suspicionKey struct {
@@ -135,7 +136,7 @@ func (m *Monitor) Run(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
-			m.save(time.Now().Add(savePeriod)) // at once
+			m.save(m.nextSave) // at once
 			return nil
 		case now := <-look.C:
 			if m.detects() {
@@ -326,6 +327,7 @@ func (m *Monitor) Set(svc *state.Service, list []*state.Slice, choices []plan.Ch
 	watch := m.Watches(svc)
 	m.refusals = m.refusals || svc.Outliers.Refusals && m.detects()
 	m.refresh(name, list, now)
+	m.join(svc, list)
 	if is == nil && !watch && len(choices) == 0 && m.recalled[name] == nil {
 		return problems // nearly every Service, unless all eject or are checked
 	}
@@ -476,15 +478,6 @@ func (m *Monitor) chosen(name state.Name, is *watched, choices []plan.Choice, no
 		is.onBackups = time.Time{}
 		m.uses--
 	}
-}
-
-func leftOut(choices []plan.Choice) (list []netip.AddrPort) {
-	for i := range choices {
-		if choices[i].Use == plan.LeftOut {
-			list = append(list, choices[i].At)
-		}
-	}
-	return list
 }
 
 // choice finds what a plan makes of an endpoint; false: it has none.

@@ -360,7 +360,7 @@ func TestStillReadyIsTold(t *testing.T) {
 		if list := hear(Failed, status); len(list) != 1 || list[0].Reason != reasonNotAnswering {
 			t.Errorf("at the beginning: %+v", list)
 		}
-		want := "endpoint 10.0.1.1:8080 on node other does not accept connections (no answer); it gets no new connections as far as " +
+		want := "endpoint 10.0.1.1:8080 on node other does not accept connections; it gets no new connections as far as " +
 			"--max-ejected allows, until it answers again; its slice still calls it ready: perhaps only this node cannot reach it"
 		if list := hear(StillReady, status); len(list) != 1 || list[0].Reason != reasonStillReady || list[0].Text != want {
 			t.Errorf("after a minute: %+v, want %s", list, want)

@@ -158,9 +158,12 @@ func (m *Monitor) writeCheck(r *Report, n *CheckNote) {
 		return
 	}
 	m.line(slog.LevelWarn, n.Services[0].Namespace, "an endpoint fails its check", append(attrs, "why", n.Why))
-	maps.DeleteFunc(m.failing, func(_ state.Name, began time.Time) bool { return n.At.Sub(began) >= episodeTime })
+	if n.At.Sub(m.sweptFailing) >= episodeTime {
+		m.sweptFailing = n.At
+		maps.DeleteFunc(m.failing, func(_ state.Name, began time.Time) bool { return n.At.Sub(began) >= episodeTime })
+	}
 	for _, name := range n.Services {
-		if _, goesOn := m.failing[name]; goesOn {
+		if began, told := m.failing[name]; told && n.At.Sub(began) < episodeTime {
 			continue
 		}
 		m.failing[name] = n.At
@@ -217,12 +220,14 @@ func (m *Monitor) describe(name state.Name, s *Status) string {
 	if s.Node != "" {
 		where = " on node " + s.Node
 	}
-	text := fmt.Sprintf("endpoint %s%s does not accept connections (%s)", s.Endpoint, where, s.Answer)
+	text := fmt.Sprintf("endpoint %s%s does not accept connections", s.Endpoint, where) // tenants read it: no detail
 	var asked state.OutlierMode
 	if svc, _ := m.Store.Service(name); svc != nil {
 		asked = svc.Outliers.Mode
 	}
 	switch {
+	case s.Hold == HostAlive:
+		return text + "; it still gets connections: perhaps only this node cannot reach it"
 	case s.Hold != None:
 		return text + "; it still gets connections: " + s.Hold.String()
 	case m.modeOf(name, asked) == state.OutlierEject:

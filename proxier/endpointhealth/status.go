@@ -249,6 +249,15 @@ func (d *detector) status(e *endpoint) Status {
 	return s
 }
 
+func leftOut(choices []plan.Choice) (list []netip.AddrPort) {
+	for i := range choices {
+		if choices[i].Use == plan.LeftOut {
+			list = append(list, choices[i].At)
+		}
+	}
+	return list
+}
+
 // without lists what is in the first list only. Both are sorted.
 func without(list, other []netip.AddrPort) (out []netip.AddrPort) {
 	for _, at := range list {

@@ -97,12 +97,16 @@ func (d *detector) Suspect(at netip.AddrPort, reason Reason, members []Member, n
 	d.note(SuspicionBegan, e, now)
 }
 
-// track begins to track an endpoint; nil: there is no room, or no Service has it.
+// track begins to track an endpoint; nil: there is no room, or no Service has it. It counts for the namespace that has the
+// fewest: a tenant who writes the endpoints of another into his slices takes none of his room.
 func (d *detector) track(at netip.AddrPort, members []Member) *endpoint {
 	if len(members) == 0 {
 		return nil
 	}
 	e := &endpoint{at: at, members: slices.Clone(members)}
+	slices.SortStableFunc(e.members, func(a, b Member) int {
+		return cmp.Compare(d.ofTenant[a.Service.Namespace], d.ofTenant[b.Service.Namespace])
+	})
 	if len(d.tracked) >= maxTracked || d.ofTenant[e.namespace()] >= maxOfTenant {
 		d.left++
 		return nil
@@ -120,6 +124,20 @@ func (d *detector) link(e *endpoint) {
 		}
 		d.services[m.Service][e.at] = e
 	}
+}
+
+// misses reports whether an endpoint is under suspicion, and the detector does not know that a Service has it.
+func (d *detector) misses(at netip.AddrPort, service state.Name) bool {
+	e := d.tracked[at]
+	return e != nil && e.member(service) == nil
+}
+
+// join records that one more Service has an endpoint.
+func (d *detector) join(at netip.AddrPort, m Member) {
+	e := d.tracked[at]
+	e.members = append(e.members, m)
+	d.link(e)
+	d.touch(e)
 }
 
 func (d *detector) unlink(e *endpoint) {
@@ -144,7 +162,7 @@ func (d *detector) forget(e *endpoint) {
 		delete(d.ofTenant, e.namespace())
 	}
 	if e.asking {
-		d.answeredBy(e.namespace())
+		d.answeredBy(e.payer)
 	}
 }
 
@@ -250,7 +268,7 @@ func (d *detector) Due(now time.Time) (list []inquiry) {
 
 func (d *detector) ask(e *endpoint) {
 	e.asking = true
-	d.questions[e.namespace()]++
+	d.questions[e.payer]++
 	d.asked++
 	d.schedule(e)
 }
@@ -290,7 +308,7 @@ func (d *detector) Answered(at netip.AddrPort, a Fault, reached bool, now time.T
 		return // it is gone
 	}
 	e.asking, e.latest = false, a
-	d.answeredBy(e.namespace())
+	d.answeredBy(e.payer)
 	switch {
 	case e.phase == calm:
 	case a == NoFault:
@@ -373,37 +391,6 @@ func (d *detector) setHold(e *endpoint, h Hold, now time.Time) {
 	}
 }
 
-// suspectQueue is a heap of endpoints by the time of their next question.
-type suspectQueue []*endpoint
-
-func (q suspectQueue) Len() int { return len(q) }
-
-func (q suspectQueue) Less(i, j int) bool {
-	return cmp.Or(q[i].next.Compare(q[j].next), q[i].at.Compare(q[j].at)) < 0
-}
-
-func (q suspectQueue) Swap(i, j int) {
-	q[i], q[j] = q[j], q[i]
-	q[i].index, q[j].index = i, j
-}
-
-// Push is for package heap.
-func (q *suspectQueue) Push(x any) {
-	e := x.(*endpoint)
-	e.queue, e.index = q, len(*q)
-	*q = append(*q, e)
-}
-
-// Pop is for package heap.
-func (q *suspectQueue) Pop() any {
-	last := len(*q) - 1
-	e := (*q)[last]
-	(*q)[last] = nil
-	*q = (*q)[:last]
-	e.queue = nil
-	return e
-}
-
 // schedule puts an endpoint into the right place of the right queue, after its phase or the time of its next question
 // has changed. One that is being asked is in no queue.
 func (d *detector) schedule(e *endpoint) {
@@ -423,13 +410,24 @@ func (d *detector) schedule(e *endpoint) {
 	}
 }
 
+// paid finds a namespace that can ask an endpoint that it has.
+func (d *detector) paid(e *endpoint, now time.Time) bool {
+	for i := range e.members {
+		e.payer = e.members[i].Service.Namespace
+		if tried := i > 0 && e.payer == e.members[i-1].Service.Namespace; !tried && d.questions[e.payer] < maxQuestionsOfTenant && d.may(e.payer, now) {
+			return true
+		}
+	}
+	return false
+}
+
 // due returns the questions to the endpoints of a queue whose time has come.
 func (d *detector) due(q *suspectQueue, list []inquiry, now time.Time) []inquiry {
 	for d.asked < maxQuestions && len(*q) > 0 && !now.Before((*q)[0].next) {
 		switch e := (*q)[0]; {
 		case e.phase == calm:
 			d.forget(e)
-		case d.questions[e.namespace()] >= maxQuestionsOfTenant, !d.may(e.namespace(), now):
+		case !d.paid(e, now):
 			e.next = now.Add(crowded)
 			d.schedule(e)
 		default:

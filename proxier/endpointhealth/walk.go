@@ -28,6 +28,28 @@ func (m *Monitor) findMembers(unknown map[netip.AddrPort][]Member) {
 	}
 }
 
+// join has the detector know that a Service has endpoints that came under suspicion before it had them.
+func (m *Monitor) join(svc *state.Service, list []*state.Slice) {
+	if m.detector.Idle() || svc.Outliers.Mode == state.OutlierOff {
+		return
+	}
+	for _, sl := range list {
+		for _, p := range sl.Ports {
+			for i := range sl.Endpoints {
+				e := &sl.Endpoints[i]
+				if at := netip.AddrPortFrom(e.Addr, p.Port); p.Protocol == state.TCP && m.detector.misses(at, sl.Service) {
+					m.detector.join(at, m.memberOf(svc, e, list))
+				}
+			}
+		}
+	}
+}
+
+// memberOf is an endpoint as a Service with these slices has it.
+func (m *Monitor) memberOf(svc *state.Service, e *state.Endpoint, all []*state.Slice) Member {
+	return Member{Service: svc.Name, Word: wordOfEndpoint(e), Nodes: m.nodesOf(all), Refusals: svc.Outliers.Refusals}
+}
+
 func (m *Monitor) addMember(unknown map[netip.AddrPort][]Member, sl *state.Slice, e *state.Endpoint) {
 	for _, p := range sl.Ports {
 		at := netip.AddrPortFrom(e.Addr, p.Port)
@@ -38,9 +60,7 @@ func (m *Monitor) addMember(unknown map[netip.AddrPort][]Member, sl *state.Slice
 		}
 		svc, all := m.Store.Service(sl.Service)
 		if svc != nil && svc.Outliers.Mode != state.OutlierOff {
-			unknown[at] = append(list, Member{
-				Service: sl.Service, Word: wordOfEndpoint(e), Nodes: m.nodesOf(all), Refusals: svc.Outliers.Refusals,
-			})
+			unknown[at] = append(list, m.memberOf(svc, e, all))
 		}
 	}
 }
