@@ -81,7 +81,7 @@ func keptObjects(left *nft.Left, servers []ipvsctl.Status, nodeName string) sour
 			k.add(fe)
 		}
 	}
-	var out source.Kept
+	out := source.Kept{Short: shortNames}
 	for _, name := range slices.SortedFunc(maps.Keys(k.services), state.Name.Compare) {
 		out.Services = append(out.Services, finished(k.services[name]))
 	}
@@ -100,7 +100,7 @@ func (a sliceKey) compare(b sliceKey) int {
 
 // add adds a frontend to its Service.
 func (k *keeper) add(fe *nft.FrontendStatus) {
-	name, port := keptNames(fe)
+	name, port := keptNames(fe.Name)
 	svc := k.services[name]
 	if svc == nil {
 		// The youngest of all: who defines a frontend in a manifest gets it.
@@ -126,14 +126,19 @@ func (k *keeper) add(fe *nft.FrontendStatus) {
 
 // keptNames takes the names of the Service and of the port from the name of a service port. A port whose name is a number
 // has none in its object; see plan.portName.
-func keptNames(fe *nft.FrontendStatus) (service state.Name, port string) {
-	at := max(strings.LastIndexByte(fe.Name, ':'), 0)
-	service.Namespace, service.Name, _ = strings.Cut(fe.Name[:at], "/")
-	port, _, _ = strings.Cut(strings.TrimPrefix(fe.Name[at:], ":"), "/")
+func keptNames(name string) (service state.Name, port string) {
+	at := max(strings.LastIndexByte(name, ':'), 0)
+	service.Namespace, service.Name, _ = strings.Cut(name[:at], "/")
+	port, _, _ = strings.Cut(strings.TrimPrefix(name[at:], ":"), "/")
 	if _, err := strconv.ParseUint(port, 10, 16); err == nil {
 		port = ""
 	}
 	return service, port
+}
+
+// shortNames are the names of a Service and its port as keptNames finds them in the kernel.
+func shortNames(service state.Name, p state.ServicePort) (state.Name, string) {
+	return keptNames(nft.Label(service.String() + ":" + cmp.Or(p.Name, strconv.Itoa(int(p.Port)))))
 }
 
 // addAddress adds the address of a frontend, and what it says about policies.

@@ -15,11 +15,14 @@ import (
 // keptServices are Services of several kinds.
 func keptServices() map[string]string {
 	local := diffService("local", "10.96.0.3", "type: LoadBalancer, externalTrafficPolicy: Local, loadBalancerSourceRanges: [192.0.2.0/24]", "", "10.244.0.3")
+	long := strings.Repeat("x", 63)
 	return map[string]string{
 		"a.yaml": diffService("web", "10.96.0.1", "type: LoadBalancer", "", "10.244.0.1", "10.244.0.2"),
 		"b.yaml": strings.Replace(local, "{addresses: [10.244.0.3]}", "{addresses: [10.244.0.3], nodeName: n1}, {addresses: [10.244.1.3]}", 1),
 		"c.yaml": diffService("sticky", "10.96.0.5", "type: NodePort, sessionAffinity: ClientIP", "verdict-proxy.github.io/scheduler: mh", "10.244.0.5", "10.244.0.6"),
 		"d.yaml": strings.Replace(diffService("nobody", "10.96.0.7", "type: ClusterIP", "", "10.244.0.7"), "endpoints: [{addresses: [10.244.0.7]}]", "endpoints: []", 1),
+		"f.yaml": strings.NewReplacer("name: long", "name: "+long, "service-name: long", "service-name: "+long, "name: http", "name: "+long).Replace(
+			diffService("long", "10.96.0.11", "sessionAffinity: ClientIP", "", "10.244.0.11", "10.244.0.12")),
 		"e.yaml": "apiVersion: v1\nkind: Service\nmetadata: {name: dns}\nspec:\n  clusterIP: 10.96.0.9\n  ports: [{port: 53, protocol: UDP}]\n" +
 			"---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: dns-1, labels: {kubernetes.io/service-name: dns}}\n" +
 			"addressType: IPv4\nports: [{port: 5353, protocol: UDP}]\nendpoints: [{addresses: [10.244.0.9]}, {addresses: [10.244.0.10]}]\n",
@@ -55,8 +58,16 @@ func TestDamagedManifestsAtTheStart(t *testing.T) {
 			writeManifest(t, dir, "a.yaml", strings.Replace(keptServices()["a.yaml"], "port: 80", "port: http", 1))
 		},
 		"only the slices are damaged": func(t *testing.T, dir string) {
-			service, _, _ := strings.Cut(keptServices()["c.yaml"], "---\n")
-			writeManifest(t, dir, "c.yaml", service+"---\na: [\n")
+			for _, file := range []string{"c.yaml", "e.yaml", "f.yaml"} {
+				service, _, _ := strings.Cut(keptServices()[file], "---\n")
+				writeManifest(t, dir, file, service+"---\na: [\n")
+			}
+		},
+		"only the Services are damaged": func(t *testing.T, dir string) {
+			for _, file := range []string{"c.yaml", "e.yaml", "f.yaml"} {
+				_, slice, _ := strings.Cut(keptServices()[file], "---\n")
+				writeManifest(t, dir, file, slice+"---\na: [\n")
+			}
 		},
 		"a link without a target": func(t *testing.T, dir string) {
 			remove(t, filepath.Join(dir, "c.yaml"))

@@ -2,6 +2,7 @@ package source
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/verdict-proxy/verdict/proxier/state"
@@ -12,7 +13,9 @@ import (
 // defines stay in force until all manifests can be read.
 type Kept struct {
 	Services []*state.Service
-	Slices   []*state.Slice
+	Slices   []*state.Slice // each with one port
+	// Short returns how the kernel shows the name of a Service and of one of its ports: it has no room for long ones.
+	Short func(state.Name, state.ServicePort) (service state.Name, port string)
 }
 
 // beginning is what the source knows about the start of the process.
@@ -22,6 +25,7 @@ type beginning struct {
 	dangling []string             // links without a target
 	services map[state.Name]*state.Service
 	slices   map[state.Name][]*state.Slice // by Service
+	short    func(state.Name, state.ServicePort) (state.Name, string)
 }
 
 func (b *beginning) keeps() bool { return len(b.services)+len(b.slices) > 0 }
@@ -35,7 +39,7 @@ func (b *beginning) hold() (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("read what the kernel has: %w", err)
 	}
-	b.services, b.slices = map[state.Name]*state.Service{}, map[state.Name][]*state.Slice{}
+	b.services, b.slices, b.short = map[state.Name]*state.Service{}, map[state.Name][]*state.Slice{}, kept.Short
 	for _, svc := range kept.Services {
 		b.services[svc.Name] = svc
 	}
@@ -57,10 +61,14 @@ func (b *beginning) complete(w *wanted) {
 	}
 	for _, f := range w.services {
 		delete(b.services, f.name)
+		if f.value != nil {
+			b.recognize(f.value)
+		}
 	}
 	for _, f := range w.slices {
 		if f.value != nil {
 			delete(b.slices, f.value.Service)
+			b.recognizeService(f.value)
 		}
 	}
 	for name, svc := range b.services {
@@ -72,6 +80,49 @@ func (b *beginning) complete(w *wanted) {
 		for _, sl := range list {
 			w.slices = append(w.slices, found[state.Slice]{name: sl.Name, value: sl})
 		}
+	}
+}
+
+// recognize gives what is kept under the short name of a Service the name that a file has.
+func (b *beginning) recognize(svc *state.Service) {
+	for _, p := range svc.Ports {
+		service, port := b.short(svc.Name, p)
+		if service == svc.Name && port == p.Name {
+			continue
+		}
+		delete(b.services, service)
+		list := b.slices[service]
+		delete(b.slices, service)
+		for _, sl := range list {
+			if sl.Ports[0].Name == port && sl.Ports[0].Protocol == p.Protocol {
+				renamed := *sl
+				renamed.Service, renamed.Ports = svc.Name, []state.SlicePort{sl.Ports[0]}
+				renamed.Ports[0].Name = p.Name
+				sl = &renamed
+			}
+			b.slices[sl.Service] = append(b.slices[sl.Service], sl)
+		}
+	}
+}
+
+// recognizeService gives a Service that is kept under a short name the name that a slice has.
+func (b *beginning) recognizeService(sl *state.Slice) {
+	for _, p := range sl.Ports {
+		service, port := b.short(sl.Service, state.ServicePort{Name: p.Name, Protocol: p.Protocol})
+		kept := b.services[service]
+		if kept == nil || service == sl.Service && port == p.Name {
+			continue
+		}
+		renamed := *kept
+		renamed.Name, renamed.Ports = sl.Service, slices.Clone(kept.Ports)
+		for i := range renamed.Ports {
+			if renamed.Ports[i].Name == port && renamed.Ports[i].Protocol == p.Protocol {
+				renamed.Ports[i].Name = p.Name
+			}
+		}
+		delete(b.services, service)
+		delete(b.slices, service)
+		b.services[sl.Service] = &renamed
 	}
 }
 
