@@ -257,3 +257,19 @@ func (d *fullDisk) Save(list []Remembered) error {
 	d.saved = list
 	return nil
 }
+
+// TestGreedyTenantsLeaveRoom: tenants have as many endpoints under suspicion as they can, and that of another one finds room.
+func TestGreedyTenantsLeaveRoom(t *testing.T) {
+	d := newDetector(func() float64 { return 0 })
+	for i := range 8 * maxOfTenant {
+		end := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), 80)
+		greedy := state.Name{Namespace: string(rune('a' + i/maxOfTenant)), Name: "web"}
+		d.Suspect(end, Unanswered, []Member{{Service: greedy}}, start)
+	}
+	if n := d.ofTenant["a"]; n != maxOfTenant {
+		t.Errorf("the first tenant has %d", n)
+	}
+	if d.Suspect(at(1), Unanswered, []Member{{Service: web}}, start); !d.Knows(at(1)) {
+		t.Errorf("no room beside %d", len(d.tracked))
+	}
+}

@@ -11,7 +11,8 @@ import (
 )
 
 const (
-	// maxChecks is how many checks there are on a node. One namespace can have half of them, one Service half of these.
+	// maxChecks is how many checks there are on a node. One namespace can have half of what others leave, one Service a
+	// quarter of all.
 	maxChecks          = 20_000
 	maxChecksOfTenant  = maxChecks / 2
 	maxChecksOfService = maxChecksOfTenant / 2
@@ -193,7 +194,7 @@ func (c *checker) starves(name state.Name) bool {
 // feed has one Service planned again that finds room for one check more.
 func (c *checker) feed() {
 	for namespace, names := range c.hungry {
-		if c.ofTenant[namespace] >= maxChecksOfTenant {
+		if c.full(namespace) {
 			continue
 		}
 		for name := range names {
@@ -203,11 +204,20 @@ func (c *checker) feed() {
 	}
 }
 
+// full reports whether a namespace can have no more checks.
+func (c *checker) full(namespace string) bool {
+	own := c.ofTenant[namespace]
+	return own >= shareOf(maxChecks, len(c.checks)-own, maxChecks/maxChecksOfTenant)
+}
+
+// shareOf is how much of a room one namespace can have: a part of what others leave. So a few greedy ones do not fill it.
+func shareOf(room, others, part int) int { return (room - others) / part }
+
 // join makes a Service a user of a check; false: there is no room.
 func (c *checker) join(name state.Name, k key, now time.Time) bool {
 	is := c.checks[k]
 	if is == nil {
-		if len(c.checks) >= maxChecks || c.ofTenant[k.namespace] >= maxChecksOfTenant {
+		if c.full(k.namespace) {
 			return false
 		}
 		is = &check{key: k, users: map[state.Name]struct{}{}}

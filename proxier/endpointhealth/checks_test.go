@@ -181,7 +181,7 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// TestFullTenantsDoNotStarveOthers: room comes back, and it is not offered to a namespace that is full and cannot take it.
+// TestFullTenantsDoNotStarveOthers: two namespaces that take all they can leave room for others. Room comes back, and it is not offered to a namespace that is full and cannot take it.
 func TestFullTenantsDoNotStarveOthers(t *testing.T) {
 	c, check := steady(), tcpCheck()
 	fill(c, "shop", "a", 0)
@@ -190,14 +190,13 @@ func TestFullTenantsDoNotStarveOthers(t *testing.T) {
 		c.Set(state.Name{Namespace: "shop", Name: fmt.Sprint("svc-", i)}, check, []Target{target(60_000)}, start)
 	}
 	fill(c, "bank", "a", 0)
-	other := state.Name{Namespace: "bank", Name: "other"}
-	c.Set(other, check, targets(maxChecksOfTenant - 10)[maxChecksOfService:], start)
 	third := state.Name{Namespace: "third", Name: "web"}
-	if left := c.Set(third, check, targets(20), start); left != 10 {
+	const share = (maxChecks - maxChecksOfTenant - maxChecksOfService) / 2 // of what the two others leave
+	if left := c.Set(third, check, targets(share+10), start); left != 10 {
 		t.Fatalf("%d endpoints find no room, want 10", left)
 	}
 	takeNames(&c.fed)
-	c.Set(other, check, targets(maxChecksOfTenant - 20)[maxChecksOfService:], start)
+	c.Set(state.Name{Namespace: "bank", Name: "a"}, check, targets(maxChecksOfService-20), start)
 	if list := takeNames(&c.fed); !slices.Contains(list, third) {
 		t.Errorf("there is room for %s, and %d others are planned again", third, len(list))
 	}

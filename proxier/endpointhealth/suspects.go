@@ -26,7 +26,7 @@ const (
 	// calmTime is how long further suspicions of an endpoint that gave a good answer do not count. A client that gets
 	// no answer for reasons of its own costs one question a second.
 	calmTime = time.Second
-	// maxTracked is how many endpoints can be under suspicion. One namespace can have a quarter of them.
+	// maxTracked is how many endpoints can be under suspicion. One namespace can have a quarter of what others leave.
 	maxTracked  = 4096
 	maxOfTenant = maxTracked / 4
 	// maxQuestions is how many questions are on their way. One namespace can have half of them.
@@ -107,7 +107,7 @@ func (d *detector) track(at netip.AddrPort, members []Member) *endpoint {
 	slices.SortStableFunc(e.members, func(a, b Member) int {
 		return cmp.Compare(d.ofTenant[a.Service.Namespace], d.ofTenant[b.Service.Namespace])
 	})
-	if len(d.tracked) >= maxTracked || d.ofTenant[e.namespace()] >= maxOfTenant {
+	if own := d.ofTenant[e.namespace()]; own >= shareOf(maxTracked, len(d.tracked)-own, maxTracked/maxOfTenant) {
 		d.left++
 		return nil
 	}
