@@ -51,14 +51,14 @@ demo: build ## build and show packets being balanced between namespaces (root, o
 # draw at random draw less (-short).
 .PHONY: check
 check: export CGO_ENABLED := 0
-check: ## check formatting, vet, and run the tests that need neither root nor network namespaces (a minute; "make lint" is more)
+check: ## vet, and run the tests that need neither root nor network namespaces: a minute
 	@unformatted=$$(gofmt -l .); [ -z "$$unformatted" ] || { echo "gofmt these files:" $$unformatted >&2; exit 1; }
 	$(GO) vet -tags e2e,ipvs ./...
 	$(GO) build -ldflags '-X main.version=v0.0.0-test' -o .cache/check/verdict ./cmd/verdict
 	VERDICT_BINARY=$(CURDIR)/.cache/check/verdict $(GO) test -tags nokernel -short -count=1 -vet=off -parallel 8 ./...
 
 .PHONY: test
-test: packages $(SUM) ## run all tests that need no second kernel and no API server, with the race detector where it can find anything
+test: packages $(SUM) ## run all tests that need no second kernel and no API server, with the race detector where it can find anything: 4 minutes
 	$(call SHOW_TESTS,pkgname,test) .ci/test.sh
 
 .PHONY: e2e
@@ -69,6 +69,10 @@ e2e: packages $(SUM) $(E2E_BINARY) ## run the scenarios with real packets agains
 .PHONY: $(E2E_BINARY)
 $(E2E_BINARY):
 	$(GO) build -ldflags '-X main.version=v0.0.0-test' -o $@ ./cmd/verdict
+
+.PHONY: flakes
+flakes: packages ## run the tests of "make test" N times (default 20) in random order beside load, and list each that failed once (SUITE=e2e: of "make e2e")
+	SHUFFLE=1 .ci/flakes.sh $(or $(N),20) .ci/$(or $(SUITE),test).sh
 
 .PHONY: takeover
 takeover: packages $(SUM) $(E2E_BINARY) ## go from kube-proxy to Verdict and back under load, in three modes of kube-proxy (root; RUNS=20; part of e2e with 2 runs)
