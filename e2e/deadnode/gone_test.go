@@ -33,10 +33,10 @@ func TestPodGone(t *testing.T) {
 				t.Run(fmt.Sprintf("%s/%s/from %s", f, name, from), func(t *testing.T) {
 					b := newBedAfter(t, func(b *bed) { b.serverOnce() }, refuse, endpoints)
 					l := b.load(from, vip(f), *rate/2)
-					time.Sleep(2 * time.Second)
+					time.Sleep(time.Second)
 					die(b)
 					death := time.Since(l.began)
-					time.Sleep(4 * time.Second)
+					time.Sleep(2500 * time.Millisecond)
 					list := l.end()
 					o := judge(list, death)
 					o.log(t, list, death)
