@@ -17,5 +17,5 @@ beside=$!
 "${test[@]}" -run "^($tagged)\$" "$deploy" || code=1
 wait "$beside" || code=1
 cat .cache/test/waiting.json
-"${test[@]}" ./e2e/random -time 2m -v || code=1
+"${test[@]}" ./e2e/random -time=2m || code=1
 exit $code

@@ -4,11 +4,11 @@
 //
 // A test prints its seed. The same seed draws the same changes:
 //
-//	go test -tags e2e ./e2e/random -time 10m -seed 7
+//	go test -tags e2e ./e2e/random -time=10m -seed=7
 //
 // Under a kernel with IPVS, and with a clock that jumps, nobody else uses the machine:
 //
-//	TAGS=e2e e2e/ipvskernel/test.sh ./e2e/random -- -test.run Changes -time 5m -clock -backend hybrid
+//	TAGS=e2e e2e/ipvskernel/test.sh ./e2e/random -- -test.run Changes -time=5m -clock -backend=hybrid
 //
 // It differs from e2e/chaos: objects come from manifests, the daemon restarts in an orderly way or by SIGKILL, and nothing
 // fails on purpose. So each step can be checked.
