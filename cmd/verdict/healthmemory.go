@@ -77,9 +77,16 @@ func (m *memoryFile) Save(list []endpointhealth.Remembered) error {
 	if err != nil {
 		return fmt.Errorf("write %s: %w", m.path, err)
 	}
-	next := m.path + ".new"
-	if err := os.WriteFile(next, data, 0o600); err != nil {
+	next, err := os.CreateTemp(filepath.Dir(m.path), filepath.Base(m.path)+".*.new") // another process may be taking over
+	if err != nil {
 		return err
 	}
-	return os.Rename(next, m.path)
+	_, err = next.Write(data)
+	if err = errors.Join(err, next.Close()); err == nil {
+		err = os.Rename(next.Name(), m.path)
+	}
+	if err != nil {
+		err = errors.Join(err, os.Remove(next.Name()))
+	}
+	return err
 }

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -49,5 +50,32 @@ func TestMemoryFile(t *testing.T) {
 	}
 	if newMemory("", log) != nil || newMemory("/proc/none", log) != nil {
 		t.Error("a memory without a folder")
+	}
+}
+
+// TestMemoryFileOfTwo: while one process takes over from another, both save. What is loaded is whole.
+func TestMemoryFileOfTwo(t *testing.T) {
+	dir, log := t.TempDir(), slog.New(slog.DiscardHandler)
+	var running sync.WaitGroup
+	for i := range 2 {
+		list := make([]endpointhealth.Remembered, 1+5000*i)
+		for j := range list {
+			list[j] = endpointhealth.Remembered{Service: badService, Failure: state.Failure{At: netip.MustParseAddrPort("10.0.0.1:80")}}
+		}
+		running.Go(func() {
+			m := newMemory(dir, log)
+			for range 50 {
+				if err := m.Save(list); err != nil {
+					t.Error(err)
+				}
+				if _, err := m.Load(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	running.Wait()
+	if files, err := os.ReadDir(dir); len(files) != 1 {
+		t.Errorf("files %v, %v", files, err)
 	}
 }

@@ -386,7 +386,7 @@ func (m *Monitor) check(ctx context.Context, q *checkQuestion) {
 	timer := time.NewTimer(idleWorker)
 	defer timer.Stop()
 	for {
-		a := Answer{Fault: OtherFault, Why: "it must not be asked"}
+		var a Answer // who must not be asked any more counts as good
 		if m.permit.refuses(q.At) == "" {
 			a = m.Ask(ctx, &q.Question)
 		}

@@ -264,3 +264,34 @@ func FuzzStatus(f *testing.F) {
 		}
 	})
 }
+
+// drip answers byte by byte.
+type drip struct {
+	io.Writer
+	text  string
+	reads int
+}
+
+func (d *drip) Read(b []byte) (int, error) {
+	d.reads++
+	n := copy(b[:1], d.text)
+	d.text = d.text[n:]
+	return n, nil
+}
+
+// TestPieces: an answer in many pieces costs no more than one in a few.
+func TestPieces(t *testing.T) {
+	for _, tt := range []struct {
+		text string
+		good bool
+	}{
+		{"HTTP/1.1 200 OK\r\n" + strings.Repeat("x", 100_000), true},
+		{"HTTP/1.1 200 " + strings.Repeat("x", 100_000), false},
+	} {
+		q := questionOf(t, "tcp", "10.0.0.1:80", "http")
+		d := &drip{Writer: io.Discard, text: tt.text}
+		if err := askWeb(d, q.At, &q.Check); (err == nil) != tt.good || d.reads > 2*maxReads {
+			t.Errorf("%.20s: %d reads, %v", tt.text, d.reads, err)
+		}
+	}
+}

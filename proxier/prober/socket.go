@@ -19,6 +19,9 @@ import (
 // maxAnswer is how many bytes a question reads. A TLS handshake has 2,000 to 6,000.
 const maxAnswer = 64 << 10
 
+// maxPieces is how often a question reads. A TLS handshake reads five times.
+const maxPieces = 128
+
 // errTooLong ends an answer that goes on and on.
 const errTooLong = answerError("the answer is too long")
 
@@ -30,6 +33,7 @@ type conn struct {
 	stop   func() bool // the wait for the end of the context
 	flow   conntrack.Query
 	left   int  // bytes that may be read
+	pieces int  // how often something was read
 	late   bool // a datagram may come when nobody waits for it any more
 }
 
@@ -169,7 +173,7 @@ const late = 500 * time.Millisecond
 
 // Read reads a part of the answer.
 func (c *conn) Read(b []byte) (int, error) {
-	if c.left <= 0 {
+	if c.pieces++; c.left <= 0 || c.pieces > maxPieces {
 		return 0, errTooLong
 	}
 	n, err := c.File.Read(b[:min(len(b), c.left)])
