@@ -56,10 +56,10 @@ const (
 
 // A cleaning takes long when many packets with forged sources have filled the kernel's table, and it holds up the packets
 // of others. So the next one waits for a multiple of that, up to a limit: cleanings take a twentieth of a core at most, unless
-// one takes longer than a tenth of a second.
+// one takes longer than a third of a second.
 const (
 	restFactor = 19
-	maxRest    = 2 * time.Second
+	maxRest    = 6 * time.Second
 )
 
 // set tells the tracker of a Service's new plan; nil: the Service is gone.
