@@ -23,10 +23,18 @@ func keptServices() map[string]string {
 		"d.yaml": strings.Replace(diffService("nobody", "10.96.0.7", "type: ClusterIP", "", "10.244.0.7"), "endpoints: [{addresses: [10.244.0.7]}]", "endpoints: []", 1),
 		"f.yaml": strings.NewReplacer("name: long", "name: "+long, "service-name: long", "service-name: "+long, "name: http", "name: "+long).Replace(
 			diffService("long", "10.96.0.11", "sessionAffinity: ClientIP", "", "10.244.0.11", "10.244.0.12")),
+		"g.yaml": "apiVersion: v1\nkind: Service\nmetadata: {name: dual}\nspec: {clusterIPs: [10.96.0.13, \"fd00:10:96::13\"], ports: [{port: 80}]}\n---\n" +
+			dualSlice("4", "10.244.0.13"),
+		"h.yaml": dualSlice("6", `"fd00:10:244::13"`),
 		"e.yaml": "apiVersion: v1\nkind: Service\nmetadata: {name: dns}\nspec:\n  clusterIP: 10.96.0.9\n  ports: [{port: 53, protocol: UDP}]\n" +
 			"---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: dns-1, labels: {kubernetes.io/service-name: dns}}\n" +
 			"addressType: IPv4\nports: [{port: 5353, protocol: UDP}]\nendpoints: [{addresses: [10.244.0.9]}, {addresses: [10.244.0.10]}]\n",
 	}
+}
+
+func dualSlice(family, endpoint string) string {
+	return "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: dual-" + family + ", labels: {kubernetes.io/service-name: dual}}\n" +
+		"addressType: IPv" + family + "\nports: [{port: 8080}]\nendpoints: [{addresses: [" + endpoint + "]}]\n"
 }
 
 // TestDamagedManifestsAtTheStart: what cannot be read at the start of a process stays as the kernel has it, and goes when
@@ -69,6 +77,7 @@ func TestDamagedManifestsAtTheStart(t *testing.T) {
 				writeManifest(t, dir, file, slice+"---\na: [\n")
 			}
 		},
+		"the slice of one family": func(t *testing.T, dir string) { writeManifest(t, dir, "h.yaml", "a: [\n") },
 		"a link without a target": func(t *testing.T, dir string) {
 			remove(t, filepath.Join(dir, "c.yaml"))
 			if err := os.Symlink("../missing/c.yaml", filepath.Join(dir, "c.yaml")); err != nil {

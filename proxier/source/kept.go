@@ -67,8 +67,8 @@ func (b *beginning) complete(w *wanted) {
 	}
 	for _, f := range w.slices {
 		if f.value != nil {
-			delete(b.slices, f.value.Service)
 			b.recognizeService(f.value)
+			b.forgetSlices(f.value)
 		}
 	}
 	for name, svc := range b.services {
@@ -90,7 +90,9 @@ func (b *beginning) recognize(svc *state.Service) {
 		if service == svc.Name && port == p.Name {
 			continue
 		}
-		delete(b.services, service)
+		if service != svc.Name {
+			delete(b.services, service)
+		}
 		list := b.slices[service]
 		delete(b.slices, service)
 		for _, sl := range list {
@@ -121,8 +123,21 @@ func (b *beginning) recognizeService(sl *state.Slice) {
 			}
 		}
 		delete(b.services, service)
-		delete(b.slices, service)
 		b.services[sl.Service] = &renamed
+		b.recognize(&renamed)
+	}
+}
+
+// forgetSlices lets go of the slices whose endpoints a file has: those of the same family and port. Another family may be
+// in another file.
+func (b *beginning) forgetSlices(sl *state.Slice) {
+	rest := slices.DeleteFunc(b.slices[sl.Service], func(kept *state.Slice) bool {
+		return kept.Family == sl.Family && slices.ContainsFunc(sl.Ports, func(p state.SlicePort) bool {
+			return p.Name == kept.Ports[0].Name && p.Protocol == kept.Ports[0].Protocol
+		})
+	})
+	if b.slices[sl.Service] = rest; len(rest) == 0 {
+		delete(b.slices, sl.Service)
 	}
 }
 
