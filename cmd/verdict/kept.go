@@ -103,8 +103,8 @@ func (k *keeper) add(fe *nft.FrontendStatus) {
 	name, port := keptNames(fe.Name)
 	svc := k.services[name]
 	if svc == nil {
-		// The youngest of all: who defines a frontend in a manifest gets it.
-		svc = &state.Service{Name: name, Created: time.Unix(0, math.MaxInt64)}
+		// The oldest of all: a Service in a manifest that asks for the same frontend did not get it before.
+		svc = &state.Service{Name: name, Created: time.Unix(0, math.MinInt64)}
 		k.services[name] = svc
 	}
 	k.addAddress(svc, fe)

@@ -17,7 +17,7 @@ func keptServices() map[string]string {
 	local := diffService("local", "10.96.0.3", "type: LoadBalancer, externalTrafficPolicy: Local, loadBalancerSourceRanges: [192.0.2.0/24]", "", "10.244.0.3")
 	long := strings.Repeat("x", 63)
 	return map[string]string{
-		"a.yaml": diffService("web", "10.96.0.1", "type: LoadBalancer", "", "10.244.0.1", "10.244.0.2"),
+		"a.yaml": diffService("a-web", "10.96.0.1", "type: LoadBalancer", "", "10.244.0.1", "10.244.0.2"),
 		"b.yaml": strings.Replace(local, "{addresses: [10.244.0.3]}", "{addresses: [10.244.0.3], nodeName: n1}, {addresses: [10.244.1.3]}", 1),
 		"c.yaml": diffService("sticky", "10.96.0.5", "type: NodePort, sessionAffinity: ClientIP", "verdict-proxy.github.io/scheduler: mh", "10.244.0.5", "10.244.0.6"),
 		"d.yaml": strings.Replace(diffService("nobody", "10.96.0.7", "type: ClusterIP", "", "10.244.0.7"), "endpoints: [{addresses: [10.244.0.7]}]", "endpoints: []", 1),
@@ -25,6 +25,7 @@ func keptServices() map[string]string {
 			diffService("long", "10.96.0.11", "sessionAffinity: ClientIP", "", "10.244.0.11", "10.244.0.12")),
 		"g.yaml": "apiVersion: v1\nkind: Service\nmetadata: {name: dual}\nspec: {clusterIPs: [10.96.0.13, \"fd00:10:96::13\"], ports: [{port: 80}]}\n---\n" +
 			dualSlice("4", "10.244.0.13"),
+		"i.yaml": diffService("wants-that-of-web", "10.97.0.1", "type: LoadBalancer", "", "10.244.0.15"),
 		"h.yaml": dualSlice("6", `"fd00:10:244::13"`),
 		"e.yaml": "apiVersion: v1\nkind: Service\nmetadata: {name: dns}\nspec:\n  clusterIP: 10.96.0.9\n  ports: [{port: 53, protocol: UDP}]\n" +
 			"---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: dns-1, labels: {kubernetes.io/service-name: dns}}\n" +
@@ -132,7 +133,7 @@ func TestDamagedManifestsAtTheStart(t *testing.T) {
 					break
 				}
 			}
-			if strings.Count(got, "\"service\"") != strings.Count(got, "default/web:") || !strings.Contains(got, "default/web:") {
+			if strings.Count(got, "\"service\"") != strings.Count(got, "default/a-web:") || !strings.Contains(got, "default/a-web:") {
 				t.Errorf("after all files can be read, the kernel has\n%s\n%s", got, d.log)
 			}
 		})
