@@ -134,6 +134,9 @@ func (c *churn) change(ctx context.Context, r *rand.Rand) {
 	ctx, cancel := context.WithTimeout(ctx, writePatience)
 	defer cancel()
 	name := fmt.Sprintf("svc-%02d", r.IntN(churnServices))
+	if name[len(name)-1]%4 == 0 {
+		name = full(name)
+	}
 	family := lab.Families()[r.IntN(2)]
 	number := r.IntN(2)
 	var err error

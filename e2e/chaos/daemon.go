@@ -24,6 +24,7 @@ type daemon struct {
 	dir        string
 	binary     string
 	kubeconfig string
+	manifests  string   // a folder that it follows instead of the API server; empty: none
 	flags      []string // that a fault has chosen and that verdict render has, too
 	extra      []string // that only verdict run has
 
@@ -56,7 +57,11 @@ func (d *daemon) command() []string {
 		d.binary, "run", "--healthz-bind-address=[::]:10256", "--metrics-bind-address=127.0.0.1:10249", "-v=4",
 		"--table-owner=off", // so that the edits have an effect; one of the faults switches it on
 	}
-	return slices.Concat(own, d.planFlags(), d.extra)
+	flags := d.planFlags()
+	if d.manifests != "" {
+		flags[0] = "--manifests=" + d.manifests
+	}
+	return slices.Concat(own, flags, d.extra)
 }
 
 // spawn starts a process of verdict, which is not yet the daemon. The words before the command may be another program

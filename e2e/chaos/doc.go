@@ -14,6 +14,7 @@
 //	churn.go     Services that come, change and go; hostile.go: objects that want to do harm
 //	faults.go    the faults and how they are drawn
 //	outages.go   faults of the daemon, the API server and the network
+//	objects.go   classes, addresses and files that change under the clients of untouched Services
 //	edits.go     faults in the ruleset, made by the real nft
 //	inject.go    system calls of the daemon that fail; shortread.go: datagrams of which it reads a part
 //	monitor.go   who commits to nf_tables, and when

@@ -15,7 +15,9 @@ type fault struct {
 }
 
 // allFaults lists the faults.
-func allFaults() []fault { return slices.Concat(daemonFaults(), outsideFaults(), editFaults()) }
+func allFaults() []fault {
+	return slices.Concat(daemonFaults(), outsideFaults(), objectFaults(), editFaults())
+}
 
 // draw chooses one to three different faults.
 func (b *bed) draw(r *rand.Rand) (drawn []*fault) {

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"net/netip"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -19,7 +21,8 @@ type stable struct {
 	lb, ext  string
 	target   uint16
 	nodePort int32
-	udp      bool // also serve UDP, at port 53 and at the next node port
+	port     string // its name; "": http
+	udp      bool   // also serve UDP, at port 53 and at the next node port
 	sticky   bool
 	local    bool
 }
@@ -28,12 +31,17 @@ const stableNamespace = "stable"
 
 func stableServices() []stable {
 	ports := lab.Ports()
-	return []stable{
+	return []stable{ // the names of sticky are of full length
 		{name: "web", vip: "VIP1", lb: "LB1", ext: "EXT1", target: ports[0], nodePort: 30080, udp: true},
-		{name: "sticky", vip: "VIP2", target: ports[1], nodePort: 30090, sticky: true},
+		{name: full("sticky"), port: full("http"), vip: "VIP2", target: ports[1], nodePort: 30090, sticky: true},
 		{name: "local", vip: "VIP3", lb: "LB2", target: ports[2], nodePort: 30100, local: true},
 	}
 }
+
+func (s *stable) portName() string { return cmp.Or(s.port, "http") }
+
+// full makes the name of an object or port as long as it may be.
+func full(name string) string { return name + "-" + strings.Repeat("x", 62-len(name)) }
 
 // churnTarget is the port of pods at which only Services in churn have endpoints.
 func churnTarget() uint16 { return lab.Ports()[3] }
@@ -61,7 +69,7 @@ func (s *stable) service() *corev1.Service {
 		Type: corev1.ServiceTypeNodePort, ClusterIP: texts(s.vip)[0], ClusterIPs: texts(s.vip),
 		IPFamilies:     []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol},
 		IPFamilyPolicy: new(corev1.IPFamilyPolicyRequireDualStack),
-		Ports:          []corev1.ServicePort{{Name: "http", Protocol: corev1.ProtocolTCP, Port: 80, NodePort: s.nodePort}},
+		Ports:          []corev1.ServicePort{{Name: s.portName(), Protocol: corev1.ProtocolTCP, Port: 80, NodePort: s.nodePort}},
 	}
 	svc.Spec.Ports[0].TargetPort = intstr.FromInt32(int32(s.target))
 	if s.udp {
@@ -89,7 +97,7 @@ func (s *stable) service() *corev1.Service {
 
 func (s *stable) slice(f lab.Family) *discoveryv1.EndpointSlice {
 	sl := emptySlice(stableNamespace, s.name, f, 0)
-	sl.Ports = []discoveryv1.EndpointPort{slicePort("http", corev1.ProtocolTCP, s.target)}
+	sl.Ports = []discoveryv1.EndpointPort{slicePort(s.portName(), corev1.ProtocolTCP, s.target)}
 	if s.udp {
 		sl.Ports = append(sl.Ports, slicePort("dns", corev1.ProtocolUDP, s.target))
 	}
