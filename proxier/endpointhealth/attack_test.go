@@ -273,3 +273,26 @@ func TestGreedyTenantsLeaveRoom(t *testing.T) {
 		t.Errorf("no room beside %d", len(d.tracked))
 	}
 }
+
+// TestReportsAreGathered: each report lists all suspicions, so there are few, however many answers there are.
+func TestReportsAreGathered(t *testing.T) {
+	w := newWorld(t, checksOnly)
+	var pool []netip.AddrPort
+	for i := range 200 {
+		pool = append(pool, at(byte(i)))
+	}
+	w.serve(shop(func(s *state.Service) { s.Check = tcpCheck(); s.Check.Interval = time.Second }), pool, nil)
+	began := time.Now()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	if err := w.Run(ctx); err != nil {
+		t.Fatal(err)
+	}
+	passed := 0
+	for i := range w.reports {
+		passed += w.reports[i].Checks.Passed
+	}
+	if most := int(time.Since(began)/lookPeriod) + 1; len(w.reports) > most || passed < 20 {
+		t.Errorf("%d reports of %d answers, at most %d", len(w.reports), passed, most)
+	}
+}

@@ -144,6 +144,7 @@ func (m *Monitor) Run(ctx context.Context) error {
 			}
 			m.ask(ctx, m.detects())
 			m.save(now)
+			m.tell() // not with each answer: it lists all suspicions
 		case <-turn.C:
 			m.ask(ctx, false)
 		case a := <-m.answers:
@@ -154,7 +155,6 @@ func (m *Monitor) Run(ctx context.Context) error {
 			}
 		}
 		m.publish(time.Now())
-		m.tell()
 	}
 }
 
