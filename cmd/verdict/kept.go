@@ -108,6 +108,7 @@ func (k *keeper) add(fe *nft.FrontendStatus) {
 		k.services[name] = svc
 	}
 	k.addAddress(svc, fe)
+	svc.Only = append(svc.Only, state.Place{Addr: fe.Addr, Protocol: state.Protocol(fe.Protocol), Port: fe.Port})
 	at := slices.IndexFunc(svc.Ports, func(p state.ServicePort) bool { return p.Name == port && p.Protocol == state.Protocol(fe.Protocol) })
 	if at < 0 {
 		at = len(svc.Ports)
@@ -255,6 +256,7 @@ func finished(svc *state.Service) *state.Service {
 	if len(svc.SourceRanges) == 0 { // who wrote the address does not matter, and --external-ip-cidrs has decided already
 		svc.LoadBalancerIPs, svc.ExternalIPs = append(svc.LoadBalancerIPs, svc.ExternalIPs...), nil
 	}
+	slices.SortFunc(svc.Only, state.Place.Compare)
 	svc.Ports = slices.DeleteFunc(svc.Ports, func(p state.ServicePort) bool { return p.Port == 0 })
 	return svc
 }

@@ -158,6 +158,13 @@ func (p *Planner) frontends(want *state.ServicePort) []Frontend {
 		fe.Port = want.NodePort
 		out = append(out, fe)
 	}
+	if p.svc.Only != nil {
+		out = slices.DeleteFunc(out, func(fe Frontend) bool {
+			at := state.Place{Addr: fe.Addr, Protocol: want.Protocol, Port: fe.Port}
+			_, known := slices.BinarySearchFunc(p.svc.Only, at, state.Place.Compare)
+			return !known
+		})
+	}
 	return out
 }
 
