@@ -29,6 +29,8 @@ type flowCleaner struct {
 	retry     <-chan time.Time // when to start; nil: when something has to be cleaned
 	backoff   time.Duration    // after an error
 	rested    time.Time        // the next cleaning must not begin earlier
+	debt      time.Duration    // time of cleanings that is not made up for by rest
+	debtAt    time.Time        // when debt was right
 	cut       int              // connections without an answer that were deleted, since the latest line about them
 	cutAt     time.Time
 	reset     int // open connections that end with their next packet, as above
@@ -55,10 +57,12 @@ const (
 )
 
 // A cleaning takes long when many packets with forged sources have filled the kernel's table, and it holds up the packets
-// of others. So the next one waits for a multiple of that, up to a limit: cleanings take a twentieth of a core at most, unless
-// one takes longer than a third of a second.
+// of others. In the long run, cleanings take one part in cleanShare of a core at most, unless one takes longer than a third of
+// a second. A few short ones in a row need no rest: when a node dies, its endpoints fail one after the other, and the kernel
+// tells their clients "no route to host" after 3 seconds.
 const (
-	restFactor = 19
+	cleanShare = 20
+	cleanBurst = 100 * time.Millisecond
 	maxRest    = 6 * time.Second
 )
 
@@ -109,7 +113,7 @@ func (c *flowCleaner) start() {
 // finish notes the end of a cleaning, and starts the next one if there is something to clean.
 func (c *flowCleaner) finish(end cleaned) {
 	c.running = false
-	c.rested = time.Now().Add(min(restFactor*end.took, maxRest))
+	c.rest(end.took)
 	c.noteCut(end.results)
 	if end.err != nil {
 		c.failed(end.err)
@@ -125,6 +129,14 @@ func (c *flowCleaner) finish(end cleaned) {
 	}
 	c.tracker.Done()
 	c.start()
+}
+
+// rest delays the next cleaning if cleanings have taken too much time.
+func (c *flowCleaner) rest(took time.Duration) {
+	now := time.Now()
+	c.debt = max(0, c.debt-now.Sub(c.debtAt)/cleanShare) + took
+	c.debt, c.debtAt = min(c.debt, cleanBurst+maxRest/cleanShare), now
+	c.rested = now.Add(cleanShare * max(0, c.debt-cleanBurst))
 }
 
 // noteCut logs how many connections without an answer were deleted. A tenant can cause it again and again, so the sum of

@@ -72,12 +72,15 @@ func TestHealthHasTurns(t *testing.T) {
 		w.store.SetHealth(state.Name{Namespace: "tenant", Name: fmt.Sprint("wide", i)}, bad)
 	}
 	w.store.SetService(service("web", "10.96.0.1", 2), nil)
-	if err := w.pass(); err != nil {
-		t.Fatal(err)
+	// On a machine that stands still, a pass has time for one Service only: that of the tenant, which was first.
+	for range 2 {
+		if err := w.pass(); err != nil {
+			t.Fatal(err)
+		}
 	}
 	c, _ := w.store.Pending()
 	if n := len(c.Services); n < 100 || slices.ContainsFunc(c.Services, func(n state.Name) bool { return n.Namespace != "tenant" }) {
-		t.Errorf("after one pass, %d of 201 changes wait", n)
+		t.Errorf("after two passes, %d of 201 changes wait", n)
 	}
 	if err := w.Once(); err != nil || w.pendingServices() != 0 {
 		t.Errorf("in the end: error %v, %d Services pending", err, w.pendingServices())

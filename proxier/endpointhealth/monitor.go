@@ -75,7 +75,7 @@ type Monitor struct {
 	// The rest is for the goroutine of Run.
 	seen         map[suspicionKey]uint64
 	siblings     siblings
-	nextScan     time.Time
+	scans        bucket // time of walks over all slices
 	nextLate     time.Time
 	episodes     map[state.Name]bool      // that go on; true: an Event said that perhaps only this node cannot reach an endpoint
 	failing      map[state.Name]time.Time // when an episode of failing checks began
@@ -210,7 +210,7 @@ func (m *Monitor) suspect(list []Suspicion) {
 	}
 	m.mu.Unlock()
 	began := time.Now()
-	if len(unknown) > 0 && began.Before(m.nextScan) {
+	if len(unknown) > 0 && m.scans.spent(scanRate, scanBurst, began) {
 		for _, s := range list { // with the next look
 			delete(m.seen, suspicionKey{s.Endpoint, s.Refusing})
 		}
@@ -218,7 +218,7 @@ func (m *Monitor) suspect(list []Suspicion) {
 	}
 	if len(unknown) > 0 {
 		m.findMembers(unknown)
-		m.nextScan = began.Add(20 * time.Since(began))
+		m.scans.used += time.Since(began)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -138,7 +138,7 @@ func (w *world) suspectAt(list ...netip.AddrPort) {
 	for _, at := range list {
 		suspicions = append(suspicions, Suspicion{Endpoint: at, Packets: 1})
 	}
-	w.nextScan = time.Time{}
+	w.scans = bucket{}
 	w.suspect(w.fresh(suspicions))
 }
 
@@ -511,7 +511,7 @@ func TestSiblings(t *testing.T) {
 	w.wants("all are good", w.settle(web), pool...)
 	w.answers[at(1)], w.answers[at(2)] = NoAnswer, NoAnswer
 	w.suspectAt(at(1))
-	w.nextScan = time.Time{}
+	w.scans = bucket{}
 	w.suspectSiblings()
 	w.wants("the node is dead", w.settle(web), pool[2:]...)
 }

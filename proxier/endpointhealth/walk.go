@@ -11,7 +11,7 @@ import (
 )
 
 // This file is what walks over all slices. An index would cost memory for every endpoint of the cluster, all the time. The
-// walks take a twentieth of the time at most.
+// walks take a twentieth of the time at most, but for a few short ones in a row.
 
 // findMembers finds the Services of endpoints. It skips Services that want nothing of this.
 func (m *Monitor) findMembers(unknown map[netip.AddrPort][]Member) {
@@ -142,6 +142,9 @@ const (
 	maxSiblings = 256
 	// siblingPeriod is how often the endpoints of one node are looked for.
 	siblingPeriod = 10 * time.Second
+	// scanRate and scanBurst bound the time of walks: 50 ms at once, and a twentieth of the time in the long run.
+	scanRate  = 0.05
+	scanBurst = time.Second
 )
 
 // siblingsOf is a node of which an endpoint gave no answer: to clients, and then to a question. The two do not share their
@@ -176,7 +179,7 @@ func (s *siblings) want(node siblingsOf, now time.Time) {
 // take a twentieth of the time at most.
 func (m *Monitor) suspectSiblings() {
 	began := time.Now()
-	if len(m.siblings.wanted) == 0 || began.Before(m.nextScan) {
+	if len(m.siblings.wanted) == 0 || m.scans.spent(scanRate, scanBurst, began) {
 		return
 	}
 	nodes := map[string]bool{}
@@ -185,7 +188,7 @@ func (m *Monitor) suspectSiblings() {
 	}
 	found := m.findSiblings(nodes)
 	m.findMembers(found)
-	m.nextScan = began.Add(20 * time.Since(began))
+	m.scans.used += time.Since(began)
 	for of := range m.siblings.wanted {
 		m.siblings.looked[of] = began
 	}
