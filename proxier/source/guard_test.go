@@ -24,6 +24,10 @@ func TestConversionFillsEveryField(t *testing.T) {
 	for _, p := range append(append(serviceProblems, sliceProblems...), nodeProblems...) {
 		t.Errorf("problem: %v", p)
 	}
+	if service.Only != nil {
+		t.Errorf("an object limits its frontends to %v; only what the kernel has while files are unread does", service.Only)
+	}
+	service.Only = []state.Place{{Addr: service.ClusterIPs[0], Protocol: state.TCP, Port: 80}}
 	for name, value := range map[string]any{"Service": *service, "Slice": *slice, "Node": *node} {
 		reportZero(t, name, reflect.ValueOf(value))
 	}
