@@ -14,6 +14,7 @@ GOTESTSUM     := v1.13.0
 SUM           := .cache/gotestsum-$(GOTESTSUM)
 TEST_PACKAGES := nftables iproute2 conntrack iptables systemd chromium fonts-dejavu-core
 CLUSTER_PACKAGES := containerd runc containernetworking-plugins buildah procps
+NEIGHBOR_PACKAGES := dbus-daemon dnsmasq-base docker.io firewalld iptables keepalived ufw
 BINARY        ?= bin/verdict
 IMAGE         ?= verdict:$(VERSION)
 
@@ -24,8 +25,8 @@ SHOW_TESTS = mkdir -p .cache/test && $(SUM) --no-color --format-icons text --for
 # Tests with real packets share one verdict. Without cgo, they and the programs need the same compiled packages.
 E2E_BINARY := $(CURDIR)/.cache/e2e/verdict
 E2E        := $(GO) test -json -tags e2e -count=1 -vet=off -timeout 30m
-e2e takeover e2e-upstream: export CGO_ENABLED := 0
-e2e takeover e2e-upstream: export VERDICT_BINARY := $(E2E_BINARY)
+e2e takeover e2e-upstream e2e-neighbors: export CGO_ENABLED := 0
+e2e takeover e2e-upstream e2e-neighbors: export VERDICT_BINARY := $(E2E_BINARY)
 
 .PHONY: help
 help: ## list the targets
@@ -55,7 +56,7 @@ check: ## vet, and run the tests that need neither root nor network namespaces: 
 	@unformatted=$$(gofmt -l .); [ -z "$$unformatted" ] || { echo "gofmt these files:" $$unformatted >&2; exit 1; }
 	$(GO) vet -tags e2e,ipvs ./...
 	$(GO) build -ldflags '-X main.version=v0.0.0-test' -o .cache/check/verdict ./cmd/verdict
-	VERDICT_BINARY=$(CURDIR)/.cache/check/verdict $(GO) test -tags nokernel -short -count=1 -vet=off -parallel 8 ./...
+	VERDICT_BINARY=$(CURDIR)/.cache/check/verdict $(GO) test -json -tags nokernel -short -count=1 -vet=off -parallel 8 ./... | .ci/counts.sh
 
 .PHONY: test
 test: packages $(SUM) ## run all tests that need no second kernel and no API server, with the race detector where it can find anything: 4 minutes
@@ -89,11 +90,20 @@ e2e-cluster: build $(SUM) ## run Verdict as a DaemonSet on two nodes with kubele
 	@e2e/packages.sh $(TEST_PACKAGES) $(CLUSTER_PACKAGES)
 	$(call SHOW_TESTS,standard-verbose,cluster) $(E2E) ./e2e/cluster
 
+.PHONY: e2e-neighbors
+e2e-neighbors: packages $(SUM) $(E2E_BINARY) ## run Verdict beside firewalls, Docker and others on one node (root; NEIGHBORS='Ufw|Docker' for some)
+	@e2e/packages.sh $(NEIGHBOR_PACKAGES)
+	$(call SHOW_TESTS,testname,neighbors) $(E2E) ./e2e/neighbors $(if $(NEIGHBORS),-run '^Test($(NEIGHBORS))$$')
+
 .PHONY: chaos
 chaos: packages build ## run the daemon under random faults and check every round (root; ROUNDS=2000 SEED=1; 200 rounds take 10 minutes)
 	$(GO) build -o .cache/chaos ./e2e/chaos
-	.cache/chaos -binaries "$$(e2e/controlplane/build.sh etcd kube-apiserver)" -verdict bin/verdict \
+	.cache/chaos $(if $(findstring -manifests,$(CHAOS)),,-binaries "$$(e2e/controlplane/build.sh etcd kube-apiserver)") -verdict bin/verdict \
 		-rounds $(or $(ROUNDS),200) -seed $(or $(SEED),0) $(CHAOS)
+
+.PHONY: downgrade
+downgrade: ## go back and forth over three earlier versions of the program, under the clients of chaos (root; builds each once; ROUNDS=60)
+	others="$$(e2e/chaos/versions.sh)" && $(MAKE) chaos ROUNDS=$(or $(ROUNDS),60) CHAOS="-manifests -only 'version,killed,burst' -other $$others"
 
 .PHONY: soak
 soak: packages build ## run the daemon for TIME (default 30m) under churn and foreign edits: memory, descriptors and goroutines stay flat (root)
@@ -103,19 +113,23 @@ soak: packages build ## run the daemon for TIME (default 30m) under churn and fo
 oracle: ## compare the rules with an independent model of the Service API, for PAIRS=1000000 of a random state and a packet (2 minutes)
 	$(GO) test -tags nokernel ./cmd/verdict/explain -run '^TestOracle' -v -timeout 60m -oracle $(or $(PAIRS),1000000) -oracle-seed $(or $(SEED),1)
 
+.PHONY: mutants
+mutants: ## change the program in N=1000 small ways, and list the changes that no test of "make check" notices (MUTANTS="-test -targets ./nft")
+	$(GO) run ./e2e/mutants -n $(or $(N),1000) -seed $(or $(SEED),1) $(MUTANTS)
+
 .PHONY: fuzz
 fuzz: ## fuzz each decoder, and plan and engine together, for FUZZTIME each (default 30s), or EXECS=10000000 executions each
 	@FUZZTIME=$(FUZZTIME) EXECS=$(EXECS) .ci/fuzz.sh
 
 .PHONY: bench
-bench: ## measure changes, first sync, memory and connections at 100 to 50,000 Services (root, 2 minutes; BENCH=-json)
+bench: ## measure changes, first sync, memory and connections at 100 to 50,000 Services (root, 2 minutes)
 	$(GO) build -o .cache/bench ./e2e/bench
 	.cache/bench -save .cache/bench.txt $(BENCH)
 
 .PHONY: bench-upstream
 bench-upstream: packages build ## measure Verdict beside kube-proxy, draw e2e/change-latency.svg (root, 15 minutes; BENCH="-sizes 100,1000")
 	$(GO) build -o .cache/benchupstream ./e2e/benchupstream
-	.cache/benchupstream -binaries "$$(e2e/controlplane/build.sh)" -plot e2e/change-latency.svg -save .cache/bench-upstream.json $(BENCH)
+	.cache/benchupstream -binaries "$$(e2e/controlplane/build.sh)" -plot e2e/change-latency.svg -save .cache/bench-upstream.txt $(BENCH)
 
 .PHONY: bench-deadnode
 bench-deadnode: packages ## let a node vanish under Verdict and under kube-proxy, draw e2e/dead-node.svg (root, 2 minutes)
@@ -141,9 +155,13 @@ bench-checks: ## measure flows, CPU and changes of others while a tenant asks fo
 
 .PHONY: profile
 profile: ## write CPU and heap profiles of first sync and churn into .cache/profiles
-	$(GO) run ./e2e/bench -sizes 10000 -profiles .cache/profiles
+	mkdir -p .cache/profiles
+	profile() { $(GO) test ./e2e/bench -run '^$$' -bench "$$2\$$" -benchtime $$3 -outputdir .cache/profiles \
+		-cpuprofile $$1.cpu -memprofile $$1.heap -o .cache/profiles/bench.test; }; \
+		profile first-sync FirstSync/services=10000 3x && profile churn EndpointReplacedBusy/services=10000 10s && \
+		profile large EndpointReplacedBusy/case=one-service 10s
 
-IPVS_TESTS := ./ipvsctl ./cmd/verdict/list ./e2e/ipvs ./e2e/deadnode ./e2e/takeover
+IPVS_TESTS := ./ipvsctl ./cmd/verdict/list ./e2e/ipvs ./e2e/deadnode ./e2e/takeover ./e2e/random
 
 # TAGGED=1 leaves out what passes or fails under any kernel; "make test" and "make e2e" run that.
 .PHONY: e2e-ipvs
@@ -210,10 +228,10 @@ reproducible: ## build the latest commit twice, in different surroundings, and c
 
 .PHONY: full
 full: ## run all there is, for a release: hours (root, amd64)
-	$(MAKE) lint reproducible sbom test e2e demo e2e-kernels e2e-cluster
+	$(MAKE) lint reproducible sbom test e2e demo e2e-neighbors e2e-kernels e2e-cluster
 	$(MAKE) e2e-ipvs TAGGED=
 	$(MAKE) chaos SEED=1 ROUNDS=2000
-	$(MAKE) soak
+	$(MAKE) downgrade soak
 
 .PHONY: tools
 tools: $(LINT) $(SUM) $(VULN) # build the tools that other targets need

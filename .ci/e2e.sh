@@ -15,6 +15,7 @@ code=0
 beside=$!
 "${test[@]}" -p 1 ./e2e ./e2e/takeover ./e2e/flood || code=1
 "${test[@]}" -run "^($tagged)\$" "$deploy" || code=1
+"${test[@]}" ./e2e/oracle -states=300 || code=1
 wait "$beside" || code=1
 cat .cache/test/waiting.json
 "${test[@]}" ./e2e/random -time=2m || code=1

@@ -1,8 +1,8 @@
 #!/bin/bash
 # flakes.sh ROUNDS COMMAND...: run a command that prints the events of "go test -json" again and again, beside load: two
 # programs that only count, and one that stops a process of the tests for up to three seconds, again and again (SIGSTOP).
-# Then list every test that failed once, with its output; the events of each round stay in .cache/flakes. It fails when there
-# is one.
+# Then list every test that failed once, with its output; the events of each round stay in .cache/flakes, with the rules, flows
+# and logs of each failure. It fails when there is one.
 # Environment: BUSY (programs that count, 2 by default), STOP (longest stop in tenths of a second, 30 by default; 0: none).
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -39,6 +39,7 @@ done
 trap 'kill $load 2>/dev/null' EXIT
 STOP=${STOP:-30}
 for round in $(seq "$rounds"); do
+	export VERDICT_FAILURES=$logs/failures-$round # rules, flows and logs of the moment of each failure
 	"$@" >"$logs/$round.json" 2>"$logs/$round.err" </dev/null &
 	tests=$! stopper=
 	[ "$STOP" -gt 0 ] && { stops "$tests" & stopper=$!; }

@@ -1,6 +1,7 @@
 #!/bin/bash
-# table.sh LOGS EVENTS SECONDS: print a table of the steps that .ci/run has noted in LOGS/steps, with the number of tests
-# that passed, failed and were skipped, and their sum. It fails when a step has failed, or no test has passed.
+# table.sh LOGS EVENTS SECONDS: print a table of the steps that .ci/run has noted in LOGS/steps, with the time, the time of the
+# processors, the number of tests that passed, failed and were skipped, and their sums. It fails when a step has failed, or no
+# test has passed.
 # The numbers of a step are those of EVENTS/STEP.json, the events of "go test -json", or of the last line of its log that
 # says "N passed, N failed, N skipped".
 set -euo pipefail
@@ -15,18 +16,18 @@ count() { # STEP: passed, failed, skipped; nothing for a step without tests
 	fi
 }
 
-while IFS=$'\t' read -r name seconds code; do
-	printf '%s\t%s\t%s\t%s\n' "$name" "$seconds" "$code" "$(count "$name")"
+while IFS=$'\t' read -r name seconds code cpu; do
+	printf '%s\t%s\t%s\t%s\t%s\n' "$name" "$seconds" "$code" "$cpu" "$(count "$name")"
 done <"$logs/steps" | awk -F '\t' -v total="$total" '
-	BEGIN { printf "\n%-16s %8s %8s %8s %8s\n", "step", "seconds", "passed", "failed", "skipped" }
+	BEGIN { printf "\n%-16s %8s %8s %8s %8s %8s\n", "step", "seconds", "cpu", "passed", "failed", "skipped" }
 	{
-		printf "%-16s %8d %8s %8s %8s%s\n", $1, $2, $4, $5, $6, $3 ? "  FAILED, exit code " $3 : ""
-		passed += $4; failed += $5; skipped += $6
+		printf "%-16s %8d %8d %8s %8s %8s%s\n", $1, $2, $4, $5, $6, $7, $3 ? "  FAILED, exit code " $3 : ""
+		cpu += $4; passed += $5; failed += $6; skipped += $7
 		if ($3) bad = bad " " $1
-		if ($3 && !$5) failed++ # what is no test can fail as well
+		if ($3 && !$6) failed++ # what is no test can fail as well
 	}
 	END {
-		printf "%-16s %8d %8d %8d %8d\n\n", "all", total, passed, failed, skipped
+		printf "%-16s %8d %8d %8d %8d %8d\n\n", "all", total, cpu, passed, failed, skipped
 		if (bad) print "steps that failed:" bad
 		printf "%d passed, %d failed, %d skipped\n", passed, failed, skipped
 		exit (bad || failed || !passed)

@@ -11,10 +11,10 @@ test=(go test -json -count=1 -vet=off -parallel 8 -timeout 20m ${SHUFFLE:+-shuff
 # Packages whose code starts no goroutine (a test checks it). Races in their use show in the tests of proxier. With the
 # race detector the tests of nft take four times as long.
 sequential=(./nft/... ./ipvsctl/...)
-# The race detector makes these five times as long. With it, they draw one seed of faults instead of three (-short), and the
-# largest are left out.
-goldens=(./cmd/verdict -run '^TestGolden(WithFaults)?$')
-largest='^TestGolden(WithFaults)?$/^limits$'
+# The race detector makes these five times as long. With it, goldens draw one seed of faults instead of three (-short), and the
+# largest, and the oracle, are left out.
+goldens=(./cmd/verdict ./cmd/verdict/explain -run '^Test(Golden(WithFaults)?|Oracle.*)$')
+largest='^TestGolden(WithFaults)?$/^limits$|^TestOracle'
 
 go build -race -ldflags '-X main.version=v0.0.0-test' -o "$VERDICT_BINARY" ./cmd/verdict
 code=0

@@ -26,7 +26,7 @@ type OutlierDetection string
 // The values of --outlier-detection.
 const (
 	OutlierOff     OutlierDetection = "off"     // nobody looks
-	OutlierObserve OutlierDetection = "observe" // it is told
+	OutlierObserve OutlierDetection = "observe" // only report
 	OutlierEject   OutlierDetection = "eject"   // they get no new connections
 )
 

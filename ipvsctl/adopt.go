@@ -23,7 +23,7 @@ func withKernel(o Options, do func(kernel) (int, error)) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	defer c.close()
+	defer c.Close()
 	return do(c)
 }
 
@@ -90,7 +90,7 @@ func handOver(k kernel, places map[netip.Addr]bool) (n int, err error) {
 // Adopted lists the keys of virtual servers of another proxy whose connections may go on.
 func (e *Engine) Adopted() (list []Key) {
 	for k, s := range e.servers {
-		if s.has.adopted && e.graceful() {
+		if s.has.adopted && e.options.graceful() {
 			list = append(list, k)
 		}
 	}

@@ -16,7 +16,7 @@ func ofKubeProxy() (m *memory, places map[netip.Addr]bool) {
 	m.foreign(parseKey("tcp 192.0.2.99:443"), "rr", "192.0.2.7:443")
 	for _, s := range m.state {
 		for _, r := range s.reals {
-			r.active = 1
+			r.Active = 1
 		}
 	}
 	return m, map[netip.Addr]bool{
@@ -59,7 +59,7 @@ func TestAdopt(t *testing.T) {
 	pass(t, e, start())
 	for _, s := range m.state {
 		for _, r := range s.reals {
-			r.active = 0
+			r.Active = 0
 		}
 	}
 	_, err := e.Tick(start().Add(time.Minute))

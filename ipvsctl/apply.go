@@ -8,6 +8,8 @@ import (
 	"slices"
 	"syscall"
 	"time"
+
+	"github.com/verdict-proxy/verdict/nft/nlmsg"
 )
 
 // Add brings the wanted virtual servers to the wanted state: it completes new ones, changes others, and drains real
@@ -15,7 +17,7 @@ import (
 func (e *Engine) Add(now time.Time) (Result, error) {
 	var r Result
 	e.sweep(&r, now, func(s *server) bool { return s.want != nil })
-	r.NotLocal = e.notLocal()
+	r.NotLocal = e.locals.notLocal()
 	return r, e.conclude(&r)
 }
 
@@ -23,45 +25,25 @@ func (e *Engine) Add(now time.Time) (Result, error) {
 // pass, when no rule leads to them. The first Remove does the same with all that an earlier process left and no Set
 // has claimed. So call it only when everything wanted has been Set. The error sums up Result.Failures.
 func (e *Engine) Remove(now time.Time) (Result, error) {
-	if !e.settled {
+	if !e.locals.settled {
 		e.settle()
 	}
 	var r Result
-	e.dropOrphans(&r) // before sweep, which frees addresses: dropOrphans would delete their routes again
+	e.locals.dropOrphans(&r) // before sweep, which frees addresses: dropOrphans would delete their routes again
 	e.sweep(&r, now, func(s *server) bool { return s.want == nil })
 	return r, e.conclude(&r)
 }
 
 // conclude completes a result and returns its error.
 func (e *Engine) conclude(r *Result) error {
-	r.unsure = slices.SortedFunc(maps.Keys(e.unsure), netip.Addr.Compare)
+	r.unsure = slices.SortedFunc(maps.Keys(e.locals.unsure), netip.Addr.Compare)
 	for _, f := range r.Failures {
-		if lost(f.Err) {
+		if nlmsg.Lost(f.Err) {
 			e.reopen(f.Err)
 			break
 		}
 	}
 	return r.error()
-}
-
-// lost reports whether an error means that a socket is of no use any more: something closed its file descriptor.
-func lost(err error) bool { return errors.Is(err, syscall.EBADF) || errors.Is(err, syscall.ENOTSOCK) }
-
-// reopen replaces lost sockets. What failed without them is tried again. If that fails for the same reason, so is this.
-func (e *Engine) reopen(why error) {
-	if e.dial == nil {
-		return
-	}
-	k, err := e.dial()
-	if err != nil {
-		return
-	}
-	if errors.Is(why, syscall.ENOTSOCK) { // the descriptor belongs to another file by now, and must not be closed
-		e.taken = append(e.taken, e.kernel)
-	} else {
-		e.kernel.close()
-	}
-	e.kernel = k
 }
 
 // sweep works on the dirty virtual servers that are selected. The others stay dirty.
@@ -133,14 +115,12 @@ func (s *server) value() *VirtualServer {
 	return &VirtualServer{Key: s.key, Scheduler: s.has.header.scheduler}
 }
 
-func (e *Engine) graceful() bool { return e.options.GracefulPeriod > 0 }
-
-// plan lists the operations for a virtual server, without those for its address.
-func (e *Engine) plan(s *server) Operations {
+// plan lists the operations for the virtual server, without those for its address.
+func (s *server) plan(graceful bool) Operations {
 	if s.want == nil {
-		return removals(&s.has, s.value(), e.graceful())
+		return removals(&s.has, s.value(), graceful)
 	}
-	return additions(&s.has, s.want, e.graceful())
+	return additions(&s.has, s.want, graceful)
 }
 
 // run executes the plan. The address becomes local after its virtual server is complete, and stops being local before
@@ -156,9 +136,9 @@ func (e *Engine) run(r *Result, s *server) error {
 			return e.forget(r, s)
 		}
 	}
-	for _, o := range e.plan(s) {
+	for _, o := range s.plan(e.options.graceful()) {
 		if o.Kind == DeleteServer {
-			if err := e.release(r, s); err != nil {
+			if err := e.locals.release(r, s); err != nil {
 				return err
 			}
 		}
@@ -168,19 +148,9 @@ func (e *Engine) run(r *Result, s *server) error {
 	}
 	switch {
 	case s.want != nil && s.want.Local:
-		return e.acquire(r, s)
+		return e.locals.acquire(r, s)
 	case s.want != nil || !s.has.exists:
-		return e.release(r, s)
+		return e.locals.release(r, s)
 	}
-	return nil
-}
-
-// do executes one operation.
-func (e *Engine) do(r *Result, s *server, o Operation) error {
-	if err := e.kernel.execute(o); err != nil {
-		return &OperationError{Operation: o, Err: err}
-	}
-	s.has.record(o)
-	r.Operations = append(r.Operations, o)
 	return nil
 }

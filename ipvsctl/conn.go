@@ -94,9 +94,11 @@ func openHandle(ns int) (*ipvs.Handle, error) {
 	return ipvs.New(fmt.Sprintf("/proc/self/fd/%d", ns))
 }
 
-func (c *conn) close() {
-	c.addresses.close()
+// Close closes the sockets.
+func (c *conn) Close() error {
+	c.close()
 	c.handle.Close()
+	return nil
 }
 
 func (c *conn) execute(o Operation) error {
@@ -108,11 +110,11 @@ func (c *conn) execute(o Operation) error {
 	case DeleteServer:
 		return ignore(c.handle.DelService(service(o.Server)), syscall.ESRCH)
 	case AddReal:
-		return c.handle.NewDestination(service(o.Server), destination(o.Real))
+		return c.handle.NewDestination(service(o.Server), o.Real.destination())
 	case EditReal:
-		return c.handle.UpdateDestination(service(o.Server), destination(o.Real))
+		return c.handle.UpdateDestination(service(o.Server), o.Real.destination())
 	case DeleteReal:
-		err := c.handle.DelDestination(service(o.Server), destination(o.Real))
+		err := c.handle.DelDestination(service(o.Server), o.Real.destination())
 		return ignore(ignore(err, syscall.ENOENT), syscall.ESRCH)
 	case AddAddress:
 		return c.addAddress(o.Server.Addr)
@@ -148,15 +150,6 @@ func service(v *VirtualServer) *ipvs.Service {
 		s.Timeout = p
 	}
 	return s
-}
-
-func destination(r RealServer) *ipvs.Destination {
-	return &ipvs.Destination{
-		Address:         r.Addr.Addr().AsSlice(),
-		Port:            r.Addr.Port(),
-		Weight:          int(r.Weight),
-		ConnectionFlags: ipvs.ConnectionFlagMasq,
-	}
 }
 
 // found is a virtual server that the kernel has.
@@ -215,21 +208,14 @@ func foundServer(s *ipvs.Service) (found, bool) {
 	return f, true
 }
 
-// foundReal is a real server that the kernel has, with the number of its connections.
-type foundReal struct {
-	RealServer
-	active, inactive int
-	connections      uint64 // since it was added
-}
-
 // reals lists the real servers of a virtual server, sorted by address. It lists none when there is no such virtual
 // server.
-func (c *conn) reals(k Key) ([]foundReal, error) {
+func (c *conn) reals(k Key) ([]RealStatus, error) {
 	destinations, err := c.handle.GetDestinations(service(&VirtualServer{Key: k}))
 	if err != nil {
 		return nil, os.NewSyscallError("list real servers", err)
 	}
-	list := make([]foundReal, 0, len(destinations))
+	list := make([]RealStatus, 0, len(destinations))
 	for _, d := range destinations {
 		r, ok := foundDestination(d)
 		if !ok {
@@ -239,16 +225,6 @@ func (c *conn) reals(k Key) ([]foundReal, error) {
 	}
 	sortReals(list)
 	return list, nil
-}
-
-func foundDestination(d *ipvs.Destination) (foundReal, bool) {
-	addr, ok := netip.AddrFromSlice(d.Address)
-	return foundReal{
-		RealServer:  RealServer{Addr: netip.AddrPortFrom(addr, d.Port), Weight: uint16(d.Weight)},
-		active:      d.ActiveConnections,
-		inactive:    d.InactiveConnections,
-		connections: uint64(d.Stats.Connections),
-	}, ok
 }
 
 // mark replaces the mark of a virtual server, and changes nothing else.

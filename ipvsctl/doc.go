@@ -8,18 +8,18 @@
 //
 // The files, in the order in which to read them:
 //
-//	types.go      the values that callers pass in
+//	types.go      the values that callers pass in, and real servers as the kernel has them
 //	scheduler.go  schedulers and their flags
 //	operation.go  one operation, and how it prints itself
 //	diff.go       from what the kernel has to what is wanted (pure)
 //	adopt.go      virtual servers of another Service proxy, whose place Verdict takes
 //	engine.go     all virtual servers: what is wanted, what is applied, what an earlier process left
+//	kernel.go     what the engine needs of a kernel, and how it replaces lost sockets
 //	apply.go      Add and Remove, and what happens when the kernel has something else than the engine knows
-//	result.go     what Add, Remove and Tick return
-//	obstacle.go   why IPVS cannot serve a virtual server now
+//	result.go     what Add, Remove and Tick return; errors
 //	locals.go     which addresses are local, and which of them need a guard
 //	drain.go      Tick: the end of connections to real servers that are no longer wanted
-//	conn.go       the netlink socket; hides github.com/moby/ipvs
+//	conn.go       the netlink socket; with types.go, it hides github.com/moby/ipvs
 //	address.go    local routes
 //	memory.go     an engine with a kernel in memory
 //	probe.go      which schedulers the kernel has

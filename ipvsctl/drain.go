@@ -30,7 +30,7 @@ func (e *Engine) trackDrains(s *server, now time.Time) {
 		}
 		deadline, known := old[r.Addr]
 		if !known {
-			deadline = now.Add(e.period(s))
+			deadline = now.Add(e.options.period(s))
 			s.check, s.interval = now.Add(firstCheck), firstCheck
 		}
 		s.deadlines[r.Addr] = deadline
@@ -45,11 +45,11 @@ func (e *Engine) trackDrains(s *server, now time.Time) {
 const unlimited = 100 * 365 * 24 * time.Hour
 
 // period is how long connections to real servers that are no longer wanted may go on.
-func (e *Engine) period(s *server) time.Duration {
-	if s.has.adopted && s.want == nil && e.graceful() {
+func (o *Options) period(s *server) time.Duration {
+	if s.has.adopted && s.want == nil && o.graceful() {
 		return unlimited
 	}
-	return e.options.GracefulPeriod
+	return o.GracefulPeriod
 }
 
 // Tick ends drains. It deletes a real server when its connections are gone or its period is over, and a virtual
@@ -57,7 +57,7 @@ func (e *Engine) period(s *server) time.Duration {
 // a second: it looks only at what is due, and does nothing before the first Remove. The error sums up
 // Result.Failures.
 func (e *Engine) Tick(now time.Time) (Result, error) {
-	if !e.settled {
+	if !e.locals.settled {
 		return Result{}, nil
 	}
 	var r Result
@@ -74,7 +74,7 @@ func (e *Engine) Tick(now time.Time) (Result, error) {
 		s.draining = len(s.deadlines) > 0
 		return !s.draining
 	})
-	e.dropOrphans(&r)
+	e.locals.dropOrphans(&r)
 	e.sweep(&r, now, func(s *server) bool { return s.want == nil && s.failed })
 	return r, e.conclude(&r)
 }
@@ -100,7 +100,7 @@ func (e *Engine) checkDrains(r *Result, s *server, now time.Time) error {
 	if !ours {
 		return e.forget(r, s)
 	}
-	list, err := e.kernel.reals(s.key)
+	list, err := e.reals(s.key)
 	if err != nil {
 		return &KeyError{Key: s.key, Err: err}
 	}
@@ -108,14 +108,17 @@ func (e *Engine) checkDrains(r *Result, s *server, now time.Time) error {
 	var drained []RealServer
 	for _, real := range unwanted(s.has.reals, s.want) {
 		i, exists := findReal(list, real.Addr)
-		if !exists || list[i].active+list[i].inactive == 0 || !now.Before(s.deadlines[real.Addr]) {
+		if !exists || list[i].Active+list[i].Inactive == 0 || !now.Before(s.deadlines[real.Addr]) {
 			drained = append(drained, real)
 		} else {
 			remaining++
 		}
 	}
 	if s.want == nil && remaining == 0 {
-		return e.deleteServer(r, s)
+		if err := e.locals.release(r, s); err != nil {
+			return err
+		}
+		return e.do(r, s, Operation{Kind: DeleteServer, Server: s.value()})
 	}
 	for _, real := range drained {
 		if err := e.do(r, s, Operation{Kind: DeleteReal, Server: s.value(), Real: real}); err != nil {
@@ -123,14 +126,6 @@ func (e *Engine) checkDrains(r *Result, s *server, now time.Time) error {
 		}
 	}
 	return nil
-}
-
-// deleteServer deletes a virtual server that is no longer wanted, with all its real servers.
-func (e *Engine) deleteServer(r *Result, s *server) error {
-	if err := e.release(r, s); err != nil {
-		return err
-	}
-	return e.do(r, s, Operation{Kind: DeleteServer, Server: s.value()})
 }
 
 // forget handles a virtual server that is no longer in the kernel. Another tool may have its key now, so forget
@@ -144,17 +139,17 @@ func (e *Engine) forget(r *Result, s *server) error {
 		}
 		return nil
 	}
-	if err := e.release(r, s); err != nil {
+	if err := e.locals.release(r, s); err != nil {
 		return err
 	}
 	s.has = applied{}
 	return nil
 }
 
-func sortReals(list []foundReal) {
-	slices.SortFunc(list, func(a, b foundReal) int { return a.compare(b.RealServer) })
+func sortReals(list []RealStatus) {
+	slices.SortFunc(list, func(a, b RealStatus) int { return a.compare(b.RealServer) })
 }
 
-func findReal(list []foundReal, addr netip.AddrPort) (int, bool) {
-	return slices.BinarySearchFunc(list, addr, func(r foundReal, a netip.AddrPort) int { return r.Addr.Compare(a) })
+func findReal(list []RealStatus, addr netip.AddrPort) (int, bool) {
+	return slices.BinarySearchFunc(list, addr, func(r RealStatus, a netip.AddrPort) int { return r.Addr.Compare(a) })
 }

@@ -120,7 +120,7 @@ func expectAt(since time.Duration, want string) func(*testing.T, *drainTest) {
 }
 
 func conns(addr netip.AddrPort, n int) func(*testing.T, *drainTest) {
-	return func(_ *testing.T, d *drainTest) { d.m.state[web.Key].reals[addr].active = n }
+	return func(_ *testing.T, d *drainTest) { d.m.state[web.Key].reals[addr].Active = n }
 }
 
 func set(servers ...VirtualServer) func(*testing.T, *drainTest) {
@@ -153,7 +153,7 @@ func TestDrainChecksAtGrowingIntervals(t *testing.T) {
 	pass(t, e, start())
 	mustSet(t, e, "web", vs("tcp 10.96.0.1:80 lc", "10.0.0.1:8080"))
 	pass(t, e, start())
-	m.state[web.Key].reals[web.RealServers[1].Addr].active = 1
+	m.state[web.Key].reals[web.RealServers[1].Addr].Active = 1
 	looks := 0
 	counted := &countingKernel{memory: m, looks: &looks}
 	e.kernel = counted
@@ -174,7 +174,7 @@ type countingKernel struct {
 	looks *int
 }
 
-func (c *countingKernel) reals(k Key) ([]foundReal, error) {
+func (c *countingKernel) reals(k Key) ([]RealStatus, error) {
 	*c.looks++
 	return c.memory.reals(k)
 }

@@ -1,9 +1,7 @@
 package ipvsctl
 
 import (
-	"errors"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -25,36 +23,11 @@ type Options struct {
 // Engine keeps virtual servers equal to the wanted ones. Set and Delete collect changes, Add and Remove pass them to
 // the kernel, and Tick ends drains. Only one goroutine at a time may use it.
 type Engine struct {
-	kernel  kernel
-	dial    func() (kernel, error) // opens another one when the sockets are lost; nil: there is none
-	taken   []kernel               // had sockets whose file descriptors belong to others by now
+	*link
+	registry
+	locals  locals
 	options Options
-	servers map[Key]*server
-	names   map[string][]Key
-	dirty   []*server // work for the next Add or Remove
 	drains  []*server // with draining real servers
-	settled bool      // there was a Remove
-
-	locals    map[netip.Addr]int  // for how many virtual servers an address is local
-	unsure    map[netip.Addr]bool // may be local, after an error
-	inherited map[netip.Addr]bool // local because of an earlier process, until the first Remove
-	orphans   []netip.Addr        // inherited addresses that Remove and Tick have to take back
-	named     map[netip.Addr]bool // by Coming, since the last Add
-}
-
-// kernel is what the engine needs of a kernel. conn is the real one, memoryKernel the one in memory. Tests inject
-// faults here.
-type kernel interface {
-	execute(Operation) error
-	servers() ([]found, error)
-	server(Key) (found, bool, error)
-	reals(Key) ([]foundReal, error)
-	listAddresses() ([]netip.Addr, error)
-	isLocal(netip.Addr) (bool, error)
-	mark(k Key, bits uint32) error
-	timeouts() (Timeouts, error)
-	setTimeouts(Timeouts) error
-	close()
 }
 
 // server is one virtual server: what is wanted beside what is applied.
@@ -64,8 +37,8 @@ type server struct {
 	former string         // the service port that gave it up
 	want   *VirtualServer // nil: it has to go
 	has    applied
-	local  bool // counted in Engine.locals
-	dirty  bool // in Engine.dirty
+	local  bool // counted in locals
+	dirty  bool // in registry.dirty
 	failed bool // in the last Add, Remove or Tick
 	stale  bool // has may be wrong: read the kernel first
 
@@ -84,7 +57,7 @@ func Open(o Options) (*Engine, error) {
 	}
 	e, err := openEngine(o, c)
 	if err != nil {
-		c.close()
+		_ = c.Close() // the first error is the one to report
 		return nil, err
 	}
 	e.dial = func() (kernel, error) { return dial(o.NetNS) }
@@ -101,17 +74,17 @@ func openEngine(o Options, k kernel) (*Engine, error) {
 
 // newEngine returns an engine on a kernel that has nothing of an earlier process.
 func newEngine(o Options, k kernel) *Engine {
+	l := &link{kernel: k}
 	return &Engine{
-		kernel: k, options: o, servers: map[Key]*server{}, names: map[string][]Key{}, locals: map[netip.Addr]int{},
-		unsure: map[netip.Addr]bool{}, inherited: map[netip.Addr]bool{}, named: map[netip.Addr]bool{},
+		link: l, registry: registry{servers: map[Key]*server{}, names: map[string][]Key{}}, locals: newLocals(l), options: o,
 	}
 }
 
 // Close closes the socket. The virtual servers stay.
-func (e *Engine) Close() { e.kernel.close() }
+func (e *Engine) Close() { _ = e.kernel.Close() } // a socket that cannot be closed ends with the process
 
 // Empty reports whether the engine has nothing in the kernel and wants nothing there.
-func (e *Engine) Empty() bool { return len(e.servers) == 0 && len(e.inherited) == 0 }
+func (e *Engine) Empty() bool { return len(e.servers) == 0 && len(e.locals.inherited) == 0 }
 
 // Cleanup removes everything that has the mark of this package, and cuts its connections. It returns the number of
 // operations.
@@ -131,40 +104,10 @@ func (o *Options) excludes(addr netip.Addr) bool {
 	return slices.ContainsFunc(o.Exclude, func(p netip.Prefix) bool { return p.Contains(addr) })
 }
 
-// Set replaces the virtual servers that a service port wants. The engine does not interpret the name. A key that
-// another service port has goes over to this one. On error nothing changes. The engine keeps the values: do not
-// modify them later.
-func (e *Engine) Set(name string, servers []VirtualServer) error {
-	wanted, err := e.prepare(servers)
-	if err != nil {
-		return fmt.Errorf("service port %s: %w", name, err)
-	}
-	keys := make([]Key, len(wanted))
-	for i, v := range wanted {
-		keys[i] = v.Key
-		s := e.server(v.Key)
-		s.owner, s.want = name, v
-		e.markDirty(s)
-	}
-	for _, k := range e.names[name] {
-		if !slices.Contains(keys, k) {
-			e.giveUp(name, k)
-		}
-	}
-	e.names[name] = keys
-	return nil
-}
-
-// Delete gives up the virtual servers of a service port. It does nothing when the name is unknown.
-func (e *Engine) Delete(name string) {
-	for _, k := range e.names[name] {
-		e.giveUp(name, k)
-	}
-	delete(e.names, name)
-}
+func (o *Options) graceful() bool { return o.GracefulPeriod > 0 }
 
 // prepare validates the values and returns copies with sorted real servers.
-func (e *Engine) prepare(servers []VirtualServer) ([]*VirtualServer, error) {
+func (o *Options) prepare(servers []VirtualServer) ([]*VirtualServer, error) {
 	wanted := make([]*VirtualServer, len(servers))
 	for i := range servers {
 		v := servers[i]
@@ -172,10 +115,10 @@ func (e *Engine) prepare(servers []VirtualServer) ([]*VirtualServer, error) {
 		if err := v.validate(); err != nil {
 			return nil, err
 		}
-		if e.options.excludes(v.Addr) {
+		if o.excludes(v.Addr) {
 			return nil, &KeyError{Key: v.Key, Err: ErrExcluded}
 		}
-		if slices.ContainsFunc(wanted[:i], func(o *VirtualServer) bool { return o.Key == v.Key }) {
+		if slices.ContainsFunc(wanted[:i], func(w *VirtualServer) bool { return w.Key == v.Key }) {
 			return nil, fmt.Errorf("virtual server %s is given twice", v.Key)
 		}
 		wanted[i] = &v
@@ -183,40 +126,31 @@ func (e *Engine) prepare(servers []VirtualServer) ([]*VirtualServer, error) {
 	return wanted, nil
 }
 
-func (e *Engine) server(k Key) *server {
-	s := e.servers[k]
-	if s == nil {
-		s = &server{key: k}
-		e.servers[k] = s
+// Set replaces the virtual servers that a service port wants. The engine does not interpret the name. A key that
+// another service port has goes over to this one. On error nothing changes. The engine keeps the values: do not
+// modify them later.
+func (e *Engine) Set(name string, servers []VirtualServer) error {
+	wanted, err := e.options.prepare(servers)
+	if err != nil {
+		return fmt.Errorf("service port %s: %w", name, err)
 	}
-	return s
+	e.set(name, wanted)
+	return nil
 }
 
-// giveUp ends a service port's claim to a key, unless another service port has the key by now.
-func (e *Engine) giveUp(name string, k Key) {
-	if s := e.servers[k]; s != nil && s.owner == name {
-		s.owner, s.former, s.want, s.failed = "", name, nil, false
-		e.markDirty(s)
-	}
-}
-
-func (e *Engine) markDirty(s *server) {
-	if !s.dirty {
-		s.dirty = true
-		e.dirty = append(e.dirty, s)
-	}
-}
+// Delete gives up the virtual servers of a service port. It does nothing when the name is unknown.
+func (e *Engine) Delete(name string) { e.delete(name) }
 
 // takeOver reads everything that has the mark of this package. That includes excluded ranges: the range may not have
 // been excluded when an earlier process made the virtual server, and no other tool would remove it. Nothing of it
 // changes until Set claims it or the first Remove gives it up.
 func (e *Engine) takeOver() error {
-	addrs, err := e.kernel.listAddresses()
+	addrs, err := e.listAddresses()
 	if err != nil {
 		return err
 	}
 	for _, a := range addrs {
-		e.inherited[a] = true
+		e.locals.inherited[a] = true
 	}
 	servers, err := e.kernel.servers()
 	if err != nil {
@@ -226,30 +160,25 @@ func (e *Engine) takeOver() error {
 		if !f.ours {
 			continue
 		}
-		reals, err := e.kernel.reals(f.key)
+		reals, err := e.reals(f.key)
 		if err != nil {
 			return &KeyError{Key: f.key, Err: err}
 		}
 		s := e.server(f.key)
 		s.has = newApplied(f, reals)
-		if e.inherited[f.key.Addr] {
-			s.local = true
-			e.locals[f.key.Addr]++
-		}
+		e.locals.adopt(s)
 	}
 	return nil
 }
 
 // settle gives up what an earlier process left and no Set has claimed.
 func (e *Engine) settle() {
-	e.settled = true
 	for _, s := range e.servers {
 		if s.want == nil {
 			e.markDirty(s)
 		}
 	}
-	e.orphans = slices.SortedFunc(maps.Keys(e.inherited), netip.Addr.Compare)
-	e.inherited = map[netip.Addr]bool{}
+	e.locals.settle()
 }
 
 // Intact compares three virtual servers, chosen at random, with what the kernel has. It returns false when one differs,
@@ -263,9 +192,7 @@ func (e *Engine) Intact(repair bool) (bool, error) {
 		}
 		same, err := e.intact(s)
 		if err != nil {
-			if lost(err) {
-				e.reopen(err)
-			}
+			e.reopen(err)
 			return false, err
 		}
 		if !same && repair {
@@ -281,17 +208,6 @@ func (e *Engine) Intact(repair bool) (bool, error) {
 	return true, nil
 }
 
-func (e *Engine) intact(s *server) (bool, error) {
-	now, err := e.read(s.key)
-	if errors.Is(err, ErrForeign) {
-		return false, nil
-	}
-	if err != nil || !now.equal(&s.has) || !s.local {
-		return err == nil && now.equal(&s.has), err
-	}
-	return e.kernel.isLocal(s.key.Addr)
-}
-
 // distrust makes the engine read every virtual server again before it works on it. Add works on all wanted ones.
 func (e *Engine) distrust() {
 	for _, s := range e.servers {
@@ -302,40 +218,96 @@ func (e *Engine) distrust() {
 	}
 }
 
-// read returns what the kernel has of a virtual server. The error is a *KeyError. It wraps ErrForeign when another tool
-// made the virtual server.
-func (e *Engine) read(k Key) (applied, error) {
-	f, exists, err := e.kernel.server(k)
-	switch {
-	case err != nil:
-		return applied{}, &KeyError{Key: k, Err: err}
-	case !exists:
-		return applied{}, nil
-	case !f.ours:
-		return applied{}, &KeyError{Key: k, Err: ErrForeign}
+// Obstacle returns why IPVS cannot serve these virtual servers now, or nil. The error is a *KeyError with ErrExcluded,
+// ErrForeign, ErrReschedules, or the error of a system call that reads. ErrReschedules is the last to be reported.
+// Obstacle changes nothing. It asks the kernel only about keys that the engine does not have.
+func (e *Engine) Obstacle(servers []VirtualServer) error {
+	for i := range servers {
+		if err := e.available(servers[i].Key); err != nil {
+			return &KeyError{Key: servers[i].Key, Err: err}
+		}
 	}
-	reals, err := e.kernel.reals(k)
-	if err != nil {
-		return applied{}, &KeyError{Key: k, Err: err}
+	for i := range servers {
+		if e.servers[servers[i].Key].reschedules(&servers[i]) {
+			return &KeyError{Key: servers[i].Key, Err: ErrReschedules}
+		}
 	}
-	return newApplied(f, reals), nil
+	return nil
 }
 
-func newApplied(f found, reals []foundReal) applied {
-	has := applied{exists: true, header: f.header, adopted: f.adopted, reals: make([]RealServer, len(reals))}
-	for i, r := range reals {
-		has.reals[i] = r.RealServer
+// available returns nil when the engine has the key or can have it.
+func (e *Engine) available(k Key) error {
+	if e.options.excludes(k.Addr) {
+		return ErrExcluded
 	}
-	return has
+	if s := e.servers[k]; s != nil && s.has.exists {
+		return nil
+	}
+	f, exists, err := e.kernel.server(k)
+	if err == nil && exists && !f.ours {
+		err = ErrForeign
+	}
+	return err
 }
 
-// ours reports whether the kernel's virtual server with this key has the mark. The engine asks before it deletes a
-// virtual server or ends a drain, because the kernel deletes by key alone: after an "ipvsadm -C" another tool may
-// have the key.
-func (e *Engine) ours(k Key) (bool, error) {
-	f, exists, err := e.kernel.server(k)
-	if err != nil {
-		return false, &KeyError{Key: k, Err: err}
+// reschedules reports whether a virtual server takes connections with another scheduler. s may be nil.
+func (s *server) reschedules(v *VirtualServer) bool {
+	return s != nil && s.has.exists && s.has.header.scheduler != v.Scheduler &&
+		slices.ContainsFunc(s.has.reals, func(r RealServer) bool { return r.Weight > 0 })
+}
+
+// registry knows which service port wants which virtual server, and on which of them there is work.
+type registry struct {
+	servers map[Key]*server
+	names   map[string][]Key
+	dirty   []*server // work for the next Add or Remove
+}
+
+// set replaces what a service port wants.
+func (r *registry) set(name string, wanted []*VirtualServer) {
+	keys := make([]Key, len(wanted))
+	for i, v := range wanted {
+		keys[i] = v.Key
+		s := r.server(v.Key)
+		s.owner, s.want = name, v
+		r.markDirty(s)
 	}
-	return exists && f.ours, nil
+	for _, k := range r.names[name] {
+		if !slices.Contains(keys, k) {
+			r.giveUp(name, k)
+		}
+	}
+	r.names[name] = keys
+}
+
+// delete forgets a service port.
+func (r *registry) delete(name string) {
+	for _, k := range r.names[name] {
+		r.giveUp(name, k)
+	}
+	delete(r.names, name)
+}
+
+func (r *registry) server(k Key) *server {
+	s := r.servers[k]
+	if s == nil {
+		s = &server{key: k}
+		r.servers[k] = s
+	}
+	return s
+}
+
+// giveUp ends a service port's claim to a key, unless another service port has the key by now.
+func (r *registry) giveUp(name string, k Key) {
+	if s := r.servers[k]; s != nil && s.owner == name {
+		s.owner, s.former, s.want, s.failed = "", name, nil, false
+		r.markDirty(s)
+	}
+}
+
+func (r *registry) markDirty(s *server) {
+	if !s.dirty {
+		s.dirty = true
+		r.dirty = append(r.dirty, s)
+	}
 }

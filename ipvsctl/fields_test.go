@@ -53,6 +53,8 @@ func changeValue(t *testing.T, v reflect.Value) {
 		v.SetBool(!old)
 	case uint16, uint32:
 		v.SetUint(v.Uint() + 1)
+	case int:
+		v.SetInt(v.Int() + 1)
 	default:
 		t.Fatalf("changeValue cannot change a %T", old)
 	}
@@ -69,7 +71,7 @@ func TestEveryFieldOfARealServer(t *testing.T) {
 		if changed.options() == base.options() {
 			t.Error("options does not print it")
 		}
-		if back, ok := foundDestination(destination(changed)); !ok || back.RealServer != changed {
+		if back, ok := foundDestination(changed.destination()); !ok || back.RealServer != changed {
 			t.Errorf("conn.go writes %+v and reads %+v", changed, back.RealServer)
 		}
 		drained, _ := drainOrDelete(&want, changed, true)

@@ -331,7 +331,7 @@ func TestMemoryIsLikeTheKernel(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 7))
 	c, err := dial(newNamespace(t).Fd())
 	must(t, err)
-	defer c.close()
+	defer c.Close()
 	m := newMemory()
 	for i := range 3000 {
 		v := randomServer(rng, rng.IntN(24), []string{"rr", "lc", "sh", "magic"})
@@ -369,7 +369,7 @@ func TestRandomWalkInKernel(t *testing.T) {
 			ns := newNamespace(t)
 			c, err := dial(ns.Fd())
 			must(t, err)
-			defer c.close()
+			defer c.Close()
 			rng := rand.New(rand.NewPCG(seed, 0))
 			w := &walk{rng: rng, kernel: c, now: start(), schedulers: Schedulers(), state: wanted{}}
 			w.interfere = func() {
@@ -426,7 +426,7 @@ func TestListCountsConnections(t *testing.T) {
 func TestLibrary(t *testing.T) {
 	c, err := dial(newNamespace(t).Fd())
 	must(t, err)
-	defer c.close()
+	defer c.Close()
 	must(t, c.execute(Operation{Kind: AddServer, Server: &web}))
 	six := parseReal("[fd00::1]:80")
 	if err := c.execute(Operation{Kind: AddReal, Server: &web, Real: six}); err == nil {

@@ -19,7 +19,7 @@ func wantAddrs(t *testing.T, what string, got []netip.Addr, want string) {
 
 func wantLocal(t *testing.T, when string, e *Engine, want string) {
 	t.Helper()
-	wantAddrs(t, "local "+when, slices.SortedFunc(maps.Keys(e.local()), netip.Addr.Compare), want)
+	wantAddrs(t, "local "+when, slices.SortedFunc(maps.Keys(e.locals.all()), netip.Addr.Compare), want)
 }
 
 // TestAddressesToGuard checks that Coming lists exactly the addresses that the next Add makes local, and Released those

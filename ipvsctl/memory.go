@@ -48,7 +48,7 @@ func (m *Memory) SetConnections(k Key, real netip.AddrPort, active int) error {
 	if s == nil || s.reals[real] == nil {
 		return fmt.Errorf("set connections: virtual server %s has no real server %s", k, real)
 	}
-	s.reals[real].active = active
+	s.reals[real].Active = active
 	return nil
 }
 
@@ -84,7 +84,7 @@ type memoryKernel struct {
 
 type memoryServer struct {
 	found
-	reals map[netip.AddrPort]*foundReal
+	reals map[netip.AddrPort]*RealStatus
 }
 
 // newMemoryKernel returns an empty kernel with the timeouts that Linux has by default.
@@ -97,15 +97,15 @@ func newMemoryKernel() *memoryKernel {
 }
 
 func (m *memoryKernel) put(f found, reals []RealServer) {
-	s := &memoryServer{found: f, reals: map[netip.AddrPort]*foundReal{}}
+	s := &memoryServer{found: f, reals: map[netip.AddrPort]*RealStatus{}}
 	for _, r := range reals {
-		s.reals[r.Addr] = &foundReal{RealServer: r}
+		s.reals[r.Addr] = &RealStatus{RealServer: r}
 	}
 	m.state[f.key] = s
 }
 
-func (s *memoryServer) sortedReals() []foundReal {
-	var list []foundReal
+func (s *memoryServer) sortedReals() []RealStatus {
+	var list []RealStatus
 	for _, r := range s.reals {
 		list = append(list, *r)
 	}
@@ -124,7 +124,7 @@ func (s *memoryServer) write(b *strings.Builder) {
 	}
 }
 
-func (m *memoryKernel) close() {}
+func (m *memoryKernel) Close() error { return nil }
 
 func (m *memoryKernel) execute(o Operation) error {
 	switch o.Kind {
@@ -147,7 +147,7 @@ func (m *memoryKernel) execute(o Operation) error {
 	case DeleteServer:
 		delete(m.state, o.Server.Key)
 	case AddReal:
-		s.reals[o.Real.Addr] = &foundReal{RealServer: o.Real}
+		s.reals[o.Real.Addr] = &RealStatus{RealServer: o.Real}
 	case EditReal:
 		s.reals[o.Real.Addr].RealServer = o.Real
 	case DeleteReal:
@@ -198,7 +198,7 @@ func (m *memoryKernel) server(k Key) (found, bool, error) {
 	return found{}, false, nil
 }
 
-func (m *memoryKernel) reals(k Key) ([]foundReal, error) {
+func (m *memoryKernel) reals(k Key) ([]RealStatus, error) {
 	if s := m.state[k]; s != nil {
 		return s.sortedReals(), nil
 	}

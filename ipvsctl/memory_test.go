@@ -41,7 +41,7 @@ func (m *memory) server(k Key) (found, bool, error) {
 	return f, exists, m.readError
 }
 
-func (m *memory) reals(k Key) ([]foundReal, error) {
+func (m *memory) reals(k Key) ([]RealStatus, error) {
 	list, _ := m.memoryKernel.reals(k)
 	return list, m.readError
 }
@@ -67,7 +67,7 @@ func (m *memory) foreign(k Key, scheduler string, reals ...string) {
 // putReal makes or changes a real server as another tool does.
 func (m *memory) putReal(k Key, real string) {
 	r := parseReal(real)
-	m.state[k].reals[r.Addr] = &foundReal{RealServer: r}
+	m.state[k].reals[r.Addr] = &RealStatus{RealServer: r}
 }
 
 // picture prints everything that a kernel has, whichever tool made it.

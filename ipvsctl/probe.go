@@ -45,7 +45,7 @@ func Probe(o Options, schedulers []string) (Support, error) {
 	if err != nil {
 		return Support{}, err
 	}
-	defer c.close()
+	defer c.Close()
 	return probe(c, schedulers)
 }
 

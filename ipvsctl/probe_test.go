@@ -91,7 +91,7 @@ func TestProbeFails(t *testing.T) {
 
 func TestList(t *testing.T) {
 	m := leftovers(t)
-	m.state[web.Key].reals[web.RealServers[0].Addr].active = 3
+	m.state[web.Key].reals[web.RealServers[0].Addr].Active = 3
 	got, err := list(m, time.Time{})
 	must(t, err)
 	var keys []string

@@ -65,6 +65,19 @@ type Failure struct {
 	Err  error // an *OperationError or a *KeyError
 }
 
+// Why IPVS cannot serve a virtual server now.
+var (
+	// ErrExcluded means that the address is in a range of Options.Exclude.
+	ErrExcluded = errors.New("the address is in an excluded range")
+	// ErrForeign means that another tool made the virtual server with this key. The engine leaves it alone.
+	ErrForeign = errors.New("another tool has made this virtual server")
+	// ErrReschedules means that Set would change the scheduler of a virtual server that takes new connections. The
+	// kernel refuses connections for some 10 ms while it changes the scheduler: ip_vs_edit_service unbinds the old
+	// one, waits for all readers, and then binds the new one. To lose no connection, Delete the virtual server, serve
+	// its frontend by other means, and Set it again after the next Remove.
+	ErrReschedules = errors.New("the kernel would refuse connections while it changes the scheduler")
+)
+
 // OperationError is an operation that the kernel refused, with the cause.
 type OperationError struct {
 	Operation Operation

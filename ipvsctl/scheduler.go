@@ -31,7 +31,8 @@ const (
 	allFlags       = Fallback | HashPort
 )
 
-// ParseFlags parses a comma-separated list in the notation of ipvsadm -b: sh-port, sh-fallback, mh-port, mh-fallback.
+// ParseFlags parses a comma-separated list in the notation of ipvsadm -b: sh-port, sh-fallback, mh-port, mh-fallback, or
+// flag-1 and flag-2 for both schedulers.
 func ParseFlags(scheduler, list string) (Flags, error) {
 	var flags Flags
 	for word := range strings.SplitSeq(list, ",") {
@@ -39,8 +40,9 @@ func ParseFlags(scheduler, list string) (Flags, error) {
 		if word == "" {
 			continue
 		}
-		i := slices.Index(flagNames(scheduler), word)
-		if i < 0 {
+		names := flagNames(scheduler)
+		i := max(slices.Index(names, word), slices.Index([]string{"flag-1", "flag-2"}, word))
+		if i < 0 || i >= len(names) {
 			return 0, fmt.Errorf("scheduler %s has no flag %q", scheduler, word)
 		}
 		flags |= Fallback << i

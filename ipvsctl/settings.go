@@ -30,14 +30,14 @@ func (e *Engine) SetTimeouts(t Timeouts) ([]Change, error) {
 			return nil, fmt.Errorf("set IPVS timeouts: %s is not in 0 to %s; they stay as they are", d, maxPersistence)
 		}
 	}
-	old, err := e.kernel.timeouts()
+	old, err := e.timeouts()
 	if err != nil {
 		return nil, err
 	}
-	if err := e.kernel.setTimeouts(t); err != nil {
+	if err := e.setTimeouts(t); err != nil {
 		return nil, err
 	}
-	now, err := e.kernel.timeouts()
+	now, err := e.timeouts()
 	if err != nil {
 		return nil, err
 	}

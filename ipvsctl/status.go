@@ -19,13 +19,6 @@ type Status struct {
 // FlagText returns the scheduler's flags in the notation of ipvsadm -b.
 func (s *Status) FlagText() string { return s.Flags.text(s.Scheduler) }
 
-// RealStatus is a real server with its connections. It has weight 0 while it drains, or because Set said so.
-type RealStatus struct {
-	RealServer
-	Active, Inactive int
-	Connections      uint64 // that it got since it was added
-}
-
 // List returns the virtual servers that have the mark of this package, sorted by key, in excluded ranges as well. It
 // opens its own socket, so any goroutine may call it, in the engine's process or in another one.
 func List(o Options) ([]Status, error) {
@@ -33,7 +26,7 @@ func List(o Options) ([]Status, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer c.close()
+	defer c.Close()
 	return list(c, time.Time{})
 }
 
@@ -43,7 +36,7 @@ func ListWithin(o Options, within time.Duration) ([]Status, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer c.close()
+	defer c.Close()
 	return list(c, time.Now().Add(within))
 }
 
@@ -54,7 +47,7 @@ func Find(o Options, k Key) (s Status, ok bool, err error) {
 	if err != nil {
 		return s, false, err
 	}
-	defer c.close()
+	defer c.Close()
 	return find(c, k)
 }
 
@@ -94,19 +87,15 @@ func list(k kernel, end time.Time) ([]Status, error) {
 	return out, nil
 }
 
-func status(f found, reals []foundReal) Status {
-	s := Status{
+func status(f found, reals []RealStatus) Status {
+	return Status{
 		Key:         f.key,
 		Scheduler:   f.header.scheduler,
 		Flags:       f.header.flags,
 		Persistence: time.Duration(f.header.persistence) * time.Second,
 		Connections: f.connections,
-		RealServers: make([]RealStatus, len(reals)),
+		RealServers: reals,
 	}
-	for i, r := range reals {
-		s.RealServers[i] = RealStatus{RealServer: r.RealServer, Active: r.active, Inactive: r.inactive, Connections: r.connections}
-	}
-	return s
 }
 
 // Commands are the commands of ipvsadm that make the virtual server. Real servers with weight 0 are left out, because

@@ -5,7 +5,10 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
+
+	"github.com/moby/ipvs"
 )
 
 // Protocol is an IP protocol number.
@@ -70,6 +73,48 @@ func (r RealServer) compare(o RealServer) int { return r.Addr.Compare(o.Addr) }
 
 // options returns the options of ipvsadm that make the real server.
 func (r RealServer) options() string { return fmt.Sprintf("-r %s -m -w %d", r.Addr, r.Weight) }
+
+func (r RealServer) destination() *ipvs.Destination {
+	return &ipvs.Destination{
+		Address:         r.Addr.Addr().AsSlice(),
+		Port:            r.Addr.Port(),
+		Weight:          int(r.Weight),
+		ConnectionFlags: ipvs.ConnectionFlagMasq,
+	}
+}
+
+// RealStatus is a real server that the kernel has. It has weight 0 while it drains, or because Set said so.
+type RealStatus struct {
+	RealServer
+	Active, Inactive int    // connections
+	Connections      uint64 // that it got since it was added
+	// Limit is how many connections it may have; 0: there is no limit. Verdict sets none, but other tools can (ipvsadm -x).
+	Limit int
+}
+
+func foundDestination(d *ipvs.Destination) (RealStatus, bool) {
+	addr, ok := netip.AddrFromSlice(d.Address)
+	return RealStatus{
+		RealServer:  RealServer{Addr: netip.AddrPortFrom(addr, d.Port), Weight: uint16(d.Weight)},
+		Active:      d.ActiveConnections,
+		Inactive:    d.InactiveConnections,
+		Connections: uint64(d.Stats.Connections),
+		Limit:       int(d.UpperThreshold),
+	}, ok
+}
+
+// Options returns the options of ipvsadm that make the real server, beside those that each one has.
+func (r *RealStatus) Options() string {
+	plain := RealServer{Addr: r.Addr, Weight: r.Weight}
+	text := strings.TrimPrefix(r.options(), plain.options())
+	if r.Limit > 0 {
+		text += fmt.Sprintf(" -x %d", r.Limit)
+	}
+	return strings.TrimSpace(text)
+}
+
+// Full reports whether IPVS gives it no new connections, because it has as many as its limit allows.
+func (r *RealStatus) Full() bool { return r.Limit > 0 && r.Active+r.Inactive >= r.Limit }
 
 // maxPersistence fits into the kernel's count of jiffies (signed 32 bits at 1000 Hz).
 const maxPersistence = 24 * 24 * time.Hour

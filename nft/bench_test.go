@@ -7,6 +7,9 @@ import (
 	"net/netip"
 	"testing"
 	"time"
+
+	"github.com/verdict-proxy/verdict/nft/contents"
+	"github.com/verdict-proxy/verdict/nft/program"
 )
 
 // The benchmarks need root in the initial user namespace, because large batches do not fit in the socket buffer of an
@@ -21,9 +24,9 @@ func BenchmarkFirstSync(b *testing.B) {
 				b.StopTimer()
 				n := newNamespace(b)
 				e := n.engine(b)
-				ports := make([]Port, services)
+				ports := make([]contents.Port, services)
 				for i := range ports {
-					ports[i] = scalePort(IPv4, i, 10)
+					ports[i] = scalePort(program.IPv4, i, 10)
 				}
 				b.StartTimer()
 				mustSet(b, e, ports...)
@@ -37,12 +40,12 @@ func BenchmarkFirstSync(b *testing.B) {
 // BenchmarkTakeover replaces the tables of an earlier process.
 func BenchmarkTakeover(b *testing.B) {
 	n := newNamespace(b)
-	growing(b, n.engine(b), IPv4, 0, 10000, 10)
+	growing(b, n.engine(b), program.IPv4, 0, 10000, 10)
 	var kernel time.Duration
 	for b.Loop() {
 		e := n.engine(b)
 		for i := range 10000 {
-			mustSet(b, e, scalePort(IPv4, i, 10))
+			mustSet(b, e, scalePort(program.IPv4, i, 10))
 		}
 		kernel += mustApply(b, e).Kernel
 	}
@@ -55,38 +58,38 @@ type benchChange struct {
 	before, after func(testing.TB, *Engine, int)
 }
 
-func set(version func(i int) Port) func(testing.TB, *Engine, int) {
+func set(version func(i int) contents.Port) func(testing.TB, *Engine, int) {
 	return func(t testing.TB, e *Engine, i int) { mustSet(t, e, version(i)) }
 }
 
 func benchChanges() []benchChange {
-	full := set(func(i int) Port { return scalePort(IPv4, i, 10) })
-	nine := set(func(i int) Port {
-		p := scalePort(IPv4, i, 10)
+	full := set(func(i int) contents.Port { return scalePort(program.IPv4, i, 10) })
+	nine := set(func(i int) contents.Port {
+		p := scalePort(program.IPv4, i, 10)
 		p.Cluster = append(p.Cluster[:4:4], p.Cluster[5:]...)
 		return p
 	})
-	other := set(func(i int) Port {
-		p := scalePort(IPv4, i, 10)
+	other := set(func(i int) contents.Port {
+		p := scalePort(program.IPv4, i, 10)
 		p.Cluster[9].Addr = netip.AddrPortFrom(p.Cluster[9].Addr.Addr(), 9999)
 		return p
 	})
-	added := func(int) Port {
-		p := scalePort(IPv4, 1<<20, 10)
+	added := func(int) contents.Port {
+		p := scalePort(program.IPv4, 1<<20, 10)
 		p.Frontends[1].Port = 65000
 		return p
 	}
-	firewalled := func(i int) Port {
+	firewalled := func(i int) contents.Port {
 		p := added(i)
 		p.Frontends[1], p.Sources = limited(external("203.0.113.1", 80)), prefixes("10.0.0.0/8", "192.0.2.0/24", "198.51.100.7/32")
 		return p
 	}
-	sticky := func(i int) Port {
+	sticky := func(i int) contents.Port {
 		p := added(i)
 		p.Affinity = time.Hour
 		return p
 	}
-	gone := func(_ testing.TB, e *Engine, i int) { e.Delete(IPv4, added(i).Name) }
+	gone := func(_ testing.TB, e *Engine, i int) { e.Delete(program.IPv4, added(i).Name) }
 	return []benchChange{
 		{"endpoint removed", full, nine},
 		{"endpoint added", nine, full},
@@ -103,7 +106,7 @@ func BenchmarkChange(b *testing.B) {
 	for _, services := range []int{100, 10000, 50000} {
 		b.Run(fmt.Sprintf("services=%d", services), func(b *testing.B) {
 			e := newNamespace(b).engine(b)
-			growing(b, e, IPv4, 0, services, 10)
+			growing(b, e, program.IPv4, 0, services, 10)
 			for _, c := range benchChanges() {
 				b.Run(c.name, func(b *testing.B) { c.run(b, e, services) })
 			}
@@ -128,12 +131,12 @@ func (c benchChange) run(b *testing.B, e *Engine, services int) {
 
 // BenchmarkSourceRanges changes one range of one service port, while all the others have three.
 func BenchmarkSourceRanges(b *testing.B) {
-	for _, f := range Families() {
+	for _, f := range program.Families() {
 		for _, services := range []int{100, 1000, 10000} {
 			b.Run(fmt.Sprintf("%s/services=%d", f, services), func(b *testing.B) {
-				ranged := func(i, version int) Port {
+				ranged := func(i, version int) contents.Port {
 					p := scalePort(f, i, 1)
-					fe := limited(Frontend{Addr: numbered4or6(f, 30, i), Port: 80, Pool: ClusterPool, Masquerade: MasqueradeAlways})
+					fe := limited(contents.Frontend{Addr: numbered4or6(f, 30, i), Port: 80, Pool: program.ClusterPool, Masquerade: contents.MasqueradeAlways})
 					p.Frontends = append(p.Frontends, fe)
 					for n, bits := range []int{24, 28, 32} {
 						a := numbered4or6(f, byte(40+n), i<<8)
@@ -150,7 +153,7 @@ func BenchmarkSourceRanges(b *testing.B) {
 				}
 				mustApply(b, e)
 				change := benchChange{
-					before: set(func(i int) Port { return ranged(i, 0) }), after: set(func(i int) Port { return ranged(i, 1) }),
+					before: set(func(i int) contents.Port { return ranged(i, 0) }), after: set(func(i int) contents.Port { return ranged(i, 1) }),
 				}
 				change.run(b, e, services)
 			})
@@ -161,7 +164,7 @@ func BenchmarkSourceRanges(b *testing.B) {
 // BenchmarkManyEndpoints replaces one endpoint in a service of 5,000.
 func BenchmarkManyEndpoints(b *testing.B) {
 	e := newNamespace(b).engine(b)
-	p := scalePort(IPv4, 0, 5000)
+	p := scalePort(program.IPv4, 0, 5000)
 	last := &p.Cluster[len(p.Cluster)-1].Addr
 	var kernel time.Duration
 	for i := uint16(1); b.Loop(); i++ {

@@ -9,6 +9,10 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/verdict-proxy/verdict/nft/kernel"
+	"github.com/verdict-proxy/verdict/nft/program"
+	"github.com/verdict-proxy/verdict/nft/rule"
 )
 
 // bytecode is the content of the kernel in nft's raw form: the elements of each set, and the expressions of the rules
@@ -16,15 +20,15 @@ import (
 func (n *namespace) bytecode(t testing.TB) map[string][]string {
 	t.Helper()
 	out := map[string][]string{}
-	for _, f := range Families() {
-		text := n.nft(t, "--debug=netlink", "list", "table", f.String(), TableName)
+	for _, f := range program.Families() {
+		text := n.nft(t, "--debug=netlink", "list", "table", f.String(), program.TableName)
 		where := ""
 		for line := range strings.Lines(text) {
 			if strings.HasPrefix(line, "table ") {
 				break // the ordinary listing begins here
 			}
 			switch words := strings.Fields(line); {
-			case strings.HasPrefix(line, f.String()+" "+TableName):
+			case strings.HasPrefix(line, f.String()+" "+program.TableName):
 				where = strings.Join(words[:3], " ") // without handles
 			case len(words) > 3 && words[0] == "userdata" && strings.HasPrefix(words[3], `@\x08`): // the digest of a rule
 			case len(words) > 0 && !nullRange.MatchString(line) && !noByteOrder.MatchString(line):
@@ -47,21 +51,21 @@ func (n *namespace) bytecode(t testing.TB) map[string][]string {
 // the hooks of chains.
 func compareShapes(t testing.TB, got, want *namespace) {
 	t.Helper()
-	var shapes [2][2]existing
+	var shapes [2][2]kernel.Existing
 	for i, n := range []*namespace{want, got} {
 		e := n.engine(t)
 		for j, tb := range e.tables {
 			var err error
-			if shapes[i][j], err = e.conn.survey(tb.family); err != nil {
+			if shapes[i][j], err = e.conn.Survey(tb.Family); err != nil {
 				t.Fatal(err)
 			}
-			shapes[i][j].counts = nil // nft writes adjacent ranges in another way
-			for chain, rules := range shapes[i][j].rules {
-				shapes[i][j].rules[chain] = rulesShape{count: rules.count} // nft writes no digests
+			shapes[i][j].Counts = nil // nft writes adjacent ranges in another way
+			for chain, rules := range shapes[i][j].Rules {
+				shapes[i][j].Rules[chain] = rule.RulesShape{Count: rules.Count} // nft writes no digests
 			}
 		}
 	}
-	if diff := cmp.Diff(shapes[0], shapes[1], cmp.AllowUnexported(existing{}, setShape{}, tuning{}, chainShape{}, rulesShape{})); diff != "" {
+	if diff := cmp.Diff(shapes[0], shapes[1], cmp.AllowUnexported(kernel.Existing{}, program.SetShape{}, program.Tuning{}, program.ChainShape{}, rule.RulesShape{})); diff != "" {
 		t.Fatalf("the engine makes other sets and chains than nft does from the golden text (- wanted, + got):\n%s", diff)
 	}
 }

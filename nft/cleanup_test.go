@@ -11,13 +11,16 @@ import (
 	"time"
 
 	"github.com/verdict-proxy/verdict/e2e/lab"
+	"github.com/verdict-proxy/verdict/nft/contents"
+	"github.com/verdict-proxy/verdict/nft/kernel"
+	"github.com/verdict-proxy/verdict/nft/program"
 )
 
 // TestCleanupRefusesNothing: while Cleanup deletes large tables, no connection is refused that something behind the rules serves
 // after it, as the virtual servers of kube-proxy do. Here, the node has the cluster IP, and a server at the same port.
 func TestCleanupRefusesNothing(t *testing.T) {
 	const services = 5000
-	for _, f := range Families() {
+	for _, f := range program.Families() {
 		t.Run(f.String(), func(t *testing.T) {
 			top := newTopology(t)
 			e := top.node.engine(t)
@@ -27,8 +30,8 @@ func TestCleanupRefusesNothing(t *testing.T) {
 			// Without a nat chain, the kernel stops to translate open connections.
 			top.node.load(t, fmt.Sprintf("table %s other {\nchain pre { type nat hook prerouting priority -100; }\n"+
 				"chain post { type nat hook postrouting priority 100; }\n}", f))
-			mustSet(t, e, Port{Family: f, Name: "test/both:http", Protocol: tcp, Cluster: podEndpoints(f, "c"), Frontends: []Frontend{
-				{Addr: to.Addr(), Port: to.Port(), ClusterIP: true, Pool: ClusterPool},
+			mustSet(t, e, contents.Port{Family: f, Name: "test/both:http", Protocol: tcp, Cluster: podEndpoints(f, "c"), Frontends: []contents.Frontend{
+				{Addr: to.Addr(), Port: to.Port(), ClusterIP: true, Pool: program.ClusterPool},
 			}})
 			growing(t, e, f, 1000, 1000+services, 4)
 
@@ -63,7 +66,7 @@ func TestCleanupRefusesNothing(t *testing.T) {
 				}
 			}
 			settle()
-			if err := Cleanup(Options{NetNS: top.node.Fd()}); err != nil {
+			if err := kernel.Cleanup(kernel.Options{NetNS: top.node.Fd()}); err != nil {
 				t.Error(err)
 			}
 			settle()

@@ -7,6 +7,10 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/verdict-proxy/verdict/nft/inspect"
+	"github.com/verdict-proxy/verdict/nft/kernel"
+	"github.com/verdict-proxy/verdict/nft/program"
 )
 
 // TestContentInKernel: the kernel has the content of a kernel in memory.
@@ -15,7 +19,7 @@ func TestContentInKernel(t *testing.T) {
 		n, m := newNamespace(t), OpenMemory(Options{})
 		x.install(t, n.engine(t))
 		x.install(t, m.Engine)
-		have, torn, err := Content(Options{NetNS: n.Fd()})
+		have, torn, err := inspect.Content(kernel.Options{NetNS: n.Fd()})
 		if err != nil || torn {
 			t.Fatalf("%s: torn %t, %v", x.name, torn, err)
 		}
@@ -34,9 +38,9 @@ func BenchmarkContent(b *testing.B) {
 	for _, services := range []int{1000, 10000} {
 		b.Run(fmt.Sprintf("services=%d", services), func(b *testing.B) {
 			n := newNamespace(b)
-			growing(b, n.engine(b), IPv4, 0, services, 10)
+			growing(b, n.engine(b), program.IPv4, 0, services, 10)
 			for b.Loop() {
-				if _, _, err := Content(Options{NetNS: n.Fd()}); err != nil {
+				if _, _, err := inspect.Content(kernel.Options{NetNS: n.Fd()}); err != nil {
 					b.Fatal(err)
 				}
 			}

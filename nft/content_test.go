@@ -1,6 +1,11 @@
 package nft
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/verdict-proxy/verdict/nft/inspect"
+	"github.com/verdict-proxy/verdict/nft/program"
+)
 
 // TestContent: engines with different histories that serve the same have the same content, and any change of a port
 // shows in it.
@@ -8,12 +13,12 @@ func TestContent(t *testing.T) {
 	for _, x := range examples() {
 		first, second := OpenMemory(Options{}), OpenMemory(Options{Instance: 7})
 		x.install(t, first.Engine)
-		mustSet(t, second.Engine, manyPorts(IPv4, 0, 3)...)
-		mustSet(t, second.Engine, manyPorts(IPv6, 0, 3)...)
+		mustSet(t, second.Engine, manyPorts(program.IPv4, 0, 3)...)
+		mustSet(t, second.Engine, manyPorts(program.IPv6, 0, 3)...)
 		mustApply(t, second.Engine)
 		x.install(t, second.Engine)
 		for i := range 3 {
-			for _, f := range Families() {
+			for _, f := range program.Families() {
 				second.Delete(f, manyPorts(f, i, 1)[0].Name)
 			}
 		}
@@ -47,7 +52,7 @@ func (x example) sameContent(t *testing.T, a, b *Memory, want bool) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if extra, missing := Difference(have, other); (len(extra)+len(missing) == 0) != want {
+	if extra, missing := inspect.Difference(have, other); (len(extra)+len(missing) == 0) != want {
 		t.Errorf("%s: same content wanted: %t\nonly the first has %v\nonly the second has %v", x.name, want, extra, missing)
 	}
 }

@@ -5,6 +5,10 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/verdict-proxy/verdict/nft/contents"
+	"github.com/verdict-proxy/verdict/nft/inspect"
+	"github.com/verdict-proxy/verdict/nft/program"
 )
 
 // TestFrontend: what single look-ups say about each frontend is what the listing says.
@@ -17,7 +21,7 @@ func TestFrontend(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		counted, err := counters(m.kernel, nil)
+		counted, err := inspect.CountersFrom(m.kernel, nil)
 		if err != nil || len(counted) != len(l.Frontends) {
 			t.Errorf("%s: %d frontends with counters, %v; want %d", x.name, len(counted), err, len(l.Frontends))
 		}
@@ -29,7 +33,7 @@ func TestFrontend(t *testing.T) {
 				t.Errorf("%s: %s %s:%d: found %t, %v (- listed, + looked up)\n%s", x.name, want.Name, want.Addr, want.Port, found, err, diff)
 			}
 		}
-		if _, found, err := tables.Frontend(IPv4, addr("192.0.2.222"), tcp, 1); found || err != nil {
+		if _, found, err := tables.Frontend(program.IPv4, addr("192.0.2.222"), tcp, 1); found || err != nil {
 			t.Errorf("%s: a frontend that does not exist: %t, %v", x.name, found, err)
 		}
 	}
@@ -39,24 +43,25 @@ func TestPool(t *testing.T) {
 	m := OpenMemory(Options{})
 	x := kindsExample()
 	x.install(t, m.Engine)
-	p := m.active[0].ports[x.ports[0].Name]
-	for i, want := range [][]Endpoint{x.ports[0].Cluster, x.ports[0].Local} {
-		got, found, err := m.Tables().Pool(IPv4, p.pools[i].number)
-		if err != nil || !found || len(got.Endpoints) != len(want) || got.Chain != p.pools[i].class.chain() {
+	p := &x.ports[0]
+	number, chain := m.poolOf(t, p, &p.Frontends[0])
+	for i, want := range [][]contents.Endpoint{x.ports[0].Cluster, x.ports[0].Local} {
+		got, found, err := m.Tables().Pool(program.IPv4, number|uint32(i))
+		if err != nil || !found || len(got.Endpoints) != len(want) || i == 0 && got.Chain != chain {
 			t.Errorf("pool %d: %+v, %t, %v", i, got, found, err)
 		}
 	}
-	if _, found, err := m.Tables().Pool(IPv4, 0xffffe); found || err != nil {
+	if _, found, err := m.Tables().Pool(program.IPv4, 0xffffe); found || err != nil {
 		t.Errorf("a pool that does not exist: %t, %v", found, err)
 	}
 }
 
 func TestParsePool(t *testing.T) {
-	if n, err := ParsePool("f:fffe"); n != 0xffffe || err != nil {
+	if n, err := inspect.ParsePool("f:fffe"); n != 0xffffe || err != nil {
 		t.Errorf("f:fffe: %x, %v", n, err)
 	}
 	for _, wrong := range []string{"", "2", "0:0", "10:2", "0:2x", "x", "-1:2"} {
-		if n, err := ParsePool(wrong); err == nil {
+		if n, err := inspect.ParsePool(wrong); err == nil {
 			t.Errorf("%q: %x, want an error", wrong, n)
 		}
 	}

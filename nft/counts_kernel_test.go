@@ -10,6 +10,10 @@ import (
 	"time"
 
 	"github.com/verdict-proxy/verdict/e2e/lab"
+	"github.com/verdict-proxy/verdict/nft/contents"
+	"github.com/verdict-proxy/verdict/nft/inspect"
+	"github.com/verdict-proxy/verdict/nft/kernel"
+	"github.com/verdict-proxy/verdict/nft/program"
 )
 
 // TestTraffic connects, and reads what the kernel counted.
@@ -17,26 +21,26 @@ func TestTraffic(t *testing.T) {
 	top := newTopology(t)
 	e := top.node.engine(t)
 	e.SetGlobals(packetGlobals())
-	for _, f := range Families() {
+	for _, f := range program.Families() {
 		mustSet(t, e, stickyPort(f, tcp, time.Hour))
-		mustSet(t, e, Port{Family: f, Name: "test/empty:TCP", Protocol: tcp, Frontends: []Frontend{
-			{Addr: serviceIP(f, 6), Port: 80, ClusterIP: true, Refusal: Reject},
+		mustSet(t, e, contents.Port{Family: f, Name: "test/empty:TCP", Protocol: tcp, Frontends: []contents.Frontend{
+			{Addr: serviceIP(f, 6), Port: 80, ClusterIP: true, Refusal: program.Reject},
 		}})
 	}
 	mustApply(t, e)
-	o := Options{NetNS: top.node.Fd()}
-	for _, f := range Families() {
+	o := kernel.Options{NetNS: top.node.Fd()}
+	for _, f := range program.Families() {
 		top.askMany(t, f, tcp, netip.AddrPortFrom(serviceIP(f, 1), 80), 0, 5)
 		top.expectOutcome(t, lab.Outside, question(tcp, netip.AddrPortFrom(serviceIP(f, 6), 80)), lab.Refused)
-		entries, err := ReadAffinity(o)
+		entries, err := inspect.ReadAffinity(o)
 		if err != nil || len(entries) != 2 {
 			t.Fatalf("affinity %+v, error %v", entries, err)
 		}
-		if a := entries[f.index()]; a.Family != f || a.Size != defaultAffinitySize || a.Entries != 5 && a.Entries != -1 {
+		if a := entries[f.Index()]; a.Family != f || a.Size != program.DefaultAffinitySize || a.Entries != 5 && a.Entries != -1 {
 			t.Errorf("5 clients, but affinity %+v", a)
 		}
 	}
-	list, err := ReadTraffic(o, time.Minute)
+	list, err := inspect.ReadTraffic(o, time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +48,7 @@ func TestTraffic(t *testing.T) {
 	for _, tr := range list {
 		seen[tr.Family.String()+" "+tr.Set+" "+tr.Name] += tr.Packets
 	}
-	for _, f := range Families() {
+	for _, f := range program.Families() {
 		if n := seen[f.String()+" services test/sticky:TCP"]; n != 5 {
 			t.Errorf("%s: %d connections, want 5, in %v", f, n, seen)
 		}
@@ -52,7 +56,7 @@ func TestTraffic(t *testing.T) {
 			t.Errorf("%s: %d refused, want 1, in %v", f, n, seen)
 		}
 	}
-	if _, err := ReadTraffic(o, -time.Second); err == nil || !strings.Contains(err.Error(), "too long") {
+	if _, err := inspect.ReadTraffic(o, -time.Second); err == nil || !strings.Contains(err.Error(), "too long") {
 		t.Errorf("no time: %v", err)
 	}
 }
@@ -61,19 +65,19 @@ func TestTraffic(t *testing.T) {
 func TestReadIPVSFrontends(t *testing.T) {
 	n := newNamespace(t)
 	e := n.engine(t)
-	e.SetGlobals(Globals{IPVS: true})
-	want := map[IPVSFrontend]bool{}
-	for _, f := range Families() {
+	e.SetGlobals(contents.Globals{IPVS: true})
+	want := map[inspect.IPVSFrontend]bool{}
+	for _, f := range program.Families() {
 		name := "test/" + f.String() + ":TCP"
-		mustSet(t, e, Port{Family: f, Name: name, Protocol: tcp, Frontends: []Frontend{
+		mustSet(t, e, contents.Port{Family: f, Name: name, Protocol: tcp, Frontends: []contents.Frontend{
 			{Addr: serviceIP(f, 1), Port: 80, ClusterIP: true, IPVS: true}, {Port: 30080, IPVS: true},
 		}})
-		want[IPVSFrontend{Family: f, Protocol: tcp, Addr: serviceIP(f, 1), Port: 80, Name: name}] = true
-		want[IPVSFrontend{Family: f, Protocol: tcp, Port: 30080, Name: name}] = true
+		want[inspect.IPVSFrontend{Family: f, Protocol: tcp, Addr: serviceIP(f, 1), Port: 80, Name: name}] = true
+		want[inspect.IPVSFrontend{Family: f, Protocol: tcp, Port: 30080, Name: name}] = true
 	}
-	mustSet(t, e, manyPorts(IPv4, 0, 2)...)
+	mustSet(t, e, manyPorts(program.IPv4, 0, 2)...)
 	mustApply(t, e)
-	list, err := ReadIPVSFrontends(Options{NetNS: n.Fd()}, time.Minute)
+	list, err := inspect.ReadIPVSFrontends(kernel.Options{NetNS: n.Fd()}, time.Minute)
 	if err != nil || len(list) != len(want) {
 		t.Errorf("%d frontends, want %d; %v", len(list), len(want), err)
 	}
@@ -82,7 +86,7 @@ func TestReadIPVSFrontends(t *testing.T) {
 			t.Errorf("not wanted: %+v", fe)
 		}
 	}
-	if _, err := ReadIPVSFrontends(Options{NetNS: n.Fd()}, -time.Second); err == nil || !strings.Contains(err.Error(), "too long") {
+	if _, err := inspect.ReadIPVSFrontends(kernel.Options{NetNS: n.Fd()}, -time.Second); err == nil || !strings.Contains(err.Error(), "too long") {
 		t.Errorf("no time: %v", err)
 	}
 }
@@ -90,11 +94,11 @@ func TestReadIPVSFrontends(t *testing.T) {
 // TestNoTables: there is nothing to read before the first Apply.
 func TestNoTables(t *testing.T) {
 	ns := newNamespace(t)
-	entries, err := ReadAffinity(Options{NetNS: ns.Fd()})
+	entries, err := inspect.ReadAffinity(kernel.Options{NetNS: ns.Fd()})
 	if err != nil || len(entries) != 0 {
 		t.Errorf("affinity %v, error %v", entries, err)
 	}
-	traffic, err := ReadTraffic(Options{NetNS: ns.Fd()}, time.Minute)
+	traffic, err := inspect.ReadTraffic(kernel.Options{NetNS: ns.Fd()}, time.Minute)
 	if err != nil || len(traffic) != 0 {
 		t.Errorf("traffic %v, error %v", traffic, err)
 	}
@@ -108,10 +112,10 @@ func BenchmarkReadTraffic(b *testing.B) {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			ns := newNamespace(b)
 			e := ns.engine(b)
-			mustSet(b, e, manyPorts(IPv4, 0, n)...)
+			mustSet(b, e, manyPorts(program.IPv4, 0, n)...)
 			mustApply(b, e)
 			for b.Loop() {
-				list, err := ReadTraffic(Options{NetNS: ns.Fd()}, time.Minute)
+				list, err := inspect.ReadTraffic(kernel.Options{NetNS: ns.Fd()}, time.Minute)
 				if err != nil || len(list) < n {
 					b.Fatalf("%d counters, error %v", len(list), err)
 				}

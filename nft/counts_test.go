@@ -2,6 +2,10 @@ package nft
 
 import (
 	"testing"
+
+	"github.com/verdict-proxy/verdict/nft/contents"
+	"github.com/verdict-proxy/verdict/nft/kernel"
+	"github.com/verdict-proxy/verdict/nft/program"
 )
 
 // TestElements compares the counts with what the kernel in memory has, after each step of a history.
@@ -9,12 +13,12 @@ func TestElements(t *testing.T) {
 	m := OpenMemory(Options{})
 	check := func(step string) {
 		t.Helper()
-		if r := mustApply(t, m.Engine); r.Outcome != Applied {
+		if r := mustApply(t, m.Engine); r.Outcome != kernel.Applied {
 			t.Fatalf("%s: %v", step, r.Outcome)
 		}
 		for _, got := range m.Elements() {
 			want := 0
-			if err := m.kernel.dumpElements(got.Family, got.Set, func(foundElement) { want++ }); err != nil {
+			if err := m.kernel.DumpElements(got.Family, got.Set, func(kernel.Found) { want++ }); err != nil {
 				t.Fatal(err)
 			}
 			if got.Elements != want {
@@ -23,13 +27,13 @@ func TestElements(t *testing.T) {
 		}
 	}
 	check("the program alone")
-	mustSet(t, m.Engine, manyPorts(IPv4, 0, 20)...)
-	mustSet(t, m.Engine, manyPorts(IPv6, 0, 5)...)
+	mustSet(t, m.Engine, manyPorts(program.IPv4, 0, 20)...)
+	mustSet(t, m.Engine, manyPorts(program.IPv6, 0, 5)...)
 	check("ports")
-	m.SetGlobals(Globals{NodePortAddresses: addrs("192.0.2.1", "2001:db8::1"), ServiceCIDRs: prefixes("10.96.0.0/16")})
+	m.SetGlobals(contents.Globals{NodePortAddresses: addrs("192.0.2.1", "2001:db8::1"), ServiceCIDRs: prefixes("10.96.0.0/16")})
 	check("globals")
-	m.Delete(IPv4, "ns/svc-3:http")
-	ports := manyPorts(IPv4, 4, 1)
+	m.Delete(program.IPv4, "ns/svc-3:http")
+	ports := manyPorts(program.IPv4, 4, 1)
 	ports[0].Cluster = ports[0].Cluster[:1]
 	ports[0].Affinity = 3600e9
 	mustSet(t, m.Engine, ports...)
@@ -38,10 +42,10 @@ func TestElements(t *testing.T) {
 	check("guards")
 	m.Unguard(addrs("10.96.0.99"))
 	check("a guard goes")
-	m.rebuild = true
+	m.distrust()
 	check("everything is written again")
-	const filledByRules = 4 // affinity, unanswered, refusing, held-back
-	if len(m.Elements()) != 2*(int(setCount)-filledByRules) {
+	const filledByRules = 5 // affinity, unanswered, refusing, held-back, just-held-back
+	if len(m.Elements()) != 2*(int(program.SetCount)-filledByRules) {
 		t.Errorf("%d sets", len(m.Elements()))
 	}
 }

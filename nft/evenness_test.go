@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/verdict-proxy/verdict/e2e/lab"
+	"github.com/verdict-proxy/verdict/nft/contents"
+	"github.com/verdict-proxy/verdict/nft/program"
 )
 
 // connections is the number of connections in each case of TestEvenness.
@@ -20,7 +22,7 @@ const connections = 4000
 func TestEvenness(t *testing.T) {
 	tests := []struct {
 		name      string
-		method    Method
+		method    program.Method
 		affinity  time.Duration
 		endpoints int
 		heavy     uint16 // slots of the first endpoint
@@ -28,8 +30,8 @@ func TestEvenness(t *testing.T) {
 		{name: "seven endpoints", endpoints: 7},
 		{name: "more endpoints than there are exact draws", endpoints: 21},
 		{name: "one endpoint of three shares", endpoints: 7, heavy: 3},
-		{name: "in turn", method: InTurn, endpoints: 7},
-		{name: "in turn, more endpoints than there are exact draws", method: InTurn, endpoints: 21},
+		{name: "in turn", method: program.InTurn, endpoints: 7},
+		{name: "in turn, more endpoints than there are exact draws", method: program.InTurn, endpoints: 21},
 		{name: "sticky clients", affinity: time.Hour, endpoints: 7},
 		{name: "more sticky endpoints than there are exact draws", affinity: time.Hour, endpoints: 21},
 	}
@@ -40,13 +42,13 @@ func TestEvenness(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, f := range Families() {
+	for _, f := range program.Families() {
 		for _, test := range tests {
 			t.Run(f.String()+"/"+test.name, func(t *testing.T) {
 				top.startOver(t)
 				e := top.node.engine(t)
-				port := Port{Family: f, Name: "test/even:http", Protocol: udp, Method: test.method, Affinity: test.affinity,
-					Frontends: []Frontend{{Addr: serviceIP(f, 1), Port: 80, ClusterIP: true, Pool: ClusterPool}}}
+				port := contents.Port{Family: f, Name: "test/even:http", Protocol: udp, Method: test.method, Affinity: test.affinity,
+					Frontends: []contents.Frontend{{Addr: serviceIP(f, 1), Port: 80, ClusterIP: true, Pool: program.ClusterPool}}}
 				for i := range test.endpoints {
 					endpoint := podEndpoint(f, podNames[i%2], firstPodPort+uint16(i))
 					endpoint.Slots = 1
@@ -64,7 +66,7 @@ func TestEvenness(t *testing.T) {
 }
 
 // countConnections connects once from each of many clients. It counts by the port of the endpoint, which is unique.
-func (top *topology) countConnections(t *testing.T, f Family, to netip.AddrPort) map[uint16]int {
+func (top *topology) countConnections(t *testing.T, f program.Family, to netip.AddrPort) map[uint16]int {
 	t.Helper()
 	got := map[uint16]int{}
 	q := question(udp, to)
@@ -82,7 +84,7 @@ func (top *topology) countConnections(t *testing.T, f Family, to netip.AddrPort)
 	return got
 }
 
-func checkSpread(t *testing.T, endpoints []Endpoint, got map[uint16]int) {
+func checkSpread(t *testing.T, endpoints []contents.Endpoint, got map[uint16]int) {
 	t.Helper()
 	slots := 0
 	for _, e := range endpoints {
@@ -119,9 +121,9 @@ func TestNormalDeviate(t *testing.T) {
 // TestSourceHash connects twice from each client. The client gets the same endpoint again, although the node does not
 // remember the client. The same holds after another endpoint was removed, and after a restart.
 func TestSourceHash(t *testing.T) {
-	forEachKind(t, func(t *testing.T, top *topology, e *Engine, f Family, protocol uint8) {
+	forEachKind(t, func(t *testing.T, top *topology, e *Engine, f program.Family, protocol uint8) {
 		port := stickyPort(f, protocol, 0)
-		port.Method = SourceHash
+		port.Method = program.SourceHash
 		// More than one table of 4,093 slots does not fit in the socket buffer of an ordinary user.
 		port.Cluster, port.Local, port.Frontends = port.Cluster[:9], nil, port.Frontends[:1]
 		mustSet(t, e, port)

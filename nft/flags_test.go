@@ -9,6 +9,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/verdict-proxy/verdict/nft/kernel"
+	"github.com/verdict-proxy/verdict/nft/program"
 )
 
 // TestObjectsOfOthers: counters and quotas that somebody adds to a table are no interference. No rule of
@@ -49,7 +52,7 @@ func TestRepairOfSeveralCommits(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			x := newInterfered(t, 3)
-			var all Interference
+			var all kernel.Interference
 			for _, script := range scripts {
 				x.load(t, script)
 				all.Merge(x.next(t))
@@ -84,7 +87,7 @@ func TestChangedWhileStopped(t *testing.T) {
 				t.Run(fmt.Sprintf("%s, owner %t, asleep %t", change.name, owner, asleep), func(t *testing.T) {
 					n := newNamespace(t)
 					n.serveSticky(t, owner)
-					n.nft(t, "add", "element", "ip", TableName, mapAffinity, "{ 0:2 . 77 timeout 1h : 0:2 }")
+					n.nft(t, "add", "element", "ip", program.TableName, program.Affinity.Name(), "{ 0:2 . 77 timeout 1h : 0:2 }")
 					before := n.list(t)
 					n.load(t, change.script)
 					if asleep {
@@ -107,7 +110,7 @@ func (n *namespace) serveSticky(t *testing.T, owner bool) {
 	} else {
 		e = n.engine(t)
 	}
-	mustSet(t, e, stickyPort(IPv4, tcp, time.Hour))
+	mustSet(t, e, stickyPort(program.IPv4, tcp, time.Hour))
 	mustApply(t, e)
 	if intact, err := e.Intact(); !intact || err != nil {
 		t.Errorf("intact: %t, %v", intact, err)
@@ -121,20 +124,20 @@ func (n *namespace) serveSticky(t *testing.T, owner bool) {
 // putToSleep does what nft cannot do to a table that persists: nft 1.0.6 does not know that flag.
 func (n *namespace) putToSleep(t *testing.T) {
 	t.Helper()
-	c, err := dial(n.Fd())
+	c, err := kernel.Dial(n.Fd())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer c.close()
-	sleep := &Transaction{}
-	for _, f := range Families() {
-		found, err := c.surveyTable(f)
+	defer c.Close()
+	sleep := &program.Transaction{}
+	for _, f := range program.Families() {
+		found, err := c.SurveyTable(f)
 		if err != nil {
 			t.Fatal(err)
 		}
-		sleep.operation(operation{kind: opAddTable, family: f, flags: found.flags | unix.NFT_TABLE_F_DORMANT})
+		sleep.Do(program.Operation{Kind: program.AddTable, Family: f, Flags: found.Flags | unix.NFT_TABLE_F_DORMANT})
 	}
-	if err := c.commit(sleep); err != nil {
+	if err := c.Commit(sleep); err != nil {
 		t.Fatal(err)
 	}
 }

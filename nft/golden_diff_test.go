@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/verdict-proxy/verdict/nft/program"
 )
 
 // goldenObject is a table, set or chain in the text that Memory prints.
@@ -61,7 +63,7 @@ func together(list []goldenObject) string {
 		family, head, _ := strings.Cut(o.name, " ")
 		indent := "\t"
 		if strings.HasPrefix(head, "table ") {
-			indent, head = "", "table "+family+" "+TableName
+			indent, head = "", "table "+family+" "+program.TableName
 			if i > 0 {
 				b.WriteString("}\n")
 			}

@@ -2,9 +2,7 @@
 
 package nft
 
-import (
-	"testing"
-)
+import "testing"
 
 // TestGolden compares three ways to load the same tables: the engine, the nft program with the golden text, and the nft
 // program with its own listing of the engine's tables.

@@ -1,22 +1,27 @@
 package nft
 
 import (
+	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/verdict-proxy/verdict/nft/contents"
+	"github.com/verdict-proxy/verdict/nft/kernel"
+	"github.com/verdict-proxy/verdict/nft/program"
 )
 
 // hashPort is a service port that hashes clients, with endpoints 10.0.x.x at one target port.
-func hashPort(name string, number int, target uint16, endpoints ...int) Port {
-	p := Port{Family: IPv4, Name: "ns/" + name, Protocol: tcp, Method: SourceHash, Frontends: []Frontend{
-		{Addr: netip.MustParseAddr("10.96.0.1"), Port: uint16(number), ClusterIP: true, Pool: ClusterPool},
+func hashPort(name string, number int, target uint16, endpoints ...int) contents.Port {
+	p := contents.Port{Family: program.IPv4, Name: "ns/" + name, Protocol: tcp, Method: program.SourceHash, Frontends: []contents.Frontend{
+		{Addr: netip.MustParseAddr("10.96.0.1"), Port: uint16(number), ClusterIP: true, Pool: program.ClusterPool},
 	}}
 	for _, n := range endpoints {
 		addr := netip.AddrFrom4([4]byte{10, 0, byte(n >> 8), byte(n)})
-		p.Cluster = append(p.Cluster, Endpoint{Addr: netip.AddrPortFrom(addr, target), Slots: 1})
+		p.Cluster = append(p.Cluster, contents.Endpoint{Addr: netip.AddrPortFrom(addr, target), Slots: 1})
 	}
 	return p
 }
@@ -30,9 +35,12 @@ func upTo(n int) (out []int) {
 
 // counts of the elements in the maps of hash tables.
 func (m *Memory) hashCounts() string {
-	sets := m.kernel.tables[IPv4.index()].sets
-	return fmt.Sprintf("%d pools, %d slots, %d ports, %d endpoints", len(sets[mapHashTables].elements),
-		len(sets[mapHashSlots].elements), len(sets[mapTargetPorts].elements), len(sets[mapEndpoints].elements))
+	count := func(id program.SetID) (n int) {
+		_ = m.kernel.DumpElements(program.IPv4, id.Name(), func(kernel.Found) { n++ }) // without a table there are none
+		return n
+	}
+	return fmt.Sprintf("%d pools, %d slots, %d ports, %d endpoints", count(program.HashTables), count(program.HashSlots),
+		count(program.TargetPorts), count(program.Endpoints))
 }
 
 func (m *Memory) expectCounts(t *testing.T, when, want string) {
@@ -74,7 +82,7 @@ func TestPortsShareATable(t *testing.T) {
 	mustApply(t, m.Engine)
 	m.expectCounts(t, "two endpoints", "30 pools, 4093 slots, 30 ports, 30 endpoints")
 	for i := range ports {
-		m.Delete(IPv4, fmt.Sprint("ns/web:p", i))
+		m.Delete(program.IPv4, fmt.Sprint("ns/web:p", i))
 	}
 	mustApply(t, m.Engine)
 	mustApply(t, m.Engine)
@@ -82,12 +90,28 @@ func TestPortsShareATable(t *testing.T) {
 }
 
 // slotsOfPort lists the endpoint in each slot of a port's table, as the kernel has it.
-func (m *Memory) slotsOfPort(t *testing.T, name string) (out []netip.AddrPort) {
+func (m *Memory) slotsOfPort(t *testing.T, port int) (out []netip.AddrPort) {
 	t.Helper()
-	tb := m.tables[0]
-	l := newLister(m.kernel, IPv4, existing{}, nil)
-	pl := &tb.ports[name].pools[0]
-	out, err := l.tableSlots(pl.number, pl.class)
+	p := hashPort("", port, 0)
+	number, _ := m.poolOf(t, &p, &p.Frontends[0])
+	var pool program.Builder
+	pool.Word(number)
+	found, exists, err := m.kernel.Lookup(program.IPv4, program.HashTables.Name(), pool.Arena)
+	if err != nil || !exists {
+		t.Fatalf("hash table of the pool behind port %d: %t, %v", port, exists, err)
+	}
+	value := binary.NativeEndian.Uint32(found.Data)
+	set, target := program.HashSlots, uint16(value&program.PortMask)
+	if target == 0 {
+		set = program.Endpoints
+	}
+	err = kernel.ReadRow(m.kernel, program.IPv4, set.Name(), value&program.TableMask, program.MaxSlots, func(data []byte) {
+		at := target
+		if target == 0 {
+			at = binary.BigEndian.Uint16(data[4:])
+		}
+		out = append(out, netip.AddrPortFrom(netip.AddrFrom4([4]byte(data)), at))
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,26 +124,26 @@ func TestTenantsShareATable(t *testing.T) {
 	mustSet(t, m.Engine, hashPort("a:p", 1, 80, 1, 2, 3), hashPort("b:p", 2, 8080, 1, 2, 3))
 	mustApply(t, m.Engine)
 	m.expectCounts(t, "shared", "2 pools, 4093 slots, 2 ports, 2 endpoints")
-	before := m.slotsOfPort(t, "ns/b:p")
+	before := m.slotsOfPort(t, 2)
 	mustSet(t, m.Engine, hashPort("a:p", 1, 80, 1, 2, 4))
 	if r := mustApply(t, m.Engine); strings.Contains(r.Text(), "ns/b:p") || r.Deleted > 2 {
 		t.Errorf("%d elements deleted:\n%.500s", r.Deleted, r.Text())
 	}
-	if !slices.Equal(before, m.slotsOfPort(t, "ns/b:p")) {
+	if !slices.Equal(before, m.slotsOfPort(t, 2)) {
 		t.Error("the table of the other Service changed")
 	}
-	m.Delete(IPv4, "ns/a:p")
+	m.Delete(program.IPv4, "ns/a:p")
 	mustApply(t, m.Engine)
 	mustApply(t, m.Engine)
 	m.expectCounts(t, "alone", "1 pools, 4093 slots, 1 ports, 1 endpoints")
-	if after := m.slotsOfPort(t, "ns/b:p"); !slices.Equal(before, after) || len(after) != 4093 {
+	if after := m.slotsOfPort(t, 2); !slices.Equal(before, after) || len(after) != 4093 {
 		t.Error("the table of the other Service changed")
 	}
 	heavy := hashPort("b:p", 2, 8080, 1, 2, 3)
 	heavy.Cluster[0].Slots = 2
 	mustSet(t, m.Engine, heavy)
 	mustApply(t, m.Engine)
-	if slices.Equal(before, m.slotsOfPort(t, "ns/b:p")) {
+	if slices.Equal(before, m.slotsOfPort(t, 2)) {
 		t.Error("another weight has the same table")
 	}
 }
@@ -135,7 +159,11 @@ func TestTableOfSeveralPorts(t *testing.T) {
 	mustApply(t, m.Engine)
 	mustApply(t, m.Engine)
 	m.expectCounts(t, "several ports", "1 pools, 0 slots, 0 ports, 4094 endpoints")
-	if got := shares(m.slotsOfPort(t, p.Name)); len(got) != 3 || got[p.Cluster[1].Addr] < 1364 {
+	got := map[netip.AddrPort]int{}
+	for _, addr := range m.slotsOfPort(t, 1) {
+		got[addr]++
+	}
+	if len(got) != 3 || got[p.Cluster[1].Addr] < 1364 {
 		t.Errorf("the endpoints have these slots: %v", got)
 	}
 	mustSet(t, m.Engine, hashPort("a:p", 1, 80, 1, 2, 3))
@@ -155,8 +183,8 @@ func TestSameTableEverywhere(t *testing.T) {
 	mustApply(t, one.Engine)
 	mustSet(t, other.Engine, hashPort("b:p", 1, 80, 1), hashPort("a:p", 2, 80, upTo(20)...))
 	mustApply(t, other.Engine)
-	want := one.slotsOfPort(t, "ns/a:p")
-	if !slices.Equal(want, other.slotsOfPort(t, "ns/a:p")) {
+	want := one.slotsOfPort(t, 1)
+	if !slices.Equal(want, other.slotsOfPort(t, 2)) {
 		t.Error("another node has another table")
 	}
 	again, err := one.Restart(Options{})
@@ -165,7 +193,7 @@ func TestSameTableEverywhere(t *testing.T) {
 	}
 	mustSet(t, again.Engine, hashPort("a:p", 1, 80, upTo(20)...))
 	mustApply(t, again.Engine)
-	if !slices.Equal(want, again.slotsOfPort(t, "ns/a:p")) {
+	if !slices.Equal(want, again.slotsOfPort(t, 1)) {
 		t.Error("the table is another one after a restart")
 	}
 }
@@ -180,19 +208,19 @@ func TestHashChurn(t *testing.T) {
 	for seed := range seeds {
 		random := rand.New(rand.NewPCG(seed, 0))
 		m := OpenMemory(Options{})
-		state := map[string]Port{}
+		state := map[string]contents.Port{}
 		for step := range 60 {
 			for range 1 + random.IntN(4) {
 				i := random.IntN(5)
 				p := hashPort(fmt.Sprintf("s%d:p", i), 1+i, uint16(80+random.IntN(2)), upTo(1+random.IntN(4))...)
 				switch random.IntN(6) {
 				case 0:
-					p.Method = Random
+					p.Method = program.Random
 				case 1:
 					p.Cluster[0].Addr = netip.AddrPortFrom(p.Cluster[0].Addr.Addr(), 99)
 				case 2:
 					delete(state, p.Name)
-					m.Delete(IPv4, p.Name)
+					m.Delete(program.IPv4, p.Name)
 					continue
 				}
 				state[p.Name] = p
@@ -204,7 +232,7 @@ func TestHashChurn(t *testing.T) {
 	}
 }
 
-func (m *Memory) checkHashed(t *testing.T, when string, state map[string]Port) {
+func (m *Memory) checkHashed(t *testing.T, when string, state map[string]contents.Port) {
 	t.Helper()
 	l, err := m.List(nil)
 	if err != nil || len(l.Frontends) != len(state) {
@@ -217,17 +245,20 @@ func (m *Memory) checkHashed(t *testing.T, when string, state map[string]Port) {
 		}
 	}
 	// What the mirror would write again is what the kernel has.
-	want := m.tables[0].everything()
-	for _, id := range []setID{idHashTables, idHashSlots, idTargetPorts, idEndpoints, idPools} {
-		has := m.kernel.tables[0].sets[setNames[id]].elements
-		list := want.elements[0][id].add
+	want := m.tables[0].Everything()
+	for _, id := range []program.SetID{program.HashTables, program.HashSlots, program.TargetPorts, program.Endpoints, program.Pools} {
+		has := map[string]kernel.Found{}
+		if err := m.kernel.DumpElements(program.IPv4, id.Name(), func(e kernel.Found) { has[string(e.Key)] = e.Clone() }); err != nil {
+			t.Fatal(err)
+		}
+		list := want.Changes[0][id].Add
 		if len(has) != len(list) {
-			t.Fatalf("%s: the kernel has %d elements of %s, the mirror %d", when, len(has), setNames[id], len(list))
+			t.Fatalf("%s: the kernel has %d elements of %s, the mirror %d", when, len(has), id.Name(), len(list))
 		}
 		for _, e := range list {
-			is, ok := has[newMemoryElement(e, want.arena).id()]
-			if !ok || string(is.dataBytes(is.arena)) != string(e.dataBytes(want.arena)) || is.label != e.label {
-				t.Fatalf("%s: an element of %s differs", when, setNames[id])
+			is, ok := has[string(e.Key(want.Arena))]
+			if !ok || !is.Holds(e, want.Arena, &m.tables[0].Defs[id]) {
+				t.Fatalf("%s: an element of %s differs", when, id.Name())
 			}
 		}
 	}
@@ -238,7 +269,7 @@ func TestHashTables(t *testing.T) {
 	a, b, c := hashPort("a:p", 1, 80, 1, 2, 3), hashPort("a:q", 2, 81, 1, 2, 3), hashPort("a:r", 3, 82, 1, 2)
 	c.Local = a.Cluster
 	all := map[string]int{}
-	slots := func(p Port) (n int) {
+	slots := func(p contents.Port) (n int) {
 		for key, size := range p.HashTables() {
 			n += size
 			all[key] = size
@@ -248,7 +279,7 @@ func TestHashTables(t *testing.T) {
 	if got := []int{slots(a), slots(b), slots(c)}; !slices.Equal(got, []int{4093, 4093, 4093 + 4093}) || len(all) != 2 {
 		t.Errorf("%v slots, %d tables", got, len(all))
 	}
-	a.Affinity, b.Affinity, c.Method = 1, 1, Random
+	a.Affinity, b.Affinity, c.Method = 1, 1, program.Random
 	if got := []int{slots(a), slots(b), slots(c)}; !slices.Equal(got, []int{4093, 4093, 0}) || len(all) != 4 {
 		t.Errorf("with affinity: %v slots, %d tables", got, len(all))
 	}

@@ -1,10 +1,16 @@
 package nft
 
 import (
+	"encoding/binary"
 	"fmt"
 	"net/netip"
 	"regexp"
+	"slices"
 	"testing"
+
+	"github.com/verdict-proxy/verdict/nft/contents"
+	"github.com/verdict-proxy/verdict/nft/inspect"
+	"github.com/verdict-proxy/verdict/nft/program"
 )
 
 // mustApply hands the collected changes to the kernel.
@@ -17,7 +23,7 @@ func mustApply(t testing.TB, e *Engine) Result {
 	return r
 }
 
-func mustSet(t testing.TB, e *Engine, ports ...Port) {
+func mustSet(t testing.TB, e *Engine, ports ...contents.Port) {
 	t.Helper()
 	for i := range ports {
 		if err := e.Set(&ports[i]); err != nil {
@@ -35,35 +41,35 @@ func mustGuard(t testing.TB, e *Engine, want bool, list ...string) {
 }
 
 // manyPorts makes service ports of three endpoints each, with a cluster IP.
-func manyPorts(f Family, first, count int) []Port {
-	var out []Port
+func manyPorts(f program.Family, first, count int) []contents.Port {
+	var out []contents.Port
 	for i := first; i < first+count; i++ {
-		p := Port{Family: f, Name: fmt.Sprintf("ns/svc-%d:http", i), Protocol: tcp}
+		p := contents.Port{Family: f, Name: fmt.Sprintf("ns/svc-%d:http", i), Protocol: tcp}
 		for e := range 3 {
-			p.Cluster = append(p.Cluster, Endpoint{Addr: netip.AddrPortFrom(numbered4or6(f, 10, i*3+e), 8080)})
+			p.Cluster = append(p.Cluster, contents.Endpoint{Addr: netip.AddrPortFrom(numbered4or6(f, 10, i*3+e), 8080)})
 		}
-		p.Frontends = []Frontend{{Addr: numbered4or6(f, 20, i), Port: 80, ClusterIP: true, Pool: ClusterPool}}
+		p.Frontends = []contents.Frontend{{Addr: numbered4or6(f, 20, i), Port: 80, ClusterIP: true, Pool: program.ClusterPool}}
 		out = append(out, p)
 	}
 	return out
 }
 
 // numbered4or6 is address number n of a network.
-func numbered4or6(f Family, network byte, n int) netip.Addr {
-	if f == IPv6 {
+func numbered4or6(f program.Family, network byte, n int) netip.Addr {
+	if f == program.IPv6 {
 		return netip.AddrFrom16([16]byte{0: 0xfd, 1: network, 13: byte(n >> 16), 14: byte(n >> 8), 15: byte(n)})
 	}
 	return netip.AddrFrom4([4]byte{network, byte(n >> 16), byte(n >> 8), byte(n)})
 }
 
 // scalePort is a service port with a cluster IP and a node port. All such ports have the same class.
-func scalePort(f Family, i, endpointsEach int) Port {
-	p := Port{Family: f, Name: fmt.Sprintf("scale/svc-%d:http", i), Protocol: tcp, Frontends: []Frontend{
-		{Addr: numbered4or6(f, 20, i), Port: 80, ClusterIP: true, Pool: ClusterPool},
-		{Port: uint16(1024 + i%60000), Pool: ClusterPool, Masquerade: MasqueradeAlways},
+func scalePort(f program.Family, i, endpointsEach int) contents.Port {
+	p := contents.Port{Family: f, Name: fmt.Sprintf("scale/svc-%d:http", i), Protocol: tcp, Frontends: []contents.Frontend{
+		{Addr: numbered4or6(f, 20, i), Port: 80, ClusterIP: true, Pool: program.ClusterPool},
+		{Port: uint16(1024 + i%60000), Pool: program.ClusterPool, Masquerade: contents.MasqueradeAlways},
 	}}
 	for n := range endpointsEach {
-		p.Cluster = append(p.Cluster, Endpoint{Addr: netip.AddrPortFrom(numbered4or6(f, 10, i*endpointsEach+n), 8080), Slots: 1})
+		p.Cluster = append(p.Cluster, contents.Endpoint{Addr: netip.AddrPortFrom(numbered4or6(f, 10, i*endpointsEach+n), 8080), Slots: 1})
 	}
 	return p
 }
@@ -82,15 +88,15 @@ func (x example) memory(t *testing.T) string {
 }
 
 // wantStatus is what a listing says of a frontend.
-func wantStatus(p *Port, fe *Frontend) FrontendStatus {
-	s := FrontendStatus{
+func wantStatus(p *contents.Port, fe *contents.Frontend) inspect.FrontendStatus {
+	s := inspect.FrontendStatus{
 		Family: p.Family, Name: p.Name, Protocol: p.Protocol, Addr: fe.Addr, Port: fe.Port, Pool: fe.Pool,
 		Refusal: fe.Refusal, Firewalled: fe.Firewalled && fe.Addr.IsValid(), IPVS: fe.IPVS,
 	}
-	if fe.Pool == ClusterPool || fe.Pool == BySource {
+	if fe.Pool == program.ClusterPool || fe.Pool == program.BySource {
 		s.Cluster = wantSlots(p.Method, p.Cluster)
 	}
-	if fe.Pool == LocalPool || fe.Pool == BySource {
+	if fe.Pool == program.LocalPool || fe.Pool == program.BySource {
 		s.Local = wantSlots(p.Method, p.Local)
 	}
 	if len(s.Cluster)+len(s.Local) > 0 {
@@ -99,9 +105,53 @@ func wantStatus(p *Port, fe *Frontend) FrontendStatus {
 	return s
 }
 
-func wantSlots(method Method, endpoints []Endpoint) []EndpointStatus {
-	if method == SourceHash && len(endpoints) > 0 {
-		return countSlots(addresses(tableMembers(endpoints)))
+// wantSlots is how many slots each endpoint gets. In a hash table, they take turns until all slots are taken.
+func wantSlots(method program.Method, list []contents.Endpoint) (out []inspect.EndpointStatus) {
+	left := 0
+	for _, slots := range (&contents.Port{Method: method, Cluster: list}).HashTables() {
+		left = slots
 	}
-	return countSlots(addresses(expand(endpoints, nil)))
+	for i := range list {
+		out = append(out, inspect.EndpointStatus{Addr: list[i].Addr})
+	}
+	for again := true; again; again = left > 0 {
+		for i := range list {
+			n := int(max(list[i].Slots, 1))
+			if method == program.SourceHash {
+				n = min(n, left)
+				left -= n
+			}
+			out[i].Slots += n
+		}
+	}
+	slices.SortFunc(out, func(a, b inspect.EndpointStatus) int { return a.Addr.Compare(b.Addr) })
+	return out
+}
+
+// poolOf looks up which pool a frontend leads to, and the chain of its class.
+func (e *Engine) poolOf(t testing.TB, p *contents.Port, fe *contents.Frontend) (number uint32, chain string) {
+	t.Helper()
+	lookUp := func(set program.SetID, key program.Builder) []byte {
+		found, exists, err := e.conn.Lookup(p.Family, set.Name(), key.Arena)
+		if err != nil || !exists {
+			t.Fatalf("look up %s of %s: found %t, %v", set.Name(), p.Name, exists, err)
+		}
+		return found.Data
+	}
+	var key program.Builder
+	key.Frontend(fe.Addr, fe.Port, p.Protocol)
+	number = binary.NativeEndian.Uint32(lookUp(program.Services, key)) & program.PoolMask
+	word := func(v uint32) (b program.Builder) {
+		b.Word(v)
+		return b
+	}
+	class := binary.NativeEndian.Uint32(lookUp(program.Pools, word(number))) &^ program.PoolMask
+	return number, string(lookUp(program.Dispatch, word(class)))
+}
+
+// chainOf is the chain of the class of a service port's first frontend.
+func (e *Engine) chainOf(t testing.TB, p *contents.Port) string {
+	t.Helper()
+	_, chain := e.poolOf(t, p, &p.Frontends[0])
+	return chain
 }

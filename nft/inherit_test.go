@@ -5,27 +5,30 @@ package nft
 import (
 	"net/netip"
 	"testing"
+
+	"github.com/verdict-proxy/verdict/nft/contents"
+	"github.com/verdict-proxy/verdict/nft/program"
 )
 
 // TestInherited: a new engine can ask which frontends the earlier engine served.
 func TestInherited(t *testing.T) {
 	n := newNamespace(t)
 	before := n.engine(t)
-	before.SetGlobals(Globals{IPVS: true, NodePortAddresses: []netip.Addr{serviceIP(IPv4, 7), serviceIP(IPv6, 7)}})
-	for _, f := range Families() {
+	before.SetGlobals(contents.Globals{IPVS: true, NodePortAddresses: []netip.Addr{serviceIP(program.IPv4, 7), serviceIP(program.IPv6, 7)}})
+	for _, f := range program.Families() {
 		p := scalePort(f, 0, 2)
 		p.Protocol = udp
-		p.Frontends = []Frontend{
-			{Addr: serviceIP(f, 1), Port: 53, ClusterIP: true, Pool: ClusterPool},
+		p.Frontends = []contents.Frontend{
+			{Addr: serviceIP(f, 1), Port: 53, ClusterIP: true, Pool: program.ClusterPool},
 			{Addr: serviceIP(f, 2), Port: 53, IPVS: true},
-			{Addr: serviceIP(f, 3), Port: 53, Refusal: Reject},
-			{Port: 30053, Pool: ClusterPool},
+			{Addr: serviceIP(f, 3), Port: 53, Refusal: program.Reject},
+			{Port: 30053, Pool: program.ClusterPool},
 		}
 		mustSet(t, before, p)
 	}
 	mustApply(t, before)
 	after := n.engine(t)
-	for _, f := range Families() {
+	for _, f := range program.Families() {
 		for _, tt := range []struct {
 			name     string
 			protocol uint8
@@ -53,7 +56,7 @@ func TestInherited(t *testing.T) {
 	}
 	mustApply(t, after)
 	for name, e := range map[string]*Engine{"after its first apply": after, "the first engine": before, "without tables": newNamespace(t).engine(t)} {
-		if got, err := e.Inherited(IPv4, udp, serviceIP(IPv4, 1), 53); got || err != nil {
+		if got, err := e.Inherited(program.IPv4, udp, serviceIP(program.IPv4, 1), 53); got || err != nil {
 			t.Errorf("%s: %t, %v", name, got, err)
 		}
 	}

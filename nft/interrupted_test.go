@@ -10,6 +10,8 @@ import (
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
+
+	"github.com/verdict-proxy/verdict/nft/program"
 )
 
 // disturb calls change again and again while it calls do: until there were enough commits to disturb it.
@@ -62,7 +64,7 @@ type otherTables struct {
 
 func newOtherTables(c *nftables.Conn) *otherTables {
 	o := &otherTables{conn: c}
-	for _, f := range Families() {
+	for _, f := range program.Families() {
 		table := c.AddTable(&nftables.Table{Name: "other", Family: nftables.TableFamily(f)})
 		o.tables = append(o.tables, table)
 		o.add(table, 'a')
@@ -125,8 +127,8 @@ func TestWhileTableComesAndGoes(t *testing.T) {
 	n.nft(t, "flush", "ruleset")
 	c, there := n.otherTool(t), false
 	change := func() error {
-		for _, f := range Families() {
-			table := &nftables.Table{Name: TableName, Family: nftables.TableFamily(f)}
+		for _, f := range program.Families() {
+			table := &nftables.Table{Name: program.TableName, Family: nftables.TableFamily(f)}
 			if there {
 				c.DelTable(table)
 			} else {

@@ -12,14 +12,16 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/verdict-proxy/verdict/e2e/lab"
+	"github.com/verdict-proxy/verdict/nft/contents"
+	"github.com/verdict-proxy/verdict/nft/program"
 )
 
 // guards lists the guarded addresses that the kernel has.
 func (n *namespace) guards(t testing.TB) []string {
 	t.Helper()
 	var out []string
-	for _, f := range Families() {
-		text := n.nft(t, "list", "set", f.String(), TableName, setIPVSAddresses)
+	for _, f := range program.Families() {
+		text := n.nft(t, "list", "set", f.String(), program.TableName, program.IPVSAddresses.Name())
 		_, rest, found := strings.Cut(text, "elements = {")
 		if !found {
 			continue
@@ -44,12 +46,12 @@ func (n *namespace) wantGuards(t testing.TB, when string, want ...string) {
 func TestGuard(t *testing.T) {
 	n := newNamespace(t)
 	e := n.engine(t)
-	e.SetGlobals(Globals{IPVS: true})
+	e.SetGlobals(contents.Globals{IPVS: true})
 	mustGuard(t, e, false, "192.0.2.1", "2001:db8::1") // no table yet
 	mustApply(t, e)
 	n.wantGuards(t, "first apply", "192.0.2.1", "2001:db8::1")
 
-	mustSet(t, e, manyPorts(IPv4, 0, 2)...)
+	mustSet(t, e, manyPorts(program.IPv4, 0, 2)...)
 	mustGuard(t, e, true, "192.0.2.1", "192.0.2.2")
 	n.wantGuards(t, "before the apply", "192.0.2.1", "192.0.2.2", "2001:db8::1")
 	if strings.Contains(n.list(t), "svc-0") {
@@ -69,7 +71,7 @@ func TestGuard(t *testing.T) {
 	n.wantGuards(t, "unguarded", "192.0.2.2")
 
 	again := n.engine(t) // another process, over the same table
-	again.SetGlobals(Globals{IPVS: true})
+	again.SetGlobals(contents.Globals{IPVS: true})
 	mustGuard(t, again, true, "192.0.2.3")
 	n.wantGuards(t, "restart, before the apply", "192.0.2.2", "192.0.2.3")
 	mustApply(t, again)
@@ -83,9 +85,9 @@ func TestGuardRefused(t *testing.T) {
 			n := newNamespace(t)
 			e := n.engine(t)
 			mustApply(t, e)
-			mustSet(t, e, manyPorts(IPv4, 0, 2)...)
+			mustSet(t, e, manyPorts(program.IPv4, 0, 2)...)
 			real := e.conn
-			k.kernel = real
+			k.NFTables = real
 			e.conn = k
 			ready, err := e.Guard(addrs("192.0.2.1"))
 			e.conn = real
@@ -111,10 +113,10 @@ func TestGuardedPackets(t *testing.T) {
 	g := packetGlobals()
 	g.IPVS = true
 	e.SetGlobals(g)
-	guarded := map[Family]netip.Addr{IPv4: addr("192.0.2.77"), IPv6: addr("2001:db8::77")}
+	guarded := map[program.Family]netip.Addr{program.IPv4: addr("192.0.2.77"), program.IPv6: addr("2001:db8::77")}
 	for f, a := range guarded {
-		fe := Frontend{Addr: a, Port: 4080, IPVS: true}
-		mustSet(t, e, Port{Family: f, Name: "ns/guarded:p", Protocol: tcp, Frontends: []Frontend{fe}})
+		fe := contents.Frontend{Addr: a, Port: 4080, IPVS: true}
+		mustSet(t, e, contents.Port{Family: f, Name: "ns/guarded:p", Protocol: tcp, Frontends: []contents.Frontend{fe}})
 		top.own(t, a)
 	}
 	mustApply(t, e)
@@ -123,7 +125,7 @@ func TestGuardedPackets(t *testing.T) {
 	for _, a := range guarded {
 		top.checkReachable(t, a, 4022)
 	}
-	mustGuard(t, e, true, guarded[IPv4].String(), guarded[IPv6].String())
+	mustGuard(t, e, true, guarded[program.IPv4].String(), guarded[program.IPv6].String())
 	for _, a := range guarded {
 		for _, from := range senders() {
 			top.expectOutcome(t, from, question(tcp, netip.AddrPortFrom(a, 4022)), lab.Refused)
@@ -170,7 +172,7 @@ func TestGuardOverTableWithoutIPVS(t *testing.T) {
 		t.Fatal(err)
 	}
 	top.serveOnNode(t, 4022)
-	guarded := map[Family]netip.Addr{IPv4: addr("192.0.2.77"), IPv6: addr("2001:db8::77")}
+	guarded := map[program.Family]netip.Addr{program.IPv4: addr("192.0.2.77"), program.IPv6: addr("2001:db8::77")}
 	for _, a := range guarded {
 		top.own(t, a)
 	}
@@ -189,12 +191,12 @@ func TestGuardOverTableWithoutIPVS(t *testing.T) {
 
 // TestGuardWithoutRules has a table in which no rule looks up the guarded addresses.
 func TestGuardWithoutRules(t *testing.T) {
-	for _, f := range Families() {
+	for _, f := range program.Families() {
 		n := newNamespace(t)
 		mustApply(t, n.engine(t))
-		n.nft(t, "flush", "chain", f.String(), TableName, unservedChain)
+		n.nft(t, "flush", "chain", f.String(), program.TableName, program.UnservedChain)
 		e := n.engine(t)
-		e.SetGlobals(Globals{IPVS: true})
+		e.SetGlobals(contents.Globals{IPVS: true})
 		mustGuard(t, e, false, "192.0.2.1", "2001:db8::1")
 		mustApply(t, e)
 		n.wantGuards(t, "after the apply", "192.0.2.1", "2001:db8::1")

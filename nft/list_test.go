@@ -13,38 +13,43 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/verdict-proxy/verdict/nft/contents"
+	"github.com/verdict-proxy/verdict/nft/inspect"
+	"github.com/verdict-proxy/verdict/nft/kernel"
+	"github.com/verdict-proxy/verdict/nft/program"
 )
 
 // wantListing is the listing of tables with these ports and globals.
-func wantListing(ports []Port, g Globals) Listing {
-	out := Listing{NodePortAddresses: slices.Clone(g.NodePortAddresses)}
+func wantListing(ports []contents.Port, g contents.Globals) inspect.Listing {
+	out := inspect.Listing{NodePortAddresses: slices.Clone(g.NodePortAddresses)}
 	slices.SortFunc(out.NodePortAddresses, netip.Addr.Compare)
 	for i := range ports {
 		for _, fe := range ports[i].Frontends {
-			if s := wantStatus(&ports[i], &fe); s.Pool != NoPool || s.Refusal != NoRefusal || s.IPVS || s.Firewalled {
+			if s := wantStatus(&ports[i], &fe); s.Pool != program.NoPool || s.Refusal != program.NoRefusal || s.IPVS || s.Firewalled {
 				out.Frontends = append(out.Frontends, s)
 			}
 		}
 	}
-	slices.SortStableFunc(out.Frontends, func(a, b FrontendStatus) int {
+	slices.SortStableFunc(out.Frontends, func(a, b inspect.FrontendStatus) int {
 		if a.Family != b.Family {
 			return int(a.Family) - int(b.Family)
 		}
-		return a.compare(&b)
+		return a.Compare(&b)
 	})
 	return out
 }
 
-func (n *namespace) listing(t testing.TB, match func(string) bool) Listing {
+func (n *namespace) listing(t testing.TB, match func(string) bool) inspect.Listing {
 	t.Helper()
-	l, err := List(Options{NetNS: n.Fd()}, match)
+	l, err := inspect.List(kernel.Options{NetNS: n.Fd()}, match)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return l
 }
 
-func compareListing(t *testing.T, when string, got, want Listing) {
+func compareListing(t *testing.T, when string, got, want inspect.Listing) {
 	t.Helper()
 	addrs := cmp.Comparer(func(a, b netip.Addr) bool { return a == b })
 	ends := cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b })
@@ -74,19 +79,19 @@ func TestList(t *testing.T) {
 // largePoolsExample has pools whose draws are not exact, and weights, with and without affinity.
 func largePoolsExample() example {
 	x := example{name: "large"}
-	for i, count := range []int{exactDraws, exactDraws + 1, 32, 33, rowLength, rowLength + 1, 3*rowLength + 7} {
+	for i, count := range []int{program.ExactDraws, program.ExactDraws + 1, 32, 33, kernel.RowLength, kernel.RowLength + 1, 3*kernel.RowLength + 7} {
 		for _, affinity := range []time.Duration{0, 3 * time.Hour} {
-			for _, f := range Families() {
-				p := Port{Family: f, Name: fmt.Sprintf("large/%d:%s", count, affinity), Protocol: tcp, Affinity: affinity}
+			for _, f := range program.Families() {
+				p := contents.Port{Family: f, Name: fmt.Sprintf("large/%d:%s", count, affinity), Protocol: tcp, Affinity: affinity}
 				for e := range count {
-					p.Cluster = append(p.Cluster, Endpoint{Addr: netip.AddrPortFrom(numbered4or6(f, 10, e), 8080), Slots: uint16(1 + e%3)})
+					p.Cluster = append(p.Cluster, contents.Endpoint{Addr: netip.AddrPortFrom(numbered4or6(f, 10, e), 8080), Slots: uint16(1 + e%3)})
 				}
 				p.Local = p.Cluster[:count/2]
 				port := uint16(80 + i)
 				if affinity > 0 {
 					port += 1000
 				}
-				p.Frontends = []Frontend{{Addr: numbered4or6(f, 20, 1), Port: port, Pool: BySource}, {Port: port, Pool: LocalPool}}
+				p.Frontends = []contents.Frontend{{Addr: numbered4or6(f, 20, 1), Port: port, Pool: program.BySource}, {Port: port, Pool: program.LocalPool}}
 				x.ports = append(x.ports, p)
 			}
 		}
@@ -114,15 +119,15 @@ func TestListSome(t *testing.T) {
 	x := kindsExample()
 	x.install(t, n.engine(t))
 	got := n.listing(t, func(name string) bool { return strings.HasPrefix(name, "default/web:") })
-	ports := slices.DeleteFunc(x.ports, func(p Port) bool { return p.Name != "default/web:http" })
+	ports := slices.DeleteFunc(x.ports, func(p contents.Port) bool { return p.Name != "default/web:http" })
 	compareListing(t, "two ports", got, wantListing(ports, x.globals))
 
-	l, err := List(Options{NetNS: n.Fd(), Families: []Family{IPv6}}, nil)
+	l, err := inspect.List(kernel.Options{NetNS: n.Fd(), Families: []program.Family{program.IPv6}}, nil)
 	if err != nil || len(l.Frontends) == 0 {
 		t.Fatalf("IPv6: %d frontends, %v", len(l.Frontends), err)
 	}
 	for _, fe := range l.Frontends {
-		if fe.Family != IPv6 {
+		if fe.Family != program.IPv6 {
 			t.Errorf("IPv6 was asked for, and %+v listed", fe)
 		}
 	}
@@ -132,7 +137,7 @@ func TestListSome(t *testing.T) {
 // tables.
 func TestListFromElsewhere(t *testing.T) {
 	n := newNamespace(t)
-	if _, err := List(Options{NetNS: n.Fd()}, nil); !errors.Is(err, ErrNoTables) {
+	if _, err := inspect.List(kernel.Options{NetNS: n.Fd()}, nil); !errors.Is(err, kernel.ErrNoTables) {
 		t.Fatalf("without tables: %v", err)
 	}
 	x := kindsExample()
@@ -142,16 +147,16 @@ func TestListFromElsewhere(t *testing.T) {
 	compareListing(t, "after the engine", n.listing(t, nil), wantListing(x.ports, x.globals))
 
 	n.nft(t, "delete table ip6 verdict")
-	ports := slices.DeleteFunc(slices.Clone(x.ports), func(p Port) bool { return p.Family == IPv6 })
+	ports := slices.DeleteFunc(slices.Clone(x.ports), func(p contents.Port) bool { return p.Family == program.IPv6 })
 	g := x.globals
 	g.NodePortAddresses = addrs("192.168.7.1")
 	compareListing(t, "one table", n.listing(t, nil), wantListing(ports, g))
 
 	n.nft(t, "flush ruleset; add table ip verdict { comment \"verdict layout 0\"; }")
-	if _, err := List(Options{NetNS: n.Fd()}, nil); err == nil || !strings.Contains(err.Error(), "with the version of Verdict that wrote it") {
+	if _, err := inspect.List(kernel.Options{NetNS: n.Fd()}, nil); err == nil || !strings.Contains(err.Error(), "with the version of Verdict that wrote it") {
 		t.Fatalf("another layout: %v", err)
 	}
-	n.nft(t, "flush ruleset; add table ip verdict { comment \""+layoutComment+"\"; }")
+	n.nft(t, "flush ruleset; add table ip verdict { comment \""+program.LayoutComment+"\"; }")
 	if l := n.listing(t, nil); len(l.Frontends) > 0 {
 		t.Fatalf("an empty table lists %v", l.Frontends)
 	}
@@ -159,13 +164,13 @@ func TestListFromElsewhere(t *testing.T) {
 
 // changingTables are tables of the kernel in which something changes each time before their generation is read.
 type changingTables struct {
-	readable
+	kernel.Reader
 	change func()
 }
 
-func (c changingTables) generation() (uint32, error) {
+func (c changingTables) Generation() (uint32, error) {
 	c.change()
-	return c.readable.generation()
+	return c.Reader.Generation()
 }
 
 // TestListWhileItChanges reads tables that change during each attempt to read them, and reports that. When a change falls
@@ -173,13 +178,13 @@ func (c changingTables) generation() (uint32, error) {
 func TestListWhileItChanges(t *testing.T) {
 	n := newNamespace(t)
 	e := n.engine(t)
-	mustSet(t, e, manyPorts(IPv4, 0, 30)...)
+	mustSet(t, e, manyPorts(program.IPv4, 0, 30)...)
 	mustApply(t, e)
-	c, err := dial(n.Fd())
+	c, err := kernel.Dial(n.Fd())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = c.close() }()
+	defer func() { _ = c.Close() }()
 	changes := 0
 	// asked counts the questions for the generation: two for each attempt.
 	for name, tt := range map[string]struct {
@@ -187,25 +192,25 @@ func TestListWhileItChanges(t *testing.T) {
 		asked   int
 		torn    bool
 	}{
-		"all the time":                {changes: func(int) bool { return true }, asked: 2 * listTries, torn: true},
+		"all the time":                {changes: func(int) bool { return true }, asked: 2 * 3, torn: true},
 		"during the first attempt":    {changes: func(asked int) bool { return asked == 2 }, asked: 4},
 		"before the first attempt":    {changes: func(asked int) bool { return asked == 1 }, asked: 2},
-		"during the last attempt too": {changes: func(asked int) bool { return asked%2 == 0 }, asked: 2 * listTries, torn: true},
+		"during the last attempt too": {changes: func(asked int) bool { return asked%2 == 0 }, asked: 2 * 3, torn: true},
 	} {
 		asked := 0
-		l, err := list(changingTables{c, func() {
+		l, err := inspect.ListFrom(changingTables{c, func() {
 			if asked++; tt.changes(asked) {
-				p := manyPorts(IPv4, 500, 1)[0]
+				p := manyPorts(program.IPv4, 500, 1)[0]
 				p.Cluster = p.Cluster[:1+changes%3] // each change differs from the last one
 				changes++
 				mustSet(t, e, p)
 				mustApply(t, e)
 			}
-		}}, []Family{IPv4}, func(name string) bool { return name != "ns/svc-500:http" })
+		}}, []program.Family{program.IPv4}, func(name string) bool { return name != "ns/svc-500:http" })
 		if err != nil || l.Torn != tt.torn || asked != tt.asked {
 			t.Errorf("%s: %d questions, marked as torn: %t, %v; want %d and %t", name, asked, l.Torn, err, tt.asked, tt.torn)
 		}
 		l.Torn = false // the other ports stay as they are
-		compareListing(t, name, l, wantListing(manyPorts(IPv4, 0, 30), Globals{}))
+		compareListing(t, name, l, wantListing(manyPorts(program.IPv4, 0, 30), contents.Globals{}))
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/verdict-proxy/verdict/nft/program"
 )
 
 // listing is the output of "nft list" in comparable form: the lines of each object, such as "ip map services". The
@@ -48,7 +50,7 @@ func parseListing(t testing.TB, text string) listing {
 			slices.Sort(o.Elements)
 			// The kernel lists elements twice while it resizes the hash table of a set.
 			o.Elements = slices.Compact(o.Elements)
-			if words := strings.Fields(name); words[len(words)-1] == setGeneration {
+			if words := strings.Fields(name); words[len(words)-1] == program.Generation.Name() {
 				o.Elements = nil // every engine has another stamp
 			}
 			l[name] = o

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/verdict-proxy/verdict/e2e/lab"
+	"github.com/verdict-proxy/verdict/nft/program"
 )
 
 // underLoad calls do while clients in both families connect to a cluster IP as fast as they can, again and again until
@@ -20,11 +21,11 @@ func (top *topology) underLoad(t *testing.T, do func()) {
 	var stop atomic.Bool
 	var counts [2]atomic.Int64
 	failures := make(chan error, len(counts))
-	for _, f := range Families() {
+	for _, f := range program.Families() {
 		go func() {
 			failures <- client.Do(func() error {
 				q := question(tcp, netip.AddrPortFrom(serviceIP(f, 1), 80))
-				for n := &counts[f.index()]; !stop.Load(); n.Add(1) {
+				for n := &counts[f.Index()]; !stop.Load(); n.Add(1) {
 					if r := lab.Ask(q); r.Outcome != lab.Answered {
 						return fmt.Errorf("connection %d (%s): %s", n.Load(), f, r)
 					}
@@ -57,7 +58,7 @@ func TestTakeoverUnderLoad(t *testing.T) {
 	start := func(restart int) {
 		e := top.node.engine(t)
 		e.SetGlobals(packetGlobals())
-		for _, f := range Families() {
+		for _, f := range program.Families() {
 			mustSet(t, e, manyPorts(f, restart, 20)...)
 			mustSet(t, e, packetPorts(f, tcp)...)
 		}
@@ -83,7 +84,7 @@ func TestChurnUnderLoad(t *testing.T) {
 			e := top.node.engine(t)
 			e.SetGlobals(packetGlobals())
 			set := func(pods ...string) {
-				for _, f := range Families() {
+				for _, f := range program.Families() {
 					port := packetPorts(f, tcp)[0]
 					port.Affinity, port.Cluster = affinity, podEndpoints(f, pods...)
 					mustSet(t, e, port)
@@ -111,17 +112,17 @@ func TestClassesUnderLoad(t *testing.T) {
 	e.SetGlobals(packetGlobals())
 	ways := []struct {
 		affinity time.Duration
-		method   Method
+		method   program.Method
 		slots    uint16
 	}{
-		{0, Random, 0}, {time.Hour, Random, 0}, {0, InTurn, 0}, {2 * time.Hour, InTurn, 0}, {0, Random, 20}, {time.Hour, Random, 20},
-		{0, SourceHash, 0}, {time.Hour, Random, 0},
+		{0, program.Random, 0}, {time.Hour, program.Random, 0}, {0, program.InTurn, 0}, {2 * time.Hour, program.InTurn, 0}, {0, program.Random, 20}, {time.Hour, program.Random, 20},
+		{0, program.SourceHash, 0}, {time.Hour, program.Random, 0},
 	}
 	n := 0
 	set := func() {
 		way := ways[n%len(ways)]
 		n++
-		for _, f := range Families() {
+		for _, f := range program.Families() {
 			port := packetPorts(f, tcp)[0]
 			port.Affinity, port.Method, port.Cluster = way.affinity, way.method, podEndpoints(f, podNames[:]...)
 			port.Cluster[0].Slots = way.slots
@@ -135,4 +136,46 @@ func TestClassesUnderLoad(t *testing.T) {
 			set()
 		}
 	})
+}
+
+// TestRenamesUnderLoad has a port get another name all the time. A packet that was given the pool before the change finds
+// it after the change, and all clients keep their endpoints.
+func TestRenamesUnderLoad(t *testing.T) {
+	for _, tt := range []struct {
+		affinity time.Duration
+		method   program.Method
+	}{{0, program.Random}, {time.Hour, program.Random}, {0, program.SourceHash}} {
+		t.Run(fmt.Sprintf("affinity %v, %v", tt.affinity, tt.method), func(t *testing.T) {
+			top := newTopology(t)
+			e := top.node.engine(t)
+			e.SetGlobals(packetGlobals())
+			names := [...]string{"test/cluster:http", "test/cluster:web"}
+			n := 0
+			set := func() {
+				for _, f := range program.Families() {
+					port := packetPorts(f, tcp)[0]
+					port.Name, port.Formerly = names[n%2], names[1-n%2]
+					port.Affinity, port.Method, port.Cluster = tt.affinity, tt.method, podEndpoints(f, podNames[:]...)
+					mustSet(t, e, port)
+				}
+				mustApply(t, e)
+				n++
+			}
+			set()
+			before := [2]seats{}
+			for _, f := range program.Families() {
+				before[f.Index()] = top.askAll(t, f, tcp, netip.AddrPortFrom(serviceIP(f, 1), 80))
+			}
+			top.underLoad(t, func() {
+				for range 4000 {
+					set()
+				}
+			})
+			for _, f := range program.Families() {
+				if after := top.askAll(t, f, tcp, netip.AddrPortFrom(serviceIP(f, 1), 80)); tt.method == program.SourceHash || tt.affinity > 0 {
+					before[f.Index()].expectSame(t, after, "after renames")
+				}
+			}
+		})
+	}
 }

@@ -12,13 +12,15 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/verdict-proxy/verdict/e2e/netns"
+	"github.com/verdict-proxy/verdict/nft/kernel"
 	"github.com/verdict-proxy/verdict/nft/nlmsg"
+	"github.com/verdict-proxy/verdict/nft/program"
 )
 
 // lose makes an engine lose its socket.
 func lose(t *testing.T, e *Engine) {
 	t.Helper()
-	raw, err := e.conn.(*conn).sock.SyscallConn()
+	raw, err := e.conn.(*kernel.Conn).SyscallConn()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,12 +39,12 @@ func TestLostSocket(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer w.Close()
-	mustSet(t, e, manyPorts(IPv4, 0, 100)...)
+	mustSet(t, e, manyPorts(program.IPv4, 0, 100)...)
 	mustApply(t, e)
 	for round := range 3 {
 		lose(t, e)
-		mustSet(t, e, manyPorts(IPv4, 100+round, 1)...)
-		if r, err := e.Apply(); r.Outcome != Rejected || !nlmsg.Lost(err) {
+		mustSet(t, e, manyPorts(program.IPv4, 100+round, 1)...)
+		if r, err := e.Apply(); r.Outcome != kernel.Rejected || !nlmsg.Lost(err) {
 			t.Fatalf("without a socket: outcome %s, error %v", r.Outcome, err)
 		}
 		if r := mustApply(t, e); r.Added > 10 {
@@ -64,7 +66,7 @@ func TestLostSocketOfOwner(t *testing.T) {
 	e := ownerEngine(t, n)
 	mustApply(t, e)
 	lose(t, e)
-	mustSet(t, e, manyPorts(IPv4, 0, 1)...)
+	mustSet(t, e, manyPorts(program.IPv4, 0, 1)...)
 	if _, err := e.Apply(); !nlmsg.Lost(err) {
 		t.Fatalf("without a socket: error %v", err)
 	}
@@ -75,7 +77,7 @@ func TestLostSocketOfOwner(t *testing.T) {
 	if _, err := e.Check(); !nlmsg.Lost(err) {
 		t.Fatalf("without a socket: error %v", err)
 	}
-	mustSet(t, e, manyPorts(IPv4, 1, 1)...)
+	mustSet(t, e, manyPorts(program.IPv4, 1, 1)...)
 	mustApply(t, e)
 	i, err := e.Check()
 	if err != nil || !i.Structure {
@@ -115,14 +117,14 @@ func TestManyLosses(t *testing.T) {
 func TestLostSocketOfReader(t *testing.T) {
 	n := newNamespace(t)
 	e := n.engine(t)
-	mustSet(t, e, manyPorts(IPv4, 0, 3)...)
+	mustSet(t, e, manyPorts(program.IPv4, 0, 3)...)
 	mustApply(t, e)
 	lose(t, e)
-	if _, err := e.Repair(Interference{Lost: true}); !nlmsg.Lost(err) {
+	if _, err := e.Repair(kernel.Interference{Lost: true}); !nlmsg.Lost(err) {
 		t.Fatalf("error %v, want that the socket is lost", err)
 	}
 	n.nft(t, "flush map ip verdict services")
-	if _, err := e.Repair(Interference{Lost: true}); err != nil {
+	if _, err := e.Repair(kernel.Interference{Lost: true}); err != nil {
 		t.Fatal(err)
 	}
 	checkMirror(t, n, e)

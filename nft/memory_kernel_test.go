@@ -9,6 +9,9 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/verdict-proxy/verdict/nft/kernel"
+	"github.com/verdict-proxy/verdict/nft/program"
 )
 
 // TestMemoryEqualsKernel makes the same random changes over memory and over the real kernel, with restarts in between.
@@ -51,20 +54,20 @@ func TestMemoryRefuses(t *testing.T) {
 			kindsExample().install(t, m.Engine)
 			before := m.String()
 
-			var tx Transaction
+			var tx program.Transaction
 			test.write(&tx)
 			blamed := map[string]string{}
-			for name, k := range map[string]kernel{"kernel": e.conn, "memory": m.kernel} {
-				var b batch
-				if err := b.encode(&tx); err != nil {
+			for name, k := range map[string]kernel.NFTables{"kernel": e.conn, "memory": m.kernel} {
+				var b kernel.Batch
+				if err := b.Encode(&tx); err != nil {
 					t.Fatal(err)
 				}
-				outcome, why, err := k.send(&b)
-				if refused := outcome == Rejected; refused != (test.errno != 0) || refused && !errors.Is(err, test.errno) {
+				outcome, why, err := k.Send(&b)
+				if refused := outcome == kernel.Rejected; refused != (test.errno != 0) || refused && !errors.Is(err, test.errno) {
 					t.Errorf("%s: %s, %v; want %v", name, outcome, err, test.errno)
 				}
 				if why != nil {
-					blamed[name] = b.blame(&tx, why)
+					blamed[name] = b.Blame(&tx, why)
 				}
 			}
 			if blamed["kernel"] != blamed["memory"] {
@@ -97,8 +100,8 @@ func TestAffinitySize(t *testing.T) {
 		for where, text := range map[string]string{
 			"transaction": mustApply(t, m.Engine).Text(), "memory": m.String(), "kernel": n.list(t),
 		} {
-			others := strings.Count(text, fmt.Sprint("size ", SuspectLimit)) + strings.Count(text, fmt.Sprint("size ", HeldBackLimit))
-			if strings.Count(text, want) != 2 || strings.Count(text, "size ")-others != 2 || others != 6 {
+			others := strings.Count(text, fmt.Sprint("size ", program.SuspectLimit)) + strings.Count(text, fmt.Sprint("size ", program.HeldBackLimit))
+			if strings.Count(text, want) != 2 || strings.Count(text, "size ")-others != 2 || others != 8 {
 				t.Errorf("AffinitySize %d, %s: want %q in both tables:\n%s", size, where, want, text)
 			}
 		}

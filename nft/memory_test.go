@@ -7,7 +7,12 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
+
+	"github.com/verdict-proxy/verdict/nft/kernel"
+	"github.com/verdict-proxy/verdict/nft/program"
+	"github.com/verdict-proxy/verdict/nft/rule"
 )
 
 func restart(t *testing.T, m *Memory) *Memory {
@@ -30,14 +35,14 @@ func checkSameApply(t *testing.T, step int, e *Engine, m *Memory) {
 	if !cmp.Equal(want, got) {
 		t.Fatalf("step %d: result %+v over the kernel, %+v in memory", step, want, got)
 	}
-	for _, f := range Families() {
-		want, err := e.conn.survey(f)
+	for _, f := range program.Families() {
+		want, err := e.conn.Survey(f)
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := m.kernel.survey(f)
-		want.counts = nil // the kernel in memory does not count
-		if diff := cmp.Diff(want, got, cmp.AllowUnexported(existing{}, setShape{}, tuning{}, chainShape{}, rulesShape{})); diff != "" || err != nil {
+		got, err := m.kernel.Survey(f)
+		want.Counts = nil // the kernel in memory does not count
+		if diff := cmp.Diff(want, got, cmp.AllowUnexported(kernel.Existing{}, program.SetShape{}, program.Tuning{}, program.ChainShape{}, rule.RulesShape{})); diff != "" || err != nil {
 			t.Fatalf("step %d: chains or sets differ (- kernel, + memory): %v\n%s", step, err, diff)
 		}
 	}
@@ -51,101 +56,125 @@ func checkSameApply(t *testing.T, step int, e *Engine, m *Memory) {
 // strangeTransaction is one that the engine never makes.
 type strangeTransaction struct {
 	name  string
-	write func(*Transaction)
+	write func(*program.Transaction)
 	errno unix.Errno // 0: accepted
 }
 
 // strangeTransactions are for the tables of kindsExample.
 func strangeTransactions() []strangeTransaction {
-	operations := func(list ...operation) func(*Transaction) {
-		return func(t *Transaction) { t.before = list }
+	operations := func(list ...program.Operation) func(*program.Transaction) {
+		return func(t *program.Transaction) { t.Before = list }
 	}
-	address := func(id setID, a string) func(*Transaction) {
-		return func(t *Transaction) {
-			t.add(IPv4, id, t.element("", func(b *builder) { b.addr(addr(a)) }, nil))
+	address := func(id program.SetID, a string) func(*program.Transaction) {
+		return func(t *program.Transaction) {
+			t.Add(program.IPv4, id, t.Element("", func(b *program.Builder) { b.Addr(addr(a)) }, nil))
 		}
 	}
 	return []strangeTransaction{
-		{"element with other data", func(t *Transaction) { t.add(IPv4, idPools, poolElement(t, 2, 7)) }, unix.EEXIST},
-		{"element with the same data", func(t *Transaction) { t.add(IPv4, idPools, poolElement(t, 2, 4<<poolBits|2)) }, 0},
-		{"the same element twice, with other data", func(t *Transaction) {
-			t.add(IPv4, idPools, poolElement(t, 98, 1))
-			t.add(IPv4, idPools, poolElement(t, 98, 2))
-		}, unix.EEXIST},
-		{"element replaced", func(t *Transaction) {
-			t.del(IPv4, idPools, poolElement(t, 2, 0))
-			t.add(IPv4, idPools, poolElement(t, 2, 7))
+		{"element with other data", func(t *program.Transaction) { t.Add(program.IPv4, program.Pools, poolElement(t, 2, 7)) }, unix.EEXIST},
+		{"element with the same data", func(t *program.Transaction) {
+			t.Add(program.IPv4, program.Pools, poolElement(t, 2, 4<<program.PoolBits|2))
 		}, 0},
-		{"element of a set, there already", address(idClusterIPs, "10.96.0.10"), 0},
-		{"missing element", func(t *Transaction) { t.del(IPv4, idPools, poolElement(t, 99, 0)) }, unix.ENOENT},
-		{"the last of several elements is missing", func(t *Transaction) {
-			t.del(IPv4, idPools, poolElement(t, 2, 0))
-			t.del(IPv4, idPools, poolElement(t, 3, 0))
-			t.del(IPv4, idPools, poolElement(t, 99, 0))
+		{"the same element twice, with other data", func(t *program.Transaction) {
+			t.Add(program.IPv4, program.Pools, poolElement(t, 98, 1))
+			t.Add(program.IPv4, program.Pools, poolElement(t, 98, 2))
+		}, unix.EEXIST},
+		{"element replaced", func(t *program.Transaction) {
+			t.Delete(program.IPv4, program.Pools, poolElement(t, 2, 0))
+			t.Add(program.IPv4, program.Pools, poolElement(t, 2, 7))
+		}, 0},
+		{"element of a set, there already", address(program.ClusterIPs, "10.96.0.10"), 0},
+		{"missing element", func(t *program.Transaction) { t.Delete(program.IPv4, program.Pools, poolElement(t, 99, 0)) }, unix.ENOENT},
+		{"the last of several elements is missing", func(t *program.Transaction) {
+			t.Delete(program.IPv4, program.Pools, poolElement(t, 2, 0))
+			t.Delete(program.IPv4, program.Pools, poolElement(t, 3, 0))
+			t.Delete(program.IPv4, program.Pools, poolElement(t, 99, 0))
 		}, unix.ENOENT},
-		{"class without a chain", func(t *Transaction) { t.add(IPv4, idDispatch, dispatchElement(t, class{draw: draw{Random, 77}}, 77)) }, unix.ENOENT},
-		{"class with another chain", func(t *Transaction) { t.add(IPv4, idDispatch, dispatchElement(t, class{draw: draw{Random, 2}}, 1)) }, unix.EEXIST},
+		{"class without a chain", func(t *program.Transaction) {
+			t.Add(program.IPv4, program.Dispatch, classElement(t, "random-77", 77))
+		}, unix.ENOENT},
+		{"class with another chain", func(t *program.Transaction) {
+			t.Add(program.IPv4, program.Dispatch, classElement(t, "random-2", 1))
+		}, unix.EEXIST},
 
-		{"range inside another", rangeOf(idPodCIDRs, "10.0.7.0/24"), unix.EEXIST},
-		{"range around another", rangeOf(idPodCIDRs, "10.0.0.0/8"), unix.EEXIST},
-		{"range that begins where another does", rangeOf(idPodCIDRs, "10.0.0.0/24"), unix.EEXIST},
-		{"range next to another", rangeOf(idPodCIDRs, "10.2.0.0/16"), 0},
+		{"range inside another", rangeOf(program.PodCIDRs, "10.0.7.0/24"), unix.EEXIST},
+		{"range around another", rangeOf(program.PodCIDRs, "10.0.0.0/8"), unix.EEXIST},
+		{"range that begins where another does", rangeOf(program.PodCIDRs, "10.0.0.0/24"), unix.EEXIST},
+		{"range next to another", rangeOf(program.PodCIDRs, "10.2.0.0/16"), 0},
 
-		{"missing chain deleted", operations(operation{kind: opDeleteChain, family: IPv4, name: "missing"}), unix.ENOENT},
-		{"chain deleted that a rule jumps to", operations(operation{kind: opDeleteChain, family: IPv4, name: "balance"}), unix.EBUSY},
-		{"chain deleted that a class leads to", operations(operation{kind: opDeleteChain, family: IPv4, name: "random-1"}), unix.EBUSY},
-		{"base chain deleted", operations(operation{kind: opDeleteChain, family: IPv4, name: "nat-output"}), 0},
-		{"chain added again with another hook", operations(addedChain("nat-output", natPrerouting())), unix.EOPNOTSUPP},
-		{"chain added again with a hook", operations(addedChain("balance", natPrerouting())), unix.EOPNOTSUPP},
-		{"chain added again", operations(addedChain("nat-output", natOutput())), 0},
-		{"rule in a missing chain", operations(addedRule("missing", drop())), unix.ENOENT},
-		{"rule that jumps to a missing chain", operations(addedRule("balance", jump("missing"))), unix.ENOENT},
-		{"rule that looks into a missing set", operations(addedRule("balance", in("missing", program{family: IPv4}.saddr()))), unix.ENOENT},
-		{"rule", operations(addedRule("balance", program{family: IPv4}.dnat(mapEndpoints, masked(poolMask), numgen("random", 1)))), 0},
+		{"missing chain deleted", operations(program.Operation{Kind: program.DeleteChain, Family: program.IPv4, Name: "missing"}), unix.ENOENT},
+		{"chain deleted that a rule jumps to", operations(program.Operation{Kind: program.DeleteChain, Family: program.IPv4, Name: "balance"}), unix.EBUSY},
+		{"chain deleted that a class leads to", operations(program.Operation{Kind: program.DeleteChain, Family: program.IPv4, Name: "random-1"}), unix.EBUSY},
+		{"base chain deleted", operations(program.Operation{Kind: program.DeleteChain, Family: program.IPv4, Name: "nat-output"}), 0},
+		{"chain added again with another hook", operations(addedChain("nat-output", baseOf("nat-prerouting"))), unix.EOPNOTSUPP},
+		{"chain added again with a hook", operations(addedChain("balance", baseOf("nat-prerouting"))), unix.EOPNOTSUPP},
+		{"chain added again", operations(addedChain("nat-output", baseOf("nat-output"))), 0},
+		{"rule in a missing chain", operations(addedRule("missing", rule.Statement{Exprs: []expr.Any{&expr.Verdict{Kind: expr.VerdictDrop}}})), unix.ENOENT},
+		{"rule that jumps to a missing chain", operations(addedRule("balance", rule.Statement{Exprs: []expr.Any{&expr.Verdict{Kind: expr.VerdictJump, Chain: "missing"}}})), unix.ENOENT},
+		{"rule that looks into a missing set", operations(addedRule("balance", rule.Statement{Exprs: []expr.Any{&expr.Lookup{SourceRegister: 8, SetName: "missing"}}})), unix.ENOENT},
+		{"rule", operations(addedRule("balance", program.Program{Family: program.IPv4}.ClassChain(program.NewClass(program.Random, 1, 0, false)).Rules[0]...)), 0},
 
-		{"missing set deleted", operations(operation{kind: opDeleteSet, family: IPv4, name: "missing"}), unix.ENOENT},
-		{"set deleted that a rule looks into", operations(operation{kind: opDeleteSet, family: IPv4, name: setHairpin}), unix.EBUSY},
-		{"missing set emptied", operations(operation{kind: opFlushSet, family: IPv4, name: "missing"}), unix.ENOENT},
-		{"map of classes emptied", operations(operation{kind: opFlushSet, family: IPv4, name: mapDispatch, mapping: true}), 0},
-		{"set added again with another key", operations(addedSet(setDef{name: setHairpin, key: []dataType{typeIPv4}})), unix.EEXIST},
-		{"set added again", operations(addedSet(setDef{name: setHairpin, key: []dataType{typeIPv4, typeIPv4}})), 0},
+		{"missing set deleted", operations(program.Operation{Kind: program.DeleteSet, Family: program.IPv4, Name: "missing"}), unix.ENOENT},
+		{"set deleted that a rule looks into", operations(program.Operation{Kind: program.DeleteSet, Family: program.IPv4, Name: program.Hairpin.Name()}), unix.EBUSY},
+		{"missing set emptied", operations(program.Operation{Kind: program.FlushSet, Family: program.IPv4, Name: "missing"}), unix.ENOENT},
+		{"map of classes emptied", operations(program.Operation{Kind: program.FlushSet, Family: program.IPv4, Name: program.Dispatch.Name(), Mapping: true}), 0},
+		{"set added again with another key", operations(addedSet(declared(program.ClusterIPs))), unix.EEXIST},
+		{"set added again", operations(addedSet(declared(program.Hairpin))), 0},
 
-		{"rules removed", operations(operation{kind: opFlushRules, family: IPv4}), 0},
-		{"table added again", operations(operation{kind: opAddTable, family: IPv4}), 0},
-		{"table deleted", operations(operation{kind: opDeleteTable, family: IPv4}), 0},
-		{"table deleted twice", operations(operation{kind: opDeleteTable, family: IPv4}, operation{kind: opDeleteTable, family: IPv4}), unix.ENOENT},
-		{"element of a table that is gone", func(t *Transaction) {
-			operations(operation{kind: opDeleteTable, family: IPv4})(t)
-			address(idClusterIPs, "10.96.0.77")(t)
+		{"rules removed", operations(program.Operation{Kind: program.FlushRules, Family: program.IPv4}), 0},
+		{"table added again", operations(program.Operation{Kind: program.AddTable, Family: program.IPv4}), 0},
+		{"table deleted", operations(program.Operation{Kind: program.DeleteTable, Family: program.IPv4}), 0},
+		{"table deleted twice", operations(program.Operation{Kind: program.DeleteTable, Family: program.IPv4}, program.Operation{Kind: program.DeleteTable, Family: program.IPv4}), unix.ENOENT},
+		{"element of a table that is gone", func(t *program.Transaction) {
+			operations(program.Operation{Kind: program.DeleteTable, Family: program.IPv4})(t)
+			address(program.ClusterIPs, "10.96.0.77")(t)
 		}, unix.ENOENT},
 	}
 }
 
-func poolElement(t *Transaction, pool, data uint32) element {
-	return t.element("", func(b *builder) { b.word(pool) }, func(b *builder) { b.word(data) })
+func poolElement(t *program.Transaction, pool, data uint32) program.Element {
+	return t.Element("", func(b *program.Builder) { b.Word(pool) }, func(b *program.Builder) { b.Word(data) })
 }
 
-func rangeOf(id setID, prefix string) func(*Transaction) {
-	return func(t *Transaction) {
-		newTable(IPv4).rangeElements(t, netip.MustParsePrefix(prefix), func(e element) { t.add(IPv4, id, e) })
+func classElement(t *program.Transaction, chain string, class uint32) program.Element {
+	return t.Element(chain, func(b *program.Builder) { b.Word(class << program.PoolBits) }, nil)
+}
+
+func rangeOf(id program.SetID, prefix string) func(*program.Transaction) {
+	return func(t *program.Transaction) {
+		p := netip.MustParsePrefix(prefix)
+		for end, a := range []netip.Addr{p.Addr(), program.LastAddr(p).Next()} {
+			e := t.Element("", func(b *program.Builder) { b.Addr(a) }, nil)
+			e.IntervalEnd = end == 1
+			t.Add(program.IPv4, id, e)
+		}
 	}
 }
 
-func addedChain(name string, base *baseDef) operation {
-	return operation{kind: opAddChain, family: IPv4, name: name, chain: &chainDef{name: name, base: base}}
+func addedChain(name string, base *program.Base) program.Operation {
+	return program.Operation{Kind: program.AddChain, Family: program.IPv4, Name: name, Chain: &program.Chain{Name: name, Base: base}}
 }
 
-func addedRule(chain string, s ...statement) operation {
-	return operation{kind: opAddRule, family: IPv4, name: chain, rule: s}
+func addedRule(chain string, s ...rule.Statement) program.Operation {
+	return program.Operation{Kind: program.AddRule, Family: program.IPv4, Name: chain, Rule: s}
 }
 
-func addedSet(d setDef) operation {
-	return operation{kind: opAddSet, family: IPv4, name: d.name, set: &d, id: idHairpin}
+func baseOf(chain string) *program.Base {
+	p := program.Program{Family: program.IPv4}
+	return p.ChainNamed(chain).Base
+}
+
+func declared(id program.SetID) program.Set { return program.Program{Family: program.IPv4}.Sets()[id] }
+
+// addedSet adds the set hairpin as another one is declared.
+func addedSet(d program.Set) program.Operation {
+	d.Name = program.Hairpin.Name()
+	return program.Operation{Kind: program.AddSet, Family: program.IPv4, Name: d.Name, Set: &d, ID: program.Hairpin}
 }
 
 // TestMemoryFamilies has only one family.
 func TestMemoryFamilies(t *testing.T) {
-	m := OpenMemory(Options{Families: []Family{IPv6}})
+	m := OpenMemory(Options{Families: []program.Family{program.IPv6}})
 	if text := m.String(); text != "" {
 		t.Fatalf("before the first apply: %s", text)
 	}
@@ -162,16 +191,16 @@ func TestMemoryRecords(t *testing.T) {
 	var texts []string
 	m.Record(func(text string) { texts = append(texts, text) })
 	for i := range 3000 {
-		mustSet(t, m.Engine, scalePort(IPv4, i, 10))
+		mustSet(t, m.Engine, scalePort(program.IPv4, i, 10))
 	}
 	first := mustApply(t, m.Engine)
 	want := []string{first.Text()}
-	if first.Bytes < maxPart {
+	if first.Bytes < maxBatch {
 		t.Fatalf("%d bytes are one part", first.Bytes)
 	}
 	mustGuard(t, m.Engine, true, "192.0.2.1")
 	want = append(want, "add element ip verdict ipvs-addresses { 192.0.2.1 }\n")
-	m.Delete(IPv4, scalePort(IPv4, 7, 10).Name)
+	m.Delete(program.IPv4, scalePort(program.IPv4, 7, 10).Name)
 	want = append(want, mustApply(t, m.Engine).Text())
 	if !slices.Equal(texts, want) {
 		t.Fatalf("%d transactions were recorded, want %d", len(texts), len(want))

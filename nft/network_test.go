@@ -5,11 +5,12 @@ package nft
 import (
 	"net/netip"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/verdict-proxy/verdict/e2e/lab"
+	"github.com/verdict-proxy/verdict/nft/contents"
+	"github.com/verdict-proxy/verdict/nft/program"
 )
 
 // topology is a world of package lab with an engine's namespace as its node. Connections come from x (a client
@@ -43,15 +44,15 @@ var podNames = [...]string{"a", "b", "c"}
 // firstPodPort is the first of the ports at which every pod answers; each port counts as an endpoint.
 const firstPodPort = 8080
 
-func labFamily(f Family) lab.Family {
-	if f == IPv6 {
+func labFamily(f program.Family) lab.Family {
+	if f == program.IPv6 {
 		return lab.IPv6
 	}
 	return lab.IPv4
 }
 
 // named is an address in the address book of package lab.
-func named(f Family, name string) netip.Addr {
+func named(f program.Family, name string) netip.Addr {
 	a, err := lab.Lookup(labFamily(f), name)
 	if err != nil {
 		panic(err) // the name is in a test
@@ -59,18 +60,18 @@ func named(f Family, name string) netip.Addr {
 	return a
 }
 
-func podIP(f Family, pod string) netip.Addr { return lab.PodAddress(labFamily(f), pod) }
-func nodeAddr(f Family) netip.Addr          { return named(f, "NODE") }
-func clientAddr(f Family) netip.Addr        { return named(f, "X") }
+func podIP(f program.Family, pod string) netip.Addr { return lab.PodAddress(labFamily(f), pod) }
+func nodeAddr(f program.Family) netip.Addr          { return named(f, "NODE") }
+func clientAddr(f program.Family) netip.Addr        { return named(f, "X") }
 
 // podEndpoint is an endpoint in a pod, at one of its ports.
-func podEndpoint(f Family, pod string, port uint16) Endpoint {
-	return Endpoint{Addr: netip.AddrPortFrom(podIP(f, pod), port), Local: slices.Contains(lab.LocalPods(), pod)}
+func podEndpoint(f program.Family, pod string, port uint16) contents.Endpoint {
+	return contents.Endpoint{Addr: netip.AddrPortFrom(podIP(f, pod), port), Local: slices.Contains(lab.LocalPods(), pod)}
 }
 
 // podEndpoints are the named pods, all at the first port.
-func podEndpoints(f Family, pods ...string) []Endpoint {
-	var out []Endpoint
+func podEndpoints(f program.Family, pods ...string) []contents.Endpoint {
+	var out []contents.Endpoint
 	for _, pod := range pods {
 		out = append(out, podEndpoint(f, pod, firstPodPort))
 	}
@@ -78,7 +79,7 @@ func podEndpoints(f Family, pods ...string) []Endpoint {
 }
 
 // oneOfManyClients is an address out of a range that belongs to x.
-func oneOfManyClients(f Family, n int) netip.Addr {
+func oneOfManyClients(f program.Family, n int) netip.Addr {
 	crowd, err := lab.Text(labFamily(f), "CROWD")
 	if err != nil {
 		panic(err) // the name is in this line
@@ -109,4 +110,4 @@ func (top *topology) expectOutcome(t *testing.T, from string, q lab.Question, wa
 	}
 }
 
-func protocolName(p uint8) string { return strings.ToUpper(printProto([]byte{p})) }
+func protocolName(p uint8) string { return map[uint8]string{tcp: "TCP", udp: "UDP", sctp: "SCTP"}[p] }

@@ -9,37 +9,40 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/verdict-proxy/verdict/nft/contents"
+	"github.com/verdict-proxy/verdict/nft/kernel"
 	"github.com/verdict-proxy/verdict/nft/nlmsg"
+	"github.com/verdict-proxy/verdict/nft/program"
 )
 
 // lossyKernel loses batches on the way to the real kernel, or answers on the way back.
 type lossyKernel struct {
-	kernel
+	kernel.NFTables
 	loseBatch, loseAnswer, failLookup bool
 	refuse                            bool
 }
 
 var errLost = errors.New("the answer was lost")
 
-func (k *lossyKernel) send(b *batch) (Outcome, *nlmsg.Ack, error) {
+func (k *lossyKernel) Send(b *kernel.Batch) (kernel.Outcome, *nlmsg.Ack, error) {
 	if k.loseBatch {
-		return Unknown, nil, errLost
+		return kernel.Unknown, nil, errLost
 	}
 	if k.refuse {
-		return Rejected, &nlmsg.Ack{Seq: b.first, Errno: unix.EBUSY}, unix.EBUSY
+		return kernel.Rejected, &nlmsg.Ack{Seq: b.First, Errno: unix.EBUSY}, unix.EBUSY
 	}
-	outcome, why, err := k.kernel.send(b)
+	outcome, why, err := k.NFTables.Send(b)
 	if k.loseAnswer {
-		return Unknown, nil, errLost
+		return kernel.Unknown, nil, errLost
 	}
 	return outcome, why, err
 }
 
-func (k *lossyKernel) lookup(f Family, set string, key []byte) (foundElement, bool, error) {
+func (k *lossyKernel) Lookup(f program.Family, set string, key []byte) (kernel.Found, bool, error) {
 	if k.failLookup {
-		return foundElement{}, false, unix.EINTR
+		return kernel.Found{}, false, unix.EINTR
 	}
-	return k.kernel.lookup(f, set, key)
+	return k.NFTables.Lookup(f, set, key)
 }
 
 // unknownChange is a change whose answer is lost.
@@ -50,10 +53,10 @@ type unknownChange struct {
 
 func unknownChanges() []unknownChange {
 	return []unknownChange{
-		{name: "a port added", do: func(t *testing.T, e *Engine) { mustSet(t, e, manyPorts(IPv6, 10, 1)...) }},
-		{name: "a port deleted", do: func(_ *testing.T, e *Engine) { e.Delete(IPv4, "ns/svc-0:http") }},
+		{name: "a port added", do: func(t *testing.T, e *Engine) { mustSet(t, e, manyPorts(program.IPv6, 10, 1)...) }},
+		{name: "a port deleted", do: func(_ *testing.T, e *Engine) { e.Delete(program.IPv4, "ns/svc-0:http") }},
 		{name: "an endpoint replaced", do: func(t *testing.T, e *Engine) {
-			p := manyPorts(IPv4, 0, 1)[0]
+			p := manyPorts(program.IPv4, 0, 1)[0]
 			p.Cluster[1] = endpoints("10.200.0.1:80")[0]
 			mustSet(t, e, p)
 		}},
@@ -63,7 +66,7 @@ func unknownChanges() []unknownChange {
 			mustSet(t, e, p)
 		}},
 		{name: "ranges", do: func(_ *testing.T, e *Engine) {
-			e.SetGlobals(Globals{ServiceCIDRs: prefixes("10.96.0.0/16")})
+			e.SetGlobals(contents.Globals{ServiceCIDRs: prefixes("10.96.0.0/16")})
 		}},
 	}
 }
@@ -83,17 +86,17 @@ func TestUnknownOutcome(t *testing.T) {
 			t.Run(loss+", "+change.name, func(t *testing.T) {
 				n := newNamespace(t)
 				e := n.engine(t)
-				mustSet(t, e, append(manyPorts(IPv4, 0, 20), stickyExample().ports...)...)
+				mustSet(t, e, append(manyPorts(program.IPv4, 0, 20), stickyExample().ports...)...)
 				mustApply(t, e)
 				real := e.conn
-				e.conn = &lossyKernel{kernel: real, loseBatch: k.loseBatch, loseAnswer: k.loseAnswer, failLookup: k.failLookup}
+				e.conn = &lossyKernel{NFTables: real, loseBatch: k.loseBatch, loseAnswer: k.loseAnswer, failLookup: k.failLookup}
 
 				change.do(t, e)
 				r, err := e.Apply()
 				e.conn = real
 				k.checkConclusion(t, change, r, err)
 				again := mustApply(t, e)
-				if again.Full != (r.Outcome != Applied) {
+				if again.Full != (r.Outcome != kernel.Applied) {
 					t.Fatalf("outcome %s, and the next Apply wrote the whole tables: %t", r.Outcome, again.Full)
 				}
 				if again.Full && again.Added > 20 {
@@ -110,13 +113,13 @@ func TestUnknownOutcome(t *testing.T) {
 // checkConclusion compares the outcome that the engine reports with the real one.
 func (k *lossyKernel) checkConclusion(t *testing.T, change unknownChange, r Result, err error) {
 	t.Helper()
-	happened := Applied
+	happened := kernel.Applied
 	if k.loseBatch {
-		happened = Rejected
+		happened = kernel.Rejected
 	}
 	lost := k.loseBatch || k.loseAnswer
 	switch {
-	case r.Outcome == Unknown && lost:
+	case r.Outcome == kernel.Unknown && lost:
 		if !errors.Is(err, errLost) {
 			t.Fatalf("unknown with the error %v, which does not name the cause", err)
 		}
@@ -127,7 +130,7 @@ func (k *lossyKernel) checkConclusion(t *testing.T, change unknownChange, r Resu
 		t.Fatalf("outcome %s, but really %s", r.Outcome, happened)
 	case k.failLookup && lost:
 		t.Fatalf("outcome %s, although the engine could not know", r.Outcome)
-	case (err != nil) != (r.Outcome != Applied):
+	case (err != nil) != (r.Outcome != kernel.Applied):
 		t.Fatalf("outcome %s with error %v", r.Outcome, err)
 	}
 }
@@ -137,14 +140,14 @@ func TestUnknownFirstApply(t *testing.T) {
 	for _, k := range []lossyKernel{{loseAnswer: true}, {loseAnswer: true, failLookup: true}} {
 		n := newNamespace(t)
 		e := n.engine(t)
-		k.kernel = e.conn
+		k.NFTables = e.conn
 		e.conn = &k
-		mustSet(t, e, manyPorts(IPv4, 0, 5)...)
+		mustSet(t, e, manyPorts(program.IPv4, 0, 5)...)
 		r, err := e.Apply()
-		if k.failLookup && (r.Outcome != Unknown || !errors.Is(err, errLost)) || !k.failLookup && (r.Outcome != Applied || err != nil) {
+		if k.failLookup && (r.Outcome != kernel.Unknown || !errors.Is(err, errLost)) || !k.failLookup && (r.Outcome != kernel.Applied || err != nil) {
 			t.Fatalf("read-back lost: %t; outcome %s, error %v", k.failLookup, r.Outcome, err)
 		}
-		e.conn = k.kernel
+		e.conn = k.NFTables
 		if again := mustApply(t, e); again.Full != k.failLookup {
 			t.Fatalf("read-back lost: %t; the next Apply wrote the whole tables: %t", k.failLookup, again.Full)
 		}
@@ -162,17 +165,17 @@ func TestStartOver(t *testing.T) {
 	n.nft(t, "add element ip verdict affinity { 0:2 . 77 timeout 1h : 0:2 }")
 	e := n.engine(t)
 	real := e.conn
-	e.conn = &lossyKernel{kernel: real, refuse: true}
-	mustSet(t, e, manyPorts(IPv4, 0, 5)...)
+	e.conn = &lossyKernel{NFTables: real, refuse: true}
+	mustSet(t, e, manyPorts(program.IPv4, 0, 5)...)
 	for _, what := range []string{"difference", "whole tables"} {
-		if r, err := e.Apply(); r.Outcome != Rejected || !errors.Is(err, unix.EBUSY) {
+		if r, err := e.Apply(); r.Outcome != kernel.Rejected || !errors.Is(err, unix.EBUSY) {
 			t.Fatalf("%s: outcome %s, error %v", what, r.Outcome, err)
 		}
 	}
 	e.conn = real
 	checkRepaired(t, n, e)
 	n.nft(t, "add element ip verdict affinity { 0:2 . 77 timeout 1h : 0:2 }")
-	e.SetGlobals(Globals{MasqueradeAll: true}) // other rules
+	e.SetGlobals(contents.Globals{MasqueradeAll: true}) // other rules
 	if r := mustApply(t, e); !r.Full {
 		t.Fatal("not written as a whole")
 	}

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/verdict-proxy/verdict/e2e/netns"
+	"github.com/verdict-proxy/verdict/nft/kernel"
+	"github.com/verdict-proxy/verdict/nft/program"
 )
 
 // ownerEngine opens an engine that owns its tables. Kernels before 6.9 cannot, which "make e2e-kernels" shows.
@@ -36,7 +38,7 @@ func checkOwned(t *testing.T, e *Engine, want bool) {
 func TestOwner(t *testing.T) {
 	n := newNamespace(t)
 	e := ownerEngine(t, n)
-	mustSet(t, e, manyPorts(IPv4, 0, 3)...)
+	mustSet(t, e, manyPorts(program.IPv4, 0, 3)...)
 	mustApply(t, e)
 	checkOwned(t, e, true)
 	before := n.list(t)
@@ -54,13 +56,13 @@ func TestOwner(t *testing.T) {
 	compareListings(t, "others have changed the tables", n.list(t), before)
 
 	other := ownerEngine(t, n)
-	if r, err := other.Apply(); r.Outcome != Rejected || !errors.Is(err, errOwned) {
+	if r, err := other.Apply(); r.Outcome != kernel.Rejected || !errors.Is(err, kernel.ErrOwned) {
 		t.Errorf("a second engine: outcome %s, error %v; want that it is rejected because of the owner", r.Outcome, err)
 	}
-	if err := Cleanup(Options{NetNS: n.Fd()}); !errors.Is(err, errOwned) {
+	if err := kernel.Cleanup(kernel.Options{NetNS: n.Fd()}); !errors.Is(err, kernel.ErrOwned) {
 		t.Errorf("cleanup: error %v; want one that names the owner", err)
 	}
-	mustSet(t, e, manyPorts(IPv4, 3, 3)...)
+	mustSet(t, e, manyPorts(program.IPv4, 3, 3)...)
 	mustApply(t, e)
 }
 
@@ -68,13 +70,13 @@ func TestOwner(t *testing.T) {
 func TestOwnerTakesOver(t *testing.T) {
 	n := newNamespace(t)
 	plain := n.engine(t)
-	mustSet(t, plain, manyPorts(IPv4, 0, 3)...)
+	mustSet(t, plain, manyPorts(program.IPv4, 0, 3)...)
 	mustApply(t, plain)
 	plain.Close()
 
 	for _, restart := range []string{"tables without an owner are made again", "tables of an owner that ended are adopted"} {
 		e := ownerEngine(t, n)
-		mustSet(t, e, manyPorts(IPv4, 0, 3)...)
+		mustSet(t, e, manyPorts(program.IPv4, 0, 3)...)
 		mustApply(t, e)
 		if owned, err := e.Owned(); !owned || err != nil {
 			t.Fatalf("%s: owned %t, error %v", restart, owned, err)
@@ -82,12 +84,12 @@ func TestOwnerTakesOver(t *testing.T) {
 		e.Close()
 	}
 	again := n.engine(t)
-	mustSet(t, again, manyPorts(IPv4, 0, 4)...)
+	mustSet(t, again, manyPorts(program.IPv4, 0, 4)...)
 	mustApply(t, again)
 	fresh := newNamespace(t)
 	fresh.load(t, again.render())
 	compareListings(t, "an engine without ownership cannot use the tables", withoutFlags(n.list(t)), fresh.list(t))
-	if err := Cleanup(Options{NetNS: n.Fd()}); err != nil {
+	if err := kernel.Cleanup(kernel.Options{NetNS: n.Fd()}); err != nil {
 		t.Error(err)
 	}
 }
@@ -107,21 +109,21 @@ func withoutFlags(listing string) string {
 // they are, because the kernel could only make them again, without the entries of the clients.
 func TestOwnerKeepsAffinity(t *testing.T) {
 	n := newNamespace(t)
-	port := stickyPort(IPv4, tcp, time.Hour)
+	port := stickyPort(program.IPv4, tcp, time.Hour)
 	plain := n.engine(t)
 	mustSet(t, plain, port)
 	mustApply(t, plain)
-	n.nft(t, "add", "element", "ip", TableName, mapAffinity, "{ 0:2 . 77 timeout 1h : 0:2 }")
+	n.nft(t, "add", "element", "ip", program.TableName, program.Affinity.Name(), "{ 0:2 . 77 timeout 1h : 0:2 }")
 	plain.Close()
 
 	e := ownerEngine(t, n)
 	mustSet(t, e, port)
 	mustApply(t, e)
 	checkOwned(t, e, false)
-	if list := n.nft(t, "list", "map", "ip", TableName, mapAffinity); !strings.Contains(list, " . 77 ") {
+	if list := n.nft(t, "list", "map", "ip", program.TableName, program.Affinity.Name()); !strings.Contains(list, " . 77 ") {
 		t.Errorf("the client's entry is gone:\n%s", list)
 	}
-	e.rebuild = true
+	e.distrust()
 	mustApply(t, e)
 	checkOwned(t, e, false)
 }

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/verdict-proxy/verdict/e2e/lab"
+	"github.com/verdict-proxy/verdict/nft/contents"
+	"github.com/verdict-proxy/verdict/nft/program"
 )
 
 // clients is how many clients the tests of affinity have: enough that none of what they check happens by chance.
@@ -27,13 +29,13 @@ type answerer struct {
 type seats map[int]answerer
 
 // askAll connects once from every client.
-func (top *topology) askAll(t *testing.T, f Family, protocol uint8, to netip.AddrPort) seats {
+func (top *topology) askAll(t *testing.T, f program.Family, protocol uint8, to netip.AddrPort) seats {
 	t.Helper()
 	return top.askMany(t, f, protocol, to, 0, clients)
 }
 
 // askMany connects once from each of n clients.
-func (top *topology) askMany(t *testing.T, f Family, protocol uint8, to netip.AddrPort, first, n int) seats {
+func (top *topology) askMany(t *testing.T, f program.Family, protocol uint8, to netip.AddrPort, first, n int) seats {
 	t.Helper()
 	got := seats{}
 	q := question(protocol, to)
@@ -70,8 +72,8 @@ func (s seats) expectSame(t *testing.T, now seats, after string) {
 }
 
 // stickyPort has four endpoints in each pod.
-func stickyPort(f Family, protocol uint8, timeout time.Duration) Port {
-	p := Port{Family: f, Name: "test/sticky:" + protocolName(protocol), Protocol: protocol, Affinity: timeout}
+func stickyPort(f program.Family, protocol uint8, timeout time.Duration) contents.Port {
+	p := contents.Port{Family: f, Name: "test/sticky:" + protocolName(protocol), Protocol: protocol, Affinity: timeout}
 	for _, pod := range podNames {
 		for n := range uint16(4) {
 			at := podEndpoint(f, pod, firstPodPort+n)
@@ -81,25 +83,25 @@ func stickyPort(f Family, protocol uint8, timeout time.Duration) Port {
 			}
 		}
 	}
-	p.Frontends = []Frontend{
-		{Addr: serviceIP(f, 1), Port: 80, ClusterIP: true, Pool: ClusterPool},
-		{Addr: externalIP(f, 1), Port: 80, Pool: ClusterPool, Masquerade: MasqueradeAlways},
-		{Port: 30001, Pool: ClusterPool, Masquerade: MasqueradeAlways},
-		{Addr: externalIP(f, 2), Port: 80, Pool: BySource, Masquerade: MasqueradeNode},
+	p.Frontends = []contents.Frontend{
+		{Addr: serviceIP(f, 1), Port: 80, ClusterIP: true, Pool: program.ClusterPool},
+		{Addr: externalIP(f, 1), Port: 80, Pool: program.ClusterPool, Masquerade: contents.MasqueradeAlways},
+		{Port: 30001, Pool: program.ClusterPool, Masquerade: contents.MasqueradeAlways},
+		{Addr: externalIP(f, 2), Port: 80, Pool: program.BySource, Masquerade: contents.MasqueradeNode},
 	}
 	return p
 }
 
 // places are the addresses of the sticky port's frontends, in their order.
-func places(f Family) [4]netip.AddrPort {
+func places(f program.Family) [4]netip.AddrPort {
 	at := netip.AddrPortFrom
 	return [4]netip.AddrPort{at(serviceIP(f, 1), 80), at(externalIP(f, 1), 80), at(nodeAddr(f), 30001), at(externalIP(f, 2), 80)}
 }
 
 // forEachKind runs a test for all protocols and families, each on a node without tables.
-func forEachKind(t *testing.T, do func(t *testing.T, top *topology, e *Engine, f Family, protocol uint8)) {
+func forEachKind(t *testing.T, do func(t *testing.T, top *topology, e *Engine, f program.Family, protocol uint8)) {
 	top := newTopology(t)
-	for _, f := range Families() {
+	for _, f := range program.Families() {
 		for _, protocol := range []uint8{tcp, udp, sctp} {
 			t.Run(f.String()+"/"+protocolName(protocol), func(t *testing.T) {
 				top.startOver(t)
@@ -113,7 +115,7 @@ func forEachKind(t *testing.T, do func(t *testing.T, top *topology, e *Engine, f
 
 // TestAffinity follows clients through changes of their service port.
 func TestAffinity(t *testing.T) {
-	forEachKind(t, func(t *testing.T, top *topology, e *Engine, f Family, protocol uint8) {
+	forEachKind(t, func(t *testing.T, top *topology, e *Engine, f program.Family, protocol uint8) {
 		port, at := stickyPort(f, protocol, time.Hour), places(f)
 		set := func() {
 			mustSet(t, e, port)
@@ -142,10 +144,10 @@ func TestAffinity(t *testing.T) {
 }
 
 // without leaves out the clients at one endpoint.
-func (s seats) without(e Endpoint) seats {
+func (s seats) without(e contents.Endpoint) seats {
 	out := maps.Clone(s)
 	maps.DeleteFunc(out, func(_ int, at answerer) bool {
-		return at.port == e.Addr.Port() && podIP(FamilyOf(e.Addr.Addr()), at.pod) == e.Addr.Addr()
+		return at.port == e.Addr.Port() && podIP(program.FamilyOf(e.Addr.Addr()), at.pod) == e.Addr.Addr()
 	})
 	return out
 }
@@ -153,7 +155,7 @@ func (s seats) without(e Endpoint) seats {
 // TestAffinityAcrossPools has clients use the cluster pool and, over an external address with policy Local, the local
 // one: who sticks to an endpoint on this node keeps it, the others get one that is there, and keep that.
 func TestAffinityAcrossPools(t *testing.T) {
-	forEachKind(t, func(t *testing.T, top *topology, e *Engine, f Family, protocol uint8) {
+	forEachKind(t, func(t *testing.T, top *topology, e *Engine, f program.Family, protocol uint8) {
 		port, at := stickyPort(f, protocol, time.Hour), places(f)
 		mustSet(t, e, port)
 		mustApply(t, e)
@@ -176,7 +178,7 @@ func TestAffinityAcrossPools(t *testing.T) {
 // for longer than the timeout. A client that a slow machine has made come too late may move, and begins again.
 func TestAffinityTimeout(t *testing.T) {
 	const timeout = 8 * time.Second
-	for _, f := range Families() {
+	for _, f := range program.Families() {
 		t.Run(f.String(), func(t *testing.T) {
 			t.Parallel()
 			top := newTopology(t)
@@ -211,7 +213,7 @@ type stay struct {
 func (s stay) lasted() time.Duration { return s.last.Sub(s.first) }
 
 // visit connects from a client, which must get the same endpoint as before if it comes in time.
-func (top *topology) visit(t *testing.T, f Family, client int, s *stay, timeout time.Duration) {
+func (top *topology) visit(t *testing.T, f program.Family, client int, s *stay, timeout time.Duration) {
 	t.Helper()
 	began := time.Now()
 	at := top.askMany(t, f, udp, places(f)[0], client, 1)[client]
@@ -226,7 +228,7 @@ func (top *topology) visit(t *testing.T, f Family, client int, s *stay, timeout 
 
 // TestAffinityFull gives the program a map that takes four clients: all others are served without stickiness.
 func TestAffinityFull(t *testing.T) {
-	forEachKind(t, func(t *testing.T, top *topology, _ *Engine, f Family, protocol uint8) {
+	forEachKind(t, func(t *testing.T, top *topology, _ *Engine, f program.Family, protocol uint8) {
 		serve := func(size uint32) {
 			e, err := Open(Options{NetNS: top.node.Fd(), AffinitySize: size})
 			if err != nil {
@@ -246,7 +248,7 @@ func TestAffinityFull(t *testing.T) {
 		if len(kept) < 4 || len(kept) > 12 {
 			t.Fatalf("%d of %d clients kept their endpoint; the map has room for 4", len(kept), clients)
 		}
-		entries := parseListing(t, top.node.nft(t, "list", "map", f.String(), TableName, mapAffinity))
+		entries := parseListing(t, top.node.nft(t, "list", "map", f.String(), program.TableName, program.Affinity.Name()))
 		if n := len(entries[f.String()+" map affinity"].Elements); n != 4 {
 			t.Fatalf("%d entries in a map of 4", n)
 		}
@@ -261,10 +263,10 @@ func TestAffinityFull(t *testing.T) {
 // clients of this and of another service port keep their endpoints, and get one if they are new.
 func TestAffinityFlood(t *testing.T) {
 	const size, share = 64, 16
-	forEachKind(t, func(t *testing.T, top *topology, _ *Engine, f Family, protocol uint8) {
+	forEachKind(t, func(t *testing.T, top *topology, _ *Engine, f program.Family, protocol uint8) {
 		flooded, other := stickyPort(f, protocol, time.Hour), stickyPort(f, protocol, time.Hour)
 		other.Name = "test/other:" + protocolName(protocol)
-		other.Frontends = []Frontend{{Addr: serviceIP(f, 2), Port: 80, ClusterIP: true, Pool: ClusterPool}}
+		other.Frontends = []contents.Frontend{{Addr: serviceIP(f, 2), Port: 80, ClusterIP: true, Pool: program.ClusterPool}}
 		at, otherAt := places(f)[0], netip.AddrPortFrom(serviceIP(f, 2), 80)
 		serve := func() {
 			e, err := Open(Options{NetNS: top.node.Fd(), AffinitySize: size, AffinityShare: share})
@@ -282,7 +284,7 @@ func TestAffinityFlood(t *testing.T) {
 		late := top.askAll(t, f, protocol, otherAt)
 		late.expectSame(t, top.askAll(t, f, protocol, otherAt), "after a flood at another service port")
 		early.expectSame(t, top.askAll(t, f, protocol, at), "after a flood at the same service port")
-		listed := parseListing(t, top.node.nft(t, "list", "map", f.String(), TableName, mapAffinity))
+		listed := parseListing(t, top.node.nft(t, "list", "map", f.String(), program.TableName, program.Affinity.Name()))
 		if n := len(listed[f.String()+" map affinity"].Elements); n > 2*share {
 			t.Errorf("two service ports have %d entries; each may have %d", n, share)
 		}
@@ -295,7 +297,7 @@ func TestAffinityFlood(t *testing.T) {
 // TestAffinityFloodOfManyPorts has many addresses connect to several service ports of a map that is small, and in which a
 // service port has the default share. Clients of another service port keep their endpoints.
 func TestAffinityFloodOfManyPorts(t *testing.T) {
-	const size, share, flooded = 1024, 1024 * defaultAffinityShare / defaultAffinitySize, 6
+	const size, share, flooded = 1024, 1024 * program.DefaultAffinityShare / program.DefaultAffinitySize, 6
 	top := newTopology(t)
 	e, err := Open(Options{NetNS: top.node.Fd(), AffinitySize: size, AffinityShare: share})
 	if err != nil {
@@ -304,18 +306,18 @@ func TestAffinityFloodOfManyPorts(t *testing.T) {
 	t.Cleanup(func() { e.Close() })
 	var places []netip.AddrPort
 	for i := range flooded + 1 {
-		p := stickyPort(IPv4, udp, time.Hour)
+		p := stickyPort(program.IPv4, udp, time.Hour)
 		p.Name = fmt.Sprintf("test/flooded-%d:udp", i)
-		p.Frontends = []Frontend{{Addr: serviceIP(IPv4, byte(2+i)), Port: 80, ClusterIP: true, Pool: ClusterPool}}
-		places = append(places, netip.AddrPortFrom(serviceIP(IPv4, byte(2+i)), 80))
+		p.Frontends = []contents.Frontend{{Addr: serviceIP(program.IPv4, byte(2+i)), Port: 80, ClusterIP: true, Pool: program.ClusterPool}}
+		places = append(places, netip.AddrPortFrom(serviceIP(program.IPv4, byte(2+i)), 80))
 		mustSet(t, e, p)
 	}
 	mustApply(t, e)
 	for _, at := range places[:flooded] {
-		top.askMany(t, IPv4, udp, at, clients, size)
+		top.askMany(t, program.IPv4, udp, at, clients, size)
 	}
-	first := top.askAll(t, IPv4, udp, places[flooded])
-	first.expectSame(t, top.askAll(t, IPv4, udp, places[flooded]), "after a flood at other service ports")
+	first := top.askAll(t, program.IPv4, udp, places[flooded])
+	first.expectSame(t, top.askAll(t, program.IPv4, udp, places[flooded]), "after a flood at other service ports")
 }
 
 // stuck are the clients that have the same endpoint as before.
@@ -330,15 +332,15 @@ func TestAffinityOff(t *testing.T) {
 	top := newTopology(t)
 	e := top.node.engine(t)
 	for _, timeout := range []time.Duration{time.Hour, 0, time.Minute} {
-		mustSet(t, e, stickyPort(IPv4, tcp, timeout))
+		mustSet(t, e, stickyPort(program.IPv4, tcp, timeout))
 		mustApply(t, e)
-		first := top.askAll(t, IPv4, tcp, places(IPv4)[0])
-		moved := first.moved(top.askAll(t, IPv4, tcp, places(IPv4)[0]))
+		first := top.askAll(t, program.IPv4, tcp, places(program.IPv4)[0])
+		moved := first.moved(top.askAll(t, program.IPv4, tcp, places(program.IPv4)[0]))
 		if (moved == 0) != (timeout > 0) {
 			t.Fatalf("timeout %v: %d of %d clients moved", timeout, moved, clients)
 		}
 	}
-	listed := top.node.nft(t, "list", "map", "ip", TableName, mapAffinity)
+	listed := top.node.nft(t, "list", "map", "ip", program.TableName, program.Affinity.Name())
 	if strings.Count(listed, "timeout 1m ") != clients {
 		t.Fatalf("not all entries have the last timeout:\n%s", listed)
 	}

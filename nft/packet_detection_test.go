@@ -6,6 +6,9 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
+
+	"github.com/verdict-proxy/verdict/nft/contents"
+	"github.com/verdict-proxy/verdict/nft/program"
 )
 
 // TestPodDetection goes through the ways to recognize local pods, with and without masquerading of everything. It
@@ -15,27 +18,27 @@ func TestPodDetection(t *testing.T) {
 	all, local := podNames[:], podNames[:2]
 	tests := []struct {
 		name          string
-		globals       Globals
+		globals       contents.Globals
 		masqueraded   []string // to a cluster IP
 		shortCircuits []string // to an external address with policy Local
 	}{
-		{"by address", Globals{PodCIDRs: packetGlobals().PodCIDRs}, []string{"x", "node"}, []string{"node", "a"}},
-		{"by prefix of the interface", Globals{PodInterface: "veth-*"}, []string{"x", "node"}, []string{"node", "a"}},
-		{"by interface", Globals{PodInterface: "br-pods"}, []string{"x", "node", "a"}, []string{"node"}},
-		{"not at all", Globals{}, nil, []string{"node"}},
-		{"by address, everything masqueraded", Globals{PodCIDRs: packetGlobals().PodCIDRs, MasqueradeAll: true},
+		{"by address", contents.Globals{PodCIDRs: packetGlobals().PodCIDRs}, []string{"x", "node"}, []string{"node", "a"}},
+		{"by prefix of the interface", contents.Globals{PodInterface: "veth-*"}, []string{"x", "node"}, []string{"node", "a"}},
+		{"by interface", contents.Globals{PodInterface: "br-pods"}, []string{"x", "node", "a"}, []string{"node"}},
+		{"not at all", contents.Globals{}, nil, []string{"node"}},
+		{"by address, everything masqueraded", contents.Globals{PodCIDRs: packetGlobals().PodCIDRs, MasqueradeAll: true},
 			[]string{"x", "node", "a"}, []string{"node", "a"}},
-		{"not at all, everything masqueraded", Globals{MasqueradeAll: true}, []string{"x", "node", "a"}, []string{"node"}},
+		{"not at all, everything masqueraded", contents.Globals{MasqueradeAll: true}, []string{"x", "node", "a"}, []string{"node"}},
 	}
 	top := newTopology(t)
 	e := top.node.engine(t)
-	for _, f := range Families() {
+	for _, f := range program.Families() {
 		mustSet(t, e, packetPorts(f, tcp)...)
 	}
 	for _, test := range tests {
 		e.SetGlobals(test.globals)
 		mustApply(t, e)
-		for _, f := range Families() {
+		for _, f := range program.Families() {
 			for _, from := range senders() {
 				t.Run(test.name+"/"+f.String()+"/from "+from, func(t *testing.T) {
 					p := probe{from: from, to: netip.AddrPortFrom(serviceIP(f, 1), 80), pods: all, masqueraded: slices.Contains(test.masqueraded, from)}

@@ -9,12 +9,15 @@ import (
 	"time"
 
 	"github.com/verdict-proxy/verdict/e2e/lab"
+	"github.com/verdict-proxy/verdict/nft/contents"
+	"github.com/verdict-proxy/verdict/nft/kernel"
+	"github.com/verdict-proxy/verdict/nft/program"
 )
 
 // hashPorts are three ports of a Service, whose target ports differ, and the same frontends with policy Local.
-func hashPorts(f Family, protocol uint8, pods ...string) (ports []Port) {
+func hashPorts(f program.Family, protocol uint8, pods ...string) (ports []contents.Port) {
 	for i := range uint16(3) {
-		p := Port{Family: f, Name: fmt.Sprintf("test/hash:p%d-%s", i, protocolName(protocol)), Protocol: protocol, Method: SourceHash}
+		p := contents.Port{Family: f, Name: fmt.Sprintf("test/hash:p%d-%s", i, protocolName(protocol)), Protocol: protocol, Method: program.SourceHash}
 		for _, pod := range pods {
 			at := podEndpoint(f, pod, firstPodPort+i)
 			p.Cluster = append(p.Cluster, at)
@@ -22,10 +25,10 @@ func hashPorts(f Family, protocol uint8, pods ...string) (ports []Port) {
 				p.Local = append(p.Local, at)
 			}
 		}
-		p.Frontends = []Frontend{
-			{Addr: serviceIP(f, 1), Port: 80 + i, ClusterIP: true, Pool: ClusterPool},
-			{Addr: externalIP(f, 2), Port: 80 + i, Pool: BySource, Masquerade: MasqueradeNode},
-			{Port: 30001 + i, Pool: ClusterPool, Masquerade: MasqueradeAlways},
+		p.Frontends = []contents.Frontend{
+			{Addr: serviceIP(f, 1), Port: 80 + i, ClusterIP: true, Pool: program.ClusterPool},
+			{Addr: externalIP(f, 2), Port: 80 + i, Pool: program.BySource, Masquerade: contents.MasqueradeNode},
+			{Port: 30001 + i, Pool: program.ClusterPool, Masquerade: contents.MasqueradeAlways},
 		}
 		ports = append(ports, p)
 	}
@@ -44,7 +47,7 @@ func (s seats) pods() seats {
 // TestHashAcrossPorts: a client has the same endpoint address at all ports of a Service, and keeps it when another
 // endpoint goes, when one port gets other endpoints for a while, and when the tables are written anew.
 func TestHashAcrossPorts(t *testing.T) {
-	forEachKind(t, func(t *testing.T, top *topology, e *Engine, f Family, protocol uint8) {
+	forEachKind(t, func(t *testing.T, top *topology, e *Engine, f program.Family, protocol uint8) {
 		at := func(i uint16) netip.AddrPort { return netip.AddrPortFrom(serviceIP(f, 1), 80+i) }
 		set := func(pods ...string) {
 			mustSet(t, e, hashPorts(f, protocol, pods...)...)
@@ -88,7 +91,7 @@ func TestHashAcrossPorts(t *testing.T) {
 				t.Fatalf("port %d: clients are still at the endpoint that is gone", at(i).Port())
 			}
 		}
-		e.rebuild = true
+		e.distrust()
 		before := top.askAll(t, f, protocol, at(0))
 		mustApply(t, e)
 		before.expectSame(t, top.askAll(t, f, protocol, at(0)), "after the tables were written anew")
@@ -99,11 +102,11 @@ func TestHashAcrossPorts(t *testing.T) {
 // checkUnchanged checks that the kernel has what the engine has in its mirror.
 func checkUnchanged(t *testing.T, e *Engine) {
 	t.Helper()
-	r, err := e.Repair(Interference{Lost: true})
+	r, err := e.Repair(kernel.Interference{Lost: true})
 	// A dump of a set that the kernel resizes leaves out elements.
 	for end := time.Now().Add(30 * time.Second); err == nil && r.Added > 0 && time.Now().Before(end); {
 		time.Sleep(20 * time.Millisecond)
-		r, err = e.Repair(Interference{Lost: true})
+		r, err = e.Repair(kernel.Interference{Lost: true})
 	}
 	if err != nil || r.Added+r.Deleted > 0 || r.Full {
 		t.Fatalf("the kernel differs from the mirror: %+v, %v", r, err)
@@ -119,14 +122,14 @@ func TestHashClassChanges(t *testing.T) {
 	top := newTopology(t)
 	e := top.node.engine(t)
 	e.SetGlobals(packetGlobals())
-	versions := [][]Port{
-		hashPorts(IPv4, udp, podNames[:]...), hashPorts(IPv4, udp, podNames[:2]...), hashPorts(IPv4, udp, podNames[0]),
-		hashPorts(IPv4, udp, podNames[0]), hashPorts(IPv4, udp, podNames[0], podNames[2]),
+	versions := [][]contents.Port{
+		hashPorts(program.IPv4, udp, podNames[:]...), hashPorts(program.IPv4, udp, podNames[:2]...), hashPorts(program.IPv4, udp, podNames[0]),
+		hashPorts(program.IPv4, udp, podNames[0]), hashPorts(program.IPv4, udp, podNames[0], podNames[2]),
 	}
 	for i := range versions[3] {
-		versions[3][i].Method = Random
+		versions[3][i].Method = program.Random
 	}
-	mixed := hashPorts(IPv4, udp, podNames[:]...)
+	mixed := hashPorts(program.IPv4, udp, podNames[:]...)
 	mixed[0].Cluster[0].Addr = netip.AddrPortFrom(mixed[0].Cluster[0].Addr.Addr(), firstPodPort+1)
 	versions = append(versions, mixed)
 	mustSet(t, e, versions[0]...)
@@ -135,7 +138,7 @@ func TestHashClassChanges(t *testing.T) {
 	failed := make(chan error, 1)
 	go func() {
 		defer close(failed)
-		q := question(udp, netip.AddrPortFrom(serviceIP(IPv4, 1), 80))
+		q := question(udp, netip.AddrPortFrom(serviceIP(program.IPv4, 1), 80))
 		err := top.At(t, lab.Outside).Do(func() error {
 			for i := 0; ; i++ {
 				select {
@@ -143,7 +146,7 @@ func TestHashClassChanges(t *testing.T) {
 					return nil
 				default:
 				}
-				q.From = oneOfManyClients(IPv4, i%200)
+				q.From = oneOfManyClients(program.IPv4, i%200)
 				if r := lab.Ask(q); r.Outcome != lab.Answered {
 					return fmt.Errorf("connection %d: %s", i, r)
 				}

@@ -3,6 +3,7 @@
 package nft
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -13,6 +14,8 @@ import (
 	"time"
 
 	"github.com/verdict-proxy/verdict/e2e/lab"
+	"github.com/verdict-proxy/verdict/nft/contents"
+	"github.com/verdict-proxy/verdict/nft/program"
 )
 
 // aSecond is nearly the time after which a client repeats its first packet.
@@ -21,7 +24,7 @@ const aSecond = 900 * time.Millisecond
 // refuser is a dead endpoint, and what a client hears of it.
 type refuser struct {
 	name    string
-	at      func(Family) Endpoint
+	at      func(program.Family) contents.Endpoint
 	outcome lab.Outcome
 }
 
@@ -33,15 +36,15 @@ const (
 )
 
 func refusers() []refuser {
-	pod := func(name string, port uint16) func(Family) Endpoint {
-		return func(f Family) Endpoint { return podEndpoint(f, name, port) }
+	pod := func(name string, port uint16) func(program.Family) contents.Endpoint {
+		return func(f program.Family) contents.Endpoint { return podEndpoint(f, name, port) }
 	}
 	return []refuser{
 		{"a pod on this node", pod("b", closedPort), lab.Refused},
 		{"a pod on another node", pod("c", closedPort), lab.Refused},
 		{"a pod that may be the client", pod("a", closedPort), lab.Refused},
-		{"this node", func(f Family) Endpoint {
-			return Endpoint{Addr: netip.AddrPortFrom(nodeAddr(f), closedPort), Local: true}
+		{"this node", func(f program.Family) contents.Endpoint {
+			return contents.Endpoint{Addr: netip.AddrPortFrom(nodeAddr(f), closedPort), Local: true}
 		}, lab.Refused},
 		{"another node, for a pod that is gone", pod("c", portGoneThere), lab.Unreachable},
 		{"this node, for a pod that is gone", pod("c", portGoneHere), lab.Unreachable},
@@ -69,20 +72,20 @@ func (top *topology) unlimitErrors(t *testing.T, pod string) {
 }
 
 // heldPort is a service port with each kind of frontend that has a number of its own.
-func heldPort(f Family, n int, holds bool, list ...Endpoint) Port {
-	slices.SortFunc(list, func(a, b Endpoint) int { return a.Addr.Compare(b.Addr) })
-	return Port{
-		Family: f, Name: fmt.Sprintf("ns/svc-%d:p", n), Protocol: tcp, Method: InTurn, Cluster: list,
-		Frontends: []Frontend{
-			{Addr: serviceIP(f, byte(n)), Port: 80, ClusterIP: true, Pool: ClusterPool, HoldsRefusals: holds},
-			{Addr: externalIP(f, byte(n)), Port: 80, Pool: ClusterPool, Masquerade: MasqueradeAlways, HoldsRefusals: holds},
-			{Port: 30000 + uint16(n), Pool: ClusterPool, Masquerade: MasqueradeAlways, HoldsRefusals: holds},
+func heldPort(f program.Family, n int, holds bool, list ...contents.Endpoint) contents.Port {
+	slices.SortFunc(list, func(a, b contents.Endpoint) int { return a.Addr.Compare(b.Addr) })
+	return contents.Port{
+		Family: f, Name: fmt.Sprintf("ns/svc-%d:p", n), Protocol: tcp, Method: program.InTurn, Cluster: list,
+		Frontends: []contents.Frontend{
+			{Addr: serviceIP(f, byte(n)), Port: 80, ClusterIP: true, Pool: program.ClusterPool, HoldsRefusals: holds},
+			{Addr: externalIP(f, byte(n)), Port: 80, Pool: program.ClusterPool, Masquerade: contents.MasqueradeAlways, HoldsRefusals: holds},
+			{Port: 30000 + uint16(n), Pool: program.ClusterPool, Masquerade: contents.MasqueradeAlways, HoldsRefusals: holds},
 		},
 	}
 }
 
 // at is where clients find a frontend.
-func (fe *Frontend) at(f Family) netip.AddrPort {
+func placeOf(fe *contents.Frontend, f program.Family) netip.AddrPort {
 	if fe.Addr.IsValid() {
 		return netip.AddrPortFrom(fe.Addr, fe.Port)
 	}
@@ -107,12 +110,12 @@ func TestRefusalsAreHeldBack(t *testing.T) {
 	top, e := newHeldTopology(t, func(*Engine) {})
 	type asked struct {
 		name, from string
-		frontend   Frontend
-		f          Family
+		frontend   contents.Frontend
+		f          program.Family
 		want       lab.Outcome
 	}
 	var list []asked
-	for _, f := range Families() {
+	for _, f := range program.Families() {
 		n := 0
 		for _, r := range refusers() {
 			for _, from := range senders() {
@@ -136,7 +139,7 @@ func TestRefusalsAreHeldBack(t *testing.T) {
 	for _, q := range list {
 		place := top.At(t, q.from)
 		wait.Go(func() { // a client waits for a second
-			r := place.Ask(question(tcp, q.frontend.at(q.f)))
+			r := place.Ask(question(tcp, placeOf(&q.frontend, q.f)))
 			late := r.Took >= aSecond
 			// An error that arrives while the client is still sending does not count for its kernel, so it may be late anyhow.
 			if r.Outcome != q.want || q.frontend.HoldsRefusals && !late || !q.frontend.HoldsRefusals && late && q.want == lab.Refused {
@@ -157,7 +160,7 @@ func TestRefusalsAreHeldBack(t *testing.T) {
 		}
 	}
 	for _, r := range refusers() {
-		for _, f := range Families() {
+		for _, f := range program.Families() {
 			if at := r.at(f).Addr; !slices.Contains(noted, at) {
 				t.Errorf("%s refuses, and was not noticed: %v", at, noted)
 			}
@@ -166,12 +169,12 @@ func TestRefusalsAreHeldBack(t *testing.T) {
 }
 
 // heldBack counts the refusals that were held back, in each family.
-func (top *topology) heldBack(t *testing.T) map[Family]int {
+func (top *topology) heldBack(t *testing.T) map[program.Family]int {
 	t.Helper()
-	out := map[Family]int{}
-	for _, f := range Families() {
-		for _, set := range []string{setHoldsRefusals, setHoldsRefusalsNodePorts} {
-			for _, part := range strings.Split(top.node.nft(t, "list", "set", f.String(), TableName, set), "counter packets ")[1:] {
+	out := map[program.Family]int{}
+	for _, f := range program.Families() {
+		for _, set := range []string{program.HoldsRefusals.Name(), program.HoldsRefusalsNodePorts.Name()} {
+			for _, part := range strings.Split(top.node.nft(t, "list", "set", f.String(), program.TableName, set), "counter packets ")[1:] {
 				n, err := strconv.Atoi(strings.Fields(part)[0])
 				if err != nil {
 					t.Fatal(err)
@@ -186,20 +189,20 @@ func (top *topology) heldBack(t *testing.T) map[Family]int {
 // TestSecondPacketGoesElsewhere: a client that is held back reaches another endpoint, a second late.
 func TestSecondPacketGoesElsewhere(t *testing.T) {
 	top, e := newHeldTopology(t, func(*Engine) {})
-	for _, f := range Families() {
+	for _, f := range program.Families() {
 		for i, r := range refusers()[:4] {
 			mustSet(t, e, heldPort(f, i, true, r.at(f), podEndpoint(f, "c", firstPodPort)))
 		}
 	}
 	mustApply(t, e)
-	for _, f := range Families() {
+	for _, f := range program.Families() {
 		t.Run(f.String(), func(t *testing.T) {
 			t.Parallel() // clients wait for a second; those of one family ask in turn, because ports share the turns
 			for i, r := range refusers()[:4] {
 				fe := heldPort(f, i, true).Frontends[i%3]
 				for _, from := range senders() {
-					t.Run(fmt.Sprintf("%s from %s/refused by %s", fe.at(f), from, r.name), func(t *testing.T) {
-						top.expectLate(t, from, question(tcp, fe.at(f)))
+					t.Run(fmt.Sprintf("%s from %s/refused by %s", placeOf(&fe, f), from, r.name), func(t *testing.T) {
+						top.expectLate(t, from, question(tcp, placeOf(&fe, f)))
 					})
 				}
 			}
@@ -230,19 +233,51 @@ func (top *topology) expectLate(t *testing.T, from string, q lab.Question) {
 // one would come 3 seconds after the first.
 func TestAllRefuse(t *testing.T) {
 	top, e := newHeldTopology(t, func(*Engine) {})
-	for _, f := range Families() {
+	for _, f := range program.Families() {
 		mustSet(t, e, heldPort(f, 1, true, podEndpoint(f, "b", closedPort), podEndpoint(f, "c", closedPort)))
 	}
 	mustApply(t, e)
 	var wait sync.WaitGroup
-	for _, f := range Families() {
+	for _, f := range program.Families() {
 		for _, fe := range heldPort(f, 1, true).Frontends {
 			for _, from := range senders() {
 				place := top.At(t, from)
 				wait.Go(func() {
-					r := place.Ask(question(tcp, fe.at(f)))
+					r := place.Ask(question(tcp, placeOf(&fe, f)))
 					if r.Outcome != lab.Refused || r.Took < aSecond || r.Took > 3*aSecond {
-						t.Errorf("%s from %s: %s after %s; wanted: refused by the second packet", fe.at(f), from, r, r.Took)
+						t.Errorf("%s from %s: %s after %s; wanted: refused by the second packet", placeOf(&fe, f), from, r, r.Took)
+					}
+				})
+			}
+		}
+	}
+	wait.Wait()
+}
+
+// TestErrorsAtOnce: several packets of a client wait for the address of a neighbor that has vanished. The errors about them come
+// at once and count as one refusal: they are all dropped, and the client's next packet decides.
+func TestErrorsAtOnce(t *testing.T) {
+	top, e := newHeldTopology(t, func(*Engine) {})
+	for _, f := range program.Families() {
+		mustSet(t, e, heldPort(f, 1, true, podEndpoint(f, "b", firstPodPort), podEndpoint(f, "b", firstPodPort+1)))
+	}
+	mustApply(t, e)
+	// The kernel asks three times. So errors come after 1.5 to 2.6 s, about the packets that the client sent at 0 and 1 s. It
+	// sends the next one after 3 s.
+	err := errors.Join(top.Plug("b", false),
+		top.Node.Sysctl("net.ipv4.neigh.br-pods.retrans_time_ms=500", "net.ipv6.neigh.br-pods.retrans_time_ms=500"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const thirdPacket = 2900 * time.Millisecond
+	var wait sync.WaitGroup
+	for _, f := range program.Families() {
+		for _, fe := range heldPort(f, 1, true).Frontends {
+			for _, from := range []string{lab.Outside, "a"} {
+				place := top.At(t, from)
+				wait.Go(func() {
+					if r := place.Ask(question(tcp, placeOf(&fe, f))); r.Outcome != lab.Unreachable || r.Took < thirdPacket {
+						t.Errorf("%s from %s: %s after %s; wanted: unreachable after the third packet", placeOf(&fe, f), from, r, r.Took)
 					}
 				})
 			}
@@ -256,15 +291,15 @@ func TestFullHeldBack(t *testing.T) {
 	const size, clients = 2, 6
 	top, e := newHeldTopology(t, func(e *Engine) {
 		for _, tb := range e.tables {
-			tb.defs[idHeldBack].size = size
+			tb.Defs[program.HeldBack].Size = size
 		}
 	})
-	mustSet(t, e, heldPort(IPv4, 1, true, podEndpoint(IPv4, "b", closedPort)), heldPort(IPv4, 2, true, podEndpoint(IPv4, "b", firstPodPort)))
+	mustSet(t, e, heldPort(program.IPv4, 1, true, podEndpoint(program.IPv4, "b", closedPort)), heldPort(program.IPv4, 2, true, podEndpoint(program.IPv4, "b", firstPodPort)))
 	mustApply(t, e)
 	done := make(chan lab.Result)
 	client := top.At(t, lab.Outside)
 	for range clients {
-		go func() { done <- client.Ask(question(tcp, netip.AddrPortFrom(serviceIP(IPv4, 1), 80))) }()
+		go func() { done <- client.Ask(question(tcp, netip.AddrPortFrom(serviceIP(program.IPv4, 1), 80))) }()
 	}
 	late := 0
 	for range clients {
@@ -279,32 +314,32 @@ func TestFullHeldBack(t *testing.T) {
 	if late != size {
 		t.Errorf("%d of %d clients were held back; the set has room for %d", late, clients, size)
 	}
-	top.expectOutcome(t, lab.Outside, question(tcp, netip.AddrPortFrom(serviceIP(IPv4, 2), 80)), lab.Answered)
+	top.expectOutcome(t, lab.Outside, question(tcp, netip.AddrPortFrom(serviceIP(program.IPv4, 2), 80)), lab.Answered)
 }
 
 // TestOtherErrorsPass: a frontend of UDP beside one that holds back refuses at once, and its endpoint is not noticed.
 func TestOtherErrorsPass(t *testing.T) {
 	top, e := newHeldTopology(t, func(*Engine) {})
-	for _, f := range Families() {
+	for _, f := range program.Families() {
 		port := heldPort(f, 1, true, podEndpoint(f, "b", firstPodPort))
 		mustSet(t, e, port)
 		for i := range port.Frontends {
 			port.Frontends[i].HoldsRefusals = false
 		}
-		port.Name, port.Protocol, port.Cluster = "ns/svc-1:udp", udp, []Endpoint{podEndpoint(f, "b", closedPort)}
+		port.Name, port.Protocol, port.Cluster = "ns/svc-1:udp", udp, []contents.Endpoint{podEndpoint(f, "b", closedPort)}
 		mustSet(t, e, port)
 	}
 	mustApply(t, e)
 	top.unlimitErrors(t, "b")
 	reader := top.node.suspects(t)
-	for _, f := range Families() {
+	for _, f := range program.Families() {
 		for _, from := range senders() {
 			for _, fe := range heldPort(f, 1, true).Frontends {
-				top.expectOutcome(t, from, question(udp, fe.at(f)), lab.Refused)
+				top.expectOutcome(t, from, question(udp, placeOf(&fe, f)), lab.Refused)
 			}
 		}
 	}
-	if list, held := noticed(t, reader), top.heldBack(t); len(list) > 0 || held[IPv4]+held[IPv6] > 0 {
+	if list, held := noticed(t, reader), top.heldBack(t); len(list) > 0 || held[program.IPv4]+held[program.IPv6] > 0 {
 		t.Errorf("noticed %v, held back: %v", list, held)
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/verdict-proxy/verdict/e2e/lab"
+	"github.com/verdict-proxy/verdict/nft/contents"
+	"github.com/verdict-proxy/verdict/nft/program"
 )
 
 // TestForgottenConnectionEnds: when the kernel has forgotten the flow of an open connection, its next packet ends it. It
@@ -15,18 +17,22 @@ import (
 // refuses no connection: it is not noticed, and what it says is not held back.
 func TestForgottenConnectionEnds(t *testing.T) {
 	top, e := newHeldTopology(t, func(*Engine) {})
-	before := func(f Family, n int) Port { return heldPort(f, n, true, podEndpoint(f, "b", firstPodPort)) }
-	after := []func(Family, int) Port{
-		func(f Family, n int) Port { return heldPort(f, n, true, podEndpoint(f, "c", firstPodPort)) },
-		func(f Family, n int) Port {
+	before := func(f program.Family, n int) contents.Port {
+		return heldPort(f, n, true, podEndpoint(f, "b", firstPodPort))
+	}
+	after := []func(program.Family, int) contents.Port{
+		func(f program.Family, n int) contents.Port {
+			return heldPort(f, n, true, podEndpoint(f, "c", firstPodPort))
+		},
+		func(f program.Family, n int) contents.Port {
 			p := heldPort(f, n, true)
 			for i := range p.Frontends {
-				p.Frontends[i].Pool, p.Frontends[i].Refusal, p.Frontends[i].HoldsRefusals = NoPool, Reject, false
+				p.Frontends[i].Pool, p.Frontends[i].Refusal, p.Frontends[i].HoldsRefusals = program.NoPool, program.Reject, false
 			}
 			return p
 		},
 	}
-	for _, f := range Families() {
+	for _, f := range program.Families() {
 		for n := range after {
 			mustSet(t, e, before(f, n+1))
 		}
@@ -37,18 +43,18 @@ func TestForgottenConnectionEnds(t *testing.T) {
 		flow *lab.Flow
 	}
 	var list []open
-	for _, f := range Families() {
+	for _, f := range program.Families() {
 		for n := range after {
 			for i, kind := range []string{"cluster IP", "external IP", "node port"} {
 				for _, from := range senders() {
 					p := before(f, n+1)
-					flow, _ := top.At(t, from).Hold(t, question(tcp, p.Frontends[i].at(f)))
+					flow, _ := top.At(t, from).Hold(t, question(tcp, placeOf(&p.Frontends[i], f)))
 					list = append(list, open{fmt.Sprintf("%s/%s from %s/%d", f, kind, from, n), flow})
 				}
 			}
 		}
 	}
-	for _, f := range Families() {
+	for _, f := range program.Families() {
 		for n, set := range after {
 			mustSet(t, e, set(f, n+1))
 		}
@@ -64,7 +70,7 @@ func TestForgottenConnectionEnds(t *testing.T) {
 			t.Errorf("%s: %s after %s; wanted: broken, at once", o.name, r, time.Since(began))
 		}
 	}
-	if list, held := noticed(t, reader), top.heldBack(t); len(list) > 0 || held[IPv4]+held[IPv6] > 0 {
+	if list, held := noticed(t, reader), top.heldBack(t); len(list) > 0 || held[program.IPv4]+held[program.IPv6] > 0 {
 		t.Errorf("noticed %v, held back: %v", list, held)
 	}
 }

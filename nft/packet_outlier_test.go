@@ -17,6 +17,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/verdict-proxy/verdict/e2e/lab"
+	"github.com/verdict-proxy/verdict/nft/contents"
+	"github.com/verdict-proxy/verdict/nft/inspect"
+	"github.com/verdict-proxy/verdict/nft/kernel"
+	"github.com/verdict-proxy/verdict/nft/program"
 )
 
 // repeated is longer than the time after which a client repeats its first packet.
@@ -28,9 +32,9 @@ func (top *topology) silence(t *testing.T, pod string) {
 	top.At(t, pod).Must(t, "table inet silent {\nchain input {\ntype filter hook input priority 0;\nmeta l4proto tcp drop\n}\n}\n", "nft", "-f", "-")
 }
 
-func (n *namespace) suspects(t *testing.T) *SuspectReader {
+func (n *namespace) suspects(t *testing.T) *inspect.SuspectReader {
 	t.Helper()
-	r, err := OpenSuspects(Options{NetNS: n.Fd()})
+	r, err := inspect.OpenSuspects(kernel.Options{NetNS: n.Fd()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,7 +43,7 @@ func (n *namespace) suspects(t *testing.T) *SuspectReader {
 }
 
 // noticed reads what the kernel noticed, without counters, and in order.
-func noticed(t *testing.T, r *SuspectReader) (list []Suspect) {
+func noticed(t *testing.T, r *inspect.SuspectReader) (list []inspect.Suspect) {
 	t.Helper()
 	list, err := r.Read(true)
 	if err != nil {
@@ -51,32 +55,32 @@ func noticed(t *testing.T, r *SuspectReader) (list []Suspect) {
 		}
 		list[i].Packets = 0
 	}
-	slices.SortFunc(list, func(a, b Suspect) int { return a.Endpoint.Compare(b.Endpoint) })
+	slices.SortFunc(list, func(a, b inspect.Suspect) int { return a.Endpoint.Compare(b.Endpoint) })
 	return list
 }
 
 // noticedAfter asks, and reads what the kernel noticed. It asks again only if it took so long that what the kernel noticed
 // may have ended before it was read.
-func noticedAfter(t *testing.T, r *SuspectReader, enough int, ask func()) []Suspect {
+func noticedAfter(t *testing.T, r *inspect.SuspectReader, enough int, ask func()) []inspect.Suspect {
 	t.Helper()
 	for end := time.Now().Add(patient); ; {
 		began := time.Now()
 		ask()
 		list := noticed(t, r)
-		if len(list) >= enough || time.Since(began) < suspectTimeout || time.Now().After(end) {
+		if len(list) >= enough || time.Since(began) < program.SuspectTimeout || time.Now().After(end) {
 			return list
 		}
 	}
 }
 
 // suspectPorts are one service port for each kind of endpoint: c is silent, b refuses at port 9, a answers.
-func suspectPorts(f Family) []Port {
-	one := func(n byte, e Endpoint) Port {
-		return Port{Family: f, Name: fmt.Sprintf("ns/svc-%d:p", n), Protocol: tcp, Cluster: []Endpoint{e}, Frontends: []Frontend{
-			{Addr: serviceIP(f, n), Port: 80, ClusterIP: true, Pool: ClusterPool},
+func suspectPorts(f program.Family) []contents.Port {
+	one := func(n byte, e contents.Endpoint) contents.Port {
+		return contents.Port{Family: f, Name: fmt.Sprintf("ns/svc-%d:p", n), Protocol: tcp, Cluster: []contents.Endpoint{e}, Frontends: []contents.Frontend{
+			{Addr: serviceIP(f, n), Port: 80, ClusterIP: true, Pool: program.ClusterPool},
 		}}
 	}
-	return []Port{
+	return []contents.Port{
 		one(1, podEndpoint(f, "c", firstPodPort)), one(2, podEndpoint(f, "b", 9)), one(3, podEndpoint(f, "a", firstPodPort)),
 	}
 }
@@ -88,13 +92,13 @@ func TestSuspects(t *testing.T) {
 	g := packetGlobals()
 	g.Unanswered, g.Refusing = true, true
 	e.SetGlobals(g)
-	for _, f := range Families() {
+	for _, f := range program.Families() {
 		mustSet(t, e, suspectPorts(f)...)
 	}
 	mustApply(t, e)
 	top.silence(t, "c")
 	reader := top.node.suspects(t)
-	for _, f := range Families() {
+	for _, f := range program.Families() {
 		for _, from := range []string{lab.Outside, lab.Node, "a"} {
 			t.Run(fmt.Sprint(f, " from ", from), func(t *testing.T) {
 				for range 200 {
@@ -109,14 +113,14 @@ func TestSuspects(t *testing.T) {
 					top.expectOutcome(t, from, q, lab.Dropped)
 					top.expectOutcome(t, from, question(tcp, netip.AddrPortFrom(serviceIP(f, 2), 80)), lab.Refused)
 				})
-				want := []Suspect{
+				want := []inspect.Suspect{
 					{Endpoint: podEndpoint(f, "b", 9).Addr, Refusing: true}, {Endpoint: podEndpoint(f, "c", firstPodPort).Addr},
 				}
 				if !slices.Equal(list, want) {
 					t.Errorf("noticed %v; wanted %v", list, want)
 				}
-				for _, set := range []string{setUnanswered, setRefusing} {
-					top.node.nft(t, "flush", "set", f.String(), TableName, set)
+				for _, set := range []string{program.Unanswered.Name(), program.Refusing.Name()} {
+					top.node.nft(t, "flush", "set", f.String(), program.TableName, set)
 				}
 			})
 		}
@@ -181,18 +185,18 @@ func TestSuspectsOnThisNode(t *testing.T) {
 	g := packetGlobals()
 	g.Unanswered = true
 	e.SetGlobals(g)
-	for _, f := range Families() {
+	for _, f := range program.Families() {
 		for n, port := range map[byte]uint16{1: answeringPort, 2: fullPort} {
-			mustSet(t, e, Port{Family: f, Name: fmt.Sprintf("ns/svc-%d:p", n), Protocol: tcp,
-				Cluster:   []Endpoint{{Addr: netip.AddrPortFrom(nodeAddr(f), port), Local: true}},
-				Frontends: []Frontend{{Addr: serviceIP(f, n), Port: 80, ClusterIP: true, Pool: ClusterPool}}})
+			mustSet(t, e, contents.Port{Family: f, Name: fmt.Sprintf("ns/svc-%d:p", n), Protocol: tcp,
+				Cluster:   []contents.Endpoint{{Addr: netip.AddrPortFrom(nodeAddr(f), port), Local: true}},
+				Frontends: []contents.Frontend{{Addr: serviceIP(f, n), Port: 80, ClusterIP: true, Pool: program.ClusterPool}}})
 		}
 		top.answer(t, netip.AddrPortFrom(nodeAddr(f), answeringPort))
 		top.hang(t, netip.AddrPortFrom(nodeAddr(f), fullPort))
 	}
 	mustApply(t, e)
 	reader := top.node.suspects(t)
-	for _, f := range Families() {
+	for _, f := range program.Families() {
 		for _, from := range []string{lab.Outside, lab.Node, "a"} {
 			t.Run(fmt.Sprint(f, " from ", from), func(t *testing.T) {
 				for range 20 {
@@ -206,10 +210,10 @@ func TestSuspectsOnThisNode(t *testing.T) {
 					q.Patience = repeated
 					top.expectOutcome(t, from, q, lab.Dropped)
 				})
-				if want := []Suspect{{Endpoint: netip.AddrPortFrom(nodeAddr(f), fullPort)}}; !slices.Equal(list, want) {
+				if want := []inspect.Suspect{{Endpoint: netip.AddrPortFrom(nodeAddr(f), fullPort)}}; !slices.Equal(list, want) {
 					t.Errorf("noticed %v; wanted %v", list, want)
 				}
-				top.node.nft(t, "flush", "set", f.String(), TableName, setUnanswered)
+				top.node.nft(t, "flush", "set", f.String(), program.TableName, program.Unanswered.Name())
 			})
 		}
 	}
@@ -223,12 +227,12 @@ func TestNobodyTellsOfSuspects(t *testing.T) {
 	g := packetGlobals()
 	g.Unanswered = true
 	e.SetGlobals(g)
-	mustSet(t, e, suspectPorts(IPv4)...)
+	mustSet(t, e, suspectPorts(program.IPv4)...)
 	mustApply(t, e)
 	top.silence(t, "c")
 	events := top.monitor(t)
 	list := noticedAfter(t, top.node.suspects(t), 1, func() {
-		q := question(tcp, netip.AddrPortFrom(serviceIP(IPv4, 1), 80))
+		q := question(tcp, netip.AddrPortFrom(serviceIP(program.IPv4, 1), 80))
 		q.Patience = repeated
 		top.expectOutcome(t, lab.Node, q, lab.Dropped)
 	})
@@ -237,7 +241,7 @@ func TestNobodyTellsOfSuspects(t *testing.T) {
 	}
 	top.node.nft(t, "add", "table", "ip", "last")
 	for line := range events {
-		if strings.Contains(line, setUnanswered) {
+		if strings.Contains(line, program.Unanswered.Name()) {
 			t.Errorf("an event: %s", line)
 		}
 		if strings.Contains(line, "last") {
@@ -284,11 +288,11 @@ func (top *topology) monitor(t *testing.T) <-chan string {
 
 // TestSuspectsAreOff: without the globals, the program has no rule for suspects.
 func TestSuspectsAreOff(t *testing.T) {
-	for _, f := range Families() {
-		for _, c := range (program{family: f, ipvs: true}).chains() {
-			for _, r := range c.rules {
-				if sets, _ := r.references(); slices.Contains(sets, setUnanswered) || slices.Contains(sets, setRefusing) {
-					t.Errorf("%s: %s", c.name, r)
+	for _, f := range program.Families() {
+		for _, c := range (program.Program{Family: f, IPVS: true}).Chains() {
+			for _, r := range c.Rules {
+				if sets, _ := r.References(); slices.Contains(sets, program.Unanswered.Name()) || slices.Contains(sets, program.Refusing.Name()) {
+					t.Errorf("%s: %s", c.Name, r)
 				}
 			}
 		}
@@ -301,23 +305,23 @@ func TestSuspectsDoNotFill(t *testing.T) {
 	e := top.node.engine(t)
 	const size = 3
 	for _, tb := range e.tables {
-		tb.defs[idUnanswered].size = size
+		tb.Defs[program.Unanswered].Size = size
 	}
 	g := packetGlobals()
 	g.Unanswered = true
 	e.SetGlobals(g)
-	mustSet(t, e, suspectPorts(IPv4)[2])
+	mustSet(t, e, suspectPorts(program.IPv4)[2])
 	for n := range byte(2 * size) {
-		mustSet(t, e, Port{Family: IPv4, Name: fmt.Sprintf("ns/dead-%d:p", n), Protocol: tcp,
-			Cluster:   []Endpoint{podEndpoint(IPv4, "c", 7000+uint16(n))},
-			Frontends: []Frontend{{Addr: serviceIP(IPv4, 10+n), Port: 80, ClusterIP: true, Pool: ClusterPool}}})
+		mustSet(t, e, contents.Port{Family: program.IPv4, Name: fmt.Sprintf("ns/dead-%d:p", n), Protocol: tcp,
+			Cluster:   []contents.Endpoint{podEndpoint(program.IPv4, "c", 7000+uint16(n))},
+			Frontends: []contents.Frontend{{Addr: serviceIP(program.IPv4, 10+n), Port: 80, ClusterIP: true, Pool: program.ClusterPool}}})
 	}
 	mustApply(t, e)
 	top.silence(t, "c")
 	list := noticedAfter(t, top.node.suspects(t), size, func() {
 		done := make(chan lab.Result)
 		for n := range byte(2 * size) {
-			q := question(tcp, netip.AddrPortFrom(serviceIP(IPv4, 10+n), 80))
+			q := question(tcp, netip.AddrPortFrom(serviceIP(program.IPv4, 10+n), 80))
 			q.Patience = repeated
 			client := top.At(t, lab.Outside)
 			go func() { done <- client.Ask(q) }()
@@ -331,16 +335,16 @@ func TestSuspectsDoNotFill(t *testing.T) {
 	if len(list) != size {
 		t.Errorf("noticed %v; wanted %d endpoints", list, size)
 	}
-	top.expectOutcome(t, lab.Outside, question(tcp, netip.AddrPortFrom(serviceIP(IPv4, 3), 80)), lab.Answered)
+	top.expectOutcome(t, lab.Outside, question(tcp, netip.AddrPortFrom(serviceIP(program.IPv4, 3), 80)), lab.Answered)
 }
 
 // BenchmarkReadSuspects reads empty sets, as a daemon does five times a second.
 func BenchmarkReadSuspects(b *testing.B) {
 	n := newNamespace(b)
 	e := n.engine(b)
-	e.SetGlobals(Globals{Unanswered: true, Refusing: true})
+	e.SetGlobals(contents.Globals{Unanswered: true, Refusing: true})
 	mustApply(b, e)
-	r, err := OpenSuspects(Options{NetNS: n.Fd()})
+	r, err := inspect.OpenSuspects(kernel.Options{NetNS: n.Fd()})
 	if err != nil {
 		b.Fatal(err)
 	}

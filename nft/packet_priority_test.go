@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/verdict-proxy/verdict/e2e/lab"
+	"github.com/verdict-proxy/verdict/nft/contents"
+	"github.com/verdict-proxy/verdict/nft/program"
 )
 
 // priorities is a table of another program. At the first place where traffic may be classified, it notes the priority of
@@ -35,7 +37,7 @@ func TestPriorityAfterwards(t *testing.T) {
 	g := packetGlobals()
 	g.IPVS = true
 	e.SetGlobals(g)
-	for _, f := range Families() {
+	for _, f := range program.Families() {
 		for _, protocol := range []uint8{tcp, udp} {
 			mustSet(t, e, packetPorts(f, protocol)...)
 		}
@@ -43,7 +45,7 @@ func TestPriorityAfterwards(t *testing.T) {
 		mustSet(t, e, sticky, leftToIPVS(f))
 	}
 	mustApply(t, e)
-	for _, f := range Families() {
+	for _, f := range program.Families() {
 		for _, from := range senders() {
 			t.Run(fmt.Sprintf("%s/from %s", f, from), func(t *testing.T) {
 				top.node.load(t, "add table inet priorities\ndelete table inet priorities\n"+priorities)
@@ -72,24 +74,24 @@ func TestPriorityAfterwards(t *testing.T) {
 }
 
 // halves are ranges that allow every client, and so are looked up.
-func halves(f Family) []netip.Prefix {
-	return prefixes(map[Family][]string{IPv4: {"0.0.0.0/1", "128.0.0.0/1"}, IPv6: {"::/1", "8000::/1"}}[f]...)
+func halves(f program.Family) []netip.Prefix {
+	return prefixes(map[program.Family][]string{program.IPv4: {"0.0.0.0/1", "128.0.0.0/1"}, program.IPv6: {"::/1", "8000::/1"}}[f]...)
 }
 
 // leftToIPVS has a frontend that IPVS serves, with source ranges and without, and one that it serves for some clients.
-func leftToIPVS(f Family) Port {
-	byIPVS := func(n byte, fe Frontend) Frontend {
-		fe.Addr, fe.Port, fe.IPVS, fe.Masquerade = externalIP(f, n), 80, true, MasqueradeAlways
+func leftToIPVS(f program.Family) contents.Port {
+	byIPVS := func(n byte, fe contents.Frontend) contents.Frontend {
+		fe.Addr, fe.Port, fe.IPVS, fe.Masquerade = externalIP(f, n), 80, true, contents.MasqueradeAlways
 		return fe
 	}
-	return Port{
+	return contents.Port{
 		Family: f, Name: "test/by-ipvs:p", Protocol: tcp, Cluster: podEndpoints(f, podNames[:]...),
 		Sources: halves(f),
-		Frontends: []Frontend{
-			byIPVS(10, Frontend{}),
-			byIPVS(11, Frontend{Firewalled: true}),
-			byIPVS(12, Frontend{Pool: BySource}),
-			byIPVS(13, Frontend{Pool: BySource, Firewalled: true}),
+		Frontends: []contents.Frontend{
+			byIPVS(10, contents.Frontend{}),
+			byIPVS(11, contents.Frontend{Firewalled: true}),
+			byIPVS(12, contents.Frontend{Pool: program.BySource}),
+			byIPVS(13, contents.Frontend{Pool: program.BySource, Firewalled: true}),
 		},
 	}
 }
@@ -99,13 +101,13 @@ func TestPriorityOfOthers(t *testing.T) {
 	top := newTopology(t)
 	e := top.node.engine(t)
 	e.SetGlobals(packetGlobals())
-	for _, f := range Families() {
+	for _, f := range program.Families() {
 		mustSet(t, e, packetPorts(f, tcp)...)
 	}
 	mustApply(t, e)
 	const other = "table inet other {\n\tchain classify {\n\t\ttype filter hook forward priority -150\n\t\tmeta priority set 1:7\n\t}\n}\n"
 	top.node.load(t, other+priorities)
-	for _, f := range Families() {
+	for _, f := range program.Families() {
 		top.At(t, lab.Outside).Once(t, question(tcp, netip.AddrPortFrom(podIP(f, "a"), firstPodPort)))
 	}
 	listed := parseListing(t, top.node.nft(t, "list", "table", "inet", "priorities"))

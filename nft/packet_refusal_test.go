@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/verdict-proxy/verdict/e2e/lab"
+	"github.com/verdict-proxy/verdict/nft/contents"
+	"github.com/verdict-proxy/verdict/nft/program"
 )
 
 // TestRefusedPackets sends packets that must be refused or dropped.
@@ -19,13 +21,13 @@ func TestRefusedPackets(t *testing.T) {
 	top := newTopology(t)
 	e := top.node.engine(t)
 	e.SetGlobals(packetGlobals())
-	for _, f := range Families() {
+	for _, f := range program.Families() {
 		for _, protocol := range []uint8{tcp, udp, sctp} {
 			mustSet(t, e, packetPorts(f, protocol)...)
 		}
 	}
 	mustApply(t, e)
-	for _, f := range Families() {
+	for _, f := range program.Families() {
 		for _, protocol := range []uint8{tcp, udp, sctp} {
 			for _, p := range refusedProbes(f) {
 				t.Run(fmt.Sprintf("%s/%s/%s/from %s", f, protocolName(protocol), p.name, p.from), func(t *testing.T) {
@@ -49,7 +51,7 @@ type refusedProbe struct {
 	want       lab.Outcome
 }
 
-func refusedProbes(f Family) []refusedProbe {
+func refusedProbes(f program.Family) []refusedProbe {
 	at := netip.AddrPortFrom
 	var out []refusedProbe
 	add := func(name, from string, to netip.AddrPort, want lab.Outcome) {
@@ -81,11 +83,11 @@ func TestRefusedAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	e := top.node.engine(t)
-	for _, f := range Families() {
+	for _, f := range program.Families() {
 		mustSet(t, e, packetPorts(f, tcp)...)
 	}
 	mustApply(t, e)
-	for _, f := range Families() {
+	for _, f := range program.Families() {
 		for _, from := range senders() {
 			before := top.repeatedSYNs(t, from)
 			for range 20 {
@@ -121,19 +123,19 @@ func (top *topology) repeatedSYNs(t *testing.T, place string) (n int) {
 func TestRemovedWhileUsed(t *testing.T) {
 	top := newTopology(t)
 	e := top.node.engine(t)
-	port := packetPorts(IPv4, tcp)[0]
+	port := packetPorts(program.IPv4, tcp)[0]
 	to := netip.AddrPortFrom(port.Frontends[0].Addr, 80)
 	for _, pods := range [][]string{podNames[:], podNames[1:], podNames[2:], podNames[:1]} {
-		port.Cluster = podEndpoints(IPv4, pods...)
+		port.Cluster = podEndpoints(program.IPv4, pods...)
 		mustSet(t, e, port)
 		mustApply(t, e)
-		top.checkServed(t, IPv4, tcp, probe{from: lab.Outside, to: to, pods: pods})
+		top.checkServed(t, program.IPv4, tcp, probe{from: lab.Outside, to: to, pods: pods})
 	}
-	port.Cluster, port.Frontends = nil, []Frontend{refused(port.Frontends[0], Reject)}
+	port.Cluster, port.Frontends = nil, []contents.Frontend{refused(port.Frontends[0], program.Reject)}
 	mustSet(t, e, port)
 	mustApply(t, e)
 	top.expectOutcome(t, lab.Outside, question(tcp, to), lab.Refused)
-	e.Delete(IPv4, port.Name)
+	e.Delete(program.IPv4, port.Name)
 	mustApply(t, e)
 	// Verdict does not know the address any more: the packet leaves through the gateway, which answers.
 	top.expectOutcome(t, lab.Outside, question(tcp, to), lab.Unreachable)

@@ -10,7 +10,10 @@ import (
 	"testing"
 
 	"github.com/verdict-proxy/verdict/e2e/lab"
+	"github.com/verdict-proxy/verdict/nft/contents"
+	"github.com/verdict-proxy/verdict/nft/kernel"
 	"github.com/verdict-proxy/verdict/nft/nlmsg"
+	"github.com/verdict-proxy/verdict/nft/program"
 )
 
 // sourcesCase has ranges around one of x's addresses, and whether that address may connect.
@@ -46,7 +49,7 @@ func sourcesCases(a netip.Addr) []sourcesCase {
 	}, false})
 	for length := 1; length <= bits; length++ {
 		list = append(list, sourcesCase{fmt.Sprintf("/%d", length), []netip.Prefix{at(length)}, true}) // not masked
-		if length%lengthsEach < 2 {
+		if length%program.LengthsEach < 2 {
 			list = append(list, sourcesCase{fmt.Sprintf("/%d beside", length), []netip.Prefix{neighbor(a, length)}, false})
 		}
 	}
@@ -59,13 +62,13 @@ func TestSourceRanges(t *testing.T) {
 	top := newTopology(t)
 	e := top.node.engine(t)
 	e.SetGlobals(packetGlobals())
-	for _, f := range Families() {
+	for _, f := range program.Families() {
 		for i, c := range sourcesCases(clientAddr(f)) {
 			mustSet(t, e, sourcesPort(f, i, c.sources))
 		}
 		mustApply(t, e)
 	}
-	for _, f := range Families() {
+	for _, f := range program.Families() {
 		for i, c := range sourcesCases(clientAddr(f)) {
 			t.Run(f.String()+"/"+c.name, func(t *testing.T) {
 				t.Parallel() // a client waits when its packets are dropped
@@ -82,12 +85,12 @@ func TestSourceRanges(t *testing.T) {
 	}
 }
 
-func sourcesPort(f Family, i int, sources []netip.Prefix) Port {
+func sourcesPort(f program.Family, i int, sources []netip.Prefix) contents.Port {
 	served, unserved := external("192.0.2.1", uint16(1000+i)), external("192.0.2.1", uint16(2000+i))
 	served.Addr, unserved.Addr = externalIP(f, 40), externalIP(f, 40)
-	return Port{
+	return contents.Port{
 		Family: f, Name: fmt.Sprintf("test/ranges-%d:p", i), Protocol: tcp, Cluster: podEndpoints(f, "a"), Sources: sources,
-		Frontends: []Frontend{limited(served), limited(refused(unserved, Reject))},
+		Frontends: []contents.Frontend{limited(served), limited(refused(unserved, program.Reject))},
 	}
 }
 
@@ -95,7 +98,7 @@ func sourcesPort(f Family, i int, sources []netip.Prefix) Port {
 func TestSourceRangesChange(t *testing.T) {
 	top := newTopology(t)
 	e := top.node.engine(t)
-	for _, f := range Families() {
+	for _, f := range program.Families() {
 		client, bits := clientAddr(f), clientAddr(f).BitLen()
 		other := sourcesPort(f, 1, []netip.Prefix{netip.PrefixFrom(client, bits)})
 		mustSet(t, e, other)
@@ -110,7 +113,7 @@ func TestSourceRangesChange(t *testing.T) {
 		} {
 			port := sourcesPort(f, 0, c.sources)
 			mustSet(t, e, port)
-			if r := mustApply(t, e); r.Full != (step == 0 && f == IPv4) {
+			if r := mustApply(t, e); r.Full != (step == 0 && f == program.IPv4) {
 				t.Errorf("%s, %s: the tables were written as a whole: %t", f, c.name, r.Full)
 			}
 			q, want := question(tcp, netip.AddrPortFrom(port.Frontends[0].Addr, port.Frontends[0].Port)), lab.Answered
@@ -126,9 +129,9 @@ func TestSourceRangesChange(t *testing.T) {
 // TestSourceRangeGroups: a group of prefix lengths has a chain from when a range first needs it until everything is compared
 // again. The chain comes in a transaction of its own, before the ranges. A chain that others change is repaired.
 func TestSourceRangeGroups(t *testing.T) {
-	for _, f := range Families() {
+	for _, f := range program.Families() {
 		x := newInterfered(t, 0)
-		sends := &countingKernel{kernel: x.engine.conn}
+		sends := &countingKernel{NFTables: x.engine.conn}
 		x.engine.conn = sends
 		apply := func(what string, bits, transactions int, groups ...string) {
 			t.Helper()
@@ -166,17 +169,17 @@ func TestSourceRangeGroups(t *testing.T) {
 
 // countingKernel counts transactions.
 type countingKernel struct {
-	kernel
+	kernel.NFTables
 	sent int
 }
 
-func (k *countingKernel) send(b *batch) (Outcome, *nlmsg.Ack, error) {
+func (k *countingKernel) Send(b *kernel.Batch) (kernel.Outcome, *nlmsg.Ack, error) {
 	k.sent++
-	return k.kernel.send(b)
+	return k.NFTables.Send(b)
 }
 
 // wantGroups checks which groups have a chain, and that these are the ones that the program looks at.
-func wantGroups(t *testing.T, ns *namespace, f Family, groups ...string) {
+func wantGroups(t *testing.T, ns *namespace, f program.Family, groups ...string) {
 	t.Helper()
 	text := ns.nft(t, "list", "table", f.String(), "verdict")
 	var chains, jumps []string

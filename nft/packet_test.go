@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/verdict-proxy/verdict/e2e/lab"
+	"github.com/verdict-proxy/verdict/nft/contents"
+	"github.com/verdict-proxy/verdict/nft/program"
 )
 
 // TestPackets sends real packets through every kind of frontend, from outside, from the node itself and from a pod, in
@@ -17,13 +19,13 @@ func TestPackets(t *testing.T) {
 	top := newTopology(t)
 	e := top.node.engine(t)
 	e.SetGlobals(packetGlobals())
-	for _, f := range Families() {
+	for _, f := range program.Families() {
 		for _, protocol := range []uint8{tcp, udp, sctp} {
 			mustSet(t, e, packetPorts(f, protocol)...)
 		}
 	}
 	mustApply(t, e)
-	for _, f := range Families() {
+	for _, f := range program.Families() {
 		for _, protocol := range []uint8{tcp, udp, sctp} {
 			for _, p := range servedProbes(f) {
 				t.Run(fmt.Sprintf("%s/%s/%s/from %s", f, protocolName(protocol), p.name, p.from), func(t *testing.T) {
@@ -34,68 +36,68 @@ func TestPackets(t *testing.T) {
 	}
 }
 
-func packetGlobals() Globals {
-	return Globals{
+func packetGlobals() contents.Globals {
+	return contents.Globals{
 		PodCIDRs:          prefixes("10.0.0.0/16", "fd00:10::/32"),
 		ServiceCIDRs:      prefixes("10.96.0.0/16", "fd00:96::/112"),
-		NodePortAddresses: []netip.Addr{nodeAddr(IPv4), nodeAddr(IPv6)},
+		NodePortAddresses: []netip.Addr{nodeAddr(program.IPv4), nodeAddr(program.IPv6)},
 	}
 }
 
 // serviceIP and externalIP number the addresses of services.
-func serviceIP(f Family, n byte) netip.Addr {
-	if f == IPv6 {
+func serviceIP(f program.Family, n byte) netip.Addr {
+	if f == program.IPv6 {
 		return netip.AddrFrom16([16]byte{0: 0xfd, 3: 0x96, 15: n})
 	}
 	return netip.AddrFrom4([4]byte{10, 96, 0, n})
 }
 
-func externalIP(f Family, n byte) netip.Addr {
-	if f == IPv6 {
+func externalIP(f program.Family, n byte) netip.Addr {
+	if f == program.IPv6 {
 		return netip.AddrFrom16([16]byte{0x20, 0x01, 0x0d, 0xb8, 15: n})
 	}
 	return netip.AddrFrom4([4]byte{192, 0, 2, n})
 }
 
 // packetPorts are the service ports of one protocol.
-func packetPorts(f Family, protocol uint8) []Port {
+func packetPorts(f program.Family, protocol uint8) []contents.Port {
 	all, local := podEndpoints(f, podNames[:]...), podEndpoints(f, podNames[:2]...)
-	lb := Frontend{Addr: externalIP(f, 4), Port: 80, Pool: ClusterPool, Masquerade: MasqueradeAlways, Firewalled: true}
+	lb := contents.Frontend{Addr: externalIP(f, 4), Port: 80, Pool: program.ClusterPool, Masquerade: contents.MasqueradeAlways, Firewalled: true}
 	lbOpen := lb
 	lbOpen.Addr = externalIP(f, 5)
 	client := []netip.Prefix{netip.PrefixFrom(clientAddr(f), clientAddr(f).BitLen())}
 	name := func(s string) string { return "test/" + s + ":" + protocolName(protocol) }
-	return []Port{
-		{Family: f, Name: name("cluster"), Protocol: protocol, Cluster: all, Frontends: []Frontend{
-			{Addr: serviceIP(f, 1), Port: 80, ClusterIP: true, Pool: ClusterPool},
-			{Addr: externalIP(f, 1), Port: 80, Pool: ClusterPool, Masquerade: MasqueradeAlways},
-			{Port: 30001, Pool: ClusterPool, Masquerade: MasqueradeAlways},
+	return []contents.Port{
+		{Family: f, Name: name("cluster"), Protocol: protocol, Cluster: all, Frontends: []contents.Frontend{
+			{Addr: serviceIP(f, 1), Port: 80, ClusterIP: true, Pool: program.ClusterPool},
+			{Addr: externalIP(f, 1), Port: 80, Pool: program.ClusterPool, Masquerade: contents.MasqueradeAlways},
+			{Port: 30001, Pool: program.ClusterPool, Masquerade: contents.MasqueradeAlways},
 		}},
-		{Family: f, Name: name("local"), Protocol: protocol, Cluster: all, Local: local, Frontends: []Frontend{
-			{Addr: serviceIP(f, 2), Port: 80, ClusterIP: true, Pool: ClusterPool},
-			{Addr: externalIP(f, 2), Port: 80, Pool: BySource, Masquerade: MasqueradeNode},
-			{Port: 30002, Pool: BySource, Masquerade: MasqueradeNode},
+		{Family: f, Name: name("local"), Protocol: protocol, Cluster: all, Local: local, Frontends: []contents.Frontend{
+			{Addr: serviceIP(f, 2), Port: 80, ClusterIP: true, Pool: program.ClusterPool},
+			{Addr: externalIP(f, 2), Port: 80, Pool: program.BySource, Masquerade: contents.MasqueradeNode},
+			{Port: 30002, Pool: program.BySource, Masquerade: contents.MasqueradeNode},
 		}},
-		{Family: f, Name: name("internal-local"), Protocol: protocol, Cluster: all, Local: local, Frontends: []Frontend{
-			{Addr: serviceIP(f, 3), Port: 80, ClusterIP: true, Pool: LocalPool},
+		{Family: f, Name: name("internal-local"), Protocol: protocol, Cluster: all, Local: local, Frontends: []contents.Frontend{
+			{Addr: serviceIP(f, 3), Port: 80, ClusterIP: true, Pool: program.LocalPool},
 		}},
-		{Family: f, Name: name("ranges"), Protocol: protocol, Cluster: all, Frontends: []Frontend{lb}, Sources: client},
-		{Family: f, Name: name("open"), Protocol: protocol, Cluster: all, Frontends: []Frontend{lbOpen}, Sources: []netip.Prefix{everyone(f)}},
-		{Family: f, Name: name("empty"), Protocol: protocol, Frontends: []Frontend{
-			{Addr: serviceIP(f, 6), Port: 80, ClusterIP: true, Refusal: Reject},
-			{Addr: externalIP(f, 6), Port: 80, Refusal: Reject},
-			{Port: 30006, Refusal: Reject},
+		{Family: f, Name: name("ranges"), Protocol: protocol, Cluster: all, Frontends: []contents.Frontend{lb}, Sources: client},
+		{Family: f, Name: name("open"), Protocol: protocol, Cluster: all, Frontends: []contents.Frontend{lbOpen}, Sources: []netip.Prefix{everyone(f)}},
+		{Family: f, Name: name("empty"), Protocol: protocol, Frontends: []contents.Frontend{
+			{Addr: serviceIP(f, 6), Port: 80, ClusterIP: true, Refusal: program.Reject},
+			{Addr: externalIP(f, 6), Port: 80, Refusal: program.Reject},
+			{Port: 30006, Refusal: program.Reject},
 		}},
-		{Family: f, Name: name("elsewhere"), Protocol: protocol, Cluster: podEndpoints(f, "c"), Frontends: []Frontend{
-			{Addr: serviceIP(f, 7), Port: 80, ClusterIP: true, Refusal: Drop},
-			{Addr: externalIP(f, 7), Port: 80, Pool: BySource, Refusal: Drop, Masquerade: MasqueradeNode},
-			{Port: 30007, Pool: BySource, Refusal: Drop, Masquerade: MasqueradeNode},
+		{Family: f, Name: name("elsewhere"), Protocol: protocol, Cluster: podEndpoints(f, "c"), Frontends: []contents.Frontend{
+			{Addr: serviceIP(f, 7), Port: 80, ClusterIP: true, Refusal: program.Drop},
+			{Addr: externalIP(f, 7), Port: 80, Pool: program.BySource, Refusal: program.Drop, Masquerade: contents.MasqueradeNode},
+			{Port: 30007, Pool: program.BySource, Refusal: program.Drop, Masquerade: contents.MasqueradeNode},
 		}},
 	}
 }
 
 // everyone is the range that covers a family.
-func everyone(f Family) netip.Prefix { return netip.PrefixFrom(externalIP(f, 0), 0).Masked() }
+func everyone(f program.Family) netip.Prefix { return netip.PrefixFrom(externalIP(f, 0), 0).Masked() }
 
 // probe has the pods in which connections from a place to a frontend must end.
 type probe struct {
@@ -106,7 +108,7 @@ type probe struct {
 	masqueraded bool
 }
 
-func servedProbes(f Family) []probe {
+func servedProbes(f program.Family) []probe {
 	all, local, remote := podNames[:], podNames[:2], podNames[2:]
 	cluster := func(ip netip.Addr) netip.AddrPort { return netip.AddrPortFrom(ip, 80) }
 	node := func(port uint16) netip.AddrPort { return netip.AddrPortFrom(nodeAddr(f), port) }
@@ -139,7 +141,7 @@ func servedProbes(f Family) []probe {
 }
 
 // checkServed connects until every pod has answered. The limit is so high that no pod is missing by chance.
-func (top *topology) checkServed(t *testing.T, f Family, protocol uint8, p probe) {
+func (top *topology) checkServed(t *testing.T, f program.Family, protocol uint8, p probe) {
 	t.Helper()
 	missing := slices.Clone(p.pods)
 	for try := 0; len(missing) > 0; try++ {
@@ -158,7 +160,7 @@ func (top *topology) checkServed(t *testing.T, f Family, protocol uint8, p probe
 }
 
 // sourceSeen is the source that a pod must see: the client's own address, or the node's address on the link to the pod.
-func sourceSeen(f Family, p probe, pod string) netip.Addr {
+func sourceSeen(f program.Family, p probe, pod string) netip.Addr {
 	switch {
 	case (p.masqueraded || p.from == pod) && slices.Contains(lab.LocalPods(), pod):
 		return named(f, "POD_GATEWAY")

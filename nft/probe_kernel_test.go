@@ -10,18 +10,21 @@ import (
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
 
+	"github.com/verdict-proxy/verdict/nft/kernel"
 	"github.com/verdict-proxy/verdict/nft/nlmsg"
+	"github.com/verdict-proxy/verdict/nft/program"
+	"github.com/verdict-proxy/verdict/nft/rule"
 )
 
 // TestProbe: this kernel has everything, and the probe leaves nothing behind.
 func TestProbe(t *testing.T) {
 	n := newNamespace(t)
-	list, err := Probe(Options{NetNS: n.Fd()})
+	list, err := kernel.Probe(kernel.Options{NetNS: n.Fd()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(list) != 2*len(features()) {
-		t.Errorf("%d features, want %d in each family", len(list), len(features()))
+	if len(list) != 2*len(program.Features()) {
+		t.Errorf("%d features, want %d in each family", len(list), len(program.Features()))
 	}
 	for _, x := range list {
 		if x.Err != nil {
@@ -38,15 +41,13 @@ func TestProbe(t *testing.T) {
 func TestProbeRefusal(t *testing.T) {
 	n := newNamespace(t)
 	e := n.engine(t)
-	mustSet(t, e, manyPorts(IPv4, 0, 3)...)
+	mustSet(t, e, manyPorts(program.IPv4, 0, 3)...)
 	mustApply(t, e)
 	before := n.list(t)
-	list := append(features(), feature{"hop", "nft_hop_*", natPrerouting(), one(func(p program) rule {
-		s := p.affinityEntry("delete", 0)
-		s.exprs[len(s.exprs)-1].(*expr.Dynset).Operation = 77
-		return rule{s}
-	})})
-	result, err := tryFeatures(e.conn, []Family{IPv4, IPv6}, list)
+	list := append(program.Features(), program.Feature{Name: "hop", Module: "nft_hop_*", Base: program.Features()[0].Base, Rules: func(program.Program) []rule.Rule {
+		return []rule.Rule{{rule.Statement{Exprs: []expr.Any{&expr.Dynset{SetName: "affinity", Operation: 77}}}}}
+	}})
+	result, err := kernel.TryFeatures(e.conn, []program.Family{program.IPv4, program.IPv6}, list)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,18 +69,18 @@ func TestProbeRefusal(t *testing.T) {
 
 // withoutExpression is a kernel without the module of an expression.
 type withoutExpression struct {
-	kernel
+	kernel.NFTables
 	name string
 }
 
-func (k withoutExpression) send(b *batch) (Outcome, *nlmsg.Ack, error) {
-	for _, m := range b.messages {
-		message := string(b.Buf[m.start:])
-		if m.operation.kind == opAddRule && strings.Contains(message[:nextMessage(message)], "\x01\x00"+k.name+"\x00") {
-			return Rejected, &nlmsg.Ack{Seq: m.seq, Errno: unix.ENOENT}, unix.ENOENT
+func (k withoutExpression) Send(b *kernel.Batch) (kernel.Outcome, *nlmsg.Ack, error) {
+	for _, m := range b.Messages {
+		message := string(b.Buf[m.Start:])
+		if m.Operation.Kind == program.AddRule && strings.Contains(message[:nextMessage(message)], "\x01\x00"+k.name+"\x00") {
+			return kernel.Rejected, &nlmsg.Ack{Seq: m.Seq, Errno: unix.ENOENT}, unix.ENOENT
 		}
 	}
-	return k.kernel.send(b)
+	return k.NFTables.Send(b)
 }
 
 // nextMessage is the length of the message at the beginning of a batch.
@@ -94,7 +95,7 @@ func TestProbeModules(t *testing.T) {
 	n := newNamespace(t)
 	c := n.engine(t).conn
 	for _, name := range []string{"numgen", "hash", "ct", "fib", "reject", "nat", "masq", "dynset"} {
-		result, err := tryFeatures(withoutExpression{c, name}, []Family{IPv4}, features())
+		result, err := kernel.TryFeatures(withoutExpression{c, name}, []program.Family{program.IPv4}, program.Features())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -116,17 +117,19 @@ func TestProbeModules(t *testing.T) {
 
 // faintKernel answers nothing but an error.
 type faintKernel struct {
-	kernel
+	kernel.NFTables
 	err error
 }
 
-func (k faintKernel) send(*batch) (Outcome, *nlmsg.Ack, error) { return Unknown, nil, k.err }
+func (k faintKernel) Send(*kernel.Batch) (kernel.Outcome, *nlmsg.Ack, error) {
+	return kernel.Unknown, nil, k.err
+}
 
 // TestProbeIsUnsure: a kernel that is short of memory, or a process without rights, says nothing about features.
 func TestProbeIsUnsure(t *testing.T) {
 	c := newNamespace(t).engine(t).conn
 	for _, faint := range []error{unix.ENOBUFS, unix.ENOMEM, unix.EINTR, unix.EPERM, unix.EBUSY} {
-		result, err := tryFeatures(faintKernel{c, faint}, []Family{IPv6}, features())
+		result, err := kernel.TryFeatures(faintKernel{c, faint}, []program.Family{program.IPv6}, program.Features())
 		if !errors.Is(err, faint) || len(result) > 0 {
 			t.Errorf("%v: %d features, error %v; want no features and this error", faint, len(result), err)
 		}
@@ -137,7 +140,7 @@ func TestProbeIsUnsure(t *testing.T) {
 func BenchmarkProbe(b *testing.B) {
 	n := newNamespace(b)
 	for b.Loop() {
-		if _, err := Probe(Options{NetNS: n.Fd()}); err != nil {
+		if _, err := kernel.Probe(kernel.Options{NetNS: n.Fd()}); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/verdict-proxy/verdict/nft/program"
 )
 
 func readme(t *testing.T) string {
@@ -43,8 +45,8 @@ func readmeTable(t *testing.T, head ...string) (rows [][]string) {
 // TestReadmeSets: README.md describes exactly the sets and maps of the program, in their order.
 func TestReadmeSets(t *testing.T) {
 	var want, got []string
-	for _, d := range (program{family: IPv4}).sets() {
-		want = append(want, fmt.Sprintf("%s, map: %t", d.name, d.isMap()))
+	for _, d := range (program.Program{Family: program.IPv4}).Sets() {
+		want = append(want, fmt.Sprintf("%s, map: %t", d.Name, d.IsMap()))
 	}
 	for _, row := range readmeTable(t, "name", "key", "data", "what it is for") {
 		got = append(got, fmt.Sprintf("%s, map: %t", row[0], row[2] != ""))
@@ -57,19 +59,19 @@ func TestReadmeSets(t *testing.T) {
 // TestReadmeChains: README.md describes exactly the fixed chains, which chains lead to each, and the hooks.
 func TestReadmeChains(t *testing.T) {
 	want, hooks := map[string]string{}, map[string]string{}
-	for _, c := range (program{family: IPv4, loopback: true, ipvs: true, unanswered: true, refusing: true}).chains() {
+	for _, c := range (program.Program{Family: program.IPv4, Loopback: true, IPVS: true, Unanswered: true, Refusing: true}).Chains() {
 		switch {
-		case strings.HasPrefix(c.name, sourceRangesChain+"-"):
+		case strings.HasPrefix(c.Name, program.SourceRangesChain+"-"):
 			continue // one for each group of lengths; README.md describes them below the table
-		case c.base != nil:
-			want[c.name] = "hook"
-			hooks[c.name] = fmt.Sprintf("%s %s %d", c.base.kind, c.base.hookName, c.base.priority)
-		case strings.HasPrefix(c.name, "recall"):
-			want[c.name] = "classes with affinity"
+		case c.Base != nil:
+			want[c.Name] = "hook"
+			hooks[c.Name] = fmt.Sprintf("%s %s %d", c.Base.Kind, c.Base.HookName, c.Base.Priority)
+		case strings.HasPrefix(c.Name, "recall"):
+			want[c.Name] = "classes with affinity"
 		}
 		for _, target := range jumpTargets(c) {
-			if !strings.HasPrefix(target, sourceRangesChain+"-") {
-				want[target] = strings.TrimPrefix(want[target]+", "+c.name, ", ")
+			if !strings.HasPrefix(target, program.SourceRangesChain+"-") {
+				want[target] = strings.TrimPrefix(want[target]+", "+c.Name, ", ")
 			}
 		}
 	}
@@ -89,9 +91,9 @@ func TestReadmeChains(t *testing.T) {
 }
 
 // jumpTargets are the chains that a chain jumps to, each once.
-func jumpTargets(c chainDef) (names []string) {
-	for _, r := range c.rules {
-		_, chains := r.references()
+func jumpTargets(c program.Chain) (names []string) {
+	for _, r := range c.Rules {
+		_, chains := r.References()
 		names = append(names, chains...)
 	}
 	slices.Sort(names)
@@ -102,15 +104,15 @@ func jumpTargets(c chainDef) (names []string) {
 func TestReadmeNumbers(t *testing.T) {
 	text := strings.Join(strings.Fields(readme(t)), " ")
 	for _, want := range []string{
-		fmt.Sprintf("at most %s in each family", thousands(maxPorts-1)),
-		fmt.Sprintf("the number of the pool's class; at most %s", thousands(maxClasses-1)),
-		fmt.Sprintf("at most %s endpoints in a service port with affinity", thousands(maxOrdinals)),
-		fmt.Sprintf("For up to %d slots", exactDraws),
-		fmt.Sprintf("the next rule draws again, %d times", redraws),
-		fmt.Sprintf("A name of more than %d bytes", maxLabel),
-		fmt.Sprintf("`%s`", layoutComment),
-		fmt.Sprintf("There are %s client numbers", thousands(defaultAffinityShare)),
-		fmt.Sprintf("the map has room for %s entries", thousands(defaultAffinitySize)),
+		fmt.Sprintf("at most %s in each family", thousands(program.MaxPorts-1)),
+		fmt.Sprintf("the number of the pool's class; at most %s", thousands(program.MaxClasses-1)),
+		fmt.Sprintf("at most %s endpoints in a service port with affinity", thousands(program.MaxOrdinals)),
+		fmt.Sprintf("For up to %d slots", program.ExactDraws),
+		fmt.Sprintf("the next rule draws again, %d times", len(program.Program{Family: program.IPv4}.ClassChain(program.NewClass(program.Random, program.ExactDraws+1, 0, false)).Rules)-2),
+		fmt.Sprintf("A name of more than %d bytes", len(program.Label(strings.Repeat("x", 1000)))),
+		fmt.Sprintf("`%s`", program.LayoutComment),
+		fmt.Sprintf("There are %s client numbers", thousands(program.DefaultAffinityShare)),
+		fmt.Sprintf("the map has room for %s entries", thousands(program.DefaultAffinitySize)),
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("README.md does not say %q", want)

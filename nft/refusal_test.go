@@ -10,6 +10,10 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/verdict-proxy/verdict/nft/contents"
+	"github.com/verdict-proxy/verdict/nft/kernel"
+	"github.com/verdict-proxy/verdict/nft/program"
 )
 
 // checkRepaired applies again. Then the kernel must have what the engine has in its mirror.
@@ -34,15 +38,15 @@ func TestRefusal(t *testing.T) {
 		{
 			name: "element that exists with other data",
 			nft:  "add element ip verdict services { 20.0.0.176 . tcp . 80 : 0:99 }", // that of ns/svc-176
-			do:   func(t *testing.T, e *Engine) { mustSet(t, e, manyPorts(IPv4, 0, 250)...) },
+			do:   func(t *testing.T, e *Engine) { mustSet(t, e, manyPorts(program.IPv4, 0, 250)...) },
 			want: `add element ip verdict services { 20.0.0.176 . tcp . 80 comment "ns/svc-176:http" : 0:`,
 		},
 		{
 			name: "element that is gone",
 			nft:  "delete element ip6 verdict cluster-ips { fd14::5 }",
 			do: func(t *testing.T, e *Engine) {
-				for _, p := range manyPorts(IPv6, 0, 10) {
-					e.Delete(IPv6, p.Name)
+				for _, p := range manyPorts(program.IPv6, 0, 10) {
+					e.Delete(program.IPv6, p.Name)
 				}
 			},
 			want: "delete element ip6 verdict cluster-ips { fd14::5 }: no such file or directory",
@@ -51,7 +55,7 @@ func TestRefusal(t *testing.T) {
 			name: "range that overlaps",
 			nft:  "add element ip verdict service-cidrs { 10.2.0.0/16 }",
 			do: func(_ *testing.T, e *Engine) {
-				e.SetGlobals(Globals{ServiceCIDRs: prefixes("10.3.0.0/16", "10.2.128.0/17", "10.4.0.0/16")})
+				e.SetGlobals(contents.Globals{ServiceCIDRs: prefixes("10.3.0.0/16", "10.2.128.0/17", "10.4.0.0/16")})
 			},
 			want: "add element ip verdict service-cidrs { 10.2.128.0 }: file exists",
 		},
@@ -60,10 +64,10 @@ func TestRefusal(t *testing.T) {
 			nft:  "add chain ip verdict other; add rule ip verdict other jump random-1-sticky-1m",
 			do: func(t *testing.T, e *Engine) {
 				// So many other classes are spare that the class of a single sticky endpoint goes.
-				p := Port{Family: IPv4, Name: "ns/more:http", Protocol: tcp, Affinity: 2 * time.Minute}
-				for slots := range uint16(spareClasses + 1) {
+				p := contents.Port{Family: program.IPv4, Name: "ns/more:http", Protocol: tcp, Affinity: 2 * time.Minute}
+				for slots := range uint16(16 + 1) {
 					mustApply(t, e)
-					p.Cluster = []Endpoint{{Addr: netip.MustParseAddrPort("10.9.0.1:80"), Slots: slots + 1}}
+					p.Cluster = []contents.Endpoint{{Addr: netip.MustParseAddrPort("10.9.0.1:80"), Slots: slots + 1}}
 					mustSet(t, e, p)
 				}
 			},
@@ -74,17 +78,17 @@ func TestRefusal(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			n := newNamespace(t)
 			e := n.engine(t)
-			sticky := Port{Family: IPv4, Name: "ns/sticky:http", Protocol: tcp, Affinity: time.Minute, Cluster: endpoints("10.9.0.1:80")}
-			mustSet(t, e, append(manyPorts(IPv6, 0, 10), sticky)...)
+			sticky := contents.Port{Family: program.IPv4, Name: "ns/sticky:http", Protocol: tcp, Affinity: time.Minute, Cluster: endpoints("10.9.0.1:80")}
+			mustSet(t, e, append(manyPorts(program.IPv6, 0, 10), sticky)...)
 			mustApply(t, e)
-			e.Delete(IPv4, sticky.Name)
+			e.Delete(program.IPv4, sticky.Name)
 			mustApply(t, e)
 			n.nft(t, test.nft)
 			before := n.list(t)
 
 			test.do(t, e)
 			r, err := e.Apply()
-			if err == nil || r.Outcome != Rejected || !strings.Contains(err.Error(), test.want) {
+			if err == nil || r.Outcome != kernel.Rejected || !strings.Contains(err.Error(), test.want) {
 				t.Fatalf("outcome %s, error %v; wanted rejected, %s", r.Outcome, err, test.want)
 			}
 			if !strings.Contains(test.name, "chain") {
@@ -104,14 +108,14 @@ func TestOthersRemoveTables(t *testing.T) {
 		t.Run(command, func(t *testing.T) {
 			n := newNamespace(t)
 			e := n.engine(t)
-			mustSet(t, e, append(manyPorts(IPv4, 0, 5), manyPorts(IPv6, 0, 5)...)...)
+			mustSet(t, e, append(manyPorts(program.IPv4, 0, 5), manyPorts(program.IPv6, 0, 5)...)...)
 			mustApply(t, e)
 			if whole, err := e.Intact(); err != nil || !whole {
 				t.Fatalf("intact: %t, %v", whole, err)
 			}
 			n.nft(t, command)
-			mustSet(t, e, append(manyPorts(IPv4, 5, 1), manyPorts(IPv6, 5, 1)...)...)
-			if r, err := e.Apply(); err == nil || r.Outcome != Rejected {
+			mustSet(t, e, append(manyPorts(program.IPv4, 5, 1), manyPorts(program.IPv6, 5, 1)...)...)
+			if r, err := e.Apply(); err == nil || r.Outcome != kernel.Rejected {
 				t.Fatalf("outcome %s, error %v; wanted rejected", r.Outcome, err)
 			}
 			checkRepaired(t, n, e)
@@ -132,7 +136,7 @@ func checkNoticed(t *testing.T, command string) {
 	t.Helper()
 	n := newNamespace(t)
 	e := n.engine(t)
-	mustSet(t, e, manyPorts(IPv4, 0, 5)...)
+	mustSet(t, e, manyPorts(program.IPv4, 0, 5)...)
 	mustApply(t, e)
 	n.nft(t, command)
 	if whole, err := e.Intact(); err != nil || whole {
@@ -141,43 +145,53 @@ func checkNoticed(t *testing.T, command string) {
 	checkRepaired(t, n, e)
 }
 
+// setBuffer changes the size of a buffer behind the back of its connection. Only root may exceed the limit of the system.
+func setBuffer(t *testing.T, c *kernel.Conn, option, forced, size int) {
+	t.Helper()
+	raw, err := c.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var failure error
+	err = raw.Control(func(fd uintptr) {
+		if failure = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, forced, size); errors.Is(failure, unix.EPERM) {
+			failure = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, option, size)
+		}
+	})
+	if err := errors.Join(err, failure); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestSmallBuffers has socket buffers that are too small for the kernel's answers, or for the engine's batch.
 func TestSmallBuffers(t *testing.T) {
 	n := newNamespace(t)
 	e := n.engine(t)
-	mustSet(t, e, manyPorts(IPv4, 0, 50)...)
+	mustSet(t, e, manyPorts(program.IPv4, 0, 50)...)
 	mustApply(t, e)
-	c := e.conn.(*conn)
+	c := e.conn.(*kernel.Conn)
 
 	t.Run("answers", func(t *testing.T) {
-		if err := c.sock.SetReadBuffer(1); err != nil {
-			t.Fatal(err)
-		}
-		mustSet(t, e, manyPorts(IPv4, 50, 50)...)
+		setBuffer(t, c, unix.SO_RCVBUF, unix.SO_RCVBUFFORCE, 1)
+		mustSet(t, e, manyPorts(program.IPv4, 50, 50)...)
 		mustApply(t, e) // one answer always fits
 		n.nft(t, "flush map ip verdict services; flush map ip verdict endpoints; flush map ip verdict pools; flush set ip verdict cluster-ips")
-		for _, p := range manyPorts(IPv4, 0, 100) {
-			e.Delete(IPv4, p.Name)
+		for _, p := range manyPorts(program.IPv4, 0, 100) {
+			e.Delete(program.IPv4, p.Name)
 		}
 		r, err := e.Apply()
-		if err == nil || r.Outcome != Rejected || !errors.Is(err, unix.ENOENT) {
+		if err == nil || r.Outcome != kernel.Rejected || !errors.Is(err, unix.ENOENT) {
 			t.Fatalf("outcome %s, error %v; wanted rejected for a missing element", r.Outcome, err)
 		}
 		checkRepaired(t, n, e)
 	})
 	t.Run("batch", func(t *testing.T) {
-		known := c.writeBuffer
-		if err := c.sock.SetWriteBuffer(1 << 12); err != nil {
-			t.Fatal(err)
-		}
-		mustSet(t, e, manyPorts(IPv4, 0, 500)...)
-		if r, err := e.Apply(); !errors.Is(err, unix.EMSGSIZE) || r.Outcome != Rejected {
+		setBuffer(t, c, unix.SO_SNDBUF, unix.SO_SNDBUFFORCE, 1<<12)
+		mustSet(t, e, manyPorts(program.IPv4, 0, 500)...)
+		if r, err := e.Apply(); !errors.Is(err, unix.EMSGSIZE) || r.Outcome != kernel.Rejected {
 			t.Fatalf("outcome %s, error %v; wanted rejected, %v", r.Outcome, err, unix.EMSGSIZE)
 		}
-		c.writeBuffer = 0
-		if err := c.growWriteBuffer(known); err != nil {
-			t.Fatal(err)
-		}
+		setBuffer(t, c, unix.SO_SNDBUF, unix.SO_SNDBUFFORCE, 1<<20)
 		checkRepaired(t, n, e)
 	})
 }

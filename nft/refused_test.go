@@ -7,59 +7,62 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/verdict-proxy/verdict/nft/contents"
+	"github.com/verdict-proxy/verdict/nft/kernel"
 	"github.com/verdict-proxy/verdict/nft/nlmsg"
+	"github.com/verdict-proxy/verdict/nft/program"
 )
 
 // pickyKernel refuses every batch that adds the pool of one service port.
 type pickyKernel struct {
-	kernel
+	kernel.NFTables
 	name  string
 	errno unix.Errno
 	mute  bool // it does not say which element of a message it refuses
 	sent  int
 }
 
-func (k *pickyKernel) send(b *batch) (Outcome, *nlmsg.Ack, error) {
+func (k *pickyKernel) Send(b *kernel.Batch) (kernel.Outcome, *nlmsg.Ack, error) {
 	k.sent++
-	for _, m := range b.messages {
-		if m.operation != nil || m.set != idPools || m.deletion {
+	for _, m := range b.Messages {
+		if m.Operation != nil || m.Set != program.Pools || m.Deletion {
 			continue
 		}
-		for i, e := range m.elements(b.tx) {
-			if e.label == k.name {
-				why := &nlmsg.Ack{Seq: m.seq, Errno: k.errno, Offset: b.offsetOf(m, i)}
+		for i, e := range m.Elements(b.Tx) {
+			if e.Label == k.name {
+				why := &nlmsg.Ack{Seq: m.Seq, Errno: k.errno, Offset: b.OffsetOf(m, i)}
 				if k.mute {
 					why.Offset = 0
 				}
-				return Rejected, why, why.Err()
+				return kernel.Rejected, why, why.Err()
 			}
 		}
 	}
-	return k.kernel.send(b)
+	return k.NFTables.Send(b)
 }
 
 // TestRefusedPort: when the kernel refuses the tables as a whole because of one service port, the error names the port,
 // and without the port everything else is written, in the tables that are there.
 func TestRefusedPort(t *testing.T) {
 	m := OpenMemory(Options{})
-	ports := manyPorts(IPv4, 0, 40)
+	ports := manyPorts(program.IPv4, 0, 40)
 	mustSet(t, m.Engine, ports[:10]...)
 	mustApply(t, m.Engine)
-	m.conn = &pickyKernel{kernel: m.kernel, name: ports[23].Name, errno: unix.EINVAL}
+	m.conn = &pickyKernel{NFTables: m.kernel, name: ports[23].Name, errno: unix.EINVAL}
 
 	mustSet(t, m.Engine, ports[10:]...)
 	var refused *RefusedError
-	if r, err := m.Apply(); r.Outcome != Rejected || r.Full || errors.As(err, &refused) {
+	if r, err := m.Apply(); r.Outcome != kernel.Rejected || r.Full || errors.As(err, &refused) {
 		t.Fatalf("a change: full %t, error %v; want a rejection that may be the fault of others", r.Full, err)
 	}
-	if r, err := m.Apply(); !r.Full || !errors.As(err, &refused) || refused.Port != (PortID{IPv4, ports[23].Name}) {
+	if r, err := m.Apply(); !r.Full || !errors.As(err, &refused) || refused.Port != (contents.PortID{Family: program.IPv4, Name: ports[23].Name}) {
 		t.Fatalf("full %t, error %v; want one that names %s", r.Full, err, ports[23].Name)
 	}
 	m.Delete(refused.Port.Family, refused.Port.Name)
 	if text := mustApply(t, m.Engine).Text(); strings.Contains(text, "delete table") {
 		t.Errorf("the tables were made again, without the affinity of clients:\n%s", text)
 	}
-	if n := len(m.tables[0].ports); n != 39 {
+	if n := len(m.tables[0].Want.Ports.Names()); n != 39 {
 		t.Errorf("%d ports are served, want 39", n)
 	}
 	for _, p := range append(ports[:23:23], ports[24:]...) {
@@ -72,8 +75,8 @@ func TestRefusedPort(t *testing.T) {
 // TestRefusedForLackOfMemory: no service port is to blame.
 func TestRefusedForLackOfMemory(t *testing.T) {
 	m := OpenMemory(Options{})
-	m.conn = &pickyKernel{kernel: m.kernel, name: "ns/svc-3:http", errno: unix.ENOMEM}
-	mustSet(t, m.Engine, manyPorts(IPv4, 0, 5)...)
+	m.conn = &pickyKernel{NFTables: m.kernel, name: "ns/svc-3:http", errno: unix.ENOMEM}
+	mustSet(t, m.Engine, manyPorts(program.IPv4, 0, 5)...)
 	var refused *RefusedError
 	if r, err := m.Apply(); !r.Full || !errors.Is(err, unix.ENOMEM) || errors.As(err, &refused) {
 		t.Fatalf("full %t, error %v; want an error that names no service port", r.Full, err)
@@ -84,15 +87,15 @@ func TestRefusedForLackOfMemory(t *testing.T) {
 // transaction, however many elements the message has.
 func TestRefusedWithoutName(t *testing.T) {
 	m := OpenMemory(Options{})
-	ports := manyPorts(IPv4, 0, 2000)
+	ports := manyPorts(program.IPv4, 0, 2000)
 	mustSet(t, m.Engine, ports...)
-	k := &pickyKernel{kernel: m.kernel, name: ports[1234].Name, errno: unix.EINVAL, mute: true}
+	k := &pickyKernel{NFTables: m.kernel, name: ports[1234].Name, errno: unix.EINVAL, mute: true}
 	mustApply(t, m.Engine)
 	m.conn = k
-	m.rebuild, m.afresh = true, true
+	m.mode = replacing
 	var refused *RefusedError
 	r, err := m.Apply()
-	if !errors.As(err, &refused) || refused.Port != (PortID{IPv4, ports[1234].Name}) {
+	if !errors.As(err, &refused) || refused.Port != (contents.PortID{Family: program.IPv4, Name: ports[1234].Name}) {
 		t.Fatalf("full %t, error %v; want one that names %s", r.Full, err, ports[1234].Name)
 	}
 	if k.sent != 2 {
@@ -100,44 +103,44 @@ func TestRefusedWithoutName(t *testing.T) {
 	}
 	m.Delete(refused.Port.Family, refused.Port.Name)
 	mustApply(t, m.Engine)
-	if n := len(m.tables[0].ports); n != 1999 {
+	if n := len(m.tables[0].Want.Ports.Names()); n != 1999 {
 		t.Errorf("%d ports are served, want 1,999", n)
 	}
 }
 
 // fullKernel has no memory for batches that are larger than its limit.
 type fullKernel struct {
-	kernel
+	kernel.NFTables
 	limit int
 	sizes []int // of the batches
 }
 
-func (k *fullKernel) send(b *batch) (Outcome, *nlmsg.Ack, error) {
+func (k *fullKernel) Send(b *kernel.Batch) (kernel.Outcome, *nlmsg.Ack, error) {
 	k.sizes = append(k.sizes, len(b.Buf))
 	if len(b.Buf) > k.limit {
-		for _, m := range b.messages {
-			if m.operation == nil {
-				why := &nlmsg.Ack{Seq: m.seq, Errno: unix.ENOMEM}
-				return Rejected, why, why.Err()
+		for _, m := range b.Messages {
+			if m.Operation == nil {
+				why := &nlmsg.Ack{Seq: m.Seq, Errno: unix.ENOMEM}
+				return kernel.Rejected, why, why.Err()
 			}
 		}
 	}
-	return k.kernel.send(b)
+	return k.NFTables.Send(b)
 }
 
 // TestChangesWithoutMemory: a memory limit lets the kernel refuse a large change. The engine then writes the difference,
 // and never the tables as a whole, which would need far more memory. A smaller change succeeds.
 func TestChangesWithoutMemory(t *testing.T) {
 	m := OpenMemory(Options{})
-	ports := manyPorts(IPv4, 0, 1000)
+	ports := manyPorts(program.IPv4, 0, 1000)
 	mustSet(t, m.Engine, ports[:900]...)
 	mustApply(t, m.Engine)
-	k := &fullKernel{kernel: m.kernel, limit: 1000}
+	k := &fullKernel{NFTables: m.kernel, limit: 1000}
 	m.conn = k
 	mustSet(t, m.Engine, ports[900:]...)
 	for range 3 {
 		r, err := m.Apply()
-		if r.Outcome != Rejected || !errors.Is(err, unix.ENOMEM) || !strings.Contains(err.Error(), "memory limit of the pod") {
+		if r.Outcome != kernel.Rejected || !errors.Is(err, unix.ENOMEM) || !strings.Contains(err.Error(), "memory limit of the pod") {
 			t.Fatalf("%s: %v", r.Outcome, err)
 		}
 	}

@@ -11,13 +11,17 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/verdict-proxy/verdict/nft/contents"
+	"github.com/verdict-proxy/verdict/nft/kernel"
+	"github.com/verdict-proxy/verdict/nft/program"
 )
 
 // interfered is an engine in a namespace of its own, with a watcher, after its first apply.
 type interfered struct {
 	*namespace
 	engine  *Engine
-	watcher *Watcher
+	watcher *kernel.Watcher
 	before  string // the listing
 }
 
@@ -26,7 +30,7 @@ func newInterfered(t *testing.T, services int) *interfered {
 	x := &interfered{namespace: newNamespace(t)}
 	x.engine = x.namespace.engine(t)
 	x.watch(t)
-	x.engine.SetGlobals(Globals{
+	x.engine.SetGlobals(contents.Globals{
 		PodCIDRs: prefixes("10.244.0.0/16"), ServiceCIDRs: prefixes("10.96.0.0/12", "fd00:96::/112"),
 		NodePortAddresses: addrs("192.0.2.1", "2001:db8::1"), IPVS: true,
 	})
@@ -67,7 +71,7 @@ func (x *interfered) listing(t *testing.T) string {
 	}
 }
 
-func (x *interfered) set(t *testing.T, ports ...Port) {
+func (x *interfered) set(t *testing.T, ports ...contents.Port) {
 	t.Helper()
 	for i := range ports {
 		if err := x.engine.Set(&ports[i]); err != nil {
@@ -77,26 +81,26 @@ func (x *interfered) set(t *testing.T, ports ...Port) {
 }
 
 // twoPorts have elements in nearly every set.
-func twoPorts(i int) []Port {
+func twoPorts(i int) []contents.Port {
 	ip := fmt.Sprintf("10.96.%d.%d", i/250, i%250+1)
 	ranged := external(fmt.Sprintf("203.0.%d.%d", i/250, i%250+1), 80)
 	ranged.Firewalled = true
-	return []Port{
+	return []contents.Port{
 		{
-			Family: IPv4, Name: fmt.Sprintf("default/a%d:http", i), Protocol: tcp,
+			Family: program.IPv4, Name: fmt.Sprintf("default/a%d:http", i), Protocol: tcp,
 			Cluster:   onNode("10.244.0.5:8080", "10.244.0.6:8080"),
-			Frontends: []Frontend{clusterIP(ip, 80), ranged, nodePort(uint16(30000 + i))},
+			Frontends: []contents.Frontend{clusterIP(ip, 80), ranged, nodePort(uint16(30000 + i))},
 			Sources:   prefixes("198.51.100.0/24"),
 		},
 		{
-			Family: IPv4, Name: fmt.Sprintf("default/b%d:dns", i), Protocol: udp, Affinity: time.Hour,
-			Cluster: endpoints("10.244.0.7:53", "10.244.0.8:53"), Frontends: []Frontend{clusterIP(ip, 53)},
+			Family: program.IPv4, Name: fmt.Sprintf("default/b%d:dns", i), Protocol: udp, Affinity: time.Hour,
+			Cluster: endpoints("10.244.0.7:53", "10.244.0.8:53"), Frontends: []contents.Frontend{clusterIP(ip, 53)},
 		},
 	}
 }
 
 // next waits for an interference.
-func (x *interfered) next(t *testing.T) Interference {
+func (x *interfered) next(t *testing.T) kernel.Interference {
 	t.Helper()
 	ctx, stop := context.WithTimeout(t.Context(), 30*time.Second)
 	defer stop()
@@ -240,9 +244,9 @@ func TestWatcherIgnoresOthers(t *testing.T) {
 func TestLostEvents(t *testing.T) {
 	x := newInterfered(t, 3)
 	x.load(t, "flush map ip verdict endpoints\nadd element ip verdict hairpin { 192.0.2.1 . 192.0.2.1 }\nflush map ip verdict pools")
-	r, err := x.engine.Repair(Interference{Lost: true})
+	r, err := x.engine.Repair(kernel.Interference{Lost: true})
 	for r.More && err == nil {
-		r, err = x.engine.look(time.Microsecond)
+		r, err = x.engine.recheckPart(time.Microsecond)
 	}
 	if err != nil || r.Full {
 		t.Fatalf("full %t, error %v", r.Full, err)
@@ -270,16 +274,16 @@ func TestRepairWithChangesWaiting(t *testing.T) {
 
 // TestRepairOfOneTable deletes one table. Nothing of the other one is written again: the transaction names only its stamp.
 func TestRepairOfOneTable(t *testing.T) {
-	for _, f := range Families() {
+	for _, f := range program.Families() {
 		x := newInterfered(t, 3)
-		other := Families()[1-f.index()]
+		other := program.Families()[1-f.Index()]
 		x.load(t, fmt.Sprintf("delete table %s verdict", f))
 		if _, err := x.engine.Repair(x.next(t)); err != nil {
 			t.Fatal(err)
 		}
 		compareListings(t, "the tables are not as they were", x.listing(t), x.before)
-		x.set(t, Port{
-			Family: other, Name: "test/late:p", Protocol: tcp, Frontends: []Frontend{{Addr: numbered4or6(other, 30, 1), Port: 80, Refusal: Reject}},
+		x.set(t, contents.Port{
+			Family: other, Name: "test/late:p", Protocol: tcp, Frontends: []contents.Frontend{{Addr: numbered4or6(other, 30, 1), Port: 80, Refusal: program.Reject}},
 		})
 		mustApply(t, x.engine) // the stamps of both tables are known
 		x.load(t, fmt.Sprintf("delete table %s verdict", f))
@@ -288,12 +292,12 @@ func TestRepairOfOneTable(t *testing.T) {
 			t.Fatal(err)
 		}
 		for line := range strings.Lines(r.Text()) {
-			if strings.Contains(line, " "+other.String()+" verdict ") && !strings.Contains(line, " "+setGeneration+" ") {
+			if strings.Contains(line, " "+other.String()+" verdict ") && !strings.Contains(line, " "+program.Generation.Name()+" ") {
 				t.Errorf("%s deleted, and the repair has for the other table: %s", f, line)
 			}
 		}
 		for _, n := range x.engine.Elements() {
-			if n.Family == other && n.Set == setNoEndpoints && n.Elements != 1 {
+			if n.Family == other && n.Set == program.NoEndpoints.Name() && n.Elements != 1 {
 				t.Errorf("%s %s: %d elements counted, want 1", n.Family, n.Set, n.Elements)
 			}
 		}
@@ -312,7 +316,7 @@ func BenchmarkRepair(b *testing.B) {
 		b.Run(fmt.Sprintf("services=%d", n), func(b *testing.B) {
 			ns := newNamespace(b)
 			e := ns.engine(b)
-			growing(b, e, IPv4, 0, n, 10)
+			growing(b, e, program.IPv4, 0, n, 10)
 			w, err := e.Watch()
 			if err != nil {
 				b.Fatal(err)
@@ -344,13 +348,13 @@ func lookAtEverything(b *testing.B, e *Engine) {
 	longest := time.Duration(0)
 	for b.Loop() {
 		began := time.Now()
-		r, err := e.Repair(Interference{Lost: true})
+		r, err := e.Repair(kernel.Interference{Lost: true})
 		for r.More && err == nil {
 			if took := time.Since(began); took > longest {
 				longest = took
 			}
 			began = time.Now()
-			r, err = e.Repair(Interference{})
+			r, err = e.Repair(kernel.Interference{})
 		}
 		if err != nil || r.Full || r.Bytes > 0 {
 			b.Fatalf("%+v, %v", r, err)
@@ -361,23 +365,23 @@ func lookAtEverything(b *testing.B, e *Engine) {
 
 // unreadableKernel fails to read the tables a few times.
 type unreadableKernel struct {
-	kernel
+	kernel.NFTables
 	failures int
 }
 
-func (k *unreadableKernel) survey(f Family) (existing, error) {
+func (k *unreadableKernel) Survey(f program.Family) (kernel.Existing, error) {
 	if k.failures > 0 {
 		k.failures--
-		return existing{}, unix.ENOBUFS
+		return kernel.Existing{}, unix.ENOBUFS
 	}
-	return k.kernel.survey(f)
+	return k.NFTables.Survey(f)
 }
 
 // TestRepairThatCannotRead: when a repair fails because the tables cannot be read, the next Apply repairs.
 func TestRepairThatCannotRead(t *testing.T) {
 	x := newInterfered(t, 2)
 	x.load(t, "flush map ip verdict services")
-	x.engine.conn = &unreadableKernel{kernel: x.engine.conn, failures: 1}
+	x.engine.conn = &unreadableKernel{NFTables: x.engine.conn, failures: 1}
 	if _, err := x.engine.Repair(x.next(t)); !errors.Is(err, unix.ENOBUFS) {
 		t.Fatalf("repair: %v", err)
 	}

@@ -12,20 +12,23 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/verdict-proxy/verdict/nft/contents"
+	"github.com/verdict-proxy/verdict/nft/kernel"
 	"github.com/verdict-proxy/verdict/nft/nlmsg"
+	"github.com/verdict-proxy/verdict/nft/program"
 )
 
 // restartPorts are service ports of all kinds.
-func restartPorts(f Family) []Port {
+func restartPorts(f program.Family) []contents.Port {
 	ports := manyPorts(f, 0, 20)
 	for i := range ports {
 		switch i % 5 {
 		case 1:
 			ports[i].Affinity = time.Hour
 		case 2:
-			ports[i].Method = SourceHash
+			ports[i].Method = program.SourceHash
 		case 3:
-			ports[i].Method = InTurn
+			ports[i].Method = program.InTurn
 		case 4:
 			ports[i].Cluster[0].Slots = 3
 		}
@@ -35,14 +38,14 @@ func restartPorts(f Family) []Port {
 }
 
 // longPorts are ports of Services with names of full length, which differ in the last letters only.
-func longPorts(f Family) []Port {
+func longPorts(f program.Family) []contents.Port {
 	ports := manyPorts(f, 950, 4)
 	namespace, name := strings.Repeat("n", 63), strings.Repeat("s", 62)
 	for i, end := range []string{"a:http", "a:https", "b:http", "b:" + strings.Repeat("p", 63)} {
 		ports[i].Name, ports[i].Affinity = namespace+"/"+name+end, time.Hour
 	}
 	ports[2].Local, ports[2].Cluster = ports[2].Cluster, nil
-	ports[2].Frontends[0].Pool = LocalPool
+	ports[2].Frontends[0].Pool = program.LocalPool
 	ports[3].Affinity = 0
 	return ports
 }
@@ -60,7 +63,7 @@ var elementChange = regexp.MustCompile(`(?m)^(add|delete) element \S+ verdict (\
 func portElements(r Result) []string {
 	return slices.DeleteFunc(elementChange.FindAllString(r.Text(), -1), func(line string) bool {
 		set := strings.Fields(line)[4]
-		return set == mapDispatch || set == setServiceCIDRs || set == setPodCIDRs
+		return set == program.Dispatch.Name() || set == program.ServiceCIDRs.Name() || set == program.PodCIDRs.Name()
 	})
 }
 
@@ -69,7 +72,7 @@ func portElements(r Result) []string {
 func TestRestartChangesNothing(t *testing.T) {
 	n := newNamespace(t)
 	e := restartEngine(t, n)
-	ports := append(restartPorts(IPv4), restartPorts(IPv6)...)
+	ports := append(restartPorts(program.IPv4), restartPorts(program.IPv6)...)
 	mustSet(t, e, ports...)
 	mustApply(t, e)
 	if err := e.Close(); err != nil {
@@ -86,7 +89,7 @@ func TestRestartChangesNothing(t *testing.T) {
 		if changes := portElements(r); len(changes) > 0 {
 			t.Fatalf("the first transaction changes %d elements:\n%s", len(changes), strings.Join(changes[:min(20, len(changes))], "\n"))
 		}
-		if listed := n.nft(t, "list", "map", "ip", TableName, mapServices); !strings.Contains(listed, "counter packets 7 bytes 420") {
+		if listed := n.nft(t, "list", "map", "ip", program.TableName, program.Services.Name()); !strings.Contains(listed, "counter packets 7 bytes 420") {
 			t.Fatal("the counter of a frontend was lost")
 		}
 		compareListings(t, "before and after a restart", before, n.list(t))
@@ -97,11 +100,11 @@ func TestRestartChangesNothing(t *testing.T) {
 }
 
 // count gives the counter of a port's frontend a value.
-func count(t *testing.T, n *namespace, p Port) {
+func count(t *testing.T, n *namespace, p contents.Port) {
 	t.Helper()
 	fe := p.Frontends[0]
 	key := fe.Addr.String() + " . tcp . " + strconv.Itoa(int(fe.Port))
-	listed := n.nft(t, "get", "element", "ip", TableName, mapServices, "{ "+key+" }")
+	listed := n.nft(t, "get", "element", "ip", program.TableName, program.Services.Name(), "{ "+key+" }")
 	data, _, _ := strings.Cut(listed[strings.LastIndex(listed, " : ")+3:], " ")
 	n.load(t, "delete element ip verdict services { "+key+" }\nadd element ip verdict services { "+key+
 		" counter packets 7 bytes 420 comment \""+p.Name+"\" : "+data+" }\n")
@@ -112,7 +115,7 @@ func count(t *testing.T, n *namespace, p Port) {
 func TestRestartWritesTheDifference(t *testing.T) {
 	n, other := newNamespace(t), newNamespace(t)
 	e := restartEngine(t, n)
-	ports := restartPorts(IPv4)
+	ports := restartPorts(program.IPv4)
 	mustSet(t, e, ports...)
 	mustApply(t, e)
 	if err := e.Close(); err != nil {
@@ -144,16 +147,16 @@ func TestRestartWritesTheDifference(t *testing.T) {
 func TestRestartDuringAnotherEngine(t *testing.T) {
 	n := newNamespace(t)
 	first := restartEngine(t, n)
-	mustSet(t, first, restartPorts(IPv4)...)
+	mustSet(t, first, restartPorts(program.IPv4)...)
 	mustApply(t, first)
 	e := restartEngine(t, n)
-	mustSet(t, e, restartPorts(IPv4)...)
-	k := &meddlingKernel{kernel: e.conn, meddle: func() {
-		mustSet(t, first, manyPorts(IPv4, 50, 1)...)
+	mustSet(t, e, restartPorts(program.IPv4)...)
+	k := &meddlingKernel{NFTables: e.conn, meddle: func() {
+		mustSet(t, first, manyPorts(program.IPv4, 50, 1)...)
 		mustApply(t, first)
 	}}
 	e.conn = k
-	if r, err := e.Apply(); r.Outcome != Rejected || err == nil {
+	if r, err := e.Apply(); r.Outcome != kernel.Rejected || err == nil {
 		t.Fatalf("outcome %s, error %v", r.Outcome, err)
 	}
 	mustApply(t, e)
@@ -164,23 +167,23 @@ func TestRestartDuringAnotherEngine(t *testing.T) {
 
 // meddlingKernel has something happen before the first batch.
 type meddlingKernel struct {
-	kernel
+	kernel.NFTables
 	meddle func()
 }
 
-func (k *meddlingKernel) send(b *batch) (Outcome, *nlmsg.Ack, error) {
+func (k *meddlingKernel) Send(b *kernel.Batch) (kernel.Outcome, *nlmsg.Ack, error) {
 	if k.meddle != nil {
 		k.meddle()
 		k.meddle = nil
 	}
-	return k.kernel.send(b)
+	return k.NFTables.Send(b)
 }
 
 // TestRestartFindsOtherRules has others replace a rule by another one while no engine is there.
 func TestRestartFindsOtherRules(t *testing.T) {
 	n := newNamespace(t)
 	e := restartEngine(t, n)
-	mustSet(t, e, restartPorts(IPv4)...)
+	mustSet(t, e, restartPorts(program.IPv4)...)
 	mustApply(t, e)
 	before := n.list(t)
 	replace := "flush chain ip verdict random-1\nadd rule ip verdict random-1 accept\n"
@@ -196,7 +199,7 @@ func TestRestartFindsOtherRules(t *testing.T) {
 		t.Fatal(err)
 	}
 	e = restartEngine(t, n)
-	mustSet(t, e, restartPorts(IPv4)...)
+	mustSet(t, e, restartPorts(program.IPv4)...)
 	mustApply(t, e)
 	compareListings(t, "after a restart", n.list(t), before)
 }

@@ -7,10 +7,12 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+
+	"github.com/verdict-proxy/verdict/nft/program"
 )
 
 // growing adds service ports of one family. Each batch fits in the socket buffer of an ordinary user.
-func growing(t testing.TB, e *Engine, f Family, have, want, endpointsEach int) {
+func growing(t testing.TB, e *Engine, f program.Family, have, want, endpointsEach int) {
 	t.Helper()
 	const step = 250
 	for ; have < want; have += step {
@@ -38,16 +40,16 @@ func TestStructureStays(t *testing.T) {
 		}
 		return out
 	}
-	growing(t, e, IPv4, 0, 10, 10)
+	growing(t, e, program.IPv4, 0, 10, 10)
 	few := count()
-	growing(t, e, IPv4, 10, 10000, 10)
+	growing(t, e, program.IPv4, 10, 10000, 10)
 	many := count()
 	t.Logf("10 services: %v, 10,000 services: %v", few, many)
 	if fmt.Sprint(few) != fmt.Sprint(many) {
 		t.Fatalf("10 services: %v, 10,000 services: %v", few, many)
 	}
 
-	p := scalePort(IPv4, 5000, 10)
+	p := scalePort(program.IPv4, 5000, 10)
 	p.Cluster = append(p.Cluster[:3:3], p.Cluster[4:]...)
 	mustSet(t, e, p)
 	text := e.tx.String()
@@ -65,7 +67,7 @@ func TestStructureStays(t *testing.T) {
 // TestManyEndpoints changes one of 5,000 endpoints of a service port.
 func TestManyEndpoints(t *testing.T) {
 	e := newNamespace(t).engine(t)
-	p := scalePort(IPv4, 0, 5000)
+	p := scalePort(program.IPv4, 0, 5000)
 	mustSet(t, e, p)
 	mustApply(t, e)
 	p.Cluster[2500].Addr = netip.MustParseAddrPort("10.200.0.1:80")

@@ -3,22 +3,25 @@ package nft
 import (
 	"net/netip"
 	"testing"
+
+	"github.com/verdict-proxy/verdict/nft/contents"
+	"github.com/verdict-proxy/verdict/nft/program"
 )
 
 // TestSourceRangesCost counts the elements of a service port with many ranges and two limited frontends, and of a change
 // of one range.
 func TestSourceRangesCost(t *testing.T) {
-	for _, f := range Families() {
+	for _, f := range program.Families() {
 		m := OpenMemory(Options{})
-		mustSet(t, m.Engine, Port{
+		mustSet(t, m.Engine, contents.Port{
 			Family: f, Name: "test/other:p", Protocol: tcp,
-			Frontends: []Frontend{limited(Frontend{Addr: numbered4or6(f, 30, 1), Port: 80, Refusal: Reject})},
+			Frontends: []contents.Frontend{limited(contents.Frontend{Addr: numbered4or6(f, 30, 1), Port: 80, Refusal: program.Reject})},
 			Sources:   []netip.Prefix{netip.PrefixFrom(numbered4or6(f, 40, 0), 24)},
 		})
 		mustApply(t, m.Engine)
 		const ranges = 3000
-		port := Port{Family: f, Name: "test/many:p", Protocol: tcp, Frontends: []Frontend{
-			limited(Frontend{Addr: numbered4or6(f, 30, 2), Port: 80}), limited(Frontend{Addr: numbered4or6(f, 30, 3), Port: 80}),
+		port := contents.Port{Family: f, Name: "test/many:p", Protocol: tcp, Frontends: []contents.Frontend{
+			limited(contents.Frontend{Addr: numbered4or6(f, 30, 2), Port: 80}), limited(contents.Frontend{Addr: numbered4or6(f, 30, 3), Port: 80}),
 		}}
 		for i := range ranges {
 			a := numbered4or6(f, 40, i)

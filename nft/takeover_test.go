@@ -10,12 +10,16 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/verdict-proxy/verdict/nft/contents"
+	"github.com/verdict-proxy/verdict/nft/kernel"
+	"github.com/verdict-proxy/verdict/nft/program"
 )
 
 // TestTakeoverKeepsAffinity restarts the engine. The new engine gets the service ports in another order, with other
 // ports before them, and with changes. Clients stay with their endpoints, because tokens stay the same.
 func TestTakeoverKeepsAffinity(t *testing.T) {
-	forEachKind(t, func(t *testing.T, top *topology, e *Engine, f Family, protocol uint8) {
+	forEachKind(t, func(t *testing.T, top *topology, e *Engine, f program.Family, protocol uint8) {
 		port, at := stickyPort(f, protocol, time.Hour), places(f)
 		port.Name = "test/" + strings.Repeat("long", 40) + ":p" // longer than a comment
 		mustSet(t, e, append(otherSticky(f), port)...)
@@ -45,7 +49,7 @@ func TestTakeoverKeepsAffinity(t *testing.T) {
 }
 
 // otherSticky are ports that could take the numbers of others.
-func otherSticky(f Family) []Port {
+func otherSticky(f program.Family) []contents.Port {
 	list := manyPorts(f, 100, 5)
 	for i := range list {
 		list[i].Affinity = time.Minute
@@ -54,10 +58,10 @@ func otherSticky(f Family) []Port {
 }
 
 // tokens lists the elements of the map of tokens.
-func (top *topology) tokens(t *testing.T, f Family) []string {
+func (top *topology) tokens(t *testing.T, f program.Family) []string {
 	t.Helper()
-	listed := parseListing(t, top.node.nft(t, "list", "map", f.String(), TableName, mapStickyEndpoints))
-	return listed[f.String()+" map "+mapStickyEndpoints].Elements
+	listed := parseListing(t, top.node.nft(t, "list", "map", f.String(), program.TableName, program.StickyEndpoints.Name()))
+	return listed[f.String()+" map "+program.StickyEndpoints.Name()].Elements
 }
 
 // TestTakeoverReplaces starts an engine over tables in different states. Afterwards, our tables are as if there had
@@ -116,19 +120,19 @@ func TestTakeoverReplaces(t *testing.T) {
 func TestCleanup(t *testing.T) {
 	n := newNamespace(t)
 	options := Options{NetNS: n.Fd()}
-	if err := Cleanup(options); err != nil {
+	if err := kernel.Cleanup(kernel.Options{NetNS: options.NetNS}); err != nil {
 		t.Fatalf("without tables: %v", err)
 	}
 	n.load(t, "table inet verdict {\n}\ntable ip other {\n}")
 	others := n.list(t)
 	stickyExample().install(t, n.engine(t))
-	if err := Cleanup(options); err != nil {
+	if err := kernel.Cleanup(kernel.Options{NetNS: options.NetNS}); err != nil {
 		t.Fatal(err)
 	}
 	if now := n.list(t); now != others {
 		t.Fatalf("after the cleanup:\n%s\nwanted:\n%s", now, others)
 	}
-	if err := Cleanup(options); err != nil {
+	if err := kernel.Cleanup(kernel.Options{NetNS: options.NetNS}); err != nil {
 		t.Fatalf("a second time: %v", err)
 	}
 }

@@ -14,6 +14,9 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/verdict-proxy/verdict/nft/contents"
+	"github.com/verdict-proxy/verdict/nft/program"
 )
 
 var (
@@ -115,22 +118,22 @@ func (n *namespace) replay(t *testing.T, text string, e *Engine) {
 // world is a random state, and what the engine was asked for.
 type world struct {
 	rand    *rand.Rand
-	ports   map[portID]Port
-	globals Globals
+	ports   map[portID]contents.Port
+	globals contents.Globals
 
 	touched    map[portID]bool // changed since the last Apply; true: set, false: deleted
 	expectFull bool
 }
 
 type portID struct {
-	family Family
+	family program.Family
 	name   string
 }
 
 func portName(n int) string { return fmt.Sprintf("ns/port-%d:p", n) }
 
 func newWorld(seed uint64) *world {
-	return &world{rand: rand.New(rand.NewPCG(seed, 0)), ports: map[portID]Port{}, touched: map[portID]bool{}}
+	return &world{rand: rand.New(rand.NewPCG(seed, 0)), ports: map[portID]contents.Port{}, touched: map[portID]bool{}}
 }
 
 func (w *world) one(in int) bool { return w.rand.IntN(in) == 0 }
@@ -141,7 +144,7 @@ func (w *world) change(t *testing.T, e *Engine) {
 		w.changeGlobals(e)
 		return
 	}
-	id := portID{Families()[w.rand.IntN(2)], portName(w.rand.IntN(12))}
+	id := w.current(portID{program.Families()[w.rand.IntN(2)], portName(w.rand.IntN(12))})
 	wasSet, touched := w.touched[id]
 	if touched && !w.one(10) {
 		return // a second change is allowed, but makes a full transaction, unless the first one was a deletion
@@ -154,13 +157,35 @@ func (w *world) change(t *testing.T, e *Engine) {
 		e.Delete(id.family, id.name)
 		return
 	}
+	before.Formerly = ""
+	if existed && w.one(6) {
+		delete(w.ports, id)
+		before.Formerly, id = id.name, id.renamed()
+		w.touched[id] = true
+	}
 	p := w.port(id, before)
 	w.ports[id] = p
 	mustSet(t, e, p)
 }
 
+// renamed is the other name of a port.
+func (id portID) renamed() portID {
+	if base, is := strings.CutSuffix(id.name, ":p"); is {
+		return portID{id.family, base + ":q"}
+	}
+	return portID{id.family, strings.TrimSuffix(id.name, ":q") + ":p"}
+}
+
+// current is the name that a port has now.
+func (w *world) current(id portID) portID {
+	if _, is := w.ports[id.renamed()]; is {
+		return id.renamed()
+	}
+	return id
+}
+
 // port makes a new version of a port: usually the old one with one thing changed.
-func (w *world) port(id portID, p Port) Port {
+func (w *world) port(id portID, p contents.Port) contents.Port {
 	p.Family, p.Name = id.family, id.name
 	if p.Protocol == 0 || w.one(20) {
 		p.Protocol = []uint8{tcp, udp, sctp}[w.rand.IntN(3)]
@@ -177,13 +202,13 @@ func (w *world) port(id portID, p Port) Port {
 		p.Affinity = []time.Duration{0, 0, time.Hour, 90 * time.Second}[w.rand.IntN(4)]
 	}
 	if what == 3 {
-		p.Method = Method(w.rand.IntN(3))
+		p.Method = program.Method(w.rand.IntN(3))
 	}
-	if p.Method == SourceHash {
+	if p.Method == program.SourceHash {
 		// One such pool is enough, because its table has at least 1,021 slots.
 		p.Cluster, p.Local = p.Cluster[:min(2, len(p.Cluster))], nil
-		if id.name != portName(0) || id.family != IPv4 {
-			p.Method = InTurn
+		if !strings.HasPrefix(id.name, "ns/port-0:") || id.family != program.IPv4 {
+			p.Method = program.InTurn
 		}
 	}
 	if what == 4 || p.Frontends == nil {
@@ -192,17 +217,17 @@ func (w *world) port(id portID, p Port) Port {
 	return p
 }
 
-func (w *world) address(f Family, net byte, last int) netip.Addr {
-	if f == IPv6 {
+func (w *world) address(f program.Family, net byte, last int) netip.Addr {
+	if f == program.IPv6 {
 		return netip.AddrFrom16([16]byte{0: 0xfd, 1: net, 15: byte(last)})
 	}
 	return netip.AddrFrom4([4]byte{10, net, 0, byte(last)})
 }
 
-func (w *world) endpoints(f Family, most int) []Endpoint {
-	var out []Endpoint
+func (w *world) endpoints(f program.Family, most int) []contents.Endpoint {
+	var out []contents.Endpoint
 	for _, i := range w.rand.Perm(16)[:w.rand.IntN(most)] {
-		out = append(out, Endpoint{
+		out = append(out, contents.Endpoint{
 			Addr: netip.AddrPortFrom(w.address(f, 1, i), uint16(80+i%2)), Slots: uint16(w.rand.IntN(3)), Local: i%3 == 0,
 		})
 	}
@@ -211,7 +236,7 @@ func (w *world) endpoints(f Family, most int) []Endpoint {
 }
 
 // frontends draws from few addresses and ports. So frontends often move between ports, even within one transaction.
-func (w *world) frontends(id portID, protocol uint8) []Frontend {
+func (w *world) frontends(id portID, protocol uint8) []contents.Frontend {
 	type place struct {
 		addr netip.Addr
 		port uint16
@@ -222,7 +247,7 @@ func (w *world) frontends(id portID, protocol uint8) []Frontend {
 			taken[place{fe.Addr, fe.Port}] = taken[place{fe.Addr, fe.Port}] || other != id && other.family == id.family && p.Protocol == protocol
 		}
 	}
-	var out []Frontend
+	var out []contents.Frontend
 	for range 1 + w.rand.IntN(4) {
 		fe := w.frontend(id.family)
 		if at := (place{fe.Addr, fe.Port}); !taken[at] {
@@ -233,10 +258,10 @@ func (w *world) frontends(id portID, protocol uint8) []Frontend {
 	return out
 }
 
-func (w *world) frontend(f Family) Frontend {
-	fe := Frontend{
+func (w *world) frontend(f program.Family) contents.Frontend {
+	fe := contents.Frontend{
 		Addr: w.address(f, 96, w.rand.IntN(8)), Port: uint16(80 + w.rand.IntN(3)),
-		Pool: PoolChoice(w.rand.IntN(4)), Refusal: Refusal(w.rand.IntN(3)), Masquerade: Masquerade(w.rand.IntN(3)), IPVS: w.one(4),
+		Pool: program.PoolChoice(w.rand.IntN(4)), Refusal: program.Refusal(w.rand.IntN(3)), Masquerade: contents.Masquerade(w.rand.IntN(3)), IPVS: w.one(4),
 	}
 	if w.one(4) {
 		fe.Addr = netip.Addr{}
@@ -247,7 +272,7 @@ func (w *world) frontend(f Family) Frontend {
 }
 
 // prefixes often contain one another.
-func (w *world) prefixes(f Family) []netip.Prefix {
+func (w *world) prefixes(f program.Family) []netip.Prefix {
 	var out []netip.Prefix
 	for range w.rand.IntN(4) {
 		a := w.address(f, byte(w.rand.IntN(4)), w.rand.IntN(4))
@@ -261,13 +286,13 @@ func (w *world) changeGlobals(e *Engine) {
 	g := w.globals
 	switch w.rand.IntN(4) {
 	case 0:
-		g.ServiceCIDRs = append(w.prefixes(IPv4), w.prefixes(IPv6)...)
+		g.ServiceCIDRs = append(w.prefixes(program.IPv4), w.prefixes(program.IPv6)...)
 	case 1:
-		g.PodCIDRs = append(w.prefixes(IPv4), w.prefixes(IPv6)...)
+		g.PodCIDRs = append(w.prefixes(program.IPv4), w.prefixes(program.IPv6)...)
 	case 2:
 		g.NodePortAddresses = nil
 		for range w.rand.IntN(4) {
-			g.NodePortAddresses = append(g.NodePortAddresses, w.address(IPv4, 7, w.rand.IntN(4)), w.address(IPv6, 7, w.rand.IntN(4)))
+			g.NodePortAddresses = append(g.NodePortAddresses, w.address(program.IPv4, 7, w.rand.IntN(4)), w.address(program.IPv6, 7, w.rand.IntN(4)))
 		}
 	case 3:
 		if w.one(2) {
@@ -275,8 +300,8 @@ func (w *world) changeGlobals(e *Engine) {
 		}
 		g.PodInterface = []string{"", "", "veth*", "cni0"}[w.rand.IntN(4)]
 	}
-	for _, f := range Families() {
-		w.expectFull = w.expectFull || w.globals.program(f) != g.program(f)
+	for _, f := range program.Families() {
+		w.expectFull = w.expectFull || w.globals.Program(f) != g.Program(f)
 	}
 	w.globals = g
 	e.SetGlobals(g)

@@ -8,27 +8,29 @@ import (
 	"testing"
 
 	"github.com/verdict-proxy/verdict/e2e/lab"
+	"github.com/verdict-proxy/verdict/nft/contents"
+	"github.com/verdict-proxy/verdict/nft/program"
 )
 
 // overTheLimit gives a port more slots than a pool can have.
-func overTheLimit(p Port) Port {
+func overTheLimit(p contents.Port) contents.Port {
 	p.Cluster = podEndpoints(p.Family, podNames[:]...)
 	for i := range p.Cluster {
-		p.Cluster[i].Slots = maxSlots / 2
+		p.Cluster[i].Slots = program.MaxSlots / 2
 	}
 	return p
 }
 
 // without removes frontends from a port.
-func without(p Port, at ...Frontend) Port {
-	p.Frontends = slices.DeleteFunc(slices.Clone(p.Frontends), func(fe Frontend) bool {
-		return slices.ContainsFunc(at, func(a Frontend) bool { return a.Addr == fe.Addr && a.Port == fe.Port })
+func without(p contents.Port, at ...contents.Frontend) contents.Port {
+	p.Frontends = slices.DeleteFunc(slices.Clone(p.Frontends), func(fe contents.Frontend) bool {
+		return slices.ContainsFunc(at, func(a contents.Frontend) bool { return a.Addr == fe.Addr && a.Port == fe.Port })
 	})
 	return p
 }
 
 // mustLimit sets a port that meets a limit.
-func mustLimit(t *testing.T, e *Engine, p Port) {
+func mustLimit(t *testing.T, e *Engine, p contents.Port) {
 	t.Helper()
 	if err := e.Set(&p); err == nil {
 		t.Fatalf("%s is accepted beyond the limit, without an error", p.Name)
@@ -44,7 +46,7 @@ func TestFrontendsOfLimitedPort(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			top, e := servesContested(t)
-			for _, f := range Families() {
+			for _, f := range program.Families() {
 				ports := contested(f)
 				order(func() { mustLimit(t, e, overTheLimit(without(ports[0], ports[1].Frontends...))) },
 					func() { mustSet(t, e, ports[1]) })
@@ -57,7 +59,7 @@ func TestFrontendsOfLimitedPort(t *testing.T) {
 			fresh.load(t, e.render())
 			compareListings(t, "the kernel differs from the mirror", top.node.list(t), fresh.list(t))
 
-			e.rebuild = true
+			e.distrust()
 			mustApply(t, e)
 			top.checkContested(t)
 		})
@@ -65,13 +67,13 @@ func TestFrontendsOfLimitedPort(t *testing.T) {
 }
 
 // contested are two ports. The first one begins with three frontends, and the second one takes two of them.
-func contested(f Family) [2]Port {
-	cluster := Frontend{Addr: serviceIP(f, 1), Port: 80, ClusterIP: true, Pool: ClusterPool}
-	outside := Frontend{Addr: externalIP(f, 1), Port: 80, Pool: ClusterPool, Masquerade: MasqueradeAlways}
-	node := Frontend{Port: 30001, Pool: ClusterPool, Masquerade: MasqueradeAlways}
-	return [2]Port{
-		{Family: f, Name: "test/loses:p", Protocol: tcp, Cluster: podEndpoints(f, "a"), Frontends: []Frontend{cluster, outside, node}},
-		{Family: f, Name: "test/takes:p", Protocol: tcp, Cluster: podEndpoints(f, "b"), Frontends: []Frontend{outside, node}},
+func contested(f program.Family) [2]contents.Port {
+	cluster := contents.Frontend{Addr: serviceIP(f, 1), Port: 80, ClusterIP: true, Pool: program.ClusterPool}
+	outside := contents.Frontend{Addr: externalIP(f, 1), Port: 80, Pool: program.ClusterPool, Masquerade: contents.MasqueradeAlways}
+	node := contents.Frontend{Port: 30001, Pool: program.ClusterPool, Masquerade: contents.MasqueradeAlways}
+	return [2]contents.Port{
+		{Family: f, Name: "test/loses:p", Protocol: tcp, Cluster: podEndpoints(f, "a"), Frontends: []contents.Frontend{cluster, outside, node}},
+		{Family: f, Name: "test/takes:p", Protocol: tcp, Cluster: podEndpoints(f, "b"), Frontends: []contents.Frontend{outside, node}},
 	}
 }
 
@@ -81,7 +83,7 @@ func servesContested(t *testing.T) (*topology, *Engine) {
 	top := newTopology(t)
 	e := top.node.engine(t)
 	e.SetGlobals(packetGlobals())
-	for _, f := range Families() {
+	for _, f := range program.Families() {
 		mustSet(t, e, contested(f)[0])
 	}
 	mustApply(t, e)
@@ -91,7 +93,7 @@ func servesContested(t *testing.T) (*topology, *Engine) {
 // checkContested connects to the first port, beyond its limit, and to the second one.
 func (top *topology) checkContested(t *testing.T) {
 	t.Helper()
-	for _, f := range Families() {
+	for _, f := range program.Families() {
 		top.checkServed(t, f, tcp, probe{from: lab.Outside, to: netip.AddrPortFrom(serviceIP(f, 1), 80), pods: podNames[:], masqueraded: true})
 		for _, to := range []netip.AddrPort{netip.AddrPortFrom(externalIP(f, 1), 80), netip.AddrPortFrom(nodeAddr(f), 30001)} {
 			top.checkServed(t, f, tcp, probe{from: lab.Outside, to: to, pods: []string{"b"}, masqueraded: true})
@@ -103,7 +105,7 @@ func (top *topology) checkContested(t *testing.T) {
 // frontends of the old protocol, and another port takes them.
 func TestProtocolOfLimitedPort(t *testing.T) {
 	top, e := servesContested(t)
-	for _, f := range Families() {
+	for _, f := range program.Families() {
 		changed, heir := overTheLimit(contested(f)[0]), contested(f)[0]
 		changed.Protocol = udp
 		mustLimit(t, e, changed)
@@ -111,17 +113,17 @@ func TestProtocolOfLimitedPort(t *testing.T) {
 		mustSet(t, e, heir)
 	}
 	mustApply(t, e)
-	for _, f := range Families() {
+	for _, f := range program.Families() {
 		to := netip.AddrPortFrom(serviceIP(f, 1), 80)
 		top.checkServed(t, f, tcp, probe{from: lab.Outside, to: to, pods: []string{"c"}, masqueraded: true})
 		top.checkServed(t, f, udp, probe{from: lab.Outside, to: to, pods: podNames[:], masqueraded: true})
 	}
-	for _, p := range []Port{contested(IPv4)[0], contested(IPv6)[0]} {
+	for _, p := range []contents.Port{contested(program.IPv4)[0], contested(program.IPv6)[0]} {
 		p.Protocol = udp
 		mustSet(t, e, p) // within the limit again
 	}
 	mustApply(t, e)
-	for _, f := range Families() {
+	for _, f := range program.Families() {
 		to := netip.AddrPortFrom(serviceIP(f, 1), 80)
 		top.checkServed(t, f, udp, probe{from: lab.Outside, to: to, pods: []string{"a"}, masqueraded: true})
 	}

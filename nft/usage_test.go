@@ -5,21 +5,23 @@ import (
 	"net/netip"
 
 	"github.com/verdict-proxy/verdict/nft"
+	"github.com/verdict-proxy/verdict/nft/contents"
+	"github.com/verdict-proxy/verdict/nft/program"
 )
 
 // One Service port with two endpoints, in memory: what its transaction changes, and what the tables say then.
 func ExampleOpenMemory() {
-	m := nft.OpenMemory(nft.Options{Families: []nft.Family{nft.IPv4}})
+	m := nft.OpenMemory(nft.Options{Families: []program.Family{program.IPv4}})
 	if _, err := m.Apply(); err != nil { // the program itself, without any Service
 		panic(err)
 	}
-	err := m.Set(&nft.Port{
-		Family: nft.IPv4, Name: "default/web:http", Protocol: 6,
-		Cluster: []nft.Endpoint{
+	err := m.Set(&contents.Port{
+		Family: program.IPv4, Name: "default/web:http", Protocol: 6,
+		Cluster: []contents.Endpoint{
 			{Addr: netip.MustParseAddrPort("10.0.1.1:8080"), Local: true},
 			{Addr: netip.MustParseAddrPort("10.0.2.1:8080")},
 		},
-		Frontends: []nft.Frontend{{Addr: netip.MustParseAddr("10.96.0.10"), Port: 80, ClusterIP: true, Pool: nft.ClusterPool}},
+		Frontends: []contents.Frontend{{Addr: netip.MustParseAddr("10.96.0.10"), Port: 80, ClusterIP: true, Pool: program.ClusterPool}},
 	})
 	if err != nil {
 		panic(err)

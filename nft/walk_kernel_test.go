@@ -7,11 +7,15 @@ import (
 	"net/netip"
 	"testing"
 	"time"
+
+	"github.com/verdict-proxy/verdict/nft/inspect"
+	"github.com/verdict-proxy/verdict/nft/kernel"
+	"github.com/verdict-proxy/verdict/nft/program"
 )
 
-func (n *namespace) tables(t testing.TB) *Tables {
+func (n *namespace) tables(t testing.TB) *inspect.Tables {
 	t.Helper()
-	tables, err := OpenTables(Options{NetNS: n.Fd()})
+	tables, err := inspect.OpenTables(kernel.Options{NetNS: n.Fd()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,12 +35,12 @@ func TestWalkInKernel(t *testing.T) {
 // TestWalkPredicts: where an endpoint is certain, by a hash of the client's address or by its affinity entry, the packet
 // goes there.
 func TestWalkPredicts(t *testing.T) {
-	forEachKind(t, func(t *testing.T, top *topology, e *Engine, f Family, protocol uint8) {
+	forEachKind(t, func(t *testing.T, top *topology, e *Engine, f program.Family, protocol uint8) {
 		ports := hashPorts(f, protocol, podNames[:]...)
 		for i := range ports {
 			ports[i].Affinity = time.Duration(i) * time.Hour
 		}
-		ports[2].Method = Random
+		ports[2].Method = program.Random
 		mustSet(t, e, ports...)
 		mustApply(t, e)
 		tables := top.node.tables(t)
@@ -47,14 +51,14 @@ func TestWalkPredicts(t *testing.T) {
 	})
 }
 
-func (top *topology) checkPredictions(t *testing.T, tables *Tables, f Family, protocol uint8, to netip.AddrPort, after bool) {
+func (top *topology) checkPredictions(t *testing.T, tables *inspect.Tables, f program.Family, protocol uint8, to netip.AddrPort, after bool) {
 	t.Helper()
 	if after { // only the affinity entry makes it certain
 		top.askAll(t, f, protocol, to)
 	}
 	predicted := make([]netip.AddrPort, clients)
 	for i := range predicted {
-		p := Packet{Src: oneOfManyClients(f, i), Dst: to.Addr(), Protocol: protocol, DstPort: to.Port(), Interface: "outside"}
+		p := inspect.Packet{Src: oneOfManyClients(f, i), Dst: to.Addr(), Protocol: protocol, DstPort: to.Port(), Interface: "outside"}
 		got, err := tables.Walk("prerouting", "nat", p)
 		if err != nil || got.Pick == nil {
 			t.Fatalf("client %d to %s: %+v, %v", i, to, got, err)
@@ -73,16 +77,16 @@ func BenchmarkWalk(b *testing.B) {
 	for _, services := range []int{100, 1000, 10000} {
 		b.Run(fmt.Sprintf("services=%d", services), func(b *testing.B) {
 			n := newNamespace(b)
-			growing(b, n.engine(b), IPv4, 0, services, 10)
+			growing(b, n.engine(b), program.IPv4, 0, services, 10)
 			for b.Loop() {
-				tables, err := OpenTables(Options{NetNS: n.Fd()})
+				tables, err := inspect.OpenTables(kernel.Options{NetNS: n.Fd()})
 				if err != nil {
 					b.Fatal(err)
 				}
-				got, err := tables.Walk("prerouting", "nat", Packet{
-					Src: addr("192.0.2.1"), Dst: numbered4or6(IPv4, 20, services/2), Protocol: tcp, DstPort: 80, Interface: "eth0",
+				got, err := tables.Walk("prerouting", "nat", inspect.Packet{
+					Src: addr("192.0.2.1"), Dst: numbered4or6(program.IPv4, 20, services/2), Protocol: tcp, DstPort: 80, Interface: "eth0",
 				})
-				if err != nil || got.Fate != Translated {
+				if err != nil || got.Fate != inspect.Translated {
 					b.Fatal(got, err)
 				}
 				tables.Close()

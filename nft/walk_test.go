@@ -3,56 +3,62 @@ package nft
 import (
 	"errors"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/verdict-proxy/verdict/nft/contents"
+	"github.com/verdict-proxy/verdict/nft/inspect"
+	"github.com/verdict-proxy/verdict/nft/kernel"
+	"github.com/verdict-proxy/verdict/nft/program"
 )
 
 // outsider is a client outside of all ranges of the examples.
-func outsider(f Family) netip.Addr {
-	if f == IPv6 {
+func outsider(f program.Family) netip.Addr {
+	if f == program.IPv6 {
 		return addr("2001:db8:ffff::1")
 	}
 	return addr("203.0.113.77")
 }
 
 // wantFate is what the examples ask for a packet from an outsider, at the hook prerouting.
-func (x example) wantFate(p *Port, fe *Frontend) (Fate, []EndpointStatus) {
-	if fe.limited() && !forEveryone(p.Sources, p.Family) {
-		return Dropped, nil
+func (x example) wantFate(p *contents.Port, fe *contents.Frontend) (inspect.Fate, []inspect.EndpointStatus) {
+	if fe.Firewalled && fe.Addr.IsValid() && !slices.ContainsFunc(p.Sources, func(r netip.Prefix) bool { return r.Bits() == 0 }) {
+		return inspect.Dropped, nil
 	}
-	var list []Endpoint
+	var list []contents.Endpoint
 	switch fe.Pool {
-	case ClusterPool:
+	case program.ClusterPool:
 		list = p.Cluster
-	case LocalPool, BySource:
+	case program.LocalPool, program.BySource:
 		list = p.Local
 	}
 	if len(list) == 0 {
-		return Passed, nil
+		return inspect.Passed, nil
 	}
-	return Translated, wantSlots(p.Method, list)
+	return inspect.Translated, wantSlots(p.Method, list)
 }
 
-func (x example) target(p *Port, fe *Frontend) netip.Addr {
+func (x example) target(p *contents.Port, fe *contents.Frontend) netip.Addr {
 	if fe.Addr.IsValid() {
 		return fe.Addr
 	}
 	for _, a := range x.globals.NodePortAddresses {
-		if FamilyOf(a) == p.Family {
+		if program.FamilyOf(a) == p.Family {
 			return a
 		}
 	}
 	return netip.Addr{}
 }
 
-func statuses(p *Pick) (out []EndpointStatus) {
+func statuses(p *inspect.Pick) (out []inspect.EndpointStatus) {
 	if p == nil {
 		return nil
 	}
 	for _, c := range p.Candidates {
-		out = append(out, EndpointStatus{c.Addr, c.Slots})
+		out = append(out, inspect.EndpointStatus{Addr: c.Addr, Slots: c.Slots})
 	}
 	return out
 }
@@ -66,13 +72,13 @@ func TestWalk(t *testing.T) {
 	}
 }
 
-func (x example) checkWalk(t *testing.T, tables *Tables) {
+func (x example) checkWalk(t *testing.T, tables *inspect.Tables) {
 	t.Helper()
 	for i := range x.ports {
 		p := &x.ports[i]
 		for j := range p.Frontends {
 			fe := &p.Frontends[j]
-			packet := Packet{
+			packet := inspect.Packet{
 				Src: outsider(p.Family), Dst: x.target(p, fe), Protocol: p.Protocol, DstPort: fe.Port, Interface: "eth0",
 			}
 			got, err := tables.Walk("prerouting", "nat", packet)
@@ -88,41 +94,47 @@ func (x example) checkWalk(t *testing.T, tables *Tables) {
 	}
 }
 
-// TestWalkFindsProgram: whatever the globals are, the walk finds the program of the table. It looks at all groups of prefix
-// lengths, also at those that have no chain, because no range is in them.
+// TestWalkFindsProgram: whatever the globals are, the walk finds the program of the table.
 func TestWalkFindsProgram(t *testing.T) {
 	for _, x := range examples() {
 		m := OpenMemory(Options{})
 		x.install(t, m.Engine)
-		tables := m.Tables()
-		for _, tb := range m.active {
-			v, err := tables.view(tb.family)
+		for _, tb := range m.tables {
+			found, err := kernel.Identify(m.kernel, tb.Family)
 			if err != nil {
 				t.Fatalf("%s: %v", x.name, err)
 			}
-			want := tb.program()
-			want.lengths = tb.family.allLengths()
-			if v.program != want {
-				t.Errorf("%s: found %+v, want %+v", x.name, v.program, want)
+			want := tb.Want.Program()
+			want.Lengths = 0
+			if found != want {
+				t.Errorf("%s: found %+v, want %+v", x.name, found, want)
 			}
 		}
 	}
 }
 
 func TestWalkWithoutTables(t *testing.T) {
-	packet := Packet{Src: addr("192.0.2.1"), Dst: addr("192.0.2.2")}
-	if _, err := OpenMemory(Options{}).Tables().Walk("output", "nat", packet); !errors.Is(err, ErrNoTables) {
+	packet := inspect.Packet{Src: addr("192.0.2.1"), Dst: addr("192.0.2.2")}
+	if _, err := OpenMemory(Options{}).Tables().Walk("output", "nat", packet); !errors.Is(err, kernel.ErrNoTables) {
 		t.Errorf("without tables: %v", err)
 	}
 	m := OpenMemory(Options{})
 	mustApply(t, m.Engine)
-	stamps := m.kernel.set(IPv4, setGeneration).elements
-	for key, e := range stamps {
-		e.label = "program 0123456789abcdef ipvs" // of another version
-		stamps[key] = e
+	tx := &program.Transaction{}
+	err := m.kernel.DumpElements(program.IPv4, program.Generation.Name(), func(e kernel.Found) {
+		tx.Delete(program.IPv4, program.Generation, tx.KeyOnly(e.Key, false))
+		tx.Add(program.IPv4, program.Generation, tx.Element("program 0123456789abcdef ipvs", // of another version
+			func(b *program.Builder) { b.Arena = append(b.Arena, e.Key...) }, nil))
+	})
+	var b kernel.Batch
+	if err := errors.Join(err, b.Encode(tx)); err != nil {
+		t.Fatal(err)
 	}
-	_, err := m.Tables().Walk("output", "nat", packet)
-	if !errors.Is(err, ErrUnknownProgram) || !strings.Contains(err.Error(), "program") {
+	if _, _, err := m.kernel.Send(&b); err != nil {
+		t.Fatal(err)
+	}
+	_, err = m.Tables().Walk("output", "nat", packet)
+	if !errors.Is(err, kernel.ErrUnknownProgram) || !strings.Contains(err.Error(), "program") {
 		t.Errorf("with another program: %v", err)
 	}
 }
@@ -133,33 +145,33 @@ func TestWalkRefusals(t *testing.T) {
 	kindsExample().install(t, m.Engine)
 	tables := m.Tables()
 	endpoint := netip.MustParseAddrPort("10.0.1.1:8080")
-	packet := func(src, dst string, port uint16, protocol uint8) Packet {
-		return Packet{Src: addr(src), Dst: addr(dst), Protocol: protocol, DstPort: port, Interface: "eth0"}
+	packet := func(src, dst string, port uint16, protocol uint8) inspect.Packet {
+		return inspect.Packet{Src: addr(src), Dst: addr(dst), Protocol: protocol, DstPort: port, Interface: "eth0"}
 	}
-	translated := func(src, original string, port uint16) Packet {
+	translated := func(src, original string, port uint16) inspect.Packet {
 		p := packet(src, endpoint.Addr().String(), endpoint.Port(), tcp)
 		p.Original = netip.AddrPortFrom(addr(original), port)
 		return p
 	}
 	for _, tt := range []struct {
 		name, hook, kind string
-		packet           Packet
-		want             Fate
+		packet           inspect.Packet
+		want             inspect.Fate
 		last             string // set of the last look-up that found something
 	}{
-		{"no endpoint", "forward", "filter", packet("203.0.113.7", "10.96.0.99", 80, tcp), Reset, setNoEndpoints},
-		{"no endpoint, UDP to another port", "forward", "filter", packet("203.0.113.7", "10.96.0.99", 81, udp), Unreachable, setClusterIPs},
-		{"unallocated", "forward", "filter", packet("203.0.113.7", "10.96.7.7", 80, tcp), Dropped, setServiceCIDRs},
-		{"last range of the family", "forward", "filter", packet("203.0.113.7", "255.1.2.3", 80, tcp), Dropped, setServiceCIDRs},
-		{"not a Service", "forward", "filter", packet("203.0.113.7", "198.51.100.200", 80, tcp), Passed, ""},
-		{"node port without endpoints", "input", "filter", packet("203.0.113.7", "192.168.7.1", 30099, tcp), Reset, setNoEndpointsNodePorts},
-		{"policy Local, none local", "forward", "filter", packet("2001:db8::7", "2001:db8::d", 80, udp), Dropped, setNoLocalEndpoints},
-		{"cluster IP from outside", "postrouting", "nat", translated("203.0.113.7", "10.96.0.10", 80), Masqueraded, setClusterIPs},
-		{"cluster IP from a pod", "postrouting", "nat", translated("10.0.3.3", "10.96.0.10", 80), Passed, setClusterIPs},
-		{"cluster IP from the endpoint", "postrouting", "nat", translated("10.0.1.1", "10.96.0.10", 80), Masqueraded, setHairpin},
-		{"external", "postrouting", "nat", translated("10.0.3.3", "192.0.2.10", 80), Masqueraded, setMasqueradeAlways},
-		{"external, policy Local", "postrouting", "nat", translated("203.0.113.7", "198.51.100.10", 80), Passed, setMasqueradeNode},
-		{"node port", "postrouting", "nat", translated("203.0.113.7", "192.168.7.1", 30080), Masqueraded, setMasqueradeAlwaysNodePorts},
+		{"no endpoint", "forward", "filter", packet("203.0.113.7", "10.96.0.99", 80, tcp), inspect.Reset, program.NoEndpoints.Name()},
+		{"no endpoint, UDP to another port", "forward", "filter", packet("203.0.113.7", "10.96.0.99", 81, udp), inspect.Unreachable, program.ClusterIPs.Name()},
+		{"unallocated", "forward", "filter", packet("203.0.113.7", "10.96.7.7", 80, tcp), inspect.Dropped, program.ServiceCIDRs.Name()},
+		{"last range of the family", "forward", "filter", packet("203.0.113.7", "255.1.2.3", 80, tcp), inspect.Dropped, program.ServiceCIDRs.Name()},
+		{"not a Service", "forward", "filter", packet("203.0.113.7", "198.51.100.200", 80, tcp), inspect.Passed, ""},
+		{"node port without endpoints", "input", "filter", packet("203.0.113.7", "192.168.7.1", 30099, tcp), inspect.Reset, program.NoEndpointsNodePorts.Name()},
+		{"policy Local, none local", "forward", "filter", packet("2001:db8::7", "2001:db8::d", 80, udp), inspect.Dropped, program.NoLocalEndpoints.Name()},
+		{"cluster IP from outside", "postrouting", "nat", translated("203.0.113.7", "10.96.0.10", 80), inspect.Masqueraded, program.ClusterIPs.Name()},
+		{"cluster IP from a pod", "postrouting", "nat", translated("10.0.3.3", "10.96.0.10", 80), inspect.Passed, program.ClusterIPs.Name()},
+		{"cluster IP from the endpoint", "postrouting", "nat", translated("10.0.1.1", "10.96.0.10", 80), inspect.Masqueraded, program.Hairpin.Name()},
+		{"external", "postrouting", "nat", translated("10.0.3.3", "192.0.2.10", 80), inspect.Masqueraded, program.MasqueradeAlways.Name()},
+		{"external, policy Local", "postrouting", "nat", translated("203.0.113.7", "198.51.100.10", 80), inspect.Passed, program.MasqueradeNode.Name()},
+		{"node port", "postrouting", "nat", translated("203.0.113.7", "192.168.7.1", 30080), inspect.Masqueraded, program.MasqueradeAlwaysNodePorts.Name()},
 	} {
 		got, err := tables.Walk(tt.hook, tt.kind, tt.packet)
 		if err != nil {
@@ -168,7 +180,7 @@ func TestWalkRefusals(t *testing.T) {
 		last := ""
 		for _, s := range got.Steps {
 			for _, l := range s.Looks {
-				if l.Found && l.Set != setNodePortAddresses && l.Set != setPodCIDRs {
+				if l.Found && l.Set != program.NodePortAddresses.Name() && l.Set != program.PodCIDRs.Name() {
 					last = l.Set
 				}
 			}

@@ -12,7 +12,9 @@ import (
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/verdict-proxy/verdict/nft/kernel"
 	"github.com/verdict-proxy/verdict/nft/nlmsg"
+	"github.com/verdict-proxy/verdict/nft/program"
 )
 
 // TestWireEqualsLibrary encodes all elements of the examples with wire.go and with google/nftables, as additions and as
@@ -23,8 +25,8 @@ func TestWireEqualsLibrary(t *testing.T) {
 		for _, deletion := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/deletion=%t", x.name, deletion), func(t *testing.T) {
 				tx := elementsOf(t, x, deletion)
-				var b batch
-				if err := b.encode(tx); err != nil {
+				var b kernel.Batch
+				if err := b.Encode(tx); err != nil {
 					t.Fatal(err)
 				}
 				ours, library := wireElements{}, wireElements{}
@@ -46,22 +48,21 @@ func TestWireEqualsLibrary(t *testing.T) {
 }
 
 // elementsOf is a transaction with only the elements of an example.
-func elementsOf(t testing.TB, x example, deletion bool) *Transaction {
+func elementsOf(t testing.TB, x example, deletion bool) *program.Transaction {
 	t.Helper()
 	e := newEngine(nil, Options{})
 	e.SetGlobals(x.globals)
 	mustSet(t, e, x.ports...)
-	tx := &Transaction{}
+	tx := &program.Transaction{}
 	for _, tb := range e.tables {
-		tb.build(tx, existing{})
-		tb.writeShared(tx)
-		for id := range tb.defs {
-			if c := &tx.elements[tb.family.index()][id]; deletion {
-				c.del, c.add = c.add, nil
+		tb.Build(tx.For(tb.Family), kernel.Existing{})
+		for id := range tb.Defs {
+			if c := &tx.Changes[tb.Family.Index()][id]; deletion {
+				c.Delete, c.Add = c.Add, nil
 			}
 		}
 	}
-	tx.before = nil
+	tx.Before = nil
 	return tx
 }
 
@@ -106,7 +107,7 @@ func attributes(t testing.TB, b []byte) func(func(netlink.Attribute) bool) {
 	}
 }
 
-func libraryMessages(t testing.TB, tx *Transaction, deletion bool) []netlink.Message {
+func libraryMessages(t testing.TB, tx *program.Transaction, deletion bool) []netlink.Message {
 	t.Helper()
 	var sent []netlink.Message
 	c, err := nftables.New(nftables.WithTestDial(func(request []netlink.Message) ([]netlink.Message, error) {
@@ -116,14 +117,14 @@ func libraryMessages(t testing.TB, tx *Transaction, deletion bool) []netlink.Mes
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, f := range Families() {
-		for id, d := range (program{family: f}.sets()) {
-			changes := tx.elements[f.index()][id]
-			add, list := c.SetAddElements, changes.add
+	for _, f := range program.Families() {
+		for id, d := range (program.Program{Family: f}.Sets()) {
+			changes := tx.Changes[f.Index()][id]
+			add, list := c.SetAddElements, changes.Add
 			if deletion {
-				add, list = c.SetDeleteElements, changes.del
+				add, list = c.SetDeleteElements, changes.Delete
 			}
-			if err := add(librarySet(f, d), libraryElements(tx, setID(id), list, deletion)); err != nil {
+			if err := add(librarySet(f, d), libraryElements(tx, program.SetID(id), list, deletion)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -148,23 +149,23 @@ func clearNested(message []byte) {
 	}
 }
 
-func librarySet(f Family, d setDef) *nftables.Set {
+func librarySet(f program.Family, d program.Set) *nftables.Set {
 	return &nftables.Set{
-		Table: &nftables.Table{Name: TableName, Family: nftables.TableFamily(f)}, Name: d.name,
-		IsMap: d.isMap(), Interval: d.interval,
+		Table: &nftables.Table{Name: program.TableName, Family: nftables.TableFamily(f)}, Name: d.Name,
+		IsMap: d.IsMap(), Interval: d.Interval,
 	}
 }
 
-func libraryElements(tx *Transaction, id setID, list []element, deletion bool) []nftables.SetElement {
+func libraryElements(tx *program.Transaction, id program.SetID, list []program.Element, deletion bool) []nftables.SetElement {
 	var out []nftables.SetElement
 	for _, e := range list {
-		l := nftables.SetElement{Key: e.keyBytes(tx.arena), IntervalEnd: e.intervalEnd}
+		l := nftables.SetElement{Key: e.Key(tx.Arena), IntervalEnd: e.IntervalEnd}
 		switch {
 		case deletion: // needs only a key
-		case id == idDispatch:
-			l.VerdictData = &expr.Verdict{Kind: expr.VerdictGoto, Chain: e.label}
+		case id == program.Dispatch:
+			l.VerdictData = &expr.Verdict{Kind: expr.VerdictGoto, Chain: e.Label}
 		default:
-			l.Val, l.Comment = e.dataBytes(tx.arena), e.label
+			l.Val, l.Comment = e.Data(tx.Arena), e.Label
 		}
 		out = append(out, l)
 	}
@@ -173,16 +174,16 @@ func libraryElements(tx *Transaction, id setID, list []element, deletion bool) [
 
 // BenchmarkEncode compares the cost of encoding 1,000 elements.
 func BenchmarkEncode(b *testing.B) {
-	tx := &Transaction{}
+	tx := &program.Transaction{}
 	for i := range uint32(1000) {
-		tx.add(IPv4, idServices, tx.element("some-namespace/some-service:http",
-			func(k *builder) { k.word(i); k.proto(tcp); k.port(80) }, func(v *builder) { v.word(i) }))
+		tx.Add(program.IPv4, program.Services, tx.Element("some-namespace/some-service:http",
+			func(k *program.Builder) { k.Word(i); k.Proto(tcp); k.Port(80) }, func(v *program.Builder) { v.Word(i) }))
 	}
 	b.Run("ours", func(b *testing.B) {
 		b.ReportAllocs()
-		var ours batch
+		var ours kernel.Batch
 		for b.Loop() {
-			if err := ours.encode(tx); err != nil {
+			if err := ours.Encode(tx); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -190,8 +191,8 @@ func BenchmarkEncode(b *testing.B) {
 	})
 	b.Run("library", func(b *testing.B) {
 		b.ReportAllocs()
-		set := librarySet(IPv4, program{family: IPv4}.sets()[idServices])
-		elements := libraryElements(tx, idServices, tx.elements[0][idServices].add, false)
+		set := librarySet(program.IPv4, program.Program{Family: program.IPv4}.Sets()[program.Services])
+		elements := libraryElements(tx, program.Services, tx.Changes[0][program.Services].Add, false)
 		for b.Loop() {
 			if err := (&nftables.Conn{}).SetAddElements(set, elements); err != nil {
 				b.Fatal(err)

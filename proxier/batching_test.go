@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/verdict-proxy/verdict/config"
+	"github.com/verdict-proxy/verdict/proxier/report"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
@@ -136,13 +137,13 @@ func TestTriggersAreReportedWhenTheKernelHasThem(t *testing.T) {
 		w.rules.fail = 2
 		triggered(1)
 		settle()
-		var got []Trigger
+		var got []report.Trigger
 		for _, p := range w.watcher.passes {
 			if p.Result.Err == nil {
 				got = append(got, p.Triggers...)
 			}
 		}
-		if len(got) != 1 || got[0] != (Trigger{state.IPv4, at}) {
+		if len(got) != 1 || got[0] != (report.Trigger{Family: state.IPv4, At: at}) {
 			t.Errorf("triggers of passes that applied: %v, want one at %s", got, at)
 		}
 		w.watcher.passes = nil

@@ -10,15 +10,14 @@ import (
 	"net/netip"
 	"os"
 	"slices"
-	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/verdict-proxy/verdict/config"
 	"github.com/verdict-proxy/verdict/e2e/netns"
 	"github.com/verdict-proxy/verdict/nft"
+	"github.com/verdict-proxy/verdict/nft/kernel"
 	"github.com/verdict-proxy/verdict/proxier/conntrack"
 	"github.com/verdict-proxy/verdict/proxier/dataplane"
 	"github.com/verdict-proxy/verdict/proxier/state"
@@ -46,7 +45,7 @@ type refusing struct {
 func (r *refusing) Apply() (nft.Result, error) {
 	if r.fail > 0 {
 		r.fail--
-		return nft.Result{Outcome: nft.Rejected}, errors.New("injected: the kernel refuses")
+		return nft.Result{Outcome: kernel.Rejected}, errors.New("injected: the kernel refuses")
 	}
 	return r.Engine.Apply()
 }
@@ -124,17 +123,17 @@ func (w *flowWorld) pass(t *testing.T) {
 
 // clean lets cleanings finish until none is under way.
 func (w *flowWorld) clean() {
-	for w.rest(); w.Proxier.flows.running; w.rest() {
+	for w.rest(); w.Proxier.flows.Done() != nil; w.rest() {
 		w.flows.begin <- struct{}{}
-		w.Proxier.flows.finish(<-w.Proxier.flows.done)
+		w.Proxier.flows.Finish(<-w.Proxier.flows.Done())
 	}
 }
 
 // rest waits until a cleaning may begin again.
 func (w *flowWorld) rest() {
-	if c := &w.Proxier.flows; c.retry != nil {
-		<-c.retry
-		c.tryAgain()
+	if c := w.Proxier.flows; c.Retry() != nil {
+		<-c.Retry()
+		c.TryAgain()
 	}
 }
 
@@ -186,7 +185,7 @@ func TestServicesDeletedAtAboutTheSameTime(t *testing.T) {
 	w.delete(0)
 	w.pass(t)
 	w.rest()
-	if !w.Proxier.flows.running {
+	if w.Proxier.flows.Done() == nil {
 		t.Fatal("no cleaning is under way although a Service was deleted")
 	}
 	w.delete(1)
@@ -217,80 +216,6 @@ func TestNoCleaningWhileOldRulesAreInForce(t *testing.T) {
 	w.pass(t)
 	w.clean()
 	w.expect(t, "after the next pass")
-}
-
-// TestFlowsThatCannotBeRemoved: the kernel refuses for a long time. The log says so once, passes do not start more
-// attempts, and everything is removed when the kernel stops refusing.
-func TestFlowsThatCannotBeRemoved(t *testing.T) {
-	w := newWorld(t)
-	w.store.MarkSynced()
-	cleaner := &w.Proxier.flows
-	const attempts = 5
-	w.flows.fail = attempts
-	for i := range attempts {
-		for range 3 {
-			w.store.SetService(udpService(i), nil)
-			if err := w.Once(); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if !cleaner.running {
-			t.Fatalf("attempt %d: no cleaning is under way", i)
-		}
-		end := <-cleaner.done
-		end.took = 0 // on a machine that stood still, the next cleaning would rest
-		if cleaner.finish(end); cleaner.retry == nil {
-			t.Fatalf("attempt %d is not followed by another one", i)
-		}
-		w.store.SetService(udpService(i+1), nil)
-		if err := w.Once(); err != nil || cleaner.running {
-			t.Fatalf("attempt %d: error %v, cleaning %v; want none before the wait is over", i, err, cleaner.running)
-		}
-		cleaner.tryAgain()
-	}
-	if cleaner.backoff != firstFlowRetry<<(attempts-1) {
-		t.Errorf("the wait is %v after %d failures, want %v", cleaner.backoff, attempts, firstFlowRetry<<(attempts-1))
-	}
-	cleaner.finish(<-cleaner.done)
-	log := w.log.String()
-	if strings.Count(log, "cannot remove stale flows") != 1 || strings.Count(log, "removed again") != 1 {
-		t.Errorf("the failure and its end are not logged once each:\n%s", log)
-	}
-	if cleaner.running || cleaner.retry != nil || cleaner.backoff != 0 || w.flows.cleans != attempts+1 {
-		t.Errorf("running %v, waiting %v, backoff %v after %d cleanings", cleaner.running, cleaner.retry != nil, cleaner.backoff, w.flows.cleans)
-	}
-}
-
-// TestCleaningsRest: after a cleaning that took long, the next one waits, and then looks at all that changed.
-func TestCleaningsRest(t *testing.T) {
-	w := newWorld(t)
-	w.store.MarkSynced()
-	cleaner := &w.Proxier.flows
-	change := func(i int) {
-		t.Helper()
-		w.store.SetService(udpService(i), nil)
-		if err := w.Once(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	change(0)
-	end := <-cleaner.done
-	change(1)
-	end.took = time.Minute
-	cleaner.finish(end)
-	change(2)
-	if cleaner.running || cleaner.retry == nil || w.flows.cleans != 1 {
-		t.Fatalf("running %v, waiting %v after %d cleanings, want one that waits", cleaner.running, cleaner.retry != nil, w.flows.cleans)
-	}
-	<-cleaner.retry
-	cleaner.tryAgain()
-	if !cleaner.running {
-		t.Fatal("no cleaning is under way after the wait")
-	}
-	cleaner.finish(<-cleaner.done)
-	if cleaner.running || w.flows.cleans != 2 {
-		t.Errorf("running %v after %d cleanings, want two", cleaner.running, w.flows.cleans)
-	}
 }
 
 // TestNodePortAddressesOfFlows: clients send to a node port while the node gets and loses addresses.
@@ -325,7 +250,8 @@ func TestNodePortAddressesOfFlows(t *testing.T) {
 		words string
 		want  []int
 	}{{"192.168.7.0/24", []int{0, 1}}, {"192.168.7.2/32", []int{1}}, {"primary", []int{0}}} {
-		settings := *w.settings
+		settings := config.Default()
+		settings.NodeName, settings.MinSyncPeriod = "n1", 0
 		settings.NodePortAddresses = []string{tt.words}
 		w.reconfigure(&settings)
 		w.pass(t)

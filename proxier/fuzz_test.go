@@ -13,7 +13,8 @@ import (
 	"time"
 
 	"github.com/verdict-proxy/verdict/config"
-	"github.com/verdict-proxy/verdict/nft"
+	"github.com/verdict-proxy/verdict/nft/inspect"
+	"github.com/verdict-proxy/verdict/nft/program"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
@@ -269,7 +270,7 @@ func (m *model) check(t *testing.T, w *world) {
 	checkBudgets(t, w, counts, list)
 }
 
-func (m *model) list(t *testing.T, w *world) []nft.FrontendStatus {
+func (m *model) list(t *testing.T, w *world) []inspect.FrontendStatus {
 	t.Helper()
 	got, err := w.rules.List(nil)
 	if err != nil {
@@ -278,9 +279,9 @@ func (m *model) list(t *testing.T, w *world) []nft.FrontendStatus {
 	return got.Frontends
 }
 
-func placeOf(fe *nft.FrontendStatus) place {
+func placeOf(fe *inspect.FrontendStatus) place {
 	f := state.IPv4
-	if fe.Family == nft.IPv6 {
+	if fe.Family == program.IPv6 {
 		f = state.IPv6
 	}
 	return place{f, fe.Addr, state.Protocol(fe.Protocol), fe.Port}
@@ -308,7 +309,7 @@ func trustIn(svc *state.Service, at place) (trust int) {
 func (w *world) bounded() bool { return w.settings.Budgets != config.Default().Budgets }
 
 // checkEndpoints compares the pools of a frontend with the slices of its Service.
-func (m *model) checkEndpoints(t *testing.T, fe *nft.FrontendStatus) {
+func (m *model) checkEndpoints(t *testing.T, fe *inspect.FrontendStatus) {
 	t.Helper()
 	own := map[netip.AddrPort]bool{}
 	for _, sl := range m.slices[serviceOf(fe.Name)] {
@@ -321,7 +322,7 @@ func (m *model) checkEndpoints(t *testing.T, fe *nft.FrontendStatus) {
 		}
 	}
 	for _, e := range slices.Concat(fe.Cluster, fe.Local) {
-		if !own[e.Addr] || e.Addr.Addr().Is4() != (fe.Family == nft.IPv4) {
+		if !own[e.Addr] || e.Addr.Addr().Is4() != (fe.Family == program.IPv4) {
 			t.Fatalf("%s leads to %s, which is none of its endpoints\n%s", fe.Name, e.Addr, m)
 		}
 	}
@@ -358,9 +359,9 @@ func (m *model) checkContent(t *testing.T, w *world) {
 	}
 }
 
-func placeIn(f nft.Family, parts []string) place {
+func placeIn(f program.Family, parts []string) place {
 	at := place{family: state.IPv4}
-	if f == nft.IPv6 {
+	if f == program.IPv6 {
 		at.family = state.IPv6
 	}
 	if parts[1] != "" {
@@ -393,10 +394,10 @@ func anyAt(served map[place]holder, text string) bool {
 }
 
 // elements counts the endpoints of pools, and how many pools there are, by Service and by namespace.
-func elements(list []nft.FrontendStatus) (endpoints, pools map[string]int) {
+func elements(list []inspect.FrontendStatus) (endpoints, pools map[string]int) {
 	endpoints, pools = map[string]int{}, map[string]int{}
 	type pool struct {
-		family nft.Family
+		family program.Family
 		name   string
 		local  bool
 	}
@@ -404,7 +405,7 @@ func elements(list []nft.FrontendStatus) (endpoints, pools map[string]int) {
 	for i := range list {
 		fe := &list[i]
 		name := serviceOf(fe.Name)
-		for local, members := range map[bool][]nft.EndpointStatus{false: fe.Cluster, true: fe.Local} {
+		for local, members := range map[bool][]inspect.EndpointStatus{false: fe.Cluster, true: fe.Local} {
 			if is := (pool{fe.Family, fe.Name, local}); len(members) > 0 && !seen[is] {
 				seen[is] = true
 				for _, of := range []string{name.String(), name.Namespace} {
@@ -418,7 +419,7 @@ func elements(list []nft.FrontendStatus) (endpoints, pools map[string]int) {
 }
 
 // checkBudgets compares what the kernel has with the budgets. Each pool may have one endpoint whatever the budget says.
-func checkBudgets(t *testing.T, w *world, frontends map[string]int, list []nft.FrontendStatus) {
+func checkBudgets(t *testing.T, w *world, frontends map[string]int, list []inspect.FrontendStatus) {
 	t.Helper()
 	endpoints, pools := elements(list)
 	b := w.settings.Budgets

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/verdict-proxy/verdict/proxier/dataplane"
+	"github.com/verdict-proxy/verdict/proxier/planning"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
@@ -86,7 +87,7 @@ func TestInterferenceWaitsForAPass(t *testing.T) {
 		t.Fatal("no error although the kernel refused")
 	}
 	for range 2 {
-		w.repair(dataplane.Interference{Process: "nft", Lost: true})
+		w.repairs.repair(dataplane.Interference{Process: "nft", Lost: true})
 	}
 	if w.rules.repairs != 0 {
 		t.Fatalf("%d repairs while the kernel refuses everything", w.rules.repairs)
@@ -204,25 +205,23 @@ func TestFlowsAreCleanedAfterTheRules(t *testing.T) {
 	w.store.SetService(dns, nil)
 	w.store.MarkSynced()
 	w.rules.fail = 1
-	if err := w.Once(); err == nil || w.Proxier.flows.running {
-		t.Fatalf("error %v, cleaning %v; want an error and no cleaning: the old rules are still in force", err, w.Proxier.flows.running)
+	if err := w.Once(); err == nil || w.Proxier.flows.Done() != nil {
+		t.Fatalf("error %v, cleaning %v; want an error and no cleaning: the old rules are still in force", err, w.Proxier.flows.Done() != nil)
 	}
 	w.flows.fail = 1
-	if err := w.Once(); err != nil || !w.Proxier.flows.running {
-		t.Fatalf("error %v, cleaning %v; want a cleaning under way", err, w.Proxier.flows.running)
+	if err := w.Once(); err != nil || w.Proxier.flows.Done() == nil {
+		t.Fatalf("error %v, cleaning %v; want a cleaning under way", err, w.Proxier.flows.Done() != nil)
 	}
-	cleaner := &w.Proxier.flows
-	end := <-cleaner.done
-	end.took = 0 // on a machine that stood still, the next cleaning would rest
-	if cleaner.finish(end); cleaner.retry == nil {
+	cleaner := w.Proxier.flows
+	if cleaner.Finish(<-cleaner.Done()); cleaner.Retry() == nil {
 		t.Fatal("a cleaning that failed is not tried again")
 	}
-	cleaner.tryAgain()
-	if cleaner.finish(<-cleaner.done); cleaner.retry != nil || cleaner.running || w.flows.cleans != 2 {
-		t.Fatalf("cleaning %v after %d cleanings; want none under way after 2", cleaner.running, w.flows.cleans)
+	cleaner.TryAgain()
+	if cleaner.Finish(<-cleaner.Done()); cleaner.Retry() != nil || cleaner.Done() != nil || w.flows.cleans != 2 {
+		t.Fatalf("cleaning %v after %d cleanings; want none under way after 2", cleaner.Done() != nil, w.flows.cleans)
 	}
-	if err := w.Once(); err != nil || cleaner.running {
-		t.Fatalf("error %v, cleaning %v although nothing changed", err, cleaner.running)
+	if err := w.Once(); err != nil || cleaner.Done() != nil {
+		t.Fatalf("error %v, cleaning %v although nothing changed", err, cleaner.Done() != nil)
 	}
 }
 
@@ -230,7 +229,7 @@ func TestFlowsAreCleanedAfterTheRules(t *testing.T) {
 // of them: an engine that sees a port change twice has to write everything.
 func TestManyServices(t *testing.T) {
 	w := newWorld(t)
-	const n = 2*chunkSize + 10
+	const n = 2*planning.ChunkSize + 10
 	for i := range n {
 		name := fmt.Sprintf("s%d", i)
 		w.store.SetService(service(name, fmt.Sprintf("10.96.%d.%d", i/250, i%250+1), 1), nil)
@@ -268,7 +267,7 @@ func TestManyServices(t *testing.T) {
 // TestClashAcrossChunks: a Service of one chunk takes a frontend from one of another, whichever is planned first.
 func TestClashAcrossChunks(t *testing.T) {
 	w := newWorld(t)
-	const pairs = chunkSize
+	const pairs = planning.ChunkSize
 	names := func(i int) (old, young string) {
 		old, young = fmt.Sprintf("a%d", i), fmt.Sprintf("b%d", i) // in the order in which they are planned
 		if i%2 == 1 {
@@ -303,7 +302,7 @@ func TestSameObjectsGiveSameRules(t *testing.T) {
 	var texts []string
 	for _, step := range []int{1, 7} {
 		w := newWorld(t)
-		const n = chunkSize + 11
+		const n = planning.ChunkSize + 11
 		for i := range n {
 			name := fmt.Sprintf("s%d", i*step%n)
 			w.store.SetService(service(name, fmt.Sprintf("10.96.%d.%d", i*step%n/250, i*step%n%250+1), 1), nil)
@@ -330,7 +329,28 @@ func TestReconfigure(t *testing.T) {
 	next := *w.settings
 	next.MinSyncPeriod, next.MasqueradeAll = 33*time.Millisecond, true
 	w.reconfigure(&next)
-	if err := w.Once(); err != nil || !w.node.shared.MasqueradeAll || w.pace.minPeriod != next.MinSyncPeriod {
-		t.Errorf("error %v, environment %+v, period %s", err, w.node.shared, w.pace.minPeriod)
+	if err := w.Once(); err != nil || !w.passes.node.Shared.MasqueradeAll || w.pace.minPeriod != next.MinSyncPeriod {
+		t.Errorf("error %v, environment %+v, period %s", err, w.passes.node.Shared, w.pace.minPeriod)
+	}
+}
+
+// TestFewLinesForOneService: a Service whose problems fill a screen does not fill the log.
+func TestFewLinesForOneService(t *testing.T) {
+	w := newWorld(t)
+	var external []string
+	for i := range 100 {
+		external = append(external, fmt.Sprint("203.0.113.", i))
+	}
+	w.store.SetService(service("winner", "10.96.0.1", 1, external...), nil)
+	w.store.SetService(service("loser", "10.96.0.2", 2, external...), nil)
+	w.store.MarkSynced()
+	if err := w.Once(); err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(w.log.String(), "cannot be honored in full"); n != state.MaxProblems+1 {
+		t.Errorf("%d lines in the log, want %d", n, state.MaxProblems+1)
+	}
+	if !strings.Contains(w.log.String(), "and 92 more problems") {
+		t.Error("the log does not count the other problems")
 	}
 }

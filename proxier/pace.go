@@ -19,8 +19,8 @@ type pace struct {
 	minPeriod time.Duration // --min-sync-period
 	waiting   time.Time     // since when changes wait; zero: none do
 	failures  int           // passes in a row that did not apply
-	began     time.Time     // the latest pass
-	ended     time.Time     // the latest pass
+	began     time.Time     // the last pass; zero: there was none
+	ended     time.Time     // the last pass
 }
 
 // wait notes that changes wait. It reports whether none waited before.
@@ -73,3 +73,6 @@ func (p *pace) gather(ctx context.Context) bool {
 		return true
 	}
 }
+
+// begun reports whether there was a pass.
+func (p *pace) begun() bool { return !p.began.IsZero() }

@@ -9,15 +9,17 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
+
+// largeChanges are enough elements for a change to count.
+const largeChanges = 1000
 
 // large returns a Service whose every external IP depends on the round.
 func large(round int) *state.Service {
 	svc := service("large", "10.96.9.9", 1)
 	svc.Namespace = "tenant"
-	for i := range largeChange {
+	for i := range largeChanges {
 		svc.ExternalIPs = append(svc.ExternalIPs, netip.AddrFrom4([4]byte{203, byte(round), byte(i >> 8), byte(i)}))
 	}
 	return svc
@@ -28,9 +30,9 @@ func large(round int) *state.Service {
 func TestPauses(t *testing.T) { synctest.Test(t, testPauses) } // a pass takes no time, so that no credit comes back meanwhile
 
 func testPauses(t *testing.T) {
-	w := newWorld(t)
-	w.settings.Budgets.NamespaceElements, w.settings.Budgets.NamespaceChanges = 4*largeChange, 10*largeChange
-	w.pauses = newPauses(w.Proxier.log, &w.settings.Budgets)
+	w := newWorldWith(func(o *Options) {
+		o.Settings.Budgets.NamespaceElements, o.Settings.Budgets.NamespaceChanges = 4*largeChanges, 10*largeChanges
+	})
 	w.store.MarkSynced()
 	w.mustApply(t)
 	round := 0
@@ -66,62 +68,9 @@ func testPauses(t *testing.T) {
 	}
 }
 
-// TestCredit: large changes take from the credit of their namespace, and time gives it back.
-func TestCredit(t *testing.T) {
-	w := newWorld(t)
-	w.settings.Budgets.NamespaceElements, w.settings.Budgets.NamespaceChanges = 5000, 1000
-	p := newPauses(w.Proxier.log, &w.settings.Budgets)
-	begin := time.Now()
-	for _, step := range []struct {
-		after, n int // seconds since the begin; changes
-		want     time.Duration
-	}{
-		{0, 4000, 0},
-		{1, 2000, 0},               // 0 left
-		{2, 3000, 2 * time.Second}, // 1,000 came back
-		{3, 1000, 0},               // it waits already
-		{5, 1000, time.Second},     // 2,000 came back, which were missing
-		{3600, 6000, time.Second},  // no more than 5,000 came back
-		{7200, 5000, 0},            // 5,000 again
-		{7200, 1500, 1500 * time.Millisecond},
-	} {
-		wait := p.charge(map[state.Name]int{{Namespace: "tenant", Name: "large"}: step.n}, begin.Add(time.Duration(step.after)*time.Second))
-		if got := wait["tenant"]; got.Round(time.Millisecond) != step.want {
-			t.Errorf("%d changes after %d s: wait %s, want %s", step.n, step.after, got, step.want)
-		}
-	}
-	p.charge(map[state.Name]int{{Namespace: "other", Name: "large"}: 1000}, begin.Add(20_000*time.Second))
-	if len(p.credits) != 1 {
-		t.Errorf("the credits of %d namespaces are kept, want 1", len(p.credits))
-	}
-}
-
 func (w *world) mustApply(t *testing.T) {
 	t.Helper()
 	if err := w.pass(); err != nil {
 		t.Fatal(err)
-	}
-}
-
-// TestPausesOfPlanning: what a pass plans beyond the largest Service counts, too.
-func TestPausesOfPlanning(t *testing.T) {
-	w := newWorld(t)
-	w.settings.Budgets.ServiceFrontends, w.settings.Budgets.ServiceElements = 10, 90
-	p := newPauses(w.Proxier.log, &w.settings.Budgets)
-	d := draft{plans: map[state.Name]*plan.Service{}}
-	for i := range 5 {
-		name := state.Name{Namespace: []string{"tenant", "shop"}[i/4], Name: fmt.Sprint(i)}
-		d.order = append(d.order, name)
-		d.plans[name] = &plan.Service{Name: name, Used: plan.Usage{Frontends: 5, Elements: 45}}
-		d.size += 50
-	}
-	total := 0
-	for name, n := range p.planned(&d) {
-		if total += n; name.Namespace != "tenant" {
-			t.Errorf("%s has to pay", name)
-		}
-	}
-	if total != 100 {
-		t.Errorf("%d, want what four plans of 50 are above 100", total)
 	}
 }

@@ -1,37 +1,45 @@
 package proxier
 
 import (
+	"log/slog"
 	"maps"
 	"strings"
 	"time"
 
 	"github.com/verdict-proxy/verdict/proxier/dataplane"
+	"github.com/verdict-proxy/verdict/proxier/flows"
+	"github.com/verdict-proxy/verdict/proxier/report"
 )
 
-// RepairReport tells what another process did to the tables or to virtual servers, and what became of the repair.
-type RepairReport struct {
-	Interference dataplane.Interference // with the tables
-	Servers      bool                   // virtual servers were changed, and not the tables
-	Tried        bool                   // false: --repair=false, or a pass that is due compares everything anyway
-	Result       dataplane.Result
-	Duration     time.Duration
+// comparer is the part of a Dataplane that finds and undoes what others changed.
+type comparer interface {
+	Check(repair bool) (dataplane.Found, error)
+	Repair(dataplane.Interference) dataplane.Result
+	Look() dataplane.Result
 }
 
-// What names what was changed.
-func (r *RepairReport) What() string {
-	if r.Servers {
-		return "virtual servers"
-	}
-	return r.Interference.String()
+// repairer finds what other processes changed, undoes it and reports it.
+type repairer struct {
+	enabled   bool // --repair
+	dataplane comparer
+	pace      *pace
+	flows     *flows.Cleaner
+	observer  report.Observer
+	lines     *report.Log
+	log       *slog.Logger
+
+	interference <-chan dataplane.Interference
+	postponed    *dataplane.Interference // came while passes failed
+	found        *dataplane.Interference // by a check
+	rechecking   rechecking
+	servers      time.Time            // since when virtual servers wait for a repair; zero: they do not
+	told         map[string]time.Time // changes that were reported, and that --repair=false leaves in force
 }
 
 // check compares the kernel with what the loop wrote. It reports whether a pass has to repair what others changed
-// ("ipvsadm -C", for example), or to ask again for addresses of the host.
-func (p *Proxier) check() (wanted bool) {
-	if !p.node.known || p.pace.failures > 0 {
-		return false
-	}
-	found, err := p.dataplane.Check(p.settings.Repair)
+// ("ipvsadm -C", for example).
+func (p *repairer) check() (wanted bool) {
+	found, err := p.dataplane.Check(p.enabled)
 	if err != nil {
 		p.log.Warn("cannot compare the kernel with what Verdict wrote; trying again", "every", checkPeriod, "error", err)
 	}
@@ -41,12 +49,12 @@ func (p *Proxier) check() (wanted bool) {
 	if found.Servers {
 		p.serversChanged()
 	}
-	return found.Servers && p.settings.Repair || p.node.askAgain
+	return found.Servers && p.enabled
 }
 
 // repairFound repairs what a check found. It does so at the next tick: if the kernel told of the change as well, that
 // message has come by then, and names the process.
-func (p *Proxier) repairFound() {
+func (p *repairer) repairFound() {
 	if i := p.found; i != nil {
 		p.found = nil
 		p.repair(*i)
@@ -54,30 +62,30 @@ func (p *Proxier) repairFound() {
 }
 
 // serversChanged reports that virtual servers differ. The next pass repairs them.
-func (p *Proxier) serversChanged() {
-	r := RepairReport{Servers: true}
+func (p *repairer) serversChanged() {
+	r := report.Repair{Servers: true}
 	if !p.tellOnce(r.What()) {
 		return
 	}
 	next := "writing them again"
-	if !p.settings.Repair {
+	if !p.enabled {
 		next = "nothing, because of --repair=false"
 	}
 	p.log.Warn("someone else changed the virtual servers of Verdict", "next", next)
-	if !p.settings.Repair {
+	if !p.enabled {
 		p.observer.Repaired(r)
 		return
 	}
 	p.servers = time.Now()
-	p.flows.rulesRepaired(false)
+	p.flows.RulesRepaired(false)
 }
 
 // serversDone reports the repair of virtual servers, after a pass.
-func (p *Proxier) serversDone(pass *PassReport) {
+func (p *repairer) serversDone(pass *report.Pass) {
 	if p.servers.IsZero() {
 		return
 	}
-	p.observer.Repaired(RepairReport{Servers: true, Tried: true, Result: pass.Result, Duration: time.Since(p.servers)})
+	p.observer.Repaired(report.Repair{Servers: true, Tried: true, Result: pass.Result, Duration: time.Since(p.servers)})
 	p.servers = time.Time{}
 }
 
@@ -86,8 +94,8 @@ const tellAgain = 10 * time.Minute
 
 // tellOnce notes that a change is reported. It returns false if that was done before, because --repair=false leaves the
 // change in force.
-func (p *Proxier) tellOnce(what string) (news bool) {
-	if p.settings.Repair {
+func (p *repairer) tellOnce(what string) (news bool) {
+	if p.enabled {
 		return true
 	}
 	now := time.Now()
@@ -100,8 +108,8 @@ func (p *Proxier) tellOnce(what string) (news bool) {
 	return news
 }
 
-// repair undoes what another process did to the tables, and reports whether a pass is needed.
-func (p *Proxier) repair(i dataplane.Interference) (wanted bool) {
+// repair undoes what another process did to the tables. After a failure, pace has a pass done.
+func (p *repairer) repair(i dataplane.Interference) {
 	if p.found != nil {
 		p.found.Merge(i)
 		i, p.found = *p.found, nil
@@ -110,127 +118,126 @@ func (p *Proxier) repair(i dataplane.Interference) (wanted bool) {
 		i.Merge(<-p.interference)
 	}
 	p.tellOnce(i.String())
-	p.errors.foreign.changed(&i, p.afterInterference(), time.Now())
-	report := RepairReport{Interference: i}
+	p.lines.Interference(&i, p.next(), time.Now())
+	done := report.Repair{Interference: i}
 	switch {
-	case !p.settings.Repair:
-	case !p.node.known:
-		p.mend(i)
+	case !p.enabled:
+	case !p.pace.begun():
+		p.repairRules(i)
 	case p.pace.failures > 0:
-		p.repairLater(i)
+		p.postpone(i)
 	default:
 		began := time.Now()
-		report.Result, report.Tried = p.dataplane.Repair(i), true
-		if report.Result.More {
-			p.looking.begin(report, began)
-			return false
+		done.Result, done.Tried = p.dataplane.Repair(i), true
+		if done.Result.More {
+			p.rechecking.begin(done, began)
+			return
 		}
-		report.Duration = time.Since(began)
+		done.Duration = time.Since(began)
 	}
-	p.repaired(report)
-	return false // after a failure, pace has a pass done
+	p.repaired(done)
 }
 
-// mend undoes changes of the rules before the first pass: they may keep the answers of the API server away.
-func (p *Proxier) mend(i dataplane.Interference) {
+// repairRules undoes changes of the rules before the first pass: they may keep the answers of the API server away.
+func (p *repairer) repairRules(i dataplane.Interference) {
 	if err := p.dataplane.Repair(i).Err; err != nil {
 		p.log.Error("cannot undo what another process changed", "error", err, "next", "the first pass compares everything")
 	}
 }
 
 // repaired reports the end of a repair.
-func (p *Proxier) repaired(report RepairReport) {
-	if report.Tried {
-		p.errors.repair(&report)
-		if report.Result.Err != nil {
+func (p *repairer) repaired(done report.Repair) {
+	if done.Tried {
+		p.lines.Repair(&done)
+		if done.Result.Err != nil {
 			p.pace.failed(time.Now())
 		}
 	}
-	if p.settings.Repair {
-		p.flows.rulesRepaired(report.Tried && report.Result.Err == nil)
+	if p.enabled {
+		p.flows.RulesRepaired(done.Tried && done.Result.Err == nil)
 	}
-	p.observer.Repaired(report)
+	p.observer.Repaired(done)
 }
 
-// afterInterference says what becomes of a change by another process.
-func (p *Proxier) afterInterference() string {
+// next says what becomes of a change by another process.
+func (p *repairer) next() string {
 	switch {
-	case !p.settings.Repair:
+	case !p.enabled:
 		return "nothing, because of --repair=false"
 	case p.pace.failures > 0:
 		return "it is undone when a pass applies again"
-	case !p.node.known:
+	case !p.pace.begun():
 		return "rules are put right now, and elements by the first pass"
 	}
 	return "it is undone now"
 }
 
-// repairLater keeps an interference until a pass is in the kernel. The pass may write everything, but it need not: it may
+// postpone keeps an interference until a pass is in the kernel. The pass may write everything, but it need not: it may
 // have failed before it came to the tables.
-func (p *Proxier) repairLater(i dataplane.Interference) {
-	if p.unrepaired != nil {
-		p.unrepaired.Merge(i)
+func (p *repairer) postpone(i dataplane.Interference) {
+	if p.postponed != nil {
+		p.postponed.Merge(i)
 		return
 	}
-	p.unrepaired = &i
+	p.postponed = &i
 }
 
-// repairNow undoes what came while passes failed.
-func (p *Proxier) repairNow() {
-	if i := p.unrepaired; i != nil {
-		p.unrepaired = nil
+// repairPostponed undoes what came while passes failed.
+func (p *repairer) repairPostponed() {
+	if i := p.postponed; i != nil {
+		p.postponed = nil
 		p.repair(*i)
 	}
 }
 
-// A repair that has to look at everything does so in parts. Changes of Services wait for one part at most, and the parts
+// recheck compares the next part of everything.
+func (p *repairer) recheck() {
+	began, c := time.Now(), &p.rechecking
+	result := p.dataplane.Look()
+	c.report.Result.Add(result)
+	if c.scheduleNext(began); result.More && result.Err == nil {
+		return
+	}
+	done := *c.report
+	c.report, done.Duration = nil, time.Since(c.began)
+	p.repaired(done)
+}
+
+// A repair that has to compare everything does so in parts. Changes of Services wait for one part at most, and the parts
 // together take a twentieth of the time.
 const (
-	lookPause = 19 // times as long as a part took
+	partPause = 19 // times as long as a part took
 	minPause  = 50 * time.Millisecond
 )
 
-// looking is a repair that has to look at everything.
-type looking struct {
-	report *RepairReport // of the repair; nil: there is none
+// rechecking is a repair that has to compare everything.
+type rechecking struct {
+	report *report.Repair // nil: there is none
 	began  time.Time
 	next   time.Time // when the next part may begin
 }
 
 // begin notes a repair. Another one may be under way.
-func (l *looking) begin(report RepairReport, began time.Time) {
-	if l.report != nil {
-		l.report.Interference.Merge(report.Interference)
-		l.report.Result.Add(report.Result)
+func (r *rechecking) begin(repair report.Repair, began time.Time) {
+	if r.report != nil {
+		r.report.Interference.Merge(repair.Interference)
+		r.report.Result.Add(repair.Result)
 		return
 	}
-	l.report, l.began = &report, began
-	l.rest(began)
+	r.report, r.began = &repair, began
+	r.scheduleNext(began)
 }
 
-// rest delays the next part.
-func (l *looking) rest(began time.Time) {
+// scheduleNext delays the next part, so that rechecking uses at most 5 % of the time.
+func (r *rechecking) scheduleNext(began time.Time) {
 	now := time.Now()
-	l.next = now.Add(max(minPause, lookPause*now.Sub(began)))
+	r.next = now.Add(max(minPause, partPause*now.Sub(began)))
 }
 
 // due fires when the next part may begin. While passes fail, none does.
-func (l *looking) due(failures int) <-chan time.Time {
-	if l.report == nil || failures > 0 {
+func (r *rechecking) due(failures int) <-chan time.Time {
+	if r.report == nil || failures > 0 {
 		return nil
 	}
-	return time.After(time.Until(l.next))
-}
-
-// look looks at the next part.
-func (p *Proxier) look() {
-	began, l := time.Now(), &p.looking
-	result := p.dataplane.Look()
-	l.report.Result.Add(result)
-	if l.rest(began); result.More && result.Err == nil {
-		return
-	}
-	report := *l.report
-	l.report, report.Duration = nil, time.Since(l.began)
-	p.repaired(report)
+	return time.After(time.Until(r.next))
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/verdict-proxy/verdict/proxier/dataplane"
+	"github.com/verdict-proxy/verdict/proxier/report"
 )
 
 // meddled is a dataplane whose kernel others change.
@@ -28,24 +29,27 @@ func (m *meddled) Look() dataplane.Result {
 	return dataplane.Result{Added: 1, More: m.parts > 0}
 }
 
+// use replaces the dataplane.
+func (w *world) use(d Dataplane) { w.passes.dataplane, w.repairs.dataplane = d, d }
+
 func newMeddled(t *testing.T, repair bool) (*world, *meddled) {
 	t.Helper()
 	w := newWorld(t)
-	w.settings.Repair = repair
+	w.repairs.enabled = repair
 	w.store.MarkSynced()
 	if err := w.Once(); err != nil {
 		t.Fatal(err)
 	}
-	if w.check() || w.found != nil {
+	if w.check() || w.repairs.found != nil {
 		t.Fatal("something was found although nobody changed anything")
 	}
-	m := &meddled{Dataplane: w.dataplane}
-	w.dataplane = m
+	m := &meddled{Dataplane: w.passes.dataplane.(Dataplane)}
+	w.use(m)
 	return w, m
 }
 
 // checkTold compares what the observer was told.
-func (w *world) checkTold(t *testing.T, when string, want ...RepairReport) {
+func (w *world) checkTold(t *testing.T, when string, want ...report.Repair) {
 	t.Helper()
 	if len(w.watcher.repairs) != len(want) {
 		t.Fatalf("%s: %d reports, want %d:\n%s", when, len(w.watcher.repairs), len(want), w.log)
@@ -63,16 +67,16 @@ func (w *world) checkTold(t *testing.T, when string, want ...RepairReport) {
 func TestCheckFindsTables(t *testing.T) {
 	for _, repair := range []bool{true, false} {
 		w, m := newMeddled(t, repair)
-		w.dataplane = m.Dataplane
+		w.use(m.Dataplane)
 		w.rules.missing = true
 		for range 3 {
 			if w.check() {
 				t.Error("a pass is wanted for what a repair undoes")
 			}
-			w.repairFound()
+			w.repairs.repairFound()
 			w.rules.missing = w.rules.missing && !repair
 		}
-		w.checkTold(t, "", RepairReport{Interference: dataplane.Interference{Structure: true}, Tried: repair})
+		w.checkTold(t, "", report.Repair{Interference: dataplane.Interference{Structure: true}, Tried: repair})
 		if undone := w.rules.repairs == 1; undone != repair {
 			t.Errorf("repair %t: %d repairs", repair, w.rules.repairs)
 		}
@@ -83,12 +87,12 @@ func TestCheckFindsTables(t *testing.T) {
 // name of the process.
 func TestCheckWaitsForTheName(t *testing.T) {
 	w, m := newMeddled(t, true)
-	w.dataplane = m.Dataplane
+	w.use(m.Dataplane)
 	w.rules.missing = true
 	w.check()
-	w.repair(dataplane.Interference{Process: "nft", Structure: true})
-	w.repairFound()
-	w.checkTold(t, "", RepairReport{Interference: dataplane.Interference{Structure: true}, Tried: true})
+	w.repairs.repair(dataplane.Interference{Process: "nft", Structure: true})
+	w.repairs.repairFound()
+	w.checkTold(t, "", report.Repair{Interference: dataplane.Interference{Structure: true}, Tried: true})
 	if name := w.watcher.repairs[0].Interference.Process; name != "nft" {
 		t.Errorf("the process is %q", name)
 	}
@@ -111,11 +115,11 @@ func TestCheckFindsServers(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		w.checkTold(t, "after the pass", RepairReport{Servers: true, Tried: repair})
+		w.checkTold(t, "after the pass", report.Repair{Servers: true, Tried: repair})
 		if m.servers = !repair; w.check() {
 			t.Error("a pass is wanted again")
 		}
-		w.checkTold(t, "after another check", RepairReport{Servers: true, Tried: repair})
+		w.checkTold(t, "after another check", report.Repair{Servers: true, Tried: repair})
 	}
 }
 
@@ -123,20 +127,20 @@ func TestCheckFindsServers(t *testing.T) {
 func TestLookInParts(t *testing.T) {
 	w, m := newMeddled(t, true)
 	m.parts = 4
-	w.repair(dataplane.Interference{Lost: true})
+	w.repairs.repair(dataplane.Interference{Lost: true})
 	for range 2 {
-		if w.looking.due(0) == nil || w.looking.due(1) != nil {
+		if w.repairs.rechecking.due(0) == nil || w.repairs.rechecking.due(1) != nil {
 			t.Fatal("the next part does not come, or comes while passes fail")
 		}
-		if pause := time.Until(w.looking.next); pause > minPause {
+		if pause := time.Until(w.repairs.rechecking.next); pause > minPause {
 			t.Errorf("the pause is %s", pause)
 		}
-		w.look()
+		w.repairs.recheck()
 	}
 	w.checkTold(t, "before the last part")
-	w.look()
-	w.checkTold(t, "after it", RepairReport{Interference: dataplane.Interference{Lost: true}, Tried: true, Result: dataplane.Result{Added: 4}})
-	if w.looking.due(0) != nil || strings.Count(w.log.String(), "as they should be again") != 1 {
+	w.repairs.recheck()
+	w.checkTold(t, "after it", report.Repair{Interference: dataplane.Interference{Lost: true}, Tried: true, Result: dataplane.Result{Added: 4}})
+	if w.repairs.rechecking.due(0) != nil || strings.Count(w.log.String(), "as they should be again") != 1 {
 		t.Errorf("another part comes, or the end was not logged once:\n%s", w.log)
 	}
 }
@@ -145,10 +149,10 @@ func TestLookInParts(t *testing.T) {
 // one line a minute for the others. The observer is told of all.
 func TestInterferencesDoNotFillTheLog(t *testing.T) {
 	w, m := newMeddled(t, true)
-	w.dataplane = m.Dataplane
+	w.use(m.Dataplane)
 	const changes = 200
 	for range changes {
-		w.repair(dataplane.Interference{Process: "nft", PID: 7, Structure: true})
+		w.repairs.repair(dataplane.Interference{Process: "nft", PID: 7, Structure: true})
 	}
 	lines := func(text string) int { return strings.Count(w.log.String(), text) }
 	if n, done := lines("another process changed the tables"), lines("as they should be again"); n != 1 || done != 1 {
@@ -156,23 +160,5 @@ func TestInterferencesDoNotFillTheLog(t *testing.T) {
 	}
 	if len(w.watcher.repairs) != changes {
 		t.Errorf("the observer heard of %d repairs, want %d", len(w.watcher.repairs), changes)
-	}
-	said := w.errors.foreign.said
-	for _, after := range []time.Duration{0, sayAgain - 1, sayAgain, sayAgain + 1, 3 * sayAgain} {
-		w.errors.foreign.write(said.Add(after))
-		want := 0
-		if after >= sayAgain {
-			want = 1
-		}
-		if n := lines("again and again"); n != want {
-			t.Errorf("%s later: %d lines with a count, want %d:\n%s", after, n, want, w.log)
-		}
-	}
-	if text := "changes=199 repairs=199 latest=nft pid=7"; lines(text) != 1 {
-		t.Errorf("no %q in\n%s", text, w.log)
-	}
-	w.errors.foreign.changed(&dataplane.Interference{Process: "iptables"}, "", said.Add(2*sayAgain))
-	if lines("process=iptables") != 1 {
-		t.Errorf("a change after a quiet minute was not logged:\n%s", w.log)
 	}
 }

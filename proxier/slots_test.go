@@ -30,9 +30,7 @@ func (w *world) plain() (n int) {
 // TestHashTablesCount: the slots of hash tables count for the namespace. A Service without room is served at random, and
 // gets its table when there is room.
 func TestHashTablesCount(t *testing.T) {
-	w := newWorld(t)
-	w.settings.Budgets.NamespaceElements = 20_000
-	w.planning = newPlanning(w.store, w.settings, nil, w.dataplane.Slots)
+	w := newWorldWith(func(o *Options) { o.Settings.Budgets.NamespaceElements = 20_000 })
 	w.store.MarkSynced()
 	var names []state.Name
 	for i := range 7 {
@@ -52,9 +50,7 @@ func TestHashTablesCount(t *testing.T) {
 // TestWeightsCount: the slots for weights count for the Service and its passes. A port without room for them is served
 // without weights, by all its endpoints.
 func TestWeightsCount(t *testing.T) {
-	w := newWorld(t)
-	w.settings.Budgets.ServiceElements = 100
-	w.planning = newPlanning(w.store, w.settings, nil, w.dataplane.Slots)
+	w := newWorldWith(func(o *Options) { o.Settings.Budgets.ServiceElements = 100 })
 	w.store.MarkSynced()
 	heavy := slice("web", "10.3.0.1", "10.3.0.2")
 	heavy.Weight = 60_000

@@ -154,7 +154,7 @@ func startStorm(b *testing.B) (*state.Store, *stopwatch) {
 	store, settings := state.NewStore(), config.Default()
 	watch := &stopwatch{Dataplane: dataplane.New(dataplane.Options{Ruleset: engine}), applied: make(chan netip.AddrPort, 1)}
 	loop := New(Options{
-		Settings: &settings, Store: store, Dataplane: watch, Flows: &flows{}, Observer: &watcher{},
+		Settings: &settings, Store: store, Dataplane: watch, Flows: &flowCounter{}, Observer: &watcher{},
 		Primary: func() ([]netip.Addr, error) { return []netip.Addr{netip.MustParseAddr("192.168.7.1")}, nil },
 		Log:     slog.New(slog.DiscardHandler),
 	})

@@ -12,8 +12,11 @@ import (
 
 	"github.com/verdict-proxy/verdict/config"
 	"github.com/verdict-proxy/verdict/nft"
+	"github.com/verdict-proxy/verdict/nft/contents"
+	"github.com/verdict-proxy/verdict/nft/kernel"
 	"github.com/verdict-proxy/verdict/proxier/conntrack"
 	"github.com/verdict-proxy/verdict/proxier/dataplane"
+	"github.com/verdict-proxy/verdict/proxier/report"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
@@ -34,7 +37,7 @@ func newFaulty() *faulty {
 	return &faulty{Memory: nft.OpenMemory(nft.Options{}), sets: map[string]int{}}
 }
 
-func (f *faulty) Set(p *nft.Port) error {
+func (f *faulty) Set(p *contents.Port) error {
 	if p.Name == f.limit {
 		return errors.New("too many endpoints")
 	}
@@ -42,7 +45,7 @@ func (f *faulty) Set(p *nft.Port) error {
 	return f.Memory.Set(p)
 }
 
-func (f *faulty) Check() (nft.Interference, error) {
+func (f *faulty) Check() (kernel.Interference, error) {
 	i, err := f.Memory.Check()
 	i.Structure = i.Structure || f.missing
 	return i, err
@@ -55,12 +58,12 @@ func (f *faulty) Apply() (nft.Result, error) {
 	f.applies++
 	if f.fail > 0 {
 		f.fail--
-		return nft.Result{Outcome: nft.Rejected}, errors.New("injected: the kernel refuses")
+		return nft.Result{Outcome: kernel.Rejected}, errors.New("injected: the kernel refuses")
 	}
 	return f.Memory.Apply()
 }
 
-func (f *faulty) Repair(i nft.Interference) (nft.Result, error) {
+func (f *faulty) Repair(i kernel.Interference) (nft.Result, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.repairs++
@@ -71,7 +74,7 @@ func (f *faulty) Repair(i nft.Interference) (nft.Result, error) {
 func (f *faulty) frontends(t *testing.T) map[string][]string {
 	t.Helper()
 	listing, err := f.List(nil)
-	if errors.Is(err, nft.ErrNoTables) {
+	if errors.Is(err, kernel.ErrNoTables) {
 		return nil
 	}
 	if err != nil {
@@ -97,13 +100,13 @@ func (f *faulty) endpoints(t *testing.T, port string) (out []string) {
 	return out
 }
 
-// flows counts what is asked of connection tracking.
-type flows struct {
+// flowCounter counts what is asked of connection tracking.
+type flowCounter struct {
 	fail   int
 	cleans int
 }
 
-func (f *flows) Clean(conntrack.Stale, []netip.Addr) ([]conntrack.Result, error) {
+func (f *flowCounter) Clean(conntrack.Stale, []netip.Addr) ([]conntrack.Result, error) {
 	f.cleans++
 	if f.fail > 0 {
 		f.fail--
@@ -114,19 +117,19 @@ func (f *flows) Clean(conntrack.Stale, []netip.Addr) ([]conntrack.Result, error)
 
 // watcher is an observer that remembers what it was told.
 type watcher struct {
-	passes   []PassReport
+	passes   []report.Pass
 	problems []state.Problem // all that there are now
-	reports  []ProblemReport
+	reports  []report.Problems
 	pending  []time.Time
-	repairs  []RepairReport
+	repairs  []report.Repair
 }
 
 func (w *watcher) Pending(since time.Time)         { w.pending = append(w.pending, since) }
-func (w *watcher) PassDone(r PassReport)           { w.passes = append(w.passes, r) }
-func (w *watcher) Repaired(r RepairReport)         { w.repairs = append(w.repairs, r) }
+func (w *watcher) PassDone(r report.Pass)          { w.passes = append(w.passes, r) }
+func (w *watcher) Repaired(r report.Repair)        { w.repairs = append(w.repairs, r) }
 func (w *watcher) FlowsCleaned([]conntrack.Result) {}
 
-func (w *watcher) Problems(r ProblemReport) {
+func (w *watcher) Problems(r report.Problems) {
 	w.reports = append(w.reports, r)
 	for _, c := range r.Changed {
 		o := c.Object
@@ -138,11 +141,12 @@ func (w *watcher) Problems(r ProblemReport) {
 // world is a loop with everything around it.
 type world struct {
 	*Proxier
-	store   *state.Store
-	rules   *faulty
-	watcher *watcher
-	flows   *flows
-	log     *strings.Builder
+	settings *config.Settings
+	store    *state.Store
+	rules    *faulty
+	watcher  *watcher
+	flows    *flowCounter
+	log      *strings.Builder
 }
 
 func newWorld(t *testing.T) *world {
@@ -155,7 +159,7 @@ func newWorldWith(change func(*Options)) *world {
 	settings.NodeName = "n1"
 	settings.MinSyncPeriod = 0
 	w := &world{store: state.NewStore(), rules: newFaulty(), watcher: &watcher{}, log: &strings.Builder{}}
-	w.flows = &flows{}
+	w.flows = &flowCounter{}
 	options := Options{
 		Settings: &settings, Store: w.store, Flows: w.flows, Observer: w.watcher,
 		Dataplane: dataplane.New(dataplane.Options{Ruleset: w.rules}),
@@ -163,7 +167,7 @@ func newWorldWith(change func(*Options)) *world {
 		Log:       slog.New(slog.NewTextHandler(w.log, nil)),
 	}
 	change(&options)
-	w.Proxier = New(options)
+	w.settings, w.Proxier = options.Settings, New(options)
 	return w
 }
 

@@ -9,11 +9,15 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/rest"
 
+	"github.com/verdict-proxy/verdict/cmd/verdict/claim"
+	"github.com/verdict-proxy/verdict/cmd/verdict/flags"
+	"github.com/verdict-proxy/verdict/cmd/verdict/ipvs"
+	"github.com/verdict-proxy/verdict/cmd/verdict/objects"
 	"github.com/verdict-proxy/verdict/cmd/verdict/preflight"
 	"github.com/verdict-proxy/verdict/cmd/verdict/takeover"
 	"github.com/verdict-proxy/verdict/config"
 	"github.com/verdict-proxy/verdict/ipvsctl"
-	"github.com/verdict-proxy/verdict/nft"
+	"github.com/verdict-proxy/verdict/nft/kernel"
 	"github.com/verdict-proxy/verdict/proxier/conntrack"
 	"github.com/verdict-proxy/verdict/proxier/source"
 )
@@ -28,7 +32,7 @@ check, with the remedy. It changes nothing: the kernel undoes trials at once. Th
 Verdict can serve with warnings.`,
 		Args: noArguments,
 	}
-	c := newCommandLine(cmd.Flags())
+	c := flags.New(cmd.Flags())
 	output := cmd.Flags().StringP("output", "o", "table", "`FORMAT` of the result: table or json")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		print := map[string]func() error{}
@@ -36,12 +40,12 @@ Verdict can serve with warnings.`,
 		print["table"] = func() error { return preflight.PrintTable(cmd.OutOrStdout(), list) }
 		print["json"] = func() error { return preflight.PrintJSON(cmd.OutOrStdout(), list) }
 		if print[*output] == nil {
-			return usageError{fmt.Errorf("--output=%s: must be table or json", *output)}
+			return flags.Wrong(fmt.Errorf("--output=%s: must be table or json", *output))
 		}
-		if err := c.resolve(); err != nil {
+		if err := c.Resolve(); err != nil {
 			return err
 		}
-		list = checkNode(cmd.Context(), &c.settings)
+		list = checkNode(cmd.Context(), &c.Settings)
 		if err := print[*output](); err != nil {
 			return err
 		}
@@ -55,21 +59,21 @@ Verdict can serve with warnings.`,
 
 // checkNode runs all checks.
 func checkNode(ctx context.Context, s *config.Settings) []preflight.Finding {
-	list := []preflight.Finding{preflight.Kernel(kernelRelease())}
-	unprobed := func() ([]nft.Feature, error) { return nil, nil }
-	families := kernelFamilies(kernelHasIPv6(), unprobed, slog.New(slog.DiscardHandler))
-	list = append(list, preflight.NFTables(nft.Probe(nft.Options{Families: families}))...)
+	list := []preflight.Finding{preflight.Kernel(preflight.Release())}
+	unprobed := func() ([]kernel.Feature, error) { return nil, nil }
+	families := preflight.Families(preflight.HasIPv6(), unprobed, slog.New(slog.DiscardHandler))
+	list = append(list, preflight.NFTables(kernel.Probe(kernel.Options{Families: families}))...)
 	list = append(list, checkIPVS(s))
 	found, err := takeover.Find()
 	list = append(list, preflight.KubeProxy(found, err)...)
 	list = append(list, preflight.OtherProxies()...)
-	pid, _ := claimant()
+	pid, _ := claim.Holder()
 	holder := preflight.Holder{PID: pid, KubeProxy: !found.Empty()}
 	list = append(list,
 		preflight.Listener("healthz-bind-address", s.HealthzBindAddress, holder),
 		preflight.Listener("metrics-bind-address", s.MetricsBindAddress, holder))
 	list = append(list, preflight.Sysctls(ipvsctl.ProcSys)...)
-	list = append(list, preflight.Room(conntrack.ReadRoom(procRoot)))
+	list = append(list, preflight.Room(conntrack.ReadRoom("/proc")))
 	return append(list, checkSource(ctx, s)...)
 }
 
@@ -77,7 +81,7 @@ func checkIPVS(s *config.Settings) preflight.Finding {
 	if s.Backend == config.BackendNFT {
 		return preflight.IPVS(s, nil, nil)
 	}
-	support, err := ipvsctl.Probe(ipvsOptions(s), ipvsctl.Schedulers())
+	support, err := ipvsctl.Probe(ipvs.Options(s), ipvsctl.Schedulers())
 	return preflight.IPVS(s, &support, err)
 }
 
@@ -85,7 +89,7 @@ func checkSource(ctx context.Context, s *config.Settings) []preflight.Finding {
 	if s.Manifests != "" {
 		return []preflight.Finding{preflight.Manifests(s.Manifests)}
 	}
-	client, err := newClient(s, nil)
+	client, err := objects.NewClient(s, thisBuild().version, nil)
 	if errors.Is(err, rest.ErrNotInCluster) {
 		return []preflight.Finding{{
 			Check: "API server", Status: preflight.Warning, Detail: "not checked: this is no pod, and no flag says where the API server is",

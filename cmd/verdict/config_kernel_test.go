@@ -14,6 +14,8 @@ import (
 	"github.com/verdict-proxy/verdict/e2e/netns"
 )
 
+const configHeader = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n"
+
 // mount writes files as the kubelet mounts a ConfigMap: the files are symbolic links into a folder, which is a symbolic
 // link as well and is replaced as a whole.
 func mount(t *testing.T, dir, version string, files map[string]string) {

@@ -3,19 +3,22 @@ package main
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
 	"github.com/verdict-proxy/verdict/cmd/verdict/demo"
+	"github.com/verdict-proxy/verdict/cmd/verdict/flags"
+	"github.com/verdict-proxy/verdict/cmd/verdict/logging"
+	"github.com/verdict-proxy/verdict/cmd/verdict/preflight"
+	"github.com/verdict-proxy/verdict/cmd/verdict/snapshot"
 	"github.com/verdict-proxy/verdict/config"
 	"github.com/verdict-proxy/verdict/ipvsctl"
-	"github.com/verdict-proxy/verdict/nft"
+	"github.com/verdict-proxy/verdict/nft/inspect"
+	"github.com/verdict-proxy/verdict/nft/kernel"
+	"github.com/verdict-proxy/verdict/nft/program"
 )
 
 // Exit codes of diff, as of the program diff.
@@ -56,16 +59,16 @@ func newDiff() *cobra.Command {
   verdict diff --manifests new && echo nothing would change`,
 		Args: noArguments,
 	}
-	bindSource(cmd.Flags(), &s)
-	bindBackend(cmd.Flags(), &s)
-	bindBudgets(cmd.Flags(), &s)
-	bindLog(cmd.Flags(), &s)
+	flags.BindSource(cmd.Flags(), &s)
+	flags.BindBackend(cmd.Flags(), &s)
+	flags.BindBudgets(cmd.Flags(), &s)
+	flags.BindLog(cmd.Flags(), &s)
 	cmd.Flags().BoolVarP(&quiet, "quiet", "q", false, "print nothing; the exit code tells whether there is a difference")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := prepare(&s); err != nil {
+		if err := flags.Prepare(&s); err != nil {
 			return err
 		}
-		r, err := newRenderer(&s, &o, newLogger(cmd.ErrOrStderr(), &s))
+		r, err := newRenderer(&s, &o, logging.New(cmd.ErrOrStderr(), &s))
 		if err != nil {
 			return err
 		}
@@ -80,7 +83,9 @@ func newDiff() *cobra.Command {
 
 // diff prints the differences.
 func (r *renderer) diff(ctx context.Context, stdout, stderr io.Writer) error {
-	trouble := func(err error) error { return demo.ExitError{Code: exitTrouble, Text: "compare: " + oneLine(err)} }
+	trouble := func(err error) error {
+		return demo.ExitError{Code: exitTrouble, Text: "compare: " + logging.OneLine(err)}
+	}
 	want, err := r.wanted(ctx)
 	if err != nil {
 		return trouble(err)
@@ -102,7 +107,7 @@ func (r *renderer) diff(ctx context.Context, stdout, stderr io.Writer) error {
 
 // contents is what both engines have.
 type contents struct {
-	lines   []nft.Line
+	lines   []inspect.Line
 	servers []string // commands of ipvsadm, sorted
 }
 
@@ -117,7 +122,7 @@ func (r *renderer) wanted(ctx context.Context) (c contents, err error) {
 	if c.lines, err = r.memory.Ruleset.Content(); err != nil {
 		return c, err
 	}
-	c.lines = slices.DeleteFunc(c.lines, func(l nft.Line) bool { return l.Family == nft.IPv6 && !kernelHasIPv6() })
+	c.lines = slices.DeleteFunc(c.lines, func(l inspect.Line) bool { return l.Family == program.IPv6 && !preflight.HasIPv6() })
 	if r.memory.Servers != nil {
 		servers, err := r.memory.Servers.List()
 		c.servers = commandsOf(servers)
@@ -128,23 +133,15 @@ func (r *renderer) wanted(ctx context.Context) (c contents, err error) {
 
 // inKernel reads both engines of this host.
 func inKernel(stderr io.Writer) (c contents, err error) {
-	lines, torn, err := nft.Content(nft.Options{})
-	switch {
-	case errors.Is(err, unix.EPERM):
-		return c, fmt.Errorf("%w; run this command as root, because it needs CAP_NET_ADMIN", err)
-	case err != nil:
-		return c, err
-	case torn:
+	lines, torn, err := inspect.Content(kernel.Options{})
+	if err != nil {
+		return c, snapshot.AsRoot(err)
+	}
+	if torn {
 		fmt.Fprintln(stderr, "verdict: the tables changed during every attempt to read them, so some differences may be gone")
 	}
 	c.lines = lines
-	if _, err := os.Stat("/proc/thread-self/net/ip_vs"); errors.Is(err, os.ErrNotExist) {
-		return c, nil // the module is not loaded, and a question would load it
-	}
-	servers, err := ipvsctl.List(ipvsctl.Options{})
-	if errors.Is(err, ipvsctl.ErrNoIPVS) {
-		return c, nil
-	}
+	servers, err := snapshot.VirtualServers()
 	c.servers = commandsOf(servers)
 	return c, err
 }
@@ -159,7 +156,7 @@ func commandsOf(servers []ipvsctl.Status) (out []string) {
 
 // differences prints what only one of the two has, and reports whether there is anything.
 func (c *contents) differences(want contents, out io.Writer) (bool, error) {
-	extra, missing := nft.Difference(c.lines, want.lines)
+	extra, missing := inspect.Difference(c.lines, want.lines)
 	differs := len(extra)+len(missing) > 0 || !slices.Equal(c.servers, want.servers)
 	w := bufio.NewWriter(out)
 	if differs {
@@ -180,7 +177,7 @@ func (c *contents) differences(want contents, out io.Writer) (bool, error) {
 }
 
 // after reports whether a line belongs to a later set than another one.
-func after(a, b nft.Line) bool {
+func after(a, b inspect.Line) bool {
 	return a.Family > b.Family || a.Family == b.Family && a.Set > b.Set
 }
 

@@ -124,6 +124,16 @@ func TestDiff(t *testing.T) {
 	d.edits(dir)
 }
 
+// TestDiffWithRefusals: a Service that wants to know which endpoints refuse changes the rules. A process without a daemon
+// plans the same.
+func TestDiffWithRefusals(t *testing.T) {
+	d, dir := &differ{t, netns.New(t)}, t.TempDir()
+	writeManifest(t, dir, "a.yaml", diffService("a", "10.96.0.9", "type: ClusterIP",
+		"verdict-proxy.github.io/outlier-detection: \"eject,refusals\"", "10.244.0.9", "10.244.0.8"))
+	runDaemon(t, d.ns, dir, "--cluster-cidr=10.244.0.0/16", "--hostname-override=n1")
+	d.settled(dir)
+}
+
 // objects changes objects while the daemon does not run.
 func (d *differ) objects(dir string) {
 	d.Helper()

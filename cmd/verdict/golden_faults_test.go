@@ -24,6 +24,7 @@ import (
 
 	"github.com/verdict-proxy/verdict/ipvsctl"
 	"github.com/verdict-proxy/verdict/nft"
+	"github.com/verdict-proxy/verdict/nft/kernel"
 	"github.com/verdict-proxy/verdict/proxier/dataplane"
 	"github.com/verdict-proxy/verdict/proxier/source"
 )
@@ -254,10 +255,10 @@ type faultyRuleset struct {
 // the outcome is unknown and the kernel did not take it.
 func (r *faultyRuleset) Apply() (nft.Result, error) {
 	if err := r.hit("apply"); err != nil {
-		done := nft.Result{Outcome: nft.Unknown}
+		done := nft.Result{Outcome: kernel.Unknown}
 		switch r.rand.IntN(3) {
 		case 0:
-			done.Outcome = nft.Rejected
+			done.Outcome = kernel.Rejected
 		case 1:
 			applied, applyErr := r.Ruleset.Apply()
 			if applyErr != nil {
@@ -277,9 +278,9 @@ func (r *faultyRuleset) Guard(addrs []netip.Addr) (bool, error) {
 	return r.Ruleset.Guard(addrs)
 }
 
-func (r *faultyRuleset) Check() (nft.Interference, error) {
+func (r *faultyRuleset) Check() (kernel.Interference, error) {
 	if err := r.hit("compare tables"); err != nil {
-		return nft.Interference{}, err
+		return kernel.Interference{}, err
 	}
 	return r.Ruleset.Check()
 }

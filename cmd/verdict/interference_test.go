@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/verdict-proxy/verdict/cmd/verdict/claim"
 	"github.com/verdict-proxy/verdict/e2e/lab"
 	"github.com/verdict-proxy/verdict/e2e/netns"
 )
@@ -35,24 +36,24 @@ func (s *syncBuffer) String() string {
 	return s.b.String()
 }
 
-// daemon is "verdict run" in a namespace of its own.
-type daemon struct {
+// daemonProcess is "verdict run" in a namespace of its own.
+type daemonProcess struct {
 	*netns.Namespace
 	cmd *exec.Cmd
 	log *syncBuffer
 }
 
 // runDaemon starts it and waits for the first pass.
-func runDaemon(t *testing.T, ns *netns.Namespace, manifests string, flags ...string) *daemon {
+func runDaemon(t *testing.T, ns *netns.Namespace, manifests string, flags ...string) *daemonProcess {
 	t.Helper()
 	d := startDaemon(t, ns, manifests, flags...)
 	d.wait(t, "tables written")
 	return d
 }
 
-func startDaemon(t *testing.T, ns *netns.Namespace, manifests string, flags ...string) *daemon {
+func startDaemon(t *testing.T, ns *netns.Namespace, manifests string, flags ...string) *daemonProcess {
 	t.Helper()
-	d := &daemon{Namespace: ns, log: &syncBuffer{}}
+	d := &daemonProcess{Namespace: ns, log: &syncBuffer{}}
 	args := append([]string{"run", "--manifests", manifests, "--backend=nft", "--healthz-bind-address=", "--metrics-bind-address="}, flags...)
 	d.cmd = exec.Command(binary, args...)
 	d.cmd.Stderr = d.log
@@ -63,13 +64,13 @@ func startDaemon(t *testing.T, ns *netns.Namespace, manifests string, flags ...s
 	return d
 }
 
-func (d *daemon) kill() {
+func (d *daemonProcess) kill() {
 	_ = d.cmd.Process.Kill()
 	_ = d.cmd.Wait()
 }
 
 // wait waits for a text in the log.
-func (d *daemon) wait(t *testing.T, text string) {
+func (d *daemonProcess) wait(t *testing.T, text string) {
 	t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); !strings.Contains(d.log.String(), text); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(deadline) {
@@ -198,7 +199,7 @@ func TestOneProcessForEachNamespace(t *testing.T) {
 	writeManifest(t, dir, "busy.yaml", strings.Replace(balanced, "{verdict-proxy.github.io/scheduler: wlc}", "{}", 1))
 	first := runDaemon(t, ns, dir)
 	ns.MustDo(t, func() error {
-		_, err := claimNode(t.Context(), 0, slog.New(slog.DiscardHandler))
+		_, err := claim.Take(t.Context(), 0, slog.New(slog.DiscardHandler))
 		if want := fmt.Sprintf("another process of Verdict (pid %d)", first.cmd.Process.Pid); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want %q", err, want)
 		}
@@ -208,4 +209,13 @@ func TestOneProcessForEachNamespace(t *testing.T) {
 	second.wait(t, "waiting for it to end")
 	first.kill()
 	second.wait(t, "tables written")
+}
+
+func await(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); !is(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not within 30 s: %s", what)
+		}
+	}
 }

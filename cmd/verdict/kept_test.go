@@ -106,7 +106,9 @@ func TestDamagedManifestsAtTheStart(t *testing.T) {
 			whole := t.TempDir()
 			write(t, whole, keptServices())
 			write(t, dir, keptServices())
-			start := func() *daemon { return runDaemon(t, ns, dir, "--hostname-override=n1", "--cluster-cidr=10.244.0.0/16") }
+			start := func() *daemonProcess {
+				return runDaemon(t, ns, dir, "--hostname-override=n1", "--cluster-cidr=10.244.0.0/16")
+			}
 			start().kill()
 			want := content()
 			for range 2 { // the second time, what the kernel has was kept before

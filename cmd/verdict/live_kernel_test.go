@@ -71,7 +71,7 @@ func TestLiveSettings(t *testing.T) {
 // liveDaemon is a daemon whose configuration file changes.
 type liveDaemon struct {
 	*differ
-	daemon         *daemon
+	daemon         *daemonProcess
 	dir, manifests string
 	version        int
 }

@@ -4,7 +4,6 @@ package main
 
 import (
 	"fmt"
-	"log/slog"
 	"net"
 	"net/netip"
 	"os/exec"
@@ -18,9 +17,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/verdict-proxy/verdict/config"
 	"github.com/verdict-proxy/verdict/e2e/netns"
-	"github.com/verdict-proxy/verdict/nft"
+	"github.com/verdict-proxy/verdict/nft/program"
 )
 
 // neighborhood is a node and another host on the same link. A service of the node listens on all addresses, so also on
@@ -33,8 +31,9 @@ type neighborhood struct {
 }
 
 const (
-	nodeAddress = "192.0.2.1"
-	servicePort = 7777
+	nodeAddress   = "192.0.2.1"
+	servicePort   = 7777
+	routeLocalnet = "net.ipv4.conf.all.route_localnet"
 )
 
 func newNeighborhood(t *testing.T) *neighborhood {
@@ -157,7 +156,7 @@ func (n *neighborhood) tables(t *testing.T) []string {
 	var list []string
 	for _, part := range strings.Split(n.node.Must(t, "", "nft", "list", "chains", "ip"), "table ip ")[1:] {
 		name, chains, _ := strings.Cut(part, " ")
-		if name == nft.TableName && strings.Contains(chains, "loopback-guard") {
+		if name == program.TableName && strings.Contains(chains, "loopback-guard") {
 			name += "+"
 		}
 		list = append(list, name)
@@ -168,9 +167,9 @@ func (n *neighborhood) tables(t *testing.T) []string {
 
 // The tables at the stages of the tests.
 const (
-	plainTable   = nft.TableName
-	guardedTable = nft.TableName + "+"
-	guardTable   = nft.LoopbackTableName
+	plainTable   = program.TableName
+	guardedTable = program.TableName + "+"
+	guardTable   = program.LoopbackTableName
 )
 
 // confined runs a command with a read-only /proc/sys, as a container runtime does.
@@ -375,26 +374,5 @@ func TestGuardIsKept(t *testing.T) {
 	most := 1 + int(time.Since(began)/time.Minute) // one line a minute
 	if n := strings.Count(log, said); n == 0 || n > most || !strings.Contains(log, `"process":"nft"`) && !strings.Contains(log, "process=nft") {
 		t.Errorf("the log does not say once a minute who changed the guard:\n%s", log)
-	}
-}
-
-// TestGuardNamesTheProcess: the keeper finds a change at the same time as the kernel tells of it, and names the process.
-func TestGuardNamesTheProcess(t *testing.T) {
-	ns, s := netns.New(t), config.Default()
-	s.NodePortAddresses = []string{config.NodePortLocalhost}
-	var log strings.Builder
-	keeper := newGuardKeeper(slog.New(slog.NewTextHandler(&log, nil)))
-	ns.MustDo(t, func() error {
-		if err := keeper.set(&s); err != nil {
-			return err
-		}
-		if err := ns.Load("delete table ip " + guardTable); err != nil {
-			return err
-		}
-		keeper.tell("nft")
-		return keeper.look("", time.Now())
-	})
-	if !strings.Contains(log.String(), "process=nft") {
-		t.Errorf("the log does not name the process:\n%s", log.String())
 	}
 }

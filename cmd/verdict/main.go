@@ -6,14 +6,15 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
 
 	"github.com/verdict-proxy/verdict/cmd/verdict/demo"
 	"github.com/verdict-proxy/verdict/cmd/verdict/explain"
+	"github.com/verdict-proxy/verdict/cmd/verdict/flags"
 	"github.com/verdict-proxy/verdict/cmd/verdict/list"
+	"github.com/verdict-proxy/verdict/cmd/verdict/logging"
 )
 
 // Exit codes.
@@ -21,11 +22,6 @@ const (
 	exitFailure = 1 // an error while running
 	exitUsage   = 2 // wrong flags or arguments
 )
-
-// usageError marks an error in flags or arguments.
-type usageError struct{ error }
-
-func wrongUsage(err error) error { return usageError{err} }
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -42,14 +38,14 @@ func execute(ctx context.Context, cmd *cobra.Command) int {
 	if err == nil {
 		return 0
 	}
-	if text := oneLine(err); text != "" {
+	if text := logging.OneLine(err); text != "" {
 		fmt.Fprintln(cmd.ErrOrStderr(), "verdict: "+text)
 	}
 	return exitCode(err)
 }
 
 func exitCode(err error) int {
-	var usage usageError
+	var usage flags.UsageError
 	var ended demo.ExitError
 	switch {
 	case errors.As(err, &usage):
@@ -59,9 +55,6 @@ func exitCode(err error) int {
 	}
 	return exitFailure
 }
-
-// oneLine returns the text of a joined error on one line.
-func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 
 // furtherCommands are those that a build tag adds.
 var furtherCommands []func() *cobra.Command
@@ -75,25 +68,28 @@ func newRoot() *cobra.Command {
 		SilenceUsage:  true,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return usageError{fmt.Errorf("unknown command %q; see verdict --help", args[0])}
+				return flags.Wrong(fmt.Errorf("unknown command %q; see verdict --help", args[0]))
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetVersionTemplate(thisBuild().String() + "\n")
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return flags.Wrong(err) })
 	root.AddCommand(newRun(), newCleanup(), newCheck(), newRender(), newDiff(), newVersion(), demo.New(noArguments),
-		list.New(wrongUsage), list.NewGet(wrongUsage), list.NewTop(wrongUsage), explain.New(wrongUsage))
+		list.New(flags.Wrong), list.NewGet(flags.Wrong), list.NewTop(flags.Wrong), explain.New(flags.Wrong))
 	for _, more := range furtherCommands {
 		root.AddCommand(more())
+	}
+	for _, cmd := range root.Commands() {
+		flags.CompleteValues(cmd)
 	}
 	return root
 }
 
 func noArguments(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return usageError{fmt.Errorf("%s takes no arguments, got %q", cmd.CommandPath(), args)}
+		return flags.Wrong(fmt.Errorf("%s takes no arguments, got %q", cmd.CommandPath(), args))
 	}
 	return nil
 }

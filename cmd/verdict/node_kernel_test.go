@@ -36,7 +36,7 @@ func TestNodeSettings(t *testing.T) {
 // TestNodeSettingsRefused: a refused write is one line of the log, and the daemon runs.
 func TestNodeSettingsRefused(t *testing.T) {
 	ns := netns.New(t)
-	d := &daemon{Namespace: ns, log: &syncBuffer{}}
+	d := &daemonProcess{Namespace: ns, log: &syncBuffer{}}
 	d.cmd = exec.Command("unshare", "--mount", "sh", "-c", confined, binary, "run", "--manifests", t.TempDir(), "--backend=nft",
 		"--healthz-bind-address=", "--metrics-bind-address=", "--conntrack-tcp-timeout-established=2h")
 	d.cmd.Stderr = d.log

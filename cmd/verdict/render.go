@@ -17,12 +17,18 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/verdict-proxy/verdict/cmd/verdict/flags"
+	"github.com/verdict-proxy/verdict/cmd/verdict/ipvs"
+	"github.com/verdict-proxy/verdict/cmd/verdict/logging"
+	"github.com/verdict-proxy/verdict/cmd/verdict/objects"
 	"github.com/verdict-proxy/verdict/config"
 	"github.com/verdict-proxy/verdict/ipvsctl"
 	"github.com/verdict-proxy/verdict/proxier"
 	"github.com/verdict-proxy/verdict/proxier/conntrack"
 	"github.com/verdict-proxy/verdict/proxier/dataplane"
+	"github.com/verdict-proxy/verdict/proxier/report"
 	"github.com/verdict-proxy/verdict/proxier/source"
+	"github.com/verdict-proxy/verdict/proxier/source/host"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
@@ -45,7 +51,7 @@ func newRenderFor(run func(*renderer, context.Context, io.Writer, io.Writer) err
 		Use:   "render",
 		Short: "Print the complete ruleset in nft syntax without touching the kernel",
 		Long: `Print what "verdict run" would write into the kernel of this host, for a folder of manifests or for a cluster. The
-output is in nft syntax, which "nft -c -f -" accepts. Virtual servers of IPVS follow as comments in the syntax of
+output is in nft syntax, which "nft -c -f -" accepts. Virtual servers of IPVS flags.Follow as comments in the syntax of
 ipvsadm. Problems of objects go to standard error.
 
 With --then, the output continues with the changes from one folder of manifests to the next, one transaction for each
@@ -54,11 +60,11 @@ folder.`,
   verdict render --manifests today --then tomorrow --elements`,
 		Args: noArguments,
 	}
-	bindSource(cmd.Flags(), &s)
-	bindBackend(cmd.Flags(), &s)
-	bindBudgets(cmd.Flags(), &s)
-	bindOutliers(cmd.Flags(), &s)
-	bindLog(cmd.Flags(), &s)
+	flags.BindSource(cmd.Flags(), &s)
+	flags.BindBackend(cmd.Flags(), &s)
+	flags.BindBudgets(cmd.Flags(), &s)
+	flags.BindOutliers(cmd.Flags(), &s)
+	flags.BindLog(cmd.Flags(), &s)
 	cmd.Flags().BoolVar(&o.assumeIPVS, "assume-ipvs", false,
 		"render for a kernel that has IPVS with all schedulers, even if this one does not")
 	cmd.Flags().StringSliceVar(&o.addresses, "assume-addresses", nil,
@@ -68,13 +74,13 @@ folder.`,
 	cmd.Flags().BoolVar(&o.elements, "elements", false,
 		"print only the elements and virtual servers, without the fixed program")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := prepare(&s); err != nil {
+		if err := flags.Prepare(&s); err != nil {
 			return err
 		}
 		if len(o.then) > 0 && s.Manifests == "" {
-			return usageError{errors.New("--then needs --manifests")}
+			return flags.Wrong(errors.New("--then needs --manifests"))
 		}
-		r, err := newRenderer(&s, &o, newLogger(cmd.ErrOrStderr(), &s))
+		r, err := newRenderer(&s, &o, logging.New(cmd.ErrOrStderr(), &s))
 		if err != nil {
 			return err
 		}
@@ -100,7 +106,7 @@ func newRenderer(s *config.Settings, o *renderOptions, log *slog.Logger) (*rende
 	for _, text := range o.addresses {
 		addr, err := netip.ParseAddr(text)
 		if err != nil {
-			return nil, usageError{fmt.Errorf("--assume-addresses=%s: %w", text, err)}
+			return nil, flags.Wrong(fmt.Errorf("--assume-addresses=%s: %w", text, err))
 		}
 		r.addresses = append(r.addresses, addr)
 	}
@@ -112,7 +118,7 @@ func newRenderer(s *config.Settings, o *renderOptions, log *slog.Logger) (*rende
 func (r *renderer) newLoop(d proxier.Dataplane) *proxier.Proxier {
 	return proxier.New(proxier.Options{
 		Settings: r.settings, Store: r.store, Dataplane: d, Flows: noFlows{}, Primary: r.primary, Observer: &r.problems,
-		APIServers: apiServers(r.settings), Log: slog.New(slog.DiscardHandler), // problems are printed without it
+		APIServers: objects.APIServers(r.settings), Log: slog.New(slog.DiscardHandler), // problems are printed without it
 	})
 }
 
@@ -125,8 +131,8 @@ func memoryOptions(s *config.Settings, o *renderOptions) dataplane.MemoryOptions
 	if s.Backend == config.BackendNFT {
 		m.Scheduling.Unavailable = "--backend is nft"
 	}
-	if (o.assumeIPVS || hasIPVS()) && s.Backend != config.BackendNFT {
-		options := ipvsOptions(s)
+	if (o.assumeIPVS || ipvs.Loaded()) && s.Backend != config.BackendNFT {
+		options := ipvs.Options(s)
 		m.IPVS, m.Scheduling.Available = &options, ipvsctl.Schedulers()
 	}
 	return m
@@ -135,7 +141,7 @@ func memoryOptions(s *config.Settings, o *renderOptions) dataplane.MemoryOptions
 // primary returns the main addresses of the host.
 func (r *renderer) primary() ([]netip.Addr, error) {
 	if len(r.addresses) == 0 {
-		return source.PrimaryAddresses()
+		return host.Primary()
 	}
 	var first []netip.Addr
 	for _, is4 := range []bool{true, false} {
@@ -222,17 +228,17 @@ var emptyProgram = sync.OnceValue(func() map[string]bool {
 
 // load fills the store.
 func (r *renderer) load(ctx context.Context, manifests *source.Manifests) error {
-	sources := []objects{source.NewAddresses(source.AddressesOptions{Store: r.store, Log: r.log})}
+	sources := []objects.Source{host.New(host.Options{Store: r.store, Log: r.log})}
 	if r.settings.Manifests != "" {
 		if err := manifests.Load(r.settings.Manifests); err != nil {
 			return err
 		}
 	} else {
-		client, err := newClient(r.settings, r.store.AddServer)
+		client, err := objects.NewClient(r.settings, thisBuild().version, r.store.AddServer)
 		if err != nil {
 			return err
 		}
-		sources = append(sources, newSource(r.settings, client, r.store, readers{}, r.log))
+		sources = append(sources, objects.New(r.settings, client, r.store, objects.Reports{}, r.log))
 	}
 	if err := runOnce(ctx, r.store, sources...); err != nil {
 		return err
@@ -244,7 +250,7 @@ func (r *renderer) load(ctx context.Context, manifests *source.Manifests) error 
 }
 
 // runOnce runs sources until each has delivered its first list.
-func runOnce(ctx context.Context, store *state.Store, sources ...objects) error {
+func runOnce(ctx context.Context, store *state.Store, sources ...objects.Source) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	group, ctx := errgroup.WithContext(ctx)
@@ -276,7 +282,7 @@ func (p *problemPrinter) take() string {
 }
 
 // Problems prints all problems that there are now.
-func (p *problemPrinter) Problems(r proxier.ProblemReport) {
+func (p *problemPrinter) Problems(r report.Problems) {
 	if p.current == nil {
 		p.current = map[state.Object][]state.Problem{}
 	}
@@ -292,14 +298,14 @@ func (p *problemPrinter) Problems(r proxier.ProblemReport) {
 	p.text = text.String()
 }
 
-// Pending implements proxier.Observer.
+// Pending implements report.Observer.
 func (p *problemPrinter) Pending(time.Time) {}
 
-// Repaired implements proxier.Observer.
-func (p *problemPrinter) Repaired(proxier.RepairReport) {}
+// Repaired implements report.Observer.
+func (p *problemPrinter) Repaired(report.Repair) {}
 
-// PassDone implements proxier.Observer.
-func (p *problemPrinter) PassDone(proxier.PassReport) {}
+// PassDone implements report.Observer.
+func (p *problemPrinter) PassDone(report.Pass) {}
 
-// FlowsCleaned implements proxier.Observer.
+// FlowsCleaned implements report.Observer.
 func (p *problemPrinter) FlowsCleaned([]conntrack.Result) {}

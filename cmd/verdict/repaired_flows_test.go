@@ -67,7 +67,7 @@ func TestRepairFreesFlows(t *testing.T) {
 const firstCleaning = `kubeproxy_conntrack_reconciler_sync_duration_seconds_count{ip_family="IPv4"} `
 
 // metrics returns what the daemon answers to Prometheus.
-func (d *daemon) metrics(t *testing.T) string {
+func (d *daemonProcess) metrics(t *testing.T) string {
 	t.Helper()
 	client := http.Client{Transport: &http.Transport{DialContext: d.DialContext, DisableKeepAlives: true}}
 	r, err := client.Get("http://127.0.0.1:10249/metrics")
@@ -83,7 +83,7 @@ func (d *daemon) metrics(t *testing.T) string {
 }
 
 // suspend stops all threads of the daemon.
-func (d *daemon) suspend(t *testing.T) {
+func (d *daemonProcess) suspend(t *testing.T) {
 	t.Helper()
 	if err := d.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)

@@ -175,3 +175,23 @@ func TestLoopbackNodePortsWithReadOnlySysctls(t *testing.T) {
 		t.Errorf("the error does not name the cause:\n%s", stderr)
 	}
 }
+
+// TestAddressFamiliesSuffice runs the daemon with the address families of the unit.
+func TestAddressFamiliesSuffice(t *testing.T) {
+	service := unit(t)
+	families := service["Service"]["RestrictAddressFamilies"]
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		families string
+		works    bool
+	}{{families, true}, {strings.Replace(families, "AF_UNIX", "", 1), false}} {
+		t.Setenv(familiesVariable, tt.families)
+		stdout, stderr, err := confinedBy(t, self, strings.Fields(service["Service"]["CapabilityBoundingSet"]), binary, "run", folder(t))
+		if works := err == nil && strings.Contains(stdout, frontend); works != tt.works {
+			t.Errorf("with %q it works: %t, want %t\n%v\n%s%s", tt.families, works, tt.works, err, stdout, stderr)
+		}
+	}
+}

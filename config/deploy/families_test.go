@@ -1,5 +1,3 @@
-//go:build linux && !nokernel
-
 package deploy
 
 import (
@@ -8,7 +6,6 @@ import (
 	"runtime"
 	"strings"
 	"syscall"
-	"testing"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -58,24 +55,4 @@ func restrict(names []string) error {
 		return err
 	}
 	return unix.Prctl(unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, uintptr(unsafe.Pointer(&program)), 0, 0)
-}
-
-// TestAddressFamiliesSuffice runs the daemon with the address families of the unit.
-func TestAddressFamiliesSuffice(t *testing.T) {
-	service := unit(t)
-	families := service["Service"]["RestrictAddressFamilies"]
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, tt := range []struct {
-		families string
-		works    bool
-	}{{families, true}, {strings.Replace(families, "AF_UNIX", "", 1), false}} {
-		t.Setenv(familiesVariable, tt.families)
-		stdout, stderr, err := confinedBy(t, self, strings.Fields(service["Service"]["CapabilityBoundingSet"]), binary, "run", folder(t))
-		if works := err == nil && strings.Contains(stdout, frontend); works != tt.works {
-			t.Errorf("with %q it works: %t, want %t\n%v\n%s%s", tt.families, works, tt.works, err, stdout, stderr)
-		}
-	}
 }

@@ -75,6 +75,16 @@ func token(user string) string { return "token-of-" + user }
 // readyPatience is how long the API server may take to start; it takes 4 s on an idle machine.
 const readyPatience = 2 * time.Minute
 
+// StartIn starts a control plane in a namespace of its own, which only the node of a world reaches.
+func StartIn(w *lab.World, o Options) (*ControlPlane, error) {
+	ns, addr, err := w.Attach("control plane")
+	if err != nil {
+		return nil, err
+	}
+	o.Namespace, o.Address = ns, addr
+	return Start(o)
+}
+
 // Start starts etcd and kube-apiserver and waits until they are ready.
 func Start(o Options) (*ControlPlane, error) {
 	c := &ControlPlane{ns: o.Namespace, server: "https://" + netip.AddrPortFrom(o.Address, 6443).String()}

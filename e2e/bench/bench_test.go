@@ -1,12 +1,8 @@
 package main
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"net/netip"
-	"os"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -57,69 +53,12 @@ func TestChangesLeaveOldSlicesAlone(t *testing.T) {
 	}
 }
 
-// measured runs measurements and returns what their lines say.
-func measured(t *testing.T, suffix string, run func(*output, *measure.Progress) error) *figures {
-	t.Helper()
-	var lines bytes.Buffer
-	if err := run(newOutput(&lines, suffix), measure.NewProgress(os.Stderr)); err != nil {
-		t.Fatal(err)
-	}
-	var f figures
-	if err := f.read(lines.Bytes(), measure.ThisMachine()); err != nil {
-		t.Fatal(err)
-	}
-	return &f
-}
-
-// TestFigures expects medians over all lines of a name, in the units in which the lines were written, and the same
-// lines when they are saved for benchstat.
-func TestFigures(t *testing.T) {
-	lines := func(values ...float64) *figures {
-		return measured(t, "services=100", func(out *output, _ *measure.Progress) error {
-			for _, v := range values {
-				if err := out.write("FirstSync", 2, measurements{"ns/op": v, "elements/op": v + 0.5}); err != nil {
-					return err
-				}
-			}
-			return out.write("Other", 1, measurements{"ns/op": 7})
-		})
-	}
-	f := lines(5e6, 1e6, 3e6)
-	const name = "FirstSync/services=100"
-	if ms, elements := f.milliseconds(name, "ns/op"), f.median(name, "elements/op"); ms != 3 || elements != 3e6+0.5 {
-		t.Errorf("medians %v ms and %v, want 3 ms and 3000000.5", ms, elements)
-	}
-	if n := f.iterations(name); n != 6 {
-		t.Errorf("%d iterations, want 6", n)
-	}
-	if err := f.err(); err != nil {
-		t.Error(err)
-	}
-	if f.median(name, "B/op"); f.err() == nil {
-		t.Error("a figure that nothing has measured is not an error")
-	}
-	var saved bytes.Buffer
-	if err := f.write(&saved); err != nil {
-		t.Fatal(err)
-	}
-	text := saved.String()
-	if !strings.Contains(text, "\nBenchmarkFirstSync/services=100 2 5.0000005e+06 elements/op 5e+06 ns/op\n") ||
-		!strings.HasPrefix(text, "cpu: ") {
-		t.Errorf("saved for benchstat:\n%s", text)
-	}
-	var again figures
-	if err := again.read(saved.Bytes(), measure.ThisMachine()); err != nil || len(again.lines) != 4 {
-		t.Errorf("read again: %d lines, %v", len(again.lines), err)
-	}
-}
-
 // TestRun expects the error of a benchmark that fails, and the iterations of one that does not.
 func TestRun(t *testing.T) {
-	var lines bytes.Buffer
-	out := newOutput(&lines, "x=1")
+	out := &measure.Lines{}
 	failure := errors.New("it failed")
-	if err := out.run("Bad", 5, func(*testing.B) error { return failure }); !errors.Is(err, failure) || lines.Len() > 0 {
-		t.Errorf("error %v, lines %q", err, lines.String())
+	if err := runBenchmark(out, "Bad", 5, func(*testing.B) error { return failure }); !errors.Is(err, failure) || out.Has("Bad") {
+		t.Errorf("error %v, a line: %v", err, out.Has("Bad"))
 	}
 	n := 0
 	good := func(b *testing.B) error {
@@ -129,37 +68,35 @@ func TestRun(t *testing.T) {
 		b.ReportMetric(42, "x")
 		return nil
 	}
-	err := out.run("Good", 5, good)
-	line := regexp.MustCompile(`^BenchmarkGood/x=1 5 [0-9.]+ ns/op 42 x\n$`)
-	if err != nil || n != 5 || !line.MatchString(lines.String()) {
-		t.Errorf("error %v after %d iterations, lines %q", err, n, lines.String())
+	err := runBenchmark(out, "Good/x=1", 5, good)
+	if err != nil || n != 5 || out.Iterations("Good/x=1") != 5 || out.Median("Good/x=1", "x") != 42 || out.Median("Good/x=1", "ns/op") <= 0 {
+		t.Errorf("error %v after %d iterations, line %+v", err, n, out)
 	}
 }
 
 func TestReport(t *testing.T) {
-	r := &result{Sizes: []sizeResult{
-		{Services: 100, Changes: map[string]changeResult{changeKinds()[0].row: {Quantiles: measure.Quantiles{P50: 0.2}}}},
-		{Services: 50_000, Changes: map[string]changeResult{changeKinds()[0].row: {Quantiles: measure.Quantiles{P50: 0.25}}}},
-	}, Large: &largeResult{ManyServices: 5000}}
-	got := report(r)
-	for _, want := range []string{"50,000", "0.250 / 0 (×1.25)", "250,000 endpoints"} {
+	l := &measure.Lines{}
+	l.Add("EndpointReplaced/services=100", 3, measure.Figures{"p50-ns": 0.2e6})
+	l.Add("EndpointReplaced/services=50000", 3, measure.Figures{"p50-ns": 0.25e6})
+	l.Add("FirstSync/"+manyCase, 1, measure.Figures{"endpoints/op": 250_000, "ns/op": 1e9})
+	got := report(l, options{sizes: measure.Sizes{100, 50_000}, large: true})
+	for _, want := range []string{"50,000", "0.200 / 0 ", "0.250 / 0 (×1.25)", "5,000 Services, 250,000 endpoints | 1,000 "} {
 		if !strings.Contains(got, want) {
 			t.Errorf("%q is missing in\n%s", want, got)
 		}
 	}
-	text, err := json.Marshal(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var again result
-	if err := json.Unmarshal(text, &again); err != nil || report(&again) != got {
-		t.Errorf("JSON does not hold what the tables show: %v", err)
+	if l.Err() == nil {
+		t.Error("a table that needs figures that nothing has measured is not an error")
 	}
 }
 
 func TestFlags(t *testing.T) {
-	if o, err := parse([]string{"-sizes", "1000, 100"}); err != nil || !slices.Equal(o.sizes, []int{100, 1000}) {
-		t.Errorf("%v, %v", o.sizes, err)
+	o, err := parse([]string{"-sizes", "1000, 100"})
+	if err != nil || !slices.Equal(o.sizes, []int{100, 1000}) || !slices.Equal(o.parts(), []string{"services=100", "services=1000", largePart}) {
+		t.Errorf("%v, %v", o, err)
+	}
+	if err := measurePart("service", nil, nil); err == nil {
+		t.Error("-part service is accepted")
 	}
 	if _, err := parse([]string{"-count", "0"}); err == nil {
 		t.Error("-count 0 is accepted")

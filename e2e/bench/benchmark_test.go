@@ -10,13 +10,16 @@ import (
 
 func BenchmarkFirstSync(b *testing.B) { atSizes(b, firstSyncs) }
 
-func BenchmarkEndpointReplacedBusy(b *testing.B) { atSizes(b, busyChanges) }
+func BenchmarkEndpointReplacedBusy(b *testing.B) {
+	atSizes(b, busyChanges)
+	b.Run(bigCase, func(b *testing.B) { must(b, busyChanges(newBigCluster())) })
+}
 
 func BenchmarkEndpointReplaced(b *testing.B) {
 	paused := func(c *cluster) benchmark { return pausedChanges(c, &syncTimes{}) }
 	atSizes(b, paused)
-	b.Run(caseSuffix(bigCase), func(b *testing.B) { must(b, paused(newBigCluster())) })
-	b.Run(caseSuffix(nodePortCase), func(b *testing.B) { must(b, paused(newNodePortCluster())) })
+	b.Run(bigCase, func(b *testing.B) { must(b, paused(newBigCluster())) })
+	b.Run(nodePortCase, func(b *testing.B) { must(b, paused(newNodePortCluster())) })
 }
 
 // atSizes runs a benchmark at several sizes.

@@ -68,9 +68,9 @@ func allocations() uint64 {
 	return count[0].Value.Uint64()
 }
 
-func (r *recorder) measurements() measurements {
+func (r *recorder) figures() measure.Figures {
 	n := float64(max(len(r.total), 1))
-	out := measurements{
+	out := measure.Figures{
 		"kernel-p50-ns":   float64(r.kernel.Median()),
 		"user-p50-ns":     float64(r.user.Median()),
 		"operations/op":   float64(r.operations) / n,
@@ -78,13 +78,13 @@ func (r *recorder) measurements() measurements {
 		"objects/op":      float64(r.allocs) / n,
 		"transactions/op": float64(r.passes) / n,
 	}
-	maps.Copy(out, ofSample(r.total))
+	maps.Copy(out, r.total.Figures())
 	return out
 }
 
 // endpointChanges replaces, removes and adds endpoints of Services all over the cluster, in turn. After each round it
 // makes the least change of nf_tables, so that all four are measured on the same machine in the same state.
-func endpointChanges(w *world, c *cluster, rounds int, out *output, step func(done int)) (err error) {
+func endpointChanges(w *world, c *cluster, rounds int, out *measure.Lines, at string) (err error) {
 	least, err := newLeast()
 	if err != nil {
 		return err
@@ -99,10 +99,10 @@ func endpointChanges(w *world, c *cluster, rounds int, out *output, step func(do
 		{benchmark: "EndpointRemoved", next: c.removeOne},
 		{benchmark: "EndpointAdded", next: c.addOne},
 	}
-	for i := range rounds {
-		at := c.pick()
+	for range rounds {
+		target := c.pick()
 		for k := range kinds {
-			sl := kinds[k].next(at)
+			sl := kinds[k].next(target)
 			if err := kinds[k].record(w, func() { w.store.SetSlice(sl, nil) }); err != nil {
 				return fmt.Errorf("%s: %w", kinds[k].benchmark, err)
 			}
@@ -110,18 +110,17 @@ func endpointChanges(w *world, c *cluster, rounds int, out *output, step func(do
 		if err := least.record(); err != nil {
 			return err
 		}
-		step(i)
 	}
-	errs := []error{out.write("LeastChange", rounds, ofSample(least.took))}
+	out.Add("LeastChange"+at, rounds, least.took.Figures())
 	for k := range kinds {
-		errs = append(errs, out.write(kinds[k].benchmark, rounds, kinds[k].measurements()))
+		out.Add(kinds[k].benchmark+at, rounds, kinds[k].figures())
 	}
-	return errors.Join(errs...)
+	return nil
 }
 
 // serviceChanges adds and removes a Service with its slice, in turn. Each is two events, as they come from an API
 // server.
-func serviceChanges(w *world, c *cluster, rounds int, out *output, step func(done int)) error {
+func serviceChanges(w *world, c *cluster, rounds int, out *measure.Lines, at string) error {
 	var add, remove recorder
 	for i := range rounds {
 		svc, sl := c.service(len(c.services)+i), c.slice(len(c.services)+i, perService)
@@ -133,12 +132,10 @@ func serviceChanges(w *world, c *cluster, rounds int, out *output, step func(don
 		if err != nil {
 			return fmt.Errorf("remove a Service: %w", err)
 		}
-		step(i)
 	}
-	return errors.Join(
-		out.write("ServiceAdded", rounds, add.measurements()),
-		out.write("ServiceRemoved", rounds, remove.measurements()),
-	)
+	out.Add("ServiceAdded"+at, rounds, add.figures())
+	out.Add("ServiceRemoved"+at, rounds, remove.figures())
+	return nil
 }
 
 // pausedChanges is a benchmark that replaces endpoints in a world of its own. Each change meets an idle proxy.
@@ -152,7 +149,7 @@ func pausedChanges(c *cluster, sync *syncTimes) benchmark {
 					return err
 				}
 			}
-			r.measurements().report(b)
+			reportFigures(b, r.figures())
 			b.ReportMetric(float64(r.total.Mean()), "ns/op") // without the pauses
 			return nil
 		})
@@ -175,7 +172,7 @@ func busyChanges(c *cluster) benchmark {
 				}
 				sample = append(sample, took)
 			}
-			ofSample(sample).report(b)
+			reportFigures(b, sample.Figures())
 			return nil
 		})
 		return err
@@ -183,7 +180,7 @@ func busyChanges(c *cluster) benchmark {
 }
 
 // burst replaces endpoints as a rollout does: one event for each, faster than the loop can follow.
-func burst(w *world, c *cluster, n int, out *output) error {
+func burst(w *world, c *cluster, n int, out *measure.Lines, at string) error {
 	changes := make([]*state.Slice, n)
 	for i := range changes {
 		changes[i] = c.replaceOne(1 + i%(len(c.slices)-1))
@@ -205,7 +202,8 @@ func burst(w *world, c *cluster, n int, out *output) error {
 			idle = passes > 0
 		}
 	}
-	return out.write("Burst", 1, measurements{
+	out.Add("Burst"+at, 1, measure.Figures{
 		"ns/op": float64(elapsed), "changes/op": float64(n), "transactions/op": float64(passes),
 	})
+	return nil
 }

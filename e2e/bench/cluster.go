@@ -80,6 +80,14 @@ func (c *cluster) endpoint() state.Endpoint {
 	}
 }
 
+// endpoints returns the number of endpoints.
+func (c *cluster) endpoints() (n int) {
+	for _, sl := range c.slices {
+		n += len(sl.Endpoints)
+	}
+	return n
+}
+
 // fill writes all objects into a store.
 func (c *cluster) fill(store *state.Store) {
 	for _, svc := range c.services {

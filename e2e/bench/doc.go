@@ -14,9 +14,6 @@
 //	load.go     CPU time under a stream of changes; memory
 //	cluster.go  Services and EndpointSlices, and changes of them
 //	world.go    a store, a loop and an engine in a namespace
-//	output.go   measurements as lines of Go benchmarks
-//	figures.go  medians of these lines
-//	result.go   the medians as JSON
+//	run.go      Go benchmarks as part of this program
 //	report.go   the medians as tables
-//	profile.go  CPU and heap profiles
 package main

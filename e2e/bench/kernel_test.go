@@ -5,6 +5,7 @@ package main
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/verdict-proxy/verdict/e2e/lab"
 	"github.com/verdict-proxy/verdict/e2e/measure"
@@ -18,60 +19,73 @@ func smallEffort() effort {
 	}
 }
 
+func progress(t *testing.T) *measure.Progress {
+	return &measure.Progress{Out: t.Output(), Start: time.Now()}
+}
+
 // TestMeasureSize measures a small cluster in the real kernel. Every figure of the tables must be there, and changes
 // must need the known number of element operations.
 func TestMeasureSize(t *testing.T) {
 	const services = 20
-	f := measured(t, sizeSuffix(services), func(out *output, p *measure.Progress) error {
-		return measureSize(services, smallEffort(), out, p)
-	})
-	r := f.size(services)
-	if err := f.err(); err != nil {
+	l := &measure.Lines{}
+	if err := measureSize(services, smallEffort(), l, progress(t)); err != nil {
 		t.Fatal(err)
 	}
-	s := r.FirstSync
-	if s.Elements < services*(perService+2) || s.Bytes == 0 || s.Median < s.Kernel || s.Kernel <= 0 || s.N != 2 {
-		t.Errorf("first sync: %+v", s)
+	report(l, options{sizes: measure.Sizes{services}})
+	if err := l.Err(); err != nil {
+		t.Fatal(err)
 	}
-	c := r.Changes["one endpoint replaced"]
-	if c.Operations != 2 || c.Passes != 1 || c.N != 2 || c.P50 <= 0 || c.Kernel <= 0 || c.Kernel > c.P50 {
-		t.Errorf("one endpoint replaced: %+v; want one element deleted and one added", c)
+	of := func(benchmark, unit string) float64 { return l.Median(benchmark+"/"+sizeSuffix(services), unit) }
+	times := func(benchmark string) int { return l.Iterations(benchmark + "/" + sizeSuffix(services)) }
+	total, kernel := of("FirstSync", "ns/op"), of("FirstSync", "kernel-ns/op")
+	if of("FirstSync", "elements/op") < services*(perService+2) || of("FirstSync", "wire-B/op") == 0 ||
+		total < kernel || kernel <= 0 || times("FirstSync") != 2 {
+		t.Errorf("first sync: %v ns, in the kernel %v", total, kernel)
+	}
+	replaced := func(unit string) float64 { return of("EndpointReplaced", unit) }
+	if replaced("operations/op") != 2 || replaced("transactions/op") != 1 || times("EndpointReplaced") != 2 ||
+		replaced("kernel-p50-ns") <= 0 || replaced("kernel-p50-ns") > replaced("p50-ns") {
+		t.Errorf("one endpoint replaced: %v operations; want one element deleted and one added", replaced("operations/op"))
 	}
 	// One endpoint more is another slot, and the pool moves to another class.
-	if c := r.Changes["one endpoint added"]; c.Operations != 3 {
-		t.Errorf("one endpoint added: %+v; want a slot, and the pool's element replaced", c)
+	if n := of("EndpointAdded", "operations/op"); n != 3 {
+		t.Errorf("one endpoint added: %v operations; want a slot, and the pool's element replaced", n)
 	}
-	if c := r.Changes["one Service with its endpoints added"]; c.Passes != 2 || c.Operations < perService+2 {
-		t.Errorf("one Service added: %+v", c)
+	if n := of("ServiceAdded", "operations/op"); of("ServiceAdded", "transactions/op") != 2 || n < perService+2 {
+		t.Errorf("one Service added: %v operations", n)
 	}
-	if r.Least.N != 2 || r.Least.P50 <= 0 || r.Busy.N != 20 || r.Busy.P50 <= 0 {
-		t.Errorf("least change: %+v; changes without a pause: %+v", r.Least, r.Busy)
+	if times("LeastChange") != 2 || of("LeastChange", "p50-ns") <= 0 || times("EndpointReplacedBusy") != 20 || of("EndpointReplacedBusy", "p50-ns") <= 0 {
+		t.Error("the least change, or changes without a pause")
 	}
 	// How many changes share a transaction, and how many come in a second, depends on what else the machine has to do.
-	if b := r.Burst; b.Changes != 50 || b.Transactions < 1 || b.Transactions > b.Changes || b.Elapsed <= 0 {
-		t.Errorf("burst: %+v; want no more transactions than changes", b)
+	if n := of("Burst", "transactions/op"); of("Burst", "changes/op") != 50 || n < 1 || n > 50 || of("Burst", "ns/op") <= 0 {
+		t.Errorf("burst: %v transactions; want no more transactions than changes", n)
 	}
-	if r.Load.PerSecond <= 0 || r.Load.CPU <= 0 || r.Memory.Heap <= 0 || r.Memory.Peak < r.Memory.RSS {
-		t.Errorf("stream: %+v; memory: %+v", r.Load, r.Memory)
+	if of("Stream", "changes/sec") <= 0 || of("Stream", "cpu-%") <= 0 || of("Memory", "heap-B") <= 0 || of("Memory", "peak-B") < of("Memory", "resident-B") {
+		t.Error("stream or memory")
 	}
-	if r.Paths.Proxy.P50 <= 0 || r.Paths.NoRule.Rate <= 0 || r.Paths.ToRule <= 0 {
-		t.Errorf("connections: %+v", r.Paths)
+	if of("Connections/path=proxy", "p50-ns") <= 0 || of("Connections/path=no-rule", "connections/sec") <= 0 || of("Connections/path=proxy", "to-one-rule") <= 0 {
+		t.Error("connections")
 	}
 }
 
 // TestMeasureLarge expects every figure of the table of large Services.
 func TestMeasureLarge(t *testing.T) {
-	e := smallEffort()
-	f := measured(t, "", func(out *output, p *measure.Progress) error { return measureLarge(e, out, p) })
-	r := f.large(e.manyServices)
-	if err := f.err(); err != nil {
+	e, l := smallEffort(), &measure.Lines{}
+	if err := measureLarge(e, l, progress(t)); err != nil {
 		t.Fatal(err)
 	}
-	if r.BigService.FirstSync.Elements < bigEndpoints || r.BigService.Change.N != e.largeChanges || r.BigService.Change.P50 <= 0 {
-		t.Errorf("one large Service: %+v", r.BigService)
+	largeTable(l)
+	if err := l.Err(); err != nil {
+		t.Fatal(err)
 	}
-	if r.NodePorts.FirstSync.Elements < nodePortCount*(perService+2) || r.ManyPods.Elements < e.manyServices*manyEach {
-		t.Errorf("node ports: %+v; many endpoints: %+v", r.NodePorts, r.ManyPods)
+	for name, least := range map[string]int{bigCase: bigEndpoints, nodePortCase: nodePortCount * (perService + 2), manyCase: e.manyServices * manyEach} {
+		if n := l.Count("FirstSync/"+name, "elements/op"); n < least {
+			t.Errorf("%s: %d elements, want at least %d", name, n, least)
+		}
+	}
+	if l.Iterations("EndpointReplaced/"+bigCase) != e.largeChanges || l.Median("EndpointReplaced/"+bigCase, "p50-ns") <= 0 {
+		t.Errorf("changes of one large Service: %+v", l)
 	}
 }
 

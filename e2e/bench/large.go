@@ -17,28 +17,25 @@ const (
 
 // The names of the clusters with large Services in benchmarks.
 const (
-	bigCase      = "one-service"
-	nodePortCase = "node-ports"
-	manyCase     = "many-endpoints"
+	bigCase      = "case=one-service"
+	nodePortCase = "case=node-ports"
+	manyCase     = "case=many-endpoints"
 )
 
-// caseSuffix ends the names of all benchmarks of a cluster with large Services.
-func caseSuffix(name string) string { return "case=" + name }
-
 // measureLarge measures one large Service, many Services on node ports, and many endpoints in total.
-func measureLarge(e effort, out *output, progress *measure.Progress) error {
+func measureLarge(e effort, out *measure.Lines, progress *measure.Progress) error {
 	progress.Stage("one service with %s endpoints", measure.Count(bigEndpoints))
-	if err := measureCase(newBigCluster(), e, out.at(caseSuffix(bigCase))); err != nil {
+	if err := measureCase(newBigCluster(), e, out, "/"+bigCase); err != nil {
 		return err
 	}
 	progress.Stage("%s services on node ports", measure.Count(nodePortCount))
-	if err := measureCase(newNodePortCluster(), e, out.at(caseSuffix(nodePortCase))); err != nil {
+	if err := measureCase(newNodePortCluster(), e, out, "/"+nodePortCase); err != nil {
 		return err
 	}
 	progress.Stage("first sync with %s endpoints", measure.Count(e.manyServices*manyEach))
 	c := newCluster(e.manyServices, manyEach)
 	for range e.largeSyncs {
-		if err := out.at(caseSuffix(manyCase)).run("FirstSync", 1, firstSyncs(c)); err != nil {
+		if err := runBenchmark(out, "FirstSync/"+manyCase, 1, firstSyncs(c)); err != nil {
 			return err
 		}
 	}
@@ -46,12 +43,13 @@ func measureLarge(e effort, out *output, progress *measure.Progress) error {
 }
 
 // measureCase replaces endpoints of a cluster, one after the other.
-func measureCase(c *cluster, e effort, out *output) error {
+func measureCase(c *cluster, e effort, out *measure.Lines, at string) error {
 	var sync syncTimes
-	if err := out.run("EndpointReplaced", e.largeChanges, pausedChanges(c, &sync)); err != nil {
+	if err := runBenchmark(out, "EndpointReplaced"+at, e.largeChanges, pausedChanges(c, &sync)); err != nil {
 		return err
 	}
-	return out.write("FirstSync", 1, sync.measurements())
+	out.Add("FirstSync"+at, 1, sync.figures())
+	return nil
 }
 
 // newBigCluster is a single Service with thousands of endpoints in many slices.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"os"
 	"runtime"
 	"syscall"
 	"time"
@@ -14,7 +15,7 @@ const streamRate = 100
 
 // stream writes changes at a steady rate and measures the CPU time of the whole process: the store, the loop, the
 // engine, the kernel's share in system calls, garbage collection, and the small share of the benchmark itself.
-func stream(w *world, c *cluster, seconds int, out *output) error {
+func stream(w *world, c *cluster, seconds int, out *measure.Lines, at string) {
 	changes := make([]*state.Slice, streamRate*seconds)
 	for i := range changes {
 		changes[i] = c.replaceOne(c.pick())
@@ -32,7 +33,7 @@ func stream(w *world, c *cluster, seconds int, out *output) error {
 	elapsed := time.Since(start).Seconds()
 	percent := 100 * (cpuTime() - before).Seconds() / elapsed
 	time.Sleep(5 * pause)
-	return out.write("Stream", len(changes), measurements{
+	out.Add("Stream"+at, len(changes), measure.Figures{
 		"cpu-%": percent, "changes/sec": float64(len(changes)) / elapsed,
 		"transactions/sec": float64(passes+w.drain()) / elapsed,
 	})
@@ -59,15 +60,16 @@ func cpuTime() time.Duration {
 
 // memory measures this process after a first synchronization, which is the state of the daemon at that moment. Memory
 // that the runtime has not returned to the kernel counts as resident.
-func memory(pid int, out *output) error {
-	p, err := measure.Inspect(pid)
+func memory(out *measure.Lines, at string) error {
+	p, err := measure.Inspect(os.Getpid())
 	if err != nil {
 		return err
 	}
 	runtime.GC()
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
-	return out.write("Memory", 1, measurements{
+	out.Add("Memory"+at, 1, measure.Figures{
 		"resident-B": float64(p.RSS), "peak-B": float64(p.Peak), "heap-B": float64(m.HeapAlloc),
 	})
+	return nil
 }

@@ -2,114 +2,90 @@ package main
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/verdict-proxy/verdict/e2e/measure"
 )
 
-// report formats a result as tables.
-func report(r *result) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s; took %.0f s\n\n", r.Machine, r.Seconds)
-	b.WriteString(sizesTable(r.Sizes).String())
-	if r.Large != nil {
-		b.WriteString("\n" + largeTable(r.Large).String())
+// report formats measurements as tables.
+func report(l *measure.Lines, o options) string {
+	text := sizesTable(l, o.sizes).String()
+	if o.large {
+		text += "\n" + largeTable(l).String()
 	}
-	return b.String()
+	return text
 }
 
 // sizesTable has a column for each size. Where the cost should not depend on the size, it shows the ratio to the
 // smallest size in parentheses.
-func sizesTable(sizes []sizeResult) *measure.Table {
+func sizesTable(l *measure.Lines, sizes []int) *measure.Table {
 	t := &measure.Table{Head: []string{"services (10 endpoints each)"}}
-	for i := range sizes {
-		t.Head = append(t.Head, measure.Count(sizes[i].Services))
+	for _, n := range sizes {
+		t.Head = append(t.Head, measure.Count(n))
 	}
-	row := func(name string, cell func(*sizeResult) string) {
-		cells := []string{name}
-		for i := range sizes {
-			cells = append(cells, cell(&sizes[i]))
-		}
-		t.Add(cells...)
+	at := func(benchmark string, column int) string { return benchmark + "/" + sizeSuffix(sizes[column]) }
+	ratio := func(benchmark, unit string, column int) string {
+		return measure.Ratio(l.Median(at(benchmark, column), unit), l.Median(at(benchmark, 0), unit))
 	}
-	row("first sync, median (of it kernel), ms", func(s *sizeResult) string {
-		return fmt.Sprintf("%s (%s)", measure.Short(s.FirstSync.Median), measure.Short(s.FirstSync.Kernel))
+	mib := func(unit string, column int) int { return l.Count(at("Memory", column), unit) >> 20 }
+
+	t.Row("first sync, median (of it kernel), ms", func(i int) string {
+		sync := at("FirstSync", i)
+		return measure.Short(l.Milliseconds(sync, "ns/op")) + " (" + measure.Short(l.Milliseconds(sync, "kernel-ns/op")) + ")"
 	})
-	row("first sync, elements; KiB", func(s *sizeResult) string {
-		return fmt.Sprintf("%s; %s", measure.Count(s.FirstSync.Elements), measure.Count(s.FirstSync.Bytes>>10))
+	t.Row("first sync, elements; KiB", func(i int) string {
+		sync := at("FirstSync", i)
+		return measure.Count(l.Count(sync, "elements/op")) + "; " + measure.Count(l.Count(sync, "wire-B/op")>>10)
 	})
 	for _, kind := range changeKinds() {
-		changeRows(row, kind.row, &sizes[0])
+		t.Row(kind.row+", p50 / p99, ms", func(i int) string {
+			return l.Quantiles(at(kind.benchmark, i)) + ratio(kind.benchmark, "p50-ns", i)
+		})
+		t.Row("- kernel + user, p50, ms", func(i int) string { return kernelAndUser(l, at(kind.benchmark, i)) })
+		t.Row("- transactions, element operations, bytes, allocations", func(i int) string {
+			of := func(unit string) float64 { return l.Median(at(kind.benchmark, i), unit) }
+			return fmt.Sprintf("%.0f, %.1f, %.0f, %.0f", of("transactions/op"), of("operations/op"), of("wire-B/op"), of("objects/op"))
+		})
 	}
-	row("least change of nf_tables after the same pause, p50 / p99, ms", func(s *sizeResult) string {
-		return quantiles(s.Least)
+	t.Row("least change of nf_tables after the same pause, p50 / p99, ms", func(i int) string {
+		return l.Quantiles(at("LeastChange", i))
 	})
-	row("one endpoint replaced, without a pause, p50 / p99, ms", func(s *sizeResult) string {
-		return quantiles(s.Busy) + ratio(s.Busy.P50, sizes[0].Busy.P50)
+	t.Row("one endpoint replaced, without a pause, p50 / p99, ms", func(i int) string {
+		return l.Quantiles(at("EndpointReplacedBusy", i)) + ratio("EndpointReplacedBusy", "p50-ns", i)
 	})
-	changes := measure.Count(sizes[0].Burst.Changes)
-	row(fmt.Sprintf("burst of %s endpoint changes, transactions; ms", changes), func(s *sizeResult) string {
-		return fmt.Sprintf("%d; %s", s.Burst.Transactions, measure.Short(s.Burst.Elapsed))
+	t.Row("burst of endpoint changes: changes, transactions; ms", func(i int) string {
+		burst := at("Burst", i)
+		return fmt.Sprintf("%d, %d; %s", l.Count(burst, "changes/op"), l.Count(burst, "transactions/op"),
+			measure.Short(l.Milliseconds(burst, "ns/op")))
 	})
-	row(fmt.Sprintf("CPU at %d endpoint changes per second, %% of a core", streamRate), func(s *sizeResult) string {
-		return withRatio(s.Load.CPU, sizes[0].Load.CPU)
+	t.Row(fmt.Sprintf("CPU at %d endpoint changes per second, %% of a core", streamRate), func(i int) string {
+		return measure.Short(l.Median(at("Stream", i), "cpu-%")) + ratio("Stream", "cpu-%", i)
 	})
-	row("resident memory (at its peak), MiB", func(s *sizeResult) string {
-		return fmt.Sprintf("%d (%d)", s.Memory.RSS>>20, s.Memory.Peak>>20)
+	t.Row("resident memory (at its peak), MiB", func(i int) string {
+		return fmt.Sprintf("%d (%d)", mib("resident-B", i), mib("peak-B", i))
 	})
-	row("Go heap after a collection, MiB", func(s *sizeResult) string { return fmt.Sprint(s.Memory.Heap >> 20) })
-	pathRows(row)
+	t.Row("Go heap after a collection, MiB", func(i int) string { return fmt.Sprint(mib("heap-B", i)) })
+	for row, name := range measure.ComparisonRows() {
+		t.Row(name, func(i int) string { return measure.ComparisonCells(l, at("", i))[row] })
+	}
 	return t
 }
 
-func changeRows(row func(string, func(*sizeResult) string), kind string, first *sizeResult) {
-	row(kind+", p50 / p99, ms", func(s *sizeResult) string {
-		c := s.Changes[kind]
-		return quantiles(c.Quantiles) + ratio(c.P50, first.Changes[kind].P50)
-	})
-	row("- kernel + user, p50, ms", func(s *sizeResult) string {
-		return kernelAndUser(s.Changes[kind])
-	})
-	row("- transactions, element operations, bytes, allocations", func(s *sizeResult) string {
-		c := s.Changes[kind]
-		return fmt.Sprintf("%.0f, %.1f, %.0f, %.0f", c.Passes, c.Operations, c.Bytes, c.Allocs)
-	})
+func kernelAndUser(l *measure.Lines, name string) string {
+	return measure.Short(l.Milliseconds(name, "kernel-p50-ns")) + " + " + measure.Short(l.Milliseconds(name, "user-p50-ns"))
 }
 
-func pathRows(row func(string, func(*sizeResult) string)) {
-	for i, name := range measure.ComparisonRows() {
-		row(name, func(s *sizeResult) string { return s.Paths.Cells()[i] })
-	}
-}
-
-// quantiles shows the median and the slowest of a hundred.
-func quantiles(q measure.Quantiles) string {
-	return measure.Short(q.P50) + " / " + measure.Short(q.P99)
-}
-
-func kernelAndUser(c changeResult) string {
-	return measure.Short(c.Kernel) + " + " + measure.Short(c.User)
-}
-
-func withRatio(v, first float64) string { return measure.Short(v) + ratio(v, first) }
-
-func ratio(v, first float64) string {
-	if first == 0 {
-		return ""
-	}
-	return fmt.Sprintf(" (×%.2f)", v/first)
-}
-
-func largeTable(l *largeResult) *measure.Table {
+func largeTable(l *measure.Lines) *measure.Table {
 	t := &measure.Table{Head: []string{
 		"large Services", "first sync, ms", "one endpoint replaced, p50 / p99, ms", "kernel + user, p50, ms",
 	}}
-	add := func(name string, s syncResult, c changeResult) {
-		t.Add(name, measure.Short(s.Median), quantiles(c.Quantiles), kernelAndUser(c))
+	sync := func(name string) string { return measure.Short(l.Milliseconds("FirstSync/"+name, "ns/op")) }
+	add := func(text, name string) {
+		change := "EndpointReplaced/" + name
+		t.Add(text, sync(name), l.Quantiles(change), kernelAndUser(l, change))
 	}
-	add(fmt.Sprintf("one Service, %s endpoints", measure.Count(bigEndpoints)), l.BigService.FirstSync, l.BigService.Change)
-	add(fmt.Sprintf("%s Services on node ports", measure.Count(nodePortCount)), l.NodePorts.FirstSync, l.NodePorts.Change)
-	services, endpoints := measure.Count(l.ManyServices), measure.Count(l.ManyServices*manyEach)
-	t.Add(fmt.Sprintf("%s Services, %s endpoints", services, endpoints), measure.Short(l.ManyPods.Median), "", "")
+	add(fmt.Sprintf("one Service, %s endpoints", measure.Count(bigEndpoints)), bigCase)
+	add(fmt.Sprintf("%s Services on node ports", measure.Count(nodePortCount)), nodePortCase)
+	endpoints := l.Count("FirstSync/"+manyCase, "endpoints/op")
+	t.Add(fmt.Sprintf("%s Services, %s endpoints", measure.Count(endpoints/manyEach), measure.Count(endpoints)), sync(manyCase), "", "")
 	return t
 }

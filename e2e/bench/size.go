@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
 	"testing"
 	"time"
 
@@ -40,10 +39,16 @@ func fullEffort(services int) effort {
 	return e
 }
 
+// sizeFormat is the form of the names of sizes.
+const sizeFormat = "services=%d"
+
+// sizeSuffix ends the names of all benchmarks of a size.
+func sizeSuffix(services int) string { return fmt.Sprintf(sizeFormat, services) }
+
 // measureSize measures everything at one size. One world serves all measurements that do not need a new one.
-func measureSize(services int, e effort, out *output, progress *measure.Progress) (err error) {
-	stage := func(text string) { progress.Stage("%s services: %s", measure.Count(services), text) }
-	stage("first sync")
+func measureSize(services int, e effort, out *measure.Lines, progress *measure.Progress) (err error) {
+	at := "/" + sizeSuffix(services)
+	progress.Stage("%s services: first sync", measure.Count(services))
 	c := newCluster(services, perService)
 	path, err := measure.NewPath("program")
 	if err != nil {
@@ -55,65 +60,32 @@ func measureSize(services int, e effort, out *output, progress *measure.Progress
 		return err
 	}
 	defer func() { err = errors.Join(err, w.close(path.Node)) }()
-	if err := errors.Join(out.write("FirstSync", 1, first.measurements()), memory(os.Getpid(), out)); err != nil {
+	out.Add("FirstSync"+at, 1, first.figures())
+	if err := memory(out, at); err != nil {
 		return err
 	}
-	if err := measureChanges(w, c, e, out, stage, progress); err != nil {
+	progress.Stage("changes")
+	if err := endpointChanges(w, c, e.changeRounds, out, at); err != nil {
 		return err
 	}
-	stage("connections")
-	if err := connections(path, out, progress); err != nil {
+	if err := burst(w, c, e.burstChanges, out, at); err != nil {
 		return err
 	}
-	stage("first sync again")
+	stream(w, c, e.streamSeconds, out, at)
+	if err := serviceChanges(w, c, e.serviceRounds, out, at); err != nil {
+		return err
+	}
+	progress.Stage("connections through the proxy's rules, through one rule, and through none")
+	if err := measure.Compare(path, netip.AddrPortFrom(serviceIP(0), 80), out, at); err != nil {
+		return err
+	}
+	progress.Stage("first sync again, and changes without a pause")
 	for range e.syncs - 1 {
-		if err := out.run("FirstSync", 1, firstSyncs(c)); err != nil {
+		if err := runBenchmark(out, "FirstSync"+at, 1, firstSyncs(c)); err != nil {
 			return err
 		}
 	}
-	stage("changes without a pause")
-	return out.run("EndpointReplacedBusy", e.busyChanges, busyChanges(c))
-}
-
-// measureChanges measures changes of the world that measureSize has made.
-func measureChanges(
-	w *world, c *cluster, e effort, out *output, stage func(string), progress *measure.Progress,
-) error {
-	stage("endpoint changes")
-	step := func(done int) { progress.Step(done, e.changeRounds) }
-	if err := endpointChanges(w, c, e.changeRounds, out, step); err != nil {
-		return err
-	}
-	stage("a burst of changes")
-	if err := burst(w, c, e.burstChanges, out); err != nil {
-		return err
-	}
-	stage(fmt.Sprintf("%d changes per second", streamRate))
-	if err := stream(w, c, e.streamSeconds, out); err != nil {
-		return err
-	}
-	stage("Service changes")
-	return serviceChanges(w, c, e.serviceRounds, out, func(done int) { progress.Step(done, e.serviceRounds) })
-}
-
-// connections compares connections through the proxy's rules with those through one rule and through none.
-func connections(path *measure.Path, out *output, progress *measure.Progress) error {
-	frontend := netip.AddrPortFrom(serviceIP(0), 80)
-	c, err := measure.Compare(path, frontend, func(done int) { progress.Step(done, measure.Rounds) })
-	if err != nil {
-		return err
-	}
-	of := func(r *measure.PathResult) measurements {
-		const nanoseconds = 1000
-		return measurements{"p50-ns": r.P50 * nanoseconds, "p99-ns": r.P99 * nanoseconds, "connections/sec": r.Rate}
-	}
-	proxy := of(&c.Proxy)
-	proxy["to-one-rule"], proxy["to-no-rule"] = c.ToRule, c.ToNone
-	return errors.Join(
-		out.write("Connections/path=proxy", measure.Rounds, proxy),
-		out.write("Connections/path=one-rule", measure.Rounds, of(&c.OneRule)),
-		out.write("Connections/path=no-rule", measure.Rounds, of(&c.NoRule)),
-	)
+	return runBenchmark(out, "EndpointReplacedBusy"+at, e.busyChanges, busyChanges(c))
 }
 
 // syncTimes is what one first synchronization took.
@@ -122,8 +94,8 @@ type syncTimes struct {
 	elements, bytes int
 }
 
-func (t *syncTimes) measurements() measurements {
-	return measurements{
+func (t *syncTimes) figures() measure.Figures {
+	return measure.Figures{
 		"ns/op": float64(t.total), "kernel-ns/op": float64(t.kernel),
 		"elements/op": float64(t.elements), "wire-B/op": float64(t.bytes),
 	}
@@ -157,7 +129,9 @@ func firstSyncs(c *cluster) benchmark {
 			sum.elements, sum.bytes = t.elements, t.bytes
 		}
 		sum.total, sum.kernel = sum.total/time.Duration(b.N), sum.kernel/time.Duration(b.N)
-		sum.measurements().report(b)
+		f := sum.figures()
+		f["endpoints/op"] = float64(c.endpoints())
+		reportFigures(b, f)
 		return nil
 	}
 }

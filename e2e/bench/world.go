@@ -13,9 +13,11 @@ import (
 	"github.com/verdict-proxy/verdict/e2e/lab"
 	"github.com/verdict-proxy/verdict/e2e/measure"
 	"github.com/verdict-proxy/verdict/nft"
+	"github.com/verdict-proxy/verdict/nft/kernel"
 	"github.com/verdict-proxy/verdict/proxier"
 	"github.com/verdict-proxy/verdict/proxier/conntrack"
 	"github.com/verdict-proxy/verdict/proxier/dataplane"
+	reports "github.com/verdict-proxy/verdict/proxier/report"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
@@ -82,7 +84,7 @@ func newWorld(ns *lab.Namespace, gathers gathering) (*world, error) {
 // close ends the loop and removes the tables, so that the kernel can free their memory before the next measurement.
 func (w *world) close(ns *lab.Namespace) error {
 	w.stop()
-	cleanup := func() error { return nft.Cleanup(nft.Options{}) }
+	cleanup := func() error { return kernel.Cleanup(kernel.Options{}) }
 	err := errors.Join(<-w.ended, w.engine.Close(), w.flows.Close(), ns.Do(cleanup))
 	if err != nil {
 		return fmt.Errorf("end the loop and remove the tables: %w", err)
@@ -105,8 +107,8 @@ type observer struct {
 	sum     settled
 }
 
-// PassDone implements proxier.Observer.
-func (o *observer) PassDone(r proxier.PassReport) {
+// PassDone implements report.Observer.
+func (o *observer) PassDone(r reports.Pass) {
 	o.sum.at = time.Now()
 	o.sum.passes++
 	o.sum.added += r.Result.Added
@@ -122,14 +124,14 @@ func (o *observer) PassDone(r proxier.PassReport) {
 	}
 }
 
-// Pending implements proxier.Observer.
+// Pending implements report.Observer.
 func (o *observer) Pending(time.Time) {}
 
-// FlowsCleaned implements proxier.Observer.
+// FlowsCleaned implements report.Observer.
 func (o *observer) FlowsCleaned([]conntrack.Result) {}
 
-// Repaired implements proxier.Observer.
-func (o *observer) Repaired(proxier.RepairReport) {}
+// Repaired implements report.Observer.
+func (o *observer) Repaired(reports.Repair) {}
 
-// Problems implements proxier.Observer.
-func (o *observer) Problems(proxier.ProblemReport) {}
+// Problems implements report.Observer.
+func (o *observer) Problems(reports.Problems) {}

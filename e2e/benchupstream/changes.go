@@ -54,11 +54,11 @@ const changePatience = 30 * time.Second
 
 // isolated adds one endpoint to an idle cluster and removes it again, several times. It measures only the addition,
 // because kube-proxy cleans up some of its rules only some time after a removal.
-func (c *changer) isolated(w watcher, rounds int, quiet time.Duration, step func(done int)) (change, puts measure.Sample, err error) {
+func (c *changer) isolated(w watcher, rounds int, quiet time.Duration) (change, puts measure.Sample, err error) {
 	if err := w.settle(quiet, changePatience); err != nil {
 		return nil, nil, err
 	}
-	for i := range rounds {
+	for range rounds {
 		slice, addr := c.next()
 		if err := w.expect(addr); err != nil {
 			return nil, nil, err
@@ -90,7 +90,6 @@ func (c *changer) isolated(w watcher, rounds int, quiet time.Duration, step func
 		if err := w.settle(quiet, changePatience); err != nil {
 			return nil, nil, err
 		}
-		step(i)
 	}
 	return change, puts, nil
 }

@@ -3,15 +3,14 @@
 // shows all proxies side by side. "make bench-upstream" runs it.
 //
 //	main.go      flags; which proxy runs at which size
-//	snapshot.go  etcd folders with prepared clusters
-//	objects.go   the objects in these clusters
-//	plane.go     an API server on such a folder, and the nodes connected to it
+//	plane.go     an API server, and the nodes connected to it
+//	fill.go      creates a cluster in its etcd
+//	objects.go   the objects in the clusters
 //	proxy.go     the proxies as processes: their command lines, and the end of their first sync
 //	watch.go     finds out when nf_tables has a change
 //	xtables.go   finds out when iptables has a change
 //	run.go       all measurements of one proxy at one size
 //	changes.go   single changes, and streams of changes
 //	rules.go     counts chains, rules and sets
-//	result.go    the figures as JSON
-//	report.go    the figures as tables and as a plot
+//	report.go    the medians as tables and as a plot
 package main

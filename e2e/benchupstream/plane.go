@@ -75,23 +75,20 @@ func (p *plane) addNode() error {
 
 func (p *plane) close() error { return errors.Join(p.control.Close(), p.ns.Close()) }
 
-// onPlane runs work against an API server with a prepared cluster.
-func onPlane(s *snapshots, services int, work func(*plane, string) error) (err error) {
+// onPlane runs work against an API server that has a cluster with this number of Services.
+func onPlane(binaries string, services int, work func(*plane, string) error) (err error) {
 	dir, err := os.MkdirTemp("", "verdict-bench-")
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	if err := s.prepare(services, dir); err != nil {
-		return err
-	}
-	p, err := newPlane(s.binaries, dir)
+	p, err := newPlane(binaries, dir)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, p.close()) }()
-	if err := p.addNode(); err != nil {
-		return err
+	if err := errors.Join(p.addNode(), fill(p, services)); err != nil {
+		return fmt.Errorf("prepare a cluster of %d Services: %w", services, err)
 	}
 	return work(p, dir)
 }

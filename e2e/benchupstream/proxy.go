@@ -17,6 +17,7 @@ import (
 // proxyKind is one of the proxies that are compared.
 type proxyKind struct {
 	name string
+	id   string // in the names of benchmarks
 	// command is the command line. The folder is for the configuration file.
 	command func(o *options, dir, kubeconfig string) (command, env []string, err error)
 	// synced finds the duration of the first synchronization in the log.
@@ -32,15 +33,15 @@ type proxyKind struct {
 func proxyKinds() []*proxyKind {
 	return []*proxyKind{
 		{
-			name: "Verdict", command: verdict, synced: regexp.MustCompile(`msg="tables written".* duration=(\S+)`),
+			name: "Verdict", id: "verdict", command: verdict, synced: regexp.MustCompile(`msg="tables written".* duration=(\S+)`),
 			most: 1 << 20, quiet: 100 * time.Millisecond,
 		},
 		{
-			name: "kube-proxy nftables", command: kubeProxy("nftables"), synced: upstreamSynced(),
+			name: "kube-proxy nftables", id: "nftables", command: kubeProxy("nftables"), synced: upstreamSynced(),
 			most: 10_000, quiet: 1500 * time.Millisecond,
 		},
 		{
-			name: "kube-proxy iptables", command: kubeProxy("iptables"), synced: upstreamSynced(),
+			name: "kube-proxy iptables", id: "iptables", command: kubeProxy("iptables"), synced: upstreamSynced(),
 			most: 5_000, legacy: true, quiet: 3 * time.Second,
 		},
 	}

@@ -2,95 +2,92 @@ package main
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/verdict-proxy/verdict/e2e/measure"
 )
 
-// report formats a result as one table for each size, with a column for each proxy.
-func report(r *result) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s; took %.0f s\n", r.Machine, r.Seconds)
-	for i := 0; i < len(r.Runs); {
-		j := i
-		for j < len(r.Runs) && r.Runs[j].Services == r.Runs[i].Services {
-			j++
+// suffix ends the names of all benchmarks of a proxy at a size.
+func suffix(k *proxyKind, services int) string {
+	return fmt.Sprintf("/proxy=%s/services=%d", k.id, services)
+}
+
+// report formats measurements as one table for each size, with a column for each proxy.
+func report(l *measure.Lines, sizes []int) (text string) {
+	for _, services := range sizes {
+		var kinds []*proxyKind
+		for _, k := range proxyKinds() {
+			if l.Has("FirstSync" + suffix(k, services)) {
+				kinds = append(kinds, k)
+			}
 		}
-		b.WriteString("\n" + sizeTable(r.Runs[i:j]).String())
-		i = j
+		text += "\n" + sizeTable(l, kinds, services).String()
 	}
-	return b.String()
+	return text
 }
 
 // sizeTable compares proxies at one size. Ratios to the first proxy stand in parentheses.
-func sizeTable(runs []run) *measure.Table {
-	t := &measure.Table{Head: []string{measure.Count(runs[0].Services) + " services, 10 endpoints each"}}
-	for i := range runs {
-		t.Head = append(t.Head, runs[i].Proxy)
+func sizeTable(l *measure.Lines, kinds []*proxyKind, services int) *measure.Table {
+	t := &measure.Table{Head: []string{measure.Count(services) + " services, 10 endpoints each"}}
+	for _, k := range kinds {
+		t.Head = append(t.Head, k.name)
 	}
-	row := func(name string, cell func(*run) string) {
-		cells := []string{name}
-		for i := range runs {
-			cells = append(cells, cell(&runs[i]))
-		}
-		t.Add(cells...)
+	at := func(benchmark string, column int) string { return benchmark + suffix(kinds[column], services) }
+	number := func(row, benchmark, unit string, scale float64) {
+		t.Row(row, func(i int) string { return measure.Short(l.Median(at(benchmark, i), unit) / scale) })
 	}
-	first := &runs[0]
-	row("first sync, ms", func(r *run) string { return times(r.FirstSync, first.FirstSync) })
-	row("start to first sync done, ms", func(r *run) string { return times(r.Start, first.Start) })
-	row("CPU until then, with children, s", func(r *run) string { return measure.Short(r.SyncCPU) })
-	row("one endpoint added, PUT sent to kernel done, p50, ms", func(r *run) string { return times(r.Change.P50, first.Change.P50) })
-	row("- slowest", func(r *run) string { return measure.Short(r.Change.P99) })
-	row("- the PUT alone, p50", func(r *run) string { return measure.Short(r.Put.P50) })
-	row(fmt.Sprintf("the same at %d changes per second, p50 / slowest, ms", streamPerSecond), func(r *run) string {
-		if r.Stream.N == 0 {
+	times := func(row, benchmark, unit string) {
+		t.Row(row, func(i int) string {
+			v, first := l.Milliseconds(at(benchmark, i), unit), l.Milliseconds(at(benchmark, 0), unit)
+			return measure.Short(v) + measure.Ratio(v, first)
+		})
+	}
+	const milliseconds, seconds = 1e6, 1e9
+	times("first sync, ms", "FirstSync", "ns/op")
+	times("start to first sync done, ms", "FirstSync", "start-ns")
+	number("CPU until then, with children, s", "FirstSync", "cpu-ns", seconds)
+	times("one endpoint added, PUT sent to kernel done, p50, ms", "EndpointAdded", "p50-ns")
+	number("- slowest", "EndpointAdded", "p99-ns", milliseconds)
+	number("- the PUT alone, p50", "EndpointAdded", "put-p50-ns", milliseconds)
+	t.Row(fmt.Sprintf("the same at %d changes per second, p50 / slowest, ms", streamPerSecond), func(i int) string {
+		if kinds[i].legacy {
 			return "not measured"
 		}
-		return measure.Short(r.Stream.P50) + " / " + measure.Short(r.Stream.P99)
+		return l.Quantiles(at("Stream", i))
 	})
-	row(fmt.Sprintf("CPU at %d changes per second, with children, %% of a core", streamPerSecond), func(r *run) string {
-		return measure.Short(r.StreamCPU)
+	number(fmt.Sprintf("CPU at %d changes per second, with children, %% of a core", streamPerSecond), "Stream", "cpu-%", 1)
+	t.Row("CPU under a busy stream (its rate per second)", func(i int) string {
+		return fmt.Sprintf("%s (%.0f)", measure.Short(l.Median(at("BusyStream", i), "cpu-%")), l.Median(at("BusyStream", i), "changes/sec"))
 	})
-	row("CPU under a busy stream (its rate per second)", func(r *run) string {
-		return fmt.Sprintf("%s (%.0f)", measure.Short(r.BusyCPU), r.BusyRate)
-	})
-	memoryRows(row)
-	for i, name := range measure.ComparisonRows() {
-		row(name, func(r *run) string { return r.Paths.Cells()[i] })
+	memoryRows(t, l, at)
+	for row, name := range measure.ComparisonRows() {
+		t.Row(name, func(i int) string { return measure.ComparisonCells(l, suffix(kinds[i], services))[row] })
 	}
 	return t
 }
 
-func memoryRows(row func(string, func(*run) string)) {
-	mib := func(n int64) string { return fmt.Sprintf("%.0f", float64(n)/(1<<20)) }
-	row("resident memory after sync (at its peak), MiB", func(r *run) string { return mib(r.Resident) + " (" + mib(r.Peak) + ")" })
-	row("largest child process, MiB", func(r *run) string { return mib(r.LargestChild) })
-	row("kernel memory, MiB", func(r *run) string { return mib(r.Kernel) })
-	row("chains / rules / sets and maps", func(r *run) string {
-		return measure.Count(r.Chains) + " / " + measure.Count(r.Rules) + " / " + measure.Count(r.Sets)
+func memoryRows(t *measure.Table, l *measure.Lines, at func(string, int) string) {
+	mib := func(unit string, i int) string { return fmt.Sprintf("%.0f", l.Median(at("Memory", i), unit)/(1<<20)) }
+	t.Row("resident memory after sync (at its peak), MiB", func(i int) string { return mib("resident-B", i) + " (" + mib("peak-B", i) + ")" })
+	t.Row("largest child process, MiB", func(i int) string { return mib("largest-child-B", i) })
+	t.Row("kernel memory, MiB", func(i int) string { return mib("kernel-B", i) })
+	t.Row("chains / rules / sets and maps", func(i int) string {
+		count := func(unit string) string { return measure.Count(l.Count(at("Rules", i), unit)) }
+		return count("chains") + " / " + count("rules") + " / " + count("sets")
 	})
 }
 
-// times shows a number and its ratio to the first one.
-func times(v, first float64) string {
-	if first == 0 || v == first {
-		return measure.Short(v)
-	}
-	return fmt.Sprintf("%s (×%s)", measure.Short(v), measure.Short(v/first))
-}
-
 // plot draws the latency of one change.
-func plot(r *result) string {
+func plot(l *measure.Lines, sizes []int, m measure.Machine) string {
 	p := measure.Plot{
 		Title:    "One endpoint added: from the PUT to the API server until the kernel has it",
-		Subtitle: "10 endpoints per Service; " + r.Machine.String(),
+		Subtitle: "10 endpoints per Service; " + m.String(),
 		X:        "Services", Y: "milliseconds (median)",
 	}
 	for _, k := range proxyKinds() {
 		line := measure.Line{Name: k.name}
-		for i := range r.Runs {
-			if r.Runs[i].Proxy == k.name {
-				line.Points = append(line.Points, measure.Point{X: float64(r.Runs[i].Services), Y: r.Runs[i].Change.P50})
+		for _, services := range sizes {
+			if name := "EndpointAdded" + suffix(k, services); l.Has(name) {
+				line.Points = append(line.Points, measure.Point{X: float64(services), Y: l.Milliseconds(name, "p50-ns")})
 			}
 		}
 		p.Lines = append(p.Lines, line)

@@ -4,17 +4,12 @@ import (
 	"strings"
 
 	"github.com/verdict-proxy/verdict/e2e/lab"
+	"github.com/verdict-proxy/verdict/e2e/measure"
 )
 
-// ruleCounts counts what a proxy has in the kernel, except for elements.
-type ruleCounts struct {
-	Chains int `json:"chains"`
-	Rules  int `json:"rules"`
-	Sets   int `json:"sets_and_maps"`
-}
-
-// countRules counts the rules of a node. It does not read the elements of sets, which takes the kernel very long.
-func countRules(node *lab.Namespace, legacy bool) (ruleCounts, error) {
+// countRules counts the chains, rules and sets of a node. It does not read the elements of sets, which takes the kernel very
+// long.
+func countRules(node *lab.Namespace, legacy bool) (measure.Figures, error) {
 	if legacy {
 		text, err := node.Command("iptables-legacy-save")
 		return countLegacy(text), err
@@ -23,13 +18,14 @@ func countRules(node *lab.Namespace, legacy bool) (ruleCounts, error) {
 	return countNFT(text), err
 }
 
-func countLegacy(text string) (c ruleCounts) {
+func countLegacy(text string) measure.Figures {
+	c := measure.Figures{"chains": 0, "rules": 0, "sets": 0}
 	for line := range strings.Lines(text) {
 		switch {
 		case strings.HasPrefix(line, ":"):
-			c.Chains++
+			c["chains"]++
 		case strings.HasPrefix(line, "-A"):
-			c.Rules++
+			c["rules"]++
 		}
 	}
 	return c
@@ -37,7 +33,8 @@ func countLegacy(text string) (c ruleCounts) {
 
 // countNFT counts by the indentation of nft's output: objects are indented once, their contents twice. The comment and
 // the hook of a chain are not rules.
-func countNFT(text string) (c ruleCounts) {
+func countNFT(text string) measure.Figures {
+	c := measure.Figures{"chains": 0, "rules": 0, "sets": 0}
 	inChain := false
 	for line := range strings.Lines(text) {
 		body := strings.TrimLeft(line, "\t")
@@ -45,12 +42,12 @@ func countNFT(text string) (c ruleCounts) {
 		case depth == 1:
 			inChain = strings.HasPrefix(body, "chain ")
 			if inChain {
-				c.Chains++
+				c["chains"]++
 			} else if strings.HasPrefix(body, "set ") || strings.HasPrefix(body, "map ") {
-				c.Sets++
+				c["sets"]++
 			}
 		case depth == 2 && inChain && !strings.HasPrefix(body, "type ") && !strings.HasPrefix(body, "comment "):
-			c.Rules++
+			c["rules"]++
 		}
 	}
 	return c

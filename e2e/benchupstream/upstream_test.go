@@ -1,6 +1,7 @@
 package main
 
 import (
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -19,7 +20,7 @@ import (
 
 func TestCountLegacy(t *testing.T) {
 	text := "# Generated\n*nat\n:PREROUTING ACCEPT [0:0]\n:KUBE-SVC-X - [0:0]\n-A KUBE-SVC-X -j RETURN\nCOMMIT\n"
-	if got, want := countLegacy(text), (ruleCounts{Chains: 2, Rules: 1}); got != want {
+	if got, want := countLegacy(text), (measure.Figures{"chains": 2, "rules": 1, "sets": 0}); !maps.Equal(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 }
@@ -97,19 +98,23 @@ func TestSynced(t *testing.T) {
 }
 
 func TestReportAndPlot(t *testing.T) {
-	q := func(ms float64) measure.Quantiles { return measure.Quantiles{P50: ms, P99: 2 * ms, N: 3} }
-	r := &result{Runs: []run{
-		{Proxy: "Verdict", Services: 100, Change: q(5), FirstSync: 10},
-		{Proxy: "kube-proxy nftables", Services: 100, Change: q(50), FirstSync: 500},
-		{Proxy: "Verdict", Services: 10_000, Change: q(6)},
-	}}
-	text := report(r)
+	l, kinds := &measure.Lines{}, proxyKinds()
+	add := func(k *proxyKind, services int, change, sync float64) {
+		l.Add("EndpointAdded"+suffix(k, services), 15, measure.Figures{"p50-ns": change * 1e6, "p99-ns": 2 * change * 1e6})
+		l.Add("FirstSync"+suffix(k, services), 1, measure.Figures{"ns/op": sync * 1e6})
+	}
+	add(kinds[0], 100, 5, 10)
+	add(kinds[1], 100, 50, 500)
+	add(kinds[0], 10_000, 6, 20)
+	add(kinds[2], 10_000, 6, 20)
+	sizes := []int{100, 10_000}
+	text := report(l, sizes)
 	for _, want := range []string{"10,000 services", "50.0 (×10.0)", "500 (×50.0)", "not measured"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is missing in\n%s", want, text)
 		}
 	}
-	if svg := plot(r); !strings.Contains(svg, ">Verdict<") || strings.Contains(svg, "iptables<") {
+	if svg := plot(l, sizes[:1], measure.Machine{}); !strings.Contains(svg, ">Verdict<") || strings.Contains(svg, "iptables<") {
 		t.Errorf("the picture has the wrong lines:\n%s", svg)
 	}
 }
@@ -122,7 +127,7 @@ func TestFlags(t *testing.T) {
 		t.Error("-sizes many is accepted")
 	}
 	o, err := parse([]string{"-binaries", "x", "-sizes", "1000,100"})
-	if err != nil || !reflect.DeepEqual(o.sizes, []int{100, 1000}) || !filepath.IsAbs(o.binaries) {
+	if err != nil || o.sizes.String() != "100,1000" || !filepath.IsAbs(o.binaries) {
 		t.Errorf("%+v, %v", o, err)
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,48 +14,32 @@ import (
 
 	"github.com/verdict-proxy/verdict/e2e/apiserver"
 	"github.com/verdict-proxy/verdict/e2e/lab"
+	"github.com/verdict-proxy/verdict/e2e/objects"
 )
 
 // bed is the network with everything that runs in it.
 type bed struct {
-	options options
+	logs    string // a folder
 	world   *lab.World
-	scratch *lab.Namespace // where fresh plans are loaded, to be listed as the kernel lists them
-	control *lab.Namespace // of the API server
-	plane   *apiserver.ControlPlane
-	daemon  *daemon
+	plane   *apiserver.ControlPlane // nil: the daemon follows manifests
+	writer  writer
 	ledger  *ledger
-	monitor *monitor
+	daemon  *daemon
+	oracle  *oracle
+	editor  *editor
 	traffic *traffic
 	churn   *churn
-	faults  []fault
 	closers []func() error
-
-	otherBinary string // of the version that does not run now; empty: there is only one
-
-	suspended bool  // the daemon is
-	failing   bool  // some system calls of the daemon fail
-	injected  int64 // system calls of the daemon that failed
-	shortened int64 // of these: calls that read a part of a datagram
-
-	rounds  int
-	count   map[string]int
-	repairs []time.Duration
-	settled time.Duration // of the last round
-	settles []time.Duration
 }
 
 // newBed builds everything and returns when the untouched Services are served.
-func newBed(o options) (*bed, error) {
-	b := &bed{options: o, count: map[string]int{}, faults: allFaults(), otherBinary: o.other}
-	for _, step := range []func() error{
-		b.openLedger, b.buildWorld, b.startPlane, b.writeStable, b.startDaemon, b.startTraffic, b.startChurn,
-	} {
-		if err := step(); err != nil {
-			return nil, errors.Join(err, b.close())
-		}
+func newBed(o *options) (*bed, error) {
+	b := &bed{logs: o.logs}
+	err := b.build(o)
+	if err != nil {
+		err = errors.Join(err, b.close())
 	}
-	return b, nil
+	return b, err
 }
 
 // later has close call a function.
@@ -71,19 +54,37 @@ func (b *bed) close() error {
 	return errors.Join(errs...)
 }
 
-func (b *bed) openLedger() error {
-	f, err := os.Create(filepath.Join(b.options.logs, "chaos.log"))
+func (b *bed) build(o *options) error {
+	log, err := os.Create(filepath.Join(o.logs, "chaos.log"))
 	if err != nil {
 		return fmt.Errorf("create the log of chaos: %w", err)
 	}
-	b.later(f.Close)
-	b.ledger = &ledger{log: f, excused: map[string]int{}, dropped: queueDrops()}
-	return nil
+	b.later(log.Close)
+	b.ledger = &ledger{log: log, excused: map[string]int{}, dropped: queueDrops()}
+	if err := b.buildWorld(); err != nil {
+		return err
+	}
+	source, err := b.openSource(o)
+	if err != nil {
+		return err
+	}
+	if err := b.writeStable(); err != nil {
+		return err
+	}
+	if err := b.startDaemon(o, source); err != nil {
+		return err
+	}
+	b.churn = startChurn(b.writer, o.seed)
+	b.later(func() error { b.churn.close(); return nil })
+	b.editor.churn = b.churn
+	b.traffic, err = startTraffic(b.world, b.ledger, o.seed)
+	b.later(func() error { b.traffic.close(); return nil })
+	return err
 }
 
 // others is a table of other software, as every node has one: a firewall, and a network plugin that masquerades. It keeps
-// connection tracking and translation in use while the tables of Verdict are missing. Otherwise the kernel would stop to
-// translate open connections in that time.
+// connection tracking and translation in use while the tables of Verdict are missing. Otherwise the kernel would stop
+// translating open connections in that time.
 const others = "add table inet others\n" +
 	"add chain inet others forward { type filter hook forward priority 5; }\n" +
 	"add rule inet others forward ct state invalid counter\n" +
@@ -95,159 +96,76 @@ func (b *bed) buildWorld() (err error) {
 		return err
 	}
 	b.later(b.world.Close)
-	if b.scratch, err = lab.NewNamespace("scratch"); err != nil {
-		return err
-	}
-	b.later(b.scratch.Close)
-	if b.monitor, err = startMonitor(b.world.Node); err != nil {
-		return err
-	}
-	b.later(b.monitor.close)
-	return b.world.Node.Load(others)
-}
-
-func (b *bed) startPlane() error {
-	ns, addr, err := b.world.Attach("control plane")
-	if err != nil {
-		return err
-	}
-	services4, err4 := lab.Text(lab.IPv4, "SERVICES")
-	services6, err6 := lab.Text(lab.IPv6, "SERVICES")
-	if err := errors.Join(err4, err6); err != nil {
-		return err
-	}
-	b.control = ns
-	b.plane, err = apiserver.Start(apiserver.Options{
-		Binaries: b.options.binaries, Dir: b.options.logs, Namespace: ns, Address: addr, ServiceRanges: services4 + "," + services6,
-		// Objects that are older than the API server's own checks may hold anything.
-		Arguments: []string{"--feature-gates=StrictIPCIDRValidation=false"},
-	})
-	if err != nil {
-		return err
-	}
-	b.later(b.plane.Close)
-	return nil
-}
-
-func (b *bed) writeStable() error {
-	ctx := context.Background()
-	for _, name := range []string{stableNamespace, churnNamespace, hostileNamespace} {
-		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
-		if _, err := b.plane.Client.CoreV1().Namespaces().Create(ctx, ns, metav1.CreateOptions{}); err != nil {
-			return fmt.Errorf("create namespace %s: %w", name, err)
-		}
-	}
-	w := &writer{client: b.plane.Client}
-	for _, node := range []*corev1.Node{nodeObject(lab.NodeName, "NODE", "NODE_PODS"), nodeObject(lab.RemoteNodeName, "REMOTE", "REMOTE_PODS")} {
-		if err := w.node(ctx, node); err != nil {
-			return err
-		}
-	}
-	for _, s := range stableServices() {
-		if err := w.service(ctx, s.service()); err != nil {
-			return err
-		}
-		for _, f := range lab.Families() {
-			if err := w.slice(ctx, s.slice(f)); err != nil {
+	for _, pod := range []string{"a", "b", "c"} {
+		for _, port := range []uint16{refusedTarget, checkedTarget, checkPort} {
+			if err := b.world.Serve(pod, pod, port); err != nil {
 				return err
 			}
 		}
 	}
-	return b.plane.Save()
+	return b.world.Node.Load(others)
 }
 
-func nodeObject(name, address, pods string) *corev1.Node {
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelTopologyZone: "z-" + name}}}
-	for _, f := range lab.Families() {
-		text, _ := lab.Text(f, pods) // the names stand in writeStable
-		node.Spec.PodCIDRs = append(node.Spec.PodCIDRs, text)
-		node.Status.Addresses = append(node.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: named(f, address).String()})
+// openSource starts an API server, or makes a folder for manifests. It returns the flag of verdict that names it.
+func (b *bed) openSource(o *options) (flag string, err error) {
+	if o.manifests {
+		dir := filepath.Join(b.logs, "manifests")
+		b.writer = folder(dir)
+		return "--manifests=" + dir, os.MkdirAll(dir, 0o755)
 	}
-	node.Spec.PodCIDR = node.Spec.PodCIDRs[0]
-	return node
+	b.plane, err = apiserver.StartIn(b.world, apiserver.Options{
+		Binaries: o.binaries, Dir: b.logs, ServiceRanges: strings.Join(objects.Both("SERVICES"), ","),
+		// Objects that are older than the API server's own checks may hold anything.
+		Arguments: []string{"--feature-gates=StrictIPCIDRValidation=false"},
+	})
+	if err != nil {
+		return "", err
+	}
+	b.later(b.plane.Close)
+	b.writer = apiWriter{b.plane.Client}
+	for _, name := range []string{stableNamespace, churnNamespace, hostileNamespace} {
+		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		if _, err := b.plane.Client.CoreV1().Namespaces().Create(context.Background(), ns, metav1.CreateOptions{}); err != nil {
+			return "", fmt.Errorf("create namespace %s: %w", name, err)
+		}
+	}
+	kubeconfig, err := b.plane.KubeProxy()
+	return "--kubeconfig=" + kubeconfig, err
 }
 
-func (b *bed) startDaemon() error {
-	kubeconfig, err := b.plane.KubeProxy()
+// writeStable writes the Nodes and the untouched Services.
+func (b *bed) writeStable() error {
+	ctx := context.Background()
+	errs := []error{
+		b.writer.node(ctx, objects.Node(lab.NodeName, "NODE", "NODE_PODS")),
+		b.writer.node(ctx, objects.Node(lab.RemoteNodeName, "REMOTE", "REMOTE_PODS")),
+	}
+	for _, s := range stableServices() {
+		errs = append(errs, b.writer.service(ctx, s.service()), b.writeSlices(&s, s.pods()...))
+	}
+	if b.plane != nil {
+		errs = append(errs, b.plane.Save())
+	}
+	return errors.Join(errs...)
+}
+
+func (b *bed) startDaemon(o *options, source string) error {
+	m, err := startMonitor(b.world.Node)
 	if err != nil {
 		return err
 	}
-	b.daemon = &daemon{node: b.world.Node, dir: b.options.logs, binary: b.options.verdict, kubeconfig: kubeconfig}
+	b.later(m.close)
+	scratch, err := lab.NewNamespace("scratch")
+	if err != nil {
+		return err
+	}
+	b.later(scratch.Close)
+	b.daemon = &daemon{node: b.world.Node, dir: b.logs, binary: o.verdict, others: o.others, source: source}
+	b.oracle = &oracle{node: b.world.Node, scratch: scratch, daemon: b.daemon}
+	b.editor = &editor{node: b.world.Node, monitor: m, ledger: b.ledger, oracle: b.oracle, daemon: b.daemon}
 	b.later(b.daemon.kill)
 	if err := b.daemon.start(); err != nil {
 		return err
 	}
-	return b.equal(time.Now().Add(settlePatience))
-}
-
-func (b *bed) startTraffic() (err error) {
-	b.traffic, err = startTraffic(b.world, b.ledger, b.options.seed)
-	b.later(func() error { b.traffic.close(); return nil })
-	return err
-}
-
-func (b *bed) startChurn() error {
-	b.churn = startChurn(b.plane.Client, b.options.seed)
-	b.later(func() error { b.churn.close(); return nil })
-	return nil
-}
-
-// settlePatience is how long the daemon may take to be right again. After an outage of the API server, client-go waits
-// up to 30 s before it asks again.
-const settlePatience = 60 * time.Second
-
-// settle starts what does not run, stops the churn, and waits until the kernel equals a fresh plan.
-func (b *bed) settle() error {
-	start := time.Now()
-	b.churn.pause()
-	defer b.churn.resume()
-	if err := b.daemon.start(); err != nil {
-		return err
-	}
-	err := b.equal(start.Add(settlePatience))
-	err = errors.Join(err, b.forgetUntranslated())
-	b.ledger.closeAll()
-	b.settled = time.Since(start)
-	b.settles = append(b.settles, b.settled)
-	return errors.Join(err, b.daemon.err())
-}
-
-// explain saves the ruleset and names the logs.
-func (b *bed) explain() string {
-	path := filepath.Join(b.options.logs, "failed.ruleset")
-	ruleset, err := b.world.Node.Command("nft", "list", "ruleset")
-	if err == nil {
-		err = os.WriteFile(path, []byte(ruleset), 0o644)
-	}
-	lines := []string{"the ruleset is in " + path, b.daemon.log(12)}
-	if p := b.daemon.release(); p != nil { // its log gets the stacks of all goroutines
-		lines = append(lines, fmt.Sprintf("goroutines are in the log: %v", send(p, syscall.SIGCONT) == nil && send(p, syscall.SIGABRT) == nil))
-		select {
-		case <-p.Exited():
-		case <-time.After(time.Second):
-			_ = p.Kill()
-		}
-	}
-	if err != nil {
-		lines[0] = "the ruleset could not be saved: " + err.Error()
-	}
-	return strings.Join(lines, "\n")
-}
-
-// secondProxyEnds starts a second daemon beside the first one. It must give up and say why.
-func (b *bed) secondProxyEnds() error {
-	p, err := b.daemon.spawn()
-	if err != nil {
-		return err
-	}
-	const refusalPatience = 40 * time.Second
-	select {
-	case <-p.Exited():
-	case <-time.After(refusalPatience):
-		return errors.Join(fmt.Errorf("a second daemon still runs after %s", refusalPatience), p.Kill())
-	}
-	if !strings.Contains(p.Log(3), "another process of Verdict") {
-		return fmt.Errorf("a second daemon ended for another reason; its log ends:\n%s", p.Log(5))
-	}
-	return b.daemon.err()
+	return b.oracle.equal(time.Now().Add(settlePatience))
 }

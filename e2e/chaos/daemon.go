@@ -16,40 +16,31 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/verdict-proxy/verdict/e2e/lab"
+	"github.com/verdict-proxy/verdict/e2e/objects"
 )
 
 // daemon is verdict as a process on the node.
 type daemon struct {
-	node       *lab.Namespace
-	dir        string
-	binary     string
-	kubeconfig string
-	manifests  string   // a folder that it follows instead of the API server; empty: none
-	flags      []string // that a fault has chosen and that verdict render has, too
-	extra      []string // that only verdict run has
+	node     *lab.Namespace
+	dir      string
+	binary   string
+	others   []string // the versions that do not run now
+	source   string   // the flag that names what it reads
+	flags    []string // that a fault has chosen and that verdict render has, too
+	extra    []string // that only verdict run has
+	troubled bool     // it is suspended, or some of its system calls fail
+	started  int      // names the logs
 
 	mu      sync.Mutex
 	process *lab.Process
-	since   time.Time // when the process became the daemon, or was started to become it
-	started int       // names the logs
 	ended   []error
 }
 
 // planFlags decide what the plan is. "verdict render" has them as well.
 func (d *daemon) planFlags() []string {
-	pods4, pods6 := podRanges()
 	return slices.Concat([]string{
-		"--kubeconfig=" + d.kubeconfig, "--hostname-override=" + lab.NodeName, "--cluster-cidr=" + pods4 + "," + pods6,
+		d.source, "--hostname-override=" + lab.NodeName, "--cluster-cidr=" + strings.Join(objects.Both("PODS"), ","),
 	}, d.flags)
-}
-
-func podRanges() (v4, v6 string) {
-	v4, err4 := lab.Text(lab.IPv4, "PODS")
-	v6, err6 := lab.Text(lab.IPv6, "PODS")
-	if err := errors.Join(err4, err6); err != nil {
-		panic(err) // the name stands here
-	}
-	return v4, v6
 }
 
 func (d *daemon) command() []string {
@@ -57,18 +48,13 @@ func (d *daemon) command() []string {
 		d.binary, "run", "--healthz-bind-address=[::]:10256", "--metrics-bind-address=127.0.0.1:10249", "-v=4",
 		"--table-owner=off", // so that the edits have an effect; one of the faults switches it on
 	}
-	flags := d.planFlags()
-	if d.manifests != "" {
-		flags[0] = "--manifests=" + d.manifests
-	}
-	return slices.Concat(own, flags, d.extra)
+	return slices.Concat(own, d.planFlags(), d.extra)
 }
 
 // spawn starts a process of verdict, which is not yet the daemon. The words before the command may be another program
 // that becomes verdict.
 func (d *daemon) spawn(before ...string) (*lab.Process, error) {
 	d.started++
-	d.since = time.Now()
 	return lab.NewProcess(lab.ProcessOptions{
 		Name: fmt.Sprintf("verdict-%03d", d.started), Namespace: d.node, Dir: d.dir, Command: slices.Concat(before, d.command()),
 	})
@@ -128,17 +114,15 @@ func (d *daemon) kill() error {
 
 // stop ends the daemon with SIGTERM. It must end in time and without an error.
 func (d *daemon) stop() error {
-	if p := d.release(); p != nil {
-		// A suspended process does not take SIGTERM.
-		err := errors.Join(send(p, syscall.SIGCONT), p.Stop())
-		if err != nil && !strings.Contains(p.Log(2), "msg=starting") {
-			return nil // it had no time to handle signals
-		}
-		if err != nil {
-			return fmt.Errorf("%w; its log ends:\n%s", err, p.Log(12))
-		}
+	p := d.release()
+	if p == nil {
+		return nil
 	}
-	return nil
+	err := errors.Join(send(p, syscall.SIGCONT), p.Stop()) // a suspended process does not take SIGTERM
+	if err == nil || !strings.Contains(p.Log(2), "msg=starting") {
+		return nil // without that line, it had no time to handle signals
+	}
+	return fmt.Errorf("%w; its log ends:\n%s", err, p.Log(12))
 }
 
 // restart stops the daemon and starts it with other flags.
@@ -148,6 +132,24 @@ func (d *daemon) restart(flags, extra []string) error {
 	}
 	d.flags, d.extra = flags, extra
 	return d.start()
+}
+
+// abort ends the daemon with the stacks of its goroutines in the log, and returns the end of the log before that.
+func (d *daemon) abort() string {
+	p := d.release()
+	if p == nil {
+		return "the daemon does not run"
+	}
+	text := filepath.Join(d.dir, p.Name+".log") + " ends, before the stacks of all goroutines:\n" + p.Log(12)
+	if err := errors.Join(send(p, syscall.SIGCONT), send(p, syscall.SIGABRT)); err != nil {
+		return text + "\n" + err.Error()
+	}
+	select {
+	case <-p.Exited():
+	case <-time.After(time.Second):
+		_ = p.Kill()
+	}
+	return text
 }
 
 // claimPatience is how long a daemon that has just started may take to claim the node.
@@ -164,7 +166,8 @@ func (d *daemon) serving() *lab.Process {
 	return nil
 }
 
-// claimant is the number of the process that has claimed the node; 0: there is none.
+// claimant is the number of the process that has claimed the node; 0: there is none. A suspended process counts, although it
+// answers no question.
 func (d *daemon) claimant() (pid int) {
 	_ = d.node.Do(func() error { // without an answer there is no claimant
 		c, err := net.Dial("unix", "@verdict-proxy")
@@ -191,6 +194,47 @@ func (d *daemon) passed(p *lab.Process) bool {
 	return err == nil && bytes.Contains(log, []byte(`msg="tables written"`))
 }
 
+// firstPass waits until the daemon has made its first pass.
+func (d *daemon) firstPass(patience time.Duration) error {
+	p := d.running()
+	for end := time.Now().Add(patience); p != nil && !d.passed(p); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			return fmt.Errorf("%s has written no tables within %s", p.Name, patience)
+		}
+		select {
+		case <-p.Exited():
+			return d.err()
+		default:
+		}
+	}
+	return d.err()
+}
+
+// repairs reports whether the daemon is there to repair at once. Before its first pass, which needs the API server, a
+// daemon repairs no elements.
+func (d *daemon) repairs() bool {
+	p := d.running()
+	return p != nil && !d.troubled && !slices.Contains(d.extra, withoutRepair) && d.passed(p)
+}
+
+// refusesSecond starts a second daemon beside the first one. It must give up and say why.
+func (d *daemon) refusesSecond() error {
+	p, err := d.spawn()
+	if err != nil {
+		return err
+	}
+	const refusalPatience = 40 * time.Second
+	select {
+	case <-p.Exited():
+	case <-time.After(refusalPatience):
+		return errors.Join(fmt.Errorf("a second daemon still runs after %s", refusalPatience), p.Kill())
+	}
+	if !strings.Contains(p.Log(3), "another process of Verdict") {
+		return fmt.Errorf("a second daemon ended for another reason; its log ends:\n%s", p.Log(5))
+	}
+	return d.err()
+}
+
 // send sends a signal to a process of verdict.
 func send(p *lab.Process, s syscall.Signal) error {
 	if err := syscall.Kill(p.PID(), s); err != nil && !errors.Is(err, os.ErrProcessDone) && !errors.Is(err, syscall.ESRCH) {
@@ -204,12 +248,4 @@ func (d *daemon) err() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return errors.Join(d.ended...)
-}
-
-// log is the end of the daemon's log.
-func (d *daemon) log(lines int) string {
-	if p := d.running(); p != nil {
-		return filepath.Join(d.dir, p.Name+".log") + " ends:\n" + p.Log(lines)
-	}
-	return "the daemon does not run"
 }

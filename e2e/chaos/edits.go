@@ -4,13 +4,11 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
-	"os"
-	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/verdict-proxy/verdict/e2e/lab"
+	"github.com/verdict-proxy/verdict/e2e/objects"
 )
 
 // editFaults are changes of the tables of Verdict by another program, the real nft.
@@ -38,44 +36,38 @@ func editFaults() []fault {
 		{"affinity flushed", 2, flush("map", "affinity")},
 		{"tokens flushed", 2, flush("map", "sticky-slots")},
 		{"set flushed", 3, func(r *rand.Rand, table string) string {
-			return flush("set", oneOf(r, "cluster-ips", "nodeport-addresses", "pod-cidrs", "hairpin", "service-cidrs"))(r, table)
+			return flush("set", objects.OneOf(r, "cluster-ips", "nodeport-addresses", "pod-cidrs", "hairpin", "service-cidrs"))(r, table)
 		}},
 		{"foreign element", 3, func(r *rand.Rand, table string) string {
-			key := frontendOf(table, "VIP5", oneOf(r, "tcp", "udp", "sctp"), 1+r.IntN(9))
+			key := frontendOf(table, "VIP5", objects.OneOf(r, "tcp", "udp", "sctp"), 1+r.IntN(9))
 			return fmt.Sprintf("add element %s verdict services { %s : 0:2 }\n", table, key)
 		}},
 		{"foreign rule", 3, func(r *rand.Rand, table string) string {
-			return fmt.Sprintf("insert rule %s verdict %s drop\n", table, oneOf(r, "services", "balance", "filter-forward", "unserved"))
+			return fmt.Sprintf("insert rule %s verdict %s drop\n", table, objects.OneOf(r, "services", "balance", "filter-forward", "unserved"))
 		}},
 		{"chain flushed", 3, func(r *rand.Rand, table string) string {
-			chain := oneOf(r, "services", "balance", "nat-prerouting", "nat-postrouting", "unserved", "random-2")
+			chain := objects.OneOf(r, "services", "balance", "nat-prerouting", "nat-postrouting", "unserved", "random-2")
 			return fmt.Sprintf("flush chain %s verdict %s\n", table, chain)
 		}},
 		{"base chain deleted", 3, func(r *rand.Rand, table string) string {
-			return fmt.Sprintf("delete chain %s verdict %s\n", table, oneOf(r, "nat-prerouting", "nat-output", "nat-postrouting", "filter-forward"))
+			return fmt.Sprintf("delete chain %s verdict %s\n", table, objects.OneOf(r, "nat-prerouting", "nat-output", "nat-postrouting", "filter-forward"))
 		}},
 		{"policy drop", 3, func(r *rand.Rand, table string) string {
 			// At input and output it would keep a daemon that starts from the API server, like any other rule of the host.
-			return fmt.Sprintf("add chain %s verdict %s { policy drop; }\n", table, oneOf(r, "filter-forward", "nat-prerouting"))
+			return fmt.Sprintf("add chain %s verdict %s { policy drop; }\n", table, objects.OneOf(r, "filter-forward", "nat-prerouting"))
 		}},
 		{"table put to sleep", 3, func(_ *rand.Rand, table string) string {
 			return fmt.Sprintf("add table %s verdict { flags dormant; }\n", table)
 		}},
 		{"table deleted", 4, func(_ *rand.Rand, table string) string { return "delete table " + table + " verdict\n" }},
+		{"both tables deleted", 3, func(*rand.Rand, string) string { return "delete table ip verdict\ndelete table ip6 verdict\n" }},
+		{"ruleset flushed", 4, func(*rand.Rand, string) string { return "flush ruleset\n" + others }},
 	} {
-		list = append(list, fault{"nft: " + e.name, e.weight, func(b *bed, r *rand.Rand) (func() error, error) {
-			return b.edit(r, e.script(r, oneOf(r, "ip", "ip6")))
+		list = append(list, fault{name: "nft: " + e.name, weight: e.weight, begin: func(b *bed, r *rand.Rand) (func() error, error) {
+			return nil, b.editor.edit(r, e.script(r, objects.OneOf(r, "ip", "ip6")))
 		}})
 	}
-	return append(list,
-		fault{"nft: both tables deleted", 3, func(b *bed, r *rand.Rand) (func() error, error) {
-			return b.edit(r, "delete table ip verdict\ndelete table ip6 verdict\n")
-		}},
-		fault{"nft: ruleset flushed", 4, func(b *bed, r *rand.Rand) (func() error, error) {
-			return b.edit(r, "flush ruleset\n"+others)
-		}},
-		fault{"nft: ruleset saved and restored", 4, saveAndRestore},
-	)
+	return append(list, fault{name: "nft: ruleset saved and restored", weight: 4, begin: saveAndRestore})
 }
 
 func flush(kind, name string) func(*rand.Rand, string) string {
@@ -94,74 +86,86 @@ func frontendOf(table, name, protocol string, port int) string {
 	if table == "ip6" {
 		f = lab.IPv6
 	}
-	return fmt.Sprintf("%s . %s . %d", named(f, name), protocol, port)
+	return fmt.Sprintf("%s . %s . %d", objects.Address(f, name), protocol, port)
+}
+
+// editor changes the ruleset, and measures how long the daemon takes to repair it.
+type editor struct {
+	node    *lab.Namespace
+	monitor *monitor
+	ledger  *ledger
+	oracle  *oracle
+	daemon  *daemon
+	churn   *churn
+	repairs []time.Duration
 }
 
 // repairPatience is how long an edit may stay when the daemon runs and has nothing else to do. The aim is 100 ms.
 const repairPatience = 5 * time.Second
 
+// quiet is longer than --min-sync-period and a pass.
+const quiet = 300 * time.Millisecond
+
 // edit changes the ruleset. In half of the cases it stops the churn and measures how long the repair takes; then the
 // next commit of the daemon can only be the repair.
-func (b *bed) edit(r *rand.Rand, script string) (func() error, error) {
-	measured := r.IntN(2) == 0 && b.canRepair() && !strings.Contains(script, "affinity") // clients fill that map
+func (e *editor) edit(r *rand.Rand, script string) error {
+	measured := r.IntN(2) == 0 && e.daemon.repairs() && !strings.Contains(script, "affinity") // clients fill that map
 	var before []string
 	if measured {
-		b.churn.pause()
-		defer b.churn.resume()
+		e.churn.pause()
+		defer e.churn.resume()
 		time.Sleep(quiet) // until the daemon has followed the last changes
 		var err error
-		if before, err = b.kernel(); err != nil {
-			return nil, err
+		if before, err = e.oracle.kernel(); err != nil {
+			return err
 		}
 	}
-	w, from := b.ledger.open(), time.Now()
-	b.ledger.note("edit: %s", short(script))
-	if err := b.world.Node.Load(script); err != nil {
-		b.ledger.note("nft refuses the edit: %v", err) // another fault had removed what it edits
-		return nil, nil
+	w, from := e.ledger.open(), time.Now()
+	e.ledger.note("edit: %s", strings.TrimSpace(script[:min(300, len(script))]))
+	if err := e.node.Load(script); err != nil {
+		e.ledger.note("nft refuses the edit: %v", err) // another fault had removed what it edits
+		return nil
 	}
 	if measured {
-		return nil, b.measureRepair(w, from, before)
+		return e.measureRepair(w, from, before)
 	}
-	return nil, nil
-}
-
-// short is a script for the log.
-func short(script string) string {
-	const enough = 300
-	return strings.TrimSpace(script[:min(enough, len(script))])
+	return nil
 }
 
 // measureRepair waits for the commit that repairs an edit. The window ends there if the kernel then holds what it held
 // before; otherwise it ends with the round.
-func (b *bed) measureRepair(w *window, from time.Time, before []string) error {
-	took, ok := b.monitor.repair(from, repairPatience)
+func (e *editor) measureRepair(w *window, from time.Time, before []string) error {
+	took, ok := e.monitor.repair(from, repairPatience)
 	if !ok {
-		return b.unrepaired(before)
+		if err := e.oracle.holds(before, 0); err != nil {
+			return fmt.Errorf("the daemon did not repair an edit within %s: %w", repairPatience, err)
+		}
+		return nil // the edit had changed nothing, such as a flush of an empty set
 	}
-	b.repairs = append(b.repairs, took)
-	b.ledger.note("repaired after %s", took)
-	if err := b.equals(before, time.Second); err != nil {
-		b.ledger.note("the kernel is not as before the edit: %v", err)
+	e.repairs = append(e.repairs, took)
+	e.ledger.note("repaired after %s", took)
+	if err := e.oracle.holds(before, time.Second); err != nil {
+		e.ledger.note("the kernel is not as before the edit: %v", err)
 		return nil
 	}
-	if err := b.forgetUntranslated(); err != nil {
+	if err := e.forgetUntranslated(); err != nil {
 		return err
 	}
-	b.ledger.close(w, time.Now())
+	e.ledger.close(w, time.Now())
 	return nil
 }
 
-// unrepaired decides whether it is an error that the daemon did nothing about an edit.
-func (b *bed) unrepaired(before []string) error {
-	if err := b.equals(before, 0); err != nil {
-		return fmt.Errorf("the daemon did not repair an edit within %s: %w", repairPatience, err)
+// forgetUntranslated removes what the node's connection tracking has noted of connections that clients began while rules
+// were missing. Such an entry lives for two minutes, and a new connection from the same port would not be translated.
+func (e *editor) forgetUntranslated() error {
+	frontends := map[netip.AddrPort]bool{}
+	for _, f := range lab.Families() {
+		for _, t := range targets(f, lab.Node) {
+			frontends[t.to] = true
+		}
 	}
-	return nil // the edit had changed nothing, such as a flush of an empty set
+	return e.node.ForgetUntranslated(frontends)
 }
-
-// quiet is longer than --min-sync-period and a pass.
-const quiet = 300 * time.Millisecond
 
 // saveAndRestore saves the ruleset, and loads it after a while as an operator would, with a flush in the same
 // transaction.
@@ -170,32 +174,5 @@ func saveAndRestore(b *bed, r *rand.Rand) (func() error, error) {
 	if err != nil {
 		return nil, err
 	}
-	path := filepath.Join(b.options.logs, "saved.ruleset")
-	if err := os.WriteFile(path, []byte(saved), 0o644); err != nil {
-		return nil, err
-	}
-	return func() error {
-		_, err := b.edit(r, "flush ruleset\n"+saved)
-		return err
-	}, nil
-}
-
-// canRepair reports whether the daemon is there to repair at once. Before its first pass, which needs the API server, a
-// daemon repairs no elements.
-func (b *bed) canRepair() bool {
-	p := b.daemon.running()
-	return p != nil && !b.suspended && !b.failing && !slices.Contains(b.daemon.extra, "--repair=false") &&
-		b.daemon.passed(p)
-}
-
-// forgetUntranslated removes what the node's connection tracking has noted of connections that clients began while rules
-// were missing. Such an entry lives for two minutes, and a new connection from the same port would not be translated.
-func (b *bed) forgetUntranslated() error {
-	frontends := map[netip.AddrPort]bool{}
-	for _, f := range lab.Families() {
-		for _, t := range targets(f, lab.Node) {
-			frontends[t.to] = true
-		}
-	}
-	return b.world.Node.ForgetUntranslated(frontends)
+	return func() error { return b.editor.edit(r, "flush ruleset\n"+saved) }, nil
 }

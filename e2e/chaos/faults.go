@@ -9,51 +9,41 @@ import (
 // fault is something that goes wrong.
 type fault struct {
 	name   string
-	weight int // how often it is drawn, among all
+	weight int  // how often it is drawn, among all
+	alone  bool // no other fault comes with it
+	api    bool // it needs an API server
+	files  bool // it needs a folder of manifests
 	// begin makes it happen, and returns a function that ends it, or nil.
 	begin func(b *bed, r *rand.Rand) (end func() error, err error)
 }
 
-// allFaults lists the faults.
-func allFaults() []fault {
-	return slices.Concat(daemonFaults(), outsideFaults(), objectFaults(), editFaults())
+// faultsOf lists the faults that the flags select.
+func faultsOf(o *options) []fault {
+	all := slices.Concat(daemonFaults(), outsideFaults(), objectFaults(), healthFaults(), editFaults())
+	return slices.DeleteFunc(all, func(f fault) bool {
+		contained := func(word string) bool { return strings.Contains(f.name, word) }
+		return f.name == otherVersion && len(o.others) == 0 || f.api && o.manifests || f.files && !o.manifests || !slices.ContainsFunc(strings.Split(o.only, ","), contained)
+	})
 }
 
 // draw chooses one to three different faults.
-func (b *bed) draw(r *rand.Rand) (drawn []*fault) {
-	var total int
-	for i := range b.faults {
-		if b.wanted(&b.faults[i]) {
-			total += b.faults[i].weight
-		}
+func draw(faults []fault, r *rand.Rand) (drawn []*fault) {
+	total := 0
+	for i := range faults {
+		total += faults[i].weight
 	}
 	for range 1 + r.IntN(3) {
-		at := r.IntN(max(total, 1))
-		for i := range b.faults {
-			f := &b.faults[i]
-			if !b.wanted(f) {
-				continue
-			}
-			if at -= f.weight; at < 0 {
-				if !slices.Contains(drawn, f) {
-					drawn = append(drawn, f)
-				}
-				break
-			}
+		f := &faults[0]
+		for i, at := 0, r.IntN(total); at >= 0; i++ {
+			f = &faults[i]
+			at -= f.weight
+		}
+		if f.alone {
+			return []*fault{f}
+		}
+		if !slices.Contains(drawn, f) {
+			drawn = append(drawn, f)
 		}
 	}
 	return drawn
-}
-
-// wanted reports whether the flags -only and -other select a fault.
-func (b *bed) wanted(f *fault) bool {
-	if f.name == otherVersion && b.otherBinary == "" {
-		return false
-	}
-	for _, word := range strings.Split(b.options.only, ",") {
-		if strings.Contains(f.name, word) {
-			return true
-		}
-	}
-	return false
 }

@@ -22,10 +22,17 @@ type ledger struct {
 	pending  []failure // that judge has not seen
 	broken   []failure // that nothing excuses
 	dropped  int       // packets that the machine's queues have dropped, when judge read it last
+
+	frail             int           // of the connections that were made: to Services with an endpoint that fails
+	slowest           time.Duration // of these
+	failed, shortened int64         // system calls of the daemon that failed; of these: calls that read a part of a datagram
 }
 
 // window is the time from a foreign edit until the kernel is right again.
-type window struct{ from, to time.Time }
+type window struct {
+	from, to time.Time
+	affinity bool // it excuses only lost affinity
+}
 
 // The kinds of failures.
 const (
@@ -53,10 +60,19 @@ func (l *ledger) note(format string, args ...any) {
 	fmt.Fprintf(l.log, "%s %s\n", time.Now().UTC().Format("15:04:05.000"), fmt.Sprintf(format, args...))
 }
 
-func (l *ledger) madeOne() {
+func (l *ledger) madeOne(frail bool, took time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.made++
+	if frail {
+		l.frail, l.slowest = l.frail+1, max(l.slowest, took)
+	}
+}
+
+func (l *ledger) failedCalls(failed, shortened int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.failed, l.shortened = l.failed+failed, l.shortened+shortened
 }
 
 func (l *ledger) askedAgain() {
@@ -75,10 +91,14 @@ func (l *ledger) fail(kind string, from time.Time, format string, args ...any) {
 }
 
 // open begins a window.
-func (l *ledger) open() *window {
+func (l *ledger) open() *window { return l.begin(&window{from: time.Now()}) }
+
+// openForAffinity begins a window of another version, which may know clients by other numbers, or Services by other names.
+func (l *ledger) openForAffinity() { l.begin(&window{from: time.Now(), affinity: true}) }
+
+func (l *ledger) begin(w *window) *window {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	w := &window{from: time.Now()}
 	l.windows = append(l.windows, w)
 	return w
 }
@@ -106,12 +126,12 @@ func (l *ledger) closeAll() {
 func (l *ledger) editedSince(at time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.excuses(at, time.Now())
+	return l.excuses(affinityLost, at, time.Now())
 }
 
-func (l *ledger) excuses(from, to time.Time) bool {
+func (l *ledger) excuses(kind string, from, to time.Time) bool {
 	for _, w := range l.windows {
-		if to.After(w.from) && (w.to.IsZero() || from.Before(w.to)) {
+		if (kind == affinityLost || !w.affinity) && to.After(w.from) && (w.to.IsZero() || from.Before(w.to)) {
 			return true
 		}
 	}
@@ -124,7 +144,7 @@ func (l *ledger) judge() error {
 	defer l.mu.Unlock()
 	var texts []string
 	for _, f := range l.pending {
-		if l.excuses(f.from, f.to) {
+		if l.excuses(f.kind, f.from, f.to) {
 			l.excused[f.kind]++
 			continue
 		}

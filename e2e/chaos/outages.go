@@ -1,70 +1,85 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
 	"github.com/verdict-proxy/verdict/e2e/apiserver"
+	"github.com/verdict-proxy/verdict/e2e/chaos/inject"
 	"github.com/verdict-proxy/verdict/e2e/lab"
+	"github.com/verdict-proxy/verdict/e2e/objects"
 )
+
+// withoutRepair is the flag of a daemon that repairs nothing.
+const withoutRepair = "--repair=false"
 
 // daemonFaults are what happens to the daemon.
 func daemonFaults() []fault {
 	return []fault{
-		{"daemon killed", 10, func(b *bed, _ *rand.Rand) (func() error, error) {
+		{name: "daemon killed", weight: 10, begin: func(b *bed, _ *rand.Rand) (func() error, error) {
 			return func() error { return b.daemon.start() }, b.daemon.kill()
 		}},
-		{"daemon stopped for a while", 8, func(b *bed, _ *rand.Rand) (func() error, error) {
+		{name: "daemon stopped for a while", weight: 8, begin: func(b *bed, _ *rand.Rand) (func() error, error) {
 			return func() error { return b.daemon.start() }, b.daemon.stop()
 		}},
-		{"daemon suspended", 8, func(b *bed, _ *rand.Rand) (func() error, error) {
-			p := b.daemon.running()
-			if p == nil {
-				return nil, nil
-			}
-			b.suspended = true
-			return func() error {
-				b.suspended = false
-				return send(p, syscall.SIGCONT)
-			}, send(p, syscall.SIGSTOP)
+		{name: "daemon suspended", weight: 8, begin: suspended},
+		{name: "other backend", weight: 6, begin: func(b *bed, r *rand.Rand) (func() error, error) {
+			return nil, b.daemon.restart([]string{"--backend=" + objects.OneOf(r, "nft", "hybrid", "ipvs")}, nil)
 		}},
-		{"other backend", 6, func(b *bed, r *rand.Rand) (func() error, error) {
-			return nil, b.daemon.restart([]string{"--backend=" + oneOf(r, "nft", "hybrid", "ipvs")}, nil)
-		}},
-		{"other flags", 6, func(b *bed, r *rand.Rand) (func() error, error) {
-			addresses := oneOf(r, "primary", "all", "primary,localhost", "0.0.0.0/0,::/0")
+		{name: "other flags", weight: 6, begin: func(b *bed, r *rand.Rand) (func() error, error) {
+			addresses := objects.OneOf(r, "primary", "all", "primary,localhost", "0.0.0.0/0,::/0")
 			flags := []string{"--nodeport-addresses=" + addresses, fmt.Sprintf("--masquerade-all=%t", r.IntN(2) == 0)}
-			return nil, b.daemon.restart(flags, []string{"--min-sync-period=" + oneOf(r, "0s", "10ms", "200ms")})
+			return nil, b.daemon.restart(flags, []string{"--min-sync-period=" + objects.OneOf(r, "0s", "10ms", "200ms")})
 		}},
-		{"daemon without repair", 3, func(b *bed, _ *rand.Rand) (func() error, error) {
-			back := func() error { return b.daemon.restart(b.daemon.flags, nil) }
-			return back, b.daemon.restart(b.daemon.flags, []string{"--repair=false"})
-		}},
-		{"daemon owns its tables", 4, func(b *bed, _ *rand.Rand) (func() error, error) {
-			back := func() error { return b.daemon.restart(b.daemon.flags, nil) }
-			return back, b.daemon.restart(b.daemon.flags, []string{"--table-owner=auto"})
-		}},
-		{otherVersion, 6, (*bed).changeVersion},
-		{"other clock", 4, (*bed).otherClock},
-		{"system calls fail", 8, (*bed).systemCallsFail},
-		{"second daemon", 4, (*bed).secondDaemon},
-		{"daemon replaced while it runs", 6, (*bed).replace},
+		{name: "daemon without repair", weight: 3, begin: withFlag(withoutRepair)},
+		{name: "daemon owns its tables", weight: 4, begin: withFlag("--table-owner=auto")},
+		{name: otherVersion, weight: 6, begin: changeVersion},
+		{name: "other clock", weight: 4, begin: otherClock},
+		{name: "system calls fail", weight: 8, begin: systemCallsFail},
+		{name: "second daemon", weight: 4, begin: secondDaemon},
+		{name: "daemon replaced while it runs", weight: 6, begin: replace},
 	}
+}
+
+// withFlag has the daemon run with one more flag for a while.
+func withFlag(flag string) func(*bed, *rand.Rand) (func() error, error) {
+	return func(b *bed, _ *rand.Rand) (func() error, error) {
+		return func() error { return b.daemon.restart(b.daemon.flags, nil) }, b.daemon.restart(b.daemon.flags, []string{flag})
+	}
+}
+
+func suspended(b *bed, _ *rand.Rand) (func() error, error) {
+	p := b.daemon.running()
+	if p == nil {
+		return nil, nil
+	}
+	b.daemon.troubled = true
+	return func() error {
+		b.daemon.troubled = false
+		return send(p, syscall.SIGCONT)
+	}, send(p, syscall.SIGSTOP)
 }
 
 // otherVersion is drawn only with the flag -other.
 const otherVersion = "other version"
 
-// changeVersion has the other version of the program take over. In half of the cases it starts while the first one runs,
-// as in a rolling update.
-func (b *bed) changeVersion(r *rand.Rand) (func() error, error) {
-	b.daemon.binary, b.otherBinary = b.otherBinary, b.daemon.binary
+// changeVersion has another version of the program take over. In half of the cases it starts while the first one runs, as in
+// a rolling update.
+func changeVersion(b *bed, r *rand.Rand) (func() error, error) {
+	next := &b.daemon.others[r.IntN(len(b.daemon.others))]
+	b.daemon.binary, *next = *next, b.daemon.binary
+	b.ledger.openForAffinity()
+	b.ledger.note("the next version is %s", filepath.Base(b.daemon.binary))
 	if r.IntN(2) == 0 {
-		if end, err := b.replace(r); end != nil || err != nil {
+		if end, err := replace(b, r); end != nil || err != nil {
 			return end, err
 		}
 	}
@@ -72,16 +87,46 @@ func (b *bed) changeVersion(r *rand.Rand) (func() error, error) {
 }
 
 // otherClock starts the daemon in a time namespace, in which the machine seems to have started at another time.
-func (b *bed) otherClock(r *rand.Rand) (func() error, error) {
+func otherClock(b *bed, r *rand.Rand) (func() error, error) {
 	if err := b.daemon.stop(); err != nil {
 		return nil, err
 	}
-	seconds := fmt.Sprint(oneOf(r, 3600, 30*86400, 10*365*86400))
+	seconds := fmt.Sprint(objects.OneOf(r, 3600, 30*86400, 10*365*86400))
 	return nil, b.daemon.start("unshare", "--time", "--boottime", seconds, "--monotonic", seconds)
 }
 
+// systemCallsFail starts the daemon anew, and lets a part of its netlink calls fail for a while.
+func systemCallsFail(b *bed, r *rand.Rand) (func() error, error) {
+	if err := b.daemon.stop(); err != nil {
+		return nil, err
+	}
+	i, err := inject.Start(b.logs, func(before ...string) (int, error) {
+		if err := b.daemon.start(before...); err != nil {
+			return 0, err
+		}
+		return b.daemon.running().PID(), nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	share := objects.OneOf(r, int64(20), 100, 300)
+	// An error at the start would rightly end it. It may have to wait for the API server, and then they fail earlier.
+	if err := b.daemon.firstPass(claimPatience); err != nil {
+		b.ledger.note("system calls fail before the first pass: %v", err)
+	}
+	i.Fail(share)
+	b.daemon.troubled = true
+	return func() error {
+		pause(r, time.Second)
+		i.Fail(0)
+		b.daemon.troubled = false
+		b.ledger.failedCalls(i.Count())
+		return nil
+	}, nil
+}
+
 // secondDaemon starts another daemon, which must not touch the rules while the first one runs.
-func (b *bed) secondDaemon(r *rand.Rand) (func() error, error) {
+func secondDaemon(b *bed, r *rand.Rand) (func() error, error) {
 	first := b.daemon.serving()
 	if first == nil {
 		return nil, nil
@@ -96,7 +141,7 @@ func (b *bed) secondDaemon(r *rand.Rand) (func() error, error) {
 	case <-second.Exited():
 		err = fmt.Errorf("the second daemon ended early; its log ends:\n%s", second.Log(5))
 	default:
-		if b.monitor.wroteSince(began, second.PID()) {
+		if b.editor.monitor.wroteSince(began, second.PID()) {
 			err = errors.New("the second daemon wrote rules while the first one ran")
 		}
 	}
@@ -105,7 +150,7 @@ func (b *bed) secondDaemon(r *rand.Rand) (func() error, error) {
 }
 
 // replace starts a daemon beside the running one and then stops the running one, as a rolling update does.
-func (b *bed) replace(r *rand.Rand) (func() error, error) {
+func replace(b *bed, r *rand.Rand) (func() error, error) {
 	old := b.daemon.serving()
 	if old == nil {
 		return nil, nil
@@ -128,31 +173,31 @@ func (b *bed) replace(r *rand.Rand) (func() error, error) {
 // outsideFaults are what happens to everything around the daemon.
 func outsideFaults() []fault {
 	return []fault{
-		{"API server killed", 1, serverKilled(apiserver.Server)},
-		{"etcd killed", 2, serverKilled(apiserver.Etcd)},
-		{"API server stopped", 1, func(b *bed, _ *rand.Rand) (func() error, error) {
+		{name: "API server killed", weight: 1, api: true, begin: serverKilled(apiserver.Server)},
+		{name: "etcd killed", weight: 2, api: true, begin: serverKilled(apiserver.Etcd)},
+		{name: "API server stopped", weight: 1, api: true, begin: func(b *bed, _ *rand.Rand) (func() error, error) {
 			b.plane.Stop(apiserver.Server)
 			return func() error { return b.plane.Restart(apiserver.Server) }, nil
 		}},
-		{"API server suspended", 3, func(b *bed, _ *rand.Rand) (func() error, error) {
+		{name: "API server suspended", weight: 3, api: true, begin: func(b *bed, _ *rand.Rand) (func() error, error) {
 			return func() error { return b.plane.Signal(apiserver.Server, syscall.SIGCONT) },
 				b.plane.Signal(apiserver.Server, syscall.SIGSTOP)
 		}},
-		{"etcd saved", 3, func(b *bed, _ *rand.Rand) (func() error, error) { return nil, b.plane.Save() }},
-		{"etcd restored", 1, func(b *bed, _ *rand.Rand) (func() error, error) { return nil, b.plane.Restore() }},
-		{"link to the API server down", 3, func(b *bed, _ *rand.Rand) (func() error, error) {
+		{name: "etcd saved", weight: 3, api: true, begin: func(b *bed, _ *rand.Rand) (func() error, error) { return nil, b.plane.Save() }},
+		{name: "etcd restored", weight: 1, api: true, begin: func(b *bed, _ *rand.Rand) (func() error, error) { return nil, b.plane.Restore() }},
+		{name: "link to the API server down", weight: 3, api: true, begin: func(b *bed, _ *rand.Rand) (func() error, error) {
 			return func() error { return b.world.PlugAttached(true) }, b.world.PlugAttached(false)
 		}},
-		{"endpoint's link down", 4, unplugged("b")},
-		{"client's link down", 3, unplugged("y")},
-		{"node address added", 4, addressAdded},
-		{"node address removed", 4, addressRemoved},
-		{"burst of changes", 4, func(b *bed, r *rand.Rand) (func() error, error) {
+		{name: "client's link down", weight: 3, begin: func(b *bed, _ *rand.Rand) (func() error, error) {
+			return func() error { return b.world.Plug("y", true) }, b.world.Plug("y", false) // no judged client is there
+		}},
+		{name: "addresses of the node change", weight: 12, begin: changeAddresses},
+		{name: "burst of changes", weight: 4, begin: func(b *bed, r *rand.Rand) (func() error, error) {
 			b.churn.burst(r, 40)
 			return nil, nil
 		}},
-		{"hostile objects", 8, func(b *bed, r *rand.Rand) (func() error, error) {
-			b.attack(r)
+		{name: "hostile objects", weight: 8, api: true, begin: func(b *bed, r *rand.Rand) (func() error, error) {
+			b.churn.attack(r)
 			return nil, nil
 		}},
 	}
@@ -165,28 +210,133 @@ func serverKilled(p apiserver.Part) func(*bed, *rand.Rand) (func() error, error)
 	}
 }
 
-// unplugged takes the link to a place away. Neither judged clients nor endpoints of untouched Services are there.
-func unplugged(place string) func(*bed, *rand.Rand) (func() error, error) {
-	return func(b *bed, _ *rand.Rand) (func() error, error) {
-		return func() error { return b.world.Plug(place, true) }, b.world.Plug(place, false)
+// changeAddresses gives the node further addresses for a while, or takes one away. No client of an untouched Service uses
+// them.
+func changeAddresses(b *bed, r *rand.Rand) (func() error, error) {
+	change := func(add bool, link string, p netip.Prefix) error {
+		if add {
+			return b.world.Node.AddAddress(link, p)
+		}
+		return b.world.Node.RemoveAddress(link, p)
+	}
+	var ends []func() error
+	for range 1 + r.IntN(4) {
+		f := objects.OneOf(r, lab.Families()...)
+		bits := map[lab.Family]int{lab.IPv4: 24, lab.IPv6: 64}[f]
+		random, _ := lab.Nth(map[lab.Family]string{lab.IPv4: "198.18.7.0/24", lab.IPv6: "2001:db8:187::/64"}[f], 1+r.IntN(200))
+		what := objects.OneOf(r, []struct {
+			link string
+			addr netip.Prefix
+			add  bool
+		}{
+			{"lo", netip.PrefixFrom(random, random.BitLen()), true},
+			{lab.OutsideLink, netip.PrefixFrom(objects.Address(f, "SPARE"), bits), true},
+			{lab.OutsideLink, netip.PrefixFrom(objects.Address(f, "NODE_SECOND"), bits), false},
+		}...)
+		if err := change(what.add, what.link, what.addr); err != nil {
+			b.ledger.note("an address is as it should become: %v", err) // it was drawn twice
+			continue
+		}
+		ends = append(ends, func() error { return change(!what.add, what.link, what.addr) })
+	}
+	return func() error {
+		var errs []error
+		for _, end := range ends {
+			errs = append(errs, end())
+		}
+		return errors.Join(errs...)
+	}, nil
+}
+
+// objectFaults are changes that clients of the untouched Services must not notice.
+func objectFaults() []fault {
+	return []fault{
+		{name: "classes of untouched Services change", weight: 8, begin: changeClasses},
+		{name: "cleanup beside the daemon", weight: 2, begin: cleanUpBeside},
+		{name: "damaged files at a restart", weight: 8, files: true, begin: damageFiles},
 	}
 }
 
-// addressAdded gives the node another address for a while.
-func addressAdded(b *bed, r *rand.Rand) (func() error, error) {
-	spare := network(oneOf(r, lab.Families()...), "SPARE")
-	return func() error { return b.world.Node.RemoveAddress(lab.OutsideLink, spare) },
-		b.world.Node.AddAddress(lab.OutsideLink, spare)
+// changeClasses changes how the endpoints of untouched Services are drawn, several times. Each endpoint stays one.
+func changeClasses(b *bed, r *rand.Rand) (func() error, error) {
+	for range 1 + r.IntN(6) {
+		for _, s := range stableServices() {
+			if s.sticky {
+				continue // its clients must stay with their endpoints
+			}
+			svc := s.service()
+			objects.Schedule(svc, objects.OneOf(r, "random", "rr", "wrr", "mh", "sh", ""))
+			if r.IntN(2) == 0 {
+				objects.Stick(svc, objects.OneOf[int32](r, 1, 5, 600))
+			}
+			ctx, cancel := context.WithTimeout(context.Background(), writePatience)
+			if err := b.writer.service(ctx, svc); err != nil {
+				b.ledger.note("a class stays: %v", err) // the API server may be down
+			}
+			cancel()
+		}
+		pause(r, 100*time.Millisecond)
+	}
+	return nil, nil
 }
 
-// addressRemoved takes an address of the node away for a while. No client of an untouched Service uses it.
-func addressRemoved(b *bed, r *rand.Rand) (func() error, error) {
-	second := network(oneOf(r, lab.Families()...), "NODE_SECOND")
-	return func() error { return b.world.Node.AddAddress(lab.OutsideLink, second) },
-		b.world.Node.RemoveAddress(lab.OutsideLink, second)
+// cleanUpBeside runs "verdict cleanup" beside the daemon. It must fail and change nothing.
+func cleanUpBeside(b *bed, _ *rand.Rand) (func() error, error) {
+	if b.daemon.serving() == nil {
+		return nil, nil
+	}
+	out, err := b.world.Node.Command(b.daemon.binary, "cleanup")
+	switch {
+	case err == nil:
+		err = fmt.Errorf("verdict cleanup removed what a daemon serves: %s", out)
+	case strings.Contains(err.Error(), "nothing was removed"):
+		err = nil
+	}
+	return nil, err
 }
 
-// network is an address of the node with the length of its network.
-func network(f lab.Family, name string) netip.Prefix {
-	return netip.PrefixFrom(named(f, name), map[lab.Family]int{lab.IPv4: 24, lab.IPv6: 64}[f])
+// damageFiles kills the daemon, damages manifests or takes their folder away, and starts the daemon again: what the kernel has
+// stays. Then the files are as they were.
+func damageFiles(b *bed, r *rand.Rand) (_ func() error, err error) {
+	b.churn.pause()
+	defer b.churn.resume()
+	if err := b.daemon.kill(); err != nil {
+		return nil, err
+	}
+	dir := string(b.writer.(folder)) // the daemon follows a folder
+	repair, err := damage(dir, r)
+	if err == nil {
+		err = b.daemon.start()
+	}
+	if err == nil {
+		err = b.daemon.firstPass(settlePatience)
+	}
+	pause(r, quiet)
+	return nil, errors.Join(err, repair())
+}
+
+// damage returns a function that gives the files back.
+func damage(dir string, r *rand.Rand) (repair func() error, err error) {
+	if r.IntN(4) == 0 {
+		away := dir + ".away"
+		return func() error { return errors.Join(os.RemoveAll(dir), os.Rename(away, dir)) }, os.Rename(dir, away)
+	}
+	texts := map[string][]byte{}
+	repair = func() error {
+		var errs []error
+		for file, text := range texts {
+			errs = append(errs, os.WriteFile(file, text, 0o644))
+		}
+		return errors.Join(errs...)
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "s*.yaml")) // Services and slices; the Node is not kept
+	for _, file := range files {
+		if r.IntN(4) == 0 {
+			continue
+		}
+		text, readErr := os.ReadFile(file)
+		texts[file] = text
+		err = errors.Join(err, readErr, os.WriteFile(file, text[:1+r.IntN(len(text)/2)], 0o644))
+	}
+	return repair, err
 }

@@ -11,15 +11,15 @@ import (
 )
 
 // report formats what happened as tables.
-func (b *bed) report(took time.Duration) string {
+func (g *game) report(took time.Duration) string {
 	var text strings.Builder
-	fmt.Fprintf(&text, "\nseed %d, %d rounds in %.0f s; %s\n\n", b.options.seed, b.rounds, took.Seconds(), measure.ThisMachine())
-	text.WriteString(b.outcome().String() + "\n" + b.faultTable().String())
+	fmt.Fprintf(&text, "\nseed %d, %d rounds in %.0f s; %s\n\n", g.options.seed, g.rounds, took.Seconds(), measure.ThisMachine())
+	text.WriteString(g.outcome().String() + "\n" + g.faultTable().String())
 	return text.String()
 }
 
-func (b *bed) outcome() *measure.Table {
-	l := b.ledger
+func (g *game) outcome() *measure.Table {
+	l := g.ledger
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	count := func(kind string) string {
@@ -31,11 +31,12 @@ func (b *bed) outcome() *measure.Table {
 		}
 		return measure.Count(broken)
 	}
-	b.churn.mu.Lock()
-	defer b.churn.mu.Unlock()
-	repairs, settles := measure.Sample(b.repairs), measure.Sample(b.settles)
+	g.churn.mu.Lock()
+	defer g.churn.mu.Unlock()
+	repairs, settles := measure.Sample(g.editor.repairs), measure.Sample(g.settles)
 	t := &measure.Table{Head: []string{"untouched Services", "made", "failed", "failed during foreign edits"}}
 	t.Add("new connections", measure.Count(l.made), count(newConnection), measure.Count(l.excused[newConnection]))
+	t.Add(fmt.Sprintf("- to Services with an endpoint that fails; the slowest took %s ms", measure.Short(measure.Milliseconds(l.slowest))), measure.Count(l.frail))
 	t.Add("requests over open connections", measure.Count(l.requests), count(openConnection), measure.Count(l.excused[openConnection]))
 	t.Add("clients sent to another endpoint in spite of affinity", "", count(affinityLost), measure.Count(l.excused[affinityLost]))
 	t.Add(fmt.Sprintf("repairs: %d, p50 %s ms, p99 %s ms", len(repairs),
@@ -43,16 +44,16 @@ func (b *bed) outcome() *measure.Table {
 	t.Add(fmt.Sprintf("rounds: kernel equal to a fresh plan after p50 %s ms, p99 %s ms",
 		measure.Short(measure.Milliseconds(settles.Median())), measure.Short(measure.Milliseconds(settles.Quantile(0.99)))))
 	t.Add(fmt.Sprintf("changes of other Services: %s (and %s that the API server did not take)",
-		measure.Count(b.churn.written), measure.Count(b.churn.failed)))
+		measure.Count(g.churn.written), measure.Count(g.churn.failed)))
 	t.Add(fmt.Sprintf("system calls of the daemon that failed: %s, of these short reads: %s",
-		measure.Count(int(b.injected)), measure.Count(int(b.shortened))))
+		measure.Count(int(l.failed)), measure.Count(int(l.shortened))))
 	return t
 }
 
-func (b *bed) faultTable() *measure.Table {
+func (g *game) faultTable() *measure.Table {
 	t := &measure.Table{Head: []string{"fault", "times"}}
-	for _, name := range slices.Sorted(maps.Keys(b.count)) {
-		t.Add(name, measure.Count(b.count[name]))
+	for _, name := range slices.Sorted(maps.Keys(g.count)) {
+		t.Add(name, measure.Count(g.count[name]))
 	}
 	return t
 }

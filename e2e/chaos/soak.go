@@ -38,19 +38,21 @@ func quantities() []quantity {
 
 // soak runs the daemon for a time under churn, hostile objects and edits, without a restart, and compares what its
 // process holds in the second and the last fifth of that time. In the first fifth, caches fill.
-func (b *bed) soak(ctx context.Context) error {
+func (g *game) soak(ctx context.Context) error {
 	samples := map[string][]float64{}
-	r := rand.New(rand.NewPCG(b.options.seed, 1))
+	r := rand.New(rand.NewPCG(g.options.seed, 1))
 	edits := editFaults()
-	end := time.Now().Add(b.options.soak)
+	end := time.Now().Add(g.options.soak)
 	for time.Now().Before(end) && ctx.Err() == nil {
-		b.attack(r)
+		if g.plane != nil {
+			g.churn.attack(r)
+		}
 		f := &edits[r.IntN(len(edits))]
-		b.count[f.name]++
-		if _, err := f.begin(b, r); err != nil {
+		g.count[f.name]++
+		if _, err := f.begin(g.bed, r); err != nil {
 			return fmt.Errorf("begin the fault %q: %w", f.name, err)
 		}
-		if err := b.sample(ctx, samples); err != nil {
+		if err := g.sample(ctx, samples); err != nil {
 			return err
 		}
 		select {
@@ -58,15 +60,15 @@ func (b *bed) soak(ctx context.Context) error {
 		case <-ctx.Done():
 		}
 	}
-	if err := errors.Join(b.settle(), b.ledger.judge()); err != nil {
+	if err := errors.Join(g.settle(), g.ledger.judge()); err != nil {
 		return err
 	}
-	return b.flat(samples)
+	return g.flat(samples)
 }
 
 // sample reads the daemon's metrics once.
-func (b *bed) sample(ctx context.Context, to map[string][]float64) error {
-	client := http.Client{Transport: &http.Transport{DialContext: b.world.Node.DialContext, DisableKeepAlives: true}, Timeout: settlePatience}
+func (g *game) sample(ctx context.Context, to map[string][]float64) error {
+	client := http.Client{Transport: &http.Transport{DialContext: g.world.Node.DialContext, DisableKeepAlives: true}, Timeout: settlePatience}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://127.0.0.1:10249/metrics", http.NoBody)
 	if err != nil {
 		return err
@@ -92,13 +94,13 @@ func (b *bed) sample(ctx context.Context, to map[string][]float64) error {
 }
 
 // flat prints the medians of the parts, and reports what has grown.
-func (b *bed) flat(samples map[string][]float64) error {
+func (g *game) flat(samples map[string][]float64) error {
 	t := &measure.Table{Head: []string{"median of each fifth", "1", "2", "3", "4", "5"}}
 	var grown []string
 	for _, q := range quantities() {
 		list, row := samples[q.name], []string{q.name}
 		if len(list) < soakParts {
-			return fmt.Errorf("only %d samples in %s: let it run longer", len(list), b.options.soak)
+			return fmt.Errorf("only %d samples in %s: let it run longer", len(list), g.options.soak)
 		}
 		var medians []float64
 		for part := range soakParts {
@@ -110,7 +112,7 @@ func (b *bed) flat(samples map[string][]float64) error {
 		}
 		t.Add(row...)
 	}
-	fmt.Printf("\n%d samples in %s\n\n%s", len(samples[quantities()[0].name]), b.options.soak, t)
+	fmt.Printf("\n%d samples in %s\n\n%s", len(samples[quantities()[0].name]), g.options.soak, t)
 	if len(grown) > 0 {
 		return fmt.Errorf("the daemon grows: %s", strings.Join(grown, ", "))
 	}

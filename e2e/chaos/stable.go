@@ -2,15 +2,15 @@ package main
 
 import (
 	"cmp"
+	"maps"
 	"net/netip"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/verdict-proxy/verdict/e2e/lab"
+	"github.com/verdict-proxy/verdict/e2e/objects"
 )
 
 // stable is a Service that nobody touches while the rounds run. The pods a and c answer for it, one on the node and one
@@ -21,107 +21,81 @@ type stable struct {
 	lb, ext  string
 	target   uint16
 	nodePort int32
-	port     string // its name; "": http
-	udp      bool   // also serve UDP, at port 53 and at the next node port
-	sticky   bool
-	local    bool
+	port     string            // its name; "": http
+	udp      bool              // also serve UDP, at port 53 and at the next node port
+	sticky   bool              // with session affinity
+	local    bool              // externalTrafficPolicy Local
+	frail    map[string]string // annotations about endpoint health: pod b answers as well, and faults make it fail
 }
 
 const stableNamespace = "stable"
+
+// Further ports of pods, of the Services with a frail endpoint. A check asks checkPort.
+const refusedTarget, checkedTarget, checkPort = 8084, 8085, 8086
 
 func stableServices() []stable {
 	ports := lab.Ports()
 	return []stable{ // the names of sticky are of full length
 		{name: "web", vip: "VIP1", lb: "LB1", ext: "EXT1", target: ports[0], nodePort: 30080, udp: true},
-		{name: full("sticky"), port: full("http"), vip: "VIP2", target: ports[1], nodePort: 30090, sticky: true},
+		{name: objects.Full("sticky"), port: objects.Full("http"), vip: "VIP2", target: ports[1], nodePort: 30090, sticky: true},
 		{name: "local", vip: "VIP3", lb: "LB2", target: ports[2], nodePort: 30100, local: true},
+		{name: "refused", vip: "VIP4", target: refusedTarget, nodePort: 30110, frail: map[string]string{
+			"verdict-proxy.github.io/outlier-detection": "eject,refusals",
+		}},
+		{name: "checked", vip: "VIP5", lb: "LB3", target: checkedTarget, nodePort: 30120, frail: map[string]string{
+			"verdict-proxy.github.io/health-check": "tcp interval=1s timeout=500ms rise=1 fall=1 port=8086",
+		}},
 	}
+}
+
+// pods are the endpoints.
+func (s *stable) pods() []string {
+	if s.frail != nil {
+		return []string{"a", "b", "c"}
+	}
+	return []string{"a", "c"}
 }
 
 func (s *stable) portName() string { return cmp.Or(s.port, "http") }
 
-// full makes the name of an object or port as long as it may be.
-func full(name string) string { return name + "-" + strings.Repeat("x", 62-len(name)) }
-
-// churnTarget is the port of pods at which only Services in churn have endpoints.
-func churnTarget() uint16 { return lab.Ports()[3] }
-
-// texts lists an address in both families.
-func texts(name string) (list []string) {
-	for _, f := range lab.Families() {
-		list = append(list, named(f, name).String())
-	}
-	return list
-}
-
-// named looks up an address whose name stands in this package.
-func named(f lab.Family, name string) netip.Addr {
-	a, err := lab.Lookup(f, name)
-	if err != nil {
-		panic(err) // the name stands in this package
-	}
-	return a
-}
-
 func (s *stable) service() *corev1.Service {
-	svc := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: stableNamespace, Name: s.name}}
-	svc.Spec = corev1.ServiceSpec{
-		Type: corev1.ServiceTypeNodePort, ClusterIP: texts(s.vip)[0], ClusterIPs: texts(s.vip),
-		IPFamilies:     []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol},
-		IPFamilyPolicy: new(corev1.IPFamilyPolicyRequireDualStack),
-		Ports:          []corev1.ServicePort{{Name: s.portName(), Protocol: corev1.ProtocolTCP, Port: 80, NodePort: s.nodePort}},
+	svc := objects.Service(stableNamespace, s.name, objects.Both(s.vip)...)
+	maps.Copy(svc.Annotations, s.frail)
+	spec := &svc.Spec
+	spec.Type, spec.IPFamilyPolicy = corev1.ServiceTypeNodePort, new(corev1.IPFamilyPolicyRequireDualStack)
+	spec.IPFamilies = []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}
+	add := func(name string, p corev1.Protocol, number, nodePort int32) {
+		port := objects.Port(name, p, number)
+		port.NodePort, port.TargetPort = nodePort, intstr.FromInt32(int32(s.target))
+		spec.Ports = append(spec.Ports, port)
 	}
-	svc.Spec.Ports[0].TargetPort = intstr.FromInt32(int32(s.target))
+	add(s.portName(), corev1.ProtocolTCP, 80, s.nodePort)
 	if s.udp {
-		svc.Spec.Ports = append(svc.Spec.Ports, corev1.ServicePort{
-			Name: "dns", Protocol: corev1.ProtocolUDP, Port: 53, NodePort: s.nodePort + 1, TargetPort: intstr.FromInt32(int32(s.target)),
-		})
+		add("dns", corev1.ProtocolUDP, 53, s.nodePort+1)
 	}
 	if s.sticky {
-		svc.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
+		spec.SessionAffinity = corev1.ServiceAffinityClientIP
 	}
 	if s.local {
-		svc.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
+		spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
 	}
 	if s.ext != "" {
-		svc.Spec.ExternalIPs = texts(s.ext)
+		spec.ExternalIPs = objects.Both(s.ext)
 	}
 	if s.lb != "" {
-		svc.Spec.Type = corev1.ServiceTypeLoadBalancer
-		for _, ip := range texts(s.lb) {
-			svc.Status.LoadBalancer.Ingress = append(svc.Status.LoadBalancer.Ingress, corev1.LoadBalancerIngress{IP: ip})
-		}
+		spec.Type = corev1.ServiceTypeLoadBalancer
+		objects.AddIngress(svc, objects.Both(s.lb)...)
 	}
 	return svc
 }
 
-func (s *stable) slice(f lab.Family) *discoveryv1.EndpointSlice {
-	sl := emptySlice(stableNamespace, s.name, f, 0)
-	sl.Ports = []discoveryv1.EndpointPort{slicePort(s.portName(), corev1.ProtocolTCP, s.target)}
+func (s *stable) slice(f lab.Family, pods ...string) *discoveryv1.EndpointSlice {
+	sl := objects.Slice(stableNamespace, s.name, f, 0, objects.SlicePort(s.portName(), corev1.ProtocolTCP, s.target))
 	if s.udp {
-		sl.Ports = append(sl.Ports, slicePort("dns", corev1.ProtocolUDP, s.target))
+		sl.Ports = append(sl.Ports, objects.SlicePort("dns", corev1.ProtocolUDP, s.target))
 	}
-	for _, pod := range []string{"a", "c"} {
-		sl.Endpoints = append(sl.Endpoints, discoveryv1.Endpoint{
-			Addresses: []string{lab.PodAddress(f, pod).String()}, NodeName: new(lab.NodeOf(pod)),
-			Conditions: discoveryv1.EndpointConditions{Ready: new(true)},
-		})
-	}
+	objects.AddPods(sl, f, pods...)
 	return sl
-}
-
-func emptySlice(namespace, service string, f lab.Family, number int) *discoveryv1.EndpointSlice {
-	name := service + "-" + map[lab.Family]string{lab.IPv4: "v4", lab.IPv6: "v6"}[f] + string(rune('a'+number))
-	return &discoveryv1.EndpointSlice{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: namespace, Name: name, Labels: map[string]string{discoveryv1.LabelServiceName: service},
-		},
-		AddressType: discoveryv1.AddressType(f.String()),
-	}
-}
-
-func slicePort(name string, p corev1.Protocol, port uint16) discoveryv1.EndpointPort {
-	return discoveryv1.EndpointPort{Name: &name, Protocol: &p, Port: new(int32(port))}
 }
 
 // target is a frontend of an untouched Service, as one client sees it.
@@ -131,6 +105,7 @@ type target struct {
 	to       netip.AddrPort
 	want     map[string]bool // who may answer
 	sticky   bool
+	frail    bool // an endpoint may fail, so a connection may be late, and open ones may end
 }
 
 // targets lists what a client at a place asks.
@@ -138,25 +113,22 @@ func targets(f lab.Family, place string) (list []target) {
 	for _, s := range stableServices() {
 		for _, frontend := range []struct {
 			name     string
-			port     uint16
+			tcp, udp uint16
 			external bool
 		}{
-			{s.vip, 80, false}, {s.lb, 80, true}, {s.ext, 80, true}, {"NODE", uint16(s.nodePort), true},
+			{s.vip, 80, 53, false}, {s.lb, 80, 53, true}, {s.ext, 80, 53, true}, {"NODE", uint16(s.nodePort), uint16(s.nodePort + 1), true},
 		} {
 			if frontend.name == "" {
 				continue
 			}
+			at := objects.Address(f, frontend.name)
 			t := target{
-				service: s.name, protocol: lab.TCP, to: netip.AddrPortFrom(named(f, frontend.name), frontend.port),
-				want: s.answers(frontend.external && place == lab.Outside), sticky: s.sticky,
+				service: s.name, protocol: lab.TCP, to: netip.AddrPortFrom(at, frontend.tcp),
+				want: s.answers(frontend.external && place == lab.Outside), sticky: s.sticky, frail: s.frail != nil,
 			}
 			list = append(list, t)
 			if s.udp {
-				port := uint16(53)
-				if frontend.name == "NODE" {
-					port = frontend.port + 1
-				}
-				t.protocol, t.to = lab.UDP, netip.AddrPortFrom(t.to.Addr(), port)
+				t.protocol, t.to = lab.UDP, netip.AddrPortFrom(at, frontend.udp)
 				list = append(list, t)
 			}
 		}
@@ -167,9 +139,11 @@ func targets(f lab.Family, place string) (list []target) {
 // answers are the names of the endpoints that may answer. With policy Local, a client outside reaches only the one on
 // the node.
 func (s *stable) answers(fromOutside bool) map[string]bool {
-	want := map[string]bool{lab.Answer{Pod: "a", Port: s.target}.Name(): true}
-	if !s.local || !fromOutside {
-		want[lab.Answer{Pod: "c", Port: s.target}.Name()] = true
+	want := map[string]bool{}
+	for _, pod := range s.pods() {
+		if !s.local || !fromOutside || lab.NodeOf(pod) == lab.NodeName {
+			want[lab.Answer{Pod: pod, Port: s.target}.Name()] = true
+		}
 	}
 	return want
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -17,6 +18,8 @@ const (
 	openPause    = 5 * time.Millisecond
 	patience     = 3 * time.Second
 	openPatience = 20 * time.Second // TCP sends again for that long
+
+	frailPatience = openPatience // a connection is late while its endpoint is not ejected
 )
 
 // clientPlaces are where clients of the untouched Services are.
@@ -79,7 +82,7 @@ func (t *traffic) connect(ctx context.Context, place string, list []target, r *r
 		to := list[r.IntN(len(list))]
 		start := time.Now()
 		flow := t.open(place, to, newConnection, start)
-		t.ledger.madeOne()
+		t.ledger.madeOne(to.frail, time.Since(start))
 		if flow != nil {
 			flow.Close()
 		}
@@ -90,6 +93,9 @@ func (t *traffic) connect(ctx context.Context, place string, list []target, r *r
 // open makes a connection and checks who answers. It returns nil if that failed.
 func (t *traffic) open(place string, to target, kind string, start time.Time) *lab.Flow {
 	q := lab.Question{Protocol: to.protocol, To: to.to, Patience: patience}
+	if to.frail {
+		q.Patience = frailPatience
+	}
 	flow, got := lab.OpenAndAsk(q)
 	switch {
 	case flow == nil, got.Outcome != lab.Answered:
@@ -103,7 +109,7 @@ func (t *traffic) open(place string, to target, kind string, start time.Time) *l
 	case to.sticky:
 		t.checkAffinity(got, place, to, start)
 	}
-	if to.protocol == lab.TCP && time.Since(start) >= time.Second {
+	if to.protocol == lab.TCP && !to.frail && time.Since(start) >= time.Second {
 		if n, err := flow.Retransmits(); err != nil || n > 0 {
 			t.ledger.fail(kind, start, "%s from %s (%s): %d packets were lost first, error %v", q, place, to.service, n, err)
 		}
@@ -130,8 +136,10 @@ type held struct {
 	good   time.Time // of the last answer
 }
 
-// keepOpen keeps a connection to each target and asks over it again and again.
+// keepOpen keeps a connection to each target and asks over it again and again. Those to an endpoint that vanishes would
+// rightly end.
 func (t *traffic) keepOpen(ctx context.Context, place string, list []target) {
+	list = slices.DeleteFunc(slices.Clone(list), func(to target) bool { return to.frail })
 	flows := make([]*held, len(list))
 	for i := 0; ctx.Err() == nil; i = (i + 1) % len(list) {
 		if flows[i] == nil {
@@ -153,7 +161,7 @@ func (t *traffic) keepOpen(ctx context.Context, place string, list []target) {
 func (t *traffic) hold(place string, to target) *held {
 	start := time.Now()
 	flow := t.open(place, to, newConnection, start)
-	t.ledger.madeOne()
+	t.ledger.madeOne(to.frail, time.Since(start))
 	if flow == nil {
 		return nil
 	}

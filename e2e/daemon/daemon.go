@@ -37,6 +37,7 @@ func Start(t testing.TB, program string, node *lab.Namespace, manifests string, 
 	}
 	d := &Daemon{Process: p, Node: node, Manifests: manifests}
 	t.Cleanup(func() {
+		lab.SaveIfFailed(t, d.Node, p)
 		if err := p.Stop(); err != nil {
 			t.Errorf("%v\n%s", err, p.Log(20))
 		}

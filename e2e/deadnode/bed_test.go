@@ -124,9 +124,7 @@ func newBedAfter(t testing.TB, before func(*bed), annotation string, endpoints [
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if t.Failed() {
-			t.Log(b.process.Log(60))
-		}
+		lab.SaveIfFailed(t, b.Node, b.process)
 		if err := b.process.Stop(); err != nil {
 			t.Error(err)
 		}

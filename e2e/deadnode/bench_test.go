@@ -13,6 +13,8 @@ import (
 	"github.com/verdict-proxy/verdict/e2e/lab"
 	"github.com/verdict-proxy/verdict/e2e/measure"
 	"github.com/verdict-proxy/verdict/nft"
+	"github.com/verdict-proxy/verdict/nft/contents"
+	"github.com/verdict-proxy/verdict/nft/program"
 )
 
 // lane is a path whose node has the program.
@@ -23,7 +25,7 @@ type lane struct {
 
 var frontend = netip.MustParseAddrPort("10.96.0.10:80")
 
-func newLane(b *testing.B, g nft.Globals) *lane {
+func newLane(b *testing.B, g contents.Globals) *lane {
 	b.Helper()
 	path, err := measure.NewPath(fmt.Sprintf("unanswered-%t-refusing-%t", g.Unanswered, g.Refusing))
 	if err != nil {
@@ -37,11 +39,11 @@ func newLane(b *testing.B, g nft.Globals) *lane {
 	b.Cleanup(func() { e.Close() })
 	g.PodCIDRs = []netip.Prefix{netip.MustParsePrefix(measure.ClientRange)}
 	e.SetGlobals(g)
-	port := nft.Port{Family: nft.IPv4, Name: "default/web:http", Protocol: 6, Frontends: []nft.Frontend{
-		{Addr: frontend.Addr(), Port: frontend.Port(), ClusterIP: true, Pool: nft.ClusterPool, HoldsRefusals: g.Refusing},
+	port := contents.Port{Family: program.IPv4, Name: "default/web:http", Protocol: 6, Frontends: []contents.Frontend{
+		{Addr: frontend.Addr(), Port: frontend.Port(), ClusterIP: true, Pool: program.ClusterPool, HoldsRefusals: g.Refusing},
 	}}
 	for i := range 10 {
-		port.Cluster = append(port.Cluster, nft.Endpoint{Addr: netip.AddrPortFrom(measure.Server(i), measure.ServerPort)})
+		port.Cluster = append(port.Cluster, contents.Endpoint{Addr: netip.AddrPortFrom(measure.Server(i), measure.ServerPort)})
 	}
 	if err := e.Set(&port); err != nil {
 		b.Fatal(err)
@@ -72,8 +74,8 @@ func (r rates) ratio(base rates) float64 {
 // BenchmarkConnections compares connections per second with the rules for endpoints that do not answer, and without. A
 // few connections at a time go over each path in turn, so that other work on the machine disturbs all alike.
 func BenchmarkConnections(b *testing.B) {
-	lanes := []*lane{newLane(b, nft.Globals{}), newLane(b, nft.Globals{Unanswered: true}),
-		newLane(b, nft.Globals{Unanswered: true, Refusing: true})}
+	lanes := []*lane{newLane(b, contents.Globals{}), newLane(b, contents.Globals{Unanswered: true}),
+		newLane(b, contents.Globals{Unanswered: true, Refusing: true})}
 	seen := make([]rates, len(lanes))
 	for i := 0; b.Loop(); i++ {
 		for j := range lanes {
@@ -92,8 +94,8 @@ func BenchmarkConnections(b *testing.B) {
 
 // BenchmarkPackets does the same with packets of connections that exist: messages there and back.
 func BenchmarkPackets(b *testing.B) {
-	lanes := []*exchange{newExchange(b, nft.Globals{}), newExchange(b, nft.Globals{Unanswered: true}),
-		newExchange(b, nft.Globals{Unanswered: true, Refusing: true})}
+	lanes := []*exchange{newExchange(b, contents.Globals{}), newExchange(b, contents.Globals{Unanswered: true}),
+		newExchange(b, contents.Globals{Unanswered: true, Refusing: true})}
 	seen := make([]rates, len(lanes))
 	for i := 0; b.Loop(); i++ {
 		for j := range lanes {
@@ -117,7 +119,7 @@ type exchange struct {
 }
 
 // newExchange makes a path of its own: the node translates the flow, and the server answers.
-func newExchange(b *testing.B, g nft.Globals) *exchange {
+func newExchange(b *testing.B, g contents.Globals) *exchange {
 	b.Helper()
 	x := &exchange{}
 	near, node, far := space(b, "near"), space(b, "node"), space(b, "far")
@@ -139,9 +141,9 @@ func newExchange(b *testing.B, g nft.Globals) *exchange {
 	b.Cleanup(func() { e.Close() })
 	g.PodCIDRs = []netip.Prefix{netip.MustParsePrefix(measure.ClientRange)}
 	e.SetGlobals(g)
-	err = e.Set(&nft.Port{Family: nft.IPv4, Name: "default/web:udp", Protocol: 17,
-		Cluster:   []nft.Endpoint{{Addr: netip.MustParseAddrPort("10.251.0.2:8080")}},
-		Frontends: []nft.Frontend{{Addr: frontend.Addr(), Port: frontend.Port(), ClusterIP: true, Pool: nft.ClusterPool}}})
+	err = e.Set(&contents.Port{Family: program.IPv4, Name: "default/web:udp", Protocol: 17,
+		Cluster:   []contents.Endpoint{{Addr: netip.MustParseAddrPort("10.251.0.2:8080")}},
+		Frontends: []contents.Frontend{{Addr: frontend.Addr(), Port: frontend.Port(), ClusterIP: true, Pool: program.ClusterPool}}})
 	if err != nil {
 		b.Fatal(err)
 	}

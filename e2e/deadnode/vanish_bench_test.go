@@ -78,10 +78,6 @@ func vanishUnder(b *testing.B, name string, bed *bed) vanishRun {
 func newUpstreamBed(b *testing.B) *bed {
 	b.Helper()
 	up := &bed{World: lab.New(b), t: b, dir: b.TempDir()}
-	ns, addr, err := up.Attach("control plane")
-	if err != nil {
-		b.Fatal(err)
-	}
 	services := ""
 	for _, f := range lab.Families() {
 		text, err := lab.Text(f, "SERVICES")
@@ -90,7 +86,7 @@ func newUpstreamBed(b *testing.B) *bed {
 		}
 		services += "," + text
 	}
-	plane, err := apiserver.Start(apiserver.Options{Binaries: *upstream, Dir: up.dir, Namespace: ns, Address: addr, ServiceRanges: services[1:]})
+	plane, err := apiserver.StartIn(up.World, apiserver.Options{Binaries: *upstream, Dir: up.dir, ServiceRanges: services[1:]})
 	if err != nil {
 		b.Fatal(err)
 	}

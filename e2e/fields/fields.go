@@ -5,9 +5,11 @@ package fields
 import (
 	"fmt"
 	"iter"
+	"maps"
 	"net/netip"
 	"reflect"
 	"strings"
+	"testing"
 	"time"
 	"unsafe"
 )
@@ -28,6 +30,44 @@ func Each[T any](base T) iter.Seq2[string, T] {
 		change(root, "", func(path string) bool {
 			return yield(strings.TrimPrefix(path, "."), clone(root.Addr()).Elem().Interface().(T))
 		})
+	}
+}
+
+// Ignored are fields that a comparison does not look at, each with the reason.
+type Ignored map[string]string
+
+// Check changes each field of a value in turn. It reports where differs does not see a change, and where it sees one that it
+// is said to ignore.
+func Check[T any](t *testing.T, value T, reasons Ignored, differs func(changed T) bool) {
+	t.Helper()
+	unused := maps.Clone(reasons)
+	for path, changed := range Each(value) {
+		field, _, _ := strings.Cut(path, "[")
+		delete(unused, field)
+		if seen := differs(changed); seen == (reasons[field] != "") {
+			t.Errorf("%T: a change of %s is seen: %t; ignored because: %q", value, path, seen, reasons[field])
+		}
+	}
+	for field := range unused {
+		t.Errorf("%T has no field %s that could be ignored", value, field)
+	}
+}
+
+// CheckChanges is Check for a struct with parts that only the test knows how to change. Every field has a change.
+func CheckChanges[T any](t *testing.T, value T, changes map[string]func(*T), reasons Ignored, differs func(changed T) bool) {
+	t.Helper()
+	typ := reflect.TypeFor[T]()
+	for i := range typ.NumField() {
+		name := typ.Field(i).Name
+		if changes[name] == nil {
+			t.Errorf("%s: the test does not know how to change the field %s", typ, name)
+			continue
+		}
+		changed := value
+		changes[name](&changed)
+		if seen := differs(changed); seen == (reasons[name] != "") {
+			t.Errorf("%s: a change of %s is seen: %t; ignored because: %q", typ, name, seen, reasons[name])
+		}
 	}
 }
 

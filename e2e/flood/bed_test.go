@@ -104,9 +104,7 @@ func (b *bed) start(t testing.TB, flags ...string) {
 	}
 	b.daemon = &daemon.Daemon{Process: p, Node: b.Node}
 	t.Cleanup(func() {
-		if t.Failed() {
-			t.Log(p.Log(60))
-		}
+		lab.SaveIfFailed(t, b.Node, p)
 		if err := p.Stop(); err != nil && p != b.killed {
 			t.Error(err)
 		}

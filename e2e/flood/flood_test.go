@@ -13,7 +13,9 @@ import (
 	"github.com/verdict-proxy/verdict/cmd/verdict/socket"
 	"github.com/verdict-proxy/verdict/e2e/daemon"
 	"github.com/verdict-proxy/verdict/e2e/lab"
-	"github.com/verdict-proxy/verdict/nft"
+	"github.com/verdict-proxy/verdict/nft/inspect"
+	"github.com/verdict-proxy/verdict/nft/kernel"
+	"github.com/verdict-proxy/verdict/nft/program"
 )
 
 // clients is how many clients with affinity the tests have: with two endpoints, they do not all stay by chance.
@@ -57,12 +59,12 @@ func TestFloodOfPackets(t *testing.T) {
 					t.Errorf("client %d moved from %+v to %+v", i, before[i], after)
 				}
 			}
-			list, err := nft.ReadAffinity(nft.Options{NetNS: b.Node.Fd()})
+			list, err := inspect.ReadAffinity(kernel.Options{NetNS: b.Node.Fd()})
 			if err != nil {
 				t.Fatal(err)
 			}
 			for _, a := range list {
-				if a.Family == nft.IPv4 && (a.Entries < most/2 || a.Entries > most+clients) {
+				if a.Family == program.IPv4 && (a.Entries < most/2 || a.Entries > most+clients) {
 					t.Errorf("%d entries of affinity after %d forged sources, want about %d", a.Entries, forged, most)
 				}
 			}

@@ -20,6 +20,7 @@ import (
 	"github.com/verdict-proxy/verdict/proxier"
 	"github.com/verdict-proxy/verdict/proxier/conntrack"
 	"github.com/verdict-proxy/verdict/proxier/dataplane"
+	"github.com/verdict-proxy/verdict/proxier/report"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
@@ -75,7 +76,7 @@ func benchmarkEndpointChange(b *testing.B, n int) {
 }
 
 // startLoop starts the loop with both engines in a fresh namespace.
-func startLoop(b *testing.B) (*state.Store, <-chan proxier.PassReport) {
+func startLoop(b *testing.B) (*state.Store, <-chan report.Pass) {
 	b.Helper()
 	ns, err := lab.NewNamespace("bench")
 	must(b, err)
@@ -120,17 +121,17 @@ func must(b testing.TB, err error) {
 }
 
 // passed delivers the reports of passes that planned a Service.
-type passed chan proxier.PassReport
+type passed chan report.Pass
 
-func (p passed) PassDone(r proxier.PassReport) {
+func (p passed) PassDone(r report.Pass) {
 	if r.Services > 0 {
 		p <- r
 	}
 }
 func (p passed) Pending(time.Time)               {}
 func (p passed) FlowsCleaned([]conntrack.Result) {}
-func (p passed) Repaired(proxier.RepairReport)   {}
-func (p passed) Problems(proxier.ProblemReport)  {}
+func (p passed) Repaired(report.Repair)          {}
+func (p passed) Problems(report.Problems)        {}
 
 func benchAddr(first byte, i int) netip.Addr {
 	var a [4]byte

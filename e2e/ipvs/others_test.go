@@ -51,7 +51,7 @@ func (b *bed) foreign(addr netip.Addr, port uint16) (listing string) {
 // logs waits until verdict's log says something.
 func (b *bed) logs(text string) {
 	b.Helper()
-	b.until(5*time.Second, fmt.Sprintf("the log says %q", text), func() bool { return strings.Contains(b.Log(60), text) })
+	b.until(5*time.Second, fmt.Sprintf("the log says %q", text), func() bool { return strings.Contains(b.Process().Log(60), text) })
 }
 
 // othersServers: on an address of its own, and on one that Verdict uses as well.

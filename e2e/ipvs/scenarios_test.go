@@ -15,13 +15,18 @@ import (
 
 // files are those of the scenarios that run in a family. The emulated kernel is slow, so those are left out that look
 // at what happens before an engine is chosen (selection, topology, health checks) or need thousands of connections; and
-// in IPv6 those that look at little that differs between the families.
+// in IPv6 those that look at little that differs between the families. With -short, those stay of which IPVS itself does a part.
 func files(f lab.Family) []string {
-	list := []string{"affinity", "conntrack", "families", "policies"}
-	if f == lab.IPv4 {
-		list = append(list, "affinity-more", "conditions", "lifecycle", "loadbalancers", "localtraffic", "nodeports", "ranges")
+	switch {
+	case testing.Short() && f == lab.IPv6:
+		return []string{"conntrack", "families"}
+	case f == lab.IPv6:
+		return []string{"affinity", "conntrack", "families", "policies"}
+	case testing.Short():
+		return []string{"affinity", "conntrack", "lifecycle", "localtraffic", "nodeports", "policies"}
 	}
-	return list
+	return []string{"affinity", "affinity-more", "conditions", "conntrack", "families", "lifecycle", "loadbalancers", "localtraffic",
+		"nodeports", "policies", "ranges"}
 }
 
 // TestScenarios runs scenarios with IPVS serving all Services.

@@ -3,7 +3,8 @@
 # package after the other; then the next kernel. Every test binary gets FLAGS (-test.run NAME, -test.bench NAME). Tests find
 # the verdict binary with $VERDICT_BINARY. The output is that of "go test -v". Run setup.sh first.
 # Environment: KERNELS (series, separated by blanks; by default 6.12), TAGS (build tags; ipvs by default), TAGGED (1: of each
-# package only the tests in files that need the tag ipvs, or it or e2e; "make test" runs the others under the machine's kernel).
+# package only the tests in files that need the tag ipvs, or it or e2e, and with -short; "make test" runs the others under the
+# machine's kernel).
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
@@ -38,7 +39,7 @@ while read -r package dir; do
 	{
 		printf 'cd %q || exit 1\n' "$dir"
 		printf 'if %q -test.v' "$bin/$number.test"
-		[ -n "${TAGGED:-}" ] && printf ' -test.run %q' "$(tagged "$dir")"
+		[ -n "${TAGGED:-}" ] && printf ' -test.short -test.run %q' "$(tagged "$dir")"
 		[ $# -gt 0 ] && printf ' %q' "$@"
 		printf '; then echo "ok  	%s"; else echo "FAIL	%s"; failed=1; fi\n' "$package" "$package"
 	} >>"$script"

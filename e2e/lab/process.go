@@ -89,8 +89,11 @@ func (p *Process) Kill() error {
 	return nil
 }
 
-// Log is the last lines of the log.
+// Log is the last lines of the log; of no process, there are none.
 func (p *Process) Log(lines int) string {
+	if p == nil {
+		return ""
+	}
 	text, err := os.ReadFile(p.log.Name())
 	if err != nil {
 		return err.Error()

@@ -4,6 +4,8 @@ package lab
 
 import (
 	"net/netip"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -183,4 +185,31 @@ func (w *World) tracks(t *testing.T, f Family, want TrackedFlow) bool {
 		}
 	}
 	return false
+}
+
+// TestSaveMoment expects rules, flows and logs in one folder.
+func TestSaveMoment(t *testing.T) {
+	t.Setenv("VERDICT_FAILURES", t.TempDir())
+	n, err := NewNamespace("moment")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.Close()
+	p, err := NewProcess(ProcessOptions{Name: "speaker", Namespace: n, Dir: t.TempDir(), Command: []string{"echo", "last words"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-p.Exited()
+	if err := n.Load("table ip moment { }"); err != nil {
+		t.Fatal(err)
+	}
+	dir, err := SaveMoment("a test/of many", n, p, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for file, want := range map[string]string{"ruleset": "table ip moment", "speaker.log": "last words", "addresses": "lo", "flows": ""} {
+		if text, err := os.ReadFile(filepath.Join(dir, file)); err != nil || !strings.Contains(string(text), want) {
+			t.Errorf("%s: %q, %v; want %q", file, text, err, want)
+		}
+	}
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/netip"
 	"runtime/debug"
-	"time"
 )
 
 const (
@@ -22,24 +21,6 @@ const oneRule = `table ip by-hand {
 	}
 }
 `
-
-// Comparison has the connections over three paths: through a proxy's rules, through one rule written by hand, without
-// rules.
-type Comparison struct {
-	Proxy   PathResult `json:"proxy"`
-	OneRule PathResult `json:"one_dnat_rule"`
-	NoRule  PathResult `json:"no_rule"`
-	// ToRule and ToNone are the rate through the proxy's rules divided by the other two rates: medians over all rounds.
-	ToRule float64 `json:"rate_to_one_dnat_rule"`
-	ToNone float64 `json:"rate_to_no_rule"`
-}
-
-// PathResult has the connections over one path. Times are in microseconds.
-type PathResult struct {
-	P50  float64 `json:"p50_us"`
-	P99  float64 `json:"p99_us"`
-	Rate float64 `json:"per_second"` // the median of all rounds
-}
 
 // lane is a path with a destination on it.
 type lane struct {
@@ -59,26 +40,26 @@ func (l *lane) dial() error {
 	return nil
 }
 
-func (l *lane) result() PathResult {
-	return PathResult{
-		P50:  float64(l.sum.Handshakes.Median()) / float64(time.Microsecond),
-		P99:  float64(l.sum.Handshakes.Quantile(0.99)) / float64(time.Microsecond),
-		Rate: MedianOf(l.rates),
+func (l *lane) figures() Figures {
+	return Figures{
+		"p50-ns": float64(l.sum.Handshakes.Median()), "p99-ns": float64(l.sum.Handshakes.Quantile(0.99)),
+		"connections/sec": MedianOf(l.rates),
 	}
 }
 
 // Compare opens connections to a frontend over the proxy's path, through one rule on a second path, and without rules
-// on a third. It opens a few at a time on each, so that other work on the machine disturbs all three alike.
-func Compare(proxy *Path, frontend netip.AddrPort, step func(done int)) (out Comparison, err error) {
+// on a third. It opens a few at a time on each, so that other work on the machine disturbs all three alike. It adds a
+// line for each path to out; their names end with suffix.
+func Compare(proxy *Path, frontend netip.AddrPort, out *Lines, suffix string) (err error) {
 	byHand, none, err := referencePaths(frontend)
 	if err != nil {
-		return out, err
+		return err
 	}
 	defer func() { err = errors.Join(err, byHand.Close(), none.Close()) }()
 	lanes := []*lane{{to: frontend}, {to: frontend}, {to: netip.AddrPortFrom(Server(0), ServerPort)}}
 	for i, path := range []*Path{proxy, byHand, none} {
 		if lanes[i].dialer, err = path.NewDialer(); err != nil {
-			return out, err
+			return err
 		}
 		defer func() { err = errors.Join(err, lanes[i].dialer.Close()) }()
 	}
@@ -86,15 +67,17 @@ func Compare(proxy *Path, frontend netip.AddrPort, step func(done int)) (out Com
 	for i := range Rounds {
 		for j := range lanes {
 			if err := lanes[(i+j)%len(lanes)].dial(); err != nil {
-				return out, fmt.Errorf("path %d of proxy, one rule, no rule: %w", (i+j)%len(lanes), err)
+				return fmt.Errorf("path %d of proxy, one rule, no rule: %w", (i+j)%len(lanes), err)
 			}
 		}
-		step(i)
 	}
-	return Comparison{
-		Proxy: lanes[0].result(), OneRule: lanes[1].result(), NoRule: lanes[2].result(),
-		ToRule: medianRatio(lanes[0].rates, lanes[1].rates), ToNone: medianRatio(lanes[0].rates, lanes[2].rates),
-	}, nil
+	figures := lanes[0].figures()
+	figures["to-one-rule"] = medianRatio(lanes[0].rates, lanes[1].rates)
+	figures["to-no-rule"] = medianRatio(lanes[0].rates, lanes[2].rates)
+	out.Add("Connections/path=proxy"+suffix, Rounds, figures)
+	out.Add("Connections/path=one-rule"+suffix, Rounds, lanes[1].figures())
+	out.Add("Connections/path=no-rule"+suffix, Rounds, lanes[2].figures())
+	return nil
 }
 
 // medianRatio is the median of the ratios of all rounds.
@@ -120,20 +103,25 @@ func referencePaths(frontend netip.AddrPort) (byHand, none *Path, err error) {
 	return byHand, none, nil
 }
 
-// Cells are a column of a table. Its rows are ComparisonRows.
-func (c *Comparison) Cells() []string {
-	latency := func(p *PathResult) string { return Short(p.P50) + " / " + Short(p.P99) }
-	return []string{
-		latency(&c.Proxy), latency(&c.OneRule), latency(&c.NoRule),
-		Short(c.Proxy.Rate) + " / " + Short(c.OneRule.Rate) + " / " + Short(c.NoRule.Rate),
-		fmt.Sprintf("%.3f, %.3f", c.ToRule, c.ToNone),
-	}
-}
-
-// ComparisonRows are the names of the rows of Cells.
+// ComparisonRows names the rows of ComparisonCells.
 func ComparisonRows() []string {
 	return []string{
 		"SYN sent to connected, p50 / p99, µs", "- through one DNAT rule", "- without a rule",
 		"connections per second: proxy / one rule / no rule", "- proxy to one rule, to no rule",
+	}
+}
+
+// ComparisonCells returns a column of a table that shows the lines of Compare.
+func ComparisonCells(l *Lines, suffix string) []string {
+	proxy, byHand, none := "Connections/path=proxy"+suffix, "Connections/path=one-rule"+suffix, "Connections/path=no-rule"+suffix
+	const microsecond = 1000
+	latency := func(name string) string {
+		return Short(l.Median(name, "p50-ns")/microsecond) + " / " + Short(l.Median(name, "p99-ns")/microsecond)
+	}
+	rate := func(name string) string { return Short(l.Median(name, "connections/sec")) }
+	return []string{
+		latency(proxy), latency(byHand), latency(none),
+		rate(proxy) + " / " + rate(byHand) + " / " + rate(none),
+		fmt.Sprintf("%.3f, %.3f", l.Median(proxy, "to-one-rule"), l.Median(proxy, "to-no-rule")),
 	}
 }

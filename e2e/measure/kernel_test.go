@@ -32,17 +32,18 @@ func TestCompare(t *testing.T) {
 	if err := path.Node.Load("table ip x { chain p { type nat hook prerouting priority dstnat; ip daddr 10.96.0.1 tcp dport 80 dnat to 10.251.1.1:8080; }; }"); err != nil {
 		t.Fatal(err)
 	}
-	steps := 0
-	got, err := Compare(path, frontend, func(int) { steps++ })
-	if err != nil {
+	l := &Lines{}
+	if err := Compare(path, frontend, l, "/services=1"); err != nil {
 		t.Fatal(err)
 	}
-	for name, p := range map[string]PathResult{"proxy": got.Proxy, "one rule": got.OneRule, "no rule": got.NoRule} {
-		if p.P50 <= 0 || p.P99 < p.P50 || p.Rate <= 0 {
-			t.Errorf("%s: %+v", name, p)
+	for _, name := range []string{"proxy", "one-rule", "no-rule"} {
+		of := func(unit string) float64 { return l.Median("Connections/path="+name+"/services=1", unit) }
+		if of("p50-ns") <= 0 || of("p99-ns") < of("p50-ns") || of("connections/sec") <= 0 {
+			t.Errorf("%s: %+v", name, l)
 		}
 	}
-	if steps != Rounds || got.ToRule <= 0 || len(got.Cells()) != len(ComparisonRows()) {
-		t.Errorf("%d steps, ratio %v, %d cells", steps, got.ToRule, len(got.Cells()))
+	cells := ComparisonCells(l, "/services=1")
+	if err := l.Err(); err != nil || l.Median("Connections/path=proxy/services=1", "to-one-rule") <= 0 || len(cells) != len(ComparisonRows()) {
+		t.Errorf("cells %q, %v", cells, err)
 	}
 }

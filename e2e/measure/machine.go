@@ -1,26 +1,25 @@
 package measure
 
 import (
-	"bufio"
+	"cmp"
 	"fmt"
-	"os"
 	"runtime"
-	"strings"
 	"time"
 
+	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 )
 
 // Machine is the machine on which figures were measured, and the time. Figures mean nothing without it.
 type Machine struct {
-	CPU    string    `json:"cpu"`
-	Cores  int       `json:"cores"`
-	Memory int       `json:"memory_mib"`
-	Kernel string    `json:"kernel"`
-	Go     string    `json:"go"`
-	Date   time.Time `json:"date"`
+	CPU    string
+	Cores  int
+	Memory int
+	Kernel string
+	Go     string
+	Date   time.Time
 	// Load is the load average of the last minute at the start: other work on the machine falsifies figures.
-	Load string `json:"load"`
+	Load string
 }
 
 // ThisMachine describes the machine that the program runs on.
@@ -44,16 +43,15 @@ func (m Machine) String() string {
 		m.CPU, m.Cores, m.Memory, m.Kernel, m.Go, m.Date.Format("2006-01-02 15:04 MST"), m.Load)
 }
 
+// cpuModel is the name of the first processor, or else the architecture.
 func cpuModel() string {
-	f, err := os.Open("/proc/cpuinfo")
+	fs, err := procfs.NewDefaultFS()
 	if err != nil {
 		return runtime.GOARCH
 	}
-	defer f.Close()
-	for lines := bufio.NewScanner(f); lines.Scan(); {
-		if name, value, ok := strings.Cut(lines.Text(), ":"); ok && strings.TrimSpace(name) == "model name" {
-			return strings.TrimSpace(value)
-		}
+	list, err := fs.CPUInfo()
+	if err != nil || len(list) == 0 {
+		return runtime.GOARCH
 	}
-	return runtime.GOARCH
+	return cmp.Or(list[0].ModelName, runtime.GOARCH)
 }

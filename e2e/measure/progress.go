@@ -3,60 +3,44 @@ package measure
 import (
 	"fmt"
 	"io"
-	"os"
-	"sync"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
-// Progress shows the current stage of a long program. A terminal shows one line that changes; a file gets a line for
-// each stage.
+// Progress writes what a long program is doing, with the seconds since its start.
 type Progress struct {
-	out      io.Writer
-	terminal bool
-	start    time.Time
-	mu       sync.Mutex
-	stage    string
-}
-
-// NewProgress returns a Progress that writes to a file, normally standard error.
-func NewProgress(f *os.File) *Progress {
-	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
-	return &Progress{out: f, terminal: err == nil, start: time.Now()}
+	Out   io.Writer
+	Start time.Time
 }
 
 // Stage begins a stage.
 func (p *Progress) Stage(format string, args ...any) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.stage = fmt.Sprintf(format, args...)
-	p.line("\n", p.stage)
+	fmt.Fprintf(p.Out, "%6s  %s\n", time.Since(p.Start).Truncate(time.Second), fmt.Sprintf(format, args...))
 }
 
-// Step shows how much of the stage is done, on a terminal only.
-func (p *Progress) Step(done, of int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.terminal {
-		p.line("", fmt.Sprintf("%s %d/%d", p.stage, done, of))
+// Sizes is a flag: numbers of Services in ascending order, separated by commas.
+type Sizes []int
+
+// maxServices is the number of cluster IPs that the benchmarks give away.
+const maxServices = 1_000_000
+
+// Set implements flag.Value.
+func (s *Sizes) Set(text string) error {
+	*s = nil
+	for word := range strings.SplitSeq(text, ",") {
+		n, err := strconv.Atoi(strings.TrimSpace(word))
+		if err != nil || n < 2 || n > maxServices {
+			return fmt.Errorf("%q is not a number from 2 to %d", word, maxServices)
+		}
+		*s = append(*s, n)
 	}
+	slices.Sort(*s)
+	return nil
 }
 
-// Done clears the line.
-func (p *Progress) Done() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.terminal {
-		fmt.Fprint(p.out, "\r\033[K")
-	}
-}
-
-func (p *Progress) line(end, text string) {
-	at := time.Since(p.start).Truncate(time.Second)
-	if p.terminal {
-		fmt.Fprintf(p.out, "\r\033[K%6s  %s", at, text)
-		return
-	}
-	fmt.Fprintf(p.out, "%6s  %s%s", at, text, end)
+// String implements flag.Value.
+func (s *Sizes) String() string {
+	return strings.Trim(strings.ReplaceAll(fmt.Sprint(*s), " ", ","), "[]")
 }

@@ -33,16 +33,9 @@ func (s Sample) Mean() time.Duration {
 	return sum / time.Duration(len(s))
 }
 
-// Quantiles is the summary of a sample, in milliseconds.
-type Quantiles struct {
-	P50 float64 `json:"p50_ms"`
-	P99 float64 `json:"p99_ms"`
-	N   int     `json:"n"`
-}
-
-// Quantiles is the summary of the sample.
-func (s Sample) Quantiles() Quantiles {
-	return Quantiles{P50: Milliseconds(s.Median()), P99: Milliseconds(s.Quantile(0.99)), N: len(s)}
+// Figures returns the median and the slowest of a hundred.
+func (s Sample) Figures() Figures {
+	return Figures{"p50-ns": float64(s.Median()), "p99-ns": float64(s.Quantile(0.99))}
 }
 
 // Milliseconds is a duration as a number of milliseconds.

@@ -53,10 +53,9 @@ type bed struct {
 func newBed(t *testing.T) *bed {
 	t.Helper()
 	b := &bed{World: lab.New(t), test: t, dir: t.TempDir()}
-	ns, addr, err := b.Attach("control plane")
-	must(t, err)
-	b.plane, err = apiserver.Start(apiserver.Options{
-		Binaries: programs.controlPlane, Dir: b.dir, Namespace: ns, Address: addr, ServiceRanges: text(t, "SERVICES"),
+	var err error
+	b.plane, err = apiserver.StartIn(b.World, apiserver.Options{
+		Binaries: programs.controlPlane, Dir: b.dir, ServiceRanges: text(t, "SERVICES"),
 	})
 	must(t, err)
 	t.Cleanup(func() { must(t, b.plane.Close()) })
@@ -145,10 +144,8 @@ func (b *bed) start(t *testing.T) {
 	must(t, err)
 	b.daemon = p
 	b.test.Cleanup(func() {
+		lab.SaveIfFailed(b.test, b.Node, p)
 		_ = p.Kill() // most have ended before
-		if b.test.Failed() {
-			b.test.Logf("the log of %s ends:\n%s", p.Name, p.Log(60))
-		}
 	})
 }
 

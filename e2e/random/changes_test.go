@@ -1,4 +1,4 @@
-//go:build e2e
+//go:build e2e || ipvs
 
 package random
 
@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/verdict-proxy/verdict/e2e/lab"
+	"github.com/verdict-proxy/verdict/e2e/objects"
 )
 
 // change is a kind of change.
@@ -23,7 +24,7 @@ type change struct {
 	make   func(*node) string // makes it, and says what
 }
 
-func changes() []change {
+func (n *node) changes() []change {
 	list := []change{
 		{"write", 40, (*node).writeService},
 		{"remove", 10, (*node).removeService},
@@ -32,16 +33,20 @@ func changes() []change {
 		{"kill", 2, (*node).killed},
 		{"reload", 4, (*node).reload},
 		{"address", 3, (*node).address},
+		{"damage", 2, (*node).damage},
 	}
 	if *clock {
 		list = append(list, change{"clock", 30, (*node).jump})
+	}
+	if n.backend != "" {
+		list = append(list, change{"virtual server", 10, (*node).editVirtual})
 	}
 	return list
 }
 
 // draw draws a kind of change by its weight.
 func (n *node) draw() change {
-	list, sum := changes(), 0
+	list, sum := n.changes(), 0
 	for _, c := range list {
 		sum += c.weight
 	}
@@ -68,12 +73,13 @@ func (n *node) writeService() string {
 	return name
 }
 
-// mode changes how an endpoint of a Service is picked, while clients connect to it.
+// mode changes how an endpoint of a Service is picked, and the name of its port, while clients connect to it.
 func (n *node) mode() string {
 	what := ""
 	n.write("modal", modal(func(s *corev1.Service) {
-		randomMode(n.r, s)
-		what = fmt.Sprint(s.Annotations, s.Spec.SessionAffinity)
+		objects.RandomMode(n.r, s)
+		s.Spec.Ports[0].Name = objects.OneOf(n.r, "http", "web")
+		what = fmt.Sprint(s.Annotations, s.Spec.SessionAffinity, s.Spec.Ports[0].Name)
 	}))
 	return what
 }
@@ -101,20 +107,51 @@ func (n *node) killed() string {
 	return strings.Join(n.budgets, " ")
 }
 
+// damage kills the daemon, damages manifests or takes them away, also those of the Services that nobody touches, and starts
+// it again: what the kernel has stays. Then the files are as they were.
+func (n *node) damage() string {
+	n.Helper()
+	files, err := filepath.Glob(filepath.Join(n.manifests, "*.yaml"))
+	n.must(err)
+	n.kill()
+	what := ""
+	for _, file := range files {
+		if n.r.IntN(4) == 0 {
+			continue
+		}
+		text, err := os.ReadFile(file)
+		n.must(err)
+		what += " " + filepath.Base(file)
+		defer func() { n.write(strings.TrimSuffix(filepath.Base(file), ".yaml"), string(text)) }()
+		if n.r.IntN(4) == 0 {
+			n.must(os.Remove(file))
+		} else {
+			n.must(os.WriteFile(file, text[:n.r.IntN(len(text)/2)], 0o644))
+		}
+	}
+	n.start()
+	for late := time.Now().Add(patience); !strings.Contains(n.daemon.Log(1000), `msg="tables written"`); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(late) {
+			n.Fatalf("after damage of%s, no tables are written:\n%s\n%s", what, n.daemon.Log(20), n.history)
+		}
+	}
+	return what
+}
+
 // drawBudgets leaves room for the Services that nobody touches. The budgets of namespaces are none of them: who has room
 // keeps it, so they depend on what was before, which diff does not know.
 func (n *node) drawBudgets() {
 	n.budgets = []string{
-		fmt.Sprintf("--max-service-elements=%d", oneOf(n.r, 16, 40, 1000, 100_000)),
-		fmt.Sprintf("--max-service-frontends=%d", oneOf(n.r, 24, 60, 10_000)),
+		fmt.Sprintf("--max-service-elements=%d", objects.OneOf(n.r, 16, 40, 1000, 100_000)),
+		fmt.Sprintf("--max-service-frontends=%d", objects.OneOf(n.r, 24, 60, 10_000)),
 	}
 }
 
 // reload changes settings that take effect without a restart. Node ports always answer at the primary addresses.
 func (n *node) reload() string {
-	n.nodePorts = oneOf(n.r,
+	n.nodePorts = objects.OneOf(n.r,
 		[]string{"primary"}, []string{"all"}, []string{"primary", "localhost"},
-		[]string{text(lab.IPv4, "CLIENTS"), text(lab.IPv6, "CLIENTS")})
+		[]string{objects.Text(lab.IPv4, "CLIENTS"), objects.Text(lab.IPv6, "CLIENTS")})
 	n.masquAll = n.r.IntN(4) == 0
 	n.configure()
 	return fmt.Sprint(n.nodePorts, n.masquAll)
@@ -141,7 +178,7 @@ func (n *node) setClock(by time.Duration) {
 func (n *node) address() string {
 	n.spare = !n.spare
 	for _, f := range lab.Families() {
-		a := address(f, "SPARE")
+		a := objects.Address(f, "SPARE")
 		p := netip.PrefixFrom(a, a.BitLen())
 		if n.spare {
 			n.must(n.world.Node.AddAddress(lab.OutsideLink, p))
@@ -150,4 +187,31 @@ func (n *node) address() string {
 		}
 	}
 	return fmt.Sprint(n.spare)
+}
+
+// editVirtual deletes a virtual server of a random Service, or a real server, or gives it another weight.
+func (n *node) editVirtual() string {
+	n.Helper()
+	var lines [][]string
+	for line := range strings.Lines(n.world.Node.Must(n, "", "ipvsadm", "-Sn")) {
+		words := strings.Fields(line) // -A -t ADDRESS:PORT ..., or -a -t ADDRESS:PORT -r ADDRESS:PORT -m -w WEIGHT
+		if strings.HasPrefix(words[2], "10.96.1.") || strings.HasPrefix(words[2], "[fd00:10:96::1:") {
+			lines = append(lines, words)
+		}
+	}
+	if len(lines) == 0 {
+		return "none"
+	}
+	words := objects.OneOf(n.r, lines...)
+	edit := []string{"-D", words[1], words[2]}
+	if words[0] == "-a" {
+		edit = []string{"-d", words[1], words[2], words[3], words[4]}
+		if n.r.IntN(2) == 0 {
+			edit = []string{"-e", words[1], words[2], words[3], words[4], "-m", "-w", "9"}
+		}
+	}
+	if _, err := n.world.Node.Command("ipvsadm", edit...); err != nil {
+		return "none: Verdict was faster"
+	}
+	return strings.Join(edit, " ")
 }

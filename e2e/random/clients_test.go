@@ -1,4 +1,4 @@
-//go:build e2e
+//go:build e2e || ipvs
 
 package random
 
@@ -11,11 +11,14 @@ import (
 	"time"
 
 	"github.com/verdict-proxy/verdict/e2e/lab"
+	"github.com/verdict-proxy/verdict/e2e/objects"
 )
 
 // clients ask the Services that nobody touches, from outside and from a pod of another node.
 type clients struct {
 	t       *testing.T
+	apart   bool // affinity is that of a frontend, not that of a Service port
+	own     bool // each frontend of a Service has source ports of its own; IPVS needs that (see lab.OwnPorts)
 	stop    chan struct{}
 	once    sync.Once
 	running sync.WaitGroup
@@ -32,33 +35,42 @@ const answerIn = 10 * time.Second
 // targets are the frontends of a Service, in the order in which clients ask them.
 func targets(f lab.Family) (web, sticky, modal []netip.AddrPort) {
 	for _, name := range []string{"VIP1", "LB1", "EXT1"} {
-		web = append(web, netip.AddrPortFrom(address(f, name), 80))
+		web = append(web, netip.AddrPortFrom(objects.Address(f, name), 80))
 	}
-	node := address(f, "NODE")
+	node := objects.Address(f, "NODE")
 	return append(web, netip.AddrPortFrom(node, webNodePort)),
-		[]netip.AddrPort{netip.AddrPortFrom(address(f, "VIP2"), 80), netip.AddrPortFrom(node, stickyNodePort)},
-		[]netip.AddrPort{netip.AddrPortFrom(address(f, "VIP4"), 80), netip.AddrPortFrom(node, modalNodePort)}
+		[]netip.AddrPort{netip.AddrPortFrom(objects.Address(f, "VIP2"), 80), netip.AddrPortFrom(node, stickyNodePort)},
+		[]netip.AddrPort{netip.AddrPortFrom(objects.Address(f, "VIP4"), 80), netip.AddrPortFrom(node, modalNodePort)}
 }
 
-// watch starts the clients.
-func watch(t *testing.T, w *lab.World) *clients {
-	t.Helper()
-	c := &clients{t: t, stop: make(chan struct{})}
-	t.Cleanup(c.close)
+// watch starts the clients of these families.
+func (n *node) watch(families ...lab.Family) *clients {
+	n.Helper()
+	c := &clients{t: n.T, apart: n.backend == "ipvs", own: n.backend != "", stop: make(chan struct{})}
+	n.Cleanup(c.close)
 	for _, place := range []string{lab.Outside, "d"} {
-		at := w.At(t, place)
-		for _, f := range lab.Families() {
+		at := n.world.At(n, place)
+		for _, f := range families {
 			web, sticky, modal := targets(f)
 			c.run(func() { c.connect(at, web, false) })
 			c.run(func() { c.connect(at, sticky, true) })
 			c.run(func() { c.connect(at, modal, false) })
-			for _, to := range web {
-				c.run(func() { c.hold(at, lab.Question{Protocol: lab.UDP, To: to, Patience: answerIn}) })
-				c.run(func() { c.hold(at, lab.Question{Protocol: lab.TCP, To: to, Patience: answerIn}) })
+			for i := range web {
+				c.run(func() { c.hold(at, c.question(lab.UDP, web, i)) })
+				c.run(func() { c.hold(at, c.question(lab.TCP, web, i)) })
 			}
 		}
 	}
 	return c
+}
+
+// question asks one of the frontends of a Service.
+func (c *clients) question(p lab.Protocol, list []netip.AddrPort, i int) lab.Question {
+	q := lab.Question{Protocol: p, To: list[i], Patience: answerIn}
+	if c.own {
+		q.Ports = lab.OwnPorts(i)
+	}
+	return q
 }
 
 func (c *clients) run(do func()) {
@@ -85,22 +97,27 @@ func (c *clients) pause(d time.Duration) bool {
 	}
 }
 
-// connect makes one connection after the other. With affinity, all of them have the same endpoint.
+// connect makes one connection after the other. With affinity, all of them have the same endpoint; with IPVS, all of those
+// to the same frontend, because each virtual server remembers clients of its own.
 func (c *clients) connect(at *lab.Namespace, list []netip.AddrPort, sticky bool) {
-	pod := ""
+	pods := map[netip.AddrPort]string{}
 	for n := 0; c.pause(2 * time.Millisecond); n++ {
-		q := lab.Question{Protocol: lab.TCP, To: list[n%len(list)], Patience: answerIn}
+		q := c.question(lab.TCP, list, n%len(list))
 		r := at.Ask(q)
 		c.made.Add(1)
+		one := list[0]
+		if c.apart {
+			one = q.To
+		}
+		pod := pods[one]
 		switch {
 		case r.Outcome != lab.Answered:
 			c.fail("%s from %s: %s", q, at.Name, r)
 		case !sticky:
-		case pod == "":
-			pod = r.Answer.Pod
-		case pod != r.Answer.Pod:
-			c.fail("%s from %s: %s, and before that %s", q, at.Name, r, pod)
-			pod = r.Answer.Pod
+		default:
+			if pods[one] = r.Answer.Pod; pod != "" && pod != r.Answer.Pod {
+				c.fail("%s from %s: %s, and before that %s", q, at.Name, r, pod)
+			}
 		}
 	}
 }

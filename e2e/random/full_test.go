@@ -13,6 +13,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"github.com/verdict-proxy/verdict/e2e/lab"
+	"github.com/verdict-proxy/verdict/e2e/objects"
 )
 
 // fullPool is the largest number of endpoints of a Service port.
@@ -24,15 +25,15 @@ const perSlice = 1000
 // TestFullPool has a Service with 65,536 endpoints change under traffic. Its clients notice nothing, and neither do those
 // of other Services.
 func TestFullPool(t *testing.T) {
-	n := newNode(t, rand.New(rand.NewPCG(1, 1)))
+	n := newNode(t, rand.New(rand.NewPCG(1, 1)), "")
 	n.stop()
 	n.budgets = []string{"--max-service-elements=1000000", "--max-namespace-elements=1000000"}
 	n.start()
 	n.equal("the untouched Services")
-	clients := watch(t, n.world)
+	clients := n.watch(lab.Families()...)
 	n.full(fullPool, nil)
 	for _, place := range []string{lab.Outside, "d"} {
-		at, to := n.world.At(t, place), netip.AddrPortFrom(address(lab.IPv6, "VIP3"), 80)
+		at, to := n.world.At(t, place), netip.AddrPortFrom(objects.Address(lab.IPv6, "VIP3"), 80)
 		clients.run(func() { clients.connect(at, []netip.AddrPort{to}, false) })
 		clients.run(func() { clients.hold(at, lab.Question{Protocol: lab.TCP, To: to, Patience: answerIn}) }) // over UDP, pod c answers from its main address
 	}
@@ -57,25 +58,25 @@ func scheduled(by string) func(*corev1.Service) {
 // full writes the Service, and waits until the kernel has it.
 func (n *node) full(endpoints int, change func(*corev1.Service)) {
 	n.Helper()
-	s := newService("full", "full", address(lab.IPv6, "VIP3").String())
+	s := objects.Service("full", "full", objects.Address(lab.IPv6, "VIP3").String())
 	s.Spec.Ports = []corev1.ServicePort{
 		{Name: "http", Protocol: corev1.ProtocolTCP, Port: 80}, {Name: "dns", Protocol: corev1.ProtocolUDP, Port: 80},
 	}
 	if change != nil {
 		change(s)
 	}
-	objects := []any{s}
+	list := []any{s}
 	for first := 0; first < endpoints; first += perSlice {
-		sl := newSlice(s, lab.IPv6, first, slicePort("http", corev1.ProtocolTCP, 8083), slicePort("dns", corev1.ProtocolUDP, 8083))
+		sl := objects.Slice(s.Namespace, s.Name, lab.IPv6, first, objects.SlicePort("http", corev1.ProtocolTCP, 8083), objects.SlicePort("dns", corev1.ProtocolUDP, 8083))
 		for i := first; i < min(first+perSlice, endpoints); i++ {
-			addr, err := lab.Nth(text(lab.IPv6, "MANY"), i)
+			addr, err := lab.Nth(objects.Text(lab.IPv6, "MANY"), i)
 			n.must(err)
 			sl.Endpoints = append(sl.Endpoints, discoveryv1.Endpoint{Addresses: []string{addr.String()}, NodeName: new(lab.RemoteNodeName)})
 		}
-		objects = append(objects, sl)
+		list = append(list, sl)
 	}
 	began := time.Now()
-	n.write("full", manifest(objects...))
+	n.write("full", objects.Manifest(list...))
 	n.note(fmt.Sprintf("%d endpoints", endpoints))
 	n.equal(n.history[len(n.history)-1])
 	n.Logf("%d endpoints, %v: equal after %v", endpoints, s.Annotations, time.Since(began).Round(time.Millisecond))

@@ -1,4 +1,4 @@
-//go:build e2e
+//go:build e2e || ipvs
 
 package random
 
@@ -18,6 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/verdict-proxy/verdict/e2e/lab"
+	"github.com/verdict-proxy/verdict/e2e/objects"
 )
 
 // node is the node on which the daemon runs.
@@ -29,6 +30,7 @@ type node struct {
 	config    string // the configuration file
 	logs      string
 	daemon    *lab.Process
+	backend   string // the --backend of verdict; empty: its default
 	starts    int
 	budgets   []string
 	nodePorts []string // nodePortAddresses
@@ -39,11 +41,11 @@ type node struct {
 }
 
 // patience is how long the kernel may differ from what is wanted. A slow machine runs other tests beside.
-const patience = 60 * time.Second
+const patience = 3 * time.Minute
 
-func newNode(t *testing.T, r *rand.Rand) *node {
+func newNode(t *testing.T, r *rand.Rand, backend string) *node {
 	t.Helper()
-	n := &node{T: t, r: r, world: lab.New(t), manifests: t.TempDir(), logs: t.TempDir(), nodePorts: []string{"primary"}}
+	n := &node{T: t, r: r, world: lab.New(t), manifests: t.TempDir(), logs: t.TempDir(), backend: backend, nodePorts: []string{"primary"}}
 	n.config = filepath.Join(t.TempDir(), "config.yaml")
 	for name, text := range untouched() {
 		n.write(name, text)
@@ -77,11 +79,11 @@ func (n *node) note(what string) { n.history = append(n.history, what) }
 func (n *node) settings() []string {
 	var pods []string
 	for _, f := range lab.Families() {
-		pods = append(pods, text(f, "PODS"))
+		pods = append(pods, objects.Text(f, "PODS"))
 	}
 	flags := []string{"--manifests=" + n.manifests, "--hostname-override=" + lab.NodeName, "--cluster-cidr=" + strings.Join(pods, ",")}
-	if *backend != "" {
-		flags = append(flags, "--backend="+*backend)
+	if n.backend != "" {
+		flags = append(flags, "--backend="+n.backend)
 	}
 	return append(flags, n.budgets...)
 }
@@ -195,9 +197,9 @@ func (n *node) removeAll() {
 	n.write("modal", modal(func(*corev1.Service) {}))
 	n.note("all random Services are removed")
 	n.equal("all random Services removed")
-	last := newService("one", "last", "10.96.1.200", "fd00:10:96::1:c8")
+	last := objects.Service("one", "last", "10.96.1.200", "fd00:10:96::1:c8")
 	last.Spec.Ports = []corev1.ServicePort{{Name: "http", Protocol: corev1.ProtocolTCP, Port: 80}}
-	n.write(randomPrefix+"last", manifest(last))
+	n.write(randomPrefix+"last", objects.Manifest(last))
 	n.equal("one more Service")
 	n.must(os.Remove(filepath.Join(n.manifests, randomPrefix+"last.yaml")))
 	n.equal("that Service removed")

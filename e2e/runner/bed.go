@@ -35,23 +35,46 @@ type Options struct {
 	Dir string
 }
 
-// Bed is a test bed: a network with a proxy, in which scenarios of one family run one after the other.
+// Bed is a test bed: a network with a proxy, in which scenarios of one family run one after the other. Its parts take the
+// steps.
 type Bed struct {
 	options  Options
 	world    *lab.World
 	plane    *apiserver.ControlPlane
-	source   source
 	proxy    *proxy
-	fences   int
-	pending  bool // something changed since the last fence
-	addrs    map[netip.Addr]bool
-	present  map[string]scenario.Object // what the scenario has written
-	flows    map[string]*flow
-	loops    map[string]*loop
-	crowds   map[string]crowd
-	chosen   map[string]string // endpoints that probes remember with "as"
-	undo     []func() error
+	objects  *objects
+	clients  *clients
+	node     *node
+	fence    *fence
 	upstream bool
+}
+
+// objects are what a scenario has written.
+type objects struct {
+	options Options
+	source  source
+	present map[string]scenario.Object
+	pending bool // something changed since the last fence
+}
+
+// clients make connections, and remember them.
+type clients struct {
+	options Options
+	world   *lab.World
+	proxy   *proxy
+	addrs   map[netip.Addr]bool // of the node
+	flows   map[string]*flow
+	loops   map[string]*loop
+	crowds  map[string]crowd
+	chosen  map[string]string // endpoints that probes remember with "as"
+}
+
+// node has settings and addresses that a scenario changes.
+type node struct {
+	options Options
+	world   *lab.World
+	clients *clients // who ask for the addresses
+	undo    []func() error
 }
 
 // source takes objects and offers them to the proxy.
@@ -72,27 +95,32 @@ func NewBed(o Options) (*Bed, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &Bed{options: o, world: world, upstream: o.Proxy.Kind == KubeProxy}
-	b.proxy = newProxy(o.Proxy, world.Node, o.Dir)
-	b.forget()
+	b := assemble(o, world, newProxy(o.Proxy, world.Node, o.Dir))
 	if err := b.openSource(); err != nil {
 		return nil, errors.Join(err, b.Close())
 	}
 	return b, nil
 }
 
+// assemble makes the parts of a bed.
+func assemble(o Options, world *lab.World, p *proxy) *Bed {
+	b := &Bed{options: o, world: world, upstream: o.Proxy.Kind == KubeProxy, proxy: p}
+	b.objects = &objects{options: o}
+	b.clients = &clients{options: o, world: world, proxy: b.proxy}
+	b.node = &node{options: o, world: world, clients: b.clients}
+	b.fence = &fence{objects: b.objects, clients: b.clients}
+	b.forget()
+	return b
+}
+
 func (b *Bed) openSource() error {
 	if b.options.Source == FromManifests {
 		s, err := newManifests(filepath.Join(b.options.Dir, "manifests"))
-		b.source = s
+		b.objects.source = s
 		return err
 	}
-	ns, addr, err := b.world.Attach("control plane")
-	if err != nil {
-		return err
-	}
-	plane, err := apiserver.Start(apiserver.Options{
-		Binaries: b.options.ControlPlane, Dir: b.options.Dir, Namespace: ns, Address: addr, ServiceRanges: serviceRanges(),
+	plane, err := apiserver.StartIn(b.world, apiserver.Options{
+		Binaries: b.options.ControlPlane, Dir: b.options.Dir, ServiceRanges: serviceRanges(),
 		// New API servers refuse addresses with leading zeros, but objects that are older than this rule still have
 		// them.
 		Arguments: []string{"--feature-gates=StrictIPCIDRValidation=false"},
@@ -105,7 +133,7 @@ func (b *Bed) openSource() error {
 	if err != nil {
 		return err
 	}
-	b.source = s
+	b.objects.source = s
 	if b.upstream {
 		s.kubeconfig, err = plane.KubeProxy()
 		return err
@@ -136,19 +164,19 @@ func (b *Bed) Close() error {
 
 // forget clears everything that belongs to one scenario.
 func (b *Bed) forget() {
-	b.present, b.flows, b.loops = map[string]scenario.Object{}, map[string]*flow{}, map[string]*loop{}
-	b.crowds, b.chosen, b.undo = map[string]crowd{}, map[string]string{}, nil
+	b.objects.present, b.clients.flows, b.clients.loops = map[string]scenario.Object{}, map[string]*flow{}, map[string]*loop{}
+	b.clients.crowds, b.clients.chosen, b.node.undo = map[string]crowd{}, map[string]string{}, nil
 }
 
 // key identifies an object.
 func key(o scenario.Object) string { return o.Kind() + "/" + o.Namespace() + "/" + o.Name() }
 
 // readAddresses reads the addresses of the node, which may change while a scenario runs.
-func (b *Bed) readAddresses() error {
-	list, _, err := b.world.Node.Addresses()
-	b.addrs = map[netip.Addr]bool{}
+func (c *clients) readAddresses() error {
+	list, _, err := c.world.Node.Addresses()
+	c.addrs = map[netip.Addr]bool{}
 	for _, p := range list {
-		b.addrs[p.Addr()] = true
+		c.addrs[p.Addr()] = true
 	}
 	return err
 }

@@ -13,13 +13,13 @@ import (
 )
 
 // apply writes the objects of the step.
-func (b *Bed) apply(do *scenario.Apply) error {
-	list, err := do.Objects(b.options.Family)
+func (w *objects) apply(do *scenario.Apply) error {
+	list, err := do.Objects(w.options.Family)
 	if err != nil {
 		return err
 	}
 	for _, o := range list {
-		if err := b.put(o); err != nil {
+		if err := w.put(o); err != nil {
 			return err
 		}
 	}
@@ -27,23 +27,23 @@ func (b *Bed) apply(do *scenario.Apply) error {
 }
 
 // put creates or replaces an object.
-func (b *Bed) put(o scenario.Object) error {
-	b.pending = b.pending || fenced(o.Kind())
-	if err := b.source.Put(o); err != nil {
+func (w *objects) put(o scenario.Object) error {
+	w.pending = w.pending || fenced(o.Kind())
+	if err := w.source.Put(o); err != nil {
 		return err
 	}
-	b.present[key(o)] = o
+	w.present[key(o)] = o
 	return nil
 }
 
 // find returns an object that the scenario or the bed has written.
-func (b *Bed) find(kind, name string) (scenario.Object, error) {
-	for _, o := range b.present {
+func (w *objects) find(kind, name string) (scenario.Object, error) {
+	for _, o := range w.present {
 		if o.Kind() == kind && o.Name() == name {
 			return o, nil
 		}
 	}
-	for _, o := range b.nodes() {
+	for _, o := range w.nodes() {
 		if o.Kind() == kind && o.Name() == name {
 			return o, nil
 		}
@@ -51,16 +51,16 @@ func (b *Bed) find(kind, name string) (scenario.Object, error) {
 	return nil, fmt.Errorf("find %s %s: neither the scenario nor the runner has written it", kind, name)
 }
 
-func (b *Bed) patch(do *scenario.Patch) error {
-	old, err := b.find(do.Kind, do.Name)
+func (w *objects) patch(do *scenario.Patch) error {
+	old, err := w.find(do.Kind, do.Name)
 	if err != nil {
 		return err
 	}
-	change, err := do.Object(b.options.Family)
+	change, err := do.Object(w.options.Family)
 	if err != nil {
 		return err
 	}
-	return b.put(merge(old, change))
+	return w.put(merge(old, change))
 }
 
 // merge is a JSON merge patch: null removes a field, and a list replaces a list.
@@ -84,39 +84,39 @@ func merge(old, change map[string]any) map[string]any {
 	return out
 }
 
-func (b *Bed) delete(kind, name string) error {
-	o, err := b.find(kind, name)
+func (w *objects) delete(kind, name string) error {
+	o, err := w.find(kind, name)
 	if err != nil {
 		return err
 	}
-	b.pending = b.pending || fenced(kind)
-	delete(b.present, key(o))
-	return b.source.Delete(kind, o.Namespace(), name)
+	w.pending = w.pending || fenced(kind)
+	delete(w.present, key(o))
+	return w.source.Delete(kind, o.Namespace(), name)
 }
 
 // endpoints writes the slices of a Service. It deletes slices of the same name that earlier steps wrote and this one
 // does not.
-func (b *Bed) endpoints(do *scenario.Endpoints) error {
-	svc, err := b.find("Service", do.Service)
+func (w *objects) endpoints(do *scenario.Endpoints) error {
+	svc, err := w.find("Service", do.Service)
 	if err != nil {
 		return err
 	}
-	list, err := do.Objects(b.options.Family, svc)
+	list, err := do.Objects(w.options.Family, svc)
 	if err != nil {
 		return err
 	}
 	var keep []string
 	for _, o := range list {
-		if err := b.put(o); err != nil {
+		if err := w.put(o); err != nil {
 			return err
 		}
 		keep = append(keep, o.Name())
 	}
 	name := do.Service + "-" + do.Slice
-	for _, o := range b.present {
+	for _, o := range w.present {
 		if o.Kind() == "EndpointSlice" && strings.HasPrefix(o.Name(), name+"-") && !slices.Contains(keep, o.Name()) &&
 			strings.HasPrefix(o.Name(), name+"-other") == do.Other {
-			if err := b.delete("EndpointSlice", o.Name()); err != nil {
+			if err := w.delete("EndpointSlice", o.Name()); err != nil {
 				return err
 			}
 		}
@@ -133,40 +133,40 @@ func (b *Bed) restart(do *scenario.Restart) error {
 
 // start starts the proxy again, with the same arguments. Its tables are still in the kernel.
 func (b *Bed) start() error {
-	b.pending = true
+	b.objects.pending = true
 	return b.proxy.start(b.proxy.arguments)
 }
 
 // changeAddress adds an address to a link of the node, or removes it. The end of the scenario removes an added one.
-func (b *Bed) changeAddress(do *scenario.Address) error {
-	a, err := lab.Lookup(b.options.Family, do.Name)
+func (n *node) changeAddress(do *scenario.Address) error {
+	a, err := lab.Lookup(n.options.Family, do.Name)
 	if err != nil {
 		return err
 	}
-	p, node := netip.PrefixFrom(a, a.BitLen()), b.world.Node
+	p, node := netip.PrefixFrom(a, a.BitLen()), n.world.Node
 	if do.Remove {
-		return errors.Join(node.RemoveAddress(do.Link, p), b.readAddresses())
+		return errors.Join(node.RemoveAddress(do.Link, p), n.clients.readAddresses())
 	}
-	b.undo = append(b.undo, func() error {
-		if err := b.readAddresses(); err != nil || !b.addrs[a] {
+	n.undo = append(n.undo, func() error {
+		if err := n.clients.readAddresses(); err != nil || !n.clients.addrs[a] {
 			return err
 		}
 		return node.RemoveAddress(do.Link, p)
 	})
-	return errors.Join(node.AddAddress(do.Link, p), b.readAddresses())
+	return errors.Join(node.AddAddress(do.Link, p), n.clients.readAddresses())
 }
 
 // sysctl changes a setting of the node. The end of the scenario restores it.
-func (b *Bed) sysctl(do *scenario.Sysctl) error {
+func (n *node) sysctl(do *scenario.Sysctl) error {
 	name, _, _ := strings.Cut(do.Setting, "=")
 	var was []byte
-	err := b.world.Node.Do(func() (err error) {
+	err := n.world.Node.Do(func() (err error) {
 		was, err = os.ReadFile("/proc/sys/" + strings.ReplaceAll(name, ".", "/"))
 		return err
 	})
 	if err != nil {
 		return fmt.Errorf("read %s: %w", name, err)
 	}
-	b.undo = append(b.undo, func() error { return b.world.Node.Sysctl(name + "=" + strings.TrimSpace(string(was))) })
-	return b.world.Node.Sysctl(do.Setting)
+	n.undo = append(n.undo, func() error { return n.world.Node.Sysctl(name + "=" + strings.TrimSpace(string(was))) })
+	return n.world.Node.Sysctl(do.Setting)
 }

@@ -15,19 +15,19 @@ import (
 )
 
 // tracked compares the endpoints to which the node tracks flows with the expected ones.
-func (b *Bed) tracked(do *scenario.Tracked) error {
-	to, err := b.address(do.To)
+func (c *clients) tracked(do *scenario.Tracked) error {
+	to, err := c.address(do.To)
 	if err != nil {
 		return err
 	}
-	list, err := b.world.Node.Flows(b.options.Family)
+	list, err := c.world.Node.Flows(c.options.Family)
 	if err != nil {
 		return err
 	}
 	var got []string
 	for _, f := range list {
 		if f.Protocol == do.Protocol && f.To == portless(do.Protocol, to) {
-			got = append(got, b.endpointName(f.Server))
+			got = append(got, c.endpointName(f.Server))
 		}
 	}
 	slices.Sort(got)
@@ -47,13 +47,13 @@ func portless(p lab.Protocol, to netip.AddrPort) netip.AddrPort {
 }
 
 // endpointName is the name of an endpoint in scenarios.
-func (b *Bed) endpointName(at netip.AddrPort) string {
+func (c *clients) endpointName(at netip.AddrPort) string {
 	port := at.Port()
 	if port == 0 {
 		port = lab.Ports()[0] // an SCTP flow, see portless
 	}
 	for _, pod := range lab.Pods() {
-		if lab.PodAddress(b.options.Family, pod) == at.Addr() {
+		if lab.PodAddress(c.options.Family, pod) == at.Addr() {
 			return lab.Answer{Pod: pod, Port: port}.Name()
 		}
 	}
@@ -61,12 +61,12 @@ func (b *Bed) endpointName(at netip.AddrPort) string {
 }
 
 // http makes one request and compares its answer.
-func (b *Bed) http(do *scenario.HTTP) error {
-	to, err := b.address(do.To)
+func (c *clients) http(do *scenario.HTTP) error {
+	to, err := c.address(do.To)
 	if err != nil {
 		return err
 	}
-	place, err := b.world.Place(do.From)
+	place, err := c.world.Place(do.From)
 	if err != nil {
 		return err
 	}
@@ -108,8 +108,8 @@ func get(from *lab.Namespace, to netip.AddrPort, path string) (code int, headers
 }
 
 // burst makes connections one after the other without a pause. Each must end as expected, in time.
-func (b *Bed) burst(do *scenario.Burst) error {
-	q, place, err := b.question(do.Call)
+func (c *clients) burst(do *scenario.Burst) error {
+	q, place, err := c.question(do.Call)
 	if err != nil {
 		return err
 	}
@@ -139,8 +139,8 @@ func (b *Bed) burst(do *scenario.Burst) error {
 }
 
 // event fails unless the API server has the Event.
-func (b *Bed) event(do *scenario.Event) error {
-	s, ok := b.source.(*apiServer)
+func (w *objects) event(do *scenario.Event) error {
+	s, ok := w.source.(*apiServer)
 	if !ok {
 		return errNoEvents
 	}

@@ -26,10 +26,10 @@ func (b *Bed) Steps(text string) error {
 
 // Settle returns when the proxy has followed all earlier changes.
 func (b *Bed) Settle() error {
-	if !b.pending {
+	if !b.objects.pending {
 		return nil
 	}
-	return b.fence()
+	return b.fence.wait()
 }
 
 // End removes everything that the steps made. The proxy keeps running, but after a failure the next test gets a new
@@ -45,11 +45,11 @@ func (b *Bed) End(failed bool) error {
 // World is the network of the bed.
 func (b *Bed) World() *lab.World { return b.world }
 
-// Log returns the last lines of the proxy's log.
-func (b *Bed) Log(lines int) string { return b.proxy.log(lines) }
+// Process is the proxy; nil: it does not run.
+func (b *Bed) Process() *lab.Process { return b.proxy.running() }
 
 // Restart starts the proxy again with other flags. Its tables are still in the kernel.
 func (b *Bed) Restart(flags ...string) error {
-	b.pending = true
-	return errors.Join(b.proxy.stop(), b.proxy.start(append(b.source.Arguments(), flags...)))
+	b.objects.pending = true
+	return errors.Join(b.proxy.stop(), b.proxy.start(append(b.objects.source.Arguments(), flags...)))
 }

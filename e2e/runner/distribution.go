@@ -11,8 +11,8 @@ import (
 )
 
 // spread makes connections. A chi-square test decides whether the endpoints got equal shares.
-func (b *Bed) spread(do *scenario.Spread) error {
-	q, place, err := b.question(do.Call)
+func (c *clients) spread(do *scenario.Spread) error {
+	q, place, err := c.question(do.Call)
 	if err != nil {
 		return err
 	}
@@ -20,7 +20,7 @@ func (b *Bed) spread(do *scenario.Spread) error {
 	err = place.Do(func() error {
 		for range do.N {
 			r := lab.Ask(q)
-			if err := b.good(r, do.Backends, ""); err != nil {
+			if err := c.good(r, do.Backends, ""); err != nil {
 				return err
 			}
 			counts[r.Answer.Name()]++
@@ -53,8 +53,8 @@ func chiSquareLimit(degrees int) float64 {
 }
 
 // many makes connections and counts the addresses that they reach.
-func (b *Bed) many(do *scenario.Many) error {
-	q, place, err := b.question(do.Call)
+func (c *clients) many(do *scenario.Many) error {
+	q, place, err := c.question(do.Call)
 	if err != nil {
 		return err
 	}
@@ -79,23 +79,23 @@ func (b *Bed) many(do *scenario.Many) error {
 type crowd map[netip.Addr]string
 
 // crowd connects once from each client. The first crowd of a name is remembered; later ones are compared with it.
-func (b *Bed) crowd(do *scenario.Crowd) error {
+func (c *clients) crowd(do *scenario.Crowd) error {
 	if !do.Same && !do.Changed {
 		return until(func() error {
-			got, err := b.askAll(do)
+			got, err := c.askAll(do)
 			if err == nil {
 				err = got.covers(do.Backends)
 			}
-			b.crowds[do.Name] = got
+			c.crowds[do.Name] = got
 			return err
 		})
 	}
-	before, ok := b.crowds[do.Name]
+	before, ok := c.crowds[do.Name]
 	if !ok {
 		return fmt.Errorf("no earlier step has remembered a crowd %s", do.Name)
 	}
 	return until(func() error {
-		got, err := b.askAll(do)
+		got, err := c.askAll(do)
 		if err != nil {
 			return err
 		}
@@ -111,12 +111,12 @@ func (b *Bed) crowd(do *scenario.Crowd) error {
 }
 
 // askAll makes one connection for each client of the crowd.
-func (b *Bed) askAll(do *scenario.Crowd) (crowd, error) {
-	q, place, err := b.question(scenario.Call{Protocol: do.Protocol, From: lab.Outside, To: do.To})
+func (c *clients) askAll(do *scenario.Crowd) (crowd, error) {
+	q, place, err := c.question(scenario.Call{Protocol: do.Protocol, From: lab.Outside, To: do.To})
 	if err != nil {
 		return nil, err
 	}
-	within, err := lab.Text(b.options.Family, "CROWD")
+	within, err := lab.Text(c.options.Family, "CROWD")
 	if err != nil {
 		return nil, err
 	}

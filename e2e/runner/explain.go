@@ -23,11 +23,11 @@ type explainedVerdict struct {
 }
 
 // explains checks that "verdict explain" says of a probe what the probe expects. Only Verdict has the command.
-func (b *Bed) explains(p *scenario.Probe) error {
-	if b.options.Proxy.Kind != Verdict || p.Ref != "" {
+func (c *clients) explains(p *scenario.Probe) error {
+	if c.options.Proxy.Kind != Verdict || p.Ref != "" {
 		return nil
 	}
-	e, err := b.askExplain(p.Call)
+	e, err := c.askExplain(p.Call)
 	if err != nil {
 		return err
 	}
@@ -52,12 +52,12 @@ func (v *explainedVerdict) agrees(p *scenario.Probe) bool {
 	return ok
 }
 
-func (b *Bed) askExplain(c scenario.Call) (e explained, err error) {
-	to, err := b.address(c.To)
+func (c *clients) askExplain(call scenario.Call) (e explained, err error) {
+	to, err := c.address(call.To)
 	if err != nil {
 		return e, err
 	}
-	from, f := c.From, familyOf(to)
+	from, f := call.From, familyOf(to)
 	switch {
 	case from == lab.Node:
 	case from == lab.Remote:
@@ -72,7 +72,7 @@ func (b *Bed) askExplain(c scenario.Call) (e explained, err error) {
 		}
 		from = a.String()
 	}
-	out, err := b.world.Node.Command(b.options.Proxy.Binary, "explain", "--json", from, fmt.Sprintf("%s/%s", to, c.Protocol))
+	out, err := c.world.Node.Command(c.options.Proxy.Binary, "explain", "--json", from, fmt.Sprintf("%s/%s", to, call.Protocol))
 	if err != nil {
 		return e, err
 	}

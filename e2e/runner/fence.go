@@ -12,45 +12,52 @@ import (
 // fencePatience is how long the proxy may take to follow a change, or to start. kube-proxy takes a second to start.
 const fencePatience = 30 * time.Second
 
-// fence returns when the proxy has followed every earlier change of Services and EndpointSlices. The API server delivers
+// fence waits for the proxy.
+type fence struct {
+	objects *objects
+	clients *clients
+	fences  int
+}
+
+// wait returns when the proxy has followed every earlier change of Services and EndpointSlices. The API server delivers
 // changes of one kind in order, and a proxy handles them in the order in which they arrived: one post is enough. A
 // proxy that reads a folder takes files that changed at about the same time by their names. When the second post shows,
 // it has read everything that changed before the first one did.
-func (b *Bed) fence() error {
+func (f *fence) wait() error {
 	posts := 1
-	if _, folder := b.source.(*manifests); folder {
+	if _, folder := f.objects.source.(*manifests); folder {
 		posts = 2
 	}
 	for range posts {
-		if err := b.post(); err != nil {
+		if err := f.post(); err != nil {
 			return err
 		}
 	}
-	b.pending = false
-	return b.readAddresses()
+	f.objects.pending = false
+	return f.clients.readAddresses()
 }
 
 // post changes the runner's own Service and its slice, and waits until connections show both changes.
 //
 // Changes of Node and ServiceCIDR arrive independently (see fenced). Steps that check their effect are tried
 // repeatedly.
-func (b *Bed) post() error {
-	b.fences++
-	port, target := uint16(1000+b.fences%50000), lab.Ports()[2+b.fences%2]
-	svc, slice, err := b.fenceObjects(port, target)
+func (f *fence) post() error {
+	f.fences++
+	port, target := uint16(1000+f.fences%50000), lab.Ports()[2+f.fences%2]
+	svc, slice, err := f.fenceObjects(port, target)
 	if err != nil {
 		return err
 	}
 	for _, o := range []scenario.Object{svc, slice} {
-		if err := b.source.Put(o); err != nil {
+		if err := f.objects.source.Put(o); err != nil {
 			return fmt.Errorf("fence: %w", err)
 		}
 	}
-	to, err := b.address(scenario.Target{Name: "FENCE", Port: port})
+	to, err := f.clients.address(scenario.Target{Name: "FENCE", Port: port})
 	if err != nil {
 		return err
 	}
-	return b.passed(to, target)
+	return f.passed(to, target)
 }
 
 // fenced reports whether a fence can wait for changes of a kind. After changes of other kinds the runner sets no fence,
@@ -58,32 +65,32 @@ func (b *Bed) post() error {
 func fenced(kind string) bool { return kind == "Service" || kind == "EndpointSlice" }
 
 // passed waits until a connection through the fence reaches the target port.
-func (b *Bed) passed(to netip.AddrPort, target uint16) error {
+func (f *fence) passed(to netip.AddrPort, target uint16) error {
 	q := lab.Question{Protocol: lab.TCP, To: to, Patience: 200 * time.Millisecond}
 	var last lab.Result
-	return b.world.Node.Do(func() error {
+	return f.clients.world.Node.Do(func() error {
 		for end := time.Now().Add(fencePatience); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
 			last = lab.Ask(q)
 			if last.Outcome == lab.Answered && last.Answer.Port == target {
 				return nil
 			}
-			if err := b.proxy.err(); err != nil {
+			if err := f.clients.proxy.err(); err != nil {
 				return err
 			}
 		}
 		return fmt.Errorf("the proxy has not followed a change of Services within %s: a connection to %s was %s; "+
-			"the proxy's log ends:\n%s", fencePatience, to, last, b.proxy.log(15))
+			"the proxy's log ends:\n%s", fencePatience, to, last, f.clients.proxy.running().Log(15))
 	})
 }
 
 // fenceObjects are the runner's own Service and its slice.
-func (b *Bed) fenceObjects(port, target uint16) (svc, slice scenario.Object, err error) {
+func (f *fence) fenceObjects(port, target uint16) (svc, slice scenario.Object, err error) {
 	const name, namespace = "fence", "kube-system"
-	vip, err := lab.Lookup(b.options.Family, "FENCE")
+	vip, err := lab.Lookup(f.clients.options.Family, "FENCE")
 	if err != nil {
 		return nil, nil, err
 	}
-	pod := lab.PodAddress(b.options.Family, lab.LocalPods()[0]).String()
+	pod := lab.PodAddress(f.clients.options.Family, lab.LocalPods()[0]).String()
 	svc = scenario.Object{
 		"apiVersion": "v1", "kind": "Service", "metadata": map[string]any{"name": name, "namespace": namespace},
 		"spec": map[string]any{
@@ -92,7 +99,7 @@ func (b *Bed) fenceObjects(port, target uint16) (svc, slice scenario.Object, err
 		},
 	}
 	slice = scenario.Object{
-		"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": b.options.Family.String(),
+		"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": f.clients.options.Family.String(),
 		"metadata": map[string]any{
 			"name": name, "namespace": namespace, "labels": map[string]any{"kubernetes.io/service-name": name},
 		},
@@ -105,7 +112,7 @@ func (b *Bed) fenceObjects(port, target uint16) (svc, slice scenario.Object, err
 }
 
 // address is the target's address and port in the bed's family.
-func (b *Bed) address(t scenario.Target) (netip.AddrPort, error) {
-	a, err := lab.Lookup(b.options.Family, t.Name)
+func (c *clients) address(t scenario.Target) (netip.AddrPort, error) {
+	a, err := lab.Lookup(c.options.Family, t.Name)
 	return netip.AddrPortFrom(a, t.Port), err
 }

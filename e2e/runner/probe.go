@@ -77,22 +77,22 @@ func (b *Bed) probes(s *scenario.Scenario, steps []scenario.Step) []error {
 }
 
 // probe tries until the expectation is met.
-func (b *Bed) probe(p *scenario.Probe) error {
+func (c *clients) probe(p *scenario.Probe) error {
 	limit := patience
 	if p.Within > 0 {
 		limit = p.Within
 	}
 	return within(limit, func() error {
-		if err := b.probeOnce(p); err != nil {
+		if err := c.probeOnce(p); err != nil {
 			return err
 		}
-		return b.explains(p)
+		return c.explains(p)
 	})
 }
 
 // probeOnce checks once whether the expectation is met.
-func (b *Bed) probeOnce(p *scenario.Probe) error {
-	q, place, err := b.question(p.Call)
+func (c *clients) probeOnce(p *scenario.Probe) error {
+	q, place, err := c.question(p.Call)
 	if err != nil {
 		return err
 	}
@@ -101,7 +101,7 @@ func (b *Bed) probeOnce(p *scenario.Probe) error {
 		if q.Protocol == lab.TCP {
 			q.Patience = connectPatience
 		}
-		return b.answered(place, q, &p.Expect)
+		return c.answered(place, q, &p.Expect)
 	case lab.Dropped:
 		q.Patience = silencePatience
 		return all(place, q, silences, lab.Dropped)
@@ -111,13 +111,13 @@ func (b *Bed) probeOnce(p *scenario.Probe) error {
 }
 
 // question is a call in the bed's family, and the namespace of its client.
-func (b *Bed) question(c scenario.Call) (lab.Question, *lab.Namespace, error) {
-	to, err := b.address(c.To)
+func (c *clients) question(call scenario.Call) (lab.Question, *lab.Namespace, error) {
+	to, err := c.address(call.To)
 	if err != nil {
 		return lab.Question{}, nil, err
 	}
-	place, err := b.world.Place(c.From)
-	return lab.Question{Protocol: c.Protocol, To: to, Patience: answerPatience}, place, err
+	place, err := c.world.Place(call.From)
+	return lab.Question{Protocol: call.Protocol, To: to, Patience: answerPatience}, place, err
 }
 
 // all makes n connections at the same time. All must have the same outcome.
@@ -137,10 +137,10 @@ func all(place *lab.Namespace, q lab.Question, n int, want lab.Outcome) error {
 }
 
 // answered makes connections until every expected endpoint has answered. No other endpoint may answer.
-func (b *Bed) answered(place *lab.Namespace, q lab.Question, e *scenario.Expect) error {
+func (c *clients) answered(place *lab.Namespace, q lab.Question, e *scenario.Expect) error {
 	want := e.Backends
 	if e.Ref != "" {
-		one, ok := b.chosen[e.Ref]
+		one, ok := c.chosen[e.Ref]
 		if !ok {
 			return fmt.Errorf("no earlier step has remembered an endpoint with \"as %s\"", e.Ref)
 		}
@@ -150,7 +150,7 @@ func (b *Bed) answered(place *lab.Namespace, q lab.Question, e *scenario.Expect)
 	err := place.Do(func() error {
 		for i := 0; i < mostConnections && (i < leastConnections || !e.OneOf && len(seen) < len(want)); i++ {
 			r := lab.Ask(q)
-			if err := b.good(r, want, e.Source); err != nil {
+			if err := c.good(r, want, e.Source); err != nil {
 				return fmt.Errorf("%w (connection %d)", err, i+1)
 			}
 			seen[r.Answer.Name()]++
@@ -167,25 +167,25 @@ func (b *Bed) answered(place *lab.Namespace, q lab.Question, e *scenario.Expect)
 	}
 	if e.As != "" {
 		for name := range seen {
-			b.chosen[e.As] = name
+			c.chosen[e.As] = name
 		}
 	}
 	return nil
 }
 
 // good fails unless an expected endpoint answered and saw the expected source address.
-func (b *Bed) good(r lab.Result, want []string, source string) error {
+func (c *clients) good(r lab.Result, want []string, source string) error {
 	if r.Outcome != lab.Answered || !slices.Contains(want, r.Answer.Name()) {
 		return fmt.Errorf("got %s, not %s", r, strings.Join(want, " "))
 	}
 	switch {
 	case source == "client" && r.Answer.Source != r.Client:
 		return fmt.Errorf("got %s, but the client is %s", r, r.Client)
-	case source == "node" && !b.addrs[r.Answer.Source]:
+	case source == "node" && !c.addrs[r.Answer.Source]:
 		return fmt.Errorf("got %s, which is not an address of the node", r)
 	}
 	if name, isName := strings.CutPrefix(source, "$"); isName {
-		want, err := lab.Lookup(b.options.Family, name)
+		want, err := lab.Lookup(c.options.Family, name)
 		if err == nil && r.Answer.Source != want {
 			err = fmt.Errorf("got %s, but %s is %s", r, source, want)
 		}
@@ -201,8 +201,8 @@ type flow struct {
 }
 
 // open opens a flow. It must have the expected outcome.
-func (b *Bed) open(do *scenario.Open) error {
-	q, place, err := b.question(do.Call)
+func (c *clients) open(do *scenario.Open) error {
+	q, place, err := c.question(do.Call)
 	if err != nil {
 		return err
 	}
@@ -217,7 +217,7 @@ func (b *Bed) open(do *scenario.Open) error {
 		}
 		r := f.first()
 		if do.Outcome == lab.Answered {
-			err = b.good(r, do.Backends, do.Source)
+			err = c.good(r, do.Backends, do.Source)
 		} else if r.Outcome != do.Outcome {
 			err = fmt.Errorf("got %s", r)
 		}
@@ -226,9 +226,9 @@ func (b *Bed) open(do *scenario.Open) error {
 			return err
 		}
 		if do.As != "" {
-			b.chosen[do.As] = r.Answer.Name()
+			c.chosen[do.As] = r.Answer.Name()
 		}
-		b.flows[do.Flow] = f
+		c.flows[do.Flow] = f
 		return nil
 	})
 }
@@ -243,18 +243,18 @@ func (f *flow) first() lab.Result {
 }
 
 // send sends another request over a flow.
-func (b *Bed) send(do *scenario.Send) error {
-	f, ok := b.flows[do.Flow]
+func (c *clients) send(do *scenario.Send) error {
+	f, ok := c.flows[do.Flow]
 	if !ok {
 		return fmt.Errorf("no flow is called %s", do.Flow)
 	}
 	want := do.Backends
 	if do.Ref != "" {
-		want = []string{b.chosen[do.Ref]}
+		want = []string{c.chosen[do.Ref]}
 	}
 	return until(func() error {
 		if do.Outcome == lab.Answered {
-			return b.good(f.Send(answerPatience), want, do.Source)
+			return c.good(f.Send(answerPatience), want, do.Source)
 		}
 		if r := f.Send(silencePatience); r.Outcome != do.Outcome {
 			return fmt.Errorf("got %s", r)
@@ -275,13 +275,13 @@ type loop struct {
 }
 
 // loop starts a client that connects again and again.
-func (b *Bed) loop(do *scenario.Loop) error {
-	q, place, err := b.question(do.Call)
+func (c *clients) loop(do *scenario.Loop) error {
+	q, place, err := c.question(do.Call)
 	if err != nil {
 		return err
 	}
 	l := &loop{stop: make(chan struct{}), begun: time.Now()}
-	b.loops[do.Name] = l
+	c.loops[do.Name] = l
 	l.done.Go(func() {
 		err := place.Do(func() error {
 			for {
@@ -321,12 +321,12 @@ const (
 )
 
 // endLoop ends a loop and looks at its connections.
-func (b *Bed) endLoop(do *scenario.EndLoop) error {
-	l, ok := b.loops[do.Name]
+func (c *clients) endLoop(do *scenario.EndLoop) error {
+	l, ok := c.loops[do.Name]
 	if !ok {
 		return fmt.Errorf("no loop is called %s", do.Name)
 	}
-	for l.made.Load() < fewestInLoop && b.proxy.err() == nil && time.Since(l.begun) < loopPatience {
+	for l.made.Load() < fewestInLoop && c.proxy.err() == nil && time.Since(l.begun) < loopPatience {
 		time.Sleep(pollPause)
 	}
 	l.end()

@@ -133,14 +133,11 @@ func (p *proxy) err() error {
 	return p.failure
 }
 
-// log returns the last lines of the program's log.
-func (p *proxy) log(lines int) string {
+// running returns the process; nil: there is none.
+func (p *proxy) running() *lab.Process {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.process == nil {
-		return ""
-	}
-	return p.process.Log(lines)
+	return p.process
 }
 
 // expectEnd notes that the runner is about to end the program, and returns its process.

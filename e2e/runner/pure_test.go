@@ -20,9 +20,7 @@ func bed(o Options) *Bed {
 	if o.Family == 0 {
 		o.Family = lab.IPv4
 	}
-	b := &Bed{options: o, upstream: o.Proxy.Kind == KubeProxy, proxy: newProxy(o.Proxy, nil, "")}
-	b.forget()
-	return b
+	return assemble(o, nil, newProxy(o.Proxy, nil, ""))
 }
 
 func TestMerge(t *testing.T) {
@@ -98,7 +96,7 @@ func TestCrowd(t *testing.T) {
 func TestGood(t *testing.T) {
 	b := bed(Options{})
 	node, x := netip.MustParseAddr("192.168.7.1"), netip.MustParseAddr("192.168.7.11")
-	b.addrs = map[netip.Addr]bool{node: true}
+	b.clients.addrs = map[netip.Addr]bool{node: true}
 	answer := func(pod string, port uint16, source netip.Addr) lab.Result {
 		return lab.Result{Outcome: lab.Answered, Client: x, Answer: lab.Answer{Pod: pod, Port: port, Source: source}}
 	}
@@ -120,7 +118,7 @@ func TestGood(t *testing.T) {
 		{"sees this address", answer("a", 8080, node), "$NODE", true},
 		{"should see another address of the node", answer("a", 8080, node), "$NODE_INNER", false},
 	} {
-		if err := b.good(tt.r, []string{"a", "b:8081"}, tt.source); (err == nil) != tt.good {
+		if err := b.clients.good(tt.r, []string{"a", "b:8081"}, tt.source); (err == nil) != tt.good {
 			t.Errorf("%s: error %v", tt.name, err)
 		}
 	}
@@ -268,7 +266,7 @@ func TestEndpointName(t *testing.T) {
 	for at, want := range map[string]string{
 		"10.0.1.1:8080": "a", "10.0.2.2:8081": "d:8081", "10.0.1.2:0": "b", "192.0.2.1:8080": "192.0.2.1:8080",
 	} {
-		if got := b.endpointName(netip.MustParseAddrPort(at)); got != want {
+		if got := b.clients.endpointName(netip.MustParseAddrPort(at)); got != want {
 			t.Errorf("%s is called %q, want %q", at, got, want)
 		}
 	}
@@ -277,7 +275,7 @@ func TestEndpointName(t *testing.T) {
 // TestFence looks at the objects of a fence, and at the kinds that a fence can wait for.
 func TestFence(t *testing.T) {
 	b := bed(Options{Family: lab.IPv6})
-	svc, slice, err := b.fenceObjects(1001, 8082)
+	svc, slice, err := b.fence.fenceObjects(1001, 8082)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -294,7 +292,7 @@ func TestFence(t *testing.T) {
 // TestNodes expects the family under test to be the Node's primary one.
 func TestNodes(t *testing.T) {
 	for _, f := range lab.Families() {
-		nodes := bed(Options{Family: f}).nodes()
+		nodes := bed(Options{Family: f}).objects.nodes()
 		if len(nodes) != 2 || nodes[0].Name() != lab.NodeName || nodes[1].Name() != lab.RemoteNodeName {
 			t.Fatalf("%s: %v", f, nodes)
 		}

@@ -3,8 +3,6 @@ package runner
 import (
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -39,8 +37,8 @@ func (b *Bed) Run(s *scenario.Scenario) (checked int, err error) {
 
 // prepare writes the Nodes and starts the proxy with the scenario's flags, unless it already runs with them.
 func (b *Bed) prepare(s *scenario.Scenario) error {
-	for _, o := range b.initialObjects() {
-		if err := b.source.Put(o); err != nil {
+	for _, o := range b.objects.initialObjects() {
+		if err := b.objects.source.Put(o); err != nil {
 			return err
 		}
 	}
@@ -48,38 +46,38 @@ func (b *Bed) prepare(s *scenario.Scenario) error {
 	if err != nil {
 		return err
 	}
-	arguments := append(b.source.Arguments(), flags...)
+	arguments := append(b.objects.source.Arguments(), flags...)
 	if b.proxy.process != nil && slices.Equal(arguments, b.proxy.arguments) {
 		return nil
 	}
 	if err := errors.Join(b.proxy.stop(), b.proxy.clean()); err != nil {
 		return err
 	}
-	b.pending = true
+	b.objects.pending = true
 	return b.proxy.start(arguments)
 }
 
 // initialObjects are the objects that exist before every scenario. An API server creates the ServiceCIDR itself.
-func (b *Bed) initialObjects() []scenario.Object {
-	if b.options.Source == FromAPIServer {
-		return b.nodes()
+func (w *objects) initialObjects() []scenario.Object {
+	if w.options.Source == FromAPIServer {
+		return w.nodes()
 	}
 	var ranges []any
 	for _, r := range strings.Split(serviceRanges(), ",") {
 		ranges = append(ranges, r)
 	}
-	return append(b.nodes(), scenario.Object{
+	return append(w.nodes(), scenario.Object{
 		"apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR",
 		"metadata": map[string]any{"name": "kubernetes"}, "spec": map[string]any{"cidrs": ranges},
 	})
 }
 
 // nodes are the Nodes as they are before every scenario.
-func (b *Bed) nodes() []scenario.Object {
+func (w *objects) nodes() []scenario.Object {
 	node := func(name, zone, address, pods string) scenario.Object {
 		var addresses, ranges []any
 		// The family under test comes first, which makes it the node's primary one.
-		for _, f := range []lab.Family{b.options.Family, b.options.Family.Other()} {
+		for _, f := range []lab.Family{w.options.Family, w.options.Family.Other()} {
 			a, _ := lab.Text(f, address) // both names are in the address book
 			p, _ := lab.Text(f, pods)
 			addresses = append(addresses, map[string]any{"type": "InternalIP", "address": a})
@@ -170,51 +168,33 @@ func (b *Bed) failed(s *scenario.Scenario, step *scenario.Step, err error) error
 	return fmt.Errorf("%s.txt:%d: %s\n    %w", s.File, step.Line, text, err)
 }
 
-// explain saves the node's ruleset after a failure. It returns an error that names the file and shows the end of the
+// explain saves what the node is like after a failure. It returns an error that names the folder and shows the end of the
 // proxy's log.
 func (b *Bed) explain(s *scenario.Scenario) error {
-	ruleset, err := b.world.Node.Command("nft", "list", "ruleset")
-	if err != nil {
-		return err
-	}
-	name := strings.Map(func(r rune) rune {
-		if r == ' ' || r == '/' {
-			return '-'
-		}
-		return r
-	}, s.File+"-"+s.Name)
-	path := filepath.Join(b.options.Dir, name+".ruleset")
-	if err := os.WriteFile(path, []byte(ruleset), 0o644); err != nil {
-		return fmt.Errorf("save the ruleset: %w", err)
-	}
-	servers := ""
-	if b.options.Proxy.IPVS {
-		if servers, err = b.world.Node.Command("ipvsadm", "-Ln"); err != nil {
-			return err
-		}
-	}
-	return fmt.Errorf("    the ruleset of that moment is in %s; the proxy's log, in the same folder, ends:\n%s\n%s",
-		path, b.proxy.log(8), servers)
+	process := b.proxy.running()
+	name := fmt.Sprintf("%s/%s/%s/%s", b.options.Source, b.options.Family, s.File, s.Name)
+	dir, err := lab.SaveMoment(name, b.world.Node, process)
+	return errors.Join(err, fmt.Errorf("    rules, flows and log of that moment are in %s; the proxy's log ends:\n%s", dir, process.Log(8)))
 }
 
 // cleanUp removes everything that the scenario made and restores everything that it changed.
 func (b *Bed) cleanUp() error {
 	var errs []error
-	for _, l := range b.loops {
+	for _, l := range b.clients.loops {
 		l.end()
 	}
-	for _, f := range b.flows {
+	for _, f := range b.clients.flows {
 		f.Close()
 	}
-	for _, o := range b.present {
+	for _, o := range b.objects.present {
 		// A changed Node is deleted too, because some of its fields cannot be changed back. The next scenario creates
 		// it again.
-		errs = append(errs, b.source.Delete(o.Kind(), o.Namespace(), o.Name()))
+		errs = append(errs, b.objects.source.Delete(o.Kind(), o.Namespace(), o.Name()))
 	}
-	for i := len(b.undo) - 1; i >= 0; i-- {
-		errs = append(errs, b.undo[i]())
+	for i := len(b.node.undo) - 1; i >= 0; i-- {
+		errs = append(errs, b.node.undo[i]())
 	}
-	b.pending = b.pending || len(b.present) > 0
+	b.objects.pending = b.objects.pending || len(b.objects.present) > 0
 	b.forget()
 	return errors.Join(append(errs, b.world.Node.ForgetFlows())...)
 }

@@ -17,45 +17,50 @@ type implementation struct {
 // implementations has one entry for each type of step. A test fails when a verb of package scenario has none.
 func implementations() []implementation {
 	return []implementation{
-		on((*Bed).apply),
-		on((*Bed).patch),
-		on(func(b *Bed, do *scenario.Delete) error { return b.delete(do.Kind, do.Name) }),
-		on((*Bed).endpoints),
+		on(objectsOf, (*objects).apply),
+		on(objectsOf, (*objects).patch),
+		on(objectsOf, func(o *objects, do *scenario.Delete) error { return o.delete(do.Kind, do.Name) }),
+		on(objectsOf, (*objects).endpoints),
 
-		on((*Bed).restart),
-		on(func(b *Bed, _ *scenario.Stop) error { return b.proxy.stop() }),
-		on(func(b *Bed, _ *scenario.Start) error { return b.start() }),
-		on((*Bed).changeAddress),
-		on((*Bed).sysctl),
-		on(func(_ *Bed, do *scenario.Pause) error { time.Sleep(do.For); return nil }),
+		on(whole, (*Bed).restart),
+		on(whole, func(b *Bed, _ *scenario.Stop) error { return b.proxy.stop() }),
+		on(whole, func(b *Bed, _ *scenario.Start) error { return b.start() }),
+		on(nodeOf, (*node).changeAddress),
+		on(nodeOf, (*node).sysctl),
+		on(whole, func(_ *Bed, do *scenario.Pause) error { time.Sleep(do.For); return nil }),
 
-		on((*Bed).probe),
-		on((*Bed).open),
-		on((*Bed).send),
-		on(eventually((*Bed).burst)),
-		on(eventually((*Bed).spread)),
-		on(eventually((*Bed).many)),
-		on((*Bed).crowd),
-		on((*Bed).loop),
-		on((*Bed).endLoop),
+		on(clientsOf, (*clients).probe),
+		on(clientsOf, (*clients).open),
+		on(clientsOf, (*clients).send),
+		on(clientsOf, eventually((*clients).burst)),
+		on(clientsOf, eventually((*clients).spread)),
+		on(clientsOf, eventually((*clients).many)),
+		on(clientsOf, (*clients).crowd),
+		on(clientsOf, (*clients).loop),
+		on(clientsOf, (*clients).endLoop),
 
-		on(eventually((*Bed).tracked)),
-		on(eventually((*Bed).http)),
-		on(eventually((*Bed).event)),
+		on(clientsOf, eventually((*clients).tracked)),
+		on(clientsOf, eventually((*clients).http)),
+		on(objectsOf, eventually((*objects).event)),
 	}
 }
 
-// on makes an implementation out of the function that takes the steps of a type.
-func on[S any](take func(*Bed, *S) error) implementation {
+// on makes an implementation out of the function with which a part of the bed takes the steps of a type.
+func on[P, S any](part func(*Bed) P, take func(P, *S) error) implementation {
 	return implementation{
 		step: reflect.TypeFor[*S](),
-		take: func(b *Bed, do any) error { return take(b, do.(*S)) },
+		take: func(b *Bed, do any) error { return take(part(b), do.(*S)) },
 	}
 }
 
+func whole(b *Bed) *Bed         { return b }
+func objectsOf(b *Bed) *objects { return b.objects }
+func clientsOf(b *Bed) *clients { return b.clients }
+func nodeOf(b *Bed) *node       { return b.node }
+
 // eventually makes an implementation that tries a step until it succeeds or patience ends.
-func eventually[S any](try func(*Bed, *S) error) func(*Bed, *S) error {
-	return func(b *Bed, do *S) error { return until(func() error { return try(b, do) }) }
+func eventually[P, S any](try func(P, *S) error) func(P, *S) error {
+	return func(part P, do *S) error { return until(func() error { return try(part, do) }) }
 }
 
 // step takes one step with its implementation.

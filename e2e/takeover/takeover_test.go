@@ -4,6 +4,7 @@ package takeover
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/verdict-proxy/verdict/e2e/clients"
 	"github.com/verdict-proxy/verdict/e2e/lab"
 )
 
@@ -45,33 +47,34 @@ func runs(t *testing.T) int {
 func TestTakeOver(t *testing.T) {
 	for _, m := range modes {
 		t.Run(m.name, func(t *testing.T) {
-			b, clients := newBed(t), newClients(t)
+			b, list := newBed(t), newClients(t)
 			upstream := b.kubeProxy(t, &m)
-			waitServed(t, b.World, clients)
-			open := hold(t, b.World, clients)
-			l := startLoops(t, b.World, clients)
-			l.use(open)
+			clients.WaitServed(t, b.World, list)
+			open := clients.Hold(t, b.World, list)
+			l := clients.Start(t, b.World, list, pause)
+			l.Use(open)
 			for i := range runs(t) {
-				l.report(t, i)
-				l.begin(i, "kube-proxy ends")
+				run := fmt.Sprintf("run %d, ", i+1)
+				l.Report(t, fmt.Sprintf("before run %d", i+1))
+				l.Phase(run + "kube-proxy ends")
 				stop(t, upstream)
-				l.begin(i, "Verdict takes over")
+				l.Phase(run + "Verdict takes over")
 				verdict := b.verdict(t, &m, i)
-				expectAlive(t, open, "with Verdict")
+				clients.ExpectAlive(t, open, "with Verdict")
 				b.expectNoUpstream(t)
-				l.begin(i, "Verdict serves")
+				l.Phase(run + "Verdict serves")
 				settle()
 				stop(t, verdict)
-				l.begin(i, "kube-proxy starts")
+				l.Phase(run + "kube-proxy starts")
 				upstream = b.kubeProxy(t, &m)
-				l.begin(i, "cleanup")
+				l.Phase(run + "cleanup")
 				b.Node.Must(t, "", programs.verdict, "cleanup")
-				expectAlive(t, open, "with kube-proxy again")
+				clients.ExpectAlive(t, open, "with kube-proxy again")
 				b.expectNoVerdict(t)
-				l.begin(i, "kube-proxy serves")
+				l.Phase(run + "kube-proxy serves")
 				settle()
 			}
-			l.end(t, b.dir)
+			l.End(t, b.dir)
 		})
 	}
 }

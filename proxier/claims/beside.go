@@ -57,8 +57,8 @@ func (c *Claims) replanAt(addr [16]byte) {
 
 // hidesNodePort reports whether a claim is that of an external address at which node ports answer, here or at another
 // node.
-func (c *Claims) hidesNodePort(want claim) bool {
-	return want.rank == rankExternalIP && !want.isNodePort() || want.rank == rankLoadBalancer && c.beside.addrs[want.addr]
+func (b *beside) hidesNodePort(want claim) bool {
+	return want.rank == rankExternalIP && !want.isNodePort() || want.rank == rankLoadBalancer && b.addrs[want.addr]
 }
 
 // standBeside records that a frontend of the Service stands beside a node port.

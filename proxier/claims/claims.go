@@ -58,7 +58,7 @@ func (c *Claims) Resolve(p *plan.Service, created time.Time) (lost []state.Probl
 	slices.SortFunc(want, claim.compare)
 	want = slices.CompactFunc(want, claim.sameKey) // keeps the first of equal keys: the strongest claim
 	id := c.register(p.Name, created.UnixNano(), want)
-	if c.claimants[id].missing > 0 || len(want) < asked || c.meetsKept(p) {
+	if c.claimants[id].missing > 0 || len(want) < asked || c.kept.meets(p) {
 		lost = c.strip(p, id)
 	}
 	lost = state.Bound(state.Object{Kind: "Service", Name: p.Name}, lost, c.spareHost(p))

@@ -60,11 +60,11 @@ func (c *Claims) indexClusterIPs(before, after []claim) {
 	}
 }
 
-// meetsKept reports whether a plan asks for something that is kept for others.
-func (c *Claims) meetsKept(p *plan.Service) bool {
+// meets reports whether a plan asks for something that is kept for others.
+func (k *kept) meets(p *plan.Service) bool {
 	for i := range p.Ports {
 		for j := range p.Ports[i].Frontends {
-			if c.keptFor(p.Name, &p.Ports[i], &p.Ports[i].Frontends[j]) != "" {
+			if k.reason(p.Name, &p.Ports[i], &p.Ports[i].Frontends[j]) != "" {
 				return true
 			}
 		}
@@ -72,14 +72,14 @@ func (c *Claims) meetsKept(p *plan.Service) bool {
 	return false
 }
 
-// keptFor returns why a Service must not have a frontend. It returns "" if the Service may.
-func (c *Claims) keptFor(n state.Name, port *plan.Port, fe *plan.Frontend) (why string) {
+// reason returns why a Service must not have a frontend. It returns "" if the Service may.
+func (k *kept) reason(n state.Name, port *plan.Port, fe *plan.Frontend) (why string) {
 	if fe.Kind != plan.ExternalIP && fe.Kind != plan.LoadBalancer {
 		return ""
 	}
-	balancers, server := c.kept.servers[netip.AddrPortFrom(fe.Addr, fe.Port)]
+	balancers, server := k.servers[netip.AddrPortFrom(fe.Addr, fe.Port)]
 	switch {
-	case fe.Kind == plan.ExternalIP && c.kept.clusterIPs[fe.Addr.As16()] > 0:
+	case fe.Kind == plan.ExternalIP && k.clusterIPs[fe.Addr.As16()] > 0:
 		return "is at the cluster IP of another Service, which keeps all ports of its address"
 	case server && port.Protocol == state.TCP && n.Namespace != systemNamespace && (balancers || fe.Kind == plan.ExternalIP):
 		return "is an API server, which only a Service in " + systemNamespace + " may serve"

@@ -18,7 +18,7 @@ func (c *Claims) wanted(p *plan.Service) []claim {
 			fe := &port.Frontends[j]
 			want := claim{key: keyOf(port, fe), rank: rankOf(fe.Kind)}
 			c.scratch = append(c.scratch, want)
-			if beside := (claim{key: want.nodePort(), rank: want.rank}); c.hidesNodePort(want) && beside != last {
+			if beside := (claim{key: want.nodePort(), rank: want.rank}); c.beside.hidesNodePort(want) && beside != last {
 				c.scratch = append(c.scratch, beside)
 				last = beside
 			}
@@ -97,7 +97,7 @@ func (s *stripper) refuses(k key, field string) bool {
 // hides reports whether the plan must lose an external address because it would hide the node port of another Service.
 // If so, it records why.
 func (s *stripper) hides(want claim, field string) bool {
-	if !s.claims.hidesNodePort(want) {
+	if !s.claims.beside.hidesNodePort(want) {
 		return false
 	}
 	holder, taken := s.claims.holders[want.nodePort()]
@@ -115,7 +115,7 @@ func (s *stripper) hides(want claim, field string) bool {
 
 // isKept reports whether the plan must lose a frontend that is kept for others. If so, it records why.
 func (s *stripper) isKept(port *plan.Port, fe *plan.Frontend) bool {
-	why := s.claims.keptFor(s.plan.Name, port, fe)
+	why := s.claims.kept.reason(s.plan.Name, port, fe)
 	if why != "" {
 		s.lost.Add(fe.Kind.Field(), "%s %s", keyOf(port, fe), why)
 	}

@@ -30,9 +30,11 @@ type Tracker struct {
 	removed   int                       // how many frontends no port serves; all of them are suspect
 	removals  map[string]*int           // those of removed that each namespace had last
 	leftOut   map[state.Name]*leftOut   // TCP endpoints that plans leave out
-	revision  uint64                    // counts calls of Set
-	looked    uint64                    // the revision that the last Stale covers
-	forgotten int
+	// clientsWait: connections to some of these may still have to be deleted.
+	clientsWait bool
+	revision    uint64 // counts calls of Set
+	looked      uint64 // the revision that the last Stale covers
+	forgotten   int
 
 	nodePortAddrs []netip.Addr // at which node ports answer
 }
@@ -289,6 +291,15 @@ func (t *Tracker) Stale() Stale {
 	return Stale{targets: targets, unanswered: t.unanswered(), revision: t.revision}
 }
 
+// LeftOut is Stale for connections to endpoints that were left out, and for nothing else. Call DoneLeftOut after it.
+func (t *Tracker) LeftOut() Stale {
+	if !t.clientsWait {
+		return Stale{}
+	}
+	t.looked = t.revision
+	return Stale{unanswered: t.unanswered(), revision: t.revision}
+}
+
 // Doubt makes the next cleaning look at all frontends. The kernel did not have their rules for a time, because another
 // process had changed them: flows that began then lead nowhere, or to an endpoint that nobody chose.
 func (t *Tracker) Doubt() {
@@ -310,7 +321,7 @@ func (t *Tracker) Done() {
 			delete(t.suspects, f)
 		}
 	}
-	t.deleted()
+	t.DoneLeftOut()
 	// A map keeps the size that it once had, and the first pass sees every frontend.
 	if len(t.suspects) == 0 {
 		t.suspects = map[Frontend]*tracked{}

@@ -23,45 +23,33 @@ import (
 // leftOut is what a Tracker knows of the TCP endpoints of a Service that its plan leaves out.
 type leftOut struct {
 	endpoints []netip.AddrPort // sorted
-	// fresh are those of them that were left out since the last cleaning, and frontends are where their clients send to.
-	fresh     []netip.AddrPort // sorted
-	frontends []Frontend
-	revision  uint64 // when fresh changed last
+	frontends []Frontend       // where their clients send to; nil: their connections are deleted
+	revision  uint64           // when an endpoint came to them
 }
 
 // leaveOut records which endpoints a plan leaves out; nil: the Service is gone.
 func (t *Tracker) leaveOut(n state.Name, p *plan.Service) {
-	list := leftOutOf(p)
-	before := t.leftOut[n]
+	list, is := leftOutOf(p), t.leftOut[n]
 	if len(list) == 0 {
 		delete(t.leftOut, n)
 		return
 	}
-	is := &leftOut{endpoints: list}
-	if before != nil {
-		is.fresh, is.frontends, is.revision = only(before.fresh, list, true), before.frontends, before.revision
+	if is == nil {
+		is = &leftOut{}
+		t.leftOut[n] = is
 	}
-	var known []netip.AddrPort
-	if before != nil {
-		known = before.endpoints
-	}
-	if come := only(list, known, false); len(come) > 0 {
+	comes := func(at netip.AddrPort) bool { return !contains(is.endpoints, at) }
+	if slices.ContainsFunc(list, comes) {
 		t.revision++
-		is.fresh = append(is.fresh, come...)
-		slices.SortFunc(is.fresh, netip.AddrPort.Compare)
 		is.frontends, is.revision = tcpFrontends(p), t.revision
+		t.clientsWait = true
 	}
-	t.leftOut[n] = is
+	is.endpoints = list
 }
 
-// only returns those of a sorted list that another sorted list has, or does not have.
-func only(list, other []netip.AddrPort, has bool) (out []netip.AddrPort) {
-	for _, at := range list {
-		if _, found := slices.BinarySearchFunc(other, at, netip.AddrPort.Compare); found == has {
-			out = append(out, at)
-		}
-	}
-	return out
+func contains(sorted []netip.AddrPort, at netip.AddrPort) bool {
+	_, found := slices.BinarySearchFunc(sorted, at, netip.AddrPort.Compare)
+	return found
 }
 
 func leftOutOf(p *plan.Service) (list []netip.AddrPort) {
@@ -93,31 +81,30 @@ func tcpFrontends(p *plan.Service) (list []Frontend) {
 func (t *Tracker) unanswered() map[Frontend][]netip.AddrPort {
 	var out map[Frontend][]netip.AddrPort
 	for _, is := range t.leftOut {
-		if len(is.fresh) == 0 {
-			continue
-		}
-		if out == nil {
-			out = map[Frontend][]netip.AddrPort{}
-		}
 		for _, f := range is.frontends {
+			if out == nil {
+				out = map[Frontend][]netip.AddrPort{}
+			}
 			if list := out[f]; list != nil { // the frontend has moved from one Service to another
-				both := slices.Concat(list, is.fresh)
+				both := slices.Concat(list, is.endpoints)
 				slices.SortFunc(both, netip.AddrPort.Compare)
 				out[f] = both
 				continue
 			}
-			out[f] = is.fresh
+			out[f] = is.endpoints
 		}
 	}
 	return out
 }
 
-// deleted notes that the connections that the last Stale listed are deleted.
-func (t *Tracker) deleted() {
+// DoneLeftOut records that the connections that the last LeftOut or Stale listed are deleted.
+func (t *Tracker) DoneLeftOut() {
+	t.clientsWait = false
 	for _, is := range t.leftOut {
 		if is.revision <= t.looked {
-			is.fresh, is.frontends = nil, nil
+			is.frontends = nil
 		}
+		t.clientsWait = t.clientsWait || is.frontends != nil
 	}
 }
 
@@ -132,8 +119,7 @@ func (s *Stale) isUnanswered(e *entry, nodePortAddrs map[netip.Addr]bool) bool {
 		at.Addr = netip.Addr{}
 		list = s.unanswered[at]
 	}
-	_, found := slices.BinarySearchFunc(list, e.Reply, netip.AddrPort.Compare)
-	return found
+	return contains(list, e.Reply)
 }
 
 // cleanUnanswered deletes such connections of a family, and returns how many there were. It reads the whole table once.

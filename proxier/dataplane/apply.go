@@ -10,6 +10,7 @@ import (
 
 	"github.com/verdict-proxy/verdict/ipvsctl"
 	"github.com/verdict-proxy/verdict/nft"
+	"github.com/verdict-proxy/verdict/nft/kernel"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
@@ -20,7 +21,7 @@ const TickPeriod = time.Second
 type Result struct {
 	// Outcome and Err are those of the nft transaction, the last one where there were several. When Err is set, the
 	// loop has to call Apply again; nothing is forgotten.
-	Outcome nft.Outcome
+	Outcome kernel.Outcome
 	Err     error
 	// Replan names Services that the loop has to plan and Set again, because the engine of a port changes, or because nft
 	// has room for what it could not serve as asked. After an Apply with names here the work is not complete: the loop
@@ -37,7 +38,7 @@ type Result struct {
 	Encode  time.Duration // spent on what nft does before and after these system calls
 	Kernel  time.Duration // spent in system calls that carry nft batches
 	// Transactions counts those that went to the kernel, by their Outcome.
-	Transactions [nft.Unknown + 1]int
+	Transactions [kernel.Unknown + 1]int
 	Operations   int // on virtual servers and local addresses
 	// Changed counts the elements and operations that single Services needed, of those with many.
 	Changed map[state.Name]int
@@ -55,7 +56,7 @@ type Failure struct {
 
 // Applied reports whether the kernel has everything that was collected.
 func (r *Result) Applied() bool {
-	return r.Err == nil && r.Outcome == nft.Applied && len(r.Replan) == 0
+	return r.Err == nil && r.Outcome == kernel.Applied && len(r.Replan) == 0
 }
 
 // Add sums up two results of the same pass; the outcome is that of the later one.
@@ -97,7 +98,7 @@ func (d *Dataplane) applyAll() Result {
 	}
 	guarded, err := d.ruleset.Guard(d.ipvs.Coming())
 	if err != nil {
-		return Result{Outcome: nft.Rejected, Err: err}
+		return Result{Outcome: kernel.Rejected, Err: err}
 	}
 	if guarded && !d.addServers(&r) {
 		return r
@@ -216,7 +217,7 @@ func (d *Dataplane) Check(repair bool) (found Found, err error) {
 }
 
 // Interference is what another process did to the tables.
-type Interference = nft.Interference
+type Interference = kernel.Interference
 
 // Repair undoes an interference. It writes nothing that was Set since the last Apply unless the tables have to be
 // written as a whole. If the result says that there is More, Look continues.
@@ -232,7 +233,7 @@ func (d *Dataplane) Look() Result { return d.Repair(Interference{}) }
 // Tick continues drains and removals, and names the Services whose ports an engine is to be offered again.
 func (d *Dataplane) Tick() Result {
 	now := time.Now()
-	r := Result{Replan: append(d.withRoom(), d.released(now)...)} // a repair may have made room
+	r := Result{Replan: append(d.withRoom(), d.quarantine.released(now)...)} // a repair may have made room
 	if d.ipvs == nil {
 		return r
 	}

@@ -9,18 +9,21 @@ import (
 
 	"github.com/verdict-proxy/verdict/ipvsctl"
 	"github.com/verdict-proxy/verdict/nft"
+	"github.com/verdict-proxy/verdict/nft/contents"
+	"github.com/verdict-proxy/verdict/nft/kernel"
+	"github.com/verdict-proxy/verdict/nft/program"
 	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
 // Ruleset is the nft engine. nft.Engine documents the methods.
 type Ruleset interface {
-	Set(*nft.Port) error
-	Delete(nft.Family, string)
-	SetGlobals(nft.Globals)
+	Set(*contents.Port) error
+	Delete(program.Family, string)
+	SetGlobals(contents.Globals)
 	Apply() (nft.Result, error)
-	Check() (nft.Interference, error)
-	Repair(nft.Interference) (nft.Result, error)
+	Check() (kernel.Interference, error)
+	Repair(kernel.Interference) (nft.Result, error)
 	Guard([]netip.Addr) (bool, error)
 	Unguard([]netip.Addr)
 }
@@ -54,28 +57,11 @@ type Dataplane struct {
 	hasEnv     bool
 	translator translator
 	services   map[state.Name]*served
-	limited    map[nft.PortID]state.Name // the ports that nft serves less well than asked for, with their Services
-	quarantine map[nft.PortID]*quarantined
+	limited    map[contents.PortID]state.Name // the ports that nft serves less well than asked for, with their Services
+	quarantine quarantine
 	room       map[state.Name]bool // those of them for which there is room now
 	totals     AllTotals
 }
-
-// served is what the dataplane remembers of a Service: enough to remove what is no longer wanted.
-type served struct{ ports []servedPort }
-
-// servedPort is one port of a Service as the engines have it.
-type servedPort struct {
-	portKey
-	count portCount
-}
-
-// portKey identifies a service port in one family.
-type portKey struct {
-	family nft.Family
-	name   string
-}
-
-func (k portKey) String() string { return k.family.String() + " " + k.name }
 
 // New returns a Dataplane that has written nothing yet.
 func New(o Options) *Dataplane {
@@ -84,8 +70,8 @@ func New(o Options) *Dataplane {
 		ipvs:       newIPVS(o.Balancer),
 		scheduling: o.Scheduling,
 		services:   map[state.Name]*served{},
-		limited:    map[nft.PortID]state.Name{},
-		quarantine: map[nft.PortID]*quarantined{},
+		limited:    map[contents.PortID]state.Name{},
+		quarantine: quarantine{},
 		room:       map[state.Name]bool{},
 	}
 }
@@ -112,26 +98,25 @@ func (d *Dataplane) SetEnvironment(env Environment) (replan []state.Name) {
 func (d *Dataplane) Set(planned *plan.Service) []state.Problem {
 	var problems []state.Problem
 	kept := keptOut{list: state.ProblemList{Object: state.Object{Kind: "Service", Name: planned.Name}}}
-	old, next := d.services[planned.Name], &served{ports: make([]servedPort, 0, len(planned.Ports))}
+	old, next := d.services[planned.Name], newServed(planned)
+	former := old.formerNames(next)
 	var hash hashBudget
 	for i := range planned.Ports {
-		port := &planned.Ports[i]
-		key := portKey{family(port.Family), port.Name}
-		scheduler, some := d.setPort(planned.Name, key, port, &kept, &hash)
+		port, p := &planned.Ports[i], &next.ports[i]
+		scheduler, some := d.setPort(planned.Name, p.portKey, former[p.portKey], port, &kept, &hash)
 		problems = append(problems, some...)
-		count := countOf(port, scheduler)
-		if d.held(key) {
-			count.withoutRules()
+		p.count = countOf(port, scheduler)
+		if d.quarantine.holds(p.portKey) {
+			p.count.withoutRules()
 		}
-		next.ports = append(next.ports, servedPort{portKey: key, count: count})
 	}
 	d.replace(planned.Name, old, next)
 	return append(problems, kept.list.Problems()...)
 }
 
-// setPort hands one port to the engines. It returns the index of the scheduler that the port gets.
+// setPort hands one port to the engines. A port that gets another name had the former one. It returns the index of the scheduler that the port gets.
 func (d *Dataplane) setPort(
-	name state.Name, key portKey, port *plan.Port, kept *keptOut, hash *hashBudget,
+	name state.Name, key portKey, former string, port *plan.Port, kept *keptOut, hash *hashBudget,
 ) (scheduler uint8, problems []state.Problem) {
 	m := d.balance(name, key, port)
 	wanted := d.translator.port(port, &m)
@@ -141,7 +126,7 @@ func (d *Dataplane) setPort(
 		wanted = nftShare(port, &m, &d.env)
 	}
 	if !hash.take(wanted) {
-		wanted.Method = nft.Random
+		wanted.Method = program.Random
 		m.note(fmt.Sprintf("the hash tables of the Service would need more than %d slots in nft (%s); "+
 			"the endpoints of port %s are picked at random, by weight", maxHashSlots, wanted.Family, port.Name))
 	}
@@ -150,18 +135,17 @@ func (d *Dataplane) setPort(
 	}
 	delete(d.limited, key.id())
 	scheduler = m.index(wanted.Method)
-	if problem, kept := d.keptBack(key); kept {
+	if problem, kept := d.quarantine.keepsBack(key); kept {
 		d.ruleset.Delete(key.family, key.name)
 		return scheduler, append(problems, state.Problem{Kind: "Service", Object: name, Field: "spec.ports", Reason: problem})
 	}
+	wanted.Formerly = former
 	if err := d.ruleset.Set(wanted); err != nil {
 		d.limited[key.id()] = name
 		problems = append(problems, state.Problem{Kind: "Service", Object: name, Field: "spec.ports", Reason: err.Error()})
 	}
 	return scheduler, problems
 }
-
-func (k portKey) id() nft.PortID { return nft.PortID{Family: k.family, Name: k.name} }
 
 // withRoom lists the Services with ports that nft serves less well than asked for, and could serve better now.
 func (d *Dataplane) withRoom() []state.Name {
@@ -194,19 +178,4 @@ func (d *Dataplane) replace(name state.Name, old, next *served) {
 	}
 	d.totals.add(next, 1)
 	d.services[name] = next
-}
-
-// except lists the ports that are not among the next ones.
-func (s *served) except(next *served) []servedPort {
-	if next == nil {
-		return s.ports
-	}
-	if slices.EqualFunc(s.ports, next.ports, func(a, b servedPort) bool { return a.portKey == b.portKey }) {
-		return nil // nearly every change
-	}
-	keep := make(map[portKey]bool, len(next.ports))
-	for _, p := range next.ports {
-		keep[p.portKey] = true
-	}
-	return slices.DeleteFunc(slices.Clone(s.ports), func(p servedPort) bool { return keep[p.portKey] })
 }

@@ -77,6 +77,7 @@
 // # Files
 //
 //	dataplane.go      the Dataplane: Set, Delete, SetEnvironment
+//	served.go         what is remembered of a Service, and which of its ports got another name
 //	apply.go          Apply, Check, Repair, Look and Tick: the order between the engines
 //	changes.go        what each transaction changed, for people
 //	changed.go        which Services changed much

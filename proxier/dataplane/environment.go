@@ -5,7 +5,8 @@ import (
 	"reflect"
 	"slices"
 
-	"github.com/verdict-proxy/verdict/nft"
+	"github.com/verdict-proxy/verdict/nft/contents"
+	"github.com/verdict-proxy/verdict/nft/program"
 	"github.com/verdict-proxy/verdict/proxier/plan"
 )
 
@@ -38,8 +39,8 @@ func (e *Environment) sameAddresses(o *Environment) bool {
 		slices.Equal(e.ExternalCIDRs, o.ExternalCIDRs)
 }
 
-func (e *Environment) globals(ipvs bool) nft.Globals {
-	return nft.Globals{
+func (e *Environment) globals(ipvs bool) contents.Globals {
+	return contents.Globals{
 		MasqueradeAll:     e.MasqueradeAll,
 		IPVS:              ipvs,
 		Unanswered:        e.Unanswered,
@@ -66,7 +67,7 @@ func (e *Environment) places(p *plan.Port, f *plan.Frontend) []netip.Addr {
 	}
 	var out []netip.Addr
 	for _, a := range e.NodePortAddresses {
-		if family(p.Family) == nft.FamilyOf(a) && !a.IsLoopback() {
+		if family(p.Family) == program.FamilyOf(a) && !a.IsLoopback() {
 			out = append(out, a)
 		}
 	}
@@ -74,10 +75,10 @@ func (e *Environment) places(p *plan.Port, f *plan.Frontend) []netip.Addr {
 }
 
 // loopbackAddresses lists the loopback addresses at which node ports of a family answer.
-func (e *Environment) loopbackAddresses(f nft.Family) []netip.Addr {
+func (e *Environment) loopbackAddresses(f program.Family) []netip.Addr {
 	var out []netip.Addr
 	for _, a := range e.NodePortAddresses {
-		if a.IsLoopback() && nft.FamilyOf(a) == f {
+		if a.IsLoopback() && program.FamilyOf(a) == f {
 			out = append(out, a)
 		}
 	}

@@ -1,6 +1,9 @@
 package dataplane
 
-import "github.com/verdict-proxy/verdict/nft"
+import (
+	"github.com/verdict-proxy/verdict/nft/contents"
+	"github.com/verdict-proxy/verdict/nft/program"
+)
 
 // maxHashSlots bounds the hash tables of one Service in one family. Two of the largest tables fit, or eight tables of
 // 17 to 250 endpoints. A slot takes about 220 bytes of the kernel's memory, so this is 29 MB. Ports with the same
@@ -12,16 +15,16 @@ const maxHashSlots = 1 << 17
 // same objects, and after a restart.
 type hashBudget struct {
 	tables map[string]bool
-	slots  map[nft.Family]int
+	slots  map[program.Family]int
 }
 
 // take counts the tables of a port. It reports whether they fit.
-func (b *hashBudget) take(p *nft.Port) bool {
-	if p.Method != nft.SourceHash {
+func (b *hashBudget) take(p *contents.Port) bool {
+	if p.Method != program.SourceHash {
 		return true
 	}
 	if b.tables == nil {
-		b.tables, b.slots = map[string]bool{}, map[nft.Family]int{}
+		b.tables, b.slots = map[string]bool{}, map[program.Family]int{}
 	}
 	more := 0
 	tables := p.HashTables()

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/verdict-proxy/verdict/ipvsctl"
-	"github.com/verdict-proxy/verdict/nft"
+	"github.com/verdict-proxy/verdict/nft/kernel"
 	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
@@ -70,14 +70,14 @@ func TestNothingIsRemovedBeforeNftHasIt(t *testing.T) {
 	w.ask("")
 	w.rules.fail = 1
 	w.pass(t, "nft refuses", "add, apply refused")
-	if w.last.Applied() || w.last.Outcome != nft.Rejected {
+	if w.last.Applied() || w.last.Outcome != kernel.Rejected {
 		t.Errorf("result %+v", w.last)
 	}
 	w.pass(t, "retry", "add, apply, remove")
 	w.rules.refuse = true
 	w.ask("lc", "203.0.113.1")
 	w.pass(t, "no guard", "")
-	if w.last.Err == nil || w.last.Outcome != nft.Rejected {
+	if w.last.Err == nil || w.last.Outcome != kernel.Rejected {
 		t.Errorf("without a guard: %+v", w.last)
 	}
 }
@@ -288,7 +288,7 @@ func TestGuardsThatStay(t *testing.T) {
 	w.start(leftover(t))
 	w.rules.stuck = true
 	w.apply()
-	if w.last.Err == nil || !strings.Contains(w.last.Err.Error(), "take the guards off 10.96.0.77") || w.last.Outcome != nft.Rejected {
+	if w.last.Err == nil || !strings.Contains(w.last.Err.Error(), "take the guards off 10.96.0.77") || w.last.Outcome != kernel.Rejected {
 		t.Errorf("after an Apply: %+v", w.last)
 	}
 	w.pass(t, "repeated", "add, apply, remove")

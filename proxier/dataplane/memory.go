@@ -6,6 +6,7 @@ import (
 
 	"github.com/verdict-proxy/verdict/ipvsctl"
 	"github.com/verdict-proxy/verdict/nft"
+	"github.com/verdict-proxy/verdict/nft/program"
 )
 
 // Memory is a Dataplane over engines in memory. It needs no privileges and changes nothing on the host. It serves those
@@ -22,7 +23,7 @@ type Memory struct {
 type MemoryOptions struct {
 	Scheduling Scheduling
 	// Families that the host has; empty: both.
-	Families []nft.Family
+	Families []program.Family
 	// IPVS configures the IPVS engine; nil: IPVS is not used.
 	IPVS *ipvsctl.Options
 }

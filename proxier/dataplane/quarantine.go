@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/verdict-proxy/verdict/nft"
+	"github.com/verdict-proxy/verdict/nft/contents"
+	"github.com/verdict-proxy/verdict/nft/kernel"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
@@ -19,6 +21,9 @@ type quarantined struct {
 	wait    time.Duration
 	offered bool // the engine has it again, and no Apply has succeeded since
 }
+
+// quarantine has the service ports that the kernel refused.
+type quarantine map[contents.PortID]*quarantined
 
 // maxAtOnce bounds how many service ports one Apply puts in quarantine. If the kernel still refuses something, the loop
 // calls Apply again later.
@@ -34,8 +39,8 @@ func (d *Dataplane) applyRules(r *Result) {
 			break
 		}
 	}
-	if r.Err == nil && r.Outcome == nft.Applied {
-		d.endQuarantines()
+	if r.Err == nil && r.Outcome == kernel.Applied {
+		d.quarantine.end()
 	}
 }
 
@@ -45,20 +50,23 @@ func (d *Dataplane) isolate(refused *nft.RefusedError, r *Result) bool {
 	if !found {
 		return false
 	}
-	var last quarantined
-	if q := d.quarantine[refused.Port]; q != nil {
-		last = *q
-	}
-	wait := min(max(2*last.wait, firstBackoff), maxBackoff)
-	d.quarantine[refused.Port] = &quarantined{
-		service: service, reason: refused.Error(), wait: wait, until: time.Now().Add(wait),
-	}
+	d.quarantine.add(service, refused)
 	d.ruleset.Delete(refused.Port.Family, refused.Port.Name)
 	r.Replan = append(r.Replan, service)
 	return true
 }
 
-func (d *Dataplane) serviceOf(id nft.PortID) (state.Name, bool) {
+// add takes in a service port. One that comes back stays for twice as long.
+func (q quarantine) add(service state.Name, refused *nft.RefusedError) {
+	var last quarantined
+	if p := q[refused.Port]; p != nil {
+		last = *p
+	}
+	wait := min(max(2*last.wait, firstBackoff), maxBackoff)
+	q[refused.Port] = &quarantined{service: service, reason: refused.Error(), wait: wait, until: time.Now().Add(wait)}
+}
+
+func (d *Dataplane) serviceOf(id contents.PortID) (state.Name, bool) {
 	for name, s := range d.services {
 		if slices.ContainsFunc(s.ports, func(p servedPort) bool { return p.id() == id }) {
 			return name, true
@@ -67,39 +75,39 @@ func (d *Dataplane) serviceOf(id nft.PortID) (state.Name, bool) {
 	return state.Name{}, false
 }
 
-// keptBack reports whether a port is in quarantine now, and says so. After the backoff the port is offered again.
-func (d *Dataplane) keptBack(key portKey) (problem string, kept bool) {
-	q := d.quarantine[key.id()]
-	if q == nil || q.offered {
+// keepsBack reports whether a port is in quarantine now, and why. After the backoff the port is offered again.
+func (q quarantine) keepsBack(key portKey) (problem string, kept bool) {
+	p := q[key.id()]
+	if p == nil || p.offered {
 		return "", false
 	}
-	if !time.Now().Before(q.until) {
-		q.offered = true
+	if !time.Now().Before(p.until) {
+		p.offered = true
 		return "", false
 	}
-	return fmt.Sprintf("%s; nobody serves the port, and it is tried again every %s", q.reason, q.wait), true
+	return fmt.Sprintf("%s; nobody serves the port, and it is tried again every %s", p.reason, p.wait), true
 }
 
-// held reports whether the nft engine does not have a port.
-func (d *Dataplane) held(key portKey) bool {
-	q := d.quarantine[key.id()]
-	return q != nil && !q.offered
+// holds reports whether the nft engine does not have a port.
+func (q quarantine) holds(key portKey) bool {
+	p := q[key.id()]
+	return p != nil && !p.offered
 }
 
-// endQuarantines forgets the ports that the kernel has taken now.
-func (d *Dataplane) endQuarantines() {
-	for id, q := range d.quarantine {
-		if q.offered {
-			delete(d.quarantine, id)
+// end forgets the ports that the kernel has taken now.
+func (q quarantine) end() {
+	for id, p := range q {
+		if p.offered {
+			delete(q, id)
 		}
 	}
 }
 
 // released lists the Services with ports whose backoff is over.
-func (d *Dataplane) released(now time.Time) (names []state.Name) {
-	for _, q := range d.quarantine {
-		if !q.offered && !now.Before(q.until) && !slices.Contains(names, q.service) {
-			names = append(names, q.service)
+func (q quarantine) released(now time.Time) (names []state.Name) {
+	for _, p := range q {
+		if !p.offered && !now.Before(p.until) && !slices.Contains(names, p.service) {
+			names = append(names, p.service)
 		}
 	}
 	return names

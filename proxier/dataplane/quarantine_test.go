@@ -9,6 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/verdict-proxy/verdict/nft"
+	"github.com/verdict-proxy/verdict/nft/contents"
+	"github.com/verdict-proxy/verdict/nft/kernel"
+	"github.com/verdict-proxy/verdict/nft/program"
 	"github.com/verdict-proxy/verdict/proxier/plan"
 )
 
@@ -20,12 +23,12 @@ type pickyRuleset struct {
 	full    bool // the next Apply writes everything
 }
 
-func (r *pickyRuleset) Set(p *nft.Port) error {
+func (r *pickyRuleset) Set(p *contents.Port) error {
 	r.has = r.has || p.Name == r.refuses
 	return r.Memory.Set(p)
 }
 
-func (r *pickyRuleset) Delete(f nft.Family, name string) {
+func (r *pickyRuleset) Delete(f program.Family, name string) {
 	r.has = r.has && name != r.refuses
 	r.Memory.Delete(f, name)
 }
@@ -35,12 +38,12 @@ func (r *pickyRuleset) Apply() (nft.Result, error) {
 		r.full = false
 		return r.Memory.Apply()
 	}
-	rejected := nft.Result{Outcome: nft.Rejected, Full: r.full}
+	rejected := nft.Result{Outcome: kernel.Rejected, Full: r.full}
 	if !r.full {
 		r.full = true
 		return rejected, unix.EINVAL
 	}
-	return rejected, &nft.RefusedError{Port: nft.PortID{Family: nft.IPv4, Name: r.refuses}, What: "add element", Err: unix.EINVAL}
+	return rejected, &nft.RefusedError{Port: contents.PortID{Family: program.IPv4, Name: r.refuses}, What: "add element", Err: unix.EINVAL}
 }
 
 // settle does what the loop does with a Service until everything is applied, and returns the problems.

@@ -6,7 +6,7 @@ import (
 
 	"github.com/verdict-proxy/verdict/config"
 	"github.com/verdict-proxy/verdict/ipvsctl"
-	"github.com/verdict-proxy/verdict/nft"
+	"github.com/verdict-proxy/verdict/nft/program"
 	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
@@ -33,9 +33,9 @@ type method struct {
 	ipvs      bool   // IPVS serves the port; otherwise nft does
 	scheduler string // of IPVS
 	flags     ipvsctl.Flags
-	nft       nft.Method // for what nft serves of the port, all of it or a part
-	heaviest  bool       // nft serves only the endpoints of the greatest weight
-	problem   string     // what of the wish is not honored
+	nft       program.Method // for what nft serves of the port, all of it or a part
+	heaviest  bool           // nft serves only the endpoints of the greatest weight
+	problem   string         // what of the wish is not honored
 }
 
 // choose finds the method for what a Service asks for.
@@ -157,14 +157,14 @@ func (m *method) realServers(list []plan.Endpoint) []ipvsctl.RealServer {
 }
 
 // nearest returns the method of nft that comes closest to a scheduler of IPVS.
-func nearest(scheduler string) (m nft.Method, heaviest bool) {
+func nearest(scheduler string) (m program.Method, heaviest bool) {
 	switch scheduler {
 	case "sh", "mh":
-		return nft.SourceHash, false
+		return program.SourceHash, false
 	case "rr", "wrr":
-		return nft.InTurn, false
+		return program.InTurn, false
 	case "fo":
-		return nft.Random, true
+		return program.Random, true
 	}
-	return nft.Random, false
+	return program.Random, false
 }

@@ -7,7 +7,7 @@ import (
 
 	"github.com/verdict-proxy/verdict/config"
 	"github.com/verdict-proxy/verdict/ipvsctl"
-	"github.com/verdict-proxy/verdict/nft"
+	"github.com/verdict-proxy/verdict/nft/program"
 	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
@@ -24,8 +24,10 @@ func TestChoose(t *testing.T) {
 	few := Scheduling{Backend: config.BackendIPVS, Default: "rr", Available: []string{"rr"}}
 	gone := Scheduling{Backend: config.BackendIPVS, Default: "rr", Unavailable: "the kernel has no IPVS"}
 	prefers := func(s Scheduling, scheduler string) Scheduling { s.Preferred = scheduler; return s }
-	random, hash, turn := method{nft: nft.Random}, method{nft: nft.SourceHash}, method{nft: nft.InTurn}
-	byIPVS := func(scheduler string, m nft.Method) method { return method{ipvs: true, scheduler: scheduler, nft: m} }
+	random, hash, turn := method{nft: program.Random}, method{nft: program.SourceHash}, method{nft: program.InTurn}
+	byIPVS := func(scheduler string, m program.Method) method {
+		return method{ipvs: true, scheduler: scheduler, nft: m}
+	}
 	tests := []struct {
 		name         string
 		s            Scheduling
@@ -41,7 +43,7 @@ func TestChoose(t *testing.T) {
 		{"nft", nftOnly, "wrr", "", turn, ""},
 		{"nft", nftOnly, "lc", "", random, "lc needs IPVS (--backend is nft)|at random"},
 		{"nft", nftOnly, "twos", "", random, "twos needs IPVS"},
-		{"nft", nftOnly, "fo", "", method{nft: nft.Random, heaviest: true}, "fo needs IPVS|greatest weight"},
+		{"nft", nftOnly, "fo", "", method{nft: program.Random, heaviest: true}, "fo needs IPVS|greatest weight"},
 		{"nft", nftOnly, "fastest", "", random, `unknown scheduler "fastest"`},
 		{"nft", nftOnly, "sh", "sh-port", hash, "sh-port needs IPVS|by address only"},
 		{"nft", nftOnly, "sh", "sh-fallback", hash, ""},
@@ -50,36 +52,36 @@ func TestChoose(t *testing.T) {
 		{"hybrid", hybrid, "", "", random, ""},
 		{"hybrid", hybrid, "random", "", random, ""},
 		{"hybrid", hybrid, "mh", "", hash, ""},
-		{"hybrid", hybrid, "mh", "mh-port,mh-fallback", method{ipvs: true, scheduler: "mh", flags: ipvsctl.HashPort | ipvsctl.Fallback, nft: nft.SourceHash}, ""},
+		{"hybrid", hybrid, "mh", "mh-port,mh-fallback", method{ipvs: true, scheduler: "mh", flags: ipvsctl.HashPort | ipvsctl.Fallback, nft: program.SourceHash}, ""},
 		{"hybrid", hybrid, "mh", "sh-port", hash, `no flag "sh-port"`},
-		{"hybrid", hybrid, "rr", "", byIPVS("rr", nft.InTurn), ""},
-		{"hybrid", hybrid, "lc", "", byIPVS("lc", nft.Random), ""},
+		{"hybrid", hybrid, "rr", "", byIPVS("rr", program.InTurn), ""},
+		{"hybrid", hybrid, "lc", "", byIPVS("lc", program.Random), ""},
 		{"hybrid", hybrid, "fo", "", method{ipvs: true, scheduler: "fo", heaviest: true}, ""},
-		{"hybrid", hybrid, "lc", "lc-port", byIPVS("lc", nft.Random), "scheduler flags ignored"},
+		{"hybrid", hybrid, "lc", "lc-port", byIPVS("lc", program.Random), "scheduler flags ignored"},
 		{"hybrid", hybrid, "fastest", "", random, "unknown scheduler"},
 		{"hybrid without IPVS", none, "wlc", "", random, "wlc needs IPVS (the kernel has no IPVS)"},
 		{"hybrid without IPVS", none, "rr", "", turn, ""},
 		{"hybrid without the module", some, "lc", "", random, "module ip_vs_lc|at random"},
-		{"hybrid without the module", some, "rr", "", byIPVS("rr", nft.InTurn), ""},
+		{"hybrid without the module", some, "rr", "", byIPVS("rr", program.InTurn), ""},
 
-		{"prefers lc", prefers(hybrid, "lc"), "", "", byIPVS("lc", nft.Random), ""},
+		{"prefers lc", prefers(hybrid, "lc"), "", "", byIPVS("lc", program.Random), ""},
 		{"prefers lc", prefers(hybrid, "lc"), "random", "", random, ""},
 		{"prefers lc", prefers(hybrid, "lc"), "sh", "", hash, ""},
-		{"prefers lc", prefers(hybrid, "lc"), "fastest", "", byIPVS("lc", nft.Random), "unknown scheduler"},
-		{"prefers mh", prefers(hybrid, "mh"), "", "mh-port", method{ipvs: true, scheduler: "mh", flags: ipvsctl.HashPort, nft: nft.SourceHash}, ""},
+		{"prefers lc", prefers(hybrid, "lc"), "fastest", "", byIPVS("lc", program.Random), "unknown scheduler"},
+		{"prefers mh", prefers(hybrid, "mh"), "", "mh-port", method{ipvs: true, scheduler: "mh", flags: ipvsctl.HashPort, nft: program.SourceHash}, ""},
 		{"prefers sh", prefers(hybrid, "sh"), "", "", hash, ""},
 		{"prefers lc without IPVS", prefers(none, "lc"), "", "", random, ""},
 		{"prefers lc without the module", prefers(some, "lc"), "", "", random, ""},
 		{"prefers rr without IPVS", prefers(none, "rr"), "", "", turn, ""},
 		{"prefers rr with nft", prefers(nftOnly, "rr"), "", "", turn, ""},
-		{"prefers lc with ipvs", prefers(ipvs, "lc"), "", "", byIPVS("wlc", nft.Random), ""},
+		{"prefers lc with ipvs", prefers(ipvs, "lc"), "", "", byIPVS("wlc", program.Random), ""},
 
-		{"ipvs", ipvs, "", "", byIPVS("wlc", nft.Random), ""},
-		{"ipvs, a default with flags", hashing, "", "mh-port", method{ipvs: true, scheduler: "mh", flags: ipvsctl.HashPort, nft: nft.SourceHash}, ""},
-		{"ipvs", ipvs, "sh", "", byIPVS("sh", nft.SourceHash), ""},
-		{"ipvs", ipvs, "random", "", byIPVS("wlc", nft.Random), "IPVS has no scheduler random; wlc is used"},
-		{"ipvs", ipvs, "fastest", "", byIPVS("wlc", nft.Random), "unknown scheduler"},
-		{"ipvs without the module", few, "sh", "sh-port", byIPVS("rr", nft.InTurn), "module ip_vs_sh|rr is used"},
+		{"ipvs", ipvs, "", "", byIPVS("wlc", program.Random), ""},
+		{"ipvs, a default with flags", hashing, "", "mh-port", method{ipvs: true, scheduler: "mh", flags: ipvsctl.HashPort, nft: program.SourceHash}, ""},
+		{"ipvs", ipvs, "sh", "", byIPVS("sh", program.SourceHash), ""},
+		{"ipvs", ipvs, "random", "", byIPVS("wlc", program.Random), "IPVS has no scheduler random; wlc is used"},
+		{"ipvs", ipvs, "fastest", "", byIPVS("wlc", program.Random), "unknown scheduler"},
+		{"ipvs without the module", few, "sh", "sh-port", byIPVS("rr", program.InTurn), "module ip_vs_sh|rr is used"},
 		{"ipvs without IPVS", gone, "", "", random, ""},
 		{"ipvs without IPVS", gone, "lc", "", random, "the kernel has no IPVS"},
 	}

@@ -4,7 +4,7 @@ import (
 	"slices"
 
 	"github.com/verdict-proxy/verdict/ipvsctl"
-	"github.com/verdict-proxy/verdict/nft"
+	"github.com/verdict-proxy/verdict/nft/program"
 	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
@@ -25,14 +25,14 @@ var allSchedulers = append([]string{schedulerRandom}, ipvsctl.Schedulers()...)
 func Schedulers() []string { return slices.Clone(allSchedulers) }
 
 // index is that of the scheduler of a port in Schedulers. What nft serves has the scheduler that fits the method.
-func (m *method) index(served nft.Method) uint8 {
+func (m *method) index(served program.Method) uint8 {
 	name := schedulerRandom
 	switch {
 	case m.ipvs:
 		name = m.scheduler
-	case served == nft.InTurn:
+	case served == program.InTurn:
 		name = "rr"
-	case served == nft.SourceHash:
+	case served == program.SourceHash:
 		name = "mh"
 	}
 	return uint8(max(0, slices.Index(allSchedulers, name)))

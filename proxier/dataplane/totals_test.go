@@ -6,6 +6,7 @@ import (
 
 	"github.com/verdict-proxy/verdict/config"
 	"github.com/verdict-proxy/verdict/nft"
+	"github.com/verdict-proxy/verdict/nft/kernel"
 	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
@@ -67,10 +68,10 @@ func TestNoLocalEndpoints(t *testing.T) {
 func TestTransactionsAreCounted(t *testing.T) {
 	d := New(Options{Ruleset: nft.OpenMemory(nft.Options{})})
 	d.Set(scheduledPlan(1, ""))
-	if r := d.Apply(); r.Transactions != [...]int{nft.Applied: 1, nft.Unknown: 0} || r.Encode <= 0 {
+	if r := d.Apply(); r.Transactions != [...]int{kernel.Applied: 1, kernel.Unknown: 0} || r.Encode <= 0 {
 		t.Errorf("a change: %+v", r)
 	}
-	if r := d.Apply(); r.Transactions != [...]int{nft.Applied: 0, nft.Unknown: 0} {
+	if r := d.Apply(); r.Transactions != [...]int{kernel.Applied: 0, kernel.Unknown: 0} {
 		t.Errorf("no change: %+v", r)
 	}
 }

@@ -3,21 +3,22 @@ package dataplane
 import (
 	"slices"
 
-	"github.com/verdict-proxy/verdict/nft"
+	"github.com/verdict-proxy/verdict/nft/contents"
+	"github.com/verdict-proxy/verdict/nft/program"
 	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
 // family returns the family of the table that serves an address family.
-func family(f state.Family) nft.Family {
+func family(f state.Family) program.Family {
 	if f == state.IPv6 {
-		return nft.IPv6
+		return program.IPv6
 	}
-	return nft.IPv4
+	return program.IPv4
 }
 
-func stateFamily(f nft.Family) state.Family {
-	if f == nft.IPv6 {
+func stateFamily(f program.Family) state.Family {
+	if f == program.IPv6 {
 		return state.IPv6
 	}
 	return state.IPv4
@@ -25,16 +26,16 @@ func stateFamily(f nft.Family) state.Family {
 
 // translator turns planned ports into ports of the nft engine. A port's lists of endpoints are valid until the next
 // call: the engine keeps none of them, and for a large Service they are most of what a change allocates.
-type translator struct{ cluster, local []nft.Endpoint }
+type translator struct{ cluster, local []contents.Endpoint }
 
 // port returns a planned port as the nft engine serves it.
-func (t *translator) port(p *plan.Port, m *method) *nft.Port {
+func (t *translator) port(p *plan.Port, m *method) *contents.Port {
 	cluster, local := p.Cluster, p.Local
 	if m.heaviest {
 		cluster, local = heaviest(cluster), heaviest(local)
 	}
 	t.cluster, t.local = appendEndpoints(t.cluster[:0], cluster, p.Plain), appendEndpoints(t.local[:0], local, p.Plain)
-	out := &nft.Port{
+	out := &contents.Port{
 		Family:    family(p.Family),
 		Name:      p.Name,
 		Protocol:  uint8(p.Protocol),
@@ -42,10 +43,10 @@ func (t *translator) port(p *plan.Port, m *method) *nft.Port {
 		Affinity:  p.Affinity,
 		Cluster:   t.cluster,
 		Local:     t.local,
-		Frontends: make([]nft.Frontend, len(p.Frontends), len(p.Frontends)+1),
+		Frontends: make([]contents.Frontend, len(p.Frontends), len(p.Frontends)+1),
 	}
 	if p.Plain {
-		out.Method = nft.Random
+		out.Method = program.Random
 	}
 	for i := range p.Frontends {
 		out.Frontends[i] = frontend(p, &p.Frontends[i])
@@ -58,12 +59,12 @@ func (t *translator) port(p *plan.Port, m *method) *nft.Port {
 
 // dropUnusedPools leaves out pools that no frontend of nft uses: another Service has the frontend, or IPVS serves it. With
 // IPVS, nft only has what comes from pods and the node itself for a frontend that decides by source.
-func dropUnusedPools(p *nft.Port) {
+func dropUnusedPools(p *contents.Port) {
 	cluster, local := false, false
 	for i := range p.Frontends {
 		fe := &p.Frontends[i]
-		cluster = cluster || fe.Pool == nft.ClusterPool || fe.Pool == nft.BySource
-		local = local || fe.Pool == nft.LocalPool || fe.Pool == nft.BySource && !fe.IPVS
+		cluster = cluster || fe.Pool == program.ClusterPool || fe.Pool == program.BySource
+		local = local || fe.Pool == program.LocalPool || fe.Pool == program.BySource && !fe.IPVS
 	}
 	if !cluster {
 		p.Cluster = nil
@@ -73,10 +74,10 @@ func dropUnusedPools(p *nft.Port) {
 	}
 }
 
-func appendEndpoints(out []nft.Endpoint, list []plan.Endpoint, plain bool) []nft.Endpoint {
+func appendEndpoints(out []contents.Endpoint, list []plan.Endpoint, plain bool) []contents.Endpoint {
 	out = slices.Grow(out, len(list))
 	for i := range list {
-		out = append(out, nft.Endpoint{Addr: list[i].Addr, Local: list[i].Local})
+		out = append(out, contents.Endpoint{Addr: list[i].Addr, Local: list[i].Local})
 	}
 	if !plain && weighted(list) {
 		for i, n := range slots(list) {
@@ -86,8 +87,8 @@ func appendEndpoints(out []nft.Endpoint, list []plan.Endpoint, plain bool) []nft
 	return out
 }
 
-func frontend(p *plan.Port, f *plan.Frontend) nft.Frontend {
-	return nft.Frontend{
+func frontend(p *plan.Port, f *plan.Frontend) contents.Frontend {
+	return contents.Frontend{
 		Addr:       f.Addr,
 		Port:       f.Port,
 		ClusterIP:  f.Kind == plan.ClusterIP && f.Masquerade == plan.MasqueradeOffCluster,
@@ -101,34 +102,34 @@ func frontend(p *plan.Port, f *plan.Frontend) nft.Frontend {
 }
 
 // pool returns the pool that a policy means. When that pool is empty, the frontend has none: it only refuses.
-func pool(p *plan.Port, policy plan.Policy) nft.PoolChoice {
+func pool(p *plan.Port, policy plan.Policy) program.PoolChoice {
 	switch {
 	case policy == plan.ClusterPolicy && len(p.Cluster) > 0:
-		return nft.ClusterPool
+		return program.ClusterPool
 	case policy == plan.LocalPolicy && len(p.Local) > 0:
-		return nft.LocalPool
+		return program.LocalPool
 	case policy == plan.SourcePolicy && len(p.Cluster)+len(p.Local) > 0:
-		return nft.BySource
+		return program.BySource
 	}
-	return nft.NoPool
+	return program.NoPool
 }
 
-func refusal(u plan.Unserved) nft.Refusal {
+func refusal(u plan.Unserved) program.Refusal {
 	switch u {
 	case plan.Reject:
-		return nft.Reject
+		return program.Reject
 	case plan.Drop:
-		return nft.Drop
+		return program.Drop
 	}
-	return nft.NoRefusal
+	return program.NoRefusal
 }
 
-func masquerade(m plan.Masquerade) nft.Masquerade {
+func masquerade(m plan.Masquerade) contents.Masquerade {
 	switch m {
 	case plan.MasqueradeAlways:
-		return nft.MasqueradeAlways
+		return contents.MasqueradeAlways
 	case plan.MasqueradeNode:
-		return nft.MasqueradeNode
+		return contents.MasqueradeNode
 	}
-	return nft.NoMasquerade
+	return contents.NoMasquerade
 }

@@ -5,7 +5,8 @@ import (
 	"slices"
 
 	"github.com/verdict-proxy/verdict/ipvsctl"
-	"github.com/verdict-proxy/verdict/nft"
+	"github.com/verdict-proxy/verdict/nft/contents"
+	"github.com/verdict-proxy/verdict/nft/program"
 	"github.com/verdict-proxy/verdict/proxier/plan"
 )
 
@@ -48,7 +49,7 @@ func virtualServers(p *plan.Port, m *method, env *Environment) []ipvsctl.Virtual
 }
 
 // nftShare is what nft does for a port that IPVS serves.
-func nftShare(p *plan.Port, m *method, env *Environment) *nft.Port {
+func nftShare(p *plan.Port, m *method, env *Environment) *contents.Port {
 	out := new(translator).port(p, m)
 	out.Hairpin = localAddresses(p.Cluster, p.Local)
 	for i := range out.Frontends {
@@ -56,11 +57,11 @@ func nftShare(p *plan.Port, m *method, env *Environment) *nft.Port {
 		if !p.Frontends[i].IPVS {
 			continue
 		}
-		fe.IPVS = fe.Pool != nft.NoPool && fe.Refusal != nft.Drop
-		if fe.Pool == nft.BySource {
+		fe.IPVS = fe.Pool != program.NoPool && fe.Refusal != program.Drop
+		if fe.Pool == program.BySource {
 			continue
 		}
-		fe.Pool = nft.NoPool
+		fe.Pool = program.NoPool
 		if fe.IPVS && !fe.Addr.IsValid() {
 			out.Frontends = append(out.Frontends, loopbackNodePorts(*fe, env.loopbackAddresses(out.Family))...)
 		}
@@ -70,10 +71,10 @@ func nftShare(p *plan.Port, m *method, env *Environment) *nft.Port {
 }
 
 // loopbackNodePorts lists frontends of nft for a node port on loopback addresses.
-func loopbackNodePorts(nodePort nft.Frontend, loopback []netip.Addr) []nft.Frontend {
-	var out []nft.Frontend
+func loopbackNodePorts(nodePort contents.Frontend, loopback []netip.Addr) []contents.Frontend {
+	var out []contents.Frontend
 	for _, a := range loopback {
-		out = append(out, nft.Frontend{Addr: a, Port: nodePort.Port, Pool: nft.ClusterPool, Masquerade: nft.MasqueradeAlways})
+		out = append(out, contents.Frontend{Addr: a, Port: nodePort.Port, Pool: program.ClusterPool, Masquerade: contents.MasqueradeAlways})
 	}
 	return out
 }

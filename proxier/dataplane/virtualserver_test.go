@@ -10,7 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/verdict-proxy/verdict/ipvsctl"
-	"github.com/verdict-proxy/verdict/nft"
+	"github.com/verdict-proxy/verdict/nft/contents"
+	"github.com/verdict-proxy/verdict/nft/program"
 	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
@@ -46,7 +47,7 @@ func unserved(fe plan.Frontend, how plan.Unserved) plan.Frontend {
 }
 
 // describe prints what both engines get.
-func describe(p *nft.Port, servers []ipvsctl.VirtualServer) (out []string) {
+func describe(p *contents.Port, servers []ipvsctl.VirtualServer) (out []string) {
 	for _, fe := range p.Frontends {
 		where := "node port"
 		if fe.Addr.IsValid() {
@@ -180,7 +181,7 @@ func TestSplitKeepsWhatIsAskedFor(t *testing.T) {
 	if v.Protocol != ipvsctl.UDP || v.Persistence != time.Hour || v.Scheduler != "mh" || v.Flags != ipvsctl.HashPort || v.RealServers[0].Weight != 7 {
 		t.Errorf("virtual server %+v", v)
 	}
-	if fe := share.Frontends[0]; !fe.Firewalled || len(share.Sources) != 1 || share.Protocol != 17 || share.Family != nft.IPv6 {
+	if fe := share.Frontends[0]; !fe.Firewalled || len(share.Sources) != 1 || share.Protocol != 17 || share.Family != program.IPv6 {
 		t.Errorf("the share of nft is %+v", share)
 	}
 }

@@ -4,7 +4,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/verdict-proxy/verdict/nft"
+	"github.com/verdict-proxy/verdict/nft/program"
 	"github.com/verdict-proxy/verdict/proxier/plan"
 )
 
@@ -25,7 +25,7 @@ func weighted(list []plan.Endpoint) bool {
 // is not asked: nft may have to serve a part of the port, or all of it.
 func (d *Dataplane) Slots(port *plan.Port) (weights int, tables map[string]int) {
 	m := d.scheduling.choose(port.Balancing)
-	if m.nft == nft.SourceHash {
+	if m.nft == program.SourceHash {
 		return 0, d.translator.port(port, &m).HashTables()
 	}
 	for _, list := range [...][]plan.Endpoint{port.Cluster, port.Local} {

@@ -11,6 +11,9 @@ import (
 	"github.com/verdict-proxy/verdict/config"
 	"github.com/verdict-proxy/verdict/ipvsctl"
 	"github.com/verdict-proxy/verdict/nft"
+	"github.com/verdict-proxy/verdict/nft/contents"
+	"github.com/verdict-proxy/verdict/nft/kernel"
+	"github.com/verdict-proxy/verdict/nft/program"
 	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
@@ -53,7 +56,7 @@ func (r *ruleset) Apply() (nft.Result, error) {
 	if r.fail > 0 {
 		r.fail--
 		r.journal.note("apply refused")
-		return nft.Result{Outcome: nft.Rejected}, errors.New("injected: the kernel refuses")
+		return nft.Result{Outcome: kernel.Rejected}, errors.New("injected: the kernel refuses")
 	}
 	r.journal.note("apply")
 	return r.Memory.Apply()
@@ -139,7 +142,7 @@ func newWorld(t *testing.T, first bool) *world {
 	w := &world{problems: map[state.Name][]state.Problem{}, services: map[state.Name]*plan.Service{}}
 	w.rules = &ruleset{Memory: nft.OpenMemory(nft.Options{}), journal: &w.journal}
 	if !first {
-		w.rules.SetGlobals(nft.Globals{IPVS: true})
+		w.rules.SetGlobals(contents.Globals{IPVS: true})
 		_, err := w.rules.Memory.Apply()
 		again, restartErr := w.rules.Restart(nft.Options{})
 		if err := errors.Join(err, restartErr); err != nil {
@@ -237,9 +240,9 @@ func (w *world) served(t *testing.T) string {
 	fe := listing.Frontends[0]
 	virtual := strings.Contains(w.balancer.String(), "10.96.0.1:80") && w.balancer.wanted[webPort] != nil
 	switch {
-	case fe.IPVS && fe.Pool == nft.NoPool && virtual:
+	case fe.IPVS && fe.Pool == program.NoPool && virtual:
 		return "ipvs"
-	case !fe.IPVS && fe.Pool == nft.ClusterPool && !virtual:
+	case !fe.IPVS && fe.Pool == program.ClusterPool && !virtual:
 		return "nft"
 	}
 	return fmt.Sprintf("both or none: %+v, %t", fe, virtual)

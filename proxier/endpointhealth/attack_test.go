@@ -3,14 +3,38 @@ package endpointhealth
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/verdict-proxy/verdict/config"
+	"github.com/verdict-proxy/verdict/proxier/endpointhealth/checks"
+	"github.com/verdict-proxy/verdict/proxier/endpointhealth/probe"
+	"github.com/verdict-proxy/verdict/proxier/endpointhealth/suspicion"
 	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
+
+var web = state.Name{Namespace: "shop", Name: "web"}
+
+var start = time.Unix(1_000_000, 0)
+
+// target is an endpoint that is checked by TCP.
+func target(n int) probe.Target {
+	return probe.Target{Protocol: state.TCP, At: numbered(n, 80)}
+}
+
+// numbered is one of very many addresses.
+func numbered(n int, port uint16) netip.AddrPort {
+	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 1, byte(n >> 8), byte(n)}), port)
+}
+
+func tcpCheck() *state.HealthCheck {
+	return &state.HealthCheck{Kind: state.CheckTCP, Interval: time.Second, Timeout: time.Second, Rise: 2, Fall: 3}
+}
 
 // forbidden is an address that this node must not ask.
 var forbidden = netip.MustParseAddrPort("168.63.129.16:8080")
@@ -20,21 +44,24 @@ var forbidden = netip.MustParseAddrPort("168.63.129.16:8080")
 func TestForgedNodeName(t *testing.T) {
 	var asked []netip.AddrPort
 	w := newWorld(t, func(o *Options) {
-		o.Ask = func(_ context.Context, q *Question) Answer { asked = append(asked, q.At); return Answer{} }
+		o.Ask = func(_ context.Context, q *probe.Question) probe.Answer {
+			asked = append(asked, q.At)
+			return probe.Answer{}
+		}
 	})
 	w.serve(&state.Service{Name: web}, []netip.AddrPort{at(1), forbidden}, nil)
 	_, list := w.Store.Service(web)
 	list[0].Endpoints[1].Node = list[0].Endpoints[0].Node
-	if found := w.findSiblings(map[string]bool{list[0].Endpoints[0].Node: true}); len(found) != 1 {
+	if found := w.walker.endpointsOn(map[string]bool{list[0].Endpoints[0].Node: true}); len(found) != 1 {
 		t.Errorf("%v are asked with the dead endpoint, want only that one", found)
 	}
 	list[0].Endpoints = list[0].Endpoints[1:]
-	if found := w.witnesses(nil); len(found) > 0 {
+	if found := w.walker.witnesses(nil, nil); len(found) > 0 {
 		t.Errorf("%v are witnesses", found)
 	}
-	go w.inquire(t.Context(), answered{inquiry: inquiry{At: forbidden}})
+	go w.asker.one(t.Context(), answered{}, suspected(forbidden))
 	select {
-	case a := <-w.Monitor.answers:
+	case a := <-w.asker.answers:
 		if len(asked) > 0 || !a.answer.Good() {
 			t.Errorf("asked %v: %+v; who must not be asked counts as good", asked, a.answer)
 		}
@@ -46,26 +73,30 @@ func TestForgedNodeName(t *testing.T) {
 // TestTranslated: the node does not ask where a Service is served, from before the kernel has it until after it has lost it.
 // Other ports of the address may be asked, so nobody ends the checks of another tenant by an external IP.
 func TestTranslated(t *testing.T) {
-	w := newWorld(t, func(*Options) {})
-	to := netip.MustParseAddrPort("198.51.100.7:80")
-	p := &plan.Service{Name: web, Ports: []plan.Port{{Frontends: []plan.Frontend{{Kind: plan.ExternalIP, Addr: to.Addr(), Port: to.Port()}}}}}
-	refused := func(at netip.AddrPort) bool { return w.permit.refuses(at) != "" }
-	if refused(to) {
-		t.Error("refused before a Service is there")
-	}
-	w.Serves(p)
-	w.Serves(p)
-	if !refused(to) || refused(netip.AddrPortFrom(to.Addr(), 81)) {
-		t.Errorf("the port of a Service is refused: %t, another one: %t", refused(to), refused(netip.AddrPortFrom(to.Addr(), 81)))
-	}
-	w.Remove(web)
-	if now := time.Now(); !refused(to) || w.permit.translated.has(to, now.Add(lingering)) {
-		t.Error("it is not refused for as long as the kernel may have the Service, or for longer")
-	}
-	w.permit.translated.set(web, nil, time.Now().Add(2*lingering))
-	if n := len(w.permit.translated.uses) + len(w.permit.translated.of); n > 0 {
-		t.Errorf("%d addresses stay in memory", n)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, func(*Options) {})
+		to := netip.MustParseAddrPort("198.51.100.7:80")
+		p := &plan.Service{Name: web, Ports: []plan.Port{{Frontends: []plan.Frontend{{Kind: plan.ExternalIP, Addr: to.Addr(), Port: to.Port()}}}}}
+		refused := func(at netip.AddrPort) bool { return w.permit.refuses(at) != "" }
+		if refused(to) {
+			t.Error("refused before a Service is there")
+		}
+		w.Serves(p)
+		w.Serves(p)
+		if !refused(to) || refused(netip.AddrPortFrom(to.Addr(), 81)) {
+			t.Errorf("the port of a Service is refused: %t, another one: %t", refused(to), refused(netip.AddrPortFrom(to.Addr(), 81)))
+		}
+		if w.Remove(web); !refused(to) {
+			t.Error("it is not refused as soon as the Service is gone, and the kernel may still have it")
+		}
+		<-time.After(2 * lingering)
+		if refused(to) {
+			t.Error("it is refused for longer than the kernel may have the Service")
+		}
+		if n := len(w.permit.translated.uses) + len(w.permit.translated.of); n > 0 {
+			t.Errorf("%d addresses stay in memory", n)
+		}
+	})
 }
 
 // TestSuspicionsLeaveTimeForChecks: a tenant has a thousand endpoints that refuse connections and never answered this node, so
@@ -73,38 +104,33 @@ func TestTranslated(t *testing.T) {
 func TestSuspicionsLeaveTimeForChecks(t *testing.T) {
 	const cost, seconds = 400 * time.Microsecond, 100
 	w := newWorld(t, func(o *Options) { o.Cost = func(state.CheckKind) time.Duration { return cost } })
-	check := tcpCheck()
-	check.Interval = time.Second
-	w.checker.Set(state.Name{Namespace: "bank", Name: "web"}, check, targets(1), start)
-	for i := range maxOfTenant {
-		end := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), 80)
-		w.detector.Suspect(end, Unanswered, []Member{{Service: web}}, start)
+	const many = suspicion.MaxTracked / 4 // as many as a namespace can have
+	w.checks.Set(state.Name{Namespace: "bank", Name: "web"}, tcpCheck(), []probe.Target{target(0)}, start)
+	for i := range many {
+		w.suspects.Suspect(numbered(i, 80), suspicion.Unanswered, []suspicion.Member{{Service: web}}, start)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	inquiries, checks := 0, 0
+	inquiries, asked := 0, 0
 	for now := start; now.Before(start.Add(seconds * time.Second)); now = now.Add(checkPause) {
-		for list := w.detector.Due(now); len(list) > 0; list = w.detector.Due(now) {
+		for list := w.suspects.Due(now); len(list) > 0; list = w.suspects.Due(now) {
 			for _, q := range list {
 				if q.Witnesses {
-					w.detector.Witnessed(SomeAnswer, now)
+					w.suspects.Witnessed(suspicion.SomeAnswer, now)
 					continue
 				}
 				inquiries++
-				w.detector.Answered(q.At, Refused, false, now)
+				w.suspects.Answered(q, probe.Refused, false, now)
 			}
 		}
-		for _, q := range w.checker.Due(now) {
-			checks++
-			w.checker.Answered(q, answerIs(true), now)
+		for _, q := range w.checks.Due(now) {
+			asked++
+			w.checks.Answered(q, probe.Answer{Connected: true}, now)
 		}
 	}
-	if spent := time.Duration(inquiries) * cost; spent > seconds*time.Second/40 || inquiries < maxOfTenant {
+	if spent := time.Duration(inquiries) * cost; spent > seconds*time.Second/40 || inquiries < many {
 		t.Errorf("%d questions of suspicion cost %s in %d s", inquiries, spent, seconds)
 	}
-	w.ask(ctx, true)
-	if w.rates.node.used > 2*cost || checks < seconds*9/10 {
-		t.Errorf("%d checks, and %s are used", checks, w.rates.node.used)
+	if asked < seconds*9/10 {
+		t.Errorf("%d checks", asked)
 	}
 }
 
@@ -128,9 +154,7 @@ func TestPaceOfNamespace(t *testing.T) {
 	begin := time.Now().Add(time.Hour)
 	for now := begin; now.Before(begin.Add(seconds * time.Second)); now = now.Add(time.Second) {
 		w.mu.Lock()
-		k := w.checker.of(first, w.services[first].check, target(int(now.Sub(begin).Seconds())))
-		k.reached = true
-		w.checker.turn(k, true, now)
+		w.flip(first, target(int(now.Sub(begin).Seconds())), now)
 		w.mu.Unlock()
 		w.publish(now)
 		for name := range told {
@@ -157,7 +181,7 @@ func TestServiceJoinsFailure(t *testing.T) {
 	pool := []netip.AddrPort{at(1), at(2), at(3)}
 	w.serve(&state.Service{Name: web}, pool, nil)
 	w.wants("all are good", w.settle(web), pool...)
-	w.answers[at(1)] = NoAnswer
+	w.answers[at(1)] = probe.NoAnswer
 	w.suspectAt(at(1))
 	w.wants("one fails", w.settle(web), pool[1:]...)
 	later := state.Name{Namespace: "bank", Name: "later"}
@@ -168,37 +192,13 @@ func TestServiceJoinsFailure(t *testing.T) {
 	w.wants("also for the first Service", w.settle(web), pool...)
 }
 
-// TestBorrowedEndpoints: a tenant has as many failed endpoints as he can have, all his questions are on their way, and he wrote
-// the endpoint of another into his slices as well. It comes under suspicion all the same, and is asked at once.
-func TestBorrowedEndpoints(t *testing.T) {
+// TestBorrowedLooks: a tenant wrote the endpoint of another into his slices as well, among very many. It is looked at all the same.
+func TestBorrowedLooks(t *testing.T) {
 	tenant, bank := state.Name{Namespace: "a-tenant", Name: "web"}, state.Name{Namespace: "bank", Name: "web"}
-	d := newDetector(func() float64 { return 0 })
-	spent := map[string]bool{}
-	d.may = func(namespace string, _ time.Time) bool { return !spent[namespace] }
-	both := []Member{{Service: tenant}, {Service: bank}}
-	d.Suspect(at(200), Unanswered, both, start)
-	if list := d.Due(start); len(list) != 1 {
-		t.Fatalf("asked: %v", list)
-	}
-	for i := range maxOfTenant {
-		end := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), 80)
-		d.Suspect(end, Unanswered, []Member{{Service: tenant}}, start)
-	}
-	d.Due(start)
-	spent[tenant.Namespace] = true
-	d.Suspect(at(1), Unanswered, both, start)
-	d.Answered(at(200), NoAnswer, true, start)
-	asked := map[netip.AddrPort]bool{}
-	for _, q := range d.Due(start) {
-		asked[q.At] = true
-	}
-	if !asked[at(1)] || !asked[at(200)] || len(asked) > 3 { // and witnesses
-		t.Errorf("asked: %v, want the endpoints of the other namespace", asked)
-	}
 	l := newFirstLooks()
 	var many []netip.AddrPort
 	for i := range 10_000 {
-		many = append(many, netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), 8080))
+		many = append(many, numbered(i, 8080))
 	}
 	l.set(tenant, many)
 	l.set(bank, []netip.AddrPort{many[9000]})
@@ -220,7 +220,7 @@ func TestMemoryIsShared(t *testing.T) {
 		w.services[state.Name{Namespace: "tenant", Name: string(rune('a' + i))}] = &watched{published: many}
 	}
 	w.services[web] = &watched{published: many[:1]}
-	w.unsaved = true
+	w.keeper.unsaved = true
 	now := time.Now()
 	for range 3 {
 		now = now.Add(time.Hour)
@@ -258,22 +258,6 @@ func (d *fullDisk) Save(list []Remembered) error {
 	return nil
 }
 
-// TestGreedyTenantsLeaveRoom: tenants have as many endpoints under suspicion as they can, and that of another one finds room.
-func TestGreedyTenantsLeaveRoom(t *testing.T) {
-	d := newDetector(func() float64 { return 0 })
-	for i := range 8 * maxOfTenant {
-		end := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), 80)
-		greedy := state.Name{Namespace: string(rune('a' + i/maxOfTenant)), Name: "web"}
-		d.Suspect(end, Unanswered, []Member{{Service: greedy}}, start)
-	}
-	if n := d.ofTenant["a"]; n != maxOfTenant {
-		t.Errorf("the first tenant has %d", n)
-	}
-	if d.Suspect(at(1), Unanswered, []Member{{Service: web}}, start); !d.Knows(at(1)) {
-		t.Errorf("no room beside %d", len(d.tracked))
-	}
-}
-
 // TestReportsAreGathered: each report lists all suspicions, so there are few, however many answers there are.
 func TestReportsAreGathered(t *testing.T) {
 	w := newWorld(t, checksOnly)
@@ -281,7 +265,7 @@ func TestReportsAreGathered(t *testing.T) {
 	for i := range 200 {
 		pool = append(pool, at(byte(i)))
 	}
-	w.serve(shop(func(s *state.Service) { s.Check = tcpCheck(); s.Check.Interval = time.Second }), pool, nil)
+	w.serve(shop(func(s *state.Service) { s.Check = tcpCheck() }), pool, nil)
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
@@ -294,5 +278,214 @@ func TestReportsAreGathered(t *testing.T) {
 	}
 	if most := int(time.Since(began)/lookPeriod) + 1; len(w.reports) > most || passed < 20 {
 		t.Errorf("%d reports of %d answers, at most %d", len(w.reports), passed, most)
+	}
+}
+
+// TestLargeServiceUnderSuspicion: a tenant has a Service with very many endpoints, and thousands of them come under suspicion. To
+// find out whose they are, and to write another Service with the same endpoints, takes no time that others would notice.
+func TestLargeServiceUnderSuspicion(t *testing.T) {
+	const size, suspected = 20_000, suspicion.MaxTracked / 4
+	w := newWorld(t, func(o *Options) { o.Settings.OutlierDetection = config.OutlierObserve })
+	write := func(name string) (svc *state.Service, list []*state.Slice) {
+		svc = &state.Service{Name: state.Name{Namespace: "tenant", Name: name}}
+		w.Store.SetService(svc, nil)
+		for from := 0; from < size; from += 1000 {
+			sl := &state.Slice{
+				Name: state.Name{Namespace: "tenant", Name: name + string(rune('a'+from/1000))}, Service: svc.Name, Family: state.IPv4,
+				Ports: []state.SlicePort{{Protocol: state.TCP, Port: 80}},
+			}
+			for i := range 1000 {
+				sl.Endpoints = append(sl.Endpoints, state.Endpoint{Addr: numbered(from+i, 80).Addr(), Ready: true, Node: "node-" + string(rune('a'+i%9))})
+			}
+			w.Store.SetSlice(sl, nil)
+			list = append(list, sl)
+		}
+		return svc, list
+	}
+	write("first")
+	began := time.Now()
+	unknown := map[netip.AddrPort][]suspicion.Member{}
+	for i := range suspected {
+		unknown[numbered(i, 80)] = nil
+	}
+	w.walker.findMembers(unknown)
+	for at, members := range unknown {
+		w.suspects.Suspect(at, suspicion.Unanswered, members, began)
+	}
+	for range 3 {
+		svc, list := write("second")
+		w.Set(svc, list, nil)
+	}
+	if n := len(w.suspects.Records(state.Name{Namespace: "tenant", Name: "second"})); n != suspected {
+		t.Fatalf("the second Service has %d endpoints under suspicion, want %d", n, suspected)
+	}
+	if took := time.Since(began); took > 10*time.Second {
+		t.Errorf("it took %s", took)
+	}
+}
+
+// TestManyPorts: a tenant has a Service with very many endpoints at a hundred ports each, one of which is under suspicion. His next
+// plan, and the search for witnesses and for endpoints of a dead node, take about as long as with one port.
+func TestManyPorts(t *testing.T) {
+	cost := func(ports uint16) (best time.Duration) {
+		w := newWorld(t, func(*Options) {})
+		svc := &state.Service{Name: state.Name{Namespace: "tenant", Name: "web"}}
+		sl := &state.Slice{Name: svc.Name, Service: svc.Name, Family: state.IPv4}
+		for p := range ports {
+			sl.Ports = append(sl.Ports, state.SlicePort{Protocol: state.TCP, Port: 80 + p})
+		}
+		for i := range 20_000 {
+			sl.Endpoints = append(sl.Endpoints, state.Endpoint{Addr: numbered(i, 80).Addr(), Ready: true, Node: "dead"})
+			if i > 0 {
+				sl.Endpoints[i].Addr = forbidden.Addr()
+			}
+		}
+		w.Store.SetService(svc, nil)
+		w.Store.SetSlice(sl, nil)
+		w.suspectAt(numbered(0, 80))
+		best = time.Hour
+		for range 5 {
+			began := time.Now()
+			w.Set(svc, []*state.Slice{sl}, nil)
+			w.walker.endpointsOn(map[string]bool{"dead": true})
+			w.walker.witnesses(nil, nil)
+			best = min(best, time.Since(began))
+		}
+		if len(w.suspects.AllRecords()) != 1 {
+			t.Fatal("nothing is under suspicion")
+		}
+		return best
+	}
+	if one, many := cost(1), cost(100); many > 20*one {
+		t.Errorf("%s with one port, %s with a hundred", one, many)
+	}
+}
+
+// TestEndOfProcess: what this process has found out until its end is saved, also answers that nobody has taken yet and changes that
+// the store is told later.
+func TestEndOfProcess(t *testing.T) {
+	w := newWorld(t, checksOnly)
+	w.keeper.memory = w
+	pool := []netip.AddrPort{at(1), at(2), at(3)}
+	w.serve(shop(func(*state.Service) {}), pool, nil)
+	w.settle(web)
+	w.publish(time.Now())
+	w.services[web].next = time.Now().Add(time.Hour) // the store is told later
+	w.keeper.next = time.Now().Add(time.Hour)
+	w.now = w.now.Add(time.Minute)
+	for _, q := range w.checks.Due(w.now) {
+		if q.At != at(3) {
+			w.asker.answers <- answered{check: &q, answer: probe.Answer{Fault: probe.Refused}}
+		}
+	}
+	ended, end := context.WithCancel(t.Context())
+	end()
+	w.asker.report(ended, answered{check: &checks.Question{}, answer: probe.Answer{Fault: probe.OtherFault}}) // the end ended it
+	if err := w.Run(ended); err != nil {
+		t.Fatal(err)
+	}
+	if len(w.memory) != 2 {
+		t.Errorf("%v is saved, want two endpoints", w.memory)
+	}
+}
+
+// TestSuspicionsOfManyNamespaces: a tenant with many namespaces has endpoints in each of them that refuse connections. All together
+// cost a tenth of a core, and the endpoint of another tenant is asked twice within a second all the same.
+func TestSuspicionsOfManyNamespaces(t *testing.T) {
+	const cost, seconds, namespaces, each = 400 * time.Microsecond, 100, 40, 60
+	w := newWorld(t, func(o *Options) { o.Cost = func(state.CheckKind) time.Duration { return cost } })
+	for i := range namespaces * each {
+		name := state.Name{Namespace: fmt.Sprint("evil-", i%namespaces), Name: "web"}
+		w.suspects.Suspect(numbered(i, 80), suspicion.Unanswered, []suspicion.Member{{Service: name}}, start)
+	}
+	var asked []time.Time // the endpoint of the other tenant
+	late, bank, victim := start.Add(seconds*time.Second/2), state.Name{Namespace: "bank", Name: "web"}, numbered(60_000, 80)
+	inquiries := 0
+	for now := start; now.Before(start.Add(seconds * time.Second)); now = now.Add(checkPause) {
+		if now.Equal(late) {
+			w.suspects.Suspect(victim, suspicion.Unanswered, []suspicion.Member{{Service: bank}}, now)
+		}
+		for list := w.suspects.Due(now); len(list) > 0; list = w.suspects.Due(now) {
+			for _, q := range list {
+				answer := probe.NoFault // and a client raises the suspicion again
+				switch {
+				case q.Witnesses:
+					w.suspects.Witnessed(suspicion.SomeAnswer, now)
+					continue
+				case q.At == victim:
+					asked, answer = append(asked, now), probe.Refused
+				}
+				inquiries++
+				w.suspects.Answered(q, answer, true, now)
+			}
+		}
+		for i := range namespaces * each {
+			name := state.Name{Namespace: fmt.Sprint("evil-", i%namespaces), Name: "web"}
+			w.suspects.Suspect(numbered(i, 80), suspicion.Unanswered, []suspicion.Member{{Service: name}}, now)
+		}
+	}
+	if spent := time.Duration(inquiries) * cost; spent > seconds*time.Second/8 || spent < seconds*time.Second/12 {
+		t.Errorf("%d questions of suspicion cost %s in %d s", inquiries, spent, seconds)
+	}
+	if len(asked) < 2 || asked[1].Sub(late) > time.Second {
+		t.Errorf("the endpoint of another tenant is suspected at %s, and asked at %s", late, asked)
+	}
+}
+
+// TestEventTellsNoHost: a tenant writes addresses that he may not reach, and reads the Events. They do not say whether an address
+// that does not answer has a host.
+func TestEventTellsNoHost(t *testing.T) {
+	w := newWorld(t, func(*Options) {})
+	for mode, other := range map[state.OutlierMode]suspicion.Hold{
+		state.OutlierEject: suspicion.NeverReached, state.OutlierObserve: suspicion.None,
+	} {
+		w.Store.SetService(shop(func(s *state.Service) { s.Outliers.Mode = mode }), nil)
+		says := func(h suspicion.Hold) string { return w.reporter.describe(web, &Status{Endpoint: at(1), Hold: h}) }
+		if alive, dead := says(suspicion.HostAlive), says(other); alive != dead {
+			t.Errorf("the Event of an address with a host: %s\nof one without: %s", alive, dead)
+		}
+	}
+}
+
+// TestFullSets: a tenant keeps the kernel's sets of suspicions full. They are read less often then, and still before the kernel
+// forgets what is in them.
+func TestFullSets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const seconds, limit, timeout = 100, 16384, 5 * time.Second // of a set, as package program declares it
+		full, reads := make([]Suspicion, 2*limit), 0
+		for i := range full {
+			full[i].Endpoint = numbered(i, 80)
+		}
+		w := newWorld(t, func(o *Options) {
+			o.Suspicions = func(bool) ([]Suspicion, error) { reads++; return full, nil }
+		})
+		for range seconds * time.Second / lookPeriod {
+			w.look(t.Context())
+			<-time.After(lookPeriod)
+		}
+		least, most := seconds*time.Second/timeout, seconds*time.Second/16/(50*time.Millisecond)
+		if n := time.Duration(reads); n < 2*least || n > most {
+			t.Errorf("%d elements are read %d times in %d s, want %d to %d", len(full), reads, seconds, 2*least, most)
+		}
+	})
+}
+
+// TestForeignHost: a tenant has an external IP at the address of another's dead endpoint, at the port that shows whether a host lives.
+// What answers there is his, so it is not asked.
+func TestForeignHost(t *testing.T) {
+	w := newWorld(t, func(o *Options) {
+		o.Ask = func(_ context.Context, q *probe.Question) probe.Answer {
+			if !q.OnlyThis {
+				return probe.Answer{Fault: probe.HostAnswers}
+			}
+			return probe.Answer{Fault: probe.NoAnswer}
+		}
+	})
+	for _, want := range []probe.Fault{probe.HostAnswers, probe.NoAnswer} {
+		go w.asker.one(t.Context(), answered{}, suspected(at(1)))
+		if a := <-w.asker.answers; a.answer.Fault != want {
+			t.Errorf("%s, want %s", a.answer.Fault, want)
+		}
+		w.Serves(&plan.Service{Name: web, Ports: []plan.Port{{Frontends: []plan.Frontend{{Kind: plan.ExternalIP, Addr: at(1).Addr(), Port: probe.HostPort}}}}})
 	}
 }

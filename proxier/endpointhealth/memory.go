@@ -2,9 +2,12 @@ package endpointhealth
 
 import (
 	"cmp"
+	"log/slog"
 	"slices"
 	"time"
 
+	"github.com/verdict-proxy/verdict/proxier/endpointhealth/checks"
+	"github.com/verdict-proxy/verdict/proxier/endpointhealth/suspicion"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
@@ -20,108 +23,94 @@ type Memory interface {
 	Save([]Remembered) error
 }
 
-// maxRemembered bounds what is saved. A line of it takes 150 bytes.
-const maxRemembered = maxTracked + maxChecks
+const (
+	// maxRemembered bounds what is saved. A line of it takes 150 bytes.
+	maxRemembered = suspicion.MaxTracked + checks.MaxChecks
+	// saveShare is how much time savings take: a twentieth at most.
+	saveShare = 20
+)
+
+// keeper keeps failures for the next process.
+type keeper struct {
+	memory  Memory // nil: failures are forgotten when the process ends
+	log     *slog.Logger
+	unsaved bool
+	next    time.Time // when to save again
+	failing bool
+}
 
 // recall reads the failures that the previous process saved, and writes them into the store. MarkSynced drops those of
 // Services that no longer exist.
-func (m *Monitor) recall() {
-	if m.Memory == nil {
-		return
+func (k *keeper) recall(store *state.Store) map[state.Name]*watched {
+	services := map[state.Name]*watched{}
+	if k.memory == nil {
+		return services
 	}
-	list, err := m.Memory.Load()
+	list, err := k.memory.Load()
 	if err != nil {
-		m.Log.Warn("cannot read which endpoints had failed before the restart; they get connections until they fail again", "error", err)
-		return
+		k.log.Warn("cannot read which endpoints had failed before the restart; they get connections until they fail again", "error", err)
+		return services
 	}
 	slices.SortFunc(list, compareRemembered)
 	for _, r := range list {
-		m.recalled[r.Service] = append(m.recalled[r.Service], r.Failure)
+		is := services[r.Service]
+		if is == nil {
+			is = &watched{name: r.Service, recalled: true}
+			services[r.Service] = is
+		}
+		is.published = append(is.published, r.Failure)
 	}
-	for name, health := range m.recalled {
-		m.Store.SetHealth(name, health)
+	for name, is := range services {
+		store.SetHealth(name, is.published)
 	}
 	if len(list) > 0 {
-		m.Log.Info("endpoints had failed before the restart; they get no connections until they answer", "endpoints", len(list),
-			"services", len(m.recalled))
+		k.log.Info("endpoints had failed before the restart; they get no connections until they answer", "endpoints", len(list),
+			"services", len(services))
 	}
+	return services
 }
 
 func compareRemembered(a, b Remembered) int {
 	return cmp.Or(a.Service.Compare(b.Service), a.Failure.Compare(b.Failure))
 }
 
-const (
-	// savePeriod is the least time between two savings, and they take a twentieth of the time at most.
-	savePeriod = time.Second
-	saveShare  = 20
-)
+// due reports whether there is something to save, and the time for it.
+func (k *keeper) due(now time.Time) bool { return k.memory != nil && k.unsaved && !now.Before(k.next) }
 
-// save writes what has changed since the last time.
-func (m *Monitor) save(now time.Time) {
-	if m.Memory == nil || now.Before(m.nextSave) {
-		return
-	}
-	began := time.Now()
-	list, changed := m.toSave()
-	if !changed {
-		return
-	}
-	slices.SortFunc(list, compareRemembered)
-	err := m.Memory.Save(list)
-	m.nextSave = now.Add(max(savePeriod, saveShare*time.Since(began)))
-	if err != nil {
-		m.mu.Lock()
-		m.unsaved = true
-		m.mu.Unlock()
-	}
-	if failed := err != nil; failed != m.saveFailing {
-		m.saveFailing = failed
-		if failed {
-			m.Log.Warn("cannot save which endpoints have failed; after a restart they get connections until they fail again", "error", err)
-		}
-	}
-}
-
-// toSave lists the failures, and reports whether something has changed since the last time. If they are too many, namespaces have
-// turns.
-func (m *Monitor) toSave() (list []Remembered, changed bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if !m.unsaved {
-		return nil, false
-	}
-	m.unsaved = false
-	m.forgetRecalled()
+// list lists the failures. If they are too many, namespaces have turns.
+func (k *keeper) list(store *state.Store, services map[state.Name]*watched) (list []Remembered) {
+	k.unsaved = false
 	turns := state.NewTurns[state.Name]()
-	for name, is := range m.services {
+	for name, is := range services {
+		if is.recalled && store.Synced() {
+			if svc, _ := store.Service(name); svc == nil {
+				delete(services, name) // it was deleted while no process ran
+				continue
+			}
+		}
 		if len(is.published) > 0 {
 			turns.Push(name.Namespace, name)
 		}
 	}
-	for name := range m.recalled {
-		turns.Push(name.Namespace, name)
-	}
 	for _, name, more := turns.Pop(); more && len(list) < maxRemembered; _, name, more = turns.Pop() {
-		health := m.recalled[name]
-		if health == nil {
-			health = m.services[name].published
-		}
+		health := services[name].published
 		for _, f := range health[:min(len(health), maxRemembered-len(list))] {
 			list = append(list, Remembered{name, f})
 		}
 	}
-	return list, true
+	slices.SortFunc(list, compareRemembered)
+	return list
 }
 
-// forgetRecalled forgets Services that were deleted while no process ran.
-func (m *Monitor) forgetRecalled() {
-	if !m.Store.Synced() {
-		return
+// save writes failures, and reports whether that worked.
+func (k *keeper) save(list []Remembered, now time.Time) bool {
+	began := time.Now()
+	err := k.memory.Save(list)
+	k.next = now.Add(saveShare * time.Since(began))
+	failed := err != nil
+	if failed && !k.failing {
+		k.log.Warn("cannot save which endpoints have failed; after a restart they get connections until they fail again", "error", err)
 	}
-	for name := range m.recalled {
-		if svc, _ := m.Store.Service(name); svc == nil {
-			delete(m.recalled, name)
-		}
-	}
+	k.failing = failed
+	return !failed
 }

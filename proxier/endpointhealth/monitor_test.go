@@ -11,6 +11,10 @@ import (
 	"time"
 
 	"github.com/verdict-proxy/verdict/config"
+	"github.com/verdict-proxy/verdict/proxier/endpointhealth/checks"
+	"github.com/verdict-proxy/verdict/proxier/endpointhealth/probe"
+	"github.com/verdict-proxy/verdict/proxier/endpointhealth/schedule"
+	"github.com/verdict-proxy/verdict/proxier/endpointhealth/suspicion"
 	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
@@ -21,20 +25,20 @@ type world struct {
 	t       *testing.T
 	planner plan.Planner
 	reports []Report
-	answers map[netip.AddrPort]Fault // of those that are not good
+	answers map[netip.AddrPort]probe.Fault // of those that are not good
 	memory  []Remembered
 	now     time.Time
 }
 
 func newWorld(t *testing.T, change func(*Options)) *world {
 	t.Helper()
-	w := &world{t: t, now: time.Now(), planner: plan.Planner{MaxEjected: 50}, answers: map[netip.AddrPort]Fault{}}
+	w := &world{t: t, now: time.Now(), planner: plan.Planner{MaxEjected: 50}, answers: map[netip.AddrPort]probe.Fault{}}
 	s := config.Default()
 	s.NodeName, s.OutlierDetection = "this", config.OutlierEject
 	o := Options{
 		Settings: &s, Store: state.NewStore(), Log: slog.New(slog.DiscardHandler), Report: func(r Report) { w.reports = append(w.reports, r) },
 		MayWrite: func(string, time.Time) bool { return true }, Cost: func(state.CheckKind) time.Duration { return 0 },
-		Ask:        func(_ context.Context, q *Question) Answer { return w.answerOf(q.At) },
+		Ask:        func(_ context.Context, q *probe.Question) probe.Answer { return w.answerOf(q.At) },
 		Suspicions: func(bool) ([]Suspicion, error) { return nil, nil },
 	}
 	change(&o)
@@ -42,9 +46,9 @@ func newWorld(t *testing.T, change func(*Options)) *world {
 	return w
 }
 
-func (w *world) answerOf(at netip.AddrPort) Answer {
+func (w *world) answerOf(at netip.AddrPort) probe.Answer {
 	f := w.answers[at]
-	return Answer{Fault: f, Connected: f != NoAnswer && f != NoRoute, Why: "HTTP status 500"}
+	return probe.Answer{Fault: f, Connected: f != probe.NoAnswer && f != probe.NoRoute, Why: "HTTP status 500"}
 }
 
 // serve writes a Service, and a slice of endpoints on one node each: "this", or one of their own.
@@ -102,16 +106,16 @@ func (w *world) settle(name state.Name) []netip.AddrPort {
 		w.now = w.now.Add(time.Minute)
 		now := w.now
 		w.mu.Lock()
-		checks, inquiries, looks := w.checker.Due(now), w.detector.Due(now), w.looks.due(now)
+		questions, inquiries, looks := w.checks.Due(now), w.suspects.Due(now), w.looks.due(now)
 		w.mu.Unlock()
-		for _, q := range checks {
+		for _, q := range questions {
 			w.take(answered{check: &q, answer: w.answerOf(q.At)})
 		}
 		for _, at := range looks {
-			w.take(answered{inquiry: inquiry{At: at}, answer: w.answerOf(at), firstLook: true})
+			w.take(answered{look: at, answer: w.answerOf(at)})
 		}
 		for _, q := range inquiries {
-			a := answered{inquiry: q, witnesses: SomeAnswer}
+			a := answered{inquiry: q, witnesses: suspicion.SomeAnswer}
 			if !q.Witnesses {
 				a.answer = w.answerOf(q.At)
 			}
@@ -123,6 +127,13 @@ func (w *world) settle(name state.Name) []netip.AddrPort {
 		w.tell()
 	}
 	return w.plan(name)
+}
+
+// flip has an endpoint fail its check, or pass it.
+func (w *world) flip(name state.Name, t probe.Target, now time.Time) {
+	k := w.checks.Of(name, w.services[name].check, t)
+	k.Reached, k.Down, k.Since = true, !k.Down, now
+	w.touch(name)
 }
 
 func (w *world) wants(what string, got []netip.AddrPort, want ...netip.AddrPort) {
@@ -138,8 +149,8 @@ func (w *world) suspectAt(list ...netip.AddrPort) {
 	for _, at := range list {
 		suspicions = append(suspicions, Suspicion{Endpoint: at, Packets: 1})
 	}
-	w.scans = bucket{}
-	w.suspect(w.fresh(suspicions))
+	w.walker.budget = schedule.Bucket{}
+	w.suspect(w.kernel.fresh(suspicions))
 }
 
 func shop(change func(*state.Service)) *state.Service {
@@ -170,7 +181,7 @@ func TestModes(t *testing.T) {
 		w := newWorld(t, func(*Options) {})
 		w.serve(&state.Service{Name: tt.name, Outliers: tt.asked}, []netip.AddrPort{at(1), at(2), near(1)}, nil)
 		w.wants("at the beginning", w.settle(tt.name), at(1), at(2), near(1))
-		w.answers[at(1)] = NoAnswer
+		w.answers[at(1)] = probe.NoAnswer
 		w.suspectAt(at(1))
 		want := []netip.AddrPort{at(1), at(2), near(1)}
 		if tt.ejects {
@@ -181,12 +192,12 @@ func TestModes(t *testing.T) {
 		for _, s := range w.Statuses() {
 			ejected += len(s.Ejected)
 		}
-		if ejected > 0 != tt.ejects || w.Refusals() != tt.refusals {
-			t.Errorf("%s %v: ejected %d times, refusals count: %t", tt.name, tt.asked, ejected, w.Refusals())
+		if ejected > 0 != tt.ejects || w.kernel.refusals.Load() != tt.refusals {
+			t.Errorf("%s %v: ejected %d times, refusals count: %t", tt.name, tt.asked, ejected, w.kernel.refusals.Load())
 		}
 		delete(w.answers, at(1))
 		w.wants("when it answers again", w.settle(tt.name), at(1), at(2), near(1))
-		if w.Remove(tt.name); len(w.services)+len(w.looks.known)+len(w.detector.services) > 0 {
+		if w.Remove(tt.name); len(w.services)+len(w.looks.known)+len(w.suspects.AllRecords()) > 0 {
 			t.Errorf("%s is gone, and something stays", tt.name)
 		}
 	}
@@ -213,7 +224,7 @@ func TestChecksChoose(t *testing.T) {
 		w := newWorld(t, checksOnly)
 		w.serve(shop(func(s *state.Service) { s.AllDown = tt.allDown }), []netip.AddrPort{at(0), at(1)}, []netip.AddrPort{at(2), at(3)})
 		for _, i := range tt.bad {
-			w.answers[at(i)] = Refused
+			w.answers[at(i)] = probe.Refused
 		}
 		got := w.settle(web)
 		var want []netip.AddrPort
@@ -225,7 +236,7 @@ func TestChecksChoose(t *testing.T) {
 		for _, s := range w.StatusesOf(web) {
 			if s.State == StateFailing {
 				failing++
-				if kept := slices.Contains(got, s.Endpoint); kept != (s.Hold == NobodyGood) {
+				if kept := slices.Contains(got, s.Endpoint); kept != (s.Hold == suspicion.NobodyGood) {
 					t.Errorf("%s: %s gets connections: %t, and is held because %q", tt.name, s.Endpoint, kept, s.Hold)
 				}
 			} else if is := s.State.String() + ": " + s.Why; s.Endpoint == at(2) && is != tt.backup {
@@ -244,15 +255,15 @@ func TestPolicyKeepsNodeAway(t *testing.T) {
 	w := newWorld(t, checksOnly)
 	pool := []netip.AddrPort{at(1), at(2), at(3), near(1), near(2)}
 	for _, a := range pool[:3] {
-		w.answers[a] = NoAnswer
+		w.answers[a] = probe.NoAnswer
 	}
 	w.serve(shop(func(*state.Service) {}), pool, nil)
 	w.wants("nobody far away has ever answered", w.settle(web), pool...)
-	w.answers[near(1)] = NoAnswer
+	w.answers[near(1)] = probe.NoAnswer
 	w.wants("an endpoint on this node is silent", w.settle(web), at(1), at(2), at(3), near(2))
 	delete(w.answers, at(3))
 	w.wants("one has answered", w.settle(web), at(3), near(2))
-	w.answers[at(3)] = NoAnswer // the policy came back: no more than a share of the pool is left out
+	w.answers[at(3)] = probe.NoAnswer // the policy came back: no more than a share of the pool is left out
 	w.wants("nobody far away answers any more", w.settle(web), at(3), near(2))
 }
 
@@ -261,21 +272,21 @@ func TestPolicyKeepsNodeAway(t *testing.T) {
 func TestBackupsInUse(t *testing.T) {
 	w := newWorld(t, checksOnly)
 	w.serve(shop(func(*state.Service) {}), []netip.AddrPort{at(0)}, []netip.AddrPort{at(1)})
-	w.answers[at(0)] = Refused
+	w.answers[at(0)] = probe.Refused
 	w.wants("the primary fails", w.settle(web), at(1))
 	first := w.StatusesOf(web)
-	if last := first[len(first)-1]; last.State != StateBackupInUse || last.Since.IsZero() || w.uses != 1 {
-		t.Fatalf("%+v, %d Services are on backups", last, w.uses)
+	if last := first[len(first)-1]; last.State != StateBackupInUse || last.Since.IsZero() || w.report.OnBackups != 1 {
+		t.Fatalf("%+v, %d Services are on backups", last, w.report.OnBackups)
 	}
 	w.settle(web)
 	if again := w.StatusesOf(web); again[1].Since != first[1].Since {
 		t.Errorf("in use since %s, and before since %s", again[1].Since, first[1].Since)
 	}
 	delete(w.answers, at(0))
-	if w.settle(web); w.uses != 0 {
+	if w.settle(web); w.report.OnBackups != 0 {
 		t.Error("the primary endpoint is good, and the Service counts as on backups")
 	}
-	w.answers[at(0)] = Refused
+	w.answers[at(0)] = probe.Refused
 	w.settle(web)
 	w.reports = nil
 	w.Remove(web)
@@ -291,12 +302,12 @@ func TestBothMustBeGood(t *testing.T) {
 	w.serve(shop(func(s *state.Service) { s.Check.Port = 9000 }), []netip.AddrPort{at(1), at(2), at(3)}, nil)
 	w.wants("all are good", w.settle(web), at(1), at(2), at(3))
 	checked := netip.AddrPortFrom(at(1).Addr(), 9000)
-	w.answers[at(1)], w.answers[checked] = Refused, Refused
+	w.answers[at(1)], w.answers[checked] = probe.Refused, probe.Refused
 	w.suspectAt(at(1))
 	w.wants("both are bad", w.settle(web), at(2), at(3))
 	delete(w.answers, checked)
 	w.wants("it passes its check", w.settle(web), at(2), at(3))
-	w.answers[checked] = Refused
+	w.answers[checked] = probe.Refused
 	delete(w.answers, at(1))
 	w.wants("it answers clients", w.settle(web), at(2), at(3))
 	delete(w.answers, checked)
@@ -307,7 +318,7 @@ func TestBothMustBeGood(t *testing.T) {
 func TestFailuresAreCounted(t *testing.T) {
 	w := newWorld(t, checksOnly)
 	w.serve(shop(func(*state.Service) {}), []netip.AddrPort{at(0), at(1), at(2)}, nil)
-	w.answers[at(0)], w.answers[at(1)], w.answers[at(2)] = Refused, NoAnswer, Refused
+	w.answers[at(0)], w.answers[at(1)], w.answers[at(2)] = probe.Refused, probe.NoAnswer, probe.Refused
 	w.settle(web)
 	got := map[CheckFailure]int{}
 	for _, r := range w.reports {
@@ -315,7 +326,7 @@ func TestFailuresAreCounted(t *testing.T) {
 			got[f] += n
 		}
 	}
-	refused, silent := got[CheckFailure{state.CheckTCP, Refused}], got[CheckFailure{state.CheckTCP, NoAnswer}]
+	refused, silent := got[CheckFailure{state.CheckTCP, probe.Refused}], got[CheckFailure{state.CheckTCP, probe.NoAnswer}]
 	if len(got) != 2 || silent == 0 || refused != 2*silent {
 		t.Errorf("counted: %v", got)
 	}
@@ -328,11 +339,11 @@ func TestTenantsReadNoDetail(t *testing.T) {
 	begin := time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC)
 	var got []string
 	for i, later := range []time.Duration{0, time.Minute, 9 * time.Minute, 11 * time.Minute} {
-		r := Report{Checks: CheckReport{Notes: []CheckNote{{
+		r := Report{Checks: CheckReport{Notes: []checks.Note{{
 			At: begin.Add(later), Failing: true, Why: "HTTP status 500", Kind: state.CheckHTTP, Services: []state.Name{web},
-			Target: Target{At: at(byte(i % 3)), Protocol: state.TCP},
+			Target: probe.Target{At: at(byte(i % 3)), Protocol: state.TCP},
 		}}}}
-		w.write(&r)
+		w.reporter.write(&r)
 		for _, e := range r.Episodes {
 			got = append(got, e.Reason+" after "+later.String()+": "+e.Text)
 		}
@@ -345,30 +356,32 @@ func TestTenantsReadNoDetail(t *testing.T) {
 	}
 }
 
-// TestStillReadyIsTold: the Event comes once in an episode, after the one that began it, and again in the next episode.
+// TestStillReadyIsTold: the Event comes once in an episode of ten minutes, after the one that began it, and again in the next one.
 func TestStillReadyIsTold(t *testing.T) {
 	w := newWorld(t, func(*Options) {})
-	status := Status{
-		Endpoint: at(1), Node: "other", State: StateFailed, Answer: NoAnswer, StillReady: true, Services: []state.Name{web},
+	record := suspicion.Record{
+		At: at(1), Phase: suspicion.Failed, Answer: probe.NoAnswer, StillReady: true,
+		Members: []suspicion.Member{{Service: web, Word: suspicion.Word{Node: "other"}}},
 	}
-	hear := func(kind Kind, failed ...Status) (list []Episode) {
-		report := Report{Notes: []Note{{Kind: kind, Status: status}}, Statuses: failed}
-		w.write(&report)
+	now := time.Now()
+	hear := func(kind suspicion.Kind) (list []Episode) {
+		report := Report{Notes: []suspicion.Note{{Kind: kind, At: now, Record: record}}}
+		w.reporter.write(&report)
 		return report.Episodes
 	}
 	for range 2 {
-		if list := hear(Failed, status); len(list) != 1 || list[0].Reason != reasonNotAnswering {
+		if list := hear(suspicion.Fell); len(list) != 1 || list[0].Reason != reasonNotAnswering {
 			t.Errorf("at the beginning: %+v", list)
 		}
 		want := "endpoint 10.0.1.1:8080 on node other does not accept connections; it gets no new connections as far as " +
 			"--max-ejected allows, until it answers again; its slice still calls it ready: perhaps only this node cannot reach it"
-		if list := hear(StillReady, status); len(list) != 1 || list[0].Reason != reasonStillReady || list[0].Text != want {
+		if list := hear(suspicion.StillReady); len(list) != 1 || list[0].Reason != reasonStillReady || list[0].Text != want {
 			t.Errorf("after a minute: %+v, want %s", list, want)
 		}
-		if list := slices.Concat(hear(StillReady, status), hear(Failed, status)); len(list) != 0 {
+		if list := slices.Concat(hear(suspicion.StillReady), hear(suspicion.Fell)); len(list) != 0 {
 			t.Errorf("in the same episode: %+v", list)
 		}
-		hear(Recovered)
+		now = now.Add(episodeTime)
 	}
 }
 
@@ -396,7 +409,7 @@ func TestWhoIsChecked(t *testing.T) {
 			o.Default, o.Settings.ActiveChecks = tt.flag, !tt.off
 		})
 		w.serve(&state.Service{Name: tt.name, Check: tt.asked}, []netip.AddrPort{at(1), at(2)}, nil)
-		if n, _ := w.checker.Counts(); n != tt.checks {
+		if n, _ := w.checks.Counts(); n != tt.checks {
 			t.Errorf("%s asks %v with the flag %v: %d checks, want %d", tt.name, tt.asked, tt.flag, n, tt.checks)
 		}
 		svc, list := w.Store.Service(tt.name)
@@ -404,7 +417,7 @@ func TestWhoIsChecked(t *testing.T) {
 			t.Errorf("%s: problems %v", tt.name, problems)
 		}
 		w.Remove(tt.name)
-		if n, _ := w.checker.Counts(); n > 0 || len(w.services) > 0 {
+		if n, _ := w.checks.Counts(); n > 0 || len(w.services) > 0 {
 			t.Errorf("%s is gone, and %d checks stay", tt.name, n)
 		}
 	}
@@ -433,7 +446,8 @@ func TestWhoMayBeAsked(t *testing.T) {
 		{"192.0.2.10:10255", false, true},
 		{"[2001:db8::10]:10255", false, true},
 		{"10.1.1.1:6443", false, false},
-		{"10.1.1.1:80", true, true}, // another port of an API server's machine
+		{"10.1.1.1:80", false, true},       // another port of an API server's machine
+		{"203.0.114.1:10250", false, true}, // an address of the Node object that the host does not have
 		{"10.1.1.2:6443", false, false},
 		{"10.1.1.3:443", false, false},
 		{"10.96.0.1:443", false, false},
@@ -455,7 +469,7 @@ func TestWhoMayBeAsked(t *testing.T) {
 				}
 				o.Settings.HealthCheckExclude = append(o.Settings.HealthCheckExclude, "203.0.113.0/24")
 				o.APIServers = []netip.AddrPort{netip.MustParseAddrPort("10.1.1.2:6443")}
-				o.Ask = func(context.Context, *Question) Answer { asked++; return Answer{} }
+				o.Ask = func(context.Context, *probe.Question) probe.Answer { asked++; return probe.Answer{} }
 			})
 			w.Store.SetHostAddresses([]netip.Addr{netip.MustParseAddr("192.0.2.10"), netip.MustParseAddr("2001:db8::10")})
 			w.Store.SetServiceCIDRs([]netip.Prefix{netip.MustParsePrefix("10.96.0.0/12")})
@@ -463,19 +477,20 @@ func TestWhoMayBeAsked(t *testing.T) {
 				Name: kubernetesService(), Service: kubernetesService(), Ports: []state.SlicePort{{Protocol: state.TCP, Port: 6443}},
 				Endpoints: []state.Endpoint{{Addr: netip.MustParseAddr("10.1.1.1")}},
 			}, nil)
+			w.Store.SetNode(&state.Node{Name: "this", Addresses: []netip.Addr{netip.MustParseAddr("203.0.114.1")}}, nil)
 			w.Store.AddServer(netip.MustParseAddrPort("10.1.1.3:443"))
 			at := netip.MustParseAddrPort(tt.endpoint)
 			svc := shop(func(s *state.Service) { s.Outliers.Mode = state.OutlierEject })
 			problems := w.Set(svc, nil, []plan.Choice{{Protocol: state.TCP, At: at}})
-			checks, _ := w.checker.Counts()
+			asks, _ := w.checks.Counts()
 			looks := len(w.looks.known)
-			suspicions := len(w.fresh([]Suspicion{{Endpoint: at, Packets: 1}}))
-			may, want := checks+looks+suspicions, 0
+			suspicions := len(w.kernel.fresh([]Suspicion{{Endpoint: at, Packets: 1}}))
+			may, want := asks+looks+suspicions, 0
 			if folder && tt.fromFolder || !folder && tt.api {
 				want = 3
 			}
 			if may != want || (len(problems) == 0) != (want == 3) {
-				t.Errorf("%s, from a folder %t: %d checks, %d first looks, %d suspicions; problems %v", tt.endpoint, folder, checks, looks, suspicions, problems)
+				t.Errorf("%s, from a folder %t: %d checks, %d first looks, %d suspicions; problems %v", tt.endpoint, folder, asks, looks, suspicions, problems)
 			}
 			for _, p := range problems {
 				if strings.Contains(p.Reason, "API") || strings.Contains(p.Reason, "own") {
@@ -483,10 +498,10 @@ func TestWhoMayBeAsked(t *testing.T) {
 				}
 			}
 			// An address may become the node's own after its check began. It counts as good then, as if it had been before.
-			q := &checkQuestion{Question: Question{Target: Target{Protocol: state.TCP, At: at}}}
+			q := &checks.Question{Question: probe.Question{Target: probe.Target{Protocol: state.TCP, At: at}}}
 			ctx, cancel := context.WithCancel(t.Context())
-			go w.check(ctx, q)
-			if a := <-w.Monitor.answers; (asked == 1) != (want == 3) || !a.answer.Good() {
+			go w.asker.one(ctx, answered{check: q}, &q.Question)
+			if a := <-w.asker.answers; (asked == 1) != (want == 3) || !a.answer.Good() {
 				t.Errorf("%s: asked %d times, %+v", tt.endpoint, asked, a.answer)
 			}
 			cancel()
@@ -509,9 +524,9 @@ func TestSiblings(t *testing.T) {
 		},
 	}, nil)
 	w.wants("all are good", w.settle(web), pool...)
-	w.answers[at(1)], w.answers[at(2)] = NoAnswer, NoAnswer
+	w.answers[at(1)], w.answers[at(2)] = probe.NoAnswer, probe.NoAnswer
 	w.suspectAt(at(1))
-	w.scans = bucket{}
+	w.walker.budget = schedule.Bucket{}
 	w.suspectSiblings()
 	w.wants("the node is dead", w.settle(web), pool[2:]...)
 }
@@ -532,7 +547,7 @@ func TestTenantLeavesRoomForSiblings(t *testing.T) {
 	w.Store.SetSlice(sl, nil)
 	w.serve(&state.Service{Name: web}, []netip.AddrPort{at(1)}, nil)
 	for range 20 { // slices have no order
-		found := w.findSiblings(map[string]bool{"node-" + at(1).Addr().String(): true})
+		found := w.walker.endpointsOn(map[string]bool{"node-" + at(1).Addr().String(): true})
 		if _, ok := found[at(1)]; !ok || len(found) != maxSiblings {
 			t.Fatalf("%d endpoints are asked, want %d; that of another namespace: %t", len(found), maxSiblings, ok)
 		}
@@ -563,7 +578,7 @@ func TestTenantLeavesTurnsForFirstLooks(t *testing.T) {
 		l.set(state.Name{Namespace: "tenant", Name: "a"}, nil)
 		l.set(state.Name{Namespace: "tenant", Name: "a"}, many)
 	}
-	if n := l.queue.Len() + len(l.later); n > 2*len(l.known)+1000 {
+	if n := l.queue.Len(); n > 2*len(l.known)+1000 {
 		t.Errorf("%d endpoints wait, and there are %d", n, len(l.known))
 	}
 }
@@ -579,11 +594,11 @@ func TestRestart(t *testing.T) {
 	pool := []netip.AddrPort{at(1), at(2), at(3), at(4), near(1)}
 	svc := shop(func(s *state.Service) { s.Check.Port = 9000 })
 	before := newWorld(t, func(*Options) {})
-	before.Memory = before
+	before.keeper.memory = before
 	before.serve(svc, pool, nil)
 	before.settle(web)
 	checked := netip.AddrPortFrom(at(2).Addr(), 9000)
-	before.answers[at(1)], before.answers[checked] = Refused, NoAnswer
+	before.answers[at(1)], before.answers[checked] = probe.Refused, probe.NoAnswer
 	before.suspectAt(at(1))
 	before.wants("before the restart", before.settle(web), pool[2:]...)
 	before.save(time.Now())
@@ -597,10 +612,10 @@ func TestRestart(t *testing.T) {
 	if after.Store.MarkSynced(); after.Store.Health(gone) != nil {
 		t.Error("the health of a Service that is gone stays")
 	}
-	after.recalled[gone] = state.Health{{Protocol: state.TCP, At: at(1)}} // as if it had been in the memory
-	after.unsaved = true
+	after.services[gone] = &watched{name: gone, recalled: true, published: state.Health{{Protocol: state.TCP, At: at(1)}}} // as if it had been in the memory
+	after.keeper.unsaved = true
 	after.save(time.Now())
-	if after.recalled[gone] != nil || slices.ContainsFunc(before.memory, func(r Remembered) bool { return r.Service == gone }) {
+	if after.services[gone] != nil || slices.ContainsFunc(before.memory, func(r Remembered) bool { return r.Service == gone }) {
 		t.Error("a Service that is gone is remembered for ever")
 	}
 	after.wants("when they have been asked", after.settle(web), pool[2:]...)
@@ -626,7 +641,7 @@ func TestWrittenAgain(t *testing.T) {
 	svc := shop(func(*state.Service) {})
 	w.serve(svc, []netip.AddrPort{at(1), at(2)}, nil)
 	w.Store.MarkSynced()
-	w.answers[at(1)] = Refused
+	w.answers[at(1)] = probe.Refused
 	w.wants("before", w.settle(web), at(2))
 	w.Store.DeleteService(web)
 	w.Store.SetService(svc, nil)
@@ -640,9 +655,9 @@ func TestWrittenAgain(t *testing.T) {
 func TestUnreadableMemory(t *testing.T) {
 	w := newWorld(t, func(o *Options) { o.Memory = faulty{} })
 	w.serve(shop(func(*state.Service) {}), []netip.AddrPort{at(1)}, nil)
-	w.answers[at(1)] = Refused
+	w.answers[at(1)] = probe.Refused
 	w.settle(web)
-	if w.save(time.Now()); !w.unsaved {
+	if w.save(time.Now()); !w.keeper.unsaved {
 		t.Error("what could not be saved is not tried again")
 	}
 }
@@ -665,20 +680,21 @@ func TestTenantLeavesLines(t *testing.T) {
 	})
 	r := Report{}
 	fails := func(namespace string) {
-		r.Notes = append(r.Notes, Note{Kind: Failed, Status: Status{
-			Endpoint: at(1), State: StateFailed, Answer: NoAnswer, Services: []state.Name{{Namespace: namespace, Name: "x"}},
+		r.Notes = append(r.Notes, suspicion.Note{Kind: suspicion.Fell, Record: suspicion.Record{
+			At: at(1), Phase: suspicion.Failed, Answer: probe.NoAnswer,
+			Members: []suspicion.Member{{Service: state.Name{Namespace: namespace, Name: "x"}}},
 		}})
 	}
 	for range 1000 {
 		fails("tenant")
 	}
 	fails("shop")
-	r.Notes = append(r.Notes, Note{Kind: NetworkLost})
-	w.write(&r)
+	r.Notes = append(r.Notes, suspicion.Note{Kind: suspicion.NetworkLost})
+	w.reporter.write(&r)
 	for i := range 1000 {
-		w.sayLeft(1, w.now.Add(time.Duration(i)*10*time.Millisecond))
+		w.reporter.sayLeft(1, w.now.Add(time.Duration(i)*10*time.Millisecond))
 	}
-	for part, want := range map[string]int{"object=tenant/x": limit, "object=shop/x": 1, NetworkLost.String(): 1, "too many endpoints": 1} {
+	for part, want := range map[string]int{"object=tenant/x": limit, "object=shop/x": 1, suspicion.NetworkLost.String(): 1, "too many endpoints": 1} {
 		if n := strings.Count(text.String(), part); n != want {
 			t.Errorf("%d lines with %q, want %d", n, part, want)
 		}
@@ -699,8 +715,7 @@ func TestPace(t *testing.T) {
 	for i := range flips {
 		now = now.Add(time.Millisecond)
 		w.mu.Lock()
-		k := w.checker.of(web, w.services[web].check, Target{Protocol: state.TCP, At: backups[i%250]})
-		w.checker.turn(k, !k.down, now)
+		w.flip(web, probe.Target{Protocol: state.TCP, At: backups[i%250]}, now)
 		w.mu.Unlock()
 		w.publish(now)
 		if h := w.Store.Health(web); !slices.Equal(h, before) {
@@ -731,8 +746,7 @@ func BenchmarkFlap(b *testing.B) {
 			for b.Loop() {
 				now = now.Add(time.Hour)
 				w.mu.Lock()
-				k := w.checker.of(web, w.services[web].check, target(0))
-				w.checker.turn(k, !k.down, now)
+				w.flip(web, target(0), now)
 				w.mu.Unlock()
 				w.publish(now)
 			}

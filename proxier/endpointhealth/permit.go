@@ -18,113 +18,126 @@ type permit struct {
 	excluded   []netip.Prefix
 	servers    []netip.AddrPort // API servers, as the configuration names them
 	translated *translated
-	// own: the node may ask its own addresses, because one administrator writes everything (a folder of manifests). An
+	// own: the node may ask nodes' addresses, because one administrator writes everything (a folder of manifests). An
 	// EndpointSlice of the API may have any address in it, and nothing shows that a pod on the host's network is there.
 	own bool
 }
 
-func newPermit(o *Options) permit {
-	return permit{
-		store: o.Store, excluded: config.Prefixes(o.Settings.HealthCheckExclude), servers: o.APIServers, translated: newTranslated(), own: o.Settings.Manifests != "",
+func newPermit(o *Options) *permit {
+	return &permit{
+		store: o.Store, excluded: config.Prefixes(o.Settings.HealthCheckExclude), servers: o.APIServers, translated: newTranslated(),
+		own: o.Settings.Manifests != "",
 	}
 }
 
-// refuses says why an endpoint is not asked; "": it may be asked.
+// refuses says why an endpoint is not asked; "": it may be asked. An address of IPv6 can lead to one of IPv4.
 func (p *permit) refuses(at netip.AddrPort) string {
-	a, env := at.Addr(), p.store.Environment()
-	in := func(ranges []netip.Prefix) bool {
-		return slices.ContainsFunc(ranges, func(r netip.Prefix) bool { return r.Contains(a) })
+	at = netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
+	why := p.refusesAddress(at)
+	if at.Addr().Is4() || why != "" {
+		return why
 	}
-	_, api := slices.BinarySearchFunc(env.APIServers, at, netip.AddrPort.Compare)
+	for a := range embedded(at.Addr()) {
+		if why := p.refusesAddress(netip.AddrPortFrom(a, at.Port())); why != "" {
+			return why
+		}
+	}
+	return ""
+}
+
+func (p *permit) refusesAddress(at netip.AddrPort) string {
+	a, env := at.Addr(), p.store.Environment()
 	switch {
 	case !a.IsGlobalUnicast() && !a.IsLoopback() && !a.IsLinkLocalUnicast(): // multicast, unspecified
 		return "it is not the address of one host"
-	case in(p.excluded):
+	case contains(p.excluded, a):
 		return "--health-check-exclude-cidrs"
-	case api, slices.Contains(p.servers, at), slices.Contains(env.Connected, at):
+	case p.isServer(&env, func(s netip.AddrPort) bool { return s == at }):
 		return "it is an API server"
-	case in(env.ServiceCIDRs):
+	case contains(env.ServiceCIDRs, a):
 		return "it is a cluster IP"
-	case !p.own && p.translated.has(at, time.Now()):
+	case p.own:
+		return ""
+	case p.translated.has(at):
 		return "it is where a Service is served"
-	case !p.own && slices.Contains(env.HostAddresses, a):
+	case slices.Contains(env.HostAddresses, a), env.Node != nil && slices.Contains(env.Node.Addresses, a):
 		return "it is an address of this node"
+	case p.isServer(&env, func(s netip.AddrPort) bool { return s.Addr() == a }):
+		return "it is an address of a node with an API server"
 	}
 	return ""
+}
+
+func contains(ranges []netip.Prefix, a netip.Addr) bool {
+	return slices.ContainsFunc(ranges, func(r netip.Prefix) bool { return r.Contains(a) })
+}
+
+// isServer reports whether an API server is at an address.
+func (p *permit) isServer(env *state.Environment, at func(netip.AddrPort) bool) bool {
+	return slices.ContainsFunc(env.APIServers, at) || slices.ContainsFunc(p.servers, at) || slices.ContainsFunc(env.Connected, at)
+}
+
+// serves notes where a Service is about to be served. Node ports and cluster IPs are known by their addresses.
+func (p *permit) serves(svc *plan.Service) {
+	var list []netip.AddrPort
+	ranges := p.store.Environment().ServiceCIDRs
+	for i := range svc.Ports {
+		for j := range svc.Ports[i].Frontends {
+			if f := &svc.Ports[i].Frontends[j]; f.Addr.IsValid() && !contains(ranges, f.Addr) {
+				list = append(list, netip.AddrPortFrom(f.Addr, f.Port))
+			}
+		}
+	}
+	p.translated.set(svc.Name, list)
 }
 
 // translated are addresses and ports from which rules of this node send packets elsewhere: external IPs and the like. A
 // tenant could write one, have an endpoint there checked, and so have this node ask whom it must not ask. Any goroutine may call
 // the methods.
 type translated struct {
-	mu    sync.Mutex
-	of    map[state.Name][]netip.AddrPort
-	uses  map[netip.AddrPort]use
-	swept time.Time
+	mu   sync.Mutex
+	of   map[state.Name][]netip.AddrPort
+	uses map[netip.AddrPort]int // how often it is in of, or was there lately
 }
 
-// use counts the Services at an address and port. Those that were removed still count for lingering: the kernel may have them.
-type use struct {
-	services int
-	removed  time.Time
-}
-
+// lingering is how long the kernel may have what was removed.
 const lingering = 10 * time.Second
 
 func newTranslated() *translated {
-	return &translated{of: map[state.Name][]netip.AddrPort{}, uses: map[netip.AddrPort]use{}}
+	return &translated{of: map[state.Name][]netip.AddrPort{}, uses: map[netip.AddrPort]int{}}
 }
 
 // set records where a Service is served; nothing: it is gone.
-func (t *translated) set(name state.Name, list []netip.AddrPort, now time.Time) {
+func (t *translated) set(name state.Name, list []netip.AddrPort) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, at := range list {
-		u := t.uses[at]
-		u.services++
-		t.uses[at] = u
+	before := t.of[name]
+	if slices.Equal(before, list) {
+		return
 	}
-	for _, at := range t.of[name] {
-		u := t.uses[at]
-		u.services, u.removed = u.services-1, now
-		t.uses[at] = u
+	for _, at := range list {
+		t.uses[at]++
 	}
 	if t.of[name] = list; len(list) == 0 {
 		delete(t.of, name)
 	}
-	if now.Sub(t.swept) < lingering {
-		return
+	if len(before) > 0 {
+		time.AfterFunc(lingering, func() { t.forget(before) })
 	}
-	t.swept = now
-	for at, u := range t.uses {
-		if u.services == 0 && now.Sub(u.removed) >= lingering {
+}
+
+func (t *translated) forget(list []netip.AddrPort) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, at := range list {
+		if t.uses[at]--; t.uses[at] == 0 {
 			delete(t.uses, at)
 		}
 	}
 }
 
-func (t *translated) has(at netip.AddrPort, now time.Time) bool {
+func (t *translated) has(at netip.AddrPort) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	u, found := t.uses[at]
-	return found && (u.services > 0 || now.Sub(u.removed) < lingering)
-}
-
-// Serves notes where a Service is about to be served.
-func (m *Monitor) Serves(p *plan.Service) {
-	if m == nil {
-		return
-	}
-	var list []netip.AddrPort
-	ranges := m.Store.Environment().ServiceCIDRs
-	for i := range p.Ports {
-		for j := range p.Ports[i].Frontends {
-			f := &p.Ports[i].Frontends[j]
-			clusterIP := slices.ContainsFunc(ranges, func(r netip.Prefix) bool { return r.Contains(f.Addr) })
-			if f.Addr.IsValid() && !clusterIP { // permit knows node ports and cluster IPs by their addresses
-				list = append(list, netip.AddrPortFrom(f.Addr, f.Port))
-			}
-		}
-	}
-	m.permit.translated.set(p.Name, list, time.Now())
+	return t.uses[at] > 0
 }

@@ -1,66 +1,118 @@
 package endpointhealth
 
 import (
-	"context"
+	"iter"
+	"maps"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"time"
 
+	"github.com/verdict-proxy/verdict/proxier/endpointhealth/schedule"
+	"github.com/verdict-proxy/verdict/proxier/endpointhealth/suspicion"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// This file is what walks over all slices. An index would cost memory for every endpoint of the cluster, all the time. The
-// walks take a twentieth of the time at most, but for a few short ones in a row.
-
-// findMembers finds the Services of endpoints. It skips Services that want nothing of this.
-func (m *Monitor) findMembers(unknown map[netip.AddrPort][]Member) {
-	addrs := map[netip.Addr]bool{}
-	for at := range unknown {
-		addrs[at.Addr()] = true
-	}
-	for _, sl := range m.Store.Slices() {
-		for i := range sl.Endpoints {
-			if e := &sl.Endpoints[i]; addrs[e.Addr] {
-				m.addMember(unknown, sl, e)
-			}
-		}
-	}
+// walker is what walks over all slices. An index would cost memory for every endpoint of the cluster, all the time. The
+// walks, and readings of what the kernel noticed, take a twentieth of the time at most, but for a few short ones in a row.
+type walker struct {
+	policy
+	store    *state.Store
+	permit   *permit
+	budget   schedule.Bucket
+	siblings map[siblingsOf]time.Time // when they were looked for; the zero time: they are wanted
 }
 
-// join has the detector know that a Service has endpoints that came under suspicion before it had them.
-func (m *Monitor) join(svc *state.Service, list []*state.Slice) {
-	if m.detector.Idle() || svc.Outliers.Mode == state.OutlierOff {
-		return
-	}
-	for _, sl := range list {
-		for _, p := range sl.Ports {
+// scanRate and scanBurst bound the time of walks: 50 ms at once, and a twentieth of the time in the long run.
+const (
+	scanRate  = 0.05
+	scanBurst = time.Second
+)
+
+// tired reports whether the next walk has to wait.
+func (w *walker) tired(now time.Time) bool { return w.budget.Spent(scanRate, scanBurst, now) }
+
+func (w *walker) spend(began time.Time) { w.budget.Used += time.Since(began) }
+
+// tcpPorts yields some of the endpoints of slices, each at all of its TCP ports. Whether it is one of them is asked once for each
+// endpoint: a slice can have a hundred ports.
+func tcpPorts(list []*state.Slice, is func(*state.Endpoint) bool) iter.Seq2[netip.AddrPort, *state.Endpoint] {
+	return func(yield func(netip.AddrPort, *state.Endpoint) bool) {
+		for _, sl := range list {
 			for i := range sl.Endpoints {
 				e := &sl.Endpoints[i]
-				if at := netip.AddrPortFrom(e.Addr, p.Port); p.Protocol == state.TCP && m.detector.misses(at, sl.Service) {
-					m.detector.join(at, m.memberOf(svc, e, list))
+				if !is(e) {
+					continue
+				}
+				for _, p := range sl.Ports {
+					if p.Protocol == state.TCP && !yield(netip.AddrPortFrom(e.Addr, p.Port), e) {
+						return
+					}
 				}
 			}
 		}
 	}
 }
 
-// memberOf is an endpoint as a Service with these slices has it.
-func (m *Monitor) memberOf(svc *state.Service, e *state.Endpoint, all []*state.Slice) Member {
-	return Member{Service: svc.Name, Word: wordOfEndpoint(e), Nodes: m.nodesOf(all), Refusals: svc.Outliers.Refusals}
-}
-
-func (m *Monitor) addMember(unknown map[netip.AddrPort][]Member, sl *state.Slice, e *state.Endpoint) {
-	for _, p := range sl.Ports {
-		at := netip.AddrPortFrom(e.Addr, p.Port)
-		list, wanted := unknown[at]
-		has := slices.ContainsFunc(list, func(o Member) bool { return o.Service == sl.Service })
-		if p.Protocol != state.TCP || !wanted || has {
+// members finds the endpoints of a Service at some addresses, as its slices describe them. One that wants nothing of this has none.
+func (w *walker) members(svc *state.Service, list []*state.Slice, at func(netip.Addr) bool) map[netip.AddrPort]suspicion.Member {
+	found := map[netip.AddrPort]suspicion.Member{}
+	if svc == nil || svc.Outliers.Mode == state.OutlierOff {
+		return found
+	}
+	nodes := 0
+	for at, e := range tcpPorts(list, func(e *state.Endpoint) bool { return at(e.Addr) }) {
+		if _, known := found[at]; known {
 			continue
 		}
-		svc, all := m.Store.Service(sl.Service)
-		if svc != nil && svc.Outliers.Mode != state.OutlierOff {
-			unknown[at] = append(list, m.memberOf(svc, e, all))
+		if len(found) == 0 {
+			nodes = w.nodesOf(list)
+		}
+		found[at] = suspicion.Member{
+			Service: svc.Name, Refusals: svc.Outliers.Refusals, Nodes: nodes,
+			Word: suspicion.Word{Node: e.Node, Ready: e.Ready, Serving: e.Serving, Terminating: e.Terminating},
+		}
+	}
+	return found
+}
+
+// nodesOf counts the nodes that slices name, without this one.
+func (w *walker) nodesOf(list []*state.Slice) int {
+	nodes := map[string]bool{}
+	for _, sl := range list {
+		for i := range sl.Endpoints {
+			nodes[sl.Endpoints[i].Node] = true
+		}
+	}
+	delete(nodes, "")
+	delete(nodes, w.settings.NodeName)
+	return len(nodes)
+}
+
+// findMembers finds the Services of endpoints.
+func (w *walker) findMembers(unknown map[netip.AddrPort][]suspicion.Member) {
+	defer w.spend(time.Now())
+	addrs := map[netip.Addr]bool{}
+	for at := range unknown {
+		addrs[at.Addr()] = true
+	}
+	at := func(a netip.Addr) bool { return addrs[a] }
+	services, linked := map[state.Name]bool{}, map[string]int{} // how many of a namespace
+	for _, sl := range w.store.Slices() {
+		if !services[sl.Service] && slices.ContainsFunc(sl.Endpoints, func(e state.Endpoint) bool { return at(e.Addr) }) {
+			services[sl.Service] = true
+		}
+	}
+	for name := range services {
+		if linked[name.Namespace] > suspicion.MaxMembersOfTenant {
+			continue
+		}
+		svc, list := w.store.Service(name)
+		for at, m := range w.members(svc, list, at) {
+			if _, wanted := unknown[at]; wanted {
+				unknown[at] = append(unknown[at], m)
+				linked[name.Namespace]++
+			}
 		}
 	}
 }
@@ -68,66 +120,30 @@ func (m *Monitor) addMember(unknown map[netip.AddrPort][]Member, sl *state.Slice
 // maxWitnesses is how many endpoints are asked whether this node still has its network. One answer is enough.
 const maxWitnesses = 4
 
-// askWitnesses asks endpoints on other nodes than these.
-func (m *Monitor) askWitnesses(ctx context.Context, nodes []string) Witnesses {
-	list := m.witnesses(nodes)
-	if len(list) == 0 {
-		return NoWitness
-	}
-	answers := make(chan Answer, len(list))
-	for _, at := range list {
-		go func() { answers <- m.Ask(ctx, suspicion(at)) }()
-	}
-	for range list {
-		switch (<-answers).Fault {
-		case NoFault, Refused, HostAnswers:
-			return SomeAnswer
-		}
-	}
-	return AllSilent
-}
-
-// witnesses chooses endpoints: one of the API server, which no tenant can write, and random ones of different
-// namespaces.
-func (m *Monitor) witnesses(failing []string) (list []netip.AddrPort) {
-	_, servers := m.Store.Service(kubernetesService())
-	all := m.Store.Slices()
+// witnesses chooses endpoints on other nodes than the failing ones: one of the API server, which no tenant can write, and
+// random ones. Namespaces have turns.
+func (w *walker) witnesses(failing []string, suspects map[netip.Addr]bool) (list []netip.AddrPort) {
+	_, servers := w.store.Service(kubernetesService())
+	all := w.store.Slices()
 	rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-	m.mu.Lock()
-	suspects := m.detector.Addresses()
-	m.mu.Unlock()
-	namespaces := map[string]bool{}
-	for _, sl := range append(slices.Clone(servers), all...) {
-		if len(list) == maxWitnesses {
+	turns := state.NewTurns[*state.Slice]()
+	for _, sl := range slices.Concat(servers, all) {
+		turns.Push(sl.Service.Namespace, sl)
+	}
+	fails := map[string]bool{w.settings.NodeName: true} // as many as a tenant likes to name
+	for _, node := range failing {
+		fails[node] = true
+	}
+	elsewhere := func(e *state.Endpoint) bool { return e.Ready && !fails[e.Node] && !suspects[e.Addr] }
+	for _, sl, more := turns.Pop(); more && len(list) < maxWitnesses; _, sl, more = turns.Pop() {
+		for at := range tcpPorts([]*state.Slice{sl}, elsewhere) { // one is tried: a tenant may write very many that are refused
+			if !slices.Contains(list, at) && (sl.Service == kubernetesService() || w.permit.refuses(at) == "") {
+				list = append(list, at)
+			}
 			break
-		}
-		if namespaces[sl.Service.Namespace] && len(list) > maxWitnesses/2 {
-			continue // leave room for others; half of the witnesses may come from one namespace
-		}
-		if at, ok := m.witness(sl, failing, suspects); ok && !slices.Contains(list, at) {
-			list = append(list, at)
-			namespaces[sl.Service.Namespace] = true
 		}
 	}
 	return list
-}
-
-// witness chooses a ready endpoint of a slice on another node.
-func (m *Monitor) witness(sl *state.Slice, failing []string, suspects map[netip.Addr]bool) (at netip.AddrPort, ok bool) {
-	port := slices.IndexFunc(sl.Ports, func(p state.SlicePort) bool { return p.Protocol == state.TCP })
-	if port < 0 || len(sl.Endpoints) == 0 {
-		return at, false
-	}
-	first := rand.IntN(len(sl.Endpoints))
-	for i := range sl.Endpoints {
-		e := &sl.Endpoints[(first+i)%len(sl.Endpoints)]
-		at := netip.AddrPortFrom(e.Addr, sl.Ports[port].Port)
-		elsewhere := e.Node != m.Settings.NodeName && !slices.Contains(failing, e.Node)
-		if e.Ready && elsewhere && !suspects[e.Addr] && (sl.Service == kubernetesService() || m.permit.refuses(at) == "") {
-			return at, true
-		}
-	}
-	return at, false
 }
 
 // When a node dies, its endpoints die together, but the kernel notices each of them only when one of its own clients
@@ -142,9 +158,6 @@ const (
 	maxSiblings = 256
 	// siblingPeriod is how often the endpoints of one node are looked for.
 	siblingPeriod = 10 * time.Second
-	// scanRate and scanBurst bound the time of walks: 50 ms at once, and a twentieth of the time in the long run.
-	scanRate  = 0.05
-	scanBurst = time.Second
 )
 
 // siblingsOf is a node of which an endpoint gave no answer: to clients, and then to a question. The two do not share their
@@ -154,118 +167,68 @@ type siblingsOf struct {
 	asked bool
 }
 
-type siblings struct {
-	wanted map[siblingsOf]bool
-	looked map[siblingsOf]time.Time
-}
-
-func newSiblings() siblings {
-	return siblings{wanted: map[siblingsOf]bool{}, looked: map[siblingsOf]time.Time{}}
-}
-
-// want notes that an endpoint of a node gave no answer.
-func (s *siblings) want(node siblingsOf, now time.Time) {
-	for n, at := range s.looked {
-		if now.Sub(at) >= siblingPeriod {
-			delete(s.looked, n)
-		}
-	}
-	if _, done := s.looked[node]; !done {
-		s.wanted[node] = true
-	}
-}
-
-// suspectSiblings puts the endpoints of such nodes under suspicion. Like suspect, it walks over all slices, and its walks
-// take a twentieth of the time at most.
-func (m *Monitor) suspectSiblings() {
-	began := time.Now()
-	if len(m.siblings.wanted) == 0 || m.scans.spent(scanRate, scanBurst, began) {
+// wantSiblings notes that an endpoint gave no answer, and on which nodes it may be. Without a node, it does nothing.
+func (w *walker) wantSiblings(nodes []string, asked bool, now time.Time) {
+	if len(nodes) == 0 {
 		return
 	}
-	nodes := map[string]bool{}
-	for of := range m.siblings.wanted {
-		nodes[of.node] = true
-	}
-	found := m.findSiblings(nodes)
-	m.findMembers(found)
-	m.scans.used += time.Since(began)
-	for of := range m.siblings.wanted {
-		m.siblings.looked[of] = began
-	}
-	clear(m.siblings.wanted)
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for at, members := range found {
-		m.detector.Suspect(at, SameNode, members, began)
+	maps.DeleteFunc(w.siblings, func(_ siblingsOf, looked time.Time) bool {
+		return !looked.IsZero() && now.Sub(looked) >= siblingPeriod
+	})
+	for _, node := range nodes {
+		of := siblingsOf{node, asked}
+		if _, done := w.siblings[of]; !done {
+			w.siblings[of] = time.Time{}
+		}
 	}
 }
 
-// findSiblings finds the endpoints on some nodes in the Services that eject.
-func (m *Monitor) findSiblings(nodes map[string]bool) map[netip.AddrPort][]Member {
+// findSiblings finds the endpoints on the nodes that are wanted, in the Services that eject, and whose they are. It finds
+// nobody while the walks have to wait.
+func (w *walker) findSiblings(now time.Time) map[netip.AddrPort][]suspicion.Member {
+	nodes := map[string]bool{}
+	for of, looked := range w.siblings {
+		if looked.IsZero() {
+			nodes[of.node] = true
+		}
+	}
+	if len(nodes) == 0 || w.tired(now) {
+		return nil
+	}
+	for of, looked := range w.siblings {
+		if looked.IsZero() {
+			w.siblings[of] = now
+		}
+	}
+	found := w.endpointsOn(nodes)
+	w.findMembers(found)
+	return found
+}
+
+// endpointsOn finds the endpoints on some nodes in the Services that eject.
+func (w *walker) endpointsOn(nodes map[string]bool) map[netip.AddrPort][]suspicion.Member {
+	defer w.spend(time.Now())
+	there := func(e *state.Endpoint) bool { return nodes[e.Node] && e.Node != w.settings.NodeName }
 	found := state.NewTurns[netip.AddrPort]()
-	for _, sl := range m.Store.Slices() {
-		ejects, known := false, false
-		for i := range sl.Endpoints {
-			e := &sl.Endpoints[i]
-			if !nodes[e.Node] || e.Node == m.Settings.NodeName {
-				continue
+	for _, sl := range w.store.Slices() {
+		tries := 0
+		for at := range tcpPorts([]*state.Slice{sl}, there) { // an endpoint may be found more than once
+			if tries++; tries == 1 && !w.ejectsService(sl.Service) || tries > maxSiblings {
+				break
 			}
-			if !known {
-				svc, _ := m.Store.Service(sl.Service)
-				ejects, known = svc != nil && m.modeOf(svc.Name, svc.Outliers.Mode) == state.OutlierEject, true
-			}
-			if ejects {
-				m.addSibling(&found, sl, e)
+			if found.Waiting(sl.Service.Namespace) < maxSiblings && w.permit.refuses(at) == "" {
+				found.Push(sl.Service.Namespace, at)
 			}
 		}
 	}
-	chosen := map[netip.AddrPort][]Member{}
+	chosen := map[netip.AddrPort][]suspicion.Member{}
 	for _, at, more := found.Pop(); more && len(chosen) < maxSiblings; _, at, more = found.Pop() {
 		chosen[at] = nil
 	}
 	return chosen
 }
 
-// addSibling adds the TCP ports of an endpoint. An endpoint may be found more than once.
-func (m *Monitor) addSibling(found *state.Turns[netip.AddrPort], sl *state.Slice, e *state.Endpoint) {
-	namespace := sl.Service.Namespace
-	for _, p := range sl.Ports {
-		at := netip.AddrPortFrom(e.Addr, p.Port)
-		if p.Protocol == state.TCP && found.Waiting(namespace) < maxSiblings && m.permit.refuses(at) == "" {
-			found.Push(namespace, at)
-		}
-	}
-}
-
-// wordOf is what slices say about an endpoint.
-func wordOf(list []*state.Slice, at netip.AddrPort) (w Word, found bool) {
-	for _, sl := range list {
-		if !slices.ContainsFunc(sl.Ports, func(p state.SlicePort) bool { return p.Protocol == state.TCP && p.Port == at.Port() }) {
-			continue
-		}
-		for i := range sl.Endpoints {
-			if e := &sl.Endpoints[i]; e.Addr == at.Addr() {
-				return wordOfEndpoint(e), true
-			}
-		}
-	}
-	return w, false
-}
-
-func wordOfEndpoint(e *state.Endpoint) Word {
-	return Word{Node: e.Node, Ready: e.Ready, Serving: e.Serving, Terminating: e.Terminating}
-}
-
-// nodesOf are the nodes that slices name, without this one.
-func (m *Monitor) nodesOf(list []*state.Slice) int {
-	var nodes []string
-	for _, sl := range list {
-		for i := range sl.Endpoints {
-			if n := sl.Endpoints[i].Node; n != "" && n != m.Settings.NodeName {
-				nodes = append(nodes, n)
-			}
-		}
-	}
-	slices.Sort(nodes)
-	return len(slices.Compact(nodes))
+func (w *walker) ejectsService(name state.Name) bool {
+	svc, _ := w.store.Service(name)
+	return svc != nil && w.ejects(svc)
 }

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth"
+	"github.com/verdict-proxy/verdict/proxier/endpointhealth/probe"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
@@ -22,7 +23,7 @@ func TestOutliers(t *testing.T) {
 	m.ConnectionsDeleted(5)
 	m.Checks(5, 2)
 	m.ChecksPassed(3)
-	m.ChecksFailed(endpointhealth.CheckFailure{Kind: state.CheckHTTP, Fault: endpointhealth.Refused}, 4)
+	m.ChecksFailed(endpointhealth.CheckFailure{Kind: state.CheckHTTP, Fault: probe.Refused}, 4)
 	m.OnBackups(2)
 	has(t, m, `
 		verdict_outlier_suspicions_total{reason="refusing"} 1

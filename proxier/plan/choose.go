@@ -38,10 +38,10 @@ var fallbacks = map[state.AllDown][]selection{
 //
 // The pools Cluster and Local decide separately: a node keeps using its last endpoint while it drains, even if other nodes
 // have ready endpoints.
-func (p *Planner) choose(scope flags) selection {
-	for _, list := range [...][]selection{tiers[:], fallbacks[p.svc.AllDown]} {
+func (c *candidates) choose(scope flags) selection {
+	for _, list := range [...][]selection{tiers[:], fallbacks[c.allDown]} {
 		for _, tier := range list {
-			if s := p.nearest(tier, scope); s.some {
+			if s := c.nearest(tier, scope); s.some {
 				return s
 			}
 		}
@@ -50,61 +50,64 @@ func (p *Planner) choose(scope flags) selection {
 }
 
 // nearest narrows a tier to the nearest level that has an endpoint of it. Local endpoints and draining ones have no levels.
-func (p *Planner) nearest(tier selection, scope flags) selection {
+func (c *candidates) nearest(tier selection, scope flags) selection {
 	tier.all |= scope
 	tier.some = true
 	if scope == 0 && tier.all&ready != 0 {
-		for _, level := range p.levels {
+		for _, level := range c.levels {
 			s := selection{some: true, all: tier.all | level, not: tier.not}
-			if p.any(s) {
+			if c.any(s) {
 				return s
 			}
 		}
 	}
-	tier.some = p.any(tier)
+	tier.some = c.any(tier)
 	return tier
 }
 
-func (p *Planner) any(of selection) bool {
-	return slices.ContainsFunc(p.candidates, func(c candidate) bool { return of.has(c.flags) })
+func (c *candidates) any(of selection) bool {
+	return slices.ContainsFunc(c.list, func(e candidate) bool { return of.has(e.flags) })
 }
 
 // several reports whether a selection would have several endpoints if all of them were good: one that has just been left
 // out may still refuse a connection that it got before.
-func (p *Planner) several(of selection) bool {
-	return of.some && p.count(selection{some: true, all: of.all &^ backup}) > 1
+func (c *candidates) several(of selection) bool {
+	return of.some && c.count(selection{some: true, all: of.all &^ backup}) > 1
 }
 
 // judge finds the levels of topology of the current port, and marks the endpoints that are not good.
 func (p *Planner) judge(protocol state.Protocol, family state.Family) {
-	p.findLevels()
+	p.candidates.findLevels()
 	if len(p.Health) == 0 {
 		return
 	}
-	var silent [2][]silence // primaries and backups
+	var silent [2]silences // primaries and backups
 	for i := range p.Health {
 		f := &p.Health[i]
 		if f.Protocol != protocol || state.FamilyOf(f.At.Addr()) != family {
 			continue
 		}
-		c := p.candidate(f.At)
+		c := p.candidates.find(f.At)
 		if c == nil {
 			continue
 		}
 		c.flags |= failed
 		if f.Sure {
 			c.flags |= bad
-		} else if c.flags&(ready|draining) != 0 {
+		} else if c.flags&(ready|draining) != 0 && p.MaxEjected > 0 {
 			of := toInt(c.flags&backup != 0)
 			silent[of] = append(silent[of], silence{c, f})
 		}
 	}
 	p.judgeSilent(silent[0], 0)
 	p.judgeSilent(silent[1], backup)
-	if !p.any(selection{some: true, all: ready, not: failed | backup}) && p.any(selection{some: true, all: ready | backup, not: bad}) {
-		p.setBad(silent[0]) // a good backup takes the place of all primaries
+	if !p.candidates.any(selection{some: true, all: ready, not: failed | backup}) &&
+		p.candidates.any(selection{some: true, all: ready | backup, not: bad}) {
+		silent[0].setBad() // a good backup takes the place of all primaries
 	}
-	p.noteLocal(family)
+	if p.svc.HealthCheckNodePort != 0 {
+		p.endpoints.noteLocal(family, p.candidates.list)
+	}
 }
 
 type silence struct {
@@ -112,15 +115,17 @@ type silence struct {
 	failure *state.Failure
 }
 
+type silences []silence
+
 // judgeSilent counts as bad, of the silent primaries or backups, a share of those that are not surely bad: those that
 // failed first. If all have failed, they all count, and what is left decides.
-func (p *Planner) judgeSilent(list []silence, kind flags) {
+func (p *Planner) judgeSilent(list silences, kind flags) {
 	if len(list) == 0 {
 		return
 	}
 	n := 0
-	for i := range p.candidates {
-		if f := p.candidates[i].flags; f&backup == kind && f&(ready|draining) != 0 && f&bad == 0 {
+	for i := range p.candidates.list {
+		if f := p.candidates.list[i].flags; f&backup == kind && f&(ready|draining) != 0 && f&bad == 0 {
 			n++
 		}
 	}
@@ -130,48 +135,45 @@ func (p *Planner) judgeSilent(list []silence, kind flags) {
 		})
 		list = list[:min(len(list), p.share(n))]
 	}
-	p.setBad(list)
+	list.setBad()
 }
 
 // share is how many of n endpoints are left out because they are silent: at least one of two, and never the last one.
 func (p *Planner) share(n int) int {
-	if p.MaxEjected == 0 || n < 2 {
+	if n < 2 {
 		return 0
 	}
 	return min(max(1, n*p.MaxEjected/100), n-1)
 }
 
-func (p *Planner) setBad(list []silence) {
-	for i := range list {
-		list[i].flags |= bad
+func (l silences) setBad() {
+	for i := range l {
+		l[i].flags |= bad
 	}
 }
 
-// candidate finds an endpoint of the current port; nil: there is none.
-func (p *Planner) candidate(at netip.AddrPort) *candidate {
+// find returns an endpoint; nil: there is none.
+func (c *candidates) find(at netip.AddrPort) *candidate {
 	hi, lo := numbers(at.Addr())
-	i, found := slices.BinarySearchFunc(p.candidates, at.Port(), func(c candidate, port uint16) int {
-		return cmp.Or(cmp.Compare(c.hi, hi), cmp.Compare(c.lo, lo), cmp.Compare(c.port, port))
+	i, found := slices.BinarySearchFunc(c.list, at.Port(), func(e candidate, port uint16) int {
+		return cmp.Or(cmp.Compare(e.hi, hi), cmp.Compare(e.lo, lo), cmp.Compare(e.port, port))
 	})
 	if !found {
 		return nil
 	}
-	return &p.candidates[i]
+	return &c.list[i]
 }
 
 // noteLocal remembers for healthCheckNodePort which addresses on this node are bad. One that is good on any port is good.
-func (p *Planner) noteLocal(family state.Family) {
-	if p.svc.HealthCheckNodePort == 0 {
-		return
+func (e *endpoints) noteLocal(family state.Family, at []candidate) {
+	if e.localBad == nil {
+		e.localBad = map[netip.Addr]bool{}
 	}
-	if p.localBad == nil {
-		p.localBad = map[netip.Addr]bool{}
-	}
-	for i := range p.candidates {
-		if c := &p.candidates[i]; c.flags&(ready|local) == ready|local {
+	for i := range at {
+		if c := &at[i]; c.flags&(ready|local) == ready|local {
 			addr := address(family, c.hi, c.lo)
-			before, known := p.localBad[addr]
-			p.localBad[addr] = c.flags&bad != 0 && (before || !known)
+			before, known := e.localBad[addr]
+			e.localBad[addr] = c.flags&bad != 0 && (before || !known)
 		}
 	}
 }
@@ -201,17 +203,17 @@ func compareChoices(a, b Choice) int {
 	return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.Use, b.Use))
 }
 
-// addChoices notes what became of the endpoints of the current port.
-func (p *Planner) addChoices(list []Choice, protocol state.Protocol, family state.Family, cluster, near selection) []Choice {
-	list = slices.Grow(list, len(p.candidates))
-	for i := range p.candidates {
-		c := &p.candidates[i]
-		if c.flags&(ready|draining) == 0 {
+// addChoices notes what became of the endpoints.
+func (c *candidates) addChoices(list []Choice, protocol state.Protocol, family state.Family, cluster, near selection) []Choice {
+	list = slices.Grow(list, len(c.list))
+	for i := range c.list {
+		e := &c.list[i]
+		if e.flags&(ready|draining) == 0 {
 			continue
 		}
 		list = append(list, Choice{
-			Protocol: protocol, At: c.addr(family), Local: c.flags&local != 0, Backup: c.flags&backup != 0,
-			Use: useOf(c.flags, cluster.has(c.flags) || near.has(c.flags)),
+			Protocol: protocol, At: e.addr(family), Local: e.flags&local != 0, Backup: e.flags&backup != 0,
+			Use: useOf(e.flags, cluster.has(e.flags) || near.has(e.flags)),
 		})
 	}
 	return list

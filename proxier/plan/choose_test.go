@@ -127,6 +127,21 @@ func TestShare(t *testing.T) {
 	}
 }
 
+// TestNoShare: with --max-ejected=0, silence changes nothing, also if all endpoints are silent. Bad answers count.
+func TestNoShare(t *testing.T) {
+	pool := []string{"10.0.0.1", "10.0.0.2"}
+	const all = "10.0.0.1:8080 10.0.0.2:8080"
+	for _, allDown := range []state.AllDown{state.KeepAll, state.RefuseAll, state.BackupOnly} {
+		for want, health := range map[string]state.Health{
+			all: fails(false, pool...), "10.0.0.2:8080": slices.Concat(fails(true, pool[0]), fails(false, pool[1])),
+		} {
+			svc := service(func(s *state.Service) { s.AllDown = allDown })
+			p, list := Planner{Health: health}, []*state.Slice{slice("a", pool...), ofBackups(slice("b", "10.0.0.9"))}
+			equal(t, allDown.String(), show(portOf(t, p.Plan(svc, list, environment()), state.IPv4, "shop/web:http").Cluster), want)
+		}
+	}
+}
+
 // TestChoices: a plan tells what became of each endpoint.
 func TestChoices(t *testing.T) {
 	p := Planner{Health: slices.Concat(fails(true, "10.0.0.1"), fails(false, "10.0.0.2", "10.0.0.3")), MaxEjected: 50}

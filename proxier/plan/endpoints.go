@@ -43,32 +43,53 @@ type candidate struct {
 	flags  flags
 }
 
-// collect gathers the endpoints of one family from all slices, sorted by address. All ports of the Service share the
-// list, because ports differ in their numbers and not in their addresses.
-func (p *Planner) collect(family state.Family) {
-	p.members = p.members[:0]
-	for i, sl := range p.slices {
+// endpoints are those of a Service in one family. All ports of the Service share them, because ports differ in their
+// numbers and not in their addresses.
+type endpoints struct {
+	env      *Environment
+	slices   []*state.Slice
+	members  []member // sorted by address
+	spare    []member // the second buffer of the radix sort
+	numbers  []uint16 // port number of the current port in each slice; 0: the slice does not serve the port
+	named    namedPorts
+	localBad map[netip.Addr]bool // ready addresses on this node: whether they are bad at each port so far
+}
+
+// candidates are the endpoints of one Service port, sorted by address and port.
+type candidates struct {
+	list    []candidate
+	levels  []flags // see topology
+	allDown state.AllDown
+}
+
+// collect gathers the endpoints of one family from all slices, sorted by address. It returns how many have no room.
+func (e *endpoints) collect(family state.Family, ports []state.ServicePort, limit Limit) (cut int) {
+	e.named.fill(ports, e.slices)
+	e.localBad = nil
+	e.members = e.members[:0]
+	for i, sl := range e.slices {
 		if sl.Family != family || len(sl.Ports) == 0 {
 			continue
 		}
 		for j := range sl.Endpoints {
-			e := &sl.Endpoints[j]
-			if state.FamilyOf(e.Addr) != family {
+			found := &sl.Endpoints[j]
+			if state.FamilyOf(found.Addr) != family {
 				continue
 			}
-			if limit := p.Limits.Elements; !limit.none() && len(p.members) >= max(limit.N, 1) {
-				p.room.cut.Elements++
+			if !limit.none() && len(e.members) >= max(limit.N, 1) {
+				cut++
 				continue
 			}
-			m := member{slice: uint32(i), flags: p.flagsOf(e, sl)}
-			m.hi, m.lo = numbers(e.Addr)
-			p.members = append(p.members, m)
+			m := member{slice: uint32(i), flags: e.env.flagsOf(found, sl)}
+			m.hi, m.lo = numbers(found.Addr)
+			e.members = append(e.members, m)
 		}
 	}
-	p.sortMembers()
+	e.sortMembers()
+	return cut
 }
 
-func (p *Planner) flagsOf(e *state.Endpoint, sl *state.Slice) (f flags) {
+func (env *Environment) flagsOf(e *state.Endpoint, sl *state.Slice) (f flags) {
 	if e.Ready || e.Serving {
 		// With publishNotReadyAddresses, endpoints are ready but not serving. They get connections, so they keep their
 		// flows.
@@ -89,11 +110,11 @@ func (p *Planner) flagsOf(e *state.Endpoint, sl *state.Slice) (f flags) {
 	if sl.Backup {
 		f |= backup
 	}
-	if e.Node != "" && e.Node == p.env.NodeName {
+	if e.Node != "" && e.Node == env.NodeName {
 		f |= local
 	}
 	if e.Hints != nil {
-		f |= p.hints(e.Hints)
+		f |= env.hints(e.Hints)
 	}
 	return f
 }
@@ -119,27 +140,27 @@ func address(family state.Family, hi, lo uint64) netip.Addr {
 	return netip.AddrFrom16(b)
 }
 
-// fillCandidates lists the endpoints of one port. Each pair of address and port occurs once.
-func (p *Planner) fillCandidates(index int) {
-	p.fillNumbers(index)
-	p.candidates = p.candidates[:0]
-	for i := range p.members {
-		m := &p.members[i]
-		if number := p.numbers[m.slice]; number != 0 {
-			p.addCandidate(candidate{hi: m.hi, lo: m.lo, port: number, weight: p.slices[m.slice].Weight, flags: m.flags})
+// fill lists the endpoints of one port. Each pair of address and port occurs once.
+func (e *endpoints) fill(of *candidates, ports []state.ServicePort, index int) {
+	e.fillNumbers(ports, index)
+	of.list = of.list[:0]
+	for i := range e.members {
+		m := &e.members[i]
+		if number := e.numbers[m.slice]; number != 0 {
+			of.add(candidate{hi: m.hi, lo: m.lo, port: number, weight: e.slices[m.slice].Weight, flags: m.flags})
 		}
 	}
 }
 
 // fillNumbers finds the number of a port in each slice. A named target port may differ from slice to slice.
-func (p *Planner) fillNumbers(index int) {
-	p.numbers = p.numbers[:0]
-	for i, sl := range p.slices {
-		if p.named.used {
-			p.numbers = append(p.numbers, p.named.number(index, i))
+func (e *endpoints) fillNumbers(ports []state.ServicePort, index int) {
+	e.numbers = e.numbers[:0]
+	for i, sl := range e.slices {
+		if e.named.used {
+			e.numbers = append(e.numbers, e.named.number(index, i))
 			continue
 		}
-		p.numbers = append(p.numbers, numberIn(sl.Ports, &p.svc.Ports[index]))
+		e.numbers = append(e.numbers, numberIn(sl.Ports, &ports[index]))
 	}
 }
 
@@ -188,26 +209,26 @@ func numberIn(ports []state.SlicePort, want *state.ServicePort) uint16 {
 	return 0
 }
 
-// addCandidate inserts an endpoint. Addresses arrive in order. An address may come with several ports. It comes twice
-// when an endpoint moves between slices, or when a new Pod got the address of a terminating one.
-func (p *Planner) addCandidate(c candidate) {
-	at := len(p.candidates)
+// add inserts an endpoint. Addresses arrive in order. An address may come with several ports. It comes twice when an
+// endpoint moves between slices, or when a new Pod got the address of a terminating one.
+func (c *candidates) add(next candidate) {
+	at := len(c.list)
 	for ; at > 0; at-- {
-		before := &p.candidates[at-1]
-		if before.hi != c.hi || before.lo != c.lo || before.port < c.port {
+		before := &c.list[at-1]
+		if before.hi != next.hi || before.lo != next.lo || before.port < next.port {
 			break
 		}
-		if before.port == c.port {
-			if preferred(c.flags, before.flags) {
-				*before = c
+		if before.port == next.port {
+			if preferred(next.flags, before.flags) {
+				*before = next
 			}
 			return
 		}
 	}
-	p.candidates = append(p.candidates, c)
-	if at < len(p.candidates)-1 {
-		copy(p.candidates[at+1:], p.candidates[at:])
-		p.candidates[at] = c
+	c.list = append(c.list, next)
+	if at < len(c.list)-1 {
+		copy(c.list[at+1:], c.list[at:])
+		c.list[at] = next
 	}
 }
 
@@ -232,10 +253,10 @@ func rank(f flags) int {
 	return 0
 }
 
-// count returns the number of endpoints of the current port that a selection has.
-func (p *Planner) count(of selection) (n int) {
-	for i := range p.candidates {
-		if of.has(p.candidates[i].flags) {
+// count returns the number of endpoints that a selection has.
+func (c *candidates) count(of selection) (n int) {
+	for i := range c.list {
+		if of.has(c.list[i].flags) {
 			n++
 		}
 	}
@@ -243,19 +264,19 @@ func (p *Planner) count(of selection) (n int) {
 }
 
 // pool lists the endpoints of a selection.
-func (p *Planner) pool(family state.Family, of selection) []Endpoint {
-	n := p.count(of)
+func (c *candidates) pool(family state.Family, of selection, r *room) []Endpoint {
+	n := c.count(of)
 	if n == 0 {
 		return nil
 	}
-	n = p.room.element(n)
+	n = r.element(n)
 	out := make([]Endpoint, 0, n)
-	for i := range p.candidates {
-		c := &p.candidates[i]
-		if of.has(c.flags) && len(out) < n {
-			c.flags |= pooled
+	for i := range c.list {
+		e := &c.list[i]
+		if of.has(e.flags) && len(out) < n {
+			e.flags |= pooled
 			out = append(out, Endpoint{
-				Addr: c.addr(family), Weight: c.weight, Local: c.flags&local != 0, Backup: c.flags&backup != 0,
+				Addr: e.addr(family), Weight: e.weight, Local: e.flags&local != 0, Backup: e.flags&backup != 0,
 			})
 		}
 	}
@@ -270,26 +291,26 @@ func (c *candidate) addr(family state.Family) netip.AddrPort {
 // connections, so this function ignores them. TCP connections behave in the same way. An endpoint of a pool has its room
 // already and is never left out: flows that the pool begins would be deleted again. A bad one that is in no pool is left
 // out, so that its flows go elsewhere.
-func (p *Planner) serving(family state.Family) []netip.AddrPort {
-	inPools := p.count(selection{some: true, all: flowing | pooled})
-	others := p.count(selection{some: true, all: flowing, not: pooled | bad})
+func (c *candidates) serving(family state.Family, r *room) []netip.AddrPort {
+	inPools := c.count(selection{some: true, all: flowing | pooled})
+	others := c.count(selection{some: true, all: flowing, not: pooled | bad})
 	if inPools+others == 0 {
 		return nil
 	}
-	others = p.room.element(others)
+	others = r.element(others)
 	out := make([]netip.AddrPort, 0, inPools+others)
-	for i := range p.candidates {
-		c := &p.candidates[i]
+	for i := range c.list {
+		e := &c.list[i]
 		switch {
-		case c.flags&flowing == 0:
+		case e.flags&flowing == 0:
 			continue
-		case c.flags&pooled != 0:
-		case others == 0 || c.flags&bad != 0:
+		case e.flags&pooled != 0:
+		case others == 0 || e.flags&bad != 0:
 			continue
 		default:
 			others--
 		}
-		out = append(out, c.addr(family))
+		out = append(out, e.addr(family))
 	}
 	return out
 }
@@ -298,23 +319,23 @@ func (p *Planner) serving(family state.Family) []netip.AddrPort {
 func (p *Planner) keep(port *Port) {
 	switch {
 	case port.Protocol == state.UDP:
-		port.Serving = p.serving(port.Family)
+		port.Serving = p.candidates.serving(port.Family, &p.room)
 	case port.Protocol == state.TCP && p.svc.OnRemoval == state.ResetThose:
-		port.Serving, port.Resets = p.keeping(port.Family)
+		port.Serving, port.Resets = p.candidates.keeping(port.Family, &p.room)
 	}
 }
 
 // keeping lists the endpoints that keep their open TCP connections: all that the slices have, ready or not, without the bad
 // ones that are in no pool. It reports false if a limit leaves out endpoints: then nobody knows which ones are gone.
-func (p *Planner) keeping(family state.Family) ([]netip.AddrPort, bool) {
-	others := p.count(selection{some: true, not: pooled | bad})
-	if p.room.cut.Elements > 0 || p.room.element(others) < others {
+func (c *candidates) keeping(family state.Family, r *room) ([]netip.AddrPort, bool) {
+	others := c.count(selection{some: true, not: pooled | bad})
+	if r.cut.Elements > 0 || r.element(others) < others {
 		return nil, false
 	}
 	out := make([]netip.AddrPort, 0, others)
-	for i := range p.candidates {
-		if c := &p.candidates[i]; c.flags&pooled != 0 || c.flags&bad == 0 {
-			out = append(out, c.addr(family))
+	for i := range c.list {
+		if e := &c.list[i]; e.flags&pooled != 0 || e.flags&bad == 0 {
+			out = append(out, e.addr(family))
 		}
 	}
 	return out, true
@@ -322,12 +343,12 @@ func (p *Planner) keeping(family state.Family) ([]netip.AddrPort, bool) {
 
 // localGood counts the addresses on this node that are ready on any port, without those that are bad on each port that
 // has them.
-func (p *Planner) localGood() (n int) {
+func (e *endpoints) localGood() (n int) {
 	const mask = ready | local
 	counted := false
-	for i := range p.members {
-		m := &p.members[i]
-		if i > 0 && (m.hi != p.members[i-1].hi || m.lo != p.members[i-1].lo) {
+	for i := range e.members {
+		m := &e.members[i]
+		if i > 0 && (m.hi != e.members[i-1].hi || m.lo != e.members[i-1].lo) {
 			counted = false
 		}
 		if !counted && m.flags&mask == mask {
@@ -335,7 +356,7 @@ func (p *Planner) localGood() (n int) {
 			counted = true
 		}
 	}
-	for _, isBad := range p.localBad {
+	for _, isBad := range e.localBad {
 		n -= toInt(isBad)
 	}
 	return n

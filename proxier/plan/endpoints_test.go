@@ -221,7 +221,7 @@ func TestRadixSort(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for _, n := range []int{radixFrom, radixFrom + 1, 3000} {
 		for _, bits := range []int{0, 3, 9, 64, 70, 128} {
-			var p Planner
+			var e endpoints
 			for i := range n {
 				m := member{slice: uint32(i)}
 				if bits > 64 {
@@ -229,12 +229,12 @@ func TestRadixSort(t *testing.T) {
 				} else if bits > 0 {
 					m.lo = rng.Uint64() >> (64 - bits)
 				}
-				p.members = append(p.members, m)
+				e.members = append(e.members, m)
 			}
-			want := slices.Clone(p.members)
+			want := slices.Clone(e.members)
 			slices.SortStableFunc(want, func(a, b member) int { return cmp.Or(cmp.Compare(a.hi, b.hi), cmp.Compare(a.lo, b.lo)) })
-			p.sortMembers()
-			if !slices.Equal(p.members, want) {
+			e.sortMembers()
+			if !slices.Equal(e.members, want) {
 				t.Errorf("n=%d bits=%d: not sorted, or not stable", n, bits)
 			}
 		}

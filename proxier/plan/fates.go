@@ -22,23 +22,21 @@ type Fate struct {
 // Fates explains the endpoints of a Service, port by port. It decides as Plan does, without limits. It changes nothing
 // that Plan depends on.
 func (p *Planner) Fates(svc *state.Service, list []*state.Slice, env *Environment) (out []Fate) {
-	p.env, p.svc, p.slices = env, svc, list[:min(len(list), maxSlices)]
-	p.names = p.names[:0]
-	endpoints := endpointsByAddress(p.slices)
+	p.open(svc, list, env)
+	defer p.close()
+	x := explainer{candidates: &p.candidates, zone: env.Zone, endpoints: endpointsByAddress(p.endpoints.slices)}
 	for _, family := range []state.Family{state.IPv4, state.IPv6} {
 		if !hasFamily(svc.ClusterIPs, family) {
 			continue
 		}
-		p.collect(family)
-		p.named.fill(svc.Ports, p.slices)
+		p.endpoints.collect(family, svc.Ports, p.Limits.Elements)
 		for i := range svc.Ports {
-			name := p.portName(i)
-			p.fillCandidates(i)
+			name := p.names.of(svc, i)
+			p.endpoints.fill(&p.candidates, svc.Ports, i)
 			p.judge(svc.Ports[i].Protocol, family)
-			out = p.fatesOf(out, Fate{Port: name, Protocol: svc.Ports[i].Protocol}, family, endpoints)
+			out = x.fatesOf(out, Fate{Port: name, Protocol: svc.Ports[i].Protocol}, family)
 		}
 	}
-	p.env, p.svc, p.slices, p.given = nil, nil, nil, nil
 	return out
 }
 
@@ -54,22 +52,29 @@ func endpointsByAddress(list []*state.Slice) map[netip.Addr]*state.Endpoint {
 	return out
 }
 
+// explainer knows why the candidates of a port are in a pool or not.
+type explainer struct {
+	candidates *candidates
+	zone       string                         // of this node
+	endpoints  map[netip.Addr]*state.Endpoint // of all slices
+}
+
 // fatesOf explains the candidates of the current port. What all of them have in common is in the fate.
-func (p *Planner) fatesOf(out []Fate, f Fate, family state.Family, endpoints map[netip.Addr]*state.Endpoint) []Fate {
-	cluster, near := p.choose(0), p.choose(local)
-	for i := range p.candidates {
-		c := &p.candidates[i]
+func (x *explainer) fatesOf(out []Fate, f Fate, family state.Family) []Fate {
+	cluster, near := x.candidates.choose(0), x.candidates.choose(local)
+	for i := range x.candidates.list {
+		c := &x.candidates.list[i]
 		addr := address(family, c.hi, c.lo)
-		e := endpoints[addr]
+		e := x.endpoints[addr]
 		f.Addr, f.Node = netip.AddrPortFrom(addr, c.port), e.Node
-		f.OutOfCluster, f.OutOfLocal = p.why(c, cluster, e), p.why(c, near, e)
+		f.OutOfCluster, f.OutOfLocal = x.why(c, cluster, e), x.why(c, near, e)
 		out = append(out, f)
 	}
 	return out
 }
 
 // why says why a selection does not have an endpoint; "": it has it.
-func (p *Planner) why(c *candidate, of selection, e *state.Endpoint) string {
+func (x *explainer) why(c *candidate, of selection, e *state.Endpoint) string {
 	switch {
 	case of.has(c.flags):
 		return ""
@@ -82,15 +87,15 @@ func (p *Planner) why(c *candidate, of selection, e *state.Endpoint) string {
 	case c.flags&(ready|draining) == 0:
 		return "not ready"
 	}
-	return p.whyNotChosen(c, of, e)
+	return x.whyNotChosen(c, of, e)
 }
 
 // whyNotChosen says why a selection does not have an endpoint that takes connections.
-func (p *Planner) whyNotChosen(c *candidate, of selection, e *state.Endpoint) string {
+func (x *explainer) whyNotChosen(c *candidate, of selection, e *state.Endpoint) string {
 	lacks := of.all &^ c.flags
 	switch {
 	case c.flags&bad != 0 && !of.some:
-		return "not good, and on-all-down is " + p.svc.AllDown.String()
+		return "not good, and on-all-down is " + x.candidates.allDown.String()
 	case c.flags&bad&of.not != 0:
 		return "not good"
 	case lacks&local != 0 && e.Node == "":
@@ -104,7 +109,7 @@ func (p *Planner) whyNotChosen(c *candidate, of selection, e *state.Endpoint) st
 	case lacks&forThisNode != 0:
 		return "its hints are for other nodes: " + strings.Join(e.Hints.Nodes, ", ")
 	case lacks&forThisZone != 0:
-		return fmt.Sprintf("its hints are for other zones: %s (this node is in %s)", strings.Join(e.Hints.Zones, ", "), p.env.Zone)
+		return fmt.Sprintf("its hints are for other zones: %s (this node is in %s)", strings.Join(e.Hints.Zones, ", "), x.zone)
 	}
 	return "not needed"
 }

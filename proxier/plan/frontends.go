@@ -14,9 +14,9 @@ type reach struct {
 	local    bool // the Local pool has an endpoint
 }
 
-func (p *Planner) reach(port *Port) reach {
+func (c *candidates) reach(port *Port) reach {
 	return reach{
-		anywhere: len(port.Cluster) > 0 || len(port.Local) > 0 || p.choose(0).some,
+		anywhere: len(port.Cluster) > 0 || len(port.Local) > 0 || c.choose(0).some,
 		local:    len(port.Local) > 0,
 	}
 }
@@ -34,38 +34,45 @@ func (r reach) unserved(policy Policy) Unserved {
 	return Drop
 }
 
-// fillTemplate lists the frontends that have an address, in the order of their kinds. The frontends of the ports of a
-// family differ only in Port and Unserved.
-func (p *Planner) fillTemplate(out *Service, family state.Family) {
-	p.template = p.template[:0]
-	for _, a := range p.svc.ClusterIPs {
+// template has the frontends of a Service in one family that have an address, in the order of their kinds. Those of its
+// ports differ only in Port and Unserved.
+type template struct {
+	env  *Environment
+	svc  *state.Service
+	list []Frontend
+}
+
+// fill lists the frontends of a family.
+func (t *template) fill(out *Service, family state.Family) {
+	t.list = t.list[:0]
+	for _, a := range t.svc.ClusterIPs {
 		if state.FamilyOf(a) == family {
-			p.template = append(p.template, p.internal(a))
+			t.list = append(t.list, t.internal(a))
 		}
 	}
 	// An address that is both an external IP and a load balancer IP is one frontend. The source ranges of the load
 	// balancer hold for it.
-	balanced, unserved := setOf(p.svc.LoadBalancerIPs), 0
-	for _, a := range p.svc.ExternalIPs {
+	balanced, unserved := setOf(t.svc.LoadBalancerIPs), 0
+	for _, a := range t.svc.ExternalIPs {
 		switch {
-		case state.FamilyOf(a) != family || p.hasClusterIP(a) || balanced.has(a):
-		case p.servesExternal(a):
-			p.template = append(p.template, p.external(ExternalIP, a))
+		case state.FamilyOf(a) != family || t.hasClusterIP(a) || balanced.has(a):
+		case t.servesExternal(a):
+			t.list = append(t.list, t.external(ExternalIP, a))
 		default:
 			unserved++
 		}
 	}
 	if unserved > 0 {
 		out.Problems = append(out.Problems, state.Problem{
-			Kind: "Service", Object: p.svc.Name, Field: ExternalIP.Field(),
-			Reason: fmt.Sprintf("%d of %d addresses are outside of --external-ip-cidrs; they are not served", unserved, len(p.svc.ExternalIPs)),
+			Kind: "Service", Object: t.svc.Name, Field: ExternalIP.Field(),
+			Reason: fmt.Sprintf("%d of %d addresses are outside of --external-ip-cidrs; they are not served", unserved, len(t.svc.ExternalIPs)),
 		})
 	}
-	p.addLoadBalancers(out, family)
+	t.addLoadBalancers(out, family)
 }
 
-func (p *Planner) servesExternal(a netip.Addr) bool {
-	return slices.ContainsFunc(p.env.ExternalIPs, func(r netip.Prefix) bool { return r.Contains(a) })
+func (t *template) servesExternal(a netip.Addr) bool {
+	return slices.ContainsFunc(t.env.ExternalIPs, func(r netip.Prefix) bool { return r.Contains(a) })
 }
 
 // addrSet is a list of addresses that is searched often.
@@ -93,38 +100,38 @@ func (s *addrSet) has(a netip.Addr) bool {
 	return found
 }
 
-func (p *Planner) addLoadBalancers(out *Service, family state.Family) {
-	first := len(p.template)
-	for _, a := range p.svc.LoadBalancerIPs {
-		if state.FamilyOf(a) == family && !p.hasClusterIP(a) {
-			p.template = append(p.template, p.external(LoadBalancer, a))
+func (t *template) addLoadBalancers(out *Service, family state.Family) {
+	first := len(t.list)
+	for _, a := range t.svc.LoadBalancerIPs {
+		if state.FamilyOf(a) == family && !t.hasClusterIP(a) {
+			t.list = append(t.list, t.external(LoadBalancer, a))
 		}
 	}
-	if first == len(p.template) || len(p.svc.SourceRanges) == 0 {
+	if first == len(t.list) || len(t.svc.SourceRanges) == 0 {
 		return
 	}
-	f := p.sourceFilter(family)
+	f := t.sourceFilter(family)
 	if f.problem != "" {
 		out.Problems = append(out.Problems, state.Problem{
-			Kind: "Service", Object: p.svc.Name, Field: "spec.loadBalancerSourceRanges", Reason: f.problem,
+			Kind: "Service", Object: t.svc.Name, Field: "spec.loadBalancerSourceRanges", Reason: f.problem,
 		})
 	}
-	for i := first; i < len(p.template); i++ {
-		p.template[i].Firewalled, p.template[i].Sources = f.on, f.sources
+	for i := first; i < len(t.list); i++ {
+		t.list[i].Firewalled, t.list[i].Sources = f.on, f.sources
 	}
 }
 
-func (p *Planner) hasClusterIP(a netip.Addr) bool { return slices.Contains(p.svc.ClusterIPs, a) }
+func (t *template) hasClusterIP(a netip.Addr) bool { return slices.Contains(t.svc.ClusterIPs, a) }
 
-func (p *Planner) hasExternal() bool {
-	return len(p.template) > 0 && p.template[len(p.template)-1].Kind != ClusterIP
+func (t *template) hasExternal() bool {
+	return len(t.list) > 0 && t.list[len(t.list)-1].Kind != ClusterIP
 }
 
 // internal returns the frontend of a cluster IP. Pods keep their source address. Traffic from elsewhere is masqueraded
 // under every policy, because endpoints may have no route back to its source.
-func (p *Planner) internal(a netip.Addr) Frontend {
+func (t *template) internal(a netip.Addr) Frontend {
 	fe := Frontend{Kind: ClusterIP, Addr: a, Policy: ClusterPolicy, Masquerade: MasqueradeOffCluster}
-	if p.svc.InternalLocal {
+	if t.svc.InternalLocal {
 		fe.Policy = LocalPolicy
 	}
 	return fe
@@ -133,35 +140,35 @@ func (p *Planner) internal(a netip.Addr) Frontend {
 // external returns a frontend for traffic from outside. The purpose of policy Local is that endpoints see the address
 // of the client, so only traffic from the node itself is masqueraded. With policy Cluster, replies must return through
 // this node, so all traffic is masqueraded.
-func (p *Planner) external(kind FrontendKind, a netip.Addr) Frontend {
-	if p.svc.ExternalLocal {
+func (t *template) external(kind FrontendKind, a netip.Addr) Frontend {
+	if t.svc.ExternalLocal {
 		return Frontend{Kind: kind, Addr: a, Policy: SourcePolicy, Masquerade: MasqueradeNode}
 	}
 	return Frontend{Kind: kind, Addr: a, Policy: ClusterPolicy, Masquerade: MasqueradeAlways}
 }
 
 // frontends completes the template for one port and adds the node port. It leaves out what has no room.
-func (p *Planner) frontends(want *state.ServicePort) []Frontend {
-	out := make([]Frontend, 0, p.room.atMost(len(p.template)+toInt(want.NodePort != 0)))
-	for rest := p.template; len(rest) > 0; {
+func (t *template) frontends(want *state.ServicePort, r *room) []Frontend {
+	out := make([]Frontend, 0, r.atMost(len(t.list)+toInt(want.NodePort != 0)))
+	for rest := t.list; len(rest) > 0; {
 		same := sameKind(rest)
-		for _, fe := range same[:p.room.frontend(same[0].Kind, len(same))] {
+		for _, fe := range same[:r.frontend(same[0].Kind, len(same))] {
 			fe.Port = want.Port
-			if p.room.ranges(len(fe.Sources)) {
+			if r.ranges(len(fe.Sources)) {
 				out = append(out, fe)
 			}
 		}
 		rest = rest[len(same):]
 	}
-	if want.NodePort != 0 && p.room.frontend(NodePort, 1) > 0 {
-		fe := p.external(NodePort, netip.Addr{})
+	if want.NodePort != 0 && r.frontend(NodePort, 1) > 0 {
+		fe := t.external(NodePort, netip.Addr{})
 		fe.Port = want.NodePort
 		out = append(out, fe)
 	}
-	if p.svc.Only != nil {
+	if t.svc.Only != nil {
 		out = slices.DeleteFunc(out, func(fe Frontend) bool {
 			at := state.Place{Addr: fe.Addr, Protocol: want.Protocol, Port: fe.Port}
-			_, known := slices.BinarySearchFunc(p.svc.Only, at, state.Place.Compare)
+			_, known := slices.BinarySearchFunc(t.svc.Only, at, state.Place.Compare)
 			return !known
 		})
 	}

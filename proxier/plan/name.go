@@ -9,22 +9,28 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// portName returns the human-readable name of a port, which is its identity, too: no two ports of all Services have the
+// givenNames are the names of the ports of one Service.
+type givenNames struct {
+	list  []string            // the second family reuses them
+	given map[string]struct{} // the same, for a Service with many ports
+}
+
+// of returns the human-readable name of a port, which is its identity, too: no two ports of all Services have the
 // same. It is called for the ports in their order. The second family reuses the string of the first.
-func (p *Planner) portName(index int) string {
-	if index < len(p.names) {
-		return p.names[index]
+func (n *givenNames) of(svc *state.Service, index int) string {
+	if index < len(n.list) {
+		return n.list[index]
 	}
-	port := &p.svc.Ports[index]
-	name := plain(p.svc.Namespace) + "/" + plain(p.svc.Name.Name) + ":" + plain(shownName(port))
+	port := &svc.Ports[index]
+	name := plain(svc.Namespace) + "/" + plain(svc.Name.Name) + ":" + plain(shownName(port))
 	// The API server rejects equal and missing names. In manifests, DNS may have two ports that are both shown as 53.
-	if p.isGiven(name) {
+	if n.isGiven(name) {
 		name += "/" + port.Protocol.String()
 	}
-	if p.isGiven(name) {
+	if n.isGiven(name) {
 		name += "/" + strconv.Itoa(int(port.Port))
 	}
-	p.give(name)
+	n.give(name, len(svc.Ports))
 	return name
 }
 
@@ -39,23 +45,23 @@ func shownName(port *state.ServicePort) string {
 const fewPorts = 16
 
 // isGiven reports whether an earlier port has a name.
-func (p *Planner) isGiven(name string) bool {
-	if p.given == nil {
-		return slices.Contains(p.names, name)
+func (n *givenNames) isGiven(name string) bool {
+	if n.given == nil {
+		return slices.Contains(n.list, name)
 	}
-	_, given := p.given[name]
+	_, given := n.given[name]
 	return given
 }
 
-func (p *Planner) give(name string) {
-	p.names = append(p.names, name)
-	if len(p.svc.Ports) <= fewPorts {
+func (n *givenNames) give(name string, ports int) {
+	n.list = append(n.list, name)
+	if ports <= fewPorts {
 		return
 	}
-	if p.given == nil {
-		p.given = make(map[string]struct{}, len(p.svc.Ports))
+	if n.given == nil {
+		n.given = make(map[string]struct{}, ports)
 	}
-	p.given[name] = struct{}{}
+	n.given[name] = struct{}{}
 }
 
 // plain returns a part of a name as it is shown. The names of the API have letters, digits, "-" and "." only. Other

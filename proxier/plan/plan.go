@@ -21,32 +21,22 @@ type Planner struct {
 	// Slots counts slots; nil: nobody does.
 	Slots Slots
 
-	env    *Environment
-	svc    *state.Service
-	slices []*state.Slice
-
-	members    []member    // endpoints of the current family, sorted by address
-	spare      []member    // the second buffer of the radix sort
-	candidates []candidate // endpoints of the current port, sorted by address and port
-	numbers    []uint16    // port number of the current port in each slice; 0: the slice does not serve the port
-	template   []Frontend  // frontends that have an address; equal for all ports of the current family
+	svc        *state.Service
+	endpoints  endpoints  // of the current family
+	candidates candidates // of the current port
+	template   template   // of the current family
+	names      givenNames
 	room       room
-	levels     []flags             // of the current port, see topology
-	watched    bool                // the plan has Choices
-	localBad   map[netip.Addr]bool // ready addresses on this node: whether they are bad at each port so far
-	names      []string            // of the ports; the second family reuses them
-	named      namedPorts
-
-	given map[string]struct{} // the same as names, for a Service with many ports
+	watched    bool // the plan has Choices
 }
 
 // Plan decides what one Service becomes. The result shares no memory with the Planner. Equal input gives an equal
 // result.
 func (p *Planner) Plan(svc *state.Service, list []*state.Slice, env *Environment) Service {
-	p.env, p.svc, p.slices = env, svc, list[:min(len(list), maxSlices)]
-	p.names = p.names[:0]
+	p.open(svc, list, env)
+	defer p.close()
 	out := Service{Name: svc.Name, Outliers: svc.Outliers}
-	p.watched = p.Watched || len(p.Health) > 0 || slices.ContainsFunc(p.slices, func(sl *state.Slice) bool { return sl.Backup })
+	p.watched = p.Watched || len(p.Health) > 0 || slices.ContainsFunc(p.endpoints.slices, func(sl *state.Slice) bool { return sl.Backup })
 	if svc.HealthCheckNodePort != 0 {
 		out.HealthCheck = &HealthCheck{NodePort: svc.HealthCheckNodePort}
 	}
@@ -68,9 +58,24 @@ func (p *Planner) Plan(svc *state.Service, list []*state.Slice, env *Environment
 	}
 	p.room.report(&out, len(list))
 	out.Choices = sortChoices(out.Choices)
-	p.env, p.svc, p.slices, p.given = nil, nil, nil, nil
-	clear(p.names)
 	return out
+}
+
+// open takes over what is planned next.
+func (p *Planner) open(svc *state.Service, list []*state.Slice, env *Environment) {
+	p.svc, p.candidates.allDown = svc, svc.AllDown
+	p.endpoints.env, p.endpoints.slices = env, list[:min(len(list), maxSlices)]
+	p.template.env, p.template.svc = env, svc
+	p.names.list = p.names.list[:0]
+}
+
+// close leaves nothing but the buffers.
+func (p *Planner) close() {
+	p.svc = nil
+	p.endpoints.env, p.endpoints.slices = nil, nil
+	p.template.env, p.template.svc = nil, nil
+	p.names.given = nil
+	clear(p.names.list)
 }
 
 // hasFamily reports whether a Service exists in a family. The API server gives a cluster IP to every family of a
@@ -88,27 +93,25 @@ func toInt(b bool) int {
 
 // family plans all ports of the Service in one family.
 func (p *Planner) family(out *Service, family state.Family) {
-	p.collect(family)
-	p.fillTemplate(out, family)
-	p.localBad = nil
-	p.named.fill(p.svc.Ports, p.slices)
+	p.room.cut.Elements += p.endpoints.collect(family, p.svc.Ports, p.Limits.Elements)
+	p.template.fill(out, family)
 	for i := range p.svc.Ports {
 		p.room.ports--
-		frontends := p.frontends(&p.svc.Ports[i])
-		name := p.portName(i)
+		frontends := p.template.frontends(&p.svc.Ports[i], &p.room)
+		name := p.names.of(p.svc, i)
 		if len(frontends) > 0 {
 			out.Ports = append(out.Ports, p.port(out, name, i, frontends, family))
 		}
 	}
 	if out.HealthCheck != nil {
-		out.HealthCheck.count(family, p.localGood())
+		out.HealthCheck.count(family, p.endpoints.localGood())
 	}
 }
 
 // port plans one Service port in one family.
 func (p *Planner) port(out *Service, name string, index int, frontends []Frontend, family state.Family) Port {
 	want := &p.svc.Ports[index]
-	p.fillCandidates(index)
+	p.endpoints.fill(&p.candidates, p.svc.Ports, index)
 	p.judge(want.Protocol, family)
 	port := Port{
 		Family:    family,
@@ -117,28 +120,29 @@ func (p *Planner) port(out *Service, name string, index int, frontends []Fronten
 		Affinity:  p.svc.Affinity,
 		Balancing: p.svc.Balancing,
 	}
-	external := want.NodePort != 0 || p.hasExternal()
+	external := want.NodePort != 0 || p.template.hasExternal()
 	var cluster, near selection
 	if external || !p.svc.InternalLocal {
-		cluster = p.choose(0)
-		port.Cluster = p.pool(family, cluster)
+		cluster = p.candidates.choose(0)
+		port.Cluster = p.candidates.pool(family, cluster, &p.room)
 	}
 	if p.svc.InternalLocal || external && p.svc.ExternalLocal {
-		near = p.choose(local)
-		port.Local = p.pool(family, near)
+		near = p.candidates.choose(local)
+		port.Local = p.candidates.pool(family, near, &p.room)
 	}
 	p.keep(&port)
 	p.room.slots(&port, p.Slots)
-	r := p.reach(&port)
+	r := p.candidates.reach(&port)
 	holds := p.holdsRefusals(want.Protocol)
 	for i := range frontends {
 		frontends[i].Unserved = r.unserved(frontends[i].Policy)
 		policy := frontends[i].Policy
-		frontends[i].HoldsRefusals = holds && (policy != LocalPolicy && p.several(cluster) || policy != ClusterPolicy && p.several(near))
+		frontends[i].HoldsRefusals = holds &&
+			(policy != LocalPolicy && p.candidates.several(cluster) || policy != ClusterPolicy && p.candidates.several(near))
 	}
 	port.Frontends = frontends
 	if p.watched {
-		out.Choices = p.addChoices(out.Choices, want.Protocol, family, cluster, near)
+		out.Choices = p.candidates.addChoices(out.Choices, want.Protocol, family, cluster, near)
 	}
 	return port
 }

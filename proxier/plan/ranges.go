@@ -28,10 +28,10 @@ type sourceFilter struct {
 //
 // A connection from the node to a load balancer address that is configured on the node has that address as its source,
 // because the kernel routes it locally. So ranges that allow the node also allow these addresses, as in upstream.
-func (p *Planner) sourceFilter(family state.Family) sourceFilter {
+func (t *template) sourceFilter(family state.Family) sourceFilter {
 	var own []netip.Prefix
 	everyone := false
-	for _, r := range p.svc.SourceRanges {
+	for _, r := range t.svc.SourceRanges {
 		if state.FamilyOf(r.Addr()) == family {
 			own = append(own, r.Masked())
 			everyone = everyone || r.Bits() == 0
@@ -41,8 +41,8 @@ func (p *Planner) sourceFilter(family state.Family) sourceFilter {
 	case everyone:
 		return sourceFilter{}
 	case len(own) > 0:
-		return sourceFilter{on: true, sources: p.withNode(own, family)}
-	case slices.ContainsFunc(p.svc.SourceRanges, func(r netip.Prefix) bool { return r.Bits() == 0 }):
+		return sourceFilter{on: true, sources: t.withNode(own, family)}
+	case slices.ContainsFunc(t.svc.SourceRanges, func(r netip.Prefix) bool { return r.Bits() == 0 }):
 		return sourceFilter{}
 	}
 	return sourceFilter{on: true, problem: "no range is " + family.String() + ": nobody may use the " + family.String() +
@@ -50,12 +50,12 @@ func (p *Planner) sourceFilter(family state.Family) sourceFilter {
 }
 
 // withNode adds the load balancer's own addresses if the ranges contain an address of the node. The result is disjoint.
-func (p *Planner) withNode(ranges []netip.Prefix, family state.Family) []netip.Prefix {
-	allowed := slices.ContainsFunc(p.env.NodeAddresses, func(a netip.Addr) bool {
+func (t *template) withNode(ranges []netip.Prefix, family state.Family) []netip.Prefix {
+	allowed := slices.ContainsFunc(t.env.NodeAddresses, func(a netip.Addr) bool {
 		return slices.ContainsFunc(ranges, func(r netip.Prefix) bool { return r.Contains(a) })
 	})
 	if allowed {
-		for _, a := range p.svc.LoadBalancerIPs {
+		for _, a := range t.svc.LoadBalancerIPs {
 			if state.FamilyOf(a) == family {
 				ranges = append(ranges, netip.PrefixFrom(a, a.BitLen()))
 			}

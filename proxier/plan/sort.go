@@ -11,12 +11,12 @@ import (
 const radixFrom = 256
 
 // sortMembers sorts by address, and members with the same address by slice.
-func (p *Planner) sortMembers() {
-	if len(p.members) >= radixFrom {
-		p.radixSort()
+func (e *endpoints) sortMembers() {
+	if len(e.members) >= radixFrom {
+		e.radixSort()
 		return
 	}
-	slices.SortFunc(p.members, func(a, b member) int {
+	slices.SortFunc(e.members, func(a, b member) int {
 		if a.hi != b.hi {
 			return cmp.Compare(a.hi, b.hi)
 		}
@@ -29,8 +29,8 @@ func (p *Planner) sortMembers() {
 
 // radixSort sorts byte by byte, beginning with the last byte. It skips bytes that are equal in all addresses, so a Pod
 // network takes two or three rounds. The sort is stable, so equal addresses stay in the order of their slices.
-func (p *Planner) radixSort() {
-	from, to := p.members, slices.Grow(p.spare[:0], len(p.members))[:len(p.members)]
+func (e *endpoints) radixSort() {
+	from, to := e.members, slices.Grow(e.spare[:0], len(e.members))[:len(e.members)]
 	var hi, lo uint64
 	for i := range from {
 		hi |= from[i].hi ^ from[0].hi
@@ -46,7 +46,7 @@ func (p *Planner) radixSort() {
 			from, to = to, from
 		}
 	}
-	p.members, p.spare = from, to
+	e.members, e.spare = from, to
 }
 
 // sortByte copies the members of from into to, ordered by one byte of the address.

@@ -26,7 +26,7 @@ import (
 
 	"github.com/verdict-proxy/verdict/e2e/netns"
 	"github.com/verdict-proxy/verdict/proxier/conntrack"
-	"github.com/verdict-proxy/verdict/proxier/endpointhealth"
+	"github.com/verdict-proxy/verdict/proxier/endpointhealth/probe"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
@@ -43,7 +43,7 @@ func TestMain(m *testing.M) {
 
 // job is one question that is asked many times.
 type job struct {
-	Question endpointhealth.Question
+	Question probe.Question
 	Count    int
 	AtOnce   int
 	Cancel   time.Duration // after which the context of each question ends; 0: it does not
@@ -480,5 +480,16 @@ func BenchmarkAsk(b *testing.B) {
 			b.ReportMetric(float64(d.MaxFlows), "flows")
 			b.ReportMetric(0, "ns/op")
 		})
+	}
+}
+
+// TestOnlyThis: where a tenant could answer for the host of another's endpoint, the host is not asked.
+func TestOnlyThis(t *testing.T) {
+	l := newLab(t)
+	l.podRules(t)
+	q := questionOf(t, "tcp", netip.AddrPortFrom(podAddresses[state.IPv4], droppedPort).String(), "off")
+	q.OnlyThis = true
+	if d := l.do(t, job{Question: q, Count: 1, AtOnce: 1}); d.Answers["no answer: no answer within 650ms"] != 1 {
+		t.Errorf("%v", d.Answers)
 	}
 }

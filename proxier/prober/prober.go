@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/verdict-proxy/verdict/proxier/conntrack"
-	"github.com/verdict-proxy/verdict/proxier/endpointhealth"
+	"github.com/verdict-proxy/verdict/proxier/endpointhealth/probe"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
@@ -39,9 +39,9 @@ func Cost(k state.CheckKind) time.Duration {
 }
 
 // Ask asks an endpoint, and returns when the answer is there, the time is over, or the context ends.
-func (a *Asker) Ask(ctx context.Context, q *endpointhealth.Question) endpointhealth.Answer {
+func (a *Asker) Ask(ctx context.Context, q *probe.Question) probe.Answer {
 	if q.Check.Kind == state.CheckOff {
-		return a.suspect(ctx, q.At)
+		return a.suspect(ctx, q)
 	}
 	c, err := a.open(ctx, q.Target, time.Now().Add(q.Check.Timeout))
 	if err != nil {
@@ -58,7 +58,7 @@ func (a *Asker) Ask(ctx context.Context, q *endpointhealth.Question) endpointhea
 		c.late = err != nil && q.Protocol == state.UDP
 	}
 	answer := answerOf(ctx, err, &q.Check)
-	answer.Connected = q.Protocol == state.TCP || answer.Fault == endpointhealth.NoFault || answer.Fault == endpointhealth.WrongAnswer
+	answer.Connected = q.Protocol == state.TCP || answer.Fault == probe.NoFault || answer.Fault == probe.WrongAnswer
 	return answer
 }
 
@@ -68,28 +68,28 @@ type answerError string
 func (e answerError) Error() string { return string(e) }
 
 // answerOf says in a few words why a question failed.
-func answerOf(ctx context.Context, err error, c *state.HealthCheck) endpointhealth.Answer {
-	fault, why := endpointhealth.OtherFault, ""
+func answerOf(ctx context.Context, err error, c *state.HealthCheck) probe.Answer {
+	fault, why := probe.OtherFault, ""
 	var bad answerError
 	switch {
 	case err == nil:
-		fault = endpointhealth.NoFault
+		fault = probe.NoFault
 	case ctx.Err() != nil:
 		why = "nobody waits for the answer"
 	case errors.As(err, &bad):
-		fault, why = endpointhealth.WrongAnswer, string(bad)
+		fault, why = probe.WrongAnswer, string(bad)
 	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, unix.ETIMEDOUT):
-		fault, why = endpointhealth.NoAnswer, "no answer within "+c.Timeout.String()
+		fault, why = probe.NoAnswer, "no answer within "+c.Timeout.String()
 	case errors.Is(err, unix.ECONNREFUSED):
-		fault, why = endpointhealth.Refused, "connection refused"
+		fault, why = probe.Refused, "connection refused"
 	case errors.Is(err, unix.ECONNRESET), errors.Is(err, unix.EPIPE):
-		fault, why = endpointhealth.Reset, "connection reset"
+		fault, why = probe.Reset, "connection reset"
 	case errors.Is(err, unix.EHOSTUNREACH), errors.Is(err, unix.ENETUNREACH), errors.Is(err, unix.ENETDOWN):
-		fault, why = endpointhealth.NoRoute, "no route to it"
+		fault, why = probe.NoRoute, "no route to it"
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		fault, why = endpointhealth.Closed, "it closed the connection without an answer"
+		fault, why = probe.Closed, "it closed the connection without an answer"
 	default:
 		why = state.Clip(err.Error(), 120)
 	}
-	return endpointhealth.Answer{Fault: fault, Why: why}
+	return probe.Answer{Fault: fault, Why: why}
 }

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -16,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/verdict-proxy/verdict/proxier/conntrack"
-	"github.com/verdict-proxy/verdict/proxier/endpointhealth"
+	"github.com/verdict-proxy/verdict/proxier/endpointhealth/probe"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
@@ -27,13 +28,13 @@ const enough = 30 * time.Second
 var asker = New(func(conntrack.Query) {})
 
 // ask checks an address of this test.
-func ask(t *testing.T, network, at, check string) endpointhealth.Answer {
+func ask(t *testing.T, network, at, check string) probe.Answer {
 	t.Helper()
 	q := questionOf(t, network, at, check)
 	return asker.Ask(t.Context(), &q)
 }
 
-func questionOf(t testing.TB, network, at, check string) endpointhealth.Question {
+func questionOf(t testing.TB, network, at, check string) probe.Question {
 	t.Helper()
 	c, err := state.ParseHealthCheck(check)
 	if err != nil {
@@ -46,7 +47,7 @@ func questionOf(t testing.TB, network, at, check string) endpointhealth.Question
 	if network == "udp" {
 		protocol = state.UDP
 	}
-	return endpointhealth.Question{Target: endpointhealth.Target{Protocol: protocol, At: netip.MustParseAddrPort(at)}, Check: c}
+	return probe.Question{Target: probe.Target{Protocol: protocol, At: netip.MustParseAddrPort(at)}, Check: c}
 }
 
 // server answers each connection with a text, after it has read something.
@@ -99,18 +100,18 @@ func closed(t *testing.T) string {
 }
 
 // answerWith is the answer with these words; "": a good one.
-func answerWith(why string) endpointhealth.Answer {
-	a := endpointhealth.Answer{Connected: true, Why: why}
+func answerWith(why string) probe.Answer {
+	a := probe.Answer{Connected: true, Why: why}
 	switch {
 	case why == "":
 	case why == "connection refused":
-		a.Fault, a.Connected = endpointhealth.Refused, false
+		a.Fault, a.Connected = probe.Refused, false
 	case strings.HasPrefix(why, "no answer within "):
-		a.Fault = endpointhealth.NoAnswer
+		a.Fault = probe.NoAnswer
 	case strings.HasPrefix(why, "it closed the connection"):
-		a.Fault = endpointhealth.Closed
+		a.Fault = probe.Closed
 	default:
-		a.Fault = endpointhealth.WrongAnswer
+		a.Fault = probe.WrongAnswer
 	}
 	return a
 }
@@ -265,18 +266,23 @@ func FuzzStatus(f *testing.F) {
 	})
 }
 
-// drip answers byte by byte.
-type drip struct {
-	io.Writer
-	text  string
-	reads int
-}
-
-func (d *drip) Read(b []byte) (int, error) {
-	d.reads++
-	n := copy(b[:1], d.text)
-	d.text = d.text[n:]
-	return n, nil
+// dripping is a connection on which a text comes byte by byte.
+func dripping(t *testing.T, text string) *conn {
+	t.Helper()
+	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, other := os.NewFile(uintptr(ends[0]), ""), os.NewFile(uintptr(ends[1]), "")
+	t.Cleanup(func() { own.Close(); other.Close() })
+	go func() {
+		for i := range text {
+			if _, err := other.WriteString(text[i : i+1]); err != nil {
+				return // closed
+			}
+		}
+	}()
+	return &conn{File: own}
 }
 
 // TestPieces: an answer in many pieces costs no more than one in a few.
@@ -288,10 +294,9 @@ func TestPieces(t *testing.T) {
 		{"HTTP/1.1 200 OK\r\n" + strings.Repeat("x", 100_000), true},
 		{"HTTP/1.1 200 " + strings.Repeat("x", 100_000), false},
 	} {
-		q := questionOf(t, "tcp", "10.0.0.1:80", "http")
-		d := &drip{Writer: io.Discard, text: tt.text}
-		if err := askWeb(d, q.At, &q.Check); (err == nil) != tt.good || d.reads > 2*maxReads {
-			t.Errorf("%.20s: %d reads, %v", tt.text, d.reads, err)
+		q, c := questionOf(t, "tcp", "10.0.0.1:80", "http"), dripping(t, tt.text)
+		if err := askWeb(c, q.At, &q.Check); (err == nil) != tt.good || c.read > maxPieces {
+			t.Errorf("%.20s: %d reads, %v", tt.text, c.read, err)
 		}
 	}
 }

@@ -12,15 +12,16 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/verdict-proxy/verdict/proxier/conntrack"
-	"github.com/verdict-proxy/verdict/proxier/endpointhealth"
+	"github.com/verdict-proxy/verdict/proxier/endpointhealth/probe"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
 // maxAnswer is how many bytes a question reads. A TLS handshake has 2,000 to 6,000.
 const maxAnswer = 64 << 10
 
-// maxPieces is how often a question reads. A TLS handshake reads five times.
-const maxPieces = 128
+// maxPieces is how often a question reads. A TLS handshake reads five times. An answer that comes byte by byte would cost a
+// hundred times its share.
+const maxPieces = 64
 
 // errTooLong ends an answer that goes on and on.
 const errTooLong = answerError("the answer is too long")
@@ -32,13 +33,13 @@ type conn struct {
 	forget func(conntrack.Query)
 	stop   func() bool // the wait for the end of the context
 	flow   conntrack.Query
-	left   int  // bytes that may be read
+	read   int  // bytes
 	pieces int  // how often something was read
 	late   bool // a datagram may come when nobody waits for it any more
 }
 
 // open connects to an endpoint. The caller closes the connection.
-func (a *Asker) open(ctx context.Context, t endpointhealth.Target, deadline time.Time) (*conn, error) {
+func (a *Asker) open(ctx context.Context, t probe.Target, deadline time.Time) (*conn, error) {
 	kind, protocol := unix.SOCK_STREAM, uint8(unix.IPPROTO_TCP)
 	if t.Protocol == state.UDP {
 		kind, protocol = unix.SOCK_DGRAM, unix.IPPROTO_UDP
@@ -63,7 +64,7 @@ func (a *Asker) open(ctx context.Context, t endpointhealth.Target, deadline time
 		return nil, os.NewSyscallError("connect", err)
 	}
 	c := &conn{
-		forget: a.forget, flow: conntrack.Query{Protocol: protocol, Dst: t.At}, left: maxAnswer,
+		forget: a.forget, flow: conntrack.Query{Protocol: protocol, Dst: t.At},
 		File: os.NewFile(uintptr(fd), ""), // after Connect: a socket that was never connected is writable, too
 	}
 	c.flow.Src, c.flow.SrcPort = ownAddr(fd)
@@ -173,11 +174,11 @@ const late = 500 * time.Millisecond
 
 // Read reads a part of the answer.
 func (c *conn) Read(b []byte) (int, error) {
-	if c.pieces++; c.left <= 0 || c.pieces > maxPieces {
+	if c.pieces++; c.read >= maxAnswer || c.pieces > maxPieces {
 		return 0, errTooLong
 	}
-	n, err := c.File.Read(b[:min(len(b), c.left)])
-	c.left -= n
+	n, err := c.File.Read(b[:min(len(b), maxAnswer-c.read)])
+	c.read += n
 	return n, err
 }
 

@@ -4,11 +4,12 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/verdict-proxy/verdict/proxier/endpointhealth"
+	"github.com/verdict-proxy/verdict/proxier/endpointhealth/probe"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
@@ -21,80 +22,54 @@ const (
 	patience = 650 * time.Millisecond
 )
 
-// hostPort is a port at which nobody listens (tcpmux). A reset from there shows that the host lives.
-const hostPort = 1
-
 // suspect asks an endpoint under suspicion. It connects again after each stagger without an answer, and last of all to another
 // port of the host. The first answer of the endpoint counts.
-func (a *Asker) suspect(ctx context.Context, at netip.AddrPort) endpointhealth.Answer {
-	within, cancel := context.WithCancel(ctx)
-	ends := make(chan tried, attempts+1)
-	begun, open := 0, 0
-	try := func() {
-		host := begun == attempts
-		to, left := at, patience-time.Duration(begun)*stagger
-		if host {
-			to = netip.AddrPortFrom(at.Addr(), hostPort)
-		}
-		begun++
-		open++
-		go func() { ends <- tried{host, a.try(within, to, time.Now().Add(left))} }()
+func (a *Asker) suspect(ctx context.Context, q *probe.Question) probe.Answer {
+	at := q.At
+	ctx, cancel := context.WithCancel(ctx)
+	var tries sync.WaitGroup
+	defer tries.Wait() // so that the question leaves nothing behind
+	defer cancel()
+	ends, host, deadline := make(chan probe.Answer, attempts), make(chan probe.Answer, 1), time.Now().Add(patience)
+	for i := range attempts {
+		tries.Go(func() { ends <- a.try(ctx, at, time.Duration(i)*stagger, deadline) })
 	}
-	defer func() {
-		for cancel(); open > 0; open-- { // so that the question leaves nothing behind
-			<-ends
-		}
-	}()
-	next := time.NewTicker(stagger)
-	defer next.Stop()
-	worst := endpointhealth.Answer{Fault: endpointhealth.NoAnswer, Why: "no answer within " + patience.String()}
-	hostAnswers := false
-	for try(); open > 0; {
-		select {
-		case <-next.C:
-			if begun <= attempts {
-				try()
-			}
-			continue
-		case end := <-ends:
-			open--
-			fault := end.answer.Fault
-			answered := fault == endpointhealth.NoFault || fault == endpointhealth.Refused
-			switch {
-			case end.host:
-				hostAnswers = answered
-			case answered:
-				return end.answer
-			case fault != endpointhealth.NoAnswer:
-				worst = end.answer
-			}
-		}
-		if open == 0 && begun <= attempts { // those before ended at once; the next one may not
-			try()
+	if q.OnlyThis {
+		host <- probe.Answer{Fault: probe.NoAnswer}
+	} else {
+		tries.Go(func() { host <- a.try(ctx, netip.AddrPortFrom(at.Addr(), probe.HostPort), attempts*stagger, deadline) })
+	}
+	worst := probe.Answer{Fault: probe.NoAnswer, Why: "no answer within " + patience.String()}
+	for range attempts {
+		switch end := <-ends; end.Fault {
+		case probe.NoFault, probe.Refused:
+			return end
+		case probe.NoAnswer:
+		default:
+			worst = end
 		}
 	}
-	if hostAnswers {
-		return endpointhealth.Answer{Fault: endpointhealth.HostAnswers, Why: "no answer, but its host answers"}
+	if end := <-host; end.Fault == probe.NoFault || end.Fault == probe.Refused {
+		return probe.Answer{Fault: probe.HostAnswers, Why: "no answer, but its host answers"}
 	}
 	return worst
 }
 
-// tried is the end of one attempt.
-type tried struct {
-	host   bool // to another port of the host
-	answer endpointhealth.Answer
-}
-
-// try makes one connection, and closes it. An address that cannot be reached is no fault of this node's routes: the kernel
-// says so if nobody has the address, or a router does.
-func (a *Asker) try(ctx context.Context, to netip.AddrPort, deadline time.Time) endpointhealth.Answer {
-	c, err := a.open(ctx, endpointhealth.Target{Protocol: state.TCP, At: to}, deadline)
+// try makes one connection after some time, and closes it. An address that cannot be reached is no fault of this node's routes:
+// the kernel says so if nobody has the address, or a router does.
+func (a *Asker) try(ctx context.Context, to netip.AddrPort, after time.Duration, deadline time.Time) probe.Answer {
+	select {
+	case <-ctx.Done():
+		return answerOf(ctx, ctx.Err(), nil)
+	case <-time.After(after):
+	}
+	c, err := a.open(ctx, probe.Target{Protocol: state.TCP, At: to}, deadline)
 	if err == nil {
 		c.close()
-		return endpointhealth.Answer{Connected: true}
+		return probe.Answer{Connected: true}
 	}
 	if errors.Is(err, unix.EHOSTUNREACH) && ctx.Err() == nil {
-		return endpointhealth.Answer{Fault: endpointhealth.NoAnswer, Why: "its host cannot be reached"}
+		return probe.Answer{Fault: probe.NoAnswer, Why: "its host cannot be reached"}
 	}
 	return answerOf(ctx, err, &state.HealthCheck{Timeout: patience})
 }

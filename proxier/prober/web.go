@@ -1,10 +1,9 @@
 package prober
 
 import (
-	"bytes"
+	"bufio"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -21,11 +20,9 @@ import (
 const (
 	maxHead = 4096
 	maxBody = 16384
-	// maxReads is how many pieces are read of each: an answer that comes byte by byte costs a hundred times its share.
-	maxReads = 32
 )
 
-var buffers = sync.Pool{New: func() any { return new([maxHead]byte) }}
+var readers = sync.Pool{New: func() any { return bufio.NewReaderSize(nil, maxHead) }}
 
 // askWeb asks by HTTP. It looks at the status only, so it needs no client that understands the rest.
 func askWeb(conn io.ReadWriter, at netip.AddrPort, c *state.HealthCheck) error {
@@ -38,49 +35,40 @@ func askWeb(conn io.ReadWriter, at netip.AddrPort, c *state.HealthCheck) error {
 	if err != nil {
 		return err
 	}
-	buf := buffers.Get().(*[maxHead]byte)
-	defer buffers.Put(buf)
-	line, err := firstLine(conn, buf[:])
+	r := readers.Get().(*bufio.Reader)
+	r.Reset(conn)
+	defer func() {
+		r.Reset(nil)
+		readers.Put(r)
+	}()
+	line, err := r.ReadSlice('\n')
+	if errors.Is(err, bufio.ErrBufferFull) || errors.Is(err, errTooLong) {
+		return errNoHTTP
+	}
 	if err != nil {
 		return err
 	}
-	status, err := statusOf(line)
+	status, err := statusOf(string(line))
 	if err != nil {
 		return err
 	}
 	if status < c.MinStatus || status > c.MaxStatus {
 		return answerError(fmt.Sprintf("HTTP status %d", status))
 	}
-	for read, times := 0, 0; read < maxBody && times < maxReads && err == nil; times++ { // what follows does not matter
-		var n int
-		n, err = conn.Read(buf[:])
-		read += n
-	}
+	_, _ = io.CopyN(io.Discard, r, maxBody) // what follows does not matter
 	return nil
 }
 
-// firstLine reads until the end of a line.
-func firstLine(conn io.Reader, buf []byte) (string, error) {
-	for n, times := 0, 0; n < len(buf) && times < maxReads; times++ {
-		more, err := conn.Read(buf[n:])
-		if end := bytes.IndexByte(buf[n:n+more], '\n'); end >= 0 {
-			return string(buf[:n+end]), nil
-		}
-		if err != nil {
-			return "", err
-		}
-		n += more
-	}
-	return "", answerError("the answer is not HTTP")
-}
+// errNoHTTP is about an answer in another language.
+const errNoHTTP = answerError("the answer is not HTTP")
 
 // statusOf parses the first line of an answer, such as "HTTP/1.1 200 OK".
 func statusOf(line string) (uint16, error) {
-	version, rest, _ := strings.Cut(strings.TrimSuffix(line, "\r"), " ")
+	version, rest, _ := strings.Cut(strings.TrimRight(line, "\r\n"), " ")
 	code, _, _ := strings.Cut(rest, " ")
 	status, err := strconv.ParseUint(code, 10, 16)
 	if err != nil || len(code) != 3 || !strings.HasPrefix(version, "HTTP/1.") {
-		return 0, answerError("the answer is not HTTP")
+		return 0, errNoHTTP
 	}
 	return uint16(status), nil
 }
@@ -89,50 +77,34 @@ func statusOf(line string) (uint16, error) {
 // not withstand a quantum computer, and the curves are the cheap ones.
 var curves = []tls.CurveID{tls.X25519, tls.CurveP256, tls.CurveP384, tls.CurveP521}
 
-// An endpoint that was asked before resumes its session, without its certificate. A session keeps the certificates and the
-// ticket of an endpoint, so these limits bound the memory that endpoints can fill. Without a session, each question begins
-// anew.
+// An endpoint that was asked before resumes its session, without its certificate. A session keeps what the endpoint sent, so
+// these limits bound the memory that endpoints can fill. Without a session, each question begins anew.
 const (
 	maxSessions = 2048
-	maxCerts    = 6 << 10
-	maxTicket   = 4 << 10
+	maxSession  = 10 << 10
 )
 
 // session is the session with one endpoint and server name. By itself, crypto/tls has one for each server name.
 type session struct {
 	tls.ClientSessionCache
-	key   string
-	large bool
+	key  string
+	conn *conn
 }
 
 func (s *session) Get(string) (*tls.ClientSessionState, bool) { return s.ClientSessionCache.Get(s.key) }
 
 func (s *session) Put(_ string, is *tls.ClientSessionState) {
-	if is != nil {
-		ticket, _, err := is.ResumptionState()
-		if s.large || err != nil || len(ticket) > maxTicket {
-			return
-		}
+	if is == nil || s.conn.read <= maxSession {
+		s.ClientSessionCache.Put(s.key, is)
 	}
-	s.ClientSessionCache.Put(s.key, is)
-}
-
-// note notes the size of the certificates.
-func (s *session) note(certs [][]byte) {
-	size := 0
-	for _, c := range certs {
-		size += len(c)
-	}
-	s.large = size > maxCerts
 }
 
 // askTLS asks by HTTPS. As a kubelet does, it does not verify the certificate: it asks whether the endpoint serves, and
 // sends no secret.
 func (a *Asker) askTLS(ctx context.Context, c *conn, at netip.AddrPort, check *state.HealthCheck) error {
-	s := &session{ClientSessionCache: a.sessions, key: at.String() + check.Host}
 	secure := tls.Client(c, &tls.Config{
-		ServerName: check.Host, InsecureSkipVerify: true, CurvePreferences: curves, ClientSessionCache: s,
-		VerifyPeerCertificate: func(certs [][]byte, _ [][]*x509.Certificate) error { s.note(certs); return nil },
+		ServerName: check.Host, InsecureSkipVerify: true, CurvePreferences: curves,
+		ClientSessionCache: &session{a.sessions, at.String() + " " + check.Host, c},
 	})
 	if err := secure.HandshakeContext(ctx); err != nil {
 		var alert tls.AlertError

@@ -2,6 +2,7 @@ package source
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -10,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 	netutils "k8s.io/utils/net"
 
 	"github.com/verdict-proxy/verdict/proxier/state"
@@ -32,12 +34,13 @@ const (
 
 // converter turns API objects into values of package state. Apart from the strings that it shares, it keeps no state.
 type converter struct {
-	strings  *interner
-	balances *interner // values of the annotations about load balancing
+	strings     *interner
+	values      *interner // of annotations
+	annotations []state.Annotation
 }
 
 func newConverter() *converter {
-	return &converter{strings: newInterner(internLimit), balances: newInterner(balanceLimit)}
+	return &converter{strings: newInterner(internLimit), values: newInterner(valueLimit), annotations: state.Annotations()}
 }
 
 // findings collects the problems of one object.
@@ -88,33 +91,69 @@ func (f *findings) named(meta *metav1.ObjectMeta) bool {
 	return meta.Name != ""
 }
 
-// maxAnnotation is the longest value in bytes that the annotations of this proxy may have.
-const maxAnnotation = 64
-
-// bounded returns the value of an annotation of this proxy, without white space around it. It does not return a value
-// that is too long, because such a value would be held as long as the object exists.
-func (f *findings) bounded(annotations map[string]string, key string, most int) string {
-	value := annotations[key]
-	if len(value) > most {
-		f.Add(annotation(key), "%s has %d bytes, and at most %d are allowed: the annotation is ignored",
-			state.Quote(value), len(value), most)
-		return ""
+// annotate reads the annotations of an object. setter returns the part of an annotation that sets the field of such an
+// object, or nil.
+func annotate[T any](
+	c *converter, f *findings, values map[string]string, object *T, setter func(*state.Annotation) func(*T, string) error,
+) {
+	if len(values) == 0 {
+		return
 	}
-	return strings.TrimSpace(value)
+	for i := range c.annotations {
+		a := &c.annotations[i]
+		set := setter(a)
+		if set == nil {
+			continue
+		}
+		key, value := f.annotated(a, values)
+		if value == "" {
+			continue
+		}
+		if err := set(object, c.values.share(value)); err != nil {
+			f.Add(annotation(key), "%s: %s", err, a.Otherwise)
+		}
+	}
 }
 
-// short returns the value of an annotation that has one word, or a list of words.
-func (f *findings) short(annotations map[string]string, key string) string {
-	value := f.bounded(annotations, key, maxAnnotation)
-	if strings.ContainsFunc(value, notInAnnotation) {
+// annotated returns the value of an annotation and the key that has it. The key of Verdict comes before those of other
+// proxies, whose users need not change their objects. An empty value is as good as none.
+func (f *findings) annotated(a *state.Annotation, values map[string]string) (key, value string) {
+	for _, alias := range append([]state.Alias{{Key: a.Key}}, a.Aliases...) {
+		value := f.bounded(values, alias.Key, a)
+		own, known := alias.Values[strings.ToLower(value)]
+		switch {
+		case value == "":
+		case alias.Values == nil:
+			return alias.Key, value
+		case known:
+			return alias.Key, own
+		default:
+			f.Add(annotation(alias.Key), "%s is not %s: the annotation is ignored", state.Quote(value),
+				strings.Join(slices.Sorted(maps.Keys(alias.Values)), " or "))
+		}
+	}
+	return "", ""
+}
+
+// bounded returns the value of a key without white space around it. It does not return a value that is too long, because
+// such a value would be held as long as the object exists.
+func (f *findings) bounded(values map[string]string, key string, a *state.Annotation) string {
+	value := values[key]
+	if len(value) > a.Longest {
+		f.Add(annotation(key), "%s has %d bytes, and at most %d are allowed: the annotation is ignored",
+			state.Quote(value), len(value), a.Longest)
+		return ""
+	}
+	value = strings.TrimSpace(value)
+	if !a.Text && strings.ContainsFunc(value, notInWord) {
 		f.Add(annotation(key), "%s has characters that no value has: the annotation is ignored", state.Quote(value))
 		return ""
 	}
 	return value
 }
 
-// notInAnnotation reports whether a character occurs in no value of the annotations of this proxy.
-func notInAnnotation(r rune) bool {
+// notInWord reports whether a character occurs in no value that is a word or a list of words.
+func notInWord(r rune) bool {
 	return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("-_,. ", r)
 }
 
@@ -288,9 +327,9 @@ func created(meta *metav1.ObjectMeta) time.Time {
 // does not fill the memory.
 const internLimit = 1 << 16
 
-// balanceLimit limits how many values of the annotations about load balancing are remembered. A cluster uses a handful.
-// A tenant who writes new ones all the time must not make the proxy hold them.
-const balanceLimit = 256
+// valueLimit limits how many values of annotations are remembered. A cluster uses a handful. A tenant who writes new ones
+// all the time must not make the proxy hold them.
+const valueLimit = 256
 
 // longestShared is the length in bytes of the longest names of the API. Longer strings are not remembered.
 const longestShared = 253
@@ -319,4 +358,28 @@ func (in *interner) share(s string) string {
 	}
 	in.known[s] = s
 	return s
+}
+
+// misnamed says what is wrong with the name and the namespace of an object; "": nothing. An API server accepts no other
+// names, and nobody has looked at those of a manifest: they reach terminals, logs and the comments of elements.
+func misnamed(kind string, meta metav1.Object) string {
+	name, namespace := meta.GetName(), meta.GetNamespace()
+	switch {
+	case kind == kindService && len(validation.IsDNS1123Label(name)) > 0:
+		return fmt.Sprintf("metadata.name %s is not a DNS label", state.Quote(name))
+	case len(validation.IsDNS1123Subdomain(name)) > 0:
+		return fmt.Sprintf("metadata.name %s is not a DNS name", state.Quote(name))
+	case namespace != "" && len(validation.IsDNS1123Label(namespace)) > 0:
+		return fmt.Sprintf("metadata.namespace %s is not a DNS label", state.Quote(namespace))
+	}
+	return ""
+}
+
+// portNamed reports whether a port may have a name. A port of a Service with one port may have none.
+func (f *findings) portNamed(field fieldPath, name string) bool {
+	if name == "" || len(validation.IsDNS1123Label(name)) == 0 {
+		return true
+	}
+	f.Add(field.String(), "%s is not a DNS label: the port is not used", state.Quote(name))
+	return false
 }

@@ -1,29 +1,28 @@
 // Package source reads what the cluster and the host want, and writes it into a state.Store change by change. It reads
 // Services, EndpointSlices, ServiceCIDRs and this node's Node object from a Kubernetes API server or from a directory
-// of manifests, and it reads the addresses of the host from the kernel. This package and cmd are the only ones that
-// know API types. Everything that leaves this package is a value of package state.
+// of manifests. This package and cmd are the only ones that know API types. Everything that leaves this package is a value
+// of package state. Package host reads the addresses of the host, and package directory follows directories.
 //
 //	API server -> reflector -> feed -.
 //	                                 +-> converter -> sink -> state.Store
 //	directory  -> documents/decode  -'
-//	kernel     -> Addresses --------------------------------^
+//	kernel     -> host.Addresses ---------------------------^
 //
 // The files, in reading order:
 //
-//	convert.go     from API objects to values of package state: addresses, ports, shared strings, Problems
-//	service.go     the same for Services, with their annotations
+//	convert.go     from API objects to values of package state: addresses, ports, names, annotations, shared strings, Problems
+//	service.go     the same for Services
 //	slice.go       the same for EndpointSlices
-//	node.go        the same for Nodes and ServiceCIDRs; names.go: which names are refused
+//	node.go        the same for Nodes and ServiceCIDRs
 //	sink.go        writes into the store only what differs; MarkSynced
-//	kubernetes.go  the API server: lists and watches; resource.go: what is listed; feed.go: what the reflector delivers
+//	kubernetes.go  the API server: lists and watches; resource.go: what is listed, and the feed that it goes to
 //	watches.go     when a watch is opened, and whether the server still has the same history
 //	supervise.go   ends watches that hang
 //	plausible.go   which lists are not used
 //	outage.go      one log line for each loss of the API server
-//	client.go      access to the API server; servers.go: its addresses
+//	client.go      access to the API server, and its addresses
 //	kept.go        what the kernel has stays in force for manifests that cannot be read at the start
-//	manifests.go   the directory; names.go: names that are no names; follow.go: its changes; document.go, decode.go: the content of files
-//	addresses.go   the addresses of the host; primary.go: its main addresses
+//	manifests.go   the directory of manifests; document.go, decode.go: the content of files
 //
 // # Malformed objects
 //

@@ -6,9 +6,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
-
-	"github.com/fsnotify/fsnotify"
 
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
@@ -244,76 +241,4 @@ func TestFollowLinkedFile(t *testing.T) {
 			f.becomes("10.96.0.2")
 		})
 	}
-}
-
-// TestFollowWithoutEvents: too many events get lost, and network mounts send none. The follower watches nothing at
-// first, so only the event under test can make it read.
-func TestFollowWithoutEvents(t *testing.T) {
-	for name, tt := range map[string]struct {
-		every time.Duration
-		lost  bool
-	}{
-		"overflow":     {every: time.Hour, lost: true},
-		"regular look": {every: 10 * time.Millisecond},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := newFolder(t, map[string]string{"a.yaml": service("web", "10.96.0.1")})
-			f.load()
-			watcher, err := fsnotify.NewWatcher()
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer watcher.Close()
-			follower := f.m.follower()
-			follower.watcher, follower.every = watcher, tt.every
-			f.write("a.yaml", service("web", "10.96.0.2"))
-			stop := run(t, follower.follow)
-			defer stop()
-			if tt.lost {
-				watcher.Errors <- fsnotify.ErrEventOverflow
-			}
-			f.becomes("10.96.0.2")
-		})
-	}
-}
-
-// TestFollowEndsWithItsWatch: without its watch, the source returns an error.
-func TestFollowEndsWithItsWatch(t *testing.T) {
-	f := newFolder(t, nil)
-	watcher, err := fsnotify.NewWatcher()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := watcher.Close(); err != nil {
-		t.Fatal(err)
-	}
-	follower := follower{dir: f.dir, watcher: watcher, every: time.Hour}
-	if err := follower.follow(t.Context()); err == nil || !strings.Contains(err.Error(), f.dir) {
-		t.Errorf("got %v, want an error that names the directory", err)
-	}
-}
-
-// TestSettling: the wait ends after a moment of quiet, and after the longest wait if events never stop.
-func TestSettling(t *testing.T) {
-	var s settling
-	if s.over() != nil {
-		t.Fatal("waits although nothing has happened")
-	}
-	start := time.Now()
-	s.happened(start)
-	<-s.over()
-	for _, tt := range []struct{ after, want time.Duration }{
-		{0, quietPeriod},
-		{longestWait - quietPeriod, quietPeriod},
-		{longestWait - quietPeriod/2, quietPeriod / 2},
-		{longestWait, 0},
-		{2 * longestWait, -longestWait},
-	} {
-		if got := s.wait(start.Add(tt.after)); got != tt.want {
-			t.Errorf("%v after the first event: waits %v, want %v", tt.after, got, tt.want)
-		}
-	}
-	s.happened(start.Add(time.Hour))
-	<-s.over()
 }

@@ -65,7 +65,8 @@ func FuzzAnnotations(f *testing.F) {
 	f.Fuzz(func(t *testing.T, scheduler, flags, weight string) {
 		c := newConverter()
 		svc, problems := c.service(apiService(func(o *corev1.Service) {
-			o.Annotations = map[string]string{annotationScheduler: scheduler, annotationSchedulerFlags: flags}
+			o.Annotations = everyKey(scheduler)
+			o.Annotations[annotationSchedulerFlags], o.Annotations[annotationHealthCheck] = flags, weight
 		}))
 		if svc == nil {
 			t.Fatal("annotations make a Service disappear")

@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fsnotify/fsnotify"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/verdict-proxy/verdict/proxier/state"
@@ -87,7 +86,7 @@ func TestManyFaultsAreFewProblems(t *testing.T) {
 }
 
 // manyFiles is a folder with a Service in each of its files, and a function that writes one of them.
-func manyFiles(t testing.TB, n int) (f *follower, write func(i, port int)) {
+func manyFiles(t testing.TB, n int) (m *Manifests, write func(i, port int)) {
 	dir := t.TempDir()
 	write = func(i, port int) {
 		text := docs(service(fmt.Sprintf("s%d", i), fmt.Sprintf("10.96.%d.%d", i/250, i%250)), strings.ReplaceAll(webSlice, "web", fmt.Sprintf("s%d", i)))
@@ -99,31 +98,24 @@ func manyFiles(t testing.TB, n int) (f *follower, write func(i, port int)) {
 	for i := range n {
 		write(i, 80)
 	}
-	watcher, err := fsnotify.NewWatcher()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { watcher.Close() })
-	m := NewManifests(ManifestsOptions{Dir: dir, NodeName: "n1", Store: state.NewStore(), Log: slog.New(slog.DiscardHandler)})
-	f = m.follower()
-	f.watcher = watcher
-	if err := f.look(); err != nil {
+	m = NewManifests(ManifestsOptions{Dir: dir, NodeName: "n1", Store: state.NewStore(), Log: slog.New(slog.DiscardHandler)})
+	if err := m.scan(); err != nil {
 		t.Fatal(err)
 	}
 	for _, file := range m.files { // otherwise each file is read again for two seconds
 		file.readAt = file.readAt.Add(time.Hour)
 	}
-	return f, write
+	return m, write
 }
 
 // BenchmarkManifestChange writes one of many files again.
 func BenchmarkManifestChange(b *testing.B) {
 	for _, n := range []int{1000, 10_000} {
 		b.Run(fmt.Sprintf("files=%d", n), func(b *testing.B) {
-			f, write := manyFiles(b, n)
+			m, write := manyFiles(b, n)
 			for i := 0; b.Loop(); i++ {
 				write(i%n, 81+i%1000)
-				if err := f.look(); err != nil {
+				if err := m.scan(); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -134,9 +126,9 @@ func BenchmarkManifestChange(b *testing.B) {
 // TestLookIsCheap: a look at unchanged files asks the kernel once for each of them, and remembers nothing.
 func TestLookIsCheap(t *testing.T) {
 	const files, most = 500, 6 // measured: 5
-	f, _ := manyFiles(t, files)
+	m, _ := manyFiles(t, files)
 	allocations := testing.AllocsPerRun(5, func() {
-		if err := f.look(); err != nil {
+		if err := m.scan(); err != nil {
 			t.Fatal(err)
 		}
 	})

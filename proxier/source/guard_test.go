@@ -59,9 +59,7 @@ func completeService() *corev1.Service {
 	return apiService(func(o *corev1.Service) {
 		loadBalancer(o, corev1.LoadBalancerIngress{IP: "198.51.100.1"})
 		o.UID = "6a3c1f5e-0b8d-4c57-9d0e-2f1a7b9c8d7e"
-		o.Annotations = map[string]string{annotationScheduler: "mh", annotationSchedulerFlags: "mh-port", annotationOutliers: "eject,refusals",
-			annotationHealthCheck: "https path=/healthz server-name=a.example port=8443", annotationAllDown: "reject",
-			annotationOnRemoval: "reset"}
+		o.Annotations = examples()
 		o.Spec.ExternalIPs = []string{"203.0.113.1"}
 		o.Spec.LoadBalancerSourceRanges = []string{"10.0.0.0/8"}
 		o.Spec.Ports[0].NodePort = 30080
@@ -75,10 +73,8 @@ func completeService() *corev1.Service {
 // completeSlice has a value in every field that matters to the proxy.
 func completeSlice() *discoveryv1.EndpointSlice {
 	return apiSlice(func(o *discoveryv1.EndpointSlice) {
-		o.Annotations = map[string]string{
-			corev1.EndpointsLastChangeTriggerTime: time.Unix(1_700_000_000, 0).Format(time.RFC3339Nano), annotationWeight: "7",
-			annotationBackup: "true",
-		}
+		o.Annotations = examples()
+		o.Annotations[corev1.EndpointsLastChangeTriggerTime] = time.Unix(1_700_000_000, 0).Format(time.RFC3339Nano)
 		o.Endpoints[0].NodeName = ptr("n1")
 		o.Endpoints[0].Conditions.Terminating = ptr(true)
 		o.Endpoints[0].Hints = &discoveryv1.EndpointHints{

@@ -13,6 +13,19 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
+// Keys that tests use.
+const (
+	annotationScheduler       = "verdict-proxy.github.io/scheduler"
+	annotationSchedulerRouter = "kube-router.io/service.scheduler"
+	annotationSchedulerFlags  = "verdict-proxy.github.io/scheduler-flags"
+	annotationOutliers        = "verdict-proxy.github.io/outlier-detection"
+	annotationHealthCheck     = "verdict-proxy.github.io/health-check"
+	annotationAllDown         = "verdict-proxy.github.io/on-all-down"
+	annotationOnRemoval       = "verdict-proxy.github.io/on-removal"
+	annotationWeight          = "verdict-proxy.github.io/weight"
+	annotationBackup          = "verdict-proxy.github.io/backup"
+)
+
 // patience is how long a test waits at most. It says nothing about the expected time.
 const patience = 30 * time.Second
 

@@ -1,6 +1,7 @@
 package source
 
 import (
+	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/verdict-proxy/verdict/proxier/source/directory"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
@@ -80,6 +82,15 @@ func (m *Manifests) Load(dir string) error {
 	}
 	m.loaded.Do(func() { close(m.synced) })
 	return nil
+}
+
+// Run loads the directory and follows its changes until the context ends. It returns an error if the directory cannot
+// be read at the start. If the directory disappears later, its objects stay in force.
+func (m *Manifests) Run(ctx context.Context) error {
+	return directory.Follow(ctx, directory.Options{
+		Dir: m.dir, What: "manifest directory", Links: func() []string { return m.links },
+		Scan: m.scan, Unread: m.hasUnreadable, Log: m.log,
+	}, func() { m.loaded.Do(func() { close(m.synced) }) })
 }
 
 // scan updates the store from the directory. It logs the faults of files and reports them to the store. It returns an

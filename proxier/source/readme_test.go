@@ -1,72 +1,61 @@
 package source
 
 import (
-	"go/ast"
-	"go/parser"
-	"go/token"
+	"fmt"
 	"os"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// TestAnnotationTable: config/README.md describes exactly the annotations that this package reads.
+// TestAnnotationTable: the tables of config/README.md are what package state says about annotations.
 func TestAnnotationTable(t *testing.T) {
+	own := []string{"| annotation | on | values | engines |", "|---|---|---|---|"}
+	others := []string{"| annotation of another proxy | read as | values |", "|---|---|---|"}
+	for _, a := range state.Annotations() {
+		kind := kindService
+		if a.Slice != nil {
+			kind = kindSlice
+		}
+		own = append(own, fmt.Sprintf("| `%s` | %s | %s | %s |", a.Key, kind, a.Help, a.Engines))
+		for _, alias := range a.Aliases {
+			others = append(others, fmt.Sprintf("| `%s` | `%s` | %s |", alias.Key, strings.TrimPrefix(a.Key, state.AnnotationPrefix), valuesOf(&alias)))
+		}
+	}
 	text, err := os.ReadFile("../../config/README.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, table, found := strings.Cut(string(text), "\n| annotation | on | values |\n")
-	if !found {
-		t.Fatal("config/README.md has no table of annotations")
-	}
-	table, _, _ = strings.Cut(table, "\n\n")
-	var documented []string
-	for line := range strings.Lines(table) {
-		for _, match := range regexp.MustCompile("`([a-z.-]+/[a-z.-]+)`").FindAllStringSubmatch(strings.Split(line, "|")[1], -1) {
-			documented = append(documented, match[1])
+	for _, want := range [][]string{own, others} {
+		_, table, found := strings.Cut(string(text), "\n"+want[0]+"\n")
+		if !found {
+			t.Errorf("config/README.md lacks the table\n%s", strings.Join(want, "\n"))
+			continue
 		}
-	}
-	slices.Sort(documented)
-	if diff := cmp.Diff(annotationConstants(t), documented); diff != "" {
-		t.Errorf("annotations (- program, + config/README.md):\n%s", diff)
+		table, _, _ = strings.Cut(table, "\n\n")
+		if diff := cmp.Diff(want[1:], strings.Split(table, "\n")); diff != "" {
+			t.Errorf("annotations (- program, + config/README.md):\n%s", diff)
+		}
 	}
 }
 
-// annotationConstants returns the values of the constants of this package whose names begin with "annotation".
-func annotationConstants(t *testing.T) (list []string) {
-	t.Helper()
-	files, err := os.ReadDir(".")
-	if err != nil {
-		t.Fatal(err)
+// valuesOf describes the values of an alias.
+func valuesOf(alias *state.Alias) string {
+	if alias.Values == nil {
+		return "the same"
 	}
-	for _, file := range files {
-		if !strings.HasSuffix(file.Name(), ".go") || strings.HasSuffix(file.Name(), "_test.go") {
-			continue
+	var list []string
+	for value, own := range alias.Values {
+		text := "`" + value + "`"
+		if own != value {
+			text += " (`" + own + "`)"
 		}
-		parsed, err := parser.ParseFile(token.NewFileSet(), file.Name(), nil, parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ast.Inspect(parsed, func(node ast.Node) bool {
-			spec, ok := node.(*ast.ValueSpec)
-			if !ok || !strings.HasPrefix(spec.Names[0].Name, "annotation") || len(spec.Values) != 1 {
-				return true
-			}
-			if literal, ok := spec.Values[0].(*ast.BasicLit); ok {
-				value, err := strconv.Unquote(literal.Value)
-				if err != nil {
-					t.Fatal(err)
-				}
-				list = append(list, value)
-			}
-			return true
-		})
+		list = append(list, text)
 	}
 	slices.Sort(list)
-	return list
+	return strings.Join(list, ", ")
 }

@@ -2,6 +2,7 @@ package source
 
 import (
 	"context"
+	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -90,4 +91,78 @@ func (k *Kubernetes) serviceCIDRs(c *converter, into *sink[serviceCIDR]) resourc
 			convert: c.serviceCIDR, strings: c.strings, sink: into, delivered: k.first.expectOptional("servicecidrs"),
 		},
 	}
+}
+
+// feed receives the objects of one resource from a reflector, converts them at once and passes them to a sink. It keeps
+// no API object after a method has returned.
+type feed[O metav1.Object, T any] struct {
+	convert   func(O) (*T, []state.Problem)
+	strings   *interner
+	sink      *sink[T]
+	delivered func() // called after each complete list
+}
+
+// The reflector collects a streamed list (WatchList) in a store of its own. Because feed is a TransformingStore, that
+// store holds values of type found and no API objects.
+var _ cache.TransformingStore = (*feed[metav1.Object, state.Service])(nil)
+
+// Add receives a new object.
+func (f *feed[O, T]) Add(obj any) error { return f.Update(obj) }
+
+// Update receives a changed object.
+func (f *feed[O, T]) Update(obj any) error {
+	v, err := f.find(obj)
+	if err != nil {
+		return err
+	}
+	f.sink.put(v)
+	return nil
+}
+
+// Delete receives an object that is gone, or a tombstone that has only its key.
+func (f *feed[O, T]) Delete(obj any) error {
+	name, err := cache.DeletionHandlingObjectToName(obj)
+	if err != nil {
+		return fmt.Errorf("delete an object of kind %s: %T has no name: %w; the object stays in force", f.sink.kind, obj, err)
+	}
+	f.sink.drop(state.Name{Namespace: name.Namespace, Name: name.Name})
+	return nil
+}
+
+// Replace receives a complete list, at the start and after a watch was interrupted for too long. Objects that are not
+// in the list are gone.
+func (f *feed[O, T]) Replace(objects []any, _ string) error {
+	all := make([]found[T], 0, len(objects))
+	for i, obj := range objects {
+		v, err := f.find(obj)
+		if err != nil {
+			return err
+		}
+		all = append(all, v)
+		objects[i] = nil // frees the API object, which is in the list if the list was not streamed
+	}
+	f.sink.replace(all)
+	f.delivered()
+	return nil
+}
+
+// Resync does nothing: the store keeps changes until they are applied, so none has to be delivered again.
+func (f *feed[O, T]) Resync() error { return nil }
+
+// Transformer converts the objects of a streamed list as they arrive.
+func (f *feed[O, T]) Transformer() cache.TransformFunc {
+	return func(obj any) (any, error) { return f.find(obj) }
+}
+
+// find converts an object, unless the transformer has converted it.
+func (f *feed[O, T]) find(obj any) (found[T], error) {
+	switch o := obj.(type) {
+	case found[T]:
+		return o, nil
+	case O:
+		value, problems := f.convert(o)
+		name := state.Name{Namespace: f.strings.share(o.GetNamespace()), Name: o.GetName()}
+		return found[T]{name: name, value: value, problems: problems}, nil
+	}
+	return found[T]{}, fmt.Errorf("convert to %s: the API server sent a %T; it is ignored", f.sink.kind, obj)
 }

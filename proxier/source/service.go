@@ -2,23 +2,11 @@ package source
 
 import (
 	"net/netip"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/verdict-proxy/verdict/proxier/state"
-)
-
-// The annotations of Services that the converter reads.
-const (
-	annotationScheduler       = "verdict-proxy.github.io/scheduler"
-	annotationSchedulerRouter = "kube-router.io/service.scheduler"
-	annotationSchedulerFlags  = "verdict-proxy.github.io/scheduler-flags"
-	annotationOutliers        = "verdict-proxy.github.io/outlier-detection"
-	annotationHealthCheck     = "verdict-proxy.github.io/health-check"
-	annotationAllDown         = "verdict-proxy.github.io/on-all-down"
-	annotationOnRemoval       = "verdict-proxy.github.io/on-removal"
 )
 
 // The bounds and the default that the API server gives sessionAffinityConfig.clientIP.timeoutSeconds.
@@ -44,12 +32,8 @@ func (c *converter) service(o *corev1.Service) (*state.Service, []state.Problem)
 		InternalLocal:   f.internalLocal(o),
 		ExternalLocal:   f.externalLocal(o),
 		Affinity:        f.affinity(o),
-		Balancing:       c.balancing(&f, o.Annotations),
-		Outliers:        f.outliers(o.Annotations),
-		Check:           f.healthCheck(o.Annotations),
-		AllDown:         parsed(&f, o.Annotations, annotationAllDown, state.ParseAllDown, "keep is used"),
-		OnRemoval:       parsed(&f, o.Annotations, annotationOnRemoval, state.ParseOnRemoval, "keep is used"),
 	}
+	annotate(c, &f, o.Annotations, svc, func(a *state.Annotation) func(*state.Service, string) error { return a.Service })
 	f.sourceRanges(o, svc)
 	if o.Spec.Type == corev1.ServiceTypeLoadBalancer && svc.ExternalLocal {
 		svc.HealthCheckNodePort = f.optionalPort(fieldPath{list: "spec.healthCheckNodePort", index: -1}, o.Spec.HealthCheckNodePort)
@@ -272,78 +256,4 @@ func (f *findings) affinitySeconds(config *corev1.SessionAffinityConfig) int32 {
 		return defaultAffinity
 	}
 	return seconds
-}
-
-// balancing reads all annotations that state.Balancing holds.
-func (c *converter) balancing(f *findings, annotations map[string]string) state.Balancing {
-	if len(annotations) == 0 {
-		return state.Balancing{}
-	}
-	return state.Balancing{
-		Scheduler: c.balances.share(f.scheduler(annotations)),
-		Flags:     c.balances.share(f.short(annotations, annotationSchedulerFlags)),
-	}
-}
-
-// scheduler prefers the annotation of Verdict. It also reads the one of kube-router, so that users of kube-router
-// need not change their Services.
-func (f *findings) scheduler(annotations map[string]string) string {
-	if own := f.short(annotations, annotationScheduler); own != "" {
-		return own
-	}
-	return f.short(annotations, annotationSchedulerRouter)
-}
-
-// outliers reads a mode, "refusals", or both, separated by a comma.
-func (f *findings) outliers(annotations map[string]string) (d state.OutlierDetection) {
-	value := f.short(annotations, annotationOutliers)
-	if value == "" {
-		return d
-	}
-	for word := range strings.SplitSeq(value, ",") {
-		mode, known := map[string]state.OutlierMode{
-			"off": state.OutlierOff, "observe": state.OutlierObserve, "eject": state.OutlierEject,
-		}[strings.TrimSpace(word)]
-		switch {
-		case strings.TrimSpace(word) == "refusals" && !d.Refusals:
-			d.Refusals = true
-		case known && d.Mode == state.OutlierDefault:
-			d.Mode = mode
-		default:
-			f.Add(annotation(annotationOutliers), "%s is not off, observe or eject, with or without \",refusals\": "+
-				"--outlier-detection decides", state.Quote(value))
-			return state.OutlierDetection{}
-		}
-	}
-	return d
-}
-
-// maxCheckText is the longest annotation about checks in bytes. It has a path and a name.
-const maxCheckText = 512
-
-// healthCheck returns nil if the Service does not ask for a check, or asks in a wrong way.
-func (f *findings) healthCheck(annotations map[string]string) *state.HealthCheck {
-	text := f.bounded(annotations, annotationHealthCheck, maxCheckText)
-	if text == "" {
-		return nil
-	}
-	c, err := state.ParseHealthCheck(text)
-	if err != nil {
-		f.Add(annotation(annotationHealthCheck), "%s: the annotation is ignored", err)
-		return nil
-	}
-	return &c
-}
-
-// parsed reads an annotation that has one short value. Otherwise says what a wrong value means.
-func parsed[T any](f *findings, annotations map[string]string, key string, parse func(string) (T, error), otherwise string) (v T) {
-	text := f.short(annotations, key)
-	if text == "" {
-		return v
-	}
-	v, err := parse(text)
-	if err != nil {
-		f.Add(annotation(key), "%s: %s", err, otherwise)
-	}
-	return v
 }

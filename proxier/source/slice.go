@@ -1,10 +1,8 @@
 package source
 
 import (
-	"fmt"
 	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -13,12 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/verdict-proxy/verdict/proxier/state"
-)
-
-// The annotations of EndpointSlices that the converter reads.
-const (
-	annotationWeight = "verdict-proxy.github.io/weight"
-	annotationBackup = "verdict-proxy.github.io/backup"
 )
 
 // hintsWindow is the number of earlier hints in a slice that are compared before a new value is made. Hints by zone
@@ -47,16 +39,17 @@ func (c *converter) slice(o *discoveryv1.EndpointSlice) (*state.Slice, []state.P
 		return nil, f.Problems()
 	}
 	namespace := c.strings.share(o.Namespace)
-	return &state.Slice{
+	sl := &state.Slice{
 		Name:      state.Name{Namespace: namespace, Name: o.Name},
 		Service:   state.Name{Namespace: namespace, Name: shareName(o.Name, service)},
 		Family:    family,
 		Ports:     c.slicePorts(&f, o.Ports),
 		Endpoints: c.endpoints(&f, family, o.Endpoints),
 		Trigger:   f.trigger(o.Annotations),
-		Weight:    f.weight(o.Annotations),
-		Backup:    parsed(&f, o.Annotations, annotationBackup, parseBackup, "the endpoints are no backup"),
-	}, f.Problems()
+		Weight:    state.DefaultWeight,
+	}
+	annotate(c, &f, o.Annotations, sl, func(a *state.Annotation) func(*state.Slice, string) error { return a.Slice })
+	return sl, f.Problems()
 }
 
 // ignored reports whether a slice is for DNS only (headless) or not for proxies at all (FQDN). The label with the name
@@ -195,29 +188,4 @@ func (f *findings) trigger(annotations map[string]string) time.Time {
 		return time.Time{}
 	}
 	return at.UTC()
-}
-
-func (f *findings) weight(annotations map[string]string) uint16 {
-	value, ok := annotations[annotationWeight]
-	if !ok {
-		return state.DefaultWeight
-	}
-	short := f.short(annotations, annotationWeight)
-	if len(value) > maxAnnotation {
-		return state.DefaultWeight // short has reported it
-	}
-	weight, err := strconv.ParseUint(short, 10, 16)
-	if err != nil {
-		f.Add(annotation(annotationWeight), "%s is not a number from 0 to 65535: weight %d is used",
-			state.Quote(value), state.DefaultWeight)
-		return state.DefaultWeight
-	}
-	return uint16(weight)
-}
-
-func parseBackup(text string) (bool, error) {
-	if text != "true" && text != "false" {
-		return false, fmt.Errorf("%s is not true or false", state.Quote(text))
-	}
-	return text == "true", nil
 }

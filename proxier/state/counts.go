@@ -40,8 +40,8 @@ func (c *ChangeCounts) pending(kinds changeKinds, sign int) {
 }
 
 // ChangeCounts returns the present counts.
-func (s *Store) ChangeCounts() ChangeCounts {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.counts
+func (b *backlog) ChangeCounts() ChangeCounts {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.counts
 }

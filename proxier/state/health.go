@@ -2,6 +2,7 @@ package state
 
 import (
 	"cmp"
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -47,10 +48,10 @@ func (s *Store) Health(n Name) Health {
 }
 
 // PlanAgain has a Service planned again, although nothing of it has changed.
-func (s *Store) PlanAgain(n Name) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.touch(n, healthChanged)
+func (b *backlog) PlanAgain(n Name) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.touch(n, healthChanged)
 }
 
 // forgetHealth forgets the health of what is no Service. The caller holds mu.
@@ -60,4 +61,29 @@ func (s *Store) forgetHealth() {
 			delete(s.health, n)
 		}
 	}
+}
+
+// MergeFailures sorts failures, and joins those of one endpoint.
+func MergeFailures(list Health) (out Health) {
+	slices.SortFunc(list, Failure.Compare)
+	for _, f := range list {
+		if last := len(out) - 1; last >= 0 && out[last].Compare(f) == 0 {
+			if out[last].Sure = out[last].Sure || f.Sure; f.Since.Before(out[last].Since) {
+				out[last].Since = f.Since
+			}
+			continue
+		}
+		out = append(out, f)
+	}
+	return out
+}
+
+// TakeNames empties a set of Services, and lists them sorted.
+func TakeNames[V any](set map[Name]V) []Name {
+	if len(set) == 0 {
+		return nil
+	}
+	names := slices.SortedFunc(maps.Keys(set), Name.Compare)
+	clear(set)
+	return names
 }

@@ -3,6 +3,7 @@ package state
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -36,6 +37,34 @@ func (o Object) Compare(other Object) int {
 type ObjectProblems struct {
 	Object   Object
 	Problems []Problem
+}
+
+// problems are those of all objects.
+type problems struct {
+	of      map[Object][]Problem
+	changed map[Object]struct{} // the objects whose problems changed since the last takeChanged
+}
+
+func (p *problems) set(kind string, n Name, list []Problem) {
+	key := Object{Kind: kind, Name: n}
+	if slices.Equal(p.of[key], list) {
+		return
+	}
+	p.changed[key] = struct{}{}
+	if len(list) == 0 {
+		delete(p.of, key)
+		return
+	}
+	p.of[key] = list
+}
+
+func (p *problems) takeChanged() []Object {
+	if len(p.changed) == 0 {
+		return nil
+	}
+	changed := slices.Collect(maps.Keys(p.changed))
+	p.changed = map[Object]struct{}{} // a new map, because the old one keeps its size
+	return changed
 }
 
 // MaxProblems limits how many problems of one object are kept and reported. An object of 1 MB can have more than

@@ -6,81 +6,31 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"sync"
-	"time"
 )
 
 // Store holds the wanted state of the whole cluster. All methods may be called from any goroutine. Values that go in
 // and out are shared, so nobody may change them afterwards.
 type Store struct {
-	whole    sync.RWMutex // Together holds it; Take and Service wait for its end
-	mu       sync.Mutex
+	backlog
 	services map[Name]*Service
 	slices   map[Name]*Slice   // by the slice's own name
 	members  map[Name][]*Slice // by Service, sorted by slice name; never changed in place, because readers hold the lists
 	health   map[Name]Health
-	problems map[Object][]Problem
-	// problemsOf holds the objects whose problems changed since the last call of ChangedProblems.
-	problemsOf map[Object]struct{}
-
-	node         *Node
-	serviceCIDRs []netip.Prefix
-	hostAddrs    []netip.Addr
-	primary      []netip.Addr
-	apiServers   []netip.AddrPort // the endpoints of the Service default/kubernetes, sorted
-	connected    []netip.AddrPort // see AddServer; never changed in place
-
-	revision uint64
-	dirty    map[Name]pending // the Services with changes that the kernel does not have
-	counts   ChangeCounts
-	queue    Turns[string] // the names of those that no pass has taken since
-	envDirty uint64        // revision of the latest change of node, ranges or host addresses; 0: no change
-	synced   bool
-	wake     chan struct{}
+	problems problems
+	env      Environment // its lists are never changed in place
+	primary  []netip.Addr
 }
 
 // NewStore returns an empty store that is not synced yet.
 func NewStore() *Store {
 	return &Store{
+		backlog:  backlog{dirty: map[Name]pending{}, queue: NewTurns[string](), wake: make(chan struct{}, 1)},
 		services: map[Name]*Service{},
 		slices:   map[Name]*Slice{},
 		members:  map[Name][]*Slice{},
 		health:   map[Name]Health{},
-		problems: map[Object][]Problem{},
-		dirty:    map[Name]pending{},
-		queue:    NewTurns[string](),
-		wake:     make(chan struct{}, 1),
-
-		problemsOf: map[Object]struct{}{},
+		problems: problems{of: map[Object][]Problem{}, changed: map[Object]struct{}{}},
 	}
-}
-
-// Wake delivers a value after a change. Several changes may share one value.
-func (s *Store) Wake() <-chan struct{} { return s.wake }
-
-func (s *Store) signal() {
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
-}
-
-// touch marks a Service as changed. The caller holds mu.
-func (s *Store) touch(n Name, kind changeKinds) {
-	s.revision++
-	before := s.dirty[n]
-	if !before.queued {
-		s.queue.Push(n.Namespace, n.Name)
-	}
-	s.counts.changed(before.kinds, kind)
-	s.dirty[n] = pending{latest: s.revision, queued: true, kinds: before.kinds | kind}
-	s.signal()
-}
-
-func (s *Store) touchEnv() {
-	s.revision++
-	s.envDirty = s.revision
-	s.signal()
 }
 
 // MarkSynced records that every source has delivered its first complete list. The loop programs nothing before that.
@@ -92,26 +42,12 @@ func (s *Store) MarkSynced() {
 	s.signal()
 }
 
-// Synced reports whether MarkSynced was called.
-func (s *Store) Synced() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.synced
-}
-
-// Together calls a function that makes several changes. Take and Service see all of them or none.
-func (s *Store) Together(change func()) {
-	s.whole.Lock()
-	defer s.whole.Unlock()
-	change()
-}
-
 // SetService adds or replaces a Service and the problems of its object.
 func (s *Store) SetService(svc *Service, problems []Problem) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.services[svc.Name] = svc
-	s.setProblems("Service", svc.Name, problems)
+	s.problems.set("Service", svc.Name, problems)
 	s.touch(svc.Name, serviceChanged)
 }
 
@@ -119,7 +55,7 @@ func (s *Store) SetService(svc *Service, problems []Problem) {
 func (s *Store) DeleteService(n Name) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.setProblems("Service", n, nil)
+	s.problems.set("Service", n, nil)
 	if _, ok := s.services[n]; !ok {
 		return
 	}
@@ -132,7 +68,7 @@ func (s *Store) DeleteService(n Name) {
 func (s *Store) SetSlice(sl *Slice, problems []Problem) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.setProblems("EndpointSlice", sl.Name, problems)
+	s.problems.set("EndpointSlice", sl.Name, problems)
 	if old := s.slices[sl.Name]; old != nil && old.Service != sl.Service {
 		s.removeSlice(sl.Name)
 	}
@@ -150,8 +86,8 @@ func (s *Store) touchMembers(service Name) {
 	if service != apiServer {
 		return
 	}
-	if list := endpointsOf(s.members[service]); !slices.Equal(list, s.apiServers) {
-		s.apiServers = list
+	if list := endpointsOf(s.members[service]); !slices.Equal(list, s.env.APIServers) {
+		s.env.APIServers = list
 		s.touchEnv()
 	}
 }
@@ -186,7 +122,7 @@ func compareSliceName(sl *Slice, name string) int { return strings.Compare(sl.Na
 func (s *Store) DeleteSlice(n Name) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.setProblems("EndpointSlice", n, nil)
+	s.problems.set("EndpointSlice", n, nil)
 	s.removeSlice(n)
 }
 
@@ -209,54 +145,36 @@ func (s *Store) removeSlice(n Name) {
 func (s *Store) SetProblems(kind string, n Name, problems []Problem) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.setProblems(kind, n, problems)
+	s.problems.set(kind, n, problems)
 	s.signal()
-}
-
-func (s *Store) setProblems(kind string, n Name, problems []Problem) {
-	key := Object{Kind: kind, Name: n}
-	if slices.Equal(s.problems[key], problems) {
-		return
-	}
-	s.problemsOf[key] = struct{}{}
-	if len(problems) == 0 {
-		delete(s.problems, key)
-		return
-	}
-	s.problems[key] = problems
 }
 
 // ChangedProblems returns the objects whose problems changed since the last call, in no particular order.
 func (s *Store) ChangedProblems() []Object {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.problemsOf) == 0 {
-		return nil
-	}
-	changed := slices.Collect(maps.Keys(s.problemsOf))
-	s.problemsOf = map[Object]struct{}{} // a new map, because the old one keeps its size
-	return changed
+	return s.problems.takeChanged()
 }
 
 // ProblemsOf returns the problems of one object.
 func (s *Store) ProblemsOf(o Object) []Problem {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.problems[o]
+	return s.problems.of[o]
 }
 
 // SetNode replaces this node's Node object. Nil means that there is none.
 func (s *Store) SetNode(n *Node, problems []Problem) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.node != nil {
+	if s.env.Node != nil {
 		// The problems of the previous Node go with it.
-		s.setProblems("Node", Name{Name: s.node.Name}, nil)
+		s.problems.set("Node", Name{Name: s.env.Node.Name}, nil)
 	}
 	if n != nil {
-		s.setProblems("Node", Name{Name: n.Name}, problems)
+		s.problems.set("Node", Name{Name: n.Name}, problems)
 	}
-	s.node = n
+	s.env.Node = n
 	s.touchEnv()
 }
 
@@ -264,10 +182,10 @@ func (s *Store) SetNode(n *Node, problems []Problem) {
 func (s *Store) SetServiceCIDRs(ranges []netip.Prefix) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if slices.Equal(s.serviceCIDRs, ranges) {
+	if slices.Equal(s.env.ServiceCIDRs, ranges) {
 		return
 	}
-	s.serviceCIDRs = slices.Clone(ranges)
+	s.env.ServiceCIDRs = slices.Clone(ranges)
 	s.touchEnv()
 }
 
@@ -275,10 +193,10 @@ func (s *Store) SetServiceCIDRs(ranges []netip.Prefix) {
 func (s *Store) SetHostAddresses(addrs []netip.Addr) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if slices.Equal(s.hostAddrs, addrs) {
+	if slices.Equal(s.env.HostAddresses, addrs) {
 		return
 	}
-	s.hostAddrs = slices.Clone(addrs)
+	s.env.HostAddresses = slices.Clone(addrs)
 	s.touchEnv()
 }
 
@@ -301,11 +219,11 @@ const maxConnected = 64
 func (s *Store) AddServer(at netip.AddrPort) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if slices.Contains(s.connected, at) {
+	if slices.Contains(s.env.Connected, at) {
 		return
 	}
-	keep := s.connected[max(0, len(s.connected)+1-maxConnected):]
-	s.connected = append(slices.Clone(keep), at)
+	keep := s.env.Connected[max(0, len(s.env.Connected)+1-maxConnected):]
+	s.env.Connected = append(slices.Clone(keep), at)
 	s.touchEnv()
 }
 
@@ -316,100 +234,6 @@ type Environment struct {
 	HostAddresses []netip.Addr
 	APIServers    []netip.AddrPort // the endpoints of the Service default/kubernetes, sorted
 	Connected     []netip.AddrPort // where AddServer says that API servers are
-}
-
-// Changes are changes up to Revision that Applied has not confirmed.
-type Changes struct {
-	Revision    uint64
-	Services    []Name
-	Environment bool
-}
-
-// Pending returns all changes that no successful pass has covered yet, in no particular order. It takes none, and
-// returns false before MarkSynced.
-func (s *Store) Pending() (c Changes, ok bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.synced {
-		return Changes{}, false
-	}
-	return Changes{
-		Revision:    s.revision,
-		Services:    slices.Collect(maps.Keys(s.dirty)),
-		Environment: s.envDirty != 0,
-	}, true
-}
-
-// Take returns at most n Services that have changed and that no pass has taken since. Namespaces have turns, so that a
-// tenant with many changes does not keep the others waiting. In a namespace, the change that waits longest comes first.
-// What was taken stays pending until Applied. Take returns false before MarkSynced.
-func (s *Store) Take(n int) (c Changes, ok bool) {
-	s.whole.RLock()
-	defer s.whole.RUnlock()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.synced {
-		return Changes{}, false
-	}
-	c = Changes{Revision: s.revision, Environment: s.envDirty != 0}
-	for len(c.Services) < n {
-		namespace, own, some := s.queue.Pop()
-		if !some {
-			break
-		}
-		name := Name{Namespace: namespace, Name: own}
-		if p := s.dirty[name]; p.queued {
-			s.dirty[name] = pending{latest: p.latest, kinds: p.kinds}
-			c.Services = append(c.Services, name)
-		}
-	}
-	return c, true
-}
-
-// Hold keeps Take from returning Services of a namespace for some time. Their changes stay pending.
-func (s *Store) Hold(namespace string, d time.Duration) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.queue.Hold(namespace)
-	time.AfterFunc(d, func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.queue.Release(namespace)
-		s.signal()
-	})
-}
-
-// Rest reports whether Services wait to be taken.
-func (s *Store) Rest() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.synced && !s.queue.Empty()
-}
-
-// Fresh reports whether the Service that Take returns next belongs to a namespace that had no turn yet.
-func (s *Store) Fresh() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.synced && len(s.queue.fresh) > 0
-}
-
-// Applied forgets some changes up to their revision, because the kernel has them. Later changes stay pending.
-func (s *Store) Applied(c Changes) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, n := range c.Services {
-		if p := s.dirty[n]; p.latest <= c.Revision {
-			s.counts.applied(p.kinds)
-			delete(s.dirty, n)
-		}
-	}
-	if len(s.dirty) == 0 {
-		// A map keeps the size that it once had, and walking it costs that size.
-		s.dirty = map[Name]pending{}
-	}
-	if c.Environment && s.envDirty <= c.Revision {
-		s.envDirty = 0
-	}
 }
 
 // Service returns a Service and its slices, sorted by name. It returns nil when there is no such Service.
@@ -443,10 +267,7 @@ func (s *Store) ServiceNames() []Name {
 func (s *Store) Environment() Environment {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return Environment{
-		Node: s.node, ServiceCIDRs: s.serviceCIDRs, HostAddresses: s.hostAddrs, APIServers: s.apiServers,
-		Connected: s.connected,
-	}
+	return s.env
 }
 
 // Problems lists the problems of all objects, sorted by kind, object, field and reason.
@@ -454,7 +275,7 @@ func (s *Store) Problems() []Problem {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var all []Problem
-	for _, p := range s.problems {
+	for _, p := range s.problems.of {
 		all = append(all, p...)
 	}
 	slices.SortFunc(all, Problem.Compare)

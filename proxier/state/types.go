@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"net/netip"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -41,7 +42,7 @@ func (p Protocol) String() string {
 	case SCTP:
 		return "sctp"
 	}
-	return "unknown"
+	return strconv.Itoa(int(p))
 }
 
 // Family is an address family.
@@ -132,14 +133,6 @@ func (u UID) String() string {
 		return ""
 	}
 	return fmt.Sprintf("%x-%x-%x-%x-%x", u[:4], u[4:6], u[6:8], u[8:10], u[10:])
-}
-
-// Balancing is what the annotations of a Service ask of load balancing. The zero value asks for nothing. Planning
-// passes it on unchanged. The dataplane validates it, because only the dataplane knows what the kernel offers.
-// Balancing must stay comparable.
-type Balancing struct {
-	Scheduler string // "": the default
-	Flags     string // flags of the scheduler, separated by commas
 }
 
 // OutlierDetection is what the annotation of a Service asks about endpoints that do not answer.

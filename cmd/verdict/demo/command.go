@@ -2,12 +2,10 @@ package demo
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 )
-
-// ExitInterrupted is the exit code after an interrupt: 128 plus the number of the signal, as in shells.
-const ExitInterrupted = 130
 
 // ExitError makes the program exit with a code. Text is empty if the error has been printed already.
 type ExitError struct {
@@ -16,6 +14,13 @@ type ExitError struct {
 }
 
 func (e ExitError) Error() string { return e.Text }
+
+// The scenes of the demo.
+const (
+	sceneBalance       = "balance"
+	sceneDeadNode      = "dead-node"
+	sceneRollingUpdate = "rolling-update"
+)
 
 // New returns the command. args checks that there are no arguments.
 func New(args cobra.PositionalArgs) *cobra.Command {
@@ -29,7 +34,7 @@ traffic moves. The demo takes a few seconds, needs nothing but this binary, and 
 It works as root, and also without root where unprivileged user namespaces are allowed.`,
 		Args: args,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if scene != sceneBalance && scene != sceneDeadNode && scene != sceneRollingUpdate {
+			if !slices.Contains([]string{sceneBalance, sceneDeadNode, sceneRollingUpdate}, scene) {
 				return fmt.Errorf("--scene=%s: must be %s, %s or %s", scene, sceneBalance, sceneDeadNode, sceneRollingUpdate)
 			}
 			return runOutside(cmd.Context(), scene, cmd.OutOrStdout(), cmd.ErrOrStderr())
@@ -45,19 +50,27 @@ It works as root, and also without root where unprivileged user namespaces are a
 const stageName = "stage"
 
 func newStage() *cobra.Command {
-	var s stage
+	st := &story{}
+	var outside string
 	cmd := &cobra.Command{
 		Use:    stageName,
 		Short:  "The demo inside its namespaces; \"verdict demo\" starts it",
 		Hidden: true,
 		Args:   cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			s.out = cmd.OutOrStdout()
-			return s.run(cmd.Context())
+			dir, err := enter(outside)
+			if err == nil {
+				st.dir, st.out = dir, cmd.OutOrStdout()
+				err = st.tell()
+			}
+			if err != nil {
+				return fmt.Errorf("demo: %w", err)
+			}
+			return nil
 		},
 	}
-	cmd.Flags().StringVar(&s.outside, "outside", "", "mount namespace of the program that started this one")
-	cmd.Flags().StringVar(&s.scene, "scene", sceneBalance, "what is shown")
-	cmd.Flags().BoolVar(&s.rootless, "rootless", false, "inside a user namespace")
+	cmd.Flags().StringVar(&outside, "outside", "", "mount namespace of the program that started this one")
+	cmd.Flags().StringVar(&st.scene, "scene", sceneBalance, "what is shown")
+	cmd.Flags().BoolVar(&st.rootless, "rootless", false, "inside a user namespace")
 	return cmd
 }

@@ -74,26 +74,22 @@ func checkOutput(t *testing.T, out string, asRoot bool) {
 	if strings.Contains(out, "without root") == asRoot {
 		t.Errorf("the output does not say whether the demo ran as root:\n%s", out)
 	}
-	for _, part := range []string{"transaction", "in the kernel", "chain services {", "goto random-2", "10.0.1.3 . 8080", "Done in"} {
+	for _, part := range []string{"transaction", "in the kernel", "No chain or rule changed", "verdict render", "Done in"} {
 		if !strings.Contains(out, part) {
 			t.Errorf("the output lacks %q:\n%s", part, out)
 		}
 	}
-	if strings.Contains(out, "10.0.1.2 . 8080") {
-		t.Errorf("the removed endpoint is in the ruleset:\n%s", out)
-	}
-	text, _, _ := strings.Cut(out, "\n5. ") // lines of the ruleset may be longer
-	for line := range strings.Lines(text) {
+	for line := range strings.Lines(out) {
 		if strings.Contains(line, os.TempDir()) {
 			continue // contains the name of a folder, which may be long
 		}
-		if n := len([]rune(line)); n > 115 || strings.HasSuffix(line, " \n") || strings.Contains(line, "\x1b") {
-			t.Errorf("line of %d columns, with trailing space, or with colors without a terminal: %q", n, line)
+		if n := len([]rune(line)); n > 115 || strings.HasSuffix(line, " \n") {
+			t.Errorf("line of %d columns, or with trailing space: %q", n, line)
 		}
 	}
 }
 
-var barLine = regexp.MustCompile(`(?m)^  (pod-.)  ([█▏▎▍▌▋▊▉ ]*) +(\d+) +(\d+)$`)
+var barLine = regexp.MustCompile(`(?m)^  (pod-.)  ([# ]*) +(\d+) +(\d+)$`)
 
 // checkBars expects two rounds of 600 connections in each family, and a bar for exactly the pods that answer.
 func checkBars(t *testing.T, text string, answers map[string]bool) {
@@ -238,7 +234,7 @@ func TestDemoFails(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			s := start(t, users()[0], nil)
-			s.until("/healthz answers 200")
+			s.until("elements were in the kernel")
 			s.untilNamespaces(netNamespaces)
 			tt.harm(s)
 			if code := s.end(); code != 1 || !strings.Contains(s.errs.String(), tt.says) || strings.Count(s.errs.String(), "\n") != 1 {
@@ -281,7 +277,7 @@ func TestRefusals(t *testing.T) {
 		exit         int
 		says         []string
 	}{
-		{"no namespaces", helpless, 1, []string{"cannot create network namespaces", "in a user namespace: no space left on device", "run it as root, or allow user namespaces"}},
+		{"no namespaces", helpless, 1, []string{"cannot create network namespaces", "in a user namespace: fork/exec /proc/self/exe: no space left on device", "run it as root, or allow user namespaces"}},
 		{"no folder for temporary files", `TMPDIR=/does/not/exist exec "$VERDICT" demo`, 1, []string{"/does/not/exist", "no such file"}},
 		{"stage alone", `exec "$VERDICT" demo stage`, 1, []string{`works only when "verdict demo" starts it`}},
 		{"stage in the machine's namespaces", `exec "$VERDICT" demo stage --outside "$(readlink /proc/self/ns/mnt)"`, 1, []string{`works only when "verdict demo" starts it`}},

@@ -3,184 +3,217 @@ package demo
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/netip"
 	"os"
-	"sync"
+	"path/filepath"
+	"runtime"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
 )
 
-// family is an IP family with the addresses of the demo.
+// family is an IP family with the addresses of the demo. The addresses of the pods follow the one before the first.
 type family struct {
-	name       string // as in EndpointSlices
-	clusterIP  netip.Addr
-	node       netip.Addr // on the link to the client
-	client     netip.Addr
-	gateway    netip.Addr // of the pods
-	pod        netip.Addr // of the first pod; the others follow
-	podRange   netip.Prefix
-	everything netip.Prefix
-	outside    int // prefix length of the link between node and client
-}
-
-func ipv4() family {
-	return family{
-		name: "IPv4", clusterIP: netip.MustParseAddr("10.96.0.10"),
-		node: netip.MustParseAddr("192.168.7.1"), client: netip.MustParseAddr("192.168.7.2"), outside: 24,
-		gateway: netip.MustParseAddr("10.0.1.254"), pod: netip.MustParseAddr("10.0.1.1"),
-		podRange: netip.MustParsePrefix("10.0.0.0/16"), everything: netip.MustParsePrefix("0.0.0.0/0"),
-	}
-}
-
-func ipv6() family {
-	return family{
-		name: "IPv6", clusterIP: netip.MustParseAddr("fd00:96::10"),
-		node: netip.MustParseAddr("fd00:7::1"), client: netip.MustParseAddr("fd00:7::2"), outside: 64,
-		gateway: netip.MustParseAddr("fd00:10::fe"), pod: netip.MustParseAddr("fd00:10::1"),
-		podRange: netip.MustParsePrefix("fd00:10::/64"), everything: netip.MustParsePrefix("::/0"),
-	}
+	name                                   string // as in EndpointSlices
+	clusterIP, node, client, gateway, pods netip.Addr
+	podRange, everything                   netip.Prefix
 }
 
 // families returns the families of the kernel. The file is absent on a kernel that was started with ipv6.disable=1.
 func families() []family {
+	address, prefix := netip.MustParseAddr, netip.MustParsePrefix
+	list := []family{{
+		name: "IPv4", clusterIP: address("10.96.0.10"), node: address("192.168.7.1"), client: address("192.168.7.2"),
+		gateway: address("10.0.1.254"), pods: address("10.0.1.0"), podRange: prefix("10.0.0.0/16"), everything: prefix("0.0.0.0/0"),
+	}, {
+		name: "IPv6", clusterIP: address("fd00:96::10"), node: address("fd00:7::1"), client: address("fd00:7::2"),
+		gateway: address("fd00:10::fe"), pods: address("fd00:10::"), podRange: prefix("fd00:10::/64"), everything: prefix("::/0"),
+	}}
 	if _, err := os.Stat("/proc/net/if_inet6"); err != nil {
-		return []family{ipv4()}
+		return list[:1]
 	}
-	return []family{ipv4(), ipv6()}
+	return list
 }
 
-// host is a pod or the client.
+// host is the node, a pod or the client. Its network namespace has no name, so it cannot outlive its process.
 type host struct {
-	*namespace
 	name      string
+	namespace netns.NsHandle
+	links     *netlink.Handle
 	addresses []netip.Addr // one for each family
-	visited   sync.Map     // the addresses to which somebody has connected
 	listeners []net.Listener
 }
 
 // network is a node that routes to pods, and a client outside.
 type network struct {
-	families []family
-	node     *namespace
-	client   *host
-	backends []*host // the pods that answer
-	shop     *host   // the pod that connects
+	families     []family
+	node, client *host
+	pods         int
 }
 
-// The names of pods are part of the names of links, which the kernel limits to 15 bytes.
-const shopName, clientName = "shop", "client"
-
-func backendNames() []string { return []string{"pod-a", "pod-b", "pod-c"} }
-
-// newNetwork builds the network. The node is the namespace of this process.
-func newNetwork() (*network, error) {
-	n := &network{families: families(), node: &namespace{}}
-	if err := n.prepareNode(); err != nil {
+// newNetwork makes the node and the client. The node is the namespace of this process.
+func newNetwork() (n *network, err error) {
+	n = &network{families: families()}
+	if n.node, err = newHost("the node", 0); err != nil {
 		return nil, err
 	}
-	var err error
-	if n.client, err = n.addClient(); err != nil {
+	if n.client, err = n.add("client", func(f *family) (own, gateway netip.Addr) { return f.client, f.node }); err != nil {
 		return nil, err
 	}
-	for i, name := range append(backendNames(), shopName) {
-		pod, err := n.addPod(i, name)
-		if err != nil {
-			return nil, err
+	for i := range n.families {
+		// The proxy uses the address of the interface with the default route for node ports.
+		f := &n.families[i]
+		if err := n.node.route(n.client.name, f, f.client); err != nil {
+			return nil, fmt.Errorf("add a default route to the node: %w", err)
 		}
-		n.backends = append(n.backends, pod)
 	}
-	last := len(n.backends) - 1
-	n.shop, n.backends = n.backends[last], n.backends[:last]
 	return n, nil
 }
 
-func (n *network) prepareNode() error {
-	if err := linkUp("lo"); err != nil {
-		return err
+// addPod adds a pod to the node.
+func (n *network) addPod(name string) (*host, error) {
+	n.pods++
+	return n.add(name, func(f *family) (own, gateway netip.Addr) {
+		own = f.pods
+		for range n.pods {
+			own = own.Next()
+		}
+		return own, f.gateway
+	})
+}
+
+// add makes a host and connects it to the node by a pair of links: eth0, and one with the name of the host.
+func (n *network) add(name string, addresses func(*family) (own, gateway netip.Addr)) (*host, error) {
+	h, err := newHost(name, unix.CLONE_NEWNET)
+	if err != nil {
+		return nil, err
 	}
-	if err := n.settle(n.node); err != nil {
-		return err
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = name
+	veth := &netlink.Veth{LinkAttrs: attrs, PeerName: "eth0", PeerNamespace: netlink.NsFd(int(h.namespace))}
+	err = errors.Join(n.node.links.LinkAdd(veth), n.node.setUp(name), h.setUp("eth0"))
+	for i := range n.families {
+		f := &n.families[i]
+		own, gateway := addresses(f)
+		h.addresses = append(h.addresses, own)
+		err = errors.Join(err, n.node.address(name, gateway, own), h.address("eth0", own, gateway), h.route("eth0", f, gateway))
 	}
-	forward := map[string]string{"IPv4": "ipv4/ip_forward", "IPv6": "ipv6/conf/all/forwarding"}
-	for _, f := range n.families {
-		if err := n.node.sysctl(forward[f.name], "1"); err != nil {
+	if err != nil {
+		return nil, fmt.Errorf("connect %s to the node: %w", name, err)
+	}
+	return h, nil
+}
+
+// settings returns the sysctls that a namespace may inherit from the machine. Duplicate address detection would make addresses
+// unusable for a second or two.
+func settings(node bool) map[string]string {
+	list := map[string]string{
+		"ipv4/conf/all/rp_filter": "0", "ipv4/conf/default/rp_filter": "0",
+		"ipv6/conf/all/disable_ipv6": "0", "ipv6/conf/default/disable_ipv6": "0",
+		"ipv6/conf/default/accept_dad": "0", "ipv6/conf/default/dad_transmits": "0",
+	}
+	if node {
+		list["ipv4/ip_forward"], list["ipv6/conf/all/forwarding"] = "1", "1"
+	}
+	return list
+}
+
+// newHost makes a host in a new network namespace, or, without the flag, in that of this process.
+func newHost(name string, flag int) (*host, error) {
+	h := &host{name: name}
+	err := onOwnThread(func() (err error) {
+		if err = unix.Unshare(flag); err != nil {
 			return err
 		}
+		if h.namespace, err = netns.GetFromPath("/proc/thread-self/ns/net"); err != nil {
+			return err
+		}
+		if h.links, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil {
+			return err
+		}
+		for name, value := range settings(flag == 0) {
+			err := os.WriteFile(filepath.Join("/proc/sys/net", name), []byte(value), 0)
+			if err != nil && !errors.Is(err, fs.ErrNotExist) { // a kernel without IPv6
+				return err
+			}
+		}
+		return h.setUp("lo")
+	})
+	if err != nil {
+		return nil, fmt.Errorf("create the network namespace of %s: %w", name, err)
+	}
+	return h, nil
+}
+
+// onOwnThread calls fn on a new thread that ends after the call, because fn changes the namespace of its thread.
+func onOwnThread(fn func() error) error {
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // never unlocked
+		done <- fn()
+	}()
+	return <-done
+}
+
+// run calls fn on a thread inside the namespace. Sockets that fn opens stay in that namespace.
+func (h *host) run(fn func() error) error {
+	return onOwnThread(func() error {
+		if err := netns.Set(h.namespace); err != nil {
+			return fmt.Errorf("enter the network namespace of %s: %w", h.name, err)
+		}
+		return fn()
+	})
+}
+
+func (h *host) setUp(link string) error {
+	l, err := h.links.LinkByName(link)
+	if err != nil {
+		return err
+	}
+	return h.links.LinkSetUp(l)
+}
+
+// address adds an address that works at once, and the address at the other end of the link.
+func (h *host) address(link string, a, peer netip.Addr) error {
+	l, err := h.links.LinkByName(link)
+	if err != nil {
+		return err
+	}
+	return h.links.AddrAdd(l, &netlink.Addr{IPNet: single(a), Peer: single(peer), Flags: unix.IFA_F_NODAD})
+}
+
+// route adds the default route of a family.
+func (h *host) route(link string, f *family, gateway netip.Addr) error {
+	l, err := h.links.LinkByName(link)
+	if err != nil {
+		return err
+	}
+	return h.links.RouteAdd(&netlink.Route{
+		LinkIndex: l.Attrs().Index, Dst: ipNet(f.everything), Gw: gateway.AsSlice(), Flags: int(netlink.FLAG_ONLINK),
+	})
+}
+
+// disappear removes the addresses of a pod. Packets to them get no answer, and the link of the node stays up.
+func (h *host) disappear() error {
+	l, err := h.links.LinkByName("eth0")
+	if err != nil {
+		return err
+	}
+	list, err := h.links.AddrList(l, netlink.FAMILY_ALL)
+	for i := range list {
+		err = errors.Join(err, h.links.AddrDel(l, &list[i]))
+	}
+	if err != nil {
+		return fmt.Errorf("remove the addresses of %s: %w", h.name, err)
 	}
 	return nil
 }
 
-// settle sets the sysctls that a namespace may inherit from the machine.
-func (n *network) settle(ns *namespace) error {
-	err := errors.Join(ns.sysctl("ipv4/conf/all/rp_filter", "0"), ns.sysctl("ipv4/conf/default/rp_filter", "0"))
-	if len(n.families) == 1 {
-		return err
-	}
-	return errors.Join(err,
-		ns.sysctl("ipv6/conf/all/disable_ipv6", "0"), ns.sysctl("ipv6/conf/default/disable_ipv6", "0"),
-		// Duplicate address detection would make addresses unusable for a second or two.
-		ns.sysctl("ipv6/conf/default/accept_dad", "0"), ns.sysctl("ipv6/conf/default/dad_transmits", "0"))
-}
+func single(a netip.Addr) *net.IPNet { return ipNet(netip.PrefixFrom(a, a.BitLen())) }
 
-// addHost creates a namespace whose link eth0 leads to the node.
-func (n *network) addHost(name, link string) (*host, error) {
-	ns, err := newNamespace()
-	if err != nil {
-		return nil, err
-	}
-	if err := errors.Join(n.settle(ns), pair(n.node, link, ns, "eth0")); err != nil {
-		return nil, fmt.Errorf("connect %s to the node: %w", name, err)
-	}
-	return &host{namespace: ns, name: name}, nil
+func ipNet(p netip.Prefix) *net.IPNet {
+	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }
-
-func (n *network) addClient() (*host, error) {
-	h, err := n.addHost(clientName, "outside")
-	if err != nil {
-		return nil, err
-	}
-	for _, f := range n.families {
-		h.addresses = append(h.addresses, f.client)
-		err := errors.Join(
-			n.node.address("outside", netip.PrefixFrom(f.node, f.outside)),
-			h.address("eth0", netip.PrefixFrom(f.client, f.outside)),
-			// The proxy uses the address of the interface with the default route for node ports.
-			n.node.route("outside", f.everything, f.client),
-			h.route("eth0", f.everything, f.node))
-		if err != nil {
-			return nil, fmt.Errorf("connect the client to the node: %w", err)
-		}
-	}
-	return h, nil
-}
-
-func (n *network) addPod(i int, name string) (*host, error) {
-	link := "to-" + name
-	h, err := n.addHost(name, link)
-	if err != nil {
-		return nil, err
-	}
-	for _, f := range n.families {
-		own := nth(f.pod, i)
-		h.addresses = append(h.addresses, own)
-		err := errors.Join(
-			n.node.address(link, single(f.gateway)),
-			n.node.route(link, single(own), netip.Addr{}),
-			h.address("eth0", single(own)),
-			h.route("eth0", single(f.gateway), netip.Addr{}),
-			h.route("eth0", f.everything, f.gateway))
-		if err != nil {
-			return nil, fmt.Errorf("connect %s to the node: %w", name, err)
-		}
-	}
-	return h, nil
-}
-
-// nth returns the i-th address after a.
-func nth(a netip.Addr, i int) netip.Addr {
-	for range i {
-		a = a.Next()
-	}
-	return a
-}
-
-func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }

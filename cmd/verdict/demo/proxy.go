@@ -2,30 +2,72 @@ package demo
 
 import (
 	"bufio"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
 )
 
-// The proxy listens on these addresses. No other program listens in its network namespace.
+// The Service of the demo and its node.
 const (
-	healthzAddress = "127.0.0.1:10256"
-	metricsAddress = "127.0.0.1:10249"
+	servicePort = 80
+	backendPort = 8080
+	nodePort    = 30080
+	nodeName    = "demo-node"
 )
+
+// writeManifest replaces the manifest: a Service with a cluster IP in each family and a node port, and an EndpointSlice for each
+// family.
+func (st *story) writeManifest() error {
+	var ips, names, docs []string
+	for i, f := range st.network.families {
+		ips, names = append(ips, fmt.Sprintf("%q", f.clusterIP)), append(names, f.name)
+		var endpoints strings.Builder
+		for _, b := range st.endpoints {
+			fmt.Fprintf(&endpoints, "- {addresses: [%q], conditions: {ready: true}, nodeName: %s}\n", b.addresses[i], nodeName)
+		}
+		docs = append(docs, fmt.Sprintf(`---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: web-%s, namespace: default, labels: {kubernetes.io/service-name: web}}
+addressType: %s
+ports: [{name: http, protocol: TCP, port: %d}]
+endpoints:
+%s`, strings.ToLower(f.name), f.name, backendPort, endpoints.String()))
+	}
+	text := fmt.Sprintf(`apiVersion: v1
+kind: Service
+metadata: {name: web, namespace: default, annotations: {%s}}
+spec:
+  type: NodePort
+  clusterIP: %s
+  clusterIPs: [%s]
+  ipFamilies: [%s]
+  ports: [{name: http, protocol: TCP, port: %d, targetPort: %d, nodePort: %d}]
+%s`, st.annotation(), ips[0], strings.Join(ips, ", "), strings.Join(names, ", "), servicePort, backendPort, nodePort,
+		strings.Join(docs, ""))
+	// The proxy watches the folder and must not see half of the file.
+	draft := filepath.Join(filepath.Dir(st.dir), "web.yaml")
+	if err := os.WriteFile(draft, []byte(text), 0o600); err != nil {
+		return fmt.Errorf("write the manifest: %w", err)
+	}
+	if err := os.Rename(draft, filepath.Join(st.dir, "web.yaml")); err != nil {
+		return fmt.Errorf("put the manifest in place: %w", err)
+	}
+	return nil
+}
 
 // entry holds the fields of a log line of the proxy that the demo reads.
 type entry struct {
 	Level    string        `json:"level"`
 	Msg      string        `json:"msg"`
 	Error    string        `json:"error"`
-	Reason   string        `json:"reason"`
 	Added    int           `json:"added"`
 	Deleted  int           `json:"deleted"`
 	Bytes    int           `json:"bytes"`
@@ -33,52 +75,32 @@ type entry struct {
 	Duration time.Duration `json:"duration"` // of the whole pass
 }
 
-// changed reports whether the line says that a transaction with elements is in the kernel.
-func (e *entry) changed() bool {
-	return e.Added+e.Deleted > 0 && e.Level != "ERROR" && e.Msg != "changes applied" // the sum of several passes
-}
-
 // proxy is a running "verdict run".
 type proxy struct {
 	process *exec.Cmd
 	log     chan entry // closed at the end of the log
-	ended   chan error
-}
-
-// sourceArguments returns the arguments that "verdict run" and "verdict render" have in common.
-func sourceArguments(dir string, families []family) []string {
-	return []string{"--manifests", dir, "--hostname-override", nodeName, "--cluster-cidr", ranges(families)}
 }
 
 func startProxy(arguments []string) (*proxy, error) {
 	arguments = append([]string{"run"}, arguments...)
-	arguments = append(arguments, "--healthz-bind-address", healthzAddress, "--metrics-bind-address", metricsAddress,
-		"--state-dir", "", // nothing outlives the demo
+	arguments = append(arguments, "--state-dir", "", // nothing outlives the demo
 		"--table-owner", "off", // whoever watches the demo may try what happens when the tables change
 		"--log-format", "json", "-v", "4") // from 4 on every pass is logged
-	p := &proxy{process: exec.Command(ownProgram, arguments...), log: make(chan entry, 256), ended: make(chan error, 1)}
-	// A terminal sends Ctrl-C to the whole foreground process group. The proxy is not part of it, and the demo stops
-	// it.
-	p.process.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	p := &proxy{process: exec.Command(ownProgram, arguments...), log: make(chan entry, 256)}
 	stderr, err := p.process.StderrPipe()
-	if err != nil {
-		return nil, fmt.Errorf("open a pipe for the log of verdict run: %w", err)
+	if err == nil {
+		err = p.process.Start()
 	}
-	if err := p.process.Start(); err != nil {
+	if err != nil {
 		return nil, fmt.Errorf("start verdict run: %w", err)
 	}
-	go p.follow(stderr)
+	go p.read(stderr)
 	return p, nil
-}
-
-// follow reads the log of the proxy and waits for its end.
-func (p *proxy) follow(stderr io.Reader) {
-	p.read(stderr)
-	p.ended <- p.process.Wait()
 }
 
 // read puts the lines of the log into the channel. It drops lines while the channel is full.
 func (p *proxy) read(stderr io.Reader) {
+	defer close(p.log)
 	lines := bufio.NewScanner(stderr)
 	for lines.Scan() {
 		var e entry
@@ -90,98 +112,28 @@ func (p *proxy) read(stderr io.Reader) {
 		default:
 		}
 	}
-	close(p.log)
 }
 
-// await reads the log up to the line that it waits for. It returns the first error of the proxy. If the line does not
-// come, its own error contains the last warning of the proxy.
-func (p *proxy) await(ctx context.Context, what string, wanted func(*entry) bool) (*entry, error) {
-	warned := ""
-	for {
-		select {
-		case <-ctx.Done():
-			return nil, fmt.Errorf("wait until %s: %w%s", what, ctx.Err(), warned)
-		case e, open := <-p.log:
-			switch {
-			case !open:
-				return nil, p.endedBefore(ctx, what+warned)
-			case wanted(&e):
-				return &e, nil
-			case e.Level == "ERROR":
-				return nil, fmt.Errorf("verdict run: %s", e.text())
-			case e.Level == "WARN":
-				warned = "; it warned: " + e.text()
-			}
+// untilChanged reads the log up to a transaction with elements. It returns the first error of the proxy.
+func (p *proxy) untilChanged(what string) (entry, error) {
+	for e := range p.log {
+		switch {
+		case e.Level == "ERROR":
+			return e, fmt.Errorf("verdict run: %s", strings.TrimSuffix(e.Msg+": "+e.Error, ": "))
+		case e.Added+e.Deleted > 0 && e.Msg != "changes applied": // the sum of several passes
+			return e, nil
 		}
 	}
-}
-
-// endedBefore is the error of a proxy that has ended. A Ctrl-C between fork and exec meets it in the group of the demo, which
-// gets the signal as well, perhaps a moment later.
-func (p *proxy) endedBefore(ctx context.Context, what string) error {
-	err := <-p.ended
-	p.ended <- err // stop reads it, too
-	var exit *exec.ExitError
-	if errors.As(err, &exit) && exit.Sys().(syscall.WaitStatus).Signal() == syscall.SIGINT {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(endWithin):
-		}
-	}
-	return fmt.Errorf("verdict run ended before %s", what)
-}
-
-func (e *entry) text() string { return strings.TrimRight(e.Msg+": "+e.Error+e.Reason, ": ") }
-
-// healthPoll is the time between two requests to /healthz, until it answers 200.
-const healthPoll = 5 * time.Millisecond
-
-// healthy waits until the rules are in the kernel.
-func (p *proxy) healthy(ctx context.Context) error {
-	for {
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+healthzAddress+"/healthz", http.NoBody)
-		if err != nil {
-			return err
-		}
-		response, err := http.DefaultClient.Do(request)
-		if err == nil {
-			_ = response.Body.Close() // an error does not matter: the demo does not read the body
-			if response.StatusCode == http.StatusOK {
-				return nil
-			}
-			err = errors.New(response.Status)
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("wait until /healthz of verdict run answers 200: %w", err)
-		case <-time.After(healthPoll):
-		}
-	}
+	return entry{}, fmt.Errorf("verdict run ended before %s", what)
 }
 
 // stop asks the proxy to end and waits for it.
 func (p *proxy) stop() error {
-	if err := p.process.Process.Signal(syscall.SIGTERM); err != nil {
+	err := p.process.Process.Signal(syscall.SIGTERM)
+	for range p.log { // its end is the end of the process
+	}
+	if err := errors.Join(err, p.process.Wait()); err != nil {
 		return fmt.Errorf("stop verdict run: %w", err)
 	}
-	select {
-	case err := <-p.ended:
-		if err != nil {
-			return fmt.Errorf("verdict run ended badly: %w", err)
-		}
-		return nil
-	case <-time.After(endWithin / 2):
-		return fmt.Errorf("verdict run did not stop within %v; it is killed", endWithin/2)
-	}
-}
-
-// render returns the output of "verdict render".
-func render(ctx context.Context, arguments []string) (string, error) {
-	out, err := exec.CommandContext(ctx, ownProgram, append([]string{"render"}, arguments...)...).Output()
-	var exit *exec.ExitError
-	if errors.As(err, &exit) {
-		return "", fmt.Errorf("verdict render: %w: %s", err, exit.Stderr)
-	}
-	return string(out), err
+	return nil
 }

@@ -7,7 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"os/signal"
+	"path/filepath"
 	"runtime"
 	"syscall"
 	"time"
@@ -15,150 +15,113 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const (
-	// signalAgain is the time after which a signal to the stage is repeated, because the stage may not have been ready
-	// for the first one.
-	signalAgain = 200 * time.Millisecond
-	// endWithin is how long the stage may take to end before it is killed.
-	endWithin = 5 * time.Second
-)
+// atMost limits the time of the demo, which takes a few seconds even on a slow machine.
+const atMost = time.Minute
 
-// runOutside starts the stage and waits until it ends.
-func runOutside(ctx context.Context, scene string, out, errOut io.Writer) error {
-	// The kernel sends Pdeathsig when the thread that started the child ends. So this thread must live as long as the
-	// process.
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	defer signal.Stop(signals)
-
-	cmd, err := startStage(scene, out, errOut)
-	if err != nil {
-		return err
-	}
-	ended := make(chan struct{})
-	go func() {
-		err = cmd.Wait()
-		close(ended)
-	}()
-	select {
-	case <-ended:
-		return stageError(err)
-	case s := <-signals:
-		endStage(cmd.Process, ended)
-		return interrupted(s)
-	case <-ctx.Done():
-		endStage(cmd.Process, ended)
-		// A signal may have ended the context. It decides about the exit code.
-		select {
-		case s := <-signals:
-			return interrupted(s)
-		case <-time.After(signalAgain):
-			return interrupted(os.Interrupt)
-		}
-	}
-}
-
-// startStage starts this program again in namespaces of its own. If this process is not root, it starts the program as
-// root of a user namespace.
-func startStage(scene string, out, errOut io.Writer) (*exec.Cmd, error) {
-	outside, err := os.Readlink(mountNamespace)
-	if err != nil {
-		return nil, fmt.Errorf("demo: find the mount namespace of this process: %w; is /proc mounted?", err)
-	}
-	var refused []error
-	if mayMakeNamespaces() {
-		cmd := stageCommand(outside, scene, false, out, errOut)
-		if err = cmd.Start(); err == nil {
-			return cmd, nil
-		}
-		refused = append(refused, fmt.Errorf("as root: %w", reason(err)))
-	}
-	cmd := stageCommand(outside, scene, true, out, errOut)
-	if err = cmd.Start(); err == nil {
-		return cmd, nil
-	}
-	refused = append(refused, fmt.Errorf("in a user namespace: %w", reason(err)))
-	return nil, fmt.Errorf("demo: cannot create network namespaces (%w); run it as root, or allow user namespaces "+
-		"(sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone, kernel.apparmor_restrict_unprivileged_userns)", errors.Join(refused...))
-}
-
-// reason returns the error number of the kernel, if an error of exec has one.
-func reason(err error) error {
-	var errno syscall.Errno
-	if errors.As(err, &errno) {
-		return errno
-	}
-	return err
-}
-
-// mayMakeNamespaces reports whether this process is root and has the capabilities, which root in a container may lack.
-func mayMakeNamespaces() bool {
-	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	var data [2]unix.CapUserData
-	const need = 1<<unix.CAP_SYS_ADMIN | 1<<unix.CAP_NET_ADMIN
-	return os.Geteuid() == 0 && unix.Capget(&header, &data[0]) == nil && data[0].Effective&need == need
-}
-
-func stageCommand(outside, scene string, rootless bool, out, errOut io.Writer) *exec.Cmd {
-	cmd := exec.Command(ownProgram, "demo", stageName, "--outside", outside, "--scene", scene)
-	cmd.Args[0] = os.Args[0]
-	cmd.Stdout, cmd.Stderr = out, errOut
-	cmd.SysProcAttr = &syscall.SysProcAttr{
-		Cloneflags: unix.CLONE_NEWNET | unix.CLONE_NEWPID | unix.CLONE_NEWNS,
-		Pdeathsig:  unix.SIGKILL,
-	}
-	if rootless {
-		cmd.Args = append(cmd.Args, "--rootless")
-		cmd.SysProcAttr.Cloneflags |= unix.CLONE_NEWUSER
-		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Geteuid(), Size: 1}}
-		cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getegid(), Size: 1}}
-	}
-	return cmd
-}
+const mountNamespace = "/proc/self/ns/mnt"
 
 // ownProgram is the path of this binary. It works even if the binary is in the folder for temporary files, where "go
 // run" puts it and which the stage hides.
 const ownProgram = "/proc/self/exe"
 
-// endStage stops the stage and waits until it has ended.
-func endStage(p *os.Process, ended <-chan struct{}) {
-	again := time.NewTicker(signalAgain)
-	defer again.Stop()
-	late := time.After(endWithin)
-	for {
-		// Signal returns an error only if the process has ended, which is the goal.
-		_ = p.Signal(os.Interrupt)
-		select {
-		case <-ended:
-			return
-		case <-late:
-			_ = p.Kill()
-		case <-again.C:
-		}
+// runOutside starts the stage and waits until it ends. A signal, or too long a time, kills the stage.
+func runOutside(ctx context.Context, scene string, out, errOut io.Writer) error {
+	// The kernel sends Pdeathsig when the thread that started the child ends. So this thread must live as long as the
+	// process.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	limited, stop := context.WithTimeout(ctx, atMost)
+	defer stop()
+	cmd, err := startStage(limited, scene, out, errOut)
+	if err != nil {
+		return err
 	}
-}
-
-func interrupted(s os.Signal) error {
-	code := ExitInterrupted
-	if s == syscall.SIGTERM {
-		code = 128 + int(syscall.SIGTERM)
-	}
-	return ExitError{Code: code, Text: "demo interrupted; nothing of it is left"}
-}
-
-// stageError returns the error for the way in which the stage ended. The stage prints its own errors, unless it is
-// killed.
-func stageError(err error) error {
+	err = cmd.Wait()
 	var exit *exec.ExitError
 	switch {
 	case err == nil:
 		return nil
-	case errors.As(err, &exit) && exit.ExitCode() == ExitInterrupted:
-		return interrupted(os.Interrupt)
+	case ctx.Err() != nil:
+		return interrupted(context.Cause(ctx))
+	case limited.Err() != nil:
+		return fmt.Errorf("demo: not finished within %v; nothing of it is left", atMost)
 	case errors.As(err, &exit) && exit.Exited():
-		return ExitError{Code: exit.ExitCode()}
+		return ExitError{Code: exit.ExitCode()} // the stage has printed its error
 	}
 	return fmt.Errorf("demo ended early: %w; nothing of it is left", err)
+}
+
+// interrupted returns an error with the exit code of shells after a signal: 128 plus its number. signal.NotifyContext names
+// the signal in its cause.
+func interrupted(cause error) error {
+	sig := syscall.SIGINT
+	if cause.Error() == syscall.SIGTERM.String()+" signal received" {
+		sig = syscall.SIGTERM
+	}
+	return ExitError{Code: 128 + int(sig), Text: "demo interrupted; nothing of it is left"}
+}
+
+// startStage starts this program again in namespaces of its own. If root of this machine may not make them, or if this process
+// is not root, it starts the program as root of a user namespace.
+func startStage(ctx context.Context, scene string, out, errOut io.Writer) (*exec.Cmd, error) {
+	outside, err := os.Readlink(mountNamespace)
+	if err != nil {
+		return nil, fmt.Errorf("demo: find the mount namespace of this process: %w; is /proc mounted?", err)
+	}
+	var refused []error
+	if os.Geteuid() == 0 {
+		cmd := stageCommand(ctx, outside, scene, out, errOut)
+		if err = cmd.Start(); err == nil {
+			return cmd, nil
+		}
+		refused = append(refused, fmt.Errorf("as root: %w", err))
+	}
+	cmd := stageCommand(ctx, outside, scene, out, errOut)
+	cmd.Args = append(cmd.Args, "--rootless")
+	cmd.SysProcAttr.Cloneflags |= unix.CLONE_NEWUSER
+	cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Geteuid(), Size: 1}}
+	cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getegid(), Size: 1}}
+	if err = cmd.Start(); err == nil {
+		return cmd, nil
+	}
+	refused = append(refused, fmt.Errorf("in a user namespace: %w", err))
+	return nil, fmt.Errorf("demo: cannot create network namespaces (%w); run it as root, or allow user namespaces "+
+		"(sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone, kernel.apparmor_restrict_unprivileged_userns)", errors.Join(refused...))
+}
+
+func stageCommand(ctx context.Context, outside, scene string, out, errOut io.Writer) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, ownProgram, "demo", stageName, "--outside", outside, "--scene", scene)
+	cmd.Args[0] = os.Args[0]
+	cmd.Stdout, cmd.Stderr = out, errOut
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags: unix.CLONE_NEWNET | unix.CLONE_NEWPID | unix.CLONE_NEWNS,
+		Pdeathsig:  unix.SIGKILL,
+		Setsid:     true, // Ctrl-C in a terminal reaches the process outside only
+	}
+	return cmd
+}
+
+// enter returns an error if this process runs in the namespaces of the machine, which the demo must not change. Otherwise it
+// creates a folder that only this process and its children see, and that disappears when they end.
+func enter(outside string) (string, error) {
+	own, err := os.Readlink(mountNamespace)
+	if err != nil {
+		return "", fmt.Errorf("find the mount namespace of this process: %w", err)
+	}
+	if os.Getpid() != 1 || outside == "" || outside == own {
+		return "", errors.New(`this command works only when "verdict demo" starts it; run that instead`)
+	}
+	// Otherwise the new mount would be visible outside.
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return "", fmt.Errorf("make mounts private: %w; nothing was changed", err)
+	}
+	temp := os.TempDir()
+	if err := unix.Mount("tmpfs", temp, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=700,size=16m"); err != nil {
+		return "", fmt.Errorf("mount a private folder over %s: %w; nothing was changed", temp, err)
+	}
+	dir := filepath.Join(temp, "verdict-demo", "manifests")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", fmt.Errorf("create a folder for manifests: %w", err)
+	}
+	return dir, nil
 }

@@ -2,99 +2,72 @@ package demo
 
 import (
 	"fmt"
-	"maps"
 	"math"
 	"slices"
 	"strings"
 )
 
-// implausible is the p value below which a spread counts as uneven. With a fair pick, that happens once in a billion times,
-// so the demo does not fail by chance. A pod that gets twice its share is still found.
-const implausible = 1e-9
+// uneven is how many standard deviations the part of a pod may differ from its share. With a fair pick, more than that
+// happens less than once in a billion times, so the demo does not fail by chance. A pod that gets twice its share is found.
+const uneven = 6.5
 
-// evenness returns the p value of a chi-square test: the probability that a fair pick spreads at least as unevenly.
-func evenness(counts []int) float64 {
-	total := sum(counts)
-	if total == 0 || len(counts) < 2 {
-		return 1
-	}
-	expected := float64(total) / float64(len(counts))
-	chi := 0.0
-	for _, n := range counts {
-		d := float64(n) - expected
-		chi += d * d / expected
-	}
-	return chiSquareTail(chi, len(counts)-1)
-}
-
-func sum(counts []int) int {
+// judge returns an error if connections of a family are not spread evenly over some pods, or reached another one.
+func judge(family string, hits tally, pods []string) error {
+	var counts []int
 	total := 0
-	for _, n := range counts {
+	for name, n := range hits {
+		if !slices.Contains(pods, name) {
+			return fmt.Errorf("%d %s connections went to %q, which is none of the endpoints %v", n, family, name, pods)
+		}
 		total += n
 	}
-	return total
-}
-
-// chiSquareTail returns the probability that a chi-square variable exceeds x. That is the regularized upper incomplete
-// gamma function Q(degrees/2, x/2). The recursion begins with Q(1/2, y) = erfc(sqrt y) or Q(1, y) = exp(-y).
-func chiSquareTail(x float64, degrees int) float64 {
-	y := x / 2
-	a, q := 1.0, math.Exp(-y)
-	if degrees%2 == 1 {
-		a, q = 0.5, math.Erfc(math.Sqrt(y))
+	share := 1 / float64(len(pods))
+	expected, deviation := float64(total)*share, math.Sqrt(float64(total)*share*(1-share))
+	even := true
+	for _, name := range pods {
+		counts = append(counts, hits[name])
+		even = even && math.Abs(float64(hits[name])-expected) <= uneven*deviation
 	}
-	for ; a < float64(degrees)/2; a++ {
-		q += math.Exp(a*math.Log(y) - y - lnGamma(a+1))
+	if !even {
+		return fmt.Errorf("%s connections are not spread evenly over %v: %v", family, pods, counts)
 	}
-	return q
+	return nil
 }
 
-func lnGamma(x float64) float64 {
-	l, _ := math.Lgamma(x)
-	return l
-}
+// barRoom is the length of the longest bar.
+const barRoom = 40
 
-// column holds the connections of one family.
-type column struct {
-	name string
-	hits tally
-}
-
-// round is one series of connections in every family.
-type round struct {
-	columns  []column
-	backends []string // the pods that should answer
-	gone     []string // the pods that should not
-}
-
-// judge returns a sentence about how even the spread is, or an error if the spread is wrong.
-func (r *round) judge() (string, error) {
-	var said []string
-	for i := range r.columns {
-		p, err := r.columns[i].judge(r)
-		if err != nil {
-			return "", err
-		}
-		said = append(said, fmt.Sprintf("%s p = %.2f", r.columns[i].name, p))
+// bars draws one bar for each pod, and beside it the numbers of each family.
+func (st *story) bars(hits []tally) {
+	head := strings.Repeat(" ", 5+2+barRoom)
+	for _, f := range st.network.families {
+		head += fmt.Sprintf("%7s", f.name)
 	}
-	return "Even within statistical noise: " + strings.Join(said, ", ") + ".", nil
-}
-
-func (c *column) judge(r *round) (p float64, err error) {
-	for _, name := range r.gone {
-		if n := c.hits[name]; n > 0 {
-			return 0, fmt.Errorf("%d %s connections still went to %s, which is no longer an endpoint", n, c.name, name)
+	rows, totals := []string{head}, map[string]int{}
+	for _, of := range hits {
+		for name, n := range of {
+			totals[name] += n
 		}
 	}
-	var counts []int
-	for _, name := range r.backends {
-		counts = append(counts, c.hits[name])
+	for _, name := range backendNames() {
+		longest := 1
+		for _, n := range totals {
+			longest = max(longest, n)
+		}
+		row := fmt.Sprintf("%-5s  %s", name, bar(totals[name], longest))
+		for _, of := range hits {
+			row += fmt.Sprintf("%7d", of[name])
+		}
+		rows = append(rows, row)
 	}
-	if others := sum(slices.Collect(maps.Values(c.hits))) - sum(counts); others > 0 {
-		return 0, fmt.Errorf("%d %s connections reached a pod that is none of %v", others, c.name, r.backends)
+	st.say("%s", strings.Join(rows, "\n"))
+}
+
+// bar returns a bar that fills n/longest of its room. If n is not 0, the bar is visible.
+func bar(n, longest int) string {
+	filled := n * barRoom / longest
+	if n > 0 {
+		filled = max(filled, 1)
 	}
-	if p = evenness(counts); p < implausible {
-		return p, fmt.Errorf("%s connections are not spread evenly over %v: %v (chi-square p = %.1g)", c.name, r.backends, counts, p)
-	}
-	return p, nil
+	return fmt.Sprintf("%-*s", barRoom, strings.Repeat("#", filled))
 }

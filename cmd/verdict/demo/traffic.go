@@ -1,12 +1,12 @@
 package demo
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/netip"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -15,60 +15,58 @@ import (
 // answerWithin limits the time of one connection. All of it happens inside one machine, which may have other work.
 const answerWithin = 20 * time.Second
 
-// serve answers connections to a port of the host with the name of the host, until the process ends.
-func (h *host) serve(port uint16) error {
+// serve answers connections to a port of the host with the name of the host. The first connection to each address is
+// reported to visited.
+func (h *host) serve(port uint16, visited *sync.WaitGroup) error {
 	for _, a := range h.addresses {
-		var l net.Listener
-		err := h.run(func() (err error) {
-			l, err = net.Listen("tcp", netip.AddrPortFrom(a, port).String())
-			return err
+		err := h.run(func() error {
+			l, err := net.Listen("tcp", netip.AddrPortFrom(a, port).String())
+			if err != nil {
+				return fmt.Errorf("listen in %s: %w", h.name, err)
+			}
+			h.listeners = append(h.listeners, l)
+			visited.Add(1)
+			go h.answer(l, sync.OnceFunc(visited.Done))
+			return nil
 		})
 		if err != nil {
-			return fmt.Errorf("listen in %s: %w", h.name, err)
+			return err
 		}
-		h.listeners = append(h.listeners, l)
-		go h.answer(l, a)
 	}
 	return nil
 }
 
-// answer accepts connections to an address until the listener is closed.
-func (h *host) answer(l net.Listener, at netip.Addr) {
+// answer accepts connections until the listener is closed.
+func (h *host) answer(l net.Listener, visited func()) {
 	for {
 		c, err := l.Accept()
 		if err != nil {
 			return
 		}
-		h.visited.Store(at, true)
+		visited()
 		// If the write fails, the client reports that the name is incomplete.
 		_, _ = io.WriteString(c, h.name)
 		_ = c.Close()
 	}
 }
 
-// untilVisited waits until somebody has connected to an address of the host.
-func (h *host) untilVisited(ctx context.Context, at netip.Addr) error {
-	for {
-		if _, visited := h.visited.Load(at); visited {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(20 * time.Millisecond):
-		}
+// exit ends the program of a pod. The kernel of the pod refuses connections from now on.
+func (h *host) exit() (err error) {
+	for _, l := range h.listeners {
+		err = errors.Join(err, l.Close())
 	}
+	return err
 }
 
 // tally counts connections by the name of the host that answered.
 type tally map[string]int
 
 // ask connects from the host to an address several times, one connection after the other.
-func (h *host) ask(ctx context.Context, to netip.AddrPort, times int) (tally, error) {
+func (h *host) ask(to netip.AddrPort, times int) (tally, error) {
 	t := tally{}
-	err := h.run(func() error {
+	return t, h.run(func() error {
 		for i := range times {
-			name, err := askOnce(ctx, to)
+			name, _, err := connect(to)
 			if err != nil {
 				return fmt.Errorf("connection %d of %d from %s to %s: %w", i+1, times, h.name, to, err)
 			}
@@ -76,19 +74,12 @@ func (h *host) ask(ctx context.Context, to netip.AddrPort, times int) (tally, er
 		}
 		return nil
 	})
-	return t, err
 }
 
-// askOnce opens the socket in the namespace of the calling thread.
-func askOnce(ctx context.Context, to netip.AddrPort) (string, error) {
-	name, _, err := askAndCount(ctx, to)
-	return name, err
-}
-
-// askAndCount also returns how many packets the client had to send again.
-func askAndCount(ctx context.Context, to netip.AddrPort) (name string, again int, err error) {
-	dialer := net.Dialer{Timeout: answerWithin}
-	c, err := dialer.DialContext(ctx, "tcp", to.String())
+// connect makes a connection in the namespace of the calling thread. It returns the name of the host that answered, and how
+// many packets the client had to send again.
+func connect(to netip.AddrPort) (name string, again uint32, err error) {
+	c, err := net.DialTimeout("tcp", to.String(), answerWithin)
 	if err != nil {
 		return "", 0, err
 	}
@@ -100,21 +91,16 @@ func askAndCount(ctx context.Context, to netip.AddrPort) (name string, again int
 	if err != nil {
 		return "", 0, err
 	}
-	again, err = repeated(c)
-	return string(text), again, err
-}
-
-// repeated is how many packets of a connection the client has sent again.
-func repeated(c net.Conn) (n int, err error) {
 	raw, err := c.(*net.TCPConn).SyscallConn()
 	if err != nil {
-		return 0, err
+		return "", 0, err
 	}
-	var info *unix.TCPInfo
 	var infoErr error
-	err = raw.Control(func(fd uintptr) { info, infoErr = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO) })
-	if err := errors.Join(err, infoErr); err != nil {
-		return 0, fmt.Errorf("ask how many packets were sent again: %w", err)
-	}
-	return int(info.Total_retrans), nil
+	err = raw.Control(func(fd uintptr) {
+		info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
+		if infoErr = err; err == nil {
+			again = info.Total_retrans
+		}
+	})
+	return string(text), again, errors.Join(err, infoErr)
 }

@@ -7,14 +7,15 @@ import (
 	"strings"
 	"time"
 
-	"github.com/verdict-proxy/verdict/nft"
+	"github.com/verdict-proxy/verdict/nft/inspect"
+	"github.com/verdict-proxy/verdict/nft/program"
 )
 
 // maxListed is how many endpoints the text lists.
 const maxListed = 10
 
 // translated says which endpoint gets the packet.
-func (x *explainer) translated(p *nft.Pick) error {
+func (x *explainer) translated(p *inspect.Pick) error {
 	x.pool(p)
 	x.affinity(p)
 	x.candidates(p)
@@ -45,27 +46,9 @@ func (x *explainer) translated(p *nft.Pick) error {
 	return x.masquerading(ends, false)
 }
 
-// stoppedByPolicy follows a translated packet through the filter chains. Their rules let it pass.
-func (x *explainer) stoppedByPolicy(hooks []string, end netip.AddrPort) (bool, error) {
-	for _, hook := range hooks {
-		p, err := x.walk(hook, "filter", x.toEndpoint(end))
-		if err != nil || x.droppedByPolicy(p) {
-			return true, err
-		}
-	}
-	return false, nil
-}
-
-// toEndpoint is the packet after its translation.
-func (x *explainer) toEndpoint(end netip.AddrPort) nft.Packet {
-	p := x.packet
-	p.Original, p.Dst, p.DstPort = x.q.dst, end.Addr(), end.Port()
-	return p
-}
-
-func (x *explainer) pool(p *nft.Pick) {
-	how := map[nft.Method]string{
-		nft.Random: "at random, by weight", nft.InTurn: "in turn", nft.SourceHash: "by a hash of the client's address",
+func (x *choice) pool(p *inspect.Pick) {
+	how := map[program.Method]string{
+		program.Random: "at random, by weight", program.InTurn: "in turn", program.SourceHash: "by a hash of the client's address",
 	}[p.Method]
 	which := ""
 	if p.Local {
@@ -75,7 +58,7 @@ func (x *explainer) pool(p *nft.Pick) {
 		fmt.Sprintf("%s verdict dispatch: goto %s", x.q.family(), p.Chain))
 }
 
-func (x *explainer) affinity(p *nft.Pick) {
+func (x *choice) affinity(p *inspect.Pick) {
 	switch {
 	case p.Affinity == 0:
 		return
@@ -92,7 +75,7 @@ func (x *explainer) affinity(p *nft.Pick) {
 	}
 }
 
-func (x *explainer) candidates(p *nft.Pick) {
+func (x *choice) candidates(p *inspect.Pick) {
 	total := 0
 	for _, c := range p.Candidates {
 		total += c.Slots
@@ -152,8 +135,8 @@ func (x *explainer) masquerading(ends []netip.AddrPort, balanced bool) error {
 }
 
 // masqueraded adds the step for one endpoint.
-func (x *explainer) masqueraded(p nft.Passage, end netip.AddrPort) string {
-	if p.Fate != nft.Masqueraded {
+func (x *explainer) masqueraded(p inspect.Passage, end netip.AddrPort) string {
+	if p.Fate != inspect.Masqueraded {
 		x.add("masquerade", fmt.Sprintf("No rule masquerades it: %s sees %s.", end, x.packet.Src))
 		return "client"
 	}
@@ -176,13 +159,13 @@ func (x *explainer) masqueraded(p nft.Passage, end netip.AddrPort) string {
 	return "node"
 }
 
-func lastFound(p nft.Passage) (l nft.Look) {
+func lastFound(p inspect.Passage) (l inspect.Look) {
 	for _, s := range p.Steps {
 		switch {
 		case s.Action == "" && s.Chain == "nat-postrouting":
 			continue
 		case s.Chain == "to-cluster-ip" && strings.HasPrefix(s.Rule, "masquerade"):
-			return nft.Look{Set: "all"}
+			return inspect.Look{Set: "all"}
 		}
 		for _, look := range s.Looks {
 			if look.Found && look.Set != "nodeport-addresses" {

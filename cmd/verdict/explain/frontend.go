@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/verdict-proxy/verdict/nft"
+	"github.com/verdict-proxy/verdict/nft/inspect"
 )
 
 // Sets in which a frontend can be, by their names in the tables.
@@ -25,15 +25,18 @@ func addressed() []string {
 
 func byIPVS() []string { return []string{"ipvs-frontends", "ipvs-nodeports"} }
 
+// owner finds the Service port that has the destination as a frontend.
+type owner struct{ *path }
+
 // frontend says whose frontend the destination is, if it has a pool.
-func (x *explainer) frontend(p nft.Passage) {
+func (x *owner) frontend(p inspect.Passage) {
 	if l, ok := found(p, withPool()...); ok {
 		x.belongs(l)
 	}
 }
 
 // belongs notes a frontend and the Service port that it belongs to.
-func (x *explainer) belongs(l nft.Look) {
+func (x *owner) belongs(l inspect.Look) {
 	x.Service = l.Label
 	kind, evidence := "a frontend", []string{x.element(l)}
 	if strings.HasSuffix(l.Set, "nodeports") {
@@ -44,7 +47,7 @@ func (x *explainer) belongs(l nft.Look) {
 }
 
 // sourceRanges says whether the client is in the ranges of the frontend, if it has any.
-func (x *explainer) sourceRanges(p nft.Passage) {
+func (x *owner) sourceRanges(p inspect.Passage) {
 	limited := false
 	for _, s := range p.Steps {
 		if strings.HasPrefix(s.Chain, "source-ranges") || s.Chain == "limited" {
@@ -65,7 +68,7 @@ func (x *explainer) sourceRanges(p nft.Passage) {
 }
 
 // noFrontend says what is close to a destination that is no frontend.
-func (x *explainer) noFrontend() error {
+func (x *owner) noFrontend() error {
 	if x.missing {
 		return nil
 	}
@@ -74,7 +77,7 @@ func (x *explainer) noFrontend() error {
 		return err
 	}
 	text, evidence := x.at()+" is no frontend of a Service.", []string(nil)
-	for _, r := range []func([]nft.Look) (string, nft.Look, bool){x.otherAddress, x.otherProtocol, x.otherPort} {
+	for _, r := range []func([]inspect.Look) (string, inspect.Look, bool){x.otherAddress, x.otherProtocol, x.otherPort} {
 		if why, l, ok := r(related); ok {
 			text += " " + why
 			evidence = append(evidence, x.element(l))
@@ -85,38 +88,58 @@ func (x *explainer) noFrontend() error {
 	return nil
 }
 
-func has(list []nft.Look, sets ...string) (nft.Look, bool) {
-	return found(nft.Passage{Steps: []nft.Step{{Looks: list}}}, sets...)
+func has(list []inspect.Look, sets ...string) (inspect.Look, bool) {
+	return found(inspect.Passage{Steps: []inspect.Step{{Looks: list}}}, sets...)
 }
 
 // otherAddress is for a node port at an address on which node ports do not answer.
-func (x *explainer) otherAddress(related []nft.Look) (string, nft.Look, bool) {
+func (x *owner) otherAddress(related []inspect.Look) (string, inspect.Look, bool) {
 	for _, l := range related {
 		_, answers := has(related, "nodeport-addresses")
-		if _, ok := has([]nft.Look{l}, nodePorts()...); ok && !answers && strings.HasPrefix(l.Key, protocolName(x.packet.Protocol)+" ") {
+		if _, ok := has([]inspect.Look{l}, nodePorts()...); ok && !answers && strings.HasPrefix(l.Key, protocolName(x.packet.Protocol)+" ") {
 			return fmt.Sprintf("%d/%s is a node port of %s, but node ports do not answer at %s (--nodeport-addresses).",
 				x.packet.DstPort, protocolName(x.packet.Protocol), l.Label, x.packet.Dst), l, true
 		}
 	}
-	return "", nft.Look{}, false
+	return "", inspect.Look{}, false
 }
 
 // otherProtocol is for a frontend with another protocol.
-func (x *explainer) otherProtocol(related []nft.Look) (string, nft.Look, bool) {
+func (x *owner) otherProtocol(related []inspect.Look) (string, inspect.Look, bool) {
 	_, answers := has(related, "nodeport-addresses")
 	for _, l := range related {
-		_, isNodePort := has([]nft.Look{l}, nodePorts()...)
-		_, isAddress := has([]nft.Look{l}, addressed()...)
+		_, isNodePort := has([]inspect.Look{l}, nodePorts()...)
+		_, isAddress := has([]inspect.Look{l}, addressed()...)
 		if isAddress || isNodePort && answers {
 			protocol := strings.Fields(strings.TrimPrefix(l.Key, x.packet.Dst.String()+" . "))[0]
 			return fmt.Sprintf("The same port with %s is a frontend of %s.", protocol, l.Label), l, true
 		}
 	}
-	return "", nft.Look{}, false
+	return "", inspect.Look{}, false
 }
 
 // otherPort is for another port of a cluster IP.
-func (x *explainer) otherPort(related []nft.Look) (string, nft.Look, bool) {
+func (x *owner) otherPort(related []inspect.Look) (string, inspect.Look, bool) {
 	l, ok := has(related, "cluster-ips")
 	return fmt.Sprintf("%s is the cluster IP of a Service that does not have this port.", x.packet.Dst), l, ok
+}
+
+// nodePortByIPVS finds a node port that IPVS serves. The filter chains do not look it up, because nothing refuses it.
+func (x *owner) nodePortByIPVS() (l inspect.Look, ok bool, err error) {
+	if x.missing {
+		return l, false, nil
+	}
+	related, err := x.Related(x.packet)
+	if err != nil {
+		return l, false, err
+	}
+	if _, answers := has(related, "nodeport-addresses"); !answers {
+		return l, false, nil
+	}
+	for _, l := range related {
+		if l.Set == "ipvs-nodeports" && strings.HasPrefix(l.Key, protocolName(x.packet.Protocol)+" ") {
+			return l, true, nil
+		}
+	}
+	return l, false, nil
 }

@@ -22,7 +22,7 @@ import (
 	"github.com/verdict-proxy/verdict/e2e/lab"
 	"github.com/verdict-proxy/verdict/e2e/runner"
 	"github.com/verdict-proxy/verdict/e2e/scenario"
-	"github.com/verdict-proxy/verdict/nft"
+	"github.com/verdict-proxy/verdict/nft/program"
 )
 
 var update = flag.Bool("update", false, "write what the command prints into the files of testdata")
@@ -102,7 +102,7 @@ func (s *situation) inFamily(rules string) string {
 func (s *situation) must(err error) {
 	s.Helper()
 	if err != nil {
-		s.Fatalf("%v\n%s", err, s.bed.Log(4))
+		s.Fatalf("%v\n%s", err, s.bed.Process().Log(4))
 	}
 }
 
@@ -446,7 +446,7 @@ func (s *situation) checkTrace(q lab.Question, e *Explanation) {
 	if !s.agrees(&p.Verdict, r) {
 		s.Errorf("the trace says %q, but the connection was %s\n%s", p.Verdict.Text, r, strings.Join(p.Lines, "\n"))
 	}
-	if out, err := node.Command("nft", "list", "tables"); err != nil || strings.Contains(out, nft.TraceTableName) {
+	if out, err := node.Command("nft", "list", "tables"); err != nil || strings.Contains(out, program.TraceTableName) {
 		s.Errorf("the table of the trace is left, or cannot be listed: %v\n%s", err, out)
 	}
 }

@@ -11,9 +11,12 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/verdict-proxy/verdict/cmd/verdict/snapshot"
 	"github.com/verdict-proxy/verdict/cmd/verdict/socket"
 	"github.com/verdict-proxy/verdict/ipvsctl"
-	"github.com/verdict-proxy/verdict/nft"
+	"github.com/verdict-proxy/verdict/nft/inspect"
+	nftkernel "github.com/verdict-proxy/verdict/nft/kernel"
+	"github.com/verdict-proxy/verdict/nft/program"
 	"github.com/verdict-proxy/verdict/proxier/conntrack"
 )
 
@@ -21,11 +24,11 @@ import (
 // the cluster.
 type kernel interface {
 	// Walk sends a packet through the chains of Verdict at a hook.
-	Walk(hook, kind string, p nft.Packet) (nft.Passage, error)
+	Walk(hook, kind string, p inspect.Packet) (inspect.Passage, error)
 	// Related finds what the tables have about a destination that is no frontend.
-	Related(p nft.Packet) ([]nft.Look, error)
+	Related(p inspect.Packet) ([]inspect.Look, error)
 	// Others lists the chains of other tables that can stop or translate packets.
-	Others(f nft.Family) ([]nft.OtherChain, error)
+	Others(f program.Family) ([]inspect.ForeignChain, error)
 	// Route is where this node sends packets for an address.
 	Route(to netip.Addr) (route, error)
 	// Flows lists the flows of a client to a destination.
@@ -35,7 +38,7 @@ type kernel interface {
 	// LeftOut asks the daemon about the endpoints of a Service (namespace/name).
 	LeftOut(service string) ([]socket.Endpoint, error)
 	// Legacy lists the tables of iptables-legacy, whose rules cannot be read here.
-	Legacy(f nft.Family) []string
+	Legacy(f program.Family) []string
 }
 
 // route is where this node sends packets for an address.
@@ -48,37 +51,30 @@ type route struct {
 }
 
 // live is the kernel of this network namespace.
-type live struct{ *nft.Tables }
+type live struct{ *inspect.Tables }
 
 func openLive() (*live, error) {
-	tables, err := nft.OpenTables(nft.Options{})
-	if errors.Is(err, unix.EPERM) {
-		return nil, fmt.Errorf("%w; run this command as root, because it needs CAP_NET_ADMIN", err)
-	}
+	tables, err := snapshot.OpenTables()
 	return &live{tables}, err
 }
 
-func (*live) Others(f nft.Family) ([]nft.OtherChain, error) { return nft.Others(nft.Options{}, f) }
+func (*live) Others(f program.Family) ([]inspect.ForeignChain, error) {
+	return inspect.Foreign(nftkernel.Options{}, f)
+}
 
 func (*live) Flows(q conntrack.Query) ([]conntrack.FoundFlow, error) {
 	return conntrack.Find(conntrack.Options{}, q)
 }
 
-// Server does not ask IPVS if the module is not loaded, because that would load it.
-func (*live) Server(k ipvsctl.Key) (ipvsctl.Status, bool, error) {
-	if _, err := os.Stat("/proc/thread-self/net/ip_vs"); errors.Is(err, os.ErrNotExist) {
-		return ipvsctl.Status{}, false, nil
-	}
-	return ipvsctl.Find(ipvsctl.Options{}, k)
-}
+func (*live) Server(k ipvsctl.Key) (ipvsctl.Status, bool, error) { return snapshot.VirtualServer(k) }
 
 func (*live) LeftOut(service string) ([]socket.Endpoint, error) {
 	return socket.NewClient().Endpoints(service)
 }
 
-func (*live) Legacy(f nft.Family) []string {
+func (*live) Legacy(f program.Family) []string {
 	name := "ip_tables_names"
-	if f == nft.IPv6 {
+	if f == program.IPv6 {
 		name = "ip6_tables_names"
 	}
 	text, _ := os.ReadFile("/proc/thread-self/net/" + name) // without the module there is no file

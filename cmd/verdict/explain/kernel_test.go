@@ -16,6 +16,8 @@ import (
 	"github.com/verdict-proxy/verdict/e2e/lab"
 	"github.com/verdict-proxy/verdict/e2e/netns"
 	"github.com/verdict-proxy/verdict/nft"
+	"github.com/verdict-proxy/verdict/nft/contents"
+	"github.com/verdict-proxy/verdict/nft/program"
 )
 
 // TestKilledTrace: the table of a trace goes with its process, also when that is killed.
@@ -28,7 +30,7 @@ func TestKilledTrace(t *testing.T) {
 	tables := func(want bool) {
 		t.Helper()
 		for late := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
-			has := strings.Contains(n.Must(t, "", "nft", "list", "tables"), nft.TraceTableName)
+			has := strings.Contains(n.Must(t, "", "nft", "list", "tables"), program.TraceTableName)
 			if has == want {
 				return
 			}
@@ -38,7 +40,7 @@ func TestKilledTrace(t *testing.T) {
 		}
 	}
 	tables(true)
-	if out, err := n.Command("nft", "flush", "table", "ip", nft.TraceTableName); err == nil {
+	if out, err := n.Command("nft", "flush", "table", "ip", program.TraceTableName); err == nil {
 		t.Errorf("another process changed the table: %s", out)
 	}
 	if err := cmd.Process.Signal(unix.SIGKILL); err != nil {
@@ -82,12 +84,12 @@ func TestService(t *testing.T) {
 func fill(t testing.TB, engine *nft.Engine, services int) {
 	t.Helper()
 	for i := range services {
-		p := nft.Port{Family: nft.IPv4, Name: fmt.Sprintf("scale/svc-%d:http", i), Protocol: unix.IPPROTO_TCP}
+		p := contents.Port{Family: program.IPv4, Name: fmt.Sprintf("scale/svc-%d:http", i), Protocol: unix.IPPROTO_TCP}
 		for e := range 10 {
 			n := i*10 + e
-			p.Cluster = append(p.Cluster, nft.Endpoint{Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(n >> 16), byte(n >> 8), byte(n)}), 8080)})
+			p.Cluster = append(p.Cluster, contents.Endpoint{Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(n >> 16), byte(n >> 8), byte(n)}), 8080)})
 		}
-		p.Frontends = []nft.Frontend{{Addr: serviceAddress(i), Port: 80, ClusterIP: true, Pool: nft.ClusterPool}}
+		p.Frontends = []contents.Frontend{{Addr: serviceAddress(i), Port: 80, ClusterIP: true, Pool: program.ClusterPool}}
 		if err := engine.Set(&p); err != nil {
 			t.Fatal(err)
 		}

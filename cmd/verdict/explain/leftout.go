@@ -8,12 +8,22 @@ import (
 	"strings"
 
 	"github.com/verdict-proxy/verdict/cmd/verdict/socket"
-	"github.com/verdict-proxy/verdict/nft"
+	"github.com/verdict-proxy/verdict/nft/inspect"
+	"github.com/verdict-proxy/verdict/nft/program"
 )
+
+// choice explains which endpoints can get the connection.
+type choice struct {
+	*path
+	// told is what the daemon says about the endpoints of the Service.
+	told    []socket.Endpoint
+	toldErr error
+	asked   bool
+}
 
 // leftOut names endpoints of the Service that do not take the connection, and why. The daemon knows the reasons; the
 // kernel only knows which endpoints the policy Local leaves out.
-func (x *explainer) leftOut(p *nft.Pick) {
+func (x *choice) leftOut(p *inspect.Pick) {
 	reasons, err := x.reasons(p)
 	switch {
 	case errors.Is(err, socket.ErrNotRunning):
@@ -34,7 +44,7 @@ func (x *explainer) leftOut(p *nft.Pick) {
 
 // askDaemon asks the daemon about the endpoints of the Service, once. Names that the kernel has cut short are not asked
 // about.
-func (x *explainer) askDaemon() ([]socket.Endpoint, error) {
+func (x *choice) askDaemon() ([]socket.Endpoint, error) {
 	service, _, ok := strings.Cut(x.Service, ":")
 	if ok && !strings.HasSuffix(x.Service, "...") && !x.asked {
 		x.asked = true
@@ -44,7 +54,7 @@ func (x *explainer) askDaemon() ([]socket.Endpoint, error) {
 }
 
 // remark is what the daemon knows of an endpoint: that it is suspected, fails, or is a backup; "": nothing.
-func (x *explainer) remark(at netip.AddrPort) string {
+func (x *choice) remark(at netip.AddrPort) string {
 	list, _ := x.askDaemon() // without the daemon, nothing is known
 	for i := range list {
 		if e := &list[i]; e.Port == x.Service && e.Addr == at.String() {
@@ -55,7 +65,7 @@ func (x *explainer) remark(at netip.AddrPort) string {
 }
 
 // reasons lists endpoints with the reason why they are left out.
-func (x *explainer) reasons(p *nft.Pick) (out []string, err error) {
+func (x *choice) reasons(p *inspect.Pick) (out []string, err error) {
 	list, err := x.askDaemon()
 	if err != nil {
 		return nil, err
@@ -68,9 +78,9 @@ func (x *explainer) reasons(p *nft.Pick) (out []string, err error) {
 		if p.Local {
 			why = e.OutOfLocal
 		}
-		takes := slices.ContainsFunc(p.Candidates, func(c nft.Candidate) bool { return c.Addr == at })
+		takes := slices.ContainsFunc(p.Candidates, func(c inspect.Candidate) bool { return c.Addr == at })
 		switch {
-		case err != nil || e.Port != x.Service || nft.FamilyOf(at.Addr()) != x.q.family() || takes:
+		case err != nil || e.Port != x.Service || program.FamilyOf(at.Addr()) != x.q.family() || takes:
 		case e.NoNew && e.Remark != "": // it says since when
 			out = append(out, e.Addr+": "+e.Remark)
 		case why == "" && !listed:

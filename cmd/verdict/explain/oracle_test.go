@@ -15,15 +15,17 @@ import (
 	"github.com/verdict-proxy/verdict/config"
 	"github.com/verdict-proxy/verdict/e2e/oracle"
 	"github.com/verdict-proxy/verdict/ipvsctl"
-	"github.com/verdict-proxy/verdict/nft"
+	"github.com/verdict-proxy/verdict/nft/inspect"
+	"github.com/verdict-proxy/verdict/nft/program"
 	"github.com/verdict-proxy/verdict/proxier"
 	"github.com/verdict-proxy/verdict/proxier/conntrack"
 	"github.com/verdict-proxy/verdict/proxier/dataplane"
+	"github.com/verdict-proxy/verdict/proxier/report"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
 var (
-	oraclePairs = flag.Int("oracle", 50_000, "how many pairs of a state and a packet TestOracle tries")
+	oraclePairs = flag.Int("oracle", 20_000, "how many pairs of a state and a packet TestOracle tries")
 	oracleSeed  = flag.Uint64("oracle-seed", 1, "the first seed of TestOracle")
 )
 
@@ -145,7 +147,7 @@ func describe(c *oracle.Cluster) string {
 
 // imagined is a kernel in memory with the rules for a cluster.
 type imagined struct {
-	*nft.Tables
+	*inspect.Tables
 	cluster *oracle.Cluster
 	rules   *dataplane.Memory
 }
@@ -172,7 +174,7 @@ func newImagined(t *testing.T, c *oracle.Cluster) *imagined {
 
 func (k *imagined) Close() { _ = k.Tables.Close() } // it is in memory
 
-func (*imagined) Others(nft.Family) ([]nft.OtherChain, error) { return nil, nil }
+func (*imagined) Others(program.Family) ([]inspect.ForeignChain, error) { return nil, nil }
 
 func (k *imagined) Route(to netip.Addr) (route, error) {
 	if slices.Contains(k.cluster.NodeAddrs, to) {
@@ -187,7 +189,7 @@ func (*imagined) Server(ipvsctl.Key) (s ipvsctl.Status, found bool, err error) {
 
 func (*imagined) LeftOut(string) ([]socket.Endpoint, error) { return nil, socket.ErrNotRunning }
 
-func (*imagined) Legacy(nft.Family) []string { return nil }
+func (*imagined) Legacy(program.Family) []string { return nil }
 
 // noFlows has no flows to clean.
 type noFlows struct{}
@@ -198,7 +200,7 @@ func (noFlows) Clean(conntrack.Stale, []netip.Addr) ([]conntrack.Result, error) 
 type silent struct{}
 
 func (silent) Pending(time.Time)               {}
-func (silent) PassDone(proxier.PassReport)     {}
-func (silent) Problems(proxier.ProblemReport)  {}
+func (silent) PassDone(report.Pass)            {}
+func (silent) Problems(report.Problems)        {}
 func (silent) FlowsCleaned([]conntrack.Result) {}
-func (silent) Repaired(proxier.RepairReport)   {}
+func (silent) Repaired(report.Repair)          {}

@@ -5,19 +5,25 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/verdict-proxy/verdict/nft"
+	"github.com/verdict-proxy/verdict/nft/inspect"
 )
 
 // translationPriority is where destinations are translated.
 const translationPriority = -100
 
+// strangers are the tables of others.
+type strangers struct {
+	*path
+	chains []inspect.ForeignChain
+}
+
 // readOthers reads the chains of other tables, and says what cannot be read.
-func (x *explainer) readOthers() (bool, error) {
+func (x *strangers) readOthers() (bool, error) {
 	list, err := x.Others(x.q.family())
 	if err != nil {
 		return false, err
 	}
-	x.others = list
+	x.chains = list
 	if tables := x.Legacy(x.q.family()); len(tables) > 0 {
 		x.add("other rules", fmt.Sprintf("iptables-legacy has rules that this command cannot read: tables %s.", strings.Join(tables, ", ")))
 	}
@@ -25,16 +31,16 @@ func (x *explainer) readOthers() (bool, error) {
 }
 
 // beforeTranslation looks at chains that see the packet before Verdict does.
-func (x *explainer) beforeTranslation() (bool, error) {
-	for i := range x.others {
-		c := &x.others[i]
+func (x *strangers) beforeTranslation() (bool, error) {
+	for i := range x.chains {
+		c := &x.chains[i]
 		if c.Hook != x.firstHook() || c.Priority > translationPriority {
 			continue
 		}
 		if x.stopped(c) {
 			return true, nil
 		}
-		translates := slices.DeleteFunc(slices.Clone(c.Translates), func(r nft.OtherRule) bool {
+		translates := slices.DeleteFunc(slices.Clone(c.Translates), func(r inspect.ForeignRule) bool {
 			return !slices.Contains([]string{"dnat", "DNAT", "redirect", "REDIRECT"}, r.Action)
 		})
 		if c.Type == "nat" && len(translates) > 0 {
@@ -48,10 +54,10 @@ func (x *explainer) beforeTranslation() (bool, error) {
 
 // stoppedByOthers looks at the chains that see the packet after the translation. It reports whether one of them stops it
 // for certain.
-func (x *explainer) stoppedByOthers(hooks []string) bool {
+func (x *strangers) stoppedByOthers(hooks []string) bool {
 	first := x.firstHook()
-	for i := range x.others {
-		c := &x.others[i]
+	for i := range x.chains {
+		c := &x.chains[i]
 		after := c.Hook == first && c.Priority > translationPriority
 		if (after || slices.Contains(hooks, c.Hook) && c.Hook != first) && x.stopped(c) {
 			return true
@@ -61,7 +67,7 @@ func (x *explainer) stoppedByOthers(hooks []string) bool {
 }
 
 // stopped notes a chain that can stop the packet, and reports whether it does so for certain.
-func (x *explainer) stopped(c *nft.OtherChain) bool {
+func (x *strangers) stopped(c *inspect.ForeignChain) bool {
 	if !c.PolicyDrop && len(c.Stops) == 0 {
 		return false
 	}
@@ -84,7 +90,7 @@ func (x *explainer) stopped(c *nft.OtherChain) bool {
 
 // stops is what the client sees of a chain that stops it for certain. A chain at output that rejects everything stops
 // its own answers, too.
-func stops(c *nft.OtherChain) Outcome {
+func stops(c *inspect.ForeignChain) Outcome {
 	for _, r := range c.Stops {
 		if r.Always && r.Action != "drop" && c.Hook != "output" {
 			return Refused
@@ -93,9 +99,9 @@ func stops(c *nft.OtherChain) Outcome {
 	return Dropped
 }
 
-func place(c *nft.OtherChain) string { return fmt.Sprintf("%s, priority %d", c.Hook, c.Priority) }
+func place(c *inspect.ForeignChain) string { return fmt.Sprintf("%s, priority %d", c.Hook, c.Priority) }
 
-func ruleLines(c *nft.OtherChain, rules []nft.OtherRule) (lines []string) {
+func ruleLines(c *inspect.ForeignChain, rules []inspect.ForeignRule) (lines []string) {
 	for _, r := range rules {
 		lines = append(lines, fmt.Sprintf("%s %s %s: rule with handle %d: %s", c.Family, c.Table, r.Chain, r.Handle, r.Action))
 	}
@@ -103,8 +109,8 @@ func ruleLines(c *nft.OtherChain, rules []nft.OtherRule) (lines []string) {
 }
 
 // leftover says how to remove what kube-proxy left behind.
-func leftover(c *nft.OtherChain) string {
-	of := func(r nft.OtherRule) bool { return strings.HasPrefix(r.Chain, "KUBE-") }
+func leftover(c *inspect.ForeignChain) string {
+	of := func(r inspect.ForeignRule) bool { return strings.HasPrefix(r.Chain, "KUBE-") }
 	switch {
 	case c.Table == "kube-proxy":
 		return fmt.Sprintf(" It is of kube-proxy in nftables mode, which must not run beside Verdict; "+

@@ -5,8 +5,8 @@ import (
 	"net/netip"
 	"strings"
 
-	"github.com/verdict-proxy/verdict/cmd/verdict/target"
-	"github.com/verdict-proxy/verdict/nft"
+	"github.com/verdict-proxy/verdict/nft/program"
+	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
 // question is one connection.
@@ -19,7 +19,7 @@ type question struct {
 	link string
 }
 
-func (q *question) family() nft.Family { return nft.FamilyOf(q.dst.Addr()) }
+func (q *question) family() program.Family { return program.FamilyOf(q.dst.Addr()) }
 
 func (q *question) String() string {
 	return fmt.Sprintf("%s from %s to %s", strings.ToUpper(protocolName(q.protocol)), q.client(), q.dst)
@@ -34,4 +34,4 @@ func (q *question) client() string {
 
 const sourceForm = "an address (also ADDRESS:PORT), node, outside or pod/NAMESPACE/NAME"
 
-func protocolName(p uint8) string { return target.ProtocolName(p) }
+func protocolName(p uint8) string { return state.Protocol(p).String() }

@@ -3,10 +3,9 @@ package explain
 import (
 	"fmt"
 	"net/netip"
-	"strings"
 
 	"github.com/verdict-proxy/verdict/ipvsctl"
-	"github.com/verdict-proxy/verdict/nft"
+	"github.com/verdict-proxy/verdict/nft/inspect"
 )
 
 // untranslated follows a packet that no pool takes through the filter chains.
@@ -42,50 +41,17 @@ func (x *explainer) untranslated() error {
 	return x.passes(way, hooks)
 }
 
-// nodePortByIPVS finds a node port that IPVS serves. The filter chains do not look it up, because nothing refuses it.
-func (x *explainer) nodePortByIPVS() (l nft.Look, ok bool, err error) {
-	if x.missing {
-		return l, false, nil
-	}
-	related, err := x.Related(x.packet)
-	if err != nil {
-		return l, false, err
-	}
-	if _, answers := has(related, "nodeport-addresses"); !answers {
-		return l, false, nil
-	}
-	for _, l := range related {
-		if l.Set == "ipvs-nodeports" && strings.HasPrefix(l.Key, protocolName(x.packet.Protocol)+" ") {
-			return l, true, nil
-		}
-	}
-	return l, false, nil
-}
-
-// hooksAfter are the hooks that a packet passes after the translation.
-func (x *explainer) hooksAfter(way route) []string {
-	switch {
-	case x.packet.Local && way.local:
-		return []string{"output", "input"}
-	case x.packet.Local:
-		return []string{"output"}
-	case way.local:
-		return []string{"input"}
-	}
-	return []string{"forward"}
-}
-
 // filtered says what refuses or drops the packet, if anything does.
-func (x *explainer) filtered(p nft.Passage) (bool, error) {
+func (x *explainer) filtered(p inspect.Passage) (bool, error) {
 	if x.droppedByPolicy(p) {
 		return true, nil
 	}
 	outcome, how := Refused, "an ICMP error (port unreachable)"
 	switch p.Fate {
-	case nft.Reset:
+	case inspect.Reset:
 		how = "a TCP reset"
-	case nft.Unreachable:
-	case nft.Dropped:
+	case inspect.Unreachable:
+	case inspect.Dropped:
 		outcome, how = Dropped, "no answer"
 	default:
 		return false, nil
@@ -98,7 +64,7 @@ func (x *explainer) filtered(p nft.Passage) (bool, error) {
 			why = "the traffic policy Local leaves no endpoint on this node"
 		}
 		x.add("refusal", fmt.Sprintf("%s has no endpoint for this client: %s. The client gets %s.", l.Label, why, how), evidence...)
-		x.leftOut(&nft.Pick{Local: outcome == Dropped})
+		x.leftOut(&inspect.Pick{Local: outcome == Dropped})
 		x.end(outcome, why)
 		return true, nil
 	}
@@ -106,7 +72,7 @@ func (x *explainer) filtered(p nft.Passage) (bool, error) {
 }
 
 // filteredAddress is for addresses of Services without a frontend for the packet.
-func (x *explainer) filteredAddress(p nft.Passage, outcome Outcome, how string, evidence []string) error {
+func (x *explainer) filteredAddress(p inspect.Passage, outcome Outcome, how string, evidence []string) error {
 	if err := x.noFrontend(); err != nil {
 		return err
 	}
@@ -145,7 +111,7 @@ func (x *explainer) passes(way route, hooks []string) error {
 }
 
 // balanced follows a packet to its virtual server.
-func (x *explainer) balanced(l nft.Look, hooks []string) error {
+func (x *explainer) balanced(l inspect.Look, hooks []string) error {
 	x.belongs(l)
 	server, ok, err := x.Server(ipvsctl.Key{
 		Addr: x.packet.Dst, Port: x.packet.DstPort, Protocol: ipvsctl.Protocol(x.packet.Protocol),
@@ -160,16 +126,22 @@ func (x *explainer) balanced(l nft.Look, hooks []string) error {
 	}
 	evidence := []string{fmt.Sprintf("ipvsadm -A %s -s %s %s", x.at(), server.Scheduler, server.FlagText())}
 	var takes []netip.AddrPort
+	full := 0
 	for _, r := range server.RealServers {
-		evidence = append(evidence, fmt.Sprintf("-> %s weight %d, %d active, %d inactive", r.Addr, r.Weight, r.Active, r.Inactive))
-		if r.Weight > 0 {
+		line := fmt.Sprintf("-> %s weight %d, %d active, %d inactive", r.Addr, r.Weight, r.Active, r.Inactive)
+		switch {
+		case r.Full():
+			line += fmt.Sprintf(", full: it may have %s", plural(r.Limit, "connection"))
+			full++
+		case r.Weight > 0:
 			takes = append(takes, r.Addr)
 		}
+		evidence = append(evidence, line)
 	}
-	x.add("IPVS", fmt.Sprintf("IPVS serves it: scheduler %s, %s with a weight above 0.",
-		server.Scheduler, plural(len(takes), "real server")), evidence...)
+	x.add("IPVS", fmt.Sprintf("IPVS serves it: scheduler %s, %s with a weight above 0%s.",
+		server.Scheduler, plural(len(takes), "real server"), besidesFull(full)), evidence...)
 	if len(takes) == 0 {
-		x.end(Dropped, "no real server has a weight above 0")
+		x.end(Dropped, "no real server has a weight above 0"+besidesFull(full))
 		return nil
 	}
 	x.Verdict.Outcome, x.Verdict.Endpoints = Served, takes
@@ -177,4 +149,12 @@ func (x *explainer) balanced(l nft.Look, hooks []string) error {
 		return nil
 	}
 	return x.masquerading(takes, true)
+}
+
+// besidesFull mentions real servers that have as many connections as they may have.
+func besidesFull(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" (besides %s, full)", plural(n, "real server"))
 }

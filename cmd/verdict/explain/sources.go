@@ -8,7 +8,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/verdict-proxy/verdict/nft"
+	"github.com/verdict-proxy/verdict/cmd/verdict/snapshot"
+	"github.com/verdict-proxy/verdict/nft/program"
 	"github.com/verdict-proxy/verdict/proxier/source"
 )
 
@@ -38,7 +39,7 @@ func (q *question) from(ctx context.Context, k kernel, c cluster, text string) (
 		return usage{fmt.Errorf("source %q must be %s", text, sourceForm)}
 	}
 	q.src = q.src.Unmap()
-	if nft.FamilyOf(q.src) != q.family() {
+	if program.FamilyOf(q.src) != q.family() {
 		return usage{fmt.Errorf("source %s and destination %s must be of the same address family", q.src, q.dst)}
 	}
 	return nil
@@ -59,7 +60,7 @@ func (q *question) fromNode(k kernel) error {
 // fromOutside is a client on the way of the default route.
 func (q *question) fromOutside(k kernel) error {
 	q.src = netip.MustParseAddr(outsideIPv4)
-	if q.family() == nft.IPv6 {
+	if q.family() == program.IPv6 {
 		q.src = netip.MustParseAddr(outsideIPv6)
 	}
 	r, err := k.Route(q.src)
@@ -68,7 +69,7 @@ func (q *question) fromOutside(k kernel) error {
 }
 
 // podAddress asks the API server.
-func (c cluster) podAddress(ctx context.Context, name string, f nft.Family) (netip.Addr, error) {
+func (c cluster) podAddress(ctx context.Context, name string, f program.Family) (netip.Addr, error) {
 	namespace, pod, ok := strings.Cut(name, "/")
 	if !ok || namespace == "" || pod == "" {
 		return netip.Addr{}, usage{fmt.Errorf("source %q must be pod/NAMESPACE/NAME", "pod/"+name)}
@@ -85,9 +86,31 @@ func (c cluster) podAddress(ctx context.Context, name string, f nft.Family) (net
 		return netip.Addr{}, fmt.Errorf("ask the API server for pod %s: %w; give the address of the pod as source", name, err)
 	}
 	for _, ip := range p.Status.PodIPs {
-		if a, err := netip.ParseAddr(ip.IP); err == nil && nft.FamilyOf(a) == f {
+		if a, err := netip.ParseAddr(ip.IP); err == nil && program.FamilyOf(a) == f {
 			return a, nil
 		}
 	}
 	return netip.Addr{}, fmt.Errorf("pod %s has no address of the family of the destination", name)
+}
+
+// maxFrontends is how many frontends of a Service are explained.
+const maxFrontends = 16
+
+// frontendsOf lists the frontends of a Service, or of one of its ports.
+func frontendsOf(name string) (out []question, err error) {
+	if namespace, rest, ok := strings.Cut(name, "/"); !ok || namespace == "" || rest == "" || strings.Contains(rest, "/") {
+		return nil, usage{fmt.Errorf("--service %q must be NAMESPACE/NAME or NAMESPACE/NAME:PORT", name)}
+	}
+	places, err := snapshot.Places(name)
+	if err != nil {
+		return nil, fmt.Errorf("list the frontends of %s: %w", name, err)
+	}
+	for _, p := range places {
+		out = append(out, question{dst: netip.AddrPortFrom(p.Address, p.Port), protocol: p.Protocol})
+	}
+	if len(out) == 0 {
+		return nil, fmt.Errorf("the kernel has no frontend of %s: the Service does not exist, has no cluster IP, "+
+			"or is not served; the log of the daemon and the Events of the Service say why", name)
+	}
+	return out[:min(len(out), maxFrontends)], nil
 }

@@ -10,7 +10,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/verdict-proxy/verdict/nft"
+	"github.com/verdict-proxy/verdict/nft/inspect"
+	nftkernel "github.com/verdict-proxy/verdict/nft/kernel"
 )
 
 // TracedPacket is what happened to one packet. The fields are the JSON form.
@@ -34,11 +35,11 @@ const quiet = 150 * time.Millisecond
 
 // source is what events come from: a trace in the kernel.
 type events interface {
-	Next(ctx context.Context, wait time.Duration) ([]nft.TraceEvent, error)
+	Next(ctx context.Context, wait time.Duration) ([]inspect.TraceEvent, error)
 }
 
 func (t *tracing) run(ctx context.Context, q question, each func(*TracedPacket) error) (err error) {
-	trace, err := nft.OpenTrace(nft.Options{}, nft.Packet{
+	trace, err := inspect.OpenTrace(nftkernel.Options{}, inspect.Packet{
 		Src: q.src, Dst: q.dst.Addr(), Protocol: q.protocol, DstPort: q.dst.Port(),
 	}, q.srcPort)
 	if err != nil {
@@ -72,12 +73,12 @@ func (t *tracing) follow(ctx context.Context, from events, q question, each func
 // collected are the events of packets, by the number that the kernel gave to each.
 type collected struct {
 	order  []uint32
-	events map[uint32][]nft.TraceEvent
+	events map[uint32][]inspect.TraceEvent
 }
 
 // collect waits for a packet, and then until no packet says anything for a moment.
 func collect(ctx context.Context, from events, deadline time.Time) (collected, error) {
-	c := collected{events: map[uint32][]nft.TraceEvent{}}
+	c := collected{events: map[uint32][]inspect.TraceEvent{}}
 	for wait := time.Until(deadline); wait > 0; wait = min(quiet, time.Until(deadline)) {
 		list, err := from.Next(ctx, wait)
 		if err != nil || len(list) == 0 {
@@ -94,7 +95,7 @@ func collect(ctx context.Context, from events, deadline time.Time) (collected, e
 }
 
 // traced says what the events of a packet mean.
-func traced(number int, q question, list []nft.TraceEvent) *TracedPacket {
+func traced(number int, q question, list []inspect.TraceEvent) *TracedPacket {
 	p := &TracedPacket{Number: number, Source: q.client(), Verdict: Verdict{Outcome: Passed}}
 	masqueraded := false
 	for _, e := range list {
@@ -119,7 +120,7 @@ func traced(number int, q question, list []nft.TraceEvent) *TracedPacket {
 }
 
 // note adds a line for a rule that did something.
-func (p *TracedPacket) note(e nft.TraceEvent) {
+func (p *TracedPacket) note(e inspect.TraceEvent) {
 	boring := []string{"continue", "return", "break"}
 	if slices.Contains(boring, e.Verdict) && !e.Translates && !e.Masquerades && !strings.Contains(e.Rule, "meta priority set") ||
 		e.Rule == "policy" && e.Verdict == "accept" || e.Rule == "end of chain" {
@@ -129,7 +130,7 @@ func (p *TracedPacket) note(e nft.TraceEvent) {
 }
 
 // see takes what an event says about the fate of the packet.
-func (p *TracedPacket) see(q question, e nft.TraceEvent) {
+func (p *TracedPacket) see(q question, e inspect.TraceEvent) {
 	switch {
 	case e.Verdict == "drop":
 		p.Verdict = Verdict{Outcome: Dropped, By: fmt.Sprintf("%s %s %s: %s", e.Family, e.Table, e.Chain, e.Rule)}

@@ -10,17 +10,19 @@ import (
 
 	"github.com/verdict-proxy/verdict/ipvsctl"
 	"github.com/verdict-proxy/verdict/nft"
+	"github.com/verdict-proxy/verdict/nft/inspect"
+	"github.com/verdict-proxy/verdict/nft/program"
 	"github.com/verdict-proxy/verdict/proxier/conntrack"
 )
 
 // Options configure a Collector. The functions read from the kernel; a nil function has nothing to read.
 type Options struct {
 	Elements func() []nft.SetElements // of the engine, without the kernel
-	Affinity func() ([]nft.AffinityEntries, error)
-	Traffic  func(within time.Duration) ([]nft.Traffic, error)
+	Affinity func() ([]inspect.AffinityEntries, error)
+	Traffic  func(within time.Duration) ([]inspect.Traffic, error)
 	// Servers reads the virtual servers of Verdict, and Routed the frontends that IPVS serves. Both are nil or none.
 	Servers func(within time.Duration) ([]ipvsctl.Status, error)
-	Routed  func(within time.Duration) ([]nft.IPVSFrontend, error)
+	Routed  func(within time.Duration) ([]inspect.IPVSFrontend, error)
 	Room    func() (conntrack.Room, error) // of the table of connections
 	// Most is how many frontends the node may have; with more, Traffic, Servers and Routed are not called. 0: never call
 	// them.
@@ -37,7 +39,7 @@ type Collector struct {
 	read     time.Time           // when the kernel was read
 	found    []prometheus.Metric // then
 	ports    ports
-	balanced []nft.Traffic        // by virtual servers, at their latest reading
+	balanced []inspect.Traffic    // by virtual servers, at their latest reading
 	failures map[string]float64   // by what could not be read
 	said     map[string]time.Time // when that was logged
 }
@@ -158,7 +160,7 @@ func (c *Collector) elements(s *scrape) (frontends int) {
 		if e.Limit > 0 {
 			s.gauge(s.room, float64(e.Limit), familyLabel(e.Family), e.Set)
 		}
-		if nft.HasFrontends(e.Set) {
+		if inspect.HasFrontends(e.Set) {
 			frontends += e.Elements
 		}
 	}
@@ -238,8 +240,8 @@ func (c *Collector) failed(source string, now time.Time, err error) {
 		"source", source, "error", err)
 }
 
-func familyLabel(f nft.Family) string {
-	if f == nft.IPv6 {
+func familyLabel(f program.Family) string {
+	if f == program.IPv6 {
 		return "IPv6"
 	}
 	return "IPv4"

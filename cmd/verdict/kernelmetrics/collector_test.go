@@ -14,15 +14,17 @@ import (
 
 	"github.com/verdict-proxy/verdict/ipvsctl"
 	"github.com/verdict-proxy/verdict/nft"
+	"github.com/verdict-proxy/verdict/nft/inspect"
+	"github.com/verdict-proxy/verdict/nft/program"
 	"github.com/verdict-proxy/verdict/proxier/conntrack"
 )
 
 // kernel is what a test lets the Collector read.
 type kernel struct {
 	frontends int
-	traffic   []nft.Traffic
+	traffic   []inspect.Traffic
 	virtual   []ipvsctl.Status
-	routed    []nft.IPVSFrontend
+	routed    []inspect.IPVSFrontend
 	servers   int // how often virtual servers were read
 	err       error
 	read      int
@@ -33,19 +35,19 @@ func (k *kernel) collector(most int) *Collector {
 	return New(Options{
 		Elements: func() []nft.SetElements {
 			return []nft.SetElements{
-				{Family: nft.IPv4, Set: "services", Elements: k.frontends}, {Family: nft.IPv6, Set: "endpoints", Elements: 5000},
-				{Family: nft.IPv6, Set: "pools", Elements: 8, Limit: 9},
+				{Family: program.IPv4, Set: "services", Elements: k.frontends}, {Family: program.IPv6, Set: "endpoints", Elements: 5000},
+				{Family: program.IPv6, Set: "pools", Elements: 8, Limit: 9},
 			}
 		},
-		Affinity: func() ([]nft.AffinityEntries, error) {
-			return []nft.AffinityEntries{{Family: nft.IPv4, Entries: 3, Size: 100}, {Family: nft.IPv6, Entries: -1, Size: 100}}, k.err
+		Affinity: func() ([]inspect.AffinityEntries, error) {
+			return []inspect.AffinityEntries{{Family: program.IPv4, Entries: 3, Size: 100}, {Family: program.IPv6, Entries: -1, Size: 100}}, k.err
 		},
-		Traffic: func(time.Duration) ([]nft.Traffic, error) { k.read++; return k.traffic, k.err },
+		Traffic: func(time.Duration) ([]inspect.Traffic, error) { k.read++; return k.traffic, k.err },
 		Servers: func(time.Duration) ([]ipvsctl.Status, error) {
 			k.servers++
 			return k.virtual, k.err
 		},
-		Routed: func(time.Duration) ([]nft.IPVSFrontend, error) { return k.routed, k.err },
+		Routed: func(time.Duration) ([]inspect.IPVSFrontend, error) { return k.routed, k.err },
 		Room: func() (conntrack.Room, error) {
 			return conntrack.Room{Entries: 9, Limit: 10, Dropped: 4, Evicted: 6}, k.err
 		},
@@ -68,8 +70,8 @@ func (k *kernel) expect(t *testing.T, c *Collector, want string, names ...string
 	}
 }
 
-func at(set, key, name string, packets uint64) nft.Traffic {
-	return nft.Traffic{Family: nft.IPv4, Set: set, Key: key, Name: name, Packets: packets}
+func at(set, key, name string, packets uint64) inspect.Traffic {
+	return inspect.Traffic{Family: program.IPv4, Set: set, Key: key, Name: name, Packets: packets}
 }
 
 func TestSizes(t *testing.T) {
@@ -107,7 +109,7 @@ const connections, refused = "verdict_service_connections_total", "verdict_servi
 func TestCountersOnlyGrow(t *testing.T) {
 	k := &kernel{}
 	c := k.collector(10)
-	k.traffic = []nft.Traffic{
+	k.traffic = []inspect.Traffic{
 		at("services", "a", "shop/web:http", 1000), at("nodeports", "b", "shop/web:http", 5000), at("no-endpoints", "c", "shop/old:80", 4),
 	}
 	k.expect(t, c, `
@@ -116,7 +118,7 @@ func TestCountersOnlyGrow(t *testing.T) {
 		# TYPE verdict_service_refused_packets_total counter
 		verdict_service_refused_packets_total{ip_family="IPv4",namespace="shop",port="80",reason="no_endpoints",service="old"} 4
 	`, connections, refused)
-	k.traffic = []nft.Traffic{
+	k.traffic = []inspect.Traffic{
 		at("services", "a", "shop/web:http", 10), at("nodeports", "b", "shop/web:http", 5001), at("nodeports", "b", "shop/web:http", 5001),
 	}
 	k.expect(t, c, `
@@ -134,12 +136,12 @@ func TestVirtualServers(t *testing.T) {
 	server := func(addr netip.Addr, port uint16, connections uint64) ipvsctl.Status {
 		return ipvsctl.Status{Key: ipvsctl.Key{Addr: addr, Port: port, Protocol: ipvsctl.TCP}, Connections: connections}
 	}
-	routed := []nft.IPVSFrontend{
-		{Family: nft.IPv4, Protocol: uint8(ipvsctl.TCP), Addr: vip, Port: 80, Name: "shop/web:http"},
-		{Family: nft.IPv4, Protocol: uint8(ipvsctl.TCP), Port: 30080, Name: "shop/web:http"},
+	routed := []inspect.IPVSFrontend{
+		{Family: program.IPv4, Protocol: uint8(ipvsctl.TCP), Addr: vip, Port: 80, Name: "shop/web:http"},
+		{Family: program.IPv4, Protocol: uint8(ipvsctl.TCP), Port: 30080, Name: "shop/web:http"},
 	}
-	k.traffic = []nft.Traffic{at("services", "a", "shop/web:http", 5)}
-	expect := func(routed []nft.IPVSFrontend, web, other string, servers ...ipvsctl.Status) {
+	k.traffic = []inspect.Traffic{at("services", "a", "shop/web:http", 5)}
+	expect := func(routed []inspect.IPVSFrontend, web, other string, servers ...ipvsctl.Status) {
 		t.Helper()
 		k.virtual, k.routed = servers, routed
 		text := "# TYPE verdict_service_connections_total counter\n"
@@ -154,7 +156,7 @@ func TestVirtualServers(t *testing.T) {
 	expect(routed[1:], "116", "", server(vip, 80, 103), server(node, 30080, 11), unknown) // it drains
 	expect(routed, "118", "", server(vip, 80, 105), server(node, 30080, 11), unknown)
 	expect(routed, "119", "", server(vip, 80, 1), server(node, 30080, 11), unknown) // it was made again
-	taken := []nft.IPVSFrontend{routed[0], routed[1]}
+	taken := []inspect.IPVSFrontend{routed[0], routed[1]}
 	taken[0].Name = "shop/other:http"
 	expect(taken, "119", "4", server(vip, 80, 5), server(node, 30080, 11), unknown)
 
@@ -171,7 +173,7 @@ func TestVirtualServers(t *testing.T) {
 
 // TestLint: names and help texts are as Prometheus wants them. Every metric has a series, because only those are checked.
 func TestLint(t *testing.T) {
-	k := &kernel{traffic: []nft.Traffic{at("services", "a", "shop/web:http", 1), at("no-endpoints", "b", "shop/old:80", 4)}}
+	k := &kernel{traffic: []inspect.Traffic{at("services", "a", "shop/web:http", 1), at("no-endpoints", "b", "shop/old:80", 4)}}
 	c, registry := k.collector(10), prometheus.NewPedanticRegistry()
 	registry.MustRegister(c)
 	problems, err := testutil.GatherAndLint(registry)

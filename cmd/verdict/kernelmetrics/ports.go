@@ -5,7 +5,8 @@ import (
 	"time"
 
 	"github.com/verdict-proxy/verdict/ipvsctl"
-	"github.com/verdict-proxy/verdict/nft"
+	"github.com/verdict-proxy/verdict/nft/inspect"
+	"github.com/verdict-proxy/verdict/nft/program"
 )
 
 // ports add up what the kernel counted, by service port. The kernel's counter of a frontend starts again when the
@@ -17,21 +18,21 @@ type ports struct {
 }
 
 type frontend struct {
-	family    nft.Family
+	family    program.Family
 	set, key  string
 	ofService string
 }
 
 // port is a service port, and what was counted: "" for connections, or why packets were refused.
 type port struct {
-	family       nft.Family
+	family       program.Family
 	name, reason string
 }
 
 func newPorts() ports { return ports{latest: map[frontend]uint64{}, totals: map[port]uint64{}} }
 
 // add takes a reading over. It forgets frontends and service ports that are gone.
-func (p *ports) add(list []nft.Traffic) {
+func (p *ports) add(list []inspect.Traffic) {
 	latest, totals := make(map[frontend]uint64, len(list)), make(map[port]uint64, len(p.totals))
 	for i := range list {
 		t := &list[i]
@@ -61,10 +62,10 @@ func (p *ports) add(list []nft.Traffic) {
 
 // reason says why the packets that a set counts were refused; "": they were not.
 func reason(set string) string {
-	switch nft.RefusalOf(set) {
-	case nft.Reject:
+	switch inspect.RefusalOf(set) {
+	case program.Reject:
 		return "no_endpoints"
-	case nft.Drop:
+	case program.Drop:
 		return "no_local_endpoints"
 	}
 	return ""
@@ -75,9 +76,9 @@ const virtualServer = "virtual server"
 
 // byVirtualServers returns how many connections each virtual server has balanced, with the service port that the rules
 // name for it. A virtual server that drains has none. That of a node port has an address of the node.
-func byVirtualServers(list []ipvsctl.Status, routed []nft.IPVSFrontend) []nft.Traffic {
+func byVirtualServers(list []ipvsctl.Status, routed []inspect.IPVSFrontend) []inspect.Traffic {
 	type place struct {
-		family   nft.Family
+		family   program.Family
 		addr     netip.Addr
 		protocol uint8
 		port     uint16
@@ -86,16 +87,16 @@ func byVirtualServers(list []ipvsctl.Status, routed []nft.IPVSFrontend) []nft.Tr
 	for _, r := range routed {
 		names[place{r.Family, r.Addr, r.Protocol, r.Port}] = r.Name
 	}
-	out := make([]nft.Traffic, len(list))
+	out := make([]inspect.Traffic, len(list))
 	for i := range list {
 		v := &list[i]
-		at := place{nft.FamilyOf(v.Addr), v.Addr, uint8(v.Protocol), v.Port}
+		at := place{program.FamilyOf(v.Addr), v.Addr, uint8(v.Protocol), v.Port}
 		name, ok := names[at]
 		if !ok {
 			at.addr = netip.Addr{}
 			name = names[at]
 		}
-		out[i] = nft.Traffic{Family: at.family, Set: virtualServer, Key: v.String(), Name: name, Packets: v.Connections}
+		out[i] = inspect.Traffic{Family: at.family, Set: virtualServer, Key: v.String(), Name: name, Packets: v.Connections}
 	}
 	return out
 }

@@ -5,12 +5,12 @@ import (
 	"maps"
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	logsapi "k8s.io/component-base/logs/api/v1"
 	"k8s.io/kube-proxy/config/v1alpha1"
+	"sigs.k8s.io/yaml"
 )
 
 // leaves returns the fields of a configuration that hold a value, by path. The values can be set.
@@ -78,47 +78,15 @@ func text(v reflect.Value) string {
 // setText sets a field from the value of a flag. A flag without a value gives the zero value.
 func setText(v reflect.Value, flag string) error {
 	v.SetZero()
-	if flag == "" {
+	switch {
+	case flag == "":
+		return nil
+	case v.Kind() == reflect.String:
+		v.SetString(flag)
+		return nil
+	case v.Kind() == reflect.Slice:
+		v.Set(reflect.ValueOf(strings.Split(flag, ",")))
 		return nil
 	}
-	if v.Kind() == reflect.Pointer {
-		v.Set(reflect.New(v.Type().Elem()))
-		v = v.Elem()
-	}
-	if d, ok := v.Addr().Interface().(*metav1.Duration); ok {
-		return d.UnmarshalJSON([]byte(strconv.Quote(flag)))
-	}
-	switch v.Kind() {
-	case reflect.String:
-		v.SetString(flag)
-	case reflect.Slice:
-		v.Set(reflect.ValueOf(strings.Split(flag, ",")))
-	default:
-		return setNumber(v, flag)
-	}
-	return nil
-}
-
-func setNumber(v reflect.Value, flag string) (err error) {
-	switch v.Kind() {
-	case reflect.Bool:
-		var b bool
-		b, err = strconv.ParseBool(flag)
-		v.SetBool(b)
-	case reflect.Int32:
-		var n int64
-		n, err = strconv.ParseInt(flag, 10, 32)
-		v.SetInt(n)
-	case reflect.Uint32:
-		var n uint64
-		n, err = strconv.ParseUint(flag, 10, 32)
-		v.SetUint(n)
-	case reflect.Float32:
-		var f float64
-		f, err = strconv.ParseFloat(flag, 32)
-		v.SetFloat(f)
-	default:
-		err = fmt.Errorf("no flag can have the type %s", v.Type())
-	}
-	return err
+	return yaml.Unmarshal([]byte(flag), v.Addr().Interface())
 }

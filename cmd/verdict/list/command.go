@@ -1,25 +1,24 @@
 package list
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/verdict-proxy/verdict/nft"
+	"github.com/verdict-proxy/verdict/cmd/verdict/snapshot"
+	"github.com/verdict-proxy/verdict/nft/program"
 )
 
 // options hold the flags and arguments.
 type options struct {
-	terse, json   bool
-	ipv4, ipv6    bool
-	noConnections bool
-	services      []filter
-	selected      selection
-	output        string
-	rate          time.Duration
+	query                snapshot.Query
+	terse, json          bool
+	ipv4, ipv6           bool
+	addresses, endpoints []string
+	output               string
+	rate                 time.Duration
 }
 
 // Values of --output.
@@ -46,28 +45,28 @@ func New(usage func(error) error) *cobra.Command {
 		ValidArgsFunction: CompleteNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var err error
-			if o.services, err = parseFilters(args); err != nil {
+			if o.query.Services, err = snapshot.ParseServices(args); err != nil {
 				return usage(err)
 			}
 			if err := o.complete(); err != nil {
 				return usage(err)
 			}
-			return run(cmd, o)
+			return run(cmd, &o)
 		},
 	}
 	flags := cmd.Flags()
 	flags.BoolVar(&o.terse, "terse", false, "print one line for each frontend, with the number of endpoints and of connections")
 	flags.BoolVar(&o.json, "json", false, "print everything as JSON, like -o json")
 	flags.StringVarP(&o.output, "output", "o", "", "`FORMAT`: wide (also the counters), json or yaml")
-	flags.StringSliceVar(&o.selected.addresses, "address", nil, "list frontends at these `ADDRESSES` or ranges")
-	flags.StringSliceVar(&o.selected.endpoints, "endpoint", nil, "list frontends with these `ENDPOINTS` (address, ADDRESS:PORT or range)")
-	flags.StringVar(&o.selected.engine, "engine", "", "list frontends of this `ENGINE`: nft or ipvs")
-	flags.BoolVar(&o.selected.problem, "problem", false, "list frontends where some clients find no endpoint")
+	flags.StringSliceVar(&o.addresses, "address", nil, "list frontends at these `ADDRESSES` or ranges")
+	flags.StringSliceVar(&o.endpoints, "endpoint", nil, "list frontends with these `ENDPOINTS` (address, ADDRESS:PORT or range)")
+	flags.StringVar(&o.query.Engine, "engine", "", "list frontends of this `ENGINE`: nft or ipvs")
+	flags.BoolVar(&o.query.Problem, "problem", false, "list frontends where some clients find no endpoint")
 	flags.DurationVar(&o.rate, "rate", 0, "also count connections per second, over this `TIME`")
 	flags.Lookup("rate").NoOptDefVal = "1s"
 	flags.BoolVarP(&o.ipv4, "ipv4", "4", false, "list IPv4 only")
 	flags.BoolVarP(&o.ipv6, "ipv6", "6", false, "list IPv6 only")
-	flags.BoolVar(&o.noConnections, "no-connections", false, "do not read connection tracking; IPVS has counters of its own")
+	flags.BoolVar(&o.query.Uncounted, "no-connections", false, "do not read connection tracking; IPVS has counters of its own")
 	return cmd
 }
 
@@ -92,6 +91,7 @@ daemon, so it works when the daemon is down. It needs CAP_NET_ADMIN (root) in th
                 ipvs: the weight
                 0: the endpoint gets no new connections; it is gone or drains, and old connections continue
                 "pods, node: N" after the line: the weight for pods and the node, if they have another pool
+                "(-x N)" after the line: further options of ipvsadm; with -x, IPVS gives it at most N connections
                 "suspected", "failed" or "ejected" after the line: the endpoint gave clients no answer, since when, and
                 why it still gets connections; the daemon knows that, and says it if it runs
   ActiveConn    nft: established TCP and SCTP connections, and UDP flows that connection tracking calls assured
@@ -126,99 +126,83 @@ func (o *options) complete() error {
 	default:
 		return fmt.Errorf("--output=%s: must be wide, json or yaml", o.output)
 	}
-	if o.rate < 0 || o.rate > maxRate {
+	q := &o.query
+	switch {
+	case o.rate < 0 || o.rate > maxRate:
 		return fmt.Errorf("--rate=%s: must be between 0 and %s", o.rate, maxRate)
+	case q.Engine != "" && q.Engine != snapshot.NFT && q.Engine != snapshot.IPVS:
+		return fmt.Errorf("--engine=%s: must be nft or ipvs", q.Engine)
+	case o.ipv4 && !o.ipv6:
+		q.Family = program.IPv4
+	case o.ipv6 && !o.ipv4:
+		q.Family = program.IPv6
 	}
-	return o.selected.parse()
+	return o.parseRanges()
 }
 
-func run(cmd *cobra.Command, o options) error {
-	t, err := collectWithRates(cmd.Context(), o)
-	if err != nil {
-		return err
+// parseRanges reads the addresses and endpoints of the query.
+func (o *options) parseRanges() error {
+	q := &o.query
+	for _, text := range o.addresses {
+		in, err := snapshot.ParseRange(text)
+		if err != nil {
+			return fmt.Errorf("--address=%s: must be an address or a range, such as 10.96.0.10 or 192.0.2.0/24", text)
+		}
+		q.Addresses = append(q.Addresses, in)
 	}
-	t.keep(&o.selected)
-	for _, note := range t.notes {
-		fmt.Fprintln(cmd.ErrOrStderr(), "verdict: "+note)
-	}
-	if err := t.write(cmd.OutOrStdout(), o); err != nil {
-		return fmt.Errorf("write the list: %w", err)
-	}
-	if len(t.Frontends) == 0 && len(o.services) > 0 {
-		return fmt.Errorf("nothing in the kernel matches %s", joinFilters(o.services))
+	for _, text := range o.endpoints {
+		r, err := snapshot.ParseEndpoint(text)
+		if err != nil {
+			return fmt.Errorf("--endpoint=%s: must be an address, ADDRESS:PORT or a range, such as 10.244.1.7 or [fd00::7]:8080", text)
+		}
+		q.Endpoints = append(q.Endpoints, r)
 	}
 	return nil
 }
 
-// collectWithRates reads the counters first if rates are wanted, and waits.
-func collectWithRates(ctx context.Context, o options) (*table, error) {
-	if o.rate == 0 {
-		return collect(o)
-	}
-	before, err := readCounts(o.match())
-	if err != nil {
-		return nil, err
-	}
-	if err := pause(ctx, o.rate); err != nil {
-		return nil, err
+func run(cmd *cobra.Command, o *options) error {
+	var before snapshot.Counts
+	if o.rate > 0 {
+		var err error
+		if before, err = snapshot.ReadCounts(o.query.Match()); err != nil {
+			return err
+		}
+		if err := pause(cmd.Context(), o.rate); err != nil {
+			return err
+		}
 	}
 	now := time.Now()
-	t, err := collect(o)
-	if err == nil {
-		t.setRates(before, now)
+	t, err := snapshot.Read(o.query)
+	if err != nil {
+		return err
 	}
-	return t, err
+	if o.rate > 0 {
+		t.SetRates(before, now)
+	}
+	if err := o.print(cmd, t); err != nil {
+		return err
+	}
+	if len(t.Frontends) == 0 && len(o.query.Services) > 0 {
+		return fmt.Errorf("nothing in the kernel matches %s", joinServices(o.query.Services))
+	}
+	return nil
 }
 
-// filter selects the Service ports of a namespace, those of a Service, or a single one.
-type filter string
-
-func parseFilters(args []string) ([]filter, error) {
-	var out []filter
-	for _, arg := range args {
-		namespace, service, isService := strings.Cut(arg, "/")
-		if namespace == "" || strings.Contains(namespace, ":") || strings.Contains(service, "/") || isService && (service == "" || service[0] == ':') {
-			return nil, fmt.Errorf("%q must be NAMESPACE, NAMESPACE/SERVICE or NAMESPACE/SERVICE:PORT", arg)
-		}
-		out = append(out, filter(arg))
+// print prints a table in the wanted form, and to standard error what could not be read.
+func (o *options) print(cmd *cobra.Command, t *snapshot.Table) error {
+	for _, note := range t.Notes {
+		fmt.Fprintln(cmd.ErrOrStderr(), "verdict: "+note)
 	}
-	return out, nil
+	if err := o.write(cmd.OutOrStdout(), t); err != nil {
+		return fmt.Errorf("write the list: %w", err)
+	}
+	return nil
 }
 
-// matches reports whether the filter selects a Service port (namespace/name:port). In the kernel, long names
-// are shortened.
-func (f filter) matches(name string) bool {
-	want := string(f)
-	switch {
-	case name == want, name == nft.Label(want):
-		return true
-	case !strings.Contains(want, "/"):
-		return strings.HasPrefix(name, want+"/")
-	case strings.Contains(want, ":"):
-		return false
-	}
-	return strings.HasPrefix(name, want+":") || strings.HasPrefix(name, nft.ServiceLabel(want)+":")
-}
-
-// match returns the function by which nft.List selects frontends, or nil for all of them.
-func (o *options) match() func(string) bool {
-	if len(o.services) == 0 {
-		return nil
-	}
-	return func(name string) bool {
-		for _, f := range o.services {
-			if f.matches(name) {
-				return true
-			}
-		}
-		return false
-	}
-}
-
-func joinFilters(list []filter) string {
-	var words []string
-	for _, f := range list {
-		words = append(words, string(f))
+func joinServices(list []snapshot.Service) string {
+	words := make([]string, len(list))
+	for i, f := range list {
+		words[i] = string(f)
 	}
 	return strings.Join(words, ", ")
 }

@@ -8,7 +8,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/verdict-proxy/verdict/cmd/verdict/socket"
-	"github.com/verdict-proxy/verdict/nft"
+	"github.com/verdict-proxy/verdict/nft/inspect"
+	"github.com/verdict-proxy/verdict/nft/kernel"
 )
 
 // maxCompletions bounds what the shell has to show.
@@ -29,7 +30,7 @@ func ServiceNames(begin string) []string {
 		}
 		return names.sorted()
 	}
-	_, err := nft.Counters(nft.Options{}, func(name string) bool {
+	_, err := inspect.Counters(kernel.Options{}, func(name string) bool {
 		names.add(name)
 		return false
 	})

@@ -1,19 +1,21 @@
 package list
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/netip"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
+	"sigs.k8s.io/yaml"
 
-	"github.com/verdict-proxy/verdict/cmd/verdict/socket"
+	"github.com/verdict-proxy/verdict/cmd/verdict/snapshot"
 	"github.com/verdict-proxy/verdict/cmd/verdict/target"
-	"github.com/verdict-proxy/verdict/ipvsctl"
-	"github.com/verdict-proxy/verdict/nft"
+	"github.com/verdict-proxy/verdict/nft/inspect"
+	"github.com/verdict-proxy/verdict/nft/program"
 )
 
 const getHelp = `Read one thing from the kernel by its key. Unlike "verdict list", this costs the same however many Services there are.
@@ -87,165 +89,99 @@ func newGetter(usage func(error) error, use, short string, arguments int, do fun
 // getter runs one of the commands.
 type getter struct {
 	options
-	cmd    *cobra.Command
-	tables *nft.Tables
+	cmd *cobra.Command
 }
 
-// open opens the tables. The caller closes them.
-func (g *getter) open() (err error) {
-	g.tables, err = nft.OpenTables(nft.Options{})
-	if errors.Is(err, unix.EPERM) {
-		return fmt.Errorf("%w; run this command as root, because it needs CAP_NET_ADMIN", err)
-	}
-	return err
-}
-
-func (g *getter) close() { _ = g.tables.Close() } // it was only read from
-
-// parseFrontend reads ADDRESS:PORT[/PROTOCOL]. Without a valid address it is a node port.
-func parseFrontend(text string) (f nft.Family, at netip.AddrPort, protocol uint8, err error) {
+// parsePlace reads ADDRESS:PORT[/PROTOCOL], *:PORT or [*]:PORT.
+func parsePlace(text string) (p snapshot.Place, f program.Family, err error) {
 	plain, nodePort := text, true
 	switch {
 	case strings.HasPrefix(text, "*:"):
-		plain, f = "0.0.0.0"+text[1:], nft.IPv4
+		plain = "0.0.0.0" + text[1:]
 	case strings.HasPrefix(text, "[*]:"):
-		plain, f = "[::]"+text[3:], nft.IPv6
+		plain = "[::]" + text[3:]
 	default:
 		nodePort = false
 	}
-	if at, protocol, err = target.Parse(plain); err != nil {
-		return f, at, 0, mistake{err}
+	at, protocol, err := target.Parse(plain)
+	if err != nil {
+		return p, f, mistake{err}
 	}
-	if nodePort {
-		return f, netip.AddrPortFrom(netip.Addr{}, at.Port()), protocol, nil
+	if p = snapshot.PlaceOf(at, protocol); nodePort {
+		p.Address = netip.Addr{}
 	}
-	return nft.FamilyOf(at.Addr()), at, protocol, nil
+	return p, program.FamilyOf(at.Addr()), nil
 }
 
 func (g *getter) frontend(args []string) error {
-	f, at, protocol, err := parseFrontend(args[0])
+	p, f, err := parsePlace(args[0])
 	if err != nil {
 		return err
 	}
-	if err := g.open(); err != nil {
-		return err
-	}
-	defer g.close()
-	status, found, err := g.tables.Frontend(f, at.Addr(), protocol, at.Port())
+	t, err := snapshot.ReadPlaces(snapshot.Query{Family: f}, []snapshot.Place{p})
 	if err != nil {
 		return fmt.Errorf("get frontend %s: %w", args[0], err)
-	}
-	t := &table{}
-	if found {
-		if err := g.fill(t, &status); err != nil {
-			return fmt.Errorf("get frontend %s: %w", args[0], err)
-		}
 	}
 	if len(t.Frontends) == 0 {
 		return fmt.Errorf("the kernel has no frontend %s; verdict explain says what happens to connections to it", args[0])
 	}
-	t.countConnections([]nft.Family{f})
-	t.noteOutliers(socket.NewClient())
-	t.sort()
-	return g.write(t)
-}
-
-// fill adds what both engines have of a frontend.
-func (g *getter) fill(t *table, status *nft.FrontendStatus) (err error) {
-	if t.NodePortAddresses == nil {
-		if t.NodePortAddresses, err = g.tables.NodePortAddresses(status.Family); err != nil {
-			return err
-		}
-	}
-	if status.Pool != nft.NoPool || status.Refusal != nft.NoRefusal {
-		t.Frontends = append(t.Frontends, fromRules(status))
-	}
-	if !status.IPVS {
-		return nil
-	}
-	missing := describe(status)
-	missing.Engine, missing.Missing = engineIPVS, true
-	for _, a := range t.addressesOf(&missing) {
-		key := ipvsctl.Key{Addr: a, Port: status.Port, Protocol: ipvsctl.Protocol(status.Protocol)}
-		server, ok, err := ipvsctl.Find(ipvsctl.Options{}, key)
-		switch {
-		case err != nil:
-			return err
-		case ok:
-			t.Frontends = append(t.Frontends, fromIPVS(&server, status))
-		default:
-			t.Frontends = append(t.Frontends, missing)
-		}
-	}
-	return nil
-}
-
-func (g *getter) write(t *table) error {
-	for _, note := range t.notes {
-		fmt.Fprintln(g.cmd.ErrOrStderr(), "verdict: "+note)
-	}
-	if err := t.write(g.cmd.OutOrStdout(), g.options); err != nil {
-		return fmt.Errorf("write the answer: %w", err)
-	}
-	return nil
+	return g.print(g.cmd, t)
 }
 
 // endpoint lists the frontends with an endpoint.
 func (g *getter) endpoint(args []string) error {
-	g.selected = selection{endpoints: args}
-	if err := g.selected.parse(); err != nil {
+	at, err := snapshot.ParseEndpoint(args[0])
+	if err != nil {
 		return mistake{fmt.Errorf("endpoint %q must be ADDRESS or ADDRESS:PORT, such as 10.244.1.7 or [fd00::7]:8080", args[0])}
 	}
-	t, err := g.withEndpoint(socket.NewClient(), args[0])
-	if err == nil {
-		t.keep(&g.selected)
-	}
-	if err != nil || len(t.Frontends) == 0 { // the endpoint may be one that drains
-		if t, err = collect(g.options); err != nil {
-			return err
-		}
-		t.keep(&g.selected)
+	t, err := snapshot.WithEndpoint(snapshot.Query{Endpoints: []snapshot.EndpointRange{at}}, args[0])
+	if err != nil {
+		return err
 	}
 	if len(t.Frontends) == 0 {
 		return fmt.Errorf("no frontend in the kernel leads to %s", args[0])
 	}
-	return g.write(t)
+	return g.print(g.cmd, t)
 }
 
 // answer is what pool and affinity print. The fields are the JSON form.
 type answer struct {
-	Pool      string     `json:"pool"`
-	Service   string     `json:"service,omitempty"` // namespace/name:port
-	Class     string     `json:"class"`
-	Client    netip.Addr `json:"client,omitzero"`
-	Endpoint  string     `json:"endpoint,omitempty"` // that the client stays with
-	Expires   float64    `json:"expiresInSeconds,omitempty"`
-	Stale     bool       `json:"endpointIsGone,omitempty"`
-	Endpoints []endpoint `json:"endpoints,omitempty"`
+	Pool      string              `json:"pool"`
+	Service   string              `json:"service,omitempty"` // namespace/name:port
+	Class     string              `json:"class"`
+	Client    netip.Addr          `json:"client,omitzero"`
+	Endpoint  string              `json:"endpoint,omitempty"` // that the client stays with
+	Expires   float64             `json:"expiresInSeconds,omitempty"`
+	Stale     bool                `json:"endpointIsGone,omitempty"`
+	Endpoints []snapshot.Endpoint `json:"endpoints,omitempty"`
 }
 
 func (g *getter) pool(args []string) error {
-	number, err := nft.ParsePool(args[0])
+	number, err := inspect.ParsePool(args[0])
 	if err != nil {
 		return mistake{err}
 	}
-	if err := g.open(); err != nil {
+	tables, err := snapshot.OpenTables()
+	if err != nil {
 		return err
 	}
-	defer g.close()
-	f := g.families()[0]
-	p, found, err := g.tables.Pool(f, number)
+	defer tables.Close()
+	f := program.IPv4
+	if g.ipv6 {
+		f = program.IPv6
+	}
+	p, found, err := tables.Pool(f, number)
 	if err != nil {
 		return fmt.Errorf("get pool %s: %w", args[0], err)
 	}
 	if !found {
-		return fmt.Errorf("table %s %s has no pool %s; numbers of pools change when the daemon starts again", f, nft.TableName, args[0])
+		return fmt.Errorf("table %s %s has no pool %s; numbers of pools change when the daemon starts again", f, program.TableName, args[0])
 	}
 	a := answer{Pool: args[0], Service: p.Name, Class: p.Chain}
 	for _, e := range p.Endpoints {
-		a.Endpoints = append(a.Endpoints, endpoint{Address: e.Addr.Addr(), Port: e.Addr.Port(), Weight: e.Slots})
+		a.Endpoints = append(a.Endpoints, snapshot.Endpoint{Address: e.Addr.Addr(), Port: e.Addr.Port(), Weight: e.Slots})
 	}
-	return g.print(&a)
+	return g.answer(&a)
 }
 
 func (g *getter) affinity(args []string) error {
@@ -260,12 +196,13 @@ func (g *getter) affinity(args []string) error {
 	if client.Is4() != at.Addr().Is4() {
 		return mistake{fmt.Errorf("client %s and frontend %s must be of the same address family", client, at)}
 	}
-	if err := g.open(); err != nil {
+	tables, err := snapshot.OpenTables()
+	if err != nil {
 		return err
 	}
-	defer g.close()
-	packet := nft.Packet{Src: client, Dst: at.Addr(), Protocol: protocol, DstPort: at.Port()}
-	way, err := g.tables.Walk("prerouting", "nat", packet)
+	defer tables.Close()
+	packet := inspect.Packet{Src: client, Dst: at.Addr(), Protocol: protocol, DstPort: at.Port()}
+	way, err := tables.Walk("prerouting", "nat", packet)
 	switch {
 	case err != nil:
 		return fmt.Errorf("get the affinity of %s at %s: %w", client, at, err)
@@ -282,5 +219,53 @@ func (g *getter) affinity(args []string) error {
 	if p.Chosen.IsValid() && !p.Stale {
 		a.Endpoint = p.Chosen.String()
 	}
-	return g.print(&a)
+	return g.answer(&a)
+}
+
+// answer prints an answer as text, JSON or YAML.
+func (g *getter) answer(a *answer) error {
+	out := g.cmd.OutOrStdout()
+	if g.output == outputJSON || g.output == outputYAML {
+		return writeValue(out, g.output, a)
+	}
+	a.writeText(out)
+	return nil
+}
+
+// writeValue writes the JSON form, or the same as YAML.
+func writeValue(out io.Writer, format string, value any) error {
+	if format == outputYAML {
+		text, err := yaml.Marshal(value)
+		if err != nil {
+			return err
+		}
+		_, err = out.Write(text)
+		return err
+	}
+	e := json.NewEncoder(out)
+	e.SetIndent("", "  ")
+	return e.Encode(value)
+}
+
+func (a *answer) writeText(out io.Writer) {
+	line := func(name, value string) {
+		if value != "" {
+			fmt.Fprintf(out, "%-9s %s\n", name, value)
+		}
+	}
+	line("Pool", a.Pool)
+	line("Service", a.Service)
+	line("Class", a.Class)
+	if a.Client.IsValid() {
+		line("Client", a.Client.String())
+		line("Endpoint", a.Endpoint)
+		line("Expires", fmt.Sprintf("in %.0f s", a.Expires))
+	}
+	if a.Stale {
+		line("Endpoint", "gone; the next connection gets another one")
+	}
+	for i := range a.Endpoints {
+		e := &a.Endpoints[i]
+		line("Endpoint", fmt.Sprintf("%s weight %d", e.At(), e.Weight))
+	}
 }

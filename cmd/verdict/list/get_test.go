@@ -19,8 +19,11 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/verdict-proxy/verdict/cmd/verdict/snapshot"
 	"github.com/verdict-proxy/verdict/e2e/lab"
 	"github.com/verdict-proxy/verdict/nft"
+	"github.com/verdict-proxy/verdict/nft/contents"
+	"github.com/verdict-proxy/verdict/nft/program"
 )
 
 // command runs a command on the node.
@@ -53,7 +56,7 @@ func (b *bench) mustGet(args ...string) string {
 // filled is a bench with the ports of both families.
 func filled(t *testing.T) *bench {
 	b := newBench(t)
-	var g nft.Globals
+	var g contents.Globals
 	for _, f := range lab.Families() {
 		g.NodePortAddresses = append(g.NodePortAddresses, b.address(f, "NODE"))
 	}
@@ -66,14 +69,14 @@ func filled(t *testing.T) *bench {
 func TestGet(t *testing.T) {
 	b := filled(t)
 	for _, want := range b.json().Frontends {
-		var got table
-		text := b.mustGet("frontend", want.at()+"/"+strings.ToLower(want.Protocol), "-o", "json")
+		var got snapshot.Table
+		text := b.mustGet("frontend", want.At()+"/"+strings.ToLower(want.Protocol), "-o", "json")
 		if err := json.Unmarshal([]byte(text), &got); err != nil || len(got.Frontends) != 1 {
-			t.Fatalf("get frontend %s: %v\n%s", want.at(), err, text)
+			t.Fatalf("get frontend %s: %v\n%s", want.At(), err, text)
 		}
 		addrs := cmp.Comparer(func(a, b netip.Addr) bool { return a == b })
-		if diff := cmp.Diff(want, got.Frontends[0], addrs, cmp.AllowUnexported(frontend{})); diff != "" {
-			t.Errorf("get frontend %s (- listed, + got)\n%s", want.at(), diff)
+		if diff := cmp.Diff(want, got.Frontends[0], addrs); diff != "" {
+			t.Errorf("get frontend %s (- listed, + got)\n%s", want.At(), diff)
 		}
 	}
 	vip := b.address(lab.IPv4, "VIP4")
@@ -140,7 +143,7 @@ func TestSelection(t *testing.T) {
 		{"--engine both", -1}, {"-o xml", -1}, {"--rate=2h", -1},
 	} {
 		out, _, err := b.list(append(strings.Fields(tt.args), "--json")...)
-		var got table
+		var got snapshot.Table
 		_ = json.Unmarshal([]byte(out), &got)
 		switch {
 		case tt.want < 0 && !errors.Is(err, errUsage):
@@ -186,7 +189,7 @@ func TestRate(t *testing.T) {
 		busy := fe.Address == web.Addr() && fe.Protocol == "TCP"
 		rejects := fe.Address == refused.Addr()
 		if fe.Rate == nil || (*fe.Rate > 0) != busy || (*fe.RefusedRate > 0) != rejects {
-			t.Errorf("%s %s: rates %v and %v", fe.Protocol, fe.at(), fe.Rate, fe.RefusedRate)
+			t.Errorf("%s %s: rates %v and %v", fe.Protocol, fe.At(), fe.Rate, fe.RefusedRate)
 		}
 	}
 	if yaml, _, err := b.list("-o", "yaml", "shop/web"); err != nil || !strings.Contains(yaml, "service: shop/web:http") {
@@ -241,13 +244,13 @@ func benchAddress(i int) netip.Addr {
 func fillNode(b *testing.B, engine *nft.Engine, services int) {
 	b.Helper()
 	for i := range services {
-		p := nft.Port{Family: nft.IPv4, Name: fmt.Sprintf("scale/svc-%d:http", i), Protocol: unix.IPPROTO_TCP}
+		p := contents.Port{Family: program.IPv4, Name: fmt.Sprintf("scale/svc-%d:http", i), Protocol: unix.IPPROTO_TCP}
 		for e := range 10 {
 			n := i*10 + e
 			at := netip.AddrFrom4([4]byte{10, byte(n >> 16), byte(n >> 8), byte(n)})
-			p.Cluster = append(p.Cluster, nft.Endpoint{Addr: netip.AddrPortFrom(at, 8080)})
+			p.Cluster = append(p.Cluster, contents.Endpoint{Addr: netip.AddrPortFrom(at, 8080)})
 		}
-		p.Frontends = []nft.Frontend{{Addr: benchAddress(i), Port: 80, ClusterIP: true, Pool: nft.ClusterPool}}
+		p.Frontends = []contents.Frontend{{Addr: benchAddress(i), Port: 80, ClusterIP: true, Pool: program.ClusterPool}}
 		if err := engine.Set(&p); err != nil {
 			b.Fatal(err)
 		}

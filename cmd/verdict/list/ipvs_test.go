@@ -10,9 +10,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/verdict-proxy/verdict/cmd/verdict/snapshot"
 	"github.com/verdict-proxy/verdict/e2e/lab"
 	"github.com/verdict-proxy/verdict/ipvsctl"
-	"github.com/verdict-proxy/verdict/nft"
+	"github.com/verdict-proxy/verdict/nft/contents"
+	"github.com/verdict-proxy/verdict/nft/program"
 )
 
 // director is a bench whose node also has IPVS.
@@ -39,7 +41,7 @@ func newDirector(t *testing.T) *director {
 }
 
 // serve makes IPVS and the tables serve a Service port, as the dataplane does.
-func (d *director) serve(f lab.Family, name string, p ipvsctl.Protocol, frontends []nft.Frontend, servers ...ipvsctl.VirtualServer) {
+func (d *director) serve(f lab.Family, name string, p ipvsctl.Protocol, frontends []contents.Frontend, servers ...ipvsctl.VirtualServer) {
 	d.Helper()
 	for i := range frontends {
 		frontends[i].IPVS = true
@@ -48,7 +50,7 @@ func (d *director) serve(f lab.Family, name string, p ipvsctl.Protocol, frontend
 		d.Fatal(err)
 	}
 	d.pass()
-	d.set(nft.Port{Family: familyOf(f), Name: name, Protocol: uint8(p), Frontends: frontends})
+	d.set(contents.Port{Family: familyOf(f), Name: name, Protocol: uint8(p), Frontends: frontends})
 }
 
 func (d *director) owner(f lab.Family, name string) string { return f.String() + " " + name }
@@ -74,7 +76,7 @@ func real(f lab.Family, pod string, weight uint16) ipvsctl.RealServer {
 // TestBesideIpvsadm compares the output for virtual servers with that of ipvsadm.
 func TestBesideIpvsadm(t *testing.T) {
 	d := newDirector(t)
-	g := nft.Globals{IPVS: true}
+	g := contents.Globals{IPVS: true}
 	for _, f := range lab.Families() {
 		g.NodePortAddresses = append(g.NodePortAddresses, d.address(f, "NODE"))
 	}
@@ -91,8 +93,8 @@ func (d *director) in(t *testing.T) *director { return &director{d.bench.in(t), 
 
 func (d *director) checkFamily(f lab.Family) {
 	at := func(name string, port uint16) netip.AddrPort { return netip.AddrPortFrom(d.address(f, name), port) }
-	frontend := func(name string) []nft.Frontend {
-		return []nft.Frontend{{Addr: d.address(f, name), Port: 80, ClusterIP: true}}
+	frontend := func(name string) []contents.Frontend {
+		return []contents.Frontend{{Addr: d.address(f, name), Port: 80, ClusterIP: true}}
 	}
 
 	weighted := d.server(at("VIP1", 80), ipvsctl.TCP, "wrr", real(f, "a", 3), real(f, "b", 1), real(f, "c", 0))
@@ -106,7 +108,7 @@ func (d *director) checkFamily(f lab.Family) {
 	d.serve(f, "shop/names:dns", ipvsctl.UDP, frontend("VIP1"), d.server(at("VIP1", 80), ipvsctl.UDP, "rr", real(f, "a", 1)))
 	node := d.server(at("NODE", 30090), ipvsctl.TCP, "lc", real(f, "b", 1), real(f, "d", 1))
 	node.Local = false
-	d.serve(f, "shop/node:http", ipvsctl.TCP, []nft.Frontend{{Port: 30090}}, node)
+	d.serve(f, "shop/node:http", ipvsctl.TCP, []contents.Frontend{{Port: 30090}}, node)
 	d.serve(f, "shop/lost:http", ipvsctl.TCP, frontend("VIP5"))
 
 	first, closed := d.open("x", lab.TCP, at("VIP1", 80), 1)
@@ -170,7 +172,7 @@ func linesOfOurs(text string) string {
 		case w[0] == "->" && w[1] != headEndpoint && ipvs:
 			out[len(out)-1] += "\n  " + strings.Join(w[:5], " ")
 		case slices.Contains([]string{"TCP", "UDP", "SCTP"}, w[0]):
-			if ipvs = w[3] == engineIPVS && w[2] != "-"; ipvs {
+			if ipvs = w[3] == snapshot.IPVS && w[2] != "-"; ipvs {
 				out = append(out, strings.Join(append(w[:3:3], withoutOwn(w[5:])...), " "))
 			}
 		}
@@ -219,11 +221,11 @@ func (d *director) command(name string, args ...string) {
 func (d *director) checkLeaving() {
 	to := netip.AddrPortFrom(d.address(lab.IPv4, "VIP4"), 80)
 	at := "TCP " + to.String()
-	frontends := []nft.Frontend{{Addr: to.Addr(), Port: 80, ClusterIP: true}}
+	frontends := []contents.Frontend{{Addr: to.Addr(), Port: 80, ClusterIP: true}}
 	d.serve(lab.IPv4, "shop/leaving:http", ipvsctl.TCP, frontends, d.server(to, ipvsctl.TCP, "wlc", real(lab.IPv4, "a", 2)))
 	d.open("x", lab.TCP, to, 3)
 	d.want(at, "ipvs shop/leaving:http wlc a=2,3,0")
-	d.engine.Delete(nft.IPv4, "shop/leaving:http")
+	d.engine.Delete(program.IPv4, "shop/leaving:http")
 	d.set()
 	d.ipvs.Delete(d.owner(lab.IPv4, "shop/leaving:http"))
 	d.pass()
@@ -233,8 +235,8 @@ func (d *director) checkLeaving() {
 	}
 	d.command("nft", "flush", "ruleset")
 	table := d.json()
-	unknown := func(fe frontend) bool { return fe.Service == "" && fe.Engine == engineIPVS }
-	if len(table.Frontends) != 11 || slices.ContainsFunc(table.Frontends, func(fe frontend) bool { return !unknown(fe) }) {
+	unknown := func(fe snapshot.Frontend) bool { return fe.Service == "" && fe.Engine == snapshot.IPVS }
+	if len(table.Frontends) != 11 || slices.ContainsFunc(table.Frontends, func(fe snapshot.Frontend) bool { return !unknown(fe) }) {
 		d.Errorf("without tables, want eleven virtual servers of unknown Services, got %+v", table.Frontends)
 	}
 }

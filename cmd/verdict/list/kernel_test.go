@@ -4,6 +4,7 @@ package list
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,8 +17,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/verdict-proxy/verdict/cmd/verdict/snapshot"
 	"github.com/verdict-proxy/verdict/e2e/lab"
 	"github.com/verdict-proxy/verdict/nft"
+	"github.com/verdict-proxy/verdict/nft/contents"
+	"github.com/verdict-proxy/verdict/nft/program"
 )
 
 // errUsage marks an error that the command takes for a mistake in its arguments.
@@ -73,13 +77,13 @@ func (b *bench) list(args ...string) (stdout, stderr string, err error) {
 }
 
 // json is the output of the command with --json.
-func (b *bench) json(args ...string) *table {
+func (b *bench) json(args ...string) *snapshot.Table {
 	b.Helper()
 	out, notes, err := b.list(append(args, "--json")...)
 	if err != nil || notes != "" {
 		b.Fatalf("list %v: %v %s", args, err, notes)
 	}
-	var t table
+	var t snapshot.Table
 	if err := json.Unmarshal([]byte(out), &t); err != nil {
 		b.Fatalf("list %v: %v\n%s", args, err, out)
 	}
@@ -88,15 +92,15 @@ func (b *bench) json(args ...string) *table {
 
 // picture is a frontend in the notation of these tests: "pod=weight,active,inactive" for each pod. Where pods and the
 // node use another weight, that stands before it ("inside/weight").
-func (b *bench) picture(t *table, at string) string {
+func (b *bench) picture(t *snapshot.Table, at string) string {
 	b.Helper()
 	for i := range t.Frontends {
 		fe := &t.Frontends[i]
-		if fe.Protocol+" "+fe.at() != at {
+		if fe.Protocol+" "+fe.At() != at {
 			continue
 		}
-		words := []string{fe.Engine, fe.service(), fe.scheduler()}
-		if flags := fe.flags(); flags != "" {
+		words := []string{fe.Engine, cmp.Or(fe.Service, "-"), cmp.Or(fe.Scheduler, "-")}
+		if flags := flags(fe, false); flags != "" {
 			words = append(words, flags)
 		}
 		for _, e := range fe.Endpoints {
@@ -131,9 +135,9 @@ func (b *bench) address(f lab.Family, name string) netip.Addr {
 	return a
 }
 
-func endpointsAt(f lab.Family, slots uint16, pods ...string) (out []nft.Endpoint) {
+func endpointsAt(f lab.Family, slots uint16, pods ...string) (out []contents.Endpoint) {
 	for _, pod := range pods {
-		out = append(out, nft.Endpoint{
+		out = append(out, contents.Endpoint{
 			Addr:  netip.AddrPortFrom(lab.PodAddress(f, pod), 8080),
 			Local: slices.Contains(lab.LocalPods(), pod), Slots: slots,
 		})
@@ -141,35 +145,35 @@ func endpointsAt(f lab.Family, slots uint16, pods ...string) (out []nft.Endpoint
 	return out
 }
 
-func familyOf(f lab.Family) nft.Family {
+func familyOf(f lab.Family) program.Family {
 	if f == lab.IPv6 {
-		return nft.IPv6
+		return program.IPv6
 	}
-	return nft.IPv4
+	return program.IPv4
 }
 
 // ports are the service ports of a family.
-func (b *bench) ports(f lab.Family) []nft.Port {
+func (b *bench) ports(f lab.Family) []contents.Port {
 	all, near := endpointsAt(f, 1, "a", "b", "c", "d"), endpointsAt(f, 1, "a", "b")
-	at := func(name string) nft.Frontend { return nft.Frontend{Addr: b.address(f, name), Port: 80} }
-	clusterIP := func(name string) nft.Frontend {
+	at := func(name string) contents.Frontend { return contents.Frontend{Addr: b.address(f, name), Port: 80} }
+	clusterIP := func(name string) contents.Frontend {
 		fe := at(name)
-		fe.ClusterIP, fe.Pool = true, nft.ClusterPool
+		fe.ClusterIP, fe.Pool = true, program.ClusterPool
 		return fe
 	}
 	local := at("LB1")
-	local.Pool, local.Masquerade = nft.BySource, nft.MasqueradeNode
+	local.Pool, local.Masquerade = program.BySource, contents.MasqueradeNode
 	refused, dropped := at("VIP3"), at("LB2")
-	refused.ClusterIP, refused.Refusal = true, nft.Reject
-	dropped.Refusal, dropped.Firewalled = nft.Drop, true
-	nodePort := nft.Frontend{Port: 30080, Pool: nft.ClusterPool, Masquerade: nft.MasqueradeAlways}
-	ports := []nft.Port{
-		{Name: "shop/web:http", Cluster: all, Frontends: []nft.Frontend{clusterIP("VIP1"), nodePort}},
-		{Name: "shop/weights:http", Cluster: append(endpointsAt(f, 3, "a"), endpointsAt(f, 1, "c")...), Frontends: []nft.Frontend{clusterIP("VIP2")}},
-		{Name: "shop/sticky:http", Affinity: time.Hour, Cluster: all, Frontends: []nft.Frontend{clusterIP("VIP4")}},
-		{Name: "shop/local:http", Cluster: all, Local: near, Frontends: []nft.Frontend{local}},
-		{Name: "empty/none:http", Frontends: []nft.Frontend{refused, dropped}},
-		{Name: "shop/names:dns", Protocol: unix.IPPROTO_UDP, Cluster: endpointsAt(f, 1, "a"), Frontends: []nft.Frontend{clusterIP("VIP1")}},
+	refused.ClusterIP, refused.Refusal = true, program.Reject
+	dropped.Refusal, dropped.Firewalled = program.Drop, true
+	nodePort := contents.Frontend{Port: 30080, Pool: program.ClusterPool, Masquerade: contents.MasqueradeAlways}
+	ports := []contents.Port{
+		{Name: "shop/web:http", Cluster: all, Frontends: []contents.Frontend{clusterIP("VIP1"), nodePort}},
+		{Name: "shop/weights:http", Cluster: append(endpointsAt(f, 3, "a"), endpointsAt(f, 1, "c")...), Frontends: []contents.Frontend{clusterIP("VIP2")}},
+		{Name: "shop/sticky:http", Affinity: time.Hour, Cluster: all, Frontends: []contents.Frontend{clusterIP("VIP4")}},
+		{Name: "shop/local:http", Cluster: all, Local: near, Frontends: []contents.Frontend{local}},
+		{Name: "empty/none:http", Frontends: []contents.Frontend{refused, dropped}},
+		{Name: "shop/names:dns", Protocol: unix.IPPROTO_UDP, Cluster: endpointsAt(f, 1, "a"), Frontends: []contents.Frontend{clusterIP("VIP1")}},
 	}
 	for i := range ports {
 		ports[i].Family = familyOf(f)
@@ -180,7 +184,7 @@ func (b *bench) ports(f lab.Family) []nft.Port {
 	return ports
 }
 
-func (b *bench) set(ports ...nft.Port) {
+func (b *bench) set(ports ...contents.Port) {
 	b.Helper()
 	for i := range ports {
 		if err := b.engine.Set(&ports[i]); err != nil {
@@ -218,7 +222,7 @@ func (b *bench) want(at, want string) {
 func TestNothing(t *testing.T) {
 	b := newBench(t)
 	for _, args := range [][]string{nil, {"--json"}, {"-4"}, {"shop"}} {
-		if out, _, err := b.list(args...); !errors.Is(err, errNothing) || out != "" {
+		if out, _, err := b.list(args...); !errors.Is(err, snapshot.ErrNothing) || out != "" {
 			t.Errorf("list %v without tables: %q, %v", args, out, err)
 		}
 	}
@@ -243,7 +247,7 @@ func TestWithoutRights(t *testing.T) {
 		if err := unix.Capset(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &none[0]); err != nil {
 			return fmt.Errorf("give up capabilities: %w", err)
 		}
-		_, err := collect(options{})
+		_, err := snapshot.Read(snapshot.Query{})
 		return err
 	})
 	if !errors.Is(err, unix.EPERM) || !strings.Contains(err.Error(), "needs CAP_NET_ADMIN") {
@@ -254,7 +258,7 @@ func TestWithoutRights(t *testing.T) {
 // TestKernel makes connections and checks that the command lists them at the right endpoints.
 func TestKernel(t *testing.T) {
 	b := newBench(t)
-	g := nft.Globals{}
+	g := contents.Globals{}
 	for _, f := range lab.Families() {
 		g.NodePortAddresses = append(g.NodePortAddresses, b.address(f, "NODE"), b.address(f, "NODE_SECOND"))
 		text, _ := lab.Text(f, "PODS")
@@ -380,7 +384,7 @@ func (b *bench) checkChoices() {
 	for _, fe := range b.json("--no-connections").Frontends {
 		for _, e := range fe.Endpoints {
 			if e.Active != nil || e.Inactive != nil {
-				b.Errorf("%s: connections are counted although they are not wanted", fe.at())
+				b.Errorf("%s: connections are counted although they are not wanted", fe.At())
 			}
 		}
 	}

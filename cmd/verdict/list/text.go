@@ -2,68 +2,48 @@ package list
 
 import (
 	"bufio"
-	"bytes"
-	"encoding/json"
+	"cmp"
 	"fmt"
 	"io"
 	"net/netip"
 	"strconv"
 	"strings"
 
-	"sigs.k8s.io/yaml"
+	"github.com/verdict-proxy/verdict/cmd/verdict/snapshot"
 )
 
-func (t *table) write(out io.Writer, o options) error {
+func (o *options) write(out io.Writer, t *snapshot.Table) error {
 	switch {
 	case o.output == outputYAML:
-		return t.writeYAML(out)
+		return writeValue(out, outputYAML, withLists(t))
 	case o.json:
-		return t.writeJSON(out)
-	}
-	for i := range t.Frontends {
-		t.Frontends[i].wide = o.output == outputWide
+		return writeValue(out, outputJSON, withLists(t))
 	}
 	w := bufio.NewWriter(out)
-	t.writeNodePorts(w)
+	writeNodePorts(w, t)
 	if o.terse {
-		t.writeTerse(w)
+		writeTerse(w, t.Frontends, o.output == outputWide)
 	} else {
-		t.writeFull(w)
+		writeFull(w, t.Frontends, o.output == outputWide)
 	}
 	return w.Flush()
 }
 
-// writeJSON writes an empty list as [], and not as null, so that scripts need no special case.
-func (t *table) writeJSON(out io.Writer) error {
+// withLists has an empty list be [] and not null, so that scripts need no special case.
+func withLists(t *snapshot.Table) *snapshot.Table {
 	if t.NodePortAddresses == nil {
 		t.NodePortAddresses = []netip.Addr{}
 	}
 	if t.Frontends == nil {
-		t.Frontends = []frontend{}
+		t.Frontends = []snapshot.Frontend{}
 	}
-	e := json.NewEncoder(out)
-	e.SetIndent("", "  ")
-	return e.Encode(t)
-}
-
-// writeYAML writes the JSON form as YAML.
-func (t *table) writeYAML(out io.Writer) error {
-	var text bytes.Buffer
-	if err := t.writeJSON(&text); err != nil {
-		return err
-	}
-	converted, err := yaml.JSONToYAML(text.Bytes())
-	if err != nil {
-		return err
-	}
-	_, err = out.Write(converted)
-	return err
+	return t
 }
 
 // writeNodePorts lists the addresses for which the star stands, if a frontend has a star.
-func (t *table) writeNodePorts(w io.Writer) {
+func writeNodePorts(w io.Writer, t *snapshot.Table) {
 	for i := range t.Frontends {
-		if atAll(t.Frontends[i]) == 0 {
+		if t.Frontends[i].Address.IsValid() {
 			continue
 		}
 		fmt.Fprint(w, "Node ports (*) are on")
@@ -84,13 +64,13 @@ const (
 	headEndpoint = "RemoteAddress:Port"
 )
 
-func (t *table) writeFull(w io.Writer) {
+func writeFull(w io.Writer, list []snapshot.Frontend, wide bool) {
 	ends := len(headEndpoint)
-	for i := range t.Frontends {
-		fe := &t.Frontends[i]
-		ends = max(ends, len(fe.at()))
+	for i := range list {
+		fe := &list[i]
+		ends = max(ends, len(fe.At()))
 		for j := range fe.Endpoints {
-			ends = max(ends, len(fe.Endpoints[j].at()))
+			ends = max(ends, len(fe.Endpoints[j].At()))
 		}
 	}
 	line := func(mark, at, second, third, fourth, rest string) {
@@ -99,21 +79,21 @@ func (t *table) writeFull(w io.Writer) {
 	}
 	line("Prot", headFrontend, "Scheduler", "Engine", "Service", "Flags")
 	line("  ->", headEndpoint, "Weight", "ActiveConn", "InActConn", "")
-	for i := range t.Frontends {
-		fe := &t.Frontends[i]
-		line(fe.Protocol, fe.at(), fe.scheduler(), fe.Engine, fe.service(), fe.flags())
+	for i := range list {
+		fe := &list[i]
+		line(fe.Protocol, fe.At(), cmp.Or(fe.Scheduler, "-"), fe.Engine, cmp.Or(fe.Service, "-"), flags(fe, wide))
 		for j := range fe.Endpoints {
 			e := &fe.Endpoints[j]
-			line("  ->", e.at(), strconv.Itoa(e.Weight), number(e.Active), number(e.Inactive), e.remark())
+			line("  ->", e.At(), strconv.Itoa(e.Weight), number(e.Active), number(e.Inactive), remark(e))
 		}
 	}
 }
 
-func (t *table) writeTerse(w io.Writer) {
+func writeTerse(w io.Writer, list []snapshot.Frontend, wide bool) {
 	ends, services := len(headFrontend), len("Service")
-	for i := range t.Frontends {
-		fe := &t.Frontends[i]
-		ends, services = max(ends, len(fe.at())), max(services, len(fe.service()))
+	for i := range list {
+		fe := &list[i]
+		ends, services = max(ends, len(fe.At())), max(services, len(cmp.Or(fe.Service, "-")))
 	}
 	line := func(protocol, at, scheduler, engine, count, active, inactive, service, flags string) {
 		text := fmt.Sprintf("%-4s %-*s %-9s %-6s %-9s %-10s %-9s %-*s %s",
@@ -121,26 +101,13 @@ func (t *table) writeTerse(w io.Writer) {
 		fmt.Fprintln(w, strings.TrimRight(text, " "))
 	}
 	line("Prot", headFrontend, "Scheduler", "Engine", "Endpoints", "ActiveConn", "InActConn", "Service", "Flags")
-	for i := range t.Frontends {
-		fe := &t.Frontends[i]
-		active, inactive := fe.sum()
-		line(fe.Protocol, fe.at(), fe.scheduler(), fe.Engine, strconv.Itoa(len(fe.Endpoints)), number(active), number(inactive),
-			fe.service(), fe.flags())
+	for i := range list {
+		fe := &list[i]
+		active, inactive := totals(fe)
+		line(fe.Protocol, fe.At(), cmp.Or(fe.Scheduler, "-"), fe.Engine, strconv.Itoa(len(fe.Endpoints)), number(active), number(inactive),
+			cmp.Or(fe.Service, "-"), flags(fe, wide))
 	}
 }
-
-// at returns address and port. A star stands for all node port addresses.
-func (fe *frontend) at() string {
-	switch {
-	case fe.Address.IsValid():
-		return netip.AddrPortFrom(fe.Address, fe.Port).String()
-	case fe.Family == "IPv6":
-		return fmt.Sprintf("[*]:%d", fe.Port)
-	}
-	return fmt.Sprintf("*:%d", fe.Port)
-}
-
-func (e *endpoint) at() string { return netip.AddrPortFrom(e.Address, e.Port).String() }
 
 func addressText(a netip.Addr) string {
 	if a.Is6() {
@@ -148,16 +115,6 @@ func addressText(a netip.Addr) string {
 	}
 	return a.String()
 }
-
-func dash(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return s
-}
-
-func (fe *frontend) service() string   { return dash(fe.Service) }
-func (fe *frontend) scheduler() string { return dash(fe.Scheduler) }
 
 // number returns "-" for an unknown number.
 func number(n *int) string {
@@ -167,8 +124,8 @@ func number(n *int) string {
 	return strconv.Itoa(*n)
 }
 
-// sum returns the connections of all endpoints, or nil if they are unknown.
-func (fe *frontend) sum() (active, inactive *int) {
+// totals returns the connections of all endpoints, or nil if they are unknown.
+func totals(fe *snapshot.Frontend) (active, inactive *int) {
 	active, inactive = new(int), new(int)
 	for i := range fe.Endpoints {
 		e := &fe.Endpoints[i]
@@ -181,7 +138,7 @@ func (fe *frontend) sum() (active, inactive *int) {
 	return active, inactive
 }
 
-func (fe *frontend) flags() string {
+func flags(fe *snapshot.Frontend, wide bool) string {
 	var words []string
 	add := func(is bool, word string) {
 		if is {
@@ -200,7 +157,7 @@ func (fe *frontend) flags() string {
 	add(fe.SourceRanges, "source-ranges")
 	add(fe.NodePort && fe.Address.IsValid(), "node-port")
 	add(fe.Missing, "no-virtual-server")
-	add(fe.wide, fmt.Sprintf("connections=%d refused=%d", fe.Connections, fe.Refused))
+	add(wide, fmt.Sprintf("connections=%d refused=%d", fe.Connections, fe.Refused))
 	if fe.Rate != nil {
 		add(true, fmt.Sprintf("%.1f/s", *fe.Rate))
 		add(*fe.RefusedRate > 0, fmt.Sprintf("refused %.1f/s", *fe.RefusedRate))
@@ -209,10 +166,13 @@ func (fe *frontend) flags() string {
 }
 
 // remark returns the weight for pods and the node, if they have another pool, and what is wrong with the endpoint.
-func (e *endpoint) remark() string {
+func remark(e *snapshot.Endpoint) string {
 	var words []string
 	if e.InsideWeight != nil {
 		words = append(words, fmt.Sprintf("(pods, node: %d)", *e.InsideWeight))
+	}
+	if e.Options != "" {
+		words = append(words, "("+e.Options+")")
 	}
 	if e.Outlier != "" {
 		words = append(words, e.Outlier)

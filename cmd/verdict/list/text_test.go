@@ -4,90 +4,18 @@ import (
 	"bytes"
 	"encoding/json"
 	"net/netip"
+	"os"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/verdict-proxy/verdict/ipvsctl"
-	"github.com/verdict-proxy/verdict/nft"
-	"github.com/verdict-proxy/verdict/proxier/conntrack"
+	"github.com/verdict-proxy/verdict/cmd/verdict/snapshot"
+	"github.com/verdict-proxy/verdict/e2e/fields"
+	"github.com/verdict-proxy/verdict/proxier/state"
 )
-
-func pool(list ...string) (out []nft.EndpointStatus) {
-	for i, s := range list {
-		out = append(out, nft.EndpointStatus{Addr: netip.MustParseAddrPort(s), Slots: i + 1})
-	}
-	return out
-}
-
-func frontendAt(name, at string, fe nft.FrontendStatus) nft.FrontendStatus {
-	to := netip.MustParseAddrPort(at)
-	fe.Name, fe.Family, fe.Port, fe.Protocol = name, nft.FamilyOf(to.Addr()), to.Port(), 6
-	if !to.Addr().IsUnspecified() {
-		fe.Addr = to.Addr()
-	}
-	return fe
-}
-
-// sample returns a table with a line of each kind.
-func sample() (nft.Listing, []ipvsctl.Status, map[conntrack.Route]conntrack.Load) {
-	dns := frontendAt("kube-system/dns:dns", "10.96.0.53:53", nft.FrontendStatus{Pool: nft.ClusterPool, Method: nft.InTurn, Cluster: pool("10.0.1.53:53")})
-	dns.Protocol = 17
-	web := nft.FrontendStatus{Pool: nft.ClusterPool, Cluster: pool("10.0.1.2:8080", "10.0.1.10:8080")}
-	rules := nft.Listing{
-		NodePortAddresses: []netip.Addr{netip.MustParseAddr("192.168.7.1"), netip.MustParseAddr("fd00:7::1")},
-		Frontends: []nft.FrontendStatus{
-			dns,
-			frontendAt("shop/web:http", "0.0.0.0:30080", web),
-			frontendAt("shop/web:http", "10.96.0.10:80", web),
-			frontendAt("shop/web:http", "192.0.2.10:80", nft.FrontendStatus{
-				Pool: nft.BySource, Method: nft.SourceHash, Affinity: 3 * time.Hour, Firewalled: true, Refusal: nft.Drop,
-				Cluster: pool("10.0.1.2:8080", "10.0.2.1:8080"), Local: pool("10.0.1.2:8080", "10.0.1.3:8080"),
-			}),
-			frontendAt("shop/empty:http", "10.96.0.11:80", nft.FrontendStatus{Refusal: nft.Reject}),
-			frontendAt("shop/six:http", "[::]:30081", nft.FrontendStatus{Pool: nft.LocalPool, Local: pool("[fd00:10::1]:8080")}),
-			frontendAt("shop/six:http", "[fd00:96::10]:80", nft.FrontendStatus{Refusal: nft.Drop}),
-			frontendAt("shop/busy:http", "10.96.0.20:80", nft.FrontendStatus{IPVS: true, Firewalled: true}),
-			frontendAt("shop/busy:http", "0.0.0.0:30020", nft.FrontendStatus{IPVS: true}),
-			frontendAt("shop/near:http", "192.0.2.20:80", nft.FrontendStatus{IPVS: true, Pool: nft.BySource, Cluster: pool("10.0.1.2:8080", "10.0.2.1:8080")}),
-			frontendAt("shop/lost:http", "10.96.0.21:80", nft.FrontendStatus{IPVS: true}),
-		},
-	}
-	real := func(at string, weight uint16, active, inactive int) ipvsctl.RealStatus {
-		return ipvsctl.RealStatus{RealServer: ipvsctl.RealServer{Addr: netip.MustParseAddrPort(at), Weight: weight}, Active: active, Inactive: inactive}
-	}
-	server := func(at, scheduler string, reals ...ipvsctl.RealStatus) ipvsctl.Status {
-		to := netip.MustParseAddrPort(at)
-		return ipvsctl.Status{Key: ipvsctl.Key{Addr: to.Addr(), Port: to.Port(), Protocol: ipvsctl.TCP}, Scheduler: scheduler, RealServers: reals}
-	}
-	servers := []ipvsctl.Status{
-		server("10.96.0.20:80", "wlc", real("10.0.1.2:8080", 3, 7, 1), real("10.0.1.3:8080", 0, 1, 0)),
-		server("10.96.0.99:80", "sh", real("10.0.1.2:8080", 0, 0, 2)),
-		server("192.168.7.1:30020", "lc"),
-		server("192.0.2.20:80", "lc", real("10.0.1.2:8080", 1, 2, 3)),
-	}
-	servers[1].Flags, servers[1].Persistence = ipvsctl.Fallback|ipvsctl.HashPort, time.Minute
-	load := func(protocol uint8, dst, reply string) conntrack.Route {
-		return conntrack.Route{Protocol: protocol, Dst: netip.MustParseAddrPort(dst), Reply: netip.MustParseAddrPort(reply)}
-	}
-	loads := map[conntrack.Route]conntrack.Load{
-		load(6, "10.96.0.10:80", "10.0.1.2:8080"):              {Active: 3, Inactive: 1},
-		load(6, "10.96.0.10:80", "10.0.1.7:8080"):              {Active: 1},
-		load(17, "10.96.0.53:53", "10.0.1.53:53"):              {Active: 12, Inactive: 4},
-		load(6, "10.96.0.53:53", "10.0.1.53:53"):               {Active: 99}, // another protocol
-		load(6, "192.168.7.1:30080", "10.0.1.10:8080"):         {Active: 2},
-		load(6, "192.168.7.9:30080", "10.0.1.10:8080"):         {Active: 99}, // no node port of Verdict
-		load(6, "192.0.2.10:80", "10.0.2.1:8080"):              {Inactive: 5},
-		load(6, "[fd00:7::1]:30081", "[fd00:10::1]:8080"):      {Active: 1},
-		load(6, "[fd00:7::1]:30080", "[fd00:10::1]:8080"):      {Active: 99}, // no IPv6 frontend
-		load(6, "10.96.0.20:80", "10.0.1.2:8080"):              {Active: 99}, // IPVS has counters of its own
-		load(6, "203.0.113.80:80", "10.0.1.2:8080"):            {Active: 99}, // translated by other software
-		load(6, "[::ffff:10.96.0.10]:80", "[fd00:10::1]:8080"): {Active: 99},
-	}
-	return rules, servers, loads
-}
 
 const full = `
 Node ports (*) are on 192.168.7.1 [fd00:7::1]
@@ -155,20 +83,35 @@ TCP  10.96.0.20:80      wlc        ipvs       shop/busy:http source-ranges
   -> 10.0.1.2:8080      3          7          1
 `
 
-func sampleTable(counted bool) *table {
-	rules, servers, loads := sample()
-	t := combine(rules, servers, false)
-	if counted {
-		t.attach(loads)
+// sampleTable is a table with a line of each kind.
+func sampleTable(t *testing.T, counted bool) *snapshot.Table {
+	t.Helper()
+	text, err := os.ReadFile("../snapshot/testdata/table.json")
+	if err != nil {
+		t.Fatal(err)
 	}
-	t.sort()
-	return t
+	var table snapshot.Table
+	if err := json.Unmarshal(text, &table); err != nil {
+		t.Fatal(err)
+	}
+	for i := range table.Frontends {
+		fe := &table.Frontends[i]
+		if counted || fe.Engine == snapshot.IPVS {
+			continue
+		}
+		// Endpoints that have left the pool are known only by their connections.
+		fe.Endpoints = slices.DeleteFunc(fe.Endpoints, func(e snapshot.Endpoint) bool { return e.Weight == 0 && e.InsideWeight == nil })
+		for j := range fe.Endpoints {
+			fe.Endpoints[j].Active, fe.Endpoints[j].Inactive = nil, nil
+		}
+	}
+	return &table
 }
 
-func text(t *testing.T, table *table, o options) string {
+func text(t *testing.T, table *snapshot.Table, o options) string {
 	t.Helper()
 	var out bytes.Buffer
-	if err := table.write(&out, o); err != nil {
+	if err := o.write(&out, table); err != nil {
 		t.Fatal(err)
 	}
 	return "\n" + out.String()
@@ -185,7 +128,7 @@ func TestText(t *testing.T) {
 		{"terse", true, options{terse: true}, terse},
 		{"uncounted", false, options{}, uncounted},
 	} {
-		got := text(t, sampleTable(tt.counted), tt.o)
+		got := text(t, sampleTable(t, tt.counted), tt.o)
 		if !tt.counted {
 			got = got[:min(len(got), len(tt.want))]
 		}
@@ -196,7 +139,7 @@ func TestText(t *testing.T) {
 }
 
 func TestJSON(t *testing.T) {
-	table := sampleTable(true)
+	table := sampleTable(t, true)
 	table.Frontends = table.Frontends[5:7] // one of each engine
 	const want = `
 {
@@ -272,63 +215,62 @@ func TestJSON(t *testing.T) {
 		t.Errorf("(- want, + got):\n%s", diff)
 	}
 	var back struct{ Frontends []map[string]any }
-	if err := json.Unmarshal([]byte(text(t, sampleTable(true), options{json: true})), &back); err != nil || len(back.Frontends) != 13 {
+	if err := json.Unmarshal([]byte(text(t, sampleTable(t, true), options{json: true})), &back); err != nil || len(back.Frontends) != 13 {
 		t.Errorf("%d frontends read back, %v; want 13", len(back.Frontends), err)
 	}
-	if got := text(t, combine(nft.Listing{}, nil, false), options{json: true}); strings.Contains(got, "null") {
+	if got := text(t, &snapshot.Table{}, options{json: true}); strings.Contains(got, "null") {
 		t.Errorf("empty lists are null: %s", got)
 	}
 }
 
-func TestOnlySome(t *testing.T) {
-	rules, servers, _ := sample()
-	rules.Frontends = rules.Frontends[7:8:8] // what nft.List returns for a filter
-	got := combine(rules, servers, true)
-	if len(got.Frontends) != 1 || got.Frontends[0].Service != "shop/busy:http" {
-		t.Errorf("got %+v, want the virtual server of shop/busy alone", got.Frontends)
+// TestEveryFieldIsShown: the text and the JSON form change with every field of a frontend and of an endpoint.
+func TestEveryFieldIsShown(t *testing.T) {
+	rate, refused, n, m, inside := 1.0, 1.0, 1, 1, 1
+	base := snapshot.Frontend{
+		Service: "shop/web:http", Protocol: "TCP", Family: "IPv4", Address: netip.MustParseAddr("192.0.2.1"), Port: 80, Engine: snapshot.NFT, Refusal: "rejected",
+		NodePort: true, Rate: &rate, RefusedRate: &refused,
+		Endpoints: []snapshot.Endpoint{{Address: netip.MustParseAddr("10.0.1.1"), Port: 8080, Weight: 1, Active: &n, Inactive: &m, InsideWeight: &inside}},
+	}
+	show := func(fe snapshot.Frontend, o options) string {
+		return text(t, &snapshot.Table{Frontends: []snapshot.Frontend{fe}}, o)
+	}
+	for path, changed := range fields.Each(base) {
+		for form, o := range map[string]options{"text": {output: outputWide}, "JSON": {json: true}} {
+			if path == "Family" && form == "text" {
+				continue // the address shows it
+			}
+			if show(base, o) == show(changed, o) {
+				t.Errorf("%s does not show %s", form, path)
+			}
+		}
 	}
 }
 
-func TestFilters(t *testing.T) {
-	long := strings.Repeat("n", 63) + "/" + strings.Repeat("s", 55)
-	cut := nft.Label(long + ":http-alternative")
-	longest := strings.Repeat("n", 63) + "/" + strings.Repeat("s", 63)
-	for _, tt := range []struct {
-		filter string
-		yes    []string
-		no     []string
-	}{
-		{"shop", []string{"shop/web:http", "shop/a:80"}, []string{"shopping/web:http", "default/shop:http", ""}},
-		{"shop/web", []string{"shop/web:http", "shop/web:443"}, []string{"shop/web2:http", "shop/we:http", "x/shop/web:http"}},
-		{"shop/web:http", []string{"shop/web:http"}, []string{"shop/web:https", "shop/web:htt", "shop/web:"}},
-		{long, []string{long + ":http", cut}, []string{long + "s:http", nft.Label(longest + ":http")}},
-		{longest, []string{nft.Label(longest + ":http"), nft.Label(longest + ":" + strings.Repeat("p", 63))}, []string{cut}},
-		{longest + ":http", []string{nft.Label(longest + ":http")}, []string{nft.Label(longest + ":https")}},
-		{long + ":http-alternative", []string{cut}, []string{long + ":http"}},
-		{long + ":h", nil, []string{cut}},
-	} {
-		list, err := parseFilters([]string{"other", tt.filter})
-		if err != nil {
-			t.Fatal(err)
-		}
-		match := (&options{services: list}).match()
-		for _, name := range tt.yes {
-			if !match(name) {
-				t.Errorf("%s does not match %s", tt.filter, name)
-			}
-		}
-		for _, name := range tt.no {
-			if match(name) {
-				t.Errorf("%s matches %s", tt.filter, name)
+// TestAnnotationsAreShown: what package state says about annotations and this command is a field of the JSON form.
+func TestAnnotationsAreShown(t *testing.T) {
+	for _, a := range state.Annotations() {
+		in := reflect.TypeFor[snapshot.Frontend]()
+		for name := range strings.SplitSeq(a.Shown, ".") {
+			if a.Shown != "" && !hasField(&in, name) {
+				t.Errorf("%s is shown as %q, which is no field", a.Key, a.Shown)
+				break
 			}
 		}
 	}
-	for _, wrong := range []string{"", "/", "/web", "shop/", "shop/:http", "shop:http", "a/b/c", "a:b/c"} {
-		if list, err := parseFilters([]string{wrong}); err == nil {
-			t.Errorf("%q is taken as %v", wrong, list)
+}
+
+// hasField goes into the field with a name in JSON, and reports whether there is one.
+func hasField(in *reflect.Type, name string) bool {
+	if (*in).Kind() != reflect.Struct {
+		return false
+	}
+	for field := range (*in).Fields() {
+		if tag, _, _ := strings.Cut(field.Tag.Get("json"), ","); tag == name {
+			if *in = field.Type; (*in).Kind() == reflect.Slice {
+				*in = (*in).Elem()
+			}
+			return true
 		}
 	}
-	if (&options{}).match() != nil {
-		t.Error("without filters some frontends are left out")
-	}
+	return false
 }

@@ -9,11 +9,13 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/verdict-proxy/verdict/cmd/verdict/snapshot"
 	"github.com/verdict-proxy/verdict/cmd/verdict/socket"
 )
 
@@ -34,18 +36,29 @@ frontends only, so the command counts the messages of connection tracking about 
 endpoint that was picked. Each new connection of the host then costs the kernel about a microsecond more, for as long as
 the command runs. If the kernel has to drop messages, a line says so, and the rates are too low.`
 
-// topOptions are the flags of top.
-type topOptions struct {
+// top is the command, and what it has measured.
+type top struct {
 	interval time.Duration
 	once     bool
 	ends     bool // rows are endpoints
 	sort     string
-	services []filter
+	query    snapshot.Query
+
+	before snapshot.Counts
+	meter  *snapshot.EndpointMeter // of endpoints
+	rows   []topRow
+	daemon []string
+}
+
+// topRow is a service port, or an endpoint of one.
+type topRow struct {
+	snapshot.Load
+	endpoint, counter string
 }
 
 // NewTop returns the command "top". usage marks an error as wrong usage.
 func NewTop(usage func(error) error) *cobra.Command {
-	var o topOptions
+	var t top
 	cmd := &cobra.Command{
 		Use:   "top [NAMESPACE | NAMESPACE/SERVICE | NAMESPACE/SERVICE:PORT]...",
 		Short: "Show connections per second of each Service, again and again",
@@ -56,73 +69,174 @@ func NewTop(usage func(error) error) *cobra.Command {
   verdict top --once --interval 5s`,
 		ValidArgsFunction: CompleteNames,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			if o.services, err = parseFilters(args); err != nil {
+			if t.query.Services, err = snapshot.ParseServices(args); err == nil {
+				err = t.validate()
+			}
+			if err != nil {
 				return usage(err)
 			}
-			if err := o.validate(); err != nil {
-				return usage(err)
-			}
-			return o.run(cmd)
+			return t.run(cmd)
 		},
 	}
-	cmd.Flags().DurationVar(&o.interval, "interval", time.Second, "count over this `TIME`")
-	cmd.Flags().BoolVar(&o.once, "once", false, "print one table without a terminal, and end")
-	cmd.Flags().BoolVar(&o.ends, "endpoints", false, "show a row for each endpoint")
-	cmd.Flags().StringVar(&o.sort, "sort", "connections", "sort by `COLUMN`: connections, refused, total or name")
+	cmd.Flags().DurationVar(&t.interval, "interval", time.Second, "count over this `TIME`")
+	cmd.Flags().BoolVar(&t.once, "once", false, "print one table without a terminal, and end")
+	cmd.Flags().BoolVar(&t.ends, "endpoints", false, "show a row for each endpoint")
+	cmd.Flags().StringVar(&t.sort, "sort", "connections", "sort by `COLUMN`: connections, refused, total or name")
 	return cmd
 }
 
-// sortKeys are the columns by their keys.
-func sortKeys() map[string]string {
-	return map[string]string{"c": "connections", "r": "refused", "t": "total", "n": "name"}
-}
+// topColumns are the columns by which rows are sorted. Their first letters are keys.
+func topColumns() []string { return []string{"connections", "refused", "total", "name"} }
 
-func (o *topOptions) validate() error {
-	known := false
-	for _, column := range sortKeys() {
-		known = known || column == o.sort
-	}
+func (t *top) validate() error {
 	switch {
-	case !known:
-		return fmt.Errorf("--sort=%s: must be connections, refused, total or name", o.sort)
-	case o.interval < 100*time.Millisecond || o.interval > maxRate:
-		return fmt.Errorf("--interval=%s: must be between 100ms and %s", o.interval, maxRate)
+	case !slices.Contains(topColumns(), t.sort):
+		return fmt.Errorf("--sort=%s: must be connections, refused, total or name", t.sort)
+	case t.interval < 100*time.Millisecond || t.interval > maxRate:
+		return fmt.Errorf("--interval=%s: must be between 100ms and %s", t.interval, maxRate)
 	}
 	return nil
 }
 
-func sortLoads(rows []Load, column string) {
-	slices.SortFunc(rows, func(a, b Load) int {
+func (t *top) run(cmd *cobra.Command) (err error) {
+	defer t.close()
+	if err := t.openOrClose(); err != nil {
+		return err
+	}
+	if t.before, err = snapshot.ReadCounts(t.query.Match()); err != nil {
+		return err
+	}
+	if !t.once {
+		if !term.IsTerminal(int(os.Stdin.Fd())) || !term.IsTerminal(int(os.Stdout.Fd())) {
+			return errors.New("top needs a terminal; without one, use --once")
+		}
+		return t.live(cmd)
+	}
+	if err := pause(cmd.Context(), t.interval); err != nil {
+		return err
+	}
+	if err := t.measure(); err != nil {
+		return err
+	}
+	for _, line := range t.daemon {
+		fmt.Fprintln(cmd.OutOrStdout(), line)
+	}
+	t.sortRows()
+	return t.write(cmd.OutOrStdout(), t.rows, 0)
+}
+
+// openOrClose has a meter of endpoints only while they are shown.
+func (t *top) openOrClose() (err error) {
+	switch {
+	case !t.ends:
+		t.close()
+	case t.meter == nil:
+		t.meter, err = snapshot.OpenEndpointMeter()
+	}
+	return err
+}
+
+func (t *top) close() {
+	if t.meter != nil {
+		_ = t.meter.Close() // it was only read from
+		t.meter = nil
+	}
+}
+
+// pause waits while connections are counted. Tests make the connections in that time.
+var pause = func(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// measure ends an interval and begins the next one.
+func (t *top) measure() error {
+	if err := t.openOrClose(); err != nil {
+		return err
+	}
+	now, err := snapshot.ReadCounts(t.query.Match())
+	if err != nil {
+		return err
+	}
+	t.rows, t.daemon = nil, daemonLines(socket.NewClient(), time.Now())
+	if t.meter == nil {
+		for _, l := range now.Loads(t.before) {
+			t.rows = append(t.rows, topRow{Load: l})
+		}
+	} else if err := t.measureEndpoints(now); err != nil {
+		return err
+	}
+	t.before = now
+	return nil
+}
+
+func (t *top) measureEndpoints(now snapshot.Counts) error {
+	rates, err := t.meter.Rates(t.before, now)
+	if err != nil {
+		return err
+	}
+	for key, rate := range rates {
+		row := topRow{snapshot.Load{Service: cmp.Or(key.Service, "-"), Rate: rate}, key.At.String(), "conntrack"}
+		if key.Engine == snapshot.IPVS {
+			row.counter = snapshot.IPVS
+		}
+		t.rows = append(t.rows, row)
+	}
+	if t.meter.Lost {
+		t.daemon = append(t.daemon, "the kernel dropped messages about new connections: the rates are too low")
+	}
+	return nil
+}
+
+// sortRows sorts by a column. Of endpoints, only the rate and the name are known.
+func (t *top) sortRows() {
+	slices.SortFunc(t.rows, func(a, b topRow) int {
 		first := 0
-		switch column {
-		case "connections":
+		switch {
+		case t.sort == "name":
+		case t.ends || t.sort == "connections":
 			first = cmp.Compare(b.Rate, a.Rate)
-		case "refused":
+		case t.sort == "refused":
 			first = cmp.Compare(b.Refused, a.Refused)
-		case "total":
+		default:
 			first = cmp.Compare(b.Total, a.Total)
 		}
-		return cmp.Or(first, cmp.Compare(a.Service, b.Service))
+		return cmp.Or(first, cmp.Compare(a.Service, b.Service), cmp.Compare(a.endpoint, b.endpoint))
 	})
 }
 
-// writeLoads writes the table, cut to a size; 0: not cut.
-func writeLoads(w io.Writer, rows []Load, width, height int) {
-	if height > 1 && len(rows) > height-1 {
-		rows = rows[:height-1]
-	}
-	name := len("Service")
+// write writes rows as a table. Names of Services are cut so that it has no more columns than width; 0: they are not cut.
+func (t *top) write(out io.Writer, rows []topRow, width int) error {
+	widest, others := 0, 35 // the columns beside the name
 	for i := range rows {
-		name = max(name, len(rows[i].Service))
+		widest = max(widest, len(rows[i].endpoint))
 	}
-	if width > 0 {
-		name = min(name, max(width-35, 10))
+	if t.ends {
+		others = widest + 23
 	}
-	fmt.Fprintf(w, "%-*s %10s %10s %12s\n", name, "Service", "Conn/s", "Refused/s", "Total")
+	w := tabwriter.NewWriter(out, 0, 0, 1, ' ', 0)
+	if t.ends {
+		fmt.Fprintf(w, "Service\tEndpoint\t%10s\tCounted by\n", "Conn/s")
+	} else {
+		fmt.Fprintf(w, "Service\t%10s\t%10s\t%12s\n", "Conn/s", "Refused/s", "Total")
+	}
 	for i := range rows {
 		r := &rows[i]
-		fmt.Fprintf(w, "%-*s %10.1f %10.1f %12d\n", name, cut(r.Service, name), r.Rate, r.Refused, r.Total)
+		name := r.Service
+		if most := max(width-others, 10); width > 0 && len(name) > most {
+			name = name[:most-1] + "~"
+		}
+		if t.ends {
+			fmt.Fprintf(w, "%s\t%s\t%10.1f\t%s\n", name, r.endpoint, r.Rate, r.counter)
+		} else {
+			fmt.Fprintf(w, "%s\t%10.1f\t%10.1f\t%12d\n", name, r.Rate, r.Refused, r.Total)
+		}
 	}
+	return w.Flush()
 }
 
 // daemonLines describe the daemon.
@@ -156,126 +270,20 @@ func latestPass(c *socket.Client, now time.Time) string {
 		now.Sub(p.Started).Round(time.Second), 1000*p.Seconds, 1000*p.InKernel, p.Added, p.Deleted, len(problems))
 }
 
-func (o *topOptions) run(cmd *cobra.Command) error {
-	t := &top{topOptions: *o, match: (&options{services: o.services}).match()}
-	defer t.close()
-	if err := t.begin(); err != nil {
-		return err
-	}
-	if o.once {
-		return t.printOnce(cmd)
-	}
-	if !term.IsTerminal(int(os.Stdin.Fd())) || !term.IsTerminal(int(os.Stdout.Fd())) {
-		return errors.New("top needs a terminal; without one, use --once")
-	}
-	return t.live(cmd)
-}
-
-// top is what the command has measured.
-type top struct {
-	topOptions
-	match  func(string) bool
-	before counts
-	meter  *endpointMeter // nil: rows are Services
-	rows   []Load
-	loads  []endpointLoad
-	daemon []string
-}
-
-// begin begins an interval.
-func (t *top) begin() (err error) {
-	if t.ends && t.meter == nil {
-		if t.meter, err = openEndpointMeter(); err != nil {
-			return err
-		}
-	}
-	if !t.ends {
-		t.close()
-	}
-	t.before, err = readCounts(t.match)
-	return err
-}
-
-func (t *top) close() {
-	if t.meter != nil {
-		t.meter.close()
-		t.meter = nil
-	}
-}
-
-// measure ends an interval and begins the next one.
-func (t *top) measure() error {
-	now, err := readCounts(t.match)
-	if err != nil {
-		return err
-	}
-	t.rows = loads(t.before, now)
-	if t.meter != nil {
-		if t.loads, err = t.meter.take(t.before, now); err != nil {
-			return err
-		}
-	}
-	t.before, t.daemon = now, daemonLines(socket.NewClient(), time.Now())
-	return nil
-}
-
-func (t *top) printOnce(cmd *cobra.Command) error {
-	if err := pause(cmd.Context(), t.interval); err != nil {
-		return err
-	}
-	if err := t.measure(); err != nil {
-		return err
-	}
-	out := cmd.OutOrStdout()
-	for _, line := range append(t.daemon, t.warnings()...) {
-		fmt.Fprintln(out, line)
-	}
-	t.write(out, 0, 0)
-	return nil
-}
-
-// warnings say what is wrong with the rates.
-func (t *top) warnings() []string {
-	if t.meter != nil && t.meter.lost {
-		return []string{"the kernel dropped messages about new connections: the rates are too low"}
-	}
-	return nil
-}
-
-// write writes the table, cut to a size; 0: not cut.
-func (t *top) write(out io.Writer, width, height int) {
-	if t.ends {
-		sortEndpoints(t.loads, t.sort)
-		writeEndpoints(out, t.loads, width, height)
-		return
-	}
-	sortLoads(t.rows, t.sort)
-	writeLoads(out, t.rows, width, height)
-}
-
-// pause waits while connections are counted. Tests make the connections meanwhile.
-var pause = func(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
 // screen is what the terminal shows, without a line feed at the end.
 func (t *top) screen(width, height int) string {
 	var b strings.Builder
 	what := count(len(t.rows), "service port")
 	if t.ends {
-		what = count(len(t.loads), "endpoint") + " with new connections"
+		what = count(len(t.rows), "endpoint") + " with new connections"
 	}
-	head := append(slices.Clone(t.daemon), t.warnings()...)
-	head = append(head, fmt.Sprintf("%s; every %s; by %s (keys c r t n, e, q ends)", what, t.interval, t.sort))
+	head := append(slices.Clone(t.daemon), fmt.Sprintf("%s; every %s; by %s (keys c r t n, e, q ends)", what, t.interval, t.sort))
 	for _, line := range head {
 		fmt.Fprintln(&b, line[:min(len(line), width)])
 	}
-	t.write(&b, width, height-len(head))
+	t.sortRows()
+	room := max(height-len(head)-1, 0)
+	_ = t.write(&b, t.rows[:min(len(t.rows), room)], width) // a Builder returns no error
 	return strings.TrimSuffix(b.String(), "\n")
 }
 

@@ -2,6 +2,7 @@ package list
 
 import (
 	"errors"
+	"strings"
 	"time"
 
 	tea "github.com/charmbracelet/bubbletea"
@@ -10,7 +11,7 @@ import (
 	"github.com/verdict-proxy/verdict/cmd/verdict/socket"
 )
 
-// topView is the live view. It reads the kernel in a command of bubbletea, so keys work meanwhile.
+// topView is the live view. It reads the kernel in a command of bubbletea, so keys work in that time.
 type topView struct {
 	*top
 	width, height int
@@ -18,9 +19,6 @@ type topView struct {
 	shown         string
 	err           error
 }
-
-// measured means that the latest reading has ended.
-type measured struct{ err error }
 
 // live draws until q or the end of the context.
 func (t *top) live(cmd *cobra.Command) error {
@@ -33,16 +31,16 @@ func (t *top) live(cmd *cobra.Command) error {
 	return errors.Join(err, v.err)
 }
 
-// Init implements tea.Model.
-func (v *topView) Init() tea.Cmd { return v.next() }
+// tick means that an interval has ended, measured that the reading after it has.
+type (
+	tick     struct{}
+	measured struct{ err error }
+)
 
-// next reads after an interval.
-func (v *topView) next() tea.Cmd {
+// Init implements tea.Model.
+func (v *topView) Init() tea.Cmd {
 	return tea.Tick(v.interval, func(time.Time) tea.Msg { return tick{} })
 }
-
-// tick means that an interval has ended.
-type tick struct{}
 
 // Update implements tea.Model.
 func (v *topView) Update(message tea.Msg) (tea.Model, tea.Cmd) {
@@ -52,46 +50,31 @@ func (v *topView) Update(message tea.Msg) (tea.Model, tea.Cmd) {
 	case tea.KeyMsg:
 		return v, v.key(m.String())
 	case tick:
-		if v.busy {
-			return v, v.next()
-		}
 		v.busy = true
 		return v, func() tea.Msg { return measured{v.measure()} }
-	case begun:
-		v.busy = false
-		v.err = m.err
-		return v, v.orEnd(nil)
 	case measured:
 		v.busy = false
-		v.err = m.err
-		return v, v.orEnd(v.next())
+		if v.err = m.err; v.err != nil {
+			return v, tea.Quit
+		}
+		return v, v.Init()
 	}
 	return v, nil
 }
-
-// orEnd ends the program if a reading failed.
-func (v *topView) orEnd(next tea.Cmd) tea.Cmd {
-	if v.err != nil {
-		return tea.Quit
-	}
-	return next
-}
-
-// begun means that a new way of counting has begun.
-type begun struct{ err error }
 
 func (v *topView) key(key string) tea.Cmd {
 	switch {
 	case key == "q" || key == "ctrl+c":
 		return tea.Quit
-	case v.busy:
+	case v.busy || len(key) != 1:
 		return nil
 	case key == "e":
-		v.ends, v.loads, v.busy = !v.ends, nil, true
-		return func() tea.Msg { return begun{v.begin()} }
+		v.ends, v.rows = !v.ends, nil
 	}
-	if column, ok := sortKeys()[key]; ok {
-		v.sort = column
+	for _, column := range topColumns() {
+		if strings.HasPrefix(column, key) {
+			v.sort = column
+		}
 	}
 	return nil
 }

@@ -167,6 +167,9 @@ func (h *Host) set(s *setting) (old int, changed bool, err error) {
 const AsRoot = `run "verdict run --init-only" with the same flags as root in the network namespace of the host; ` +
 	"the init container of the DaemonSet does that when a pod starts, so there, kubectl rollout restart helps"
 
+// ErrRefused is the case that the process may not write sysctls. Its text says what helps.
+var ErrRefused = errors.New(AsRoot)
+
 // remedy says what helps against an error.
 func remedy(err error) string {
 	if errors.Is(err, fs.ErrNotExist) {

@@ -2,7 +2,7 @@
 // the access to the API server. It changes nothing, except for trials that it undoes at once.
 //
 //	finding.go  one row of the result, and how the result is printed
-//	kernel.go   what the kernel has
+//	kernel.go   what the kernel has; features.go: what nf_tables lacks, also for the daemon
 //	others.go   what other Service proxies have left or serve
 //	sysctls.go  sysctls that are in the way; room.go: the table of connections
 //	cluster.go  the access to the API server

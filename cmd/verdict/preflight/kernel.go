@@ -9,7 +9,7 @@ import (
 
 	"github.com/verdict-proxy/verdict/config"
 	"github.com/verdict-proxy/verdict/ipvsctl"
-	"github.com/verdict-proxy/verdict/nft"
+	"github.com/verdict-proxy/verdict/nft/kernel"
 )
 
 // The oldest kernel that Verdict supports.
@@ -30,7 +30,7 @@ func Kernel(release string) Finding {
 const asRoot = "run this command as root, in the network namespace of the host"
 
 // NFTables reports what the kernel refuses of what the program needs.
-func NFTables(features []nft.Feature, err error) []Finding {
+func NFTables(features []kernel.Feature, err error) []Finding {
 	if err != nil {
 		f := Finding{Check: "nf_tables", Status: Error, Detail: err.Error(), Remedy: "load the module nf_tables, or boot a kernel that has it"}
 		if errors.Is(err, fs.ErrPermission) {

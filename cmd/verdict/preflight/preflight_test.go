@@ -10,7 +10,8 @@ import (
 
 	"github.com/verdict-proxy/verdict/config"
 	"github.com/verdict-proxy/verdict/ipvsctl"
-	"github.com/verdict-proxy/verdict/nft"
+	"github.com/verdict-proxy/verdict/nft/kernel"
+	"github.com/verdict-proxy/verdict/nft/program"
 	"github.com/verdict-proxy/verdict/proxier/conntrack"
 )
 
@@ -26,7 +27,7 @@ func TestKernel(t *testing.T) {
 
 func TestNFTables(t *testing.T) {
 	refused := errors.New("refused")
-	list := []nft.Feature{{Family: nft.IPv4, Name: "nat"}, {Family: nft.IPv6, Name: "nat", Module: "nft_nat", Err: refused}}
+	list := []kernel.Feature{{Family: program.IPv4, Name: "nat"}, {Family: program.IPv6, Name: "nat", Module: "nft_nat", Err: refused}}
 	got := NFTables(list, nil)
 	if len(got) != 1 || got[0].Status != Error || !strings.Contains(got[0].Remedy, "nft_nat") {
 		t.Errorf("a refused feature: %+v", got)

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/verdict-proxy/verdict/proxier"
+	"github.com/verdict-proxy/verdict/proxier/report"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
@@ -39,7 +39,7 @@ func NewJournal() *Journal {
 }
 
 // PassDone notes a pass.
-func (j *Journal) PassDone(r *proxier.PassReport) {
+func (j *Journal) PassDone(r *report.Pass) {
 	p := Pass{
 		Started: r.Started, Seconds: r.Duration.Seconds(), InKernel: r.Result.Kernel.Seconds(), Services: r.Services,
 		Added: r.Result.Added, Deleted: r.Result.Deleted, Operations: r.Result.Operations, Full: r.Result.Full,

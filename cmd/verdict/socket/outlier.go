@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth"
+	"github.com/verdict-proxy/verdict/proxier/endpointhealth/suspicion"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
@@ -70,7 +71,7 @@ func ejected(s *endpointhealth.Status, from state.Name) bool {
 func noNew(s *endpointhealth.Status, from state.Name) bool {
 	switch s.State {
 	case endpointhealth.StateFailing:
-		return s.Hold == endpointhealth.None
+		return s.Hold == suspicion.None
 	case endpointhealth.StateBackupIdle:
 		return true
 	}
@@ -91,14 +92,14 @@ func textOf(s *endpointhealth.Status, from state.Name, now time.Time) string {
 	}
 	text += ": " + whyOf(s)
 	switch {
-	case s.Hold == endpointhealth.None || ejected(s, from):
+	case s.Hold == suspicion.None || ejected(s, from):
 	case s.State == endpointhealth.StateFailing:
 		text += "; it gets connections all the same: " + s.Hold.String()
 	default:
 		text += "; not ejected: " + s.Hold.String()
 	}
 	if s.StillReady {
-		text += "; " + endpointhealth.OnlyHere
+		text += "; " + suspicion.OnlyHere
 	}
 	return text
 }
@@ -107,11 +108,11 @@ func whyOf(s *endpointhealth.Status) string {
 	switch {
 	case !noticed(s):
 		return s.Why
-	case s.Reason == endpointhealth.Unanswered:
+	case s.Reason == suspicion.Unanswered:
 		return "clients had no answer"
-	case s.Reason == endpointhealth.Refusing:
+	case s.Reason == suspicion.Refusing:
 		return "it reset connections"
-	case s.Reason == endpointhealth.SameNode:
+	case s.Reason == suspicion.SameNode:
 		return "another endpoint of its node did not answer"
 	}
 	return fmt.Sprint("unknown reason ", uint8(s.Reason))

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth"
+	"github.com/verdict-proxy/verdict/proxier/endpointhealth/suspicion"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
@@ -19,14 +20,14 @@ func TestText(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC)
 	ago := now.Add(-90 * time.Second)
 	dead := endpointhealth.Status{State: endpointhealth.StateFailed, Since: ago, Services: []state.Name{ejects, observes}, Ejected: []state.Name{ejects}}
-	held := endpointhealth.Status{State: endpointhealth.StateFailed, Since: ago, Reason: endpointhealth.Refusing, Hold: endpointhealth.Limit, StillReady: true}
+	held := endpointhealth.Status{State: endpointhealth.StateFailed, Since: ago, Reason: suspicion.Refusing, Hold: suspicion.Limit, StillReady: true}
 	for _, tt := range []struct {
 		is         endpointhealth.Status
 		from       state.Name
 		want       string
 		bad, noNew bool
 	}{
-		{endpointhealth.Status{State: endpointhealth.StateSuspected, Since: ago, Reason: endpointhealth.SameNode}, ejects,
+		{endpointhealth.Status{State: endpointhealth.StateSuspected, Since: ago, Reason: suspicion.SameNode}, ejects,
 			"suspected for 1m30s: another endpoint of its node did not answer", true, false},
 		{dead, ejects, "ejected for 1m30s: clients had no answer", true, true},
 		{dead, observes, "failed for 1m30s: clients had no answer", true, false},
@@ -35,7 +36,7 @@ func TestText(t *testing.T) {
 			"its slice still calls it ready: perhaps only this node cannot reach it", true, false},
 		{endpointhealth.Status{State: endpointhealth.StateFailing, Since: ago, Why: "HTTP status 503"}, ejects,
 			"fails its check for 1m30s: HTTP status 503", true, true},
-		{endpointhealth.Status{State: endpointhealth.StateFailing, Since: ago, Why: "connection refused", Hold: endpointhealth.NobodyGood}, ejects,
+		{endpointhealth.Status{State: endpointhealth.StateFailing, Since: ago, Why: "connection refused", Hold: suspicion.NobodyGood}, ejects,
 			"fails its check for 1m30s: connection refused; it gets connections all the same: no endpoint is good", true, false},
 		{endpointhealth.Status{State: endpointhealth.StateBackupIdle, Why: "another endpoint is good"}, ejects,
 			"backup, not used: another endpoint is good", false, true},

@@ -71,20 +71,27 @@ func (l rootOnly) Accept() (net.Conn, error) {
 
 // trusted reports whether the other end of a connection is a process of root or of the own user.
 func trusted(c net.Conn) bool {
+	_, ok := Peer(c)
+	return ok
+}
+
+// Peer returns the id of the process at the other end of a connection over a Unix socket, 0 if it is unknown. It is trusted if
+// it belongs to root or to the user of this process.
+func Peer(c net.Conn) (pid int, trusted bool) {
 	u, ok := c.(*net.UnixConn)
 	if !ok {
-		return false
+		return 0, false
 	}
 	raw, err := u.SyscallConn()
 	if err != nil {
-		return false
+		return 0, false
 	}
-	known := false
 	err = raw.Control(func(fd uintptr) {
-		peer, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-		known = err == nil && (peer.Uid == 0 || int(peer.Uid) == os.Geteuid())
+		if peer, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
+			pid, trusted = int(peer.Pid), peer.Uid == 0 || int(peer.Uid) == os.Geteuid()
+		}
 	})
-	return known && err == nil
+	return pid, trusted && err == nil
 }
 
 type server struct{ *Daemon }

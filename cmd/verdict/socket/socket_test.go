@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/verdict-proxy/verdict/e2e/netns"
-	"github.com/verdict-proxy/verdict/proxier"
 	"github.com/verdict-proxy/verdict/proxier/dataplane"
+	"github.com/verdict-proxy/verdict/proxier/report"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
@@ -73,7 +73,7 @@ func TestQuestions(t *testing.T) {
 	store.MarkSynced()
 	serving(t, ns, j, store)
 	for i := range maxPasses + 5 {
-		j.PassDone(&proxier.PassReport{Started: time.Unix(int64(i), 0), Services: i, Result: dataplane.Result{Added: i}})
+		j.PassDone(&report.Pass{Started: time.Unix(int64(i), 0), Services: i, Result: dataplane.Result{Added: i}})
 	}
 	j.Pending(time.Unix(99, 0))
 	j.Problems([]state.ObjectProblems{{Object: state.Object{Kind: "Service", Name: web}, Problems: []state.Problem{{Field: "spec.x", Reason: "wrong"}}}})

@@ -7,11 +7,11 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"github.com/verdict-proxy/verdict/proxier/source"
+	"github.com/verdict-proxy/verdict/proxier/source/host"
 )
 
 // Device is the device of the mode ipvs. It has the addresses of all Services.
-const Device = source.KubeProxyDevice
+const Device = host.KubeProxyDevice
 
 // Places are the addresses at which the mode ipvs has virtual servers: those of the device, with the value true, and
 // those of other devices, for node ports. There are none without the device.

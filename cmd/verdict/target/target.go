@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
 const form = "ADDRESS:PORT or ADDRESS:PORT/PROTOCOL, such as 10.96.0.10:53/udp or [fd00::10]:80"
@@ -36,26 +38,10 @@ func Parse(text string) (at netip.AddrPort, protocol uint8, err error) {
 }
 
 func parseProtocol(name string) (uint8, error) {
-	switch strings.ToLower(name) {
-	case "tcp":
-		return unix.IPPROTO_TCP, nil
-	case "udp":
-		return unix.IPPROTO_UDP, nil
-	case "sctp":
-		return unix.IPPROTO_SCTP, nil
+	for _, p := range []state.Protocol{state.TCP, state.UDP, state.SCTP} {
+		if p.String() == strings.ToLower(name) {
+			return uint8(p), nil
+		}
 	}
 	return 0, fmt.Errorf("the protocol %q must be tcp, udp or sctp", name)
-}
-
-// ProtocolName is the name of a protocol of Services, as nft prints it.
-func ProtocolName(p uint8) string {
-	switch p {
-	case unix.IPPROTO_TCP:
-		return "tcp"
-	case unix.IPPROTO_UDP:
-		return "udp"
-	case unix.IPPROTO_SCTP:
-		return "sctp"
-	}
-	return fmt.Sprint(p)
 }

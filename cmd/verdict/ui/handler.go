@@ -13,7 +13,7 @@ import (
 	"strings"
 
 	"github.com/verdict-proxy/verdict/cmd/verdict/explain"
-	"github.com/verdict-proxy/verdict/cmd/verdict/list"
+	"github.com/verdict-proxy/verdict/cmd/verdict/snapshot"
 	"github.com/verdict-proxy/verdict/cmd/verdict/socket"
 )
 
@@ -29,7 +29,7 @@ type Options struct {
 // page answers requests.
 type page struct {
 	Options
-	meter   list.Meter
+	meter   snapshot.Meter
 	reading limit
 	recent  cache
 }

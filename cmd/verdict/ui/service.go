@@ -4,7 +4,7 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/verdict-proxy/verdict/cmd/verdict/list"
+	"github.com/verdict-proxy/verdict/cmd/verdict/snapshot"
 	"github.com/verdict-proxy/verdict/cmd/verdict/socket"
 )
 
@@ -21,7 +21,7 @@ type service struct {
 	// MoreEndpoints counts endpoints that are not shown.
 	MoreEndpoints int              `json:"moreEndpoints,omitempty"`
 	Problems      []socket.Problem `json:"problems"`
-	Loads         []list.Load      `json:"loads"`
+	Loads         []snapshot.Load  `json:"loads"`
 	Seconds       float64          `json:"seconds"`
 }
 
@@ -46,7 +46,7 @@ func (p *page) readService(name string) (any, error) {
 	out := service{Service: name, Unsure: frontends.Unsure, Problems: p.Daemon.Problems(name)}
 	some := frontends.List[:min(len(frontends.List), maxFrontends)]
 	out.More = len(frontends.List) - len(some)
-	if out.Kernel, err = list.Frontends(some); err != nil {
+	if out.Kernel, err = snapshot.ReadPlaces(snapshot.Query{Uncounted: true}, some); err != nil {
 		return nil, err
 	}
 	if out.Endpoints, err = p.Daemon.Endpoints(name); err != nil {
@@ -56,7 +56,7 @@ func (p *page) readService(name string) (any, error) {
 	out.Endpoints = out.Endpoints[:min(len(out.Endpoints), maxEndpoints)]
 	out.Problems = out.Problems[:min(len(out.Problems), maxShown)]
 	reading, _ := p.meter.Read() // the overview shows the error
-	out.Seconds, out.Loads = reading.Seconds, []list.Load{}
+	out.Seconds, out.Loads = reading.Seconds, []snapshot.Load{}
 	for i := range reading.Loads {
 		if strings.HasPrefix(reading.Loads[i].Service, name+":") {
 			out.Loads = append(out.Loads, reading.Loads[i])

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/verdict-proxy/verdict/cmd/verdict/list"
+	"github.com/verdict-proxy/verdict/cmd/verdict/snapshot"
 	"github.com/verdict-proxy/verdict/cmd/verdict/socket"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
@@ -84,7 +84,7 @@ func orders() map[string]func(a, b *row) int {
 }
 
 // rows joins what the daemon knows of all Services with their rates.
-func (p *page) rows(reading *list.Reading) []row {
+func (p *page) rows(reading *snapshot.Reading) []row {
 	names := p.Daemon.Store.ServiceNames()
 	rows, at := make([]row, len(names)), make(map[string]*row, len(names))
 	for i, name := range names {

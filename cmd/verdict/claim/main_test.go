@@ -1,0 +1,12 @@
+//go:build !nokernel
+
+package claim
+
+import (
+	"os"
+	"testing"
+
+	"github.com/verdict-proxy/verdict/e2e/netns"
+)
+
+func TestMain(m *testing.M) { os.Exit(netns.Enter(m.Run)) }

@@ -1,0 +1,139 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/verdict-proxy/verdict/cmd/verdict/claim"
+	"github.com/verdict-proxy/verdict/cmd/verdict/events"
+	"github.com/verdict-proxy/verdict/cmd/verdict/flags"
+	"github.com/verdict-proxy/verdict/cmd/verdict/kept"
+	"github.com/verdict-proxy/verdict/cmd/verdict/logging"
+	"github.com/verdict-proxy/verdict/cmd/verdict/loopback"
+	"github.com/verdict-proxy/verdict/cmd/verdict/nodesetup"
+	"github.com/verdict-proxy/verdict/cmd/verdict/objects"
+	"github.com/verdict-proxy/verdict/cmd/verdict/preflight"
+	"github.com/verdict-proxy/verdict/cmd/verdict/restclient"
+	"github.com/verdict-proxy/verdict/cmd/verdict/takeover"
+	"github.com/verdict-proxy/verdict/config"
+	"github.com/verdict-proxy/verdict/nft/program"
+	"github.com/verdict-proxy/verdict/proxier"
+	"github.com/verdict-proxy/verdict/proxier/dataplane"
+	"github.com/verdict-proxy/verdict/proxier/source/host"
+	"github.com/verdict-proxy/verdict/proxier/state"
+)
+
+// Options are what "verdict run" sets.
+type Options struct {
+	CommandLine       *flags.CommandLine
+	TakeOver          bool // from kube-proxy
+	Version, Revision string
+	Log               *slog.Logger
+}
+
+// Run connects the parts of the daemon and runs them until the context ends or a part returns an error.
+func Run(ctx context.Context, o Options) (err error) {
+	s, log := &o.CommandLine.Settings, o.Log
+	log.Info("starting", "version", o.Version, "revision", o.Revision, "node", s.NodeName, "backend", string(s.Backend))
+	registry := prometheus.NewRegistry()
+	if err := restclient.Register(registry); err != nil { // before the first client
+		return err
+	}
+	store := state.NewStore()
+	client, err := objects.NewClient(s, o.Version, store.AddServer)
+	if err != nil {
+		return err
+	}
+	held, err := claim.Take(ctx, claim.Patience, log)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, held.Close()) }()
+	guard := loopback.NewKeeper(log)
+	if err := guard.Set(s); err != nil {
+		return err
+	}
+	if o.TakeOver {
+		takeover.AdoptVirtualServers(s, log)
+	}
+	k, err := openKernel(s, log)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, k.close()) }()
+	new(nodesetup.Host).Apply(&s.Node, log)
+	notes, observers, err := openObservers(&o, registry, store, k)
+	if err != nil {
+		return err
+	}
+	interference, reconfigured := make(chan dataplane.Interference, 64), make(chan *config.Settings)
+	health, err := newHealth(s, store, k, observers, log)
+	if err != nil {
+		return err
+	}
+	loop := proxier.New(proxier.Options{
+		Settings: s, Store: store, Dataplane: k.dataplane(), Flows: k.flows, Former: formerFrontends(k.engine, log), Adopted: adoptedFrontends(k.balancer),
+		Primary: host.Primary, APIServers: objects.APIServers(s), Observer: observers, Log: log,
+		NoIPv6: !slices.Contains(k.families, program.IPv6), Interference: interference, Reconfigured: reconfigured,
+		Health: health,
+	})
+	group, ctx := errgroup.WithContext(ctx)
+	daemon := observers.daemon(store, health)
+	if err := observers.listen(ctx, group, daemon); err != nil {
+		return err
+	}
+	observers.answerStatus(ctx, group, daemon)
+	objects.Start(ctx, group, s, client, store, objects.Reports{Readable: observers.metrics.Readable, Missing: observers.proxy.SetMissing, Kept: kept.FromKernel(s.NodeName)}, log)
+	group.Go(func() error {
+		return flags.Follow(ctx, o.CommandLine, goLive(ctx, observers, guard, reconfigured, log), log)
+	})
+	group.Go(func() error { return k.watch(ctx, guard, interference, log) })
+	for _, run := range []func(context.Context) error{notes.Run, loop.Run, health.Run, guard.Run, newFullWatch(procRoot, log).run} {
+		group.Go(func() error { return run(ctx) })
+	}
+	err = group.Wait()
+	log.Info("stopped; the rules stay in the kernel")
+	return err
+}
+
+// openObservers makes what the loop reports to.
+func openObservers(of *Options, registry *prometheus.Registry, store *state.Store, k *kernelSide) (*events.Recorder, *observers, error) {
+	s, log := &of.CommandLine.Settings, of.Log
+	client, err := objects.NewEventClient(s, of.Version)
+	if err != nil {
+		return nil, nil, err
+	}
+	notes := events.New(client, s.NodeName, store, log)
+	o, err := newObservers(of, registry, notes, store.ChangeCounts)
+	if err != nil {
+		return nil, nil, err
+	}
+	if of.TakeOver {
+		o.takeOver = func() { takeover.Run(log) }
+	}
+	o.kernel = preflight.NewRefusal(k.families, log)
+	return notes, o, o.scrapeKernel(k)
+}
+
+// goLive returns a function that makes settings take effect. They differ from those before in liveFlags only. If it
+// returns an error, the settings before are in force.
+func goLive(ctx context.Context, o *observers, guard *loopback.Keeper, loop chan<- *config.Settings, log *slog.Logger) func(*config.Settings) error {
+	return func(s *config.Settings) error {
+		if err := guard.Set(s); err != nil {
+			return err
+		}
+		logging.SetVerbosity(s.Verbosity)
+		new(nodesetup.Host).Apply(&s.Node, log)
+		o.inForce.Store(s)
+		select {
+		case loop <- s:
+		case <-ctx.Done():
+		}
+		return nil
+	}
+}

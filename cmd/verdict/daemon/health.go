@@ -1,0 +1,126 @@
+package daemon
+
+import (
+	"fmt"
+	"log/slog"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/verdict-proxy/verdict/cmd/verdict/objects"
+	"github.com/verdict-proxy/verdict/config"
+	"github.com/verdict-proxy/verdict/nft/inspect"
+	"github.com/verdict-proxy/verdict/nft/kernel"
+	"github.com/verdict-proxy/verdict/proxier/conntrack"
+	"github.com/verdict-proxy/verdict/proxier/endpointhealth"
+	"github.com/verdict-proxy/verdict/proxier/endpointhealth/suspicion"
+	"github.com/verdict-proxy/verdict/proxier/metrics"
+	"github.com/verdict-proxy/verdict/proxier/prober"
+	"github.com/verdict-proxy/verdict/proxier/report"
+	"github.com/verdict-proxy/verdict/proxier/state"
+)
+
+// newHealth connects the parts that find endpoints that do not answer or fail their checks.
+func newHealth(s *config.Settings, store *state.Store, k *kernelSide, o *observers, log *slog.Logger) (*endpointhealth.Monitor, error) {
+	byDefault, err := defaultCheck(s)
+	if err != nil {
+		return nil, err
+	}
+	var reader *inspect.SuspectReader
+	if s.OutlierDetection != config.OutlierOff {
+		if reader, err = inspect.OpenSuspects(kernel.Options{Families: k.families}); err != nil {
+			return nil, fmt.Errorf("open the reader of endpoints that do not answer: %w", err)
+		}
+	}
+	k.suspects = reader
+	forgetter, err := conntrack.OpenForgetter(conntrack.Options{}, func(err error) {
+		if err != nil {
+			log.Error("questions to endpoints leave flows behind", "error", err)
+			return
+		}
+		log.Info("questions to endpoints leave no flows behind any more")
+	})
+	if err != nil {
+		return nil, fmt.Errorf("open connection tracking for questions to endpoints: %w", err)
+	}
+	k.forgetter = forgetter
+	lines := report.NewLines(log, s.Budgets.NamespaceLogLines)
+	return endpointhealth.New(endpointhealth.Options{
+		Settings: s, Store: store, Ask: prober.New(forgetter.Forget).Ask, Cost: prober.Cost, Default: byDefault, APIServers: objects.APIServers(s), Report: o.Health,
+		Used: processorTime, Memory: newMemory(s.StateDir, log), MayWrite: lines.MayWrite, Log: log,
+		Suspicions: func(refusing bool) ([]endpointhealth.Suspicion, error) { return readSuspects(reader, refusing) },
+	}), nil
+}
+
+// processorTime returns how much processor time this process has used, in the kernel as well.
+func processorTime() time.Duration {
+	var u unix.Rusage
+	if unix.Getrusage(unix.RUSAGE_SELF, &u) != nil { // never fails
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// defaultCheck returns the check of Services that ask for none; nil: no check.
+func defaultCheck(s *config.Settings) (*state.HealthCheck, error) {
+	if s.HealthCheck == "" {
+		return nil, nil
+	}
+	c, err := state.ParseHealthCheck(s.HealthCheck)
+	if err != nil {
+		return nil, fmt.Errorf("--health-check: %w", err)
+	}
+	return &c, nil
+}
+
+func readSuspects(r *inspect.SuspectReader, refusing bool) ([]endpointhealth.Suspicion, error) {
+	found, err := r.Read(refusing)
+	list := make([]endpointhealth.Suspicion, len(found))
+	for i, s := range found {
+		list[i] = endpointhealth.Suspicion(s)
+	}
+	return list, err
+}
+
+// Health passes what happened to endpoints to metrics and Events.
+func (o *observers) Health(r endpointhealth.Report) {
+	for i := range r.Notes {
+		switch n := &r.Notes[i]; n.Kind {
+		case suspicion.SuspicionBegan:
+			o.metrics.Suspected(n.Record.Reason.String())
+		case suspicion.Fell:
+			o.metrics.OutlierFailure(n.Record.Hold.String())
+		}
+	}
+	for _, a := range r.Answers {
+		o.metrics.OutlierAnswered(a.String())
+	}
+	o.metrics.Checks(r.Checks.Total, r.Checks.Failing)
+	o.metrics.ChecksPassed(r.Checks.Passed)
+	for f, n := range r.Checks.Failed {
+		o.metrics.ChecksFailed(f, n)
+	}
+	o.metrics.OnBackups(r.OnBackups)
+	if len(r.Notes)+len(r.Moves) > 0 {
+		o.countOutliers(r.Statuses)
+	}
+	for _, e := range r.Episodes {
+		o.events.Outlier(e, time.Now())
+	}
+}
+
+func (o *observers) countOutliers(list []endpointhealth.Status) {
+	var suspected, failed, ejected int
+	for i := range list {
+		switch list[i].State {
+		case endpointhealth.StateSuspected:
+			suspected++
+		case endpointhealth.StateFailed:
+			failed++
+		}
+		ejected += len(list[i].Ejected)
+	}
+	o.metrics.Outliers(metrics.OutlierSuspected, suspected)
+	o.metrics.Outliers(metrics.OutlierFailed, failed)
+	o.metrics.Outliers(metrics.OutlierEjected, ejected)
+}

@@ -1,0 +1,99 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+
+	"github.com/verdict-proxy/verdict/cmd/verdict/ipvs"
+	"github.com/verdict-proxy/verdict/cmd/verdict/preflight"
+	"github.com/verdict-proxy/verdict/config"
+	"github.com/verdict-proxy/verdict/ipvsctl"
+	"github.com/verdict-proxy/verdict/nft"
+	"github.com/verdict-proxy/verdict/nft/inspect"
+	"github.com/verdict-proxy/verdict/nft/kernel"
+	"github.com/verdict-proxy/verdict/nft/program"
+	"github.com/verdict-proxy/verdict/proxier/conntrack"
+	"github.com/verdict-proxy/verdict/proxier/dataplane"
+)
+
+// kernelSide holds the parts of the proxy that talk to the kernel.
+type kernelSide struct {
+	families   []program.Family
+	engine     *nft.Engine
+	watcher    *kernel.Watcher
+	suspects   *inspect.SuspectReader // nil: nobody looks for endpoints that do not answer
+	forgetter  *conntrack.Forgetter   // nil: nobody asks endpoints
+	flows      *conntrack.Cleaner
+	balancer   *ipvsctl.Engine // nil if IPVS has nothing to do
+	scheduling dataplane.Scheduling
+}
+
+func openKernel(s *config.Settings, log *slog.Logger) (k *kernelSide, err error) {
+	k = &kernelSide{families: preflight.Families(preflight.HasIPv6(), preflight.ProbeIPv6, log)}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, k.close())
+		}
+	}()
+	if k.engine, err = nft.Open(nft.Options{Families: k.families, Owner: s.TableOwner == config.TableOwnerAuto}); err != nil {
+		preflight.NewRefusal(k.families, log).Explain()
+		return k, fmt.Errorf("open the nft engine: %w", err)
+	}
+	mendRules(k.engine, log)
+	if s.TableOwner == config.TableOwnerAuto && !k.engine.CanOwn() {
+		log.Info("the kernel cannot keep other processes from changing the tables; Verdict undoes what they change",
+			"needs", "Linux 6.9 or newer")
+	}
+	if k.watcher, err = k.engine.Watch(); err != nil {
+		return k, err
+	}
+	if k.flows, err = conntrack.Open(conntrack.Options{}); err != nil {
+		return k, fmt.Errorf("open connection tracking: %w", err)
+	}
+	k.balancer, k.scheduling, err = ipvs.Open(s, log)
+	return k, err
+}
+
+// mendRules undoes changes of the rules before the API server is asked, because they may keep its answers away.
+func mendRules(engine *nft.Engine, log *slog.Logger) {
+	chains, err := engine.Mend()
+	if err != nil {
+		log.Error("cannot find out whether the rules of an earlier process are as they should be; the first pass looks again", "error", err)
+	} else if len(chains) > 0 {
+		log.Warn("another process changed rules while Verdict did not run; the change is undone", "chains", strings.Join(chains, ", "))
+	}
+}
+
+func (k *kernelSide) dataplane() *dataplane.Dataplane {
+	o := dataplane.Options{Ruleset: k.engine, Scheduling: k.scheduling}
+	if k.balancer != nil {
+		o.Balancer = k.balancer
+	}
+	return dataplane.New(o)
+}
+
+// close closes the parts that are open. The rules stay in the kernel.
+func (k *kernelSide) close() error {
+	var errs []error
+	if k.balancer != nil {
+		k.balancer.Close()
+	}
+	if k.flows != nil {
+		errs = append(errs, k.flows.Close())
+	}
+	if k.forgetter != nil {
+		errs = append(errs, k.forgetter.Close())
+	}
+	if k.suspects != nil {
+		errs = append(errs, k.suspects.Close())
+	}
+	if k.watcher != nil {
+		errs = append(errs, k.watcher.Close())
+	}
+	if k.engine != nil {
+		errs = append(errs, k.engine.Close())
+	}
+	return errors.Join(errs...)
+}

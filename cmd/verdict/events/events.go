@@ -1,0 +1,245 @@
+package events
+
+import (
+	"context"
+	"fmt"
+	"hash/fnv"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/verdict-proxy/verdict/proxier/state"
+)
+
+// Recorder raises Kubernetes Events on Services that have a problem, and on the Node when a process changes the tables. If
+// objects come from a folder of manifests, it does nothing. The log and the metrics show the same problems.
+//
+// Every node finds the same problems. So the name of an Event follows from the Service and the kinds of its problems, and
+// not from the node or the time: the node that comes first creates the Event, and the API server answers the others that
+// it exists.
+type Recorder struct {
+	client  kubernetes.Interface // has a rate limit of its own, so that watches do not wait for Events
+	node    string
+	store   *state.Store // has the UIDs of the Services
+	log     *slog.Logger
+	queue   noteQueue
+	raised  map[state.Name][]string // the kinds of problems; used by the goroutine of the loop only, as blamed
+	blamed  map[string]time.Time    // when an Event named a process
+	dropped func()                  // counts an Event that found no room
+}
+
+// Event is an Event that waits to be raised.
+type Event struct {
+	Service      state.Name
+	Reason, Text string
+	Topic        string // two Events with the same Service, reason and topic are the same
+	aboutNode    bool   // and not about a Service
+}
+
+const (
+	// maxNote is the longest text that the API server accepts in an Event, in bytes.
+	maxNote = 1024
+	// listedProblems is how many bytes of an Event name problems. The rest is for what follows them.
+	listedProblems = 700
+	// maxInstance is the longest name of a reporting instance that the API server accepts.
+	maxInstance = 128
+)
+
+// New returns a recorder. Without a client it does nothing.
+func New(client kubernetes.Interface, node string, store *state.Store, log *slog.Logger) *Recorder {
+	return &Recorder{
+		client: client, node: node, store: store, log: log, queue: newNoteQueue(),
+		raised: map[state.Name][]string{}, blamed: map[string]time.Time{}, dropped: func() {},
+	}
+}
+
+// CountDropped has a function called for each Event that found no room.
+func (e *Recorder) CountDropped(count func()) { e.dropped = count }
+
+// dropPeriod is how often it is logged that Events were dropped.
+const dropPeriod = time.Minute
+
+// Run sends Events until the context ends.
+func (e *Recorder) Run(ctx context.Context) error {
+	if e.client == nil {
+		return nil
+	}
+	look := time.NewTicker(dropPeriod)
+	defer look.Stop()
+	failing := false
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-e.queue.wake:
+			if n, ok := e.queue.pop(); ok {
+				failing = e.report(e.raise(ctx, n), n, failing)
+			}
+		case <-look.C:
+			e.reportDropped()
+		}
+	}
+}
+
+// report logs the first of several failures. It reports whether this one failed.
+func (e *Recorder) report(err error, n Event, failing bool) (failed bool) {
+	if err == nil {
+		return false
+	}
+	level := slog.LevelWarn
+	if failing {
+		level = slog.LevelDebug
+	}
+	e.log.Log(context.Background(), level, "cannot raise an Event; the problem is in the log and in the metrics only",
+		"object", e.object(n), "reason", n.Reason, "error", err)
+	return true
+}
+
+func (e *Recorder) reportDropped() {
+	if n := e.queue.takeDropped(); n > 0 {
+		e.log.Warn("too many Events waited for the API server; some were dropped, and their problems are in the log and in the metrics only",
+			"dropped", n, "limit", eventQueue)
+	}
+}
+
+// raise creates an Event. If another node has created it, there is nothing to do.
+func (e *Recorder) raise(ctx context.Context, n Event) error {
+	event := e.aboutService(n)
+	if n.aboutNode {
+		event = e.aboutThisNode(n)
+	}
+	if event == nil {
+		return nil // the Service is gone
+	}
+	_, err := e.client.EventsV1().Events(event.Namespace).Create(ctx, event, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		return nil
+	}
+	return err
+}
+
+// object names what an Event is about, for the log.
+func (e *Recorder) object(n Event) string {
+	if n.aboutNode {
+		return "node " + e.node
+	}
+	return n.Service.String()
+}
+
+func (e *Recorder) aboutService(n Event) *eventsv1.Event {
+	svc, _ := e.store.Service(n.Service)
+	if svc == nil {
+		return nil
+	}
+	event := e.warning(n.Reason)
+	event.ObjectMeta = metav1.ObjectMeta{Namespace: n.Service.Namespace, Name: eventName(n, svc.UID)}
+	// "kubectl describe" shows only Events that have the UID.
+	event.Regarding = corev1.ObjectReference{
+		Kind: "Service", APIVersion: "v1", Namespace: n.Service.Namespace, Name: n.Service.Name, UID: types.UID(svc.UID.String()),
+	}
+	event.Note = state.Clip(n.Text, maxNote-maxInstance-100) + " (first reported by node " + event.ReportingInstance +
+		", other nodes may see the same)"
+	return event
+}
+
+func (e *Recorder) warning(reason string) *eventsv1.Event {
+	return &eventsv1.Event{
+		EventTime:           metav1.NowMicro(),
+		ReportingController: "verdict",
+		ReportingInstance:   e.node[:min(len(e.node), maxInstance)],
+		Action:              "Proxy",
+		Reason:              reason,
+		Type:                corev1.EventTypeWarning,
+	}
+}
+
+// eventName is the same on every node. The name of a Service has at most 63 characters.
+func eventName(n Event, uid state.UID) string {
+	h := fnv.New64a()
+	for _, part := range []string{uid.String(), n.Reason, n.Topic} {
+		h.Write([]byte(part))
+		h.Write([]byte{0})
+	}
+	return fmt.Sprintf("%s.%016x", n.Service.Name, h.Sum64())
+}
+
+// Problems raises one Event for each Service that has new kinds of problems.
+func (e *Recorder) Problems(changed []state.ObjectProblems) {
+	for _, c := range changed {
+		if c.Object.Kind != "Service" {
+			continue
+		}
+		before := e.raised[c.Object.Name]
+		if len(c.Problems) == 0 {
+			delete(e.raised, c.Object.Name)
+			continue
+		}
+		kinds := kindsOf(c.Problems)
+		e.raised[c.Object.Name] = kinds
+		if slices.ContainsFunc(kinds, func(k string) bool { return !slices.Contains(before, k) }) {
+			topic := strings.Join(kinds, "\n")
+			e.Post(Event{Service: c.Object.Name, Reason: "NotHonored", Text: summary(c.Problems), Topic: topic})
+		}
+	}
+}
+
+// kindsOf lists the kinds of problems, sorted and each once. How many more there are depends on the node, too.
+func kindsOf(problems []state.Problem) (kinds []string) {
+	for _, p := range problems {
+		if p.More == 0 {
+			kinds = append(kinds, kindOf(p))
+		}
+	}
+	slices.Sort(kinds)
+	return slices.Compact(kinds)
+}
+
+// kindOf is a problem without what differs between nodes or from time to time: addresses, numbers and pauses. These are the
+// words with a digit, or with a colon inside (fe80::, a pool a:b). The field is the same on every node.
+func kindOf(p state.Problem) string {
+	words := strings.Fields(p.Reason)
+	for i, w := range words {
+		if strings.ContainsAny(w, "0123456789") || strings.Contains(strings.TrimRight(w, ":"), ":") {
+			words[i] = "*"
+		}
+	}
+	return p.Field + ": " + strings.Join(words, " ")
+}
+
+// summary names the first problems and says how many more there are.
+func summary(problems []state.Problem) string {
+	var text strings.Builder
+	more := 0
+	for i, p := range problems {
+		line := p.Field + ": " + p.Reason
+		switch {
+		case p.More > 0:
+			more += p.More
+		case i > 0 && text.Len()+len(line) > listedProblems:
+			more++
+		case i > 0:
+			text.WriteString("; " + line)
+		default:
+			text.WriteString(line)
+		}
+	}
+	if more > 0 {
+		fmt.Fprintf(&text, "; and %d more", more)
+	}
+	return text.String()
+}
+
+// Post puts an Event into the queue. It does not wait.
+func (e *Recorder) Post(n Event) {
+	if e.client != nil && !e.queue.push(n) {
+		e.dropped()
+	}
+}

@@ -1,0 +1,233 @@
+package flags
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+	"k8s.io/kube-proxy/config/v1alpha1"
+
+	"github.com/verdict-proxy/verdict/cmd/verdict/kubeproxyconfig"
+	"github.com/verdict-proxy/verdict/config"
+)
+
+// CommandLine is the flags of "verdict run" and what they set. A flag has the value of the command line, or else that
+// of the configuration file, or else the default of the mode of kube-proxy, or else Verdict's default.
+type CommandLine struct {
+	Settings config.Settings
+	File     string // the configuration file; empty: none
+	WriteTo  string // the file for Write; empty: nobody asked for it
+
+	flags   *pflag.FlagSet
+	ignored *ignoredFlags
+
+	given  []*pflag.Flag // those of the command line
+	config *v1alpha1.KubeProxyConfiguration
+	fields map[string]string // flag -> the field of the file that has set it
+}
+
+// New binds the flags of "verdict run".
+func New(fs *pflag.FlagSet) *CommandLine {
+	c := &CommandLine{flags: fs, Settings: config.Default(), fields: map[string]string{}}
+	BindSettings(fs, &c.Settings)
+	fs.StringVar(&c.File, "config", "",
+		"`FILE` with a KubeProxyConfiguration; flags win over it. A change of the file takes effect, if necessary by a restart")
+	fs.StringVar(&c.WriteTo, "write-config-to", "", "write the configuration that is in force to `FILE`, and exit")
+	bindAliases(fs)
+	c.ignored = bindIgnored(fs)
+	return c
+}
+
+// UsageError marks an error in flags or arguments.
+type UsageError struct{ error }
+
+// Wrong marks an error as one in flags or arguments.
+func Wrong(err error) error { return UsageError{err} }
+
+// Prepare validates the settings that the flags set, and completes them.
+func Prepare(s *config.Settings) error {
+	if err := s.Validate(); err != nil {
+		return UsageError{err}
+	}
+	return s.Complete()
+}
+
+// Resolve completes the settings when the command line has been parsed, and validates them.
+func (c *CommandLine) Resolve() error {
+	c.flags.Visit(func(f *pflag.Flag) { c.given = append(c.given, f) })
+	if err := c.readFile(); err != nil {
+		return err
+	}
+	if err := c.applyAliases(); err != nil {
+		return UsageError{err}
+	}
+	if err := c.applyFile(); err != nil {
+		return UsageError{err}
+	}
+	c.applyMode()
+	return c.explain(Prepare(&c.Settings))
+}
+
+func (c *CommandLine) readFile() (err error) {
+	if c.config = new(v1alpha1.KubeProxyConfiguration); c.File == "" {
+		return nil
+	}
+	if c.config, err = kubeproxyconfig.Read(c.File); err != nil {
+		return UsageError{err}
+	}
+	return nil
+}
+
+// mode is the mode of kube-proxy. A file without a mode means iptables, as in kube-proxy.
+func (c *CommandLine) mode() config.ProxyMode {
+	mode := cmp.Or(c.Settings.Upstream.Mode, config.ProxyMode(c.config.Mode))
+	if mode == "" && c.File != "" {
+		return config.ProxyModeIPTables
+	}
+	return mode
+}
+
+// applyFile sets the flags that the command line has not set. Objects come from a folder or from an API server: a folder
+// on the command line wins.
+func (c *CommandLine) applyFile() error {
+	fields := *c.config
+	fields.Mode = v1alpha1.ProxyMode(c.mode())
+	var errs []error
+	for _, v := range kubeproxyconfig.Values(&fields) {
+		if c.flags.Changed(v.Flag) || v.Flag == "kubeconfig" && c.Settings.Manifests != "" {
+			continue
+		}
+		if err := c.flags.Set(v.Flag, v.Text); err != nil {
+			errs = append(errs, fmt.Errorf("%s: field %s: %w", c.File, v.Path, err))
+		}
+		c.fields[v.Flag] = v.Path
+	}
+	return errors.Join(errs...)
+}
+
+// applyMode chooses the defaults of the mode for flags that nobody has set.
+func (c *CommandLine) applyMode() {
+	s := &c.Settings
+	if s.Upstream.Mode = c.mode(); s.Upstream.Mode == "" {
+		return
+	}
+	if s.Upstream.Mode == config.ProxyModeIPVS && s.DefaultScheduler == "" {
+		s.DefaultScheduler = s.IPVS.Scheduler
+	}
+	list := s.NodePortAddresses
+	if !c.flags.Changed("nodeport-addresses") {
+		list = nil
+	}
+	s.NodePortAddresses = s.Upstream.ModeNodePortAddresses(list)
+	if bind := c.Settings.BindAddress; strings.Contains(bind, ":") { // as in kube-proxy
+		c.setDefault("healthz-bind-address", &s.HealthzBindAddress, "[::]:"+config.HealthzPort)
+		c.setDefault("metrics-bind-address", &s.MetricsBindAddress, "[::1]:"+config.MetricsPort)
+	}
+}
+
+func (c *CommandLine) setDefault(flag string, setting *string, value string) {
+	if !c.flags.Changed(flag) {
+		*setting = value
+	}
+}
+
+// explain adds to errors about flags which field of the file has set them.
+func (c *CommandLine) explain(err error) error {
+	var usage UsageError
+	if !errors.As(err, &usage) {
+		return err
+	}
+	lines := strings.Split(err.Error(), "\n")
+	for i, line := range lines {
+		name, _, _ := strings.Cut(strings.TrimPrefix(line, "--"), ":")
+		name, _, _ = strings.Cut(name, "=")
+		if field := c.fields[name]; field != "" {
+			lines[i] = fmt.Sprintf("%s: field %s: %s", c.File, field, line)
+		}
+	}
+	return UsageError{errors.New(strings.Join(lines, "\n"))}
+}
+
+// Warn logs what has no meaning: one line for each flag, and one for the file.
+func (c *CommandLine) Warn(log *slog.Logger) {
+	c.ignored.warn(c.given, log)
+	unused := kubeproxyconfig.Unused(c.config)
+	for flag, field := range c.fields {
+		if why := c.ignored.why[flag]; why != "" {
+			unused = append(unused, field+" ("+why+")")
+		}
+	}
+	slices.Sort(unused)
+	if len(unused) > 0 {
+		log.Warn("fields of the configuration file have no effect", "file", c.File, "fields", strings.Join(unused, "; "))
+	}
+}
+
+// Write writes the configuration that is in force. What the format cannot say is in comments.
+func (c *CommandLine) Write() error {
+	data, err := kubeproxyconfig.Write(c.config, func(flag string) string { return valueOf(c.flags.Lookup(flag)) })
+	if err != nil {
+		return err
+	}
+	rest, err := c.unwritable(data)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(c.WriteTo, append(data, rest...), 0o644); err != nil { //nolint:gosec // it holds no secret
+		return fmt.Errorf("write the configuration: %w", err)
+	}
+	return nil
+}
+
+// unwritable lists the flags that somebody who reads the written file would have to set beside it, as comments.
+func (c *CommandLine) unwritable(data []byte) ([]byte, error) {
+	read := New(pflag.NewFlagSet("written", pflag.ContinueOnError))
+	var err error
+	if read.config, err = kubeproxyconfig.Parse(data); err != nil {
+		return nil, fmt.Errorf("read the configuration that was written: %w", err)
+	}
+	read.File = c.WriteTo
+	if err := read.applyFile(); err != nil {
+		return nil, fmt.Errorf("read the configuration that was written: %w", err)
+	}
+	read.applyMode()
+	var out []byte
+	c.flags.VisitAll(func(f *pflag.Flag) {
+		other := read.flags.Lookup(f.Name)
+		if other == nil || f.Hidden || f.Name == "config" || f.Name == "write-config-to" || valueOf(f) == valueOf(other) {
+			return
+		}
+		if len(out) == 0 {
+			out = append(out, "# Further flags of verdict run:\n"...)
+		}
+		out = fmt.Appendf(out, "#   --%s=%s\n", f.Name, valueOf(f))
+	})
+	return out, nil
+}
+
+// again reads the file again, for the same command line.
+func (c *CommandLine) again() (*CommandLine, error) {
+	next := New(pflag.NewFlagSet("again", pflag.ContinueOnError))
+	for _, f := range c.given {
+		if next.flags.Lookup(f.Name) == nil {
+			continue // a flag that is no setting, such as --take-over
+		}
+		if err := next.flags.Set(f.Name, valueOf(f)); err != nil {
+			return nil, fmt.Errorf("apply --%s again: %w", f.Name, err)
+		}
+	}
+	return next, next.Resolve()
+}
+
+// valueOf returns the value of a flag as the command line takes it.
+func valueOf(f *pflag.Flag) string {
+	if list, ok := f.Value.(pflag.SliceValue); ok {
+		return strings.Join(list.GetSlice(), ",")
+	}
+	return f.Value.String()
+}

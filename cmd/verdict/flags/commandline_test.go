@@ -1,0 +1,132 @@
+package flags
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/pflag"
+
+	"github.com/verdict-proxy/verdict/cmd/verdict/kubeproxyconfig"
+)
+
+const testHeader = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n"
+
+// resolved returns the settings for a configuration file and a command line.
+func resolved(t *testing.T, file string, args ...string) *CommandLine {
+	t.Helper()
+	c := New(pflag.NewFlagSet("test", pflag.ContinueOnError))
+	if file != "" {
+		path := filepath.Join(t.TempDir(), "config.conf")
+		if err := os.WriteFile(path, []byte(testHeader+file), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		args = append(args, "--config="+path)
+	}
+	if err := c.flags.Parse(args); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Resolve(); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// TestPrecedence: the command line wins over the file, the file over the defaults of the mode.
+func TestPrecedence(t *testing.T) {
+	tests := []struct {
+		name, file, args string
+		want             string // flags with their values
+	}{
+		{"nothing", "", "", "nodeport-addresses=primary default-scheduler= min-sync-period=10ms proxy-mode="},
+		{"a file without mode", "mode: ''", "", "nodeport-addresses=all,localhost proxy-mode=iptables kube-api-qps=50"},
+		{"iptables", "mode: iptables", "", "nodeport-addresses=all,localhost"},
+		{"no localhost", "mode: iptables\niptables: {localhostNodePorts: false}", "", "nodeport-addresses=all"},
+		{"addresses", "mode: iptables\nnodePortAddresses: [192.0.2.0/24]", "", "nodeport-addresses=192.0.2.0/24"},
+		{"addresses by flag", "mode: iptables\nnodePortAddresses: [192.0.2.0/24]", "--nodeport-addresses=primary", "nodeport-addresses=primary"},
+		{"nftables", "mode: nftables", "", "nodeport-addresses=primary"},
+		{"mode by flag", "mode: iptables\nnftables: {minSyncPeriod: 3s}", "--proxy-mode=nftables", "nodeport-addresses=primary min-sync-period=3s"},
+		{"mode without a file", "", "--proxy-mode=ipvs --ipvs-scheduler=sed", "default-scheduler=sed nodeport-addresses=all backend=hybrid"},
+		{"ipvs", "mode: ipvs", "", "default-scheduler=rr nodeport-addresses=all backend=hybrid"},
+		{"ipvs with a scheduler", "mode: ipvs\nipvs: {scheduler: lc}", "", "default-scheduler=lc"},
+		{"scheduler by flag", "mode: ipvs\nipvs: {scheduler: lc}", "--default-scheduler=random", "default-scheduler=random"},
+		{"another mode's scheduler", "mode: nftables\nipvs: {scheduler: lc}", "", "default-scheduler="},
+		{"lists are replaced", "clusterCIDR: 10.0.0.0/8", "--cluster-cidr=192.0.2.0/24", "cluster-cidr=192.0.2.0/24"},
+		{"a folder", "clientConnection: {kubeconfig: /x}", "--manifests=/y", "kubeconfig= manifests=/y"},
+		{"zero is a value of a pointer", "conntrack: {maxPerCore: 0, min: null}", "", "conntrack-max-per-core=0 conntrack-min=131072"},
+		{"IPv6", "bindAddress: '::'", "", "healthz-bind-address=[::]:10256 metrics-bind-address=[::1]:10249"},
+		{"IPv6 with an address", "bindAddress: '::'\nhealthzBindAddress: 127.0.0.1", "", "healthz-bind-address=127.0.0.1:10256"},
+		{"port 0", "", "--healthz-port=0 --metrics-port=0", "healthz-bind-address= metrics-bind-address="},
+		{"port of an address", "", "--healthz-bind-address=192.0.2.1 --healthz-port=99", "healthz-bind-address=192.0.2.1:99"},
+		{"port beside a port", "", "--healthz-port=99", "healthz-bind-address=0.0.0.0:10256"},
+		{"log format", "", "--logging-format=json", "log-format=json"},
+		{"sync period", "", "--iptables-min-sync-period=3s --ipvs-min-sync-period=4s", "min-sync-period=3s"},
+		{"sync period of ipvs", "mode: ipvs", "--iptables-min-sync-period=3s --ipvs-min-sync-period=4s", "min-sync-period=4s"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			c := resolved(t, tt.file, strings.Fields(tt.args)...)
+			for _, want := range strings.Fields(tt.want) {
+				flag, value, _ := strings.Cut(want, "=")
+				if got := valueOf(c.flags.Lookup(flag)); got != value {
+					t.Errorf("--%s is %q, want %q", flag, got, value)
+				}
+			}
+		})
+	}
+}
+
+// TestEveryFieldSetsAFlag: the flags in the table of fields exist.
+func TestEveryFieldSetsAFlag(t *testing.T) {
+	c := New(pflag.NewFlagSet("test", pflag.ContinueOnError))
+	for _, f := range kubeproxyconfig.Fields() {
+		if f.Flag != "" && c.flags.Lookup(f.Flag) == nil {
+			t.Errorf("%s sets --%s, which does not exist", f.Path, f.Flag)
+		}
+	}
+}
+
+// TestWriteConfigTo: who reads what was written gets the same settings, except for what the comments say.
+func TestWriteConfigTo(t *testing.T) {
+	tests := map[string]string{
+		"--cluster-cidr=10.0.0.0/8,fd00::/8 --masquerade-all --min-sync-period=3s --oom-score-adj=7 --proxy-mode=nftables": "",
+		"--proxy-mode=ipvs --ipvs-scheduler=lc --ipvs-exclude-cidrs=192.0.2.0/24 --ipvs-strict-arp --ipvs-tcp-timeout=2m":  "#   --ipvs-scheduler=lc\n",
+		"--proxy-mode=iptables --conntrack-min=5 --conntrack-udp-timeout=3s --bind-address=192.0.2.1 -v=3":                 "",
+		"--backend=nft --healthz-bind-address= --log-format=json --detect-local-mode=None":                                 "#   --backend=nft\n#   --healthz-bind-address=\n",
+		"--proxy-mode=nftables --min-sync-period=0":                                                                        "#   --min-sync-period=0s\n",
+	}
+	for args, comments := range tests {
+		c := resolved(t, "logging: {flushFrequency: 5s}", strings.Fields(args)...)
+		c.WriteTo = filepath.Join(t.TempDir(), "out")
+		if err := c.Write(); err != nil {
+			t.Errorf("%s: %v", args, err)
+			continue
+		}
+		data, err := os.ReadFile(c.WriteTo)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, rest, _ := strings.Cut(string(data), "# Further flags of verdict run:\n")
+		if diff := cmp.Diff(comments, rest); diff != "" {
+			t.Errorf("%s: comments (-want +got)\n%s", args, diff)
+		}
+		if comments != "" {
+			continue
+		}
+		read := New(pflag.NewFlagSet("test", pflag.ContinueOnError))
+		if err := read.flags.Parse([]string{"--config=" + c.WriteTo}); err != nil {
+			t.Fatal(err)
+		}
+		if err := read.Resolve(); err != nil {
+			t.Errorf("%s: %v", args, err)
+		}
+		if diff := cmp.Diff(c.Settings, read.Settings); diff != "" {
+			t.Errorf("%s: (-written +read)\n%s", args, diff)
+		}
+		if read.config.Logging.FlushFrequency.Duration.Seconds() != 5 {
+			t.Errorf("%s: a field without meaning is lost", args)
+		}
+	}
+}

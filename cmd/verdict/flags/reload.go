@@ -1,0 +1,123 @@
+package flags
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/verdict-proxy/verdict/cmd/verdict/logging"
+	"github.com/verdict-proxy/verdict/config"
+	"github.com/verdict-proxy/verdict/proxier/source/directory"
+)
+
+// liveFlags are the flags whose change takes effect without a restart. The function that Follow gets makes it so.
+var liveFlags = []string{
+	"v", "min-sync-period",
+	"cluster-cidr", "detect-local-mode", "pod-bridge-interface", "pod-interface-name-prefix", "masquerade-all",
+	"nodeport-addresses", "iptables-localhost-nodeports", "bind-address",
+	"conntrack-max-per-core", "conntrack-min", "conntrack-tcp-timeout-established", "conntrack-tcp-timeout-close-wait",
+	"conntrack-udp-timeout", "conntrack-udp-timeout-stream", "conntrack-tcp-be-liberal", "oom-score-adj",
+}
+
+// Follow applies changes of the configuration file until the context ends. It returns an error when the process has to
+// start again: whoever runs the process does that. A file that cannot be read changes nothing.
+func Follow(ctx context.Context, c *CommandLine, live func(*config.Settings) error, log *slog.Logger) error {
+	if c.File == "" {
+		return nil
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	f := follower{present: c, live: live, log: log}
+	var restart error
+	err := directory.FollowFile(ctx, c.File, func() bool {
+		if restart == nil {
+			restart = f.read()
+		}
+		if restart != nil {
+			stop()
+		}
+		return f.refused == ""
+	}, log)
+	return cmp.Or(restart, err)
+}
+
+// follower compares the configuration file with the settings in force.
+type follower struct {
+	present *CommandLine
+	content []byte // what was read the last time
+	refused string // why the latest file was not used; "": it was
+	live    func(*config.Settings) error
+	log     *slog.Logger
+}
+
+// read applies the file as it is now. It returns an error if that needs a restart.
+func (f *follower) read() error {
+	content, err := os.ReadFile(f.present.File)
+	if err == nil && bytes.Equal(content, f.content) {
+		f.refused = ""
+		return nil
+	}
+	var next *CommandLine
+	if err == nil {
+		f.content = content
+		next, err = f.present.again()
+	}
+	if err != nil {
+		f.refuse(err)
+		return nil
+	}
+	f.refused = ""
+	return f.apply(next)
+}
+
+// refuse logs why a file is not used; once for each reason, because the file is looked at regularly.
+func (f *follower) refuse(err error) {
+	if f.refused == err.Error() {
+		return
+	}
+	f.refused = err.Error()
+	f.log.Error("the configuration file has changed and cannot be used; the previous configuration stays in force",
+		"file", f.present.File, "error", logging.OneLine(err))
+}
+
+func (f *follower) apply(next *CommandLine) error {
+	var live, restart []string
+	f.present.flags.VisitAll(func(flag *pflag.Flag) {
+		other := next.flags.Lookup(flag.Name)
+		if other == nil || valueOf(flag) == valueOf(other) {
+			return
+		}
+		text := fmt.Sprintf("--%s from %q to %q", flag.Name, valueOf(flag), valueOf(other))
+		if field := next.fields[flag.Name]; field != "" {
+			text = fmt.Sprintf("%s (%s)", field, text)
+		}
+		if slices.Contains(liveFlags, flag.Name) {
+			live = append(live, text)
+		} else {
+			restart = append(restart, text)
+		}
+	})
+	if len(restart) > 0 {
+		changes := strings.Join(restart, "; ")
+		f.log.Warn("the configuration file has changed; the process ends and has to be started again; the rules stay in the kernel",
+			"file", f.present.File, "changes", changes)
+		return errors.New("the configuration file has changed: " + changes)
+	}
+	if len(live) > 0 {
+		if err := f.live(&next.Settings); err != nil {
+			f.refuse(err)
+			return nil
+		}
+		f.log.Info("the configuration file has changed; the change takes effect", "file", f.present.File, "changes", strings.Join(live, "; "))
+	}
+	f.present = next
+	return nil
+}

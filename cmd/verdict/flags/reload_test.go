@@ -1,0 +1,117 @@
+package flags
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/verdict-proxy/verdict/config"
+)
+
+// followConfig follows a configuration file. It returns how verbose each version is that took effect.
+func followConfig(t *testing.T, file string) <-chan int {
+	t.Helper()
+	c := New(pflag.NewFlagSet("run", pflag.ContinueOnError))
+	if err := c.flags.Parse([]string{"--config=" + file, "--manifests=" + t.TempDir()}); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Resolve(); err != nil {
+		t.Fatal(err)
+	}
+	levels := make(chan int, 100)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() {
+		ended <- Follow(ctx, c, func(s *config.Settings) error {
+			levels <- s.Verbosity
+			return nil
+		}, slog.New(slog.DiscardHandler))
+	}()
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	return levels
+}
+
+func verbose(t *testing.T, file string, level string) {
+	t.Helper()
+	if err := os.WriteFile(file, []byte(testHeader+"logging: {verbosity: "+level+"}\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func becomes(t *testing.T, levels <-chan int, want int) {
+	t.Helper()
+	for late := time.After(10 * time.Second); ; {
+		select {
+		case got := <-levels:
+			if got == want {
+				return
+			}
+		case <-late:
+			t.Fatalf("a file with verbosity %d did not take effect", want)
+		}
+	}
+}
+
+// TestConfigFolderIsReplaced: the folder of the file moves away, and another one takes its place. Later edits count, too.
+func TestConfigFolderIsReplaced(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "cfg")
+	file := filepath.Join(dir, "config.yaml")
+	makeFolder := func() {
+		t.Helper()
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	makeFolder()
+	verbose(t, file, "1")
+	levels := followConfig(t, file)
+	verbose(t, file, "2")
+	becomes(t, levels, 2)
+	if err := os.Rename(dir, dir+".old"); err != nil {
+		t.Fatal(err)
+	}
+	makeFolder()
+	verbose(t, file, "3")
+	becomes(t, levels, 3)
+	verbose(t, file, "4")
+	becomes(t, levels, 4)
+}
+
+// TestConfigFolderIsNeverQuiet: something else in the folder changes all the time.
+func TestConfigFolderIsNeverQuiet(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "config.yaml")
+	verbose(t, file, "1")
+	levels := followConfig(t, file)
+	verbose(t, file, "2")
+	becomes(t, levels, 2)
+	touched, stop := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(touched)
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(10 * time.Millisecond):
+				_ = os.WriteFile(filepath.Join(dir, "other"), []byte(strings.Repeat("x", 10)), 0o644)
+			}
+		}
+	}()
+	defer func() {
+		close(stop)
+		<-touched
+	}()
+	verbose(t, file, "3")
+	becomes(t, levels, 3)
+}

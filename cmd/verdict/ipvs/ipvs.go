@@ -1,0 +1,175 @@
+package ipvs
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/verdict-proxy/verdict/cmd/verdict/flags"
+	"github.com/verdict-proxy/verdict/cmd/verdict/logging"
+	"github.com/verdict-proxy/verdict/cmd/verdict/nodesetup"
+	"github.com/verdict-proxy/verdict/config"
+	"github.com/verdict-proxy/verdict/ipvsctl"
+	"github.com/verdict-proxy/verdict/proxier/dataplane"
+)
+
+// Open finds out what IPVS can do on this host. The engine is nil if IPVS has nothing to do.
+func Open(s *config.Settings, log *slog.Logger) (*ipvsctl.Engine, dataplane.Scheduling, error) {
+	if err := checkScheduler(s.DefaultScheduler); err != nil {
+		return nil, dataplane.Scheduling{}, err
+	}
+	engine, scheduling, err := chooseIPVS(s, log)
+	byNFT := []string{"", "random", "sh", "mh"}
+	if p := s.DefaultScheduler; err == nil && !slices.Contains(byNFT, p) && !slices.Contains(scheduling.Available, p) {
+		log.Warn("IPVS has no such scheduler here; nft serves Services that name none, in the nearest way",
+			"flag", "--default-scheduler", "scheduler", p)
+	}
+	return engine, scheduling, err
+}
+
+func chooseIPVS(s *config.Settings, log *slog.Logger) (engine *ipvsctl.Engine, scheduling dataplane.Scheduling, err error) {
+	scheduling = dataplane.Scheduling{Backend: s.Backend, Default: s.IPVS.Scheduler, Preferred: s.DefaultScheduler}
+	if s.Backend == config.BackendNFT {
+		scheduling.Unavailable = "--backend is nft"
+		return retireIPVS(s, log), scheduling, nil
+	}
+	engine, scheduling.Available, err = prepareIPVS(s, log)
+	if err == nil {
+		return engine, scheduling, nil
+	}
+	var usage flags.UsageError
+	if errors.As(err, &usage) {
+		return nil, scheduling, err
+	}
+	if s.Backend == config.BackendIPVS && !s.IPVS.Fallback {
+		return nil, scheduling, fmt.Errorf("--backend=ipvs: %w; --ipvs-fallback would serve all Services by nft instead", err)
+	}
+	log.Warn("IPVS cannot be used; nft serves all Services", "backend", string(s.Backend), "reason", logging.OneLine(err))
+	scheduling.Unavailable = reason(err)
+	return retireIPVS(s, log), scheduling, nil
+}
+
+// checkScheduler checks the value of --default-scheduler.
+func checkScheduler(name string) error {
+	if name == "" || name == "random" || slices.Contains(ipvsctl.Schedulers(), name) {
+		return nil
+	}
+	return flags.Wrong(fmt.Errorf("--default-scheduler=%s: must be random or one of %s", name, strings.Join(ipvsctl.Schedulers(), " ")))
+}
+
+// reason returns the text for Events on Services.
+func reason(err error) string {
+	if errors.Is(err, ipvsctl.ErrNoIPVS) {
+		return "the kernel has no IPVS"
+	}
+	return "IPVS cannot be used on this node, see the log of verdict"
+}
+
+// prepareIPVS sets the sysctls, opens the engine, and lists the schedulers of the kernel.
+func prepareIPVS(s *config.Settings, log *slog.Logger) (*ipvsctl.Engine, []string, error) {
+	options := Options(s)
+	support, err := probeIPVS(s, options, log)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := setIPVSSysctls(s, log); err != nil {
+		return nil, nil, err
+	}
+	engine, err := ipvsctl.Open(options)
+	if err != nil {
+		return nil, nil, err
+	}
+	changes, err := engine.SetTimeouts(ipvsctl.Timeouts{TCP: s.IPVS.TCPTimeout, TCPFin: s.IPVS.TCPFinTimeout, UDP: s.IPVS.UDPTimeout})
+	if err != nil {
+		log.Error("cannot set the timeouts of IPVS; they stay as they were", "error", err)
+	}
+	logChanges(log, changes)
+	return engine, support.Schedulers, nil
+}
+
+// Options are those of the engine.
+func Options(s *config.Settings) ipvsctl.Options {
+	return ipvsctl.Options{Exclude: config.Prefixes(s.IPVS.ExcludeCIDR), GracefulPeriod: s.IPVS.GracefulPeriod}
+}
+
+func probeIPVS(s *config.Settings, options ipvsctl.Options, log *slog.Logger) (ipvsctl.Support, error) {
+	if !slices.Contains(ipvsctl.Schedulers(), s.IPVS.Scheduler) {
+		return ipvsctl.Support{}, flags.Wrong(fmt.Errorf("--ipvs-scheduler=%s: must be one of %s", s.IPVS.Scheduler, strings.Join(ipvsctl.Schedulers(), " ")))
+	}
+	support, err := ipvsctl.Probe(options, ipvsctl.Schedulers())
+	if err != nil {
+		return support, err
+	}
+	if len(support.Missing) > 0 {
+		log.Warn("schedulers of IPVS are missing; Services that ask for one of them get another one", "detail", support.String())
+	}
+	if s.Backend == config.BackendIPVS && !support.Has(s.IPVS.Scheduler) {
+		return support, fmt.Errorf("--ipvs-scheduler=%s: the kernel does not have it (module %s)", s.IPVS.Scheduler, ipvsctl.Module(s.IPVS.Scheduler))
+	}
+	return support, nil
+}
+
+// setIPVSSysctls sets the sysctls without which IPVS connections would fail. It returns an error if it cannot set one.
+func setIPVSSysctls(s *config.Settings, log *slog.Logger) error {
+	list := append(ipvsctl.Sysctls(s.IPVS.StrictARP), forwarding)
+	if err := recordSysctls(list); err != nil {
+		return fmt.Errorf("record the sysctls before they are set for IPVS: %w", err)
+	}
+	changes, err := ipvsctl.SetSysctls(ipvsctl.ProcSys, list)
+	logChanges(log, changes)
+	if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) {
+		err = fmt.Errorf("%w; %s", err, nodesetup.AsRoot)
+	}
+	return err
+}
+
+func logChanges(log *slog.Logger, changes []ipvsctl.Change) {
+	for _, c := range changes {
+		log.Info("kernel setting changed", "name", c.Name, "from", c.Old, "to", c.New)
+	}
+}
+
+// retireIPVS returns an engine that drains and removes the virtual servers of an earlier process with another backend,
+// or nil if there are none. It does not load the module.
+func retireIPVS(s *config.Settings, log *slog.Logger) *ipvsctl.Engine {
+	if !Loaded() {
+		return nil
+	}
+	engine, err := ipvsctl.Open(Options(s))
+	if err != nil {
+		log.Warn("cannot look for virtual servers of an earlier process; if there are any, they stay", "error", err)
+		return nil
+	}
+	if engine.Empty() {
+		engine.Close()
+		return nil
+	}
+	log.Info("draining and removing the virtual servers of an earlier process")
+	return engine
+}
+
+// CleanUp removes the virtual servers and local addresses of Verdict at once, without a drain.
+func CleanUp(log *slog.Logger) error {
+	if !Loaded() {
+		return nil
+	}
+	removed, err := ipvsctl.Cleanup(ipvsctl.Options{})
+	if err != nil {
+		return fmt.Errorf("clean up IPVS: %w", err)
+	}
+	if removed > 0 {
+		log.Info("removed virtual servers and addresses", "count", removed)
+	}
+	return nil
+}
+
+// Loaded reports whether IPVS is built into the kernel or loaded. It does not load the module.
+func Loaded() bool {
+	_, err := os.Stat("/proc/net/ip_vs")
+	return err == nil
+}

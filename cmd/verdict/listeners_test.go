@@ -1,0 +1,157 @@
+//go:build !nokernel
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/verdict-proxy/verdict/e2e/netns"
+)
+
+// TestFacesAmongStrangers: each listener of the daemon answers a probe while strangers hold 300 connections, and closes
+// the oldest of theirs. An answered connection ends.
+func TestFacesAmongStrangers(t *testing.T) {
+	ns, dir := netns.New(t), t.TempDir()
+	writeManifest(t, dir, "web.yaml", diffService("web", "10.96.0.1",
+		"type: LoadBalancer, externalTrafficPolicy: Local, healthCheckNodePort: 30999", "", "10.244.0.1"))
+	runDaemon(t, ns, dir, "--hostname-override=n1", "--nodeport-addresses=127.0.0.1/32", "--healthz-bind-address=127.0.0.1:10256",
+		"--metrics-bind-address=127.0.0.1:10249", "--ui", "--ui-address=127.0.0.1:10250")
+	for address, want := range map[string]int{
+		"127.0.0.1:10256/healthz": http.StatusOK, "127.0.0.1:10249/metrics": http.StatusOK, "127.0.0.1:10250/ui/": http.StatusOK,
+		"127.0.0.1:30999/": http.StatusServiceUnavailable, // no endpoint is on this node
+	} {
+		t.Run(address, func(t *testing.T) {
+			host, path := address[:len("127.0.0.1:10256")], address[len("127.0.0.1:10256"):]
+			ns.MustDo(t, func() error { return errors.Join(untilListening(host), amongStrangers(host, path, want)) })
+		})
+	}
+}
+
+// untilListening waits until the address accepts connections. The listeners of health check node ports open after the rules
+// are in the kernel.
+func untilListening(host string) error {
+	for end := time.Now().Add(2 * time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		c, err := net.Dial("tcp", host)
+		if err == nil {
+			return c.Close()
+		}
+		if time.Now().After(end) {
+			return err
+		}
+	}
+}
+
+// amongStrangers makes attempts until one was fast enough to tell: later, the time for a request header ends the
+// connections of strangers, whatever the listener does.
+func amongStrangers(host, path string, want int) error {
+	for end := time.Now().Add(2 * time.Minute); ; {
+		late := time.Now().Add(patienceOfProbe)
+		err := attempt(host, path, want, late)
+		if time.Now().Before(late) {
+			return err
+		}
+		if time.Now().After(end) {
+			return fmt.Errorf("each attempt takes more than %s; the last one: %w", patienceOfProbe, err)
+		}
+	}
+}
+
+// attempt holds 300 connections, sends a probe, and waits until some of them end.
+func attempt(host, path string, want int, late time.Time) error {
+	from := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
+	var strangers []net.Conn
+	for range 300 {
+		c, err := from.Dial("tcp", host)
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		strangers = append(strangers, c)
+	}
+	if err := probe(host, path, want); err != nil {
+		return err
+	}
+	open := len(strangers)
+	for open > 256 && time.Now().Before(late) {
+		open = 0
+		for _, c := range strangers {
+			if waits(c, time.Millisecond) {
+				open++
+			}
+		}
+	}
+	if open > 256 {
+		return fmt.Errorf("strangers hold %d connections, want at most 256", open)
+	}
+	return nil
+}
+
+// probe sends a request as a kubelet does, but leaves the connection open.
+func probe(host, path string, want int) error {
+	c, err := net.DialTimeout("tcp", host, patienceOfProbe)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	client := http.Client{Timeout: patienceOfProbe, Transport: &http.Transport{
+		Dial: func(string, string) (net.Conn, error) { return c, nil }, //nolint:staticcheck // there is nothing to cancel
+	}}
+	r, err := client.Get("http://" + host + path)
+	if err != nil {
+		return fmt.Errorf("the probe has no answer: %w", err)
+	}
+	defer r.Body.Close()
+	if r.StatusCode != want || !r.Close {
+		return fmt.Errorf("the probe gets %s, want %d; the connection ends: %t", r.Status, want, r.Close)
+	}
+	return nil
+}
+
+// patienceOfProbe is shorter than the time for a request header, which is 10 s: a stranger's connection does not end before.
+const patienceOfProbe = 8 * time.Second
+
+// waits reports whether the other side neither sends nor closes.
+func waits(c net.Conn, d time.Duration) bool {
+	_ = c.SetReadDeadline(time.Now().Add(d))
+	_, err := c.Read(make([]byte, 1))
+	return errors.Is(err, os.ErrDeadlineExceeded)
+}
+
+// TestAddressInUse: the daemon serves although somebody has the addresses of its listeners, and answers there when they are
+// free. With --bind-address-hard-fail, it ends.
+func TestAddressInUse(t *testing.T) {
+	ns, dir := netns.New(t), t.TempDir()
+	var taken net.Listener
+	ns.MustDo(t, func() (err error) {
+		taken, err = net.Listen("tcp", "127.0.0.1:0")
+		return err
+	})
+	defer taken.Close()
+	address := taken.Addr().String()
+	failing := startDaemon(t, ns, dir, "--metrics-bind-address="+address, "--bind-address-hard-fail")
+	if err := failing.cmd.Wait(); err == nil || !strings.Contains(failing.log.String(), "address already in use") {
+		t.Errorf("with --bind-address-hard-fail: %v\n%s", err, failing.log)
+	}
+	d := runDaemon(t, ns, dir, "--metrics-bind-address="+address)
+	d.wait(t, "trying again")
+	if err := taken.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+		c, err := ns.DialContext(t.Context(), "tcp", address)
+		if err == nil {
+			c.Close()
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("nobody answers at %s: %v\n%s", address, err, d.log)
+		}
+	}
+}

@@ -1,0 +1,171 @@
+package loopback
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/verdict-proxy/verdict/cmd/verdict/nodesetup"
+	"github.com/verdict-proxy/verdict/config"
+	"github.com/verdict-proxy/verdict/nft/kernel"
+	"github.com/verdict-proxy/verdict/nft/program"
+)
+
+// Node ports on 127.0.0.1 need the sysctl net.ipv4.conf.all.route_localnet=1: the reply of a pod is addressed to
+// 127.0.0.1, and without the sysctl the kernel drops it as a martian packet. With the sysctl, the kernel also accepts
+// packets for 127.0.0.0/8 from other hosts (CVE-2020-8558), which the table ip verdict-loopback drops. The order is
+// always:
+//
+//	write the table -> sysctl = 1 -> ... -> restore the sysctl -> delete the table
+//
+// A process that is killed between two of these steps leaves the table, not the sysctl without it. The comment of the
+// table records the former value of the sysctl. The kernel keeps both for the same time: until the host restarts.
+const (
+	routeLocalnet     = "net.ipv4.conf.all.route_localnet"
+	routeLocalnetFile = "/proc/sys/net/ipv4/conf/all/route_localnet"
+	recordPrefix      = routeLocalnet + " was " // of the table's comment
+)
+
+// Set brings the sysctl and its guard to what the settings need.
+func Set(s *config.Settings, log *slog.Logger) error {
+	if wantsLoopback(s.NodePortAddresses) {
+		return open(log)
+	}
+	return Retire(log)
+}
+
+// setConfined does the same for the daemon, which may lack the right to write sysctls. If it cannot restore the
+// sysctl, the guard stays.
+func setConfined(s *config.Settings, log *slog.Logger) error {
+	err := Set(s, log)
+	if err == nil {
+		warnOfLoopback(s, log)
+	}
+	if !errors.Is(err, nodesetup.ErrRefused) || wantsLoopback(s.NodePortAddresses) {
+		return err
+	}
+	log.Error("cannot restore the sysctl that node ports on 127.0.0.1 needed; "+
+		"a guard goes on dropping packets to 127.0.0.0/8 that come from outside", "guard", "table ip "+program.LoopbackTableName, "error", err)
+	return nil
+}
+
+// warnOfLoopback logs that other hosts reach 127.0.0.0/8, which Set did not change: someone else has set the
+// sysctl, or a flush of the ruleset took the record of Verdict.
+func warnOfLoopback(s *config.Settings, log *slog.Logger) {
+	if wantsLoopback(s.NodePortAddresses) {
+		return
+	}
+	value, err1 := readRouteLocalnet()
+	guard, err2 := kernel.ReadLoopbackGuard(kernel.Options{})
+	switch err := errors.Join(err1, err2); {
+	case err != nil:
+		log.Warn("cannot tell whether other hosts reach services on 127.0.0.1 of this node; going on", "error", err)
+	case value != "0" && !guard.Exists:
+		log.Warn("hosts on the same link can reach services on 127.0.0.1 of this node (CVE-2020-8558): a sysctl allows it, "+
+			"Verdict has no record of having set it, and leaves it", "sysctl", routeLocalnet+"="+value,
+			"remedy", "sysctl -w "+routeLocalnet+"=0, unless other software needs it")
+	}
+}
+
+func wantsLoopback(nodePortAddresses []string) bool {
+	return slices.ContainsFunc(nodePortAddresses, func(word string) bool {
+		p, err := netip.ParsePrefix(word)
+		return word == config.NodePortLocalhost || err == nil && p.Addr().Is4() && p.Addr().IsLoopback()
+	})
+}
+
+// open writes the guard and then sets the sysctl.
+func open(log *slog.Logger) error {
+	guard, err := kernel.ReadLoopbackGuard(kernel.Options{})
+	if err != nil {
+		return fmt.Errorf("prepare node ports on 127.0.0.1: %w", err)
+	}
+	was, err := readRouteLocalnet()
+	if err != nil {
+		return err
+	}
+	former := was
+	if was != "0" {
+		former = formerRouteLocalnet(guard)
+	}
+	if err := kernel.GuardLoopback(kernel.Options{}, recordPrefix+former); err != nil {
+		return fmt.Errorf("prepare node ports on 127.0.0.1: %w", err)
+	}
+	if was != "0" {
+		return nil
+	}
+	return writeRouteLocalnet("1", "node ports on 127.0.0.1", log)
+}
+
+// formerRouteLocalnet returns the value of the sysctl before Verdict set it, for when it is set now. Without a record
+// but with the guard in the table ip verdict, a Verdict has set it and the record is lost: then it was most likely 0,
+// the default. Without either, someone else has set it.
+func formerRouteLocalnet(guard kernel.LoopbackGuard) string {
+	former, recorded := strings.CutPrefix(guard.Record, recordPrefix)
+	switch {
+	case recorded:
+		return former
+	case guard.Exists || guard.Program:
+		return "0"
+	}
+	return "1"
+}
+
+// Retire restores the sysctl if Verdict has set it, and then deletes the guard.
+func Retire(log *slog.Logger) error {
+	guard, err := kernel.ReadLoopbackGuard(kernel.Options{})
+	if err != nil {
+		return fmt.Errorf("look for the guard of 127.0.0.0/8: %w", err)
+	}
+	if !guard.Exists && !guard.Program {
+		return nil
+	}
+	if err := restoreRouteLocalnet(guard, log); err != nil {
+		return err
+	}
+	if err := kernel.UnguardLoopback(kernel.Options{}); err != nil {
+		return fmt.Errorf("delete the guard of 127.0.0.0/8, which is not needed any more: %w", err)
+	}
+	return nil
+}
+
+func restoreRouteLocalnet(guard kernel.LoopbackGuard, log *slog.Logger) error {
+	was, err := readRouteLocalnet()
+	former := formerRouteLocalnet(guard)
+	if err != nil || was == "0" || former != "0" {
+		return err
+	}
+	if !guard.Exists {
+		// The guard in the table ip verdict goes with that table, which the sysctl may outlive if it cannot be written.
+		if err := kernel.GuardLoopback(kernel.Options{}, recordPrefix+former); err != nil {
+			return fmt.Errorf("guard 127.0.0.0/8 until %s is restored: %w", routeLocalnet, err)
+		}
+	}
+	return writeRouteLocalnet(former, "no node ports on 127.0.0.1 any more", log)
+}
+
+func readRouteLocalnet() (string, error) {
+	value, err := os.ReadFile(routeLocalnetFile)
+	if err != nil {
+		return "", fmt.Errorf("read sysctl %s: %w", routeLocalnet, err)
+	}
+	return strings.TrimSpace(string(value)), nil
+}
+
+func writeRouteLocalnet(value, reason string, log *slog.Logger) error {
+	if err := os.WriteFile(routeLocalnetFile, []byte(value), 0); err != nil {
+		err = fmt.Errorf("set sysctl %s=%s (%s): %w", routeLocalnet, value, reason, err)
+		if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) {
+			err = fmt.Errorf("%w; %w", err, nodesetup.ErrRefused)
+		}
+		return err
+	}
+	log.Info("kernel setting changed", "name", routeLocalnet, "to", value, "reason", reason)
+	return nil
+}

@@ -1,0 +1,109 @@
+// Package objects connects the sources of Services and endpoints: the API server, or a folder of manifests.
+package objects
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/verdict-proxy/verdict/config"
+	"github.com/verdict-proxy/verdict/proxier/source"
+	"github.com/verdict-proxy/verdict/proxier/source/host"
+	"github.com/verdict-proxy/verdict/proxier/state"
+)
+
+// Source is a source of Services and their endpoints.
+type Source interface {
+	Run(context.Context) error
+	Synced() <-chan struct{}
+}
+
+// Reports is notified of how reading objects goes. All fields may be nil.
+type Reports struct {
+	Readable func(resource string, works bool)
+	Missing  func(func() []string)       // takes a function that names what has not arrived
+	Kept     func() (source.Kept, error) // returns what stays in force of manifests that cannot be read
+}
+
+// eventQPS and eventBurst limit the requests for Events.
+const eventQPS, eventBurst = 1, 10
+
+// NewClient returns a client for the API server, or nil if objects come from a folder. connected is told of each address to
+// which it connects; it may be nil.
+func NewClient(s *config.Settings, version string, connected func(netip.AddrPort)) (kubernetes.Interface, error) {
+	return newLimitedClient(s, version, s.QPS, s.Burst, connected)
+}
+
+// NewEventClient returns a client with a rate limit of its own, so that Events do not delay lists and watches.
+func NewEventClient(s *config.Settings, version string) (kubernetes.Interface, error) {
+	return newLimitedClient(s, version, eventQPS, eventBurst, nil)
+}
+
+func newLimitedClient(
+	s *config.Settings, version string, qps float32, burst int, connected func(netip.AddrPort),
+) (kubernetes.Interface, error) {
+	if s.Manifests != "" {
+		return nil, nil
+	}
+	client, err := source.NewClient(source.Config{
+		Kubeconfig: s.Kubeconfig, Master: s.Master, QPS: qps, Burst: burst, UserAgent: "verdict/" + version,
+		Connected: connected,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%w; set --kubeconfig FILE, or --manifests DIR to run without a cluster", err)
+	}
+	return client, nil
+}
+
+// APIServers returns the addresses of API servers that the flags name.
+func APIServers(s *config.Settings) []netip.AddrPort {
+	return source.ServerAddresses(source.Config{Kubeconfig: s.Kubeconfig, Master: s.Master})
+}
+
+// resolveServer finds the addresses of an API server that the settings name. Nobody waits for it.
+func resolveServer(ctx context.Context, s *config.Settings, store *state.Store, log *slog.Logger) {
+	if s.Manifests != "" {
+		return
+	}
+	access := source.Config{Kubeconfig: s.Kubeconfig, Master: s.Master}
+	if err := source.ResolveServer(ctx, access, store.AddServer); err != nil && ctx.Err() == nil {
+		log.Warn("a Service with external IPs may take the API server from this node until then", "error", err)
+	}
+}
+
+// Start runs all sources in the group. It marks the store as synced when each source has delivered its first
+// list.
+func Start(
+	ctx context.Context, group *errgroup.Group, s *config.Settings, client kubernetes.Interface, store *state.Store, r Reports, log *slog.Logger,
+) {
+	main := New(s, client, store, r, log)
+	addresses := host.New(host.Options{Store: store, Log: log})
+	group.Go(func() error {
+		resolveServer(ctx, s, store, log)
+		return nil
+	})
+	for _, src := range []Source{main, addresses} {
+		group.Go(func() error { return src.Run(ctx) })
+	}
+	group.Go(func() error {
+		// It returns an error only when the context ends, and then everything ends.
+		_ = source.MarkSynced(ctx, store, main, addresses)
+		return nil
+	})
+}
+
+// New returns the source of Services: the API server, or a folder if there is no client.
+func New(s *config.Settings, client kubernetes.Interface, store *state.Store, r Reports, log *slog.Logger) Source {
+	if client == nil {
+		return source.NewManifests(source.ManifestsOptions{Dir: s.Manifests, NodeName: s.NodeName, Store: store, Log: log, Kept: r.Kept})
+	}
+	k := source.NewKubernetes(source.KubernetesOptions{Client: client, NodeName: s.NodeName, Store: store, Log: log, Report: r.Readable})
+	if r.Missing != nil {
+		r.Missing(k.Missing)
+	}
+	return k
+}

@@ -1,0 +1,119 @@
+package snapshot
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/verdict-proxy/verdict/nft/program"
+)
+
+// Query says which frontends are wanted. The zero value wants all of them.
+type Query struct {
+	Family    program.Family // 0: both
+	Services  []Service
+	Addresses []netip.Prefix
+	Endpoints []EndpointRange
+	Engine    string
+	Problem   bool // only frontends where some clients find no endpoint
+	// Uncounted means that connection tracking is not read.
+	Uncounted bool
+}
+
+// Service selects the Service ports of a namespace, those of a Service, or a single one.
+type Service string
+
+// ParseServices parses NAMESPACE, NAMESPACE/SERVICE or NAMESPACE/SERVICE:PORT.
+func ParseServices(args []string) ([]Service, error) {
+	var out []Service
+	for _, arg := range args {
+		namespace, service, isService := strings.Cut(arg, "/")
+		if namespace == "" || strings.Contains(namespace, ":") || strings.Contains(service, "/") || isService && (service == "" || service[0] == ':') {
+			return nil, fmt.Errorf("%q must be NAMESPACE, NAMESPACE/SERVICE or NAMESPACE/SERVICE:PORT", arg)
+		}
+		out = append(out, Service(arg))
+	}
+	return out, nil
+}
+
+// matches reports whether the filter selects a Service port (namespace/name:port). In the kernel, long names
+// are shortened.
+func (f Service) matches(name string) bool {
+	want := string(f)
+	switch {
+	case name == want, name == program.Label(want):
+		return true
+	case !strings.Contains(want, "/"):
+		return strings.HasPrefix(name, want+"/")
+	case strings.Contains(want, ":"):
+		return false
+	}
+	return strings.HasPrefix(name, want+":") || strings.HasPrefix(name, program.ServiceLabel(want)+":")
+}
+
+// Match returns the function by which package nft selects frontends, or nil for all of them.
+func (q *Query) Match() func(string) bool {
+	if len(q.Services) == 0 {
+		return nil
+	}
+	return func(name string) bool {
+		return slices.ContainsFunc(q.Services, func(f Service) bool { return f.matches(name) })
+	}
+}
+
+// ParseRange parses an address or a range.
+func ParseRange(text string) (netip.Prefix, error) {
+	if a, err := netip.ParseAddr(strings.Trim(text, "[]")); err == nil {
+		return netip.PrefixFrom(a, a.BitLen()), nil
+	}
+	return netip.ParsePrefix(text)
+}
+
+// EndpointRange selects endpoints by their address, and by their port unless it is 0.
+type EndpointRange struct {
+	in   netip.Prefix
+	port uint16
+}
+
+// ParseEndpoint parses an address, ADDRESS:PORT or a range.
+func ParseEndpoint(text string) (EndpointRange, error) {
+	if at, err := netip.ParseAddrPort(text); err == nil {
+		return EndpointRange{netip.PrefixFrom(at.Addr(), at.Addr().BitLen()), at.Port()}, nil
+	}
+	in, err := ParseRange(text)
+	return EndpointRange{in: in}, err
+}
+
+func (r EndpointRange) matches(e *Endpoint) bool {
+	return r.in.Contains(e.Address) && (r.port == 0 || r.port == e.Port)
+}
+
+func (q *Query) families() []program.Family {
+	if q.Family != 0 {
+		return []program.Family{q.Family}
+	}
+	both := program.Families()
+	return both[:]
+}
+
+func (q *Query) inRanges(a netip.Addr) bool {
+	return slices.ContainsFunc(q.Addresses, func(r netip.Prefix) bool { return r.Contains(a) })
+}
+
+// keep removes frontends that are not wanted.
+func (t *Table) keep(q *Query) {
+	t.Frontends = slices.DeleteFunc(t.Frontends, func(fe Frontend) bool { return !q.selects(t, &fe) })
+}
+
+func (q *Query) selects(t *Table, fe *Frontend) bool {
+	switch {
+	case q.Engine != "" && fe.Engine != q.Engine, q.Problem && !fe.HasProblem():
+		return false
+	case len(q.Addresses) > 0 && !slices.ContainsFunc(t.addresses(fe), q.inRanges):
+		return false
+	}
+	return len(q.Endpoints) == 0 || slices.ContainsFunc(fe.Endpoints, func(e Endpoint) bool {
+		return slices.ContainsFunc(q.Endpoints, func(r EndpointRange) bool { return r.matches(&e) })
+	})
+}

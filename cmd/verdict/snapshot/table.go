@@ -1,0 +1,181 @@
+package snapshot
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/verdict-proxy/verdict/cmd/verdict/socket"
+	"github.com/verdict-proxy/verdict/nft/program"
+	"github.com/verdict-proxy/verdict/proxier/state"
+)
+
+// Table is what a node serves. The fields of this type and of those below are the JSON form of "verdict list".
+type Table struct {
+	NodePortAddresses []netip.Addr `json:"nodePortAddresses"`
+	Frontends         []Frontend   `json:"frontends"`
+
+	Notes []string `json:"-"` // what could not be read
+}
+
+// Frontend is where clients connect, in one engine.
+type Frontend struct {
+	Service   string     `json:"service"` // namespace/name:port; "": unknown
+	Protocol  string     `json:"protocol"`
+	Family    string     `json:"family"`
+	Address   netip.Addr `json:"address,omitzero"` // not valid: a node port at all node port addresses
+	Port      uint16     `json:"port"`
+	NodePort  bool       `json:"nodePort,omitempty"`
+	Engine    string     `json:"engine"`
+	Scheduler string     `json:"scheduler,omitempty"`
+
+	SchedulerFlags  string `json:"schedulerFlags,omitempty"`
+	AffinitySeconds int64  `json:"affinitySeconds,omitempty"`
+	Local           bool   `json:"local,omitempty"`
+	// InsideOnly means that this frontend serves only pods and the node. The virtual server with the same address
+	// serves all other clients.
+	InsideOnly bool `json:"podsAndNodeOnly,omitempty"`
+	// Refusal is what happens to packets for which there is no endpoint. OutsideOnly means that pods and the node still
+	// have endpoints.
+	Refusal      string `json:"refusal,omitempty"`
+	OutsideOnly  bool   `json:"refusalOutsideOnly,omitempty"`
+	SourceRanges bool   `json:"sourceRanges,omitempty"`
+	Missing      bool   `json:"noVirtualServer,omitempty"`
+
+	// Connections and Refused count new connections since the frontend was written. The rates are per second; nil: not
+	// counted.
+	Connections uint64   `json:"connectionsTotal,omitempty"`
+	Refused     uint64   `json:"refusedTotal,omitempty"`
+	Rate        *float64 `json:"connectionsPerSecond,omitempty"`
+	RefusedRate *float64 `json:"refusedPerSecond,omitempty"`
+
+	Endpoints []Endpoint `json:"endpoints"`
+}
+
+// Endpoint is an endpoint of a frontend.
+type Endpoint struct {
+	Address netip.Addr `json:"address"`
+	Port    uint16     `json:"port"`
+	Weight  int        `json:"weight"`
+	// InsideWeight is the weight for pods and the node, if they have a pool of their own.
+	InsideWeight *int `json:"weightForPodsAndNode,omitempty"`
+	// Options are further options of ipvsadm.
+	Options string `json:"options,omitempty"`
+	// The connections; nil: not counted.
+	Active   *int `json:"active,omitempty"`
+	Inactive *int `json:"inactive,omitempty"`
+	// Outlier says that the endpoint is suspected, fails, is ejected, or a backup, since when and why; "":
+	// nothing of that is known.
+	Outlier string `json:"outlier,omitempty"`
+}
+
+// The engines.
+const (
+	NFT  = "nft"
+	IPVS = "ipvs"
+)
+
+// Place is where a frontend answers. Without a valid address it is a node port.
+type Place = socket.Frontend
+
+func (fe *Frontend) place() Place {
+	return Place{Address: fe.Address, Family: fe.Family, Protocol: protocolNumber(fe.Protocol), Port: fe.Port}
+}
+
+// At returns address and port. A star stands for all node port addresses.
+func (fe *Frontend) At() string {
+	switch {
+	case fe.Address.IsValid():
+		return netip.AddrPortFrom(fe.Address, fe.Port).String()
+	case fe.Family == familyName(program.IPv6):
+		return fmt.Sprintf("[*]:%d", fe.Port)
+	}
+	return fmt.Sprintf("*:%d", fe.Port)
+}
+
+// At returns address and port.
+func (e *Endpoint) At() string { return netip.AddrPortFrom(e.Address, e.Port).String() }
+
+// HasProblem reports whether some clients find no endpoint.
+func (fe *Frontend) HasProblem() bool {
+	takes := func(e Endpoint) bool { return e.Weight > 0 }
+	return fe.Refusal != "" || fe.Missing || !slices.ContainsFunc(fe.Endpoints, takes)
+}
+
+// find returns an endpoint, or nil.
+func (fe *Frontend) find(at netip.AddrPort) *Endpoint {
+	for i := range fe.Endpoints {
+		if e := &fe.Endpoints[i]; e.Address == at.Addr() && e.Port == at.Port() {
+			return e
+		}
+	}
+	return nil
+}
+
+// endpoint finds an endpoint, or adds it with weight 0.
+func (fe *Frontend) endpoint(at netip.AddrPort) *Endpoint {
+	if e := fe.find(at); e != nil {
+		return e
+	}
+	fe.Endpoints = append(fe.Endpoints, Endpoint{Address: at.Addr(), Port: at.Port()})
+	return &fe.Endpoints[len(fe.Endpoints)-1]
+}
+
+// addresses are the addresses at which a frontend answers.
+func (t *Table) addresses(fe *Frontend) (out []netip.Addr) {
+	if fe.Address.IsValid() {
+		return []netip.Addr{fe.Address}
+	}
+	for _, a := range t.NodePortAddresses {
+		if familyName(program.FamilyOf(a)) == fe.Family {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+// sort orders frontends by family, address, port, protocol and engine. Node ports come after all addresses.
+func (t *Table) sort() {
+	atAll := func(fe *Frontend) int {
+		if fe.Address.IsValid() {
+			return 0
+		}
+		return 1
+	}
+	slices.SortFunc(t.Frontends, func(a, b Frontend) int {
+		return cmp.Or(cmp.Compare(a.Family, b.Family), cmp.Compare(atAll(&a), atAll(&b)), a.Address.Compare(b.Address),
+			cmp.Compare(a.Port, b.Port), cmp.Compare(a.Protocol, b.Protocol), -cmp.Compare(a.Engine, b.Engine))
+	})
+	for i := range t.Frontends {
+		slices.SortFunc(t.Frontends[i].Endpoints, func(a, b Endpoint) int {
+			return cmp.Or(a.Address.Compare(b.Address), cmp.Compare(a.Port, b.Port))
+		})
+	}
+}
+
+func familyName(f program.Family) string {
+	if f == program.IPv6 {
+		return "IPv6"
+	}
+	return "IPv4"
+}
+
+func familyNamed(name string) program.Family {
+	if name == familyName(program.IPv6) {
+		return program.IPv6
+	}
+	return program.IPv4
+}
+
+func protocolName(p uint8) string { return strings.ToUpper(state.Protocol(p).String()) }
+
+func protocolNumber(name string) uint8 {
+	for _, p := range []state.Protocol{state.TCP, state.UDP, state.SCTP} {
+		if protocolName(uint8(p)) == name {
+			return uint8(p)
+		}
+	}
+	return 0
+}

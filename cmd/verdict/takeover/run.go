@@ -1,0 +1,127 @@
+package takeover
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/verdict-proxy/verdict/cmd/verdict/ipvs"
+	"github.com/verdict-proxy/verdict/cmd/verdict/logging"
+	"github.com/verdict-proxy/verdict/config"
+	"github.com/verdict-proxy/verdict/ipvsctl"
+)
+
+// successor removes what kube-proxy left.
+type successor struct {
+	log  *slog.Logger
+	kept bool // the device of the mode ipvs stays
+}
+
+// Run takes the node over from kube-proxy: it removes what kube-proxy left. The rules of Verdict are in the kernel before.
+func Run(log *slog.Logger) { (&successor{log: log}).takeOver() }
+
+// syncPeriod is longer than the time after which a kube-proxy that runs writes its rules again.
+const syncPeriod = 40 * time.Second
+
+// attempts is how often the removal is tried. Other software may change the same tables at the same time.
+const attempts = 5
+
+func (s *successor) takeOver() {
+	start := time.Now()
+	var removed []string
+	for n := 1; ; n++ {
+		names, err := s.remove()
+		removed = append(removed, names...)
+		if err == nil {
+			break
+		}
+		if n == attempts {
+			s.log.Error("cannot remove all that kube-proxy may have left; its rules stay beside those of Verdict and get out of date; "+
+				"remove them with \"kube-proxy --cleanup\", or restart the node", "error", logging.OneLine(err))
+			return
+		}
+		time.Sleep(time.Duration(n) * 200 * time.Millisecond)
+	}
+	if len(removed) == 0 {
+		s.log.Info("kube-proxy has left nothing on this node")
+		return
+	}
+	s.log.Info("took over from kube-proxy; its rules are removed", "removed", strings.Join(removed, ", "), "duration", time.Since(start))
+	time.Sleep(syncPeriod)
+	again, _ := Find() // what it cannot find is no reason for an alarm
+	if again.Device = again.Device && !s.kept; !again.Empty() {
+		s.log.Error("kube-proxy has written its rules again, so it runs on this node; stop it, and start Verdict again",
+			"found", strings.Join(again.Names(), ", "))
+	}
+}
+
+// remove removes what it finds, and returns its names.
+func (s *successor) remove() ([]string, error) {
+	found, err := Find()
+	if found.Empty() {
+		return nil, err
+	}
+	err = errors.Join(err, found.Remove())
+	if kept := found.Kept(); err == nil && len(kept) > 0 {
+		s.log.Warn("chains of kube-proxy stay, without rules that translate, because rules of other software lead to them", "chains", strings.Join(kept, ", "))
+	}
+	if err == nil && found.Device {
+		err = s.removeDevice()
+	}
+	return found.Names(), err
+}
+
+// removeDevice removes the device of the mode ipvs, unless a virtual server still needs it.
+func (s *successor) removeDevice() error {
+	places, err := Places()
+	if err != nil {
+		return err
+	}
+	left := 0
+	if ipvs.Loaded() {
+		if left, err = ipvsctl.Foreign(ipvsctl.Options{}, places); err != nil {
+			return err
+		}
+	}
+	if s.kept = left > 0; s.kept {
+		s.log.Warn("virtual servers that Verdict has not made stay, with the device of kube-proxy; if nothing else needs them, remove them "+
+			"with ipvsadm, and start Verdict again", "virtualServers", left, "device", Device)
+		return nil
+	}
+	return RemoveDevice()
+}
+
+// AdoptVirtualServers makes Verdict the owner of the virtual servers of kube-proxy. Their connections live on, and the
+// virtual servers end with the last one. It comes before IPVS is opened.
+func AdoptVirtualServers(s *config.Settings, log *slog.Logger) {
+	places, err := Places()
+	n := 0
+	if err == nil && len(places) > 0 && ipvs.Loaded() {
+		n, err = ipvsctl.Adopt(ipvs.Options(s), places)
+	}
+	if err != nil {
+		log.Error("cannot take over all virtual servers of kube-proxy; they stay until somebody removes them; "+
+			"new connections do not use them where nft serves", "error", logging.OneLine(err))
+	}
+	if n > 0 {
+		log.Info("took over the virtual servers of kube-proxy; each goes when its last connection ends", "virtualServers", n)
+	}
+}
+
+// HandOver gives the virtual servers to a kube-proxy in the mode ipvs that serves by now. It reports whether there is one.
+func HandOver(log *slog.Logger) (bool, error) {
+	places, err := Places()
+	if err != nil || len(places) == 0 || !ipvs.Loaded() {
+		return false, err
+	}
+	n, err := ipvsctl.HandOver(ipvsctl.Options{}, places)
+	if err != nil {
+		return true, fmt.Errorf("hand the virtual servers over to kube-proxy: %w; nothing else was removed", err)
+	}
+	if n > 0 {
+		log.Info("handed virtual servers over to kube-proxy", "count", n)
+	}
+	return true, nil
+}

@@ -1,0 +1,71 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/verdict-proxy/verdict/e2e/chaos/ruleset"
+	"github.com/verdict-proxy/verdict/e2e/lab"
+)
+
+// oracle compares the kernel with a fresh plan.
+type oracle struct {
+	node    *lab.Namespace
+	scratch *lab.Namespace // where fresh plans are loaded, to be listed as the kernel lists them
+	daemon  *daemon        // its flags decide what the plan is
+}
+
+// equal waits until the kernel holds what a fresh plan says, element for element.
+func (o *oracle) equal(deadline time.Time) error {
+	for {
+		want, err := o.plan()
+		if err == nil {
+			err = o.holds(want, min(time.Second, time.Until(deadline)))
+		}
+		if err == nil || time.Now().After(deadline) {
+			return err
+		}
+	}
+}
+
+// holds waits until the kernel holds a plan. The plan may be old by then, so it does not wait for long.
+func (o *oracle) holds(want []string, patience time.Duration) error {
+	for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+		got, err := o.kernel()
+		if err == nil {
+			err = ruleset.Difference(want, got)
+		}
+		if err == nil || time.Now().After(end) {
+			return err
+		}
+	}
+}
+
+// planPatience is how many seconds a plan may take. The API server may be down.
+const planPatience = "10"
+
+// plan is what a daemon that starts now would write. The real nft loads it into an empty namespace and lists it, so that
+// both sides of the comparison have the form of the same program.
+func (o *oracle) plan() ([]string, error) {
+	command := slices.Concat([]string{planPatience, o.daemon.binary, "render"}, o.daemon.planFlags())
+	text, err := o.node.Command("timeout", command...)
+	if err != nil {
+		return nil, fmt.Errorf("make a fresh plan: %w", err)
+	}
+	if err := o.scratch.Load("flush ruleset\n" + text); err != nil {
+		return nil, fmt.Errorf("load a fresh plan: %w", err)
+	}
+	return list(o.scratch)
+}
+
+// kernel is what the node's kernel holds in the tables of Verdict.
+func (o *oracle) kernel() ([]string, error) { return list(o.node) }
+
+func list(n *lab.Namespace) ([]string, error) {
+	text, err := n.Command("nft", "list", "ruleset")
+	if err != nil {
+		return nil, err
+	}
+	return ruleset.Canonical(text), nil
+}

@@ -1,0 +1,122 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// game plays rounds of faults.
+type game struct {
+	*bed
+	options *options
+	faults  []fault
+	count   map[string]int // of each fault
+	rounds  int
+	settles []time.Duration // how long each round took until the kernel was right
+}
+
+// play plays the rounds. It returns after the first round that broke a rule, so that the logs end there.
+func (g *game) play(ctx context.Context) error {
+	for round := g.options.first; round < g.options.first+g.options.rounds; round++ {
+		if ctx.Err() != nil {
+			return fmt.Errorf("interrupted in round %d", round)
+		}
+		if err := g.round(round); err != nil {
+			return fmt.Errorf("round %d: %w\nrepeat it: make chaos SEED=%d ROUNDS=%d\n%s",
+				round, err, g.options.seed, round, g.explain())
+		}
+		g.rounds++
+	}
+	if err := g.daemon.refusesSecond(); err != nil {
+		return fmt.Errorf("after the last round: %w\n%s", err, g.explain())
+	}
+	return nil
+}
+
+// round begins the faults that it draws, ends them, waits until the kernel is right, and judges what the clients saw.
+func (g *game) round(number int) error {
+	r := rand.New(rand.NewPCG(g.options.seed, uint64(number)))
+	drawn := draw(g.faults, r)
+	names := make([]string, len(drawn))
+	for i, f := range drawn {
+		names[i] = f.name
+		g.count[f.name]++
+	}
+	start := time.Now()
+	what := strings.Join(names, ", ")
+	g.ledger.note("round %d: %s", number, what)
+	err := g.inflict(r, drawn)
+	settled := time.Now()
+	if err == nil {
+		err = g.settle()
+	}
+	g.settles = append(g.settles, time.Since(settled))
+	if err == nil {
+		err = g.ledger.judge()
+	}
+	fmt.Printf("%s round %d: %s; %.1f s, settled in %d ms\n", time.Now().UTC().Format(time.TimeOnly), number,
+		what, time.Since(start).Seconds(), time.Since(settled).Milliseconds())
+	return err
+}
+
+// inflict begins the faults in order, with pauses between them, and ends them in the same order.
+func (g *game) inflict(r *rand.Rand, drawn []*fault) error {
+	var ends []func() error
+	for _, f := range drawn {
+		end, err := f.begin(g.bed, r)
+		if err != nil {
+			return fmt.Errorf("begin the fault %q: %w", f.name, err)
+		}
+		if end != nil {
+			ends = append(ends, end)
+		}
+		pause(r, 150*time.Millisecond)
+	}
+	for _, end := range ends {
+		pause(r, 700*time.Millisecond)
+		if err := end(); err != nil {
+			return fmt.Errorf("end a fault: %w", err)
+		}
+	}
+	return nil
+}
+
+// pause waits for a random time.
+func pause(r *rand.Rand, longest time.Duration) { time.Sleep(time.Duration(r.Int64N(int64(longest)))) }
+
+// settlePatience is how long the daemon may take to be right again. After an outage of the API server, client-go waits
+// up to 30 s before it asks again.
+const settlePatience = 60 * time.Second
+
+// settle starts what does not run, stops the churn, and waits until the kernel equals a fresh plan.
+func (g *game) settle() error {
+	g.churn.pause()
+	defer g.churn.resume()
+	if err := g.daemon.start(); err != nil {
+		return err
+	}
+	err := g.oracle.equal(time.Now().Add(settlePatience))
+	err = errors.Join(err, g.editor.forgetUntranslated())
+	g.ledger.closeAll()
+	return errors.Join(err, g.daemon.err())
+}
+
+// explain saves the ruleset, ends the daemon with the stacks of its goroutines in the log, and names the logs.
+func (g *game) explain() string {
+	path := filepath.Join(g.logs, "failed.ruleset")
+	ruleset, err := g.world.Node.Command("nft", "list", "ruleset")
+	if err == nil {
+		err = os.WriteFile(path, []byte(ruleset), 0o644)
+	}
+	text := "the ruleset is in " + path
+	if err != nil {
+		text = "the ruleset could not be saved: " + err.Error()
+	}
+	return text + "\n" + g.daemon.abort()
+}

@@ -1,0 +1,72 @@
+//go:build e2e || ipvs
+
+package random
+
+import (
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/verdict-proxy/verdict/e2e/lab"
+	"github.com/verdict-proxy/verdict/e2e/netns"
+	"github.com/verdict-proxy/verdict/e2e/program"
+)
+
+var (
+	seed  = flag.Uint64("seed", 0, "draws the changes; 0: by the clock")
+	clock = flag.Bool("clock", false, "set the clock of this machine forward and back; for a machine that nobody else uses")
+)
+
+// binary is built once.
+var binary string
+
+func TestMain(m *testing.M) {
+	os.Exit(netns.Enter(func() int { return program.Main(m, &binary) }))
+}
+
+// run makes random changes as long as more says so. It is told how many steps there were.
+func run(t *testing.T, backend string, more func(steps int) bool) {
+	if *seed == 0 {
+		*seed = uint64(time.Now().UnixNano())
+	}
+	t.Logf("repeat with -seed %d", *seed)
+	n := newNode(t, rand.New(rand.NewPCG(*seed, 21)), backend)
+	n.equal("the untouched Services")
+	before := n.elements()
+	clients := n.watch(lab.Families()...)
+	steps := map[string]int{}
+	for more(len(n.history)) {
+		what := ""
+		for range 1 + n.r.IntN(2)*n.r.IntN(4) { // often one change, sometimes several at once
+			kind := n.draw()
+			steps[kind.name]++
+			what += kind.name + " " + kind.make(n) + "; "
+		}
+		n.note(what)
+		n.equal(what)
+		clients.noticeNothing(n.history)
+	}
+	n.removeAll()
+	clients.end(n.history)
+	if diff := cmp.Diff(before, n.elements()); diff != "" {
+		t.Errorf("elements that are left (- before, + after):\n%s\n%s", diff, n.history)
+	}
+	t.Logf("%d steps %v, %s", len(n.history), steps, clients)
+}
+
+// history is what the steps did.
+type history []string
+
+// String is the last steps.
+func (h history) String() string {
+	text := fmt.Sprintf("seed %d, the last steps:", *seed)
+	for i := max(0, len(h)-8); i < len(h); i++ {
+		text += fmt.Sprintf("\n%d. %s", i+1, h[i])
+	}
+	return text
+}

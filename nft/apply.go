@@ -1,0 +1,156 @@
+package nft
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/verdict-proxy/verdict/nft/kernel"
+	"github.com/verdict-proxy/verdict/nft/program"
+	"github.com/verdict-proxy/verdict/nft/table"
+)
+
+// Apply gives all collected changes to the kernel. If the outcome is not Applied, the error says why, and the next
+// Apply compares everything with the kernel, or writes it. Without changes, Apply sends nothing.
+func (e *Engine) Apply() (Result, error) {
+	e.plan()
+	d := &delivery{Transaction: e.tx, full: e.mode != synced, fresh: e.mode != synced}
+	err := e.prepare(d)
+	r := Result{Full: d.full, Changed: e.changed.take(), Text: d.text, Head: e.tx.Head}
+	if err != nil {
+		r.Outcome = kernel.Rejected
+		return r, err
+	}
+	r.Added, r.Deleted = e.tx.Elements()
+	if !e.tx.Empty() || d.full { // if everything was compared, the table gets the stamp of this engine
+		err = e.commit(d, &r)
+		if e.mode = d.next(e.refusal, &r, err); e.mode == synced {
+			e.applied(d)
+		}
+		e.tx = &program.Transaction{}
+		e.batch.Shrink()
+	}
+	if e.applies++; r.Outcome == kernel.Applied {
+		r.Room = e.tables.room()
+	}
+	return r, err
+}
+
+// next is what the engine does after a delivery. Without a refusal, the difference is enough: the transaction got lost, or
+// the kernel had no memory, and the difference needs less of it than everything. But it may be larger, and too large for
+// the send buffer.
+func (d *delivery) next(refusal bool, r *Result, err error) mode {
+	var one *RefusedError // then only one service port is in the way
+	switch {
+	case r.Outcome == kernel.Applied:
+		return synced
+	case d.whole.any() && r.Outcome == kernel.Rejected && refusal && !errors.As(err, &one):
+		return remaking
+	case refusal || errors.Is(err, unix.EMSGSIZE):
+		return replacing
+	}
+	return comparing
+}
+
+// applied notes what the kernel has after a delivery.
+func (e *Engine) applied(d *delivery) {
+	if d.full {
+		_ = e.recheck.End() // everything was compared; the socket of a list only fails to close if it is closed
+	}
+	for _, tb := range e.tables {
+		tb.Applied(d.For(tb.Family), d.full, d.whole.has(tb.Family))
+	}
+}
+
+// prepare completes the transaction: with what the collected changes leave out, or with what the kernel lacks.
+func (e *Engine) prepare(d *delivery) error {
+	if d.full {
+		e.tx.Reset()
+		return e.rewrite(d)
+	}
+	if err := e.writeLengths(d); err != nil {
+		e.mode = comparing
+		return fmt.Errorf("add chains for source ranges: %w; the next transaction compares everything with the kernel", err)
+	}
+	for _, tb := range e.tables {
+		tb.Want.WriteShared(e.tx.For(tb.Family))
+		tb.Want.RetireClasses(e.tx.For(tb.Family))
+	}
+	return nil
+}
+
+// writeLengths sends the chains that source ranges need, if they are new.
+func (e *Engine) writeLengths(d *delivery) error {
+	if !slices.ContainsFunc(e.tables, func(tb *table.Table) bool { return tb.Want.Chains.NewLengths() }) {
+		return nil
+	}
+	d.first = &program.Transaction{}
+	for _, tb := range e.tables {
+		tb.Want.AddLengths(d.first.For(tb.Family))
+	}
+	return e.sendApart(d.first)
+}
+
+// rewrite prepares a transaction after which the kernel has what the mirror has. Where it can, it writes the difference
+// to what is there, and otherwise everything. A table that is gone leaves the other one alone.
+func (e *Engine) rewrite(d *delivery) error {
+	var found [2]kernel.Existing
+	for _, tb := range e.tables {
+		tb.Want.ForgetSpares()
+		was, err := e.conn.Survey(tb.Family)
+		differ := false
+		if err == nil && e.mode < replacing {
+			differ, err = tb.Differs(was, e.conn)
+		}
+		if err != nil {
+			return fmt.Errorf("read table %s %s before it is written: %w; nothing was changed", tb.Family, program.TableName, err)
+		}
+		found[tb.Family.Index()], d.whole[tb.Family.Index()] = was, !differ
+		d.fresh = d.fresh && !was.Table
+	}
+	d.owner = e.tables.ownerOf
+	for _, tb := range e.tables {
+		w, was := e.tx.For(tb.Family), found[tb.Family.Index()]
+		was.SameLayout = was.SameLayout && e.mode != remaking
+		if d.whole.has(tb.Family) {
+			tb.Build(w, was)
+		} else if err := tb.Converge(w, was, e.conn); err != nil {
+			e.mode = max(e.mode, replacing)
+			return fmt.Errorf("compare table %s %s with what it is to have: %w; nothing was changed", tb.Family, program.TableName, err)
+		}
+		tb.Want.RetireClasses(w)
+	}
+	return nil
+}
+
+// commit sends a transaction with the next stamps.
+func (e *Engine) commit(d *delivery, r *Result) error {
+	e.tables.writeStamps(d, e.instance)
+	err := e.deliver(d, r)
+	if r.Outcome == kernel.Unknown && !d.inBatches {
+		err = e.tables.readBack(e.conn, d, r, err)
+	}
+	if r.Outcome == kernel.Applied {
+		e.tables.keepStamps()
+		err = e.tables.setFlags(&e.sender, r)
+	}
+	return err
+}
+
+// sendApart sends a transaction that is not a part of the collected changes.
+func (e *Engine) sendApart(t *program.Transaction) error {
+	d := &delivery{Transaction: t}
+	if e.mode == synced { // otherwise the present stamps are unknown
+		e.tables.writeStamps(d, e.instance)
+	}
+	outcome, err := e.sendPlain(t)
+	if outcome == kernel.Applied && e.mode == synced {
+		for _, tb := range e.tables {
+			tb.Counts.Note(t.For(tb.Family), false)
+		}
+		e.tables.keepStamps()
+	}
+	return err
+}

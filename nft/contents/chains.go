@@ -1,0 +1,257 @@
+package contents
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/verdict-proxy/verdict/nft/program"
+)
+
+// slotsOf is how many slots the endpoints of a pool have.
+func slotsOf(method program.Method, endpoints []Endpoint) int {
+	if method == program.SourceHash && len(endpoints) > 0 {
+		return int(maglevSize(len(endpoints)))
+	}
+	n := 0
+	for i := range endpoints {
+		n += int(max(endpoints[i].Slots, 1))
+	}
+	return n
+}
+
+// spareClasses is how many classes without a pool are kept. A service port that gains and loses an endpoint again and
+// again does not create and delete chains each time.
+const spareClasses = 16
+
+// classTable numbers the classes in use. Their number is bounded (limits.go), so there is always a number for one more.
+type classTable struct {
+	entries map[program.Class]*classEntry
+	byID    map[uint32]program.Class
+	next    uint32
+	clock   uint64 // counts releases; the spare class that was released first is removed first
+	spares  int
+	// preferred are numbers of an earlier process. Classes get them again, and no other classes do.
+	preferred map[uint32]program.Class
+	// exact counts the classes of each affinity timeout that is not a rung. The spare ones count, too.
+	exact map[time.Duration]int
+}
+
+type classEntry struct {
+	id       uint32
+	users    int
+	released uint64
+}
+
+func newClassTable() *classTable {
+	t := &classTable{entries: map[program.Class]*classEntry{}, byID: map[uint32]program.Class{}, next: 1, exact: map[time.Duration]int{}}
+	for size := range program.ExactDraws {
+		t.acquire(program.NewClass(program.Random, size+1, 0, false))
+	}
+	return t
+}
+
+// acquire adds a user to a class and returns the number of the class. If fresh is true, the caller creates its chain.
+func (t *classTable) acquire(c program.Class) (id uint32, fresh bool) {
+	if e := t.entries[c]; e != nil {
+		if e.users++; e.users == 1 && !c.Permanent() {
+			t.spares--
+		}
+		return e.id, false
+	}
+	id = t.number(c)
+	t.entries[c] = &classEntry{id: id, users: 1}
+	t.byID[id] = c
+	if c.Affinity != 0 && !isRung(c.Affinity) {
+		t.exact[c.Affinity]++
+	}
+	return id, true
+}
+
+// number finds a number for a new class.
+func (t *classTable) number(c program.Class) uint32 {
+	for id, is := range t.preferred {
+		if is == c && t.byID[id] == (program.Class{}) {
+			return id
+		}
+	}
+	for t.next == 0 || t.byID[t.next] != (program.Class{}) || t.preferred[t.next] != (program.Class{}) && t.preferred[t.next] != c {
+		t.next = (t.next + 1) % program.MaxClasses
+	}
+	id := t.next
+	t.next = (t.next + 1) % program.MaxClasses
+	return id
+}
+
+// prefer sets the numbers that classes had in an earlier process; nil: there is none any more.
+func (t *classTable) prefer(earlier map[uint32]program.Class) { t.preferred = earlier }
+
+// release removes a user from a class.
+func (t *classTable) release(c program.Class) {
+	e := t.entries[c]
+	t.clock++
+	e.released = t.clock
+	if e.users--; e.users == 0 && !c.Permanent() {
+		t.spares++
+	}
+}
+
+// collect forgets spare classes, except for a number to keep, and returns them: the caller deletes their chains.
+func (t *classTable) collect(keep int) []retired {
+	if t.spares <= keep {
+		return nil
+	}
+	gone := make([]retired, 0, t.spares)
+	for c, e := range t.entries {
+		if e.users == 0 && !c.Permanent() {
+			gone = append(gone, retired{class: c, id: e.id, released: e.released})
+		}
+	}
+	slices.SortFunc(gone, func(a, b retired) int { return cmp.Compare(a.released, b.released) })
+	gone = gone[:len(gone)-keep]
+	for _, r := range gone {
+		t.forget(r.class, r.id)
+	}
+	return gone
+}
+
+type retired struct {
+	class    program.Class
+	id       uint32
+	released uint64
+}
+
+func (t *classTable) forget(c program.Class, id uint32) {
+	delete(t.byID, id)
+	delete(t.entries, c)
+	t.spares--
+	if t.exact[c.Affinity]--; t.exact[c.Affinity] <= 0 {
+		delete(t.exact, c.Affinity)
+	}
+}
+
+// chainsInUse own the chains that service ports need beside the fixed ones: those of classes, and those of groups of
+// prefix lengths.
+type chainsInUse struct {
+	classes *classTable
+	// tokenDraws are the draws that have a token chain, for session affinity. These chains stay.
+	tokenDraws map[program.Draw]bool
+
+	lengths       program.LengthGroups // of source ranges, that have a chain; these chains stay, too
+	lengthsBefore program.LengthGroups // the same as of the latest transaction
+}
+
+func newChainsInUse() chainsInUse {
+	return chainsInUse{classes: newClassTable(), tokenDraws: map[program.Draw]bool{}}
+}
+
+// acquire adds a user to a class, and creates the chains of a new class.
+func (c *chainsInUse) acquire(w program.Writer, class program.Class, p func() program.Program) uint32 {
+	if class.Empty() {
+		return 0
+	}
+	id, fresh := c.classes.acquire(class)
+	if fresh {
+		c.add(w, p(), class, id)
+	}
+	return id
+}
+
+// add creates the chains of a class.
+func (c *chainsInUse) add(w program.Writer, p program.Program, of program.Class, id uint32) {
+	if of.Affinity > 0 && !c.tokenDraws[of.Draw] {
+		c.tokenDraws[of.Draw] = true
+		w.AddChain(p.TokenChain(of.Draw))
+	}
+	if of.Hashed() {
+		w.AddChain(p.TableChain(of.Draw))
+	}
+	w.AddChain(p.ClassChain(of))
+	w.Insert(program.Dispatch, dispatchElement(w, of, id))
+}
+
+func dispatchElement(w program.Writer, c program.Class, id uint32) program.Element {
+	return w.Element(c.ChainName(), func(b *program.Builder) { b.Word(id << program.PoolBits) }, nil)
+}
+
+// List adds the elements of the map that leads to the chains of classes.
+func (c *chainsInUse) List(w program.Writer) {
+	for _, id := range slices.Sorted(maps.Keys(c.classes.byID)) {
+		w.Insert(program.Dispatch, dispatchElement(w, c.classes.byID[id], id))
+	}
+}
+
+// Rewrite writes the fixed chains and all others, as for an empty table.
+func (c *chainsInUse) Rewrite(w program.Writer, p program.Program) {
+	fixed := p.Chains()
+	for _, chain := range fixed {
+		w.Do(program.Operation{Kind: program.AddChain, Name: chain.Name, Chain: &chain})
+	}
+	for _, d := range slices.SortedFunc(maps.Keys(c.tokenDraws), program.CompareDraws) {
+		w.AddChain(p.TokenChain(d))
+	}
+	for _, id := range slices.Sorted(maps.Keys(c.classes.byID)) {
+		c.add(w, p, c.classes.byID[id], id)
+	}
+	for _, chain := range fixed {
+		w.AddRules(chain)
+	}
+}
+
+// all are all chains of the table, by name.
+func (c *chainsInUse) all(p program.Program) map[string]program.Chain {
+	list := map[string]program.Chain{}
+	for _, chain := range p.Chains() {
+		list[chain.Name] = chain
+	}
+	for d := range c.tokenDraws {
+		list[d.TokenChainName()] = p.TokenChain(d)
+	}
+	for of := range c.classes.entries {
+		list[of.ChainName()] = p.ClassChain(of)
+		if of.Hashed() {
+			list[of.TableChainName()] = p.TableChain(of.Draw)
+		}
+	}
+	return list
+}
+
+// retire deletes the chains of classes that no pool has used for long, except for a number to keep.
+func (c *chainsInUse) retire(w program.Writer, keep int) {
+	for _, gone := range c.classes.collect(keep) {
+		w.Remove(program.Dispatch, dispatchElement(w, gone.class, gone.id))
+		w.DoAfterwards(program.Operation{Kind: program.DeleteChain, Name: gone.class.ChainName()})
+	}
+}
+
+// forgetSpares forgets the classes that no pool uses, the token chains that only these classes needed, and all prefix
+// lengths.
+func (c *chainsInUse) forgetSpares() {
+	c.lengths, c.lengthsBefore = 0, 0
+	c.classes.collect(0)
+	clear(c.tokenDraws)
+	for of := range c.classes.entries {
+		if of.Affinity > 0 {
+			c.tokenDraws[of.Draw] = true
+		}
+	}
+}
+
+// NewLengths reports whether there are groups of lengths whose chains are not in the kernel.
+func (c *chainsInUse) NewLengths() bool { return c.lengths&^c.lengthsBefore != 0 }
+
+// addLengths writes the chains of groups that are new. They come in a transaction of their own, before the elements that
+// need them: a packet in a chain keeps to the rules of the generation in which it entered, but looks elements up as of
+// now. It would miss a range whose group has no rule yet, and be dropped.
+func (c *chainsInUse) addLengths(w program.Writer, p program.Program) {
+	if p.Lengths &^= c.lengthsBefore; p.Lengths == 0 {
+		return
+	}
+	for _, chain := range p.GroupChains() {
+		w.AddChain(chain)
+	}
+	p.Lengths = c.lengths
+	w.Do(program.Operation{Kind: program.FlushRules, Name: program.SourceRangesChain})
+	w.AddRules(p.SourceRanges())
+}

@@ -1,0 +1,203 @@
+package contents
+
+import (
+	"slices"
+
+	"github.com/verdict-proxy/verdict/nft/program"
+)
+
+// Contents is what one family's table is to have for service ports: a mirror of the kernel's table after the latest
+// transaction, in compact form. From it, the engine finds what a change needs, and can write everything again. Each part
+// owns its data, and writes its own elements.
+type Contents struct {
+	family   program.Family
+	settings settings
+	Ports    ServicePorts
+	Chains   chainsInUse
+	slots    slotWriter
+	hash     hashTables
+	Shared   sharedSets
+}
+
+func New(f program.Family, affinityShare uint32) *Contents {
+	return &Contents{
+		family: f, settings: settings{affinityShare: affinityShare}, Ports: newServicePorts(), Chains: newChainsInUse(), hash: newHashTables(), Shared: newSharedSets(),
+	}
+}
+
+// Program is the table's program under the globals that are wanted.
+func (c *Contents) Program() program.Program { return c.settings.program(c.family, c.Chains.lengths) }
+
+// Set adds or changes a port. It returns what the port gets less than it asked for.
+func (c *Contents) Set(w program.Writer, want *Port) Shortfall {
+	var short Shortfall
+	fits := fit(want, len(c.hash.byKey), c.Chains.classes.exact, &short)
+	p := c.port(w, &fits)
+	if p.number == 0 {
+		fits = withoutNumber(fits)
+		short.add("all %d service port numbers of the family are in use; the port is served as soon as one is free, "+
+			"and refuses its clients until then", program.MaxPorts-1)
+	}
+	c.Ports.waiting.note(p, want, &fits)
+	c.update(w, p, &fits)
+	p.was = ""
+	return short
+}
+
+// update changes a port to what the program can serve.
+func (c *Contents) update(w program.Writer, p *port, want *Port) {
+	p.ordinals.update(w, &p.identity, want)
+	for i, endpoints := range [2][]Endpoint{want.Cluster, want.Local} {
+		class := program.NewClass(want.Method, slotsOf(want.Method, endpoints), want.Affinity, i == 1)
+		c.updatePool(w, p, &p.pools[i], class, endpoints)
+	}
+	c.Shared.updateHairpin(p, want)
+	c.updateFrontends(w, p, want)
+}
+
+// port finds the state of a port, or makes a new one. A port whose protocol changes is a new port.
+func (c *Contents) port(w program.Writer, want *Port) *port {
+	c.Ports.rename(want.Formerly, want.Name)
+	if p := c.Ports.byName[want.Name]; p != nil && p.protocol != want.Protocol {
+		c.remove(w, p)
+	}
+	return c.Ports.get(want.Name, want.Protocol)
+}
+
+// Delete removes a port. An unknown name changes nothing.
+func (c *Contents) Delete(w program.Writer, name string) {
+	if p := c.Ports.byName[name]; p != nil {
+		c.remove(w, p)
+	}
+}
+
+func (c *Contents) remove(w program.Writer, p *port) {
+	c.update(w, p, &Port{})
+	c.Ports.drop(p)
+}
+
+// updatePool changes a pool to the wanted endpoints and class.
+func (c *Contents) updatePool(w program.Writer, p *port, pl *pool, to program.Class, endpoints []Endpoint) {
+	from, id := pl.class, c.Chains.acquire(w, to, c.Program)
+	if from.Hashed() || to.Hashed() {
+		c.updateHash(p, pl, to, endpoints)
+	}
+	c.slots.update(w, p, pl, to, endpoints)
+	if from != to || pl.classID != id || p.was != "" {
+		p.writePool(w, pl, pl.classID, id)
+	}
+	if !from.Empty() {
+		c.Chains.classes.release(from)
+	}
+	pl.class, pl.classID = to, id
+}
+
+func (c *Contents) updateHash(p *port, pl *pool, to program.Class, endpoints []Endpoint) {
+	if pl.hash == nil {
+		pl.hash = &hashed{pool: pl.number}
+	}
+	pl.hash.name, pl.hash.renamed = p.name, pl.hash.renamed || p.was != ""
+	if !to.Hashed() {
+		endpoints = nil
+	}
+	c.hash.update(pl.hash, endpoints)
+}
+
+// Unwritten reports whether hash tables have changed since the last transaction.
+func (c *Contents) Unwritten() bool { return len(c.hash.touched) > 0 }
+
+// updateFrontends changes the port's frontends and source ranges to the wanted ones.
+func (c *Contents) updateFrontends(w program.Writer, p *port, want *Port) {
+	old := p.frontends
+	if p.was == "" && slices.Equal(old.list, want.Frontends) && slices.Equal(old.sources, want.Sources) {
+		return
+	}
+	p.updateFrontends(w, frontends{slices.Clone(want.Frontends), slices.Clone(want.Sources)})
+	c.Shared.countClusterIPs(want.Frontends, 1)
+	c.Shared.countClusterIPs(old.list, -1)
+	c.Chains.lengths |= p.frontends.lengths(c.family)
+}
+
+// SetGlobals notes the wanted globals. It reports whether the rules change with them.
+func (c *Contents) SetGlobals(g Globals) (otherRules bool) {
+	before := c.Program()
+	c.settings.set(g)
+	return c.Program() != before
+}
+
+// WriteShared writes the elements that belong to no service port, or that several service ports share.
+func (c *Contents) WriteShared(w program.Writer) {
+	c.settings.write(w)
+	c.hash.write(w)
+	c.Shared.write(w)
+}
+
+// RetireClasses deletes the chains of classes that no pool has used for long, and of all unused ones if a service port
+// waits for their timeouts.
+func (c *Contents) RetireClasses(w program.Writer) {
+	keep := spareClasses
+	if c.Ports.waiting.timeouts.any() {
+		keep = 0
+	}
+	c.Chains.retire(w, keep)
+}
+
+// AllChains are all chains of the table, by name.
+func (c *Contents) AllChains() map[string]program.Chain { return c.Chains.all(c.Program()) }
+
+// HasAffinity reports whether clients may have affinity entries in the kernel.
+func (c *Contents) HasAffinity() bool {
+	return c.Ports.earlier.haveAffinity() || len(c.Chains.tokenDraws) > 0
+}
+
+// TakeWaiting returns the names of ports for which there is room, sorted. They no longer wait.
+func (c *Contents) TakeWaiting() []string {
+	return c.Ports.takeWaiting(exactTimeouts - len(c.Chains.classes.exact))
+}
+
+// AddLengths writes the chains that new source ranges need. They count as written, whatever becomes of the transaction:
+// after an error, everything is compared.
+func (c *Contents) AddLengths(w program.Writer) {
+	c.Chains.addLengths(w, c.Program())
+	c.Chains.lengthsBefore = c.Chains.lengths
+}
+
+// NoteApplied notes that the kernel has what it is to have.
+func (c *Contents) NoteApplied() {
+	c.Chains.lengthsBefore = c.Chains.lengths
+	c.Chains.classes.prefer(nil)
+	c.hash.prefer(nil)
+	c.Ports.forgetEarlier()
+}
+
+// ForgetSpares forgets the chains that nothing needs any more.
+func (c *Contents) ForgetSpares() {
+	c.Chains.forgetSpares()
+	for _, p := range c.Ports.byName {
+		c.Chains.lengths |= p.frontends.lengths(c.family)
+	}
+}
+
+// Rewrite writes all elements except those of the map that leads to chains, as for an empty table. Service ports come in
+// order of their numbers: two builds of the same state are equal.
+func (c *Contents) Rewrite(w program.Writer) {
+	ports := c.Ports.sorted()
+	reserve(w, ports)
+	for _, p := range ports {
+		p.write(w)
+	}
+	c.settings.rewrite()
+	c.hash.rewrite(hashedPools(ports))
+	c.Shared.rewrite(w)
+	c.WriteShared(w)
+}
+
+// Adopt gives the ports, classes and hash tables to come the numbers and slots that an earlier process left. Without an
+// image, only tokens are known.
+func (c *Contents) Adopt(im *Image, tokens []EarlierToken) {
+	if im != nil {
+		c.Chains.classes.prefer(im.Classes)
+		c.hash.prefer(im.Hashed)
+	}
+	c.Ports.keepEarlier(readEarlier(c.family, im, tokens))
+}

@@ -1,0 +1,93 @@
+package contents
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/verdict-proxy/verdict/nft/program"
+)
+
+// TestClassesFit: however many service ports there are, there is a number for each class that they can need.
+func TestClassesFit(t *testing.T) {
+	draws := map[program.Draw]bool{}
+	for n := 1; n <= program.MaxSlots; n++ {
+		draws[program.NewClass(program.Random, n, 0, false).Draw], draws[program.NewClass(program.InTurn, n, 0, false).Draw] = true, true
+	}
+	for _, size := range maglevSizes {
+		draws[program.NewClass(program.SourceHash, int(size.slots), 0, false).Draw] = true
+	}
+	timeouts := exactTimeouts + rungCount
+	if most := len(draws) * (1 + 2*timeouts); most >= program.MaxClasses {
+		t.Errorf("%d draws and %d timeouts can need %d classes; there are %d numbers", len(draws), timeouts, most, program.MaxClasses-1)
+	}
+}
+
+func TestRungs(t *testing.T) {
+	for timeout, want := range map[time.Duration]time.Duration{
+		time.Second: time.Minute, time.Minute: time.Minute, 61 * time.Second: 10 * time.Minute, 3 * time.Hour: 3 * time.Hour,
+		3*time.Hour + 1: 12 * time.Hour, 24 * time.Hour: 24 * time.Hour, 100 * time.Hour: 24 * time.Hour,
+	} {
+		if got := rungFor(timeout); got != want {
+			t.Errorf("%s: %s, want %s", timeout, got, want)
+		}
+	}
+	if list := rungs(); !slices.IsSorted(list[:]) {
+		t.Errorf("not sorted: %v", list)
+	}
+}
+
+// TestNumbersUsedUp: without a number, a port refuses its clients. It does not lead to endpoints of the past.
+func TestNumbersUsedUp(t *testing.T) {
+	c := New(program.IPv4, 0)
+	port := func(n int, protocol uint8) *Port {
+		return &Port{Family: program.IPv4, Name: "ns/svc:" + string(rune('a'+n)), Protocol: protocol, Cluster: endpointsAt("10.0.0.1:80"),
+			Frontends: []Frontend{{Addr: numberedAddr(n), Port: 80, ClusterIP: true, Pool: program.ClusterPool}}}
+	}
+	apply := func(change func(program.Writer)) string {
+		w := program.NewWriter(program.IPv4)
+		change(w)
+		c.WriteShared(w)
+		return w.String()
+	}
+	set := func(p *Port) (text string, short Shortfall) {
+		return apply(func(w program.Writer) { short = c.Set(w, p) }), short
+	}
+	mustRetry := func(want ...string) {
+		t.Helper()
+		if got := c.TakeWaiting(); !slices.Equal(got, want) {
+			t.Fatalf("to be set again: %v, want %v", got, want)
+		}
+	}
+	set(port(0, 6))
+	set(port(1, 6))
+	for i := uint32(1); i < program.MaxPorts; i++ {
+		c.Ports.numbers.claim(i)
+	}
+	for n := 5; n < 7; n++ {
+		want := "all 524287 service port numbers of the family are in use; the port is served as soon as one is free, " +
+			"and refuses its clients until then"
+		text, short := set(port(n, 6))
+		if !slices.Equal(short, []string{want}) {
+			t.Errorf("%v, want: %s", short, want)
+		}
+		if !strings.Contains(text, "add element ip verdict no-endpoints { 10.0.0."+string(rune('0'+n))+" . tcp . 80") || strings.Contains(text, "verdict services") {
+			t.Errorf("a port without a number:\n%s", text)
+		}
+	}
+	mustRetry()
+	set(port(0, 17)) // it gets its own number again
+	mustRetry()
+
+	apply(func(w program.Writer) { c.Delete(w, port(1, 6).Name) })
+	mustRetry(port(5, 6).Name)
+	text, _ := set(port(5, 6))
+	if !strings.Contains(text, "add element ip verdict services { 10.0.0.5 . tcp . 80") || !strings.Contains(text, "delete element ip verdict no-endpoints") {
+		t.Errorf("the port is served:\n%s", text)
+	}
+	again := apply(c.Rewrite)
+	if text := apply(c.Rewrite); text != again || !strings.Contains(text, "no-endpoints { 10.0.0.6 . tcp . 80") {
+		t.Errorf("all elements:\n%s\nand again:\n%s", again, text)
+	}
+}

@@ -1,0 +1,124 @@
+package contents
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"testing"
+)
+
+func maglevEndpoints(n int) []Endpoint {
+	out := make([]Endpoint, n)
+	for i := range out {
+		out[i].Addr = netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), 8080)
+	}
+	return out
+}
+
+// filled is the endpoint in each slot.
+func filled(endpoints []Endpoint) []netip.AddrPort {
+	var out []netip.AddrPort
+	for _, i := range maglev(endpoints) {
+		out = append(out, endpoints[i].Addr)
+	}
+	return out
+}
+
+func shares(table []netip.AddrPort) map[netip.AddrPort]int {
+	count := map[netip.AddrPort]int{}
+	for _, addr := range table {
+		count[addr]++
+	}
+	return count
+}
+
+func TestMaglevIsEven(t *testing.T) {
+	for _, n := range []int{1, 2, 3, 7, 16, 17, 160, 250, 600} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			table := filled(maglevEndpoints(n))
+			count := shares(table)
+			if len(count) != n || count[netip.AddrPort{}] != 0 {
+				t.Fatalf("%d endpoints have slots, want %d", len(count), n)
+			}
+			// Endpoints take turns: shares differ by one slot at most.
+			for addr, got := range count {
+				if got < len(table)/n || got > len(table)/n+1 {
+					t.Errorf("%s has %d of %d slots, want %d or one more", addr, got, len(table), len(table)/n)
+				}
+			}
+		})
+	}
+}
+
+func TestMaglevFollowsWeights(t *testing.T) {
+	endpoints := maglevEndpoints(3)
+	endpoints[1].Slots = 3
+	count := shares(filled(endpoints))
+	for i, want := range []int{1, 3, 1} {
+		if got := float64(count[endpoints[i].Addr]) / float64(maglevSize(3)) * 5; got < float64(want)-0.05 || got > float64(want)+0.05 {
+			t.Errorf("endpoint %d has %.2f fifths of the slots, want %d", i, got, want)
+		}
+	}
+}
+
+// TestMaglevDisruption: when one endpoint goes, the other endpoints lose less than 2% of their slots.
+func TestMaglevDisruption(t *testing.T) {
+	for _, n := range []int{2, 3, 5, 7, 10, 16, 40, 100, 170, 250} {
+		worst := 0.0
+		full := maglevEndpoints(n)
+		before := filled(full)
+		for gone := range full {
+			after := filled(slices.Delete(slices.Clone(full), gone, gone+1))
+			if len(after) != len(before) {
+				continue // n-1 endpoints have a smaller table, in which all slots are different
+			}
+			kept, moved := 0, 0
+			for slot, addr := range before {
+				if addr != full[gone].Addr {
+					kept++
+					if after[slot] != addr {
+						moved++
+					}
+				}
+			}
+			worst = max(worst, float64(moved)/float64(kept))
+		}
+		t.Logf("%d endpoints: at worst, the others lose %.2f%% of their slots", n, 100*worst)
+		if worst >= 0.02 {
+			t.Errorf("%d endpoints: the others lose %.2f%% of their slots, want less than 2%%", n, 100*worst)
+		}
+	}
+}
+
+func TestAssignFixedWritesOnlyDifferences(t *testing.T) {
+	a, b := maglevEndpoints(2)[0].Addr, maglevEndpoints(2)[1].Addr
+	membersOf := func(table ...netip.AddrPort) (out []member) {
+		for slot, addr := range table {
+			out = append(out, newMember(addr, uint32(slot)))
+		}
+		return out
+	}
+	members, changes := assignFixed(nil, membersOf(a, b, a))
+	if len(changes) != 3 || len(members) != 3 {
+		t.Fatalf("into an empty pool: %d changes, %d members; want 3 and 3", len(changes), len(members))
+	}
+	members, changes = assignFixed(members, membersOf(a, a))
+	want := []slotChange{{slot: 1, from: b, to: a}, {slot: 2, from: a}}
+	if !slices.Equal(changes, want) {
+		t.Errorf("changes %v, want %v", changes, want)
+	}
+	if !slices.Equal(members, []member{newMember(a, 0), newMember(a, 1)}) {
+		t.Errorf("members %v", members)
+	}
+}
+
+func BenchmarkMaglev(b *testing.B) {
+	for _, n := range []int{10, 100, 600} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			endpoints := maglevEndpoints(n)
+			for b.Loop() {
+				maglev(endpoints)
+			}
+		})
+	}
+}

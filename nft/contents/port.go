@@ -1,0 +1,92 @@
+package contents
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/verdict-proxy/verdict/nft/program"
+)
+
+// Port is a service port: one port of a Service, in one family.
+type Port struct {
+	Family   program.Family
+	Name     string // namespace/name:port; it identifies the port within its family, and is the comment of its elements
+	Protocol uint8
+	// Formerly is the name that the port had, if it gets another one. It keeps its number, so a packet that is between two
+	// maps finds its pool, and clients keep their endpoints.
+	Formerly string
+
+	Method   program.Method
+	Affinity time.Duration // 0: none; whole seconds
+
+	// Cluster and Local are the endpoints of the two pools, sorted by address and port, without repetition.
+	Cluster []Endpoint
+	Local   []Endpoint
+	// Hairpin are the addresses of those endpoints on this node that only IPVS serves. Their connections to themselves
+	// need masquerading.
+	Hairpin []netip.Addr
+
+	Frontends []Frontend
+	Sources   []netip.Prefix // the clients that may use firewalled frontends; of the port's family, in any order
+}
+
+// Endpoint is an address and port that connections are translated to.
+type Endpoint struct {
+	Addr netip.AddrPort
+	// Slots is how many slots of its pool the endpoint has, which is its share of the connections; 0 counts as 1.
+	Slots uint16
+	// Local is set for an endpoint on this node. Its connections to itself need masquerading.
+	Local bool
+}
+
+// Frontend is an address and port at which clients reach a service port.
+type Frontend struct {
+	Addr netip.Addr // the zero Addr: a node port, at every node-port address
+	Port uint16
+
+	ClusterIP  bool // the program refuses packets to other ports of the address
+	Pool       program.PoolChoice
+	Refusal    program.Refusal
+	Masquerade Masquerade
+	// IPVS is set if a virtual server serves the packets that the pool does not take. The program lets them pass.
+	IPVS bool
+
+	// HoldsRefusals is set if the first refusal of a dead endpoint is not to reach the client. The protocol is TCP, and a
+	// pool serves the frontend.
+	HoldsRefusals bool
+
+	Firewalled bool // only clients in the port's Sources may use it; no meaning for a node port
+}
+
+// Masquerade is whose source addresses are replaced. Whatever the mode, connections to a cluster IP are masqueraded if
+// they do not come from pods.
+type Masquerade uint8
+
+// The modes.
+const (
+	NoMasquerade Masquerade = iota
+	MasqueradeAlways
+	MasqueradeNode // only connections from the node itself
+)
+
+// Globals are the settings that belong to no service port.
+type Globals struct {
+	MasqueradeAll bool // masquerade all connections to cluster IPs
+	// IPVS is set if Verdict has virtual servers beside the tables. Otherwise, the program has no rules for them,
+	// except the rules that guard addresses (see Engine.Guard).
+	IPVS bool
+	// Unanswered and Refusing make the kernel notice endpoints that do not answer, or that refuse connections.
+	Unanswered, Refusing bool
+	// PodInterface is the interface of the pods on this node: a name, or a prefix ending in "*". If it is empty,
+	// PodCIDRs tell which clients are pods.
+	PodInterface      string
+	PodCIDRs          []netip.Prefix
+	ServiceCIDRs      []netip.Prefix // the program drops packets to their addresses that no Service has
+	NodePortAddresses []netip.Addr
+}
+
+// PortID names a service port.
+type PortID struct {
+	Family program.Family
+	Name   string
+}

@@ -1,0 +1,166 @@
+package contents
+
+import (
+	"cmp"
+	"net/netip"
+	"time"
+
+	"github.com/verdict-proxy/verdict/nft/program"
+)
+
+// port is the state of one service port.
+type port struct {
+	identity
+	frontends frontends
+	pools     [2]pool       // cluster, local
+	localIPs  []netip.Addr  // addresses of endpoints on this node, sorted
+	ordinals  ordinals      // only with affinity
+	changed   uint64        // the latest transaction that changed it
+	waitsFor  time.Duration // the timeout that the port is to have when there is room; 0: it has what it asked for
+}
+
+// pool is one pool as the kernel has it: which endpoint is in which slot.
+type pool struct {
+	number uint32 // the lower 20 bits of the scratch number
+	// class is how the program draws a slot. A pool without slots has no class, and the kernel does not have it.
+	class   program.Class
+	classID uint32
+	members []member // sorted by address, then slot; an endpoint with several slots is in the list several times
+	earlier []member // as an earlier process left it, until the pool is set for the first time
+	hash    *hashed  // nil: it never had a table
+}
+
+// changes notes that a transaction changes the port. It reports whether the transaction did so before.
+func (p *port) changes(transaction uint64) (again bool) {
+	if p != nil {
+		again, p.changed = p.changed == transaction, transaction
+	}
+	return again
+}
+
+// write adds all elements of the port except those of its hash tables, which ports share.
+func (p *port) write(w program.Writer) {
+	for _, e := range p.frontends.elements(w, &p.identity) {
+		w.Insert(e.Set, e.Element)
+	}
+	p.ordinals.write(w, &p.identity, nil)
+	for i := range p.pools {
+		pl := &p.pools[i]
+		p.writePool(w, pl, 0, pl.classID)
+		sticky := pl.class.Affinity > 0
+		for _, m := range pl.members {
+			w.Insert(SlotSet(sticky), p.slotElement(w, pl, m.slot, m.addr(), sticky))
+		}
+	}
+}
+
+// list adds all elements of the port, and which hash table each pool has, as of the latest transaction.
+func (p *port) list(w program.Writer) {
+	p.write(w)
+	for i := range p.pools {
+		if h := p.pools[i].hash; h != nil && h.written != 0 {
+			w.Insert(program.HashTables, h.element(w, h.written))
+		}
+	}
+}
+
+// writePool changes the class of a pool; 0: none.
+func (p *port) writePool(w program.Writer, pl *pool, from, to uint32) {
+	if w.Unread {
+		return
+	}
+	if from != 0 {
+		w.Remove(program.Pools, w.Element("", func(b *program.Builder) { b.Word(pl.number) }, nil))
+	}
+	if to != 0 {
+		w.Insert(program.Pools, w.Element(program.PoolLabel(p.name, pl.number), func(b *program.Builder) { b.Word(pl.number) },
+			func(b *program.Builder) { b.Word(to<<program.PoolBits | pl.number) }))
+	}
+}
+
+func (p *port) writeSlots(w program.Writer, pl *pool, changes []slotChange, sticky bool) {
+	if w.Unread {
+		return
+	}
+	id := SlotSet(sticky)
+	for _, c := range changes {
+		if c.from == c.to {
+			continue
+		}
+		if c.from.IsValid() {
+			w.Remove(id, p.slotElement(w, pl, c.slot, netip.AddrPort{}, sticky))
+		}
+		if c.to.IsValid() {
+			w.Insert(id, p.slotElement(w, pl, c.slot, c.to, sticky))
+		}
+	}
+}
+
+// slotElement is the element of a slot; without an address, only its key.
+func (p *port) slotElement(w program.Writer, pl *pool, slot uint32, addr netip.AddrPort, sticky bool) program.Element {
+	start := w.Mark()
+	w.Word(pl.number)
+	w.Word(slot)
+	e := program.Element{Offset: start, KeyLen: w.Since(start)}
+	if !addr.IsValid() {
+		return e
+	}
+	start = w.Mark()
+	if sticky {
+		w.Word(p.token(p.ordinals.of(addr), 0))
+	} else {
+		w.Addr(addr.Addr())
+		w.Port(addr.Port())
+	}
+	e.DataLen = w.Since(start)
+	return e
+}
+
+// slotWriter changes the slots of pools.
+type slotWriter struct {
+	spare []member // memory of an earlier pool, to be used again
+}
+
+// update gives the slots of a pool to the wanted endpoints.
+func (s *slotWriter) update(w program.Writer, p *port, pl *pool, to program.Class, endpoints []Endpoint) {
+	from := pl.class
+	if from.Affinity != to.Affinity && (from.Affinity == 0 || to.Affinity == 0) {
+		// The slots of pools with and without affinity are in different maps.
+		_, changes := reassign(pl.members, nil)
+		p.writeSlots(w, pl, changes, from.Affinity > 0)
+		pl.members = nil
+	}
+	if pl.earlier != nil {
+		pl.members, pl.earlier = pl.earlier, nil
+	}
+	members, changes := s.assignment(to, endpoints).apply(pl.members)
+	sticky := to.Affinity > 0 || to.Empty() && from.Affinity > 0
+	p.writeSlots(w, pl, changes, sticky)
+	if cap(pl.members) > cap(s.spare) {
+		s.spare = pl.members
+	}
+	pl.members = members
+}
+
+// manyMembers is the smallest number of endpoints for which an earlier pool's memory is used again. Smaller lists cost
+// little to allocate, and must not keep large memory in use.
+const manyMembers = 1024
+
+func (s *slotWriter) assignment(c program.Class, endpoints []Endpoint) assignment {
+	var spare []member
+	if n := len(endpoints); n >= manyMembers && cap(s.spare) < 2*n {
+		spare, s.spare = s.spare, nil
+	}
+	return newAssignment(c, endpoints, spare)
+}
+
+// updateFrontends changes the port's frontends and source ranges to the wanted ones.
+func (p *port) updateFrontends(w program.Writer, want frontends) {
+	if !w.Unread {
+		before := p.identity
+		before.name = cmp.Or(p.was, p.name)
+		old := p.frontends.elements(w, &before)
+		w.Diff(old, want.elements(w, &p.identity))
+	}
+	p.frontends = want
+}

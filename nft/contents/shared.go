@@ -1,0 +1,226 @@
+package contents
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+
+	"github.com/verdict-proxy/verdict/nft/program"
+)
+
+// sharedSets own the sets of addresses that service ports share: an address is there as long as one of them needs it.
+type sharedSets struct {
+	clusterIPs refSet
+	hairpin    refSet // addresses of endpoints on this node
+	guards     guards
+}
+
+func newSharedSets() sharedSets {
+	return sharedSets{clusterIPs: newRefSet(), hairpin: newRefSet(), guards: newGuards()}
+}
+
+// sharedIDs are the sets.
+func sharedIDs() []program.SetID {
+	return []program.SetID{program.ClusterIPs, program.Hairpin, program.IPVSAddresses}
+}
+
+// countClusterIPs adds or removes a user of each cluster IP.
+func (s *sharedSets) countClusterIPs(frontends []Frontend, by int32) {
+	for _, fe := range frontends {
+		if fe.ClusterIP && fe.Addr.IsValid() {
+			s.clusterIPs.change(fe.Addr, by)
+		}
+	}
+}
+
+// updateHairpin counts the port's endpoints on this node. Their connections to themselves need masquerading; otherwise,
+// the answers do not come back through the node.
+func (s *sharedSets) updateHairpin(p *port, want *Port) {
+	ips := slices.Clone(want.Hairpin)
+	for _, list := range [][]Endpoint{want.Cluster, want.Local} {
+		for _, e := range list {
+			if e.Local {
+				ips = append(ips, e.Addr.Addr())
+			}
+		}
+	}
+	slices.SortFunc(ips, netip.Addr.Compare)
+	ips = slices.Compact(ips)
+	if slices.Equal(ips, p.localIPs) {
+		return
+	}
+	for _, ip := range ips {
+		s.hairpin.change(ip, 1)
+	}
+	for _, ip := range p.localIPs {
+		s.hairpin.change(ip, -1)
+	}
+	p.localIPs = ips
+}
+
+// Guard notes addresses of a family, and returns those that the kernel does not have yet.
+func (s *sharedSets) Guard(f program.Family, addrs []netip.Addr) []netip.Addr {
+	return s.guards.add(f, addrs)
+}
+
+// Unguard ends the protection of addresses with the next transaction.
+func (s *sharedSets) Unguard(addrs []netip.Addr) { s.guards.remove(addrs) }
+
+// write writes what has changed since the last transaction.
+func (s *sharedSets) write(w program.Writer) {
+	s.guards.write(w)
+	s.clusterIPs.flush(func(ip netip.Addr, added bool) {
+		w.Change(program.ClusterIPs, added, addressElement(w, program.ClusterIPs, ip))
+	})
+	s.hairpin.flush(func(ip netip.Addr, added bool) {
+		w.Change(program.Hairpin, added, addressElement(w, program.Hairpin, ip))
+	})
+}
+
+// rewrite writes all guards, and has write add the other addresses, as for an empty table.
+func (s *sharedSets) rewrite(w program.Writer) {
+	s.guards.rewrite(w)
+	s.clusterIPs.rewrite()
+	s.hairpin.rewrite()
+}
+
+// addressElement is the element of an address in one of the sets.
+func addressElement(w program.Writer, id program.SetID, addr netip.Addr) program.Element {
+	return w.Element("", func(b *program.Builder) {
+		b.Addr(addr)
+		if id == program.Hairpin {
+			b.Addr(addr)
+		}
+	}, nil)
+}
+
+// has reports whether the kernel is to have an address in a set.
+func (s *sharedSets) has(id program.SetID, addr netip.Addr) bool {
+	switch id {
+	case program.ClusterIPs:
+		return s.clusterIPs.count[addr] > 0
+	case program.Hairpin:
+		return s.hairpin.count[addr] > 0
+	case program.IPVSAddresses:
+		return s.guards.now[addr] || s.guards.leaving[addr] // what leaves does so with the next transaction
+	}
+	return false
+}
+
+// addresses are those that the kernel is to have in a set.
+func (s *sharedSets) addresses(id program.SetID) []netip.Addr {
+	switch id {
+	case program.ClusterIPs:
+		return slices.Collect(maps.Keys(s.clusterIPs.count))
+	case program.Hairpin:
+		return slices.Collect(maps.Keys(s.hairpin.count))
+	}
+	return slices.AppendSeq(slices.Collect(maps.Keys(s.guards.now)), maps.Keys(s.guards.leaving))
+}
+
+// List adds the elements of some addresses, as far as the kernel is to have them.
+func (s *sharedSets) List(w program.Writer, id program.SetID, addrs ...netip.Addr) {
+	for _, addr := range addrs {
+		if s.has(id, addr) {
+			w.Insert(id, addressElement(w, id, addr))
+		}
+	}
+}
+
+// refSet counts the users of addresses. Between two flushes, it notes the addresses that get their first user or lose
+// their last one.
+type refSet struct {
+	count  map[netip.Addr]int32
+	before map[netip.Addr]int32
+}
+
+func newRefSet() refSet {
+	return refSet{count: map[netip.Addr]int32{}, before: map[netip.Addr]int32{}}
+}
+
+func (s *refSet) change(ip netip.Addr, by int32) {
+	if _, seen := s.before[ip]; !seen {
+		s.before[ip] = s.count[ip]
+	}
+	if s.count[ip] += by; s.count[ip] == 0 {
+		delete(s.count, ip)
+	}
+}
+
+// rewrite has flush report every address as added.
+func (s *refSet) rewrite() {
+	clear(s.before)
+	for ip := range s.count {
+		s.before[ip] = 0
+	}
+}
+
+func (s *refSet) flush(changed func(ip netip.Addr, added bool)) {
+	var differ []netip.Addr
+	for ip, before := range s.before {
+		if (before > 0) != (s.count[ip] > 0) {
+			differ = append(differ, ip)
+		}
+	}
+	slices.SortFunc(differ, netip.Addr.Compare) // so that equal changes make equal transactions
+	for _, ip := range differ {
+		changed(ip, s.count[ip] > 0)
+	}
+	if len(s.before) > 0 {
+		// A map never shrinks, and a walk over it takes time by its size. If the map of the first pass were only
+		// cleared, every later pass would take time for all cluster IPs.
+		s.before = map[netip.Addr]int32{}
+	}
+}
+
+// guards own the addresses that are local for IPVS.
+type guards struct {
+	now     map[netip.Addr]bool
+	leaving map[netip.Addr]bool // no longer guarded, but still in the kernel
+}
+
+func newGuards() guards { return guards{now: map[netip.Addr]bool{}, leaving: map[netip.Addr]bool{}} }
+
+func (g *guards) add(f program.Family, addrs []netip.Addr) (fresh []netip.Addr) {
+	for _, a := range addrs {
+		if program.FamilyOf(a) != f {
+			continue
+		}
+		leaving := g.leaving[a]
+		delete(g.leaving, a)
+		if !g.now[a] {
+			g.now[a] = true
+			if !leaving {
+				fresh = append(fresh, a)
+			}
+		}
+	}
+	return fresh
+}
+
+func (g *guards) remove(addrs []netip.Addr) {
+	for _, a := range addrs {
+		if g.now[a] {
+			delete(g.now, a)
+			g.leaving[a] = true
+		}
+	}
+}
+
+// write deletes the guards that have ended. New guards are in the kernel already.
+func (g *guards) write(w program.Writer) {
+	for _, a := range slices.SortedFunc(maps.Keys(g.leaving), netip.Addr.Compare) {
+		w.Remove(program.IPVSAddresses, addressElement(w, program.IPVSAddresses, a))
+	}
+	if len(g.leaving) > 0 {
+		g.leaving = map[netip.Addr]bool{}
+	}
+}
+
+// rewrite writes all guards.
+func (g *guards) rewrite(w program.Writer) {
+	g.leaving = map[netip.Addr]bool{}
+	for _, a := range slices.SortedFunc(maps.Keys(g.now), netip.Addr.Compare) {
+		w.Insert(program.IPVSAddresses, addressElement(w, program.IPVSAddresses, a))
+	}
+}

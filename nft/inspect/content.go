@@ -1,0 +1,256 @@
+package inspect
+
+import (
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/verdict-proxy/verdict/nft/kernel"
+	"github.com/verdict-proxy/verdict/nft/program"
+	"github.com/verdict-proxy/verdict/nft/rule"
+)
+
+// Line is one element, or one chain, as Content compares it. Numbers that are local to a process are replaced: a pool
+// has the name of its service port in angle brackets.
+type Line struct {
+	Family program.Family
+	Set    string // "": it is about chains
+	Text   string
+}
+
+// String is the line in nft syntax, apart from the names in angle brackets.
+func (l Line) String() string {
+	where := l.Family.String() + " " + program.TableName
+	if l.Set == "" {
+		return where + " " + l.Text
+	}
+	return where + " " + l.Set + " { " + l.Text + " }"
+}
+
+func (l Line) compare(o Line) int {
+	return cmp.Or(cmp.Compare(l.Family, o.Family), cmp.Compare(l.Set, o.Set), cmp.Compare(l.Text, o.Text))
+}
+
+// contentKernel is what Content needs of nf_tables.
+type contentKernel interface {
+	kernel.Reader
+	Survey(f program.Family) (kernel.Existing, error)
+}
+
+// Content reads both tables, sorted. It leaves out what differs between processes that serve the same: the numbers of
+// pools, classes and hash tables, the order of slots, tokens, counters, and the stamp. It leaves out what packets write:
+// the entries of clients, and endpoints that do not answer. Torn means that the tables changed during each attempt to
+// read them.
+func Content(o kernel.Options) (lines []Line, torn bool, err error) {
+	c, err := kernel.Dial(o.NetNS)
+	if err != nil {
+		return nil, false, err
+	}
+	defer func() { err = errors.Join(err, c.Close()) }()
+	for range listTries {
+		before, err := c.Generation()
+		if err != nil {
+			return nil, false, err
+		}
+		if lines, err = ContentFrom(c); err != nil {
+			return nil, false, err
+		}
+		after, err := c.Generation()
+		if err != nil || before == after {
+			return lines, false, err
+		}
+	}
+	return lines, true, nil
+}
+
+func ContentFrom(k contentKernel) (lines []Line, err error) {
+	for _, f := range program.Families() {
+		was, err := k.Survey(f)
+		if err != nil {
+			return nil, fmt.Errorf("read table %s %s: %w", f, program.TableName, err)
+		}
+		if !was.Table {
+			continue
+		}
+		r := &contentReader{lister: newLister(k, f, was, nil), names: map[uint32]string{}}
+		if err := r.read(); err != nil {
+			return nil, fmt.Errorf("read table %s %s: %w", f, program.TableName, err)
+		}
+		lines = append(lines, r.lines...)
+	}
+	slices.SortFunc(lines, Line.compare)
+	return lines, nil
+}
+
+// contentReader reads one table.
+type contentReader struct {
+	*lister
+	names map[uint32]string // of pools
+	lines []Line
+}
+
+func (r *contentReader) add(set, text string) {
+	r.lines = append(r.lines, Line{r.family, set, text})
+}
+
+func (r *contentReader) read() error {
+	for _, step := range []func() error{r.readClasses, r.readPoolNames, r.readProgram, r.readSets, r.readEndpoints} {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readPoolNames reads which service port has which pool. A pool without a name cannot exist.
+func (r *contentReader) readPoolNames() error {
+	return r.dump(program.Pools.Name(), func(e kernel.Found) {
+		if len(e.Key) == 4 && len(e.Data) == 4 {
+			number := binary.NativeEndian.Uint32(e.Key)
+			r.names[number] = e.Comment
+			r.classOf[number] = binary.NativeEndian.Uint32(e.Data) >> program.PoolBits
+		}
+	})
+}
+
+// readProgram reads the fingerprint of the program, and how many rules its chains have, with a digest of them. The
+// chains of classes and of groups of prefix lengths come and go, so they do not count. Other base chains do.
+func (r *contentReader) readProgram() error {
+	if r.was.Asleep() {
+		r.add("", "flags dormant # the table sleeps: no rule of it sees packets")
+	}
+	chains := (program.Program{Family: r.family, Loopback: true, IPVS: true}).Chains()
+	for name, c := range r.was.Chains {
+		ours := slices.ContainsFunc(chains, func(c program.Chain) bool { return c.Name == name })
+		if !ours && c == (program.ChainShape{}) || name == program.SourceRangesChain && r.leadsToItsGroups() {
+			continue
+		}
+		policy, rules := "", r.was.Rules[name]
+		if r.was.Dropping[name] {
+			policy = " { policy drop; }"
+		}
+		r.add("", fmt.Sprintf("chain %s%s # %d rules, digest %016x", name, policy, rules.Count, rules.Digest))
+	}
+	return r.dump(program.Generation.Name(), func(e kernel.Found) { r.add(program.Generation.Name(), e.Comment) })
+}
+
+// leadsToItsGroups reports whether the rules that look for a client in the source ranges are those for the groups of prefix
+// lengths that have a chain.
+func (r *contentReader) leadsToItsGroups() bool {
+	p := program.Program{Family: r.family, Lengths: r.was.Lengths(r.family)}
+	return r.was.Rules[program.SourceRangesChain] == rule.RulesOf(r.family, p.SourceRanges().Rules)
+}
+
+// localSets are sets whose elements have numbers of a process. Their meaning is in the lines of pools and frontends.
+func localSets() []string {
+	return []string{
+		program.Generation.Name(), program.Dispatch.Name(), program.Pools.Name(), program.Endpoints.Name(), program.StickySlots.Name(), program.StickyEndpoints.Name(), program.HashTables.Name(),
+		program.HashSlots.Name(), program.TargetPorts.Name(), program.SourceLengths.Name(), program.IPVSAddresses.Name(),
+	}
+}
+
+func (r *contentReader) readSets() error {
+	defs := (program.Program{Family: r.family}).Sets()
+	for i := range defs {
+		d := &defs[i]
+		if d.Dynamic || slices.Contains(localSets(), d.Name) {
+			continue // packets write into dynamic sets
+		}
+		if d.Interval {
+			if err := r.readRanges(d.Name); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := r.dump(d.Name, func(e kernel.Found) { r.add(d.Name, r.text(d, e)) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// text is an element without numbers of pools.
+func (r *contentReader) text(d *program.Set, e kernel.Found) string {
+	if d.Name == program.Firewalled.Name() {
+		e.Data = nil // a number of the service port, which the comment names
+	}
+	if d.Name == program.AllowedSources.Name() {
+		return `comment "` + e.Comment + `"`
+	}
+	data := e.Data
+	e.Data = nil
+	text := elementText(d, e)
+	if len(data) == 4 {
+		text += " : " + r.choice(binary.NativeEndian.Uint32(data))
+	}
+	return text
+}
+
+// choice is the data of a frontend: a pool, and what the client's address decides.
+func (r *contentReader) choice(number uint32) string {
+	name := r.names[number&program.PoolMask]
+	if name == "" { // the source decides, and the cluster pool is empty
+		name = strings.TrimSuffix(r.names[number&program.PoolMask|program.LocalBit], " local")
+	}
+	words := []string{"<" + name + ">"}
+	if number&program.BySourceBit != 0 {
+		words = append(words, "by source")
+	}
+	if number&program.LimitedBit != 0 {
+		words = append(words, "with source ranges")
+	}
+	return strings.Join(words, " ")
+}
+
+func (r *contentReader) readRanges(set string) error {
+	list, err := readRanges(r.kernel, r.family, set)
+	for _, one := range list {
+		r.add(set, one.String())
+	}
+	return err
+}
+
+// readEndpoints reads the class and the endpoints of each pool, whichever maps have its slots.
+func (r *contentReader) readEndpoints() error {
+	for number, name := range r.names {
+		c := r.classes[r.classOf[number]]
+		r.add(program.Pools.Name(), fmt.Sprintf("<%s> : goto %s", name, c.ChainName()))
+		list, err := r.pool(&listed{}, number)
+		if err != nil {
+			return err
+		}
+		for _, e := range list {
+			text := fmt.Sprintf("<%s> : %s . %d", name, e.Addr.Addr(), e.Addr.Port())
+			if e.Slots > 1 && !c.Hashed() {
+				text += fmt.Sprintf(" # %d slots", e.Slots)
+			}
+			r.add(program.Endpoints.Name(), text)
+		}
+	}
+	return nil
+}
+
+// Difference lists the lines that only one of two sorted lists has.
+func Difference(have, want []Line) (extra, missing []Line) {
+	for len(have) > 0 || len(want) > 0 {
+		order := -1
+		switch {
+		case len(have) == 0:
+			order = 1
+		case len(want) > 0:
+			order = have[0].compare(want[0])
+		}
+		switch {
+		case order < 0:
+			extra, have = append(extra, have[0]), have[1:]
+		case order > 0:
+			missing, want = append(missing, want[0]), want[1:]
+		default:
+			have, want = have[1:], want[1:]
+		}
+	}
+	return extra, missing
+}

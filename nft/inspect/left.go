@@ -1,0 +1,64 @@
+package inspect
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/verdict-proxy/verdict/nft/kernel"
+	"github.com/verdict-proxy/verdict/nft/program"
+)
+
+// Left is what an earlier process left in the kernel, in more detail than a Listing.
+type Left struct {
+	Listing
+	ClusterIPs map[netip.Addr]bool       // addresses whose unused ports are refused
+	OnNode     map[netip.Addr]bool       // addresses of endpoints on this node
+	Sources    map[string][]netip.Prefix // the source ranges of service ports, by Label
+}
+
+// ReadLeft reads what an earlier process left.
+func ReadLeft(o kernel.Options) (Left, error) {
+	c, err := kernel.Dial(o.NetNS)
+	if err != nil {
+		return Left{}, err
+	}
+	left, err := readLeft(c)
+	return left, errors.Join(err, c.Close())
+}
+
+func readLeft(k kernel.Reader) (left Left, err error) {
+	families := program.Families()
+	left = Left{ClusterIPs: map[netip.Addr]bool{}, OnNode: map[netip.Addr]bool{}, Sources: map[string][]netip.Prefix{}}
+	if left.Listing, err = ListFrom(k, families[:], nil); err != nil {
+		return left, err
+	}
+	for _, f := range families {
+		was, err := k.SurveySets(f)
+		if err != nil {
+			return left, fmt.Errorf("read table %s %s: %w", f, program.TableName, err)
+		}
+		l := newLister(k, f, was, nil)
+		if err := errors.Join(
+			l.dump(program.ClusterIPs.Name(), func(e kernel.Found) { note(left.ClusterIPs, e.Key, f) }),
+			l.dump(program.Hairpin.Name(), func(e kernel.Found) { note(left.OnNode, e.Key, f) }),
+			l.dump(program.AllowedSources.Name(), func(e kernel.Found) {
+				first, name, _ := strings.Cut(e.Comment, " ")
+				if r, err := netip.ParsePrefix(first); err == nil {
+					left.Sources[name] = append(left.Sources[name], r)
+				}
+			}),
+		); err != nil {
+			return left, fmt.Errorf("read table %s %s: %w", f, program.TableName, err)
+		}
+	}
+	return left, nil
+}
+
+// note notes the address at the beginning of a key.
+func note(set map[netip.Addr]bool, key []byte, f program.Family) {
+	if a, ok := netip.AddrFromSlice(key[:min(len(key), f.AddrLen())]); ok {
+		set[a] = true
+	}
+}

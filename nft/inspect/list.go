@@ -1,0 +1,134 @@
+package inspect
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/verdict-proxy/verdict/nft/kernel"
+	"github.com/verdict-proxy/verdict/nft/program"
+)
+
+// Listing is the content of both tables. It does not matter which process wrote them, and whether it still runs.
+type Listing struct {
+	Frontends         []FrontendStatus // by family; those with an address first; by address, port, protocol
+	NodePortAddresses []netip.Addr
+	// Torn means that nf_tables changed during each attempt to read it: the lines may be from different moments.
+	Torn bool
+}
+
+// FrontendStatus is a frontend as the kernel has it.
+type FrontendStatus struct {
+	Family   program.Family
+	Name     string // namespace/name:port, as Label shows it
+	Protocol uint8
+	Addr     netip.Addr // the zero Addr: a node port, reached at every node-port address
+	Port     uint16
+
+	Pool       program.PoolChoice
+	Method     program.Method // several schedulers are SourceHash here, and several are InTurn
+	Affinity   time.Duration  // 0: none
+	Refusal    program.Refusal
+	Firewalled bool
+	IPVS       bool // a virtual server serves the packets that the pool does not take
+	// Connections is how many connections got a pool, Refused how many were refused or dropped because no endpoint can
+	// take them. Both count from when the element was written.
+	Connections, Refused uint64
+
+	Cluster, Local []EndpointStatus // the pools that serve the frontend, each sorted by address
+}
+
+// EndpointStatus is an endpoint and its share of a pool.
+type EndpointStatus struct {
+	Addr  netip.AddrPort
+	Slots int
+}
+
+// listTries is how often List reads the tables if they change during the reading.
+const listTries = 3
+
+// List reads both tables. It opens a socket of its own. Any goroutine may call it, also in another process than that of
+// the engine. If match is not nil, List reads only frontends whose name match accepts.
+//
+// A dump of a set takes quadratic time in the kernel, which walks the set from its start for each 32 KiB of the answer.
+// There may be ten times as many endpoints as frontends. So List dumps frontends and pools, and asks for the slots of
+// each pool by their keys.
+func List(o kernel.Options, match func(name string) bool) (Listing, error) {
+	c, err := kernel.Dial(o.NetNS)
+	if err != nil {
+		return Listing{}, err
+	}
+	out, err := ListFrom(c, o.Served(), match)
+	return out, errors.Join(err, c.Close())
+}
+
+func ListFrom(k kernel.Reader, families []program.Family, match func(string) bool) (Listing, error) {
+	for try := 1; ; try++ {
+		before, err := k.Generation()
+		if err != nil {
+			return Listing{}, err
+		}
+		out, err := listOnce(k, families, match)
+		if err != nil {
+			return Listing{}, err
+		}
+		after, err := k.Generation()
+		if err != nil || before == after || try == listTries {
+			out.Torn = before != after
+			return out, err
+		}
+	}
+}
+
+func listOnce(k kernel.Reader, families []program.Family, match func(string) bool) (Listing, error) {
+	var out Listing
+	found := false
+	for _, f := range families {
+		was, err := k.SurveySets(f)
+		switch {
+		case err != nil:
+			return out, fmt.Errorf("read table %s %s: %w", f, program.TableName, err)
+		case !was.Table:
+			continue
+		case !was.SameLayout:
+			return out, fmt.Errorf("table %s %s does not have the layout %q; "+
+				"list it with the version of Verdict that wrote it", f, program.TableName, program.LayoutComment)
+		}
+		found = true
+		l := newLister(k, f, was, match)
+		if err := l.read(&out); err != nil {
+			return out, fmt.Errorf("read table %s %s: %w", f, program.TableName, err)
+		}
+	}
+	if !found {
+		return out, kernel.ErrNoTables
+	}
+	return out, nil
+}
+
+func (s *FrontendStatus) Compare(o *FrontendStatus) int {
+	nodePort := func(s *FrontendStatus) int {
+		if s.Addr.IsValid() {
+			return 0
+		}
+		return 1
+	}
+	return cmp.Or(cmp.Compare(nodePort(s), nodePort(o)), s.Addr.Compare(o.Addr), cmp.Compare(s.Port, o.Port),
+		cmp.Compare(s.Protocol, o.Protocol))
+}
+
+// countSlots lists the endpoints in the slots of a pool.
+func countSlots(slots []netip.AddrPort) []EndpointStatus {
+	slices.SortFunc(slots, netip.AddrPort.Compare)
+	var out []EndpointStatus
+	for i, addr := range slots {
+		if i == 0 || slots[i-1] != addr {
+			out = append(out, EndpointStatus{Addr: addr})
+		}
+		out[len(out)-1].Slots++
+	}
+	return out
+}

@@ -1,0 +1,245 @@
+package inspect
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/verdict-proxy/verdict/nft/kernel"
+	"github.com/verdict-proxy/verdict/nft/program"
+	"github.com/verdict-proxy/verdict/nft/rule"
+)
+
+// Pick is how the program picks the endpoint of a connection.
+type Pick struct {
+	Chain    string // of the class
+	Pool     string // the number of the pool, in nft syntax
+	Local    bool   // it is a local pool
+	Method   program.Method
+	Affinity time.Duration // 0: none
+
+	// Candidates are the endpoints that a connection can get, sorted by address. Slots is their share of the total.
+	Candidates []Candidate
+	// Chosen is the endpoint that this client gets for certain: by a hash of its address, or by its affinity entry. If
+	// it is not valid, chance or the turn decides.
+	Chosen netip.AddrPort
+	// Because is the look-up that leads to the chosen endpoint, in order.
+	Because []Look
+	// Entry is the client's affinity entry, if there is one. Stale: its endpoint has left the pool, so the program
+	// deletes the entry and picks another endpoint.
+	Entry *Look
+	Stale bool
+	// LeftOut are endpoints of the cluster pool that the local pool does not have.
+	LeftOut []netip.AddrPort
+}
+
+// Candidate is an endpoint of a pool.
+type Candidate struct {
+	Addr    netip.AddrPort
+	Slots   int
+	Element string // the element that leads to it from its first slot; "": not read
+	OnNode  bool   // it is on this node; only if the pool has at most maxOnNode endpoints
+}
+
+// maxOnNode is the largest number of endpoints for which a Pick says which ones are on this node.
+const maxOnNode = 256
+
+// maxTableRead is the largest hash table that a Pick reads to list its endpoints.
+const maxTableRead = 4093
+
+// pick follows the chain of a class.
+func (w *walker) pick(chain string) error {
+	c, ok := program.ParseClass(chain)
+	if !ok {
+		return fmt.Errorf("the chain %s is not known", chain)
+	}
+	number := w.scratch & program.PoolMask
+	p := &Pick{
+		Chain: chain, Pool: rule.NumberText(number), Local: number&program.LocalBit != 0, Method: c.Method, Affinity: c.Affinity,
+	}
+	w.out.Fate, w.out.Pick = Translated, p
+	client := w.packet.Src.AsSlice()
+	var err error
+	switch {
+	case c.Affinity > 0:
+		err = w.view.pickSticky(p, c, number, client)
+	case c.Hashed():
+		err = w.view.pickHashed(p, c, number, client)
+	}
+	if err == nil {
+		err = w.view.listCandidates(p, c, number)
+	}
+	if err == nil && p.Local {
+		err = w.view.findLeftOut(p, number)
+	}
+	return err
+}
+
+// pickSticky follows the client's affinity entry. Without an entry, source hashing still decides.
+func (v *view) pickSticky(p *Pick, c program.Class, number uint32, client []byte) error {
+	share := v.program.AffinityShare
+	if share == 0 {
+		share = program.DefaultAffinityShare
+	}
+	entry, _, err := v.has(program.Affinity.Name(), func(b *program.Builder) { b.Word(number & program.GroupMask); b.Word(hashBelow(client, share)) })
+	if err != nil {
+		return err
+	}
+	if entry.Found {
+		p.Entry = &entry
+		chosen, look, err := v.token(entry.Number, number)
+		if err != nil {
+			return err
+		}
+		if p.Stale = !chosen.IsValid(); !p.Stale {
+			p.Chosen, p.Because = chosen, []Look{entry, look}
+			return nil
+		}
+	}
+	if c.Method != program.SourceHash {
+		return nil
+	}
+	slot, _, err := v.has(program.StickySlots.Name(), func(b *program.Builder) { b.Word(number); b.Word(hashBelow(client, c.Size)) })
+	if err != nil || !slot.Found {
+		return err
+	}
+	chosen, look, err := v.token(slot.Number, number)
+	p.Chosen, p.Because = chosen, []Look{slot, look}
+	return err
+}
+
+// token is the endpoint of a token in a pool. In a local pool it has another token (see recall).
+func (v *view) token(token, number uint32) (netip.AddrPort, Look, error) {
+	look, data, err := v.has(program.StickyEndpoints.Name(), func(b *program.Builder) { b.Word(token ^ number&program.LocalBit) })
+	if err != nil || !look.Found {
+		return netip.AddrPort{}, look, err
+	}
+	return v.endpoint(data), look, nil
+}
+
+func (v *view) endpoint(data []byte) netip.AddrPort {
+	l := lister{family: v.family}
+	if list := l.appendEndpoint(nil, data); len(list) == 1 {
+		return list[0]
+	}
+	return netip.AddrPort{}
+}
+
+// pickHashed finds the client's slot in the hash table of the pool.
+func (v *view) pickHashed(p *Pick, c program.Class, number uint32, client []byte) error {
+	table, _, err := v.has(program.HashTables.Name(), func(b *program.Builder) { b.Word(number) })
+	if err != nil || !table.Found {
+		return err
+	}
+	port, slot := uint16(table.Number&program.PortMask), hashBelow(client, c.Size)
+	set := program.HashSlots.Name()
+	if port == 0 {
+		set = program.Endpoints.Name()
+	}
+	look, data, err := v.has(set, func(b *program.Builder) { b.Word(table.Number & program.TableMask); b.Word(slot) })
+	if err != nil || !look.Found {
+		return err
+	}
+	p.Because = []Look{table, look}
+	if port == 0 {
+		p.Chosen = v.endpoint(data)
+		return nil
+	}
+	addr, _ := netip.AddrFromSlice(data[:min(len(data), v.family.AddrLen())])
+	p.Chosen = netip.AddrPortFrom(addr, port)
+	return nil
+}
+
+// listCandidates reads the slots of the pool.
+func (v *view) listCandidates(p *Pick, c program.Class, number uint32) error {
+	slots, err := v.slots(c, number)
+	if err != nil {
+		return err
+	}
+	first := map[netip.AddrPort]int{}
+	for i, at := range slots {
+		if _, seen := first[at]; !seen {
+			first[at] = i
+		}
+	}
+	for _, e := range countSlots(slices.Clone(slots)) {
+		p.Candidates = append(p.Candidates, Candidate{
+			Addr: e.Addr, Slots: e.Slots, Element: v.slotText(c, number, first[e.Addr], e.Addr),
+		})
+	}
+	if len(slots) == 0 && p.Chosen.IsValid() {
+		p.Candidates = []Candidate{{Addr: p.Chosen}} // the hash table is too large to list it
+	}
+	return v.findOnNode(p)
+}
+
+func (v *view) slots(c program.Class, number uint32) ([]netip.AddrPort, error) {
+	l := newLister(v.kernel, v.family, kernel.Existing{}, nil)
+	switch {
+	case c.Method == program.SourceHash && c.Size > maxTableRead:
+		return nil, nil
+	case c.Hashed():
+		return l.tableSlots(number, c)
+	}
+	return l.slots(number, c)
+}
+
+// slotText is the element of a slot in a pool without affinity and without a hash table.
+func (v *view) slotText(c program.Class, number uint32, slot int, at netip.AddrPort) string {
+	if c.Affinity > 0 || c.Hashed() {
+		return ""
+	}
+	d := v.defs[program.Endpoints.Name()]
+	var b program.Builder
+	b.Word(number)
+	b.Word(uint32(slot))
+	key := len(b.Arena)
+	b.Addr(at.Addr())
+	b.Port(at.Port())
+	return elementText(&d, kernel.Found{Key: b.Arena[:key], Data: b.Arena[key:]})
+}
+
+// findOnNode asks which endpoints are on this node: the set hairpin has them.
+func (v *view) findOnNode(p *Pick) error {
+	if len(p.Candidates) > maxOnNode {
+		return nil
+	}
+	for i := range p.Candidates {
+		a := p.Candidates[i].Addr.Addr()
+		look, _, err := v.has(program.Hairpin.Name(), func(b *program.Builder) { b.Addr(a); b.Addr(a) })
+		if err != nil {
+			return err
+		}
+		p.Candidates[i].OnNode = look.Found
+	}
+	return nil
+}
+
+// findLeftOut compares the local pool with the cluster pool of the service port, if the kernel has that one.
+func (v *view) findLeftOut(p *Pick, number uint32) error {
+	number &= program.GroupMask
+	found, data, err := v.has(program.Pools.Name(), func(b *program.Builder) { b.Word(number) })
+	if err != nil || !found.Found || len(data) != 4 {
+		return err
+	}
+	_, chain, err := v.has(program.Dispatch.Name(), func(b *program.Builder) { b.Word(binary.NativeEndian.Uint32(data) & program.ClassMask) })
+	if err != nil {
+		return err
+	}
+	c, ok := program.ParseClass(string(chain))
+	if !ok {
+		return nil
+	}
+	all, err := v.slots(c, number)
+	if err != nil {
+		return err
+	}
+	for _, e := range countSlots(all) {
+		if !slices.ContainsFunc(p.Candidates, func(o Candidate) bool { return o.Addr == e.Addr }) {
+			p.LeftOut = append(p.LeftOut, e.Addr)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,232 @@
+package inspect
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/verdict-proxy/verdict/nft/kernel"
+	"github.com/verdict-proxy/verdict/nft/nlmsg"
+	"github.com/verdict-proxy/verdict/nft/program"
+)
+
+// Trace follows the packets of one flow.
+type Trace struct {
+	conn   *kernel.Conn // owns the table
+	events *kernel.Conn
+	family program.Family
+	texts  *ruleBook
+}
+
+// TraceEvent is what one rule, or the policy of a chain, did with a packet.
+type TraceEvent struct {
+	ID            uint32 // of the packet
+	Family        string
+	Table, Chain  string
+	Rule          string // its text for a rule of Verdict, otherwise its handle and what it does; "policy"
+	Verdict       string // accept, drop, continue, jump CHAIN, ...
+	Translates    bool   // the rule translates the destination
+	Masquerades   bool   // the rule replaces the source
+	Rejects       bool
+	Src, Dst      netip.AddrPort // as the packet is at this hook; the zero value: the kernel did not say
+	FromTraceRule bool           // the event is about the rule that sets nftrace
+}
+
+// OpenTrace adds the table. The caller closes the trace, which removes the table.
+func OpenTrace(o kernel.Options, p Packet, srcPort uint16) (*Trace, error) {
+	c, err := kernel.Dial(o.NetNS)
+	if err != nil {
+		return nil, err
+	}
+	t := &Trace{conn: c, family: program.FamilyOf(p.Dst)}
+	if t.events, err = kernel.Dial(o.NetNS); err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	if err := t.start(p, srcPort); err != nil {
+		return nil, errors.Join(fmt.Errorf("trace packets to %s: %w", p.Dst, err), t.Close())
+	}
+	return t, nil
+}
+
+func (t *Trace) start(p Packet, srcPort uint16) (err error) {
+	if t.texts, err = newRuleBook(t.conn, t.family); err != nil {
+		return err
+	}
+	if err := t.events.Subscribe(unix.NFNLGRP_NFTRACE); err != nil {
+		return fmt.Errorf("subscribe to trace events: %w", err)
+	}
+	err = t.write(p, srcPort, program.OwnerFlag)
+	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EINVAL) {
+		err = t.write(p, srcPort, 0) // the kernel has no owners
+	}
+	return err
+}
+
+// write adds the table in place of one that an earlier trace may have left.
+func (t *Trace) write(p Packet, srcPort uint16, flags uint32) error {
+	tx := &program.Transaction{}
+	put := func(o program.Operation) {
+		o.Family, o.Table = t.family, program.TraceTableName
+		tx.Do(o)
+	}
+	const comment = "of verdict explain --trace"
+	if left, err := t.left(); err != nil {
+		return err
+	} else if left {
+		put(program.Operation{Kind: program.DeleteTable})
+	}
+	put(program.Operation{Kind: program.AddTable, Name: comment, Flags: flags})
+	for _, chain := range program.TraceChains(program.Flow{Src: p.Src, Dst: p.Dst, Protocol: p.Protocol, SrcPort: srcPort, DstPort: p.DstPort}) {
+		put(program.Operation{Kind: program.AddChain, Name: chain.Name, Chain: &chain})
+		put(program.Operation{Kind: program.AddRule, Name: chain.Name, Rule: chain.Rules[0]})
+	}
+	return sendAll(t.conn, tx)
+}
+
+// left reports whether there is a table of an earlier trace.
+func (t *Trace) left() (found bool, err error) {
+	name := func(w *nlmsg.Writer) { w.Text(unix.NFTA_TABLE_NAME, program.TraceTableName) }
+	err = t.conn.Ask(unix.NFT_MSG_GETTABLE, unix.NLM_F_ACK, t.family, name, func(nlmsg.Attributes) { found = true })
+	if errors.Is(err, unix.ENOENT) {
+		return false, nil
+	}
+	return found, err
+}
+
+// sendAll sends a transaction that belongs to no engine.
+func sendAll(c *kernel.Conn, t *program.Transaction) error {
+	var b kernel.Batch
+	if err := b.Encode(t); err != nil {
+		return err
+	}
+	_, why, err := c.Send(&b)
+	if why != nil {
+		if errors.Is(why.Err(), unix.EPERM) {
+			return fmt.Errorf("%w: the table %s belongs to a trace that runs; wait for its end", why.Err(), program.TraceTableName)
+		}
+		return fmt.Errorf("nf_tables refused %s: %w", b.Blame(t, why), why.Err())
+	}
+	return err
+}
+
+// Close removes the table.
+func (t *Trace) Close() error {
+	tx := &program.Transaction{}
+	var err error
+	if left, leftErr := t.left(); left && leftErr == nil {
+		tx.Do(program.Operation{Kind: program.DeleteTable, Family: t.family, Table: program.TraceTableName})
+		err = sendAll(t.conn, tx)
+	}
+	return errors.Join(err, t.conn.Close(), t.events.Close())
+}
+
+// Next waits for events until the context ends, or for some time. No event and no error: the time is over.
+func (t *Trace) Next(ctx context.Context, wait time.Duration) (out []TraceEvent, err error) {
+	messages, err := t.events.Next(ctx, wait)
+	switch {
+	case errors.Is(err, unix.ENOBUFS):
+		return nil, errors.New("the kernel dropped trace events, because there are too many; " +
+			"name the source port, or trace a quieter client")
+	case err != nil:
+		return nil, fmt.Errorf("receive trace events: %w", err)
+	}
+	m := nlmsg.NewMessages(messages)
+	for m.Next() {
+		if m.Kind != unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_TRACE || len(m.Body) == 0 {
+			continue
+		}
+		out = append(out, t.decode(program.Family(m.Body[0]), m.Attributes()))
+	}
+	return out, m.Err()
+}
+
+func (t *Trace) decode(f program.Family, a nlmsg.Attributes) (e TraceEvent) {
+	var handle uint64
+	var kind uint32
+	var network, transport []byte
+	for a.Next() {
+		switch a.Kind {
+		case unix.NFTA_TRACE_ID:
+			e.ID = a.Uint32()
+		case unix.NFTA_TRACE_TABLE:
+			e.Table = a.Text()
+		case unix.NFTA_TRACE_CHAIN:
+			e.Chain = a.Text()
+		case unix.NFTA_TRACE_RULE_HANDLE:
+			handle = kernel.Uint64(a.Value)
+		case unix.NFTA_TRACE_TYPE:
+			kind = a.Uint32()
+		case unix.NFTA_TRACE_VERDICT:
+			e.Verdict = verdictText(a.Nested())
+		case unix.NFTA_TRACE_POLICY:
+			e.Verdict = verdictName(int32(a.Uint32()))
+		case unix.NFTA_TRACE_NETWORK_HEADER:
+			network = a.Value
+		case unix.NFTA_TRACE_TRANSPORT_HEADER:
+			transport = a.Value
+		}
+	}
+	e.Family, e.FromTraceRule = familyText(f), e.Table == program.TraceTableName
+	e.readHeaders(t.family, network, transport)
+	t.describe(&e, kind, handle)
+	return e
+}
+
+// Kinds of trace events (linux/netfilter/nf_tables.h).
+const (
+	tracePolicy = 1
+	traceReturn = 2
+)
+
+func (t *Trace) describe(e *TraceEvent, kind uint32, handle uint64) {
+	switch kind {
+	case tracePolicy:
+		e.Rule = "policy"
+		return
+	case traceReturn:
+		e.Rule = "end of chain"
+		return
+	}
+	does := t.texts.of(e.Family, e.Table, e.Chain, handle)
+	e.Rule = does.text
+	e.Rejects, e.Masquerades, e.Translates = does.rejects, does.masquerades, does.translates
+}
+
+func (e *TraceEvent) readHeaders(f program.Family, network, transport []byte) {
+	p, n := program.Program{Family: f}, uint32(f.AddrLen())
+	if uint32(len(network)) < p.Family.DestinationOffset()+n || len(transport) < 4 {
+		return
+	}
+	src, _ := netip.AddrFromSlice(network[p.Family.SourceOffset():][:n])
+	dst, _ := netip.AddrFromSlice(network[p.Family.DestinationOffset():][:n])
+	e.Src = netip.AddrPortFrom(src, binary.BigEndian.Uint16(transport))
+	e.Dst = netip.AddrPortFrom(dst, binary.BigEndian.Uint16(transport[2:]))
+}
+
+func verdictText(a nlmsg.Attributes) (text string) {
+	for a.Next() {
+		switch a.Kind {
+		case unix.NFTA_VERDICT_CODE:
+			text = verdictName(int32(a.Uint32()))
+		case unix.NFTA_VERDICT_CHAIN:
+			text += " " + a.Text()
+		}
+	}
+	return text
+}
+
+func verdictName(code int32) string {
+	names := map[int32]string{
+		kernel.VerdictDrop: "drop", kernel.VerdictAccept: "accept", 2: "stolen", 3: "queue", 4: "repeat",
+		unix.NFT_CONTINUE: "continue", unix.NFT_BREAK: "break", unix.NFT_JUMP: "jump", unix.NFT_GOTO: "goto", unix.NFT_RETURN: "return",
+	}
+	if name, ok := names[code]; ok {
+		return name
+	}
+	return fmt.Sprint(code)
+}

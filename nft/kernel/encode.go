@@ -1,0 +1,351 @@
+package kernel
+
+import (
+	"fmt"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/verdict-proxy/verdict/nft/nlmsg"
+	"github.com/verdict-proxy/verdict/nft/program"
+	"github.com/verdict-proxy/verdict/nft/rule"
+)
+
+// Batch is a transaction as netlink messages.
+type Batch struct {
+	log
+	First, Last uint32 // sequence numbers of the opening message and of the one that asks for an answer
+	setIDs      uint32
+}
+
+// maxElements is how many bytes of elements go into one message, because the length of an attribute has 16 bits. With
+// the last element and the names of table and set, no message is larger than maxMessage.
+const (
+	maxElements = 60000
+	maxMessage  = maxElements + 2000
+)
+
+// Encode writes the transaction. Only the last message asks for an answer: the kernel applies a batch as a whole, and
+// an answer to each message would cost more than its elements.
+func (b *Batch) Encode(t *program.Transaction) error {
+	b.Buf = slices.Grow(b.Buf[:0], Estimate(t))
+	b.Start(t)
+	if err := b.Operations(t.Before); err != nil {
+		return err
+	}
+	b.allElements(t, true)
+	b.allElements(t, false)
+	if err := b.Operations(t.After); err != nil {
+		return err
+	}
+	b.Finish()
+	return nil
+}
+
+// Start opens an empty batch for a transaction, or for a part of one; finish closes it.
+func (b *Batch) Start(t *program.Transaction) {
+	b.Tx, b.Buf, b.Messages, b.setIDs = t, b.Buf[:0], b.Messages[:0], 0
+	b.End(b.Begin(unix.NFNL_MSG_BATCH_BEGIN, 0, unix.AF_UNSPEC, unix.NFNL_SUBSYS_NFTABLES))
+	b.First = b.Seq
+}
+
+func (b *Batch) Finish() {
+	b.Last = b.Seq
+	b.requestAnswer()
+	b.End(b.Begin(unix.NFNL_MSG_BATCH_END, 0, unix.AF_UNSPEC, unix.NFNL_SUBSYS_NFTABLES))
+}
+
+// trial writes a transaction that the kernel checks and then undoes: without its closing message, a batch is not
+// committed.
+func (b *Batch) trial(t *program.Transaction) error {
+	b.Start(t)
+	if err := b.Operations(t.Before); err != nil {
+		return err
+	}
+	b.Last = b.Seq
+	b.requestAnswer()
+	return nil
+}
+
+// Estimate is about how many bytes the messages take. The buffer gets this size at once: a buffer that grows in steps
+// would leave several times as much garbage.
+func Estimate(t *program.Transaction) int {
+	const perElement = 6 * nlmsg.AttributeHeaderSize // around the element, its key and its data
+	const perOperation = 384                         // most are rules
+	n := len(t.Arena) + perOperation*(len(t.Before)+len(t.After))
+	for f := range t.Changes {
+		for id := range t.Changes[f] {
+			c := &t.Changes[f][id]
+			n += perElement * (len(c.Add) + len(c.Delete))
+			for i := range c.Add {
+				n += len(c.Add[i].Label)
+			}
+		}
+	}
+	return n
+}
+
+func (b *Batch) requestAnswer() {
+	b.AddFlags(b.Messages[len(b.Messages)-1].Start, unix.NLM_F_ACK)
+}
+
+func (b *Batch) Operations(list []program.Operation) error {
+	for i := range list {
+		if err := b.operation(&list[i]); err != nil {
+			return fmt.Errorf("encode %q: %w", list[i], err)
+		}
+	}
+	return nil
+}
+
+func (b *Batch) open(o *program.Operation, kind, flags uint16) int {
+	start := b.begin(kind, flags, o.Family)
+	b.Messages = append(b.Messages, MessageInfo{Seq: b.Seq, Start: start, Operation: o})
+	return start
+}
+
+func (b *Batch) operation(o *program.Operation) error {
+	switch o.Kind {
+	case program.AddTable:
+		start := b.open(o, unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE)
+		b.Text(unix.NFTA_TABLE_NAME, o.TableName())
+		b.Uint32(unix.NFTA_TABLE_FLAGS, o.Flags)
+		b.comment(tableUserData, o.Comment())
+		b.End(start)
+	case program.DeleteTable:
+		b.named(o, unix.NFT_MSG_DELTABLE, 0)
+	case program.AddChain:
+		b.addChain(o)
+	case program.DeleteChain:
+		b.named(o, unix.NFT_MSG_DELCHAIN, unix.NFTA_CHAIN_NAME)
+	case program.FlushRules:
+		b.flushRules(o)
+	case program.AddRule:
+		return b.addRule(o)
+	case program.AddSet:
+		b.addSet(o)
+	case program.DeleteSet:
+		b.named(o, unix.NFT_MSG_DELSET, unix.NFTA_SET_NAME)
+	case program.FlushSet:
+		b.named(o, unix.NFT_MSG_DELSETELEM, unix.NFTA_SET_ELEM_LIST_SET)
+	}
+	return nil
+}
+
+// named writes a message with the table's name (attribute 1 in all messages) and, unless nameAttr is 0, the object's
+// name.
+func (b *Batch) named(o *program.Operation, kind, nameAttr uint16) {
+	start := b.open(o, kind, 0)
+	b.Text(unix.NFTA_TABLE_NAME, o.TableName())
+	if nameAttr != 0 {
+		b.Text(nameAttr, o.Name)
+	}
+	b.End(start)
+}
+
+// flushRules deletes the rules of a chain, or of all chains.
+func (b *Batch) flushRules(o *program.Operation) {
+	attr := uint16(0)
+	if o.Name != "" {
+		attr = unix.NFTA_RULE_CHAIN
+	}
+	b.named(o, unix.NFT_MSG_DELRULE, attr)
+}
+
+func (b *Batch) addChain(o *program.Operation) {
+	start := b.open(o, unix.NFT_MSG_NEWCHAIN, unix.NLM_F_CREATE)
+	b.Text(unix.NFTA_CHAIN_TABLE, o.TableName())
+	b.Text(unix.NFTA_CHAIN_NAME, o.Name)
+	if base := o.Chain.Base; base != nil {
+		hook := b.Nest(unix.NFTA_CHAIN_HOOK)
+		b.Uint32(unix.NFTA_HOOK_HOOKNUM, base.Hook)
+		b.Uint32(unix.NFTA_HOOK_PRIORITY, uint32(base.Priority))
+		b.Unnest(hook)
+		b.Uint32(unix.NFTA_CHAIN_POLICY, 1) // NF_ACCEPT
+		b.Text(unix.NFTA_CHAIN_TYPE, base.Kind)
+	}
+	b.End(start)
+}
+
+func (b *Batch) addRule(o *program.Operation) error {
+	if o.Rule.UsesProtocols() {
+		b.protocols(o)
+	}
+	start := b.open(o, unix.NFT_MSG_NEWRULE, unix.NLM_F_CREATE|unix.NLM_F_APPEND)
+	b.Text(unix.NFTA_RULE_TABLE, o.TableName())
+	b.Text(unix.NFTA_RULE_CHAIN, o.Name)
+	list := b.Nest(unix.NFTA_RULE_EXPRESSIONS)
+	digest, err := o.Rule.Encode(o.Family, b.setIDs, func(body []byte) {
+		item := b.Nest(unix.NFTA_LIST_ELEM)
+		b.Raw(body)
+		b.Unnest(item)
+	})
+	if err != nil {
+		return err
+	}
+	b.Unnest(list)
+	b.ruleDigest(unix.NFTA_RULE_USERDATA, digest)
+	b.End(start)
+	return nil
+}
+
+// protocols creates the anonymous set { tcp, udp, sctp } for the next rule.
+func (b *Batch) protocols(o *program.Operation) {
+	d := program.Set{Name: rule.ProtocolsSet, Key: []program.Type{program.TypeProto}}
+	start := b.open(o, unix.NFT_MSG_NEWSET, unix.NLM_F_CREATE)
+	b.setHeader(o, &d, unix.NFT_SET_ANONYMOUS|unix.NFT_SET_CONSTANT)
+	desc := b.Nest(unix.NFTA_SET_DESC)
+	b.Uint32(unix.NFTA_SET_DESC_SIZE, 3)
+	b.Unnest(desc)
+	b.End(start)
+
+	start = b.open(o, unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE)
+	b.Text(unix.NFTA_SET_ELEM_LIST_TABLE, o.TableName())
+	b.Text(unix.NFTA_SET_ELEM_LIST_SET, d.Name)
+	b.Uint32(unix.NFTA_SET_ELEM_LIST_SET_ID, b.setIDs)
+	list := b.Nest(unix.NFTA_SET_ELEM_LIST_ELEMENTS)
+	for _, proto := range []byte{unix.IPPROTO_TCP, unix.IPPROTO_UDP, unix.IPPROTO_SCTP} {
+		item := b.Nest(unix.NFTA_LIST_ELEM)
+		b.value(unix.NFTA_SET_ELEM_KEY, []byte{proto})
+		b.Unnest(item)
+	}
+	b.Unnest(list)
+	b.End(start)
+}
+
+// setHeader writes what all sets have, and assigns the next set number.
+func (b *Batch) setHeader(o *program.Operation, d *program.Set, flags uint32) {
+	b.setIDs++
+	b.Text(unix.NFTA_SET_TABLE, o.TableName())
+	b.Text(unix.NFTA_SET_NAME, d.Name)
+	b.Uint32(unix.NFTA_SET_FLAGS, flags)
+	b.Uint32(unix.NFTA_SET_KEY_TYPE, program.KeyType(d.Key))
+	b.Uint32(unix.NFTA_SET_KEY_LEN, uint32(program.KeyLength(d.Key)))
+	b.Uint32(unix.NFTA_SET_ID, b.setIDs)
+}
+
+func (b *Batch) addSet(o *program.Operation) {
+	d := o.Set
+	start := b.open(o, unix.NFT_MSG_NEWSET, unix.NLM_F_CREATE)
+	b.setHeader(o, d, d.Flags())
+	if d.IsMap() {
+		kind, length := d.MapData()
+		b.Uint32(unix.NFTA_SET_DATA_TYPE, kind)
+		b.Uint32(unix.NFTA_SET_DATA_LEN, length)
+	}
+	b.setDescription(d)
+	b.Bytes(unix.NFTA_SET_USERDATA, d.UserData())
+	if d.Counter {
+		e := b.Nest(setExpr)
+		b.Text(unix.NFTA_EXPR_NAME, "counter")
+		b.Unnest(b.Nest(unix.NFTA_EXPR_DATA))
+		b.Unnest(e)
+	}
+	b.End(start)
+}
+
+// setDescription writes the size of a bounded set.
+func (b *Batch) setDescription(d *program.Set) {
+	if !d.Dynamic {
+		return
+	}
+	desc := b.Nest(unix.NFTA_SET_DESC)
+	b.Uint32(unix.NFTA_SET_DESC_SIZE, d.Size)
+	b.Unnest(desc)
+}
+
+// allElements writes either the deletions or the additions of all sets.
+func (b *Batch) allElements(t *program.Transaction, deletion bool) {
+	for _, f := range program.Families() {
+		for id := range program.SetCount {
+			changes := &t.Changes[f.Index()][id]
+			list, kind, flags := changes.Add, uint16(unix.NFT_MSG_NEWSETELEM), uint16(unix.NLM_F_CREATE)
+			if deletion {
+				list, kind, flags = changes.Delete, unix.NFT_MSG_DELSETELEM, 0
+			}
+			info := MessageInfo{Family: f, Set: id, Deletion: deletion}
+			for info.Element < len(list) {
+				info.Element += b.elementMessage(t, info, list, kind, flags)
+			}
+		}
+	}
+}
+
+// elementMessage writes as many elements as fit into one message and returns how many.
+func (b *Batch) elementMessage(t *program.Transaction, info MessageInfo, list []program.Element, kind, flags uint16) int {
+	info.Start = b.begin(kind, flags, info.Family)
+	info.Seq = b.Seq
+	b.Text(unix.NFTA_SET_ELEM_LIST_TABLE, program.TableName)
+	b.Text(unix.NFTA_SET_ELEM_LIST_SET, info.Set.Name())
+	nested := b.Nest(unix.NFTA_SET_ELEM_LIST_ELEMENTS)
+	for _, e := range list[info.Element:] {
+		if len(b.Buf)-nested > maxElements || info.count > 0 && b.isApart(info) {
+			break
+		}
+		b.element(t.Arena, e, info)
+		info.count++
+	}
+	b.Unnest(nested)
+	b.End(info.Start)
+	b.Messages = append(b.Messages, info)
+	return info.count
+}
+
+func (b *Batch) element(arena []byte, e program.Element, info MessageInfo) {
+	item := b.Nest(unix.NFTA_LIST_ELEM)
+	if e.IntervalEnd {
+		b.Uint32(unix.NFTA_SET_ELEM_FLAGS, unix.NFT_SET_ELEM_INTERVAL_END)
+	}
+	b.value(unix.NFTA_SET_ELEM_KEY, e.Key(arena))
+	if !info.Deletion {
+		b.elementBody(arena, e, info.Set)
+	}
+	b.Unnest(item)
+}
+
+func (b *Batch) elementBody(arena []byte, e program.Element, id program.SetID) {
+	switch {
+	case id == program.Dispatch:
+		data := b.Nest(unix.NFTA_SET_ELEM_DATA)
+		v := b.Nest(unix.NFTA_DATA_VERDICT)
+		b.Uint32(unix.NFTA_VERDICT_CODE, verdictGoto)
+		b.Text(unix.NFTA_VERDICT_CHAIN, e.Label)
+		b.Unnest(v)
+		b.Unnest(data)
+		return
+	case e.DataLen > 0:
+		b.value(unix.NFTA_SET_ELEM_DATA, e.Data(arena))
+	}
+	if e.Label != "" {
+		b.comment(unix.NFTA_SET_ELEM_USERDATA, e.Label)
+	}
+}
+
+// verdictGoto is NFT_GOTO as an unsigned number.
+const verdictGoto = 0xfffffffc
+
+func (b *Batch) value(kind uint16, v []byte) {
+	outer := b.Nest(kind)
+	b.Bytes(unix.NFTA_DATA_VALUE, v)
+	b.Unnest(outer)
+}
+
+// keepBuffer is the largest buffer that stays allocated between two transactions.
+const keepBuffer = 1 << 20
+
+func (b *Batch) Shrink() {
+	b.Tx = nil
+	if cap(b.Buf) > keepBuffer {
+		b.Buf, b.Messages = nil, nil
+	}
+}
+
+// Additions writes as many additions as the size allows, and at least one message.
+func (b *Batch) Additions(t *program.Transaction, at *program.Cursor, size int) error {
+	for t.More(at) && (len(b.Messages) == 0 || len(b.Buf)+maxMessage <= size) {
+		list := t.Changes[at.Family][at.Set].Add
+		info := MessageInfo{Family: program.Families()[at.Family], Set: at.Set, Element: at.Element}
+		at.Element += b.elementMessage(t, info, list, unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE)
+	}
+	return nil
+}

@@ -1,0 +1,162 @@
+package kernel
+
+import (
+	"fmt"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/verdict-proxy/verdict/nft/nlmsg"
+	"github.com/verdict-proxy/verdict/nft/program"
+)
+
+// log is messages, and what each of them is about, to name the change that the kernel refuses.
+type log struct {
+	Wire
+	Tx       *program.Transaction // which the batch carries, or a part of it
+	Messages []MessageInfo
+	apart    *MessageInfo // its elements get messages of their own; nil: none does
+}
+
+// MessageInfo is what a message is about: an operation, or several elements of one set.
+type MessageInfo struct {
+	Seq       uint32
+	Start     int
+	Operation *program.Operation
+	Family    program.Family
+	Set       program.SetID
+	Deletion  bool
+	Element   int // index of the first element
+	count     int // of elements
+}
+
+// Blame names what the kernel refused: an operation, or an element if the kernel named one.
+func (b *log) Blame(t *program.Transaction, why *nlmsg.Ack) string {
+	for _, m := range b.Messages {
+		if m.Seq != why.Seq {
+			continue
+		}
+		if m.Operation != nil {
+			return m.Operation.String()
+		}
+		return b.blameElement(t, m, why.Offset)
+	}
+	return "the transaction as a whole"
+}
+
+// IsStamp reports whether the kernel refused to change the stamp of a table.
+func (b *log) IsStamp(why *nlmsg.Ack) bool {
+	return slices.ContainsFunc(b.Messages, func(m MessageInfo) bool {
+		return m.Seq == why.Seq && m.Operation == nil && m.Set == program.Generation
+	})
+}
+
+func (b *log) blameElement(t *program.Transaction, m MessageInfo, offset uint32) string {
+	verb, list := "add", t.Changes[m.Family.Index()][m.Set].Add
+	if m.Deletion {
+		verb, list = "delete", t.Changes[m.Family.Index()][m.Set].Delete
+	}
+	defs := program.Program{Family: m.Family}.Sets()
+	d := &defs[m.Set]
+	what := fmt.Sprintf("%s element %s %s %s", verb, m.Family, program.TableName, d.Name)
+	i := b.refusedElement(m, offset)
+	if i < 0 || m.Element+i >= len(list) {
+		return what
+	}
+	return what + " { " + list[m.Element+i].Text(d, t.Arena) + " }"
+}
+
+// Elements are the elements that the message is about.
+func (m MessageInfo) Elements(t *program.Transaction) []program.Element {
+	changes := &t.Changes[m.Family.Index()][m.Set]
+	list := changes.Add
+	if m.Deletion {
+		list = changes.Delete
+	}
+	return list[m.Element : m.Element+m.count]
+}
+
+// OffsetOf is the offset of an element in its message, the inverse of elementAt.
+func (b *log) OffsetOf(m MessageInfo, element int) uint32 {
+	for e, i := b.elementList(m), 0; e.Next(); i++ {
+		if i == element {
+			return e.offset()
+		}
+	}
+	return 0
+}
+
+// elementAt finds the element that begins at an offset of the message; -1: no element does.
+func (b *log) elementAt(m MessageInfo, offset uint32) int {
+	for e, i := b.elementList(m), 0; e.Next(); i++ {
+		if e.offset() == offset {
+			return i
+		}
+	}
+	return -1
+}
+
+func (b *log) elementList(m MessageInfo) elementList {
+	message := nlmsg.NewMessages(b.Buf[m.Start:])
+	message.Next()
+	for a := message.Attributes(); a.Next(); {
+		if a.Kind == unix.NFTA_SET_ELEM_LIST_ELEMENTS {
+			const header = nlmsg.HeaderSize + nlmsg.FamilySize
+			return elementList{Attributes: a.Nested(), start: header + a.Offset + nlmsg.AttributeHeaderSize}
+		}
+	}
+	return elementList{}
+}
+
+// RefusedKey is the key of the new element that the kernel refused; nil: it was not an element, or the kernel did not name
+// it.
+func (b *log) RefusedKey(why *nlmsg.Ack) (f program.Family, set program.SetID, key []byte) {
+	for _, m := range b.Messages {
+		if m.Seq != why.Seq || m.Operation != nil || m.Deletion {
+			continue
+		}
+		list, i := b.Tx.Changes[m.Family.Index()][m.Set].Add, b.refusedElement(m, why.Offset)
+		if i >= 0 && m.Element+i < len(list) {
+			key = list[m.Element+i].Key(b.Tx.Arena)
+		}
+		return m.Family, m.Set, key
+	}
+	return f, set, nil
+}
+
+// refusedElement is the number of the element that the kernel refused, in its message; -1: the kernel does not say.
+func (b *log) refusedElement(m MessageInfo, offset uint32) int {
+	if m.count == 1 {
+		return 0
+	}
+	return b.elementAt(m, offset)
+}
+
+// Separate has each element of a message get a message of its own from now on. It reports whether there is the message.
+func (b *log) Separate(seq uint32) bool {
+	i := slices.IndexFunc(b.Messages, func(m MessageInfo) bool { return m.Seq == seq })
+	if i < 0 {
+		return false
+	}
+	m := b.Messages[i]
+	b.apart = &m
+	return true
+}
+
+// Join ends what separate began.
+func (b *log) Join() { b.apart = nil }
+
+// isApart reports whether the elements of a message are to be alone.
+func (b *log) isApart(info MessageInfo) bool {
+	a := b.apart
+	return a != nil && info.Family == a.Family && info.Set == a.Set && !info.Deletion &&
+		info.Element >= a.Element && info.Element < a.Element+a.count
+}
+
+// elementList walks over the elements of a message.
+type elementList struct {
+	nlmsg.Attributes
+	start int // of the walk, from the start of the message
+}
+
+func (l *elementList) offset() uint32 { return uint32(l.start + l.Offset) }

@@ -1,0 +1,291 @@
+package kernel
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/verdict-proxy/verdict/nft/nlmsg"
+	"github.com/verdict-proxy/verdict/nft/program"
+)
+
+// Generation is the number of the latest change of any table in the network namespace.
+func (c *Conn) Generation() (n uint32, err error) {
+	const generationID = 1 // NFTA_GEN_ID
+	err = c.Ask(unix.NFT_MSG_GETGEN, unix.NLM_F_ACK, program.Family(unix.AF_UNSPEC), nil, func(a nlmsg.Attributes) {
+		for a.Next() {
+			if a.Kind == generationID {
+				n = a.Uint32()
+			}
+		}
+	})
+	return n, err
+}
+
+// SetReader reads all elements of a set in parts. While the set changes, it may leave out some.
+type SetReader interface {
+	// Next calls each for the elements of the next part, and reports whether there are more.
+	Next(each func(Found)) (more bool, err error)
+	Close() error
+}
+
+// The engine reads from the kernel when it starts, before it writes whole tables, after an Apply whose outcome is
+// unknown, and when it is asked whether the tables are intact. A normal pass reads nothing.
+
+// errInterrupted means that nf_tables changed between two datagrams of a dump. The kernel finds its place again by
+// counting objects, so the dump may lack some objects and have others twice.
+var errInterrupted = errors.New("nf_tables was changed while it was read")
+
+// dumpAttempts is how often a dump is attempted if nf_tables changes all the time. An attempt takes a fraction of a
+// millisecond. A tool that changes tables a thousand times a second interrupts many of them.
+const dumpAttempts = 20
+
+// RetryInterrupted calls read again while it is interrupted. Each time, read must forget what it read before.
+func RetryInterrupted(what string, read func() error) error {
+	for range dumpAttempts {
+		if err := read(); !errors.Is(err, errInterrupted) {
+			return err
+		}
+	}
+	return fmt.Errorf("list %s: %w, %d times in a row; other programs change tables too often",
+		what, errInterrupted, dumpAttempts)
+}
+
+// Dump asks for all objects of a kind and calls each with the attributes of every object. Attributes of the request
+// restrict the dump to our table or to a set; then the kernel counts only objects in there, and changes of other tables
+// do not matter. Without such attributes, dump returns errInterrupted if any table changed.
+func (c *Conn) Dump(kind uint16, f program.Family, attrs func(*nlmsg.Writer), each func(nlmsg.Attributes)) error {
+	err := c.Ask(kind, unix.NLM_F_DUMP, f, attrs, each)
+	if attrs != nil && errors.Is(err, errInterrupted) {
+		return nil
+	}
+	return err
+}
+
+// Ask sends a request and calls each with the attributes of every answer.
+func (c *Conn) Ask(kind, flags uint16, f program.Family, attrs func(*nlmsg.Writer), each func(nlmsg.Attributes)) error {
+	if err := c.request(kind, flags, f, attrs); err != nil {
+		return err
+	}
+	return c.readAnswers(c.wire.Seq, each)
+}
+
+func (c *Conn) request(kind, flags uint16, f program.Family, attrs func(*nlmsg.Writer)) error {
+	w := &c.wire
+	w.Buf = w.Buf[:0]
+	start := w.begin(kind, flags, f)
+	if attrs != nil {
+		attrs(&w.Writer)
+	}
+	w.End(start)
+	return c.sendRaw(w.Buf)
+}
+
+func (c *Conn) readAnswers(seq uint32, each func(nlmsg.Attributes)) error {
+	for interrupted := false; ; {
+		last, changed, err := c.readDatagram(seq, each)
+		interrupted = interrupted || changed
+		switch {
+		case err != nil:
+			return err
+		case last && interrupted:
+			return errInterrupted
+		case last:
+			return nil
+		}
+	}
+}
+
+// readDatagram reads the next answers to a request. It reports whether the last one was among them, and whether nf_tables
+// changed since the one before.
+func (c *Conn) readDatagram(seq uint32, each func(nlmsg.Attributes)) (last, changed bool, err error) {
+	n, err := c.wait()
+	if err != nil {
+		return false, false, fmt.Errorf("read the answer of nf_tables: %w", err)
+	}
+	m := nlmsg.NewMessages(c.answers[:n])
+	for m.Next() {
+		if m.Seq != seq {
+			continue // the answer to an earlier request
+		}
+		changed = changed || m.Flags&unix.NLM_F_DUMP_INTR != 0
+		ack, isAck := m.Ack()
+		switch {
+		case !isAck:
+			each(m.Attributes())
+			continue
+		case ack.Errno != 0:
+			return true, changed, ack.Err()
+		}
+		c.unread = false
+		return true, changed, nil
+	}
+	if err := m.Err(); err != nil {
+		return false, changed, fmt.Errorf("read the answer of nf_tables: %w", err)
+	}
+	return false, changed, nil
+}
+
+// DumpElements reads all elements of a set or map.
+func (c *Conn) DumpElements(f program.Family, set string, each func(Found)) error {
+	return c.Dump(unix.NFT_MSG_GETSETELEM, f, ofOurSet(set), func(a nlmsg.Attributes) { decodeElements(a, each) })
+}
+
+func ofOurSet(set string) func(*nlmsg.Writer) {
+	return func(w *nlmsg.Writer) {
+		w.Text(unix.NFTA_SET_ELEM_LIST_TABLE, program.TableName)
+		w.Text(unix.NFTA_SET_ELEM_LIST_SET, set)
+	}
+}
+
+// socketReader reads a set through a socket of its own: the kernel keeps the place of one dump for each socket.
+type socketReader struct{ conn *Conn }
+
+func (c *Conn) ReadSet(f program.Family, set string) (SetReader, error) {
+	own, err := Dial(c.netns)
+	if err != nil {
+		return nil, err
+	}
+	if err := own.request(unix.NFT_MSG_GETSETELEM, unix.NLM_F_DUMP, f, ofOurSet(set)); err != nil {
+		return nil, errors.Join(err, own.Close())
+	}
+	return &socketReader{own}, nil
+}
+
+func (l *socketReader) Next(each func(Found)) (more bool, err error) {
+	last, _, err := l.conn.readDatagram(l.conn.wire.Seq, func(a nlmsg.Attributes) { decodeElements(a, each) })
+	return !last, err
+}
+
+func (l *socketReader) Close() error { return l.conn.Close() }
+
+// decodeElements calls each for the elements of an answer. Their bytes are valid until each returns.
+func decodeElements(a nlmsg.Attributes, each func(Found)) {
+	for a.Next() {
+		if a.Kind != unix.NFTA_SET_ELEM_LIST_ELEMENTS {
+			continue
+		}
+		for e := a.Nested(); e.Next(); {
+			each(decodeElement(e.Nested()))
+		}
+	}
+}
+
+func decodeElement(e nlmsg.Attributes) (found Found) {
+	for e.Next() {
+		switch e.Kind {
+		case unix.NFTA_SET_ELEM_KEY:
+			found.Key = decodeValue(e.Nested())
+		case unix.NFTA_SET_ELEM_DATA:
+			found.Data = decodeValue(e.Nested())
+		case unix.NFTA_SET_ELEM_FLAGS:
+			found.IntervalEnd = e.Uint32()&unix.NFT_SET_ELEM_INTERVAL_END != 0
+		case unix.NFTA_SET_ELEM_USERDATA:
+			found.Comment = readComment(e.Value)
+		case unix.NFTA_SET_ELEM_EXPIRATION:
+			found.Expires = time.Duration(Uint64(e.Value)) * time.Millisecond
+		case unix.NFTA_SET_ELEM_EXPR:
+			found.Packets = decodeCounter(e.Nested())
+		}
+	}
+	return found
+}
+
+// decodeCounter reads the packets of an element's counter.
+func decodeCounter(e nlmsg.Attributes) (packets uint64) {
+	for e.Next() {
+		if e.Kind != unix.NFTA_EXPR_DATA {
+			continue
+		}
+		for counter := e.Nested(); counter.Next(); {
+			if counter.Kind == unix.NFTA_COUNTER_PACKETS {
+				packets = Uint64(counter.Value)
+			}
+		}
+	}
+	return packets
+}
+
+// decodeValue reads a key or data. For a verdict, it returns the name of the chain.
+func decodeValue(v nlmsg.Attributes) (value []byte) {
+	for v.Next() {
+		switch v.Kind {
+		case unix.NFTA_DATA_VALUE:
+			value = v.Value
+		case unix.NFTA_DATA_VERDICT:
+			for verdict := v.Nested(); verdict.Next(); {
+				if verdict.Kind == unix.NFTA_VERDICT_CHAIN {
+					value = bytes.TrimRight(verdict.Value, "\x00")
+				}
+			}
+		}
+	}
+	return value
+}
+
+// Lookup asks for one element. Found reports whether the key exists.
+func (c *Conn) Lookup(f program.Family, set string, key []byte) (e Found, found bool, err error) {
+	n, err := c.LookupRow(f, set, [][]byte{key}, func(it Found) { e = it.Clone() })
+	return e, n > 0, err
+}
+
+// LookupRow asks for several elements with one message. It calls each for the elements, up to the first one that does
+// not exist, and returns how many exist. The kernel answers with a message for each element. All answers must fit in
+// the receive buffer.
+func (c *Conn) LookupRow(f program.Family, set string, keys [][]byte, each func(Found)) (found int, err error) {
+	err = c.Ask(unix.NFT_MSG_GETSETELEM, unix.NLM_F_ACK, f, func(w *nlmsg.Writer) {
+		w.Text(unix.NFTA_SET_ELEM_LIST_TABLE, program.TableName)
+		w.Text(unix.NFTA_SET_ELEM_LIST_SET, set)
+		list := w.Nest(unix.NFTA_SET_ELEM_LIST_ELEMENTS)
+		for _, key := range keys {
+			item := w.Nest(unix.NFTA_LIST_ELEM)
+			k := w.Nest(unix.NFTA_SET_ELEM_KEY)
+			w.Bytes(unix.NFTA_DATA_VALUE, key)
+			w.Unnest(k)
+			w.Unnest(item)
+		}
+		w.Unnest(list)
+	}, func(a nlmsg.Attributes) {
+		decodeElements(a, func(e Found) {
+			each(e)
+			found++
+		})
+	})
+	if errors.Is(err, unix.ENOENT) {
+		return found, nil
+	}
+	return found, err
+}
+
+// Found is an element that the kernel has.
+type Found struct {
+	Key, Data   []byte
+	Comment     string
+	IntervalEnd bool
+	Packets     uint64        // of its counter
+	Expires     time.Duration // from now; 0: never
+}
+
+func (f *Found) Clone() Found {
+	return Found{
+		Key: slices.Clone(f.Key), Data: slices.Clone(f.Data), Comment: f.Comment, IntervalEnd: f.IntervalEnd,
+		Packets: f.Packets, Expires: f.Expires,
+	}
+}
+
+// Holds reports whether an element that the kernel has is as it should be.
+func (f *Found) Holds(e program.Element, arena []byte, d *program.Set) bool {
+	if d.LeadsToChains() {
+		return string(f.Data) == e.Label
+	}
+	return SameValue(f.Data, e.Data(arena)) && f.Comment == e.Label
+}
+
+// SameValue ignores the padding behind the last component of a concatenation.
+func SameValue(a, b []byte) bool {
+	return bytes.Equal(bytes.TrimRight(a, "\x00"), bytes.TrimRight(b, "\x00"))
+}

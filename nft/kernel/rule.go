@@ -1,0 +1,182 @@
+package kernel
+
+import (
+	"encoding/binary"
+
+	"github.com/google/nftables/userdata"
+	"golang.org/x/sys/unix"
+
+	"github.com/verdict-proxy/verdict/nft/nlmsg"
+	"github.com/verdict-proxy/verdict/nft/rule"
+)
+
+// expression is one expression of a rule, as the kernel lists it.
+type expression struct {
+	name string
+	data []byte
+}
+
+func decodeExpression(a nlmsg.Attributes) (e expression) {
+	for a.Next() {
+		switch a.Kind {
+		case unix.NFTA_EXPR_NAME:
+			e.name = a.Text()
+		case unix.NFTA_EXPR_DATA:
+			e.data = a.Value
+		}
+	}
+	return e
+}
+
+// attributes are those in an attribute of the expression.
+func (e expression) attributes(kind uint16) nlmsg.Attributes {
+	for a := nlmsg.NewAttributes(e.data); a.Next(); {
+		if a.Kind == kind {
+			return a.Nested()
+		}
+	}
+	return nlmsg.Attributes{}
+}
+
+// number is an attribute of the expression that is a number; 0: it has none.
+func (e expression) number(kind uint16) uint32 {
+	for a := nlmsg.NewAttributes(e.data); a.Next(); {
+		if a.Kind == kind {
+			return a.Uint32()
+		}
+	}
+	return 0
+}
+
+// Verdicts of the kernel (linux/netfilter.h).
+const (
+	VerdictDrop   = 0
+	VerdictAccept = 1
+)
+
+// RuleSummary is what matters about a rule.
+type RuleSummary struct {
+	Handle            uint64
+	Action            string
+	Jumps             []string
+	Conditional, Ends bool
+	Maps              bool // a verdict map decides
+}
+
+func DecodeOtherRule(a nlmsg.Attributes) (r RuleSummary) {
+	for a.Next() {
+		switch a.Kind {
+		case unix.NFTA_RULE_HANDLE:
+			r.Handle = Uint64(a.Value)
+		case unix.NFTA_RULE_EXPRESSIONS:
+			r.read(a.Nested())
+		}
+	}
+	return r
+}
+
+func (r *RuleSummary) read(list nlmsg.Attributes) {
+	for list.Next() {
+		r.take(decodeExpression(list.Nested()))
+	}
+}
+
+func (r *RuleSummary) take(e expression) {
+	switch e.name {
+	case "immediate":
+		r.verdict(e)
+	case "reject":
+		r.Action, r.Ends = "reject", true
+		if e.number(rejectType) == unix.NFT_REJECT_TCP_RST {
+			r.Action = "reject with tcp reset"
+		}
+	case "nat", "masq", "redir", "tproxy":
+		r.Action, r.Ends = natAction(e), true
+	case "target": // of iptables-nft
+		r.target(e)
+	case "lookup":
+		r.Conditional = true
+		r.Maps = r.Maps || e.number(unix.NFTA_LOOKUP_DREG) == unix.NFT_REG_VERDICT && e.has(unix.NFTA_LOOKUP_DREG)
+	case "cmp", "range", "match", "limit", "quota", "connlimit", "dynset", "fib", "socket", "osf":
+		r.Conditional = true
+	}
+}
+
+const rejectType = 1 // NFTA_REJECT_TYPE
+
+func (e expression) has(kind uint16) bool {
+	for a := nlmsg.NewAttributes(e.data); a.Next(); {
+		if a.Kind == kind {
+			return true
+		}
+	}
+	return false
+}
+
+func natAction(e expression) string {
+	const natType, source = 1, 0 // NFTA_NAT_TYPE, NFT_NAT_SNAT
+	if e.name != "nat" {
+		return map[string]string{"masq": "masquerade", "redir": "redirect", "tproxy": "tproxy"}[e.name]
+	}
+	if e.number(natType) == source {
+		return "snat"
+	}
+	return "dnat"
+}
+
+// verdict reads an immediate verdict.
+func (r *RuleSummary) verdict(e expression) {
+	for data := e.attributes(unix.NFTA_IMMEDIATE_DATA); data.Next(); {
+		if data.Kind != unix.NFTA_DATA_VERDICT {
+			continue
+		}
+		for v := data.Nested(); v.Next(); {
+			switch v.Kind {
+			case unix.NFTA_VERDICT_CODE:
+				r.code(int32(v.Uint32()))
+			case unix.NFTA_VERDICT_CHAIN:
+				r.Jumps = append(r.Jumps, v.Text())
+			}
+		}
+	}
+}
+
+func (r *RuleSummary) code(code int32) {
+	switch code {
+	case VerdictAccept:
+		r.Action, r.Ends = "accept", true
+	case VerdictDrop:
+		r.Action, r.Ends = "drop", true
+	case unix.NFT_RETURN:
+		r.Ends = true
+	}
+}
+
+// target reads a target of iptables-nft: the name of an extension, or a standard verdict.
+func (r *RuleSummary) target(e expression) {
+	const name = 1 // NFTA_TARGET_NAME
+	for a := nlmsg.NewAttributes(e.data); a.Next(); {
+		if a.Kind != name {
+			continue
+		}
+		switch text := a.Text(); text {
+		case "REJECT":
+			r.Action, r.Ends = "reject", true
+		case "DNAT", "SNAT", "MASQUERADE", "REDIRECT":
+			r.Action, r.Ends = text, true
+		}
+	}
+}
+
+func (w *Wire) ruleDigest(attr uint16, digest uint64) {
+	w.Bytes(attr, userdata.Append(nil, rule.DigestType, binary.NativeEndian.AppendUint64(nil, digest)))
+}
+
+// readRuleDigest reads the digest from the user data of a rule; 0: another program wrote the rule.
+func readRuleDigest(udata []byte) uint64 {
+	b := findUserData(udata, rule.DigestType)
+	if len(b) != 8 {
+		return 0
+	}
+	return binary.NativeEndian.Uint64(b)
+}

@@ -1,0 +1,259 @@
+package kernel
+
+import (
+	"cmp"
+	"errors"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/verdict-proxy/verdict/nft/nlmsg"
+	"github.com/verdict-proxy/verdict/nft/program"
+	"github.com/verdict-proxy/verdict/nft/rule"
+)
+
+// SetCountAttribute is NFTA_SET_COUNT of Linux 6.16, which package unix does not have.
+const SetCountAttribute = 20
+
+// ErrNoTables means that Verdict has no tables in this network namespace.
+var ErrNoTables = errors.New("there is neither a table ip verdict nor a table ip6 verdict")
+
+// Lengths are the groups that have a chain.
+func (was Existing) Lengths(f program.Family) (groups program.LengthGroups) {
+	program.AllLengths(f).Each(f, func(last int) {
+		if _, there := was.Chains[program.GroupChain(last)]; there {
+			groups |= program.GroupOf(last)
+		}
+	})
+	return groups
+}
+
+// Existing is what the kernel has in one family: from an earlier process, or from an earlier transaction of this one.
+type Existing struct {
+	Named      string // the table's name; "": TableName
+	Table      bool
+	SameLayout bool
+	Flags      uint32 // of the table
+	Chains     map[string]program.ChainShape
+	Dropping   map[string]bool             // base chains with the policy drop; those of Verdict accept
+	Rules      map[string]rule.RulesShape  // by chain
+	Sets       map[string]program.SetShape // without anonymous sets
+	Counts     map[string]int              // elements of these sets, if the kernel counts them
+}
+
+// HasSet reports whether a set exists and can stay.
+func (was Existing) HasSet(d *program.Set) bool {
+	is, ok := was.Sets[d.Name]
+	want := d.Shape()
+	if d.Dynamic { // to keep the entries is worth more than a correct listing; retuned takes care of the rest
+		is.UserData, is.Tuning = want.UserData, want.Tuning
+	}
+	return ok && is == want
+}
+
+// Retuned reports whether a set is there that another process gave another size, timeout or interval. To add the set
+// again corrects that, and its entries stay. Only dynamic sets can stay: a limit can be changed, but not taken away.
+func (was Existing) Retuned(d *program.Set) bool {
+	is, ok := was.Sets[d.Name]
+	return ok && d.Dynamic && is.Tuning != d.Shape().Tuning
+}
+
+// Survey reads what exists of our table, without elements.
+func (c *Conn) Survey(f program.Family) (Existing, error) {
+	was, err := c.SurveySets(f)
+	if err != nil || !was.Table {
+		return was, err
+	}
+	if err := c.readChains(f, &was); err != nil {
+		return was, err
+	}
+	was.Rules = map[string]rule.RulesShape{}
+	return was, c.Dump(unix.NFT_MSG_GETRULE, f, ofOurTable(unix.NFTA_RULE_TABLE), was.addRule)
+}
+
+// SurveyChains reads the table and its chains, without sets and rules.
+func (c *Conn) SurveyChains(f program.Family) (Existing, error) {
+	was, err := c.SurveyTable(f)
+	if err != nil || !was.Table {
+		return was, err
+	}
+	return was, c.readChains(f, &was)
+}
+
+// readChains reads the chains. The kernel leaves out the rules and sets of other tables when it is told to, but not their
+// chains.
+func (c *Conn) readChains(f program.Family, was *Existing) error {
+	return RetryInterrupted("chains", func() error {
+		was.Chains, was.Dropping = map[string]program.ChainShape{}, map[string]bool{}
+		return c.Dump(unix.NFT_MSG_GETCHAIN, f, nil, was.addChain)
+	})
+}
+
+// SurveySets reads only what changes of other tables cannot interrupt: whether there is a table, and its sets.
+func (c *Conn) SurveySets(f program.Family) (Existing, error) {
+	was, err := c.SurveyTable(f)
+	if err != nil || !was.Table {
+		return was, err
+	}
+	was.Sets, was.Counts = map[string]program.SetShape{}, map[string]int{}
+	err = c.Dump(unix.NFT_MSG_GETSET, f, ofOurTable(unix.NFTA_SET_TABLE), was.addSet)
+	if errors.Is(err, unix.ENOENT) {
+		return Existing{}, nil // another program has just deleted the table
+	}
+	return was, err
+}
+
+// SurveyTable reads whether there is a table, and of which layout.
+func (c *Conn) SurveyTable(f program.Family) (was Existing, err error) {
+	err = c.Ask(unix.NFT_MSG_GETTABLE, unix.NLM_F_ACK, f, ofOurTable(unix.NFTA_TABLE_NAME), was.addTable)
+	if errors.Is(err, unix.ENOENT) {
+		return Existing{}, nil
+	}
+	return was, err
+}
+
+func ofOurTable(attr uint16) func(*nlmsg.Writer) { return ofTable(attr, program.TableName) }
+
+func ofTable(attr uint16, table string) func(*nlmsg.Writer) {
+	return func(w *nlmsg.Writer) { w.Text(attr, table) }
+}
+
+// Asleep reports whether the kernel calls no chain of the table.
+func (was Existing) Asleep() bool { return was.Flags&unix.NFT_TABLE_F_DORMANT != 0 }
+
+func (was *Existing) addTable(a nlmsg.Attributes) {
+	was.Table = true
+	for a.Next() {
+		switch a.Kind {
+		case tableUserData:
+			was.SameLayout = readComment(a.Value) == program.LayoutComment
+		case unix.NFTA_TABLE_FLAGS:
+			was.Flags = a.Uint32()
+		}
+	}
+}
+
+// isOf reports whether an object of a table belongs to the one that is read.
+func (was Existing) isOf(table string) bool { return table == cmp.Or(was.Named, program.TableName) }
+
+func (was Existing) addChain(a nlmsg.Attributes) {
+	table, name, drops := "", "", false
+	var is program.ChainShape
+	for a.Next() {
+		switch a.Kind {
+		case unix.NFTA_CHAIN_TABLE:
+			table = a.Text()
+		case unix.NFTA_CHAIN_NAME:
+			name = a.Text()
+		case unix.NFTA_CHAIN_TYPE:
+			is.Kind = a.Text()
+		case unix.NFTA_CHAIN_HOOK:
+			DecodeHook(a.Nested(), &is)
+		case unix.NFTA_CHAIN_POLICY:
+			drops = a.Uint32() == VerdictDrop
+		}
+	}
+	if was.isOf(table) {
+		was.Chains[name] = is
+		if drops {
+			was.Dropping[name] = true
+		}
+	}
+}
+
+func DecodeHook(a nlmsg.Attributes, c *program.ChainShape) {
+	for a.Next() {
+		switch a.Kind {
+		case unix.NFTA_HOOK_HOOKNUM:
+			c.Hook = a.Uint32()
+		case unix.NFTA_HOOK_PRIORITY:
+			c.Priority = a.Uint32()
+		}
+	}
+}
+
+func (was Existing) addSet(a nlmsg.Attributes) {
+	table, name, count := "", "", -1
+	var is program.SetShape
+	for a.Next() {
+		switch a.Kind {
+		case SetCountAttribute:
+			count = int(a.Uint32())
+		case unix.NFTA_SET_TABLE:
+			table = a.Text()
+		case unix.NFTA_SET_NAME:
+			name = a.Text()
+		case unix.NFTA_SET_USERDATA:
+			is.UserData = string(a.Value)
+		case setExpr:
+			readSetExpr(a.Nested(), &is)
+		case unix.NFTA_SET_DESC:
+			readSetDescription(a.Nested(), &is)
+		case unix.NFTA_SET_TIMEOUT:
+			is.Timeout = Uint64(a.Value)
+		default:
+			readSetNumber(a, &is)
+		}
+	}
+	if table == program.TableName && is.Flags&unix.NFT_SET_ANONYMOUS == 0 {
+		was.Sets[name] = is
+		if count >= 0 {
+			was.Counts[name] = count
+		}
+	}
+}
+
+func readSetNumber(a nlmsg.Attributes, s *program.SetShape) {
+	switch a.Kind {
+	case unix.NFTA_SET_FLAGS:
+		s.Flags = a.Uint32()
+	case unix.NFTA_SET_KEY_TYPE:
+		s.KeyType = a.Uint32()
+	case unix.NFTA_SET_KEY_LEN:
+		s.KeyLen = a.Uint32()
+	case unix.NFTA_SET_DATA_TYPE:
+		s.DataType = a.Uint32()
+	case unix.NFTA_SET_DATA_LEN:
+		s.DataLen = a.Uint32()
+	case unix.NFTA_SET_GC_INTERVAL:
+		s.GcInterval = a.Uint32()
+	}
+}
+
+func readSetDescription(a nlmsg.Attributes, s *program.SetShape) {
+	for a.Next() {
+		if a.Kind == unix.NFTA_SET_DESC_SIZE {
+			s.Size = a.Uint32()
+		}
+	}
+}
+
+func readSetExpr(a nlmsg.Attributes, s *program.SetShape) {
+	for a.Next() {
+		if a.Kind == unix.NFTA_EXPR_NAME {
+			s.Counter = a.Text() == "counter"
+		}
+	}
+}
+
+// addRule notes one of the rules that the kernel has.
+func (was Existing) addRule(a nlmsg.Attributes) {
+	table, chain, digest := "", "", uint64(0)
+	var leads RuleSummary
+	for a.Next() {
+		switch a.Kind {
+		case unix.NFTA_RULE_TABLE:
+			table = a.Text()
+		case unix.NFTA_RULE_CHAIN:
+			chain = a.Text()
+		case unix.NFTA_RULE_USERDATA:
+			digest = readRuleDigest(a.Value)
+		case unix.NFTA_RULE_EXPRESSIONS:
+			leads.read(a.Nested())
+		}
+	}
+	if was.isOf(table) {
+		s := was.Rules[chain]
+		s.Add(digest, leads.Jumps)
+		was.Rules[chain] = s
+	}
+}

@@ -1,0 +1,288 @@
+package kernel
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/mdlayher/socket"
+	"golang.org/x/net/bpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/verdict-proxy/verdict/nft/nlmsg"
+	"github.com/verdict-proxy/verdict/nft/program"
+)
+
+// Bytes are the keys.
+func (at *Touched) Bytes() (keys [][]byte) {
+	for key := range at.Keys {
+		keys = append(keys, []byte(key))
+	}
+	return keys
+}
+
+// Interference is a commit of another process that changed our tables, or what Check found of one.
+type Interference struct {
+	Process string // the name of the process, as the kernel has it (at most 15 characters)
+	PID     int    // in the initial process namespace of the watcher; 0: it has ended, or is not visible here
+	// Structure reports that tables, chains, rules or sets changed, not only elements.
+	Structure bool
+	// Guard reports that the table ip verdict-loopback changed. It is no part of what Repair undoes.
+	Guard bool
+	// Lost reports that the kernel dropped events: anything may have changed.
+	Lost bool
+	// Unheard: Check found the change, and no message told of it. So there may be more.
+	Unheard bool
+	// Replaced: tables came or went, or sets of the program. Their elements may have gone without a word.
+	Replaced bool
+	Sets     map[TableSet]*Touched // the sets whose elements changed
+}
+
+// TableSet names a set in one of our tables.
+type TableSet struct {
+	Family program.Family
+	Set    string
+}
+
+// Touched are the keys of elements that changed.
+type Touched struct {
+	Keys map[string]bool
+	Many bool // too many to note each
+}
+
+// maxTouched bounds the keys that are noted for a set.
+const maxTouched = 1024
+
+// At is what is noted of a set.
+func (i *Interference) At(set TableSet) *Touched {
+	if i.Sets == nil {
+		i.Sets = map[TableSet]*Touched{}
+	}
+	if i.Sets[set] == nil {
+		i.Sets[set] = &Touched{Keys: map[string]bool{}}
+	}
+	return i.Sets[set]
+}
+
+// Touch notes an element.
+func (t *Touched) Touch(key []byte) {
+	t.Keys[string(key)] = true
+	t.Many = t.Many || len(t.Keys) > maxTouched
+}
+
+// String says what changed.
+func (i *Interference) String() string {
+	var parts []string
+	if i.Lost {
+		parts = append(parts, "unknown, the kernel dropped events")
+	}
+	if i.Structure {
+		parts = append(parts, "chains, rules or sets")
+	}
+	for p := range i.Sets {
+		parts = append(parts, "elements of "+p.Family.String()+" "+program.TableName+" "+p.Set)
+	}
+	slices.Sort(parts)
+	return strings.Join(parts, ", ")
+}
+
+// Merge adds another interference that came after this one. The process is that of the later one.
+func (i *Interference) Merge(later Interference) {
+	i.Process, i.PID = later.Process, later.PID
+	i.Structure, i.Lost = i.Structure || later.Structure, i.Lost || later.Lost
+	i.Replaced, i.Unheard = i.Replaced || later.Replaced, i.Unheard || later.Unheard
+	for at, t := range later.Sets {
+		both := i.At(at)
+		maps.Copy(both.Keys, t.Keys)
+		both.Many = both.Many || t.Many || len(both.Keys) > maxTouched
+	}
+}
+
+// Empty reports whether nothing changed in our tables.
+func (i *Interference) Empty() bool { return !i.Lost && !i.Structure && len(i.Sets) == 0 }
+
+// Watcher receives commits by other processes. One goroutine may use it, beside the one that uses the engine.
+type Watcher struct {
+	sock    *socket.Conn
+	buffer  []byte
+	pending Interference // of a commit whose end has not come yet
+}
+
+// The kernel tells members of NFNLGRP_NFTABLES of every change, and at the end of a commit who made it
+// (linux/netfilter/nfnetlink.h, nf_tables.h).
+const (
+	groupNftables = 7
+	genProcPID    = 2
+	genProcName   = 3
+)
+
+// watchBuffer holds the events of other processes until the watcher reads them.
+const watchBuffer = 4 << 20
+
+// newWatcher starts to listen, in a network namespace, to the commits of others than one connection.
+func newWatcher(netns int, own uint32) (*Watcher, error) {
+	sock, err := socket.Socket(unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_NETFILTER, "nf_tables events", &socket.Config{NetNS: netns})
+	if err != nil {
+		return nil, fmt.Errorf("watch nf_tables: open netlink socket: %w", err)
+	}
+	w := &Watcher{sock: sock, buffer: make([]byte, 1<<16)}
+	if err := w.join(own); err != nil {
+		return nil, errors.Join(fmt.Errorf("watch nf_tables: %w", err), sock.Close())
+	}
+	return w, nil
+}
+
+// join leaves the engine's own commits to the kernel: it would copy an event for each element that the engine writes.
+func (w *Watcher) join(own uint32) error {
+	filter, err := bpf.Assemble([]bpf.Instruction{
+		bpf.LoadAbsolute{Off: 12, Size: 4}, // nlmsg_pid of the first message: a datagram has the events of one commit
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: hostToNetwork(own), SkipFalse: 1},
+		bpf.RetConstant{Val: 0},
+		bpf.RetConstant{Val: 1 << 30},
+	})
+	if err != nil {
+		return fmt.Errorf("assemble the filter: %w", err)
+	}
+	if err := w.sock.SetBPF(filter); err != nil {
+		return fmt.Errorf("set the filter: %w", err)
+	}
+	if err := w.sock.SetReadBuffer(watchBuffer); err != nil {
+		return fmt.Errorf("size the receive buffer: %w", err)
+	}
+	if err := w.sock.Bind(&unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return fmt.Errorf("bind the socket: %w", err)
+	}
+	if err := w.sock.SetsockoptInt(unix.SOL_NETLINK, unix.NETLINK_ADD_MEMBERSHIP, groupNftables); err != nil {
+		return fmt.Errorf("join the group of nf_tables: %w", err)
+	}
+	return nil
+}
+
+// hostToNetwork gives a number as a filter loads it from a field in host byte order.
+func hostToNetwork(v uint32) uint32 {
+	var b [4]byte
+	binary.NativeEndian.PutUint32(b[:], v)
+	return binary.BigEndian.Uint32(b[:])
+}
+
+// Close ends the watch.
+func (w *Watcher) Close() error { return w.sock.Close() }
+
+// Next waits for a commit of another process that changed our tables, or the guard of 127.0.0.0/8. After an error the watcher is of no use any more.
+func (w *Watcher) Next(ctx context.Context) (Interference, error) {
+	for {
+		n, _, err := w.sock.Recvfrom(ctx, w.buffer, 0)
+		switch {
+		case errors.Is(err, unix.ENOBUFS):
+			w.pending = Interference{}
+			return Interference{Lost: true}, nil
+		case err != nil:
+			return Interference{}, fmt.Errorf("read events of nf_tables: %w", err)
+		}
+		if i, complete := w.read(w.buffer[:n]); complete && (i.Guard || !i.Empty()) {
+			return i, nil
+		}
+	}
+}
+
+// read adds the events of a datagram. At the end of a commit it returns what the commit changed.
+func (w *Watcher) read(datagram []byte) (i Interference, complete bool) {
+	m := nlmsg.NewMessages(datagram)
+	for m.Next() {
+		if m.Kind>>8 != unix.NFNL_SUBSYS_NFTABLES || len(m.Body) < nlmsg.FamilySize {
+			continue
+		}
+		if kind := m.Kind & 0xff; kind != unix.NFT_MSG_NEWGEN {
+			w.pending.event(kind, program.Family(m.Body[0]), m.Attributes())
+			continue
+		}
+		w.pending.author(m.Attributes())
+		i, complete, w.pending = w.pending, true, Interference{}
+	}
+	return i, complete
+}
+
+// Kinds of events that package unix does not have: "nft destroy" makes them (Linux 6.3 and newer).
+const (
+	msgDestroyChain       = 27
+	msgDestroyRule        = 28
+	msgDestroySet         = 29
+	msgDestroySetElements = 30
+	msgDestroyObject      = 31
+	msgDestroyFlowtable   = 32
+)
+
+// event notes a change of our tables. In all events, attribute 1 names the table, and in those of sets attribute 2 names
+// the set.
+func (i *Interference) event(kind uint16, f program.Family, a nlmsg.Attributes) {
+	table, second := "", ""
+	var elements nlmsg.Attributes
+	for a.Next() {
+		switch a.Kind {
+		case 1:
+			table = a.Text()
+		case 2:
+			second = a.Text()
+		case unix.NFTA_SET_ELEM_LIST_ELEMENTS:
+			elements = a.Nested()
+		}
+	}
+	i.Guard = i.Guard || f == program.IPv4 && table == program.LoopbackTableName
+	if table != program.TableName || f != program.IPv4 && f != program.IPv6 {
+		return
+	}
+	switch kind {
+	case unix.NFT_MSG_NEWSETELEM, unix.NFT_MSG_DELSETELEM, msgDestroySetElements:
+		i.elementEvent(TableSet{Family: f, Set: second}, elements)
+	default:
+		i.structureEvent(kind, second)
+	}
+}
+
+// structureEvent notes a change of something that is no element.
+func (i *Interference) structureEvent(kind uint16, name string) {
+	switch kind {
+	case unix.NFT_MSG_NEWCHAIN, unix.NFT_MSG_DELCHAIN, msgDestroyChain, unix.NFT_MSG_NEWRULE, unix.NFT_MSG_DELRULE, msgDestroyRule:
+	case unix.NFT_MSG_NEWSET, unix.NFT_MSG_DELSET, msgDestroySet:
+		i.Replaced = i.Replaced || program.IsSet(name)
+	case unix.NFT_MSG_NEWTABLE: // of a table that went before, or a change of flags
+	case unix.NFT_MSG_NEWOBJ, unix.NFT_MSG_DELOBJ, msgDestroyObject,
+		unix.NFT_MSG_NEWFLOWTABLE, unix.NFT_MSG_DELFLOWTABLE, msgDestroyFlowtable:
+		return // they change nothing as long as no rule uses them
+	default:
+		i.Replaced = true
+	}
+	i.Structure = true
+}
+
+// elementEvent notes elements that changed. The sets of rules of others are not ours.
+func (i *Interference) elementEvent(at TableSet, elements nlmsg.Attributes) {
+	switch {
+	case program.FilledByRules(at.Set):
+	case program.IsSet(at.Set):
+		for t := i.At(at); elements.Next() && !t.Many; {
+			found := decodeElement(elements.Nested())
+			t.Touch(found.Key)
+		}
+	default:
+		i.Structure = true
+	}
+}
+
+func (i *Interference) author(a nlmsg.Attributes) {
+	for a.Next() {
+		switch a.Kind {
+		case genProcPID:
+			i.PID = int(a.Uint32())
+		case genProcName:
+			i.Process = a.Text()
+		}
+	}
+}
+
+// Watch subscribes to commits by others than this connection.
+func (c *Conn) Watch() (*Watcher, error) { return newWatcher(c.netns, c.port) }

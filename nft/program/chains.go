@@ -1,0 +1,248 @@
+package program
+
+import (
+	"golang.org/x/sys/unix"
+
+	"github.com/verdict-proxy/verdict/nft/rule"
+)
+
+// fromPods matches packets of the pods on this node; nil: the globals do not tell which packets these are.
+func (p Program) fromPods() []rule.Statement {
+	switch {
+	case p.PodInterface != "":
+		return []rule.Statement{rule.InterfaceName(p.PodInterface, false)}
+	case p.PodCIDRs:
+		return []rule.Statement{rule.In(setPodCIDRs, rule.Saddr(p.Family))}
+	}
+	return nil
+}
+
+// notFromPods matches all other packets; nil: the globals do not tell which packets these are.
+func (p Program) notFromPods() []rule.Statement {
+	switch {
+	case p.PodInterface != "":
+		return []rule.Statement{rule.InterfaceName(p.PodInterface, true)}
+	case p.PodCIDRs:
+		return []rule.Statement{rule.NotIn(setPodCIDRs, rule.Saddr(p.Family))}
+	}
+	return nil
+}
+
+// Chains are the fixed chains. A chain comes before the chains that jump to it.
+func (p Program) Chains() []Chain {
+	frontend := rule.Key{rule.Daddr(p.Family), rule.L4Proto(), rule.Dport()}
+	list := append(p.sourceChains(), []Chain{
+		p.recall(false),
+		p.recall(true),
+		{Name: "source-decides", Rules: p.sourceDecides()},
+		{Name: "balance", Rules: []rule.Rule{
+			{rule.ScratchHas(BySourceBit | LimitedBit), rule.Jump("source-decides")},
+			// Both lookups are in one rule: if the first one misses, the second one does not see a priority that
+			// another program has set.
+			{rule.SetScratch(mapPools, rule.Scratch()), rule.DispatchTo(mapDispatch, rule.Masked(ClassMask))},
+		}},
+		overtaken(p.Family)[0],
+		overtaken(p.Family)[1],
+		{Name: serveChain, Rules: []rule.Rule{{rule.Jump("balance")}, {rule.GoTo(OvertakenChain)}}},
+		{Name: "services", Rules: []rule.Rule{
+			{rule.SetScratch(mapServices, frontend...), rule.GoTo(serveChain)},
+			// This rule checks the source ranges of frontends without a pool; those of other frontends are checked in
+			// source-decides. A nat chain sees only the first packet of each connection; a check in a filter chain
+			// would cost every packet on the node. The dropped packet leaves no connection behind.
+			{rule.SetScratch(mapFirewalled, frontend...), rule.Jump(limitedOnlyChain)},
+			{rule.In(setNodePortAddresses, rule.Daddr(p.Family)), rule.SetScratch(mapNodePorts, rule.L4Proto(), rule.Dport()),
+				rule.GoTo(serveChain)},
+		}},
+		{Name: "nat-prerouting", Base: natPrerouting(), Rules: []rule.Rule{{rule.Jump("services")}}},
+		{Name: "nat-output", Base: natOutput(), Rules: []rule.Rule{{rule.Jump("services")}}},
+	}...)
+	for _, proto := range []uint8{unix.IPPROTO_TCP, unix.IPPROTO_UDP, unix.IPPROTO_SCTP} {
+		list = append(list, Chain{Name: masqueradingChain(proto), Rules: masquerading(p.Family, proto)})
+	}
+	list = append(list, Chain{Name: "to-cluster-ip", Rules: p.toClusterIP()})
+	if p.IPVS {
+		list = append(list, passUntranslated(p.Family))
+	}
+	list = append(list, Chain{Name: "nat-postrouting", Base: natPostrouting(), Rules: p.postrouting()})
+	return append(list, p.filterChains()...)
+}
+
+const (
+	serveChain          = "serve"
+	OvertakenChain      = "overtaken"
+	overtakenLocalChain = "overtaken-local"
+)
+
+// overtaken is for a packet that got the class of its pool just before the pool got another class, and looks up slots just
+// after: the kernel evaluates a chain as of one generation, but each lookup as of now, and a chain that is new has no
+// rules in the generation before. Such a packet takes the first slot, which every pool has in one map or the other. Under
+// TestClassesUnderLoad, one connection in 20,000 needs it. Other packets that come here find nothing: their pool is empty.
+func overtaken(f Family) []Chain {
+	first := drawn(f, Draw{Random, 1})
+	token := rule.SetScratch(mapStickySlots, rule.Masked(PoolMask), first)
+	return []Chain{
+		// The slots of a local pool have the tokens of the cluster pool (see recall).
+		{Name: overtakenLocalChain, Rules: []rule.Rule{
+			{token, rule.DNAT(f, mapStickyEndpoints, rule.Flipped(LocalBit))}, {rule.ClearScratch()},
+		}},
+		{Name: OvertakenChain, Rules: []rule.Rule{
+			{rule.DNAT(f, mapEndpoints, rule.Masked(PoolMask), first)},
+			{rule.ScratchHas(LocalBit), rule.GoTo(overtakenLocalChain)},
+			{token, rule.DNAT(f, mapStickyEndpoints, rule.Scratch())},
+			{rule.ClearScratch()},
+		}},
+	}
+}
+
+func masqueradingChain(proto uint8) string { return "masquerading-" + rule.ProtocolName(proto) }
+
+// sourceDecides is for frontends that treat clients differently: frontends with source ranges, and frontends with
+// externalTrafficPolicy Local. With that policy, pods and the node itself use all endpoints, and other clients use the
+// endpoints on this node. The chain leaves the plain number of a pool in the scratch field.
+func (p Program) sourceDecides() []rule.Rule {
+	all := rule.SetScratchTo(rule.Masked(PoolMask))
+	rules := []rule.Rule{
+		{rule.ScratchHas(LimitedBit), rule.Jump(limitedChain)},
+		{rule.ScratchLacks(BySourceBit), all, rule.ReturnNow()},
+	}
+	if pods := p.fromPods(); pods != nil {
+		rules = append(rules, append(pods, all, rule.ReturnNow()))
+	}
+	return append(rules,
+		rule.Rule{rule.FromThisNode(), all, rule.ReturnNow()},
+		rule.Rule{rule.SetScratchTo(localPool())})
+}
+
+// postrouting decides from the destination before DNAT whether to masquerade. It uses no packet mark, because marks
+// belong to the network plugin.
+func (p Program) postrouting() []rule.Rule {
+	hairpin := rule.Rule{rule.In(setHairpin, rule.Saddr(p.Family), rule.Daddr(p.Family)), rule.Masquerade()}
+	toClusterIP := rule.Rule{rule.In(setClusterIPs, rule.OriginalDaddr(p.Family)), rule.GoTo("to-cluster-ip")}
+	rules := []rule.Rule{toGuarded(p.Family), p.untranslated(), toClusterIP, hairpin}
+	if !p.IPVS {
+		// Most connections are to cluster IPs. Without IPVS, a packet to one that comes this far was translated; so
+		// this lookup can come first, and two lookups decide.
+		rules = []rule.Rule{toClusterIP, p.untranslated(), hairpin}
+	}
+	for _, proto := range []uint8{unix.IPPROTO_TCP, unix.IPPROTO_UDP, unix.IPPROTO_SCTP} {
+		rules = append(rules, rule.Rule{rule.IsProtocol(proto), rule.Jump(masqueradingChain(proto))})
+	}
+	return rules
+}
+
+// toClusterIP masquerades connections to cluster IPs that do not come from pods, and those that an endpoint makes to
+// itself. Packets reach it by goto: they skip the lookups for other frontends.
+func (p Program) toClusterIP() []rule.Rule {
+	if p.MasqueradeAll {
+		return []rule.Rule{{rule.Masquerade()}}
+	}
+	rules := []rule.Rule{{rule.In(setHairpin, rule.Saddr(p.Family), rule.Daddr(p.Family)), rule.Masquerade()}}
+	if others := p.notFromPods(); others != nil {
+		rules = append(rules, append(others, rule.Masquerade()))
+	}
+	return rules
+}
+
+// masquerading has the same rules for each protocol, because nft knows the type of "ct original proto-dst" only in a
+// rule that names one protocol.
+func masquerading(f Family, proto uint8) []rule.Rule {
+	is := rule.IsProtocol(proto)
+	original := rule.Key{rule.OriginalDaddr(f), rule.L4Proto(), rule.OriginalDport()}
+	atNode := rule.In(setNodePortAddresses, rule.OriginalDaddr(f))
+	nodePort := original[1:]
+	return []rule.Rule{
+		{is, rule.In(setMasqueradeAlways, original...), rule.Masquerade()},
+		{is, rule.In(setMasqueradeNode, original...), rule.FromThisNode(), rule.Masquerade()},
+		{is, atNode, rule.In(setMasqueradeAlwaysNodePorts, nodePort...), rule.Masquerade()},
+		{is, atNode, rule.In(setMasqueradeNodeNodePorts, nodePort...), rule.FromThisNode(), rule.Masquerade()},
+	}
+}
+
+func (p Program) filterChains() []Chain {
+	var list []Chain
+	if p.Loopback {
+		list = append(list, LoopbackGuard())
+	}
+	// A translated packet has an endpoint, so only the others are checked.
+	check := rule.Rule{rule.IsNew(), rule.IsNotTranslated(), rule.Jump(UnservedChain)}
+	// Packets of the node itself and forwarded IPv6 packets would leave the node with the scratch number. IPv4
+	// forwarding sets the field from the TOS field before this hook, and that value must stay.
+	forget := rule.Rule{rule.IsNew(), rule.IsTranslated(), rule.ClearScratch()}
+	list = append(list, Chain{Name: UnservedChain, Rules: p.Unserved()})
+	if p.Unanswered {
+		// Packets of established connections still meet one test in each chain, and a second one on the way out of a
+		// program of this node.
+		list = append(list, p.newConnections())
+		check = rule.Rule{rule.IsNew(), rule.Jump(newConnectionsChain)}
+	}
+	input, forward := []rule.Rule{check}, []rule.Rule{check}
+	if p.Family == IPv6 {
+		forward = []rule.Rule{forget, check}
+	}
+	output := []rule.Rule{forget, check}
+	if p.Unanswered {
+		output = append(output, p.lateErrors()...)
+	}
+	if p.Refusing {
+		list = append(list, p.refused()...)
+		look := lookForRefusals()
+		input, forward, output = append(input, look), append(forward, look), append(output, look)
+	}
+	return append(list, []Chain{
+		{Name: "filter-input", Rules: input, Base: filterBase(unix.NF_INET_LOCAL_IN, "input", 0, "filter")},
+		{Name: "filter-forward", Rules: forward, Base: filterBase(unix.NF_INET_FORWARD, "forward", 0, "filter")},
+		{Name: "filter-output", Rules: output,
+			Base: filterBase(unix.NF_INET_LOCAL_OUT, "output", 0, "filter")},
+	}...)
+}
+
+// Unserved refuses packets that no endpoint can take. It runs after DNAT: a packet whose destination is still a
+// frontend was not translated.
+func (p Program) Unserved() []rule.Rule {
+	frontend := rule.Key{rule.Daddr(p.Family), rule.L4Proto(), rule.Dport()}
+	atNode, nodePort := rule.In(setNodePortAddresses, rule.Daddr(p.Family)), frontend[1:]
+	rules := []rule.Rule{
+		{rule.In(setNoLocalEndpoints, frontend...), rule.Drop()},
+		{atNode, rule.In(setNoLocalEndpointsNodePorts, nodePort...), rule.Drop()},
+	}
+	if p.IPVS {
+		rules = append(rules, rule.Rule{rule.In(setIPVSFrontends, frontend...), rule.ReturnNow()})
+	}
+	rules = append(rules, refuse(p.Family, rule.In(setNoEndpoints, frontend...))...)
+	rules = append(rules, refuse(p.Family, atNode, rule.In(setNoEndpointsNodePorts, nodePort...))...)
+	// Ports of a cluster IP that no Service uses. Addresses of a Service CIDR that no Service has come last.
+	rules = append(rules, refuse(p.Family, rule.In(setClusterIPs, rule.Daddr(p.Family)))...)
+	// IPVS gets only packets to local addresses, so the addresses of its frontends are made local. A program on the
+	// node that listens on all addresses must not become reachable at these (kubernetes/kubernetes #72236). The rules
+	// are there without IPVS, too: the next process may use IPVS, and it makes addresses local before its first apply.
+	rules = append(rules, refuse(p.Family, rule.In(setIPVSAddresses, rule.Daddr(p.Family)))...)
+	// An address of this node may be in a Service CIDR, too.
+	return append(rules, rule.Rule{rule.In(setServiceCIDRs, rule.Daddr(p.Family)), rule.NotToThisNode(), rule.Drop()})
+}
+
+func refuse(f Family, match ...rule.Statement) []rule.Rule {
+	tcp := append(rule.Rule{rule.IsProtocol(unix.IPPROTO_TCP)}, match...)
+	others := append(rule.Rule{}, match...)
+	return []rule.Rule{append(tcp, rule.ResetTCP()), append(others, rule.Reject(f))}
+}
+
+// Node ports on 127.0.0.1 need the sysctl route_localnet, with which the kernel also accepts packets for 127.0.0.0/8
+// from outside (CVE-2020-8558). A rule drops those. It stands in two places:
+//   - in table "ip verdict" while node ports answer on a loopback address. The engine repairs it with that table;
+//   - in a table of its own, from before the sysctl is set until after it is restored. This one does not depend on what
+//     the engine does, and an init container, which sets the sysctl and has no engine, can write it. Its comment records
+//     the sysctl's former value, for as long as the kernel has the value that Verdict set.
+
+// LoopbackTableName is the name of the table "ip verdict-loopback".
+const LoopbackTableName = "verdict-loopback"
+
+const LoopbackGuardChain = "loopback-guard"
+
+// LoopbackGuard drops packets to 127.0.0.0/8 that do not come from this host.
+func LoopbackGuard() Chain {
+	return Chain{
+		Name:  LoopbackGuardChain,
+		Base:  filterBase(unix.NF_INET_PRE_ROUTING, "prerouting", -110, "dstnat - 10"),
+		Rules: []rule.Rule{{rule.InterfaceName("lo", true), rule.ToLoopback(), rule.Drop()}},
+	}
+}

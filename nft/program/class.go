@@ -1,0 +1,213 @@
+package program
+
+import (
+	"cmp"
+	"fmt"
+	"math/bits"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/verdict-proxy/verdict/nft/rule"
+)
+
+// The program works on one 32-bit number, the scratch number. It is in the packet's priority field while the rules look
+// at a new connection:
+//
+//	31                20 19                  1  0
+//	+-------------------+---------------------+---+
+//	| class or ordinal  | service port        | L |
+//	+-------------------+---------------------+---+
+//
+// The lower 20 bits are the number of a pool: 19 bits for the service port, and bit L, which is set for its local pool
+// (the endpoints on this node) and clear for its cluster pool. The meaning of the upper 12 bits depends on the map:
+//
+//	pools                             the class of the pool
+//	sticky-slots, affinity            the ordinal of an endpoint; with the lower bits it is a token
+//	services, nodeports, bit 31       the client's address decides which pool serves it
+//	services, nodeports, bit 30       the client's address must be in the source ranges of the frontend
+const (
+	PoolBits           = 20
+	PoolMask    uint32 = 1<<PoolBits - 1
+	ClassMask   uint32 = ^PoolMask
+	LocalBit    uint32 = 1
+	GroupMask   uint32 = PoolMask &^ LocalBit
+	BySourceBit uint32 = 1 << 31
+	LimitedBit  uint32 = 1 << 30
+
+	MaxPorts    = 1 << (PoolBits - 1) // 524,288 service ports in each family
+	MaxClasses  = 1 << (32 - PoolBits)
+	MaxOrdinals = 1 << (32 - PoolBits) // endpoints of a service port with affinity
+	// MaxSlots bounds a pool: the modulus that the endpoints map is declared with.
+	MaxSlots = 65536
+)
+
+// Method is how a class draws a slot.
+type Method uint8
+
+// The methods.
+const (
+	Random     Method = iota // numgen random
+	InTurn                   // numgen inc: one counter for each class, which all pools of the class share
+	SourceHash               // a hash of the client's address, into a table that Maglev's method fills
+)
+
+func (m Method) String() string {
+	switch m {
+	case InTurn:
+		return "turn"
+	case SourceHash:
+		return "hash"
+	}
+	return "random"
+}
+
+// Draw is a way to get the number of a slot.
+type Draw struct {
+	Method Method
+	Size   uint32 // the numbers drawn are below it
+}
+
+// ExactDraws is the largest number of slots for which a draw has a class of its own. For a larger pool, the class draws
+// a number below the next power of two, and draws again if the number has no slot. So there are few classes, and no
+// number of endpoints needs a class that is not there for all. It also matters because a new chain with a lookup makes
+// the kernel walk all elements of the map (nf_tables_bind_set): 25 ms at 10,000 services, 150 ms at 50,000. The exact
+// random classes exist from the start, when the maps are empty. Other classes without affinity are made when the first
+// pool needs them, and they stay.
+const ExactDraws = 16
+
+// drawFor is the draw for a pool of n slots.
+func drawFor(method Method, n int) Draw {
+	size := uint32(n)
+	if method != SourceHash && n > ExactDraws {
+		size = 1 << bits.Len32(size-1)
+	}
+	return Draw{method, size}
+}
+
+// exact reports whether every number drawn has a slot.
+func (d Draw) exact() bool { return d.Method == SourceHash || d.Size <= ExactDraws }
+
+func CompareDraws(a, b Draw) int {
+	return cmp.Or(cmp.Compare(a.Method, b.Method), cmp.Compare(a.Size, b.Size))
+}
+
+func (d Draw) String() string { return fmt.Sprintf("%s-%d", d.Method, d.Size) }
+
+// Class is how the program picks an endpoint of a pool. All pools that are served alike share a class, and every class
+// has one chain.
+type Class struct {
+	Draw
+	Affinity time.Duration // 0: none
+	local    bool          // only with affinity: the chain looks for endpoints of the local pool
+}
+
+// Hashed reports whether the pools of the class have hash tables (hash.go). With affinity, the slots of a pool have
+// tokens, which no other pool can share.
+func (c Class) Hashed() bool { return c.Method == SourceHash && c.Affinity == 0 && !c.Empty() }
+
+// NewClass is the class of a pool; the zero class for a pool without slots.
+func NewClass(method Method, slots int, affinity time.Duration, local bool) Class {
+	if slots == 0 {
+		return Class{}
+	}
+	return Class{Draw: drawFor(method, slots), Affinity: affinity, local: local && affinity > 0}
+}
+
+// Empty reports whether it is the class of a pool without slots.
+func (c Class) Empty() bool { return c.Size == 0 }
+
+// ChainName is the name of the class's chain, such as random-3 or random-3-sticky-3h.
+func (c Class) ChainName() string {
+	name := fmt.Sprint(c.Draw)
+	if c.Affinity == 0 {
+		return name
+	}
+	name += "-sticky-" + rule.DurationText(c.Affinity)
+	if c.local {
+		name += "-local"
+	}
+	return name
+}
+
+// Permanent reports whether the class is never removed once it exists. There are few such classes.
+func (c Class) Permanent() bool { return c.Affinity == 0 }
+
+// ParseClass reads the name of the chain of a class. It is the inverse of class.chain.
+func ParseClass(chain string) (c Class, ok bool) {
+	words := strings.Split(chain, "-")
+	if len(words) < 2 {
+		return c, false
+	}
+	size, err := strconv.ParseUint(words[1], 10, 32)
+	method, known := parseMethod(words[0])
+	c.Draw = Draw{method, uint32(size)}
+	switch rest := words[2:]; {
+	case len(rest) > 1 && rest[0] == "sticky":
+		c.Affinity = parseDuration(rest[1])
+		c.local = len(rest) == 3 && rest[2] == "local"
+	case len(rest) > 0:
+		return c, false
+	}
+	return c, known && err == nil && c.ChainName() == chain
+}
+
+func parseMethod(s string) (Method, bool) {
+	for _, m := range []Method{Random, InTurn, SourceHash} {
+		if m.String() == s {
+			return m, true
+		}
+	}
+	return 0, false
+}
+
+// parseDuration reads the form that duration prints; 0 for any other text.
+func parseDuration(s string) time.Duration {
+	var sum time.Duration
+	for s != "" {
+		digits := len(s) - len(strings.TrimLeft(s, "0123456789"))
+		n, err := strconv.ParseInt(s[:digits], 10, 64)
+		if err != nil || digits == len(s) {
+			return 0
+		}
+		sum += time.Duration(n) * unitOf(s[digits])
+		s = s[digits+1:]
+	}
+	return sum
+}
+
+func unitOf(letter byte) time.Duration {
+	switch letter {
+	case 'd':
+		return 24 * time.Hour
+	case 'h':
+		return time.Hour
+	case 'm':
+		return time.Minute
+	case 's':
+		return time.Second
+	}
+	return 0
+}
+
+// PoolChoice is which pool serves a frontend.
+type PoolChoice uint8
+
+// The choices.
+const (
+	NoPool      PoolChoice = iota // none: packets are refused, or IPVS serves them
+	ClusterPool                   // all endpoints
+	LocalPool                     // the endpoints on this node
+	// BySource is the cluster pool for pods and the node itself, and the local pool for other clients.
+	BySource
+)
+
+// Refusal is what happens to packets that the frontend's pool does not take.
+type Refusal uint8
+
+// The refusals.
+const (
+	NoRefusal Refusal = iota
+	Reject            // a TCP client gets a reset, others get an ICMP error
+	Drop              // the client gets no answer
+)

@@ -1,0 +1,80 @@
+package program
+
+import (
+	"strings"
+	"time"
+
+	"github.com/verdict-proxy/verdict/nft/rule"
+	"golang.org/x/sys/unix"
+)
+
+// Feature is a Feature with rules that need it.
+type Feature struct {
+	Name, Module string
+	Base         *Base
+	Rules        func(Program) []rule.Rule
+}
+
+// Modules names the modules of a family: a * in their names stands for it.
+func (x *Feature) Modules(f Family) string {
+	family := "ipv4"
+	if f == IPv6 {
+		family = "ipv6"
+	}
+	return strings.ReplaceAll(x.Module, "*", family)
+}
+
+// Features lists everything that not every nf_tables has. A test compares it with the expressions of the program.
+func Features() []Feature {
+	base := filterBase(unix.NF_INET_FORWARD, "forward", 0, "filter")
+	return []Feature{
+		{"meta, payload, jump", "nf_tables", base, one(func(p Program) rule.Rule {
+			match := rule.Rule{rule.InterfaceName("lo", true), rule.In(setClusterIPs, rule.Daddr(p.Family)), rule.ScratchHas(LimitedBit)}
+			return append(match, rule.ClearScratch(), rule.Jump("x"))
+		})},
+		{"verdict maps", "nf_tables", base, one(func(Program) rule.Rule {
+			return rule.Rule{rule.DispatchTo(mapDispatch, rule.Masked(ClassMask))}
+		})},
+		{"sets of ranges", "nf_tables", base, one(func(p Program) rule.Rule { return rule.Rule{rule.In(setPodCIDRs, rule.Saddr(p.Family))} })},
+		{"counters of elements", "nf_tables, nft_counter", base, one(func(p Program) rule.Rule {
+			return rule.Rule{rule.SetScratch(mapServices, rule.Daddr(p.Family), rule.L4Proto(), rule.Dport())}
+		})},
+		{"update in dynamic maps", "nf_tables, nft_hash", base, one(func(p Program) rule.Rule {
+			return rule.Rule{affinityEntry(p, "update", time.Minute)}
+		})},
+		{"delete in dynamic maps", "nf_tables, nft_hash", base, one(func(p Program) rule.Rule {
+			return rule.Rule{affinityEntry(p, "delete", 0)}
+		})},
+		{"counters in dynamic sets", "nf_tables, nft_hash, nft_counter", base, one(func(p Program) rule.Rule {
+			return rule.Rule{rule.TCPOnly(), rule.IsReset(), suspect(setRefusing, rule.Key{rule.Daddr(p.Family), rule.TCPDport()})}
+		})},
+		{"numgen random", "nft_numgen", base, drawing(Random)},
+		{"numgen inc", "nft_numgen", base, drawing(InTurn)},
+		{"jhash", "nft_hash", base, drawing(SourceHash)},
+		{"ct state, ct status, ct direction, ct original", "nft_ct", base, one(func(p Program) rule.Rule {
+			original := rule.Key{rule.OriginalDaddr(p.Family), rule.L4Proto(), rule.OriginalDport()}
+			client := rule.Key{rule.OriginalSaddr(p.Family), rule.TrackedProtocol(), rule.OriginalSport()}
+			return rule.Rule{rule.IsProtocol(unix.IPPROTO_TCP), rule.IsNew(), rule.IsTranslated(), rule.IsReply(),
+				rule.In(setMasqueradeAlways, original...), rule.In(setMasqueradeAlways, client...)}
+		})},
+		{"fib saddr type, fib daddr type", "nft_fib, nft_fib_*", base, one(func(Program) rule.Rule {
+			return rule.Rule{rule.FromThisNode(), rule.NotToThisNode()}
+		})},
+		{"reject", "nft_reject, nft_reject_*", base, func(p Program) []rule.Rule { return refuse(p.Family) }},
+		{"dnat", "nft_chain_nat, nft_nat", natPrerouting(), one(func(p Program) rule.Rule {
+			return rule.Rule{rule.DNAT(p.Family, mapStickyEndpoints, rule.Scratch())}
+		})},
+		{"masquerade", "nft_chain_nat, nft_masq", natPostrouting(), one(func(Program) rule.Rule { return rule.Rule{rule.Masquerade()} })},
+	}
+}
+
+func one(of func(Program) rule.Rule) func(Program) []rule.Rule {
+	return func(p Program) []rule.Rule { return []rule.Rule{of(p)} }
+}
+
+// drawing looks up what a class looks up: a slot in a map with concatenated keys.
+func drawing(m Method) func(Program) []rule.Rule {
+	return one(func(p Program) rule.Rule {
+		return rule.Rule{rule.SetScratch(mapStickySlots, rule.Masked(PoolMask), drawn(p.Family, Draw{m, 2}))}
+	})
+}

@@ -1,0 +1,118 @@
+package program
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/verdict-proxy/verdict/nft/rule"
+)
+
+// TableName is the name of both tables, "ip verdict" and "ip6 verdict".
+const TableName = "verdict"
+
+// Family is an address family, which is also the family of one table.
+type Family = rule.Family
+
+// The two families.
+const (
+	IPv4 = rule.IPv4
+	IPv6 = rule.IPv6
+)
+
+// Families lists both families, in the order in which tables are written.
+func Families() [2]Family { return [2]Family{IPv4, IPv6} }
+
+// FamilyOf is the family of an address.
+func FamilyOf(a netip.Addr) Family {
+	if a.Is4() {
+		return IPv4
+	}
+	return IPv6
+}
+
+// Program is what one family's table consists of: its methods make the sets (sets.go), the chains and their rules
+// (chains.go, ipvs.go). Besides the family, the rules of the fixed chains depend on the globals; everything else is the
+// same for all of them.
+type Program struct {
+	Family Family
+
+	MasqueradeAll bool
+	PodInterface  string // name, or prefix ending in "*"
+	PodCIDRs      bool
+	Loopback      bool // node ports answer on a loopback address
+	IPVS          bool // virtual servers of IPVS serve some frontends
+	Unanswered    bool // endpoints that do not answer are noticed
+	Refusing      bool // endpoints that refuse connections are noticed
+
+	AffinityShare uint32 // client numbers are below it; 0: DefaultAffinityShare
+	Lengths       LengthGroups
+}
+
+// flags are the options that are on or off, by the words that stand for them in the fingerprint.
+func (p *Program) flags() []programFlag {
+	return []programFlag{
+		{"masquerade-all", &p.MasqueradeAll}, {"pod-cidrs", &p.PodCIDRs}, {"loopback", &p.Loopback}, {"ipvs", &p.IPVS},
+		{"unanswered", &p.Unanswered}, {"refusing", &p.Refusing},
+	}
+}
+
+type programFlag struct {
+	word string
+	on   *bool
+}
+
+// options are the words of a program in its fingerprint.
+func (p Program) options() string {
+	var words []string
+	for _, f := range p.flags() {
+		if *f.on {
+			words = append(words, f.word)
+		}
+	}
+	if p.PodInterface != "" {
+		words = append(words, "interface "+p.PodInterface)
+	}
+	if p.AffinityShare != 0 {
+		words = append(words, fmt.Sprintf("share %d", p.AffinityShare))
+	}
+	return strings.Join(words, ", ")
+}
+
+// Parse is the program with these options. Words that it does not know are those of another version.
+func Parse(f Family, options string) Program {
+	p := Program{Family: f}
+	for word := range strings.SplitSeq(options, ", ") {
+		for _, f := range p.flags() {
+			*f.on = *f.on || f.word == word
+		}
+		if name, ok := strings.CutPrefix(word, "interface "); ok {
+			p.PodInterface = name
+		}
+		_, _ = fmt.Sscanf(word, "share %d", &p.AffinityShare) // 0 for other words
+	}
+	return p
+}
+
+// LengthsEach is how many lengths of prefixes make a group. The set source-lengths has the groups that a service port
+// uses, and the program skips the others. Larger groups would be fewer, but each one in use would cost more lookups.
+const LengthsEach = 8
+
+// LengthGroups are groups of lengths, a bit for each. A group has a chain from when a service port first uses it until the
+// engine compares whole tables again. The chains of all groups would have 36 rules in IPv4 and 144 in IPv6, and most nodes
+// need one or none.
+type LengthGroups uint16
+
+func GroupOf(length int) LengthGroups { return 1 << ((length - 1) / LengthsEach) }
+
+// AllLengths are the groups that a family can have.
+func AllLengths(f Family) LengthGroups { return 1<<(8*f.AddrLen()/LengthsEach) - 1 }
+
+// Each calls a function with the largest length of each group, longest first.
+func (g LengthGroups) Each(f Family, do func(last int)) {
+	for last := 8 * f.AddrLen(); last > 0; last -= LengthsEach {
+		if g&GroupOf(last) != 0 {
+			do(last)
+		}
+	}
+}

@@ -1,0 +1,453 @@
+package program
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/verdict-proxy/verdict/nft/rule"
+)
+
+// LayoutComment is the comment of our tables. Its number changes whenever the numbers in affinity entries get another
+// meaning, while the map looks the same. A table with another number is deleted and made again, and clients lose
+// affinity. If the type of the map's key changes, the number can stay: then only the map is replaced.
+const LayoutComment = "verdict layout 1"
+
+// Size counts the elements that the transaction adds and deletes.
+func (t *Transaction) Size() int {
+	if t.Unread {
+		return 0
+	}
+	added, deleted := t.Elements()
+	return added + deleted
+}
+
+// A table can have an owner, which is a netlink socket (NFT_TABLE_F_OWNER, kernel 5.12). No other socket can change the
+// table, and "nft flush ruleset" leaves it out. When the socket closes, the kernel deletes the table. With
+// NFT_TABLE_F_PERSIST (kernel 6.9), it keeps the table: from then on any process can change it, and a socket becomes its
+// owner by adding it again with both flags.
+const (
+	OwnerFlag   = 0x2
+	PersistFlag = 0x4
+)
+
+// flagsText is the flags of a table in nft syntax.
+func flagsText(flags uint32) string {
+	switch flags {
+	case 0:
+		return ""
+	case OwnerFlag | PersistFlag:
+		return "flags owner, persist; "
+	case PersistFlag:
+		return "flags persist; "
+	}
+	return fmt.Sprintf("flags %#x; ", flags)
+}
+
+// Cursor is the first addition of a transaction that is not written yet.
+type Cursor struct {
+	Family  int // index into Families
+	Set     SetID
+	Element int
+}
+
+// Split separates the operations on base chains from the other operations.
+func (t *Transaction) Split() (unhooked, hooked []Operation) {
+	bases := map[string]bool{}
+	for _, o := range t.Before {
+		if o.Chain != nil && o.Chain.Base != nil {
+			bases[o.Name] = true
+		}
+		if onChain := o.Kind == AddChain || o.Kind == AddRule; onChain && bases[o.Name] {
+			hooked = append(hooked, o)
+		} else {
+			unhooked = append(unhooked, o)
+		}
+	}
+	return unhooked, hooked
+}
+
+// More reports whether there are more additions, and moves the cursor to the first of them.
+func (t *Transaction) More(at *Cursor) bool {
+	for ; at.Family < len(t.Changes); at.Family, at.Set = at.Family+1, 0 {
+		for ; at.Set < SetCount; at.Set, at.Element = at.Set+1, 0 {
+			if at.Element < len(t.Changes[at.Family][at.Set].Add) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// KeyOnly is an element to be deleted: its data does not matter.
+func (t *Transaction) KeyOnly(key []byte, intervalEnd bool) Element {
+	start := t.Mark()
+	t.Arena = append(t.Arena, key...)
+	return Element{Offset: start, KeyLen: uint8(len(key)), IntervalEnd: intervalEnd}
+}
+
+// Concerns reports whether the transaction changes a family's table.
+func (t *Transaction) Concerns(f Family) bool {
+	for _, list := range [][]Operation{t.Before, t.After} {
+		for i := range list {
+			if list[i].Family == f {
+				return true
+			}
+		}
+	}
+	for id := range t.Changes[f.Index()] {
+		if c := &t.Changes[f.Index()][id]; len(c.Add)+len(c.Delete) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// Transaction is a set of changes to both tables. The kernel makes all of them at once, or none. A transaction prints
+// itself in nft syntax.
+type Transaction struct {
+	Builder
+	// Before and after are the changes to tables, chains, rules and sets. Those before the changes of elements create
+	// objects, and those after delete objects that the elements referred to.
+	Before, After []Operation
+	Changes       [2][SetCount]ElementChanges
+	// Unread: the next transaction is made of the whole mirror, and this one is thrown away. So the elements of service
+	// ports are not even built.
+	Unread bool
+}
+
+// ElementChanges are the changes to one set. Deletions are written first, because the kernel refuses an element whose
+// key still exists.
+type ElementChanges struct {
+	Delete, Add []Element
+}
+
+type operationKind uint8
+
+const (
+	AddTable operationKind = iota
+	DeleteTable
+	AddChain
+	DeleteChain
+	FlushRules // of the whole table
+	AddRule
+	AddSet
+	DeleteSet
+	FlushSet
+)
+
+// Operation is one change that is not an element.
+type Operation struct {
+	Kind   operationKind
+	Family Family
+	Table  string // "": TableName
+	Name   string // chain or set; of AddTable the comment, "": LayoutComment
+	Flags  uint32 // of AddTable
+	Chain  *Chain
+	Rule   rule.Rule
+	Set    *Set
+	ID     SetID
+
+	Mapping bool // the set to flush or delete is a map
+}
+
+func (o *Operation) TableName() string { return cmp.Or(o.Table, TableName) }
+
+func (o *Operation) Comment() string { return cmp.Or(o.Name, LayoutComment) }
+
+// String is the operation in nft syntax.
+func (o Operation) String() string {
+	where := o.Family.String() + " " + o.TableName()
+	switch o.Kind {
+	case AddTable:
+		return "add table " + where + ` { comment "` + o.Comment() + `"; ` + flagsText(o.Flags) + "}"
+	case DeleteTable:
+		return "delete table " + where
+	case AddChain:
+		if o.Chain.Base != nil {
+			return "add chain " + where + " " + o.Name + " { " + o.Chain.Base.Header() + " }"
+		}
+		return "add chain " + where + " " + o.Name
+	case DeleteChain:
+		return "delete chain " + where + " " + o.Name
+	case FlushRules:
+		if o.Name != "" {
+			return "flush chain " + where + " " + o.Name
+		}
+		return "flush table " + where
+	case AddRule:
+		return "add rule " + where + " " + o.Name + " " + o.Rule.String()
+	case AddSet:
+		declaration := strings.Join(o.Set.Declaration(), "; ")
+		return "add " + SetKeyword(o.Set.IsMap()) + " " + where + " " + o.Name + " { " + declaration + "; }"
+	case DeleteSet:
+		return "delete " + SetKeyword(o.Mapping) + " " + where + " " + o.Name
+	case FlushSet:
+		return "flush " + SetKeyword(o.Mapping) + " " + where + " " + o.Name
+	}
+	return "unknown operation"
+}
+
+func SetKeyword(mapping bool) string {
+	if mapping {
+		return "map"
+	}
+	return "set"
+}
+
+// Empty reports whether the transaction changes nothing.
+func (t *Transaction) Empty() bool {
+	a, d := t.Elements()
+	return a+d+len(t.Before)+len(t.After) == 0
+}
+
+// Elements counts the elements that the transaction adds and deletes.
+func (t *Transaction) Elements() (added, deleted int) {
+	for f := range t.Changes {
+		for i := range t.Changes[f] {
+			added += len(t.Changes[f][i].Add)
+			deleted += len(t.Changes[f][i].Delete)
+		}
+	}
+	return added, deleted
+}
+
+// String prints the transaction as a script for "nft -f", one line for each change, in the order of the batch.
+func (t *Transaction) String() string {
+	var b strings.Builder
+	for _, o := range t.Before {
+		fmt.Fprintln(&b, o)
+	}
+	t.printElements(&b, "delete", func(c ElementChanges) []Element { return c.Delete })
+	t.printElements(&b, "add", func(c ElementChanges) []Element { return c.Add })
+	for _, o := range t.After {
+		fmt.Fprintln(&b, o)
+	}
+	return b.String()
+}
+
+// Head prints the first changes of elements: in each family and set, those that are deleted before those that are added.
+func (t *Transaction) Head(most int) (lines []string) {
+	for _, f := range Families() {
+		defs := Program{Family: f}.Sets()
+		for id := range defs {
+			c := &t.Changes[f.Index()][id]
+			for _, part := range []struct {
+				verb string
+				list []Element
+			}{{"delete", c.Delete}, {"add", c.Add}} {
+				if SetID(id) == Generation { // in each transaction
+					continue
+				}
+				part.list = part.list[:min(len(part.list), most-len(lines))]
+				for _, text := range ElementTexts(&defs[id], part.list, t.Arena) {
+					lines = append(lines, fmt.Sprintf("%s element %s %s %s { %s }", part.verb, f, TableName, defs[id].Name, text))
+				}
+			}
+		}
+	}
+	return lines
+}
+
+func (t *Transaction) printElements(b *strings.Builder, verb string, pick func(ElementChanges) []Element) {
+	for _, f := range Families() {
+		defs := Program{Family: f}.Sets()
+		for id := range defs {
+			if SetID(id) == Generation {
+				continue // in each transaction
+			}
+			list := pick(t.Changes[f.Index()][id])
+			for _, text := range ElementTexts(&defs[id], list, t.Arena) {
+				fmt.Fprintf(b, "%s element %s %s %s { %s }\n", verb, f, TableName, defs[id].Name, text)
+			}
+		}
+	}
+}
+
+// ElementTexts prints elements of one set. The two elements of a range become one prefix.
+func ElementTexts(d *Set, list []Element, arena []byte) []string {
+	var texts []string
+	for i, e := range list {
+		switch {
+		case e.IntervalEnd:
+		case d.Interval:
+			end := lastBefore(list, i, arena)
+			texts = append(texts, PrefixText(e.Key(arena), end))
+		default:
+			texts = append(texts, e.Text(d, arena))
+		}
+	}
+	return texts
+}
+
+// lastBefore is the last address of the range that starts at element i: the one before the end element that follows, or
+// the highest address of the family if no end element follows.
+func lastBefore(list []Element, i int, arena []byte) []byte {
+	if i+1 < len(list) && list[i+1].IntervalEnd {
+		end := slices.Clone(list[i+1].Key(arena))
+		for j := len(end) - 1; j >= 0; j-- {
+			end[j]--
+			if end[j] != 0xff {
+				break
+			}
+		}
+		return end
+	}
+	return slices.Repeat([]byte{0xff}, int(list[i].KeyLen))
+}
+
+func (t *Transaction) Do(o Operation) { t.Before = append(t.Before, o) }
+
+func (t *Transaction) DoAfterwards(o Operation) { t.After = append(t.After, o) }
+
+func (t *Transaction) Add(f Family, id SetID, e Element) {
+	c := &t.Changes[f.Index()][id]
+	c.Add = append(c.Add, e)
+}
+
+func (t *Transaction) Delete(f Family, id SetID, e Element) {
+	c := &t.Changes[f.Index()][id]
+	c.Delete = append(c.Delete, e)
+}
+
+// Reserve makes room for the elements of a set, so that the list does not grow in steps.
+func (t *Transaction) Reserve(f Family, id SetID, n int) {
+	c := &t.Changes[f.Index()][id]
+	c.Add = slices.Grow(c.Add, n)
+}
+
+// Reset empties the transaction and keeps its memory.
+func (t *Transaction) Reset() {
+	t.Arena, t.Before, t.After, t.Unread = t.Arena[:0], t.Before[:0], t.After[:0], false
+	for f := range t.Changes {
+		for id := range t.Changes[f] {
+			c := &t.Changes[f][id]
+			c.Add, c.Delete = c.Add[:0], c.Delete[:0]
+		}
+	}
+}
+
+// Element writes a key and data into the arena; nil: no data.
+func (t *Transaction) Element(label string, key, data func(*Builder)) Element {
+	start := t.Mark()
+	key(&t.Builder)
+	e := Element{Offset: start, KeyLen: t.Since(start), Label: label}
+	if data != nil {
+		start = t.Mark()
+		data(&t.Builder)
+		e.DataLen = t.Since(start)
+	}
+	return e
+}
+
+// Writer adds the changes of one family's table to a transaction.
+type Writer struct {
+	*Transaction
+	Family Family
+}
+
+// For writes changes of one family's table to the transaction.
+func (t *Transaction) For(f Family) Writer { return Writer{t, f} }
+
+// NewWriter begins a transaction of its own.
+func NewWriter(f Family) Writer { return Writer{&Transaction{}, f} }
+
+func (w Writer) Insert(id SetID, e Element) { w.Add(w.Family, id, e) }
+
+func (w Writer) Remove(id SetID, e Element) { w.Delete(w.Family, id, e) }
+
+// Change adds an element, or deletes it.
+func (w Writer) Change(id SetID, added bool, e Element) {
+	if added {
+		w.Insert(id, e)
+	} else {
+		w.Remove(id, e)
+	}
+}
+
+// Added are the elements that the transaction adds to a set.
+func (w Writer) Added(id SetID) []Element { return w.Changes[w.Family.Index()][id].Add }
+
+func (w Writer) Do(o Operation) {
+	o.Family = w.Family
+	w.Transaction.Do(o)
+}
+
+func (w Writer) DoAfterwards(o Operation) {
+	o.Family = w.Family
+	w.Transaction.DoAfterwards(o)
+}
+
+// AddChain creates a chain with its rules.
+func (w Writer) AddChain(c Chain) { w.AddChains([]Chain{c}) }
+
+// AddChains creates chains, and then their rules, which may refer to other chains.
+func (w Writer) AddChains(chains []Chain) {
+	for _, c := range chains {
+		w.Do(Operation{Kind: AddChain, Name: c.Name, Chain: &c})
+	}
+	for _, c := range chains {
+		w.AddRules(c)
+	}
+}
+
+func (w Writer) AddRules(c Chain) {
+	for _, r := range c.Rules {
+		w.Do(Operation{Kind: AddRule, Name: c.Name, Rule: r})
+	}
+}
+
+// Copy adds an element of another transaction.
+func (w Writer) Copy(id SetID, e Element, arena []byte) {
+	from := e.Offset
+	e.Offset = w.Mark()
+	w.Arena = append(w.Arena, arena[from:from+uint32(e.KeyLen)+uint32(e.DataLen)]...)
+	w.Insert(id, e)
+}
+
+// Placed is an element and the set that it belongs to.
+type Placed struct {
+	Set SetID
+	Element
+}
+
+func comparePlaced(a, b Placed, arena []byte) int {
+	if c := cmp.Compare(a.Set, b.Set); c != 0 {
+		return c
+	}
+	return bytes.Compare(a.Key(arena), b.Key(arena))
+}
+
+// Sorted sorts elements by set and key, and leaves each only once.
+func (w Writer) Sorted(list []Placed) []Placed {
+	slices.SortStableFunc(list, func(a, b Placed) int { return comparePlaced(a, b, w.Arena) })
+	return slices.CompactFunc(list, func(a, b Placed) bool { return comparePlaced(a, b, w.Arena) == 0 })
+}
+
+// Diff writes the changes from one sorted list to the other. An element whose data or comment changes is deleted and
+// added.
+func (w Writer) Diff(old, next []Placed) {
+	for len(old) > 0 || len(next) > 0 {
+		order := -1
+		switch {
+		case len(old) == 0:
+			order = 1
+		case len(next) > 0:
+			order = comparePlaced(old[0], next[0], w.Arena)
+		}
+		if order == 0 && SameElement(old[0].Element, next[0].Element, w.Arena, w.Arena) {
+			old, next = old[1:], next[1:]
+			continue
+		}
+		if order <= 0 {
+			w.Remove(old[0].Set, old[0].Element)
+			old = old[1:]
+		}
+		if order >= 0 {
+			w.Insert(next[0].Set, next[0].Element)
+			next = next[1:]
+		}
+	}
+}

@@ -1,0 +1,225 @@
+package rule
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/google/nftables/binaryutil"
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+)
+
+// FirstRegister is the first 32-bit register (NFT_REG32_00). A concatenation fills the registers from here on.
+const FirstRegister uint32 = unix.NFT_REG32_00
+
+// These registers hold the input of a hash: in a key that is looked up, and in one that a rule adds or deletes. No key
+// reaches them, and nft uses the same registers.
+const (
+	HashRegister       uint32 = unix.NFT_REG32_00 + 6
+	DynsetHashRegister uint32 = unix.NFT_REG32_00 + 4
+)
+
+// Field is a value that a rule looks at: its text in nft syntax, and the expressions that load it into a register.
+type Field struct {
+	text  string
+	bytes int
+	load  func(reg uint32) []expr.Any
+}
+
+func (f Field) registers() uint32 { return uint32(f.bytes+3) / 4 }
+
+// Key is a concatenation of fields.
+type Key []Field
+
+func (k Key) String() string {
+	parts := make([]string, len(k))
+	for i, f := range k {
+		parts[i] = f.text
+	}
+	return strings.Join(parts, " . ")
+}
+
+// load loads the fields into consecutive registers from FirstRegister on.
+func (k Key) load() []expr.Any {
+	var out []expr.Any
+	reg := FirstRegister
+	for _, f := range k {
+		out = append(out, f.load(reg)...)
+		reg += f.registers()
+	}
+	return out
+}
+
+func Saddr(f Family) Field { return address(f, "saddr", f.SourceOffset()) }
+func Daddr(f Family) Field { return address(f, "daddr", f.DestinationOffset()) }
+
+func address(f Family, name string, offset uint32) Field {
+	return Field{
+		text:  f.String() + " " + name,
+		bytes: f.AddrLen(),
+		load: func(reg uint32) []expr.Any {
+			return []expr.Any{&expr.Payload{
+				DestRegister: reg, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: uint32(f.AddrLen()),
+			}}
+		},
+	}
+}
+
+// SaddrPrefix is the source address, cut to the first bits.
+func SaddrPrefix(f Family, length int) Field {
+	bits := 8 * f.AddrLen()
+	if length == bits {
+		return Saddr(f)
+	}
+	whole, _ := netip.AddrFromSlice(slices.Repeat([]byte{0xff}, f.AddrLen()))
+	mask := netip.PrefixFrom(whole, length).Masked().Addr()
+	addr := Saddr(f)
+	return Field{text: addr.text + " & " + mask.String(), bytes: addr.bytes, load: func(reg uint32) []expr.Any {
+		return append(addr.load(reg), &expr.Bitwise{
+			SourceRegister: reg, DestRegister: reg, Len: uint32(addr.bytes), Mask: mask.AsSlice(), Xor: make([]byte, addr.bytes),
+		})
+	}}
+}
+
+// OriginalDaddr is the destination before DNAT.
+func OriginalDaddr(f Family) Field {
+	return trackedAddress(f, "original", "daddr", unix.NFT_CT_DST_IP, 0)
+}
+
+// OriginalSaddr is the client.
+func OriginalSaddr(f Family) Field {
+	return trackedAddress(f, "original", "saddr", unix.NFT_CT_SRC_IP, 0)
+}
+
+// ReplySaddr is the endpoint.
+func ReplySaddr(f Family) Field { return trackedAddress(f, "reply", "saddr", unix.NFT_CT_SRC_IP, 1) }
+
+// trackedAddress is an address of the connection. IPv4 has the key; IPv6 has the key two numbers later.
+func trackedAddress(f Family, direction, end string, ctKey expr.CtKey, number uint32) Field {
+	if f == IPv6 {
+		ctKey += unix.NFT_CT_SRC_IP6 - unix.NFT_CT_SRC_IP
+	}
+	return trackedField("ct "+direction+" "+f.String()+" "+end, f.AddrLen(), ctKey, number)
+}
+
+// OriginalDport is the destination port before DNAT. nft knows the type of such ports only in a rule that names one
+// protocol first.
+func OriginalDport() Field { return trackedField("ct original proto-dst", 2, expr.CtKeyPROTODST, 0) }
+func OriginalSport() Field { return trackedField("ct original proto-src", 2, expr.CtKeyPROTOSRC, 0) }
+func ReplySport() Field    { return trackedField("ct reply proto-src", 2, expr.CtKeyPROTOSRC, 1) }
+
+// TrackedProtocol is the protocol of the connection. An error about a connection has another one.
+func TrackedProtocol() Field { return trackedField("ct protocol", 1, expr.CtKeyPROTOCOL, 0) }
+
+// trackedField is a part of the connection's tuple for one direction: IP_CT_DIR_ORIGINAL (0) or IP_CT_DIR_REPLY (1).
+func trackedField(text string, bytes int, ctKey expr.CtKey, direction uint32) Field {
+	return Field{text: text, bytes: bytes, load: func(reg uint32) []expr.Any {
+		return []expr.Any{&expr.Ct{Register: reg, Key: ctKey, Direction: direction}}
+	}}
+}
+
+func L4Proto() Field {
+	return Field{text: "meta l4proto", bytes: 1, load: func(reg uint32) []expr.Any {
+		return []expr.Any{&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: reg}}
+	}}
+}
+
+// Dport is the destination port, of any transport protocol.
+func Dport() Field {
+	return Field{text: "th dport", bytes: 2, load: func(reg uint32) []expr.Any {
+		return []expr.Any{&expr.Payload{DestRegister: reg, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2}}
+	}}
+}
+
+// TCPDport is the destination port of a TCP packet.
+func TCPDport() Field {
+	f := Dport()
+	f.text = "tcp dport"
+	return f
+}
+
+// Scratch is the packet's priority field, which holds the scratch number (package program describes it).
+func Scratch() Field {
+	return Field{text: "meta priority", bytes: 4, load: func(reg uint32) []expr.Any {
+		return []expr.Any{&expr.Meta{Key: expr.MetaKeyPRIORITY, Register: reg}}
+	}}
+}
+
+// Masked is the scratch number with a mask applied.
+func Masked(mask uint32) Field { return maskedAndFlipped("meta priority & "+NumberText(mask), mask, 0) }
+
+// Flipped is the scratch number with some bits inverted.
+func Flipped(xor uint32) Field {
+	return maskedAndFlipped("meta priority ^ "+NumberText(xor), 0xffffffff, xor)
+}
+
+// MaskedWith is the scratch number with a mask applied, and then with some bits set.
+func MaskedWith(mask, bits uint32) Field {
+	return maskedAndFlipped("meta priority & "+NumberText(mask|bits)+" | "+NumberText(bits), mask&^bits, bits)
+}
+
+func maskedAndFlipped(text string, mask, xor uint32) Field {
+	return Field{text: text, bytes: 4, load: func(reg uint32) []expr.Any {
+		return append(Scratch().load(reg), &expr.Bitwise{
+			SourceRegister: reg, DestRegister: reg, Len: 4,
+			Mask: binaryutil.NativeEndian.PutUint32(mask), Xor: binaryutil.NativeEndian.PutUint32(xor),
+		})
+	}}
+}
+
+// Numgen is a number below n: the next one in turn (mode "inc") or a random one (mode "random").
+func Numgen(mode string, n uint32) Field {
+	typ := uint32(unix.NFT_NG_RANDOM)
+	if mode == "inc" {
+		typ = unix.NFT_NG_INCREMENTAL
+	}
+	return Field{text: fmt.Sprintf("numgen %s mod %d", mode, n), bytes: 4, load: func(reg uint32) []expr.Any {
+		return []expr.Any{&expr.Numgen{Register: reg, Modulus: n, Type: typ}}
+	}}
+}
+
+// SourceHash is a number below n that depends only on the client's address. The seed is fixed, so all nodes get the
+// same number, before and after a restart.
+func SourceHash(f Family, n, input uint32) Field {
+	source := Saddr(f)
+	return Field{
+		text:  fmt.Sprintf("jhash %s mod %d seed 0x%x", source.text, n, HashSeed),
+		bytes: 4,
+		load: func(reg uint32) []expr.Any {
+			return append(source.load(input), &expr.Hash{
+				SourceRegister: input, DestRegister: reg, Length: uint32(f.AddrLen()),
+				Modulus: n, Seed: HashSeed, Type: expr.HashTypeJenkins,
+			})
+		},
+	}
+}
+
+// HashSeed may be any constant except 0. nft does not list seed 0, and without a seed the kernel draws one at random.
+const HashSeed = 0x76657264
+
+// NumberText prints a number as nft prints a traffic-control handle: major and minor half in hexadecimal.
+func NumberText(v uint32) string {
+	switch v {
+	case 0:
+		return "none"
+	case 0xffffffff:
+		return "root"
+	}
+	return fmt.Sprintf("%x:%x", v>>16, v&0xffff)
+}
+
+// ProtocolName is the name of a transport protocol; its number for others.
+func ProtocolName(proto uint8) string {
+	switch proto {
+	case unix.IPPROTO_TCP:
+		return "tcp"
+	case unix.IPPROTO_UDP:
+		return "udp"
+	case unix.IPPROTO_SCTP:
+		return "sctp"
+	}
+	return strconv.Itoa(int(proto))
+}

@@ -1,0 +1,16 @@
+// Package table is one family's table in the kernel, compared with what it is to have. It reads the kernel, and writes what
+// differs to a transaction. It sends nothing: that is up to the engine, the package above. README.md there has a picture of
+// the comparison.
+//
+// The files, in the order in which to read them:
+//
+//	table.go    a table, as the engine knows it
+//	form.go     its chains, rules and sets, compared with those in the kernel
+//	compare.go  its elements, compared with those in the kernel
+//	stamp.go    which engine wrote a table last, and how often; owner.go: who may write it
+//	counts.go   how many elements each set is to have
+//	image.go    reads what an earlier process left in the kernel
+//	write.go    writes a table as a whole, or what differs from what is there
+//	mend.go     undoes commits of other processes, and finds what no event reported
+//	recheck.go  compares everything in parts, when the kernel dropped events
+package table

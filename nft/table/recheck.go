@@ -1,0 +1,137 @@
+package table
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/verdict-proxy/verdict/nft/contents"
+	"github.com/verdict-proxy/verdict/nft/kernel"
+	"github.com/verdict-proxy/verdict/nft/program"
+)
+
+// When the kernel dropped events, anything may have changed. To compare everything takes seconds in large tables, and no
+// change of a Service must wait for that. So the engine compares a part at a time. Repair begins, and an empty
+// interference has it continue. The caller does that until nothing is left, with pauses and passes in between.
+//
+// First come the elements that are to be there, by look-ups. Then come those that nobody wants: the kernel counts the
+// elements of its sets (Linux 6.16 and newer), and the engine lists those sets whose number is not as it should be, or
+// not known. It takes quadratic time to list a large set, but the kernel hands it out in parts.
+
+// FirstPart is how long Repair compares at first. Tables with a hundred Services are done then. Each further part takes
+// nextPart.
+const (
+	FirstPart = 20 * time.Millisecond
+	NextPart  = 5 * time.Millisecond
+)
+
+// Recheck compares everything with the kernel, in parts.
+type Recheck struct {
+	tables []*tableRecheck // what is left; empty: nothing
+	Again  bool            // the kernel dropped events since it began
+}
+
+func (c *Recheck) UnderWay() bool { return len(c.tables) > 0 }
+
+// Begin begins to compare everything. A recheck that is under way comes to its end first. Otherwise events that are lost
+// again and again would keep it from ever getting there.
+func (c *Recheck) Begin(active []*Table) {
+	if c.Again = c.UnderWay(); c.Again {
+		return
+	}
+	for _, tb := range active {
+		c.tables = append(c.tables, newTableRecheck(tb))
+	}
+}
+
+// End forgets what is left.
+func (c *Recheck) End() (err error) {
+	for _, r := range c.tables {
+		if r.list != nil {
+			err = errors.Join(err, r.list.Close())
+		}
+	}
+	c.tables, c.Again = nil, false
+	return err
+}
+
+// Run compares one part after the other, for about the given time, and writes what undoes the differences.
+func (c *Recheck) Run(t *program.Transaction, k kernel.NFTables, within time.Duration) error {
+	for end := time.Now().Add(within); c.UnderWay() && time.Now().Before(end); {
+		r := c.tables[0]
+		if !r.wanted.Left() && !r.listed && !t.Empty() {
+			return nil // the kernel's counts are right only when it has the transaction
+		}
+		done, err := r.step(t.For(r.tb.Family), k)
+		if err != nil {
+			return fmt.Errorf("compare table %s %s with what it is to have: %w", r.tb.Family, program.TableName, err)
+		}
+		if done {
+			c.tables = c.tables[1:]
+		}
+	}
+	return nil
+}
+
+// tableRecheck is what is left of one table.
+type tableRecheck struct {
+	tb     *Table
+	wanted *contents.Parts
+	listed bool            // what is to be listed is known
+	lists  []program.SetID // sets to be listed
+	list   kernel.SetReader
+}
+
+func newTableRecheck(tb *Table) *tableRecheck {
+	return &tableRecheck{tb: tb, wanted: contents.NewParts(tb.Want, kernel.RowLength)}
+}
+
+// step compares one part. It reports whether nothing is left.
+func (r *tableRecheck) step(w program.Writer, k kernel.NFTables) (done bool, err error) {
+	switch {
+	case r.wanted.Left():
+		if p, some := r.wanted.Next(); some {
+			err = undo(w, k, r.tb.scopeOfPart(p))
+		}
+	case !r.listed:
+		err = r.chooseLists(k)
+	case len(r.lists) > 0:
+		err = r.readList(w, k)
+	default:
+		return true, nil
+	}
+	return false, err
+}
+
+// chooseLists finds out which sets may have elements that nobody wants.
+func (r *tableRecheck) chooseLists(k kernel.NFTables) error {
+	was, err := k.SurveySets(r.tb.Family)
+	if err != nil {
+		return fmt.Errorf("read the sets of table %s %s: %w", r.tb.Family, program.TableName, err)
+	}
+	r.listed, r.lists = true, r.tb.miscounted(was, true)
+	return nil
+}
+
+// readList deletes what nobody wants of the next part of a set.
+func (r *tableRecheck) readList(w program.Writer, k kernel.NFTables) (err error) {
+	id := r.lists[0]
+	name := r.tb.Defs[id].Name
+	if r.list == nil {
+		if r.list, err = k.ReadSet(r.tb.Family, name); err != nil {
+			return fmt.Errorf("list %s: %w", name, err)
+		}
+	}
+	found := &kernel.Touched{Keys: map[string]bool{}}
+	more, err := r.list.Next(func(e kernel.Found) { found.Keys[string(e.Key)] = true })
+	if err != nil {
+		return fmt.Errorf("list %s: %w", name, err)
+	}
+	if !more {
+		err = r.list.Close()
+		r.list, r.lists = nil, r.lists[1:]
+	}
+	s := r.tb.touchedScope(id, found, r.tb.owned(contents.KeysOf{id: found.Bytes()}))
+	s.list = nil // wanted elements were compared before
+	return errors.Join(err, undo(w, k, s))
+}

@@ -1,0 +1,55 @@
+package table
+
+import (
+	"math/rand/v2"
+
+	"github.com/verdict-proxy/verdict/nft/kernel"
+	"github.com/verdict-proxy/verdict/nft/program"
+)
+
+// stamp says which engine wrote a table last, and how often it did. The set "generation" holds it as its only element.
+// Each transaction deletes the stamp that the engine wrote before and adds the next one, so the kernel refuses the
+// transaction if anyone has replaced the contents of the table: another process, or "nft -f" with a saved ruleset. Then
+// the engine's numbers of pools may belong to other service ports, and an update would reach the wrong ones.
+type stamp struct{ instance, generation uint32 }
+
+// NewInstance is the number of an engine. It has no meaning apart from being different.
+func NewInstance() uint32 { return rand.Uint32() | 1 }
+
+func (s stamp) next(instance uint32) stamp {
+	return stamp{instance: instance, generation: s.generation + 1}
+}
+
+func (s stamp) element(t *program.Transaction, label string) program.Element {
+	return t.Element(label, func(b *program.Builder) { b.Word(s.instance); b.Word(s.generation) }, nil)
+}
+
+// stamps are those of one table.
+type stamps struct {
+	now    stamp // in the kernel, as of the latest transaction
+	coming stamp // in the transaction that is being sent
+}
+
+// write writes the next stamp of a table that the transaction changes. Where it writes the whole table, it has emptied the
+// set already.
+func (s *stamps) write(w program.Writer, instance uint32, label string, whole bool) {
+	s.coming = s.now.next(instance)
+	if !whole {
+		w.Remove(program.Generation, s.now.element(w.Transaction, ""))
+	}
+	w.Insert(program.Generation, s.coming.element(w.Transaction, label))
+}
+
+// same notes that the transaction leaves the stamp.
+func (s *stamps) same() { s.coming = s.now }
+
+// keep notes that the kernel has the stamp of the latest transaction.
+func (s *stamps) keep() { s.now = s.coming }
+
+// in reports whether the kernel's table has the stamp.
+func (s stamp) in(f program.Family, k kernel.NFTables) (bool, error) {
+	t := &program.Transaction{}
+	key := s.element(t, "")
+	_, found, err := k.Lookup(f, program.Generation.Name(), key.Key(t.Arena))
+	return found, err
+}

@@ -1,0 +1,198 @@
+package table
+
+import (
+	"errors"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/verdict-proxy/verdict/nft/contents"
+	"github.com/verdict-proxy/verdict/nft/kernel"
+	"github.com/verdict-proxy/verdict/nft/program"
+)
+
+// Table is one family's table in the kernel: what it is to have, and what the engine knows of it.
+type Table struct {
+	form
+	Want   *contents.Contents
+	Counts counts
+	totals [program.SetCount]int // of elements, after the difference that is being sent
+
+	image *imageReader // what the kernel has, until the first Apply
+	round checkRound
+	Owner ownership
+
+	stamps stamps
+}
+
+func New(f program.Family, affinitySize, affinityShare uint32, owner bool) *Table {
+	tb := &Table{form: form{Family: f, Defs: program.Program{Family: f}.Sets()}, Want: contents.New(f, affinityShare)}
+	tb.Owner.Wanted = owner
+	if affinitySize > 0 {
+		tb.Defs[program.Affinity].Size = affinitySize
+	}
+	return tb
+}
+
+// Stamp writes the next stamp, if the transaction concerns the table.
+func (tb *Table) Stamp(w program.Writer, instance uint32, concerns, whole bool) {
+	if tb.stamps.same(); concerns {
+		tb.stamps.write(w, instance, tb.fingerprint(), whole)
+	}
+}
+
+// Arrived reports whether the kernel has the stamp of the transaction that was sent.
+func (tb *Table) Arrived(k kernel.NFTables) (bool, error) { return tb.stamps.coming.in(tb.Family, k) }
+
+// Stamped notes that the kernel has the stamp of the transaction that was sent.
+func (tb *Table) Stamped() { tb.stamps.keep() }
+
+// Applied notes that the kernel has a transaction: one that does not depend on earlier ones (full), or that wrote the whole
+// table.
+func (tb *Table) Applied(w program.Writer, full, whole bool) {
+	if full && !whole {
+		tb.Counts.store(&tb.totals)
+	} else {
+		tb.Counts.Note(w, whole)
+	}
+	tb.Want.NoteApplied()
+	tb.image = nil
+}
+
+// fingerprint names the rules and sets of a table, apart from elements and from which classes and groups of prefix lengths
+// there are, and the options of the program. It tells a reader of the listing whether two nodes, or two versions, run the
+// same program.
+func (tb *Table) fingerprint() string {
+	p, c := tb.Want.Program(), &tb.compiled
+	p.Lengths = 0
+	if c.fingerprint == "" || c.printed != p {
+		c.printed, c.fingerprint = p, p.Fingerprint(tb.Defs[:])
+	}
+	return c.fingerprint
+}
+
+// keeps reports whether the kernel's table can stay.
+func (tb *Table) keeps(found kernel.Existing) bool {
+	return found.Table && found.SameLayout && !tb.Owner.needsNewTable(found, tb.Want.HasAffinity())
+}
+
+// Intact reports whether the table is awake and has exactly the chains, rules and sets that belong to it. Objects and
+// flowtables of others do not count: no rule of Verdict uses them, so they change nothing.
+func (tb *Table) Intact(was kernel.Existing) bool {
+	if !was.SameLayout || was.Asleep() || len(was.Sets) != len(tb.Defs) || !tb.hasSets(was) {
+		return false
+	}
+	d := tb.compareChains(was, tb.Want.Program(), tb.Want.AllChains())
+	return d.empty()
+}
+
+// lostContents reports whether a table lacks a set or the stamp of the latest transaction. Then its elements may be any.
+func (tb *Table) lostContents(k kernel.NFTables, was kernel.Existing) (bool, error) {
+	if !tb.keeps(was) || !tb.hasSets(was) {
+		return true, nil
+	}
+	stamped, err := tb.stamps.now.in(tb.Family, k)
+	return !stamped, err
+}
+
+// miscounted are the sets that do not have as many elements as the engine wrote, and on demand those whose elements the
+// kernel does not count.
+func (tb *Table) miscounted(was kernel.Existing, uncounted bool) (ids []program.SetID) {
+	for id := range tb.Defs {
+		d := &tb.Defs[id]
+		if n, counted := was.Counts[d.Name]; d.IsCounted() && (counted && n != tb.Counts.Of(program.SetID(id)) || !counted && uncounted) {
+			ids = append(ids, program.SetID(id))
+		}
+	}
+	return ids
+}
+
+// Everything lists all elements that the table is to have.
+func (tb *Table) Everything() program.Writer {
+	w := program.NewWriter(tb.Family)
+	tb.listStamp(w)
+	tb.Want.Everything(w)
+	return w
+}
+
+// owned lists what the table is to have of the elements that some keys touch.
+func (tb *Table) owned(keys contents.KeysOf) program.Writer {
+	w := program.NewWriter(tb.Family)
+	tb.listStamp(w)
+	tb.Want.Owned(w, keys)
+	return w
+}
+
+func (tb *Table) listStamp(w program.Writer) {
+	w.Insert(program.Generation, tb.stamps.now.element(w.Transaction, tb.fingerprint()))
+}
+
+// Adopt reads what an earlier process left.
+func (tb *Table) Adopt(k kernel.NFTables) error {
+	found, err := k.SurveyTable(tb.Family)
+	if err != nil || !found.Table || !found.SameLayout {
+		return err
+	}
+	if tb.image, err = tb.readImage(k); err != nil {
+		return err
+	}
+	var was *contents.Image
+	if tb.image != nil {
+		was = tb.image.Image
+	}
+	var tokens []contents.EarlierToken
+	err = k.DumpElements(tb.Family, program.StickyEndpoints.Name(), func(e kernel.Found) {
+		if token, ok := contents.ReadToken(tb.Family, e.Key, e.Data, e.Comment); ok {
+			tokens = append(tokens, token)
+		}
+	})
+	if errors.Is(err, unix.ENOENT) {
+		err = nil // another program has deleted the map
+	}
+	tb.Want.Adopt(was, tokens)
+	return err
+}
+
+// readImage reads the image of a table; nil: there is no such table, or another program deletes it at this moment.
+func (tb *Table) readImage(k kernel.NFTables) (*imageReader, error) {
+	generation, err := k.Generation()
+	if err != nil {
+		return nil, err
+	}
+	was, err := k.SurveySets(tb.Family)
+	if err != nil || !tb.canBeRead(was) {
+		return nil, err
+	}
+	r := &imageReader{Image: contents.NewImage(), kernel: k, family: tb.Family, generation: generation}
+	for _, read := range []func() error{r.readStamps, r.readPools, r.readClasses, r.readHashed, r.readRows} {
+		err = read()
+		if errors.Is(err, unix.ENOENT) {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return r, nil
+}
+
+// checkRound has the service ports of a table that this round of checks has not looked at.
+type checkRound struct {
+	names []string
+	each  int // in one call
+}
+
+// next returns the names of the ports for one call.
+func (r *checkRound) next(ports *contents.ServicePorts) []string {
+	if len(r.names) == 0 {
+		r.names = ports.Names()
+		r.each = (len(r.names) + CheckParts - 1) / CheckParts
+	}
+	n := min(r.each, len(r.names))
+	list := r.names[:n]
+	r.names = r.names[n:]
+	return list
+}
+
+// CheckParts is how many Checks look at all service ports. The loop calls it every 5 seconds, so one round takes 10
+// minutes. BenchmarkCheck: a call takes 10 ms for 10,000 service ports of 10 endpoints, and 4 ms for 1,000.
+const CheckParts = 120

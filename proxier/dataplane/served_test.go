@@ -1,0 +1,75 @@
+package dataplane
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/verdict-proxy/verdict/proxier/plan"
+	"github.com/verdict-proxy/verdict/proxier/state"
+)
+
+// TestRenamedPort: a port that gets another name keeps all its numbers in nft and its virtual servers, whatever other ports
+// the Service has.
+func TestRenamedPort(t *testing.T) {
+	for _, scheduler := range []string{"", "lc"} {
+		w := newWorld(t, false)
+		w.ask(scheduler)
+		svc := w.services[web]
+		dns := svc.Ports[0]
+		dns.Name, dns.Protocol, dns.Frontends = "default/web:dns", state.UDP, slices.Clone(dns.Frontends)
+		other := svc.Ports[0]
+		other.Name, other.Frontends = "default/web:other", []plan.Frontend{at(plan.ClusterIP, "10.96.0.1", plan.ClusterPolicy)}
+		other.Frontends[0].Port = 81
+		svc.Ports = append(svc.Ports, dns, other)
+		w.set(web)
+		w.apply()
+		tables := func() string { // without the stamp
+			_, text, _ := strings.Cut(w.rules.String(), "map services")
+			return text
+		}
+		before := tables()
+		for i := range svc.Ports {
+			svc.Ports[i].Name += "2"
+		}
+		slices.Reverse(svc.Ports)
+		w.set(web)
+		w.apply()
+		if w.last.Err != nil || w.last.Full || w.last.Operations > 0 {
+			t.Errorf("scheduler %q: %v; everything was written: %t; %d virtual servers changed", scheduler, w.last.Err, w.last.Full, w.last.Operations)
+		}
+		was := strings.NewReplacer("web:http", "web:http2", "web:dns", "web:dns2", "web:other", "web:other2").Replace(before)
+		if diff := cmp.Diff(was, tables()); diff != "" {
+			t.Errorf("scheduler %q: after new names (- with them, + is):\n%s", scheduler, diff)
+		}
+	}
+}
+
+// TestFormerNames: a new name is that of the port which had the protocol and the number, if that port is gone.
+func TestFormerNames(t *testing.T) {
+	service := func(ports ...servedPort) *served { return &served{ports} }
+	named := func(name string, number uint16) servedPort {
+		return servedPort{portKey: portKey{name: name}, protocol: state.TCP, number: number}
+	}
+	udp := named("b", 80)
+	udp.protocol = state.UDP
+	for name, tt := range map[string]struct {
+		old, next *served
+		want      map[portKey]string
+	}{
+		"new":            {nil, service(named("a", 80)), nil},
+		"same":           {service(named("a", 80)), service(named("a", 80)), nil},
+		"renamed":        {service(named("a", 80)), service(named("b", 80)), map[portKey]string{{name: "b"}: "a"}},
+		"added":          {service(named("a", 80)), service(named("a", 80), named("b", 81)), nil},
+		"other protocol": {service(named("a", 80)), service(udp), map[portKey]string{}},
+		"other number":   {service(named("a", 80)), service(named("b", 81)), map[portKey]string{}},
+		"exchanged":      {service(named("a", 80), named("b", 81)), service(named("b", 80), named("a", 81)), nil},
+		"twice":          {service(named("a", 80)), service(named("b", 80), named("c", 80)), map[portKey]string{{name: "b"}: "a"}},
+	} {
+		if diff := cmp.Diff(tt.want, tt.old.formerNames(tt.next), cmp.AllowUnexported(portKey{})); diff != "" {
+			t.Errorf("%s (- want, + got):\n%s", name, diff)
+		}
+	}
+}

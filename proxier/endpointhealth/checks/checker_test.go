@@ -1,0 +1,382 @@
+package checks
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/verdict-proxy/verdict/proxier/endpointhealth/probe"
+	"github.com/verdict-proxy/verdict/proxier/endpointhealth/schedule"
+	"github.com/verdict-proxy/verdict/proxier/state"
+)
+
+func target(n int) probe.Target {
+	return probe.Target{Protocol: state.TCP, At: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, byte(n >> 8), byte(n)}), 80)}
+}
+
+func targets(n int) (list []probe.Target) {
+	for i := range n {
+		list = append(list, target(i))
+	}
+	return list
+}
+
+func tcpCheck() *state.HealthCheck {
+	return &state.HealthCheck{Kind: state.CheckTCP, Interval: 5 * time.Second, Timeout: time.Second, Rise: 2, Fall: 3}
+}
+
+func steady() *Checker { return checkerWith(func() float64 { return 0 }) }
+
+// checkerWith returns a Checker whose questions cost nothing.
+func checkerWith(jitter func() float64) *Checker { return checkerAt(0, jitter) }
+
+// The rates of checkerAt, of a processor.
+const (
+	tenantRate = 0.05
+	rateBurst  = time.Second
+	checkPause = 50 * time.Millisecond
+)
+
+// checkerAt returns a Checker whose questions have a cost.
+func checkerAt(cost time.Duration, jitter func() float64) *Checker {
+	return New(Options{
+		Jitter: jitter, Cost: func(state.CheckKind) time.Duration { return cost }, Rates: schedule.NewRates(2*tenantRate, tenantRate, rateBurst),
+	})
+}
+
+var web = state.Name{Namespace: "shop", Name: "web"}
+
+var start = time.Unix(1_000_000, 0)
+
+func answerIs(good bool) probe.Answer {
+	if good {
+		return probe.Answer{Connected: true}
+	}
+	return probe.Answer{Fault: probe.Refused, Why: "no"}
+}
+
+// round asks everyone who is due, and gives all the same answer.
+func round(c *Checker, good bool, now time.Time) (asked int) {
+	list := c.Due(now)
+	for _, q := range list {
+		c.Answered(q, answerIs(good), now)
+	}
+	return len(list)
+}
+
+// TestRiseAndFall: an endpoint fails after fall bad answers, and passes after rise good ones. Before it has passed, one
+// answer decides.
+func TestRiseAndFall(t *testing.T) {
+	c, check := steady(), tcpCheck()
+	c.Set(web, check, targets(1), start)
+	now := start
+	for i, step := range []struct{ good, down, changed bool }{
+		{false, true, true}, {true, false, true},
+		{false, false, false}, {false, false, false}, {true, false, false}, // the good answer begins the count anew
+		{false, false, false}, {false, false, false}, {false, true, true},
+		{true, true, false}, {false, true, false}, {true, true, false}, {true, false, true},
+	} {
+		if n := round(c, step.good, now); n != 1 {
+			t.Fatalf("step %d: %d questions", i, n)
+		}
+		down := c.Of(web, check, target(0)).Down
+		if changed := c.Changed(); down != step.down || (len(changed) > 0) != step.changed || len(c.Notes()) != len(changed) {
+			t.Fatalf("step %d: down %t, changed %v; want %+v", i, down, changed, step)
+		}
+		if n := round(c, true, now.Add(check.Interval-1)); n > 0 {
+			t.Fatalf("step %d: asked again before the interval is over", i)
+		}
+		now = now.Add(check.Interval)
+	}
+}
+
+// TestShared: Services of a namespace share a check, those of another one do not, and the last one ends it.
+func TestShared(t *testing.T) {
+	c, check := steady(), tcpCheck()
+	other, foreign := state.Name{Namespace: "shop", Name: "other"}, state.Name{Namespace: "bank", Name: "web"}
+	for _, name := range []state.Name{web, other, foreign} {
+		c.Set(name, check, targets(2), start)
+	}
+	if all, _ := c.Counts(); all != 4 {
+		t.Errorf("%d checks, want 4", all)
+	}
+	round(c, false, start)
+	if list := c.Changed(); len(list) != 3 {
+		t.Errorf("changed: %v", list)
+	}
+	c.Set(web, nil, nil, start)
+	c.Set(other, check, targets(1), start)
+	c.Set(foreign, nil, nil, start)
+	if all, failing := c.Counts(); all != 1 || failing != 1 || len(c.endpoints) != 1 || c.used() != 1 {
+		t.Errorf("%d checks, %d of them fail, endpoints %v, %d counted", all, failing, c.endpoints, c.used())
+	}
+	c.Set(other, nil, nil, start)
+	if c.Due(start); len(c.checks)+len(c.endpoints)+c.used()+len(c.services)+len(c.waiting)+c.failing > 0 {
+		t.Errorf("something stays: %+v", c)
+	}
+}
+
+// TestTurns: a namespace that writes many questions to one endpoint asks it once in the interval all the same.
+func TestTurns(t *testing.T) {
+	c := checkerWith(rand.New(rand.NewPCG(3, 4)).Float64)
+	for i := range 100 {
+		check := tcpCheck()
+		check.Kind, check.Path = state.CheckHTTP, fmt.Sprint("/", i)
+		c.Set(state.Name{Namespace: "shop", Name: fmt.Sprint("web-", i)}, check, targets(1), start)
+	}
+	latest, asked := time.Time{}, map[string]int{}
+	for now := start; now.Before(start.Add(time.Hour)); now = now.Add(50 * time.Millisecond) {
+		for _, q := range c.Due(now) {
+			if now.Sub(latest) < q.Check.Interval {
+				t.Fatalf("asked after %s", now.Sub(latest))
+			}
+			latest = now
+			asked[q.Check.Path]++
+			c.Answered(q, answerIs(true), now)
+		}
+	}
+	for path, n := range asked {
+		if n < 5 || n > 9 { // 655 to 720 turns
+			t.Errorf("%s had %d turns in an hour; all have about the same", path, n)
+		}
+	}
+	if len(asked) < 100 {
+		t.Errorf("only %d of 100 questions had a turn in an hour", len(asked))
+	}
+}
+
+// TestSpread: the questions to many endpoints come evenly, not all at once.
+func TestSpread(t *testing.T) {
+	c := checkerWith(rand.New(rand.NewPCG(1, 2)).Float64)
+	c.Set(web, tcpCheck(), targets(5000), start)
+	most := 0
+	for now := start; now.Before(start.Add(time.Minute)); now = now.Add(10 * time.Millisecond) {
+		most = max(most, round(c, true, now))
+	}
+	if most > 40 { // 10 on average
+		t.Errorf("%d questions within 10 ms", most)
+	}
+}
+
+// fill gives a Service of a namespace as many checks as it can have, from an endpoint on.
+func fill(c *Checker, namespace, name string, from int) (left int) {
+	return c.Set(state.Name{Namespace: namespace, Name: name}, tcpCheck(), targets(from + maxChecksOfService)[from:], start)
+}
+
+// TestBounds: no Service takes all the checks of its namespace, and no namespace all checks or all questions. What finds no
+// room gets it later.
+func TestBounds(t *testing.T) {
+	c, check := steady(), tcpCheck()
+	if left := c.Set(web, check, targets(maxChecksOfService+5), start); left != 5 {
+		t.Errorf("%d endpoints find no room, want 5", left)
+	}
+	if left := fill(c, "shop", "other", maxChecksOfService); left != 0 {
+		t.Errorf("%d endpoints of another Service find no room", left)
+	}
+	if n := len(c.Due(start)); n != maxAsking/2 {
+		t.Errorf("%d questions at a time, want %d", n, maxAsking/2)
+	}
+	foreign := state.Name{Namespace: "bank", Name: "web"}
+	if left := c.Set(foreign, check, targets(1), start); left != 0 || len(c.Due(start)) != 1 {
+		t.Error("another namespace finds no room")
+	}
+	second := state.Name{Namespace: "shop", Name: "second"}
+	if left := c.Set(second, check, []probe.Target{target(60_000)}, start); left != 1 {
+		t.Error("a full namespace gets more")
+	}
+	c.Fed()
+	c.Set(web, check, targets(10), start)
+	if list := c.Fed(); !slices.Contains(list, second) {
+		t.Errorf("nobody plans %s again, although there is room: %v", second, list)
+	}
+	if left := c.Set(second, check, []probe.Target{target(60_000)}, start); left != 0 {
+		t.Error("there is room, and it is not used")
+	}
+}
+
+// TestFullTenantsDoNotStarveOthers: two namespaces that take all they can leave room for others. Room comes back, and it is not offered to a namespace that is full and cannot take it.
+func TestFullTenantsDoNotStarveOthers(t *testing.T) {
+	c, check := steady(), tcpCheck()
+	fill(c, "shop", "a", 0)
+	fill(c, "shop", "b", maxChecksOfService)
+	for i := range 1000 { // more Services of the full namespace
+		c.Set(state.Name{Namespace: "shop", Name: fmt.Sprint("svc-", i)}, check, []probe.Target{target(60_000)}, start)
+	}
+	fill(c, "bank", "a", 0)
+	third := state.Name{Namespace: "third", Name: "web"}
+	const share = (MaxChecks - 3*maxChecksOfService) / 2 // of what the two others leave
+	if left := c.Set(third, check, targets(share+10), start); left != 10 {
+		t.Fatalf("%d endpoints find no room, want 10", left)
+	}
+	c.Fed()
+	c.Set(state.Name{Namespace: "bank", Name: "a"}, check, targets(maxChecksOfService-20), start)
+	if list := c.Fed(); !slices.Contains(list, third) {
+		t.Errorf("there is room for %s, and %d others are planned again", third, len(list))
+	}
+}
+
+// TestRates: one namespace asks for more than the node can afford. It gets half of what the node has, evenly, and the check of
+// another one is on time.
+func TestRates(t *testing.T) {
+	const cost = time.Millisecond
+	c := checkerAt(cost, func() float64 { return 0 })
+	check := tcpCheck()
+	check.Interval = time.Second
+	c.Set(web, check, targets(1000), start)
+	other := state.Name{Namespace: "bank", Name: "web"}
+	c.Set(other, check, targets(1), start)
+	const seconds = 20
+	asked, others := map[probe.Target]int{}, 0
+	for now := start; now.Before(start.Add(seconds * time.Second)); now = now.Add(checkPause) {
+		for _, q := range c.Due(now) {
+			if q.endpoint.namespace == other.Namespace {
+				others++
+			} else {
+				asked[q.Target]++
+			}
+			c.Answered(q, answerIs(true), now)
+		}
+	}
+	sum := 0
+	for _, n := range asked {
+		if sum += n; n > 2 {
+			t.Errorf("one endpoint was asked %d times, and others wait for the first time", n)
+		}
+	}
+	if most := int(tenantRate * float64(seconds*time.Second+rateBurst) / float64(cost)); sum > most+1 || sum < most*9/10 || others != seconds {
+		t.Errorf("%d questions of the greedy namespace, at most %d are allowed; %d of the other one, want %d", sum, most, others, seconds)
+	}
+}
+
+// TestRecalled: what failed before a restart fails until it has answered, and is asked first.
+func TestRecalled(t *testing.T) {
+	c := checkerWith(func() float64 { return 1 })
+	check := tcpCheck()
+	c.Set(web, check, targets(2), start)
+	f := state.Failure{Protocol: state.TCP, At: target(0).At, Since: start.Add(-time.Hour)}
+	c.Restore(web, check, target(0), &f, start)
+	is := c.Of(web, check, target(0))
+	if list := c.Due(start); len(list) != 1 || list[0].Target != target(0) || !is.Down || is.Since != f.Since {
+		t.Fatalf("asked are %v; %+v", list, is)
+	} else {
+		c.Answered(list[0], answerIs(true), start)
+	}
+	for n := 1; is.Down; n++ {
+		if n == int(check.Rise) {
+			t.Fatalf("it fails after %d good answers", n)
+		}
+		now := c.checks[key{place{web.Namespace, target(0)}, *check}].next
+		for _, q := range c.Due(now) {
+			c.Answered(q, answerIs(true), now)
+		}
+	}
+}
+
+// TestRandomChecks does anything in any order. The books are right after each step.
+func TestRandomChecks(t *testing.T) {
+	for seed := range uint64(200) {
+		r := rand.New(rand.NewPCG(seed, 7))
+		c, now := checkerWith(r.Float64), start
+		var open []Question
+		for range 300 {
+			now = now.Add(time.Duration(r.Int64N(int64(2 * time.Second))))
+			switch r.IntN(3) {
+			case 0:
+				check := tcpCheck()
+				check.Fall = uint8(1 + r.IntN(2))
+				name := state.Name{Namespace: fmt.Sprint("ns-", r.IntN(2)), Name: fmt.Sprint("svc-", r.IntN(3))}
+				c.Set(name, check, targets(r.IntN(5)), now)
+			case 1:
+				open = append(open, c.Due(now)...)
+			case 2:
+				n := r.IntN(len(open) + 1)
+				for _, q := range open[:n] {
+					c.Answered(q, answerIs(r.IntN(2) == 0), now)
+				}
+				open = open[n:]
+			}
+			verify(t, c, len(open))
+		}
+	}
+}
+
+func (c *Checker) used() int {
+	all, _ := c.room.Used("")
+	return all
+}
+
+// Next returns when the next endpoint of a namespace is to be asked.
+func (c *Checker) Next(namespace string) time.Time {
+	_, at := c.waiting[namespace].First()
+	return at
+}
+
+// verify checks the books. Open are the questions that have not ended.
+func verify(t *testing.T, c *Checker, open int) {
+	t.Helper()
+	failing, waiting, checks := 0, 0, 0
+	for k, is := range c.checks {
+		if is.Down {
+			failing++
+		}
+		if e := c.endpoints[k.place]; e == nil || !slices.Contains(e.checks, is) {
+			t.Fatal("a check has no turns")
+		}
+		for name := range is.users {
+			if svc := c.services[name]; svc == nil || svc.check != k.check || !slices.Contains(svc.targets, k.target) {
+				t.Fatalf("%s uses a check that it does not ask for", name)
+			}
+		}
+	}
+	for at, e := range c.endpoints {
+		checks += len(e.checks)
+		if e.due.Waits() {
+			waiting++
+		}
+		if e.asking == e.due.Waits() {
+			t.Fatalf("%v is asked: %t, and waits: %t", at, e.asking, e.due.Waits())
+		}
+	}
+	queued := 0
+	for _, q := range c.waiting {
+		queued += q.Len()
+	}
+	asking, _ := c.asking.Used("")
+	all, fail := c.Counts()
+	if all != len(c.checks) || checks != all || c.used() != all || fail != failing || waiting != queued || asking != open {
+		t.Fatalf("%d checks (%d have turns, %d are counted), %d fail (%d), %d wait (%d), %d asked (%d)",
+			all, checks, c.used(), fail, failing, waiting, queued, asking, open)
+	}
+}
+
+// BenchmarkDueChecks asks the endpoints of a Service that is larger and larger. What one question costs hardly grows.
+func BenchmarkDueChecks(b *testing.B) {
+	for _, n := range []int{1000, 10_000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			c := checkerWith(rand.Float64)
+			c.Set(web, tcpCheck(), targets(n), start)
+			for b.Loop() {
+				round(c, true, c.Next(web.Namespace))
+			}
+		})
+	}
+}
+
+// BenchmarkSet tells the endpoints of a Service, of which one goes or comes.
+func BenchmarkSet(b *testing.B) {
+	for _, n := range []int{1000, 10_000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			c, list := checkerWith(rand.Float64), targets(n)
+			for i := 0; b.Loop(); i++ {
+				next := slices.Clone(list)
+				if i%2 > 0 {
+					next = slices.Delete(next, i%n, i%n+1)
+				}
+				c.Set(web, tcpCheck(), next, start)
+			}
+		})
+	}
+}

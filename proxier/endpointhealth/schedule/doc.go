@@ -1,0 +1,11 @@
+// Package schedule decides when things happen, and whose turn it is. It asks nobody, and knows no endpoints.
+//
+// What a namespace can have is bounded by a part of what the others leave (Room), or by a rate (Rates). So a tenant with ever
+// so many Services makes nobody else late.
+//
+// The files:
+//
+//	queue.go  what is to happen at which time
+//	room.go   how much there can be at once
+//	rates.go  how much there can be in a second
+package schedule

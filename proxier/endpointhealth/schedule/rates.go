@@ -1,0 +1,71 @@
+package schedule
+
+import (
+	"maps"
+	"time"
+)
+
+// Rates bound how much of something the namespaces of a node use in the long run, such as processor time.
+type Rates struct {
+	// Even: while the limit of all together is reached, each namespace has an even part of it. Otherwise nobody has anything.
+	Even         bool
+	node, tenant float64 // how much may be used in each unit of time; node 0: there is no limit for all together
+	burst        time.Duration
+	all          Bucket
+	of           map[string]*Bucket // by namespace; those of which nothing is used are missing
+	swept        time.Time
+}
+
+// NewRates returns rates for a namespace, and for all together (0: without a limit). What is not used for burst is lost.
+func NewRates(node, tenant float64, burst time.Duration) *Rates {
+	return &Rates{node: node, tenant: tenant, burst: burst, of: map[string]*Bucket{}}
+}
+
+// Bucket is how much was used of a rate, less what has come back since.
+type Bucket struct {
+	Used time.Duration
+	at   time.Time // when Used was right
+}
+
+// Spent reports whether nothing is left in a bucket.
+func (b *Bucket) Spent(rate float64, burst time.Duration, now time.Time) bool {
+	b.Used -= time.Duration(float64(now.Sub(b.at)) * rate)
+	b.Used, b.at = max(b.Used, 0), now
+	return b.Used >= time.Duration(rate*float64(burst))
+}
+
+// Left reports whether a namespace has something left.
+func (r *Rates) Left(namespace string, now time.Time) bool {
+	rate, b := r.rate(now), r.of[namespace]
+	return rate > 0 && (b == nil || !b.Spent(rate, r.burst, now))
+}
+
+// rate is what each namespace may use at present.
+func (r *Rates) rate(now time.Time) float64 {
+	switch {
+	case r.node == 0 || !r.all.Spent(r.node, r.burst, now):
+		return r.tenant
+	case r.Even:
+		return min(r.tenant, r.node/float64(len(r.of)+1))
+	}
+	return 0
+}
+
+// Take takes the cost of something for a namespace; false: there is nothing left.
+func (r *Rates) Take(namespace string, cost time.Duration, now time.Time) bool {
+	if !r.Left(namespace, now) {
+		return false
+	}
+	b := r.of[namespace]
+	if b == nil {
+		b = &Bucket{at: now}
+		r.of[namespace] = b
+	}
+	b.Used += cost
+	r.all.Used += cost
+	if now.Sub(r.swept) >= r.burst {
+		r.swept = now
+		maps.DeleteFunc(r.of, func(_ string, b *Bucket) bool { b.Spent(r.tenant, r.burst, now); return b.Used == 0 })
+	}
+	return true
+}

@@ -1,0 +1,93 @@
+package schedule
+
+import (
+	"slices"
+	"testing"
+	"time"
+)
+
+var start = time.Unix(1_000_000, 0)
+
+// TestQueue: values come in the order of their times, which may change; an entry is in one queue at most.
+func TestQueue(t *testing.T) {
+	var q, other Queue[int]
+	entries := make([]Entry[int], 5)
+	for i, at := range []int{4, 2, 3, 1, 5} {
+		entries[i].Value = at
+		q.Put(&entries[i], start.Add(time.Duration(at)))
+	}
+	q.Put(&entries[3], start.Add(6)) // 1 becomes the last one
+	entries[2].Leave()
+	entries[2].Leave()
+	other.Put(&entries[4], start)
+	if q.Due(start.Add(1)) || !q.Due(start.Add(2)) || !other.Due(start) || entries[2].Waits() {
+		t.Errorf("due at once: %t, later: %t; %+v", q.Due(start.Add(1)), q.Due(start.Add(2)), entries)
+	}
+	var got []int
+	for q.Len() > 0 {
+		v, _ := q.First()
+		got = append(got, v)
+		entries[slices.IndexFunc(entries, func(e Entry[int]) bool { return e.Value == v })].Leave()
+	}
+	if !slices.Equal(got, []int{2, 4, 1}) {
+		t.Errorf("in the order %v", got)
+	}
+}
+
+// TestRoom: greedy namespaces leave room for the next one, and it is never overfull.
+func TestRoom(t *testing.T) {
+	r := NewRoom(512, 2)
+	take := func(namespace string) (n int) {
+		for r.Take(namespace) {
+			n++
+		}
+		return n
+	}
+	if a, b, c := take("a"), take("b"), take("c"); a != 256 || b != 128 || c != 64 {
+		t.Errorf("they take %d, %d and %d", a, b, c)
+	}
+	for i := range 100 {
+		take(string(rune('d' + i)))
+	}
+	if all, _ := r.Used(""); all != 512 {
+		t.Errorf("%d of 512 places are used", all)
+	}
+	r.Leave("b")
+	r.Leave("a")
+	r.Add("full")
+	_, a := r.Used("a")
+	if _, b := r.Used("b"); a != 255 || b != 127 || r.Full("new") || r.Take("a") {
+		t.Errorf("a has %d places, b %d", a, b)
+	}
+	empty := NewRoom(2, 2)
+	empty.Take("a")
+	if empty.Leave("a"); len(empty.of) > 0 {
+		t.Error("a namespace without anything stays in memory")
+	}
+}
+
+// TestRates: a namespace gets its rate, all together get theirs, and namespaces that use nothing are forgotten.
+func TestRates(t *testing.T) {
+	r := NewRates(0.1, 0.05, time.Second)
+	used := map[string]time.Duration{}
+	const cost, seconds = time.Millisecond, 100
+	for now := start; now.Before(start.Add(seconds * time.Second)); now = now.Add(5 * time.Millisecond) {
+		for _, n := range []string{"a", "b", "c"} {
+			if r.Take(n, cost, now) {
+				used[n] += cost
+			}
+		}
+	}
+	all := used["a"] + used["b"] + used["c"]
+	if most := seconds*time.Second/10 + 100*time.Millisecond; all > most+cost || all < most*9/10 || used["a"] > most/2+cost {
+		t.Errorf("used: %v, together at most %s", used, most)
+	}
+	later := start.Add(time.Hour / 2)
+	r.Take("a", 10*time.Second*5/100, later) // more than there is at once
+	if !r.Left("b", later.Add(5*time.Second)) || r.Left("a", later.Add(8*time.Second)) || !r.Left("a", later.Add(10*time.Second)) {
+		t.Error("what a namespace has taken keeps it for too short or too long, or keeps others")
+	}
+	if r.Take("d", cost, start.Add(time.Hour)); len(r.of) != 1 {
+		t.Errorf("rates of %d namespaces stay in memory", len(r.of))
+	}
+}

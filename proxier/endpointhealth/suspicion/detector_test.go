@@ -1,0 +1,312 @@
+package suspicion
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/verdict-proxy/verdict/proxier/endpointhealth/probe"
+	"github.com/verdict-proxy/verdict/proxier/state"
+)
+
+var web = state.Name{Namespace: "shop", Name: "web"}
+
+// scene is a Service with ten endpoints on five nodes, number i on node i%5.
+type scene struct {
+	t     *testing.T
+	d     *Detector
+	asked map[netip.AddrPort]*Inquiry
+	now   time.Time
+	pool  []netip.AddrPort
+}
+
+// steady returns a Detector without luck and without limits of time.
+func steady() *Detector { return with(func() float64 { return 0 }) }
+
+func with(jitter func() float64) *Detector {
+	return New(Options{Jitter: jitter, May: func(string, time.Time) bool { return true }})
+}
+
+func newScene(t *testing.T) *scene {
+	s := &scene{t: t, now: time.Unix(1e9, 0), d: steady(), asked: map[netip.AddrPort]*Inquiry{}}
+	for i := range 10 {
+		s.pool = append(s.pool, endpointNo(i))
+	}
+	return s
+}
+
+func (s *scene) suspect(numbers ...int) {
+	for _, i := range numbers {
+		s.d.Suspect(endpointNo(i), Unanswered, []Member{
+			{Service: web, Word: Word{Ready: true, Node: fmt.Sprint("node-", i%5)}, Nodes: 5},
+		}, s.now)
+	}
+}
+
+// answer asks everyone whose time has come. Only some endpoints answer, and the witnesses.
+func (s *scene) answer(a probe.Fault, numbers ...int) {
+	for range 2 { // the first answers have witnesses asked
+		for _, q := range s.d.Due(s.now) {
+			if s.asked[q.At] = q; q.Witnesses {
+				s.d.Witnessed(SomeAnswer, s.now)
+			}
+		}
+		for _, i := range numbers {
+			s.d.Answered(s.asked[endpointNo(i)], a, true, s.now)
+		}
+		numbers = nil
+	}
+}
+
+// fail suspects endpoints and has all of them give two bad answers.
+func (s *scene) fail(a probe.Fault, reached bool, w Witnesses, numbers ...int) {
+	s.suspect(numbers...)
+	for range 2 {
+		for _, q := range s.d.Due(s.now) {
+			if q.Witnesses {
+				s.d.Witnessed(w, s.now)
+				continue
+			}
+			s.d.Answered(q, a, reached, s.now)
+		}
+		for _, q := range s.d.Due(s.now) {
+			if q.Witnesses {
+				s.d.Witnessed(w, s.now)
+			} else {
+				s.d.Answered(q, a, reached, s.now)
+			}
+		}
+		s.now = s.now.Add(100 * time.Millisecond)
+	}
+}
+
+// other is a Service that has some endpoints of the first one.
+var other = state.Name{Namespace: "shop", Name: "near"}
+
+// share has an endpoint of two Services fail.
+func (s *scene) share(i int) {
+	w := Word{Ready: true, Node: fmt.Sprint("node-", i%5)}
+	s.d.Suspect(endpointNo(i), Unanswered, []Member{{Service: web, Word: w, Nodes: 5}, {Service: other, Word: w, Nodes: 5}}, s.now)
+	s.fail(probe.NoAnswer, true, SomeAnswer)
+	s.ejects(None, i)
+}
+
+// refresh tells what the EndpointSlices of a Service say of all its endpoints.
+func (s *scene) refresh(service state.Name, w Word) {
+	has := map[netip.AddrPort]Member{}
+	for at, e := range s.d.tracked {
+		if e.member(service) != nil {
+			has[at] = Member{Service: service, Word: w, Nodes: 5}
+		}
+	}
+	s.d.Refresh(service, has, s.now)
+}
+
+// ejects checks which endpoints are told as failed, by number, and why others that failed are not.
+func (s *scene) ejects(held Hold, numbers ...int) {
+	s.t.Helper()
+	var out, want []netip.AddrPort
+	for _, f := range s.d.Failures(web, s.now) {
+		out = append(out, f.At)
+	}
+	for _, i := range numbers {
+		want = append(want, endpointNo(i))
+	}
+	if !slices.Equal(out, want) {
+		s.t.Errorf("%v are told; wanted %v", out, want)
+	}
+	for at, e := range s.d.tracked {
+		hold := e.Hold
+		if hold == None {
+			hold = s.d.Withheld(&e.Record)
+		}
+		if e.Phase == Failed && !slices.Contains(out, at) && hold != held {
+			s.t.Errorf("%s is held because %q; wanted %q", at, hold, held)
+		}
+	}
+}
+
+func TestDetector(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		do   func(*scene)
+	}{
+		{"one node dies: its endpoints are ejected", func(s *scene) {
+			s.fail(probe.NoAnswer, true, SomeAnswer, 1, 6)
+			s.ejects(None, 1, 6)
+		}},
+		{"one bad answer is not enough", func(s *scene) {
+			s.d.Suspect(endpointNo(1), Unanswered, []Member{{Service: web}}, s.now)
+			s.d.Answered(s.d.Due(s.now)[0], probe.NoAnswer, true, s.now)
+			s.ejects(None)
+		}},
+		{"this node has lost its network", func(s *scene) {
+			s.fail(probe.NoAnswer, true, AllSilent, 1)
+			s.ejects(Uplink)
+		}},
+		{"no route, and nobody to ask", func(s *scene) {
+			s.fail(probe.NoRoute, true, NoWitness, 1)
+			s.ejects(Uplink)
+		}},
+		{"no witness: a cluster of two nodes", func(s *scene) {
+			s.fail(probe.NoAnswer, true, NoWitness, 1)
+			s.ejects(None, 1)
+		}},
+		{"the host answers", func(s *scene) {
+			s.fail(probe.HostAnswers, true, SomeAnswer, 1)
+			s.ejects(HostAlive)
+		}},
+		{"the node could never ask", func(s *scene) {
+			s.fail(probe.NoAnswer, false, SomeAnswer, 1)
+			s.ejects(NeverReached)
+		}},
+		{"three of five nodes fall at once", func(s *scene) {
+			s.fail(probe.NoAnswer, true, SomeAnswer, 1, 2, 3)
+			s.ejects(Mass)
+		}},
+		{"the next answer of two others decides whether three fall at once", func(s *scene) {
+			s.suspect(1, 2, 3)
+			s.answer(probe.NoAnswer, 1, 2, 3)
+			s.answer(probe.NoAnswer, 1)
+			s.ejects(Doubtful)
+			s.answer(probe.NoFault, 2, 3)
+			s.ejects(None, 1)
+			s.suspect(2, 3)
+			s.answer(probe.NoAnswer, 2, 3)
+			s.ejects(None, 1) // it was ejected before
+		}},
+		{"three of five nodes fall one after the other", func(s *scene) {
+			for _, i := range []int{1, 2, 3} {
+				s.fail(probe.NoAnswer, true, SomeAnswer, i)
+				s.now = s.now.Add(massWindow)
+			}
+			s.ejects(None, 1, 2, 3)
+		}},
+		{"refusals on all nodes are no network failure", func(s *scene) {
+			s.fail(probe.Refused, true, SomeAnswer, 0, 1, 2, 3, 4, 5)
+			s.ejects(None, 0, 1, 2, 3, 4, 5)
+		}},
+		{"a Service says that an endpoint is not ready: it stays out of the other one", func(s *scene) {
+			s.share(1)
+			s.refresh(other, Word{Node: "node-1"})
+			s.ejects(None, 1)
+		}},
+		{"a Service says that an endpoint is on another node: it is back in both", func(s *scene) {
+			s.share(1)
+			s.refresh(other, Word{Node: "node-2", Ready: true})
+			s.ejects(None)
+		}},
+		{"refusals are told while too many others fall at once", func(s *scene) {
+			s.fail(probe.NoAnswer, true, SomeAnswer, 1, 2, 3)
+			s.fail(probe.Refused, true, SomeAnswer, 4)
+			s.ejects(Mass, 4)
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) { c.do(newScene(t)) })
+	}
+}
+
+// first is what is known of the first endpoint.
+func (s *scene) first() Record { return s.d.AllRecords()[0] }
+
+// TestStillReady: an endpoint that has failed for a minute while its slice calls it ready may fail only from here. It is
+// said once, and no more when the slice says otherwise.
+func TestStillReady(t *testing.T) {
+	s := newScene(t)
+	told := func() (n int) {
+		for _, note := range s.d.Notes() {
+			if note.Kind == StillReady && note.Record.StillReady {
+				n++
+			}
+		}
+		return n
+	}
+	s.fail(probe.NoAnswer, true, SomeAnswer, 1)
+	for range 10 {
+		s.now = s.now.Add(stillReadyTime / 11)
+		s.fail(probe.NoAnswer, true, SomeAnswer)
+	}
+	if n, is := told(), s.first(); n != 0 || is.StillReady {
+		t.Errorf("after %s: %d notes, %+v", s.now.Sub(is.Since), n, is)
+	}
+	for range 3 {
+		s.now = s.now.Add(longestPause)
+		s.fail(probe.NoAnswer, true, SomeAnswer)
+	}
+	if n, is := told(), s.first(); n != 1 || !is.StillReady {
+		t.Errorf("after %s: %d notes, %+v; wanted one", s.now.Sub(is.Since), n, is)
+	}
+	s.refresh(web, Word{Node: "node-1"})
+	if s.first().StillReady {
+		t.Error("the slice does not call it ready any more, and the status says that it does")
+	}
+	s.fail(probe.NoAnswer, true, SomeAnswer, 2)
+	s.refresh(web, Word{Node: "node-1"})
+	for range 10 {
+		s.now = s.now.Add(longestPause)
+		s.fail(probe.NoAnswer, true, SomeAnswer)
+	}
+	if n := told(); n != 0 {
+		t.Errorf("%d notes about an endpoint that is not called ready", n)
+	}
+}
+
+// BenchmarkAnswer asks one endpoint among n failed ones, and takes its answer. What that costs does not depend on n.
+func BenchmarkAnswer(b *testing.B) {
+	for _, n := range []int{100, 1000} {
+		b.Run(fmt.Sprint("endpoints=", n), func(b *testing.B) {
+			d, now := with(rand.Float64), time.Unix(1e9, 0)
+			for i := range n {
+				at := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), 80)
+				d.Suspect(at, Refusing, []Member{{Service: web, Refusals: true, Nodes: 9}}, now)
+			}
+			answer := func() {
+				for _, q := range d.Due(now) {
+					d.Answered(q, probe.Refused, true, now)
+				}
+				d.Notes()
+			}
+			for d.failed.Len() < n {
+				now = now.Add(crowded)
+				answer()
+			}
+			for b.Loop() {
+				_, now = d.failed.First()
+				answer()
+			}
+		})
+	}
+}
+
+// BenchmarkDue asks who is due among n failed endpoints, and lists what their Service is told. Ten times as many take about
+// ten times as long.
+func BenchmarkDue(b *testing.B) {
+	for _, n := range []int{100, 1000} {
+		b.Run(fmt.Sprint("endpoints=", n), func(b *testing.B) {
+			d, now := steady(), time.Unix(1e9, 0)
+			for i := range n {
+				at := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), 80)
+				d.Suspect(at, Refusing, []Member{{Service: web, Refusals: true, Nodes: 9}}, now)
+			}
+			for range n {
+				now = now.Add(crowded)
+				for _, q := range d.Due(now) {
+					d.Answered(q, probe.Refused, true, now)
+				}
+			}
+			now = now.Add(time.Hour)
+			for b.Loop() {
+				for _, q := range d.Due(now) {
+					d.Answered(q, probe.Refused, true, now.Add(-time.Hour))
+				}
+				if list := d.Failures(web, now); len(list) != n {
+					b.Fatal(len(list))
+				}
+				d.Notes()
+			}
+		})
+	}
+}

@@ -1,0 +1,261 @@
+package suspicion
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/verdict-proxy/verdict/proxier/endpointhealth/probe"
+	"github.com/verdict-proxy/verdict/proxier/state"
+)
+
+// rig drives a detector at random, and keeps a model of its own of what may be ejected.
+type rig struct {
+	t       *testing.T
+	rnd     *rand.Rand
+	d       *Detector
+	now     time.Time
+	pools   map[state.Name][]netip.AddrPort
+	words   map[netip.AddrPort]Word
+	dead    map[netip.AddrPort]bool
+	bad     map[netip.AddrPort]int // bad answers in a row
+	good    map[netip.AddrPort]int // good answers in a row
+	planned map[state.Name][]netip.AddrPort
+	asking  []*Inquiry
+	changed map[state.Name]bool
+	ejected int
+}
+
+func newRig(t *testing.T, seed uint64) *rig {
+	r := &rig{
+		t: t, rnd: rand.New(rand.NewPCG(seed, 1)), now: time.Unix(1e9, 0), pools: map[state.Name][]netip.AddrPort{},
+		words: map[netip.AddrPort]Word{}, dead: map[netip.AddrPort]bool{}, bad: map[netip.AddrPort]int{},
+		good: map[netip.AddrPort]int{}, planned: map[state.Name][]netip.AddrPort{}, changed: map[state.Name]bool{},
+	}
+	r.d = with(r.rnd.Float64)
+	for i := range 12 {
+		r.words[endpointNo(i)] = Word{Ready: true, Node: fmt.Sprint("node-", i%4)}
+	}
+	for i := range 4 {
+		name := state.Name{Namespace: fmt.Sprint("ns-", i%2), Name: fmt.Sprint("svc-", i)}
+		for e := range 12 {
+			if r.rnd.IntN(3) > 0 || i == 0 && e == 0 {
+				r.pools[name] = append(r.pools[name], endpointNo(e))
+			}
+		}
+	}
+	return r
+}
+
+func endpointNo(i int) netip.AddrPort {
+	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}), 8080)
+}
+
+func (r *rig) members(at netip.AddrPort) (list []Member) {
+	for i := range 4 {
+		name := state.Name{Namespace: fmt.Sprint("ns-", i%2), Name: fmt.Sprint("svc-", i)}
+		if slices.Contains(r.pools[name], at) {
+			list = append(list, Member{Service: name, Word: r.words[at], Nodes: 4, Refusals: true})
+		}
+	}
+	return list
+}
+
+func (r *rig) step() {
+	at := endpointNo(r.rnd.IntN(12))
+	switch r.rnd.IntN(12) {
+	case 0, 1, 2:
+		r.d.Suspect(at, Reason(r.rnd.IntN(2)), r.members(at), r.now)
+	case 3:
+		r.dead[at] = !r.dead[at]
+	case 4:
+		r.word(at)
+	case 5, 6, 7:
+		r.now = r.now.Add(time.Duration(r.rnd.IntN(1500)) * time.Millisecond)
+		r.asking = append(r.asking, r.d.Due(r.now)...)
+	default:
+		if len(r.asking) > 0 {
+			i := r.rnd.IntN(len(r.asking))
+			q := r.asking[i]
+			r.asking = slices.Delete(r.asking, i, i+1)
+			r.answer(q)
+		}
+	}
+	r.d.Notes()
+	for _, name := range r.d.Changed() {
+		r.changed[name] = true
+	}
+	if r.rnd.IntN(3) == 0 {
+		r.plan()
+	}
+	r.check()
+}
+
+// word changes what the EndpointSlices say of an endpoint, or takes it away from a Service.
+func (r *rig) word(at netip.AddrPort) {
+	w := r.words[at]
+	w.Ready = r.rnd.IntN(2) == 0
+	namespaces := map[string]bool{}
+	for _, m := range r.members(at) {
+		namespaces[m.Service.Namespace] = true
+	}
+	fresh := w != r.words[at] && w.Ready && len(namespaces) == 1
+	r.words[at] = w
+	for _, m := range r.members(at) {
+		if r.rnd.IntN(8) == 0 {
+			r.pools[m.Service] = slices.DeleteFunc(slices.Clone(r.pools[m.Service]), func(o netip.AddrPort) bool { return o == at })
+			r.changed[m.Service] = true
+		}
+		r.refresh(m.Service)
+	}
+	if fresh {
+		r.bad[at] = 0
+	}
+}
+
+func (r *rig) refresh(service state.Name) {
+	has := map[netip.AddrPort]Member{}
+	for _, at := range r.pools[service] {
+		has[at] = Member{Service: service, Word: r.words[at], Nodes: 4, Refusals: true}
+	}
+	r.d.Refresh(service, has, r.now)
+}
+
+func (r *rig) answer(q *Inquiry) {
+	if q.Witnesses {
+		r.d.Witnessed(Witnesses(r.rnd.IntN(3)), r.now)
+		return
+	}
+	a := probe.NoFault
+	if r.dead[q.At] {
+		a = []probe.Fault{probe.NoAnswer, probe.NoAnswer, probe.Refused, probe.NoRoute, probe.HostAnswers}[r.rnd.IntN(5)]
+	}
+	if a == probe.NoFault {
+		r.bad[q.At], r.good[q.At] = 0, r.good[q.At]+1
+	} else {
+		r.bad[q.At], r.good[q.At] = r.bad[q.At]+1, 0
+	}
+	r.d.Answered(q, a, r.rnd.IntN(8) > 0, r.now)
+}
+
+func (r *rig) plan() {
+	for name := range r.changed {
+		r.refresh(name)
+		r.planned[name] = r.failures(name)
+		r.ejected += len(r.planned[name])
+	}
+	clear(r.changed)
+	for _, name := range r.d.Changed() {
+		r.changed[name] = true
+	}
+}
+
+func (r *rig) failures(name state.Name) (out []netip.AddrPort) {
+	for _, f := range r.d.Failures(name, r.now) {
+		out = append(out, f.At)
+	}
+	return out
+}
+
+func (r *rig) check() {
+	for name := range r.pools {
+		out := r.failures(name)
+		for _, at := range out {
+			if r.bad[at] == 0 && r.good[at] >= 2 {
+				r.t.Fatalf("%s is told, and its latest two answers were good", at)
+			}
+			if r.bad[at]+r.good[at] == 0 {
+				r.t.Fatalf("%s is told, and was never asked", at)
+			}
+		}
+		if !r.changed[name] && !slices.Equal(out, r.planned[name]) {
+			r.t.Fatalf("%s: %v have failed, %v were told, and nobody asked to tell again", name, out, r.planned[name])
+		}
+	}
+	r.checkBooks()
+}
+
+// checkBooks compares what the detector counts with what it has.
+func (r *rig) checkBooks() {
+	asked, tenants, members := 0, map[string]int{}, 0
+	for at, e := range r.d.tracked {
+		if e.asking != nil {
+			asked++
+		}
+		if e.asking == nil != e.due.Waits() {
+			r.t.Fatalf("%s is asked: %t, and waits to be asked: %t", at, e.asking != nil, e.due.Waits())
+		}
+		tenants[e.namespace()]++
+		members += len(e.Members)
+		if e.At != at || len(e.Members) == 0 {
+			r.t.Fatalf("%s is tracked as %+v", at, e)
+		}
+	}
+	linked := 0
+	for _, of := range r.d.services {
+		linked += len(of.endpoints)
+	}
+	questions := 0 // also those to endpoints that are gone
+	for _, q := range r.asking {
+		if !q.Witnesses {
+			questions++
+		}
+	}
+	counted, _ := r.d.questions.Used("")
+	if asked > counted || counted != questions || linked != members {
+		r.t.Fatalf("%d questions, %d counted, %d under way; %d members, %d linked", asked, counted, questions, members, linked)
+	}
+	if n, _ := r.d.members.Used(""); n != members {
+		r.t.Fatalf("%d members, %d are counted", members, n)
+	}
+	all, _ := r.d.room.Used("")
+	for namespace, n := range tenants {
+		if _, own := r.d.room.Used(namespace); own != n {
+			r.t.Fatalf("%s has %d endpoints, %d are counted", namespace, n, own)
+		}
+	}
+	if all != len(r.d.tracked) {
+		r.t.Fatalf("%d endpoints, %d are counted", len(r.d.tracked), all)
+	}
+}
+
+// TestRandomSuspicions: whatever happens in whatever order, only answers make an endpoint fail, each difference to what was told asks
+// to tell again, and in the end nothing is left over.
+func TestRandomSuspicions(t *testing.T) {
+	ejected := 0
+	for seed := range uint64(300) {
+		r := newRig(t, seed)
+		for range 1000 {
+			r.step()
+		}
+		ejected += r.ejected
+		r.settle()
+	}
+	if ejected < 1000 {
+		t.Errorf("only %d ejections in all: the test does not show what it should", ejected)
+	}
+}
+
+// settle lets every endpoint answer, until nothing is under suspicion.
+func (r *rig) settle() {
+	clear(r.dead)
+	for range 200 {
+		r.now = r.now.Add(31 * time.Second)
+		r.asking = append(r.asking, r.d.Due(r.now)...)
+		for _, q := range r.asking {
+			r.answer(q)
+		}
+		r.asking = nil
+		for _, name := range r.d.Changed() {
+			r.changed[name] = true
+		}
+		r.plan()
+	}
+	questions, _ := r.d.questions.Used("")
+	if n := len(r.d.tracked) + len(r.d.addrs) + len(r.d.services) + questions; n > 0 {
+		r.t.Fatalf("%d things are left over: %d endpoints, %d Services, %d questions", n, len(r.d.tracked), len(r.d.services), questions)
+	}
+}

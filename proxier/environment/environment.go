@@ -1,0 +1,243 @@
+package environment
+
+import (
+	"log/slog"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/verdict-proxy/verdict/config"
+	"github.com/verdict-proxy/verdict/proxier/claims"
+	"github.com/verdict-proxy/verdict/proxier/dataplane"
+	"github.com/verdict-proxy/verdict/proxier/plan"
+	"github.com/verdict-proxy/verdict/proxier/state"
+)
+
+// Options configure an Environment.
+type Options struct {
+	Settings *config.Settings
+	Primary  func() ([]netip.Addr, error) // returns the host's own main addresses
+	IPv6     bool                         // the kernel has it
+	Servers  []netip.AddrPort             // API servers, as the configuration names them
+	Retry    time.Duration                // after how much time the loop calls Update again if Primary fails
+	Log      *slog.Logger
+}
+
+// Environment is what follows from the settings, the Node object and the host's addresses for all Services alike.
+type Environment struct {
+	options Options
+	wide    []netip.Prefix // ranges that warnOfRanges has logged
+
+	Plan       plan.Environment
+	Shared     dataplane.Environment
+	APIServers claims.Servers
+	Eligible   bool // of the node, for traffic from outside
+
+	known    bool // Update was called
+	askAgain bool // Primary failed the last time, or the settings are others
+	refusing bool // a Service wants to know which endpoints refuse
+}
+
+// New returns an Environment that is empty until Update.
+func New(o Options) Environment { return Environment{options: o} }
+
+// Reconfigure replaces the settings. The environment is due then.
+func (n *Environment) Reconfigure(s *config.Settings) { n.options.Settings, n.askAgain = s, true }
+
+// Known reports whether there was an Update.
+func (n *Environment) Known() bool { return n.known }
+
+// Due reports whether Update is to be called although the store has no change.
+func (n *Environment) Due() bool { return n.askAgain || !n.known }
+
+// NoticeRefusals has the kernel notice which endpoints refuse, if anything looks for failed endpoints. It reports whether
+// the kernel did not do so before. What one Service has asked for stays: to take the rule out again would write all tables
+// anew, and a tenant could do that all the time.
+func (n *Environment) NoticeRefusals() bool {
+	if n.refusing || !n.Shared.Unanswered {
+		return false
+	}
+	n.refusing, n.Shared.Refusing = true, true
+	return true
+}
+
+// Update derives the environment from what the store has.
+func (n *Environment) Update(env state.Environment) {
+	s := n.options.Settings
+	node, host := n.object(env.Node), lasting(env.HostAddresses)
+	named := slices.Concat(n.options.Servers, env.Connected)
+	addresses := overridden(node.Addresses, s.BindAddress)
+	n.Shared = dataplane.Environment{
+		MasqueradeAll:     s.MasqueradeAll,
+		PodInterface:      podInterface(s),
+		PodCIDRs:          podCIDRs(s, node),
+		ServiceCIDRs:      env.ServiceCIDRs,
+		NodePortAddresses: nodePortAddresses(s.NodePortAddresses, addresses, host),
+		HostAddresses:     host,
+		NodeAddresses:     sorted(addresses),
+		APIServers:        sorted(addressesOf(named), addressesOf(env.APIServers)),
+		ExternalCIDRs:     config.Prefixes(s.IPVS.ExternalCIDR),
+		Unanswered:        s.OutlierDetection != config.OutlierOff,
+		Refusing:          n.refusing,
+	}
+	n.Plan = plan.Environment{
+		NodeName:      s.NodeName,
+		Zone:          node.Zone,
+		NodeAddresses: addresses,
+		IPv4:          true,
+		IPv6:          n.options.IPv6,
+		ExternalIPs:   config.Prefixes(s.ExternalIPs),
+	}
+	n.warnOfRanges()
+	n.APIServers = apiServers(named, env.APIServers)
+	n.Eligible, n.known = node.Eligible, true
+}
+
+// apiServers lists where API servers are. Addresses that only the configuration names, or to which only this process
+// connects, may be those of a load balancer for API servers, which the cluster may serve itself: load balancer IPs are not
+// refused there.
+func apiServers(named, servers []netip.AddrPort) claims.Servers {
+	out := claims.Servers{}
+	for _, at := range named {
+		out[at] = false
+	}
+	for _, at := range servers {
+		out[at] = true
+	}
+	return out
+}
+
+func addressesOf(list []netip.AddrPort) (out []netip.Addr) {
+	for _, at := range list {
+		out = append(out, at.Addr())
+	}
+	return out
+}
+
+// warnOfRanges logs once that IPVS may make addresses of nodes local: those of other nodes are likely to be in a range
+// that has one of this node, and Verdict does not know them.
+func (n *Environment) warnOfRanges() {
+	var wide []netip.Prefix
+	for _, r := range n.Shared.ExternalCIDRs {
+		if slices.ContainsFunc(n.Shared.NodeAddresses, r.Contains) {
+			wide = append(wide, r)
+		}
+	}
+	if len(wide) > 0 && !slices.Equal(wide, n.wide) {
+		n.options.Log.Warn("--ipvs-external-cidrs has addresses of nodes; a Service with an address of another node cuts this node off from it",
+			"ranges", wide, "remedy", "set the flag to the addresses of your load balancers")
+	}
+	n.wide = wide
+}
+
+// object returns the Node object, or one made from the host's main addresses when there is none: a host without a
+// cluster, or one that has not joined yet. When the addresses cannot be read, they stay what they were, and the loop
+// asks again.
+func (n *Environment) object(node *state.Node) *state.Node {
+	n.askAgain = false
+	if node != nil {
+		return node
+	}
+	addresses, err := n.options.Primary()
+	if err != nil {
+		addresses = n.Plan.NodeAddresses
+		n.options.Log.Warn("cannot find the host's main addresses; node ports on primary addresses stay as they are; asking again",
+			"after", n.options.Retry, "addresses", addresses, "error", err)
+	}
+	n.askAgain = err != nil
+	return &state.Node{Name: n.options.Settings.NodeName, Addresses: addresses, Eligible: true}
+}
+
+// overridden puts the address of --bind-address before the addresses of the node, so that it is the main one of its
+// family. An unspecified address, such as 0.0.0.0, changes nothing.
+func overridden(node []netip.Addr, bind string) []netip.Addr {
+	addr, err := netip.ParseAddr(bind)
+	if err != nil || addr.IsUnspecified() {
+		return node
+	}
+	return append([]netip.Addr{addr}, filter(node, func(a netip.Addr) bool { return a != addr })...)
+}
+
+// lasting sorts the host's addresses. It leaves out link-local addresses of IPv6: they come and go with every pod, and
+// mean nothing without an interface.
+func lasting(host []netip.Addr) []netip.Addr {
+	out := filter(host, func(a netip.Addr) bool { return !a.Is6() || !a.IsLinkLocalUnicast() })
+	slices.SortFunc(out, netip.Addr.Compare)
+	return out
+}
+
+func podCIDRs(s *config.Settings, node *state.Node) []netip.Prefix {
+	switch s.DetectLocalMode {
+	case config.DetectClusterCIDR:
+		return config.Prefixes(s.ClusterCIDRs)
+	case config.DetectNodeCIDR:
+		return node.PodCIDRs
+	}
+	return nil
+}
+
+func podInterface(s *config.Settings) string {
+	switch s.DetectLocalMode {
+	case config.DetectBridgeInterface:
+		return s.BridgeInterface
+	case config.DetectInterfaceNamePrefix:
+		return s.InterfaceNamePrefix + "*"
+	}
+	return ""
+}
+
+// nodePortAddresses lists the addresses at which node ports answer: the host's addresses that a word or a range names.
+// "primary" means the first address of the node in each family, even if the host does not have that address yet.
+func nodePortAddresses(words []string, node, host []netip.Addr) []netip.Addr {
+	var out []netip.Addr
+	for _, word := range words {
+		switch word {
+		case config.NodePortPrimary:
+			out = append(out, firstOfEachFamily(node)...)
+		case config.NodePortLocalhost:
+			out = append(out, filter(host, isLoopback)...)
+		case config.NodePortAll:
+			out = append(out, filter(host, func(a netip.Addr) bool { return !a.IsLoopback() })...)
+		default:
+			out = append(out, within(word, host)...)
+		}
+	}
+	slices.SortFunc(out, netip.Addr.Compare)
+	return slices.Compact(out)
+}
+
+// within lists the host's addresses in a range. Ranges that cover everything leave loopback out, as in kube-proxy.
+func within(cidr string, host []netip.Addr) []netip.Addr {
+	p, err := netip.ParsePrefix(cidr)
+	if err != nil {
+		return nil // config.Validate refuses such a word
+	}
+	return filter(host, func(a netip.Addr) bool {
+		return p.Contains(a) && (!a.IsLoopback() || p.Bits() > 0 && isLoopback(a))
+	})
+}
+
+// isLoopback reports whether an address is an IPv4 loopback address. ::1 is left out: the kernel finds the route back
+// to it only on the interface lo (rt6_need_strict), so that a connection to ::1 cannot be translated to a pod.
+func isLoopback(a netip.Addr) bool { return a.IsLoopback() && a.Is4() }
+
+func filter(list []netip.Addr, keep func(netip.Addr) bool) []netip.Addr {
+	return slices.DeleteFunc(slices.Clone(list), func(a netip.Addr) bool { return !keep(a) })
+}
+
+// sorted joins lists of addresses.
+func sorted(lists ...[]netip.Addr) []netip.Addr {
+	out := slices.Concat(lists...)
+	slices.SortFunc(out, netip.Addr.Compare)
+	return slices.Compact(out)
+}
+
+func firstOfEachFamily(list []netip.Addr) []netip.Addr {
+	var out []netip.Addr
+	for _, is4 := range []bool{true, false} {
+		if i := slices.IndexFunc(list, func(a netip.Addr) bool { return a.Is4() == is4 }); i >= 0 {
+			out = append(out, list[i])
+		}
+	}
+	return out
+}

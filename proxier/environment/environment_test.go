@@ -1,0 +1,130 @@
+package environment
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/verdict-proxy/verdict/config"
+	"github.com/verdict-proxy/verdict/proxier/state"
+)
+
+func addrs(list ...string) (out []netip.Addr) {
+	for _, a := range list {
+		out = append(out, netip.MustParseAddr(a))
+	}
+	return out
+}
+
+func servers(list ...string) (out []netip.AddrPort) {
+	for _, a := range list {
+		out = append(out, netip.MustParseAddrPort(a))
+	}
+	return out
+}
+
+func TestNodePortAddresses(t *testing.T) {
+	node := addrs("192.168.7.1", "192.168.8.1", "fd07::1")
+	host := addrs("127.0.0.1", "127.0.0.53", "192.168.7.1", "192.168.8.1", "10.0.1.254", "::1", "fd07::1", "fe80::1")
+	tests := []struct {
+		words []string
+		want  []netip.Addr
+	}{
+		{nil, nil},
+		{[]string{"primary"}, addrs("192.168.7.1", "fd07::1")},
+		{[]string{"localhost"}, addrs("127.0.0.1", "127.0.0.53")},
+		{[]string{"all"}, addrs("10.0.1.254", "192.168.7.1", "192.168.8.1", "fd07::1")},
+		{[]string{"0.0.0.0/0"}, addrs("10.0.1.254", "192.168.7.1", "192.168.8.1")},
+		{[]string{"::/0"}, addrs("fd07::1")},
+		{[]string{"192.168.0.0/16"}, addrs("192.168.7.1", "192.168.8.1")},
+		{[]string{"127.0.0.0/8"}, addrs("127.0.0.1", "127.0.0.53")},
+		{[]string{"::1/128"}, nil},
+		{[]string{"203.0.113.0/24"}, nil},
+		{[]string{"primary", "192.168.7.0/24", "localhost"}, addrs("127.0.0.1", "127.0.0.53", "192.168.7.1", "fd07::1")},
+	}
+	for _, tt := range tests {
+		t.Run(fmt.Sprint(tt.words), func(t *testing.T) {
+			got := nodePortAddresses(tt.words, node, lasting(host))
+			if fmt.Sprint(got) != fmt.Sprint(tt.want) {
+				t.Errorf("got %v, want %v", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestDetectLocal(t *testing.T) {
+	node := &state.Node{Name: "n1", PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.1.2.0/24")}}
+	tests := []struct {
+		mode      config.DetectLocalMode
+		cidrs     string
+		iface     string
+		recognize bool
+	}{
+		{config.DetectClusterCIDR, "[10.0.0.0/16]", "", true},
+		{config.DetectNodeCIDR, "[10.1.2.0/24]", "", true},
+		{config.DetectBridgeInterface, "[]", "cni0", true},
+		{config.DetectInterfaceNamePrefix, "[]", "veth*", true},
+		{config.DetectNone, "[]", "", false},
+	}
+	for _, tt := range tests {
+		t.Run(string(tt.mode), func(t *testing.T) {
+			s := config.Settings{
+				DetectLocalMode: tt.mode, ClusterCIDRs: []string{"10.0.0.0/16"}, BridgeInterface: "cni0", InterfaceNamePrefix: "veth",
+			}
+			env := New(Options{Settings: &s})
+			env.Update(state.Environment{Node: node})
+			if got := fmt.Sprint(env.Shared.PodCIDRs); got != tt.cidrs {
+				t.Errorf("pod CIDRs %s, want %s", got, tt.cidrs)
+			}
+			recognizes := env.Shared.PodInterface != "" || len(env.Shared.PodCIDRs) > 0
+			if env.Shared.PodInterface != tt.iface || recognizes != tt.recognize {
+				t.Errorf("interface %q, recognizes %v; want %q, %v", env.Shared.PodInterface, recognizes, tt.iface, tt.recognize)
+			}
+		})
+	}
+}
+
+// TestAddressesThatMustNotBecomeLocal come from the Node object, the API server and the settings.
+func TestAddressesThatMustNotBecomeLocal(t *testing.T) {
+	s := config.Settings{IPVS: config.IPVS{ExternalCIDR: []string{"203.0.113.0/24"}}}
+	var log bytes.Buffer
+	env := New(Options{Settings: &s, Log: slog.New(slog.NewTextHandler(&log, nil)), Servers: servers("192.0.2.9:6443", "192.0.2.7:443")})
+	node := &state.Node{Name: "n1", Addresses: addrs("192.168.7.1", "192.0.2.1")}
+	env.Update(state.Environment{Node: node, APIServers: servers("192.0.2.8:6443", "192.0.2.9:6443"),
+		Connected: servers("192.0.2.8:6443", "192.0.2.6:6443")})
+	got := fmt.Sprint(env.Shared.NodeAddresses, env.Shared.APIServers, env.Shared.ExternalCIDRs, env.APIServers)
+	if want := "[192.0.2.1 192.168.7.1] [192.0.2.6 192.0.2.7 192.0.2.8 192.0.2.9] [203.0.113.0/24] " +
+		"map[192.0.2.6:6443:false 192.0.2.7:443:false 192.0.2.8:6443:true 192.0.2.9:6443:true]"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	if log.Len() > 0 {
+		t.Errorf("a range without a node: %s", &log)
+	}
+	s.IPVS.ExternalCIDR = append(s.IPVS.ExternalCIDR, "192.168.0.0/16")
+	for range 2 {
+		env.Update(state.Environment{Node: node})
+	}
+	if got := log.String(); strings.Count(got, "level=WARN") != 1 || !strings.Contains(got, "ranges=[192.168.0.0/16]") {
+		t.Errorf("a range with this node: %s", got)
+	}
+}
+
+// TestBindAddress: the flag replaces the address of the node in its family, and an unspecified one replaces nothing.
+func TestBindAddress(t *testing.T) {
+	tests := map[string]string{
+		"": "[192.0.2.1 2001:db8::1]", "0.0.0.0": "[192.0.2.1 2001:db8::1]", "::": "[192.0.2.1 2001:db8::1]",
+		"192.0.2.2": "[192.0.2.2 2001:db8::1]", "2001:db8::2": "[192.0.2.1 2001:db8::2]", "192.0.2.1": "[192.0.2.1 2001:db8::1]",
+	}
+	for bind, want := range tests {
+		s := config.Default()
+		s.BindAddress = bind
+		env := New(Options{Settings: &s})
+		env.Update(state.Environment{Node: &state.Node{Addresses: addrs("192.0.2.1", "2001:db8::1")}})
+		if got := fmt.Sprint(env.Shared.NodePortAddresses); got != want {
+			t.Errorf("--bind-address=%s: node ports on %s, want %s", bind, got, want)
+		}
+	}
+}

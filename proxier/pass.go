@@ -1,0 +1,187 @@
+package proxier
+
+import (
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/verdict-proxy/verdict/proxier/dataplane"
+	"github.com/verdict-proxy/verdict/proxier/endpointhealth"
+	"github.com/verdict-proxy/verdict/proxier/environment"
+	"github.com/verdict-proxy/verdict/proxier/flows"
+	"github.com/verdict-proxy/verdict/proxier/plan"
+	"github.com/verdict-proxy/verdict/proxier/planning"
+	"github.com/verdict-proxy/verdict/proxier/report"
+	"github.com/verdict-proxy/verdict/proxier/state"
+)
+
+// programmer is the part of a Dataplane that takes plans.
+type programmer interface {
+	SetEnvironment(dataplane.Environment) (replan []state.Name)
+	Set(*plan.Service) []state.Problem
+	Delete(state.Name)
+	Apply() dataplane.Result
+	Tick() dataplane.Result
+	Totals() dataplane.AllTotals
+}
+
+// passer brings changes into the kernel, pass by pass, and reports what became of them.
+type passer struct {
+	dataplane programmer
+	queue     queue
+	node      environment.Environment
+	planning  planning.Planning
+	pauses    planning.Pauses
+	triggers  report.Triggers
+	checks    report.WantedChecks
+	flows     *flows.Cleaner
+	health    *endpointhealth.Monitor // nil: nobody looks
+	problems  report.ProblemLog
+}
+
+// pass plans what changed and hands it to the kernel. What takes too long for one pass stays for the next ones, except what
+// changes the environment of all Services. The first pass is such a one: it is complete before it replaces the rules of an
+// earlier process.
+func (p *passer) pass(environmentChanged bool) report.Pass {
+	pass := report.Pass{Started: time.Now()}
+	var planned map[state.Name]int
+	everything := p.updateEnvironment(environmentChanged)
+	if everything {
+		pass.Services = p.setEverything()
+	} else {
+		d := p.draftSome(pass.Started)
+		planned, pass.Services = p.pauses.Planned(&d), p.set(d)
+	}
+	pass.Planning = time.Since(pass.Started)
+	p.apply(&pass)
+	if !everything { // otherwise it was not the tenants' doing
+		p.pause(&pass, planned)
+	}
+	p.complete(&pass)
+	return pass
+}
+
+// updateEnvironment takes over what changed around the Services. It reports whether all Services have to be planned.
+func (p *passer) updateEnvironment(changed bool) (everything bool) {
+	if !changed && !p.node.Due() {
+		return false
+	}
+	planEnv, ports, first := p.node.Plan, p.node.Shared.NodePortAddresses, !p.node.Known()
+	p.node.Update(p.queue.store.Environment())
+	p.planning.Env = p.node.Plan
+	shared, claims := p.node.Shared, p.planning.Claims
+	if first || !slices.Equal(shared.NodePortAddresses, ports) {
+		p.checks.Relocate() // the servers listen on the addresses of node ports
+		p.queue.again(claims.SetNodePortAddresses(shared.NodePortAddresses))
+	}
+	p.queue.again(claims.SetServers(p.node.APIServers))
+	p.queue.again(claims.SetHostAddresses(shared.HostAddresses))
+	p.queue.again(p.dataplane.SetEnvironment(shared))
+	return first || !reflect.DeepEqual(p.node.Plan, planEnv)
+}
+
+// setEverything plans all Services, and returns how many there were. They are sorted, because their order decides about
+// the numbers of pools: the same objects give the same rules each time.
+func (p *passer) setEverything() (services int) {
+	all := sortNames(p.planning.Everything(p.queue.takeAll()))
+	for chunk := range slices.Chunk(all, planning.ChunkSize) {
+		services += p.set(p.planning.Draft(chunk))
+	}
+	return services
+}
+
+// A pass plans until it has used one of these up. To hand the plans to the engines and the kernel takes longer than to
+// make them. A change that arrives meanwhile waits for that, and for its turn in the next pass.
+const (
+	planPeriod = 3 * time.Millisecond
+	planSize   = 300 // frontends, endpoints and source ranges
+)
+
+// draftSome plans some Services, at least one.
+func (p *passer) draftSome(began time.Time) planning.Draft {
+	d := p.planning.Draft(p.queue.takeAgain())
+	fresh := p.queue.left && p.queue.store.Fresh()
+	for p.queue.left = true; d.Size == 0 || d.Size < planSize && time.Since(began) < planPeriod; {
+		if fresh && d.Size > 0 && !p.queue.store.Fresh() {
+			break // these need not wait for what the last pass has left
+		}
+		names := p.queue.take(1)
+		if len(names) == 0 {
+			p.queue.left = false
+			break
+		}
+		p.planning.Extend(&d, names)
+	}
+	return d
+}
+
+// set hands plans to the dataplane. It returns how many there were.
+func (p *passer) set(d planning.Draft) int {
+	for _, name := range d.Order {
+		planned := d.Plans[name]
+		if planned == nil {
+			p.remove(name)
+			continue
+		}
+		p.health.Serves(planned)
+		unserved := p.dataplane.Set(planned)
+		in := d.Inputs[name]
+		p.problems.Set(name, d.Problems[name], unserved, p.health.Set(in.Service, in.Slices, planned.Choices))
+		p.checks.Set(name, planned.HealthCheck)
+		p.triggers.Note(name, in.Slices)
+		p.flows.Set(name, planned) // after Set, which says which engine serves a port
+		if in.Service.Outliers.Refusals && p.node.NoticeRefusals() {
+			p.queue.again(p.dataplane.SetEnvironment(p.node.Shared))
+		}
+	}
+	return len(d.Order)
+}
+
+func (p *passer) remove(name state.Name) {
+	p.dataplane.Delete(name)
+	p.problems.Set(name)
+	p.checks.Set(name, nil)
+	p.triggers.Forget(name)
+	p.flows.Set(name, nil)
+	p.health.Remove(name)
+}
+
+// apply hands everything to the kernel. Services whose ports change their engine are planned again on the way.
+func (p *passer) apply(pass *report.Pass) {
+	for {
+		pass.Result.Add(p.dataplane.Apply())
+		replan := pass.Result.Replan
+		if pass.Result.Err != nil || len(replan) == 0 {
+			return
+		}
+		slices.SortFunc(replan, state.Name.Compare)
+		p.set(p.planning.Draft(replan))
+	}
+}
+
+// pause has the namespaces wait that changed too much.
+func (p *passer) pause(pass *report.Pass, planned map[state.Name]int) {
+	wait := p.pauses.Charge(pass.Result.Changed, planned, time.Now())
+	for namespace, d := range wait {
+		p.queue.store.Hold(namespace, d)
+	}
+	pass.Pauses = len(wait)
+}
+
+// complete forgets the changes if the kernel has them, and completes the report.
+func (p *passer) complete(pass *report.Pass) {
+	if pass.Result.Applied() {
+		p.queue.applied()
+		pass.Triggers = p.triggers.Take()
+	}
+	pass.Duration = time.Since(pass.Started)
+	pass.Totals, pass.NodeEligible = p.dataplane.Totals(), p.node.Eligible
+	pass.HealthChecks = p.checks.Take(p.node.Shared.NodePortAddresses)
+}
+
+// tick has the dataplane continue what needs time. It returns what the dataplane did, and whether a pass is needed.
+func (p *passer) tick() (result dataplane.Result, wanted bool) {
+	result = p.dataplane.Tick()
+	p.queue.again(result.Replan)
+	return result, len(p.queue.replan) > 0
+}

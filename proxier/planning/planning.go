@@ -1,0 +1,110 @@
+package planning
+
+import (
+	"slices"
+
+	"github.com/verdict-proxy/verdict/config"
+	"github.com/verdict-proxy/verdict/proxier/claims"
+	"github.com/verdict-proxy/verdict/proxier/endpointhealth"
+	"github.com/verdict-proxy/verdict/proxier/plan"
+	"github.com/verdict-proxy/verdict/proxier/state"
+)
+
+// Planning plans Services and settles who gets a frontend that several ask for.
+type Planning struct {
+	store   *state.Store
+	planner plan.Planner
+	Claims  *claims.Claims
+	budget  budget
+	Env     plan.Environment
+	health  *endpointhealth.Monitor // nil: nobody looks
+}
+
+// New returns a Planning that has planned nothing.
+func New(store *state.Store, s *config.Settings, health *endpointhealth.Monitor, slots plan.Slots) Planning {
+	p := Planning{store: store, Claims: claims.New(), budget: newBudget(s.Budgets), health: health}
+	p.planner.Slots, p.planner.MaxEjected = slots, s.MaxEjected
+	return p
+}
+
+// Draft is what some Services become. It is complete before the dataplane is touched: when one Service takes a frontend
+// from another, the other one is planned again.
+type Draft struct {
+	Plans    map[state.Name]*plan.Service // nil: the Service is gone
+	Order    []state.Name                 // of the plans; each once
+	Size     int                          // of the plans, at least 1 for each
+	Problems map[state.Name][]state.Problem
+	Inputs   map[state.Name]Input // of the plans that are not nil
+}
+
+// Input is what a Service was planned from.
+type Input struct {
+	Service *state.Service
+	Slices  []*state.Slice
+}
+
+// ChunkSize bounds how many plans are held at a time: the plans of 50,000 Services take 100 MB. A Service that loses a
+// frontend to one in a later chunk is planned again there, and the engine notices that it changes twice.
+const ChunkSize = 1024
+
+// Draft plans the Services in the queue, and those that gain or lose a frontend by it. This ends, because who gets a
+// frontend depends on the Services alone, not on the order in which they are planned.
+func (p *Planning) Draft(queue []state.Name) Draft {
+	d := Draft{
+		Plans:    make(map[state.Name]*plan.Service, len(queue)),
+		Order:    make([]state.Name, 0, len(queue)),
+		Problems: map[state.Name][]state.Problem{},
+		Inputs:   make(map[state.Name]Input, len(queue)),
+	}
+	p.Extend(&d, queue)
+	return d
+}
+
+// Extend adds Services to a draft.
+func (p *Planning) Extend(d *Draft, queue []state.Name) {
+	for len(queue) > 0 {
+		name := queue[0]
+		queue = append(queue[1:], p.plan(d, name)...)
+	}
+}
+
+func (p *Planning) plan(d *Draft, name state.Name) (replan []state.Name) {
+	if _, again := d.Plans[name]; !again {
+		d.Order = append(d.Order, name)
+	}
+	d.Size++
+	svc, list := p.store.Service(name)
+	if svc == nil {
+		d.Plans[name] = nil
+		p.planLater(p.budget.release(name))
+		return p.Claims.Release(name)
+	}
+	p.planner.Limits = p.budget.limitsOf(name)
+	p.planner.Health, p.planner.Watched = p.store.Health(name), p.health.Watches(svc)
+	planned := p.planner.Plan(svc, list, &p.Env)
+	d.Size += planned.Used.Frontends + planned.Used.Elements
+	problems, replan := p.Claims.Resolve(&planned, svc.Created)
+	p.planLater(p.budget.charge(&planned, p.planner.Limits))
+	d.Plans[name], d.Inputs[name] = &planned, Input{svc, list}
+	d.Problems[name] = slices.Concat(planned.Problems, problems)
+	return replan
+}
+
+// planLater has Services planned when the turns of their namespace come. There may be many, and they may be large: in the same
+// pass, the changes of others would wait for all of them.
+func (p *Planning) planLater(names []state.Name) {
+	for _, name := range names {
+		p.store.PlanAgain(name)
+	}
+}
+
+// Everything lists all Services, and those of the queue that are gone; each once.
+func (p *Planning) Everything(queue []state.Name) []state.Name {
+	all := p.store.ServiceNames()
+	for _, name := range queue {
+		if svc, _ := p.store.Service(name); svc == nil {
+			all = append(all, name)
+		}
+	}
+	return all
+}

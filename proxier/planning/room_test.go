@@ -1,0 +1,49 @@
+package planning
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/verdict-proxy/verdict/config"
+	"github.com/verdict-proxy/verdict/proxier/plan"
+	"github.com/verdict-proxy/verdict/proxier/state"
+)
+
+// TestRoomComesBack: a Service gives room back that many others of its namespace wait for. They are planned when their turns
+// come, and not all in the pass of the first one, for which the changes of others would wait.
+func TestRoomComesBack(t *testing.T) {
+	s := config.Default()
+	s.Budgets.NamespaceElements = 150
+	store := state.NewStore()
+	p := New(store, &s, nil, func(*plan.Port) (int, map[string]int) { return 0, nil })
+	p.Env = plan.Environment{IPv4: true}
+	write := func(i byte, endpoints int) state.Name {
+		name := state.Name{Namespace: "tenant", Name: string('a' + rune(i))}
+		store.SetService(&state.Service{
+			Name: name, ClusterIPs: []netip.Addr{netip.AddrFrom4([4]byte{10, 96, 0, i + 1})}, Ports: []state.ServicePort{{Protocol: state.TCP, Port: 80}},
+		}, nil)
+		sl := &state.Slice{Name: name, Service: name, Family: state.IPv4, Weight: 1, Ports: []state.SlicePort{{Protocol: state.TCP, Port: 8080}}}
+		for j := range endpoints {
+			sl.Endpoints = append(sl.Endpoints, state.Endpoint{Addr: netip.AddrFrom4([4]byte{10, 0, i, byte(j)}), Ready: true})
+		}
+		store.SetSlice(sl, nil)
+		return name
+	}
+	var names []state.Name
+	for i := range 4 {
+		names = append(names, write(byte(i), 100))
+	}
+	store.MarkSynced()
+	store.Take(len(names))
+	p.Draft(names)
+	write(0, 1)
+	if changes, _ := store.Take(len(names)); len(changes.Services) != 1 {
+		t.Fatalf("changed: %v", changes.Services)
+	}
+	if d := p.Draft(names[:1]); len(d.Order) != 1 {
+		t.Errorf("%v are planned at once", d.Order)
+	}
+	if changes, _ := store.Take(len(names)); len(changes.Services) != 3 {
+		t.Errorf("%v wait for their turns, want the others", changes.Services)
+	}
+}

@@ -1,0 +1,146 @@
+package report
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"time"
+
+	"github.com/verdict-proxy/verdict/proxier/dataplane"
+)
+
+// sayAgain is how often an error that lasts is logged.
+const sayAgain = time.Minute
+
+// Log logs passes and what IPVS did not do. An error that lasts is logged once a minute.
+type Log struct {
+	log  *slog.Logger
+	last string    // error of the latest failed passes; "": the last pass applied
+	said time.Time // when it was logged
+	// failed has what IPVS did not do and was logged within the last minute.
+	failed  map[string]time.Time
+	lines   *Lines // about Services
+	passes  passLog
+	foreign interferenceLog
+}
+
+// NewLog returns a log in which nothing was written.
+func NewLog(log *slog.Logger, lines *Lines) Log {
+	return Log{log: log, failed: map[string]time.Time{}, lines: lines, passes: passLog{log: log},
+		foreign: interferenceLog{log: log}}
+}
+
+// Pass writes a line for what an operator wants to see: passes that changed something, and passes that failed. On
+// request it writes a line for each pass.
+func (l *Log) Pass(r *Pass, failures int) {
+	l.IPVS(r.Result.Failures)
+	attrs := []any{
+		"services", r.Services, "added", r.Result.Added, "deleted", r.Result.Deleted,
+		"bytes", r.Result.Bytes, "virtualServers", r.Result.Operations, "kernel", r.Result.Kernel, "duration", r.Duration,
+	}
+	if r.Result.Err != nil {
+		level := slog.LevelDebug // an error that was logged before; the retries go on
+		now := r.Started.Add(r.Duration)
+		if text := r.Result.Err.Error(); text != l.last || now.Sub(l.said) >= sayAgain {
+			level, l.last, l.said = slog.LevelError, text, now
+		}
+		l.log.Log(context.Background(), level, "pass not applied; the kernel keeps the previous rules, all changes stay pending",
+			append(attrs, "outcome", r.Result.Outcome.String(), "error", r.Result.Err, "failures", failures)...)
+		return
+	}
+	if r.Result.Full {
+		l.log.Info("tables written", attrs...)
+	} else {
+		l.log.Debug("pass applied", attrs...)
+		l.passes.add(r)
+	}
+	if l.last != "" {
+		l.log.Info("passes apply again")
+		l.last = ""
+	}
+}
+
+// Interference logs what another process changed. Next is what becomes of it.
+func (l *Log) Interference(i *dataplane.Interference, next string, now time.Time) {
+	l.foreign.changed(i, next, now)
+}
+
+// Flush writes the sums that have gathered. The loop calls it every second.
+func (l *Log) Flush(now time.Time) {
+	l.passes.write(now)
+	l.foreign.write(now)
+}
+
+// Repair logs the end of a repair.
+func (l *Log) Repair(r *Repair) {
+	if r.Result.Err != nil {
+		l.log.Error("the tables are not as they should be; trying again with a pass", "outcome", r.Result.Outcome.String(), "error", r.Result.Err)
+		return
+	}
+	l.foreign.repaired(r)
+}
+
+// maxFailures bounds the lines about IPVS for one pass.
+const maxFailures = 10
+
+// IPVS logs what IPVS did not do.
+func (l *Log) IPVS(failures []dataplane.Failure) {
+	if len(failures) == 0 {
+		return
+	}
+	now, lines := time.Now(), 0
+	maps.DeleteFunc(l.failed, func(_ string, said time.Time) bool { return now.Sub(said) >= sayAgain })
+	for i := range failures {
+		f := &failures[i]
+		text := f.Object + f.Err.Error()
+		if _, said := l.failed[text]; said || !l.lines.MayWrite(f.Service.Namespace, now) {
+			continue
+		}
+		if lines++; lines > maxFailures {
+			l.log.Error("IPVS did not make more changes; the first ones were logged, and each is tried again", "failures", len(failures))
+			return
+		}
+		l.failed[text] = now
+		l.log.Error("IPVS did not make a change", "service", f.Service.String(), "object", f.Object, "error", f.Err, "next", f.Next)
+	}
+}
+
+// passLog writes a line for passes that changed something. In a stream of changes there are many passes a second. Their
+// sum is one line.
+type passLog struct {
+	log *slog.Logger
+	// at is when the latest line was written.
+	at time.Time
+
+	passes, services, added, deleted, virtualServers int
+	kernel, duration, longest                        time.Duration
+}
+
+// sumPeriod is how much time passes at least between two lines.
+const sumPeriod = time.Second
+
+// add notes an applied pass.
+func (l *passLog) add(r *Pass) {
+	if r.Result.Added+r.Result.Deleted+r.Result.Operations == 0 {
+		return
+	}
+	l.passes++
+	l.services += r.Services
+	l.added += r.Result.Added
+	l.deleted += r.Result.Deleted
+	l.virtualServers += r.Result.Operations
+	l.kernel += r.Result.Kernel
+	l.duration += r.Duration
+	l.longest = max(l.longest, r.Duration)
+	l.write(r.Started.Add(r.Duration))
+}
+
+// write writes what has gathered, unless the latest line is too recent.
+func (l *passLog) write(now time.Time) {
+	if l.passes == 0 || now.Sub(l.at) < sumPeriod {
+		return
+	}
+	l.log.Info("changes applied", "passes", l.passes, "services", l.services, "added", l.added, "deleted", l.deleted,
+		"virtualServers", l.virtualServers, "kernel", l.kernel, "duration", l.duration, "longest", l.longest)
+	*l = passLog{log: l.log, at: now}
+}

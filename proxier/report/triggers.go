@@ -1,0 +1,53 @@
+package report
+
+import (
+	"time"
+
+	"github.com/verdict-proxy/verdict/proxier/state"
+)
+
+// Trigger is the time at which the endpoint controller noted a change.
+type Trigger struct {
+	Family state.Family
+	At     time.Time
+}
+
+// Triggers collects trigger times that are new, until the kernel has the changes. Changes from before the start are
+// left out: the proxy did not delay them.
+type Triggers struct {
+	started time.Time
+	latest  map[state.Name]time.Time // of Services with slices that carry one
+	pending []Trigger
+}
+
+// NewTriggers returns Triggers without one.
+func NewTriggers(started time.Time) Triggers {
+	return Triggers{started: started, latest: map[state.Name]time.Time{}}
+}
+
+// Note collects the new trigger times of a Service's slices.
+func (t *Triggers) Note(name state.Name, slices []*state.Slice) {
+	known := t.latest[name]
+	latest := known
+	for _, s := range slices {
+		if s.Trigger.After(known) && s.Trigger.After(t.started) {
+			t.pending = append(t.pending, Trigger{Family: s.Family, At: s.Trigger})
+		}
+		if s.Trigger.After(latest) {
+			latest = s.Trigger
+		}
+	}
+	if latest.After(known) {
+		t.latest[name] = latest
+	}
+}
+
+// Forget drops what is known of a Service that is gone.
+func (t *Triggers) Forget(name state.Name) { delete(t.latest, name) }
+
+// Take returns what was collected and starts anew.
+func (t *Triggers) Take() []Trigger {
+	pending := t.pending
+	t.pending = nil
+	return pending
+}

@@ -1,0 +1,215 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/verdict-proxy/verdict/proxier/state"
+)
+
+const (
+	// addressBuffer holds about 10,000 notifications. If it overflows, all addresses are listed again.
+	addressBuffer = 1 << 20
+	// addressPause is the pause before the next attempt to subscribe.
+	addressPause = time.Second
+	// listAttempts limits how often an interrupted list is repeated without a pause.
+	listAttempts = 10
+)
+
+// Options are the parts of an Addresses source. All must be set.
+type Options struct {
+	Store *state.Store
+	Log   *slog.Logger
+}
+
+// Addresses follows the addresses of the host's interfaces, and which of them are the main ones, in the network namespace of
+// the thread that runs it.
+type Addresses struct {
+	store  *state.Store
+	log    *slog.Logger
+	buffer int // size of the sockets' receive buffers
+	synced chan struct{}
+	listed sync.Once
+}
+
+// New returns a source that does nothing until Run.
+func New(o Options) *Addresses {
+	return &Addresses{store: o.Store, log: o.Log, buffer: addressBuffer, synced: make(chan struct{})}
+}
+
+// Synced returns a channel that is closed once the addresses have been listed.
+func (a *Addresses) Synced() <-chan struct{} { return a.synced }
+
+// Run follows the addresses until the context ends. If the subscription breaks, Run subscribes and lists again. Until
+// then the store keeps the addresses that it has.
+func (a *Addresses) Run(ctx context.Context) error {
+	for ctx.Err() == nil {
+		err := a.follow(ctx)
+		if ctx.Err() == nil {
+			a.log.Warn("lost the subscription to the host's addresses; subscribing and listing again", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(addressPause):
+		}
+	}
+	return nil
+}
+
+// follow subscribes before it lists, so that it misses no change in between.
+func (a *Addresses) follow(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	failures := make(chan error, 1)
+	failed := func(err error) {
+		select {
+		case failures <- err:
+		default:
+		}
+	}
+	changes, ended, err := a.subscribe(ctx, failed)
+	defer ended()
+	defer cancel() // runs before ended, which waits for the ends of the subscriptions
+	if err != nil {
+		return err
+	}
+	for {
+		if err := a.list(); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case err := <-failures:
+			return fmt.Errorf("receive address changes: %w", err)
+		case <-changes:
+		}
+	}
+}
+
+// subscribe delivers a value after changes of addresses, and of routes and links that may change which address is the main
+// one. The list that follows covers all of them. The caller cancels the context and then calls ended.
+func (a *Addresses) subscribe(ctx context.Context, failed func(error)) (changes chan struct{}, ended func(), err error) {
+	changes = make(chan struct{}, 1)
+	var readers sync.WaitGroup
+	addresses, routes, links := make(chan netlink.AddrUpdate, 64), make(chan netlink.RouteUpdate, 64), make(chan netlink.LinkUpdate, 64)
+	err = netlink.AddrSubscribeWithOptions(addresses, ctx.Done(), netlink.AddrSubscribeOptions{ErrorCallback: failed, ReceiveBufferSize: a.buffer})
+	if err != nil {
+		return changes, readers.Wait, fmt.Errorf("subscribe to address changes: %w", err)
+	}
+	readers.Go(func() { signal(addresses, changes, failed, func(netlink.AddrUpdate) bool { return true }) })
+	err = netlink.RouteSubscribeWithOptions(routes, ctx.Done(), netlink.RouteSubscribeOptions{ErrorCallback: failed, ReceiveBufferSize: a.buffer})
+	if err != nil {
+		return changes, readers.Wait, fmt.Errorf("subscribe to route changes: %w", err)
+	}
+	readers.Go(func() {
+		signal(routes, changes, failed, func(u netlink.RouteUpdate) bool { return isDefault(&u.Route) })
+	})
+	err = netlink.LinkSubscribeWithOptions(links, ctx.Done(), netlink.LinkSubscribeOptions{ErrorCallback: failed, ReceiveBufferSize: a.buffer})
+	if err != nil {
+		return changes, readers.Wait, fmt.Errorf("subscribe to link changes: %w", err)
+	}
+	// The kernel says nothing of the routes that go when their link goes down.
+	readers.Go(func() {
+		signal(links, changes, failed, func(u netlink.LinkUpdate) bool { return u.Flags&unix.IFF_UP == 0 })
+	})
+	return changes, readers.Wait, nil
+}
+
+// signal reads updates until the library closes the channel, and says when there was one that counts. If the library has
+// reported no error before, the end is one.
+func signal[T any](updates <-chan T, changes chan<- struct{}, failed func(error), counts func(T) bool) {
+	for u := range updates {
+		if !counts(u) {
+			continue
+		}
+		select {
+		case changes <- struct{}{}:
+		default: // the list that is to come covers this one
+		}
+	}
+	failed(errors.New("the subscription ended"))
+}
+
+func (a *Addresses) list() error {
+	addrs, err := List()
+	if err != nil {
+		return err
+	}
+	primary, err := Primary()
+	if err != nil {
+		return err
+	}
+	a.store.SetHostAddresses(addrs)
+	a.store.NotePrimary(primary)
+	a.listed.Do(func() { close(a.synced) })
+	return nil
+}
+
+// KubeProxyDevice is the device of kube-proxy's mode ipvs. It has the addresses of all Services.
+const KubeProxyDevice = "kube-ipvs0"
+
+// List lists the addresses of all interfaces, sorted and each once. It includes loopback and link-local
+// addresses and leaves out multicast addresses, which are not local to one host. It leaves out those of KubeProxyDevice as
+// well: the host has them only until Verdict has taken over from kube-proxy.
+func List() ([]netip.Addr, error) {
+	except, err := indexOf(KubeProxyDevice)
+	if err != nil {
+		return nil, err
+	}
+	list, err := listAddresses(netlink.FAMILY_ALL)
+	if err != nil {
+		return nil, err
+	}
+	addrs := make([]netip.Addr, 0, len(list))
+	for _, entry := range list {
+		if addr, ok := addrOf(entry.IPNet); ok && !addr.IsMulticast() && entry.LinkIndex != except {
+			addrs = append(addrs, addr)
+		}
+	}
+	slices.SortFunc(addrs, netip.Addr.Compare)
+	return slices.Compact(addrs), nil
+}
+
+// indexOf returns the number of a device. It is -1 if there is no such device.
+func indexOf(device string) (int, error) {
+	link, err := netlink.LinkByName(device)
+	if _, missing := errors.AsType[netlink.LinkNotFoundError](err); missing {
+		return -1, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("look for the device %s: %w", device, err)
+	}
+	return link.Attrs().Index, nil
+}
+
+// listAddresses repeats a list during which addresses changed, because some may be missing from it.
+func listAddresses(family int) (list []netlink.Addr, err error) {
+	for range listAttempts {
+		list, err = netlink.AddrList(nil, family)
+		if !errors.Is(err, netlink.ErrDumpInterrupted) {
+			break
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list the host's addresses: %w", err)
+	}
+	return list, nil
+}
+
+func addrOf(n *net.IPNet) (netip.Addr, bool) {
+	if n == nil {
+		return netip.Addr{}, false
+	}
+	addr, ok := netip.AddrFromSlice(n.IP)
+	return addr.Unmap(), ok
+}

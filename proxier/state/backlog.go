@@ -1,0 +1,159 @@
+package state
+
+import (
+	"maps"
+	"slices"
+	"sync"
+	"time"
+)
+
+// backlog has the changes that the kernel does not have. Its locks are those of the whole Store, so that a change and its
+// record here are one step.
+type backlog struct {
+	whole    sync.RWMutex // Together holds it; Take and Service wait for its end
+	mu       sync.Mutex
+	revision uint64
+	dirty    map[Name]pending // the Services with changes that the kernel does not have
+	counts   ChangeCounts
+	queue    Turns[string] // the names of those that no pass has taken since
+	envDirty uint64        // revision of the latest change of node, ranges or host addresses; 0: no change
+	synced   bool
+	wake     chan struct{}
+}
+
+// Wake delivers a value after a change. Several changes may share one value.
+func (b *backlog) Wake() <-chan struct{} { return b.wake }
+
+func (b *backlog) signal() {
+	select {
+	case b.wake <- struct{}{}:
+	default:
+	}
+}
+
+// touch marks a Service as changed. The caller holds mu.
+func (b *backlog) touch(n Name, kind changeKinds) {
+	b.revision++
+	before := b.dirty[n]
+	if !before.queued {
+		b.queue.Push(n.Namespace, n.Name)
+	}
+	b.counts.changed(before.kinds, kind)
+	b.dirty[n] = pending{latest: b.revision, queued: true, kinds: before.kinds | kind}
+	b.signal()
+}
+
+// touchEnv marks the Environment as changed. The caller holds mu.
+func (b *backlog) touchEnv() {
+	b.revision++
+	b.envDirty = b.revision
+	b.signal()
+}
+
+// Synced reports whether MarkSynced was called.
+func (b *backlog) Synced() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.synced
+}
+
+// Together calls a function that makes several changes. Take and Service see all of them or none.
+func (b *backlog) Together(change func()) {
+	b.whole.Lock()
+	defer b.whole.Unlock()
+	change()
+}
+
+// Changes are changes up to Revision that Applied has not confirmed.
+type Changes struct {
+	Revision    uint64
+	Services    []Name
+	Environment bool
+}
+
+// Pending returns all changes that no successful pass has covered yet, in no particular order. It takes none, and
+// returns false before MarkSynced.
+func (b *backlog) Pending() (c Changes, ok bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.synced {
+		return Changes{}, false
+	}
+	return Changes{
+		Revision:    b.revision,
+		Services:    slices.Collect(maps.Keys(b.dirty)),
+		Environment: b.envDirty != 0,
+	}, true
+}
+
+// Take returns at most n Services that have changed and that no pass has taken since. Namespaces have turns, so that a
+// tenant with many changes does not keep the others waiting. In a namespace, the change that waits longest comes first.
+// What was taken stays pending until Applied. Take returns false before MarkSynced.
+func (b *backlog) Take(n int) (c Changes, ok bool) {
+	b.whole.RLock()
+	defer b.whole.RUnlock()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.synced {
+		return Changes{}, false
+	}
+	c = Changes{Revision: b.revision, Environment: b.envDirty != 0}
+	for len(c.Services) < n {
+		namespace, own, some := b.queue.Pop()
+		if !some {
+			break
+		}
+		name := Name{Namespace: namespace, Name: own}
+		if p := b.dirty[name]; p.queued {
+			b.dirty[name] = pending{latest: p.latest, kinds: p.kinds}
+			c.Services = append(c.Services, name)
+		}
+	}
+	return c, true
+}
+
+// Hold keeps Take from returning Services of a namespace for some time. Their changes stay pending.
+func (b *backlog) Hold(namespace string, d time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.queue.Hold(namespace)
+	time.AfterFunc(d, func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.queue.Release(namespace)
+		b.signal()
+	})
+}
+
+// Rest reports whether Services wait to be taken.
+func (b *backlog) Rest() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.synced && !b.queue.Empty()
+}
+
+// Fresh reports whether the Service that Take returns next belongs to a namespace that had no turn yet.
+func (b *backlog) Fresh() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.synced && len(b.queue.fresh) > 0
+}
+
+// Applied forgets some changes up to their revision, because the kernel has them. Later changes stay pending.
+func (b *backlog) Applied(c Changes) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, n := range c.Services {
+		if p := b.dirty[n]; p.latest <= c.Revision {
+			b.counts.applied(p.kinds)
+			delete(b.dirty, n)
+		}
+	}
+	if len(b.dirty) == 0 {
+		// A map keeps the size that it once had, and walking it costs that size.
+		b.dirty = map[Name]pending{}
+	}
+	if c.Environment && b.envDirty <= c.Revision {
+		b.envDirty = 0
+	}
+}
