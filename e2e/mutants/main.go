@@ -1,0 +1,134 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"go/token"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// defaultTargets are the packages that decide what the kernel gets.
+const defaultTargets = "./nft/... ./proxier/plan/... ./proxier/claims/... ./proxier/dataplane/... ./proxier/conntrack/... ./proxier/endpointhealth/..."
+
+// options are the flags.
+type options struct {
+	root    string
+	n       int
+	seed    uint64
+	targets string
+	only    string
+	deep    bool
+	list    bool
+	within  time.Duration
+	// patience is how long tests may take with a mutant, besides four times what they take without one.
+	patience time.Duration
+	out      io.Writer
+}
+
+func main() {
+	o := options{root: ".", out: os.Stdout, patience: 30 * time.Second}
+	flag.IntVar(&o.n, "n", 1000, "draw `N` mutants")
+	flag.Uint64Var(&o.seed, "seed", 1, "of the draw")
+	flag.StringVar(&o.targets, "targets", defaultTargets, "`PATTERNS` of the packages to change")
+	flag.StringVar(&o.only, "operator", "", "only mutants whose operator contains `TEXT`")
+	flag.BoolVar(&o.deep, "test", false, "run survivors against the tests of \"make test\" too (root)")
+	flag.DurationVar(&o.within, "time", 24*time.Hour, "stop after this time, and report on the mutants that were run")
+	flag.BoolVar(&o.list, "list", false, "list the mutants, and run nothing")
+	flag.Parse()
+	if err := run(o); err != nil {
+		fmt.Fprintln(os.Stderr, "mutants:", err)
+		os.Exit(1)
+	}
+}
+
+// run draws mutants and runs them.
+func run(o options) error {
+	end := time.Now().Add(o.within)
+	root, err := filepath.Abs(o.root)
+	if err != nil {
+		return err
+	}
+	work, err := os.MkdirTemp("", "mutants-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(work)
+	fset := token.NewFileSet()
+	packages, err := load(root, fset, strings.Fields(o.targets))
+	if err != nil {
+		return err
+	}
+	var all []*mutant
+	var names []string
+	for _, p := range packages {
+		names = append(names, p.ImportPath)
+		for _, m := range p.find(fset) {
+			if strings.Contains(m.operator, o.only) {
+				m.at.Filename, _ = filepath.Rel(root, m.at.Filename)
+				all = append(all, m)
+			}
+		}
+	}
+	possible := len(all)
+	chosen := choose(all, o.n, o.seed)
+	fmt.Fprintf(o.out, "%d of %d possible mutants in %d packages, seed %d\n", len(chosen), possible, len(packages), o.seed)
+	if o.list {
+		slices.SortFunc(chosen, func(a, b *mutant) int { return strings.Compare(a.String(), b.String()) })
+		for _, m := range chosen {
+			fmt.Fprintln(o.out, m)
+		}
+		return nil
+	}
+	changes, err := overlay(work, fset, chosen)
+	if err != nil {
+		return err
+	}
+	suites := []suite{{"check, own packages", "nokernel", true}, {"check", "nokernel", false}}
+	if o.deep {
+		suites = append(suites, suite{"test, own packages", "", true}, suite{"test", "", false})
+	}
+	alive := chosen
+	for _, s := range suites {
+		r := &runner{root: root, work: work, overlay: changes, suite: s, log: logf, out: o.out, patience: o.patience}
+		if err := r.build(names); err != nil {
+			return err
+		}
+		left, ran := r.survivors(alive, end)
+		before := len(alive)
+		alive = left
+		total := len(chosen) - (before - ran) // without those that were not run
+		fmt.Fprintf(o.out, "\nmake %s: killed %d of %d mutants (%.1f %%)\n", s.name, total-len(alive), total,
+			100*float64(total-len(alive))/float64(max(total, 1)))
+	}
+	return nil
+}
+
+// survivors runs mutants and prints and returns those that no test notices.
+func (r *runner) survivors(list []*mutant, end time.Time) (alive []*mutant, ran int) {
+	for i, m := range list {
+		if time.Now().After(end) {
+			return alive, i
+		}
+		by, reached := r.kills(m)
+		switch {
+		case by != "":
+			r.log("%d/%d killed by %s: %s", i+1, len(list), by, m)
+		case reached:
+			fmt.Fprintf(r.out, "SURVIVED %s\n", m)
+			alive = append(alive, m)
+		default:
+			fmt.Fprintf(r.out, "UNREACHED %s\n", m)
+			alive = append(alive, m)
+		}
+	}
+	return alive, len(list)
+}
+
+func logf(format string, args ...any) {
+	fmt.Fprintf(os.Stderr, time.Now().Format(time.TimeOnly)+" "+format+"\n", args...)
+}

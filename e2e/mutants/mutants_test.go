@@ -1,0 +1,139 @@
+package main
+
+import (
+	"bytes"
+	"go/token"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// module writes a module with a package of this source and this test.
+func module(t *testing.T, source, test string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range map[string]string{"go.mod": "module example\n\ngo 1.26\n", "calc.go": source, "calc_test.go": test} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// source has one place for each operator.
+const source = `package calc
+
+type verdict uint8
+
+const (
+	drop verdict = iota
+	accept
+)
+
+const (
+	first  = 1
+	second = 2
+)
+
+type limits struct{ most int }
+
+type calc struct{ total int }
+
+func (c *calc) add(n int, l limits) verdict {
+	if n < l.most {
+		c.total += n
+		return accept
+	}
+	return drop
+}
+
+func defaults() limits { return limits{most: 10} }
+
+func parts() []string { return []string{"a", "b"} }
+
+func join(words ...string) (n int) { return len(words) }
+
+func both(a, b int) int { return 2*a + b }
+
+func use(a, b int, flags uint8) (int, uint8) { return both(a, b) + join("x", "y"), flags | second }
+`
+
+const strongTest = `package calc
+
+import (
+	"slices"
+	"testing"
+)
+
+func TestAll(t *testing.T) {
+	c := calc{}
+	if c.add(9, defaults()) != accept || c.total != 9 || c.add(10, defaults()) != drop || c.total != 9 {
+		t.Error(c)
+	}
+	if !slices.Equal(parts(), []string{"a", "b"}) {
+		t.Error(parts())
+	}
+	if n, f := use(1, 5, 1); n != 9 || f != 3 {
+		t.Error(n, f)
+	}
+}
+`
+
+func runOn(t *testing.T, dir string, change func(*options)) string {
+	t.Helper()
+	var out bytes.Buffer
+	o := options{root: dir, n: 1000, seed: 1, targets: "./...", within: time.Hour, patience: 30 * time.Second, out: &out}
+	if change != nil {
+		change(&o)
+	}
+	if err := run(o); err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
+}
+
+// TestOperators expects a mutant of each kind.
+func TestOperators(t *testing.T) {
+	fset := token.NewFileSet()
+	packages, err := load(module(t, source, strongTest), fset, []string{"./..."})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := ""
+	for _, m := range packages[0].find(fset) {
+		all += m.String() + "\n"
+	}
+	for _, want := range []string{
+		"negated condition: n < l.most", "swapped < to <=: n < l.most", "swapped < to >: n < l.most", "swapped + to -: 2*a + b",
+		"removed statement: c.total += n", "off by one: 10", "lost field most: 10", `lost element: []string{"a", "b"}`,
+		`lost argument: "x", "y"`, "swapped constant to drop: accept", "swapped arguments: a, b", "lost flag: flags | second",
+	} {
+		if !strings.Contains(all, ": "+want+"\n") {
+			t.Errorf("no mutant %q in\n%s", want, all)
+		}
+	}
+}
+
+// TestKills expects that a test that looks at everything kills all mutants, and that one that looks at nothing kills none.
+func TestKills(t *testing.T) {
+	if out := runOn(t, module(t, source, strongTest), nil); !strings.Contains(out, "(100.0 %)") {
+		t.Errorf("a strong test:\n%s", out)
+	}
+	weak := "package calc\n\nimport \"testing\"\n\nfunc TestNothing(*testing.T) { parts() }\n"
+	out := runOn(t, module(t, source, weak), nil)
+	if !strings.Contains(out, "(0.0 %)") || !strings.Contains(out, "\nSURVIVED ") || !strings.Contains(out, "\nUNREACHED ") {
+		t.Errorf("a weak test:\n%s", out)
+	}
+}
+
+// TestEndless expects that a mutant that makes a loop endless counts as killed.
+func TestEndless(t *testing.T) {
+	loop := "package calc\n\nfunc count() (n int) {\n\tfor n < 3 {\n\t\tn += 2\n\t}\n\treturn n\n}\n"
+	test := "package calc\n\nimport \"testing\"\n\nfunc TestCount(t *testing.T) {\n\tif count() != 4 {\n\t\tt.Error(count())\n\t}\n}\n"
+	out := runOn(t, module(t, loop, test), func(o *options) { o.only, o.patience = "removed", time.Second })
+	if !strings.Contains(out, "killed 1 of 1") {
+		t.Error(out)
+	}
+}

@@ -1,0 +1,197 @@
+package main
+
+import (
+	"fmt"
+	"go/ast"
+	"go/token"
+	"go/types"
+)
+
+// mutant is one change: the text from begin to end becomes new, in which idMark is the number of the mutant. The new text
+// does what the old one did, unless the process runs this mutant.
+type mutant struct {
+	id         int
+	pkg        *pkg
+	file       string
+	begin, end token.Pos
+	at         token.Position
+	operator   string
+	old, new   string
+}
+
+const idMark = "\x00"
+
+// finder collects the mutants of a file.
+type finder struct {
+	pkg     *pkg
+	fset    *token.FileSet
+	file    string
+	syntax  *ast.File
+	parents []ast.Node
+	found   []*mutant
+}
+
+// find returns all mutants of a package.
+func (p *pkg) find(fset *token.FileSet) (out []*mutant) {
+	for _, name := range p.GoFiles {
+		for path, syntax := range p.files {
+			if fset.Position(syntax.Pos()).Filename != path || !sameBase(path, name) {
+				continue
+			}
+			f := &finder{pkg: p, fset: fset, file: path, syntax: syntax}
+			ast.Inspect(syntax, f.visit)
+			out = append(out, f.found...)
+		}
+	}
+	return out
+}
+
+func (f *finder) visit(n ast.Node) bool {
+	if n == nil {
+		f.parents = f.parents[:len(f.parents)-1]
+		return false
+	}
+	if isFixed(n) {
+		return false
+	}
+	switch n := n.(type) {
+	case *ast.IfStmt:
+		f.negate(n.Cond)
+	case *ast.ForStmt:
+		f.negate(n.Cond)
+	case *ast.BinaryExpr:
+		f.binary(n)
+	case *ast.BasicLit:
+		f.offByOne(n)
+	case *ast.Ident, *ast.SelectorExpr:
+		f.swapConstant(n.(ast.Expr))
+	case *ast.CompositeLit:
+		f.literal(n)
+	case *ast.CallExpr:
+		f.call(n)
+	case ast.Stmt:
+		f.statement(n)
+	}
+	f.parents = append(f.parents, n)
+	return true
+}
+
+// isFixed reports whether a node has nothing to change: a declaration other than of variables, or a type. The length of an
+// array is a constant.
+func isFixed(n ast.Node) bool {
+	switch n := n.(type) {
+	case *ast.GenDecl:
+		return n.Tok == token.CONST || n.Tok == token.IMPORT || n.Tok == token.TYPE
+	case *ast.ArrayType, *ast.FuncType, *ast.Field:
+		return true
+	}
+	return false
+}
+
+// parent is the node around the current one.
+func (f *finder) parent() ast.Node {
+	if len(f.parents) == 0 {
+		return nil
+	}
+	return f.parents[len(f.parents)-1]
+}
+
+// text is the source of a node.
+func (f *finder) text(n ast.Node) string {
+	return string(f.pkg.sources[f.file][f.fset.Position(n.Pos()).Offset:f.fset.Position(n.End()).Offset])
+}
+
+func (f *finder) add(n ast.Node, operator, format string, args ...any) {
+	f.found = append(f.found, &mutant{
+		pkg: f.pkg, file: f.file, begin: n.Pos(), end: n.End(), at: f.fset.Position(n.Pos()),
+		operator: operator, old: f.text(n), new: fmt.Sprintf(format, args...),
+	})
+}
+
+func (f *finder) negate(cond ast.Expr) {
+	if cond != nil {
+		f.add(cond, "negated condition", "(zzMutant(%s) != bool(%s))", idMark, f.text(cond))
+	}
+}
+
+// neighbors of comparisons: what differs at the boundary, and the opposite direction.
+func neighbors(op token.Token) []token.Token {
+	switch op {
+	case token.LSS:
+		return []token.Token{token.LEQ, token.GTR}
+	case token.LEQ:
+		return []token.Token{token.LSS, token.GEQ}
+	case token.GTR:
+		return []token.Token{token.GEQ, token.LSS}
+	case token.GEQ:
+		return []token.Token{token.GTR, token.LEQ}
+	case token.EQL:
+		return []token.Token{token.NEQ}
+	case token.NEQ:
+		return []token.Token{token.EQL}
+	case token.LAND:
+		return []token.Token{token.LOR}
+	case token.LOR:
+		return []token.Token{token.LAND}
+	case token.ADD:
+		return []token.Token{token.SUB}
+	case token.SUB:
+		return []token.Token{token.ADD}
+	}
+	return nil
+}
+
+// binary swaps an operator, and loses one of two flags. It leaves constants and strings alone.
+func (f *finder) binary(e *ast.BinaryExpr) {
+	whole := f.pkg.info.Types[e]
+	name, ok := f.typeName(whole.Type)
+	if whole.Value != nil {
+		if e.Op == token.OR && ok && f.mayVary(e) {
+			f.add(e, "lost flag", "zzPick[%s](%s, %s, %s)", name, idMark, f.text(e.X), f.text(e))
+		}
+		return
+	}
+	if e.Op == token.OR && ok {
+		f.add(e, "lost flag", "zzPick[%s](%s, %s, %s)", name, idMark, f.text(e.X), f.text(e))
+	}
+	if basic, isBasic := whole.Type.Underlying().(*types.Basic); !ok || isBasic && basic.Info()&types.IsString != 0 {
+		return
+	}
+	for _, op := range neighbors(e.Op) {
+		f.add(e, "swapped "+e.Op.String()+" to "+op.String(), "zzEither(%s, func() %s { return %s %s %s }, func() %s { return %s })",
+			idMark, name, f.text(e.X), op, f.text(e.Y), name, f.text(e))
+	}
+}
+
+// offByOne adds one to a number.
+func (f *finder) offByOne(lit *ast.BasicLit) {
+	name, ok := f.typeName(f.pkg.info.Types[lit].Type)
+	if lit.Kind == token.INT && ok && f.mayVary(lit) {
+		f.add(lit, "off by one", "zzOneMore[%s](%s, %s)", name, idMark, lit.Value)
+	}
+}
+
+// statement removes a statement that declares nothing and returns nothing.
+func (f *finder) statement(s ast.Stmt) {
+	switch s := s.(type) {
+	case *ast.ExprStmt, *ast.IncDecStmt:
+	case *ast.AssignStmt:
+		if s.Tok == token.DEFINE {
+			return
+		}
+	case *ast.BranchStmt:
+		if s.Label != nil || s.Tok != token.CONTINUE {
+			return
+		}
+	case *ast.ReturnStmt:
+		if len(s.Results) > 0 {
+			return
+		}
+	default:
+		return
+	}
+	switch f.parent().(type) {
+	case *ast.BlockStmt, *ast.CaseClause, *ast.CommClause:
+		f.add(s, "removed statement", "if !zzMutant(%s) { %s }", idMark, f.text(s))
+	}
+}

@@ -1,0 +1,214 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// suite is a choice of tests: those of "make check" or of "make test", those of the changed packages or those of the
+// packages that import them.
+type suite struct {
+	name string
+	tags string
+	own  bool
+}
+
+// binary is the compiled tests of a package.
+type binary struct {
+	pkg   string
+	dir   string
+	file  string
+	tests []*test // the fastest first
+}
+
+// test is one test function: the mutants that it reaches, and how long it takes without one.
+type test struct {
+	name    string
+	reaches map[int]bool
+	took    time.Duration
+}
+
+// runner builds tests and runs them.
+type runner struct {
+	root, work string
+	overlay    string
+	suite      suite
+	log        func(format string, args ...any)
+	out        io.Writer
+	patience   time.Duration
+	binaries   []*binary
+}
+
+// build compiles the tests of the packages that import one of the targets, and runs each test once without a mutant.
+func (r *runner) build(targets []string) error {
+	packages, err := r.dependents(targets)
+	if err != nil {
+		return err
+	}
+	for _, b := range packages {
+		b.file = filepath.Join(r.work, strings.ReplaceAll(b.pkg, "/", "_")+"-"+r.suite.tags+".test")
+		args := []string{"test", "-c", "-vet=off", "-overlay", r.overlay, "-tags", r.suite.tags, "-o", b.file, b.pkg}
+		if _, err := command(r.root, []string{"CGO_ENABLED=0"}, "go", args...); err != nil {
+			return fmt.Errorf("build the tests of %s with mutants: %w", b.pkg, err)
+		}
+		if _, err := os.Stat(b.file); err != nil {
+			continue // no tests with these tags
+		}
+		if err := r.explore(b); err != nil {
+			return err
+		}
+		r.binaries = append(r.binaries, b)
+	}
+	return nil
+}
+
+// explore runs each test alone to learn which mutants it reaches. A test that fails without a mutant is left out, because
+// its failures say nothing.
+func (r *runner) explore(b *binary) error {
+	names, err := command(b.dir, nil, b.file, "-test.list", "^(Test|Example|Fuzz)")
+	if err != nil {
+		return err
+	}
+	start, all := time.Now(), map[int]bool{}
+	for name := range strings.FieldsSeq(string(names)) {
+		reached := filepath.Join(r.work, "reached")
+		_ = os.Remove(reached)
+		t := &test{name: name}
+		begin := time.Now()
+		out, err := r.execute(b, []*test{t}, 10*time.Minute, "MUTANTS_REACHED="+reached)
+		t.took = time.Since(begin)
+		if err != nil {
+			r.log("%s %s fails without a mutant and is left out: %v\n%s", b.pkg, name, err, tail(out, 20))
+			continue
+		}
+		if t.reaches, err = numbers(reached); err != nil {
+			return err
+		}
+		maps.Copy(all, t.reaches)
+		b.tests = append(b.tests, t)
+	}
+	slices.SortFunc(b.tests, func(x, y *test) int { return int(x.took - y.took) })
+	r.log("%s: %d tests reach %d mutants, %.1f s", b.pkg, len(b.tests), len(all), time.Since(start).Seconds())
+	return nil
+}
+
+// dependents lists the packages of the suite: the targets, or those with tests that import a target.
+func (r *runner) dependents(targets []string) (out []*binary, err error) {
+	text, err := command(r.root, nil, "go", "list", "-test", "-json=ImportPath,ForTest,Dir,Deps", "-tags", r.suite.tags, "./...")
+	if err != nil {
+		return nil, err
+	}
+	wanted := map[string]bool{}
+	for _, t := range targets {
+		wanted[t] = true
+	}
+	var later []*binary
+	for d := json.NewDecoder(strings.NewReader(string(text))); d.More(); {
+		var p struct {
+			ImportPath, ForTest, Dir string
+			Deps                     []string
+		}
+		if err := d.Decode(&p); err != nil {
+			return nil, err
+		}
+		name, isTest := strings.CutSuffix(p.ImportPath, ".test")
+		if !isTest {
+			continue
+		}
+		b := &binary{pkg: name, dir: p.Dir}
+		if wanted[name] {
+			out = append(out, b)
+			continue
+		}
+		for _, dep := range p.Deps {
+			if dep, _, _ = strings.Cut(dep, " "); wanted[dep] {
+				later = append(later, b)
+				break
+			}
+		}
+	}
+	if r.suite.own {
+		return out, nil
+	}
+	return later, nil
+}
+
+// numbers reads the mutants that a process has reached.
+func numbers(file string) (map[int]bool, error) {
+	out := map[int]bool{}
+	text, err := os.ReadFile(file)
+	if errors.Is(err, os.ErrNotExist) {
+		return out, nil
+	}
+	for word := range strings.FieldsSeq(string(text)) {
+		n, err := strconv.Atoi(word)
+		if err != nil {
+			return nil, fmt.Errorf("read which mutants are reached: %w", err)
+		}
+		out[n] = true
+	}
+	return out, err
+}
+
+// execute runs tests in the folder of their package.
+func (r *runner) execute(b *binary, tests []*test, patience time.Duration, env ...string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	var names []string
+	for _, t := range tests {
+		names = append(names, t.name)
+	}
+	cmd := exec.CommandContext(ctx, b.file, "-test.failfast", "-test.short", "-test.parallel=8", "-test.run", "^("+strings.Join(names, "|")+")$")
+	cmd.Dir, cmd.Env = b.dir, append(os.Environ(), env...)
+	cmd.WaitDelay = 5 * time.Second
+	return cmd.CombinedOutput()
+}
+
+// fast is how long a test may take that runs before others.
+const fast = time.Second
+
+// kills runs the tests that reach a mutant, fast ones first. It returns the package that noticed it.
+func (r *runner) kills(m *mutant) (by string, reached bool) {
+	for _, b := range r.binaries {
+		var batches [2][]*test
+		patience := r.patience // a mutant that never ends is noticed too
+		for _, t := range b.tests {
+			if !t.reaches[m.id] {
+				continue
+			}
+			at := 0
+			if t.took > fast {
+				at = 1
+			}
+			batches[at] = append(batches[at], t)
+			patience += 4 * t.took
+		}
+		for _, tests := range batches {
+			if len(tests) == 0 {
+				continue
+			}
+			reached = true
+			if _, err := r.execute(b, tests, patience, "MUTANT="+strconv.Itoa(m.id)); err != nil {
+				return b.pkg, true
+			}
+		}
+	}
+	return "", reached
+}
+
+// tail is the end of a text.
+func tail(text []byte, lines int) string {
+	all := strings.Split(strings.TrimSpace(string(text)), "\n")
+	return strings.Join(all[max(len(all)-lines, 0):], "\n")
+}
