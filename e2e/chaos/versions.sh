@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 versions=(
-	57ef9d121470fdb468133270a9474b80b08ed614 # before errors that come at once counted as one refusal
+	0151bfbc92cb6eb7cbc8ce713d63c1103759387c # before errors that come at once counted as one refusal
 	6ee31cb929d7f2de5a11dc6301ad00b9cb23ebd2 # before the program noticed endpoints that do not answer
 	0a26d6cc26389db6ea7e01fb240e9e71c8e2dea4 # before ports shared hash tables, and a share of the affinity map
 )
