@@ -81,6 +81,13 @@ func (b *browser) until(what, expression string) {
 	}
 }
 
+// click clicks on an element as soon as it is there. The page draws its lists again and again, so an element may be
+// replaced between two requests to the browser: one request has to find it and click on it.
+func (b *browser) click(what, selector string) {
+	b.Helper()
+	b.until(what, fmt.Sprintf("(e => e && (e.click(), true))(document.querySelector(%q))", selector))
+}
+
 // text evaluates an expression of JavaScript.
 func (b *browser) text(expression string) string {
 	b.Helper()
@@ -136,7 +143,7 @@ func TestPage(t *testing.T) {
 	b.checkRates(w)
 	b.screenshot("search")
 
-	b.do("open the Service", chromedp.Click(css(`#rows a[data-service="shop/web"]`)))
+	b.click("open the Service", `#rows a[data-service="shop/web"]`)
 	b.until("the picture has endpoints", `document.querySelectorAll("#picture path").length >= 5`)
 	for _, want := range []string{"10.96.0.11:80", "node port 30080", "10.0.2.1:8080"} {
 		if got := b.text(`document.querySelector("#picture").textContent`); !strings.Contains(got, want) {
@@ -149,7 +156,7 @@ func TestPage(t *testing.T) {
 	b.do("look at changes", chromedp.Click(css(`nav a[data-view="changes"]`)))
 	b.until("the plot has points", `document.querySelectorAll("#plot circle").length >= 4`)
 	change(t, d, &shop)
-	b.do("open a pass", chromedp.Click(css(`#passes button`)))
+	b.click("open a pass", `#passes button`)
 	b.until("its changes are in nft syntax", `/element ip verdict endpoints \{ .*10\.0\.1\.2/.test(document.querySelector("#passes pre").innerText)`)
 	b.screenshot("changes")
 
@@ -184,7 +191,7 @@ func TestPageOfChecks(t *testing.T) {
 	b.until("the overview names the failing endpoint", strings.Replace(fails, `[^\n]*`, ` of shop\/web:`, 1)+
 		`.test(document.querySelector("#problems").innerText)`)
 	b.until("it does not name the backup", `!document.querySelector("#problems").innerText.includes("10.0.1.2")`)
-	b.do("open the Service", chromedp.Click(css(`#rows a[data-service="shop/web"]`)))
+	b.click("open the Service", `#rows a[data-service="shop/web"]`)
 	b.until("the failing endpoint is marked", strings.Replace(fails, ` fails`, `fails`, 1)+
 		`.test([...document.querySelectorAll("#endpoints tr")].filter(r => r.querySelector(".bad")).map(r => r.innerText).join("\n"))`)
 	b.until("the backup is told", `document.querySelector("#endpoints").innerText.includes("backup, not used: another endpoint is good")`)
@@ -229,7 +236,7 @@ func (b *browser) checkPages() {
 		run(`document.querySelector("#search").requestSubmit()`))
 	b.until("all Services are listed", `document.querySelector("#page").innerText === "page 1 of 401"`)
 	first := b.text(`document.querySelector("#rows a").innerText`)
-	b.do("next page", chromedp.Click(css("#next")))
+	b.click("next page", "#next")
 	b.until("the second page", `document.querySelector("#page").innerText === "page 2 of 401"`)
 	if second := b.text(`document.querySelector("#rows a").innerText`); second == first {
 		b.Errorf("both pages begin with %s", first)
