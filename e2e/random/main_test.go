@@ -53,10 +53,23 @@ func run(t *testing.T, backend string, more func(steps int) bool) {
 	}
 	n.removeAll()
 	clients.end(n.history)
-	if diff := cmp.Diff(before, n.elements()); diff != "" {
-		t.Errorf("elements that are left (- before, + after):\n%s\n%s", diff, n.history)
-	}
+	n.sameElements(before)
 	t.Logf("%d steps %v, %s", len(n.history), steps, clients)
+}
+
+// sameElements waits until all sets have as many elements as before. IPVS keeps a virtual server, and nft the guard of its
+// address, until the kernel has forgotten the last connection: two minutes after its end, seen within another 30 seconds.
+func (n *node) sameElements(before map[string]int) {
+	n.Helper()
+	for late := time.Now().Add(2 * patience); ; time.Sleep(time.Second) {
+		diff := cmp.Diff(before, n.elements())
+		if diff == "" {
+			return
+		}
+		if time.Now().After(late) {
+			n.Fatalf("elements that are left (- before, + after):\n%s\n%s", diff, n.history)
+		}
+	}
 }
 
 // history is what the steps did.
