@@ -19,7 +19,7 @@ import (
 	"github.com/verdict-proxy/verdict/ipvsctl"
 	"github.com/verdict-proxy/verdict/nft/kernel"
 	"github.com/verdict-proxy/verdict/proxier/conntrack"
-	"github.com/verdict-proxy/verdict/proxier/source"
+	"github.com/verdict-proxy/verdict/proxier/source/cluster"
 )
 
 func newCheck() *cobra.Command {
@@ -101,7 +101,7 @@ func checkSource(ctx context.Context, s *config.Settings) []preflight.Finding {
 			Check: "API server", Status: preflight.Error, Detail: err.Error(), Remedy: "set --kubeconfig FILE, or --manifests DIR",
 		}}
 	}
-	host, err := source.ServerHost(source.Config{Kubeconfig: s.Kubeconfig, Master: s.Master})
+	host, err := cluster.ServerHost(cluster.Config{Kubeconfig: s.Kubeconfig, Master: s.Master})
 	if err != nil {
 		return []preflight.Finding{{
 			Check: "API server", Status: preflight.Error, Detail: err.Error(), Remedy: "correct --kubeconfig or --master",

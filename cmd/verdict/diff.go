@@ -113,7 +113,7 @@ type contents struct {
 
 // wanted runs a pass in memory.
 func (r *renderer) wanted(ctx context.Context) (c contents, err error) {
-	if err := r.load(ctx, r.manifests()); err != nil {
+	if err := r.load(ctx, r.folder()); err != nil {
 		return c, err
 	}
 	if err := r.loop.Once(); err != nil {

@@ -26,7 +26,7 @@ import (
 	"github.com/verdict-proxy/verdict/nft"
 	"github.com/verdict-proxy/verdict/nft/kernel"
 	"github.com/verdict-proxy/verdict/proxier/dataplane"
-	"github.com/verdict-proxy/verdict/proxier/source"
+	"github.com/verdict-proxy/verdict/proxier/source/manifests"
 )
 
 var seed = flag.Uint64("seed", 0, "inject only the faults of this seed into the commands of testdata/render")
@@ -110,7 +110,7 @@ func settled(t *testing.T, args []string, f *faults) (contents string, err error
 }
 
 func (r *renderer) settle(ctx context.Context, f *faults) (contents string, err error) {
-	manifests := source.NewManifests(source.ManifestsOptions{
+	manifests := manifests.New(manifests.Options{
 		Dir: r.settings.Manifests, NodeName: r.settings.NodeName, Store: r.store, Log: slog.New(slog.DiscardHandler),
 	})
 	ctx, stop := context.WithCancel(ctx)

@@ -27,8 +27,8 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/conntrack"
 	"github.com/verdict-proxy/verdict/proxier/dataplane"
 	"github.com/verdict-proxy/verdict/proxier/report"
-	"github.com/verdict-proxy/verdict/proxier/source"
 	"github.com/verdict-proxy/verdict/proxier/source/host"
+	"github.com/verdict-proxy/verdict/proxier/source/manifests"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
@@ -154,8 +154,8 @@ func (r *renderer) primary() ([]netip.Addr, error) {
 
 // run prints the ruleset, and the changes to the folders that follow.
 func (r *renderer) run(ctx context.Context, stdout, stderr io.Writer) error {
-	manifests := r.manifests()
-	if err := r.load(ctx, manifests); err != nil {
+	folder := r.folder()
+	if err := r.load(ctx, folder); err != nil {
 		return err
 	}
 	if err := r.loop.Once(); err != nil {
@@ -165,7 +165,7 @@ func (r *renderer) run(ctx context.Context, stdout, stderr io.Writer) error {
 		return err
 	}
 	for _, dir := range r.options.then {
-		if err := manifests.Load(dir); err != nil {
+		if err := folder.Load(dir); err != nil {
 			return err
 		}
 		if err := r.loop.Once(); err != nil {
@@ -178,9 +178,9 @@ func (r *renderer) run(ctx context.Context, stdout, stderr io.Writer) error {
 	return nil
 }
 
-// manifests is the folder of the settings.
-func (r *renderer) manifests() *source.Manifests {
-	return source.NewManifests(source.ManifestsOptions{
+// folder is the folder of the settings.
+func (r *renderer) folder() *manifests.Source {
+	return manifests.New(manifests.Options{
 		Dir: r.settings.Manifests, NodeName: r.settings.NodeName, Store: r.store, Log: slog.New(slog.DiscardHandler),
 	})
 }
@@ -227,10 +227,10 @@ var emptyProgram = sync.OnceValue(func() map[string]bool {
 })
 
 // load fills the store.
-func (r *renderer) load(ctx context.Context, manifests *source.Manifests) error {
+func (r *renderer) load(ctx context.Context, folder *manifests.Source) error {
 	sources := []objects.Source{host.New(host.Options{Store: r.store, Log: r.log})}
 	if r.settings.Manifests != "" {
-		if err := manifests.Load(r.settings.Manifests); err != nil {
+		if err := folder.Load(r.settings.Manifests); err != nil {
 			return err
 		}
 	} else {
@@ -254,12 +254,10 @@ func runOnce(ctx context.Context, store *state.Store, sources ...objects.Source)
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	group, ctx := errgroup.WithContext(ctx)
-	synced := make([]source.Source, len(sources))
-	for i, src := range sources {
-		synced[i] = src
+	for _, src := range sources {
 		group.Go(func() error { return src.Run(ctx) })
 	}
-	err := source.MarkSynced(ctx, store, synced...)
+	err := objects.MarkSynced(ctx, store, sources...)
 	stop()
 	return cmp.Or(group.Wait(), err)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/verdict-proxy/verdict/cmd/verdict/list"
 	"github.com/verdict-proxy/verdict/cmd/verdict/target"
+	"github.com/verdict-proxy/verdict/proxier/source/cluster"
 )
 
 // usage marks a mistake in the arguments.
@@ -21,7 +22,7 @@ type options struct {
 	service, from string
 	json          bool
 	trace         tracing
-	cluster       cluster
+	cluster       cluster.Config
 }
 
 // New returns the command. wrongUsage marks an error as wrong usage.
@@ -54,9 +55,9 @@ func New(wrongUsage func(error) error) *cobra.Command {
 		"then follow real packets of this connection through all tables for a `TIME`, at most 10m")
 	flags.Lookup("trace").NoOptDefVal = "10s"
 	flags.IntVar(&o.trace.packets, "packets", 10, "with --trace: end after a `NUMBER` of packets")
-	flags.StringVar(&o.cluster.kubeconfig, "kubeconfig", "",
+	flags.StringVar(&o.cluster.Kubeconfig, "kubeconfig", "",
 		"`FILE` with access to the API server, for sources such as pod/default/web-0")
-	flags.StringVar(&o.cluster.master, "master", "", "`URL` of the API server")
+	flags.StringVar(&o.cluster.Master, "master", "", "`URL` of the API server")
 	return cmd
 }
 

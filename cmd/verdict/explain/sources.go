@@ -10,7 +10,7 @@ import (
 
 	"github.com/verdict-proxy/verdict/cmd/verdict/snapshot"
 	"github.com/verdict-proxy/verdict/nft/program"
-	"github.com/verdict-proxy/verdict/proxier/source"
+	"github.com/verdict-proxy/verdict/proxier/source/cluster"
 )
 
 // An address outside of every cluster, from the ranges for documentation and benchmarks (RFC 2544, RFC 3849).
@@ -19,18 +19,15 @@ const (
 	outsideIPv6 = "2001:db8::1"
 )
 
-// cluster is the API server, which knows the addresses of pods.
-type cluster struct{ kubeconfig, master string }
-
 // from fills in the source of a question whose destination is known.
-func (q *question) from(ctx context.Context, k kernel, c cluster, text string) (err error) {
+func (q *question) from(ctx context.Context, k kernel, c cluster.Config, text string) (err error) {
 	switch {
 	case text == "node":
 		return q.fromNode(k)
 	case text == "outside":
 		return q.fromOutside(k)
 	case strings.HasPrefix(text, "pod/"):
-		q.src, err = c.podAddress(ctx, strings.TrimPrefix(text, "pod/"), q.family())
+		q.src, err = podAddress(ctx, c, strings.TrimPrefix(text, "pod/"), q.family())
 		return err
 	}
 	if at, err := netip.ParseAddrPort(text); err == nil {
@@ -69,14 +66,13 @@ func (q *question) fromOutside(k kernel) error {
 }
 
 // podAddress asks the API server.
-func (c cluster) podAddress(ctx context.Context, name string, f program.Family) (netip.Addr, error) {
+func podAddress(ctx context.Context, c cluster.Config, name string, f program.Family) (netip.Addr, error) {
 	namespace, pod, ok := strings.Cut(name, "/")
 	if !ok || namespace == "" || pod == "" {
 		return netip.Addr{}, usage{fmt.Errorf("source %q must be pod/NAMESPACE/NAME", "pod/"+name)}
 	}
-	client, err := source.NewClient(source.Config{
-		Kubeconfig: c.kubeconfig, Master: c.master, QPS: 50, Burst: 100, UserAgent: "verdict-explain",
-	})
+	c.QPS, c.Burst, c.UserAgent = 50, 100, "verdict-explain"
+	client, err := cluster.NewClient(c)
 	if err != nil {
 		return netip.Addr{}, fmt.Errorf("ask the API server for pod %s: %w; "+
 			"give the address of the pod as source, or --kubeconfig FILE", name, err)

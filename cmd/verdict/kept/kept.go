@@ -18,25 +18,25 @@ import (
 	"github.com/verdict-proxy/verdict/nft/inspect"
 	"github.com/verdict-proxy/verdict/nft/kernel"
 	"github.com/verdict-proxy/verdict/nft/program"
-	"github.com/verdict-proxy/verdict/proxier/source"
+	"github.com/verdict-proxy/verdict/proxier/source/manifests"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
 // FromKernel returns a function that describes what the kernel has as Services and slices, for manifests that cannot be
 // read. Planned, they become what is there, as far as the kernel shows it: it does not show health checks and endpoints that
 // get no connections.
-func FromKernel(nodeName string) func() (source.Kept, error) {
-	return func() (source.Kept, error) {
+func FromKernel(nodeName string) func() (manifests.Kept, error) {
+	return func() (manifests.Kept, error) {
 		left, err := inspect.ReadLeft(kernel.Options{})
 		if errors.Is(err, kernel.ErrNoTables) {
-			return source.Kept{}, nil
+			return manifests.Kept{}, nil
 		}
 		if err != nil {
-			return source.Kept{}, err
+			return manifests.Kept{}, err
 		}
 		servers, err := snapshot.VirtualServers()
 		if err != nil {
-			return source.Kept{}, err
+			return manifests.Kept{}, err
 		}
 		return keptObjects(&left, servers, nodeName), nil
 	}
@@ -69,7 +69,7 @@ type sliceKey struct {
 	weight  uint16
 }
 
-func keptObjects(left *inspect.Left, servers []ipvsctl.Status, nodeName string) source.Kept {
+func keptObjects(left *inspect.Left, servers []ipvsctl.Status, nodeName string) manifests.Kept {
 	k := keeper{
 		left: left, servers: servers, nodeName: nodeName, onNode: maps.Clone(left.OnNode),
 		services: map[state.Name]*state.Service{}, slices: map[sliceKey]*state.Slice{}, seen: map[keptEndpoint]bool{},
@@ -84,7 +84,7 @@ func keptObjects(left *inspect.Left, servers []ipvsctl.Status, nodeName string) 
 			k.add(fe)
 		}
 	}
-	out := source.Kept{Short: shortNames}
+	out := manifests.Kept{Short: shortNames}
 	for _, name := range slices.SortedFunc(maps.Keys(k.services), state.Name.Compare) {
 		out.Services = append(out.Services, finished(k.services[name]))
 	}

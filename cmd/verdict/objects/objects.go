@@ -11,8 +11,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/verdict-proxy/verdict/config"
-	"github.com/verdict-proxy/verdict/proxier/source"
+	"github.com/verdict-proxy/verdict/proxier/source/cluster"
 	"github.com/verdict-proxy/verdict/proxier/source/host"
+	"github.com/verdict-proxy/verdict/proxier/source/manifests"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
@@ -25,8 +26,8 @@ type Source interface {
 // Reports is notified of how reading objects goes. All fields may be nil.
 type Reports struct {
 	Readable func(resource string, works bool)
-	Missing  func(func() []string)       // takes a function that names what has not arrived
-	Kept     func() (source.Kept, error) // returns what stays in force of manifests that cannot be read
+	Missing  func(func() []string)          // takes a function that names what has not arrived
+	Kept     func() (manifests.Kept, error) // returns what stays in force of manifests that cannot be read
 }
 
 // eventQPS and eventBurst limit the requests for Events.
@@ -49,7 +50,7 @@ func newLimitedClient(
 	if s.Manifests != "" {
 		return nil, nil
 	}
-	client, err := source.NewClient(source.Config{
+	client, err := cluster.NewClient(cluster.Config{
 		Kubeconfig: s.Kubeconfig, Master: s.Master, QPS: qps, Burst: burst, UserAgent: "verdict/" + version,
 		Connected: connected,
 	})
@@ -61,7 +62,7 @@ func newLimitedClient(
 
 // APIServers returns the addresses of API servers that the flags name.
 func APIServers(s *config.Settings) []netip.AddrPort {
-	return source.ServerAddresses(source.Config{Kubeconfig: s.Kubeconfig, Master: s.Master})
+	return cluster.ServerAddresses(cluster.Config{Kubeconfig: s.Kubeconfig, Master: s.Master})
 }
 
 // resolveServer finds the addresses of an API server that the settings name. Nobody waits for it.
@@ -69,8 +70,8 @@ func resolveServer(ctx context.Context, s *config.Settings, store *state.Store, 
 	if s.Manifests != "" {
 		return
 	}
-	access := source.Config{Kubeconfig: s.Kubeconfig, Master: s.Master}
-	if err := source.ResolveServer(ctx, access, store.AddServer); err != nil && ctx.Err() == nil {
+	access := cluster.Config{Kubeconfig: s.Kubeconfig, Master: s.Master}
+	if err := cluster.ResolveServer(ctx, access, store.AddServer); err != nil && ctx.Err() == nil {
 		log.Warn("a Service with external IPs may take the API server from this node until then", "error", err)
 	}
 }
@@ -91,7 +92,7 @@ func Start(
 	}
 	group.Go(func() error {
 		// It returns an error only when the context ends, and then everything ends.
-		_ = source.MarkSynced(ctx, store, main, addresses)
+		_ = MarkSynced(ctx, store, main, addresses)
 		return nil
 	})
 }
@@ -99,11 +100,26 @@ func Start(
 // New returns the source of Services: the API server, or a folder if there is no client.
 func New(s *config.Settings, client kubernetes.Interface, store *state.Store, r Reports, log *slog.Logger) Source {
 	if client == nil {
-		return source.NewManifests(source.ManifestsOptions{Dir: s.Manifests, NodeName: s.NodeName, Store: store, Log: log, Kept: r.Kept})
+		return manifests.New(manifests.Options{Dir: s.Manifests, NodeName: s.NodeName, Store: store, Log: log, Kept: r.Kept})
 	}
-	k := source.NewKubernetes(source.KubernetesOptions{Client: client, NodeName: s.NodeName, Store: store, Log: log, Report: r.Readable})
+	k := cluster.New(cluster.Options{Client: client, NodeName: s.NodeName, Store: store, Log: log, Report: r.Readable})
 	if r.Missing != nil {
 		r.Missing(k.Missing)
 	}
 	return k
+}
+
+// MarkSynced waits until all sources have delivered their first complete list, and then marks the store as synced. The
+// source of Services and the source of host addresses must both have delivered, because a ruleset without one of them
+// would be wrong for every Service. MarkSynced returns the error of the context if the context ends first.
+func MarkSynced(ctx context.Context, store *state.Store, sources ...Source) error {
+	for _, s := range sources {
+		select {
+		case <-s.Synced():
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	store.MarkSynced()
+	return nil
 }

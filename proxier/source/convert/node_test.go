@@ -1,0 +1,85 @@
+package convert
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/verdict-proxy/verdict/e2e/sourcetest"
+	"github.com/verdict-proxy/verdict/proxier/state"
+)
+
+func TestNode(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		api      func(*corev1.Node)
+		want     state.Node
+		problems []problem
+	}{
+		{"bare", func(*corev1.Node) {}, state.Node{Eligible: true}, nil},
+		{"addresses, internal ones first", func(o *corev1.Node) {
+			o.Status.Addresses = []corev1.NodeAddress{
+				{Type: corev1.NodeExternalIP, Address: "198.51.100.7"},
+				{Type: corev1.NodeHostName, Address: "n"},
+				{Type: corev1.NodeInternalIP, Address: "192.0.2.7"},
+				{Type: corev1.NodeInternalIP, Address: "2001:db8::7"},
+				{Type: corev1.NodeExternalIP, Address: "192.0.2.7"},
+			}
+		}, state.Node{Eligible: true, Addresses: sourcetest.Addrs("192.0.2.7", "2001:db8::7", "198.51.100.7")}, nil},
+		{"malformed addresses", func(o *corev1.Node) {
+			o.Status.Addresses = []corev1.NodeAddress{
+				{Type: corev1.NodeExternalIP, Address: "outside"},
+				{Type: corev1.NodeInternalIP, Address: "192.0.2.7"},
+				{Type: corev1.NodeInternalIP, Address: "0.0.0.0"},
+			}
+		}, state.Node{Eligible: true, Addresses: sourcetest.Addrs("192.0.2.7")}, []problem{
+			{"status.addresses[2].address", `"0.0.0.0" is the unspecified address`},
+			{"status.addresses[0].address", `"outside" is not an IP address`},
+		}},
+		{"pod CIDRs", func(o *corev1.Node) {
+			o.Spec.PodCIDR, o.Spec.PodCIDRs = "10.1.0.0/24", []string{"10.1.0.0/24", "fd00:1::/64"}
+		},
+			state.Node{Eligible: true, PodCIDRs: sourcetest.Prefixes("10.1.0.0/24", "fd00:1::/64")}, nil},
+		{"pod CIDR only", func(o *corev1.Node) { o.Spec.PodCIDR = "10.1.0.0/24" },
+			state.Node{Eligible: true, PodCIDRs: sourcetest.Prefixes("10.1.0.0/24")}, nil},
+		{"malformed pod CIDRs", func(o *corev1.Node) { o.Spec.PodCIDRs = []string{"10.1.0.0", "fd00:1::/64"} },
+			state.Node{Eligible: true, PodCIDRs: sourcetest.Prefixes("fd00:1::/64")},
+			[]problem{{"spec.podCIDRs[0]", `"10.1.0.0" is not a CIDR`}}},
+		{"malformed pod CIDR", func(o *corev1.Node) { o.Spec.PodCIDR = "10.1" }, state.Node{Eligible: true},
+			[]problem{{"spec.podCIDR", `"10.1" is not a CIDR`}}},
+		{"zone", func(o *corev1.Node) { o.Labels = map[string]string{corev1.LabelTopologyZone: "a"} },
+			state.Node{Eligible: true, Zone: "a"}, nil},
+		{"being deleted", func(o *corev1.Node) { o.DeletionTimestamp = new(metav1.Now()) }, state.Node{}, nil},
+		{"about to be deleted", func(o *corev1.Node) { o.Spec.Taints = []corev1.Taint{{Key: "ToBeDeletedByClusterAutoscaler"}} },
+			state.Node{}, nil},
+		{"other taint", func(o *corev1.Node) { o.Spec.Taints = []corev1.Taint{{Key: "other"}} }, state.Node{Eligible: true}, nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			tt.want.Name = "n"
+			got, problems := New().Node(sourcetest.Node("n", tt.api))
+			if diff := cmp.Diff(&tt.want, got, sourcetest.CompareValues); diff != "" {
+				t.Errorf("node (-want +got):\n%s", diff)
+			}
+			checkProblems(t, KindNode, state.Name{Name: "n"}, tt.problems, problems)
+		})
+	}
+	got, problems := New().Node(sourcetest.Node(""))
+	if got != nil || len(problems) != 1 {
+		t.Errorf("a Node without name: got %v with problems %v", got, problems)
+	}
+}
+
+func TestServiceCIDR(t *testing.T) {
+	got, problems := New().ServiceCIDR(sourcetest.Ranges("kubernetes", "10.96.0.1/12", "fd00::/112", "10.0.0.0/40"))
+	want := sourcetest.Prefixes("10.96.0.0/12", "fd00::/112")
+	if diff := cmp.Diff(want, got.Prefixes, sourcetest.CompareValues); diff != "" {
+		t.Errorf("ranges (-want +got):\n%s", diff)
+	}
+	checkProblems(t, KindServiceCIDR, state.Name{Name: "kubernetes"}, []problem{{"spec.cidrs[2]", `"10.0.0.0/40" is not a CIDR`}}, problems)
+
+	if got, problems := New().ServiceCIDR(sourcetest.Ranges("", "10.96.0.0/12")); got != nil || len(problems) != 1 {
+		t.Errorf("a ServiceCIDR without name: got %v with problems %v", got, problems)
+	}
+}

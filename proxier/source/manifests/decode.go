@@ -1,0 +1,227 @@
+package manifests
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/utils/ptr"
+	strictjson "sigs.k8s.io/json"
+
+	"github.com/verdict-proxy/verdict/proxier/source/convert"
+	"github.com/verdict-proxy/verdict/proxier/state"
+)
+
+// object is one object of a manifest file, converted.
+type object struct {
+	id       objectID
+	line     int
+	value    any // *state.Service, *state.Slice, *state.Node or *serviceCIDR; nil if the proxy does not serve the object
+	problems []state.Problem
+}
+
+type objectID struct {
+	kind string
+	name state.Name
+}
+
+func (id objectID) object() state.Object { return state.Object{Kind: id.kind, Name: id.name} }
+
+func (id objectID) String() string {
+	return id.kind + " " + strings.TrimPrefix(id.name.String(), "/")
+}
+
+// content is the content of a manifest file.
+type content struct {
+	objects []object
+	broken  map[objectID]struct{} // objects whose name is known, but that cannot be decoded
+	faults  []fault
+	damaged bool // parts of the file are neither YAML nor JSON
+}
+
+// decoder reads the documents of one file.
+type decoder struct {
+	convert *convert.Converter
+	content
+}
+
+// decodeFile reads a whole file.
+func decodeFile(c *convert.Converter, name string, data []byte) content {
+	d := decoder{convert: c, content: content{broken: map[objectID]struct{}{}}}
+	docs, faults := documents(name, data)
+	d.faults, d.damaged = faults, len(faults) > 0
+	if len(data) == 0 {
+		// Many programs empty a file before they fill it again.
+		d.faults, d.damaged = []fault{{line: 1, text: "the file is empty"}}, true
+	}
+	for _, doc := range docs {
+		d.document(doc)
+	}
+	return d.content
+}
+
+// header holds the fields that every object has, and the items of a list.
+type header struct {
+	metav1.TypeMeta `json:",inline"`
+	Items           []json.RawMessage `json:"items"`
+}
+
+func (d *decoder) document(doc document) {
+	if string(doc.json) == "null" {
+		return
+	}
+	var h header
+	if err := json.Unmarshal(doc.json, &h); err != nil {
+		d.fault(doc, "not a Kubernetes object: %v", err)
+		return
+	}
+	if strings.HasSuffix(h.Kind, "List") {
+		d.list(doc, h)
+		return
+	}
+	d.object(doc, h.TypeMeta)
+}
+
+// list reads the items of a List, or of a typed list such as ServiceList, whose items may omit their kind.
+func (d *decoder) list(doc document, h header) {
+	inherited := metav1.TypeMeta{APIVersion: h.APIVersion, Kind: strings.TrimSuffix(h.Kind, "List")}
+	for _, raw := range h.Items {
+		item := document{line: doc.line, json: raw}
+		var own metav1.TypeMeta
+		if err := json.Unmarshal(raw, &own); err != nil {
+			d.fault(item, "an item of a list is not a Kubernetes object: %v", err)
+			continue
+		}
+		if own.Kind == "" {
+			own = inherited
+		}
+		d.object(item, own)
+	}
+}
+
+func (d *decoder) object(doc document, is metav1.TypeMeta) {
+	switch is.APIVersion + " " + is.Kind {
+	case "v1 Service":
+		read(d, doc, convert.KindService, d.service)
+	case "discovery.k8s.io/v1 EndpointSlice":
+		read(d, doc, convert.KindSlice, d.slice)
+	case "v1 Node":
+		read(d, doc, convert.KindNode, d.convert.Node)
+	case "networking.k8s.io/v1 ServiceCIDR":
+		read(d, doc, convert.KindServiceCIDR, d.convert.ServiceCIDR)
+	default:
+		d.fault(doc, "apiVersion %q, kind %q is not supported: only v1 Service, discovery.k8s.io/v1 EndpointSlice, "+
+			"v1 Node, networking.k8s.io/v1 ServiceCIDR and lists of them are", is.APIVersion, is.Kind)
+	}
+}
+
+// service also checks the cluster IP, because for a manifest no API server allocates one.
+func (d *decoder) service(o *corev1.Service) (*state.Service, []state.Problem) {
+	svc, problems := d.convert.Service(o)
+	_, other := o.Labels[convert.LabelProxyName]
+	if !other && o.Spec.Type != corev1.ServiceTypeExternalName && convert.PrimaryIP(o) == "" {
+		f := convert.NewFindings(convert.KindService, convert.NameOf(&o.ObjectMeta))
+		f.Add("spec.clusterIP", "missing: a manifest must set it, because no API server allocates one; the Service is not served")
+		problems = state.Bound(f.Object, problems, f.Problems())
+	}
+	return svc, problems
+}
+
+// slice also checks the names of nodes: no API server has.
+func (d *decoder) slice(o *discoveryv1.EndpointSlice) (*state.Slice, []state.Problem) {
+	f := convert.NewFindings(convert.KindSlice, convert.NameOf(&o.ObjectMeta))
+	for i := range o.Endpoints {
+		if node := ptr.Deref(o.Endpoints[i].NodeName, ""); node != "" && len(validation.IsDNS1123Subdomain(node)) > 0 {
+			f.Add(convert.Indexed("endpoints", i)+".nodeName", "%s is not a DNS name: the endpoint is on no node", state.Quote(node))
+			o.Endpoints[i].NodeName = nil
+		}
+	}
+	slice, problems := d.convert.Slice(o)
+	return slice, state.Bound(f.Object, problems, f.Problems())
+}
+
+// read decodes and converts one object. It reports unknown fields, which are usually typing errors, and ignores them.
+func read[O any, P interface {
+	*O
+	metav1.Object
+}, T any](d *decoder, doc document, kind string, toValue func(P) (*T, []state.Problem)) {
+	o := P(new(O))
+	unknown, err := strictjson.UnmarshalStrict(doc.json, o, strictjson.DisallowUnknownFields)
+	if err != nil {
+		d.undecodable(doc, kind, err)
+		return
+	}
+	setNamespace(kind, o)
+	if o.GetName() == "" {
+		d.fault(doc, "%s without metadata.name: it is ignored", kind)
+		return
+	}
+	if reason := convert.Misnamed(kind, o); reason != "" {
+		d.fault(doc, "%s: %s: it is ignored", kind, reason)
+		return
+	}
+	id := objectID{kind: kind, name: state.Name{Namespace: o.GetNamespace(), Name: o.GetName()}}
+	value, problems := toValue(o)
+	made := object{id: id, line: doc.line, problems: state.Bound(id.object(), unknownFields(id, unknown), problems)}
+	if value != nil {
+		made.value = value
+	}
+	d.objects = append(d.objects, made)
+}
+
+// setNamespace sets the namespace as the API server and its clients do.
+func setNamespace(kind string, o metav1.Object) {
+	switch {
+	case kind == convert.KindNode || kind == convert.KindServiceCIDR:
+		o.SetNamespace("")
+	case o.GetNamespace() == "":
+		o.SetNamespace(metav1.NamespaceDefault)
+	}
+}
+
+func unknownFields(id objectID, errs []error) []state.Problem {
+	f := convert.NewFindings(id.kind, id.name)
+	for _, err := range errs {
+		var field strictjson.FieldError
+		if errors.As(err, &field) {
+			f.Add(field.FieldPath(), "unknown field: it is ignored")
+			continue
+		}
+		f.Add("", "%v", err)
+	}
+	return f.Problems()
+}
+
+// undecodable reports an object with a value of a wrong type. If its name can be decoded, the previous form of the
+// object stays in force.
+func (d *decoder) undecodable(doc document, kind string, err error) {
+	var named struct {
+		Metadata struct{ Namespace, Name string }
+	}
+	reason := strings.TrimPrefix(err.Error(), "json: ")
+	if json.Unmarshal(doc.json, &named) != nil || named.Metadata.Name == "" {
+		d.fault(doc, "%s: %s: it is ignored", kind, reason)
+		return
+	}
+	meta := metav1.ObjectMeta{Namespace: named.Metadata.Namespace, Name: named.Metadata.Name}
+	setNamespace(kind, &meta)
+	if wrong := convert.Misnamed(kind, &meta); wrong != "" {
+		d.fault(doc, "%s: %s: %s: it is ignored", kind, wrong, reason)
+		return
+	}
+	id := objectID{kind: kind, name: convert.NameOf(&meta)}
+	d.broken[id] = struct{}{}
+	d.fault(doc, "%s: %s: its previous form, if any, stays in force", id, reason)
+}
+
+// maxFault is the longest text of a fault in bytes. Errors of decoders quote values of the file.
+const maxFault = 500
+
+func (d *decoder) fault(doc document, text string, args ...any) {
+	d.faults = append(d.faults, fault{line: doc.line, text: state.Clip(fmt.Sprintf(text, args...), maxFault)})
+}

@@ -1,0 +1,18 @@
+// Package manifests reads objects from the YAML and JSON files of a folder, and follows its changes. It logs the faults of
+// files, and reports them as Problems.
+//
+// The files, in reading order:
+//
+//	document.go   splits a file into documents
+//	decode.go     documents to objects
+//	file.go       one file: whether it has changed, and which of its objects are in force
+//	wanted.go     the objects of all files
+//	kept.go       what the kernel has stays in force for manifests that cannot be read at the start
+//	manifests.go  the folder
+//
+// # Half-written manifests
+//
+// If a file does not parse, or is empty, its previous content stays in force. If a file ends at a place where YAML may
+// end, the source cannot know that the program has not finished writing. It waits for a moment of quiet before it
+// reads, but only a program that writes another file and renames it is safe.
+package manifests

@@ -1,0 +1,285 @@
+package manifests
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/verdict-proxy/verdict/proxier/source/convert"
+	"github.com/verdict-proxy/verdict/proxier/source/directory"
+	"github.com/verdict-proxy/verdict/proxier/source/sink"
+	"github.com/verdict-proxy/verdict/proxier/state"
+)
+
+// Options are the parts of a Source. All but Kept must be set.
+type Options struct {
+	Dir      string
+	NodeName string
+	Store    *state.Store
+	Log      *slog.Logger
+	// Kept reads what the kernel has from an earlier process. It is called only if not all manifests can be read at the
+	// start. It may be nil: nothing is kept.
+	Kept func() (Kept, error)
+}
+
+// Source reads the objects from the YAML and JSON files of a directory.
+type Source struct {
+	dir      string
+	nodeName string
+	store    *state.Store
+	log      *slog.Logger
+	convert  *convert.Converter
+	into     *sink.Sinks
+	files    map[string]*file // by name inside dir
+	links    []string         // names of files that are links; those may lead to other directories
+	begin    beginning
+	synced   chan struct{}
+	loaded   sync.Once
+}
+
+// New returns a source that does nothing until Load or Run.
+func New(o Options) *Source {
+	return &Source{
+		dir: o.Dir, nodeName: o.NodeName, store: o.Store, log: o.Log,
+		convert: convert.New(), into: sink.New(o.Store), files: map[string]*file{}, synced: make(chan struct{}),
+		begin: beginning{read: o.Kept},
+	}
+}
+
+// Synced returns a channel that is closed once the directory has been read.
+func (m *Source) Synced() <-chan struct{} { return m.synced }
+
+// Load reads a directory once, in place of the one that was read before. Files that cannot be understood are logged and
+// reported to the store; only a directory that cannot be read is an error.
+func (m *Source) Load(dir string) error {
+	m.dir = dir
+	if err := m.scan(); err != nil {
+		return err
+	}
+	m.loaded.Do(func() { close(m.synced) })
+	return nil
+}
+
+// Run loads the directory and follows its changes until the context ends. It returns an error if the directory cannot
+// be read at the start. If the directory disappears later, its objects stay in force.
+func (m *Source) Run(ctx context.Context) error {
+	return directory.Follow(ctx, directory.Options{
+		Dir: m.dir, What: "manifest directory", Links: func() []string { return m.links },
+		Scan: m.scan, Unread: m.hasUnreadable, Log: m.log,
+	}, func() { m.loaded.Do(func() { close(m.synced) }) })
+}
+
+// scan updates the store from the directory. It logs the faults of files and reports them to the store. It returns an
+// error only if the directory itself cannot be read.
+func (m *Source) scan() error {
+	names, err := m.list()
+	if err != nil {
+		err = fmt.Errorf("read manifest directory: %w", err)
+		if m.begin.over {
+			return err
+		}
+	}
+	changed := false
+	for name := range m.files {
+		if _, found := slices.BinarySearch(names, name); !found {
+			m.forget(name)
+			changed = true
+		}
+	}
+	for _, name := range names {
+		changed = m.refresh(name) || changed
+	}
+	held, failure := m.holdOn(names, err)
+	if failure != nil || err != nil && !held {
+		return errors.Join(err, failure)
+	}
+	if m.begin.over = true; changed || held {
+		m.apply(names)
+	}
+	return nil
+}
+
+// list returns the names of all manifest files, sorted. It skips hidden entries, because editors and the kubelet
+// (..data) use them for files that are not complete yet.
+func (m *Source) list() ([]string, error) {
+	entries, err := os.ReadDir(m.dir)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	m.links, m.begin.dangling = m.links[:0], nil
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), ".") || !manifestName(e.Name()) {
+			continue
+		}
+		if !m.isFile(e) {
+			if e.Type()&fs.ModeSymlink != 0 {
+				m.begin.dangling = append(m.begin.dangling, e.Name())
+			}
+			continue
+		}
+		names = append(names, e.Name())
+		if !e.Type().IsRegular() {
+			m.links = append(m.links, e.Name())
+		}
+	}
+	return names, nil
+}
+
+func manifestName(name string) bool {
+	return slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(name))
+}
+
+// isFile reports whether an entry is a regular file or links to one. A link without a target is no file. An entry that
+// Stat cannot read for another reason counts as a file, so its objects stay in force.
+func (m *Source) isFile(e fs.DirEntry) bool {
+	if e.Type().IsRegular() {
+		return true
+	}
+	info, err := os.Stat(filepath.Join(m.dir, e.Name()))
+	if err != nil {
+		return !errors.Is(err, fs.ErrNotExist)
+	}
+	return info.Mode().IsRegular()
+}
+
+// forget drops a file that is gone. The next apply removes its objects.
+func (m *Source) forget(name string) {
+	delete(m.files, name)
+	m.store.SetProblems(convert.KindFile, fileName(name), nil)
+}
+
+// refresh reads a file again if it may have changed. It reports whether the content changed.
+func (m *Source) refresh(name string) bool {
+	f := m.files[name]
+	if f == nil {
+		f = &file{}
+	}
+	data, err := f.read(filepath.Join(m.dir, name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return false // gone since the directory was listed; the next scan will not list it
+	}
+	m.files[name] = f
+	switch {
+	case err != nil:
+		return f.unreadable(err)
+	case data == nil:
+		return false
+	}
+	f.update(decodeFile(m.convert, name, data))
+	return true
+}
+
+// hasUnreadable reports whether a file could not be read the last time.
+func (m *Source) hasUnreadable() bool {
+	if m.begin.keeps() {
+		return true
+	}
+	for _, f := range m.files {
+		if f.seen == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// apply writes the objects of all files into the store. Of an object that is defined twice, the first definition
+// counts.
+func (m *Source) apply(names []string) {
+	var w wanted
+	first := map[objectID]string{}
+	for _, name := range names {
+		f := m.files[name]
+		if f == nil {
+			continue // gone before it was read for the first time
+		}
+		faults := slices.Clone(f.faults)
+		for _, o := range f.objects {
+			if other, twice := first[o.id]; twice {
+				text := fmt.Sprintf("%s is defined twice: the first definition, in %s, is used", o.id, other)
+				faults = append(faults, fault{line: o.line, text: text})
+				continue
+			}
+			first[o.id] = name
+			w.add(o, m.nodeName)
+		}
+		m.report(name, f, faults)
+	}
+	m.begin.complete(&w)
+	// An endpoint that moves from one file to another is never missing.
+	m.store.Together(func() {
+		m.into.Services.Replace(w.services)
+		m.into.Slices.Replace(w.slices)
+		m.into.Nodes.Replace(w.nodes)
+		m.into.ServiceCIDRs.Replace(w.serviceCIDRs)
+	})
+}
+
+// report logs the new faults of a file and passes all its faults to the store.
+func (m *Source) report(name string, f *file, faults []fault) {
+	if slices.Equal(f.reported, faults) {
+		return
+	}
+	var problems []state.Problem
+	for _, w := range faults {
+		if !slices.Contains(f.reported, w) {
+			m.log.Warn("a manifest file has a fault", "file", filepath.Join(m.dir, name), "line", w.line, "reason", state.Printable(w.text))
+		}
+		problems = append(problems, state.Problem{
+			Kind: convert.KindFile, Object: fileName(name), Field: fmt.Sprintf("line %d", w.line), Reason: state.Printable(w.text),
+		})
+	}
+	f.reported = faults
+	m.store.SetProblems(convert.KindFile, fileName(name), problems)
+}
+
+// fileName names a file in Problems, which are printed on terminals.
+func fileName(name string) state.Name { return state.Name{Name: state.Printable(name)} }
+
+// unknown names what could not be read: the objects in it are not known. err is that of the directory.
+func (m *Source) unknown(names []string, err error) (what []string) {
+	switch {
+	case err != nil:
+		return []string{err.Error()}
+	case len(names)+len(m.begin.dangling) == 0:
+		return []string{"the directory has no manifest"}
+	}
+	for _, name := range names {
+		if f := m.files[name]; f == nil || !f.good || f.lacks {
+			what = append(what, name)
+		}
+	}
+	return append(what, m.begin.dangling...)
+}
+
+// holdOn decides at the start, and after each reading as long as something is kept, whether objects of the kernel stay in
+// force. It reports whether that has changed.
+func (m *Source) holdOn(names []string, failure error) (changed bool, err error) {
+	first := !m.begin.over
+	if !first && !m.begin.keeps() {
+		return false, nil
+	}
+	what := m.unknown(names, failure)
+	if first && len(what) > 0 {
+		if changed, err = m.begin.hold(); changed {
+			m.log.Error("not all manifests can be read; what the kernel has stays in force for objects that no manifest defines",
+				"dir", m.dir, "unread", strings.Join(what[:min(len(what), 10)], ", "), "services", len(m.begin.services),
+				"until", "each file can be read, or is gone; in an empty directory: there is a file, which may be a comment only; "+
+					"verdict cleanup removes what is in the kernel")
+		}
+		return changed, err
+	}
+	if !first && len(what) == 0 {
+		m.log.Info("all manifests can be read; what was kept of the kernel goes", "services", len(m.begin.services))
+		m.begin.release()
+		return true, nil
+	}
+	return false, nil
+}
