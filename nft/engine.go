@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/verdict-proxy/verdict/nft/contents"
+	"github.com/verdict-proxy/verdict/nft/contents/mirror"
 	"github.com/verdict-proxy/verdict/nft/kernel"
 	"github.com/verdict-proxy/verdict/nft/program"
 	"github.com/verdict-proxy/verdict/nft/table"
@@ -112,9 +113,9 @@ func (e *Engine) Close() error { return e.conn.Close() }
 // there is room. A port should change once between two calls of Apply. After a second change, the next Apply writes
 // everything: the transaction holds differences from the kernel's state, and not from the first change.
 func (e *Engine) Set(p *contents.Port) error {
-	var short contents.Shortfall
+	var short mirror.Shortfall
 	if e.plan(); e.tables.in(p.Family) != nil { // ports of other families are ignored
-		e.collect(p.Family, p.Name, func(c *contents.Contents, w program.Writer) { short = c.Set(w, p) })
+		e.collect(p.Family, p.Name, func(c *mirror.Contents, w program.Writer) { short = c.Set(w, p) })
 	}
 	if len(short) > 0 {
 		return fmt.Errorf("set service port %s (%s): %s", p.Name, p.Family, strings.Join(short, "; "))
@@ -125,13 +126,13 @@ func (e *Engine) Set(p *contents.Port) error {
 // Delete removes a service port. An unknown name changes nothing.
 func (e *Engine) Delete(f program.Family, name string) {
 	if e.tables.in(f) != nil {
-		e.collect(f, name, func(c *contents.Contents, w program.Writer) { c.Delete(w, name) })
+		e.collect(f, name, func(c *mirror.Contents, w program.Writer) { c.Delete(w, name) })
 	}
 }
 
 // collect collects a change of a service port. If the port changes for the second time, the next Apply compares
 // everything.
-func (e *Engine) collect(f program.Family, name string, change func(*contents.Contents, program.Writer)) {
+func (e *Engine) collect(f program.Family, name string, change func(*mirror.Contents, program.Writer)) {
 	want, before := e.tables.in(f).Want, e.tx.Size()
 	e.tx.Unread = e.mode != synced
 	again := want.Ports.Change(name, e.applies+1, func() { change(want, e.tx.For(f)) })

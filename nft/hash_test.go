@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/verdict-proxy/verdict/nft/contents"
+	"github.com/verdict-proxy/verdict/nft/contents/hashing"
 	"github.com/verdict-proxy/verdict/nft/kernel"
 	"github.com/verdict-proxy/verdict/nft/program"
 )
@@ -270,7 +271,7 @@ func TestHashTables(t *testing.T) {
 	c.Local = a.Cluster
 	all := map[string]int{}
 	slots := func(p contents.Port) (n int) {
-		for key, size := range p.HashTables() {
+		for key, size := range hashing.Needed(&p) {
 			n += size
 			all[key] = size
 		}

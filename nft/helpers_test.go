@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/verdict-proxy/verdict/nft/contents"
+	"github.com/verdict-proxy/verdict/nft/contents/hashing"
 	"github.com/verdict-proxy/verdict/nft/inspect"
 	"github.com/verdict-proxy/verdict/nft/program"
 )
@@ -108,7 +109,7 @@ func wantStatus(p *contents.Port, fe *contents.Frontend) inspect.FrontendStatus 
 // wantSlots is how many slots each endpoint gets. In a hash table, they take turns until all slots are taken.
 func wantSlots(method program.Method, list []contents.Endpoint) (out []inspect.EndpointStatus) {
 	left := 0
-	for _, slots := range (&contents.Port{Method: method, Cluster: list}).HashTables() {
+	for _, slots := range hashing.Needed(&contents.Port{Method: method, Cluster: list}) {
 		left = slots
 	}
 	for i := range list {

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/verdict-proxy/verdict/nft/contents"
+	"github.com/verdict-proxy/verdict/nft/contents/mirror"
 	"github.com/verdict-proxy/verdict/nft/program"
 )
 
@@ -46,7 +47,7 @@ func (e *Engine) Inherited(f program.Family, protocol uint8, addr netip.Addr, po
 	fe := contents.Frontend{Addr: addr, Port: port}
 	var b program.Builder
 	b.Frontend(addr, port, protocol)
-	for _, id := range fe.ServedIn() {
+	for _, id := range mirror.ServedIn(&fe) {
 		_, found, err := e.conn.Lookup(f, program.SetNames[id], b.Arena)
 		if err != nil {
 			return false, fmt.Errorf("look up frontend %s port %d in table %s %s: %w", addr, port, f, program.TableName, err)

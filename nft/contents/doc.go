@@ -1,22 +1,7 @@
-// Package contents is what both tables are to have for service ports: their elements, and the chains of their classes. It
-// keeps a mirror of the kernel's tables in compact form, writes the changes that a service port needs, and can write
-// everything again. It does no I/O, and does not know what becomes of a transaction.
+// Package contents has the values that describe what both tables are to have for service ports (port.go): Port, Frontend,
+// Endpoint, Globals. They do no I/O. Below it, each package owns a part of the tables, and writes the elements of that part:
 //
-// The files, in the order in which to read them:
-//
-//	port.go       the values that callers give: Port, Frontend, Endpoint, Globals
-//	contents.go   what a table is to have, and the changes that a port needs
-//	portset.go    the service ports of a table, with their numbers
-//	ports.go      the state of a service port, and its elements
-//	frontend.go   elements of frontends and source ranges
-//	limits.go     what a port gets when it meets a limit, and when it gets more again
-//	pool.go       which endpoint is in which slot
-//	hash.go       hash tables, which pools with the same endpoints share
-//	maglev.go     which endpoint is in which slot of a hash table
-//	ordinal.go    tokens of endpoints, for session affinity
-//	shared.go     sets of addresses that service ports share
-//	chains.go     chains and numbers of classes, and chains of source ranges
-//	globals.go    elements that belong to no service port
-//	earlier.go    numbers and slots of an earlier process
-//	parts.go      the elements that the kernel is to have, as a whole and in parts
+//	hashing  hash tables, which pools with the same endpoints share
+//	chains   chains and numbers of classes, chains of source ranges
+//	mirror   all of a table: service ports, what they share, and what belongs to none
 package contents

@@ -90,3 +90,18 @@ type PortID struct {
 	Family program.Family
 	Name   string
 }
+
+// Program is the program of one family under these globals.
+func (g *Globals) Program(f program.Family) program.Program {
+	p := program.Program{
+		Family: f, MasqueradeAll: g.MasqueradeAll, PodInterface: g.PodInterface, IPVS: g.IPVS,
+		Unanswered: g.Unanswered, Refusing: g.Refusing,
+	}
+	for _, c := range g.PodCIDRs {
+		p.PodCIDRs = p.PodCIDRs || program.FamilyOf(c.Addr()) == f
+	}
+	for _, a := range g.NodePortAddresses {
+		p.Loopback = p.Loopback || f == program.IPv4 && a.Is4() && a.IsLoopback()
+	}
+	return p
+}

@@ -6,7 +6,7 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/verdict-proxy/verdict/nft/contents"
+	"github.com/verdict-proxy/verdict/nft/contents/mirror"
 	"github.com/verdict-proxy/verdict/nft/kernel"
 	"github.com/verdict-proxy/verdict/nft/program"
 )
@@ -22,9 +22,9 @@ type scope struct {
 	want program.Writer    // has the wanted elements
 	list []program.Element // of these, those in the scope
 
-	others [][]byte                // keys of elements that nobody wants, and that may be there
-	whole  bool                    // all elements of the set are in the scope
-	rows   map[uint32]contents.Row // all elements of a map of slots, if they were read before; empty: the set is empty
+	others [][]byte              // keys of elements that nobody wants, and that may be there
+	whole  bool                  // all elements of the set are in the scope
+	rows   map[uint32]mirror.Row // all elements of a map of slots, if they were read before; empty: the set is empty
 }
 
 // scopeOf is the scope of a whole set.
@@ -33,7 +33,7 @@ func (fm *form) scopeOf(id program.SetID, want program.Writer) scope {
 }
 
 // scopeOfPart is the scope of some elements.
-func (fm *form) scopeOfPart(p contents.Part) scope {
+func (fm *form) scopeOfPart(p mirror.Part) scope {
 	return scope{set: p.Set, def: &fm.Defs[p.Set], want: p.Want, list: p.List, whole: p.Whole}
 }
 

@@ -6,7 +6,7 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/verdict-proxy/verdict/nft/contents"
+	"github.com/verdict-proxy/verdict/nft/contents/mirror"
 	"github.com/verdict-proxy/verdict/nft/kernel"
 	"github.com/verdict-proxy/verdict/nft/program"
 )
@@ -22,7 +22,7 @@ func (r *imageReader) current() (bool, error) {
 
 // imageReader reads an image.
 type imageReader struct {
-	*contents.Image
+	*mirror.Image
 	kernel     kernel.NFTables
 	family     program.Family
 	generation uint32 // of nf_tables, before the image was read
@@ -71,7 +71,7 @@ func (r *imageReader) readRows() error {
 	wanted := map[program.SetID]map[uint32]uint32{} // the largest number of slots
 	total := uint32(0)
 	for _, id := range slotSets() {
-		wanted[id], im.Rows[id] = map[uint32]uint32{}, map[uint32]contents.Row{}
+		wanted[id], im.Rows[id] = map[uint32]uint32{}, map[uint32]mirror.Row{}
 	}
 	for number, id := range im.ClassOf {
 		c := im.Classes[id]
@@ -82,7 +82,7 @@ func (r *imageReader) readRows() error {
 				wanted[program.Endpoints][value] = c.Size
 			}
 		}
-		wanted[contents.SlotSet(c.Affinity > 0)][number] = slots
+		wanted[mirror.SlotSet(c.Affinity > 0)][number] = slots
 		total += c.Size
 	}
 	read := r.askRows
@@ -100,7 +100,7 @@ func (r *imageReader) readRows() error {
 // askRows asks for the slots of known pools and tables.
 func (r *imageReader) askRows(id program.SetID, wanted map[uint32]uint32) error {
 	for _, number := range slices.Sorted(maps.Keys(wanted)) {
-		var slots contents.Row
+		var slots mirror.Row
 		if err := kernel.ReadRow(r.kernel, r.family, program.SetNames[id], number, wanted[number], slots.Append); err != nil {
 			return err
 		}

@@ -5,7 +5,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/verdict-proxy/verdict/nft/contents"
+	"github.com/verdict-proxy/verdict/nft/contents/mirror"
 	"github.com/verdict-proxy/verdict/nft/kernel"
 	"github.com/verdict-proxy/verdict/nft/program"
 )
@@ -52,7 +52,7 @@ func (tb *Table) touchedScopes(i *kernel.Interference, chains bool) (list []scop
 
 // wanted lists what the sets of the table are to have, as far as an interference touched them.
 func (tb *Table) wanted(i *kernel.Interference) program.Writer {
-	keys := contents.KeysOf{}
+	keys := mirror.KeysOf{}
 	for id := range program.SetCount {
 		at := i.Sets[kernel.TableSet{Family: tb.Family, Set: tb.Defs[id].Name}]
 		if at == nil {
@@ -87,7 +87,7 @@ func (tb *Table) Check(i *kernel.Interference, k kernel.NFTables, settled bool) 
 	}
 	want := program.NewWriter(tb.Family)
 	tb.Want.Ports.List(want, tb.round.next(&tb.Want.Ports))
-	for _, p := range contents.PartsOf(want, kernel.RowLength) {
+	for _, p := range mirror.PartsOf(want, kernel.RowLength) {
 		s := tb.scopeOfPart(p)
 		d, err := s.compare(k)
 		if err != nil {

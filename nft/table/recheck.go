@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/verdict-proxy/verdict/nft/contents"
+	"github.com/verdict-proxy/verdict/nft/contents/mirror"
 	"github.com/verdict-proxy/verdict/nft/kernel"
 	"github.com/verdict-proxy/verdict/nft/program"
 )
@@ -76,14 +76,14 @@ func (c *Recheck) Run(t *program.Transaction, k kernel.NFTables, within time.Dur
 // tableRecheck is what is left of one table.
 type tableRecheck struct {
 	tb     *Table
-	wanted *contents.Parts
+	wanted *mirror.Parts
 	listed bool            // what is to be listed is known
 	lists  []program.SetID // sets to be listed
 	list   kernel.SetReader
 }
 
 func newTableRecheck(tb *Table) *tableRecheck {
-	return &tableRecheck{tb: tb, wanted: contents.NewParts(tb.Want, kernel.RowLength)}
+	return &tableRecheck{tb: tb, wanted: mirror.NewParts(tb.Want, kernel.RowLength)}
 }
 
 // step compares one part. It reports whether nothing is left.
@@ -131,7 +131,7 @@ func (r *tableRecheck) readList(w program.Writer, k kernel.NFTables) (err error)
 		err = r.list.Close()
 		r.list, r.lists = nil, r.lists[1:]
 	}
-	s := r.tb.touchedScope(id, found, r.tb.owned(contents.KeysOf{id: found.Bytes()}))
+	s := r.tb.touchedScope(id, found, r.tb.owned(mirror.KeysOf{id: found.Bytes()}))
 	s.list = nil // wanted elements were compared before
 	return errors.Join(err, undo(w, k, s))
 }

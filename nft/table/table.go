@@ -5,7 +5,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/verdict-proxy/verdict/nft/contents"
+	"github.com/verdict-proxy/verdict/nft/contents/mirror"
 	"github.com/verdict-proxy/verdict/nft/kernel"
 	"github.com/verdict-proxy/verdict/nft/program"
 )
@@ -13,7 +13,7 @@ import (
 // Table is one family's table in the kernel: what it is to have, and what the engine knows of it.
 type Table struct {
 	form
-	Want   *contents.Contents
+	Want   *mirror.Contents
 	Counts counts
 	totals [program.SetCount]int // of elements, after the difference that is being sent
 
@@ -25,7 +25,7 @@ type Table struct {
 }
 
 func New(f program.Family, affinitySize, affinityShare uint32, owner bool) *Table {
-	tb := &Table{form: form{Family: f, Defs: program.Program{Family: f}.Sets()}, Want: contents.New(f, affinityShare)}
+	tb := &Table{form: form{Family: f, Defs: program.Program{Family: f}.Sets()}, Want: mirror.New(f, affinityShare)}
 	tb.Owner.Wanted = owner
 	if affinitySize > 0 {
 		tb.Defs[program.Affinity].Size = affinitySize
@@ -115,7 +115,7 @@ func (tb *Table) Everything() program.Writer {
 }
 
 // owned lists what the table is to have of the elements that some keys touch.
-func (tb *Table) owned(keys contents.KeysOf) program.Writer {
+func (tb *Table) owned(keys mirror.KeysOf) program.Writer {
 	w := program.NewWriter(tb.Family)
 	tb.listStamp(w)
 	tb.Want.Owned(w, keys)
@@ -135,13 +135,13 @@ func (tb *Table) Adopt(k kernel.NFTables) error {
 	if tb.image, err = tb.readImage(k); err != nil {
 		return err
 	}
-	var was *contents.Image
+	var was *mirror.Image
 	if tb.image != nil {
 		was = tb.image.Image
 	}
-	var tokens []contents.EarlierToken
+	var tokens []mirror.EarlierToken
 	err = k.DumpElements(tb.Family, program.StickyEndpoints.Name(), func(e kernel.Found) {
-		if token, ok := contents.ReadToken(tb.Family, e.Key, e.Data, e.Comment); ok {
+		if token, ok := mirror.ReadToken(tb.Family, e.Key, e.Data, e.Comment); ok {
 			tokens = append(tokens, token)
 		}
 	})
@@ -162,7 +162,7 @@ func (tb *Table) readImage(k kernel.NFTables) (*imageReader, error) {
 	if err != nil || !tb.canBeRead(was) {
 		return nil, err
 	}
-	r := &imageReader{Image: contents.NewImage(), kernel: k, family: tb.Family, generation: generation}
+	r := &imageReader{Image: mirror.NewImage(), kernel: k, family: tb.Family, generation: generation}
 	for _, read := range []func() error{r.readStamps, r.readPools, r.readClasses, r.readHashed, r.readRows} {
 		err = read()
 		if errors.Is(err, unix.ENOENT) {
@@ -182,7 +182,7 @@ type checkRound struct {
 }
 
 // next returns the names of the ports for one call.
-func (r *checkRound) next(ports *contents.ServicePorts) []string {
+func (r *checkRound) next(ports *mirror.ServicePorts) []string {
 	if len(r.names) == 0 {
 		r.names = ports.Names()
 		r.each = (len(r.names) + CheckParts - 1) / CheckParts

@@ -5,7 +5,7 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/verdict-proxy/verdict/nft/contents"
+	"github.com/verdict-proxy/verdict/nft/contents/mirror"
 	"github.com/verdict-proxy/verdict/nft/kernel"
 	"github.com/verdict-proxy/verdict/nft/program"
 )
@@ -91,7 +91,7 @@ func (tb *Table) Converge(w program.Writer, found kernel.Existing, k kernel.NFTa
 			continue
 		}
 		if s.rows = tb.image.Rows[id]; !found.HasSet(s.def) {
-			s.rows = map[uint32]contents.Row{}
+			s.rows = map[uint32]mirror.Row{}
 		}
 		if err := undo(w, k, s); err != nil {
 			return err

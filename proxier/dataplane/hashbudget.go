@@ -2,6 +2,7 @@ package dataplane
 
 import (
 	"github.com/verdict-proxy/verdict/nft/contents"
+	"github.com/verdict-proxy/verdict/nft/contents/hashing"
 	"github.com/verdict-proxy/verdict/nft/program"
 )
 
@@ -27,7 +28,7 @@ func (b *hashBudget) take(p *contents.Port) bool {
 		b.tables, b.slots = map[string]bool{}, map[program.Family]int{}
 	}
 	more := 0
-	tables := p.HashTables()
+	tables := hashing.Needed(p)
 	for key, slots := range tables {
 		if !b.tables[key] {
 			more += slots

@@ -12,9 +12,9 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// hashing is a Service whose ports hash clients. The lists of endpoints of its ports begin at different addresses if
+// hashAt is a Service whose ports hash clients. The lists of endpoints of its ports begin at different addresses if
 // they are to differ.
-func hashing(ports, endpoints int, differ bool) *plan.Service {
+func hashAt(ports, endpoints int, differ bool) *plan.Service {
 	planned := &plan.Service{Name: web}
 	for i := range ports {
 		port := plan.Port{
@@ -44,9 +44,9 @@ func TestHashBudget(t *testing.T) {
 		random  int // ports that are served at random
 		added   int
 	}{
-		{hashing(30, 170, false), 0, 16381 + 30*5},
-		{hashing(30, 170, true), 22, 8*(16381+5) + 22*(170+2)},
-		{hashing(3, 600, true), 1, 2*(65521+5) + 600 + 2},
+		{hashAt(30, 170, false), 0, 16381 + 30*5},
+		{hashAt(30, 170, true), 22, 8*(16381+5) + 22*(170+2)},
+		{hashAt(3, 600, true), 1, 2*(65521+5) + 600 + 2},
 	} {
 		d := hashingDataplane()
 		problems := d.Set(test.planned)
@@ -79,7 +79,7 @@ func BenchmarkHashPorts(b *testing.B) {
 			for b.Loop() {
 				d := hashingDataplane()
 				for n := range 2 {
-					d.Set(hashing(c.ports, c.endpoints-n, false))
+					d.Set(hashAt(c.ports, c.endpoints-n, false))
 					if r := d.Apply(); !r.Applied() {
 						b.Fatalf("%+v", r)
 					}

@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/verdict-proxy/verdict/nft/contents/hashing"
 	"github.com/verdict-proxy/verdict/nft/program"
 	"github.com/verdict-proxy/verdict/proxier/plan"
 )
@@ -26,7 +27,7 @@ func weighted(list []plan.Endpoint) bool {
 func (d *Dataplane) Slots(port *plan.Port) (weights int, tables map[string]int) {
 	m := d.scheduling.choose(port.Balancing)
 	if m.nft == program.SourceHash {
-		return 0, d.translator.port(port, &m).HashTables()
+		return 0, hashing.Needed(d.translator.port(port, &m))
 	}
 	for _, list := range [...][]plan.Endpoint{port.Cluster, port.Local} {
 		if m.heaviest || !weighted(list) {

@@ -1,10 +1,12 @@
-package contents
+package hashing
 
 import (
 	"hash/fnv"
 	"math"
 	"net/netip"
 	"slices"
+
+	"github.com/verdict-proxy/verdict/nft/contents"
 )
 
 // Tables for consistent hashing are filled by the method of Maglev (Eisenbud et al., NSDI 2016, section 3.4), as in the
@@ -22,7 +24,7 @@ var maglevSizes = [...]struct {
 
 const largestMaglev = 65521
 
-func maglevSize(endpoints int) uint32 {
+func Size(endpoints int) uint32 {
 	for _, size := range maglevSizes {
 		if uint32(endpoints) <= size.endpoints {
 			return size.slots
@@ -57,8 +59,8 @@ const noEndpoint = math.MaxUint16
 
 // maglev fills a table: the index of the endpoint in each slot. In its turn, an endpoint claims as many slots as its
 // share.
-func maglev(endpoints []Endpoint) []uint16 {
-	size := maglevSize(len(endpoints))
+func maglev(endpoints []contents.Endpoint) []uint16 {
+	size := Size(len(endpoints))
 	if size == 1 {
 		return []uint16{0}
 	}
@@ -90,9 +92,15 @@ func claim(table []uint16, order *permutation, endpoint uint16) {
 	}
 }
 
+// Fill fills the table of some endpoints: the index of the endpoint in each slot.
+func Fill(endpoints []contents.Endpoint) []uint16 {
+	list, _ := withoutPorts(endpoints)
+	return maglev(list)
+}
+
 // withoutPorts returns endpoints that differ in their addresses only, or, if they have several ports, the endpoints
 // themselves. Tables are filled by these, so that a client has the same endpoint at all ports of a Service.
-func withoutPorts(endpoints []Endpoint) (list []Endpoint, port uint16) {
+func withoutPorts(endpoints []contents.Endpoint) (list []contents.Endpoint, port uint16) {
 	port = endpoints[0].Addr.Port()
 	for i := range endpoints {
 		if endpoints[i].Addr.Port() != port {

@@ -1,4 +1,4 @@
-package contents
+package mirror
 
 import (
 	"fmt"
@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/verdict-proxy/verdict/nft/contents"
 	"github.com/verdict-proxy/verdict/nft/program"
 )
 
@@ -16,10 +17,10 @@ func numberedAddr(n int) netip.Addr {
 }
 
 // endpointsAt makes remote endpoints of one slot.
-func endpointsAt(list ...string) []Endpoint {
-	var out []Endpoint
+func endpointsAt(list ...string) []contents.Endpoint {
+	var out []contents.Endpoint
 	for _, s := range list {
-		out = append(out, Endpoint{Addr: netip.MustParseAddrPort(s)})
+		out = append(out, contents.Endpoint{Addr: netip.MustParseAddrPort(s)})
 	}
 	return out
 }
@@ -165,7 +166,7 @@ func TestMembersAreEndpoints(t *testing.T) {
 }
 
 func TestExpand(t *testing.T) {
-	got := addresses(expand([]Endpoint{{Addr: fuzzEndpoint(1)}, {Addr: fuzzEndpoint(2), Slots: 3}, {Addr: fuzzEndpoint(3), Slots: 1}}, nil))
+	got := addresses(expand([]contents.Endpoint{{Addr: fuzzEndpoint(1)}, {Addr: fuzzEndpoint(2), Slots: 3}, {Addr: fuzzEndpoint(3), Slots: 1}}, nil))
 	want := []netip.AddrPort{fuzzEndpoint(1), fuzzEndpoint(2), fuzzEndpoint(2), fuzzEndpoint(2), fuzzEndpoint(3)}
 	if !slices.Equal(got, want) {
 		t.Fatalf("got %v, wanted %v", got, want)
@@ -179,12 +180,12 @@ func TestMemoryOfLargePoolsIsUsedAgain(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	want := map[string][]netip.AddrPort{}
 	for step := range 200 {
-		p := Port{Family: program.IPv4, Name: fmt.Sprintf("ns/large-%d:p", step%3), Protocol: 6}
+		p := contents.Port{Family: program.IPv4, Name: fmt.Sprintf("ns/large-%d:p", step%3), Protocol: 6}
 		want[p.Name] = nil
 		for n := range manyMembers + random.IntN(manyMembers) {
 			if random.IntN(10) > 0 {
 				addr := netip.AddrPortFrom(numberedAddr(step%3<<16+n), 80)
-				p.Cluster, want[p.Name] = append(p.Cluster, Endpoint{Addr: addr}), append(want[p.Name], addr)
+				p.Cluster, want[p.Name] = append(p.Cluster, contents.Endpoint{Addr: addr}), append(want[p.Name], addr)
 			}
 		}
 		c.Set(program.NewWriter(program.IPv4), &p)
@@ -195,5 +196,27 @@ func TestMemoryOfLargePoolsIsUsedAgain(t *testing.T) {
 			}
 			bySlot(t, members)
 		}
+	}
+}
+
+func TestAssignFixedWritesOnlyDifferences(t *testing.T) {
+	a, b := fuzzEndpoint(1), fuzzEndpoint(2)
+	membersOf := func(table ...netip.AddrPort) (out []member) {
+		for slot, addr := range table {
+			out = append(out, newMember(addr, uint32(slot)))
+		}
+		return out
+	}
+	members, changes := assignFixed(nil, membersOf(a, b, a))
+	if len(changes) != 3 || len(members) != 3 {
+		t.Fatalf("into an empty pool: %d changes, %d members; want 3 and 3", len(changes), len(members))
+	}
+	members, changes = assignFixed(members, membersOf(a, a))
+	want := []slotChange{{slot: 1, from: b, to: a}, {slot: 2, from: a}}
+	if !slices.Equal(changes, want) {
+		t.Errorf("changes %v, want %v", changes, want)
+	}
+	if !slices.Equal(members, []member{newMember(a, 0), newMember(a, 1)}) {
+		t.Errorf("members %v", members)
 	}
 }

@@ -1,11 +1,13 @@
-package contents
+package mirror
 
 import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
+	"github.com/verdict-proxy/verdict/nft/contents"
+	"github.com/verdict-proxy/verdict/nft/contents/chains"
+	"github.com/verdict-proxy/verdict/nft/contents/hashing"
 	"github.com/verdict-proxy/verdict/nft/program"
 )
 
@@ -14,36 +16,20 @@ func TestClassesFit(t *testing.T) {
 	draws := map[program.Draw]bool{}
 	for n := 1; n <= program.MaxSlots; n++ {
 		draws[program.NewClass(program.Random, n, 0, false).Draw], draws[program.NewClass(program.InTurn, n, 0, false).Draw] = true, true
+		draws[program.NewClass(program.SourceHash, int(hashing.Size(n)), 0, false).Draw] = true
 	}
-	for _, size := range maglevSizes {
-		draws[program.NewClass(program.SourceHash, int(size.slots), 0, false).Draw] = true
-	}
-	timeouts := exactTimeouts + rungCount
+	timeouts := chains.ExactTimeouts + chains.RungCount
 	if most := len(draws) * (1 + 2*timeouts); most >= program.MaxClasses {
 		t.Errorf("%d draws and %d timeouts can need %d classes; there are %d numbers", len(draws), timeouts, most, program.MaxClasses-1)
-	}
-}
-
-func TestRungs(t *testing.T) {
-	for timeout, want := range map[time.Duration]time.Duration{
-		time.Second: time.Minute, time.Minute: time.Minute, 61 * time.Second: 10 * time.Minute, 3 * time.Hour: 3 * time.Hour,
-		3*time.Hour + 1: 12 * time.Hour, 24 * time.Hour: 24 * time.Hour, 100 * time.Hour: 24 * time.Hour,
-	} {
-		if got := rungFor(timeout); got != want {
-			t.Errorf("%s: %s, want %s", timeout, got, want)
-		}
-	}
-	if list := rungs(); !slices.IsSorted(list[:]) {
-		t.Errorf("not sorted: %v", list)
 	}
 }
 
 // TestNumbersUsedUp: without a number, a port refuses its clients. It does not lead to endpoints of the past.
 func TestNumbersUsedUp(t *testing.T) {
 	c := New(program.IPv4, 0)
-	port := func(n int, protocol uint8) *Port {
-		return &Port{Family: program.IPv4, Name: "ns/svc:" + string(rune('a'+n)), Protocol: protocol, Cluster: endpointsAt("10.0.0.1:80"),
-			Frontends: []Frontend{{Addr: numberedAddr(n), Port: 80, ClusterIP: true, Pool: program.ClusterPool}}}
+	port := func(n int, protocol uint8) *contents.Port {
+		return &contents.Port{Family: program.IPv4, Name: "ns/svc:" + string(rune('a'+n)), Protocol: protocol, Cluster: endpointsAt("10.0.0.1:80"),
+			Frontends: []contents.Frontend{{Addr: numberedAddr(n), Port: 80, ClusterIP: true, Pool: program.ClusterPool}}}
 	}
 	apply := func(change func(program.Writer)) string {
 		w := program.NewWriter(program.IPv4)
@@ -51,7 +37,7 @@ func TestNumbersUsedUp(t *testing.T) {
 		c.WriteShared(w)
 		return w.String()
 	}
-	set := func(p *Port) (text string, short Shortfall) {
+	set := func(p *contents.Port) (text string, short Shortfall) {
 		return apply(func(w program.Writer) { short = c.Set(w, p) }), short
 	}
 	mustRetry := func(want ...string) {

@@ -1,9 +1,10 @@
-package contents
+package mirror
 
 import (
 	"net/netip"
 	"slices"
 
+	"github.com/verdict-proxy/verdict/nft/contents"
 	"github.com/verdict-proxy/verdict/nft/program"
 )
 
@@ -12,7 +13,7 @@ type frontendSets struct {
 	pools, always, node, noEndpoints, noLocalEndpoints, ipvs, holds program.SetID
 }
 
-func setsOf(fe *Frontend) frontendSets {
+func setsOf(fe *contents.Frontend) frontendSets {
 	if fe.Addr.IsValid() {
 		return frontendSets{
 			pools: program.Services, always: program.MasqueradeAlways, node: program.MasqueradeNode,
@@ -28,14 +29,14 @@ func setsOf(fe *Frontend) frontendSets {
 }
 
 // ServedIn are the sets that have the frontend if something serves it.
-func (fe *Frontend) ServedIn() []program.SetID {
+func ServedIn(fe *contents.Frontend) []program.SetID {
 	sets := setsOf(fe)
 	return []program.SetID{sets.pools, sets.ipvs}
 }
 
 // frontends are those of a service port, and the ranges of clients that may use the firewalled ones.
 type frontends struct {
-	list    []Frontend
+	list    []contents.Frontend
 	sources []netip.Prefix
 }
 
@@ -56,14 +57,14 @@ func (s *frontends) elements(w program.Writer, p *identity) []program.Placed {
 }
 
 // appendFrontend adds the elements of a frontend. The numbers of a limited one have the bits of limit.
-func (p *identity) appendFrontend(w program.Writer, out []program.Placed, fe *Frontend, limit uint32) []program.Placed {
+func (p *identity) appendFrontend(w program.Writer, out []program.Placed, fe *contents.Frontend, limit uint32) []program.Placed {
 	sets := setsOf(fe)
 	label := program.Label(p.name)
 	put := func(id program.SetID, label string, data func(*program.Builder)) {
 		out = append(out, program.Placed{Set: id, Element: w.Element(label, func(b *program.Builder) { b.Frontend(fe.Addr, fe.Port, p.protocol) }, data)})
 	}
 	number, pooled := p.poolNumber(fe.Pool)
-	if pooled && fe.limited() {
+	if pooled && limited(fe) {
 		number |= limit
 	}
 	if pooled {
@@ -74,9 +75,9 @@ func (p *identity) appendFrontend(w program.Writer, out []program.Placed, fe *Fr
 	}
 	if pooled || fe.IPVS {
 		switch fe.Masquerade {
-		case MasqueradeAlways:
+		case contents.MasqueradeAlways:
 			put(sets.always, "", nil)
-		case MasqueradeNode:
+		case contents.MasqueradeNode:
 			put(sets.node, "", nil)
 		}
 	}
@@ -89,7 +90,7 @@ func (p *identity) appendFrontend(w program.Writer, out []program.Placed, fe *Fr
 	case program.Drop:
 		put(sets.noLocalEndpoints, label, nil)
 	}
-	if fe.limited() {
+	if limited(fe) {
 		put(program.Firewalled, label, func(b *program.Builder) { b.Word(p.number<<1 | limit) })
 	}
 	return out
@@ -124,7 +125,7 @@ func (p *identity) poolNumber(choice program.PoolChoice) (uint32, bool) {
 }
 
 // limited reports whether source ranges hold for the frontend. They do not hold for node ports.
-func (fe *Frontend) limited() bool { return fe.Firewalled && fe.Addr.IsValid() }
+func limited(fe *contents.Frontend) bool { return fe.Firewalled && fe.Addr.IsValid() }
 
 // forEveryone reports whether one of the ranges covers the whole family. Then there is nothing to look up.
 func forEveryone(sources []netip.Prefix, f program.Family) bool {
@@ -146,5 +147,5 @@ func (s *frontends) lengths(f program.Family) (groups program.LengthGroups) {
 
 // limited reports whether the program has to look for clients in the source ranges.
 func (s *frontends) limited(f program.Family) bool {
-	return !forEveryone(s.sources, f) && slices.ContainsFunc(s.list, func(fe Frontend) bool { return fe.limited() })
+	return !forEveryone(s.sources, f) && slices.ContainsFunc(s.list, func(fe contents.Frontend) bool { return limited(&fe) })
 }

@@ -1,4 +1,4 @@
-package contents
+package mirror
 
 import (
 	"bytes"
@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/verdict-proxy/verdict/e2e/fields"
+	"github.com/verdict-proxy/verdict/nft/contents"
 	"github.com/verdict-proxy/verdict/nft/program"
 )
 
@@ -13,7 +14,7 @@ import (
 // and source ranges set the groups of lengths (TestSourceRangeGroups).
 func TestGlobalsReachTheProgram(t *testing.T) {
 	plain := program.Program{Family: program.IPv4}
-	reached := map[string]Globals{
+	reached := map[string]contents.Globals{
 		"MasqueradeAll": {MasqueradeAll: true}, "PodInterface": {PodInterface: "x"}, "PodCIDRs": {PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/16")}},
 		"Loopback": {NodePortAddresses: []netip.Addr{netip.MustParseAddr("127.0.0.1")}}, "IPVS": {IPVS: true},
 		"Unanswered": {Unanswered: true}, "Refusing": {Refusing: true},

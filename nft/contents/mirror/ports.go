@@ -1,10 +1,11 @@
-package contents
+package mirror
 
 import (
 	"cmp"
 	"net/netip"
 	"time"
 
+	"github.com/verdict-proxy/verdict/nft/contents"
 	"github.com/verdict-proxy/verdict/nft/program"
 )
 
@@ -12,22 +13,11 @@ import (
 type port struct {
 	identity
 	frontends frontends
-	pools     [2]pool       // cluster, local
+	pools     [2]poolState  // cluster, local
 	localIPs  []netip.Addr  // addresses of endpoints on this node, sorted
 	ordinals  ordinals      // only with affinity
 	changed   uint64        // the latest transaction that changed it
 	waitsFor  time.Duration // the timeout that the port is to have when there is room; 0: it has what it asked for
-}
-
-// pool is one pool as the kernel has it: which endpoint is in which slot.
-type pool struct {
-	number uint32 // the lower 20 bits of the scratch number
-	// class is how the program draws a slot. A pool without slots has no class, and the kernel does not have it.
-	class   program.Class
-	classID uint32
-	members []member // sorted by address, then slot; an endpoint with several slots is in the list several times
-	earlier []member // as an earlier process left it, until the pool is set for the first time
-	hash    *hashed  // nil: it never had a table
 }
 
 // changes notes that a transaction changes the port. It reports whether the transaction did so before.
@@ -58,14 +48,12 @@ func (p *port) write(w program.Writer) {
 func (p *port) list(w program.Writer) {
 	p.write(w)
 	for i := range p.pools {
-		if h := p.pools[i].hash; h != nil && h.written != 0 {
-			w.Insert(program.HashTables, h.element(w, h.written))
-		}
+		p.pools[i].hash.List(w)
 	}
 }
 
 // writePool changes the class of a pool; 0: none.
-func (p *port) writePool(w program.Writer, pl *pool, from, to uint32) {
+func (p *port) writePool(w program.Writer, pl *poolState, from, to uint32) {
 	if w.Unread {
 		return
 	}
@@ -78,7 +66,7 @@ func (p *port) writePool(w program.Writer, pl *pool, from, to uint32) {
 	}
 }
 
-func (p *port) writeSlots(w program.Writer, pl *pool, changes []slotChange, sticky bool) {
+func (p *port) writeSlots(w program.Writer, pl *poolState, changes []slotChange, sticky bool) {
 	if w.Unread {
 		return
 	}
@@ -97,7 +85,7 @@ func (p *port) writeSlots(w program.Writer, pl *pool, changes []slotChange, stic
 }
 
 // slotElement is the element of a slot; without an address, only its key.
-func (p *port) slotElement(w program.Writer, pl *pool, slot uint32, addr netip.AddrPort, sticky bool) program.Element {
+func (p *port) slotElement(w program.Writer, pl *poolState, slot uint32, addr netip.AddrPort, sticky bool) program.Element {
 	start := w.Mark()
 	w.Word(pl.number)
 	w.Word(slot)
@@ -122,7 +110,7 @@ type slotWriter struct {
 }
 
 // update gives the slots of a pool to the wanted endpoints.
-func (s *slotWriter) update(w program.Writer, p *port, pl *pool, to program.Class, endpoints []Endpoint) {
+func (s *slotWriter) update(w program.Writer, p *port, pl *poolState, to program.Class, endpoints []contents.Endpoint) {
 	from := pl.class
 	if from.Affinity != to.Affinity && (from.Affinity == 0 || to.Affinity == 0) {
 		// The slots of pools with and without affinity are in different maps.
@@ -142,11 +130,7 @@ func (s *slotWriter) update(w program.Writer, p *port, pl *pool, to program.Clas
 	pl.members = members
 }
 
-// manyMembers is the smallest number of endpoints for which an earlier pool's memory is used again. Smaller lists cost
-// little to allocate, and must not keep large memory in use.
-const manyMembers = 1024
-
-func (s *slotWriter) assignment(c program.Class, endpoints []Endpoint) assignment {
+func (s *slotWriter) assignment(c program.Class, endpoints []contents.Endpoint) assignment {
 	var spare []member
 	if n := len(endpoints); n >= manyMembers && cap(s.spare) < 2*n {
 		spare, s.spare = s.spare, nil

@@ -1,4 +1,4 @@
-package contents
+package mirror
 
 import (
 	"cmp"
@@ -6,8 +6,25 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/verdict-proxy/verdict/nft/contents"
+	"github.com/verdict-proxy/verdict/nft/contents/hashing"
 	"github.com/verdict-proxy/verdict/nft/program"
 )
+
+// poolState is one pool as the kernel has it: which endpoint is in which slot.
+type poolState struct {
+	number uint32 // the lower 20 bits of the scratch number
+	// class is how the program draws a slot. A pool without slots has no class, and the kernel does not have it.
+	class   program.Class
+	classID uint32
+	members []member      // sorted by address, then slot; an endpoint with several slots is in the list several times
+	earlier []member      // as an earlier process left it, until the pool is set for the first time
+	hash    *hashing.Pool // nil: it never had a table
+}
+
+// manyMembers is the smallest number of endpoints for which an earlier pool's memory is used again. Smaller lists cost
+// little to allocate, and must not keep large memory in use.
+const manyMembers = 1024
 
 // member is a slot and its endpoint. There are hundreds of thousands of members. They have no pointers, unlike
 // netip.Addr, so the garbage collector skips them.
@@ -62,7 +79,7 @@ type assignment struct {
 
 // A pool without affinity whose class hashes has a hash table, and only its first slot in the map endpoints. A packet
 // that is in the chain of another class while the class changes finds an endpoint there.
-func newAssignment(c program.Class, endpoints []Endpoint, spare []member) assignment {
+func newAssignment(c program.Class, endpoints []contents.Endpoint, spare []member) assignment {
 	switch {
 	case c.Hashed():
 		return assignment{[]member{newMember(endpoints[0].Addr, 0)}, false}
@@ -81,7 +98,7 @@ func (a assignment) apply(old []member) ([]member, []slotChange) {
 }
 
 // expand lists the endpoints, each as often as it has slots. It uses the spare memory if that is large enough.
-func expand(endpoints []Endpoint, spare []member) []member {
+func expand(endpoints []contents.Endpoint, spare []member) []member {
 	if len(endpoints) == 0 {
 		return nil
 	}
@@ -182,9 +199,8 @@ func compareMembers(a, b member) int {
 }
 
 // tableMembers lists the members that a pool with a table of its own has, in order of their slots.
-func tableMembers(endpoints []Endpoint) []member {
-	list, _ := withoutPorts(endpoints)
-	table := maglev(list)
+func tableMembers(endpoints []contents.Endpoint) []member {
+	table := hashing.Fill(endpoints)
 	out := make([]member, len(table))
 	for slot, i := range table {
 		out[slot] = newMember(endpoints[i].Addr, uint32(slot))
@@ -217,4 +233,16 @@ func SlotSet(sticky bool) program.SetID {
 		return program.StickySlots
 	}
 	return program.Endpoints
+}
+
+// slotsOf is how many slots the endpoints of a pool have.
+func slotsOf(method program.Method, endpoints []contents.Endpoint) int {
+	if method == program.SourceHash && len(endpoints) > 0 {
+		return int(hashing.Size(len(endpoints)))
+	}
+	n := 0
+	for i := range endpoints {
+		n += int(max(endpoints[i].Slots, 1))
+	}
+	return n
 }

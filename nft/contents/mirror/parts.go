@@ -1,7 +1,6 @@
-package contents
+package mirror
 
 import (
-	"maps"
 	"net/netip"
 	"slices"
 
@@ -36,7 +35,7 @@ type sharedAddress struct {
 }
 
 func NewParts(c *Contents, most int) *Parts {
-	p := &Parts{of: c, most: most, ports: c.Ports.Names(), tables: slices.Collect(maps.Keys(c.hash.numbers)), small: smallSets()}
+	p := &Parts{of: c, most: most, ports: c.Ports.Names(), tables: c.hash.Numbers(), small: smallSets()}
 	for _, id := range sharedIDs() {
 		for _, addr := range c.Shared.addresses(id) {
 			p.addrs = append(p.addrs, sharedAddress{id, addr})
@@ -91,11 +90,8 @@ func (p *Parts) fill() {
 
 // listSlots lists the next slots of hash tables.
 func (p *Parts) listSlots(want program.Writer) {
-	table := p.of.hash.numbers[p.tables[0]]
-	if table != nil {
-		table.list(want, p.slot, p.slot+p.most)
-	}
-	if p.slot += p.most; table == nil || p.slot >= len(table.slots) {
+	more := p.of.hash.List(want, p.tables[0], p.slot, p.slot+p.most)
+	if p.slot += p.most; !more {
 		p.tables, p.slot = p.tables[1:], 0
 	}
 }
@@ -173,9 +169,7 @@ func (c *Contents) Everything(w program.Writer) {
 	for _, p := range c.Ports.byName {
 		p.list(w)
 	}
-	for _, table := range c.hash.numbers {
-		table.list(w, 0, len(table.slots))
-	}
+	c.hash.ListAll(w)
 	for _, id := range sharedIDs() {
 		c.Shared.List(w, id, c.Shared.addresses(id)...)
 	}
@@ -189,7 +183,7 @@ func smallSets() []program.SetID {
 // listSmall lists the elements of small sets.
 func (c *Contents) listSmall(w program.Writer) {
 	c.Chains.List(w)
-	c.hash.ports.list(w)
+	c.hash.ListPorts(w)
 	c.settings.list(w)
 }
 
@@ -197,7 +191,7 @@ func (c *Contents) listSmall(w program.Writer) {
 func (c *Contents) listShared(w program.Writer, id program.SetID, key []byte) {
 	switch id {
 	case program.HashSlots, program.Endpoints:
-		c.hash.listSlot(w, id, key)
+		c.hash.ListSlot(w, id, key)
 	default:
 		if addr, ok := netip.AddrFromSlice(key[:min(len(key), c.family.AddrLen())]); ok {
 			c.Shared.List(w, id, addr)

@@ -1,12 +1,13 @@
-package contents
+package mirror
 
 import (
-	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
+	"github.com/verdict-proxy/verdict/nft/contents"
+	"github.com/verdict-proxy/verdict/nft/contents/chains"
+	"github.com/verdict-proxy/verdict/nft/contents/hashing"
 	"github.com/verdict-proxy/verdict/nft/program"
 	"github.com/verdict-proxy/verdict/nft/rule"
 )
@@ -22,33 +23,6 @@ import (
 //
 // The first two concern one port alone. The others end when there is room: then Retry names the port.
 
-// exactTimeouts is how many different affinity timeouts a family's table has beside the rungs. Each timeout may need a
-// class for each draw and pool, and a new class costs more the more classes there are, because the kernel validates the
-// graph of chains: 0.2 ms with 34 classes, 2.4 ms with 1,000, 16 ms with 3,800 (at 10,000 services). So a tenant that
-// changes its timeout with each update costs the others little.
-const exactTimeouts = 8
-
-const rungCount = 6
-
-// rungs are the timeouts that are always available, in order. The default of Kubernetes and its maximum are among them.
-func rungs() [rungCount]time.Duration {
-	return [...]time.Duration{
-		time.Minute, 10 * time.Minute, time.Hour, 3 * time.Hour, 12 * time.Hour, 24 * time.Hour,
-	}
-}
-
-func isRung(timeout time.Duration) bool {
-	list := rungs()
-	return slices.Contains(list[:], timeout)
-}
-
-// rungFor is the shortest rung that is at least as long, or the longest rung.
-func rungFor(timeout time.Duration) time.Duration {
-	list := rungs()
-	at, _ := slices.BinarySearch(list[:], timeout)
-	return list[min(at, len(list)-1)]
-}
-
 // Shortfall is what a port gets less than it asked for. Each text names the limit and what is served instead.
 type Shortfall []string
 
@@ -56,7 +30,7 @@ func (s *Shortfall) add(format string, args ...any) { *s = append(*s, fmt.Sprint
 
 // fit returns the port as the program can serve it. It gets how many hash tables there are, and how many classes each
 // affinity timeout has that is not a rung.
-func fit(want *Port, tables int, exact map[time.Duration]int, short *Shortfall) Port {
+func fit(want *contents.Port, tables int, exact map[time.Duration]int, short *Shortfall) contents.Port {
 	fits := *want
 	fits.Cluster = fitSlots(want.Method, want.Cluster, short)
 	fits.Local = fitSlots(want.Method, want.Local, short)
@@ -71,10 +45,10 @@ func fit(want *Port, tables int, exact map[time.Duration]int, short *Shortfall) 
 }
 
 // fitSlots returns endpoints that need no more slots than a pool can have.
-func fitSlots(method program.Method, list []Endpoint, short *Shortfall) []Endpoint {
+func fitSlots(method program.Method, list []contents.Endpoint, short *Shortfall) []contents.Endpoint {
 	most := program.MaxSlots
 	if method == program.SourceHash {
-		most = int(maglevSize(len(list)))
+		most = int(hashing.Size(len(list)))
 	}
 	total := 0
 	for i := range list {
@@ -98,7 +72,7 @@ func fitSlots(method program.Method, list []Endpoint, short *Shortfall) []Endpoi
 }
 
 // fitAffinity returns the affinity that the port can have.
-func fitAffinity(want *Port, exact map[time.Duration]int, short *Shortfall) time.Duration {
+func fitAffinity(want *contents.Port, exact map[time.Duration]int, short *Shortfall) time.Duration {
 	if len(want.Cluster)+len(want.Local) > program.MaxOrdinals {
 		if n := sizeOfUnion(want.Cluster, want.Local); n > program.MaxOrdinals {
 			short.add("%d endpoints are more than the %d that a service port with session affinity can have; "+
@@ -106,17 +80,17 @@ func fitAffinity(want *Port, exact map[time.Duration]int, short *Shortfall) time
 			return 0
 		}
 	}
-	if isRung(want.Affinity) || exact[want.Affinity] > 0 || len(exact) < exactTimeouts {
+	if chains.IsRung(want.Affinity) || exact[want.Affinity] > 0 || len(exact) < chains.ExactTimeouts {
 		return want.Affinity
 	}
-	rung := rungFor(want.Affinity)
+	rung := chains.RungFor(want.Affinity)
 	short.add("%d other timeouts of session affinity are in use; the timeout is %s instead of %s until there is room",
-		exactTimeouts, rule.DurationText(rung), rule.DurationText(want.Affinity))
+		chains.ExactTimeouts, rule.DurationText(rung), rule.DurationText(want.Affinity))
 	return rung
 }
 
 // withoutNumber is a port that has no number, and so no pools. IPVS serves its frontends all the same.
-func withoutNumber(want Port) Port {
+func withoutNumber(want contents.Port) contents.Port {
 	want.Cluster, want.Local, want.Affinity = nil, nil, 0
 	want.Frontends = slices.Clone(want.Frontends)
 	for i := range want.Frontends {
@@ -127,66 +101,4 @@ func withoutNumber(want Port) Port {
 		fe.Pool = program.NoPool
 	}
 	return want
-}
-
-// waiting has the service ports that a limit shared by all ports concerns.
-type waiting struct {
-	timeouts waitlist[time.Duration]
-	numbers  waitlist[string] // by the name of the port
-}
-
-// waitlist has service ports by what they wait for.
-type waitlist[K cmp.Ordered] struct {
-	groups map[K]*waitGroup
-	clock  uint64 // counts groups
-}
-
-// waitGroup are the ports that wait for the same thing.
-type waitGroup struct {
-	since uint64
-	ports map[string]bool
-}
-
-func (l *waitlist[K]) any() bool { return len(l.groups) > 0 }
-
-func (l *waitlist[K]) add(what K, port string) {
-	if l.groups == nil {
-		l.groups = map[K]*waitGroup{}
-	}
-	if l.groups[what] == nil {
-		l.clock++
-		l.groups[what] = &waitGroup{since: l.clock, ports: map[string]bool{}}
-	}
-	l.groups[what].ports[port] = true
-}
-
-func (l *waitlist[K]) remove(what K, port string) {
-	if g := l.groups[what]; g != nil {
-		delete(g.ports, port)
-		if len(g.ports) == 0 {
-			delete(l.groups, what)
-		}
-	}
-}
-
-// take removes the groups that have waited longest, as many as there is room for, and returns their ports.
-func (l *waitlist[K]) take(room int) (ports []string) {
-	if room <= 0 || !l.any() {
-		return nil
-	}
-	order := slices.SortedFunc(maps.Keys(l.groups), func(a, b K) int {
-		return cmp.Compare(l.groups[a].since, l.groups[b].since)
-	})
-	for _, what := range order[:min(room, len(order))] {
-		ports = slices.AppendSeq(ports, maps.Keys(l.groups[what].ports))
-		delete(l.groups, what)
-	}
-	return ports
-}
-
-// take returns the names of ports that wait for what there is room for, sorted.
-func (l *waiting) take(timeouts, numbers int) []string {
-	names := append(l.timeouts.take(timeouts), l.numbers.take(numbers)...)
-	slices.Sort(names)
-	return names
 }

@@ -1,10 +1,11 @@
-package contents
+package mirror
 
 import (
 	"maps"
 	"net/netip"
 	"slices"
 
+	"github.com/verdict-proxy/verdict/nft/contents"
 	"github.com/verdict-proxy/verdict/nft/program"
 )
 
@@ -25,19 +26,19 @@ func sharedIDs() []program.SetID {
 }
 
 // countClusterIPs adds or removes a user of each cluster IP.
-func (s *sharedSets) countClusterIPs(frontends []Frontend, by int32) {
-	for _, fe := range frontends {
+func (s *sharedSets) countClusterIPs(list []contents.Frontend, by int32) {
+	for _, fe := range list {
 		if fe.ClusterIP && fe.Addr.IsValid() {
 			s.clusterIPs.change(fe.Addr, by)
 		}
 	}
 }
 
-// updateHairpin counts the port's endpoints on this node. Their connections to themselves need masquerading; otherwise,
+// updateHairpin counts a port's endpoints on this node, and returns their addresses. before are those that it had. Their connections to themselves need masquerading; otherwise,
 // the answers do not come back through the node.
-func (s *sharedSets) updateHairpin(p *port, want *Port) {
+func (s *sharedSets) updateHairpin(before []netip.Addr, want *contents.Port) []netip.Addr {
 	ips := slices.Clone(want.Hairpin)
-	for _, list := range [][]Endpoint{want.Cluster, want.Local} {
+	for _, list := range [][]contents.Endpoint{want.Cluster, want.Local} {
 		for _, e := range list {
 			if e.Local {
 				ips = append(ips, e.Addr.Addr())
@@ -46,16 +47,16 @@ func (s *sharedSets) updateHairpin(p *port, want *Port) {
 	}
 	slices.SortFunc(ips, netip.Addr.Compare)
 	ips = slices.Compact(ips)
-	if slices.Equal(ips, p.localIPs) {
-		return
+	if slices.Equal(ips, before) {
+		return before
 	}
 	for _, ip := range ips {
 		s.hairpin.change(ip, 1)
 	}
-	for _, ip := range p.localIPs {
+	for _, ip := range before {
 		s.hairpin.change(ip, -1)
 	}
-	p.localIPs = ips
+	return ips
 }
 
 // Guard notes addresses of a family, and returns those that the kernel does not have yet.

@@ -1,9 +1,10 @@
-package contents
+package mirror
 
 import (
 	"net/netip"
 	"slices"
 
+	"github.com/verdict-proxy/verdict/nft/contents"
 	"github.com/verdict-proxy/verdict/nft/program"
 )
 
@@ -45,7 +46,7 @@ func (l *ordinals) of(addr netip.AddrPort) uint32 {
 }
 
 // update gives numbers to new endpoints and writes the tokens that change.
-func (l *ordinals) update(w program.Writer, p *identity, want *Port) {
+func (l *ordinals) update(w program.Writer, p *identity, want *contents.Port) {
 	old := l.list
 	l.list = nil
 	if want.Affinity > 0 {
@@ -56,7 +57,7 @@ func (l *ordinals) update(w program.Writer, p *identity, want *Port) {
 }
 
 // unionOfPools lists the endpoints of both pools, sorted and without numbers.
-func unionOfPools(want *Port) []ordinal {
+func unionOfPools(want *contents.Port) []ordinal {
 	list := make([]ordinal, 0, len(want.Cluster))
 	for _, e := range want.Cluster {
 		list = append(list, ordinal{addr: e.Addr, inPools: [2]bool{true, false}})
@@ -72,7 +73,7 @@ func unionOfPools(want *Port) []ordinal {
 }
 
 // sizeOfUnion counts the endpoints that are in at least one of two sorted lists.
-func sizeOfUnion(a, b []Endpoint) int {
+func sizeOfUnion(a, b []contents.Endpoint) int {
 	n := 0
 	for ; len(a) > 0 && len(b) > 0; n++ {
 		order := a[0].Addr.Compare(b[0].Addr)

@@ -1,8 +1,11 @@
-package contents
+package mirror
 
 import (
 	"slices"
 
+	"github.com/verdict-proxy/verdict/nft/contents"
+	"github.com/verdict-proxy/verdict/nft/contents/chains"
+	"github.com/verdict-proxy/verdict/nft/contents/hashing"
 	"github.com/verdict-proxy/verdict/nft/program"
 )
 
@@ -13,50 +16,50 @@ type Contents struct {
 	family   program.Family
 	settings settings
 	Ports    ServicePorts
-	Chains   chainsInUse
+	Chains   chains.InUse
 	slots    slotWriter
-	hash     hashTables
+	hash     hashing.Tables
 	Shared   sharedSets
 }
 
 func New(f program.Family, affinityShare uint32) *Contents {
 	return &Contents{
-		family: f, settings: settings{affinityShare: affinityShare}, Ports: newServicePorts(), Chains: newChainsInUse(), hash: newHashTables(), Shared: newSharedSets(),
+		family: f, settings: settings{affinityShare: affinityShare}, Ports: newServicePorts(), Chains: chains.New(), hash: hashing.NewTables(), Shared: newSharedSets(),
 	}
 }
 
 // Program is the table's program under the globals that are wanted.
-func (c *Contents) Program() program.Program { return c.settings.program(c.family, c.Chains.lengths) }
+func (c *Contents) Program() program.Program { return c.settings.program(c.family, c.Chains.Lengths()) }
 
 // Set adds or changes a port. It returns what the port gets less than it asked for.
-func (c *Contents) Set(w program.Writer, want *Port) Shortfall {
+func (c *Contents) Set(w program.Writer, want *contents.Port) Shortfall {
 	var short Shortfall
-	fits := fit(want, len(c.hash.byKey), c.Chains.classes.exact, &short)
+	fits := fit(want, c.hash.Count(), c.Chains.Exact(), &short)
 	p := c.port(w, &fits)
 	if p.number == 0 {
 		fits = withoutNumber(fits)
 		short.add("all %d service port numbers of the family are in use; the port is served as soon as one is free, "+
 			"and refuses its clients until then", program.MaxPorts-1)
 	}
-	c.Ports.waiting.note(p, want, &fits)
+	c.Ports.noteWaiting(p, want, &fits)
 	c.update(w, p, &fits)
 	p.was = ""
 	return short
 }
 
 // update changes a port to what the program can serve.
-func (c *Contents) update(w program.Writer, p *port, want *Port) {
+func (c *Contents) update(w program.Writer, p *port, want *contents.Port) {
 	p.ordinals.update(w, &p.identity, want)
-	for i, endpoints := range [2][]Endpoint{want.Cluster, want.Local} {
+	for i, endpoints := range [2][]contents.Endpoint{want.Cluster, want.Local} {
 		class := program.NewClass(want.Method, slotsOf(want.Method, endpoints), want.Affinity, i == 1)
 		c.updatePool(w, p, &p.pools[i], class, endpoints)
 	}
-	c.Shared.updateHairpin(p, want)
+	p.localIPs = c.Shared.updateHairpin(p.localIPs, want)
 	c.updateFrontends(w, p, want)
 }
 
 // port finds the state of a port, or makes a new one. A port whose protocol changes is a new port.
-func (c *Contents) port(w program.Writer, want *Port) *port {
+func (c *Contents) port(w program.Writer, want *contents.Port) *port {
 	c.Ports.rename(want.Formerly, want.Name)
 	if p := c.Ports.byName[want.Name]; p != nil && p.protocol != want.Protocol {
 		c.remove(w, p)
@@ -72,13 +75,13 @@ func (c *Contents) Delete(w program.Writer, name string) {
 }
 
 func (c *Contents) remove(w program.Writer, p *port) {
-	c.update(w, p, &Port{})
+	c.update(w, p, &contents.Port{})
 	c.Ports.drop(p)
 }
 
 // updatePool changes a pool to the wanted endpoints and class.
-func (c *Contents) updatePool(w program.Writer, p *port, pl *pool, to program.Class, endpoints []Endpoint) {
-	from, id := pl.class, c.Chains.acquire(w, to, c.Program)
+func (c *Contents) updatePool(w program.Writer, p *port, pl *poolState, to program.Class, endpoints []contents.Endpoint) {
+	from, id := pl.class, c.Chains.Acquire(w, to, c.Program)
 	if from.Hashed() || to.Hashed() {
 		c.updateHash(p, pl, to, endpoints)
 	}
@@ -86,28 +89,26 @@ func (c *Contents) updatePool(w program.Writer, p *port, pl *pool, to program.Cl
 	if from != to || pl.classID != id || p.was != "" {
 		p.writePool(w, pl, pl.classID, id)
 	}
-	if !from.Empty() {
-		c.Chains.classes.release(from)
-	}
+	c.Chains.Release(from)
 	pl.class, pl.classID = to, id
 }
 
-func (c *Contents) updateHash(p *port, pl *pool, to program.Class, endpoints []Endpoint) {
+func (c *Contents) updateHash(p *port, pl *poolState, to program.Class, endpoints []contents.Endpoint) {
 	if pl.hash == nil {
-		pl.hash = &hashed{pool: pl.number}
+		pl.hash = hashing.NewPool(pl.number)
 	}
-	pl.hash.name, pl.hash.renamed = p.name, pl.hash.renamed || p.was != ""
+	pl.hash.Name(p.name, p.was != "")
 	if !to.Hashed() {
 		endpoints = nil
 	}
-	c.hash.update(pl.hash, endpoints)
+	c.hash.Update(pl.hash, endpoints)
 }
 
 // Unwritten reports whether hash tables have changed since the last transaction.
-func (c *Contents) Unwritten() bool { return len(c.hash.touched) > 0 }
+func (c *Contents) Unwritten() bool { return c.hash.Unwritten() }
 
 // updateFrontends changes the port's frontends and source ranges to the wanted ones.
-func (c *Contents) updateFrontends(w program.Writer, p *port, want *Port) {
+func (c *Contents) updateFrontends(w program.Writer, p *port, want *contents.Port) {
 	old := p.frontends
 	if p.was == "" && slices.Equal(old.list, want.Frontends) && slices.Equal(old.sources, want.Sources) {
 		return
@@ -115,11 +116,11 @@ func (c *Contents) updateFrontends(w program.Writer, p *port, want *Port) {
 	p.updateFrontends(w, frontends{slices.Clone(want.Frontends), slices.Clone(want.Sources)})
 	c.Shared.countClusterIPs(want.Frontends, 1)
 	c.Shared.countClusterIPs(old.list, -1)
-	c.Chains.lengths |= p.frontends.lengths(c.family)
+	c.Chains.NeedLengths(p.frontends.lengths(c.family))
 }
 
 // SetGlobals notes the wanted globals. It reports whether the rules change with them.
-func (c *Contents) SetGlobals(g Globals) (otherRules bool) {
+func (c *Contents) SetGlobals(g contents.Globals) (otherRules bool) {
 	before := c.Program()
 	c.settings.set(g)
 	return c.Program() != before
@@ -128,53 +129,49 @@ func (c *Contents) SetGlobals(g Globals) (otherRules bool) {
 // WriteShared writes the elements that belong to no service port, or that several service ports share.
 func (c *Contents) WriteShared(w program.Writer) {
 	c.settings.write(w)
-	c.hash.write(w)
+	c.hash.Write(w)
 	c.Shared.write(w)
 }
 
 // RetireClasses deletes the chains of classes that no pool has used for long, and of all unused ones if a service port
 // waits for their timeouts.
 func (c *Contents) RetireClasses(w program.Writer) {
-	keep := spareClasses
-	if c.Ports.waiting.timeouts.any() {
-		keep = 0
-	}
-	c.Chains.retire(w, keep)
+	c.Chains.Retire(w, c.Ports.waiting.timeouts.any())
 }
 
 // AllChains are all chains of the table, by name.
-func (c *Contents) AllChains() map[string]program.Chain { return c.Chains.all(c.Program()) }
+func (c *Contents) AllChains() map[string]program.Chain { return c.Chains.All(c.Program()) }
 
 // HasAffinity reports whether clients may have affinity entries in the kernel.
 func (c *Contents) HasAffinity() bool {
-	return c.Ports.earlier.haveAffinity() || len(c.Chains.tokenDraws) > 0
+	return c.Ports.earlier.haveAffinity() || c.Chains.HaveTokens()
 }
 
 // TakeWaiting returns the names of ports for which there is room, sorted. They no longer wait.
 func (c *Contents) TakeWaiting() []string {
-	return c.Ports.takeWaiting(exactTimeouts - len(c.Chains.classes.exact))
+	return c.Ports.takeWaiting(c.Chains.Room())
 }
 
 // AddLengths writes the chains that new source ranges need. They count as written, whatever becomes of the transaction:
 // after an error, everything is compared.
 func (c *Contents) AddLengths(w program.Writer) {
-	c.Chains.addLengths(w, c.Program())
-	c.Chains.lengthsBefore = c.Chains.lengths
+	c.Chains.AddLengths(w, c.Program())
+	c.Chains.NoteLengths()
 }
 
 // NoteApplied notes that the kernel has what it is to have.
 func (c *Contents) NoteApplied() {
-	c.Chains.lengthsBefore = c.Chains.lengths
-	c.Chains.classes.prefer(nil)
-	c.hash.prefer(nil)
+	c.Chains.NoteLengths()
+	c.Chains.Prefer(nil)
+	c.hash.Prefer(nil)
 	c.Ports.forgetEarlier()
 }
 
 // ForgetSpares forgets the chains that nothing needs any more.
 func (c *Contents) ForgetSpares() {
-	c.Chains.forgetSpares()
+	c.Chains.ForgetSpares()
 	for _, p := range c.Ports.byName {
-		c.Chains.lengths |= p.frontends.lengths(c.family)
+		c.Chains.NeedLengths(p.frontends.lengths(c.family))
 	}
 }
 
@@ -187,7 +184,7 @@ func (c *Contents) Rewrite(w program.Writer) {
 		p.write(w)
 	}
 	c.settings.rewrite()
-	c.hash.rewrite(hashedPools(ports))
+	c.hash.Rewrite(hashedPools(ports))
 	c.Shared.rewrite(w)
 	c.WriteShared(w)
 }
@@ -196,8 +193,8 @@ func (c *Contents) Rewrite(w program.Writer) {
 // image, only tokens are known.
 func (c *Contents) Adopt(im *Image, tokens []EarlierToken) {
 	if im != nil {
-		c.Chains.classes.prefer(im.Classes)
-		c.hash.prefer(im.Hashed)
+		c.Chains.Prefer(im.Classes)
+		c.hash.Prefer(im.Hashed)
 	}
 	c.Ports.keepEarlier(readEarlier(c.family, im, tokens))
 }

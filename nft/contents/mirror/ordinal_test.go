@@ -1,4 +1,4 @@
-package contents
+package mirror
 
 import (
 	"math/rand/v2"
@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/verdict-proxy/verdict/nft/contents"
 	"github.com/verdict-proxy/verdict/nft/program"
 )
 
@@ -13,10 +14,10 @@ import (
 // largest number of endpoints. No two endpoints have the same number, and an endpoint that stays keeps its number.
 func TestOrdinalsOfBothPools(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 0))
-	pick := func(among, percent int) (out []Endpoint) {
+	pick := func(among, percent int) (out []contents.Endpoint) {
 		for i := range among {
 			if r.IntN(100) < percent {
-				out = append(out, Endpoint{Addr: netip.AddrPortFrom(numberedAddr(i), 80)})
+				out = append(out, contents.Endpoint{Addr: netip.AddrPortFrom(numberedAddr(i), 80)})
 			}
 		}
 		return out
@@ -25,7 +26,7 @@ func TestOrdinalsOfBothPools(t *testing.T) {
 		p := &ordinals{}
 		before := map[netip.AddrPort]uint32{}
 		for range 20 {
-			want := &Port{Affinity: time.Hour, Cluster: pick(size, 95), Local: pick(size, 50)}
+			want := &contents.Port{Affinity: time.Hour, Cluster: pick(size, 95), Local: pick(size, 50)}
 			old := p.list
 			p.list = unionOfPools(want)
 			if n := sizeOfUnion(want.Cluster, want.Local); n != len(p.list) || n != sizeOfUnion(want.Local, want.Cluster) {
@@ -49,7 +50,7 @@ func TestOrdinalsOfBothPools(t *testing.T) {
 
 func TestSizeOfUnion(t *testing.T) {
 	for _, test := range []struct {
-		a, b []Endpoint
+		a, b []contents.Endpoint
 		want int
 	}{
 		{nil, nil, 0},

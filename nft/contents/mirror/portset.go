@@ -1,4 +1,4 @@
-package contents
+package mirror
 
 import (
 	"bytes"
@@ -8,13 +8,15 @@ import (
 	"slices"
 	"time"
 
+	"github.com/verdict-proxy/verdict/nft/contents"
+	"github.com/verdict-proxy/verdict/nft/contents/hashing"
 	"github.com/verdict-proxy/verdict/nft/program"
 )
 
 // ServicePorts are those of a table, with their numbers.
 type ServicePorts struct {
 	byName  map[string]*port
-	numbers numbers
+	numbers numbering
 	waiting waiting
 	earlier earlierPorts
 }
@@ -30,7 +32,7 @@ func (s *ServicePorts) get(name string, protocol uint8) *port {
 		s.byName[name] = p
 	}
 	if p.number == 0 {
-		if !s.earlier.handTo(p) {
+		if !s.inherit(p) {
 			p.number = s.numbers.take()
 		}
 		p.pools[0].number, p.pools[1].number = p.pool(0), p.pool(1)
@@ -44,7 +46,7 @@ func (s *ServicePorts) rename(former, name string) {
 	if p == nil || s.byName[name] != nil {
 		return
 	}
-	s.waiting.stop(p)
+	s.stopWaiting(p)
 	delete(s.byName, former)
 	p.was, p.name, p.waitsFor = former, name, 0
 	s.byName[name] = p
@@ -52,7 +54,7 @@ func (s *ServicePorts) rename(former, name string) {
 
 func (s *ServicePorts) drop(p *port) {
 	s.numbers.free(p.number)
-	s.waiting.stop(p)
+	s.stopWaiting(p)
 	delete(s.byName, p.name)
 }
 
@@ -106,13 +108,13 @@ func (s *ServicePorts) keepEarlier(ports map[uint32]*earlierPort) {
 	}
 }
 
-// handTo gives the earlier port of the same name to its successor, if there is one.
-func (e earlierPorts) handTo(p *port) bool {
-	earlier := e[program.Label(p.name)]
+// inherit gives a port what the earlier port of the same name had, if there is one.
+func (s *ServicePorts) inherit(p *port) bool {
+	earlier := s.earlier[program.Label(p.name)]
 	if earlier == nil {
 		return false
 	}
-	delete(e, earlier.name)
+	delete(s.earlier, earlier.name)
 	p.number, p.ordinals = earlier.number, earlier.ordinals
 	for i := range p.pools {
 		p.pools[i].earlier = earlier.members(i)
@@ -201,22 +203,22 @@ func (o *owners) own(p *port) bool {
 
 // OwnerOf finds the service port that has an element. It builds the elements of one port after the other, the latest
 // ports first: a refusal is rare, and an index would take memory all the time.
-func (s *ServicePorts) OwnerOf(f program.Family, set program.SetID, key []byte) (PortID, bool) {
+func (s *ServicePorts) OwnerOf(f program.Family, set program.SetID, key []byte) (contents.PortID, bool) {
 	latest := func(a, b *port) int { return cmp.Compare(b.number, a.number) }
 	for _, p := range slices.SortedFunc(maps.Values(s.byName), latest) {
 		w := program.NewWriter(f)
 		p.write(w)
 		for _, e := range w.Added(set) {
 			if bytes.Equal(e.Key(w.Arena), key) {
-				return PortID{f, p.name}, true
+				return contents.PortID{Family: f, Name: p.name}, true
 			}
 		}
 	}
-	return PortID{}, false
+	return contents.PortID{}, false
 }
 
 // hashedPools are the pools of service ports that have or had a hash table.
-func hashedPools(ports []*port) (list []*hashed) {
+func hashedPools(ports []*port) (list []*hashing.Pool) {
 	for _, p := range ports {
 		for i := range p.pools {
 			if h := p.pools[i].hash; h != nil {
@@ -246,8 +248,9 @@ func reserve(w program.Writer, ports []*port) {
 	w.Arena = slices.Grow(w.Arena, perElement*(frontends+pools+slots))
 }
 
-// note notes what a port waits for.
-func (l *waiting) note(p *port, want, fits *Port) {
+// noteWaiting notes what a port waits for.
+func (s *ServicePorts) noteWaiting(p *port, want, fits *contents.Port) {
+	l := &s.waiting
 	var timeout time.Duration
 	if fits.Affinity != 0 && fits.Affinity != want.Affinity {
 		timeout = want.Affinity
@@ -265,40 +268,7 @@ func (l *waiting) note(p *port, want, fits *Port) {
 	}
 }
 
-func (l *waiting) stop(p *port) {
-	l.numbers.remove(p.name, p.name)
-	l.timeouts.remove(p.waitsFor, p.name)
+func (s *ServicePorts) stopWaiting(p *port) {
+	s.waiting.numbers.remove(p.name, p.name)
+	s.waiting.timeouts.remove(p.waitsFor, p.name)
 }
-
-// numbers assigns numbers to service ports. A freed number is used again as late as possible, because the kernel may
-// still have affinity entries of the port that had it.
-type numbers struct {
-	used map[uint32]struct{}
-	next uint32
-}
-
-// take returns a free number; 0: there is none.
-func (n *numbers) take() uint32 {
-	if n.room() == 0 {
-		return 0
-	}
-	for {
-		n.next = (n.next + 1) % program.MaxPorts
-		if _, taken := n.used[n.next]; !taken && n.next != 0 {
-			n.claim(n.next)
-			return n.next
-		}
-	}
-}
-
-// room is how many numbers are free.
-func (n *numbers) room() int { return max(0, program.MaxPorts-1-len(n.used)) }
-
-func (n *numbers) claim(number uint32) {
-	if n.used == nil {
-		n.used = map[uint32]struct{}{}
-	}
-	n.used[number] = struct{}{}
-}
-
-func (n *numbers) free(number uint32) { delete(n.used, number) }

@@ -1,12 +1,14 @@
-package contents
+package hashing
 
 import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 
+	"github.com/verdict-proxy/verdict/nft/contents"
 	"github.com/verdict-proxy/verdict/nft/program"
 )
 
@@ -14,7 +16,7 @@ import (
 // get the table of another one.
 type hashKey [sha256.Size]byte
 
-func newHashKey(endpoints []Endpoint) hashKey {
+func newHashKey(endpoints []contents.Endpoint) hashKey {
 	h := sha256.New()
 	var b program.Builder
 	for i := range endpoints {
@@ -27,8 +29,8 @@ func newHashKey(endpoints []Endpoint) hashKey {
 	return hashKey(h.Sum(nil))
 }
 
-// hashed is the hash table of a pool.
-type hashed struct {
+// Pool is the hash table of a pool.
+type Pool struct {
 	name  string // of the service port
 	pool  uint32
 	table *hashTable // nil: none
@@ -39,7 +41,19 @@ type hashed struct {
 	renamed bool // since the latest transaction
 }
 
-func (h *hashed) wanted() uint32 {
+func NewPool(pool uint32) *Pool { return &Pool{pool: pool} }
+
+// Name sets the name of the service port. renamed is set if its elements have another one.
+func (h *Pool) Name(name string, renamed bool) { h.name, h.renamed = name, h.renamed || renamed }
+
+// List adds the element that says which table the pool has, as of the latest transaction.
+func (h *Pool) List(w program.Writer) {
+	if h != nil && h.written != 0 {
+		w.Insert(program.HashTables, h.element(w, h.written))
+	}
+}
+
+func (h *Pool) wanted() uint32 {
 	if h.table == nil {
 		return 0
 	}
@@ -51,7 +65,7 @@ type hashTable struct {
 	key       hashKey
 	number    uint32 // 0: the table is not in a transaction yet
 	users     int    // pools
-	endpoints []Endpoint
+	endpoints []contents.Endpoint
 	withPorts bool
 	slots     []uint16   // indices into endpoints; nil: the table is not in the kernel
 	from      *hashTable // which the first pool of this table had before
@@ -59,14 +73,14 @@ type hashTable struct {
 	idle      bool       // it is in the list of tables without pools
 }
 
-// hashTables has the tables of one family.
-type hashTables struct {
+// Tables has the tables of one family.
+type Tables struct {
 	byKey   map[hashKey]*hashTable
 	numbers map[uint32]*hashTable
 	next    uint32
 	fresh   []*hashTable // new since the last transaction
 	idle    []*hashTable // that have or had no pools
-	touched []*hashed    // pools, since the last transaction
+	touched []*Pool      // pools, since the last transaction
 	ports   targetPorts
 	round   uint64 // counts transactions
 	// preferred are the numbers of tables in an earlier process, by the number of the pool. Other tables do not get them.
@@ -74,8 +88,17 @@ type hashTables struct {
 	reserved  map[uint32]bool
 }
 
-// prefer sets what the pools had in the map hash-tables of an earlier process; nil: there is none any more.
-func (h *hashTables) prefer(earlier map[uint32]uint32) {
+// Count is the number of tables.
+func (h *Tables) Count() int { return len(h.byKey) }
+
+// Unwritten reports whether tables have changed since the last transaction.
+func (h *Tables) Unwritten() bool { return len(h.touched) > 0 }
+
+// Numbers are those of the tables that are in a transaction, in no order.
+func (h *Tables) Numbers() []uint32 { return slices.Collect(maps.Keys(h.numbers)) }
+
+// Prefer sets what the pools had in the map hash-tables of an earlier process; nil: there is none any more.
+func (h *Tables) Prefer(earlier map[uint32]uint32) {
 	h.preferred, h.reserved = nil, nil
 	if len(earlier) > 0 {
 		h.preferred, h.reserved = map[uint32]uint32{}, map[uint32]bool{}
@@ -87,20 +110,20 @@ func (h *hashTables) prefer(earlier map[uint32]uint32) {
 }
 
 // number gives a new table the number that its first pool had.
-func (h *hashTables) number(t *hashTable, pool uint32) {
+func (h *Tables) number(t *hashTable, pool uint32) {
 	number := h.preferred[pool]
 	if number >= program.FirstTable && h.numbers[number] == nil {
 		t.number, h.numbers[number] = number, t
 	}
 }
 
-func newHashTables() hashTables {
-	return hashTables{byKey: map[hashKey]*hashTable{}, numbers: map[uint32]*hashTable{}, next: program.FirstTable}
+func NewTables() Tables {
+	return Tables{byKey: map[hashKey]*hashTable{}, numbers: map[uint32]*hashTable{}, next: program.FirstTable}
 }
 
-// update changes the table of a pool to that of some endpoints; none: it has no table any more. The elements are written
+// Update changes the table of a pool to that of some endpoints; none: it has no table any more. The elements are written
 // when all pools of the transaction are known.
-func (h *hashTables) update(pl *hashed, endpoints []Endpoint) {
+func (h *Tables) Update(pl *Pool, endpoints []contents.Endpoint) {
 	old := pl.table
 	pl.table, pl.port = nil, 0
 	if len(endpoints) > 0 {
@@ -116,7 +139,7 @@ func (h *hashTables) update(pl *hashed, endpoints []Endpoint) {
 	h.touch(pl)
 }
 
-func (h *hashTables) touch(pl *hashed) {
+func (h *Tables) touch(pl *Pool) {
 	if !pl.touched {
 		pl.touched = true
 		h.touched = append(h.touched, pl)
@@ -124,7 +147,7 @@ func (h *hashTables) touch(pl *hashed) {
 }
 
 // acquire adds a pool to the table of some endpoints.
-func (h *hashTables) acquire(endpoints []Endpoint, withPorts bool, from *hashTable) *hashTable {
+func (h *Tables) acquire(endpoints []contents.Endpoint, withPorts bool, from *hashTable) *hashTable {
 	key := newHashKey(endpoints)
 	t := h.byKey[key]
 	if t == nil {
@@ -136,7 +159,7 @@ func (h *hashTables) acquire(endpoints []Endpoint, withPorts bool, from *hashTab
 	return t
 }
 
-func (h *hashTables) release(t *hashTable) {
+func (h *Tables) release(t *hashTable) {
 	if t.users--; t.users > 0 {
 		return
 	}
@@ -146,8 +169,8 @@ func (h *hashTables) release(t *hashTable) {
 	}
 }
 
-// write writes what has changed since the last transaction.
-func (h *hashTables) write(w program.Writer) {
+// Write writes what has changed since the last transaction.
+func (h *Tables) Write(w program.Writer) {
 	for _, table := range h.fresh {
 		if table.users > 0 {
 			h.writeTable(w, table)
@@ -165,7 +188,7 @@ func (h *hashTables) write(w program.Writer) {
 }
 
 // writeTable writes a new table. It takes the place of the table that its first pool had, if no pool has that.
-func (h *hashTables) writeTable(w program.Writer, table *hashTable) {
+func (h *Tables) writeTable(w program.Writer, table *hashTable) {
 	old := &hashTable{}
 	if from := table.from; from != nil && from.users == 0 && from.slots != nil && from.withPorts == table.withPorts {
 		was := *from
@@ -181,7 +204,7 @@ func (h *hashTables) writeTable(w program.Writer, table *hashTable) {
 	table.writeSlots(w, old)
 }
 
-func (h *hashTables) freeNumber() uint32 {
+func (h *Tables) freeNumber() uint32 {
 	for {
 		number := h.next
 		if h.next++; h.next >= 1<<(32-program.TableShift) {
@@ -194,7 +217,7 @@ func (h *hashTables) freeNumber() uint32 {
 }
 
 // forget takes a table out of the mirror.
-func (h *hashTables) forget(t *hashTable) {
+func (h *Tables) forget(t *hashTable) {
 	if h.byKey[t.key] == t {
 		delete(h.byKey, t.key)
 	}
@@ -261,8 +284,28 @@ func (t *hashTable) list(w program.Writer, from, to int) {
 	}
 }
 
-// listSlot adds the slot with a key in one of the maps that have slots of tables.
-func (h *hashTables) listSlot(w program.Writer, id program.SetID, key []byte) {
+// List adds some slots of the table with a number. It reports whether the table has more.
+func (h *Tables) List(w program.Writer, number uint32, from, to int) (more bool) {
+	table := h.numbers[number]
+	if table == nil {
+		return false
+	}
+	table.list(w, from, to)
+	return to < len(table.slots)
+}
+
+// ListAll adds the slots of all tables.
+func (h *Tables) ListAll(w program.Writer) {
+	for _, table := range h.numbers {
+		table.list(w, 0, len(table.slots))
+	}
+}
+
+// ListPorts adds the target ports.
+func (h *Tables) ListPorts(w program.Writer) { h.ports.list(w) }
+
+// ListSlot adds the slot with a key in one of the maps that have slots of tables.
+func (h *Tables) ListSlot(w program.Writer, id program.SetID, key []byte) {
 	if len(key) != 8 {
 		return
 	}
@@ -273,7 +316,7 @@ func (h *hashTables) listSlot(w program.Writer, id program.SetID, key []byte) {
 }
 
 // writeHashed writes which table a pool has, and its target port.
-func (h *hashTables) writeHashed(w program.Writer, pl *hashed) {
+func (h *Tables) writeHashed(w program.Writer, pl *Pool) {
 	from, to := pl.written, pl.wanted()
 	same := from == to && !pl.renamed
 	pl.touched, pl.renamed = false, false
@@ -292,7 +335,7 @@ func (h *hashTables) writeHashed(w program.Writer, pl *hashed) {
 }
 
 // element says which table a pool has; 0: only its key.
-func (h *hashed) element(w program.Writer, value uint32) program.Element {
+func (h *Pool) element(w program.Writer, value uint32) program.Element {
 	pool := func(b *program.Builder) { b.Word(h.pool) }
 	if value == 0 {
 		return w.Element("", pool, nil)
@@ -301,7 +344,7 @@ func (h *hashed) element(w program.Writer, value uint32) program.Element {
 }
 
 // leave deletes a table that has had no pool since an earlier transaction. It reports whether the table is off the list.
-func (h *hashTables) leave(w program.Writer, table *hashTable) bool {
+func (h *Tables) leave(w program.Writer, table *hashTable) bool {
 	if table.users == 0 && table.slots != nil {
 		if table.emptied == h.round {
 			return false
@@ -313,8 +356,8 @@ func (h *hashTables) leave(w program.Writer, table *hashTable) bool {
 	return true
 }
 
-// rewrite has write add the tables of these pools, as for an empty table.
-func (h *hashTables) rewrite(pools []*hashed) {
+// Rewrite has write add the tables of these pools, as for an empty table.
+func (h *Tables) Rewrite(pools []*Pool) {
 	h.fresh, h.idle, h.touched, h.ports = nil, nil, nil, targetPorts{}
 	h.byKey, h.numbers = map[hashKey]*hashTable{}, map[uint32]*hashTable{}
 	for _, pl := range pools {
@@ -335,88 +378,22 @@ func (h *hashTables) rewrite(pools []*hashed) {
 	}
 }
 
-// targetPorts own the map of target ports, which the pools with hash tables share.
-type targetPorts struct {
-	used   map[uint16]*portUse
-	unused []uint16 // that have or had no pools
-}
-
-// portUse counts the pools with a target port.
-type portUse struct {
-	pools   int
-	emptied uint64 // the transaction in which the last pool left
-}
-
-func (p *targetPorts) acquire(w program.Writer, port uint16) {
-	if port == 0 {
-		return
-	}
-	if p.used[port] == nil {
-		if p.used == nil {
-			p.used = map[uint16]*portUse{}
-		}
-		p.used[port] = &portUse{}
-		w.Insert(program.TargetPorts, targetPort(w, port))
-	}
-	p.used[port].pools++
-}
-
-func (p *targetPorts) release(port uint16, round uint64) {
-	if port == 0 {
-		return
-	}
-	use := p.used[port]
-	if use.pools--; use.pools == 0 {
-		use.emptied = round
-		p.unused = append(p.unused, port)
-	}
-}
-
-// leave deletes the ports that have had no pool since an earlier transaction.
-func (p *targetPorts) leave(w program.Writer, round uint64) {
-	p.unused = slices.DeleteFunc(p.unused, func(port uint16) bool {
-		use := p.used[port]
-		if use == nil || use.pools > 0 {
-			return true
-		}
-		if use.emptied == round {
-			return false
-		}
-		w.Remove(program.TargetPorts, w.Element("", func(b *program.Builder) { b.Word(uint32(port)) }, nil))
-		delete(p.used, port)
-		return true
-	})
-}
-
-// list adds all elements.
-func (p *targetPorts) list(w program.Writer) {
-	for port := range p.used {
-		w.Insert(program.TargetPorts, targetPort(w, port))
-	}
-}
-
-func targetPort(w program.Writer, port uint16) program.Element {
-	e := w.Element("", func(b *program.Builder) { b.Word(uint32(port)) }, func(b *program.Builder) { b.Port(port) })
-	e.DataLen = uint8(program.TypePort.Bytes) // without padding: it is no concatenation
-	return e
-}
-
-// HashTables are the hash tables that a port needs: the number of slots of each. Ports with the same endpoints share a
-// table; with affinity, no port shares one.
-func (p *Port) HashTables() map[string]int {
+// Needed are the hash tables that a port needs: the number of slots of each. Ports with the same endpoints share a table;
+// with affinity, no port shares one.
+func Needed(p *contents.Port) map[string]int {
 	if p.Method != program.SourceHash {
 		return nil
 	}
 	out := map[string]int{}
-	for i, endpoints := range [2][]Endpoint{p.Cluster, p.Local} {
+	for i, endpoints := range [2][]contents.Endpoint{p.Cluster, p.Local} {
 		switch {
 		case len(endpoints) == 0:
 		case p.Affinity > 0:
-			out[fmt.Sprint(p.Family, " ", p.Name, " ", i)] = int(maglevSize(len(endpoints)))
+			out[fmt.Sprint(p.Family, " ", p.Name, " ", i)] = int(Size(len(endpoints)))
 		default:
 			list, _ := withoutPorts(endpoints)
 			key := newHashKey(list)
-			out[string(key[:])] = int(maglevSize(len(endpoints)))
+			out[string(key[:])] = int(Size(len(endpoints)))
 		}
 	}
 	return out

@@ -1,26 +1,27 @@
-package contents
+package mirror
 
 import (
 	"net/netip"
 	"slices"
 
+	"github.com/verdict-proxy/verdict/nft/contents"
 	"github.com/verdict-proxy/verdict/nft/program"
 )
 
 // settings own what belongs to no service port.
 type settings struct {
-	wanted        Globals // the rules are always written for these
-	written       Globals // those whose elements the latest transaction has
+	wanted        contents.Globals // the rules are always written for these
+	written       contents.Globals // those whose elements the latest transaction has
 	changed       bool
 	affinityShare uint32 // as in Options
 }
 
 // set notes the wanted globals. Each transaction writes the difference once, so several changes before one Apply do no
 // harm.
-func (s *settings) set(g Globals) { s.wanted, s.changed = g, true }
+func (s *settings) set(g contents.Globals) { s.wanted, s.changed = g, true }
 
 // rewrite has write add all elements, as for an empty table.
-func (s *settings) rewrite() { s.written, s.changed = Globals{}, true }
+func (s *settings) rewrite() { s.written, s.changed = contents.Globals{}, true }
 
 // program is the program under the wanted globals.
 func (s *settings) program(f program.Family, lengths program.LengthGroups) program.Program {
@@ -48,7 +49,7 @@ func (s *settings) list(w program.Writer) {
 	kernel.write(w)
 }
 
-func nodePortAddresses(w program.Writer, g Globals) []program.Placed {
+func nodePortAddresses(w program.Writer, g contents.Globals) []program.Placed {
 	var out []program.Placed
 	for _, a := range g.NodePortAddresses {
 		if program.FamilyOf(a) == w.Family {
@@ -84,19 +85,4 @@ func rangeElements(t *program.Transaction, p netip.Prefix, put func(program.Elem
 	end := t.Element("", func(b *program.Builder) { b.Addr(behind) }, nil)
 	end.IntervalEnd = true
 	put(end)
-}
-
-// Program is the program of one family under these globals.
-func (g *Globals) Program(f program.Family) program.Program {
-	p := program.Program{
-		Family: f, MasqueradeAll: g.MasqueradeAll, PodInterface: g.PodInterface, IPVS: g.IPVS,
-		Unanswered: g.Unanswered, Refusing: g.Refusing,
-	}
-	for _, c := range g.PodCIDRs {
-		p.PodCIDRs = p.PodCIDRs || program.FamilyOf(c.Addr()) == f
-	}
-	for _, a := range g.NodePortAddresses {
-		p.Loopback = p.Loopback || f == program.IPv4 && a.Is4() && a.IsLoopback()
-	}
-	return p
 }

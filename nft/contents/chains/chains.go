@@ -1,4 +1,4 @@
-package contents
+package chains
 
 import (
 	"cmp"
@@ -8,18 +8,6 @@ import (
 
 	"github.com/verdict-proxy/verdict/nft/program"
 )
-
-// slotsOf is how many slots the endpoints of a pool have.
-func slotsOf(method program.Method, endpoints []Endpoint) int {
-	if method == program.SourceHash && len(endpoints) > 0 {
-		return int(maglevSize(len(endpoints)))
-	}
-	n := 0
-	for i := range endpoints {
-		n += int(max(endpoints[i].Slots, 1))
-	}
-	return n
-}
 
 // spareClasses is how many classes without a pool are kept. A service port that gains and loses an endpoint again and
 // again does not create and delete chains each time.
@@ -63,7 +51,7 @@ func (t *classTable) acquire(c program.Class) (id uint32, fresh bool) {
 	id = t.number(c)
 	t.entries[c] = &classEntry{id: id, users: 1}
 	t.byID[id] = c
-	if c.Affinity != 0 && !isRung(c.Affinity) {
+	if c.Affinity != 0 && !IsRung(c.Affinity) {
 		t.exact[c.Affinity]++
 	}
 	return id, true
@@ -83,9 +71,6 @@ func (t *classTable) number(c program.Class) uint32 {
 	t.next = (t.next + 1) % program.MaxClasses
 	return id
 }
-
-// prefer sets the numbers that classes had in an earlier process; nil: there is none any more.
-func (t *classTable) prefer(earlier map[uint32]program.Class) { t.preferred = earlier }
 
 // release removes a user from a class.
 func (t *classTable) release(c program.Class) {
@@ -131,9 +116,9 @@ func (t *classTable) forget(c program.Class, id uint32) {
 	}
 }
 
-// chainsInUse own the chains that service ports need beside the fixed ones: those of classes, and those of groups of
+// InUse own the chains that service ports need beside the fixed ones: those of classes, and those of groups of
 // prefix lengths.
-type chainsInUse struct {
+type InUse struct {
 	classes *classTable
 	// tokenDraws are the draws that have a token chain, for session affinity. These chains stay.
 	tokenDraws map[program.Draw]bool
@@ -142,12 +127,12 @@ type chainsInUse struct {
 	lengthsBefore program.LengthGroups // the same as of the latest transaction
 }
 
-func newChainsInUse() chainsInUse {
-	return chainsInUse{classes: newClassTable(), tokenDraws: map[program.Draw]bool{}}
+func New() InUse {
+	return InUse{classes: newClassTable(), tokenDraws: map[program.Draw]bool{}}
 }
 
-// acquire adds a user to a class, and creates the chains of a new class.
-func (c *chainsInUse) acquire(w program.Writer, class program.Class, p func() program.Program) uint32 {
+// Acquire adds a user to a class, and creates the chains of a new class.
+func (c *InUse) Acquire(w program.Writer, class program.Class, p func() program.Program) uint32 {
 	if class.Empty() {
 		return 0
 	}
@@ -159,7 +144,7 @@ func (c *chainsInUse) acquire(w program.Writer, class program.Class, p func() pr
 }
 
 // add creates the chains of a class.
-func (c *chainsInUse) add(w program.Writer, p program.Program, of program.Class, id uint32) {
+func (c *InUse) add(w program.Writer, p program.Program, of program.Class, id uint32) {
 	if of.Affinity > 0 && !c.tokenDraws[of.Draw] {
 		c.tokenDraws[of.Draw] = true
 		w.AddChain(p.TokenChain(of.Draw))
@@ -175,15 +160,43 @@ func dispatchElement(w program.Writer, c program.Class, id uint32) program.Eleme
 	return w.Element(c.ChainName(), func(b *program.Builder) { b.Word(id << program.PoolBits) }, nil)
 }
 
+// Release removes a user from a class.
+func (c *InUse) Release(class program.Class) {
+	if !class.Empty() {
+		c.classes.release(class)
+	}
+}
+
+// Exact counts the classes of each affinity timeout that is not a rung.
+func (c *InUse) Exact() map[time.Duration]int { return c.classes.exact }
+
+// Room is how many more timeouts there may be that are not rungs.
+func (c *InUse) Room() int { return ExactTimeouts - len(c.classes.exact) }
+
+// Prefer sets the numbers that classes had in an earlier process; nil: there is none any more.
+func (c *InUse) Prefer(earlier map[uint32]program.Class) { c.classes.preferred = earlier }
+
+// HaveTokens reports whether there are chains for session affinity.
+func (c *InUse) HaveTokens() bool { return len(c.tokenDraws) > 0 }
+
+// Lengths are the groups of prefix lengths that have a chain.
+func (c *InUse) Lengths() program.LengthGroups { return c.lengths }
+
+// NeedLengths adds groups of prefix lengths.
+func (c *InUse) NeedLengths(groups program.LengthGroups) { c.lengths |= groups }
+
+// NoteLengths notes that the kernel has the chains of all groups.
+func (c *InUse) NoteLengths() { c.lengthsBefore = c.lengths }
+
 // List adds the elements of the map that leads to the chains of classes.
-func (c *chainsInUse) List(w program.Writer) {
+func (c *InUse) List(w program.Writer) {
 	for _, id := range slices.Sorted(maps.Keys(c.classes.byID)) {
 		w.Insert(program.Dispatch, dispatchElement(w, c.classes.byID[id], id))
 	}
 }
 
 // Rewrite writes the fixed chains and all others, as for an empty table.
-func (c *chainsInUse) Rewrite(w program.Writer, p program.Program) {
+func (c *InUse) Rewrite(w program.Writer, p program.Program) {
 	fixed := p.Chains()
 	for _, chain := range fixed {
 		w.Do(program.Operation{Kind: program.AddChain, Name: chain.Name, Chain: &chain})
@@ -199,8 +212,8 @@ func (c *chainsInUse) Rewrite(w program.Writer, p program.Program) {
 	}
 }
 
-// all are all chains of the table, by name.
-func (c *chainsInUse) all(p program.Program) map[string]program.Chain {
+// All are all chains of the table, by name.
+func (c *InUse) All(p program.Program) map[string]program.Chain {
 	list := map[string]program.Chain{}
 	for _, chain := range p.Chains() {
 		list[chain.Name] = chain
@@ -217,17 +230,21 @@ func (c *chainsInUse) all(p program.Program) map[string]program.Chain {
 	return list
 }
 
-// retire deletes the chains of classes that no pool has used for long, except for a number to keep.
-func (c *chainsInUse) retire(w program.Writer, keep int) {
+// Retire deletes the chains of classes that no pool has used for long; all: those of all classes without a pool.
+func (c *InUse) Retire(w program.Writer, all bool) {
+	keep := spareClasses
+	if all {
+		keep = 0
+	}
 	for _, gone := range c.classes.collect(keep) {
 		w.Remove(program.Dispatch, dispatchElement(w, gone.class, gone.id))
 		w.DoAfterwards(program.Operation{Kind: program.DeleteChain, Name: gone.class.ChainName()})
 	}
 }
 
-// forgetSpares forgets the classes that no pool uses, the token chains that only these classes needed, and all prefix
+// ForgetSpares forgets the classes that no pool uses, the token chains that only these classes needed, and all prefix
 // lengths.
-func (c *chainsInUse) forgetSpares() {
+func (c *InUse) ForgetSpares() {
 	c.lengths, c.lengthsBefore = 0, 0
 	c.classes.collect(0)
 	clear(c.tokenDraws)
@@ -239,12 +256,12 @@ func (c *chainsInUse) forgetSpares() {
 }
 
 // NewLengths reports whether there are groups of lengths whose chains are not in the kernel.
-func (c *chainsInUse) NewLengths() bool { return c.lengths&^c.lengthsBefore != 0 }
+func (c *InUse) NewLengths() bool { return c.lengths&^c.lengthsBefore != 0 }
 
-// addLengths writes the chains of groups that are new. They come in a transaction of their own, before the elements that
+// AddLengths writes the chains of groups that are new. They come in a transaction of their own, before the elements that
 // need them: a packet in a chain keeps to the rules of the generation in which it entered, but looks elements up as of
 // now. It would miss a range whose group has no rule yet, and be dropped.
-func (c *chainsInUse) addLengths(w program.Writer, p program.Program) {
+func (c *InUse) AddLengths(w program.Writer, p program.Program) {
 	if p.Lengths &^= c.lengthsBefore; p.Lengths == 0 {
 		return
 	}

@@ -1,14 +1,16 @@
-package contents
+package hashing
 
 import (
 	"fmt"
 	"net/netip"
 	"slices"
 	"testing"
+
+	"github.com/verdict-proxy/verdict/nft/contents"
 )
 
-func maglevEndpoints(n int) []Endpoint {
-	out := make([]Endpoint, n)
+func maglevEndpoints(n int) []contents.Endpoint {
+	out := make([]contents.Endpoint, n)
 	for i := range out {
 		out[i].Addr = netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), 8080)
 	}
@@ -16,7 +18,7 @@ func maglevEndpoints(n int) []Endpoint {
 }
 
 // filled is the endpoint in each slot.
-func filled(endpoints []Endpoint) []netip.AddrPort {
+func filled(endpoints []contents.Endpoint) []netip.AddrPort {
 	var out []netip.AddrPort
 	for _, i := range maglev(endpoints) {
 		out = append(out, endpoints[i].Addr)
@@ -55,7 +57,7 @@ func TestMaglevFollowsWeights(t *testing.T) {
 	endpoints[1].Slots = 3
 	count := shares(filled(endpoints))
 	for i, want := range []int{1, 3, 1} {
-		if got := float64(count[endpoints[i].Addr]) / float64(maglevSize(3)) * 5; got < float64(want)-0.05 || got > float64(want)+0.05 {
+		if got := float64(count[endpoints[i].Addr]) / float64(Size(3)) * 5; got < float64(want)-0.05 || got > float64(want)+0.05 {
 			t.Errorf("endpoint %d has %.2f fifths of the slots, want %d", i, got, want)
 		}
 	}
@@ -87,28 +89,6 @@ func TestMaglevDisruption(t *testing.T) {
 		if worst >= 0.02 {
 			t.Errorf("%d endpoints: the others lose %.2f%% of their slots, want less than 2%%", n, 100*worst)
 		}
-	}
-}
-
-func TestAssignFixedWritesOnlyDifferences(t *testing.T) {
-	a, b := maglevEndpoints(2)[0].Addr, maglevEndpoints(2)[1].Addr
-	membersOf := func(table ...netip.AddrPort) (out []member) {
-		for slot, addr := range table {
-			out = append(out, newMember(addr, uint32(slot)))
-		}
-		return out
-	}
-	members, changes := assignFixed(nil, membersOf(a, b, a))
-	if len(changes) != 3 || len(members) != 3 {
-		t.Fatalf("into an empty pool: %d changes, %d members; want 3 and 3", len(changes), len(members))
-	}
-	members, changes = assignFixed(members, membersOf(a, a))
-	want := []slotChange{{slot: 1, from: b, to: a}, {slot: 2, from: a}}
-	if !slices.Equal(changes, want) {
-		t.Errorf("changes %v, want %v", changes, want)
-	}
-	if !slices.Equal(members, []member{newMember(a, 0), newMember(a, 1)}) {
-		t.Errorf("members %v", members)
 	}
 }
 

@@ -1,0 +1,8 @@
+// Package hashing owns the hash tables of one family's table. Pools with the same endpoints share one.
+//
+// The files, in the order in which to read them:
+//
+//	maglev.go       which endpoint is in which slot
+//	hash.go         the tables, and which pool has which
+//	targetports.go  the map of target ports
+package hashing
