@@ -11,15 +11,13 @@ import (
 	"github.com/verdict-proxy/verdict/e2e/lab"
 )
 
-// How often clients ask, and how long they wait. A packet that is lost in the handshake is sent again after a second;
-// that counts as a failure, too.
+// How often clients ask, and how long they wait. A packet of TCP that is lost is sent again, which counts as a failure where
+// no endpoint is frail. Nobody sends a packet of UDP again, so its loss is a failure however long the client waits, and a
+// long wait means that a machine that stands still for some seconds loses nothing.
 const (
-	newPause     = 10 * time.Millisecond
-	openPause    = 5 * time.Millisecond
-	patience     = 3 * time.Second
-	openPatience = 20 * time.Second // TCP sends again for that long
-
-	frailPatience = openPatience // a connection is late while its endpoint is not ejected
+	newPause  = 10 * time.Millisecond
+	openPause = 5 * time.Millisecond
+	patience  = 20 * time.Second
 )
 
 // clientPlaces are where clients of the untouched Services are.
@@ -93,9 +91,6 @@ func (t *traffic) connect(ctx context.Context, place string, list []target, r *r
 // open makes a connection and checks who answers. It returns nil if that failed.
 func (t *traffic) open(place string, to target, kind string, start time.Time) *lab.Flow {
 	q := lab.Question{Protocol: to.protocol, To: to.to, Patience: patience}
-	if to.frail {
-		q.Patience = frailPatience
-	}
 	flow, got := lab.OpenAndAsk(q)
 	switch {
 	case flow == nil, got.Outcome != lab.Answered:
@@ -177,11 +172,8 @@ func (t *traffic) hold(place string, to target) *held {
 // again asks over an open connection. It reports false if the connection is of no use any more. What broke it happened
 // after its last answer.
 func (t *traffic) again(place string, to target, h *held) bool {
-	start, limit := time.Now(), openPatience
-	if to.protocol == lab.UDP {
-		limit = patience
-	}
-	got := h.Send(limit)
+	start := time.Now()
+	got := h.Send(patience)
 	t.ledger.askedAgain()
 	if got.Outcome == lab.Answered && got.Answer == h.answer {
 		h.good = start
