@@ -125,6 +125,9 @@ func systemCallsFail(b *bed, r *rand.Rand) (func() error, error) {
 	}, nil
 }
 
+// claimWait is how long a daemon waits for another one to end.
+const claimWait = 20 * time.Second
+
 // secondDaemon starts another daemon, which must not touch the rules while the first one runs.
 func secondDaemon(b *bed, r *rand.Rand) (func() error, error) {
 	first := b.daemon.serving()
@@ -155,6 +158,7 @@ func replace(b *bed, r *rand.Rand) (func() error, error) {
 	if old == nil {
 		return nil, nil
 	}
+	began := time.Now()
 	fresh, err := b.daemon.spawn()
 	if err != nil {
 		return nil, err
@@ -165,7 +169,16 @@ func replace(b *bed, r *rand.Rand) (func() error, error) {
 			return fresh.Kill()
 		}
 		err := b.daemon.stop()
-		b.daemon.adopt(fresh)
+		select {
+		case <-fresh.Exited():
+			// It waits for 20 seconds. An API server that has to end first can take longer than that.
+			if time.Since(began) < claimWait {
+				err = errors.Join(err, fmt.Errorf("the next daemon ended early; its log ends:\n%s", fresh.Log(5)))
+			}
+			return errors.Join(err, b.daemon.start())
+		default:
+			b.daemon.adopt(fresh)
+		}
 		return err
 	}, nil
 }
