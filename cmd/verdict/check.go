@@ -30,7 +30,7 @@ func newCheck() *cobra.Command {
 IPVS and its schedulers, rules of other proxies, sysctls, the table of connections, and the access to the API server. It prints a line for each
 check, with the remedy. It changes nothing: the kernel undoes trials at once. The exit status is 1 if there is an error;
 Verdict can serve with warnings.`,
-		Args: noArguments,
+		Args: flags.None,
 	}
 	c := flags.New(cmd.Flags())
 	output := cmd.Flags().StringP("output", "o", "table", "`FORMAT` of the result: table or json")
@@ -65,7 +65,7 @@ func checkNode(ctx context.Context, s *config.Settings) []preflight.Finding {
 	list = append(list, preflight.NFTables(kernel.Probe(kernel.Options{Families: families}))...)
 	list = append(list, checkIPVS(s))
 	found, err := takeover.Find()
-	list = append(list, preflight.KubeProxy(found, err)...)
+	list = append(list, preflight.KubeProxy(found.Names(), err)...)
 	list = append(list, preflight.OtherProxies()...)
 	pid, _ := claim.Holder()
 	holder := preflight.Holder{PID: pid, KubeProxy: !found.Empty()}

@@ -29,7 +29,7 @@ func newCleanup() *cobra.Command {
 sysctls. Stop the proxy first. If another Service proxy is to serve this node, start that one before: connections then
 find a translation all the time. A pod of kube-proxy runs before its rules are there; --await-kube-proxy waits for them.
 "verdict run --cleanup" does the same without a wait.`,
-		Args: noArguments,
+		Args: flags.None,
 	}
 	flags.BindLog(cmd.Flags(), &s)
 	await := cmd.Flags().Duration("await-kube-proxy", 0,

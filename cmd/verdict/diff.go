@@ -57,7 +57,7 @@ func newDiff() *cobra.Command {
 		Example: `  verdict diff --kubeconfig /etc/kubernetes/kubelet.conf --cluster-cidr 10.244.0.0/16
   verdict diff --manifests /etc/verdict/manifests
   verdict diff --manifests new && echo nothing would change`,
-		Args: noArguments,
+		Args: flags.None,
 	}
 	flags.BindSource(cmd.Flags(), &s)
 	flags.BindBackend(cmd.Flags(), &s)

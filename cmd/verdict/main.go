@@ -56,9 +56,6 @@ func exitCode(err error) int {
 	return exitFailure
 }
 
-// furtherCommands are those that a build tag adds.
-var furtherCommands []func() *cobra.Command
-
 func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "verdict",
@@ -76,20 +73,11 @@ func newRoot() *cobra.Command {
 	}
 	root.SetVersionTemplate(thisBuild().String() + "\n")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return flags.Wrong(err) })
-	root.AddCommand(newRun(), newCleanup(), newCheck(), newRender(), newDiff(), newVersion(), demo.New(noArguments),
-		list.New(flags.Wrong), list.NewGet(flags.Wrong), list.NewTop(flags.Wrong), explain.New(flags.Wrong))
-	for _, more := range furtherCommands {
-		root.AddCommand(more())
-	}
+	root.AddCommand(newRun(), newCleanup(), newCheck(), newRender(), newDiff(), newVersion(), demo.New(),
+		list.New(), list.NewGet(), list.NewTop(), explain.New())
+	root.AddCommand(furtherCommands()...)
 	for _, cmd := range root.Commands() {
 		flags.CompleteValues(cmd)
 	}
 	return root
-}
-
-func noArguments(cmd *cobra.Command, args []string) error {
-	if len(args) > 0 {
-		return flags.Wrong(fmt.Errorf("%s takes no arguments, got %q", cmd.CommandPath(), args))
-	}
-	return nil
 }

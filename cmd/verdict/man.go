@@ -12,14 +12,13 @@ import (
 	"github.com/spf13/cobra/doc"
 )
 
-// The command "man DIR" writes the man pages. It is no part of the ordinary binary, because of what it links.
-func init() { //nolint:gochecknoinits // only with the build tag man
-	furtherCommands = append(furtherCommands, func() *cobra.Command {
-		return &cobra.Command{
-			Use: "man DIR", Short: "Write man pages into a folder", Hidden: true, Args: cobra.ExactArgs(1),
-			RunE: func(cmd *cobra.Command, args []string) error { return writeManPages(cmd.Root(), args[0]) },
-		}
-	})
+// furtherCommands has the command "man DIR", which writes the man pages. It is no part of the ordinary binary, because of what
+// it links.
+func furtherCommands() []*cobra.Command {
+	return []*cobra.Command{{
+		Use: "man DIR", Short: "Write man pages into a folder", Hidden: true, Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error { return writeManPages(cmd.Root(), args[0]) },
+	}}
 }
 
 func writeManPages(root *cobra.Command, dir string) error {

@@ -58,7 +58,7 @@ With --then, the output continues with the changes from one folder of manifests 
 folder.`,
 		Example: `  verdict render --manifests /etc/verdict/manifests
   verdict render --manifests today --then tomorrow --elements`,
-		Args: noArguments,
+		Args: flags.None,
 	}
 	flags.BindSource(cmd.Flags(), &s)
 	flags.BindBackend(cmd.Flags(), &s)

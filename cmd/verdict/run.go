@@ -21,7 +21,7 @@ func newRun() *cobra.Command {
 		Short:   "Run the proxy of this node",
 		Long: `Run the proxy of this node until SIGTERM or SIGINT. The rules stay in the kernel when the proxy stops, and
 "verdict cleanup" removes them. Flags that kube-proxy has as well have the same names.`,
-		Args: noArguments,
+		Args: flags.None,
 	}
 	c := flags.New(cmd.Flags())
 	cleanup := cmd.Flags().Bool("cleanup", false, "remove everything that Verdict has created in the kernel, and exit")

@@ -6,6 +6,8 @@ import (
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
+
+	"github.com/verdict-proxy/verdict/cmd/verdict/flags"
 )
 
 // The linker stamps version and revision (see the Makefile). They are empty in a binary of a plain "go build" or
@@ -60,7 +62,7 @@ func newVersion() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Print version, source revision and Go version of this binary",
-		Args:  noArguments,
+		Args:  flags.None,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			_, err := fmt.Fprintln(cmd.OutOrStdout(), thisBuild())
 			return err

@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	"github.com/spf13/cobra"
+
+	"github.com/verdict-proxy/verdict/cmd/verdict/flags"
 )
 
 // ExitError makes the program exit with a code. Text is empty if the error has been printed already.
@@ -23,7 +25,7 @@ const (
 )
 
 // New returns the command. args checks that there are no arguments.
-func New(args cobra.PositionalArgs) *cobra.Command {
+func New() *cobra.Command {
 	scene := sceneBalance
 	cmd := &cobra.Command{
 		Use:   "demo",
@@ -32,7 +34,7 @@ func New(args cobra.PositionalArgs) *cobra.Command {
 connections to a cluster IP and a node port, and draw how they are spread. Then remove an endpoint and show that the
 traffic moves. The demo takes a few seconds, needs nothing but this binary, and leaves nothing behind.
 It works as root, and also without root where unprivileged user namespaces are allowed.`,
-		Args: args,
+		Args: flags.None,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !slices.Contains([]string{sceneBalance, sceneDeadNode, sceneRollingUpdate}, scene) {
 				return fmt.Errorf("--scene=%s: must be %s, %s or %s", scene, sceneBalance, sceneDeadNode, sceneRollingUpdate)

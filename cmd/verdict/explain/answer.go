@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/verdict-proxy/verdict/cmd/verdict/flags"
 )
 
 // ErrQuestion marks a question that makes no sense.
@@ -44,8 +46,8 @@ func Answer(source, destination string) (list []*Explanation, err error) {
 }
 
 func asQuestion(err error) error {
-	if mistake := (usage{}); errors.As(err, &mistake) {
-		return fmt.Errorf("%w: %w", ErrQuestion, mistake.error)
+	if mistake := (flags.UsageError{}); errors.As(err, &mistake) {
+		return fmt.Errorf("%w: %w", ErrQuestion, mistake)
 	}
 	return err
 }

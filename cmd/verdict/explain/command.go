@@ -9,13 +9,13 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/verdict-proxy/verdict/cmd/verdict/list"
+	"github.com/verdict-proxy/verdict/cmd/verdict/flags"
+	"github.com/verdict-proxy/verdict/cmd/verdict/snapshot"
 	"github.com/verdict-proxy/verdict/cmd/verdict/target"
 	"github.com/verdict-proxy/verdict/proxier/source/cluster"
 )
 
 // usage marks a mistake in the arguments.
-type usage struct{ error }
 
 // options hold the flags.
 type options struct {
@@ -25,8 +25,8 @@ type options struct {
 	cluster       cluster.Config
 }
 
-// New returns the command. wrongUsage marks an error as wrong usage.
-func New(wrongUsage func(error) error) *cobra.Command {
+// New returns the command.
+func New() *cobra.Command {
 	var o options
 	cmd := &cobra.Command{
 		Use:   "explain SOURCE DESTINATION:PORT[/PROTOCOL]",
@@ -39,25 +39,21 @@ func New(wrongUsage func(error) error) *cobra.Command {
   verdict explain --trace=1m 10.244.1.7 10.96.0.20:80
   verdict explain --json node 10.96.0.20:80 | jq .verdict`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			err := run(cmd, &o, args)
-			if mistake := (usage{}); errors.As(err, &mistake) {
-				return wrongUsage(err)
-			}
-			return err
+			return run(cmd, &o, args)
 		},
 	}
-	flags := cmd.Flags()
-	flags.StringVar(&o.service, "service", "", "explain the frontends of a `SERVICE` (namespace/name or namespace/name:port)")
-	_ = cmd.RegisterFlagCompletionFunc("service", list.CompleteNames) // the flag exists, so there is no error
-	flags.StringVar(&o.from, "from", "", "with --service: the `SOURCE`")
-	flags.BoolVar(&o.json, "json", false, "print the explanation as JSON")
-	flags.DurationVar(&o.trace.time, "trace", 0,
+	fs := cmd.Flags()
+	fs.StringVar(&o.service, "service", "", "explain the frontends of a `SERVICE` (namespace/name or namespace/name:port)")
+	_ = cmd.RegisterFlagCompletionFunc("service", snapshot.CompleteNames) // the flag exists, so there is no error
+	fs.StringVar(&o.from, "from", "", "with --service: the `SOURCE`")
+	fs.BoolVar(&o.json, "json", false, "print the explanation as JSON")
+	fs.DurationVar(&o.trace.time, "trace", 0,
 		"then follow real packets of this connection through all tables for a `TIME`, at most 10m")
-	flags.Lookup("trace").NoOptDefVal = "10s"
-	flags.IntVar(&o.trace.packets, "packets", 10, "with --trace: end after a `NUMBER` of packets")
-	flags.StringVar(&o.cluster.Kubeconfig, "kubeconfig", "",
+	fs.Lookup("trace").NoOptDefVal = "10s"
+	fs.IntVar(&o.trace.packets, "packets", 10, "with --trace: end after a `NUMBER` of packets")
+	fs.StringVar(&o.cluster.Kubeconfig, "kubeconfig", "",
 		"`FILE` with access to the API server, for sources such as pod/default/web-0")
-	flags.StringVar(&o.cluster.Master, "master", "", "`URL` of the API server")
+	fs.StringVar(&o.cluster.Master, "master", "", "`URL` of the API server")
 	return cmd
 }
 
@@ -128,20 +124,20 @@ func (o *options) follow(cmd *cobra.Command, questions []question) error {
 func (o *options) targets(args []string) (wanted []question, source string, err error) {
 	switch {
 	case o.trace.time < 0 || o.trace.time > maxTrace || o.trace.packets < 1:
-		return nil, "", usage{fmt.Errorf("--trace must be between 0 and %s, and --packets at least 1", maxTrace)}
+		return nil, "", flags.Wrong(fmt.Errorf("--trace must be between 0 and %s, and --packets at least 1", maxTrace))
 	case o.service != "" && len(args) == 0 && o.from != "":
 		wanted, err = frontendsOf(o.service)
 		return wanted, o.from, err
 	case o.service != "":
-		return nil, "", usage{errors.New("--service needs --from SOURCE and no arguments: " +
-			"verdict explain --service default/web --from node")}
+		return nil, "", flags.Wrong(errors.New("--service needs --from SOURCE and no arguments: " +
+			"verdict explain --service default/web --from node"))
 	case len(args) != 2 || o.from != "":
-		return nil, "", usage{fmt.Errorf("want SOURCE and DESTINATION:PORT, got %s: verdict explain 10.244.1.7 10.96.0.10:80/tcp",
-			plural(len(args), "argument"))}
+		return nil, "", flags.Wrong(fmt.Errorf("want SOURCE and DESTINATION:PORT, got %s: verdict explain 10.244.1.7 10.96.0.10:80/tcp",
+			plural(len(args), "argument")))
 	}
 	dst, protocol, err := target.Parse(args[1])
 	if err != nil {
-		return nil, "", usage{err}
+		return nil, "", flags.Wrong(err)
 	}
 	return []question{{dst: dst, protocol: protocol}}, args[0], nil
 }

@@ -288,7 +288,7 @@ func (s *situation) command(args ...string) string {
 	s.Helper()
 	var out bytes.Buffer
 	err := s.bed.World().Node.Do(func() error {
-		cmd := New(func(err error) error { return err })
+		cmd := New()
 		cmd.SetArgs(args)
 		cmd.SetOut(&out)
 		cmd.SilenceErrors, cmd.SilenceUsage = true, true

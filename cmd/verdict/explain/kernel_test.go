@@ -67,7 +67,7 @@ func TestService(t *testing.T) {
 			{"--service scale/svc-1 --from 127.0.0.1", 1}, {"--service scale/svc-1:http --from node", 0}, {"--service scale/none --from 127.0.0.1", 0},
 		} {
 			var out strings.Builder
-			cmd := New(func(err error) error { return err })
+			cmd := New()
 			cmd.SetArgs(strings.Fields(tt.args))
 			cmd.SetOut(&out)
 			cmd.SilenceErrors, cmd.SilenceUsage = true, true
@@ -116,7 +116,7 @@ func BenchmarkExplain(b *testing.B) {
 			fill(b, engine, services)
 			for b.Loop() {
 				w.Node.MustDo(b, func() error {
-					cmd := New(func(err error) error { return err })
+					cmd := New()
 					cmd.SetArgs([]string{lab.PodAddress(lab.IPv4, "a").String(), serviceAddress(services/2).String() + ":80"})
 					cmd.SetOut(io.Discard)
 					return cmd.Execute()

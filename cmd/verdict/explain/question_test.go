@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/rogpeppe/go-internal/txtar"
+
+	"github.com/verdict-proxy/verdict/cmd/verdict/flags"
 )
 
 // TestArguments: a mistake in the arguments gets an error that says what was meant.
@@ -23,11 +25,11 @@ func TestArguments(t *testing.T) {
 		{"--trace=1h 10.0.0.1 10.96.0.1:80", "--trace must be between 0 and 10m0s"},
 		{"--trace --packets=0 10.0.0.1 10.96.0.1:80", "--packets at least 1"},
 	} {
-		cmd := New(func(err error) error { return usage{err} })
+		cmd := New()
 		cmd.SetArgs(strings.Fields(tt.args))
 		cmd.SilenceErrors, cmd.SilenceUsage = true, true
 		err := cmd.Execute()
-		if _, wrong := err.(usage); !wrong || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "\n") { //nolint:errorlint // New returns it as it is
+		if _, wrong := err.(flags.UsageError); !wrong || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "\n") { //nolint:errorlint // New returns it as it is
 			t.Errorf("explain %s: %v; want one line of wrong usage with %q", tt.args, err, tt.want)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/verdict-proxy/verdict/cmd/verdict/flags"
 	"github.com/verdict-proxy/verdict/cmd/verdict/snapshot"
 	"github.com/verdict-proxy/verdict/nft/program"
 	"github.com/verdict-proxy/verdict/proxier/source/cluster"
@@ -33,11 +34,11 @@ func (q *question) from(ctx context.Context, k kernel, c cluster.Config, text st
 	if at, err := netip.ParseAddrPort(text); err == nil {
 		q.src, q.srcPort = at.Addr().Unmap(), at.Port()
 	} else if q.src, err = netip.ParseAddr(text); err != nil {
-		return usage{fmt.Errorf("source %q must be %s", text, sourceForm)}
+		return flags.Wrong(fmt.Errorf("source %q must be %s", text, sourceForm))
 	}
 	q.src = q.src.Unmap()
 	if program.FamilyOf(q.src) != q.family() {
-		return usage{fmt.Errorf("source %s and destination %s must be of the same address family", q.src, q.dst)}
+		return flags.Wrong(fmt.Errorf("source %s and destination %s must be of the same address family", q.src, q.dst))
 	}
 	return nil
 }
@@ -69,7 +70,7 @@ func (q *question) fromOutside(k kernel) error {
 func podAddress(ctx context.Context, c cluster.Config, name string, f program.Family) (netip.Addr, error) {
 	namespace, pod, ok := strings.Cut(name, "/")
 	if !ok || namespace == "" || pod == "" {
-		return netip.Addr{}, usage{fmt.Errorf("source %q must be pod/NAMESPACE/NAME", "pod/"+name)}
+		return netip.Addr{}, flags.Wrong(fmt.Errorf("source %q must be pod/NAMESPACE/NAME", "pod/"+name))
 	}
 	c.QPS, c.Burst, c.UserAgent = 50, 100, "verdict-explain"
 	client, err := cluster.NewClient(c)
@@ -95,7 +96,7 @@ const maxFrontends = 16
 // frontendsOf lists the frontends of a Service, or of one of its ports.
 func frontendsOf(name string) (out []question, err error) {
 	if namespace, rest, ok := strings.Cut(name, "/"); !ok || namespace == "" || rest == "" || strings.Contains(rest, "/") {
-		return nil, usage{fmt.Errorf("--service %q must be NAMESPACE/NAME or NAMESPACE/NAME:PORT", name)}
+		return nil, flags.Wrong(fmt.Errorf("--service %q must be NAMESPACE/NAME or NAMESPACE/NAME:PORT", name))
 	}
 	places, err := snapshot.Places(name)
 	if err != nil {

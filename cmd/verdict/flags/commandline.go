@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"k8s.io/kube-proxy/config/v1alpha1"
 
@@ -48,6 +49,14 @@ type UsageError struct{ error }
 
 // Wrong marks an error as one in flags or arguments.
 func Wrong(err error) error { return UsageError{err} }
+
+// None accepts no arguments.
+func None(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return Wrong(fmt.Errorf("%s takes no arguments, got %q", cmd.CommandPath(), args))
+	}
+	return nil
+}
 
 // Prepare validates the settings that the flags set, and completes them.
 func Prepare(s *config.Settings) error {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/verdict-proxy/verdict/cmd/verdict/flags"
 	"github.com/verdict-proxy/verdict/cmd/verdict/snapshot"
 	"github.com/verdict-proxy/verdict/nft/program"
 )
@@ -28,8 +29,8 @@ const (
 	outputYAML = "yaml"
 )
 
-// New returns the command. usage marks an error as wrong usage.
-func New(usage func(error) error) *cobra.Command {
+// New returns the command.
+func New() *cobra.Command {
 	var o options
 	cmd := &cobra.Command{
 		Use:   "list [NAMESPACE | NAMESPACE/SERVICE | NAMESPACE/SERVICE:PORT]...",
@@ -42,31 +43,31 @@ func New(usage func(error) error) *cobra.Command {
   verdict list --problem
   verdict list --endpoint 10.244.1.7
   verdict list --rate=5s -o wide default`,
-		ValidArgsFunction: CompleteNames,
+		ValidArgsFunction: snapshot.CompleteNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var err error
 			if o.query.Services, err = snapshot.ParseServices(args); err != nil {
-				return usage(err)
+				return flags.Wrong(err)
 			}
 			if err := o.complete(); err != nil {
-				return usage(err)
+				return flags.Wrong(err)
 			}
 			return run(cmd, &o)
 		},
 	}
-	flags := cmd.Flags()
-	flags.BoolVar(&o.terse, "terse", false, "print one line for each frontend, with the number of endpoints and of connections")
-	flags.BoolVar(&o.json, "json", false, "print everything as JSON, like -o json")
-	flags.StringVarP(&o.output, "output", "o", "", "`FORMAT`: wide (also the counters), json or yaml")
-	flags.StringSliceVar(&o.addresses, "address", nil, "list frontends at these `ADDRESSES` or ranges")
-	flags.StringSliceVar(&o.endpoints, "endpoint", nil, "list frontends with these `ENDPOINTS` (address, ADDRESS:PORT or range)")
-	flags.StringVar(&o.query.Engine, "engine", "", "list frontends of this `ENGINE`: nft or ipvs")
-	flags.BoolVar(&o.query.Problem, "problem", false, "list frontends where some clients find no endpoint")
-	flags.DurationVar(&o.rate, "rate", 0, "also count connections per second, over this `TIME`")
-	flags.Lookup("rate").NoOptDefVal = "1s"
-	flags.BoolVarP(&o.ipv4, "ipv4", "4", false, "list IPv4 only")
-	flags.BoolVarP(&o.ipv6, "ipv6", "6", false, "list IPv6 only")
-	flags.BoolVar(&o.query.Uncounted, "no-connections", false, "do not read connection tracking; IPVS has counters of its own")
+	fs := cmd.Flags()
+	fs.BoolVar(&o.terse, "terse", false, "print one line for each frontend, with the number of endpoints and of connections")
+	fs.BoolVar(&o.json, "json", false, "print everything as JSON, like -o json")
+	fs.StringVarP(&o.output, "output", "o", "", "`FORMAT`: wide (also the counters), json or yaml")
+	fs.StringSliceVar(&o.addresses, "address", nil, "list frontends at these `ADDRESSES` or ranges")
+	fs.StringSliceVar(&o.endpoints, "endpoint", nil, "list frontends with these `ENDPOINTS` (address, ADDRESS:PORT or range)")
+	fs.StringVar(&o.query.Engine, "engine", "", "list frontends of this `ENGINE`: nft or ipvs")
+	fs.BoolVar(&o.query.Problem, "problem", false, "list frontends where some clients find no endpoint")
+	fs.DurationVar(&o.rate, "rate", 0, "also count connections per second, over this `TIME`")
+	fs.Lookup("rate").NoOptDefVal = "1s"
+	fs.BoolVarP(&o.ipv4, "ipv4", "4", false, "list IPv4 only")
+	fs.BoolVarP(&o.ipv6, "ipv6", "6", false, "list IPv6 only")
+	fs.BoolVar(&o.query.Uncounted, "no-connections", false, "do not read connection tracking; IPVS has counters of its own")
 	return cmd
 }
 

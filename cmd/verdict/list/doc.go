@@ -5,7 +5,6 @@
 //	text.go      its output: the full table, one line for each frontend, or JSON
 //	get.go       the command "get": one thing by its key
 //	top.go       the command "top": connections per second, again and again; topview.go: its live view
-//	complete.go  names for the shell
 //
 // The commands need neither the daemon, which may be down, nor the API server. They change nothing.
 package list

@@ -2,7 +2,6 @@ package list
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/netip"
@@ -12,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
 
+	"github.com/verdict-proxy/verdict/cmd/verdict/flags"
 	"github.com/verdict-proxy/verdict/cmd/verdict/snapshot"
 	"github.com/verdict-proxy/verdict/cmd/verdict/target"
 	"github.com/verdict-proxy/verdict/nft/inspect"
@@ -31,8 +31,8 @@ PROTOCOL is tcp (the default), udp or sctp.
 
 Exit codes: 0 for success; 1 if the kernel does not have it or could not be read; 2 for wrong arguments.`
 
-// NewGet returns the command "get". usage marks an error as wrong usage.
-func NewGet(usage func(error) error) *cobra.Command {
+// NewGet returns the command "get".
+func NewGet() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "get", Short: "Read one frontend, pool, endpoint or affinity entry from the kernel", Long: getHelp,
 		Args: cobra.ArbitraryArgs, // RunE says what was meant
@@ -42,7 +42,7 @@ func NewGet(usage func(error) error) *cobra.Command {
   verdict get affinity 10.244.1.7 10.96.0.20:80
   verdict get endpoint 10.244.1.9:8080 -o json`,
 		RunE: func(_ *cobra.Command, args []string) error {
-			return usage(fmt.Errorf("get what? write get frontend, get pool, get affinity or get endpoint, not %q",
+			return flags.Wrong(fmt.Errorf("get what? write get frontend, get pool, get affinity or get endpoint, not %q",
 				strings.Join(args, " ")))
 		},
 	}
@@ -56,30 +56,23 @@ func NewGet(usage func(error) error) *cobra.Command {
 		{"affinity CLIENT ADDRESS:PORT[/PROTOCOL]", "The endpoint that a client stays with", 2, (*getter).affinity},
 		{"endpoint ADDRESS[:PORT]", "The frontends that lead to an endpoint", 1, (*getter).endpoint},
 	} {
-		cmd.AddCommand(newGetter(usage, sub.use, sub.short, sub.arguments, sub.run))
+		cmd.AddCommand(newGetter(sub.use, sub.short, sub.arguments, sub.run))
 	}
 	return cmd
 }
 
-// mistake is an error in the arguments.
-type mistake struct{ error }
-
-func newGetter(usage func(error) error, use, short string, arguments int, do func(*getter, []string) error) *cobra.Command {
+func newGetter(use, short string, arguments int, do func(*getter, []string) error) *cobra.Command {
 	g := &getter{}
 	cmd := &cobra.Command{Use: use, Short: short, Long: short + ".\n\n" + getHelp}
 	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
 		if len(args) != arguments {
-			return usage(fmt.Errorf("want get %s, got %d arguments", use, len(args)))
+			return flags.Wrong(fmt.Errorf("want get %s, got %d arguments", use, len(args)))
 		}
 		if err := g.complete(); err != nil {
-			return usage(err)
+			return flags.Wrong(err)
 		}
 		g.cmd = cmd
-		err = do(g, args)
-		if wrong := (mistake{}); errors.As(err, &wrong) {
-			return usage(wrong.error)
-		}
-		return err
+		return do(g, args)
 	}
 	cmd.Flags().StringVarP(&g.output, "output", "o", "", "`FORMAT`: wide, json or yaml")
 	cmd.Flags().BoolVarP(&g.ipv6, "ipv6", "6", false, "of a pool: the one in the table for IPv6")
@@ -105,7 +98,7 @@ func parsePlace(text string) (p snapshot.Place, f program.Family, err error) {
 	}
 	at, protocol, err := target.Parse(plain)
 	if err != nil {
-		return p, f, mistake{err}
+		return p, f, flags.Wrong(err)
 	}
 	if p = snapshot.PlaceOf(at, protocol); nodePort {
 		p.Address = netip.Addr{}
@@ -132,7 +125,7 @@ func (g *getter) frontend(args []string) error {
 func (g *getter) endpoint(args []string) error {
 	at, err := snapshot.ParseEndpoint(args[0])
 	if err != nil {
-		return mistake{fmt.Errorf("endpoint %q must be ADDRESS or ADDRESS:PORT, such as 10.244.1.7 or [fd00::7]:8080", args[0])}
+		return flags.Wrong(fmt.Errorf("endpoint %q must be ADDRESS or ADDRESS:PORT, such as 10.244.1.7 or [fd00::7]:8080", args[0]))
 	}
 	t, err := snapshot.WithEndpoint(snapshot.Query{Endpoints: []snapshot.EndpointRange{at}}, args[0])
 	if err != nil {
@@ -159,7 +152,7 @@ type answer struct {
 func (g *getter) pool(args []string) error {
 	number, err := inspect.ParsePool(args[0])
 	if err != nil {
-		return mistake{err}
+		return flags.Wrong(err)
 	}
 	tables, err := snapshot.OpenTables()
 	if err != nil {
@@ -187,14 +180,14 @@ func (g *getter) pool(args []string) error {
 func (g *getter) affinity(args []string) error {
 	client, err := netip.ParseAddr(args[0])
 	if err != nil {
-		return mistake{fmt.Errorf("client %q must be an address", args[0])}
+		return flags.Wrong(fmt.Errorf("client %q must be an address", args[0]))
 	}
 	at, protocol, err := target.Parse(args[1])
 	if err != nil {
-		return mistake{err}
+		return flags.Wrong(err)
 	}
 	if client.Is4() != at.Addr().Is4() {
-		return mistake{fmt.Errorf("client %s and frontend %s must be of the same address family", client, at)}
+		return flags.Wrong(fmt.Errorf("client %s and frontend %s must be of the same address family", client, at))
 	}
 	tables, err := snapshot.OpenTables()
 	if err != nil {

@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/verdict-proxy/verdict/cmd/verdict/flags"
 	"github.com/verdict-proxy/verdict/cmd/verdict/snapshot"
 	"github.com/verdict-proxy/verdict/e2e/lab"
 	"github.com/verdict-proxy/verdict/nft"
@@ -41,7 +42,7 @@ func (b *bench) command(cmd *cobra.Command, args ...string) (stdout string, err 
 }
 
 func (b *bench) get(args ...string) (string, error) {
-	return b.command(NewGet(func(err error) error { return fmt.Errorf("%w: %w", errUsage, err) }), args...)
+	return b.command(NewGet(), args...)
 }
 
 func (b *bench) mustGet(args ...string) string {
@@ -125,7 +126,7 @@ func TestGetMistakes(t *testing.T) {
 		{"endpoint 10.9.9.9", "no frontend in the kernel leads to 10.9.9.9", false},
 	} {
 		_, err := b.get(strings.Fields(tt.args)...)
-		if err == nil || errors.Is(err, errUsage) != tt.usage || !strings.Contains(err.Error(), tt.want) {
+		if err == nil || errors.As(err, new(flags.UsageError)) != tt.usage || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("get %s: %v; want %q, wrong usage %t", tt.args, err, tt.want, tt.usage)
 		}
 	}
@@ -146,7 +147,7 @@ func TestSelection(t *testing.T) {
 		var got snapshot.Table
 		_ = json.Unmarshal([]byte(out), &got)
 		switch {
-		case tt.want < 0 && !errors.Is(err, errUsage):
+		case tt.want < 0 && !errors.As(err, new(flags.UsageError)):
 			t.Errorf("list %s: %v, want wrong usage", tt.args, err)
 		case tt.want > 0 && (err != nil || len(got.Frontends) != tt.want):
 			t.Errorf("list %s: %d frontends, %v; want %d", tt.args, len(got.Frontends), err, tt.want)
@@ -205,7 +206,7 @@ func TestCompletion(t *testing.T) {
 	} {
 		var got []string
 		b.world.Node.MustDo(t, func() error {
-			got = ServiceNames(begin)
+			got = snapshot.ServiceNames(begin)
 			return nil
 		})
 		if !slices.Equal(got, want) {
@@ -227,7 +228,7 @@ func BenchmarkGet(b *testing.B) {
 			fillNode(b, engine, services)
 			for b.Loop() {
 				w.Node.MustDo(b, func() error {
-					cmd := NewGet(func(err error) error { return err })
+					cmd := NewGet()
 					cmd.SetArgs([]string{"frontend", benchAddress(services/2).String() + ":80"})
 					cmd.SetOut(io.Discard)
 					return cmd.Execute()
@@ -264,7 +265,7 @@ func fillNode(b *testing.B, engine *nft.Engine, services int) {
 func TestTopOnce(t *testing.T) {
 	b := filled(t)
 	b.meanwhile(netip.AddrPortFrom(b.address(lab.IPv4, "VIP1"), 80))
-	out, err := b.command(NewTop(func(err error) error { return err }), "--once", "--interval="+counting.String())
+	out, err := b.command(NewTop(), "--once", "--interval="+counting.String())
 	lines := strings.Split(out, "\n")
 	if err != nil || len(lines) < 3 || lines[0] != "daemon: none answers" || !strings.HasPrefix(lines[2], "shop/web:http ") {
 		t.Errorf("top --once: %v\n%s", err, out)

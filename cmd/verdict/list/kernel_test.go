@@ -17,15 +17,13 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/verdict-proxy/verdict/cmd/verdict/flags"
 	"github.com/verdict-proxy/verdict/cmd/verdict/snapshot"
 	"github.com/verdict-proxy/verdict/e2e/lab"
 	"github.com/verdict-proxy/verdict/nft"
 	"github.com/verdict-proxy/verdict/nft/contents"
 	"github.com/verdict-proxy/verdict/nft/program"
 )
-
-// errUsage marks an error that the command takes for a mistake in its arguments.
-var errUsage = errors.New("usage")
 
 // bench is a world whose node has an nft engine.
 type bench struct {
@@ -66,7 +64,7 @@ func (b *bench) list(args ...string) (stdout, stderr string, err error) {
 	b.Helper()
 	var out, errs bytes.Buffer
 	err = b.world.Node.Do(func() error {
-		cmd := New(func(err error) error { return fmt.Errorf("%w: %w", errUsage, err) })
+		cmd := New()
 		cmd.SetArgs(append([]string{}, args...)) // with nil it takes those of the test
 		cmd.SetOut(&out)
 		cmd.SetErr(&errs)
@@ -100,7 +98,7 @@ func (b *bench) picture(t *snapshot.Table, at string) string {
 			continue
 		}
 		words := []string{fe.Engine, cmp.Or(fe.Service, "-"), cmp.Or(fe.Scheduler, "-")}
-		if flags := flags(fe, false); flags != "" {
+		if flags := marks(fe, false); flags != "" {
 			words = append(words, flags)
 		}
 		for _, e := range fe.Endpoints {
@@ -226,7 +224,7 @@ func TestNothing(t *testing.T) {
 			t.Errorf("list %v without tables: %q, %v", args, out, err)
 		}
 	}
-	if _, _, err := b.list("shop//web"); !errors.Is(err, errUsage) {
+	if _, _, err := b.list("shop//web"); !errors.As(err, new(flags.UsageError)) {
 		t.Errorf("a wrong filter: %v", err)
 	}
 	b.set()

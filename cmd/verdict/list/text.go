@@ -81,7 +81,7 @@ func writeFull(w io.Writer, list []snapshot.Frontend, wide bool) {
 	line("  ->", headEndpoint, "Weight", "ActiveConn", "InActConn", "")
 	for i := range list {
 		fe := &list[i]
-		line(fe.Protocol, fe.At(), cmp.Or(fe.Scheduler, "-"), fe.Engine, cmp.Or(fe.Service, "-"), flags(fe, wide))
+		line(fe.Protocol, fe.At(), cmp.Or(fe.Scheduler, "-"), fe.Engine, cmp.Or(fe.Service, "-"), marks(fe, wide))
 		for j := range fe.Endpoints {
 			e := &fe.Endpoints[j]
 			line("  ->", e.At(), strconv.Itoa(e.Weight), number(e.Active), number(e.Inactive), remark(e))
@@ -95,9 +95,9 @@ func writeTerse(w io.Writer, list []snapshot.Frontend, wide bool) {
 		fe := &list[i]
 		ends, services = max(ends, len(fe.At())), max(services, len(cmp.Or(fe.Service, "-")))
 	}
-	line := func(protocol, at, scheduler, engine, count, active, inactive, service, flags string) {
+	line := func(protocol, at, scheduler, engine, count, active, inactive, service, marks string) {
 		text := fmt.Sprintf("%-4s %-*s %-9s %-6s %-9s %-10s %-9s %-*s %s",
-			protocol, ends, at, scheduler, engine, count, active, inactive, services, service, flags)
+			protocol, ends, at, scheduler, engine, count, active, inactive, services, service, marks)
 		fmt.Fprintln(w, strings.TrimRight(text, " "))
 	}
 	line("Prot", headFrontend, "Scheduler", "Engine", "Endpoints", "ActiveConn", "InActConn", "Service", "Flags")
@@ -105,7 +105,7 @@ func writeTerse(w io.Writer, list []snapshot.Frontend, wide bool) {
 		fe := &list[i]
 		active, inactive := totals(fe)
 		line(fe.Protocol, fe.At(), cmp.Or(fe.Scheduler, "-"), fe.Engine, strconv.Itoa(len(fe.Endpoints)), number(active), number(inactive),
-			cmp.Or(fe.Service, "-"), flags(fe, wide))
+			cmp.Or(fe.Service, "-"), marks(fe, wide))
 	}
 }
 
@@ -138,7 +138,7 @@ func totals(fe *snapshot.Frontend) (active, inactive *int) {
 	return active, inactive
 }
 
-func flags(fe *snapshot.Frontend, wide bool) string {
+func marks(fe *snapshot.Frontend, wide bool) string {
 	var words []string
 	add := func(is bool, word string) {
 		if is {

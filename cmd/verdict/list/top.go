@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/verdict-proxy/verdict/cmd/verdict/flags"
 	"github.com/verdict-proxy/verdict/cmd/verdict/snapshot"
 	"github.com/verdict-proxy/verdict/cmd/verdict/socket"
 )
@@ -56,8 +57,8 @@ type topRow struct {
 	endpoint, counter string
 }
 
-// NewTop returns the command "top". usage marks an error as wrong usage.
-func NewTop(usage func(error) error) *cobra.Command {
+// NewTop returns the command "top".
+func NewTop() *cobra.Command {
 	var t top
 	cmd := &cobra.Command{
 		Use:   "top [NAMESPACE | NAMESPACE/SERVICE | NAMESPACE/SERVICE:PORT]...",
@@ -67,13 +68,13 @@ func NewTop(usage func(error) error) *cobra.Command {
   verdict top --sort refused default
   verdict top --endpoints default/web
   verdict top --once --interval 5s`,
-		ValidArgsFunction: CompleteNames,
+		ValidArgsFunction: snapshot.CompleteNames,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			if t.query.Services, err = snapshot.ParseServices(args); err == nil {
 				err = t.validate()
 			}
 			if err != nil {
-				return usage(err)
+				return flags.Wrong(err)
 			}
 			return t.run(cmd)
 		},

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/verdict-proxy/verdict/cmd/verdict/flags"
 	"github.com/verdict-proxy/verdict/cmd/verdict/snapshot"
 )
 
@@ -58,10 +59,10 @@ func TestTopScreen(t *testing.T) {
 
 func TestTopMistakes(t *testing.T) {
 	for _, args := range []string{"--sort=size", "--interval=1ms", "a/b/c"} {
-		cmd := NewTop(func(err error) error { return mistake{err} })
+		cmd := NewTop()
 		cmd.SetArgs(strings.Fields(args))
 		cmd.SilenceErrors, cmd.SilenceUsage = true, true
-		if _, wrong := cmd.Execute().(mistake); !wrong { //nolint:errorlint // NewTop returns it as it is
+		if _, wrong := cmd.Execute().(flags.UsageError); !wrong { //nolint:errorlint // NewTop returns it as it is
 			t.Errorf("top %s is no wrong usage", args)
 		}
 	}

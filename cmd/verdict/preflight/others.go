@@ -8,15 +8,13 @@ import (
 	"syscall"
 
 	"github.com/vishvananda/netlink"
-
-	"github.com/verdict-proxy/verdict/cmd/verdict/takeover"
 )
 
-// KubeProxy reports what kube-proxy has left, or serves.
-func KubeProxy(found *takeover.Found, err error) []Finding {
+// KubeProxy reports what kube-proxy has left, or serves. found are the names of it.
+func KubeProxy(found []string, err error) []Finding {
 	f := Finding{Check: "kube-proxy", Status: OK, Detail: "no rules"}
-	if !found.Empty() {
-		f.Status, f.Detail = Warning, "found "+strings.Join(found.Names(), ", ")
+	if len(found) > 0 {
+		f.Status, f.Detail = Warning, "found "+strings.Join(found, ", ")
 		f.Remedy = "stop kube-proxy, and start Verdict with --take-over"
 	}
 	list := []Finding{f}

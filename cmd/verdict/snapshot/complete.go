@@ -1,4 +1,4 @@
-package list
+package snapshot
 
 import (
 	"maps"
