@@ -26,8 +26,8 @@ type answered struct {
 	witnesses suspicion.Witnesses
 }
 
-func newAsker(o *Options, p *permit) *asker {
-	return &asker{ask: o.Ask, permit: p, answers: make(chan answered, 64)}
+func newAsker(ask func(context.Context, *probe.Question) probe.Answer, p *permit) *asker {
+	return &asker{ask: ask, permit: p, answers: make(chan answered, 64)}
 }
 
 // one asks an endpoint, and adds its answer to the end of the question. Those that must not be asked count as good.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/verdict-proxy/verdict/config"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/checks"
+	"github.com/verdict-proxy/verdict/proxier/endpointhealth/ledger"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/probe"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/suspicion"
 	"github.com/verdict-proxy/verdict/proxier/plan"
@@ -170,7 +171,7 @@ func TestPaceOfNamespace(t *testing.T) {
 			t.Errorf("%s is never told", name)
 		}
 	}
-	if most := int((seconds*time.Second+paceBurst)/paceOf(size)) + 1; sum > most || sum < most/2 {
+	if most := int((seconds*time.Second+ledger.PaceBurst)/ledger.PaceOf(size)) + 1; sum > most || sum < most/2 {
 		t.Errorf("the store heard %d changes in %d s, at most %d are allowed", sum, seconds, most)
 	}
 }
@@ -217,10 +218,10 @@ func TestMemoryIsShared(t *testing.T) {
 		many[i] = state.Failure{Protocol: state.TCP, At: target(i).At}
 	}
 	for i := range 20 {
-		w.services[state.Name{Namespace: "tenant", Name: string(rune('a' + i))}] = &watched{published: many}
+		w.ledger.Add(state.Name{Namespace: "tenant", Name: string(rune('a' + i))}).Published = many
 	}
-	w.services[web] = &watched{published: many[:1]}
-	w.keeper.unsaved = true
+	w.ledger.Add(web).Published = many[:1]
+	w.ledger.SaveAgain()
 	now := time.Now()
 	for range 3 {
 		now = now.Add(time.Hour)
@@ -231,8 +232,8 @@ func TestMemoryIsShared(t *testing.T) {
 	}
 	disk.full = false
 	w.save(now.Add(time.Hour))
-	own := slices.ContainsFunc(disk.saved, func(r Remembered) bool { return r.Service == web })
-	if len(disk.saved) != maxRemembered || !own {
+	own := slices.ContainsFunc(disk.saved, func(r ledger.Remembered) bool { return r.Service == web })
+	if len(disk.saved) != ledger.MaxRemembered || !own {
 		t.Errorf("%d failures are saved, the one of another tenant: %t", len(disk.saved), own)
 	}
 	w.save(now.Add(2 * time.Hour))
@@ -245,12 +246,12 @@ func TestMemoryIsShared(t *testing.T) {
 type fullDisk struct {
 	full  bool
 	tries int
-	saved []Remembered
+	saved []ledger.Remembered
 }
 
-func (d *fullDisk) Load() ([]Remembered, error) { return nil, nil }
+func (d *fullDisk) Load() ([]ledger.Remembered, error) { return nil, nil }
 
-func (d *fullDisk) Save(list []Remembered) error {
+func (d *fullDisk) Save(list []ledger.Remembered) error {
 	if d.tries++; d.full {
 		return errors.New("no space left on device")
 	}
@@ -365,13 +366,13 @@ func TestManyPorts(t *testing.T) {
 // the store is told later.
 func TestEndOfProcess(t *testing.T) {
 	w := newWorld(t, checksOnly)
-	w.keeper.memory = w
+	w.ledger.Memory = w
 	pool := []netip.AddrPort{at(1), at(2), at(3)}
 	w.serve(shop(func(*state.Service) {}), pool, nil)
 	w.settle(web)
 	w.publish(time.Now())
-	w.services[web].next = time.Now().Add(time.Hour) // the store is told later
-	w.keeper.next = time.Now().Add(time.Hour)
+	w.ledger.Of(web).Next = time.Now().Add(time.Hour) // the store is told later
+	w.ledger.NextSave = time.Now().Add(time.Hour)
 	w.now = w.now.Add(time.Minute)
 	for _, q := range w.checks.Due(w.now) {
 		if q.At != at(3) {

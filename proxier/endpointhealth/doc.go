@@ -2,14 +2,14 @@
 // of a pool get connections.
 //
 //	kernel: connections       package suspicion       failed ---+
-//	without a reply       --------------------------------------+  publish.go
+//	without a reply       --------------------------------------+  package ledger
 //	                                                            +-----------> state.Store.SetHealth
 //	Services that ask for     package checks                    |
 //	active checks         -------------------------> failing ---+
 //
-// Packages suspicion and checks decide, and do nothing else. This package has what they need: it reads the kernel, asks by
-// means of package prober, looks up Services and slices, and tells people. Questions have a cost, and the node and each
-// namespace have a rate: what comes beyond it is late.
+// Packages suspicion and checks decide, and do nothing else. Package ledger has what is known of each Service. This package
+// has what they need: it reads the kernel, asks by means of package prober, looks up Services and slices, and tells people.
+// Questions have a cost, and the node and each namespace have a rate: what comes beyond it is late.
 //
 // The files:
 //
@@ -23,9 +23,6 @@
 //	looks.go     first looks at endpoints
 //	ask.go       how questions are asked
 //	price.go     what questions cost
-//	watched.go   what is known of a Service: its health, its plan
-//	publish.go   when the store is written
-//	memory.go    what outlives the process
 //	status.go    the state for commands and the page
 //	report.go    log lines, metrics and Events
 package endpointhealth

@@ -10,6 +10,7 @@ import (
 
 	"github.com/verdict-proxy/verdict/config"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/checks"
+	"github.com/verdict-proxy/verdict/proxier/endpointhealth/ledger"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/probe"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/schedule"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/suspicion"
@@ -31,7 +32,7 @@ type Options struct {
 	Ask    func(context.Context, *probe.Question) probe.Answer
 	Cost   func(state.CheckKind) time.Duration
 	Used   func() time.Duration
-	Memory Memory // nil: failures are forgotten when the process ends
+	Memory ledger.Memory // nil: failures are forgotten when the process ends
 	// Report is called with what happened. It must not block.
 	Report func(Report)
 	// MayWrite reports whether a line about a namespace may be logged.
@@ -56,27 +57,28 @@ type Monitor struct {
 	suspects *suspicion.Detector
 	checks   *checks.Checker
 	looks    firstLooks
-	publisher
-	report Report
+	ledger   *ledger.Ledger
+	report   Report
 }
 
 // New returns a Monitor. It writes the failures that the previous process saved into the store.
 func New(o Options) *Monitor {
-	asks, may := policy{settings: o.Settings, byDefault: o.Default}, newPermit(&o)
+	asks, may := policy{settings: o.Settings, byDefault: o.Default}, newPermit(o.Store, o.Settings, o.APIServers)
 	doubts := schedule.NewRates(nodeRate, doubtRate, doubtBurst)
 	doubts.Even = true // an endpoint that failed must be noticed, however many tenants have others suspected
 	m := &Monitor{
-		Options: o, permit: may, asker: newAsker(&o, may), reporter: newReporter(&o, asks), looks: newFirstLooks(),
-		kernel: &kernel{read: o.Suspicions, permit: may, log: o.Log},
-		walker: &walker{policy: asks, store: o.Store, permit: may, siblings: map[siblingsOf]time.Time{}},
+		Options: o, permit: may, asker: newAsker(o.Ask, may), looks: newFirstLooks(),
+		reporter: &reporter{policy: asks, store: o.Store, log: o.Log, mayWrite: o.MayWrite, episodes: map[Episode]time.Time{}},
+		kernel:   &kernel{read: o.Suspicions, permit: may, log: o.Log},
+		walker:   &walker{policy: asks, store: o.Store, permit: may, siblings: map[siblingsOf]time.Time{}},
 		suspects: suspicion.New(suspicion.Options{Jitter: rand.Float64, May: func(namespace string, now time.Time) bool {
 			return doubts.Take(namespace, o.Cost(state.CheckOff), now)
 		}}),
 	}
 	m.checks = checks.New(checks.Options{
-		Jitter: rand.Float64, Cost: newPrice(&o).of, Rates: schedule.NewRates(nodeRate, tenantRate, rateBurst),
+		Jitter: rand.Float64, Cost: (&price{cost: o.Cost, used: o.Used, times: 1}).of, Rates: schedule.NewRates(nodeRate, tenantRate, rateBurst),
 	})
-	m.publisher = newPublisher(o.Store, &keeper{memory: o.Memory, log: o.Log}, func(w *watched, now time.Time) state.Health { return w.health(m.suspects, now) })
+	m.ledger = ledger.New(o.Store, o.Memory, o.Log, func(w *ledger.Watched, now time.Time) state.Health { return w.Health(m.suspects, now) })
 	return m
 }
 
@@ -231,27 +233,23 @@ func (m *Monitor) publish(now time.Time) {
 	for _, name := range m.checks.Fed() {
 		m.Store.PlanAgain(name) // the plan has it join the checks
 	}
-	m.publisher.publish(now)
+	m.ledger.Publish(now)
 }
 
 // gather collects the Services whose health may have changed.
 func (m *Monitor) gather() {
-	m.touch(m.suspects.Changed()...)
-	m.touch(m.checks.Changed()...)
+	m.ledger.Touch(m.suspects.Changed()...)
+	m.ledger.Touch(m.checks.Changed()...)
 }
 
 // save saves the failures for the next process, if they have changed.
 func (m *Monitor) save(now time.Time) {
 	m.mu.Lock()
-	if !m.keeper.due(now) {
-		m.mu.Unlock()
-		return
-	}
-	list := m.keeper.list(m.Store, m.services)
+	list, due := m.ledger.ToSave(now)
 	m.mu.Unlock()
-	if !m.keeper.save(list, now) {
+	if due && !m.ledger.Save(list, now) {
 		m.mu.Lock()
-		m.keeper.unsaved = true
+		m.ledger.SaveAgain()
 		m.mu.Unlock()
 	}
 }
@@ -269,9 +267,9 @@ func (m *Monitor) end() {
 	}
 	m.mu.Lock()
 	m.gather()
-	m.last(time.Now())
+	m.ledger.Last(time.Now())
 	m.mu.Unlock()
-	m.save(m.keeper.next)
+	m.save(m.ledger.NextSave)
 }
 
 // tell logs and reports what happened.
@@ -281,7 +279,7 @@ func (m *Monitor) tell() {
 	m.report = Report{OnBackups: r.OnBackups}
 	r.Notes, r.Left = m.suspects.Notes(), m.suspects.Left()
 	if len(r.Notes)+len(r.Moves) > 0 {
-		r.Statuses = m.statusesOf(m.suspects.AllRecords(), m.suspects.Withheld)
+		r.Statuses = statusesOf(m.ledger, m.suspects.AllRecords(), m.suspects.Withheld)
 	}
 	r.Checks.Notes = m.checks.Notes()
 	r.Checks.Total, r.Checks.Failing = m.checks.Counts()

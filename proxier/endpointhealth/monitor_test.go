@@ -12,6 +12,7 @@ import (
 
 	"github.com/verdict-proxy/verdict/config"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/checks"
+	"github.com/verdict-proxy/verdict/proxier/endpointhealth/ledger"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/probe"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/schedule"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/suspicion"
@@ -26,7 +27,7 @@ type world struct {
 	planner plan.Planner
 	reports []Report
 	answers map[netip.AddrPort]probe.Fault // of those that are not good
-	memory  []Remembered
+	memory  []ledger.Remembered
 	now     time.Time
 }
 
@@ -131,9 +132,9 @@ func (w *world) settle(name state.Name) []netip.AddrPort {
 
 // flip has an endpoint fail its check, or pass it.
 func (w *world) flip(name state.Name, t probe.Target, now time.Time) {
-	k := w.checks.Of(name, w.services[name].check, t)
+	k := w.checks.Of(name, w.ledger.Of(name).Check, t)
 	k.Reached, k.Down, k.Since = true, !k.Down, now
-	w.touch(name)
+	w.ledger.Touch(name)
 }
 
 func (w *world) wants(what string, got []netip.AddrPort, want ...netip.AddrPort) {
@@ -197,7 +198,7 @@ func TestModes(t *testing.T) {
 		}
 		delete(w.answers, at(1))
 		w.wants("when it answers again", w.settle(tt.name), at(1), at(2), near(1))
-		if w.Remove(tt.name); len(w.services)+len(w.looks.known)+len(w.suspects.AllRecords()) > 0 {
+		if w.Remove(tt.name); len(w.ledger.All())+len(w.looks.known)+len(w.suspects.AllRecords()) > 0 {
 			t.Errorf("%s is gone, and something stays", tt.name)
 		}
 	}
@@ -417,7 +418,7 @@ func TestWhoIsChecked(t *testing.T) {
 			t.Errorf("%s: problems %v", tt.name, problems)
 		}
 		w.Remove(tt.name)
-		if n, _ := w.checks.Counts(); n > 0 || len(w.services) > 0 {
+		if n, _ := w.checks.Counts(); n > 0 || len(w.ledger.All()) > 0 {
 			t.Errorf("%s is gone, and %d checks stay", tt.name, n)
 		}
 	}
@@ -584,9 +585,9 @@ func TestTenantLeavesTurnsForFirstLooks(t *testing.T) {
 }
 
 // Load and Save implement Memory.
-func (w *world) Load() ([]Remembered, error) { return slices.Clone(w.memory), nil }
+func (w *world) Load() ([]ledger.Remembered, error) { return slices.Clone(w.memory), nil }
 
-func (w *world) Save(list []Remembered) error { w.memory = list; return nil }
+func (w *world) Save(list []ledger.Remembered) error { w.memory = list; return nil }
 
 // TestRestart: a restart brings no failed endpoint back, by whatever word it failed, and asks it first. What nobody wants any
 // more is forgotten.
@@ -594,7 +595,7 @@ func TestRestart(t *testing.T) {
 	pool := []netip.AddrPort{at(1), at(2), at(3), at(4), near(1)}
 	svc := shop(func(s *state.Service) { s.Check.Port = 9000 })
 	before := newWorld(t, func(*Options) {})
-	before.keeper.memory = before
+	before.ledger.Memory = before
 	before.serve(svc, pool, nil)
 	before.settle(web)
 	checked := netip.AddrPortFrom(at(2).Addr(), 9000)
@@ -612,10 +613,11 @@ func TestRestart(t *testing.T) {
 	if after.Store.MarkSynced(); after.Store.Health(gone) != nil {
 		t.Error("the health of a Service that is gone stays")
 	}
-	after.services[gone] = &watched{name: gone, recalled: true, published: state.Health{{Protocol: state.TCP, At: at(1)}}} // as if it had been in the memory
-	after.keeper.unsaved = true
+	is := after.ledger.Add(gone)
+	is.Recalled, is.Published = true, state.Health{{Protocol: state.TCP, At: at(1)}} // as if it had been in the memory
+	after.ledger.SaveAgain()
 	after.save(time.Now())
-	if after.services[gone] != nil || slices.ContainsFunc(before.memory, func(r Remembered) bool { return r.Service == gone }) {
+	if after.ledger.Of(gone) != nil || slices.ContainsFunc(before.memory, func(r ledger.Remembered) bool { return r.Service == gone }) {
 		t.Error("a Service that is gone is remembered for ever")
 	}
 	after.wants("when they have been asked", after.settle(web), pool[2:]...)
@@ -627,7 +629,7 @@ func TestRestart(t *testing.T) {
 	}
 
 	off := newWorld(t, func(o *Options) {
-		before.memory = []Remembered{{web, state.Failure{Protocol: state.TCP, At: at(1)}}}
+		before.memory = []ledger.Remembered{{Service: web, Failure: state.Failure{Protocol: state.TCP, At: at(1)}}}
 		o.Memory, o.Settings.OutlierDetection, o.Settings.ActiveChecks = before, config.OutlierOff, false
 	})
 	off.serve(svc, pool, nil)
@@ -657,16 +659,16 @@ func TestUnreadableMemory(t *testing.T) {
 	w.serve(shop(func(*state.Service) {}), []netip.AddrPort{at(1)}, nil)
 	w.answers[at(1)] = probe.Refused
 	w.settle(web)
-	if w.save(time.Now()); !w.keeper.unsaved {
+	if w.save(time.Now()); !w.ledger.Unsaved {
 		t.Error("what could not be saved is not tried again")
 	}
 }
 
 type faulty struct{}
 
-func (faulty) Load() ([]Remembered, error) { return nil, errors.New("injected") }
+func (faulty) Load() ([]ledger.Remembered, error) { return nil, errors.New("injected") }
 
-func (faulty) Save([]Remembered) error { return errors.New("injected") }
+func (faulty) Save([]ledger.Remembered) error { return errors.New("injected") }
 
 // TestTenantLeavesLines: the endpoints of one namespace do not keep those of another, nor the network of this node, out of
 // the log. Suspicions that find no room are one line a minute.

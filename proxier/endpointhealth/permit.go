@@ -23,10 +23,9 @@ type permit struct {
 	own bool
 }
 
-func newPermit(o *Options) *permit {
+func newPermit(store *state.Store, s *config.Settings, servers []netip.AddrPort) *permit {
 	return &permit{
-		store: o.Store, excluded: config.Prefixes(o.Settings.HealthCheckExclude), servers: o.APIServers, translated: newTranslated(),
-		own: o.Settings.Manifests != "",
+		store: store, excluded: config.Prefixes(s.HealthCheckExclude), servers: servers, translated: newTranslated(), own: s.Manifests != "",
 	}
 }
 
@@ -90,6 +89,9 @@ func (p *permit) serves(svc *plan.Service) {
 	}
 	p.translated.set(svc.Name, list)
 }
+
+// Gone notes that a Service is no longer served.
+func (p *permit) Gone(name state.Name) { p.translated.set(name, nil) }
 
 // translated are addresses and ports from which rules of this node send packets elsewhere: external IPs and the like. A
 // tenant could write one, have an endpoint there checked, and so have this node ask whom it must not ask. Any goroutine may call

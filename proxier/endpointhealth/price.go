@@ -37,8 +37,6 @@ type price struct {
 	before time.Duration
 }
 
-func newPrice(o *Options) *price { return &price{cost: o.Cost, used: o.Used, times: 1} }
-
 func (p *price) of(k state.CheckKind) time.Duration {
 	p.correct(time.Now())
 	return time.Duration(float64(p.cost(k)) * p.times)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/checks"
+	"github.com/verdict-proxy/verdict/proxier/endpointhealth/ledger"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/probe"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/suspicion"
 	"github.com/verdict-proxy/verdict/proxier/state"
@@ -17,7 +18,7 @@ import (
 // Report is what happened to the endpoints.
 type Report struct {
 	Notes    []suspicion.Note
-	Moves    []Move
+	Moves    []ledger.Move
 	Statuses []Status      // all endpoints that are suspected or failed
 	Answers  []probe.Fault // to questions that ended
 	Left     int           // suspicions that found no room
@@ -91,10 +92,6 @@ type reporter struct {
 	leftAt   time.Time
 
 	onBackups int // of the latest report
-}
-
-func newReporter(o *Options, p policy) *reporter {
-	return &reporter{policy: p, store: o.Store, log: o.Log, mayWrite: o.MayWrite, episodes: map[Episode]time.Time{}}
 }
 
 // sayAgain is how often something that lasts is logged.

@@ -2,11 +2,11 @@ package endpointhealth
 
 import (
 	"cmp"
-	"maps"
 	"net/netip"
 	"slices"
 	"time"
 
+	"github.com/verdict-proxy/verdict/proxier/endpointhealth/ledger"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/probe"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/suspicion"
 	"github.com/verdict-proxy/verdict/proxier/plan"
@@ -51,48 +51,18 @@ func (s Status) Compare(o Status) int {
 	return cmp.Or(s.Endpoint.Compare(o.Endpoint), cmp.Compare(s.Protocol, o.Protocol), cmp.Compare(s.State, o.State))
 }
 
-// Statuses lists the endpoints that are suspected, failed, failing their checks, or backups, sorted by address. An endpoint
-// can be listed more than once. Any goroutine may call it.
-func (m *Monitor) Statuses() (list []Status) {
-	if m == nil {
-		return nil
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.statuses(m.suspects.AllRecords(), slices.Collect(maps.Values(m.services))...)
-}
-
-// StatusesOf is Statuses of the endpoints of one Service. Any goroutine may call it.
-func (m *Monitor) StatusesOf(name state.Name) (list []Status) {
-	if m == nil {
-		return nil
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.statuses(m.suspects.Records(name), m.services[name])
-}
-
-func (m *Monitor) statuses(records []suspicion.Record, services ...*watched) []Status {
-	list := m.statusesOf(records, m.suspects.Withheld)
-	for _, is := range services {
-		list = append(list, is.rows()...)
-	}
-	slices.SortStableFunc(list, Status.Compare)
-	return list
-}
-
 // statusesOf describes endpoints under suspicion, with what plans make of them.
-func (p *publisher) statusesOf(records []suspicion.Record, withheld func(*suspicion.Record) suspicion.Hold) (list []Status) {
+func statusesOf(p *ledger.Ledger, records []suspicion.Record, withheld func(*suspicion.Record) suspicion.Hold) (list []Status) {
 	for i := range records {
 		r := &records[i]
 		s := statusOf(r)
 		why := suspicion.Observed
 		for _, name := range s.Services {
-			is := p.services[name]
-			if is == nil || !is.ejects {
+			is := p.Of(name)
+			if is == nil || !is.Ejects {
 				continue
 			}
-			c, _ := is.choice(state.TCP, r.At)
+			c, _ := is.Choice(state.TCP, r.At)
 			switch c.Use {
 			case plan.LeftOut:
 				s.Ejected = append(s.Ejected, name)
@@ -122,20 +92,20 @@ func statusOf(r *suspicion.Record) Status {
 	return s
 }
 
-// rows lists the statuses of the endpoints of a Service that fail its check, and of its backups.
-func (w *watched) rows() (list []Status) {
+// rowsOf lists the statuses of the endpoints of a Service that fail its check, and of its backups.
+func rowsOf(w *ledger.Watched) (list []Status) {
 	if w == nil {
 		return nil
 	}
-	states, o := w.states, w.others()
-	idle := w.whyIdle()
-	for i := range w.choices {
-		c := &w.choices[i]
-		row := Status{Endpoint: c.At, Protocol: c.Protocol, Services: []state.Name{w.name}}
+	states, o := w.States, w.Others()
+	idle := whyIdle(w)
+	for i := range w.Choices {
+		c := &w.Choices[i]
+		row := Status{Endpoint: c.At, Protocol: c.Protocol, Services: []state.Name{w.Name}}
 		if states != nil && states[i] != nil && states[i].Down {
 			failing := row
 			failing.State, failing.Since, failing.Why = StateFailing, states[i].Since, states[i].Why
-			failing.Hold = cmp.Or(o.hold(states[i], c.Local), holdOfUse(c.Use))
+			failing.Hold = cmp.Or(o.Hold(states[i], c.Local), holdOfUse(c.Use))
 			list = append(list, failing)
 		}
 		switch {
@@ -143,8 +113,8 @@ func (w *watched) rows() (list []Status) {
 		case c.Use > plan.KeptShare:
 			row.State, row.Why = StateBackupIdle, idle
 			list = append(list, row)
-		case !w.onBackups.IsZero():
-			row.State, row.Since, row.Why = StateBackupInUse, w.onBackups, "no other endpoint is good"
+		case !w.OnBackups.IsZero():
+			row.State, row.Since, row.Why = StateBackupInUse, w.OnBackups, "no other endpoint is good"
 			list = append(list, row)
 		}
 	}
@@ -152,17 +122,17 @@ func (w *watched) rows() (list []Status) {
 }
 
 // whyIdle says why a backup endpoint is not used.
-func (w *watched) whyIdle() string {
+func whyIdle(w *ledger.Watched) string {
 	has := func(uses ...plan.Use) bool {
-		return slices.ContainsFunc(w.choices, func(c plan.Choice) bool { return slices.Contains(uses, c.Use) })
+		return slices.ContainsFunc(w.Choices, func(c plan.Choice) bool { return slices.Contains(uses, c.Use) })
 	}
 	switch {
-	case !w.onBackups.IsZero():
+	case !w.OnBackups.IsZero():
 		return "it is bad itself"
 	case has(plan.InUse, plan.KeptShare):
 		return "another endpoint is good"
 	}
-	return "no endpoint is good, and on-all-down is " + w.allDown.String()
+	return "no endpoint is good, and on-all-down is " + w.AllDown.String()
 }
 
 func holdOfUse(u plan.Use) suspicion.Hold {
