@@ -33,7 +33,7 @@ func (e *Engine) Apply() (Result, error) {
 		e.batch.Shrink()
 	}
 	if e.applies++; r.Outcome == kernel.Applied {
-		r.Room = e.tables.room()
+		r.Room = e.tables.Room()
 	}
 	return r, err
 }
@@ -110,7 +110,7 @@ func (e *Engine) rewrite(d *delivery) error {
 		found[tb.Family.Index()], d.whole[tb.Family.Index()] = was, !differ
 		d.fresh = d.fresh && !was.Table
 	}
-	d.owner = e.tables.ownerOf
+	d.owner = e.tables.OwnerOf
 	for _, tb := range e.tables {
 		w, was := e.tx.For(tb.Family), found[tb.Family.Index()]
 		was.SameLayout = was.SameLayout && e.mode != remaking
@@ -127,30 +127,42 @@ func (e *Engine) rewrite(d *delivery) error {
 
 // commit sends a transaction with the next stamps.
 func (e *Engine) commit(d *delivery, r *Result) error {
-	e.tables.writeStamps(d, e.instance)
+	e.tables.WriteStamps(d.Transaction, e.instance, d.full, d.whole)
 	err := e.deliver(d, r)
 	if r.Outcome == kernel.Unknown && !d.inBatches {
-		err = e.tables.readBack(e.conn, d, r, err)
+		r.Outcome, err = e.tables.ReadBack(e.conn, d.Transaction, err)
 	}
 	if r.Outcome == kernel.Applied {
-		e.tables.keepStamps()
-		err = e.tables.setFlags(&e.sender, r)
+		e.tables.KeepStamps()
+		err = e.setFlags(r)
 	}
 	return err
 }
 
 // sendApart sends a transaction that is not a part of the collected changes.
 func (e *Engine) sendApart(t *program.Transaction) error {
-	d := &delivery{Transaction: t}
 	if e.mode == synced { // otherwise the present stamps are unknown
-		e.tables.writeStamps(d, e.instance)
+		e.tables.WriteStamps(t, e.instance, false, families{})
 	}
 	outcome, err := e.sendPlain(t)
 	if outcome == kernel.Applied && e.mode == synced {
 		for _, tb := range e.tables {
 			tb.Counts.Note(t.For(tb.Family), false)
 		}
-		e.tables.keepStamps()
+		e.tables.KeepStamps()
 	}
 	return err
+}
+
+// setFlags gives tables the flags that they are to have. That is a transaction of its own, because the kernel refuses one that
+// also adds or deletes base chains (EINVAL). It comes last, so a table has the right contents when it wakes.
+func (e *Engine) setFlags(r *Result) error {
+	d := &delivery{Transaction: &program.Transaction{}}
+	if e.tables.Reflag(d.Transaction); d.Empty() {
+		return nil
+	}
+	if err := e.deliver(d, r); err != nil {
+		return fmt.Errorf("change the flags of tables, whose contents are right: %w", err)
+	}
+	return nil
 }

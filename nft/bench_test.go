@@ -30,7 +30,7 @@ func BenchmarkFirstSync(b *testing.B) {
 				}
 				b.StartTimer()
 				mustSet(b, e, ports...)
-				kernel += mustApply(b, e).Kernel
+				kernel += mustApply(b, e).InKernel
 			}
 			b.ReportMetric(float64(kernel.Nanoseconds())/float64(b.N), "kernel-ns/op")
 		})
@@ -47,7 +47,7 @@ func BenchmarkTakeover(b *testing.B) {
 		for i := range 10000 {
 			mustSet(b, e, scalePort(program.IPv4, i, 10))
 		}
-		kernel += mustApply(b, e).Kernel
+		kernel += mustApply(b, e).InKernel
 	}
 	b.ReportMetric(float64(kernel.Nanoseconds())/float64(b.N), "kernel-ns/op")
 }
@@ -124,7 +124,7 @@ func (c benchChange) run(b *testing.B, e *Engine, services int) {
 		mustApply(b, e)
 		b.StartTimer()
 		c.after(b, e, i)
-		kernel += mustApply(b, e).Kernel
+		kernel += mustApply(b, e).InKernel
 	}
 	b.ReportMetric(float64(kernel.Nanoseconds())/float64(b.N), "kernel-ns/op")
 }
@@ -170,7 +170,7 @@ func BenchmarkManyEndpoints(b *testing.B) {
 	for i := uint16(1); b.Loop(); i++ {
 		*last = netip.AddrPortFrom(last.Addr(), i)
 		mustSet(b, e, p)
-		kernel += mustApply(b, e).Kernel
+		kernel += mustApply(b, e).InKernel
 	}
 	b.ReportMetric(float64(kernel.Nanoseconds())/float64(b.N), "kernel-ns/op")
 }

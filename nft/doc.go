@@ -15,9 +15,8 @@
 //	pending.go  the changes that the next Apply makes, and what the engine knows of the kernel
 //	apply.go    gives the changes to the kernel
 //	send.go     one transaction: batches, its three outcomes, which service port the kernel refused
-//	tables.go   the tables that the engine serves: stamps, flags
-//	repair.go   undoes commits of other processes; the periodic check
-//	startup.go  rules that changed while no Verdict ran; what an earlier process served
+//	repair.go   undoes commits of other processes, now and while no Verdict ran; the periodic check
+//	startup.go  what an earlier process served
 //	guard.go    guards of addresses that are local for IPVS
 //	memory.go   an engine over a kernel in memory, which prints the whole ruleset
 //

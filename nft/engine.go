@@ -23,7 +23,7 @@ import (
 type Engine struct {
 	sender
 	pending
-	tables   tables
+	tables   table.Tables
 	instance uint32 // in the stamps of the tables
 	netns    int    // as in Options
 	recheck  table.Recheck
@@ -76,7 +76,7 @@ func open(o Options) (*Engine, error) {
 		}
 	}
 	e := newEngine(c, o)
-	if err := e.tables.adopt(e.conn); err != nil {
+	if err := e.tables.Adopt(e.conn); err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
 	return e, nil
@@ -114,7 +114,7 @@ func (e *Engine) Close() error { return e.conn.Close() }
 // everything: the transaction holds differences from the kernel's state, and not from the first change.
 func (e *Engine) Set(p *contents.Port) error {
 	var short mirror.Shortfall
-	if e.plan(); e.tables.in(p.Family) != nil { // ports of other families are ignored
+	if e.plan(); e.tables.In(p.Family) != nil { // ports of other families are ignored
 		e.collect(p.Family, p.Name, func(c *mirror.Contents, w program.Writer) { short = c.Set(w, p) })
 	}
 	if len(short) > 0 {
@@ -125,7 +125,7 @@ func (e *Engine) Set(p *contents.Port) error {
 
 // Delete removes a service port. An unknown name changes nothing.
 func (e *Engine) Delete(f program.Family, name string) {
-	if e.tables.in(f) != nil {
+	if e.tables.In(f) != nil {
 		e.collect(f, name, func(c *mirror.Contents, w program.Writer) { c.Delete(w, name) })
 	}
 }
@@ -133,7 +133,7 @@ func (e *Engine) Delete(f program.Family, name string) {
 // collect collects a change of a service port. If the port changes for the second time, the next Apply compares
 // everything.
 func (e *Engine) collect(f program.Family, name string, change func(*mirror.Contents, program.Writer)) {
-	want, before := e.tables.in(f).Want, e.tx.Size()
+	want, before := e.tables.In(f).Want, e.tx.Size()
 	e.tx.Unread = e.mode != synced
 	again := want.Ports.Change(name, e.applies+1, func() { change(want, e.tx.For(f)) })
 	if e.mode == synced {

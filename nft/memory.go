@@ -34,7 +34,7 @@ func OpenMemory(o Options) *Memory {
 func (m *Memory) Restart(o Options) (*Memory, error) {
 	o.Instance = cmp.Or(o.Instance, m.instance+1)
 	e := newEngine(m.kernel, o)
-	if err := e.tables.adopt(m.kernel); err != nil {
+	if err := e.tables.Adopt(m.kernel); err != nil {
 		return nil, err
 	}
 	return &Memory{Engine: e, kernel: m.kernel}, nil

@@ -31,7 +31,7 @@ func checkSameApply(t *testing.T, step int, e *Engine, m *Memory) {
 	if diff := cmp.Diff(strings.Split(want.Text(), "\n"), strings.Split(got.Text(), "\n")); diff != "" {
 		t.Fatalf("step %d: the transactions differ (- kernel, + memory):\n%s", step, diff)
 	}
-	want.Text, got.Text, want.Head, got.Head, want.Kernel, got.Kernel = nil, nil, nil, nil, 0, 0
+	want.Text, got.Text, want.Head, got.Head, want.InKernel, got.InKernel = nil, nil, nil, nil, 0, 0
 	if !cmp.Equal(want, got) {
 		t.Fatalf("step %d: result %+v over the kernel, %+v in memory", step, want, got)
 	}

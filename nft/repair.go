@@ -3,6 +3,7 @@ package nft
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/verdict-proxy/verdict/nft/kernel"
@@ -62,7 +63,7 @@ func (e *Engine) Repair(i kernel.Interference) (Result, error) {
 
 // add sums up two results.
 func (r *Result) add(o *Result) {
-	r.Added, r.Deleted, r.Bytes, r.Kernel = r.Added+o.Added, r.Deleted+o.Deleted, r.Bytes+o.Bytes, r.Kernel+o.Kernel
+	r.Added, r.Deleted, r.Bytes, r.InKernel = r.Added+o.Added, r.Deleted+o.Deleted, r.Bytes+o.Bytes, r.InKernel+o.InKernel
 }
 
 // recheckPart continues to compare everything, for about the given time, and undoes what it finds. After an error the
@@ -94,7 +95,7 @@ func (e *Engine) sendRepair(t *program.Transaction) (Result, error) {
 	r.Added, r.Deleted = t.Elements()
 	var err error
 	if t.Empty() { // a table may need only other flags
-		err = e.tables.setFlags(&e.sender, &r)
+		err = e.setFlags(&r)
 	} else {
 		err = e.commit(d, &r)
 	}
@@ -120,4 +121,31 @@ func (e *Engine) Check() (kernel.Interference, error) {
 	}
 	i.Unheard = !i.Empty()
 	return i, nil
+}
+
+// Mend undoes what another process did to the rules of the tables while no Verdict ran. It does not wait for the objects
+// of the cluster, because a rule that drops packets may be what keeps them away: the first Apply would never come. It
+// touches no elements, and only tables that this version wrote with the rules of their fixed chains. Everything else is
+// up to the first Apply. Call it before the first Set. It names the chains that it changed, and tables that slept.
+func (e *Engine) Mend() (chains []string, err error) {
+	t := &program.Transaction{}
+	for _, tb := range e.tables {
+		changed, err := tb.Mend(t.For(tb.Family), e.conn)
+		if err != nil {
+			return nil, fmt.Errorf("read table %s %s: %w", tb.Family, program.TableName, err)
+		}
+		for _, name := range changed {
+			chains = append(chains, fmt.Sprintf("%s %s %s", tb.Family, program.TableName, name))
+		}
+	}
+	if !t.Empty() {
+		err = e.sendApart(t)
+	}
+	if err == nil {
+		err = e.setFlags(&Result{})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("undo changes of the chains %s: %w", strings.Join(chains, ", "), err)
+	}
+	return chains, nil
 }

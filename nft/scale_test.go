@@ -55,7 +55,7 @@ func TestStructureStays(t *testing.T) {
 	text := e.tx.String()
 	r := mustApply(t, e)
 	t.Logf("one of 10 endpoints removed at 10,000 services: %d elements added, %d deleted, %d bytes, %v in the kernel:\n%s",
-		r.Added, r.Deleted, r.Bytes, r.Kernel, text)
+		r.Added, r.Deleted, r.Bytes, r.InKernel, text)
 	if r.Full || r.Added+r.Deleted > 10*len(p.Frontends) {
 		t.Fatalf("%d element operations", r.Added+r.Deleted)
 	}
@@ -74,7 +74,7 @@ func TestManyEndpoints(t *testing.T) {
 	sortEndpoints(p.Cluster)
 	mustSet(t, e, p)
 	r := mustApply(t, e)
-	t.Logf("%v in the kernel", r.Kernel)
+	t.Logf("%v in the kernel", r.InKernel)
 	if r.Added != 1 || r.Deleted != 1 {
 		t.Fatalf("%d elements added, %d deleted; wanted one of each", r.Added, r.Deleted)
 	}

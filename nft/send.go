@@ -16,12 +16,12 @@ import (
 
 // Result is what an Apply did.
 type Result struct {
-	Outcome kernel.Outcome
-	Full    bool          // it does not depend on earlier transactions: everything was compared, or written
-	Added   int           // elements that were added
-	Deleted int           // elements that were deleted
-	Bytes   int           // size of the batch
-	Kernel  time.Duration // time in the system call that carries the batch
+	Outcome  kernel.Outcome
+	Full     bool          // it does not depend on earlier transactions: everything was compared, or written
+	Added    int           // elements that were added
+	Deleted  int           // elements that were deleted
+	Bytes    int           // size of the batch
+	InKernel time.Duration // time in the system call that carries the batch
 	// Changed counts the elements that single service ports changed, of those with many. Ports that were set or deleted
 	// before everything was written count nothing.
 	Changed map[contents.PortID]int
@@ -87,7 +87,7 @@ func (s *sender) send(d *delivery, r *Result) error {
 	r.Bytes += len(s.batch.Buf)
 	start := time.Now()
 	outcome, why, err := s.conn.Send(&s.batch)
-	r.Kernel += time.Since(start)
+	r.InKernel += time.Since(start)
 	r.Outcome = outcome
 	s.refusal = why != nil && !errors.Is(why.Err(), unix.ENOMEM)
 	if why != nil {

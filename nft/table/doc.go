@@ -4,7 +4,7 @@
 //
 // The files, in the order in which to read them:
 //
-//	table.go    a table, as the engine knows it
+//	table.go    a table, as the engine knows it; tables.go: those of both families
 //	form.go     its chains, rules and sets, compared with those in the kernel
 //	compare.go  its elements, compared with those in the kernel
 //	stamp.go    which engine wrote a table last, and how often; owner.go: who may write it

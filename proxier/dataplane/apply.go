@@ -117,7 +117,7 @@ func (d *Dataplane) applyAll() Result {
 func (d *Dataplane) note(r *Result, call func() (nft.Result, error)) {
 	start := time.Now()
 	done, err := call()
-	r.Encode += time.Since(start) - done.Kernel
+	r.Encode += time.Since(start) - done.InKernel
 	if done.Bytes > 0 {
 		r.Transactions[done.Outcome]++
 	}
@@ -130,7 +130,7 @@ func (d *Dataplane) note(r *Result, call func() (nft.Result, error)) {
 	r.Added += done.Added
 	r.Deleted += done.Deleted
 	r.Bytes += done.Bytes
-	r.Kernel += done.Kernel
+	r.Kernel += done.InKernel
 	for id, n := range done.Changed {
 		r.changed(serviceOf(id.Name), n)
 	}
