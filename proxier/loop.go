@@ -49,7 +49,9 @@ type Options struct {
 	// Health finds out which endpoints are good, and tells the store; nil: nobody does.
 	Health   *endpointhealth.Monitor
 	Observer report.Observer
-	Log      *slog.Logger
+	// Turned is called whenever the loop has done what came last, at least once a second while it works; nil: nobody asks.
+	Turned func()
+	Log    *slog.Logger
 }
 
 // Proxier is the loop: it decides when a pass begins, and what is done between passes.
@@ -57,6 +59,7 @@ type Proxier struct {
 	store        *state.Store
 	reconfigured <-chan *config.Settings
 	observer     report.Observer
+	turned       func()
 	log          *slog.Logger
 
 	lines   *report.Log
@@ -73,7 +76,8 @@ func New(o Options) *Proxier {
 	cleaner := flows.New(flows.Options{Remover: o.Flows, Former: o.Former, Adopted: o.Adopted, Log: o.Log})
 	pace := &pace{minPeriod: o.Settings.MinSyncPeriod}
 	return &Proxier{
-		store: o.Store, reconfigured: o.Reconfigured, observer: o.Observer, log: o.Log, lines: &lines, pace: pace, flows: cleaner,
+		store: o.Store, reconfigured: o.Reconfigured, observer: o.Observer, turned: o.Turned, log: o.Log, lines: &lines,
+		pace: pace, flows: cleaner,
 		passes: passer{
 			dataplane: o.Dataplane,
 			queue:     newQueue(o.Store),
@@ -102,6 +106,9 @@ func (p *Proxier) Run(ctx context.Context) error {
 	tick := time.NewTicker(dataplane.TickPeriod)
 	defer tick.Stop()
 	for ctx.Err() == nil {
+		if p.turned != nil {
+			p.turned()
+		}
 		if !p.wait(ctx, check.C, tick.C) {
 			continue
 		}

@@ -39,7 +39,7 @@ func execute(ctx context.Context, cmd *cobra.Command) int {
 		return 0
 	}
 	if text := logging.OneLine(err); text != "" {
-		fmt.Fprintln(cmd.ErrOrStderr(), "verdict: "+text)
+		fmt.Fprintln(cmd.ErrOrStderr(), logging.ErrorMark(cmd.ErrOrStderr())+"verdict: "+text)
 	}
 	return exitCode(err)
 }
@@ -73,7 +73,7 @@ func newRoot() *cobra.Command {
 	}
 	root.SetVersionTemplate(thisBuild().String() + "\n")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return flags.Wrong(err) })
-	root.AddCommand(newRun(), newCleanup(), newCheck(), newRender(), newDiff(), newVersion(), demo.New(),
+	root.AddCommand(newRun(), newCleanup(), newCheck(), newRender(), newDiff(), newReload(), newVersion(), demo.New(),
 		list.New(), list.NewGet(), list.NewTop(), explain.New())
 	root.AddCommand(furtherCommands()...)
 	for _, cmd := range root.Commands() {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"log/slog"
 
 	"github.com/spf13/cobra"
@@ -20,11 +21,13 @@ func newRun() *cobra.Command {
 		Version: thisBuild().version, // kube-proxy has the flag --version
 		Short:   "Run the proxy of this node",
 		Long: `Run the proxy of this node until SIGTERM or SIGINT. The rules stay in the kernel when the proxy stops, and
-"verdict cleanup" removes them. Flags that kube-proxy has as well have the same names.`,
+"verdict cleanup" removes them. Flags that kube-proxy has as well have the same names. SIGHUP has the proxy read its files
+again. Under systemd, it reports when its rules are in the kernel, serves the watchdog, and shows what it does (sd_notify).`,
 		Args: flags.None,
 	}
 	c := flags.New(cmd.Flags())
 	cleanup := cmd.Flags().Bool("cleanup", false, "remove everything that Verdict has created in the kernel, and exit")
+	cleanupOnExit := cmd.Flags().Bool("cleanup-on-exit", false, "remove what Verdict has created in the kernel when it is told to stop")
 	initOnly := cmd.Flags().Bool("init-only", false,
 		"set the sysctls and load the kernel modules, which only root may do, and exit; the daemon then needs only NET_ADMIN")
 	takeOver := cmd.Flags().Bool("take-over", false, "remove what kube-proxy left on this node, when the rules of Verdict are in the kernel")
@@ -44,7 +47,13 @@ func newRun() *cobra.Command {
 			return c.Write()
 		}
 		b := thisBuild()
-		return daemon.Run(cmd.Context(), daemon.Options{CommandLine: c, TakeOver: *takeOver, Version: b.version, Revision: b.revision, Log: log})
+		err := daemon.Run(cmd.Context(), daemon.Options{CommandLine: c, TakeOver: *takeOver, Version: b.version, Revision: b.revision, Log: log})
+		if err == nil && *cleanupOnExit { // after an error, the next process needs what is in the kernel
+			log.Info("stopped; removing everything from the kernel (--cleanup-on-exit)")
+			return cleanUp(context.WithoutCancel(cmd.Context()), 0, log)
+		}
+		log.Info("stopped; the rules stay in the kernel")
+		return err
 	}
 	return cmd
 }

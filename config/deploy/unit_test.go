@@ -13,7 +13,8 @@ func directives() map[string][]string {
 	return map[string][]string{
 		"Unit": {"After", "Description", "Documentation", "StartLimitIntervalSec", "Wants"},
 		"Service": {
-			"AmbientCapabilities", "CapabilityBoundingSet", "ConfigurationDirectory", "DynamicUser", "EnvironmentFile", "ExecStart", "ExecStartPre", "RuntimeDirectory", "RuntimeDirectoryPreserve",
+			"AmbientCapabilities", "CapabilityBoundingSet", "ConfigurationDirectory", "DynamicUser", "EnvironmentFile", "ExecReload", "ExecStart", "ExecStartPre", "RuntimeDirectory", "RuntimeDirectoryPreserve",
+			"NotifyAccess", "TimeoutStartSec", "WatchdogSec",
 			"LockPersonality", "MemoryDenyWriteExecute", "NoNewPrivileges", "OOMScoreAdjust", "PrivateDevices", "PrivateTmp",
 			"ProtectClock", "ProtectControlGroups", "ProtectHome", "ProtectHostname", "ProtectKernelLogs", "ProtectKernelModules",
 			"ProtectKernelTunables", "ProtectProc", "ProtectSystem", "Restart", "RestartPreventExitStatus", "RestartSec",
@@ -55,6 +56,9 @@ func unit(t *testing.T) map[string]map[string]string {
 func TestUnit(t *testing.T) {
 	got := unit(t)
 	for _, tt := range []struct{ section, key, want, why string }{
+		{"Service", "Type", "notify", "units after this one need the rules"},
+		{"Service", "NotifyAccess", "main", "no other process speaks for the daemon"},
+		{"Service", "ExecReload", "/usr/local/bin/verdict reload", "it waits, and says what became of it"},
 		{"Service", "Restart", "on-failure", "a node without its proxy is of no use"},
 		{"Service", "RestartPreventExitStatus", "2", "exit code 2 says that the flags are wrong"},
 		{"Unit", "StartLimitIntervalSec", "0", "systemd would give up after five failures"},

@@ -12,7 +12,8 @@ import (
 
 // ProxyOptions configure a Proxy.
 type ProxyOptions struct {
-	// Timeout is how long a change may wait for the kernel before the proxy counts as unhealthy.
+	// Timeout is how long a change may wait for the kernel, and a turn of the loop may take, before the proxy counts as
+	// unhealthy.
 	Timeout time.Duration
 	// Families are the families that this node serves. Each has an entry in the answers.
 	Families []state.Family
@@ -29,6 +30,7 @@ type Proxy struct {
 	mu       sync.Mutex
 	applied  time.Time // end of the latest pass that reached the kernel; zero: no pass has
 	pending  time.Time // since when changes wait; zero: no change waits
+	turned   time.Time // when the loop made a turn; zero: it has not begun
 	eligible bool
 	missing  func() []string
 }
@@ -46,6 +48,13 @@ func (p *Proxy) Pending(since time.Time) {
 	if p.pending.IsZero() || since.Before(p.pending) {
 		p.pending = since
 	}
+}
+
+// Turned records that the loop works. It makes a turn every second, even if nothing changes.
+func (p *Proxy) Turned() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.turned = p.options.Now()
 }
 
 // PassDone records how a pass ended. The changes of a failed pass count as waiting since its start at the latest. A
@@ -94,6 +103,12 @@ func (p *Proxy) nodeEligible() bool {
 // Healthy reports whether the proxy works. It does not depend on the Node object.
 func (p *Proxy) Healthy() bool { return p.status(healthy).Healthy }
 
+// Alive reports what /livez answers, and Ready what /readyz answers.
+func (p *Proxy) Alive() bool { return p.status(alive).Healthy }
+
+// Ready is described at Alive.
+func (p *Proxy) Ready() bool { return p.status(ready).Healthy }
+
 // Healthz answers whether the node should get traffic: the proxy works, and the Node is not about to be deleted.
 func (p *Proxy) Healthz() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -104,7 +119,7 @@ func (p *Proxy) Healthz() http.Handler {
 	})
 }
 
-// Livez answers whether the proxy is alive: no change waits too long. A proxy that is starting is alive. Otherwise the
+// Livez answers whether the proxy is alive: the loop makes turns, and no change waits too long. A proxy that is starting is alive. Otherwise the
 // kubelet would start it again and again while the API server is away, and thousands of nodes would list everything
 // each time. Livez ignores the Node object, because a restart of the proxy would not keep the Node from being deleted.
 func (p *Proxy) Livez() http.Handler { return p.handler("/livez", alive) }
@@ -128,7 +143,8 @@ func (p *Proxy) handler(path string, good judgment) http.Handler {
 	})
 }
 
-// judgment decides about the proxy. applied: a pass has reached the kernel. late: a change has waited too long.
+// judgment decides about the proxy. applied: a pass has reached the kernel. late: a change has waited too
+// long, or the loop has made no turn for as long.
 type judgment func(applied, late bool) bool
 
 func healthy(applied, late bool) bool { return applied && !late }
@@ -154,7 +170,8 @@ func (p *Proxy) status(good judgment) status {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := p.options.Now()
-	late := !p.pending.IsZero() && now.Sub(p.pending) >= p.options.Timeout
+	tooOld := func(since time.Time) bool { return !since.IsZero() && now.Sub(since) >= p.options.Timeout }
+	late := tooOld(p.pending) || tooOld(p.turned)
 	s := status{
 		LastUpdated: p.applied,
 		CurrentTime: now,

@@ -72,6 +72,18 @@ func TestCodes(t *testing.T) {
 			p.Pending(c.now)
 			c.after(20 * time.Second)
 		}, down, down, up},
+		{"the loop turns", func(p *Proxy, c *clock) {
+			p.PassDone(c.now, true)
+			for range 100 {
+				p.Turned()
+				c.after(time.Second)
+			}
+		}, up, up, up},
+		{"the loop is stuck, although nothing changed", func(p *Proxy, c *clock) {
+			p.PassDone(c.now, true)
+			p.Turned()
+			c.after(time.Minute)
+		}, down, down, up},
 		{"one pass fails", func(p *Proxy, c *clock) {
 			p.PassDone(c.now, true)
 			p.PassDone(c.now, false)

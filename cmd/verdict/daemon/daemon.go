@@ -76,29 +76,30 @@ func Run(ctx context.Context, o Options) (err error) {
 	if err != nil {
 		return err
 	}
+	files := newReloader(o.CommandLine.File, s, store)
 	loop := proxier.New(proxier.Options{
 		Settings: s, Store: store, Dataplane: k.dataplane(), Flows: k.flows, Former: formerFrontends(k.engine, log), Adopted: adoptedFrontends(k.balancer),
 		Primary: host.Primary, APIServers: objects.APIServers(s), Observer: observers, Log: log,
 		NoIPv6: !slices.Contains(k.families, program.IPv6), Interference: interference, Reconfigured: reconfigured,
-		Health: health,
+		Health: health, Turned: observers.proxy.Turned,
 	})
 	group, ctx := errgroup.WithContext(ctx)
 	daemon := observers.daemon(store, health)
+	systemd := supervise(observers, daemon, files)
+	daemon.Reload = systemd.reload
 	if err := observers.listen(ctx, group, daemon); err != nil {
 		return err
 	}
 	observers.answerStatus(ctx, group, daemon)
-	objects.Start(ctx, group, s, client, store, objects.Reports{Readable: observers.metrics.Readable, Missing: observers.proxy.SetMissing, Kept: kept.FromKernel(s.NodeName)}, log)
+	objects.Start(ctx, group, s, client, store, objects.Reports{Readable: observers.metrics.Readable, Missing: observers.proxy.SetMissing, Kept: kept.FromKernel(s.NodeName), Now: files.manifests}, log)
 	group.Go(func() error {
-		return flags.Follow(ctx, o.CommandLine, goLive(ctx, observers, guard, reconfigured, log), log)
+		return flags.Follow(ctx, o.CommandLine, files.config, goLive(ctx, observers, guard, reconfigured, log), log)
 	})
 	group.Go(func() error { return k.watch(ctx, guard, interference, log) })
-	for _, run := range []func(context.Context) error{notes.Run, loop.Run, health.Run, guard.Run, newFullWatch(procRoot, log).run} {
+	for _, run := range []func(context.Context) error{notes.Run, loop.Run, health.Run, guard.Run, systemd.run, newFullWatch(procRoot, log).run} {
 		group.Go(func() error { return run(ctx) })
 	}
-	err = group.Wait()
-	log.Info("stopped; the rules stay in the kernel")
-	return err
+	return group.Wait()
 }
 
 // openObservers makes what the loop reports to.

@@ -49,6 +49,7 @@ type observers struct {
 	taken    sync.Once
 	lines    report.Lines             // about health checks of Services
 	checks   chan report.HealthChecks // the latest value, so that the loop never waits for listeners
+	passed   chan struct{}            // there was a pass
 }
 
 func newObservers(
@@ -66,6 +67,7 @@ func newObservers(
 	o := &observers{
 		settings: s, version: of.Version, log: log, registry: registry, metrics: m, events: e, journal: socket.NewJournal(),
 		lines: report.NewLines(log, s.Budgets.NamespaceLogLines), checks: make(chan report.HealthChecks, 1),
+		passed: make(chan struct{}, 1),
 	}
 	o.inForce.Store(s)
 	if e != nil {
@@ -115,6 +117,10 @@ func (o *observers) PassDone(r report.Pass) {
 		default:
 		}
 		o.checks <- *r.HealthChecks
+	}
+	select {
+	case o.passed <- struct{}{}:
+	default:
 	}
 }
 

@@ -28,8 +28,8 @@ var liveFlags = []string{
 }
 
 // Follow applies changes of the configuration file until the context ends. It returns an error when the process has to
-// start again: whoever runs the process does that. A file that cannot be read changes nothing.
-func Follow(ctx context.Context, c *CommandLine, live func(*config.Settings) error, log *slog.Logger) error {
+// start again: whoever runs the process does that. A file that cannot be read changes nothing. A request reads it at once.
+func Follow(ctx context.Context, c *CommandLine, now <-chan directory.Request, live func(*config.Settings) error, log *slog.Logger) error {
 	if c.File == "" {
 		return nil
 	}
@@ -37,14 +37,14 @@ func Follow(ctx context.Context, c *CommandLine, live func(*config.Settings) err
 	defer stop()
 	f := follower{present: c, live: live, log: log}
 	var restart error
-	err := directory.FollowFile(ctx, c.File, func() bool {
+	err := directory.FollowFile(ctx, c.File, now, func() error {
 		if restart == nil {
 			restart = f.read()
 		}
 		if restart != nil {
 			stop()
 		}
-		return f.refused == ""
+		return f.fault()
 	}, log)
 	return cmp.Or(restart, err)
 }
@@ -56,6 +56,14 @@ type follower struct {
 	refused string // why the latest file was not used; "": it was
 	live    func(*config.Settings) error
 	log     *slog.Logger
+}
+
+// fault returns why the latest file is not used.
+func (f *follower) fault() error {
+	if f.refused == "" {
+		return nil
+	}
+	return fmt.Errorf("%s cannot be used, and the previous configuration stays in force: %s", f.present.File, f.refused)
 }
 
 // read applies the file as it is now. It returns an error if that needs a restart.

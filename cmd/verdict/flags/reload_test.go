@@ -28,7 +28,7 @@ func followConfig(t *testing.T, file string) <-chan int {
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() {
-		ended <- Follow(ctx, c, func(s *config.Settings) error {
+		ended <- Follow(ctx, c, nil, func(s *config.Settings) error {
 			levels <- s.Verbosity
 			return nil
 		}, slog.New(slog.DiscardHandler))

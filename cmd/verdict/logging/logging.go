@@ -1,4 +1,7 @@
 // Package logging makes the logger of a command, in the format and on the level of the flags.
+//
+//	logging.go  the logger, and that of client-go
+//	journal.go  lines for the journal of systemd
 package logging
 
 import (
@@ -41,9 +44,12 @@ var clientLog struct {
 }
 
 // New returns a logger that writes JSON if the settings say so, colored lines to a terminal, and plain lines
-// otherwise.
+// otherwise. Lines for the journal of systemd begin with their priority.
 func New(w io.Writer, s *config.Settings) *slog.Logger {
 	SetVerbosity(s.Verbosity)
+	if isJournal(w) {
+		return newJournal(w, s.LogFormat)
+	}
 	switch {
 	case s.LogFormat == "json":
 		return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: &logLevel, ReplaceAttr: sameKeys}))

@@ -12,6 +12,7 @@ import (
 
 	"github.com/verdict-proxy/verdict/config"
 	"github.com/verdict-proxy/verdict/proxier/source/cluster"
+	"github.com/verdict-proxy/verdict/proxier/source/directory"
 	"github.com/verdict-proxy/verdict/proxier/source/host"
 	"github.com/verdict-proxy/verdict/proxier/source/manifests"
 	"github.com/verdict-proxy/verdict/proxier/state"
@@ -23,11 +24,12 @@ type Source interface {
 	Synced() <-chan struct{}
 }
 
-// Reports is notified of how reading objects goes. All fields may be nil.
+// Reports is notified of how reading objects goes, and asks for it. All fields may be nil.
 type Reports struct {
 	Readable func(resource string, works bool)
 	Missing  func(func() []string)          // takes a function that names what has not arrived
 	Kept     func() (manifests.Kept, error) // returns what stays in force of manifests that cannot be read
+	Now      <-chan directory.Request       // requests to read the folder at once
 }
 
 // eventQPS and eventBurst limit the requests for Events.
@@ -100,7 +102,7 @@ func Start(
 // New returns the source of Services: the API server, or a folder if there is no client.
 func New(s *config.Settings, client kubernetes.Interface, store *state.Store, r Reports, log *slog.Logger) Source {
 	if client == nil {
-		return manifests.New(manifests.Options{Dir: s.Manifests, NodeName: s.NodeName, Store: store, Log: log, Kept: r.Kept})
+		return manifests.New(manifests.Options{Dir: s.Manifests, NodeName: s.NodeName, Store: store, Log: log, Kept: r.Kept, Now: r.Now})
 	}
 	k := cluster.New(cluster.Options{Client: client, NodeName: s.NodeName, Store: store, Log: log, Report: r.Readable})
 	if r.Missing != nil {

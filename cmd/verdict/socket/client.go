@@ -44,7 +44,12 @@ func (c *Client) dial() (net.Conn, error) {
 }
 
 // ask gets the answer to a question.
-func ask[T any](c *Client, path string, query url.Values) (answer T, err error) {
+func ask[T any](c *Client, path string, query url.Values) (T, error) {
+	return send[T](c, http.MethodGet, path, query, timeout)
+}
+
+// send sends a question or a request, and returns the answer.
+func send[T any](c *Client, method, path string, query url.Values, timeout time.Duration) (answer T, err error) {
 	conn, err := c.dial()
 	if err != nil {
 		return answer, err
@@ -55,7 +60,11 @@ func ask[T any](c *Client, path string, query url.Values) (answer T, err error) 
 		DisableKeepAlives: true,
 	}}
 	target := url.URL{Scheme: "http", Host: "verdict", Path: path, RawQuery: query.Encode()}
-	r, err := web.Get(target.String())
+	request, err := http.NewRequest(method, target.String(), nil)
+	if err != nil {
+		return answer, err
+	}
+	r, err := web.Do(request)
 	if err != nil {
 		return answer, fmt.Errorf("ask the daemon: %w", err)
 	}
@@ -99,6 +108,18 @@ func (c *Client) Names(begin string) ([]string, error) {
 // ServicesOf asks which Services have an endpoint (ADDRESS or ADDRESS:PORT).
 func (c *Client) ServicesOf(endpoint string) (Services, error) {
 	return ask[Services](c, pathServices, url.Values{"endpoint": {endpoint}})
+}
+
+// reloadTimeout is longer than a reload takes.
+const reloadTimeout = 50 * time.Second
+
+// Reload has the daemon read its files again, and returns what it cannot use.
+func (c *Client) Reload() error {
+	out, err := send[reloaded](c, http.MethodPost, pathReload, nil, reloadTimeout)
+	if err == nil && out.Fault != "" {
+		err = errors.New(out.Fault)
+	}
+	return err
 }
 
 // Outliers asks which endpoints do not answer, fail their checks, or are backups.

@@ -2,6 +2,7 @@ package socket
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -26,6 +27,8 @@ type Daemon struct {
 	MaxEjected int
 	Version    string
 	Log        *slog.Logger
+	// Reload reads the files again. It returns when the kernel has what they ask for, and says what cannot be used.
+	Reload func(context.Context) error
 }
 
 // Watcher knows endpoints that do not answer, fail their checks, or are backups. Lists are sorted by

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/verdict-proxy/verdict/proxier/dataplane"
 	"github.com/verdict-proxy/verdict/proxier/report"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
@@ -24,6 +25,7 @@ type Journal struct {
 	passes   []notedPass // a ring
 	last     string
 	waiting  time.Time
+	totals   dataplane.AllTotals // after the latest pass
 	problems map[state.Object][]state.Problem
 }
 
@@ -56,6 +58,7 @@ func (j *Journal) PassDone(r *report.Pass) {
 		}
 		j.waiting = time.Time{}
 	}
+	j.totals = r.Totals
 	noted := notedPass{p, r.Result.Changes}
 	noted.Number = j.total + 1
 	if len(j.passes) < maxPasses {
@@ -105,7 +108,14 @@ func (j *Journal) Problems(changed []state.ObjectProblems) {
 func (j *Journal) status() Status {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return Status{Started: j.started, Passes: j.total, LastError: j.last, Waiting: j.waiting}
+	s := Status{Started: j.started, Passes: j.total, LastError: j.last, Waiting: j.waiting}
+	for i := range j.totals.Engines {
+		s.Endpoints += j.totals.Engines[i].Endpoints
+		for _, n := range j.totals.Engines[i].Frontends {
+			s.Frontends += n
+		}
+	}
+	return s
 }
 
 // latest lists the passes, the newest first.

@@ -1,7 +1,9 @@
 package socket
 
 import (
+	"fmt"
 	"net/netip"
+	"strings"
 	"time"
 )
 
@@ -18,6 +20,7 @@ const (
 	pathNames     = "/v1/names"
 	pathServices  = "/v1/services"
 	pathOutliers  = "/v1/outliers"
+	pathReload    = "/v1/reload" // POST
 )
 
 // Status is what the daemon does.
@@ -32,6 +35,31 @@ type Status struct {
 	Waiting         time.Time `json:"waitingSince,omitzero"`
 	Passes          uint64    `json:"passes"`
 	LastError       string    `json:"lastError,omitempty"` // of the latest pass, if it failed
+	// Frontends and Endpoints are what the engines serve after the latest pass.
+	Frontends int `json:"frontends"`
+	Endpoints int `json:"endpoints"`
+}
+
+// Line is the status in one line.
+func (s *Status) Line() string {
+	switch {
+	case !s.Synced:
+		return "waiting for the first lists of objects and addresses"
+	case s.LastError != "":
+		return "the last pass failed, and is tried again: " + strings.ReplaceAll(s.LastError, "\n", "; ")
+	case s.Passes == 0:
+		return "writing the first rules"
+	}
+	line := fmt.Sprintf("serving %d frontends with %d endpoints", s.Frontends, s.Endpoints)
+	if s.WaitingServices > 0 {
+		line += fmt.Sprintf("; changes of %d Services wait", s.WaitingServices)
+	}
+	return line
+}
+
+// reloaded says what of the files cannot be used; "": everything is in force.
+type reloaded struct {
+	Fault string `json:"fault,omitempty"`
 }
 
 // Pass is one transaction of the daemon.

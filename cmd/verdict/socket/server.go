@@ -40,8 +40,15 @@ func Serve(ctx context.Context, l net.Listener, d *Daemon) error {
 	handle(pathNames, func(get func(string) string) (any, error) { return d.Names(get("begin"), maxServices), nil })
 	handle(pathServices, func(get func(string) string) (any, error) { return d.ServicesOf(get("endpoint")) })
 	handle(pathOutliers, func(func(string) string) (any, error) { return d.Outlying(), nil })
+	mux.HandleFunc("POST "+pathReload, func(w http.ResponseWriter, r *http.Request) {
+		var out reloaded
+		if err := d.Reload(r.Context()); err != nil {
+			out.Fault = err.Error()
+		}
+		s.answer(w, out, nil)
+	})
 	web := &http.Server{
-		Handler: http.MaxBytesHandler(mux, 1<<16), ReadHeaderTimeout: 5 * time.Second, WriteTimeout: 30 * time.Second,
+		Handler: http.MaxBytesHandler(mux, 1<<16), ReadHeaderTimeout: 5 * time.Second, WriteTimeout: time.Minute,
 		BaseContext: func(net.Listener) context.Context { return ctx },
 	}
 	go func() {

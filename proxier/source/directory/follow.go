@@ -30,7 +30,29 @@ type Options struct {
 	Links  func() []string // names in it that may be links
 	Scan   func() error    // reads the directory
 	Unread func() bool     // reports whether a file could not be read
-	Log    *slog.Logger
+	// Now delivers requests to read the directory at once; nil: nobody asks. Each is answered with Fault.
+	Now   <-chan Request
+	Fault func() error // says what of the last reading cannot be used
+	Log   *slog.Logger
+}
+
+// Request is answered when the directory has been read.
+type Request chan<- error
+
+// Read has a follower read its directory now, and returns what it cannot use.
+func Read(ctx context.Context, now chan<- Request) error {
+	answer := make(chan error, 1)
+	select {
+	case now <- answer:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	select {
+	case err := <-answer:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // follower reads a directory again when something happens in it.
@@ -54,17 +76,17 @@ func Follow(ctx context.Context, o Options, read func()) error {
 	return f.run(ctx, read)
 }
 
-// FollowFile calls a function now, and again whenever the file may have changed, until the context ends. The function
-// reports whether it could read the file; if not, it is soon called again.
-func FollowFile(ctx context.Context, file string, read func() bool, log *slog.Logger) error {
-	unread := false
+// FollowFile calls a function now, and again whenever the file may have changed or somebody asks, until the context ends.
+// The function returns why the file cannot be used; it is then soon called again.
+func FollowFile(ctx context.Context, file string, now <-chan Request, read func() error, log *slog.Logger) error {
+	var fault error
 	return Follow(ctx, Options{
 		Dir: filepath.Dir(file), What: "directory of " + file, Links: func() []string { return []string{filepath.Base(file)} },
 		Scan: func() error {
-			unread = !read()
+			fault = read()
 			return nil
 		},
-		Unread: func() bool { return unread }, Log: log,
+		Unread: func() bool { return fault != nil }, Now: now, Fault: func() error { return fault }, Log: log,
 	}, func() {})
 }
 
@@ -123,11 +145,14 @@ func (f *follower) follow(ctx context.Context) error {
 			pending.happened(time.Now())
 		case <-pending.over():
 			pending = settling{}
-			f.again()
+			_ = f.again() // logged
 		case <-f.retry:
-			f.again()
+			_ = f.again() // logged
 		case <-regular.C:
-			f.again()
+			_ = f.again() // logged
+		case answer := <-f.Now:
+			pending = settling{}
+			answer <- f.again()
 		}
 	}
 }
@@ -136,8 +161,9 @@ func (f *follower) ended() error {
 	return fmt.Errorf("watch %s %s: the watch ended, so changes are no longer seen", f.What, f.Dir)
 }
 
-// again reads the directory after the start. A directory that cannot be read then does not end the follower.
-func (f *follower) again() {
+// again reads the directory after the start, and returns what cannot be used. A directory that cannot be read then does not
+// end the follower.
+func (f *follower) again() error {
 	err := f.look()
 	if err != nil && !f.lost {
 		f.Log.Warn("cannot read the manifest directory; its objects stay in force until it can be read", "error", err)
@@ -147,6 +173,10 @@ func (f *follower) again() {
 	}
 	f.lost = err != nil
 	f.retryLater(err != nil || f.Unread())
+	if err == nil && f.Fault != nil {
+		err = f.Fault()
+	}
+	return err
 }
 
 // retryLater schedules the next attempt if something could not be read.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -27,6 +28,8 @@ type Options struct {
 	// Kept reads what the kernel has from an earlier process. It is called only if not all manifests can be read at the
 	// start. It may be nil: nothing is kept.
 	Kept func() (Kept, error)
+	// Now delivers requests to read the directory at once; nil: nobody asks.
+	Now <-chan directory.Request
 }
 
 // Source reads the objects from the YAML and JSON files of a directory.
@@ -42,6 +45,7 @@ type Source struct {
 	begin    beginning
 	synced   chan struct{}
 	loaded   sync.Once
+	now      <-chan directory.Request
 }
 
 // New returns a source that does nothing until Load or Run.
@@ -49,7 +53,7 @@ func New(o Options) *Source {
 	return &Source{
 		dir: o.Dir, nodeName: o.NodeName, store: o.Store, log: o.Log,
 		convert: convert.New(), into: sink.New(o.Store), files: map[string]*file{}, synced: make(chan struct{}),
-		begin: beginning{read: o.Kept},
+		begin: beginning{read: o.Kept}, now: o.Now,
 	}
 }
 
@@ -72,7 +76,7 @@ func (m *Source) Load(dir string) error {
 func (m *Source) Run(ctx context.Context) error {
 	return directory.Follow(ctx, directory.Options{
 		Dir: m.dir, What: "manifest directory", Links: func() []string { return m.links },
-		Scan: m.scan, Unread: m.hasUnreadable, Log: m.log,
+		Scan: m.scan, Unread: m.hasUnreadable, Now: m.now, Fault: m.fault, Log: m.log,
 	}, func() { m.loaded.Do(func() { close(m.synced) }) })
 }
 
@@ -238,6 +242,23 @@ func (m *Source) report(name string, f *file, faults []fault) {
 	}
 	f.reported = faults
 	m.store.SetProblems(convert.KindFile, fileName(name), problems)
+}
+
+// fault names the first fault of the files that are in force, and counts the others.
+func (m *Source) fault() error {
+	var first error
+	more := -1
+	for _, name := range slices.Sorted(maps.Keys(m.files)) {
+		for _, w := range m.files[name].reported {
+			if more++; first == nil {
+				first = fmt.Errorf("%s, line %d: %s", filepath.Join(m.dir, name), w.line, state.Printable(w.text))
+			}
+		}
+	}
+	if more > 0 {
+		return fmt.Errorf("%w (and %d more faults)", first, more)
+	}
+	return first
 }
 
 // fileName names a file in Problems, which are printed on terminals.

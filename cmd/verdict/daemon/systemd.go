@@ -1,0 +1,116 @@
+package daemon
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"os/signal"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/coreos/go-systemd/v22/daemon"
+
+	"github.com/verdict-proxy/verdict/cmd/verdict/logging"
+	"github.com/verdict-proxy/verdict/cmd/verdict/socket"
+	"github.com/verdict-proxy/verdict/proxier/health"
+)
+
+// statusPeriod is how often the status line of systemd is brought up to date.
+const statusPeriod = time.Second
+
+// supervised tells systemd what the daemon does (sd_notify(3)): that its first rules are in the kernel, that it is alive, as
+// /livez says, what it serves, and that it reads its files again. SIGHUP asks for that. Without NOTIFY_SOCKET, nobody is told.
+type supervised struct {
+	proxy    *health.Proxy
+	daemon   *socket.Daemon
+	files    *reloader
+	passed   <-chan struct{}
+	hangups  chan os.Signal
+	watchdog time.Duration // 0: systemd does not watch
+	ready    bool
+	line     string      // the last status line
+	refused  atomic.Bool // the last notification was not delivered
+	log      *slog.Logger
+}
+
+func supervise(o *observers, d *socket.Daemon, files *reloader) *supervised {
+	s := &supervised{proxy: o.proxy, daemon: d, files: files, passed: o.passed, hangups: make(chan os.Signal, 1), log: o.log}
+	var err error
+	if s.watchdog, err = daemon.SdWatchdogEnabled(false); err != nil {
+		o.log.Warn("cannot serve the watchdog of systemd, which may end this process", "error", err)
+	}
+	signal.Notify(s.hangups, syscall.SIGHUP)
+	return s
+}
+
+// run works until the context ends.
+func (s *supervised) run(ctx context.Context) error {
+	defer signal.Stop(s.hangups)
+	every := statusPeriod
+	if s.watchdog > 0 {
+		every = min(every, s.watchdog/4)
+	}
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	s.report()
+	for {
+		select {
+		case <-ctx.Done():
+			s.notify(daemon.SdNotifyStopping + "\nSTATUS=stopping")
+			return nil
+		case <-s.hangups:
+			go func() { _ = s.reload(ctx) }() // logged; the watchdog is served during it
+		case <-s.passed:
+		case <-tick.C:
+		}
+		s.report()
+	}
+}
+
+// report tells what is new, and serves the watchdog.
+func (s *supervised) report() {
+	text := ""
+	if !s.ready && s.proxy.Ready() {
+		s.ready = true
+		text = daemon.SdNotifyReady + "\n"
+	}
+	if s.watchdog > 0 && s.proxy.Alive() {
+		text += daemon.SdNotifyWatchdog + "\n"
+	}
+	status := s.daemon.Status()
+	if line := status.Line(); line != s.line {
+		s.line = line
+		text += "STATUS=" + line + "\n"
+	}
+	if text != "" {
+		s.notify(text)
+	}
+}
+
+// reload reads the files again, and says what became of it.
+func (s *supervised) reload(ctx context.Context) error {
+	s.notify(daemon.SdNotifyReloading + "\n" + daemon.SdNotifyMonotonicUsec() + "STATUS=reading the files again")
+	err := s.files.reload(ctx)
+	status := s.daemon.Status()
+	result := "STATUS=" + status.Line()
+	if err == nil {
+		s.log.Info("the files were read again, and the kernel has what they ask for")
+	} else {
+		result += "; of the files, not all can be used: " + logging.OneLine(err)
+		s.log.Error("the files were read again, and not all can be used", "error", logging.OneLine(err))
+	}
+	if s.proxy.Ready() {
+		result += "\n" + daemon.SdNotifyReady
+	}
+	s.notify(result)
+	return err
+}
+
+// notify sends a notification. It logs the first one of several that are not delivered.
+func (s *supervised) notify(text string) {
+	_, err := daemon.SdNotify(false, text)
+	if before := s.refused.Swap(err != nil); err != nil && !before {
+		s.log.Warn("cannot notify systemd, which may take this process for dead; trying again", "error", err)
+	}
+}

@@ -1,0 +1,213 @@
+//go:build !nokernel
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/verdict-proxy/verdict/e2e/netns"
+)
+
+// manager is what a test plays of systemd: the socket for notifications.
+type manager struct {
+	*net.UnixConn
+	env []string
+}
+
+func newManager(t *testing.T) *manager {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "notify")
+	c, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: name, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return &manager{c, append(os.Environ(), "NOTIFY_SOCKET="+name, "WATCHDOG_USEC=400000")}
+}
+
+// start starts the daemon as a unit.
+func (m *manager) start(t *testing.T, ns *netns.Namespace, dir string, flags ...string) *daemonProcess {
+	t.Helper()
+	d := &daemonProcess{Namespace: ns, log: &syncBuffer{}}
+	d.cmd = exec.Command(binary, append([]string{"run", "--manifests", dir, "--backend=nft", "--healthz-bind-address=", "--metrics-bind-address="}, flags...)...)
+	d.cmd.Stderr, d.cmd.Env = d.log, m.env
+	if err := ns.Start(d.cmd); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(d.kill)
+	return d
+}
+
+// next returns the next notification.
+func (m *manager) next(t *testing.T, patience time.Duration) (text string, ok bool) {
+	t.Helper()
+	if err := m.SetReadDeadline(time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
+	buffer := make([]byte, 4096)
+	n, err := m.Read(buffer)
+	return "\n" + string(buffer[:n]) + "\n", err == nil
+}
+
+// await returns the first notification with a part, and what came before.
+func (m *manager) await(t *testing.T, part string) (found, before string) {
+	t.Helper()
+	for late := time.Now().Add(30 * time.Second); ; before += found {
+		text, ok := m.next(t, time.Until(late))
+		if !ok {
+			t.Fatalf("no notification has %q; those that came: %q", part, before)
+		}
+		if found = text; strings.Contains(text, part) {
+			return found, before
+		}
+	}
+}
+
+// end ends the daemon, and returns its log.
+func (d *daemonProcess) end(s syscall.Signal) string {
+	_ = d.cmd.Process.Signal(s)
+	_ = d.cmd.Wait() // its error is the signal
+	return d.log.String()
+}
+
+func frontendOf(t *testing.T, ns *netns.Namespace, address string) bool {
+	t.Helper()
+	_, err := ns.Command("nft", "get", "element", "ip", "verdict", "services", "{ "+address+" . tcp . 80 }")
+	return err == nil
+}
+
+// TestNotify: a unit of Type=notify is ready when its first rules are in the kernel. Then it serves the watchdog, reads its
+// files again when somebody asks, and reports what became of it.
+func TestNotify(t *testing.T) {
+	ns, dir, m := netns.New(t), t.TempDir(), newManager(t)
+	writeManifest(t, dir, "web.yaml", diffService("web", "10.96.0.1", "type: ClusterIP", "", "10.244.0.1", "10.244.0.2"))
+	d := m.start(t, ns, dir)
+	_, before := m.await(t, "\nREADY=1\n")
+	if !frontendOf(t, ns, "10.96.0.1") {
+		t.Error("ready, but the kernel has no rules")
+	}
+	if !strings.Contains(before, "\nSTATUS=") {
+		t.Errorf("nothing was said before: %q", before)
+	}
+	for range 3 {
+		m.await(t, "\nWATCHDOG=1\n")
+	}
+
+	writeManifest(t, dir, "more.yaml", diffService("more", "10.96.0.2", "type: ClusterIP", "", "10.244.0.3"))
+	if err := d.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	if text, _ := m.await(t, "\nRELOADING=1\n"); !strings.Contains(text, "\nMONOTONIC_USEC=") {
+		t.Errorf("systemd needs the time with %q", text)
+	}
+	if text, _ := m.await(t, "\nREADY=1\n"); !strings.Contains(text, "STATUS=serving 4 frontends with 3 endpoints\n") || !frontendOf(t, ns, "10.96.0.2") {
+		t.Errorf("after a reload: %q, and the kernel has the new Service: %v", text, frontendOf(t, ns, "10.96.0.2"))
+	}
+
+	writeManifest(t, dir, "more.yaml", "apiVersion: v1\nkind: [\n")
+	exit, _, stderr := inside(t, ns, "reload")
+	if want := "verdict: reload: " + filepath.Join(dir, "more.yaml") + ", line "; exit != 1 || !strings.HasPrefix(stderr, want) {
+		t.Errorf("the reload of a broken file ends with %d and says %q, want %q", exit, stderr, want)
+	}
+	if text, _ := m.await(t, "\nREADY=1\n"); !strings.Contains(text, "endpoints; of the files, not all can be used: "+dir) || !frontendOf(t, ns, "10.96.0.2") {
+		t.Errorf("after the reload of a broken file: %q, and the kernel has the Service: %v", text, frontendOf(t, ns, "10.96.0.2"))
+	}
+	writeManifest(t, dir, "more.yaml", diffService("more", "10.96.0.3", "type: ClusterIP", "", "10.244.0.3"))
+	if exit, _, stderr := inside(t, ns, "reload"); exit != 0 || stderr != "" || !frontendOf(t, ns, "10.96.0.3") {
+		t.Errorf("the reload ends with %d and says %q; the kernel has it: %v", exit, stderr, frontendOf(t, ns, "10.96.0.3"))
+	}
+	d.end(syscall.SIGTERM)
+	m.await(t, "\nSTOPPING=1\n")
+	if !frontendOf(t, ns, "10.96.0.1") {
+		t.Error("the rules are gone with the daemon")
+	}
+	if exit, _, stderr := inside(t, ns, "reload"); exit != 1 || !strings.Contains(stderr, "no daemon of Verdict answers") {
+		t.Errorf("the reload without a daemon ends with %d and says %q", exit, stderr)
+	}
+}
+
+// TestSuccessorIsReadyLater: a process that waits for the one before is not ready, however long that takes.
+func TestSuccessorIsReadyLater(t *testing.T) {
+	ns, dir, old, next := netns.New(t), t.TempDir(), newManager(t), newManager(t)
+	writeManifest(t, dir, "web.yaml", diffService("web", "10.96.0.1", "type: ClusterIP", "", "10.244.0.1"))
+	first := old.start(t, ns, dir)
+	old.await(t, "\nREADY=1\n")
+	second := next.start(t, ns, dir)
+	second.wait(t, "waiting for it to end")
+	if text, came := next.next(t, time.Millisecond); came {
+		t.Errorf("the successor notified %q", text)
+	}
+	first.end(syscall.SIGTERM)
+	next.await(t, "\nREADY=1\n")
+	old.await(t, "\nSTOPPING=1\n")
+	next.await(t, "\nWATCHDOG=1\n")
+}
+
+// TestCleanupOnExit: what SIGTERM leaves depends on the flag. A crash leaves everything in either case.
+func TestCleanupOnExit(t *testing.T) {
+	dir := t.TempDir()
+	writeManifest(t, dir, "web.yaml", diffService("web", "10.96.0.1", "type: ClusterIP", "", "10.244.0.1"))
+	for _, tt := range []struct {
+		signal syscall.Signal
+		flags  []string
+		stays  bool
+	}{
+		{syscall.SIGTERM, nil, true},
+		{syscall.SIGTERM, []string{"--cleanup-on-exit"}, false},
+		{syscall.SIGKILL, []string{"--cleanup-on-exit"}, true},
+	} {
+		t.Run(fmt.Sprint(tt.signal, tt.flags), func(t *testing.T) {
+			ns := netns.New(t)
+			d := runDaemon(t, ns, dir, tt.flags...)
+			log := d.end(tt.signal)
+			if _, err := ns.Command("nft", "list", "table", "ip", "verdict"); (err == nil) != tt.stays {
+				t.Errorf("the rules stay: %v, want %v\n%s", err == nil, tt.stays, log)
+			}
+		})
+	}
+}
+
+// TestJournal: lines for the journal have a priority, and no time of their own.
+func TestJournal(t *testing.T) {
+	for _, tt := range []struct{ flag, info, err string }{
+		{"--log-format=text", "<6>msg=starting version=", "<3>verdict: read manifest directory"},
+		{"--log-format=json", `<6>{"time":`, "<3>verdict: read manifest directory"},
+	} {
+		t.Run(tt.flag, func(t *testing.T) {
+			from, to, err := os.Pipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer from.Close()
+			var stat unix.Stat_t
+			if err := unix.Fstat(int(to.Fd()), &stat); err != nil {
+				t.Fatal(err)
+			}
+			cmd := exec.Command(binary, "run", "--manifests=/does/not/exist", "--healthz-bind-address=", "--metrics-bind-address=", tt.flag)
+			cmd.Env = append(os.Environ(), fmt.Sprintf("JOURNAL_STREAM=%d:%d", stat.Dev, stat.Ino))
+			cmd.Stderr = to
+			if err := netns.New(t).Start(cmd); err != nil {
+				t.Fatal(err)
+			}
+			_ = to.Close()
+			out, err := io.ReadAll(from)
+			if err != nil || cmd.Wait() == nil {
+				t.Fatalf("%v, or the daemon runs without manifests", err)
+			}
+			if text := string(out); !strings.HasPrefix(text, tt.info) || !strings.Contains(text, "\n"+tt.err) {
+				t.Errorf("the log is\n%s", text)
+			}
+		})
+	}
+}
