@@ -94,6 +94,8 @@ type Settings struct {
 	MasqueradeAll       bool
 	// ExternalIPs are the ranges in which the externalIPs of Services are served.
 	ExternalIPs []string
+	// ManageAddresses is the device that gets the external and load balancer IPs of a folder. Empty: none does.
+	ManageAddresses string
 
 	BindAddress        string // replaces this node's address of its family; empty or unspecified: no effect
 	HealthzBindAddress string // empty: off
@@ -206,7 +208,13 @@ func (s *Settings) validateSource() error {
 	if s.Manifests != "" && (s.Kubeconfig != "" || s.Master != "") {
 		return errors.New("--manifests cannot be combined with --kubeconfig or --master: objects come from a folder or from an API server")
 	}
-	return nil
+	if s.ManageAddresses == "" {
+		return nil
+	}
+	if s.Manifests == "" {
+		return errors.New("--manage-addresses needs --manifests: in a cluster, several nodes would have the same address")
+	}
+	return interfaceFlag("--manage-addresses", s.ManageAddresses)
 }
 
 func (s *Settings) validateTableOwner() error {

@@ -64,6 +64,9 @@ func TestValidate(t *testing.T) {
 		{"prefix too long", func(s *Settings) {
 			s.DetectLocalMode, s.InterfaceNamePrefix = DetectInterfaceNamePrefix, "averyverylongname"
 		}, "must be the name of an interface"},
+		{"addresses in a cluster", func(s *Settings) { s.ManageAddresses = "eth0" }, "--manage-addresses needs --manifests"},
+		{"addresses", func(s *Settings) { s.ManageAddresses, s.Manifests = "eth0", "/etc/verdict" }, ""},
+		{"addresses on several devices", func(s *Settings) { s.ManageAddresses, s.Manifests = "eth*", "/etc/verdict" }, "must be the name of an interface"},
 		{"log format", func(s *Settings) { s.LogFormat = "xml" }, "--log-format=xml"},
 	}
 	for _, tt := range tests {

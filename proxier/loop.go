@@ -203,7 +203,7 @@ func (p *Proxier) tick() (wanted bool) {
 		return false
 	}
 	result, wanted := p.passes.tick()
-	p.lines.IPVS(result.Failures)
+	p.lines.Failures(result.Failures)
 	if result.Err != nil {
 		p.log.Error("cannot finish a change of IPVS; trying again with a pass", "error", result.Err)
 		p.pace.failed(time.Now())

@@ -18,6 +18,7 @@ import (
 	"github.com/verdict-proxy/verdict/cmd/verdict/takeover"
 	"github.com/verdict-proxy/verdict/config"
 	"github.com/verdict-proxy/verdict/nft/kernel"
+	"github.com/verdict-proxy/verdict/proxier/addresses"
 )
 
 func newCleanup() *cobra.Command {
@@ -25,8 +26,8 @@ func newCleanup() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cleanup",
 		Short: "Remove everything that Verdict has created in the kernel",
-		Long: `Remove everything that Verdict has created in the kernel of this node: its tables, virtual servers, local routes and
-sysctls. Stop the proxy first. If another Service proxy is to serve this node, start that one before: connections then
+		Long: `Remove everything that Verdict has created in the kernel of this node: its tables, virtual servers, local routes,
+addresses and sysctls. Stop the proxy first. If another Service proxy is to serve this node, start that one before: connections then
 find a translation all the time. A pod of kube-proxy runs before its rules are there; --await-kube-proxy waits for them.
 "verdict run --cleanup" does the same without a wait.`,
 		Args: flags.None,
@@ -58,9 +59,12 @@ func cleanUp(ctx context.Context, patience time.Duration, log *slog.Logger) (err
 	return removeAll(log)
 }
 
-// removeAll restores the sysctl route_localnet, removes everything in IPVS, restores its sysctls, and removes both tables. In
+// removeAll takes the addresses of frontends off the host, restores the sysctl route_localnet, removes everything in IPVS, restores its sysctls, and removes both tables. In
 // this order, the guards in the tables outlive what they protect.
 func removeAll(log *slog.Logger) error {
+	if err := addresses.CleanUp(log); err != nil {
+		return fmt.Errorf("clean up: %w; nothing else was removed", err)
+	}
 	if err := loopback.Retire(log); err != nil {
 		return fmt.Errorf("clean up: %w; nothing else was removed", err)
 	}

@@ -27,7 +27,7 @@ type Result struct {
 	// has room for what it could not serve as asked. After an Apply with names here the work is not complete: the loop
 	// has to call Apply again.
 	Replan []state.Name
-	// Failures are changes that IPVS did not make.
+	// Failures are changes of IPVS and of addresses that the kernel did not make.
 	Failures []Failure
 
 	Full    bool          // nft wrote both tables as a whole
@@ -46,10 +46,10 @@ type Result struct {
 	Changes []func() []string
 }
 
-// Failure is a change that IPVS did not make. It concerns one service port only.
+// Failure is a change that the kernel did not make. It concerns one service port, or one address.
 type Failure struct {
-	Service state.Name // the zero Name: no Service wants the object any more
-	Object  string     // the virtual server
+	Service state.Name // the zero Name: no Service wants the object any more, or several do
+	Object  string     // the virtual server, or the address
 	Err     error      // says operation and cause
 	Next    string
 }
@@ -82,9 +82,14 @@ func (r *Result) Add(later Result) {
 
 // Apply hands all collected changes to the kernel, in the order that the package comment explains.
 func (d *Dataplane) Apply() Result {
+	gone := d.removeAddresses()
 	r := d.applyAll()
 	if r.Err == nil && len(r.Replan) == 0 {
 		r.Replan = d.withRoom()
+	}
+	r.Failures = append(r.Failures, gone...)
+	if r.Applied() {
+		r.Failures = append(r.Failures, d.addAddresses()...)
 	}
 	return r
 }
@@ -230,10 +235,13 @@ func (d *Dataplane) Repair(i Interference) Result {
 // Look compares the next part of both tables with what Apply wrote, and undoes what it finds.
 func (d *Dataplane) Look() Result { return d.Repair(Interference{}) }
 
-// Tick continues drains and removals, and names the Services whose ports an engine is to be offered again.
+// Tick continues drains, removals and announcements, and names the Services whose ports an engine is to be offered again.
 func (d *Dataplane) Tick() Result {
 	now := time.Now()
 	r := Result{Replan: append(d.withRoom(), d.quarantine.released(now)...)} // a repair may have made room
+	if d.addresses != nil {
+		r.Failures = failuresOf(d.addresses.Tick(now))
+	}
 	if d.ipvs == nil {
 		return r
 	}

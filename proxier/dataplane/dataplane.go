@@ -46,6 +46,8 @@ type Options struct {
 	// Balancer is nil when IPVS is not used.
 	Balancer   Balancer
 	Scheduling Scheduling
+	// Addresses is nil when Verdict has nothing to do with the addresses of the host.
+	Addresses Addresses
 }
 
 // Dataplane keeps both engines equal to planned Services. The package comment has its contract.
@@ -61,6 +63,7 @@ type Dataplane struct {
 	quarantine quarantine
 	room       map[state.Name]bool // those of them for which there is room now
 	totals     AllTotals
+	addresses  Addresses // nil: nobody wants any
 }
 
 // New returns a Dataplane that has written nothing yet.
@@ -73,6 +76,7 @@ func New(o Options) *Dataplane {
 		limited:    map[contents.PortID]state.Name{},
 		quarantine: quarantine{},
 		room:       map[state.Name]bool{},
+		addresses:  o.Addresses,
 	}
 }
 
@@ -111,6 +115,7 @@ func (d *Dataplane) Set(planned *plan.Service) []state.Problem {
 		}
 	}
 	d.replace(planned.Name, old, next)
+	d.wantAddresses(planned)
 	return append(problems, kept.list.Problems()...)
 }
 
@@ -158,6 +163,7 @@ func (d *Dataplane) withRoom() []state.Name {
 func (d *Dataplane) Delete(name state.Name) {
 	if old := d.services[name]; old != nil {
 		d.replace(name, old, nil)
+		d.wantAddresses(&plan.Service{Name: name})
 	}
 }
 

@@ -25,12 +25,14 @@
 //
 // # Order of an Apply
 //
+//  0. Addresses that no frontend with a good endpoint has any more leave the host (--manage-addresses).
 //  1. nft guards addresses that are about to become local (a small transaction of its own). From then on only frontends
 //     can be reached there (k/k #72236).
 //  2. IPVS adds and changes virtual servers. Real servers come before the local address.
 //  3. nft applies its transaction. Ports that move to IPVS leave nft here, ports that move to nft arrive here.
 //  4. IPVS drains and removes what it no longer serves.
 //  5. nft takes the guards off addresses that are no longer local.
+//  6. If all of it is in the kernel, the host gets the addresses of new frontends, and announces them.
 //
 // So a port that changes its engine is complete on the new side before the old side lets go of it. When there is no
 // table yet, step 1 cannot guard. Then nothing can move away from nft either, and step 3 comes before step 2.
@@ -89,6 +91,7 @@
 //	virtualserver.go  planned ports as virtual servers, and what is left to nft then
 //	weights.go        weights as numbers of slots
 //	hashbudget.go     how many slots the hash tables of a Service may have
+//	addresses.go      addresses of frontends on a device of the host
 //	quarantine.go     ports that the kernel refused
 //	totals.go         counts of what is served
 //	memory.go         a Dataplane over engines in memory

@@ -17,6 +17,9 @@ type selection struct {
 
 func (s selection) has(f flags) bool { return s.some && f&s.all == s.all && f&s.not == 0 }
 
+// good reports whether the selection has endpoints, and only good ones.
+func (s selection) good() bool { return s.some && s.not&bad != 0 }
+
 // tiers are the parts of a pool, best first. Endpoints of one tier get all connections. When none is good, on-all-down
 // decides.
 var tiers = [...]selection{

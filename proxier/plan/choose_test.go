@@ -63,20 +63,21 @@ func TestHealthComesBeforeTopology(t *testing.T) {
 		cluster, local string
 		unserved       Unserved
 		localGood      int
+		good, goodHere bool
 	}{
-		{"all good", []*state.Slice{zones}, nil, state.KeepAll, "1", "1", Served, 1},
-		{"near one fails", []*state.Slice{zones}, []string{"1"}, state.KeepAll, "2 3", "1", Served, 0},
-		{"near one fails, reject", []*state.Slice{zones}, []string{"1"}, state.RefuseAll, "2 3", "", Drop, 0},
-		{"the node fails, the zone is good", []*state.Slice{nodes}, []string{"1"}, state.RefuseAll, "2", "", Drop, 0},
-		{"node and zone fail", []*state.Slice{nodes}, []string{"1", "2"}, state.RefuseAll, "3", "", Drop, 0},
-		{"a good primary far away, and a failing backup nearby", []*state.Slice{zones, spare}, []string{"1", "8"}, state.KeepAll, "2 3", "1", Served, 0},
-		{"primaries fail, the near backup is good", []*state.Slice{zones, spare}, []string{"1", "2", "3"}, state.KeepAll, "8", "8", Served, 1},
-		{"only the far backup is good", []*state.Slice{zones, spare}, []string{"1", "2", "3", "8"}, state.RefuseAll, "9", "", Drop, 0},
-		{"all fail, keep", []*state.Slice{zones, spare}, []string{"1", "2", "3", "8", "9"}, state.KeepAll, "1", "1", Served, 0},
-		{"all fail, backup", []*state.Slice{zones, spare}, []string{"1", "2", "3", "8", "9"}, state.BackupOnly, "8", "8", Served, 0},
-		{"all fail, reject", []*state.Slice{zones, spare}, []string{"1", "2", "3", "8", "9"}, state.RefuseAll, "", "", Reject, 0},
-		{"a good one that drains comes before a bad one", []*state.Slice{plain}, []string{"1"}, state.KeepAll, "2 3", "3", Served, 0},
-		{"all fail, those that drain, too", []*state.Slice{plain}, []string{"1", "2", "3"}, state.KeepAll, "1", "1", Served, 0},
+		{"all good", []*state.Slice{zones}, nil, state.KeepAll, "1", "1", Served, 1, true, true},
+		{"near one fails", []*state.Slice{zones}, []string{"1"}, state.KeepAll, "2 3", "1", Served, 0, true, false},
+		{"near one fails, reject", []*state.Slice{zones}, []string{"1"}, state.RefuseAll, "2 3", "", Drop, 0, true, false},
+		{"the node fails, the zone is good", []*state.Slice{nodes}, []string{"1"}, state.RefuseAll, "2", "", Drop, 0, true, false},
+		{"node and zone fail", []*state.Slice{nodes}, []string{"1", "2"}, state.RefuseAll, "3", "", Drop, 0, true, false},
+		{"a good primary far away, and a failing backup nearby", []*state.Slice{zones, spare}, []string{"1", "8"}, state.KeepAll, "2 3", "1", Served, 0, true, false},
+		{"primaries fail, the near backup is good", []*state.Slice{zones, spare}, []string{"1", "2", "3"}, state.KeepAll, "8", "8", Served, 1, true, true},
+		{"only the far backup is good", []*state.Slice{zones, spare}, []string{"1", "2", "3", "8"}, state.RefuseAll, "9", "", Drop, 0, true, false},
+		{"all fail, keep", []*state.Slice{zones, spare}, []string{"1", "2", "3", "8", "9"}, state.KeepAll, "1", "1", Served, 0, false, false},
+		{"all fail, backup", []*state.Slice{zones, spare}, []string{"1", "2", "3", "8", "9"}, state.BackupOnly, "8", "8", Served, 0, false, false},
+		{"all fail, reject", []*state.Slice{zones, spare}, []string{"1", "2", "3", "8", "9"}, state.RefuseAll, "", "", Reject, 0, false, false},
+		{"a good one that drains comes before a bad one", []*state.Slice{plain}, []string{"1"}, state.KeepAll, "2 3", "3", Served, 0, true, true},
+		{"all fail, those that drain, too", []*state.Slice{plain}, []string{"1", "2", "3"}, state.KeepAll, "1", "1", Served, 0, false, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			svc := service(func(s *state.Service) {
@@ -95,6 +96,8 @@ func TestHealthComesBeforeTopology(t *testing.T) {
 			equal(t, "Cluster", numbers(port.Cluster), tt.cluster)
 			equal(t, "Local", numbers(port.Local), tt.local)
 			equal(t, "Unserved of the node port", frontendOf(t, port, NodePort).Unserved, tt.unserved)
+			equal(t, "the cluster IP is good", frontendOf(t, port, ClusterIP).Good, tt.good)
+			equal(t, "the node port is good", frontendOf(t, port, NodePort).Good, tt.goodHere)
 			equal(t, "good local endpoints", is.HealthCheck.LocalIPv4, tt.localGood)
 		})
 	}

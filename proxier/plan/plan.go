@@ -135,8 +135,9 @@ func (p *Planner) port(out *Service, name string, index int, frontends []Fronten
 	r := p.candidates.reach(&port)
 	holds := p.holdsRefusals(want.Protocol)
 	for i := range frontends {
-		frontends[i].Unserved = r.unserved(frontends[i].Policy)
 		policy := frontends[i].Policy
+		frontends[i].Unserved = r.unserved(policy)
+		frontends[i].Good = policy == ClusterPolicy && cluster.good() || policy != ClusterPolicy && near.good()
 		frontends[i].HoldsRefusals = holds &&
 			(policy != LocalPolicy && p.candidates.several(cluster) || policy != ClusterPolicy && p.candidates.several(near))
 	}

@@ -171,6 +171,8 @@ type Frontend struct {
 	// HoldsRefusals means that the first refusal of a dead endpoint does not reach the client, whose next packet goes to
 	// another endpoint. A frontend that holds them for its other endpoints delays the refusal of its last one by a second.
 	HoldsRefusals bool
+	// Good means that the endpoints that get connections are good: not ejected, and not failing their checks.
+	Good bool
 	// IPVS means that a virtual server takes the connections. Planning leaves it false, because the dataplane chooses
 	// the engine.
 	IPVS bool

@@ -33,7 +33,7 @@ func NewLog(log *slog.Logger, lines *Lines) Log {
 // Pass writes a line for what an operator wants to see: passes that changed something, and passes that failed. On
 // request it writes a line for each pass.
 func (l *Log) Pass(r *Pass, failures int) {
-	l.IPVS(r.Result.Failures)
+	l.Failures(r.Result.Failures)
 	attrs := []any{
 		"services", r.Services, "added", r.Result.Added, "deleted", r.Result.Deleted,
 		"bytes", r.Result.Bytes, "virtualServers", r.Result.Operations, "kernel", r.Result.Kernel, "duration", r.Duration,
@@ -80,11 +80,11 @@ func (l *Log) Repair(r *Repair) {
 	l.foreign.repaired(r)
 }
 
-// maxFailures bounds the lines about IPVS for one pass.
+// maxFailures bounds the lines about failures for one pass.
 const maxFailures = 10
 
-// IPVS logs what IPVS did not do.
-func (l *Log) IPVS(failures []dataplane.Failure) {
+// Failures logs what IPVS and the addresses of the host did not do.
+func (l *Log) Failures(failures []dataplane.Failure) {
 	if len(failures) == 0 {
 		return
 	}
@@ -97,11 +97,11 @@ func (l *Log) IPVS(failures []dataplane.Failure) {
 			continue
 		}
 		if lines++; lines > maxFailures {
-			l.log.Error("IPVS did not make more changes; the first ones were logged, and each is tried again", "failures", len(failures))
+			l.log.Error("the kernel did not make more changes; the first ones were logged, and each is tried again", "failures", len(failures))
 			return
 		}
 		l.failed[text] = now
-		l.log.Error("IPVS did not make a change", "service", f.Service.String(), "object", f.Object, "error", f.Err, "next", f.Next)
+		l.log.Error("the kernel did not make a change", "service", f.Service.String(), "object", f.Object, "error", f.Err, "next", f.Next)
 	}
 }
 

@@ -57,7 +57,7 @@ func TestTenantLeavesLinesAboutIPVS(t *testing.T) {
 	lines := NewLines(log, quota)
 	l := NewLog(log, &lines)
 	fails := func(namespace string, n int) {
-		l.IPVS([]dataplane.Failure{{
+		l.Failures([]dataplane.Failure{{
 			Service: state.Name{Namespace: namespace, Name: "x"}, Object: fmt.Sprint("virtual server ", netip.AddrFrom4([4]byte{10, 0, byte(n >> 8), byte(n)})),
 			Err: errors.New("injected"),
 		}})

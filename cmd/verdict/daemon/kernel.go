@@ -14,6 +14,7 @@ import (
 	"github.com/verdict-proxy/verdict/nft/inspect"
 	"github.com/verdict-proxy/verdict/nft/kernel"
 	"github.com/verdict-proxy/verdict/nft/program"
+	"github.com/verdict-proxy/verdict/proxier/addresses"
 	"github.com/verdict-proxy/verdict/proxier/conntrack"
 	"github.com/verdict-proxy/verdict/proxier/dataplane"
 )
@@ -28,6 +29,7 @@ type kernelSide struct {
 	flows      *conntrack.Cleaner
 	balancer   *ipvsctl.Engine // nil if IPVS has nothing to do
 	scheduling dataplane.Scheduling
+	addresses  *addresses.Engine
 }
 
 func openKernel(s *config.Settings, log *slog.Logger) (k *kernelSide, err error) {
@@ -52,6 +54,7 @@ func openKernel(s *config.Settings, log *slog.Logger) (k *kernelSide, err error)
 	if k.flows, err = conntrack.Open(conntrack.Options{}); err != nil {
 		return k, fmt.Errorf("open connection tracking: %w", err)
 	}
+	k.addresses = addresses.New(s.ManageAddresses, log)
 	k.balancer, k.scheduling, err = ipvs.Open(s, log)
 	return k, err
 }
@@ -67,7 +70,7 @@ func mendRules(engine *nft.Engine, log *slog.Logger) {
 }
 
 func (k *kernelSide) dataplane() *dataplane.Dataplane {
-	o := dataplane.Options{Ruleset: k.engine, Scheduling: k.scheduling}
+	o := dataplane.Options{Ruleset: k.engine, Scheduling: k.scheduling, Addresses: k.addresses}
 	if k.balancer != nil {
 		o.Balancer = k.balancer
 	}

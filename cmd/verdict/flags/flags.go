@@ -151,6 +151,9 @@ func bindDaemon(fs *pflag.FlagSet, s *config.Settings) {
 		"idle `TIME` of UDP flows in IPVS; 0: the value of the kernel")
 	fs.DurationVar(&s.IPVS.GracefulPeriod, "ipvs-graceful-period", s.IPVS.GracefulPeriod,
 		"`TIME` for which connections in IPVS to a removed endpoint may continue")
+	fs.StringVar(&s.ManageAddresses, "manage-addresses", s.ManageAddresses,
+		"with --manifests: `DEVICE` that gets the external and load balancer IPs of Services while one of their endpoints is good, "+
+			"and announces them; empty: none does")
 	fs.BoolVar(&s.Repair, "repair", s.Repair,
 		"undo what other processes do to the tables of Verdict; false: only report it")
 	fs.StringVar((*string)(&s.TableOwner), "table-owner", string(s.TableOwner),

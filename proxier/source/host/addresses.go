@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/netip"
 	"slices"
 	"sync"
@@ -14,6 +13,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/verdict-proxy/verdict/proxier/addresses"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
@@ -160,20 +160,21 @@ const KubeProxyDevice = "kube-ipvs0"
 
 // List lists the addresses of all interfaces, sorted and each once. It includes loopback and link-local
 // addresses and leaves out multicast addresses, which are not local to one host. It leaves out those of KubeProxyDevice as
-// well: the host has them only until Verdict has taken over from kube-proxy.
+// well: the host has them only until Verdict has taken over from kube-proxy. Nor are those that Verdict has added for
+// frontends addresses of the host.
 func List() ([]netip.Addr, error) {
 	except, err := indexOf(KubeProxyDevice)
 	if err != nil {
 		return nil, err
 	}
-	list, err := listAddresses(netlink.FAMILY_ALL)
+	list, err := addresses.List(netlink.FAMILY_ALL)
 	if err != nil {
 		return nil, err
 	}
 	addrs := make([]netip.Addr, 0, len(list))
 	for _, entry := range list {
-		if addr, ok := addrOf(entry.IPNet); ok && !addr.IsMulticast() && entry.LinkIndex != except {
-			addrs = append(addrs, addr)
+		if !entry.Addr.IsMulticast() && entry.Link != except && !entry.Ours {
+			addrs = append(addrs, entry.Addr)
 		}
 	}
 	slices.SortFunc(addrs, netip.Addr.Compare)
@@ -190,26 +191,4 @@ func indexOf(device string) (int, error) {
 		return 0, fmt.Errorf("look for the device %s: %w", device, err)
 	}
 	return link.Attrs().Index, nil
-}
-
-// listAddresses repeats a list during which addresses changed, because some may be missing from it.
-func listAddresses(family int) (list []netlink.Addr, err error) {
-	for range listAttempts {
-		list, err = netlink.AddrList(nil, family)
-		if !errors.Is(err, netlink.ErrDumpInterrupted) {
-			break
-		}
-	}
-	if err != nil {
-		return nil, fmt.Errorf("list the host's addresses: %w", err)
-	}
-	return list, nil
-}
-
-func addrOf(n *net.IPNet) (netip.Addr, bool) {
-	if n == nil {
-		return netip.Addr{}, false
-	}
-	addr, ok := netip.AddrFromSlice(n.IP)
-	return addr.Unmap(), ok
 }

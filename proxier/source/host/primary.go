@@ -9,6 +9,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/verdict-proxy/verdict/proxier/addresses"
 )
 
 // Primary returns the main address of the host in each family, IPv4 first. That is the address of the
@@ -62,21 +64,21 @@ type candidate struct {
 }
 
 // globalAddresses lists the global addresses of a family by interface, in the order of the kernel. Temporary addresses
-// (IPv6 privacy extensions) come last. Addresses that are deprecated or that failed duplicate detection are left out.
+// (IPv6 privacy extensions) come last. Addresses that are deprecated, that failed duplicate detection, or that Verdict has added
+// for frontends are left out.
 func globalAddresses(family int) ([]candidate, error) {
-	list, err := listAddresses(family)
+	list, err := addresses.List(family)
 	if err != nil {
 		return nil, err
 	}
 	var good []candidate
 	for _, entry := range list {
-		addr, ok := addrOf(entry.IPNet)
-		usable := entry.Flags&(unix.IFA_F_DEPRECATED|unix.IFA_F_DADFAILED) == 0
-		if !ok || !usable || entry.Scope != unix.RT_SCOPE_UNIVERSE || !addr.IsGlobalUnicast() {
+		usable := entry.Flags&(unix.IFA_F_DEPRECATED|unix.IFA_F_DADFAILED) == 0 && !entry.Ours
+		if !usable || entry.Scope != unix.RT_SCOPE_UNIVERSE || !entry.Addr.IsGlobalUnicast() {
 			continue
 		}
 		good = append(good, candidate{
-			addr: addr, link: entry.LinkIndex,
+			addr: entry.Addr, link: entry.Link,
 			// For IPv4 the same bit marks secondary addresses, which come last too.
 			temporary: entry.Flags&unix.IFA_F_TEMPORARY != 0,
 		})
