@@ -6,6 +6,7 @@
 //	run.go      "run": package daemon does the work; packages flags and logging read the command line
 //	cleanup.go  "cleanup": what Verdict has created in the kernel is removed
 //	check.go    "check": can Verdict serve this node? package preflight has the checks
+//	drain.go    "drain": the daemon stops serving
 //	reload.go   "reload": the daemon reads its files again
 //	render.go   "render": one pass without the kernel; diff.go: "diff": the difference to the kernel
 //	nice.go     commands that read leave the processors to the daemon

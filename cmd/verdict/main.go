@@ -73,7 +73,7 @@ func newRoot() *cobra.Command {
 	}
 	root.SetVersionTemplate(thisBuild().String() + "\n")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return flags.Wrong(err) })
-	root.AddCommand(newRun(), newCleanup(), newCheck(), newRender(), newDiff(), newReload(), newVersion(), demo.New(),
+	root.AddCommand(newRun(), newCleanup(), newCheck(), newRender(), newDiff(), newDrain(), newReload(), newVersion(), demo.New(),
 		list.New(), list.NewGet(), list.NewTop(), explain.New())
 	root.AddCommand(furtherCommands()...)
 	for _, cmd := range root.Commands() {

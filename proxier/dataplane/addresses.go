@@ -13,6 +13,7 @@ import (
 // Addresses are those of frontends that Verdict has on a device. addresses.Engine documents the methods.
 type Addresses interface {
 	Set(state.Name, []netip.Addr)
+	Withdraw(bool)
 	Remove() []addresses.Failure
 	Add() []addresses.Failure
 	Tick(now time.Time) []addresses.Failure

@@ -93,6 +93,9 @@ func (d *Dataplane) SetEnvironment(env Environment) (replan []state.Name) {
 		replan = d.ipvs.everyone()
 	}
 	d.env, d.hasEnv = env, true
+	if d.addresses != nil {
+		d.addresses.Withdraw(env.Withdrawn)
+	}
 	d.ruleset.SetGlobals(env.globals(d.ipvs != nil))
 	return replan
 }

@@ -15,6 +15,8 @@ type Environment struct {
 	MasqueradeAll bool
 	// Unanswered and Refusing: the kernel is to notice endpoints that do not answer, or that refuse connections.
 	Unanswered, Refusing bool
+	// Withdrawn: the host is to have no address of a frontend.
+	Withdrawn bool
 	// PodInterface recognizes local pods by their interface: a name, or a prefix that ends in "*". Empty: PodCIDRs do.
 	PodInterface string
 	PodCIDRs     []netip.Prefix

@@ -79,6 +79,7 @@ func (n *Environment) Update(env state.Environment) {
 		ExternalCIDRs:     config.Prefixes(s.IPVS.ExternalCIDR),
 		Unanswered:        s.OutlierDetection != config.OutlierOff,
 		Refusing:          n.refusing,
+		Withdrawn:         env.Drain != state.NotDraining,
 	}
 	n.Plan = plan.Environment{
 		NodeName:      s.NodeName,
@@ -87,6 +88,7 @@ func (n *Environment) Update(env state.Environment) {
 		IPv4:          true,
 		IPv6:          n.options.IPv6,
 		ExternalIPs:   config.Prefixes(s.ExternalIPs),
+		Draining:      env.Drain == state.Refusing,
 	}
 	n.warnOfRanges()
 	n.APIServers = apiServers(named, env.APIServers)

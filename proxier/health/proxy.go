@@ -33,6 +33,7 @@ type Proxy struct {
 	turned   time.Time // when the loop made a turn; zero: it has not begun
 	eligible bool
 	missing  func() []string
+	draining bool
 }
 
 // NewProxy returns the health of a proxy that has just started. The proxy is alive, but unhealthy until its first pass
@@ -76,6 +77,13 @@ func (p *Proxy) SetNode(eligible bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.eligible = eligible
+}
+
+// SetDraining records that the node stops serving: /healthz and /readyz answer so from now on.
+func (p *Proxy) SetDraining() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.draining = true
 }
 
 // SetMissing sets a function that names what the first pass waits for.
@@ -124,8 +132,8 @@ func (p *Proxy) Healthz() http.Handler {
 // each time. Livez ignores the Node object, because a restart of the proxy would not keep the Node from being deleted.
 func (p *Proxy) Livez() http.Handler { return p.handler("/livez", alive) }
 
-// Readyz answers whether the rules of the proxy are in the kernel: its first pass has been applied. Until then, it names
-// what the pass waits for. The rules of an earlier process stay in force.
+// Readyz answers whether the rules of the proxy are in the kernel: its first pass has been applied, and the node does not
+// drain. Until then, it names what the pass waits for. The rules of an earlier process stay in force.
 func (p *Proxy) Readyz() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		s := p.status(ready)
@@ -143,7 +151,7 @@ func (p *Proxy) handler(path string, good judgment) http.Handler {
 	})
 }
 
-// judgment decides about the proxy. applied: a pass has reached the kernel. late: a change has waited too
+// judgment decides about the proxy. applied: a pass has reached the kernel, and the node does not drain. late: a change has waited too
 // long, or the loop has made no turn for as long.
 type judgment func(applied, late bool) bool
 
@@ -175,7 +183,7 @@ func (p *Proxy) status(good judgment) status {
 	s := status{
 		LastUpdated: p.applied,
 		CurrentTime: now,
-		Healthy:     good(!p.applied.IsZero(), late),
+		Healthy:     good(!p.applied.IsZero() && !p.draining, late),
 		Status:      make(map[string]familyStatus, len(p.options.Families)),
 	}
 	for _, f := range p.options.Families {

@@ -84,6 +84,10 @@ func TestCodes(t *testing.T) {
 			p.Turned()
 			c.after(time.Minute)
 		}, down, down, up},
+		{"the node drains", func(p *Proxy, c *clock) {
+			p.PassDone(c.now, true)
+			p.SetDraining()
+		}, down, up, down},
 		{"one pass fails", func(p *Proxy, c *clock) {
 			p.PassDone(c.now, true)
 			p.PassDone(c.now, false)

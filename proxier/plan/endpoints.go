@@ -95,7 +95,7 @@ func (env *Environment) flagsOf(e *state.Endpoint, sl *state.Slice) (f flags) {
 		// flows.
 		f |= flowing
 	}
-	if sl.Weight > 0 {
+	if sl.Weight > 0 && !env.Draining {
 		// An endpoint of weight 0 gets no new connections, not even as a fallback.
 		switch {
 		case e.Ready:

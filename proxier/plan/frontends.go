@@ -12,6 +12,7 @@ import (
 type reach struct {
 	anywhere bool // some endpoint takes connections, on any node
 	local    bool // the Local pool has an endpoint
+	draining bool // this node drains
 }
 
 func (c *candidates) reach(port *Port) reach {
@@ -26,6 +27,8 @@ func (c *candidates) reach(port *Port) reach {
 // nodes.
 func (r reach) unserved(policy Policy) Unserved {
 	switch {
+	case r.draining:
+		return Drop
 	case !r.anywhere:
 		return Reject
 	case policy == ClusterPolicy || r.local:

@@ -133,6 +133,7 @@ func (p *Planner) port(out *Service, name string, index int, frontends []Fronten
 	p.keep(&port)
 	p.room.slots(&port, p.Slots)
 	r := p.candidates.reach(&port)
+	r.draining = p.endpoints.env.Draining
 	holds := p.holdsRefusals(want.Protocol)
 	for i := range frontends {
 		policy := frontends[i].Policy

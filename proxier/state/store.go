@@ -227,6 +227,24 @@ func (s *Store) AddServer(at netip.AddrPort) {
 	s.touchEnv()
 }
 
+// Drain is how far this node has stopped serving, because somebody asked for it.
+type Drain uint8
+
+// The values of Drain.
+const (
+	NotDraining Drain = iota
+	Withdrawn         // the addresses of frontends leave the host; new connections that still arrive are served
+	Refusing          // no Service takes new connections; those that are open go on
+)
+
+// SetDrain records how far this node has stopped serving.
+func (s *Store) SetDrain(d Drain) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.env.Drain = d
+	s.touchEnv()
+}
+
 // Environment is everything that planning needs besides Services and slices.
 type Environment struct {
 	Node          *Node // nil: no Node object (yet)
@@ -234,6 +252,7 @@ type Environment struct {
 	HostAddresses []netip.Addr
 	APIServers    []netip.AddrPort // the endpoints of the Service default/kubernetes, sorted
 	Connected     []netip.AddrPort // where AddServer says that API servers are
+	Drain         Drain
 }
 
 // Service returns a Service and its slices, sorted by name. It returns nil when there is no such Service.

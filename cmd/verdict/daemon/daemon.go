@@ -86,7 +86,8 @@ func Run(ctx context.Context, o Options) (err error) {
 	group, ctx := errgroup.WithContext(ctx)
 	daemon := observers.daemon(store, health)
 	systemd := supervise(observers, daemon, files)
-	daemon.Reload = systemd.reload
+	drain := newDrainer(observers, store, files, k)
+	daemon.Reload, daemon.Drain, daemon.Draining = systemd.reload, drain.drain, drain.draining
 	if err := observers.listen(ctx, group, daemon); err != nil {
 		return err
 	}
@@ -96,10 +97,13 @@ func Run(ctx context.Context, o Options) (err error) {
 		return flags.Follow(ctx, o.CommandLine, files.config, goLive(ctx, observers, guard, reconfigured, log), log)
 	})
 	group.Go(func() error { return k.watch(ctx, guard, interference, log) })
-	for _, run := range []func(context.Context) error{notes.Run, loop.Run, health.Run, guard.Run, systemd.run, newFullWatch(procRoot, log).run} {
+	for _, run := range []func(context.Context) error{notes.Run, loop.Run, health.Run, guard.Run, systemd.run, drain.run, newFullWatch(procRoot, log).run} {
 		group.Go(func() error { return run(ctx) })
 	}
-	return group.Wait()
+	if err := group.Wait(); !errors.Is(err, errDrained) {
+		return err
+	}
+	return nil
 }
 
 // openObservers makes what the loop reports to.

@@ -110,16 +110,26 @@ func (c *Client) ServicesOf(endpoint string) (Services, error) {
 	return ask[Services](c, pathServices, url.Values{"endpoint": {endpoint}})
 }
 
+// request has the daemon do something, and returns what it did not do.
+func request(c *Client, path string, query url.Values, timeout time.Duration) error {
+	answer, err := send[done](c, http.MethodPost, path, query, timeout)
+	if err == nil && answer.Fault != "" {
+		err = errors.New(answer.Fault)
+	}
+	return err
+}
+
 // reloadTimeout is longer than a reload takes.
 const reloadTimeout = 50 * time.Second
 
 // Reload has the daemon read its files again, and returns what it cannot use.
 func (c *Client) Reload() error {
-	out, err := send[reloaded](c, http.MethodPost, pathReload, nil, reloadTimeout)
-	if err == nil && out.Fault != "" {
-		err = errors.New(out.Fault)
-	}
-	return err
+	return request(c, pathReload, nil, reloadTimeout)
+}
+
+// Drain has the daemon stop serving. It returns when the daemon has begun.
+func (c *Client) Drain(how Drain) error {
+	return request(c, pathDrain, url.Values{"settle": {how.Settle.String()}, "timeout": {how.Timeout.String()}}, timeout)
 }
 
 // Outliers asks which endpoints do not answer, fail their checks, or are backups.

@@ -29,6 +29,9 @@ type Daemon struct {
 	Log        *slog.Logger
 	// Reload reads the files again. It returns when the kernel has what they ask for, and says what cannot be used.
 	Reload func(context.Context) error
+	// Drain begins to stop serving. Draining says how far that is; "": it has not begun. Nil: the daemon cannot.
+	Drain    func(Drain) error
+	Draining func() string
 }
 
 // Watcher knows endpoints that do not answer, fail their checks, or are backups. Lists are sorted by
@@ -48,6 +51,9 @@ var ErrUnknown = errors.New("the daemon does not know it")
 func (d *Daemon) Status() Status {
 	out := d.Journal.status()
 	out.Version, out.PID, out.Synced = d.Version, os.Getpid(), d.Store.Synced()
+	if d.Draining != nil {
+		out.Drain = d.Draining()
+	}
 	if c, ok := d.Store.Pending(); ok {
 		out.WaitingServices = len(c.Services)
 	}

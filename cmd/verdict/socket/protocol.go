@@ -21,6 +21,7 @@ const (
 	pathServices  = "/v1/services"
 	pathOutliers  = "/v1/outliers"
 	pathReload    = "/v1/reload" // POST
+	pathDrain     = "/v1/drain"  // POST
 )
 
 // Status is what the daemon does.
@@ -38,11 +39,15 @@ type Status struct {
 	// Frontends and Endpoints are what the engines serve after the latest pass.
 	Frontends int `json:"frontends"`
 	Endpoints int `json:"endpoints"`
+	// Drain is how far the daemon has stopped serving; "": it has not begun.
+	Drain string `json:"drain,omitempty"`
 }
 
 // Line is the status in one line.
 func (s *Status) Line() string {
 	switch {
+	case s.Drain != "":
+		return "draining: " + s.Drain
 	case !s.Synced:
 		return "waiting for the first lists of objects and addresses"
 	case s.LastError != "":
@@ -57,9 +62,24 @@ func (s *Status) Line() string {
 	return line
 }
 
-// reloaded says what of the files cannot be used; "": everything is in force.
-type reloaded struct {
+// Drain says how the daemon stops serving.
+type Drain struct {
+	// Settle is how long new connections are still served after the addresses have left: routers need time to notice.
+	Settle time.Duration
+	// Timeout is how long open connections may go on.
+	Timeout time.Duration
+}
+
+// done answers a request. Fault says what was not done; "": everything was.
+type done struct {
 	Fault string `json:"fault,omitempty"`
+}
+
+func doneWith(err error) (d done) {
+	if err != nil {
+		d.Fault = err.Error()
+	}
+	return d
 }
 
 // Pass is one transaction of the daemon.

@@ -41,11 +41,14 @@ func Serve(ctx context.Context, l net.Listener, d *Daemon) error {
 	handle(pathServices, func(get func(string) string) (any, error) { return d.ServicesOf(get("endpoint")) })
 	handle(pathOutliers, func(func(string) string) (any, error) { return d.Outlying(), nil })
 	mux.HandleFunc("POST "+pathReload, func(w http.ResponseWriter, r *http.Request) {
-		var out reloaded
-		if err := d.Reload(r.Context()); err != nil {
-			out.Fault = err.Error()
+		s.answer(w, doneWith(d.Reload(r.Context())), nil)
+	})
+	mux.HandleFunc("POST "+pathDrain, func(w http.ResponseWriter, r *http.Request) {
+		how, err := readDrain(r.URL.Query().Get)
+		if err == nil {
+			err = d.Drain(how)
 		}
-		s.answer(w, out, nil)
+		s.answer(w, doneWith(err), nil)
 	})
 	web := &http.Server{
 		Handler: http.MaxBytesHandler(mux, 1<<16), ReadHeaderTimeout: 5 * time.Second, WriteTimeout: time.Minute,
@@ -60,6 +63,17 @@ func Serve(ctx context.Context, l net.Listener, d *Daemon) error {
 		return nil
 	}
 	return err
+}
+
+// readDrain reads the parameters of a drain.
+func readDrain(get func(string) string) (how Drain, err error) {
+	var errs [2]error
+	how.Settle, errs[0] = time.ParseDuration(get("settle"))
+	how.Timeout, errs[1] = time.ParseDuration(get("timeout"))
+	if err := errors.Join(errs[:]...); err != nil {
+		return how, fmt.Errorf("%w: %w", ErrQuestion, err)
+	}
+	return how, nil
 }
 
 // rootOnly closes connections of other users than root and the daemon's own.

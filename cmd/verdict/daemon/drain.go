@@ -1,0 +1,182 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/verdict-proxy/verdict/cmd/verdict/socket"
+	"github.com/verdict-proxy/verdict/ipvsctl"
+	"github.com/verdict-proxy/verdict/proxier/conntrack"
+	"github.com/verdict-proxy/verdict/proxier/health"
+	"github.com/verdict-proxy/verdict/proxier/state"
+)
+
+// drainer stops serving when somebody asks for it: first the addresses leave, then there is nothing new, then the process
+// ends. Each step is a change in the store, which the loop brings into the kernel like any other.
+type drainer struct {
+	store *state.Store
+	proxy *health.Proxy
+	files *reloader // waits for the kernel
+	ipvs  bool
+	can   bool // the objects come from a folder
+	begin chan socket.Drain
+	log   *slog.Logger
+
+	mu   sync.Mutex
+	step string // "": nobody has asked
+}
+
+func newDrainer(o *observers, store *state.Store, files *reloader, k *kernelSide) *drainer {
+	return &drainer{
+		store: store, proxy: o.proxy, files: files, ipvs: k.balancer != nil, can: o.settings.Manifests != "",
+		begin: make(chan socket.Drain, 1), log: o.log,
+	}
+}
+
+// drain begins. A second request changes nothing.
+func (d *drainer) drain(how socket.Drain) error {
+	if !d.can {
+		return errors.New("the objects come from an API server: pods of this node need their Services; move them away with kubectl drain")
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.step == "" {
+		d.step = "addresses leave"
+		d.begin <- how
+	}
+	return nil
+}
+
+func (d *drainer) draining() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.step
+}
+
+func (d *drainer) note(step string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.step != step {
+		d.log.Info("draining", "step", step)
+	}
+	d.step = step
+}
+
+// errDrained ends the daemon when nothing is left to do.
+var errDrained = errors.New("drained")
+
+// run waits until somebody asks, and returns errDrained when the open connections have ended or the time is over.
+func (d *drainer) run(ctx context.Context) error {
+	var how socket.Drain
+	select {
+	case <-ctx.Done():
+		return nil
+	case how = <-d.begin:
+	}
+	d.log.Info("draining", "step", d.draining(), "settle", how.Settle, "timeout", how.Timeout)
+	d.proxy.SetDraining()
+	d.store.SetDrain(state.Withdrawn)
+	err := d.await(ctx, how.Timeout)
+	d.note(fmt.Sprintf("no address is announced; new connections are served for %s more", how.Settle))
+	wait(ctx, how.Settle)
+	d.store.SetDrain(state.Refusing)
+	if err = errors.Join(err, d.await(ctx, how.Timeout)); err == nil {
+		err = d.awaitConnections(ctx, how.Timeout)
+	}
+	if ctx.Err() != nil {
+		return nil // told to stop in between
+	}
+	if err != nil {
+		d.log.Error("draining: a step failed; the process ends nevertheless", "error", err)
+	}
+	return errDrained
+}
+
+// await waits until the kernel has the change.
+func (d *drainer) await(ctx context.Context, timeout time.Duration) error {
+	ctx, stop := context.WithTimeout(ctx, max(timeout, longestReload))
+	defer stop()
+	return d.files.await(ctx)
+}
+
+// connectionsPeriod is how often open connections are counted.
+const connectionsPeriod = time.Second
+
+// awaitConnections waits until no connection is open.
+func (d *drainer) awaitConnections(ctx context.Context, timeout time.Duration) error {
+	for deadline := time.Now().Add(timeout); ctx.Err() == nil; wait(ctx, connectionsPeriod) {
+		n, err := d.open()
+		if err != nil || n == 0 {
+			return err
+		}
+		if time.Now().After(deadline) {
+			d.log.Warn("draining: the time is over; connections are still open, and their packets are translated until they end", "open", n)
+			return nil
+		}
+		d.note(fmt.Sprintf("nothing new is served; %d connections are open", n))
+	}
+	return nil
+}
+
+func wait(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+// open counts the open connections to Services.
+func (d *drainer) open() (n int, err error) {
+	serves := d.places()
+	for _, family := range []state.Family{state.IPv4, state.IPv6} {
+		loads, err := conntrack.Count(conntrack.Options{}, family)
+		if err != nil {
+			return 0, err
+		}
+		for route, load := range loads {
+			at := state.Place{Addr: route.Dst.Addr(), Protocol: state.Protocol(route.Protocol), Port: route.Dst.Port()}
+			atNodePort := at
+			atNodePort.Addr = netip.Addr{}
+			if serves[at] || serves[atNodePort] {
+				n += load.Active
+			}
+		}
+	}
+	if !d.ipvs {
+		return n, nil
+	}
+	servers, err := ipvsctl.List(ipvsctl.Options{})
+	for i := range servers {
+		for _, r := range servers[i].RealServers {
+			n += r.Active
+		}
+	}
+	return n, err
+}
+
+// places are where Services are served; a node port has no address.
+func (d *drainer) places() map[state.Place]bool {
+	out := map[state.Place]bool{}
+	for _, name := range d.store.ServiceNames() {
+		svc, _ := d.store.Service(name)
+		if svc == nil {
+			continue
+		}
+		for _, p := range svc.Ports {
+			for _, list := range [][]netip.Addr{svc.ClusterIPs, svc.ExternalIPs, svc.LoadBalancerIPs} {
+				for _, a := range list {
+					out[state.Place{Addr: a, Protocol: p.Protocol, Port: p.Port}] = true
+				}
+			}
+			if p.NodePort != 0 {
+				out[state.Place{Protocol: p.Protocol, Port: p.NodePort}] = true
+			}
+		}
+	}
+	return out
+}

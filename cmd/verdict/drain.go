@@ -1,0 +1,65 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/verdict-proxy/verdict/cmd/verdict/flags"
+	"github.com/verdict-proxy/verdict/cmd/verdict/socket"
+)
+
+func newDrain() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "drain",
+		Short: "Have the daemon stop serving without breaking connections",
+		Long: `Have the daemon of this host stop serving, and wait until it has ended:
+
+  1. The addresses of --manage-addresses leave, and /readyz and /healthz answer 503, so that routers and other balancers
+     send their packets elsewhere. New connections that still arrive are served for the time of --settle.
+  2. New connections are dropped: their clients try again, and reach another balancer. Open connections go on.
+  3. The daemon ends when no connection is open, or after --timeout.
+
+Then the rules stay and drop new connections, until the daemon starts again or "verdict cleanup" removes them. Only a daemon
+with --manifests drains.`,
+		Args: flags.None,
+	}
+	how := socket.Drain{Settle: 5 * time.Second, Timeout: 5 * time.Minute}
+	cmd.Flags().DurationVar(&how.Settle, "settle", how.Settle, "`TIME` for which new connections are still served after the addresses have left")
+	cmd.Flags().DurationVar(&how.Timeout, "timeout", how.Timeout, "`TIME` for which open connections may go on")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if how.Settle < 0 || how.Timeout < 0 {
+			return flags.Wrong(errors.New("--settle and --timeout must not be negative"))
+		}
+		return drain(cmd.Context(), how, cmd.OutOrStdout())
+	}
+	return cmd
+}
+
+// drain prints the steps until the daemon has ended. If it is interrupted, the daemon goes on alone.
+func drain(ctx context.Context, how socket.Drain, out io.Writer) error {
+	client := socket.NewClient()
+	if err := client.Drain(how); err != nil {
+		return fmt.Errorf("drain: %w", err)
+	}
+	for printed := ""; ; {
+		status, err := client.Status()
+		if errors.Is(err, socket.ErrNotRunning) || err == nil && status.Drain == "" { // another one has begun
+			fmt.Fprintln(out, "the daemon has ended")
+			return nil
+		}
+		if err == nil && status.Drain != printed {
+			printed = status.Drain
+			fmt.Fprintln(out, printed)
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("drain: interrupted; the daemon goes on with it: %w", ctx.Err())
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
