@@ -34,6 +34,7 @@ func withFamilies() {
 func restrict(names []string) error {
 	numbers := map[string]uint32{
 		"AF_UNIX": unix.AF_UNIX, "AF_INET": unix.AF_INET, "AF_INET6": unix.AF_INET6, "AF_NETLINK": unix.AF_NETLINK,
+		"AF_PACKET": unix.AF_PACKET,
 	}
 	const nr, firstArgument = 0, 16 // in struct seccomp_data
 	load := func(at uint32) unix.SockFilter {

@@ -13,7 +13,7 @@ func directives() map[string][]string {
 	return map[string][]string{
 		"Unit": {"After", "Description", "Documentation", "StartLimitIntervalSec", "Wants"},
 		"Service": {
-			"AmbientCapabilities", "CapabilityBoundingSet", "ConfigurationDirectory", "DynamicUser", "EnvironmentFile", "ExecReload", "ExecStart", "ExecStartPre", "RuntimeDirectory", "RuntimeDirectoryPreserve",
+			"AmbientCapabilities", "CapabilityBoundingSet", "ConfigurationDirectory", "DynamicUser", "Environment", "EnvironmentFile", "ExecReload", "ExecStart", "ExecStartPre", "RuntimeDirectory", "RuntimeDirectoryPreserve",
 			"NotifyAccess", "TimeoutStartSec", "WatchdogSec",
 			"LockPersonality", "MemoryDenyWriteExecute", "NoNewPrivileges", "OOMScoreAdjust", "PrivateDevices", "PrivateTmp",
 			"ProtectClock", "ProtectControlGroups", "ProtectHome", "ProtectHostname", "ProtectKernelLogs", "ProtectKernelModules",
@@ -61,6 +61,7 @@ func TestUnit(t *testing.T) {
 		{"Service", "ExecReload", "/usr/local/bin/verdict reload", "it waits, and says what became of it"},
 		{"Service", "Restart", "on-failure", "a node without its proxy is of no use"},
 		{"Service", "RestartPreventExitStatus", "2", "exit code 2 says that the flags are wrong"},
+		{"Service", "Environment", "GOTRACEBACK=crash", "a panic must not look like wrong flags"},
 		{"Unit", "StartLimitIntervalSec", "0", "systemd would give up after five failures"},
 		{"Service", "AmbientCapabilities", got["Service"]["CapabilityBoundingSet"], "an ordinary user gets no others"},
 		{"Service", "NoNewPrivileges", "yes", ""},

@@ -9,9 +9,13 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // ErrNotRunning means that no daemon answers in this network namespace.
@@ -20,7 +24,7 @@ var ErrNotRunning = errors.New("no daemon of Verdict answers in this network nam
 
 // errStranger means that a process of another user has the name of the socket.
 var errStranger = errors.New("the socket " + name +
-	" belongs to a process that is neither root's nor this user's; it is not asked")
+	" belongs to a process that is neither root's nor this user's, and may not write the rules; it is not asked")
 
 // Client asks the daemon of the network namespace of the calling thread.
 type Client struct{}
@@ -37,10 +41,38 @@ func (c *Client) dial() (net.Conn, error) {
 	if errors.Is(err, syscall.ECONNREFUSED) {
 		return nil, ErrNotRunning
 	}
-	if err == nil && !trusted(conn) {
+	if err == nil && !trusted(conn) && !administers(conn) {
 		return nil, errors.Join(errStranger, conn.Close())
 	}
 	return conn, err
+}
+
+// administers reports whether the process at the other end has the capability NET_ADMIN, as a daemon has that systemd runs as
+// a user of its own. Such a process can write the rules anyway. That the user is still the same rules out another process that
+// has got the number since.
+func administers(c net.Conn) bool {
+	peer, err := credentials(c)
+	if err != nil {
+		return false
+	}
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", peer.Pid))
+	if err != nil {
+		return false
+	}
+	fields := map[string][]string{}
+	for line := range strings.Lines(string(text)) {
+		key, value, _ := strings.Cut(line, ":")
+		fields[key] = strings.Fields(value)
+	}
+	effective, err := strconv.ParseUint(first(fields["CapEff"]), 16, 64)
+	return err == nil && effective&(1<<unix.CAP_NET_ADMIN) != 0 && first(fields["Uid"]) == fmt.Sprint(peer.Uid)
+}
+
+func first(list []string) string {
+	if len(list) == 0 {
+		return ""
+	}
+	return list[0]
 }
 
 // ask gets the answer to a question.

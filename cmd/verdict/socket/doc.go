@@ -10,5 +10,6 @@
 //
 // The protocol is HTTP with JSON over an abstract Unix socket. Its name exists once in each network namespace, so the
 // commands find the daemon of their namespace, and nothing is left in the file system. Only root, and the user of the
-// daemon, get answers: the kernel tells both sides who the other one is.
+// daemon, get answers: the kernel tells both sides who the other one is. The commands ask a process of another user only if it
+// has the capability NET_ADMIN.
 package socket

@@ -99,20 +99,25 @@ func trusted(c net.Conn) bool {
 // Peer returns the id of the process at the other end of a connection over a Unix socket, 0 if it is unknown. It is trusted if
 // it belongs to root or to the user of this process.
 func Peer(c net.Conn) (pid int, trusted bool) {
-	u, ok := c.(*net.UnixConn)
-	if !ok {
-		return 0, false
-	}
-	raw, err := u.SyscallConn()
+	peer, err := credentials(c)
 	if err != nil {
 		return 0, false
 	}
-	err = raw.Control(func(fd uintptr) {
-		if peer, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
-			pid, trusted = int(peer.Pid), peer.Uid == 0 || int(peer.Uid) == os.Geteuid()
-		}
-	})
-	return pid, trusted && err == nil
+	return int(peer.Pid), peer.Uid == 0 || int(peer.Uid) == os.Geteuid()
+}
+
+// credentials returns what the kernel says of the other end of a connection.
+func credentials(c net.Conn) (peer *unix.Ucred, err error) {
+	u, ok := c.(*net.UnixConn)
+	if !ok {
+		return nil, errors.New("the connection has no credentials")
+	}
+	raw, err := u.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	failure := raw.Control(func(fd uintptr) { peer, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
+	return peer, errors.Join(err, failure)
 }
 
 type server struct{ *Daemon }

@@ -119,3 +119,22 @@ func TestStrangers(t *testing.T) {
 		return nil
 	})
 }
+
+// TestNoStrangerIsAsked: a process of another user that has the name of the socket is not asked. It has no capability.
+func TestNoStrangerIsAsked(t *testing.T) {
+	ns := netns.New(t)
+	ns.MustDo(t, func() error {
+		const nobody = 65534
+		if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, nobody, nobody, nobody); errno != 0 { // of this thread, which ends
+			return errno
+		}
+		l, err := Listen(t.Context())
+		if err == nil {
+			t.Cleanup(func() { _ = l.Close() })
+		}
+		return err
+	})
+	if _, err := inside(t, ns, (*Client).Status); !errors.Is(err, errStranger) {
+		t.Errorf("asking a stranger: %v", err)
+	}
+}
