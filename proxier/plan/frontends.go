@@ -139,12 +139,16 @@ func (t *template) internal(a netip.Addr) Frontend {
 
 // external returns a frontend for traffic from outside. The purpose of policy Local is that endpoints see the address
 // of the client, so only traffic from the node itself is masqueraded. With policy Cluster, replies must return through
-// this node, so all traffic is masqueraded.
+// this node, so all traffic is masqueraded, unless the Service says that they do so anyway.
 func (t *template) external(kind FrontendKind, a netip.Addr) Frontend {
 	if t.svc.ExternalLocal {
 		return Frontend{Kind: kind, Addr: a, Policy: SourcePolicy, Masquerade: MasqueradeNode}
 	}
-	return Frontend{Kind: kind, Addr: a, Policy: ClusterPolicy, Masquerade: MasqueradeAlways}
+	fe := Frontend{Kind: kind, Addr: a, Policy: ClusterPolicy, Masquerade: MasqueradeAlways}
+	if t.svc.KeepsSources {
+		fe.Masquerade = MasqueradeNode
+	}
+	return fe
 }
 
 // frontends completes the template for one port and adds the node port. It leaves out what has no room.

@@ -152,7 +152,8 @@ const (
 	MasqueradeOffCluster Masquerade = iota
 	// MasqueradeAlways is for all traffic (external addresses with policy Cluster).
 	MasqueradeAlways
-	// MasqueradeNode is for traffic that the node itself sends (external addresses with policy Local).
+	// MasqueradeNode is for traffic that the node itself sends (external addresses with policy Local, and those of Services
+	// that keep sources).
 	MasqueradeNode
 )
 

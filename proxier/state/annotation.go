@@ -91,7 +91,7 @@ func healthAnnotations() []Annotation {
 			"[endpoints that do not answer](../proxier/endpointhealth/README.md#endpoints-that-do-not-answer)",
 		Engines: "nft, IPVS", Shown: "endpoints.outlier", Flag: "outlier-detection", Words: []string{"off", "observe", "eject"},
 		Otherwise: "--outlier-detection decides",
-		Service:   func(s *Service, value string) (err error) { s.Outliers, err = parseOutliers(value); return err },
+		Service:   func(s *Service, value string) (err error) { s.Outliers, err = ParseOutliers(value); return err },
 	}, {
 		Key: AnnotationPrefix + "health-check", Example: "https path=/healthz server-name=a.example port=8443", Longest: longestText, Text: true,
 		Help: "an active check, such as `http path=/healthz interval=5s`, or `off`; see " +
@@ -146,8 +146,8 @@ func sliceAnnotations() []Annotation {
 	}}
 }
 
-// parseOutliers parses a mode, "refusals", or both, separated by a comma.
-func parseOutliers(value string) (d OutlierDetection, err error) {
+// ParseOutliers parses a mode, "refusals", or both, separated by a comma.
+func ParseOutliers(value string) (d OutlierDetection, err error) {
 	modes := map[string]OutlierMode{"off": OutlierOff, "observe": OutlierObserve, "eject": OutlierEject}
 	for word := range strings.SplitSeq(value, ",") {
 		mode, known := modes[strings.TrimSpace(word)]

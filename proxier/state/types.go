@@ -82,6 +82,9 @@ type Service struct {
 	LoadBalancerIPs []netip.Addr // only those with ipMode VIP or unset
 	// SourceRanges limits who may connect to the LoadBalancerIPs. The list holds both families.
 	SourceRanges []netip.Prefix
+	// KeepsSources means that endpoints see the addresses of clients from outside: their replies return through this node
+	// by themselves.
+	KeepsSources bool
 	Ports        []ServicePort
 
 	ExternalLocal       bool          // externalTrafficPolicy: Local

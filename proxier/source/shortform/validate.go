@@ -1,0 +1,76 @@
+package shortform
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/verdict-proxy/verdict/proxier/state"
+)
+
+// validate finds what is wrong between the fields of a balancer.
+func (f *faults) validate(lb *LoadBalancer) {
+	families := map[state.Family]bool{}
+	seen := map[any]bool{}
+	once := func(key any, field, what string, args ...any) {
+		if seen[key] {
+			f.add(field, "%s occurs twice: expected it once", fmt.Sprintf(what, args...))
+		}
+		seen[key] = true
+	}
+	for i, a := range lb.Spec.Addresses {
+		families[state.FamilyOf(a.Addr)] = true
+		once(a, fmt.Sprintf("spec.addresses[%d]", i), "%s", a)
+	}
+	type named struct{ protocol, name string }
+	type numbered struct {
+		protocol string
+		port     uint16
+	}
+	for i := range lb.Spec.Ports {
+		p := &lb.Spec.Ports[i]
+		at := fmt.Sprintf("spec.ports[%d]", i)
+		for _, protocol := range p.protocols() {
+			once(numbered{protocol, p.Port.First}, at+".port", "%s port %d", protocol, p.Port.First)
+			once(named{protocol, p.name()}, at+".name", "the %s port name %s", protocol, p.name())
+		}
+	}
+	for i, e := range lb.Spec.Endpoints {
+		at := fmt.Sprintf("spec.endpoints[%d]", i)
+		family := state.FamilyOf(e.Address.Addr)
+		if !families[family] {
+			f.add(at+".address", "%s serves nothing: expected an %s address in spec.addresses", e.Address, family)
+		}
+		if e.Port != 0 && len(lb.Spec.Ports) > 1 {
+			f.add(at+".port", "%d: expected no port, because spec.ports has %d", e.Port, len(lb.Spec.Ports))
+		}
+		once(struct {
+			address Address
+			port    uint16
+		}{e.Address, e.Port}, at, "endpoint %s", e.Address)
+	}
+	f.validateFlags(&lb.Spec.Balancing)
+}
+
+// validateFlags: the flags of a scheduler begin with its name.
+func (f *faults) validateFlags(b *Balancing) {
+	for i, flag := range b.SchedulerFlags {
+		if of, _, _ := strings.Cut(flag, "-"); of != b.Scheduler {
+			f.add(fmt.Sprintf("spec.schedulerFlags[%d]", i), "%s: expected spec.scheduler to be %s", flag, of)
+		}
+	}
+}
+
+func (p *Port) protocols() []string {
+	if len(p.Protocols) == 0 {
+		return []string{"TCP"}
+	}
+	return p.Protocols
+}
+
+// name is never empty, so that a port keeps its endpoints when another one joins it.
+func (p *Port) name() string {
+	if p.Name == "" {
+		return fmt.Sprint(p.Port.First)
+	}
+	return string(p.Name)
+}
