@@ -16,7 +16,7 @@ func converted(t *testing.T, text string) (balancers, notes string) {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
 	cmd := New(func(err error) error { return err })
-	cmd.SetArgs(nil)
+	cmd.SetArgs([]string{})
 	cmd.SetIn(strings.NewReader(text))
 	cmd.SetOut(&stdout)
 	cmd.SetErr(&stderr)
@@ -301,12 +301,14 @@ func TestNames(t *testing.T) {
 	}
 }
 
+// FuzzConvert: whatever is read, what is written is accepted.
 func FuzzConvert(f *testing.F) {
 	f.Add(savedTable)
 	f.Add(configuration)
 	f.Add("virtual_server_group g {\n 192.0.2.3-10 80\n}\nvirtual_server group g {\n real_server \"10.0.0.1\" '80' {{}\n}\n")
 	f.Fuzz(func(t *testing.T, text string) {
-		balancers, _ := converted(t, text)
-		_ = balancers
+		c := convert(text)
+		expectValid(t, c.text())
+		c.report("a")
 	})
 }
