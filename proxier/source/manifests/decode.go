@@ -194,18 +194,19 @@ func (d *decoder) balancer(doc document) {
 		return
 	}
 	id, unnamed := breaks(doc, convert.KindService)
-	then := "it is ignored"
+	name, then := shortform.Kind, "it is ignored"
 	if unnamed == "" {
 		d.broken[id] = struct{}{}
+		name += " " + id.name.String()
 		then = "its previous form, if any, stays in force"
 	}
 	for i, f := range faults {
 		at := document{line: doc.line + f.Line - 1}
 		if i == state.MaxProblems {
-			d.fault(at, "%s %s: and %d more faults", shortform.Kind, id.name, len(faults)-i)
+			d.fault(at, "%s: and %d more faults", name, len(faults)-i)
 			return
 		}
-		d.fault(at, "%s %s: %s: %s", shortform.Kind, id.name, f, then)
+		d.fault(at, "%s: %s: %s", name, f, then)
 	}
 }
 
