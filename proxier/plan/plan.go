@@ -40,8 +40,8 @@ func (p *Planner) Plan(svc *state.Service, list []*state.Slice, env *Environment
 	if svc.HealthCheckNodePort != 0 {
 		out.HealthCheck = &HealthCheck{NodePort: svc.HealthCheckNodePort}
 	}
-	ipv4 := env.IPv4 && hasFamily(svc.ClusterIPs, state.IPv4)
-	ipv6 := env.IPv6 && hasFamily(svc.ClusterIPs, state.IPv6)
+	ipv4 := env.IPv4 && hasFamily(svc, state.IPv4)
+	ipv6 := env.IPv6 && hasFamily(svc, state.IPv6)
 	families := toInt(ipv4) + toInt(ipv6)
 	p.room.open(p.Limits, svc, families)
 	if families > 0 {
@@ -79,9 +79,13 @@ func (p *Planner) close() {
 }
 
 // hasFamily reports whether a Service exists in a family. The API server gives a cluster IP to every family of a
-// Service.
-func hasFamily(clusterIPs []netip.Addr, family state.Family) bool {
-	return slices.ContainsFunc(clusterIPs, func(a netip.Addr) bool { return state.FamilyOf(a) == family })
+// Service. A balancer without Kubernetes has only the addresses that somebody wrote.
+func hasFamily(svc *state.Service, family state.Family) bool {
+	list := svc.ClusterIPs
+	if len(list) == 0 {
+		list = svc.LoadBalancerIPs
+	}
+	return slices.ContainsFunc(list, func(a netip.Addr) bool { return state.FamilyOf(a) == family })
 }
 
 func toInt(b bool) int {

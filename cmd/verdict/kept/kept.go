@@ -246,12 +246,12 @@ func (k *keeper) addEndpoint(svc *state.Service, fe *inspect.FrontendStatus, por
 	sl.Endpoints = append(sl.Endpoints, e)
 }
 
-// finished completes a Service whose frontends have all been added. Each family of a Service has a cluster IP: one that is
-// an address of this node is not in the set of cluster IPs.
+// finished completes a Service whose frontends have all been added. If one family has a cluster IP, so has the other: one
+// that is an address of this node is not in the set of cluster IPs.
 func finished(svc *state.Service) *state.Service {
 	for _, f := range []state.Family{state.IPv4, state.IPv6} {
 		is := func(a netip.Addr) bool { return state.FamilyOf(a) == f }
-		if at := slices.IndexFunc(svc.ExternalIPs, is); at >= 0 && !slices.ContainsFunc(svc.ClusterIPs, is) {
+		if at := slices.IndexFunc(svc.ExternalIPs, is); at >= 0 && len(svc.ClusterIPs) > 0 && !slices.ContainsFunc(svc.ClusterIPs, is) {
 			svc.ClusterIPs = append(svc.ClusterIPs, svc.ExternalIPs[at])
 			svc.ExternalIPs = slices.Delete(svc.ExternalIPs, at, at+1)
 		}

@@ -182,11 +182,7 @@ func read[O any, P interface {
 // balancer decodes an object in the short form. It is a Service with its slices in one object: it has the name of that
 // Service, whose previous form stays in force if there is a fault.
 func (d *decoder) balancer(doc document) {
-	text := doc.text
-	if text == nil {
-		text = doc.json
-	}
-	lb, faults := shortform.Decode(text)
+	lb, faults := shortform.Decode(doc.source())
 	if len(faults) == 0 {
 		made, problems := lb.Objects()
 		id := objectID{kind: convert.KindService, name: lb.Name()}

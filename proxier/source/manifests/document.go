@@ -19,6 +19,14 @@ type document struct {
 	text []byte // as the file has it, from the line on; nil: the same as json
 }
 
+// source returns the document as the file has it.
+func (d document) source() []byte {
+	if d.text == nil {
+		return d.json
+	}
+	return d.text
+}
+
 // fault is an error in a manifest file.
 type fault struct {
 	line int

@@ -122,3 +122,15 @@ func (s *Spec) problems(svc *state.Service) []state.Problem {
 	}
 	return f.Problems()
 }
+
+// Field returns the field of a balancer for one of its Service, which Problems name.
+func Field(ofService string) string {
+	if own, ok := map[string]string{
+		"status.loadBalancer.ingress":   "spec.addresses",
+		"spec.loadBalancerSourceRanges": "spec.sourceRanges",
+		"metadata.annotations":          "spec.scheduler",
+	}[ofService]; ok {
+		return own
+	}
+	return ofService
+}
