@@ -38,7 +38,7 @@ func (lb *LoadBalancer) Objects() (Objects, []state.Problem) {
 	for i := range spec.Ports {
 		for _, protocol := range spec.Ports[i].protocols() {
 			svc.Ports = append(svc.Ports, state.ServicePort{
-				Name: spec.Ports[i].name(), Protocol: protocolNumber(protocol), Port: spec.Ports[i].Port.First,
+				Name: spec.portName(&spec.Ports[i]), Protocol: protocolNumber(protocol), Port: spec.Ports[i].Port.First,
 			})
 		}
 	}
@@ -101,7 +101,7 @@ func (s *Spec) slicePorts(own uint16) (list []state.SlicePort) {
 		p := &s.Ports[i]
 		for _, protocol := range p.protocols() {
 			list = append(list, state.SlicePort{
-				Name: p.name(), Protocol: protocolNumber(protocol), Port: cmp.Or(own, p.TargetPort, p.Port.First),
+				Name: s.portName(p), Protocol: protocolNumber(protocol), Port: cmp.Or(own, p.TargetPort, p.Port.First),
 			})
 		}
 	}

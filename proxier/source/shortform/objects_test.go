@@ -31,7 +31,7 @@ func ready(addresses ...string) (list []state.Endpoint) {
 
 func TestObjects(t *testing.T) {
 	web := state.Name{Namespace: "shop", Name: "web"}
-	ports := []state.SlicePort{{Name: "80", Protocol: state.TCP, Port: 8080}, {Name: "secure", Protocol: state.TCP, Port: 8443},
+	ports := []state.SlicePort{{Name: "port-80", Protocol: state.TCP, Port: 8080}, {Name: "secure", Protocol: state.TCP, Port: 8443},
 		{Name: "secure", Protocol: state.UDP, Port: 8443}}
 	slice := func(name string, f state.Family, weight uint16, backup bool, e ...string) *state.Slice {
 		return &state.Slice{Name: state.Name{Namespace: "shop", Name: name}, Service: web, Family: f, Weight: weight, Backup: backup,
@@ -43,7 +43,7 @@ func TestObjects(t *testing.T) {
 			LoadBalancerIPs: []netip.Addr{netip.MustParseAddr("192.0.2.10"), netip.MustParseAddr("2001:db8::10")},
 			SourceRanges:    []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24"), netip.MustParsePrefix("2001:db8:1::/48")},
 			KeepsSources:    true,
-			Ports: []state.ServicePort{{Name: "80", Protocol: state.TCP, Port: 80}, {Name: "secure", Protocol: state.TCP, Port: 443},
+			Ports: []state.ServicePort{{Name: "port-80", Protocol: state.TCP, Port: 80}, {Name: "secure", Protocol: state.TCP, Port: 443},
 				{Name: "secure", Protocol: state.UDP, Port: 443}},
 			Affinity:  3 * time.Hour,
 			Balancing: state.Balancing{Scheduler: "mh", Flags: "mh-port"},

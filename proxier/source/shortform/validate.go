@@ -31,7 +31,10 @@ func (f *faults) validate(lb *LoadBalancer) {
 		at := fmt.Sprintf("spec.ports[%d]", i)
 		for _, protocol := range p.protocols() {
 			once(numbered{protocol, p.Port.First}, at+".port", "%s port %d", protocol, p.Port.First)
-			once(named{protocol, p.name()}, at+".name", "the %s port name %s", protocol, p.name())
+			once(named{protocol, lb.Spec.portName(p)}, at+".name", "the %s port name %s", protocol, lb.Spec.portName(p))
+		}
+		if p.Name != "" && strings.Trim(string(p.Name), "0123456789-") == "" {
+			f.add(at+".name", "%s is a number: expected a letter in it", p.Name)
 		}
 	}
 	for i, e := range lb.Spec.Endpoints {
@@ -67,10 +70,11 @@ func (p *Port) protocols() []string {
 	return p.Protocols
 }
 
-// name is never empty, so that a port keeps its endpoints when another one joins it.
-func (p *Port) name() string {
-	if p.Name == "" {
-		return fmt.Sprint(p.Port.First)
+// portName returns the name of a port, which connects it with its endpoints. The only port needs none. A name that is a
+// number would be taken for a port without a name (plan.Port).
+func (s *Spec) portName(p *Port) string {
+	if p.Name != "" || len(s.Ports) == 1 {
+		return string(p.Name)
 	}
-	return string(p.Name)
+	return fmt.Sprintf("port-%d", p.Port.First)
 }
