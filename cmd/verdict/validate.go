@@ -78,7 +78,7 @@ func validate(s *config.Settings, paths []string, out io.Writer) error {
 		return fmt.Errorf("write problems: %w", err)
 	}
 	if len(lines) > 0 {
-		return fmt.Errorf("validate: problems: %d", len(lines))
+		return fmt.Errorf("validate: %d problems in %q", len(lines), paths)
 	}
 	return nil
 }
@@ -90,11 +90,11 @@ func (p *problemPrinter) lines(files *manifests.Source) (lines []string) {
 		text string
 	}
 	var all []placed
-	for object, problems := range p.current {
+	for _, problems := range p.current {
 		for _, problem := range problems {
 			at := placed{files.Locate(problem), problem.Reason}
-			if at.Field != "" {
-				at.text = fmt.Sprintf("%s %s: %s: %s", object.Kind, object.Name, at.Field, problem.Reason)
+			if at.Object != "" {
+				at.text = fmt.Sprintf("%s: %s: %s", at.Object, at.Field, problem.Reason)
 			}
 			all = append(all, at)
 		}

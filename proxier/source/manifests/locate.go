@@ -52,9 +52,10 @@ func (m *Source) LoadFiles(paths []string) error {
 
 // Place is where a Problem is.
 type Place struct {
-	File  string
-	Line  int
-	Field string // as the file has it; "": the reason says it
+	File   string
+	Line   int
+	Object string // its kind and name; "": the reason names it
+	Field  string // as the file has it
 }
 
 // Locate returns the place of a Problem of this source's objects. It reads the file again.
@@ -70,15 +71,15 @@ func (m *Source) Locate(p state.Problem) Place {
 			if o.id != id {
 				continue
 			}
-			at := Place{File: filepath.Join(m.dir, name), Line: o.line, Field: p.Field}
+			at := Place{File: filepath.Join(m.dir, name), Line: o.line, Object: id.String(), Field: p.Field}
 			if _, short := o.value.(*shortform.Objects); short {
-				at.Field = shortform.Field(p.Field)
+				at.Object, at.Field = shortform.Kind+" "+id.name.String(), shortform.Field(p.Field)
 			}
 			at.Line += lineInside(at.File, o.line, at.Field)
 			return at
 		}
 	}
-	return Place{Field: p.Field}
+	return Place{Object: id.String(), Field: p.Field}
 }
 
 // lineInside returns how many lines after the beginning of its document a field is.
