@@ -37,7 +37,7 @@ func (f *folder) expectBalancer(want ...string) {
 		for _, a := range svc.LoadBalancerIPs {
 			got = append(got, a.String())
 		}
-		slices.SortFunc(list, func(a, b *state.Slice) int { return a.Name.Compare(b.Name) })
+		slices.SortFunc(list, func(a, b *state.Slice) int { return a.Compare(b.Name) })
 		for _, sl := range list {
 			for _, e := range sl.Endpoints {
 				got = append(got, fmt.Sprintf("%s*%d", e.Addr, sl.Weight))
@@ -75,14 +75,14 @@ func TestBrokenBalancer(t *testing.T) {
 	before := []string{"192.0.2.10", "2001:db8::10", "10.0.0.1*1", "10.0.0.2*5", "fd00::1*1"}
 	f.expectBalancer(before...)
 
-	wrong := strings.NewReplacer("weight: 5", "weight: 70000", "- address: fd00::1", "- addres: fd00::1", "10.0.0.1", "10.0.0.7").Replace(balancer)
+	wrong := strings.NewReplacer("weight: 5", "weight: 70000", "- address: fd00::1", "- addr: fd00::1", "10.0.0.1", "10.0.0.7").Replace(balancer)
 	f.write("a.yaml", docs(wrong, service("mail", "10.96.0.3")))
 	f.load()
 	f.expectBalancer(before...)
 	f.expectProblems(
 		"File /a.yaml line 14: LoadBalancer shop/web: spec.endpoints[1].weight: 70000: expected a number from 0 to 65535: "+
 			"its previous form, if any, stays in force",
-		"File /a.yaml line 15: LoadBalancer shop/web: spec.endpoints[2].addres: unknown field: expected one of address, port, weight, backup: "+
+		"File /a.yaml line 15: LoadBalancer shop/web: spec.endpoints[2].addr: unknown field: expected one of address, port, weight, backup: "+
 			"its previous form, if any, stays in force",
 		"File /a.yaml line 15: LoadBalancer shop/web: spec.endpoints[2].address: missing: expected its address, of the family of one of the "+
 			"virtual addresses: its previous form, if any, stays in force",

@@ -71,7 +71,7 @@ func TestPortsOfEndpoints(t *testing.T) {
 	for _, sl := range got.Slices {
 		ports = append(ports, sl.Ports[0].Port)
 	}
-	if diff := cmp.Diff([]uint16{80, 81}, ports); diff != "" || got.Service.Name.String() != "default/one" {
+	if diff := cmp.Diff([]uint16{80, 81}, ports); diff != "" || got.Service.String() != "default/one" {
 		t.Errorf("ports (-want +got):\n%s", diff)
 	}
 }
