@@ -56,7 +56,7 @@ const savedTable = `-A -t 192.0.2.1:80 -s wlc -p 600
 -A -t [2001:db8::1]:443 -s sh -b flag-1,flag-2 -p 100000 -M 64
 -a -t [2001:db8::1]:443 -r [fd00::1]:443 -g -w 70000
 -a -t [2001:db8::1]:443 -r 10.0.0.1:443 -i -w 1 --tun-type ipip
--A --sctp-service 192.0.2.1:3868 -s rr pe sip
+-A --sctp-service 192.0.2.1:3868 -s rr --pe sip
 -a --sctp-service 192.0.2.1:3868 -r 10.0.0.1:3868 -m -w 1 -x 100 -y 50
 -A -f 7 -s rr
 -a -f 7 -r 10.0.0.1:0 -m -w 1

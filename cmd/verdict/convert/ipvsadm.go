@@ -14,7 +14,7 @@ var ipvsadmOptions = map[string]string{
 	"--add-service": "-A", "--add-server": "-a", "--edit-service": "-A", "-E": "-A", "--edit-server": "-a", "-e": "-a",
 	"--tcp-service": "-t", "--udp-service": "-u", "--fwmark-service": "-f", "--scheduler": "-s",
 	"--persistent": "-p", "--netmask": "-M", "--real-server": "-r", "--masquerading": "-m", "--gatewaying": "-g", "--ipip": "-i",
-	"--weight": "-w", "--u-threshold": "-x", "--l-threshold": "-y", "--sched-flags": "-b", "--ops": "-o", "--ipv6": "-6", "pe": "--pe",
+	"--weight": "-w", "--u-threshold": "-x", "--l-threshold": "-y", "--sched-flags": "-b", "--ops": "-o", "--ipv6": "-6",
 }
 
 // command is one line of ipvsadm.

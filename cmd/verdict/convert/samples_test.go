@@ -4,41 +4,20 @@ package convert
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
-)
 
-// samples returns the configurations that come with keepalived. A Debian that keeps no documentation has them only in the
-// package.
-func samples(t *testing.T) []string {
-	t.Helper()
-	const inPackage = "usr/share/doc/keepalived/samples/keepalived.conf.*"
-	found, _ := filepath.Glob("/" + inPackage)
-	if len(found) > 0 {
-		return found
-	}
-	dir := t.TempDir()
-	cmd := exec.Command("sh", "-ec", "apt-get download -qq keepalived && dpkg-deb -x keepalived_*.deb .")
-	cmd.Dir = dir
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("get the package keepalived: %v\n%s", err, out)
-	}
-	found, _ = filepath.Glob(filepath.Join(dir, inPackage))
-	if len(found) == 0 {
-		t.Fatal("the package keepalived has no samples")
-	}
-	return found
-}
+	"github.com/verdict-proxy/verdict/e2e/samples"
+)
 
 // TestSamples: each virtual server of keepalived's samples with an address becomes a balancer, and nothing is dropped in
 // silence.
 func TestSamples(t *testing.T) {
-	for _, file := range samples(t) {
+	for _, file := range samples.Keepalived(t) {
 		t.Run(strings.TrimPrefix(filepath.Base(file), "keepalived.conf."), func(t *testing.T) {
 			data, err := os.ReadFile(file)
 			if err != nil {
