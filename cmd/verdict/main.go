@@ -75,7 +75,7 @@ func newRoot() *cobra.Command {
 	root.SetVersionTemplate(thisBuild().String() + "\n")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return flags.Wrong(err) })
 	root.AddCommand(newRun(), newCleanup(), newCheck(), newRender(), newValidate(), newDiff(), newVersion(), demo.New(),
-		list.New(), list.NewGet(), list.NewTop(), explain.New(), convert.New(flags.Wrong))
+		list.New(), list.NewGet(), list.NewTop(), explain.New(), convert.New())
 	root.AddCommand(furtherCommands()...)
 	for _, cmd := range root.Commands() {
 		flags.CompleteValues(cmd)

@@ -8,10 +8,12 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/verdict-proxy/verdict/cmd/verdict/flags"
 )
 
-// New returns the command. wrong marks an error of usage.
-func New(wrong func(error) error) *cobra.Command {
+// New returns the command.
+func New() *cobra.Command {
 	return &cobra.Command{
 		Use:   "convert [FILE]",
 		Short: "Write what ipvsadm or keepalived balances in the short form",
@@ -21,7 +23,7 @@ virtual server as an object LoadBalancer to standard output, and name what has n
   verdict convert /etc/keepalived/keepalived.conf > /etc/verdict/balancers.yaml`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 1 {
-				return wrong(fmt.Errorf("convert takes one file, got %q", args))
+				return flags.Wrong(fmt.Errorf("convert takes one file, got %q", args))
 			}
 			return nil
 		},

@@ -15,7 +15,7 @@ import (
 func converted(t *testing.T, text string) (balancers, notes string) {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
-	cmd := New(func(err error) error { return err })
+	cmd := New()
 	cmd.SetArgs([]string{})
 	cmd.SetIn(strings.NewReader(text))
 	cmd.SetOut(&stdout)
