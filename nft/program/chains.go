@@ -158,6 +158,9 @@ func masquerading(f Family, proto uint8) []rule.Rule {
 	}
 }
 
+// maxTOSPriority is the largest priority that IPv4 forwarding makes from the TOS field, rounded up to a mask.
+const maxTOSPriority = 15
+
 func (p Program) filterChains() []Chain {
 	var list []Chain
 	if p.Loopback {
@@ -166,7 +169,8 @@ func (p Program) filterChains() []Chain {
 	// A translated packet has an endpoint, so only the others are checked.
 	check := rule.Rule{rule.IsNew(), rule.IsNotTranslated(), rule.Jump(UnservedChain)}
 	// Packets of the node itself and forwarded IPv6 packets would leave the node with the scratch number. IPv4
-	// forwarding sets the field from the TOS field before this hook, and that value must stay.
+	// forwarding sets the field from the TOS field before this hook, and that value must stay. A bridge that calls
+	// iptables for packets between its ports forwards without that, so what no TOS gives is cleared.
 	forget := rule.Rule{rule.IsNew(), rule.IsTranslated(), rule.ClearScratch()}
 	list = append(list, Chain{Name: UnservedChain, Rules: p.Unserved()})
 	if p.Unanswered {
@@ -175,9 +179,9 @@ func (p Program) filterChains() []Chain {
 		list = append(list, p.newConnections())
 		check = rule.Rule{rule.IsNew(), rule.Jump(newConnectionsChain)}
 	}
-	input, forward := []rule.Rule{check}, []rule.Rule{check}
-	if p.Family == IPv6 {
-		forward = []rule.Rule{forget, check}
+	input, forward := []rule.Rule{check}, []rule.Rule{forget, check}
+	if p.Family == IPv4 {
+		forward[0] = rule.Rule{rule.IsNew(), rule.IsTranslated(), rule.ScratchHas(^uint32(maxTOSPriority)), rule.ClearScratch()}
 	}
 	output := []rule.Rule{forget, check}
 	if p.Unanswered {
