@@ -66,7 +66,7 @@ func checkNode(ctx context.Context, s *config.Settings) []preflight.Finding {
 	list = append(list, checkIPVS(s))
 	found, err := takeover.Find()
 	list = append(list, preflight.KubeProxy(found.Names(), err)...)
-	list = append(list, preflight.OtherProxies()...)
+	list = append(list, preflight.Neighbors(preflight.ReadTraces("/proc"))...)
 	pid, _ := claim.Holder()
 	holder := preflight.Holder{PID: pid, KubeProxy: !found.Empty()}
 	list = append(list,
