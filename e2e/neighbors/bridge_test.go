@@ -4,6 +4,8 @@ package neighbors
 
 import (
 	"fmt"
+	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -11,29 +13,35 @@ import (
 	"github.com/verdict-proxy/verdict/e2e/lab"
 )
 
-// onBridge is a Service whose endpoint is the second pod on the bridge of the network plugin.
-const onBridge = `apiVersion: v1
-kind: Service
-metadata: {namespace: shop, name: bridged}
-spec:
-  clusterIPs: [%[1]q, %[2]q]
-  ipFamilies: [IPv4, IPv6]
-  ports: [{name: tcp, protocol: TCP, port: 80, targetPort: 8080}]
----
-apiVersion: discovery.k8s.io/v1
-kind: EndpointSlice
-metadata: {namespace: shop, name: bridged-4, labels: {kubernetes.io/service-name: bridged}}
-addressType: IPv4
-ports: [{name: tcp, protocol: TCP, port: 8080}]
-endpoints: [{addresses: [%[3]q], nodeName: n1, conditions: {ready: true}}]
----
-apiVersion: discovery.k8s.io/v1
-kind: EndpointSlice
-metadata: {namespace: shop, name: bridged-6, labels: {kubernetes.io/service-name: bridged}}
-addressType: IPv6
-ports: [{name: tcp, protocol: TCP, port: 8080}]
-endpoints: [{addresses: [%[4]q], nodeName: n1, conditions: {ready: true}}]
-`
+// alone returns a Service with one endpoint in each family, at a port of its own.
+func alone(t *testing.T, name, vip string, v4, v6 netip.Addr, port int) string {
+	t.Helper()
+	out := strings.ReplaceAll(service(t, name, vip, "", 0, ""), "targetPort: 8080", fmt.Sprint("targetPort: ", port))
+	for _, a := range []netip.Addr{v4, v6} {
+		out += fmt.Sprintf("---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\n"+
+			"metadata: {namespace: shop, name: %[1]s-%[2]d, labels: {kubernetes.io/service-name: %[1]s}}\naddressType: %[3]s\n"+
+			"ports: [{name: tcp, protocol: TCP, port: %[4]d}, {name: udp, protocol: UDP, port: %[4]d}]\n"+
+			"endpoints: [{addresses: [%[5]q], nodeName: n1, conditions: {ready: true}}]\n", name, familyOf(a), familyOf(a), port, a)
+	}
+	return out
+}
+
+// watchPriorities counts packets that leave the node with Verdict's number in their priority field.
+func (b *bed) watchPriorities(t *testing.T) {
+	t.Helper()
+	b.Node.Must(t, `add table inet watch
+add counter inet watch numbered
+add chain inet watch late { type filter hook postrouting priority 300; }
+add rule inet watch late meta priority & ffff:fff0 != 0 counter name numbered
+`, "nft", "-f", "-")
+}
+
+func (b *bed) expectPriorities(t *testing.T) {
+	t.Helper()
+	if out := b.Node.Must(t, "", "nft", "list", "counter", "inet", "watch", "numbered"); !contains(out, "packets 0 ") {
+		t.Errorf("packets leave the node with a number in their priority field: %s", out)
+	}
+}
 
 // TestPodsOnOneBridge: a pod reaches another one on its bridge through a cluster IP if the bridge shows packets to the
 // rules (bridge-nf-call-iptables). Otherwise the bridge takes the answers past connection tracking: the client gets them
@@ -42,14 +50,9 @@ func TestPodsOnOneBridge(t *testing.T) {
 	needs(t, "iptables", "nft")
 	b, n := newBed(t), &cni{plugin: "bridge", backend: "iptables", tools: build(t, "cni"), ports: []int{hostPort}}
 	n.start(t, b)
-	daemon.WriteFile(t, b.objects, "bridged.yaml", fmt.Sprintf(onBridge, text(t, lab.IPv4, "VIP5"), text(t, lab.IPv6, "VIP5"),
-		n.at[lab.IPv4][1], n.at[lab.IPv6][1]))
+	daemon.WriteFile(t, b.objects, "bridged.yaml", alone(t, "bridged", "VIP5", n.at[lab.IPv4][1], n.at[lab.IPv6][1], 8080))
 	b.startVerdict(t)
-	b.Node.Must(t, `add table inet watch
-add counter inet watch numbered
-add chain inet watch late { type filter hook postrouting priority 300; }
-add rule inet watch late tcp flags syn meta priority & 0xffff != 0 counter name numbered
-`, "nft", "-f", "-")
+	b.watchPriorities(t)
 	for _, on := range []int{1, 0} {
 		for _, f := range lab.Families() {
 			call := map[lab.Family]string{lab.IPv4: "iptables", lab.IPv6: "ip6tables"}[f]
@@ -70,7 +73,5 @@ add rule inet watch late tcp flags syn meta priority & 0xffff != 0 counter name 
 			}
 		}
 	}
-	if out := b.Node.Must(t, "", "nft", "list", "counter", "inet", "watch", "numbered"); !contains(out, "packets 0 ") {
-		t.Errorf("packets leave the node with a number in their priority field: %s", out)
-	}
+	b.expectPriorities(t)
 }
