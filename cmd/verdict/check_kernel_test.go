@@ -56,13 +56,14 @@ func TestCheck(t *testing.T) {
 			t.Errorf("%s: %+v", name, f)
 		}
 	}
-	if exit != 0 || len(found) < 12 {
+	if exit != 0 || len(found) < 11 {
 		t.Errorf("exit %d with %d checks", exit, len(found))
 	}
 
 	ns.Must(t, "", "ip", "link", "set", "lo", "up")
 	ns.Must(t, "", "ip", "link", "add", "cilium_host", "type", "veth", "peer", "name", "kube-dummy-if")
-	ns.Must(t, "table ip nat { chain KUBE-SERVICES { }; }; table ip6 kube-proxy { }", "nft", "-f", "-")
+	ns.Must(t, "table ip nat { chain KUBE-SERVICES { }; }; table ip6 kube-proxy { }; "+
+		"table ip filter { chain CILIUM_FORWARD { }; chain KUBE-ROUTER-SERVICES { }; }", "nft", "-f", "-")
 	ns.MustDo(t, func() error {
 		return ns.Sysctl("net.ipv4.ip_forward=0", "net.ipv6.conf.all.forwarding=0", "net.ipv6.conf.all.disable_ipv6=1")
 	})
@@ -90,6 +91,11 @@ func TestCheck(t *testing.T) {
 	}
 	if detail := found["kube-proxy"].Detail; !strings.Contains(detail, "table ip6 kube-proxy") || !strings.Contains(detail, "1 chains of iptables-nft") {
 		t.Errorf("kube-proxy: %s", detail)
+	}
+	for name, chain := range map[string]string{"Cilium": "chain CILIUM_FORWARD, device cilium_host", "kube-router": "chain KUBE-ROUTER-SERVICES, device kube-dummy-if"} {
+		if detail := found[name].Detail; !strings.Contains(detail, chain) {
+			t.Errorf("%s: %s, want %s", name, detail, chain)
+		}
 	}
 	if exit != exitFailure {
 		t.Errorf("exit %d, want %d", exit, exitFailure)

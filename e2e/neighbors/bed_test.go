@@ -34,6 +34,8 @@ type bed struct {
 	objects string // the folder of manifests
 	verdict *daemon.Daemon
 	system  *system // nil: no neighbor needed one so far
+
+	masqueradesRemote bool // see masqueraded
 }
 
 func newBed(t *testing.T) *bed {

@@ -44,11 +44,7 @@ func (n *cni) start(t *testing.T, b *bed) {
 	s.write(t, "/run/cni/net.d/10-pods.conflist", n.config())
 	n.pods, n.at = nil, map[lab.Family][]netip.Addr{}
 	for i := range 2 {
-		pod, err := lab.NewNamespace(fmt.Sprintf("cni-%d", i))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = pod.Close() })
+		pod := newPod(t, fmt.Sprintf("cni-%d", i))
 		n.pods = append(n.pods, pod)
 		n.tool(t, s, "add", i)
 		addresses, links, err := pod.Addresses()
@@ -108,6 +104,17 @@ func (n *cni) tool(t *testing.T, s *system, verb string, pod int) {
 		filepath.Join(n.tools, "cnitool"), verb, "pods", namespace)
 }
 
+// newPod makes a namespace without a link.
+func newPod(t *testing.T, name string) *lab.Namespace {
+	t.Helper()
+	pod, err := lab.NewNamespace(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = pod.Close() })
+	return pod
+}
+
 // serve answers in a namespace as the lab's pods do.
 func serve(t *testing.T, at *lab.Namespace, as string) {
 	t.Helper()
@@ -145,5 +152,7 @@ func (n *cni) stop(t *testing.T, b *bed) {
 		n.tool(t, b.system, "del", i)
 	}
 }
+
+func (*cni) trace() string { return "CNI portmap" }
 
 func (*cni) drops() bool { return false }

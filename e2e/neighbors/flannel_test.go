@@ -65,7 +65,7 @@ func (n *flannel) start(t *testing.T, b *bed) {
 	if n.ready {
 		return
 	}
-	n.ready = true
+	n.ready, b.masqueradesRemote = true, !n.nft
 	if n.backend == "vxlan" {
 		n.useTunnel(t, b)
 	}
@@ -229,6 +229,8 @@ func (n *flannel) stop(t *testing.T, _ *bed) {
 	t.Helper()
 	stop(t, n.node)
 }
+
+func (*flannel) trace() string { return "flannel" }
 
 // drops: routes, devices and flows stay while flannel does not run.
 func (*flannel) drops() bool { return false }

@@ -58,5 +58,7 @@ func (n *persistent) stop(t *testing.T, b *bed) {
 	}
 }
 
+func (*persistent) trace() string { return "" }
+
 // drops: iptables-restore replaces each table in one step.
 func (*persistent) drops() bool { return false }
