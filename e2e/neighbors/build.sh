@@ -1,5 +1,5 @@
 #!/bin/bash
-# build.sh [NAME...]: build neighbors from their Go modules: cni (plugins and cnitool), flannel. Skip those that an earlier
+# build.sh [NAME...]: build neighbors from their Go modules: cni (plugins and cnitool), flannel, metallb. Skip those that an earlier
 # run has built. Print the folder with the programs on standard output, and progress on standard error.
 #
 # The name of the folder is a hash of this script, which has the versions, and of Go's version. With an empty cache the
@@ -7,7 +7,7 @@
 set -euo pipefail
 cd "$(dirname "$0")"
 cache=${VERDICT_NEIGHBORS_CACHE:-$(cd ../.. && pwd)/.cache/neighbors}
-plugins=1.9.1 cni=1.3.0 flannel=0.28.10
+plugins=1.9.1 cni=1.3.0 flannel=0.28.10 metallb=0.15.2
 out=$cache/$(cat build.sh <(go env GOVERSION GOOS GOARCH) | sha256sum | cut -c1-16)
 mkdir -p "$out"
 exec 9>"$out/.lock"
@@ -39,10 +39,20 @@ flannel() {
 	(cd "$dir" && go build -trimpath -buildvcs=false -ldflags '-s -w' -o "$out/flanneld" .)
 }
 
+# metallb: the speaker, and the definitions of its objects. The module proxy does not have what version 0.16.2 needs
+# (frr-k8s 0.0.27).
+metallb() {
+	local source
+	GOBIN=$out go install -ldflags '-s -w' "go.universe.tf/metallb/speaker@v$metallb"
+	source=$(cd / && go mod download -json "go.universe.tf/metallb@v$metallb" | sed -n 's/^\t"Dir": "\(.*\)",$/\1/p')
+	mkdir -p "$out/crds"
+	cp "$source"/config/crd/bases/*.yaml "$out/crds"
+}
+
 for name in "${@:-cni}"; do
 	case $name in
-	cni | flannel) ;;
-	*) say "unknown: $name (cni, flannel)"; exit 2 ;;
+	cni | flannel | metallb) ;;
+	*) say "unknown: $name (cni, flannel, metallb)"; exit 2 ;;
 	esac
 	[ -e "$out/.$name" ] && continue
 	say "building $name"
