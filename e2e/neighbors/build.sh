@@ -40,13 +40,15 @@ flannel() {
 }
 
 # metallb: the speaker, and the definitions of its objects. The module proxy does not have what version 0.16.2 needs
-# (frr-k8s 0.0.27).
+# (frr-k8s 0.0.27). The definitions give AS numbers a maximum that does not fit their format, which this API server refuses.
 metallb() {
 	local source
 	GOBIN=$out go install -ldflags '-s -w' "go.universe.tf/metallb/speaker@v$metallb"
 	source=$(cd / && go mod download -json "go.universe.tf/metallb@v$metallb" | sed -n 's/^\t"Dir": "\(.*\)",$/\1/p')
 	mkdir -p "$out/crds"
-	cp "$source"/config/crd/bases/*.yaml "$out/crds"
+	for file in "$source"/config/crd/bases/*.yaml; do
+		sed 's/format: int32/format: int64/' "$file" >"$out/crds/${file##*/}"
+	done
 }
 
 for name in "${@:-cni}"; do

@@ -26,11 +26,13 @@ type metallb struct {
 	server  string // the folder with etcd and kube-apiserver
 	control *apiserver.ControlPlane
 	speaker *lab.Process
+	bgp     bool // the clients are behind a router that learns addresses from the speaker, in IPv4
 }
 
 // TestMetalLB: a client on the node's link finds the load-balancer IPs only through the speaker. It announces one with the
 // policy Local as long as the node has an endpoint.
 func TestMetalLB(t *testing.T) {
+	needs(t, "/usr/lib/frr/bgpd")
 	folder := build(t, "metallb")
 	server, err := apiserver.Build("etcd", "kube-apiserver")
 	if err != nil {
@@ -44,15 +46,71 @@ func TestMetalLB(t *testing.T) {
 		for _, f := range lab.Families() {
 			b.eventuallyFinds(t, f, "LB2", true)
 		}
-		for _, name := range []string{"local-4", "local-6"} {
-			if err := n.control.Client.DiscoveryV1().EndpointSlices("shop").Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
-				t.Fatal(err)
-			}
-		}
+		n.removeLocal(t)
 		for _, f := range lab.Families() {
 			b.eventuallyFinds(t, f, "LB2", false)
 			b.eventuallyFinds(t, f, "LB1", true)
 		}
+	})
+	t.Run("BGP", func(t *testing.T) {
+		b, n := newBed(t), &metallb{folder: folder, server: server, bgp: true}
+		b.startVerdict(t)
+		startRouter(t, b)
+		n.start(t, b)
+		for _, name := range []string{"LB1", "LB2"} {
+			b.eventuallyRouted(t, name, true)
+			q := lab.Question{Protocol: lab.TCP, To: address(t, lab.IPv4, name, servicePort), Patience: 10 * time.Second}
+			if r := b.At(t, lab.Outside).Ask(q); r.Outcome != lab.Answered {
+				t.Errorf("%s: %s, want an answer", q, r)
+			}
+		}
+		n.removeLocal(t)
+		b.eventuallyRouted(t, "LB2", false)
+		n.stop(t, b)
+		b.eventuallyRouted(t, "LB1", false)
+		n.start(t, b)
+		b.eventuallyRouted(t, "LB1", true)
+	})
+}
+
+// removeLocal removes the endpoints of the Service with the policy Local.
+func (n *metallb) removeLocal(t *testing.T) {
+	t.Helper()
+	for _, name := range []string{"local-4", "local-6"} {
+		if err := n.control.Client.DiscoveryV1().EndpointSlices("shop").Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// startRouter makes the client outside a router with FRR. It reaches load-balancer IPs only as the speaker announces them.
+func startRouter(t *testing.T, b *bed) {
+	t.Helper()
+	s, router := b.newSystem(t), b.At(t, lab.Outside)
+	router.Must(t, "", "ip", "route", "add", "unreachable", "203.0.113.0/24")
+	s.write(t, "/run/bgpd.conf", "router bgp 64513\n no bgp ebgp-requires-policy\n neighbor "+text(t, lab.IPv4, "NODE")+" remote-as 64512\n")
+	s.run(t, "install", "-d", "-o", "frr", "-g", "frr", "/run/frr")
+	for _, name := range []string{"zebra", "bgpd"} {
+		p, err := lab.NewProcess(lab.ProcessOptions{Name: name, Namespace: router, Dir: b.dir, Command: s.wrap([]string{
+			"/usr/lib/frr/" + name, "-f", map[string]string{"zebra": "/dev/null", "bgpd": "/run/bgpd.conf"}[name],
+			"-i", "/run/frr/" + name + ".pid", "-z", "/run/frr/zserv.api", "--log", "stdout", "-P", "0",
+		})})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = p.Kill() })
+		if name == "zebra" {
+			eventually(t, "zebra listens", p, func() bool { return s.succeeds("test", "-S", "/run/frr/zserv.api") })
+		}
+	}
+}
+
+// eventuallyRouted waits until the router has a route to a load-balancer IP, or has none.
+func (b *bed) eventuallyRouted(t *testing.T, name string, has bool) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("the router has a route to %s: %t", name, has), nil, func() bool {
+		out := b.At(t, lab.Outside).Must(t, "", "ip", "route", "show", text(t, lab.IPv4, name))
+		return contains(out, "via "+text(t, lab.IPv4, "NODE")) == has
 	})
 }
 
@@ -76,12 +134,16 @@ spec: {nodeName: n1, containers: [{name: speaker, image: speaker}]}
 apiVersion: metallb.io/v1beta1
 kind: IPAddressPool
 metadata: {namespace: metallb-system, name: pool}
-spec: {addresses: [203.0.113.0/24, "2001:db8:203::/64"]}
----
-apiVersion: metallb.io/v1beta1
-kind: L2Advertisement
-metadata: {namespace: metallb-system, name: all}
+spec: {addresses: [%s]}
 `
+
+// How the speaker announces: it answers ARP, or has a session with the router.
+const (
+	byL2  = "---\napiVersion: metallb.io/v1beta1\nkind: L2Advertisement\nmetadata: {namespace: metallb-system, name: all}\n"
+	byBGP = "---\napiVersion: metallb.io/v1beta1\nkind: BGPAdvertisement\nmetadata: {namespace: metallb-system, name: all}\n" +
+		"---\napiVersion: metallb.io/v1beta2\nkind: BGPPeer\nmetadata: {namespace: metallb-system, name: router}\n" +
+		"spec: {myASN: 64512, peerASN: 64513, peerAddress: 192.168.7.11, holdTime: 3s}\n"
+)
 
 func (n *metallb) start(t *testing.T, b *bed) {
 	t.Helper()
@@ -95,7 +157,9 @@ func (n *metallb) start(t *testing.T, b *bed) {
 	n.speaker = b.newSystem(t).start(t, "speaker", "env", "KUBECONFIG="+kubeconfig, filepath.Join(n.folder, "speaker"),
 		"--namespace=metallb-system", "--node-name=n1", "--pod-name=speaker", "--host=127.0.0.1")
 	for _, f := range lab.Families() {
-		b.eventuallyFinds(t, f, "LB1", true)
+		if !n.bgp {
+			b.eventuallyFinds(t, f, "LB1", true)
+		}
 	}
 }
 
@@ -122,7 +186,11 @@ func (n *metallb) startControl(t *testing.T, b *bed) {
 		}
 		n.create(t, string(text))
 	}
-	n.create(t, metallbObjects)
+	ranges, how, families := `203.0.113.0/24, "2001:db8:203::/64"`, byL2, lab.Families()
+	if n.bgp {
+		ranges, how, families = "203.0.113.0/24", byBGP, []lab.Family{lab.IPv4} // the speaker's own BGP has no IPv6
+	}
+	n.create(t, fmt.Sprintf(metallbObjects, ranges)+how)
 	for name, lb := range map[string]string{"web": "LB1", "local": "LB2"} {
 		for _, file := range []string{name, name + "-slices"} {
 			text, err := os.ReadFile(filepath.Join(b.objects, file+".yaml"))
@@ -131,13 +199,19 @@ func (n *metallb) startControl(t *testing.T, b *bed) {
 			}
 			n.create(t, string(text))
 		}
-		status := fmt.Sprintf(`{"status": {"loadBalancer": {"ingress": [{"ip": %q}, {"ip": %q}]}}}`, text(t, lab.IPv4, lb), text(t, lab.IPv6, lb))
+		var ingress []string
+		for _, f := range families {
+			ingress = append(ingress, fmt.Sprintf(`{"ip": %q}`, text(t, f, lb)))
+		}
+		status := fmt.Sprintf(`{"status": {"loadBalancer": {"ingress": [%s]}}}`, strings.Join(ingress, ", "))
 		if _, err := control.Client.CoreV1().Services("shop").Patch(t.Context(), name, types.MergePatchType, []byte(status),
 			metav1.PatchOptions{}, "status"); err != nil {
 			t.Fatal(err)
 		}
 		for _, f := range lab.Families() {
-			b.At(t, lab.Outside).Must(t, "", "ip", "route", "add", text(t, f, lb), "dev", "eth0")
+			if !n.bgp {
+				b.At(t, lab.Outside).Must(t, "", "ip", "route", "add", text(t, f, lb), "dev", "eth0")
+			}
 		}
 	}
 }
