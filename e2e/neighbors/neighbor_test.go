@@ -101,6 +101,11 @@ func (b *bed) underLoad(t *testing.T, n neighbor, flags ...string) {
 	l.Phase("Verdict restarts")
 	b.restartVerdict(t, flags...)
 	l.WaitMore(t, connectionsBetween)
+	if _, flushes := n.(nftablesService); !flushes {
+		l.Phase("Verdict restarts, and does not own its tables")
+		b.restartVerdict(t, append([]string{"--table-owner=off"}, flags...)...)
+		change("a reload of the neighbor, tables without an owner", n.reload)
+	}
 	change("the neighbor stops", n.stop)
 	change("the neighbor starts", n.start)
 	clients.ExpectAlive(t, open, "after reloads and restarts")

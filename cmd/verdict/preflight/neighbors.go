@@ -88,7 +88,7 @@ var neighbors = []known{
 	{name: "Docker", chains: []string{"DOCKER-USER", "DOCKER-FORWARD"}, tables: []string{"docker-bridges"}, devices: []string{"docker0"},
 		processes: []string{"dockerd"}, matters: allowPods + ", in DOCKER-USER"},
 	{name: "podman", chains: []string{"NETAVARK_FORWARD", "NETAVARK-HOSTPORT-DNAT"}, tables: []string{"netavark"}, devices: []string{"podman0"},
-		matters: "if a published port has the number of a node port, it depends on the order of the chains who gets the connections"},
+		matters: "nothing has to be set"},
 	{name: "libvirt", chains: []string{"LIBVIRT_FWI", "LIBVIRT_PRT"}, tables: []string{"libvirt_network"}, devices: []string{"virbr0"},
 		processes: []string{"libvirtd", "virtnetworkd"}, matters: "nothing has to be set"},
 	{name: "keepalived", processes: []string{"keepalived"}, matters: "nothing has to be set"},
