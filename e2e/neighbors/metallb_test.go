@@ -253,7 +253,7 @@ func (b *bed) eventuallyFinds(t *testing.T, f lab.Family, name string, finds boo
 		if !finds {
 			_, _ = client.Command("ip", "neigh", "flush", "to", to) // what it knows would last for a minute
 		}
-		client.Ask(lab.Question{Protocol: lab.UDP, To: address(t, f, name, 9), Patience: 50 * time.Millisecond})
+		client.Ask(lab.Question{Protocol: lab.UDP, To: address(t, f, name, 9), Patience: 200 * time.Millisecond})
 		out := client.Must(t, "", "ip", "neigh", "show", "to", to)
 		return contains(out, "lladdr") == finds
 	})

@@ -179,9 +179,10 @@ func (p Program) filterChains() []Chain {
 		list = append(list, p.newConnections())
 		check = rule.Rule{rule.IsNew(), rule.Jump(newConnectionsChain)}
 	}
-	input, forward := []rule.Rule{check}, []rule.Rule{forget, check}
-	if p.Family == IPv4 {
-		forward[0] = rule.Rule{rule.IsNew(), rule.IsTranslated(), rule.ScratchHas(^uint32(maxTOSPriority)), rule.ClearScratch()}
+	bridged := rule.Rule{rule.IsNew(), rule.IsTranslated(), rule.ScratchHas(^uint32(maxTOSPriority)), rule.ClearScratch()}
+	input, forward := []rule.Rule{check}, []rule.Rule{bridged, check}
+	if p.Family == IPv6 {
+		forward[0] = forget
 	}
 	output := []rule.Rule{forget, check}
 	if p.Unanswered {
