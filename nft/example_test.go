@@ -172,6 +172,10 @@ func hashExample() example {
 				Frontends: []contents.Frontend{clusterIP("10.96.0.12", 80)}},
 			{Family: program.IPv6, Name: "default/hash:http", Protocol: tcp, Method: program.SourceHash, Affinity: time.Minute,
 				Local: onNode("[fd00:10::1]:80", "[fd00:10::2]:80"), Frontends: []contents.Frontend{externalLocal("2001:db8::12", 80)}},
+			{Family: program.IPv4, Name: "default/port-hash:http", Protocol: tcp, Method: program.SourcePortHash, Cluster: endpoints("10.0.0.3:80"),
+				Frontends: []contents.Frontend{clusterIP("10.96.0.13", 80)}},
+			{Family: program.IPv6, Name: "default/port-hash:http", Protocol: tcp, Method: program.SourcePortHash, Cluster: endpoints("[fd00:10::3]:80"),
+				Frontends: []contents.Frontend{clusterIP("fd00:96::13", 80)}},
 		},
 	}
 }

@@ -118,7 +118,7 @@ func wantSlots(method program.Method, list []contents.Endpoint) (out []inspect.E
 	for again := true; again; again = left > 0 {
 		for i := range list {
 			n := int(max(list[i].Slots, 1))
-			if method == program.SourceHash {
+			if method.Hashes() {
 				n = min(n, left)
 				left -= n
 			}

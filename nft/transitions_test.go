@@ -204,7 +204,7 @@ func (w *world) port(id portID, p contents.Port) contents.Port {
 	if what == 3 {
 		p.Method = program.Method(w.rand.IntN(3))
 	}
-	if p.Method == program.SourceHash {
+	if p.Method.Hashes() {
 		// One such pool is enough, because its table has at least 1,021 slots.
 		p.Cluster, p.Local = p.Cluster[:min(2, len(p.Cluster))], nil
 		if !strings.HasPrefix(id.name, "ns/port-0:") || id.family != program.IPv4 {

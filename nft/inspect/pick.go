@@ -60,13 +60,12 @@ func (w *walker) pick(chain string) error {
 		Chain: chain, Pool: rule.NumberText(number), Local: number&program.LocalBit != 0, Method: c.Method, Affinity: c.Affinity,
 	}
 	w.out.Fate, w.out.Pick = Translated, p
-	client := w.packet.Src.AsSlice()
 	var err error
 	switch {
 	case c.Affinity > 0:
-		err = w.view.pickSticky(p, c, number, client)
+		err = w.pickSticky(p, c, number)
 	case c.Hashed():
-		err = w.view.pickHashed(p, c, number, client)
+		err = w.pickHashed(p, c, number)
 	}
 	if err == nil {
 		err = w.view.listCandidates(p, c, number)
@@ -77,8 +76,22 @@ func (w *walker) pick(chain string) error {
 	return err
 }
 
+// drawnSlot is the slot that the client gets for certain, if the class hashes clients.
+func (w *walker) drawnSlot(c program.Class) (slot uint32, certain bool) {
+	client := w.packet.Src.AsSlice()
+	switch {
+	case c.Method == program.SourceHash:
+	case c.Method == program.SourcePortHash && w.packet.SrcPort != 0:
+		client = append(binary.BigEndian.AppendUint16(client, w.packet.SrcPort), 0, 0) // a register is a word
+	default:
+		return 0, false
+	}
+	return hashBelow(client, c.Size), true
+}
+
 // pickSticky follows the client's affinity entry. Without an entry, source hashing still decides.
-func (v *view) pickSticky(p *Pick, c program.Class, number uint32, client []byte) error {
+func (w *walker) pickSticky(p *Pick, c program.Class, number uint32) error {
+	v, client := w.view, w.packet.Src.AsSlice()
 	share := v.program.AffinityShare
 	if share == 0 {
 		share = program.DefaultAffinityShare
@@ -98,10 +111,11 @@ func (v *view) pickSticky(p *Pick, c program.Class, number uint32, client []byte
 			return nil
 		}
 	}
-	if c.Method != program.SourceHash {
+	drawn, certain := w.drawnSlot(c)
+	if !certain {
 		return nil
 	}
-	slot, _, err := v.has(program.StickySlots.Name(), func(b *program.Builder) { b.Word(number); b.Word(hashBelow(client, c.Size)) })
+	slot, _, err := v.has(program.StickySlots.Name(), func(b *program.Builder) { b.Word(number); b.Word(drawn) })
 	if err != nil || !slot.Found {
 		return err
 	}
@@ -128,12 +142,17 @@ func (v *view) endpoint(data []byte) netip.AddrPort {
 }
 
 // pickHashed finds the client's slot in the hash table of the pool.
-func (v *view) pickHashed(p *Pick, c program.Class, number uint32, client []byte) error {
+func (w *walker) pickHashed(p *Pick, c program.Class, number uint32) error {
+	v := w.view
+	slot, certain := w.drawnSlot(c)
+	if !certain {
+		return nil
+	}
 	table, _, err := v.has(program.HashTables.Name(), func(b *program.Builder) { b.Word(number) })
 	if err != nil || !table.Found {
 		return err
 	}
-	port, slot := uint16(table.Number&program.PortMask), hashBelow(client, c.Size)
+	port := uint16(table.Number & program.PortMask)
 	set := program.HashSlots.Name()
 	if port == 0 {
 		set = program.Endpoints.Name()
@@ -178,7 +197,7 @@ func (v *view) listCandidates(p *Pick, c program.Class, number uint32) error {
 func (v *view) slots(c program.Class, number uint32) ([]netip.AddrPort, error) {
 	l := newLister(v.kernel, v.family, kernel.Existing{}, nil)
 	switch {
-	case c.Method == program.SourceHash && c.Size > maxTableRead:
+	case c.Method.Hashes() && c.Size > maxTableRead:
 		return nil, nil
 	case c.Hashed():
 		return l.tableSlots(number, c)

@@ -23,6 +23,7 @@ import (
 type Packet struct {
 	Src, Dst  netip.Addr
 	Protocol  uint8
+	SrcPort   uint16 // 0: not known
 	DstPort   uint16
 	Interface string // by which it arrived; "": this node sends it
 	Local     bool   // the source is an address of this node

@@ -47,10 +47,17 @@ type Method uint8
 
 // The methods.
 const (
-	Random     Method = iota // numgen random
-	InTurn                   // numgen inc: one counter for each class, which all pools of the class share
-	SourceHash               // a hash of the client's address, into a table that Maglev's method fills
+	Random         Method = iota // numgen random
+	InTurn                       // numgen inc: one counter for each class, which all pools of the class share
+	SourceHash                   // a hash of the client's address, into a table that Maglev's method fills
+	SourcePortHash               // the same with a hash of the client's address and port
 )
+
+// Methods lists all methods.
+func Methods() []Method { return []Method{Random, InTurn, SourceHash, SourcePortHash} }
+
+// Hashes reports whether the method draws by a hash of the client.
+func (m Method) Hashes() bool { return m == SourceHash || m == SourcePortHash }
 
 func (m Method) String() string {
 	switch m {
@@ -58,6 +65,8 @@ func (m Method) String() string {
 		return "turn"
 	case SourceHash:
 		return "hash"
+	case SourcePortHash:
+		return "porthash"
 	}
 	return "random"
 }
@@ -79,14 +88,14 @@ const ExactDraws = 16
 // drawFor is the draw for a pool of n slots.
 func drawFor(method Method, n int) Draw {
 	size := uint32(n)
-	if method != SourceHash && n > ExactDraws {
+	if !method.Hashes() && n > ExactDraws {
 		size = 1 << bits.Len32(size-1)
 	}
 	return Draw{method, size}
 }
 
 // exact reports whether every number drawn has a slot.
-func (d Draw) exact() bool { return d.Method == SourceHash || d.Size <= ExactDraws }
+func (d Draw) exact() bool { return d.Method.Hashes() || d.Size <= ExactDraws }
 
 func CompareDraws(a, b Draw) int {
 	return cmp.Or(cmp.Compare(a.Method, b.Method), cmp.Compare(a.Size, b.Size))
@@ -104,7 +113,7 @@ type Class struct {
 
 // Hashed reports whether the pools of the class have hash tables (hash.go). With affinity, the slots of a pool have
 // tokens, which no other pool can share.
-func (c Class) Hashed() bool { return c.Method == SourceHash && c.Affinity == 0 && !c.Empty() }
+func (c Class) Hashed() bool { return c.Method.Hashes() && c.Affinity == 0 && !c.Empty() }
 
 // NewClass is the class of a pool; the zero class for a pool without slots.
 func NewClass(method Method, slots int, affinity time.Duration, local bool) Class {
@@ -153,7 +162,7 @@ func ParseClass(chain string) (c Class, ok bool) {
 }
 
 func parseMethod(s string) (Method, bool) {
-	for _, m := range []Method{Random, InTurn, SourceHash} {
+	for _, m := range Methods() {
 		if m.String() == s {
 			return m, true
 		}

@@ -45,7 +45,7 @@ func TestProbeKnowsTheProgram(t *testing.T) {
 		for _, c := range p.Chains() {
 			kinds(c.Rules, want)
 		}
-		for _, m := range []Method{Random, InTurn, SourceHash} {
+		for _, m := range Methods() {
 			kinds(p.TokenChain(Draw{m, 2}).Rules, want)
 			for _, affinity := range []time.Duration{0, time.Hour} {
 				kinds(p.ClassChain(Class{Draw: Draw{m, 2}, Affinity: affinity, local: true}).Rules, want)

@@ -111,6 +111,8 @@ func drawn(f Family, d Draw) rule.Field {
 		return rule.Numgen("inc", d.Size)
 	case SourceHash:
 		return rule.SourceHash(f, d.Size, rule.HashRegister)
+	case SourcePortHash:
+		return rule.SourcePortHash(f, d.Size, rule.HashRegister)
 	}
 	return rule.Numgen("random", d.Size)
 }

@@ -64,10 +64,11 @@ func withAll() Scheduling {
 	return Scheduling{Backend: config.BackendHybrid, Default: "rr", Available: ipvsctl.Schedulers()}
 }
 
-// TestAnnotationsAreHonored: with all annotations of a Service at their examples, each has an effect on what the engines get,
-// and none is reported. An annotation that only IPVS honors is reported where there is no IPVS.
+// TestAnnotationsAreHonored: with all annotations of a Service at their examples, each has an effect on what each of its
+// engines gets, and none is reported. An annotation that only IPVS honors is reported where there is no IPVS.
 func TestAnnotationsAreHonored(t *testing.T) {
 	with, without := withAll(), Scheduling{Backend: config.BackendNFT, Unavailable: "--backend is nft"}
+	with.Backend = config.BackendIPVS
 	all := balancingOf(t, "")
 	got := effectOf(&with, all)
 	if got.problem != "" || len(got.servers) == 0 {
@@ -83,6 +84,9 @@ func TestAnnotationsAreHonored(t *testing.T) {
 		}
 		if told := effectOf(&without, all).problem; a.Engines == "IPVS" && told == effectOf(&without, others).problem {
 			t.Errorf("%s: nothing says that it needs IPVS: %q", a.Key, told)
+		}
+		if a.Engines != "IPVS" && reflect.DeepEqual(effectOf(&without, others), effectOf(&without, all)) {
+			t.Errorf("%s: %q changes nothing that nft gets", a.Key, a.Example)
 		}
 	}
 }

@@ -59,7 +59,7 @@ func (s *Scheduling) choose(asked state.Balancing) method {
 	if !m.ipvs {
 		m.approximate(s.Unavailable)
 	}
-	m.nft, m.heaviest = nearest(m.scheduler)
+	m.nft, m.heaviest = m.nearest()
 	return m
 }
 
@@ -71,7 +71,7 @@ func (s *Scheduling) unasked() method {
 	} else if !slices.Contains([]string{"rr", "wrr", "sh", "mh"}, m.scheduler) {
 		m.scheduler = "" // nft picks at random, by weight
 	}
-	m.nft, m.heaviest = nearest(m.scheduler)
+	m.nft, m.heaviest = m.nearest()
 	return m
 }
 
@@ -123,10 +123,8 @@ func (s *Scheduling) chooseEngine(m *method) {
 // all pools of a class: rr and wrr share connections evenly there, but not in strict turn.
 func (m *method) needsIPVS() bool {
 	switch m.scheduler {
-	case "", schedulerRandom:
+	case "", schedulerRandom, "sh", "mh":
 		return false
-	case "sh", "mh":
-		return m.flags&ipvsctl.HashPort != 0
 	}
 	return true
 }
@@ -137,8 +135,6 @@ func (m *method) approximate(why string) {
 		why = " (" + why + ")"
 	}
 	switch {
-	case m.flags&ipvsctl.HashPort != 0:
-		m.note(fmt.Sprintf("the flag %s-port needs IPVS%s; clients are told apart by address only", m.scheduler, why))
 	case m.scheduler == "rr" || m.scheduler == "wrr":
 	case m.scheduler == "fo":
 		m.note(fmt.Sprintf("scheduler fo needs IPVS%s; the endpoints of the greatest weight are picked at random", why))
@@ -157,9 +153,12 @@ func (m *method) realServers(list []plan.Endpoint) []ipvsctl.RealServer {
 }
 
 // nearest returns the method of nft that comes closest to a scheduler of IPVS.
-func nearest(scheduler string) (m program.Method, heaviest bool) {
-	switch scheduler {
+func (m *method) nearest() (nearest program.Method, heaviest bool) {
+	switch m.scheduler {
 	case "sh", "mh":
+		if m.flags&ipvsctl.HashPort != 0 {
+			return program.SourcePortHash, false
+		}
 		return program.SourceHash, false
 	case "rr", "wrr":
 		return program.InTurn, false

@@ -25,6 +25,7 @@ func TestChoose(t *testing.T) {
 	gone := Scheduling{Backend: config.BackendIPVS, Default: "rr", Unavailable: "the kernel has no IPVS"}
 	prefers := func(s Scheduling, scheduler string) Scheduling { s.Preferred = scheduler; return s }
 	random, hash, turn := method{nft: program.Random}, method{nft: program.SourceHash}, method{nft: program.InTurn}
+	porthash := method{nft: program.SourcePortHash}
 	byIPVS := func(scheduler string, m program.Method) method {
 		return method{ipvs: true, scheduler: scheduler, nft: m}
 	}
@@ -45,14 +46,14 @@ func TestChoose(t *testing.T) {
 		{"nft", nftOnly, "twos", "", random, "twos needs IPVS"},
 		{"nft", nftOnly, "fo", "", method{nft: program.Random, heaviest: true}, "fo needs IPVS|greatest weight"},
 		{"nft", nftOnly, "fastest", "", random, `unknown scheduler "fastest"`},
-		{"nft", nftOnly, "sh", "sh-port", hash, "sh-port needs IPVS|by address only"},
+		{"nft", nftOnly, "sh", "sh-port", porthash, ""},
 		{"nft", nftOnly, "sh", "sh-fallback", hash, ""},
 		{"nft", nftOnly, "", "sh-port", random, "scheduler flags ignored"},
 
 		{"hybrid", hybrid, "", "", random, ""},
 		{"hybrid", hybrid, "random", "", random, ""},
 		{"hybrid", hybrid, "mh", "", hash, ""},
-		{"hybrid", hybrid, "mh", "mh-port,mh-fallback", method{ipvs: true, scheduler: "mh", flags: ipvsctl.HashPort | ipvsctl.Fallback, nft: program.SourceHash}, ""},
+		{"hybrid", hybrid, "mh", "mh-port,mh-fallback", porthash, ""},
 		{"hybrid", hybrid, "mh", "sh-port", hash, `no flag "sh-port"`},
 		{"hybrid", hybrid, "rr", "", byIPVS("rr", program.InTurn), ""},
 		{"hybrid", hybrid, "lc", "", byIPVS("lc", program.Random), ""},
@@ -68,7 +69,7 @@ func TestChoose(t *testing.T) {
 		{"prefers lc", prefers(hybrid, "lc"), "random", "", random, ""},
 		{"prefers lc", prefers(hybrid, "lc"), "sh", "", hash, ""},
 		{"prefers lc", prefers(hybrid, "lc"), "fastest", "", byIPVS("lc", program.Random), "unknown scheduler"},
-		{"prefers mh", prefers(hybrid, "mh"), "", "mh-port", method{ipvs: true, scheduler: "mh", flags: ipvsctl.HashPort, nft: program.SourceHash}, ""},
+		{"prefers mh", prefers(hybrid, "mh"), "", "mh-port", porthash, ""},
 		{"prefers sh", prefers(hybrid, "sh"), "", "", hash, ""},
 		{"prefers lc without IPVS", prefers(none, "lc"), "", "", random, ""},
 		{"prefers lc without the module", prefers(some, "lc"), "", "", random, ""},
@@ -77,7 +78,7 @@ func TestChoose(t *testing.T) {
 		{"prefers lc with ipvs", prefers(ipvs, "lc"), "", "", byIPVS("wlc", program.Random), ""},
 
 		{"ipvs", ipvs, "", "", byIPVS("wlc", program.Random), ""},
-		{"ipvs, a default with flags", hashing, "", "mh-port", method{ipvs: true, scheduler: "mh", flags: ipvsctl.HashPort, nft: program.SourceHash}, ""},
+		{"ipvs, a default with flags", hashing, "", "mh-port", method{ipvs: true, scheduler: "mh", flags: ipvsctl.HashPort, nft: program.SourcePortHash}, ""},
 		{"ipvs", ipvs, "sh", "", byIPVS("sh", program.SourceHash), ""},
 		{"ipvs", ipvs, "random", "", byIPVS("wlc", program.Random), "IPVS has no scheduler random; wlc is used"},
 		{"ipvs", ipvs, "fastest", "", byIPVS("wlc", program.Random), "unknown scheduler"},

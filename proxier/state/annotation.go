@@ -78,7 +78,7 @@ func balancingAnnotations() []Annotation {
 		Aliases: []Alias{{Key: "kube-router.io/service.schedflags"}},
 		Help: "`sh-port` or `mh-port` (`flag-2`): hash the client's port together with its address (`sh-fallback` and " +
 			"`mh-fallback`, `flag-1`, are always on)",
-		Engines: "IPVS", Shown: "schedulerFlags",
+		Engines: "nft, IPVS", Shown: "schedulerFlags",
 		Service: func(s *Service, value string) error { s.Balancing.Flags = value; return nil },
 	}}
 }

@@ -49,6 +49,7 @@ func (x *explainer) translated(p *inspect.Pick) error {
 func (x *choice) pool(p *inspect.Pick) {
 	how := map[program.Method]string{
 		program.Random: "at random, by weight", program.InTurn: "in turn", program.SourceHash: "by a hash of the client's address",
+		program.SourcePortHash: "by a hash of the client's address and port",
 	}[p.Method]
 	which := ""
 	if p.Local {

@@ -81,7 +81,7 @@ func fromRules(fe *inspect.FrontendStatus) Frontend {
 	}
 	out.OutsideOnly = out.Refusal != "" && fe.Pool == program.BySource
 	if len(fe.Cluster)+len(fe.Local) > 0 {
-		out.Scheduler = schedulerName(fe.Method)
+		out.Scheduler, out.SchedulerFlags = schedulerOf(fe.Method)
 	}
 	switch {
 	case fe.Pool == program.ClusterPool || out.InsideOnly:
@@ -127,13 +127,15 @@ func fromIPVS(s *ipvsctl.Status, fe *inspect.FrontendStatus) Frontend {
 	return out
 }
 
-// schedulerName returns the name that the annotation of a Service uses for a method.
-func schedulerName(m program.Method) string {
+// schedulerOf returns the names that the annotations of a Service use for a method.
+func schedulerOf(m program.Method) (name, flags string) {
 	switch m {
 	case program.InTurn:
-		return "rr"
+		return "rr", ""
 	case program.SourceHash:
-		return "mh"
+		return "mh", ""
+	case program.SourcePortHash:
+		return "mh", "mh-port"
 	}
-	return "random"
+	return "random", ""
 }

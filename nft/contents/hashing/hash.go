@@ -381,7 +381,7 @@ func (h *Tables) Rewrite(pools []*Pool) {
 // Needed are the hash tables that a port needs: the number of slots of each. Ports with the same endpoints share a table;
 // with affinity, no port shares one.
 func Needed(p *contents.Port) map[string]int {
-	if p.Method != program.SourceHash {
+	if !p.Method.Hashes() {
 		return nil
 	}
 	out := map[string]int{}
