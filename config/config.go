@@ -92,6 +92,8 @@ type Settings struct {
 	InterfaceNamePrefix string
 	NodePortAddresses   []string
 	MasqueradeAll       bool
+	// Fleet: other nodes have the same external addresses, and this node continues the connections of those that are gone.
+	Fleet bool
 	// ExternalIPs are the ranges in which the externalIPs of Services are served.
 	ExternalIPs []string
 

@@ -165,17 +165,18 @@ func stickyExample() example {
 // hashExample has pools with consistent hashing: tables of at least 1,021 slots.
 func hashExample() example {
 	return example{
-		name:  "hash",
-		large: true,
+		name:    "hash",
+		large:   true,
+		globals: contents.Globals{Fleet: true},
 		ports: []contents.Port{
 			{Family: program.IPv4, Name: "default/hash:http", Protocol: tcp, Method: program.SourceHash, Cluster: endpoints("10.0.0.1:80", "10.0.0.2:80"),
 				Frontends: []contents.Frontend{clusterIP("10.96.0.12", 80)}},
 			{Family: program.IPv6, Name: "default/hash:http", Protocol: tcp, Method: program.SourceHash, Affinity: time.Minute,
 				Local: onNode("[fd00:10::1]:80", "[fd00:10::2]:80"), Frontends: []contents.Frontend{externalLocal("2001:db8::12", 80)}},
 			{Family: program.IPv4, Name: "default/port-hash:http", Protocol: tcp, Method: program.SourcePortHash, Cluster: endpoints("10.0.0.3:80"),
-				Frontends: []contents.Frontend{clusterIP("10.96.0.13", 80)}},
+				Answers: netip.MustParseAddrPort("10.96.0.13:80"), Frontends: []contents.Frontend{clusterIP("10.96.0.13", 80)}},
 			{Family: program.IPv6, Name: "default/port-hash:http", Protocol: tcp, Method: program.SourcePortHash, Cluster: endpoints("[fd00:10::3]:80"),
-				Frontends: []contents.Frontend{clusterIP("fd00:96::13", 80)}},
+				Answers: netip.MustParseAddrPort("[fd00:96::13]:80"), Frontends: []contents.Frontend{clusterIP("fd00:96::13", 80)}},
 		},
 	}
 }

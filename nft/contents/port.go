@@ -27,7 +27,10 @@ type Port struct {
 	Hairpin []netip.Addr
 
 	Frontends []Frontend
-	Sources   []netip.Prefix // the clients that may use firewalled frontends; of the port's family, in any order
+	// Answers is the frontend whose address an endpoint's packets get if they continue a TCP connection that another node
+	// began; the zero AddrPort: they pass as they are.
+	Answers netip.AddrPort
+	Sources []netip.Prefix // the clients that may use firewalled frontends; of the port's family, in any order
 }
 
 // Endpoint is an address and port that connections are translated to.
@@ -77,6 +80,7 @@ type Globals struct {
 	IPVS bool
 	// Unanswered and Refusing make the kernel notice endpoints that do not answer, or that refuse connections.
 	Unanswered, Refusing bool
+	Fleet                bool // the node continues connections that another node began
 	// PodInterface is the interface of the pods on this node: a name, or a prefix ending in "*". If it is empty,
 	// PodCIDRs tell which clients are pods.
 	PodInterface      string
@@ -95,7 +99,7 @@ type PortID struct {
 func (g *Globals) Program(f program.Family) program.Program {
 	p := program.Program{
 		Family: f, MasqueradeAll: g.MasqueradeAll, PodInterface: g.PodInterface, IPVS: g.IPVS,
-		Unanswered: g.Unanswered, Refusing: g.Refusing,
+		Unanswered: g.Unanswered, Refusing: g.Refusing, Fleet: g.Fleet,
 	}
 	for _, c := range g.PodCIDRs {
 		p.PodCIDRs = p.PodCIDRs || program.FamilyOf(c.Addr()) == f

@@ -124,10 +124,23 @@ func (p Program) postrouting() []rule.Rule {
 		// this lookup can come first, and two lookups decide.
 		rules = []rule.Rule{toClusterIP, p.untranslated(), hairpin}
 	}
+	if p.Fleet {
+		rules = append([]rule.Rule{p.answered()}, rules...)
+	}
 	for _, proto := range []uint8{unix.IPPROTO_TCP, unix.IPPROTO_UDP, unix.IPPROTO_SCTP} {
 		rules = append(rules, rule.Rule{rule.IsProtocol(proto), rule.Jump(masqueradingChain(proto))})
 	}
 	return rules
+}
+
+// Several balancers may serve the same addresses (Program.Fleet). When one of them is gone, its connections go on at
+// another one, whose connection tracking does not know them. A packet of the client is translated like a first packet: by
+// a hash, it reaches the endpoint that it always reached. A packet of the endpoint gets the address of the frontend again;
+// connection tracking translates the client's packets back from then on. Only TCP shows that a packet begins no connection.
+
+// answered translates a packet by which an endpoint continues a connection that this node does not know.
+func (p Program) answered() rule.Rule {
+	return rule.Rule{rule.IsNotTranslated(), rule.TCPOnly(), rule.IsNotSYN(), rule.SNAT(p.Family, mapAnswers, rule.Saddr(p.Family), rule.TCPSport())}
 }
 
 // toClusterIP masquerades connections to cluster IPs that do not come from pods, and those that an endpoint makes to

@@ -64,6 +64,7 @@ func Features() []Feature {
 		{"dnat", "nft_chain_nat, nft_nat", natPrerouting(), one(func(p Program) rule.Rule {
 			return rule.Rule{rule.DNAT(p.Family, mapStickyEndpoints, rule.Scratch())}
 		})},
+		{"snat", "nft_chain_nat, nft_nat", natPostrouting(), one(func(p Program) rule.Rule { return p.answered() })},
 		{"masquerade", "nft_chain_nat, nft_masq", natPostrouting(), one(func(Program) rule.Rule { return rule.Rule{rule.Masquerade()} })},
 	}
 }

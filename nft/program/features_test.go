@@ -41,7 +41,7 @@ func kinds(rules []rule.Rule, into map[string]bool) {
 func TestProbeKnowsTheProgram(t *testing.T) {
 	for _, f := range Families() {
 		want, got := map[string]bool{}, map[string]bool{}
-		p := Program{Family: f, PodInterface: "veth*", Loopback: true, IPVS: true, Unanswered: true, Refusing: true}
+		p := Program{Family: f, PodInterface: "veth*", Loopback: true, IPVS: true, Unanswered: true, Refusing: true, Fleet: true}
 		for _, c := range p.Chains() {
 			kinds(c.Rules, want)
 		}

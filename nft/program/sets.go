@@ -50,6 +50,7 @@ const (
 	HoldsRefusalsNodePorts
 	HeldBack
 	JustHeldBack
+	Answers
 	SetCount
 )
 
@@ -95,6 +96,8 @@ const (
 	setHoldsRefusalsNodePorts    = "holds-refusals-nodeports"
 	setHeldBack                  = "held-back"
 	setJustHeldBack              = "just-held-back"
+
+	mapAnswers = "answers"
 )
 
 // SetNames are the names of the sets, the same in both families.
@@ -136,6 +139,7 @@ var SetNames = [SetCount]string{
 	HoldsRefusalsNodePorts:    setHoldsRefusalsNodePorts,
 	HeldBack:                  setHeldBack,
 	JustHeldBack:              setJustHeldBack,
+	Answers:                   mapAnswers,
 }
 
 func (id SetID) Name() string { return SetNames[id] }
@@ -206,6 +210,8 @@ func (p Program) Sets() [SetCount]Set {
 		HoldsRefusalsNodePorts: {Key: nodePort, Counter: true},
 		HeldBack:               {Key: []Type{addr, TypePort}, Dynamic: true, Counter: true, Size: HeldBackLimit},
 		JustHeldBack:           {Key: []Type{addr, TypePort}, Dynamic: true, Counter: true, Size: HeldBackLimit},
+
+		Answers: {Key: []Type{addr, TypePort}, Data: []Type{addr, TypePort}},
 	}
 	for id := range defs {
 		defs[id].Name = SetNames[id]

@@ -146,6 +146,13 @@ func TCPDport() Field {
 	return f
 }
 
+// TCPSport is the source port of a TCP packet.
+func TCPSport() Field {
+	f := sport()
+	f.text = "tcp sport"
+	return f
+}
+
 // Scratch is the packet's priority field, which holds the scratch number (package program describes it).
 func Scratch() Field {
 	return Field{text: "meta priority", bytes: 4, load: func(reg uint32) []expr.Any {

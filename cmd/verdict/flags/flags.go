@@ -48,6 +48,7 @@ func BindSource(fs *pflag.FlagSet, s *config.Settings) {
 		"addresses of node ports: a `LIST` of CIDRs and the words primary, localhost, all")
 	fs.StringSliceVar(&s.ExternalIPs, "external-ip-cidrs", s.ExternalIPs,
 		"`RANGES` in which externalIPs of Services are served; empty: nowhere")
+	fs.BoolVar(&s.Fleet, "fleet", s.Fleet, "other nodes have the same external addresses; continue the TCP connections of those that are gone")
 	fs.BoolVar(&s.MasqueradeAll, "masquerade-all", s.MasqueradeAll, "masquerade all traffic to cluster IPs")
 	fs.Float32Var(&s.QPS, "kube-api-qps", s.QPS, "`NUMBER` of requests per second to the API server")
 	fs.IntVar(&s.Burst, "kube-api-burst", s.Burst, "`NUMBER` of requests to the API server in one burst")

@@ -13,8 +13,9 @@ import (
 type port struct {
 	identity
 	frontends frontends
-	pools     [2]poolState  // cluster, local
-	localIPs  []netip.Addr  // addresses of endpoints on this node, sorted
+	pools     [2]poolState // cluster, local
+	localIPs  []netip.Addr // addresses of endpoints on this node, sorted
+	answering answering
 	ordinals  ordinals      // only with affinity
 	changed   uint64        // the latest transaction that changed it
 	waitsFor  time.Duration // the timeout that the port is to have when there is room; 0: it has what it asked for
