@@ -135,6 +135,11 @@ bench-upstream: packages build ## measure Verdict beside kube-proxy, draw e2e/ch
 bench-deadnode: packages ## let a node vanish under Verdict and under kube-proxy, draw e2e/dead-node.svg (root, 2 minutes)
 	$(GO) test -tags e2e ./e2e/deadnode -run '^$$' -bench Vanish -benchtime 1x -upstream "$$(e2e/controlplane/build.sh)" -plot $(CURDIR)/e2e/dead-node.svg
 
+.PHONY: bench-fleet
+bench-fleet: packages ## let one of three balancers die under 1,000 open connections (root, 3 minutes)
+	@e2e/packages.sh bird2 curl
+	$(GO) test -tags e2e -count=1 -v ./e2e/fleet
+
 .PHONY: bench-rollout
 bench-rollout: build ## update a Deployment again and again under Verdict and kube-proxy, draw e2e/rollout.svg (root, 15 minutes; ROLLOUTS=20)
 	@e2e/packages.sh $(TEST_PACKAGES) $(CLUSTER_PACKAGES)
