@@ -65,6 +65,7 @@ test: packages $(SUM) ## run all tests that need no second kernel and no API ser
 .PHONY: e2e
 e2e: packages $(SUM) $(E2E_BINARY) ## run the scenarios with real packets against a real kube-apiserver, and from manifests (root; builds the API server once)
 	e2e/controlplane/build.sh
+	@e2e/packages.sh bird2 curl
 	$(call SHOW_TESTS,testname,e2e) .ci/e2e.sh
 
 .PHONY: $(E2E_BINARY)
