@@ -1,9 +1,11 @@
-package contents
+package hashing
 
 import (
 	"math"
 	"net/netip"
 	"testing"
+
+	"github.com/verdict-proxy/verdict/nft/contents"
 )
 
 // TestFormerTable measures what a second table, with the endpoints before the latest change, would be worth to a balancer
@@ -13,7 +15,7 @@ func TestFormerTable(t *testing.T) {
 	all := maglevEndpoints(50)
 	var lacking [50][]netip.AddrPort // by the endpoint that is left out
 	for i := range lacking {
-		lacking[i] = filled(append(append([]Endpoint{}, all[:i]...), all[i+1:]...))
+		lacking[i] = filled(append(append([]contents.Endpoint{}, all[:i]...), all[i+1:]...))
 	}
 	without := func(gone int) []netip.AddrPort { return lacking[(gone%50+50)%50] }
 	full := filled(all)
