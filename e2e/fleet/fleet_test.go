@@ -69,8 +69,14 @@ func (b *bed) die(f lab.Family, death func(*bed, *balancer), meanwhile func() (e
 	death(b, n)
 	n.down = true
 	b.route(b.alive()...)
-	changed := time.Now()
+	changed, before := time.Now(), stream.made()
 	r.asking, r.silent = open.use(patience)
+	b.until("new connections after the death", func() error {
+		if n := stream.made() - before; n < 2*newOnes {
+			return fmt.Errorf("only %d", n)
+		}
+		return nil
+	})
 	r.rate, r.began, r.late, r.longest = stream.end(changed)
 	b.t.Logf("%s, %s", f, r)
 	return r

@@ -199,6 +199,13 @@ func (b *bed) connect(f lab.Family, rate int) *stream {
 	return s
 }
 
+// made is how many connections there were so far.
+func (s *stream) made() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.list)
+}
+
 // end ends the stream. It returns the number of connections a second, how many were begun after a time, how many of
 // these were not answered within a second, and the longest that one of these took.
 func (s *stream) end(after time.Time) (rate float64, began, late int, longest time.Duration) {
