@@ -90,7 +90,7 @@ func TestAnnotationsAreHonored(t *testing.T) {
 // balancingOf returns what all examples ask for, without one key.
 func balancingOf(t *testing.T, without string) state.Balancing {
 	t.Helper()
-	var svc state.Service
+	svc := state.Service{Ports: []state.ServicePort{{Port: 80}}}
 	for _, a := range state.Annotations() {
 		if a.Service == nil || a.Key == without {
 			continue

@@ -59,6 +59,12 @@ func newIPVS(b Balancer) *ipvs {
 // port by the nearest method.
 func (d *Dataplane) balance(name state.Name, key portKey, port *plan.Port) method {
 	m := d.scheduling.choose(port.Balancing)
+	if m.ipvs && ranged(port) {
+		// An IPVS service has one port, all ports of an address together with persistence, or a packet mark. Marks belong to
+		// other software (nft/README.md).
+		m.ipvs = false
+		m.note(fmt.Sprintf("IPVS has no ranges of ports; nft serves %s, by the nearest scheduler that it has", port.Name))
+	}
 	if d.ipvs == nil {
 		return m
 	}

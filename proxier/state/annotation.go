@@ -58,7 +58,7 @@ const ignored = "the annotation is ignored"
 
 // Annotations lists the annotations of Services, and then those of EndpointSlices.
 func Annotations() []Annotation {
-	return slices.Concat(balancingAnnotations(), healthAnnotations(), sliceAnnotations())
+	return slices.Concat(balancingAnnotations(), frontendAnnotations(), healthAnnotations(), sliceAnnotations())
 }
 
 // balancingAnnotations are those that set a field of Balancing.
@@ -81,6 +81,40 @@ func balancingAnnotations() []Annotation {
 		Engines: "IPVS", Shown: "schedulerFlags",
 		Service: func(s *Service, value string) error { s.Balancing.Flags = value; return nil },
 	}}
+}
+
+// frontendAnnotations are those of Services about their frontends.
+func frontendAnnotations() []Annotation {
+	return []Annotation{{
+		Key: AnnotationPrefix + "port-ranges", Example: "80-90", Longest: longestText,
+		Help: "`5000-6000`, or several separated by commas: the service port 5000 stands for all these ports; see " +
+			"[port ranges](#port-ranges)",
+		Engines: "nft", Shown: "lastPort", Otherwise: "the annotation is ignored, and its ports are no ranges",
+		Service: func(s *Service, value string) error { return s.setPortRanges(value) },
+	}}
+}
+
+// setPortRanges makes ports of the Service the first ports of ranges. It changes nothing if one of the ranges is wrong.
+func (s *Service) setPortRanges(value string) error {
+	last := map[uint16]uint16{}
+	for text := range strings.SplitSeq(value, ",") {
+		from, to, err := ParsePorts(strings.TrimSpace(text))
+		switch {
+		case err != nil:
+			return err
+		case to == 0:
+			return fmt.Errorf("%s is not a range such as 5000-6000", Quote(text))
+		case last[from] != 0:
+			return fmt.Errorf("port %d begins two ranges", from)
+		case !slices.ContainsFunc(s.Ports, func(p ServicePort) bool { return p.Port == from }):
+			return fmt.Errorf("the Service has no port %d, which would be the first one of %s", from, Quote(text))
+		}
+		last[from] = to
+	}
+	for i := range s.Ports {
+		s.Ports[i].EndPort = last[s.Ports[i].Port]
+	}
+	return nil
 }
 
 // healthAnnotations are those of Services about the health of endpoints.

@@ -61,7 +61,7 @@ func (t *Table) add(fe *inspect.FrontendStatus, find func(ipvsctl.Key) (ipvsctl.
 // describe fills in the fields that do not depend on the engine.
 func describe(fe *inspect.FrontendStatus) Frontend {
 	return Frontend{
-		Service: fe.Name, Protocol: protocolName(fe.Protocol), Family: familyName(fe.Family), Address: fe.Addr, Port: fe.Port,
+		Service: fe.Name, Protocol: protocolName(fe.Protocol), Family: familyName(fe.Family), Address: fe.Addr, Port: fe.Port, LastPort: fe.LastPort,
 		NodePort: !fe.Addr.IsValid(), SourceRanges: fe.Firewalled, Endpoints: []Endpoint{},
 	}
 }

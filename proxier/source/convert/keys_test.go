@@ -5,6 +5,7 @@ const (
 	annotationScheduler       = "verdict-proxy.github.io/scheduler"
 	annotationSchedulerRouter = "kube-router.io/service.scheduler"
 	annotationSchedulerFlags  = "verdict-proxy.github.io/scheduler-flags"
+	annotationPortRanges      = "verdict-proxy.github.io/port-ranges"
 	annotationOutliers        = "verdict-proxy.github.io/outlier-detection"
 	annotationHealthCheck     = "verdict-proxy.github.io/health-check"
 	annotationAllDown         = "verdict-proxy.github.io/on-all-down"
