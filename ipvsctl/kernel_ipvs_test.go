@@ -52,6 +52,9 @@ func catalog() []VirtualServer {
 	add("tcp", "mh", func(v *VirtualServer) { v.Flags, v.Persistence = HashPort|Fallback, time.Minute })
 	add("tcp", "rr", func(v *VirtualServer) { v.RealServers = nil })
 	add("tcp", "rr", func(v *VirtualServer) { v.Local = false })
+	for _, f := range otherForwarding() {
+		add("tcp", "rr", func(v *VirtualServer) { v.RealServers[0].Forwarding, v.Port = f, v.RealServers[0].Addr.Port() })
+	}
 	return list
 }
 

@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"net/netip"
 	"reflect"
 	"strings"
 	"testing"
@@ -25,10 +26,10 @@ func effectOf(s *Scheduling, asked state.Balancing) effect {
 	e := effect{method: m.nft, problem: m.problem}
 	if m.ipvs {
 		port := plan.Port{
-			Family: state.IPv4, Protocol: state.TCP, Cluster: reals("10.0.0.1:8080"),
-			Frontends: []plan.Frontend{at(plan.ClusterIP, "10.96.0.1", plan.ClusterPolicy)},
+			Family: state.IPv4, Protocol: state.TCP, Cluster: reals("10.0.0.1:80"),
+			Frontends: []plan.Frontend{at(plan.LoadBalancer, "203.0.113.1", plan.ClusterPolicy)},
 		}
-		var env Environment
+		env := Environment{ExternalCIDRs: []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")}}
 		env.divide(&port)
 		e.servers = virtualServers(&port, &m, &env)
 	}

@@ -11,9 +11,21 @@ import (
 // passes it on unchanged. The dataplane validates it, because only the dataplane knows what the kernel offers.
 // Balancing must stay comparable.
 type Balancing struct {
-	Scheduler string // "": the default
-	Flags     string // flags of the scheduler, separated by commas
+	Scheduler  string // "": the default
+	Flags      string // flags of the scheduler, separated by commas
+	Forwarding Forwarding
 }
+
+// Forwarding is how packets reach the endpoints of a Service. After Tunnel may follow the encapsulation and its checksum,
+// each after a comma.
+type Forwarding string
+
+// The ways of forwarding.
+const (
+	NAT    Forwarding = ""       // translated; answers come back through this node
+	Route  Forwarding = "route"  // unchanged, to the MAC address of the endpoint, which answers the client itself
+	Tunnel Forwarding = "tunnel" // the same in a tunnel, through routers
+)
 
 // AnnotationPrefix begins the keys of Verdict's own annotations.
 const AnnotationPrefix = "verdict-proxy.github.io/"
@@ -80,6 +92,18 @@ func balancingAnnotations() []Annotation {
 			"`mh-fallback`, `flag-1`, are always on)",
 		Engines: "IPVS", Shown: "schedulerFlags",
 		Service: func(s *Service, value string) error { s.Balancing.Flags = value; return nil },
+	}, {
+		Key: AnnotationPrefix + "forwarding", Example: "route", Longest: longestWord, Otherwise: ignored,
+		Aliases: []Alias{{Key: "kube-router.io/service.dsr", Values: map[string]string{"tunnel": string(Tunnel)}}},
+		Help: "`nat` (default), `route` or `tunnel`: how packets to external and load balancer IPs reach endpoints; see " +
+			"[forwarding](../ipvsctl/README.md#forwarding-without-nat)",
+		Engines: "IPVS", Shown: "endpoints.options",
+		Service: func(s *Service, value string) error {
+			if s.Balancing.Forwarding = Forwarding(value); value == "nat" {
+				s.Balancing.Forwarding = NAT
+			}
+			return nil
+		},
 	}}
 }
 

@@ -1,0 +1,7 @@
+// Package wire exchanges the messages about real servers with IPVS (generic netlink, include/uapi/linux/ip_vs.h).
+// github.com/moby/ipvs has no attributes for tunnels, neither when it writes nor when it reads.
+//
+//	forwarding.go  how packets reach a real server: as a value, as text, and as options of ipvsadm
+//	real.go        a real server as a value, and its attributes
+//	socket.go      the socket, with one method for each command
+package wire
