@@ -52,9 +52,14 @@ func catalog() []VirtualServer {
 	add("tcp", "mh", func(v *VirtualServer) { v.Flags, v.Persistence = HashPort|Fallback, time.Minute })
 	add("tcp", "rr", func(v *VirtualServer) { v.RealServers = nil })
 	add("tcp", "rr", func(v *VirtualServer) { v.Local = false })
-	for _, f := range otherForwarding() {
-		add("tcp", "rr", func(v *VirtualServer) { v.RealServers[0].Forwarding, v.Port = f, v.RealServers[0].Addr.Port() })
-	}
+	add("tcp", "rr", func(v *VirtualServer) {
+		r := v.RealServers[0]
+		v.Port, v.RealServers = r.Addr.Port(), nil
+		for _, r.Forwarding = range otherForwarding() {
+			v.RealServers = append(v.RealServers, r)
+			r.Addr = netip.AddrPortFrom(r.Addr.Addr().Next(), v.Port)
+		}
+	})
 	return list
 }
 

@@ -18,12 +18,13 @@ type realServer struct {
 	root  string // /proc/sys, except in tests
 	links []netlink.Link
 	at    map[netip.Addr]netlink.Link
+	v4    map[string]bool // the links with an IPv4 address
 }
 
 // RealServer checks whether this machine can be a real server for addresses of Services. ipvsctl/README.md has the commands
 // that make it one.
 func RealServer(addrs []netip.Addr, root string) []Finding {
-	s := realServer{root: root, at: map[netip.Addr]netlink.Link{}}
+	s := realServer{root: root, at: map[netip.Addr]netlink.Link{}, v4: map[string]bool{}}
 	if err := s.read(); err != nil {
 		return []Finding{{Check: "links", Status: Error, Detail: err.Error(), Remedy: asRoot}}
 	}
@@ -49,7 +50,11 @@ func (s *realServer) read() (err error) {
 		}
 		for _, a := range found {
 			addr, _ := netip.AddrFromSlice(a.IP)
-			s.at[addr.Unmap()] = l
+			addr = addr.Unmap()
+			s.v4[l.Attrs().Name] = s.v4[l.Attrs().Name] || addr.Is4()
+			if old := s.at[addr]; old == nil || !resolves(old) {
+				s.at[addr] = l // the link that is in the way, if there are several
+			}
 		}
 	}
 	return nil
@@ -112,6 +117,22 @@ func (s *realServer) setting(link, name string) (value int) {
 	return value
 }
 
+// filtered completes the finding of a tunnel whose packets the reverse path filter drops: the way back to the clients is
+// another link. Loose mode (2) accepts that, but not at a link without an address (__fib_validate_source in fib_frontend.c).
+func (s *realServer) filtered(f *Finding, tunnel string) {
+	switch mode := s.setting(tunnel, "rp_filter"); {
+	case mode == 1:
+		f.Detail = "rp_filter is 1: the kernel drops unpacked packets of clients that are reached by another link"
+		f.Remedy = fmt.Sprintf("sysctl -w net.ipv4.conf.%s.rp_filter=2", tunnel)
+	case mode == 2 && !s.v4[tunnel]:
+		f.Detail = "rp_filter is 2 and the tunnel has no IPv4 address: the kernel drops all that it unpacks"
+		f.Remedy = "ip address add ADDRESS/32 dev " + tunnel + ", with the address of the Service"
+	default:
+		return
+	}
+	f.Status = Error
+}
+
 // tunnels reports tunnels that unpack nothing.
 func (s *realServer) tunnels() (list []Finding) {
 	for _, l := range s.links {
@@ -123,9 +144,8 @@ func (s *realServer) tunnels() (list []Finding) {
 		switch {
 		case l.Attrs().Flags&net.FlagUp == 0:
 			f.Status, f.Detail, f.Remedy = Error, kind+", down: it unpacks nothing", "ip link set "+name+" up"
-		case (kind == "ipip" || kind == "gre") && s.setting(name, "rp_filter") == 1:
-			f.Status, f.Detail = Error, "rp_filter is 1: the kernel drops unpacked packets of clients that are reached by another link"
-			f.Remedy = fmt.Sprintf("sysctl -w net.ipv4.conf.%s.rp_filter=2", name)
+		case kind == "ipip" || kind == "gre":
+			s.filtered(&f, name)
 		}
 		list = append(list, f)
 	}
