@@ -131,7 +131,9 @@ func TestService(t *testing.T) {
 		}, func(s *state.Service) { s.Balancing = state.Balancing{Scheduler: "mh", Flags: "mh-port"} }},
 		{"kube-router's scheduler", func(o *corev1.Service) { o.Annotations = map[string]string{annotationSchedulerRouter: "lc"} },
 			func(s *state.Service) { s.Balancing.Scheduler = "lc" }},
-		{"forwarding", func(o *corev1.Service) { o.Annotations = map[string]string{annotationForwarding: "tunnel,gue,6081,csum"} },
+		{"forwarding", func(o *corev1.Service) {
+			o.Annotations = map[string]string{annotationForwarding: "tunnel,gue,6081,csum"}
+		},
 			func(s *state.Service) { s.Balancing.Forwarding = state.Tunnel + ",gue,6081,csum" }},
 		{"outlier detection", func(o *corev1.Service) { o.Annotations = map[string]string{annotationOutliers: "refusals, observe"} },
 			func(s *state.Service) {
