@@ -267,3 +267,12 @@ func (c *conn) setTimeouts(t Timeouts) error {
 	err := c.handle.SetConfig(&config)
 	return os.NewSyscallError("set timeouts", err)
 }
+
+func (c *conn) daemons() ([]wire.Daemon, error) {
+	list, err := c.wire.Daemons()
+	return list, os.NewSyscallError("list synchronization daemons", err)
+}
+
+func (c *conn) startDaemon(d wire.Daemon) error { return c.wire.StartDaemon(d) }
+
+func (c *conn) stopDaemon(d wire.Daemon) error { return c.wire.StopDaemon(d) }

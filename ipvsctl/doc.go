@@ -23,7 +23,7 @@
 //	address.go    local routes
 //	memory.go     an engine with a kernel in memory
 //	probe.go      which schedulers the kernel has
-//	settings.go   timeouts and sysctls
+//	settings.go   timeouts, synchronization daemons and sysctls
 //	status.go     what the kernel has, for display
 //
 // The package knows nothing of Kubernetes or nftables. It starts no process except modprobe,

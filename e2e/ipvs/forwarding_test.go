@@ -42,6 +42,7 @@ func host(f lab.Family, n int) netip.Addr {
 // forwarding is the network with verdict on the balancer.
 type forwarding struct {
 	*testing.T
+	lan              *netns.Namespace
 	client, balancer *lab.Namespace
 	servers          map[string]*lab.Namespace
 	dir              string
@@ -49,32 +50,35 @@ type forwarding struct {
 
 func newForwarding(t *testing.T) *forwarding {
 	n := &forwarding{T: t, servers: map[string]*lab.Namespace{}, dir: t.TempDir()}
-	lan := netns.New(t)
-	n.must(lan.Bridge("lan"))
-	join := func(name string, number int) *lab.Namespace {
-		ns := &lab.Namespace{Namespace: netns.New(t)}
-		n.must(ns.Quiet())
-		n.must(netns.Connect(lan, name, ns.Namespace, "eth0"))
-		n.must(lan.AddPort("lan", name))
-		for f, bits := range map[lab.Family]int{lab.IPv4: 24, lab.IPv6: 64} {
-			n.must(ns.AddAddress("eth0", netip.PrefixFrom(host(f, number), bits)))
-		}
-		return ns
-	}
-	n.client, n.balancer = join("client", clientHost), join("balancer", balancerHost)
+	n.lan = netns.New(t)
+	n.must(n.lan.Bridge("lan"))
+	n.client, n.balancer = n.join("client", clientHost), n.join("balancer", balancerHost)
 	n.must(n.client.AddRoute(netns.Route{To: netip.PrefixFrom(virtual(lab.IPv4), 32), Link: "eth0"}))
 	n.must(n.client.AddRoute(netns.Route{To: netip.PrefixFrom(virtual(lab.IPv6), 128), Gateway: host(lab.IPv6, balancerHost)}))
-	n.must(n.balancer.Sysctl("net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1"))
 	// Answers that pass the balancer are counted.
 	n.must(n.balancer.Load(`table inet test {
 		counter answers { }
 		chain passing { type filter hook prerouting priority -500; ip saddr 203.0.113.1 counter name answers; ip6 saddr 2001:db8::1 counter name answers; }
 	}`))
 	for i, name := range realServers() {
-		n.servers[name] = join(name, firstServer+i)
+		n.servers[name] = n.join(name, firstServer+i)
 		n.prepare(name, firstServer+i)
 	}
 	return n
+}
+
+// join adds a host to the network.
+func (n *forwarding) join(name string, number int) *lab.Namespace {
+	n.Helper()
+	ns := &lab.Namespace{Namespace: netns.New(n.T)}
+	n.must(ns.Quiet())
+	n.must(ns.Sysctl("net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1"))
+	n.must(netns.Connect(n.lan, name, ns.Namespace, "eth0"))
+	n.must(n.lan.AddPort("lan", name))
+	for f, bits := range map[lab.Family]int{lab.IPv4: 24, lab.IPv6: 64} {
+		n.must(ns.AddAddress("eth0", netip.PrefixFrom(host(f, number), bits)))
+	}
+	return ns
 }
 
 func (n *forwarding) must(err error) {
@@ -147,17 +151,18 @@ func (n *forwarding) serve(name string, at netip.AddrPort) {
 	})
 }
 
-// run starts verdict on the balancer.
-func (n *forwarding) run() *lab.Process {
+// run starts verdict on a balancer.
+func (n *forwarding) run(name string, balancer *lab.Namespace, flags ...string) *lab.Process {
+	n.Helper()
 	p, err := lab.NewProcess(lab.ProcessOptions{
-		Name: "verdict", Namespace: n.balancer, Dir: n.dir,
-		Command: []string{verdict().Binary, "run", "--manifests", filepath.Join(n.dir, "manifests"), "--hostname-override=balancer", anyExternal,
-			"--ipvs-scheduler=rr", "--ipvs-graceful-period=0s", "--healthz-bind-address=", "--metrics-bind-address=", "--masquerade-all"},
+		Name: name, Namespace: balancer, Dir: n.dir,
+		Command: append([]string{verdict().Binary, "run", "--manifests", filepath.Join(n.dir, "manifests"), "--hostname-override=balancer", anyExternal,
+			"--ipvs-scheduler=rr", "--ipvs-graceful-period=0s", "--healthz-bind-address=", "--metrics-bind-address=", "--masquerade-all"}, flags...),
 	})
 	n.must(err)
 	n.Cleanup(func() {
 		if err := p.Stop(); err != nil || n.Failed() {
-			n.Errorf("verdict ended: %v; the end of its log:\n%s", err, p.Log(40))
+			n.Errorf("%s ended: %v; the end of its log:\n%s", name, err, p.Log(40))
 		}
 	})
 	return p
@@ -202,11 +207,7 @@ func (n *forwarding) until(options string, port uint16, names ...string) {
 		}
 		return true
 	}
-	for end := time.Now().Add(time.Minute); !has(); time.Sleep(50 * time.Millisecond) {
-		if time.Now().After(end) {
-			n.Fatalf("no %q with %s:\n%s", options, names, n.balancer.Must(n.T, "", "ipvsadm", "-Sn"))
-		}
-	}
+	n.eventually(fmt.Sprintf("no %q with %s", options, names), has)
 }
 
 // asks asks the Service from a place several times, and expects answers of these real servers to that source.
@@ -265,7 +266,7 @@ func (n *forwarding) long(f lab.Family) {
 func TestForwarding(t *testing.T) {
 	n := newForwarding(t)
 	n.write("route", 80, "one", "two")
-	process := n.run()
+	process := n.run("verdict", n.balancer)
 	for _, tt := range []struct{ forwarding, options, device string }{
 		{"route", "-g -w 1\n", ""},
 		{"tunnel", "-i -w 1 --tun-type ipip\n", "ipip"},

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
@@ -98,6 +99,36 @@ func TestCutMessages(t *testing.T) {
 	for n := range whole {
 		if r, err := parseReal(whole[:n]); err == nil && n < len(whole)/2 {
 			t.Errorf("%d bytes of %d: read %+v", n, len(whole), r)
+		}
+	}
+}
+
+// TestDaemons: each text, the daemons that it means, and that messages carry all of them. An empty want means that it is refused.
+func TestDaemons(t *testing.T) {
+	for text, want := range map[string]string{
+		"master,device=eth1":                                "[master on eth1, id 0, group 224.0.0.81, port 8848]",
+		"backup, device=eth1, id=7":                         "[backup on eth1, id 7, group 224.0.0.81, port 8848]",
+		"backup,master,device=eth1,group=ff02::5,port=9000": "[master on eth1, id 0, group ff02::5, port 9000 backup on eth1, id 0, group ff02::5, port 9000]",
+		"master":                            "",
+		"device=eth1":                       "",
+		"master,device=":                    "",
+		"master,device=eth1,id=256":         "",
+		"master,device=eth1,port=0":         "",
+		"master,device=eth1,group=10.0.0.1": "",
+		"primary,device=eth1":               "",
+		"master,device=abcdefghijklmnop":    "",
+	} {
+		list, err := ParseDaemons(text)
+		if got := fmt.Sprint(list); (err != nil) != (want == "") || err == nil && got != want {
+			t.Errorf("%q: %s, %v; want %s", text, got, err, want)
+		}
+		for _, d := range list {
+			for _, d.Ours = range []bool{true, false} {
+				message := append((&nl.Genlmsg{Command: cmdNewDaemon, Version: version}).Serialize(), d.attribute().Serialize()...)
+				if got, err := parseDaemon(message); got != d || err != nil {
+					t.Errorf("wrote %+v, read %+v, %v", d, got, err)
+				}
+			}
 		}
 	}
 }
