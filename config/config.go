@@ -360,6 +360,8 @@ type IPVS struct {
 	TCPTimeout, TCPFinTimeout, UDPTimeout time.Duration
 	// GracefulPeriod is how long connections to a removed endpoint may continue.
 	GracefulPeriod time.Duration
+	// SyncDaemon are the roles and the device of the synchronization daemons, as wire.ParseDaemons reads them. Empty: none.
+	SyncDaemon string
 }
 
 func defaultIPVS() IPVS {

@@ -33,8 +33,14 @@ type Port struct {
 	Sources []netip.Prefix // the clients that may use firewalled frontends; of the port's family, in any order
 }
 
+// KeepsPorts reports whether connections keep their port.
+func (p *Port) KeepsPorts() bool {
+	return len(p.Cluster) > 0 && p.Cluster[0].Addr.Port() == 0 || len(p.Local) > 0 && p.Local[0].Addr.Port() == 0
+}
+
 // Endpoint is an address and port that connections are translated to.
 type Endpoint struct {
+	// Addr has the port 0 if connections keep their port. Either all endpoints of a service port have it, or none.
 	Addr netip.AddrPort
 	// Slots is how many slots of its pool the endpoint has, which is its share of the connections; 0 counts as 1.
 	Slots uint16
@@ -46,6 +52,8 @@ type Endpoint struct {
 type Frontend struct {
 	Addr netip.Addr // the zero Addr: a node port, at every node-port address
 	Port uint16
+	// EndPort is the last port of a range; 0: the frontend has one port. A node port has no range.
+	EndPort uint16
 
 	ClusterIP  bool // the program refuses packets to other ports of the address
 	Pool       program.PoolChoice

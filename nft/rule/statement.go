@@ -135,6 +135,16 @@ func SNAT(f Family, mapName string, k ...Field) Statement {
 	}
 }
 
+// DNATAddress translates to the address that a map has for the key. The port stays.
+func DNATAddress(f Family, mapName string, k ...Field) Statement {
+	return Statement{
+		Text: fmt.Sprintf("dnat to %s map @%s", Key(k), mapName),
+		Exprs: append(Key(k).lookup(mapName, true, FirstRegister, false), &expr.NAT{
+			Type: expr.NATTypeDestNAT, Family: uint32(f), RegAddrMin: FirstRegister,
+		}),
+	}
+}
+
 // protocolsSetID takes the place of the number of the anonymous set until the rule is written.
 const protocolsSetID = ^uint32(0)
 

@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"net/netip"
 	"reflect"
 	"strings"
 	"testing"
@@ -25,10 +26,10 @@ func effectOf(s *Scheduling, asked state.Balancing) effect {
 	e := effect{method: m.nft, problem: m.problem}
 	if m.ipvs {
 		port := plan.Port{
-			Family: state.IPv4, Protocol: state.TCP, Cluster: reals("10.0.0.1:8080"),
-			Frontends: []plan.Frontend{at(plan.ClusterIP, "10.96.0.1", plan.ClusterPolicy)},
+			Family: state.IPv4, Protocol: state.TCP, Cluster: reals("10.0.0.1:80"),
+			Frontends: []plan.Frontend{at(plan.LoadBalancer, "203.0.113.1", plan.ClusterPolicy)},
 		}
-		var env Environment
+		env := Environment{ExternalCIDRs: []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")}}
 		env.divide(&port)
 		e.servers = virtualServers(&port, &m, &env)
 	}
@@ -94,7 +95,7 @@ func TestAnnotationsAreHonored(t *testing.T) {
 // balancingOf returns what all examples ask for, without one key.
 func balancingOf(t *testing.T, without string) state.Balancing {
 	t.Helper()
-	var svc state.Service
+	svc := state.Service{Ports: []state.ServicePort{{Port: 80}}}
 	for _, a := range state.Annotations() {
 		if a.Service == nil || a.Key == without {
 			continue

@@ -61,12 +61,15 @@ func BindBackend(fs *pflag.FlagSet, s *config.Settings) {
 	fs.StringVar(&s.DefaultScheduler, "default-scheduler", s.DefaultScheduler,
 		"`NAME` of the scheduler of Services that name none, with --backend=hybrid and nft; empty: random")
 	fs.StringVar(&s.IPVS.Scheduler, "ipvs-scheduler", s.IPVS.Scheduler,
-		"`NAME` of the scheduler of Services that name none, with --backend=ipvs")
+		"`NAME` of the scheduler of Services that name none, with --backend=ipvs or forwarding without NAT")
 	fs.StringSliceVar(&s.IPVS.ExcludeCIDR, "ipvs-exclude-cidrs", s.IPVS.ExcludeCIDR,
 		"`RANGES` in which other software uses IPVS; nft serves the Services there")
 	fs.StringSliceVar(&s.IPVS.ExternalCIDR, "ipvs-external-cidrs", s.IPVS.ExternalCIDR,
 		"`RANGES` of external and load balancer IPs that IPVS may make local addresses of the node; nft serves others. "+
 			"No other host may have an address in them that the node talks to")
+	fs.StringVar(&s.IPVS.SyncDaemon, "ipvs-sync-daemon", s.IPVS.SyncDaemon,
+		"`ROLES` (master, backup) in which the kernel sends connections of IPVS to other balancers and takes over theirs, with "+
+			"device=NAME and, unless the defaults fit, id=NUMBER, group=ADDRESS and port=NUMBER, separated by commas; empty: none")
 }
 
 // bindUpstream binds flags that exist because kube-proxy has them.

@@ -118,7 +118,7 @@ func (k *keeper) add(fe *inspect.FrontendStatus) {
 		svc.Ports = append(svc.Ports, state.ServicePort{Name: port, Protocol: state.Protocol(fe.Protocol)})
 	}
 	if fe.Addr.IsValid() {
-		svc.Ports[at].Port = fe.Port
+		svc.Ports[at].Port, svc.Ports[at].EndPort = fe.Port, fe.LastPort
 	} else {
 		svc.Ports[at].NodePort = fe.Port
 	}

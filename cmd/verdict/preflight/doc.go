@@ -6,4 +6,5 @@
 //	others.go   what other Service proxies have left or serve
 //	sysctls.go  sysctls that are in the way; room.go: the table of connections
 //	cluster.go  the access to the API server
+//	realserver.go  another question: can this machine be an endpoint that gets packets as they are?
 package preflight

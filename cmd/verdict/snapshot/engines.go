@@ -61,7 +61,7 @@ func (t *Table) add(fe *inspect.FrontendStatus, find func(ipvsctl.Key) (ipvsctl.
 // describe fills in the fields that do not depend on the engine.
 func describe(fe *inspect.FrontendStatus) Frontend {
 	return Frontend{
-		Service: fe.Name, Protocol: protocolName(fe.Protocol), Family: familyName(fe.Family), Address: fe.Addr, Port: fe.Port,
+		Service: fe.Name, Protocol: protocolName(fe.Protocol), Family: familyName(fe.Family), Address: fe.Addr, Port: fe.Port, LastPort: fe.LastPort,
 		NodePort: !fe.Addr.IsValid(), SourceRanges: fe.Firewalled, Endpoints: []Endpoint{},
 	}
 }
@@ -112,7 +112,9 @@ func fromIPVS(s *ipvsctl.Status, fe *inspect.FrontendStatus) Frontend {
 	var out Frontend
 	if fe != nil {
 		out = describe(fe)
-		out.Local = fe.Pool == program.BySource // pods and the node use the nft pool instead
+		// Pods and the node use the nft pool instead: because the others get only endpoints here, or because they get
+		// endpoints without NAT.
+		out.Local = fe.Pool == program.BySource && !s.WithoutNAT()
 	}
 	out.Protocol, out.Family = protocolName(uint8(s.Protocol)), familyName(program.FamilyOf(s.Addr))
 	out.Address, out.Port, out.Connections = s.Addr, s.Port, s.Connections

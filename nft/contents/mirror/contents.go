@@ -55,6 +55,9 @@ func (c *Contents) update(w program.Writer, p *port, want *contents.Port) {
 	p.ordinals.update(w, &p.identity, want)
 	for i, endpoints := range [2][]contents.Endpoint{want.Cluster, want.Local} {
 		class := program.NewClass(want.Method, slotsOf(want.Method, endpoints), want.Affinity, i == 1)
+		if want.KeepsPorts() {
+			class = class.KeepPort()
+		}
 		c.updatePool(w, p, &p.pools[i], class, endpoints)
 	}
 	p.localIPs = c.Shared.updateHairpin(p.localIPs, want)

@@ -227,14 +227,6 @@ func assignFixed(old, table []member) (members []member, changes []slotChange) {
 	return table, changes
 }
 
-// SlotSet is the map that has the slots of pools.
-func SlotSet(sticky bool) program.SetID {
-	if sticky {
-		return program.StickySlots
-	}
-	return program.Endpoints
-}
-
 // slotsOf is how many slots the endpoints of a pool have.
 func slotsOf(method program.Method, endpoints []contents.Endpoint) int {
 	if method.Hashes() && len(endpoints) > 0 {
