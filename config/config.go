@@ -92,6 +92,8 @@ type Settings struct {
 	InterfaceNamePrefix string
 	NodePortAddresses   []string
 	MasqueradeAll       bool
+	// Fleet: other nodes have the same external addresses, and this node continues the connections of those that are gone.
+	Fleet bool
 	// ExternalIPs are the ranges in which the externalIPs of Services are served.
 	ExternalIPs []string
 
@@ -358,6 +360,8 @@ type IPVS struct {
 	TCPTimeout, TCPFinTimeout, UDPTimeout time.Duration
 	// GracefulPeriod is how long connections to a removed endpoint may continue.
 	GracefulPeriod time.Duration
+	// SyncDaemon are the roles and the device of the synchronization daemons, as wire.ParseDaemons reads them. Empty: none.
+	SyncDaemon string
 }
 
 func defaultIPVS() IPVS {

@@ -7,4 +7,5 @@
 //	neighbors.go other software of the node, known by its traces
 //	sysctls.go  sysctls that are in the way; room.go: the table of connections
 //	cluster.go  the access to the API server
+//	realserver.go  another question: can this machine be an endpoint that gets packets as they are?
 package preflight

@@ -43,6 +43,9 @@ func (c *Contents) Set(w program.Writer, want *contents.Port) Shortfall {
 	}
 	c.Ports.noteWaiting(p, want, &fits)
 	c.update(w, p, &fits)
+	if n := c.Shared.answers.update(p, &fits); n > 0 {
+		short.add("%d endpoints serve other addresses, too; what they send in connections that began at another balancer is not translated", n)
+	}
 	p.was = ""
 	return short
 }
@@ -52,6 +55,9 @@ func (c *Contents) update(w program.Writer, p *port, want *contents.Port) {
 	p.ordinals.update(w, &p.identity, want)
 	for i, endpoints := range [2][]contents.Endpoint{want.Cluster, want.Local} {
 		class := program.NewClass(want.Method, slotsOf(want.Method, endpoints), want.Affinity, i == 1)
+		if want.KeepsPorts() {
+			class = class.KeepPort()
+		}
 		c.updatePool(w, p, &p.pools[i], class, endpoints)
 	}
 	p.localIPs = c.Shared.updateHairpin(p.localIPs, want)
@@ -76,6 +82,7 @@ func (c *Contents) Delete(w program.Writer, name string) {
 
 func (c *Contents) remove(w program.Writer, p *port) {
 	c.update(w, p, &contents.Port{})
+	c.Shared.answers.update(p, &contents.Port{})
 	c.Ports.drop(p)
 }
 
