@@ -16,10 +16,6 @@ type sharedSets struct {
 	guards     guards
 }
 
-func newSharedSets() sharedSets {
-	return sharedSets{clusterIPs: newRefSet(), hairpin: newRefSet(), guards: newGuards()}
-}
-
 // sharedIDs are the sets.
 func sharedIDs() []program.SetID {
 	return []program.SetID{program.ClusterIPs, program.Hairpin, program.IPVSAddresses}
