@@ -122,7 +122,7 @@ func Default() Settings {
 		Backend:            BackendHybrid,
 		Upstream:           Upstream{LocalhostNodePorts: true},
 		Node:               defaultNode(),
-		IPVS:               defaultIPVS(),
+		IPVS:               IPVS{Scheduler: "rr", Fallback: true, GracefulPeriod: 15 * time.Minute},
 		MinSyncPeriod:      10 * time.Millisecond,
 		Repair:             true,
 		TableOwner:         TableOwnerAuto,
@@ -362,10 +362,6 @@ type IPVS struct {
 	GracefulPeriod time.Duration
 	// SyncDaemon are the roles and the device of the synchronization daemons, as wire.ParseDaemons reads them. Empty: none.
 	SyncDaemon string
-}
-
-func defaultIPVS() IPVS {
-	return IPVS{Scheduler: "rr", Fallback: true, GracefulPeriod: 15 * time.Minute}
 }
 
 func (i *IPVS) validate() error {

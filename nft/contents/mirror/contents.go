@@ -24,7 +24,8 @@ type Contents struct {
 
 func New(f program.Family, affinityShare uint32) *Contents {
 	return &Contents{
-		family: f, settings: settings{affinityShare: affinityShare}, Ports: newServicePorts(), Chains: chains.New(), hash: hashing.NewTables(), Shared: newSharedSets(),
+		family: f, settings: settings{affinityShare: affinityShare}, Ports: newServicePorts(), Chains: chains.New(), hash: hashing.NewTables(),
+		Shared: newSharedSets(),
 	}
 }
 
