@@ -89,6 +89,7 @@
 //	virtualserver.go  planned ports as virtual servers, and what is left to nft then
 //	weights.go        weights as numbers of slots
 //	hashbudget.go     how many slots the hash tables of a Service may have
+//	fleet.go          the address for connections that another node began
 //	quarantine.go     ports that the kernel refused
 //	totals.go         counts of what is served
 //	memory.go         a Dataplane over engines in memory

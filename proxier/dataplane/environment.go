@@ -15,6 +15,8 @@ type Environment struct {
 	MasqueradeAll bool
 	// Unanswered and Refusing: the kernel is to notice endpoints that do not answer, or that refuse connections.
 	Unanswered, Refusing bool
+	// Fleet: other nodes have the same addresses, and this node continues their connections.
+	Fleet bool
 	// PodInterface recognizes local pods by their interface: a name, or a prefix that ends in "*". Empty: PodCIDRs do.
 	PodInterface string
 	PodCIDRs     []netip.Prefix
@@ -45,6 +47,7 @@ func (e *Environment) globals(ipvs bool) contents.Globals {
 		IPVS:              ipvs,
 		Unanswered:        e.Unanswered,
 		Refusing:          e.Refusing,
+		Fleet:             e.Fleet,
 		PodInterface:      e.PodInterface,
 		PodCIDRs:          e.PodCIDRs,
 		ServiceCIDRs:      e.ServiceCIDRs,

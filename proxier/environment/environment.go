@@ -79,6 +79,7 @@ func (n *Environment) Update(env state.Environment) {
 		ExternalCIDRs:     config.Prefixes(s.IPVS.ExternalCIDR),
 		Unanswered:        s.OutlierDetection != config.OutlierOff,
 		Refusing:          n.refusing,
+		Fleet:             s.Fleet,
 	}
 	n.Plan = plan.Environment{
 		NodeName:      s.NodeName,

@@ -116,6 +116,7 @@ func (p *Planner) family(out *Service, family state.Family) {
 func (p *Planner) port(out *Service, name string, index int, frontends []Frontend, family state.Family) Port {
 	want := &p.svc.Ports[index]
 	p.endpoints.fill(&p.candidates, p.svc.Ports, index)
+	p.reportRange(out, want)
 	p.judge(want.Protocol, family)
 	port := Port{
 		Family:    family,
@@ -149,6 +150,24 @@ func (p *Planner) port(out *Service, name string, index int, frontends []Fronten
 		out.Choices = p.candidates.addChoices(out.Choices, want.Protocol, family, cluster, near)
 	}
 	return port
+}
+
+// reportRange adds Problems for what a range of ports cannot have. A range is translated without its ports: an endpoint gets a
+// packet at the port to which the client sent it.
+func (p *Planner) reportRange(out *Service, want *state.ServicePort) {
+	if want.EndPort == 0 {
+		return
+	}
+	found, text := state.ProblemList{Object: state.Object{Kind: "Service", Name: out.Name}}, state.PortsText(want.Port, want.EndPort)
+	if want.NodePort != 0 {
+		found.Add(NodePort.Field(), "node port %d is not served: a node port stands for one port, and not for the range %s",
+			want.NodePort, text)
+	}
+	if n := p.candidates.shifted; n > 0 {
+		found.Add("spec.ports.targetPort", "%d endpoints are not used: connections to the range %s keep their port, so the target "+
+			"port must be %d, the first one of the range", n, text, want.Port)
+	}
+	out.Problems = append(out.Problems, found.Problems()...)
 }
 
 // holdsRefusals reports whether the Service wants refusals to be held back.

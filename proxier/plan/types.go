@@ -162,6 +162,7 @@ type Frontend struct {
 	Kind       FrontendKind
 	Addr       netip.Addr // the zero Addr for NodePort, which stands for all node port addresses
 	Port       uint16
+	EndPort    uint16 // the last port of a range; 0: the frontend has one port
 	Policy     Policy
 	Unserved   Unserved
 	Masquerade Masquerade

@@ -118,7 +118,7 @@ func (k *keeper) add(fe *inspect.FrontendStatus) {
 		svc.Ports = append(svc.Ports, state.ServicePort{Name: port, Protocol: state.Protocol(fe.Protocol)})
 	}
 	if fe.Addr.IsValid() {
-		svc.Ports[at].Port = fe.Port
+		svc.Ports[at].Port, svc.Ports[at].EndPort = fe.Port, fe.LastPort
 	} else {
 		svc.Ports[at].NodePort = fe.Port
 	}
@@ -179,7 +179,9 @@ func (k *keeper) addAddress(svc *state.Service, fe *inspect.FrontendStatus) {
 func (k *keeper) addPools(svc *state.Service, fe *inspect.FrontendStatus, port string) {
 	all := slices.Concat(fe.Cluster, fe.Local)
 	if len(all) > 0 && svc.Balancing.Scheduler == "" && !fe.IPVS {
-		svc.Balancing.Scheduler = map[program.Method]string{program.InTurn: "rr", program.SourceHash: "mh"}[fe.Method]
+		svc.Balancing = map[program.Method]state.Balancing{
+			program.InTurn: {Scheduler: "rr"}, program.SourceHash: {Scheduler: "mh"}, program.SourcePortHash: {Scheduler: "mh", Flags: "mh-port"},
+		}[fe.Method]
 	}
 	weights := weightsOf(all, fe.Method)
 	for i, e := range all {
@@ -195,7 +197,7 @@ func weightsOf(list []inspect.EndpointStatus, m program.Method) []uint16 {
 		fewest = min(fewest, max(e.Slots, 1))
 	}
 	for i, e := range list {
-		if n := e.Slots; m == program.SourceHash {
+		if n := e.Slots; m.Hashes() {
 			weights[i] = uint16(min((n+fewest/2)/fewest, math.MaxUint16))
 		} else {
 			weights[i] = uint16(min(n, math.MaxUint16))
