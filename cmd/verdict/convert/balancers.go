@@ -74,7 +74,7 @@ func (b *balancer) listen(protocol string, port uint16, addresses ...netip.Addr)
 	for _, a := range addresses {
 		b.Spec.Addresses = append(b.Spec.Addresses, shortform.Address{Addr: a})
 	}
-	b.Spec.Ports = []shortform.Port{{Port: shortform.Ports{First: port, Last: port}}}
+	b.Spec.Ports = []shortform.Port{{Port: shortform.Ports{First: port}}}
 	if protocol != "TCP" {
 		b.Spec.Ports[0].Protocols = []string{protocol}
 	}

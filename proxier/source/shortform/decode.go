@@ -114,9 +114,12 @@ func (f *faults) readList(n *yaml.Node, path string, into reflect.Value, tag ref
 
 // readValue reads a type that has a text of its own. A number must be one in YAML, too, as the schema says.
 func (f *faults) readValue(n *yaml.Node, path string, into value) {
-	want := into.schema()["type"]
-	if jsonType(n) != want {
-		f.add(path, "%s: expected %s, such as %v", found(n), map[any]string{"string": "a text", "integer": "a number"}[want], example(into))
+	expected := "a text"
+	if into.schema()["type"] != "string" {
+		expected = "a number or a text"
+	}
+	if is := jsonType(n); is != "string" && (is != "integer" || expected == "a text") {
+		f.add(path, "%s: expected %s, such as %v", found(n), expected, example(into))
 		return
 	}
 	if err := encoding.TextUnmarshaler(into).UnmarshalText([]byte(n.Value)); err != nil {
@@ -125,11 +128,7 @@ func (f *faults) readValue(n *yaml.Node, path string, into value) {
 }
 
 func example(v value) any {
-	s := v.schema()
-	if list, ok := s["examples"].([]any); ok {
-		return list[0]
-	}
-	return s["minimum"]
+	return v.schema()["examples"].([]any)[0]
 }
 
 // readScalar reads a text with given values, a number, or true and false.

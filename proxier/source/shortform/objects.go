@@ -39,6 +39,7 @@ func (lb *LoadBalancer) Objects() (Objects, []state.Problem) {
 		for _, protocol := range spec.Ports[i].protocols() {
 			svc.Ports = append(svc.Ports, state.ServicePort{
 				Name: spec.portName(&spec.Ports[i]), Protocol: protocolNumber(protocol), Port: spec.Ports[i].Port.First,
+				EndPort: spec.Ports[i].Port.Last,
 			})
 		}
 	}

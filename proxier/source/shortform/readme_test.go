@@ -53,7 +53,7 @@ func values(t reflect.Type, tag reflect.StructTag) string {
 	}
 	v, hasText := reflect.New(t).Interface().(value)
 	switch {
-	case hasText && v.schema()["type"] == "string":
+	case hasText:
 		return fmt.Sprintf("such as `%v`", example(v))
 	case t.Kind() == reflect.Bool:
 		return "`true`, `false`"

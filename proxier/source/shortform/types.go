@@ -57,7 +57,7 @@ type Health struct {
 // Port is a port of each address.
 type Port struct {
 	Name       Label    `yaml:"name,omitempty" default:"port- and the number; none for the only port" doc:"the name in logs, metrics and verdict list"`
-	Port       Ports    `yaml:"port" doc:"the port to which clients connect, 1 to 65535"`
+	Port       Ports    `yaml:"port" doc:"the port to which clients connect, 1 to 65535, or a range such as 8000-8999, which keeps its ports"`
 	TargetPort uint16   `yaml:"targetPort,omitempty" min:"1" default:"the same port" doc:"the port of the endpoints, 1 to 65535"`
 	Protocols  []string `yaml:"protocols,omitempty,flow" min:"1" enum:"TCP|UDP|SCTP" default:"[TCP]" doc:"the protocols of the port"`
 }

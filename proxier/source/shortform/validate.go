@@ -2,6 +2,7 @@ package shortform
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/verdict-proxy/verdict/proxier/state"
@@ -22,16 +23,19 @@ func (f *faults) validate(lb *LoadBalancer) {
 		once(a, fmt.Sprintf("spec.addresses[%d]", i), "%s", a)
 	}
 	type named struct{ protocol, name string }
-	type numbered struct {
-		protocol string
-		port     uint16
-	}
 	for i := range lb.Spec.Ports {
 		p := &lb.Spec.Ports[i]
 		at := fmt.Sprintf("spec.ports[%d]", i)
 		for _, protocol := range p.protocols() {
-			once(numbered{protocol, p.Port.First}, at+".port", "%s port %d", protocol, p.Port.First)
+			for _, earlier := range lb.Spec.Ports[:i] {
+				if earlier.Port.overlaps(p.Port) && slices.Contains(earlier.protocols(), protocol) {
+					f.add(at+".port", "%s port %s occurs twice: expected it once", protocol, p.Port)
+				}
+			}
 			once(named{protocol, lb.Spec.portName(p)}, at+".name", "the %s port name %s", protocol, lb.Spec.portName(p))
+		}
+		if p.Port.Last != 0 && p.TargetPort != 0 && p.TargetPort != p.Port.First {
+			f.add(at+".targetPort", "%d: expected %d or none, because connections to a range keep their port", p.TargetPort, p.Port.First)
 		}
 		if p.Name != "" && strings.Trim(string(p.Name), "0123456789-") == "" {
 			f.add(at+".name", "%s is a number: expected a letter in it", p.Name)
@@ -45,6 +49,9 @@ func (f *faults) validate(lb *LoadBalancer) {
 		}
 		if e.Port != 0 && len(lb.Spec.Ports) > 1 {
 			f.add(at+".port", "%d: expected no port, because spec.ports has %d", e.Port, len(lb.Spec.Ports))
+		}
+		if e.Port != 0 && lb.Spec.Ports[0].Port.Last != 0 {
+			f.add(at+".port", "%d: expected no port, because connections to a range keep their port", e.Port)
 		}
 		once(struct {
 			address Address

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/netip"
 	"regexp"
-	"strconv"
 	"strings"
 	"time"
 
@@ -71,39 +70,34 @@ func (p *Prefix) UnmarshalText(b []byte) (err error) {
 
 func (*Prefix) schema() map[string]any { return text("/[0-9]+$", "10.0.0.0/8", "2001:db8::/32") }
 
-// Ports is a port.
+// Ports is a port, or a range of ports such as 8000-8999. Last is 0 if it is no range.
 type Ports struct{ First, Last uint16 }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
-func (p *Ports) UnmarshalText(b []byte) error {
-	first, last, isRange := strings.Cut(string(b), "-")
-	n, err := portNumber(first)
-	if err != nil {
-		return err
-	}
-	if *p = (Ports{n, n}); isRange {
-		if p.Last, err = portNumber(last); err != nil {
-			return err
-		}
-		return fmt.Errorf("%s is a range of ports, which is not supported: expected one port", state.Quote(string(b)))
-	}
-	return nil
+func (p *Ports) UnmarshalText(b []byte) (err error) {
+	p.First, p.Last, err = state.ParsePorts(string(b))
+	return err
 }
 
-// portNumber parses a port.
-func portNumber(text string) (uint16, error) {
-	n, err := strconv.ParseUint(text, 10, 16)
-	if err != nil || n == 0 {
-		return 0, fmt.Errorf("%s is not a port: expected a number from 1 to 65535", state.Quote(text))
-	}
-	return uint16(n), nil
-}
+func (p Ports) String() string { return state.PortsText(p.First, p.Last) }
 
 // MarshalYAML implements yaml.Marshaler.
-func (p Ports) MarshalYAML() (any, error) { return int(p.First), nil }
+func (p Ports) MarshalYAML() (any, error) {
+	if p.Last != 0 {
+		return p.String(), nil
+	}
+	return int(p.First), nil
+}
 
 func (*Ports) schema() map[string]any {
-	return map[string]any{"type": "integer", "minimum": 1, "maximum": 65535}
+	return map[string]any{
+		"type": []any{"integer", "string"}, "minimum": 1, "maximum": 65535, "pattern": "^[0-9]+(-[0-9]+)?$", "examples": []any{80, "8000-8999"},
+	}
+}
+
+// overlaps reports whether two ports or ranges have a port in common.
+func (p Ports) overlaps(o Ports) bool {
+	return p.First <= max(o.First, o.Last) && o.First <= max(p.First, p.Last)
 }
 
 // Duration is how long a client keeps its endpoint.
