@@ -102,14 +102,17 @@ func (c *conversion) schedule(b *balancer, line int, name string) {
 	}
 }
 
-// forward sets how packets reach the endpoints.
-func (c *conversion) forward(b *balancer, line int, way string) {
-	b.Spec.Forwarding = way
-	if faults := c.faults(b, "spec.forwarding"); len(faults) > 0 {
-		c.note(line, "forwarding by %s: Verdict forwards by nat only; real servers need no address of the service then, and must not "+
-			"answer clients by another way", way)
-		b.Spec.Forwarding = ""
+// forward sets how packets reach the endpoints: all of a balancer in the same way.
+func (c *conversion) forward(b *balancer, line int, way shortform.Forwarding) {
+	if way == "nat" {
+		way = ""
 	}
+	if len(b.Spec.Endpoints) > 0 && way != b.Spec.Forwarding {
+		c.note(line, "this real server has another forwarding than those before it: Verdict forwards to all endpoints of a balancer alike, "+
+			"by %s", cmp.Or(b.Spec.Forwarding, "nat"))
+		return
+	}
+	b.Spec.Forwarding = way
 }
 
 // persist sets the affinity.

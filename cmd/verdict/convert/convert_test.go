@@ -108,6 +108,7 @@ spec:
   scheduler: sh
   schedulerFlags: [sh-port]
   affinity: 24h0m0s
+  forwarding: route
 # line 11: SCTP 192.0.2.1:3868
 metadata:
   name: sctp-192-0-2-1-3868
@@ -123,13 +124,11 @@ spec:
 	if diff := cmp.Diff(want, specs(balancers)); diff != "" {
 		t.Errorf("balancers (-want +got):\n%s", diff)
 	}
-	const byNAT = "Verdict forwards by nat only; real servers need no address of the service then, and must not answer clients by another way"
 	wantNotes := `5: -o: Verdict has no counterpart
 8: persistence of 100000 seconds: Verdict has at most 24h, which are written
 8: -M 64: Verdict has no counterpart
-9: forwarding by route: ` + byNAT + `
 9: weight 70000: Verdict has 0 to 65535; 1 is written
-10: forwarding by tunnel: ` + byNAT + `
+10: this real server has another forwarding than those before it: Verdict forwards to all endpoints of a balancer alike, by route
 10: real server 10.0.0.1: it is of another family than the virtual address, and nat cannot reach it; it is left out
 10: --tun-type ipip: Verdict has no counterpart
 11: --pe sip: Verdict has no counterpart
@@ -219,6 +218,7 @@ spec:
 %s  scheduler: wrr
   check: http path=/healthz status=204 server-name=www.example.org port=8080 interval=4s timeout=4s rise=1 fall=3
   onAllDown: backup
+  forwarding: route
 `, name, addresses, port, endpoints)
 	}
 	want := strings.ReplaceAll(web("web-80", "192.0.2.10, 192.0.2.20, 192.0.2.21", "80", `  endpoints:
@@ -252,7 +252,6 @@ spec:
 	const other = "it is of another family than the virtual address, and nat cannot reach it; it is left out\n"
 	wantNotes := `2: global_defs: it is no virtual server; it is left out
 9: 192.0.2.30: a balancer has no service for all ports; it is left out
-15: forwarding by route: Verdict forwards by nat only; real servers need no address of the service then, and must not answer clients by another way
 19: real server 10.0.0.1: ` + other + `21: connect_timeout 9s is longer than delay_loop 4s: the timeout of the check is 4s
 28: real_server 10.0.0.2 has another check (http path=/other server-name=www.example.org interval=4s timeout=4s rise=1 fall=3) than ` +
 		`10.0.0.1 (http path=/healthz status=204 server-name=www.example.org interval=4s timeout=4s rise=1 fall=3): ` +

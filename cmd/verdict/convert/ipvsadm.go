@@ -141,7 +141,9 @@ func (c *conversion) realServer(cmd *command, b *balancer) {
 	switch {
 	case cmd.has("-i"):
 		c.forward(b, cmd.line, "tunnel")
-	case !cmd.has("-m"):
+	case cmd.has("-m"):
+		c.forward(b, cmd.line, "nat")
+	default:
 		c.forward(b, cmd.line, "route")
 	}
 	weight, err := strconv.ParseUint(cmd.values["-w"], 10, 16)

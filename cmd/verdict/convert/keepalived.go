@@ -183,6 +183,7 @@ func (c *conversion) option(b *balancer, s, o *statement) {
 func (c *conversion) kind(b *balancer, o *statement) {
 	switch strings.ToUpper(o.word(1)) {
 	case "NAT":
+		c.forward(b, o.line, "nat")
 	case "DR":
 		c.forward(b, o.line, "route")
 	case "TUN":

@@ -43,12 +43,13 @@ func (c *conversion) real(b *balancer, s, r *statement, port uint16) {
 			weight = 1
 		}
 	}
+	for _, o := range r.all("lvs_method") {
+		c.kind(b, o)
+	}
 	c.endpoint(b, r.line, at, &weight, false)
 	for _, o := range r.block {
 		switch {
-		case o.word(0) == "weight" || isChecker(o):
-		case o.word(0) == "lvs_method":
-			c.kind(b, o)
+		case o.word(0) == "weight" || o.word(0) == "lvs_method" || isChecker(o):
 		case slices.Contains(sharedOptions(), o.word(0)):
 		default:
 			c.note(o.line, "%s of real_server %s: Verdict has no counterpart", strings.Join(o.words, " "), r.word(1))

@@ -106,7 +106,8 @@ var wrong = []struct {
 	{name: "no boolean", old: "masquerade: false", new: "masquerade: no", want: []string{`28: spec.masquerade: the text "no": expected true or false`}},
 	{name: "no check", old: "http path=/healthz interval=2s", new: "ping",
 		want: []string{`30: spec.check: "ping" is not tcp, http, https, dns or off`}},
-	{name: "another way of forwarding", old: "forwarding: nat", new: "forwarding: route", want: []string{`29: spec.forwarding: the text "route": expected nat`}},
+	{name: "another way of forwarding", old: "forwarding: nat", new: "forwarding: magic", want: []string{
+		`29: spec.forwarding: "magic" is no way of forwarding: expected nat, route, tunnel, or a tunnel such as tunnel,gue,6080,csum or tunnel,gre`}},
 	{name: "no name of a port", old: "name: secure", new: "name: Secure_1", want: []string{
 		`11: spec.ports[1].name: "Secure_1" is not a name: expected at most 63 of a to z, 0 to 9 and -, which is not first or last`}},
 	{name: "a protocol", old: "[TCP, UDP]", new: "[tcp]", want: []string{`14: spec.ports[1].protocols[0]: the text "tcp": expected one of TCP, UDP, SCTP`}},

@@ -29,6 +29,9 @@ func (lb *LoadBalancer) Objects() (Objects, []state.Problem) {
 		Balancing:    state.Balancing{Scheduler: spec.Scheduler, Flags: strings.Join(spec.SchedulerFlags, ",")},
 		KeepsSources: spec.Masquerade != nil && !*spec.Masquerade,
 	}
+	if spec.Forwarding != "nat" {
+		svc.Balancing.Forwarding = state.Forwarding(spec.Forwarding)
+	}
 	for _, a := range spec.Addresses {
 		svc.LoadBalancerIPs = append(svc.LoadBalancerIPs, a.Addr)
 	}

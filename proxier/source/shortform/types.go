@@ -34,9 +34,9 @@ type Spec struct {
 	Endpoints    []Endpoint `yaml:"endpoints,omitempty" doc:"who serves the connections; without endpoints, they are refused"`
 	Balancing    `yaml:",inline"`
 	Health       `yaml:",inline"`
-	SourceRanges []Prefix `yaml:"sourceRanges,omitempty,flow" doc:"CIDRs of clients that may connect; a family without a range is closed if the other one has a range" default:"all clients"`
-	Masquerade   *bool    `yaml:"masquerade,omitempty" default:"true" doc:"endpoints see an address of this machine; false: they see the client's, and must send replies through this machine"`
-	Forwarding   string   `yaml:"forwarding,omitempty" enum:"nat" default:"nat" doc:"how packets reach the endpoints"`
+	SourceRanges []Prefix   `yaml:"sourceRanges,omitempty,flow" doc:"CIDRs of clients that may connect; a family without a range is closed if the other one has a range" default:"all clients"`
+	Masquerade   *bool      `yaml:"masquerade,omitempty" default:"true" doc:"endpoints see an address of this machine; false: they see the client's, and must send replies through this machine"`
+	Forwarding   Forwarding `yaml:"forwarding,omitempty" default:"nat" doc:"how packets reach the endpoints: nat, route or tunnel, as the annotation forwarding has it"`
 }
 
 // Balancing says which endpoint gets a connection.

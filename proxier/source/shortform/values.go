@@ -136,3 +136,22 @@ func (c *Check) UnmarshalText(b []byte) error {
 func (*Check) schema() map[string]any {
 	return text("^(off|((tcp|http|https|dns)( +[a-z-]+=[^ ]+)*))$", "tcp", "http path=/healthz status=200-399 interval=5s", "dns name=example.org")
 }
+
+// Forwarding is how packets reach the endpoints, as the annotation forwarding has it.
+type Forwarding string
+
+const forwardingPattern = "^(nat|route|tunnel(,ipip|,gue(,[0-9]+)?(,csum|,remcsum)?|,gre(,csum)?)?)$"
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (f *Forwarding) UnmarshalText(b []byte) error {
+	if !regexp.MustCompile(forwardingPattern).Match(b) {
+		return fmt.Errorf("%s is no way of forwarding: expected nat, route, tunnel, or a tunnel such as tunnel,gue,6080,csum or tunnel,gre",
+			state.Quote(string(b)))
+	}
+	*f = Forwarding(b)
+	return nil
+}
+
+func (*Forwarding) schema() map[string]any {
+	return text(forwardingPattern, "route", "tunnel", "tunnel,gue,6080,csum")
+}
