@@ -94,7 +94,6 @@ func balancingAnnotations() []Annotation {
 		Service: func(s *Service, value string) error { s.Balancing.Flags = value; return nil },
 	}, {
 		Key: AnnotationPrefix + "forwarding", Example: "route", Longest: longestWord, Otherwise: ignored,
-		Aliases: []Alias{{Key: "kube-router.io/service.dsr", Values: map[string]string{"tunnel": string(Tunnel)}}},
 		Help: "`nat` (default), `route` or `tunnel`: how packets to external and load balancer IPs reach endpoints; see " +
 			"[forwarding](../ipvsctl/README.md#forwarding-without-nat)",
 		Engines: "IPVS", Shown: "endpoints.options",

@@ -76,7 +76,6 @@ func checkLong(t *testing.T, kind string, of func(*state.Annotation) bool, read 
 // TestAliases: annotations of other proxies mean the same as Verdict's own.
 func TestAliases(t *testing.T) {
 	const cilium, calico = "service.cilium.io/lb-algorithm", "lb.projectcalico.org/external-traffic-strategy"
-	const dsr = "kube-router.io/service.dsr"
 	for _, tt := range []struct {
 		values map[string]string
 		want   state.Balancing
@@ -92,9 +91,6 @@ func TestAliases(t *testing.T) {
 		{map[string]string{cilium: "mh"}, state.Balancing{}, cilium},
 		{map[string]string{cilium: "least-conn", calico: "Maglev"}, state.Balancing{Scheduler: "mh"}, cilium},
 		{map[string]string{calico: "random"}, state.Balancing{}, calico},
-		{map[string]string{dsr: "tunnel"}, state.Balancing{Forwarding: state.Tunnel}, ""},
-		{map[string]string{dsr: "tunnel", annotationForwarding: "nat"}, state.Balancing{}, ""},
-		{map[string]string{dsr: "route"}, state.Balancing{}, dsr},
 	} {
 		svc, problems := New().Service(sourcetest.Service(func(o *corev1.Service) { o.Annotations = tt.values }))
 		if svc.Balancing != tt.want {
