@@ -12,9 +12,9 @@ GOVULNCHECK   := v1.8.0
 VULN          := .cache/govulncheck-$(GOVULNCHECK)
 GOTESTSUM     := v1.13.0
 SUM           := .cache/gotestsum-$(GOTESTSUM)
-TEST_PACKAGES := nftables iproute2 conntrack iptables systemd chromium fonts-dejavu-core debootstrap curl
+TEST_PACKAGES := nftables iproute2 conntrack iptables systemd chromium fonts-dejavu-core keepalived debootstrap curl
 CLUSTER_PACKAGES := containerd runc containernetworking-plugins buildah procps
-NEIGHBOR_PACKAGES := dbus-daemon dnsmasq-base docker.io firewalld iptables keepalived ufw
+NEIGHBOR_PACKAGES := dbus-daemon dnsmasq-base docker.io firewalld frr iptables keepalived libvirt-clients libvirt-daemon-system netavark ufw
 BINARY        ?= bin/verdict
 IMAGE         ?= verdict:$(VERSION)
 
@@ -65,6 +65,7 @@ test: packages $(SUM) ## run all tests that need no second kernel and no API ser
 .PHONY: e2e
 e2e: packages $(SUM) $(E2E_BINARY) ## run the scenarios with real packets against a real kube-apiserver, and from manifests (root; builds the API server once)
 	e2e/controlplane/build.sh
+	@e2e/packages.sh bird2 curl
 	$(call SHOW_TESTS,testname,e2e) .ci/e2e.sh
 
 .PHONY: $(E2E_BINARY)
@@ -134,6 +135,11 @@ bench-upstream: packages build ## measure Verdict beside kube-proxy, draw e2e/ch
 .PHONY: bench-deadnode
 bench-deadnode: packages ## let a node vanish under Verdict and under kube-proxy, draw e2e/dead-node.svg (root, 2 minutes)
 	$(GO) test -tags e2e ./e2e/deadnode -run '^$$' -bench Vanish -benchtime 1x -upstream "$$(e2e/controlplane/build.sh)" -plot $(CURDIR)/e2e/dead-node.svg
+
+.PHONY: bench-fleet
+bench-fleet: packages ## let one of three balancers die under 1,000 open connections (root, 3 minutes)
+	@e2e/packages.sh bird2 curl
+	$(GO) test -tags e2e -count=1 -v ./e2e/fleet
 
 .PHONY: bench-rollout
 bench-rollout: build ## update a Deployment again and again under Verdict and kube-proxy, draw e2e/rollout.svg (root, 15 minutes; ROLLOUTS=20)

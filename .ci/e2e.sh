@@ -13,7 +13,7 @@ tagged=$(sed -n 's/^func \(Test[A-Za-z0-9]*\)(t .*/\1/p' $(grep -l '^//go:build 
 code=0
 "${test[@]}" -p 1 ./e2e/outage ./e2e/deadnode >.cache/test/waiting.json &
 beside=$!
-"${test[@]}" -p 1 ./e2e ./e2e/takeover ./e2e/flood || code=1
+"${test[@]}" -p 1 ./e2e ./e2e/takeover ./e2e/flood ./e2e/fleet || code=1
 "${test[@]}" -run "^($tagged)\$" "$deploy" || code=1
 "${test[@]}" ./e2e/oracle -states=300 || code=1
 wait "$beside" || code=1

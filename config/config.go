@@ -92,6 +92,8 @@ type Settings struct {
 	InterfaceNamePrefix string
 	NodePortAddresses   []string
 	MasqueradeAll       bool
+	// Fleet: other nodes have the same external addresses, and this node continues the connections of those that are gone.
+	Fleet bool
 	// ExternalIPs are the ranges in which the externalIPs of Services are served.
 	ExternalIPs []string
 	// ManageAddresses is the device that gets the external and load balancer IPs of a folder. Empty: none does.
@@ -122,7 +124,7 @@ func Default() Settings {
 		Backend:            BackendHybrid,
 		Upstream:           Upstream{LocalhostNodePorts: true},
 		Node:               defaultNode(),
-		IPVS:               defaultIPVS(),
+		IPVS:               IPVS{Scheduler: "rr", Fallback: true, GracefulPeriod: 15 * time.Minute},
 		MinSyncPeriod:      10 * time.Millisecond,
 		Repair:             true,
 		TableOwner:         TableOwnerAuto,
@@ -366,10 +368,8 @@ type IPVS struct {
 	TCPTimeout, TCPFinTimeout, UDPTimeout time.Duration
 	// GracefulPeriod is how long connections to a removed endpoint may continue.
 	GracefulPeriod time.Duration
-}
-
-func defaultIPVS() IPVS {
-	return IPVS{Scheduler: "rr", Fallback: true, GracefulPeriod: 15 * time.Minute}
+	// SyncDaemon are the roles and the device of the synchronization daemons, as wire.ParseDaemons reads them. Empty: none.
+	SyncDaemon string
 }
 
 func (i *IPVS) validate() error {

@@ -15,6 +15,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"github.com/verdict-proxy/verdict/ipvsctl/wire"
 )
 
 // Bits in the flags of a virtual server (include/uapi/linux/ip_vs.h).
@@ -29,50 +31,61 @@ const (
 	adoptedMark = 0x00800000
 )
 
-// conn is the socket to the kernel. It hides moby/ipvs, with its assumptions, its bugs and its log messages. Only one
-// goroutine at a time may use it.
+// conn has the sockets to the kernel. It hides moby/ipvs, with its assumptions, its bugs and its log messages, and package
+// wire, which knows of real servers what moby/ipvs does not. Only one goroutine at a time may use it.
 type conn struct {
 	*addresses
 	handle *ipvs.Handle
+	wire   *wire.Socket // for real servers
 }
 
 // ErrNoIPVS means that the kernel has no IPVS and cannot load it.
 var ErrNoIPVS = errors.New(`the kernel has no IPVS (generic netlink family "IPVS", module ip_vs)`)
 
 func dial(ns int) (*conn, error) {
-	if err := findFamily(ns); err != nil {
+	family, err := findFamily(ns)
+	if err != nil {
 		return nil, err
 	}
 	h, err := openHandle(ns)
 	if err != nil {
 		return nil, fmt.Errorf("open IPVS socket: %w", err)
 	}
+	w, err := wire.Open(ns, family)
+	if err != nil {
+		h.Close()
+		return nil, fmt.Errorf("open IPVS socket for real servers: %w", err)
+	}
 	a, err := openAddresses(ns)
 	if err != nil {
 		h.Close()
+		w.Close()
 		return nil, err
 	}
-	return &conn{addresses: a, handle: h}, nil
+	return &conn{addresses: a, handle: h, wire: w}, nil
 }
 
 // findFamily looks for the generic netlink family before moby/ipvs does. That library stores a missing family as
 // number 0, and then the kernel reports success for every request. The lookup itself makes the kernel load ip_vs,
 // even in a container without modprobe, because ip_vs has the alias net-pf-16-proto-16-family-IPVS (Linux 5.15,
 // commit 2199f562730d). For older kernels findFamily runs modprobe.
-func findFamily(ns int) error {
+func findFamily(ns int) (number uint16, err error) {
 	h, err := openGeneric(ns)
 	if err != nil {
-		return fmt.Errorf("open generic netlink socket: %w", err)
+		return 0, fmt.Errorf("open generic netlink socket: %w", err)
 	}
 	defer h.Close()
-	_, err = h.GenlFamilyGet("IPVS")
+	f, err := h.GenlFamilyGet("IPVS")
 	if errors.Is(err, syscall.ENOENT) && exec.Command("modprobe", "-q", "ip_vs").Run() == nil {
-		_, err = h.GenlFamilyGet("IPVS")
+		f, err = h.GenlFamilyGet("IPVS")
 	}
-	if errors.Is(err, syscall.ENOENT) {
-		return ErrNoIPVS
+	switch {
+	case errors.Is(err, syscall.ENOENT):
+		return 0, ErrNoIPVS
+	case err != nil:
+		return 0, os.NewSyscallError("look up generic netlink family IPVS", err)
 	}
-	return os.NewSyscallError("look up generic netlink family IPVS", err)
+	return f.ID, nil
 }
 
 func openGeneric(ns int) (*netlink.Handle, error) {
@@ -98,6 +111,7 @@ func openHandle(ns int) (*ipvs.Handle, error) {
 func (c *conn) Close() error {
 	c.close()
 	c.handle.Close()
+	c.wire.Close()
 	return nil
 }
 
@@ -110,11 +124,11 @@ func (c *conn) execute(o Operation) error {
 	case DeleteServer:
 		return ignore(c.handle.DelService(service(o.Server)), syscall.ESRCH)
 	case AddReal:
-		return c.handle.NewDestination(service(o.Server), o.Real.destination())
+		return c.wire.Add(o.Server.name(), o.Real.real())
 	case EditReal:
-		return c.handle.UpdateDestination(service(o.Server), o.Real.destination())
+		return c.wire.Edit(o.Server.name(), o.Real.real())
 	case DeleteReal:
-		err := c.handle.DelDestination(service(o.Server), o.Real.destination())
+		err := c.wire.Delete(o.Server.name(), o.Real.real())
 		return ignore(ignore(err, syscall.ENOENT), syscall.ESRCH)
 	case AddAddress:
 		return c.addAddress(o.Server.Addr)
@@ -122,6 +136,10 @@ func (c *conn) execute(o Operation) error {
 		return c.deleteAddress(o.Server.Addr)
 	}
 	return fmt.Errorf("unknown operation %d", o.Kind)
+}
+
+func (k Key) name() wire.Service {
+	return wire.Service{Addr: k.Addr, Port: k.Port, Protocol: uint8(k.Protocol)}
 }
 
 // ignore drops an error that means that there was nothing to delete.
@@ -211,17 +229,13 @@ func foundServer(s *ipvs.Service) (found, bool) {
 // reals lists the real servers of a virtual server, sorted by address. It lists none when there is no such virtual
 // server.
 func (c *conn) reals(k Key) ([]RealStatus, error) {
-	destinations, err := c.handle.GetDestinations(service(&VirtualServer{Key: k}))
+	reals, err := c.wire.List(k.name())
 	if err != nil {
 		return nil, os.NewSyscallError("list real servers", err)
 	}
-	list := make([]RealStatus, 0, len(destinations))
-	for _, d := range destinations {
-		r, ok := foundDestination(d)
-		if !ok {
-			return nil, fmt.Errorf("list real servers: unknown address family %d", d.AddressFamily)
-		}
-		list = append(list, r)
+	list := make([]RealStatus, len(reals))
+	for i, r := range reals {
+		list[i] = foundReal(r)
 	}
 	sortReals(list)
 	return list, nil
@@ -253,3 +267,12 @@ func (c *conn) setTimeouts(t Timeouts) error {
 	err := c.handle.SetConfig(&config)
 	return os.NewSyscallError("set timeouts", err)
 }
+
+func (c *conn) daemons() ([]wire.Daemon, error) {
+	list, err := c.wire.Daemons()
+	return list, os.NewSyscallError("list synchronization daemons", err)
+}
+
+func (c *conn) startDaemon(d wire.Daemon) error { return c.wire.StartDaemon(d) }
+
+func (c *conn) stopDaemon(d wire.Daemon) error { return c.wire.StopDaemon(d) }

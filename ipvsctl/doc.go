@@ -19,14 +19,14 @@
 //	result.go     what Add, Remove and Tick return; errors
 //	locals.go     which addresses are local, and which of them need a guard
 //	drain.go      Tick: the end of connections to real servers that are no longer wanted
-//	conn.go       the netlink socket; with types.go, it hides github.com/moby/ipvs
+//	conn.go       the netlink sockets; it hides github.com/moby/ipvs. Package wire has the messages about real servers
 //	address.go    local routes
 //	memory.go     an engine with a kernel in memory
 //	probe.go      which schedulers the kernel has
-//	settings.go   timeouts and sysctls
+//	settings.go   timeouts, synchronization daemons and sysctls
 //	status.go     what the kernel has, for display
 //
-// The package knows nothing of Kubernetes or nftables. It forwards by NAT only. It starts no process except modprobe,
+// The package knows nothing of Kubernetes or nftables. It starts no process except modprobe,
 // when it first opens a socket, and works without modprobe as well.
 //
 // # The mark

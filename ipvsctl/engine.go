@@ -1,10 +1,13 @@
 package ipvsctl
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
 	"time"
+
+	"github.com/verdict-proxy/verdict/ipvsctl/wire"
 )
 
 // Options configure an engine.
@@ -18,6 +21,8 @@ type Options struct {
 	Exclude []netip.Prefix
 	// GracefulPeriod is how long a real server that is no longer wanted may keep its connections. 0 means not at all.
 	GracefulPeriod time.Duration
+	// Sync are the synchronization daemons that run. Those that an earlier process started and that are not among them end.
+	Sync []wire.Daemon
 }
 
 // Engine keeps virtual servers equal to the wanted ones. Set and Delete collect changes, Add and Remove pass them to
@@ -89,14 +94,15 @@ func (e *Engine) Empty() bool { return len(e.servers) == 0 && len(e.locals.inher
 // Cleanup removes everything that has the mark of this package, and cuts its connections. It returns the number of
 // operations.
 func Cleanup(o Options) (int, error) {
-	o.GracefulPeriod = 0
+	o.GracefulPeriod, o.Sync = 0, nil
 	e, err := Open(o)
 	if err != nil {
 		return 0, err
 	}
 	defer e.Close()
 	r, err := e.Remove(time.Now())
-	return len(r.Operations), err
+	ended, daemonErr := e.SetDaemons()
+	return len(r.Operations) + len(ended), errors.Join(err, daemonErr)
 }
 
 // excludes reports whether an address belongs to other users of IPVS.
@@ -182,9 +188,15 @@ func (e *Engine) settle() {
 }
 
 // Intact compares three virtual servers, chosen at random, with what the kernel has. It returns false when one differs,
-// for example because someone ran "ipvsadm -C". If repair is true, the next Add then reads every virtual server and
-// repairs it.
+// for example because someone ran "ipvsadm -C", or when a synchronization daemon differs. If repair is true, the next Add then
+// reads every virtual server and repairs it. A daemon is put right at once.
 func (e *Engine) Intact(repair bool) (bool, error) {
+	daemons, daemonErr := e.daemonsIntact(repair)
+	servers, err := e.serversIntact(repair)
+	return daemons && servers, errors.Join(daemonErr, err)
+}
+
+func (e *Engine) serversIntact(repair bool) (bool, error) {
 	remaining := 3
 	for _, s := range e.servers { // in random order
 		if s.want == nil || s.dirty {

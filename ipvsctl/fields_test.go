@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 	"unsafe"
+
+	"github.com/verdict-proxy/verdict/ipvsctl/wire"
 )
 
 // The tests in this file go through the fields of a type. They fail, and name the field, when someone adds a field and
@@ -47,6 +49,8 @@ func changeValue(t *testing.T, v reflect.Value) {
 		v.SetInt(int64(old + time.Hour))
 	case Flags:
 		v.SetUint(uint64(old ^ HashPort))
+	case wire.Forwarding:
+		v.Set(reflect.ValueOf(wire.Forwarding{Method: wire.ByRoute}))
 	case string:
 		v.SetString("mh")
 	case bool:
@@ -71,7 +75,7 @@ func TestEveryFieldOfARealServer(t *testing.T) {
 		if changed.options() == base.options() {
 			t.Error("options does not print it")
 		}
-		if back, ok := foundDestination(changed.destination()); !ok || back.RealServer != changed {
+		if back := foundReal(changed.real()); back.RealServer != changed {
 			t.Errorf("conn.go writes %+v and reads %+v", changed, back.RealServer)
 		}
 		drained, _ := drainOrDelete(&want, changed, true)

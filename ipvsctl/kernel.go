@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/netip"
 
+	"github.com/verdict-proxy/verdict/ipvsctl/wire"
 	"github.com/verdict-proxy/verdict/nft/nlmsg"
 )
 
@@ -18,6 +19,9 @@ type kernel interface {
 	isLocal(netip.Addr) (bool, error)
 	mark(k Key, bits uint32) error
 	timeouts() (Timeouts, error)
+	daemons() ([]wire.Daemon, error)
+	startDaemon(wire.Daemon) error
+	stopDaemon(wire.Daemon) error
 	setTimeouts(Timeouts) error
 	Close() error
 }

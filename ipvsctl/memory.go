@@ -8,6 +8,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/verdict-proxy/verdict/ipvsctl/wire"
 )
 
 // Memory is an Engine that works on a kernel in memory. It shows what the Engine would do, without IPVS and without
@@ -80,6 +82,7 @@ type memoryKernel struct {
 	state  map[Key]*memoryServer
 	local  map[netip.Addr]bool
 	config Timeouts
+	synced []wire.Daemon
 }
 
 type memoryServer struct {
@@ -231,6 +234,24 @@ func (m *memoryKernel) setTimeouts(t Timeouts) error {
 	}
 	if t.UDP != 0 {
 		m.config.UDP = t.UDP
+	}
+	return nil
+}
+
+func (m *memoryKernel) daemons() ([]wire.Daemon, error) { return slices.Clone(m.synced), nil }
+
+func (m *memoryKernel) startDaemon(d wire.Daemon) error {
+	if slices.ContainsFunc(m.synced, d.SameRole) {
+		return syscall.EEXIST
+	}
+	m.synced = append(m.synced, d)
+	return nil
+}
+
+func (m *memoryKernel) stopDaemon(d wire.Daemon) error {
+	before := len(m.synced)
+	if m.synced = slices.DeleteFunc(m.synced, d.SameRole); len(m.synced) == before {
+		return syscall.ESRCH
 	}
 	return nil
 }

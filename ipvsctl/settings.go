@@ -5,8 +5,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
+
+	"github.com/verdict-proxy/verdict/ipvsctl/wire"
 )
 
 // Change is a kernel setting that changed.
@@ -51,6 +54,80 @@ func (e *Engine) SetTimeouts(t Timeouts) ([]Change, error) {
 	add("IPVS timeout tcpfin", old.TCPFin, now.TCPFin)
 	add("IPVS timeout udp", old.UDP, now.UDP)
 	return changes, nil
+}
+
+// daemonChange replaces a synchronization daemon. One of both may be nil.
+type daemonChange struct{ old, now *wire.Daemon }
+
+// daemonsToChange compares the daemons that run with Options.Sync. It leaves those of other tools alone, and lists wanted ones
+// whose roles they have.
+func (e *Engine) daemonsToChange() (list []daemonChange, taken []wire.Daemon, err error) {
+	running, err := e.daemons()
+	for i := range e.options.Sync {
+		c := daemonChange{now: &e.options.Sync[i]}
+		if j := slices.IndexFunc(running, c.now.SameRole); j >= 0 {
+			c.old = &running[j]
+		}
+		switch {
+		case c.old != nil && !c.old.Ours:
+			taken = append(taken, *c.now)
+		case c.old == nil || *c.old != *c.now:
+			list = append(list, c)
+		}
+	}
+	for i, d := range running {
+		if d.Ours && !slices.ContainsFunc(e.options.Sync, d.SameRole) {
+			list = append(list, daemonChange{old: &running[i]})
+		}
+	}
+	return list, taken, err
+}
+
+// SetDaemons starts and ends synchronization daemons as Options.Sync says. It returns what changed.
+func (e *Engine) SetDaemons() (changes []Change, err error) {
+	list, taken, err := e.daemonsToChange()
+	if err != nil {
+		return nil, err
+	}
+	for _, d := range taken {
+		err = errors.Join(err, fmt.Errorf("start synchronization daemon %s: another tool runs the %s; it stays", d, d.Role))
+	}
+	for _, c := range list {
+		done, changeErr := e.change(c)
+		if err = errors.Join(err, changeErr); changeErr == nil {
+			changes = append(changes, done)
+		}
+	}
+	return changes, err
+}
+
+func (e *Engine) change(c daemonChange) (Change, error) {
+	done := Change{Name: "IPVS synchronization daemon", Old: "none", New: "none"}
+	if c.old != nil {
+		done.Old = c.old.String()
+		if err := e.stopDaemon(*c.old); err != nil {
+			return done, fmt.Errorf("stop synchronization daemon %s: %w", c.old, err)
+		}
+	}
+	if c.now != nil {
+		done.New = c.now.String()
+		if err := e.startDaemon(*c.now); err != nil {
+			return done, fmt.Errorf("start synchronization daemon %s: %w", c.now, err)
+		}
+	}
+	return done, nil
+}
+
+// daemonsIntact reports whether the daemons run that Options.Sync names.
+func (e *Engine) daemonsIntact(repair bool) (bool, error) {
+	list, _, err := e.daemonsToChange()
+	if repair && err == nil && len(list) > 0 {
+		_, err = e.SetDaemons()
+	}
+	if err != nil {
+		e.reopen(err)
+	}
+	return len(list) == 0, err
 }
 
 // Sysctl is a setting under /proc/sys.

@@ -10,6 +10,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/verdict-proxy/verdict/e2e/fields"
+	"github.com/verdict-proxy/verdict/ipvsctl/wire"
 )
 
 func fakeProc(t *testing.T, values map[string]string) string {
@@ -124,5 +127,48 @@ func TestSetTimeoutsRefuses(t *testing.T) {
 	m.readError = syscall.ENOBUFS
 	if _, err := e.SetTimeouts(Timeouts{TCP: time.Hour}); err == nil {
 		t.Error("no error when timeouts cannot be read")
+	}
+}
+
+// TestDaemons: the engine has the daemons of its options, changes only those, and leaves those of other tools alone.
+func TestDaemons(t *testing.T) {
+	both, err := wire.ParseDaemons("master,backup,device=eth1,id=7")
+	must(t, err)
+	m := OpenMemory(Options{Sync: both})
+	changed := func(what string, want int) string {
+		t.Helper()
+		changes, err := m.SetDaemons()
+		if must(t, err); len(changes) != want {
+			t.Errorf("%s: %v", what, changes)
+		}
+		return fmt.Sprint(m.contents.synced)
+	}
+	if got := changed("at first", 2); got != fmt.Sprint(both) {
+		t.Errorf("runs %s, want %s", got, both)
+	}
+	changed("again", 0)
+	expectIntact(t, m.Engine, true)
+	must(t, m.contents.stopDaemon(both[1]))
+	expectIntact(t, m.Engine, false)
+	expectIntact(t, m.Engine, true)
+	for field, changed := range fields.Each(both[0]) {
+		if changed.SameRole(both[0]) && field != "Ours" {
+			m.contents.synced = []wire.Daemon{changed, both[1]}
+			expectIntact(t, m.Engine, false)
+			expectIntact(t, m.Engine, true)
+		}
+	}
+
+	theirs := both[0]
+	theirs.Device, theirs.Ours = "eth0", false
+	m.contents.synced = []wire.Daemon{theirs}
+	if changes, err := m.SetDaemons(); len(changes) != 1 || err == nil || !strings.Contains(err.Error(), "another tool runs the master") {
+		t.Errorf("beside another tool: %v, %v", changes, err)
+	}
+	expectIntact(t, m.Engine, true)
+	m, err = m.Restart(Options{})
+	must(t, err)
+	if got := changed("without daemons", 1); got != fmt.Sprint([]wire.Daemon{theirs}) {
+		t.Errorf("left %s", got)
 	}
 }

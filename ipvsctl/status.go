@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/verdict-proxy/verdict/ipvsctl/wire"
 )
 
 // Status is a virtual server as the kernel has it, with its connections.
@@ -18,6 +20,11 @@ type Status struct {
 
 // FlagText returns the scheduler's flags in the notation of ipvsadm -b.
 func (s *Status) FlagText() string { return s.Flags.text(s.Scheduler) }
+
+// WithoutNAT reports whether a real server gets packets as they are.
+func (s *Status) WithoutNAT() bool {
+	return slices.ContainsFunc(s.RealServers, func(r RealStatus) bool { return r.Forwarding.Method != wire.NAT })
+}
 
 // List returns the virtual servers that have the mark of this package, sorted by key, in excluded ranges as well. It
 // opens its own socket, so any goroutine may call it, in the engine's process or in another one.

@@ -8,6 +8,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/verdict-proxy/verdict/ipvsctl/wire"
 )
 
 // wanted is a complete wanted state: the virtual servers of each service port.
@@ -44,10 +46,25 @@ func randomServer(rng *rand.Rand, k int, schedulers []string) VirtualServer {
 		v.Persistence = time.Duration(1+rng.IntN(3)) * time.Hour
 	}
 	for _, r := range rng.Perm(6)[:rng.IntN(5)] {
-		at := netip.AddrPortFrom(netip.MustParseAddr(fmt.Sprintf(real, 1+r)), 8080)
-		v.RealServers = append(v.RealServers, RealServer{Addr: at, Weight: uint16(rng.IntN(3))})
+		end := RealServer{Addr: netip.AddrPortFrom(netip.MustParseAddr(fmt.Sprintf(real, 1+r)), 8080), Weight: uint16(rng.IntN(3))}
+		if others := otherForwarding(); rng.IntN(3) == 0 {
+			end.Addr, end.Forwarding = netip.AddrPortFrom(end.Addr.Addr(), v.Port), others[rng.IntN(len(others))]
+		}
+		v.RealServers = append(v.RealServers, end)
 	}
 	return v
+}
+
+// otherForwarding has every forwarding but NAT.
+func otherForwarding() (list []wire.Forwarding) {
+	for _, text := range []string{"route", "tunnel", "tunnel,gue", "tunnel,gue,6081,csum", "tunnel,gue,6082,remcsum", "tunnel,gre", "tunnel,gre,csum"} {
+		f, err := wire.ParseForwarding(text)
+		if err != nil {
+			panic(err) // the text is in this function
+		}
+		list = append(list, f)
+	}
+	return list
 }
 
 // change turns one state into another, with the service ports in random order.

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/moby/ipvs"
+	"github.com/verdict-proxy/verdict/ipvsctl/wire"
 )
 
 // Protocol is an IP protocol number.
@@ -67,20 +67,20 @@ type VirtualServer struct {
 type RealServer struct {
 	Addr   netip.AddrPort
 	Weight uint16
+	// Forwarding is how packets reach it. Without NAT they keep the address and port of the virtual server, and the
+	// answers do not come back to this host.
+	Forwarding wire.Forwarding
 }
 
 func (r RealServer) compare(o RealServer) int { return r.Addr.Compare(o.Addr) }
 
 // options returns the options of ipvsadm that make the real server.
-func (r RealServer) options() string { return fmt.Sprintf("-r %s -m -w %d", r.Addr, r.Weight) }
+func (r RealServer) options() string {
+	return fmt.Sprintf("-r %s %s -w %d", r.Addr, r.Forwarding.Options(), r.Weight)
+}
 
-func (r RealServer) destination() *ipvs.Destination {
-	return &ipvs.Destination{
-		Address:         r.Addr.Addr().AsSlice(),
-		Port:            r.Addr.Port(),
-		Weight:          int(r.Weight),
-		ConnectionFlags: ipvs.ConnectionFlagMasq,
-	}
+func (r RealServer) real() wire.Real {
+	return wire.Real{Addr: r.Addr, Weight: r.Weight, Forwarding: r.Forwarding}
 }
 
 // RealStatus is a real server that the kernel has. It has weight 0 while it drains, or because Set said so.
@@ -92,21 +92,19 @@ type RealStatus struct {
 	Limit int
 }
 
-func foundDestination(d *ipvs.Destination) (RealStatus, bool) {
-	addr, ok := netip.AddrFromSlice(d.Address)
+func foundReal(r wire.Real) RealStatus {
 	return RealStatus{
-		RealServer:  RealServer{Addr: netip.AddrPortFrom(addr, d.Port), Weight: uint16(d.Weight)},
-		Active:      d.ActiveConnections,
-		Inactive:    d.InactiveConnections,
-		Connections: uint64(d.Stats.Connections),
-		Limit:       int(d.UpperThreshold),
-	}, ok
+		RealServer: RealServer{Addr: r.Addr, Weight: r.Weight, Forwarding: r.Forwarding},
+		Active:     r.Active, Inactive: r.Inactive, Connections: r.Connections, Limit: r.Limit,
+	}
 }
 
 // Options returns the options of ipvsadm that make the real server, beside those that each one has.
 func (r *RealStatus) Options() string {
-	plain := RealServer{Addr: r.Addr, Weight: r.Weight}
-	text := strings.TrimPrefix(r.options(), plain.options())
+	text := ""
+	if r.Forwarding != (wire.Forwarding{}) {
+		text = r.Forwarding.Options()
+	}
 	if r.Limit > 0 {
 		text += fmt.Sprintf(" -x %d", r.Limit)
 	}
@@ -146,6 +144,9 @@ func (v *VirtualServer) validateRealServers() error {
 		if addr.BitLen() != v.Addr.BitLen() || addr.Is4In6() || addr.Zone() != "" || r.Addr.Port() == 0 {
 			// The kernel cuts an IPv6 address to four bytes when the virtual server is IPv4, and returns no error.
 			return fmt.Errorf("virtual server %s: %s cannot be a real server of it", v.Key, r.Addr)
+		}
+		if r.Forwarding.Method != wire.NAT && r.Addr.Port() != v.Port {
+			return fmt.Errorf("virtual server %s: real server %s would get packets for port %d: only NAT changes the port", v.Key, r.Addr, v.Port)
 		}
 		if i > 0 && v.RealServers[i-1].Addr == r.Addr {
 			return fmt.Errorf("virtual server %s: real server %s is given twice", v.Key, r.Addr)

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/verdict-proxy/verdict/ipvsctl/wire"
 )
 
 // TestSetRefuses has one row for each value that the kernel or moby/ipvs would accept and change.
@@ -34,6 +36,9 @@ func TestSetRefuses(t *testing.T) {
 		{"real server twice", func(v *VirtualServer) {
 			v.RealServers = []RealServer{parseReal("10.0.0.1:80"), parseReal("10.0.0.2:80"), parseReal("10.0.0.1:80=2")}
 		}, "given twice"},
+		{"another port without NAT", func(v *VirtualServer) {
+			v.RealServers = []RealServer{{Addr: netip.MustParseAddrPort("10.0.0.1:80"), Weight: 1, Forwarding: wire.Forwarding{Method: wire.ByRoute}}}
+		}, "only NAT changes the port"},
 		{"excluded", func(v *VirtualServer) { v.Addr = netip.MustParseAddr("192.0.2.9") }, "excluded range"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -80,6 +80,11 @@ func nodePort(port uint16) contents.Frontend {
 	return contents.Frontend{Port: port, Pool: program.ClusterPool, Masquerade: contents.MasqueradeAlways}
 }
 
+func ranged(fe contents.Frontend, last uint16) contents.Frontend {
+	fe.EndPort = last
+	return fe
+}
+
 func refused(fe contents.Frontend, how program.Refusal) contents.Frontend {
 	fe.Refusal = how
 	if how == program.Reject {
@@ -138,6 +143,18 @@ func kindsExample() example {
 				{Port: 30098, Pool: program.BySource, Refusal: program.Drop, Masquerade: contents.MasqueradeNode},
 				{Addr: addr("2001:db8::d"), Port: 80, Refusal: program.Drop},
 			}},
+			{Family: program.IPv4, Name: "media/rtp:rtp", Protocol: udp, Cluster: append(onNode("10.0.1.1:0"), endpoints("10.0.2.1:0")...),
+				Local: onNode("10.0.1.1:0"), Frontends: []contents.Frontend{
+					ranged(clusterIP("10.96.0.60", 10000), 19999), ranged(external("192.0.2.60", 10000), 19999),
+					ranged(limited(externalLocal("198.51.100.60", 10000)), 19999),
+				}, Sources: prefixes("198.51.100.0/24")},
+			{Family: program.IPv6, Name: "media/all:all", Protocol: tcp, Method: program.InTurn, Cluster: endpoints("[fd00:10:0:1::5]:0"), Frontends: []contents.Frontend{
+				ranged(clusterIP("fd00:96::60", 1), 65535), refused(ranged(externalLocal("2001:db8::60", 1), 65535), program.Drop),
+			}},
+			{Family: program.IPv6, Name: "media/none:none", Protocol: tcp, Frontends: []contents.Frontend{
+				refused(ranged(clusterIP("fd00:96::61", 5000), 6000), program.Reject),
+				refused(ranged(limited(external("2001:db8::61", 5000)), 6000), program.Reject),
+			}, Sources: prefixes("2001:db8:2::/48")},
 		},
 	}
 }
@@ -158,6 +175,8 @@ func stickyExample() example {
 			{Family: program.IPv6, Name: "default/both:http", Protocol: tcp, Affinity: 86401 * time.Second, Method: program.InTurn,
 				Cluster: endpoints("[fd00:10::1]:80", "[fd00:10::4]:80"), Local: onNode("[fd00:10::4]:80"),
 				Frontends: []contents.Frontend{externalLocal("2001:db8::11", 443)}},
+			{Family: program.IPv4, Name: "default/range:range", Protocol: tcp, Affinity: 3 * time.Hour, Cluster: append(onNode("10.0.1.1:0"), endpoints("10.0.2.1:0")...),
+				Local: onNode("10.0.1.1:0"), Frontends: []contents.Frontend{ranged(externalLocal("192.0.2.61", 5000), 6000)}},
 		},
 	}
 }
@@ -165,13 +184,20 @@ func stickyExample() example {
 // hashExample has pools with consistent hashing: tables of at least 1,021 slots.
 func hashExample() example {
 	return example{
-		name:  "hash",
-		large: true,
+		name:    "hash",
+		large:   true,
+		globals: contents.Globals{Fleet: true},
 		ports: []contents.Port{
 			{Family: program.IPv4, Name: "default/hash:http", Protocol: tcp, Method: program.SourceHash, Cluster: endpoints("10.0.0.1:80", "10.0.0.2:80"),
 				Frontends: []contents.Frontend{clusterIP("10.96.0.12", 80)}},
 			{Family: program.IPv6, Name: "default/hash:http", Protocol: tcp, Method: program.SourceHash, Affinity: time.Minute,
 				Local: onNode("[fd00:10::1]:80", "[fd00:10::2]:80"), Frontends: []contents.Frontend{externalLocal("2001:db8::12", 80)}},
+			{Family: program.IPv4, Name: "default/range:hash", Protocol: tcp, Method: program.SourceHash, Cluster: endpoints("10.0.0.1:0", "10.0.0.2:0"),
+				Frontends: []contents.Frontend{ranged(clusterIP("10.96.0.13", 80), 90)}},
+			{Family: program.IPv4, Name: "default/port-hash:http", Protocol: tcp, Method: program.SourcePortHash, Cluster: endpoints("10.0.0.3:80"),
+				Answers: netip.MustParseAddrPort("10.96.0.14:80"), Frontends: []contents.Frontend{clusterIP("10.96.0.14", 80)}},
+			{Family: program.IPv6, Name: "default/port-hash:http", Protocol: tcp, Method: program.SourcePortHash, Cluster: endpoints("[fd00:10::3]:80"),
+				Answers: netip.MustParseAddrPort("[fd00:96::14]:80"), Frontends: []contents.Frontend{clusterIP("fd00:96::14", 80)}},
 		},
 	}
 }

@@ -35,6 +35,7 @@ func TestFieldsOfPort(t *testing.T) {
 			Addr: addr("10.96.0.1"), Port: 443, ClusterIP: true, Pool: program.BySource, Firewalled: true,
 		}},
 		Sources: prefixes("198.51.100.0/24", "203.0.113.0/24"),
+		Answers: netip.MustParseAddrPort("192.0.2.10:80"),
 	}
 	reasons := fields.Ignored{
 		"Family":           "it names the table, and 3 is no family",

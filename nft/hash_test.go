@@ -199,6 +199,82 @@ func TestSameTableEverywhere(t *testing.T) {
 	}
 }
 
+// TestTablesWithoutHistory: two nodes with the same objects have the same tables and answer for the same frontends,
+// whatever each of them had before, in which order, with which weights, over which restarts, and beside which Services.
+func TestTablesWithoutHistory(t *testing.T) {
+	final := func(i int) contents.Port {
+		p := hashPort(fmt.Sprintf("s%d:p", i), 1+i, uint16(80+i%2), upTo(2+3*i)...)
+		p.Method = []program.Method{program.SourceHash, program.SourcePortHash}[i%2]
+		p.Cluster[0].Slots = uint16(1 + i%3)
+		p.Answers = netip.AddrPortFrom(p.Frontends[0].Addr, p.Frontends[0].Port)
+		return p
+	}
+	const ports = 6
+	node := func(seed uint64) *Memory {
+		random := rand.New(rand.NewPCG(seed, 0))
+		m := OpenMemory(Options{})
+		for range 40 {
+			i := random.IntN(ports + 2)
+			p := final(i)
+			p.Cluster = p.Cluster[:1+random.IntN(len(p.Cluster))]
+			p.Cluster[random.IntN(len(p.Cluster))].Slots = uint16(1 + random.IntN(4))
+			p.Cluster[random.IntN(len(p.Cluster))].Local = true
+			switch random.IntN(5) {
+			case 0:
+				m.Delete(program.IPv4, p.Name)
+			case 1:
+				mustApply(t, m.Engine)
+				again, err := m.Restart(Options{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				m = again
+			case 2:
+				p.Method = program.Random
+				fallthrough
+			default:
+				_ = m.Set(&p)
+				mustApply(t, m.Engine)
+			}
+		}
+		for _, i := range random.Perm(ports) {
+			p := final(i)
+			_ = m.Set(&p) // some endpoints have several frontends
+			if random.IntN(2) == 0 {
+				mustApply(t, m.Engine)
+			}
+		}
+		m.Delete(program.IPv4, final(ports+1).Name)
+		m.Delete(program.IPv4, final(ports).Name)
+		mustApply(t, m.Engine)
+		return m
+	}
+	answers := func(m *Memory) (list []string) {
+		if err := m.kernel.DumpElements(program.IPv4, program.Answers.Name(), func(e kernel.Found) {
+			list = append(list, fmt.Sprint(e.Key, e.Data))
+		}); err != nil {
+			t.Fatal(err)
+		}
+		slices.Sort(list)
+		return list
+	}
+	one := node(0)
+	if len(answers(one)) == 0 {
+		t.Error("no endpoint has a frontend to answer for")
+	}
+	for seed := range uint64(6) {
+		other := node(1 + seed)
+		for i := range ports {
+			if !slices.Equal(one.slotsOfPort(t, 1+i), other.slotsOfPort(t, 1+i)) {
+				t.Errorf("seed %d: port %d has another table", seed, 1+i)
+			}
+		}
+		if !slices.Equal(answers(one), answers(other)) {
+			t.Errorf("seed %d: %v, and %v", seed, answers(one), answers(other))
+		}
+	}
+}
+
 // TestHashChurn changes ports at random. After each transaction, the kernel must have what the mirror says, and each
 // port must lead to its endpoints.
 func TestHashChurn(t *testing.T) {

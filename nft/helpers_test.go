@@ -91,7 +91,7 @@ func (x example) memory(t *testing.T) string {
 // wantStatus is what a listing says of a frontend.
 func wantStatus(p *contents.Port, fe *contents.Frontend) inspect.FrontendStatus {
 	s := inspect.FrontendStatus{
-		Family: p.Family, Name: p.Name, Protocol: p.Protocol, Addr: fe.Addr, Port: fe.Port, Pool: fe.Pool,
+		Family: p.Family, Name: p.Name, Protocol: p.Protocol, Addr: fe.Addr, Port: fe.Port, LastPort: fe.EndPort, Pool: fe.Pool,
 		Refusal: fe.Refusal, Firewalled: fe.Firewalled && fe.Addr.IsValid(), IPVS: fe.IPVS,
 	}
 	if fe.Pool == program.ClusterPool || fe.Pool == program.BySource {
@@ -100,10 +100,23 @@ func wantStatus(p *contents.Port, fe *contents.Frontend) inspect.FrontendStatus 
 	if fe.Pool == program.LocalPool || fe.Pool == program.BySource {
 		s.Local = wantSlots(p.Method, p.Local)
 	}
+	if fe.EndPort != 0 {
+		s.Cluster, s.Local = withPort(s.Cluster, fe.Port), withPort(s.Local, fe.Port)
+	}
 	if len(s.Cluster)+len(s.Local) > 0 {
 		s.Method, s.Affinity = p.Method, p.Affinity
 	}
 	return s
+}
+
+// withPort gives endpoints without a port a port: that of a packet, or the first one of a range.
+func withPort(list []inspect.EndpointStatus, port uint16) []inspect.EndpointStatus {
+	for i, e := range list {
+		if e.Addr.Port() == 0 {
+			list[i].Addr = netip.AddrPortFrom(e.Addr.Addr(), port)
+		}
+	}
+	return list
 }
 
 // wantSlots is how many slots each endpoint gets. In a hash table, they take turns until all slots are taken.
@@ -118,7 +131,7 @@ func wantSlots(method program.Method, list []contents.Endpoint) (out []inspect.E
 	for again := true; again; again = left > 0 {
 		for i := range list {
 			n := int(max(list[i].Slots, 1))
-			if method == program.SourceHash {
+			if method.Hashes() {
 				n = min(n, left)
 				left -= n
 			}
@@ -140,8 +153,12 @@ func (e *Engine) poolOf(t testing.TB, p *contents.Port, fe *contents.Frontend) (
 		return found.Data
 	}
 	var key program.Builder
-	key.Frontend(fe.Addr, fe.Port, p.Protocol)
-	number = binary.NativeEndian.Uint32(lookUp(program.Services, key)) & program.PoolMask
+	key.Frontend(fe.Addr, fe.Port, fe.EndPort, p.Protocol)
+	set := program.Services
+	if fe.EndPort != 0 {
+		set = program.RangeServices
+	}
+	number = binary.NativeEndian.Uint32(lookUp(set, key)) & program.PoolMask
 	word := func(v uint32) (b program.Builder) {
 		b.Word(v)
 		return b

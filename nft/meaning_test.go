@@ -18,7 +18,7 @@ type meaning map[string][]string
 // numbered are the maps whose elements have such numbers.
 var numbered = []string{
 	program.Services.Name(), program.NodePorts.Name(), program.Pools.Name(), program.Dispatch.Name(), program.Endpoints.Name(), program.StickySlots.Name(), program.StickyEndpoints.Name(), program.Affinity.Name(),
-	program.Firewalled.Name(),
+	program.Firewalled.Name(), program.RangeServices.Name(), program.RangeFirewalled.Name(), program.Addresses.Name(), program.StickyAddresses.Name(),
 	program.HashTables.Name(), program.HashSlots.Name(), program.TargetPorts.Name(),
 }
 
@@ -75,7 +75,7 @@ func cutLast(s, sep string) (before, after string, found bool) {
 
 // frontends adds each frontend with the pools that serve it.
 func (r *reader) frontends(m meaning) {
-	for _, name := range []string{program.Services.Name(), program.NodePorts.Name()} {
+	for _, name := range []string{program.Services.Name(), program.NodePorts.Name(), program.RangeServices.Name()} {
 		for key, e := range r.maps[name] {
 			data := r.number(e.data)
 			number := data & program.PoolMask
@@ -98,10 +98,12 @@ func (r *reader) frontends(m meaning) {
 // sources adds the limited frontends, and the source ranges of their service ports with the groups of their lengths.
 func (r *reader) sources(m meaning) {
 	names := map[uint32]string{}
-	for key, e := range r.maps[program.Firewalled.Name()] {
-		data := r.number(e.data)
-		names[data&program.GroupMask] = e.comment
-		m[r.family+" firewalled "+key] = []string{e.comment, fmt.Sprintf("looked up: %t", data&program.LimitedBit != 0)}
+	for _, set := range []program.SetID{program.Firewalled, program.RangeFirewalled} {
+		for key, e := range r.maps[set.Name()] {
+			data := r.number(e.data)
+			names[data&program.GroupMask] = e.comment
+			m[r.family+" firewalled "+key] = []string{e.comment, fmt.Sprintf("looked up: %t", data&program.LimitedBit != 0)}
+		}
 	}
 	for _, set := range numberedSets {
 		for _, e := range r.from[r.family+" set "+set].Elements {
@@ -139,15 +141,18 @@ func (r *reader) pools(m meaning) {
 		where := r.family + " pool " + e.comment
 		m[where] = append(m[where], r.pool(r.number(key)))
 	}
-	for _, e := range r.maps[program.StickyEndpoints.Name()] {
-		where := r.family + " tokens " + e.comment
-		m[where] = append(m[where], e.data)
-		slices.Sort(m[where])
+	tokens := []string{program.StickyEndpoints.Name(), program.StickyAddresses.Name()}
+	for _, name := range tokens {
+		for _, e := range r.maps[name] {
+			where := r.family + " tokens " + e.comment
+			m[where] = append(m[where], e.data)
+			slices.Sort(m[where])
+		}
 	}
-	for _, name := range []string{program.Pools.Name(), program.Endpoints.Name(), program.StickySlots.Name(), program.StickyEndpoints.Name(), program.HashTables.Name()} {
+	for _, name := range append([]string{program.Pools.Name(), program.Endpoints.Name(), program.Addresses.Name(), program.StickySlots.Name(), program.HashTables.Name()}, tokens...) {
 		n := 0
 		for key := range r.maps[name] {
-			if number, _, _ := strings.Cut(key, " "); r.number(number) <= program.PoolMask || name == program.StickyEndpoints.Name() {
+			if number, _, _ := strings.Cut(key, " "); r.number(number) <= program.PoolMask || slices.Contains(tokens, name) {
 				n++ // not a slot of a hash table, which may be on its way out
 			}
 		}
@@ -194,13 +199,21 @@ func (r *reader) slots(number uint32) []string {
 	for slot := 0; ; slot++ {
 		key := fmt.Sprintf("%s . %d", rule.NumberText(number), slot)
 		e, plain := r.maps[program.Endpoints.Name()][key]
+		if address, ok := r.maps[program.Addresses.Name()][key]; ok && plain {
+			r.t.Fatalf("slot %s is in both maps, endpoints and addresses", key)
+		} else if ok {
+			e, plain = address, true
+		}
 		token, sticky := r.maps[program.StickySlots.Name()][key]
 		switch {
 		case plain && sticky:
 			r.t.Fatalf("slot %s is in both maps, endpoints and sticky-slots", key)
 		case sticky:
 			// Tokens in slots are those of the cluster pool; the class of the local pool flips the bit.
-			e, sticky = r.maps[program.StickyEndpoints.Name()][rule.NumberText(r.number(token.data)|number&program.LocalBit)]
+			number := rule.NumberText(r.number(token.data) | number&program.LocalBit)
+			if e, sticky = r.maps[program.StickyEndpoints.Name()][number]; !sticky {
+				e, sticky = r.maps[program.StickyAddresses.Name()][number]
+			}
 			if !sticky {
 				r.t.Fatalf("slot %s: token %s leads to no endpoint", key, token.data)
 			}

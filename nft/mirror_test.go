@@ -10,7 +10,19 @@ import (
 func (e *Engine) render() string {
 	t := &program.Transaction{}
 	for _, tb := range e.tables {
-		tb.Build(t.For(tb.Family), kernel.Existing{})
+		w, all := t.For(tb.Family), tb.Everything() // unlike Build, it keeps hash tables that are about to leave
+		w.Do(program.Operation{Kind: program.AddTable})
+		for id := range tb.Defs {
+			w.Do(program.Operation{Kind: program.AddSet, Name: tb.Defs[id].Name, Set: &tb.Defs[id], ID: program.SetID(id)})
+		}
+		tb.Want.Chains.Rewrite(w, tb.Want.Program())
+		for id := range program.SetCount {
+			for _, e := range all.Added(id) {
+				if id != program.Dispatch && id != program.Generation {
+					w.Copy(id, e, all.Arena)
+				}
+			}
+		}
 	}
 	var b kernel.Batch
 	k := &memory.Kernel{}

@@ -83,13 +83,12 @@ func (x *interfered) set(t *testing.T, ports ...contents.Port) {
 // twoPorts have elements in nearly every set.
 func twoPorts(i int) []contents.Port {
 	ip := fmt.Sprintf("10.96.%d.%d", i/250, i%250+1)
-	ranged := external(fmt.Sprintf("203.0.%d.%d", i/250, i%250+1), 80)
-	ranged.Firewalled = true
+	limits := limited(external(fmt.Sprintf("203.0.%d.%d", i/250, i%250+1), 80))
 	return []contents.Port{
 		{
 			Family: program.IPv4, Name: fmt.Sprintf("default/a%d:http", i), Protocol: tcp,
 			Cluster:   onNode("10.244.0.5:8080", "10.244.0.6:8080"),
-			Frontends: []contents.Frontend{clusterIP(ip, 80), ranged, nodePort(uint16(30000 + i))},
+			Frontends: []contents.Frontend{clusterIP(ip, 80), limits, nodePort(uint16(30000 + i)), ranged(external(limits.Addr.String(), 5000), 6000)},
 			Sources:   prefixes("198.51.100.0/24"),
 		},
 		{
@@ -138,6 +137,14 @@ func TestRepair(t *testing.T) {
 			add element ip verdict allowed-sources { 180:2 . 192.0.2.0 }`, "allowed-sources", outcome{added: 1, gone: 1}},
 		{"ranges", `delete element ip verdict service-cidrs { 10.96.0.0/12 }
 			add element ip verdict service-cidrs { 10.0.0.0/8 }`, "service-cidrs", outcome{added: 2}},
+		{"a range of ports deleted", `delete element ip verdict range-services { 203.0.0.1 . tcp . 5000-6000 }`,
+			"elements of ip verdict range-services", outcome{added: 1}},
+		{"another range of ports in its place", `delete element ip verdict range-masquerade-always { 203.0.0.1 . tcp . 5000-6000 }
+			add element ip verdict range-masquerade-always { 203.0.0.1 . tcp . 1-5500 }`,
+			"elements of ip verdict range-masquerade-always", outcome{added: 1, gone: 1}},
+		{"a foreign range of ports", `add element ip verdict range-no-endpoints { 203.0.0.1 . tcp . 1-65535 }`,
+			"elements of ip verdict range-no-endpoints", outcome{gone: 1}},
+		{"ranges of ports flushed", `flush map ip verdict range-services`, "elements of ip verdict range-services", outcome{added: 3}},
 		{"a guard removed", `flush set ip verdict ipvs-addresses`, "ipvs-addresses", outcome{added: 1}},
 		{"a class cut off", `delete element ip verdict dispatch { 20:0 }`, "dispatch", outcome{added: 1}},
 		{"both tables", `flush set ip verdict hairpin

@@ -3,6 +3,7 @@
 package nft
 
 import (
+	"net/netip"
 	"regexp"
 	"slices"
 	"strconv"
@@ -34,6 +35,16 @@ func restartPorts(f program.Family) []contents.Port {
 		}
 	}
 	wide := scalePort(f, 900, 700) // of a class that is made when it is needed
+	for i, p := range manyPorts(f, 970, 6) {
+		for j := range p.Cluster {
+			p.Cluster[j].Addr = netip.AddrPortFrom(p.Cluster[j].Addr.Addr(), 0)
+		}
+		p.Frontends[0] = ranged(p.Frontends[0], uint16(1000*i+1000))
+		if p.Method = program.Method(i / 2); p.Method != program.SourceHash {
+			p.Affinity = time.Duration(i%2) * time.Hour
+		}
+		ports = append(ports, p)
+	}
 	return append(ports, append(longPorts(f), wide)...)
 }
 

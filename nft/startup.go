@@ -18,7 +18,7 @@ func (e *Engine) Inherited(f program.Family, protocol uint8, addr netip.Addr, po
 	}
 	fe := contents.Frontend{Addr: addr, Port: port}
 	var b program.Builder
-	b.Frontend(addr, port, protocol)
+	b.Frontend(addr, port, 0, protocol)
 	for _, id := range mirror.ServedIn(&fe) {
 		_, found, err := e.conn.Lookup(f, program.SetNames[id], b.Arena)
 		if err != nil {

@@ -193,7 +193,11 @@ func (w *world) port(id portID, p contents.Port) contents.Port {
 	}
 	what := w.rand.IntN(5)
 	if what < 2 || p.Cluster == nil {
-		p.Cluster, p.Local = w.endpoints(id.family, 13), w.endpoints(id.family, 5)
+		port := uint16(0) // connections keep theirs
+		if !w.one(4) {
+			port = 80
+		}
+		p.Cluster, p.Local = w.endpoints(id.family, 13, port), w.endpoints(id.family, 5, port)
 	}
 	if what == 1 {
 		p.Hairpin = []netip.Addr{w.address(id.family, 1, w.rand.IntN(16))}
@@ -204,7 +208,7 @@ func (w *world) port(id portID, p contents.Port) contents.Port {
 	if what == 3 {
 		p.Method = program.Method(w.rand.IntN(3))
 	}
-	if p.Method == program.SourceHash {
+	if p.Method.Hashes() {
 		// One such pool is enough, because its table has at least 1,021 slots.
 		p.Cluster, p.Local = p.Cluster[:min(2, len(p.Cluster))], nil
 		if !strings.HasPrefix(id.name, "ns/port-0:") || id.family != program.IPv4 {
@@ -224,11 +228,11 @@ func (w *world) address(f program.Family, net byte, last int) netip.Addr {
 	return netip.AddrFrom4([4]byte{10, net, 0, byte(last)})
 }
 
-func (w *world) endpoints(f program.Family, most int) []contents.Endpoint {
+func (w *world) endpoints(f program.Family, most int, port uint16) []contents.Endpoint {
 	var out []contents.Endpoint
 	for _, i := range w.rand.Perm(16)[:w.rand.IntN(most)] {
 		out = append(out, contents.Endpoint{
-			Addr: netip.AddrPortFrom(w.address(f, 1, i), uint16(80+i%2)), Slots: uint16(w.rand.IntN(3)), Local: i%3 == 0,
+			Addr: netip.AddrPortFrom(w.address(f, 1, i), port+uint16(i%2)*min(port, 1)), Slots: uint16(w.rand.IntN(3)), Local: i%3 == 0,
 		})
 	}
 	sortEndpoints(out)
@@ -268,6 +272,10 @@ func (w *world) frontend(f program.Family) contents.Frontend {
 		return fe
 	}
 	fe.ClusterIP, fe.Firewalled = w.one(2), w.one(3)
+	if w.one(4) {
+		fe.Port, fe.IPVS = fe.Port*100, false
+		fe.EndPort = fe.Port + 1 + uint16(w.rand.IntN(99))
+	}
 	return fe
 }
 

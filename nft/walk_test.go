@@ -38,7 +38,7 @@ func (x example) wantFate(p *contents.Port, fe *contents.Frontend) (inspect.Fate
 	if len(list) == 0 {
 		return inspect.Passed, nil
 	}
-	return inspect.Translated, wantSlots(p.Method, list)
+	return inspect.Translated, withPort(wantSlots(p.Method, list), fe.Port)
 }
 
 func (x example) target(p *contents.Port, fe *contents.Frontend) netip.Addr {
@@ -171,6 +171,10 @@ func TestWalkRefusals(t *testing.T) {
 		{"cluster IP from the endpoint", "postrouting", "nat", translated("10.0.1.1", "10.96.0.10", 80), inspect.Masqueraded, program.Hairpin.Name()},
 		{"external", "postrouting", "nat", translated("10.0.3.3", "192.0.2.10", 80), inspect.Masqueraded, program.MasqueradeAlways.Name()},
 		{"external, policy Local", "postrouting", "nat", translated("203.0.113.7", "198.51.100.10", 80), inspect.Passed, program.MasqueradeNode.Name()},
+		{"range without endpoints", "forward", "filter", packet("2001:db8::7", "fd00:96::61", 5500, tcp), inspect.Reset, program.RangeNoEndpoints.Name()},
+		{"beside a range", "forward", "filter", packet("2001:db8::7", "fd00:96::61", 6001, tcp), inspect.Reset, program.ClusterIPs.Name()},
+		{"range, none local", "forward", "filter", packet("2001:db8::7", "2001:db8::60", 65535, tcp), inspect.Dropped, program.RangeNoLocalEndpoints.Name()},
+		{"range", "postrouting", "nat", translated("10.0.3.3", "192.0.2.60", 10001), inspect.Passed, ""},
 		{"node port", "postrouting", "nat", translated("203.0.113.7", "192.168.7.1", 30080), inspect.Masqueraded, program.MasqueradeAlwaysNodePorts.Name()},
 	} {
 		got, err := tables.Walk(tt.hook, tt.kind, tt.packet)

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/rest"
@@ -33,6 +35,7 @@ Verdict can serve with warnings.`,
 		Args: flags.None,
 	}
 	c := flags.New(cmd.Flags())
+	addresses := cmd.Flags().StringSlice("real-server", nil, "check instead whether this machine can be a real server for `ADDRESSES` of Services, separated by commas; see ipvsctl/README.md")
 	output := cmd.Flags().StringP("output", "o", "table", "`FORMAT` of the result: table or json")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		print := map[string]func() error{}
@@ -45,16 +48,35 @@ Verdict can serve with warnings.`,
 		if err := c.Resolve(); err != nil {
 			return err
 		}
-		list = checkNode(cmd.Context(), &c.Settings)
+		if len(*addresses) > 0 {
+			addrs, err := parseAddresses(*addresses)
+			if err != nil {
+				return flags.Wrong(err)
+			}
+			list = preflight.RealServer(addrs, ipvsctl.ProcSys)
+		} else {
+			list = checkNode(cmd.Context(), &c.Settings)
+		}
 		if err := print[*output](); err != nil {
 			return err
 		}
 		if n := preflight.Errors(list); n > 0 {
-			return fmt.Errorf("this node cannot be served: %d checks failed; see the remedies above", n)
+			return fmt.Errorf("%d checks failed; see the remedies above", n)
 		}
 		return nil
 	}
 	return cmd
+}
+
+func parseAddresses(list []string) (addrs []netip.Addr, err error) {
+	for _, text := range list {
+		a, err := netip.ParseAddr(strings.TrimSpace(text))
+		if err != nil {
+			return nil, fmt.Errorf("--real-server: %w", err)
+		}
+		addrs = append(addrs, a)
+	}
+	return addrs, nil
 }
 
 // checkNode runs all checks.
@@ -66,7 +88,7 @@ func checkNode(ctx context.Context, s *config.Settings) []preflight.Finding {
 	list = append(list, checkIPVS(s))
 	found, err := takeover.Find()
 	list = append(list, preflight.KubeProxy(found.Names(), err)...)
-	list = append(list, preflight.OtherProxies()...)
+	list = append(list, preflight.Neighbors(preflight.ReadTraces("/proc"))...)
 	pid, _ := claim.Holder()
 	holder := preflight.Holder{PID: pid, KubeProxy: !found.Empty()}
 	list = append(list,

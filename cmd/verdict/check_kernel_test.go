@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"net"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -56,13 +57,14 @@ func TestCheck(t *testing.T) {
 			t.Errorf("%s: %+v", name, f)
 		}
 	}
-	if exit != 0 || len(found) < 12 {
+	if exit != 0 || len(found) < 11 {
 		t.Errorf("exit %d with %d checks", exit, len(found))
 	}
 
 	ns.Must(t, "", "ip", "link", "set", "lo", "up")
 	ns.Must(t, "", "ip", "link", "add", "cilium_host", "type", "veth", "peer", "name", "kube-dummy-if")
-	ns.Must(t, "table ip nat { chain KUBE-SERVICES { }; }; table ip6 kube-proxy { }", "nft", "-f", "-")
+	ns.Must(t, "table ip nat { chain KUBE-SERVICES { }; }; table ip6 kube-proxy { }; "+
+		"table ip filter { chain CILIUM_FORWARD { }; chain KUBE-ROUTER-SERVICES { }; }", "nft", "-f", "-")
 	ns.MustDo(t, func() error {
 		return ns.Sysctl("net.ipv4.ip_forward=0", "net.ipv6.conf.all.forwarding=0", "net.ipv6.conf.all.disable_ipv6=1")
 	})
@@ -90,6 +92,11 @@ func TestCheck(t *testing.T) {
 	}
 	if detail := found["kube-proxy"].Detail; !strings.Contains(detail, "table ip6 kube-proxy") || !strings.Contains(detail, "1 chains of iptables-nft") {
 		t.Errorf("kube-proxy: %s", detail)
+	}
+	for name, chain := range map[string]string{"Cilium": "chain CILIUM_FORWARD, device cilium_host", "kube-router": "chain KUBE-ROUTER-SERVICES, device kube-dummy-if"} {
+		if detail := found[name].Detail; !strings.Contains(detail, chain) {
+			t.Errorf("%s: %s, want %s", name, detail, chain)
+		}
 	}
 	if exit != exitFailure {
 		t.Errorf("exit %d, want %d", exit, exitFailure)
@@ -120,5 +127,40 @@ func TestCheckBesideKubeProxy(t *testing.T) {
 	ns.Must(t, "", "nft", "delete table ip kube-proxy")
 	if found, exit := check(t, ns); found["--healthz-bind-address"].Status != preflight.Error || exit != 1 {
 		t.Errorf("a listener that is not kube-proxy's: exit %d, %+v", exit, found["--healthz-bind-address"])
+	}
+}
+
+// TestCheckRealServer: what a machine needs before it can get packets of a Service as they are.
+func TestCheckRealServer(t *testing.T) {
+	const v4, v6, flag = "203.0.113.1", "2001:db8::1", "--real-server=203.0.113.1,2001:db8::1"
+	ns := netns.New(t)
+	ns.Must(t, "", "ip", "link", "add", "eth0", "type", "veth", "peer", "name", "eth1")
+	ns.Must(t, "", "ip", "address", "add", v4+"/32", "dev", "eth0")
+	errors := func(found map[string]preflight.Finding) (list []string) {
+		for name, f := range found {
+			if f.Status == preflight.Error {
+				list = append(list, name)
+			}
+		}
+		slices.Sort(list)
+		return list
+	}
+	found, exit := check(t, ns, flag)
+	want := []string{v6, v4, "net.ipv4.conf.all.arp_announce", "net.ipv4.conf.all.arp_ignore"}
+	if got := errors(found); exit != 1 || !slices.Equal(got, want) {
+		t.Errorf("exit %d, errors %v, want %v", exit, got, want)
+	}
+	for _, f := range found {
+		for command := range strings.SplitSeq(f.Remedy, "; ") {
+			if command, _, _ = strings.Cut(command, ", "); f.Status == preflight.Error {
+				ns.Must(t, command, "sh", "-e")
+			}
+		}
+	}
+	if found, exit := check(t, ns, flag); exit != 0 || len(errors(found)) > 0 {
+		t.Errorf("after its remedies: exit %d, %v", exit, found)
+	}
+	if out, err := exec.Command(binary, "check", "--real-server=web").CombinedOutput(); err == nil || !strings.Contains(string(out), `"web"`) {
+		t.Errorf("a name instead of an address: %v, %s", err, out)
 	}
 }

@@ -105,7 +105,7 @@ func (d *differ) settled(dir string) {
 func TestDiff(t *testing.T) {
 	d := &differ{t, netns.New(t)}
 	dir := t.TempDir()
-	if exit, out, _ := d.diff(dir); exit != 1 || !strings.Contains(out, "+ip verdict chain services # 3 rules, digest ") {
+	if exit, out, _ := d.diff(dir); exit != 1 || !strings.Contains(out, "+ip verdict chain services # 5 rules, digest ") {
 		t.Errorf("without tables: exit %d\n%s", exit, out)
 	}
 	writeManifest(t, dir, "first.yaml", diffService("first", "10.96.0.9", "type: ClusterIP", "", "10.244.0.9", "10.244.0.8"))
@@ -179,11 +179,11 @@ func (d *differ) edits(dir string) {
 	d.want("a base chain too many", dir, "-ip verdict chain mine # 0 rules")
 	nft("delete chain ip verdict mine")
 	nft("add rule ip verdict unserved drop")
-	d.want("a rule too many", dir, "-ip verdict chain unserved # 12 rules", "+ip verdict chain unserved # 11 rules")
+	d.want("a rule too many", dir, "-ip verdict chain unserved # 15 rules", "+ip verdict chain unserved # 14 rules")
 	nft("flush chain ip verdict limited; add rule ip verdict limited accept; add rule ip verdict limited accept; " +
 		"add rule ip verdict limited accept")
-	d.want("other rules", dir, "-ip verdict chain limited # 3 rules", "-ip verdict chain unserved # 12 rules",
-		"+ip verdict chain limited # 3 rules", "+ip verdict chain unserved # 11 rules")
+	d.want("other rules", dir, "-ip verdict chain limited # 3 rules", "-ip verdict chain unserved # 15 rules",
+		"+ip verdict chain limited # 3 rules", "+ip verdict chain unserved # 14 rules")
 	for _, args := range [][]string{{"--manifests", "/does/not/exist"}, {"--manifests", dir, "--backend=x"}} {
 		if exit, stdout, stderr := inside(d.T, d.ns, append([]string{"diff"}, args...)...); exit != 2 || stdout != "" || strings.Count(stderr, "\n") != 1 {
 			d.Errorf("diff %v: exit %d, want 2\n%s%s", args, exit, stdout, stderr)

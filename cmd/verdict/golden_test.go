@@ -77,6 +77,9 @@ func goldenArgs(args []string, inScript func(string) string) []string {
 		if out[i-1] == "--manifests" || out[i-1] == "--then" {
 			out[i] = inScript(out[i])
 		}
+		if !strings.HasPrefix(out[i], "-") && (out[0] == "validate" || out[0] == "convert") {
+			out[i] = inScript(out[i])
+		}
 	}
 	if out[0] != "render" {
 		return out

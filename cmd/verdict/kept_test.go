@@ -26,6 +26,11 @@ func keptServices() map[string]string {
 		"g.yaml": "apiVersion: v1\nkind: Service\nmetadata: {name: dual}\nspec: {clusterIPs: [10.96.0.13, \"fd00:10:96::13\"], ports: [{port: 80}]}\n---\n" +
 			dualSlice("4", "10.244.0.13"),
 		"i.yaml": diffService("wants-that-of-web", "10.97.0.1", "type: LoadBalancer", "", "10.244.0.15"),
+		"j.yaml": "apiVersion: verdict-proxy.github.io/v1alpha1\nkind: LoadBalancer\nmetadata: {name: short}\nspec:\n" +
+			"  addresses: [203.0.113.7, \"2001:db8::7\"]\n  ports: [{port: 80, targetPort: 8080}, {port: 443, targetPort: 8443}]\n" +
+			"  endpoints: [{address: 10.244.0.17, weight: 3}, {address: 10.244.0.18}, {address: \"fd00:10:244::17\"}]\n  masquerade: false\n",
+		"k.yaml": "apiVersion: verdict-proxy.github.io/v1alpha1\nkind: LoadBalancer\nmetadata: {name: closed}\nspec:\n" +
+			"  addresses: [203.0.113.8]\n  ports: [{port: 80}]\n  endpoints: [{address: 10.244.0.19}]\n  sourceRanges: [198.51.100.0/24]\n",
 		"h.yaml": dualSlice("6", `"fd00:10:244::13"`),
 		"e.yaml": "apiVersion: v1\nkind: Service\nmetadata: {name: dns}\nspec:\n  clusterIP: 10.96.0.9\n  ports: [{port: 53, protocol: UDP}]\n" +
 			"---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: dns-1, labels: {kubernetes.io/service-name: dns}}\n" +

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/verdict-proxy/verdict/cmd/verdict/convert"
 	"github.com/verdict-proxy/verdict/cmd/verdict/demo"
 	"github.com/verdict-proxy/verdict/cmd/verdict/explain"
 	"github.com/verdict-proxy/verdict/cmd/verdict/flags"
@@ -73,8 +74,8 @@ func newRoot() *cobra.Command {
 	}
 	root.SetVersionTemplate(thisBuild().String() + "\n")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return flags.Wrong(err) })
-	root.AddCommand(newRun(), newCleanup(), newCheck(), newRender(), newDiff(), newDrain(), newReload(), newVersion(), demo.New(),
-		list.New(), list.NewGet(), list.NewTop(), explain.New())
+	root.AddCommand(newRun(), newCleanup(), newCheck(), newRender(), newValidate(), newDiff(), newDrain(), newReload(), newVersion(), demo.New(),
+		list.New(), list.NewGet(), list.NewTop(), explain.New(), convert.New())
 	root.AddCommand(furtherCommands()...)
 	for _, cmd := range root.Commands() {
 		flags.CompleteValues(cmd)

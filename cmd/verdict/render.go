@@ -94,7 +94,7 @@ type renderer struct {
 	settings  *config.Settings
 	options   *renderOptions
 	log       *slog.Logger
-	addresses []netip.Addr // of the host that is assumed; none: this host's
+	addresses []netip.Addr // of the host that is assumed; nil: this host's
 	store     *state.Store
 	memory    *dataplane.Memory
 	loop      *proxier.Proxier
@@ -140,7 +140,7 @@ func memoryOptions(s *config.Settings, o *renderOptions) dataplane.MemoryOptions
 
 // primary returns the main addresses of the host.
 func (r *renderer) primary() ([]netip.Addr, error) {
-	if len(r.addresses) == 0 {
+	if r.addresses == nil {
 		return host.Primary()
 	}
 	var first []netip.Addr

@@ -21,7 +21,7 @@ CGO_ENABLED=0 go build -trimpath -tags man -o "$stage/generate" ./cmd/verdict # 
 gzip -9n "$stage"/man/*
 for shell in bash zsh fish; do "$stage/generate" completion $shell >"$stage/verdict.$shell"; done
 sed 's,/usr/local/bin/verdict,/usr/bin/verdict,g' config/deploy/verdict.service >"$stage/verdict.service"
-cp LICENSE config/deploy/README.md "$stage"
+cp -r LICENSE config/deploy/{README.md,loadbalancer.schema.json,examples} "$stage"
 CGO_ENABLED=0 go build -C config/deploy/tools -o "$stage/tools" .
 out=$(realpath -m "${OUT:-bin/packages}")
 mkdir -p "$out"

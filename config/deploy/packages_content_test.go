@@ -47,6 +47,8 @@ func TestPackagesContent(t *testing.T) {
 		"/usr/share/fish/vendor_completions.d/verdict.fish": "complete -c verdict",
 		"/usr/share/doc/verdict/copyright":                  "Apache License",
 		"/usr/share/doc/verdict/README.md":                  "# Deploying Verdict",
+		"/usr/share/doc/verdict/loadbalancer.schema.json":   "json-schema.org",
+		"/usr/share/doc/verdict/examples/web.yaml":          "$schema=../loadbalancer.schema.json",
 	} {
 		if !bytes.Contains(deb[path], []byte(text)) {
 			t.Errorf("%s does not say %q", path, text)

@@ -18,6 +18,7 @@ func stage(t *testing.T, age time.Duration) string {
 	dir := t.TempDir()
 	for _, name := range []string{
 		"verdict", "verdict.service", "man/verdict.8.gz", "verdict.bash", "verdict.zsh", "verdict.fish", "LICENSE", "README.md",
+		"loadbalancer.schema.json", "examples/web.yaml",
 	} {
 		file := filepath.Join(dir, name)
 		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {

@@ -19,7 +19,7 @@ func TestSchedulers(t *testing.T) {
 		{"choices of two", hybrid(), choicesOfTwo},
 		{"by destination", hybrid(), byDestination},
 		{"by source", ipvs(), bySource},
-		{"by source and port", hybrid(), bySourceAndPort},
+		{"by source and port", ipvs(), bySourceAndPort},
 		{"Maglev is stable", ipvs(), maglevIsStable},
 		{"the name that kube-router gives the annotation", hybrid(), kubeRouterAnnotation},
 		{"weights change", hybrid(), weightsChange},
@@ -156,8 +156,7 @@ func bySource(b *bed) {
 	}
 }
 
-// bySourceAndPort: with the port in the hash, connections of one client are spread. nft cannot do that, so IPVS serves
-// such a Service in hybrid as well.
+// bySourceAndPort: with the port in the hash, connections of one client are spread.
 func bySourceAndPort(b *bed) {
 	for _, scheduler := range []string{"sh", "mh"} {
 		b.freshVIP()

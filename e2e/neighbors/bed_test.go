@@ -34,6 +34,8 @@ type bed struct {
 	objects string // the folder of manifests
 	verdict *daemon.Daemon
 	system  *system // nil: no neighbor needed one so far
+
+	masqueradesRemote bool // see masqueraded
 }
 
 func newBed(t *testing.T) *bed {
@@ -84,7 +86,8 @@ func service(t *testing.T, name, vip, lb string, node int, spec string) string {
 		kind = "LoadBalancer"
 	}
 	fmt.Fprintf(&out, "apiVersion: v1\nkind: Service\nmetadata: {namespace: shop, name: %s}\nspec:\n  type: %s\n", name, kind)
-	fmt.Fprintf(&out, "  clusterIPs: [%q, %q]\n  ipFamilies: [IPv4, IPv6]\n", text(t, lab.IPv4, vip), text(t, lab.IPv6, vip))
+	fmt.Fprintf(&out, "  clusterIP: %[1]q\n  clusterIPs: [%[1]q, %[2]q]\n  ipFamilies: [IPv4, IPv6]\n  ipFamilyPolicy: RequireDualStack\n",
+		text(t, lab.IPv4, vip), text(t, lab.IPv6, vip))
 	if spec != "" {
 		fmt.Fprintf(&out, "  %s\n", spec)
 	}

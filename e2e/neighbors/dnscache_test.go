@@ -44,6 +44,7 @@ add rule ip nodelocaldns out ip saddr { %[1]s, %[2]s } udp sport %[3]d notrack
 			eventually(t, server+" answers "+place, p, func() bool { return b.resolves(t, place, server) })
 		}
 	}
+	b.expectTrace(t, "DNS cache on the node")
 	if flows, err := b.Node.Flows(lab.IPv4); err != nil {
 		t.Fatal(err)
 	} else {

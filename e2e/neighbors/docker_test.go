@@ -50,4 +50,6 @@ func (n *docker) stop(t *testing.T, _ *bed) {
 	stop(t, n.process)
 }
 
+func (*docker) trace() string { return "Docker" }
+
 func (*docker) drops() bool { return false }

@@ -41,6 +41,8 @@ func (n *firewalld) stop(t *testing.T, _ *bed) {
 	stop(t, n.process)
 }
 
+func (*firewalld) trace() string { return "firewalld" }
+
 // drops: firewalld drops all packets but those of established connections while it reloads, in a table of its own
 // (firewalld_policy_drop). From version 2.1, ReloadPolicy in firewalld.conf turns that off.
 func (*firewalld) drops() bool { return true }

@@ -72,4 +72,6 @@ func (n *keepalived) stop(t *testing.T, b *bed) {
 	n.eventually(t, b, false)
 }
 
+func (*keepalived) trace() string { return "keepalived" }
+
 func (*keepalived) drops() bool { return false }

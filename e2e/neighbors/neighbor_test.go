@@ -3,10 +3,14 @@
 package neighbors
 
 import (
+	"encoding/json"
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/verdict-proxy/verdict/cmd/verdict/preflight"
 	"github.com/verdict-proxy/verdict/e2e/clients"
 )
 
@@ -21,6 +25,8 @@ type neighbor interface {
 	// drops reports whether the neighbor itself drops new connections while it reloads, starts or stops, to a Service or
 	// not. They must then be late, and not lost.
 	drops() bool
+	// trace is what "verdict check" calls the neighbor, or empty: it leaves nothing that belongs to it alone.
+	trace() string
 }
 
 // pause is the time between two connections of a client. There are 16, which make 200 connections a second.
@@ -38,6 +44,7 @@ func testNeighbor(t *testing.T, newNeighbor func() neighbor, flags ...string) {
 	t.Run("first", func(t *testing.T) {
 		b, n := newBed(t), newNeighbor()
 		n.start(t, b)
+		b.expectTrace(t, n.trace())
 		b.startVerdict(t, flags...)
 		b.expectServed(t, "the neighbor was first")
 	})
@@ -50,6 +57,25 @@ func testNeighbor(t *testing.T, newNeighbor func() neighbor, flags ...string) {
 		b.underLoad(t, n, flags...)
 		b.expectServed(t, "after reloads and restarts")
 	})
+}
+
+// expectTrace expects that "verdict check" names what is on the node, and nothing else.
+func (b *bed) expectTrace(t *testing.T, name string) {
+	t.Helper()
+	out, _ := b.Node.Command(binary, "check", "--output=json", "--manifests="+b.objects) // it reports the kernel's sysctls, too
+	var list []preflight.Finding
+	if err := json.Unmarshal([]byte(out), &list); err != nil {
+		t.Fatalf("verdict check: %v in %s", err, out)
+	}
+	var found []string
+	for _, f := range list {
+		if strings.HasPrefix(f.Detail, "found ") {
+			found = append(found, f.Check)
+		}
+	}
+	if name == "" && len(found) > 0 || name != "" && !slices.Equal(found, []string{name}) {
+		t.Errorf("\"verdict check\" names %q, want %q\n%s", found, name, out)
+	}
 }
 
 func (b *bed) underLoad(t *testing.T, n neighbor, flags ...string) {
@@ -75,6 +101,11 @@ func (b *bed) underLoad(t *testing.T, n neighbor, flags ...string) {
 	l.Phase("Verdict restarts")
 	b.restartVerdict(t, flags...)
 	l.WaitMore(t, connectionsBetween)
+	if _, flushes := n.(nftablesService); !flushes {
+		l.Phase("Verdict restarts, and does not own its tables")
+		b.restartVerdict(t, append([]string{"--table-owner=off"}, flags...)...)
+		change("a reload of the neighbor, tables without an owner", n.reload)
+	}
 	change("the neighbor stops", n.stop)
 	change("the neighbor starts", n.start)
 	clients.ExpectAlive(t, open, "after reloads and restarts")

@@ -54,4 +54,6 @@ func (nftablesService) stop(t *testing.T, b *bed) {
 	b.Node.Must(t, "", "nft", "flush", "ruleset")
 }
 
+func (nftablesService) trace() string { return "" }
+
 func (nftablesService) drops() bool { return false }

@@ -23,7 +23,10 @@ type system struct {
 }
 
 // folders are empty in a system, so that programs find no configuration of the machine, and leave none there.
-var folders = []string{"/run", "/etc/firewalld", "/etc/ufw", "/var/lib/ufw", "/lib/ufw", "/etc/default"}
+var folders = []string{
+	"/run", "/etc/firewalld", "/etc/ufw", "/var/lib/ufw", "/lib/ufw", "/etc/default", "/var/lib/cni", "/etc/libvirt", "/var/lib/libvirt",
+	"/var/cache/libvirt", "/var/log/libvirt",
+}
 
 // newSystem makes the system of the node, or returns the one that is there.
 func (b *bed) newSystem(t *testing.T) *system {

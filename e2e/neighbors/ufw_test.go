@@ -42,5 +42,7 @@ func (n *ufw) stop(t *testing.T, b *bed) {
 	b.system.run(t, "ufw", "disable")
 }
 
+func (*ufw) trace() string { return "ufw" }
+
 // drops: "ufw reload" sets the policies to drop before it writes its chains again, one iptables-restore after the other.
 func (*ufw) drops() bool { return true }

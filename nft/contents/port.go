@@ -27,11 +27,20 @@ type Port struct {
 	Hairpin []netip.Addr
 
 	Frontends []Frontend
-	Sources   []netip.Prefix // the clients that may use firewalled frontends; of the port's family, in any order
+	// Answers is the frontend whose address an endpoint's packets get if they continue a TCP connection that another node
+	// began; the zero AddrPort: they pass as they are.
+	Answers netip.AddrPort
+	Sources []netip.Prefix // the clients that may use firewalled frontends; of the port's family, in any order
+}
+
+// KeepsPorts reports whether connections keep their port.
+func (p *Port) KeepsPorts() bool {
+	return len(p.Cluster) > 0 && p.Cluster[0].Addr.Port() == 0 || len(p.Local) > 0 && p.Local[0].Addr.Port() == 0
 }
 
 // Endpoint is an address and port that connections are translated to.
 type Endpoint struct {
+	// Addr has the port 0 if connections keep their port. Either all endpoints of a service port have it, or none.
 	Addr netip.AddrPort
 	// Slots is how many slots of its pool the endpoint has, which is its share of the connections; 0 counts as 1.
 	Slots uint16
@@ -43,6 +52,8 @@ type Endpoint struct {
 type Frontend struct {
 	Addr netip.Addr // the zero Addr: a node port, at every node-port address
 	Port uint16
+	// EndPort is the last port of a range; 0: the frontend has one port. A node port has no range.
+	EndPort uint16
 
 	ClusterIP  bool // the program refuses packets to other ports of the address
 	Pool       program.PoolChoice
@@ -77,6 +88,7 @@ type Globals struct {
 	IPVS bool
 	// Unanswered and Refusing make the kernel notice endpoints that do not answer, or that refuse connections.
 	Unanswered, Refusing bool
+	Fleet                bool // the node continues connections that another node began
 	// PodInterface is the interface of the pods on this node: a name, or a prefix ending in "*". If it is empty,
 	// PodCIDRs tell which clients are pods.
 	PodInterface      string
@@ -95,7 +107,7 @@ type PortID struct {
 func (g *Globals) Program(f program.Family) program.Program {
 	p := program.Program{
 		Family: f, MasqueradeAll: g.MasqueradeAll, PodInterface: g.PodInterface, IPVS: g.IPVS,
-		Unanswered: g.Unanswered, Refusing: g.Refusing,
+		Unanswered: g.Unanswered, Refusing: g.Refusing, Fleet: g.Fleet,
 	}
 	for _, c := range g.PodCIDRs {
 		p.PodCIDRs = p.PodCIDRs || program.FamilyOf(c.Addr()) == f

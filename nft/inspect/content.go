@@ -148,6 +148,7 @@ func (r *contentReader) leadsToItsGroups() bool {
 func localSets() []string {
 	return []string{
 		program.Generation.Name(), program.Dispatch.Name(), program.Pools.Name(), program.Endpoints.Name(), program.StickySlots.Name(), program.StickyEndpoints.Name(), program.HashTables.Name(),
+		program.Addresses.Name(), program.StickyAddresses.Name(),
 		program.HashSlots.Name(), program.TargetPorts.Name(), program.SourceLengths.Name(), program.IPVSAddresses.Name(),
 	}
 }
@@ -174,7 +175,7 @@ func (r *contentReader) readSets() error {
 
 // text is an element without numbers of pools.
 func (r *contentReader) text(d *program.Set, e kernel.Found) string {
-	if d.Name == program.Firewalled.Name() {
+	if d.Name == program.Firewalled.Name() || d.Name == program.RangeFirewalled.Name() {
 		e.Data = nil // a number of the service port, which the comment names
 	}
 	if d.Name == program.AllowedSources.Name() {
@@ -223,7 +224,10 @@ func (r *contentReader) readEndpoints() error {
 			return err
 		}
 		for _, e := range list {
-			text := fmt.Sprintf("<%s> : %s . %d", name, e.Addr.Addr(), e.Addr.Port())
+			text := fmt.Sprintf("<%s> : %s", name, e.Addr.Addr())
+			if port := e.Addr.Port(); port != 0 {
+				text += fmt.Sprintf(" . %d", port)
+			}
 			if e.Slots > 1 && !c.Hashed() {
 				text += fmt.Sprintf(" # %d slots", e.Slots)
 			}

@@ -47,7 +47,7 @@ func CountersFrom(k kernel.Reader, match func(string) bool) (out []FrontendStatu
 	return out, nil
 }
 
-// Frontend reads one frontend with its pools. Without an address it is a node port. It reports false if the table does
+// Frontend reads one frontend with its pools, or the range that has the port. Without an address it is a node port. It reports false if the table does
 // not have it.
 func (t *Tables) Frontend(f program.Family, addr netip.Addr, protocol uint8, port uint16) (FrontendStatus, bool, error) {
 	v, err := t.view(f)
@@ -60,20 +60,20 @@ func (t *Tables) Frontend(f program.Family, addr netip.Addr, protocol uint8, por
 			continue
 		}
 		var key program.Builder
-		key.Frontend(addr, port, protocol)
+		key.Frontend(addr, port, 0, protocol)
 		e, found, err := v.kernel.Lookup(f, s.name, key.Arena)
 		if err != nil {
 			return FrontendStatus{}, false, fmt.Errorf("look up an element of @%s: %w", s.name, err)
 		}
-		if found {
-			s.note(l.frontend(frontendKey{addr, protocol, port}, e.Comment), &e)
+		if k, ok := l.frontendKey(e.Key, s.nodePort); found && ok {
+			s.note(l.frontend(k, e.Comment), &e)
 		}
 	}
-	fe := l.frontends[frontendKey{addr, protocol, port}]
-	if fe == nil {
-		return FrontendStatus{}, false, nil
+	for _, fe := range l.frontends { // there is one at most: ranges overlap with no other frontend
+		err := v.readPoolsOf(l, fe)
+		return fe.FrontendStatus, true, err
 	}
-	return fe.FrontendStatus, true, v.readPoolsOf(l, fe)
+	return FrontendStatus{}, false, nil
 }
 
 // readPoolsOf reads the endpoints of the pools of one frontend.

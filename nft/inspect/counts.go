@@ -138,7 +138,7 @@ func ReadIPVSFrontends(o kernel.Options, within time.Duration) (list []IPVSFront
 // HasFrontends reports whether the elements of a set are frontends whose connections or refused packets are counted.
 func HasFrontends(set string) bool {
 	switch set {
-	case program.Services.Name(), program.NodePorts.Name(), program.IPVSFrontends.Name(), program.IPVSNodePorts.Name():
+	case program.Services.Name(), program.NodePorts.Name(), program.RangeServices.Name(), program.IPVSFrontends.Name(), program.IPVSNodePorts.Name():
 		return true
 	}
 	return RefusalOf(set) != program.NoRefusal
@@ -147,9 +147,9 @@ func HasFrontends(set string) bool {
 // RefusalOf returns what happens to packets to the frontends of a set.
 func RefusalOf(set string) program.Refusal {
 	switch set {
-	case program.NoEndpoints.Name(), program.NoEndpointsNodePorts.Name():
+	case program.NoEndpoints.Name(), program.NoEndpointsNodePorts.Name(), program.RangeNoEndpoints.Name():
 		return program.Reject
-	case program.NoLocalEndpoints.Name(), program.NoLocalEndpointsNodePorts.Name():
+	case program.NoLocalEndpoints.Name(), program.NoLocalEndpointsNodePorts.Name(), program.RangeNoLocalEndpoints.Name():
 		return program.Drop
 	}
 	return program.NoRefusal

@@ -7,17 +7,19 @@ import (
 	"github.com/verdict-proxy/verdict/nft/rule"
 )
 
-// jhash is the kernel's hash of the same name (linux/jhash.h) for an address: 4 or 16 bytes.
-func jhash(address []byte, seed uint32) uint32 {
+// jhash is the kernel's hash of the same name (linux/jhash.h) for a client: one word or more, but not a multiple of three.
+func jhash(client []byte, seed uint32) uint32 {
 	const initial = 0xdeadbeef
-	a := uint32(initial) + uint32(len(address)) + seed
+	a := uint32(initial) + uint32(len(client)) + seed
 	b, c := a, a
-	if len(address) > 12 {
-		word := func(i int) uint32 { return binary.NativeEndian.Uint32(address[4*i:]) }
+	for ; len(client) > 12; client = client[12:] {
+		word := func(i int) uint32 { return binary.NativeEndian.Uint32(client[4*i:]) }
 		a, b, c = jhashMix(a+word(0), b+word(1), c+word(2))
-		address = address[12:]
 	}
-	return jhashFinal(a+binary.LittleEndian.Uint32(address), b, c)
+	if len(client) > 4 {
+		b += binary.LittleEndian.Uint32(client[4:])
+	}
+	return jhashFinal(a+binary.LittleEndian.Uint32(client), b, c)
 }
 
 func jhashMix(a, b, c uint32) (uint32, uint32, uint32) {
@@ -49,7 +51,7 @@ func jhashFinal(a, b, c uint32) uint32 {
 	return c
 }
 
-// hashBelow is what the expression "jhash ... mod n" of the program yields for an address.
-func hashBelow(address []byte, n uint32) uint32 {
-	return uint32(uint64(jhash(address, rule.HashSeed)) * uint64(n) >> 32)
+// hashBelow is what the expression "jhash ... mod n" of the program yields for a client.
+func hashBelow(client []byte, n uint32) uint32 {
+	return uint32(uint64(jhash(client, rule.HashSeed)) * uint64(n) >> 32)
 }

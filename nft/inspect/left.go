@@ -13,9 +13,10 @@ import (
 // Left is what an earlier process left in the kernel, in more detail than a Listing.
 type Left struct {
 	Listing
-	ClusterIPs map[netip.Addr]bool       // addresses whose unused ports are refused
-	OnNode     map[netip.Addr]bool       // addresses of endpoints on this node
-	Sources    map[string][]netip.Prefix // the source ranges of service ports, by Label
+	ClusterIPs  map[netip.Addr]bool       // addresses whose unused ports are refused
+	KeepSources map[netip.Addr]bool       // addresses at which only connections of the node itself are masqueraded
+	OnNode      map[netip.Addr]bool       // addresses of endpoints on this node
+	Sources     map[string][]netip.Prefix // the source ranges of service ports, by Label
 }
 
 // ReadLeft reads what an earlier process left.
@@ -30,7 +31,10 @@ func ReadLeft(o kernel.Options) (Left, error) {
 
 func readLeft(k kernel.Reader) (left Left, err error) {
 	families := program.Families()
-	left = Left{ClusterIPs: map[netip.Addr]bool{}, OnNode: map[netip.Addr]bool{}, Sources: map[string][]netip.Prefix{}}
+	left = Left{
+		ClusterIPs: map[netip.Addr]bool{}, KeepSources: map[netip.Addr]bool{}, OnNode: map[netip.Addr]bool{},
+		Sources: map[string][]netip.Prefix{},
+	}
 	if left.Listing, err = ListFrom(k, families[:], nil); err != nil {
 		return left, err
 	}
@@ -42,6 +46,7 @@ func readLeft(k kernel.Reader) (left Left, err error) {
 		l := newLister(k, f, was, nil)
 		if err := errors.Join(
 			l.dump(program.ClusterIPs.Name(), func(e kernel.Found) { note(left.ClusterIPs, e.Key, f) }),
+			l.dump(program.MasqueradeNode.Name(), func(e kernel.Found) { note(left.KeepSources, e.Key, f) }),
 			l.dump(program.Hairpin.Name(), func(e kernel.Found) { note(left.OnNode, e.Key, f) }),
 			l.dump(program.AllowedSources.Name(), func(e kernel.Found) {
 				first, name, _ := strings.Cut(e.Comment, " ")

@@ -27,6 +27,7 @@ type FrontendStatus struct {
 	Protocol uint8
 	Addr     netip.Addr // the zero Addr: a node port, reached at every node-port address
 	Port     uint16
+	LastPort uint16 // of a range; 0: the frontend has one port
 
 	Pool       program.PoolChoice
 	Method     program.Method // several schedulers are SourceHash here, and several are InTurn

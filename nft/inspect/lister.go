@@ -28,6 +28,7 @@ type frontendKey struct {
 	addr     netip.Addr
 	protocol uint8
 	port     uint16
+	lastPort uint16 // of a range; 0: one port
 }
 
 type listed struct {
@@ -107,6 +108,8 @@ func frontendSetsToRead() []frontendSet {
 		{program.NoLocalEndpoints.Name(), false, drop}, {program.NoLocalEndpointsNodePorts.Name(), true, drop},
 		{program.IPVSFrontends.Name(), false, ipvs}, {program.IPVSNodePorts.Name(), true, ipvs},
 		{program.Firewalled.Name(), false, firewalled},
+		{program.RangeServices.Name(), false, (*listed).notePool}, {program.RangeNoEndpoints.Name(), false, reject},
+		{program.RangeNoLocalEndpoints.Name(), false, drop}, {program.RangeFirewalled.Name(), false, firewalled},
 	}
 }
 
@@ -133,17 +136,20 @@ func (l *lister) frontendKey(key []byte, nodePort bool) (k frontendKey, ok bool)
 		k.addr, _ = netip.AddrFromSlice(key[:l.family.AddrLen()])
 		key = key[l.family.AddrLen():]
 	}
-	if len(key) < program.TypeProto.Padded()+program.TypePort.Bytes {
+	if len(key) < program.TypeProto.Padded()+program.TypePort.Padded() {
 		return k, false
 	}
 	k.protocol, k.port = key[0], binary.BigEndian.Uint16(key[program.TypeProto.Padded():])
+	if last := key[program.TypeProto.Padded()+program.TypePort.Padded():]; len(last) == program.FrontendLength(l.family) {
+		k.lastPort = binary.BigEndian.Uint16(last[len(last)-program.TypePort.Padded():])
+	}
 	return k, true
 }
 
 func (l *lister) frontend(k frontendKey, name string) *listed {
 	fe := l.frontends[k]
 	if fe == nil {
-		fe = &listed{FrontendStatus: FrontendStatus{Family: l.family, Protocol: k.protocol, Addr: k.addr, Port: k.port}}
+		fe = &listed{FrontendStatus: FrontendStatus{Family: l.family, Protocol: k.protocol, Addr: k.addr, Port: k.port, LastPort: k.lastPort}}
 		l.frontends[k] = fe
 	}
 	fe.Name = name
@@ -206,7 +212,7 @@ func (l *lister) pool(fe *listed, number uint32) ([]EndpointStatus, error) {
 	}
 	fe.Method, fe.Affinity = c.Method, c.Affinity
 	if endpoints, ok := l.pools[number]; ok {
-		return endpoints, nil
+		return fe.withPorts(endpoints), nil
 	}
 	read := l.slots
 	if c.Hashed() {
@@ -215,18 +221,35 @@ func (l *lister) pool(fe *listed, number uint32) ([]EndpointStatus, error) {
 	slots, err := read(number, c)
 	endpoints := countSlots(slots)
 	l.pools[number] = endpoints
-	return endpoints, err
+	return fe.withPorts(endpoints), err
 }
 
-// slots asks for the endpoint in each slot. The numbers of slots have no gaps, so the first missing one is the end.
+// withPorts gives endpoints without a port the first port of the range.
+func (fe *listed) withPorts(list []EndpointStatus) []EndpointStatus {
+	if fe.LastPort == 0 || len(list) == 0 || list[0].Addr.Port() != 0 {
+		return list
+	}
+	out := slices.Clone(list)
+	for i, e := range out {
+		out[i].Addr = netip.AddrPortFrom(e.Addr.Addr(), fe.Port)
+	}
+	return out
+}
+
+// slots asks for the endpoint in each slot. The numbers of slots have no gaps, so the first missing one is the end. Endpoints
+// of ranges have the port 0.
 func (l *lister) slots(number uint32, c program.Class) (out []netip.AddrPort, err error) {
-	set, decode := program.Endpoints.Name(), func(data []byte) { out = l.appendEndpoint(out, data) }
+	decode := func(data []byte) { out = l.appendEndpoint(out, data) }
 	var tokens []uint32
 	if c.Affinity > 0 {
-		set, decode = program.StickySlots.Name(), func(data []byte) { tokens = appendToken(tokens, data) }
+		decode = func(data []byte) { tokens = appendToken(tokens, data) }
 	}
-	err = kernel.ReadRow(l.kernel, l.family, set, number, c.Size, decode)
-	return out, errors.Join(err, l.follow(tokens, number, &out))
+	err = kernel.ReadRow(l.kernel, l.family, c.Slots().Name(), number, c.Size, decode)
+	err = errors.Join(err, l.follow(program.StickyEndpoints, tokens, number, &out))
+	if len(out) == 0 { // the tokens are of a range, or there are none
+		err = errors.Join(err, l.follow(program.StickyAddresses, tokens, number, &out))
+	}
+	return out, err
 }
 
 // tableSlots asks for the endpoint in each slot of the pool's hash table.
@@ -259,16 +282,19 @@ func appendToken(list []uint32, data []byte) []uint32 {
 
 func (l *lister) appendEndpoint(list []netip.AddrPort, data []byte) []netip.AddrPort {
 	n := l.family.AddrLen()
-	if len(data) < n+program.TypePort.Bytes {
+	if len(data) < n {
 		return list
 	}
 	addr, _ := netip.AddrFromSlice(data[:n])
+	if len(data) < n+program.TypePort.Bytes {
+		return append(list, netip.AddrPortFrom(addr, 0))
+	}
 	return append(list, netip.AddrPortFrom(addr, binary.BigEndian.Uint16(data[n:])))
 }
 
 // follow finds the endpoints that tokens stand for. A slot holds the token of the cluster pool; in the local pool the
 // same endpoint has another token (see recall).
-func (l *lister) follow(tokens []uint32, number uint32, out *[]netip.AddrPort) error {
+func (l *lister) follow(set program.SetID, tokens []uint32, number uint32, out *[]netip.AddrPort) error {
 	for len(tokens) > 0 {
 		row := tokens[:min(kernel.RowLength, len(tokens))]
 		keys := make([][]byte, len(row))
@@ -278,7 +304,7 @@ func (l *lister) follow(tokens []uint32, number uint32, out *[]netip.AddrPort) e
 			keys[i] = b.Arena
 		}
 		add := func(e kernel.Found) { *out = l.appendEndpoint(*out, e.Data) }
-		found, err := l.kernel.LookupRow(l.family, program.StickyEndpoints.Name(), keys, add)
+		found, err := l.kernel.LookupRow(l.family, set.Name(), keys, add)
 		if err != nil {
 			return err
 		}

@@ -60,13 +60,16 @@ func (w *walker) pick(chain string) error {
 		Chain: chain, Pool: rule.NumberText(number), Local: number&program.LocalBit != 0, Method: c.Method, Affinity: c.Affinity,
 	}
 	w.out.Fate, w.out.Pick = Translated, p
-	client := w.packet.Src.AsSlice()
 	var err error
 	switch {
 	case c.Affinity > 0:
-		err = w.view.pickSticky(p, c, number, client)
+		err = w.pickSticky(p, c, number)
 	case c.Hashed():
-		err = w.view.pickHashed(p, c, number, client)
+		err = w.pickHashed(p, c, number)
+	case c.Method.Hashes():
+		if slot, certain := w.drawnSlot(c); certain {
+			err = w.view.pickSlot(p, program.Addresses, number, slot)
+		}
 	}
 	if err == nil {
 		err = w.view.listCandidates(p, c, number)
@@ -74,11 +77,42 @@ func (w *walker) pick(chain string) error {
 	if err == nil && p.Local {
 		err = w.view.findLeftOut(p, number)
 	}
+	p.keepPort(w.packet.DstPort)
 	return err
 }
 
+// drawnSlot is the slot that the client gets for certain, if the class hashes clients.
+func (w *walker) drawnSlot(c program.Class) (slot uint32, certain bool) {
+	client := w.packet.Src.AsSlice()
+	switch {
+	case c.Method == program.SourceHash:
+	case c.Method == program.SourcePortHash && w.packet.SrcPort != 0:
+		client = append(binary.BigEndian.AppendUint16(client, w.packet.SrcPort), 0, 0) // a register is a word
+	default:
+		return 0, false
+	}
+	return hashBelow(client, c.Size), true
+}
+
+// keepPort gives endpoints without a port that of the packet, which keeps it.
+func (p *Pick) keepPort(port uint16) {
+	keep := func(at *netip.AddrPort) {
+		if at.IsValid() && at.Port() == 0 {
+			*at = netip.AddrPortFrom(at.Addr(), port)
+		}
+	}
+	keep(&p.Chosen)
+	for i := range p.Candidates {
+		keep(&p.Candidates[i].Addr)
+	}
+	for i := range p.LeftOut {
+		keep(&p.LeftOut[i])
+	}
+}
+
 // pickSticky follows the client's affinity entry. Without an entry, source hashing still decides.
-func (v *view) pickSticky(p *Pick, c program.Class, number uint32, client []byte) error {
+func (w *walker) pickSticky(p *Pick, c program.Class, number uint32) error {
+	v, client := w.view, w.packet.Src.AsSlice()
 	share := v.program.AffinityShare
 	if share == 0 {
 		share = program.DefaultAffinityShare
@@ -98,10 +132,11 @@ func (v *view) pickSticky(p *Pick, c program.Class, number uint32, client []byte
 			return nil
 		}
 	}
-	if c.Method != program.SourceHash {
+	drawn, certain := w.drawnSlot(c)
+	if !certain {
 		return nil
 	}
-	slot, _, err := v.has(program.StickySlots.Name(), func(b *program.Builder) { b.Word(number); b.Word(hashBelow(client, c.Size)) })
+	slot, _, err := v.has(program.StickySlots.Name(), func(b *program.Builder) { b.Word(number); b.Word(drawn) })
 	if err != nil || !slot.Found {
 		return err
 	}
@@ -112,7 +147,11 @@ func (v *view) pickSticky(p *Pick, c program.Class, number uint32, client []byte
 
 // token is the endpoint of a token in a pool. In a local pool it has another token (see recall).
 func (v *view) token(token, number uint32) (netip.AddrPort, Look, error) {
-	look, data, err := v.has(program.StickyEndpoints.Name(), func(b *program.Builder) { b.Word(token ^ number&program.LocalBit) })
+	key := func(b *program.Builder) { b.Word(token ^ number&program.LocalBit) }
+	look, data, err := v.has(program.StickyEndpoints.Name(), key)
+	if err == nil && !look.Found {
+		look, data, err = v.has(program.StickyAddresses.Name(), key)
+	}
 	if err != nil || !look.Found {
 		return netip.AddrPort{}, look, err
 	}
@@ -128,28 +167,35 @@ func (v *view) endpoint(data []byte) netip.AddrPort {
 }
 
 // pickHashed finds the client's slot in the hash table of the pool.
-func (v *view) pickHashed(p *Pick, c program.Class, number uint32, client []byte) error {
+func (w *walker) pickHashed(p *Pick, c program.Class, number uint32) error {
+	v := w.view
+	slot, certain := w.drawnSlot(c)
+	if !certain {
+		return nil
+	}
 	table, _, err := v.has(program.HashTables.Name(), func(b *program.Builder) { b.Word(number) })
 	if err != nil || !table.Found {
 		return err
 	}
-	port, slot := uint16(table.Number&program.PortMask), hashBelow(client, c.Size)
-	set := program.HashSlots.Name()
+	port, set := uint16(table.Number&program.PortMask), program.HashSlots
 	if port == 0 {
-		set = program.Endpoints.Name()
+		set = program.Endpoints
 	}
-	look, data, err := v.has(set, func(b *program.Builder) { b.Word(table.Number & program.TableMask); b.Word(slot) })
-	if err != nil || !look.Found {
-		return err
+	err = v.pickSlot(p, set, table.Number&program.TableMask, slot)
+	if p.Chosen.IsValid() {
+		p.Because = append([]Look{table}, p.Because...)
+		p.Chosen = netip.AddrPortFrom(p.Chosen.Addr(), max(port, p.Chosen.Port()))
 	}
-	p.Because = []Look{table, look}
-	if port == 0 {
-		p.Chosen = v.endpoint(data)
-		return nil
+	return err
+}
+
+// pickSlot chooses the endpoint in a slot of a map.
+func (v *view) pickSlot(p *Pick, set program.SetID, number, slot uint32) error {
+	look, data, err := v.has(set.Name(), func(b *program.Builder) { b.Word(number); b.Word(slot) })
+	if err == nil && look.Found {
+		p.Chosen, p.Because = v.endpoint(data), []Look{look}
 	}
-	addr, _ := netip.AddrFromSlice(data[:min(len(data), v.family.AddrLen())])
-	p.Chosen = netip.AddrPortFrom(addr, port)
-	return nil
+	return err
 }
 
 // listCandidates reads the slots of the pool.
@@ -178,7 +224,7 @@ func (v *view) listCandidates(p *Pick, c program.Class, number uint32) error {
 func (v *view) slots(c program.Class, number uint32) ([]netip.AddrPort, error) {
 	l := newLister(v.kernel, v.family, kernel.Existing{}, nil)
 	switch {
-	case c.Method == program.SourceHash && c.Size > maxTableRead:
+	case c.Method.Hashes() && c.Size > maxTableRead:
 		return nil, nil
 	case c.Hashed():
 		return l.tableSlots(number, c)
@@ -191,13 +237,15 @@ func (v *view) slotText(c program.Class, number uint32, slot int, at netip.AddrP
 	if c.Affinity > 0 || c.Hashed() {
 		return ""
 	}
-	d := v.defs[program.Endpoints.Name()]
+	d := v.defs[c.Slots().Name()]
 	var b program.Builder
 	b.Word(number)
 	b.Word(uint32(slot))
 	key := len(b.Arena)
 	b.Addr(at.Addr())
-	b.Port(at.Port())
+	if !c.SamePort {
+		b.Port(at.Port())
+	}
 	return elementText(&d, kernel.Found{Key: b.Arena[:key], Data: b.Arena[key:]})
 }
 

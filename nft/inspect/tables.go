@@ -155,7 +155,7 @@ func (v *view) look(set string, key []byte) (Look, []byte, error) {
 	if err != nil {
 		return Look{}, nil, fmt.Errorf("look up an element of @%s: %w", set, err)
 	}
-	l := Look{Set: set, Key: program.PrintConcat(d.Key, key), Found: found}
+	l := Look{Set: set, Key: d.KeyText(key), Found: found}
 	l.Element = l.Key
 	if found {
 		l.Element, l.Label = elementText(&d, e), e.Comment
@@ -214,7 +214,8 @@ func (t *Tables) Related(p Packet) (out []Look, err error) {
 		}
 	}
 	for _, protocol := range []uint8{unix.IPPROTO_TCP, unix.IPPROTO_UDP, unix.IPPROTO_SCTP} {
-		for _, set := range []string{program.Services.Name(), program.NoEndpoints.Name(), program.NoLocalEndpoints.Name(), program.IPVSFrontends.Name()} {
+		for _, set := range []string{program.Services.Name(), program.NoEndpoints.Name(), program.NoLocalEndpoints.Name(), program.IPVSFrontends.Name(),
+			program.RangeServices.Name(), program.RangeNoEndpoints.Name(), program.RangeNoLocalEndpoints.Name()} {
 			try(set, func(b *program.Builder) { b.Addr(p.Dst); b.Proto(protocol); b.Port(p.DstPort) })
 		}
 		for _, set := range []string{program.NodePorts.Name(), program.NoEndpointsNodePorts.Name(), program.NoLocalEndpointsNodePorts.Name(), program.IPVSNodePorts.Name()} {

@@ -23,6 +23,7 @@ import (
 type Packet struct {
 	Src, Dst  netip.Addr
 	Protocol  uint8
+	SrcPort   uint16 // 0: not known
 	DstPort   uint16
 	Interface string // by which it arrived; "": this node sends it
 	Local     bool   // the source is an address of this node
@@ -244,7 +245,7 @@ func (w *walker) load(e expr.Any) (bool, error) {
 	case *expr.Payload:
 		header := w.network()
 		if e.Base == expr.PayloadBaseTransportHeader {
-			header = binary.BigEndian.AppendUint16(make([]byte, 2), w.packet.DstPort)
+			header = w.transport()
 		}
 		w.put(e.DestRegister, header[e.Offset:e.Offset+e.Len])
 	case *expr.Meta:
@@ -269,6 +270,15 @@ func (w *walker) network() []byte {
 	header := make([]byte, 40)
 	copy(header[p.Family.SourceOffset():], w.packet.Src.AsSlice())
 	copy(header[p.Family.DestinationOffset():], w.packet.Dst.AsSlice())
+	return header
+}
+
+// transport is the header of the first packet of a connection, as far as rules read it.
+func (w *walker) transport() []byte {
+	header := make([]byte, 20)
+	binary.BigEndian.PutUint16(header, w.packet.SrcPort)
+	binary.BigEndian.PutUint16(header[2:], w.packet.DstPort)
+	header[13] = 0x2 // SYN
 	return header
 }
 

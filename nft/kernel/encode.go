@@ -244,15 +244,38 @@ func (b *Batch) addSet(o *program.Operation) {
 	b.End(start)
 }
 
-// setDescription writes the size of a bounded set.
+// setDescription writes the size of a bounded set, and the components of a key that is a range.
 func (b *Batch) setDescription(d *program.Set) {
-	if !d.Dynamic {
+	if !d.Dynamic && !d.Ports {
 		return
 	}
 	desc := b.Nest(unix.NFTA_SET_DESC)
-	b.Uint32(unix.NFTA_SET_DESC_SIZE, d.Size)
+	if d.Dynamic {
+		b.Uint32(unix.NFTA_SET_DESC_SIZE, d.Size)
+	}
+	if d.Ports {
+		b.components(d)
+	}
 	b.Unnest(desc)
 }
+
+// components writes the lengths of the components of a key, one of which is a range.
+func (b *Batch) components(d *program.Set) {
+	list := b.Nest(setComponents)
+	for _, t := range d.Key {
+		item := b.Nest(unix.NFTA_LIST_ELEM)
+		b.Uint32(setComponentLength, uint32(t.Bytes))
+		b.Unnest(item)
+	}
+	b.Unnest(list)
+}
+
+// NFTA_SET_DESC_CONCAT, NFTA_SET_FIELD_LEN and NFTA_SET_ELEM_KEY_END (kernel 5.6), which x/sys does not have.
+const (
+	setComponents      = 2
+	setComponentLength = 1
+	elementKeyEnd      = 10
+)
 
 // allElements writes either the deletions or the additions of all sets.
 func (b *Batch) allElements(t *program.Transaction, deletion bool) {
@@ -296,7 +319,7 @@ func (b *Batch) element(arena []byte, e program.Element, info MessageInfo) {
 	if e.IntervalEnd {
 		b.Uint32(unix.NFTA_SET_ELEM_FLAGS, unix.NFT_SET_ELEM_INTERVAL_END)
 	}
-	b.value(unix.NFTA_SET_ELEM_KEY, e.Key(arena))
+	b.key(info.Set.HasPorts(), e.Key(arena))
 	if !info.Deletion {
 		b.elementBody(arena, e, info.Set)
 	}
@@ -324,10 +347,21 @@ func (b *Batch) elementBody(arena []byte, e program.Element, id program.SetID) {
 // verdictGoto is NFT_GOTO as an unsigned number.
 const verdictGoto = 0xfffffffc
 
-func (b *Batch) value(kind uint16, v []byte) {
-	outer := b.Nest(kind)
-	b.Bytes(unix.NFTA_DATA_VALUE, v)
-	b.Unnest(outer)
+// key writes the key of an element, or of a range, whose key is twice as long: its two ends.
+func (w *Wire) key(ports bool, key []byte) {
+	if !ports {
+		w.value(unix.NFTA_SET_ELEM_KEY, key)
+		return
+	}
+	half := len(key) / 2
+	w.value(unix.NFTA_SET_ELEM_KEY, key[:half])
+	w.value(elementKeyEnd, key[half:])
+}
+
+func (w *Wire) value(kind uint16, v []byte) {
+	outer := w.Nest(kind)
+	w.Bytes(unix.NFTA_DATA_VALUE, v)
+	w.Unnest(outer)
 }
 
 // keepBuffer is the largest buffer that stays allocated between two transactions.

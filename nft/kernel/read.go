@@ -180,6 +180,8 @@ func decodeElement(e nlmsg.Attributes) (found Found) {
 		switch e.Kind {
 		case unix.NFTA_SET_ELEM_KEY:
 			found.Key = decodeValue(e.Nested())
+		case elementKeyEnd: // the kernel writes it behind the key
+			found.Key = slices.Concat(found.Key, decodeValue(e.Nested()))
 		case unix.NFTA_SET_ELEM_DATA:
 			found.Data = decodeValue(e.Nested())
 		case unix.NFTA_SET_ELEM_FLAGS:
@@ -227,7 +229,8 @@ func decodeValue(v nlmsg.Attributes) (value []byte) {
 	return value
 }
 
-// Lookup asks for one element. Found reports whether the key exists.
+// Lookup asks for one element. Found reports whether the key exists. In a set of ranges, it finds the range that has the
+// first port of the key. The key may be that of a frontend with one port.
 func (c *Conn) Lookup(f program.Family, set string, key []byte) (e Found, found bool, err error) {
 	n, err := c.LookupRow(f, set, [][]byte{key}, func(it Found) { e = it.Clone() })
 	return e, n > 0, err
@@ -237,15 +240,15 @@ func (c *Conn) Lookup(f program.Family, set string, key []byte) (e Found, found 
 // not exist, and returns how many exist. The kernel answers with a message for each element. All answers must fit in
 // the receive buffer.
 func (c *Conn) LookupRow(f program.Family, set string, keys [][]byte, each func(Found)) (found int, err error) {
+	ports := program.HasPorts(set)
 	err = c.Ask(unix.NFT_MSG_GETSETELEM, unix.NLM_F_ACK, f, func(w *nlmsg.Writer) {
+		wire := &c.wire
 		w.Text(unix.NFTA_SET_ELEM_LIST_TABLE, program.TableName)
 		w.Text(unix.NFTA_SET_ELEM_LIST_SET, set)
 		list := w.Nest(unix.NFTA_SET_ELEM_LIST_ELEMENTS)
 		for _, key := range keys {
 			item := w.Nest(unix.NFTA_LIST_ELEM)
-			k := w.Nest(unix.NFTA_SET_ELEM_KEY)
-			w.Bytes(unix.NFTA_DATA_VALUE, key)
-			w.Unnest(k)
+			wire.key(ports && len(key) > program.FrontendLength(f), key)
 			w.Unnest(item)
 		}
 		w.Unnest(list)
@@ -282,7 +285,7 @@ func (f *Found) Holds(e program.Element, arena []byte, d *program.Set) bool {
 	if d.LeadsToChains() {
 		return string(f.Data) == e.Label
 	}
-	return SameValue(f.Data, e.Data(arena)) && f.Comment == e.Label
+	return SameValue(f.Data, e.Data(arena)) && f.Comment == e.Label && (!d.Ports || SameValue(f.Key, e.Key(arena)))
 }
 
 // SameValue ignores the padding behind the last component of a concatenation.

@@ -280,7 +280,7 @@ func (k *Kernel) element(m kernel.MessageInfo, s *memorySet, e memoryElement) un
 		return 0
 	case s.def.LeadsToChains() && k.tables[m.Family.Index()].chains[e.Label] == nil:
 		return unix.ENOENT
-	case s.def.Interval && s.insideRange(e):
+	case s.def.Interval && s.insideRange(e), s.def.Ports && s.overlaps(e):
 		return unix.EEXIST
 	}
 	put(k, s.elements, e.id(), e)
@@ -343,7 +343,7 @@ func (k *Kernel) LookupRow(f program.Family, set string, keys [][]byte, each fun
 		if s == nil {
 			break
 		}
-		e, ok := s.elements[memoryKey{bytes: string(key)}]
+		e, ok := s.find(key)
 		if !ok {
 			break
 		}
@@ -351,6 +351,33 @@ func (k *Kernel) LookupRow(f program.Family, set string, keys [][]byte, each fun
 		found++
 	}
 	return found, nil
+}
+
+// find finds an element; in a set of ranges, the one that has the first port of the key.
+func (s *memorySet) find(key []byte) (memoryElement, bool) {
+	if !s.def.Ports {
+		e, ok := s.elements[memoryKey{bytes: string(key)}]
+		return e, ok
+	}
+	for _, e := range s.elements {
+		if program.RangeHas(e.Key(e.arena), key) {
+			return e, true
+		}
+	}
+	return memoryElement{}, false
+}
+
+// overlaps reports whether a new range overlaps with another one.
+func (s *memorySet) overlaps(e memoryElement) bool {
+	if _, inside := s.find(e.Key(e.arena)); inside {
+		return true
+	}
+	for _, other := range s.elements {
+		if program.RangeHas(e.Key(e.arena), other.Key(other.arena)) {
+			return true
+		}
+	}
+	return false
 }
 
 func (k *Kernel) DumpElements(f program.Family, set string, each func(kernel.Found)) error {

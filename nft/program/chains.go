@@ -52,6 +52,9 @@ func (p Program) Chains() []Chain {
 			{rule.SetScratch(mapFirewalled, frontend...), rule.Jump(limitedOnlyChain)},
 			{rule.In(setNodePortAddresses, rule.Daddr(p.Family)), rule.SetScratch(mapNodePorts, rule.L4Proto(), rule.Dport()),
 				rule.GoTo(serveChain)},
+			// Ranges come last: packets to other frontends do not pay for them. They overlap with no other frontend.
+			{rule.SetScratch(mapRangeServices, frontend...), rule.GoTo(serveChain)},
+			{rule.SetScratch(mapRangeFirewalled, frontend...), rule.Jump(limitedOnlyChain)},
 		}},
 		{Name: "nat-prerouting", Base: natPrerouting(), Rules: []rule.Rule{{rule.Jump("services")}}},
 		{Name: "nat-output", Base: natOutput(), Rules: []rule.Rule{{rule.Jump("services")}}},
@@ -83,12 +86,16 @@ func overtaken(f Family) []Chain {
 	return []Chain{
 		// The slots of a local pool have the tokens of the cluster pool (see recall).
 		{Name: overtakenLocalChain, Rules: []rule.Rule{
-			{token, rule.DNAT(f, mapStickyEndpoints, rule.Flipped(LocalBit))}, {rule.ClearScratch()},
+			{token, rule.DNAT(f, mapStickyEndpoints, rule.Flipped(LocalBit))},
+			// If the first rule has missed, the scratch number is the token, or there is none.
+			{rule.DNATAddress(f, mapStickyAddresses, rule.Flipped(LocalBit))}, {rule.ClearScratch()},
 		}},
 		{Name: OvertakenChain, Rules: []rule.Rule{
 			{rule.DNAT(f, mapEndpoints, rule.Masked(PoolMask), first)},
+			{rule.DNATAddress(f, mapAddresses, rule.Masked(PoolMask), first)},
 			{rule.ScratchHas(LocalBit), rule.GoTo(overtakenLocalChain)},
 			{token, rule.DNAT(f, mapStickyEndpoints, rule.Scratch())},
+			{rule.DNATAddress(f, mapStickyAddresses, rule.Scratch())},
 			{rule.ClearScratch()},
 		}},
 	}
@@ -124,10 +131,23 @@ func (p Program) postrouting() []rule.Rule {
 		// this lookup can come first, and two lookups decide.
 		rules = []rule.Rule{toClusterIP, p.untranslated(), hairpin}
 	}
+	if p.Fleet {
+		rules = append([]rule.Rule{p.answered()}, rules...)
+	}
 	for _, proto := range []uint8{unix.IPPROTO_TCP, unix.IPPROTO_UDP, unix.IPPROTO_SCTP} {
 		rules = append(rules, rule.Rule{rule.IsProtocol(proto), rule.Jump(masqueradingChain(proto))})
 	}
 	return rules
+}
+
+// Several balancers may serve the same addresses (Program.Fleet). When one of them is gone, its connections go on at
+// another one, whose connection tracking does not know them. A packet of the client is translated like a first packet: by
+// a hash, it reaches the endpoint that it always reached. A packet of the endpoint gets the address of the frontend again;
+// connection tracking translates the client's packets back from then on. Only TCP shows that a packet begins no connection.
+
+// answered translates a packet by which an endpoint continues a connection that this node does not know.
+func (p Program) answered() rule.Rule {
+	return rule.Rule{rule.IsNotTranslated(), rule.TCPOnly(), rule.IsNotSYN(), rule.SNAT(p.Family, mapAnswers, rule.Saddr(p.Family), rule.TCPSport())}
 }
 
 // toClusterIP masquerades connections to cluster IPs that do not come from pods, and those that an endpoint makes to
@@ -155,8 +175,13 @@ func masquerading(f Family, proto uint8) []rule.Rule {
 		{is, rule.In(setMasqueradeNode, original...), rule.FromThisNode(), rule.Masquerade()},
 		{is, atNode, rule.In(setMasqueradeAlwaysNodePorts, nodePort...), rule.Masquerade()},
 		{is, atNode, rule.In(setMasqueradeNodeNodePorts, nodePort...), rule.FromThisNode(), rule.Masquerade()},
+		{is, rule.In(setRangeMasqueradeAlways, original...), rule.Masquerade()},
+		{is, rule.In(setRangeMasqueradeNode, original...), rule.FromThisNode(), rule.Masquerade()},
 	}
 }
+
+// maxTOSPriority is the largest priority that IPv4 forwarding makes from the TOS field, rounded up to a mask.
+const maxTOSPriority = 15
 
 func (p Program) filterChains() []Chain {
 	var list []Chain
@@ -166,7 +191,8 @@ func (p Program) filterChains() []Chain {
 	// A translated packet has an endpoint, so only the others are checked.
 	check := rule.Rule{rule.IsNew(), rule.IsNotTranslated(), rule.Jump(UnservedChain)}
 	// Packets of the node itself and forwarded IPv6 packets would leave the node with the scratch number. IPv4
-	// forwarding sets the field from the TOS field before this hook, and that value must stay.
+	// forwarding sets the field from the TOS field before this hook, and that value must stay. A bridge that calls
+	// iptables for packets between its ports forwards without that, so what no TOS gives is cleared.
 	forget := rule.Rule{rule.IsNew(), rule.IsTranslated(), rule.ClearScratch()}
 	list = append(list, Chain{Name: UnservedChain, Rules: p.Unserved()})
 	if p.Unanswered {
@@ -175,9 +201,10 @@ func (p Program) filterChains() []Chain {
 		list = append(list, p.newConnections())
 		check = rule.Rule{rule.IsNew(), rule.Jump(newConnectionsChain)}
 	}
-	input, forward := []rule.Rule{check}, []rule.Rule{check}
+	bridged := rule.Rule{rule.IsNew(), rule.IsTranslated(), rule.ScratchHas(^uint32(maxTOSPriority)), rule.ClearScratch()}
+	input, forward := []rule.Rule{check}, []rule.Rule{bridged, check}
 	if p.Family == IPv6 {
-		forward = []rule.Rule{forget, check}
+		forward[0] = forget
 	}
 	output := []rule.Rule{forget, check}
 	if p.Unanswered {
@@ -204,12 +231,14 @@ func (p Program) Unserved() []rule.Rule {
 	rules := []rule.Rule{
 		{rule.In(setNoLocalEndpoints, frontend...), rule.Drop()},
 		{atNode, rule.In(setNoLocalEndpointsNodePorts, nodePort...), rule.Drop()},
+		{rule.In(setRangeNoLocalEndpoints, frontend...), rule.Drop()},
 	}
 	if p.IPVS {
 		rules = append(rules, rule.Rule{rule.In(setIPVSFrontends, frontend...), rule.ReturnNow()})
 	}
 	rules = append(rules, refuse(p.Family, rule.In(setNoEndpoints, frontend...))...)
 	rules = append(rules, refuse(p.Family, atNode, rule.In(setNoEndpointsNodePorts, nodePort...))...)
+	rules = append(rules, refuse(p.Family, rule.In(setRangeNoEndpoints, frontend...))...)
 	// Ports of a cluster IP that no Service uses. Addresses of a Service CIDR that no Service has come last.
 	rules = append(rules, refuse(p.Family, rule.In(setClusterIPs, rule.Daddr(p.Family)))...)
 	// IPVS gets only packets to local addresses, so the addresses of its frontends are made local. A program on the

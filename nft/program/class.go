@@ -47,10 +47,17 @@ type Method uint8
 
 // The methods.
 const (
-	Random     Method = iota // numgen random
-	InTurn                   // numgen inc: one counter for each class, which all pools of the class share
-	SourceHash               // a hash of the client's address, into a table that Maglev's method fills
+	Random         Method = iota // numgen random
+	InTurn                       // numgen inc: one counter for each class, which all pools of the class share
+	SourceHash                   // a hash of the client's address, into a table that Maglev's method fills
+	SourcePortHash               // the same with a hash of the client's address and port
 )
+
+// Methods lists all methods.
+func Methods() []Method { return []Method{Random, InTurn, SourceHash, SourcePortHash} }
+
+// Hashes reports whether the method draws by a hash of the client.
+func (m Method) Hashes() bool { return m == SourceHash || m == SourcePortHash }
 
 func (m Method) String() string {
 	switch m {
@@ -58,6 +65,8 @@ func (m Method) String() string {
 		return "turn"
 	case SourceHash:
 		return "hash"
+	case SourcePortHash:
+		return "porthash"
 	}
 	return "random"
 }
@@ -79,14 +88,14 @@ const ExactDraws = 16
 // drawFor is the draw for a pool of n slots.
 func drawFor(method Method, n int) Draw {
 	size := uint32(n)
-	if method != SourceHash && n > ExactDraws {
+	if !method.Hashes() && n > ExactDraws {
 		size = 1 << bits.Len32(size-1)
 	}
 	return Draw{method, size}
 }
 
 // exact reports whether every number drawn has a slot.
-func (d Draw) exact() bool { return d.Method == SourceHash || d.Size <= ExactDraws }
+func (d Draw) exact() bool { return d.Method.Hashes() || d.Size <= ExactDraws }
 
 func CompareDraws(a, b Draw) int {
 	return cmp.Or(cmp.Compare(a.Method, b.Method), cmp.Compare(a.Size, b.Size))
@@ -100,11 +109,27 @@ type Class struct {
 	Draw
 	Affinity time.Duration // 0: none
 	local    bool          // only with affinity: the chain looks for endpoints of the local pool
+	// SamePort is set if connections keep their port. With affinity, the client's token decides that.
+	SamePort bool
 }
 
 // Hashed reports whether the pools of the class have hash tables (hash.go). With affinity, the slots of a pool have
-// tokens, which no other pool can share.
-func (c Class) Hashed() bool { return c.Method == SourceHash && c.Affinity == 0 && !c.Empty() }
+// tokens, which no other pool can share. A pool whose connections keep their port has no target port, which hash tables
+// have.
+func (c Class) Hashed() bool {
+	return c.Method.Hashes() && c.Affinity == 0 && !c.SamePort && !c.Empty()
+}
+
+// Slots is the map that has the slots of pools of the class.
+func (c Class) Slots() SetID {
+	switch {
+	case c.Affinity > 0:
+		return StickySlots
+	case c.SamePort:
+		return Addresses
+	}
+	return Endpoints
+}
 
 // NewClass is the class of a pool; the zero class for a pool without slots.
 func NewClass(method Method, slots int, affinity time.Duration, local bool) Class {
@@ -114,13 +139,22 @@ func NewClass(method Method, slots int, affinity time.Duration, local bool) Clas
 	return Class{Draw: drawFor(method, slots), Affinity: affinity, local: local && affinity > 0}
 }
 
+// KeepPort is the class for endpoints without ports.
+func (c Class) KeepPort() Class {
+	c.SamePort = c.Affinity == 0 && !c.Empty()
+	return c
+}
+
 // Empty reports whether it is the class of a pool without slots.
 func (c Class) Empty() bool { return c.Size == 0 }
 
 // ChainName is the name of the class's chain, such as random-3 or random-3-sticky-3h.
 func (c Class) ChainName() string {
 	name := fmt.Sprint(c.Draw)
-	if c.Affinity == 0 {
+	switch {
+	case c.SamePort:
+		return name + samePort
+	case c.Affinity == 0:
 		return name
 	}
 	name += "-sticky-" + rule.DurationText(c.Affinity)
@@ -130,13 +164,16 @@ func (c Class) ChainName() string {
 	return name
 }
 
+// samePort ends the names of the chains of classes whose connections keep their port.
+const samePort = "-same-port"
+
 // Permanent reports whether the class is never removed once it exists. There are few such classes.
 func (c Class) Permanent() bool { return c.Affinity == 0 }
 
 // ParseClass reads the name of the chain of a class. It is the inverse of class.chain.
 func ParseClass(chain string) (c Class, ok bool) {
-	words := strings.Split(chain, "-")
-	if len(words) < 2 {
+	words := strings.Split(strings.TrimSuffix(chain, samePort), "-")
+	if c.SamePort = strings.HasSuffix(chain, samePort); len(words) < 2 {
 		return c, false
 	}
 	size, err := strconv.ParseUint(words[1], 10, 32)
@@ -153,7 +190,7 @@ func ParseClass(chain string) (c Class, ok bool) {
 }
 
 func parseMethod(s string) (Method, bool) {
-	for _, m := range []Method{Random, InTurn, SourceHash} {
+	for _, m := range Methods() {
 		if m.String() == s {
 			return m, true
 		}

@@ -44,7 +44,7 @@ func ElementID(key []byte, intervalEnd bool) string {
 // Text is the element as nft lists it, without the values of counters.
 func (e Element) Text(d *Set, arena []byte) string {
 	var b strings.Builder
-	b.WriteString(PrintConcat(d.Key, e.Key(arena)))
+	b.WriteString(d.KeyText(e.Key(arena)))
 	isVerdict := d.IsMap() && d.Data[0].Name == TypeVerdict.Name
 	if e.Label != "" && !isVerdict {
 		b.WriteString(` comment "` + e.Label + `"`)
@@ -56,6 +56,16 @@ func (e Element) Text(d *Set, arena []byte) string {
 		b.WriteString(" : " + PrintConcat(d.Data, e.Data(arena)))
 	}
 	return b.String()
+}
+
+// KeyText is a key of the set as nft lists it.
+func (d *Set) KeyText(key []byte) string {
+	n := KeyLength(d.Key)
+	text := PrintConcat(d.Key, key[:n])
+	if len(key) == 2*n {
+		text += "-" + d.Key[len(d.Key)-1].print(key[2*n-d.Key[len(d.Key)-1].Padded():])
+	}
+	return text
 }
 
 func PrintConcat(types []Type, b []byte) string {
@@ -138,13 +148,26 @@ func (b *Builder) Proto(p uint8) { b.Arena = append(b.Arena, p, 0, 0, 0) }
 func (b *Builder) Port(p uint16) { b.Arena = append(b.Arena, byte(p>>8), byte(p), 0, 0) }
 func (b *Builder) Word(v uint32) { b.Arena = binary.NativeEndian.AppendUint32(b.Arena, v) }
 
-// Frontend appends the key of a frontend. A node port has no address.
-func (b *Builder) Frontend(addr netip.Addr, port uint16, protocol uint8) {
+// Frontend appends the key of a frontend. A node port has no address. The key of a range, whose last port is not 0, is twice
+// as long (see Set.Ports).
+func (b *Builder) Frontend(addr netip.Addr, port, lastPort uint16, protocol uint8) {
 	if addr.IsValid() {
 		b.Addr(addr)
 	}
 	b.Proto(protocol)
 	b.Port(port)
+	if lastPort != 0 {
+		b.Frontend(addr, lastPort, 0, protocol)
+	}
+}
+
+// FrontendLength is how long the key of a frontend with an address is, if it is no range.
+func FrontendLength(f Family) int { return f.AddrLen() + TypeProto.Padded() + TypePort.Padded() }
+
+// RangeHas reports whether a key, of a frontend or of a range, begins in a range. Each range is of one address and protocol.
+func RangeHas(keyOfRange, key []byte) bool {
+	n := len(keyOfRange) / 2
+	return bytes.Compare(keyOfRange[:n], key[:n]) <= 0 && bytes.Compare(key[:n], keyOfRange[n:]) <= 0
 }
 
 func (b *Builder) Mark() uint32 { return uint32(len(b.Arena)) }

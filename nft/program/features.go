@@ -36,6 +36,11 @@ func Features() []Feature {
 			return rule.Rule{rule.DispatchTo(mapDispatch, rule.Masked(ClassMask))}
 		})},
 		{"sets of ranges", "nf_tables", base, one(func(p Program) rule.Rule { return rule.Rule{rule.In(setPodCIDRs, rule.Saddr(p.Family))} })},
+		{"sets of addresses and ranges of ports", "nf_tables, nft_counter", base, one(func(p Program) rule.Rule {
+			frontend := rule.Key{rule.Daddr(p.Family), rule.L4Proto(), rule.Dport()}
+			return rule.Rule{rule.In(setRangeNoEndpoints, frontend...), rule.In(setRangeMasqueradeNode, frontend...),
+				rule.SetScratch(mapRangeServices, frontend...), rule.SetScratch(mapRangeFirewalled, frontend...)}
+		})},
 		{"counters of elements", "nf_tables, nft_counter", base, one(func(p Program) rule.Rule {
 			return rule.Rule{rule.SetScratch(mapServices, rule.Daddr(p.Family), rule.L4Proto(), rule.Dport())}
 		})},
@@ -64,6 +69,7 @@ func Features() []Feature {
 		{"dnat", "nft_chain_nat, nft_nat", natPrerouting(), one(func(p Program) rule.Rule {
 			return rule.Rule{rule.DNAT(p.Family, mapStickyEndpoints, rule.Scratch())}
 		})},
+		{"snat", "nft_chain_nat, nft_nat", natPostrouting(), one(func(p Program) rule.Rule { return p.answered() })},
 		{"masquerade", "nft_chain_nat, nft_masq", natPostrouting(), one(func(Program) rule.Rule { return rule.Rule{rule.Masquerade()} })},
 	}
 }

@@ -41,11 +41,11 @@ func kinds(rules []rule.Rule, into map[string]bool) {
 func TestProbeKnowsTheProgram(t *testing.T) {
 	for _, f := range Families() {
 		want, got := map[string]bool{}, map[string]bool{}
-		p := Program{Family: f, PodInterface: "veth*", Loopback: true, IPVS: true, Unanswered: true, Refusing: true}
+		p := Program{Family: f, PodInterface: "veth*", Loopback: true, IPVS: true, Unanswered: true, Refusing: true, Fleet: true}
 		for _, c := range p.Chains() {
 			kinds(c.Rules, want)
 		}
-		for _, m := range []Method{Random, InTurn, SourceHash} {
+		for _, m := range Methods() {
 			kinds(p.TokenChain(Draw{m, 2}).Rules, want)
 			for _, affinity := range []time.Duration{0, time.Hour} {
 				kinds(p.ClassChain(Class{Draw: Draw{m, 2}, Affinity: affinity, local: true}).Rules, want)

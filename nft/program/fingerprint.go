@@ -12,10 +12,10 @@ func (p Program) Fingerprint(defs []Set) string {
 	h := fnv.New64a()
 	p.Lengths = GroupOf(8) // one stands for all
 	chains := p.Chains()
-	for _, m := range []Method{Random, InTurn, SourceHash} {
+	for _, m := range Methods() {
 		d := Draw{m, ExactDraws + 1}
 		chains = append(chains, p.TokenChain(d), p.TokenChain(Draw{m, 1}))
-		for _, c := range []Class{{Draw: d}, {Draw: d, Affinity: 1e9}, {Draw: d, Affinity: 1e9, local: true}, {Draw: Draw{m, 1}}} {
+		for _, c := range []Class{{Draw: d}, {Draw: d, Affinity: 1e9}, {Draw: d, Affinity: 1e9, local: true}, {Draw: Draw{m, 1}}, {Draw: d, SamePort: true}} {
 			chains = append(chains, p.ClassChain(c))
 		}
 	}

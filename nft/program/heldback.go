@@ -83,5 +83,6 @@ func refusal(f Family, is rule.Statement, timeout time.Duration) []rule.Rule {
 		{is, rule.In(setHeldBack, client...), rule.ReturnNow()},
 		append(rule.Rule{is, rule.In(setHoldsRefusals, frontend...)}, hold...),
 		append(rule.Rule{is, rule.In(setNodePortAddresses, frontend[0]), rule.In(setHoldsRefusalsNodePorts, frontend[1:]...)}, hold...),
+		append(rule.Rule{is, rule.In(setRangeHoldsRefusals, frontend...)}, hold...),
 	}
 }

@@ -47,6 +47,9 @@ func (p Program) ClassChain(c Class) Chain {
 		return Chain{Name: c.ChainName(), Rules: hashedRules(p.Family, c)}
 	}
 	return Chain{Name: c.ChainName(), Rules: c.perAttempt(func(d Draw) rule.Rule {
+		if c.SamePort {
+			return rule.Rule{rule.DNATAddress(p.Family, mapAddresses, rule.Masked(PoolMask), drawn(p.Family, d))}
+		}
 		return rule.Rule{rule.DNAT(p.Family, mapEndpoints, rule.Masked(PoolMask), drawn(p.Family, d))}
 	})}
 }
@@ -91,7 +94,8 @@ func recallChain(local bool) string {
 
 // recall translates to the endpoint in the client's affinity entry. If the client has no entry because the map is full,
 // it translates to the endpoint just drawn. Entries hold tokens of the cluster pool. An endpoint in the local pool has
-// a second token for that pool, so one entry is good for both pools of a service port.
+// a second token for that pool, so one entry is good for both pools of a service port. The tokens of a range of ports are in
+// a map of their own, without ports.
 func (p Program) recall(local bool) Chain {
 	token := rule.Scratch()
 	if local {
@@ -100,6 +104,7 @@ func (p Program) recall(local bool) Chain {
 	return Chain{Name: recallChain(local), Rules: []rule.Rule{
 		{rule.SetScratch(mapAffinity, clientKey(p, rule.HashRegister)...)},
 		{rule.DNAT(p.Family, mapStickyEndpoints, token)},
+		{rule.DNATAddress(p.Family, mapStickyAddresses, token)},
 		{affinityEntry(p, "delete", 0)},
 	}}
 }
@@ -111,6 +116,8 @@ func drawn(f Family, d Draw) rule.Field {
 		return rule.Numgen("inc", d.Size)
 	case SourceHash:
 		return rule.SourceHash(f, d.Size, rule.HashRegister)
+	case SourcePortHash:
+		return rule.SourcePortHash(f, d.Size, rule.HashRegister)
 	}
 	return rule.Numgen("random", d.Size)
 }

@@ -44,6 +44,7 @@ type Program struct {
 	IPVS          bool // virtual servers of IPVS serve some frontends
 	Unanswered    bool // endpoints that do not answer are noticed
 	Refusing      bool // endpoints that refuse connections are noticed
+	Fleet         bool // connections of other balancers go on here
 
 	AffinityShare uint32 // client numbers are below it; 0: DefaultAffinityShare
 	Lengths       LengthGroups
@@ -53,7 +54,7 @@ type Program struct {
 func (p *Program) flags() []programFlag {
 	return []programFlag{
 		{"masquerade-all", &p.MasqueradeAll}, {"pod-cidrs", &p.PodCIDRs}, {"loopback", &p.Loopback}, {"ipvs", &p.IPVS},
-		{"unanswered", &p.Unanswered}, {"refusing", &p.Refusing},
+		{"unanswered", &p.Unanswered}, {"refusing", &p.Refusing}, {"fleet", &p.Fleet},
 	}
 }
 

@@ -16,8 +16,11 @@ type Set struct {
 	typeof   *Typeof // the declaration names expressions instead of types
 	Counter  bool    // each element counts its packets
 	Interval bool    // the key is a range of addresses
-	Dynamic  bool    // rules add elements, with timeouts
-	Size     uint32  // of a dynamic set: the largest number of elements
+	// Ports is set if the last component of the key is a range of ports. The key of an element is then twice as long: the
+	// key with the first port, and the key with the last one.
+	Ports   bool
+	Dynamic bool   // rules add elements, with timeouts
+	Size    uint32 // of a dynamic set: the largest number of elements
 }
 
 // Typeof declares key and data by expressions. A component of a key can be an integer only in this way.
@@ -37,11 +40,17 @@ func (d *Set) Flags() uint32 {
 	if d.Interval {
 		flags |= unix.NFT_SET_INTERVAL
 	}
+	if d.Ports {
+		flags |= unix.NFT_SET_INTERVAL | setConcat
+	}
 	if d.Dynamic {
 		flags |= unix.NFT_SET_TIMEOUT | unix.NFT_SET_EVAL
 	}
 	return flags
 }
+
+// setConcat is NFT_SET_CONCAT (kernel 5.6), which x/sys does not have.
+const setConcat = 0x80
 
 func KeyType(types []Type) uint32 {
 	var m uint32
@@ -85,7 +94,7 @@ func (d *Set) Declaration() []string {
 	switch {
 	case d.Dynamic:
 		lines = append(lines, fmt.Sprintf("size %d", d.Size), "flags dynamic,timeout")
-	case d.Interval:
+	case d.Interval || d.Ports:
 		lines = append(lines, "flags interval")
 	}
 	if d.Counter {

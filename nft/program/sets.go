@@ -50,6 +50,16 @@ const (
 	HoldsRefusalsNodePorts
 	HeldBack
 	JustHeldBack
+	Answers
+	RangeServices
+	RangeMasqueradeAlways
+	RangeMasqueradeNode
+	RangeFirewalled
+	RangeNoEndpoints
+	RangeNoLocalEndpoints
+	RangeHoldsRefusals
+	Addresses
+	StickyAddresses
 	SetCount
 )
 
@@ -95,6 +105,17 @@ const (
 	setHoldsRefusalsNodePorts    = "holds-refusals-nodeports"
 	setHeldBack                  = "held-back"
 	setJustHeldBack              = "just-held-back"
+
+	mapAnswers               = "answers"
+	mapRangeServices         = "range-services"
+	setRangeMasqueradeAlways = "range-masquerade-always"
+	setRangeMasqueradeNode   = "range-masquerade-node"
+	mapRangeFirewalled       = "range-firewalled"
+	setRangeNoEndpoints      = "range-no-endpoints"
+	setRangeNoLocalEndpoints = "range-no-local-endpoints"
+	setRangeHoldsRefusals    = "range-holds-refusals"
+	mapAddresses             = "addresses"
+	mapStickyAddresses       = "sticky-addresses"
 )
 
 // SetNames are the names of the sets, the same in both families.
@@ -136,9 +157,25 @@ var SetNames = [SetCount]string{
 	HoldsRefusalsNodePorts:    setHoldsRefusalsNodePorts,
 	HeldBack:                  setHeldBack,
 	JustHeldBack:              setJustHeldBack,
+	Answers:                   mapAnswers,
+	RangeServices:             mapRangeServices,
+	RangeMasqueradeAlways:     setRangeMasqueradeAlways,
+	RangeMasqueradeNode:       setRangeMasqueradeNode,
+	RangeFirewalled:           mapRangeFirewalled,
+	RangeNoEndpoints:          setRangeNoEndpoints,
+	RangeNoLocalEndpoints:     setRangeNoLocalEndpoints,
+	RangeHoldsRefusals:        setRangeHoldsRefusals,
+	Addresses:                 mapAddresses,
+	StickyAddresses:           mapStickyAddresses,
 }
 
 func (id SetID) Name() string { return SetNames[id] }
+
+// HasPorts reports whether the keys of a set are frontends with ranges of ports.
+func (id SetID) HasPorts() bool { return id >= RangeServices && id <= RangeHoldsRefusals }
+
+// HasPorts reports the same for the set of that name.
+func HasPorts(name string) bool { return slices.Contains(SetNames[RangeServices:Addresses], name) }
 
 // IsSet reports whether the program has a set of that name.
 func IsSet(name string) bool { return slices.Contains(SetNames[:], name) }
@@ -206,9 +243,20 @@ func (p Program) Sets() [SetCount]Set {
 		HoldsRefusalsNodePorts: {Key: nodePort, Counter: true},
 		HeldBack:               {Key: []Type{addr, TypePort}, Dynamic: true, Counter: true, Size: HeldBackLimit},
 		JustHeldBack:           {Key: []Type{addr, TypePort}, Dynamic: true, Counter: true, Size: HeldBackLimit},
+
+		Answers:               {Key: []Type{addr, TypePort}, Data: []Type{addr, TypePort}},
+		RangeServices:         {Key: frontend, Data: number, Counter: true},
+		RangeMasqueradeAlways: {Key: frontend},
+		RangeMasqueradeNode:   {Key: frontend},
+		RangeFirewalled:       {Key: frontend, Data: number},
+		RangeNoEndpoints:      {Key: frontend, Counter: true},
+		RangeNoLocalEndpoints: {Key: frontend, Counter: true},
+		RangeHoldsRefusals:    {Key: frontend, Counter: true},
+		Addresses:             hashSlotsMap(p.Family),
+		StickyAddresses:       {Key: number, Data: []Type{addr}},
 	}
 	for id := range defs {
-		defs[id].Name = SetNames[id]
+		defs[id].Name, defs[id].Ports = SetNames[id], SetID(id).HasPorts()
 	}
 	return defs
 }

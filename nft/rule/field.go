@@ -128,9 +128,14 @@ func L4Proto() Field {
 }
 
 // Dport is the destination port, of any transport protocol.
-func Dport() Field {
-	return Field{text: "th dport", bytes: 2, load: func(reg uint32) []expr.Any {
-		return []expr.Any{&expr.Payload{DestRegister: reg, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2}}
+func Dport() Field { return transportPort("th dport", 2) }
+
+// sport is the source port, of any transport protocol.
+func sport() Field { return transportPort("th sport", 0) }
+
+func transportPort(text string, offset uint32) Field {
+	return Field{text: text, bytes: 2, load: func(reg uint32) []expr.Any {
+		return []expr.Any{&expr.Payload{DestRegister: reg, Base: expr.PayloadBaseTransportHeader, Offset: offset, Len: 2}}
 	}}
 }
 
@@ -138,6 +143,13 @@ func Dport() Field {
 func TCPDport() Field {
 	f := Dport()
 	f.text = "tcp dport"
+	return f
+}
+
+// TCPSport is the source port of a TCP packet.
+func TCPSport() Field {
+	f := sport()
+	f.text = "tcp sport"
 	return f
 }
 
@@ -183,14 +195,23 @@ func Numgen(mode string, n uint32) Field {
 
 // SourceHash is a number below n that depends only on the client's address. The seed is fixed, so all nodes get the
 // same number, before and after a restart.
-func SourceHash(f Family, n, input uint32) Field {
-	source := Saddr(f)
+func SourceHash(f Family, n, input uint32) Field { return hashOf(Key{Saddr(f)}, n, input) }
+
+// SourcePortHash is a number below n that depends only on the client's address and port.
+func SourcePortHash(f Family, n, input uint32) Field { return hashOf(Key{Saddr(f), sport()}, n, input) }
+
+func hashOf(source Key, n, input uint32) Field {
 	return Field{
-		text:  fmt.Sprintf("jhash %s mod %d seed 0x%x", source.text, n, HashSeed),
+		text:  fmt.Sprintf("jhash %s mod %d seed 0x%x", source, n, HashSeed),
 		bytes: 4,
-		load: func(reg uint32) []expr.Any {
-			return append(source.load(input), &expr.Hash{
-				SourceRegister: input, DestRegister: reg, Length: uint32(f.AddrLen()),
+		load: func(reg uint32) (out []expr.Any) {
+			next := input
+			for _, f := range source {
+				out = append(out, f.load(next)...)
+				next += f.registers()
+			}
+			return append(out, &expr.Hash{
+				SourceRegister: input, DestRegister: reg, Length: 4 * (next - input),
 				Modulus: n, Seed: HashSeed, Type: expr.HashTypeJenkins,
 			})
 		},

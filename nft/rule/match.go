@@ -55,6 +55,14 @@ func IsReset() Statement {
 		[]byte{flags}, expr.CmpOpEq, []byte{flags})
 }
 
+// IsNotSYN matches TCP packets that begin no connection.
+func IsNotSYN() Statement {
+	const flagsOffset, syn = 13, 0x2
+	return Compare("tcp flags ! syn",
+		&expr.Payload{DestRegister: FirstRegister, Base: expr.PayloadBaseTransportHeader, Offset: flagsOffset, Len: 1},
+		[]byte{syn}, expr.CmpOpEq, []byte{0})
+}
+
 // NotToThisNode matches packets that leave for another host or for a pod.
 func NotToThisNode() Statement {
 	return Compare("fib daddr type != local",

@@ -124,6 +124,27 @@ func DNAT(f Family, mapName string, k ...Field) Statement {
 	}
 }
 
+// SNAT replaces the source by the address and port that a map has for the key. The key has a port of one protocol.
+func SNAT(f Family, mapName string, k ...Field) Statement {
+	return Statement{
+		Text: fmt.Sprintf("snat %s to %s map @%s", f, Key(k), mapName),
+		Exprs: append(Key(k).lookup(mapName, true, FirstRegister, false), &expr.NAT{
+			Type: expr.NATTypeSourceNAT, Family: uint32(f),
+			RegAddrMin: FirstRegister, RegProtoMin: FirstRegister + uint32(f.AddrLen())/4,
+		}),
+	}
+}
+
+// DNATAddress translates to the address that a map has for the key. The port stays.
+func DNATAddress(f Family, mapName string, k ...Field) Statement {
+	return Statement{
+		Text: fmt.Sprintf("dnat to %s map @%s", Key(k), mapName),
+		Exprs: append(Key(k).lookup(mapName, true, FirstRegister, false), &expr.NAT{
+			Type: expr.NATTypeDestNAT, Family: uint32(f), RegAddrMin: FirstRegister,
+		}),
+	}
+}
+
 // protocolsSetID takes the place of the number of the anonymous set until the rule is written.
 const protocolsSetID = ^uint32(0)
 

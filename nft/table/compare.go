@@ -1,6 +1,7 @@
 package table
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"maps"
@@ -179,6 +180,9 @@ func (s *scope) lookUp(k kernel.NFTables) (difference, error) {
 				return d, err
 			case !exists:
 				d.missing = append(d.missing, e)
+			case s.def.Ports && !kernel.SameValue(found.Key, e.Key(s.want.Arena)): // another range is in its way
+				d.missing = append(d.missing, e)
+				d.addForeign(found)
 			case !found.Holds(e, s.want.Arena, s.def):
 				d.wrong = append(d.wrong, e)
 			}
@@ -189,11 +193,18 @@ func (s *scope) lookUp(k kernel.NFTables) (difference, error) {
 		if err != nil {
 			return d, err
 		}
-		if exists {
-			d.foreign = append(d.foreign, found)
+		if exists && kernel.SameValue(found.Key, key) {
+			d.addForeign(found)
 		}
 	}
 	return d, nil
+}
+
+// addForeign adds an element once. A range can be in the way of several others.
+func (d *difference) addForeign(found kernel.Found) {
+	if !slices.ContainsFunc(d.foreign, func(f kernel.Found) bool { return bytes.Equal(f.Key, found.Key) && f.IntervalEnd == found.IntervalEnd }) {
+		d.foreign = append(d.foreign, found)
+	}
 }
 
 // hasRow reports whether the kernel has some elements.

@@ -149,7 +149,7 @@ func (fm *form) canBeRead(was kernel.Existing) bool {
 	if !was.Table || !was.SameLayout {
 		return false
 	}
-	for _, id := range append(slotSets(), program.Pools, program.Dispatch, program.HashTables, program.Generation) {
+	for _, id := range []program.SetID{program.Endpoints, program.StickySlots, program.Pools, program.Dispatch, program.HashTables, program.Generation} {
 		if !was.HasSet(&fm.Defs[id]) {
 			return false
 		}
@@ -184,4 +184,6 @@ func (fm *form) formerProgram(k kernel.NFTables, was kernel.Existing) (p program
 }
 
 // slotSets are the maps whose key is a pool or hash table and a slot. A row of slots has no gaps.
-func slotSets() []program.SetID { return []program.SetID{program.Endpoints, program.StickySlots} }
+func slotSets() []program.SetID {
+	return []program.SetID{program.Endpoints, program.StickySlots, program.Addresses}
+}

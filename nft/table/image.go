@@ -82,7 +82,7 @@ func (r *imageReader) readRows() error {
 				wanted[program.Endpoints][value] = c.Size
 			}
 		}
-		wanted[mirror.SlotSet(c.Affinity > 0)][number] = slots
+		wanted[c.Slots()][number] = slots
 		total += c.Size
 	}
 	read := r.askRows
@@ -90,6 +90,10 @@ func (r *imageReader) readRows() error {
 		read = r.dumpRows
 	}
 	for _, id := range slotSets() {
+		if id == program.Addresses && len(wanted[id]) == 0 {
+			delete(im.Rows, id) // an earlier version does not have the map
+			continue
+		}
 		if err := read(id, wanted[id]); err != nil {
 			return fmt.Errorf("read slots of %s: %w", program.SetNames[id], err)
 		}

@@ -40,7 +40,7 @@ func (c *Recheck) Begin(active []*Table) {
 		return
 	}
 	for _, tb := range active {
-		c.tables = append(c.tables, newTableRecheck(tb))
+		c.tables = append(c.tables, &tableRecheck{tb: tb, wanted: mirror.NewParts(tb.Want, kernel.RowLength)})
 	}
 }
 
@@ -80,10 +80,6 @@ type tableRecheck struct {
 	listed bool            // what is to be listed is known
 	lists  []program.SetID // sets to be listed
 	list   kernel.SetReader
-}
-
-func newTableRecheck(tb *Table) *tableRecheck {
-	return &tableRecheck{tb: tb, wanted: mirror.NewParts(tb.Want, kernel.RowLength)}
 }
 
 // step compares one part. It reports whether nothing is left.

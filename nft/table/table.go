@@ -140,13 +140,15 @@ func (tb *Table) Adopt(k kernel.NFTables) error {
 		was = tb.image.Image
 	}
 	var tokens []mirror.EarlierToken
-	err = k.DumpElements(tb.Family, program.StickyEndpoints.Name(), func(e kernel.Found) {
-		if token, ok := mirror.ReadToken(tb.Family, e.Key, e.Data, e.Comment); ok {
-			tokens = append(tokens, token)
+	for _, set := range []program.SetID{program.StickyEndpoints, program.StickyAddresses} {
+		read := k.DumpElements(tb.Family, set.Name(), func(e kernel.Found) {
+			if token, ok := mirror.ReadToken(tb.Family, e.Key, e.Data, e.Comment); ok {
+				tokens = append(tokens, token)
+			}
+		})
+		if !errors.Is(read, unix.ENOENT) { // another program has deleted the map, or an earlier version did not have it
+			err = errors.Join(err, read)
 		}
-	})
-	if errors.Is(err, unix.ENOENT) {
-		err = nil // another program has deleted the map
 	}
 	tb.Want.Adopt(was, tokens)
 	return err

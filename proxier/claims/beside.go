@@ -86,6 +86,7 @@ func (c *Claims) displace(k key, missing int) {
 		c.claimants[id].missing += missing
 		c.replan = append(c.replan, id)
 	}
+	c.ranges.hold(k, missing > 0)
 }
 
 // index records at which external addresses a Service is. Both lists are sorted.

@@ -21,6 +21,7 @@ type Claims struct {
 	replan  []uint32      // the Services that gained or lost a frontend in the current call
 	scratch []claim
 	beside  beside
+	ranges  ranges
 	kept    kept
 	host    []netip.Addr // sorted
 }
@@ -43,7 +44,7 @@ func (b bid) rank() rank { return rank(b & 3) }
 
 // New returns an empty register.
 func New() *Claims {
-	return &Claims{ids: map[state.Name]uint32{}, holders: map[key]bid{}, waiting: map[key][]bid{}, beside: newBeside(), kept: newKept()}
+	return &Claims{ids: map[state.Name]uint32{}, holders: map[key]bid{}, waiting: map[key][]bid{}, beside: newBeside(), ranges: newRanges(), kept: newKept()}
 }
 
 // Resolve registers what a new plan asks for. It removes the frontends that other Services have from the plan and
@@ -58,7 +59,7 @@ func (c *Claims) Resolve(p *plan.Service, created time.Time) (lost []state.Probl
 	slices.SortFunc(want, claim.compare)
 	want = slices.CompactFunc(want, claim.sameKey) // keeps the first of equal keys: the strongest claim
 	id := c.register(p.Name, created.UnixNano(), want)
-	if c.claimants[id].missing > 0 || len(want) < asked || c.kept.meets(p) {
+	if c.claimants[id].missing > 0 || len(want) < asked || c.ranges.meet(want) || c.kept.meets(p) {
 		lost = c.strip(p, id)
 	}
 	lost = state.Bound(state.Object{Kind: "Service", Name: p.Name}, lost, c.spareHost(p))
@@ -113,18 +114,20 @@ func (c *Claims) update(id uint32, want []claim) {
 		return
 	}
 	next := slices.Clone(want)
+	var changed []claim
 	for len(have) > 0 || len(want) > 0 {
 		switch order := compareHeads(have, want); {
 		case order < 0:
 			c.withdraw(id, have[0])
-			have = have[1:]
+			changed, have = append(changed, have[0]), have[1:]
 		case order > 0:
 			c.claim(id, want[0])
-			want = want[1:]
+			changed, want = append(changed, want[0]), want[1:]
 		default:
 			if have[0] != want[0] {
 				c.withdraw(id, have[0])
 				c.claim(id, want[0])
+				changed = append(changed, have[0], want[0])
 			}
 			have, want = have[1:], want[1:]
 		}
@@ -132,6 +135,9 @@ func (c *Claims) update(id uint32, want []claim) {
 	c.beside.index(id, c.claimants[id].claims, next)
 	c.indexClusterIPs(c.claimants[id].claims, next)
 	c.claimants[id].claims = next
+	for i := range changed {
+		overlap{c, id, changed[i]}.replanWeaker()
+	}
 }
 
 // compareHeads compares the keys of the first elements of two sorted lists. An empty list comes last.
@@ -146,6 +152,7 @@ func compareHeads(a, b []claim) int {
 }
 
 func (c *Claims) claim(id uint32, want claim) {
+	c.ranges.index(id, want)
 	if want.besideNodePort() {
 		c.standBeside(id, want.key)
 		return
@@ -171,6 +178,7 @@ func (c *Claims) wait(b bid, k key) {
 }
 
 func (c *Claims) withdraw(id uint32, given claim) {
+	c.ranges.forget(id, given)
 	if given.besideNodePort() {
 		c.leaveBeside(id, given.key)
 		return

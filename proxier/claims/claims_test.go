@@ -25,7 +25,7 @@ func newAtNode() *Claims {
 }
 
 // planOf makes a plan from words: "192.0.2.1:80/tcp" (a cluster IP), "+192.0.2.1:80/tcp" (an external IP),
-// "%192.0.2.1:80/tcp" (a load balancer IP), "[fd00::1]:53/udp", "*4:30080/tcp" (an IPv4 node port), "hc:32000".
+// "%192.0.2.1:80/tcp" (a load balancer IP), "192.0.2.1:80-90/tcp" (a range), "[fd00::1]:53/udp", "*4:30080/tcp" (an IPv4 node port), "hc:32000".
 func planOf(name, words string) *plan.Service {
 	p := &plan.Service{Name: state.Name{Namespace: "ns", Name: name}}
 	for _, w := range strings.Fields(words) {
@@ -41,6 +41,7 @@ func planOf(name, words string) *plan.Service {
 
 func portOf(w string) plan.Port {
 	where, protocol, _ := strings.Cut(w, "/")
+	where, end, _ := strings.Cut(where, "-")
 	port := plan.Port{Family: state.IPv4, Protocol: map[string]state.Protocol{"tcp": state.TCP, "udp": state.UDP}[protocol]}
 	var fe plan.Frontend
 	where, external := strings.CutPrefix(where, "+")
@@ -61,6 +62,7 @@ func portOf(w string) plan.Port {
 		a := netip.MustParseAddrPort(where)
 		fe.Addr, fe.Port, port.Family = a.Addr(), a.Port(), state.FamilyOf(a.Addr())
 	}
+	fmt.Sscan(end, &fe.EndPort)
 	port.Frontends = []plan.Frontend{fe}
 	return port
 }
@@ -73,6 +75,9 @@ func remaining(p *plan.Service) string {
 			where := fmt.Sprintf("*%d:%d", port.Family, fe.Port)
 			if fe.Addr.IsValid() {
 				where = netip.AddrPortFrom(fe.Addr, fe.Port).String()
+			}
+			if fe.EndPort != 0 {
+				where += fmt.Sprint("-", fe.EndPort)
 			}
 			where = map[plan.FrontendKind]string{plan.ExternalIP: "+", plan.LoadBalancer: "%"}[fe.Kind] + where
 			words = append(words, where+"/"+port.Protocol.String())
@@ -226,6 +231,37 @@ func TestResolve(t *testing.T) {
 			{"c", 0, "hc:32000", "hc:32000", "a b", nil},
 			{"a", 1, "*6:32000/tcp", "", "", []string{"node port 32000/tcp is taken by ns/c"}},
 			{"d", 3, "*4:32000/udp", "*4:32000/udp", "", nil},
+		}},
+		{"a range and what overlaps with it: the older keeps it", []step{
+			{"a", 1, "%192.0.2.1:5000-6000/tcp", "%192.0.2.1:5000-6000/tcp", "", nil},
+			{"b", 2, "%192.0.2.1:6000/tcp %192.0.2.1:6001/tcp", "%192.0.2.1:6001/tcp", "",
+				[]string{"frontend 192.0.2.1:6000/tcp overlaps with 5000-6000/tcp of ns/a"}},
+			{"c", 3, "%192.0.2.1:5999-7000/tcp %192.0.2.1:5000-6000/udp", "%192.0.2.1:5000-6000/udp", "",
+				[]string{"frontend 192.0.2.1:5999-7000/tcp overlaps with 5000-6000/tcp of ns/a"}},
+			{"a", 1, "%192.0.2.1:5000/tcp", "%192.0.2.1:5000/tcp", "b c", nil},
+			{"b", 2, "%192.0.2.1:6000/tcp %192.0.2.1:6001/tcp", "%192.0.2.1:6000/tcp %192.0.2.1:6001/tcp", "", nil},
+			{"c", 3, "%192.0.2.1:5999-7000/tcp", "", "", []string{"frontend 192.0.2.1:5999-7000/tcp overlaps with 6000/tcp of ns/b"}},
+		}},
+		{"a range of an external IP gives way to a cluster IP and a load balancer IP", []step{
+			{"a", 1, "+[fd00::1]:1-65535/udp", "+[fd00::1]:1-65535/udp", "", nil},
+			{"b", 2, "%[fd00::1]:53/udp", "%[fd00::1]:53/udp", "a", nil},
+			{"a", 1, "+[fd00::1]:1-65535/udp", "", "", []string{"frontend [fd00::1]:1-65535/udp overlaps with 53/udp of ns/b"}},
+			{"c", 3, "[fd00::1]:1-65535/udp", "[fd00::1]:1-65535/udp", "a b", nil},
+			{"b", 2, "%[fd00::1]:53/udp", "", "", []string{"frontend [fd00::1]:53/udp overlaps with 1-65535/udp of ns/c"}},
+			{"c", 3, "[fd00::1]:1-52/udp", "[fd00::1]:1-52/udp", "a b", nil},
+			{"b", 2, "%[fd00::1]:53/udp", "%[fd00::1]:53/udp", "", nil},
+		}},
+		{"a range hides no node port", []step{
+			{"a", 1, "%198.51.100.1:30000-30100/tcp *4:30050/tcp", "%198.51.100.1:30000-30100/tcp *4:30050/tcp", "", nil},
+			{"b", 2, "*4:30060/tcp *4:29999/tcp", "*4:30060/tcp *4:29999/tcp", "a", nil},
+			{"a", 1, "%198.51.100.1:30000-30100/tcp", "", "",
+				[]string{"frontend 198.51.100.1:30000-30100/tcp would hide node port 30060/tcp of ns/b, which answers at this address"}},
+			{"b", 2, "*4:30101/tcp", "*4:30101/tcp", "a", nil},
+			{"a", 1, "%198.51.100.1:30000-30100/tcp", "%198.51.100.1:30000-30100/tcp", "", nil},
+		}},
+		{"overlapping in one Service", []step{
+			{"a", 1, "192.0.2.1:80/tcp 192.0.2.1:1-100/tcp 192.0.2.1:90/tcp", "192.0.2.1:80/tcp 192.0.2.1:90/tcp", "",
+				[]string{"frontend 192.0.2.1:1-100/tcp overlaps with 80/tcp in this Service: the first one counts"}},
 		}},
 		{"twice in one Service", []step{
 			{"a", 1, vip + " " + vip, vip, "", []string{"frontend 192.0.2.1:80/tcp occurs twice in this Service: the first one counts"}},

@@ -8,6 +8,10 @@
 //
 // The other Services lose that frontend and keep the rest.
 //
+// A range of ports and another frontend at its address that overlap are in conflict, too: the same order decides, and the
+// other Service loses its frontend as a whole. So a range never has a hole, and what a client reaches does not depend on
+// which of the two Services has endpoints.
+//
 // An external IP may be an address of any node, and would hide the node port with its number there. It is served only as
 // long as no other Service has that node port. A load balancer IP is served likewise if it is a node port address of this
 // node.
@@ -19,6 +23,7 @@
 //	beside.go  external addresses at which node ports may answer
 //	host.go    cluster IPs that are addresses of this node
 //	kept.go    what external addresses must not take: cluster IPs and API servers
+//	ranges.go  ranges of ports, and what overlaps with them
 //	key.go     what identifies a frontend, and how far a claim can be trusted
 //	strip.go   how a plan loses a frontend, and the Problem that reports it
 //

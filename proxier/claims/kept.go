@@ -24,6 +24,20 @@ func newKept() kept { return kept{clusterIPs: map[[16]byte]uint32{}} }
 // external IPs.
 type Servers map[netip.AddrPort]bool
 
+// at reports whether a frontend is at the address and port of an API server, and whether that is kept from load balancers.
+func (s Servers) at(fe *plan.Frontend) (balancers, found bool) {
+	if fe.EndPort == 0 {
+		balancers, found = s[netip.AddrPortFrom(fe.Addr, fe.Port)]
+		return balancers, found
+	}
+	for at, all := range s {
+		if at.Addr() == fe.Addr && fe.Port <= at.Port() && at.Port() <= fe.EndPort {
+			balancers, found = balancers || all, true
+		}
+	}
+	return balancers, found
+}
+
 // systemNamespace has the Services of those who run the cluster. One of them may balance the API servers.
 const systemNamespace = "kube-system"
 
@@ -77,7 +91,7 @@ func (k *kept) reason(n state.Name, port *plan.Port, fe *plan.Frontend) (why str
 	if fe.Kind != plan.ExternalIP && fe.Kind != plan.LoadBalancer {
 		return ""
 	}
-	balancers, server := k.servers[netip.AddrPortFrom(fe.Addr, fe.Port)]
+	balancers, server := k.servers.at(fe)
 	switch {
 	case fe.Kind == plan.ExternalIP && k.clusterIPs[fe.Addr.As16()] > 0:
 		return "is at the cluster IP of another Service, which keeps all ports of its address"

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"net/netip"
-	"strconv"
 
 	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
@@ -15,6 +14,7 @@ import (
 type key struct {
 	addr     [16]byte // zero for node ports
 	port     uint16
+	end      uint16 // the last port of a range; 0: one port
 	protocol state.Protocol
 	kind     keyKind
 }
@@ -83,26 +83,32 @@ func (k key) compare(other key) int {
 	if order := cmp.Compare(k.protocol, other.protocol); order != 0 {
 		return order
 	}
-	return cmp.Compare(k.kind, other.kind)
+	if order := cmp.Compare(k.kind, other.kind); order != 0 {
+		return order
+	}
+	return cmp.Compare(k.end, other.end)
 }
 
 func keyOf(p *plan.Port, fe *plan.Frontend) key {
 	if !fe.Addr.IsValid() {
 		return nodePortKey(p.Family, p.Protocol, fe.Port)
 	}
-	k := key{addr: fe.Addr.As16(), port: fe.Port, protocol: p.Protocol}
+	k := key{addr: fe.Addr.As16(), port: fe.Port, end: fe.EndPort, protocol: p.Protocol}
 	if p.Family == state.IPv6 {
 		k.kind = ipv6Address
 	}
 	return k
 }
 
-// nodePort returns the key of the node port that an address frontend hides at a node port address.
+// nodePort returns the key of the node port, or range of node ports, that an address frontend hides at a node port address.
 func (k key) nodePort() key {
+	family := state.IPv4
 	if k.kind == ipv6Address {
-		return nodePortKey(state.IPv6, k.protocol, k.port)
+		family = state.IPv6
 	}
-	return nodePortKey(state.IPv4, k.protocol, k.port)
+	out := nodePortKey(family, k.protocol, k.port)
+	out.end = k.end
+	return out
 }
 
 func nodePortKey(f state.Family, protocol state.Protocol, port uint16) key {
@@ -120,7 +126,7 @@ func healthCheckKeys(port uint16) [2]key {
 
 // String returns a key in human-readable form: frontend 192.0.2.1:80/tcp, or node port 30080/tcp.
 func (k key) String() string {
-	port := strconv.Itoa(int(k.port)) + "/" + k.protocol.String()
+	port := k.ports()
 	switch k.kind {
 	case ipv4Address:
 		return "frontend " + netip.AddrFrom16(k.addr).Unmap().String() + ":" + port

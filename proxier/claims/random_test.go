@@ -2,7 +2,7 @@ package claims
 
 import (
 	"cmp"
-	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/netip"
 	"reflect"
@@ -65,34 +65,45 @@ func (w *world) move(t *testing.T, addrs []netip.Addr) {
 	}
 }
 
-// expected finds by plain search which frontends every Service must have.
-func (w *world) expected() map[string]string {
-	order := slices.SortedFunc(func(yield func(string) bool) {
-		for name := range w.words {
-			if !yield(name) {
-				return
-			}
-		}
-	}, func(a, b string) int { return cmp.Or(cmp.Compare(w.created[a], w.created[b]), cmp.Compare(a, b)) })
-	winner, out := map[string]string{}, map[string]string{}
-	for _, want := range []rank{rankClusterIP, rankNodePort, rankLoadBalancer, rankExternalIP} {
-		for _, name := range order {
-			for _, word := range strings.Fields(w.words[name]) {
-				place := strings.TrimLeft(word, "+%")
-				if _, taken := winner[place]; !taken && rankOfWord(word) == want {
-					winner[place] = name + " " + word
-				}
-			}
+// asked is a word that a Service has.
+type asked struct {
+	name, word string
+	key        key
+	rank       rank
+	created    int
+}
+
+func (w *world) asked() (list []asked) {
+	for _, name := range slices.Sorted(maps.Keys(w.words)) {
+		for _, word := range strings.Fields(w.words[name]) {
+			port := portOf(word)
+			list = append(list, asked{name, word, keyOf(&port, &port.Frontends[0]), rankOfWord(word), w.created[name]})
 		}
 	}
-	for _, name := range order {
-		var own []string
-		for _, word := range strings.Fields(w.words[name]) {
-			if winner[strings.TrimLeft(word, "+%")] == name+" "+word && !w.hidden(winner, name, word) && !w.kept(word) {
-				own = append(own, word)
-			}
+	return list
+}
+
+func (a asked) overlaps(b asked) bool { return a.key.place() == b.key.place() && a.key.overlaps(b.key) }
+
+func (a asked) before(b asked) bool {
+	return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(a.created, b.created), cmp.Compare(a.name, b.name)) < 0
+}
+
+// expected finds by plain search which frontends every Service must have.
+func (w *world) expected() map[string]string {
+	list, out, own := w.asked(), map[string]string{}, map[string][]asked{}
+	for name := range w.words {
+		out[name] = ""
+	}
+	for _, a := range list {
+		if slices.ContainsFunc(list, func(b asked) bool { return b.name != a.name && a.overlaps(b) && b.before(a) }) ||
+			slices.ContainsFunc(own[a.name], a.overlaps) {
+			continue
 		}
-		out[name] = strings.Join(own, " ")
+		own[a.name] = append(own[a.name], a)
+		if !w.hidden(list, a) && !isKept(list, a) {
+			out[a.name] = strings.TrimSpace(out[a.name] + " " + a.word)
+		}
 	}
 	return out
 }
@@ -109,31 +120,29 @@ func rankOfWord(word string) rank {
 	return rankClusterIP
 }
 
-// hidden reports whether a word is an external address with the node port of another Service.
-func (w *world) hidden(winner map[string]string, name, word string) bool {
-	if rankOfWord(word) <= rankNodePort {
+// hidden reports whether a word is an external address with a node port of another Service.
+func (w *world) hidden(list []asked, a asked) bool {
+	if a.rank <= rankNodePort || a.rank == rankLoadBalancer && !slices.Contains(w.nodeAddrs, netip.AddrFrom16(a.key.addr).Unmap()) {
 		return false
 	}
-	where, protocol, _ := strings.Cut(strings.TrimLeft(word, "+%"), "/")
-	a := netip.MustParseAddrPort(where)
-	holder := winner[fmt.Sprintf("*%d:%d/%s", state.FamilyOf(a.Addr()), a.Port(), protocol)]
-	reaches := rankOfWord(word) == rankExternalIP || slices.Contains(w.nodeAddrs, a.Addr())
-	return reaches && holder != "" && !strings.HasPrefix(holder, name+" ")
-}
-
-// kept reports whether a word is an external IP that is a cluster IP of any Service.
-func (w *world) kept(word string) bool {
-	where, _, _ := strings.Cut(strings.TrimPrefix(word, "+"), "/")
-	for _, words := range w.words {
-		for _, other := range strings.Fields(words) {
-			at, _, _ := strings.Cut(other, "/")
-			if word[0] == '+' && rankOfWord(other) == rankClusterIP &&
-				netip.MustParseAddrPort(at).Addr() == netip.MustParseAddrPort(where).Addr() {
-				return true
-			}
+	holders := map[key]asked{}
+	for _, b := range list {
+		holder, taken := holders[b.key]
+		if b.key.isNodePort() && b.key.place() == a.key.nodePort().place() && b.key.overlaps(a.key) && (!taken || b.before(holder)) {
+			holders[b.key] = b
+		}
+	}
+	for _, b := range holders {
+		if b.name != a.name {
+			return true
 		}
 	}
 	return false
+}
+
+// isKept reports whether a word is an external IP that is a cluster IP of any Service.
+func isKept(list []asked, a asked) bool {
+	return a.rank == rankExternalIP && slices.ContainsFunc(list, func(b asked) bool { return b.rank == rankClusterIP && b.key.addr == a.key.addr })
 }
 
 // TestRandomTransitions: the register depends on the current Services alone, and not on the order of past changes.
@@ -142,6 +151,9 @@ func TestRandomTransitions(t *testing.T) {
 	externals := strings.Fields("+192.0.2.1:80/tcp %192.0.2.1:80/udp +192.0.2.2:80/tcp +[fd00::1]:80/tcp " +
 		"+198.51.100.1:30080/tcp %198.51.100.2:30080/tcp +[fd00::100]:30080/tcp %198.51.100.1:30081/udp *4:30080/tcp " +
 		"+203.0.113.9:30080/tcp +[fd00::9]:30080/tcp %203.0.113.9:30081/udp")
+	pool = append(pool, "192.0.2.1:79-90/tcp", "192.0.2.1:90-95/tcp", "192.0.2.2:1-65535/tcp", "192.0.2.2:80-81/udp", "[fd00::1]:1-80/tcp")
+	externals = append(externals, "%192.0.2.1:95-100/tcp", "%192.0.2.3:1-9/tcp", "%192.0.2.3:9-12/tcp", "%192.0.2.3:10/tcp", "+192.0.2.3:12/tcp",
+		"+192.0.2.3:1-20/tcp", "+203.0.113.9:30000-30090/tcp", "%[fd00::100]:1-65535/tcp", "%198.51.100.1:30080-30090/udp")
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 7))
 		w := newWorld()
@@ -162,7 +174,7 @@ func TestRandomTransitions(t *testing.T) {
 				w.settle(t, name)
 			}
 			if want := w.expected(); !reflect.DeepEqual(w.left, want) {
-				t.Fatalf("seed %d:\n got %v\nwant %v", seed, w.left, want)
+				t.Fatalf("seed %d: %v %v\n got %v\nwant %v", seed, w.words, w.created, w.left, want)
 			}
 		}
 	}

@@ -37,7 +37,8 @@ type stripper struct {
 	claims *Claims
 	plan   *plan.Service
 	id     uint32
-	seen   map[key]bool // keys so far: the kernel would refuse a key that one Service has twice
+	seen   map[key]bool  // keys so far: the kernel would refuse a key that one Service has twice
+	beside map[key][]key // the same by place, where ranges are
 	lost   state.ProblemList
 	// reported holds the node ports that were lost in one family. Losing one in both families is a single Problem.
 	reported map[portLoss]bool
@@ -51,15 +52,14 @@ type portLoss struct {
 
 func (c *Claims) strip(p *plan.Service, id uint32) []state.Problem {
 	s := stripper{
-		claims: c, plan: p, id: id, seen: map[key]bool{}, reported: map[portLoss]bool{},
+		claims: c, plan: p, id: id, seen: map[key]bool{}, beside: map[key][]key{}, reported: map[portLoss]bool{},
 		lost: state.ProblemList{Object: state.Object{Kind: "Service", Name: p.Name}},
 	}
 	for i := range p.Ports {
 		port := &p.Ports[i]
 		port.Frontends = slices.DeleteFunc(port.Frontends, func(fe plan.Frontend) bool {
-			k := keyOf(port, &fe)
-			field := fe.Kind.Field()
-			return s.refuses(k, field) || s.hides(claim{key: k, rank: rankOf(fe.Kind)}, field) || s.isKept(port, &fe)
+			want, field := claim{key: keyOf(port, &fe), rank: rankOf(fe.Kind)}, fe.Kind.Field()
+			return s.refuses(want, field) || s.hides(want, field) || s.isKept(port, &fe)
 		})
 	}
 	if p.HealthCheck != nil && s.refusesAny(healthCheckKeys(p.HealthCheck.NodePort)) {
@@ -70,13 +70,14 @@ func (c *Claims) strip(p *plan.Service, id uint32) []state.Problem {
 
 func (s *stripper) refusesAny(keys [2]key) (refused bool) {
 	for _, k := range keys {
-		refused = s.refuses(k, "spec.healthCheckNodePort") || refused
+		refused = s.refuses(claim{key: k, rank: rankNodePort}, "spec.healthCheckNodePort") || refused
 	}
 	return refused
 }
 
 // refuses reports whether the plan must lose a frontend. If so, it records why.
-func (s *stripper) refuses(k key, field string) bool {
+func (s *stripper) refuses(want claim, field string) bool {
+	k := want.key
 	holder := s.claims.holders[k]
 	switch {
 	case holder.id() != s.id:
@@ -91,7 +92,20 @@ func (s *stripper) refuses(k key, field string) bool {
 		return true
 	}
 	s.seen[k] = true
-	return false
+	return s.overlaps(want, field)
+}
+
+// overlaps reports whether the plan must lose a frontend because of a range. If so, it records why.
+func (s *stripper) overlaps(want claim, field string) bool {
+	if holder, other, found := (overlap{s.claims, s.id, want}).stronger(); found {
+		s.lost.Add(field, "%s overlaps with %s of %s", want.key, other.ports(), s.claims.claimants[holder].Name)
+		return true
+	}
+	earlier, found := s.overlapsOwn(want.key)
+	if found {
+		s.lost.Add(field, "%s overlaps with %s in this Service: the first one counts", want.key, earlier.ports())
+	}
+	return found
 }
 
 // hides reports whether the plan must lose an external address because it would hide the node port of another Service.
@@ -100,8 +114,8 @@ func (s *stripper) hides(want claim, field string) bool {
 	if !s.claims.beside.hidesNodePort(want) {
 		return false
 	}
-	holder, taken := s.claims.holders[want.nodePort()]
-	if !taken || holder.id() == s.id {
+	at, found := overlap{s.claims, s.id, want}.hidden()
+	if !found {
 		return false
 	}
 	where := "at this address"
@@ -109,7 +123,7 @@ func (s *stripper) hides(want claim, field string) bool {
 		where = "at addresses of nodes, and this may be one"
 	}
 	s.lost.Add(field, "%s would hide %s of %s, which answers %s",
-		want.key, want.nodePort(), s.claims.claimants[holder.id()].Name, where)
+		want.key, at, s.claims.claimants[s.claims.holders[at].id()].Name, where)
 	return true
 }
 

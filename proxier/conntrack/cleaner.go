@@ -131,7 +131,8 @@ func (c *Cleaner) clean(s *Stale, family state.Family, list []Frontend, addrs ma
 // find calls fn for all flows to the frontends, and maybe for others. It may call fn for a flow twice.
 func (c *Cleaner) find(family state.Family, list []Frontend, fn func(*entry)) error {
 	questions := questions(list)
-	if c.noFilters || len(questions) > maxFiltered {
+	ranged := slices.ContainsFunc(questions, func(f Frontend) bool { return f.EndPort != 0 }) // the kernel's filter has one port
+	if c.noFilters || ranged || len(questions) > maxFiltered {
 		var all *Frontend // of UDP
 		if list[0].TCP {
 			all = &Frontend{Family: family, TCP: true}

@@ -23,7 +23,7 @@ func (t *Tracker) SetNodePortAddresses(addrs []netip.Addr) {
 		}
 	}
 	for _, f := range nodePorts {
-		if hasFamily(come, f.Family) {
+		if slices.ContainsFunc(come, func(a netip.Addr) bool { return state.FamilyOf(a) == f.Family }) {
 			t.note(f, t.frontends[f], true)
 		}
 		for _, a := range gone {
@@ -65,8 +65,4 @@ func (t *Tracker) noteNodePort(f Frontend) {
 // without returns the addresses of a list that another list lacks.
 func without(list, other []netip.Addr) []netip.Addr {
 	return slices.DeleteFunc(slices.Clone(list), func(a netip.Addr) bool { return slices.Contains(other, a) })
-}
-
-func hasFamily(list []netip.Addr, family state.Family) bool {
-	return slices.ContainsFunc(list, func(a netip.Addr) bool { return state.FamilyOf(a) == family })
 }

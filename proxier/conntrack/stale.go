@@ -10,10 +10,13 @@ import (
 
 // Frontend is an address and port that clients send to.
 type Frontend struct {
-	Addr   netip.Addr // the zero Addr: any node-port address
-	Port   uint16
-	Family state.Family
-	TCP    bool // otherwise UDP
+	Addr netip.Addr // the zero Addr: any node-port address
+	Port uint16
+	// EndPort is the last port of a range; 0: the frontend has one port. Flows of a range keep their port, and its endpoints
+	// are known by the first one.
+	EndPort uint16
+	Family  state.Family
+	TCP     bool // otherwise UDP
 }
 
 // Flow is an entry of the kernel's table, as far as it matters here.
@@ -31,6 +34,42 @@ type Stale struct {
 	// unanswered has, by frontend, endpoints whose connections without an answer are to be deleted. The lists are sorted.
 	unanswered map[Frontend][]netip.AddrPort
 	revision   uint64 // of the Tracker when it made this
+
+	ranges, unansweredRanges ranges // of targets and of unanswered
+}
+
+// ranges are frontends with ranges of ports, by address. They do not overlap.
+type ranges map[netip.Addr][]Frontend
+
+func rangesOf[V any](of map[Frontend]V) ranges {
+	out := ranges{}
+	for f := range of {
+		if f.EndPort != 0 {
+			out[f.Addr] = append(out[f.Addr], f)
+		}
+	}
+	return out
+}
+
+// at finds the range that has a port.
+func (r ranges) at(f Frontend) (Frontend, bool) {
+	for _, is := range r[f.Addr] {
+		if is.TCP == f.TCP && is.Port <= f.Port && f.Port <= is.EndPort {
+			return is, true
+		}
+	}
+	return Frontend{}, false
+}
+
+// atFirstPort is a flow to a range as if it went to the first port. One that has not kept its port goes to no endpoint.
+func (f Flow) atFirstPort(port uint16) Flow {
+	if f.Reply.Port() == f.Dst.Port() {
+		f.Reply = netip.AddrPortFrom(f.Reply.Addr(), port)
+	} else {
+		f.Reply = netip.AddrPortFrom(f.Reply.Addr(), 0)
+	}
+	f.Dst = netip.AddrPortFrom(f.Dst.Addr(), port)
+	return f
 }
 
 // target is a frontend that may have stale flows.
@@ -77,6 +116,11 @@ func (s *Stale) has(f Flow, nodePortAddrs map[netip.Addr]bool) bool {
 		at.Addr = netip.Addr{}
 		if nodePort, found := s.targets[at]; found {
 			t, ok = nodePort, true
+		}
+	}
+	if !ok || t.removed {
+		if is, found := s.ranges.at(Frontend{Addr: f.Dst.Addr(), Port: f.Dst.Port(), TCP: f.TCP}); found {
+			t, ok, f = s.targets[is], true, f.atFirstPort(is.Port)
 		}
 	}
 	return ok && t.stale(f) && t.changed.Load() <= s.revision

@@ -29,9 +29,12 @@ func service(lines ...string) *plan.Service {
 				fmt.Sscan(w[3:], &fe.Port)
 				p.Frontends = append(p.Frontends, fe)
 			default:
-				a := netip.MustParseAddrPort(w)
+				at, end, _ := strings.Cut(w, "-")
+				a := netip.MustParseAddrPort(at)
 				p.Family = state.FamilyOf(a.Addr())
-				p.Frontends = append(p.Frontends, plan.Frontend{Addr: a.Addr(), Port: a.Port()})
+				fe := plan.Frontend{Addr: a.Addr(), Port: a.Port()}
+				fmt.Sscan(end, &fe.EndPort)
+				p.Frontends = append(p.Frontends, fe)
 			}
 		}
 		for i := range p.Frontends {
@@ -286,5 +289,49 @@ func TestTrackerRemembersUDPOnly(t *testing.T) {
 	settle(tr)
 	if len(tr.services)+len(tr.frontends)+len(tr.suspects) != 0 {
 		t.Errorf("remembered: %v %v %v", tr.services, tr.frontends, tr.suspects)
+	}
+}
+
+// TestStaleRanges: flows to all ports of a range are judged by its endpoints, which are known by its first port.
+func TestStaleRanges(t *testing.T) {
+	tr := NewTracker()
+	tr.Set(name("exact"), service("10.96.0.10:5001>10.0.0.9:5001"))
+	settle(tr)
+	tr.Set(name("exact"), nil)
+	tr.Set(name("rtp"), service("10.96.0.10:5000-6000>10.0.0.1:5000 10.0.0.2:5000"))
+	stale := func(want bool, lines ...string) {
+		t.Helper()
+		s := tr.Stale()
+		for _, line := range lines {
+			if got := s.has(flow(line), addrSet(nodePortAddrs)); got != want {
+				t.Errorf("%s: stale %t, want %t", line, got, want)
+			}
+		}
+	}
+	stale(false, "10.96.0.10:5000 10.0.0.1:5000", "10.96.0.10:5500 10.0.0.2:5500", "10.96.0.10:6000 10.0.0.1:6000",
+		"10.96.0.10:5001 10.0.0.1:5001", // the frontend of its own that the port had is gone
+		"10.96.0.10:6001 10.0.0.9:6001", "10.96.0.11:5500 10.0.0.9:5500")
+	stale(true, "10.96.0.10:5500 10.0.0.3:5500", "10.96.0.10:5500 10.0.0.1:5000", "10.96.0.10:5500 10.96.0.10:5500")
+	settle(tr)
+	tr.Set(name("rtp"), service("10.96.0.10:5000-6000>10.0.0.2:5000"))
+	stale(true, "10.96.0.10:5500 10.0.0.1:5500")
+	stale(false, "10.96.0.10:5500 10.0.0.2:5500")
+	tr.Set(name("rtp"), nil)
+	stale(true, "10.96.0.10:5500 10.0.0.2:5500")
+}
+
+// TestRangeUnanswered: connections to a left out endpoint of a range are found at all its ports.
+func TestRangeUnanswered(t *testing.T) {
+	tr := NewTracker()
+	p := service("tcp 10.96.0.10:5000-6000>")
+	p.Choices = []plan.Choice{{At: netip.MustParseAddrPort("10.0.0.1:5000"), Protocol: state.TCP, Use: plan.LeftOut}}
+	tr.Set(name("web"), p)
+	s := tr.LeftOut()
+	for line, want := range map[string]bool{
+		"10.96.0.10:5500 10.0.0.1:5500": true, "10.96.0.10:5500 10.0.0.2:5500": false, "10.96.0.10:6001 10.0.0.1:6001": false,
+	} {
+		if got := s.isUnanswered(&entry{Flow: flow(line), tcp: true}, nil); got != want {
+			t.Errorf("%s: %t, want %t", line, got, want)
+		}
 	}
 }

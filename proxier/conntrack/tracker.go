@@ -134,7 +134,7 @@ func udpPorts(p *plan.Service) (out []*udpPort) {
 			if tcp && fe.IPVS {
 				continue // IPVS has its own entry for a connection
 			}
-			made.frontends = append(made.frontends, Frontend{Addr: fe.Addr, Port: fe.Port, Family: port.Family, TCP: tcp})
+			made.frontends = append(made.frontends, Frontend{Addr: fe.Addr, Port: fe.Port, EndPort: fe.EndPort, Family: port.Family, TCP: tcp})
 			if fe.IPVS && made.virtual == nil {
 				made.virtual = make([]bool, len(port.Frontends))
 			}
@@ -288,7 +288,13 @@ func (t *Tracker) Stale() Stale {
 		}
 		targets[f] = it
 	}
-	return Stale{targets: targets, unanswered: t.unanswered(), revision: t.revision}
+	return t.newStale(targets)
+}
+
+func (t *Tracker) newStale(targets map[Frontend]target) Stale {
+	s := Stale{targets: targets, unanswered: t.unanswered(), revision: t.revision}
+	s.ranges, s.unansweredRanges = rangesOf(s.targets), rangesOf(s.unanswered)
+	return s
 }
 
 // LeftOut is Stale for connections to endpoints that were left out, and for nothing else. Call DoneLeftOut after it.
@@ -297,7 +303,7 @@ func (t *Tracker) LeftOut() Stale {
 		return Stale{}
 	}
 	t.looked = t.revision
-	return Stale{unanswered: t.unanswered(), revision: t.revision}
+	return t.newStale(nil)
 }
 
 // Doubt makes the next cleaning look at all frontends. The kernel did not have their rules for a time, because another

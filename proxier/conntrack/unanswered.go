@@ -71,7 +71,7 @@ func tcpFrontends(p *plan.Service) (list []Frontend) {
 			continue
 		}
 		for _, f := range port.Frontends {
-			list = append(list, Frontend{Addr: f.Addr, Port: f.Port, Family: port.Family})
+			list = append(list, Frontend{Addr: f.Addr, Port: f.Port, EndPort: f.EndPort, Family: port.Family})
 		}
 	}
 	return list
@@ -117,7 +117,10 @@ func (s *Stale) isUnanswered(e *entry, nodePortAddrs map[netip.Addr]bool) bool {
 	list, ok := s.unanswered[at]
 	if !ok && nodePortAddrs[e.Dst.Addr()] {
 		at.Addr = netip.Addr{}
-		list = s.unanswered[at]
+		list, ok = s.unanswered[at]
+	}
+	if is, found := s.unansweredRanges.at(Frontend{Addr: e.Dst.Addr(), Port: e.Dst.Port()}); !ok && found {
+		return contains(s.unanswered[is], e.atFirstPort(is.Port).Reply)
 	}
 	return contains(list, e.Reply)
 }

@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"net/netip"
 	"reflect"
 	"strings"
 	"testing"
@@ -25,10 +26,10 @@ func effectOf(s *Scheduling, asked state.Balancing) effect {
 	e := effect{method: m.nft, problem: m.problem}
 	if m.ipvs {
 		port := plan.Port{
-			Family: state.IPv4, Protocol: state.TCP, Cluster: reals("10.0.0.1:8080"),
-			Frontends: []plan.Frontend{at(plan.ClusterIP, "10.96.0.1", plan.ClusterPolicy)},
+			Family: state.IPv4, Protocol: state.TCP, Cluster: reals("10.0.0.1:80"),
+			Frontends: []plan.Frontend{at(plan.LoadBalancer, "203.0.113.1", plan.ClusterPolicy)},
 		}
-		var env Environment
+		env := Environment{ExternalCIDRs: []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")}}
 		env.divide(&port)
 		e.servers = virtualServers(&port, &m, &env)
 	}
@@ -64,10 +65,11 @@ func withAll() Scheduling {
 	return Scheduling{Backend: config.BackendHybrid, Default: "rr", Available: ipvsctl.Schedulers()}
 }
 
-// TestAnnotationsAreHonored: with all annotations of a Service at their examples, each has an effect on what the engines get,
-// and none is reported. An annotation that only IPVS honors is reported where there is no IPVS.
+// TestAnnotationsAreHonored: with all annotations of a Service at their examples, each has an effect on what each of its
+// engines gets, and none is reported. An annotation that only IPVS honors is reported where there is no IPVS.
 func TestAnnotationsAreHonored(t *testing.T) {
 	with, without := withAll(), Scheduling{Backend: config.BackendNFT, Unavailable: "--backend is nft"}
+	with.Backend = config.BackendIPVS
 	all := balancingOf(t, "")
 	got := effectOf(&with, all)
 	if got.problem != "" || len(got.servers) == 0 {
@@ -84,13 +86,16 @@ func TestAnnotationsAreHonored(t *testing.T) {
 		if told := effectOf(&without, all).problem; a.Engines == "IPVS" && told == effectOf(&without, others).problem {
 			t.Errorf("%s: nothing says that it needs IPVS: %q", a.Key, told)
 		}
+		if a.Engines != "IPVS" && reflect.DeepEqual(effectOf(&without, others), effectOf(&without, all)) {
+			t.Errorf("%s: %q changes nothing that nft gets", a.Key, a.Example)
+		}
 	}
 }
 
 // balancingOf returns what all examples ask for, without one key.
 func balancingOf(t *testing.T, without string) state.Balancing {
 	t.Helper()
-	var svc state.Service
+	svc := state.Service{Ports: []state.ServicePort{{Port: 80}}}
 	for _, a := range state.Annotations() {
 		if a.Service == nil || a.Key == without {
 			continue

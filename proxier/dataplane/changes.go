@@ -2,9 +2,11 @@ package dataplane
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/verdict-proxy/verdict/ipvsctl"
 	"github.com/verdict-proxy/verdict/nft"
+	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
 // maxChanges is how many changes of a transaction are kept for people to read, and maxSteps how many transactions of a
@@ -47,4 +49,27 @@ func (r *Result) operated(list ipvsctl.Operations) {
 		}
 		return lines
 	})
+}
+
+// changed counts changes of a Service.
+func (r *Result) changed(name state.Name, n int) {
+	if r.Changed == nil {
+		r.Changed = map[state.Name]int{}
+	}
+	r.Changed[name] += n
+}
+
+// countOperations counts the operations of IPVS.
+func (r *Result) countOperations(done *ipvsctl.Result) {
+	for key, n := range done.ByName {
+		_, port, _ := strings.Cut(key, " ") // see portKey.String
+		r.changed(serviceOf(port), n)
+	}
+}
+
+// serviceOf returns the Service of a service port. The port may be gone.
+func serviceOf(port string) state.Name {
+	name, _, _ := strings.Cut(port, ":")
+	namespace, name, _ := strings.Cut(name, "/")
+	return state.Name{Namespace: namespace, Name: name}
 }

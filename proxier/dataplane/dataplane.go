@@ -128,6 +128,9 @@ func (d *Dataplane) setPort(
 ) (scheduler uint8, problems []state.Problem) {
 	m := d.balance(name, key, port)
 	wanted := d.translator.port(port, &m)
+	if d.env.Fleet {
+		wanted.Answers = answers(port, &m)
+	}
 	dropUnusedPools(wanted)
 	if m.ipvs {
 		kept.note(port, &d.env)

@@ -81,8 +81,7 @@
 //	dataplane.go      the Dataplane: Set, Delete, SetEnvironment
 //	served.go         what is remembered of a Service, and which of its ports got another name
 //	apply.go          Apply, Check, Repair, Look and Tick: the order between the engines
-//	changes.go        what each transaction changed, for people
-//	changed.go        which Services changed much
+//	changes.go        what each transaction changed, for people, and which Services changed much
 //	ipvs.go           which ports IPVS has, which it refused, and when they are tried again
 //	environment.go    what all Services share
 //	scheduling.go     from a Service's wish to an engine and a scheduler
@@ -92,6 +91,7 @@
 //	weights.go        weights as numbers of slots
 //	hashbudget.go     how many slots the hash tables of a Service may have
 //	addresses.go      addresses of frontends on a device of the host
+//	fleet.go          the address for connections that another node began
 //	quarantine.go     ports that the kernel refused
 //	totals.go         counts of what is served
 //	memory.go         a Dataplane over engines in memory

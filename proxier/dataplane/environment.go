@@ -17,6 +17,8 @@ type Environment struct {
 	Unanswered, Refusing bool
 	// Withdrawn: the host is to have no address of a frontend.
 	Withdrawn bool
+	// Fleet: other nodes have the same addresses, and this node continues their connections.
+	Fleet bool
 	// PodInterface recognizes local pods by their interface: a name, or a prefix that ends in "*". Empty: PodCIDRs do.
 	PodInterface string
 	PodCIDRs     []netip.Prefix
@@ -47,6 +49,7 @@ func (e *Environment) globals(ipvs bool) contents.Globals {
 		IPVS:              ipvs,
 		Unanswered:        e.Unanswered,
 		Refusing:          e.Refusing,
+		Fleet:             e.Fleet,
 		PodInterface:      e.PodInterface,
 		PodCIDRs:          e.PodCIDRs,
 		ServiceCIDRs:      e.ServiceCIDRs,

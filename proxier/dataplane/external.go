@@ -73,7 +73,11 @@ func (k *keptOut) note(p *plan.Port, e *Environment) {
 			k.seen = map[netip.Addr]bool{}
 		}
 		k.seen[f.Addr] = true
-		k.list.Add(f.Kind.Field(), "%s %s; nft serves it, by the nearest scheduler that it has", nameOf(f), e.why(f))
+		how := "by the nearest scheduler that it has"
+		if p.Balancing.Forwarding != state.NAT {
+			how += ", and with NAT"
+		}
+		k.list.Add(f.Kind.Field(), "%s %s; nft serves it, %s", nameOf(f), e.why(f), how)
 	}
 }
 

@@ -21,7 +21,7 @@ type hashBudget struct {
 
 // take counts the tables of a port. It reports whether they fit.
 func (b *hashBudget) take(p *contents.Port) bool {
-	if p.Method != program.SourceHash {
+	if !p.Method.Hashes() {
 		return true
 	}
 	if b.tables == nil {

@@ -58,7 +58,13 @@ func newIPVS(b Balancer) *ipvs {
 // balance chooses how a port is served, and hands it to IPVS where IPVS serves it. When IPVS cannot, nft serves the
 // port by the nearest method.
 func (d *Dataplane) balance(name state.Name, key portKey, port *plan.Port) method {
-	m := d.scheduling.choose(port.Balancing)
+	m := d.scheduling.methodOf(port)
+	if m.ipvs && ranged(port) {
+		// An IPVS service has one port, all ports of an address together with persistence, or a packet mark. Marks belong to
+		// other software (nft/README.md).
+		m.ipvs = false
+		m.note(fmt.Sprintf("IPVS has no ranges of ports; nft serves %s, by the nearest scheduler that it has", port.Name))
+	}
 	if d.ipvs == nil {
 		return m
 	}

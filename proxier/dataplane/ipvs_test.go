@@ -332,3 +332,26 @@ func TestDrainsAreFollowed(t *testing.T) {
 		}
 	}
 }
+
+// TestRangesStayInNFT: IPVS has no ranges of ports. nft serves them by the nearest scheduler, and the Service hears of it.
+func TestRangesStayInNFT(t *testing.T) {
+	w := newWorld(t, false)
+	w.apply()
+	port := &w.services[web].Ports[0]
+	port.Frontends[0].EndPort, port.Cluster = 90, reals("10.0.0.1:80", "10.0.0.2:80")
+	w.set(web)
+	w.apply()
+	w.wantServed(t, "a range", "nft")
+	if text := w.rules.String(); !strings.Contains(text, "10.96.0.1 . tcp . 80-90 comment") || !strings.Contains(text, "0:2 . 1 : 10.0.0.2") {
+		t.Errorf("the range or its endpoints without ports are missing:\n%s", text)
+	}
+	if want := "IPVS has no ranges of ports; nft serves default/web:http, by the nearest scheduler that it has"; w.problem() != want {
+		t.Errorf("problem %q, want %q", w.problem(), want)
+	}
+	w.ask("lc")
+	w.apply()
+	w.wantServed(t, "no range any more", "ipvs")
+	if w.problem() != "" {
+		t.Errorf("problem %q", w.problem())
+	}
+}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/verdict-proxy/verdict/config"
 	"github.com/verdict-proxy/verdict/ipvsctl"
+	"github.com/verdict-proxy/verdict/ipvsctl/wire"
 	"github.com/verdict-proxy/verdict/nft/program"
 	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
@@ -33,9 +34,27 @@ type method struct {
 	ipvs      bool   // IPVS serves the port; otherwise nft does
 	scheduler string // of IPVS
 	flags     ipvsctl.Flags
-	nft       program.Method // for what nft serves of the port, all of it or a part
-	heaviest  bool           // nft serves only the endpoints of the greatest weight
-	problem   string         // what of the wish is not honored
+	// forwarding is how packets to external and load balancer IPs reach real servers.
+	forwarding wire.Forwarding
+	nft        program.Method // for what nft serves of the port, all of it or a part
+	heaviest   bool           // nft serves only the endpoints of the greatest weight
+	problem    string         // what of the wish is not honored
+}
+
+// methodOf finds the method for a port. Where a port cannot be served without NAT, NAT forwards: its clients are served, and
+// the problem says what is missing.
+func (s *Scheduling) methodOf(p *plan.Port) method {
+	asked, reason := p.Balancing, ""
+	if asked.Forwarding != state.NAT {
+		reason = needsNAT(p)
+	}
+	if reason == "" {
+		return s.choose(asked)
+	}
+	asked.Forwarding = state.NAT
+	m := s.choose(asked)
+	m.note(fmt.Sprintf("forwarding %s: %s; NAT forwards", p.Balancing.Forwarding, reason))
+	return m
 }
 
 // choose finds the method for what a Service asks for.
@@ -44,22 +63,24 @@ func (s *Scheduling) choose(asked state.Balancing) method {
 		return s.unasked() // nearly all Services
 	}
 	m := method{scheduler: asked.Scheduler}
+	m.parseForwarding(asked.Forwarding)
 	if m.scheduler != "" && m.scheduler != schedulerRandom && !slices.Contains(ipvsctl.Schedulers(), m.scheduler) {
 		m.problem = fmt.Sprintf("unknown scheduler %q; the default is used", m.scheduler)
 		m.scheduler = ""
 	}
-	if m.scheduler == "" && s.Backend == config.BackendIPVS && len(s.Available) > 0 {
-		m.scheduler = s.Default // before the flags, which may belong to it
-	}
+	everything := s.Backend == config.BackendIPVS || m.withoutNAT()
 	if m.scheduler == "" && s.Backend != config.BackendIPVS {
 		m.scheduler = s.unasked().scheduler
 	}
+	if m.scheduler == "" && everything && len(s.Available) > 0 {
+		m.scheduler = s.Default // before the flags, which may belong to it
+	}
 	m.parseFlags(asked.Flags)
-	s.chooseEngine(&m)
+	s.chooseEngine(&m, everything)
 	if !m.ipvs {
 		m.approximate(s.Unavailable)
 	}
-	m.nft, m.heaviest = nearest(m.scheduler)
+	m.nft, m.heaviest = m.nearest()
 	return m
 }
 
@@ -71,7 +92,7 @@ func (s *Scheduling) unasked() method {
 	} else if !slices.Contains([]string{"rr", "wrr", "sh", "mh"}, m.scheduler) {
 		m.scheduler = "" // nft picks at random, by weight
 	}
-	m.nft, m.heaviest = nearest(m.scheduler)
+	m.nft, m.heaviest = m.nearest()
 	return m
 }
 
@@ -95,12 +116,26 @@ func (m *method) note(problem string) {
 	m.problem = problem
 }
 
-// chooseEngine decides whether IPVS serves the port, and with which scheduler.
-func (s *Scheduling) chooseEngine(m *method) {
+// parseForwarding notes what is wrong, and then NAT forwards.
+func (m *method) parseForwarding(asked state.Forwarding) {
+	if asked == state.NAT {
+		return
+	}
+	f, err := wire.ParseForwarding(string(asked))
+	if err != nil {
+		m.note(fmt.Sprintf("forwarding: %v; NAT forwards", err))
+	}
+	m.forwarding = f
+}
+
+func (m *method) withoutNAT() bool { return m.forwarding.Method != wire.NAT }
+
+// chooseEngine decides whether IPVS serves the port, and with which scheduler. If IPVS serves everything, another scheduler
+// stands in for one that the kernel lacks.
+func (s *Scheduling) chooseEngine(m *method, everything bool) {
 	if len(s.Available) == 0 {
 		return
 	}
-	everything := s.Backend == config.BackendIPVS
 	switch {
 	case everything && m.scheduler == schedulerRandom:
 		m.note(fmt.Sprintf("IPVS has no scheduler random; %s is used", s.Default))
@@ -113,20 +148,24 @@ func (s *Scheduling) chooseEngine(m *method) {
 		if !everything {
 			return
 		}
+		if !slices.Contains(s.Available, s.Default) {
+			return // possible unless the backend is ipvs
+		}
 		m.note(s.Default + " is used")
 		m.scheduler, m.flags = s.Default, 0
 	}
 	m.ipvs = true
 }
 
-// needsIPVS reports whether the nft program cannot do what is asked, or not exactly. "numgen inc" has one counter for
-// all pools of a class: rr and wrr share connections evenly there, but not in strict turn.
-func (m *method) needsIPVS() bool {
+// needsIPVS reports whether the nft program cannot do what is asked, or not exactly.
+func (m *method) needsIPVS() bool { return m.withoutNAT() || m.schedulerNeedsIPVS() }
+
+// schedulerNeedsIPVS is about the scheduler alone. "numgen inc" has one counter for all pools of a class: rr and wrr share
+// connections evenly there, but not in strict turn.
+func (m *method) schedulerNeedsIPVS() bool {
 	switch m.scheduler {
-	case "", schedulerRandom:
+	case "", schedulerRandom, "sh", "mh":
 		return false
-	case "sh", "mh":
-		return m.flags&ipvsctl.HashPort != 0
 	}
 	return true
 }
@@ -136,30 +175,34 @@ func (m *method) approximate(why string) {
 	if why != "" {
 		why = " (" + why + ")"
 	}
+	if m.withoutNAT() {
+		m.note("forwarding without NAT needs IPVS" + why + "; NAT forwards")
+	}
 	switch {
-	case m.flags&ipvsctl.HashPort != 0:
-		m.note(fmt.Sprintf("the flag %s-port needs IPVS%s; clients are told apart by address only", m.scheduler, why))
 	case m.scheduler == "rr" || m.scheduler == "wrr":
 	case m.scheduler == "fo":
 		m.note(fmt.Sprintf("scheduler fo needs IPVS%s; the endpoints of the greatest weight are picked at random", why))
-	case m.needsIPVS():
+	case m.schedulerNeedsIPVS():
 		m.note(fmt.Sprintf("scheduler %s needs IPVS%s; endpoints are picked at random, by weight", m.scheduler, why))
 	}
 }
 
 // realServers returns endpoints as IPVS gets them.
-func (m *method) realServers(list []plan.Endpoint) []ipvsctl.RealServer {
+func realServers(list []plan.Endpoint, f wire.Forwarding) []ipvsctl.RealServer {
 	out := make([]ipvsctl.RealServer, len(list))
 	for i, e := range list {
-		out[i] = ipvsctl.RealServer{Addr: e.Addr, Weight: e.Weight}
+		out[i] = ipvsctl.RealServer{Addr: e.Addr, Weight: e.Weight, Forwarding: f}
 	}
 	return out
 }
 
 // nearest returns the method of nft that comes closest to a scheduler of IPVS.
-func nearest(scheduler string) (m program.Method, heaviest bool) {
-	switch scheduler {
+func (m *method) nearest() (nearest program.Method, heaviest bool) {
+	switch m.scheduler {
 	case "sh", "mh":
+		if m.flags&ipvsctl.HashPort != 0 {
+			return program.SourcePortHash, false
+		}
 		return program.SourceHash, false
 	case "rr", "wrr":
 		return program.InTurn, false

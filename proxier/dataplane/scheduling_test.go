@@ -7,6 +7,7 @@ import (
 
 	"github.com/verdict-proxy/verdict/config"
 	"github.com/verdict-proxy/verdict/ipvsctl"
+	"github.com/verdict-proxy/verdict/ipvsctl/wire"
 	"github.com/verdict-proxy/verdict/nft/program"
 	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
@@ -23,15 +24,19 @@ func TestChoose(t *testing.T) {
 	hashing := Scheduling{Backend: config.BackendIPVS, Default: "mh", Available: all}
 	few := Scheduling{Backend: config.BackendIPVS, Default: "rr", Available: []string{"rr"}}
 	gone := Scheduling{Backend: config.BackendIPVS, Default: "rr", Unavailable: "the kernel has no IPVS"}
+	defaults := func(s Scheduling, scheduler string) Scheduling { s.Default = scheduler; return s }
 	prefers := func(s Scheduling, scheduler string) Scheduling { s.Preferred = scheduler; return s }
 	random, hash, turn := method{nft: program.Random}, method{nft: program.SourceHash}, method{nft: program.InTurn}
+	porthash := method{nft: program.SourcePortHash}
 	byIPVS := func(scheduler string, m program.Method) method {
 		return method{ipvs: true, scheduler: scheduler, nft: m}
 	}
+	routed := func(m method) method { m.forwarding.Method = wire.ByRoute; return m }
+	gue := method{ipvs: true, scheduler: "lc", forwarding: wire.Forwarding{Method: wire.ByTunnel, Tunnel: wire.GUE, Port: 6080}}
 	tests := []struct {
 		name         string
 		s            Scheduling
-		asked, flags string // the usual fields of state.Balancing
+		asked, flags string // fields of state.Balancing; behind a blank in asked: the forwarding
 		want         method
 		problem      string // parts, by "|"
 	}{
@@ -45,14 +50,14 @@ func TestChoose(t *testing.T) {
 		{"nft", nftOnly, "twos", "", random, "twos needs IPVS"},
 		{"nft", nftOnly, "fo", "", method{nft: program.Random, heaviest: true}, "fo needs IPVS|greatest weight"},
 		{"nft", nftOnly, "fastest", "", random, `unknown scheduler "fastest"`},
-		{"nft", nftOnly, "sh", "sh-port", hash, "sh-port needs IPVS|by address only"},
+		{"nft", nftOnly, "sh", "sh-port", porthash, ""},
 		{"nft", nftOnly, "sh", "sh-fallback", hash, ""},
 		{"nft", nftOnly, "", "sh-port", random, "scheduler flags ignored"},
 
 		{"hybrid", hybrid, "", "", random, ""},
 		{"hybrid", hybrid, "random", "", random, ""},
 		{"hybrid", hybrid, "mh", "", hash, ""},
-		{"hybrid", hybrid, "mh", "mh-port,mh-fallback", method{ipvs: true, scheduler: "mh", flags: ipvsctl.HashPort | ipvsctl.Fallback, nft: program.SourceHash}, ""},
+		{"hybrid", hybrid, "mh", "mh-port,mh-fallback", porthash, ""},
 		{"hybrid", hybrid, "mh", "sh-port", hash, `no flag "sh-port"`},
 		{"hybrid", hybrid, "rr", "", byIPVS("rr", program.InTurn), ""},
 		{"hybrid", hybrid, "lc", "", byIPVS("lc", program.Random), ""},
@@ -68,7 +73,7 @@ func TestChoose(t *testing.T) {
 		{"prefers lc", prefers(hybrid, "lc"), "random", "", random, ""},
 		{"prefers lc", prefers(hybrid, "lc"), "sh", "", hash, ""},
 		{"prefers lc", prefers(hybrid, "lc"), "fastest", "", byIPVS("lc", program.Random), "unknown scheduler"},
-		{"prefers mh", prefers(hybrid, "mh"), "", "mh-port", method{ipvs: true, scheduler: "mh", flags: ipvsctl.HashPort, nft: program.SourceHash}, ""},
+		{"prefers mh", prefers(hybrid, "mh"), "", "mh-port", porthash, ""},
 		{"prefers sh", prefers(hybrid, "sh"), "", "", hash, ""},
 		{"prefers lc without IPVS", prefers(none, "lc"), "", "", random, ""},
 		{"prefers lc without the module", prefers(some, "lc"), "", "", random, ""},
@@ -77,20 +82,34 @@ func TestChoose(t *testing.T) {
 		{"prefers lc with ipvs", prefers(ipvs, "lc"), "", "", byIPVS("wlc", program.Random), ""},
 
 		{"ipvs", ipvs, "", "", byIPVS("wlc", program.Random), ""},
-		{"ipvs, a default with flags", hashing, "", "mh-port", method{ipvs: true, scheduler: "mh", flags: ipvsctl.HashPort, nft: program.SourceHash}, ""},
+		{"ipvs, a default with flags", hashing, "", "mh-port", method{ipvs: true, scheduler: "mh", flags: ipvsctl.HashPort, nft: program.SourcePortHash}, ""},
 		{"ipvs", ipvs, "sh", "", byIPVS("sh", program.SourceHash), ""},
 		{"ipvs", ipvs, "random", "", byIPVS("wlc", program.Random), "IPVS has no scheduler random; wlc is used"},
 		{"ipvs", ipvs, "fastest", "", byIPVS("wlc", program.Random), "unknown scheduler"},
 		{"ipvs without the module", few, "sh", "sh-port", byIPVS("rr", program.InTurn), "module ip_vs_sh|rr is used"},
 		{"ipvs without IPVS", gone, "", "", random, ""},
 		{"ipvs without IPVS", gone, "lc", "", random, "the kernel has no IPVS"},
+
+		{"hybrid", defaults(hybrid, "wlc"), " route", "", routed(byIPVS("wlc", program.Random)), ""},
+		{"hybrid", defaults(hybrid, "wlc"), "mh route", "mh-port", routed(method{ipvs: true, scheduler: "mh", flags: ipvsctl.HashPort, nft: program.SourceHash}), ""},
+		{"hybrid", defaults(hybrid, "wlc"), "random route", "", routed(byIPVS("wlc", program.Random)), "IPVS has no scheduler random; wlc is used"},
+		{"hybrid", hybrid, "lc tunnel,gue", "", gue, ""},
+		{"hybrid", hybrid, " nat,gue", "", random, `"gue" has no meaning|NAT forwards`},
+		{"hybrid", hybrid, "lc dsr", "", byIPVS("lc", program.Random), `"dsr" is not nat, route or tunnel; NAT forwards`},
+		{"hybrid without the module", defaults(some, "rr"), "sh route", "", routed(byIPVS("rr", program.InTurn)), "module ip_vs_sh|rr is used"},
+		{"hybrid without both modules", defaults(some, "wlc"), "sh route", "", hash, "module ip_vs_sh|NAT forwards"},
+		{"hybrid without IPVS", none, " route", "", random, "forwarding without NAT needs IPVS (the kernel has no IPVS); NAT forwards"},
+		{"nft", nftOnly, "lc tunnel", "", random, "without NAT needs IPVS (--backend is nft)|lc needs IPVS"},
+		{"prefers lc", prefers(hybrid, "lc"), " route", "", routed(byIPVS("lc", program.Random)), ""},
+		{"ipvs", ipvs, " route", "", routed(byIPVS("wlc", program.Random)), ""},
 	}
 	for _, tt := range tests {
 		t.Run(strings.Join([]string{tt.name, tt.asked, tt.flags}, "/"), func(t *testing.T) {
-			got := tt.s.choose(state.Balancing{Scheduler: tt.asked, Flags: tt.flags})
+			scheduler, forwarding, _ := strings.Cut(tt.asked, " ")
+			got := tt.s.choose(state.Balancing{Scheduler: scheduler, Flags: tt.flags, Forwarding: state.Forwarding(forwarding)})
 			problem := got.problem
 			if got.problem = ""; !got.ipvs {
-				got.scheduler, got.flags = "", 0 // of no consequence
+				got.scheduler, got.flags, got.forwarding = "", 0, wire.Forwarding{} // of no consequence
 			}
 			if got != tt.want || (problem == "") != (tt.problem == "") {
 				t.Errorf("got %+v, %q; want %+v, %q", got, problem, tt.want, tt.problem)

@@ -32,7 +32,7 @@ func (m *method) index(served program.Method) uint8 {
 		name = m.scheduler
 	case served == program.InTurn:
 		name = "rr"
-	case served == program.SourceHash:
+	case served.Hashes():
 		name = "mh"
 	}
 	return uint8(max(0, slices.Index(allSchedulers, name)))

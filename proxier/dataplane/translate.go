@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"net/netip"
 	"slices"
 
 	"github.com/verdict-proxy/verdict/nft/contents"
@@ -48,6 +49,10 @@ func (t *translator) port(p *plan.Port, m *method) *contents.Port {
 	if p.Plain {
 		out.Method = program.Random
 	}
+	if ranged(p) {
+		keepPorts(t.cluster)
+		keepPorts(t.local)
+	}
 	for i := range p.Frontends {
 		out.Frontends[i] = frontend(p, &p.Frontends[i])
 		if p.Frontends[i].Firewalled {
@@ -55,6 +60,16 @@ func (t *translator) port(p *plan.Port, m *method) *contents.Port {
 		}
 	}
 	return out
+}
+
+// ranged reports whether a port is a range of ports. All its frontends are.
+func ranged(p *plan.Port) bool { return len(p.Frontends) > 0 && p.Frontends[0].EndPort != 0 }
+
+// keepPorts has connections to endpoints keep their port.
+func keepPorts(list []contents.Endpoint) {
+	for i := range list {
+		list[i].Addr = netip.AddrPortFrom(list[i].Addr.Addr(), 0)
+	}
 }
 
 // dropUnusedPools leaves out pools that no frontend of nft uses: another Service has the frontend, or IPVS serves it. With
@@ -91,6 +106,7 @@ func frontend(p *plan.Port, f *plan.Frontend) contents.Frontend {
 	return contents.Frontend{
 		Addr:       f.Addr,
 		Port:       f.Port,
+		EndPort:    f.EndPort,
 		ClusterIP:  f.Kind == plan.ClusterIP && f.Masquerade == plan.MasqueradeOffCluster,
 		Pool:       pool(p, f.Policy),
 		Refusal:    refusal(f.Unserved),

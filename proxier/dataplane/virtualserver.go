@@ -1,10 +1,12 @@
 package dataplane
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 
 	"github.com/verdict-proxy/verdict/ipvsctl"
+	"github.com/verdict-proxy/verdict/ipvsctl/wire"
 	"github.com/verdict-proxy/verdict/nft/contents"
 	"github.com/verdict-proxy/verdict/nft/program"
 	"github.com/verdict-proxy/verdict/proxier/plan"
@@ -19,17 +21,23 @@ import (
 //   - IPVS cannot forward what comes from a loopback address (crosses_local_route_boundary in ip_vs_xmit.c). nft serves
 //     node ports on 127.0.0.1.
 //   - IPVS serves no address that must not become local (external.go).
+//   - Without NAT, answers do not pass this node, so they cannot go through it to a client behind it. nft serves pods and
+//     the node, with NAT. So the endpoints must answer at their own addresses too.
 
 // virtualServers lists the virtual servers of the frontends that IPVS serves. A frontend without endpoints has none: nft
 // refuses its packets.
 func virtualServers(p *plan.Port, m *method, env *Environment) []ipvsctl.VirtualServer {
-	cluster, local := m.realServers(p.Cluster), m.realServers(p.Local)
+	byNAT := realPools{cluster: realServers(p.Cluster, wire.Forwarding{}), local: realServers(p.Local, wire.Forwarding{})}
+	forwarded := byNAT
+	if m.withoutNAT() {
+		forwarded = realPools{cluster: realServers(p.Cluster, m.forwarding), local: realServers(p.Local, m.forwarding)}
+	}
 	var out []ipvsctl.VirtualServer
 	for i := range p.Frontends {
 		f := &p.Frontends[i]
-		reals := local
-		if f.Policy == plan.ClusterPolicy {
-			reals = cluster
+		reals := byNAT.of(f.Policy)
+		if fromOutside(f) {
+			reals = forwarded.of(f.Policy)
 		}
 		if len(reals) == 0 || !f.IPVS {
 			continue
@@ -48,6 +56,39 @@ func virtualServers(p *plan.Port, m *method, env *Environment) []ipvsctl.Virtual
 	return out
 }
 
+// realPools are the real servers of both pools.
+type realPools struct{ cluster, local []ipvsctl.RealServer }
+
+func (s *realPools) of(policy plan.Policy) []ipvsctl.RealServer {
+	if policy == plan.ClusterPolicy {
+		return s.cluster
+	}
+	return s.local
+}
+
+// fromOutside reports whether a frontend may be served without NAT. Endpoints do not have the cluster IP, where their own
+// kind are the clients, and a node port is never the port of an endpoint.
+func fromOutside(f *plan.Frontend) bool {
+	return f.Kind == plan.ExternalIP || f.Kind == plan.LoadBalancer
+}
+
+// needsNAT returns why a port cannot be served without NAT, or "".
+func needsNAT(p *plan.Port) string {
+	i := slices.IndexFunc(p.Frontends, func(f plan.Frontend) bool { return fromOutside(&f) })
+	if i < 0 {
+		return "the port has no external IP and no load balancer IP"
+	}
+	port := p.Frontends[i].Port
+	for _, pool := range [][]plan.Endpoint{p.Cluster, p.Local} {
+		for _, e := range pool {
+			if e.Addr.Port() != port {
+				return fmt.Sprintf("endpoint %s does not have the port of the Service, %d, which packets keep", e.Addr, port)
+			}
+		}
+	}
+	return ""
+}
+
 // nftShare is what nft does for a port that IPVS serves.
 func nftShare(p *plan.Port, m *method, env *Environment) *contents.Port {
 	out := new(translator).port(p, m)
@@ -58,6 +99,9 @@ func nftShare(p *plan.Port, m *method, env *Environment) *contents.Port {
 			continue
 		}
 		fe.IPVS = fe.Pool != program.NoPool && fe.Refusal != program.Drop
+		if m.withoutNAT() && fromOutside(&p.Frontends[i]) && fe.IPVS {
+			fe.Pool, fe.Masquerade = program.BySource, contents.MasqueradeNode // endpoints see the client's address
+		}
 		if fe.Pool == program.BySource {
 			continue
 		}

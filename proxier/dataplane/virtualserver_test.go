@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/verdict-proxy/verdict/ipvsctl"
+	"github.com/verdict-proxy/verdict/ipvsctl/wire"
 	"github.com/verdict-proxy/verdict/nft/contents"
 	"github.com/verdict-proxy/verdict/nft/program"
 	"github.com/verdict-proxy/verdict/proxier/plan"
@@ -61,6 +62,9 @@ func describe(p *contents.Port, servers []ipvsctl.VirtualServer) (out []string) 
 		line := fmt.Sprintf("ipvs %s %s local=%t", v.Key, v.Scheduler, v.Local)
 		for _, r := range v.RealServers {
 			line += fmt.Sprintf(" %s=%d", r.Addr, r.Weight)
+			if r.Forwarding != (wire.Forwarding{}) {
+				line += r.Forwarding.Options()
+			}
 		}
 		out = append(out, line)
 	}
@@ -160,6 +164,79 @@ func TestSplit(t *testing.T) {
 				t.Errorf("(- want, + got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestSplitWithoutNAT: which frontends keep NAT, and that nft serves pods and the node.
+func TestSplitWithoutNAT(t *testing.T) {
+	env := Environment{
+		NodePortAddresses: addrs("192.168.7.1"), HostAddresses: addrs("192.168.7.1"),
+		ExternalCIDRs: []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")},
+	}
+	all, here := reals("10.0.0.1:80", "here:10.0.1.1:80"), reals("here:10.0.1.1:80")
+	for policy, want := range map[plan.Policy]string{
+		plan.ClusterPolicy: `nft 10.96.0.1:80 pool=none ipvs=true refusal=0
+			nft 203.0.113.1:80 pool=by source ipvs=true refusal=0
+			nft 203.0.113.2:80 pool=by source ipvs=true refusal=0
+			nft 198.51.100.1:80 pool=cluster ipvs=false refusal=0
+			nft node port:30080 pool=none ipvs=true refusal=0
+			nft endpoints 2 0 hairpin [10.0.1.1]
+			ipvs 10.96.0.1:80/tcp lc local=true 10.0.0.1:80=1 10.0.1.1:80=1
+			ipvs 203.0.113.1:80/tcp lc local=true 10.0.0.1:80=1-g 10.0.1.1:80=1-g
+			ipvs 203.0.113.2:80/tcp lc local=true 10.0.0.1:80=1-g 10.0.1.1:80=1-g
+			ipvs 192.168.7.1:30080/tcp lc local=false 10.0.0.1:80=1 10.0.1.1:80=1`,
+		plan.SourcePolicy: `nft 10.96.0.1:80 pool=none ipvs=true refusal=0
+			nft 203.0.113.1:80 pool=by source ipvs=true refusal=0
+			nft 203.0.113.2:80 pool=by source ipvs=true refusal=0
+			nft node port:30080 pool=by source ipvs=true refusal=0
+			nft endpoints 2 0 hairpin [10.0.1.1]
+			ipvs 10.96.0.1:80/tcp lc local=true 10.0.0.1:80=1 10.0.1.1:80=1
+			ipvs 203.0.113.1:80/tcp lc local=true 10.0.1.1:80=1-g
+			ipvs 203.0.113.2:80/tcp lc local=true 10.0.1.1:80=1-g
+			ipvs 192.168.7.1:30080/tcp lc local=false 10.0.1.1:80=1`,
+	} {
+		p := plan.Port{Family: state.IPv4, Protocol: state.TCP, Cluster: all, Local: here, Frontends: []plan.Frontend{
+			at(plan.ClusterIP, "10.96.0.1", plan.ClusterPolicy), at(plan.LoadBalancer, "203.0.113.1", policy), at(plan.ExternalIP, "203.0.113.2", policy),
+		}}
+		if policy == plan.ClusterPolicy {
+			p.Frontends = append(p.Frontends, at(plan.ExternalIP, "198.51.100.1", policy))
+		}
+		p.Frontends = append(p.Frontends, at(plan.NodePort, "", policy))
+		m := method{ipvs: true, scheduler: "lc", forwarding: wire.Forwarding{Method: wire.ByRoute}}
+		env.divide(&p)
+		share := nftShare(&p, &m, &env)
+		if diff := cmp.Diff(strings.Split(strings.ReplaceAll(want, "\t", ""), "\n"), describe(share, virtualServers(&p, &m, &env))); diff != "" {
+			t.Errorf("policy %d (- want, + got):\n%s", policy, diff)
+		}
+		for _, fe := range share.Frontends {
+			forwarded := fe.Pool == program.BySource && fe.Addr.IsValid()
+			if is := fe.Masquerade == contents.MasqueradeNode; is != forwarded {
+				t.Errorf("policy %d, %s: masquerade mode %d", policy, fe.Addr, fe.Masquerade)
+			}
+		}
+	}
+}
+
+// TestNeedsNAT: where packets cannot keep their destination, NAT forwards, and the problem says why.
+func TestNeedsNAT(t *testing.T) {
+	s := withAll()
+	external := []plan.Frontend{at(plan.ClusterIP, "10.96.0.1", plan.ClusterPolicy), at(plan.ExternalIP, "203.0.113.1", plan.ClusterPolicy)}
+	for _, tt := range []struct {
+		name    string
+		port    plan.Port
+		problem string
+	}{
+		{"the same port", plan.Port{Frontends: external, Cluster: reals("10.0.0.1:80")}, ""},
+		{"no endpoints", plan.Port{Frontends: external}, ""},
+		{"another port", plan.Port{Frontends: external, Cluster: reals("10.0.0.1:80", "10.0.0.2:8080")}, "endpoint 10.0.0.2:8080 does not have the port"},
+		{"another port here", plan.Port{Frontends: external, Local: reals("10.0.0.1:8080")}, "does not have the port of the Service, 80,"},
+		{"no such address", plan.Port{Frontends: external[:1], Cluster: reals("10.0.0.1:80")}, "no external IP and no load balancer IP"},
+	} {
+		tt.port.Balancing.Forwarding = state.Tunnel
+		m := s.methodOf(&tt.port)
+		if !strings.Contains(m.problem, tt.problem) || (m.problem == "") != (tt.problem == "") || m.ipvs != (tt.problem == "") {
+			t.Errorf("%s: %+v", tt.name, m)
+		}
 	}
 }
 

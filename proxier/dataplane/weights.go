@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/verdict-proxy/verdict/nft/contents/hashing"
-	"github.com/verdict-proxy/verdict/nft/program"
 	"github.com/verdict-proxy/verdict/proxier/plan"
 )
 
@@ -25,8 +24,8 @@ func weighted(list []plan.Endpoint) bool {
 // Slots counts what nft needs for a port beyond one element for each endpoint; see plan.Slots. IPVS needs none of that, and
 // is not asked: nft may have to serve a part of the port, or all of it.
 func (d *Dataplane) Slots(port *plan.Port) (weights int, tables map[string]int) {
-	m := d.scheduling.choose(port.Balancing)
-	if m.nft == program.SourceHash {
+	m := d.scheduling.methodOf(port)
+	if m.nft.Hashes() {
 		return 0, hashing.Needed(d.translator.port(port, &m))
 	}
 	for _, list := range [...][]plan.Endpoint{port.Cluster, port.Local} {

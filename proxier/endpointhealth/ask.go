@@ -26,10 +26,6 @@ type answered struct {
 	witnesses suspicion.Witnesses
 }
 
-func newAsker(ask func(context.Context, *probe.Question) probe.Answer, p *permit) *asker {
-	return &asker{ask: ask, permit: p, answers: make(chan answered, 64)}
-}
-
 // one asks an endpoint, and adds its answer to the end of the question. Those that must not be asked count as good.
 func (a *asker) one(ctx context.Context, end answered, q *probe.Question) {
 	if a.permit.refuses(q.At) == "" {

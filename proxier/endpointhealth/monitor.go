@@ -67,7 +67,8 @@ func New(o Options) *Monitor {
 	doubts := schedule.NewRates(nodeRate, doubtRate, doubtBurst)
 	doubts.Even = true // an endpoint that failed must be noticed, however many tenants have others suspected
 	m := &Monitor{
-		Options: o, permit: may, asker: newAsker(o.Ask, may), looks: newFirstLooks(),
+		Options: o, permit: may, looks: newFirstLooks(),
+		asker:    &asker{ask: o.Ask, permit: may, answers: make(chan answered, 64)},
 		reporter: &reporter{policy: asks, store: o.Store, log: o.Log, mayWrite: o.MayWrite, episodes: map[Episode]time.Time{}},
 		kernel:   &kernel{read: o.Suspicions, permit: may, log: o.Log},
 		walker:   &walker{policy: asks, store: o.Store, permit: may, siblings: map[siblingsOf]time.Time{}},

@@ -11,6 +11,7 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/schedule"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/suspicion"
 	"github.com/verdict-proxy/verdict/proxier/state"
+	"github.com/verdict-proxy/verdict/proxier/threadtime"
 )
 
 // walker is what walks over all slices. An index would cost memory for every endpoint of the cluster, all the time. The
@@ -32,7 +33,11 @@ const (
 // tired reports whether the next walk has to wait.
 func (w *walker) tired(now time.Time) bool { return w.budget.Spent(scanRate, scanBurst, now) }
 
-func (w *walker) spend(began time.Time) { w.budget.Used += time.Since(began) }
+// measure returns a function for the end of a walk.
+func (w *walker) measure() (end func()) {
+	took := threadtime.Measure()
+	return func() { w.budget.Used += took() }
+}
 
 // tcpPorts yields some of the endpoints of slices, each at all of its TCP ports. Whether it is one of them is asked once for each
 // endpoint: a slice can have a hundred ports.
@@ -91,7 +96,7 @@ func (w *walker) nodesOf(list []*state.Slice) int {
 
 // findMembers finds the Services of endpoints.
 func (w *walker) findMembers(unknown map[netip.AddrPort][]suspicion.Member) {
-	defer w.spend(time.Now())
+	defer w.measure()()
 	addrs := map[netip.Addr]bool{}
 	for at := range unknown {
 		addrs[at.Addr()] = true
@@ -207,7 +212,7 @@ func (w *walker) findSiblings(now time.Time) map[netip.AddrPort][]suspicion.Memb
 
 // endpointsOn finds the endpoints on some nodes in the Services that eject.
 func (w *walker) endpointsOn(nodes map[string]bool) map[netip.AddrPort][]suspicion.Member {
-	defer w.spend(time.Now())
+	defer w.measure()()
 	there := func(e *state.Endpoint) bool { return nodes[e.Node] && e.Node != w.settings.NodeName }
 	found := state.NewTurns[netip.AddrPort]()
 	for _, sl := range w.store.Slices() {

@@ -80,6 +80,7 @@ func (n *Environment) Update(env state.Environment) {
 		Unanswered:        s.OutlierDetection != config.OutlierOff,
 		Refusing:          n.refusing,
 		Withdrawn:         env.Drain != state.NotDraining,
+		Fleet:             s.Fleet,
 	}
 	n.Plan = plan.Environment{
 		NodeName:      s.NodeName,

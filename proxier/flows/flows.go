@@ -3,12 +3,12 @@ package flows
 import (
 	"log/slog"
 	"net/netip"
-	"runtime"
 	"time"
 
 	"github.com/verdict-proxy/verdict/proxier/conntrack"
 	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
+	"github.com/verdict-proxy/verdict/proxier/threadtime"
 )
 
 // Remover removes stale flows from connection tracking, and connections without an answer to endpoints that are left out.
@@ -118,11 +118,9 @@ func (c *Cleaner) begin(stale conntrack.Stale) {
 	done, nodePorts := make(chan Cleaned, 1), c.nodePorts // with room, so that the goroutine never waits
 	c.done = done
 	go func() {
-		runtime.LockOSThread() // so that the thread's time is that of the cleaning
-		defer runtime.UnlockOSThread()
-		began := threadTime()
+		took := threadtime.Measure()
 		results, err := c.remover.Clean(stale, nodePorts)
-		done <- Cleaned{Results: results, Err: err, Took: threadTime() - began}
+		done <- Cleaned{Results: results, Err: err, Took: took()}
 	}()
 }
 

@@ -2,8 +2,6 @@ package flows
 
 import (
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // A cleaning takes long when many packets with forged sources have filled the kernel's table, and it holds up the packets
@@ -29,14 +27,4 @@ func (s *share) spend(took time.Duration, now time.Time) {
 	s.debt = max(0, s.debt-now.Sub(s.at)/cleanShare) + took
 	s.debt, s.at = min(s.debt, cleanBurst+maxRest/cleanShare), now
 	s.next = now.Add(cleanShare * max(0, s.debt-cleanBurst))
-}
-
-// threadTime is how long the present thread has run, also in the kernel. On a busy node, a cleaning waits for a processor more
-// often than it has one.
-func threadTime() time.Duration {
-	var used unix.Rusage
-	if unix.Getrusage(unix.RUSAGE_THREAD, &used) != nil { // the arguments are right
-		return 0
-	}
-	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }

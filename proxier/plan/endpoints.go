@@ -58,6 +58,7 @@ type endpoints struct {
 // candidates are the endpoints of one Service port, sorted by address and port.
 type candidates struct {
 	list    []candidate
+	shifted int     // endpoints that a range leaves out
 	levels  []flags // see topology
 	allDown state.AllDown
 }
@@ -140,13 +141,18 @@ func address(family state.Family, hi, lo uint64) netip.Addr {
 	return netip.AddrFrom16(b)
 }
 
-// fill lists the endpoints of one port. Each pair of address and port occurs once.
+// fill lists the endpoints of one port. Each pair of address and port occurs once. A range leaves out endpoints that serve at
+// another port than its first one.
 func (e *endpoints) fill(of *candidates, ports []state.ServicePort, index int) {
 	e.fillNumbers(ports, index)
-	of.list = of.list[:0]
+	of.list, of.shifted = of.list[:0], 0
 	for i := range e.members {
 		m := &e.members[i]
-		if number := e.numbers[m.slice]; number != 0 {
+		switch number := e.numbers[m.slice]; {
+		case number == 0:
+		case ports[index].EndPort != 0 && number != ports[index].Port:
+			of.shifted++
+		default:
 			of.add(candidate{hi: m.hi, lo: m.lo, port: number, weight: e.slices[m.slice].Weight, flags: m.flags})
 		}
 	}

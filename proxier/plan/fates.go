@@ -26,7 +26,7 @@ func (p *Planner) Fates(svc *state.Service, list []*state.Slice, env *Environmen
 	defer p.close()
 	x := explainer{candidates: &p.candidates, zone: env.Zone, endpoints: endpointsByAddress(p.endpoints.slices)}
 	for _, family := range []state.Family{state.IPv4, state.IPv6} {
-		if !hasFamily(svc.ClusterIPs, family) {
+		if !hasFamily(svc, family) {
 			continue
 		}
 		p.endpoints.collect(family, svc.Ports, p.Limits.Elements)

@@ -142,28 +142,33 @@ func (t *template) internal(a netip.Addr) Frontend {
 
 // external returns a frontend for traffic from outside. The purpose of policy Local is that endpoints see the address
 // of the client, so only traffic from the node itself is masqueraded. With policy Cluster, replies must return through
-// this node, so all traffic is masqueraded.
+// this node, so all traffic is masqueraded, unless the Service says that they do so anyway.
 func (t *template) external(kind FrontendKind, a netip.Addr) Frontend {
 	if t.svc.ExternalLocal {
 		return Frontend{Kind: kind, Addr: a, Policy: SourcePolicy, Masquerade: MasqueradeNode}
 	}
-	return Frontend{Kind: kind, Addr: a, Policy: ClusterPolicy, Masquerade: MasqueradeAlways}
+	fe := Frontend{Kind: kind, Addr: a, Policy: ClusterPolicy, Masquerade: MasqueradeAlways}
+	if t.svc.KeepsSources {
+		fe.Masquerade = MasqueradeNode
+	}
+	return fe
 }
 
-// frontends completes the template for one port and adds the node port. It leaves out what has no room.
+// frontends completes the template for one port and adds the node port, which a range does not have. It leaves out what has
+// no room.
 func (t *template) frontends(want *state.ServicePort, r *room) []Frontend {
 	out := make([]Frontend, 0, r.atMost(len(t.list)+toInt(want.NodePort != 0)))
 	for rest := t.list; len(rest) > 0; {
 		same := sameKind(rest)
 		for _, fe := range same[:r.frontend(same[0].Kind, len(same))] {
-			fe.Port = want.Port
+			fe.Port, fe.EndPort = want.Port, want.EndPort
 			if r.ranges(len(fe.Sources)) {
 				out = append(out, fe)
 			}
 		}
 		rest = rest[len(same):]
 	}
-	if want.NodePort != 0 && r.frontend(NodePort, 1) > 0 {
+	if want.NodePort != 0 && want.EndPort == 0 && r.frontend(NodePort, 1) > 0 {
 		fe := t.external(NodePort, netip.Addr{})
 		fe.Port = want.NodePort
 		out = append(out, fe)

@@ -203,3 +203,31 @@ func TestPlannerReuse(t *testing.T) {
 		equal(t, "planned before", first[len(inputs)-1-i], fresh)
 	}
 }
+
+// TestRange: a range has no node port, and keeps the ports of packets. So it uses only endpoints that serve at its first port.
+func TestRange(t *testing.T) {
+	svc := service(func(s *state.Service) {
+		everything(s)
+		s.Ports[0].EndPort = 90
+	})
+	same, shifted := slice("same", "10.0.0.1"), slice("shifted", "10.0.0.2", "10.0.0.3")
+	same.Ports[0].Port = 80
+	got := planned(svc, []*state.Slice{same, shifted}, environment())
+	p := portOf(t, got, state.IPv4, "shop/web:http")
+	equal(t, "endpoints", show(p.Cluster), "10.0.0.1:80")
+	for _, fe := range p.Frontends {
+		if fe.Kind == NodePort || fe.Port != 80 || fe.EndPort != 90 {
+			t.Errorf("frontend %+v, want the range 80-90", fe)
+		}
+	}
+	var reasons []string
+	for _, problem := range state.Bound(state.Object{}, got.Problems) {
+		reasons = append(reasons, problem.Field+": "+problem.Reason)
+	}
+	equal(t, "problems", reasons, []string{
+		"spec.ports.nodePort: node port 30080 is not served: a node port stands for one port, and not for the range 80-90",
+		"spec.ports.targetPort: 2 endpoints are not used: connections to the range 80-90 keep their port, so the target port " +
+			"must be 80, the first one of the range",
+	})
+	equal(t, "room", got.Used.Frontends, 7)
+}

@@ -33,13 +33,15 @@ func TestPlanLooksAtEveryField(t *testing.T) {
 	}
 	index := regexp.MustCompile(`\[\w+\]`)
 	matters := map[string]bool{}
-	for _, sl := range []*state.Slice{
+	for i, sl := range []*state.Slice{
+		slice("a", "10.0.0.1 @node-a", "10.0.0.2"),
 		slice("a", "10.0.0.1 @node-a", "10.0.0.2"),
 		slice("a", "10.0.0.1 draining", "10.0.0.2 gone"),
 		slice("a", "10.0.0.1 zone=zone-1", "10.0.0.2 zone=zone-2"),
 		slice("a", "10.0.0.1 node=node-a", "10.0.0.2 node=node-b"),
 	} {
 		base := input{Service: completeService(), Slices: []*state.Slice{sl}, Env: environment()}
+		base.Service.ExternalLocal = i > 0
 		want := planned(base.Service, base.Slices, base.Env)
 		for path, changed := range fields.Each(base) {
 			path = index.ReplaceAllString(path, "")

@@ -57,7 +57,7 @@ func (r *room) open(limits Limits, svc *state.Service, families int) {
 	*r = room{limits: limits, elements: limits.Elements.N, ports: len(svc.Ports) * families}
 	nodePorts := 0
 	for i := range svc.Ports {
-		if svc.Ports[i].NodePort != 0 {
+		if svc.Ports[i].NodePort != 0 && svc.Ports[i].EndPort == 0 {
 			nodePorts++
 		}
 	}

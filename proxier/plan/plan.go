@@ -40,8 +40,8 @@ func (p *Planner) Plan(svc *state.Service, list []*state.Slice, env *Environment
 	if svc.HealthCheckNodePort != 0 {
 		out.HealthCheck = &HealthCheck{NodePort: svc.HealthCheckNodePort}
 	}
-	ipv4 := env.IPv4 && hasFamily(svc.ClusterIPs, state.IPv4)
-	ipv6 := env.IPv6 && hasFamily(svc.ClusterIPs, state.IPv6)
+	ipv4 := env.IPv4 && hasFamily(svc, state.IPv4)
+	ipv6 := env.IPv6 && hasFamily(svc, state.IPv6)
 	families := toInt(ipv4) + toInt(ipv6)
 	p.room.open(p.Limits, svc, families)
 	if families > 0 {
@@ -79,9 +79,13 @@ func (p *Planner) close() {
 }
 
 // hasFamily reports whether a Service exists in a family. The API server gives a cluster IP to every family of a
-// Service.
-func hasFamily(clusterIPs []netip.Addr, family state.Family) bool {
-	return slices.ContainsFunc(clusterIPs, func(a netip.Addr) bool { return state.FamilyOf(a) == family })
+// Service. A balancer without Kubernetes has only the addresses that somebody wrote.
+func hasFamily(svc *state.Service, family state.Family) bool {
+	list := svc.ClusterIPs
+	if len(list) == 0 {
+		list = svc.LoadBalancerIPs
+	}
+	return slices.ContainsFunc(list, func(a netip.Addr) bool { return state.FamilyOf(a) == family })
 }
 
 func toInt(b bool) int {
@@ -112,6 +116,7 @@ func (p *Planner) family(out *Service, family state.Family) {
 func (p *Planner) port(out *Service, name string, index int, frontends []Frontend, family state.Family) Port {
 	want := &p.svc.Ports[index]
 	p.endpoints.fill(&p.candidates, p.svc.Ports, index)
+	p.reportRange(out, want)
 	p.judge(want.Protocol, family)
 	port := Port{
 		Family:    family,
@@ -147,6 +152,24 @@ func (p *Planner) port(out *Service, name string, index int, frontends []Fronten
 		out.Choices = p.candidates.addChoices(out.Choices, want.Protocol, family, cluster, near)
 	}
 	return port
+}
+
+// reportRange adds Problems for what a range of ports cannot have. A range is translated without its ports: an endpoint gets a
+// packet at the port to which the client sent it.
+func (p *Planner) reportRange(out *Service, want *state.ServicePort) {
+	if want.EndPort == 0 {
+		return
+	}
+	found, text := state.ProblemList{Object: state.Object{Kind: "Service", Name: out.Name}}, state.PortsText(want.Port, want.EndPort)
+	if want.NodePort != 0 {
+		found.Add(NodePort.Field(), "node port %d is not served: a node port stands for one port, and not for the range %s",
+			want.NodePort, text)
+	}
+	if n := p.candidates.shifted; n > 0 {
+		found.Add("spec.ports.targetPort", "%d endpoints are not used: connections to the range %s keep their port, so the target "+
+			"port must be %d, the first one of the range", n, text, want.Port)
+	}
+	out.Problems = append(out.Problems, found.Problems()...)
 }
 
 // holdsRefusals reports whether the Service wants refusals to be held back.

@@ -155,7 +155,8 @@ const (
 	MasqueradeOffCluster Masquerade = iota
 	// MasqueradeAlways is for all traffic (external addresses with policy Cluster).
 	MasqueradeAlways
-	// MasqueradeNode is for traffic that the node itself sends (external addresses with policy Local).
+	// MasqueradeNode is for traffic that the node itself sends (external addresses with policy Local, and those of Services
+	// that keep sources).
 	MasqueradeNode
 )
 
@@ -164,6 +165,7 @@ type Frontend struct {
 	Kind       FrontendKind
 	Addr       netip.Addr // the zero Addr for NodePort, which stands for all node port addresses
 	Port       uint16
+	EndPort    uint16 // the last port of a range; 0: the frontend has one port
 	Policy     Policy
 	Unserved   Unserved
 	Masquerade Masquerade

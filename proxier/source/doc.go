@@ -4,6 +4,7 @@
 //	host       the addresses of the host
 //	cluster    Services, EndpointSlices, ServiceCIDRs and this node's Node object from a Kubernetes API server
 //	manifests  the same from the files of a folder
+//	shortform  the short form of a balancer in such files
 //	directory  what changes in a folder
 //	sink       writes only what differs into the store
 //	convert    turns API objects into values of package state

@@ -11,9 +11,21 @@ import (
 // passes it on unchanged. The dataplane validates it, because only the dataplane knows what the kernel offers.
 // Balancing must stay comparable.
 type Balancing struct {
-	Scheduler string // "": the default
-	Flags     string // flags of the scheduler, separated by commas
+	Scheduler  string // "": the default
+	Flags      string // flags of the scheduler, separated by commas
+	Forwarding Forwarding
 }
+
+// Forwarding is how packets reach the endpoints of a Service. After Tunnel may follow the encapsulation and its checksum,
+// each after a comma.
+type Forwarding string
+
+// The ways of forwarding.
+const (
+	NAT    Forwarding = ""       // translated; answers come back through this node
+	Route  Forwarding = "route"  // unchanged, to the MAC address of the endpoint, which answers the client itself
+	Tunnel Forwarding = "tunnel" // the same in a tunnel, through routers
+)
 
 // AnnotationPrefix begins the keys of Verdict's own annotations.
 const AnnotationPrefix = "verdict-proxy.github.io/"
@@ -58,7 +70,7 @@ const ignored = "the annotation is ignored"
 
 // Annotations lists the annotations of Services, and then those of EndpointSlices.
 func Annotations() []Annotation {
-	return slices.Concat(balancingAnnotations(), healthAnnotations(), sliceAnnotations())
+	return slices.Concat(balancingAnnotations(), frontendAnnotations(), healthAnnotations(), sliceAnnotations())
 }
 
 // balancingAnnotations are those that set a field of Balancing.
@@ -78,9 +90,54 @@ func balancingAnnotations() []Annotation {
 		Aliases: []Alias{{Key: "kube-router.io/service.schedflags"}},
 		Help: "`sh-port` or `mh-port` (`flag-2`): hash the client's port together with its address (`sh-fallback` and " +
 			"`mh-fallback`, `flag-1`, are always on)",
-		Engines: "IPVS", Shown: "schedulerFlags",
+		Engines: "nft, IPVS", Shown: "schedulerFlags",
 		Service: func(s *Service, value string) error { s.Balancing.Flags = value; return nil },
+	}, {
+		Key: AnnotationPrefix + "forwarding", Example: "route", Longest: longestWord, Otherwise: ignored,
+		Help: "`nat` (default), `route` or `tunnel`: how packets to external and load balancer IPs reach endpoints; see " +
+			"[forwarding](../ipvsctl/README.md#forwarding-without-nat)",
+		Engines: "IPVS", Shown: "endpoints.options",
+		Service: func(s *Service, value string) error {
+			if s.Balancing.Forwarding = Forwarding(value); value == "nat" {
+				s.Balancing.Forwarding = NAT
+			}
+			return nil
+		},
 	}}
+}
+
+// frontendAnnotations are those of Services about their frontends.
+func frontendAnnotations() []Annotation {
+	return []Annotation{{
+		Key: AnnotationPrefix + "port-ranges", Example: "80-90", Longest: longestText,
+		Help: "`5000-6000`, or several separated by commas: the service port 5000 stands for all these ports; see " +
+			"[port ranges](#port-ranges)",
+		Engines: "nft", Shown: "lastPort", Otherwise: "the annotation is ignored, and its ports are no ranges",
+		Service: func(s *Service, value string) error { return s.setPortRanges(value) },
+	}}
+}
+
+// setPortRanges makes ports of the Service the first ports of ranges. It changes nothing if one of the ranges is wrong.
+func (s *Service) setPortRanges(value string) error {
+	last := map[uint16]uint16{}
+	for text := range strings.SplitSeq(value, ",") {
+		from, to, err := ParsePorts(strings.TrimSpace(text))
+		switch {
+		case err != nil:
+			return err
+		case to == 0:
+			return fmt.Errorf("%s is not a range such as 5000-6000", Quote(text))
+		case last[from] != 0:
+			return fmt.Errorf("port %d begins two ranges", from)
+		case !slices.ContainsFunc(s.Ports, func(p ServicePort) bool { return p.Port == from }):
+			return fmt.Errorf("the Service has no port %d, which would be the first one of %s", from, Quote(text))
+		}
+		last[from] = to
+	}
+	for i := range s.Ports {
+		s.Ports[i].EndPort = last[s.Ports[i].Port]
+	}
+	return nil
 }
 
 // healthAnnotations are those of Services about the health of endpoints.
@@ -91,7 +148,7 @@ func healthAnnotations() []Annotation {
 			"[endpoints that do not answer](../proxier/endpointhealth/README.md#endpoints-that-do-not-answer)",
 		Engines: "nft, IPVS", Shown: "endpoints.outlier", Flag: "outlier-detection", Words: []string{"off", "observe", "eject"},
 		Otherwise: "--outlier-detection decides",
-		Service:   func(s *Service, value string) (err error) { s.Outliers, err = parseOutliers(value); return err },
+		Service:   func(s *Service, value string) (err error) { s.Outliers, err = ParseOutliers(value); return err },
 	}, {
 		Key: AnnotationPrefix + "health-check", Example: "https path=/healthz server-name=a.example port=8443", Longest: longestText, Text: true,
 		Help: "an active check, such as `http path=/healthz interval=5s`, or `off`; see " +
@@ -146,8 +203,8 @@ func sliceAnnotations() []Annotation {
 	}}
 }
 
-// parseOutliers parses a mode, "refusals", or both, separated by a comma.
-func parseOutliers(value string) (d OutlierDetection, err error) {
+// ParseOutliers parses a mode, "refusals", or both, separated by a comma.
+func ParseOutliers(value string) (d OutlierDetection, err error) {
 	modes := map[string]OutlierMode{"off": OutlierOff, "observe": OutlierObserve, "eject": OutlierEject}
 	for word := range strings.SplitSeq(value, ",") {
 		mode, known := modes[strings.TrimSpace(word)]

@@ -82,6 +82,9 @@ type Service struct {
 	LoadBalancerIPs []netip.Addr // only those with ipMode VIP or unset
 	// SourceRanges limits who may connect to the LoadBalancerIPs. The list holds both families.
 	SourceRanges []netip.Prefix
+	// KeepsSources means that endpoints see the addresses of clients from outside: their replies return through this node
+	// by themselves.
+	KeepsSources bool
 	Ports        []ServicePort
 
 	ExternalLocal       bool          // externalTrafficPolicy: Local
@@ -178,7 +181,35 @@ type ServicePort struct {
 	Name     string // may be empty when it is the only port
 	Protocol Protocol
 	Port     uint16
+	EndPort  uint16 // the last port of a range that begins with Port; 0: the port is no range
 	NodePort uint16 // 0: none
+}
+
+// ParsePorts parses a port, or a range of ports such as 5000-6000. last is 0 if it is no range.
+func ParsePorts(text string) (first, last uint16, err error) {
+	begin, end, ranged := strings.Cut(text, "-")
+	from, err := strconv.ParseUint(begin, 10, 16)
+	to := from
+	if err == nil && ranged {
+		to, err = strconv.ParseUint(end, 10, 16)
+	}
+	switch {
+	case err != nil || from == 0:
+		return 0, 0, fmt.Errorf("%s is not a port from 1 to 65535, or a range such as 5000-6000", Quote(text))
+	case ranged && to <= from:
+		return 0, 0, fmt.Errorf("the last port of %s must be higher than the first one", Quote(text))
+	case ranged:
+		last = uint16(to)
+	}
+	return uint16(from), last, nil
+}
+
+// PortsText returns a port or a range as ParsePorts reads it.
+func PortsText(first, last uint16) string {
+	if last == 0 {
+		return strconv.Itoa(int(first))
+	}
+	return fmt.Sprintf("%d-%d", first, last)
 }
 
 // Slice is one EndpointSlice. It belongs to one Service.

@@ -49,6 +49,7 @@ func (x *explainer) translated(p *inspect.Pick) error {
 func (x *choice) pool(p *inspect.Pick) {
 	how := map[program.Method]string{
 		program.Random: "at random, by weight", program.InTurn: "in turn", program.SourceHash: "by a hash of the client's address",
+		program.SourcePortHash: "by a hash of the client's address and port",
 	}[p.Method]
 	which := ""
 	if p.Local {
@@ -150,9 +151,9 @@ func (x *explainer) masqueraded(p inspect.Passage, end netip.AddrPort) string {
 		why = "the client is not a pod, so the answer must come back through this node"
 	case "ipvs-addresses":
 		why = "this node itself sends it to an address that is local for IPVS"
-	case "masquerade-always", "masquerade-always-nodeports":
+	case "masquerade-always", "masquerade-always-nodeports", "range-masquerade-always":
 		why = "the traffic policy is Cluster: the answer must come back through this node"
-	case "masquerade-node", "masquerade-node-nodeports":
+	case "masquerade-node", "masquerade-node-nodeports", "range-masquerade-node":
 		why = "this node itself sends it"
 	}
 	x.add("masquerade", fmt.Sprintf("%s sees an address of this node, because %s.", end, why), x.rules(p)...)

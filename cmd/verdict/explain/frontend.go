@@ -9,9 +9,11 @@ import (
 
 // Sets in which a frontend can be, by their names in the tables.
 
-func withPool() []string { return []string{"services", "nodeports"} }
+func withPool() []string { return []string{"services", "nodeports", "range-services"} }
 
-func refusing() []string { return append(nodePortRefusals(), "no-endpoints", "no-local-endpoints") }
+func refusing() []string {
+	return append(nodePortRefusals(), "no-endpoints", "no-local-endpoints", "range-no-endpoints", "range-no-local-endpoints")
+}
 
 func nodePortRefusals() []string {
 	return []string{"no-endpoints-nodeports", "no-local-endpoints-nodeports"}
@@ -20,7 +22,8 @@ func nodePortRefusals() []string {
 func nodePorts() []string { return append(nodePortRefusals(), "nodeports", "ipvs-nodeports") }
 
 func addressed() []string {
-	return []string{"services", "no-endpoints", "no-local-endpoints", "ipvs-frontends"}
+	return []string{"services", "no-endpoints", "no-local-endpoints", "ipvs-frontends",
+		"range-services", "range-no-endpoints", "range-no-local-endpoints"}
 }
 
 func byIPVS() []string { return []string{"ipvs-frontends", "ipvs-nodeports"} }
@@ -57,7 +60,7 @@ func (x *owner) sourceRanges(p inspect.Passage) {
 	if !limited {
 		return
 	}
-	if l, ok := found(p, "firewalled"); ok && x.Service == "" {
+	if l, ok := found(p, "firewalled", "range-firewalled"); ok && x.Service == "" {
 		x.belongs(l)
 	}
 	if l, ok := found(p, "allowed-sources"); ok {

@@ -21,7 +21,7 @@ type path struct {
 
 // origin finds out by which way the packet comes in.
 func (x *path) origin() (bool, error) {
-	x.packet = inspect.Packet{Src: x.q.src, Dst: x.q.dst.Addr(), Protocol: x.q.protocol, DstPort: x.q.dst.Port()}
+	x.packet = inspect.Packet{Src: x.q.src, Dst: x.q.dst.Addr(), Protocol: x.q.protocol, SrcPort: x.q.srcPort, DstPort: x.q.dst.Port()}
 	back, err := x.Route(x.q.src)
 	if err != nil {
 		return false, err

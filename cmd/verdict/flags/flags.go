@@ -48,6 +48,7 @@ func BindSource(fs *pflag.FlagSet, s *config.Settings) {
 		"addresses of node ports: a `LIST` of CIDRs and the words primary, localhost, all")
 	fs.StringSliceVar(&s.ExternalIPs, "external-ip-cidrs", s.ExternalIPs,
 		"`RANGES` in which externalIPs of Services are served; empty: nowhere")
+	fs.BoolVar(&s.Fleet, "fleet", s.Fleet, "other nodes have the same external addresses; continue the TCP connections of those that are gone")
 	fs.BoolVar(&s.MasqueradeAll, "masquerade-all", s.MasqueradeAll, "masquerade all traffic to cluster IPs")
 	fs.Float32Var(&s.QPS, "kube-api-qps", s.QPS, "`NUMBER` of requests per second to the API server")
 	fs.IntVar(&s.Burst, "kube-api-burst", s.Burst, "`NUMBER` of requests to the API server in one burst")
@@ -60,12 +61,15 @@ func BindBackend(fs *pflag.FlagSet, s *config.Settings) {
 	fs.StringVar(&s.DefaultScheduler, "default-scheduler", s.DefaultScheduler,
 		"`NAME` of the scheduler of Services that name none, with --backend=hybrid and nft; empty: random")
 	fs.StringVar(&s.IPVS.Scheduler, "ipvs-scheduler", s.IPVS.Scheduler,
-		"`NAME` of the scheduler of Services that name none, with --backend=ipvs")
+		"`NAME` of the scheduler of Services that name none, with --backend=ipvs or forwarding without NAT")
 	fs.StringSliceVar(&s.IPVS.ExcludeCIDR, "ipvs-exclude-cidrs", s.IPVS.ExcludeCIDR,
 		"`RANGES` in which other software uses IPVS; nft serves the Services there")
 	fs.StringSliceVar(&s.IPVS.ExternalCIDR, "ipvs-external-cidrs", s.IPVS.ExternalCIDR,
 		"`RANGES` of external and load balancer IPs that IPVS may make local addresses of the node; nft serves others. "+
 			"No other host may have an address in them that the node talks to")
+	fs.StringVar(&s.IPVS.SyncDaemon, "ipvs-sync-daemon", s.IPVS.SyncDaemon,
+		"`ROLES` (master, backup) in which the kernel sends connections of IPVS to other balancers and takes over theirs, with "+
+			"device=NAME and, unless the defaults fit, id=NUMBER, group=ADDRESS and port=NUMBER, separated by commas; empty: none")
 }
 
 // bindUpstream binds flags that exist because kube-proxy has them.

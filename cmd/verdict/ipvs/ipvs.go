@@ -15,6 +15,7 @@ import (
 	"github.com/verdict-proxy/verdict/cmd/verdict/nodesetup"
 	"github.com/verdict-proxy/verdict/config"
 	"github.com/verdict-proxy/verdict/ipvsctl"
+	"github.com/verdict-proxy/verdict/ipvsctl/wire"
 	"github.com/verdict-proxy/verdict/proxier/dataplane"
 )
 
@@ -73,6 +74,12 @@ func reason(err error) string {
 // prepareIPVS sets the sysctls, opens the engine, and lists the schedulers of the kernel.
 func prepareIPVS(s *config.Settings, log *slog.Logger) (*ipvsctl.Engine, []string, error) {
 	options := Options(s)
+	if s.IPVS.SyncDaemon != "" {
+		var err error
+		if options.Sync, err = wire.ParseDaemons(s.IPVS.SyncDaemon); err != nil {
+			return nil, nil, flags.Wrong(fmt.Errorf("--ipvs-sync-daemon: %w", err))
+		}
+	}
 	support, err := probeIPVS(s, options, log)
 	if err != nil {
 		return nil, nil, err
@@ -87,6 +94,11 @@ func prepareIPVS(s *config.Settings, log *slog.Logger) (*ipvsctl.Engine, []strin
 	changes, err := engine.SetTimeouts(ipvsctl.Timeouts{TCP: s.IPVS.TCPTimeout, TCPFin: s.IPVS.TCPFinTimeout, UDP: s.IPVS.UDPTimeout})
 	if err != nil {
 		log.Error("cannot set the timeouts of IPVS; they stay as they were", "error", err)
+	}
+	logChanges(log, changes)
+	changes, err = engine.SetDaemons()
+	if err != nil {
+		log.Error("cannot set the synchronization daemons of IPVS; trying again", "flag", "--ipvs-sync-daemon", "error", logging.OneLine(err))
 	}
 	logChanges(log, changes)
 	return engine, support.Schedulers, nil
@@ -144,6 +156,9 @@ func retireIPVS(s *config.Settings, log *slog.Logger) *ipvsctl.Engine {
 	if err != nil {
 		log.Warn("cannot look for virtual servers of an earlier process; if there are any, they stay", "error", err)
 		return nil
+	}
+	if _, err := engine.SetDaemons(); err != nil {
+		log.Warn("synchronization daemons of an earlier process stay", "error", logging.OneLine(err))
 	}
 	if engine.Empty() {
 		engine.Close()

@@ -118,7 +118,7 @@ func (k *keeper) add(fe *inspect.FrontendStatus) {
 		svc.Ports = append(svc.Ports, state.ServicePort{Name: port, Protocol: state.Protocol(fe.Protocol)})
 	}
 	if fe.Addr.IsValid() {
-		svc.Ports[at].Port = fe.Port
+		svc.Ports[at].Port, svc.Ports[at].EndPort = fe.Port, fe.LastPort
 	} else {
 		svc.Ports[at].NodePort = fe.Port
 	}
@@ -171,6 +171,7 @@ func (k *keeper) addAddress(svc *state.Service, fe *inspect.FrontendStatus) {
 	default:
 		svc.ExternalLocal = svc.ExternalLocal || bySource
 	}
+	svc.KeepsSources = svc.KeepsSources || k.left.KeepSources[fe.Addr]
 	svc.Affinity = max(svc.Affinity, fe.Affinity)
 }
 
@@ -178,7 +179,9 @@ func (k *keeper) addAddress(svc *state.Service, fe *inspect.FrontendStatus) {
 func (k *keeper) addPools(svc *state.Service, fe *inspect.FrontendStatus, port string) {
 	all := slices.Concat(fe.Cluster, fe.Local)
 	if len(all) > 0 && svc.Balancing.Scheduler == "" && !fe.IPVS {
-		svc.Balancing.Scheduler = map[program.Method]string{program.InTurn: "rr", program.SourceHash: "mh"}[fe.Method]
+		svc.Balancing = map[program.Method]state.Balancing{
+			program.InTurn: {Scheduler: "rr"}, program.SourceHash: {Scheduler: "mh"}, program.SourcePortHash: {Scheduler: "mh", Flags: "mh-port"},
+		}[fe.Method]
 	}
 	weights := weightsOf(all, fe.Method)
 	for i, e := range all {
@@ -194,7 +197,7 @@ func weightsOf(list []inspect.EndpointStatus, m program.Method) []uint16 {
 		fewest = min(fewest, max(e.Slots, 1))
 	}
 	for i, e := range list {
-		if n := e.Slots; m == program.SourceHash {
+		if n := e.Slots; m.Hashes() {
 			weights[i] = uint16(min((n+fewest/2)/fewest, math.MaxUint16))
 		} else {
 			weights[i] = uint16(min(n, math.MaxUint16))
@@ -246,12 +249,12 @@ func (k *keeper) addEndpoint(svc *state.Service, fe *inspect.FrontendStatus, por
 	sl.Endpoints = append(sl.Endpoints, e)
 }
 
-// finished completes a Service whose frontends have all been added. Each family of a Service has a cluster IP: one that is
-// an address of this node is not in the set of cluster IPs.
+// finished completes a Service whose frontends have all been added. If one family has a cluster IP, so has the other: one
+// that is an address of this node is not in the set of cluster IPs.
 func finished(svc *state.Service) *state.Service {
 	for _, f := range []state.Family{state.IPv4, state.IPv6} {
 		is := func(a netip.Addr) bool { return state.FamilyOf(a) == f }
-		if at := slices.IndexFunc(svc.ExternalIPs, is); at >= 0 && !slices.ContainsFunc(svc.ClusterIPs, is) {
+		if at := slices.IndexFunc(svc.ExternalIPs, is); at >= 0 && len(svc.ClusterIPs) > 0 && !slices.ContainsFunc(svc.ClusterIPs, is) {
 			svc.ClusterIPs = append(svc.ClusterIPs, svc.ExternalIPs[at])
 			svc.ExternalIPs = slices.Delete(svc.ExternalIPs, at, at+1)
 		}

@@ -6,8 +6,6 @@ import (
 	"net"
 	"strings"
 	"syscall"
-
-	"github.com/vishvananda/netlink"
 )
 
 // KubeProxy reports what kube-proxy has left, or serves. found are the names of it.
@@ -23,32 +21,6 @@ func KubeProxy(found []string, err error) []Finding {
 			Check: "kube-proxy", Status: Warning, Detail: "cannot look everywhere: " + err.Error(),
 			Remedy: "check with iptables-save that there are no chains KUBE-SERVICES",
 		})
-	}
-	return list
-}
-
-// devices of other proxies, and what to do about them.
-var devices = []struct{ name, proxy, remedy string }{
-	{
-		"cilium_host", "Cilium",
-		"check that kubeProxyReplacement is false in the configuration of Cilium: then nothing is wrong; otherwise do without Verdict",
-	},
-	{"kube-dummy-if", "kube-router", "run kube-router with --run-service-proxy=false, and once with --cleanup-config"},
-}
-
-// OtherProxies looks for devices of other Service proxies.
-func OtherProxies() []Finding {
-	var list []Finding
-	for _, d := range devices {
-		f := Finding{Check: d.proxy, Status: OK, Detail: "no device " + d.name}
-		_, err := netlink.LinkByName(d.name)
-		switch {
-		case err == nil:
-			f.Status, f.Detail, f.Remedy = Warning, "the device "+d.name+" exists, so it runs here or did, and may serve Services, too; its rules were not looked at", d.remedy
-		case !errors.As(err, &netlink.LinkNotFoundError{}):
-			f.Status, f.Detail, f.Remedy = Warning, "cannot look for its device: "+err.Error(), asRoot
-		}
-		list = append(list, f)
 	}
 	return list
 }

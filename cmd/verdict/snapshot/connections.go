@@ -47,10 +47,26 @@ func (t *Table) attach(loads map[conntrack.Route]conntrack.Load) {
 		if fe == nil && slices.Contains(t.NodePortAddresses, at.Address) {
 			fe = frontends[atNodePort(at)]
 		}
+		end := route.Reply
+		if fe == nil {
+			fe, end = t.rangeAt(route)
+		}
 		if fe != nil {
-			fe.endpoint(route.Reply).count(load)
+			fe.endpoint(end).count(load)
 		}
 	}
+}
+
+// rangeAt finds the range to which a connection goes, and its endpoint. Endpoints of a range have its first port.
+func (t *Table) rangeAt(r conntrack.Route) (*Frontend, netip.AddrPort) {
+	i := slices.IndexFunc(t.Frontends, func(fe Frontend) bool {
+		return fe.LastPort != 0 && fe.Address == r.Dst.Addr() && protocolNumber(fe.Protocol) == r.Protocol &&
+			fe.Port <= r.Dst.Port() && r.Dst.Port() <= fe.LastPort
+	})
+	if i < 0 {
+		return nil, r.Reply
+	}
+	return &t.Frontends[i], netip.AddrPortFrom(r.Reply.Addr(), t.Frontends[i].Port)
 }
 
 // PlaceOf is a place at an address.

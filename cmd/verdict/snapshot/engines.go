@@ -61,7 +61,7 @@ func (t *Table) add(fe *inspect.FrontendStatus, find func(ipvsctl.Key) (ipvsctl.
 // describe fills in the fields that do not depend on the engine.
 func describe(fe *inspect.FrontendStatus) Frontend {
 	return Frontend{
-		Service: fe.Name, Protocol: protocolName(fe.Protocol), Family: familyName(fe.Family), Address: fe.Addr, Port: fe.Port,
+		Service: fe.Name, Protocol: protocolName(fe.Protocol), Family: familyName(fe.Family), Address: fe.Addr, Port: fe.Port, LastPort: fe.LastPort,
 		NodePort: !fe.Addr.IsValid(), SourceRanges: fe.Firewalled, Endpoints: []Endpoint{},
 	}
 }
@@ -81,7 +81,7 @@ func fromRules(fe *inspect.FrontendStatus) Frontend {
 	}
 	out.OutsideOnly = out.Refusal != "" && fe.Pool == program.BySource
 	if len(fe.Cluster)+len(fe.Local) > 0 {
-		out.Scheduler = schedulerName(fe.Method)
+		out.Scheduler, out.SchedulerFlags = schedulerOf(fe.Method)
 	}
 	switch {
 	case fe.Pool == program.ClusterPool || out.InsideOnly:
@@ -112,7 +112,9 @@ func fromIPVS(s *ipvsctl.Status, fe *inspect.FrontendStatus) Frontend {
 	var out Frontend
 	if fe != nil {
 		out = describe(fe)
-		out.Local = fe.Pool == program.BySource // pods and the node use the nft pool instead
+		// Pods and the node use the nft pool instead: because the others get only endpoints here, or because they get
+		// endpoints without NAT.
+		out.Local = fe.Pool == program.BySource && !s.WithoutNAT()
 	}
 	out.Protocol, out.Family = protocolName(uint8(s.Protocol)), familyName(program.FamilyOf(s.Addr))
 	out.Address, out.Port, out.Connections = s.Addr, s.Port, s.Connections
@@ -127,13 +129,15 @@ func fromIPVS(s *ipvsctl.Status, fe *inspect.FrontendStatus) Frontend {
 	return out
 }
 
-// schedulerName returns the name that the annotation of a Service uses for a method.
-func schedulerName(m program.Method) string {
+// schedulerOf returns the names that the annotations of a Service use for a method.
+func schedulerOf(m program.Method) (name, flags string) {
 	switch m {
 	case program.InTurn:
-		return "rr"
+		return "rr", ""
 	case program.SourceHash:
-		return "mh"
+		return "mh", ""
+	case program.SourcePortHash:
+		return "mh", "mh-port"
 	}
-	return "random"
+	return "random", ""
 }

@@ -27,6 +27,7 @@ type Frontend struct {
 	Family    string     `json:"family"`
 	Address   netip.Addr `json:"address,omitzero"` // not valid: a node port at all node port addresses
 	Port      uint16     `json:"port"`
+	LastPort  uint16     `json:"lastPort,omitempty"` // of a range that begins with the port
 	NodePort  bool       `json:"nodePort,omitempty"`
 	Engine    string     `json:"engine"`
 	Scheduler string     `json:"scheduler,omitempty"`
@@ -84,9 +85,11 @@ func (fe *Frontend) place() Place {
 	return Place{Address: fe.Address, Family: fe.Family, Protocol: protocolNumber(fe.Protocol), Port: fe.Port}
 }
 
-// At returns address and port. A star stands for all node port addresses.
+// At returns address and port, or the range of ports. A star stands for all node port addresses.
 func (fe *Frontend) At() string {
 	switch {
+	case fe.LastPort != 0:
+		return fmt.Sprintf("%s-%d", netip.AddrPortFrom(fe.Address, fe.Port), fe.LastPort)
 	case fe.Address.IsValid():
 		return netip.AddrPortFrom(fe.Address, fe.Port).String()
 	case fe.Family == familyName(program.IPv6):

@@ -379,16 +379,16 @@ func (h *Tables) Rewrite(pools []*Pool) {
 }
 
 // Needed are the hash tables that a port needs: the number of slots of each. Ports with the same endpoints share a table;
-// with affinity, no port shares one.
+// with affinity, and of port ranges, no port shares one.
 func Needed(p *contents.Port) map[string]int {
-	if p.Method != program.SourceHash {
+	if !p.Method.Hashes() {
 		return nil
 	}
 	out := map[string]int{}
 	for i, endpoints := range [2][]contents.Endpoint{p.Cluster, p.Local} {
 		switch {
 		case len(endpoints) == 0:
-		case p.Affinity > 0:
+		case p.Affinity > 0 || endpoints[0].Addr.Port() == 0:
 			out[fmt.Sprint(p.Family, " ", p.Name, " ", i)] = int(Size(len(endpoints)))
 		default:
 			list, _ := withoutPorts(endpoints)

@@ -24,7 +24,8 @@ type Contents struct {
 
 func New(f program.Family, affinityShare uint32) *Contents {
 	return &Contents{
-		family: f, settings: settings{affinityShare: affinityShare}, Ports: newServicePorts(), Chains: chains.New(), hash: hashing.NewTables(), Shared: newSharedSets(),
+		family: f, settings: settings{affinityShare: affinityShare}, Ports: newServicePorts(), Chains: chains.New(), hash: hashing.NewTables(),
+		Shared: newSharedSets(),
 	}
 }
 
@@ -43,6 +44,9 @@ func (c *Contents) Set(w program.Writer, want *contents.Port) Shortfall {
 	}
 	c.Ports.noteWaiting(p, want, &fits)
 	c.update(w, p, &fits)
+	if n := c.Shared.answers.update(p, &fits); n > 0 {
+		short.add("%d endpoints serve other addresses, too; what they send in connections that began at another balancer is not translated", n)
+	}
 	p.was = ""
 	return short
 }
@@ -52,6 +56,9 @@ func (c *Contents) update(w program.Writer, p *port, want *contents.Port) {
 	p.ordinals.update(w, &p.identity, want)
 	for i, endpoints := range [2][]contents.Endpoint{want.Cluster, want.Local} {
 		class := program.NewClass(want.Method, slotsOf(want.Method, endpoints), want.Affinity, i == 1)
+		if want.KeepsPorts() {
+			class = class.KeepPort()
+		}
 		c.updatePool(w, p, &p.pools[i], class, endpoints)
 	}
 	p.localIPs = c.Shared.updateHairpin(p.localIPs, want)
@@ -76,6 +83,7 @@ func (c *Contents) Delete(w program.Writer, name string) {
 
 func (c *Contents) remove(w program.Writer, p *port) {
 	c.update(w, p, &contents.Port{})
+	c.Shared.answers.update(p, &contents.Port{})
 	c.Ports.drop(p)
 }
 

@@ -14,6 +14,7 @@
 //	pool.go       which endpoint is in which slot
 //	ordinal.go    tokens of endpoints, for session affinity
 //	shared.go     sets of addresses that service ports share
+//	answers.go    the frontends that endpoints answer for
 //	globals.go    elements that belong to no service port
 //	earlier.go    numbers and slots of an earlier process
 //	parts.go      the elements that the kernel is to have, as a whole and in parts

@@ -81,16 +81,19 @@ type EarlierToken struct {
 
 // ReadToken reads an element of the map of tokens.
 func ReadToken(f program.Family, key, data []byte, comment string) (t EarlierToken, ok bool) {
-	if len(key) != 4 || len(data) < f.AddrLen()+2 {
+	if len(key) != 4 || len(data) < f.AddrLen() {
 		return t, false
 	}
 	return EarlierToken{binary.NativeEndian.Uint32(key), readEndpoint(f, data), comment}, true
 }
 
-// readEndpoint reads an endpoint from the data of an element. They are long enough.
+// readEndpoint reads an endpoint from the data of an element, which has an address and perhaps a port.
 func readEndpoint(f program.Family, data []byte) netip.AddrPort {
 	n := f.AddrLen()
 	addr, _ := netip.AddrFromSlice(data[:n])
+	if len(data) < n+2 {
+		return netip.AddrPortFrom(addr, 0)
+	}
 	return netip.AddrPortFrom(addr, binary.BigEndian.Uint16(data[n:]))
 }
 
@@ -100,9 +103,9 @@ type earlierPort struct {
 	family   program.Family
 	name     string // the comment of its elements, see Label
 	number   uint32
-	ordinals ordinals // only with affinity
-	slots    [2]Row   // of the cluster pool and the local pool, as in the kernel
-	sticky   [2]bool  // the slots have tokens
+	ordinals ordinals         // only with affinity
+	slots    [2]Row           // of the cluster pool and the local pool, as in the kernel
+	sets     [2]program.SetID // the maps that have the slots
 }
 
 // earlierPorts own the ports of an earlier process that have no successor yet, by name. They are nil if there was no
@@ -139,8 +142,8 @@ func (p *earlierPort) readPool(im *Image, number uint32) {
 	case p.name == "":
 		p.name = strings.TrimSuffix(name, program.LocalSuffix)
 	}
-	p.sticky[pool] = im.Classes[im.ClassOf[number]].Affinity > 0
-	p.slots[pool] = im.Rows[SlotSet(p.sticky[pool])][number]
+	p.sets[pool] = im.Classes[im.ClassOf[number]].Slots()
+	p.slots[pool] = im.Rows[p.sets[pool]][number]
 }
 
 func (p *earlierPort) readToken(t EarlierToken) {
@@ -171,9 +174,9 @@ func (p *earlierPort) members(pool int) []member {
 	for slot := range uint32(r.Slots()) {
 		var addr netip.AddrPort
 		switch data := r.At(slot); {
-		case p.sticky[pool] && len(data) == 4:
+		case p.sets[pool] == program.StickySlots && len(data) == 4:
 			addr = byToken[binary.NativeEndian.Uint32(data)]
-		case !p.sticky[pool] && len(data) >= p.family.AddrLen()+2:
+		case p.sets[pool] == program.Endpoints && len(data) >= p.family.AddrLen()+2, p.sets[pool] == program.Addresses && len(data) >= p.family.AddrLen():
 			addr = readEndpoint(p.family, data)
 		}
 		if !addr.IsValid() {

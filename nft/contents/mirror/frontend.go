@@ -8,17 +8,25 @@ import (
 	"github.com/verdict-proxy/verdict/nft/program"
 )
 
-// frontendSets are the sets for one kind of frontend: with an address, or a node port.
+// frontendSets are the sets for one kind of frontend: with an address, a range of ports, or a node port. IPVS serves no
+// ranges.
 type frontendSets struct {
-	pools, always, node, noEndpoints, noLocalEndpoints, ipvs, holds program.SetID
+	pools, always, node, noEndpoints, noLocalEndpoints, firewalled, ipvs, holds program.SetID
 }
 
 func setsOf(fe *contents.Frontend) frontendSets {
-	if fe.Addr.IsValid() {
+	switch {
+	case fe.EndPort != 0:
+		return frontendSets{
+			pools: program.RangeServices, always: program.RangeMasqueradeAlways, node: program.RangeMasqueradeNode,
+			noEndpoints: program.RangeNoEndpoints, noLocalEndpoints: program.RangeNoLocalEndpoints,
+			firewalled: program.RangeFirewalled, holds: program.RangeHoldsRefusals,
+		}
+	case fe.Addr.IsValid():
 		return frontendSets{
 			pools: program.Services, always: program.MasqueradeAlways, node: program.MasqueradeNode,
-			noEndpoints: program.NoEndpoints, noLocalEndpoints: program.NoLocalEndpoints, ipvs: program.IPVSFrontends,
-			holds: program.HoldsRefusals,
+			noEndpoints: program.NoEndpoints, noLocalEndpoints: program.NoLocalEndpoints, firewalled: program.Firewalled,
+			ipvs: program.IPVSFrontends, holds: program.HoldsRefusals,
 		}
 	}
 	return frontendSets{
@@ -28,7 +36,7 @@ func setsOf(fe *contents.Frontend) frontendSets {
 	}
 }
 
-// ServedIn are the sets that have the frontend if something serves it.
+// ServedIn are the sets that have a frontend that is no range if something serves it.
 func ServedIn(fe *contents.Frontend) []program.SetID {
 	sets := setsOf(fe)
 	return []program.SetID{sets.pools, sets.ipvs}
@@ -61,7 +69,7 @@ func (p *identity) appendFrontend(w program.Writer, out []program.Placed, fe *co
 	sets := setsOf(fe)
 	label := program.Label(p.name)
 	put := func(id program.SetID, label string, data func(*program.Builder)) {
-		out = append(out, program.Placed{Set: id, Element: w.Element(label, func(b *program.Builder) { b.Frontend(fe.Addr, fe.Port, p.protocol) }, data)})
+		out = append(out, program.Placed{Set: id, Element: w.Element(label, func(b *program.Builder) { b.Frontend(fe.Addr, fe.Port, fe.EndPort, p.protocol) }, data)})
 	}
 	number, pooled := p.poolNumber(fe.Pool)
 	if pooled && limited(fe) {
@@ -91,7 +99,7 @@ func (p *identity) appendFrontend(w program.Writer, out []program.Placed, fe *co
 		put(sets.noLocalEndpoints, label, nil)
 	}
 	if limited(fe) {
-		put(program.Firewalled, label, func(b *program.Builder) { b.Word(p.number<<1 | limit) })
+		put(sets.firewalled, label, func(b *program.Builder) { b.Word(p.number<<1 | limit) })
 	}
 	return out
 }

@@ -34,7 +34,7 @@ func fit(want *contents.Port, tables int, exact map[time.Duration]int, short *Sh
 	fits := *want
 	fits.Cluster = fitSlots(want.Method, want.Cluster, short)
 	fits.Local = fitSlots(want.Method, want.Local, short)
-	if want.Method == program.SourceHash && want.Affinity == 0 && tables >= program.MaxTables {
+	if want.Method.Hashes() && want.Affinity == 0 && tables >= program.MaxTables && !want.KeepsPorts() {
 		fits.Method = program.Random
 		short.add("all %d hash tables are in use; endpoints are picked at random until the Service changes", program.MaxTables)
 	}
@@ -47,7 +47,7 @@ func fit(want *contents.Port, tables int, exact map[time.Duration]int, short *Sh
 // fitSlots returns endpoints that need no more slots than a pool can have.
 func fitSlots(method program.Method, list []contents.Endpoint, short *Shortfall) []contents.Endpoint {
 	most := program.MaxSlots
-	if method == program.SourceHash {
+	if method.Hashes() {
 		most = int(hashing.Size(len(list)))
 	}
 	total := 0

@@ -127,10 +127,10 @@ func (l *ordinals) write(w program.Writer, p *identity, old []ordinal) {
 		}
 		for pool := range gone.inPools {
 			if gone.inPools[pool] && (!come.inPools[pool] || p.was != "") {
-				w.Remove(program.StickyEndpoints, p.tokenElement(w, gone, pool))
+				w.Remove(gone.set(), p.tokenElement(w, gone, pool))
 			}
 			if come.inPools[pool] && (!gone.inPools[pool] || p.was != "") {
-				w.Insert(program.StickyEndpoints, p.tokenElement(w, come, pool))
+				w.Insert(come.set(), p.tokenElement(w, come, pool))
 			}
 		}
 	}
@@ -138,5 +138,18 @@ func (l *ordinals) write(w program.Writer, p *identity, old []ordinal) {
 
 func (p *identity) tokenElement(w program.Writer, o ordinal, pool int) program.Element {
 	return w.Element(program.Label(p.name), func(b *program.Builder) { b.Word(p.token(o.n, pool)) },
-		func(b *program.Builder) { b.Addr(o.addr.Addr()); b.Port(o.addr.Port()) })
+		func(b *program.Builder) {
+			b.Addr(o.addr.Addr())
+			if o.addr.Port() != 0 {
+				b.Port(o.addr.Port())
+			}
+		})
+}
+
+// set is the map that has the token of the endpoint. Connections to an endpoint without a port keep their port.
+func (o ordinal) set() program.SetID {
+	if o.addr.Port() == 0 {
+		return program.StickyAddresses
+	}
+	return program.StickyEndpoints
 }

@@ -1,6 +1,8 @@
 package mirror
 
 import (
+	"encoding/binary"
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -26,7 +28,9 @@ type Parts struct {
 	tables []uint32 // numbers of hash tables
 	slot   int      // of the first of them
 	addrs  []sharedAddress
-	small  []program.SetID // sets that come as a whole
+	// answering are endpoints that are left.
+	answering []netip.AddrPort
+	small     []program.SetID // sets that come as a whole
 }
 
 type sharedAddress struct {
@@ -35,7 +39,9 @@ type sharedAddress struct {
 }
 
 func NewParts(c *Contents, most int) *Parts {
-	p := &Parts{of: c, most: most, ports: c.Ports.Names(), tables: c.hash.Numbers(), small: smallSets()}
+	p := &Parts{of: c, most: most, ports: c.Ports.Names(), tables: c.hash.Numbers(), small: smallSets(),
+		answering: slices.Collect(maps.Keys(c.Shared.answers.wanted)),
+	}
 	for _, id := range sharedIDs() {
 		for _, addr := range c.Shared.addresses(id) {
 			p.addrs = append(p.addrs, sharedAddress{id, addr})
@@ -46,7 +52,7 @@ func NewParts(c *Contents, most int) *Parts {
 
 // Left reports whether there may be more.
 func (p *Parts) Left() bool {
-	return len(p.pending)+len(p.ports)+len(p.tables)+len(p.addrs)+len(p.small) > 0
+	return len(p.pending)+len(p.ports)+len(p.tables)+len(p.addrs)+len(p.answering)+len(p.small) > 0
 }
 
 // Next returns the next part, if it has one at once: to list many elements takes time, and then the caller may want to
@@ -79,6 +85,10 @@ func (p *Parts) fill() {
 			p.of.Shared.List(want, a.set, a.addr)
 		}
 		p.addrs = p.addrs[n:]
+	case len(p.answering) > 0:
+		n := min(p.most, len(p.answering))
+		p.of.Shared.answers.list(want, p.answering[:n]...)
+		p.answering = p.answering[n:]
 	case len(p.small) > 0:
 		p.of.listSmall(want)
 		p.pending = []Part{{p.small[0], want, want.Added(p.small[0]), true}}
@@ -173,6 +183,7 @@ func (c *Contents) Everything(w program.Writer) {
 	for _, id := range sharedIDs() {
 		c.Shared.List(w, id, c.Shared.addresses(id)...)
 	}
+	c.Shared.answers.list(w, slices.Collect(maps.Keys(c.Shared.answers.wanted))...)
 }
 
 // smallSets do not grow with the number of Services. The stamp is not among them.
@@ -192,6 +203,11 @@ func (c *Contents) listShared(w program.Writer, id program.SetID, key []byte) {
 	switch id {
 	case program.HashSlots, program.Endpoints:
 		c.hash.ListSlot(w, id, key)
+	case program.Answers:
+		if n := c.family.AddrLen(); len(key) >= n+2 {
+			addr, _ := netip.AddrFromSlice(key[:n])
+			c.Shared.answers.list(w, netip.AddrPortFrom(addr, binary.BigEndian.Uint16(key[n:])))
+		}
 	default:
 		if addr, ok := netip.AddrFromSlice(key[:min(len(key), c.family.AddrLen())]); ok {
 			c.Shared.List(w, id, addr)

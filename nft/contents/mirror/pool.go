@@ -83,7 +83,7 @@ func newAssignment(c program.Class, endpoints []contents.Endpoint, spare []membe
 	switch {
 	case c.Hashed():
 		return assignment{[]member{newMember(endpoints[0].Addr, 0)}, false}
-	case c.Method == program.SourceHash:
+	case c.Method.Hashes():
 		return assignment{tableMembers(endpoints), true}
 	}
 	return assignment{expand(endpoints, spare), false}
@@ -227,17 +227,9 @@ func assignFixed(old, table []member) (members []member, changes []slotChange) {
 	return table, changes
 }
 
-// SlotSet is the map that has the slots of pools.
-func SlotSet(sticky bool) program.SetID {
-	if sticky {
-		return program.StickySlots
-	}
-	return program.Endpoints
-}
-
 // slotsOf is how many slots the endpoints of a pool have.
 func slotsOf(method program.Method, endpoints []contents.Endpoint) int {
-	if method == program.SourceHash && len(endpoints) > 0 {
+	if method.Hashes() && len(endpoints) > 0 {
 		return int(hashing.Size(len(endpoints)))
 	}
 	n := 0

@@ -13,8 +13,9 @@ import (
 type port struct {
 	identity
 	frontends frontends
-	pools     [2]poolState  // cluster, local
-	localIPs  []netip.Addr  // addresses of endpoints on this node, sorted
+	pools     [2]poolState // cluster, local
+	localIPs  []netip.Addr // addresses of endpoints on this node, sorted
+	answering answering
 	ordinals  ordinals      // only with affinity
 	changed   uint64        // the latest transaction that changed it
 	waitsFor  time.Duration // the timeout that the port is to have when there is room; 0: it has what it asked for
@@ -37,9 +38,9 @@ func (p *port) write(w program.Writer) {
 	for i := range p.pools {
 		pl := &p.pools[i]
 		p.writePool(w, pl, 0, pl.classID)
-		sticky := pl.class.Affinity > 0
+		set := pl.class.Slots()
 		for _, m := range pl.members {
-			w.Insert(SlotSet(sticky), p.slotElement(w, pl, m.slot, m.addr(), sticky))
+			w.Insert(set, p.slotElement(w, pl, m.slot, m.addr(), set))
 		}
 	}
 }
@@ -66,26 +67,25 @@ func (p *port) writePool(w program.Writer, pl *poolState, from, to uint32) {
 	}
 }
 
-func (p *port) writeSlots(w program.Writer, pl *poolState, changes []slotChange, sticky bool) {
+func (p *port) writeSlots(w program.Writer, pl *poolState, changes []slotChange, id program.SetID) {
 	if w.Unread {
 		return
 	}
-	id := SlotSet(sticky)
 	for _, c := range changes {
 		if c.from == c.to {
 			continue
 		}
 		if c.from.IsValid() {
-			w.Remove(id, p.slotElement(w, pl, c.slot, netip.AddrPort{}, sticky))
+			w.Remove(id, p.slotElement(w, pl, c.slot, netip.AddrPort{}, id))
 		}
 		if c.to.IsValid() {
-			w.Insert(id, p.slotElement(w, pl, c.slot, c.to, sticky))
+			w.Insert(id, p.slotElement(w, pl, c.slot, c.to, id))
 		}
 	}
 }
 
 // slotElement is the element of a slot; without an address, only its key.
-func (p *port) slotElement(w program.Writer, pl *poolState, slot uint32, addr netip.AddrPort, sticky bool) program.Element {
+func (p *port) slotElement(w program.Writer, pl *poolState, slot uint32, addr netip.AddrPort, id program.SetID) program.Element {
 	start := w.Mark()
 	w.Word(pl.number)
 	w.Word(slot)
@@ -94,9 +94,12 @@ func (p *port) slotElement(w program.Writer, pl *poolState, slot uint32, addr ne
 		return e
 	}
 	start = w.Mark()
-	if sticky {
+	switch id {
+	case program.StickySlots:
 		w.Word(p.token(p.ordinals.of(addr), 0))
-	} else {
+	case program.Addresses:
+		w.Addr(addr.Addr())
+	default:
 		w.Addr(addr.Addr())
 		w.Port(addr.Port())
 	}
@@ -111,19 +114,20 @@ type slotWriter struct {
 
 // update gives the slots of a pool to the wanted endpoints.
 func (s *slotWriter) update(w program.Writer, p *port, pl *poolState, to program.Class, endpoints []contents.Endpoint) {
-	from := pl.class
-	if from.Affinity != to.Affinity && (from.Affinity == 0 || to.Affinity == 0) {
-		// The slots of pools with and without affinity are in different maps.
+	from, set := pl.class.Slots(), to.Slots()
+	if to.Empty() {
+		set = from
+	}
+	if from != set && !pl.class.Empty() {
 		_, changes := reassign(pl.members, nil)
-		p.writeSlots(w, pl, changes, from.Affinity > 0)
+		p.writeSlots(w, pl, changes, from)
 		pl.members = nil
 	}
 	if pl.earlier != nil {
 		pl.members, pl.earlier = pl.earlier, nil
 	}
 	members, changes := s.assignment(to, endpoints).apply(pl.members)
-	sticky := to.Affinity > 0 || to.Empty() && from.Affinity > 0
-	p.writeSlots(w, pl, changes, sticky)
+	p.writeSlots(w, pl, changes, set)
 	if cap(pl.members) > cap(s.spare) {
 		s.spare = pl.members
 	}

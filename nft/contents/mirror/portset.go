@@ -193,7 +193,7 @@ func (o *owners) own(p *port) bool {
 	}
 	for _, fe := range p.frontends.list {
 		o.key.Arena = o.key.Arena[:0]
-		o.key.Frontend(fe.Addr, fe.Port, p.protocol)
+		o.key.Frontend(fe.Addr, fe.Port, fe.EndPort, p.protocol)
 		if o.frontends[string(o.key.Arena)] {
 			return true
 		}

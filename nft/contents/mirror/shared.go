@@ -14,10 +14,11 @@ type sharedSets struct {
 	clusterIPs refSet
 	hairpin    refSet // addresses of endpoints on this node
 	guards     guards
+	answers    answers
 }
 
 func newSharedSets() sharedSets {
-	return sharedSets{clusterIPs: newRefSet(), hairpin: newRefSet(), guards: newGuards()}
+	return sharedSets{clusterIPs: newRefSet(), hairpin: newRefSet(), guards: newGuards(), answers: newAnswers()}
 }
 
 // sharedIDs are the sets.
@@ -70,6 +71,7 @@ func (s *sharedSets) Unguard(addrs []netip.Addr) { s.guards.remove(addrs) }
 // write writes what has changed since the last transaction.
 func (s *sharedSets) write(w program.Writer) {
 	s.guards.write(w)
+	s.answers.write(w)
 	s.clusterIPs.flush(func(ip netip.Addr, added bool) {
 		w.Change(program.ClusterIPs, added, addressElement(w, program.ClusterIPs, ip))
 	})
@@ -83,6 +85,7 @@ func (s *sharedSets) rewrite(w program.Writer) {
 	s.guards.rewrite(w)
 	s.clusterIPs.rewrite()
 	s.hairpin.rewrite()
+	s.answers.rewrite()
 }
 
 // addressElement is the element of an address in one of the sets.

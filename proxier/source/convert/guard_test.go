@@ -22,6 +22,10 @@ func TestConversionFillsEveryField(t *testing.T) {
 	if service.Only != nil {
 		t.Errorf("an object limits its frontends to %v; only what the kernel has while files are unread does", service.Only)
 	}
+	if service.KeepsSources {
+		t.Error("a Service of Kubernetes keeps sources; only a balancer in the short form asks for that")
+	}
+	service.KeepsSources = true
 	service.Only = []state.Place{{Addr: service.ClusterIPs[0], Protocol: state.TCP, Port: 80}}
 	for name, value := range map[string]any{"Service": *service, "Slice": *slice, "Node": *node} {
 		reportZero(t, name, reflect.ValueOf(value))

@@ -4,7 +4,9 @@ package convert
 const (
 	annotationScheduler       = "verdict-proxy.github.io/scheduler"
 	annotationSchedulerRouter = "kube-router.io/service.scheduler"
+	annotationForwarding      = "verdict-proxy.github.io/forwarding"
 	annotationSchedulerFlags  = "verdict-proxy.github.io/scheduler-flags"
+	annotationPortRanges      = "verdict-proxy.github.io/port-ranges"
 	annotationOutliers        = "verdict-proxy.github.io/outlier-detection"
 	annotationHealthCheck     = "verdict-proxy.github.io/health-check"
 	annotationAllDown         = "verdict-proxy.github.io/on-all-down"

@@ -64,6 +64,18 @@ func TestService(t *testing.T) {
 				{Name: "u", Protocol: state.UDP, Port: 53, NodePort: 30053}, {Name: "t", Protocol: state.TCP, Port: 53, NodePort: 30053},
 			}
 		}},
+		{"port ranges", func(o *corev1.Service) {
+			o.Annotations = map[string]string{annotationPortRanges: " 53-60, 8000-65535"}
+			o.Spec.Ports = []corev1.ServicePort{
+				{Name: "u", Protocol: "UDP", Port: 53}, {Name: "t", Protocol: "TCP", Port: 53}, {Name: "x", Protocol: "TCP", Port: 80},
+				{Name: "h", Protocol: "TCP", Port: 8000},
+			}
+		}, func(s *state.Service) {
+			s.Ports = []state.ServicePort{
+				{Name: "u", Protocol: state.UDP, Port: 53, EndPort: 60}, {Name: "t", Protocol: state.TCP, Port: 53, EndPort: 60},
+				{Name: "x", Protocol: state.TCP, Port: 80}, {Name: "h", Protocol: state.TCP, Port: 8000, EndPort: 65535},
+			}
+		}},
 		{"no protocol is TCP", func(o *corev1.Service) { o.Spec.Ports[0].Protocol = "" }, func(*state.Service) {}},
 		{"load balancer", func(o *corev1.Service) {
 			sourcetest.LoadBalancer(o,
@@ -119,6 +131,10 @@ func TestService(t *testing.T) {
 		}, func(s *state.Service) { s.Balancing = state.Balancing{Scheduler: "mh", Flags: "mh-port"} }},
 		{"kube-router's scheduler", func(o *corev1.Service) { o.Annotations = map[string]string{annotationSchedulerRouter: "lc"} },
 			func(s *state.Service) { s.Balancing.Scheduler = "lc" }},
+		{"forwarding", func(o *corev1.Service) {
+			o.Annotations = map[string]string{annotationForwarding: "tunnel,gue,6081,csum"}
+		},
+			func(s *state.Service) { s.Balancing.Forwarding = state.Tunnel + ",gue,6081,csum" }},
 		{"outlier detection", func(o *corev1.Service) { o.Annotations = map[string]string{annotationOutliers: "refusals, observe"} },
 			func(s *state.Service) {
 				s.Outliers = state.OutlierDetection{Mode: state.OutlierObserve, Refusals: true}
@@ -182,14 +198,23 @@ func checkProblems(t *testing.T, kind string, object state.Name, want []problem,
 	}
 }
 
+type malformed struct {
+	name     string
+	api      func(*corev1.Service)
+	want     func(*state.Service)
+	problems []problem
+}
+
+// portRanges is a row of TestMalformedService with this value of the annotation.
+func portRanges(value, reason string) malformed {
+	return malformed{"port ranges " + value, func(o *corev1.Service) { o.Annotations = map[string]string{annotationPortRanges: value} },
+		func(*state.Service) {},
+		[]problem{{annotation(annotationPortRanges), reason + ": the annotation is ignored, and its ports are no ranges"}}}
+}
+
 // TestMalformedService has one row for each field that can be malformed. It checks what remains and what is reported.
 func TestMalformedService(t *testing.T) {
-	for _, tt := range []struct {
-		name     string
-		api      func(*corev1.Service)
-		want     func(*state.Service)
-		problems []problem
-	}{
+	for _, tt := range []malformed{
 		{"cluster IPs", func(o *corev1.Service) {
 			o.Spec.ClusterIPs = []string{"10.96.0.300", "fd00::10", "0.0.0.0", "ff02::1", "fe80::1%eth0", ""}
 		},
@@ -204,6 +229,12 @@ func TestMalformedService(t *testing.T) {
 		{"cluster IP", func(o *corev1.Service) { o.Spec.ClusterIP, o.Spec.ClusterIPs = "tomorrow", nil },
 			func(s *state.Service) { s.ClusterIPs = nil },
 			[]problem{{"spec.clusterIP", `"tomorrow" is not an IP address`}}},
+		portRanges("80", `"80" is not a range such as 5000-6000`),
+		portRanges("80-x", `"80-x" is not a port from 1 to 65535, or a range such as 5000-6000`),
+		portRanges("80-65536", `"80-65536" is not a port from 1 to 65535, or a range such as 5000-6000`),
+		portRanges("80-80", `the last port of "80-80" must be higher than the first one`),
+		portRanges("80-81,80-82", "port 80 begins two ranges"),
+		portRanges("80-90,81-82", `the Service has no port 81, which would be the first one of "81-82"`),
 		{"outlier detection", func(o *corev1.Service) { o.Annotations = map[string]string{annotationOutliers: "eject,maybe"} },
 			func(*state.Service) {},
 			[]problem{{annotation(annotationOutliers),

@@ -13,20 +13,21 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/verdict-proxy/verdict/e2e/sourcetest"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
 // followAddresses runs an address source inside a namespace.
-func followAddresses(t *testing.T, n *namespace, change ...func(*Addresses)) (*state.Store, *journal) {
+func followAddresses(t *testing.T, n *namespace, change ...func(*Addresses)) (*state.Store, *sourcetest.Journal) {
 	t.Helper()
-	log, lines := newLog(t)
+	log, lines := sourcetest.NewLog(t)
 	store := state.NewStore()
 	a := New(Options{Store: store, Log: log})
 	for _, c := range change {
 		c(a)
 	}
-	run(t, func(ctx context.Context) error { return n.Do(func() error { return a.Run(ctx) }) })
-	eventually(t, "the addresses are listed", func() bool { return synced(a) })
+	sourcetest.Run(t, func(ctx context.Context) error { return n.Do(func() error { return a.Run(ctx) }) })
+	sourcetest.Eventually(t, "the addresses are listed", func() bool { return sourcetest.Synced(a) })
 	return store, lines
 }
 
@@ -72,12 +73,12 @@ func TestAddressesAreFollowed(t *testing.T) {
 		{"all gone", func() { n.deleteLink("d0") }, []string{"127.0.0.1", "::1"}},
 	} {
 		step.do()
-		want := addrs(step.want...)
-		eventually(t, fmt.Sprintf("%s: the addresses are %v", step.name, want), func() bool {
+		want := sourcetest.Addrs(step.want...)
+		sourcetest.Eventually(t, fmt.Sprintf("%s: the addresses are %v", step.name, want), func() bool {
 			return slices.Equal(withoutLinkLocal(addressesOf(store)), want)
 		})
 	}
-	if got := lines.lines("level="); len(got) > 0 {
+	if got := lines.Lines("level="); len(got) > 0 {
 		t.Errorf("logged: %q", got)
 	}
 }
@@ -115,9 +116,9 @@ func TestPrimaryFollowsTheDefaultRoute(t *testing.T) {
 			}
 		}, "[192.0.2.7]"},
 	} {
-		applied(t, store)
+		sourcetest.Applied(t, store)
 		step.do()
-		eventually(t, step.name+": the environment changed", func() bool {
+		sourcetest.Eventually(t, step.name+": the environment changed", func() bool {
 			c, _ := store.Pending()
 			return c.Environment
 		})
@@ -129,7 +130,7 @@ func TestPrimaryFollowsTheDefaultRoute(t *testing.T) {
 			return err
 		})
 	}
-	if got := lines.lines("level="); len(got) > 0 {
+	if got := lines.Lines("level="); len(got) > 0 {
 		t.Errorf("logged: %q", got)
 	}
 }
@@ -141,7 +142,7 @@ func TestLinkLocalAddressesCount(t *testing.T) {
 	n.address("d0", "169.254.1.1/16")
 	n.address("d0", "fe80::7/64")
 	store, _ := followAddresses(t, n)
-	for _, want := range addrs("169.254.1.1", "fe80::7") {
+	for _, want := range sourcetest.Addrs("169.254.1.1", "fe80::7") {
 		if !slices.Contains(addressesOf(store), want) {
 			t.Errorf("%v lacks %s", addressesOf(store), want)
 		}
@@ -168,14 +169,14 @@ func TestAddressesOverflow(t *testing.T) {
 		}))
 	}
 	each(netlink.AddrAdd)
-	eventually(t, "the loss is logged", func() bool { // the source may read as fast as the addresses change
+	sourcetest.Eventually(t, "the loss is logged", func() bool { // the source may read as fast as the addresses change
 		each(netlink.AddrDel)
 		each(netlink.AddrAdd)
-		return len(lines.lines("lost the subscription to the host's addresses", "receive address changes: ")) > 0
+		return len(lines.Lines("lost the subscription to the host's addresses", "receive address changes: ")) > 0
 	})
-	eventually(t, "all addresses are known", func() bool { return len(withoutLinkLocal(addressesOf(store))) == many })
+	sourcetest.Eventually(t, "all addresses are known", func() bool { return len(withoutLinkLocal(addressesOf(store))) == many })
 	n.deleteLink("d0")
-	eventually(t, "no address is left", func() bool { return len(addressesOf(store)) == 0 })
+	sourcetest.Eventually(t, "no address is left", func() bool { return len(addressesOf(store)) == 0 })
 }
 
 // TestPrimaryAddresses has one row for each set of addresses and routes. The interfaces d0 and d1 are up.
@@ -245,7 +246,7 @@ func TestPrimaryAddresses(t *testing.T) {
 				got, err = Primary()
 				return err
 			}))
-			if want := addrs(tt.want...); !slices.Equal(got, want) {
+			if want := sourcetest.Addrs(tt.want...); !slices.Equal(got, want) {
 				t.Errorf("addresses %v, want %v", got, want)
 			}
 		})

@@ -14,14 +14,17 @@ import (
 	strictjson "sigs.k8s.io/json"
 
 	"github.com/verdict-proxy/verdict/proxier/source/convert"
+	"github.com/verdict-proxy/verdict/proxier/source/shortform"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
 // object is one object of a manifest file, converted.
 type object struct {
-	id       objectID
-	line     int
-	value    any // *state.Service, *state.Slice, *state.Node or *serviceCIDR; nil if the proxy does not serve the object
+	id   objectID
+	line int
+	// value is a *state.Service, *state.Slice, *state.Node, *serviceCIDR or *shortform.Objects; nil if the proxy does not
+	// serve the object.
+	value    any
 	problems []state.Problem
 }
 
@@ -114,9 +117,11 @@ func (d *decoder) object(doc document, is metav1.TypeMeta) {
 		read(d, doc, convert.KindNode, d.convert.Node)
 	case "networking.k8s.io/v1 ServiceCIDR":
 		read(d, doc, convert.KindServiceCIDR, d.convert.ServiceCIDR)
+	case shortform.APIVersion + " " + shortform.Kind:
+		d.balancer(doc)
 	default:
-		d.fault(doc, "apiVersion %q, kind %q is not supported: only v1 Service, discovery.k8s.io/v1 EndpointSlice, "+
-			"v1 Node, networking.k8s.io/v1 ServiceCIDR and lists of them are", is.APIVersion, is.Kind)
+		d.fault(doc, "apiVersion %q, kind %q is not supported: only v1 Service, discovery.k8s.io/v1 EndpointSlice, v1 Node, "+
+			"networking.k8s.io/v1 ServiceCIDR, %s %s and lists of them are", is.APIVersion, is.Kind, shortform.APIVersion, shortform.Kind)
 	}
 }
 
@@ -174,6 +179,33 @@ func read[O any, P interface {
 	d.objects = append(d.objects, made)
 }
 
+// balancer decodes an object in the short form. It is a Service with its slices in one object: it has the name of that
+// Service, whose previous form stays in force if there is a fault.
+func (d *decoder) balancer(doc document) {
+	lb, faults := shortform.Decode(doc.source())
+	if len(faults) == 0 {
+		made, problems := lb.Objects()
+		id := objectID{kind: convert.KindService, name: lb.Name()}
+		d.objects = append(d.objects, object{id: id, line: doc.line, value: &made, problems: problems})
+		return
+	}
+	id, unnamed := breaks(doc, convert.KindService)
+	name, then := shortform.Kind, "it is ignored"
+	if unnamed == "" {
+		d.broken[id] = struct{}{}
+		name += " " + id.name.String()
+		then = "its previous form, if any, stays in force"
+	}
+	for i, f := range faults {
+		at := document{line: doc.line + f.Line - 1}
+		if i == state.MaxProblems {
+			d.fault(at, "%s: and %d more faults", name, len(faults)-i)
+			return
+		}
+		d.fault(at, "%s: %s: %s", name, f, then)
+	}
+}
+
 // setNamespace sets the namespace as the API server and its clients do.
 func setNamespace(kind string, o metav1.Object) {
 	switch {
@@ -200,23 +232,30 @@ func unknownFields(id objectID, errs []error) []state.Problem {
 // undecodable reports an object with a value of a wrong type. If its name can be decoded, the previous form of the
 // object stays in force.
 func (d *decoder) undecodable(doc document, kind string, err error) {
+	reason := strings.TrimPrefix(err.Error(), "json: ")
+	id, unnamed := breaks(doc, kind)
+	if unnamed != "" {
+		d.fault(doc, "%s: %s: it is ignored", unnamed, reason)
+		return
+	}
+	d.broken[id] = struct{}{}
+	d.fault(doc, "%s: %s: its previous form, if any, stays in force", id, reason)
+}
+
+// breaks returns which object a document that cannot be decoded has, or why nobody knows that.
+func breaks(doc document, kind string) (id objectID, unnamed string) {
 	var named struct {
 		Metadata struct{ Namespace, Name string }
 	}
-	reason := strings.TrimPrefix(err.Error(), "json: ")
 	if json.Unmarshal(doc.json, &named) != nil || named.Metadata.Name == "" {
-		d.fault(doc, "%s: %s: it is ignored", kind, reason)
-		return
+		return objectID{}, kind
 	}
 	meta := metav1.ObjectMeta{Namespace: named.Metadata.Namespace, Name: named.Metadata.Name}
 	setNamespace(kind, &meta)
 	if wrong := convert.Misnamed(kind, &meta); wrong != "" {
-		d.fault(doc, "%s: %s: %s: it is ignored", kind, wrong, reason)
-		return
+		return objectID{}, kind + ": " + wrong
 	}
-	id := objectID{kind: kind, name: convert.NameOf(&meta)}
-	d.broken[id] = struct{}{}
-	d.fault(doc, "%s: %s: its previous form, if any, stays in force", id, reason)
+	return objectID{kind: kind, name: convert.NameOf(&meta)}, ""
 }
 
 // maxFault is the longest text of a fault in bytes. Errors of decoders quote values of the file.

@@ -9,6 +9,7 @@
 //	wanted.go     the objects of all files
 //	kept.go       what the kernel has stays in force for manifests that cannot be read at the start
 //	manifests.go  the folder
+//	locate.go     files that are named, and the lines of Problems
 //
 // # Half-written manifests
 //

@@ -16,6 +16,15 @@ import (
 type document struct {
 	line int // the line of the file where the document begins; the first line is 1
 	json []byte
+	text []byte // as the file has it, from the line on; nil: the same as json
+}
+
+// source returns the document as the file has it.
+func (d document) source() []byte {
+	if d.text == nil {
+		return d.json
+	}
+	return d.text
 }
 
 // fault is an error in a manifest file.
@@ -53,7 +62,8 @@ func readYAML(part document) ([]document, []fault) {
 	if err != nil {
 		return nil, []fault{yamlFault(part, err)}
 	}
-	return []document{{line: part.line + leading(part.json), json: converted}}, nil
+	before := leading(part.json)
+	return []document{{line: part.line + before, json: converted, text: after(part.json, before)}}, nil
 }
 
 // leading counts the lines before the first line with content.
@@ -66,6 +76,14 @@ func leading(part []byte) int {
 		n++
 	}
 	return n
+}
+
+// after returns a text without its first lines.
+func after(text []byte, lines int) []byte {
+	for range lines {
+		text = text[bytes.IndexByte(text, '\n')+1:]
+	}
+	return text
 }
 
 // yamlFault takes the line number from a message such as "yaml: line 3: did not find expected key". The parser reports

@@ -156,10 +156,10 @@ func TestLoad(t *testing.T) {
 			[]string{"Service shop/web spec.sessionAfinity: unknown field: it is ignored"}},
 		{"unknown kinds", map[string]string{"a.yaml": docs("apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: x}\n", service("web", "10.96.0.1"))},
 			onlyWeb, []string{`File /a.yaml line 1: apiVersion "apps/v1", kind "Deployment" is not supported: only v1 Service, ` +
-				`discovery.k8s.io/v1 EndpointSlice, v1 Node, networking.k8s.io/v1 ServiceCIDR and lists of them are`}},
+				`discovery.k8s.io/v1 EndpointSlice, v1 Node, networking.k8s.io/v1 ServiceCIDR, verdict-proxy.github.io/v1alpha1 LoadBalancer and lists of them are`}},
 		{"kind of another version", map[string]string{"a.yaml": "apiVersion: discovery.k8s.io/v1beta1\nkind: EndpointSlice\n"}, nil,
 			[]string{`File /a.yaml line 1: apiVersion "discovery.k8s.io/v1beta1", kind "EndpointSlice" is not supported: only v1 Service, ` +
-				`discovery.k8s.io/v1 EndpointSlice, v1 Node, networking.k8s.io/v1 ServiceCIDR and lists of them are`}},
+				`discovery.k8s.io/v1 EndpointSlice, v1 Node, networking.k8s.io/v1 ServiceCIDR, verdict-proxy.github.io/v1alpha1 LoadBalancer and lists of them are`}},
 		{"no object", map[string]string{"a.yaml": docs(service("web", "10.96.0.1"), "- 1\n- 2\n")}, onlyWeb,
 			[]string{"File /a.yaml line 8: not a Kubernetes object: json: cannot unmarshal array into Go value of type manifests.header"}},
 		{"no name", map[string]string{"a.yaml": docs(service("web", "10.96.0.1"), "apiVersion: v1\nkind: Service\nspec: {clusterIP: 10.96.0.9}\n")},

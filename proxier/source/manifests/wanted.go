@@ -2,6 +2,7 @@ package manifests
 
 import (
 	"github.com/verdict-proxy/verdict/proxier/source/convert"
+	"github.com/verdict-proxy/verdict/proxier/source/shortform"
 	"github.com/verdict-proxy/verdict/proxier/source/sink"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
@@ -17,6 +18,12 @@ type wanted struct {
 func (w *wanted) add(o object, nodeName string) {
 	switch o.id.kind {
 	case convert.KindService:
+		if both, ok := o.value.(*shortform.Objects); ok {
+			o.value = both.Service
+			for _, sl := range both.Slices {
+				w.slices = append(w.slices, sink.Found[state.Slice]{Name: sl.Name, Value: sl})
+			}
+		}
 		w.services = append(w.services, foundIn[state.Service](o))
 	case convert.KindSlice:
 		w.slices = append(w.slices, foundIn[state.Slice](o))

@@ -1,0 +1,11 @@
+// Package convert is the command "verdict convert": what ipvsadm and keepalived balance, in the short form of Verdict. What
+// has no counterpart is named, with its line, and never dropped in silence.
+//
+//	command.go     the command, and which of the two formats a file has
+//	balancers.go   what both formats become: balancers, notes, the text that is written
+//	ipvsadm.go     the output of "ipvsadm -Sn"
+//	blocks.go      the statements and blocks of a file of keepalived
+//	keepalived.go  from the blocks virtual_server and virtual_server_group to balancers
+//	realserver.go  the same for real_server
+//	check.go       from the checkers of keepalived to an active check
+package convert

@@ -1,0 +1,168 @@
+package convert
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// options of ipvsadm: how a long one is written in short form, and whether it has a value.
+var ipvsadmOptions = map[string]string{
+	"--add-service": "-A", "--add-server": "-a", "--edit-service": "-A", "-E": "-A", "--edit-server": "-a", "-e": "-a",
+	"--tcp-service": "-t", "--udp-service": "-u", "--fwmark-service": "-f", "--scheduler": "-s",
+	"--persistent": "-p", "--netmask": "-M", "--real-server": "-r", "--masquerading": "-m", "--gatewaying": "-g", "--ipip": "-i",
+	"--weight": "-w", "--u-threshold": "-x", "--l-threshold": "-y", "--sched-flags": "-b", "--ops": "-o", "--ipv6": "-6",
+}
+
+// command is one line of ipvsadm.
+type command struct {
+	line   int
+	values map[string]string
+}
+
+func (c *command) has(option string) bool {
+	_, found := c.values[option]
+	return found
+}
+
+// ipvsadm reads the output of "ipvsadm -Sn".
+func (c *conversion) ipvsadm(text string) {
+	servers := map[string]*balancer{} // nil: one that is left out
+	for i, line := range strings.Split(text, "\n") {
+		words := strings.Fields(line)
+		if len(words) == 0 || strings.HasPrefix(words[0], "#") {
+			continue
+		}
+		cmd := command{line: i + 1, values: options(words)}
+		protocol, at := cmd.virtual()
+		b, known := servers[protocol+at]
+		switch {
+		case cmd.has("-A") && at != "":
+			servers[protocol+at] = c.virtualServer(&cmd, protocol, at)
+		case cmd.has("-a") && b != nil:
+			c.realServer(&cmd, b)
+		case !cmd.has("-a") || !known:
+			c.note(cmd.line, "%q: not a line of ipvsadm -Sn; it is left out", line)
+		}
+	}
+	for _, b := range c.balancers {
+		b.shareTarget()
+	}
+}
+
+// options reads the words of a line. A word after an option is its value.
+func options(words []string) map[string]string {
+	values := map[string]string{}
+	last := ""
+	for _, w := range words {
+		short, known := ipvsadmOptions[w]
+		switch {
+		case known:
+			last = short
+		case strings.HasPrefix(w, "-"):
+			last = w
+		default:
+			values[last] = w
+			continue
+		}
+		values[last] = ""
+	}
+	return values
+}
+
+// virtual returns what a line is about. A firewall mark has no protocol.
+func (c *command) virtual() (protocol, at string) {
+	for option, name := range map[string]string{"-t": "TCP", "-u": "UDP", "--sctp-service": "SCTP", "-f": ""} {
+		if c.has(option) {
+			return name, c.values[option]
+		}
+	}
+	return "", ""
+}
+
+// virtualServer reads a line -A. It returns nil if the virtual server has no counterpart.
+func (c *conversion) virtualServer(cmd *command, protocol, at string) *balancer {
+	if protocol == "" {
+		c.noMarks(cmd.line, at)
+		return nil
+	}
+	where, err := netip.ParseAddrPort(at)
+	if err != nil || where.Port() == 0 {
+		c.note(cmd.line, "%s: expected an address and a port: a balancer has no service for all ports; the virtual server is left out", at)
+		return nil
+	}
+	b := c.balancer(cmd.line, fmt.Sprintf("%s %s", protocol, at))
+	c.named(b, frontendName(protocol, where))
+	b.listen(protocol, where.Port(), where.Addr())
+	if s := cmd.values["-s"]; s != "" {
+		c.schedule(b, cmd.line, s)
+	}
+	for flag := range strings.SplitSeq(cmd.values["-b"], ",") {
+		c.flag(b, cmd.line, flag)
+	}
+	if cmd.has("-p") {
+		seconds, err := strconv.ParseUint(cmd.values["-p"], 10, 32)
+		if err != nil {
+			seconds = defaultPersistence
+		}
+		c.persist(b, cmd.line, seconds)
+	}
+	c.others(cmd, "-A", "-t", "-u", "--sctp-service", "-s", "-b", "-p")
+	return b
+}
+
+// flag sets a flag of the scheduler. IPVS calls them flag-1 and flag-2, too.
+func (c *conversion) flag(b *balancer, line int, flag string) {
+	switch {
+	case flag == "":
+		return
+	case flag == "flag-1" || strings.HasSuffix(flag, "-fallback"):
+		return // always on
+	case flag == "flag-2":
+		flag = b.Spec.Scheduler + "-port"
+	}
+	b.Spec.SchedulerFlags = append(b.Spec.SchedulerFlags, flag)
+	if len(c.faults(b, "spec.schedulerFlags")) > 0 {
+		b.Spec.SchedulerFlags = nil
+		c.note(line, "flag %s of scheduler %s: Verdict has no such flag", flag, b.Spec.Scheduler)
+	}
+}
+
+// realServer reads a line -a.
+func (c *conversion) realServer(cmd *command, b *balancer) {
+	at, err := netip.ParseAddrPort(cmd.values["-r"])
+	if err != nil {
+		c.note(cmd.line, "real server %q: expected an address and a port; it is left out", cmd.values["-r"])
+		return
+	}
+	switch {
+	case cmd.has("-i"):
+		c.forward(b, cmd.line, "tunnel")
+	case cmd.has("-m"):
+		c.forward(b, cmd.line, "nat")
+	default:
+		c.forward(b, cmd.line, "route")
+	}
+	weight, err := strconv.ParseUint(cmd.values["-w"], 10, 16)
+	if cmd.has("-w") && err != nil {
+		c.note(cmd.line, "weight %s: Verdict has 0 to 65535; 1 is written", cmd.values["-w"])
+	}
+	if err != nil {
+		weight = 1
+	}
+	w := uint16(weight)
+	c.endpoint(b, cmd.line, at, &w, false)
+	c.others(cmd, "-a", "-t", "-u", "--sctp-service", "-r", "-m", "-g", "-i", "-w")
+}
+
+// others names the options that nothing reads.
+func (c *conversion) others(cmd *command, read ...string) {
+	for _, option := range slices.Sorted(maps.Keys(cmd.values)) {
+		if !slices.Contains(read, option) && option != "" {
+			c.note(cmd.line, "%s: Verdict has no counterpart", strings.TrimSpace(option+" "+cmd.values[option]))
+		}
+	}
+}

@@ -1,0 +1,284 @@
+//go:build e2e
+
+package neighbors
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/verdict-proxy/verdict/e2e/apiserver"
+	"github.com/verdict-proxy/verdict/e2e/lab"
+)
+
+// metallb is MetalLB's speaker in L2 mode: it answers ARP and neighbor solicitations for load-balancer IPs, which no device
+// has.
+type metallb struct {
+	folder  string // with the speaker and the definitions of its objects
+	server  string // the folder with etcd and kube-apiserver
+	control *apiserver.ControlPlane
+	speaker *lab.Process
+	bgp     bool // the clients are behind a router that learns addresses from the speaker, in IPv4
+}
+
+// TestMetalLB: a client on the node's link finds the load-balancer IPs only through the speaker. It announces one with the
+// policy Local as long as the node has an endpoint.
+func TestMetalLB(t *testing.T) {
+	needs(t, "/usr/lib/frr/bgpd")
+	folder := build(t, "metallb")
+	server, err := apiserver.Build("etcd", "kube-apiserver")
+	if err != nil {
+		t.Fatal(err)
+	}
+	testNeighbor(t, func() neighbor { return &metallb{folder: folder, server: server} })
+	t.Run("policy Local", func(t *testing.T) {
+		b, n := newBed(t), &metallb{folder: folder, server: server}
+		b.startVerdict(t)
+		n.start(t, b)
+		for _, f := range lab.Families() {
+			b.eventuallyFinds(t, f, "LB2", true)
+		}
+		n.removeLocal(t)
+		for _, f := range lab.Families() {
+			b.eventuallyFinds(t, f, "LB2", false)
+			b.eventuallyFinds(t, f, "LB1", true)
+		}
+	})
+	t.Run("BGP", func(t *testing.T) {
+		b, n := newBed(t), &metallb{folder: folder, server: server, bgp: true}
+		b.startVerdict(t)
+		startRouter(t, b)
+		n.start(t, b)
+		for _, name := range []string{"LB1", "LB2"} {
+			b.eventuallyRouted(t, name, true)
+			q := lab.Question{Protocol: lab.TCP, To: address(t, lab.IPv4, name, servicePort), Patience: 10 * time.Second}
+			if r := b.At(t, lab.Outside).Ask(q); r.Outcome != lab.Answered {
+				t.Errorf("%s: %s, want an answer", q, r)
+			}
+		}
+		n.removeLocal(t)
+		b.eventuallyRouted(t, "LB2", false)
+		n.stop(t, b)
+		b.eventuallyRouted(t, "LB1", false)
+		n.start(t, b)
+		b.eventuallyRouted(t, "LB1", true)
+	})
+}
+
+// removeLocal removes the endpoints of the Service with the policy Local.
+func (n *metallb) removeLocal(t *testing.T) {
+	t.Helper()
+	for _, name := range []string{"local-4", "local-6"} {
+		if err := n.control.Client.DiscoveryV1().EndpointSlices("shop").Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// startRouter makes the client outside a router with FRR. It reaches load-balancer IPs only as the speaker announces them.
+func startRouter(t *testing.T, b *bed) {
+	t.Helper()
+	s, router := b.newSystem(t), b.At(t, lab.Outside)
+	router.Must(t, "", "ip", "route", "add", "unreachable", "203.0.113.0/24")
+	s.write(t, "/run/bgpd.conf", "router bgp 64513\n no bgp ebgp-requires-policy\n neighbor "+text(t, lab.IPv4, "NODE")+" remote-as 64512\n")
+	s.run(t, "install", "-d", "-o", "frr", "-g", "frr", "/run/frr")
+	for _, name := range []string{"zebra", "bgpd"} {
+		p, err := lab.NewProcess(lab.ProcessOptions{Name: name, Namespace: router, Dir: b.dir, Command: s.wrap([]string{
+			"/usr/lib/frr/" + name, "-f", map[string]string{"zebra": "/dev/null", "bgpd": "/run/bgpd.conf"}[name],
+			"-i", "/run/frr/" + name + ".pid", "-z", "/run/frr/zserv.api", "--log", "stdout", "-P", "0",
+		})})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = p.Kill() })
+		if name == "zebra" {
+			eventually(t, "zebra listens", p, func() bool { return s.succeeds("test", "-S", "/run/frr/zserv.api") })
+		}
+	}
+}
+
+// eventuallyRouted waits until the router has a route to a load-balancer IP, or has none.
+func (b *bed) eventuallyRouted(t *testing.T, name string, has bool) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("the router has a route to %s: %t", name, has), nil, func() bool {
+		out := b.At(t, lab.Outside).Must(t, "", "ip", "route", "show", text(t, lab.IPv4, name))
+		return contains(out, "via "+text(t, lab.IPv4, "NODE")) == has
+	})
+}
+
+const metallbObjects = `apiVersion: v1
+kind: Namespace
+metadata: {name: metallb-system}
+---
+apiVersion: v1
+kind: Namespace
+metadata: {name: shop}
+---
+apiVersion: v1
+kind: Node
+metadata: {name: n1}
+---
+apiVersion: v1
+kind: Pod
+metadata: {namespace: metallb-system, name: speaker}
+spec: {nodeName: n1, containers: [{name: speaker, image: speaker}]}
+---
+apiVersion: metallb.io/v1beta1
+kind: IPAddressPool
+metadata: {namespace: metallb-system, name: pool}
+spec: {addresses: [%s]}
+`
+
+// How the speaker announces: it answers ARP, or has a session with the router.
+const (
+	byL2  = "---\napiVersion: metallb.io/v1beta1\nkind: L2Advertisement\nmetadata: {namespace: metallb-system, name: all}\n"
+	byBGP = "---\napiVersion: metallb.io/v1beta1\nkind: BGPAdvertisement\nmetadata: {namespace: metallb-system, name: all}\n" +
+		"---\napiVersion: metallb.io/v1beta2\nkind: BGPPeer\nmetadata: {namespace: metallb-system, name: router}\n" +
+		"spec: {myASN: 64512, peerASN: 64513, peerAddress: 192.168.7.11, holdTime: 3s}\n"
+)
+
+func (n *metallb) start(t *testing.T, b *bed) {
+	t.Helper()
+	if n.control == nil {
+		n.startControl(t, b)
+	}
+	kubeconfig, err := n.control.Admin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.speaker = b.newSystem(t).start(t, "speaker", "env", "KUBECONFIG="+kubeconfig, filepath.Join(n.folder, "speaker"),
+		"--namespace=metallb-system", "--node-name=n1", "--pod-name=speaker", "--host=127.0.0.1")
+	for _, f := range lab.Families() {
+		if !n.bgp {
+			b.eventuallyFinds(t, f, "LB1", true)
+		}
+	}
+}
+
+// startControl starts an API server with the objects of the scenarios, and makes the load-balancer IPs addresses of the
+// clients' own link.
+func (n *metallb) startControl(t *testing.T, b *bed) {
+	t.Helper()
+	control, err := apiserver.StartIn(b.World, apiserver.Options{
+		Binaries: n.server, Dir: t.TempDir(), ServiceRanges: text(t, lab.IPv4, "SERVICES") + "," + text(t, lab.IPv6, "SERVICES"),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = control.Close() })
+	n.control = control
+	definitions, err := filepath.Glob(filepath.Join(n.folder, "crds/*.yaml"))
+	if err != nil || len(definitions) == 0 {
+		t.Fatalf("no definitions of MetalLB's objects: %v", err)
+	}
+	for _, file := range definitions {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n.create(t, string(text))
+	}
+	ranges, how, families := `203.0.113.0/24, "2001:db8:203::/64"`, byL2, lab.Families()
+	if n.bgp {
+		ranges, how, families = "203.0.113.0/24", byBGP, []lab.Family{lab.IPv4} // the speaker's own BGP has no IPv6
+	}
+	n.create(t, fmt.Sprintf(metallbObjects, ranges)+how)
+	for name, lb := range map[string]string{"web": "LB1", "local": "LB2"} {
+		for _, file := range []string{name, name + "-slices"} {
+			text, err := os.ReadFile(filepath.Join(b.objects, file+".yaml"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			n.create(t, string(text))
+		}
+		var ingress []string
+		for _, f := range families {
+			ingress = append(ingress, fmt.Sprintf(`{"ip": %q}`, text(t, f, lb)))
+		}
+		status := fmt.Sprintf(`{"status": {"loadBalancer": {"ingress": [%s]}}}`, strings.Join(ingress, ", "))
+		if _, err := control.Client.CoreV1().Services("shop").Patch(t.Context(), name, types.MergePatchType, []byte(status),
+			metav1.PatchOptions{}, "status"); err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range lab.Families() {
+			if !n.bgp {
+				b.At(t, lab.Outside).Must(t, "", "ip", "route", "add", text(t, f, lb), "dev", "eth0")
+			}
+		}
+	}
+}
+
+// create gives objects to the API server. Definitions of MetalLB's objects take a moment until they serve.
+func (n *metallb) create(t *testing.T, manifests string) {
+	t.Helper()
+	for manifest := range strings.SplitSeq(manifests, "---\n") {
+		field := func(name string) string { return yamlField(manifest, name) }
+		kind := strings.ToLower(field("kind"))
+		if kind == "" {
+			continue
+		}
+		path := "/apis/" + field("apiVersion")
+		if field("apiVersion") == "v1" {
+			path = "/api/v1"
+		}
+		if namespace := field("namespace"); namespace != "" {
+			path += "/namespaces/" + namespace
+		}
+		path += "/" + kind + "s"
+		eventually(t, "the API server takes "+path, nil, func() bool {
+			status := 0
+			err := n.control.Client.Discovery().RESTClient().Post().AbsPath(path).SetHeader("Content-Type", "application/yaml").
+				Body([]byte(manifest)).Do(t.Context()).StatusCode(&status).Error()
+			if err != nil && status != http.StatusNotFound {
+				t.Fatalf("create %s: %v\n%s", path, err, manifest)
+			}
+			return err == nil
+		})
+	}
+}
+
+// eventuallyFinds waits until a client on the node's link finds an address there, or finds it no more.
+func (b *bed) eventuallyFinds(t *testing.T, f lab.Family, name string, finds bool) {
+	t.Helper()
+	client, to := b.At(t, lab.Outside), text(t, f, name)
+	eventually(t, fmt.Sprintf("the client finds %s: %t", to, finds), nil, func() bool {
+		if !finds {
+			_, _ = client.Command("ip", "neigh", "flush", "to", to) // what it knows would last for a minute
+		}
+		client.Ask(lab.Question{Protocol: lab.UDP, To: address(t, f, name, 9), Patience: 200 * time.Millisecond})
+		out := client.Must(t, "", "ip", "neigh", "show", "to", to)
+		return contains(out, "lladdr") == finds
+	})
+}
+
+func (n *metallb) reload(t *testing.T, b *bed) {
+	t.Helper()
+	n.stop(t, b)
+	n.start(t, b)
+}
+
+func (n *metallb) stop(t *testing.T, _ *bed) {
+	t.Helper()
+	stop(t, n.speaker)
+}
+
+func (*metallb) trace() string { return "" }
+
+func (*metallb) drops() bool { return false }
+
+// yamlField is the value of a field in block or flow style.
+func yamlField(manifest, name string) string {
+	m := regexp.MustCompile(`\b` + name + `: ([\w./-]+)`).FindStringSubmatch(manifest)
+	if m == nil {
+		return ""
+	}
+	return m[1]
+}

@@ -1,0 +1,192 @@
+//go:build e2e
+
+package neighbors
+
+import (
+	"context"
+	bits "encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/verdict-proxy/verdict/e2e/lab"
+)
+
+// Ports and the mark of a service mesh's proxy, as Istio has them.
+const (
+	meshPort = 15001
+	meshMark = 1337
+)
+
+// redirection is what a service mesh writes in a pod: its proxy gets all TCP connections of the pod and to the pod, except
+// for those that the proxy opens.
+const redirection = `add table ip mesh
+add chain ip mesh out { type nat hook output priority -100; }
+add chain ip mesh in { type nat hook prerouting priority -100; }
+add rule ip mesh out meta mark 1337 return
+add rule ip mesh out oifname lo return
+add rule ip mesh out meta l4proto tcp redirect to :15001
+add rule ip mesh in tcp dport 8080 redirect to :15001
+`
+
+// TestRedirectionInPods: both pods have a service mesh's proxy. The first one opens the connection to the cluster IP anew,
+// and Verdict translates that one.
+func TestRedirectionInPods(t *testing.T) {
+	needs(t, "nft")
+	b := newBed(t)
+	b.startVerdict(t)
+	var passed [2]*meshProxy
+	for i, pod := range []string{"d", "b"} {
+		b.At(t, pod).Must(t, redirection, "nft", "-f", "-")
+		passed[i] = newMeshProxy(t, b.At(t, pod), originalDestination)
+	}
+	q := lab.Question{Protocol: lab.TCP, To: address(t, lab.IPv4, "VIP4", servicePort), Patience: 10 * time.Second}
+	for range asks {
+		if r := b.At(t, "d").Ask(q); r.Outcome != lab.Answered || r.Answer.Pod != "b" {
+			t.Fatalf("%s: %s, want an answer of pod b", q, r)
+		}
+	}
+	if got := passed[0].destination.Load(); *got != q.To {
+		t.Errorf("the client's proxy sees a connection to %s, want the cluster IP %s", got, q.To)
+	}
+	if got, want := passed[1].destination.Load().Addr(), lab.PodAddress(lab.IPv4, "b"); got != want {
+		t.Errorf("the server's proxy sees a connection to %s, want the pod %s", got, want)
+	}
+}
+
+// transparent gives the connections of pod a to port 80 to a program on the node.
+const transparent = `add table ip diverted
+add chain ip diverted early { type filter hook prerouting priority raw; }
+add chain ip diverted early-out { type filter hook output priority raw; }
+add counter ip diverted resets
+add chain ip diverted late-out { type filter hook output priority 300; }
+add rule ip diverted late-out oifname veth-a tcp flags & rst == rst counter name resets
+add chain ip diverted divert { type filter hook prerouting priority mangle; }
+add rule ip diverted divert iifname veth-a tcp dport 80 meta mark set 1 tproxy to 127.0.0.1:15001 accept
+`
+
+// TestTransparentProxyOnNode: a program on the node takes connections of a pod with tproxy. That works where the packets
+// pass no connection tracking ("notrack" at priority raw, in both directions). Otherwise Verdict translates the first packet
+// after tproxy has chosen the listener, so the socket has the address of the endpoint. tproxy looks at each later packet
+// before it is translated back, finds no socket for the cluster IP, and the listener resets the connection.
+func TestTransparentProxyOnNode(t *testing.T) {
+	needs(t, "nft")
+	b := newBed(t)
+	b.startVerdict(t)
+	b.Node.Must(t, "", "ip", "rule", "add", "fwmark", "1", "lookup", "200")
+	b.Node.Must(t, "", "ip", "route", "add", "local", "0.0.0.0/0", "dev", "lo", "table", "200")
+	b.Node.Must(t, transparent, "nft", "-f", "-")
+	p := newMeshProxy(t, b.Node, localAddress)
+	q := lab.Question{Protocol: lab.TCP, To: address(t, lab.IPv4, "VIP4", servicePort), Patience: 10 * time.Second}
+	if r := b.At(t, "a").Ask(q); r.Outcome == lab.Answered {
+		t.Errorf("tracked packets: %s: %s, want that it fails; then the documents can say so", q, r)
+	}
+	if out := b.Node.Must(t, "", "nft", "list", "counter", "ip", "diverted", "resets"); contains(out, "packets 0 ") {
+		t.Errorf("tracked packets: no reset was sent to the pod: %s", out)
+	}
+	b.Node.Must(t, `add rule ip diverted early iifname veth-a tcp dport 80 notrack
+add rule ip diverted early-out oifname veth-a tcp sport 80 notrack
+`, "nft", "-f", "-")
+	for range asks {
+		if r := b.At(t, "a").Ask(q); r.Outcome != lab.Answered || r.Answer.Pod != "b" {
+			t.Fatalf("%s: %s, want an answer of pod b", q, r)
+		}
+	}
+	if got := p.destination.Load(); *got != q.To {
+		t.Errorf("the proxy sees a connection to %s, want the cluster IP %s", got, q.To)
+	}
+}
+
+// meshProxy opens each connection that it gets anew, with the mark.
+type meshProxy struct {
+	destination atomic.Pointer[netip.AddrPort] // of the last connection
+	asked       func(*net.TCPConn) (netip.AddrPort, error)
+	at          *lab.Namespace
+}
+
+func newMeshProxy(t *testing.T, at *lab.Namespace, asked func(*net.TCPConn) (netip.AddrPort, error)) *meshProxy {
+	t.Helper()
+	p := &meshProxy{asked: asked, at: at}
+	var l net.Listener
+	err := at.Do(func() (err error) {
+		config := net.ListenConfig{Control: option(unix.SOL_IP, unix.IP_TRANSPARENT, 1)}
+		l, err = config.Listen(t.Context(), "tcp4", fmt.Sprintf("0.0.0.0:%d", meshPort))
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return // closed
+			}
+			go p.pass(conn.(*net.TCPConn))
+		}
+	}()
+	return p
+}
+
+// pass copies both directions. A client that gets nothing reports it.
+func (p *meshProxy) pass(client *net.TCPConn) {
+	defer client.Close()
+	to, err := p.asked(client)
+	if err != nil {
+		return
+	}
+	p.destination.Store(&to)
+	var server net.Conn
+	err = p.at.Do(func() (err error) {
+		d := net.Dialer{Control: option(unix.SOL_SOCKET, unix.SO_MARK, meshMark), Timeout: 10 * time.Second}
+		server, err = d.DialContext(context.Background(), "tcp4", to.String())
+		return err
+	})
+	if err != nil {
+		return
+	}
+	defer server.Close()
+	go func() { _, _ = io.Copy(server, client) }()
+	_, _ = io.Copy(client, server)
+}
+
+func option(level, name, value int) func(_, _ string, c syscall.RawConn) error {
+	return func(_, _ string, c syscall.RawConn) (err error) {
+		failed := c.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), level, name, value) })
+		if failed != nil {
+			return failed
+		}
+		return err
+	}
+}
+
+// localAddress is what a connection asked for if it was not translated.
+func localAddress(c *net.TCPConn) (netip.AddrPort, error) {
+	return netip.ParseAddrPort(c.LocalAddr().String())
+}
+
+// originalDestination is what a connection asked for before its translation.
+func originalDestination(c *net.TCPConn) (to netip.AddrPort, err error) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return to, err
+	}
+	failed := raw.Control(func(fd uintptr) {
+		var a *unix.IPv6Mreq // as large as the address
+		if a, err = unix.GetsockoptIPv6Mreq(int(fd), unix.SOL_IP, unix.SO_ORIGINAL_DST); err == nil {
+			to = netip.AddrPortFrom(netip.AddrFrom4([4]byte(a.Multiaddr[4:8])), bits.BigEndian.Uint16(a.Multiaddr[2:4]))
+		}
+	})
+	if failed != nil {
+		return to, failed
+	}
+	return to, err
+}

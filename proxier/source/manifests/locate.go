@@ -1,0 +1,101 @@
+package manifests
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/verdict-proxy/verdict/proxier/source/convert"
+	"github.com/verdict-proxy/verdict/proxier/source/shortform"
+	"github.com/verdict-proxy/verdict/proxier/state"
+)
+
+// LoadFiles reads files, and all manifests of directories, in place of the directory that was read before. It returns an
+// error if one of them does not exist. Nodes have Problems then, whatever their names.
+func (m *Source) LoadFiles(paths []string) error {
+	var names []string
+	for _, path := range paths {
+		info, err := os.Stat(path)
+		if err != nil {
+			return fmt.Errorf("read manifests: %w", err)
+		}
+		if !info.IsDir() {
+			names = append(names, path)
+			continue
+		}
+		m.dir = path
+		list, err := m.list()
+		if err != nil {
+			return fmt.Errorf("read manifest directory: %w", err)
+		}
+		for _, name := range list {
+			names = append(names, filepath.Join(path, name))
+		}
+	}
+	m.dir = ""
+	slices.Sort(names)
+	names = slices.Compact(names)
+	for _, name := range names {
+		m.refresh(name)
+	}
+	m.apply(names)
+	for _, f := range m.files {
+		for _, o := range f.objects {
+			if o.id.kind == convert.KindNode {
+				m.store.SetProblems(convert.KindNode, o.id.name, o.problems)
+			}
+		}
+	}
+	return nil
+}
+
+// Place is where a Problem is.
+type Place struct {
+	File   string
+	Line   int
+	Object string // its kind and name; "": the reason names it
+	Field  string // as the file has it
+}
+
+// Locate returns the place of a Problem of this source's objects. It reads the file again.
+func (m *Source) Locate(p state.Problem) Place {
+	if p.Kind == convert.KindFile {
+		at := Place{File: p.Object.Name, Line: 1}
+		_, _ = fmt.Sscanf(p.Field, "line %d", &at.Line)
+		return at
+	}
+	id := objectID{kind: p.Kind, name: p.Object}
+	for name, f := range m.files {
+		for _, o := range f.objects {
+			if o.id != id {
+				continue
+			}
+			at := Place{File: filepath.Join(m.dir, name), Line: o.line, Object: id.String(), Field: p.Field}
+			if _, short := o.value.(*shortform.Objects); short {
+				at.Object, at.Field = shortform.Kind+" "+id.name.String(), shortform.Field(p.Field)
+			}
+			at.Line += lineInside(at.File, o.line, at.Field)
+			return at
+		}
+	}
+	return Place{Object: id.String(), Field: p.Field}
+}
+
+// lineInside returns how many lines after the beginning of its document a field is.
+func lineInside(file string, begin int, field string) int {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return 0
+	}
+	docs, _ := documents(file, data)
+	for _, doc := range docs {
+		if doc.line != begin {
+			continue
+		}
+		if parsed, err := shortform.Parse(doc.source()); err == nil {
+			return parsed.Line(field) - 1
+		}
+	}
+	return 0
+}

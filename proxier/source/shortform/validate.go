@@ -1,0 +1,87 @@
+package shortform
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/verdict-proxy/verdict/proxier/state"
+)
+
+// validate finds what is wrong between the fields of a balancer.
+func (f *faults) validate(lb *LoadBalancer) {
+	families := map[state.Family]bool{}
+	seen := map[any]bool{}
+	once := func(key any, field, what string, args ...any) {
+		if seen[key] {
+			f.add(field, "%s occurs twice: expected it once", fmt.Sprintf(what, args...))
+		}
+		seen[key] = true
+	}
+	for i, a := range lb.Spec.Addresses {
+		families[state.FamilyOf(a.Addr)] = true
+		once(a, fmt.Sprintf("spec.addresses[%d]", i), "%s", a)
+	}
+	type named struct{ protocol, name string }
+	for i := range lb.Spec.Ports {
+		p := &lb.Spec.Ports[i]
+		at := fmt.Sprintf("spec.ports[%d]", i)
+		for _, protocol := range p.protocols() {
+			for _, earlier := range lb.Spec.Ports[:i] {
+				if earlier.Port.overlaps(p.Port) && slices.Contains(earlier.protocols(), protocol) {
+					f.add(at+".port", "%s port %s occurs twice: expected it once", protocol, p.Port)
+				}
+			}
+			once(named{protocol, lb.Spec.portName(p)}, at+".name", "the %s port name %s", protocol, lb.Spec.portName(p))
+		}
+		if p.Port.Last != 0 && p.TargetPort != 0 && p.TargetPort != p.Port.First {
+			f.add(at+".targetPort", "%d: expected %d or none, because connections to a range keep their port", p.TargetPort, p.Port.First)
+		}
+		if p.Name != "" && strings.Trim(string(p.Name), "0123456789-") == "" {
+			f.add(at+".name", "%s is a number: expected a letter in it", p.Name)
+		}
+	}
+	for i, e := range lb.Spec.Endpoints {
+		at := fmt.Sprintf("spec.endpoints[%d]", i)
+		family := state.FamilyOf(e.Address.Addr)
+		if !families[family] {
+			f.add(at+".address", "%s serves nothing: expected an %s address in spec.addresses", e.Address, family)
+		}
+		if e.Port != 0 && len(lb.Spec.Ports) > 1 {
+			f.add(at+".port", "%d: expected no port, because spec.ports has %d", e.Port, len(lb.Spec.Ports))
+		}
+		if e.Port != 0 && lb.Spec.Ports[0].Port.Last != 0 {
+			f.add(at+".port", "%d: expected no port, because connections to a range keep their port", e.Port)
+		}
+		once(struct {
+			address Address
+			port    uint16
+		}{e.Address, e.Port}, at, "endpoint %s", e.Address)
+	}
+	f.validateFlags(&lb.Spec.Balancing)
+}
+
+// validateFlags: the flags of a scheduler begin with its name.
+func (f *faults) validateFlags(b *Balancing) {
+	for i, flag := range b.SchedulerFlags {
+		if of, _, _ := strings.Cut(flag, "-"); of != b.Scheduler {
+			f.add(fmt.Sprintf("spec.schedulerFlags[%d]", i), "%s: expected spec.scheduler to be %s", flag, of)
+		}
+	}
+}
+
+func (p *Port) protocols() []string {
+	if len(p.Protocols) == 0 {
+		return []string{"TCP"}
+	}
+	return p.Protocols
+}
+
+// portName returns the name of a port, which connects it with its endpoints. The only port needs none. A name that is a
+// number would be taken for a port without a name (plan.Port).
+func (s *Spec) portName(p *Port) string {
+	if p.Name != "" || len(s.Ports) == 1 {
+		return string(p.Name)
+	}
+	return fmt.Sprintf("port-%d", p.Port.First)
+}
