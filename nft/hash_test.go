@@ -251,7 +251,7 @@ func TestTablesWithoutHistory(t *testing.T) {
 	}
 	answers := func(m *Memory) (list []string) {
 		if err := m.kernel.DumpElements(program.IPv4, program.Answers.Name(), func(e kernel.Found) {
-			list = append(list, fmt.Sprint(e.Key, e.Data))
+			list = append(list, string(e.Key)+" "+string(e.Data))
 		}); err != nil {
 			t.Fatal(err)
 		}

@@ -152,7 +152,7 @@ func clearNested(message []byte) {
 func librarySet(f program.Family, d program.Set) *nftables.Set {
 	return &nftables.Set{
 		Table: &nftables.Table{Name: program.TableName, Family: nftables.TableFamily(f)}, Name: d.Name,
-		IsMap: d.IsMap(), Interval: d.Interval,
+		IsMap: d.IsMap(), Interval: d.Interval || d.Ports, Concatenation: d.Ports,
 	}
 }
 
@@ -160,6 +160,9 @@ func libraryElements(tx *program.Transaction, id program.SetID, list []program.E
 	var out []nftables.SetElement
 	for _, e := range list {
 		l := nftables.SetElement{Key: e.Key(tx.Arena), IntervalEnd: e.IntervalEnd}
+		if id.HasPorts() {
+			l.Key, l.KeyEnd = l.Key[:len(l.Key)/2], l.Key[len(l.Key)/2:]
+		}
 		switch {
 		case deletion: // needs only a key
 		case id == program.Dispatch:

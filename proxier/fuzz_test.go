@@ -197,7 +197,11 @@ func (m *model) change(s *script, store *state.Store) {
 func wanted(svc *state.Service, each func(at place, trust int)) {
 	for _, family := range []state.Family{state.IPv4, state.IPv6} {
 		is := func(a netip.Addr) bool { return state.FamilyOf(a) == family }
-		if !slices.ContainsFunc(svc.ClusterIPs, is) {
+		families := svc.ClusterIPs
+		if len(families) == 0 { // a balancer without Kubernetes
+			families = svc.LoadBalancerIPs
+		}
+		if !slices.ContainsFunc(families, is) {
 			continue
 		}
 		for _, p := range svc.Ports {

@@ -264,7 +264,7 @@ func (e *Engine) tell(what string, list []netip.Addr) {
 	}
 	slices.SortFunc(list, netip.Addr.Compare)
 	const most = 10
-	e.log.Info(what, "device", e.device, "number", len(list), "addresses", list[:min(len(list), most)])
+	e.log.Info(what, "device", e.device, "number", len(list), "addresses", list[:min(len(list), most)]) //nolint:sloglint // the texts are constants of this package
 }
 
 // CleanUp deletes all addresses that a process of Verdict has added.

@@ -91,7 +91,7 @@ func TestChoose(t *testing.T) {
 		{"ipvs without IPVS", gone, "lc", "", random, "the kernel has no IPVS"},
 
 		{"hybrid", defaults(hybrid, "wlc"), " route", "", routed(byIPVS("wlc", program.Random)), ""},
-		{"hybrid", defaults(hybrid, "wlc"), "mh route", "mh-port", routed(method{ipvs: true, scheduler: "mh", flags: ipvsctl.HashPort, nft: program.SourceHash}), ""},
+		{"hybrid", defaults(hybrid, "wlc"), "mh route", "mh-port", routed(method{ipvs: true, scheduler: "mh", flags: ipvsctl.HashPort, nft: program.SourcePortHash}), ""},
 		{"hybrid", defaults(hybrid, "wlc"), "random route", "", routed(byIPVS("wlc", program.Random)), "IPVS has no scheduler random; wlc is used"},
 		{"hybrid", hybrid, "lc tunnel,gue", "", gue, ""},
 		{"hybrid", hybrid, " nat,gue", "", random, `"gue" has no meaning|NAT forwards`},

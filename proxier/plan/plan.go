@@ -137,21 +137,27 @@ func (p *Planner) port(out *Service, name string, index int, frontends []Fronten
 	}
 	p.keep(&port)
 	p.room.slots(&port, p.Slots)
-	r := p.candidates.reach(&port)
-	r.draining = p.endpoints.env.Draining
-	holds := p.holdsRefusals(want.Protocol)
-	for i := range frontends {
-		policy := frontends[i].Policy
-		frontends[i].Unserved = r.unserved(policy)
-		frontends[i].Good = policy == ClusterPolicy && cluster.good() || policy != ClusterPolicy && near.good()
-		frontends[i].HoldsRefusals = holds &&
-			(policy != LocalPolicy && p.candidates.several(cluster) || policy != ClusterPolicy && p.candidates.several(near))
-	}
 	port.Frontends = frontends
+	p.answer(&port, cluster, near)
 	if p.watched {
 		out.Choices = p.candidates.addChoices(out.Choices, want.Protocol, family, cluster, near)
 	}
 	return port
+}
+
+// answer decides what the frontends of a port do with connections: whether an endpoint takes them, and whether a refusal is held
+// back.
+func (p *Planner) answer(port *Port, cluster, near selection) {
+	r := p.candidates.reach(port)
+	r.draining = p.endpoints.env.Draining
+	holds := p.holdsRefusals(port.Protocol)
+	for i := range port.Frontends {
+		f := &port.Frontends[i]
+		f.Unserved = r.unserved(f.Policy)
+		f.Good = f.Policy == ClusterPolicy && cluster.good() || f.Policy != ClusterPolicy && near.good()
+		f.HoldsRefusals = holds &&
+			(f.Policy != LocalPolicy && p.candidates.several(cluster) || f.Policy != ClusterPolicy && p.candidates.several(near))
+	}
 }
 
 // reportRange adds Problems for what a range of ports cannot have. A range is translated without its ports: an endpoint gets a

@@ -88,10 +88,10 @@ func (d *drainer) run(ctx context.Context) error {
 	if err = errors.Join(err, d.await(ctx, how.Timeout)); err == nil {
 		err = d.awaitConnections(ctx, how.Timeout)
 	}
-	if ctx.Err() != nil {
-		return nil // told to stop in between
-	}
-	if err != nil {
+	switch {
+	case ctx.Err() != nil: // told to stop in between
+		return nil //nolint:nilerr // a step that was interrupted did not fail
+	case err != nil:
 		d.log.Error("draining: a step failed; the process ends nevertheless", "error", err)
 	}
 	return errDrained

@@ -23,7 +23,10 @@ type Fault struct {
 func (f Fault) String() string { return fmt.Sprintf("%s: %s", f.Field, f.Reason) }
 
 // faults collects the faults of one document.
-type faults struct{ list []Fault }
+type faults struct {
+	list []Fault
+	once map[any]bool // what may occur once only
+}
 
 func (f *faults) add(field, reason string, args ...any) {
 	f.list = append(f.list, Fault{Field: field, Reason: fmt.Sprintf(reason, args...)})

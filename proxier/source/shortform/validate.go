@@ -10,18 +10,24 @@ import (
 
 // validate finds what is wrong between the fields of a balancer.
 func (f *faults) validate(lb *LoadBalancer) {
-	families := map[state.Family]bool{}
-	seen := map[any]bool{}
-	once := func(key any, field, what string, args ...any) {
-		if seen[key] {
-			f.add(field, "%s occurs twice: expected it once", fmt.Sprintf(what, args...))
-		}
-		seen[key] = true
-	}
+	f.once = map[any]bool{}
 	for i, a := range lb.Spec.Addresses {
-		families[state.FamilyOf(a.Addr)] = true
-		once(a, fmt.Sprintf("spec.addresses[%d]", i), "%s", a)
+		f.unique(a, fmt.Sprintf("spec.addresses[%d]", i), "%s", a)
 	}
+	f.validatePorts(lb)
+	f.validateEndpoints(lb)
+	f.validateFlags(&lb.Spec.Balancing)
+}
+
+// unique adds a fault if there was an equal key before.
+func (f *faults) unique(key any, field, what string, args ...any) {
+	if f.once[key] {
+		f.add(field, "%s occurs twice: expected it once", fmt.Sprintf(what, args...))
+	}
+	f.once[key] = true
+}
+
+func (f *faults) validatePorts(lb *LoadBalancer) {
 	type named struct{ protocol, name string }
 	for i := range lb.Spec.Ports {
 		p := &lb.Spec.Ports[i]
@@ -32,7 +38,7 @@ func (f *faults) validate(lb *LoadBalancer) {
 					f.add(at+".port", "%s port %s occurs twice: expected it once", protocol, p.Port)
 				}
 			}
-			once(named{protocol, lb.Spec.portName(p)}, at+".name", "the %s port name %s", protocol, lb.Spec.portName(p))
+			f.unique(named{protocol, lb.Spec.portName(p)}, at+".name", "the %s port name %s", protocol, lb.Spec.portName(p))
 		}
 		if p.Port.Last != 0 && p.TargetPort != 0 && p.TargetPort != p.Port.First {
 			f.add(at+".targetPort", "%d: expected %d or none, because connections to a range keep their port", p.TargetPort, p.Port.First)
@@ -40,6 +46,13 @@ func (f *faults) validate(lb *LoadBalancer) {
 		if p.Name != "" && strings.Trim(string(p.Name), "0123456789-") == "" {
 			f.add(at+".name", "%s is a number: expected a letter in it", p.Name)
 		}
+	}
+}
+
+func (f *faults) validateEndpoints(lb *LoadBalancer) {
+	families := map[state.Family]bool{}
+	for _, a := range lb.Spec.Addresses {
+		families[state.FamilyOf(a.Addr)] = true
 	}
 	for i, e := range lb.Spec.Endpoints {
 		at := fmt.Sprintf("spec.endpoints[%d]", i)
@@ -53,12 +66,11 @@ func (f *faults) validate(lb *LoadBalancer) {
 		if e.Port != 0 && lb.Spec.Ports[0].Port.Last != 0 {
 			f.add(at+".port", "%d: expected no port, because connections to a range keep their port", e.Port)
 		}
-		once(struct {
+		f.unique(struct {
 			address Address
 			port    uint16
 		}{e.Address, e.Port}, at, "endpoint %s", e.Address)
 	}
-	f.validateFlags(&lb.Spec.Balancing)
 }
 
 // validateFlags: the flags of a scheduler begin with its name.
