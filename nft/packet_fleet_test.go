@@ -57,7 +57,7 @@ func TestPortHash(t *testing.T) {
 	})
 }
 
-// pusher is a server whose connections wait until it is told what to send.
+// pusher is a server whose connections wait until a test has them send something.
 type pusher struct {
 	mu    sync.Mutex
 	conns map[string]net.Conn // by the client's address

@@ -172,8 +172,8 @@ func (d *differ) edits(dir string) {
 	d.want("a range too many", dir, "-ip verdict service-cidrs { 10.96.0.0/12 }")
 	nft("delete element ip verdict service-cidrs { 10.96.0.0/12 }")
 	nft("add table ip verdict { flags dormant; }; add chain ip verdict filter-forward { policy drop; }")
-	d.want("a table that sleeps, and a policy", dir, "-ip verdict chain filter-forward { policy drop; } # 1 rules",
-		"-ip verdict flags dormant # the table sleeps: no rule of it sees packets", "+ip verdict chain filter-forward # 1 rules")
+	d.want("a table that sleeps, and a policy", dir, "-ip verdict chain filter-forward { policy drop; } # 2 rules",
+		"-ip verdict flags dormant # the table sleeps: no rule of it sees packets", "+ip verdict chain filter-forward # 2 rules")
 	nft("add table ip verdict; add chain ip verdict filter-forward { policy accept; }")
 	nft("add chain ip verdict mine { type filter hook input priority 5; }")
 	d.want("a base chain too many", dir, "-ip verdict chain mine # 0 rules")

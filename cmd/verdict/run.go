@@ -27,7 +27,7 @@ again. Under systemd, it reports when its rules are in the kernel, serves the wa
 	}
 	c := flags.New(cmd.Flags())
 	cleanup := cmd.Flags().Bool("cleanup", false, "remove everything that Verdict has created in the kernel, and exit")
-	cleanupOnExit := cmd.Flags().Bool("cleanup-on-exit", false, "remove what Verdict has created in the kernel when it is told to stop")
+	cleanupOnExit := cmd.Flags().Bool("cleanup-on-exit", false, "remove what Verdict has created in the kernel when it stops on request")
 	initOnly := cmd.Flags().Bool("init-only", false,
 		"set the sysctls and load the kernel modules, which only root may do, and exit; the daemon then needs only NET_ADMIN")
 	takeOver := cmd.Flags().Bool("take-over", false, "remove what kube-proxy left on this node, when the rules of Verdict are in the kernel")

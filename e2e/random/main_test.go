@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 	os.Exit(netns.Enter(func() int { return program.Main(m, &binary) }))
 }
 
-// run makes random changes as long as more says so. It is told how many steps there were.
+// run makes random changes as long as more reports true. Its argument is the number of steps so far.
 func run(t *testing.T, backend string, more func(steps int) bool) {
 	if *seed == 0 {
 		*seed = uint64(time.Now().UnixNano())

@@ -1,4 +1,4 @@
-// Package kernel talks to nf_tables over netlink: it sends transactions in batches, reads what the kernel has, and hears of
+// Package kernel talks to nf_tables over netlink: it sends transactions in batches, reads what the kernel has, and is notified of
 // commits by other processes. It knows the program (package program), and no service ports.
 //
 // The files, in the order in which to read them:

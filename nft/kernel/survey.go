@@ -79,7 +79,7 @@ func (c *Conn) SurveyChains(f program.Family) (Existing, error) {
 	return was, c.readChains(f, &was)
 }
 
-// readChains reads the chains. The kernel leaves out the rules and sets of other tables when it is told to, but not their
+// readChains reads the chains. The kernel leaves out the rules and sets of other tables on request, but not their
 // chains.
 func (c *Conn) readChains(f program.Family, was *Existing) error {
 	return RetryInterrupted("chains", func() error {

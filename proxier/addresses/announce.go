@@ -39,7 +39,7 @@ func bigEndian(n uint16) uint16 {
 	return binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, n))
 }
 
-// gratuitousARP is a request for the own address (RFC 5227, section 3).
+// gratuitousARP is a request for the sender's own address (RFC 5227, section 3).
 func gratuitousARP(a netip.Addr, from net.HardwareAddr) []byte {
 	frame := []byte{0, 1, 8, 0, 6, 4, 0, 1} // Ethernet, IPv4, lengths of their addresses, request
 	frame = append(append(frame, from...), a.AsSlice()...)

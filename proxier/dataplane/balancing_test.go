@@ -14,7 +14,7 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// effect is what an annotation can change: what both engines get, and what the Service is told.
+// effect is what an annotation can change: what both engines get, and which Problem the Service gets.
 type effect struct {
 	servers []ipvsctl.VirtualServer
 	method  program.Method

@@ -10,7 +10,7 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// TestAnswers: which address a fleet's node answers with, and what the Service is told.
+// TestAnswers: which address a fleet's node answers with, and which Problem the Service gets.
 func TestAnswers(t *testing.T) {
 	open := func(kind plan.FrontendKind, addr string) plan.Frontend {
 		return plan.Frontend{Kind: kind, Addr: netip.MustParseAddr(addr), Port: 80, Policy: plan.SourcePolicy, Masquerade: plan.MasqueradeNode}

@@ -333,7 +333,7 @@ func TestDrainsAreFollowed(t *testing.T) {
 	}
 }
 
-// TestRangesStayInNFT: IPVS has no ranges of ports. nft serves them by the nearest scheduler, and the Service hears of it.
+// TestRangesStayInNFT: IPVS has no ranges of ports. nft serves them by the nearest scheduler, and a Problem says so.
 func TestRangesStayInNFT(t *testing.T) {
 	w := newWorld(t, false)
 	w.apply()

@@ -363,7 +363,7 @@ func TestManyPorts(t *testing.T) {
 }
 
 // TestEndOfProcess: what this process has found out until its end is saved, also answers that nobody has taken yet and changes that
-// the store is told later.
+// the store is written later.
 func TestEndOfProcess(t *testing.T) {
 	w := newWorld(t, checksOnly)
 	w.ledger.Memory = w
@@ -371,7 +371,7 @@ func TestEndOfProcess(t *testing.T) {
 	w.serve(shop(func(*state.Service) {}), pool, nil)
 	w.settle(web)
 	w.publish(time.Now())
-	w.ledger.Of(web).Next = time.Now().Add(time.Hour) // the store is told later
+	w.ledger.Of(web).Next = time.Now().Add(time.Hour) // the store is written later
 	w.ledger.NextSave = time.Now().Add(time.Hour)
 	w.now = w.now.Add(time.Minute)
 	for _, q := range w.checks.Due(w.now) {

@@ -8,7 +8,7 @@
 //	observers.go      what the loop reports, passed to health, metrics and Events
 //	scrape.go         metrics that are read from the kernel
 //	listeners.go      the HTTP listeners for health, metrics and the page of package ui
-//	systemd.go        what systemd is told; reload.go: the files are read again
+//	systemd.go        reports the state to systemd; reload.go: the files are read again
 //	drain.go          the daemon stops serving because somebody asks
 //	conntrackfull.go  a table of connections that is full
 package daemon

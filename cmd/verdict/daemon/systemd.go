@@ -20,7 +20,7 @@ import (
 const statusPeriod = time.Second
 
 // supervised tells systemd what the daemon does (sd_notify(3)): that its first rules are in the kernel, that it is alive, as
-// /livez says, what it serves, and that it reads its files again. SIGHUP asks for that. Without NOTIFY_SOCKET, nobody is told.
+// /livez says, what it serves, and that it reads its files again. SIGHUP asks for that. Without NOTIFY_SOCKET, it reports nothing.
 type supervised struct {
 	proxy    *health.Proxy
 	daemon   *socket.Daemon

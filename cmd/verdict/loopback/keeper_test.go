@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(netns.Enter(m.Run)) }
 
-// TestGuardNamesTheProcess: the keeper finds a change at the same time as the kernel tells of it, and names the process.
+// TestGuardNamesTheProcess: the keeper finds a change at the same time as the kernel reports it, and names the process.
 func TestGuardNamesTheProcess(t *testing.T) {
 	ns, s := netns.New(t), config.Default()
 	s.NodePortAddresses = []string{config.NodePortLocalhost}

@@ -35,7 +35,7 @@ type Reports struct {
 // eventQPS and eventBurst limit the requests for Events.
 const eventQPS, eventBurst = 1, 10
 
-// NewClient returns a client for the API server, or nil if objects come from a folder. connected is told of each address to
+// NewClient returns a client for the API server, or nil if objects come from a folder. connected is called with each address to
 // which it connects; it may be nil.
 func NewClient(s *config.Settings, version string, connected func(netip.AddrPort)) (kubernetes.Interface, error) {
 	return newLimitedClient(s, version, s.QPS, s.Burst, connected)

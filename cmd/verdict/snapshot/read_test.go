@@ -17,7 +17,7 @@ import (
 	"github.com/verdict-proxy/verdict/nft/program"
 )
 
-// told is a daemon that says what it is told.
+// told is a daemon that records its notifications.
 type told struct {
 	frontends map[string]socket.Frontends
 	services  socket.Services

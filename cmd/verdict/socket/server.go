@@ -106,7 +106,7 @@ func Peer(c net.Conn) (pid int, trusted bool) {
 	return int(peer.Pid), peer.Uid == 0 || int(peer.Uid) == os.Geteuid()
 }
 
-// credentials returns what the kernel says of the other end of a connection.
+// credentials returns what the kernel reports about the other end of a connection.
 func credentials(c net.Conn) (peer *unix.Ucred, err error) {
 	u, ok := c.(*net.UnixConn)
 	if !ok {

@@ -29,7 +29,7 @@ type Config struct {
 	QPS        float32
 	Burst      int
 	UserAgent  string
-	// Connected is told of each address to which the client connects. It may be nil.
+	// Connected is called with each address to which the client connects. It may be nil.
 	Connected func(netip.AddrPort)
 }
 
