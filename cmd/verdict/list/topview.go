@@ -3,6 +3,7 @@ package list
 import (
 	"errors"
 	"strings"
+	"sync"
 	"time"
 
 	tea "github.com/charmbracelet/bubbletea"
@@ -18,6 +19,9 @@ type topView struct {
 	busy          bool // a command reads, and owns what was measured
 	shown         string
 	err           error
+
+	reading sync.Mutex // held by the command that reads: bubbletea does not wait for its end
+	ended   bool
 }
 
 // live draws until q or the end of the context.
@@ -25,6 +29,9 @@ func (t *top) live(cmd *cobra.Command) error {
 	t.daemon = daemonLines(socket.NewClient(), time.Now())
 	v := &topView{top: t, width: 80, height: 24}
 	_, err := tea.NewProgram(v, tea.WithContext(cmd.Context()), tea.WithAltScreen(), tea.WithOutput(cmd.OutOrStdout())).Run()
+	v.reading.Lock()
+	defer v.reading.Unlock()
+	v.ended = true
 	if errors.Is(err, tea.ErrProgramKilled) && cmd.Context().Err() != nil {
 		err = nil // the context ended it
 	}
@@ -51,7 +58,7 @@ func (v *topView) Update(message tea.Msg) (tea.Model, tea.Cmd) {
 		return v, v.key(m.String())
 	case tick:
 		v.busy = true
-		return v, func() tea.Msg { return measured{v.measure()} }
+		return v, v.read
 	case measured:
 		v.busy = false
 		if v.err = m.err; v.err != nil {
@@ -60,6 +67,16 @@ func (v *topView) Update(message tea.Msg) (tea.Model, tea.Cmd) {
 		return v, v.Init()
 	}
 	return v, nil
+}
+
+// read measures, unless the view has ended: what it uses is closed then.
+func (v *topView) read() tea.Msg {
+	v.reading.Lock()
+	defer v.reading.Unlock()
+	if v.ended {
+		return nil
+	}
+	return measured{v.measure()}
 }
 
 func (v *topView) key(key string) tea.Cmd {
