@@ -69,7 +69,9 @@ func Features() []Feature {
 		{"dnat", "nft_chain_nat, nft_nat", natPrerouting(), one(func(p Program) rule.Rule {
 			return rule.Rule{rule.DNAT(p.Family, mapStickyEndpoints, rule.Scratch())}
 		})},
-		{"snat", "nft_chain_nat, nft_nat", natPostrouting(), one(func(p Program) rule.Rule { return p.answered() })},
+		{"snat", "nft_chain_nat, nft_nat", natPostrouting(), one(func(p Program) rule.Rule {
+			return rule.Rule{rule.TCPOnly(), rule.SNAT(p.Family, mapAnswers, rule.Saddr(p.Family), rule.TCPSport())}
+		})},
 		{"masquerade", "nft_chain_nat, nft_masq", natPostrouting(), one(func(Program) rule.Rule { return rule.Rule{rule.Masquerade()} })},
 	}
 }

@@ -51,9 +51,10 @@ func (d *Detector) Suspect(at netip.AddrPort, reason Reason, members []Member, n
 		if e = d.track(at, members); e == nil {
 			return
 		}
-	} else if e.Phase != Calm || now.Before(e.next) {
+	} else if e.Phase != Calm || now.Before(e.next) && (reason != Refusing || e.doubted) {
 		return
 	}
+	e.doubted = e.Phase == Calm && now.Before(e.next)
 	e.enter(Suspected, now)
 	e.Reason, e.Hold = reason, None
 	d.schedule(e, now)
@@ -113,6 +114,7 @@ func (d *Detector) leave(e *endpoint, service state.Name, now time.Time) {
 
 // clear ends the suspicion of an endpoint.
 func (d *Detector) clear(e *endpoint, why Kind, now time.Time) {
+	e.doubted = e.doubted && e.Phase != Failed
 	if e.Phase == Failed || e.fails > 0 {
 		d.touch(e) // a plan may have waited for the second answer
 	}

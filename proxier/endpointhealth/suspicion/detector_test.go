@@ -138,6 +138,28 @@ func TestDetector(t *testing.T) {
 			s.fail(probe.NoAnswer, true, SomeAnswer, 1, 6)
 			s.ejects(None, 1, 6)
 		}},
+		{"the first refusal after a good answer counts, and no second one", func(s *scene) {
+			refuses := func() {
+				s.now = s.now.Add(100 * time.Millisecond)
+				s.d.Suspect(endpointNo(1), Refusing, []Member{{Service: web, Refusals: true}}, s.now)
+			}
+			refuses()
+			s.answer(probe.NoFault, 1)
+			refuses()
+			s.answer(probe.NoFault, 1)
+			refuses()
+			if list := s.d.Due(s.now); len(list) != 0 {
+				s.t.Errorf("a third question within a second: %v", list[0])
+			}
+			s.now = s.now.Add(calmTime)
+			s.d.Due(s.now)
+			refuses()
+			s.answer(probe.NoFault, 1)
+			refuses()
+			s.answer(probe.Refused, 1)
+			s.answer(probe.Refused, 1)
+			s.ejects(None, 1)
+		}},
 		{"one bad answer is not enough", func(s *scene) {
 			s.d.Suspect(endpointNo(1), Unanswered, []Member{{Service: web}}, s.now)
 			s.d.Answered(s.d.Due(s.now)[0], probe.NoAnswer, true, s.now)

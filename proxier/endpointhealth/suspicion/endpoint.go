@@ -111,6 +111,7 @@ type endpoint struct {
 	pause    time.Duration // between questions to a failed one
 	reported bool          // a note said that it failed
 	told     bool          // a note said that it is still ready
+	doubted  bool          // it came under suspicion while it was calm
 }
 
 func (e *endpoint) namespace() string { return e.Members[0].Service.Namespace }

@@ -15,7 +15,8 @@ const (
 	longestPause = 30 * time.Second
 	heldPause    = 4 * time.Second
 	// calmTime is how long further suspicions of an endpoint that gave a good answer do not count. A client that gets
-	// no answer for reasons of its own costs one question a second.
+	// no answer for reasons of its own costs one question a second. The first refusal in that time counts: it is held back
+	// once only, so the client that repeats its packet after a second must reach another endpoint.
 	calmTime = time.Second
 	// maxQuestions is how many questions are on their way. One namespace can have half of what others leave.
 	maxQuestions = 32
