@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 
 	"github.com/spf13/cobra"
@@ -53,6 +54,9 @@ again. Under systemd, it reports when its rules are in the kernel, serves the wa
 			return cleanUp(context.WithoutCancel(cmd.Context()), 0, log)
 		}
 		log.Info("stopped; the rules stay in the kernel")
+		if errors.Is(err, daemon.ErrDrained) { // they still translate open connections
+			return nil
+		}
 		return err
 	}
 	return cmd

@@ -113,6 +113,8 @@ func (n *node) damage() string {
 	n.Helper()
 	files, err := filepath.Glob(filepath.Join(n.manifests, "*.yaml"))
 	n.must(err)
+	// Half of a file can hold a Service whose port has a new name. Its endpoints in the kernel must have the new name, too.
+	n.equal("what was before the damage")
 	n.kill()
 	what := ""
 	for _, file := range files {

@@ -133,7 +133,7 @@ func (c *Claims) update(id uint32, want []claim) {
 		}
 	}
 	c.beside.index(id, c.claimants[id].claims, next)
-	c.indexClusterIPs(c.claimants[id].claims, next)
+	c.indexClusterIPs(id, c.claimants[id].claims, next)
 	c.claimants[id].claims = next
 	for i := range changed {
 		overlap{c, id, changed[i]}.replanWeaker()

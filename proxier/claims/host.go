@@ -17,7 +17,7 @@ func (c *Claims) SetHostAddresses(sorted []netip.Addr) (replan []state.Name) {
 	changed := map[[16]byte]bool{}
 	for _, lists := range [][2][]netip.Addr{{c.host, sorted}, {sorted, c.host}} {
 		for _, a := range lists[0] {
-			if _, both := slices.BinarySearchFunc(lists[1], a, netip.Addr.Compare); !both && c.kept.clusterIPs[a.As16()] > 0 {
+			if _, both := slices.BinarySearchFunc(lists[1], a, netip.Addr.Compare); !both && c.kept.clusterIPs[a.As16()].n > 0 {
 				changed[a.As16()] = true
 			}
 		}

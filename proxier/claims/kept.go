@@ -14,11 +14,16 @@ import (
 // ports that it does not have. And whoever serves the address and port of an API server gets the tokens of everybody,
 // and this node does not hear of it when the Service is gone.
 type kept struct {
-	clusterIPs map[[16]byte]uint32 // how many Services have the address as a cluster IP
+	clusterIPs map[[16]byte]owners // the Services that have the address as a cluster IP
 	servers    Servers
 }
 
-func newKept() kept { return kept{clusterIPs: map[[16]byte]uint32{}} }
+// owners are some Services. Of one, the sum is its number.
+type owners struct{ n, sum uint32 }
+
+func (o owners) with(id uint32, by int) owners { return owners{o.n + uint32(by), o.sum ^ id} }
+
+func newKept() kept { return kept{clusterIPs: map[[16]byte]owners{}} }
 
 // Servers are the addresses and TCP ports of API servers. The value tells whether load balancer IPs are refused as well as
 // external IPs.
@@ -58,16 +63,16 @@ func (c *Claims) SetServers(next Servers) (replan []state.Name) {
 
 // indexClusterIPs counts the cluster IPs in the claims of one Service. Both lists are sorted. Services with an external
 // address that became a cluster IP, or is one no longer, are planned again.
-func (c *Claims) indexClusterIPs(before, after []claim) {
+func (c *Claims) indexClusterIPs(id uint32, before, after []claim) {
 	isClusterIP := func(c *claim) bool { return c.rank == rankClusterIP }
 	old, current := addrsOf(before, isClusterIP), addrsOf(after, isClusterIP)
 	for _, a := range without(current, old) {
-		if c.kept.clusterIPs[a]++; c.kept.clusterIPs[a] == 1 {
+		if c.kept.clusterIPs[a] = c.kept.clusterIPs[a].with(id, 1); c.kept.clusterIPs[a].n == 1 {
 			c.replanAt(a)
 		}
 	}
 	for _, a := range without(old, current) {
-		if c.kept.clusterIPs[a]--; c.kept.clusterIPs[a] == 0 {
+		if c.kept.clusterIPs[a] = c.kept.clusterIPs[a].with(id, -1); c.kept.clusterIPs[a].n == 0 {
 			delete(c.kept.clusterIPs, a)
 			c.replanAt(a)
 		}
@@ -93,9 +98,9 @@ func (k *kept) reason(n state.Name, port *plan.Port, fe *plan.Frontend) (why str
 	}
 	balancers, server := k.servers.at(fe)
 	switch {
-	case fe.Kind == plan.ExternalIP && k.clusterIPs[fe.Addr.As16()] > 0:
+	case fe.Kind == plan.ExternalIP && k.clusterIPs[fe.Addr.As16()].n > 0:
 		return "is at the cluster IP of another Service, which keeps all ports of its address"
-	case server && port.Protocol == state.TCP && n.Namespace != systemNamespace && (balancers || fe.Kind == plan.ExternalIP):
+	case server && port.Protocol == state.TCP && n.Namespace != systemNamespace && (balancers || fe.Kind == plan.ExternalIP || fe.EndPort != 0):
 		return "is an API server, which only a Service in " + systemNamespace + " may serve"
 	}
 	return ""

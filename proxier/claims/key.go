@@ -35,13 +35,15 @@ const (
 	rankExternalIP               // the owner of the Service writes it, and nothing checks it
 )
 
-func rankOf(k plan.FrontendKind) rank {
-	switch k {
-	case plan.ClusterIP:
+// rankOf returns the rank of a frontend. Who allocates a load balancer IP has checked the first port of a range only, so the range
+// is what the owner of the Service wants.
+func rankOf(fe *plan.Frontend) rank {
+	switch {
+	case fe.Kind == plan.ClusterIP:
 		return rankClusterIP
-	case plan.NodePort:
+	case fe.Kind == plan.NodePort:
 		return rankNodePort
-	case plan.LoadBalancer:
+	case fe.Kind == plan.LoadBalancer && fe.EndPort == 0:
 		return rankLoadBalancer
 	}
 	return rankExternalIP

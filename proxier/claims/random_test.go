@@ -109,12 +109,13 @@ func (w *world) expected() map[string]string {
 }
 
 func rankOfWord(word string) rank {
-	switch word[0] {
-	case '*':
+	isRange := strings.Contains(word, "-")
+	switch {
+	case word[0] == '*':
 		return rankNodePort
-	case '%':
+	case word[0] == '%' && !isRange:
 		return rankLoadBalancer
-	case '+':
+	case word[0] == '+', word[0] == '%':
 		return rankExternalIP
 	}
 	return rankClusterIP
@@ -142,7 +143,7 @@ func (w *world) hidden(list []asked, a asked) bool {
 
 // isKept reports whether a word is an external IP that is a cluster IP of any Service.
 func isKept(list []asked, a asked) bool {
-	return a.rank == rankExternalIP && slices.ContainsFunc(list, func(b asked) bool { return b.rank == rankClusterIP && b.key.addr == a.key.addr })
+	return a.word[0] == '+' && slices.ContainsFunc(list, func(b asked) bool { return b.rank == rankClusterIP && b.key.addr == a.key.addr })
 }
 
 // TestRandomTransitions: the register depends on the current Services alone, and not on the order of past changes.

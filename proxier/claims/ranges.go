@@ -100,12 +100,20 @@ func (o overlap) each(do func(bid, key) bool) {
 // mistake: then it yields all.
 func (o overlap) services() func(func(uint32) bool) {
 	c, addr := o.c, o.want.addr
-	others := int(c.kept.clusterIPs[addr])
+	others := c.kept.clusterIPs[addr]
 	if slices.ContainsFunc(c.claimants[o.id].claims, func(own claim) bool { return own.addr == addr && own.rank == rankClusterIP }) {
-		others--
+		others = others.with(o.id, -1)
 	}
-	if others == 0 {
+	if others.n == 0 {
 		return maps.Keys(c.beside.at[addr])
+	}
+	if others.n == 1 {
+		return func(yield func(uint32) bool) {
+			if _, external := c.beside.at[addr][others.sum]; !external && !yield(others.sum) {
+				return
+			}
+			maps.Keys(c.beside.at[addr])(yield)
+		}
 	}
 	return func(yield func(uint32) bool) {
 		for other := range c.claimants {

@@ -16,7 +16,7 @@ func (c *Claims) wanted(p *plan.Service) []claim {
 		var last claim // all external IPs of a port stand beside the same node port
 		for j := range port.Frontends {
 			fe := &port.Frontends[j]
-			want := claim{key: keyOf(port, fe), rank: rankOf(fe.Kind)}
+			want := claim{key: keyOf(port, fe), rank: rankOf(fe)}
 			c.scratch = append(c.scratch, want)
 			if beside := (claim{key: want.nodePort(), rank: want.rank}); c.beside.hidesNodePort(want) && beside != last {
 				c.scratch = append(c.scratch, beside)
@@ -58,7 +58,7 @@ func (c *Claims) strip(p *plan.Service, id uint32) []state.Problem {
 	for i := range p.Ports {
 		port := &p.Ports[i]
 		port.Frontends = slices.DeleteFunc(port.Frontends, func(fe plan.Frontend) bool {
-			want, field := claim{key: keyOf(port, &fe), rank: rankOf(fe.Kind)}, fe.Kind.Field()
+			want, field := claim{key: keyOf(port, &fe), rank: rankOf(&fe)}, fe.Kind.Field()
 			return s.refuses(want, field) || s.hides(want, field) || s.isKept(port, &fe)
 		})
 	}

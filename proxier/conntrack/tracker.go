@@ -294,6 +294,17 @@ func (t *Tracker) Stale() Stale {
 func (t *Tracker) newStale(targets map[Frontend]target) Stale {
 	s := Stale{targets: targets, unanswered: t.unanswered(), revision: t.revision}
 	s.ranges, s.unansweredRanges = rangesOf(s.targets), rangesOf(s.unanswered)
+	for _, list := range s.ranges { // a range that was removed may overlap with those that took its place
+		slices.SortFunc(list, func(a, b Frontend) int {
+			switch x, y := targets[a].removed, targets[b].removed; {
+			case x == y:
+				return 0
+			case x:
+				return 1
+			}
+			return -1
+		})
+	}
 	return s
 }
 

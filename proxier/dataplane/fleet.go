@@ -15,6 +15,10 @@ func answers(port *plan.Port, m *method) (at netip.AddrPort) {
 	if port.Protocol != state.TCP || !m.nft.Hashes() {
 		return at
 	}
+	if ranged(port) {
+		m.note(fmt.Sprintf("port %s is a range, whose connections end with this node in spite of --fleet", port.Name))
+		return at
+	}
 	masqueraded, several := 0, 0
 	for i := range port.Frontends {
 		fe := &port.Frontends[i]

@@ -114,6 +114,14 @@ func (p *Proxy) Healthy() bool { return p.status(healthy).Healthy }
 // Alive reports what /livez answers, and Ready what /readyz answers.
 func (p *Proxy) Alive() bool { return p.status(alive).Healthy }
 
+// Stuck reports whether the loop has made no turn for too long. Changes that the kernel refuses do not count: a restart would
+// not help them.
+func (p *Proxy) Stuck() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return !p.turned.IsZero() && p.options.Now().Sub(p.turned) >= p.options.Timeout
+}
+
 // Ready is described at Alive.
 func (p *Proxy) Ready() bool { return p.status(ready).Healthy }
 

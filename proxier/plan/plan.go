@@ -136,8 +136,8 @@ func (p *Planner) port(out *Service, name string, index int, frontends []Fronten
 		port.Local = p.candidates.pool(family, near, &p.room)
 	}
 	p.keep(&port)
+	port.Frontends = frontends // before the slots are counted: those of a range are its own
 	p.room.slots(&port, p.Slots)
-	port.Frontends = frontends
 	p.answer(&port, cluster, near)
 	if p.watched {
 		out.Choices = p.candidates.addChoices(out.Choices, want.Protocol, family, cluster, near)

@@ -1,6 +1,7 @@
 package planning
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/verdict-proxy/verdict/config"
@@ -63,8 +64,13 @@ func (p *Planning) Draft(queue []state.Name) Draft {
 // Extend adds Services to a draft.
 func (p *Planning) Extend(d *Draft, queue []state.Name) {
 	for len(queue) > 0 {
-		name := queue[0]
-		queue = append(queue[1:], p.plan(d, name)...)
+		again := map[state.Name]bool{} // each once: one range can overlap with those of thousands of Services
+		for _, name := range queue {
+			for _, other := range p.plan(d, name) {
+				again[other] = true
+			}
+		}
+		queue = slices.SortedFunc(maps.Keys(again), state.Name.Compare)
 	}
 }
 

@@ -100,10 +100,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	for _, run := range []func(context.Context) error{notes.Run, loop.Run, health.Run, guard.Run, systemd.run, drain.run, newFullWatch(procRoot, log).run} {
 		group.Go(func() error { return run(ctx) })
 	}
-	if err := group.Wait(); !errors.Is(err, errDrained) {
-		return err
-	}
-	return nil
+	return group.Wait()
 }
 
 // openObservers makes what the loop reports to.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -67,10 +68,10 @@ func (d *drainer) note(step string) {
 	d.step = step
 }
 
-// errDrained ends the daemon when nothing is left to do.
-var errDrained = errors.New("drained")
+// ErrDrained ends the daemon when a drain has left nothing to do.
+var ErrDrained = errors.New("drained")
 
-// run waits until somebody asks, and returns errDrained when the open connections have ended or the time is over.
+// run waits until somebody asks, and returns ErrDrained when the open connections have ended or the time is over.
 func (d *drainer) run(ctx context.Context) error {
 	var how socket.Drain
 	select {
@@ -85,16 +86,14 @@ func (d *drainer) run(ctx context.Context) error {
 	d.note(fmt.Sprintf("no address is announced; new connections are served for %s more", how.Settle))
 	wait(ctx, how.Settle)
 	d.store.SetDrain(state.Refusing)
-	if err = errors.Join(err, d.await(ctx, how.Timeout)); err == nil {
-		err = d.awaitConnections(ctx, how.Timeout)
-	}
+	err = errors.Join(err, d.await(ctx, how.Timeout), d.awaitConnections(ctx, how.Timeout))
 	switch {
 	case ctx.Err() != nil: // told to stop in between
 		return nil //nolint:nilerr // a step that was interrupted did not fail
 	case err != nil:
 		d.log.Error("draining: a step failed; the process ends nevertheless", "error", err)
 	}
-	return errDrained
+	return ErrDrained
 }
 
 // await waits until the kernel has the change.
@@ -111,14 +110,19 @@ const connectionsPeriod = time.Second
 func (d *drainer) awaitConnections(ctx context.Context, timeout time.Duration) error {
 	for deadline := time.Now().Add(timeout); ctx.Err() == nil; wait(ctx, connectionsPeriod) {
 		n, err := d.open()
-		if err != nil || n == 0 {
-			return err
+		if err == nil && n == 0 {
+			return nil
 		}
 		if time.Now().After(deadline) {
+			if err != nil {
+				return fmt.Errorf("count open connections: %w", err)
+			}
 			d.log.Warn("draining: the time is over; connections are still open, and their packets are translated until they end", "open", n)
 			return nil
 		}
-		d.note(fmt.Sprintf("nothing new is served; %d connections are open", n))
+		if err == nil {
+			d.note(fmt.Sprintf("nothing new is served; %d connections are open", n))
+		}
 	}
 	return nil
 }
@@ -132,7 +136,7 @@ func wait(ctx context.Context, d time.Duration) {
 
 // open counts the open connections to Services.
 func (d *drainer) open() (n int, err error) {
-	serves := d.places()
+	serves, ranges := d.places()
 	for _, family := range []state.Family{state.IPv4, state.IPv6} {
 		loads, err := conntrack.Count(conntrack.Options{}, family)
 		if err != nil {
@@ -142,7 +146,10 @@ func (d *drainer) open() (n int, err error) {
 			at := state.Place{Addr: route.Dst.Addr(), Protocol: state.Protocol(route.Protocol), Port: route.Dst.Port()}
 			atNodePort := at
 			atNodePort.Addr = netip.Addr{}
-			if serves[at] || serves[atNodePort] {
+			in := func(r portRange) bool {
+				return r.first.Port <= at.Port && at.Port <= r.last && r.first.Addr == at.Addr && r.first.Protocol == at.Protocol
+			}
+			if serves[at] || serves[atNodePort] || slices.ContainsFunc(ranges, in) {
 				n += load.Active
 			}
 		}
@@ -159,9 +166,15 @@ func (d *drainer) open() (n int, err error) {
 	return n, err
 }
 
+// portRange is where a range of ports is served.
+type portRange struct {
+	first state.Place
+	last  uint16
+}
+
 // places are where Services are served; a node port has no address.
-func (d *drainer) places() map[state.Place]bool {
-	out := map[state.Place]bool{}
+func (d *drainer) places() (out map[state.Place]bool, ranges []portRange) {
+	out = map[state.Place]bool{}
 	for _, name := range d.store.ServiceNames() {
 		svc, _ := d.store.Service(name)
 		if svc == nil {
@@ -170,7 +183,10 @@ func (d *drainer) places() map[state.Place]bool {
 		for _, p := range svc.Ports {
 			for _, list := range [][]netip.Addr{svc.ClusterIPs, svc.ExternalIPs, svc.LoadBalancerIPs} {
 				for _, a := range list {
-					out[state.Place{Addr: a, Protocol: p.Protocol, Port: p.Port}] = true
+					at := state.Place{Addr: a, Protocol: p.Protocol, Port: p.Port}
+					if out[at] = true; p.EndPort != 0 {
+						ranges = append(ranges, portRange{at, p.EndPort})
+					}
 				}
 			}
 			if p.NodePort != 0 {
@@ -178,5 +194,5 @@ func (d *drainer) places() map[state.Place]bool {
 			}
 		}
 	}
-	return out
+	return out, ranges
 }

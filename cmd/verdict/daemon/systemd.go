@@ -19,8 +19,8 @@ import (
 // statusPeriod is how often the status line of systemd is brought up to date.
 const statusPeriod = time.Second
 
-// supervised tells systemd what the daemon does (sd_notify(3)): that its first rules are in the kernel, that it is alive, as
-// /livez says, what it serves, and that it reads its files again. SIGHUP asks for that. Without NOTIFY_SOCKET, it reports nothing.
+// supervised tells systemd what the daemon does (sd_notify(3)): that its first rules are in the kernel, that its loop goes
+// on, what it serves, and that it reads its files again. SIGHUP asks for that. Without NOTIFY_SOCKET, it reports nothing.
 type supervised struct {
 	proxy    *health.Proxy
 	daemon   *socket.Daemon
@@ -75,8 +75,13 @@ func (s *supervised) report() {
 		s.ready = true
 		text = daemon.SdNotifyReady + "\n"
 	}
-	if s.watchdog > 0 && s.proxy.Alive() {
-		text += daemon.SdNotifyWatchdog + "\n"
+	if !s.proxy.Stuck() {
+		if s.watchdog > 0 {
+			text += daemon.SdNotifyWatchdog + "\n"
+		}
+		if !s.ready { // the first pass of a slow machine, or an API server that is away
+			text += "EXTEND_TIMEOUT_USEC=90000000\n"
+		}
 	}
 	status := s.daemon.Status()
 	if line := status.Line(); line != s.line {

@@ -50,7 +50,7 @@ func TestWatchdogStarves(t *testing.T) {
 		{"at the start", func() {}, true},
 		{"the loop turns", proxy.Turned, true},
 		{"a change waits", func() { proxy.Pending(now) }, true},
-		{"the loop turns for a minute, but the change still waits", func() { now = now.Add(time.Minute); proxy.Turned() }, false},
+		{"the loop turns for a minute, but the change still waits", func() { now = now.Add(time.Minute); proxy.Turned() }, true}, // a restart would not help
 		{"the kernel has it", func() { proxy.PassDone(now, true) }, true},
 		{"the loop is stuck", func() { now = now.Add(time.Minute) }, false},
 		{"it goes on", proxy.Turned, true},

@@ -100,6 +100,20 @@ func TestBrokenBalancer(t *testing.T) {
 	f.expectBalancer()
 }
 
+// TestLostIdentity: after a typing error in what identifies a balancer, its previous form stays in force.
+func TestLostIdentity(t *testing.T) {
+	for _, typo := range [][2]string{{"kind: LoadBalancer", "kind: Loadbalancer"}, {"/v1alpha1", "/v1"}, {"name: web", "name: Web"}} {
+		f := newFolder(t, map[string]string{"a.yaml": balancer})
+		f.load()
+		f.write("a.yaml", strings.Replace(balancer, typo[0], typo[1], 1))
+		f.load()
+		f.expectBalancer("192.0.2.10", "2001:db8::10", "10.0.0.1*1", "10.0.0.2*5", "fd00::1*1")
+		if len(f.problems()) == 0 {
+			t.Errorf("%s: no problem", typo[1])
+		}
+	}
+}
+
 // TestManyFaults: a list of faults has an end.
 func TestManyFaults(t *testing.T) {
 	f := newFolder(t, map[string]string{"a.yaml": strings.ReplaceAll(balancer, "fd00::1", "x") + strings.Repeat("  - address: x\n", 20)})

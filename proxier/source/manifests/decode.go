@@ -120,6 +120,8 @@ func (d *decoder) object(doc document, is metav1.TypeMeta) {
 	case shortform.APIVersion + " " + shortform.Kind:
 		d.balancer(doc)
 	default:
+		// An object of Verdict whose kind or version has a typing error: what the file had before must not go.
+		d.damaged = d.damaged || strings.HasPrefix(is.APIVersion, state.AnnotationPrefix) || strings.EqualFold(is.Kind, shortform.Kind)
 		d.fault(doc, "apiVersion %q, kind %q is not supported: only v1 Service, discovery.k8s.io/v1 EndpointSlice, v1 Node, "+
 			"networking.k8s.io/v1 ServiceCIDR, %s %s and lists of them are", is.APIVersion, is.Kind, shortform.APIVersion, shortform.Kind)
 	}
@@ -191,7 +193,9 @@ func (d *decoder) balancer(doc document) {
 	}
 	id, unnamed := breaks(doc, convert.KindService)
 	name, then := shortform.Kind, "it is ignored"
-	if unnamed == "" {
+	if unnamed != "" {
+		d.damaged = true
+	} else {
 		d.broken[id] = struct{}{}
 		name += " " + id.name.String()
 		then = "its previous form, if any, stays in force"

@@ -94,9 +94,9 @@ var wrong = []struct {
 	{name: "nothing", old: "scheduler: mh\n", new: "scheduler:\n", want: []string{
 		"24: spec.scheduler: nothing: expected one of random, rr, wrr, lc, wlc, sed, nq, sh, mh, dh, lblc, lblcr, fo, ovf, twos"}},
 	{name: "no address", old: "192.0.2.10,", new: "192.0.2.300,",
-		want: []string{`7: spec.addresses[0]: "192.0.2.300" is not the address of a host: expected IPv4 or IPv6 without a zone`}, between: true},
+		want: []string{`7: spec.addresses[0]: "192.0.2.300" is not the address of a host: expected IPv4 or IPv6, without a zone, not loopback and not link-local`}, between: true},
 	{name: "an address of all hosts", old: "192.0.2.10,", new: "0.0.0.0,",
-		want: []string{`7: spec.addresses[0]: "0.0.0.0" is not the address of a host: expected IPv4 or IPv6 without a zone`}, between: true},
+		want: []string{`7: spec.addresses[0]: "0.0.0.0" is not the address of a host: expected IPv4 or IPv6, without a zone, not loopback and not link-local`}, between: true},
 	{name: "no range", old: "198.51.100.0/24", new: "198.51.100.7/24",
 		want:    []string{`27: spec.sourceRanges[0]: "198.51.100.7/24" is not a range: expected a CIDR such as 10.0.0.0/8, without bits beyond its length`},
 		between: true},

@@ -48,10 +48,15 @@ type Address struct{ netip.Addr }
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (a *Address) UnmarshalText(b []byte) (err error) {
 	a.Addr, err = netip.ParseAddr(string(b))
-	if err != nil || a.Is4In6() || a.Zone() != "" || a.IsUnspecified() || a.IsMulticast() {
-		return fmt.Errorf("%s is not the address of a host: expected IPv4 or IPv6 without a zone", state.Quote(string(b)))
+	if err != nil || a.Is4In6() || a.Zone() != "" || a.IsUnspecified() || a.IsMulticast() || a.IsLoopback() || a.IsLinkLocalUnicast() || a.isThisNetwork() {
+		return fmt.Errorf("%s is not the address of a host: expected IPv4 or IPv6, without a zone, not loopback and not link-local", state.Quote(string(b)))
 	}
 	return nil
+}
+
+// isThisNetwork reports whether the address is in 0.0.0.0/8, or the limited broadcast address.
+func (a *Address) isThisNetwork() bool {
+	return a.Is4() && (a.As4()[0] == 0 || a.As4() == [4]byte{255, 255, 255, 255})
 }
 
 func (*Address) schema() map[string]any { return text("", "192.0.2.10", "2001:db8::10") }
