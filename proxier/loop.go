@@ -162,6 +162,7 @@ func (p *Proxier) reconfigure(s *config.Settings) {
 
 // Once brings all changes into the kernel, for callers that only want to see what that would do.
 func (p *Proxier) Once() error {
+	p.passes.unhurried = true
 	for {
 		if err := p.pass(); err != nil || !p.store.Rest() {
 			return err

@@ -37,6 +37,7 @@ type passer struct {
 	flows     *flows.Cleaner
 	health    *endpointhealth.Monitor // nil: nobody looks
 	problems  report.ProblemLog
+	unhurried bool // how much a pass plans does not depend on time, so equal objects give equal transactions
 }
 
 // pass plans what changed and hands it to the kernel. What takes too long for one pass stays for the next ones, except what
@@ -101,7 +102,7 @@ const (
 func (p *passer) draftSome(began time.Time) planning.Draft {
 	d := p.planning.Draft(p.queue.takeAgain())
 	fresh := p.queue.left && p.queue.store.Fresh()
-	for p.queue.left = true; d.Size == 0 || d.Size < planSize && time.Since(began) < planPeriod; {
+	for p.queue.left = true; d.Size == 0 || d.Size < planSize && (p.unhurried || time.Since(began) < planPeriod); {
 		if fresh && d.Size > 0 && !p.queue.store.Fresh() {
 			break // these need not wait for what the last pass has left
 		}
