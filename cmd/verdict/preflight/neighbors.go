@@ -11,17 +11,25 @@ import (
 	"strings"
 
 	"github.com/google/nftables"
+
+	"github.com/verdict-proxy/verdict/cmd/verdict/takeover"
 )
 
-// Traces are what other software has on this node: names of its tables, chains and devices, and processes in this network
-// namespace.
-type Traces struct{ Tables, Chains, Devices, Processes map[string]bool }
+// Traces are what other software has on this node: names of its tables, chains, ipsets and devices, and processes in this
+// network namespace.
+type Traces struct{ Tables, Chains, Sets, Devices, Processes map[string]bool }
 
 // ReadTraces looks for them. Chains of iptables-legacy and processes of other process namespaces cannot be seen. With an
 // error, it returns what it has found all the same. The root is /proc.
 func ReadTraces(proc string) (Traces, error) {
-	t := Traces{Tables: map[string]bool{}, Chains: map[string]bool{}, Devices: map[string]bool{}, Processes: map[string]bool{}}
-	return t, errors.Join(t.readChains(), t.readDevices(), t.readProcesses(proc))
+	t := Traces{
+		Tables: map[string]bool{}, Chains: map[string]bool{}, Sets: map[string]bool{}, Devices: map[string]bool{}, Processes: map[string]bool{},
+	}
+	sets, err := takeover.IPSets()
+	for _, name := range sets {
+		t.Sets[name] = true
+	}
+	return t, errors.Join(err, t.readChains(), t.readDevices(), t.readProcesses(proc))
 }
 
 func (t *Traces) readChains() error {
@@ -70,10 +78,10 @@ func (t *Traces) readProcesses(proc string) error {
 
 // known is software that shares nodes with Verdict, and how to recognize it. Each name is one that nobody else uses.
 type known struct {
-	name                               string
-	tables, chains, devices, processes []string
-	matters                            string // what an operator has to know
-	remedy                             string // for what must not be here
+	name                                     string
+	tables, chains, sets, devices, processes []string
+	matters                                  string // what an operator has to know
+	remedy                                   string // for what must not be here
 }
 
 const allowPods = "its forward chain must let the ranges of pods pass"
@@ -109,6 +117,7 @@ var neighbors = []known{
 	},
 	{
 		name: "kube-router", chains: []string{"KUBE-ROUTER-SERVICES", "KUBE-ROUTER-HAIRPIN"}, devices: []string{"kube-dummy-if"},
+		sets:    []string{"kube-router-svip", "kube-router-svip-prt", "inet6:kube-router-svip", "inet6:kube-router-svip-prt"},
 		matters: "it serves Services here or did",
 		remedy:  "run kube-router with --run-service-proxy=false, and once with --cleanup-config",
 	},
@@ -141,7 +150,8 @@ func (n *known) found(t Traces) (names []string) {
 		names []string
 		have  map[string]bool
 	}{
-		{"table", n.tables, t.Tables}, {"chain", n.chains, t.Chains}, {"device", n.devices, t.Devices}, {"process", n.processes, t.Processes},
+		{"table", n.tables, t.Tables}, {"chain", n.chains, t.Chains}, {"ipset", n.sets, t.Sets},
+		{"device", n.devices, t.Devices}, {"process", n.processes, t.Processes},
 	} {
 		for _, name := range slices.Sorted(maps.Keys(kind.have)) {
 			if slices.Contains(kind.names, name) {

@@ -10,10 +10,13 @@ import (
 func TestNeighbors(t *testing.T) {
 	for i := range neighbors {
 		n := &neighbors[i]
-		for kind, names := range map[string][]string{"table": n.tables, "chain": n.chains, "device": n.devices, "process": n.processes} {
+		for kind, names := range map[string][]string{
+			"table": n.tables, "chain": n.chains, "ipset": n.sets, "device": n.devices, "process": n.processes,
+		} {
 			for _, name := range names {
 				have := map[string]map[string]bool{kind: {name: true}}
-				list := Neighbors(Traces{Tables: have["table"], Chains: have["chain"], Devices: have["device"], Processes: have["process"]}, nil)
+				traces := Traces{Tables: have["table"], Chains: have["chain"], Sets: have["ipset"], Devices: have["device"], Processes: have["process"]}
+				list := Neighbors(traces, nil)
 				if len(list) != 1 || list[0].Check != n.name || !strings.Contains(list[0].Detail, kind+" "+name+": ") ||
 					(list[0].Status == OK) != (n.remedy == "") || list[0].Remedy != n.remedy {
 					t.Errorf("%s %s: %+v, want only %s", kind, name, list, n.name)

@@ -6,8 +6,11 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/vishvananda/netlink"
 
 	"github.com/verdict-proxy/verdict/e2e/netns"
 )
@@ -46,6 +49,12 @@ func leftovers(services int) string {
 func TestRemove(t *testing.T) {
 	ns := netns.New(t)
 	ns.Must(t, leftovers(700), "nft", "-f", "-")
+	addSet := func(name, kind string) {
+		ns.MustDo(t, func() error { return netlink.IpsetCreate(name, kind, netlink.IpsetCreateOptions{}) })
+	}
+	addSet("KUBE-CLUSTER-IP", "hash:ip")
+	addSet("KUBE-6-LOAD-BALANCER-SOURCE-CID", "hash:ip") // as the kernel and kube-proxy truncate it
+	addSet("mine", "hash:ip")
 	var names, kept []string
 	ns.MustDo(t, func() error {
 		f, err := Find()
@@ -57,7 +66,7 @@ func TestRemove(t *testing.T) {
 	})
 	// Each family has KUBE-SERVICES, KUBE-FORWARD, and two chains for each Service.
 	if got := strings.Join(names, ", "); !strings.Contains(got, "2804 chains of iptables-nft") ||
-		!strings.Contains(got, "table ip kube-proxy") || !strings.Contains(got, "table ip6 kube-proxy") || len(kept) != 2 {
+		!strings.Contains(got, "table ip kube-proxy") || !strings.Contains(got, "table ip6 kube-proxy") || !strings.Contains(got, "2 ipsets") || len(kept) != 2 {
 		t.Errorf("found %s; kept %q", got, kept)
 	}
 	want := ""
@@ -72,6 +81,9 @@ func TestRemove(t *testing.T) {
 		f, err := Find()
 		if !f.Empty() {
 			t.Errorf("found again: %q", f.Names())
+		}
+		if left, err := IPSets(); err != nil || !slices.Equal(left, []string{"mine"}) {
+			t.Errorf("left are the ipsets %q, %v; want only that of other software", left, err)
 		}
 		return err
 	})

@@ -33,8 +33,20 @@ func isOurs(chain string) bool {
 		slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(chain, p) })
 }
 
+// maxSetName is the longest name of an ipset. kube-proxy truncates longer ones.
+const maxSetName = 31
+
 // sets are the ipsets of the mode ipvs. Those of IPv6 have 6- after KUBE-.
-var sets = []string{
+func sets() (list []string) {
+	for _, name := range setNames {
+		for _, name := range []string{name, strings.Replace(name, "KUBE-", "KUBE-6-", 1)} {
+			list = append(list, name[:min(len(name), maxSetName)])
+		}
+	}
+	return list
+}
+
+var setNames = []string{
 	"KUBE-LOOP-BACK", "KUBE-CLUSTER-IP", "KUBE-EXTERNAL-IP", "KUBE-EXTERNAL-IP-LOCAL", "KUBE-LOAD-BALANCER",
 	"KUBE-LOAD-BALANCER-LOCAL", "KUBE-LOAD-BALANCER-FW", "KUBE-LOAD-BALANCER-SOURCE-CIDR", "KUBE-LOAD-BALANCER-SOURCE-IP",
 	"KUBE-NODE-PORT-TCP", "KUBE-NODE-PORT-LOCAL-TCP", "KUBE-NODE-PORT-UDP", "KUBE-NODE-PORT-LOCAL-UDP",

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strings"
+	"slices"
 	"syscall"
 
 	"github.com/vishvananda/netlink"
@@ -14,6 +14,7 @@ import (
 type Found struct {
 	nft    *nftRules
 	legacy []*legacyRules
+	sets   []string // the ipsets of the mode ipvs
 	// Device reports whether the device of the mode ipvs exists.
 	Device bool
 }
@@ -27,9 +28,11 @@ func Find() (*Found, error) {
 	}
 	var legacyErr error
 	f.legacy, legacyErr = findLegacy()
+	all, setErr := IPSets()
+	f.sets = slices.DeleteFunc(all, func(name string) bool { return !slices.Contains(sets(), name) })
 	device, err := findDevice()
 	f.Device = device != nil
-	return f, errors.Join(nftErr, legacyErr, err)
+	return f, errors.Join(nftErr, legacyErr, setErr, err)
 }
 
 // Empty reports whether nothing was found.
@@ -45,6 +48,9 @@ func (f *Found) Names() (names []string) {
 	}
 	for _, r := range f.legacy {
 		names = append(names, fmt.Sprintf("%d chains of %s", r.chains, r.programs.name))
+	}
+	if n := len(f.sets); n > 0 {
+		names = append(names, fmt.Sprintf("%d ipsets", n))
 	}
 	if f.Device {
 		names = append(names, "device "+Device)
@@ -68,26 +74,26 @@ func (f *Found) Remove() error {
 	for _, r := range f.legacy {
 		errs = append(errs, r.remove())
 	}
-	return errors.Join(append(errs, removeSets())...)
-}
-
-// maxSetName is the longest name of an ipset. kube-proxy truncates longer ones.
-const maxSetName = 31
-
-// removeSets removes the ipsets. It is called when no rule uses them any more.
-func removeSets() error {
-	if _, err := os.Stat("/sys/module/ip_set"); err != nil {
-		return nil //nolint:nilerr // the kernel has no ipsets
-	}
-	var errs []error
-	for _, name := range sets {
-		for _, name := range []string{name, strings.Replace(name, "KUBE-", "KUBE-6-", 1)} {
-			name = name[:min(len(name), maxSetName)]
-			err := netlink.IpsetDestroy(name)
-			if err != nil && !errors.Is(err, syscall.ENOENT) {
-				errs = append(errs, fmt.Errorf("remove the ipset %s: %w", name, err))
-			}
+	for _, name := range f.sets { // no rule uses them any more
+		if err := netlink.IpsetDestroy(name); err != nil && !errors.Is(err, syscall.ENOENT) {
+			errs = append(errs, fmt.Errorf("remove the ipset %s: %w", name, err))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// IPSets returns the names of the ipsets of the network namespace.
+func IPSets() ([]string, error) {
+	if _, err := os.Stat("/sys/module/ip_set"); err != nil {
+		return nil, nil //nolint:nilerr // the kernel has no ipsets, and the question would load them
+	}
+	list, err := netlink.IpsetListAll()
+	if err != nil {
+		return nil, fmt.Errorf("list the ipsets: %w", err)
+	}
+	names := make([]string, len(list))
+	for i := range list {
+		names[i] = list[i].SetName
+	}
+	return slices.Compact(names), nil // a large set comes in several messages
 }
