@@ -14,7 +14,7 @@ GOTESTSUM     := v1.13.0
 SUM           := .cache/gotestsum-$(GOTESTSUM)
 TEST_PACKAGES := nftables iproute2 conntrack iptables systemd chromium fonts-dejavu-core keepalived debootstrap curl
 CLUSTER_PACKAGES := containerd runc containernetworking-plugins buildah procps
-NEIGHBOR_PACKAGES := dbus-daemon dnsmasq-base docker.io firewalld frr iptables keepalived libvirt-clients libvirt-daemon-system netavark ufw
+NEIGHBOR_PACKAGES := dbus-daemon dnsmasq-base docker.io firewalld frr ipset iptables keepalived libvirt-clients libvirt-daemon-system netavark ufw
 BINARY        ?= bin/verdict
 IMAGE         ?= verdict:$(VERSION)
 

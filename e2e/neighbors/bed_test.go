@@ -25,6 +25,7 @@ const (
 	servicePort   = 80
 	nodePort      = 30080
 	localNodePort = 30081
+	healthPort    = 30082 // healthCheckNodePort of the Service "local"
 )
 
 // bed is the lab's node with the manifests of the scenarios. The daemon and the neighbor start in the order that a test wants.
@@ -42,7 +43,8 @@ func newBed(t *testing.T) *bed {
 	t.Helper()
 	b := &bed{World: lab.New(t), dir: t.TempDir(), objects: t.TempDir()}
 	b.endpoints(t, "a", "b", "c")
-	daemon.WriteFile(t, b.objects, "local.yaml", service(t, "local", "VIP2", "LB2", localNodePort, "externalTrafficPolicy: Local"))
+	daemon.WriteFile(t, b.objects, "local.yaml", service(t, "local", "VIP2", "LB2", localNodePort,
+		fmt.Sprint("externalTrafficPolicy: Local\n  healthCheckNodePort: ", healthPort)))
 	daemon.WriteFile(t, b.objects, "local-slices.yaml", endpointSlices(t, "local", "a", "c"))
 	daemon.WriteFile(t, b.objects, "sticky.yaml", service(t, "sticky", "VIP3", "LB3", 0, "sessionAffinity: ClientIP"))
 	daemon.WriteFile(t, b.objects, "sticky-slices.yaml", endpointSlices(t, "sticky", "a", "b", "c"))
@@ -54,7 +56,8 @@ func newBed(t *testing.T) *bed {
 // endpoints writes the Service "web" and its endpoints.
 func (b *bed) endpoints(t *testing.T, pods ...string) {
 	t.Helper()
-	daemon.WriteFile(t, b.objects, "web.yaml", service(t, "web", "VIP1", "LB1", nodePort, ""))
+	daemon.WriteFile(t, b.objects, "web.yaml", service(t, "web", "VIP1", "LB1", nodePort,
+		fmt.Sprintf("externalIPs: [%q, %q]", text(t, lab.IPv4, "EXT1"), text(t, lab.IPv6, "EXT1"))))
 	daemon.WriteFile(t, b.objects, "web-slices.yaml", endpointSlices(t, "web", pods...))
 }
 

@@ -10,7 +10,10 @@ import (
 
 // firewalld is the firewall of Fedora and others, with its backend nftables. It rejects what it does not know in forward,
 // and checks the way back to each source (IPv6_rpfilter).
-type firewalld struct{ process *lab.Process }
+type firewalld struct {
+	process *lab.Process
+	open    string // ports of the node that are not those of Services, as elements of the zone
+}
 
 // TestFirewalld: the interfaces of pods are in the zone trusted, as every network plugin needs it. All else has the defaults.
 func TestFirewalld(t *testing.T) {
@@ -20,9 +23,10 @@ func TestFirewalld(t *testing.T) {
 
 func (n *firewalld) start(t *testing.T, b *bed) {
 	t.Helper()
-	if b.system == nil {
+	if n.process == nil {
 		s := b.newSystem(t)
 		s.bus(t)
+		s.write(t, "/etc/firewalld/zones/public.xml", `<zone><short>Public</short>`+n.open+`</zone>`)
 		s.write(t, "/etc/firewalld/zones/trusted.xml", `<zone target="ACCEPT"><short>Trusted</short>
 <source address="`+text(t, lab.IPv4, "PODS")+`"/><source address="`+text(t, lab.IPv6, "PODS")+`"/>
 </zone>`)

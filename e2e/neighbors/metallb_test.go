@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/verdict-proxy/verdict/e2e/apiserver"
+	"github.com/verdict-proxy/verdict/e2e/daemon"
 	"github.com/verdict-proxy/verdict/e2e/lab"
 )
 
@@ -30,7 +31,7 @@ type metallb struct {
 }
 
 // TestMetalLB: a client on the node's link finds the load-balancer IPs only through the speaker. It announces one with the
-// policy Local as long as the node has an endpoint.
+// policy Local as long as the node has an endpoint, and as long as Verdict says so at the healthCheckNodePort.
 func TestMetalLB(t *testing.T) {
 	needs(t, "/usr/lib/frr/bgpd")
 	folder := build(t, "metallb")
@@ -45,9 +46,11 @@ func TestMetalLB(t *testing.T) {
 		n.start(t, b)
 		for _, f := range lab.Families() {
 			b.eventuallyFinds(t, f, "LB2", true)
+			b.eventuallyHealthy(t, f, http.StatusOK)
 		}
-		n.removeLocal(t)
+		n.removeLocal(t, b)
 		for _, f := range lab.Families() {
+			b.eventuallyHealthy(t, f, http.StatusServiceUnavailable)
 			b.eventuallyFinds(t, f, "LB2", false)
 			b.eventuallyFinds(t, f, "LB1", true)
 		}
@@ -57,14 +60,26 @@ func TestMetalLB(t *testing.T) {
 		b.startVerdict(t)
 		startRouter(t, b)
 		n.start(t, b)
-		for _, name := range []string{"LB1", "LB2"} {
-			b.eventuallyRouted(t, name, true)
-			q := lab.Question{Protocol: lab.TCP, To: address(t, lab.IPv4, name, servicePort), Patience: 10 * time.Second}
-			if r := b.At(t, lab.Outside).Ask(q); r.Outcome != lab.Answered {
-				t.Errorf("%s: %s, want an answer", q, r)
+		expectAnswers := func() {
+			t.Helper()
+			b.eventuallyRouted(t, "LB1", true)
+			b.eventuallyRouted(t, "LB2", true)
+			for name, port := range map[string]uint16{"LB1": servicePort, "LB2": servicePort, "NODE": nodePort} {
+				q := lab.Question{Protocol: lab.TCP, To: address(t, lab.IPv4, name, port), Patience: 10 * time.Second}
+				if r := b.At(t, lab.Outside).Ask(q); r.Outcome != lab.Answered {
+					t.Errorf("%s: %s, want an answer", q, r)
+				}
 			}
 		}
-		n.removeLocal(t)
+		expectAnswers()
+		// The node loses the address of its session, and gets it again.
+		own := text(t, lab.IPv4, "NODE") + "/24"
+		b.Node.Must(t, "", "sysctl", "-qw", "net.ipv4.conf.all.promote_secondaries=1")
+		b.Node.Must(t, "", "ip", "address", "delete", own, "dev", lab.OutsideLink)
+		b.eventuallyRouted(t, "LB1", false)
+		b.Node.Must(t, "", "ip", "address", "add", own, "dev", lab.OutsideLink)
+		expectAnswers()
+		n.removeLocal(t, b)
 		b.eventuallyRouted(t, "LB2", false)
 		n.stop(t, b)
 		b.eventuallyRouted(t, "LB1", false)
@@ -73,14 +88,25 @@ func TestMetalLB(t *testing.T) {
 	})
 }
 
-// removeLocal removes the endpoints of the Service with the policy Local.
-func (n *metallb) removeLocal(t *testing.T) {
+// removeLocal removes the endpoints of the Service with the policy Local, for the speaker and for Verdict.
+func (n *metallb) removeLocal(t *testing.T, b *bed) {
 	t.Helper()
+	daemon.WriteFile(t, b.objects, "local-slices.yaml", endpointSlices(t, "local"))
 	for _, name := range []string{"local-4", "local-6"} {
 		if err := n.control.Client.DiscoveryV1().EndpointSlices("shop").Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
+}
+
+// eventuallyHealthy waits until the healthCheckNodePort has this status.
+func (b *bed) eventuallyHealthy(t *testing.T, f lab.Family, status int) {
+	t.Helper()
+	client := http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DialContext: b.At(t, lab.Outside).DialContext, DisableKeepAlives: true}}
+	eventually(t, fmt.Sprintf("the healthCheckNodePort answers %d in %s", status, f), nil, func() bool {
+		r, err := client.Get("http://" + address(t, f, "NODE", healthPort).String())
+		return err == nil && r.Body.Close() == nil && r.StatusCode == status
+	})
 }
 
 // startRouter makes the client outside a router with FRR. It reaches load-balancer IPs only as the speaker announces them.
@@ -142,7 +168,7 @@ const (
 	byL2  = "---\napiVersion: metallb.io/v1beta1\nkind: L2Advertisement\nmetadata: {namespace: metallb-system, name: all}\n"
 	byBGP = "---\napiVersion: metallb.io/v1beta1\nkind: BGPAdvertisement\nmetadata: {namespace: metallb-system, name: all}\n" +
 		"---\napiVersion: metallb.io/v1beta2\nkind: BGPPeer\nmetadata: {namespace: metallb-system, name: router}\n" +
-		"spec: {myASN: 64512, peerASN: 64513, peerAddress: 192.168.7.11, holdTime: 3s}\n"
+		"spec: {myASN: 64512, peerASN: 64513, peerAddress: 192.168.7.11, sourceAddress: 192.168.7.1, holdTime: 3s}\n"
 )
 
 func (n *metallb) start(t *testing.T, b *bed) {

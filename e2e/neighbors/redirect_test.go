@@ -27,13 +27,13 @@ const (
 
 // redirection is what a service mesh writes in a pod: its proxy gets all TCP connections of the pod and to the pod, except
 // for those that the proxy opens.
-const redirection = `add table ip mesh
-add chain ip mesh out { type nat hook output priority -100; }
-add chain ip mesh in { type nat hook prerouting priority -100; }
-add rule ip mesh out meta mark 1337 return
-add rule ip mesh out oifname lo return
-add rule ip mesh out meta l4proto tcp redirect to :15001
-add rule ip mesh in tcp dport 8080 redirect to :15001
+const redirection = `add table inet mesh
+add chain inet mesh out { type nat hook output priority -100; }
+add chain inet mesh in { type nat hook prerouting priority -100; }
+add rule inet mesh out meta mark 1337 return
+add rule inet mesh out oifname lo return
+add rule inet mesh out meta l4proto tcp redirect to :15001
+add rule inet mesh in tcp dport 8080 redirect to :15001
 `
 
 // TestRedirectionInPods: both pods have a service mesh's proxy. The first one opens the connection to the cluster IP anew,
@@ -42,34 +42,35 @@ func TestRedirectionInPods(t *testing.T) {
 	needs(t, "nft")
 	b := newBed(t)
 	b.startVerdict(t)
-	var passed [2]*meshProxy
-	for i, pod := range []string{"d", "b"} {
+	for _, pod := range []string{"d", "b"} {
 		b.At(t, pod).Must(t, redirection, "nft", "-f", "-")
-		passed[i] = newMeshProxy(t, b.At(t, pod), originalDestination)
 	}
-	q := lab.Question{Protocol: lab.TCP, To: address(t, lab.IPv4, "VIP4", servicePort), Patience: 10 * time.Second}
-	for range asks {
-		if r := b.At(t, "d").Ask(q); r.Outcome != lab.Answered || r.Answer.Pod != "b" {
-			t.Fatalf("%s: %s, want an answer of pod b", q, r)
+	for _, f := range lab.Families() {
+		client, server := newMeshProxy(t, b.At(t, "d"), f, originalDestination), newMeshProxy(t, b.At(t, "b"), f, originalDestination)
+		q := lab.Question{Protocol: lab.TCP, To: address(t, f, "VIP4", servicePort), Patience: 10 * time.Second}
+		for range asks {
+			if r := b.At(t, "d").Ask(q); r.Outcome != lab.Answered || r.Answer.Pod != "b" {
+				t.Fatalf("%s: %s, want an answer of pod b", q, r)
+			}
 		}
-	}
-	if got := passed[0].destination.Load(); *got != q.To {
-		t.Errorf("the client's proxy sees a connection to %s, want the cluster IP %s", got, q.To)
-	}
-	if got, want := passed[1].destination.Load().Addr(), lab.PodAddress(lab.IPv4, "b"); got != want {
-		t.Errorf("the server's proxy sees a connection to %s, want the pod %s", got, want)
+		if got := client.destination.Load(); *got != q.To {
+			t.Errorf("the client's proxy sees a connection to %s, want the cluster IP %s", got, q.To)
+		}
+		if got, want := server.destination.Load().Addr(), lab.PodAddress(f, "b"); got != want {
+			t.Errorf("the server's proxy sees a connection to %s, want the pod %s", got, want)
+		}
 	}
 }
 
 // transparent gives the connections of pod a to port 80 to a program on the node.
-const transparent = `add table ip diverted
-add chain ip diverted early { type filter hook prerouting priority raw; }
-add chain ip diverted early-out { type filter hook output priority raw; }
-add counter ip diverted resets
-add chain ip diverted late-out { type filter hook output priority 300; }
-add rule ip diverted late-out oifname veth-a tcp flags & rst == rst counter name resets
-add chain ip diverted divert { type filter hook prerouting priority mangle; }
-add rule ip diverted divert iifname veth-a tcp dport 80 meta mark set 1 tproxy to 127.0.0.1:15001 accept
+const transparent = `add table inet diverted
+add chain inet diverted early { type filter hook prerouting priority raw; }
+add chain inet diverted early-out { type filter hook output priority raw; }
+add counter inet diverted resets
+add chain inet diverted late-out { type filter hook output priority 300; }
+add rule inet diverted late-out oifname veth-a tcp flags & rst == rst counter name resets
+add chain inet diverted divert { type filter hook prerouting priority mangle; }
+add rule inet diverted divert iifname veth-a tcp dport 80 meta mark set 1 tproxy to :15001 accept
 `
 
 // TestTransparentProxyOnNode: a program on the node takes connections of a pod with tproxy. That works where the packets
@@ -78,29 +79,34 @@ add rule ip diverted divert iifname veth-a tcp dport 80 meta mark set 1 tproxy t
 // before it is translated back, finds no socket for the cluster IP, and the listener resets the connection.
 func TestTransparentProxyOnNode(t *testing.T) {
 	needs(t, "nft")
-	b := newBed(t)
-	b.startVerdict(t)
-	b.Node.Must(t, "", "ip", "rule", "add", "fwmark", "1", "lookup", "200")
-	b.Node.Must(t, "", "ip", "route", "add", "local", "0.0.0.0/0", "dev", "lo", "table", "200")
-	b.Node.Must(t, transparent, "nft", "-f", "-")
-	p := newMeshProxy(t, b.Node, localAddress)
-	q := lab.Question{Protocol: lab.TCP, To: address(t, lab.IPv4, "VIP4", servicePort), Patience: 10 * time.Second}
-	if r := b.At(t, "a").Ask(q); r.Outcome == lab.Answered {
-		t.Errorf("tracked packets: %s: %s, want that it fails; then the documents can say so", q, r)
-	}
-	if out := b.Node.Must(t, "", "nft", "list", "counter", "ip", "diverted", "resets"); contains(out, "packets 0 ") {
-		t.Errorf("tracked packets: no reset was sent to the pod: %s", out)
-	}
-	b.Node.Must(t, `add rule ip diverted early iifname veth-a tcp dport 80 notrack
-add rule ip diverted early-out oifname veth-a tcp sport 80 notrack
+	for _, f := range lab.Families() {
+		t.Run(f.String(), func(t *testing.T) {
+			b := newBed(t)
+			b.startVerdict(t)
+			family, all := map[lab.Family]string{lab.IPv4: "-4", lab.IPv6: "-6"}[f], map[lab.Family]string{lab.IPv4: "0.0.0.0/0", lab.IPv6: "::/0"}[f]
+			b.Node.Must(t, "", "ip", family, "rule", "add", "fwmark", "1", "lookup", "200")
+			b.Node.Must(t, "", "ip", family, "route", "add", "local", all, "dev", "lo", "table", "200")
+			b.Node.Must(t, transparent, "nft", "-f", "-")
+			p := newMeshProxy(t, b.Node, f, localAddress)
+			q := lab.Question{Protocol: lab.TCP, To: address(t, f, "VIP4", servicePort), Patience: 10 * time.Second}
+			if r := b.At(t, "a").Ask(q); r.Outcome == lab.Answered {
+				t.Errorf("tracked packets: %s: %s, want that it fails; then the documents can say so", q, r)
+			}
+			if out := b.Node.Must(t, "", "nft", "list", "counter", "inet", "diverted", "resets"); contains(out, "packets 0 ") {
+				t.Errorf("tracked packets: no reset was sent to the pod: %s", out)
+			}
+			b.Node.Must(t, `add rule inet diverted early iifname veth-a tcp dport 80 notrack
+add rule inet diverted early-out oifname veth-a tcp sport 80 notrack
 `, "nft", "-f", "-")
-	for range asks {
-		if r := b.At(t, "a").Ask(q); r.Outcome != lab.Answered || r.Answer.Pod != "b" {
-			t.Fatalf("%s: %s, want an answer of pod b", q, r)
-		}
-	}
-	if got := p.destination.Load(); *got != q.To {
-		t.Errorf("the proxy sees a connection to %s, want the cluster IP %s", got, q.To)
+			for range asks {
+				if r := b.At(t, "a").Ask(q); r.Outcome != lab.Answered || r.Answer.Pod != "b" {
+					t.Fatalf("%s: %s, want an answer of pod b", q, r)
+				}
+			}
+			if got := p.destination.Load(); *got != q.To {
+				t.Errorf("the proxy sees a connection to %s, want the cluster IP %s", got, q.To)
+			}
+		})
 	}
 }
 
@@ -111,13 +117,17 @@ type meshProxy struct {
 	at          *lab.Namespace
 }
 
-func newMeshProxy(t *testing.T, at *lab.Namespace, asked func(*net.TCPConn) (netip.AddrPort, error)) *meshProxy {
+func newMeshProxy(t *testing.T, at *lab.Namespace, f lab.Family, asked func(*net.TCPConn) (netip.AddrPort, error)) *meshProxy {
 	t.Helper()
 	p := &meshProxy{asked: asked, at: at}
 	var l net.Listener
 	err := at.Do(func() (err error) {
-		config := net.ListenConfig{Control: option(unix.SOL_IP, unix.IP_TRANSPARENT, 1)}
-		l, err = config.Listen(t.Context(), "tcp4", fmt.Sprintf("0.0.0.0:%d", meshPort))
+		transparent, level := unix.IP_TRANSPARENT, unix.SOL_IP
+		if f == lab.IPv6 {
+			transparent, level = unix.IPV6_TRANSPARENT, unix.SOL_IPV6
+		}
+		config := net.ListenConfig{Control: option(level, transparent, 1)}
+		l, err = config.Listen(t.Context(), fmt.Sprint("tcp", int(f)), fmt.Sprint(":", meshPort))
 		return err
 	})
 	if err != nil {
@@ -147,7 +157,7 @@ func (p *meshProxy) pass(client *net.TCPConn) {
 	var server net.Conn
 	err = p.at.Do(func() (err error) {
 		d := net.Dialer{Control: option(unix.SOL_SOCKET, unix.SO_MARK, meshMark), Timeout: 10 * time.Second}
-		server, err = d.DialContext(context.Background(), "tcp4", to.String())
+		server, err = d.DialContext(context.Background(), "tcp", to.String())
 		return err
 	})
 	if err != nil {
@@ -180,9 +190,17 @@ func originalDestination(c *net.TCPConn) (to netip.AddrPort, err error) {
 		return to, err
 	}
 	failed := raw.Control(func(fd uintptr) {
-		var a *unix.IPv6Mreq // as large as the address
-		if a, err = unix.GetsockoptIPv6Mreq(int(fd), unix.SOL_IP, unix.SO_ORIGINAL_DST); err == nil {
-			to = netip.AddrPortFrom(netip.AddrFrom4([4]byte(a.Multiaddr[4:8])), bits.BigEndian.Uint16(a.Multiaddr[2:4]))
+		if netip.MustParseAddrPort(c.LocalAddr().String()).Addr().Is4() {
+			var a *unix.IPv6Mreq // as large as the address
+			if a, err = unix.GetsockoptIPv6Mreq(int(fd), unix.SOL_IP, unix.SO_ORIGINAL_DST); err == nil {
+				to = netip.AddrPortFrom(netip.AddrFrom4([4]byte(a.Multiaddr[4:8])), bits.BigEndian.Uint16(a.Multiaddr[2:4]))
+			}
+			return
+		}
+		var a *unix.IPv6MTUInfo // begins with the address
+		if a, err = unix.GetsockoptIPv6MTUInfo(int(fd), unix.SOL_IPV6, ip6OriginalDestination); err == nil {
+			port := bits.NativeEndian.AppendUint16(nil, a.Addr.Port)
+			to = netip.AddrPortFrom(netip.AddrFrom16(a.Addr.Addr), bits.BigEndian.Uint16(port))
 		}
 	})
 	if failed != nil {
@@ -190,3 +208,6 @@ func originalDestination(c *net.TCPConn) (to netip.AddrPort, err error) {
 	}
 	return to, err
 }
+
+// ip6OriginalDestination is IP6T_SO_ORIGINAL_DST of linux/netfilter_ipv6/ip6_tables.h.
+const ip6OriginalDestination = 80

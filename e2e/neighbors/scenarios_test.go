@@ -31,6 +31,7 @@ func ways() []way {
 		{name: "cluster IP from the node", place: lab.Node, to: "VIP1", port: servicePort, pods: web, masquerade: true},
 		{name: "node port", place: lab.Outside, to: "NODE", port: nodePort, pods: web, masquerade: true},
 		{name: "load-balancer IP", place: lab.Outside, to: "LB1", port: servicePort, pods: web, masquerade: true},
+		{name: "external IP", place: lab.Outside, to: "EXT1", port: servicePort, pods: web, masquerade: true},
 		{name: "node port, policy Local", place: lab.Outside, to: "NODE", port: localNodePort, pods: local},
 		{name: "load-balancer IP, policy Local", place: lab.Outside, to: "LB2", port: servicePort, pods: local},
 		{name: "affinity", place: "d", to: "VIP3", port: servicePort, pods: web, same: true},
