@@ -7,7 +7,7 @@
 set -euo pipefail
 cd "$(dirname "$0")"
 cache=${VERDICT_NEIGHBORS_CACHE:-$(cd ../.. && pwd)/.cache/neighbors}
-plugins=1.9.1 cni=1.3.0 flannel=0.28.10 metallb=0.15.2
+plugins=1.9.1 cni=1.3.0 flannel=0.28.10 metallb=0.16.1
 out=$cache/$(cat build.sh <(go env GOVERSION GOOS GOARCH) | sha256sum | cut -c1-16)
 mkdir -p "$out"
 exec 9>"$out/.lock"
@@ -39,8 +39,8 @@ flannel() {
 	(cd "$dir" && go build -trimpath -buildvcs=false -ldflags '-s -w' -o "$out/flanneld" .)
 }
 
-# metallb: the speaker, and the definitions of its objects. The module proxy does not have what version 0.16.2 needs
-# (frr-k8s 0.0.27). The definitions give AS numbers a maximum that does not fit their format, which this API server refuses.
+# metallb: the speaker, and the definitions of its objects. The module proxy does not have what version 0.16.2 needs. The
+# definitions give AS numbers a maximum that does not fit their format, which this API server refuses.
 metallb() {
 	local source
 	GOBIN=$out go install -ldflags '-s -w' "go.universe.tf/metallb/speaker@v$metallb"
