@@ -290,12 +290,15 @@ func interfaceFlag(flag, value string) error {
 	return nil
 }
 
+// maxMinSyncPeriod is below the minute for which a change may wait until /healthz fails.
+const maxMinSyncPeriod = 30 * time.Second
+
 func (s *Settings) validateRest() error {
 	if s.CountedFrontends < 0 {
 		return fmt.Errorf("--max-counted-frontends=%d: must not be negative", s.CountedFrontends)
 	}
-	if s.MinSyncPeriod < 0 {
-		return fmt.Errorf("--min-sync-period=%s: must not be negative", s.MinSyncPeriod)
+	if s.MinSyncPeriod < 0 || s.MinSyncPeriod > maxMinSyncPeriod {
+		return fmt.Errorf("--min-sync-period=%s: must be a time from 0 to %s, such as 10ms", s.MinSyncPeriod, maxMinSyncPeriod)
 	}
 	if _, err := netip.ParseAddr(s.BindAddress); s.BindAddress != "" && err != nil {
 		return fmt.Errorf("--bind-address=%s: must be an IP address", s.BindAddress)

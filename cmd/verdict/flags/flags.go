@@ -163,8 +163,8 @@ func bindDaemon(fs *pflag.FlagSet, s *config.Settings) {
 	fs.StringVar((*string)(&s.TableOwner), "table-owner", string(s.TableOwner),
 		"auto: on Linux 6.9 and newer, the kernel lets no other process change the tables; off: any process can")
 	fs.DurationVar(&s.MinSyncPeriod, "min-sync-period", s.MinSyncPeriod,
-		"`TIME` for which a stream of changes is gathered into one pass; a change that arrives while the "+
-			"proxy is idle is applied at once")
+		"`TIME` for which a stream of changes is gathered into one pass, such as 10ms, at most 30s; a change that arrives while "+
+			"the proxy is idle is applied at once")
 	fs.StringVar(&s.HealthzBindAddress, "healthz-bind-address", s.HealthzBindAddress,
 		"`ADDRESS:PORT` of /healthz, /livez and /readyz; empty: off")
 	fs.StringVar(&s.MetricsBindAddress, "metrics-bind-address", s.MetricsBindAddress,
