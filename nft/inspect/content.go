@@ -181,6 +181,9 @@ func (r *contentReader) text(d *program.Set, e kernel.Found) string {
 	if d.Name == program.AllowedSources.Name() {
 		return `comment "` + e.Comment + `"`
 	}
+	if d.Name == program.Answers.Name() {
+		return elementText(d, e) // its data is an address
+	}
 	data := e.Data
 	e.Data = nil
 	text := elementText(d, e)
