@@ -1,9 +1,12 @@
 package nft
 
 import (
+	"encoding/binary"
+	"net/netip"
 	"testing"
 
 	"github.com/verdict-proxy/verdict/nft/inspect"
+	"github.com/verdict-proxy/verdict/nft/kernel"
 	"github.com/verdict-proxy/verdict/nft/program"
 )
 
@@ -35,6 +38,12 @@ func TestContent(t *testing.T) {
 			mustSet(t, second.Engine, p)
 			mustApply(t, second.Engine)
 			x.sameContent(t, first, second, false)
+			if p = x.ports[i]; p.Answers.IsValid() {
+				p.Answers = netip.AddrPortFrom(p.Answers.Addr().Next(), 80)
+				mustSet(t, second.Engine, p)
+				mustApply(t, second.Engine)
+				x.sameContent(t, first, second, false)
+			}
 			mustSet(t, second.Engine, x.ports[i])
 			mustApply(t, second.Engine)
 		}
@@ -54,5 +63,26 @@ func (x example) sameContent(t *testing.T, a, b *Memory, want bool) {
 	}
 	if extra, missing := inspect.Difference(have, other); (len(extra)+len(missing) == 0) != want {
 		t.Errorf("%s: same content wanted: %t\nonly the first has %v\nonly the second has %v", x.name, want, extra, missing)
+	}
+}
+
+// TestNumbersAreNoPriorities: what a translated packet has in its priority field is larger than what IPv4 forwarding sets from
+// the TOS field. So the program can clear the numbers of packets that a bridge forwards, and leave those priorities.
+func TestNumbersAreNoPriorities(t *testing.T) {
+	const largestPriority = 15
+	for _, x := range examples() {
+		m := OpenMemory(Options{})
+		x.install(t, m.Engine)
+		for _, set := range []program.SetID{program.Pools, program.StickySlots, program.HashTables} {
+			for _, f := range program.Families() {
+				if err := m.kernel.DumpElements(f, set.Name(), func(e kernel.Found) {
+					if n := binary.NativeEndian.Uint32(e.Data); n <= largestPriority {
+						t.Errorf("%s: %s %s has the number %d", x.name, f, set.Name(), n)
+					}
+				}); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
 	}
 }

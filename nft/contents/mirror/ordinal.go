@@ -91,6 +91,8 @@ func sizeOfUnion(a, b []contents.Endpoint) int {
 // Otherwise, it would get all clients of the endpoint that went last.
 func (l *ordinals) assign(old []ordinal) {
 	var used [program.MaxOrdinals]bool
+	// The token with the ordinal 0 may be as small as a priority that IPv4 forwarding sets, which the program does not clear.
+	used[0] = len(l.list) < program.MaxOrdinals
 	var fresh []int
 	for i := range l.list {
 		o := &l.list[i]
