@@ -63,6 +63,9 @@ func (b *beside) hidesNodePort(want claim) bool {
 
 // standBeside records that a frontend of the Service stands beside a node port.
 func (c *Claims) standBeside(id uint32, k key) {
+	if len(c.beside.ids[k]) == 0 {
+		c.noteRange(k, true)
+	}
 	insert(c.beside.ids, k, id)
 	if _, taken := c.holders[k]; taken {
 		c.claimants[id].missing++
@@ -70,15 +73,18 @@ func (c *Claims) standBeside(id uint32, k key) {
 }
 
 func (c *Claims) leaveBeside(id uint32, k key) {
-	remove(c.beside.ids, k, id)
+	if remove(c.beside.ids, k, id); len(c.beside.ids[k]) == 0 {
+		c.noteRange(k, false)
+	}
 	if _, taken := c.holders[k]; taken {
 		c.claimants[id].missing--
 	}
 }
 
-// displace notes that a node port got its first holder (1) or lost its last one (-1). The Services that stand beside it
+// displace notes that a key got its first holder (1) or lost its last one (-1). The Services that stand beside a node port
 // lose or gain a frontend.
 func (c *Claims) displace(k key, missing int) {
+	c.noteRange(k, missing > 0)
 	if !k.isNodePort() {
 		return
 	}

@@ -114,29 +114,24 @@ func (c *Claims) update(id uint32, want []claim) {
 		return
 	}
 	next := slices.Clone(want)
-	var changed []claim
+	c.beside.index(id, have, next)
+	c.indexClusterIPs(id, have, next)
+	c.claimants[id].claims = next
 	for len(have) > 0 || len(want) > 0 {
 		switch order := compareHeads(have, want); {
 		case order < 0:
 			c.withdraw(id, have[0])
-			changed, have = append(changed, have[0]), have[1:]
+			have = have[1:]
 		case order > 0:
 			c.claim(id, want[0])
-			changed, want = append(changed, want[0]), want[1:]
+			want = want[1:]
 		default:
 			if have[0] != want[0] {
 				c.withdraw(id, have[0])
 				c.claim(id, want[0])
-				changed = append(changed, have[0], want[0])
 			}
 			have, want = have[1:], want[1:]
 		}
-	}
-	c.beside.index(id, c.claimants[id].claims, next)
-	c.indexClusterIPs(id, c.claimants[id].claims, next)
-	c.claimants[id].claims = next
-	for i := range changed {
-		overlap{c, id, changed[i]}.replanWeaker()
 	}
 }
 
@@ -152,7 +147,6 @@ func compareHeads(a, b []claim) int {
 }
 
 func (c *Claims) claim(id uint32, want claim) {
-	c.ranges.index(id, want)
 	if want.besideNodePort() {
 		c.standBeside(id, want.key)
 		return
@@ -170,19 +164,22 @@ func (c *Claims) claim(id uint32, want claim) {
 	default:
 		c.wait(own, k)
 	}
+	overlap{c, id, want}.replanWeaker(true)
 }
 
 func (c *Claims) wait(b bid, k key) {
+	delete(c.ranges.blocked, blockedKey{b.id(), k}) // now it is lost to the holder
 	c.waiting[k] = append(c.waiting[k], b)
 	c.claimants[b.id()].missing++
 }
 
 func (c *Claims) withdraw(id uint32, given claim) {
-	c.ranges.forget(id, given)
+	delete(c.ranges.blocked, blockedKey{id, given.key})
 	if given.besideNodePort() {
 		c.leaveBeside(id, given.key)
 		return
 	}
+	overlap{c, id, given}.replanWeaker(false)
 	k, own := given.key, newBid(id, given.rank)
 	if c.holders[k] != own {
 		c.stopWaiting(own, k)

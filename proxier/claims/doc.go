@@ -24,6 +24,7 @@
 //	host.go    cluster IPs that are addresses of this node
 //	kept.go    what external addresses must not take: cluster IPs and API servers
 //	ranges.go  ranges of ports, and what overlaps with them
+//	tree.go    the ranges at one address
 //	key.go     what identifies a frontend, and how far a claim can be trusted
 //	strip.go   how a plan loses a frontend, and the Problem that reports it
 //

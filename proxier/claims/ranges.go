@@ -11,16 +11,20 @@ import (
 // claim of another Service, whether or not that Service gets it. So of two frontends that overlap, the kernel never sees
 // both, and who gets one depends on the claims alone.
 type ranges struct {
-	at        map[key][]span   // the ranges at an address or among the node ports, by place
-	nodePorts map[key][]uint16 // the node ports that Services hold, sorted, by place
+	at        map[key]*tree      // the places with ranges: what Services ask for at an address, and the ranges beside node ports
+	count     map[key]int        // how many ranges are at a place
+	nodePorts map[key][]uint16   // the node ports that Services hold, sorted, by place
+	blocked   map[blockedKey]key // what Services lost because of a range, and to what
 }
 
-func newRanges() ranges { return ranges{at: map[key][]span{}, nodePorts: map[key][]uint16{}} }
-
-// span is a range that a Service asks for. One with the kind of a node port stands beside node ports.
-type span struct {
+// blockedKey is a key that a Service asks for.
+type blockedKey struct {
+	id uint32
 	key
-	bid bid
+}
+
+func newRanges() ranges {
+	return ranges{at: map[key]*tree{}, count: map[key]int{}, nodePorts: map[key][]uint16{}, blocked: map[blockedKey]key{}}
 }
 
 // place is the key without its ports.
@@ -34,21 +38,67 @@ func (k key) overlaps(o key) bool { return k.port <= o.lastPort() && o.port <= k
 // ports returns the port or the range of a key.
 func (k key) ports() string { return state.PortsText(k.port, k.end) + "/" + k.protocol.String() }
 
-// index records the range of a claim.
-func (r *ranges) index(id uint32, want claim) {
-	if at := want.place(); want.end != 0 {
-		r.at[at] = append(r.at[at], span{want.key, newBid(id, want.rank)})
+// noteRange records whether any Service asks for a key, where ranges are. A place without ranges costs nothing.
+func (c *Claims) noteRange(k key, wanted bool) {
+	r, at := &c.ranges, k.place()
+	if k.end != 0 && wanted {
+		if r.count[at]++; r.count[at] == 1 {
+			r.at[at] = singlesAt(c, at)
+		}
+	}
+	switch {
+	case r.count[at] == 0 || k.end == 0 && k.isNodePort():
+		return
+	case wanted:
+		r.at[at] = r.at[at].insert(k)
+		return
+	}
+	r.at[at] = r.at[at].remove(k)
+	if k.end != 0 {
+		if r.count[at]--; r.count[at] == 0 {
+			delete(r.count, at)
+			delete(r.at, at)
+		}
 	}
 }
 
-func (r *ranges) forget(id uint32, given claim) {
-	if given.end == 0 {
-		return
+// singlesAt collects the single ports at an address that Services hold.
+func singlesAt(c *Claims, place key) (t *tree) {
+	if place.isNodePort() {
+		return nil
 	}
-	at, own := given.place(), span{given.key, newBid(id, given.rank)}
-	r.at[at] = slices.DeleteFunc(r.at[at], func(s span) bool { return s == own })
-	if len(r.at[at]) == 0 {
-		delete(r.at, at)
+	seen := map[key]bool{}
+	for id := range c.servicesAt(place.addr) {
+		sorted := c.claimants[id].claims
+		i, _ := slices.BinarySearchFunc(sorted, key{addr: place.addr}, func(c claim, k key) int { return c.key.compare(k) })
+		for ; i < len(sorted) && sorted[i].addr == place.addr; i++ {
+			k := sorted[i].key
+			if _, taken := c.holders[k]; taken && !seen[k] && k.end == 0 && k.place() == place {
+				seen[k], t = true, t.insert(k)
+			}
+		}
+	}
+	return t
+}
+
+// servicesAt yields the Services that may have a claim at an address. Several Services have the same cluster IP only by
+// mistake: then it yields all.
+func (c *Claims) servicesAt(addr [16]byte) func(func(uint32) bool) {
+	return func(yield func(uint32) bool) {
+		external := c.beside.at[addr]
+		owners := c.kept.clusterIPs[addr]
+		if owners.n > 1 {
+			for id := range c.claimants {
+				if !yield(uint32(id)) {
+					return
+				}
+			}
+			return
+		}
+		if _, both := external[owners.sum]; owners.n == 1 && !both && !yield(owners.sum) {
+			return
+		}
+		maps.Keys(external)(yield)
 	}
 }
 
@@ -65,7 +115,7 @@ func (r *ranges) hold(k key, held bool) {
 
 // meet reports whether ranges of anybody are at the places of some claims.
 func (r *ranges) meet(claims []claim) bool {
-	return len(r.at) > 0 && slices.ContainsFunc(claims, func(c claim) bool { return len(r.at[c.place()]) > 0 })
+	return len(r.count) > 0 && slices.ContainsFunc(claims, func(c claim) bool { return r.count[c.place()] > 0 })
 }
 
 // overlap finds what overlaps with a claim of a Service.
@@ -75,79 +125,76 @@ type overlap struct {
 	want claim
 }
 
-// each calls do for the claims of other Services that overlap with the claim, until it returns false. Either of the two is a
-// range, and neither stands beside node ports. The cost depends on the ranges there and, for a range, on the Services at the
-// address.
-func (o overlap) each(do func(bid, key) bool) {
+// each calls do for the claims of other Services that overlap with the claim and are not equal. Either of the two is a range, and
+// the claim does not stand beside node ports. The cost depends on how many keys overlap.
+func (o overlap) each(do func(bid, key)) {
 	k := o.want.key
-	for _, s := range o.c.ranges.at[k.place()] {
-		if s.bid.id() != o.id && s.overlaps(k) && !do(s.bid, s.key) {
+	o.c.ranges.at[k.place()].overlapping(k, func(at key) {
+		if at == k || at.end == 0 && k.end == 0 {
 			return
 		}
-	}
-	if k.end == 0 || k.isNodePort() {
-		return
-	}
-	for other := range o.services() {
-		found := func(found claim) bool { return do(newBid(other, found.rank), found.key) }
-		if other != o.id && !eachAt(o.c.claimants[other].claims, k, found) {
-			return
-		}
-	}
-}
-
-// services yields the Services that may have a claim at the address. Several Services have the same cluster IP only by
-// mistake: then it yields all.
-func (o overlap) services() func(func(uint32) bool) {
-	c, addr := o.c, o.want.addr
-	others := c.kept.clusterIPs[addr]
-	if slices.ContainsFunc(c.claimants[o.id].claims, func(own claim) bool { return own.addr == addr && own.rank == rankClusterIP }) {
-		others = others.with(o.id, -1)
-	}
-	if others.n == 0 {
-		return maps.Keys(c.beside.at[addr])
-	}
-	if others.n == 1 {
-		return func(yield func(uint32) bool) {
-			if _, external := c.beside.at[addr][others.sum]; !external && !yield(others.sum) {
-				return
-			}
-			maps.Keys(c.beside.at[addr])(yield)
-		}
-	}
-	return func(yield func(uint32) bool) {
-		for other := range c.claimants {
-			if !yield(uint32(other)) {
-				return
+		for _, b := range o.bids(at) {
+			if b.id() != o.id {
+				do(b, at)
 			}
 		}
-	}
+	})
 }
 
-// replanWeaker has the Services planned again whose weaker claims overlap with one that came or went.
-func (o overlap) replanWeaker() {
-	if len(o.c.ranges.at) == 0 && o.want.end == 0 || o.want.besideNodePort() {
-		return
+// bids are the claims to a key that count: that of the holder, and the others if the holder is the Service itself. All that stand
+// beside node ports count, because they do so together.
+func (o overlap) bids(at key) []bid {
+	if at.isNodePort() {
+		var list []bid
+		for id := range o.c.beside.ids[at] {
+			list = append(list, newBid(id, rankExternalIP))
+		}
+		return list
 	}
+	if holder := o.c.holders[at]; holder.id() != o.id {
+		return []bid{holder}
+	}
+	return o.c.waiting[at]
+}
+
+// replanWeaker has the Services planned again whose weaker claims overlap with one that came and are served, or that were lost to
+// one that went.
+func (o overlap) replanWeaker(came bool) {
 	own := newBid(o.id, o.want.rank)
-	o.each(func(other bid, _ key) bool {
-		if o.c.before(own, other) {
+	if o.c.holders[o.want.key] != own && own.rank() == rankExternalIP {
+		return // whatever is weaker is weaker than the holder, too
+	}
+	o.each(func(other bid, at key) {
+		if !o.c.before(own, other) {
+			return
+		}
+		is := blockedKey{other.id(), at}
+		to, lost := o.c.ranges.blocked[is]
+		if came && !lost || !came && lost && to == o.want.key {
+			delete(o.c.ranges.blocked, is)
 			o.c.replan = append(o.c.replan, other.id())
 		}
-		return true
 	})
 }
 
-// stronger finds a claim of another Service that overlaps with the claim and has precedence.
+// stronger finds the strongest claim of another Service that overlaps with the claim, if it has precedence.
 func (o overlap) stronger() (holder uint32, k key, found bool) {
-	own := newBid(o.id, o.want.rank)
-	o.each(func(other bid, at key) bool {
-		if o.c.before(other, own) {
-			holder, k, found = other.id(), at, true
+	best := newBid(o.id, o.want.rank)
+	o.each(func(other bid, at key) {
+		if o.c.before(other, best) {
+			best, k, found = other, at, true
 		}
-		return !found
 	})
-	return holder, k, found
+	return best.id(), k, found
+}
+
+// lose notes to what a Service lost a claim because of a range, or that it did not.
+func (o overlap) lose(to key, lost bool) {
+	if is := (blockedKey{o.id, o.want.key}); lost {
+		o.c.ranges.blocked[is] = to
+	} else {
+		delete(o.c.ranges.blocked, is)
+	}
 }
 
 // hidden finds a node port of another Service that the claim would hide at a node port address.
@@ -164,21 +211,9 @@ func (o overlap) hidden() (k key, found bool) {
 	return k, false
 }
 
-// eachAt calls each for the single ports in a sorted list of claims that overlap with a range, until it returns false.
-func eachAt(sorted []claim, k key, each func(claim) bool) bool {
-	first := key{addr: k.addr, port: k.port}
-	i, _ := slices.BinarySearchFunc(sorted, first, func(c claim, k key) int { return c.key.compare(k) })
-	for ; i < len(sorted) && sorted[i].addr == k.addr && sorted[i].port <= k.end; i++ {
-		if found := sorted[i]; found.end == 0 && found.place() == k.place() && !each(found) {
-			return false
-		}
-	}
-	return true
-}
-
 // overlapsOwn reports whether a frontend overlaps with an earlier one of the same Service.
 func (s *stripper) overlapsOwn(k key) (earlier key, found bool) {
-	if len(s.claims.ranges.at[k.place()]) == 0 {
+	if s.claims.ranges.count[k.place()] == 0 {
 		return key{}, false
 	}
 	i := slices.IndexFunc(s.beside[k.place()], k.overlaps)

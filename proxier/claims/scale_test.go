@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"net/netip"
 	"runtime"
+	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/verdict-proxy/verdict/proxier/plan"
@@ -91,6 +93,86 @@ func BenchmarkNodePort(b *testing.B) {
 				c.Resolve(without, at(1))
 			}
 		})
+	}
+}
+
+// rangesPlan has 85 ranges of ports at an external IP, as many as an annotation has room for. No two Services have one in common.
+func rangesPlan(i int) *plan.Service {
+	var words []string
+	for j := range 85 {
+		first := 1 + 700*j + i%650
+		words = append(words, fmt.Sprintf("+203.0.113.%d:%d-%d/tcp", i/650, first, first+40))
+	}
+	return planOf(fmt.Sprint("ranges", i), strings.Join(words, " "))
+}
+
+// BenchmarkNodePortAmongRanges gives a Service a node port and takes it away, among Services with 85 ranges of ports each. No
+// range has the node port. The cost must hardly grow with the number of Services.
+func BenchmarkNodePortAmongRanges(b *testing.B) {
+	for _, n := range []int{100, 1000, 10_000} {
+		c := New()
+		for i := range n {
+			c.Resolve(rangesPlan(i), at(1))
+		}
+		with, without := planOf("web", "*4:65000/tcp"), planOf("web", "")
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			for b.Loop() {
+				c.Resolve(with, at(2))
+				c.Resolve(without, at(2))
+			}
+		})
+	}
+}
+
+// startAmong resolves Services as a start does, chunk by chunk, and again what that affects. Each is stronger than those
+// before it. It returns how many plans that takes.
+func startAmong(n int, ports func(i int) string) (plans int) {
+	const chunk = 128 // less than planning.ChunkSize, so that fewer Services show the growth
+	c, words, again := New(), map[string]string{}, map[string]bool{}
+	resolve := func(name string, i int) {
+		plans++
+		_, replan := c.Resolve(planOf(name, words[name]), at(n-i))
+		for _, other := range replan {
+			again[other.Name] = true
+		}
+	}
+	for i := range n {
+		name := fmt.Sprint(i)
+		words[name] = "+203.0.113.9:" + ports(i) + "/tcp"
+		resolve(name, i)
+		if i%chunk == chunk-1 || i == n-1 {
+			for other := range again {
+				j, _ := strconv.Atoi(other)
+				resolve(other, j)
+			}
+			clear(again)
+		}
+	}
+	return plans
+}
+
+// BenchmarkEqualRanges starts among Services that ask for the same range. The cost must grow with their number, and not with
+// its square.
+func BenchmarkEqualRanges(b *testing.B) {
+	for _, n := range []int{1000, 10_000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			for b.Loop() {
+				b.ReportMetric(float64(startAmong(n, func(int) string { return "1000-2000" }))/float64(n), "plans/service")
+			}
+		})
+	}
+}
+
+// TestStartAmongRanges: of many Services with the same range, or with ranges that overlap, each is planned twice at most.
+func TestStartAmongRanges(t *testing.T) {
+	const n = 1024
+	for name, ports := range map[string]func(i int) string{
+		"equal":   func(int) string { return "1000-2000" },
+		"overlap": func(i int) string { return fmt.Sprintf("%d-20000", 1+i) },
+	} {
+		if plans := startAmong(n, ports); plans > 2*n {
+			t.Errorf("%s: %d plans of %d Services", name, plans, n)
+		}
 	}
 }
 

@@ -97,7 +97,12 @@ func (s *stripper) refuses(want claim, field string) bool {
 
 // overlaps reports whether the plan must lose a frontend because of a range. If so, it records why.
 func (s *stripper) overlaps(want claim, field string) bool {
-	if holder, other, found := (overlap{s.claims, s.id, want}).stronger(); found {
+	if want.isNodePort() {
+		return false // no range has precedence over it
+	}
+	o := overlap{s.claims, s.id, want}
+	holder, other, found := o.stronger()
+	if o.lose(other, found); found {
 		s.lost.Add(field, "%s overlaps with %s of %s", want.key, other.ports(), s.claims.claimants[holder].Name)
 		return true
 	}
@@ -115,7 +120,8 @@ func (s *stripper) hides(want claim, field string) bool {
 		return false
 	}
 	at, found := overlap{s.claims, s.id, want}.hidden()
-	if !found {
+	beside := overlap{s.claims, s.id, claim{key: want.nodePort(), rank: want.rank}}
+	if beside.lose(at, found); !found {
 		return false
 	}
 	where := "at this address"
