@@ -40,6 +40,7 @@ func TestFieldsOfPort(t *testing.T) {
 	reasons := fields.Ignored{
 		"Family":           "it names the table, and 3 is no family",
 		"Formerly":         "there is no such port",
+		"Created":          "it decides between Services with the same endpoint; see TestAuthorsOfAnEndpoint",
 		"Cluster[1].Local": "Local says it of the same endpoint", "Local[0].Local": "Cluster says it of the same endpoint",
 	}
 	for path, changed := range fields.Each(port) {

@@ -275,6 +275,55 @@ func TestTablesWithoutHistory(t *testing.T) {
 	}
 }
 
+// TestAuthorsOfAnEndpoint: a Service that lists the endpoint of an older one does not get what it sends, and has a problem. The other
+// one is planned again whenever its part changes through others.
+func TestAuthorsOfAnEndpoint(t *testing.T) {
+	port := func(name string, created int64, n int) contents.Port {
+		p := hashPort(name, n, 80, 1)
+		p.Name, p.Answers, p.Created = name, netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, byte(n)}), 80), created
+		return p
+	}
+	victim, younger, older := port("good/web:p", 2, 1), port("evil/young:p", 3, 2), port("evil/old:p", 1, 3)
+	m := OpenMemory(Options{})
+	expect := func(when string, p *contents.Port, err error, holder string, again ...string) {
+		t.Helper()
+		if (err != nil) != (holder != "") || err != nil && !strings.Contains(err.Error(), " by "+holder+";") {
+			t.Errorf("%s: error %v, want one that names %q", when, err, holder)
+		}
+		var names []string
+		for _, id := range mustApply(t, m.Engine).Room {
+			names = append(names, id.Name)
+		}
+		if !slices.Equal(names, again) {
+			t.Errorf("%s: %v are to be planned again, want %v", when, names, again)
+		}
+		var at []netip.Addr
+		if err := m.kernel.DumpElements(program.IPv4, program.Answers.Name(), func(e kernel.Found) {
+			at = append(at, netip.AddrFrom4([4]byte(e.Data)))
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if want := p.Answers.Addr(); want.IsValid() != (len(at) == 1) || len(at) == 1 && at[0] != want {
+			t.Errorf("%s: the endpoint answers for %s, want %s", when, at, want)
+		}
+	}
+	expect("alone", &victim, m.Set(&victim), "")
+	expect("a younger one", &victim, m.Set(&younger), victim.Name)
+	expect("the same again", &victim, m.Set(&victim), "")
+	m.Delete(program.IPv4, victim.Name)
+	expect("the victim goes", &younger, nil, "", younger.Name)
+	expect("the younger one has it", &younger, m.Set(&younger), "")
+	expect("the victim is back", &victim, m.Set(&victim), "", younger.Name)
+	expect("an older one", &older, m.Set(&older), "", victim.Name)
+	expect("the victim loses", &older, m.Set(&victim), older.Name)
+	m.Delete(program.IPv4, older.Name)
+	expect("the older one goes", &victim, nil, "", victim.Name)
+	second := port("good/web:q", 2, 4)
+	expect("two ports of one Service", &contents.Port{}, m.Set(&second), victim.Name, victim.Name)
+	m.Delete(program.IPv4, second.Name)
+	expect("one port again", &victim, nil, "", victim.Name)
+}
+
 // TestHashChurn changes ports at random. After each transaction, the kernel must have what the mirror says, and each
 // port must lead to its endpoints.
 func TestHashChurn(t *testing.T) {

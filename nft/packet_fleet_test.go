@@ -98,7 +98,7 @@ func passes(from, to net.Conn, within time.Duration) bool {
 }
 
 // TestFleet: connections whose flows the node does not know go on, whichever side sends first: they began at another
-// balancer with the same rules. An endpoint of two frontends does not, and goes on when one of them is gone.
+// balancer with the same rules. A younger Service with the same endpoints changes nothing. An older one has them, until it is gone.
 func TestFleet(t *testing.T) {
 	top := newTopology(t)
 	pods := pusher{conns: map[string]net.Conn{}}
@@ -174,14 +174,63 @@ func TestFleet(t *testing.T) {
 			if err := e.Set(&second); err == nil {
 				t.Error("nothing says that the endpoints have two frontends")
 			}
-			check("with a second frontend", false)
+			check("with a younger Service", true)
+			second.Created = -1
+			mustSet(t, e, second)
+			check("with an older Service", false)
 			e.Delete(f, second.Name)
-			check("without the second frontend", true)
+			check("without the older Service", true)
 			e.distrust()
 			check("after the tables were written anew", true)
 			checkUnchanged(t, e)
 			fleet(false)
 			check("alone", false)
 		})
+	}
+}
+
+// TestFleetLeavesTheNode: somebody names this node as an endpoint. What its programs send in connections that connection tracking
+// has forgotten keeps its address.
+func TestFleetLeavesTheNode(t *testing.T) {
+	top := newTopology(t)
+	node := pusher{conns: map[string]net.Conn{}}
+	const target = 9200
+	top.At(t, lab.Node).MustDo(t, func() error {
+		l, err := net.Listen("tcp", fmt.Sprint(":", target))
+		if err == nil {
+			go node.serve(l)
+			t.Cleanup(func() { l.Close() })
+		}
+		return err
+	})
+	e := top.node.engine(t)
+	g := packetGlobals()
+	g.Fleet = true
+	e.SetGlobals(g)
+	for _, f := range program.Families() {
+		at := netip.AddrPortFrom(externalIP(f, 1), 80)
+		mustSet(t, e, contents.Port{
+			Family: f, Name: "evil/svc:p", Protocol: tcp, Method: program.SourcePortHash, Answers: at,
+			Cluster:   []contents.Endpoint{{Addr: netip.AddrPortFrom(nodeAddr(f), target)}},
+			Frontends: []contents.Frontend{{Addr: at.Addr(), Port: at.Port(), Pool: program.ClusterPool}},
+		})
+	}
+	mustApply(t, e)
+	for _, f := range program.Families() {
+		c, err := top.At(t, lab.Outside).DialContext(t.Context(), "tcp", netip.AddrPortFrom(nodeAddr(f), target).String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		server := node.of(c)
+		if server == nil {
+			t.Fatalf("%s: no connection", f)
+		}
+		if err := top.Node.ForgetFlows(); err != nil {
+			t.Fatal(err)
+		}
+		if !passes(server, c, patient) {
+			t.Errorf("%s: what the node sends does not arrive", f)
+		}
 	}
 }

@@ -30,6 +30,7 @@ type Port struct {
 	// Answers is the frontend whose address an endpoint's packets get if they continue a TCP connection that another node
 	// began; the zero AddrPort: they pass as they are.
 	Answers netip.AddrPort
+	Created int64          // of the Service, in Unix time; if several have an endpoint, it answers for the oldest
 	Sources []netip.Prefix // the clients that may use firewalled frontends; of the port's family, in any order
 }
 

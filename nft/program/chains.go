@@ -145,9 +145,10 @@ func (p Program) postrouting() []rule.Rule {
 // a hash, it reaches the endpoint that it always reached. A packet of the endpoint gets the address of the frontend again;
 // connection tracking translates the client's packets back from then on. Only TCP shows that a packet begins no connection.
 
-// answered translates a packet by which an endpoint continues a connection that this node does not know.
+// answered translates a packet by which an endpoint continues a connection that this node does not know. What this node itself
+// sends never belongs to a connection of another one, even if somebody names it as an endpoint.
 func (p Program) answered() rule.Rule {
-	return rule.Rule{rule.IsNotTranslated(), rule.TCPOnly(), rule.IsNotSYN(), rule.SNAT(p.Family, mapAnswers, rule.Saddr(p.Family), rule.TCPSport())}
+	return rule.Rule{rule.IsNotTranslated(), rule.NotFromThisNode(), rule.TCPOnly(), rule.IsNotSYN(), rule.SNAT(p.Family, mapAnswers, rule.Saddr(p.Family), rule.TCPSport())}
 }
 
 // toClusterIP masquerades connections to cluster IPs that do not come from pods, and those that an endpoint makes to

@@ -214,6 +214,12 @@ func FromThisNode() Statement {
 		nil, expr.CmpOpEq, Native(unix.RTN_LOCAL))
 }
 
+// NotFromThisNode matches packets of others, which the node forwards.
+func NotFromThisNode() Statement {
+	return Compare("fib saddr type != local", &expr.Fib{Register: FirstRegister, FlagSADDR: true, ResultADDRTYPE: true},
+		nil, expr.CmpOpNeq, Native(unix.RTN_LOCAL))
+}
+
 // ToLoopback matches the loopback range of IPv4, by the first byte of the destination.
 func ToLoopback() Statement {
 	load := &expr.Payload{

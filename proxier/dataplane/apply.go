@@ -127,7 +127,9 @@ func (d *Dataplane) note(r *Result, call func() (nft.Result, error)) {
 		r.Transactions[done.Outcome]++
 	}
 	for _, id := range done.Room {
-		d.room[d.limited[id]] = true
+		if name, still := d.limited[id]; still {
+			d.room[name] = true
+		}
 	}
 	r.Outcome, r.Err = done.Outcome, err
 	r.Full = r.Full || done.Full

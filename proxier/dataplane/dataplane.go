@@ -59,7 +59,7 @@ type Dataplane struct {
 	hasEnv     bool
 	translator translator
 	services   map[state.Name]*served
-	limited    map[contents.PortID]state.Name // the ports that nft serves less well than asked for, with their Services
+	limited    map[contents.PortID]state.Name // the ports that nft serves less well than asked for, or that may become so
 	quarantine quarantine
 	room       map[state.Name]bool // those of them for which there is room now
 	totals     AllTotals
@@ -110,7 +110,7 @@ func (d *Dataplane) Set(planned *plan.Service) []state.Problem {
 	var hash hashBudget
 	for i := range planned.Ports {
 		port, p := &planned.Ports[i], &next.ports[i]
-		scheduler, some := d.setPort(planned.Name, p.portKey, former[p.portKey], port, &kept, &hash)
+		scheduler, some := d.setPort(planned, p.portKey, former[p.portKey], port, &kept, &hash)
 		problems = append(problems, some...)
 		p.count = countOf(port, scheduler)
 		if d.quarantine.holds(p.portKey) {
@@ -124,12 +124,13 @@ func (d *Dataplane) Set(planned *plan.Service) []state.Problem {
 
 // setPort hands one port to the engines. A port that gets another name had the former one. It returns the index of the scheduler that the port gets.
 func (d *Dataplane) setPort(
-	name state.Name, key portKey, former string, port *plan.Port, kept *keptOut, hash *hashBudget,
+	planned *plan.Service, key portKey, former string, port *plan.Port, kept *keptOut, hash *hashBudget,
 ) (scheduler uint8, problems []state.Problem) {
+	name := planned.Name
 	m := d.balance(name, key, port)
 	wanted := d.translator.port(port, &m)
 	if d.env.Fleet {
-		wanted.Answers = answers(port, &m)
+		wanted.Answers, wanted.Created = answers(port, &m), planned.Created.UnixNano()
 	}
 	dropUnusedPools(wanted)
 	if m.ipvs {
@@ -151,8 +152,11 @@ func (d *Dataplane) setPort(
 		return scheduler, append(problems, state.Problem{Kind: "Service", Object: name, Field: "spec.ports", Reason: problem})
 	}
 	wanted.Formerly = former
-	if err := d.ruleset.Set(wanted); err != nil {
+	err := d.ruleset.Set(wanted)
+	if err != nil || wanted.Answers.IsValid() {
 		d.limited[key.id()] = name
+	}
+	if err != nil {
 		problems = append(problems, state.Problem{Kind: "Service", Object: name, Field: "spec.ports", Reason: err.Error()})
 	}
 	return scheduler, problems

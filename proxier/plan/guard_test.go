@@ -13,7 +13,6 @@ import (
 
 // notPlanned are the fields of the input that planning leaves to others.
 var notPlanned = []string{
-	"Service.Created",                           // package claims compares it
 	"Service.UID",                               // Events name it
 	"Service.Check",                             // package endpointhealth asks
 	"Service.AllDown",                           // it matters when no endpoint is good: TestHealthComesBeforeTopology

@@ -35,7 +35,7 @@ type Planner struct {
 func (p *Planner) Plan(svc *state.Service, list []*state.Slice, env *Environment) Service {
 	p.open(svc, list, env)
 	defer p.close()
-	out := Service{Name: svc.Name, Outliers: svc.Outliers}
+	out := Service{Name: svc.Name, Created: svc.Created, Outliers: svc.Outliers}
 	p.watched = p.Watched || len(p.Health) > 0 || slices.ContainsFunc(p.endpoints.slices, func(sl *state.Slice) bool { return sl.Backup })
 	if svc.HealthCheckNodePort != 0 {
 		out.HealthCheck = &HealthCheck{NodePort: svc.HealthCheckNodePort}

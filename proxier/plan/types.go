@@ -25,6 +25,7 @@ type Environment struct {
 // Service is the plan of one Service.
 type Service struct {
 	Name        state.Name
+	Created     time.Time
 	Ports       []Port       // one for each Service port and family
 	HealthCheck *HealthCheck // nil: the Service wants none
 	Outliers    state.OutlierDetection

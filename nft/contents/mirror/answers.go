@@ -1,37 +1,57 @@
 package mirror
 
 import (
+	"cmp"
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/verdict-proxy/verdict/nft/contents"
 	"github.com/verdict-proxy/verdict/nft/program"
 )
 
-// answers own the map from an endpoint back to the frontend that its answers come from (program.Answers). An endpoint
-// that several frontends want is not in the map: the program could not know which connection a packet belongs to. So the
-// map depends only on what is wanted now, and is the same on every node.
+// answers own the map from an endpoint back to the frontend that its answers come from (program.Answers). If several Services
+// want an endpoint, the oldest has it: nobody takes it away by listing it in a slice of his own. If that Service has several
+// frontends for it, it is not in the map: the program could not know which connection a packet belongs to. So the map depends
+// only on what is wanted now, and is the same on every node.
 type answers struct {
-	wanted map[netip.AddrPort]map[netip.AddrPort]int32 // the frontends of an endpoint, with their numbers of service ports
-	before map[netip.AddrPort]netip.AddrPort           // what the kernel has for the endpoints that have changed
+	wanted map[netip.AddrPort][]claim        // for each endpoint, the oldest Service first
+	before map[netip.AddrPort]netip.AddrPort // what the kernel has for the endpoints that have changed
+	again  map[string]bool                   // the service ports that won or lost an endpoint through others
 }
 
 func newAnswers() answers {
-	return answers{map[netip.AddrPort]map[netip.AddrPort]int32{}, map[netip.AddrPort]netip.AddrPort{}}
+	return answers{map[netip.AddrPort][]claim{}, map[netip.AddrPort]netip.AddrPort{}, map[string]bool{}}
+}
+
+// claim is what a service port wants for its endpoints.
+type claim struct {
+	created  int64
+	port     string
+	frontend netip.AddrPort
+}
+
+func (c claim) compare(o claim) int {
+	return cmp.Or(cmp.Compare(c.created, o.created), cmp.Compare(c.port, o.port))
+}
+
+func (c claim) service() string {
+	name, _, _ := strings.Cut(c.port, ":")
+	return name
 }
 
 // answering is what a service port wants in the map.
 type answering struct {
-	frontend  netip.AddrPort
+	claim
 	endpoints []netip.AddrPort // sorted
 }
 
 func answeringOf(p *contents.Port) answering {
-	out := answering{frontend: p.Answers}
-	if !out.frontend.IsValid() {
-		return out
+	if !p.Answers.IsValid() {
+		return answering{}
 	}
+	out := answering{claim: claim{p.Created, p.Name, p.Answers}}
 	for _, list := range [][]contents.Endpoint{p.Cluster, p.Local} {
 		for i := range list {
 			out.endpoints = append(out.endpoints, list[i].Addr)
@@ -42,46 +62,81 @@ func answeringOf(p *contents.Port) answering {
 	return out
 }
 
-// update takes over what a service port wants. It returns how many of its endpoints other frontends want as well.
-func (a *answers) update(p *port, want *contents.Port) (shared int) {
-	next := answeringOf(want)
-	for _, e := range next.endpoints {
-		a.count(e, next.frontend, 1)
+// update takes over what a service port wants. It returns how many of its endpoints answer for another frontend or for none, and
+// another service port that lists the first of them.
+func (a *answers) update(p *port, want *contents.Port) (lost int, holder string) {
+	old, next := p.answering, answeringOf(want)
+	differ := func(e netip.AddrPort, other answering) bool {
+		_, both := slices.BinarySearchFunc(other.endpoints, e, netip.AddrPort.Compare)
+		return !both || old.claim != next.claim
 	}
-	for _, e := range p.answering.endpoints {
-		a.count(e, p.answering.frontend, -1)
+	for _, e := range old.endpoints {
+		if differ(e, next) {
+			a.change(e, old.claim, false)
+		}
 	}
 	for _, e := range next.endpoints {
-		if len(a.wanted[e]) > 1 {
-			shared++
+		if differ(e, old) {
+			a.change(e, next.claim, true)
 		}
 	}
 	p.answering = next
-	return shared
+	for _, e := range next.endpoints {
+		if a.of(e) == next.frontend {
+			continue
+		}
+		if lost++; lost > 1 {
+			continue
+		}
+		if holder = a.wanted[e][0].port; holder == next.port {
+			holder = a.wanted[e][1].port
+		}
+	}
+	return lost, holder
 }
 
-func (a *answers) count(endpoint, frontend netip.AddrPort, by int32) {
-	if _, noted := a.before[endpoint]; !noted {
-		a.before[endpoint] = a.of(endpoint)
+// change adds a claim to those of an endpoint, or removes it.
+func (a *answers) change(e netip.AddrPort, one claim, added bool) {
+	from, list := a.of(e), a.wanted[e]
+	if _, noted := a.before[e]; !noted {
+		a.before[e] = from
 	}
-	if a.wanted[endpoint] == nil {
-		a.wanted[endpoint] = map[netip.AddrPort]int32{}
+	var firsts []string
+	if len(list) > 0 {
+		firsts = append(firsts, list[0].port)
 	}
-	if a.wanted[endpoint][frontend] += by; a.wanted[endpoint][frontend] == 0 {
-		delete(a.wanted[endpoint], frontend)
+	i, _ := slices.BinarySearchFunc(list, one, claim.compare)
+	if added {
+		list = slices.Insert(list, i, one)
+	} else {
+		list = slices.Delete(list, i, i+1)
 	}
-	if len(a.wanted[endpoint]) == 0 {
-		delete(a.wanted, endpoint)
+	if a.wanted[e] = list; len(list) == 0 {
+		delete(a.wanted, e)
+	} else {
+		firsts = append(firsts, list[0].port)
+	}
+	for _, port := range firsts {
+		if port != one.port && a.of(e) != from {
+			a.again[port] = true
+		}
 	}
 }
 
 // of is the frontend in the map for an endpoint; the zero AddrPort: there is none.
 func (a *answers) of(endpoint netip.AddrPort) (frontend netip.AddrPort) {
-	if len(a.wanted[endpoint]) == 1 {
-		for frontend = range a.wanted[endpoint] {
-		}
+	list := a.wanted[endpoint]
+	if len(list) == 0 || len(list) > 1 && list[0].service() == list[1].service() {
+		return frontend
 	}
-	return frontend
+	return list[0].frontend
+}
+
+// takeAgain returns the service ports whose part has changed through others, since it was called last.
+func (a *answers) takeAgain() (names []string) {
+	names = slices.Sorted(maps.Keys(a.again))
+	clear(a.again)
+	return names
 }
 
 // write writes what has changed since the last transaction.

@@ -44,8 +44,9 @@ func (c *Contents) Set(w program.Writer, want *contents.Port) Shortfall {
 	}
 	c.Ports.noteWaiting(p, want, &fits)
 	c.update(w, p, &fits)
-	if n := c.Shared.answers.update(p, &fits); n > 0 {
-		short.add("%d endpoints serve other addresses, too; what they send in connections that began at another balancer is not translated", n)
+	if n, holder := c.Shared.answers.update(p, &fits); n > 0 {
+		short.add("%d endpoints are listed by other ports, too, the first by %s; what they send first in connections of this port that "+
+			"began at another balancer does not reach the client", n, holder)
 	}
 	p.was = ""
 	return short
@@ -155,9 +156,10 @@ func (c *Contents) HasAffinity() bool {
 	return c.Ports.earlier.haveAffinity() || c.Chains.HaveTokens()
 }
 
-// TakeWaiting returns the names of ports for which there is room, sorted. They no longer wait.
+// TakeWaiting returns the names of ports for which there is room, and of those whose endpoints answer for another port or do so
+// no longer. They no longer wait.
 func (c *Contents) TakeWaiting() []string {
-	return c.Ports.takeWaiting(c.Chains.Room())
+	return append(c.Ports.takeWaiting(c.Chains.Room()), c.Shared.answers.takeAgain()...)
 }
 
 // AddLengths writes the chains that new source ranges need. They count as written, whatever becomes of the transaction:
