@@ -12,14 +12,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// routeProtocol marks the local routes of this package ("ip route show table local proto 118"). Neither the kernel's
-// rtnetlink.h nor iproute2's rt_protos assigns it.
-const routeProtocol = 118
-
-// routePriority differs from 0, the priority of the routes that the kernel makes for the addresses of links. So a
-// frontend may have an address of the host: both routes exist side by side.
-const routePriority = 1024
-
 // addresses makes frontend addresses local to the host. Each has a route in table local.
 type addresses struct {
 	handle   *netlink.Handle

@@ -155,8 +155,7 @@ func TestAddressError(t *testing.T) {
 	}
 }
 
-// TestOpenFailsWithoutIPVS runs on kernels with and without IPVS. Without it every call returns ErrNoIPVS, although
-// moby/ipvs would report success.
+// TestOpenFailsWithoutIPVS runs on kernels with and without IPVS. Without it every call returns ErrNoIPVS.
 func TestOpenFailsWithoutIPVS(t *testing.T) {
 	ns := newNamespace(t)
 	o := Options{NetNS: ns.Fd()}

@@ -3,6 +3,8 @@ package ipvsctl
 import (
 	"fmt"
 	"net/netip"
+
+	"github.com/verdict-proxy/verdict/ipvsctl/wire"
 )
 
 // Adopt takes over the virtual servers that another Service proxy left at the given addresses. An address with the value
@@ -15,52 +17,53 @@ import (
 //
 // Adopt returns how many virtual servers it took over. After an error, another call goes on.
 func Adopt(o Options, places map[netip.Addr]bool) (int, error) {
-	return withKernel(o, func(k kernel) (int, error) { return adopt(k, o, places) })
+	return withKernel(o, func(k kernel) (int, error) { return adoptServers(k, o, places) })
 }
 
-func withKernel(o Options, do func(kernel) (int, error)) (int, error) {
-	c, err := dial(o.NetNS)
-	if err != nil {
-		return 0, err
-	}
-	defer c.Close()
-	return do(c)
+func adoptServers(k kernel, o Options, places map[netip.Addr]bool) (int, error) {
+	return eachAt(k, places, false, func(f wire.Server) (done bool, err error) {
+		if o.excludes(f.Addr) {
+			return false, nil
+		}
+		if places[f.Addr] {
+			add := Operation{Kind: AddAddress, Server: &VirtualServer{Key: f.Key}}
+			if err := k.execute(add); err != nil {
+				return false, &OperationError{Operation: add, Err: err}
+			}
+		}
+		if err := k.SetAdopted(f.Key, true); err != nil {
+			return false, &KeyError{Key: f.Key, Err: fmt.Errorf("take it over: %w", err)}
+		}
+		return true, nil
+	})
 }
 
-func adopt(k kernel, o Options, places map[netip.Addr]bool) (n int, err error) {
-	servers, err := k.servers()
+// eachAt calls a function for the virtual servers at the given addresses, either those of this package or the others. It
+// counts what is done.
+func eachAt(k kernel, places map[netip.Addr]bool, ours bool, do func(wire.Server) (done bool, err error)) (n int, err error) {
+	servers, err := k.Servers()
 	if err != nil {
 		return 0, err
 	}
 	for _, f := range servers {
-		route, known := places[f.key.Addr]
-		if f.ours || !known || o.excludes(f.key.Addr) {
+		if _, known := places[f.Addr]; !known || f.Ours != ours {
 			continue
 		}
-		if route {
-			add := Operation{Kind: AddAddress, Server: &VirtualServer{Key: f.key}}
-			if err := k.execute(add); err != nil {
-				return n, &OperationError{Operation: add, Err: err}
-			}
+		done, err := do(f)
+		if err != nil {
+			return n, err
 		}
-		if err := k.mark(f.key, ownerMark|adoptedMark); err != nil {
-			return n, &KeyError{Key: f.key, Err: fmt.Errorf("take it over: %w", err)}
+		if done {
+			n++
 		}
-		n++
 	}
 	return n, nil
 }
 
 // Foreign counts the virtual servers of other tools at the given addresses.
 func Foreign(o Options, places map[netip.Addr]bool) (int, error) {
-	return withKernel(o, func(k kernel) (n int, err error) {
-		servers, err := k.servers()
-		for _, f := range servers {
-			if _, known := places[f.key.Addr]; known && !f.ours {
-				n++
-			}
-		}
-		return n, err
+	return withKernel(o, func(k kernel) (int, error) {
+		return eachAt(k, places, false, func(wire.Server) (bool, error) { return true, nil })
 	})
 }
 
@@ -70,21 +73,13 @@ func HandOver(o Options, places map[netip.Addr]bool) (int, error) {
 	return withKernel(o, func(k kernel) (int, error) { return handOver(k, places) })
 }
 
-func handOver(k kernel, places map[netip.Addr]bool) (n int, err error) {
-	servers, err := k.servers()
-	if err != nil {
-		return 0, err
-	}
-	for _, f := range servers {
-		if _, known := places[f.key.Addr]; !known || !f.ours {
-			continue
+func handOver(k kernel, places map[netip.Addr]bool) (int, error) {
+	return eachAt(k, places, true, func(f wire.Server) (bool, error) {
+		if err := k.SetAdopted(f.Key, false); err != nil {
+			return false, &KeyError{Key: f.Key, Err: fmt.Errorf("hand it over: %w", err)}
 		}
-		if err := k.mark(f.key, 0); err != nil {
-			return n, &KeyError{Key: f.key, Err: fmt.Errorf("hand it over: %w", err)}
-		}
-		n++
-	}
-	return n, nil
+		return true, nil
+	})
 }
 
 // Adopted lists the keys of virtual servers of another proxy whose connections may go on.

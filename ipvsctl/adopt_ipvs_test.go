@@ -29,9 +29,9 @@ func (d *director) adopt(t *testing.T, f lab.Family) {
 	}
 	d.node.Must(t, "", "ip", add...)
 	for _, v := range []VirtualServer{tcp, udp} {
-		d.node.Must(t, "", "ipvsadm", strings.Fields("-A "+v.option()+" -s rr")...)
+		d.node.Must(t, "", "ipvsadm", strings.Fields("-A "+v.Option()+" -s rr")...)
 		for _, r := range v.RealServers {
-			d.node.Must(t, "", "ipvsadm", strings.Fields("-a "+v.option()+" "+r.options())...)
+			d.node.Must(t, "", "ipvsadm", strings.Fields("-a "+v.Option()+" "+r.Options())...)
 		}
 	}
 	x := d.world.At(t, lab.Outside)
@@ -77,6 +77,6 @@ func (d *director) adopt(t *testing.T, f lab.Family) {
 	}
 	alive("handed over")
 	for _, v := range []VirtualServer{tcp, udp} {
-		d.node.Must(t, "", "ipvsadm", strings.Fields("-D "+v.option())...)
+		d.node.Must(t, "", "ipvsadm", strings.Fields("-D "+v.Option())...)
 	}
 }

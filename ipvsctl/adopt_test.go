@@ -26,7 +26,7 @@ func ofKubeProxy() (m *memory, places map[netip.Addr]bool) {
 
 func mustAdopt(t *testing.T, m *memory, places map[netip.Addr]bool, want int) {
 	t.Helper()
-	n, err := adopt(m, Options{}, places)
+	n, err := adoptServers(m, Options{}, places)
 	if must(t, err); n != want {
 		t.Errorf("%d were adopted, want %d", n, want)
 	}
@@ -79,7 +79,7 @@ func addressesOf(m *memory) (list []string) {
 // TestAdoptExcluded: what is in an excluded range is not kube-proxy's.
 func TestAdoptExcluded(t *testing.T) {
 	m, places := ofKubeProxy()
-	n, err := adopt(m, Options{Exclude: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12")}}, places)
+	n, err := adoptServers(m, Options{Exclude: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12")}}, places)
 	if must(t, err); n != 1 || len(addressesOf(m)) != 0 {
 		t.Errorf("%d were adopted, with the addresses %v", n, addressesOf(m))
 	}

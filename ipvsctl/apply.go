@@ -16,7 +16,7 @@ import (
 // servers that are no longer wanted. Call it before the nft transaction of a pass. The error sums up Result.Failures.
 func (e *Engine) Add(now time.Time) (Result, error) {
 	var r Result
-	e.sweep(&r, now, func(s *server) bool { return s.want != nil })
+	e.sweep(&r, now, func(s *managed) bool { return s.want != nil })
 	r.NotLocal = e.locals.notLocal()
 	return r, e.conclude(&r)
 }
@@ -29,9 +29,47 @@ func (e *Engine) Remove(now time.Time) (Result, error) {
 		e.settle()
 	}
 	var r Result
-	e.locals.dropOrphans(&r) // before sweep, which frees addresses: dropOrphans would delete their routes again
-	e.sweep(&r, now, func(s *server) bool { return s.want == nil })
+	e.dropOrphans(&r) // before sweep, which frees addresses: dropOrphans would delete their routes again
+	e.sweep(&r, now, func(s *managed) bool { return s.want == nil })
 	return r, e.conclude(&r)
+}
+
+// Tick ends drains. It deletes a real server when its connections are gone or its period is over, and a virtual
+// server that is no longer wanted with its last real server. It also repeats removals that failed. Call it about once
+// a second: it looks only at what is due, and does nothing before the first Remove. The error sums up
+// Result.Failures.
+func (e *Engine) Tick(now time.Time) (Result, error) {
+	if !e.locals.settled {
+		return Result{}, nil
+	}
+	var r Result
+	e.drains = slices.DeleteFunc(e.drains, func(s *managed) bool {
+		// Add or Remove will look at a dirty virtual server.
+		if len(s.deadlines) > 0 && !s.dirty && s.due(now) {
+			if err := e.checkDrains(&r, s, now); err != nil {
+				r.Failures = append(r.Failures, Failure{Name: s.owner, Key: s.key, Err: err})
+			}
+			e.trackDrains(s, now)
+			s.interval = min(2*s.interval, lastCheck)
+			s.check = now.Add(s.interval)
+		}
+		s.draining = len(s.deadlines) > 0
+		return !s.draining
+	})
+	e.dropOrphans(&r)
+	e.sweep(&r, now, func(s *managed) bool { return s.want == nil && s.failed })
+	return r, e.conclude(&r)
+}
+
+// dropOrphans deletes the routes that an earlier process left and that no virtual server needs.
+func (e *Engine) dropOrphans(r *Result) {
+	for _, addr := range e.locals.orphans() {
+		s := &managed{key: Key{Addr: addr}}
+		e.locals.unsure[addr] = true // so that release deletes the route
+		if err := e.locals.release(e.doer(r), s); err != nil {
+			r.Failures = append(r.Failures, Failure{Key: s.key, Err: err})
+		}
+	}
 }
 
 // conclude completes a result and returns its error.
@@ -47,7 +85,7 @@ func (e *Engine) conclude(r *Result) error {
 }
 
 // sweep works on the dirty virtual servers that are selected. The others stay dirty.
-func (e *Engine) sweep(r *Result, now time.Time, selected func(*server) bool) {
+func (e *Engine) sweep(r *Result, now time.Time, selected func(*managed) bool) {
 	waiting := e.dirty
 	e.dirty = nil
 	for _, s := range waiting {
@@ -70,7 +108,7 @@ func (e *Engine) sweep(r *Result, now time.Time, selected func(*server) bool) {
 
 // converge brings one virtual server to the wanted state. When the kernel's answer contradicts what the engine knows,
 // converge reads the virtual server and tries once more.
-func (e *Engine) converge(r *Result, s *server) error {
+func (e *Engine) converge(r *Result, s *managed) error {
 	if s.stale {
 		if err := e.refresh(r, s); err != nil {
 			return err
@@ -92,7 +130,7 @@ func contradicts(err error) bool {
 }
 
 // refresh reads what the kernel has of a virtual server. It adds the local route again, which may be gone as well.
-func (e *Engine) refresh(r *Result, s *server) error {
+func (e *Engine) refresh(r *Result, s *managed) error {
 	has, err := e.read(s.key)
 	if errors.Is(err, ErrForeign) && s.want == nil {
 		err = nil // the engine's own virtual server is gone
@@ -107,26 +145,10 @@ func (e *Engine) refresh(r *Result, s *server) error {
 	return nil
 }
 
-// value returns the virtual server for use in operations.
-func (s *server) value() *VirtualServer {
-	if s.want != nil {
-		return s.want
-	}
-	return &VirtualServer{Key: s.key, Scheduler: s.has.header.scheduler}
-}
-
-// plan lists the operations for the virtual server, without those for its address.
-func (s *server) plan(graceful bool) Operations {
-	if s.want == nil {
-		return removals(&s.has, s.value(), graceful)
-	}
-	return additions(&s.has, s.want, graceful)
-}
-
 // run executes the plan. The address becomes local after its virtual server is complete, and stops being local before
 // the virtual server is deleted. Otherwise packets to it would reach processes that listen on all addresses of the
 // host (k/k #72236).
-func (e *Engine) run(r *Result, s *server) error {
+func (e *Engine) run(r *Result, s *managed) error {
 	if s.want == nil && s.has.exists {
 		ours, err := e.ours(s.key)
 		if err != nil {
@@ -138,7 +160,7 @@ func (e *Engine) run(r *Result, s *server) error {
 	}
 	for _, o := range s.plan(e.options.graceful()) {
 		if o.Kind == DeleteServer {
-			if err := e.locals.release(r, s); err != nil {
+			if err := e.locals.release(e.doer(r), s); err != nil {
 				return err
 			}
 		}
@@ -148,9 +170,66 @@ func (e *Engine) run(r *Result, s *server) error {
 	}
 	switch {
 	case s.want != nil && s.want.Local:
-		return e.locals.acquire(r, s)
+		return e.locals.acquire(e.doer(r), s)
 	case s.want != nil || !s.has.exists:
-		return e.locals.release(r, s)
+		return e.locals.release(e.doer(r), s)
 	}
 	return nil
+}
+
+// Intact compares three virtual servers, chosen at random, with what the kernel has. It returns false when one differs,
+// for example because someone ran "ipvsadm -C", or when a synchronization daemon differs. If repair is true, the next Add then
+// reads every virtual server and repairs it. A daemon is put right at once.
+func (e *Engine) Intact(repair bool) (bool, error) {
+	daemons, daemonErr := e.daemonsIntact(repair)
+	servers, err := e.serversIntact(repair)
+	return daemons && servers, errors.Join(daemonErr, err)
+}
+
+func (e *Engine) serversIntact(repair bool) (bool, error) {
+	remaining := 3
+	for _, s := range e.servers { // in random order
+		if s.want == nil || s.dirty {
+			continue
+		}
+		same, err := e.intact(s)
+		if err != nil {
+			e.reopen(err)
+			return false, err
+		}
+		if !same && repair {
+			e.distrust()
+		}
+		if !same {
+			return false, nil
+		}
+		if remaining--; remaining == 0 {
+			break
+		}
+	}
+	return true, nil
+}
+
+// distrust makes the engine read every virtual server again before it works on it. Add works on all wanted ones.
+func (e *Engine) distrust() {
+	for _, s := range e.servers {
+		s.stale = true
+		if s.want != nil {
+			e.markDirty(s)
+		}
+	}
+}
+
+// Cleanup removes everything that has the mark of this package, and cuts its connections. It returns the number of
+// operations.
+func Cleanup(o Options) (int, error) {
+	o.GracefulPeriod, o.Sync = 0, nil
+	e, err := Open(o)
+	if err != nil {
+		return 0, err
+	}
+	defer e.Close()
+	r, err := e.Remove(time.Now())
+	ended, daemonErr := e.SetDaemons()
+	return len(r.Operations) + len(ended), errors.Join(err, daemonErr)
 }

@@ -3,6 +3,8 @@ package ipvsctl
 import (
 	"testing"
 	"time"
+
+	"github.com/verdict-proxy/verdict/ipvsctl/wire"
 )
 
 // TestDiff has one row for each way in which a virtual server can differ from what is wanted.
@@ -37,9 +39,9 @@ func TestDiff(t *testing.T) {
 			ops: "ipvsadm -E -t 10.96.0.1:80 -s rr -p 1"},
 		{name: "persistence unset", has: ref(with(plain, func(v *VirtualServer) { v.Persistence = time.Hour })), want: &plain,
 			ops: "ipvsadm -E -t 10.96.0.1:80 -s rr"},
-		{name: "flags of sh", has: &plain, want: ref(with(plain, func(v *VirtualServer) { v.Scheduler, v.Flags = "sh", HashPort })),
+		{name: "flags of sh", has: &plain, want: ref(with(plain, func(v *VirtualServer) { v.Scheduler, v.Flags = "sh", wire.HashPort })),
 			ops: "ipvsadm -E -t 10.96.0.1:80 -s sh -b sh-fallback,sh-port"},
-		{name: "flags of mh", has: &plain, want: ref(with(plain, func(v *VirtualServer) { v.Scheduler, v.Flags = "mh", HashPort|Fallback })),
+		{name: "flags of mh", has: &plain, want: ref(with(plain, func(v *VirtualServer) { v.Scheduler, v.Flags = "mh", wire.HashPort|wire.Fallback })),
 			ops: "ipvsadm -E -t 10.96.0.1:80 -s mh -b mh-fallback,mh-port"},
 		{name: "dh cannot drain", has: ref(with(plain, func(v *VirtualServer) { v.Scheduler = "dh" })), want: ref(vs("tcp 10.96.0.1:80 dh", "10.0.0.2:8080")),
 			ops: "ipvsadm -d -t 10.96.0.1:80 -r 10.0.0.1:8080"},

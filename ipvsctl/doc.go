@@ -8,23 +8,23 @@
 //
 // The files, in the order in which to read them:
 //
-//	types.go      the values that callers pass in, and real servers as the kernel has them
-//	scheduler.go  schedulers and their flags
-//	operation.go  one operation, and how it prints itself
-//	diff.go       from what the kernel has to what is wanted (pure)
-//	adopt.go      virtual servers of another Service proxy, whose place Verdict takes
-//	engine.go     all virtual servers: what is wanted, what is applied, what an earlier process left
-//	kernel.go     what the engine needs of a kernel, and how it replaces lost sockets
-//	apply.go      Add and Remove, and what happens when the kernel has something else than the engine knows
+//	types.go      the values that callers pass in, and operations, which print themselves
+//	validate.go   which values the kernel would refuse, or accept and change
 //	result.go     what Add, Remove and Tick return; errors
-//	locals.go     which addresses are local, and which of them need a guard
-//	drain.go      Tick: the end of connections to real servers that are no longer wanted
-//	conn.go       the netlink sockets; it hides github.com/moby/ipvs. Package wire has the messages about real servers
+//	server.go     one virtual server: from what the kernel has to what is wanted (pure)
 //	address.go    local routes
+//	kernel.go     what the engine needs of a kernel, and how it replaces lost sockets
+//	locals.go     which addresses are local, and which of them need a guard
+//	engine.go     all virtual servers: what is wanted, what is applied, what an earlier process left
+//	drain.go      the end of connections to real servers that are no longer wanted
+//	apply.go      Add, Remove, Tick and Intact, and what happens when the kernel has something else than the engine knows
+//	settings.go   timeouts, synchronization daemons and sysctls
+//	adopt.go      virtual servers of another Service proxy, whose place Verdict takes
 //	memory.go     an engine with a kernel in memory
 //	probe.go      which schedulers the kernel has
-//	settings.go   timeouts, synchronization daemons and sysctls
 //	status.go     what the kernel has, for display
+//
+// Package wire has the values that the kernel knows, and the netlink messages about them.
 //
 // The package knows nothing of Kubernetes or nftables. It starts no process except modprobe,
 // when it first opens a socket, and works without modprobe as well.

@@ -16,7 +16,7 @@ const (
 
 // trackDrains finds out, after a change of a virtual server, which of its real servers drain. A real server that drains
 // already keeps its deadline.
-func (e *Engine) trackDrains(s *server, now time.Time) {
+func (e *Engine) trackDrains(s *managed, now time.Time) {
 	if s.want == nil && !s.has.exists && !s.dirty {
 		delete(e.servers, s.key)
 		s.deadlines = nil
@@ -45,41 +45,14 @@ func (e *Engine) trackDrains(s *server, now time.Time) {
 const unlimited = 100 * 365 * 24 * time.Hour
 
 // period is how long connections to real servers that are no longer wanted may go on.
-func (o *Options) period(s *server) time.Duration {
+func (o *Options) period(s *managed) time.Duration {
 	if s.has.adopted && s.want == nil && o.graceful() {
 		return unlimited
 	}
 	return o.GracefulPeriod
 }
 
-// Tick ends drains. It deletes a real server when its connections are gone or its period is over, and a virtual
-// server that is no longer wanted with its last real server. It also repeats removals that failed. Call it about once
-// a second: it looks only at what is due, and does nothing before the first Remove. The error sums up
-// Result.Failures.
-func (e *Engine) Tick(now time.Time) (Result, error) {
-	if !e.locals.settled {
-		return Result{}, nil
-	}
-	var r Result
-	e.drains = slices.DeleteFunc(e.drains, func(s *server) bool {
-		// Add or Remove will look at a dirty virtual server.
-		if len(s.deadlines) > 0 && !s.dirty && s.due(now) {
-			if err := e.checkDrains(&r, s, now); err != nil {
-				r.Failures = append(r.Failures, Failure{Name: s.owner, Key: s.key, Err: err})
-			}
-			e.trackDrains(s, now)
-			s.interval = min(2*s.interval, lastCheck)
-			s.check = now.Add(s.interval)
-		}
-		s.draining = len(s.deadlines) > 0
-		return !s.draining
-	})
-	e.locals.dropOrphans(&r)
-	e.sweep(&r, now, func(s *server) bool { return s.want == nil && s.failed })
-	return r, e.conclude(&r)
-}
-
-func (s *server) due(now time.Time) bool {
+func (s *managed) due(now time.Time) bool {
 	if !now.Before(s.check) {
 		return true
 	}
@@ -92,7 +65,7 @@ func (s *server) due(now time.Time) bool {
 }
 
 // checkDrains looks at the connections of one virtual server and deletes the real servers that have drained.
-func (e *Engine) checkDrains(r *Result, s *server, now time.Time) error {
+func (e *Engine) checkDrains(r *Result, s *managed, now time.Time) error {
 	ours, err := e.ours(s.key)
 	if err != nil {
 		return err
@@ -100,7 +73,7 @@ func (e *Engine) checkDrains(r *Result, s *server, now time.Time) error {
 	if !ours {
 		return e.forget(r, s)
 	}
-	list, err := e.reals(s.key)
+	list, err := e.kernel.Reals(s.key)
 	if err != nil {
 		return &KeyError{Key: s.key, Err: err}
 	}
@@ -115,7 +88,7 @@ func (e *Engine) checkDrains(r *Result, s *server, now time.Time) error {
 		}
 	}
 	if s.want == nil && remaining == 0 {
-		if err := e.locals.release(r, s); err != nil {
+		if err := e.locals.release(e.doer(r), s); err != nil {
 			return err
 		}
 		return e.do(r, s, Operation{Kind: DeleteServer, Server: s.value()})
@@ -131,7 +104,7 @@ func (e *Engine) checkDrains(r *Result, s *server, now time.Time) error {
 // forget handles a virtual server that is no longer in the kernel. Another tool may have its key now, so forget
 // deletes nothing there. When the virtual server is still wanted, only its drains end: Intact will find that it is
 // missing, and the next pass will make it again.
-func (e *Engine) forget(r *Result, s *server) error {
+func (e *Engine) forget(r *Result, s *managed) error {
 	if s.want != nil {
 		s.stale = true
 		for _, real := range unwanted(s.has.reals, s.want) {
@@ -139,15 +112,11 @@ func (e *Engine) forget(r *Result, s *server) error {
 		}
 		return nil
 	}
-	if err := e.locals.release(r, s); err != nil {
+	if err := e.locals.release(e.doer(r), s); err != nil {
 		return err
 	}
 	s.has = applied{}
 	return nil
-}
-
-func sortReals(list []RealStatus) {
-	slices.SortFunc(list, func(a, b RealStatus) int { return a.compare(b.RealServer) })
 }
 
 func findReal(list []RealStatus, addr netip.AddrPort) (int, bool) {

@@ -174,9 +174,9 @@ type countingKernel struct {
 	looks *int
 }
 
-func (c *countingKernel) reals(k Key) ([]RealStatus, error) {
+func (c *countingKernel) Reals(k Key) ([]RealStatus, error) {
 	*c.looks++
-	return c.memory.reals(k)
+	return c.memory.Reals(k)
 }
 
 // TestDrainFails checks that Tick returns errors and tries again.

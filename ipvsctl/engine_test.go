@@ -5,6 +5,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/verdict-proxy/verdict/ipvsctl/wire"
 )
 
 var (
@@ -229,7 +231,9 @@ func TestReopen(t *testing.T) {
 // lostKernel has lost its socket.
 type lostKernel struct{ kernel }
 
-func (lostKernel) server(Key) (found, bool, error) { return found{}, false, syscall.ENOTSOCK }
+func (lostKernel) Server(Key) (wire.Server, bool, error) {
+	return wire.Server{}, false, syscall.ENOTSOCK
+}
 
 func TestUnknownSchedulerIsNamed(t *testing.T) {
 	e := openMemory(t, newMemory())
@@ -348,7 +352,7 @@ func TestIntact(t *testing.T) {
 		other func(*memory)
 	}{
 		{"flushed", func(m *memory) { clear(m.state) }},
-		{"scheduler changed", func(m *memory) { m.state[web.Key].header.scheduler = "dh" }},
+		{"scheduler changed", func(m *memory) { m.state[web.Key].Scheduler = "dh" }},
 		{"weight changed", func(m *memory) { m.putReal(web.Key, "10.0.0.1:8080=4") }},
 		{"real server deleted", func(m *memory) { delete(m.state[web.Key].reals, web.RealServers[0].Addr) }},
 		{"no longer local", func(m *memory) { clear(m.local) }},

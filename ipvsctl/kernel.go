@@ -2,35 +2,107 @@ package ipvsctl
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
+	"syscall"
 
 	"github.com/verdict-proxy/verdict/ipvsctl/wire"
 	"github.com/verdict-proxy/verdict/nft/nlmsg"
 )
 
 // kernel is what the engine needs of a kernel. conn is the real one, memoryKernel the one in memory. Tests inject
-// faults here.
+// faults here. Package wire documents the methods that begin with a capital letter.
 type kernel interface {
 	execute(Operation) error
-	servers() ([]found, error)
-	server(Key) (found, bool, error)
-	reals(Key) ([]RealStatus, error)
+	Servers() ([]wire.Server, error)
+	Server(Key) (wire.Server, bool, error)
+	Reals(Key) ([]RealStatus, error)
+	SetAdopted(k Key, adopted bool) error
+	Timeouts() (Timeouts, error)
+	SetTimeouts(Timeouts) error
+	Daemons() ([]wire.Daemon, error)
+	StartDaemon(wire.Daemon) error
+	StopDaemon(wire.Daemon) error
 	listAddresses() ([]netip.Addr, error)
 	isLocal(netip.Addr) (bool, error)
-	mark(k Key, bits uint32) error
-	timeouts() (Timeouts, error)
-	daemons() ([]wire.Daemon, error)
-	startDaemon(wire.Daemon) error
-	stopDaemon(wire.Daemon) error
-	setTimeouts(Timeouts) error
 	Close() error
+}
+
+// conn has the sockets to the kernel. Only one goroutine at a time may use it.
+type conn struct {
+	*addresses
+	*wire.Socket
+}
+
+// ErrNoIPVS means that the kernel has no IPVS and cannot load it.
+var ErrNoIPVS = wire.ErrNoIPVS
+
+func dial(ns int) (*conn, error) {
+	s, err := wire.Dial(ns)
+	if err != nil {
+		return nil, err
+	}
+	a, err := openAddresses(ns)
+	if err != nil {
+		s.Close()
+		return nil, err
+	}
+	return &conn{addresses: a, Socket: s}, nil
+}
+
+// withKernel opens sockets of its own.
+func withKernel[T any](o Options, do func(kernel) (T, error)) (T, error) {
+	c, err := dial(o.NetNS)
+	if err != nil {
+		var none T
+		return none, err
+	}
+	defer c.Close()
+	return do(c)
+}
+
+// Close closes the sockets.
+func (c *conn) Close() error {
+	c.close()
+	c.Socket.Close()
+	return nil
+}
+
+// execute executes one operation. It is no error when there is nothing to delete.
+func (c *conn) execute(o Operation) error {
+	switch o.Kind {
+	case AddServer:
+		return c.AddServer(o.Server.Key, o.Server.header())
+	case EditServer:
+		return c.EditServer(o.Server.Key, o.Server.header())
+	case DeleteServer:
+		return ignore(c.DeleteServer(o.Server.Key), syscall.ESRCH)
+	case AddReal:
+		return c.AddReal(o.Server.Key, o.Real)
+	case EditReal:
+		return c.EditReal(o.Server.Key, o.Real)
+	case DeleteReal:
+		return ignore(ignore(c.DeleteReal(o.Server.Key, o.Real), syscall.ENOENT), syscall.ESRCH)
+	case AddAddress:
+		return c.addAddress(o.Server.Addr)
+	case DeleteAddress:
+		return c.deleteAddress(o.Server.Addr)
+	}
+	return fmt.Errorf("unknown operation %d", o.Kind)
+}
+
+func ignore(err error, harmless syscall.Errno) error {
+	if errors.Is(err, harmless) {
+		return nil
+	}
+	return err
 }
 
 // link is the engine's connection to the kernel.
 type link struct {
-	kernel
-	dial func() (kernel, error) // opens another one when the sockets are lost; nil: there is none
-	loss nlmsg.Loss
+	kernel kernel
+	dial   func() (kernel, error) // opens another one when the sockets are lost; nil: there is none
+	loss   nlmsg.Loss
 }
 
 // reopen replaces the sockets if an error means that they are lost. What failed without them is tried again. If that fails
@@ -46,8 +118,8 @@ func (l *link) reopen(why error) {
 }
 
 // do executes one operation.
-func (l *link) do(r *Result, s *server, o Operation) error {
-	if err := l.execute(o); err != nil {
+func (l *link) do(r *Result, s *managed, o Operation) error {
+	if err := l.kernel.execute(o); err != nil {
 		return &OperationError{Operation: o, Err: err}
 	}
 	s.has.record(o)
@@ -58,43 +130,35 @@ func (l *link) do(r *Result, s *server, o Operation) error {
 // read returns what the kernel has of a virtual server. The error is a *KeyError. It wraps ErrForeign when another tool
 // made the virtual server.
 func (l *link) read(k Key) (applied, error) {
-	f, exists, err := l.server(k)
+	f, exists, err := l.kernel.Server(k)
 	switch {
 	case err != nil:
 		return applied{}, &KeyError{Key: k, Err: err}
 	case !exists:
 		return applied{}, nil
-	case !f.ours:
+	case !f.Ours:
 		return applied{}, &KeyError{Key: k, Err: ErrForeign}
 	}
-	reals, err := l.reals(k)
+	reals, err := l.kernel.Reals(k)
 	if err != nil {
 		return applied{}, &KeyError{Key: k, Err: err}
 	}
 	return newApplied(f, reals), nil
 }
 
-func newApplied(f found, reals []RealStatus) applied {
-	has := applied{exists: true, header: f.header, adopted: f.adopted, reals: make([]RealServer, len(reals))}
-	for i, r := range reals {
-		has.reals[i] = r.RealServer
-	}
-	return has
-}
-
 // ours reports whether the kernel's virtual server with this key has the mark. The engine asks before it deletes a
 // virtual server or ends a drain, because the kernel deletes by key alone: after an "ipvsadm -C" another tool may
 // have the key.
 func (l *link) ours(k Key) (bool, error) {
-	f, exists, err := l.server(k)
+	f, exists, err := l.kernel.Server(k)
 	if err != nil {
 		return false, &KeyError{Key: k, Err: err}
 	}
-	return exists && f.ours, nil
+	return exists && f.Ours, nil
 }
 
 // intact reports whether the kernel has a virtual server as the engine knows it.
-func (l *link) intact(s *server) (bool, error) {
+func (l *link) intact(s *managed) (bool, error) {
 	now, err := l.read(s.key)
 	if errors.Is(err, ErrForeign) {
 		return false, nil
@@ -102,5 +166,5 @@ func (l *link) intact(s *server) (bool, error) {
 	if err != nil || !now.equal(&s.has) || !s.local {
 		return err == nil && now.equal(&s.has), err
 	}
-	return l.isLocal(s.key.Addr)
+	return l.kernel.isLocal(s.key.Addr)
 }

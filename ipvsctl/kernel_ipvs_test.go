@@ -49,8 +49,8 @@ func catalog() []VirtualServer {
 	add("sctp", "rr", func(*VirtualServer) {})
 	add("tcp", "rr", func(v *VirtualServer) { v.Persistence = 3 * time.Hour })
 	add("udp", "wlc", func(v *VirtualServer) { v.Persistence = time.Second })
-	add("tcp", "sh", func(v *VirtualServer) { v.Flags = HashPort })
-	add("tcp", "mh", func(v *VirtualServer) { v.Flags, v.Persistence = HashPort|Fallback, time.Minute })
+	add("tcp", "sh", func(v *VirtualServer) { v.Flags = wire.HashPort })
+	add("tcp", "mh", func(v *VirtualServer) { v.Flags, v.Persistence = wire.HashPort|wire.Fallback, time.Minute })
 	add("tcp", "rr", func(v *VirtualServer) { v.RealServers = nil })
 	add("tcp", "rr", func(v *VirtualServer) { v.Local = false })
 	add("tcp", "rr", func(v *VirtualServer) {
@@ -392,18 +392,18 @@ func TestMemoryIsLikeTheKernel(t *testing.T) {
 		if !errors.Is(got, want) {
 			t.Fatalf("operation %d, %s: the memory returns %v, the kernel %v", i, o, want, got)
 		}
-		if f, exists, err := c.server(v.Key); err != nil || exists != (m.state[v.Key] != nil) || f.header != headerOf(m, v.Key) {
+		if f, exists, err := c.Server(v.Key); err != nil || exists != (m.state[v.Key] != nil) || f.Header != headerOf(m, v.Key) {
 			t.Fatalf("operation %d, %s: the kernel has %+v, %v", i, o, f, err)
 		}
 	}
 	expect(t, "kernel", picture(t, c), picture(t, m))
 }
 
-func headerOf(m *memory, k Key) header {
+func headerOf(m *memory, k Key) wire.Header {
 	if s := m.state[k]; s != nil {
-		return s.header
+		return s.Header
 	}
-	return header{}
+	return wire.Header{}
 }
 
 // TestRandomWalkInKernel is TestRandomWalk with the kernel, and with ipvsadm interfering.
@@ -466,21 +466,21 @@ func TestListCountsConnections(t *testing.T) {
 	}
 }
 
-// TestLibrary shows the behavior of moby/ipvs and of the kernel that conn and validate guard against.
-func TestLibrary(t *testing.T) {
+// TestKernel shows the behavior of the kernel that conn and validate guard against.
+func TestKernel(t *testing.T) {
 	c, err := dial(newNamespace(t).Fd())
 	must(t, err)
 	defer c.Close()
 	must(t, c.execute(Operation{Kind: AddServer, Server: &web}))
 	six := parseReal("[fd00::1]:80")
 	if err := c.execute(Operation{Kind: AddReal, Server: &web, Real: six}); err == nil {
-		reals, err := c.reals(web.Key)
+		reals, err := c.Reals(web.Key)
 		must(t, err)
 		if len(reals) == 1 && reals[0].Addr == six.Addr {
 			t.Error("an IPv6 real server of an IPv4 virtual server works now: validate need not refuse it")
 		}
 	}
-	reals, err := c.reals(mail.Key)
+	reals, err := c.Reals(mail.Key)
 	if len(reals) != 0 || err != nil {
 		t.Errorf("real servers of a virtual server that does not exist: %v, %v", reals, err)
 	}

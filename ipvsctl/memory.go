@@ -37,21 +37,8 @@ func (m *Memory) Restart(o Options) (*Memory, error) {
 // PutForeign makes a virtual server as another tool does, with the real servers in v and without the mark of this
 // package. It replaces the one that has the key.
 func (m *Memory) PutForeign(v VirtualServer) {
-	f := found{key: v.Key, header: header{scheduler: v.Scheduler, flags: v.Flags, persistence: seconds(v.Persistence)}}
+	f := wire.Server{Key: v.Key, Header: wire.Header{Scheduler: v.Scheduler, Flags: v.Flags, Persistence: wire.Seconds(v.Persistence)}}
 	m.contents.put(f, v.RealServers)
-}
-
-// DeleteServer deletes a virtual server as another tool does, whichever tool made it.
-func (m *Memory) DeleteServer(k Key) { delete(m.contents.state, k) }
-
-// SetConnections sets the number of active connections of a real server. It has none when it is added.
-func (m *Memory) SetConnections(k Key, real netip.AddrPort, active int) error {
-	s := m.contents.state[k]
-	if s == nil || s.reals[real] == nil {
-		return fmt.Errorf("set connections: virtual server %s has no real server %s", k, real)
-	}
-	s.reals[real].Active = active
-	return nil
 }
 
 // String prints what the kernel has as commands that make it, in the notation of Operation.String and sorted by key:
@@ -67,7 +54,7 @@ func (m *Memory) String() string {
 	}
 	var b strings.Builder
 	for _, addr := range slices.SortedFunc(maps.Keys(byAddress), netip.Addr.Compare) {
-		for _, key := range slices.SortedFunc(slices.Values(byAddress[addr]), Key.compare) {
+		for _, key := range slices.SortedFunc(slices.Values(byAddress[addr]), Key.Compare) {
 			k.state[key].write(&b)
 		}
 		if k.local[addr] {
@@ -86,7 +73,7 @@ type memoryKernel struct {
 }
 
 type memoryServer struct {
-	found
+	wire.Server
 	reals map[netip.AddrPort]*RealStatus
 }
 
@@ -99,12 +86,12 @@ func newMemoryKernel() *memoryKernel {
 	}
 }
 
-func (m *memoryKernel) put(f found, reals []RealServer) {
-	s := &memoryServer{found: f, reals: map[netip.AddrPort]*RealStatus{}}
+func (m *memoryKernel) put(f wire.Server, reals []RealServer) {
+	s := &memoryServer{Server: f, reals: map[netip.AddrPort]*RealStatus{}}
 	for _, r := range reals {
 		s.reals[r.Addr] = &RealStatus{RealServer: r}
 	}
-	m.state[f.key] = s
+	m.state[f.Key] = s
 }
 
 func (s *memoryServer) sortedReals() []RealStatus {
@@ -112,18 +99,18 @@ func (s *memoryServer) sortedReals() []RealStatus {
 	for _, r := range s.reals {
 		list = append(list, *r)
 	}
-	sortReals(list)
+	wire.SortReals(list)
 	return list
 }
 
 func (s *memoryServer) write(b *strings.Builder) {
-	fmt.Fprint(b, "ipvsadm -A ", s.key.option(), s.header.options())
-	if !s.ours {
+	fmt.Fprint(b, "ipvsadm -A ", s.Option(), s.Header.Options())
+	if !s.Ours {
 		fmt.Fprint(b, " # another tool made this one")
 	}
 	fmt.Fprintln(b)
 	for _, r := range s.sortedReals() {
-		fmt.Fprintln(b, "ipvsadm -a", s.key.option(), r.options())
+		fmt.Fprintln(b, "ipvsadm -a", s.Option(), r.RealServer.Options())
 	}
 }
 
@@ -144,9 +131,9 @@ func (m *memoryKernel) execute(o Operation) error {
 	}
 	switch o.Kind {
 	case AddServer:
-		m.put(found{key: o.Server.Key, header: o.Server.header(), ours: true}, nil)
+		m.put(wire.Server{Key: o.Server.Key, Header: o.Server.header(), Ours: true}, nil)
 	case EditServer:
-		s.header, s.ours, s.adopted = o.Server.header(), true, false
+		s.Header, s.Ours, s.Adopted = o.Server.header(), true, false
 	case DeleteServer:
 		delete(m.state, o.Server.Key)
 	case AddReal:
@@ -186,22 +173,22 @@ func (m *memoryKernel) check(o Operation, s *memoryServer) error {
 	return nil
 }
 
-func (m *memoryKernel) servers() ([]found, error) {
-	var list []found
+func (m *memoryKernel) Servers() ([]wire.Server, error) {
+	var list []wire.Server
 	for _, s := range m.state {
-		list = append(list, s.found)
+		list = append(list, s.Server)
 	}
 	return list, nil
 }
 
-func (m *memoryKernel) server(k Key) (found, bool, error) {
+func (m *memoryKernel) Server(k Key) (wire.Server, bool, error) {
 	if s := m.state[k]; s != nil {
-		return s.found, true, nil
+		return s.Server, true, nil
 	}
-	return found{}, false, nil
+	return wire.Server{}, false, nil
 }
 
-func (m *memoryKernel) reals(k Key) ([]RealStatus, error) {
+func (m *memoryKernel) Reals(k Key) ([]RealStatus, error) {
 	if s := m.state[k]; s != nil {
 		return s.sortedReals(), nil
 	}
@@ -214,18 +201,18 @@ func (m *memoryKernel) listAddresses() ([]netip.Addr, error) {
 
 func (m *memoryKernel) isLocal(addr netip.Addr) (bool, error) { return m.local[addr], nil }
 
-func (m *memoryKernel) mark(k Key, bits uint32) error {
+func (m *memoryKernel) SetAdopted(k Key, adopted bool) error {
 	s := m.state[k]
 	if s == nil {
 		return syscall.ESRCH
 	}
-	s.ours, s.adopted = bits&ownerMask == ownerMark, bits&adoptedMark != 0
+	s.Ours, s.Adopted = adopted, adopted
 	return nil
 }
 
-func (m *memoryKernel) timeouts() (Timeouts, error) { return m.config, nil }
+func (m *memoryKernel) Timeouts() (Timeouts, error) { return m.config, nil }
 
-func (m *memoryKernel) setTimeouts(t Timeouts) error {
+func (m *memoryKernel) SetTimeouts(t Timeouts) error {
 	if t.TCP != 0 {
 		m.config.TCP = t.TCP
 	}
@@ -238,9 +225,9 @@ func (m *memoryKernel) setTimeouts(t Timeouts) error {
 	return nil
 }
 
-func (m *memoryKernel) daemons() ([]wire.Daemon, error) { return slices.Clone(m.synced), nil }
+func (m *memoryKernel) Daemons() ([]wire.Daemon, error) { return slices.Clone(m.synced), nil }
 
-func (m *memoryKernel) startDaemon(d wire.Daemon) error {
+func (m *memoryKernel) StartDaemon(d wire.Daemon) error {
 	if slices.ContainsFunc(m.synced, d.SameRole) {
 		return syscall.EEXIST
 	}
@@ -248,7 +235,7 @@ func (m *memoryKernel) startDaemon(d wire.Daemon) error {
 	return nil
 }
 
-func (m *memoryKernel) stopDaemon(d wire.Daemon) error {
+func (m *memoryKernel) StopDaemon(d wire.Daemon) error {
 	before := len(m.synced)
 	if m.synced = slices.DeleteFunc(m.synced, d.SameRole); len(m.synced) == before {
 		return syscall.ESRCH
@@ -257,4 +244,4 @@ func (m *memoryKernel) stopDaemon(d wire.Daemon) error {
 }
 
 // List returns the virtual servers of the kernel in memory, as the function List does for the real one.
-func (m *Memory) List() ([]Status, error) { return list(m.contents, time.Time{}) }
+func (m *Memory) List() ([]Status, error) { return listServers(m.contents, time.Time{}) }

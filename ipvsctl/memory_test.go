@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/verdict-proxy/verdict/ipvsctl/wire"
 )
 
 // memory is a kernel in memory with injected errors.
@@ -31,18 +33,18 @@ func (m *memory) execute(o Operation) error {
 	return m.after(o)
 }
 
-func (m *memory) servers() ([]found, error) {
-	list, _ := m.memoryKernel.servers()
+func (m *memory) Servers() ([]wire.Server, error) {
+	list, _ := m.memoryKernel.Servers()
 	return list, m.readError
 }
 
-func (m *memory) server(k Key) (found, bool, error) {
-	f, exists, _ := m.memoryKernel.server(k)
+func (m *memory) Server(k Key) (wire.Server, bool, error) {
+	f, exists, _ := m.memoryKernel.Server(k)
 	return f, exists, m.readError
 }
 
-func (m *memory) reals(k Key) ([]RealStatus, error) {
-	list, _ := m.memoryKernel.reals(k)
+func (m *memory) Reals(k Key) ([]RealStatus, error) {
+	list, _ := m.memoryKernel.Reals(k)
 	return list, m.readError
 }
 
@@ -53,7 +55,7 @@ func (m *memory) listAddresses() ([]netip.Addr, error) {
 
 func (m *memory) isLocal(addr netip.Addr) (bool, error) { return m.local[addr], m.readError }
 
-func (m *memory) timeouts() (Timeouts, error) { return m.config, m.readError }
+func (m *memory) Timeouts() (Timeouts, error) { return m.config, m.readError }
 
 // foreign makes a virtual server as another tool does.
 func (m *memory) foreign(k Key, scheduler string, reals ...string) {
@@ -61,7 +63,7 @@ func (m *memory) foreign(k Key, scheduler string, reals ...string) {
 	for _, r := range reals {
 		list = append(list, parseReal(r))
 	}
-	m.put(found{key: k, header: header{scheduler: scheduler}}, list)
+	m.put(wire.Server{Key: k, Header: wire.Header{Scheduler: scheduler}}, list)
 }
 
 // putReal makes or changes a real server as another tool does.
@@ -73,20 +75,20 @@ func (m *memory) putReal(k Key, real string) {
 // picture prints everything that a kernel has, whichever tool made it.
 func picture(t testing.TB, k kernel) string {
 	t.Helper()
-	servers, err := k.servers()
+	servers, err := k.Servers()
 	must(t, err)
 	var lines []string
 	for _, f := range servers {
-		reals, err := k.reals(f.key)
+		reals, err := k.Reals(f.Key)
 		must(t, err)
-		line := fmt.Sprintf("%s %s", f.key, f.header.scheduler)
-		if flags := f.header.flags.text(f.header.scheduler); flags != "" {
+		line := fmt.Sprintf("%s %s", f.Key, f.Scheduler)
+		if flags := f.Flags.Text(f.Scheduler); flags != "" {
 			line += " " + flags
 		}
-		if f.header.persistence > 0 {
-			line += " persistent " + (time.Duration(f.header.persistence) * time.Second).String()
+		if f.Persistence > 0 {
+			line += " persistent " + (time.Duration(f.Persistence) * time.Second).String()
 		}
-		if !f.ours {
+		if !f.Ours {
 			line += " foreign"
 		}
 		for _, r := range reals {
@@ -110,7 +112,7 @@ func picture(t testing.TB, k kernel) string {
 func TestMemoryPrints(t *testing.T) {
 	m := OpenMemory(Options{})
 	nodePort := with(vs("tcp 192.0.2.1:30080 lc", "10.0.0.2:80", "10.0.0.1:80=3"), func(v *VirtualServer) { v.Local = false })
-	sticky := with(vs("sctp [fd00::1]:80 mh"), func(v *VirtualServer) { v.Persistence, v.Flags = time.Hour, HashPort })
+	sticky := with(vs("sctp [fd00::1]:80 mh"), func(v *VirtualServer) { v.Persistence, v.Flags = time.Hour, wire.HashPort })
 	mustSet(t, m.Engine, "a", sticky, nodePort, vs("udp 10.96.0.1:81 rr"))
 	mustSet(t, m.Engine, "b", vs("tcp 10.96.0.1:80 lc", "10.0.0.1:80"))
 	pass(t, m.Engine, start())
@@ -136,7 +138,7 @@ func TestMemoryRestart(t *testing.T) {
 	m := OpenMemory(Options{GracefulPeriod: period})
 	mustSet(t, m.Engine, "web", web)
 	pass(t, m.Engine, start())
-	must(t, m.SetConnections(web.Key, web.RealServers[0].Addr, 1))
+	m.contents.state[web.Key].reals[web.RealServers[0].Addr].Active = 1
 	m.PutForeign(foreign)
 	m, err := m.Restart(Options{GracefulPeriod: period})
 	must(t, err)
@@ -152,13 +154,8 @@ func TestMemoryRestart(t *testing.T) {
 		ip route add local 10.96.0.1 dev lo table local proto 118 metric 1024
 		ipvsadm -A -t 10.96.0.9:80 -s rr # another tool made this one
 		ipvsadm -a -t 10.96.0.9:80 -r 10.0.0.1:80 -m -w 1`)
-	m.DeleteServer(foreign.Key)
+	delete(m.contents.state, foreign.Key)
 	wantObstacle(t, m.Obstacle([]VirtualServer{foreign}), nil, "")
-	for _, k := range []Key{web.Key, foreign.Key} { // the real server is gone, or the virtual server
-		if err := m.SetConnections(k, web.RealServers[1].Addr, 1); err == nil {
-			t.Errorf("connections of a real server of %s that does not exist were set", k)
-		}
-	}
 }
 
 // start is the time at which tests with a kernel in memory start.

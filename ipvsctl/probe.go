@@ -78,14 +78,14 @@ func probe(k kernel, schedulers []string) (Support, error) {
 func probePort(k kernel) (uint16, error) {
 	for port := uint16(1); port < 100; port++ {
 		key := probeKey(port)
-		f, exists, err := k.server(key)
+		f, exists, err := k.Server(key)
 		switch {
 		case err != nil:
 			return 0, &KeyError{Key: key, Err: err}
 		case !exists:
 			return port, nil
-		case f.ours:
-			o := Operation{Kind: DeleteServer, Server: &VirtualServer{Key: key, Scheduler: f.header.scheduler}}
+		case f.Ours:
+			o := Operation{Kind: DeleteServer, Server: &VirtualServer{Key: key, Scheduler: f.Scheduler}}
 			if err := k.execute(o); err != nil {
 				return 0, &OperationError{Operation: o, Err: err}
 			}

@@ -2,38 +2,18 @@ package ipvsctl
 
 import (
 	"errors"
-	"io"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
-
-	"github.com/sirupsen/logrus"
 )
-
-// TestQuiet checks that the warning of moby/ipvs about a missing modprobe is not logged.
-func TestQuiet(t *testing.T) {
-	var logged strings.Builder
-	out := logrus.StandardLogger().Out
-	logrus.SetOutput(&logged)
-	defer logrus.SetOutput(out)
-	h, err := openHandle(0)
-	must(t, err)
-	h.Close()
-	if logged.Len() > 0 {
-		t.Errorf("moby/ipvs logged: %s", logged.String())
-	}
-	if logrus.StandardLogger().Out != io.Writer(&logged) {
-		t.Error("the output of the log was not restored")
-	}
-}
 
 func TestProbe(t *testing.T) {
 	m := newMemory()
 	m.foreign(probeKey(1), "rr", "192.0.2.7:80")
 	m.foreign(probeKey(2), "rr")
-	m.state[probeKey(2)].ours = true // an interrupted probe
+	m.state[probeKey(2)].Ours = true // an interrupted probe
 	m.foreign(web.Key, "rr", "192.0.2.7:80")
 	s, err := probe(m, []string{"rr", "magic", "mh", "spell"})
 	must(t, err)
@@ -92,7 +72,7 @@ func TestProbeFails(t *testing.T) {
 func TestList(t *testing.T) {
 	m := leftovers(t)
 	m.state[web.Key].reals[web.RealServers[0].Addr].Active = 3
-	got, err := list(m, time.Time{})
+	got, err := listServers(m, time.Time{})
 	must(t, err)
 	var keys []string
 	for _, s := range got {

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/verdict-proxy/verdict/e2e/lab"
+	"github.com/verdict-proxy/verdict/ipvsctl/wire"
 )
 
 // testSchedulers sends connections through several schedulers and counts which pods answer. Each connection ends before
@@ -141,7 +142,7 @@ func (d *director) testBySource(t *testing.T) {
 		}
 		t.Run(scheduler+"-port", func(t *testing.T) {
 			v := d.frontend(lab.IPv4, TCP, scheduler, 1, 1)
-			v.Flags = HashPort
+			v.Flags = wire.HashPort
 			d.apply(t, v)
 			if got := d.spread(t, &v, 80); got[0] < 5 || got[1] < 5 {
 				t.Errorf("80 connections of one client got %v", got)

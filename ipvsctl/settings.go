@@ -17,12 +17,6 @@ type Change struct {
 	Name, Old, New string
 }
 
-// Timeouts are the timeouts of IPVS connections: established TCP, closing TCP, and UDP. 0 leaves a timeout as it is.
-// The kernel counts whole seconds. Each network namespace has its own timeouts.
-type Timeouts struct {
-	TCP, TCPFin, UDP time.Duration
-}
-
 // SetTimeouts changes the timeouts that are not 0. It returns those that changed.
 func (e *Engine) SetTimeouts(t Timeouts) ([]Change, error) {
 	if t == (Timeouts{}) {
@@ -33,14 +27,14 @@ func (e *Engine) SetTimeouts(t Timeouts) ([]Change, error) {
 			return nil, fmt.Errorf("set IPVS timeouts: %s is not in 0 to %s; they stay as they are", d, maxPersistence)
 		}
 	}
-	old, err := e.timeouts()
+	old, err := e.kernel.Timeouts()
 	if err != nil {
 		return nil, err
 	}
-	if err := e.setTimeouts(t); err != nil {
+	if err := e.kernel.SetTimeouts(t); err != nil {
 		return nil, err
 	}
-	now, err := e.timeouts()
+	now, err := e.kernel.Timeouts()
 	if err != nil {
 		return nil, err
 	}
@@ -62,7 +56,7 @@ type daemonChange struct{ old, now *wire.Daemon }
 // daemonsToChange compares the daemons that run with Options.Sync. It leaves those of other tools alone, and lists wanted ones
 // whose roles they have.
 func (e *Engine) daemonsToChange() (list []daemonChange, taken []wire.Daemon, err error) {
-	running, err := e.daemons()
+	running, err := e.kernel.Daemons()
 	for i := range e.options.Sync {
 		c := daemonChange{now: &e.options.Sync[i]}
 		if j := slices.IndexFunc(running, c.now.SameRole); j >= 0 {
@@ -105,13 +99,13 @@ func (e *Engine) change(c daemonChange) (Change, error) {
 	done := Change{Name: "IPVS synchronization daemon", Old: "none", New: "none"}
 	if c.old != nil {
 		done.Old = c.old.String()
-		if err := e.stopDaemon(*c.old); err != nil {
+		if err := e.kernel.StopDaemon(*c.old); err != nil {
 			return done, fmt.Errorf("stop synchronization daemon %s: %w", c.old, err)
 		}
 	}
 	if c.now != nil {
 		done.New = c.now.String()
-		if err := e.startDaemon(*c.now); err != nil {
+		if err := e.kernel.StartDaemon(*c.now); err != nil {
 			return done, fmt.Errorf("start synchronization daemon %s: %w", c.now, err)
 		}
 	}

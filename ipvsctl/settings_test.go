@@ -148,7 +148,7 @@ func TestDaemons(t *testing.T) {
 	}
 	changed("again", 0)
 	expectIntact(t, m.Engine, true)
-	must(t, m.contents.stopDaemon(both[1]))
+	must(t, m.contents.StopDaemon(both[1]))
 	expectIntact(t, m.Engine, false)
 	expectIntact(t, m.Engine, true)
 	for field, changed := range fields.Each(both[0]) {

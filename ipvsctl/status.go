@@ -12,14 +12,14 @@ import (
 type Status struct {
 	Key
 	Scheduler   string
-	Flags       Flags
+	Flags       wire.Flags
 	Persistence time.Duration
 	Connections uint64 // that it has scheduled since it was made
 	RealServers []RealStatus
 }
 
 // FlagText returns the scheduler's flags in the notation of ipvsadm -b.
-func (s *Status) FlagText() string { return s.Flags.text(s.Scheduler) }
+func (s *Status) FlagText() string { return s.Flags.Text(s.Scheduler) }
 
 // WithoutNAT reports whether a real server gets packets as they are.
 func (s *Status) WithoutNAT() bool {
@@ -29,22 +29,12 @@ func (s *Status) WithoutNAT() bool {
 // List returns the virtual servers that have the mark of this package, sorted by key, in excluded ranges as well. It
 // opens its own socket, so any goroutine may call it, in the engine's process or in another one.
 func List(o Options) ([]Status, error) {
-	c, err := dial(o.NetNS)
-	if err != nil {
-		return nil, err
-	}
-	defer c.Close()
-	return list(c, time.Time{})
+	return withKernel(o, func(k kernel) ([]Status, error) { return listServers(k, time.Time{}) })
 }
 
 // ListWithin does the same, and gives up after the time.
 func ListWithin(o Options, within time.Duration) ([]Status, error) {
-	c, err := dial(o.NetNS)
-	if err != nil {
-		return nil, err
-	}
-	defer c.Close()
-	return list(c, time.Now().Add(within))
+	return withKernel(o, func(k kernel) ([]Status, error) { return listServers(k, time.Now().Add(within)) })
 }
 
 // Find returns one virtual server of this package. It asks the kernel for this one only, so its cost does not depend on
@@ -55,52 +45,52 @@ func Find(o Options, k Key) (s Status, ok bool, err error) {
 		return s, false, err
 	}
 	defer c.Close()
-	return find(c, k)
+	return findServer(c, k)
 }
 
-func find(k kernel, key Key) (s Status, ok bool, err error) {
-	f, ok, err := k.server(key)
-	if err != nil || !ok || !f.ours {
+func findServer(k kernel, key Key) (s Status, ok bool, err error) {
+	f, ok, err := k.Server(key)
+	if err != nil || !ok || !f.Ours {
 		return s, false, err
 	}
-	reals, err := k.reals(key)
+	reals, err := k.Reals(key)
 	if err != nil {
 		return s, false, &KeyError{Key: key, Err: err}
 	}
 	return status(f, reals), true, nil
 }
 
-// list gives up at a time; zero: never.
-func list(k kernel, end time.Time) ([]Status, error) {
-	servers, err := k.servers()
+// listServers gives up at a time; zero: never.
+func listServers(k kernel, end time.Time) ([]Status, error) {
+	servers, err := k.Servers()
 	if err != nil {
 		return nil, err
 	}
 	var out []Status
 	for _, f := range servers {
-		if !f.ours {
+		if !f.Ours {
 			continue
 		}
 		if !end.IsZero() && time.Now().After(end) {
 			return nil, fmt.Errorf("list virtual servers: it takes too long; %d of %d were read", len(out), len(servers))
 		}
-		reals, err := k.reals(f.key)
+		reals, err := k.Reals(f.Key)
 		if err != nil {
-			return nil, &KeyError{Key: f.key, Err: err}
+			return nil, &KeyError{Key: f.Key, Err: err}
 		}
 		out = append(out, status(f, reals))
 	}
-	slices.SortFunc(out, func(a, b Status) int { return a.compare(b.Key) })
+	slices.SortFunc(out, func(a, b Status) int { return a.Compare(b.Key) })
 	return out, nil
 }
 
-func status(f found, reals []RealStatus) Status {
+func status(f wire.Server, reals []RealStatus) Status {
 	return Status{
-		Key:         f.key,
-		Scheduler:   f.header.scheduler,
-		Flags:       f.header.flags,
-		Persistence: time.Duration(f.header.persistence) * time.Second,
-		Connections: f.connections,
+		Key:         f.Key,
+		Scheduler:   f.Scheduler,
+		Flags:       f.Flags,
+		Persistence: time.Duration(f.Persistence) * time.Second,
+		Connections: f.Connections,
 		RealServers: reals,
 	}
 }
@@ -108,8 +98,8 @@ func status(f found, reals []RealStatus) Status {
 // Commands are the commands of ipvsadm that make the virtual server. Real servers with weight 0 are left out, because
 // they drain or take nothing; a server that has only such ones has no commands.
 func (s *Status) Commands() []string {
-	header := header{scheduler: s.Scheduler, flags: s.Flags, persistence: seconds(s.Persistence)}
-	lines := []string{"ipvsadm -A " + s.option() + header.options()}
+	header := wire.Header{Scheduler: s.Scheduler, Flags: s.Flags, Persistence: wire.Seconds(s.Persistence)}
+	lines := []string{"ipvsadm -A " + s.Option() + header.Options()}
 	for i := range s.RealServers {
 		if r := &s.RealServers[i]; r.Weight > 0 {
 			lines = append(lines, Operation{Kind: AddReal, Server: &VirtualServer{Key: s.Key}, Real: r.RealServer}.String())

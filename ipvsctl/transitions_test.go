@@ -39,8 +39,8 @@ func randomServer(rng *rand.Rand, k int, schedulers []string) VirtualServer {
 		Local:     rng.IntN(4) > 0,
 		Scheduler: schedulers[rng.IntN(len(schedulers))],
 	}
-	if flagNames(v.Scheduler) != nil {
-		v.Flags = Fallback * Flags(rng.IntN(4))
+	if wire.FlagNames(v.Scheduler) != nil {
+		v.Flags = wire.Fallback * wire.Flags(rng.IntN(4))
 	}
 	if rng.IntN(3) == 0 {
 		v.Persistence = time.Duration(1+rng.IntN(3)) * time.Hour

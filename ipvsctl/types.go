@@ -1,7 +1,6 @@
 package ipvsctl
 
 import (
-	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -11,43 +10,51 @@ import (
 	"github.com/verdict-proxy/verdict/ipvsctl/wire"
 )
 
-// Protocol is an IP protocol number.
-type Protocol uint8
+// The values that package wire exchanges with the kernel.
+type (
+	Key        = wire.Key
+	Protocol   = wire.Protocol
+	RealServer = wire.RealServer
+	RealStatus = wire.RealStatus
+	Timeouts   = wire.Timeouts
+)
 
 // The protocols that Services have and IPVS can balance.
 const (
-	TCP  Protocol = 6
-	UDP  Protocol = 17
-	SCTP Protocol = 132
+	TCP  = wire.TCP
+	UDP  = wire.UDP
+	SCTP = wire.SCTP
 )
 
-func (p Protocol) String() string {
-	switch p {
-	case TCP:
-		return "tcp"
-	case UDP:
-		return "udp"
-	case SCTP:
-		return "sctp"
-	}
-	return fmt.Sprintf("protocol %d", uint8(p))
+// Schedulers lists the schedulers of Linux up to 6.18. Probe finds out which of them the running kernel has.
+func Schedulers() []string {
+	return []string{"rr", "wrr", "lc", "wlc", "sed", "nq", "lblc", "lblcr", "dh", "fo", "ovf", "twos", "sh", "mh"}
 }
 
-// Key identifies a virtual server. A network namespace has at most one virtual server with a key, whichever tool made
-// it.
-type Key struct {
-	Addr     netip.Addr
-	Port     uint16
-	Protocol Protocol
+// Module returns the kernel module of a scheduler.
+func Module(scheduler string) string { return "ip_vs_" + scheduler }
+
+// Options configure an engine.
+type Options struct {
+	// NetNS is a file descriptor of the network namespace to work in. 0 means the current one. It must stay open as long
+	// as the engine is used.
+	NetNS int
+	// Exclude lists address ranges that belong to other users of IPVS. The engine makes nothing there. It still takes
+	// over what an earlier process left there, so that the addresses keep their guards until they are no longer
+	// local.
+	Exclude []netip.Prefix
+	// GracefulPeriod is how long a real server that is no longer wanted may keep its connections. 0 means not at all.
+	GracefulPeriod time.Duration
+	// Sync are the synchronization daemons that run. Those that an earlier process started and that are not among them end.
+	Sync []wire.Daemon
 }
 
-func (k Key) String() string {
-	return fmt.Sprintf("%s/%s", netip.AddrPortFrom(k.Addr, k.Port), k.Protocol)
+// excludes reports whether an address belongs to other users of IPVS.
+func (o *Options) excludes(addr netip.Addr) bool {
+	return slices.ContainsFunc(o.Exclude, func(p netip.Prefix) bool { return p.Contains(addr) })
 }
 
-func (k Key) compare(o Key) int {
-	return cmp.Or(k.Addr.Compare(o.Addr), cmp.Compare(k.Port, o.Port), cmp.Compare(k.Protocol, o.Protocol))
-}
+func (o *Options) graceful() bool { return o.GracefulPeriod > 0 }
 
 // VirtualServer is one frontend together with the real servers behind it.
 type VirtualServer struct {
@@ -56,149 +63,130 @@ type VirtualServer struct {
 	// addresses that the host has anyway (node ports).
 	Local     bool
 	Scheduler string
-	Flags     Flags
+	Flags     wire.Flags
 	// Persistence is how long a client stays with its real server. 0 means that it does not stay. The kernel counts
 	// whole seconds.
 	Persistence time.Duration
 	RealServers []RealServer
 }
 
-// RealServer is one endpoint. A real server of weight 0 gets no new connections.
-type RealServer struct {
-	Addr   netip.AddrPort
-	Weight uint16
-	// Forwarding is how packets reach it. Without NAT they keep the address and port of the virtual server, and the
-	// answers do not come back to this host.
-	Forwarding wire.Forwarding
-}
-
-func (r RealServer) compare(o RealServer) int { return r.Addr.Compare(o.Addr) }
-
-// options returns the options of ipvsadm that make the real server.
-func (r RealServer) options() string {
-	return fmt.Sprintf("-r %s %s -w %d", r.Addr, r.Forwarding.Options(), r.Weight)
-}
-
-func (r RealServer) real() wire.Real {
-	return wire.Real{Addr: r.Addr, Weight: r.Weight, Forwarding: r.Forwarding}
-}
-
-// RealStatus is a real server that the kernel has. It has weight 0 while it drains, or because Set said so.
-type RealStatus struct {
-	RealServer
-	Active, Inactive int    // connections
-	Connections      uint64 // that it got since it was added
-	// Limit is how many connections it may have; 0: there is no limit. Verdict sets none, but other tools can (ipvsadm -x).
-	Limit int
-}
-
-func foundReal(r wire.Real) RealStatus {
-	return RealStatus{
-		RealServer: RealServer{Addr: r.Addr, Weight: r.Weight, Forwarding: r.Forwarding},
-		Active:     r.Active, Inactive: r.Inactive, Connections: r.Connections, Limit: r.Limit,
-	}
-}
-
-// Options returns the options of ipvsadm that make the real server, beside those that each one has.
-func (r *RealStatus) Options() string {
-	text := ""
-	if r.Forwarding != (wire.Forwarding{}) {
-		text = r.Forwarding.Options()
-	}
-	if r.Limit > 0 {
-		text += fmt.Sprintf(" -x %d", r.Limit)
-	}
-	return strings.TrimSpace(text)
-}
-
-// Full reports whether IPVS gives it no new connections, because it has as many as its limit allows.
-func (r *RealStatus) Full() bool { return r.Limit > 0 && r.Active+r.Inactive >= r.Limit }
-
-// maxPersistence fits into the kernel's count of jiffies (signed 32 bits at 1000 Hz).
-const maxPersistence = 24 * 24 * time.Hour
-
-// validate rejects values that the kernel or moby/ipvs would accept and change.
-func (v *VirtualServer) validate() error {
-	switch {
-	case !v.Addr.IsValid() || v.Addr.IsUnspecified() || v.Addr.Zone() != "" || v.Addr.Is4In6():
-		return fmt.Errorf("virtual server %s: not an address that IPVS can serve", v.Key)
-	case v.Port == 0:
-		// To IPVS, port 0 means every port, and only with persistence.
-		return fmt.Errorf("virtual server %s: no port", v.Key)
-	case v.Protocol != TCP && v.Protocol != UDP && v.Protocol != SCTP:
-		return fmt.Errorf("virtual server %s: IPVS does not balance this protocol", v.Key)
-	case v.Scheduler == "" || len(v.Scheduler) > maxSchedulerName:
-		return fmt.Errorf("virtual server %s: %q is not the name of a scheduler", v.Key, v.Scheduler)
-	case v.Flags&^allFlags != 0:
-		return fmt.Errorf("virtual server %s: unknown scheduler flags %#x", v.Key, uint32(v.Flags))
-	case v.Persistence < 0 || v.Persistence > maxPersistence:
-		return fmt.Errorf("virtual server %s: persistence %s is not in 0 to %s", v.Key, v.Persistence, maxPersistence)
-	}
-	return v.validateRealServers()
-}
-
-// validateRealServers expects the real servers in the order of their addresses.
-func (v *VirtualServer) validateRealServers() error {
-	for i, r := range v.RealServers {
-		addr := r.Addr.Addr()
-		if addr.BitLen() != v.Addr.BitLen() || addr.Is4In6() || addr.Zone() != "" || r.Addr.Port() == 0 {
-			// The kernel cuts an IPv6 address to four bytes when the virtual server is IPv4, and returns no error.
-			return fmt.Errorf("virtual server %s: %s cannot be a real server of it", v.Key, r.Addr)
-		}
-		if r.Forwarding.Method != wire.NAT && r.Addr.Port() != v.Port {
-			return fmt.Errorf("virtual server %s: real server %s would get packets for port %d: only NAT changes the port", v.Key, r.Addr, v.Port)
-		}
-		if i > 0 && v.RealServers[i-1].Addr == r.Addr {
-			return fmt.Errorf("virtual server %s: real server %s is given twice", v.Key, r.Addr)
-		}
-	}
-	return nil
-}
-
-// canDrain reports whether a scheduler skips real servers of weight 0. The hash table of dh ignores weights: it still
-// selects them, and the kernel then refuses every client of the virtual server.
-func canDrain(scheduler string) bool { return scheduler != "dh" }
-
-// usable returns the real servers that the kernel may get, sorted by address. It returns the list of v itself when that
-// needs no change, which is what the planner usually provides.
-func (v *VirtualServer) usable() []RealServer {
-	list := sorted(v.RealServers)
-	idle := func(r RealServer) bool { return r.Weight == 0 }
-	if !canDrain(v.Scheduler) && slices.ContainsFunc(list, idle) {
-		list = slices.DeleteFunc(slices.Clone(list), idle)
-	}
-	return list
-}
-
-// sorted returns the real servers sorted by address: the list itself when it is sorted already, otherwise a copy.
-func sorted(list []RealServer) []RealServer {
-	if slices.IsSortedFunc(list, RealServer.compare) {
-		return list
-	}
-	list = slices.Clone(list)
-	slices.SortFunc(list, RealServer.compare)
-	return list
-}
-
-// header is what the kernel knows of a virtual server besides its key and its real servers.
-type header struct {
-	scheduler   string
-	flags       Flags
-	persistence uint32 // seconds
-}
-
-func (v *VirtualServer) header() header {
-	return header{scheduler: v.Scheduler, flags: v.kernelFlags(), persistence: seconds(v.Persistence)}
+func (v *VirtualServer) header() wire.Header {
+	return wire.Header{Scheduler: v.Scheduler, Flags: v.kernelFlags(), Persistence: wire.Seconds(v.Persistence)}
 }
 
 // kernelFlags adds Fallback for sh and mh. Their hash tables still select real servers of weight 0, and without
 // Fallback the kernel refuses those clients for as long as the endpoint drains.
-func (v *VirtualServer) kernelFlags() Flags {
-	if flagNames(v.Scheduler) != nil {
-		return v.Flags | Fallback
+func (v *VirtualServer) kernelFlags() wire.Flags {
+	if wire.FlagNames(v.Scheduler) != nil {
+		return v.Flags | wire.Fallback
 	}
 	return v.Flags
 }
 
-// seconds rounds up, so that a client does not lose its real server too early.
-func seconds(d time.Duration) uint32 { return uint32((d + time.Second - 1) / time.Second) }
+// OperationKind is what an operation does.
+type OperationKind uint8
+
+// The kinds of operations.
+const (
+	AddServer OperationKind = iota
+	EditServer
+	DeleteServer
+	AddReal
+	EditReal
+	DeleteReal
+	AddAddress
+	DeleteAddress
+)
+
+func (k OperationKind) String() string {
+	switch k {
+	case AddServer:
+		return "add virtual server"
+	case EditServer:
+		return "change virtual server"
+	case DeleteServer:
+		return "delete virtual server"
+	case AddReal:
+		return "add real server"
+	case EditReal:
+		return "change real server"
+	case DeleteReal:
+		return "delete real server"
+	case AddAddress:
+		return "add local route"
+	case DeleteAddress:
+		return "delete local route"
+	}
+	return "unknown operation"
+}
+
+// Operation is one netlink message.
+type Operation struct {
+	Kind   OperationKind
+	Server *VirtualServer // without its real servers: Server.RealServers has no meaning here
+	Real   RealServer     // for AddReal, EditReal and DeleteReal
+}
+
+// String returns the command with which ipvsadm or ip does the same.
+func (o Operation) String() string {
+	switch o.Kind {
+	case AddServer:
+		return "ipvsadm -A " + o.Server.Option() + o.Server.header().Options()
+	case EditServer:
+		return "ipvsadm -E " + o.Server.Option() + o.Server.header().Options()
+	case DeleteServer:
+		return "ipvsadm -D " + o.Server.Option()
+	case AddReal:
+		return fmt.Sprintf("ipvsadm -a %s %s", o.Server.Option(), o.Real.Options())
+	case EditReal:
+		return fmt.Sprintf("ipvsadm -e %s %s", o.Server.Option(), o.Real.Options())
+	case DeleteReal:
+		return fmt.Sprintf("ipvsadm -d %s -r %s", o.Server.Option(), o.Real.Addr)
+	case AddAddress:
+		return routeCommand("add", o.Server.Addr)
+	case DeleteAddress:
+		return routeCommand("del", o.Server.Addr)
+	}
+	return o.Kind.String()
+}
+
+// object names, for errors, what the operation changes.
+func (o Operation) object() string {
+	switch o.Kind {
+	case AddReal, EditReal, DeleteReal:
+		return fmt.Sprintf("%s of %s", o.Real.Addr, o.Server.Key)
+	case AddAddress, DeleteAddress:
+		return o.Server.Addr.String()
+	}
+	return o.Server.String()
+}
+
+// routeProtocol marks the local routes of this package ("ip route show table local proto 118"). Neither the kernel's
+// rtnetlink.h nor iproute2's rt_protos assigns it.
+const routeProtocol = 118
+
+// routePriority differs from 0, the priority of the routes that the kernel makes for the addresses of links. So a
+// frontend may have an address of the host: both routes exist side by side.
+const routePriority = 1024
+
+func routeCommand(verb string, addr netip.Addr) string {
+	family := ""
+	if addr.Is6() {
+		family = "-6 "
+	}
+	return fmt.Sprintf("ip %sroute %s local %s dev lo table local proto %d metric %d",
+		family, verb, addr, routeProtocol, routePriority)
+}
+
+// Operations are listed in the order in which the kernel gets them.
+type Operations []Operation
+
+// String returns one command per line.
+func (list Operations) String() string {
+	var b strings.Builder
+	for _, o := range list {
+		b.WriteString(o.String())
+		b.WriteByte('\n')
+	}
+	return b.String()
+}

@@ -10,7 +10,7 @@ import (
 	"github.com/verdict-proxy/verdict/ipvsctl/wire"
 )
 
-// TestSetRefuses has one row for each value that the kernel or moby/ipvs would accept and change.
+// TestSetRefuses has one row for each value that the kernel would accept and change.
 func TestSetRefuses(t *testing.T) {
 	good := vs("tcp 10.96.0.1:80 rr", "10.0.0.1:80")
 	for _, tt := range []struct {
@@ -74,16 +74,16 @@ func TestExcludedIsRecognizable(t *testing.T) {
 func TestParseFlags(t *testing.T) {
 	for _, tt := range []struct {
 		scheduler, list string
-		want            Flags
+		want            wire.Flags
 		text            string
 		fails           bool
 	}{
 		{scheduler: "sh"},
 		{scheduler: "rr", list: " , "},
-		{scheduler: "sh", list: "sh-port", want: HashPort, text: "sh-port"},
-		{scheduler: "sh", list: " sh-fallback ", want: Fallback, text: "sh-fallback"},
-		{scheduler: "mh", list: "mh-port,mh-fallback", want: HashPort | Fallback, text: "mh-fallback,mh-port"},
-		{scheduler: "mh", list: "flag-1, flag-2", want: HashPort | Fallback, text: "mh-fallback,mh-port"},
+		{scheduler: "sh", list: "sh-port", want: wire.HashPort, text: "sh-port"},
+		{scheduler: "sh", list: " sh-fallback ", want: wire.Fallback, text: "sh-fallback"},
+		{scheduler: "mh", list: "mh-port,mh-fallback", want: wire.HashPort | wire.Fallback, text: "mh-fallback,mh-port"},
+		{scheduler: "mh", list: "flag-1, flag-2", want: wire.HashPort | wire.Fallback, text: "mh-fallback,mh-port"},
 		{scheduler: "mh", list: "flag-3", fails: true},
 		{scheduler: "rr", list: "flag-2", fails: true},
 		{scheduler: "mh", list: "sh-port", fails: true},
@@ -91,16 +91,16 @@ func TestParseFlags(t *testing.T) {
 		{scheduler: "sh", list: "port", fails: true},
 	} {
 		t.Run(tt.scheduler+" "+tt.list, func(t *testing.T) {
-			got, err := ParseFlags(tt.scheduler, tt.list)
+			got, err := wire.ParseFlags(tt.scheduler, tt.list)
 			if (err != nil) != tt.fails || got != tt.want {
 				t.Fatalf("flags %#x, error %v", got, err)
 			}
-			if text := got.text(tt.scheduler); text != tt.text {
+			if text := got.Text(tt.scheduler); text != tt.text {
 				t.Errorf("printed as %q, want %q", text, tt.text)
 			}
 		})
 	}
-	if text := (Fallback | HashPort).text("rr"); text != "flag-1,flag-2" {
+	if text := (wire.Fallback | wire.HashPort).Text("rr"); text != "flag-1,flag-2" {
 		t.Errorf("flags that a scheduler does not name are printed as %q", text)
 	}
 }

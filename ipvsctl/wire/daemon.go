@@ -1,8 +1,10 @@
 package wire
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"strconv"
 	"strings"
 
@@ -146,11 +148,7 @@ func (d Daemon) attribute() *nl.RtAttr {
 }
 
 func parseDaemon(message []byte) (Daemon, error) {
-	outer, err := attributes(message[min(len(message), nl.SizeofGenlmsg):])
-	if err != nil {
-		return Daemon{}, err
-	}
-	attrs, err := attributes(outer[cmdAttrDaemon])
+	attrs, err := inner(message, cmdAttrDaemon)
 	if err != nil {
 		return Daemon{}, err
 	}
@@ -168,26 +166,17 @@ func parseDaemon(message []byte) (Daemon, error) {
 // Daemons lists the daemons of the network namespace.
 func (s *Socket) Daemons() ([]Daemon, error) {
 	messages, err := s.execute(cmdGetDaemons, unix.NLM_F_DUMP)
-	if err != nil {
-		return nil, err
-	}
 	list := make([]Daemon, len(messages))
 	for i, m := range messages {
-		if list[i], err = parseDaemon(m); err != nil {
-			return nil, err
-		}
+		var parseErr error
+		list[i], parseErr = parseDaemon(m)
+		err = errors.Join(err, parseErr)
 	}
-	return list, nil
+	return list, os.NewSyscallError("list synchronization daemons", err)
 }
 
 // StartDaemon starts a daemon. It is an error if one has the role.
-func (s *Socket) StartDaemon(d Daemon) error {
-	_, err := s.execute(cmdNewDaemon, unix.NLM_F_ACK, d.attribute())
-	return err
-}
+func (s *Socket) StartDaemon(d Daemon) error { return s.change(cmdNewDaemon, d.attribute()) }
 
 // StopDaemon stops the daemon that has the role.
-func (s *Socket) StopDaemon(d Daemon) error {
-	_, err := s.execute(cmdDelDaemon, unix.NLM_F_ACK, d.attribute())
-	return err
-}
+func (s *Socket) StopDaemon(d Daemon) error { return s.change(cmdDelDaemon, d.attribute()) }

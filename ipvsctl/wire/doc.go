@@ -1,8 +1,13 @@
-// Package wire exchanges the messages about real servers and synchronization daemons with IPVS (generic netlink, include/uapi/linux/ip_vs.h).
-// github.com/moby/ipvs has no attributes for tunnels, neither when it writes nor when it reads, and no daemons.
+// Package wire exchanges messages with IPVS (generic netlink, include/uapi/linux/ip_vs.h). It has the values of IPVS, as messages and
+// as options of ipvsadm.
 //
-//	forwarding.go  how packets reach a real server: as a value, as text, and as options of ipvsadm
-//	real.go        a real server as a value, and its attributes
+//	key.go         what names a virtual server
+//	flags.go       the flags of schedulers
+//	forwarding.go  how packets reach a real server
+//	server.go      a virtual server as the kernel has it, and the commands for it
+//	real.go        a real server, and the commands for it
 //	daemon.go      a synchronization daemon, and the commands for it
-//	socket.go      the socket, with one method for each command
+//	timeouts.go    the timeouts of connections
+//	socket.go      the socket
+//	attribute.go   attributes of messages
 package wire

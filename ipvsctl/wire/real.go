@@ -1,80 +1,84 @@
 package wire
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
+	"slices"
+	"strings"
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
 
-// Service names a virtual server.
-type Service struct {
-	Addr     netip.Addr
-	Port     uint16
-	Protocol uint8
+// RealServer is one endpoint. A real server of weight 0 gets no new connections.
+type RealServer struct {
+	Addr   netip.AddrPort
+	Weight uint16
+	// Forwarding is how packets reach it. Without NAT they keep the address and port of the virtual server, and the
+	// answers do not come back to this host.
+	Forwarding Forwarding
 }
 
-// Real is a real server.
-type Real struct {
-	Addr       netip.AddrPort
-	Weight     uint16
-	Forwarding Forwarding
+// Compare orders real servers by address.
+func (r RealServer) Compare(o RealServer) int { return r.Addr.Compare(o.Addr) }
 
-	// The rest is only read.
+// Options returns the options of ipvsadm that make the real server.
+func (r RealServer) Options() string {
+	return fmt.Sprintf("-r %s %s -w %d", r.Addr, r.Forwarding.Options(), r.Weight)
+}
+
+// RealStatus is a real server that the kernel has. It has weight 0 while it drains, or because somebody set that weight.
+type RealStatus struct {
+	RealServer
 	Active, Inactive int    // connections
 	Connections      uint64 // that it got since it was added
-	Limit            int    // how many connections it may have; 0: there is no limit
+	// Limit is how many connections it may have; 0: there is no limit. Verdict sets none, but other tools can (ipvsadm -x).
+	Limit int
 }
 
-// Attributes of a virtual server, a real server, and its statistics (include/uapi/linux/ip_vs.h).
-const (
-	svcFamily   = 1
-	svcProtocol = 2
-	svcAddr     = 3
-	svcPort     = 4
+// Options returns the options of ipvsadm that make the real server, beside those that each one has.
+func (r *RealStatus) Options() string {
+	text := ""
+	if r.Forwarding != (Forwarding{}) {
+		text = r.Forwarding.Options()
+	}
+	if r.Limit > 0 {
+		text += fmt.Sprintf(" -x %d", r.Limit)
+	}
+	return strings.TrimSpace(text)
+}
 
-	destAddr      = 1
-	destPort      = 2
-	destMethod    = 3
-	destWeight    = 4
-	destLimit     = 5
-	destLowLimit  = 6
-	destActive    = 7
-	destInactive  = 8
-	destFamily    = 11
-	destStats     = 12
-	destTunType   = 13
-	destTunPort   = 14
-	destTunFlags  = 15
-	statsConns    = 1
-	methodBits    = 0x7
-	cmdAttrServer = 1
-	cmdAttrReal   = 2
-	typeMask      = 0x3fff // without the flags of an attribute
+// Full reports whether IPVS gives it no new connections, because it has as many as its limit allows.
+func (r *RealStatus) Full() bool { return r.Limit > 0 && r.Active+r.Inactive >= r.Limit }
+
+// Commands and attributes of real servers and their statistics.
+const (
+	cmdNewReal  = 5
+	cmdSetReal  = 6
+	cmdDelReal  = 7
+	cmdGetReals = 8
+
+	cmdAttrReal  = 2
+	destAddr     = 1
+	destPort     = 2
+	destMethod   = 3
+	destWeight   = 4
+	destLimit    = 5
+	destLowLimit = 6
+	destActive   = 7
+	destInactive = 8
+	destFamily   = 11
+	destStats    = 12
+	destTunType  = 13
+	destTunPort  = 14
+	destTunFlags = 15
+	statsConns   = 1
+	methodBits   = 0x7
 )
 
-func bigEndian(n uint16) []byte { return binary.BigEndian.AppendUint16(nil, n) }
-
-func family(a netip.Addr) []byte {
-	if a.Is6() {
-		return nl.Uint16Attr(unix.AF_INET6)
-	}
-	return nl.Uint16Attr(unix.AF_INET)
-}
-
-func (s Service) attribute() *nl.RtAttr {
-	a := nl.NewRtAttr(cmdAttrServer, nil)
-	a.AddRtAttr(svcFamily, family(s.Addr))
-	a.AddRtAttr(svcProtocol, nl.Uint16Attr(uint16(s.Protocol)))
-	a.AddRtAttr(svcAddr, s.Addr.AsSlice())
-	a.AddRtAttr(svcPort, bigEndian(s.Port))
-	return a
-}
-
-func (r Real) attribute() *nl.RtAttr {
+func (r RealServer) attribute() *nl.RtAttr {
 	a := nl.NewRtAttr(cmdAttrReal, nil)
 	a.AddRtAttr(destAddr, r.Addr.Addr().AsSlice())
 	a.AddRtAttr(destPort, bigEndian(r.Addr.Port()))
@@ -92,19 +96,15 @@ func (r Real) attribute() *nl.RtAttr {
 }
 
 // parseReal reads the answer to the command that lists real servers.
-func parseReal(message []byte) (Real, error) {
-	outer, err := attributes(message[min(len(message), nl.SizeofGenlmsg):])
+func parseReal(message []byte) (RealStatus, error) {
+	attrs, err := inner(message, cmdAttrReal)
 	if err != nil {
-		return Real{}, err
+		return RealStatus{}, err
 	}
-	attrs, err := attributes(outer[cmdAttrReal])
-	if err != nil {
-		return Real{}, err
-	}
-	r := Real{
-		Weight: uint16(number(attrs[destWeight])),
+	r := RealStatus{
 		Active: int(number(attrs[destActive])), Inactive: int(number(attrs[destInactive])), Limit: int(number(attrs[destLimit])),
 	}
+	r.Weight = uint16(number(attrs[destWeight]))
 	r.Forwarding.Method = Method(number(attrs[destMethod]) & methodBits)
 	if r.Forwarding.Method == ByTunnel {
 		r.Forwarding.Tunnel = Tunnel(number(attrs[destTunType]))
@@ -113,7 +113,7 @@ func parseReal(message []byte) (Real, error) {
 	}
 	stats, err := attributes(attrs[destStats])
 	if err != nil {
-		return Real{}, err
+		return RealStatus{}, err
 	}
 	r.Connections = number(stats[statsConns])
 	addr, err := address(attrs[destAddr], number(attrs[destFamily]))
@@ -121,53 +121,35 @@ func parseReal(message []byte) (Real, error) {
 	return r, err
 }
 
-// address reads an address. The kernel writes 16 bytes, whatever the family is.
-func address(b []byte, family uint64) (netip.Addr, error) {
-	size := 4
-	if family == unix.AF_INET6 {
-		size = 16
-	}
-	if len(b) < size || family != unix.AF_INET && family != unix.AF_INET6 {
-		return netip.Addr{}, fmt.Errorf("real server with an address of %d bytes of family %d", len(b), family)
-	}
-	addr, _ := netip.AddrFromSlice(b[:size])
-	return addr, nil
+// AddReal adds a real server to a virtual server.
+func (s *Socket) AddReal(k Key, r RealServer) error {
+	return s.change(cmdNewReal, k.attribute(), r.attribute())
 }
 
-var errCut = errors.New("message of the kernel is cut short")
-
-// attributes has the values of attributes by their types.
-func attributes(b []byte) (map[uint16][]byte, error) {
-	list, err := nl.ParseRouteAttr(b)
-	if err != nil {
-		return nil, errors.Join(errCut, err)
-	}
-	values := make(map[uint16][]byte, len(list))
-	for i := range list {
-		values[list[i].Attr.Type&typeMask] = list[i].Value
-	}
-	return values, nil
+// EditReal changes a real server.
+func (s *Socket) EditReal(k Key, r RealServer) error {
+	return s.change(cmdSetReal, k.attribute(), r.attribute())
 }
 
-// number reads a number of any size in the byte order of the host. A missing one is 0.
-func number(b []byte) uint64 {
-	switch len(b) {
-	case 1:
-		return uint64(b[0])
-	case 2:
-		return uint64(nl.NativeEndian().Uint16(b))
-	case 4:
-		return uint64(nl.NativeEndian().Uint32(b))
-	case 8:
-		return nl.NativeEndian().Uint64(b)
-	}
-	return 0
+// DeleteReal deletes a real server.
+func (s *Socket) DeleteReal(k Key, r RealServer) error {
+	return s.change(cmdDelReal, k.attribute(), r.attribute())
 }
 
-// port reads a number in network byte order. A missing one is 0.
-func port(b []byte) uint16 {
-	if len(b) != 2 {
-		return 0
+// Reals lists the real servers of a virtual server, sorted by address. It lists none if there is no such virtual server.
+func (s *Socket) Reals(k Key) ([]RealStatus, error) {
+	messages, err := s.execute(cmdGetReals, unix.NLM_F_DUMP, k.attribute())
+	list := make([]RealStatus, len(messages))
+	for i, m := range messages {
+		var parseErr error
+		list[i], parseErr = parseReal(m)
+		err = errors.Join(err, parseErr)
 	}
-	return binary.BigEndian.Uint16(b)
+	SortReals(list)
+	return list, os.NewSyscallError("list real servers", err)
+}
+
+// SortReals sorts real servers by address.
+func SortReals(list []RealStatus) {
+	slices.SortFunc(list, func(a, b RealStatus) int { return a.Compare(b.RealServer) })
 }

@@ -1,19 +1,19 @@
 package wire
 
 import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"syscall"
+
+	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 )
 
-// Commands of IPVS (include/uapi/linux/ip_vs.h).
-const (
-	cmdNewReal  = 5
-	cmdSetReal  = 6
-	cmdDelReal  = 7
-	cmdGetReals = 8
-	version     = 1
-)
+const version = 1 // of the messages
 
 // Socket is a socket to IPVS. Only one goroutine at a time may use it.
 type Socket struct {
@@ -21,49 +21,60 @@ type Socket struct {
 	handle *nl.SocketHandle
 }
 
-// Open opens a socket in a network namespace, or in the current one if ns is 0. family is the number of the generic
-// netlink family "IPVS".
-func Open(ns int, family uint16) (*Socket, error) {
+// ErrNoIPVS means that the kernel has no IPVS and cannot load it.
+var ErrNoIPVS = errors.New(`the kernel has no IPVS (generic netlink family "IPVS", module ip_vs)`)
+
+// Dial opens a socket in a network namespace, or in the current one if ns is 0.
+func Dial(ns int) (*Socket, error) {
+	family, err := findFamily(ns)
+	if err != nil {
+		return nil, err
+	}
 	in := netns.None()
 	if ns != 0 {
 		in = netns.NsHandle(ns)
 	}
 	s, err := nl.GetNetlinkSocketAt(in, netns.None(), unix.NETLINK_GENERIC)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("open IPVS socket: %w", err)
 	}
 	return &Socket{family: int(family), handle: &nl.SocketHandle{Socket: s}}, nil
+}
+
+// findFamily looks for the generic netlink family. The lookup itself makes the kernel load ip_vs,
+// even in a container without modprobe, because ip_vs has the alias net-pf-16-proto-16-family-IPVS (Linux 5.15,
+// commit 2199f562730d). For older kernels findFamily runs modprobe.
+func findFamily(ns int) (number uint16, err error) {
+	h, err := openGeneric(ns)
+	if err != nil {
+		return 0, fmt.Errorf("open generic netlink socket: %w", err)
+	}
+	defer h.Close()
+	f, err := h.GenlFamilyGet("IPVS")
+	if errors.Is(err, syscall.ENOENT) && exec.Command("modprobe", "-q", "ip_vs").Run() == nil {
+		f, err = h.GenlFamilyGet("IPVS")
+	}
+	switch {
+	case errors.Is(err, syscall.ENOENT):
+		return 0, ErrNoIPVS
+	case err != nil:
+		return 0, os.NewSyscallError("look up generic netlink family IPVS", err)
+	}
+	return f.ID, nil
+}
+
+func openGeneric(ns int) (*netlink.Handle, error) {
+	if ns == 0 {
+		return netlink.NewHandle(unix.NETLINK_GENERIC)
+	}
+	return netlink.NewHandleAt(netns.NsHandle(ns), unix.NETLINK_GENERIC)
 }
 
 // Close closes the socket.
 func (s *Socket) Close() { s.handle.Close() }
 
-// Add adds a real server to a virtual server.
-func (s *Socket) Add(v Service, r Real) error { return s.change(cmdNewReal, v, r) }
-
-// Edit changes a real server.
-func (s *Socket) Edit(v Service, r Real) error { return s.change(cmdSetReal, v, r) }
-
-// Delete deletes a real server.
-func (s *Socket) Delete(v Service, r Real) error { return s.change(cmdDelReal, v, r) }
-
-// List lists the real servers of a virtual server. It lists none if there is no such virtual server.
-func (s *Socket) List(v Service) ([]Real, error) {
-	messages, err := s.execute(cmdGetReals, unix.NLM_F_DUMP, v.attribute())
-	if err != nil {
-		return nil, err
-	}
-	list := make([]Real, len(messages))
-	for i, m := range messages {
-		if list[i], err = parseReal(m); err != nil {
-			return nil, err
-		}
-	}
-	return list, nil
-}
-
-func (s *Socket) change(command uint8, v Service, r Real) error {
-	_, err := s.execute(command, unix.NLM_F_ACK, v.attribute(), r.attribute())
+func (s *Socket) change(command uint8, attrs ...*nl.RtAttr) error {
+	_, err := s.execute(command, unix.NLM_F_ACK, attrs...)
 	return err
 }
 

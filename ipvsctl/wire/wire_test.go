@@ -50,7 +50,7 @@ func TestParseForwarding(t *testing.T) {
 }
 
 // message is the kernel's answer about a real server, as this package would write it.
-func message(r Real, change func(*nl.RtAttr)) []byte {
+func message(r RealServer, change func(*nl.RtAttr)) []byte {
 	a := r.attribute()
 	change(a)
 	return append((&nl.Genlmsg{Command: cmdNewReal, Version: version}).Serialize(), a.Serialize()...)
@@ -60,13 +60,13 @@ func message(r Real, change func(*nl.RtAttr)) []byte {
 func TestRealThereAndBack(t *testing.T) {
 	tunnel := Forwarding{Method: ByTunnel, Tunnel: GUE, Port: 6080}
 	for _, addr := range []string{"10.0.0.1:80", "[fd00::1]:80"} {
-		base := Real{Addr: netip.MustParseAddrPort(addr), Weight: 3, Forwarding: tunnel}
+		base := RealServer{Addr: netip.MustParseAddrPort(addr), Weight: 3, Forwarding: tunnel}
 		for path, changed := range fields.Each(tunnel) {
 			r := base
 			if r.Forwarding = changed; changed.Method != ByTunnel {
 				r.Forwarding = Forwarding{Method: changed.Method}
 			}
-			if got, err := parseReal(message(r, func(*nl.RtAttr) {})); err != nil || got != r {
+			if got, err := parseReal(message(r, func(*nl.RtAttr) {})); err != nil || got.RealServer != r {
 				t.Errorf("%s, %s: wrote %+v, read %+v, %v", addr, path, r, got, err)
 			}
 			if changed.Options() == tunnel.Options() {
@@ -76,9 +76,37 @@ func TestRealThereAndBack(t *testing.T) {
 	}
 }
 
+// TestEveryField: what is written of a virtual server and of a real server is read again.
+func TestEveryField(t *testing.T) {
+	type server struct {
+		Key    Key
+		Header Header
+	}
+	for _, addr := range []string{"10.96.0.1", "fd96::1"} {
+		base := server{Key{netip.MustParseAddr(addr), 80, TCP}, Header{"sh", Fallback, 10}}
+		for path, changed := range fields.Each(base) {
+			changed.Header.Flags &= AllFlags
+			message := append((&nl.Genlmsg{Command: cmdNewServer, Version: version}).Serialize(), owned(changed.Key, changed.Header).attribute().Serialize()...)
+			got, ok, err := parseServer(message)
+			if err != nil || !ok || !got.Ours || got.Adopted || got.Key != changed.Key || got.Header != changed.Header {
+				t.Errorf("%s: wrote %+v, read %+v, %v", path, changed, got, err)
+			}
+		}
+		real := RealServer{Addr: netip.AddrPortFrom(netip.MustParseAddr(addr), 80), Weight: 3}
+		for path, changed := range fields.Each(real) {
+			if strings.HasPrefix(path, "Forwarding") {
+				continue // TestRealThereAndBack
+			}
+			if got, err := parseReal(message(changed, func(*nl.RtAttr) {})); err != nil || got.RealServer != changed {
+				t.Errorf("%s: wrote %+v, read %+v, %v", path, changed, got, err)
+			}
+		}
+	}
+}
+
 // TestReadsStatistics: the kernel pads addresses and adds what it has counted.
 func TestReadsStatistics(t *testing.T) {
-	r := Real{Addr: netip.MustParseAddrPort("10.0.0.1:80"), Weight: 1}
+	r := RealServer{Addr: netip.MustParseAddrPort("10.0.0.1:80"), Weight: 1}
 	got, err := parseReal(message(r, func(a *nl.RtAttr) {
 		a.AddRtAttr(destAddr, append(r.Addr.Addr().AsSlice(), make([]byte, 12)...))
 		a.AddRtAttr(destLimit, nl.Uint32Attr(9))
@@ -86,7 +114,7 @@ func TestReadsStatistics(t *testing.T) {
 		a.AddRtAttr(destInactive, nl.Uint32Attr(6))
 		a.AddRtAttr(destStats, nil).AddRtAttr(statsConns, nl.Uint64Attr(1<<40))
 	}))
-	want := r
+	want := RealStatus{RealServer: r}
 	want.Limit, want.Active, want.Inactive, want.Connections = 9, 5, 6, 1<<40
 	if err != nil || got != want {
 		t.Errorf("read %+v, %v; want %+v", got, err, want)
@@ -95,7 +123,7 @@ func TestReadsStatistics(t *testing.T) {
 
 // TestCutMessages: an answer that is cut short is an error, or has less, but does not panic.
 func TestCutMessages(t *testing.T) {
-	whole := message(Real{Addr: netip.MustParseAddrPort("[fd00::1]:80"), Forwarding: Forwarding{Method: ByTunnel, Tunnel: GRE}}, func(*nl.RtAttr) {})
+	whole := message(RealServer{Addr: netip.MustParseAddrPort("[fd00::1]:80"), Forwarding: Forwarding{Method: ByTunnel, Tunnel: GRE}}, func(*nl.RtAttr) {})
 	for n := range whole {
 		if r, err := parseReal(whole[:n]); err == nil && n < len(whole)/2 {
 			t.Errorf("%d bytes of %d: read %+v", n, len(whole), r)

@@ -33,7 +33,7 @@ type Scheduling struct {
 type method struct {
 	ipvs      bool   // IPVS serves the port; otherwise nft does
 	scheduler string // of IPVS
-	flags     ipvsctl.Flags
+	flags     wire.Flags
 	// forwarding is how packets to external and load balancer IPs reach real servers.
 	forwarding wire.Forwarding
 	nft        program.Method // for what nft serves of the port, all of it or a part
@@ -100,7 +100,7 @@ func (m *method) parseFlags(list string) {
 	if list == "" {
 		return
 	}
-	flags, err := ipvsctl.ParseFlags(m.scheduler, list)
+	flags, err := wire.ParseFlags(m.scheduler, list)
 	if err != nil {
 		m.note("scheduler flags ignored: " + err.Error())
 		return
@@ -200,7 +200,7 @@ func realServers(list []plan.Endpoint, f wire.Forwarding) []ipvsctl.RealServer {
 func (m *method) nearest() (nearest program.Method, heaviest bool) {
 	switch m.scheduler {
 	case "sh", "mh":
-		if m.flags&ipvsctl.HashPort != 0 {
+		if m.flags&wire.HashPort != 0 {
 			return program.SourcePortHash, false
 		}
 		return program.SourceHash, false

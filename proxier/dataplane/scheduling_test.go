@@ -82,7 +82,7 @@ func TestChoose(t *testing.T) {
 		{"prefers lc with ipvs", prefers(ipvs, "lc"), "", "", byIPVS("wlc", program.Random), ""},
 
 		{"ipvs", ipvs, "", "", byIPVS("wlc", program.Random), ""},
-		{"ipvs, a default with flags", hashing, "", "mh-port", method{ipvs: true, scheduler: "mh", flags: ipvsctl.HashPort, nft: program.SourcePortHash}, ""},
+		{"ipvs, a default with flags", hashing, "", "mh-port", method{ipvs: true, scheduler: "mh", flags: wire.HashPort, nft: program.SourcePortHash}, ""},
 		{"ipvs", ipvs, "sh", "", byIPVS("sh", program.SourceHash), ""},
 		{"ipvs", ipvs, "random", "", byIPVS("wlc", program.Random), "IPVS has no scheduler random; wlc is used"},
 		{"ipvs", ipvs, "fastest", "", byIPVS("wlc", program.Random), "unknown scheduler"},
@@ -91,7 +91,7 @@ func TestChoose(t *testing.T) {
 		{"ipvs without IPVS", gone, "lc", "", random, "the kernel has no IPVS"},
 
 		{"hybrid", defaults(hybrid, "wlc"), " route", "", routed(byIPVS("wlc", program.Random)), ""},
-		{"hybrid", defaults(hybrid, "wlc"), "mh route", "mh-port", routed(method{ipvs: true, scheduler: "mh", flags: ipvsctl.HashPort, nft: program.SourcePortHash}), ""},
+		{"hybrid", defaults(hybrid, "wlc"), "mh route", "mh-port", routed(method{ipvs: true, scheduler: "mh", flags: wire.HashPort, nft: program.SourcePortHash}), ""},
 		{"hybrid", defaults(hybrid, "wlc"), "random route", "", routed(byIPVS("wlc", program.Random)), "IPVS has no scheduler random; wlc is used"},
 		{"hybrid", hybrid, "lc tunnel,gue", "", gue, ""},
 		{"hybrid", hybrid, " nat,gue", "", random, `"gue" has no meaning|NAT forwards`},

@@ -247,7 +247,7 @@ func TestSplitKeepsWhatIsAskedFor(t *testing.T) {
 			{Kind: plan.LoadBalancer, Addr: netip.MustParseAddr("2001:db8::1"), Port: 53, Firewalled: true, Sources: []netip.Prefix{netip.MustParsePrefix("fd01::/16")}},
 		},
 	}
-	m := method{ipvs: true, scheduler: "mh", flags: ipvsctl.HashPort}
+	m := method{ipvs: true, scheduler: "mh", flags: wire.HashPort}
 	env := Environment{ExternalCIDRs: []netip.Prefix{netip.MustParsePrefix("2001:db8::/64")}}
 	env.divide(&p)
 	servers, share := virtualServers(&p, &m, &env), nftShare(&p, &m, &env)
@@ -255,7 +255,7 @@ func TestSplitKeepsWhatIsAskedFor(t *testing.T) {
 		t.Fatalf("%d virtual servers", len(servers))
 	}
 	v := servers[0]
-	if v.Protocol != ipvsctl.UDP || v.Persistence != time.Hour || v.Scheduler != "mh" || v.Flags != ipvsctl.HashPort || v.RealServers[0].Weight != 7 {
+	if v.Protocol != ipvsctl.UDP || v.Persistence != time.Hour || v.Scheduler != "mh" || v.Flags != wire.HashPort || v.RealServers[0].Weight != 7 {
 		t.Errorf("virtual server %+v", v)
 	}
 	if fe := share.Frontends[0]; !fe.Firewalled || len(share.Sources) != 1 || share.Protocol != 17 || share.Family != program.IPv6 {

@@ -13,6 +13,7 @@ import (
 	"github.com/verdict-proxy/verdict/cmd/verdict/snapshot"
 	"github.com/verdict-proxy/verdict/e2e/lab"
 	"github.com/verdict-proxy/verdict/ipvsctl"
+	"github.com/verdict-proxy/verdict/ipvsctl/wire"
 	"github.com/verdict-proxy/verdict/nft/contents"
 	"github.com/verdict-proxy/verdict/nft/program"
 )
@@ -103,7 +104,7 @@ func (d *director) checkFamily(f lab.Family) {
 	sticky.Persistence = time.Hour
 	d.serve(f, "shop/sticky:http", ipvsctl.TCP, frontend("VIP2"), sticky)
 	hash := d.server(at("VIP3", 80), ipvsctl.TCP, "sh", real(f, "a", 1), real(f, "d", 1))
-	hash.Flags = ipvsctl.HashPort
+	hash.Flags = wire.HashPort
 	d.serve(f, "shop/hash:http", ipvsctl.TCP, frontend("VIP3"), hash)
 	d.serve(f, "shop/names:dns", ipvsctl.UDP, frontend("VIP1"), d.server(at("VIP1", 80), ipvsctl.UDP, "rr", real(f, "a", 1)))
 	node := d.server(at("NODE", 30090), ipvsctl.TCP, "lc", real(f, "b", 1), real(f, "d", 1))

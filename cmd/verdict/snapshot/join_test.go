@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/verdict-proxy/verdict/ipvsctl"
+	"github.com/verdict-proxy/verdict/ipvsctl/wire"
 	"github.com/verdict-proxy/verdict/nft/inspect"
 	"github.com/verdict-proxy/verdict/nft/program"
 	"github.com/verdict-proxy/verdict/proxier/conntrack"
@@ -72,7 +73,7 @@ func sample() (inspect.Listing, []ipvsctl.Status, map[conntrack.Route]conntrack.
 		server("192.168.7.1:30020", "lc"),
 		server("192.0.2.20:80", "lc", real("10.0.1.2:8080", 1, 2, 3)),
 	}
-	servers[1].Flags, servers[1].Persistence = ipvsctl.Fallback|ipvsctl.HashPort, time.Minute
+	servers[1].Flags, servers[1].Persistence = wire.Fallback|wire.HashPort, time.Minute
 	load := func(protocol uint8, dst, reply string) conntrack.Route {
 		return conntrack.Route{Protocol: protocol, Dst: netip.MustParseAddrPort(dst), Reply: netip.MustParseAddrPort(reply)}
 	}

@@ -3,14 +3,65 @@ package ipvsctl
 import (
 	"net/netip"
 	"slices"
+	"time"
+
+	"github.com/verdict-proxy/verdict/ipvsctl/wire"
 )
+
+// managed is one virtual server: what is wanted beside what is applied.
+type managed struct {
+	key    Key
+	owner  string         // service port; "" when no service port wants it
+	former string         // the service port that gave it up
+	want   *VirtualServer // nil: it has to go
+	has    applied
+	local  bool // counted in locals
+	dirty  bool // in registry.dirty
+	failed bool // in the last Add, Remove or Tick
+	stale  bool // has may be wrong: read the kernel first
+
+	deadlines map[netip.AddrPort]time.Time // of draining real servers
+	draining  bool                         // in Engine.drains
+	check     time.Time                    // when to look at the connections again
+	interval  time.Duration                // between the last two looks
+}
+
+// value returns the virtual server for use in operations.
+func (s *managed) value() *VirtualServer {
+	if s.want != nil {
+		return s.want
+	}
+	return &VirtualServer{Key: s.key, Scheduler: s.has.header.Scheduler}
+}
+
+// plan lists the operations for the virtual server, without those for its address.
+func (s *managed) plan(graceful bool) Operations {
+	if s.want == nil {
+		return removals(&s.has, s.value(), graceful)
+	}
+	return additions(&s.has, s.want, graceful)
+}
+
+// reschedules reports whether a virtual server takes connections with another scheduler. s may be nil.
+func (s *managed) reschedules(v *VirtualServer) bool {
+	return s != nil && s.has.exists && s.has.header.Scheduler != v.Scheduler &&
+		slices.ContainsFunc(s.has.reals, func(r RealServer) bool { return r.Weight > 0 })
+}
 
 // applied is what the kernel has of one virtual server, as far as the engine knows.
 type applied struct {
 	exists  bool
-	header  header
+	header  wire.Header
 	adopted bool         // another Service proxy made it
 	reals   []RealServer // sorted by address
+}
+
+func newApplied(f wire.Server, reals []RealStatus) applied {
+	has := applied{exists: true, header: f.Header, adopted: f.Adopted, reals: make([]RealServer, len(reals))}
+	for i, r := range reals {
+		has.reals[i] = r.RealServer
+	}
+	return has
 }
 
 // additions lists the operations that turn the kernel's state into the wanted one: first those that add, then those
@@ -37,7 +88,7 @@ func additions(has *applied, want *VirtualServer, graceful bool) Operations {
 func appendWanted(list Operations, has []RealServer, want *VirtualServer) Operations {
 	i := 0
 	for _, r := range want.RealServers {
-		for i < len(has) && has[i].compare(r) < 0 {
+		for i < len(has) && has[i].Compare(r) < 0 {
 			i++
 		}
 		switch {
@@ -58,7 +109,7 @@ func unwanted(has []RealServer, want *VirtualServer) []RealServer {
 	var list []RealServer
 	i := 0
 	for _, r := range has {
-		for i < len(want.RealServers) && want.RealServers[i].compare(r) < 0 {
+		for i < len(want.RealServers) && want.RealServers[i].Compare(r) < 0 {
 			i++
 		}
 		if i == len(want.RealServers) || want.RealServers[i].Addr != r.Addr {
@@ -85,6 +136,10 @@ func drain(v *VirtualServer, r RealServer) (o Operation, ok bool) {
 	r.Weight = 0
 	return Operation{Kind: EditReal, Server: v, Real: r}, true
 }
+
+// canDrain reports whether a scheduler skips real servers of weight 0. The hash table of dh ignores weights: it still
+// selects them, and the kernel then refuses every client of the virtual server.
+func canDrain(scheduler string) bool { return scheduler != "dh" }
 
 // removals lists the next operations for a virtual server that is no longer wanted. When the kernel deletes a virtual
 // server, it deletes the real servers with it.
@@ -127,7 +182,7 @@ func (a *applied) record(o Operation) {
 }
 
 func (a *applied) find(addr netip.AddrPort) (int, bool) {
-	return slices.BinarySearchFunc(a.reals, RealServer{Addr: addr}, RealServer.compare)
+	return slices.BinarySearchFunc(a.reals, RealServer{Addr: addr}, RealServer.Compare)
 }
 
 func (a *applied) equal(o *applied) bool {

@@ -1,21 +1,10 @@
-package ipvsctl
+package wire
 
 import (
 	"fmt"
 	"slices"
 	"strings"
 )
-
-// maxSchedulerName is IP_VS_SCHEDNAME_MAXLEN without the terminating zero.
-const maxSchedulerName = 15
-
-// Schedulers lists the schedulers of Linux up to 6.18. Probe finds out which of them the running kernel has.
-func Schedulers() []string {
-	return []string{"rr", "wrr", "lc", "wlc", "sed", "nq", "lblc", "lblcr", "dh", "fo", "ovf", "twos", "sh", "mh"}
-}
-
-// Module returns the kernel module of a scheduler.
-func Module(scheduler string) string { return "ip_vs_" + scheduler }
 
 // Flags modify a scheduler. The bits are those of the kernel. Both schedulers that have flags, sh and mh, use the
 // same bits.
@@ -28,7 +17,7 @@ const (
 	Fallback Flags = 0x8 // IP_VS_SVC_F_SCHED1
 	// HashPort hashes the client's port together with its address (sh-port, mh-port).
 	HashPort Flags = 0x10 // IP_VS_SVC_F_SCHED2
-	allFlags       = Fallback | HashPort
+	AllFlags       = Fallback | HashPort
 )
 
 // ParseFlags parses a comma-separated list in the notation of ipvsadm -b: sh-port, sh-fallback, mh-port, mh-fallback, or
@@ -40,7 +29,7 @@ func ParseFlags(scheduler, list string) (Flags, error) {
 		if word == "" {
 			continue
 		}
-		names := flagNames(scheduler)
+		names := FlagNames(scheduler)
 		i := max(slices.Index(names, word), slices.Index([]string{"flag-1", "flag-2"}, word))
 		if i < 0 || i >= len(names) {
 			return 0, fmt.Errorf("scheduler %s has no flag %q", scheduler, word)
@@ -50,17 +39,17 @@ func ParseFlags(scheduler, list string) (Flags, error) {
 	return flags, nil
 }
 
-// flagNames returns the names of a scheduler's flags in the order of their bits.
-func flagNames(scheduler string) []string {
+// FlagNames returns the names of a scheduler's flags in the order of their bits.
+func FlagNames(scheduler string) []string {
 	if scheduler != "sh" && scheduler != "mh" {
 		return nil
 	}
 	return []string{scheduler + "-fallback", scheduler + "-port"}
 }
 
-// text prints flags in the notation of ipvsadm -b.
-func (f Flags) text(scheduler string) string {
-	names := flagNames(scheduler)
+// Text prints flags in the notation of ipvsadm -b.
+func (f Flags) Text(scheduler string) string {
+	names := FlagNames(scheduler)
 	var set []string
 	for i := range 3 {
 		switch bit := Fallback << i; {
