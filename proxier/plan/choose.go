@@ -72,86 +72,43 @@ func (c *candidates) any(of selection) bool {
 	return slices.ContainsFunc(c.list, func(e candidate) bool { return of.has(e.flags) })
 }
 
+// count returns the number of endpoints that a selection has.
+func (c *candidates) count(of selection) (n int) {
+	for i := range c.list {
+		if of.has(c.list[i].flags) {
+			n++
+		}
+	}
+	return n
+}
+
 // several reports whether a selection would have several endpoints if all of them were good: one that has just been left
 // out may still refuse a connection that it got before.
 func (c *candidates) several(of selection) bool {
 	return of.some && c.count(selection{some: true, all: of.all &^ backup}) > 1
 }
 
-// judge finds the levels of topology of the current port, and marks the endpoints that are not good.
-func (p *Planner) judge(protocol state.Protocol, family state.Family) {
-	p.candidates.findLevels()
-	if len(p.Health) == 0 {
-		return
-	}
-	var silent [2]silences // primaries and backups
-	for i := range p.Health {
-		f := &p.Health[i]
-		if f.Protocol != protocol || state.FamilyOf(f.At.Addr()) != family {
-			continue
-		}
-		c := p.candidates.find(f.At)
-		if c == nil {
-			continue
-		}
-		c.flags |= failed
-		if f.Sure {
-			c.flags |= bad
-		} else if c.flags&(ready|draining) != 0 && p.MaxEjected > 0 {
-			of := toInt(c.flags&backup != 0)
-			silent[of] = append(silent[of], silence{c, f})
+// findLevels finds to which endpoints the Cluster pool of the port may be limited: those for this node, and those
+// for this zone.
+//
+// Hints count only if every ready endpoint has them and at least one names this node or zone. If a single hint is
+// missing, the controller is in the middle of a change or has given up, and the remaining hints could overload a few
+// endpoints or leave none. When hints do not count, the next wider level is used, so a pool never becomes empty
+// because of hints.
+func (c *candidates) findLevels() {
+	all, some := nodeHinted|zoneHinted, flags(0)
+	for i := range c.list {
+		if f := c.list[i].flags; f&ready != 0 {
+			all &= f
+			some |= f
 		}
 	}
-	p.judgeSilent(silent[0], 0)
-	p.judgeSilent(silent[1], backup)
-	if !p.candidates.any(selection{some: true, all: ready, not: failed | backup}) &&
-		p.candidates.any(selection{some: true, all: ready | backup, not: bad}) {
-		silent[0].setBad() // a good backup takes the place of all primaries
+	c.levels = c.levels[:0]
+	if all&nodeHinted != 0 && some&forThisNode != 0 {
+		c.levels = append(c.levels, forThisNode)
 	}
-	if p.svc.HealthCheckNodePort != 0 {
-		p.endpoints.noteLocal(family, p.candidates.list)
-	}
-}
-
-type silence struct {
-	*candidate
-	failure *state.Failure
-}
-
-type silences []silence
-
-// judgeSilent counts as bad, of the silent primaries or backups, a share of those that are not surely bad: those that
-// failed first. If all have failed, they all count, and what is left decides.
-func (p *Planner) judgeSilent(list silences, kind flags) {
-	if len(list) == 0 {
-		return
-	}
-	n := 0
-	for i := range p.candidates.list {
-		if f := p.candidates.list[i].flags; f&backup == kind && f&(ready|draining) != 0 && f&bad == 0 {
-			n++
-		}
-	}
-	if len(list) < n {
-		slices.SortStableFunc(list, func(a, b silence) int {
-			return cmp.Or(a.failure.Since.Compare(b.failure.Since), a.failure.Compare(*b.failure))
-		})
-		list = list[:min(len(list), p.share(n))]
-	}
-	list.setBad()
-}
-
-// share is how many of n endpoints are left out because they are silent: at least one of two, and never the last one.
-func (p *Planner) share(n int) int {
-	if n < 2 {
-		return 0
-	}
-	return min(max(1, n*p.MaxEjected/100), n-1)
-}
-
-func (l silences) setBad() {
-	for i := range l {
-		l[i].flags |= bad
+	if all&zoneHinted != 0 && some&forThisZone != 0 {
+		c.levels = append(c.levels, forThisZone)
 	}
 }
 
@@ -165,41 +122,6 @@ func (c *candidates) find(at netip.AddrPort) *candidate {
 		return nil
 	}
 	return &c.list[i]
-}
-
-// noteLocal remembers for healthCheckNodePort which addresses on this node are bad. One that is good on any port is good.
-func (e *endpoints) noteLocal(family state.Family, at []candidate) {
-	if e.localBad == nil {
-		e.localBad = map[netip.Addr]bool{}
-	}
-	for i := range at {
-		if c := &at[i]; c.flags&(ready|local) == ready|local {
-			addr := address(family, c.hi, c.lo)
-			before, known := e.localBad[addr]
-			e.localBad[addr] = c.flags&bad != 0 && (before || !known)
-		}
-	}
-}
-
-// Use is what a plan makes of an endpoint.
-type Use uint8
-
-// The uses. An endpoint of several ports has the first one that holds for any of them.
-const (
-	InUse     Use = iota // it gets connections
-	KeptLast             // it has failed, and gets connections because no endpoint is good
-	KeptShare            // it has failed, and counts as good because no larger part of the pool may be left out
-	Idle                 // it is good, and others get the connections
-	LeftOut              // it has failed
-)
-
-// Choice is what a plan makes of one endpoint.
-type Choice struct {
-	Protocol state.Protocol
-	At       netip.AddrPort
-	Local    bool // on this node
-	Backup   bool
-	Use      Use
 }
 
 func compareChoices(a, b Choice) int {

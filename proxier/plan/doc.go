@@ -3,14 +3,18 @@
 // every engine. The packages nft and ipvsctl turn the plan into kernel objects.
 //
 //	types.go      the plan of a Service
-//	plan.go       the Planner: a Service, a family, a port
-//	endpoints.go  which endpoints are in which pool; sort.go sorts them
-//	choose.go     which of them are chosen, by their flags
-//	topology.go   which endpoints the topology hints allow
-//	fates.go      why an endpoint is in no pool, for those who ask
-//	limits.go     how much one Service may become
+//	searched.go   lists that are searched often
 //	name.go       the names of service ports, which are unique
-//	frontends.go  addresses and policies; ranges.go: load balancer source ranges
+//	limits.go     how much one Service may become
+//	members.go    what an endpoint address is like, as flags; sorting
+//	endpoints.go  the endpoints of a Service and of a port
+//	choose.go     which of them are chosen, by their flags; topology
+//	health.go     which of them are not good
+//	pools.go      the endpoints of a pool, and those that keep their flows
+//	ranges.go     load balancer source ranges
+//	frontends.go  addresses and policies
+//	plan.go       the Planner: a Service, a family, a port
+//	fates.go      why an endpoint is in no pool, for those who ask
 //
 // It does no I/O, and it never looks at the clock: equal input gives an equal plan.
 package plan

@@ -1,39 +1,11 @@
 package plan
 
 import (
-	"encoding/binary"
 	"net/netip"
 	"slices"
 
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
-
-// flags are the properties by which an endpoint is chosen for a pool. A pool holds the endpoints that have all flags of
-// a mask.
-type flags uint16
-
-const (
-	ready    flags = 1 << iota
-	draining       // terminating but still serving: used when no endpoint is ready
-	flowing        // still serves the flows that it has
-	local          // on this node
-	terminating
-	nodeHinted  // has the hint forNodes
-	forThisNode // the hint forNodes names this node
-	zoneHinted  // has the hint forZones
-	forThisZone // the hint forZones names the zone of this node
-	pooled      // in a pool of the current port
-	backup      // gets connections only when no other endpoint is good
-	failed      // Planner.Health has it
-	bad         // failed, and counts as such: no more than a share of a pool counts
-)
-
-// member is an endpoint address of one slice. The address is kept as two numbers, because they sort fast.
-type member struct {
-	hi, lo uint64
-	slice  uint32
-	flags  flags
-}
 
 // candidate is an endpoint of one Service port.
 type candidate struct {
@@ -48,8 +20,7 @@ type candidate struct {
 type endpoints struct {
 	env      *Environment
 	slices   []*state.Slice
-	members  []member // sorted by address
-	spare    []member // the second buffer of the radix sort
+	members  members  // sorted by address
 	numbers  []uint16 // port number of the current port in each slice; 0: the slice does not serve the port
 	named    namedPorts
 	localBad map[netip.Addr]bool // ready addresses on this node: whether they are bad at each port so far
@@ -67,7 +38,7 @@ type candidates struct {
 func (e *endpoints) collect(family state.Family, ports []state.ServicePort, limit Limit) (cut int) {
 	e.named.fill(ports, e.slices)
 	e.localBad = nil
-	e.members = e.members[:0]
+	e.members.list = e.members.list[:0]
 	for i, sl := range e.slices {
 		if sl.Family != family || len(sl.Ports) == 0 {
 			continue
@@ -77,68 +48,17 @@ func (e *endpoints) collect(family state.Family, ports []state.ServicePort, limi
 			if state.FamilyOf(found.Addr) != family {
 				continue
 			}
-			if !limit.none() && len(e.members) >= max(limit.N, 1) {
+			if !limit.none() && len(e.members.list) >= max(limit.N, 1) {
 				cut++
 				continue
 			}
 			m := member{slice: uint32(i), flags: e.env.flagsOf(found, sl)}
 			m.hi, m.lo = numbers(found.Addr)
-			e.members = append(e.members, m)
+			e.members.list = append(e.members.list, m)
 		}
 	}
-	e.sortMembers()
+	e.members.sort()
 	return cut
-}
-
-func (env *Environment) flagsOf(e *state.Endpoint, sl *state.Slice) (f flags) {
-	if e.Ready || e.Serving {
-		// With publishNotReadyAddresses, endpoints are ready but not serving. They get connections, so they keep their
-		// flows.
-		f |= flowing
-	}
-	if sl.Weight > 0 && !env.Draining {
-		// An endpoint of weight 0 gets no new connections, not even as a fallback.
-		switch {
-		case e.Ready:
-			f |= ready
-		case e.Serving && e.Terminating:
-			f |= draining
-		}
-	}
-	if e.Terminating {
-		f |= terminating
-	}
-	if sl.Backup {
-		f |= backup
-	}
-	if e.Node != "" && e.Node == env.NodeName {
-		f |= local
-	}
-	if e.Hints != nil {
-		f |= env.hints(e.Hints)
-	}
-	return f
-}
-
-func numbers(a netip.Addr) (hi, lo uint64) {
-	if a.Is4() {
-		b := a.As4()
-		return 0, uint64(binary.BigEndian.Uint32(b[:]))
-	}
-	b := a.As16()
-	return binary.BigEndian.Uint64(b[:8]), binary.BigEndian.Uint64(b[8:])
-}
-
-func address(family state.Family, hi, lo uint64) netip.Addr {
-	if family == state.IPv4 {
-		var b [4]byte
-		binary.BigEndian.PutUint32(b[:], uint32(lo))
-		return netip.AddrFrom4(b)
-	}
-	var b [16]byte
-	binary.BigEndian.PutUint64(b[:8], hi)
-	binary.BigEndian.PutUint64(b[8:], lo)
-	return netip.AddrFrom16(b)
 }
 
 // fill lists the endpoints of one port. Each pair of address and port occurs once. A range leaves out endpoints that serve at
@@ -146,8 +66,8 @@ func address(family state.Family, hi, lo uint64) netip.Addr {
 func (e *endpoints) fill(of *candidates, ports []state.ServicePort, index int) {
 	e.fillNumbers(ports, index)
 	of.list, of.shifted = of.list[:0], 0
-	for i := range e.members {
-		m := &e.members[i]
+	for i := range e.members.list {
+		m := &e.members.list[i]
 		switch number := e.numbers[m.slice]; {
 		case number == 0:
 		case ports[index].EndPort != 0 && number != ports[index].Port:
@@ -184,7 +104,7 @@ type portID struct {
 }
 
 func (n *namedPorts) fill(ports []state.ServicePort, list []*state.Slice) {
-	n.used, n.slices = len(ports) > fewPorts, len(list)
+	n.used, n.slices = len(ports) > few, len(list)
 	if !n.used {
 		n.numbers = nil
 		return
@@ -259,92 +179,22 @@ func rank(f flags) int {
 	return 0
 }
 
-// count returns the number of endpoints that a selection has.
-func (c *candidates) count(of selection) (n int) {
-	for i := range c.list {
-		if of.has(c.list[i].flags) {
-			n++
-		}
-	}
-	return n
-}
-
-// pool lists the endpoints of a selection.
-func (c *candidates) pool(family state.Family, of selection, r *room) []Endpoint {
-	n := c.count(of)
-	if n == 0 {
-		return nil
-	}
-	n = r.element(n)
-	out := make([]Endpoint, 0, n)
-	for i := range c.list {
-		e := &c.list[i]
-		if of.has(e.flags) && len(out) < n {
-			e.flags |= pooled
-			out = append(out, Endpoint{
-				Addr: e.addr(family), Weight: e.weight, Local: e.flags&local != 0, Backup: e.flags&backup != 0,
-			})
-		}
-	}
-	return out
-}
-
 func (c *candidate) addr(family state.Family) netip.AddrPort {
 	return netip.AddrPortFrom(address(family, c.hi, c.lo), c.port)
 }
 
-// serving lists the endpoints that still serve their flows. Policy, topology and weight decide only about new
-// connections, so this function ignores them. TCP connections behave in the same way. An endpoint of a pool has its room
-// already and is never left out: flows that the pool begins would be deleted again. A bad one that is in no pool is left
-// out, so that its flows go elsewhere.
-func (c *candidates) serving(family state.Family, r *room) []netip.AddrPort {
-	inPools := c.count(selection{some: true, all: flowing | pooled})
-	others := c.count(selection{some: true, all: flowing, not: pooled | bad})
-	if inPools+others == 0 {
-		return nil
+// noteLocal remembers for healthCheckNodePort which addresses on this node are bad. One that is good on any port is good.
+func (e *endpoints) noteLocal(family state.Family, at []candidate) {
+	if e.localBad == nil {
+		e.localBad = map[netip.Addr]bool{}
 	}
-	others = r.element(others)
-	out := make([]netip.AddrPort, 0, inPools+others)
-	for i := range c.list {
-		e := &c.list[i]
-		switch {
-		case e.flags&flowing == 0:
-			continue
-		case e.flags&pooled != 0:
-		case others == 0 || e.flags&bad != 0:
-			continue
-		default:
-			others--
-		}
-		out = append(out, e.addr(family))
-	}
-	return out
-}
-
-// keep finds the endpoints that keep the flows that they have.
-func (p *Planner) keep(port *Port) {
-	switch {
-	case port.Protocol == state.UDP:
-		port.Serving = p.candidates.serving(port.Family, &p.room)
-	case port.Protocol == state.TCP && p.svc.OnRemoval == state.ResetThose:
-		port.Serving, port.Resets = p.candidates.keeping(port.Family, &p.room)
-	}
-}
-
-// keeping lists the endpoints that keep their open TCP connections: all that the slices have, ready or not, without the bad
-// ones that are in no pool. It reports false if a limit leaves out endpoints: then nobody knows which ones are gone.
-func (c *candidates) keeping(family state.Family, r *room) ([]netip.AddrPort, bool) {
-	others := c.count(selection{some: true, not: pooled | bad})
-	if r.cut.Elements > 0 || r.element(others) < others {
-		return nil, false
-	}
-	out := make([]netip.AddrPort, 0, others)
-	for i := range c.list {
-		if e := &c.list[i]; e.flags&pooled != 0 || e.flags&bad == 0 {
-			out = append(out, e.addr(family))
+	for i := range at {
+		if c := &at[i]; c.flags&(ready|local) == ready|local {
+			addr := address(family, c.hi, c.lo)
+			before, known := e.localBad[addr]
+			e.localBad[addr] = c.flags&bad != 0 && (before || !known)
 		}
 	}
-	return out, true
 }
 
 // localGood counts the addresses on this node that are ready on any port, without those that are bad on each port that
@@ -352,9 +202,9 @@ func (c *candidates) keeping(family state.Family, r *room) ([]netip.AddrPort, bo
 func (e *endpoints) localGood() (n int) {
 	const mask = ready | local
 	counted := false
-	for i := range e.members {
-		m := &e.members[i]
-		if i > 0 && (m.hi != e.members[i-1].hi || m.lo != e.members[i-1].lo) {
+	for i := range e.members.list {
+		m := &e.members.list[i]
+		if i > 0 && (m.hi != e.members.list[i-1].hi || m.lo != e.members.list[i-1].lo) {
 			counted = false
 		}
 		if !counted && m.flags&mask == mask {

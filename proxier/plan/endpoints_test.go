@@ -221,7 +221,7 @@ func TestRadixSort(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for _, n := range []int{radixFrom, radixFrom + 1, 3000} {
 		for _, bits := range []int{0, 3, 9, 64, 70, 128} {
-			var e endpoints
+			var e members
 			for i := range n {
 				m := member{slice: uint32(i)}
 				if bits > 64 {
@@ -229,12 +229,12 @@ func TestRadixSort(t *testing.T) {
 				} else if bits > 0 {
 					m.lo = rng.Uint64() >> (64 - bits)
 				}
-				e.members = append(e.members, m)
+				e.list = append(e.list, m)
 			}
-			want := slices.Clone(e.members)
+			want := slices.Clone(e.list)
 			slices.SortStableFunc(want, func(a, b member) int { return cmp.Or(cmp.Compare(a.hi, b.hi), cmp.Compare(a.lo, b.lo)) })
-			e.sortMembers()
-			if !slices.Equal(e.members, want) {
+			e.sort()
+			if !slices.Equal(e.list, want) {
 				t.Errorf("n=%d bits=%d: not sorted, or not stable", n, bits)
 			}
 		}

@@ -32,8 +32,7 @@ func (p *Planner) Fates(svc *state.Service, list []*state.Slice, env *Environmen
 		p.endpoints.collect(family, svc.Ports, p.Limits.Elements)
 		for i := range svc.Ports {
 			name := p.names.of(svc, i)
-			p.endpoints.fill(&p.candidates, svc.Ports, i)
-			p.judge(svc.Ports[i].Protocol, family)
+			p.serve(i, family)
 			out = x.fatesOf(out, Fate{Port: name, Protocol: svc.Ports[i].Protocol}, family)
 		}
 	}

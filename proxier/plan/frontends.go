@@ -1,41 +1,11 @@
 package plan
 
 import (
-	"fmt"
 	"net/netip"
 	"slices"
 
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
-
-// reach records which endpoints a port has.
-type reach struct {
-	anywhere bool // some endpoint takes connections, on any node
-	local    bool // the Local pool has an endpoint
-	draining bool // this node drains
-}
-
-func (c *candidates) reach(port *Port) reach {
-	return reach{
-		anywhere: len(port.Cluster) > 0 || len(port.Local) > 0 || c.choose(0).some,
-		local:    len(port.Local) > 0,
-	}
-}
-
-// unserved decides what happens to packets that no endpoint takes. Without any endpoint, the client gets an error at
-// once. When only other nodes have endpoints, the client times out, because its next try may go through one of those
-// nodes.
-func (r reach) unserved(policy Policy) Unserved {
-	switch {
-	case r.draining:
-		return Drop
-	case !r.anywhere:
-		return Reject
-	case policy == ClusterPolicy || r.local:
-		return Served
-	}
-	return Drop
-}
 
 // template has the frontends of a Service in one family that have an address, in the order of their kinds. Those of its
 // ports differ only in Port and Unserved.
@@ -55,7 +25,7 @@ func (t *template) fill(out *Service, family state.Family) {
 	}
 	// An address that is both an external IP and a load balancer IP is one frontend. The source ranges of the load
 	// balancer hold for it.
-	balanced, unserved := setOf(t.svc.LoadBalancerIPs), 0
+	balanced, unserved := t.balanced(), 0
 	for _, a := range t.svc.ExternalIPs {
 		switch {
 		case state.FamilyOf(a) != family || t.hasClusterIP(a) || balanced.has(a):
@@ -66,10 +36,8 @@ func (t *template) fill(out *Service, family state.Family) {
 		}
 	}
 	if unserved > 0 {
-		out.Problems = append(out.Problems, state.Problem{
-			Kind: "Service", Object: t.svc.Name, Field: ExternalIP.Field(),
-			Reason: fmt.Sprintf("%d of %d addresses are outside of --external-ip-cidrs; they are not served", unserved, len(t.svc.ExternalIPs)),
-		})
+		out.report(ExternalIP.Field(), "%d of %d addresses are outside of --external-ip-cidrs; they are not served",
+			unserved, len(t.svc.ExternalIPs))
 	}
 	t.addLoadBalancers(out, family)
 }
@@ -78,29 +46,11 @@ func (t *template) servesExternal(a netip.Addr) bool {
 	return slices.ContainsFunc(t.env.ExternalIPs, func(r netip.Prefix) bool { return r.Contains(a) })
 }
 
-// addrSet is a list of addresses that is searched often.
-type addrSet struct {
-	list []netip.Addr
-	set  map[netip.Addr]struct{} // of a long list
-}
-
-func setOf(list []netip.Addr) addrSet {
-	s := addrSet{list: list}
-	if len(list) > fewPorts {
-		s.set = make(map[netip.Addr]struct{}, len(list))
-		for _, a := range list {
-			s.set[a] = struct{}{}
-		}
+func (t *template) balanced() (set searched[netip.Addr]) {
+	for _, a := range t.svc.LoadBalancerIPs {
+		set.add(a)
 	}
-	return s
-}
-
-func (s *addrSet) has(a netip.Addr) bool {
-	if s.set == nil {
-		return slices.Contains(s.list, a)
-	}
-	_, found := s.set[a]
-	return found
+	return set
 }
 
 func (t *template) addLoadBalancers(out *Service, family state.Family) {
@@ -113,11 +63,9 @@ func (t *template) addLoadBalancers(out *Service, family state.Family) {
 	if first == len(t.list) || len(t.svc.SourceRanges) == 0 {
 		return
 	}
-	f := t.sourceFilter(family)
+	f := filterOf(t.svc, t.env, family)
 	if f.problem != "" {
-		out.Problems = append(out.Problems, state.Problem{
-			Kind: "Service", Object: t.svc.Name, Field: "spec.loadBalancerSourceRanges", Reason: f.problem,
-		})
+		out.report("spec.loadBalancerSourceRanges", "%s", f.problem)
 	}
 	for i := first; i < len(t.list); i++ {
 		t.list[i].Firewalled, t.list[i].Sources = f.on, f.sources
@@ -157,7 +105,7 @@ func (t *template) external(kind FrontendKind, a netip.Addr) Frontend {
 // frontends completes the template for one port and adds the node port, which a range does not have. It leaves out what has
 // no room.
 func (t *template) frontends(want *state.ServicePort, r *room) []Frontend {
-	out := make([]Frontend, 0, r.atMost(len(t.list)+toInt(want.NodePort != 0)))
+	out := make([]Frontend, 0, r.atMost(len(t.list)+1))
 	for rest := t.list; len(rest) > 0; {
 		same := sameKind(rest)
 		for _, fe := range same[:r.frontend(same[0].Kind, len(same))] {

@@ -1,8 +1,6 @@
 package plan
 
 import (
-	"fmt"
-
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
@@ -28,9 +26,6 @@ type Limit struct {
 }
 
 func (l Limit) none() bool { return l.Flag == "" }
-
-// Usage is how much a plan has of what Limits count.
-type Usage struct{ Frontends, Elements int }
 
 // maxSlices limits how many EndpointSlices of one Service are used. 4,096 full slices have 400,000 endpoints.
 const maxSlices = 4096
@@ -134,15 +129,15 @@ func (r *room) slots(port *Port, count Slots) {
 	case r.limits.Elements.none() || weights == 0 || weights <= r.elements-r.ports:
 		r.elements -= weights
 		r.used.Elements += n
-		r.share(tables)
+		r.noteTables(tables)
 		return
 	}
 	port.Plain = true
 	r.plain = append(r.plain, port.Name)
 }
 
-// share notes hash tables that the Service has.
-func (r *room) share(tables map[string]int) {
+// noteTables notes hash tables that the Service has.
+func (r *room) noteTables(tables map[string]int) {
 	if r.tables == nil && len(tables) > 0 {
 		r.tables = map[string]bool{}
 	}
@@ -154,17 +149,12 @@ func (r *room) share(tables map[string]int) {
 // report adds Problems for what had no room.
 func (r *room) report(out *Service, slices int) {
 	out.Used, out.Cut, out.Narrow = r.used, r.cut != Usage{}, r.narrow
-	add := func(field, format string, args ...any) {
-		out.Problems = append(out.Problems, state.Problem{
-			Kind: "Service", Object: out.Name, Field: field, Reason: fmt.Sprintf(format, args...),
-		})
-	}
 	if n := r.cut.Frontends; n > 0 {
-		add("spec.ports", "%d of %d frontends (addresses x ports) have no room (%s) and are not served: external IPs "+
+		out.report("spec.ports", "%d of %d frontends (addresses x ports) have no room (%s) and are not served: external IPs "+
 			"first, then load balancer IPs, node ports and cluster IPs", n, n+r.used.Frontends, r.limits.Frontends.Flag)
 	}
 	if n := r.cut.Elements; n > 0 {
-		add("spec.ports", "%d of %d endpoints and source ranges have no room (%s) and are not used",
+		out.report("spec.ports", "%d of %d endpoints and source ranges have no room (%s) and are not used",
 			n, n+r.used.Elements, r.limits.Elements.Flag)
 	}
 	if n := len(r.plain); n > 0 {
@@ -172,10 +162,10 @@ func (r *room) report(out *Service, slices int) {
 		if r.narrow {
 			flag = r.limits.Slots.Flag
 		}
-		add("metadata.annotations", "slots for weights or hashing have no room (%s) at %d service ports, the first is %s: nft "+
+		out.report("metadata.annotations", "slots for weights or hashing have no room (%s) at %d service ports, the first is %s: nft "+
 			"picks their endpoints at random, all alike", flag, n, r.plain[0])
 	}
 	if slices > maxSlices {
-		add("metadata.name", "the Service has %d EndpointSlices: the first %d by name are used", slices, maxSlices)
+		out.report("metadata.name", "the Service has %d EndpointSlices: the first %d by name are used", slices, maxSlices)
 	}
 }

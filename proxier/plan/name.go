@@ -2,18 +2,14 @@ package plan
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// givenNames are the names of the ports of one Service.
-type givenNames struct {
-	list  []string            // the second family reuses them
-	given map[string]struct{} // the same, for a Service with many ports
-}
+// givenNames are the names of the ports of one Service. The second family reuses them.
+type givenNames struct{ searched[string] }
 
 // of returns the human-readable name of a port, which is its identity, too: no two ports of all Services have the
 // same. It is called for the ports in their order. The second family reuses the string of the first.
@@ -22,15 +18,15 @@ func (n *givenNames) of(svc *state.Service, index int) string {
 		return n.list[index]
 	}
 	port := &svc.Ports[index]
-	name := plain(svc.Namespace) + "/" + plain(svc.Name.Name) + ":" + plain(shownName(port))
+	name := escaped(svc.Namespace) + "/" + escaped(svc.Name.Name) + ":" + escaped(shownName(port))
 	// The API server rejects equal and missing names. In manifests, DNS may have two ports that are both shown as 53.
-	if n.isGiven(name) {
+	if n.has(name) {
 		name += "/" + port.Protocol.String()
 	}
-	if n.isGiven(name) {
+	if n.has(name) {
 		name += "/" + strconv.Itoa(int(port.Port))
 	}
-	n.give(name, len(svc.Ports))
+	n.add(name)
 	return name
 }
 
@@ -41,32 +37,9 @@ func shownName(port *state.ServicePort) string {
 	return port.Name
 }
 
-// fewPorts is the number of ports up to which names are compared without a map. Nearly every Service has fewer.
-const fewPorts = 16
-
-// isGiven reports whether an earlier port has a name.
-func (n *givenNames) isGiven(name string) bool {
-	if n.given == nil {
-		return slices.Contains(n.list, name)
-	}
-	_, given := n.given[name]
-	return given
-}
-
-func (n *givenNames) give(name string, ports int) {
-	n.list = append(n.list, name)
-	if ports <= fewPorts {
-		return
-	}
-	if n.given == nil {
-		n.given = make(map[string]struct{}, ports)
-	}
-	n.given[name] = struct{}{}
-}
-
-// plain returns a part of a name as it is shown. The names of the API have letters, digits, "-" and "." only. Other
+// escaped returns a part of a name as it is shown. The names of the API have letters, digits, "-" and "." only. Other
 // characters could end the part, or what the name is printed in. They are shown by their codes.
-func plain(part string) string {
+func escaped(part string) string {
 	if !strings.ContainsFunc(part, notInName) {
 		return part
 	}

@@ -31,7 +31,7 @@ func TestNamesAreIdentities(t *testing.T) {
 		return state.ServicePort{Name: name, Protocol: state.UDP, Port: number}
 	}
 	var many []state.ServicePort
-	for i := range uint16(fewPorts) {
+	for i := range uint16(few) {
 		many = append(many, tcp("", 1000+i))
 	}
 	dns := []state.ServicePort{udp("53", 1), tcp("53", 2), udp("", 53), tcp("", 53)}

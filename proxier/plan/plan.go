@@ -40,21 +40,22 @@ func (p *Planner) Plan(svc *state.Service, list []*state.Slice, env *Environment
 	if svc.HealthCheckNodePort != 0 {
 		out.HealthCheck = &HealthCheck{NodePort: svc.HealthCheckNodePort}
 	}
-	ipv4 := env.IPv4 && hasFamily(svc, state.IPv4)
-	ipv6 := env.IPv6 && hasFamily(svc, state.IPv6)
-	families := toInt(ipv4) + toInt(ipv6)
-	p.room.open(p.Limits, svc, families)
-	if families > 0 {
-		out.Ports = make([]Port, 0, p.room.atMost(len(svc.Ports)*families))
+	families := make([]state.Family, 0, 2)
+	if env.IPv4 && hasFamily(svc, state.IPv4) {
+		families = append(families, state.IPv4)
 	}
-	if ipv4 {
-		p.family(&out, state.IPv4)
+	if env.IPv6 && hasFamily(svc, state.IPv6) {
+		families = append(families, state.IPv6)
 	}
-	if ipv6 {
-		p.family(&out, state.IPv6)
+	p.room.open(p.Limits, svc, len(families))
+	if len(families) > 0 {
+		out.Ports = make([]Port, 0, p.room.atMost(len(svc.Ports)*len(families)))
 	}
-	if out.HealthCheck != nil {
-		out.HealthCheck.fill(ipv4, ipv6)
+	for i, family := range families {
+		p.family(&out, family)
+		if out.HealthCheck != nil {
+			out.HealthCheck.count(family, p.endpoints.localGood(), i == 0)
+		}
 	}
 	p.room.report(&out, len(list))
 	out.Choices = sortChoices(out.Choices)
@@ -74,7 +75,7 @@ func (p *Planner) close() {
 	p.svc = nil
 	p.endpoints.env, p.endpoints.slices = nil, nil
 	p.template.env, p.template.svc = nil, nil
-	p.names.given = nil
+	p.names.set = nil
 	clear(p.names.list)
 }
 
@@ -86,13 +87,6 @@ func hasFamily(svc *state.Service, family state.Family) bool {
 		list = svc.LoadBalancerIPs
 	}
 	return slices.ContainsFunc(list, func(a netip.Addr) bool { return state.FamilyOf(a) == family })
-}
-
-func toInt(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
 }
 
 // family plans all ports of the Service in one family.
@@ -107,17 +101,13 @@ func (p *Planner) family(out *Service, family state.Family) {
 			out.Ports = append(out.Ports, p.port(out, name, i, frontends, family))
 		}
 	}
-	if out.HealthCheck != nil {
-		out.HealthCheck.count(family, p.endpoints.localGood())
-	}
 }
 
 // port plans one Service port in one family.
 func (p *Planner) port(out *Service, name string, index int, frontends []Frontend, family state.Family) Port {
 	want := &p.svc.Ports[index]
-	p.endpoints.fill(&p.candidates, p.svc.Ports, index)
+	p.serve(index, family)
 	p.reportRange(out, want)
-	p.judge(want.Protocol, family)
 	port := Port{
 		Family:    family,
 		Name:      name,
@@ -145,19 +135,60 @@ func (p *Planner) port(out *Service, name string, index int, frontends []Fronten
 	return port
 }
 
+// serve lists the endpoints of a port and judges them.
+func (p *Planner) serve(index int, family state.Family) {
+	p.endpoints.fill(&p.candidates, p.svc.Ports, index)
+	p.candidates.findLevels()
+	if len(p.Health) == 0 {
+		return
+	}
+	p.candidates.judge(p.Health, p.MaxEjected, p.svc.Ports[index].Protocol, family)
+	if p.svc.HealthCheckNodePort != 0 {
+		p.endpoints.noteLocal(family, p.candidates.list)
+	}
+}
+
+// keep finds the endpoints that keep the flows that they have. UDP flows stay with endpoints that still serve. Policy, topology
+// and weight decide only about new connections, so they do not matter here. TCP connections stay with all endpoints that the
+// slices have, ready or not. If a limit leaves out endpoints, nobody knows which ones are gone.
+func (p *Planner) keep(port *Port) {
+	switch {
+	case port.Protocol == state.UDP:
+		port.Serving = p.candidates.keeping(flowing, port.Family, &p.room)
+	case port.Protocol == state.TCP && p.svc.OnRemoval == state.ResetThose && p.room.cut.Elements == 0:
+		if list := p.candidates.keeping(0, port.Family, &p.room); p.room.cut.Elements == 0 {
+			port.Serving, port.Resets = list, true
+		}
+	}
+}
+
 // answer decides what the frontends of a port do with connections: whether an endpoint takes them, and whether a refusal is held
 // back.
 func (p *Planner) answer(port *Port, cluster, near selection) {
-	r := p.candidates.reach(port)
-	r.draining = p.endpoints.env.Draining
+	anywhere := len(port.Cluster) > 0 || len(port.Local) > 0 || p.candidates.choose(0).some
 	holds := p.holdsRefusals(port.Protocol)
 	for i := range port.Frontends {
 		f := &port.Frontends[i]
-		f.Unserved = r.unserved(f.Policy)
+		f.Unserved = p.unserved(port, f.Policy, anywhere)
 		f.Good = f.Policy == ClusterPolicy && cluster.good() || f.Policy != ClusterPolicy && near.good()
 		f.HoldsRefusals = holds &&
 			(f.Policy != LocalPolicy && p.candidates.several(cluster) || f.Policy != ClusterPolicy && p.candidates.several(near))
 	}
+}
+
+// unserved decides what happens to packets that no endpoint takes. Without any endpoint, the client gets an error at
+// once. When only other nodes have endpoints, the client times out, because its next try may go through one of those
+// nodes.
+func (p *Planner) unserved(port *Port, policy Policy, anywhere bool) Unserved {
+	switch {
+	case p.endpoints.env.Draining:
+		return Drop
+	case !anywhere:
+		return Reject
+	case policy == ClusterPolicy || len(port.Local) > 0:
+		return Served
+	}
+	return Drop
 }
 
 // reportRange adds Problems for what a range of ports cannot have. A range is translated without its ports: an endpoint gets a
@@ -166,16 +197,15 @@ func (p *Planner) reportRange(out *Service, want *state.ServicePort) {
 	if want.EndPort == 0 {
 		return
 	}
-	found, text := state.ProblemList{Object: state.Object{Kind: "Service", Name: out.Name}}, state.PortsText(want.Port, want.EndPort)
+	text := state.PortsText(want.Port, want.EndPort)
 	if want.NodePort != 0 {
-		found.Add(NodePort.Field(), "node port %d is not served: a node port stands for one port, and not for the range %s",
+		out.report(NodePort.Field(), "node port %d is not served: a node port stands for one port, and not for the range %s",
 			want.NodePort, text)
 	}
 	if n := p.candidates.shifted; n > 0 {
-		found.Add("spec.ports.targetPort", "%d endpoints are not used: connections to the range %s keep their port, so the target "+
+		out.report("spec.ports.targetPort", "%d endpoints are not used: connections to the range %s keep their port, so the target "+
 			"port must be %d, the first one of the range", n, text, want.Port)
 	}
-	out.Problems = append(out.Problems, found.Problems()...)
 }
 
 // holdsRefusals reports whether the Service wants refusals to be held back.
@@ -183,22 +213,13 @@ func (p *Planner) holdsRefusals(protocol state.Protocol) bool {
 	return protocol == state.TCP && p.svc.Outliers.Refusals && p.svc.Outliers.Mode == state.OutlierEject
 }
 
-// count sets the number of ready local endpoints of a family.
-func (h *HealthCheck) count(family state.Family, n int) {
-	if family == state.IPv4 {
+// count sets the number of ready local endpoints of a family. The count of the first family holds for the other one, too: load
+// balancers ask either address of a dual-stack node about a Service of one family.
+func (h *HealthCheck) count(family state.Family, n int, first bool) {
+	if first || family == state.IPv4 {
 		h.LocalIPv4 = n
-	} else {
-		h.LocalIPv6 = n
 	}
-}
-
-// fill gives the family in which the Service does not exist the count of the other one. Load balancers ask either address
-// of a dual-stack node about a Service of one family.
-func (h *HealthCheck) fill(ipv4, ipv6 bool) {
-	switch {
-	case ipv4 && !ipv6:
-		h.LocalIPv6 = h.LocalIPv4
-	case ipv6 && !ipv4:
-		h.LocalIPv4 = h.LocalIPv6
+	if first || family == state.IPv6 {
+		h.LocalIPv6 = n
 	}
 }

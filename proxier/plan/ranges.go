@@ -14,7 +14,7 @@ type sourceFilter struct {
 	problem string
 }
 
-// sourceFilter decides which clients may use the load balancer addresses of a family. It is called for Services that
+// filterOf decides which clients may use the load balancer addresses of a family. It is called for Services that
 // have source ranges.
 //
 // The list holds both families, and the API does not define what a dual-stack load balancer with only IPv4 ranges means
@@ -28,10 +28,10 @@ type sourceFilter struct {
 //
 // A connection from the node to a load balancer address that is configured on the node has that address as its source,
 // because the kernel routes it locally. So ranges that allow the node also allow these addresses, as in upstream.
-func (t *template) sourceFilter(family state.Family) sourceFilter {
+func filterOf(svc *state.Service, env *Environment, family state.Family) sourceFilter {
 	var own []netip.Prefix
 	everyone := false
-	for _, r := range t.svc.SourceRanges {
+	for _, r := range svc.SourceRanges {
 		if state.FamilyOf(r.Addr()) == family {
 			own = append(own, r.Masked())
 			everyone = everyone || r.Bits() == 0
@@ -41,8 +41,8 @@ func (t *template) sourceFilter(family state.Family) sourceFilter {
 	case everyone:
 		return sourceFilter{}
 	case len(own) > 0:
-		return sourceFilter{on: true, sources: t.withNode(own, family)}
-	case slices.ContainsFunc(t.svc.SourceRanges, func(r netip.Prefix) bool { return r.Bits() == 0 }):
+		return sourceFilter{on: true, sources: withNode(own, svc, env, family)}
+	case slices.ContainsFunc(svc.SourceRanges, func(r netip.Prefix) bool { return r.Bits() == 0 }):
 		return sourceFilter{}
 	}
 	return sourceFilter{on: true, problem: "no range is " + family.String() + ": nobody may use the " + family.String() +
@@ -50,12 +50,12 @@ func (t *template) sourceFilter(family state.Family) sourceFilter {
 }
 
 // withNode adds the load balancer's own addresses if the ranges contain an address of the node. The result is disjoint.
-func (t *template) withNode(ranges []netip.Prefix, family state.Family) []netip.Prefix {
-	allowed := slices.ContainsFunc(t.env.NodeAddresses, func(a netip.Addr) bool {
+func withNode(ranges []netip.Prefix, svc *state.Service, env *Environment, family state.Family) []netip.Prefix {
+	allowed := slices.ContainsFunc(env.NodeAddresses, func(a netip.Addr) bool {
 		return slices.ContainsFunc(ranges, func(r netip.Prefix) bool { return r.Contains(a) })
 	})
 	if allowed {
-		for _, a := range t.svc.LoadBalancerIPs {
+		for _, a := range svc.LoadBalancerIPs {
 			if state.FamilyOf(a) == family {
 				ranges = append(ranges, netip.PrefixFrom(a, a.BitLen()))
 			}

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"fmt"
 	"net/netip"
 	"time"
 
@@ -36,6 +37,13 @@ type Service struct {
 	Used     Usage
 	Cut      bool // something had no room in the Limits
 	Narrow   bool // weights or hash tables had no room in Limits.Slots
+}
+
+// report adds a Problem.
+func (s *Service) report(field, format string, args ...any) {
+	s.Problems = append(s.Problems, state.Problem{
+		Kind: "Service", Object: s.Name, Field: field, Reason: fmt.Sprintf(format, args...),
+	})
 }
 
 // HealthCheck is a healthCheckNodePort server that the node must run.
@@ -183,3 +191,27 @@ type Frontend struct {
 	// the engine.
 	IPVS bool
 }
+
+// Use is what a plan makes of an endpoint.
+type Use uint8
+
+// The uses. An endpoint of several ports has the first one that holds for any of them.
+const (
+	InUse     Use = iota // it gets connections
+	KeptLast             // it has failed, and gets connections because no endpoint is good
+	KeptShare            // it has failed, and counts as good because no larger part of the pool may be left out
+	Idle                 // it is good, and others get the connections
+	LeftOut              // it has failed
+)
+
+// Choice is what a plan makes of one endpoint.
+type Choice struct {
+	Protocol state.Protocol
+	At       netip.AddrPort
+	Local    bool // on this node
+	Backup   bool
+	Use      Use
+}
+
+// Usage is how much a plan has of what Limits count.
+type Usage struct{ Frontends, Elements int }

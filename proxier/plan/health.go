@@ -1,0 +1,78 @@
+package plan
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/verdict-proxy/verdict/proxier/state"
+)
+
+// judge marks the endpoints of a port that are not good. Of those that are only silent, it leaves out the given percentage.
+func (c *candidates) judge(health state.Health, maxEjected int, protocol state.Protocol, family state.Family) {
+	var silent [2]silences // primaries and backups
+	for i := range health {
+		f := &health[i]
+		if f.Protocol != protocol || state.FamilyOf(f.At.Addr()) != family {
+			continue
+		}
+		e := c.find(f.At)
+		if e == nil {
+			continue
+		}
+		e.flags |= failed
+		if f.Sure {
+			e.flags |= bad
+		} else if e.flags&(ready|draining) != 0 && maxEjected > 0 {
+			of := toInt(e.flags&backup != 0)
+			silent[of] = append(silent[of], silence{e, f})
+		}
+	}
+	c.judgeSilent(silent[0], 0, maxEjected)
+	c.judgeSilent(silent[1], backup, maxEjected)
+	if !c.any(selection{some: true, all: ready, not: failed | backup}) &&
+		c.any(selection{some: true, all: ready | backup, not: bad}) {
+		silent[0].setBad() // a good backup takes the place of all primaries
+	}
+}
+
+type silence struct {
+	*candidate
+	failure *state.Failure
+}
+
+type silences []silence
+
+// judgeSilent counts as bad, of the silent primaries or backups, a share of those that are not surely bad: those that
+// failed first. If all have failed, they all count, and what is left decides.
+func (c *candidates) judgeSilent(list silences, kind flags, maxEjected int) {
+	if len(list) == 0 {
+		return
+	}
+	n := 0
+	for i := range c.list {
+		if f := c.list[i].flags; f&backup == kind && f&(ready|draining) != 0 && f&bad == 0 {
+			n++
+		}
+	}
+	if len(list) < n {
+		slices.SortStableFunc(list, func(a, b silence) int {
+			return cmp.Or(a.failure.Since.Compare(b.failure.Since), a.failure.Compare(*b.failure))
+		})
+		list = list[:min(len(list), share(n, maxEjected))]
+	}
+	list.setBad()
+}
+
+// share is how many of n endpoints are left out because they are silent: at least one of two, and never the last one.
+func share(n, maxEjected int) int {
+	if n < 2 {
+		return 0
+	}
+	return min(max(1, n*maxEjected/100), n-1)
+}
+
+func (l silences) setBad() {
+	for i := range l {
+		l[i].flags |= bad
+	}
+}
