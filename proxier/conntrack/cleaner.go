@@ -1,49 +1,27 @@
 package conntrack
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// Options configure a Cleaner.
-type Options struct {
-	// NetNS is a file descriptor of the network namespace to work in; 0: the present one. It must stay open as long as
-	// the Cleaner is used.
-	NetNS int
-}
-
 // Cleaner deletes stale flows from the kernel. Only one goroutine may use it.
-type Cleaner struct {
-	table table
-	// noFilters is set if the kernel is older than 5.8. It ignores filters, and answers each question with the whole
-	// table.
-	noFilters bool
-}
+type Cleaner struct{ table flowTable }
 
-// table is the kernel's table of flows.
-type table interface {
-	// dump calls fn for the flows of a family to a frontend (without a port: to all of its protocol; nil: to all of UDP). It
-	// may call fn for other flows, too.
-	dump(family state.Family, to *Frontend, fn func(*entry)) error
-	// dumpUnanswered calls fn for the flows of a family that had no reply.
-	dumpUnanswered(family state.Family, fn func(*entry)) error
+// flowTable is the kernel's table of flows. Tests inject faults here.
+type flowTable interface {
+	// dump calls fn for the flows of a family that pass the filter, and maybe for others.
+	dump(family state.Family, f filter, fn func(*entry)) error
 	// remove deletes entries that dump found, and returns how many still existed.
 	remove(family state.Family, keys [][]byte) (int, error)
 	close() error
-}
-
-// entry is a flow in the kernel's table. It is valid until the function that dump called returns.
-type entry struct {
-	Flow
-	udp, tcp bool
-	answered bool   // packets came back
-	key      []byte // the attributes that a deletion needs
 }
 
 // Open connects to the kernel.
@@ -114,60 +92,74 @@ func (c *Cleaner) clean(s *Stale, family state.Family, list []Frontend, addrs ma
 	if len(list) == 0 {
 		return 0, nil
 	}
+	return c.delete(family, filters(list), func(e *entry) bool { return e.TCP == list[0].TCP && s.has(e.Flow, addrs) })
+}
+
+// cleanUnanswered deletes connections of a family that never had an answer from an endpoint that is left out, and returns how
+// many there were. It reads the whole table once. If the kernel resizes the table meanwhile, clients of flows that were
+// missed repeat their packets, and these flows are found later.
+func (c *Cleaner) cleanUnanswered(s *Stale, family state.Family, addrs map[netip.Addr]bool) (int, error) {
+	noReply := []filter{{mask: statusSeenReply, partial: true}}
+	n, err := c.delete(family, noReply, func(e *entry) bool { return s.isUnanswered(e, addrs) })
+	if err != nil {
+		err = fmt.Errorf("delete %v connections without an answer to endpoints that are left out: %w; their clients go on trying "+
+			"these endpoints, until a later attempt succeeds or they give up", family, err)
+	}
+	return n, err
+}
+
+// delete deletes the flows that pass one of the filters and are stale. It returns how many still existed.
+func (c *Cleaner) delete(family state.Family, filters []filter, stale func(*entry) bool) (int, error) {
 	var keys [][]byte
-	collect := func(e *entry) {
-		if (e.udp || e.tcp) && e.tcp == list[0].TCP && s.has(e.Flow, addrs) {
-			keys = append(keys, append([]byte(nil), e.key...))
-		}
+	var errs []error
+	for _, f := range filters {
+		errs = append(errs, c.table.dump(family, f, func(e *entry) {
+			if stale(e) {
+				keys = append(keys, slices.Clone(e.key))
+			}
+		}))
 	}
-	err := c.find(family, list, collect)
-	if len(keys) == 0 {
-		return 0, err
+	n := 0
+	if len(keys) > 0 {
+		var err error
+		n, err = c.table.remove(family, keys)
+		errs = append(errs, err)
 	}
-	n, removeErr := c.table.remove(family, keys)
-	return n, errors.Join(err, removeErr)
+	return n, errors.Join(errs...)
 }
 
-// find calls fn for all flows to the frontends, and maybe for others. It may call fn for a flow twice.
-func (c *Cleaner) find(family state.Family, list []Frontend, fn func(*entry)) error {
-	questions := questions(list)
-	ranged := slices.ContainsFunc(questions, func(f Frontend) bool { return f.EndPort != 0 }) // the kernel's filter has one port
-	if c.noFilters || ranged || len(questions) > maxFiltered {
-		var all *Frontend // of UDP
-		if list[0].TCP {
-			all = &Frontend{Family: family, TCP: true}
-		}
-		return c.table.dump(family, all, fn)
+// filters find the flows to the frontends. Those for IPv6 have no address: the kernel (seen on 6.18) compares it the wrong
+// way round, and returns the flows to every other address. A filter of the kernel has one port, so a range needs all flows.
+func filters(list []Frontend) []filter {
+	protocol := uint8(unix.IPPROTO_UDP)
+	if list[0].TCP {
+		protocol = unix.IPPROTO_TCP
 	}
-	for i := range questions {
-		q := &questions[i]
-		err := c.table.dump(family, q, func(e *entry) {
-			c.noFilters = c.noFilters || !q.passes(e)
-			fn(e)
-		})
-		if err != nil || c.noFilters {
-			return err // the answer was the whole table
+	out := make([]filter, len(list))
+	for i, f := range list {
+		if f.Family == state.IPv6 {
+			f.Addr = netip.Addr{}
 		}
+		out[i] = filter{protocol: protocol, to: netip.AddrPortFrom(f.Addr, f.Port)}
 	}
-	return nil
+	slices.SortFunc(out, func(a, b filter) int { return a.to.Compare(b.to) })
+	out = slices.Compact(out)
+	if len(out) > maxFiltered || slices.ContainsFunc(list, func(f Frontend) bool { return f.EndPort != 0 }) {
+		return []filter{{protocol: protocol}}
+	}
+	return out
 }
 
-// questions are the filters that find the flows to the frontends. Those for IPv6 have no address: the kernel (seen on
-// 6.18) compares it the wrong way round, and returns the flows to every other address.
-func questions(list []Frontend) []Frontend {
-	out := slices.Clone(list)
-	for i := range out {
-		if out[i].Family == state.IPv6 {
-			out[i].Addr = netip.Addr{}
-		}
+// Reason explains an error of a cleaning in terms of what an administrator can change.
+func Reason(err error) string {
+	switch {
+	case errors.Is(err, unix.EPERM):
+		return "the process lacks the capability NET_ADMIN"
+	case errors.Is(err, unix.EINVAL):
+		// nfnetlink answers this when nobody has registered the subsystem of connection tracking.
+		return "the kernel probably lacks the module nf_conntrack_netlink"
+	case errors.Is(err, unix.ENOBUFS), errors.Is(err, unix.ENOMEM):
+		return "the kernel is short of memory"
 	}
-	slices.SortFunc(out, func(a, b Frontend) int {
-		return cmp.Or(a.Addr.Compare(b.Addr), cmp.Compare(a.Port, b.Port))
-	})
-	return slices.Compact(out)
-}
-
-// passes reports whether a flow passes the filter for the frontend.
-func (f *Frontend) passes(e *entry) bool {
-	return (e.udp && !f.TCP || e.tcp && f.TCP) && e.Dst.Port() == f.Port && (!f.Addr.IsValid() || e.Dst.Addr() == f.Addr)
+	return "unexpected; the kernel may be busy"
 }

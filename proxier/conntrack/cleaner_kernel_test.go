@@ -249,7 +249,7 @@ func TestDeletesThisVeryFlow(t *testing.T) {
 	n.add(t, line)
 	c := n.cleaner(t)
 	var key []byte
-	if err := c.table.dump(state.IPv4, nil, func(e *entry) { key = slices.Clone(e.key) }); err != nil {
+	if err := c.table.dump(state.IPv4, filter{protocol: unix.IPPROTO_UDP}, func(e *entry) { key = slices.Clone(e.key) }); err != nil {
 		t.Fatal(err)
 	}
 	other := slices.Clone(key)
@@ -294,7 +294,7 @@ func TestRefusedDeletion(t *testing.T) {
 	n.add(t, "udp 10.9.0.1:1001 10.96.0.10:53 10.0.0.1:53")
 	c := n.cleaner(t)
 	var good []byte
-	if err := c.table.dump(state.IPv4, nil, func(e *entry) { good = slices.Clone(e.key) }); err != nil {
+	if err := c.table.dump(state.IPv4, filter{protocol: unix.IPPROTO_UDP}, func(e *entry) { good = slices.Clone(e.key) }); err != nil {
 		t.Fatal(err)
 	}
 	var bad request
@@ -313,7 +313,7 @@ func TestParseRefusesDamage(t *testing.T) {
 	c := n.cleaner(t)
 	k := c.table.(*kernel)
 	var body []byte
-	k.out.question(state.IPv4, nil)
+	k.out.dump(state.IPv4, filter{protocol: unix.IPPROTO_UDP})
 	if err := k.send(); err != nil {
 		t.Fatal(err)
 	}
@@ -344,8 +344,8 @@ func BenchmarkClean(b *testing.B) {
 		n := newNamespace(b)
 		n.fill(b, flows, "10.96.0.99", "10.0.0.1")
 		c := n.cleaner(b)
-		for what, to := range map[string]*Frontend{
-			"one": {Addr: netip.MustParseAddr("10.96.0.10"), Port: 53, Family: state.IPv4}, "all": nil,
+		for what, to := range map[string]filter{
+			"one": {protocol: unix.IPPROTO_UDP, to: netip.MustParseAddrPort("10.96.0.10:53")}, "all": {protocol: unix.IPPROTO_UDP},
 		} {
 			b.Run(fmt.Sprintf("flows=%d/%s", flows, what), func(b *testing.B) {
 				b.ReportAllocs()

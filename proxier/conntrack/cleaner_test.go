@@ -2,10 +2,10 @@ package conntrack
 
 import (
 	"errors"
-	"reflect"
-	"slices"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
@@ -25,27 +25,26 @@ func stale(old, next *plan.Service) Stale {
 // fakeTable is a kernel with faults.
 type fakeTable struct {
 	entries   []entry
-	filters   bool // like 5.8 and newer
 	dumpErr   error
 	removeErr error
 	dumps     int
 	removed   []string
 }
 
-func (f *fakeTable) dump(family state.Family, to *Frontend, fn func(*entry)) error {
+func (f *fakeTable) dump(family state.Family, of filter, fn func(*entry)) error {
 	f.dumps++
 	for i := range f.entries {
 		e := &f.entries[i]
-		if state.FamilyOf(e.Dst.Addr()) != family || f.filters && (!e.udp || to != nil && !to.passes(e)) {
-			continue
+		if state.FamilyOf(e.Dst.Addr()) == family && of.passes(e) {
+			fn(e)
 		}
-		fn(e)
 	}
 	return f.dumpErr
 }
 
-func (f *fakeTable) dumpUnanswered(family state.Family, fn func(*entry)) error {
-	return f.dump(family, nil, fn)
+func (f filter) passes(e *entry) bool {
+	return e.TCP == (f.protocol == unix.IPPROTO_TCP) && (f.to.Port() == 0 || e.Dst.Port() == f.to.Port()) &&
+		(!f.to.Addr().IsValid() || e.Dst.Addr() == f.to.Addr())
 }
 
 func (f *fakeTable) remove(_ state.Family, keys [][]byte) (int, error) {
@@ -58,7 +57,9 @@ func (f *fakeTable) remove(_ state.Family, keys [][]byte) (int, error) {
 func (f *fakeTable) close() error { return nil }
 
 func fakeEntry(key, line string, udp bool) entry {
-	return entry{Flow: flow(line), udp: udp, key: []byte(key)}
+	e := entry{Flow: flow(line), key: []byte(key)}
+	e.TCP = !udp
+	return e
 }
 
 func newFakeTable() *fakeTable {
@@ -68,29 +69,6 @@ func newFakeTable() *fakeTable {
 		fakeEntry("c", "10.96.0.12:53 10.0.0.1:53", true),
 		fakeEntry("tcp", "10.96.0.10:53 10.0.0.1:53", false),
 	}}
-}
-
-// TestKernelWithoutFilters: a kernel before 5.8 answers each question with the whole table. Then Clean asks only once,
-// and flows to other frontends stay.
-func TestKernelWithoutFilters(t *testing.T) {
-	s := stale(service("10.96.0.10:53 10.96.0.11:53>10.0.0.1:53"), service("10.96.0.10:53 10.96.0.11:53>"))
-	for _, tt := range []struct {
-		filters bool
-		dumps   []int // of the first and the second cleaning
-	}{{true, []int{2, 2}}, {false, []int{1, 1}}} {
-		f := newFakeTable()
-		f.filters = tt.filters
-		c := &Cleaner{table: f}
-		for _, want := range tt.dumps {
-			f.dumps, f.removed = 0, nil
-			if _, err := c.Clean(s, nil); err != nil {
-				t.Fatal(err)
-			}
-			if slices.Sort(f.removed); !reflect.DeepEqual(f.removed, []string{"a", "b"}) || f.dumps != want {
-				t.Errorf("filters %v: removed %v with %d questions, want a and b with %d", tt.filters, f.removed, f.dumps, want)
-			}
-		}
-	}
 }
 
 func TestFaults(t *testing.T) {

@@ -28,10 +28,9 @@ func TestRecord(t *testing.T) {
 	}
 	tuple(attrTupleOrig, "10.9.0.1", "10.96.0.10")
 	tuple(attrTupleReply, "10.0.0.1", "10.9.0.1")
-	read := func(message []byte) (r record, translated bool) {
-		r.parse(nlmsg.NewAttributes(message))
-		_, translated = r.route()
-		return r, translated
+	read := func(message []byte) (e entry, translated bool) {
+		whole := e.parse(nlmsg.NewAttributes(message))
+		return e, whole && e.DNAT
 	}
 	if _, translated := read(w.Buf); translated {
 		t.Error("a flow without a status counts as translated")

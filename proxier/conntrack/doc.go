@@ -25,15 +25,16 @@
 //
 // The files:
 //
-//	tracker.go  where flows may have become stale
-//	nodeports.go  addresses of node ports come and go
-//	stale.go    which flows are stale
-//	cleaner.go  deletes them; reason.go: why it could not
-//	former.go   frontends of an earlier process
-//	opened.go   flows that begin, counted by their routes
-//	unanswered.go  connections to dead endpoints that never had an answer
-//	forgetter.go   flows of this node's own questions, by their tuples
-//	room.go     how full the kernel's table is
-//	count.go    how many flows go where; find.go: the flows of one client to one destination
-//	socket.go   the netlink socket; wire.go: requests and entries
+//	flow.go       flows and frontends as values
+//	wire.go       requests and entries
+//	socket.go     the netlink socket
+//	count.go      how many flows go where; find.go: the flows of one client to one destination
+//	opened.go     flows that begin, counted by their routes
+//	forgetter.go  flows of this node's own questions, by their tuples
+//	room.go       how full the kernel's table is
+//	former.go     frontends of an earlier process
+//	stale.go      which flows are stale
+//	leftout.go    endpoints that plans leave out
+//	tracker.go    where flows may have become stale; nodeports.go: addresses of node ports come and go
+//	cleaner.go    deletes stale flows, or explains why it could not
 package conntrack

@@ -76,7 +76,7 @@ func (f *Forgetter) flush() {
 	if len(list) == 0 {
 		return
 	}
-	_, err := f.kernel.deleteEach(len(list), func(i int) { f.kernel.out.forget(list[i]) })
+	_, err := f.kernel.deleteEach(len(list), func(i int) { f.kernel.out.flow(msgDelete, list[i]) })
 	if failed := err != nil; failed != f.failed {
 		f.failed = failed
 		if failed {

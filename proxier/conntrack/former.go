@@ -3,7 +3,7 @@ package conntrack
 import (
 	"cmp"
 	"errors"
-	"net/netip"
+	"maps"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -24,34 +24,30 @@ func Former(o Options, has func(Frontend) (bool, error)) (list []Frontend, err e
 			errs = append(errs, err)
 			continue
 		}
-		found, err := former(family, loads, has)
+		found, err := formerIn(family, loads, has)
 		list, errs = append(list, found...), append(errs, err)
 	}
 	return list, errors.Join(errs...)
 }
 
-func former(family state.Family, loads map[Route]Load, has func(Frontend) (bool, error)) (list []Frontend, err error) {
-	asked := map[Frontend]bool{}
-	ask := func(f Frontend) bool {
-		is, known := asked[f]
-		if !known && err == nil {
-			is, err = has(f)
-			asked[f] = is
-		}
-		return is
-	}
+func formerIn(family state.Family, loads map[Route]Load, has func(Frontend) (bool, error)) (list []Frontend, err error) {
+	used := map[Frontend]bool{}
 	for r := range loads {
 		if r.Protocol == unix.IPPROTO_UDP {
-			_ = ask(Frontend{Addr: r.Dst.Addr(), Port: r.Dst.Port(), Family: family})
+			used[Frontend{Addr: r.Dst.Addr(), Port: r.Dst.Port(), Family: family}] = true
 		}
 	}
-	for f, is := range asked {
+	sorted := slices.SortedFunc(maps.Keys(used), func(a, b Frontend) int {
+		return cmp.Or(a.Addr.Compare(b.Addr), cmp.Compare(a.Port, b.Port))
+	})
+	for _, f := range sorted {
+		is, err := has(f)
+		if err != nil {
+			return list, err
+		}
 		if is {
 			list = append(list, f)
 		}
 	}
-	slices.SortFunc(list, func(a, b Frontend) int {
-		return cmp.Or(netip.Addr.Compare(a.Addr, b.Addr), cmp.Compare(a.Port, b.Port))
-	})
-	return list, err
+	return list, nil
 }

@@ -32,7 +32,7 @@ func TestFormerAfterAnError(t *testing.T) {
 		loads[Route{Protocol: unix.IPPROTO_UDP, Dst: netip.AddrPortFrom(netip.MustParseAddr("10.96.0.10"), port)}] = Load{}
 	}
 	calls := 0
-	_, err := former(state.IPv4, loads, func(Frontend) (bool, error) { calls++; return false, broken })
+	_, err := formerIn(state.IPv4, loads, func(Frontend) (bool, error) { calls++; return false, broken })
 	if !errors.Is(err, broken) || calls != 1 {
 		t.Errorf("error %v after %d calls, want one", err, calls)
 	}

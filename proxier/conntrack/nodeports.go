@@ -10,7 +10,7 @@ import (
 // SetNodePortAddresses records at which addresses node ports answer. Each node port at an address that is gone counts as
 // a removed frontend. At an address that is new, clients may have been sending before it answered.
 func (t *Tracker) SetNodePortAddresses(addrs []netip.Addr) {
-	gone, come := without(t.nodePortAddrs, addrs), without(addrs, t.nodePortAddrs)
+	gone, come := notIn(addrs, t.nodePortAddrs), notIn(t.nodePortAddrs, addrs)
 	t.nodePortAddrs = slices.Clone(addrs)
 	if len(gone)+len(come) == 0 {
 		return
@@ -50,19 +50,7 @@ func (t *Tracker) endNodePort(f Frontend) {
 	t.note(f, is, true)
 }
 
-// noteNodePort notes that a frontend is gone whose address and port may be those of a node port, which then serves its
-// flows.
-func (t *Tracker) noteNodePort(f Frontend) {
-	if !f.Addr.IsValid() || !slices.Contains(t.nodePortAddrs, f.Addr) {
-		return
-	}
-	f.Addr = netip.Addr{}
-	if is := t.frontends[f]; is != nil {
-		t.note(f, is, true)
-	}
-}
-
-// without returns the addresses of a list that another list lacks.
-func without(list, other []netip.Addr) []netip.Addr {
+// notIn returns the addresses of a list that the other list lacks.
+func notIn(other, list []netip.Addr) []netip.Addr {
 	return slices.DeleteFunc(slices.Clone(list), func(a netip.Addr) bool { return slices.Contains(other, a) })
 }

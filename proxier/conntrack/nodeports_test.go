@@ -58,7 +58,7 @@ func TestNodePortAddressesChange(t *testing.T) {
 			}
 			tr.Done()
 			if s := tr.Stale(); !s.Empty() || tr.removed != 0 {
-				t.Errorf("after the cleaning, %d frontends are looked at, and %d count as removed", len(s.targets), tr.removed)
+				t.Errorf("after the cleaning, %d frontends are looked at, and %d count as removed", len(s.targets.at), tr.removed)
 			}
 		})
 	}

@@ -86,10 +86,9 @@ func (w *Opened) read(ctx context.Context) {
 
 func (w *Opened) add(m nlmsg.Messages) {
 	for m.Next() {
-		var r record
-		r.parse(m.Attributes())
-		if way, translated := r.route(); translated {
-			w.count[way]++
+		var e entry
+		if e.parse(m.Attributes()) && e.DNAT {
+			w.count[e.route()]++
 		}
 	}
 }

@@ -13,6 +13,13 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
+// Options say where the table is.
+type Options struct {
+	// NetNS is a file descriptor of the network namespace to work in; 0: the present one. It must stay open as long as
+	// the table is used.
+	NetNS int
+}
+
 // kernel is the kernel's table, through a netlink socket.
 type kernel struct {
 	sock  *socket.Conn
@@ -52,38 +59,41 @@ var errInterrupted = errors.New("the table was resized while it was read")
 // dumpTries is how often a dump is attempted if it is interrupted.
 const dumpTries = 3
 
-func (k *kernel) dump(family state.Family, to *Frontend, fn func(*entry)) (err error) {
+// dump calls fn for the flows of a family that pass the filter. It may call fn for a flow twice.
+func (k *kernel) dump(family state.Family, f filter, fn func(*entry)) error {
+	return k.read(func(r *request) { r.dump(family, f) }, f.partial, func() {}, fn)
+}
+
+// read asks a question and calls fn with each answer. If it has to ask again, it calls begin before.
+func (k *kernel) read(ask func(*request), partial bool, begin func(), fn func(*entry)) (err error) {
 	for range dumpTries {
-		if err = k.dumpOnce(family, to, fn); !errors.Is(err, errInterrupted) {
+		begin()
+		if err = k.readOnce(ask, fn); !errors.Is(err, errInterrupted) {
 			return err
 		}
+	}
+	if partial {
+		return nil
 	}
 	return err
 }
 
-func (k *kernel) dumpOnce(family state.Family, to *Frontend, fn func(*entry)) error {
-	var e entry
-	return k.read(func(r *request) { r.question(family, to) }, func(a nlmsg.Attributes) {
-		if e.parse(a) {
-			fn(&e)
-		}
-	})
-}
-
-// read asks a question and calls fn with each answer.
-func (k *kernel) read(ask func(*request), fn func(nlmsg.Attributes)) error {
+func (k *kernel) readOnce(ask func(*request), fn func(*entry)) error {
 	k.out.Buf = k.out.Buf[:0]
 	ask(&k.out)
 	if err := k.send(); err != nil {
 		return err
 	}
+	var e entry
 	interrupted := false
 	err := k.receive(k.out.Seq, k.out.Seq, func(m nlmsg.Messages) (done bool, err error) {
 		interrupted = interrupted || m.Flags&unix.NLM_F_DUMP_INTR != 0
 		if ack, last := m.Ack(); last {
 			return true, errorOf(ack)
 		}
-		fn(m.Attributes())
+		if e.parse(m.Attributes()) {
+			fn(&e)
+		}
 		return false, nil
 	})
 	if err == nil && interrupted {

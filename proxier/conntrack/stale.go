@@ -8,68 +8,49 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// Frontend is an address and port that clients send to.
-type Frontend struct {
-	Addr netip.Addr // the zero Addr: any node-port address
-	Port uint16
-	// EndPort is the last port of a range; 0: the frontend has one port. Flows of a range keep their port, and its endpoints
-	// are known by the first one.
-	EndPort uint16
-	Family  state.Family
-	TCP     bool // otherwise UDP
-}
-
-// Flow is an entry of the kernel's table, as far as it matters here.
-type Flow struct {
-	Dst   netip.AddrPort // where the client sends to
-	Reply netip.AddrPort // where the answers come from: the endpoint, or Dst itself if nothing is translated
-	DNAT  bool           // nf_tables has translated it; false for flows of IPVS
-	Zone  uint16
-	TCP   bool // otherwise UDP
-}
-
 // Stale is which flows are stale after a pass.
 type Stale struct {
-	targets map[Frontend]target
-	// unanswered has, by frontend, endpoints whose connections without an answer are to be deleted. The lists are sorted.
-	unanswered map[Frontend][]netip.AddrPort
-	revision   uint64 // of the Tracker when it made this
-
-	ranges, unansweredRanges ranges // of targets and of unanswered
+	targets    index[target]
+	unanswered index[[]netip.AddrPort] // endpoints whose connections without an answer are to be deleted, sorted
+	revision   uint64                  // of the Tracker when it made this
 }
 
-// ranges are frontends with ranges of ports, by address. They do not overlap.
-type ranges map[netip.Addr][]Frontend
+// index finds what is known of the frontend to which a flow goes.
+type index[V any] struct {
+	at     map[Frontend]V
+	ranges map[netip.Addr][]Frontend // with ranges of ports; only one of those that are served has a port
+}
 
-func rangesOf[V any](of map[Frontend]V) ranges {
-	out := ranges{}
-	for f := range of {
+func indexOf[V any](at map[Frontend]V) index[V] {
+	x := index[V]{at: at, ranges: map[netip.Addr][]Frontend{}}
+	for f := range at {
 		if f.EndPort != 0 {
-			out[f.Addr] = append(out[f.Addr], f)
+			x.ranges[f.Addr] = append(x.ranges[f.Addr], f)
 		}
 	}
-	return out
+	return x
 }
 
-// at finds the range that has a port.
-func (r ranges) at(f Frontend) (Frontend, bool) {
-	for _, is := range r[f.Addr] {
-		if is.TCP == f.TCP && is.Port <= f.Port && f.Port <= is.EndPort {
-			return is, true
+// find returns what is known, and the flow as that describes it. What is not settled gives way to a node port, and then to a
+// range. Node ports exist only at the given addresses; at another address, the same port belongs to another program.
+func (x *index[V]) find(f Flow, nodePortAddrs map[netip.Addr]bool, settled func(*V) bool) (v V, is Flow, ok bool) {
+	to := Frontend{Addr: f.Dst.Addr(), Port: f.Dst.Port(), Family: state.FamilyOf(f.Dst.Addr()), TCP: f.TCP}
+	v, ok = x.at[to]
+	if (!ok || !settled(&v)) && nodePortAddrs[to.Addr] {
+		nodePort := to
+		nodePort.Addr = netip.Addr{}
+		if other, found := x.at[nodePort]; found {
+			v, ok = other, true
 		}
 	}
-	return Frontend{}, false
-}
-
-// atFirstPort is a flow to a range as if it went to the first port. One that has not kept its port goes to no endpoint.
-func (f Flow) atFirstPort(port uint16) Flow {
-	if f.Reply.Port() == f.Dst.Port() {
-		f.Reply = netip.AddrPortFrom(f.Reply.Addr(), port)
-	} else {
-		f.Reply = netip.AddrPortFrom(f.Reply.Addr(), 0)
+	if !ok || !settled(&v) {
+		for _, r := range x.ranges[to.Addr] {
+			if r.TCP == to.TCP && r.Port <= to.Port && to.Port <= r.EndPort {
+				return x.at[r], f.atFirstPort(r.Port), true
+			}
+		}
 	}
-	f.Dst = netip.AddrPortFrom(f.Dst.Addr(), port)
-	return f
+	return v, f, ok
 }
 
 // target is a frontend that may have stale flows.
@@ -81,10 +62,10 @@ type target struct {
 }
 
 // Empty reports whether there is nothing to look for.
-func (s *Stale) Empty() bool { return len(s.targets)+len(s.unanswered) == 0 }
+func (s *Stale) Empty() bool { return len(s.targets.at)+len(s.unanswered.at) == 0 }
 
 func (s *Stale) hasUnanswered(family state.Family) bool {
-	for f := range s.unanswered {
+	for f := range s.unanswered.at {
 		if f.Family == family {
 			return true
 		}
@@ -94,7 +75,7 @@ func (s *Stale) hasUnanswered(family state.Family) bool {
 
 // frontends lists the frontends of a family and a protocol that may have stale flows.
 func (s *Stale) frontends(family state.Family, tcp bool) (list []Frontend) {
-	for f := range s.targets {
+	for f := range s.targets.at {
 		if f.Family == family && f.TCP == tcp {
 			list = append(list, f)
 		}
@@ -107,28 +88,28 @@ func (s *Stale) frontends(family state.Family, tcp bool) (list []Frontend) {
 // them. The Tracker records a change before the kernel gets the new rules, so has knows of it before it sees a flow of
 // the new rules.
 //
-// Node ports exist only at the given addresses; at another address, the same port belongs to another program. A removed
-// frontend may have the address and port of a node port, which serves its flows then.
+// A removed frontend may have the address and port of a node port, which serves its flows then.
 func (s *Stale) has(f Flow, nodePortAddrs map[netip.Addr]bool) bool {
-	at := Frontend{Addr: f.Dst.Addr(), Port: f.Dst.Port(), Family: state.FamilyOf(f.Dst.Addr()), TCP: f.TCP}
-	t, ok := s.targets[at]
-	if (!ok || t.removed) && nodePortAddrs[f.Dst.Addr()] {
-		at.Addr = netip.Addr{}
-		if nodePort, found := s.targets[at]; found {
-			t, ok = nodePort, true
-		}
-	}
-	if !ok || t.removed {
-		if is, found := s.ranges.at(Frontend{Addr: f.Dst.Addr(), Port: f.Dst.Port(), TCP: f.TCP}); found {
-			t, ok, f = s.targets[is], true, f.atFirstPort(is.Port)
-		}
-	}
+	t, f, ok := s.targets.find(f, nodePortAddrs, func(t *target) bool { return !t.removed })
 	return ok && t.stale(f) && t.changed.Load() <= s.revision
 }
 
+// isUnanswered reports whether a connection never had an answer from an endpoint that is left out.
+func (s *Stale) isUnanswered(e *entry, nodePortAddrs map[netip.Addr]bool) bool {
+	if !e.TCP || e.answered() {
+		return false
+	}
+	list, f, _ := s.unanswered.find(e.Flow, nodePortAddrs, func(*[]netip.AddrPort) bool { return true })
+	return contains(list, f.Reply)
+}
+
+func contains(sorted []netip.AddrPort, at netip.AddrPort) bool {
+	_, found := slices.BinarySearchFunc(sorted, at, netip.AddrPort.Compare)
+	return found
+}
+
 func (t *target) stale(f Flow) bool {
-	_, good := slices.BinarySearchFunc(t.good, f.Reply, netip.AddrPort.Compare)
-	good = good && !t.removed
+	good := !t.removed && contains(t.good, f.Reply)
 	translated := f.Reply != f.Dst
 	if f.TCP {
 		return translated && f.DNAT && !good // others are not ours

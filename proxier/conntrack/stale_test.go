@@ -330,8 +330,13 @@ func TestRangeUnanswered(t *testing.T) {
 	for line, want := range map[string]bool{
 		"10.96.0.10:5500 10.0.0.1:5500": true, "10.96.0.10:5500 10.0.0.2:5500": false, "10.96.0.10:6001 10.0.0.1:6001": false,
 	} {
-		if got := s.isUnanswered(&entry{Flow: flow(line), tcp: true}, nil); got != want {
+		if got := s.isUnanswered(tcpEntry(flow(line)), nil); got != want {
 			t.Errorf("%s: %t, want %t", line, got, want)
 		}
 	}
+}
+
+func tcpEntry(f Flow) *entry {
+	f.TCP = true
+	return &entry{Flow: f}
 }

@@ -29,12 +29,10 @@ type Tracker struct {
 	adopted   map[Frontend]bool         // see Adopt
 	removed   int                       // how many frontends no port serves; all of them are suspect
 	removals  map[string]*int           // those of removed that each namespace had last
-	leftOut   map[state.Name]*leftOut   // TCP endpoints that plans leave out
-	// clientsWait: connections to some of these may still have to be deleted.
-	clientsWait bool
-	revision    uint64 // counts calls of Set
-	looked      uint64 // the revision that the last Stale covers
-	forgotten   int
+	leftOut   leftOuts
+	revision  uint64 // counts calls of Set
+	looked    uint64 // the revision that the last Stale covers
+	forgotten int
 
 	nodePortAddrs []netip.Addr // at which node ports answer
 }
@@ -50,10 +48,14 @@ type tracked struct {
 
 // udpPort is what a Tracker knows of a UDP port in one family.
 type udpPort struct {
-	frontends []Frontend
+	frontends []servedFrontend
 	tracked   []*tracked       // what the Tracker knows of each frontend
 	serving   []netip.AddrPort // sorted; shared with the plan
-	virtual   []bool           // which frontends IPVS serves; nil: none
+}
+
+type servedFrontend struct {
+	Frontend
+	ipvs bool // IPVS serves it
 }
 
 // maxRemoved bounds how many removed frontends wait to be cleaned: 131,072 take about 10 MB. One namespace can have a
@@ -68,7 +70,7 @@ const (
 func NewTracker(former ...Frontend) *Tracker {
 	t := &Tracker{
 		services: map[state.Name][]*udpPort{}, frontends: map[Frontend]*tracked{}, suspects: map[Frontend]*tracked{}, removals: map[string]*int{},
-		leftOut: map[state.Name]*leftOut{},
+		leftOut: leftOuts{services: map[state.Name]*leftOut{}},
 	}
 	for _, f := range former {
 		t.note(f, t.add(f), true)
@@ -96,7 +98,7 @@ func (t *Tracker) add(f Frontend) *tracked {
 // Set records a Service's new plan; nil: the Service is gone. When the pass does not reach the kernel, nothing has to
 // be undone: Done forgets only what a cleaning has looked at.
 func (t *Tracker) Set(n state.Name, p *plan.Service) {
-	t.leaveOut(n, p)
+	t.leftOut.set(n, p, &t.revision)
 	before, after := t.services[n], udpPorts(p)
 	if len(before)+len(after) == 0 {
 		return
@@ -129,26 +131,16 @@ func udpPorts(p *plan.Service) (out []*udpPort) {
 		if port.Protocol != state.UDP && !tcp {
 			continue
 		}
-		made := &udpPort{frontends: make([]Frontend, 0, len(port.Frontends)), serving: port.Serving}
-		for j, fe := range port.Frontends {
-			if tcp && fe.IPVS {
-				continue // IPVS has its own entry for a connection
-			}
-			made.frontends = append(made.frontends, Frontend{Addr: fe.Addr, Port: fe.Port, EndPort: fe.EndPort, Family: port.Family, TCP: tcp})
-			if fe.IPVS && made.virtual == nil {
-				made.virtual = make([]bool, len(port.Frontends))
-			}
-			if fe.IPVS {
-				made.virtual[j] = true
+		made := &udpPort{frontends: make([]servedFrontend, 0, len(port.Frontends)), serving: port.Serving}
+		for j := range port.Frontends {
+			if f := &port.Frontends[j]; !tcp || !f.IPVS { // IPVS has its own entry for a TCP connection
+				made.frontends = append(made.frontends, servedFrontend{frontendOf(port, f), f.IPVS})
 			}
 		}
 		out = append(out, made)
 	}
 	return out
 }
-
-// servedByIPVS reports whether IPVS serves frontend number i.
-func (p *udpPort) servedByIPVS(i int) bool { return p.virtual != nil && p.virtual[i] }
 
 // serve gives a port its frontends. Another port, also one of another Service, may have had them until now. The port
 // old, if any, is what the port was before, with the same frontends.
@@ -157,7 +149,7 @@ func (t *Tracker) serve(port, old *udpPort) {
 	var was *udpPort
 	changed, look := true, true
 	for i, f := range port.frontends {
-		is := t.find(f, i, old)
+		is := t.find(f.Frontend, i, old)
 		port.tracked[i] = is
 		// All frontends of a port usually had the same port before, and ports with many endpoints take long to compare.
 		if is.port != was {
@@ -167,15 +159,14 @@ func (t *Tracker) serve(port, old *udpPort) {
 		if is.port == nil {
 			t.endRemoval(is)
 		}
-		ipvs := port.servedByIPVS(i)
-		if ipvs {
-			delete(t.adopted, f) // what IPVS has for it is this proxy's own by now
+		if f.ipvs {
+			delete(t.adopted, f.Frontend) // what IPVS has for it is this proxy's own by now
 		}
-		ipvs = ipvs || t.adopted[f]
+		ipvs := f.ipvs || t.adopted[f.Frontend]
 		moved, left := is.ipvs != ipvs, is.ipvs && !ipvs
 		is.port, is.ipvs = port, ipvs
 		if changed || moved {
-			t.note(f, is, look || left)
+			t.note(f.Frontend, is, look || left)
 		}
 	}
 }
@@ -199,8 +190,8 @@ func (t *Tracker) withdraw(port *udpPort, namespace string) {
 		count = new(int)
 		t.removals[namespace] = count
 	}
-	for i, f := range port.frontends {
-		is := port.tracked[i]
+	for i := range port.frontends {
+		f, is := port.frontends[i].Frontend, port.tracked[i]
 		if is.port != port {
 			continue
 		}
@@ -219,6 +210,18 @@ func (t *Tracker) withdraw(port *udpPort, namespace string) {
 			t.forget(f, is)
 			t.forgotten++
 		}
+	}
+}
+
+// noteNodePort notes that a frontend is gone whose address and port may be those of a node port, which then serves its
+// flows.
+func (t *Tracker) noteNodePort(f Frontend) {
+	if !f.Addr.IsValid() || !slices.Contains(t.nodePortAddrs, f.Addr) {
+		return
+	}
+	f.Addr = netip.Addr{}
+	if is := t.frontends[f]; is != nil {
+		t.note(f, is, true)
 	}
 }
 
@@ -292,9 +295,8 @@ func (t *Tracker) Stale() Stale {
 }
 
 func (t *Tracker) newStale(targets map[Frontend]target) Stale {
-	s := Stale{targets: targets, unanswered: t.unanswered(), revision: t.revision}
-	s.ranges, s.unansweredRanges = rangesOf(s.targets), rangesOf(s.unanswered)
-	for _, list := range s.ranges { // a range that was removed may overlap with those that took its place
+	s := Stale{targets: indexOf(targets), unanswered: indexOf(t.leftOut.unanswered()), revision: t.revision}
+	for _, list := range s.targets.ranges { // a range that was removed may overlap with those that took its place
 		slices.SortFunc(list, func(a, b Frontend) int {
 			switch x, y := targets[a].removed, targets[b].removed; {
 			case x == y:
@@ -310,12 +312,15 @@ func (t *Tracker) newStale(targets map[Frontend]target) Stale {
 
 // LeftOut is Stale for connections to endpoints that were left out, and for nothing else. Call DoneLeftOut after it.
 func (t *Tracker) LeftOut() Stale {
-	if !t.clientsWait {
+	if !t.leftOut.wait {
 		return Stale{}
 	}
 	t.looked = t.revision
 	return t.newStale(nil)
 }
+
+// DoneLeftOut records that the connections that the last LeftOut or Stale listed are deleted.
+func (t *Tracker) DoneLeftOut() { t.leftOut.done(t.looked) }
 
 // Doubt makes the next cleaning look at all frontends. The kernel did not have their rules for a time, because another
 // process had changed them: flows that began then lead nowhere, or to an endpoint that nobody chose.

@@ -122,8 +122,8 @@ func TestTenantLeavesRoomForRemovedFrontends(t *testing.T) {
 		}
 		tr.Set(name("web"), wide(3, "10.0.0.1:53"))
 		tr.Set(name("web"), nil)
-		if stale := tr.Stale(); tr.Forgotten() != 0 || len(stale.targets) != maxRemovedOfTenant+3 {
-			t.Errorf("%d frontends are looked at, want those of the other Service, too", len(stale.targets))
+		if stale := tr.Stale(); tr.Forgotten() != 0 || len(stale.targets.at) != maxRemovedOfTenant+3 {
+			t.Errorf("%d frontends are looked at, want those of the other Service, too", len(stale.targets.at))
 		}
 		tr.Done()
 	}

@@ -18,9 +18,12 @@ const (
 	attrTupleOrig  = 1
 	attrTupleReply = 2
 	attrStatus     = 3
+	attrProtoInfo  = 4
+	attrTimeout    = 7
 	attrID         = 12
 	attrZone       = 18
 	attrFilter     = 25
+	attrStatusMask = 26
 
 	tupleIP    = 1
 	tupleProto = 2
@@ -34,7 +37,15 @@ const (
 
 	filterOrig = 1
 
+	infoTCP, infoSCTP = 1, 3
+	infoState         = 1 // in both
+
+	tcpEstablished  = 3
+	sctpEstablished = 4
+
 	statusSeenReply = 1 << 1 // IPS_SEEN_REPLY
+	statusAssured   = 1 << 2 // IPS_ASSURED
+	statusConfirmed = 1 << 3 // IPS_CONFIRMED
 	statusDNAT      = 1 << 5 // IPS_DST_NAT
 )
 
@@ -59,40 +70,78 @@ func protocolFamily(f state.Family) uint8 {
 	return unix.AF_INET
 }
 
-// question asks for the flows of a family to a frontend, as table.dump does.
-func (r *request) question(family state.Family, to *Frontend) {
+// filter says which flows the kernel returns.
+type filter struct {
+	protocol     uint8          // 0: all
+	to           netip.AddrPort // where the clients send to; no address or port: all of the protocol
+	status, mask uint32         // the bits of the mask are as in the status; needs kernel 5.18, older ones return all
+	partial      bool           // if the kernel resizes the table again and again, what was found is right and enough
+}
+
+// dump asks for flows of a family.
+func (r *request) dump(family state.Family, f filter) {
 	message := r.begin(msgGet, unix.NLM_F_DUMP, family)
+	if f.mask != 0 {
+		r.Uint32(attrStatus, f.status)
+		r.Uint32(attrStatusMask, f.mask)
+	}
+	if f.protocol != 0 {
+		r.filterTuple(family, f)
+	}
+	r.End(message)
+}
+
+func (r *request) filterTuple(family state.Family, f filter) {
 	flags := uint32(byProtocol)
 	tuple := r.Nest(attrTupleOrig)
-	if to != nil && to.Addr.IsValid() {
+	if f.to.Addr().IsValid() {
 		flags |= byDst
+		_, dst := addrAttrs(family)
 		ip := r.Nest(tupleIP)
-		r.Bytes(dstAttr(family), to.Addr.AsSlice())
+		r.Bytes(dst, f.to.Addr().AsSlice())
 		r.Unnest(ip)
 	}
 	proto := r.Nest(tupleProto)
-	protocol := uint8(unix.IPPROTO_UDP)
-	if to != nil && to.TCP {
-		protocol = unix.IPPROTO_TCP
-	}
-	r.Uint8(protoNum, protocol)
-	if to != nil && to.Port != 0 {
+	r.Uint8(protoNum, f.protocol)
+	if f.to.Port() != 0 {
 		flags |= byDstPort
-		r.Uint16(protoDport, to.Port)
+		r.Uint16(protoDport, f.to.Port())
 	}
 	r.Unnest(proto)
 	r.Unnest(tuple)
 	filter := r.Nest(attrFilter)
 	r.Bytes(filterOrig, binary.NativeEndian.AppendUint32(nil, flags))
 	r.Unnest(filter)
+}
+
+func addrAttrs(family state.Family) (src, dst uint16) {
+	if family == state.IPv6 {
+		return ipv6Src, ipv6Dst
+	}
+	return ipv4Src, ipv4Dst
+}
+
+// flow asks for one flow by its tuple, or for its deletion.
+func (r *request) flow(kind uint16, q Query) {
+	message := r.begin(kind, unix.NLM_F_ACK, q.family())
+	r.tuple(q)
 	r.End(message)
 }
 
-func dstAttr(family state.Family) uint16 {
-	if family == state.IPv6 {
-		return ipv6Dst
-	}
-	return ipv4Dst
+// tuple writes the original direction of a flow.
+func (r *request) tuple(q Query) {
+	src, dst := addrAttrs(q.family())
+	tuple := r.Nest(attrTupleOrig)
+	ip := r.Nest(tupleIP)
+	r.Bytes(src, q.Src.AsSlice())
+	r.Bytes(dst, q.Dst.Addr().AsSlice())
+	r.Unnest(ip)
+	proto := r.Nest(tupleProto)
+	r.Uint8(protoNum, q.Protocol)
+	r.Uint16(protoSport, q.SrcPort)
+	r.Uint16(protoDport, q.Dst.Port())
+	r.Unnest(proto)
+	r.Unnest(tuple)
 }
 
 // deletion asks for the deletion of one entry. Its key is from parse.
@@ -102,38 +151,74 @@ func (r *request) deletion(family state.Family, key []byte) {
 	r.End(message)
 }
 
+// entry is a flow in the kernel's table. It is valid until the function that got it returns.
+type entry struct {
+	Flow
+	orig, reply tuple
+	status      uint32
+	state       uint8 // of the protocol's state machine
+	timeout     uint32
+	key         []byte // the attributes that a deletion needs
+}
+
 // parse reads an entry from the attributes of a message into e, and uses the memory of e again. It reports false for an
 // entry without addresses. The key is the tuple of the original direction, the zone, and the kernel's number of the
 // entry. With the number, the kernel deletes this very entry and not a later one with the same tuple. (The kernel makes
 // the number from the entry's place in memory, so a later entry at the same place would still match.)
 func (e *entry) parse(a nlmsg.Attributes) bool {
-	e.key, e.Zone, e.DNAT, e.answered = e.key[:0], 0, false, false
-	var orig, reply tuple
+	*e = entry{key: e.key[:0]}
 	for a.Next() {
 		switch a.Kind {
 		case attrTupleOrig:
-			orig.parse(a.Nested())
+			e.orig.parse(a.Nested())
 		case attrTupleReply:
-			reply.parse(a.Nested())
-			continue
+			e.reply.parse(a.Nested())
 		case attrStatus:
-			status := a.Uint32()
-			e.DNAT, e.answered = status&statusDNAT != 0, status&statusSeenReply != 0
-			continue
+			e.status = a.Uint32()
+		case attrTimeout:
+			e.timeout = a.Uint32()
+		case attrProtoInfo:
+			e.parseState(a.Nested())
 		case attrZone:
 			e.Zone = a.Uint16()
-		case attrID:
-		default:
+		}
+		if a.Kind == attrTupleOrig || a.Kind == attrZone || a.Kind == attrID {
+			e.key = append(e.key, a.Whole...)
+		}
+	}
+	e.Dst = netip.AddrPortFrom(e.orig.dst, e.orig.dport)
+	e.Reply = netip.AddrPortFrom(e.reply.src, e.reply.sport)
+	e.Zone = max(e.Zone, e.orig.zone, e.reply.zone) // a zone can be set for one direction only
+	e.DNAT, e.TCP = e.status&statusDNAT != 0, e.orig.protocol == unix.IPPROTO_TCP
+	return e.Dst.IsValid() && e.Reply.IsValid()
+}
+
+// answered reports whether packets came back.
+func (e *entry) answered() bool { return e.status&statusSeenReply != 0 }
+
+func (e *entry) route() Route { return Route{Protocol: e.orig.protocol, Dst: e.Dst, Reply: e.Reply} }
+
+func (e *entry) parseState(a nlmsg.Attributes) {
+	for a.Next() {
+		if a.Kind != infoTCP && a.Kind != infoSCTP {
 			continue
 		}
-		e.key = append(e.key, a.Whole...)
+		for info := a.Nested(); info.Next(); {
+			if info.Kind == infoState && len(info.Value) == 1 {
+				e.state = info.Value[0]
+			}
+		}
 	}
-	e.Dst = netip.AddrPortFrom(orig.dst, orig.dport)
-	e.Reply = netip.AddrPortFrom(reply.src, reply.sport)
-	e.Zone = max(e.Zone, orig.zone, reply.zone) // a zone can be set for one direction only
-	e.udp, e.tcp = orig.protocol == unix.IPPROTO_UDP, orig.protocol == unix.IPPROTO_TCP
-	e.TCP = e.tcp
-	return e.Dst.IsValid() && e.Reply.IsValid()
+}
+
+func (e *entry) active() bool {
+	switch e.orig.protocol {
+	case unix.IPPROTO_TCP:
+		return e.state == tcpEstablished
+	case unix.IPPROTO_SCTP:
+		return e.state == sctpEstablished
+	}
+	return e.status&statusAssured != 0
 }
 
 // tuple is one direction of a flow.

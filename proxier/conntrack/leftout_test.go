@@ -27,12 +27,12 @@ func TestLeftOutOnce(t *testing.T) {
 	looksFor := func(what string, want ...byte) {
 		t.Helper()
 		s := tr.Stale()
-		if len(want) > 0 != (len(s.unanswered) == 2) {
+		if len(want) > 0 != (len(s.unanswered.at) == 2) {
 			t.Fatalf("%s: %v", what, s.unanswered)
 		}
 		for i := byte(1); i < 5; i++ {
 			for _, to := range []netip.AddrPort{at(99), netip.AddrPortFrom(at(50).Addr(), 30080)} {
-				e := entry{Flow: Flow{Dst: to, Reply: at(i), DNAT: true}, tcp: true}
+				e := entry{Flow: Flow{Dst: to, Reply: at(i), DNAT: true, TCP: true}}
 				wanted := false
 				for _, w := range want {
 					wanted = wanted || w == i
@@ -40,7 +40,7 @@ func TestLeftOutOnce(t *testing.T) {
 				if got := s.isUnanswered(&e, map[netip.Addr]bool{at(50).Addr(): true}); got != wanted {
 					t.Errorf("%s: connections from %s to %s are deleted: %t", what, to, at(i), got)
 				}
-				if e.answered = true; s.isUnanswered(&e, nil) {
+				if e.status = statusSeenReply; s.isUnanswered(&e, nil) {
 					t.Errorf("%s: a connection with an answer is deleted", what)
 				}
 			}
@@ -62,7 +62,7 @@ func TestLeftOutOnce(t *testing.T) {
 	tr.Set(web, plans(1, 2))
 	looksFor("one returned before the cleaning", 1, 2)
 	tr.Set(web, nil)
-	if looksFor("the Service is gone"); len(tr.leftOut) > 0 {
+	if looksFor("the Service is gone"); len(tr.leftOut.services) > 0 {
 		t.Error("the Tracker remembers a Service that is gone")
 	}
 }
