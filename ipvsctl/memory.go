@@ -41,6 +41,9 @@ func (m *Memory) PutForeign(v VirtualServer) {
 	m.contents.put(f, v.RealServers)
 }
 
+// DeleteServer deletes a virtual server as another tool does, whichever tool made it.
+func (m *Memory) DeleteServer(k Key) { delete(m.contents.state, k) }
+
 // String prints what the kernel has as commands that make it, in the notation of Operation.String and sorted by key:
 // for each address its virtual servers, each with its real servers, and then the route that makes the address local.
 func (m *Memory) String() string {

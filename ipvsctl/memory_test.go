@@ -154,7 +154,7 @@ func TestMemoryRestart(t *testing.T) {
 		ip route add local 10.96.0.1 dev lo table local proto 118 metric 1024
 		ipvsadm -A -t 10.96.0.9:80 -s rr # another tool made this one
 		ipvsadm -a -t 10.96.0.9:80 -r 10.0.0.1:80 -m -w 1`)
-	delete(m.contents.state, foreign.Key)
+	m.DeleteServer(foreign.Key)
 	wantObstacle(t, m.Obstacle([]VirtualServer{foreign}), nil, "")
 }
 

@@ -19,43 +19,22 @@ type Addresses interface {
 	Tick(now time.Time) []addresses.Failure
 }
 
-// wantAddresses notes which addresses of a Service this host is to have: those for clients outside at which a good endpoint
+// addressesOf lists the addresses of a Service that this host is to have: those for clients outside at which a good endpoint
 // answers at some port. A port that the kernel refused answers nobody.
-func (d *Dataplane) wantAddresses(planned *plan.Service) {
-	if d.addresses == nil {
-		return
-	}
-	var list []netip.Addr
+func addressesOf(planned *plan.Service, refused quarantine) (list []netip.Addr) {
 	for i := range planned.Ports {
 		p := &planned.Ports[i]
-		if d.quarantine.holds(portKey{family(p.Family), p.Name}) {
+		if refused.holds(idOf(p)) {
 			continue
 		}
 		for j := range p.Frontends {
-			f := &p.Frontends[j]
-			if (f.Kind == plan.ExternalIP || f.Kind == plan.LoadBalancer) && f.Good && f.Unserved == plan.Served {
+			if f := &p.Frontends[j]; fromOutside(f) && f.Good && f.Unserved == plan.Served {
 				list = append(list, f.Addr)
 			}
 		}
 	}
 	slices.SortFunc(list, netip.Addr.Compare)
-	d.addresses.Set(planned.Name, slices.Compact(list))
-}
-
-// removeAddresses takes addresses off the host that nobody wants any more, before the rules stop serving them.
-func (d *Dataplane) removeAddresses() []Failure {
-	if d.addresses == nil {
-		return nil
-	}
-	return failuresOf(d.addresses.Remove())
-}
-
-// addAddresses gives the host the addresses that the rules serve now.
-func (d *Dataplane) addAddresses() []Failure {
-	if d.addresses == nil {
-		return nil
-	}
-	return failuresOf(d.addresses.Add())
+	return slices.Compact(list)
 }
 
 func failuresOf(list []addresses.Failure) (out []Failure) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/verdict-proxy/verdict/ipvsctl"
 	"github.com/verdict-proxy/verdict/nft"
+	"github.com/verdict-proxy/verdict/nft/contents"
 	"github.com/verdict-proxy/verdict/nft/kernel"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
@@ -17,79 +18,19 @@ import (
 // TickPeriod is how often Tick wants to be called.
 const TickPeriod = time.Second
 
-// Result reports what an Apply or a Tick did.
-type Result struct {
-	// Outcome and Err are those of the nft transaction, the last one where there were several. When Err is set, the
-	// loop has to call Apply again; nothing is forgotten.
-	Outcome kernel.Outcome
-	Err     error
-	// Replan names Services that the loop has to plan and Set again, because the engine of a port changes, or because nft
-	// has room for what it could not serve as asked. After an Apply with names here the work is not complete: the loop
-	// has to call Apply again.
-	Replan []state.Name
-	// Failures are changes of IPVS and of addresses that the kernel did not make.
-	Failures []Failure
-
-	Full    bool          // nft wrote both tables as a whole
-	More    bool          // Look has to continue
-	Added   int           // elements
-	Deleted int           // elements
-	Bytes   int           // of all nft batches
-	Encode  time.Duration // spent on what nft does before and after these system calls
-	Kernel  time.Duration // spent in system calls that carry nft batches
-	// Transactions counts those that went to the kernel, by their Outcome.
-	Transactions [kernel.Unknown + 1]int
-	Operations   int // on virtual servers and local addresses
-	// Changed counts the elements and operations that single Services needed, of those with many.
-	Changed map[state.Name]int
-	// Changes print the first changes of each step, for people. Any goroutine may call them, at any time.
-	Changes []func() []string
-}
-
-// Failure is a change that the kernel did not make. It concerns one service port, or one address.
-type Failure struct {
-	Service state.Name // the zero Name: no Service wants the object any more, or several do
-	Object  string     // the virtual server, or the address
-	Err     error      // says operation and cause
-	Next    string
-}
-
-// Applied reports whether the kernel has everything that was collected.
-func (r *Result) Applied() bool {
-	return r.Err == nil && r.Outcome == kernel.Applied && len(r.Replan) == 0
-}
-
-// Add sums up two results of the same pass; the outcome is that of the later one.
-func (r *Result) Add(later Result) {
-	later.Failures = append(r.Failures, later.Failures...)
-	later.Full = later.Full || r.Full
-	later.Added += r.Added
-	later.Deleted += r.Deleted
-	later.Bytes += r.Bytes
-	later.Encode += r.Encode
-	later.Kernel += r.Kernel
-	for outcome, n := range r.Transactions {
-		later.Transactions[outcome] += n
-	}
-	later.Operations += r.Operations
-	for name, n := range r.Changed {
-		later.changed(name, n)
-	}
-	later.Changes = append(r.Changes, later.Changes...)
-	later.Changes = later.Changes[:min(len(later.Changes), maxSteps)]
-	*r = later
-}
-
 // Apply hands all collected changes to the kernel, in the order that the package comment explains.
 func (d *Dataplane) Apply() Result {
-	gone := d.removeAddresses()
+	var gone []Failure
+	if d.addresses != nil {
+		gone = failuresOf(d.addresses.Remove()) // before the rules stop serving them
+	}
 	r := d.applyAll()
 	if r.Err == nil && len(r.Replan) == 0 {
 		r.Replan = d.withRoom()
 	}
 	r.Failures = append(r.Failures, gone...)
-	if r.Applied() {
-		r.Failures = append(r.Failures, d.addAddresses()...)
+	if d.addresses != nil && r.Applied() {
+		r.Failures = append(r.Failures, failuresOf(d.addresses.Add())...)
 	}
 	return r
 }
@@ -116,6 +57,46 @@ func (d *Dataplane) applyAll() Result {
 	}
 	d.removeServers(&r)
 	return r
+}
+
+// maxAtOnce bounds how many service ports one Apply puts in quarantine. If the kernel still refuses something, the loop
+// calls Apply again later.
+const maxAtOnce = 16
+
+// applyRules hands the changes to nft. A service port that the kernel refuses goes into quarantine, and the others are
+// tried again at once.
+func (d *Dataplane) applyRules(r *Result) {
+	for range maxAtOnce {
+		d.note(r, d.ruleset.Apply)
+		var refused *nft.RefusedError
+		if !errors.As(r.Err, &refused) || !d.isolate(refused, r) {
+			break
+		}
+	}
+	if r.Err == nil && r.Outcome == kernel.Applied {
+		d.quarantine.end()
+	}
+}
+
+// isolate takes a service port away from the nft engine, and has its Service planned again, which reports the Problem.
+func (d *Dataplane) isolate(refused *nft.RefusedError, r *Result) bool {
+	service, found := d.serviceOf(refused.Port)
+	if !found {
+		return false
+	}
+	d.quarantine.add(service, refused)
+	d.ruleset.Delete(refused.Port.Family, refused.Port.Name)
+	r.Replan = append(r.Replan, service)
+	return true
+}
+
+func (d *Dataplane) serviceOf(id contents.PortID) (state.Name, bool) {
+	for name, s := range d.services {
+		if slices.ContainsFunc(s.ports, func(p servedPort) bool { return p.PortID == id }) {
+			return name, true
+		}
+	}
+	return state.Name{}, false
 }
 
 // note adds what a call of the nft engine did.
@@ -165,10 +146,6 @@ func (d *Dataplane) addServers(r *Result) bool {
 	clear(d.ipvs.retrying)
 	r.Replan = slices.AppendSeq(r.Replan, maps.Keys(refused))
 	return len(refused) == 0
-}
-
-func (r *Result) fail(f *ipvsctl.Failure, name state.Name, next string) {
-	r.Failures = append(r.Failures, Failure{Service: name, Object: f.Key.String(), Err: f.Err, Next: next})
 }
 
 // removeServers takes back what IPVS no longer serves. nft serves it now, or nobody does.
@@ -222,9 +199,6 @@ func (d *Dataplane) Check(repair bool) (found Found, err error) {
 	found.Servers = ipvsErr == nil && !intact
 	return found, errors.Join(err, ipvsErr)
 }
-
-// Interference is what another process did to the tables.
-type Interference = kernel.Interference
 
 // Repair undoes an interference. It writes nothing that was Set since the last Apply unless the tables have to be
 // written as a whole. If the result says that there is More, Look continues.

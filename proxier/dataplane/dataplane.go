@@ -5,16 +5,18 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"time"
 
-	"github.com/verdict-proxy/verdict/ipvsctl"
 	"github.com/verdict-proxy/verdict/nft"
 	"github.com/verdict-proxy/verdict/nft/contents"
+	"github.com/verdict-proxy/verdict/nft/contents/hashing"
 	"github.com/verdict-proxy/verdict/nft/kernel"
 	"github.com/verdict-proxy/verdict/nft/program"
 	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
+
+// Interference is what another process did to the tables.
+type Interference = kernel.Interference
 
 // Ruleset is the nft engine. nft.Engine documents the methods.
 type Ruleset interface {
@@ -26,18 +28,6 @@ type Ruleset interface {
 	Repair(kernel.Interference) (nft.Result, error)
 	Guard([]netip.Addr) (bool, error)
 	Unguard([]netip.Addr)
-}
-
-// Balancer is the IPVS engine. ipvsctl.Engine documents the methods.
-type Balancer interface {
-	Set(name string, servers []ipvsctl.VirtualServer) error
-	Delete(name string)
-	Obstacle(servers []ipvsctl.VirtualServer) error
-	Coming() []netip.Addr
-	Add(now time.Time) (ipvsctl.Result, error)
-	Remove(now time.Time) (ipvsctl.Result, error)
-	Tick(now time.Time) (ipvsctl.Result, error)
-	Intact(repair bool) (bool, error)
 }
 
 // Options configure a Dataplane.
@@ -53,7 +43,7 @@ type Options struct {
 // Dataplane keeps both engines equal to planned Services. The package comment has its contract.
 type Dataplane struct {
 	ruleset    Ruleset
-	ipvs       *ipvs // nil when IPVS is not used
+	ipvs       *ipvsPorts // nil when IPVS is not used
 	scheduling Scheduling
 	env        Environment
 	hasEnv     bool
@@ -110,24 +100,26 @@ func (d *Dataplane) Set(planned *plan.Service) []state.Problem {
 	var hash hashBudget
 	for i := range planned.Ports {
 		port, p := &planned.Ports[i], &next.ports[i]
-		scheduler, some := d.setPort(planned, p.portKey, former[p.portKey], port, &kept, &hash)
+		scheduler, some := d.setPort(planned, p.PortID, former[p.PortID], port, &kept, &hash)
 		problems = append(problems, some...)
 		p.count = countOf(port, scheduler)
-		if d.quarantine.holds(p.portKey) {
+		if d.quarantine.holds(p.PortID) {
 			p.count.withoutRules()
 		}
 	}
 	d.replace(planned.Name, old, next)
-	d.wantAddresses(planned)
+	if d.addresses != nil {
+		d.addresses.Set(planned.Name, addressesOf(planned, d.quarantine))
+	}
 	return append(problems, kept.list.Problems()...)
 }
 
 // setPort hands one port to the engines. A port that gets another name had the former one. It returns the index of the scheduler that the port gets.
 func (d *Dataplane) setPort(
-	planned *plan.Service, key portKey, former string, port *plan.Port, kept *keptOut, hash *hashBudget,
+	planned *plan.Service, id contents.PortID, former string, port *plan.Port, kept *keptOut, hash *hashBudget,
 ) (scheduler uint8, problems []state.Problem) {
 	name := planned.Name
-	m := d.balance(name, key, port)
+	m := d.balance(name, id, port)
 	wanted := d.translator.port(port, &m)
 	if d.env.Fleet {
 		wanted.Answers, wanted.Created = answers(port, &m), planned.Created.UnixNano()
@@ -145,21 +137,71 @@ func (d *Dataplane) setPort(
 	if m.problem != "" {
 		problems = append(problems, state.Problem{Kind: "Service", Object: name, Field: "metadata.annotations", Reason: m.problem})
 	}
-	delete(d.limited, key.id())
+	delete(d.limited, id)
 	scheduler = m.index(wanted.Method)
-	if problem, kept := d.quarantine.keepsBack(key); kept {
-		d.ruleset.Delete(key.family, key.name)
+	if problem, kept := d.quarantine.keepsBack(id); kept {
+		d.ruleset.Delete(id.Family, id.Name)
 		return scheduler, append(problems, state.Problem{Kind: "Service", Object: name, Field: "spec.ports", Reason: problem})
 	}
 	wanted.Formerly = former
 	err := d.ruleset.Set(wanted)
 	if err != nil || wanted.Answers.IsValid() {
-		d.limited[key.id()] = name
+		d.limited[id] = name
 	}
 	if err != nil {
 		problems = append(problems, state.Problem{Kind: "Service", Object: name, Field: "spec.ports", Reason: err.Error()})
 	}
 	return scheduler, problems
+}
+
+// balance chooses how a port is served, and hands it to IPVS where IPVS serves it. When IPVS cannot, nft serves the
+// port by the nearest method.
+func (d *Dataplane) balance(name state.Name, id contents.PortID, port *plan.Port) method {
+	m := d.scheduling.methodOf(port)
+	if m.ipvs && ranged(port) {
+		// An IPVS service has one port, all ports of an address together with persistence, or a packet mark. Marks belong to
+		// other software (nft/README.md).
+		m.ipvs = false
+		m.note(fmt.Sprintf("IPVS has no ranges of ports; nft serves %s, by the nearest scheduler that it has", port.Name))
+	}
+	if d.ipvs == nil {
+		return m
+	}
+	if !m.ipvs {
+		d.ipvs.forget(id)
+		return m
+	}
+	key := ipvsName(id)
+	d.ipvs.services[key] = name
+	d.env.divide(port)
+	servers := virtualServers(port, &m, &d.env)
+	if reason := d.ipvs.offer(name, key, servers); reason != "" {
+		m.ipvs = false
+		leaveToNFT(port)
+		if reason != untilNextTick {
+			m.note(reason + "; nft serves this port")
+		}
+		d.ipvs.Delete(key)
+	}
+	return m
+}
+
+// Slots counts what nft needs for a port beyond one element for each endpoint; see plan.Slots. IPVS needs none of that, and
+// is not asked: nft may have to serve a part of the port, or all of it.
+func (d *Dataplane) Slots(port *plan.Port) (weights int, tables map[string]int) {
+	m := d.scheduling.methodOf(port)
+	if m.nft.Hashes() {
+		return 0, hashing.Needed(d.translator.port(port, &m))
+	}
+	for _, list := range [...][]plan.Endpoint{port.Cluster, port.Local} {
+		if m.heaviest || !weighted(list) {
+			continue
+		}
+		for _, n := range slots(list) {
+			weights += int(n) - 1
+		}
+	}
+	return weights, nil
 }
 
 // withRoom lists the Services with ports that nft serves less well than asked for, and could serve better now.
@@ -173,7 +215,9 @@ func (d *Dataplane) withRoom() []state.Name {
 func (d *Dataplane) Delete(name state.Name) {
 	if old := d.services[name]; old != nil {
 		d.replace(name, old, nil)
-		d.wantAddresses(&plan.Service{Name: name})
+		if d.addresses != nil {
+			d.addresses.Set(name, nil)
+		}
 	}
 }
 
@@ -181,17 +225,21 @@ func (d *Dataplane) Delete(name state.Name) {
 func (d *Dataplane) replace(name state.Name, old, next *served) {
 	if old != nil {
 		for _, p := range old.except(next) {
-			d.ruleset.Delete(p.family, p.name)
-			d.ipvs.forget(p.portKey)
-			delete(d.limited, p.id())
-			delete(d.quarantine, p.id())
+			d.ruleset.Delete(p.Family, p.Name)
+			d.ipvs.forget(p.PortID)
+			delete(d.limited, p.PortID)
+			delete(d.quarantine, p.PortID)
 		}
-		d.totals.add(old, -1)
+		for i := range old.ports {
+			d.totals.add(&old.ports[i].count, -1)
+		}
 	}
 	if next == nil {
 		delete(d.services, name)
 		return
 	}
-	d.totals.add(next, 1)
+	for i := range next.ports {
+		d.totals.add(&next.ports[i].count, 1)
+	}
 	d.services[name] = next
 }

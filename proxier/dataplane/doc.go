@@ -37,28 +37,12 @@
 // So a port that changes its engine is complete on the new side before the old side lets go of it. When there is no
 // table yet, step 1 cannot guard. Then nothing can move away from nft either, and step 3 comes before step 2.
 //
-// # Takeover
+// # Takeover and drain
 //
-// What an earlier process left in IPVS stays as it is until the first complete Apply:
-//
-//	            Set names it                      step 2 changes only what differs
-//	inherited ---------------> wanted ----------------------------------------------> applied
-//	    |
-//	    |  first Apply reaches step 4, and nobody named it
-//	    +--------------------> draining --------------------------------------------> gone
-//
-// Its addresses are guarded in step 1 of the first Apply. nft takes over its own tables in package nft.
-//
-// # Drain
-//
-//	         not wanted any more       no connection left, or the graceful period is over
-//	serving --------------------> draining (weight 0) ------------------------------------> gone
-//	   ^                              |
-//	   +------------------------------+
-//	            wanted again
-//
-// A virtual server with draining real servers keeps its address. The address is released, and then its guard, when the
-// last real server is gone.
+// What an earlier process left in IPVS stays as it is until the first complete Apply. Its addresses are guarded in step 1 of
+// the first Apply, and step 4 drains what nobody named. A virtual server with draining real servers keeps its address, and
+// the address its guard, until the last real server is gone. Package ipvsctl has the states. nft takes over its own tables in
+// package nft.
 //
 // # Change of engine
 //
@@ -78,21 +62,21 @@
 //
 // # Files
 //
-//	dataplane.go      the Dataplane: Set, Delete, SetEnvironment
-//	served.go         what is remembered of a Service, and which of its ports got another name
-//	apply.go          Apply, Check, Repair, Look and Tick: the order between the engines
-//	changes.go        what each transaction changed, for people, and which Services changed much
-//	ipvs.go           which ports IPVS has, which it refused, and when they are tried again
+//	key.go            what identifies a service port, and the engines
+//	result.go         what an Apply or a Tick did, for the loop and for people
 //	environment.go    what all Services share
+//	external.go       which external addresses IPVS may serve
+//	slots.go          weights as numbers of slots, and how many the hash tables of a Service may have
 //	scheduling.go     from a Service's wish to an engine and a scheduler
 //	translate.go      planned ports as ports of the nft engine
-//	external.go       which external addresses IPVS may serve
 //	virtualserver.go  planned ports as virtual servers, and what is left to nft then
-//	weights.go        weights as numbers of slots
-//	hashbudget.go     how many slots the hash tables of a Service may have
-//	addresses.go      addresses of frontends on a device of the host
 //	fleet.go          the address for connections that another node began
+//	ipvs.go           which ports IPVS has, which it refused, and when they are tried again
 //	quarantine.go     ports that the kernel refused
+//	addresses.go      addresses of frontends on a device of the host
 //	totals.go         counts of what is served
+//	served.go         what is remembered of a Service, and which of its ports got another name
+//	dataplane.go      the Dataplane: Set, Delete, SetEnvironment
+//	apply.go          Apply, Check, Repair, Look and Tick: the order between the engines
 //	memory.go         a Dataplane over engines in memory
 package dataplane

@@ -4,18 +4,31 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/netip"
 	"reflect"
 	"slices"
 	"time"
 
 	"github.com/verdict-proxy/verdict/ipvsctl"
-	"github.com/verdict-proxy/verdict/proxier/plan"
+	"github.com/verdict-proxy/verdict/nft/contents"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// ipvs remembers which service ports IPVS has. nft serves a port that IPVS cannot serve, and IPVS is tried again later.
-// Ports are named by portKey.String.
-type ipvs struct {
+// Balancer is the IPVS engine. ipvsctl.Engine documents the methods.
+type Balancer interface {
+	Set(name string, servers []ipvsctl.VirtualServer) error
+	Delete(name string)
+	Obstacle(servers []ipvsctl.VirtualServer) error
+	Coming() []netip.Addr
+	Add(now time.Time) (ipvsctl.Result, error)
+	Remove(now time.Time) (ipvsctl.Result, error)
+	Tick(now time.Time) (ipvsctl.Result, error)
+	Intact(repair bool) (bool, error)
+}
+
+// ipvsPorts remembers which service ports IPVS has. nft serves a port that IPVS cannot serve, and IPVS is tried again later.
+// Ports are named by ipvsName.
+type ipvsPorts struct {
 	Balancer
 	services map[string]state.Name // the ports that IPVS serves or should serve, with their Services
 	refused  map[string]backoff    // the ports that IPVS does not serve though it should
@@ -43,54 +56,26 @@ const (
 	maxBackoff     = time.Hour
 )
 
+// longer returns the backoff after one that was not enough.
+func longer(last time.Duration) time.Duration { return min(max(2*last, firstBackoff), maxBackoff) }
+
 func (b *backoff) over(now time.Time) bool { return !now.Before(b.since.Add(b.wait)) }
 
-func newIPVS(b Balancer) *ipvs {
+func newIPVS(b Balancer) *ipvsPorts {
 	if b == nil {
 		return nil
 	}
-	return &ipvs{
+	return &ipvsPorts{
 		Balancer: b, services: map[string]state.Name{}, refused: map[string]backoff{}, retrying: map[string]backoff{},
 		replan: map[state.Name]bool{},
 	}
-}
-
-// balance chooses how a port is served, and hands it to IPVS where IPVS serves it. When IPVS cannot, nft serves the
-// port by the nearest method.
-func (d *Dataplane) balance(name state.Name, key portKey, port *plan.Port) method {
-	m := d.scheduling.methodOf(port)
-	if m.ipvs && ranged(port) {
-		// An IPVS service has one port, all ports of an address together with persistence, or a packet mark. Marks belong to
-		// other software (nft/README.md).
-		m.ipvs = false
-		m.note(fmt.Sprintf("IPVS has no ranges of ports; nft serves %s, by the nearest scheduler that it has", port.Name))
-	}
-	if d.ipvs == nil {
-		return m
-	}
-	if !m.ipvs {
-		d.ipvs.forget(key)
-		return m
-	}
-	d.ipvs.services[key.String()] = name
-	d.env.divide(port)
-	servers := virtualServers(port, &m, &d.env)
-	if reason := d.ipvs.offer(name, key.String(), servers); reason != "" {
-		m.ipvs = false
-		leaveToNFT(port)
-		if reason != untilNextTick {
-			m.note(reason + "; nft serves this port")
-		}
-		d.ipvs.Delete(key.String())
-	}
-	return m
 }
 
 // untilNextTick is the reason why nft serves a port while IPVS gives up its virtual servers with the old scheduler.
 const untilNextTick = "the scheduler changes"
 
 // offer hands virtual servers to IPVS. It returns the reason when IPVS cannot serve them now.
-func (i *ipvs) offer(name state.Name, key string, servers []ipvsctl.VirtualServer) (reason string) {
+func (i *ipvsPorts) offer(name state.Name, key string, servers []ipvsctl.VirtualServer) (reason string) {
 	if reason := i.waiting(key, servers); reason != "" {
 		return reason
 	}
@@ -118,7 +103,7 @@ func explain(err error) string {
 
 // waiting returns the reason why a port is not tried now. A port that changed since the kernel refused it starts with a
 // short backoff again.
-func (i *ipvs) waiting(key string, servers []ipvsctl.VirtualServer) string {
+func (i *ipvsPorts) waiting(key string, servers []ipvsctl.VirtualServer) string {
 	b, ok := i.refused[key]
 	if !ok {
 		return ""
@@ -145,25 +130,26 @@ func (i *ipvs) waiting(key string, servers []ipvsctl.VirtualServer) string {
 func sameServer(a, b ipvsctl.VirtualServer) bool { return reflect.DeepEqual(a, b) }
 
 // refuse notes that the kernel did not take a port, and returns what happens next.
-func (i *ipvs) refuse(f *ipvsctl.Failure, now time.Time) (next string) {
+func (i *ipvsPorts) refuse(f *ipvsctl.Failure, now time.Time) (next string) {
 	last := i.retrying[f.Name]
-	wait := min(max(2*last.wait, firstBackoff), maxBackoff)
+	wait := longer(last.wait)
 	i.refused[f.Name] = backoff{reason: f.Err.Error(), since: now, wait: wait, servers: last.servers}
 	return fmt.Sprintf("nft serves the port; IPVS is tried again after %s", wait)
 }
 
 // forget gives up a port. IPVS drains it after the next nft transaction.
-func (i *ipvs) forget(key portKey) {
+func (i *ipvsPorts) forget(id contents.PortID) {
 	if i == nil || len(i.services) == 0 {
 		return
 	}
-	i.Delete(key.String())
-	delete(i.services, key.String())
-	delete(i.refused, key.String())
+	key := ipvsName(id)
+	i.Delete(key)
+	delete(i.services, key)
+	delete(i.refused, key)
 }
 
 // everyone lists all Services with a port that IPVS serves or should serve.
-func (i *ipvs) everyone() []state.Name {
+func (i *ipvsPorts) everyone() []state.Name {
 	names := map[state.Name]bool{}
 	for _, name := range i.services {
 		names[name] = true
@@ -173,7 +159,7 @@ func (i *ipvs) everyone() []state.Name {
 
 // due lists the Services to plan again now: those whose scheduler changes, and those whose refused ports are to be
 // offered to IPVS again.
-func (i *ipvs) due(now time.Time) []state.Name {
+func (i *ipvsPorts) due(now time.Time) []state.Name {
 	if len(i.refused) > 0 && now.Sub(i.looked) >= obstaclePeriod {
 		i.looked = now
 		for key, b := range i.refused {

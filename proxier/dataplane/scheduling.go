@@ -57,6 +57,29 @@ func (s *Scheduling) methodOf(p *plan.Port) method {
 	return m
 }
 
+// fromOutside reports whether a frontend may be served without NAT. Endpoints do not have the cluster IP, where their own
+// kind are the clients, and a node port is never the port of an endpoint.
+func fromOutside(f *plan.Frontend) bool {
+	return f.Kind == plan.ExternalIP || f.Kind == plan.LoadBalancer
+}
+
+// needsNAT returns why a port cannot be served without NAT, or "".
+func needsNAT(p *plan.Port) string {
+	i := slices.IndexFunc(p.Frontends, func(f plan.Frontend) bool { return fromOutside(&f) })
+	if i < 0 {
+		return "the port has no external IP and no load balancer IP"
+	}
+	port := p.Frontends[i].Port
+	for _, pool := range [][]plan.Endpoint{p.Cluster, p.Local} {
+		for _, e := range pool {
+			if e.Addr.Port() != port {
+				return fmt.Sprintf("endpoint %s does not have the port of the Service, %d, which packets keep", e.Addr, port)
+			}
+		}
+	}
+	return ""
+}
+
 // choose finds the method for what a Service asks for.
 func (s *Scheduling) choose(asked state.Balancing) method {
 	if asked == (state.Balancing{}) && s.Backend != config.BackendIPVS {
@@ -187,15 +210,6 @@ func (m *method) approximate(why string) {
 	}
 }
 
-// realServers returns endpoints as IPVS gets them.
-func realServers(list []plan.Endpoint, f wire.Forwarding) []ipvsctl.RealServer {
-	out := make([]ipvsctl.RealServer, len(list))
-	for i, e := range list {
-		out[i] = ipvsctl.RealServer{Addr: e.Addr, Weight: e.Weight, Forwarding: f}
-	}
-	return out
-}
-
 // nearest returns the method of nft that comes closest to a scheduler of IPVS.
 func (m *method) nearest() (nearest program.Method, heaviest bool) {
 	switch m.scheduler {
@@ -210,4 +224,26 @@ func (m *method) nearest() (nearest program.Method, heaviest bool) {
 		return program.Random, true
 	}
 	return program.Random, false
+}
+
+// maxSchedulers is more than the number of schedulers: those of IPVS, and random.
+const maxSchedulers = 24
+
+var allSchedulers = append([]string{schedulerRandom}, ipvsctl.Schedulers()...)
+
+// Schedulers returns the names of all schedulers. The index of a name is the one in Totals.Pools.
+func Schedulers() []string { return slices.Clone(allSchedulers) }
+
+// index is that of the scheduler of a port in Schedulers. What nft serves has the scheduler that fits the method.
+func (m *method) index(served program.Method) uint8 {
+	name := schedulerRandom
+	switch {
+	case m.ipvs:
+		name = m.scheduler
+	case served == program.InTurn:
+		name = "rr"
+	case served.Hashes():
+		name = "mh"
+	}
+	return uint8(max(0, slices.Index(allSchedulers, name)))
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/verdict-proxy/verdict/nft/contents"
 	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
@@ -51,24 +52,24 @@ func TestRenamedPort(t *testing.T) {
 func TestFormerNames(t *testing.T) {
 	service := func(ports ...servedPort) *served { return &served{ports} }
 	named := func(name string, number uint16) servedPort {
-		return servedPort{portKey: portKey{name: name}, protocol: state.TCP, number: number}
+		return servedPort{PortID: contents.PortID{Name: name}, protocol: state.TCP, number: number}
 	}
 	udp := named("b", 80)
 	udp.protocol = state.UDP
 	for name, tt := range map[string]struct {
 		old, next *served
-		want      map[portKey]string
+		want      map[contents.PortID]string
 	}{
 		"new":            {nil, service(named("a", 80)), nil},
 		"same":           {service(named("a", 80)), service(named("a", 80)), nil},
-		"renamed":        {service(named("a", 80)), service(named("b", 80)), map[portKey]string{{name: "b"}: "a"}},
+		"renamed":        {service(named("a", 80)), service(named("b", 80)), map[contents.PortID]string{{Name: "b"}: "a"}},
 		"added":          {service(named("a", 80)), service(named("a", 80), named("b", 81)), nil},
-		"other protocol": {service(named("a", 80)), service(udp), map[portKey]string{}},
-		"other number":   {service(named("a", 80)), service(named("b", 81)), map[portKey]string{}},
+		"other protocol": {service(named("a", 80)), service(udp), map[contents.PortID]string{}},
+		"other number":   {service(named("a", 80)), service(named("b", 81)), map[contents.PortID]string{}},
 		"exchanged":      {service(named("a", 80), named("b", 81)), service(named("b", 80), named("a", 81)), nil},
-		"twice":          {service(named("a", 80)), service(named("b", 80), named("c", 80)), map[portKey]string{{name: "b"}: "a"}},
+		"twice":          {service(named("a", 80)), service(named("b", 80), named("c", 80)), map[contents.PortID]string{{Name: "b"}: "a"}},
 	} {
-		if diff := cmp.Diff(tt.want, tt.old.formerNames(tt.next), cmp.AllowUnexported(portKey{})); diff != "" {
+		if diff := cmp.Diff(tt.want, tt.old.formerNames(tt.next)); diff != "" {
 			t.Errorf("%s (- want, + got):\n%s", name, diff)
 		}
 	}

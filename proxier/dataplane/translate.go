@@ -7,23 +7,7 @@ import (
 	"github.com/verdict-proxy/verdict/nft/contents"
 	"github.com/verdict-proxy/verdict/nft/program"
 	"github.com/verdict-proxy/verdict/proxier/plan"
-	"github.com/verdict-proxy/verdict/proxier/state"
 )
-
-// family returns the family of the table that serves an address family.
-func family(f state.Family) program.Family {
-	if f == state.IPv6 {
-		return program.IPv6
-	}
-	return program.IPv4
-}
-
-func stateFamily(f program.Family) state.Family {
-	if f == program.IPv6 {
-		return state.IPv6
-	}
-	return state.IPv4
-}
 
 // translator turns planned ports into ports of the nft engine. A port's lists of endpoints are valid until the next
 // call: the engine keeps none of them, and for a large Service they are most of what a change allocates.

@@ -1,7 +1,6 @@
 package dataplane
 
 import (
-	"fmt"
 	"net/netip"
 	"slices"
 
@@ -56,6 +55,15 @@ func virtualServers(p *plan.Port, m *method, env *Environment) []ipvsctl.Virtual
 	return out
 }
 
+// realServers returns endpoints as IPVS gets them.
+func realServers(list []plan.Endpoint, f wire.Forwarding) []ipvsctl.RealServer {
+	out := make([]ipvsctl.RealServer, len(list))
+	for i, e := range list {
+		out[i] = ipvsctl.RealServer{Addr: e.Addr, Weight: e.Weight, Forwarding: f}
+	}
+	return out
+}
+
 // realPools are the real servers of both pools.
 type realPools struct{ cluster, local []ipvsctl.RealServer }
 
@@ -64,29 +72,6 @@ func (s *realPools) of(policy plan.Policy) []ipvsctl.RealServer {
 		return s.cluster
 	}
 	return s.local
-}
-
-// fromOutside reports whether a frontend may be served without NAT. Endpoints do not have the cluster IP, where their own
-// kind are the clients, and a node port is never the port of an endpoint.
-func fromOutside(f *plan.Frontend) bool {
-	return f.Kind == plan.ExternalIP || f.Kind == plan.LoadBalancer
-}
-
-// needsNAT returns why a port cannot be served without NAT, or "".
-func needsNAT(p *plan.Port) string {
-	i := slices.IndexFunc(p.Frontends, func(f plan.Frontend) bool { return fromOutside(&f) })
-	if i < 0 {
-		return "the port has no external IP and no load balancer IP"
-	}
-	port := p.Frontends[i].Port
-	for _, pool := range [][]plan.Endpoint{p.Cluster, p.Local} {
-		for _, e := range pool {
-			if e.Addr.Port() != port {
-				return fmt.Sprintf("endpoint %s does not have the port of the Service, %d, which packets keep", e.Addr, port)
-			}
-		}
-	}
-	return ""
 }
 
 // nftShare is what nft does for a port that IPVS serves.

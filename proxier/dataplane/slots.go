@@ -4,7 +4,9 @@ import (
 	"math"
 	"slices"
 
+	"github.com/verdict-proxy/verdict/nft/contents"
 	"github.com/verdict-proxy/verdict/nft/contents/hashing"
+	"github.com/verdict-proxy/verdict/nft/program"
 	"github.com/verdict-proxy/verdict/proxier/plan"
 )
 
@@ -19,24 +21,6 @@ func heaviest(list []plan.Endpoint) []plan.Endpoint {
 
 func weighted(list []plan.Endpoint) bool {
 	return slices.ContainsFunc(list, func(e plan.Endpoint) bool { return e.Weight != list[0].Weight })
-}
-
-// Slots counts what nft needs for a port beyond one element for each endpoint; see plan.Slots. IPVS needs none of that, and
-// is not asked: nft may have to serve a part of the port, or all of it.
-func (d *Dataplane) Slots(port *plan.Port) (weights int, tables map[string]int) {
-	m := d.scheduling.methodOf(port)
-	if m.nft.Hashes() {
-		return 0, hashing.Needed(d.translator.port(port, &m))
-	}
-	for _, list := range [...][]plan.Endpoint{port.Cluster, port.Local} {
-		if m.heaviest || !weighted(list) {
-			continue
-		}
-		for _, n := range slots(list) {
-			weights += int(n) - 1
-		}
-	}
-	return weights, nil
 }
 
 // Weights may cost a pool maxShares slots for each endpoint, or slotFloor slots in total if that is more. A pool cannot
@@ -73,4 +57,42 @@ func gcd(a, b int) int {
 		a, b = b, a%b
 	}
 	return a
+}
+
+// maxHashSlots bounds the hash tables of one Service in one family. Two of the largest tables fit, or eight tables of
+// 17 to 250 endpoints. A slot takes about 220 bytes of the kernel's memory, so this is 29 MB. Ports with the same
+// endpoints share a table, so only a Service whose ports have many different lists of endpoints, or session affinity,
+// comes near.
+const maxHashSlots = 1 << 17
+
+// hashBudget counts the slots of a Service. It depends on the Service alone, so it is the same on each node that has the
+// same objects, and after a restart.
+type hashBudget struct {
+	tables map[string]bool
+	slots  map[program.Family]int
+}
+
+// take counts the tables of a port. It reports whether they fit.
+func (b *hashBudget) take(p *contents.Port) bool {
+	if !p.Method.Hashes() {
+		return true
+	}
+	if b.tables == nil {
+		b.tables, b.slots = map[string]bool{}, map[program.Family]int{}
+	}
+	more := 0
+	tables := hashing.Needed(p)
+	for key, slots := range tables {
+		if !b.tables[key] {
+			more += slots
+		}
+	}
+	if b.slots[p.Family]+more > maxHashSlots {
+		return false
+	}
+	for key := range tables {
+		b.tables[key] = true
+	}
+	b.slots[p.Family] += more
+	return true
 }

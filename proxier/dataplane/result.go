@@ -1,0 +1,138 @@
+package dataplane
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/verdict-proxy/verdict/ipvsctl"
+	"github.com/verdict-proxy/verdict/nft"
+	"github.com/verdict-proxy/verdict/nft/kernel"
+	"github.com/verdict-proxy/verdict/proxier/state"
+)
+
+// Result reports what an Apply or a Tick did.
+type Result struct {
+	// Outcome and Err are those of the nft transaction, the last one where there were several. When Err is set, the
+	// loop has to call Apply again; nothing is forgotten.
+	Outcome kernel.Outcome
+	Err     error
+	// Replan names Services that the loop has to plan and Set again, because the engine of a port changes, or because nft
+	// has room for what it could not serve as asked. After an Apply with names here the work is not complete: the loop
+	// has to call Apply again.
+	Replan []state.Name
+	// Failures are changes of IPVS and of addresses that the kernel did not make.
+	Failures []Failure
+
+	Full    bool          // nft wrote both tables as a whole
+	More    bool          // Look has to continue
+	Added   int           // elements
+	Deleted int           // elements
+	Bytes   int           // of all nft batches
+	Encode  time.Duration // spent on what nft does before and after these system calls
+	Kernel  time.Duration // spent in system calls that carry nft batches
+	// Transactions counts those that went to the kernel, by their Outcome.
+	Transactions [kernel.Unknown + 1]int
+	Operations   int // on virtual servers and local addresses
+	// Changed counts the elements and operations that single Services needed, of those with many.
+	Changed map[state.Name]int
+	// Changes print the first changes of each step, for people. Any goroutine may call them, at any time.
+	Changes []func() []string
+}
+
+// Failure is a change that the kernel did not make. It concerns one service port, or one address.
+type Failure struct {
+	Service state.Name // the zero Name: no Service wants the object any more, or several do
+	Object  string     // the virtual server, or the address
+	Err     error      // says operation and cause
+	Next    string
+}
+
+// Applied reports whether the kernel has everything that was collected.
+func (r *Result) Applied() bool {
+	return r.Err == nil && r.Outcome == kernel.Applied && len(r.Replan) == 0
+}
+
+// Add sums up two results of the same pass; the outcome is that of the later one.
+func (r *Result) Add(later Result) {
+	later.Failures = append(r.Failures, later.Failures...)
+	later.Full = later.Full || r.Full
+	later.Added += r.Added
+	later.Deleted += r.Deleted
+	later.Bytes += r.Bytes
+	later.Encode += r.Encode
+	later.Kernel += r.Kernel
+	for outcome, n := range r.Transactions {
+		later.Transactions[outcome] += n
+	}
+	later.Operations += r.Operations
+	for name, n := range r.Changed {
+		later.changed(name, n)
+	}
+	later.Changes = append(r.Changes, later.Changes...)
+	later.Changes = later.Changes[:min(len(later.Changes), maxSteps)]
+	*r = later
+}
+
+// maxChanges is how many changes of a transaction are kept for people to read, and maxSteps how many transactions of a
+// pass.
+const (
+	maxChanges = 40
+	maxSteps   = 8
+)
+
+// keep adds a step to what people can read.
+func (r *Result) keep(lines func() []string) {
+	if len(r.Changes) < maxSteps {
+		r.Changes = append(r.Changes, lines)
+	}
+}
+
+// keepChanges keeps the changes of a transaction that was sent. Printing takes as long as a small pass, so a small
+// transaction is printed when somebody reads it. A large one is printed at once, because it would fill the memory.
+func (r *Result) keepChanges(done *nft.Result) {
+	switch head := done.Head; {
+	case done.Bytes == 0 || head == nil:
+	case done.Added+done.Deleted <= maxChanges:
+		r.keep(func() []string { return head(maxChanges) })
+	default:
+		lines := head(maxChanges)
+		r.keep(func() []string { return lines })
+	}
+}
+
+// operated notes operations on virtual servers and local addresses.
+func (r *Result) operated(list ipvsctl.Operations) {
+	r.Operations += len(list)
+	if len(list) == 0 {
+		return
+	}
+	some := slices.Clone(list[:min(len(list), maxChanges)])
+	r.keep(func() (lines []string) {
+		for _, o := range some {
+			lines = append(lines, o.String())
+		}
+		return lines
+	})
+}
+
+// fail adds a failure of IPVS.
+func (r *Result) fail(f *ipvsctl.Failure, name state.Name, next string) {
+	r.Failures = append(r.Failures, Failure{Service: name, Object: f.Key.String(), Err: f.Err, Next: next})
+}
+
+// changed counts changes of a Service.
+func (r *Result) changed(name state.Name, n int) {
+	if r.Changed == nil {
+		r.Changed = map[state.Name]int{}
+	}
+	r.Changed[name] += n
+}
+
+// countOperations counts the operations of IPVS.
+func (r *Result) countOperations(done *ipvsctl.Result) {
+	for key, n := range done.ByName {
+		_, port, _ := strings.Cut(key, " ") // see ipvsName
+		r.changed(serviceOf(port), n)
+	}
+}
