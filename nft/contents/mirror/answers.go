@@ -16,34 +16,34 @@ import (
 // frontends for it, it is not in the map: the program could not know which connection a packet belongs to. So the map depends
 // only on what is wanted now, and is the same on every node.
 type answers struct {
-	wanted map[netip.AddrPort][]claim        // for each endpoint, the oldest Service first
+	wanted map[netip.AddrPort][]wish         // for each endpoint, the oldest Service first
 	before map[netip.AddrPort]netip.AddrPort // what the kernel has for the endpoints that have changed
 	again  map[string]bool                   // the service ports that won or lost an endpoint through others
 }
 
 func newAnswers() answers {
-	return answers{map[netip.AddrPort][]claim{}, map[netip.AddrPort]netip.AddrPort{}, map[string]bool{}}
+	return answers{map[netip.AddrPort][]wish{}, map[netip.AddrPort]netip.AddrPort{}, map[string]bool{}}
 }
 
-// claim is what a service port wants for its endpoints.
-type claim struct {
+// wish is what a service port wants for its endpoints.
+type wish struct {
 	created  int64
-	port     string
+	owner    string // the name of the service port
 	frontend netip.AddrPort
 }
 
-func (c claim) compare(o claim) int {
-	return cmp.Or(cmp.Compare(c.created, o.created), cmp.Compare(c.port, o.port))
+func (w wish) compare(o wish) int {
+	return cmp.Or(cmp.Compare(w.created, o.created), cmp.Compare(w.owner, o.owner))
 }
 
-func (c claim) service() string {
-	name, _, _ := strings.Cut(c.port, ":")
+func (w wish) service() string {
+	name, _, _ := strings.Cut(w.owner, ":")
 	return name
 }
 
 // answering is what a service port wants in the map.
 type answering struct {
-	claim
+	wish
 	endpoints []netip.AddrPort // sorted
 }
 
@@ -51,7 +51,7 @@ func answeringOf(p *contents.Port) answering {
 	if !p.Answers.IsValid() {
 		return answering{}
 	}
-	out := answering{claim: claim{p.Created, p.Name, p.Answers}}
+	out := answering{wish: wish{p.Created, p.Name, p.Answers}}
 	for _, list := range [][]contents.Endpoint{p.Cluster, p.Local} {
 		for i := range list {
 			out.endpoints = append(out.endpoints, list[i].Addr)
@@ -62,25 +62,25 @@ func answeringOf(p *contents.Port) answering {
 	return out
 }
 
-// update takes over what a service port wants. It returns how many of its endpoints answer for another frontend or for none, and
-// another service port that lists the first of them.
-func (a *answers) update(p *port, want *contents.Port) (lost int, holder string) {
-	old, next := p.answering, answeringOf(want)
+// update takes over what a service port wants, in place of what it wanted before. It returns how many of its endpoints answer
+// for another frontend or for none, and another service port that lists the first of them.
+func (a *answers) update(was *answering, want *contents.Port) (lost int, holder string) {
+	old, next := *was, answeringOf(want)
 	differ := func(e netip.AddrPort, other answering) bool {
 		_, both := slices.BinarySearchFunc(other.endpoints, e, netip.AddrPort.Compare)
-		return !both || old.claim != next.claim
+		return !both || old.wish != next.wish
 	}
 	for _, e := range old.endpoints {
 		if differ(e, next) {
-			a.change(e, old.claim, false)
+			a.change(e, old.wish, false)
 		}
 	}
 	for _, e := range next.endpoints {
 		if differ(e, old) {
-			a.change(e, next.claim, true)
+			a.change(e, next.wish, true)
 		}
 	}
-	p.answering = next
+	*was = next
 	for _, e := range next.endpoints {
 		if a.of(e) == next.frontend {
 			continue
@@ -88,24 +88,24 @@ func (a *answers) update(p *port, want *contents.Port) (lost int, holder string)
 		if lost++; lost > 1 {
 			continue
 		}
-		if holder = a.wanted[e][0].port; holder == next.port {
-			holder = a.wanted[e][1].port
+		if holder = a.wanted[e][0].owner; holder == next.owner {
+			holder = a.wanted[e][1].owner
 		}
 	}
 	return lost, holder
 }
 
-// change adds a claim to those of an endpoint, or removes it.
-func (a *answers) change(e netip.AddrPort, one claim, added bool) {
+// change adds a wish to those of an endpoint, or removes it.
+func (a *answers) change(e netip.AddrPort, one wish, added bool) {
 	from, list := a.of(e), a.wanted[e]
 	if _, noted := a.before[e]; !noted {
 		a.before[e] = from
 	}
 	var firsts []string
 	if len(list) > 0 {
-		firsts = append(firsts, list[0].port)
+		firsts = append(firsts, list[0].owner)
 	}
-	i, _ := slices.BinarySearchFunc(list, one, claim.compare)
+	i, _ := slices.BinarySearchFunc(list, one, wish.compare)
 	if added {
 		list = slices.Insert(list, i, one)
 	} else {
@@ -114,11 +114,11 @@ func (a *answers) change(e netip.AddrPort, one claim, added bool) {
 	if a.wanted[e] = list; len(list) == 0 {
 		delete(a.wanted, e)
 	} else {
-		firsts = append(firsts, list[0].port)
+		firsts = append(firsts, list[0].owner)
 	}
-	for _, port := range firsts {
-		if port != one.port && a.of(e) != from {
-			a.again[port] = true
+	for _, owner := range firsts {
+		if owner != one.owner && a.of(e) != from {
+			a.again[owner] = true
 		}
 	}
 }

@@ -44,7 +44,7 @@ func (c *Contents) Set(w program.Writer, want *contents.Port) Shortfall {
 	}
 	c.Ports.noteWaiting(p, want, &fits)
 	c.update(w, p, &fits)
-	if n, holder := c.Shared.answers.update(p, &fits); n > 0 {
+	if n, holder := c.Shared.answers.update(&p.answering, &fits); n > 0 {
 		short.add("%d endpoints are listed by other ports, too, the first by %s; what they send first in connections of this port that "+
 			"began at another balancer does not reach the client", n, holder)
 	}
@@ -84,7 +84,7 @@ func (c *Contents) Delete(w program.Writer, name string) {
 
 func (c *Contents) remove(w program.Writer, p *port) {
 	c.update(w, p, &contents.Port{})
-	c.Shared.answers.update(p, &contents.Port{})
+	c.Shared.answers.update(&p.answering, &contents.Port{})
 	c.Ports.drop(p)
 }
 
