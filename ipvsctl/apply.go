@@ -3,8 +3,6 @@ package ipvsctl
 import (
 	"cmp"
 	"errors"
-	"maps"
-	"net/netip"
 	"slices"
 	"syscall"
 	"time"
@@ -17,7 +15,6 @@ import (
 func (e *Engine) Add(now time.Time) (Result, error) {
 	var r Result
 	e.sweep(&r, now, func(s *managed) bool { return s.want != nil })
-	r.NotLocal = e.locals.notLocal()
 	return r, e.conclude(&r)
 }
 
@@ -74,7 +71,7 @@ func (e *Engine) dropOrphans(r *Result) {
 
 // conclude completes a result and returns its error.
 func (e *Engine) conclude(r *Result) error {
-	r.unsure = slices.SortedFunc(maps.Keys(e.locals.unsure), netip.Addr.Compare)
+	r.Released = e.locals.released()
 	for _, f := range r.Failures {
 		if nlmsg.Lost(f.Err) {
 			e.reopen(f.Err)

@@ -67,7 +67,7 @@
 //
 // A local address exposes every process that listens on all addresses of the host, so the caller guards it with nft.
 // The guard must exist before the address is local, and as long as it is. Coming names the addresses to guard before
-// the next Add. Result.Released and Result.NotLocal name those whose guards can go.
+// the next Add. Result.Released names those whose guards can go.
 //
 // # Order
 //

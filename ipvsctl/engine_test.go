@@ -307,7 +307,7 @@ func TestUnsureAddressIsDeleted(t *testing.T) {
 			must(t, err)
 			drained, err := e.Tick(start().Add(period))
 			must(t, err)
-			wantAddrs(t, "released", append(removed.Released(), drained.Released()...), "[10.96.0.1]")
+			wantAddrs(t, "released", append(removed.Released, drained.Released...), "[10.96.0.1]")
 			wantLocal(t, "local in the end", e, "[]")
 			expect(t, "kernel", picture(t, m), "")
 		})

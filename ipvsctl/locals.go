@@ -14,17 +14,17 @@ type locals struct {
 	servers   map[netip.Addr]int  // for how many virtual servers an address is local
 	unsure    map[netip.Addr]bool // may be local, after an error
 	inherited map[netip.Addr]bool // local because of an earlier process; from the first Remove on they are taken back
-	named     map[netip.Addr]bool // by Coming, since the last Add
+	guarded   map[netip.Addr]bool // named by Coming or no longer local, since the last result
 	settled   bool                // there was a Remove
 }
 
 func newLocals() locals {
 	return locals{
-		servers: map[netip.Addr]int{}, unsure: map[netip.Addr]bool{}, inherited: map[netip.Addr]bool{}, named: map[netip.Addr]bool{},
+		servers: map[netip.Addr]int{}, unsure: map[netip.Addr]bool{}, inherited: map[netip.Addr]bool{}, guarded: map[netip.Addr]bool{},
 	}
 }
 
-// coming lists what Coming does, and notes it for notLocal.
+// coming lists what Coming does, and notes it for released.
 func (l *locals) coming(dirty []*managed) []netip.Addr {
 	coming := map[netip.Addr]bool{}
 	if !l.settled {
@@ -36,7 +36,7 @@ func (l *locals) coming(dirty []*managed) []netip.Addr {
 			coming[addr] = true
 		}
 	}
-	maps.Copy(l.named, coming)
+	maps.Copy(l.guarded, coming)
 	return slices.SortedFunc(maps.Keys(coming), netip.Addr.Compare)
 }
 
@@ -59,15 +59,14 @@ func (l *locals) all() map[netip.Addr]bool {
 	return all
 }
 
-// notLocal lists the addresses that Coming named since the last call and that are not local.
-func (l *locals) notLocal() []netip.Addr {
-	if len(l.named) == 0 {
+// released lists the addresses that need no guard any more.
+func (l *locals) released() []netip.Addr {
+	if len(l.guarded) == 0 {
 		return nil // nearly every pass
 	}
-	named := l.named
-	l.named = map[netip.Addr]bool{}
-	maps.DeleteFunc(named, func(addr netip.Addr, _ bool) bool { return l.mayBeLocal(addr) })
-	return slices.SortedFunc(maps.Keys(named), netip.Addr.Compare)
+	list := slices.SortedFunc(maps.Keys(l.guarded), netip.Addr.Compare)
+	l.guarded = map[netip.Addr]bool{}
+	return slices.DeleteFunc(list, l.mayBeLocal)
 }
 
 func (l *locals) mayBeLocal(addr netip.Addr) bool {
@@ -109,6 +108,7 @@ func (l *locals) release(do doer, s *managed) error {
 		delete(l.unsure, addr)
 		delete(l.servers, addr)
 		delete(l.inherited, addr)
+		l.guarded[addr] = true
 	} else if s.local {
 		l.servers[addr]--
 	}

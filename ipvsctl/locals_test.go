@@ -34,20 +34,20 @@ func TestAddressesToGuard(t *testing.T) {
 	wantLocal(t, "before Add", e, "[]")
 	r, err := e.Add(start())
 	must(t, err)
-	wantAddrs(t, "not local", r.NotLocal, "[]")
+	wantAddrs(t, "not local", r.Released, "[]")
 	wantAddrs(t, "after Add", e.Coming(), "[]")
 	wantLocal(t, "after Add", e, "[10.96.0.1 10.96.0.2]")
 
 	mustSet(t, e, "web", with(web, func(v *VirtualServer) { v.Local = false }))
 	r, err = e.Add(start())
 	must(t, err)
-	wantAddrs(t, "released by Add while another port needs it", r.Released(), "[]")
+	wantAddrs(t, "released by Add while another port needs it", r.Released, "[]")
 	r, err = e.Remove(start())
 	must(t, err)
-	wantAddrs(t, "while it drains", r.Released(), "[]")
+	wantAddrs(t, "while it drains", r.Released, "[]")
 	r, err = e.Tick(start().Add(firstCheck))
 	must(t, err)
-	wantAddrs(t, "drained", r.Released(), "[10.96.0.1]")
+	wantAddrs(t, "drained", r.Released, "[10.96.0.1]")
 	wantLocal(t, "in the end", e, "[10.96.0.2]")
 }
 
@@ -62,14 +62,14 @@ func TestAddressesOfAnEarlierProcess(t *testing.T) {
 	wantAddrs(t, "with a new one", e.Coming(), "[10.96.0.1 10.96.0.2 10.96.0.3 10.96.0.9]")
 	r, err := e.Add(start())
 	must(t, err)
-	wantAddrs(t, "not local", r.NotLocal, "[]")
+	wantAddrs(t, "not local", r.Released, "[]")
 	wantAddrs(t, "after Add", e.Coming(), "[10.96.0.1 10.96.0.2 10.96.0.3 10.96.0.9]")
 	all := netip.MustParsePrefix("10.96.0.0/16")
 	other := openMemory(t, m, all)
 	wantAddrs(t, "in a range that is excluded now", other.Coming(), "[10.96.0.1 10.96.0.2 10.96.0.3 10.96.0.9]")
 	r, err = e.Remove(start())
 	must(t, err)
-	wantAddrs(t, "released", r.Released(), "[10.96.0.3]")
+	wantAddrs(t, "released", r.Released, "[10.96.0.3]")
 	wantAddrs(t, "after Remove", e.Coming(), "[]")
 	if e.Empty() || !openMemory(t, newMemory()).Empty() {
 		t.Error("Empty is wrong")
@@ -110,9 +110,9 @@ func TestNotLocal(t *testing.T) {
 			if (err != nil) != (tt.refused != nil) {
 				t.Fatalf("error is %v", err)
 			}
-			wantAddrs(t, "not local", r.NotLocal, tt.notLocal)
+			wantAddrs(t, "not local", r.Released, tt.notLocal)
 			r, _ = e.Add(start())
-			wantAddrs(t, "not local, when Coming was not asked", r.NotLocal, "[]")
+			wantAddrs(t, "not local, when Coming was not asked", r.Released, "[]")
 		})
 	}
 }
@@ -136,7 +136,7 @@ func TestReleasedIsCertain(t *testing.T) {
 	if !errors.Is(err, syscall.ENOBUFS) {
 		t.Fatalf("error is %v", err)
 	}
-	wantAddrs(t, "released", r.Released(), "[]")
+	wantAddrs(t, "released", r.Released, "[]")
 	wantLocal(t, "after the error", e, "[10.96.0.1]")
 }
 
@@ -158,6 +158,6 @@ func TestFailedRemovalIsRepeated(t *testing.T) {
 	e.Delete("mail")
 	r, err = e.Tick(start())
 	must(t, err)
-	wantAddrs(t, "released", r.Released(), "[10.96.0.1]")
+	wantAddrs(t, "released", r.Released, "[10.96.0.1]")
 	expect(t, "kernel", picture(t, m), "10.96.0.2:25/tcp rr 10.0.0.3:25=1\nlocal 10.96.0.2")
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"syscall"
 )
 
@@ -13,12 +12,9 @@ type Result struct {
 	Operations Operations // those that the kernel took, in this order
 	Failures   []Failure
 	ByName     map[string]int // how many Operations each name of Set needed, also after Delete; missing: none
-	// NotLocal lists the addresses that Coming named before this Add and that are certainly not local after it. They
-	// need no guard. An address that may be local after an error is not in the list. It keeps its guard until
-	// Released lists it.
-	NotLocal []netip.Addr
-
-	unsure []netip.Addr // may be local after an error
+	// Released lists the addresses that Coming named before, or that were local, and that certainly are not local now. They need
+	// no guard. An address that may be local after an error is not in the list. It keeps its guard until it is.
+	Released []netip.Addr
 }
 
 // count notes operations for a name.
@@ -29,20 +25,6 @@ func (r *Result) count(name string, n int) {
 		}
 		r.ByName[name] += n
 	}
-}
-
-// Released lists the addresses that were local and no longer are. They need no guard.
-func (r *Result) Released() []netip.Addr {
-	var out []netip.Addr
-	for _, o := range r.Operations {
-		switch addr := o.Server.Addr; o.Kind {
-		case DeleteAddress:
-			out = append(out, addr)
-		case AddAddress:
-			out = slices.DeleteFunc(out, func(a netip.Addr) bool { return a == addr })
-		}
-	}
-	return slices.DeleteFunc(out, func(a netip.Addr) bool { return slices.Contains(r.unsure, a) })
 }
 
 // error returns one error for all failures, or nil.

@@ -186,6 +186,6 @@ func TestOrphanAddressFails(t *testing.T) {
 	m.fail = nil
 	r, err := e.Tick(start())
 	must(t, err)
-	wantAddrs(t, "released", r.Released(), "[10.96.0.1]")
+	wantAddrs(t, "released", r.Released, "[10.96.0.1]")
 	expect(t, "kernel", picture(t, m), "")
 }

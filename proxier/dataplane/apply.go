@@ -133,8 +133,7 @@ func (d *Dataplane) addServers(r *Result) bool {
 	r.operated(done.Operations)
 	r.countOperations(&done)
 	// Other ports of an address that is not local answer as on any other node.
-	d.ruleset.Unguard(done.Released())
-	d.ruleset.Unguard(done.NotLocal)
+	d.ruleset.Unguard(done.Released)
 	refused := map[state.Name]bool{}
 	for i := range done.Failures {
 		f := &done.Failures[i]
@@ -162,13 +161,12 @@ func (d *Dataplane) noteRemoved(r *Result, done ipvsctl.Result) {
 		f := &done.Failures[i]
 		r.fail(f, d.ipvs.services[f.Name], fmt.Sprintf("it takes no new connections; tried again every %s", TickPeriod))
 	}
-	released := done.Released()
-	if len(released) == 0 {
+	if len(done.Released) == 0 {
 		return
 	}
-	d.ruleset.Unguard(released)
+	d.ruleset.Unguard(done.Released)
 	if d.applyRules(r); r.Err != nil {
-		r.Err = fmt.Errorf("take the guards off %s: %w", addressList(released), r.Err)
+		r.Err = fmt.Errorf("take the guards off %s: %w", addressList(done.Released), r.Err)
 	}
 }
 
