@@ -65,9 +65,6 @@ func (e *Engine) Set(name string, servers []VirtualServer) error {
 	return nil
 }
 
-// Delete gives up the virtual servers of a service port. It does nothing when the name is unknown.
-func (e *Engine) Delete(name string) { e.delete(name) }
-
 // takeOver reads everything that has the mark of this package. That includes excluded ranges: the range may not have
 // been excluded when an earlier process made the virtual server, and no other tool would remove it. Nothing of it
 // changes until Set claims it or the first Remove gives it up.
@@ -175,8 +172,8 @@ func (r *registry) set(name string, wanted []*VirtualServer) {
 	r.names[name] = keys
 }
 
-// delete forgets a service port.
-func (r *registry) delete(name string) {
+// Delete gives up the virtual servers of a service port. It does nothing when the name is unknown.
+func (r *registry) Delete(name string) {
 	for _, k := range r.names[name] {
 		r.giveUp(name, k)
 	}

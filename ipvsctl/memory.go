@@ -119,7 +119,9 @@ func (s *memoryServer) write(b *strings.Builder) {
 
 func (m *memoryKernel) Close() error { return nil }
 
+// execute is as strict as the kernel behind conn.
 func (m *memoryKernel) execute(o Operation) error {
+	s := m.state[o.Server.Key]
 	switch o.Kind {
 	case AddAddress:
 		m.local[o.Server.Addr] = true
@@ -127,51 +129,43 @@ func (m *memoryKernel) execute(o Operation) error {
 	case DeleteAddress:
 		delete(m.local, o.Server.Addr)
 		return nil
-	}
-	s := m.state[o.Server.Key]
-	if err := m.check(o, s); err != nil || s == nil && o.Kind != AddServer {
-		return err
-	}
-	switch o.Kind {
-	case AddServer:
-		m.put(wire.Server{Key: o.Server.Key, Header: o.Server.header(), Ours: true}, nil)
-	case EditServer:
-		s.Header, s.Ours, s.Adopted = o.Server.header(), true, false
 	case DeleteServer:
 		delete(m.state, o.Server.Key)
-	case AddReal:
-		s.reals[o.Real.Addr] = &RealStatus{RealServer: o.Real}
-	case EditReal:
-		s.reals[o.Real.Addr].RealServer = o.Real
-	case DeleteReal:
-		delete(s.reals, o.Real.Addr)
-	}
-	return nil
-}
-
-// check returns what the kernel, behind conn, answers to an operation that does not fit. s is nil when there is no
-// virtual server with the key.
-func (m *memoryKernel) check(o Operation, s *memoryServer) error {
-	known := slices.Contains(Schedulers(), o.Server.Scheduler)
-	deletion := o.Kind == DeleteServer || o.Kind == DeleteReal
-	switch {
-	case o.Kind == AddServer && s != nil:
-		return syscall.EEXIST
-	case o.Kind == AddServer && !known:
-		return syscall.ENOENT
-	case o.Kind == AddServer, deletion:
 		return nil
+	case AddServer, EditServer:
+		return m.executeServer(o, s)
+	}
+	switch exists := s != nil && s.reals[o.Real.Addr] != nil; {
+	case o.Kind == DeleteReal && !exists:
 	case s == nil:
 		return syscall.ESRCH
-	case o.Kind == EditServer && !known:
-		return syscall.ENOENT
-	}
-	exists := s.reals[o.Real.Addr] != nil
-	switch {
+	case o.Kind == DeleteReal:
+		delete(s.reals, o.Real.Addr)
 	case o.Kind == AddReal && exists:
 		return syscall.EEXIST
 	case o.Kind == EditReal && !exists:
 		return syscall.ENOENT
+	case exists:
+		s.reals[o.Real.Addr].RealServer = o.Real
+	default:
+		s.reals[o.Real.Addr] = &RealStatus{RealServer: o.Real}
+	}
+	return nil
+}
+
+// executeServer adds or changes a virtual server; s is nil if there is none.
+func (m *memoryKernel) executeServer(o Operation, s *memoryServer) error {
+	switch add := o.Kind == AddServer; {
+	case add && s != nil:
+		return syscall.EEXIST
+	case !add && s == nil:
+		return syscall.ESRCH
+	case !slices.Contains(Schedulers(), o.Server.Scheduler):
+		return syscall.ENOENT
+	case add:
+		m.put(wire.Server{Key: o.Server.Key, Header: o.Server.header(), Ours: true}, nil)
+	default:
+		s.Header, s.Ours, s.Adopted = o.Server.header(), true, false
 	}
 	return nil
 }

@@ -98,24 +98,23 @@ const (
 	DeleteAddress
 )
 
+// kinds has the name of each kind, and the option of ipvsadm or the verb of ip that does it.
+func kinds() []struct{ name, does string } {
+	return []struct{ name, does string }{
+		AddServer:     {"add virtual server", "-A"},
+		EditServer:    {"change virtual server", "-E"},
+		DeleteServer:  {"delete virtual server", "-D"},
+		AddReal:       {"add real server", "-a"},
+		EditReal:      {"change real server", "-e"},
+		DeleteReal:    {"delete real server", "-d"},
+		AddAddress:    {"add local route", "add"},
+		DeleteAddress: {"delete local route", "del"},
+	}
+}
+
 func (k OperationKind) String() string {
-	switch k {
-	case AddServer:
-		return "add virtual server"
-	case EditServer:
-		return "change virtual server"
-	case DeleteServer:
-		return "delete virtual server"
-	case AddReal:
-		return "add real server"
-	case EditReal:
-		return "change real server"
-	case DeleteReal:
-		return "delete real server"
-	case AddAddress:
-		return "add local route"
-	case DeleteAddress:
-		return "delete local route"
+	if int(k) < len(kinds()) {
+		return kinds()[k].name
 	}
 	return "unknown operation"
 }
@@ -129,25 +128,22 @@ type Operation struct {
 
 // String returns the command with which ipvsadm or ip does the same.
 func (o Operation) String() string {
-	switch o.Kind {
-	case AddServer:
-		return "ipvsadm -A " + o.Server.Option() + o.Server.header().Options()
-	case EditServer:
-		return "ipvsadm -E " + o.Server.Option() + o.Server.header().Options()
-	case DeleteServer:
-		return "ipvsadm -D " + o.Server.Option()
-	case AddReal:
-		return fmt.Sprintf("ipvsadm -a %s %s", o.Server.Option(), o.Real.Options())
-	case EditReal:
-		return fmt.Sprintf("ipvsadm -e %s %s", o.Server.Option(), o.Real.Options())
-	case DeleteReal:
-		return fmt.Sprintf("ipvsadm -d %s -r %s", o.Server.Option(), o.Real.Addr)
-	case AddAddress:
-		return routeCommand("add", o.Server.Addr)
-	case DeleteAddress:
-		return routeCommand("del", o.Server.Addr)
+	if int(o.Kind) >= len(kinds()) {
+		return o.Kind.String()
 	}
-	return o.Kind.String()
+	does := kinds()[o.Kind].does
+	command := fmt.Sprintf("ipvsadm %s %s", does, o.Server.Option())
+	switch o.Kind {
+	case AddServer, EditServer:
+		return command + o.Server.header().Options()
+	case AddReal, EditReal:
+		return command + " " + o.Real.Options()
+	case DeleteReal:
+		return fmt.Sprintf("%s -r %s", command, o.Real.Addr)
+	case AddAddress, DeleteAddress:
+		return routeCommand(does, o.Server.Addr)
+	}
+	return command
 }
 
 // object names, for errors, what the operation changes.
