@@ -103,7 +103,7 @@ func (s *Scheduling) choose(asked state.Balancing) method {
 	if !m.ipvs {
 		m.approximate(s.Unavailable)
 	}
-	m.nft, m.heaviest = m.nearest()
+	m.serveByNFT()
 	return m
 }
 
@@ -112,10 +112,10 @@ func (s *Scheduling) unasked() method {
 	m := method{scheduler: s.Preferred}
 	if slices.Contains(s.Available, m.scheduler) {
 		m.ipvs = m.needsIPVS()
-	} else if !slices.Contains([]string{"rr", "wrr", "sh", "mh"}, m.scheduler) {
+	} else if m.nearest().method == program.Random {
 		m.scheduler = "" // nft picks at random, by weight
 	}
-	m.nft, m.heaviest = m.nearest()
+	m.serveByNFT()
 	return m
 }
 
@@ -181,17 +181,7 @@ func (s *Scheduling) chooseEngine(m *method, everything bool) {
 }
 
 // needsIPVS reports whether the nft program cannot do what is asked, or not exactly.
-func (m *method) needsIPVS() bool { return m.withoutNAT() || m.schedulerNeedsIPVS() }
-
-// schedulerNeedsIPVS is about the scheduler alone. "numgen inc" has one counter for all pools of a class: rr and wrr share
-// connections evenly there, but not in strict turn.
-func (m *method) schedulerNeedsIPVS() bool {
-	switch m.scheduler {
-	case "", schedulerRandom, "sh", "mh":
-		return false
-	}
-	return true
-}
+func (m *method) needsIPVS() bool { return m.withoutNAT() || !m.nearest().exact }
 
 // approximate notes what nft does in place of what IPVS would do.
 func (m *method) approximate(why string) {
@@ -201,29 +191,41 @@ func (m *method) approximate(why string) {
 	if m.withoutNAT() {
 		m.note("forwarding without NAT needs IPVS" + why + "; NAT forwards")
 	}
-	switch {
-	case m.scheduler == "rr" || m.scheduler == "wrr":
-	case m.scheduler == "fo":
-		m.note(fmt.Sprintf("scheduler fo needs IPVS%s; the endpoints of the greatest weight are picked at random", why))
-	case m.schedulerNeedsIPVS():
-		m.note(fmt.Sprintf("scheduler %s needs IPVS%s; endpoints are picked at random, by weight", m.scheduler, why))
+	if instead := m.nearest().instead; instead != "" {
+		m.note(fmt.Sprintf("scheduler %s needs IPVS%s; %s", m.scheduler, why, instead))
 	}
 }
 
-// nearest returns the method of nft that comes closest to a scheduler of IPVS.
-func (m *method) nearest() (nearest program.Method, heaviest bool) {
+// nearest is what nft does that comes closest to a scheduler.
+type nearest struct {
+	method   program.Method
+	heaviest bool   // only the endpoints of the greatest weight
+	exact    bool   // it is the same as what IPVS does
+	instead  string // what an Event says of it; empty: it is near enough
+}
+
+func (m *method) nearest() nearest {
 	switch m.scheduler {
+	case "", schedulerRandom:
+		return nearest{method: program.Random, exact: true}
 	case "sh", "mh":
 		if m.flags&wire.HashPort != 0 {
-			return program.SourcePortHash, false
+			return nearest{method: program.SourcePortHash, exact: true}
 		}
-		return program.SourceHash, false
+		return nearest{method: program.SourceHash, exact: true}
 	case "rr", "wrr":
-		return program.InTurn, false
+		// "numgen inc" has one counter for all pools of a class: connections are shared evenly, but not in strict turn.
+		return nearest{method: program.InTurn}
 	case "fo":
-		return program.Random, true
+		return nearest{method: program.Random, heaviest: true, instead: "the endpoints of the greatest weight are picked at random"}
 	}
-	return program.Random, false
+	return nearest{method: program.Random, instead: "endpoints are picked at random, by weight"}
+}
+
+// serveByNFT chooses how nft serves the port, or its share of it.
+func (m *method) serveByNFT() {
+	n := m.nearest()
+	m.nft, m.heaviest = n.method, n.heaviest
 }
 
 // maxSchedulers is more than the number of schedulers: those of IPVS, and random.

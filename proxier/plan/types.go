@@ -99,32 +99,20 @@ const (
 	NodePort
 )
 
-func (k FrontendKind) String() string {
-	switch k {
-	case ClusterIP:
-		return "cluster IP"
-	case ExternalIP:
-		return "external IP"
-	case LoadBalancer:
-		return "load balancer"
-	case NodePort:
-		return "node port"
+// kinds has the name of each kind, and the field of the Service from which it comes.
+func kinds() [NodePort + 1]struct{ name, field string } {
+	return [...]struct{ name, field string }{
+		ClusterIP:    {"cluster IP", "spec.clusterIPs"},
+		ExternalIP:   {"external IP", "spec.externalIPs"},
+		LoadBalancer: {"load balancer", "status.loadBalancer.ingress"},
+		NodePort:     {"node port", "spec.ports.nodePort"},
 	}
-	return "unknown"
 }
 
+func (k FrontendKind) String() string { return kinds()[k].name }
+
 // Field returns the path of the field from which a kind of frontend comes.
-func (k FrontendKind) Field() string {
-	switch k {
-	case ExternalIP:
-		return "spec.externalIPs"
-	case LoadBalancer:
-		return "status.loadBalancer.ingress"
-	case NodePort:
-		return "spec.ports.nodePort"
-	}
-	return "spec.clusterIPs"
-}
+func (k FrontendKind) Field() string { return kinds()[k].field }
 
 // Policy is the rule by which a frontend chooses its pool.
 type Policy uint8
