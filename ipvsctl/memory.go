@@ -107,7 +107,7 @@ func (s *memoryServer) sortedReals() []RealStatus {
 }
 
 func (s *memoryServer) write(b *strings.Builder) {
-	fmt.Fprint(b, "ipvsadm -A ", s.Option(), s.Header.Options())
+	fmt.Fprint(b, "ipvsadm -A ", s.Option(), s.Options())
 	if !s.Ours {
 		fmt.Fprint(b, " # another tool made this one")
 	}

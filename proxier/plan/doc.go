@@ -3,7 +3,6 @@
 // every engine. The packages nft and ipvsctl turn the plan into kernel objects.
 //
 //	types.go      the plan of a Service
-//	searched.go   lists that are searched often
 //	name.go       the names of service ports, which are unique
 //	limits.go     how much one Service may become
 //	members.go    what an endpoint address is like, as flags; sorting

@@ -90,6 +90,9 @@ func (e *endpoints) fillNumbers(ports []state.ServicePort, index int) {
 	}
 }
 
+// few is the number of ports up to which the ports of slices are searched one by one. Nearly every Service has fewer.
+const few = 16
+
 // namedPorts has the numbers of all ports of a Service with many ports, in each slice. To search the ports of each
 // slice for each port of the Service would take quadratic time.
 type namedPorts struct {

@@ -25,10 +25,15 @@ func (t *template) fill(out *Service, family state.Family) {
 	}
 	// An address that is both an external IP and a load balancer IP is one frontend. The source ranges of the load
 	// balancer hold for it.
-	balanced, unserved := t.balanced(), 0
+	balanced, unserved := map[netip.Addr]bool{}, 0
+	if len(t.svc.ExternalIPs) > 0 {
+		for _, a := range t.svc.LoadBalancerIPs {
+			balanced[a] = true
+		}
+	}
 	for _, a := range t.svc.ExternalIPs {
 		switch {
-		case state.FamilyOf(a) != family || t.hasClusterIP(a) || balanced.has(a):
+		case state.FamilyOf(a) != family || t.hasClusterIP(a) || balanced[a]:
 		case t.servesExternal(a):
 			t.list = append(t.list, t.external(ExternalIP, a))
 		default:
@@ -44,13 +49,6 @@ func (t *template) fill(out *Service, family state.Family) {
 
 func (t *template) servesExternal(a netip.Addr) bool {
 	return slices.ContainsFunc(t.env.ExternalIPs, func(r netip.Prefix) bool { return r.Contains(a) })
-}
-
-func (t *template) balanced() (set searched[netip.Addr]) {
-	for _, a := range t.svc.LoadBalancerIPs {
-		set.add(a)
-	}
-	return set
 }
 
 func (t *template) addLoadBalancers(out *Service, family state.Family) {

@@ -8,8 +8,11 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// givenNames are the names of the ports of one Service. The second family reuses them.
-type givenNames struct{ searched[string] }
+// givenNames are the names of the ports of one Service.
+type givenNames struct {
+	list  []string // the second family reuses them
+	given map[string]bool
+}
 
 // of returns the human-readable name of a port, which is its identity, too: no two ports of all Services have the
 // same. It is called for the ports in their order. The second family reuses the string of the first.
@@ -17,16 +20,20 @@ func (n *givenNames) of(svc *state.Service, index int) string {
 	if index < len(n.list) {
 		return n.list[index]
 	}
+	if n.given == nil {
+		n.given = map[string]bool{}
+	}
 	port := &svc.Ports[index]
 	name := escaped(svc.Namespace) + "/" + escaped(svc.Name.Name) + ":" + escaped(shownName(port))
 	// The API server rejects equal and missing names. In manifests, DNS may have two ports that are both shown as 53.
-	if n.has(name) {
+	if n.given[name] {
 		name += "/" + port.Protocol.String()
 	}
-	if n.has(name) {
+	if n.given[name] {
 		name += "/" + strconv.Itoa(int(port.Port))
 	}
-	n.add(name)
+	n.list = append(n.list, name)
+	n.given[name] = true
 	return name
 }
 
@@ -35,6 +42,16 @@ func shownName(port *state.ServicePort) string {
 		return strconv.Itoa(int(port.Port))
 	}
 	return port.Name
+}
+
+// forget leaves nothing but memory for the next Service. A map never shrinks, so a large one goes.
+func (n *givenNames) forget() {
+	clear(n.list)
+	n.list = n.list[:0]
+	if len(n.given) > few {
+		n.given = nil
+	}
+	clear(n.given)
 }
 
 // escaped returns a part of a name as it is shown. The names of the API have letters, digits, "-" and "." only. Other

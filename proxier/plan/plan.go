@@ -67,7 +67,6 @@ func (p *Planner) open(svc *state.Service, list []*state.Slice, env *Environment
 	p.svc, p.candidates.allDown = svc, svc.AllDown
 	p.endpoints.env, p.endpoints.slices = env, list[:min(len(list), maxSlices)]
 	p.template.env, p.template.svc = env, svc
-	p.names.list = p.names.list[:0]
 }
 
 // close leaves nothing but the buffers.
@@ -75,8 +74,7 @@ func (p *Planner) close() {
 	p.svc = nil
 	p.endpoints.env, p.endpoints.slices = nil, nil
 	p.template.env, p.template.svc = nil, nil
-	p.names.set = nil
-	clear(p.names.list)
+	p.names.forget()
 }
 
 // hasFamily reports whether a Service exists in a family. The API server gives a cluster IP to every family of a
