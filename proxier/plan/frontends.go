@@ -103,7 +103,7 @@ func (t *template) external(kind FrontendKind, a netip.Addr) Frontend {
 // frontends completes the template for one port and adds the node port, which a range does not have. It leaves out what has
 // no room.
 func (t *template) frontends(want *state.ServicePort, r *room) []Frontend {
-	out := make([]Frontend, 0, r.atMost(len(t.list)+1))
+	out := make([]Frontend, 0, r.atMost(len(t.list)+toInt(want.NodePort != 0)))
 	for rest := t.list; len(rest) > 0; {
 		same := sameKind(rest)
 		for _, fe := range same[:r.frontend(same[0].Kind, len(same))] {
