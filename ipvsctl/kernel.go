@@ -2,9 +2,7 @@ package ipvsctl
 
 import (
 	"errors"
-	"fmt"
 	"net/netip"
-	"syscall"
 
 	"github.com/verdict-proxy/verdict/ipvsctl/wire"
 	"github.com/verdict-proxy/verdict/nft/nlmsg"
@@ -68,34 +66,14 @@ func (c *conn) Close() error {
 	return nil
 }
 
-// execute executes one operation. It is no error when there is nothing to delete.
 func (c *conn) execute(o Operation) error {
 	switch o.Kind {
-	case AddServer:
-		return c.AddServer(o.Server.Key, o.Server.header())
-	case EditServer:
-		return c.EditServer(o.Server.Key, o.Server.header())
-	case DeleteServer:
-		return ignore(c.DeleteServer(o.Server.Key), syscall.ESRCH)
-	case AddReal:
-		return c.AddReal(o.Server.Key, o.Real)
-	case EditReal:
-		return c.EditReal(o.Server.Key, o.Real)
-	case DeleteReal:
-		return ignore(ignore(c.DeleteReal(o.Server.Key, o.Real), syscall.ENOENT), syscall.ESRCH)
 	case AddAddress:
 		return c.addAddress(o.Server.Addr)
 	case DeleteAddress:
 		return c.deleteAddress(o.Server.Addr)
 	}
-	return fmt.Errorf("unknown operation %d", o.Kind)
-}
-
-func ignore(err error, harmless syscall.Errno) error {
-	if errors.Is(err, harmless) {
-		return nil
-	}
-	return err
+	return c.Change(kinds()[o.Kind].command, o.Server.Key, o.Server.header(), o.Real)
 }
 
 // link is the engine's connection to the kernel.

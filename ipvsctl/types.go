@@ -98,18 +98,23 @@ const (
 	DeleteAddress
 )
 
-// kinds has the name of each kind, and the option of ipvsadm or the verb of ip that does it.
-func kinds() []struct{ name, does string } {
-	return []struct{ name, does string }{
-		AddServer:     {"add virtual server", "-A"},
-		EditServer:    {"change virtual server", "-E"},
-		DeleteServer:  {"delete virtual server", "-D"},
-		AddReal:       {"add real server", "-a"},
-		EditReal:      {"change real server", "-e"},
-		DeleteReal:    {"delete real server", "-d"},
-		AddAddress:    {"add local route", "add"},
-		DeleteAddress: {"delete local route", "del"},
+// kinds has the name of each kind, the option of ipvsadm or the verb of ip that does it, and the command of IPVS.
+func kinds() []kind {
+	return []kind{
+		AddServer:     {"add virtual server", "-A", wire.AddServer},
+		EditServer:    {"change virtual server", "-E", wire.EditServer},
+		DeleteServer:  {"delete virtual server", "-D", wire.DeleteServer},
+		AddReal:       {"add real server", "-a", wire.AddReal},
+		EditReal:      {"change real server", "-e", wire.EditReal},
+		DeleteReal:    {"delete real server", "-d", wire.DeleteReal},
+		AddAddress:    {"add local route", "add", 0},
+		DeleteAddress: {"delete local route", "del", 0},
 	}
+}
+
+type kind struct {
+	name, does string
+	command    wire.Command
 }
 
 func (k OperationKind) String() string {

@@ -55,9 +55,6 @@ func (r *RealStatus) Full() bool { return r.Limit > 0 && r.Active+r.Inactive >= 
 
 // Commands and attributes of real servers and their statistics.
 const (
-	cmdNewReal  = 5
-	cmdSetReal  = 6
-	cmdDelReal  = 7
 	cmdGetReals = 8
 
 	cmdAttrReal  = 2
@@ -119,21 +116,6 @@ func parseReal(message []byte) (RealStatus, error) {
 	addr, err := address(attrs[destAddr], number(attrs[destFamily]))
 	r.Addr = netip.AddrPortFrom(addr, port(attrs[destPort]))
 	return r, err
-}
-
-// AddReal adds a real server to a virtual server.
-func (s *Socket) AddReal(k Key, r RealServer) error {
-	return s.change(cmdNewReal, k.attribute(), r.attribute())
-}
-
-// EditReal changes a real server.
-func (s *Socket) EditReal(k Key, r RealServer) error {
-	return s.change(cmdSetReal, k.attribute(), r.attribute())
-}
-
-// DeleteReal deletes a real server.
-func (s *Socket) DeleteReal(k Key, r RealServer) error {
-	return s.change(cmdDelReal, k.attribute(), r.attribute())
 }
 
 // Reals lists the real servers of a virtual server, sorted by address. It lists none if there is no such virtual server.

@@ -56,9 +56,6 @@ const (
 
 // Commands and attributes of virtual servers.
 const (
-	cmdNewServer  = 1
-	cmdSetServer  = 2
-	cmdDelServer  = 3
 	cmdGetServers = 4
 
 	cmdAttrServer = 1
@@ -129,19 +126,6 @@ func parseServer(message []byte) (s Server, ok bool, err error) {
 	return s, err == nil, err
 }
 
-// AddServer makes a virtual server, with the mark.
-func (s *Socket) AddServer(k Key, h Header) error {
-	return s.change(cmdNewServer, owned(k, h).attribute())
-}
-
-// EditServer changes a virtual server and sets the mark.
-func (s *Socket) EditServer(k Key, h Header) error {
-	return s.change(cmdSetServer, owned(k, h).attribute())
-}
-
-// DeleteServer deletes a virtual server, whichever tool made it.
-func (s *Socket) DeleteServer(k Key) error { return s.change(cmdDelServer, k.attribute()) }
-
 // Servers lists the virtual servers that have an address. The others are for packet marks.
 func (s *Socket) Servers() ([]Server, error) {
 	messages, err := s.execute(cmdGetServers, unix.NLM_F_DUMP)
@@ -181,5 +165,5 @@ func (s *Socket) SetAdopted(k Key, adopted bool) error {
 	if adopted {
 		found.flags |= ownerMark | adoptedMark
 	}
-	return os.NewSyscallError("change virtual server", s.change(cmdSetServer, found.attribute()))
+	return os.NewSyscallError("change virtual server", s.change(uint8(EditServer), found.attribute()))
 }

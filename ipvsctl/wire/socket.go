@@ -73,6 +73,39 @@ func openGeneric(ns int) (*netlink.Handle, error) {
 // Close closes the socket.
 func (s *Socket) Close() { s.handle.Close() }
 
+// Command is a change of a virtual server or of one of its real servers. The numbers are those of the kernel.
+type Command uint8
+
+// The commands.
+const (
+	AddServer    Command = 1
+	EditServer   Command = 2
+	DeleteServer Command = 3
+	AddReal      Command = 5
+	EditReal     Command = 6
+	DeleteReal   Command = 7
+)
+
+// Change executes a command. The header is for adding and changing a virtual server, which gets the mark, and the real
+// server for commands about it. It is no error when there is nothing to delete.
+func (s *Socket) Change(c Command, k Key, h Header, r RealServer) error {
+	var err error
+	switch c {
+	case AddServer, EditServer:
+		return s.change(uint8(c), owned(k, h).attribute())
+	case AddReal, EditReal:
+		return s.change(uint8(c), k.attribute(), r.attribute())
+	case DeleteReal:
+		err = s.change(uint8(c), k.attribute(), r.attribute())
+	case DeleteServer:
+		err = s.change(uint8(c), k.attribute())
+	}
+	if errors.Is(err, syscall.ESRCH) || errors.Is(err, syscall.ENOENT) {
+		return nil
+	}
+	return err
+}
+
 func (s *Socket) change(command uint8, attrs ...*nl.RtAttr) error {
 	_, err := s.execute(command, unix.NLM_F_ACK, attrs...)
 	return err

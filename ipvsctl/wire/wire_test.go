@@ -53,7 +53,7 @@ func TestParseForwarding(t *testing.T) {
 func message(r RealServer, change func(*nl.RtAttr)) []byte {
 	a := r.attribute()
 	change(a)
-	return append((&nl.Genlmsg{Command: cmdNewReal, Version: version}).Serialize(), a.Serialize()...)
+	return append((&nl.Genlmsg{Command: uint8(AddReal), Version: version}).Serialize(), a.Serialize()...)
 }
 
 // TestRealThereAndBack: what is written of a real server is read again, and options and attributes show every field.
@@ -86,7 +86,7 @@ func TestEveryField(t *testing.T) {
 		base := server{Key{netip.MustParseAddr(addr), 80, TCP}, Header{"sh", Fallback, 10}}
 		for path, changed := range fields.Each(base) {
 			changed.Header.Flags &= AllFlags
-			message := append((&nl.Genlmsg{Command: cmdNewServer, Version: version}).Serialize(), owned(changed.Key, changed.Header).attribute().Serialize()...)
+			message := append((&nl.Genlmsg{Command: uint8(AddServer), Version: version}).Serialize(), owned(changed.Key, changed.Header).attribute().Serialize()...)
 			got, ok, err := parseServer(message)
 			if err != nil || !ok || !got.Ours || got.Adopted || got.Key != changed.Key || got.Header != changed.Header {
 				t.Errorf("%s: wrote %+v, read %+v, %v", path, changed, got, err)
