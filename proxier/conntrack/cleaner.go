@@ -96,8 +96,8 @@ func (c *Cleaner) clean(s *Stale, family state.Family, list []Frontend, addrs ma
 }
 
 // cleanUnanswered deletes connections of a family that never had an answer from an endpoint that is left out, and returns how
-// many there were. It reads the whole table once. If the kernel resizes the table meanwhile, clients of flows that were
-// missed repeat their packets, and these flows are found later.
+// many there were. It reads the whole table. If the kernel resizes the table again and again, some flows are missed. Their
+// clients repeat their packets, and a later cleaning finds these flows.
 func (c *Cleaner) cleanUnanswered(s *Stale, family state.Family, addrs map[netip.Addr]bool) (int, error) {
 	noReply := []filter{{mask: statusSeenReply, partial: true}}
 	n, err := c.delete(family, noReply, func(e *entry) bool { return s.isUnanswered(e, addrs) })

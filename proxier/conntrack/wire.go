@@ -75,7 +75,7 @@ type filter struct {
 	protocol     uint8          // 0: all
 	to           netip.AddrPort // where the clients send to; no address or port: all of the protocol
 	status, mask uint32         // the bits of the mask are as in the status; needs kernel 5.18, older ones return all
-	partial      bool           // if the kernel resizes the table again and again, what was found is right and enough
+	partial      bool           // some flows are enough, if the kernel resizes the table again and again
 }
 
 // dump asks for flows of a family.
