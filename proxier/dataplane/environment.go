@@ -70,20 +70,14 @@ func (e *Environment) places(p *plan.Port, f *plan.Frontend) []netip.Addr {
 	if f.Addr.IsValid() {
 		return []netip.Addr{f.Addr}
 	}
-	var out []netip.Addr
-	for _, a := range e.NodePortAddresses {
-		if family(p.Family) == program.FamilyOf(a) && !a.IsLoopback() {
-			out = append(out, a)
-		}
-	}
-	return out
+	return e.nodePortAddresses(family(p.Family), false)
 }
 
-// loopbackAddresses lists the loopback addresses at which node ports of a family answer.
-func (e *Environment) loopbackAddresses(f program.Family) []netip.Addr {
-	var out []netip.Addr
+// nodePortAddresses lists the addresses of a family at which node ports answer: those of the loopback interface, or the
+// others.
+func (e *Environment) nodePortAddresses(f program.Family, loopback bool) (out []netip.Addr) {
 	for _, a := range e.NodePortAddresses {
-		if a.IsLoopback() && program.FamilyOf(a) == f {
+		if program.FamilyOf(a) == f && a.IsLoopback() == loopback {
 			out = append(out, a)
 		}
 	}

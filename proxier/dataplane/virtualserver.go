@@ -91,20 +91,15 @@ func nftShare(p *plan.Port, m *method, env *Environment) *contents.Port {
 			continue
 		}
 		fe.Pool = program.NoPool
-		if fe.IPVS && !fe.Addr.IsValid() {
-			out.Frontends = append(out.Frontends, loopbackNodePorts(*fe, env.loopbackAddresses(out.Family))...)
+		if !fe.IPVS || fe.Addr.IsValid() {
+			continue
+		}
+		onLoopback := contents.Frontend{Port: fe.Port, Pool: program.ClusterPool, Masquerade: contents.MasqueradeAlways}
+		for _, onLoopback.Addr = range env.nodePortAddresses(out.Family, true) {
+			out.Frontends = append(out.Frontends, onLoopback)
 		}
 	}
 	dropUnusedPools(out)
-	return out
-}
-
-// loopbackNodePorts lists frontends of nft for a node port on loopback addresses.
-func loopbackNodePorts(nodePort contents.Frontend, loopback []netip.Addr) []contents.Frontend {
-	var out []contents.Frontend
-	for _, a := range loopback {
-		out = append(out, contents.Frontend{Addr: a, Port: nodePort.Port, Pool: program.ClusterPool, Masquerade: contents.MasqueradeAlways})
-	}
 	return out
 }
 
