@@ -4,35 +4,26 @@ import (
 	"context"
 	"net/netip"
 
-	"github.com/verdict-proxy/verdict/proxier/endpointhealth/checks"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/probe"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/suspicion"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// asker asks endpoints, each in a goroutine, and collects the answers.
+// asker asks endpoints, each in a goroutine, and collects what is to be done with the answers.
 type asker struct {
-	ask     func(context.Context, *probe.Question) probe.Answer
-	permit  *permit
-	answers chan answered
+	ask    func(context.Context, *probe.Question) probe.Answer
+	permit *permit
+	ends   chan func()
 }
 
-// answered is the end of a question. One of inquiry, check and look is set.
-type answered struct {
-	inquiry   *suspicion.Inquiry
-	check     *checks.Question
-	look      netip.AddrPort
-	answer    probe.Answer
-	witnesses suspicion.Witnesses
-}
-
-// one asks an endpoint, and adds its answer to the end of the question. Those that must not be asked count as good.
-func (a *asker) one(ctx context.Context, end answered, q *probe.Question) {
-	if a.permit.refuses(q.At) == "" {
-		q.OnlyThis = a.permit.refuses(netip.AddrPortFrom(q.At.Addr(), probe.HostPort)) != ""
-		end.answer = a.ask(ctx, q)
+// one asks an endpoint. Those that must not be asked count as good.
+func (a *asker) one(ctx context.Context, q *probe.Question, end func(probe.Answer)) {
+	var answer probe.Answer
+	if !a.permit.refuses(q.At) {
+		q.OnlyThis = a.permit.refuses(netip.AddrPortFrom(q.At.Addr(), probe.HostPort))
+		answer = a.ask(ctx, q)
 	}
-	a.report(ctx, end)
+	a.end(ctx, func() { end(answer) })
 }
 
 // suspected is the question of this node to an endpoint that clients have doubts about.
@@ -41,29 +32,29 @@ func suspected(at netip.AddrPort) *probe.Question {
 }
 
 // witness asks witnesses. The one of the API server needs no permit.
-func (a *asker) witness(ctx context.Context, q *suspicion.Inquiry, list []netip.AddrPort) {
-	end := answered{inquiry: q, witnesses: suspicion.NoWitness}
+func (a *asker) witness(ctx context.Context, list []netip.AddrPort, end func(suspicion.Witnesses)) {
+	all := suspicion.NoWitness
 	faults := make(chan probe.Fault, len(list))
 	for _, at := range list {
 		go func() { faults <- a.ask(ctx, suspected(at)).Fault }()
 	}
 	for range list {
-		end.witnesses = suspicion.AllSilent
+		all = suspicion.AllSilent
 		if f := <-faults; f == probe.NoFault || f == probe.Refused || f == probe.HostAnswers {
-			end.witnesses = suspicion.SomeAnswer
+			all = suspicion.SomeAnswer
 			break
 		}
 	}
-	a.report(ctx, end)
+	a.end(ctx, func() { end(all) })
 }
 
-// report hands an answer over. A question that has ended because the process ends has no answer.
-func (a *asker) report(ctx context.Context, end answered) {
+// end hands an answer over. A question that has ended because the process ends has no answer.
+func (a *asker) end(ctx context.Context, end func()) {
 	if ctx.Err() != nil {
 		return
 	}
 	select {
-	case a.answers <- end:
+	case a.ends <- end:
 	case <-ctx.Done():
 	}
 }

@@ -11,8 +11,6 @@ import (
 	"time"
 
 	"github.com/verdict-proxy/verdict/config"
-	"github.com/verdict-proxy/verdict/proxier/endpointhealth/checks"
-	"github.com/verdict-proxy/verdict/proxier/endpointhealth/ledger"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/probe"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/suspicion"
 	"github.com/verdict-proxy/verdict/proxier/plan"
@@ -60,14 +58,8 @@ func TestForgedNodeName(t *testing.T) {
 	if found := w.walker.witnesses(nil, nil); len(found) > 0 {
 		t.Errorf("%v are witnesses", found)
 	}
-	go w.asker.one(t.Context(), answered{}, suspected(forbidden))
-	select {
-	case a := <-w.asker.answers:
-		if len(asked) > 0 || !a.answer.Good() {
-			t.Errorf("asked %v: %+v; who must not be asked counts as good", asked, a.answer)
-		}
-	case <-time.After(10 * time.Second):
-		t.Error("no answer")
+	if a := w.asks(forbidden); len(asked) > 0 || !a.Good() {
+		t.Errorf("asked %v: %+v; who must not be asked counts as good", asked, a)
 	}
 }
 
@@ -78,7 +70,7 @@ func TestTranslated(t *testing.T) {
 		w := newWorld(t, func(*Options) {})
 		to := netip.MustParseAddrPort("198.51.100.7:80")
 		p := &plan.Service{Name: web, Ports: []plan.Port{{Frontends: []plan.Frontend{{Kind: plan.ExternalIP, Addr: to.Addr(), Port: to.Port()}}}}}
-		refused := func(at netip.AddrPort) bool { return w.permit.refuses(at) != "" }
+		refused := func(at netip.AddrPort) bool { return w.permit.refuses(at) }
 		if refused(to) {
 			t.Error("refused before a Service is there")
 		}
@@ -171,7 +163,7 @@ func TestPaceOfNamespace(t *testing.T) {
 			t.Errorf("%s is never told", name)
 		}
 	}
-	if most := int((seconds*time.Second+ledger.PaceBurst)/ledger.PaceOf(size)) + 1; sum > most || sum < most/2 {
+	if most := int((seconds*time.Second+paceBurst)/paceOf(size)) + 1; sum > most || sum < most/2 {
 		t.Errorf("the store heard %d changes in %d s, at most %d are allowed", sum, seconds, most)
 	}
 }
@@ -201,9 +193,9 @@ func TestBorrowedLooks(t *testing.T) {
 	for i := range 10_000 {
 		many = append(many, numbered(i, 8080))
 	}
-	l.set(tenant, many)
-	l.set(bank, []netip.AddrPort{many[9000]})
-	if first := l.due(start); !slices.Contains(first, many[9000]) {
+	l.set(tenant.Namespace, nil, many, start)
+	l.set(bank.Namespace, nil, []netip.AddrPort{many[9000]}, start)
+	if first := l.line.Due(start); !slices.ContainsFunc(first, func(is *firstLook) bool { return is.at == many[9000] }) {
 		t.Errorf("first looks at %v, want one at the endpoint of the other namespace", first)
 	}
 }
@@ -218,10 +210,10 @@ func TestMemoryIsShared(t *testing.T) {
 		many[i] = state.Failure{Protocol: state.TCP, At: target(i).At}
 	}
 	for i := range 20 {
-		w.ledger.Add(state.Name{Namespace: "tenant", Name: string(rune('a' + i))}).Published = many
+		w.ledger.of(state.Name{Namespace: "tenant", Name: string(rune('a' + i))}).published = many
 	}
-	w.ledger.Add(web).Published = many[:1]
-	w.ledger.SaveAgain()
+	w.ledger.of(web).published = many[:1]
+	w.ledger.unsaved = true
 	now := time.Now()
 	for range 3 {
 		now = now.Add(time.Hour)
@@ -232,8 +224,8 @@ func TestMemoryIsShared(t *testing.T) {
 	}
 	disk.full = false
 	w.save(now.Add(time.Hour))
-	own := slices.ContainsFunc(disk.saved, func(r ledger.Remembered) bool { return r.Service == web })
-	if len(disk.saved) != ledger.MaxRemembered || !own {
+	own := slices.ContainsFunc(disk.saved, func(r Remembered) bool { return r.Service == web })
+	if len(disk.saved) != maxRemembered || !own {
 		t.Errorf("%d failures are saved, the one of another tenant: %t", len(disk.saved), own)
 	}
 	w.save(now.Add(2 * time.Hour))
@@ -246,12 +238,12 @@ func TestMemoryIsShared(t *testing.T) {
 type fullDisk struct {
 	full  bool
 	tries int
-	saved []ledger.Remembered
+	saved []Remembered
 }
 
-func (d *fullDisk) Load() ([]ledger.Remembered, error) { return nil, nil }
+func (d *fullDisk) Load() ([]Remembered, error) { return nil, nil }
 
-func (d *fullDisk) Save(list []ledger.Remembered) error {
+func (d *fullDisk) Save(list []Remembered) error {
 	if d.tries++; d.full {
 		return errors.New("no space left on device")
 	}
@@ -366,22 +358,22 @@ func TestManyPorts(t *testing.T) {
 // the store is written later.
 func TestEndOfProcess(t *testing.T) {
 	w := newWorld(t, checksOnly)
-	w.ledger.Memory = w
+	w.ledger.memory = w
 	pool := []netip.AddrPort{at(1), at(2), at(3)}
 	w.serve(shop(func(*state.Service) {}), pool, nil)
 	w.settle(web)
 	w.publish(time.Now())
-	w.ledger.Of(web).Next = time.Now().Add(time.Hour) // the store is written later
-	w.ledger.NextSave = time.Now().Add(time.Hour)
+	w.ledger.of(web).next = time.Now().Add(time.Hour) // the store is written later
+	w.ledger.nextSave = time.Now().Add(time.Hour)
 	w.now = w.now.Add(time.Minute)
 	for _, q := range w.checks.Due(w.now) {
 		if q.At != at(3) {
-			w.asker.answers <- answered{check: &q, answer: probe.Answer{Fault: probe.Refused}}
+			w.asker.ends <- func() { w.checked(q, probe.Answer{Fault: probe.Refused}) }
 		}
 	}
 	ended, end := context.WithCancel(t.Context())
 	end()
-	w.asker.report(ended, answered{check: &checks.Question{}, answer: probe.Answer{Fault: probe.OtherFault}}) // the end ended it
+	w.asker.end(ended, func() { t.Error("the end ended this question, so it has no answer") })
 	if err := w.Run(ended); err != nil {
 		t.Fatal(err)
 	}
@@ -483,9 +475,8 @@ func TestForeignHost(t *testing.T) {
 		}
 	})
 	for _, want := range []probe.Fault{probe.HostAnswers, probe.NoAnswer} {
-		go w.asker.one(t.Context(), answered{}, suspected(at(1)))
-		if a := <-w.asker.answers; a.answer.Fault != want {
-			t.Errorf("%s, want %s", a.answer.Fault, want)
+		if a := w.asks(at(1)); a.Fault != want {
+			t.Errorf("%s, want %s", a.Fault, want)
 		}
 		w.Serves(&plan.Service{Name: web, Ports: []plan.Port{{Frontends: []plan.Frontend{{Kind: plan.ExternalIP, Addr: at(1).Addr(), Port: probe.HostPort}}}}})
 	}

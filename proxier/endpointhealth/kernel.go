@@ -47,7 +47,7 @@ func (k *kernel) fresh(list []Suspicion) (out []Suspicion) {
 	before := k.seen
 	k.seen = make(map[Suspicion]bool, len(list))
 	for _, s := range list {
-		if k.permit.refuses(s.Endpoint) != "" {
+		if k.permit.refuses(s.Endpoint) {
 			continue
 		}
 		if k.seen[s] = true; !before[s] {

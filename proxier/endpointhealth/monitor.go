@@ -10,7 +10,6 @@ import (
 
 	"github.com/verdict-proxy/verdict/config"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/checks"
-	"github.com/verdict-proxy/verdict/proxier/endpointhealth/ledger"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/probe"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/schedule"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/suspicion"
@@ -32,7 +31,7 @@ type Options struct {
 	Ask    func(context.Context, *probe.Question) probe.Answer
 	Cost   func(state.CheckKind) time.Duration
 	Used   func() time.Duration
-	Memory ledger.Memory // nil: failures are forgotten when the process ends
+	Memory Memory // nil: failures are forgotten when the process ends
 	// Report is called with what happened. It must not block.
 	Report func(Report)
 	// MayWrite reports whether a line about a namespace may be logged.
@@ -57,29 +56,31 @@ type Monitor struct {
 	suspects *suspicion.Detector
 	checks   *checks.Checker
 	looks    firstLooks
-	ledger   *ledger.Ledger
+	ledger   *ledger
 	report   Report
 }
 
 // New returns a Monitor. It writes the failures that the previous process saved into the store.
 func New(o Options) *Monitor {
 	asks, may := policy{settings: o.Settings, byDefault: o.Default}, newPermit(o.Store, o.Settings, o.APIServers)
-	doubts := schedule.NewRates(nodeRate, doubtRate, doubtBurst)
-	doubts.Even = true // an endpoint that failed must be noticed, however many tenants have others suspected
 	m := &Monitor{
-		Options: o, permit: may, looks: newFirstLooks(),
-		asker:    &asker{ask: o.Ask, permit: may, answers: make(chan answered, 64)},
+		Options: o, permit: may, looks: newFirstLooks(), ledger: newLedger(o.Store, o.Memory, o.Log),
+		asker:    &asker{ask: o.Ask, permit: may, ends: make(chan func(), 64)},
 		reporter: &reporter{policy: asks, store: o.Store, log: o.Log, mayWrite: o.MayWrite, episodes: map[Episode]time.Time{}},
 		kernel:   &kernel{read: o.Suspicions, permit: may, log: o.Log},
 		walker:   &walker{policy: asks, store: o.Store, permit: may, siblings: map[siblingsOf]time.Time{}},
-		suspects: suspicion.New(suspicion.Options{Jitter: rand.Float64, May: func(namespace string, now time.Time) bool {
-			return doubts.Take(namespace, o.Cost(state.CheckOff), now)
-		}}),
 	}
+	doubts := schedule.NewRates(nodeRate, doubtRate, doubtBurst)
+	doubts.Even = true // an endpoint that failed must be noticed, however many tenants have others suspected
+	m.suspects = suspicion.New(suspicion.Options{
+		Jitter: rand.Float64, Cost: o.Cost(state.CheckOff), Rates: doubts, Changed: m.ledger.touch, Doubt: m.walker.wantSiblings,
+		Note: func(n suspicion.Note) { m.report.Notes = append(m.report.Notes, n) },
+	})
 	m.checks = checks.New(checks.Options{
 		Jitter: rand.Float64, Cost: (&price{cost: o.Cost, used: o.Used, times: 1}).of, Rates: schedule.NewRates(nodeRate, tenantRate, rateBurst),
+		Changed: m.ledger.touch, Note: func(n checks.Note) { m.report.Checks.Notes = append(m.report.Checks.Notes, n) },
 	})
-	m.ledger = ledger.New(o.Store, o.Memory, o.Log, func(w *ledger.Watched, now time.Time) state.Health { return w.Health(m.suspects, now) })
+	m.ledger.suspects = m.suspects
 	return m
 }
 
@@ -111,12 +112,8 @@ func (m *Monitor) Run(ctx context.Context) error {
 		case now := <-turn.C:
 			m.ask(ctx)
 			m.publish(now)
-		case a := <-m.asker.answers:
-			m.take(a)
-			if a.check == nil {
-				m.suspectSiblings()
-				m.ask(ctx) // the second question comes at once
-			}
+		case end := <-m.asker.ends:
+			end()
 		}
 	}
 }
@@ -134,10 +131,10 @@ func (m *Monitor) look(ctx context.Context) {
 	}
 	m.suspectSiblings()
 	m.mu.Lock()
-	first := m.looks.due(now)
+	first := m.looks.line.Due(now)
 	m.mu.Unlock()
-	for _, at := range first {
-		go m.asker.one(ctx, answered{look: at}, suspected(at))
+	for _, is := range first {
+		go m.asker.one(ctx, suspected(is.at), func(a probe.Answer) { m.looked(is, a) })
 	}
 }
 
@@ -166,7 +163,6 @@ func (m *Monitor) suspect(list []Suspicion) {
 			reason = suspicion.Refusing
 		}
 		m.suspects.Suspect(s.Endpoint, reason, unknown[s.Endpoint], now)
-		m.walker.wantSiblings(m.suspects.Unanswered(s.Endpoint), false, now)
 	}
 }
 
@@ -192,85 +188,84 @@ func (m *Monitor) ask(ctx context.Context) {
 	m.mu.Unlock()
 	for _, q := range inquiries {
 		if q.Witnesses {
-			go m.asker.witness(ctx, q, m.walker.witnesses(q.Nodes, q.Suspects))
+			go m.asker.witness(ctx, m.walker.witnesses(q.Nodes, q.Suspects), func(w suspicion.Witnesses) { m.witnessed(w); m.goOn(ctx) })
 		} else {
-			go m.asker.one(ctx, answered{inquiry: q}, suspected(q.At))
+			go m.asker.one(ctx, suspected(q.At), func(a probe.Answer) { m.inquired(q, a); m.goOn(ctx) })
 		}
 	}
-	for i := range questions {
-		go m.asker.one(ctx, answered{check: &questions[i]}, &questions[i].Question)
+	for _, q := range questions {
+		go m.asker.one(ctx, &q.Question, func(a probe.Answer) { m.checked(q, a) })
 	}
 }
 
-// take hands an answer to whoever asked.
-func (m *Monitor) take(a answered) {
+// goOn asks what follows from an answer: the second question comes at once.
+func (m *Monitor) goOn(ctx context.Context) {
+	if ctx.Err() == nil {
+		m.suspectSiblings()
+		m.ask(ctx)
+	}
+}
+
+func (m *Monitor) checked(q checks.Question, a probe.Answer) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	now, fault := time.Now(), a.answer.Fault
-	switch {
-	case a.check != nil:
-		m.checks.Answered(*a.check, a.answer, now)
-		m.report.Checks.count(a.check.Check.Kind, a.answer)
-	case a.inquiry == nil:
-		m.looks.ended(a.look, a.answer.Good(), now)
-	case a.inquiry.Witnesses:
-		m.suspects.Witnessed(a.witnesses, now)
-	default:
-		at := a.inquiry.At
-		m.walker.wantSiblings(m.suspects.Doubts(at, fault), true, now)
-		m.suspects.Answered(a.inquiry, fault, m.looks.reached(at), now)
-		if a.answer.Good() {
-			m.looks.ended(at, true, now)
-		}
-		m.report.Answers = append(m.report.Answers, fault)
+	m.checks.Answered(q, a, time.Now())
+	m.report.Checks.count(q.Check.Kind, a)
+}
+
+func (m *Monitor) looked(is *firstLook, a probe.Answer) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.looks.ended(is, a.Good(), time.Now())
+}
+
+func (m *Monitor) inquired(q *suspicion.Inquiry, a probe.Answer) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.suspects.Answered(q, a.Fault, m.looks.reached(q.At), time.Now())
+	if a.Good() {
+		m.looks.answered(q.At)
 	}
+	m.report.Answers = append(m.report.Answers, a.Fault)
+}
+
+func (m *Monitor) witnessed(w suspicion.Witnesses) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.suspects.Witnessed(w, time.Now())
 }
 
 // publish writes the health of Services that may have changed into the store.
 func (m *Monitor) publish(now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.gather()
 	for _, name := range m.checks.Fed() {
 		m.Store.PlanAgain(name) // the plan has it join the checks
 	}
-	m.ledger.Publish(now)
-}
-
-// gather collects the Services whose health may have changed.
-func (m *Monitor) gather() {
-	m.ledger.Touch(m.suspects.Changed()...)
-	m.ledger.Touch(m.checks.Changed()...)
+	m.ledger.publish(now)
 }
 
 // save saves the failures for the next process, if they have changed.
 func (m *Monitor) save(now time.Time) {
 	m.mu.Lock()
-	list, due := m.ledger.ToSave(now)
+	list, due := m.ledger.toSave(now)
 	m.mu.Unlock()
-	if due && !m.ledger.Save(list, now) {
+	if due && !m.ledger.save(list, now) {
 		m.mu.Lock()
-		m.ledger.SaveAgain()
+		m.ledger.unsaved = true
 		m.mu.Unlock()
 	}
 }
 
 // end saves what this process has found out until its end, also what the store has not been told.
 func (m *Monitor) end() {
-	for {
-		select {
-		case a := <-m.asker.answers:
-			m.take(a)
-			continue
-		default:
-		}
-		break
+	for len(m.asker.ends) > 0 {
+		(<-m.asker.ends)()
 	}
 	m.mu.Lock()
-	m.gather()
-	m.ledger.Last(time.Now())
+	m.ledger.last(time.Now())
 	m.mu.Unlock()
-	m.save(m.ledger.NextSave)
+	m.save(m.ledger.nextSave)
 }
 
 // tell logs and reports what happened.
@@ -278,11 +273,10 @@ func (m *Monitor) tell() {
 	m.mu.Lock()
 	r := m.report
 	m.report = Report{OnBackups: r.OnBackups}
-	r.Notes, r.Left = m.suspects.Notes(), m.suspects.Left()
+	r.Left = m.suspects.Left()
 	if len(r.Notes)+len(r.Moves) > 0 {
 		r.Statuses = statusesOf(m.ledger, m.suspects.AllRecords(), m.suspects.Withheld)
 	}
-	r.Checks.Notes = m.checks.Notes()
 	r.Checks.Total, r.Checks.Failing = m.checks.Counts()
 	m.mu.Unlock()
 	m.reporter.sayLeft(r.Left, time.Now())

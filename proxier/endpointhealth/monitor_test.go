@@ -12,7 +12,6 @@ import (
 
 	"github.com/verdict-proxy/verdict/config"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/checks"
-	"github.com/verdict-proxy/verdict/proxier/endpointhealth/ledger"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/probe"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/schedule"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/suspicion"
@@ -27,7 +26,7 @@ type world struct {
 	planner plan.Planner
 	reports []Report
 	answers map[netip.AddrPort]probe.Fault // of those that are not good
-	memory  []ledger.Remembered
+	memory  []Remembered
 	now     time.Time
 }
 
@@ -107,20 +106,20 @@ func (w *world) settle(name state.Name) []netip.AddrPort {
 		w.now = w.now.Add(time.Minute)
 		now := w.now
 		w.mu.Lock()
-		questions, inquiries, looks := w.checks.Due(now), w.suspects.Due(now), w.looks.due(now)
+		questions, inquiries, looks := w.checks.Due(now), w.suspects.Due(now), w.looks.line.Due(now)
 		w.mu.Unlock()
 		for _, q := range questions {
-			w.take(answered{check: &q, answer: w.answerOf(q.At)})
+			w.checked(q, w.answerOf(q.At))
 		}
-		for _, at := range looks {
-			w.take(answered{look: at, answer: w.answerOf(at)})
+		for _, is := range looks {
+			w.looked(is, w.answerOf(is.at))
 		}
 		for _, q := range inquiries {
-			a := answered{inquiry: q, witnesses: suspicion.SomeAnswer}
-			if !q.Witnesses {
-				a.answer = w.answerOf(q.At)
+			if q.Witnesses {
+				w.witnessed(suspicion.SomeAnswer)
+			} else {
+				w.inquired(q, w.answerOf(q.At))
 			}
-			w.take(a)
 		}
 		w.publish(now)
 		w.plan(name)
@@ -130,11 +129,20 @@ func (w *world) settle(name state.Name) []netip.AddrPort {
 	return w.plan(name)
 }
 
+// asks asks an endpoint.
+func (w *world) asks(at netip.AddrPort) (answer probe.Answer) {
+	go w.asker.one(w.t.Context(), suspected(at), func(a probe.Answer) { answer = a })
+	(<-w.asker.ends)()
+	return answer
+}
+
 // flip has an endpoint fail its check, or pass it.
 func (w *world) flip(name state.Name, t probe.Target, now time.Time) {
-	k := w.checks.Of(name, w.ledger.Of(name).Check, t)
+	is := w.ledger.of(name)
+	i, _ := is.find(t.Protocol, t.At)
+	k := is.checks[i]
 	k.Reached, k.Down, k.Since = true, !k.Down, now
-	w.ledger.Touch(name)
+	w.ledger.touch(name)
 }
 
 func (w *world) wants(what string, got []netip.AddrPort, want ...netip.AddrPort) {
@@ -198,7 +206,7 @@ func TestModes(t *testing.T) {
 		}
 		delete(w.answers, at(1))
 		w.wants("when it answers again", w.settle(tt.name), at(1), at(2), near(1))
-		if w.Remove(tt.name); len(w.ledger.All())+len(w.looks.known)+len(w.suspects.AllRecords()) > 0 {
+		if w.Remove(tt.name); len(w.ledger.services)+len(w.looks.known)+len(w.suspects.AllRecords()) > 0 {
 			t.Errorf("%s is gone, and something stays", tt.name)
 		}
 	}
@@ -418,7 +426,7 @@ func TestWhoIsChecked(t *testing.T) {
 			t.Errorf("%s: problems %v", tt.name, problems)
 		}
 		w.Remove(tt.name)
-		if n, _ := w.checks.Counts(); n > 0 || len(w.ledger.All()) > 0 {
+		if n, _ := w.checks.Counts(); n > 0 || len(w.ledger.services) > 0 {
 			t.Errorf("%s is gone, and %d checks stay", tt.name, n)
 		}
 	}
@@ -499,13 +507,9 @@ func TestWhoMayBeAsked(t *testing.T) {
 				}
 			}
 			// An address may become the node's own after its check began. It counts as good then, as if it had been before.
-			q := &checks.Question{Question: probe.Question{Target: probe.Target{Protocol: state.TCP, At: at}}}
-			ctx, cancel := context.WithCancel(t.Context())
-			go w.asker.one(ctx, answered{check: q}, &q.Question)
-			if a := <-w.asker.answers; (asked == 1) != (want == 3) || !a.answer.Good() {
-				t.Errorf("%s: asked %d times, %+v", tt.endpoint, asked, a.answer)
+			if a := w.asks(at); (asked == 1) != (want == 3) || !a.Good() {
+				t.Errorf("%s: asked %d times, %+v", tt.endpoint, asked, a)
 			}
-			cancel()
 		}
 	}
 }
@@ -563,31 +567,36 @@ func TestTenantLeavesTurnsForFirstLooks(t *testing.T) {
 	for i := range 10_000 {
 		many = append(many, netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), 80))
 	}
-	l.set(state.Name{Namespace: "tenant", Name: "a"}, many)
-	l.set(web, []netip.AddrPort{at(1)})
-	if list := l.due(now); !slices.Contains(list, at(1)) || len(list) != looksAtOnce {
-		t.Errorf("the first looks are at %v, want one at %s", list, at(1))
+	l.set("tenant", nil, many, now)
+	l.set(web.Namespace, nil, []netip.AddrPort{at(1)}, now)
+	first := l.line.Due(now)
+	if !slices.ContainsFunc(first, func(is *firstLook) bool { return is.at == at(1) }) || len(first) != looksAtOnce {
+		t.Errorf("the first looks are at %v, want one at %s", first, at(1))
 	}
-	looked := looksAtOnce
-	for list := l.due(now); len(list) > 0; list = l.due(now) {
+	looked := 0
+	for list := first; len(list) > 0; list = l.line.Due(now) {
 		looked += len(list)
+		for _, is := range list {
+			l.ended(is, true, now)
+		}
+		now = now.Add(lookPeriod)
 	}
 	if looked != len(many)+1 {
 		t.Errorf("%d endpoints are looked at, want %d", looked, len(many)+1)
 	}
 	for range 10 { // endpoints come and go
-		l.set(state.Name{Namespace: "tenant", Name: "a"}, nil)
-		l.set(state.Name{Namespace: "tenant", Name: "a"}, many)
+		l.set("tenant", many, nil, now)
+		l.set("tenant", nil, many, now)
 	}
-	if n := l.queue.Len(); n > 2*len(l.known)+1000 {
+	if n, _ := l.line.Counts(); n > 2*len(l.known)+1000 {
 		t.Errorf("%d endpoints wait, and there are %d", n, len(l.known))
 	}
 }
 
 // Load and Save implement Memory.
-func (w *world) Load() ([]ledger.Remembered, error) { return slices.Clone(w.memory), nil }
+func (w *world) Load() ([]Remembered, error) { return slices.Clone(w.memory), nil }
 
-func (w *world) Save(list []ledger.Remembered) error { w.memory = list; return nil }
+func (w *world) Save(list []Remembered) error { w.memory = list; return nil }
 
 // TestRestart: a restart brings no failed endpoint back, by whatever word it failed, and asks it first. What nobody wants any
 // more is forgotten.
@@ -595,7 +604,7 @@ func TestRestart(t *testing.T) {
 	pool := []netip.AddrPort{at(1), at(2), at(3), at(4), near(1)}
 	svc := shop(func(s *state.Service) { s.Check.Port = 9000 })
 	before := newWorld(t, func(*Options) {})
-	before.ledger.Memory = before
+	before.ledger.memory = before
 	before.serve(svc, pool, nil)
 	before.settle(web)
 	checked := netip.AddrPortFrom(at(2).Addr(), 9000)
@@ -613,11 +622,11 @@ func TestRestart(t *testing.T) {
 	if after.Store.MarkSynced(); after.Store.Health(gone) != nil {
 		t.Error("the health of a Service that is gone stays")
 	}
-	is := after.ledger.Add(gone)
-	is.Recalled, is.Published = true, state.Health{{Protocol: state.TCP, At: at(1)}} // as if it had been in the memory
-	after.ledger.SaveAgain()
+	is := after.ledger.of(gone)
+	is.recalled, is.published = true, state.Health{{Protocol: state.TCP, At: at(1)}} // as if it had been in the memory
+	after.ledger.unsaved = true
 	after.save(time.Now())
-	if after.ledger.Of(gone) != nil || slices.ContainsFunc(before.memory, func(r ledger.Remembered) bool { return r.Service == gone }) {
+	if after.ledger.services[gone] != nil || slices.ContainsFunc(before.memory, func(r Remembered) bool { return r.Service == gone }) {
 		t.Error("a Service that is gone is remembered for ever")
 	}
 	after.wants("when they have been asked", after.settle(web), pool[2:]...)
@@ -629,7 +638,7 @@ func TestRestart(t *testing.T) {
 	}
 
 	off := newWorld(t, func(o *Options) {
-		before.memory = []ledger.Remembered{{Service: web, Failure: state.Failure{Protocol: state.TCP, At: at(1)}}}
+		before.memory = []Remembered{{Service: web, Failure: state.Failure{Protocol: state.TCP, At: at(1)}}}
 		o.Memory, o.Settings.OutlierDetection, o.Settings.ActiveChecks = before, config.OutlierOff, false
 	})
 	off.serve(svc, pool, nil)
@@ -659,16 +668,16 @@ func TestUnreadableMemory(t *testing.T) {
 	w.serve(shop(func(*state.Service) {}), []netip.AddrPort{at(1)}, nil)
 	w.answers[at(1)] = probe.Refused
 	w.settle(web)
-	if w.save(time.Now()); !w.ledger.Unsaved {
+	if w.save(time.Now()); !w.ledger.unsaved {
 		t.Error("what could not be saved is not tried again")
 	}
 }
 
 type faulty struct{}
 
-func (faulty) Load() ([]ledger.Remembered, error) { return nil, errors.New("injected") }
+func (faulty) Load() ([]Remembered, error) { return nil, errors.New("injected") }
 
-func (faulty) Save([]ledger.Remembered) error { return errors.New("injected") }
+func (faulty) Save([]Remembered) error { return errors.New("injected") }
 
 // TestTenantLeavesLines: the endpoints of one namespace do not keep those of another, nor the network of this node, out of
 // the log. Suspicions that find no room are one line a minute.

@@ -29,42 +29,34 @@ func newPermit(store *state.Store, s *config.Settings, servers []netip.AddrPort)
 	}
 }
 
-// refuses says why an endpoint is not asked; "": it may be asked. An address of IPv6 can lead to one of IPv4.
-func (p *permit) refuses(at netip.AddrPort) string {
+// refuses reports whether an endpoint must not be asked. An address of IPv6 can lead to one of IPv4.
+func (p *permit) refuses(at netip.AddrPort) bool {
 	at = netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
-	why := p.refusesAddress(at)
-	if at.Addr().Is4() || why != "" {
-		return why
+	if p.refusesAddress(at) {
+		return true
 	}
-	for a := range embedded(at.Addr()) {
-		if why := p.refusesAddress(netip.AddrPortFrom(a, at.Port())); why != "" {
-			return why
+	if at.Addr().Is6() {
+		for a := range embedded(at.Addr()) {
+			if p.refusesAddress(netip.AddrPortFrom(a, at.Port())) {
+				return true
+			}
 		}
 	}
-	return ""
+	return false
 }
 
-func (p *permit) refusesAddress(at netip.AddrPort) string {
+func (p *permit) refusesAddress(at netip.AddrPort) bool {
 	a, env := at.Addr(), p.store.Environment()
 	switch {
-	case !a.IsGlobalUnicast() && !a.IsLoopback() && !a.IsLinkLocalUnicast(): // multicast, unspecified
-		return "it is not the address of one host"
-	case contains(p.excluded, a):
-		return "--health-check-exclude-cidrs"
-	case p.isServer(&env, func(s netip.AddrPort) bool { return s == at }):
-		return "it is an API server"
-	case contains(env.ServiceCIDRs, a):
-		return "it is a cluster IP"
+	case !a.IsGlobalUnicast() && !a.IsLoopback() && !a.IsLinkLocalUnicast(), // multicast, unspecified
+		contains(p.excluded, a), contains(env.ServiceCIDRs, a),
+		p.isServer(&env, func(s netip.AddrPort) bool { return s == at }):
+		return true
 	case p.own:
-		return ""
-	case p.translated.has(at):
-		return "it is where a Service is served"
-	case slices.Contains(env.HostAddresses, a), env.Node != nil && slices.Contains(env.Node.Addresses, a):
-		return "it is an address of this node"
-	case p.isServer(&env, func(s netip.AddrPort) bool { return s.Addr() == a }):
-		return "it is an address of a node with an API server"
+		return false
 	}
-	return ""
+	return p.translated.has(at) || slices.Contains(env.HostAddresses, a) || env.Node != nil && slices.Contains(env.Node.Addresses, a) ||
+		p.isServer(&env, func(s netip.AddrPort) bool { return s.Addr() == a })
 }
 
 func contains(ranges []netip.Prefix, a netip.Addr) bool {

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/checks"
-	"github.com/verdict-proxy/verdict/proxier/endpointhealth/ledger"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/probe"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/suspicion"
 	"github.com/verdict-proxy/verdict/proxier/state"
@@ -18,7 +17,7 @@ import (
 // Report is what happened to the endpoints.
 type Report struct {
 	Notes    []suspicion.Note
-	Moves    []ledger.Move
+	Moves    []Move
 	Statuses []Status      // all endpoints that are suspected or failed
 	Answers  []probe.Fault // to questions that ended
 	Left     int           // suspicions that found no room

@@ -1,11 +1,12 @@
 package endpointhealth
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
 
-	"github.com/verdict-proxy/verdict/proxier/endpointhealth/ledger"
+	"github.com/verdict-proxy/verdict/proxier/endpointhealth/checks"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/probe"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/suspicion"
 	"github.com/verdict-proxy/verdict/proxier/plan"
@@ -37,39 +38,37 @@ func (m *Monitor) Set(svc *state.Service, list []*state.Slice, choices []plan.Ch
 	if !m.suspects.Idle() {
 		m.suspects.Refresh(name, m.walker.members(svc, list, m.suspects.Has), now)
 	}
-	is, watch := m.ledger.Of(name), m.Watches(svc)
-	if is == nil && !watch && len(choices) == 0 {
+	watch := m.Watches(svc) || len(choices) > 0
+	if !watch && m.ledger.services[name] == nil {
 		return problems // nearly every Service, unless all eject or are checked
 	}
-	if is == nil {
-		is = m.ledger.Add(name)
-	}
+	is := m.ledger.of(name)
 	before := *is
 	m.chosen(is, choices, now)
-	is.Ejects, is.Check, is.AllDown = m.walker.ejects(svc), m.walker.checkOf(svc), svc.AllDown
-	if is.Recalled || m.checks.Starves(name) || !before.AsksAs(is) {
-		is.Problems = slices.Concat(problems, m.setQuestions(is, now))
+	is.ejects, is.check, is.allDown = m.walker.ejects(svc), m.walker.checkOf(svc), svc.AllDown
+	if is.recalled || m.checks.Starves(name) || !before.asksAs(is) {
+		m.setQuestions(is, now)
 		m.restore(svc, is, list, now)
-		m.ledger.Touch(name)
+		m.ledger.touch(name)
 	}
-	if !slices.Equal(m.Store.Health(name), is.Published) {
-		m.ledger.Touch(name) // the Service was deleted and written again, and the loop has seen only the end
+	if !slices.Equal(m.Store.Health(name), is.published) {
+		m.ledger.touch(name) // the Service was deleted and written again, and the loop has seen only the end
 	}
-	if !watch && len(choices) == 0 {
-		m.ledger.Drop(name)
+	if !watch {
+		m.ledger.drop(name)
 	}
-	return is.Problems
+	return slices.Concat(problems, is.problems)
 }
 
 // chosen records what a plan makes of the endpoints of a Service.
-func (m *Monitor) chosen(is *ledger.Watched, choices []plan.Choice, now time.Time) {
-	if !is.OnBackups.IsZero() {
+func (m *Monitor) chosen(is *watched, choices []plan.Choice, now time.Time) {
+	if !is.onBackups.IsZero() {
 		m.report.OnBackups--
 	}
-	if move := is.Chosen(choices, now); len(move.Out)+len(move.Back) > 0 {
+	if move := is.chosen(choices, now); len(move.Out)+len(move.Back) > 0 {
 		m.report.Moves = append(m.report.Moves, move)
 	}
-	if !is.OnBackups.IsZero() {
+	if !is.onBackups.IsZero() {
 		m.report.OnBackups++
 	}
 }
@@ -84,56 +83,52 @@ func (m *Monitor) Remove(name state.Name) {
 	now := time.Now()
 	m.permit.Gone(name)
 	m.suspects.Refresh(name, nil, now)
-	if is := m.ledger.Of(name); is != nil {
+	if is := m.ledger.services[name]; is != nil {
 		m.chosen(is, nil, now)
-		is.Ejects, is.Check = false, nil
 		m.setQuestions(is, now)
 	}
-	m.ledger.Drop(name)
+	m.ledger.drop(name)
 }
 
 // setQuestions chooses which endpoints of a Service are checked and looked at.
-func (m *Monitor) setQuestions(is *ledger.Watched, now time.Time) []state.Problem {
+func (m *Monitor) setQuestions(is *watched, now time.Time) {
 	var looks []netip.AddrPort
-	var targets []probe.Target
+	targets := make([]probe.Target, len(is.choices))
 	excluded := 0
-	for i := range is.Choices {
-		c := &is.Choices[i]
-		if is.Ejects && c.Protocol == state.TCP && m.permit.refuses(c.At) == "" {
+	for i := range is.choices {
+		c := &is.choices[i]
+		if is.ejects && c.Protocol == state.TCP && !m.permit.refuses(c.At) {
 			looks = append(looks, c.At)
 		}
-		t, checked := is.Target(c.Protocol, c.At)
+		t, checked := checks.TargetOf(is.check, probe.Target{Protocol: c.Protocol, At: c.At})
 		switch {
 		case !checked:
-		case m.permit.refuses(t.At) != "":
+		case m.permit.refuses(t.At):
 			excluded++
 		default:
-			targets = append(targets, t)
+			targets[i] = t
 		}
 	}
-	m.looks.set(is.Name, slices.Compact(looks))
-	left := m.checks.Set(is.Name, is.Check, targets, now)
-	is.FindStates(m.checks)
-	return notAsked(is.Name, excluded, left)
+	looks = slices.Compact(looks)
+	m.looks.set(is.name.Namespace, is.looks, looks, now)
+	is.looks = looks
+	list, left := m.checks.Set(is.name, is.check, targets, now)
+	is.checks, is.problems = list, notAsked(is.name, excluded, left)
 }
 
 // restore has the endpoints that failed before this process started asked first: by all who may have said that they failed.
-func (m *Monitor) restore(svc *state.Service, is *ledger.Watched, list []*state.Slice, now time.Time) {
-	if !is.Recalled {
+func (m *Monitor) restore(svc *state.Service, is *watched, list []*state.Slice, now time.Time) {
+	if !is.recalled {
 		return
 	}
-	is.Recalled = false
-	failed := map[netip.Addr]bool{}
-	for i := range is.Published {
-		failed[is.Published[i].At.Addr()] = true
-	}
-	members := m.walker.members(svc, list, func(a netip.Addr) bool { return failed[a] })
-	for i := range is.Published {
-		f := &is.Published[i]
-		if t, checked := is.Target(f.Protocol, f.At); checked {
-			m.checks.Restore(is.Name, is.Check, t, f, now)
+	is.recalled = false
+	members := m.walker.members(svc, list, func(netip.Addr) bool { return true })
+	for i := range is.published {
+		f := &is.published[i]
+		if c, found := is.find(f.Protocol, f.At); found && is.checks[c] != nil {
+			m.checks.Restore(is.checks[c], f, now)
 		}
-		if member, found := members[f.At]; found && is.Ejects && f.Protocol == state.TCP {
+		if member, found := members[f.At]; found && is.ejects && f.Protocol == state.TCP {
 			m.suspects.Restore(f, member, now)
 		}
 	}
@@ -147,7 +142,7 @@ func (m *Monitor) Statuses() (list []Status) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.statuses(m.suspects.AllRecords(), m.ledger.All()...)
+	return m.statuses(m.suspects.AllRecords(), slices.Collect(maps.Values(m.ledger.services))...)
 }
 
 // StatusesOf is Statuses of the endpoints of one Service. Any goroutine may call it.
@@ -157,10 +152,10 @@ func (m *Monitor) StatusesOf(name state.Name) (list []Status) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.statuses(m.suspects.Records(name), m.ledger.Of(name))
+	return m.statuses(m.suspects.Records(name), m.ledger.services[name])
 }
 
-func (m *Monitor) statuses(records []suspicion.Record, services ...*ledger.Watched) []Status {
+func (m *Monitor) statuses(records []suspicion.Record, services ...*watched) []Status {
 	list := statusesOf(m.ledger, records, m.suspects.Withheld)
 	for _, is := range services {
 		list = append(list, rowsOf(is)...)

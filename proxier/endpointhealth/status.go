@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/verdict-proxy/verdict/proxier/endpointhealth/ledger"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/probe"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/suspicion"
 	"github.com/verdict-proxy/verdict/proxier/plan"
@@ -52,24 +51,21 @@ func (s Status) Compare(o Status) int {
 }
 
 // statusesOf describes endpoints under suspicion, with what plans make of them.
-func statusesOf(p *ledger.Ledger, records []suspicion.Record, withheld func(*suspicion.Record) suspicion.Hold) (list []Status) {
+func statusesOf(l *ledger, records []suspicion.Record, withheld func(*suspicion.Record) suspicion.Hold) (list []Status) {
 	for i := range records {
 		r := &records[i]
 		s := statusOf(r)
 		why := suspicion.Observed
 		for _, name := range s.Services {
-			is := p.Of(name)
-			if is == nil || !is.Ejects {
+			is := l.services[name]
+			if is == nil || !is.ejects {
 				continue
 			}
-			c, _ := is.Choice(state.TCP, r.At)
-			switch c.Use {
-			case plan.LeftOut:
+			why = suspicion.Limit
+			if i, found := is.find(state.TCP, r.At); found && is.choices[i].Use == plan.LeftOut {
 				s.Ejected = append(s.Ejected, name)
-			case plan.KeptLast:
+			} else if found && is.choices[i].Use == plan.KeptLast {
 				why = suspicion.NobodyGood
-			default:
-				why = suspicion.Limit
 			}
 		}
 		if s.State == StateFailed && s.Hold == suspicion.None && len(s.Ejected) == 0 {
@@ -93,19 +89,19 @@ func statusOf(r *suspicion.Record) Status {
 }
 
 // rowsOf lists the statuses of the endpoints of a Service that fail its check, and of its backups.
-func rowsOf(w *ledger.Watched) (list []Status) {
+func rowsOf(w *watched) (list []Status) {
 	if w == nil {
 		return nil
 	}
-	states, o := w.States, w.Others()
+	o := w.others()
 	idle := whyIdle(w)
-	for i := range w.Choices {
-		c := &w.Choices[i]
-		row := Status{Endpoint: c.At, Protocol: c.Protocol, Services: []state.Name{w.Name}}
-		if states != nil && states[i] != nil && states[i].Down {
+	for i := range w.choices {
+		c := &w.choices[i]
+		row := Status{Endpoint: c.At, Protocol: c.Protocol, Services: []state.Name{w.name}}
+		if k := w.checks[i]; k != nil && k.Down {
 			failing := row
-			failing.State, failing.Since, failing.Why = StateFailing, states[i].Since, states[i].Why
-			failing.Hold = cmp.Or(o.Hold(states[i], c.Local), holdOfUse(c.Use))
+			failing.State, failing.Since, failing.Why = StateFailing, k.Since, k.Why
+			failing.Hold = cmp.Or(o.hold(k, c.Local), holdOfUse(c.Use))
 			list = append(list, failing)
 		}
 		switch {
@@ -113,8 +109,8 @@ func rowsOf(w *ledger.Watched) (list []Status) {
 		case c.Use > plan.KeptShare:
 			row.State, row.Why = StateBackupIdle, idle
 			list = append(list, row)
-		case !w.OnBackups.IsZero():
-			row.State, row.Since, row.Why = StateBackupInUse, w.OnBackups, "no other endpoint is good"
+		case !w.onBackups.IsZero():
+			row.State, row.Since, row.Why = StateBackupInUse, w.onBackups, "no other endpoint is good"
 			list = append(list, row)
 		}
 	}
@@ -122,17 +118,17 @@ func rowsOf(w *ledger.Watched) (list []Status) {
 }
 
 // whyIdle says why a backup endpoint is not used.
-func whyIdle(w *ledger.Watched) string {
+func whyIdle(w *watched) string {
 	has := func(uses ...plan.Use) bool {
-		return slices.ContainsFunc(w.Choices, func(c plan.Choice) bool { return slices.Contains(uses, c.Use) })
+		return slices.ContainsFunc(w.choices, func(c plan.Choice) bool { return slices.Contains(uses, c.Use) })
 	}
 	switch {
-	case !w.OnBackups.IsZero():
+	case !w.onBackups.IsZero():
 		return "it is bad itself"
 	case has(plan.InUse, plan.KeptShare):
 		return "another endpoint is good"
 	}
-	return "no endpoint is good, and on-all-down is " + w.AllDown.String()
+	return "no endpoint is good, and on-all-down is " + w.allDown.String()
 }
 
 func holdOfUse(u plan.Use) suspicion.Hold {

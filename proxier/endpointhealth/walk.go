@@ -142,7 +142,7 @@ func (w *walker) witnesses(failing []string, suspects map[netip.Addr]bool) (list
 	elsewhere := func(e *state.Endpoint) bool { return e.Ready && !fails[e.Node] && !suspects[e.Addr] }
 	for _, sl, more := turns.Pop(); more && len(list) < maxWitnesses; _, sl, more = turns.Pop() {
 		for at := range tcpPorts([]*state.Slice{sl}, elsewhere) { // one is tried: a tenant may write very many that are refused
-			if !slices.Contains(list, at) && (sl.Service == kubernetesService() || w.permit.refuses(at) == "") {
+			if !slices.Contains(list, at) && (sl.Service == kubernetesService() || !w.permit.refuses(at)) {
 				list = append(list, at)
 			}
 			break
@@ -221,7 +221,7 @@ func (w *walker) endpointsOn(nodes map[string]bool) map[netip.AddrPort][]suspici
 			if tries++; tries == 1 && !w.ejectsService(sl.Service) || tries > maxSiblings {
 				break
 			}
-			if found.Waiting(sl.Service.Namespace) < maxSiblings && w.permit.refuses(at) == "" {
+			if found.Waiting(sl.Service.Namespace) < maxSiblings && !w.permit.refuses(at) {
 				found.Push(sl.Service.Namespace, at)
 			}
 		}

@@ -2,7 +2,6 @@ package state
 
 import (
 	"cmp"
-	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -76,14 +75,4 @@ func MergeFailures(list Health) (out Health) {
 		out = append(out, f)
 	}
 	return out
-}
-
-// TakeNames empties a set of Services, and lists them sorted.
-func TakeNames[V any](set map[Name]V) []Name {
-	if len(set) == 0 {
-		return nil
-	}
-	names := slices.SortedFunc(maps.Keys(set), Name.Compare)
-	clear(set)
-	return names
 }

@@ -12,9 +12,11 @@ import (
 
 // Options configure a Checker.
 type Options struct {
-	Jitter func() float64                      // a number from 0 to 1; it spreads questions over time
-	Cost   func(state.CheckKind) time.Duration // of a question, in processor time
-	Rates  *schedule.Rates                     // of such costs
+	Jitter  func() float64                      // a number from 0 to 1; it spreads questions over time
+	Cost    func(state.CheckKind) time.Duration // of a question, in processor time
+	Rates   *schedule.Rates                     // of such costs
+	Changed func(state.Name)                    // an endpoint of the Service fails or passes
+	Note    func(Note)
 }
 
 const (
@@ -22,23 +24,21 @@ const (
 	// quarter of all.
 	MaxChecks          = 20_000
 	maxChecksOfService = MaxChecks / 4
+	// maxAsking is how many endpoints are being asked: each is a flow in the table of connections.
+	maxAsking = 512
 )
 
 // Checker decides which endpoints fail the checks of their Services. Its methods may be called from one goroutine at a time.
 // Times must not go back.
 type Checker struct {
 	Options
-	services  map[state.Name]*wish
-	checks    map[key]*check
+	services  map[state.Name]map[*Check]bool
 	endpoints map[place]*endpoint
-	waiting   map[string]*schedule.Queue[*endpoint] // by namespace
-	room      *schedule.Room                        // for checks
-	asking    *schedule.Room
+	line      schedule.Line[*endpoint]
+	room      *schedule.Room      // for checks
 	hungry    map[state.Name]bool // Services with targets without room
 	freed     int                 // checks that have ended since the last call of Fed
-	changed   map[state.Name]bool
 	failing   int
-	notes     []Note
 }
 
 // place is a target as one namespace has it.
@@ -47,34 +47,15 @@ type place struct {
 	target    probe.Target
 }
 
-// key identifies a check.
-type key struct {
-	place
-	check state.HealthCheck
-}
-
-// check is one question to one endpoint, again and again.
-type check struct {
-	key
-	State
-	users map[state.Name]struct{}
-	rises uint8     // good answers in a row
-	falls uint8     // bad ones
-	next  time.Time // when it is to be asked, if the other checks of the endpoint allow it
-}
-
-// wish is what a Service asks for.
-type wish struct {
-	check   state.HealthCheck
-	targets []probe.Target // sorted
-}
-
 // New returns a Checker without checks.
 func New(o Options) *Checker {
+	cost := func(e *endpoint) time.Duration {
+		is, _ := e.next()
+		return o.Cost(is.asks.Kind)
+	}
 	return &Checker{
-		Options: o, services: map[state.Name]*wish{}, checks: map[key]*check{}, endpoints: map[place]*endpoint{},
-		waiting: map[string]*schedule.Queue[*endpoint]{}, room: schedule.NewRoom(MaxChecks, 2), asking: schedule.NewRoom(maxAsking, 2),
-		hungry: map[state.Name]bool{}, changed: map[state.Name]bool{},
+		Options: o, services: map[state.Name]map[*Check]bool{}, endpoints: map[place]*endpoint{}, hungry: map[state.Name]bool{},
+		room: schedule.NewRoom(MaxChecks, 2), line: schedule.NewLine(maxAsking, o.Rates, cost),
 	}
 }
 
@@ -93,39 +74,92 @@ func TargetOf(c *state.HealthCheck, endpoint probe.Target) (t probe.Target, ok b
 }
 
 // Counts returns how many checks there are, and how many of them fail.
-func (c *Checker) Counts() (all, failing int) { return len(c.checks), c.failing }
+func (c *Checker) Counts() (all, failing int) {
+	all, _ = c.room.Used("")
+	return all, c.failing
+}
 
-// Set records which endpoints of a Service are to be checked; no targets: none. It returns how many of them are not.
-func (c *Checker) Set(name state.Name, want *state.HealthCheck, targets []probe.Target, now time.Time) (left int) {
-	was, is := c.services[name], &wish{}
-	if len(targets) > 0 {
-		slices.SortFunc(targets, probe.Target.Compare)
-		targets = slices.Compact(targets)
-		left = max(0, len(targets)-maxChecksOfService)
-		is = &wish{*want, slices.Clone(targets[:len(targets)-left])}
-	}
-	if was == nil {
-		was = &wish{}
-	}
-	if !c.hungry[name] && was.check == is.check && slices.Equal(was.targets, is.targets) {
-		return left
-	}
-	if c.services[name] = is; len(targets) == 0 {
-		delete(c.services, name)
-	}
+// Set records which endpoints of a Service are to be checked. It returns the check of each target, and how many have none, because
+// there is no room. The zero value of a target has none either.
+func (c *Checker) Set(name state.Name, want *state.HealthCheck, targets []probe.Target, now time.Time) (list []*Check, left int) {
+	was, is := c.services[name], map[*Check]bool{}
+	list = make([]*Check, len(targets))
 	delete(c.hungry, name)
-	for _, t := range is.targets { // before others leave, so that a check that stays neither ends nor begins
-		if !c.join(name, key{place{name.Namespace, t}, is.check}, now) {
+	for i, t := range targets { // before others leave, so that a check that stays neither ends nor begins
+		if t == (probe.Target{}) {
+			continue
+		}
+		at := place{name.Namespace, t}
+		k := c.find(at, want)
+		switch {
+		case !is[k] && len(is) == maxChecksOfService:
+			left++
+			continue
+		case k == nil && !c.room.Take(name.Namespace):
 			left++
 			c.hungry[name] = true
+			continue
+		case k == nil:
+			k = c.begin(at, want, now)
+		}
+		k.users[name], is[k], list[i] = struct{}{}, true, k
+	}
+	for k := range was {
+		if !is[k] {
+			c.leave(name, k)
 		}
 	}
-	for _, t := range was.targets {
-		if _, stays := slices.BinarySearchFunc(is.targets, t, probe.Target.Compare); !stays || was.check != is.check {
-			c.leave(name, key{place{name.Namespace, t}, was.check})
-		}
+	if c.services[name] = is; len(is) == 0 {
+		delete(c.services, name)
 	}
-	return left
+	return list, left
+}
+
+// find returns the check of a target; nil: there is none.
+func (c *Checker) find(at place, want *state.HealthCheck) *Check {
+	e := c.endpoints[at]
+	if e == nil {
+		return nil
+	}
+	i := slices.IndexFunc(e.checks, func(k *Check) bool { return k.asks == *want })
+	if i < 0 {
+		return nil
+	}
+	return e.checks[i]
+}
+
+// begin adds a check, which takes turns with the others of its endpoint.
+func (c *Checker) begin(at place, want *state.HealthCheck, now time.Time) *Check {
+	e := c.endpoints[at]
+	if e == nil {
+		e = &endpoint{place: at}
+		e.due.Value = e
+		c.endpoints[at] = e
+	}
+	k := &Check{asks: *want, of: e, users: map[state.Name]struct{}{}}
+	k.next = now.Add(time.Duration(c.Jitter() * float64(want.Interval)))
+	e.checks = append(e.checks, k)
+	c.wait(e)
+	return k
+}
+
+// leave notes that a Service does not use a check any more.
+func (c *Checker) leave(name state.Name, k *Check) {
+	if delete(k.users, name); len(k.users) > 0 {
+		return
+	}
+	if k.Down {
+		c.failing--
+	}
+	c.room.Leave(name.Namespace)
+	c.freed++
+	e := k.of
+	if e.checks = slices.DeleteFunc(e.checks, func(o *Check) bool { return o == k }); len(e.checks) > 0 {
+		c.wait(e)
+		return
+	}
+	e.due.Leave()
+	delete(c.endpoints, e.place)
 }
 
 // Starves reports whether a Service has targets without room.
@@ -144,61 +178,4 @@ func (c *Checker) Fed() (list []state.Name) {
 	}
 	c.freed = 0
 	return list
-}
-
-// join makes a Service a user of a check; false: there is no room.
-func (c *Checker) join(name state.Name, k key, now time.Time) bool {
-	is := c.checks[k]
-	if is == nil {
-		if !c.room.Take(k.namespace) {
-			return false
-		}
-		is = &check{key: k, users: map[state.Name]struct{}{}}
-		is.next = now.Add(time.Duration(c.Jitter() * float64(k.check.Interval)))
-		c.checks[k] = is
-		c.addTurn(is)
-	}
-	is.users[name] = struct{}{}
-	return true
-}
-
-func (c *Checker) leave(name state.Name, k key) {
-	is := c.checks[k]
-	if is == nil {
-		return // there was no room for it
-	}
-	if delete(is.users, name); len(is.users) > 0 {
-		return
-	}
-	if is.Down {
-		c.failing--
-	}
-	delete(c.checks, k)
-	c.removeTurn(is)
-	c.room.Leave(k.namespace)
-	c.freed++
-}
-
-// Of returns the state of the check of an endpoint that a Service asks for; nil: there is none.
-func (c *Checker) Of(name state.Name, want *state.HealthCheck, t probe.Target) *State {
-	if is := c.checks[key{place{name.Namespace, t}, *want}]; is != nil {
-		return &is.State
-	}
-	return nil
-}
-
-// Restore records that an endpoint failed the check of a Service before this process started. Its next check is due at once.
-func (c *Checker) Restore(name state.Name, want *state.HealthCheck, t probe.Target, f *state.Failure, now time.Time) {
-	is := c.checks[key{place{name.Namespace, t}, *want}]
-	if is == nil || is.Passed || is.Down {
-		return
-	}
-	is.State = State{Passed: true, Reached: true, Down: true, Since: f.Since, Fault: probe.NoAnswer, Why: "it failed before this process started"}
-	if f.Sure {
-		is.Fault = probe.OtherFault
-	}
-	is.falls, is.next = want.Fall, now
-	c.failing++
-	c.wait(c.endpoints[is.place])
-	c.touch(is)
 }

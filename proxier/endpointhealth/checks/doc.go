@@ -7,6 +7,5 @@
 // The files:
 //
 //	checker.go  which checks there are, how many there can be, and who waits for room
-//	turns.go    who is asked when
-//	answers.go  what the answers mean
+//	check.go    when a check is asked, and what the answers mean
 package checks

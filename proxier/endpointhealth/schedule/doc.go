@@ -8,4 +8,5 @@
 //	queue.go  what is to happen at which time
 //	room.go   how much there can be at once
 //	rates.go  how much there can be in a second
+//	line.go   who is asked next
 package schedule

@@ -10,10 +10,12 @@ type Queue[V any] struct{ entries entries[V] }
 
 // Entry is the place of a value in a queue, which owner and queue share. The zero value is in no queue.
 type Entry[V any] struct {
-	Value V
-	queue *Queue[V]
-	at    time.Time
-	index int
+	Value     V
+	queue     *Queue[V]
+	at        time.Time
+	index     int
+	namespace string // that asks, or asked last
+	asked     bool   // it is being asked, and is in no queue
 }
 
 // Waits reports whether an entry is in a queue.
@@ -21,15 +23,11 @@ func (e *Entry[V]) Waits() bool { return e.queue != nil }
 
 // Put sets the time of an entry. If the entry is in another queue, it leaves that one.
 func (q *Queue[V]) Put(e *Entry[V], at time.Time) {
-	if e.queue != q {
-		e.Leave()
-	}
-	e.at = at
-	if e.queue == q {
-		heap.Fix(&q.entries, e.index)
+	if e.asked {
 		return
 	}
-	e.queue = q
+	e.Leave()
+	e.queue, e.at = q, at
 	heap.Push(&q.entries, e)
 }
 
@@ -44,11 +42,13 @@ func (e *Entry[V]) Leave() {
 // Len returns how many values wait.
 func (q *Queue[V]) Len() int { return len(q.entries) }
 
-// First returns the value that is next, and its time. The queue must not be empty.
-func (q *Queue[V]) First() (v V, at time.Time) { return q.entries[0].Value, q.entries[0].at }
-
-// Due reports whether the time of the first value has come.
-func (q *Queue[V]) Due(now time.Time) bool { return len(q.entries) > 0 && !now.Before(q.entries[0].at) }
+// Due returns the first entry if its time has come, and nil otherwise.
+func (q *Queue[V]) Due(now time.Time) *Entry[V] {
+	if len(q.entries) == 0 || now.Before(q.entries[0].at) {
+		return nil
+	}
+	return q.entries[0]
+}
 
 // entries is a heap by time.
 type entries[V any] []*Entry[V]

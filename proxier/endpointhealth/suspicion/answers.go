@@ -18,12 +18,11 @@ const (
 // Answered records the end of a question to an endpoint. Reached reports whether the endpoint answered this node at some
 // time before it came under suspicion.
 func (d *Detector) Answered(q *Inquiry, a probe.Fault, reached bool, now time.Time) {
-	d.questions.Leave(q.payer)
-	e := d.tracked[q.At]
-	if e == nil || e.asking != q {
+	e := q.endpoint
+	if d.line.Ended(&e.due); d.tracked[q.At] != e {
 		return // it is gone
 	}
-	e.asking, e.Answer = nil, a
+	e.Answer = a
 	switch {
 	case e.Phase == Calm:
 	case a == probe.NoFault:
@@ -50,8 +49,13 @@ func (d *Detector) bad(e *endpoint, reached bool, now time.Time) {
 	e.rises = 0
 	e.fails++
 	if e.Phase == Suspected {
-		d.wantWitnesses(e, now)
+		if e.Answer != probe.Refused && !d.witness.fresh(now) {
+			d.witness.wanted = true // with the first bad answer, so that both questions take time together
+		}
 		if e.next = now; e.fails < failuresToFail {
+			if e.Reason == Unanswered && (e.Answer == probe.NoAnswer || e.Answer == probe.NoRoute) {
+				d.Doubt(e.nodes(), true, now)
+			}
 			return
 		}
 		e.enter(Failed, now)

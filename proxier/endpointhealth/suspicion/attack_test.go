@@ -16,8 +16,6 @@ import (
 func TestBorrowedEndpoints(t *testing.T) {
 	tenant, bank := state.Name{Namespace: "a-tenant", Name: "web"}, state.Name{Namespace: "bank", Name: "web"}
 	d, begin := steady(), time.Unix(1e9, 0)
-	spent := map[string]bool{}
-	d.May = func(namespace string, _ time.Time) bool { return !spent[namespace] }
 	both := []Member{{Service: tenant}, {Service: bank}}
 	d.Suspect(endpointNo(200), Unanswered, both, begin)
 	first := d.Due(begin)
@@ -29,7 +27,7 @@ func TestBorrowedEndpoints(t *testing.T) {
 		d.Suspect(end, Unanswered, []Member{{Service: tenant}}, begin)
 	}
 	d.Due(begin)
-	spent[tenant.Namespace] = true
+	d.Rates.Take(tenant.Namespace, time.Hour, begin)
 	d.Suspect(endpointNo(1), Unanswered, both, begin)
 	d.Answered(first[0], probe.NoAnswer, true, begin)
 	asked := map[netip.AddrPort]bool{}
@@ -121,8 +119,8 @@ func TestForeignNode(t *testing.T) {
 	own := Member{Service: web, Word: Word{Node: "dead"}}
 	d.Suspect(at, Unanswered, []Member{nameless, foreign, own}, begin)
 	q := d.Due(begin)[0]
-	noticed, asked := d.Unanswered(at), d.Doubts(at, probe.NoAnswer)
 	d.Answered(q, probe.NoAnswer, true, begin)
+	noticed, asked := d.doubts[0], d.doubts[1]
 	witnesses := d.Due(begin)[0].Nodes
 	for i, got := range [][]string{noticed, asked, witnesses} {
 		if want := []string{"alive", "dead"}; !slices.Equal(got, want) {

@@ -13,27 +13,29 @@ import (
 
 // Options configure a Detector.
 type Options struct {
-	Jitter func() float64                             // a number from 0 to 1; it spreads questions over time
-	May    func(namespace string, now time.Time) bool // ask one more question
+	Jitter  func() float64   // a number from 0 to 1; it spreads questions over time
+	Cost    time.Duration    // of a question, in processor time
+	Rates   *schedule.Rates  // of such costs
+	Changed func(state.Name) // what Failures returns of a Service
+	Note    func(Note)
+	// Doubt is called with the nodes that an endpoint may be on when it gave clients no answer, and again when it gives no answer
+	// to the first question either (asked).
+	Doubt func(nodes []string, asked bool, now time.Time)
 }
 
 // Detector decides about endpoints. Its methods may be called from one goroutine at a time. Times must not go back.
 type Detector struct {
 	Options
 	tracker
-	questions *schedule.Room
-	changed   map[state.Name]bool
-	notes     []Note
-	suspected schedule.Queue[*endpoint] // and calm endpoints
-	failed    schedule.Queue[*endpoint] // they wait to return
-	witness   witness
+	line    schedule.Line[*endpoint]  // those that are suspected, and those that have failed and wait to return
+	calm    schedule.Queue[*endpoint] // they wait to be forgotten
+	witness witness
 }
 
 // New returns a Detector that suspects nobody.
 func New(o Options) *Detector {
-	return &Detector{
-		Options: o, tracker: newTracker(), questions: schedule.NewRoom(maxQuestions, 2), changed: map[state.Name]bool{},
-	}
+	cost := func(*endpoint) time.Duration { return o.Cost }
+	return &Detector{Options: o, tracker: newTracker(), line: schedule.NewLine(maxQuestions, o.Rates, cost)}
 }
 
 // Suspect records that the kernel noticed an endpoint. The members are the Services that have it; an endpoint that no
@@ -59,6 +61,9 @@ func (d *Detector) Suspect(at netip.AddrPort, reason Reason, members []Member, n
 	e.Reason, e.Hold = reason, None
 	d.schedule(e, now)
 	d.note(SuspicionBegan, e, now)
+	if reason == Unanswered {
+		d.Doubt(e.nodes(), false, now)
+	}
 }
 
 // Refresh records which endpoints under suspicion a Service has, as its EndpointSlices describe them. Others are gone. A new word
@@ -105,11 +110,11 @@ func (d *Detector) leave(e *endpoint, service state.Name, now time.Time) {
 		d.forget(e)
 		return
 	}
-	before := e.namespace()
 	d.unlink(e, service)
 	e.Members = slices.DeleteFunc(e.Members, func(m Member) bool { return m.Service == service })
-	d.room.Leave(before)
-	d.room.Add(e.namespace())
+	d.room.Leave(e.owner)
+	e.owner = d.payer(e.Members)
+	d.room.Add(e.owner)
 }
 
 // clear ends the suspicion of an endpoint.
@@ -129,12 +134,9 @@ func (d *Detector) clear(e *endpoint, why Kind, now time.Time) {
 // touch has the Services of an endpoint planned again.
 func (d *Detector) touch(e *endpoint) {
 	for i := range e.Members {
-		d.changed[e.Members[i].Service] = true
+		d.Changed(e.Members[i].Service)
 	}
 }
-
-// Changed returns the Services that have to be planned again since the last call.
-func (d *Detector) Changed() []state.Name { return state.TakeNames(d.changed) }
 
 // Restore records that an endpoint had failed before this process started. Its next question is due at once.
 func (d *Detector) Restore(f *state.Failure, m Member, now time.Time) {
@@ -150,10 +152,8 @@ func (d *Detector) Restore(f *state.Failure, m Member, now time.Time) {
 			e.Answer = probe.Refused
 		}
 		d.schedule(e, now)
-	case e.member(m.Service) == nil && !d.link(e, m):
-		return
+	case e.member(m.Service) == nil:
+		d.link(e, m)
 	}
-	of := d.services[m.Service]
-	of.published = state.MergeFailures(append(of.published, *f))
 	d.touch(e)
 }

@@ -102,10 +102,10 @@ func (r *Record) Services() (list []state.Name) {
 // endpoint is what the detector knows of an endpoint under suspicion.
 type endpoint struct {
 	Record
+	owner    string    // the namespace that it counts for
 	fails    int       // bad answers in a row
 	rises    int       // good answers in a row
 	fell     bool      // it failed without a word, as an endpoint of a dead node does
-	asking   *Inquiry  // nil: it is not being asked
 	next     time.Time // when to ask again; of a calm one: when to forget it
 	due      schedule.Entry[*endpoint]
 	pause    time.Duration // between questions to a failed one
@@ -114,11 +114,9 @@ type endpoint struct {
 	doubted  bool          // it came under suspicion while it was calm
 }
 
-func (e *endpoint) namespace() string { return e.Members[0].Service.Namespace }
-
 // shared reports whether Services of several namespaces have the endpoint.
 func (e *endpoint) shared() bool {
-	return slices.ContainsFunc(e.Members, func(m Member) bool { return m.Service.Namespace != e.namespace() })
+	return slices.ContainsFunc(e.Members, func(m Member) bool { return m.Service.Namespace != e.Members[0].Service.Namespace })
 }
 
 func (e *endpoint) enter(p Phase, now time.Time) {

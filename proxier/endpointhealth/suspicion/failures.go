@@ -10,15 +10,15 @@ import (
 )
 
 // Failures returns the endpoints of a Service that have failed and are not held. Silent ones are left out of it while too
-// many of the Service fell at once; while that is in doubt, only those that it had before are in it.
-func (d *Detector) Failures(service state.Name, now time.Time) (list state.Health) {
+// many of the Service fell at once; while that is in doubt, only those that were in it before are in it.
+func (d *Detector) Failures(service state.Name, before state.Health, now time.Time) (list state.Health) {
 	of := d.services[service]
 	if of == nil {
 		return nil
 	}
 	mass, maybe := of.mass(service)
 	if mass && !of.fallen {
-		d.notes = append(d.notes, Note{Kind: FellAtOnce, At: now, Service: service})
+		d.Note(Note{Kind: FellAtOnce, At: now, Service: service})
 	}
 	of.fallen, of.doubtful = mass, maybe && !mass
 	for at, e := range of.endpoints {
@@ -26,13 +26,12 @@ func (d *Detector) Failures(service state.Name, now time.Time) (list state.Healt
 			continue
 		}
 		f := state.Failure{Protocol: state.TCP, At: at, Since: e.Since, Sure: !e.fell}
-		_, had := slices.BinarySearchFunc(of.published, f, state.Failure.Compare)
+		_, had := slices.BinarySearchFunc(before, f, state.Failure.Compare)
 		if f.Sure || !mass && (!maybe || had) {
 			list = append(list, f)
 		}
 	}
 	slices.SortFunc(list, state.Failure.Compare)
-	of.published = list
 	return list
 }
 

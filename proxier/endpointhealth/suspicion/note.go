@@ -50,12 +50,5 @@ type Note struct {
 }
 
 func (d *Detector) note(kind Kind, e *endpoint, now time.Time) {
-	d.notes = append(d.notes, Note{Kind: kind, At: now, Record: e.record()})
-}
-
-// Notes returns what happened since the last call.
-func (d *Detector) Notes() []Note {
-	notes := d.notes
-	d.notes = nil
-	return notes
+	d.Note(Note{Kind: kind, At: now, Record: e.record()})
 }

@@ -3,9 +3,6 @@ package suspicion
 import (
 	"net/netip"
 	"time"
-
-	"github.com/verdict-proxy/verdict/proxier/endpointhealth/probe"
-	"github.com/verdict-proxy/verdict/proxier/endpointhealth/schedule"
 )
 
 const (
@@ -18,10 +15,8 @@ const (
 	// no answer for reasons of its own costs one question a second. The first refusal in that time counts: it is held back
 	// once only, so the client that repeats its packet after a second must reach another endpoint.
 	calmTime = time.Second
-	// maxQuestions is how many questions are on their way. One namespace can have half of what others leave.
+	// maxQuestions is how many questions are on their way.
 	maxQuestions = 32
-	// crowded is when an endpoint is tried again whose namespaces ask as much as they can.
-	crowded = 100 * time.Millisecond
 )
 
 // Inquiry asks an endpoint, or witnesses.
@@ -31,77 +26,33 @@ type Inquiry struct {
 	Witnesses bool
 	Nodes     []string
 	Suspects  map[netip.Addr]bool
-	payer     string // the namespace that asks
+	endpoint  *endpoint
 }
 
 // Due returns the questions whose time has come. The caller asks each of them and reports the end with Answered or
-// Witnessed. Suspected endpoints come before failed ones, which wait to return.
+// Witnessed.
 func (d *Detector) Due(now time.Time) (list []*Inquiry) {
 	if d.witness.wanted && !d.witness.asking {
 		d.witness.asking = true
 		list = append(list, d.askWitnesses())
 	}
-	for _, q := range []*schedule.Queue[*endpoint]{&d.suspected, &d.failed} {
-		for q.Due(now) {
-			e, _ := q.First()
-			if e.Phase == Calm {
-				d.forget(e)
-				continue
-			}
-			if all, _ := d.questions.Used(""); all >= maxQuestions {
-				return list
-			}
-			payer, some := d.payer(e, now)
-			if !some {
-				d.schedule(e, now.Add(crowded))
-				continue
-			}
-			d.questions.Take(payer)
-			e.asking = &Inquiry{At: e.At, payer: payer}
-			e.due.Leave()
-			list = append(list, e.asking)
-		}
+	for e := d.calm.Due(now); e != nil; e = d.calm.Due(now) {
+		d.forget(e.Value)
+	}
+	for _, e := range d.line.Due(now) {
+		list = append(list, &Inquiry{At: e.At, endpoint: e})
 	}
 	return list
 }
 
-// payer finds a namespace that can ask an endpoint that it has.
-func (d *Detector) payer(e *endpoint, now time.Time) (namespace string, some bool) {
-	for i := range e.Members {
-		n := e.Members[i].Service.Namespace
-		if tried := i > 0 && n == namespace; !tried && !d.questions.Full(n) && d.May(n, now) {
-			return n, true
-		}
-		namespace = n
-	}
-	return "", false
-}
-
-// schedule sets the time of the next question to an endpoint. One that is being asked is in no queue.
+// schedule sets the time of the next question to an endpoint, unless it is being asked.
 func (d *Detector) schedule(e *endpoint, at time.Time) {
-	e.next = at
-	switch {
-	case e.asking != nil:
-	case e.Phase == Failed:
-		d.failed.Put(&e.due, at)
-	default:
-		d.suspected.Put(&e.due, at)
+	switch e.next = at; e.Phase {
+	case Calm:
+		d.calm.Put(&e.due, at)
+	case Suspected:
+		d.line.Put(&e.due, d.payer(e.Members), at.Add(-longestPause)) // before the failed ones, which wait to return
+	case Failed:
+		d.line.Put(&e.due, d.payer(e.Members), at)
 	}
-}
-
-// Unanswered returns the nodes that a suspected endpoint may be on if the kernel noticed it because it gave no answer; none: there
-// is no reason to doubt a node.
-func (d *Detector) Unanswered(at netip.AddrPort) []string {
-	if e := d.tracked[at]; e != nil && e.Phase == Suspected && e.Reason == Unanswered {
-		return e.nodes()
-	}
-	return nil
-}
-
-// Doubts is Unanswered if the endpoint gives no answer to the first question either. Call it before Answered.
-func (d *Detector) Doubts(at netip.AddrPort, a probe.Fault) []string {
-	if e := d.tracked[at]; e == nil || e.fails > 0 || a != probe.NoAnswer && a != probe.NoRoute {
-		return nil
-	}
-	return d.Unanswered(at)
 }

@@ -2,6 +2,7 @@ package suspicion
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
@@ -16,7 +17,7 @@ import (
 type rig struct {
 	t       *testing.T
 	rnd     *rand.Rand
-	d       *Detector
+	d       *detector
 	now     time.Time
 	pools   map[state.Name][]netip.AddrPort
 	words   map[netip.AddrPort]Word
@@ -84,10 +85,9 @@ func (r *rig) step() {
 			r.answer(q)
 		}
 	}
-	r.d.Notes()
-	for _, name := range r.d.Changed() {
-		r.changed[name] = true
-	}
+	r.d.notes = nil
+	maps.Copy(r.changed, r.d.changed)
+	clear(r.d.changed)
 	if r.rnd.IntN(3) == 0 {
 		r.plan()
 	}
@@ -148,13 +148,12 @@ func (r *rig) plan() {
 		r.ejected += len(r.planned[name])
 	}
 	clear(r.changed)
-	for _, name := range r.d.Changed() {
-		r.changed[name] = true
-	}
+	maps.Copy(r.changed, r.d.changed)
+	clear(r.d.changed)
 }
 
 func (r *rig) failures(name state.Name) (out []netip.AddrPort) {
-	for _, f := range r.d.Failures(name, r.now) {
+	for _, f := range r.d.failures(name, r.now) {
 		out = append(out, f.At)
 	}
 	return out
@@ -182,13 +181,14 @@ func (r *rig) check() {
 func (r *rig) checkBooks() {
 	asked, tenants, members := 0, map[string]int{}, 0
 	for at, e := range r.d.tracked {
-		if e.asking != nil {
+		isAsked := slices.ContainsFunc(r.asking, func(q *Inquiry) bool { return q.endpoint == e })
+		if isAsked {
 			asked++
 		}
-		if e.asking == nil != e.due.Waits() {
-			r.t.Fatalf("%s is asked: %t, and waits to be asked: %t", at, e.asking != nil, e.due.Waits())
+		if isAsked == e.due.Waits() {
+			r.t.Fatalf("%s is asked: %t, and waits to be asked: %t", at, isAsked, e.due.Waits())
 		}
-		tenants[e.namespace()]++
+		tenants[e.owner]++
 		members += len(e.Members)
 		if e.At != at || len(e.Members) == 0 {
 			r.t.Fatalf("%s is tracked as %+v", at, e)
@@ -204,7 +204,7 @@ func (r *rig) checkBooks() {
 			questions++
 		}
 	}
-	counted, _ := r.d.questions.Used("")
+	_, counted := r.d.line.Counts()
 	if asked > counted || counted != questions || linked != members {
 		r.t.Fatalf("%d questions, %d counted, %d under way; %d members, %d linked", asked, counted, questions, members, linked)
 	}
@@ -249,12 +249,11 @@ func (r *rig) settle() {
 			r.answer(q)
 		}
 		r.asking = nil
-		for _, name := range r.d.Changed() {
-			r.changed[name] = true
-		}
+		maps.Copy(r.changed, r.d.changed)
+		clear(r.d.changed)
 		r.plan()
 	}
-	questions, _ := r.d.questions.Used("")
+	_, questions := r.d.line.Counts()
 	if n := len(r.d.tracked) + len(r.d.addrs) + len(r.d.services) + questions; n > 0 {
 		r.t.Fatalf("%d things are left over: %d endpoints, %d Services, %d questions", n, len(r.d.tracked), len(r.d.services), questions)
 	}

@@ -33,9 +33,8 @@ type tracker struct {
 // suspects are the tracked endpoints of a Service.
 type suspects struct {
 	endpoints map[netip.AddrPort]*endpoint
-	published state.Health // what Failures returned
-	doubtful  bool         // no silent endpoint is added to it until others have answered
-	fallen    bool         // too many endpoints fell at once
+	doubtful  bool // no silent endpoint is added to the failures until others have answered
+	fallen    bool // too many endpoints fell at once
 }
 
 func newTracker() tracker {
@@ -54,21 +53,21 @@ func (t *tracker) Knows(at netip.AddrPort) bool { return t.tracked[at] != nil }
 // Has reports whether an endpoint with an address is under suspicion.
 func (t *tracker) Has(a netip.Addr) bool { return t.addrs[a] > 0 }
 
-// track begins to track an endpoint; nil: there is no room, or no Service has it. It counts for the namespace that has the
-// fewest: a tenant who writes the endpoints of another into his slices takes none of his room.
-func (t *tracker) track(at netip.AddrPort, members []Member) *endpoint {
-	if len(members) == 0 {
-		return nil
-	}
-	members = slices.Clone(members)
-	slices.SortStableFunc(members, func(a, b Member) int {
+// payer returns the namespace with the fewest endpoints under suspicion. An endpoint counts for it, and it asks: a tenant who
+// writes the endpoints of another into his slices takes none of his room, and none of his questions.
+func (t *tracker) payer(members []Member) string {
+	return slices.MinFunc(members, func(a, b Member) int {
 		_, ofA := t.room.Used(a.Service.Namespace)
 		_, ofB := t.room.Used(b.Service.Namespace)
 		return cmp.Compare(ofA, ofB)
-	})
-	e := &endpoint{Record: Record{At: at}}
+	}).Service.Namespace
+}
+
+// track begins to track an endpoint of some Services; nil: there is no room.
+func (t *tracker) track(at netip.AddrPort, members []Member) *endpoint {
+	e := &endpoint{Record: Record{At: at}, owner: t.payer(members)}
 	e.due.Value = e
-	if t.room.Full(members[0].Service.Namespace) {
+	if t.room.Full(e.owner) {
 		t.left++
 		return nil
 	}
@@ -80,7 +79,7 @@ func (t *tracker) track(at netip.AddrPort, members []Member) *endpoint {
 	}
 	t.tracked[at] = e
 	t.addrs[at.Addr()]++
-	t.room.Add(e.namespace())
+	t.room.Add(e.owner)
 	return e
 }
 
@@ -118,7 +117,7 @@ func (t *tracker) forget(e *endpoint) {
 		delete(t.addrs, e.At.Addr())
 	}
 	e.due.Leave()
-	t.room.Leave(e.namespace())
+	t.room.Leave(e.owner)
 }
 
 // Records returns what is known of the endpoints of a Service that are suspected or failed, sorted by address.

@@ -30,14 +30,6 @@ type witness struct {
 	lost           bool      // a note said that the network is lost
 }
 
-// wantWitnesses asks witnesses as soon as an endpoint gives its first bad answer, so that both questions take time
-// together.
-func (d *Detector) wantWitnesses(e *endpoint, now time.Time) {
-	if e.Answer != probe.Refused && !d.witness.fresh(now) {
-		d.witness.wanted = true
-	}
-}
-
 func (w *witness) fresh(now time.Time) bool { return !w.at.IsZero() && now.Sub(w.at) < freshWitness }
 
 // hold returns why an endpoint is not ejected, by what the witnesses say.
@@ -66,6 +58,6 @@ func (d *Detector) Witnessed(w Witnesses, now time.Time) {
 		if lost {
 			kind = NetworkLost
 		}
-		d.notes = append(d.notes, Note{Kind: kind, At: now})
+		d.Note(Note{Kind: kind, At: now})
 	}
 }
