@@ -97,7 +97,7 @@ func TestTranslated(t *testing.T) {
 func TestSuspicionsLeaveTimeForChecks(t *testing.T) {
 	const cost, seconds = 400 * time.Microsecond, 100
 	w := newWorld(t, func(o *Options) { o.Cost = func(state.CheckKind) time.Duration { return cost } })
-	const many = suspicion.MaxTracked / 4 // as many as a namespace can have
+	const many = 1024 // fewer than as many as a namespace can have
 	w.checks.Set(state.Name{Namespace: "bank", Name: "web"}, tcpCheck(), []probe.Target{target(0)}, start)
 	for i := range many {
 		w.suspects.Suspect(numbered(i, 80), suspicion.Unanswered, []suspicion.Member{{Service: web}}, start)
@@ -277,7 +277,7 @@ func TestReportsAreGathered(t *testing.T) {
 // TestLargeServiceUnderSuspicion: a tenant has a Service with very many endpoints, and thousands of them come under suspicion. To
 // find out whose they are, and to write another Service with the same endpoints, takes no time that others would notice.
 func TestLargeServiceUnderSuspicion(t *testing.T) {
-	const size, suspected = 20_000, suspicion.MaxTracked / 4
+	const size, suspected = 20_000, suspicion.MaxOfTenant / 4
 	w := newWorld(t, func(o *Options) { o.Settings.OutlierDetection = config.OutlierObserve })
 	write := func(name string) (svc *state.Service, list []*state.Slice) {
 		svc = &state.Service{Name: state.Name{Namespace: "tenant", Name: name}}

@@ -24,7 +24,7 @@ type Memory interface {
 
 const (
 	// maxRemembered bounds what is saved. A line of it takes 150 bytes.
-	maxRemembered = suspicion.MaxTracked + checks.MaxChecks
+	maxRemembered = checks.MaxChecks + suspicion.MaxOfTenant
 	// saveShare is how much time savings take: a twentieth at most.
 	saveShare = 20
 )

@@ -68,7 +68,7 @@ func New(o Options) *Monitor {
 		asker:    &asker{ask: o.Ask, permit: may, ends: make(chan func(), 64)},
 		reporter: &reporter{policy: asks, store: o.Store, log: o.Log, mayWrite: o.MayWrite, episodes: map[Episode]time.Time{}},
 		kernel:   &kernel{read: o.Suspicions, permit: may, log: o.Log},
-		walker:   &walker{policy: asks, store: o.Store, permit: may, siblings: map[siblingsOf]time.Time{}},
+		walker:   &walker{policy: asks, store: o.Store, permit: may, looked: map[siblingsOf]time.Time{}, wanted: map[string]bool{}},
 	}
 	doubts := schedule.NewRates(nodeRate, doubtRate, doubtBurst)
 	doubts.Even = true // an endpoint that failed must be noticed, however many tenants have others suspected

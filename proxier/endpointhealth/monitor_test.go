@@ -370,7 +370,7 @@ func TestStillReadyIsTold(t *testing.T) {
 	w := newWorld(t, func(*Options) {})
 	record := suspicion.Record{
 		At: at(1), Phase: suspicion.Failed, Answer: probe.NoAnswer, StillReady: true,
-		Members: []suspicion.Member{{Service: web, Word: suspicion.Word{Node: "other"}}},
+		Member: suspicion.Member{Service: web, Word: suspicion.Word{Node: "other"}},
 	}
 	now := time.Now()
 	hear := func(kind suspicion.Kind) (list []Episode) {
@@ -693,7 +693,7 @@ func TestTenantLeavesLines(t *testing.T) {
 	fails := func(namespace string) {
 		r.Notes = append(r.Notes, suspicion.Note{Kind: suspicion.Fell, Record: suspicion.Record{
 			At: at(1), Phase: suspicion.Failed, Answer: probe.NoAnswer,
-			Members: []suspicion.Member{{Service: state.Name{Namespace: namespace, Name: "x"}}},
+			Member: suspicion.Member{Service: state.Name{Namespace: namespace, Name: "x"}},
 		}})
 	}
 	for range 1000 {

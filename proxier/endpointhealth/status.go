@@ -54,17 +54,15 @@ func (s Status) Compare(o Status) int {
 func statusesOf(l *ledger, records []suspicion.Record, withheld func(*suspicion.Record) suspicion.Hold) (list []Status) {
 	for i := range records {
 		r := &records[i]
-		s := statusOf(r)
-		why := suspicion.Observed
-		for _, name := range s.Services {
-			is := l.services[name]
-			if is == nil || !is.ejects {
-				continue
+		s, why := statusOf(r), suspicion.Observed
+		if is := l.services[r.Service]; is != nil && is.ejects {
+			use := plan.Idle
+			if i, found := is.find(state.TCP, r.At); found {
+				use = is.choices[i].Use
 			}
-			why = suspicion.Limit
-			if i, found := is.find(state.TCP, r.At); found && is.choices[i].Use == plan.LeftOut {
-				s.Ejected = append(s.Ejected, name)
-			} else if found && is.choices[i].Use == plan.KeptLast {
+			if why = suspicion.Limit; use == plan.LeftOut {
+				s.Ejected = s.Services
+			} else if use == plan.KeptLast {
 				why = suspicion.NobodyGood
 			}
 		}
@@ -79,8 +77,8 @@ func statusesOf(l *ledger, records []suspicion.Record, withheld func(*suspicion.
 // statusOf describes an endpoint under suspicion.
 func statusOf(r *suspicion.Record) Status {
 	s := Status{
-		Endpoint: r.At, Protocol: state.TCP, Node: r.Node(), State: StateSuspected, Since: r.Since, Reason: r.Reason, Answer: r.Answer,
-		Hold: r.Hold, Services: r.Services(), StillReady: r.StillReady,
+		Endpoint: r.At, Protocol: state.TCP, Node: r.Word.Node, State: StateSuspected, Since: r.Since, Reason: r.Reason, Answer: r.Answer,
+		Hold: r.Hold, Services: []state.Name{r.Service}, StillReady: r.StillReady,
 	}
 	if r.Phase == suspicion.Failed {
 		s.State = StateFailed

@@ -18,10 +18,11 @@ import (
 // walks, and readings of what the kernel noticed, take a twentieth of the time at most, but for a few short ones in a row.
 type walker struct {
 	policy
-	store    *state.Store
-	permit   *permit
-	budget   schedule.Bucket
-	siblings map[siblingsOf]time.Time // when they were looked for; the zero time: they are wanted
+	store  *state.Store
+	permit *permit
+	budget schedule.Bucket
+	looked map[siblingsOf]time.Time // when siblings were looked for, or wanted
+	wanted map[string]bool          // the nodes of siblings that are wanted
 }
 
 // scanRate and scanBurst bound the time of walks: 50 ms at once, and a twentieth of the time in the long run.
@@ -109,7 +110,7 @@ func (w *walker) findMembers(unknown map[netip.AddrPort][]suspicion.Member) {
 		}
 	}
 	for name := range services {
-		if linked[name.Namespace] > suspicion.MaxMembersOfTenant {
+		if linked[name.Namespace] > suspicion.MaxOfTenant {
 			continue
 		}
 		svc, list := w.store.Service(name)
@@ -172,40 +173,24 @@ type siblingsOf struct {
 	asked bool
 }
 
-// wantSiblings notes that an endpoint gave no answer, and on which nodes it may be. Without a node, it does nothing.
-func (w *walker) wantSiblings(nodes []string, asked bool, now time.Time) {
-	if len(nodes) == 0 {
-		return
-	}
-	maps.DeleteFunc(w.siblings, func(_ siblingsOf, looked time.Time) bool {
-		return !looked.IsZero() && now.Sub(looked) >= siblingPeriod
-	})
-	for _, node := range nodes {
-		of := siblingsOf{node, asked}
-		if _, done := w.siblings[of]; !done {
-			w.siblings[of] = time.Time{}
-		}
+// wantSiblings notes that an endpoint on a node gave no answer. Without a node, it does nothing.
+func (w *walker) wantSiblings(node string, asked bool, now time.Time) {
+	maps.DeleteFunc(w.looked, func(_ siblingsOf, at time.Time) bool { return now.Sub(at) >= siblingPeriod })
+	of := siblingsOf{node, asked}
+	if _, done := w.looked[of]; !done && node != "" {
+		w.looked[of] = now
+		w.wanted[node] = true
 	}
 }
 
 // findSiblings finds the endpoints on the nodes that are wanted, in the Services that eject, and whose they are. It finds
 // nobody while the walks have to wait.
 func (w *walker) findSiblings(now time.Time) map[netip.AddrPort][]suspicion.Member {
-	nodes := map[string]bool{}
-	for of, looked := range w.siblings {
-		if looked.IsZero() {
-			nodes[of.node] = true
-		}
-	}
-	if len(nodes) == 0 || w.tired(now) {
+	if len(w.wanted) == 0 || w.tired(now) {
 		return nil
 	}
-	for of, looked := range w.siblings {
-		if looked.IsZero() {
-			w.siblings[of] = now
-		}
-	}
-	found := w.endpointsOn(nodes)
+	found := w.endpointsOn(w.wanted)
+	clear(w.wanted)
 	w.findMembers(found)
 	return found
 }

@@ -19,8 +19,8 @@ const (
 // time before it came under suspicion.
 func (d *Detector) Answered(q *Inquiry, a probe.Fault, reached bool, now time.Time) {
 	e := q.endpoint
-	if d.line.Ended(&e.due); d.tracked[q.At] != e {
-		return // it is gone
+	if d.line.Ended(&e.due); e.gone {
+		return
 	}
 	e.Answer = a
 	switch {
@@ -49,21 +49,21 @@ func (d *Detector) bad(e *endpoint, reached bool, now time.Time) {
 	e.rises = 0
 	e.fails++
 	if e.Phase == Suspected {
+		d.Changed(e.Service) // it counts for those that fall at once, even if it is held
 		if e.Answer != probe.Refused && !d.witness.fresh(now) {
 			d.witness.wanted = true // with the first bad answer, so that both questions take time together
 		}
 		if e.next = now; e.fails < failuresToFail {
 			if e.Reason == Unanswered && (e.Answer == probe.NoAnswer || e.Answer == probe.NoRoute) {
-				d.Doubt(e.nodes(), true, now)
+				d.Doubt(e.Word.Node, true, now)
 			}
 			return
 		}
 		e.enter(Failed, now)
 		e.pause, e.fell = 0, e.Answer != probe.Refused
-		d.touch(e) // it counts for those that fall at once, even if it is held
 	}
 	d.setHold(e, d.holdOf(e, reached, now), now)
-	if !e.told && now.Sub(e.Since) >= stillReadyTime && e.ready() {
+	if !e.told && now.Sub(e.Since) >= stillReadyTime && e.Word.Ready {
 		e.told = true
 		d.note(StillReady, e, now)
 	}
@@ -104,6 +104,6 @@ func (d *Detector) setHold(e *endpoint, h Hold, now time.Time) {
 	if !e.reported || before != h {
 		e.reported = true
 		d.note(Fell, e, now)
-		d.touch(e)
+		d.Changed(e.Service)
 	}
 }

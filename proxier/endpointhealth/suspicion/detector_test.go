@@ -29,7 +29,7 @@ type detector struct {
 	*Detector
 	notes   []Note
 	changed map[state.Name]bool
-	doubts  [][]string
+	doubts  map[bool][]string           // nodes
 	before  map[state.Name]state.Health // what it told of the Services
 }
 
@@ -37,11 +37,11 @@ type detector struct {
 func steady() *detector { return with(func() float64 { return 0 }) }
 
 func with(jitter func() float64) *detector {
-	d := &detector{changed: map[state.Name]bool{}, before: map[state.Name]state.Health{}}
+	d := &detector{doubts: map[bool][]string{}, changed: map[state.Name]bool{}, before: map[state.Name]state.Health{}}
 	d.Detector = New(Options{
 		Jitter: jitter, Rates: schedule.NewRates(0, 1, time.Second), Changed: func(name state.Name) { d.changed[name] = true },
 		Note:  func(n Note) { d.notes = append(d.notes, n) },
-		Doubt: func(nodes []string, _ bool, _ time.Time) { d.doubts = append(d.doubts, nodes) },
+		Doubt: func(node string, asked bool, _ time.Time) { d.doubts[asked] = append(d.doubts[asked], node) },
 	})
 	return d
 }
@@ -119,9 +119,9 @@ func (s *scene) share(i int) {
 // refresh tells what the EndpointSlices of a Service say of all its endpoints.
 func (s *scene) refresh(service state.Name, w Word) {
 	has := map[netip.AddrPort]Member{}
-	for at, e := range s.d.tracked {
-		if e.member(service) != nil {
-			has[at] = Member{Service: service, Word: w, Nodes: 5}
+	for e := range s.d.all {
+		if e.Service == service {
+			has[e.At] = Member{Service: service, Word: w, Nodes: 5}
 		}
 	}
 	s.d.Refresh(service, has, s.now)
@@ -140,13 +140,13 @@ func (s *scene) ejects(held Hold, numbers ...int) {
 	if !slices.Equal(out, want) {
 		s.t.Errorf("%v are told; wanted %v", out, want)
 	}
-	for at, e := range s.d.tracked {
+	for e := range s.d.all {
 		hold := e.Hold
 		if hold == None {
 			hold = s.d.Withheld(&e.Record)
 		}
-		if e.Phase == Failed && !slices.Contains(out, at) && hold != held {
-			s.t.Errorf("%s is held because %q; wanted %q", at, hold, held)
+		if e.Phase == Failed && !slices.Contains(out, e.At) && hold != held {
+			s.t.Errorf("%s is held because %q; wanted %q", e.At, hold, held)
 		}
 	}
 }
@@ -318,7 +318,7 @@ func BenchmarkAnswer(b *testing.B) {
 				d.notes = nil
 			}
 			failed := func() (sum int) {
-				for _, e := range d.tracked {
+				for e := range d.all {
 					sum += int(e.Phase)
 				}
 				return sum

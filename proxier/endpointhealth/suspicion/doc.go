@@ -14,7 +14,6 @@
 // The files:
 //
 //	detector.go   endpoints come under suspicion and leave it
-//	tracker.go    which endpoints are under suspicion, and whose they are
 //	questions.go  who is asked when
 //	answers.go    what the answers mean
 //	witnesses.go  whether the fault is with this node's network

@@ -1,6 +1,8 @@
 package suspicion
 
 import (
+	"cmp"
+	"iter"
 	"net/netip"
 	"slices"
 	"time"
@@ -75,8 +77,9 @@ const (
 	Calm                   // a good answer has just cleared it
 )
 
-// Record is what is known of an endpoint under suspicion.
+// Record is what is known of an endpoint of a Service that is under suspicion.
 type Record struct {
+	Member
 	At     netip.AddrPort
 	Phase  Phase
 	Since  time.Time // of the phase
@@ -85,24 +88,11 @@ type Record struct {
 	Hold   Hold        // why it is not to be ejected although it failed; never that of a plan
 	// StillReady: it has failed for stillReadyTime, and its EndpointSlice calls it ready.
 	StillReady bool
-	Members    []Member // the Services that have it; never empty
-}
-
-// Node returns the node of the endpoint.
-func (r *Record) Node() string { return r.Members[0].Word.Node }
-
-// Services returns the Services that have the endpoint.
-func (r *Record) Services() (list []state.Name) {
-	for i := range r.Members {
-		list = append(list, r.Members[i].Service)
-	}
-	return list
 }
 
 // endpoint is what the detector knows of an endpoint under suspicion.
 type endpoint struct {
 	Record
-	owner    string    // the namespace that it counts for
 	fails    int       // bad answers in a row
 	rises    int       // good answers in a row
 	fell     bool      // it failed without a word, as an endpoint of a dead node does
@@ -112,11 +102,7 @@ type endpoint struct {
 	reported bool          // a note said that it failed
 	told     bool          // a note said that it is still ready
 	doubted  bool          // it came under suspicion while it was calm
-}
-
-// shared reports whether Services of several namespaces have the endpoint.
-func (e *endpoint) shared() bool {
-	return slices.ContainsFunc(e.Members, func(m Member) bool { return m.Service.Namespace != e.Members[0].Service.Namespace })
+	gone     bool
 }
 
 func (e *endpoint) enter(p Phase, now time.Time) {
@@ -126,36 +112,17 @@ func (e *endpoint) enter(p Phase, now time.Time) {
 // record returns what is known of the endpoint at this time.
 func (e *endpoint) record() Record {
 	r := e.Record
-	r.StillReady = e.told && e.ready()
-	r.Members = slices.Clone(e.Members)
+	r.StillReady = e.told && e.Word.Ready
 	return r
 }
 
-// ready reports whether a slice calls it ready.
-func (e *endpoint) ready() bool {
-	return slices.ContainsFunc(e.Members, func(m Member) bool { return m.Word.Ready })
-}
-
-// nodes lists the nodes on which the Services say that the endpoint is. A tenant may write a wrong one, so each namespace is heard.
-func (e *endpoint) nodes() (list []string) {
-	heard := map[string]bool{}
-	for i := range e.Members {
-		m := &e.Members[i]
-		if node := m.Word.Node; node != "" && !heard[m.Service.Namespace] {
-			heard[m.Service.Namespace] = true
-			if !slices.Contains(list, node) {
-				list = append(list, node)
-			}
+// records lists the endpoints that are suspected or failed.
+func records(endpoints iter.Seq[*endpoint]) (list []Record) {
+	for e := range endpoints {
+		if e.Phase != Calm {
+			list = append(list, e.record())
 		}
 	}
+	slices.SortFunc(list, func(a, b Record) int { return cmp.Or(a.At.Compare(b.At), a.Service.Compare(b.Service)) })
 	return list
-}
-
-// member returns the endpoint as a Service has it.
-func (e *endpoint) member(service state.Name) *Member {
-	i := slices.IndexFunc(e.Members, func(m Member) bool { return m.Service == service })
-	if i < 0 {
-		return nil
-	}
-	return &e.Members[i]
 }

@@ -16,7 +16,7 @@ func (d *Detector) Failures(service state.Name, before state.Health, now time.Ti
 	if of == nil {
 		return nil
 	}
-	mass, maybe := of.mass(service)
+	mass, maybe := of.mass()
 	if mass && !of.fallen {
 		d.Note(Note{Kind: FellAtOnce, At: now, Service: service})
 	}
@@ -42,17 +42,17 @@ const massWindow = 10 * time.Second
 // same time. Then the cause is more likely between this node and the others than at each of them. Maybe reports whether this
 // is so if the endpoints fail that have given one bad answer: the next answer decides, and until then no other endpoint is
 // ejected.
-func (s *suspects) mass(service state.Name) (sure, maybe bool) {
+func (s *suspects) mass() (sure, maybe bool) {
 	fell, doubted := map[string]time.Time{}, map[string]time.Time{} // by node; the second one also has those of the first
 	nodes := 0
 	for _, e := range s.endpoints {
-		m, failed := e.member(service), e.Phase == Failed && e.fell
-		if m.Word.Node == "" || !failed && (e.Phase != Suspected || e.fails == 0 || e.Answer == probe.Refused) {
+		failed := e.Phase == Failed && e.fell
+		if e.Word.Node == "" || !failed && (e.Phase != Suspected || e.fails == 0 || e.Answer == probe.Refused) {
 			continue
 		}
-		nodes = max(nodes, m.Nodes)
-		if earliest(doubted, m.Word.Node, e.Since); failed {
-			earliest(fell, m.Word.Node, e.Since)
+		nodes = max(nodes, e.Nodes)
+		if earliest(doubted, e.Word.Node, e.Since); failed {
+			earliest(fell, e.Word.Node, e.Since)
 		}
 	}
 	sure = isMass(fell, nodes)
@@ -78,4 +78,15 @@ func isMass(fell map[string]time.Time, nodes int) bool {
 		}
 	}
 	return false
+}
+
+// Withheld returns why a failed endpoint is not among the failures of its Service.
+func (d *Detector) Withheld(r *Record) Hold {
+	switch of := d.services[r.Service]; {
+	case of.fallen:
+		return Mass
+	case of.doubtful:
+		return Doubtful
+	}
+	return None
 }

@@ -2,6 +2,7 @@ package suspicion
 
 import (
 	"net/netip"
+	"slices"
 	"time"
 )
 
@@ -36,8 +37,12 @@ func (d *Detector) Due(now time.Time) (list []*Inquiry) {
 		d.witness.asking = true
 		list = append(list, d.askWitnesses())
 	}
-	for e := d.calm.Due(now); e != nil; e = d.calm.Due(now) {
-		d.forget(e.Value)
+	for due := d.calm.Due(now); due != nil; due = d.calm.Due(now) {
+		if e := due.Value; slices.ContainsFunc(d.tracked[e.At], func(o *endpoint) bool { return o.Phase != Calm }) {
+			d.schedule(e, now.Add(calmTime)) // the next suspicion is about all Services that have it
+		} else {
+			d.forget(e)
+		}
 	}
 	for _, e := range d.line.Due(now) {
 		list = append(list, &Inquiry{At: e.At, endpoint: e})
@@ -51,8 +56,8 @@ func (d *Detector) schedule(e *endpoint, at time.Time) {
 	case Calm:
 		d.calm.Put(&e.due, at)
 	case Suspected:
-		d.line.Put(&e.due, d.payer(e.Members), at.Add(-longestPause)) // before the failed ones, which wait to return
+		d.line.Put(&e.due, e.Service.Namespace, at.Add(-longestPause)) // before the failed ones, which wait to return
 	case Failed:
-		d.line.Put(&e.due, d.payer(e.Members), at)
+		d.line.Put(&e.due, e.Service.Namespace, at)
 	}
 }

@@ -1,7 +1,6 @@
 package suspicion
 
 import (
-	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -47,8 +46,8 @@ func (w *witness) hold(e *endpoint, now time.Time) Hold {
 func (d *Detector) Witnessed(w Witnesses, now time.Time) {
 	d.witness.asking, d.witness.wanted = false, false
 	d.witness.latest, d.witness.at = w, now
-	for _, at := range slices.SortedFunc(maps.Keys(d.tracked), netip.AddrPort.Compare) {
-		if e := d.tracked[at]; e.Phase == Failed && e.Hold == Asking {
+	for e := range d.all {
+		if e.Phase == Failed && e.Hold == Asking {
 			d.setHold(e, d.witness.hold(e, now), now)
 		}
 	}
@@ -60,4 +59,17 @@ func (d *Detector) Witnessed(w Witnesses, now time.Time) {
 		}
 		d.Note(Note{Kind: kind, At: now})
 	}
+}
+
+// askWitnesses asks others than the endpoints under suspicion, on other nodes.
+func (d *Detector) askWitnesses() *Inquiry {
+	q := &Inquiry{Witnesses: true, Suspects: map[netip.Addr]bool{}}
+	for e := range d.all {
+		if q.Suspects[e.At.Addr()] = true; e.Phase != Calm && e.Word.Node != "" {
+			q.Nodes = append(q.Nodes, e.Word.Node)
+		}
+	}
+	slices.Sort(q.Nodes)
+	q.Nodes = slices.Compact(q.Nodes)
+	return q
 }
