@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/verdict-proxy/verdict/config"
+	"github.com/verdict-proxy/verdict/proxier/endpointhealth/checks"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/probe"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/suspicion"
 	"github.com/verdict-proxy/verdict/proxier/plan"
@@ -86,7 +87,7 @@ func TestTranslated(t *testing.T) {
 		if refused(to) {
 			t.Error("it is refused for longer than the kernel may have the Service")
 		}
-		if n := len(w.permit.translated.uses) + len(w.permit.translated.of); n > 0 {
+		if n := len(w.permit.uses) + len(w.permit.served); n > 0 {
 			t.Errorf("%d addresses stay in memory", n)
 		}
 	})
@@ -188,14 +189,14 @@ func TestServiceJoinsFailure(t *testing.T) {
 // TestBorrowedLooks: a tenant wrote the endpoint of another into his slices as well, among very many. It is looked at all the same.
 func TestBorrowedLooks(t *testing.T) {
 	tenant, bank := state.Name{Namespace: "a-tenant", Name: "web"}, state.Name{Namespace: "bank", Name: "web"}
-	l := newFirstLooks()
-	var many []netip.AddrPort
+	l, look := newLooks(), &state.HealthCheck{Interval: lookAgain}
+	var many []probe.Target
 	for i := range 10_000 {
-		many = append(many, numbered(i, 8080))
+		many = append(many, target(i))
 	}
-	l.set(tenant.Namespace, nil, many, start)
-	l.set(bank.Namespace, nil, []netip.AddrPort{many[9000]}, start)
-	if first := l.line.Due(start); !slices.ContainsFunc(first, func(is *firstLook) bool { return is.at == many[9000] }) {
+	l.Set(tenant, look, many, start)
+	l.Set(bank, look, many[9000:9001], start)
+	if first := l.Due(start); !slices.ContainsFunc(first, func(q checks.Question) bool { return q.Target == many[9000] }) {
 		t.Errorf("first looks at %v, want one at the endpoint of the other namespace", first)
 	}
 }
@@ -433,7 +434,9 @@ func TestEventTellsNoHost(t *testing.T) {
 		state.OutlierEject: suspicion.NeverReached, state.OutlierObserve: suspicion.None,
 	} {
 		w.Store.SetService(shop(func(s *state.Service) { s.Outliers.Mode = mode }), nil)
-		says := func(h suspicion.Hold) string { return w.reporter.describe(web, &Status{Endpoint: at(1), Hold: h}) }
+		says := func(h suspicion.Hold) string {
+			return w.reporter.describe(&Status{Endpoint: at(1), Hold: h, Services: []state.Name{web}})
+		}
 		if alive, dead := says(suspicion.HostAlive), says(other); alive != dead {
 			t.Errorf("the Event of an address with a host: %s\nof one without: %s", alive, dead)
 		}

@@ -55,7 +55,7 @@ type Monitor struct {
 	mu       sync.Mutex // guards what follows
 	suspects *suspicion.Detector
 	checks   *checks.Checker
-	looks    firstLooks
+	looks    *checks.Checker // first ones at endpoints
 	ledger   *ledger
 	report   Report
 }
@@ -64,7 +64,7 @@ type Monitor struct {
 func New(o Options) *Monitor {
 	asks, may := policy{settings: o.Settings, byDefault: o.Default}, newPermit(o.Store, o.Settings, o.APIServers)
 	m := &Monitor{
-		Options: o, permit: may, looks: newFirstLooks(), ledger: newLedger(o.Store, o.Memory, o.Log),
+		Options: o, permit: may, looks: newLooks(), ledger: newLedger(o.Store, o.Memory, o.Log),
 		asker:    &asker{ask: o.Ask, permit: may, ends: make(chan func(), 64)},
 		reporter: &reporter{policy: asks, store: o.Store, log: o.Log, mayWrite: o.MayWrite, episodes: map[Episode]time.Time{}},
 		kernel:   &kernel{read: o.Suspicions, permit: may, log: o.Log},
@@ -78,7 +78,7 @@ func New(o Options) *Monitor {
 	})
 	m.checks = checks.New(checks.Options{
 		Jitter: rand.Float64, Cost: (&price{cost: o.Cost, used: o.Used, times: 1}).of, Rates: schedule.NewRates(nodeRate, tenantRate, rateBurst),
-		Changed: m.ledger.touch, Note: func(n checks.Note) { m.report.Checks.Notes = append(m.report.Checks.Notes, n) },
+		Max: maxChecks, Changed: m.ledger.touch, Note: func(n checks.Note) { m.report.Checks.Notes = append(m.report.Checks.Notes, n) },
 	})
 	m.ledger.suspects = m.suspects
 	return m
@@ -131,10 +131,10 @@ func (m *Monitor) look(ctx context.Context) {
 	}
 	m.suspectSiblings()
 	m.mu.Lock()
-	first := m.looks.line.Due(now)
+	first := m.looks.Due(now)
 	m.mu.Unlock()
-	for _, is := range first {
-		go m.asker.one(ctx, suspected(is.at), func(a probe.Answer) { m.looked(is, a) })
+	for _, q := range first {
+		go m.asker.one(ctx, &q.Question, func(a probe.Answer) { m.looked(q, a) })
 	}
 }
 
@@ -213,18 +213,19 @@ func (m *Monitor) checked(q checks.Question, a probe.Answer) {
 	m.report.Checks.count(q.Check.Kind, a)
 }
 
-func (m *Monitor) looked(is *firstLook, a probe.Answer) {
+func (m *Monitor) looked(q checks.Question, a probe.Answer) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.looks.ended(is, a.Good(), time.Now())
+	m.looks.Answered(q, a, time.Now())
 }
 
 func (m *Monitor) inquired(q *suspicion.Inquiry, a probe.Answer) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.suspects.Answered(q, a.Fault, m.looks.reached(q.At), time.Now())
-	if a.Good() {
-		m.looks.answered(q.At)
+	look := m.ledger.services[q.Service].look(q.At)
+	m.suspects.Answered(q, a.Fault, look == nil || look.Passed, time.Now())
+	if look != nil && a.Good() {
+		look.Passed = true
 	}
 	m.report.Answers = append(m.report.Answers, a.Fault)
 }
@@ -271,17 +272,14 @@ func (m *Monitor) end() {
 // tell logs and reports what happened.
 func (m *Monitor) tell() {
 	m.mu.Lock()
-	r := m.report
+	r, left := m.report, m.suspects.Left()
 	m.report = Report{OnBackups: r.OnBackups}
-	r.Left = m.suspects.Left()
 	if len(r.Notes)+len(r.Moves) > 0 {
 		r.Statuses = statusesOf(m.ledger, m.suspects.AllRecords(), m.suspects.Withheld)
 	}
 	r.Checks.Total, r.Checks.Failing = m.checks.Counts()
 	m.mu.Unlock()
-	m.reporter.sayLeft(r.Left, time.Now())
-	if r.OnBackups != m.reporter.onBackups || len(r.Notes)+len(r.Moves)+len(r.Answers)+r.Left+len(r.Checks.Notes)+r.Checks.Passed+len(r.Checks.Failed) > 0 {
-		m.reporter.write(&r)
-		m.Report(r)
-	}
+	m.reporter.sayLeft(left, time.Now())
+	m.reporter.write(&r)
+	m.Report(r)
 }

@@ -106,13 +106,13 @@ func (w *world) settle(name state.Name) []netip.AddrPort {
 		w.now = w.now.Add(time.Minute)
 		now := w.now
 		w.mu.Lock()
-		questions, inquiries, looks := w.checks.Due(now), w.suspects.Due(now), w.looks.line.Due(now)
+		questions, inquiries, looks := w.checks.Due(now), w.suspects.Due(now), w.looks.Due(now)
 		w.mu.Unlock()
 		for _, q := range questions {
 			w.checked(q, w.answerOf(q.At))
 		}
-		for _, is := range looks {
-			w.looked(is, w.answerOf(is.at))
+		for _, q := range looks {
+			w.looked(q, w.answerOf(q.At))
 		}
 		for _, q := range inquiries {
 			if q.Witnesses {
@@ -206,7 +206,8 @@ func TestModes(t *testing.T) {
 		}
 		delete(w.answers, at(1))
 		w.wants("when it answers again", w.settle(tt.name), at(1), at(2), near(1))
-		if w.Remove(tt.name); len(w.ledger.services)+len(w.looks.known)+len(w.suspects.AllRecords()) > 0 {
+		w.Remove(tt.name)
+		if looks, _ := w.looks.Counts(); len(w.ledger.services)+looks+len(w.suspects.AllRecords()) > 0 {
 			t.Errorf("%s is gone, and something stays", tt.name)
 		}
 	}
@@ -492,7 +493,7 @@ func TestWhoMayBeAsked(t *testing.T) {
 			svc := shop(func(s *state.Service) { s.Outliers.Mode = state.OutlierEject })
 			problems := w.Set(svc, nil, []plan.Choice{{Protocol: state.TCP, At: at}})
 			asks, _ := w.checks.Counts()
-			looks := len(w.looks.known)
+			looks, _ := w.looks.Counts()
 			suspicions := len(w.kernel.fresh([]Suspicion{{Endpoint: at, Packets: 1}}))
 			may, want := asks+looks+suspicions, 0
 			if folder && tt.fromFolder || !folder && tt.api {
@@ -562,22 +563,23 @@ func TestTenantLeavesRoomForSiblings(t *testing.T) {
 // TestTenantLeavesTurnsForFirstLooks: a tenant has more endpoints than can be looked at in an hour. Those of another
 // namespace are looked at all the same, and all are looked at in the end.
 func TestTenantLeavesTurnsForFirstLooks(t *testing.T) {
-	l, now := newFirstLooks(), time.Now()
-	var many []netip.AddrPort
+	l, now, look := newLooks(), time.Now(), &state.HealthCheck{Interval: lookAgain}
+	var many []probe.Target
 	for i := range 10_000 {
-		many = append(many, netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), 80))
+		many = append(many, target(i))
 	}
-	l.set("tenant", nil, many, now)
-	l.set(web.Namespace, nil, []netip.AddrPort{at(1)}, now)
-	first := l.line.Due(now)
-	if !slices.ContainsFunc(first, func(is *firstLook) bool { return is.at == at(1) }) || len(first) != looksAtOnce {
+	tenant, own := state.Name{Namespace: "tenant", Name: "a"}, probe.Target{Protocol: state.TCP, At: at(1)}
+	l.Set(tenant, look, many, now)
+	l.Set(web, look, []probe.Target{own}, now)
+	first := l.Due(now)
+	if !slices.ContainsFunc(first, func(q checks.Question) bool { return q.Target == own }) || len(first) != looksAtOnce {
 		t.Errorf("the first looks are at %v, want one at %s", first, at(1))
 	}
 	looked := 0
-	for list := first; len(list) > 0; list = l.line.Due(now) {
+	for list := first; len(list) > 0; list = l.Due(now) {
 		looked += len(list)
-		for _, is := range list {
-			l.ended(is, true, now)
+		for _, q := range list {
+			l.Answered(q, probe.Answer{}, now)
 		}
 		now = now.Add(lookPeriod)
 	}
@@ -585,11 +587,11 @@ func TestTenantLeavesTurnsForFirstLooks(t *testing.T) {
 		t.Errorf("%d endpoints are looked at, want %d", looked, len(many)+1)
 	}
 	for range 10 { // endpoints come and go
-		l.set("tenant", many, nil, now)
-		l.set("tenant", nil, many, now)
+		l.Set(tenant, look, nil, now)
+		l.Set(tenant, look, many, now)
 	}
-	if n, _ := l.line.Counts(); n > 2*len(l.known)+1000 {
-		t.Errorf("%d endpoints wait, and there are %d", n, len(l.known))
+	if n, _ := l.Counts(); n > len(many)+1 {
+		t.Errorf("%d endpoints wait, and there are %d", n, len(many)+1)
 	}
 }
 

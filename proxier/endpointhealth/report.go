@@ -20,7 +20,6 @@ type Report struct {
 	Moves    []Move
 	Statuses []Status      // all endpoints that are suspected or failed
 	Answers  []probe.Fault // to questions that ended
-	Left     int           // suspicions that found no room
 	Episodes []Episode
 	Checks   CheckReport
 	// OnBackups counts the Services of which a pool has only backup endpoints, because no other endpoint is good.
@@ -89,8 +88,6 @@ type reporter struct {
 	swept    time.Time             // when those that are over were forgotten
 	left     int                   // suspicions that found no room, since the latest line about them
 	leftAt   time.Time
-
-	onBackups int // of the latest report
 }
 
 // sayAgain is how often something that lasts is logged.
@@ -105,7 +102,6 @@ func (l *reporter) sayLeft(n int, now time.Time) {
 
 // write logs what happened, and adds the episodes that begin.
 func (l *reporter) write(r *Report) {
-	l.onBackups = r.OnBackups
 	for i := range r.Notes {
 		l.writeNote(r, &r.Notes[i])
 	}
@@ -120,20 +116,11 @@ func (l *reporter) write(r *Report) {
 }
 
 func (l *reporter) writeNote(r *Report, n *suspicion.Note) {
-	switch n.Kind {
-	case suspicion.FellAtOnce:
-		l.line(slog.LevelWarn, n.Service.Namespace, n.Kind.String(), []any{"object", n.Service.String()})
-		return
-	case suspicion.NetworkLost, suspicion.NetworkBack:
-		l.line(slog.LevelWarn, "", n.Kind.String(), nil)
-		return
-	}
-	s := statusOf(&n.Record)
-	level, attrs := slog.LevelInfo, []any{
-		"endpoint", s.Endpoint.String(), "node", s.Node, "object", s.Services[0].String(), "services", len(s.Services),
+	s, level, reason, more := statusOf(&n.Record), slog.LevelInfo, "", ""
+	attrs := []any{
+		"endpoint", s.Endpoint.String(), "node", s.Node, "object", n.Record.Service.String(),
 		"noticed", s.Reason.String(), "answer", s.Answer.String(),
 	}
-	reason, more := "", ""
 	switch n.Kind {
 	case suspicion.SuspicionBegan, suspicion.SuspicionEnded:
 		level = slog.LevelDebug
@@ -141,12 +128,14 @@ func (l *reporter) writeNote(r *Report, n *suspicion.Note) {
 		level, attrs, reason = slog.LevelWarn, append(attrs, "held", s.Hold.String()), reasonNotAnswering
 	case suspicion.StillReady:
 		level, reason, more = slog.LevelWarn, reasonStillReady, "; "+suspicion.OnlyHere
+	case suspicion.FellAtOnce:
+		level, attrs = slog.LevelWarn, []any{"object", n.Record.Service.String()}
+	case suspicion.NetworkLost, suspicion.NetworkBack:
+		level, attrs = slog.LevelWarn, nil
 	}
-	l.line(level, s.Services[0].Namespace, n.Kind.String(), attrs)
-	for _, name := range s.Services {
-		if reason != "" {
-			l.begin(r, Episode{Service: name, Reason: reason}, n.At, func() string { return l.describe(name, &s) + more })
-		}
+	l.line(level, n.Record.Service.Namespace, n.Kind.String(), attrs)
+	if reason != "" {
+		l.begin(r, Episode{Service: n.Record.Service, Reason: reason}, n.At, func() string { return l.describe(&s) + more })
 	}
 }
 
@@ -202,25 +191,23 @@ func (l *reporter) begin(r *Report, e Episode, now time.Time, text func() string
 }
 
 // describe tells a tenant of an endpoint that failed, without a detail.
-func (l *reporter) describe(name state.Name, s *Status) string {
+func (l *reporter) describe(s *Status) string {
 	where := ""
 	if s.Node != "" {
 		where = " on node " + s.Node
 	}
 	text := fmt.Sprintf("endpoint %s%s does not accept connections", s.Endpoint, where)
-	svc, _ := l.store.Service(name)
+	svc, _ := l.store.Service(s.Services[0])
 	if svc == nil {
-		svc = &state.Service{Name: name}
+		svc = &state.Service{Name: s.Services[0]}
 	}
 	switch {
-	case !l.ejects(svc) && s.Hold == suspicion.HostAlive: // the same as of others that do not answer
+	case !l.ejects(svc) && (s.Hold == suspicion.None || s.Hold == suspicion.HostAlive): // both the same
 		return text + "; it still gets connections, because the mode is observe"
 	case s.Hold == suspicion.HostAlive, s.Hold == suspicion.NeverReached: // a tenant must not learn whether there is a host
 		return text + "; it still gets connections: perhaps only this node cannot reach it"
 	case s.Hold != suspicion.None:
 		return text + "; it still gets connections: " + s.Hold.String()
-	case l.ejects(svc):
-		return text + "; it gets no new connections as far as --max-ejected allows, until it answers again"
 	}
-	return text + "; it still gets connections, because the mode is observe"
+	return text + "; it gets no new connections as far as --max-ejected allows, until it answers again"
 }

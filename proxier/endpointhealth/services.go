@@ -8,6 +8,7 @@ import (
 
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/checks"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/probe"
+	"github.com/verdict-proxy/verdict/proxier/endpointhealth/schedule"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/suspicion"
 	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
@@ -81,7 +82,7 @@ func (m *Monitor) Remove(name state.Name) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := time.Now()
-	m.permit.Gone(name)
+	m.permit.serve(name, nil)
 	m.suspects.Refresh(name, nil, now)
 	if is := m.ledger.services[name]; is != nil {
 		m.chosen(is, nil, now)
@@ -90,17 +91,33 @@ func (m *Monitor) Remove(name state.Name) {
 	m.ledger.drop(name)
 }
 
+const (
+	// maxChecks is how many checks there are on a node.
+	maxChecks = 20_000
+	// looksAtOnce is how many endpoints are looked at in each lookPeriod, and lookAgain when one is looked at that did not answer.
+	looksAtOnce = 10
+	lookAgain   = 5 * time.Second
+)
+
+// newLooks returns the checks that find out which endpoints answer this node at all. A network policy may keep the node away from
+// an endpoint that serves its clients: then the node's own questions say nothing. Only Services that eject are looked at.
+func newLooks() *checks.Checker {
+	return checks.New(checks.Options{
+		Jitter: func() float64 { return 0 }, Cost: func(state.CheckKind) time.Duration { return lookPeriod / looksAtOnce },
+		Rates: schedule.NewRates(1, 1, lookPeriod), Max: 1 << 20, Once: true, Changed: func(state.Name) {}, Note: func(checks.Note) {},
+	})
+}
+
 // setQuestions chooses which endpoints of a Service are checked and looked at.
 func (m *Monitor) setQuestions(is *watched, now time.Time) {
-	var looks []netip.AddrPort
-	targets := make([]probe.Target, len(is.choices))
-	excluded := 0
+	looks, targets, excluded := make([]probe.Target, len(is.choices)), make([]probe.Target, len(is.choices)), 0
 	for i := range is.choices {
 		c := &is.choices[i]
+		own := probe.Target{Protocol: c.Protocol, At: c.At}
 		if is.ejects && c.Protocol == state.TCP && !m.permit.refuses(c.At) {
-			looks = append(looks, c.At)
+			looks[i] = own
 		}
-		t, checked := checks.TargetOf(is.check, probe.Target{Protocol: c.Protocol, At: c.At})
+		t, checked := checks.TargetOf(is.check, own)
 		switch {
 		case !checked:
 		case m.permit.refuses(t.At):
@@ -109,9 +126,7 @@ func (m *Monitor) setQuestions(is *watched, now time.Time) {
 			targets[i] = t
 		}
 	}
-	looks = slices.Compact(looks)
-	m.looks.set(is.name.Namespace, is.looks, looks, now)
-	is.looks = looks
+	is.looks, _ = m.looks.Set(is.name, &state.HealthCheck{Interval: lookAgain}, looks, now)
 	list, left := m.checks.Set(is.name, is.check, targets, now)
 	is.checks, is.problems = list, notAsked(is.name, excluded, left)
 }

@@ -18,14 +18,14 @@ type watched struct {
 	ejects    bool
 	check     *state.HealthCheck // nil: none
 	allDown   state.AllDown
-	choices   []plan.Choice    // of the latest plan
-	checks    []*checks.Check  // of the choices, in their order; nil: it is not checked
-	looks     []netip.AddrPort // that are looked at
-	published state.Health     // what the store knows
-	recalled  bool             // published is of the process before, and no plan has had it since
-	next      time.Time        // when the store may be told again
-	onBackups time.Time        // since when backups are in use; zero: they are not
-	problems  []state.Problem  // of the latest questions
+	choices   []plan.Choice   // of the latest plan
+	checks    []*checks.Check // of the choices, in their order; nil: it is not checked
+	looks     []*checks.Check // the first looks at them
+	published state.Health    // what the store knows
+	recalled  bool            // published is of the process before, and no plan has had it since
+	next      time.Time       // when the store may be told again
+	onBackups time.Time       // since when backups are in use; zero: they are not
+	problems  []state.Problem // of the latest questions
 }
 
 // Move is a change of the endpoints of a Service that its plan leaves out because they have failed.
@@ -81,6 +81,18 @@ func (w *watched) find(protocol state.Protocol, at netip.AddrPort) (i int, found
 	return slices.BinarySearchFunc(w.choices, at, func(c plan.Choice, a netip.AddrPort) int {
 		return cmp.Or(c.At.Compare(a), cmp.Compare(c.Protocol, protocol))
 	})
+}
+
+// look returns the first look at an endpoint; nil: nothing is known of it, and nothing depends on it.
+func (w *watched) look(at netip.AddrPort) *checks.Check {
+	if w == nil {
+		return nil
+	}
+	i, found := w.find(state.TCP, at)
+	if !found {
+		return nil
+	}
+	return w.looks[i]
 }
 
 // health lists the endpoints that are not good, by whatever word.

@@ -82,7 +82,10 @@ func (c *Checker) Answered(q Question, a probe.Answer, now time.Time) {
 	if c.line.Ended(&e.due); len(e.checks) == 0 {
 		return // nobody wants it
 	}
-	if c.wait(e); len(k.users) == 0 {
+	if !c.Once || !a.Good() {
+		c.wait(e)
+	}
+	if len(k.users) == 0 {
 		return // only other checks of the endpoint are left
 	}
 	if (a.Connected || a.Fault.Definite()) && !k.Reached {

@@ -17,16 +17,13 @@ type Options struct {
 	Rates   *schedule.Rates                     // of such costs
 	Changed func(state.Name)                    // an endpoint of the Service fails or passes
 	Note    func(Note)
+	// Max is how many checks there are on the node. One namespace can have half of what others leave, one Service a quarter of all.
+	Max  int
+	Once bool // who has passed is not asked again
 }
 
-const (
-	// MaxChecks is how many checks there are on a node. One namespace can have half of what others leave, one Service a
-	// quarter of all.
-	MaxChecks          = 20_000
-	maxChecksOfService = MaxChecks / 4
-	// maxAsking is how many endpoints are being asked: each is a flow in the table of connections.
-	maxAsking = 512
-)
+// maxAsking is how many endpoints are being asked: each is a flow in the table of connections.
+const maxAsking = 512
 
 // Checker decides which endpoints fail the checks of their Services. Its methods may be called from one goroutine at a time.
 // Times must not go back.
@@ -55,7 +52,7 @@ func New(o Options) *Checker {
 	}
 	return &Checker{
 		Options: o, services: map[state.Name]map[*Check]bool{}, endpoints: map[place]*endpoint{}, hungry: map[state.Name]bool{},
-		room: schedule.NewRoom(MaxChecks, 2), line: schedule.NewLine(maxAsking, o.Rates, cost),
+		room: schedule.NewRoom(o.Max, 2), line: schedule.NewLine(maxAsking, o.Rates, cost),
 	}
 }
 
@@ -92,7 +89,7 @@ func (c *Checker) Set(name state.Name, want *state.HealthCheck, targets []probe.
 		at := place{name.Namespace, t}
 		k := c.find(at, want)
 		switch {
-		case !is[k] && len(is) == maxChecksOfService:
+		case !is[k] && len(is) == c.Max/4:
 			left++
 			continue
 		case k == nil && !c.room.Take(name.Namespace):

@@ -58,11 +58,14 @@ func steady() *checker { return checkerWith(func() float64 { return 0 }) }
 // checkerWith returns a Checker whose questions cost nothing.
 func checkerWith(jitter func() float64) *checker { return checkerAt(0, jitter) }
 
-// The rates of checkerAt, of a processor.
+// The rates of checkerAt, of a processor, and its limits.
 const (
 	tenantRate = 0.05
 	rateBurst  = time.Second
 	checkPause = 50 * time.Millisecond
+
+	maxChecks          = 20_000
+	maxChecksOfService = maxChecks / 4
 )
 
 // checkerAt returns a Checker whose questions have a cost.
@@ -70,7 +73,7 @@ func checkerAt(cost time.Duration, jitter func() float64) *checker {
 	c := &checker{changed: map[state.Name]bool{}}
 	c.Checker = New(Options{
 		Jitter: jitter, Cost: func(state.CheckKind) time.Duration { return cost }, Rates: schedule.NewRates(2*tenantRate, tenantRate, rateBurst),
-		Changed: func(name state.Name) { c.changed[name] = true }, Note: func(n Note) { c.notes = append(c.notes, n) },
+		Max: maxChecks, Changed: func(name state.Name) { c.changed[name] = true }, Note: func(n Note) { c.notes = append(c.notes, n) },
 	})
 	return c
 }
@@ -235,7 +238,7 @@ func TestFullTenantsDoNotStarveOthers(t *testing.T) {
 	}
 	fill(c, "bank", "a", 0)
 	third := state.Name{Namespace: "third", Name: "web"}
-	const share = (MaxChecks - 3*maxChecksOfService) / 2 // of what the two others leave
+	const share = (maxChecks - 3*maxChecksOfService) / 2 // of what the two others leave
 	if left := c.left(third, check, targets(share+10), start); left != 10 {
 		t.Fatalf("%d endpoints find no room, want 10", left)
 	}

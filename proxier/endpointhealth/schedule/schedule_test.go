@@ -54,7 +54,7 @@ func TestRoom(t *testing.T) {
 	}
 	r.Leave("b")
 	r.Leave("a")
-	r.Add("full")
+	r.Take("late")
 	_, a := r.Used("a")
 	if _, b := r.Used("b"); a != 255 || b != 127 || r.Full("new") || r.Take("a") {
 		t.Errorf("a has %d places, b %d", a, b)

@@ -18,7 +18,7 @@ func (d *Detector) Failures(service state.Name, before state.Health, now time.Ti
 	}
 	mass, maybe := of.mass()
 	if mass && !of.fallen {
-		d.Note(Note{Kind: FellAtOnce, At: now, Service: service})
+		d.Note(Note{Kind: FellAtOnce, At: now, Record: Record{Member: Member{Service: service}}})
 	}
 	of.fallen, of.doubtful = mass, maybe && !mass
 	for at, e := range of.endpoints {

@@ -4,6 +4,9 @@ import (
 	"net/netip"
 	"slices"
 	"time"
+
+	"github.com/verdict-proxy/verdict/proxier/endpointhealth/probe"
+	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
 const (
@@ -22,7 +25,8 @@ const (
 
 // Inquiry asks an endpoint, or witnesses.
 type Inquiry struct {
-	At netip.AddrPort
+	Service state.Name
+	At      netip.AddrPort
 	// Witnesses: ask endpoints of other Services on other nodes than these, except the suspects, and endpoints of API servers.
 	Witnesses bool
 	Nodes     []string
@@ -45,7 +49,7 @@ func (d *Detector) Due(now time.Time) (list []*Inquiry) {
 		}
 	}
 	for _, e := range d.line.Due(now) {
-		list = append(list, &Inquiry{At: e.At, endpoint: e})
+		list = append(list, &Inquiry{Service: e.Service, At: e.At, endpoint: e})
 	}
 	return list
 }
@@ -60,4 +64,172 @@ func (d *Detector) schedule(e *endpoint, at time.Time) {
 	case Failed:
 		d.line.Put(&e.due, e.Service.Namespace, at)
 	}
+}
+
+const (
+	// failuresToFail and goodToRise are answers in a row.
+	failuresToFail = 2
+	goodToRise     = 2
+	// stillReadyTime is when a failed endpoint that is called ready is strange: Kubernetes notices a dead node after 40
+	// seconds. The next answer adds a note about it.
+	stillReadyTime = time.Minute
+)
+
+// Answered records the end of a question to an endpoint. Reached reports whether the endpoint answered this node at some
+// time before it came under suspicion.
+func (d *Detector) Answered(q *Inquiry, a probe.Fault, reached bool, now time.Time) {
+	e := q.endpoint
+	if d.line.Ended(&e.due); e.gone {
+		return
+	}
+	e.Answer = a
+	switch {
+	case e.Phase == Calm:
+	case a == probe.NoFault:
+		d.good(e, now)
+	default:
+		d.bad(e, reached, now)
+	}
+	d.schedule(e, e.next)
+}
+
+func (d *Detector) good(e *endpoint, now time.Time) {
+	e.rises++
+	switch {
+	case e.Phase == Suspected:
+		d.clear(e, SuspicionEnded, now)
+	case e.rises >= goodToRise:
+		d.clear(e, Recovered, now)
+	default:
+		e.fails, e.next = 0, now.Add(d.spread(firstPause))
+	}
+}
+
+func (d *Detector) bad(e *endpoint, reached bool, now time.Time) {
+	e.rises = 0
+	e.fails++
+	if e.Phase == Suspected {
+		d.Changed(e.Service) // it counts for those that fall at once, even if it is held
+		if e.Answer != probe.Refused && !d.witness.fresh(now) {
+			d.witness.wanted = true // with the first bad answer, so that both questions take time together
+		}
+		if e.next = now; e.fails < failuresToFail {
+			if e.Reason == Unanswered && (e.Answer == probe.NoAnswer || e.Answer == probe.NoRoute) {
+				d.Doubt(e.Word.Node, true, now)
+			}
+			return
+		}
+		e.enter(Failed, now)
+		e.pause, e.fell = 0, e.Answer != probe.Refused
+	}
+	d.setHold(e, d.holdOf(e, reached, now), now)
+	if !e.told && now.Sub(e.Since) >= stillReadyTime && e.Word.Ready {
+		e.told = true
+		d.note(StillReady, e, now)
+	}
+	e.pause = min(max(firstPause, 2*e.pause), longestPause)
+	if e.Hold != None {
+		e.pause = min(e.pause, heldPause)
+	}
+	e.next = now.Add(d.spread(e.pause))
+}
+
+// spread shortens a pause by up to a fifth, so that nodes and endpoints do not ask at the same time.
+func (d *Detector) spread(pause time.Duration) time.Duration {
+	return pause - time.Duration(d.Jitter()*float64(pause)/5)
+}
+
+// holdOf returns why a failed endpoint is not to be ejected.
+func (d *Detector) holdOf(e *endpoint, reached bool, now time.Time) Hold {
+	switch {
+	case e.Hold == None && e.reported:
+		return None // it was ejected; only good answers bring it back
+	case e.Answer == probe.HostAnswers:
+		return HostAlive
+	case !reached:
+		return NeverReached
+	case e.Answer == probe.Refused:
+		return None // who resets connections can be reached
+	}
+	return d.witness.hold(e, now)
+}
+
+func (d *Detector) setHold(e *endpoint, h Hold, now time.Time) {
+	before := e.Hold
+	e.Hold = h
+	if h == Asking {
+		d.witness.wanted = true
+		return
+	}
+	if !e.reported || before != h {
+		e.reported = true
+		d.note(Fell, e, now)
+		d.Changed(e.Service)
+	}
+}
+
+// Witnesses is what endpoints of other Services on other nodes answered.
+type Witnesses uint8
+
+// The answers of the witnesses.
+const (
+	NoWitness  Witnesses = iota // there is nobody to ask
+	SomeAnswer                  // the network of this node works
+	AllSilent                   // this node has lost its network
+)
+
+// freshWitness is how long an answer of the witnesses counts.
+const freshWitness = time.Second
+
+// witness is what the detector knows of the network of this node.
+type witness struct {
+	wanted, asking bool
+	latest         Witnesses
+	at             time.Time // of the latest answer
+	lost           bool      // a note said that the network is lost
+}
+
+func (w *witness) fresh(now time.Time) bool { return !w.at.IsZero() && now.Sub(w.at) < freshWitness }
+
+// hold returns why an endpoint is not ejected, by what the witnesses say.
+func (w *witness) hold(e *endpoint, now time.Time) Hold {
+	switch {
+	case !w.fresh(now):
+		return Asking
+	case w.latest == AllSilent, w.latest == NoWitness && e.Answer == probe.NoRoute:
+		return Uplink
+	}
+	return None
+}
+
+// Witnessed records what the witnesses answered.
+func (d *Detector) Witnessed(w Witnesses, now time.Time) {
+	d.witness.asking, d.witness.wanted = false, false
+	d.witness.latest, d.witness.at = w, now
+	for e := range d.all {
+		if e.Phase == Failed && e.Hold == Asking {
+			d.setHold(e, d.witness.hold(e, now), now)
+		}
+	}
+	if lost := w == AllSilent; lost != d.witness.lost {
+		d.witness.lost = lost
+		kind := NetworkBack
+		if lost {
+			kind = NetworkLost
+		}
+		d.Note(Note{Kind: kind, At: now})
+	}
+}
+
+// askWitnesses asks others than the endpoints under suspicion, on other nodes.
+func (d *Detector) askWitnesses() *Inquiry {
+	q := &Inquiry{Witnesses: true, Suspects: map[netip.Addr]bool{}}
+	for e := range d.all {
+		if q.Suspects[e.At.Addr()] = true; e.Phase != Calm && e.Word.Node != "" {
+			q.Nodes = append(q.Nodes, e.Word.Node)
+		}
+	}
+	slices.Sort(q.Nodes)
+	q.Nodes = slices.Compact(q.Nodes)
+	return q
 }
