@@ -275,7 +275,7 @@ func (m *Monitor) tell() {
 	r, left := m.report, m.suspects.Left()
 	m.report = Report{OnBackups: r.OnBackups}
 	if len(r.Notes)+len(r.Moves) > 0 {
-		r.Statuses = statusesOf(m.ledger, m.suspects.AllRecords(), m.suspects.Withheld)
+		r.Statuses = suspects(m.ledger, state.Name{})
 	}
 	r.Checks.Total, r.Checks.Failing = m.checks.Counts()
 	m.mu.Unlock()

@@ -139,7 +139,7 @@ func (w *world) asks(at netip.AddrPort) (answer probe.Answer) {
 // flip has an endpoint fail its check, or pass it.
 func (w *world) flip(name state.Name, t probe.Target, now time.Time) {
 	is := w.ledger.of(name)
-	i, _ := is.find(t.Protocol, t.At)
+	i, _ := find(is.choices, t.Protocol, t.At)
 	k := is.checks[i]
 	k.Reached, k.Down, k.Since = true, !k.Down, now
 	w.ledger.touch(name)
@@ -207,7 +207,7 @@ func TestModes(t *testing.T) {
 		delete(w.answers, at(1))
 		w.wants("when it answers again", w.settle(tt.name), at(1), at(2), near(1))
 		w.Remove(tt.name)
-		if looks, _ := w.looks.Counts(); len(w.ledger.services)+looks+len(w.suspects.AllRecords()) > 0 {
+		if looks, _ := w.looks.Counts(); len(w.ledger.services)+looks+len(w.suspects.Records(state.Name{})) > 0 {
 			t.Errorf("%s is gone, and something stays", tt.name)
 		}
 	}
@@ -707,7 +707,7 @@ func TestTenantLeavesLines(t *testing.T) {
 	for i := range 1000 {
 		w.reporter.sayLeft(1, w.now.Add(time.Duration(i)*10*time.Millisecond))
 	}
-	for part, want := range map[string]int{"object=tenant/x": limit, "object=shop/x": 1, suspicion.NetworkLost.String(): 1, "too many endpoints": 1} {
+	for part, want := range map[string]int{"object=tenant/x": limit, "object=shop/x": 1, string(suspicion.NetworkLost): 1, "too many endpoints": 1} {
 		if n := strings.Count(text.String(), part); n != want {
 			t.Errorf("%d lines with %q, want %d", n, part, want)
 		}

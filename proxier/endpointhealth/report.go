@@ -125,7 +125,7 @@ func (l *reporter) writeNote(r *Report, n *suspicion.Note) {
 	case suspicion.SuspicionBegan, suspicion.SuspicionEnded:
 		level = slog.LevelDebug
 	case suspicion.Fell:
-		level, attrs, reason = slog.LevelWarn, append(attrs, "held", s.Hold.String()), reasonNotAnswering
+		level, attrs, reason = slog.LevelWarn, append(attrs, "held", string(s.Hold)), reasonNotAnswering
 	case suspicion.StillReady:
 		level, reason, more = slog.LevelWarn, reasonStillReady, "; "+suspicion.OnlyHere
 	case suspicion.FellAtOnce:
@@ -133,7 +133,7 @@ func (l *reporter) writeNote(r *Report, n *suspicion.Note) {
 	case suspicion.NetworkLost, suspicion.NetworkBack:
 		level, attrs = slog.LevelWarn, nil
 	}
-	l.line(level, n.Record.Service.Namespace, n.Kind.String(), attrs)
+	l.line(level, n.Record.Service.Namespace, string(n.Kind), attrs)
 	if reason != "" {
 		l.begin(r, Episode{Service: n.Record.Service, Reason: reason}, n.At, func() string { return l.describe(&s) + more })
 	}
@@ -207,7 +207,7 @@ func (l *reporter) describe(s *Status) string {
 	case s.Hold == suspicion.HostAlive, s.Hold == suspicion.NeverReached: // a tenant must not learn whether there is a host
 		return text + "; it still gets connections: perhaps only this node cannot reach it"
 	case s.Hold != suspicion.None:
-		return text + "; it still gets connections: " + s.Hold.String()
+		return text + "; it still gets connections: " + string(s.Hold)
 	}
 	return text + "; it gets no new connections as far as --max-ejected allows, until it answers again"
 }

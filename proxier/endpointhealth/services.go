@@ -1,7 +1,6 @@
 package endpointhealth
 
 import (
-	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -9,7 +8,6 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/checks"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/probe"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/schedule"
-	"github.com/verdict-proxy/verdict/proxier/endpointhealth/suspicion"
 	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
@@ -140,7 +138,7 @@ func (m *Monitor) restore(svc *state.Service, is *watched, list []*state.Slice, 
 	members := m.walker.members(svc, list, func(netip.Addr) bool { return true })
 	for i := range is.published {
 		f := &is.published[i]
-		if c, found := is.find(f.Protocol, f.At); found && is.checks[c] != nil {
+		if c, found := find(is.choices, f.Protocol, f.At); found && is.checks[c] != nil {
 			m.checks.Restore(is.checks[c], f, now)
 		}
 		if member, found := members[f.At]; found && is.ejects && f.Protocol == state.TCP {
@@ -151,30 +149,29 @@ func (m *Monitor) restore(svc *state.Service, is *watched, list []*state.Slice, 
 
 // Statuses lists the endpoints that are suspected, failed, failing their checks, or backups, sorted by address. An endpoint
 // can be listed more than once. Any goroutine may call it.
-func (m *Monitor) Statuses() (list []Status) {
+func (m *Monitor) Statuses() []Status {
 	if m == nil {
 		return nil
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.statuses(m.suspects.AllRecords(), slices.Collect(maps.Values(m.ledger.services))...)
-}
-
-// StatusesOf is Statuses of the endpoints of one Service. Any goroutine may call it.
-func (m *Monitor) StatusesOf(name state.Name) (list []Status) {
-	if m == nil {
-		return nil
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.statuses(m.suspects.Records(name), m.ledger.services[name])
-}
-
-func (m *Monitor) statuses(records []suspicion.Record, services ...*watched) []Status {
-	list := statusesOf(m.ledger, records, m.suspects.Withheld)
-	for _, is := range services {
+	list := suspects(m.ledger, state.Name{})
+	for _, is := range m.ledger.services {
 		list = append(list, rowsOf(is)...)
 	}
 	slices.SortStableFunc(list, Status.Compare)
 	return list
 }
+
+// StatusesOf is Statuses of the endpoints of one Service. Any goroutine may call it.
+func (m *Monitor) StatusesOf(name state.Name) []Status {
+	if m == nil {
+		return nil
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	list := append(suspects(m.ledger, name), rowsOf(m.ledger.services[name])...)
+	slices.SortStableFunc(list, Status.Compare)
+	return list
+}
+

@@ -50,14 +50,14 @@ func (s Status) Compare(o Status) int {
 	return cmp.Or(s.Endpoint.Compare(o.Endpoint), cmp.Compare(s.Protocol, o.Protocol), cmp.Compare(s.State, o.State))
 }
 
-// statusesOf describes endpoints under suspicion, with what plans make of them.
-func statusesOf(l *ledger, records []suspicion.Record, withheld func(*suspicion.Record) suspicion.Hold) (list []Status) {
-	for i := range records {
-		r := &records[i]
-		s, why := statusOf(r), suspicion.Observed
+// suspects describes the endpoints of a Service under suspicion, with what its plan makes of them; those of all Services if it has no
+// name.
+func suspects(l *ledger, of state.Name) (list []Status) {
+	for _, r := range l.suspects.Records(of) {
+		s, why := statusOf(&r), suspicion.Observed
 		if is := l.services[r.Service]; is != nil && is.ejects {
 			use := plan.Idle
-			if i, found := is.find(state.TCP, r.At); found {
+			if i, found := find(is.choices, state.TCP, r.At); found {
 				use = is.choices[i].Use
 			}
 			if why = suspicion.Limit; use == plan.LeftOut {
@@ -67,7 +67,7 @@ func statusesOf(l *ledger, records []suspicion.Record, withheld func(*suspicion.
 			}
 		}
 		if s.State == StateFailed && s.Hold == suspicion.None && len(s.Ejected) == 0 {
-			s.Hold = cmp.Or(withheld(r), why)
+			s.Hold = cmp.Or(l.suspects.Withheld(&r), why)
 		}
 		list = append(list, s)
 	}

@@ -43,42 +43,35 @@ func (w *watched) asksAs(o *watched) bool {
 }
 
 // chosen records what a plan makes of the endpoints, and returns what has changed.
-func (w *watched) chosen(choices []plan.Choice, now time.Time) (m Move) {
-	was, out := leftOut(w.choices), leftOut(choices)
+func (w *watched) chosen(choices []plan.Choice, now time.Time) Move {
+	m := Move{Service: w.name, Out: leftOut(choices, w.choices), Back: leftOut(w.choices, choices)}
 	w.choices = choices
 	backups := slices.ContainsFunc(choices, func(c plan.Choice) bool { return c.Backup && c.Use <= plan.KeptShare }) &&
 		slices.ContainsFunc(choices, func(c plan.Choice) bool { return !c.Backup })
-	switch {
-	case !backups:
+	if !backups {
 		w.onBackups = time.Time{}
-	case w.onBackups.IsZero():
+	} else if w.onBackups.IsZero() {
 		w.onBackups = now
 	}
-	return Move{Service: w.name, Out: without(out, was), Back: without(was, out)}
+	return m
 }
 
-func leftOut(choices []plan.Choice) (list []netip.AddrPort) {
-	for i := range choices {
-		if choices[i].Use == plan.LeftOut {
-			list = append(list, choices[i].At)
+// leftOut lists the endpoints that the first plan leaves out, and the other one does not.
+func leftOut(choices, others []plan.Choice) (list []netip.AddrPort) {
+	for _, c := range choices {
+		if c.Use != plan.LeftOut {
+			continue
+		}
+		if i, found := find(others, c.Protocol, c.At); !found || others[i].Use != plan.LeftOut {
+			list = append(list, c.At)
 		}
 	}
 	return list
 }
 
-// without lists what is in the first list only. Both are sorted.
-func without(list, other []netip.AddrPort) (out []netip.AddrPort) {
-	for _, at := range list {
-		if _, found := slices.BinarySearchFunc(other, at, netip.AddrPort.Compare); !found {
-			out = append(out, at)
-		}
-	}
-	return out
-}
-
-// find finds what a plan makes of an endpoint; false: it has none.
-func (w *watched) find(protocol state.Protocol, at netip.AddrPort) (i int, found bool) {
-	return slices.BinarySearchFunc(w.choices, at, func(c plan.Choice, a netip.AddrPort) int {
+// find finds an endpoint; false: the plan has none.
+func find(choices []plan.Choice, protocol state.Protocol, at netip.AddrPort) (i int, found bool) {
+	return slices.BinarySearchFunc(choices, at, func(c plan.Choice, a netip.AddrPort) int {
 		return cmp.Or(c.At.Compare(a), cmp.Compare(c.Protocol, protocol))
 	})
 }
@@ -88,11 +81,10 @@ func (w *watched) look(at netip.AddrPort) *checks.Check {
 	if w == nil {
 		return nil
 	}
-	i, found := w.find(state.TCP, at)
-	if !found {
-		return nil
+	if i, found := find(w.choices, state.TCP, at); found {
+		return w.looks[i]
 	}
-	return w.looks[i]
+	return nil
 }
 
 // health lists the endpoints that are not good, by whatever word.

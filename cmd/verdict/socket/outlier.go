@@ -38,7 +38,7 @@ type Outlier struct {
 func outlying(s *endpointhealth.Status, from state.Name, now time.Time) Outlier {
 	out := Outlier{
 		Addr: s.Endpoint.String(), Protocol: s.Protocol.String(), Node: s.Node, State: s.State.String(), Since: s.Since,
-		Why: s.Why, Hold: s.Hold.String(), Services: names(s.Services), Ejected: names(s.Ejected), Bad: bad(s),
+		Why: s.Why, Hold: string(s.Hold), Services: names(s.Services), Ejected: names(s.Ejected), Bad: bad(s),
 		StillReady: s.StillReady, Text: textOf(s, from, now),
 	}
 	if noticed(s) {
@@ -94,9 +94,9 @@ func textOf(s *endpointhealth.Status, from state.Name, now time.Time) string {
 	switch {
 	case s.Hold == suspicion.None || ejected(s, from):
 	case s.State == endpointhealth.StateFailing:
-		text += "; it gets connections all the same: " + s.Hold.String()
+		text += "; it gets connections all the same: " + string(s.Hold)
 	default:
-		text += "; not ejected: " + s.Hold.String()
+		text += "; not ejected: " + string(s.Hold)
 	}
 	if s.StillReady {
 		text += "; " + suspicion.OnlyHere

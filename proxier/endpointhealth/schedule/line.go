@@ -1,6 +1,7 @@
 package schedule
 
 import (
+	"container/heap"
 	"maps"
 	"slices"
 	"time"
@@ -34,12 +35,6 @@ func (l *Line[V]) Put(e *Entry[V], namespace string, at time.Time) {
 	q.Put(e, at)
 }
 
-// Shorter reports whether fewer values of a namespace wait than of the one that an entry waits with.
-func (l *Line[V]) Shorter(namespace string, e *Entry[V]) bool {
-	q := l.waiting[namespace]
-	return e.queue != nil && (q == nil || q.Len() < e.queue.Len())
-}
-
 // Due returns the values whose time has come. Each is being asked until Ended.
 func (l *Line[V]) Due(now time.Time) (list []V) {
 	namespaces := slices.Collect(maps.Keys(l.waiting)) // in no order: none is always the first
@@ -58,7 +53,7 @@ func (l *Line[V]) Due(now time.Time) (list []V) {
 // take returns the next value of a namespace; false: its time has not come, or the limits do not allow it.
 func (l *Line[V]) take(namespace string, now time.Time) (v V, some bool) {
 	q := l.waiting[namespace]
-	if q.Len() == 0 {
+	if len(q.entries) == 0 {
 		delete(l.waiting, namespace)
 		return v, false
 	}
@@ -81,7 +76,72 @@ func (l *Line[V]) Ended(e *Entry[V]) {
 // Counts returns how many values wait, and how many are being asked.
 func (l *Line[V]) Counts() (waiting, asking int) {
 	for _, q := range l.waiting {
-		waiting += q.Len()
+		waiting += len(q.entries)
 	}
 	return waiting, l.asking.used
+}
+
+// Queue holds values until their time has come. The zero value is empty.
+type Queue[V any] struct{ entries entries[V] }
+
+// Entry is the place of a value in a queue, which owner and queue share. The zero value is in no queue.
+type Entry[V any] struct {
+	Value     V
+	queue     *Queue[V]
+	at        time.Time
+	index     int
+	namespace string // that asks, or asked last
+	asked     bool   // it is being asked, and is in no queue
+}
+
+// Put sets the time of an entry. If the entry is in another queue, it leaves that one.
+func (q *Queue[V]) Put(e *Entry[V], at time.Time) {
+	if e.asked {
+		return
+	}
+	e.Leave()
+	e.queue, e.at = q, at
+	heap.Push(&q.entries, e)
+}
+
+// Leave takes an entry out of its queue.
+func (e *Entry[V]) Leave() {
+	if e.queue != nil {
+		heap.Remove(&e.queue.entries, e.index)
+		e.queue = nil
+	}
+}
+
+// Due returns the first entry if its time has come, and nil otherwise.
+func (q *Queue[V]) Due(now time.Time) *Entry[V] {
+	if len(q.entries) == 0 || now.Before(q.entries[0].at) {
+		return nil
+	}
+	return q.entries[0]
+}
+
+// entries is a heap by time.
+type entries[V any] []*Entry[V]
+
+func (h entries[V]) Len() int           { return len(h) }
+func (h entries[V]) Less(i, j int) bool { return h[i].at.Before(h[j].at) }
+func (h entries[V]) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].index, h[j].index = i, j
+}
+
+// Push is for package heap.
+func (h *entries[V]) Push(x any) {
+	e := x.(*Entry[V])
+	e.index = len(*h)
+	*h = append(*h, e)
+}
+
+// Pop is for package heap.
+func (h *entries[V]) Pop() any {
+	last := len(*h) - 1
+	e := (*h)[last]
+	(*h)[last] = nil
+	*h = (*h)[:last]
+	return e
 }

@@ -20,11 +20,11 @@ func TestQueue(t *testing.T) {
 	entries[2].Leave()
 	entries[2].Leave()
 	other.Put(&entries[4], start)
-	if q.Due(start.Add(1)) != nil || q.Due(start.Add(2)) == nil || other.Due(start) == nil || entries[2].Waits() {
+	if q.Due(start.Add(1)) != nil || q.Due(start.Add(2)) == nil || other.Due(start) == nil || entries[2].queue != nil {
 		t.Errorf("due at once: %v, later: %v; %+v", q.Due(start.Add(1)), q.Due(start.Add(2)), entries)
 	}
 	var got []int
-	for q.Len() > 0 {
+	for len(q.entries) > 0 {
 		e := q.Due(start.Add(time.Hour))
 		got = append(got, e.Value)
 		e.Leave()

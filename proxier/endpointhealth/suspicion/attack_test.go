@@ -102,7 +102,7 @@ func TestManyServicesUnderSuspicion(t *testing.T) {
 	for i := range 1000 {
 		d.Suspect(netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), 80), Unanswered, members, begin)
 	}
-	if kept := len(d.AllRecords()); kept > MaxOfTenant {
+	if kept := len(d.Records(state.Name{})); kept > MaxOfTenant {
 		t.Errorf("%d are kept, at most %d are allowed", kept, MaxOfTenant)
 	}
 	if d.Suspect(endpointNo(1), Unanswered, []Member{{Service: web}}, begin); d.services[web] == nil {

@@ -1,6 +1,7 @@
 package suspicion
 
 import (
+	"cmp"
 	"maps"
 	"net/netip"
 	"slices"
@@ -206,16 +207,17 @@ func (d *Detector) Restore(f *state.Failure, m Member, now time.Time) {
 	}
 }
 
-// Records returns what is known of the endpoints of a Service that are suspected or failed, sorted by address.
-func (d *Detector) Records(service state.Name) []Record {
-	if of := d.services[service]; of != nil {
-		return records(maps.Values(of.endpoints))
+// Records returns what is known of the endpoints of a Service that are suspected or failed, sorted by address; of all Services if it
+// has no name.
+func (d *Detector) Records(of state.Name) (list []Record) {
+	for e := range d.all {
+		if e.Phase != Calm && (of == state.Name{} || of == e.Service) {
+			list = append(list, e.record())
+		}
 	}
-	return nil
+	slices.SortFunc(list, func(a, b Record) int { return cmp.Or(a.At.Compare(b.At), a.Service.Compare(b.Service)) })
+	return list
 }
-
-// AllRecords is Records of all Services.
-func (d *Detector) AllRecords() []Record { return records(d.all) }
 
 // all yields all endpoints that are tracked.
 func (d *Detector) all(yield func(*endpoint) bool) {

@@ -254,7 +254,7 @@ func TestDetector(t *testing.T) {
 }
 
 // first is what is known of the first endpoint.
-func (s *scene) first() Record { return s.d.AllRecords()[0] }
+func (s *scene) first() Record { return s.d.Records(state.Name{})[0] }
 
 // TestStillReady: an endpoint that has failed for a minute while its slice calls it ready may fail only from here. It is
 // said once, and no more when the slice says otherwise.
