@@ -20,7 +20,8 @@ import (
 // has weight 0 (net.ipv4.vs.expire_nodest_conn). While connection tracking has the connection as well, IPVS drops that
 // packet first, and a client that repeats its packets after 1, 2 and 4 seconds loses 4 seconds.
 
-// leftOut is what a Tracker knows of the TCP endpoints of a Service that its plan leaves out.
+// leftOut is what a Tracker knows of the TCP endpoints of a Service that its plan leaves out. Those that accept connections are not
+// among them: to look for connections without an answer, the kernel walks over its whole table.
 type leftOut struct {
 	endpoints []netip.AddrPort // sorted
 	frontends []Frontend       // where their clients send to; nil: their connections are deleted
@@ -57,7 +58,7 @@ func leftOutOf(p *plan.Service) (list []netip.AddrPort) {
 		return nil
 	}
 	for i := range p.Choices {
-		if c := &p.Choices[i]; c.Use == plan.LeftOut && c.Protocol == state.TCP {
+		if c := &p.Choices[i]; c.Use == plan.LeftOut && c.Protocol == state.TCP && !c.Accepts {
 			list = append(list, c.At)
 		}
 	}

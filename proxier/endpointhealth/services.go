@@ -174,4 +174,3 @@ func (m *Monitor) StatusesOf(name state.Name) []Status {
 	slices.SortStableFunc(list, Status.Compare)
 	return list
 }
-

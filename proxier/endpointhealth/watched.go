@@ -97,6 +97,7 @@ func (w *watched) health(d *suspicion.Detector, now time.Time) (health state.Hea
 		if c := &w.choices[i]; k != nil && k.Down && o.hold(k, c.Local) == suspicion.None {
 			health = append(health, state.Failure{
 				Protocol: c.Protocol, At: c.At, Since: k.Since, Sure: c.Local || o.pass || k.Fault.Definite(),
+				Accepts: w.check.Port == 0 && k.Fault.Connected(),
 			})
 		}
 	}

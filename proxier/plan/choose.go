@@ -95,6 +95,9 @@ func (p *Planner) judge(protocol state.Protocol, family state.Family) {
 			continue
 		}
 		c.flags |= failed
+		if f.Accepts {
+			c.flags |= accepts
+		}
 		if f.Sure {
 			c.flags |= bad
 		} else if c.flags&(ready|draining) != 0 && p.MaxEjected > 0 {
@@ -199,6 +202,7 @@ type Choice struct {
 	At       netip.AddrPort
 	Local    bool // on this node
 	Backup   bool
+	Accepts  bool // it has failed, and accepts connections
 	Use      Use
 }
 
@@ -215,7 +219,7 @@ func (c *candidates) addChoices(list []Choice, protocol state.Protocol, family s
 			continue
 		}
 		list = append(list, Choice{
-			Protocol: protocol, At: e.addr(family), Local: e.flags&local != 0, Backup: e.flags&backup != 0,
+			Protocol: protocol, At: e.addr(family), Local: e.flags&local != 0, Backup: e.flags&backup != 0, Accepts: e.flags&accepts != 0,
 			Use: useOf(e.flags, cluster.has(e.flags) || near.has(e.flags)),
 		})
 	}

@@ -15,6 +15,8 @@ type Failure struct {
 	// Sure means that the endpoint, or its host, has answered, and the answer is bad. Silence may be the fault of the
 	// network of this node, or of a network policy, so no more than a share of a pool is left out because of it.
 	Sure bool
+	// Accepts means that the endpoint accepts TCP connections, and only what it says is bad: no connection waits for an answer.
+	Accepts bool
 }
 
 // Compare orders failures by endpoint.
@@ -67,7 +69,8 @@ func MergeFailures(list Health) (out Health) {
 	slices.SortFunc(list, Failure.Compare)
 	for _, f := range list {
 		if last := len(out) - 1; last >= 0 && out[last].Compare(f) == 0 {
-			if out[last].Sure = out[last].Sure || f.Sure; f.Since.Before(out[last].Since) {
+			out[last].Sure, out[last].Accepts = out[last].Sure || f.Sure, out[last].Accepts && f.Accepts
+			if f.Since.Before(out[last].Since) {
 				out[last].Since = f.Since
 			}
 			continue

@@ -279,7 +279,7 @@ func (c *Checker) good(k *Check, now time.Time) {
 }
 
 func (c *Checker) bad(k *Check, a probe.Answer, now time.Time) {
-	if k.Down && k.Fault.Definite() != a.Fault.Definite() {
+	if k.Down && k.Fault != a.Fault {
 		c.touch(k)
 	}
 	k.rises, k.Fault, k.Why = 0, a.Fault, a.Why

@@ -53,7 +53,10 @@ func (f Fault) String() string {
 }
 
 // Definite reports whether the endpoint or its host said that it does not serve. Silence may have its cause on the way.
-func (f Fault) Definite() bool { return f == Refused || f == Reset || f == Closed || f == WrongAnswer }
+func (f Fault) Definite() bool { return f == Refused || f.Connected() }
+
+// Connected reports whether the endpoint accepted the connection before.
+func (f Fault) Connected() bool { return f == Reset || f == Closed || f == WrongAnswer }
 
 // Answer is the end of a question.
 type Answer struct {

@@ -14,10 +14,6 @@
 // The files:
 //
 //	detector.go   endpoints come under suspicion and leave it
-//	questions.go  who is asked when
-//	answers.go    what the answers mean
-//	witnesses.go  whether the fault is with this node's network
-//	failures.go   which endpoints of a Service have failed
-//	note.go       what happened
-//	endpoint.go   what is known of one endpoint
+//	questions.go  who is asked when, and what the answers of endpoints and witnesses mean
+//	endpoint.go   what is known of one endpoint, which endpoints of a Service have failed, and what happened
 package suspicion
