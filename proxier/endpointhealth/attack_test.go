@@ -435,7 +435,7 @@ func TestEventTellsNoHost(t *testing.T) {
 	} {
 		w.Store.SetService(shop(func(s *state.Service) { s.Outliers.Mode = mode }), nil)
 		says := func(h suspicion.Hold) string {
-			return w.reporter.describe(&Status{Endpoint: at(1), Hold: h, Services: []state.Name{web}})
+			return w.reporter.describe(&suspicion.Record{Member: suspicion.Member{Service: web}, At: at(1), Hold: h})
 		}
 		if alive, dead := says(suspicion.HostAlive), says(other); alive != dead {
 			t.Errorf("the Event of an address with a host: %s\nof one without: %s", alive, dead)

@@ -199,7 +199,9 @@ func TestModes(t *testing.T) {
 		w.wants(tt.name.String(), w.settle(tt.name), want...)
 		ejected := 0
 		for _, s := range w.Statuses() {
-			ejected += len(s.Ejected)
+			if s.Ejected {
+				ejected++
+			}
 		}
 		if ejected > 0 != tt.ejects || w.kernel.refusals.Load() != tt.refusals {
 			t.Errorf("%s %v: ejected %d times, refusals count: %t", tt.name, tt.asked, ejected, w.kernel.refusals.Load())
@@ -246,10 +248,10 @@ func TestChecksChoose(t *testing.T) {
 		for _, s := range w.StatusesOf(web) {
 			if s.State == StateFailing {
 				failing++
-				if kept := slices.Contains(got, s.Endpoint); kept != (s.Hold == suspicion.NobodyGood) {
-					t.Errorf("%s: %s gets connections: %t, and is held because %q", tt.name, s.Endpoint, kept, s.Hold)
+				if kept := slices.Contains(got, s.At); kept != (s.Hold == suspicion.NobodyGood) {
+					t.Errorf("%s: %s gets connections: %t, and is held because %q", tt.name, s.At, kept, s.Hold)
 				}
-			} else if is := s.State.String() + ": " + s.Why; s.Endpoint == at(2) && is != tt.backup {
+			} else if is := s.State.String() + ": " + s.Why; s.At == at(2) && is != tt.backup {
 				t.Errorf("%s: %q, want %q", tt.name, is, tt.backup)
 			}
 		}

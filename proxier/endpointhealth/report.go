@@ -119,10 +119,9 @@ func (l *reporter) write(r *Report) {
 }
 
 func (l *reporter) writeNote(r *Report, n *suspicion.Note) {
-	s, level, reason, more := statusOf(&n.Record), slog.LevelInfo, "", ""
+	s, level, reason, more := &n.Record, slog.LevelInfo, "", ""
 	attrs := []any{
-		"endpoint", s.Endpoint.String(), "node", s.Node, "object", n.Record.Service.String(),
-		"noticed", s.Reason.String(), "answer", s.Answer.String(),
+		"endpoint", s.At.String(), "node", s.Word.Node, "object", s.Service.String(), "noticed", s.Reason.String(), "answer", s.Answer.String(),
 	}
 	switch n.Kind {
 	case suspicion.SuspicionBegan, suspicion.SuspicionEnded:
@@ -132,13 +131,13 @@ func (l *reporter) writeNote(r *Report, n *suspicion.Note) {
 	case suspicion.StillReady:
 		level, reason, more = slog.LevelWarn, reasonStillReady, "; "+suspicion.OnlyHere
 	case suspicion.FellAtOnce:
-		level, attrs = slog.LevelWarn, []any{"object", n.Record.Service.String()}
+		level, attrs = slog.LevelWarn, []any{"object", s.Service.String()}
 	case suspicion.NetworkLost, suspicion.NetworkBack:
 		level, attrs = slog.LevelWarn, nil
 	}
-	l.line(level, n.Record.Service.Namespace, string(n.Kind), attrs)
+	l.line(level, s.Service.Namespace, string(n.Kind), attrs)
 	if reason != "" {
-		l.begin(r, Episode{Service: n.Record.Service, Reason: reason}, n.At, func() string { return l.describe(&s) + more })
+		l.begin(r, Episode{Service: s.Service, Reason: reason}, n.At, func() string { return l.describe(s) + more })
 	}
 }
 
@@ -194,15 +193,15 @@ func (l *reporter) begin(r *Report, e Episode, now time.Time, text func() string
 }
 
 // describe tells a tenant of an endpoint that failed, without a detail.
-func (l *reporter) describe(s *Status) string {
+func (l *reporter) describe(s *suspicion.Record) string {
 	where := ""
-	if s.Node != "" {
-		where = " on node " + s.Node
+	if s.Word.Node != "" {
+		where = " on node " + s.Word.Node
 	}
-	text := fmt.Sprintf("endpoint %s%s does not accept connections", s.Endpoint, where)
-	svc, _ := l.store.Service(s.Services[0])
+	text := fmt.Sprintf("endpoint %s%s does not accept connections", s.At, where)
+	svc, _ := l.store.Service(s.Service)
 	if svc == nil {
-		svc = &state.Service{Name: s.Services[0]}
+		svc = &state.Service{Name: s.Service}
 	}
 	switch {
 	case !l.ejects(svc) && (s.Hold == suspicion.None || s.Hold == suspicion.HostAlive): // both the same
@@ -231,62 +230,42 @@ func (s State) String() string {
 	return [...]string{"suspected", "failed", "failing", "backup, in use", "backup, not used"}[s]
 }
 
-// Status is one thing that is known of an endpoint.
+// Status is one thing that is known of an endpoint of a Service.
 type Status struct {
-	Endpoint netip.AddrPort
-	Protocol state.Protocol // an endpoint under suspicion is one of TCP
-	Node     string
-	State    State
-	Since    time.Time // the zero time: it is not known, or says nothing
-	Reason   suspicion.Reason
-	Answer   probe.Fault    // of the latest answer
-	Hold     suspicion.Hold // why it is not ejected although it failed
-	Services []state.Name
-	Ejected  []state.Name // those of the Services whose plans leave it out
-	// StillReady: it has failed for a minute, and its EndpointSlice calls it ready.
-	StillReady bool
-	Why        string // of the states from StateFailing on, which have no Reason and no Answer
+	suspicion.Record                // Hold is also that of a check or of a plan; Since may be unknown
+	Protocol         state.Protocol // an endpoint under suspicion is one of TCP
+	State            State
+	Ejected          bool   // the plan of the Service leaves it out
+	Why              string // of the states from StateFailing on, which have no Reason and no Answer
 }
 
 // Compare orders by endpoint, then by state.
 func (s Status) Compare(o Status) int {
-	return cmp.Or(s.Endpoint.Compare(o.Endpoint), cmp.Compare(s.Protocol, o.Protocol), cmp.Compare(s.State, o.State))
+	return cmp.Or(s.At.Compare(o.At), cmp.Compare(s.Protocol, o.Protocol), cmp.Compare(s.State, o.State))
 }
 
 // suspects describes the endpoints of a Service under suspicion, with what its plan makes of them; those of all Services if it has no
 // name.
 func suspects(l *ledger, of state.Name) (list []Status) {
 	for _, r := range l.suspects.Records(of) {
-		s, why := statusOf(&r), suspicion.Observed
+		s, why := Status{Record: r, Protocol: state.TCP, State: StateSuspected}, suspicion.Observed
 		if is := l.services[r.Service]; is != nil && is.ejects {
 			use := plan.Idle
 			if i, found := find(is.choices, state.TCP, r.At); found {
 				use = is.choices[i].Use
 			}
-			if why = suspicion.Limit; use == plan.LeftOut {
-				s.Ejected = s.Services
-			} else if use == plan.KeptLast {
+			if s.Ejected, why = use == plan.LeftOut, suspicion.Limit; use == plan.KeptLast {
 				why = suspicion.NobodyGood
 			}
 		}
-		if s.State == StateFailed && s.Hold == suspicion.None && len(s.Ejected) == 0 {
-			s.Hold = cmp.Or(l.suspects.Withheld(&r), why)
+		if r.Phase == suspicion.Failed {
+			if s.State = StateFailed; s.Hold == suspicion.None && !s.Ejected {
+				s.Hold = cmp.Or(l.suspects.Withheld(&r), why)
+			}
 		}
 		list = append(list, s)
 	}
 	return list
-}
-
-// statusOf describes an endpoint under suspicion.
-func statusOf(r *suspicion.Record) Status {
-	s := Status{
-		Endpoint: r.At, Protocol: state.TCP, Node: r.Word.Node, State: StateSuspected, Since: r.Since, Reason: r.Reason, Answer: r.Answer,
-		Hold: r.Hold, Services: []state.Name{r.Service}, StillReady: r.StillReady,
-	}
-	if r.Phase == suspicion.Failed {
-		s.State = StateFailed
-	}
-	return s
 }
 
 // rowsOf lists the statuses of the endpoints of a Service that fail its check, and of its backups.
@@ -298,7 +277,7 @@ func rowsOf(w *watched) (list []Status) {
 	idle := whyIdle(w)
 	for i := range w.choices {
 		c := &w.choices[i]
-		row := Status{Endpoint: c.At, Protocol: c.Protocol, Services: []state.Name{w.name}}
+		row := Status{Record: suspicion.Record{Member: suspicion.Member{Service: w.name}, At: c.At}, Protocol: c.Protocol}
 		if k := w.checks[i]; k != nil && k.Down {
 			failing := row
 			failing.State, failing.Since, failing.Why = StateFailing, k.Since, k.Why

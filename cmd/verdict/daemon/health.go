@@ -118,7 +118,9 @@ func (o *observers) countOutliers(list []endpointhealth.Status) {
 		case endpointhealth.StateFailed:
 			failed++
 		}
-		ejected += len(list[i].Ejected)
+		if list[i].Ejected {
+			ejected++
+		}
 	}
 	o.metrics.Outliers(metrics.OutlierSuspected, suspected)
 	o.metrics.Outliers(metrics.OutlierFailed, failed)
