@@ -218,18 +218,18 @@ func TestMemoryIsShared(t *testing.T) {
 	now := time.Now()
 	for range 3 {
 		now = now.Add(time.Hour)
-		w.save(now)
+		w.ledger.save(&w.mu, now)
 	}
 	if disk.tries != 3 {
 		t.Errorf("tried %d times to save", disk.tries)
 	}
 	disk.full = false
-	w.save(now.Add(time.Hour))
+	w.ledger.save(&w.mu, now.Add(time.Hour))
 	own := slices.ContainsFunc(disk.saved, func(r Remembered) bool { return r.Service == web })
 	if len(disk.saved) != maxRemembered || !own {
 		t.Errorf("%d failures are saved, the one of another tenant: %t", len(disk.saved), own)
 	}
-	w.save(now.Add(2 * time.Hour))
+	w.ledger.save(&w.mu, now.Add(2*time.Hour))
 	if disk.tries != 4 {
 		t.Error("saved again without a change")
 	}

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/checks"
@@ -28,7 +29,7 @@ func paceOf(endpoints int) time.Duration {
 }
 
 // ledger has what is known of each Service whose endpoints are looked at. It writes their health into the store, and saves it for
-// the next process. Except for save, its caller holds a lock.
+// the next process. The caller of all methods but save holds a lock.
 type ledger struct {
 	store    *state.Store
 	suspects *suspicion.Detector
@@ -158,7 +159,7 @@ func (l *ledger) recall() {
 		l.log.Warn("cannot read which endpoints had failed before the restart; they get connections until they fail again", "error", err)
 		return
 	}
-	slices.SortFunc(list, compareRemembered)
+	slices.SortFunc(list, func(a, b Remembered) int { return a.Failure.Compare(b.Failure) })
 	for _, r := range list {
 		is := l.of(r.Service)
 		is.recalled, is.published = true, append(is.published, r.Failure)
@@ -172,17 +173,30 @@ func (l *ledger) recall() {
 	}
 }
 
-func compareRemembered(a, b Remembered) int {
-	return cmp.Or(a.Service.Compare(b.Service), a.Failure.Compare(b.Failure))
+// save saves the failures if they have changed, and it is time to. It holds the lock except while it writes.
+func (l *ledger) save(lock sync.Locker, now time.Time) {
+	lock.Lock()
+	defer lock.Unlock()
+	if l.memory == nil || !l.unsaved || now.Before(l.nextSave) {
+		return
+	}
+	list := l.failures()
+	l.unsaved = false
+	lock.Unlock()
+	began := time.Now()
+	err := l.memory.Save(list)
+	took := time.Since(began)
+	lock.Lock()
+	l.nextSave = now.Add(saveShare * took)
+	if err != nil && !l.failing {
+		l.log.Warn("cannot save which endpoints have failed; after a restart they get connections until they fail again", "error", err)
+	}
+	l.failing = err != nil
+	l.unsaved = l.unsaved || l.failing
 }
 
-// toSave lists the failures if they have changed since the last call, and it is time to save them. If they are too many,
-// namespaces have turns.
-func (l *ledger) toSave(now time.Time) (list []Remembered, due bool) {
-	if l.memory == nil || !l.unsaved || now.Before(l.nextSave) {
-		return nil, false
-	}
-	l.unsaved = false
+// failures lists what is saved. If they are too many, namespaces have turns.
+func (l *ledger) failures() (list []Remembered) {
 	turns := state.NewTurns[state.Name]()
 	for name, is := range l.services {
 		if is.recalled && l.store.Synced() && l.store.Health(name) == nil {
@@ -197,21 +211,7 @@ func (l *ledger) toSave(now time.Time) (list []Remembered, due bool) {
 			list = append(list, Remembered{name, f})
 		}
 	}
-	slices.SortFunc(list, compareRemembered)
-	return list, true
-}
-
-// save writes failures, and reports whether that worked. It needs no lock.
-func (l *ledger) save(list []Remembered, now time.Time) bool {
-	began := time.Now()
-	err := l.memory.Save(list)
-	l.nextSave = now.Add(saveShare * time.Since(began))
-	failed := err != nil
-	if failed && !l.failing {
-		l.log.Warn("cannot save which endpoints have failed; after a restart they get connections until they fail again", "error", err)
-	}
-	l.failing = failed
-	return !failed
+	return list
 }
 
 // watched is a Service whose endpoints are looked at.

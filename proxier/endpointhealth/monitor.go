@@ -109,7 +109,7 @@ func (m *Monitor) Run(ctx context.Context) error {
 			return nil
 		case now := <-look.C:
 			m.look(ctx)
-			m.save(now)
+			m.ledger.save(&m.mu, now)
 			m.tell() // not with each answer: it lists all suspicions
 		case now := <-turn.C:
 			m.ask(ctx)
@@ -248,18 +248,6 @@ func (m *Monitor) publish(now time.Time) {
 	m.ledger.publish(now)
 }
 
-// save saves the failures for the next process, if they have changed.
-func (m *Monitor) save(now time.Time) {
-	m.mu.Lock()
-	list, due := m.ledger.toSave(now)
-	m.mu.Unlock()
-	if due && !m.ledger.save(list, now) {
-		m.mu.Lock()
-		m.ledger.unsaved = true
-		m.mu.Unlock()
-	}
-}
-
 // end saves what this process has found out until its end, also what the store has not been told.
 func (m *Monitor) end() {
 	for len(m.asker.ends) > 0 {
@@ -268,7 +256,7 @@ func (m *Monitor) end() {
 	m.mu.Lock()
 	m.ledger.last(time.Now())
 	m.mu.Unlock()
-	m.save(m.ledger.nextSave)
+	m.ledger.save(&m.mu, m.ledger.nextSave)
 }
 
 // tell logs and reports what happened.

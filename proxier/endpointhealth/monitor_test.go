@@ -615,7 +615,7 @@ func TestRestart(t *testing.T) {
 	before.answers[at(1)], before.answers[checked] = probe.Refused, probe.NoAnswer
 	before.suspectAt(at(1))
 	before.wants("before the restart", before.settle(web), pool[2:]...)
-	before.save(time.Now())
+	before.ledger.save(&before.mu, time.Now())
 
 	after := newWorld(t, func(o *Options) { o.Memory = before })
 	after.answers = before.answers
@@ -629,14 +629,14 @@ func TestRestart(t *testing.T) {
 	is := after.ledger.of(gone)
 	is.recalled, is.published = true, state.Health{{Protocol: state.TCP, At: at(1)}} // as if it had been in the memory
 	after.ledger.unsaved = true
-	after.save(time.Now())
+	after.ledger.save(&after.mu, time.Now())
 	if after.ledger.services[gone] != nil || slices.ContainsFunc(before.memory, func(r Remembered) bool { return r.Service == gone }) {
 		t.Error("a Service that is gone is remembered for ever")
 	}
 	after.wants("when they have been asked", after.settle(web), pool[2:]...)
 	clear(after.answers)
 	after.wants("when they answer", after.settle(web), pool...)
-	after.save(time.Now().Add(time.Hour))
+	after.ledger.save(&after.mu, time.Now().Add(time.Hour))
 	if len(before.memory) != 0 {
 		t.Errorf("after the next saving: %v", before.memory)
 	}
@@ -672,7 +672,7 @@ func TestUnreadableMemory(t *testing.T) {
 	w.serve(shop(func(*state.Service) {}), []netip.AddrPort{at(1)}, nil)
 	w.answers[at(1)] = probe.Refused
 	w.settle(web)
-	if w.save(time.Now()); !w.ledger.unsaved {
+	if w.ledger.save(&w.mu, time.Now()); !w.ledger.unsaved {
 		t.Error("what could not be saved is not tried again")
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
@@ -84,7 +85,7 @@ func (p *Planner) judge(protocol state.Protocol, family state.Family) {
 	if len(p.Health) == 0 {
 		return
 	}
-	var silent [2]silences // primaries and backups
+	var silent [2][]silence // primaries and backups
 	for i := range p.Health {
 		f := &p.Health[i]
 		if f.Protocol != protocol || state.FamilyOf(f.At.Addr()) != family {
@@ -102,30 +103,29 @@ func (p *Planner) judge(protocol state.Protocol, family state.Family) {
 			c.flags |= bad
 		} else if c.flags&(ready|draining) != 0 && p.MaxEjected > 0 {
 			of := toInt(c.flags&backup != 0)
-			silent[of] = append(silent[of], silence{c, f})
+			silent[of] = append(silent[of], silence{c, f.Since})
 		}
 	}
 	p.judgeSilent(silent[0], 0)
 	p.judgeSilent(silent[1], backup)
 	if !p.candidates.any(selection{some: true, all: ready, not: failed | backup}) &&
 		p.candidates.any(selection{some: true, all: ready | backup, not: bad}) {
-		silent[0].setBad() // a good backup takes the place of all primaries
+		setBad(silent[0]) // a good backup takes the place of all primaries
 	}
 	if p.svc.HealthCheckNodePort != 0 {
 		p.endpoints.noteLocal(family, p.candidates.list)
 	}
 }
 
+// silence is an endpoint that failed without a word.
 type silence struct {
 	*candidate
-	failure *state.Failure
+	since time.Time
 }
-
-type silences []silence
 
 // judgeSilent counts as bad, of the silent primaries or backups, a share of those that are not surely bad: those that
 // failed first. If all have failed, they all count, and what is left decides.
-func (p *Planner) judgeSilent(list silences, kind flags) {
+func (p *Planner) judgeSilent(list []silence, kind flags) {
 	if len(list) == 0 {
 		return
 	}
@@ -136,12 +136,10 @@ func (p *Planner) judgeSilent(list silences, kind flags) {
 		}
 	}
 	if len(list) < n {
-		slices.SortStableFunc(list, func(a, b silence) int {
-			return cmp.Or(a.failure.Since.Compare(b.failure.Since), a.failure.Compare(*b.failure))
-		})
+		slices.SortStableFunc(list, func(a, b silence) int { return a.since.Compare(b.since) }) // before: by address
 		list = list[:min(len(list), p.share(n))]
 	}
-	list.setBad()
+	setBad(list)
 }
 
 // share is how many of n endpoints are left out because they are silent: at least one of two, and never the last one.
@@ -152,9 +150,9 @@ func (p *Planner) share(n int) int {
 	return min(max(1, n*p.MaxEjected/100), n-1)
 }
 
-func (l silences) setBad() {
-	for i := range l {
-		l[i].flags |= bad
+func setBad(list []silence) {
+	for i := range list {
+		list[i].flags |= bad
 	}
 }
 
