@@ -359,7 +359,7 @@ func TestManyPorts(t *testing.T) {
 // the store is written later.
 func TestEndOfProcess(t *testing.T) {
 	w := newWorld(t, checksOnly)
-	w.ledger.memory = w
+	w.Memory = w
 	pool := []netip.AddrPort{at(1), at(2), at(3)}
 	w.serve(shop(func(*state.Service) {}), pool, nil)
 	w.settle(web)

@@ -15,7 +15,7 @@
 //
 //	monitor.go  the parts, how they work together, what the loop reports of plans, and which questions follow
 //	ledger.go   what is known of each Service; when it is written into the store, and what outlives the process
-//	permit.go   who may be asked, what flags and annotations ask for, and what questions cost
+//	permit.go   what a Monitor needs, what flags and annotations ask for, who may be asked, and what questions cost
 //	kernel.go   what the kernel noticed, and how questions are asked
 //	walk.go     what walks over all slices: the Services of an endpoint, other endpoints of its node, witnesses
 //	report.go   log lines, metrics and Events, and the state for commands and the page

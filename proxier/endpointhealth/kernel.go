@@ -2,7 +2,6 @@ package endpointhealth
 
 import (
 	"context"
-	"log/slog"
 	"net/netip"
 	"sync/atomic"
 	"time"
@@ -12,36 +11,31 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// Suspicion is an endpoint that the kernel noticed.
-type Suspicion struct {
-	Endpoint netip.AddrPort
-	Refusing bool
-	Packets  uint64 // since it was noticed first
-}
-
 // kernel reads what the kernel noticed. But for refusals, it is for the goroutine of Run.
 type kernel struct {
-	read     func(refusing bool) ([]Suspicion, error)
-	permit   *permit
-	log      *slog.Logger
+	*permit
 	refusals atomic.Bool // a Service has asked for it
 	seen     map[Suspicion]bool
 	failing  bool // the latest reading failed
 }
 
-// elementTime is how long it takes to read one suspicion: 25 ms for 16,384, and to judge it.
-const elementTime = 2 * time.Microsecond
+const (
+	// lookPeriod is how often a Monitor reads what the kernel noticed.
+	lookPeriod = 200 * time.Millisecond
+	// elementTime is how long it takes to read one suspicion: 25 ms for 16,384, and to judge it.
+	elementTime = 2 * time.Microsecond
+)
 
 // look returns what the kernel noticed since the last call, and about how much processor time that took. The time is not measured:
 // on a busy node, a look waits for a processor more often than it has one.
 func (k *kernel) look() ([]Suspicion, time.Duration) {
-	list, err := k.read(k.refusals.Load())
+	list, err := k.Suspicions(k.refusals.Load())
 	if failed := err != nil; failed != k.failing {
 		k.failing = failed
 		if failed {
-			k.log.Error("cannot read which endpoints do not answer; trying again", "every", lookPeriod, "error", err)
+			k.Log.Error("cannot read which endpoints do not answer; trying again", "every", lookPeriod, "error", err)
 		} else {
-			k.log.Info("reading which endpoints do not answer works again")
+			k.Log.Info("reading which endpoints do not answer works again")
 		}
 	}
 	return k.fresh(list), time.Duration(len(list)) * elementTime
@@ -52,7 +46,7 @@ func (k *kernel) fresh(list []Suspicion) (out []Suspicion) {
 	before := k.seen
 	k.seen = make(map[Suspicion]bool, len(list))
 	for _, s := range list {
-		if k.permit.refuses(s.Endpoint) {
+		if k.refuses(s.Endpoint) {
 			continue
 		}
 		if k.seen[s] = true; !before[s] {
@@ -64,17 +58,16 @@ func (k *kernel) fresh(list []Suspicion) (out []Suspicion) {
 
 // asker asks endpoints, each in a goroutine, and collects what is to be done with the answers.
 type asker struct {
-	ask    func(context.Context, *probe.Question) probe.Answer
-	permit *permit
-	ends   chan func()
+	*permit
+	ends chan func()
 }
 
 // one asks an endpoint. Those that must not be asked count as good.
 func (a *asker) one(ctx context.Context, q *probe.Question, end func(probe.Answer)) {
 	var answer probe.Answer
-	if !a.permit.refuses(q.At) {
-		q.OnlyThis = a.permit.refuses(netip.AddrPortFrom(q.At.Addr(), probe.HostPort))
-		answer = a.ask(ctx, q)
+	if !a.refuses(q.At) {
+		q.OnlyThis = a.refuses(netip.AddrPortFrom(q.At.Addr(), probe.HostPort))
+		answer = a.Ask(ctx, q)
 	}
 	a.end(ctx, func() { end(answer) })
 }
@@ -89,7 +82,7 @@ func (a *asker) witness(ctx context.Context, list []netip.AddrPort, end func(sus
 	all := suspicion.NoWitness
 	faults := make(chan probe.Fault, len(list))
 	for _, at := range list {
-		go func() { faults <- a.ask(ctx, suspected(at)).Fault }()
+		go func() { faults <- a.Ask(ctx, suspected(at)).Fault }()
 	}
 	for range list {
 		all = suspicion.AllSilent

@@ -2,7 +2,6 @@ package endpointhealth
 
 import (
 	"cmp"
-	"log/slog"
 	"net/netip"
 	"slices"
 	"sync"
@@ -31,24 +30,21 @@ func paceOf(endpoints int) time.Duration {
 // ledger has what is known of each Service whose endpoints are looked at. It writes their health into the store, and saves it for
 // the next process. The caller of all methods but save holds a lock.
 type ledger struct {
-	store    *state.Store
+	*Options
 	suspects *suspicion.Detector
 	services map[state.Name]*watched
 	behind   map[state.Name]bool // Services whose health the store may not have
 	queue    []state.Name        // the same, in the order in which they wait
 	paces    *schedule.Rates
 
-	memory   Memory // nil: failures are forgotten when the process ends
-	log      *slog.Logger
 	unsaved  bool
 	nextSave time.Time // when to save again
 	failing  bool      // the latest saving failed
 }
 
-func newLedger(store *state.Store, m Memory, log *slog.Logger) *ledger {
+func newLedger(o *Options) *ledger {
 	l := &ledger{
-		store: store, services: map[state.Name]*watched{}, behind: map[state.Name]bool{}, paces: schedule.NewRates(0, 1, paceBurst),
-		memory: m, log: log,
+		Options: o, services: map[state.Name]*watched{}, behind: map[state.Name]bool{}, paces: schedule.NewRates(0, 1, paceBurst),
 	}
 	l.recall()
 	return l
@@ -95,7 +91,7 @@ func (l *ledger) publish(now time.Time) {
 func (l *ledger) publishOne(name state.Name, now time.Time) {
 	is := l.services[name]
 	if is == nil {
-		l.store.SetHealth(name, nil)
+		l.Store.SetHealth(name, nil)
 		return
 	}
 	if now.Before(is.next) || !l.paces.Left(name.Namespace, now) {
@@ -107,7 +103,7 @@ func (l *ledger) publishOne(name state.Name, now time.Time) {
 	if l.update(is, now) {
 		l.paces.Take(name.Namespace, pace, now)
 	}
-	l.store.SetHealth(name, is.published)
+	l.Store.SetHealth(name, is.published)
 }
 
 // update finds out the health of a Service, and reports whether it has changed.
@@ -129,19 +125,9 @@ func (l *ledger) last(now time.Time) {
 	}
 }
 
-// Remembered is a failure that outlives the process, so that a restart brings no failed endpoint back.
-type Remembered struct {
-	Service state.Name
-	Failure state.Failure
-}
-
-// Memory keeps failures while no process runs.
-type Memory interface {
-	Load() ([]Remembered, error)
-	Save([]Remembered) error
-}
-
 const (
+	// maxChecks is how many checks there are on a node.
+	maxChecks = 20_000
 	// maxRemembered bounds what is saved. A line of it takes 150 bytes.
 	maxRemembered = maxChecks + suspicion.MaxOfTenant
 	// saveShare is how much time savings take: a twentieth at most.
@@ -151,12 +137,12 @@ const (
 // recall reads the failures that the previous process saved, and writes them into the store. MarkSynced drops those of
 // Services that no longer exist.
 func (l *ledger) recall() {
-	if l.memory == nil {
+	if l.Memory == nil {
 		return
 	}
-	list, err := l.memory.Load()
+	list, err := l.Memory.Load()
 	if err != nil {
-		l.log.Warn("cannot read which endpoints had failed before the restart; they get connections until they fail again", "error", err)
+		l.Log.Warn("cannot read which endpoints had failed before the restart; they get connections until they fail again", "error", err)
 		return
 	}
 	slices.SortFunc(list, func(a, b Remembered) int { return a.Failure.Compare(b.Failure) })
@@ -165,10 +151,10 @@ func (l *ledger) recall() {
 		is.recalled, is.published = true, append(is.published, r.Failure)
 	}
 	for name, is := range l.services {
-		l.store.SetHealth(name, is.published)
+		l.Store.SetHealth(name, is.published)
 	}
 	if len(list) > 0 {
-		l.log.Info("endpoints had failed before the restart; they get no connections until they answer", "endpoints", len(list),
+		l.Log.Info("endpoints had failed before the restart; they get no connections until they answer", "endpoints", len(list),
 			"services", len(l.services))
 	}
 }
@@ -177,19 +163,19 @@ func (l *ledger) recall() {
 func (l *ledger) save(lock sync.Locker, now time.Time) {
 	lock.Lock()
 	defer lock.Unlock()
-	if l.memory == nil || !l.unsaved || now.Before(l.nextSave) {
+	if l.Memory == nil || !l.unsaved || now.Before(l.nextSave) {
 		return
 	}
 	list := l.failures()
 	l.unsaved = false
 	lock.Unlock()
 	began := time.Now()
-	err := l.memory.Save(list)
+	err := l.Memory.Save(list)
 	took := time.Since(began)
 	lock.Lock()
 	l.nextSave = now.Add(saveShare * took)
 	if err != nil && !l.failing {
-		l.log.Warn("cannot save which endpoints have failed; after a restart they get connections until they fail again", "error", err)
+		l.Log.Warn("cannot save which endpoints have failed; after a restart they get connections until they fail again", "error", err)
 	}
 	l.failing = err != nil
 	l.unsaved = l.unsaved || l.failing
@@ -199,7 +185,7 @@ func (l *ledger) save(lock sync.Locker, now time.Time) {
 func (l *ledger) failures() (list []Remembered) {
 	turns := state.NewTurns[state.Name]()
 	for name, is := range l.services {
-		if is.recalled && l.store.Synced() && l.store.Health(name) == nil {
+		if is.recalled && l.Store.Synced() && l.Store.Health(name) == nil {
 			delete(l.services, name) // it was deleted while no process ran
 		} else if len(is.published) > 0 {
 			turns.Push(name.Namespace, name)

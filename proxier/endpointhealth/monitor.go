@@ -2,14 +2,12 @@ package endpointhealth
 
 import (
 	"context"
-	"log/slog"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"sync"
 	"time"
 
-	"github.com/verdict-proxy/verdict/config"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/checks"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/probe"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/schedule"
@@ -18,36 +16,13 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// Options configure a Monitor. The functions are called from its goroutines, and may block.
-type Options struct {
-	Settings *config.Settings
-	Store    *state.Store
-	// Default is the check of Services that ask for none; nil: no check.
-	Default *state.HealthCheck
-	// APIServers are never asked, like those that the store knows.
-	APIServers []netip.AddrPort
-	// Suspicions reads what the kernel noticed lately, with refusing endpoints or without. It is not called if the
-	// settings turn the detection off.
-	Suspicions func(refusing bool) ([]Suspicion, error)
-	// Ask asks an endpoint, and Cost says how much processor time that takes. Used is how much this process used; nil: unknown.
-	Ask    func(context.Context, *probe.Question) probe.Answer
-	Cost   func(state.CheckKind) time.Duration
-	Used   func() time.Duration
-	Memory Memory // nil: failures are forgotten when the process ends
-	// Report is called with what happened. It must not block.
-	Report func(Report)
-	// MayWrite reports whether a line about a namespace may be logged.
-	MayWrite func(namespace string, now time.Time) bool
-	Log      *slog.Logger
-}
-
 // Monitor finds out which endpoints are good, and writes it into the store. It runs beside the loop, because it waits for
 // answers of the kernel and of endpoints. It decides nothing about pools, which is the work of package plan.
 //
 // While nothing is wrong, it reads two empty sets of the kernel five times a second, and remembers nothing of Services
 // that only observe.
 type Monitor struct {
-	Options
+	*Options
 	permit   *permit
 	asker    *asker
 	kernel   *kernel
@@ -64,13 +39,11 @@ type Monitor struct {
 
 // New returns a Monitor. It writes the failures that the previous process saved into the store.
 func New(o Options) *Monitor {
-	asks, may := policy{settings: o.Settings, byDefault: o.Default}, newPermit(o.Store, o.Settings, o.APIServers)
+	may := newPermit(&o)
 	m := &Monitor{
-		Options: o, permit: may, looks: newLooks(), ledger: newLedger(o.Store, o.Memory, o.Log),
-		asker:    &asker{ask: o.Ask, permit: may, ends: make(chan func(), 64)},
-		reporter: &reporter{policy: asks, store: o.Store, log: o.Log, mayWrite: o.MayWrite, episodes: map[Episode]time.Time{}},
-		kernel:   &kernel{read: o.Suspicions, permit: may, log: o.Log},
-		walker:   &walker{policy: asks, store: o.Store, permit: may, looked: map[siblingsOf]time.Time{}, wanted: map[string]bool{}},
+		Options: &o, permit: may, looks: newLooks(), ledger: newLedger(&o), asker: &asker{permit: may, ends: make(chan func(), 64)},
+		reporter: &reporter{Options: &o, episodes: map[Episode]time.Time{}}, kernel: &kernel{permit: may},
+		walker: &walker{permit: may, looked: map[siblingsOf]time.Time{}, wanted: map[string]bool{}},
 	}
 	doubts := schedule.NewRates(nodeRate, doubtRate, doubtBurst)
 	doubts.Even = true // an endpoint that failed must be noticed, however many tenants have others suspected
@@ -79,25 +52,18 @@ func New(o Options) *Monitor {
 		Note: func(n suspicion.Note) { m.report.Notes = append(m.report.Notes, n) },
 	})
 	m.checks = checks.New(checks.Options{
-		Jitter: rand.Float64, Cost: (&price{cost: o.Cost, used: o.Used, times: 1}).of, Rates: schedule.NewRates(nodeRate, tenantRate, rateBurst),
+		Jitter: rand.Float64, Cost: (&price{Options: &o, times: 1}).of, Rates: schedule.NewRates(nodeRate, tenantRate, rateBurst),
 		Max: maxChecks, Changed: m.ledger.touch, Note: func(n checks.Note) { m.report.Checks.Notes = append(m.report.Checks.Notes, n) },
 	})
 	m.ledger.suspects = m.suspects
 	return m
 }
 
-const (
-	// lookPeriod is how often a Monitor reads what the kernel noticed.
-	lookPeriod = 200 * time.Millisecond
-	// checkPause is the least time between two looks at who is to be checked, and whose health has changed.
-	checkPause = 50 * time.Millisecond
-)
+// checkPause is the least time between two looks at who is to be checked, and whose health has changed.
+const checkPause = 50 * time.Millisecond
 
-// Run looks until the context ends. A nil Monitor does nothing.
+// Run looks until the context ends.
 func (m *Monitor) Run(ctx context.Context) error {
-	if m == nil {
-		return nil
-	}
 	look := time.NewTicker(lookPeriod)
 	defer look.Stop()
 	turn := time.NewTicker(checkPause)
@@ -123,7 +89,7 @@ func (m *Monitor) Run(ctx context.Context) error {
 // look reads what the kernel noticed, and looks at endpoints for the first time.
 func (m *Monitor) look(ctx context.Context) {
 	now := time.Now()
-	if !m.walker.detects() {
+	if !m.detects() {
 		return
 	}
 	if !m.walker.tired(now) { // otherwise it waits in the kernel
@@ -275,7 +241,7 @@ func (m *Monitor) tell() {
 }
 
 // Watches reports whether the plan of a Service has to tell what becomes of its endpoints.
-func (m *Monitor) Watches(svc *state.Service) bool { return m != nil && m.walker.watches(svc) }
+func (m *Monitor) Watches(svc *state.Service) bool { return m != nil && m.watches(svc) }
 
 // Serves notes where a Service is about to be served.
 func (m *Monitor) Serves(p *plan.Service) {
@@ -292,8 +258,8 @@ func (m *Monitor) Set(svc *state.Service, list []*state.Slice, choices []plan.Ch
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	name, now := svc.Name, time.Now()
-	problems := m.walker.ignored(svc)
-	if svc.Outliers.Refusals && m.walker.detects() {
+	problems := m.ignored(svc)
+	if svc.Outliers.Refusals && m.detects() {
 		m.kernel.refusals.Store(true)
 	}
 	if !m.suspects.Idle() {
@@ -306,7 +272,7 @@ func (m *Monitor) Set(svc *state.Service, list []*state.Slice, choices []plan.Ch
 	is := m.ledger.of(name)
 	before := *is
 	m.chosen(is, choices, now)
-	is.ejects, is.check, is.allDown = m.walker.ejects(svc), m.walker.checkOf(svc), svc.AllDown
+	is.ejects, is.check, is.allDown = m.ejects(svc), m.checkOf(svc), svc.AllDown
 	if is.recalled || m.checks.Starves(name) || !before.asksAs(is) {
 		m.setQuestions(is, now)
 		m.restore(svc, is, list, now)
@@ -352,8 +318,6 @@ func (m *Monitor) Remove(name state.Name) {
 }
 
 const (
-	// maxChecks is how many checks there are on a node.
-	maxChecks = 20_000
 	// looksAtOnce is how many endpoints are looked at in each lookPeriod, and lookAgain when one is looked at that did not answer.
 	looksAtOnce = 10
 	lookAgain   = 5 * time.Second
@@ -412,9 +376,6 @@ func (m *Monitor) restore(svc *state.Service, is *watched, list []*state.Slice, 
 // Statuses lists the endpoints that are suspected, failed, failing their checks, or backups, sorted by address. An endpoint
 // can be listed more than once. Any goroutine may call it.
 func (m *Monitor) Statuses() []Status {
-	if m == nil {
-		return nil
-	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	list := suspects(m.ledger, state.Name{})
@@ -427,9 +388,6 @@ func (m *Monitor) Statuses() []Status {
 
 // StatusesOf is Statuses of the endpoints of one Service. Any goroutine may call it.
 func (m *Monitor) StatusesOf(name state.Name) []Status {
-	if m == nil {
-		return nil
-	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	list := append(suspects(m.ledger, name), rowsOf(m.ledger.services[name])...)

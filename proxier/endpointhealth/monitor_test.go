@@ -608,7 +608,7 @@ func TestRestart(t *testing.T) {
 	pool := []netip.AddrPort{at(1), at(2), at(3), at(4), near(1)}
 	svc := shop(func(s *state.Service) { s.Check.Port = 9000 })
 	before := newWorld(t, func(*Options) {})
-	before.ledger.memory = before
+	before.Memory = before
 	before.serve(svc, pool, nil)
 	before.settle(web)
 	checked := netip.AddrPortFrom(at(2).Addr(), 9000)

@@ -1,26 +1,67 @@
 package endpointhealth
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/verdict-proxy/verdict/config"
+	"github.com/verdict-proxy/verdict/proxier/endpointhealth/probe"
 	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
+// Options configure a Monitor. The functions are called from its goroutines, and may block.
+type Options struct {
+	Settings *config.Settings
+	Store    *state.Store
+	// Default is the check of Services that ask for none; nil: no check.
+	Default *state.HealthCheck
+	// APIServers are never asked, like those that the store knows.
+	APIServers []netip.AddrPort
+	// Suspicions reads what the kernel noticed lately, with refusing endpoints or without. It is not called if the
+	// settings turn the detection off.
+	Suspicions func(refusing bool) ([]Suspicion, error)
+	// Ask asks an endpoint, and Cost says how much processor time that takes. Used is how much this process used; nil: unknown.
+	Ask    func(context.Context, *probe.Question) probe.Answer
+	Cost   func(state.CheckKind) time.Duration
+	Used   func() time.Duration
+	Memory Memory // nil: failures are forgotten when the process ends
+	// Report is called with what happened. It must not block.
+	Report func(Report)
+	// MayWrite reports whether a line about a namespace may be logged.
+	MayWrite func(namespace string, now time.Time) bool
+	Log      *slog.Logger
+}
+
+// Suspicion is an endpoint that the kernel noticed.
+type Suspicion struct {
+	Endpoint netip.AddrPort
+	Refusing bool
+	Packets  uint64 // since it was noticed first
+}
+
+// Remembered is a failure that outlives the process, so that a restart brings no failed endpoint back.
+type Remembered struct {
+	Service state.Name
+	Failure state.Failure
+}
+
+// Memory keeps failures while no process runs.
+type Memory interface {
+	Load() ([]Remembered, error)
+	Save([]Remembered) error
+}
+
 // permit says whom this node may ask. Who writes a Service could otherwise have the node ask its own programs, an API
 // server, or the server of a cloud that knows its secrets: these trust the address of the node. Any goroutine may call the methods.
 type permit struct {
-	store    *state.Store
+	*Options
 	excluded []netip.Prefix
-	servers  []netip.AddrPort // API servers, as the configuration names them
-	// own: the node may ask nodes' addresses, because one administrator writes everything (a folder of manifests). An
-	// EndpointSlice of the API may have any address in it, and nothing shows that a pod on the host's network is there.
-	own bool
 
 	// Rules of this node send packets to external IPs and the like elsewhere. A tenant could write one, have an endpoint there
 	// checked, and so have this node ask whom it must not ask.
@@ -32,9 +73,9 @@ type permit struct {
 // lingering is how long the kernel may have what was removed.
 const lingering = 10 * time.Second
 
-func newPermit(store *state.Store, s *config.Settings, servers []netip.AddrPort) *permit {
+func newPermit(o *Options) *permit {
 	return &permit{
-		store: store, excluded: config.Prefixes(s.HealthCheckExclude), servers: servers, own: s.Manifests != "",
+		Options: o, excluded: config.Prefixes(o.Settings.HealthCheckExclude),
 		served: map[state.Name][]netip.AddrPort{}, uses: map[netip.AddrPort]int{},
 	}
 }
@@ -47,13 +88,15 @@ func (p *permit) refuses(at netip.AddrPort) bool {
 }
 
 func (p *permit) refusesAddress(at netip.AddrPort) bool {
-	a, env := at.Addr(), p.store.Environment()
+	a, env := at.Addr(), p.Store.Environment()
 	switch {
 	case !a.IsGlobalUnicast() && !a.IsLoopback() && !a.IsLinkLocalUnicast(), // multicast, unspecified
 		contains(p.excluded, a), contains(env.ServiceCIDRs, a),
 		p.isServer(&env, func(s netip.AddrPort) bool { return s == at }):
 		return true
-	case p.own:
+	case p.Settings.Manifests != "":
+		// The node may ask nodes' addresses, because one administrator writes everything (a folder of manifests). An EndpointSlice of
+		// the API may have any address in it, and nothing shows that a pod on the host's network is there.
 		return false
 	}
 	return p.translates(at) || slices.Contains(env.HostAddresses, a) || env.Node != nil && slices.Contains(env.Node.Addresses, a) ||
@@ -66,13 +109,13 @@ func contains(ranges []netip.Prefix, a netip.Addr) bool {
 
 // isServer reports whether an API server is at an address.
 func (p *permit) isServer(env *state.Environment, at func(netip.AddrPort) bool) bool {
-	return slices.ContainsFunc(env.APIServers, at) || slices.ContainsFunc(p.servers, at) || slices.ContainsFunc(env.Connected, at)
+	return slices.ContainsFunc(env.APIServers, at) || slices.ContainsFunc(p.APIServers, at) || slices.ContainsFunc(env.Connected, at)
 }
 
 // serves notes where a Service is about to be served. Node ports and cluster IPs are known by their addresses.
 func (p *permit) serves(svc *plan.Service) {
 	var list []netip.AddrPort
-	ranges := p.store.Environment().ServiceCIDRs
+	ranges := p.Store.Environment().ServiceCIDRs
 	for i := range svc.Ports {
 		for j := range svc.Ports[i].Frontends {
 			if f := &svc.Ports[i].Frontends[j]; f.Addr.IsValid() && !contains(ranges, f.Addr) {
@@ -148,35 +191,29 @@ func hosts(a netip.Addr) []netip.Addr {
 	return list
 }
 
-// policy is what flags and annotations ask for.
-type policy struct {
-	settings  *config.Settings
-	byDefault *state.HealthCheck // of Services that ask for no check; nil: no check
-}
-
 // detects reports whether anybody looks for endpoints that do not answer clients.
-func (p policy) detects() bool { return p.settings.OutlierDetection != config.OutlierOff }
+func (o *Options) detects() bool { return o.Settings.OutlierDetection != config.OutlierOff }
 
 // watches reports whether the plan of a Service has to tell what becomes of its endpoints.
-func (p policy) watches(svc *state.Service) bool { return p.ejects(svc) || p.checkOf(svc) != nil }
+func (o *Options) watches(svc *state.Service) bool { return o.ejects(svc) || o.checkOf(svc) != nil }
 
 // ejects reports whether failed endpoints of a Service get no connections. Endpoints of the cluster's own Services are ejected
 // only if the Service itself asks for it: DNS and the API server are what everything else needs.
-func (p policy) ejects(svc *state.Service) bool {
+func (o *Options) ejects(svc *state.Service) bool {
 	asked := svc.Outliers.Mode
-	if asked == state.OutlierDefault && p.settings.OutlierDetection == config.OutlierEject && !needed(svc.Name) {
+	if asked == state.OutlierDefault && o.Settings.OutlierDetection == config.OutlierEject && !needed(svc.Name) {
 		asked = state.OutlierEject
 	}
-	return p.detects() && asked == state.OutlierEject
+	return o.detects() && asked == state.OutlierEject
 }
 
 // checkOf returns the check of a Service; nil: none. Those of the cluster itself are checked only if they ask for it.
-func (p policy) checkOf(svc *state.Service) *state.HealthCheck {
+func (o *Options) checkOf(svc *state.Service) *state.HealthCheck {
 	check := svc.Check
 	if check == nil && !needed(svc.Name) {
-		check = p.byDefault
+		check = o.Default
 	}
-	if check == nil || check.Kind == state.CheckOff || !p.settings.ActiveChecks {
+	if check == nil || check.Kind == state.CheckOff || !o.Settings.ActiveChecks {
 		return nil
 	}
 	return check
@@ -190,11 +227,11 @@ func needed(name state.Name) bool {
 func kubernetesService() state.Name { return state.Name{Namespace: "default", Name: "kubernetes"} }
 
 // ignored is for a Service whose annotations have no effect, because a flag turns everything off.
-func (p policy) ignored(svc *state.Service) (problems []state.Problem) {
-	if mode := svc.Outliers.Mode; !p.detects() && (mode == state.OutlierObserve || mode == state.OutlierEject) {
+func (o *Options) ignored(svc *state.Service) (problems []state.Problem) {
+	if mode := svc.Outliers.Mode; !o.detects() && (mode == state.OutlierObserve || mode == state.OutlierEject) {
 		problems = append(problems, problem(svc.Name, "outlier-detection", "--outlier-detection=off on this node: the annotation has no effect"))
 	}
-	if svc.Check != nil && svc.Check.Kind != state.CheckOff && !p.settings.ActiveChecks {
+	if svc.Check != nil && svc.Check.Kind != state.CheckOff && !o.Settings.ActiveChecks {
 		problems = append(problems, problem(svc.Name, "health-check", "--active-checks=false on this node: the annotation has no effect"))
 	}
 	return problems
@@ -242,8 +279,7 @@ const (
 // price is what questions are said to cost. How much they cost really differs between nodes, and with what their answers
 // cause: a check that flaps has its Service planned again. So the price rises while the process uses much.
 type price struct {
-	cost   func(state.CheckKind) time.Duration
-	used   func() time.Duration // processor time of this process; nil: nobody knows
+	*Options
 	times  float64
 	at     time.Time
 	before time.Duration
@@ -251,15 +287,15 @@ type price struct {
 
 func (p *price) of(k state.CheckKind) time.Duration {
 	p.correct(time.Now())
-	return time.Duration(float64(p.cost(k)) * p.times)
+	return time.Duration(float64(p.Cost(k)) * p.times)
 }
 
 // correct looks at what the process used lately.
 func (p *price) correct(now time.Time) {
-	if p.used == nil || now.Sub(p.at) < pricePause {
+	if p.Used == nil || now.Sub(p.at) < pricePause {
 		return
 	}
-	used := p.used()
+	used := p.Used()
 	if share := float64(used-p.before) / float64(now.Sub(p.at)); !p.at.IsZero() {
 		p.times = min(max(1, p.times*share/mostUsed), dearest)
 	}

@@ -83,10 +83,7 @@ const episodeTime = 10 * time.Minute
 
 // reporter writes log lines, and finds out which episodes begin.
 type reporter struct {
-	policy
-	store    *state.Store
-	log      *slog.Logger
-	mayWrite func(namespace string, now time.Time) bool
+	*Options
 	episodes map[Episode]time.Time // when they began, without their texts
 	swept    time.Time             // when those that are over were forgotten
 	left     int                   // suspicions that found no room, since the latest line about them
@@ -98,7 +95,7 @@ const sayAgain = time.Minute
 
 func (l *reporter) sayLeft(n int, now time.Time) {
 	if l.left += n; l.left > 0 && now.Sub(l.leftAt) >= sayAgain {
-		l.log.Warn("too many endpoints are under suspicion; others are not asked until some of these are cleared", "leftOut", l.left)
+		l.Log.Warn("too many endpoints are under suspicion; others are not asked until some of these are cleared", "leftOut", l.left)
 		l.left, l.leftAt = 0, now
 	}
 }
@@ -172,10 +169,10 @@ func (l *reporter) writeCheck(r *Report, n *checks.Note) {
 
 // line logs what happened to the endpoints of a namespace; "": to this node.
 func (l *reporter) line(level slog.Level, namespace, text string, attrs []any) {
-	if !l.log.Enabled(context.Background(), level) || !l.mayWrite(namespace, time.Now()) {
+	if !l.Log.Enabled(context.Background(), level) || !l.MayWrite(namespace, time.Now()) {
 		return
 	}
-	l.log.Log(context.Background(), level, text, attrs...) //nolint:sloglint // the texts are constants of this package
+	l.Log.Log(context.Background(), level, text, attrs...) //nolint:sloglint // the texts are constants of this package
 }
 
 // begin adds an episode to a report, unless it only goes on.
@@ -199,7 +196,7 @@ func (l *reporter) describe(s *suspicion.Record) string {
 		where = " on node " + s.Word.Node
 	}
 	text := fmt.Sprintf("endpoint %s%s does not accept connections", s.At, where)
-	svc, _ := l.store.Service(s.Service)
+	svc, _ := l.Store.Service(s.Service)
 	if svc == nil {
 		svc = &state.Service{Name: s.Service}
 	}
