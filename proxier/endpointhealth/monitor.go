@@ -241,7 +241,9 @@ func (m *Monitor) tell() {
 }
 
 // Watches reports whether the plan of a Service has to tell what becomes of its endpoints.
-func (m *Monitor) Watches(svc *state.Service) bool { return m != nil && m.watches(svc) }
+func (m *Monitor) Watches(svc *state.Service) bool {
+	return m != nil && (m.ejects(svc) || m.checkOf(svc) != nil)
+}
 
 // Serves notes where a Service is about to be served.
 func (m *Monitor) Serves(p *plan.Service) {

@@ -194,9 +194,6 @@ func hosts(a netip.Addr) []netip.Addr {
 // detects reports whether anybody looks for endpoints that do not answer clients.
 func (o *Options) detects() bool { return o.Settings.OutlierDetection != config.OutlierOff }
 
-// watches reports whether the plan of a Service has to tell what becomes of its endpoints.
-func (o *Options) watches(svc *state.Service) bool { return o.ejects(svc) || o.checkOf(svc) != nil }
-
 // ejects reports whether failed endpoints of a Service get no connections. Endpoints of the cluster's own Services are ejected
 // only if the Service itself asks for it: DNS and the API server are what everything else needs.
 func (o *Options) ejects(svc *state.Service) bool {

@@ -1,7 +1,6 @@
 package probe
 
 import (
-	"cmp"
 	"net/netip"
 
 	"github.com/verdict-proxy/verdict/proxier/state"
@@ -11,11 +10,6 @@ import (
 type Target struct {
 	Protocol state.Protocol
 	At       netip.AddrPort
-}
-
-// Compare orders targets by address, port and protocol.
-func (t Target) Compare(o Target) int {
-	return cmp.Or(t.At.Compare(o.At), cmp.Compare(t.Protocol, o.Protocol))
 }
 
 // Question asks an endpoint whether it serves. If the kind of the check is state.CheckOff, it is the question of this node
