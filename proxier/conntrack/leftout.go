@@ -15,7 +15,8 @@ import (
 // has weight 0 (net.ipv4.vs.expire_nodest_conn). While connection tracking has the connection as well, IPVS drops that
 // packet first, and a client that repeats its packets after 1, 2 and 4 seconds loses 4 seconds.
 
-// leftOuts has the TCP endpoints that plans leave out.
+// leftOuts has the TCP endpoints that plans leave out. Those that accept connections are not among them: to look for connections
+// without an answer, the kernel walks over its whole table.
 type leftOuts struct {
 	services map[state.Name]*leftOut
 	wait     bool // connections to some of them may still have to be deleted
@@ -62,7 +63,7 @@ func leftOutOf(p *plan.Service) (list []netip.AddrPort) {
 		return nil
 	}
 	for i := range p.Choices {
-		if c := &p.Choices[i]; c.Use == plan.LeftOut && c.Protocol == state.TCP {
+		if c := &p.Choices[i]; c.Use == plan.LeftOut && c.Protocol == state.TCP && !c.Accepts {
 			list = append(list, c.At)
 		}
 	}

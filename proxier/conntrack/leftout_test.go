@@ -9,7 +9,7 @@ import (
 )
 
 // TestLeftOutOnce: the connections to endpoints are looked for once, when a plan has left one out, and again when one was
-// good meanwhile. An endpoint that came while a cleaning was running is looked for by the next one.
+// good meanwhile. One that accepts connections has none to look for. An endpoint that came while a cleaning was running is looked for by the next one.
 func TestLeftOutOnce(t *testing.T) {
 	web := state.Name{Namespace: "shop", Name: "web"}
 	at := func(i byte) netip.AddrPort { return netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, i}), 80) }
@@ -21,6 +21,8 @@ func TestLeftOutOnce(t *testing.T) {
 			p.Choices = append(p.Choices, plan.Choice{Protocol: state.TCP, At: at(i), Use: plan.LeftOut},
 				plan.Choice{Protocol: state.UDP, At: at(i), Use: plan.LeftOut})
 		}
+		// This one accepts connections, so none of them waits for an answer.
+		p.Choices = append(p.Choices, plan.Choice{Protocol: state.TCP, At: at(4), Use: plan.LeftOut, Accepts: true})
 		return p
 	}
 	tr := NewTracker()

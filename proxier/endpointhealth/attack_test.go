@@ -12,7 +12,6 @@ import (
 
 	"github.com/verdict-proxy/verdict/config"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/checks"
-	"github.com/verdict-proxy/verdict/proxier/endpointhealth/ledger"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/probe"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/suspicion"
 	"github.com/verdict-proxy/verdict/proxier/plan"
@@ -60,14 +59,8 @@ func TestForgedNodeName(t *testing.T) {
 	if found := w.walker.witnesses(nil, nil); len(found) > 0 {
 		t.Errorf("%v are witnesses", found)
 	}
-	go w.asker.one(t.Context(), answered{}, suspected(forbidden))
-	select {
-	case a := <-w.asker.answers:
-		if len(asked) > 0 || !a.answer.Good() {
-			t.Errorf("asked %v: %+v; who must not be asked counts as good", asked, a.answer)
-		}
-	case <-time.After(10 * time.Second):
-		t.Error("no answer")
+	if a := w.asks(forbidden); len(asked) > 0 || !a.Good() {
+		t.Errorf("asked %v: %+v; who must not be asked counts as good", asked, a)
 	}
 }
 
@@ -78,7 +71,7 @@ func TestTranslated(t *testing.T) {
 		w := newWorld(t, func(*Options) {})
 		to := netip.MustParseAddrPort("198.51.100.7:80")
 		p := &plan.Service{Name: web, Ports: []plan.Port{{Frontends: []plan.Frontend{{Kind: plan.ExternalIP, Addr: to.Addr(), Port: to.Port()}}}}}
-		refused := func(at netip.AddrPort) bool { return w.permit.refuses(at) != "" }
+		refused := func(at netip.AddrPort) bool { return w.permit.refuses(at) }
 		if refused(to) {
 			t.Error("refused before a Service is there")
 		}
@@ -94,7 +87,7 @@ func TestTranslated(t *testing.T) {
 		if refused(to) {
 			t.Error("it is refused for longer than the kernel may have the Service")
 		}
-		if n := len(w.permit.translated.uses) + len(w.permit.translated.of); n > 0 {
+		if n := len(w.permit.uses) + len(w.permit.served); n > 0 {
 			t.Errorf("%d addresses stay in memory", n)
 		}
 	})
@@ -105,7 +98,7 @@ func TestTranslated(t *testing.T) {
 func TestSuspicionsLeaveTimeForChecks(t *testing.T) {
 	const cost, seconds = 400 * time.Microsecond, 100
 	w := newWorld(t, func(o *Options) { o.Cost = func(state.CheckKind) time.Duration { return cost } })
-	const many = suspicion.MaxTracked / 4 // as many as a namespace can have
+	const many = 1024 // fewer than as many as a namespace can have
 	w.checks.Set(state.Name{Namespace: "bank", Name: "web"}, tcpCheck(), []probe.Target{target(0)}, start)
 	for i := range many {
 		w.suspects.Suspect(numbered(i, 80), suspicion.Unanswered, []suspicion.Member{{Service: web}}, start)
@@ -171,7 +164,7 @@ func TestPaceOfNamespace(t *testing.T) {
 			t.Errorf("%s is never told", name)
 		}
 	}
-	if most := int((seconds*time.Second+ledger.PaceBurst)/ledger.PaceOf(size)) + 1; sum > most || sum < most/2 {
+	if most := int((seconds*time.Second+paceBurst)/paceOf(size)) + 1; sum > most || sum < most/2 {
 		t.Errorf("the store heard %d changes in %d s, at most %d are allowed", sum, seconds, most)
 	}
 }
@@ -196,14 +189,14 @@ func TestServiceJoinsFailure(t *testing.T) {
 // TestBorrowedLooks: a tenant wrote the endpoint of another into his slices as well, among very many. It is looked at all the same.
 func TestBorrowedLooks(t *testing.T) {
 	tenant, bank := state.Name{Namespace: "a-tenant", Name: "web"}, state.Name{Namespace: "bank", Name: "web"}
-	l := newFirstLooks()
-	var many []netip.AddrPort
+	l, look := newLooks(), &state.HealthCheck{Interval: lookAgain}
+	var many []probe.Target
 	for i := range 10_000 {
-		many = append(many, numbered(i, 8080))
+		many = append(many, target(i))
 	}
-	l.set(tenant, many)
-	l.set(bank, []netip.AddrPort{many[9000]})
-	if first := l.due(start); !slices.Contains(first, many[9000]) {
+	l.Set(tenant, look, many, start)
+	l.Set(bank, look, many[9000:9001], start)
+	if first := l.Due(start); !slices.ContainsFunc(first, func(q checks.Question) bool { return q.Target == many[9000] }) {
 		t.Errorf("first looks at %v, want one at the endpoint of the other namespace", first)
 	}
 }
@@ -218,25 +211,25 @@ func TestMemoryIsShared(t *testing.T) {
 		many[i] = state.Failure{Protocol: state.TCP, At: target(i).At}
 	}
 	for i := range 20 {
-		w.ledger.Add(state.Name{Namespace: "tenant", Name: string(rune('a' + i))}).Published = many
+		w.ledger.of(state.Name{Namespace: "tenant", Name: string(rune('a' + i))}).published = many
 	}
-	w.ledger.Add(web).Published = many[:1]
-	w.ledger.SaveAgain()
+	w.ledger.of(web).published = many[:1]
+	w.ledger.unsaved = true
 	now := time.Now()
 	for range 3 {
 		now = now.Add(time.Hour)
-		w.save(now)
+		w.ledger.save(&w.mu, now)
 	}
 	if disk.tries != 3 {
 		t.Errorf("tried %d times to save", disk.tries)
 	}
 	disk.full = false
-	w.save(now.Add(time.Hour))
-	own := slices.ContainsFunc(disk.saved, func(r ledger.Remembered) bool { return r.Service == web })
-	if len(disk.saved) != ledger.MaxRemembered || !own {
+	w.ledger.save(&w.mu, now.Add(time.Hour))
+	own := slices.ContainsFunc(disk.saved, func(r Remembered) bool { return r.Service == web })
+	if len(disk.saved) != maxRemembered || !own {
 		t.Errorf("%d failures are saved, the one of another tenant: %t", len(disk.saved), own)
 	}
-	w.save(now.Add(2 * time.Hour))
+	w.ledger.save(&w.mu, now.Add(2*time.Hour))
 	if disk.tries != 4 {
 		t.Error("saved again without a change")
 	}
@@ -246,12 +239,12 @@ func TestMemoryIsShared(t *testing.T) {
 type fullDisk struct {
 	full  bool
 	tries int
-	saved []ledger.Remembered
+	saved []Remembered
 }
 
-func (d *fullDisk) Load() ([]ledger.Remembered, error) { return nil, nil }
+func (d *fullDisk) Load() ([]Remembered, error) { return nil, nil }
 
-func (d *fullDisk) Save(list []ledger.Remembered) error {
+func (d *fullDisk) Save(list []Remembered) error {
 	if d.tries++; d.full {
 		return errors.New("no space left on device")
 	}
@@ -285,7 +278,7 @@ func TestReportsAreGathered(t *testing.T) {
 // TestLargeServiceUnderSuspicion: a tenant has a Service with very many endpoints, and thousands of them come under suspicion. To
 // find out whose they are, and to write another Service with the same endpoints, takes no time that others would notice.
 func TestLargeServiceUnderSuspicion(t *testing.T) {
-	const size, suspected = 20_000, suspicion.MaxTracked / 4
+	const size, suspected = 20_000, suspicion.MaxOfTenant / 4
 	w := newWorld(t, func(o *Options) { o.Settings.OutlierDetection = config.OutlierObserve })
 	write := func(name string) (svc *state.Service, list []*state.Slice) {
 		svc = &state.Service{Name: state.Name{Namespace: "tenant", Name: name}}
@@ -352,7 +345,7 @@ func TestManyPorts(t *testing.T) {
 			w.walker.witnesses(nil, nil)
 			best = min(best, time.Since(began))
 		}
-		if len(w.suspects.AllRecords()) != 1 {
+		if len(w.suspects.Records(state.Name{})) != 1 {
 			t.Fatal("nothing is under suspicion")
 		}
 		return best
@@ -366,22 +359,22 @@ func TestManyPorts(t *testing.T) {
 // the store is written later.
 func TestEndOfProcess(t *testing.T) {
 	w := newWorld(t, checksOnly)
-	w.ledger.Memory = w
+	w.Memory = w
 	pool := []netip.AddrPort{at(1), at(2), at(3)}
 	w.serve(shop(func(*state.Service) {}), pool, nil)
 	w.settle(web)
 	w.publish(time.Now())
-	w.ledger.Of(web).Next = time.Now().Add(time.Hour) // the store is written later
-	w.ledger.NextSave = time.Now().Add(time.Hour)
+	w.ledger.of(web).next = time.Now().Add(time.Hour) // the store is written later
+	w.ledger.nextSave = time.Now().Add(time.Hour)
 	w.now = w.now.Add(time.Minute)
 	for _, q := range w.checks.Due(w.now) {
 		if q.At != at(3) {
-			w.asker.answers <- answered{check: &q, answer: probe.Answer{Fault: probe.Refused}}
+			w.asker.ends <- func() { w.checked(q, probe.Answer{Fault: probe.Refused}) }
 		}
 	}
 	ended, end := context.WithCancel(t.Context())
 	end()
-	w.asker.report(ended, answered{check: &checks.Question{}, answer: probe.Answer{Fault: probe.OtherFault}}) // the end ended it
+	w.asker.end(ended, func() { t.Error("the end ended this question, so it has no answer") })
 	if err := w.Run(ended); err != nil {
 		t.Fatal(err)
 	}
@@ -441,7 +434,9 @@ func TestEventTellsNoHost(t *testing.T) {
 		state.OutlierEject: suspicion.NeverReached, state.OutlierObserve: suspicion.None,
 	} {
 		w.Store.SetService(shop(func(s *state.Service) { s.Outliers.Mode = mode }), nil)
-		says := func(h suspicion.Hold) string { return w.reporter.describe(web, &Status{Endpoint: at(1), Hold: h}) }
+		says := func(h suspicion.Hold) string {
+			return w.reporter.describe(&suspicion.Record{Member: suspicion.Member{Service: web}, At: at(1), Hold: h})
+		}
 		if alive, dead := says(suspicion.HostAlive), says(other); alive != dead {
 			t.Errorf("the Event of an address with a host: %s\nof one without: %s", alive, dead)
 		}
@@ -483,9 +478,8 @@ func TestForeignHost(t *testing.T) {
 		}
 	})
 	for _, want := range []probe.Fault{probe.HostAnswers, probe.NoAnswer} {
-		go w.asker.one(t.Context(), answered{}, suspected(at(1)))
-		if a := <-w.asker.answers; a.answer.Fault != want {
-			t.Errorf("%s, want %s", a.answer.Fault, want)
+		if a := w.asks(at(1)); a.Fault != want {
+			t.Errorf("%s, want %s", a.Fault, want)
 		}
 		w.Serves(&plan.Service{Name: web, Ports: []plan.Port{{Frontends: []plan.Frontend{{Kind: plan.ExternalIP, Addr: at(1).Addr(), Port: probe.HostPort}}}}})
 	}

@@ -1,42 +1,41 @@
 package endpointhealth
 
 import (
-	"log/slog"
+	"context"
 	"net/netip"
 	"sync/atomic"
 	"time"
-)
 
-// Suspicion is an endpoint that the kernel noticed.
-type Suspicion struct {
-	Endpoint netip.AddrPort
-	Refusing bool
-	Packets  uint64 // since it was noticed first
-}
+	"github.com/verdict-proxy/verdict/proxier/endpointhealth/probe"
+	"github.com/verdict-proxy/verdict/proxier/endpointhealth/suspicion"
+	"github.com/verdict-proxy/verdict/proxier/state"
+)
 
 // kernel reads what the kernel noticed. But for refusals, it is for the goroutine of Run.
 type kernel struct {
-	read     func(refusing bool) ([]Suspicion, error)
-	permit   *permit
-	log      *slog.Logger
+	*permit
 	refusals atomic.Bool // a Service has asked for it
 	seen     map[Suspicion]bool
 	failing  bool // the latest reading failed
 }
 
-// elementTime is how long it takes to read one suspicion: 25 ms for 16,384, and to judge it.
-const elementTime = 2 * time.Microsecond
+const (
+	// lookPeriod is how often a Monitor reads what the kernel noticed.
+	lookPeriod = 200 * time.Millisecond
+	// elementTime is how long it takes to read one suspicion: 25 ms for 16,384, and to judge it.
+	elementTime = 2 * time.Microsecond
+)
 
 // look returns what the kernel noticed since the last call, and about how much processor time that took. The time is not measured:
 // on a busy node, a look waits for a processor more often than it has one.
 func (k *kernel) look() ([]Suspicion, time.Duration) {
-	list, err := k.read(k.refusals.Load())
+	list, err := k.Suspicions(k.refusals.Load())
 	if failed := err != nil; failed != k.failing {
 		k.failing = failed
 		if failed {
-			k.log.Error("cannot read which endpoints do not answer; trying again", "every", lookPeriod, "error", err)
+			k.Log.Error("cannot read which endpoints do not answer; trying again", "every", lookPeriod, "error", err)
 		} else {
-			k.log.Info("reading which endpoints do not answer works again")
+			k.Log.Info("reading which endpoints do not answer works again")
 		}
 	}
 	return k.fresh(list), time.Duration(len(list)) * elementTime
@@ -47,7 +46,7 @@ func (k *kernel) fresh(list []Suspicion) (out []Suspicion) {
 	before := k.seen
 	k.seen = make(map[Suspicion]bool, len(list))
 	for _, s := range list {
-		if k.permit.refuses(s.Endpoint) != "" {
+		if k.refuses(s.Endpoint) {
 			continue
 		}
 		if k.seen[s] = true; !before[s] {
@@ -55,4 +54,53 @@ func (k *kernel) fresh(list []Suspicion) (out []Suspicion) {
 		}
 	}
 	return out
+}
+
+// asker asks endpoints, each in a goroutine, and collects what is to be done with the answers.
+type asker struct {
+	*permit
+	ends chan func()
+}
+
+// one asks an endpoint. Those that must not be asked count as good.
+func (a *asker) one(ctx context.Context, q *probe.Question, end func(probe.Answer)) {
+	var answer probe.Answer
+	if !a.refuses(q.At) {
+		q.OnlyThis = a.refuses(netip.AddrPortFrom(q.At.Addr(), probe.HostPort))
+		answer = a.Ask(ctx, q)
+	}
+	a.end(ctx, func() { end(answer) })
+}
+
+// suspected is the question of this node to an endpoint that clients have doubts about.
+func suspected(at netip.AddrPort) *probe.Question {
+	return &probe.Question{Target: probe.Target{Protocol: state.TCP, At: at}}
+}
+
+// witness asks witnesses. The one of the API server needs no permit.
+func (a *asker) witness(ctx context.Context, list []netip.AddrPort, end func(suspicion.Witnesses)) {
+	all := suspicion.NoWitness
+	faults := make(chan probe.Fault, len(list))
+	for _, at := range list {
+		go func() { faults <- a.Ask(ctx, suspected(at)).Fault }()
+	}
+	for range list {
+		all = suspicion.AllSilent
+		if f := <-faults; f == probe.NoFault || f == probe.Refused || f == probe.HostAnswers {
+			all = suspicion.SomeAnswer
+			break
+		}
+	}
+	a.end(ctx, func() { end(all) })
+}
+
+// end hands an answer over. A question that has ended because the process ends has no answer.
+func (a *asker) end(ctx context.Context, end func()) {
+	if ctx.Err() != nil {
+		return
+	}
+	select {
+	case a.ends <- end:
+	case <-ctx.Done():
+	}
 }

@@ -2,43 +2,19 @@ package endpointhealth
 
 import (
 	"context"
-	"log/slog"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
-	"github.com/verdict-proxy/verdict/config"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/checks"
-	"github.com/verdict-proxy/verdict/proxier/endpointhealth/ledger"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/probe"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/schedule"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/suspicion"
+	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
-
-// Options configure a Monitor. The functions are called from its goroutines, and may block.
-type Options struct {
-	Settings *config.Settings
-	Store    *state.Store
-	// Default is the check of Services that ask for none; nil: no check.
-	Default *state.HealthCheck
-	// APIServers are never asked, like those that the store knows.
-	APIServers []netip.AddrPort
-	// Suspicions reads what the kernel noticed lately, with refusing endpoints or without. It is not called if the
-	// settings turn the detection off.
-	Suspicions func(refusing bool) ([]Suspicion, error)
-	// Ask asks an endpoint, and Cost says how much processor time that takes. Used is how much this process used; nil: unknown.
-	Ask    func(context.Context, *probe.Question) probe.Answer
-	Cost   func(state.CheckKind) time.Duration
-	Used   func() time.Duration
-	Memory ledger.Memory // nil: failures are forgotten when the process ends
-	// Report is called with what happened. It must not block.
-	Report func(Report)
-	// MayWrite reports whether a line about a namespace may be logged.
-	MayWrite func(namespace string, now time.Time) bool
-	Log      *slog.Logger
-}
 
 // Monitor finds out which endpoints are good, and writes it into the store. It runs beside the loop, because it waits for
 // answers of the kernel and of endpoints. It decides nothing about pools, which is the work of package plan.
@@ -46,7 +22,7 @@ type Options struct {
 // While nothing is wrong, it reads two empty sets of the kernel five times a second, and remembers nothing of Services
 // that only observe.
 type Monitor struct {
-	Options
+	*Options
 	permit   *permit
 	asker    *asker
 	kernel   *kernel
@@ -56,45 +32,38 @@ type Monitor struct {
 	mu       sync.Mutex // guards what follows
 	suspects *suspicion.Detector
 	checks   *checks.Checker
-	looks    firstLooks
-	ledger   *ledger.Ledger
+	looks    *checks.Checker // first ones at endpoints
+	ledger   *ledger
 	report   Report
 }
 
 // New returns a Monitor. It writes the failures that the previous process saved into the store.
 func New(o Options) *Monitor {
-	asks, may := policy{settings: o.Settings, byDefault: o.Default}, newPermit(o.Store, o.Settings, o.APIServers)
+	may := newPermit(&o)
+	m := &Monitor{
+		Options: &o, permit: may, looks: newLooks(), ledger: newLedger(&o), asker: &asker{permit: may, ends: make(chan func(), 64)},
+		reporter: &reporter{Options: &o, episodes: map[Episode]time.Time{}}, kernel: &kernel{permit: may},
+		walker: &walker{permit: may, looked: map[siblingsOf]time.Time{}, wanted: map[string]bool{}},
+	}
 	doubts := schedule.NewRates(nodeRate, doubtRate, doubtBurst)
 	doubts.Even = true // an endpoint that failed must be noticed, however many tenants have others suspected
-	m := &Monitor{
-		Options: o, permit: may, looks: newFirstLooks(),
-		asker:    &asker{ask: o.Ask, permit: may, answers: make(chan answered, 64)},
-		reporter: &reporter{policy: asks, store: o.Store, log: o.Log, mayWrite: o.MayWrite, episodes: map[Episode]time.Time{}},
-		kernel:   &kernel{read: o.Suspicions, permit: may, log: o.Log},
-		walker:   &walker{policy: asks, store: o.Store, permit: may, siblings: map[siblingsOf]time.Time{}},
-		suspects: suspicion.New(suspicion.Options{Jitter: rand.Float64, May: func(namespace string, now time.Time) bool {
-			return doubts.Take(namespace, o.Cost(state.CheckOff), now)
-		}}),
-	}
-	m.checks = checks.New(checks.Options{
-		Jitter: rand.Float64, Cost: (&price{cost: o.Cost, used: o.Used, times: 1}).of, Rates: schedule.NewRates(nodeRate, tenantRate, rateBurst),
+	m.suspects = suspicion.New(suspicion.Options{
+		Jitter: rand.Float64, Cost: o.Cost(state.CheckOff), Rates: doubts, Changed: m.ledger.touch, Doubt: m.walker.wantSiblings,
+		Note: func(n suspicion.Note) { m.report.Notes = append(m.report.Notes, n) },
 	})
-	m.ledger = ledger.New(o.Store, o.Memory, o.Log, func(w *ledger.Watched, now time.Time) state.Health { return w.Health(m.suspects, now) })
+	m.checks = checks.New(checks.Options{
+		Jitter: rand.Float64, Cost: (&price{Options: &o, times: 1}).of, Rates: schedule.NewRates(nodeRate, tenantRate, rateBurst),
+		Max: maxChecks, Changed: m.ledger.touch, Note: func(n checks.Note) { m.report.Checks.Notes = append(m.report.Checks.Notes, n) },
+	})
+	m.ledger.suspects = m.suspects
 	return m
 }
 
-const (
-	// lookPeriod is how often a Monitor reads what the kernel noticed.
-	lookPeriod = 200 * time.Millisecond
-	// checkPause is the least time between two looks at who is to be checked, and whose health has changed.
-	checkPause = 50 * time.Millisecond
-)
+// checkPause is the least time between two looks at who is to be checked, and whose health has changed.
+const checkPause = 50 * time.Millisecond
 
-// Run looks until the context ends. A nil Monitor does nothing.
+// Run looks until the context ends.
 func (m *Monitor) Run(ctx context.Context) error {
-	if m == nil {
-		return nil
-	}
 	look := time.NewTicker(lookPeriod)
 	defer look.Stop()
 	turn := time.NewTicker(checkPause)
@@ -106,17 +75,13 @@ func (m *Monitor) Run(ctx context.Context) error {
 			return nil
 		case now := <-look.C:
 			m.look(ctx)
-			m.save(now)
+			m.ledger.save(&m.mu, now)
 			m.tell() // not with each answer: it lists all suspicions
 		case now := <-turn.C:
 			m.ask(ctx)
 			m.publish(now)
-		case a := <-m.asker.answers:
-			m.take(a)
-			if a.check == nil {
-				m.suspectSiblings()
-				m.ask(ctx) // the second question comes at once
-			}
+		case end := <-m.asker.ends:
+			end()
 		}
 	}
 }
@@ -124,7 +89,7 @@ func (m *Monitor) Run(ctx context.Context) error {
 // look reads what the kernel noticed, and looks at endpoints for the first time.
 func (m *Monitor) look(ctx context.Context) {
 	now := time.Now()
-	if !m.walker.detects() {
+	if !m.detects() {
 		return
 	}
 	if !m.walker.tired(now) { // otherwise it waits in the kernel
@@ -134,10 +99,10 @@ func (m *Monitor) look(ctx context.Context) {
 	}
 	m.suspectSiblings()
 	m.mu.Lock()
-	first := m.looks.due(now)
+	first := m.looks.Due(now)
 	m.mu.Unlock()
-	for _, at := range first {
-		go m.asker.one(ctx, answered{look: at}, suspected(at))
+	for _, q := range first {
+		go m.asker.one(ctx, &q.Question, func(a probe.Answer) { m.looked(q, a) })
 	}
 }
 
@@ -166,7 +131,6 @@ func (m *Monitor) suspect(list []Suspicion) {
 			reason = suspicion.Refusing
 		}
 		m.suspects.Suspect(s.Endpoint, reason, unknown[s.Endpoint], now)
-		m.walker.wantSiblings(m.suspects.Unanswered(s.Endpoint), false, now)
 	}
 }
 
@@ -192,102 +156,243 @@ func (m *Monitor) ask(ctx context.Context) {
 	m.mu.Unlock()
 	for _, q := range inquiries {
 		if q.Witnesses {
-			go m.asker.witness(ctx, q, m.walker.witnesses(q.Nodes, q.Suspects))
+			go m.asker.witness(ctx, m.walker.witnesses(q.Nodes, q.Suspects), func(w suspicion.Witnesses) { m.witnessed(w); m.goOn(ctx) })
 		} else {
-			go m.asker.one(ctx, answered{inquiry: q}, suspected(q.At))
+			go m.asker.one(ctx, suspected(q.At), func(a probe.Answer) { m.inquired(q, a); m.goOn(ctx) })
 		}
 	}
-	for i := range questions {
-		go m.asker.one(ctx, answered{check: &questions[i]}, &questions[i].Question)
+	for _, q := range questions {
+		go m.asker.one(ctx, &q.Question, func(a probe.Answer) { m.checked(q, a) })
 	}
 }
 
-// take hands an answer to whoever asked.
-func (m *Monitor) take(a answered) {
+// goOn asks what follows from an answer: the second question comes at once.
+func (m *Monitor) goOn(ctx context.Context) {
+	if ctx.Err() == nil {
+		m.suspectSiblings()
+		m.ask(ctx)
+	}
+}
+
+func (m *Monitor) checked(q checks.Question, a probe.Answer) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	now, fault := time.Now(), a.answer.Fault
-	switch {
-	case a.check != nil:
-		m.checks.Answered(*a.check, a.answer, now)
-		m.report.Checks.count(a.check.Check.Kind, a.answer)
-	case a.inquiry == nil:
-		m.looks.ended(a.look, a.answer.Good(), now)
-	case a.inquiry.Witnesses:
-		m.suspects.Witnessed(a.witnesses, now)
-	default:
-		at := a.inquiry.At
-		m.walker.wantSiblings(m.suspects.Doubts(at, fault), true, now)
-		m.suspects.Answered(a.inquiry, fault, m.looks.reached(at), now)
-		if a.answer.Good() {
-			m.looks.ended(at, true, now)
-		}
-		m.report.Answers = append(m.report.Answers, fault)
+	m.checks.Answered(q, a, time.Now())
+	m.report.Checks.count(q.Check.Kind, a)
+}
+
+func (m *Monitor) looked(q checks.Question, a probe.Answer) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.looks.Answered(q, a, time.Now())
+}
+
+func (m *Monitor) inquired(q *suspicion.Inquiry, a probe.Answer) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	look := m.ledger.services[q.Service].look(q.At)
+	m.suspects.Answered(q, a.Fault, look == nil || look.Passed, time.Now())
+	if look != nil && a.Good() {
+		look.Passed = true
 	}
+	m.report.Answers = append(m.report.Answers, a.Fault)
+}
+
+func (m *Monitor) witnessed(w suspicion.Witnesses) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.suspects.Witnessed(w, time.Now())
 }
 
 // publish writes the health of Services that may have changed into the store.
 func (m *Monitor) publish(now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.gather()
 	for _, name := range m.checks.Fed() {
 		m.Store.PlanAgain(name) // the plan has it join the checks
 	}
-	m.ledger.Publish(now)
-}
-
-// gather collects the Services whose health may have changed.
-func (m *Monitor) gather() {
-	m.ledger.Touch(m.suspects.Changed()...)
-	m.ledger.Touch(m.checks.Changed()...)
-}
-
-// save saves the failures for the next process, if they have changed.
-func (m *Monitor) save(now time.Time) {
-	m.mu.Lock()
-	list, due := m.ledger.ToSave(now)
-	m.mu.Unlock()
-	if due && !m.ledger.Save(list, now) {
-		m.mu.Lock()
-		m.ledger.SaveAgain()
-		m.mu.Unlock()
-	}
+	m.ledger.publish(now)
 }
 
 // end saves what this process has found out until its end, also what the store has not been told.
 func (m *Monitor) end() {
-	for {
-		select {
-		case a := <-m.asker.answers:
-			m.take(a)
-			continue
-		default:
-		}
-		break
+	for len(m.asker.ends) > 0 {
+		(<-m.asker.ends)()
 	}
 	m.mu.Lock()
-	m.gather()
-	m.ledger.Last(time.Now())
+	m.ledger.last(time.Now())
 	m.mu.Unlock()
-	m.save(m.ledger.NextSave)
+	m.ledger.save(&m.mu, m.ledger.nextSave)
 }
 
 // tell logs and reports what happened.
 func (m *Monitor) tell() {
 	m.mu.Lock()
-	r := m.report
+	r, left := m.report, m.suspects.Left()
 	m.report = Report{OnBackups: r.OnBackups}
-	r.Notes, r.Left = m.suspects.Notes(), m.suspects.Left()
 	if len(r.Notes)+len(r.Moves) > 0 {
-		r.Statuses = statusesOf(m.ledger, m.suspects.AllRecords(), m.suspects.Withheld)
+		r.Statuses = suspects(m.ledger, state.Name{})
 	}
-	r.Checks.Notes = m.checks.Notes()
 	r.Checks.Total, r.Checks.Failing = m.checks.Counts()
 	m.mu.Unlock()
-	m.reporter.sayLeft(r.Left, time.Now())
-	if r.OnBackups != m.reporter.onBackups || len(r.Notes)+len(r.Moves)+len(r.Answers)+r.Left+len(r.Checks.Notes)+r.Checks.Passed+len(r.Checks.Failed) > 0 {
-		m.reporter.write(&r)
-		m.Report(r)
+	m.reporter.sayLeft(left, time.Now())
+	m.reporter.write(&r)
+	m.Report(r)
+}
+
+// Watches reports whether the plan of a Service has to tell what becomes of its endpoints.
+func (m *Monitor) Watches(svc *state.Service) bool {
+	return m != nil && (m.ejects(svc) || m.checkOf(svc) != nil)
+}
+
+// Serves notes where a Service is about to be served.
+func (m *Monitor) Serves(p *plan.Service) {
+	if m != nil {
+		m.permit.serves(p)
 	}
+}
+
+// Set notes that the loop handed the plan of a Service to the dataplane. It returns what of the wish is not honored.
+func (m *Monitor) Set(svc *state.Service, list []*state.Slice, choices []plan.Choice) []state.Problem {
+	if m == nil {
+		return nil
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	name, now := svc.Name, time.Now()
+	problems := m.ignored(svc)
+	if svc.Outliers.Refusals && m.detects() {
+		m.kernel.refusals.Store(true)
+	}
+	if !m.suspects.Idle() {
+		m.suspects.Refresh(name, m.walker.members(svc, list, m.suspects.Has), now)
+	}
+	watch := m.Watches(svc) || len(choices) > 0
+	if !watch && m.ledger.services[name] == nil {
+		return problems // nearly every Service, unless all eject or are checked
+	}
+	is := m.ledger.of(name)
+	before := *is
+	m.chosen(is, choices, now)
+	is.ejects, is.check, is.allDown = m.ejects(svc), m.checkOf(svc), svc.AllDown
+	if is.recalled || m.checks.Starves(name) || !before.asksAs(is) {
+		m.setQuestions(is, now)
+		m.restore(svc, is, list, now)
+		m.ledger.touch(name)
+	}
+	if !slices.Equal(m.Store.Health(name), is.published) {
+		m.ledger.touch(name) // the Service was deleted and written again, and the loop has seen only the end
+	}
+	if !watch {
+		m.ledger.drop(name)
+	}
+	return slices.Concat(problems, is.problems)
+}
+
+// chosen records what a plan makes of the endpoints of a Service.
+func (m *Monitor) chosen(is *watched, choices []plan.Choice, now time.Time) {
+	if !is.onBackups.IsZero() {
+		m.report.OnBackups--
+	}
+	if move := is.chosen(choices, now); len(move.Out)+len(move.Back) > 0 {
+		m.report.Moves = append(m.report.Moves, move)
+	}
+	if !is.onBackups.IsZero() {
+		m.report.OnBackups++
+	}
+}
+
+// Remove notes that a Service is gone.
+func (m *Monitor) Remove(name state.Name) {
+	if m == nil {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := time.Now()
+	m.permit.serve(name, nil)
+	m.suspects.Refresh(name, nil, now)
+	if is := m.ledger.services[name]; is != nil {
+		m.chosen(is, nil, now)
+		m.setQuestions(is, now)
+	}
+	m.ledger.drop(name)
+}
+
+const (
+	// looksAtOnce is how many endpoints are looked at in each lookPeriod, and lookAgain when one is looked at that did not answer.
+	looksAtOnce = 10
+	lookAgain   = 5 * time.Second
+)
+
+// newLooks returns the checks that find out which endpoints answer this node at all. A network policy may keep the node away from
+// an endpoint that serves its clients: then the node's own questions say nothing. Only Services that eject are looked at.
+func newLooks() *checks.Checker {
+	return checks.New(checks.Options{
+		Jitter: func() float64 { return 0 }, Cost: func(state.CheckKind) time.Duration { return lookPeriod / looksAtOnce },
+		Rates: schedule.NewRates(1, 1, lookPeriod), Max: 1 << 20, Once: true, Changed: func(state.Name) {}, Note: func(checks.Note) {},
+	})
+}
+
+// setQuestions chooses which endpoints of a Service are checked and looked at.
+func (m *Monitor) setQuestions(is *watched, now time.Time) {
+	looks, targets, excluded := make([]probe.Target, len(is.choices)), make([]probe.Target, len(is.choices)), 0
+	for i := range is.choices {
+		c := &is.choices[i]
+		own := probe.Target{Protocol: c.Protocol, At: c.At}
+		if is.ejects && c.Protocol == state.TCP && !m.permit.refuses(c.At) {
+			looks[i] = own
+		}
+		t, checked := checks.TargetOf(is.check, own)
+		switch {
+		case !checked:
+		case m.permit.refuses(t.At):
+			excluded++
+		default:
+			targets[i] = t
+		}
+	}
+	is.looks, _ = m.looks.Set(is.name, &state.HealthCheck{Interval: lookAgain}, looks, now)
+	list, left := m.checks.Set(is.name, is.check, targets, now)
+	is.checks, is.problems = list, notAsked(is.name, excluded, left)
+}
+
+// restore has the endpoints that failed before this process started asked first: by all who may have said that they failed.
+func (m *Monitor) restore(svc *state.Service, is *watched, list []*state.Slice, now time.Time) {
+	if !is.recalled {
+		return
+	}
+	is.recalled = false
+	members := m.walker.members(svc, list, func(netip.Addr) bool { return true })
+	for i := range is.published {
+		f := &is.published[i]
+		if c, found := find(is.choices, f.Protocol, f.At); found && is.checks[c] != nil {
+			m.checks.Restore(is.checks[c], f, now)
+		}
+		if member, found := members[f.At]; found && is.ejects && f.Protocol == state.TCP {
+			m.suspects.Restore(f, member, now)
+		}
+	}
+}
+
+// Statuses lists the endpoints that are suspected, failed, failing their checks, or backups, sorted by address. An endpoint
+// can be listed more than once. Any goroutine may call it.
+func (m *Monitor) Statuses() []Status {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	list := suspects(m.ledger, state.Name{})
+	for _, is := range m.ledger.services {
+		list = append(list, rowsOf(is)...)
+	}
+	slices.SortStableFunc(list, Status.Compare)
+	return list
+}
+
+// StatusesOf is Statuses of the endpoints of one Service. Any goroutine may call it.
+func (m *Monitor) StatusesOf(name state.Name) []Status {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	list := append(suspects(m.ledger, name), rowsOf(m.ledger.services[name])...)
+	slices.SortStableFunc(list, Status.Compare)
+	return list
 }

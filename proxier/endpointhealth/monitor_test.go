@@ -12,7 +12,6 @@ import (
 
 	"github.com/verdict-proxy/verdict/config"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/checks"
-	"github.com/verdict-proxy/verdict/proxier/endpointhealth/ledger"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/probe"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/schedule"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/suspicion"
@@ -27,7 +26,7 @@ type world struct {
 	planner plan.Planner
 	reports []Report
 	answers map[netip.AddrPort]probe.Fault // of those that are not good
-	memory  []ledger.Remembered
+	memory  []Remembered
 	now     time.Time
 }
 
@@ -107,20 +106,20 @@ func (w *world) settle(name state.Name) []netip.AddrPort {
 		w.now = w.now.Add(time.Minute)
 		now := w.now
 		w.mu.Lock()
-		questions, inquiries, looks := w.checks.Due(now), w.suspects.Due(now), w.looks.due(now)
+		questions, inquiries, looks := w.checks.Due(now), w.suspects.Due(now), w.looks.Due(now)
 		w.mu.Unlock()
 		for _, q := range questions {
-			w.take(answered{check: &q, answer: w.answerOf(q.At)})
+			w.checked(q, w.answerOf(q.At))
 		}
-		for _, at := range looks {
-			w.take(answered{look: at, answer: w.answerOf(at)})
+		for _, q := range looks {
+			w.looked(q, w.answerOf(q.At))
 		}
 		for _, q := range inquiries {
-			a := answered{inquiry: q, witnesses: suspicion.SomeAnswer}
-			if !q.Witnesses {
-				a.answer = w.answerOf(q.At)
+			if q.Witnesses {
+				w.witnessed(suspicion.SomeAnswer)
+			} else {
+				w.inquired(q, w.answerOf(q.At))
 			}
-			w.take(a)
 		}
 		w.publish(now)
 		w.plan(name)
@@ -130,11 +129,20 @@ func (w *world) settle(name state.Name) []netip.AddrPort {
 	return w.plan(name)
 }
 
+// asks asks an endpoint.
+func (w *world) asks(at netip.AddrPort) (answer probe.Answer) {
+	go w.asker.one(w.t.Context(), suspected(at), func(a probe.Answer) { answer = a })
+	(<-w.asker.ends)()
+	return answer
+}
+
 // flip has an endpoint fail its check, or pass it.
 func (w *world) flip(name state.Name, t probe.Target, now time.Time) {
-	k := w.checks.Of(name, w.ledger.Of(name).Check, t)
+	is := w.ledger.of(name)
+	i, _ := find(is.choices, t.Protocol, t.At)
+	k := is.checks[i]
 	k.Reached, k.Down, k.Since = true, !k.Down, now
-	w.ledger.Touch(name)
+	w.ledger.touch(name)
 }
 
 func (w *world) wants(what string, got []netip.AddrPort, want ...netip.AddrPort) {
@@ -191,14 +199,17 @@ func TestModes(t *testing.T) {
 		w.wants(tt.name.String(), w.settle(tt.name), want...)
 		ejected := 0
 		for _, s := range w.Statuses() {
-			ejected += len(s.Ejected)
+			if s.Ejected {
+				ejected++
+			}
 		}
 		if ejected > 0 != tt.ejects || w.kernel.refusals.Load() != tt.refusals {
 			t.Errorf("%s %v: ejected %d times, refusals count: %t", tt.name, tt.asked, ejected, w.kernel.refusals.Load())
 		}
 		delete(w.answers, at(1))
 		w.wants("when it answers again", w.settle(tt.name), at(1), at(2), near(1))
-		if w.Remove(tt.name); len(w.ledger.All())+len(w.looks.known)+len(w.suspects.AllRecords()) > 0 {
+		w.Remove(tt.name)
+		if looks, _ := w.looks.Counts(); len(w.ledger.services)+looks+len(w.suspects.Records(state.Name{})) > 0 {
 			t.Errorf("%s is gone, and something stays", tt.name)
 		}
 	}
@@ -237,10 +248,10 @@ func TestChecksChoose(t *testing.T) {
 		for _, s := range w.StatusesOf(web) {
 			if s.State == StateFailing {
 				failing++
-				if kept := slices.Contains(got, s.Endpoint); kept != (s.Hold == suspicion.NobodyGood) {
-					t.Errorf("%s: %s gets connections: %t, and is held because %q", tt.name, s.Endpoint, kept, s.Hold)
+				if kept := slices.Contains(got, s.At); kept != (s.Hold == suspicion.NobodyGood) {
+					t.Errorf("%s: %s gets connections: %t, and is held because %q", tt.name, s.At, kept, s.Hold)
 				}
-			} else if is := s.State.String() + ": " + s.Why; s.Endpoint == at(2) && is != tt.backup {
+			} else if is := s.State.String() + ": " + s.Why; s.At == at(2) && is != tt.backup {
 				t.Errorf("%s: %q, want %q", tt.name, is, tt.backup)
 			}
 		}
@@ -362,7 +373,7 @@ func TestStillReadyIsTold(t *testing.T) {
 	w := newWorld(t, func(*Options) {})
 	record := suspicion.Record{
 		At: at(1), Phase: suspicion.Failed, Answer: probe.NoAnswer, StillReady: true,
-		Members: []suspicion.Member{{Service: web, Word: suspicion.Word{Node: "other"}}},
+		Member: suspicion.Member{Service: web, Word: suspicion.Word{Node: "other"}},
 	}
 	now := time.Now()
 	hear := func(kind suspicion.Kind) (list []Episode) {
@@ -418,7 +429,7 @@ func TestWhoIsChecked(t *testing.T) {
 			t.Errorf("%s: problems %v", tt.name, problems)
 		}
 		w.Remove(tt.name)
-		if n, _ := w.checks.Counts(); n > 0 || len(w.ledger.All()) > 0 {
+		if n, _ := w.checks.Counts(); n > 0 || len(w.ledger.services) > 0 {
 			t.Errorf("%s is gone, and %d checks stay", tt.name, n)
 		}
 	}
@@ -484,7 +495,7 @@ func TestWhoMayBeAsked(t *testing.T) {
 			svc := shop(func(s *state.Service) { s.Outliers.Mode = state.OutlierEject })
 			problems := w.Set(svc, nil, []plan.Choice{{Protocol: state.TCP, At: at}})
 			asks, _ := w.checks.Counts()
-			looks := len(w.looks.known)
+			looks, _ := w.looks.Counts()
 			suspicions := len(w.kernel.fresh([]Suspicion{{Endpoint: at, Packets: 1}}))
 			may, want := asks+looks+suspicions, 0
 			if folder && tt.fromFolder || !folder && tt.api {
@@ -499,13 +510,9 @@ func TestWhoMayBeAsked(t *testing.T) {
 				}
 			}
 			// An address may become the node's own after its check began. It counts as good then, as if it had been before.
-			q := &checks.Question{Question: probe.Question{Target: probe.Target{Protocol: state.TCP, At: at}}}
-			ctx, cancel := context.WithCancel(t.Context())
-			go w.asker.one(ctx, answered{check: q}, &q.Question)
-			if a := <-w.asker.answers; (asked == 1) != (want == 3) || !a.answer.Good() {
-				t.Errorf("%s: asked %d times, %+v", tt.endpoint, asked, a.answer)
+			if a := w.asks(at); (asked == 1) != (want == 3) || !a.Good() {
+				t.Errorf("%s: asked %d times, %+v", tt.endpoint, asked, a)
 			}
-			cancel()
 		}
 	}
 }
@@ -558,36 +565,42 @@ func TestTenantLeavesRoomForSiblings(t *testing.T) {
 // TestTenantLeavesTurnsForFirstLooks: a tenant has more endpoints than can be looked at in an hour. Those of another
 // namespace are looked at all the same, and all are looked at in the end.
 func TestTenantLeavesTurnsForFirstLooks(t *testing.T) {
-	l, now := newFirstLooks(), time.Now()
-	var many []netip.AddrPort
+	l, now, look := newLooks(), time.Now(), &state.HealthCheck{Interval: lookAgain}
+	var many []probe.Target
 	for i := range 10_000 {
-		many = append(many, netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), 80))
+		many = append(many, target(i))
 	}
-	l.set(state.Name{Namespace: "tenant", Name: "a"}, many)
-	l.set(web, []netip.AddrPort{at(1)})
-	if list := l.due(now); !slices.Contains(list, at(1)) || len(list) != looksAtOnce {
-		t.Errorf("the first looks are at %v, want one at %s", list, at(1))
+	tenant, own := state.Name{Namespace: "tenant", Name: "a"}, probe.Target{Protocol: state.TCP, At: at(1)}
+	l.Set(tenant, look, many, now)
+	l.Set(web, look, []probe.Target{own}, now)
+	first := l.Due(now)
+	if !slices.ContainsFunc(first, func(q checks.Question) bool { return q.Target == own }) || len(first) != looksAtOnce {
+		t.Errorf("the first looks are at %v, want one at %s", first, at(1))
 	}
-	looked := looksAtOnce
-	for list := l.due(now); len(list) > 0; list = l.due(now) {
+	looked := 0
+	for list := first; len(list) > 0; list = l.Due(now) {
 		looked += len(list)
+		for _, q := range list {
+			l.Answered(q, probe.Answer{}, now)
+		}
+		now = now.Add(lookPeriod)
 	}
 	if looked != len(many)+1 {
 		t.Errorf("%d endpoints are looked at, want %d", looked, len(many)+1)
 	}
 	for range 10 { // endpoints come and go
-		l.set(state.Name{Namespace: "tenant", Name: "a"}, nil)
-		l.set(state.Name{Namespace: "tenant", Name: "a"}, many)
+		l.Set(tenant, look, nil, now)
+		l.Set(tenant, look, many, now)
 	}
-	if n := l.queue.Len(); n > 2*len(l.known)+1000 {
-		t.Errorf("%d endpoints wait, and there are %d", n, len(l.known))
+	if n, _ := l.Counts(); n > len(many)+1 {
+		t.Errorf("%d endpoints wait, and there are %d", n, len(many)+1)
 	}
 }
 
 // Load and Save implement Memory.
-func (w *world) Load() ([]ledger.Remembered, error) { return slices.Clone(w.memory), nil }
+func (w *world) Load() ([]Remembered, error) { return slices.Clone(w.memory), nil }
 
-func (w *world) Save(list []ledger.Remembered) error { w.memory = list; return nil }
+func (w *world) Save(list []Remembered) error { w.memory = list; return nil }
 
 // TestRestart: a restart brings no failed endpoint back, by whatever word it failed, and asks it first. What nobody wants any
 // more is forgotten.
@@ -595,14 +608,14 @@ func TestRestart(t *testing.T) {
 	pool := []netip.AddrPort{at(1), at(2), at(3), at(4), near(1)}
 	svc := shop(func(s *state.Service) { s.Check.Port = 9000 })
 	before := newWorld(t, func(*Options) {})
-	before.ledger.Memory = before
+	before.Memory = before
 	before.serve(svc, pool, nil)
 	before.settle(web)
 	checked := netip.AddrPortFrom(at(2).Addr(), 9000)
 	before.answers[at(1)], before.answers[checked] = probe.Refused, probe.NoAnswer
 	before.suspectAt(at(1))
 	before.wants("before the restart", before.settle(web), pool[2:]...)
-	before.save(time.Now())
+	before.ledger.save(&before.mu, time.Now())
 
 	after := newWorld(t, func(o *Options) { o.Memory = before })
 	after.answers = before.answers
@@ -613,23 +626,23 @@ func TestRestart(t *testing.T) {
 	if after.Store.MarkSynced(); after.Store.Health(gone) != nil {
 		t.Error("the health of a Service that is gone stays")
 	}
-	is := after.ledger.Add(gone)
-	is.Recalled, is.Published = true, state.Health{{Protocol: state.TCP, At: at(1)}} // as if it had been in the memory
-	after.ledger.SaveAgain()
-	after.save(time.Now())
-	if after.ledger.Of(gone) != nil || slices.ContainsFunc(before.memory, func(r ledger.Remembered) bool { return r.Service == gone }) {
+	is := after.ledger.of(gone)
+	is.recalled, is.published = true, state.Health{{Protocol: state.TCP, At: at(1)}} // as if it had been in the memory
+	after.ledger.unsaved = true
+	after.ledger.save(&after.mu, time.Now())
+	if after.ledger.services[gone] != nil || slices.ContainsFunc(before.memory, func(r Remembered) bool { return r.Service == gone }) {
 		t.Error("a Service that is gone is remembered for ever")
 	}
 	after.wants("when they have been asked", after.settle(web), pool[2:]...)
 	clear(after.answers)
 	after.wants("when they answer", after.settle(web), pool...)
-	after.save(time.Now().Add(time.Hour))
+	after.ledger.save(&after.mu, time.Now().Add(time.Hour))
 	if len(before.memory) != 0 {
 		t.Errorf("after the next saving: %v", before.memory)
 	}
 
 	off := newWorld(t, func(o *Options) {
-		before.memory = []ledger.Remembered{{Service: web, Failure: state.Failure{Protocol: state.TCP, At: at(1)}}}
+		before.memory = []Remembered{{Service: web, Failure: state.Failure{Protocol: state.TCP, At: at(1)}}}
 		o.Memory, o.Settings.OutlierDetection, o.Settings.ActiveChecks = before, config.OutlierOff, false
 	})
 	off.serve(svc, pool, nil)
@@ -659,16 +672,16 @@ func TestUnreadableMemory(t *testing.T) {
 	w.serve(shop(func(*state.Service) {}), []netip.AddrPort{at(1)}, nil)
 	w.answers[at(1)] = probe.Refused
 	w.settle(web)
-	if w.save(time.Now()); !w.ledger.Unsaved {
+	if w.ledger.save(&w.mu, time.Now()); !w.ledger.unsaved {
 		t.Error("what could not be saved is not tried again")
 	}
 }
 
 type faulty struct{}
 
-func (faulty) Load() ([]ledger.Remembered, error) { return nil, errors.New("injected") }
+func (faulty) Load() ([]Remembered, error) { return nil, errors.New("injected") }
 
-func (faulty) Save([]ledger.Remembered) error { return errors.New("injected") }
+func (faulty) Save([]Remembered) error { return errors.New("injected") }
 
 // TestTenantLeavesLines: the endpoints of one namespace do not keep those of another, nor the network of this node, out of
 // the log. Suspicions that find no room are one line a minute.
@@ -684,7 +697,7 @@ func TestTenantLeavesLines(t *testing.T) {
 	fails := func(namespace string) {
 		r.Notes = append(r.Notes, suspicion.Note{Kind: suspicion.Fell, Record: suspicion.Record{
 			At: at(1), Phase: suspicion.Failed, Answer: probe.NoAnswer,
-			Members: []suspicion.Member{{Service: state.Name{Namespace: namespace, Name: "x"}}},
+			Member: suspicion.Member{Service: state.Name{Namespace: namespace, Name: "x"}},
 		}})
 	}
 	for range 1000 {
@@ -696,7 +709,7 @@ func TestTenantLeavesLines(t *testing.T) {
 	for i := range 1000 {
 		w.reporter.sayLeft(1, w.now.Add(time.Duration(i)*10*time.Millisecond))
 	}
-	for part, want := range map[string]int{"object=tenant/x": limit, "object=shop/x": 1, suspicion.NetworkLost.String(): 1, "too many endpoints": 1} {
+	for part, want := range map[string]int{"object=tenant/x": limit, "object=shop/x": 1, string(suspicion.NetworkLost): 1, "too many endpoints": 1} {
 		if n := strings.Count(text.String(), part); n != want {
 			t.Errorf("%d lines with %q, want %d", n, part, want)
 		}

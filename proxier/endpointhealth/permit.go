@@ -1,70 +1,106 @@
 package endpointhealth
 
 import (
+	"context"
+	"fmt"
+	"log/slog"
 	"net/netip"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/verdict-proxy/verdict/config"
+	"github.com/verdict-proxy/verdict/proxier/endpointhealth/probe"
 	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
+// Options configure a Monitor. The functions are called from its goroutines, and may block.
+type Options struct {
+	Settings *config.Settings
+	Store    *state.Store
+	// Default is the check of Services that ask for none; nil: no check.
+	Default *state.HealthCheck
+	// APIServers are never asked, like those that the store knows.
+	APIServers []netip.AddrPort
+	// Suspicions reads what the kernel noticed lately, with refusing endpoints or without. It is not called if the
+	// settings turn the detection off.
+	Suspicions func(refusing bool) ([]Suspicion, error)
+	// Ask asks an endpoint, and Cost says how much processor time that takes. Used is how much this process used; nil: unknown.
+	Ask    func(context.Context, *probe.Question) probe.Answer
+	Cost   func(state.CheckKind) time.Duration
+	Used   func() time.Duration
+	Memory Memory // nil: failures are forgotten when the process ends
+	// Report is called with what happened. It must not block.
+	Report func(Report)
+	// MayWrite reports whether a line about a namespace may be logged.
+	MayWrite func(namespace string, now time.Time) bool
+	Log      *slog.Logger
+}
+
+// Suspicion is an endpoint that the kernel noticed.
+type Suspicion struct {
+	Endpoint netip.AddrPort
+	Refusing bool
+	Packets  uint64 // since it was noticed first
+}
+
+// Remembered is a failure that outlives the process, so that a restart brings no failed endpoint back.
+type Remembered struct {
+	Service state.Name
+	Failure state.Failure
+}
+
+// Memory keeps failures while no process runs.
+type Memory interface {
+	Load() ([]Remembered, error)
+	Save([]Remembered) error
+}
+
 // permit says whom this node may ask. Who writes a Service could otherwise have the node ask its own programs, an API
-// server, or the server of a cloud that knows its secrets: these trust the address of the node.
+// server, or the server of a cloud that knows its secrets: these trust the address of the node. Any goroutine may call the methods.
 type permit struct {
-	store      *state.Store
-	excluded   []netip.Prefix
-	servers    []netip.AddrPort // API servers, as the configuration names them
-	translated *translated
-	// own: the node may ask nodes' addresses, because one administrator writes everything (a folder of manifests). An
-	// EndpointSlice of the API may have any address in it, and nothing shows that a pod on the host's network is there.
-	own bool
+	*Options
+	excluded []netip.Prefix
+
+	// Rules of this node send packets to external IPs and the like elsewhere. A tenant could write one, have an endpoint there
+	// checked, and so have this node ask whom it must not ask.
+	mu     sync.Mutex
+	served map[state.Name][]netip.AddrPort
+	uses   map[netip.AddrPort]int // how often it is in served, or was there lately
 }
 
-func newPermit(store *state.Store, s *config.Settings, servers []netip.AddrPort) *permit {
+// lingering is how long the kernel may have what was removed.
+const lingering = 10 * time.Second
+
+func newPermit(o *Options) *permit {
 	return &permit{
-		store: store, excluded: config.Prefixes(s.HealthCheckExclude), servers: servers, translated: newTranslated(), own: s.Manifests != "",
+		Options: o, excluded: config.Prefixes(o.Settings.HealthCheckExclude),
+		served: map[state.Name][]netip.AddrPort{}, uses: map[netip.AddrPort]int{},
 	}
 }
 
-// refuses says why an endpoint is not asked; "": it may be asked. An address of IPv6 can lead to one of IPv4.
-func (p *permit) refuses(at netip.AddrPort) string {
-	at = netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
-	why := p.refusesAddress(at)
-	if at.Addr().Is4() || why != "" {
-		return why
-	}
-	for a := range embedded(at.Addr()) {
-		if why := p.refusesAddress(netip.AddrPortFrom(a, at.Port())); why != "" {
-			return why
-		}
-	}
-	return ""
+// refuses reports whether an endpoint must not be asked.
+func (p *permit) refuses(at netip.AddrPort) bool {
+	return slices.ContainsFunc(hosts(at.Addr().Unmap()), func(a netip.Addr) bool {
+		return p.refusesAddress(netip.AddrPortFrom(a, at.Port()))
+	})
 }
 
-func (p *permit) refusesAddress(at netip.AddrPort) string {
-	a, env := at.Addr(), p.store.Environment()
+func (p *permit) refusesAddress(at netip.AddrPort) bool {
+	a, env := at.Addr(), p.Store.Environment()
 	switch {
-	case !a.IsGlobalUnicast() && !a.IsLoopback() && !a.IsLinkLocalUnicast(): // multicast, unspecified
-		return "it is not the address of one host"
-	case contains(p.excluded, a):
-		return "--health-check-exclude-cidrs"
-	case p.isServer(&env, func(s netip.AddrPort) bool { return s == at }):
-		return "it is an API server"
-	case contains(env.ServiceCIDRs, a):
-		return "it is a cluster IP"
-	case p.own:
-		return ""
-	case p.translated.has(at):
-		return "it is where a Service is served"
-	case slices.Contains(env.HostAddresses, a), env.Node != nil && slices.Contains(env.Node.Addresses, a):
-		return "it is an address of this node"
-	case p.isServer(&env, func(s netip.AddrPort) bool { return s.Addr() == a }):
-		return "it is an address of a node with an API server"
+	case !a.IsGlobalUnicast() && !a.IsLoopback() && !a.IsLinkLocalUnicast(), // multicast, unspecified
+		contains(p.excluded, a), contains(env.ServiceCIDRs, a),
+		p.isServer(&env, func(s netip.AddrPort) bool { return s == at }):
+		return true
+	case p.Settings.Manifests != "":
+		// The node may ask nodes' addresses, because one administrator writes everything (a folder of manifests). An EndpointSlice of
+		// the API may have any address in it, and nothing shows that a pod on the host's network is there.
+		return false
 	}
-	return ""
+	return p.translates(at) || slices.Contains(env.HostAddresses, a) || env.Node != nil && slices.Contains(env.Node.Addresses, a) ||
+		p.isServer(&env, func(s netip.AddrPort) bool { return s.Addr() == a })
 }
 
 func contains(ranges []netip.Prefix, a netip.Addr) bool {
@@ -73,13 +109,13 @@ func contains(ranges []netip.Prefix, a netip.Addr) bool {
 
 // isServer reports whether an API server is at an address.
 func (p *permit) isServer(env *state.Environment, at func(netip.AddrPort) bool) bool {
-	return slices.ContainsFunc(env.APIServers, at) || slices.ContainsFunc(p.servers, at) || slices.ContainsFunc(env.Connected, at)
+	return slices.ContainsFunc(env.APIServers, at) || slices.ContainsFunc(p.APIServers, at) || slices.ContainsFunc(env.Connected, at)
 }
 
 // serves notes where a Service is about to be served. Node ports and cluster IPs are known by their addresses.
 func (p *permit) serves(svc *plan.Service) {
 	var list []netip.AddrPort
-	ranges := p.store.Environment().ServiceCIDRs
+	ranges := p.Store.Environment().ServiceCIDRs
 	for i := range svc.Ports {
 		for j := range svc.Ports[i].Frontends {
 			if f := &svc.Ports[i].Frontends[j]; f.Addr.IsValid() && !contains(ranges, f.Addr) {
@@ -87,59 +123,178 @@ func (p *permit) serves(svc *plan.Service) {
 			}
 		}
 	}
-	p.translated.set(svc.Name, list)
+	p.serve(svc.Name, list)
 }
 
-// Gone notes that a Service is no longer served.
-func (p *permit) Gone(name state.Name) { p.translated.set(name, nil) }
-
-// translated are addresses and ports from which rules of this node send packets elsewhere: external IPs and the like. A
-// tenant could write one, have an endpoint there checked, and so have this node ask whom it must not ask. Any goroutine may call
-// the methods.
-type translated struct {
-	mu   sync.Mutex
-	of   map[state.Name][]netip.AddrPort
-	uses map[netip.AddrPort]int // how often it is in of, or was there lately
-}
-
-// lingering is how long the kernel may have what was removed.
-const lingering = 10 * time.Second
-
-func newTranslated() *translated {
-	return &translated{of: map[state.Name][]netip.AddrPort{}, uses: map[netip.AddrPort]int{}}
-}
-
-// set records where a Service is served; nothing: it is gone.
-func (t *translated) set(name state.Name, list []netip.AddrPort) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	before := t.of[name]
+// serve records where a Service is served; nothing: it is gone.
+func (p *permit) serve(name state.Name, list []netip.AddrPort) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	before := p.served[name]
 	if slices.Equal(before, list) {
 		return
 	}
 	for _, at := range list {
-		t.uses[at]++
+		p.uses[at]++
 	}
-	if t.of[name] = list; len(list) == 0 {
-		delete(t.of, name)
+	if p.served[name] = list; len(list) == 0 {
+		delete(p.served, name)
 	}
 	if len(before) > 0 {
-		time.AfterFunc(lingering, func() { t.forget(before) })
+		time.AfterFunc(lingering, func() { p.forget(before) })
 	}
 }
 
-func (t *translated) forget(list []netip.AddrPort) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+func (p *permit) forget(list []netip.AddrPort) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	for _, at := range list {
-		if t.uses[at]--; t.uses[at] == 0 {
-			delete(t.uses, at)
+		if p.uses[at]--; p.uses[at] == 0 {
+			delete(p.uses, at)
 		}
 	}
 }
 
-func (t *translated) has(at netip.AddrPort) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.uses[at] > 0
+// translates reports whether a Service is served at an address and port.
+func (p *permit) translates(at netip.AddrPort) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.uses[at] > 0
+}
+
+// embeddings are ranges of IPv6 whose packets go on to an address of IPv4, and which bytes of the address are that one. In the
+// local range for translators, a network can have a prefix of any of the lengths of RFC 6052.
+var embeddings = [...]struct {
+	prefix netip.Prefix
+	bytes  [4]int
+}{
+	{netip.MustParsePrefix("::/96"), [4]int{12, 13, 14, 15}},           // automatic tunnels
+	{netip.MustParsePrefix("::ffff:0:0:0/96"), [4]int{12, 13, 14, 15}}, // SIIT
+	{netip.MustParsePrefix("64:ff9b::/96"), [4]int{12, 13, 14, 15}},    // NAT64
+	{netip.MustParsePrefix("64:ff9b:1::/48"), [4]int{12, 13, 14, 15}},
+	{netip.MustParsePrefix("64:ff9b:1::/48"), [4]int{9, 10, 11, 12}},
+	{netip.MustParsePrefix("64:ff9b:1::/48"), [4]int{7, 9, 10, 11}},
+	{netip.MustParsePrefix("64:ff9b:1::/48"), [4]int{6, 7, 9, 10}},
+	{netip.MustParsePrefix("2002::/16"), [4]int{2, 3, 4, 5}}, // 6to4
+}
+
+// hosts are an address, and those of IPv4 to which packets to an address of IPv6 may go on.
+func hosts(a netip.Addr) []netip.Addr {
+	list, all := []netip.Addr{a}, a.As16()
+	for i := range embeddings {
+		e := &embeddings[i]
+		of := netip.AddrFrom4([4]byte{all[e.bytes[0]], all[e.bytes[1]], all[e.bytes[2]], all[e.bytes[3]]})
+		if e.prefix.Contains(a) && !of.IsUnspecified() { // all zero: it has the address at other bytes
+			list = append(list, of)
+		}
+	}
+	return list
+}
+
+// detects reports whether anybody looks for endpoints that do not answer clients.
+func (o *Options) detects() bool { return o.Settings.OutlierDetection != config.OutlierOff }
+
+// ejects reports whether failed endpoints of a Service get no connections. Endpoints of the cluster's own Services are ejected
+// only if the Service itself asks for it: DNS and the API server are what everything else needs.
+func (o *Options) ejects(svc *state.Service) bool {
+	asked := svc.Outliers.Mode
+	if asked == state.OutlierDefault && o.Settings.OutlierDetection == config.OutlierEject && !needed(svc.Name) {
+		asked = state.OutlierEject
+	}
+	return o.detects() && asked == state.OutlierEject
+}
+
+// checkOf returns the check of a Service; nil: none. Those of the cluster itself are checked only if they ask for it.
+func (o *Options) checkOf(svc *state.Service) *state.HealthCheck {
+	check := svc.Check
+	if check == nil && !needed(svc.Name) {
+		check = o.Default
+	}
+	if check == nil || check.Kind == state.CheckOff || !o.Settings.ActiveChecks {
+		return nil
+	}
+	return check
+}
+
+// needed reports whether a Service belongs to the cluster itself.
+func needed(name state.Name) bool {
+	return name.Namespace == "kube-system" || name == kubernetesService()
+}
+
+func kubernetesService() state.Name { return state.Name{Namespace: "default", Name: "kubernetes"} }
+
+// ignored is for a Service whose annotations have no effect, because a flag turns everything off.
+func (o *Options) ignored(svc *state.Service) (problems []state.Problem) {
+	if mode := svc.Outliers.Mode; !o.detects() && (mode == state.OutlierObserve || mode == state.OutlierEject) {
+		problems = append(problems, problem(svc.Name, "outlier-detection", "--outlier-detection=off on this node: the annotation has no effect"))
+	}
+	if svc.Check != nil && svc.Check.Kind != state.CheckOff && !o.Settings.ActiveChecks {
+		problems = append(problems, problem(svc.Name, "health-check", "--active-checks=false on this node: the annotation has no effect"))
+	}
+	return problems
+}
+
+func problem(name state.Name, annotation, reason string) state.Problem {
+	return state.Problem{
+		Kind: "Service", Object: name, Field: "metadata.annotations[verdict-proxy.github.io/" + annotation + "]", Reason: reason,
+	}
+}
+
+// notAsked describes endpoints that are not checked, without what this node knows about their addresses: tenants read it.
+func notAsked(name state.Name, excluded, left int) (problems []state.Problem) {
+	add := func(n int, why string) {
+		if n > 0 {
+			problems = append(problems, problem(name, "health-check", fmt.Sprintf("%d endpoints are not checked and count as good: %s", n, why)))
+		}
+	}
+	add(excluded, "this node does not ask their addresses")
+	add(left, "this node makes no more checks, or no more of this Service or namespace")
+	return problems
+}
+
+// Questions cost processor time of this node. What they may cost in a second is bounded for the node and for a namespace;
+// what comes beyond that is late.
+const (
+	nodeRate   = 0.1  // of a processor
+	tenantRate = 0.05 // of a processor
+	// rateBurst is how long a rate may be saved up.
+	rateBurst = time.Second
+	// Questions that suspicions cause have a rate of their own for each namespace: neither do they make checks late, nor the
+	// other way round. When a node dies, many are asked at once. All namespaces together have nodeRate for them.
+	doubtRate  = 0.02
+	doubtBurst = 10 * time.Second
+)
+
+const (
+	// checks and all that follows from them are slowed down while the process uses more than mostUsed of a processor.
+	mostUsed   = 0.08
+	pricePause = time.Second
+	// dearest bounds it, because the process has other work as well: passes of others must not end the checks.
+	dearest = 8
+)
+
+// price is what questions are said to cost. How much they cost really differs between nodes, and with what their answers
+// cause: a check that flaps has its Service planned again. So the price rises while the process uses much.
+type price struct {
+	*Options
+	times  float64
+	at     time.Time
+	before time.Duration
+}
+
+func (p *price) of(k state.CheckKind) time.Duration {
+	p.correct(time.Now())
+	return time.Duration(float64(p.Cost(k)) * p.times)
+}
+
+// correct looks at what the process used lately.
+func (p *price) correct(now time.Time) {
+	if p.Used == nil || now.Sub(p.at) < pricePause {
+		return
+	}
+	used := p.Used()
+	if share := float64(used-p.before) / float64(now.Sub(p.at)); !p.at.IsZero() {
+		p.times = min(max(1, p.times*share/mostUsed), dearest)
+	}
+	p.at, p.before = now, used
 }

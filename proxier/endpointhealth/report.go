@@ -1,27 +1,28 @@
 package endpointhealth
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
 	"maps"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/checks"
-	"github.com/verdict-proxy/verdict/proxier/endpointhealth/ledger"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/probe"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/suspicion"
+	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
 // Report is what happened to the endpoints.
 type Report struct {
 	Notes    []suspicion.Note
-	Moves    []ledger.Move
+	Moves    []Move
 	Statuses []Status      // all endpoints that are suspected or failed
 	Answers  []probe.Fault // to questions that ended
-	Left     int           // suspicions that found no room
 	Episodes []Episode
 	Checks   CheckReport
 	// OnBackups counts the Services of which a pool has only backup endpoints, because no other endpoint is good.
@@ -82,16 +83,11 @@ const episodeTime = 10 * time.Minute
 
 // reporter writes log lines, and finds out which episodes begin.
 type reporter struct {
-	policy
-	store    *state.Store
-	log      *slog.Logger
-	mayWrite func(namespace string, now time.Time) bool
+	*Options
 	episodes map[Episode]time.Time // when they began, without their texts
 	swept    time.Time             // when those that are over were forgotten
 	left     int                   // suspicions that found no room, since the latest line about them
 	leftAt   time.Time
-
-	onBackups int // of the latest report
 }
 
 // sayAgain is how often something that lasts is logged.
@@ -99,14 +95,13 @@ const sayAgain = time.Minute
 
 func (l *reporter) sayLeft(n int, now time.Time) {
 	if l.left += n; l.left > 0 && now.Sub(l.leftAt) >= sayAgain {
-		l.log.Warn("too many endpoints are under suspicion; others are not asked until some of these are cleared", "leftOut", l.left)
+		l.Log.Warn("too many endpoints are under suspicion; others are not asked until some of these are cleared", "leftOut", l.left)
 		l.left, l.leftAt = 0, now
 	}
 }
 
 // write logs what happened, and adds the episodes that begin.
 func (l *reporter) write(r *Report) {
-	l.onBackups = r.OnBackups
 	for i := range r.Notes {
 		l.writeNote(r, &r.Notes[i])
 	}
@@ -121,33 +116,25 @@ func (l *reporter) write(r *Report) {
 }
 
 func (l *reporter) writeNote(r *Report, n *suspicion.Note) {
-	switch n.Kind {
-	case suspicion.FellAtOnce:
-		l.line(slog.LevelWarn, n.Service.Namespace, n.Kind.String(), []any{"object", n.Service.String()})
-		return
-	case suspicion.NetworkLost, suspicion.NetworkBack:
-		l.line(slog.LevelWarn, "", n.Kind.String(), nil)
-		return
+	s, level, reason, more := &n.Record, slog.LevelInfo, "", ""
+	attrs := []any{
+		"endpoint", s.At.String(), "node", s.Word.Node, "object", s.Service.String(), "noticed", s.Reason.String(), "answer", s.Answer.String(),
 	}
-	s := statusOf(&n.Record)
-	level, attrs := slog.LevelInfo, []any{
-		"endpoint", s.Endpoint.String(), "node", s.Node, "object", s.Services[0].String(), "services", len(s.Services),
-		"noticed", s.Reason.String(), "answer", s.Answer.String(),
-	}
-	reason, more := "", ""
 	switch n.Kind {
 	case suspicion.SuspicionBegan, suspicion.SuspicionEnded:
 		level = slog.LevelDebug
 	case suspicion.Fell:
-		level, attrs, reason = slog.LevelWarn, append(attrs, "held", s.Hold.String()), reasonNotAnswering
+		level, attrs, reason = slog.LevelWarn, append(attrs, "held", string(s.Hold)), reasonNotAnswering
 	case suspicion.StillReady:
 		level, reason, more = slog.LevelWarn, reasonStillReady, "; "+suspicion.OnlyHere
+	case suspicion.FellAtOnce:
+		level, attrs = slog.LevelWarn, []any{"object", s.Service.String()}
+	case suspicion.NetworkLost, suspicion.NetworkBack:
+		level, attrs = slog.LevelWarn, nil
 	}
-	l.line(level, s.Services[0].Namespace, n.Kind.String(), attrs)
-	for _, name := range s.Services {
-		if reason != "" {
-			l.begin(r, Episode{Service: name, Reason: reason}, n.At, func() string { return l.describe(name, &s) + more })
-		}
+	l.line(level, s.Service.Namespace, string(n.Kind), attrs)
+	if reason != "" {
+		l.begin(r, Episode{Service: s.Service, Reason: reason}, n.At, func() string { return l.describe(s) + more })
 	}
 }
 
@@ -182,10 +169,10 @@ func (l *reporter) writeCheck(r *Report, n *checks.Note) {
 
 // line logs what happened to the endpoints of a namespace; "": to this node.
 func (l *reporter) line(level slog.Level, namespace, text string, attrs []any) {
-	if !l.log.Enabled(context.Background(), level) || !l.mayWrite(namespace, time.Now()) {
+	if !l.Log.Enabled(context.Background(), level) || !l.MayWrite(namespace, time.Now()) {
 		return
 	}
-	l.log.Log(context.Background(), level, text, attrs...) //nolint:sloglint // the texts are constants of this package
+	l.Log.Log(context.Background(), level, text, attrs...) //nolint:sloglint // the texts are constants of this package
 }
 
 // begin adds an episode to a report, unless it only goes on.
@@ -203,25 +190,130 @@ func (l *reporter) begin(r *Report, e Episode, now time.Time, text func() string
 }
 
 // describe tells a tenant of an endpoint that failed, without a detail.
-func (l *reporter) describe(name state.Name, s *Status) string {
+func (l *reporter) describe(s *suspicion.Record) string {
 	where := ""
-	if s.Node != "" {
-		where = " on node " + s.Node
+	if s.Word.Node != "" {
+		where = " on node " + s.Word.Node
 	}
-	text := fmt.Sprintf("endpoint %s%s does not accept connections", s.Endpoint, where)
-	svc, _ := l.store.Service(name)
+	text := fmt.Sprintf("endpoint %s%s does not accept connections", s.At, where)
+	svc, _ := l.Store.Service(s.Service)
 	if svc == nil {
-		svc = &state.Service{Name: name}
+		svc = &state.Service{Name: s.Service}
 	}
 	switch {
-	case !l.ejects(svc) && s.Hold == suspicion.HostAlive: // the same as of others that do not answer
+	case !l.ejects(svc) && (s.Hold == suspicion.None || s.Hold == suspicion.HostAlive): // both the same
 		return text + "; it still gets connections, because the mode is observe"
 	case s.Hold == suspicion.HostAlive, s.Hold == suspicion.NeverReached: // a tenant must not learn whether there is a host
 		return text + "; it still gets connections: perhaps only this node cannot reach it"
 	case s.Hold != suspicion.None:
-		return text + "; it still gets connections: " + s.Hold.String()
-	case l.ejects(svc):
-		return text + "; it gets no new connections as far as --max-ejected allows, until it answers again"
+		return text + "; it still gets connections: " + string(s.Hold)
 	}
-	return text + "; it still gets connections, because the mode is observe"
+	return text + "; it gets no new connections as far as --max-ejected allows, until it answers again"
+}
+
+// State of an endpoint.
+type State uint8
+
+// The states.
+const (
+	StateSuspected   State = iota // it is being asked
+	StateFailed                   // it does not answer, or refuses
+	StateFailing                  // it fails the check of its Service
+	StateBackupInUse              // it is a backup endpoint and gets connections
+	StateBackupIdle               // it is a backup endpoint and gets none
+)
+
+func (s State) String() string {
+	return [...]string{"suspected", "failed", "failing", "backup, in use", "backup, not used"}[s]
+}
+
+// Status is one thing that is known of an endpoint of a Service.
+type Status struct {
+	suspicion.Record                // Hold is also that of a check or of a plan; Since may be unknown
+	Protocol         state.Protocol // an endpoint under suspicion is one of TCP
+	State            State
+	Ejected          bool   // the plan of the Service leaves it out
+	Why              string // of the states from StateFailing on, which have no Reason and no Answer
+}
+
+// Compare orders by endpoint, then by state.
+func (s Status) Compare(o Status) int {
+	return cmp.Or(s.At.Compare(o.At), cmp.Compare(s.Protocol, o.Protocol), cmp.Compare(s.State, o.State))
+}
+
+// suspects describes the endpoints of a Service under suspicion, with what its plan makes of them; those of all Services if it has no
+// name.
+func suspects(l *ledger, of state.Name) (list []Status) {
+	for _, r := range l.suspects.Records(of) {
+		s, why := Status{Record: r, Protocol: state.TCP, State: StateSuspected}, suspicion.Observed
+		if is := l.services[r.Service]; is != nil && is.ejects {
+			use := plan.Idle
+			if i, found := find(is.choices, state.TCP, r.At); found {
+				use = is.choices[i].Use
+			}
+			if s.Ejected, why = use == plan.LeftOut, suspicion.Limit; use == plan.KeptLast {
+				why = suspicion.NobodyGood
+			}
+		}
+		if r.Phase == suspicion.Failed {
+			if s.State = StateFailed; s.Hold == suspicion.None && !s.Ejected {
+				s.Hold = cmp.Or(l.suspects.Withheld(&r), why)
+			}
+		}
+		list = append(list, s)
+	}
+	return list
+}
+
+// rowsOf lists the statuses of the endpoints of a Service that fail its check, and of its backups.
+func rowsOf(w *watched) (list []Status) {
+	if w == nil {
+		return nil
+	}
+	o := w.others()
+	idle := whyIdle(w)
+	for i := range w.choices {
+		c := &w.choices[i]
+		row := Status{Record: suspicion.Record{Member: suspicion.Member{Service: w.name}, At: c.At}, Protocol: c.Protocol}
+		if k := w.checks[i]; k != nil && k.Down {
+			failing := row
+			failing.State, failing.Since, failing.Why = StateFailing, k.Since, k.Why
+			failing.Hold = cmp.Or(o.hold(k, c.Local), holdOfUse(c.Use))
+			list = append(list, failing)
+		}
+		switch {
+		case !c.Backup:
+		case c.Use > plan.KeptShare:
+			row.State, row.Why = StateBackupIdle, idle
+			list = append(list, row)
+		case !w.onBackups.IsZero():
+			row.State, row.Since, row.Why = StateBackupInUse, w.onBackups, "no other endpoint is good"
+			list = append(list, row)
+		}
+	}
+	return list
+}
+
+// whyIdle says why a backup endpoint is not used.
+func whyIdle(w *watched) string {
+	has := func(uses ...plan.Use) bool {
+		return slices.ContainsFunc(w.choices, func(c plan.Choice) bool { return slices.Contains(uses, c.Use) })
+	}
+	switch {
+	case !w.onBackups.IsZero():
+		return "it is bad itself"
+	case has(plan.InUse, plan.KeptShare):
+		return "another endpoint is good"
+	}
+	return "no endpoint is good, and on-all-down is " + w.allDown.String()
+}
+
+func holdOfUse(u plan.Use) suspicion.Hold {
+	switch u {
+	case plan.KeptLast:
+		return suspicion.NobodyGood
+	case plan.KeptShare:
+		return suspicion.Limit
+	}
+	return suspicion.None
 }

@@ -17,11 +17,10 @@ import (
 // walker is what walks over all slices. An index would cost memory for every endpoint of the cluster, all the time. The
 // walks, and readings of what the kernel noticed, take a twentieth of the time at most, but for a few short ones in a row.
 type walker struct {
-	policy
-	store    *state.Store
-	permit   *permit
-	budget   schedule.Bucket
-	siblings map[siblingsOf]time.Time // when they were looked for; the zero time: they are wanted
+	*permit
+	budget schedule.Bucket
+	looked map[siblingsOf]time.Time // when siblings were looked for, or wanted
+	wanted map[string]bool          // the nodes of siblings that are wanted
 }
 
 // scanRate and scanBurst bound the time of walks: 50 ms at once, and a twentieth of the time in the long run.
@@ -90,7 +89,7 @@ func (w *walker) nodesOf(list []*state.Slice) int {
 		}
 	}
 	delete(nodes, "")
-	delete(nodes, w.settings.NodeName)
+	delete(nodes, w.Settings.NodeName)
 	return len(nodes)
 }
 
@@ -103,16 +102,16 @@ func (w *walker) findMembers(unknown map[netip.AddrPort][]suspicion.Member) {
 	}
 	at := func(a netip.Addr) bool { return addrs[a] }
 	services, linked := map[state.Name]bool{}, map[string]int{} // how many of a namespace
-	for _, sl := range w.store.Slices() {
+	for _, sl := range w.Store.Slices() {
 		if !services[sl.Service] && slices.ContainsFunc(sl.Endpoints, func(e state.Endpoint) bool { return at(e.Addr) }) {
 			services[sl.Service] = true
 		}
 	}
 	for name := range services {
-		if linked[name.Namespace] > suspicion.MaxMembersOfTenant {
+		if linked[name.Namespace] > suspicion.MaxOfTenant {
 			continue
 		}
-		svc, list := w.store.Service(name)
+		svc, list := w.Store.Service(name)
 		for at, m := range w.members(svc, list, at) {
 			if _, wanted := unknown[at]; wanted {
 				unknown[at] = append(unknown[at], m)
@@ -128,21 +127,21 @@ const maxWitnesses = 4
 // witnesses chooses endpoints on other nodes than the failing ones: one of the API server, which no tenant can write, and
 // random ones. Namespaces have turns.
 func (w *walker) witnesses(failing []string, suspects map[netip.Addr]bool) (list []netip.AddrPort) {
-	_, servers := w.store.Service(kubernetesService())
-	all := w.store.Slices()
+	_, servers := w.Store.Service(kubernetesService())
+	all := w.Store.Slices()
 	rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 	turns := state.NewTurns[*state.Slice]()
 	for _, sl := range slices.Concat(servers, all) {
 		turns.Push(sl.Service.Namespace, sl)
 	}
-	fails := map[string]bool{w.settings.NodeName: true} // as many as a tenant likes to name
+	fails := map[string]bool{w.Settings.NodeName: true} // as many as a tenant likes to name
 	for _, node := range failing {
 		fails[node] = true
 	}
 	elsewhere := func(e *state.Endpoint) bool { return e.Ready && !fails[e.Node] && !suspects[e.Addr] }
 	for _, sl, more := turns.Pop(); more && len(list) < maxWitnesses; _, sl, more = turns.Pop() {
 		for at := range tcpPorts([]*state.Slice{sl}, elsewhere) { // one is tried: a tenant may write very many that are refused
-			if !slices.Contains(list, at) && (sl.Service == kubernetesService() || w.permit.refuses(at) == "") {
+			if !slices.Contains(list, at) && (sl.Service == kubernetesService() || !w.refuses(at)) {
 				list = append(list, at)
 			}
 			break
@@ -172,40 +171,24 @@ type siblingsOf struct {
 	asked bool
 }
 
-// wantSiblings notes that an endpoint gave no answer, and on which nodes it may be. Without a node, it does nothing.
-func (w *walker) wantSiblings(nodes []string, asked bool, now time.Time) {
-	if len(nodes) == 0 {
-		return
-	}
-	maps.DeleteFunc(w.siblings, func(_ siblingsOf, looked time.Time) bool {
-		return !looked.IsZero() && now.Sub(looked) >= siblingPeriod
-	})
-	for _, node := range nodes {
-		of := siblingsOf{node, asked}
-		if _, done := w.siblings[of]; !done {
-			w.siblings[of] = time.Time{}
-		}
+// wantSiblings notes that an endpoint on a node gave no answer. Without a node, it does nothing.
+func (w *walker) wantSiblings(node string, asked bool, now time.Time) {
+	maps.DeleteFunc(w.looked, func(_ siblingsOf, at time.Time) bool { return now.Sub(at) >= siblingPeriod })
+	of := siblingsOf{node, asked}
+	if _, done := w.looked[of]; !done && node != "" {
+		w.looked[of] = now
+		w.wanted[node] = true
 	}
 }
 
 // findSiblings finds the endpoints on the nodes that are wanted, in the Services that eject, and whose they are. It finds
 // nobody while the walks have to wait.
 func (w *walker) findSiblings(now time.Time) map[netip.AddrPort][]suspicion.Member {
-	nodes := map[string]bool{}
-	for of, looked := range w.siblings {
-		if looked.IsZero() {
-			nodes[of.node] = true
-		}
-	}
-	if len(nodes) == 0 || w.tired(now) {
+	if len(w.wanted) == 0 || w.tired(now) {
 		return nil
 	}
-	for of, looked := range w.siblings {
-		if looked.IsZero() {
-			w.siblings[of] = now
-		}
-	}
-	found := w.endpointsOn(nodes)
+	found := w.endpointsOn(w.wanted)
+	clear(w.wanted)
 	w.findMembers(found)
 	return found
 }
@@ -213,15 +196,15 @@ func (w *walker) findSiblings(now time.Time) map[netip.AddrPort][]suspicion.Memb
 // endpointsOn finds the endpoints on some nodes in the Services that eject.
 func (w *walker) endpointsOn(nodes map[string]bool) map[netip.AddrPort][]suspicion.Member {
 	defer w.measure()()
-	there := func(e *state.Endpoint) bool { return nodes[e.Node] && e.Node != w.settings.NodeName }
+	there := func(e *state.Endpoint) bool { return nodes[e.Node] && e.Node != w.Settings.NodeName }
 	found := state.NewTurns[netip.AddrPort]()
-	for _, sl := range w.store.Slices() {
+	for _, sl := range w.Store.Slices() {
 		tries := 0
 		for at := range tcpPorts([]*state.Slice{sl}, there) { // an endpoint may be found more than once
 			if tries++; tries == 1 && !w.ejectsService(sl.Service) || tries > maxSiblings {
 				break
 			}
-			if found.Waiting(sl.Service.Namespace) < maxSiblings && w.permit.refuses(at) == "" {
+			if found.Waiting(sl.Service.Namespace) < maxSiblings && !w.refuses(at) {
 				found.Push(sl.Service.Namespace, at)
 			}
 		}
@@ -234,6 +217,6 @@ func (w *walker) endpointsOn(nodes map[string]bool) map[netip.AddrPort][]suspici
 }
 
 func (w *walker) ejectsService(name state.Name) bool {
-	svc, _ := w.store.Service(name)
+	svc, _ := w.Store.Service(name)
 	return svc != nil && w.ejects(svc)
 }

@@ -137,7 +137,7 @@ func (c *candidates) addChoices(list []Choice, protocol state.Protocol, family s
 			continue
 		}
 		list = append(list, Choice{
-			Protocol: protocol, At: e.addr(family), Local: e.flags&local != 0, Backup: e.flags&backup != 0,
+			Protocol: protocol, At: e.addr(family), Local: e.flags&local != 0, Backup: e.flags&backup != 0, Accepts: e.flags&accepts != 0,
 			Use: useOf(e.flags, cluster.has(e.flags) || near.has(e.flags)),
 		})
 	}

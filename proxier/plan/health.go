@@ -1,15 +1,15 @@
 package plan
 
 import (
-	"cmp"
 	"slices"
+	"time"
 
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
 // judge marks the endpoints of a port that are not good. Of those that are only silent, it leaves out the given percentage.
 func (c *candidates) judge(health state.Health, maxEjected int, protocol state.Protocol, family state.Family) {
-	var silent [2]silences // primaries and backups
+	var silent [2][]silence // primaries and backups
 	for i := range health {
 		f := &health[i]
 		if f.Protocol != protocol || state.FamilyOf(f.At.Addr()) != family {
@@ -20,31 +20,33 @@ func (c *candidates) judge(health state.Health, maxEjected int, protocol state.P
 			continue
 		}
 		e.flags |= failed
+		if f.Accepts {
+			e.flags |= accepts
+		}
 		if f.Sure {
 			e.flags |= bad
 		} else if e.flags&(ready|draining) != 0 && maxEjected > 0 {
 			of := toInt(e.flags&backup != 0)
-			silent[of] = append(silent[of], silence{e, f})
+			silent[of] = append(silent[of], silence{e, f.Since})
 		}
 	}
 	c.judgeSilent(silent[0], 0, maxEjected)
 	c.judgeSilent(silent[1], backup, maxEjected)
 	if !c.any(selection{some: true, all: ready, not: failed | backup}) &&
 		c.any(selection{some: true, all: ready | backup, not: bad}) {
-		silent[0].setBad() // a good backup takes the place of all primaries
+		setBad(silent[0]) // a good backup takes the place of all primaries
 	}
 }
 
+// silence is an endpoint that failed without a word.
 type silence struct {
 	*candidate
-	failure *state.Failure
+	since time.Time
 }
-
-type silences []silence
 
 // judgeSilent counts as bad, of the silent primaries or backups, a share of those that are not surely bad: those that
 // failed first. If all have failed, they all count, and what is left decides.
-func (c *candidates) judgeSilent(list silences, kind flags, maxEjected int) {
+func (c *candidates) judgeSilent(list []silence, kind flags, maxEjected int) {
 	if len(list) == 0 {
 		return
 	}
@@ -55,12 +57,10 @@ func (c *candidates) judgeSilent(list silences, kind flags, maxEjected int) {
 		}
 	}
 	if len(list) < n {
-		slices.SortStableFunc(list, func(a, b silence) int {
-			return cmp.Or(a.failure.Since.Compare(b.failure.Since), a.failure.Compare(*b.failure))
-		})
+		slices.SortStableFunc(list, func(a, b silence) int { return a.since.Compare(b.since) }) // before: by address
 		list = list[:min(len(list), share(n, maxEjected))]
 	}
-	list.setBad()
+	setBad(list)
 }
 
 // share is how many of n endpoints are left out because they are silent: at least one of two, and never the last one.
@@ -71,8 +71,8 @@ func share(n, maxEjected int) int {
 	return min(max(1, n*maxEjected/100), n-1)
 }
 
-func (l silences) setBad() {
-	for i := range l {
-		l[i].flags |= bad
+func setBad(list []silence) {
+	for i := range list {
+		list[i].flags |= bad
 	}
 }

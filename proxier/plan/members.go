@@ -27,6 +27,7 @@ const (
 	backup      // gets connections only when no other endpoint is good
 	failed      // Planner.Health has it
 	bad         // failed, and counts as such: no more than a share of a pool counts
+	accepts     // failed, and accepts connections
 )
 
 // member is an endpoint address of one slice. The address is kept as two numbers, because they sort fast.

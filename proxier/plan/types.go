@@ -198,6 +198,7 @@ type Choice struct {
 	At       netip.AddrPort
 	Local    bool // on this node
 	Backup   bool
+	Accepts  bool // it has failed, and accepts connections
 	Use      Use
 }
 

@@ -2,7 +2,6 @@ package state
 
 import (
 	"cmp"
-	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -16,6 +15,8 @@ type Failure struct {
 	// Sure means that the endpoint, or its host, has answered, and the answer is bad. Silence may be the fault of the
 	// network of this node, or of a network policy, so no more than a share of a pool is left out because of it.
 	Sure bool
+	// Accepts means that the endpoint accepts TCP connections, and only what it says is bad: no connection waits for an answer.
+	Accepts bool
 }
 
 // Compare orders failures by endpoint.
@@ -68,7 +69,8 @@ func MergeFailures(list Health) (out Health) {
 	slices.SortFunc(list, Failure.Compare)
 	for _, f := range list {
 		if last := len(out) - 1; last >= 0 && out[last].Compare(f) == 0 {
-			if out[last].Sure = out[last].Sure || f.Sure; f.Since.Before(out[last].Since) {
+			out[last].Sure, out[last].Accepts = out[last].Sure || f.Sure, out[last].Accepts && f.Accepts
+			if f.Since.Before(out[last].Since) {
 				out[last].Since = f.Since
 			}
 			continue
@@ -76,14 +78,4 @@ func MergeFailures(list Health) (out Health) {
 		out = append(out, f)
 	}
 	return out
-}
-
-// TakeNames empties a set of Services, and lists them sorted.
-func TakeNames[V any](set map[Name]V) []Name {
-	if len(set) == 0 {
-		return nil
-	}
-	names := slices.SortedFunc(maps.Keys(set), Name.Compare)
-	clear(set)
-	return names
 }

@@ -89,7 +89,7 @@ func (o *observers) Health(r endpointhealth.Report) {
 		case suspicion.SuspicionBegan:
 			o.metrics.Suspected(n.Record.Reason.String())
 		case suspicion.Fell:
-			o.metrics.OutlierFailure(n.Record.Hold.String())
+			o.metrics.OutlierFailure(string(n.Record.Hold))
 		}
 	}
 	for _, a := range r.Answers {
@@ -118,7 +118,9 @@ func (o *observers) countOutliers(list []endpointhealth.Status) {
 		case endpointhealth.StateFailed:
 			failed++
 		}
-		ejected += len(list[i].Ejected)
+		if list[i].Ejected {
+			ejected++
+		}
 	}
 	o.metrics.Outliers(metrics.OutlierSuspected, suspected)
 	o.metrics.Outliers(metrics.OutlierFailed, failed)

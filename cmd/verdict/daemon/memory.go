@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/verdict-proxy/verdict/proxier/endpointhealth/ledger"
+	"github.com/verdict-proxy/verdict/proxier/endpointhealth"
 )
 
 // memoryFile keeps in a file which endpoints have failed. Each network namespace has a file of its own: what endpoints did for
@@ -22,7 +22,7 @@ type memoryFile struct{ path string }
 const memoryName = "failed-endpoints-%d.json"
 
 // newMemory returns a nil Memory if there is no folder, or if it cannot be used.
-func newMemory(dir string, log *slog.Logger) ledger.Memory {
+func newMemory(dir string, log *slog.Logger) endpointhealth.Memory {
 	if dir == "" {
 		return nil
 	}
@@ -56,7 +56,7 @@ func netnsCookie() (uint64, error) {
 }
 
 // Load implements endpointhealth.Memory.
-func (m *memoryFile) Load() ([]ledger.Remembered, error) {
+func (m *memoryFile) Load() ([]endpointhealth.Remembered, error) {
 	data, err := os.ReadFile(m.path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -64,7 +64,7 @@ func (m *memoryFile) Load() ([]ledger.Remembered, error) {
 	if err != nil {
 		return nil, err
 	}
-	var list []ledger.Remembered
+	var list []endpointhealth.Remembered
 	if err := json.Unmarshal(data, &list); err != nil {
 		return nil, fmt.Errorf("read %s: %w", m.path, err)
 	}
@@ -72,7 +72,7 @@ func (m *memoryFile) Load() ([]ledger.Remembered, error) {
 }
 
 // Save implements endpointhealth.Memory. A reader sees the old file or the new one.
-func (m *memoryFile) Save(list []ledger.Remembered) error {
+func (m *memoryFile) Save(list []endpointhealth.Remembered) error {
 	data, err := json.Marshal(list)
 	if err != nil {
 		return fmt.Errorf("write %s: %w", m.path, err)

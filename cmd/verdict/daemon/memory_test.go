@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/verdict-proxy/verdict/proxier/endpointhealth/ledger"
+	"github.com/verdict-proxy/verdict/proxier/endpointhealth"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
@@ -25,7 +25,7 @@ func TestMemoryFile(t *testing.T) {
 	if list, err := m.Load(); len(list) > 0 || err != nil {
 		t.Errorf("without a file: %v, %v", list, err)
 	}
-	want := []ledger.Remembered{{
+	want := []endpointhealth.Remembered{{
 		Service: badService,
 		Failure: state.Failure{
 			Protocol: state.UDP, At: netip.MustParseAddrPort("[2001:db8::1]:53"), Since: time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC), Sure: true,
@@ -60,9 +60,9 @@ func TestMemoryFileOfTwo(t *testing.T) {
 	dir, log := t.TempDir(), slog.New(slog.DiscardHandler)
 	var running sync.WaitGroup
 	for i := range 2 {
-		list := make([]ledger.Remembered, 1+5000*i)
+		list := make([]endpointhealth.Remembered, 1+5000*i)
 		for j := range list {
-			list[j] = ledger.Remembered{Service: badService, Failure: state.Failure{At: netip.MustParseAddrPort("10.0.0.1:80")}}
+			list[j] = endpointhealth.Remembered{Service: badService, Failure: state.Failure{At: netip.MustParseAddrPort("10.0.0.1:80")}}
 		}
 		running.Go(func() {
 			m := newMemory(dir, log)

@@ -117,7 +117,7 @@ func (d *Daemon) Endpoints(service string) ([]Endpoint, error) {
 // of returns the statuses of one endpoint.
 func of(list []endpointhealth.Status, at netip.AddrPort, protocol state.Protocol) []endpointhealth.Status {
 	this := func(s endpointhealth.Status, at netip.AddrPort) int {
-		return cmp.Or(s.Endpoint.Compare(at), cmp.Compare(s.Protocol, protocol))
+		return cmp.Or(s.At.Compare(at), cmp.Compare(s.Protocol, protocol))
 	}
 	begin, _ := slices.BinarySearchFunc(list, at, this)
 	end := begin

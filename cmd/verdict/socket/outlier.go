@@ -2,7 +2,6 @@ package socket
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -37,19 +36,15 @@ type Outlier struct {
 // outlying describes a status. Its text is as seen from a Service, or from anywhere if the name is empty.
 func outlying(s *endpointhealth.Status, from state.Name, now time.Time) Outlier {
 	out := Outlier{
-		Addr: s.Endpoint.String(), Protocol: s.Protocol.String(), Node: s.Node, State: s.State.String(), Since: s.Since,
-		Why: s.Why, Hold: s.Hold.String(), Services: names(s.Services), Ejected: names(s.Ejected), Bad: bad(s),
+		Addr: s.At.String(), Protocol: s.Protocol.String(), Node: s.Word.Node, State: s.State.String(), Since: s.Since,
+		Why: s.Why, Hold: string(s.Hold), Services: []string{s.Service.String()}, Bad: bad(s),
 		StillReady: s.StillReady, Text: textOf(s, from, now),
+	}
+	if s.Ejected {
+		out.Ejected = out.Services
 	}
 	if noticed(s) {
 		out.Reason, out.Answer = s.Reason.String(), s.Answer.String()
-	}
-	return out
-}
-
-func names(list []state.Name) (out []string) {
-	for _, n := range list {
-		out = append(out, n.String())
 	}
 	return out
 }
@@ -64,7 +59,7 @@ func bad(s *endpointhealth.Status) bool { return noticed(s) || s.State == endpoi
 
 // ejected reports whether a Service ejects the endpoint, or any Service if the name is empty.
 func ejected(s *endpointhealth.Status, from state.Name) bool {
-	return slices.Contains(s.Ejected, from) || from == state.Name{} && len(s.Ejected) > 0
+	return s.Ejected && (from == s.Service || from == state.Name{})
 }
 
 // noNew reports whether the endpoint gets no new connections from a Service.
@@ -94,9 +89,9 @@ func textOf(s *endpointhealth.Status, from state.Name, now time.Time) string {
 	switch {
 	case s.Hold == suspicion.None || ejected(s, from):
 	case s.State == endpointhealth.StateFailing:
-		text += "; it gets connections all the same: " + s.Hold.String()
+		text += "; it gets connections all the same: " + string(s.Hold)
 	default:
-		text += "; not ejected: " + s.Hold.String()
+		text += "; not ejected: " + string(s.Hold)
 	}
 	if s.StillReady {
 		text += "; " + suspicion.OnlyHere

@@ -19,28 +19,33 @@ var (
 func TestText(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC)
 	ago := now.Add(-90 * time.Second)
-	dead := endpointhealth.Status{State: endpointhealth.StateFailed, Since: ago, Services: []state.Name{ejects, observes}, Ejected: []state.Name{ejects}}
-	held := endpointhealth.Status{State: endpointhealth.StateFailed, Since: ago, Reason: suspicion.Refusing, Hold: suspicion.Limit, StillReady: true}
+	began := suspicion.Record{Since: ago}
+	dead := endpointhealth.Status{
+		Record: suspicion.Record{Member: suspicion.Member{Service: ejects}, Since: ago}, State: endpointhealth.StateFailed, Ejected: true,
+	}
+	held := endpointhealth.Status{
+		Record: suspicion.Record{Since: ago, Reason: suspicion.Refusing, Hold: suspicion.Limit, StillReady: true}, State: endpointhealth.StateFailed,
+	}
 	for _, tt := range []struct {
 		is         endpointhealth.Status
 		from       state.Name
 		want       string
 		bad, noNew bool
 	}{
-		{endpointhealth.Status{State: endpointhealth.StateSuspected, Since: ago, Reason: suspicion.SameNode}, ejects,
+		{endpointhealth.Status{State: endpointhealth.StateSuspected, Record: suspicion.Record{Since: ago, Reason: suspicion.SameNode}}, ejects,
 			"suspected for 1m30s: another endpoint of its node did not answer", true, false},
 		{dead, ejects, "ejected for 1m30s: clients had no answer", true, true},
 		{dead, observes, "failed for 1m30s: clients had no answer", true, false},
 		{dead, state.Name{}, "ejected for 1m30s: clients had no answer", true, true},
 		{held, ejects, "failed for 1m30s: it reset connections; not ejected: no more of the pool may be ejected; " +
 			"its slice still calls it ready: perhaps only this node cannot reach it", true, false},
-		{endpointhealth.Status{State: endpointhealth.StateFailing, Since: ago, Why: "HTTP status 503"}, ejects,
+		{endpointhealth.Status{State: endpointhealth.StateFailing, Record: began, Why: "HTTP status 503"}, ejects,
 			"fails its check for 1m30s: HTTP status 503", true, true},
-		{endpointhealth.Status{State: endpointhealth.StateFailing, Since: ago, Why: "connection refused", Hold: suspicion.NobodyGood}, ejects,
+		{endpointhealth.Status{State: endpointhealth.StateFailing, Record: suspicion.Record{Since: ago, Hold: suspicion.NobodyGood}, Why: "connection refused"}, ejects,
 			"fails its check for 1m30s: connection refused; it gets connections all the same: no endpoint is good", true, false},
 		{endpointhealth.Status{State: endpointhealth.StateBackupIdle, Why: "another endpoint is good"}, ejects,
 			"backup, not used: another endpoint is good", false, true},
-		{endpointhealth.Status{State: endpointhealth.StateBackupInUse, Since: ago, Why: "no other endpoint is good"}, ejects,
+		{endpointhealth.Status{State: endpointhealth.StateBackupInUse, Record: began, Why: "no other endpoint is good"}, ejects,
 			"backup, in use for 1m30s: no other endpoint is good", false, false},
 	} {
 		var e Endpoint
@@ -57,8 +62,10 @@ func TestText(t *testing.T) {
 func TestOneEndpoint(t *testing.T) {
 	first, second := netip.MustParseAddrPort("10.0.1.1:53"), netip.MustParseAddrPort("10.0.1.2:53")
 	list := []endpointhealth.Status{
-		{Endpoint: first, Protocol: state.TCP, State: endpointhealth.StateFailed}, {Endpoint: first, Protocol: state.TCP, State: endpointhealth.StateFailing},
-		{Endpoint: first, Protocol: state.UDP, State: endpointhealth.StateFailing}, {Endpoint: second, Protocol: state.UDP, State: endpointhealth.StateBackupIdle},
+		{Record: suspicion.Record{At: first}, Protocol: state.TCP, State: endpointhealth.StateFailed},
+		{Record: suspicion.Record{At: first}, Protocol: state.TCP, State: endpointhealth.StateFailing},
+		{Record: suspicion.Record{At: first}, Protocol: state.UDP, State: endpointhealth.StateFailing},
+		{Record: suspicion.Record{At: second}, Protocol: state.UDP, State: endpointhealth.StateBackupIdle},
 	}
 	for _, tt := range []struct {
 		at       netip.AddrPort

@@ -42,7 +42,7 @@ func TestEndedServicesKeepSockets(t *testing.T) {
 // each time that another check of its namespace ends: there will never be room for the rest.
 func TestLargeServiceDoesNotWaitForRoom(t *testing.T) {
 	c, check := steady(), tcpCheck()
-	if left := c.Set(web, check, targets(maxChecksOfService+1), start); left != 1 {
+	if left := c.left(web, check, targets(maxChecksOfService+1), start); left != 1 {
 		t.Fatalf("%d endpoints find no room", left)
 	}
 	small := state.Name{Namespace: web.Namespace, Name: "small"}

@@ -1,6 +1,7 @@
 package checks
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -12,33 +13,30 @@ import (
 
 // Options configure a Checker.
 type Options struct {
-	Jitter func() float64                      // a number from 0 to 1; it spreads questions over time
-	Cost   func(state.CheckKind) time.Duration // of a question, in processor time
-	Rates  *schedule.Rates                     // of such costs
+	Jitter  func() float64                      // a number from 0 to 1; it spreads questions over time
+	Cost    func(state.CheckKind) time.Duration // of a question, in processor time
+	Rates   *schedule.Rates                     // of such costs
+	Changed func(state.Name)                    // an endpoint of the Service fails or passes
+	Note    func(Note)
+	// Max is how many checks there are on the node. One namespace can have half of what others leave, one Service a quarter of all.
+	Max  int
+	Once bool // who has passed is not asked again
 }
 
-const (
-	// MaxChecks is how many checks there are on a node. One namespace can have half of what others leave, one Service a
-	// quarter of all.
-	MaxChecks          = 20_000
-	maxChecksOfService = MaxChecks / 4
-)
+// maxAsking is how many endpoints are being asked: each is a flow in the table of connections.
+const maxAsking = 512
 
 // Checker decides which endpoints fail the checks of their Services. Its methods may be called from one goroutine at a time.
 // Times must not go back.
 type Checker struct {
 	Options
-	services  map[state.Name]*wish
-	checks    map[key]*check
+	services  map[state.Name]map[*Check]bool
 	endpoints map[place]*endpoint
-	waiting   map[string]*schedule.Queue[*endpoint] // by namespace
-	room      *schedule.Room                        // for checks
-	asking    *schedule.Room
+	line      schedule.Line[*endpoint]
+	room      *schedule.Room      // for checks
 	hungry    map[state.Name]bool // Services with targets without room
 	freed     int                 // checks that have ended since the last call of Fed
-	changed   map[state.Name]bool
 	failing   int
-	notes     []Note
 }
 
 // place is a target as one namespace has it.
@@ -47,34 +45,15 @@ type place struct {
 	target    probe.Target
 }
 
-// key identifies a check.
-type key struct {
-	place
-	check state.HealthCheck
-}
-
-// check is one question to one endpoint, again and again.
-type check struct {
-	key
-	State
-	users map[state.Name]struct{}
-	rises uint8     // good answers in a row
-	falls uint8     // bad ones
-	next  time.Time // when it is to be asked, if the other checks of the endpoint allow it
-}
-
-// wish is what a Service asks for.
-type wish struct {
-	check   state.HealthCheck
-	targets []probe.Target // sorted
-}
-
 // New returns a Checker without checks.
 func New(o Options) *Checker {
+	cost := func(e *endpoint) time.Duration {
+		is, _ := e.next()
+		return o.Cost(is.asks.Kind)
+	}
 	return &Checker{
-		Options: o, services: map[state.Name]*wish{}, checks: map[key]*check{}, endpoints: map[place]*endpoint{},
-		waiting: map[string]*schedule.Queue[*endpoint]{}, room: schedule.NewRoom(MaxChecks, 2), asking: schedule.NewRoom(maxAsking, 2),
-		hungry: map[state.Name]bool{}, changed: map[state.Name]bool{},
+		Options: o, services: map[state.Name]map[*Check]bool{}, endpoints: map[place]*endpoint{}, hungry: map[state.Name]bool{},
+		room: schedule.NewRoom(o.Max, 2), line: schedule.NewLine(maxAsking, o.Rates, cost),
 	}
 }
 
@@ -93,39 +72,92 @@ func TargetOf(c *state.HealthCheck, endpoint probe.Target) (t probe.Target, ok b
 }
 
 // Counts returns how many checks there are, and how many of them fail.
-func (c *Checker) Counts() (all, failing int) { return len(c.checks), c.failing }
+func (c *Checker) Counts() (all, failing int) {
+	all, _ = c.room.Used("")
+	return all, c.failing
+}
 
-// Set records which endpoints of a Service are to be checked; no targets: none. It returns how many of them are not.
-func (c *Checker) Set(name state.Name, want *state.HealthCheck, targets []probe.Target, now time.Time) (left int) {
-	was, is := c.services[name], &wish{}
-	if len(targets) > 0 {
-		slices.SortFunc(targets, probe.Target.Compare)
-		targets = slices.Compact(targets)
-		left = max(0, len(targets)-maxChecksOfService)
-		is = &wish{*want, slices.Clone(targets[:len(targets)-left])}
-	}
-	if was == nil {
-		was = &wish{}
-	}
-	if !c.hungry[name] && was.check == is.check && slices.Equal(was.targets, is.targets) {
-		return left
-	}
-	if c.services[name] = is; len(targets) == 0 {
-		delete(c.services, name)
-	}
+// Set records which endpoints of a Service are to be checked. It returns the check of each target, and how many have none, because
+// there is no room. The zero value of a target has none either.
+func (c *Checker) Set(name state.Name, want *state.HealthCheck, targets []probe.Target, now time.Time) (list []*Check, left int) {
+	was, is := c.services[name], map[*Check]bool{}
+	list = make([]*Check, len(targets))
 	delete(c.hungry, name)
-	for _, t := range is.targets { // before others leave, so that a check that stays neither ends nor begins
-		if !c.join(name, key{place{name.Namespace, t}, is.check}, now) {
+	for i, t := range targets { // before others leave, so that a check that stays neither ends nor begins
+		if t == (probe.Target{}) {
+			continue
+		}
+		at := place{name.Namespace, t}
+		k := c.find(at, want)
+		switch {
+		case !is[k] && len(is) == c.Max/4:
+			left++
+			continue
+		case k == nil && !c.room.Take(name.Namespace):
 			left++
 			c.hungry[name] = true
+			continue
+		case k == nil:
+			k = c.begin(at, want, now)
+		}
+		k.users[name], is[k], list[i] = struct{}{}, true, k
+	}
+	for k := range was {
+		if !is[k] {
+			c.leave(name, k)
 		}
 	}
-	for _, t := range was.targets {
-		if _, stays := slices.BinarySearchFunc(is.targets, t, probe.Target.Compare); !stays || was.check != is.check {
-			c.leave(name, key{place{name.Namespace, t}, was.check})
-		}
+	if c.services[name] = is; len(is) == 0 {
+		delete(c.services, name)
 	}
-	return left
+	return list, left
+}
+
+// find returns the check of a target; nil: there is none.
+func (c *Checker) find(at place, want *state.HealthCheck) *Check {
+	e := c.endpoints[at]
+	if e == nil {
+		return nil
+	}
+	i := slices.IndexFunc(e.checks, func(k *Check) bool { return k.asks == *want })
+	if i < 0 {
+		return nil
+	}
+	return e.checks[i]
+}
+
+// begin adds a check, which takes turns with the others of its endpoint.
+func (c *Checker) begin(at place, want *state.HealthCheck, now time.Time) *Check {
+	e := c.endpoints[at]
+	if e == nil {
+		e = &endpoint{place: at}
+		e.due.Value = e
+		c.endpoints[at] = e
+	}
+	k := &Check{asks: *want, of: e, users: map[state.Name]struct{}{}}
+	k.next = now.Add(time.Duration(c.Jitter() * float64(want.Interval)))
+	e.checks = append(e.checks, k)
+	c.wait(e)
+	return k
+}
+
+// leave notes that a Service does not use a check any more.
+func (c *Checker) leave(name state.Name, k *Check) {
+	if delete(k.users, name); len(k.users) > 0 {
+		return
+	}
+	if k.Down {
+		c.failing--
+	}
+	c.room.Leave(name.Namespace)
+	c.freed++
+	e := k.of
+	if e.checks = slices.DeleteFunc(e.checks, func(o *Check) bool { return o == k }); len(e.checks) > 0 {
+		c.wait(e)
+		return
+	}
+	e.due.Leave()
+	delete(c.endpoints, e.place)
 }
 
 // Starves reports whether a Service has targets without room.
@@ -146,59 +178,161 @@ func (c *Checker) Fed() (list []state.Name) {
 	return list
 }
 
-// join makes a Service a user of a check; false: there is no room.
-func (c *Checker) join(name state.Name, k key, now time.Time) bool {
-	is := c.checks[k]
-	if is == nil {
-		if !c.room.Take(k.namespace) {
-			return false
-		}
-		is = &check{key: k, users: map[state.Name]struct{}{}}
-		is.next = now.Add(time.Duration(c.Jitter() * float64(k.check.Interval)))
-		c.checks[k] = is
-		c.addTurn(is)
-	}
-	is.users[name] = struct{}{}
-	return true
+// Check is one question to one endpoint, again and again, and what the answers say.
+type Check struct {
+	Passed bool // at some time
+	// Reached: the endpoint has answered this node at some time, well or badly.
+	Reached bool
+	Down    bool
+	Since   time.Time   // when it began to fail
+	Fault   probe.Fault // of the latest bad answer
+	Why     string
+
+	asks  state.HealthCheck
+	of    *endpoint
+	users map[state.Name]struct{}
+	rises uint8     // good answers in a row
+	falls uint8     // bad ones
+	next  time.Time // when it is to be asked, if the other checks of the endpoint allow it
 }
 
-func (c *Checker) leave(name state.Name, k key) {
-	is := c.checks[k]
-	if is == nil {
-		return // there was no room for it
+// endpoint is who is asked. The checks that a namespace has of it take turns.
+type endpoint struct {
+	place
+	checks []*Check
+	asked  time.Time                 // the last time
+	due    schedule.Entry[*endpoint] // it waits unless it is being asked
+}
+
+// next returns the check whose turn it is, and when it may be asked.
+func (e *endpoint) next() (first *Check, at time.Time) {
+	first = e.checks[0]
+	shortest := first.asks.Interval
+	for _, k := range e.checks[1:] {
+		shortest = min(shortest, k.asks.Interval)
+		if k.next.Before(first.next) {
+			first = k
+		}
 	}
-	if delete(is.users, name); len(is.users) > 0 {
-		return
+	if at = e.asked.Add(shortest); e.asked.IsZero() || at.Before(first.next) {
+		at = first.next
 	}
-	if is.Down {
+	return first, at
+}
+
+// wait has an endpoint wait for the turn of its next check.
+func (c *Checker) wait(e *endpoint) {
+	_, at := e.next()
+	c.line.Put(&e.due, e.namespace, at)
+}
+
+// Question is the question of a check.
+type Question struct {
+	probe.Question
+	check *Check
+}
+
+// Due returns the questions whose time has come, as many as the rates allow. The caller asks each of them, and reports the end
+// with Answered.
+func (c *Checker) Due(now time.Time) (list []Question) {
+	for _, e := range c.line.Due(now) {
+		k, _ := e.next()
+		// Up to a tenth more, so that nodes and endpoints do not ask at the same time.
+		e.asked, k.next = now, now.Add(k.asks.Interval+time.Duration(c.Jitter()*float64(k.asks.Interval)/10))
+		list = append(list, Question{probe.Question{Target: e.target, Check: k.asks}, k})
+	}
+	return list
+}
+
+// Answered records the end of a question.
+func (c *Checker) Answered(q Question, a probe.Answer, now time.Time) {
+	k, e := q.check, q.check.of
+	if c.line.Ended(&e.due); len(e.checks) == 0 {
+		return // nobody wants it
+	}
+	if !c.Once || !a.Good() {
+		c.wait(e)
+	}
+	if len(k.users) == 0 {
+		return // only other checks of the endpoint are left
+	}
+	if (a.Connected || a.Fault.Definite()) && !k.Reached {
+		k.Reached = true
+		c.touch(k) // silence of others is worth more now
+	}
+	if a.Good() {
+		c.good(k, now)
+	} else {
+		c.bad(k, a, now)
+	}
+}
+
+func (c *Checker) good(k *Check, now time.Time) {
+	k.falls = 0
+	if k.rises < k.asks.Rise {
+		k.rises++
+	}
+	if k.Down && (k.rises >= k.asks.Rise || !k.Passed) {
+		c.turn(k, false, now)
+	}
+	k.Passed = true
+}
+
+func (c *Checker) bad(k *Check, a probe.Answer, now time.Time) {
+	if k.Down && k.Fault != a.Fault {
+		c.touch(k)
+	}
+	k.rises, k.Fault, k.Why = 0, a.Fault, a.Why
+	if k.falls < k.asks.Fall {
+		k.falls++
+	}
+	if !k.Down && (k.falls >= k.asks.Fall || !k.Passed) {
+		c.turn(k, true, now)
+	}
+}
+
+// Note is a change of an endpoint that is checked.
+type Note struct {
+	Failing  bool // otherwise it passes again
+	At       time.Time
+	Target   probe.Target
+	Kind     state.CheckKind
+	Why      string
+	Services []state.Name // that ask for the check, sorted
+}
+
+// turn makes an endpoint fail, or pass again.
+func (c *Checker) turn(k *Check, down bool, now time.Time) {
+	if k.Down, k.Since = down, now; down {
+		c.failing++
+	} else {
 		c.failing--
 	}
-	delete(c.checks, k)
-	c.removeTurn(is)
-	c.room.Leave(k.namespace)
-	c.freed++
+	c.touch(k)
+	c.Note(Note{
+		Failing: down, At: now, Target: k.of.target, Kind: k.asks.Kind, Why: k.Why,
+		Services: slices.SortedFunc(maps.Keys(k.users), state.Name.Compare),
+	})
 }
 
-// Of returns the state of the check of an endpoint that a Service asks for; nil: there is none.
-func (c *Checker) Of(name state.Name, want *state.HealthCheck, t probe.Target) *State {
-	if is := c.checks[key{place{name.Namespace, t}, *want}]; is != nil {
-		return &is.State
+// touch has the Services of a check look at their endpoints again.
+func (c *Checker) touch(k *Check) {
+	for name := range k.users {
+		c.Changed(name)
 	}
-	return nil
 }
 
-// Restore records that an endpoint failed the check of a Service before this process started. Its next check is due at once.
-func (c *Checker) Restore(name state.Name, want *state.HealthCheck, t probe.Target, f *state.Failure, now time.Time) {
-	is := c.checks[key{place{name.Namespace, t}, *want}]
-	if is == nil || is.Passed || is.Down {
+// Restore records that an endpoint failed the check before this process started. Its next check is due at once.
+func (c *Checker) Restore(k *Check, f *state.Failure, now time.Time) {
+	if k.Passed || k.Down {
 		return
 	}
-	is.State = State{Passed: true, Reached: true, Down: true, Since: f.Since, Fault: probe.NoAnswer, Why: "it failed before this process started"}
+	k.Passed, k.Reached, k.Down, k.Since, k.Fault, k.Why = true, true, true, f.Since, probe.NoAnswer, "it failed before this process started"
 	if f.Sure {
-		is.Fault = probe.OtherFault
+		k.Fault = probe.OtherFault
 	}
-	is.falls, is.next = want.Fall, now
+	k.falls, k.next = k.asks.Fall, now
 	c.failing++
-	c.wait(c.endpoints[is.place])
-	c.touch(is)
+	c.wait(k.of)
+	c.touch(k)
 }

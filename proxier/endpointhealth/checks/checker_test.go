@@ -28,23 +28,54 @@ func tcpCheck() *state.HealthCheck {
 	return &state.HealthCheck{Kind: state.CheckTCP, Interval: 5 * time.Second, Timeout: time.Second, Rise: 2, Fall: 3}
 }
 
-func steady() *Checker { return checkerWith(func() float64 { return 0 }) }
+// checker is a Checker, and what it has told.
+type checker struct {
+	*Checker
+	notes   []Note
+	changed map[state.Name]bool
+}
+
+// left tells the Checker the endpoints of a Service, and returns how many of them find no room.
+func (c *checker) left(name state.Name, want *state.HealthCheck, targets []probe.Target, now time.Time) int {
+	_, left := c.Set(name, want, targets, now)
+	return left
+}
+
+// of returns a check.
+func (c *checker) of(name state.Name, want *state.HealthCheck, t probe.Target) *Check {
+	return c.find(place{name.Namespace, t}, want)
+}
+
+// told returns what the Checker has told since the last call.
+func (c *checker) told() (changed map[state.Name]bool, notes []Note) {
+	changed, notes = c.changed, c.notes
+	c.changed, c.notes = map[state.Name]bool{}, nil
+	return changed, notes
+}
+
+func steady() *checker { return checkerWith(func() float64 { return 0 }) }
 
 // checkerWith returns a Checker whose questions cost nothing.
-func checkerWith(jitter func() float64) *Checker { return checkerAt(0, jitter) }
+func checkerWith(jitter func() float64) *checker { return checkerAt(0, jitter) }
 
-// The rates of checkerAt, of a processor.
+// The rates of checkerAt, of a processor, and its limits.
 const (
 	tenantRate = 0.05
 	rateBurst  = time.Second
 	checkPause = 50 * time.Millisecond
+
+	maxChecks          = 20_000
+	maxChecksOfService = maxChecks / 4
 )
 
 // checkerAt returns a Checker whose questions have a cost.
-func checkerAt(cost time.Duration, jitter func() float64) *Checker {
-	return New(Options{
+func checkerAt(cost time.Duration, jitter func() float64) *checker {
+	c := &checker{changed: map[state.Name]bool{}}
+	c.Checker = New(Options{
 		Jitter: jitter, Cost: func(state.CheckKind) time.Duration { return cost }, Rates: schedule.NewRates(2*tenantRate, tenantRate, rateBurst),
+		Max: maxChecks, Changed: func(name state.Name) { c.changed[name] = true }, Note: func(n Note) { c.notes = append(c.notes, n) },
 	})
+	return c
 }
 
 var web = state.Name{Namespace: "shop", Name: "web"}
@@ -59,7 +90,7 @@ func answerIs(good bool) probe.Answer {
 }
 
 // round asks everyone who is due, and gives all the same answer.
-func round(c *Checker, good bool, now time.Time) (asked int) {
+func round(c *checker, good bool, now time.Time) (asked int) {
 	list := c.Due(now)
 	for _, q := range list {
 		c.Answered(q, answerIs(good), now)
@@ -82,8 +113,8 @@ func TestRiseAndFall(t *testing.T) {
 		if n := round(c, step.good, now); n != 1 {
 			t.Fatalf("step %d: %d questions", i, n)
 		}
-		down := c.Of(web, check, target(0)).Down
-		if changed := c.Changed(); down != step.down || (len(changed) > 0) != step.changed || len(c.Notes()) != len(changed) {
+		down := c.of(web, check, target(0)).Down
+		if changed, notes := c.told(); down != step.down || (len(changed) > 0) != step.changed || len(notes) != len(changed) {
 			t.Fatalf("step %d: down %t, changed %v; want %+v", i, down, changed, step)
 		}
 		if n := round(c, true, now.Add(check.Interval-1)); n > 0 {
@@ -104,7 +135,7 @@ func TestShared(t *testing.T) {
 		t.Errorf("%d checks, want 4", all)
 	}
 	round(c, false, start)
-	if list := c.Changed(); len(list) != 3 {
+	if list, _ := c.told(); len(list) != 3 {
 		t.Errorf("changed: %v", list)
 	}
 	c.Set(web, nil, nil, start)
@@ -114,7 +145,7 @@ func TestShared(t *testing.T) {
 		t.Errorf("%d checks, %d of them fail, endpoints %v, %d counted", all, failing, c.endpoints, c.used())
 	}
 	c.Set(other, nil, nil, start)
-	if c.Due(start); len(c.checks)+len(c.endpoints)+c.used()+len(c.services)+len(c.waiting)+c.failing > 0 {
+	if c.Due(start); len(c.endpoints)+c.used()+len(c.services)+waiting(c)+c.failing > 0 {
 		t.Errorf("something stays: %+v", c)
 	}
 }
@@ -162,15 +193,15 @@ func TestSpread(t *testing.T) {
 }
 
 // fill gives a Service of a namespace as many checks as it can have, from an endpoint on.
-func fill(c *Checker, namespace, name string, from int) (left int) {
-	return c.Set(state.Name{Namespace: namespace, Name: name}, tcpCheck(), targets(from + maxChecksOfService)[from:], start)
+func fill(c *checker, namespace, name string, from int) (left int) {
+	return c.left(state.Name{Namespace: namespace, Name: name}, tcpCheck(), targets(from + maxChecksOfService)[from:], start)
 }
 
 // TestBounds: no Service takes all the checks of its namespace, and no namespace all checks or all questions. What finds no
 // room gets it later.
 func TestBounds(t *testing.T) {
 	c, check := steady(), tcpCheck()
-	if left := c.Set(web, check, targets(maxChecksOfService+5), start); left != 5 {
+	if left := c.left(web, check, targets(maxChecksOfService+5), start); left != 5 {
 		t.Errorf("%d endpoints find no room, want 5", left)
 	}
 	if left := fill(c, "shop", "other", maxChecksOfService); left != 0 {
@@ -180,11 +211,11 @@ func TestBounds(t *testing.T) {
 		t.Errorf("%d questions at a time, want %d", n, maxAsking/2)
 	}
 	foreign := state.Name{Namespace: "bank", Name: "web"}
-	if left := c.Set(foreign, check, targets(1), start); left != 0 || len(c.Due(start)) != 1 {
+	if left := c.left(foreign, check, targets(1), start); left != 0 || len(c.Due(start)) != 1 {
 		t.Error("another namespace finds no room")
 	}
 	second := state.Name{Namespace: "shop", Name: "second"}
-	if left := c.Set(second, check, []probe.Target{target(60_000)}, start); left != 1 {
+	if left := c.left(second, check, []probe.Target{target(60_000)}, start); left != 1 {
 		t.Error("a full namespace gets more")
 	}
 	c.Fed()
@@ -192,7 +223,7 @@ func TestBounds(t *testing.T) {
 	if list := c.Fed(); !slices.Contains(list, second) {
 		t.Errorf("nobody plans %s again, although there is room: %v", second, list)
 	}
-	if left := c.Set(second, check, []probe.Target{target(60_000)}, start); left != 0 {
+	if left := c.left(second, check, []probe.Target{target(60_000)}, start); left != 0 {
 		t.Error("there is room, and it is not used")
 	}
 }
@@ -207,8 +238,8 @@ func TestFullTenantsDoNotStarveOthers(t *testing.T) {
 	}
 	fill(c, "bank", "a", 0)
 	third := state.Name{Namespace: "third", Name: "web"}
-	const share = (MaxChecks - 3*maxChecksOfService) / 2 // of what the two others leave
-	if left := c.Set(third, check, targets(share+10), start); left != 10 {
+	const share = (maxChecks - 3*maxChecksOfService) / 2 // of what the two others leave
+	if left := c.left(third, check, targets(share+10), start); left != 10 {
 		t.Fatalf("%d endpoints find no room, want 10", left)
 	}
 	c.Fed()
@@ -232,7 +263,7 @@ func TestRates(t *testing.T) {
 	asked, others := map[probe.Target]int{}, 0
 	for now := start; now.Before(start.Add(seconds * time.Second)); now = now.Add(checkPause) {
 		for _, q := range c.Due(now) {
-			if q.endpoint.namespace == other.Namespace {
+			if q.check.of.namespace == other.Namespace {
 				others++
 			} else {
 				asked[q.Target]++
@@ -257,8 +288,8 @@ func TestRecalled(t *testing.T) {
 	check := tcpCheck()
 	c.Set(web, check, targets(2), start)
 	f := state.Failure{Protocol: state.TCP, At: target(0).At, Since: start.Add(-time.Hour)}
-	c.Restore(web, check, target(0), &f, start)
-	is := c.Of(web, check, target(0))
+	is := c.of(web, check, target(0))
+	c.Restore(is, &f, start)
 	if list := c.Due(start); len(list) != 1 || list[0].Target != target(0) || !is.Down || is.Since != f.Since {
 		t.Fatalf("asked are %v; %+v", list, is)
 	} else {
@@ -268,7 +299,7 @@ func TestRecalled(t *testing.T) {
 		if n == int(check.Rise) {
 			t.Fatalf("it fails after %d good answers", n)
 		}
-		now := c.checks[key{place{web.Namespace, target(0)}, *check}].next
+		now := is.next
 		for _, q := range c.Due(now) {
 			c.Answered(q, answerIs(true), now)
 		}
@@ -298,57 +329,61 @@ func TestRandomChecks(t *testing.T) {
 				}
 				open = open[n:]
 			}
-			verify(t, c, len(open))
+			verify(t, c, open)
 		}
 	}
 }
 
-func (c *Checker) used() int {
+func (c *checker) used() int {
 	all, _ := c.room.Used("")
 	return all
 }
 
-// Next returns when the next endpoint of a namespace is to be asked.
-func (c *Checker) Next(namespace string) time.Time {
-	_, at := c.waiting[namespace].First()
-	return at
+func waiting(c *checker) int {
+	n, _ := c.line.Counts()
+	return n
 }
 
 // verify checks the books. Open are the questions that have not ended.
-func verify(t *testing.T, c *Checker, open int) {
+func verify(t *testing.T, c *checker, open []Question) {
 	t.Helper()
-	failing, waiting, checks := 0, 0, 0
-	for k, is := range c.checks {
-		if is.Down {
-			failing++
+	failing, waiting, checks, asked := 0, 0, 0, map[*endpoint]bool{}
+	for _, q := range open {
+		asked[q.check.of] = true
+	}
+	for _, e := range c.endpoints {
+		checks += len(e.checks)
+		if !asked[e] {
+			waiting++
 		}
-		if e := c.endpoints[k.place]; e == nil || !slices.Contains(e.checks, is) {
-			t.Fatal("a check has no turns")
-		}
-		for name := range is.users {
-			if svc := c.services[name]; svc == nil || svc.check != k.check || !slices.Contains(svc.targets, k.target) {
-				t.Fatalf("%s uses a check that it does not ask for", name)
+		for _, is := range e.checks {
+			if is.Down {
+				failing++
+			}
+			if is.of != e || len(is.users) == 0 {
+				t.Fatal("a check has no turns, or no users")
+			}
+			for name := range is.users {
+				if !c.services[name][is] {
+					t.Fatalf("%s uses a check that it does not ask for", name)
+				}
 			}
 		}
 	}
-	for at, e := range c.endpoints {
-		checks += len(e.checks)
-		if e.due.Waits() {
-			waiting++
-		}
-		if e.asking == e.due.Waits() {
-			t.Fatalf("%v is asked: %t, and waits: %t", at, e.asking, e.due.Waits())
+	using := 0
+	for name, list := range c.services {
+		for is := range list {
+			using++
+			if _, used := is.users[name]; !used || c.find(is.of.place, &is.asks) != is {
+				t.Fatalf("%s asks for a check that it does not use", name)
+			}
 		}
 	}
-	queued := 0
-	for _, q := range c.waiting {
-		queued += q.Len()
-	}
-	asking, _ := c.asking.Used("")
+	queued, asking := c.line.Counts()
 	all, fail := c.Counts()
-	if all != len(c.checks) || checks != all || c.used() != all || fail != failing || waiting != queued || asking != open {
+	if using < all || checks != all || c.used() != all || fail != failing || waiting != queued || asking != len(open) {
 		t.Fatalf("%d checks (%d have turns, %d are counted), %d fail (%d), %d wait (%d), %d asked (%d)",
-			all, checks, c.used(), fail, failing, waiting, queued, asking, open)
+			all, checks, c.used(), fail, failing, waiting, queued, asking, len(open))
 	}
 }
 
@@ -358,8 +393,8 @@ func BenchmarkDueChecks(b *testing.B) {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			c := checkerWith(rand.Float64)
 			c.Set(web, tcpCheck(), targets(n), start)
-			for b.Loop() {
-				round(c, true, c.Next(web.Namespace))
+			for now := start; b.Loop(); now = now.Add(tcpCheck().Interval / time.Duration(n)) {
+				round(c, true, now)
 			}
 		})
 	}

@@ -6,7 +6,5 @@
 //
 // The files:
 //
-//	checker.go  which checks there are, how many there can be, and who waits for room
-//	turns.go    who is asked when
-//	answers.go  what the answers mean
+//	checker.go  which checks there are, how many there can be, who waits for room, when they are asked, what the answers mean
 package checks

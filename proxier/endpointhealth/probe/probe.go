@@ -1,7 +1,6 @@
 package probe
 
 import (
-	"cmp"
 	"net/netip"
 
 	"github.com/verdict-proxy/verdict/proxier/state"
@@ -11,11 +10,6 @@ import (
 type Target struct {
 	Protocol state.Protocol
 	At       netip.AddrPort
-}
-
-// Compare orders targets by address, port and protocol.
-func (t Target) Compare(o Target) int {
-	return cmp.Or(t.At.Compare(o.At), cmp.Compare(t.Protocol, o.Protocol))
 }
 
 // Question asks an endpoint whether it serves. If the kind of the check is state.CheckOff, it is the question of this node
@@ -53,7 +47,10 @@ func (f Fault) String() string {
 }
 
 // Definite reports whether the endpoint or its host said that it does not serve. Silence may have its cause on the way.
-func (f Fault) Definite() bool { return f == Refused || f == Reset || f == Closed || f == WrongAnswer }
+func (f Fault) Definite() bool { return f == Refused || f.Connected() }
+
+// Connected reports whether the endpoint accepted the connection before.
+func (f Fault) Connected() bool { return f == Reset || f == Closed || f == WrongAnswer }
 
 // Answer is the end of a question.
 type Answer struct {

@@ -5,7 +5,7 @@
 //
 // The files:
 //
-//	queue.go  what is to happen at which time
+//	line.go   who is asked next
 //	room.go   how much there can be at once
 //	rates.go  how much there can be in a second
 package schedule

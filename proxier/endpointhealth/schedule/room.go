@@ -25,14 +25,9 @@ func (r *Room) Take(namespace string) bool {
 	if r.Full(namespace) {
 		return false
 	}
-	r.Add(namespace)
-	return true
-}
-
-// Add takes one place for a namespace even if it is full.
-func (r *Room) Add(namespace string) {
 	r.of[namespace]++
 	r.used++
+	return true
 }
 
 // Leave gives one place of a namespace back.

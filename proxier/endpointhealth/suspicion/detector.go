@@ -1,6 +1,7 @@
 package suspicion
 
 import (
+	"cmp"
 	"maps"
 	"net/netip"
 	"slices"
@@ -13,110 +14,175 @@ import (
 
 // Options configure a Detector.
 type Options struct {
-	Jitter func() float64                             // a number from 0 to 1; it spreads questions over time
-	May    func(namespace string, now time.Time) bool // ask one more question
+	Jitter  func() float64   // a number from 0 to 1; it spreads questions over time
+	Cost    time.Duration    // of a question, in processor time
+	Rates   *schedule.Rates  // of such costs
+	Changed func(state.Name) // what Failures returns of a Service
+	Note    func(Note)
+	// Doubt is called with the node of an endpoint that gave clients no answer, and again when it gives no answer to the first
+	// question either (asked).
+	Doubt func(node string, asked bool, now time.Time)
 }
 
-// Detector decides about endpoints. Its methods may be called from one goroutine at a time. Times must not go back.
+const (
+	// maxTracked is how many endpoints of Services can be under suspicion. One namespace can have a quarter of what others leave.
+	maxTracked  = 16_384
+	MaxOfTenant = maxTracked / 4
+)
+
+// Detector decides about endpoints. Each Service asks its own: what a tenant writes about the endpoint of another changes nothing
+// for the other. Its methods may be called from one goroutine at a time. Times must not go back.
 type Detector struct {
 	Options
-	tracker
-	questions *schedule.Room
-	changed   map[state.Name]bool
-	notes     []Note
-	suspected schedule.Queue[*endpoint] // and calm endpoints
-	failed    schedule.Queue[*endpoint] // they wait to return
-	witness   witness
+	services map[state.Name]*suspects
+	tracked  map[netip.AddrPort][]*endpoint
+	addrs    map[netip.Addr]int // how many of the tracked endpoints have an address
+	room     *schedule.Room
+	left     int                       // suspicions that found no room
+	line     schedule.Line[*endpoint]  // those that are suspected, and those that have failed and wait to return
+	calm     schedule.Queue[*endpoint] // they wait to be forgotten
+	witness  witness
+}
+
+// suspects are the tracked endpoints of a Service.
+type suspects struct {
+	endpoints map[netip.AddrPort]*endpoint
+	doubtful  bool // no silent endpoint is added to the failures until others have answered
+	fallen    bool // too many endpoints fell at once
 }
 
 // New returns a Detector that suspects nobody.
 func New(o Options) *Detector {
 	return &Detector{
-		Options: o, tracker: newTracker(), questions: schedule.NewRoom(maxQuestions, 2), changed: map[state.Name]bool{},
+		Options: o, services: map[state.Name]*suspects{}, tracked: map[netip.AddrPort][]*endpoint{}, addrs: map[netip.Addr]int{},
+		room: schedule.NewRoom(maxTracked, maxTracked/MaxOfTenant),
+		line: schedule.NewLine(maxQuestions, o.Rates, func(*endpoint) time.Duration { return o.Cost }),
 	}
 }
+
+// Idle reports whether no endpoint is under suspicion, so that Due has nothing to say.
+func (d *Detector) Idle() bool { return len(d.tracked) == 0 }
+
+// Knows reports whether a suspicion of the endpoint needs no members, because the detector has them.
+func (d *Detector) Knows(at netip.AddrPort) bool { return len(d.tracked[at]) > 0 }
+
+// Has reports whether an endpoint with an address is under suspicion.
+func (d *Detector) Has(a netip.Addr) bool { return d.addrs[a] > 0 }
 
 // Suspect records that the kernel noticed an endpoint. The members are the Services that have it; an endpoint that no
 // Service has is ignored.
 func (d *Detector) Suspect(at netip.AddrPort, reason Reason, members []Member, now time.Time) {
-	wanted := func(m Member) bool { return reason != Refusing || m.Refusals }
-	e := d.tracked[at]
-	if e != nil {
-		members = e.Members
-	}
-	if !slices.ContainsFunc(members, wanted) {
-		return
-	}
-	if e == nil {
-		if e = d.track(at, members); e == nil {
-			return
+	if !d.Knows(at) && (reason != Refusing || slices.ContainsFunc(members, func(m Member) bool { return m.Refusals })) {
+		for _, m := range members {
+			d.track(&endpoint{Record: Record{Member: m, At: at, Phase: Calm}})
 		}
-	} else if e.Phase != Calm || now.Before(e.next) && (reason != Refusing || e.doubted) {
+	}
+	list := d.tracked[at]
+	if reason == Refusing && !slices.ContainsFunc(list, func(e *endpoint) bool { return e.Refusals }) {
 		return
 	}
-	e.doubted = e.Phase == Calm && now.Before(e.next)
-	e.enter(Suspected, now)
-	e.Reason, e.Hold = reason, None
-	d.schedule(e, now)
-	d.note(SuspicionBegan, e, now)
+	for _, e := range list {
+		calm := now.Before(e.next)
+		if e.Phase != Calm || calm && (reason != Refusing || e.doubted) {
+			continue
+		}
+		e.enter(Suspected, now)
+		e.doubted, e.Reason, e.Hold = calm, reason, None
+		d.schedule(e, now)
+		d.note(SuspicionBegan, e, now)
+		if reason == Unanswered {
+			d.Doubt(e.Word.Node, false, now)
+		}
+	}
+}
+
+// track begins to track an endpoint; false: there is no room.
+func (d *Detector) track(e *endpoint) bool {
+	if !d.room.Take(e.Service.Namespace) {
+		d.left++
+		return false
+	}
+	of := d.services[e.Service]
+	if of == nil {
+		of = &suspects{endpoints: map[netip.AddrPort]*endpoint{}}
+		d.services[e.Service] = of
+	}
+	e.due.Value = e
+	of.endpoints[e.At] = e
+	d.tracked[e.At] = append(d.tracked[e.At], e)
+	d.addrs[e.At.Addr()]++
+	return true
+}
+
+// forget ends the tracking of an endpoint.
+func (d *Detector) forget(e *endpoint) {
+	of, addr := d.services[e.Service], e.At.Addr()
+	if delete(of.endpoints, e.At); len(of.endpoints) == 0 {
+		delete(d.services, e.Service)
+	}
+	d.tracked[e.At] = slices.DeleteFunc(d.tracked[e.At], func(o *endpoint) bool { return o == e })
+	if len(d.tracked[e.At]) == 0 {
+		delete(d.tracked, e.At)
+	}
+	if d.addrs[addr]--; d.addrs[addr] == 0 {
+		delete(d.addrs, addr)
+	}
+	e.due.Leave()
+	e.gone = true
+	d.room.Leave(e.Service.Namespace)
 }
 
 // Refresh records which endpoints under suspicion a Service has, as its EndpointSlices describe them. Others are gone. A new word
-// brings an endpoint back at once, unless it says that the endpoint is not ready: when a node has died, this is the word, and
-// other Services with the same endpoint get it a little later. If several namespaces have the endpoint, it is only asked soon: a
-// tenant who writes the dead endpoint of another into his slices must not bring it back again and again.
+// brings an endpoint back at once in all Services of the namespace, unless it says that the endpoint is not ready: when a node has
+// died, this is the word, and other Services with the same endpoint get it a little later.
 func (d *Detector) Refresh(service state.Name, has map[netip.AddrPort]Member, now time.Time) {
+	own := map[netip.AddrPort]*endpoint{}
 	if of := d.services[service]; of != nil {
-		for _, at := range slices.SortedFunc(maps.Keys(of.endpoints), netip.AddrPort.Compare) {
-			if _, stays := has[at]; !stays {
-				d.leave(of.endpoints[at], service, now)
-			}
+		own = maps.Clone(of.endpoints)
+	}
+	for at, e := range own {
+		if _, stays := has[at]; !stays {
+			d.clear(e, EndpointGone, now)
+			d.forget(e)
 		}
 	}
-	for _, at := range slices.SortedFunc(maps.Keys(has), netip.AddrPort.Compare) {
-		e := d.tracked[at]
+	for at, m := range has {
+		e := own[at]
 		if e == nil {
+			d.join(at, m)
 			continue
 		}
-		m := e.member(service)
-		if m == nil {
-			if d.link(e, has[at]) {
-				d.touch(e)
+		before := e.Word
+		e.Member = m
+		if m.Word == before || !m.Word.Ready {
+			continue
+		}
+		for _, o := range d.tracked[at] {
+			if o.Service.Namespace == service.Namespace {
+				d.clear(o, NewWord, now)
 			}
-			continue
-		}
-		before := m.Word
-		*m = has[at]
-		soon := now.Add(firstPause)
-		switch {
-		case m.Word == before || !m.Word.Ready:
-		case !e.shared():
-			d.clear(e, NewWord, now)
-		case e.Phase == Failed && soon.Before(e.next):
-			d.schedule(e, soon)
 		}
 	}
 }
 
-// leave notes that a Service does not have an endpoint any more.
-func (d *Detector) leave(e *endpoint, service state.Name, now time.Time) {
-	if len(e.Members) == 1 {
-		d.clear(e, EndpointGone, now)
-		d.forget(e)
+// join has a Service share what other Services have found out about an endpoint.
+func (d *Detector) join(at netip.AddrPort, m Member) {
+	if !d.Knows(at) {
 		return
 	}
-	before := e.namespace()
-	d.unlink(e, service)
-	e.Members = slices.DeleteFunc(e.Members, func(m Member) bool { return m.Service == service })
-	d.room.Leave(before)
-	d.room.Add(e.namespace())
+	e := *d.tracked[at][0]
+	e.Member, e.due = m, schedule.Entry[*endpoint]{}
+	if d.track(&e) {
+		d.schedule(&e, e.next)
+		d.Changed(m.Service)
+	}
 }
 
 // clear ends the suspicion of an endpoint.
 func (d *Detector) clear(e *endpoint, why Kind, now time.Time) {
 	e.doubted = e.doubted && e.Phase != Failed
 	if e.Phase == Failed || e.fails > 0 {
-		d.touch(e) // a plan may have waited for the second answer
+		d.Changed(e.Service) // a plan may have waited for the second answer
 	}
 	if e.Phase != Calm {
 		d.note(why, e, now)
@@ -126,34 +192,47 @@ func (d *Detector) clear(e *endpoint, why Kind, now time.Time) {
 	d.schedule(e, now.Add(calmTime))
 }
 
-// touch has the Services of an endpoint planned again.
-func (d *Detector) touch(e *endpoint) {
-	for i := range e.Members {
-		d.changed[e.Members[i].Service] = true
+// Restore records that an endpoint had failed before this process started. Its next question is due at once.
+func (d *Detector) Restore(f *state.Failure, m Member, now time.Time) {
+	if of := d.services[m.Service]; of != nil && of.endpoints[f.At] != nil {
+		return
+	}
+	e := &endpoint{Record: Record{Member: m, At: f.At, Phase: Failed, Since: f.Since, Answer: probe.NoAnswer}, fell: !f.Sure, reported: true}
+	if f.Sure {
+		e.Answer = probe.Refused
+	}
+	if d.track(e) {
+		d.schedule(e, now)
+		d.Changed(m.Service)
 	}
 }
 
-// Changed returns the Services that have to be planned again since the last call.
-func (d *Detector) Changed() []state.Name { return state.TakeNames(d.changed) }
-
-// Restore records that an endpoint had failed before this process started. Its next question is due at once.
-func (d *Detector) Restore(f *state.Failure, m Member, now time.Time) {
-	e := d.tracked[f.At]
-	switch {
-	case e == nil:
-		if e = d.track(f.At, []Member{m}); e == nil {
-			return
+// Records returns what is known of the endpoints of a Service that are suspected or failed, sorted by address; of all Services if it
+// has no name.
+func (d *Detector) Records(of state.Name) (list []Record) {
+	for e := range d.all {
+		if e.Phase != Calm && (of == state.Name{} || of == e.Service) {
+			list = append(list, e.record())
 		}
-		e.enter(Failed, now)
-		e.Since, e.fell, e.reported = f.Since, !f.Sure, true
-		if e.Answer = probe.NoAnswer; f.Sure {
-			e.Answer = probe.Refused
-		}
-		d.schedule(e, now)
-	case e.member(m.Service) == nil && !d.link(e, m):
-		return
 	}
-	of := d.services[m.Service]
-	of.published = state.MergeFailures(append(of.published, *f))
-	d.touch(e)
+	slices.SortFunc(list, func(a, b Record) int { return cmp.Or(a.At.Compare(b.At), a.Service.Compare(b.Service)) })
+	return list
+}
+
+// all yields all endpoints that are tracked.
+func (d *Detector) all(yield func(*endpoint) bool) {
+	for _, list := range d.tracked {
+		for _, e := range list {
+			if !yield(e) {
+				return
+			}
+		}
+	}
+}
+
+// Left returns how many suspicions found no room since the last call.
+func (d *Detector) Left() int {
+	n := d.left
+	d.left = 0
+	return n
 }

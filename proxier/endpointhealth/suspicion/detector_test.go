@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/probe"
+	"github.com/verdict-proxy/verdict/proxier/endpointhealth/schedule"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
@@ -17,17 +18,38 @@ var web = state.Name{Namespace: "shop", Name: "web"}
 // scene is a Service with ten endpoints on five nodes, number i on node i%5.
 type scene struct {
 	t     *testing.T
-	d     *Detector
+	d     *detector
 	asked map[netip.AddrPort]*Inquiry
 	now   time.Time
 	pool  []netip.AddrPort
 }
 
-// steady returns a Detector without luck and without limits of time.
-func steady() *Detector { return with(func() float64 { return 0 }) }
+// detector is a Detector, and what it has told.
+type detector struct {
+	*Detector
+	notes   []Note
+	changed map[state.Name]bool
+	doubts  map[bool][]string           // nodes
+	before  map[state.Name]state.Health // what it told of the Services
+}
 
-func with(jitter func() float64) *Detector {
-	return New(Options{Jitter: jitter, May: func(string, time.Time) bool { return true }})
+// steady returns a Detector without luck and without limits of time.
+func steady() *detector { return with(func() float64 { return 0 }) }
+
+func with(jitter func() float64) *detector {
+	d := &detector{doubts: map[bool][]string{}, changed: map[state.Name]bool{}, before: map[state.Name]state.Health{}}
+	d.Detector = New(Options{
+		Jitter: jitter, Rates: schedule.NewRates(0, 1, time.Second), Changed: func(name state.Name) { d.changed[name] = true },
+		Note:  func(n Note) { d.notes = append(d.notes, n) },
+		Doubt: func(node string, asked bool, _ time.Time) { d.doubts[asked] = append(d.doubts[asked], node) },
+	})
+	return d
+}
+
+// failures tells what has failed of a Service.
+func (d *detector) failures(name state.Name, now time.Time) state.Health {
+	d.before[name] = d.Failures(name, d.before[name], now)
+	return d.before[name]
 }
 
 func newScene(t *testing.T) *scene {
@@ -97,9 +119,9 @@ func (s *scene) share(i int) {
 // refresh tells what the EndpointSlices of a Service say of all its endpoints.
 func (s *scene) refresh(service state.Name, w Word) {
 	has := map[netip.AddrPort]Member{}
-	for at, e := range s.d.tracked {
-		if e.member(service) != nil {
-			has[at] = Member{Service: service, Word: w, Nodes: 5}
+	for e := range s.d.all {
+		if e.Service == service {
+			has[e.At] = Member{Service: service, Word: w, Nodes: 5}
 		}
 	}
 	s.d.Refresh(service, has, s.now)
@@ -109,7 +131,7 @@ func (s *scene) refresh(service state.Name, w Word) {
 func (s *scene) ejects(held Hold, numbers ...int) {
 	s.t.Helper()
 	var out, want []netip.AddrPort
-	for _, f := range s.d.Failures(web, s.now) {
+	for _, f := range s.d.failures(web, s.now) {
 		out = append(out, f.At)
 	}
 	for _, i := range numbers {
@@ -118,13 +140,13 @@ func (s *scene) ejects(held Hold, numbers ...int) {
 	if !slices.Equal(out, want) {
 		s.t.Errorf("%v are told; wanted %v", out, want)
 	}
-	for at, e := range s.d.tracked {
+	for e := range s.d.all {
 		hold := e.Hold
 		if hold == None {
 			hold = s.d.Withheld(&e.Record)
 		}
-		if e.Phase == Failed && !slices.Contains(out, at) && hold != held {
-			s.t.Errorf("%s is held because %q; wanted %q", at, hold, held)
+		if e.Phase == Failed && !slices.Contains(out, e.At) && hold != held {
+			s.t.Errorf("%s is held because %q; wanted %q", e.At, hold, held)
 		}
 	}
 }
@@ -232,18 +254,19 @@ func TestDetector(t *testing.T) {
 }
 
 // first is what is known of the first endpoint.
-func (s *scene) first() Record { return s.d.AllRecords()[0] }
+func (s *scene) first() Record { return s.d.Records(state.Name{})[0] }
 
 // TestStillReady: an endpoint that has failed for a minute while its slice calls it ready may fail only from here. It is
 // said once, and no more when the slice says otherwise.
 func TestStillReady(t *testing.T) {
 	s := newScene(t)
 	told := func() (n int) {
-		for _, note := range s.d.Notes() {
+		for _, note := range s.d.notes {
 			if note.Kind == StillReady && note.Record.StillReady {
 				n++
 			}
 		}
+		s.d.notes = nil
 		return n
 	}
 	s.fail(probe.NoAnswer, true, SomeAnswer, 1)
@@ -276,6 +299,9 @@ func TestStillReady(t *testing.T) {
 	}
 }
 
+// crowded is when those are asked for whom there was no place.
+const crowded = 100 * time.Millisecond
+
 // BenchmarkAnswer asks one endpoint among n failed ones, and takes its answer. What that costs does not depend on n.
 func BenchmarkAnswer(b *testing.B) {
 	for _, n := range []int{100, 1000} {
@@ -289,14 +315,20 @@ func BenchmarkAnswer(b *testing.B) {
 				for _, q := range d.Due(now) {
 					d.Answered(q, probe.Refused, true, now)
 				}
-				d.Notes()
+				d.notes = nil
 			}
-			for d.failed.Len() < n {
+			failed := func() (sum int) {
+				for e := range d.all {
+					sum += int(e.Phase)
+				}
+				return sum
+			}
+			for failed() < n {
 				now = now.Add(crowded)
 				answer()
 			}
 			for b.Loop() {
-				_, now = d.failed.First()
+				now = now.Add(longestPause / time.Duration(n))
 				answer()
 			}
 		})
@@ -324,10 +356,10 @@ func BenchmarkDue(b *testing.B) {
 				for _, q := range d.Due(now) {
 					d.Answered(q, probe.Refused, true, now.Add(-time.Hour))
 				}
-				if list := d.Failures(web, now); len(list) != n {
+				if list := d.failures(web, now); len(list) != n {
 					b.Fatal(len(list))
 				}
-				d.Notes()
+				d.notes = nil
 			}
 		})
 	}

@@ -5,20 +5,12 @@
 //	without a reply       ---> suspected -------------------> failed
 //
 // A suspicion alone changes nothing: clients can make suspicions, by forged packets or because a firewall drops theirs.
-// Only answers to the node's own questions decide. A silent endpoint is held (Hold), and gets connections all the same, when
-//   - its host answers at another port: it is overloaded, or a firewall drops the question;
-//   - it never answered this node: a network policy may keep the node away from it;
-//   - no witness answers, which are endpoints of other Services on other nodes: then this node has lost its network;
-//   - endpoints of the Service on several nodes, and on half of its nodes, fell at the same time.
+// Only answers to the node's own questions decide. A silent endpoint may be held (Hold), and gets connections all the same. Its
+// witnesses are endpoints of other Services on other nodes: if none of them answers, this node has lost its network.
 //
 // The files:
 //
 //	detector.go   endpoints come under suspicion and leave it
-//	tracker.go    which endpoints are under suspicion, and whose they are
-//	questions.go  who is asked when
-//	answers.go    what the answers mean
-//	witnesses.go  whether the fault is with this node's network
-//	failures.go   which endpoints of a Service have failed
-//	note.go       what happened
-//	endpoint.go   what is known of one endpoint
+//	questions.go  who is asked when, and what the answers of endpoints and witnesses mean
+//	endpoint.go   what is known of one endpoint, which endpoints of a Service have failed, and what happened
 package suspicion

@@ -1,6 +1,7 @@
 package suspicion
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -25,31 +26,21 @@ func (r Reason) String() string {
 }
 
 // Hold is why a failed endpoint gets connections all the same.
-type Hold uint8
+type Hold string
 
 // The holds.
 const (
-	None         Hold = iota
-	Asking            // the witnesses have not answered yet
-	HostAlive         // its host answers at another port
-	NeverReached      // it never answered this node
-	Uplink            // no witness answers: this node has lost its network
-	Mass              // endpoints on many nodes fell at the same time
-	Limit             // as many endpoints of the pool are ejected as may be, or all have failed
-	Observed          // no Service that has it ejects endpoints
-	Doubtful          // if endpoints on other nodes give a second bad answer, they fell together with it
-	NobodyGood        // it fails its check, and no endpoint is good
+	None         Hold = ""
+	Asking       Hold = "witnesses are being asked"
+	HostAlive    Hold = "its host answers, so it is overloaded or a firewall drops questions of this node"
+	NeverReached Hold = "it never answered this node, so a network policy may keep the node away"
+	Uplink       Hold = "this node has lost its network" // no witness answers
+	Mass         Hold = "endpoints on many nodes fell at the same time"
+	Limit        Hold = "no more of the pool may be ejected" // or all have failed
+	Observed     Hold = "its Services only observe"
+	Doubtful     Hold = "endpoints on other nodes gave a bad answer, too; their next answers decide"
+	NobodyGood   Hold = "no endpoint is good"
 )
-
-func (h Hold) String() string {
-	return [...]string{
-		"", "witnesses are being asked", "its host answers, so it is overloaded or a firewall drops questions of this node",
-		"it never answered this node, so a network policy may keep the node away", "this node has lost its network",
-		"endpoints on many nodes fell at the same time", "no more of the pool may be ejected",
-		"its Services only observe", "endpoints on other nodes gave a bad answer, too; their next answers decide",
-		"no endpoint is good",
-	}[h]
-}
 
 // Word is what the EndpointSlice of a Service says about an endpoint.
 type Word struct {
@@ -75,8 +66,9 @@ const (
 	Calm                   // a good answer has just cleared it
 )
 
-// Record is what is known of an endpoint under suspicion.
+// Record is what is known of an endpoint of a Service that is under suspicion.
 type Record struct {
+	Member
 	At     netip.AddrPort
 	Phase  Phase
 	Since  time.Time // of the phase
@@ -85,18 +77,6 @@ type Record struct {
 	Hold   Hold        // why it is not to be ejected although it failed; never that of a plan
 	// StillReady: it has failed for stillReadyTime, and its EndpointSlice calls it ready.
 	StillReady bool
-	Members    []Member // the Services that have it; never empty
-}
-
-// Node returns the node of the endpoint.
-func (r *Record) Node() string { return r.Members[0].Word.Node }
-
-// Services returns the Services that have the endpoint.
-func (r *Record) Services() (list []state.Name) {
-	for i := range r.Members {
-		list = append(list, r.Members[i].Service)
-	}
-	return list
 }
 
 // endpoint is what the detector knows of an endpoint under suspicion.
@@ -105,20 +85,13 @@ type endpoint struct {
 	fails    int       // bad answers in a row
 	rises    int       // good answers in a row
 	fell     bool      // it failed without a word, as an endpoint of a dead node does
-	asking   *Inquiry  // nil: it is not being asked
 	next     time.Time // when to ask again; of a calm one: when to forget it
 	due      schedule.Entry[*endpoint]
 	pause    time.Duration // between questions to a failed one
 	reported bool          // a note said that it failed
 	told     bool          // a note said that it is still ready
 	doubted  bool          // it came under suspicion while it was calm
-}
-
-func (e *endpoint) namespace() string { return e.Members[0].Service.Namespace }
-
-// shared reports whether Services of several namespaces have the endpoint.
-func (e *endpoint) shared() bool {
-	return slices.ContainsFunc(e.Members, func(m Member) bool { return m.Service.Namespace != e.namespace() })
+	gone     bool
 }
 
 func (e *endpoint) enter(p Phase, now time.Time) {
@@ -128,36 +101,121 @@ func (e *endpoint) enter(p Phase, now time.Time) {
 // record returns what is known of the endpoint at this time.
 func (e *endpoint) record() Record {
 	r := e.Record
-	r.StillReady = e.told && e.ready()
-	r.Members = slices.Clone(e.Members)
+	r.StillReady = e.told && e.Word.Ready
 	return r
 }
 
-// ready reports whether a slice calls it ready.
-func (e *endpoint) ready() bool {
-	return slices.ContainsFunc(e.Members, func(m Member) bool { return m.Word.Ready })
+// Kind is what happened to an endpoint, or to the network of this node.
+type Kind string
+
+// The kinds.
+const (
+	SuspicionBegan Kind = "asking an endpoint whether it answers"
+	SuspicionEnded Kind = "the endpoint answers"
+	Fell           Kind = "an endpoint does not answer" // the record says whether it is held, and why
+	Recovered      Kind = "an endpoint answers again"
+	NewWord        Kind = "the EndpointSlice of an endpoint that did not answer has changed; it gets connections again"
+	EndpointGone   Kind = "an endpoint that did not answer is gone"
+	FellAtOnce     Kind = "endpoints of a Service on many nodes fell at the same time; none of them is ejected"
+	NetworkLost    Kind = "no endpoint on other nodes answers: this node has lost its network; nothing is ejected"
+	NetworkBack    Kind = "endpoints on other nodes answer again"
+	StillReady     Kind = "the endpoint has not answered for a minute; " + OnlyHere
+)
+
+// OnlyHere is what StillReady means.
+const OnlyHere = "its slice still calls it ready: perhaps only this node cannot reach it"
+
+// Note is something that happened.
+type Note struct {
+	Kind Kind
+	At   time.Time
+	// Record is of the endpoint before it happened; after it, for SuspicionBegan, Fell and StillReady. FellAtOnce is about a Service
+	// only, and what happens to the network of this node about none.
+	Record Record
 }
 
-// nodes lists the nodes on which the Services say that the endpoint is. A tenant may write a wrong one, so each namespace is heard.
-func (e *endpoint) nodes() (list []string) {
-	heard := map[string]bool{}
-	for i := range e.Members {
-		m := &e.Members[i]
-		if node := m.Word.Node; node != "" && !heard[m.Service.Namespace] {
-			heard[m.Service.Namespace] = true
-			if !slices.Contains(list, node) {
-				list = append(list, node)
-			}
+func (d *Detector) note(kind Kind, e *endpoint, now time.Time) {
+	d.Note(Note{Kind: kind, At: now, Record: e.record()})
+}
+
+// Failures returns the endpoints of a Service that have failed and are not held. Silent ones are left out of it while too
+// many of the Service fell at once; while that is in doubt, only those that were in it before are in it.
+func (d *Detector) Failures(service state.Name, before state.Health, now time.Time) (list state.Health) {
+	of := d.services[service]
+	if of == nil {
+		return nil
+	}
+	mass, maybe := of.mass()
+	if mass && !of.fallen {
+		d.Note(Note{Kind: FellAtOnce, At: now, Record: Record{Member: Member{Service: service}}})
+	}
+	of.fallen, of.doubtful = mass, maybe && !mass
+	for at, e := range of.endpoints {
+		if e.Phase != Failed || e.Hold != None {
+			continue
+		}
+		f := state.Failure{Protocol: state.TCP, At: at, Since: e.Since, Sure: !e.fell}
+		_, had := slices.BinarySearchFunc(before, f, state.Failure.Compare)
+		if f.Sure || !mass && (!maybe || had) {
+			list = append(list, f)
 		}
 	}
+	slices.SortFunc(list, state.Failure.Compare)
 	return list
 }
 
-// member returns the endpoint as a Service has it.
-func (e *endpoint) member(service state.Name) *Member {
-	i := slices.IndexFunc(e.Members, func(m Member) bool { return m.Service == service })
-	if i < 0 {
-		return nil
+// massWindow is how close in time endpoints fail that fall at once: all are asked within it.
+const massWindow = 10 * time.Second
+
+// mass reports whether endpoints of a Service on two or more nodes, and on at least half of its nodes, failed at the
+// same time. Then the cause is more likely between this node and the others than at each of them. Maybe reports whether this
+// is so if the endpoints fail that have given one bad answer: the next answer decides, and until then no other endpoint is
+// ejected.
+func (s *suspects) mass() (sure, maybe bool) {
+	fell, doubted := map[string]time.Time{}, map[string]time.Time{} // by node; the second one also has those of the first
+	nodes := 0
+	for _, e := range s.endpoints {
+		failed := e.Phase == Failed && e.fell
+		if e.Word.Node == "" || !failed && (e.Phase != Suspected || e.fails == 0 || e.Answer == probe.Refused) {
+			continue
+		}
+		nodes = max(nodes, e.Nodes)
+		if earliest(doubted, e.Word.Node, e.Since); failed {
+			earliest(fell, e.Word.Node, e.Since)
+		}
 	}
-	return &e.Members[i]
+	sure = isMass(fell, nodes)
+	return sure, sure || len(fell) > 0 && isMass(doubted, nodes)
+}
+
+func earliest(times map[string]time.Time, node string, at time.Time) {
+	if before, known := times[node]; !known || at.Before(before) {
+		times[node] = at
+	}
+}
+
+// isMass judges when endpoints of each node first failed. Nodes is how many the Service has.
+func isMass(fell map[string]time.Time, nodes int) bool {
+	if len(fell) < 2 || 2*len(fell) < nodes {
+		return false
+	}
+	first := slices.SortedFunc(maps.Values(fell), time.Time.Compare)
+	n := max(2, (nodes+1)/2)
+	for i := range len(first) - n + 1 {
+		if first[i+n-1].Sub(first[i]) <= massWindow {
+			return true
+		}
+	}
+	return false
+}
+
+// Withheld returns why a failed endpoint is not among the failures of its Service.
+func (d *Detector) Withheld(r *Record) Hold {
+	switch of := d.services[r.Service]; {
+	case of.fallen:
+		return Mass
+	case of.doubtful:
+		return Doubtful
+	}
+	return None
 }

@@ -2,10 +2,11 @@ package suspicion
 
 import (
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/probe"
-	"github.com/verdict-proxy/verdict/proxier/endpointhealth/schedule"
+	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
 const (
@@ -18,90 +19,217 @@ const (
 	// no answer for reasons of its own costs one question a second. The first refusal in that time counts: it is held back
 	// once only, so the client that repeats its packet after a second must reach another endpoint.
 	calmTime = time.Second
-	// maxQuestions is how many questions are on their way. One namespace can have half of what others leave.
+	// maxQuestions is how many questions are on their way.
 	maxQuestions = 32
-	// crowded is when an endpoint is tried again whose namespaces ask as much as they can.
-	crowded = 100 * time.Millisecond
 )
 
 // Inquiry asks an endpoint, or witnesses.
 type Inquiry struct {
-	At netip.AddrPort
+	Service state.Name
+	At      netip.AddrPort
 	// Witnesses: ask endpoints of other Services on other nodes than these, except the suspects, and endpoints of API servers.
 	Witnesses bool
 	Nodes     []string
 	Suspects  map[netip.Addr]bool
-	payer     string // the namespace that asks
+	endpoint  *endpoint
 }
 
 // Due returns the questions whose time has come. The caller asks each of them and reports the end with Answered or
-// Witnessed. Suspected endpoints come before failed ones, which wait to return.
+// Witnessed.
 func (d *Detector) Due(now time.Time) (list []*Inquiry) {
 	if d.witness.wanted && !d.witness.asking {
 		d.witness.asking = true
 		list = append(list, d.askWitnesses())
 	}
-	for _, q := range []*schedule.Queue[*endpoint]{&d.suspected, &d.failed} {
-		for q.Due(now) {
-			e, _ := q.First()
-			if e.Phase == Calm {
-				d.forget(e)
-				continue
-			}
-			if all, _ := d.questions.Used(""); all >= maxQuestions {
-				return list
-			}
-			payer, some := d.payer(e, now)
-			if !some {
-				d.schedule(e, now.Add(crowded))
-				continue
-			}
-			d.questions.Take(payer)
-			e.asking = &Inquiry{At: e.At, payer: payer}
-			e.due.Leave()
-			list = append(list, e.asking)
+	for due := d.calm.Due(now); due != nil; due = d.calm.Due(now) {
+		if e := due.Value; slices.ContainsFunc(d.tracked[e.At], func(o *endpoint) bool { return o.Phase != Calm }) {
+			d.schedule(e, now.Add(calmTime)) // the next suspicion is about all Services that have it
+		} else {
+			d.forget(e)
 		}
+	}
+	for _, e := range d.line.Due(now) {
+		list = append(list, &Inquiry{Service: e.Service, At: e.At, endpoint: e})
 	}
 	return list
 }
 
-// payer finds a namespace that can ask an endpoint that it has.
-func (d *Detector) payer(e *endpoint, now time.Time) (namespace string, some bool) {
-	for i := range e.Members {
-		n := e.Members[i].Service.Namespace
-		if tried := i > 0 && n == namespace; !tried && !d.questions.Full(n) && d.May(n, now) {
-			return n, true
-		}
-		namespace = n
-	}
-	return "", false
-}
-
-// schedule sets the time of the next question to an endpoint. One that is being asked is in no queue.
+// schedule sets the time of the next question to an endpoint, unless it is being asked.
 func (d *Detector) schedule(e *endpoint, at time.Time) {
-	e.next = at
+	switch e.next = at; e.Phase {
+	case Calm:
+		d.calm.Put(&e.due, at)
+	case Suspected:
+		d.line.Put(&e.due, e.Service.Namespace, at.Add(-longestPause)) // before the failed ones, which wait to return
+	case Failed:
+		d.line.Put(&e.due, e.Service.Namespace, at)
+	}
+}
+
+const (
+	// failuresToFail and goodToRise are answers in a row.
+	failuresToFail = 2
+	goodToRise     = 2
+	// stillReadyTime is when a failed endpoint that is called ready is strange: Kubernetes notices a dead node after 40
+	// seconds. The next answer adds a note about it.
+	stillReadyTime = time.Minute
+)
+
+// Answered records the end of a question to an endpoint. Reached reports whether the endpoint answered this node at some
+// time before it came under suspicion.
+func (d *Detector) Answered(q *Inquiry, a probe.Fault, reached bool, now time.Time) {
+	e := q.endpoint
+	if d.line.Ended(&e.due); e.gone {
+		return
+	}
+	e.Answer = a
 	switch {
-	case e.asking != nil:
-	case e.Phase == Failed:
-		d.failed.Put(&e.due, at)
+	case e.Phase == Calm:
+	case a == probe.NoFault:
+		d.good(e, now)
 	default:
-		d.suspected.Put(&e.due, at)
+		d.bad(e, reached, now)
+	}
+	d.schedule(e, e.next)
+}
+
+func (d *Detector) good(e *endpoint, now time.Time) {
+	e.rises++
+	switch {
+	case e.Phase == Suspected:
+		d.clear(e, SuspicionEnded, now)
+	case e.rises >= goodToRise:
+		d.clear(e, Recovered, now)
+	default:
+		e.fails, e.next = 0, now.Add(d.spread(firstPause))
 	}
 }
 
-// Unanswered returns the nodes that a suspected endpoint may be on if the kernel noticed it because it gave no answer; none: there
-// is no reason to doubt a node.
-func (d *Detector) Unanswered(at netip.AddrPort) []string {
-	if e := d.tracked[at]; e != nil && e.Phase == Suspected && e.Reason == Unanswered {
-		return e.nodes()
+func (d *Detector) bad(e *endpoint, reached bool, now time.Time) {
+	e.rises = 0
+	e.fails++
+	if e.Phase == Suspected {
+		d.Changed(e.Service) // it counts for those that fall at once, even if it is held
+		if e.Answer != probe.Refused && !d.witness.fresh(now) {
+			d.witness.wanted = true // with the first bad answer, so that both questions take time together
+		}
+		if e.next = now; e.fails < failuresToFail {
+			if e.Reason == Unanswered && (e.Answer == probe.NoAnswer || e.Answer == probe.NoRoute) {
+				d.Doubt(e.Word.Node, true, now)
+			}
+			return
+		}
+		e.enter(Failed, now)
+		e.pause, e.fell = 0, e.Answer != probe.Refused
 	}
-	return nil
+	d.setHold(e, d.holdOf(e, reached, now), now)
+	if !e.told && now.Sub(e.Since) >= stillReadyTime && e.Word.Ready {
+		e.told = true
+		d.note(StillReady, e, now)
+	}
+	e.pause = min(max(firstPause, 2*e.pause), longestPause)
+	if e.Hold != None {
+		e.pause = min(e.pause, heldPause)
+	}
+	e.next = now.Add(d.spread(e.pause))
 }
 
-// Doubts is Unanswered if the endpoint gives no answer to the first question either. Call it before Answered.
-func (d *Detector) Doubts(at netip.AddrPort, a probe.Fault) []string {
-	if e := d.tracked[at]; e == nil || e.fails > 0 || a != probe.NoAnswer && a != probe.NoRoute {
-		return nil
+// spread shortens a pause by up to a fifth, so that nodes and endpoints do not ask at the same time.
+func (d *Detector) spread(pause time.Duration) time.Duration {
+	return pause - time.Duration(d.Jitter()*float64(pause)/5)
+}
+
+// holdOf returns why a failed endpoint is not to be ejected.
+func (d *Detector) holdOf(e *endpoint, reached bool, now time.Time) Hold {
+	switch {
+	case e.Hold == None && e.reported:
+		return None // it was ejected; only good answers bring it back
+	case e.Answer == probe.HostAnswers:
+		return HostAlive
+	case !reached:
+		return NeverReached
+	case e.Answer == probe.Refused:
+		return None // who resets connections can be reached
 	}
-	return d.Unanswered(at)
+	return d.witness.hold(e, now)
+}
+
+func (d *Detector) setHold(e *endpoint, h Hold, now time.Time) {
+	before := e.Hold
+	e.Hold = h
+	if h == Asking {
+		d.witness.wanted = true
+		return
+	}
+	if !e.reported || before != h {
+		e.reported = true
+		d.note(Fell, e, now)
+		d.Changed(e.Service)
+	}
+}
+
+// Witnesses is what endpoints of other Services on other nodes answered.
+type Witnesses uint8
+
+// The answers of the witnesses.
+const (
+	NoWitness  Witnesses = iota // there is nobody to ask
+	SomeAnswer                  // the network of this node works
+	AllSilent                   // this node has lost its network
+)
+
+// freshWitness is how long an answer of the witnesses counts.
+const freshWitness = time.Second
+
+// witness is what the detector knows of the network of this node.
+type witness struct {
+	wanted, asking bool
+	latest         Witnesses
+	at             time.Time // of the latest answer
+	lost           bool      // a note said that the network is lost
+}
+
+func (w *witness) fresh(now time.Time) bool { return !w.at.IsZero() && now.Sub(w.at) < freshWitness }
+
+// hold returns why an endpoint is not ejected, by what the witnesses say.
+func (w *witness) hold(e *endpoint, now time.Time) Hold {
+	switch {
+	case !w.fresh(now):
+		return Asking
+	case w.latest == AllSilent, w.latest == NoWitness && e.Answer == probe.NoRoute:
+		return Uplink
+	}
+	return None
+}
+
+// Witnessed records what the witnesses answered.
+func (d *Detector) Witnessed(w Witnesses, now time.Time) {
+	d.witness.asking, d.witness.wanted = false, false
+	d.witness.latest, d.witness.at = w, now
+	for e := range d.all {
+		if e.Phase == Failed && e.Hold == Asking {
+			d.setHold(e, d.witness.hold(e, now), now)
+		}
+	}
+	if lost := w == AllSilent; lost != d.witness.lost {
+		d.witness.lost = lost
+		kind := NetworkBack
+		if lost {
+			kind = NetworkLost
+		}
+		d.Note(Note{Kind: kind, At: now})
+	}
+}
+
+// askWitnesses asks others than the endpoints under suspicion, on other nodes.
+func (d *Detector) askWitnesses() *Inquiry {
+	q := &Inquiry{Witnesses: true, Suspects: map[netip.Addr]bool{}}
+	for e := range d.all {
+		if q.Suspects[e.At.Addr()] = true; e.Phase != Calm && e.Word.Node != "" {
+			q.Nodes = append(q.Nodes, e.Word.Node)
+		}
+	}
+	slices.Sort(q.Nodes)
+	q.Nodes = slices.Compact(q.Nodes)
+	return q
 }

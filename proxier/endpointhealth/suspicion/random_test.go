@@ -2,6 +2,7 @@ package suspicion
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
@@ -16,24 +17,31 @@ import (
 type rig struct {
 	t       *testing.T
 	rnd     *rand.Rand
-	d       *Detector
+	d       *detector
 	now     time.Time
 	pools   map[state.Name][]netip.AddrPort
 	words   map[netip.AddrPort]Word
 	dead    map[netip.AddrPort]bool
-	bad     map[netip.AddrPort]int // bad answers in a row
-	good    map[netip.AddrPort]int // good answers in a row
+	bad     map[pair]int           // bad answers in a row
+	good    map[pair]int           // good answers in a row
+	asked   map[netip.AddrPort]int // answers
 	planned map[state.Name][]netip.AddrPort
 	asking  []*Inquiry
 	changed map[state.Name]bool
 	ejected int
 }
 
+// pair is an endpoint of a Service.
+type pair struct {
+	service state.Name
+	at      netip.AddrPort
+}
+
 func newRig(t *testing.T, seed uint64) *rig {
 	r := &rig{
 		t: t, rnd: rand.New(rand.NewPCG(seed, 1)), now: time.Unix(1e9, 0), pools: map[state.Name][]netip.AddrPort{},
-		words: map[netip.AddrPort]Word{}, dead: map[netip.AddrPort]bool{}, bad: map[netip.AddrPort]int{},
-		good: map[netip.AddrPort]int{}, planned: map[state.Name][]netip.AddrPort{}, changed: map[state.Name]bool{},
+		words: map[netip.AddrPort]Word{}, dead: map[netip.AddrPort]bool{}, bad: map[pair]int{}, asked: map[netip.AddrPort]int{},
+		good: map[pair]int{}, planned: map[state.Name][]netip.AddrPort{}, changed: map[state.Name]bool{},
 	}
 	r.d = with(r.rnd.Float64)
 	for i := range 12 {
@@ -84,10 +92,9 @@ func (r *rig) step() {
 			r.answer(q)
 		}
 	}
-	r.d.Notes()
-	for _, name := range r.d.Changed() {
-		r.changed[name] = true
-	}
+	r.d.notes = nil
+	maps.Copy(r.changed, r.d.changed)
+	clear(r.d.changed)
 	if r.rnd.IntN(3) == 0 {
 		r.plan()
 	}
@@ -98,11 +105,7 @@ func (r *rig) step() {
 func (r *rig) word(at netip.AddrPort) {
 	w := r.words[at]
 	w.Ready = r.rnd.IntN(2) == 0
-	namespaces := map[string]bool{}
-	for _, m := range r.members(at) {
-		namespaces[m.Service.Namespace] = true
-	}
-	fresh := w != r.words[at] && w.Ready && len(namespaces) == 1
+	fresh := w != r.words[at] && w.Ready
 	r.words[at] = w
 	for _, m := range r.members(at) {
 		if r.rnd.IntN(8) == 0 {
@@ -110,9 +113,9 @@ func (r *rig) word(at netip.AddrPort) {
 			r.changed[m.Service] = true
 		}
 		r.refresh(m.Service)
-	}
-	if fresh {
-		r.bad[at] = 0
+		if fresh {
+			r.bad[pair{m.Service, at}] = 0
+		}
 	}
 }
 
@@ -120,6 +123,9 @@ func (r *rig) refresh(service state.Name) {
 	has := map[netip.AddrPort]Member{}
 	for _, at := range r.pools[service] {
 		has[at] = Member{Service: service, Word: r.words[at], Nodes: 4, Refusals: true}
+		if of := r.d.services[service]; r.d.Knows(at) && (of == nil || of.endpoints[at] == nil) {
+			r.good[pair{service, at}] = 0 // it joins others, whose answers count
+		}
 	}
 	r.d.Refresh(service, has, r.now)
 }
@@ -133,10 +139,11 @@ func (r *rig) answer(q *Inquiry) {
 	if r.dead[q.At] {
 		a = []probe.Fault{probe.NoAnswer, probe.NoAnswer, probe.Refused, probe.NoRoute, probe.HostAnswers}[r.rnd.IntN(5)]
 	}
-	if a == probe.NoFault {
-		r.bad[q.At], r.good[q.At] = 0, r.good[q.At]+1
+	r.asked[q.At]++
+	if is := (pair{q.endpoint.Service, q.At}); a == probe.NoFault {
+		r.bad[is], r.good[is] = 0, r.good[is]+1
 	} else {
-		r.bad[q.At], r.good[q.At] = r.bad[q.At]+1, 0
+		r.bad[is], r.good[is] = r.bad[is]+1, 0
 	}
 	r.d.Answered(q, a, r.rnd.IntN(8) > 0, r.now)
 }
@@ -148,13 +155,12 @@ func (r *rig) plan() {
 		r.ejected += len(r.planned[name])
 	}
 	clear(r.changed)
-	for _, name := range r.d.Changed() {
-		r.changed[name] = true
-	}
+	maps.Copy(r.changed, r.d.changed)
+	clear(r.d.changed)
 }
 
 func (r *rig) failures(name state.Name) (out []netip.AddrPort) {
-	for _, f := range r.d.Failures(name, r.now) {
+	for _, f := range r.d.failures(name, r.now) {
 		out = append(out, f.At)
 	}
 	return out
@@ -164,10 +170,10 @@ func (r *rig) check() {
 	for name := range r.pools {
 		out := r.failures(name)
 		for _, at := range out {
-			if r.bad[at] == 0 && r.good[at] >= 2 {
+			if is := (pair{name, at}); r.bad[is] == 0 && r.good[is] >= 2 {
 				r.t.Fatalf("%s is told, and its latest two answers were good", at)
 			}
-			if r.bad[at]+r.good[at] == 0 {
+			if r.asked[at] == 0 {
 				r.t.Fatalf("%s is told, and was never asked", at)
 			}
 		}
@@ -180,18 +186,19 @@ func (r *rig) check() {
 
 // checkBooks compares what the detector counts with what it has.
 func (r *rig) checkBooks() {
-	asked, tenants, members := 0, map[string]int{}, 0
-	for at, e := range r.d.tracked {
-		if e.asking != nil {
+	asked, waits, tenants, all := 0, 0, map[string]int{}, 0
+	for e := range r.d.all {
+		all++
+		isAsked := slices.ContainsFunc(r.asking, func(q *Inquiry) bool { return q.endpoint == e })
+		switch {
+		case isAsked:
 			asked++
+		case e.Phase != Calm:
+			waits++
 		}
-		if e.asking == nil != e.due.Waits() {
-			r.t.Fatalf("%s is asked: %t, and waits to be asked: %t", at, e.asking != nil, e.due.Waits())
-		}
-		tenants[e.namespace()]++
-		members += len(e.Members)
-		if e.At != at || len(e.Members) == 0 {
-			r.t.Fatalf("%s is tracked as %+v", at, e)
+		tenants[e.Service.Namespace]++
+		if r.d.services[e.Service].endpoints[e.At] != e || !slices.Contains(r.d.tracked[e.At], e) {
+			r.t.Fatalf("%s of %s is tracked as something else", e.At, e.Service)
 		}
 	}
 	linked := 0
@@ -204,21 +211,17 @@ func (r *rig) checkBooks() {
 			questions++
 		}
 	}
-	counted, _ := r.d.questions.Used("")
-	if asked > counted || counted != questions || linked != members {
-		r.t.Fatalf("%d questions, %d counted, %d under way; %d members, %d linked", asked, counted, questions, members, linked)
+	waiting, counted := r.d.line.Counts()
+	if waiting != waits || asked > counted || counted != questions || linked != all {
+		r.t.Fatalf("%d wait, %d counted; %d questions, %d counted, %d under way; %d endpoints, %d linked", waits, waiting, asked, counted, questions, all, linked)
 	}
-	if n, _ := r.d.members.Used(""); n != members {
-		r.t.Fatalf("%d members, %d are counted", members, n)
-	}
-	all, _ := r.d.room.Used("")
 	for namespace, n := range tenants {
 		if _, own := r.d.room.Used(namespace); own != n {
 			r.t.Fatalf("%s has %d endpoints, %d are counted", namespace, n, own)
 		}
 	}
-	if all != len(r.d.tracked) {
-		r.t.Fatalf("%d endpoints, %d are counted", len(r.d.tracked), all)
+	if counted, _ := r.d.room.Used(""); counted != all {
+		r.t.Fatalf("%d endpoints, %d are counted", all, counted)
 	}
 }
 
@@ -249,12 +252,11 @@ func (r *rig) settle() {
 			r.answer(q)
 		}
 		r.asking = nil
-		for _, name := range r.d.Changed() {
-			r.changed[name] = true
-		}
+		maps.Copy(r.changed, r.d.changed)
+		clear(r.d.changed)
 		r.plan()
 	}
-	questions, _ := r.d.questions.Used("")
+	_, questions := r.d.line.Counts()
 	if n := len(r.d.tracked) + len(r.d.addrs) + len(r.d.services) + questions; n > 0 {
 		r.t.Fatalf("%d things are left over: %d endpoints, %d Services, %d questions", n, len(r.d.tracked), len(r.d.services), questions)
 	}
