@@ -122,15 +122,21 @@ mutants: ## change the program in N=1000 small ways, and list the changes that n
 fuzz: ## fuzz each decoder, and plan and engine together, for FUZZTIME each (default 30s), or EXECS=10000000 executions each
 	@FUZZTIME=$(FUZZTIME) EXECS=$(EXECS) .ci/fuzz.sh
 
+SIZES ?= 100 1000 10000 50000
+
+# Each size has a process of its own, because memory is that of the process.
 .PHONY: bench
-bench: ## measure changes, first sync, memory and connections at 100 to 50,000 Services (root, 2 minutes)
-	$(GO) build -o .cache/bench ./e2e/bench
-	.cache/bench -save .cache/bench.txt $(BENCH)
+bench: ## measure changes, first sync, memory and connections at SIZES="100 1000 10000 50000" Services (root, 4 minutes; COUNT=6 SAVE=before.txt for benchstat)
+	$(GO) test -c -o .cache/bench.test ./e2e/bench
+	set -eo pipefail; (cd e2e/bench; for i in $$(seq $(or $(COUNT),1)); do for part in $(SIZES:%='services=%$$') case; do \
+		../../.cache/bench.test -test.run '^$$' -test.bench "/$$part" -test.benchtime 5s; done; done) | tee $(or $(SAVE),.cache/bench.txt)
+	e2e/benchtable.sh services $(or $(SAVE),.cache/bench.txt)
 
 .PHONY: bench-upstream
 bench-upstream: packages build ## measure Verdict beside kube-proxy, draw e2e/change-latency.svg (root, 15 minutes; BENCH="-sizes 100,1000")
-	$(GO) build -o .cache/benchupstream ./e2e/benchupstream
-	.cache/benchupstream -binaries "$$(e2e/controlplane/build.sh)" -plot e2e/change-latency.svg -save .cache/bench-upstream.txt $(BENCH)
+	set -eo pipefail; upstream="$$(e2e/controlplane/build.sh)"; $(GO) test ./e2e/benchupstream -run '^$$' -bench Proxy -benchtime 1x -timeout 2h \
+		-verdict $(CURDIR)/bin/verdict -upstream "$$upstream" -plot $(CURDIR)/e2e/change-latency.svg $(BENCH) | tee .cache/bench-upstream.txt
+	e2e/benchtable.sh proxy .cache/bench-upstream.txt
 
 .PHONY: bench-deadnode
 bench-deadnode: packages ## let a node vanish under Verdict and under kube-proxy, draw e2e/dead-node.svg (root, 2 minutes)

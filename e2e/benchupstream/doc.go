@@ -1,16 +1,14 @@
-// Command benchupstream gives the same work to Verdict and to upstream's kube-proxy, one after the other, with the same
-// real kube-apiserver. kube-proxy runs with nftables, and with iptables over the legacy kernel interface. The output
-// shows all proxies side by side. "make bench-upstream" runs it.
+// Package benchupstream gives the same work to Verdict and to upstream's kube-proxy, one after the other, with the same
+// real kube-apiserver. kube-proxy runs with nftables, and with iptables over the legacy kernel interface. "make
+// bench-upstream" runs it, and benchstat prints tables with a column for each proxy.
 //
-//	main.go      flags; which proxy runs at which size
-//	plane.go     an API server, and the nodes connected to it
-//	fill.go      creates a cluster in its etcd
-//	objects.go   the objects in the clusters
-//	proxy.go     the proxies as processes: their command lines, and the end of their first sync
-//	watch.go     finds out when nf_tables has a change
-//	xtables.go   finds out when iptables has a change
-//	run.go       all measurements of one proxy at one size
-//	changes.go   single changes, and streams of changes
-//	rules.go     counts chains, rules and sets
-//	report.go    the medians as tables and as a plot
-package main
+//	upstream_test.go  the benchmark: all measurements of one proxy at one size, and the plot
+//	plane_test.go     an API server, and the nodes connected to it
+//	fill_test.go      creates a cluster in its etcd
+//	objects_test.go   the objects in the clusters
+//	proxy_test.go     the proxies as processes: their command lines, and the end of their first sync
+//	watch_test.go     finds out when nf_tables has a change
+//	xtables_test.go   finds out when iptables has a change
+//	changes_test.go   single changes, and streams of changes
+//	rules_test.go     counts chains, rules and sets
+package benchupstream

@@ -1,140 +1,182 @@
-package main
+package benchupstream
 
 import (
-	"maps"
+	"errors"
+	"flag"
 	"net/netip"
 	"os"
-	"path/filepath"
-	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
-	networkingv1 "k8s.io/api/networking/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
+	"github.com/verdict-proxy/verdict/e2e/lab"
 	"github.com/verdict-proxy/verdict/e2e/measure"
 )
 
-func TestCountLegacy(t *testing.T) {
-	text := "# Generated\n*nat\n:PREROUTING ACCEPT [0:0]\n:KUBE-SVC-X - [0:0]\n-A KUBE-SVC-X -j RETURN\nCOMMIT\n"
-	if got, want := countLegacy(text), (measure.Figures{"chains": 2, "rules": 1, "sets": 0}); !maps.Equal(got, want) {
-		t.Errorf("got %+v, want %+v", got, want)
+// The flags of the benchmark.
+var (
+	sizes = flag.String("sizes", "100,1000,5000,10000,50000",
+		"numbers of Services, separated by commas; a proxy that would take too long at a size is left out")
+	binary   = flag.String("verdict", "", "the `FILE` of Verdict")
+	binaries = flag.String("upstream", "", "`DIR` with etcd, kube-apiserver and kube-proxy (e2e/controlplane/build.sh prints it)")
+	single   = flag.Int("changes", 15, "`N` single changes for each proxy at each size")
+	seconds  = flag.Int("seconds", 10, "each stream of changes lasts `N` seconds")
+	plotFile = flag.String("plot", "", "draw the latency of one change into `FILE` (SVG)")
+)
+
+func check(b testing.TB, errs ...error) {
+	b.Helper()
+	if err := errors.Join(errs...); err != nil {
+		b.Fatal(err)
 	}
 }
 
-// TestStoredObjects expects the values for etcd to be objects that an API server can read.
-func TestStoredObjects(t *testing.T) {
-	made := &templates{service: newService(0), slice: newSlice(0), address: &networkingv1.IPAddress{
-		ObjectMeta: metav1.ObjectMeta{Name: serviceIP(0).String(), Labels: map[string]string{"ipaddress.kubernetes.io/ip-family": "IPv4"}},
-		Spec:       networkingv1.IPAddressSpec{ParentRef: &networkingv1.ParentReference{Resource: "services", Namespace: "default", Name: serviceName(0)}},
-	}}
-	made.service.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "someone"}}
-	list, err := made.objects(41)
-	if err != nil {
-		t.Fatal(err)
+// BenchmarkProxy measures each proxy at each size. Each size has its own control plane, and each proxy its own node. It
+// measures once, so it is for -benchtime 1x.
+func BenchmarkProxy(b *testing.B) {
+	if *binary == "" || *binaries == "" {
+		b.Fatal("-verdict or -upstream is missing")
 	}
-	svc, sl, ip := &corev1.Service{}, &discoveryv1.EndpointSlice{}, &networkingv1.IPAddress{}
-	for i, into := range []interface {
-		metav1.Object
-	}{svc, sl, ip} {
-		if !strings.HasPrefix(string(list[i].value), "k8s\x00") {
-			t.Errorf("%s: not in the form of storage", list[i].key)
-		}
-		switch o := into.(type) {
-		case *corev1.Service:
-			err = readTemplate(list[i].value, o)
-		case *discoveryv1.EndpointSlice:
-			err = readTemplate(list[i].value, o)
-		case *networkingv1.IPAddress:
-			err = readTemplate(list[i].value, o)
-		}
-		if err != nil || into.GetUID() == "" || !strings.HasSuffix(list[i].key, "/"+into.GetName()) {
-			t.Errorf("%s: %v, name %q, UID %q", list[i].key, err, into.GetName(), into.GetUID())
-		}
+	latency := map[string][]measure.Point{}
+	for text := range strings.SplitSeq(*sizes, ",") {
+		services, err := strconv.Atoi(text)
+		check(b, err)
+		b.Run("services="+text, func(b *testing.B) {
+			p := newPlane(b, services)
+			for _, k := range proxyKinds() {
+				if services > k.most {
+					continue
+				}
+				b.Run("proxy="+k.id, func(b *testing.B) {
+					f := measure.Figures{}
+					for b.Loop() {
+						measureProxy(b, k, p, services, f)
+					}
+					for unit, value := range f {
+						b.ReportMetric(value, unit)
+					}
+					b.ReportMetric(0, "ns/op") // of everything together, it says nothing
+					milliseconds := f["added-p50-ns"] / float64(time.Millisecond)
+					latency[k.name] = append(latency[k.name], measure.Point{X: float64(services), Y: milliseconds})
+				})
+			}
+		})
 	}
-	if svc.Spec.ClusterIP != serviceIP(41).String() || len(svc.ManagedFields) != 1 || ip.Spec.ParentRef.Name != svc.Name {
-		t.Errorf("Service %+v, parent %+v", svc.Spec, ip.Spec.ParentRef)
-	}
-	if !reflect.DeepEqual(sl.Endpoints[9].Addresses, []string{podIP(41*perService + 9).String()}) || sl.Labels[discoveryv1.LabelServiceName] != svc.Name {
-		t.Errorf("slice %+v", sl)
+	if *plotFile != "" {
+		check(b, os.WriteFile(*plotFile, []byte(plot(latency, measure.ThisMachine())), 0o644))
 	}
 }
 
-func TestChangesAreAtDifferentServices(t *testing.T) {
-	c := &changer{services: 100, fresh: 1 << 22}
-	names, addrs := map[string]bool{}, map[netip.Addr]bool{}
-	for range 99 {
-		s, a := c.next()
-		if names[s.Name] || addrs[a] || s.Name == sliceName(0) || len(s.Endpoints) != perService+1 {
-			t.Fatalf("%s with %s and %d endpoints", s.Name, a, len(s.Endpoints))
-		}
-		names[s.Name], addrs[a] = true, true
-	}
-}
-
-func TestSynced(t *testing.T) {
-	lines := map[string]string{
-		"Verdict": `time=2026-01-01T00:00:00Z level=INFO msg="tables written" services=10000 added=130104 kernel=300ms duration=481.2ms`,
-		"kube-proxy nftables": `I1121 07:00:00.1 1 proxier.go:1] "SyncProxyRules complete" ipFamily="IPv6" elapsed="9ms"` + "\n" +
-			`I1121 07:00:00.1 1 proxier.go:1] "SyncProxyRules complete" ipFamily="IPv4" elapsed="481.2ms"`,
+// plot draws the latency of one change.
+func plot(latency map[string][]measure.Point, m measure.Machine) string {
+	p := measure.Plot{
+		Title:    "One endpoint added: from the PUT to the API server until the kernel has it",
+		Subtitle: "10 endpoints per Service; " + m.String(),
+		X:        "Services", Y: "milliseconds (median)",
 	}
 	for _, k := range proxyKinds() {
-		text, ok := lines[k.name]
-		if !ok {
-			continue
+		p.Lines = append(p.Lines, measure.Line{Name: k.name, Points: latency[k.name]})
+	}
+	return p.SVG()
+}
+
+// rest is the pause between the first synchronization of a proxy and the measurement of its memory.
+const rest = 3 * time.Second
+
+// measureProxy measures one proxy on a node of its own.
+func measureProxy(b *testing.B, k *proxyKind, p *plane, services int, f measure.Figures) {
+	b.Helper()
+	path, err := measure.NewPath("bench")
+	check(b, err)
+	defer func() { check(b, path.Close()) }()
+	p.connect(b, path.Node)
+	kubeconfig, err := p.control.KubeProxy()
+	check(b, err)
+	kernel, err := measure.SettledKernelMemory()
+	check(b, err)
+	r := start(b, k, path.Node, p.dir, kubeconfig)
+	defer func() { check(b, r.process.Kill()) }()
+	r.firstSync(b, kernel, f)
+	countRules(b, path.Node, k.legacy, f)
+	c := newChanger(p, services)
+	r.changes(b, c, path.Node, f)
+	r.busy(b, c, f)
+	check(b, measure.Compare(path, netip.AddrPortFrom(serviceIP(0), 80), f))
+}
+
+// firstSync waits for the first synchronization and measures its cost.
+func (r *running) firstSync(b testing.TB, kernelBefore int64, f measure.Figures) {
+	b.Helper()
+	var largest int64
+	took, err := r.waitSynced(func() {
+		if _, child, err := r.usage(); err == nil { // an error means that the process is exiting, which waitSynced reports
+			largest = max(largest, child)
 		}
-		r := &running{kind: k, log: filepath.Join(t.TempDir(), "log")}
-		if _, done := r.syncedAfter(); done {
-			t.Errorf("%s: synchronized without a log", k.name)
-		}
-		writeFile(t, r.log, "something else\n"+text+"\n")
-		if took, done := r.syncedAfter(); !done || took != 481200*time.Microsecond {
-			t.Errorf("%s: %v, %s", k.name, done, took)
-		}
+	})
+	check(b, err)
+	f["first-sync-ns"], f["start-to-sync-ns"] = float64(took), float64(time.Since(r.started))
+	used, _, err := r.usage()
+	check(b, err)
+	f["cpu-to-sync-ns"] = float64(used.CPU + used.ChildrenCPU)
+	time.Sleep(rest)
+	used, _, err = r.usage()
+	check(b, err)
+	kernel, err := measure.KernelMemory()
+	check(b, err)
+	f["resident-B"], f["peak-B"] = float64(used.RSS), float64(used.Peak)
+	f["largest-child-B"], f["kernel-B"] = float64(largest), float64(kernel-kernelBefore)
+}
+
+// changes measures single changes, then a stream of them.
+func (r *running) changes(b testing.TB, c *changer, node *lab.Namespace, f measure.Figures) {
+	b.Helper()
+	watch := watchNotifications
+	if r.kind.legacy {
+		watch = watchEntries
+	}
+	w, err := watch(node)
+	check(b, err)
+	defer func() { check(b, w.close()) }()
+	change, puts, err := c.isolated(w, *single, r.kind.quiet)
+	check(b, err)
+	change.Report(f, "added-")
+	f["put-p50-ns"] = float64(puts.Median())
+	streamed := w
+	if r.kind.legacy {
+		streamed = nil // changes of iptables cannot be told apart
+	}
+	var sample measure.Sample
+	f["stream-cpu-%"] = r.cost(b, func() (err error) {
+		sample, err = c.stream(streamed, streamPerSecond, *seconds)
+		return err
+	})
+	if len(sample) > 0 {
+		sample.Report(f, "stream-")
 	}
 }
 
-func TestReportAndPlot(t *testing.T) {
-	l, kinds := &measure.Lines{}, proxyKinds()
-	add := func(k *proxyKind, services int, change, sync float64) {
-		l.Add("EndpointAdded"+suffix(k, services), 15, measure.Figures{"p50-ns": change * 1e6, "p99-ns": 2 * change * 1e6})
-		l.Add("FirstSync"+suffix(k, services), 1, measure.Figures{"ns/op": sync * 1e6})
-	}
-	add(kinds[0], 100, 5, 10)
-	add(kinds[1], 100, 50, 500)
-	add(kinds[0], 10_000, 6, 20)
-	add(kinds[2], 10_000, 6, 20)
-	sizes := []int{100, 10_000}
-	text := report(l, sizes)
-	for _, want := range []string{"10,000 services", "50.0 (×10.0)", "500 (×50.0)", "not measured"} {
-		if !strings.Contains(text, want) {
-			t.Errorf("%q is missing in\n%s", want, text)
-		}
-	}
-	if svg := plot(l, sizes[:1], measure.Machine{}); !strings.Contains(svg, ">Verdict<") || strings.Contains(svg, "iptables<") {
-		t.Errorf("the picture has the wrong lines:\n%s", svg)
-	}
+// busy measures the cost of a stream of many changes. Nothing watches the kernel during it.
+func (r *running) busy(b testing.TB, c *changer, f measure.Figures) {
+	b.Helper()
+	begin := time.Now()
+	f["busy-cpu-%"] = r.cost(b, func() error {
+		_, err := c.stream(nil, busyPerSecond, *seconds)
+		return err
+	})
+	f["busy-changes/sec"] = float64(*seconds*busyPerSecond) / time.Since(begin).Seconds()
 }
 
-func TestFlags(t *testing.T) {
-	if _, err := parse([]string{"-sizes", "100"}); err == nil {
-		t.Error("no error without -binaries")
-	}
-	if _, err := parse([]string{"-binaries", "x", "-sizes", "many"}); err == nil {
-		t.Error("-sizes many is accepted")
-	}
-	o, err := parse([]string{"-binaries", "x", "-sizes", "1000,100"})
-	if err != nil || o.sizes.String() != "100,1000" || !filepath.IsAbs(o.binaries) {
-		t.Errorf("%+v, %v", o, err)
-	}
-}
-
-func writeFile(t *testing.T, name, text string) {
-	t.Helper()
-	if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+// cost does work and returns the CPU time that the proxy and its children used during it, in percent of a core.
+func (r *running) cost(b testing.TB, work func() error) float64 {
+	b.Helper()
+	before, _, err := r.usage()
+	check(b, err)
+	begin := time.Now()
+	check(b, work())
+	elapsed := time.Since(begin)
+	after, _, err := r.usage()
+	check(b, err)
+	used := after.CPU + after.ChildrenCPU - before.CPU - before.ChildrenCPU
+	return 100 * used.Seconds() / elapsed.Seconds()
 }

@@ -8,8 +8,7 @@ import (
 )
 
 const (
-	// Rounds is the number of rounds of Compare.
-	Rounds    = 900
+	rounds    = 900
 	dialBatch = 10 // connections of a path in one round
 )
 
@@ -40,17 +39,15 @@ func (l *lane) dial() error {
 	return nil
 }
 
-func (l *lane) figures() Figures {
-	return Figures{
-		"p50-ns": float64(l.sum.Handshakes.Median()), "p99-ns": float64(l.sum.Handshakes.Quantile(0.99)),
-		"connections/sec": MedianOf(l.rates),
-	}
+// report adds figures of the lane, whose names begin with that of its path.
+func (l *lane) report(f Figures, path string) {
+	l.sum.Handshakes.Report(f, path)
+	f[path+"connections/sec"] = MedianOf(l.rates)
 }
 
 // Compare opens connections to a frontend over the proxy's path, through one rule on a second path, and without rules
-// on a third. It opens a few at a time on each, so that other work on the machine disturbs all three alike. It adds a
-// line for each path to out; their names end with suffix.
-func Compare(proxy *Path, frontend netip.AddrPort, out *Lines, suffix string) (err error) {
+// on a third. It opens a few at a time on each, so that other work on the machine disturbs all three alike.
+func Compare(proxy *Path, frontend netip.AddrPort, f Figures) (err error) {
 	byHand, none, err := referencePaths(frontend)
 	if err != nil {
 		return err
@@ -64,19 +61,18 @@ func Compare(proxy *Path, frontend netip.AddrPort, out *Lines, suffix string) (e
 		defer func() { err = errors.Join(err, lanes[i].dialer.Close()) }()
 	}
 	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // no collection in the middle of a batch
-	for i := range Rounds {
+	for i := range rounds {
 		for j := range lanes {
 			if err := lanes[(i+j)%len(lanes)].dial(); err != nil {
 				return fmt.Errorf("path %d of proxy, one rule, no rule: %w", (i+j)%len(lanes), err)
 			}
 		}
 	}
-	figures := lanes[0].figures()
-	figures["to-one-rule"] = medianRatio(lanes[0].rates, lanes[1].rates)
-	figures["to-no-rule"] = medianRatio(lanes[0].rates, lanes[2].rates)
-	out.Add("Connections/path=proxy"+suffix, Rounds, figures)
-	out.Add("Connections/path=one-rule"+suffix, Rounds, lanes[1].figures())
-	out.Add("Connections/path=no-rule"+suffix, Rounds, lanes[2].figures())
+	for i, path := range []string{"proxy-", "one-rule-", "no-rule-"} {
+		lanes[i].report(f, path)
+	}
+	f["proxy-to-one-rule"] = medianRatio(lanes[0].rates, lanes[1].rates)
+	f["proxy-to-no-rule"] = medianRatio(lanes[0].rates, lanes[2].rates)
 	return nil
 }
 
@@ -101,27 +97,4 @@ func referencePaths(frontend netip.AddrPort) (byHand, none *Path, err error) {
 		return nil, nil, errors.Join(err, byHand.Close(), none.Close())
 	}
 	return byHand, none, nil
-}
-
-// ComparisonRows names the rows of ComparisonCells.
-func ComparisonRows() []string {
-	return []string{
-		"SYN sent to connected, p50 / p99, µs", "- through one DNAT rule", "- without a rule",
-		"connections per second: proxy / one rule / no rule", "- proxy to one rule, to no rule",
-	}
-}
-
-// ComparisonCells returns a column of a table that shows the lines of Compare.
-func ComparisonCells(l *Lines, suffix string) []string {
-	proxy, byHand, none := "Connections/path=proxy"+suffix, "Connections/path=one-rule"+suffix, "Connections/path=no-rule"+suffix
-	const microsecond = 1000
-	latency := func(name string) string {
-		return Short(l.Median(name, "p50-ns")/microsecond) + " / " + Short(l.Median(name, "p99-ns")/microsecond)
-	}
-	rate := func(name string) string { return Short(l.Median(name, "connections/sec")) }
-	return []string{
-		latency(proxy), latency(byHand), latency(none),
-		rate(proxy) + " / " + rate(byHand) + " / " + rate(none),
-		fmt.Sprintf("%.3f, %.3f", l.Median(proxy, "to-one-rule"), l.Median(proxy, "to-no-rule")),
-	}
 }

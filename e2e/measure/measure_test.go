@@ -6,7 +6,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -47,59 +46,6 @@ func TestMedianOf(t *testing.T) {
 	for want, list := range map[float64][]float64{0: nil, 2: {3, 2, 1}, 1.5: {9, 1.5, 1, 8}} {
 		if got := MedianOf(list); got != want {
 			t.Errorf("median of %v: %v, want %v", list, got, want)
-		}
-	}
-}
-
-// TestLines expects medians over all lines of a name, in the units in which the lines were written, and the same lines
-// when they are saved for benchstat.
-func TestLines(t *testing.T) {
-	l := &Lines{}
-	const name = "FirstSync/services=100"
-	for _, v := range []float64{5e6, 1e6, 3e6} {
-		l.Add(name, 2, Figures{"ns/op": v, "elements/op": v + 0.5})
-	}
-	l.Add("Other", 1, Figures{"ns/op": 7})
-	check := func(l *Lines) {
-		t.Helper()
-		if ms, elements := l.Milliseconds(name, "ns/op"), l.Median(name, "elements/op"); ms != 3 || elements != 3e6+0.5 {
-			t.Errorf("medians %v ms and %v, want 3 ms and 3000000.5", ms, elements)
-		}
-		if n := l.Iterations(name); n != 6 {
-			t.Errorf("%d iterations, want 6", n)
-		}
-		if err := l.Err(); err != nil {
-			t.Error(err)
-		}
-	}
-	check(l)
-	file := filepath.Join(t.TempDir(), "saved")
-	if err := l.Save(file, ThisMachine()); err != nil {
-		t.Fatal(err)
-	}
-	text, err := os.ReadFile(file)
-	if err != nil || !strings.Contains(string(text), "\nBenchmarkFirstSync/services=100 2 5.0000005e+06 elements/op 5e+06 ns/op\n") ||
-		!strings.HasPrefix(string(text), "cpu: ") {
-		t.Errorf("saved for benchstat: %v\n%s", err, text)
-	}
-	again := &Lines{}
-	if err := again.Read(text); err != nil {
-		t.Fatal(err)
-	}
-	check(again)
-	if l.Median(name, "B/op"); l.Err() == nil {
-		t.Error("a figure that nothing has measured is not an error")
-	}
-}
-
-func TestSizes(t *testing.T) {
-	var s Sizes
-	if err := s.Set("1000, 100"); err != nil || s.String() != "100,1000" {
-		t.Errorf("%s, %v", &s, err)
-	}
-	for _, bad := range []string{"", "ten", "1", "-5", "100,,200"} {
-		if err := s.Set(bad); err == nil {
-			t.Errorf("%q is accepted", bad)
 		}
 	}
 }

@@ -21,21 +21,13 @@ func (s Sample) Quantile(q float64) time.Duration {
 // Median is the 0.5 quantile.
 func (s Sample) Median() time.Duration { return s.Quantile(0.5) }
 
-// Mean is the arithmetic mean.
-func (s Sample) Mean() time.Duration {
-	if len(s) == 0 {
-		return 0
-	}
-	var sum time.Duration
-	for _, d := range s {
-		sum += d
-	}
-	return sum / time.Duration(len(s))
-}
+// Figures are the metrics of a benchmark, by unit. Units follow the rules of benchstat, which knows "ns" and "B". Words before
+// "ns" say what was measured.
+type Figures map[string]float64
 
-// Figures returns the median and the slowest of a hundred.
-func (s Sample) Figures() Figures {
-	return Figures{"p50-ns": float64(s.Median()), "p99-ns": float64(s.Quantile(0.99))}
+// Report adds the median and the slowest of a hundred.
+func (s Sample) Report(f Figures, what string) {
+	f[what+"p50-ns"], f[what+"p99-ns"] = float64(s.Median()), float64(s.Quantile(0.99))
 }
 
 // Milliseconds is a duration as a number of milliseconds.

@@ -15,15 +15,6 @@ type Table struct {
 // Add appends a row.
 func (t *Table) Add(cells ...string) { t.Rows = append(t.Rows, cells) }
 
-// Row appends a row with one cell for each column that has a head.
-func (t *Table) Row(name string, cell func(column int) string) {
-	cells := []string{name}
-	for i := range len(t.Head) - 1 {
-		cells = append(cells, cell(i))
-	}
-	t.Add(cells...)
-}
-
 // String is the table in Markdown.
 func (t *Table) String() string {
 	widths := make([]int, len(t.Head))
@@ -78,12 +69,4 @@ func Short(v float64) string {
 		return fmt.Sprintf("%.1f", v)
 	}
 	return Count(int(v + 0.5))
-}
-
-// Ratio shows how many times as large as the first number another one is, in parentheses.
-func Ratio(v, first float64) string {
-	if first == 0 || v == first {
-		return ""
-	}
-	return " (×" + Short(v/first) + ")"
 }

@@ -1,4 +1,4 @@
-package main
+package benchupstream
 
 import (
 	"bufio"
@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"testing"
 	"time"
 
 	"github.com/verdict-proxy/verdict/e2e/lab"
@@ -19,7 +20,7 @@ type proxyKind struct {
 	name string
 	id   string // in the names of benchmarks
 	// command is the command line. The folder is for the configuration file.
-	command func(o *options, dir, kubeconfig string) (command, env []string, err error)
+	command func(dir, kubeconfig string) (command, env []string, err error)
 	// synced finds the duration of the first synchronization in the log.
 	synced *regexp.Regexp
 	most   int  // the largest number of Services; with more it would take too long
@@ -51,9 +52,9 @@ func upstreamSynced() *regexp.Regexp {
 	return regexp.MustCompile(`"SyncProxyRules complete" ipFamily="IPv4" elapsed="(\S+)"`)
 }
 
-func verdict(o *options, _, kubeconfig string) (command, env []string, err error) {
+func verdict(_, kubeconfig string) (command, env []string, err error) {
 	return []string{
-		o.verdict, "run", "--kubeconfig=" + kubeconfig, "--hostname-override=" + ownNode,
+		*binary, "run", "--kubeconfig=" + kubeconfig, "--hostname-override=" + ownNode,
 		"--cluster-cidr=" + podRange + "," + measure.ClientRange,
 		"--healthz-bind-address=127.0.0.1:10256", "--metrics-bind-address=127.0.0.1:10249",
 	}, nil, nil
@@ -78,14 +79,14 @@ nftables: {syncPeriod: 1h}
 iptables: {syncPeriod: 1h}
 `
 
-func kubeProxy(mode string) func(*options, string, string) ([]string, []string, error) {
-	return func(o *options, dir, kubeconfig string) (command, env []string, err error) {
+func kubeProxy(mode string) func(string, string) ([]string, []string, error) {
+	return func(dir, kubeconfig string) (command, env []string, err error) {
 		config := filepath.Join(dir, mode+".yaml")
 		if err := os.WriteFile(config, fmt.Appendf(nil, kubeProxyConfig, mode, kubeconfig), 0o644); err != nil {
 			return nil, nil, err
 		}
 		path, err := legacyPath(dir)
-		return []string{filepath.Join(o.binaries, "kube-proxy"), "--config=" + config, "--v=2"}, []string{"PATH=" + path}, err
+		return []string{filepath.Join(*binaries, "kube-proxy"), "--config=" + config, "--v=2"}, []string{"PATH=" + path}, err
 	}
 }
 
@@ -118,18 +119,14 @@ type running struct {
 }
 
 // start starts a proxy on a node.
-func start(k *proxyKind, o *options, node *lab.Namespace, dir, kubeconfig string) (*running, error) {
-	command, env, err := k.command(o, dir, kubeconfig)
-	if err != nil {
-		return nil, err
-	}
-	name := "proxy"
-	if err := os.Remove(filepath.Join(dir, name+".log")); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, err
-	}
-	r := &running{kind: k, log: filepath.Join(dir, name+".log"), started: time.Now()}
-	r.process, err = lab.NewProcess(lab.ProcessOptions{Name: name, Namespace: node, Dir: dir, Command: command, Env: env})
-	return r, err
+func start(b testing.TB, k *proxyKind, node *lab.Namespace, dir, kubeconfig string) *running {
+	b.Helper()
+	command, env, err := k.command(dir, kubeconfig)
+	check(b, err)
+	r := &running{kind: k, log: filepath.Join(dir, k.id+".log"), started: time.Now()}
+	r.process, err = lab.NewProcess(lab.ProcessOptions{Name: k.id, Namespace: node, Dir: dir, Command: command, Env: env})
+	check(b, err)
+	return r
 }
 
 // syncPatience is how long a first synchronization may take.

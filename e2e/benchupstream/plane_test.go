@@ -1,11 +1,10 @@
-package main
+package benchupstream
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
-	"os"
+	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -14,6 +13,7 @@ import (
 	"github.com/verdict-proxy/verdict/e2e/apiserver"
 	"github.com/verdict-proxy/verdict/e2e/lab"
 	"github.com/verdict-proxy/verdict/e2e/measure"
+	"github.com/verdict-proxy/verdict/e2e/netns"
 )
 
 // planeAddress is the address of the API server, on the loopback link of its namespace.
@@ -23,37 +23,35 @@ const planeAddress = "10.252.0.1"
 type plane struct {
 	ns      *lab.Namespace
 	control *apiserver.ControlPlane
+	dir     string
 	nodes   int // connected so far
 }
 
-// newPlane starts an API server on the etcd folder inside dir.
-func newPlane(binaries, dir string) (*plane, error) {
-	ns, err := lab.NewNamespace("control-plane")
-	if err != nil {
-		return nil, err
-	}
-	p := &plane{ns: ns}
+// newPlane starts an API server that has a cluster with this number of Services. It ends with the benchmark.
+func newPlane(b testing.TB, services int) *plane {
+	b.Helper()
+	p := &plane{ns: &lab.Namespace{Namespace: netns.New(b)}, dir: b.TempDir()}
 	addr := netip.MustParseAddr(planeAddress)
-	if err := ns.AddAddress("lo", netip.PrefixFrom(addr, 32)); err != nil {
-		return nil, errors.Join(err, ns.Close())
-	}
+	check(b, p.ns.AddAddress("lo", netip.PrefixFrom(addr, 32)))
+	var err error
 	p.control, err = apiserver.Start(apiserver.Options{
-		Binaries: binaries, Dir: dir, Namespace: ns, Address: addr, ServiceRanges: serviceRange,
+		Binaries: *binaries, Dir: p.dir, Namespace: p.ns, Address: addr, ServiceRanges: serviceRange,
 	})
-	if err != nil {
-		return nil, errors.Join(err, ns.Close())
-	}
-	return p, nil
+	check(b, err)
+	b.Cleanup(func() { check(b, p.control.Close()) })
+	check(b, p.addNode(), fill(p, services))
+	return p
 }
 
 func (p *plane) client() kubernetes.Interface { return p.control.Client }
 
 // connect connects a node to the API server.
-func (p *plane) connect(node *lab.Namespace) error {
+func (p *plane) connect(b testing.TB, node *lab.Namespace) {
+	b.Helper()
 	p.nodes++
 	link := fmt.Sprintf("node-%d", p.nodes)
 	here, there := fmt.Sprintf("10.252.%d.1", p.nodes), fmt.Sprintf("10.252.%d.2", p.nodes)
-	return errors.Join(
+	check(b,
 		measure.Link(p.ns, node, link, here+"/24", there+"/24"),
 		measure.Route(node, planeAddress+"/32", here),
 	)
@@ -71,24 +69,4 @@ func (p *plane) addNode() error {
 		return fmt.Errorf("set the address of the Node: %w", err)
 	}
 	return nil
-}
-
-func (p *plane) close() error { return errors.Join(p.control.Close(), p.ns.Close()) }
-
-// onPlane runs work against an API server that has a cluster with this number of Services.
-func onPlane(binaries string, services int, work func(*plane, string) error) (err error) {
-	dir, err := os.MkdirTemp("", "verdict-bench-")
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	p, err := newPlane(binaries, dir)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, p.close()) }()
-	if err := errors.Join(p.addNode(), fill(p, services)); err != nil {
-		return fmt.Errorf("prepare a cluster of %d Services: %w", services, err)
-	}
-	return work(p, dir)
 }

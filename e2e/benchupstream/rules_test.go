@@ -1,7 +1,9 @@
-package main
+package benchupstream
 
 import (
+	"maps"
 	"strings"
+	"testing"
 
 	"github.com/verdict-proxy/verdict/e2e/lab"
 	"github.com/verdict-proxy/verdict/e2e/measure"
@@ -9,13 +11,15 @@ import (
 
 // countRules counts the chains, rules and sets of a node. It does not read the elements of sets, which takes the kernel very
 // long.
-func countRules(node *lab.Namespace, legacy bool) (measure.Figures, error) {
+func countRules(b testing.TB, node *lab.Namespace, legacy bool, f measure.Figures) {
+	b.Helper()
+	count, command := countNFT, []string{"nft", "--terse", "list", "ruleset"}
 	if legacy {
-		text, err := node.Command("iptables-legacy-save")
-		return countLegacy(text), err
+		count, command = countLegacy, []string{"iptables-legacy-save"}
 	}
-	text, err := node.Command("nft", "--terse", "list", "ruleset")
-	return countNFT(text), err
+	text, err := node.Command(command[0], command[1:]...)
+	check(b, err)
+	maps.Copy(f, count(text))
 }
 
 func countLegacy(text string) measure.Figures {

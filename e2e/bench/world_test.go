@@ -1,4 +1,6 @@
-package main
+//go:build !nokernel
+
+package bench
 
 import (
 	"context"
@@ -7,6 +9,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
+	"testing"
 	"time"
 
 	"github.com/verdict-proxy/verdict/config"
@@ -93,11 +96,25 @@ func (w *world) close(ns *lab.Namespace) error {
 }
 
 // do makes a change and waits until the kernel has it.
-func (w *world) do(change func()) (time.Duration, settled, error) {
+func (w *world) do(b testing.TB, change func()) (time.Duration, settled) {
+	b.Helper()
 	start := time.Now()
 	change()
 	s := <-w.settled
-	return s.at.Sub(start), s, errors.Join(s.failures...)
+	check(b, s.failures...)
+	return s.at.Sub(start), s
+}
+
+// drain counts the passes that have ended, without waiting for any.
+func (w *world) drain() (passes int) {
+	for {
+		select {
+		case s := <-w.settled:
+			passes += s.passes
+		default:
+			return passes
+		}
+	}
 }
 
 // observer sums up the reports of passes until nothing is pending.

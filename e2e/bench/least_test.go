@@ -1,41 +1,39 @@
-package main
+//go:build !nokernel
+
+package bench
 
 import (
-	"errors"
-	"fmt"
+	"testing"
 	"time"
 
 	"github.com/google/nftables"
 
-	"github.com/verdict-proxy/verdict/e2e/lab"
 	"github.com/verdict-proxy/verdict/e2e/measure"
+	"github.com/verdict-proxy/verdict/e2e/netns"
 )
 
 // least makes the smallest possible change of nf_tables: google/nftables replaces the only element of a map, in a table
 // without rules. On an idle machine this takes as long as the machine needs to wake up and to fill its caches again. No
 // change through nf_tables can be faster.
 type least struct {
-	ns   *lab.Namespace
+	ns   *netns.Namespace
 	conn *nftables.Conn
 	set  *nftables.Set
 	took measure.Sample
 }
 
-func newLeast() (l *least, err error) {
-	l = &least{}
-	if l.ns, err = lab.NewNamespace("least"); err != nil {
-		return nil, err
-	}
-	if l.conn, err = nftables.New(nftables.WithNetNSFd(l.ns.Fd()), nftables.AsLasting()); err != nil {
-		return nil, errors.Join(fmt.Errorf("open nf_tables: %w", err), l.ns.Close())
-	}
+func newLeast(b testing.TB) *least {
+	b.Helper()
+	l := &least{ns: netns.New(b)}
+	var err error
+	l.conn, err = nftables.New(nftables.WithNetNSFd(l.ns.Fd()), nftables.AsLasting())
+	check(b, err)
+	b.Cleanup(func() { check(b, l.conn.CloseLasting()) })
 	table := l.conn.AddTable(&nftables.Table{Family: nftables.TableFamilyIPv4, Name: "least"})
 	address := nftables.TypeIPAddr
 	l.set = &nftables.Set{Table: table, Name: "one", IsMap: true, KeyType: address, DataType: address}
-	if err := errors.Join(l.conn.AddSet(l.set, l.element()), l.conn.Flush()); err != nil {
-		return nil, errors.Join(fmt.Errorf("create the table of the least change: %w", err), l.close())
-	}
-	return l, nil
+	check(b, l.conn.AddSet(l.set, l.element()), l.conn.Flush())
+	return l
 }
 
 // element is the element of the map. It differs after each change.
@@ -44,16 +42,11 @@ func (l *least) element() []nftables.SetElement {
 }
 
 // record makes the change once, after the same pause as other changes.
-func (l *least) record() error {
-	time.Sleep(pause)
+func (l *least) record(b testing.TB) {
+	b.Helper()
+	idle()
 	start, old := time.Now(), l.element()
 	l.took = append(l.took, 0)
-	err := errors.Join(l.conn.SetDeleteElements(l.set, old), l.conn.SetAddElements(l.set, l.element()), l.conn.Flush())
-	if err != nil {
-		return fmt.Errorf("the least change: %w", err)
-	}
+	check(b, l.conn.SetDeleteElements(l.set, old), l.conn.SetAddElements(l.set, l.element()), l.conn.Flush())
 	l.took[len(l.took)-1] = time.Since(start)
-	return nil
 }
-
-func (l *least) close() error { return errors.Join(l.conn.CloseLasting(), l.ns.Close()) }

@@ -1,9 +1,11 @@
-package main
+package bench
 
 import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
+	"testing"
 	"time"
 
 	"github.com/verdict-proxy/verdict/e2e/measure"
@@ -14,6 +16,15 @@ const (
 	nodes    = 1000 // over which endpoints are spread; the proxy runs on node-0
 	ownNode  = "node-0"
 	podRange = "10.128.0.0/9"
+
+	perService = 10 // endpoints of each Service
+
+	bigEndpoints  = 5000
+	sliceSize     = 100 // endpoints, as the endpoint slice controller puts into one slice
+	nodePortCount = 1000
+	firstNodePort = 30_000
+	manyServices  = 5000
+	manyEach      = 50 // endpoints of each Service
 )
 
 // cluster is a set of Services and slices as they are in the store.
@@ -126,4 +137,68 @@ func (c *cluster) removeOne(i int) *state.Slice {
 
 func (c *cluster) addOne(i int) *state.Slice {
 	return c.changed(i, func(list []state.Endpoint) []state.Endpoint { return append(list, c.endpoint()) })
+}
+
+// newBigCluster is a single Service with thousands of endpoints in many slices.
+func newBigCluster() *cluster {
+	c := newCluster(1, 0)
+	c.slices = nil
+	for i := range bigEndpoints / sliceSize {
+		sl := c.slice(0, sliceSize)
+		sl.Name.Name = fmt.Sprintf("%s-%03d", sl.Name.Name, i)
+		c.slices = append(c.slices, sl)
+	}
+	return c
+}
+
+// newNodePortCluster gives every Service a node port of its own.
+func newNodePortCluster() *cluster {
+	c := newCluster(nodePortCount, perService)
+	for i, svc := range c.services {
+		port := state.ServicePort{Name: "http", Protocol: state.TCP, Port: 80, NodePort: uint16(firstNodePort + i)}
+		svc.Ports = []state.ServicePort{port}
+	}
+	return c
+}
+
+func TestClusterHasNoAddressTwice(t *testing.T) {
+	c := newCluster(70_000, 3) // more than 16 bits of cluster IPs
+	seen := map[netip.Addr]bool{}
+	note := func(a netip.Addr) {
+		if seen[a] {
+			t.Fatalf("%s occurs twice", a)
+		}
+		seen[a] = true
+	}
+	pods, services := netip.MustParsePrefix(podRange), netip.MustParsePrefix("10.96.0.0/12")
+	for i, svc := range c.services {
+		note(svc.ClusterIPs[0])
+		if !services.Contains(svc.ClusterIPs[0]) {
+			t.Fatalf("cluster IP %s is not in %s", svc.ClusterIPs[0], services)
+		}
+		for _, e := range c.slices[i].Endpoints {
+			note(e.Addr)
+			if i > 0 && !pods.Contains(e.Addr) {
+				t.Fatalf("pod %s is not in %s", e.Addr, pods)
+			}
+		}
+	}
+}
+
+func TestChangesLeaveOldSlicesAlone(t *testing.T) {
+	c := newCluster(3, 4)
+	before := slices.Clone(c.slices[1].Endpoints)
+	old := c.slices[1]
+	for name, change := range map[string]struct {
+		next func(int) *state.Slice
+		want int
+	}{"replaced": {c.replaceOne, 4}, "removed": {c.removeOne, 3}, "added": {c.addOne, 5}} {
+		c.slices[1] = old
+		if got := change.next(1); len(got.Endpoints) != change.want || got == old {
+			t.Errorf("%s: %d endpoints, want %d in a new slice", name, len(got.Endpoints), change.want)
+		}
+		if !slices.Equal(old.Endpoints, before) {
+			t.Fatalf("%s: the slice in the store was changed", name)
+		}
+	}
 }

@@ -1,0 +1,34 @@
+#!/bin/bash
+# benchtable.sh KEY FILE: print lines of Go benchmarks as a Markdown table. It has a row for each figure, and a column for
+# each value of a KEY in the names of the benchmarks, such as services. Of several lines of a name it shows the last;
+# benchstat compares them. Times are milliseconds, memory is MiB.
+set -euo pipefail
+awk -v key="$1" '
+function short(v) { return v >= 100 ? sprintf("%.0f", v) : sprintf("%.3g", v) }
+/^Benchmark/ {
+	name = substr($1, 10); sub(/-[0-9]+$/, "", name)
+	column = "-"
+	if (match(name, "/" key "=[^/]*")) {
+		column = substr(name, RSTART + length(key) + 2, RLENGTH - length(key) - 2)
+		name = substr(name, 1, RSTART - 1) substr(name, RSTART + RLENGTH)
+	}
+	if (!(column in seen)) { seen[column] = 1; columns[++width] = column }
+	for (i = 3; i < NF; i += 2) {
+		value = $i; unit = $(i + 1)
+		if (sub(/(^|-)ns(\/op)?$/, "&, ms", unit)) value /= 1e6
+		else if (unit !~ /wire/ && sub(/(^|-)B$/, "&, MiB", unit)) value /= 1048576
+		row = name " | " unit
+		if (!((row, "") in cell)) { cell[row, ""] = 1; rows[++height] = row }
+		cell[row, column] = short(value)
+	}
+}
+END {
+	printf "| | %s", key; line = "|---|---"
+	for (c = 1; c <= width; c++) { printf " | %s", columns[c]; line = line "|---:" }
+	print " |\n" line "|"
+	for (r = 1; r <= height; r++) {
+		printf "| %s", rows[r]
+		for (c = 1; c <= width; c++) printf " | %s", cell[rows[r], columns[c]]
+		print " |"
+	}
+}' "$2"
