@@ -154,10 +154,8 @@ func (c *ControlPlane) ready() error {
 			return nil
 		}
 		for _, p := range c.processes {
-			select {
-			case <-p.Exited():
-				return fmt.Errorf("%s ended while it started; its log ends:\n%s", p.Name, p.Log(10))
-			default:
+			if err := p.EndedByItself(); err != nil {
+				return err
 			}
 		}
 		select {

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -30,10 +29,8 @@ type daemon struct {
 	extra    []string // that only verdict run has
 	troubled bool     // it is suspended, or some of its system calls fail
 	started  int      // names the logs
-
-	mu      sync.Mutex
-	process *lab.Process
-	ended   []error
+	process  *lab.Process
+	ended    error // of daemons that ended by themselves
 }
 
 // planFlags decide what the plan is. "verdict render" has them as well.
@@ -65,41 +62,22 @@ func (d *daemon) start(before ...string) error {
 	if d.running() != nil {
 		return nil
 	}
-	p, err := d.spawn(before...)
-	if err == nil {
-		d.adopt(p)
-	}
+	var err error
+	d.process, err = d.spawn(before...)
 	return err
 }
 
-// adopt makes a process the daemon, and notices when it ends by itself.
-func (d *daemon) adopt(p *lab.Process) {
-	d.mu.Lock()
-	d.process = p
-	d.mu.Unlock()
-	go func() {
-		<-p.Exited()
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		if d.process == p {
-			d.process = nil
-			d.ended = append(d.ended, fmt.Errorf("the daemon ended by itself; its log ends:\n%s", p.Log(12)))
-		}
-	}()
-}
-
-// running is the process of the daemon, or nil.
+// running is the process of the daemon, or nil. It notes when the daemon has ended by itself.
 func (d *daemon) running() *lab.Process {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	if err := d.process.EndedByItself(); err != nil {
+		d.ended, d.process = errors.Join(d.ended, err), nil
+	}
 	return d.process
 }
 
 // release returns the process of the daemon, which from then on may end.
 func (d *daemon) release() *lab.Process {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	p := d.process
+	p := d.running()
 	d.process = nil
 	return p
 }
@@ -201,10 +179,8 @@ func (d *daemon) firstPass(patience time.Duration) error {
 		if time.Now().After(end) {
 			return fmt.Errorf("%s has written no tables within %s", p.Name, patience)
 		}
-		select {
-		case <-p.Exited():
-			return d.err()
-		default:
+		if err := d.err(); err != nil {
+			return err
 		}
 	}
 	return d.err()
@@ -245,7 +221,6 @@ func send(p *lab.Process, s syscall.Signal) error {
 
 // err says why the daemon ended although nobody had asked it to.
 func (d *daemon) err() error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return errors.Join(d.ended...)
+	d.running()
+	return d.ended
 }

@@ -3,11 +3,11 @@ package main
 import (
 	"fmt"
 	"io"
-	"os"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/prometheus/procfs"
 )
 
 // ledger counts what clients of the untouched Services saw. A failure counts against Verdict unless it overlaps a
@@ -166,19 +166,16 @@ func (l *ledger) judge() error {
 		"share, dropped %d packets):\n    %s%s", l.dropped-before, strings.Join(texts, "\n    "), more)
 }
 
-// queueDrops is how many packets the processors have dropped because their queues (net.core.netdev_max_backlog) were full:
-// the second column of softnet_stat. A flood in any namespace of the machine does that to all of them.
-func queueDrops() int {
-	data, err := os.ReadFile("/proc/net/softnet_stat")
+// queueDrops is how many packets the processors have dropped because their queues (net.core.netdev_max_backlog) were full.
+// A flood in any namespace of the machine does that to all of them.
+func queueDrops() (sum int) {
+	fs, err := procfs.NewDefaultFS()
 	if err != nil {
 		return 0
 	}
-	sum := 0
-	for line := range strings.Lines(string(data)) {
-		if columns := strings.Fields(line); len(columns) > 1 {
-			n, _ := strconv.ParseInt(columns[1], 16, 64)
-			sum += int(n)
-		}
+	processors, _ := fs.NetSoftnetStat() // without them the count is 0, and says nothing
+	for _, p := range processors {
+		sum += int(p.Dropped)
 	}
 	return sum
 }

@@ -177,7 +177,7 @@ func replace(b *bed, r *rand.Rand) (func() error, error) {
 			}
 			return errors.Join(err, b.daemon.start())
 		default:
-			b.daemon.adopt(fresh)
+			b.daemon.process = fresh
 		}
 		return err
 	}, nil

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net/http"
 	"strings"
 	"time"
 
@@ -68,18 +67,14 @@ func (g *game) soak(ctx context.Context) error {
 
 // sample reads the daemon's metrics once.
 func (g *game) sample(ctx context.Context, to map[string][]float64) error {
-	client := http.Client{Transport: &http.Transport{DialContext: g.world.Node.DialContext, DisableKeepAlives: true}, Timeout: settlePatience}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://127.0.0.1:10249/metrics", http.NoBody)
-	if err != nil {
-		return err
-	}
-	answer, err := client.Do(request)
+	ctx, cancel := context.WithTimeout(ctx, settlePatience)
+	defer cancel()
+	page, err := g.world.Node.Get(ctx, "http://127.0.0.1:10249/metrics")
 	if err != nil {
 		return fmt.Errorf("read the daemon's metrics: %w", err)
 	}
-	defer answer.Body.Close()
 	parser := expfmt.NewTextParser(model.UTF8Validation)
-	families, err := parser.TextToMetricFamilies(answer.Body)
+	families, err := parser.TextToMetricFamilies(strings.NewReader(page.Body))
 	if err != nil {
 		return fmt.Errorf("read the daemon's metrics: %w", err)
 	}

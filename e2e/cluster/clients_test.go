@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net"
-	"net/http"
 	"net/netip"
 	"strings"
 	"testing"
@@ -168,15 +167,11 @@ func (c *cluster) podCounts(n *node) (counts map[string]load.Count, err error) {
 	if _, err := netip.ParseAddr(at); err != nil {
 		return nil, fmt.Errorf("the client on %s has no address yet: %w", n.name(), err)
 	}
-	client := http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{DialContext: c.place.DialContext, DisableKeepAlives: true}}
-	request, err := http.NewRequestWithContext(context.Background(), http.MethodGet, "http://"+net.JoinHostPort(at, "9000"), nil)
-	if err != nil {
-		return nil, err
-	}
-	answer, err := client.Do(request)
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	page, err := c.place.Get(ctx, "http://"+net.JoinHostPort(at, "9000"))
 	if err != nil {
 		return nil, fmt.Errorf("ask the client on %s: %w", n.name(), err)
 	}
-	defer answer.Body.Close()
-	return counts, json.NewDecoder(answer.Body).Decode(&counts)
+	return counts, json.Unmarshal([]byte(page.Body), &counts)
 }

@@ -3,7 +3,6 @@ package daemon
 import (
 	"context"
 	"fmt"
-	"io"
 	"net/http"
 	"slices"
 	"testing"
@@ -61,10 +60,8 @@ func (d *Daemon) WaitFor(t testing.TB, what string, holds func(*socket.Status) b
 	var s socket.Status
 	var err error
 	for late := time.Now().Add(Patience); time.Now().Before(late); time.Sleep(20 * time.Millisecond) {
-		select {
-		case <-d.Exited():
-			t.Fatalf("the daemon ended:\n%s", d.Log(20))
-		default:
+		if err := d.EndedByItself(); err != nil {
+			t.Fatal(err)
 		}
 		if s, err = d.Status(); err == nil && s.WaitingServices == 0 && holds(&s) {
 			return
@@ -102,18 +99,9 @@ func WriteFile(t testing.TB, dir, name, text string) {
 
 // Get gets a page of the daemon, and throws it away.
 func (d *Daemon) Get(ctx context.Context, at, path string) error {
-	client := http.Client{Transport: &http.Transport{DialContext: d.Node.DialContext, DisableKeepAlives: true}}
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+at+path, nil)
-	if err != nil {
-		return err
-	}
-	answer, err := client.Do(r)
-	if err != nil {
-		return err
-	}
-	defer answer.Body.Close()
-	if _, err := io.Copy(io.Discard, answer.Body); err != nil || answer.StatusCode != http.StatusOK {
-		return fmt.Errorf("get %s: %s: %w", path, answer.Status, err)
+	page, err := d.Node.Get(ctx, "http://"+at+path)
+	if err != nil || page.Code != http.StatusOK {
+		return fmt.Errorf("get %s: %d: %w", path, page.Code, err)
 	}
 	return nil
 }

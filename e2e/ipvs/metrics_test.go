@@ -5,7 +5,6 @@ package ipvs
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"net/netip"
 	"regexp"
 	"slices"
@@ -29,14 +28,10 @@ func TestMetrics(t *testing.T) {
 // that of the test.
 func (b *bed) metric(name string) map[string]float64 {
 	b.Helper()
-	client := http.Client{Transport: &http.Transport{DialContext: b.World().Node.DialContext, DisableKeepAlives: true}}
-	request, err := http.NewRequestWithContext(context.Background(), http.MethodGet, "http://127.0.0.1:10249/metrics", nil)
+	page, err := b.World().Node.Get(context.Background(), "http://127.0.0.1:10249/metrics")
 	b.must(err)
-	answer, err := client.Do(request)
-	b.must(err)
-	defer answer.Body.Close()
 	parser := expfmt.NewTextParser(model.UTF8Validation)
-	families, err := parser.TextToMetricFamilies(answer.Body)
+	families, err := parser.TextToMetricFamilies(strings.NewReader(page.Body))
 	b.must(err)
 	values := map[string]float64{}
 	for _, m := range families[name].GetMetric() {

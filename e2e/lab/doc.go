@@ -8,6 +8,7 @@
 //	sctp.go       SCTP by hand; kernelsctp.go: SCTP with the kernel's implementation
 //	conntrack.go  the node's table of flows
 //	process.go    a process inside a namespace, its log, its end
+//	http.go       HTTP requests from inside a namespace
 //	moment.go     what a failed test leaves: rules, flows, logs
 //	file.go       a file that appears in one step
 //	testing.go    worlds and connections that end with a test

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -17,7 +18,8 @@ type Process struct {
 	cmd    *exec.Cmd
 	log    *os.File
 	exited chan struct{}
-	err    error // of Wait, once exited is closed
+	err    error       // of Wait, once exited is closed
+	asked  atomic.Bool // Stop or Kill ends it
 }
 
 // ProcessOptions describe a process.
@@ -55,6 +57,24 @@ func NewProcess(o ProcessOptions) (*Process, error) {
 // Exited is closed when the process has ended.
 func (p *Process) Exited() <-chan struct{} { return p.exited }
 
+// hasExited reports whether the process has ended.
+func (p *Process) hasExited() bool {
+	select {
+	case <-p.exited:
+		return true
+	default:
+		return false
+	}
+}
+
+// EndedByItself is an error with the end of the log if the process has ended before Stop or Kill.
+func (p *Process) EndedByItself() error {
+	if p == nil || !p.hasExited() || p.asked.Load() {
+		return nil
+	}
+	return fmt.Errorf("%s ended by itself; its log ends:\n%s", p.Name, p.Log(12))
+}
+
 // PID is the number of the process.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
@@ -64,6 +84,7 @@ const stopPatience = 30 * time.Second
 // Stop sends SIGTERM and waits for the end. It returns an error if the process does not end, or ends with an error.
 func (p *Process) Stop() error {
 	defer p.log.Close()
+	p.asked.Store(p.asked.Load() || !p.hasExited())
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("stop %s: %w", p.Name, err)
 	}
@@ -82,6 +103,7 @@ func (p *Process) Stop() error {
 // Kill sends SIGKILL and waits for the end.
 func (p *Process) Kill() error {
 	defer p.log.Close()
+	p.asked.Store(p.asked.Load() || !p.hasExited())
 	if err := p.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("kill %s: %w", p.Name, err)
 	}

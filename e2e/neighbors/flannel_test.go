@@ -123,10 +123,9 @@ func (n *flannel) run(t *testing.T, b *bed, place, link, pods string, flags ...s
 			t.Logf("the log of flannel on %s ends:\n%s", place, p.Log(20))
 		}
 	})
-	client := http.Client{Timeout: time.Second, Transport: &http.Transport{DialContext: b.At(t, place).DialContext, DisableKeepAlives: true}}
 	eventually(t, "flannel is ready on "+place, p, func() bool {
-		r, err := client.Get(fmt.Sprintf("http://127.0.0.1:%d/readyz", healthzPort))
-		return err == nil && r.Body.Close() == nil && r.StatusCode == http.StatusOK
+		page, err := b.At(t, place).Get(t.Context(), fmt.Sprintf("http://127.0.0.1:%d/readyz", healthzPort))
+		return err == nil && page.Code == http.StatusOK
 	})
 	return p
 }

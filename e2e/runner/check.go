@@ -1,10 +1,9 @@
 package runner
 
 import (
+	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"net/netip"
 	"slices"
 	"strings"
@@ -70,41 +69,28 @@ func (c *clients) http(do *scenario.HTTP) error {
 	if err != nil {
 		return err
 	}
-	code, headers, body, err := get(place, to, do.Path)
+	ctx, cancel := context.WithTimeout(context.Background(), answerPatience)
+	defer cancel()
+	got, err := place.Get(ctx, "http://"+to.String()+do.Path)
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED) && do.Code == 0:
 		return nil
 	case err != nil:
 		return fmt.Errorf("make the request: %w", err)
-	case code != do.Code:
-		return fmt.Errorf("got code %d, body %s", code, body)
+	case got.Code != do.Code:
+		return fmt.Errorf("got code %d, body %s", got.Code, got.Body)
 	}
 	for name, want := range do.Headers {
-		if got := headers.Get(name); got != want {
-			return fmt.Errorf("got header %s: %s", name, got)
+		if is := got.Header.Get(name); is != want {
+			return fmt.Errorf("got header %s: %s", name, is)
 		}
 	}
 	for _, want := range do.Body {
-		if !strings.Contains(body, want) {
-			return fmt.Errorf("got body %s", body)
+		if !strings.Contains(got.Body, want) {
+			return fmt.Errorf("got body %s", got.Body)
 		}
 	}
 	return nil
-}
-
-// get makes an HTTP request from a namespace.
-func get(from *lab.Namespace, to netip.AddrPort, path string) (code int, headers http.Header, body string, err error) {
-	client := &http.Client{Timeout: answerPatience, Transport: &http.Transport{
-		DisableKeepAlives: true,
-		DialContext:       from.DialContext,
-	}}
-	answer, err := client.Get("http://" + to.String() + path)
-	if err != nil {
-		return 0, nil, "", err
-	}
-	defer answer.Body.Close()
-	text, err := io.ReadAll(answer.Body)
-	return answer.StatusCode, answer.Header, string(text), err
 }
 
 // burst makes connections one after the other without a pause. Each must end as expected, in time.

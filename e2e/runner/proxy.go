@@ -2,7 +2,6 @@ package runner
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -75,11 +74,9 @@ type proxy struct {
 	dir       string
 	arguments []string
 
-	mu       sync.Mutex
-	process  *lab.Process
-	expected bool // the runner is ending the process
-	started  time.Time
-	failure  error
+	mu      sync.Mutex
+	process *lab.Process
+	failure error // of an attempt to start kube-proxy again
 }
 
 func newProxy(program Proxy, node *lab.Namespace, dir string) *proxy {
@@ -90,47 +87,45 @@ func newProxy(program Proxy, node *lab.Namespace, dir string) *proxy {
 func (p *proxy) start(arguments []string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.arguments, p.expected, p.failure = arguments, false, nil
+	p.arguments, p.failure = arguments, nil
 	return p.launch()
 }
 
-func (p *proxy) launch() error {
-	process, err := lab.NewProcess(lab.ProcessOptions{
+func (p *proxy) launch() (err error) {
+	p.process, err = lab.NewProcess(lab.ProcessOptions{
 		Name: string(p.program.Kind), Namespace: p.node, Dir: p.dir, Command: p.program.command(p.arguments),
 	})
-	if err != nil {
-		return err
+	if err == nil && p.program.Kind == KubeProxy {
+		go p.startAgain(p.process, time.Now())
 	}
-	p.process, p.started = process, time.Now()
-	go p.watch(process)
-	return nil
+	return err
 }
 
 // shortLife is longer than kube-proxy runs when it does not understand its arguments. Starting it again would not help.
 const shortLife = 300 * time.Millisecond
 
-// watch waits for the end of the process. kube-proxy exits when something changes that it cannot follow; watch starts
-// it again, as the kubelet would. Verdict must not exit.
-func (p *proxy) watch(process *lab.Process) {
+// startAgain starts kube-proxy again after its end, as the kubelet would: it exits when something changes that it cannot
+// follow. Verdict must not exit.
+func (p *proxy) startAgain(process *lab.Process, started time.Time) {
 	<-process.Exited()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.expected || p.process != process {
+	if p.process != process {
 		return
 	}
-	if p.program.Kind == KubeProxy && time.Since(p.started) > shortLife {
+	if p.failure = process.EndedByItself(); p.failure != nil && time.Since(started) > shortLife {
 		p.failure = p.launch()
-		return
 	}
-	const format = "%s exited although the runner had not ended it; its log ends:\n%s"
-	p.failure = fmt.Errorf(format, process.Name, process.Log(10))
 }
 
 // err says why the program does not run although it should; nil means that it runs or was stopped.
 func (p *proxy) err() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.failure
+	if p.program.Kind == KubeProxy {
+		return p.failure
+	}
+	return p.process.EndedByItself()
 }
 
 // running returns the process; nil: there is none.
@@ -140,18 +135,18 @@ func (p *proxy) running() *lab.Process {
 	return p.process
 }
 
-// expectEnd notes that the runner is about to end the program, and returns its process.
-func (p *proxy) expectEnd() *lab.Process {
+// release returns the process, which from then on may end.
+func (p *proxy) release() *lab.Process {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	process := p.process
-	p.expected, p.process = true, nil
+	p.process = nil
 	return process
 }
 
 // stop ends the program with SIGTERM. kube-proxy has no handler for that signal, so its exit code is ignored.
 func (p *proxy) stop() error {
-	process := p.expectEnd()
+	process := p.release()
 	if process == nil {
 		return nil
 	}
@@ -164,7 +159,7 @@ func (p *proxy) stop() error {
 
 // kill ends the program with SIGKILL.
 func (p *proxy) kill() error {
-	process := p.expectEnd()
+	process := p.release()
 	if process == nil {
 		return nil
 	}
