@@ -97,9 +97,9 @@ e2e-neighbors: packages $(SUM) $(E2E_BINARY) ## run Verdict beside firewalls, Do
 	$(call SHOW_TESTS,testname,neighbors) $(E2E) ./e2e/neighbors $(if $(NEIGHBORS),-run '^Test($(NEIGHBORS))$$')
 
 .PHONY: chaos
-chaos: packages build ## run the daemon under random faults and check every round (root; ROUNDS=2000 SEED=1; 200 rounds take 10 minutes)
-	$(GO) build -o .cache/chaos ./e2e/chaos
-	.cache/chaos $(if $(findstring -manifests,$(CHAOS)),,-binaries "$$(e2e/controlplane/build.sh etcd kube-apiserver)") -verdict bin/verdict \
+chaos: packages build $(SUM) ## run the daemon under random faults and check every round (root; ROUNDS=2000 SEED=1; 200 rounds take 10 minutes)
+	$(call SHOW_TESTS,standard-verbose,chaos) $(E2E) -timeout 0 ./e2e/chaos -verdict $(abspath $(BINARY)) \
+		$(if $(findstring -manifests,$(CHAOS)),,-binaries "$$(e2e/controlplane/build.sh etcd kube-apiserver)") \
 		-rounds $(or $(ROUNDS),200) -seed $(or $(SEED),0) $(CHAOS)
 
 .PHONY: downgrade

@@ -1,20 +1,22 @@
-package main
+//go:build e2e
+
+package chaos
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
+	"testing"
 	"time"
 )
 
 // game plays rounds of faults.
 type game struct {
+	*testing.T
 	*bed
-	options *options
 	faults  []fault
 	count   map[string]int // of each fault
 	rounds  int
@@ -22,14 +24,11 @@ type game struct {
 }
 
 // play plays the rounds. It returns after the first round that broke a rule, so that the logs end there.
-func (g *game) play(ctx context.Context) error {
-	for round := g.options.first; round < g.options.first+g.options.rounds; round++ {
-		if ctx.Err() != nil {
-			return fmt.Errorf("interrupted in round %d", round)
-		}
+func (g *game) play() error {
+	for round := *first; round < *first+*rounds; round++ {
 		if err := g.round(round); err != nil {
 			return fmt.Errorf("round %d: %w\nrepeat it: make chaos SEED=%d ROUNDS=%d\n%s",
-				round, err, g.options.seed, round, g.explain())
+				round, err, *seed, round, g.explain())
 		}
 		g.rounds++
 	}
@@ -41,7 +40,7 @@ func (g *game) play(ctx context.Context) error {
 
 // round begins the faults that it draws, ends them, waits until the kernel is right, and judges what the clients saw.
 func (g *game) round(number int) error {
-	r := rand.New(rand.NewPCG(g.options.seed, uint64(number)))
+	r := rand.New(rand.NewPCG(*seed, uint64(number)))
 	drawn := draw(g.faults, r)
 	names := make([]string, len(drawn))
 	for i, f := range drawn {
@@ -60,7 +59,7 @@ func (g *game) round(number int) error {
 	if err == nil {
 		err = g.ledger.judge()
 	}
-	fmt.Printf("%s round %d: %s; %.1f s, settled in %d ms\n", time.Now().UTC().Format(time.TimeOnly), number,
+	g.Logf("%s round %d: %s; %.1f s, settled in %d ms", time.Now().UTC().Format(time.TimeOnly), number,
 		what, time.Since(start).Seconds(), time.Since(settled).Milliseconds())
 	return err
 }
@@ -86,13 +85,6 @@ func (g *game) inflict(r *rand.Rand, drawn []*fault) error {
 	}
 	return nil
 }
-
-// pause waits for a random time.
-func pause(r *rand.Rand, longest time.Duration) { time.Sleep(time.Duration(r.Int64N(int64(longest)))) }
-
-// settlePatience is how long the daemon may take to be right again. After an outage of the API server, client-go waits
-// up to 30 s before it asks again.
-const settlePatience = 60 * time.Second
 
 // settle starts what does not run, stops the churn, and waits until the kernel equals a fresh plan.
 func (g *game) settle() error {

@@ -1,4 +1,6 @@
-package main
+//go:build e2e
+
+package chaos
 
 import (
 	"fmt"
@@ -7,14 +9,19 @@ import (
 
 	"github.com/verdict-proxy/verdict/e2e/chaos/ruleset"
 	"github.com/verdict-proxy/verdict/e2e/lab"
+	"github.com/verdict-proxy/verdict/e2e/netns"
 )
 
 // oracle compares the kernel with a fresh plan.
 type oracle struct {
 	node    *lab.Namespace
-	scratch *lab.Namespace // where fresh plans are loaded, to be listed as the kernel lists them
-	daemon  *daemon        // its flags decide what the plan is
+	scratch *netns.Namespace // where fresh plans are loaded, to be listed as the kernel lists them
+	daemon  *daemon          // its flags decide what the plan is
 }
+
+// settlePatience is how long the daemon may take to be right again. After an outage of the API server, client-go waits
+// up to 30 s before it asks again.
+const settlePatience = 60 * time.Second
 
 // equal waits until the kernel holds what a fresh plan says, element for element.
 func (o *oracle) equal(deadline time.Time) error {
@@ -56,13 +63,13 @@ func (o *oracle) plan() ([]string, error) {
 	if err := o.scratch.Load("flush ruleset\n" + text); err != nil {
 		return nil, fmt.Errorf("load a fresh plan: %w", err)
 	}
-	return list(o.scratch)
+	return listing(o.scratch)
 }
 
 // kernel is what the node's kernel holds in the tables of Verdict.
-func (o *oracle) kernel() ([]string, error) { return list(o.node) }
+func (o *oracle) kernel() ([]string, error) { return listing(o.node.Namespace) }
 
-func list(n *lab.Namespace) ([]string, error) {
+func listing(n *netns.Namespace) ([]string, error) {
 	text, err := n.Command("nft", "list", "ruleset")
 	if err != nil {
 		return nil, err

@@ -1,9 +1,12 @@
-package main
+//go:build e2e
+
+package chaos
 
 import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"time"
 )
 
 // fault is something that goes wrong.
@@ -17,12 +20,16 @@ type fault struct {
 	begin func(b *bed, r *rand.Rand) (end func() error, err error)
 }
 
-// faultsOf lists the faults that the flags select.
-func faultsOf(o *options) []fault {
+// pause waits for a random time.
+func pause(r *rand.Rand, longest time.Duration) { time.Sleep(time.Duration(r.Int64N(int64(longest)))) }
+
+// selectedFaults lists the faults that the flags select.
+func selectedFaults() []fault {
 	all := slices.Concat(daemonFaults(), outsideFaults(), objectFaults(), healthFaults(), editFaults())
 	return slices.DeleteFunc(all, func(f fault) bool {
 		contained := func(word string) bool { return strings.Contains(f.name, word) }
-		return f.name == otherVersion && len(o.others) == 0 || f.api && o.manifests || f.files && !o.manifests || !slices.ContainsFunc(strings.Split(o.only, ","), contained)
+		return f.name == otherVersion && *others == "" || f.api && *manifests || f.files && !*manifests ||
+			!slices.ContainsFunc(strings.Split(*only, ","), contained)
 	})
 }
 

@@ -1,4 +1,6 @@
-package main
+//go:build e2e
+
+package chaos
 
 import (
 	"context"
@@ -37,12 +39,12 @@ func quantities() []quantity {
 
 // soak runs the daemon for a time under churn, hostile objects and edits, without a restart, and compares what its
 // process holds in the second and the last fifth of that time. In the first fifth, caches fill.
-func (g *game) soak(ctx context.Context) error {
+func (g *game) soak() error {
 	samples := map[string][]float64{}
-	r := rand.New(rand.NewPCG(g.options.seed, 1))
+	r := rand.New(rand.NewPCG(*seed, 1))
 	edits := editFaults()
-	end := time.Now().Add(g.options.soak)
-	for time.Now().Before(end) && ctx.Err() == nil {
+	end := time.Now().Add(*soak)
+	for time.Now().Before(end) {
 		if g.plane != nil {
 			g.churn.attack(r)
 		}
@@ -51,13 +53,10 @@ func (g *game) soak(ctx context.Context) error {
 		if _, err := f.begin(g.bed, r); err != nil {
 			return fmt.Errorf("begin the fault %q: %w", f.name, err)
 		}
-		if err := g.sample(ctx, samples); err != nil {
+		if err := g.sample(samples); err != nil {
 			return err
 		}
-		select {
-		case <-time.After(soakPeriod):
-		case <-ctx.Done():
-		}
+		time.Sleep(soakPeriod)
 	}
 	if err := errors.Join(g.settle(), g.ledger.judge()); err != nil {
 		return err
@@ -66,8 +65,8 @@ func (g *game) soak(ctx context.Context) error {
 }
 
 // sample reads the daemon's metrics once.
-func (g *game) sample(ctx context.Context, to map[string][]float64) error {
-	ctx, cancel := context.WithTimeout(ctx, settlePatience)
+func (g *game) sample(to map[string][]float64) error {
+	ctx, cancel := context.WithTimeout(g.Context(), settlePatience)
 	defer cancel()
 	page, err := g.world.Node.Get(ctx, "http://127.0.0.1:10249/metrics")
 	if err != nil {
@@ -95,7 +94,7 @@ func (g *game) flat(samples map[string][]float64) error {
 	for _, q := range quantities() {
 		list, row := samples[q.name], []string{q.name}
 		if len(list) < soakParts {
-			return fmt.Errorf("only %d samples in %s: let it run longer", len(list), g.options.soak)
+			return fmt.Errorf("only %d samples in %s: let it run longer", len(list), *soak)
 		}
 		var medians []float64
 		for part := range soakParts {
@@ -107,7 +106,7 @@ func (g *game) flat(samples map[string][]float64) error {
 		}
 		t.Add(row...)
 	}
-	fmt.Printf("\n%d samples in %s\n\n%s", len(samples[quantities()[0].name]), g.options.soak, t)
+	g.Logf("%d samples in %s\n\n%s", len(samples[quantities()[0].name]), *soak, t)
 	if len(grown) > 0 {
 		return fmt.Errorf("the daemon grows: %s", strings.Join(grown, ", "))
 	}

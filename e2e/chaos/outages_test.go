@@ -1,4 +1,6 @@
-package main
+//go:build e2e
+
+package chaos
 
 import (
 	"context"
@@ -17,9 +19,6 @@ import (
 	"github.com/verdict-proxy/verdict/e2e/lab"
 	"github.com/verdict-proxy/verdict/e2e/objects"
 )
-
-// withoutRepair is the flag of a daemon that repairs nothing.
-const withoutRepair = "--repair=false"
 
 // daemonFaults are what happens to the daemon.
 func daemonFaults() []fault {

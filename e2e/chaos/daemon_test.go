@@ -1,4 +1,6 @@
-package main
+//go:build e2e
+
+package chaos
 
 import (
 	"bytes"
@@ -17,6 +19,12 @@ import (
 	"github.com/verdict-proxy/verdict/e2e/lab"
 	"github.com/verdict-proxy/verdict/e2e/objects"
 )
+
+// quiet is longer than --min-sync-period and a pass.
+const quiet = 300 * time.Millisecond
+
+// withoutRepair is the flag of a daemon that repairs nothing.
+const withoutRepair = "--repair=false"
 
 // daemon is verdict as a process on the node.
 type daemon struct {

@@ -1,4 +1,6 @@
-package main
+//go:build e2e
+
+package chaos
 
 import (
 	"context"
@@ -8,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -21,32 +24,31 @@ const (
 	churnNamespace = "churn"
 	churnServices  = 40
 	churnPause     = 40 * time.Millisecond
-	writePatience  = 2 * time.Second // the API server may be stopped
 )
 
 // churn changes Services and slices all the time. What the API server refuses is left out: objects are random, and the
 // API server may be down.
 type churn struct {
 	writer
-	stop  context.CancelFunc
-	ended chan struct{}
-	gate  sync.Mutex // held while paused
+	gate sync.Mutex // held while paused
 
 	mu              sync.Mutex
 	written, failed int
 	reasons         map[string]int
 }
 
-func startChurn(w writer, seed uint64) *churn {
+// startChurn starts changes that end with the test.
+func startChurn(t *testing.T, w writer) *churn {
+	t.Helper()
+	c := &churn{writer: w, reasons: map[string]int{}}
 	ctx, stop := context.WithCancel(context.Background())
-	c := &churn{writer: w, stop: stop, ended: make(chan struct{}), reasons: map[string]int{}}
-	go c.run(ctx, rand.New(rand.NewPCG(seed, 0)))
+	var ended sync.WaitGroup
+	ended.Go(func() { c.run(ctx, rand.New(rand.NewPCG(*seed, 0))) })
+	t.Cleanup(func() {
+		stop()
+		ended.Wait()
+	})
 	return c
-}
-
-func (c *churn) close() {
-	c.stop()
-	<-c.ended
 }
 
 // pause returns when no change is under way.
@@ -54,7 +56,6 @@ func (c *churn) pause()  { c.gate.Lock() }
 func (c *churn) resume() { c.gate.Unlock() }
 
 func (c *churn) run(ctx context.Context, r *rand.Rand) {
-	defer close(c.ended)
 	for ctx.Err() == nil {
 		c.gate.Lock()
 		c.change(ctx, r)

@@ -1,4 +1,6 @@
-package main
+//go:build e2e
+
+package chaos
 
 import (
 	"context"
@@ -6,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"testing"
 	"time"
 
 	"github.com/verdict-proxy/verdict/e2e/lab"
@@ -26,8 +29,6 @@ func clientPlaces() []string { return []string{lab.Outside, lab.Node, "a", "d"} 
 // traffic is the clients.
 type traffic struct {
 	ledger *ledger
-	stop   context.CancelFunc
-	ended  sync.WaitGroup
 
 	mu   sync.Mutex
 	seen map[netip.Addr]affinity // by client
@@ -39,23 +40,27 @@ type affinity struct {
 	at       time.Time
 }
 
-// startTraffic starts two clients for each place and family: one makes new connections, one keeps them open.
-func startTraffic(w *lab.World, l *ledger, seed uint64) (*traffic, error) {
+// startTraffic starts two clients for each place and family: one makes new connections, one keeps them open. They end with
+// the test.
+func startTraffic(tb testing.TB, w *lab.World, l *ledger) *traffic {
+	tb.Helper()
 	ctx, stop := context.WithCancel(context.Background())
-	t := &traffic{ledger: l, stop: stop, seen: map[netip.Addr]affinity{}}
+	t := &traffic{ledger: l, seen: map[netip.Addr]affinity{}}
+	var ended sync.WaitGroup
+	tb.Cleanup(func() {
+		stop()
+		ended.Wait()
+	})
 	for i, name := range clientPlaces() {
-		place, err := w.Place(name)
-		if err != nil {
-			return t, err
-		}
+		place := w.At(tb, name)
 		for _, f := range lab.Families() {
 			list := targets(f, name)
-			r := rand.New(rand.NewPCG(seed, uint64(i)<<8|uint64(f)))
-			t.ended.Go(func() { t.inside(place, func() { t.connect(ctx, name, list, r) }) })
-			t.ended.Go(func() { t.inside(place, func() { t.keepOpen(ctx, name, list) }) })
+			r := rand.New(rand.NewPCG(*seed, uint64(i)<<8|uint64(f)))
+			ended.Go(func() { t.inside(place, func() { t.connect(ctx, name, list, r) }) })
+			ended.Go(func() { t.inside(place, func() { t.keepOpen(ctx, name, list) }) })
 		}
 	}
-	return t, nil
+	return t
 }
 
 func (t *traffic) inside(place *lab.Namespace, do func()) {
@@ -67,11 +72,6 @@ func (t *traffic) inside(place *lab.Namespace, do func()) {
 	if err != nil {
 		t.ledger.fail(newConnection, start, "a client could not start: %v", err)
 	}
-}
-
-func (t *traffic) close() {
-	t.stop()
-	t.ended.Wait()
 }
 
 // connect makes one connection after the other.

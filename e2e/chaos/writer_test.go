@@ -1,4 +1,6 @@
-package main
+//go:build e2e
+
+package chaos
 
 import (
 	"context"
@@ -7,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -17,6 +20,9 @@ import (
 	"github.com/verdict-proxy/verdict/e2e/lab"
 	"github.com/verdict-proxy/verdict/e2e/objects"
 )
+
+// writePatience is how long a change may take. The API server may be stopped.
+const writePatience = 2 * time.Second
 
 // writer creates, changes and deletes objects.
 type writer interface {

@@ -1,7 +1,8 @@
-package main
+//go:build e2e
+
+package chaos
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -92,16 +93,6 @@ func leaves(b *bed, r *rand.Rand) (func() error, error) {
 	return func() error {
 		return errors.Join(refuse(b.world, frailPod, refusedTarget, false), b.writeSlices(s, s.pods()...))
 	}, nil
-}
-
-func (b *bed) writeSlices(s *stable, pods ...string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*writePatience)
-	defer cancel()
-	var errs []error
-	for _, f := range lab.Families() {
-		errs = append(errs, b.writer.slice(ctx, s.slice(f, pods...)))
-	}
-	return errors.Join(errs...)
 }
 
 // checksFail fails the active checks of some endpoints, or of all. They still accept connections.

@@ -1,11 +1,10 @@
-package main
+//go:build e2e
+
+package chaos
 
 import (
 	"fmt"
 	"math/rand/v2"
-	"net/netip"
-	"strings"
-	"time"
 
 	"github.com/verdict-proxy/verdict/e2e/lab"
 	"github.com/verdict-proxy/verdict/e2e/objects"
@@ -61,7 +60,7 @@ func editFaults() []fault {
 		}},
 		{"table deleted", 4, func(_ *rand.Rand, table string) string { return "delete table " + table + " verdict\n" }},
 		{"both tables deleted", 3, func(*rand.Rand, string) string { return "delete table ip verdict\ndelete table ip6 verdict\n" }},
-		{"ruleset flushed", 4, func(*rand.Rand, string) string { return "flush ruleset\n" + others }},
+		{"ruleset flushed", 4, func(*rand.Rand, string) string { return "flush ruleset\n" + foreign }},
 	} {
 		list = append(list, fault{name: "nft: " + e.name, weight: e.weight, begin: func(b *bed, r *rand.Rand) (func() error, error) {
 			return nil, b.editor.edit(r, e.script(r, objects.OneOf(r, "ip", "ip6")))
@@ -87,84 +86,6 @@ func frontendOf(table, name, protocol string, port int) string {
 		f = lab.IPv6
 	}
 	return fmt.Sprintf("%s . %s . %d", objects.Address(f, name), protocol, port)
-}
-
-// editor changes the ruleset, and measures how long the daemon takes to repair it.
-type editor struct {
-	node    *lab.Namespace
-	monitor *monitor
-	ledger  *ledger
-	oracle  *oracle
-	daemon  *daemon
-	churn   *churn
-	repairs []time.Duration
-}
-
-// repairPatience is how long an edit may stay when the daemon runs and has nothing else to do. The aim is 100 ms.
-const repairPatience = 5 * time.Second
-
-// quiet is longer than --min-sync-period and a pass.
-const quiet = 300 * time.Millisecond
-
-// edit changes the ruleset. In half of the cases it stops the churn and measures how long the repair takes; then the
-// next commit of the daemon can only be the repair.
-func (e *editor) edit(r *rand.Rand, script string) error {
-	measured := r.IntN(2) == 0 && e.daemon.repairs() && !strings.Contains(script, "affinity") // clients fill that map
-	var before []string
-	if measured {
-		e.churn.pause()
-		defer e.churn.resume()
-		time.Sleep(quiet) // until the daemon has followed the last changes
-		var err error
-		if before, err = e.oracle.kernel(); err != nil {
-			return err
-		}
-	}
-	w, from := e.ledger.open(), time.Now()
-	e.ledger.note("edit: %s", strings.TrimSpace(script[:min(300, len(script))]))
-	if err := e.node.Load(script); err != nil {
-		e.ledger.note("nft refuses the edit: %v", err) // another fault had removed what it edits
-		return nil
-	}
-	if measured {
-		return e.measureRepair(w, from, before)
-	}
-	return nil
-}
-
-// measureRepair waits for the commit that repairs an edit. The window ends there if the kernel then holds what it held
-// before; otherwise it ends with the round.
-func (e *editor) measureRepair(w *window, from time.Time, before []string) error {
-	took, ok := e.monitor.repair(from, repairPatience)
-	if !ok {
-		if err := e.oracle.holds(before, 0); err != nil {
-			return fmt.Errorf("the daemon did not repair an edit within %s: %w", repairPatience, err)
-		}
-		return nil // the edit had changed nothing, such as a flush of an empty set
-	}
-	e.repairs = append(e.repairs, took)
-	e.ledger.note("repaired after %s", took)
-	if err := e.oracle.holds(before, time.Second); err != nil {
-		e.ledger.note("the kernel is not as before the edit: %v", err)
-		return nil
-	}
-	if err := e.forgetUntranslated(); err != nil {
-		return err
-	}
-	e.ledger.close(w, time.Now())
-	return nil
-}
-
-// forgetUntranslated removes what the node's connection tracking has noted of connections that clients began while rules
-// were missing. Such an entry lives for two minutes, and a new connection from the same port would not be translated.
-func (e *editor) forgetUntranslated() error {
-	frontends := map[netip.AddrPort]bool{}
-	for _, f := range lab.Families() {
-		for _, t := range targets(f, lab.Node) {
-			frontends[t.to] = true
-		}
-	}
-	return e.node.ForgetUntranslated(frontends)
 }
 
 // saveAndRestore saves the ruleset, and loads it after a while as an operator would, with a flush in the same

@@ -1,4 +1,6 @@
-package main
+//go:build e2e
+
+package chaos
 
 import (
 	"fmt"
@@ -13,7 +15,7 @@ import (
 // report formats what happened as tables.
 func (g *game) report(took time.Duration) string {
 	var text strings.Builder
-	fmt.Fprintf(&text, "\nseed %d, %d rounds in %.0f s; %s\n\n", g.options.seed, g.rounds, took.Seconds(), measure.ThisMachine())
+	fmt.Fprintf(&text, "\nseed %d, %d rounds in %.0f s; %s\n\n", *seed, g.rounds, took.Seconds(), measure.ThisMachine())
 	text.WriteString(g.outcome().String() + "\n" + g.faultTable().String())
 	return text.String()
 }

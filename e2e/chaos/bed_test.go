@@ -1,0 +1,138 @@
+//go:build e2e
+
+package chaos
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/verdict-proxy/verdict/e2e/apiserver"
+	"github.com/verdict-proxy/verdict/e2e/lab"
+	"github.com/verdict-proxy/verdict/e2e/netns"
+	"github.com/verdict-proxy/verdict/e2e/objects"
+)
+
+// bed is the network with everything that runs in it.
+type bed struct {
+	logs    string // a folder
+	world   *lab.World
+	plane   *apiserver.ControlPlane // nil: the daemon follows manifests
+	writer  writer
+	ledger  *ledger
+	daemon  *daemon
+	oracle  *oracle
+	editor  *editor
+	traffic *traffic
+	churn   *churn
+}
+
+// newBed builds everything and returns when the untouched Services are served.
+func newBed(t *testing.T, logs string) *bed {
+	t.Helper()
+	log, err := os.Create(filepath.Join(logs, "chaos.log"))
+	check(t, err)
+	t.Cleanup(func() { check(t, log.Close()) })
+	b := &bed{logs: logs, world: lab.New(t), ledger: &ledger{log: log, excused: map[string]int{}, dropped: queueDrops()}}
+	for _, pod := range []string{"a", "b", "c"} {
+		for _, port := range []uint16{refusedTarget, checkedTarget, checkPort} {
+			check(t, b.world.Serve(pod, pod, port))
+		}
+	}
+	check(t, b.world.Node.Load(foreign))
+	source := b.openSource(t)
+	check(t, b.writeStable())
+	b.startDaemon(t, source)
+	b.churn = startChurn(t, b.writer)
+	b.editor.churn = b.churn
+	b.traffic = startTraffic(t, b.world, b.ledger)
+	return b
+}
+
+func check(t testing.TB, errs ...error) {
+	t.Helper()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// foreign is a table of other software, as every node has one: a firewall, and a network plugin that masquerades. It keeps
+// connection tracking and translation in use while the tables of Verdict are missing. Otherwise the kernel would stop
+// translating open connections in that time.
+const foreign = "add table inet others\n" +
+	"add chain inet others forward { type filter hook forward priority 5; }\n" +
+	"add rule inet others forward ct state invalid counter\n" +
+	"add chain inet others postrouting { type nat hook postrouting priority 110; }\n" +
+	"add rule inet others postrouting ip saddr 100.64.0.0/10 masquerade\n"
+
+// openSource starts an API server, or makes a folder for manifests. It returns the flag of verdict that names it.
+func (b *bed) openSource(t *testing.T) (flag string) {
+	t.Helper()
+	if *manifests {
+		dir := filepath.Join(b.logs, "manifests")
+		b.writer = folder(dir)
+		check(t, os.MkdirAll(dir, 0o755))
+		return "--manifests=" + dir
+	}
+	var err error
+	b.plane, err = apiserver.StartIn(b.world, apiserver.Options{
+		Binaries: *binaries, Dir: b.logs, ServiceRanges: strings.Join(objects.Both("SERVICES"), ","),
+		// Objects that are older than the API server's own checks may hold anything.
+		Arguments: []string{"--feature-gates=StrictIPCIDRValidation=false"},
+	})
+	check(t, err)
+	t.Cleanup(func() { check(t, b.plane.Close()) })
+	b.writer = apiWriter{b.plane.Client}
+	for _, name := range []string{stableNamespace, churnNamespace, hostileNamespace} {
+		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		_, err := b.plane.Client.CoreV1().Namespaces().Create(t.Context(), ns, metav1.CreateOptions{})
+		check(t, err)
+	}
+	kubeconfig, err := b.plane.KubeProxy()
+	check(t, err)
+	return "--kubeconfig=" + kubeconfig
+}
+
+// writeStable writes the Nodes and the untouched Services.
+func (b *bed) writeStable() error {
+	ctx := context.Background()
+	errs := []error{
+		b.writer.node(ctx, objects.Node(lab.NodeName, "NODE", "NODE_PODS")),
+		b.writer.node(ctx, objects.Node(lab.RemoteNodeName, "REMOTE", "REMOTE_PODS")),
+	}
+	for _, s := range stableServices() {
+		errs = append(errs, b.writer.service(ctx, s.service()), b.writeSlices(&s, s.pods()...))
+	}
+	if b.plane != nil {
+		errs = append(errs, b.plane.Save())
+	}
+	return errors.Join(errs...)
+}
+
+// writeSlices writes the slices of an untouched Service, with these endpoints.
+func (b *bed) writeSlices(s *stable, pods ...string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*writePatience)
+	defer cancel()
+	var errs []error
+	for _, f := range lab.Families() {
+		errs = append(errs, b.writer.slice(ctx, s.slice(f, pods...)))
+	}
+	return errors.Join(errs...)
+}
+
+func (b *bed) startDaemon(t *testing.T, source string) {
+	t.Helper()
+	m := startMonitor(t, b.world.Node)
+	b.daemon = &daemon{node: b.world.Node, dir: b.logs, binary: *program, others: list(*others), source: source}
+	b.oracle = &oracle{node: b.world.Node, scratch: netns.New(t), daemon: b.daemon}
+	b.editor = &editor{node: b.world.Node, monitor: m, ledger: b.ledger, oracle: b.oracle, daemon: b.daemon}
+	t.Cleanup(func() { check(t, b.daemon.kill()) })
+	check(t, b.daemon.start(), b.oracle.equal(time.Now().Add(settlePatience)))
+}
