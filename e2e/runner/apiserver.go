@@ -173,3 +173,16 @@ func (s *apiServer) hasEvent(kind, name, reason string) (bool, error) {
 }
 
 var errNoEvents = errors.New("only an API server has Events: add an only-apiserver line to the scenario")
+
+// event fails unless the API server has the Event.
+func (w *objects) event(do *scenario.Event) error {
+	s, ok := w.source.(*apiServer)
+	if !ok {
+		return errNoEvents
+	}
+	has, err := s.hasEvent(do.Kind, do.Name, do.Reason)
+	if err == nil && !has {
+		err = errors.New("the API server has no such Event")
+	}
+	return err
+}

@@ -3,9 +3,11 @@ package runner
 import (
 	"errors"
 	"fmt"
-	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
+
+	api "github.com/verdict-proxy/verdict/e2e/objects"
 
 	"github.com/verdict-proxy/verdict/e2e/apiserver"
 	"github.com/verdict-proxy/verdict/e2e/lab"
@@ -49,43 +51,6 @@ type Bed struct {
 	upstream bool
 }
 
-// objects are what a scenario has written.
-type objects struct {
-	options Options
-	source  source
-	present map[string]scenario.Object
-	pending bool // something changed since the last fence
-}
-
-// clients make connections, and remember them.
-type clients struct {
-	options Options
-	world   *lab.World
-	proxy   *proxy
-	addrs   map[netip.Addr]bool // of the node
-	flows   map[string]*flow
-	loops   map[string]*loop
-	crowds  map[string]crowd
-	chosen  map[string]string // endpoints that probes remember with "as"
-}
-
-// node has settings and addresses that a scenario changes.
-type node struct {
-	options Options
-	world   *lab.World
-	clients *clients // who ask for the addresses
-	undo    []func() error
-}
-
-// source takes objects and offers them to the proxy.
-type source interface {
-	// Put creates or replaces an object, with its status.
-	Put(scenario.Object) error
-	Delete(kind, namespace, name string) error
-	// Arguments are the flags that tell the proxy where to read.
-	Arguments() []string
-}
-
 // NewBed builds the network and starts what the source needs. The first scenario starts the proxy.
 func NewBed(o Options) (*Bed, error) {
 	if err := os.MkdirAll(o.Dir, 0o755); err != nil {
@@ -105,9 +70,9 @@ func NewBed(o Options) (*Bed, error) {
 // assemble makes the parts of a bed.
 func assemble(o Options, world *lab.World, p *proxy) *Bed {
 	b := &Bed{options: o, world: world, upstream: o.Proxy.Kind == KubeProxy, proxy: p}
-	b.objects = &objects{options: o}
-	b.clients = &clients{options: o, world: world, proxy: b.proxy}
-	b.node = &node{options: o, world: world, clients: b.clients}
+	b.objects = &objects{family: o.Family}
+	b.clients = &clients{family: o.Family, world: world, proxy: b.proxy}
+	b.node = &node{family: o.Family, world: world, clients: b.clients}
 	b.fence = &fence{objects: b.objects, clients: b.clients}
 	b.forget()
 	return b
@@ -120,7 +85,7 @@ func (b *Bed) openSource() error {
 		return err
 	}
 	plane, err := apiserver.StartIn(b.world, apiserver.Options{
-		Binaries: b.options.ControlPlane, Dir: b.options.Dir, ServiceRanges: serviceRanges(),
+		Binaries: b.options.ControlPlane, Dir: b.options.Dir, ServiceRanges: strings.Join(api.Both("SERVICES"), ","),
 		// New API servers refuse addresses with leading zeros, but objects that are older than this rule still have
 		// them.
 		Arguments: []string{"--feature-gates=StrictIPCIDRValidation=false"},
@@ -141,18 +106,6 @@ func (b *Bed) openSource() error {
 	return s.deploy(b.options.Deploy)
 }
 
-func serviceRanges() string { return both("SERVICES") }
-
-// both returns the text for a name in both families, separated by a comma.
-func both(name string) string {
-	v4, err4 := lab.Text(lab.IPv4, name)
-	v6, err6 := lab.Text(lab.IPv6, name)
-	if err := errors.Join(err4, err6); err != nil {
-		panic(err) // callers in this package pass names of the address book
-	}
-	return v4 + "," + v6
-}
-
 // Close ends everything and removes it.
 func (b *Bed) Close() error {
 	err := b.proxy.kill()
@@ -168,15 +121,14 @@ func (b *Bed) forget() {
 	b.clients.crowds, b.clients.chosen, b.node.undo = map[string]crowd{}, map[string]string{}, nil
 }
 
-// key identifies an object.
-func key(o scenario.Object) string { return o.Kind() + "/" + o.Namespace() + "/" + o.Name() }
-
-// readAddresses reads the addresses of the node, which may change while a scenario runs.
-func (c *clients) readAddresses() error {
-	list, _, err := c.world.Node.Addresses()
-	c.addrs = map[netip.Addr]bool{}
-	for _, p := range list {
-		c.addrs[p.Addr()] = true
+// initialObjects are the objects that exist before every scenario. An API server creates the ServiceCIDR itself.
+func (b *Bed) initialObjects() []scenario.Object {
+	if b.options.Source == FromAPIServer {
+		return b.objects.nodes()
 	}
-	return err
+	ranges := api.Both("SERVICES")
+	return append(b.objects.nodes(), scenario.Object{
+		"apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR",
+		"metadata": map[string]any{"name": "kubernetes"}, "spec": map[string]any{"cidrs": []any{ranges[0], ranges[1]}},
+	})
 }

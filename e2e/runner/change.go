@@ -1,10 +1,7 @@
 package runner
 
 import (
-	"errors"
 	"fmt"
-	"net/netip"
-	"os"
 	"slices"
 	"strings"
 
@@ -12,9 +9,17 @@ import (
 	"github.com/verdict-proxy/verdict/e2e/scenario"
 )
 
+// objects are what a scenario has written.
+type objects struct {
+	family  lab.Family
+	source  source
+	present map[string]scenario.Object
+	pending bool // something changed since the last fence
+}
+
 // apply writes the objects of the step.
 func (w *objects) apply(do *scenario.Apply) error {
-	list, err := do.Objects(w.options.Family)
+	list, err := do.Objects(w.family)
 	if err != nil {
 		return err
 	}
@@ -56,7 +61,7 @@ func (w *objects) patch(do *scenario.Patch) error {
 	if err != nil {
 		return err
 	}
-	change, err := do.Object(w.options.Family)
+	change, err := do.Object(w.family)
 	if err != nil {
 		return err
 	}
@@ -101,7 +106,7 @@ func (w *objects) endpoints(do *scenario.Endpoints) error {
 	if err != nil {
 		return err
 	}
-	list, err := do.Objects(w.options.Family, svc)
+	list, err := do.Objects(w.family, svc)
 	if err != nil {
 		return err
 	}
@@ -124,49 +129,28 @@ func (w *objects) endpoints(do *scenario.Endpoints) error {
 	return nil
 }
 
-func (b *Bed) restart(do *scenario.Restart) error {
-	if do.Kill {
-		return errors.Join(b.proxy.kill(), b.start())
-	}
-	return errors.Join(b.proxy.stop(), b.start())
-}
-
-// start starts the proxy again, with the same arguments. Its tables are still in the kernel.
-func (b *Bed) start() error {
-	b.objects.pending = true
-	return b.proxy.start(b.proxy.arguments)
-}
-
-// changeAddress adds an address to a link of the node, or removes it. The end of the scenario removes an added one.
-func (n *node) changeAddress(do *scenario.Address) error {
-	a, err := lab.Lookup(n.options.Family, do.Name)
-	if err != nil {
-		return err
-	}
-	p, node := netip.PrefixFrom(a, a.BitLen()), n.world.Node
-	if do.Remove {
-		return errors.Join(node.RemoveAddress(do.Link, p), n.clients.readAddresses())
-	}
-	n.undo = append(n.undo, func() error {
-		if err := n.clients.readAddresses(); err != nil || !n.clients.addrs[a] {
-			return err
+// nodes are the Nodes as they are before every scenario.
+func (w *objects) nodes() []scenario.Object {
+	node := func(name, zone, address, pods string) scenario.Object {
+		var addresses, ranges []any
+		// The family under test comes first, which makes it the node's primary one.
+		for _, f := range []lab.Family{w.family, w.family.Other()} {
+			a, _ := lab.Text(f, address) // both names are in the address book
+			p, _ := lab.Text(f, pods)
+			addresses = append(addresses, map[string]any{"type": "InternalIP", "address": a})
+			ranges = append(ranges, p)
 		}
-		return node.RemoveAddress(do.Link, p)
-	})
-	return errors.Join(node.AddAddress(do.Link, p), n.clients.readAddresses())
-}
-
-// sysctl changes a setting of the node. The end of the scenario restores it.
-func (n *node) sysctl(do *scenario.Sysctl) error {
-	name, _, _ := strings.Cut(do.Setting, "=")
-	var was []byte
-	err := n.world.Node.Do(func() (err error) {
-		was, err = os.ReadFile("/proc/sys/" + strings.ReplaceAll(name, ".", "/"))
-		return err
-	})
-	if err != nil {
-		return fmt.Errorf("read %s: %w", name, err)
+		return scenario.Object{
+			"apiVersion": "v1", "kind": "Node",
+			"metadata": map[string]any{"name": name, "labels": map[string]any{
+				"kubernetes.io/hostname": name, "topology.kubernetes.io/zone": zone,
+			}},
+			"spec":   map[string]any{"podCIDR": ranges[0], "podCIDRs": ranges},
+			"status": map[string]any{"addresses": addresses},
+		}
 	}
-	n.undo = append(n.undo, func() error { return n.world.Node.Sysctl(name + "=" + strings.TrimSpace(string(was))) })
-	return n.world.Node.Sysctl(do.Setting)
+	return []scenario.Object{
+		node(lab.NodeName, "z1", "NODE", "NODE_PODS"),
+		node(lab.RemoteNodeName, "z2", "REMOTE", "REMOTE_PODS"),
+	}
 }

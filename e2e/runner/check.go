@@ -19,7 +19,7 @@ func (c *clients) tracked(do *scenario.Tracked) error {
 	if err != nil {
 		return err
 	}
-	list, err := c.world.Node.Flows(c.options.Family)
+	list, err := c.world.Node.Flows(c.family)
 	if err != nil {
 		return err
 	}
@@ -52,7 +52,7 @@ func (c *clients) endpointName(at netip.AddrPort) string {
 		port = lab.Ports()[0] // an SCTP flow, see portless
 	}
 	for _, pod := range lab.Pods() {
-		if lab.PodAddress(c.options.Family, pod) == at.Addr() {
+		if lab.PodAddress(c.family, pod) == at.Addr() {
 			return lab.Answer{Pod: pod, Port: port}.Name()
 		}
 	}
@@ -120,19 +120,6 @@ func (c *clients) burst(do *scenario.Burst) error {
 	}
 	if err == nil && good < do.N {
 		err = fmt.Errorf("only %d of %d; one was %s", good, do.N, firstBad)
-	}
-	return err
-}
-
-// event fails unless the API server has the Event.
-func (w *objects) event(do *scenario.Event) error {
-	s, ok := w.source.(*apiServer)
-	if !ok {
-		return errNoEvents
-	}
-	has, err := s.hasEvent(do.Kind, do.Name, do.Reason)
-	if err == nil && !has {
-		err = errors.New("the API server has no such Event")
 	}
 	return err
 }

@@ -75,9 +75,6 @@ func (c *clients) many(do *scenario.Many) error {
 	return err
 }
 
-// crowd maps each client to the endpoint that it got.
-type crowd map[netip.Addr]string
-
 // crowd connects once from each client. The first crowd of a name is remembered; later ones are compared with it.
 func (c *clients) crowd(do *scenario.Crowd) error {
 	if !do.Same && !do.Changed {
@@ -116,7 +113,7 @@ func (c *clients) askAll(do *scenario.Crowd) (crowd, error) {
 	if err != nil {
 		return nil, err
 	}
-	within, err := lab.Text(c.options.Family, "CROWD")
+	within, err := lab.Text(c.family, "CROWD")
 	if err != nil {
 		return nil, err
 	}

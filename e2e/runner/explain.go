@@ -24,7 +24,7 @@ type explainedVerdict struct {
 
 // explains checks that "verdict explain" says of a probe what the probe expects. Only Verdict has the command.
 func (c *clients) explains(p *scenario.Probe) error {
-	if c.options.Proxy.Kind != Verdict || p.Ref != "" {
+	if c.proxy.program.Kind != Verdict || p.Ref != "" {
 		return nil
 	}
 	e, err := c.askExplain(p.Call)
@@ -72,7 +72,7 @@ func (c *clients) askExplain(call scenario.Call) (e explained, err error) {
 		}
 		from = a.String()
 	}
-	out, err := c.world.Node.Command(c.options.Proxy.Binary, "explain", "--json", from, fmt.Sprintf("%s/%s", to, call.Protocol))
+	out, err := c.world.Node.Command(c.proxy.program.Binary, "explain", "--json", from, fmt.Sprintf("%s/%s", to, call.Protocol))
 	if err != nil {
 		return e, err
 	}

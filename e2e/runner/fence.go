@@ -86,11 +86,11 @@ func (f *fence) passed(to netip.AddrPort, target uint16) error {
 // fenceObjects are the runner's own Service and its slice.
 func (f *fence) fenceObjects(port, target uint16) (svc, slice scenario.Object, err error) {
 	const name, namespace = "fence", "kube-system"
-	vip, err := lab.Lookup(f.clients.options.Family, "FENCE")
+	vip, err := lab.Lookup(f.clients.family, "FENCE")
 	if err != nil {
 		return nil, nil, err
 	}
-	pod := lab.PodAddress(f.clients.options.Family, lab.LocalPods()[0]).String()
+	pod := lab.PodAddress(f.clients.family, lab.LocalPods()[0]).String()
 	svc = scenario.Object{
 		"apiVersion": "v1", "kind": "Service", "metadata": map[string]any{"name": name, "namespace": namespace},
 		"spec": map[string]any{
@@ -99,7 +99,7 @@ func (f *fence) fenceObjects(port, target uint16) (svc, slice scenario.Object, e
 		},
 	}
 	slice = scenario.Object{
-		"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": f.clients.options.Family.String(),
+		"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": f.clients.family.String(),
 		"metadata": map[string]any{
 			"name": name, "namespace": namespace, "labels": map[string]any{"kubernetes.io/service-name": name},
 		},
@@ -109,10 +109,4 @@ func (f *fence) fenceObjects(port, target uint16) (svc, slice scenario.Object, e
 		}},
 	}
 	return svc, slice, nil
-}
-
-// address is the target's address and port in the bed's family.
-func (c *clients) address(t scenario.Target) (netip.AddrPort, error) {
-	a, err := lab.Lookup(c.options.Family, t.Name)
-	return netip.AddrPortFrom(a, t.Port), err
 }

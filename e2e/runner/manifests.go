@@ -11,6 +11,18 @@ import (
 	"github.com/verdict-proxy/verdict/e2e/scenario"
 )
 
+// source takes objects and offers them to the proxy.
+type source interface {
+	// Put creates or replaces an object, with its status.
+	Put(scenario.Object) error
+	Delete(kind, namespace, name string) error
+	// Arguments are the flags that tell the proxy where to read.
+	Arguments() []string
+}
+
+// key identifies an object.
+func key(o scenario.Object) string { return o.Kind() + "/" + o.Namespace() + "/" + o.Name() }
+
 // manifests writes objects into a folder, one file for each object.
 type manifests struct{ dir string }
 

@@ -2,10 +2,8 @@ package runner
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/verdict-proxy/verdict/e2e/lab"
@@ -13,13 +11,6 @@ import (
 )
 
 const (
-	// patience is how long it may take until an expectation is met.
-	patience = 10 * time.Second
-	// pollPause is the pause between two attempts.
-	pollPause = 20 * time.Millisecond
-	// answerPatience is the timeout of connections that should be answered, silencePatience of those that should not.
-	answerPatience  = time.Second
-	silencePatience = 300 * time.Millisecond
 	// connectPatience is the timeout of TCP connections that should be answered. When many connect at the same time, an
 	// emulated processor needs more than a second for one.
 	connectPatience = 3 * time.Second
@@ -36,45 +27,7 @@ const (
 	// refusals is how many concurrent connections must be refused, silences how many must get no answer.
 	refusals = 6
 	silences = 3
-	// upstreamSettles is the pause before a probe of something that upstream does differently. Often the difference is
-	// that upstream does nothing. Without the pause such a probe would succeed before upstream had time to do anything.
-	upstreamSettles = time.Second
 )
-
-// until tries until there is no error or patience ends.
-func until(try func() error) error { return within(patience, try) }
-
-// within is until with a patience of its own.
-func within(patience time.Duration, try func() error) error {
-	var err error
-	for end := time.Now().Add(patience); ; time.Sleep(pollPause) {
-		if err = try(); err == nil {
-			return nil
-		}
-		if time.Now().After(end) {
-			return fmt.Errorf("%w (last of all attempts within %s)", err, patience)
-		}
-	}
-}
-
-// probes runs several probes at the same time.
-func (b *Bed) probes(s *scenario.Scenario, steps []scenario.Step) []error {
-	errs := make([]error, len(steps))
-	var running sync.WaitGroup
-	for i := range steps {
-		step := &steps[i]
-		running.Go(func() {
-			if b.upstream && step.Upstream != nil {
-				time.Sleep(upstreamSettles)
-			}
-			if err := b.step(b.variant(step)); err != nil {
-				errs[i] = b.failed(s, step, err)
-			}
-		})
-	}
-	running.Wait()
-	return errs
-}
 
 // probe tries until the expectation is met.
 func (c *clients) probe(p *scenario.Probe) error {
@@ -108,16 +61,6 @@ func (c *clients) probeOnce(p *scenario.Probe) error {
 	}
 	q.Patience = errorPatience
 	return all(place, q, refusals, p.Outcome)
-}
-
-// question is a call in the bed's family, and the namespace of its client.
-func (c *clients) question(call scenario.Call) (lab.Question, *lab.Namespace, error) {
-	to, err := c.address(call.To)
-	if err != nil {
-		return lab.Question{}, nil, err
-	}
-	place, err := c.world.Place(call.From)
-	return lab.Question{Protocol: call.Protocol, To: to, Patience: answerPatience}, place, err
 }
 
 // all makes n connections at the same time. All must have the same outcome.
@@ -171,33 +114,6 @@ func (c *clients) answered(place *lab.Namespace, q lab.Question, e *scenario.Exp
 		}
 	}
 	return nil
-}
-
-// good fails unless an expected endpoint answered and saw the expected source address.
-func (c *clients) good(r lab.Result, want []string, source string) error {
-	if r.Outcome != lab.Answered || !slices.Contains(want, r.Answer.Name()) {
-		return fmt.Errorf("got %s, not %s", r, strings.Join(want, " "))
-	}
-	switch {
-	case source == "client" && r.Answer.Source != r.Client:
-		return fmt.Errorf("got %s, but the client is %s", r, r.Client)
-	case source == "node" && !c.addrs[r.Answer.Source]:
-		return fmt.Errorf("got %s, which is not an address of the node", r)
-	}
-	if name, isName := strings.CutPrefix(source, "$"); isName {
-		want, err := lab.Lookup(c.options.Family, name)
-		if err == nil && r.Answer.Source != want {
-			err = fmt.Errorf("got %s, but %s is %s", r, source, want)
-		}
-		return err
-	}
-	return nil
-}
-
-// flow is a connection that stays open.
-type flow struct {
-	*lab.Flow
-	protocol lab.Protocol
 }
 
 // open opens a flow. It must have the expected outcome.
@@ -263,17 +179,6 @@ func (c *clients) send(do *scenario.Send) error {
 	})
 }
 
-// loop is a client that connects again and again.
-type loop struct {
-	stop    chan struct{}
-	stopped bool
-	done    sync.WaitGroup
-	begun   time.Time
-	made    atomic.Int64
-	total   int
-	failed  []string
-}
-
 // loop starts a client that connects again and again.
 func (c *clients) loop(do *scenario.Loop) error {
 	q, place, err := c.question(do.Call)
@@ -302,15 +207,6 @@ func (c *clients) loop(do *scenario.Loop) error {
 		}
 	})
 	return nil
-}
-
-// end stops the client and waits for its last connection.
-func (l *loop) end() {
-	if !l.stopped {
-		l.stopped = true
-		close(l.stop)
-	}
-	l.done.Wait()
 }
 
 const (

@@ -4,7 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
+	"sync"
+	"time"
 
 	"github.com/verdict-proxy/verdict/e2e/lab"
 	"github.com/verdict-proxy/verdict/e2e/scenario"
@@ -37,7 +38,7 @@ func (b *Bed) Run(s *scenario.Scenario) (checked int, err error) {
 
 // prepare writes the Nodes and starts the proxy with the scenario's flags, unless it already runs with them.
 func (b *Bed) prepare(s *scenario.Scenario) error {
-	for _, o := range b.objects.initialObjects() {
+	for _, o := range b.initialObjects() {
 		if err := b.objects.source.Put(o); err != nil {
 			return err
 		}
@@ -55,47 +56,6 @@ func (b *Bed) prepare(s *scenario.Scenario) error {
 	}
 	b.objects.pending = true
 	return b.proxy.start(arguments)
-}
-
-// initialObjects are the objects that exist before every scenario. An API server creates the ServiceCIDR itself.
-func (w *objects) initialObjects() []scenario.Object {
-	if w.options.Source == FromAPIServer {
-		return w.nodes()
-	}
-	var ranges []any
-	for _, r := range strings.Split(serviceRanges(), ",") {
-		ranges = append(ranges, r)
-	}
-	return append(w.nodes(), scenario.Object{
-		"apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR",
-		"metadata": map[string]any{"name": "kubernetes"}, "spec": map[string]any{"cidrs": ranges},
-	})
-}
-
-// nodes are the Nodes as they are before every scenario.
-func (w *objects) nodes() []scenario.Object {
-	node := func(name, zone, address, pods string) scenario.Object {
-		var addresses, ranges []any
-		// The family under test comes first, which makes it the node's primary one.
-		for _, f := range []lab.Family{w.options.Family, w.options.Family.Other()} {
-			a, _ := lab.Text(f, address) // both names are in the address book
-			p, _ := lab.Text(f, pods)
-			addresses = append(addresses, map[string]any{"type": "InternalIP", "address": a})
-			ranges = append(ranges, p)
-		}
-		return scenario.Object{
-			"apiVersion": "v1", "kind": "Node",
-			"metadata": map[string]any{"name": name, "labels": map[string]any{
-				"kubernetes.io/hostname": name, "topology.kubernetes.io/zone": zone,
-			}},
-			"spec":   map[string]any{"podCIDR": ranges[0], "podCIDRs": ranges},
-			"status": map[string]any{"addresses": addresses},
-		}
-	}
-	return []scenario.Object{
-		node(lab.NodeName, "z1", "NODE", "NODE_PODS"),
-		node(lab.RemoteNodeName, "z2", "REMOTE", "REMOTE_PODS"),
-	}
 }
 
 // steps takes the steps. Adjacent probes that do not depend on each other run at the same time.
@@ -122,6 +82,29 @@ func (b *Bed) steps(s *scenario.Scenario) (checked int, err error) {
 		}
 	}
 	return checked, nil
+}
+
+// upstreamSettles is the pause before a probe of something that upstream does differently. Often the difference is
+// that upstream does nothing. Without the pause such a probe would succeed before upstream had time to do anything.
+const upstreamSettles = time.Second
+
+// probes runs several probes at the same time.
+func (b *Bed) probes(s *scenario.Scenario, steps []scenario.Step) []error {
+	errs := make([]error, len(steps))
+	var running sync.WaitGroup
+	for i := range steps {
+		step := &steps[i]
+		running.Go(func() {
+			if b.upstream && step.Upstream != nil {
+				time.Sleep(upstreamSettles)
+			}
+			if err := b.step(b.variant(step)); err != nil {
+				errs[i] = b.failed(s, step, err)
+			}
+		})
+	}
+	running.Wait()
+	return errs
 }
 
 // variant is what the step does for the proxy under test.
@@ -201,3 +184,63 @@ func (b *Bed) cleanUp() error {
 
 // abandon ends the proxy and removes its tables, so that the next scenario starts from nothing.
 func (b *Bed) abandon() error { return errors.Join(b.proxy.kill(), b.proxy.clean()) }
+
+func (b *Bed) restart(do *scenario.Restart) error {
+	if do.Kill {
+		return errors.Join(b.proxy.kill(), b.start())
+	}
+	return errors.Join(b.proxy.stop(), b.start())
+}
+
+// start starts the proxy again, with the same arguments. Its tables are still in the kernel.
+func (b *Bed) start() error {
+	b.objects.pending = true
+	return b.proxy.start(b.proxy.arguments)
+}
+
+// A test in Go uses a bed without a scenario file: it calls Begin, then Steps and its own checks, then End.
+
+// Begin starts the proxy with these flags, unless it already runs with them.
+func (b *Bed) Begin(flags ...string) error {
+	return b.prepare(&scenario.Scenario{Flags: flags, Families: lab.Families()})
+}
+
+// Steps takes steps, written as in a scenario file.
+func (b *Bed) Steps(text string) error {
+	list, err := scenario.Parse("steps", "== steps\n"+text)
+	if err != nil {
+		return err
+	}
+	_, err = b.steps(list[0])
+	return err
+}
+
+// Settle returns when the proxy has followed all earlier changes.
+func (b *Bed) Settle() error {
+	if !b.objects.pending {
+		return nil
+	}
+	return b.fence.wait()
+}
+
+// End removes everything that the steps made. The proxy keeps running, but after a failure the next test gets a new
+// one.
+func (b *Bed) End(failed bool) error {
+	err := b.cleanUp()
+	if failed || err != nil {
+		return errors.Join(err, b.abandon())
+	}
+	return nil
+}
+
+// World is the network of the bed.
+func (b *Bed) World() *lab.World { return b.world }
+
+// Process is the proxy; nil: it does not run.
+func (b *Bed) Process() *lab.Process { return b.proxy.running() }
+
+// Restart starts the proxy again with other flags. Its tables are still in the kernel.
+func (b *Bed) Restart(flags ...string) error {
+	b.objects.pending = true
+	return errors.Join(b.proxy.stop(), b.proxy.start(append(b.objects.source.Arguments(), flags...)))
+}
