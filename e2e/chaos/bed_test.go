@@ -83,7 +83,7 @@ func (b *bed) openSource(t *testing.T) (flag string) {
 	}
 	var err error
 	b.plane, err = apiserver.StartIn(b.world, apiserver.Options{
-		Binaries: *binaries, Dir: b.logs, ServiceRanges: strings.Join(objects.Both("SERVICES"), ","),
+		Binaries: *binaries, Dir: b.logs, ServiceRanges: strings.Join(lab.Both("SERVICES"), ","),
 		// Objects that are older than the API server's own checks may hold anything.
 		Arguments: []string{"--feature-gates=StrictIPCIDRValidation=false"},
 	})

@@ -127,14 +127,14 @@ func hostile() map[string]func(*rand.Rand, *corev1.Service) {
 	return map[string]func(*rand.Rand, *corev1.Service){
 		"external-ips": func(_ *rand.Rand, s *corev1.Service) { // those of the untouched Services, in all their roles
 			for _, name := range []string{"VIP1", "VIP2", "LB1", "LB2", "EXT1", "NODE"} {
-				s.Spec.ExternalIPs = append(s.Spec.ExternalIPs, objects.Both(name)...)
+				s.Spec.ExternalIPs = append(s.Spec.ExternalIPs, lab.Both(name)...)
 			}
 			addPorts(s, 30080, 30090)
 		},
 		"load-balancer-ips": func(_ *rand.Rand, s *corev1.Service) {
 			s.Spec.Type = corev1.ServiceTypeLoadBalancer
 			addPorts(s, 30080)
-			objects.AddIngress(s, slices.Concat(objects.Both("LB1"), objects.Both("VIP1"), objects.Both("NODE"))...)
+			objects.AddIngress(s, slices.Concat(lab.Both("LB1"), lab.Both("VIP1"), lab.Both("NODE"))...)
 		},
 		"node-ports": func(_ *rand.Rand, s *corev1.Service) { // the API server takes it: the protocol differs
 			s.Spec.Type = corev1.ServiceTypeNodePort

@@ -17,7 +17,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/verdict-proxy/verdict/e2e/lab"
-	"github.com/verdict-proxy/verdict/e2e/objects"
 )
 
 // quiet is longer than --min-sync-period and a pass.
@@ -44,7 +43,7 @@ type daemon struct {
 // planFlags decide what the plan is. "verdict render" has them as well.
 func (d *daemon) planFlags() []string {
 	return slices.Concat([]string{
-		d.source, "--hostname-override=" + lab.NodeName, "--cluster-cidr=" + strings.Join(objects.Both("PODS"), ","),
+		d.source, "--hostname-override=" + lab.NodeName, "--cluster-cidr=" + strings.Join(lab.Both("PODS"), ","),
 	}, d.flags)
 }
 

@@ -85,7 +85,7 @@ func frontendOf(table, name, protocol string, port int) string {
 	if table == "ip6" {
 		f = lab.IPv6
 	}
-	return fmt.Sprintf("%s . %s . %d", objects.Address(f, name), protocol, port)
+	return fmt.Sprintf("%s . %s . %d", lab.Address(f, name), protocol, port)
 }
 
 // saveAndRestore saves the ruleset, and loads it after a while as an operator would, with a flush in the same

@@ -242,8 +242,8 @@ func changeAddresses(b *bed, r *rand.Rand) (func() error, error) {
 			add  bool
 		}{
 			{"lo", netip.PrefixFrom(random, random.BitLen()), true},
-			{lab.OutsideLink, netip.PrefixFrom(objects.Address(f, "SPARE"), bits), true},
-			{lab.OutsideLink, netip.PrefixFrom(objects.Address(f, "NODE_SECOND"), bits), false},
+			{lab.OutsideLink, netip.PrefixFrom(lab.Address(f, "SPARE"), bits), true},
+			{lab.OutsideLink, netip.PrefixFrom(lab.Address(f, "NODE_SECOND"), bits), false},
 		}...)
 		if err := change(what.add, what.link, what.addr); err != nil {
 			b.ledger.note("an address is as it should become: %v", err) // it was drawn twice

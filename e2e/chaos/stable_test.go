@@ -61,7 +61,7 @@ func (s *stable) pods() []string {
 func (s *stable) portName() string { return cmp.Or(s.port, "http") }
 
 func (s *stable) service() *corev1.Service {
-	svc := objects.Service(stableNamespace, s.name, objects.Both(s.vip)...)
+	svc := objects.Service(stableNamespace, s.name, lab.Both(s.vip)...)
 	maps.Copy(svc.Annotations, s.frail)
 	spec := &svc.Spec
 	spec.Type, spec.IPFamilyPolicy = corev1.ServiceTypeNodePort, new(corev1.IPFamilyPolicyRequireDualStack)
@@ -82,11 +82,11 @@ func (s *stable) service() *corev1.Service {
 		spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
 	}
 	if s.ext != "" {
-		spec.ExternalIPs = objects.Both(s.ext)
+		spec.ExternalIPs = lab.Both(s.ext)
 	}
 	if s.lb != "" {
 		spec.Type = corev1.ServiceTypeLoadBalancer
-		objects.AddIngress(svc, objects.Both(s.lb)...)
+		objects.AddIngress(svc, lab.Both(s.lb)...)
 	}
 	return svc
 }
@@ -123,7 +123,7 @@ func targets(f lab.Family, place string) (list []target) {
 			if frontend.name == "" {
 				continue
 			}
-			at := objects.Address(f, frontend.name)
+			at := lab.Address(f, frontend.name)
 			t := target{
 				service: s.name, protocol: lab.TCP, to: netip.AddrPortFrom(at, frontend.tcp),
 				want: s.answers(frontend.external && place == lab.Outside), sticky: s.sticky, frail: s.frail != nil,

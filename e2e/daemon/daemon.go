@@ -20,24 +20,31 @@ type Daemon struct {
 	*lab.Process
 	Node      *lab.Namespace
 	Manifests string // the folder
+	Killed    bool   // the test expects that it ends by itself
 }
 
-// Start starts the program with the manifests of a folder, and waits until the kernel has them. The daemon ends with the
-// test.
+// Start starts the program with the manifests of a folder, and waits until the kernel has them.
 func Start(t testing.TB, program string, node *lab.Namespace, manifests string, flags ...string) *Daemon {
 	t.Helper()
-	command := append([]string{
+	d := Run(t, node, t.TempDir(), append([]string{
 		program, "run", "--manifests", manifests, "--hostname-override", "n1", "--healthz-bind-address=",
 		"--nodeport-addresses=192.168.0.0/16",
-	}, flags...)
-	p, err := lab.NewProcess(lab.ProcessOptions{Name: "verdict", Namespace: node, Dir: t.TempDir(), Command: command})
+	}, flags...)...)
+	d.Manifests = manifests
+	return d
+}
+
+// Run starts a daemon with this command, and waits for its first pass. The daemon ends with the test.
+func Run(t testing.TB, node *lab.Namespace, dir string, command ...string) *Daemon {
+	t.Helper()
+	p, err := lab.NewProcess(lab.ProcessOptions{Name: "verdict", Namespace: node, Dir: dir, Command: command})
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &Daemon{Process: p, Node: node, Manifests: manifests}
+	d := &Daemon{Process: p, Node: node}
 	t.Cleanup(func() {
-		lab.SaveIfFailed(t, d.Node, p)
-		if err := p.Stop(); err != nil {
+		lab.SaveIfFailed(t, node, p)
+		if err := p.Stop(); err != nil && !d.Killed {
 			t.Errorf("%v\n%s", err, p.Log(20))
 		}
 	})

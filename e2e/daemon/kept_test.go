@@ -13,10 +13,7 @@ import (
 // IP, gets no packet of it. Pod d stands in for the API server.
 func TestTenantsTakeNoServer(t *testing.T) {
 	w, dir := lab.New(t), t.TempDir()
-	vip, err := lab.Lookup(lab.IPv4, "VIP1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	vip := lab.Address(lab.IPv4, "VIP1")
 	server := netip.AddrPortFrom(lab.PodAddress(lab.IPv4, "d"), 8081)
 	web := Service{Name: "shop/web", ClusterIP: vip, Node: "n2", Endpoints: []string{lab.PodAddress(lab.IPv4, "c").String()}}
 	evil := Service{

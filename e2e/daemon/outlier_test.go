@@ -30,10 +30,7 @@ func output(t testing.TB, d *Daemon, args ...string) string {
 // TestOutliersAreShown: when an endpoint is ejected, every command says so, with since when and why.
 func TestOutliersAreShown(t *testing.T) {
 	w, dir := lab.New(t), t.TempDir()
-	vip, err := lab.Lookup(lab.IPv4, "VIP1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	vip := lab.Address(lab.IPv4, "VIP1")
 	web := Service{Name: "shop/web", ClusterIP: vip, Mode: "eject", Node: "n2", Endpoints: []string{"10.0.1.1", "10.0.1.2", "10.0.2.1"}}
 	WriteFile(t, dir, "web.yaml", web.Manifest())
 	d := Start(t, binary, w.Node, dir)
@@ -115,10 +112,7 @@ func (d *Daemon) everywhere(t *testing.T, vip netip.Addr, endpoint string, wante
 // why.
 func TestChecksAreShown(t *testing.T) {
 	w, dir := lab.New(t), t.TempDir()
-	vip, err := lab.Lookup(lab.IPv4, "VIP1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	vip := lab.Address(lab.IPv4, "VIP1")
 	web := Service{
 		Name: "shop/web", ClusterIP: vip, Node: "n2", Endpoints: []string{"10.0.1.1", "10.0.2.1"}, Backups: []string{"10.0.1.2"},
 		Notes: `"verdict-proxy.github.io/health-check": "tcp interval=1s rise=1 fall=1",`,

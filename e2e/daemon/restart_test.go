@@ -14,10 +14,7 @@ import (
 // next regular check would come only minutes later. It is asked at once, and returns when it answers.
 func TestRestartKeepsFailures(t *testing.T) {
 	w, dir, kept := lab.New(t), t.TempDir(), "--state-dir="+t.TempDir()
-	vip, err := lab.Lookup(lab.IPv4, "VIP1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	vip := lab.Address(lab.IPv4, "VIP1")
 	const good, bad = "10.0.1.1", "10.0.2.1"
 	checked := func(interval string) string {
 		web := Service{

@@ -98,10 +98,7 @@ func (t *terminal) press(key string) {
 // TestTop: the live view in a terminal shows rates of Services and endpoints; both are those of real connections.
 func TestTop(t *testing.T) {
 	w, dir := lab.New(t), t.TempDir()
-	vip, err := lab.Lookup(lab.IPv4, "VIP1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	vip := lab.Address(lab.IPv4, "VIP1")
 	web := Service{Name: "shop/web", ClusterIP: vip, Node: "n1", Endpoints: []string{"10.0.1.1", "10.0.2.1"}}
 	WriteFile(t, dir, "web.yaml", web.Manifest())
 	d := Start(t, binary, w.Node, dir)

@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/verdict-proxy/verdict/e2e/daemon"
 	"github.com/verdict-proxy/verdict/e2e/lab"
 	"github.com/verdict-proxy/verdict/e2e/netns"
 	"github.com/verdict-proxy/verdict/e2e/program"
@@ -51,13 +52,7 @@ type bed struct {
 }
 
 // vip is the address of the Service.
-func vip(f lab.Family) netip.AddrPort {
-	a, err := lab.Lookup(f, "VIP1")
-	if err != nil {
-		panic(err) // the name is in this line
-	}
-	return netip.AddrPortFrom(a, 80)
-}
+func vip(f lab.Family) netip.AddrPort { return lab.AddressPort(f, "VIP1", 80) }
 
 // place is an endpoint: a pod, one of its ports, and the node that its slice names.
 type place struct {
@@ -112,24 +107,10 @@ func newBedAfter(t testing.TB, before func(*bed), annotation string, endpoints [
 	}
 	b.write("service.yaml", service(annotation))
 	b.slices(endpoints)
-	var err error
-	b.process, err = lab.NewProcess(lab.ProcessOptions{
-		Name: "verdict", Namespace: b.Node, Dir: b.dir,
-		Command: append([]string{
-			binary, "run", "--manifests=" + filepath.Join(b.dir, "manifests"), "--hostname-override=" + lab.NodeName, "--backend=nft",
-			"--cluster-cidr=10.0.0.0/16,fd00:10::/48", "--healthz-bind-address=", "--metrics-bind-address=", "-v=4",
-		}, flags...),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		lab.SaveIfFailed(t, b.Node, b.process)
-		if err := b.process.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	b.waitFor("tables written")
+	b.process = daemon.Run(t, b.Node, b.dir, append([]string{
+		binary, "run", "--manifests=" + filepath.Join(b.dir, "manifests"), "--hostname-override=" + lab.NodeName, "--backend=nft",
+		"--cluster-cidr=10.0.0.0/16,fd00:10::/48", "--healthz-bind-address=", "--metrics-bind-address=", "-v=4",
+	}, flags...)...).Process
 	return b
 }
 

@@ -57,11 +57,7 @@ func alarms() []alarm {
 		}},
 		{name: "policy keeps the node away", from: "a", rate: 50, noticed: true,
 			before: func(b *bed) {
-				node, err := lab.Lookup(lab.IPv4, "NODE_INNER")
-				if err != nil {
-					b.t.Error(err)
-				}
-				b.rule("c", "input", 0, "ip saddr "+node.String()+" meta l4proto tcp drop")
+				b.rule("c", "input", 0, "ip saddr "+lab.MustText(lab.IPv4, "NODE_INNER")+" meta l4proto tcp drop")
 			},
 			begin: func(b *bed) { b.rule(lab.Remote, "prerouting", -300, "numgen random mod 100 < 10 drop") }},
 		{name: "client sends SYNs and nothing more", from: lab.Outside, rate: 50, begin: func(b *bed) {

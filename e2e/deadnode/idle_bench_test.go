@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/verdict-proxy/verdict/e2e/daemon"
 	"github.com/verdict-proxy/verdict/e2e/lab"
 )
 
@@ -36,25 +37,10 @@ func startIdle(b *testing.B, mode string) *lab.Process {
 	if err := os.WriteFile(filepath.Join(dir, "cluster.json"), []byte(manyServices(10_000)), 0o644); err != nil {
 		b.Fatal(err)
 	}
-	p, err := lab.NewProcess(lab.ProcessOptions{Name: "verdict", Namespace: node, Dir: b.TempDir(), Command: []string{
-		binary, "run", "--manifests=" + dir, "--hostname-override=" + lab.NodeName, "--outlier-detection=" + mode,
-		"--healthz-bind-address=", "--metrics-bind-address=",
-	}})
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() {
-		if err := p.Stop(); err != nil {
-			b.Error(err)
-		}
-	})
-	for end := time.Now().Add(2 * time.Minute); !strings.Contains(p.Log(1000), "tables written"); time.Sleep(100 * time.Millisecond) {
-		if time.Now().After(end) {
-			b.Fatalf("the tables are not written:\n%s", p.Log(50))
-		}
-	}
+	d := daemon.Run(b, node, b.TempDir(), binary, "run", "--manifests="+dir, "--hostname-override="+lab.NodeName,
+		"--outlier-detection="+mode, "--healthz-bind-address=", "--metrics-bind-address=")
 	time.Sleep(5 * time.Second) // garbage of the first pass
-	return p
+	return d.Process
 }
 
 func manyServices(n int) string {

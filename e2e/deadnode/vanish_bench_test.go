@@ -78,15 +78,9 @@ func vanishUnder(b *testing.B, name string, bed *bed) vanishRun {
 func newUpstreamBed(b *testing.B) *bed {
 	b.Helper()
 	up := &bed{World: lab.New(b), t: b, dir: b.TempDir()}
-	services := ""
-	for _, f := range lab.Families() {
-		text, err := lab.Text(f, "SERVICES")
-		if err != nil {
-			b.Fatal(err)
-		}
-		services += "," + text
-	}
-	plane, err := apiserver.StartIn(up.World, apiserver.Options{Binaries: *upstream, Dir: up.dir, ServiceRanges: services[1:]})
+	plane, err := apiserver.StartIn(up.World, apiserver.Options{
+		Binaries: *upstream, Dir: up.dir, ServiceRanges: strings.Join(lab.Both("SERVICES"), ","),
+	})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -163,12 +157,8 @@ func (b *bed) postNode(ctx context.Context, plane *apiserver.ControlPlane) error
 	if err != nil {
 		return fmt.Errorf("create the Node: %w", err)
 	}
-	for _, f := range lab.Families() {
-		addr, err := lab.Lookup(f, "NODE_INNER")
-		if err != nil {
-			return err
-		}
-		node.Status.Addresses = append(node.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: addr.String()})
+	for _, address := range lab.Both("NODE_INNER") {
+		node.Status.Addresses = append(node.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: address})
 	}
 	if _, err := nodes.UpdateStatus(ctx, node, metav1.UpdateOptions{}); err != nil {
 		return fmt.Errorf("set the addresses of the Node: %w", err)

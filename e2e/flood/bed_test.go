@@ -11,7 +11,6 @@ import (
 
 	"k8s.io/utils/ptr"
 
-	"github.com/verdict-proxy/verdict/cmd/verdict/socket"
 	"github.com/verdict-proxy/verdict/e2e/daemon"
 	"github.com/verdict-proxy/verdict/e2e/lab"
 	"github.com/verdict-proxy/verdict/e2e/netns"
@@ -29,8 +28,7 @@ type bed struct {
 	server *server
 	daemon *daemon.Daemon
 	dir    string
-	prefix []string     // of the command of the daemon
-	killed *lab.Process // a daemon that the kernel was to end
+	prefix []string // of the command of the daemon
 }
 
 const kubeconfig = `apiVersion: v1
@@ -98,16 +96,5 @@ func (b *bed) command(flags ...string) []string {
 // start starts the daemon, and waits for its first pass.
 func (b *bed) start(t testing.TB, flags ...string) {
 	t.Helper()
-	p, err := lab.NewProcess(lab.ProcessOptions{Name: "verdict", Namespace: b.Node, Dir: b.dir, Command: b.command(flags...)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	b.daemon = &daemon.Daemon{Process: p, Node: b.Node}
-	t.Cleanup(func() {
-		lab.SaveIfFailed(t, b.Node, p)
-		if err := p.Stop(); err != nil && p != b.killed {
-			t.Error(err)
-		}
-	})
-	b.daemon.WaitFor(t, "the first pass", func(s *socket.Status) bool { return s.Synced && s.Passes > 0 })
+	b.daemon = daemon.Run(t, b.Node, b.dir, b.command(flags...)...)
 }

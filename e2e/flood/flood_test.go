@@ -27,15 +27,8 @@ var keptFrontend = netip.MustParseAddrPort("10.96.0.14:80")
 // seats returns who answers each client of a Service.
 func (b *bed) seats(t *testing.T, to netip.AddrPort) (list []lab.Answer) {
 	t.Helper()
-	crowd, err := lab.Text(lab.IPv4, "CROWD")
-	if err != nil {
-		t.Fatal(err)
-	}
 	for i := range clients {
-		from, err := lab.Nth(crowd, i+1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		from := lab.Member(lab.IPv4, "CROWD", i+1)
 		a := b.At(t, lab.Outside).Once(t, lab.Question{Protocol: lab.TCP, From: from, To: to, Patience: daemon.Patience})
 		list = append(list, lab.Answer{Pod: a.Pod, Port: a.Port})
 	}

@@ -16,10 +16,7 @@ import (
 func TestChecksAreNotTranslated(t *testing.T) {
 	b := newBedWithout(t)
 	f := b.newFarm(t)
-	own, err := lab.Lookup(lab.IPv4, "NODE")
-	if err != nil {
-		t.Fatal(err)
-	}
+	own := lab.Address(lab.IPv4, "NODE")
 	const port = 10255
 	asked := make(chan struct{}, 1000)
 	b.Node.MustDo(t, func() error {

@@ -84,7 +84,7 @@ func TestMemoryLimit(t *testing.T) {
 	case <-time.After(daemon.Patience):
 		t.Fatalf("the daemon has %d bytes and goes on", g.used(t))
 	}
-	b.killed = b.daemon.Process
+	b.daemon.Killed = true
 	b.connections(t, 50)
 	g.set(t, 1<<40)
 	b.start(t)

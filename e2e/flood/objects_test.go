@@ -60,13 +60,9 @@ func slice(namespace, service string, endpoints ...netip.AddrPort) *discoveryv1.
 }
 
 func node() *corev1.Node {
-	addr, err := lab.Lookup(lab.IPv4, "NODE")
-	if err != nil {
-		panic(err) // the name is in this line
-	}
 	return &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: lab.NodeName},
-		Status:     corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: addr.String()}}},
+		Status:     corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: lab.MustText(lab.IPv4, "NODE")}}},
 	}
 }
 

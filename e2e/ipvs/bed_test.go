@@ -79,10 +79,7 @@ func (b *bed) test(t *testing.T, tt test) {
 // freshVIP takes an address that no earlier test used: connections in IPVS outlive virtual servers.
 func (b *bed) freshVIP() {
 	b.fresh++
-	within, err := lab.Text(b.family, "SERVICES")
-	b.must(err)
-	b.vip, err = lab.Nth(within, 1000+b.fresh)
-	b.must(err)
+	b.vip = lab.Member(b.family, "SERVICES", 1000+b.fresh)
 }
 
 func (b *bed) must(err error) {
@@ -155,12 +152,7 @@ func (b *bed) place(name string) *lab.Namespace {
 	return b.World().At(b.T, name)
 }
 
-func (b *bed) address(name string) netip.Addr {
-	b.Helper()
-	a, err := lab.Lookup(b.family, name)
-	b.must(err)
-	return a
-}
+func (b *bed) address(name string) netip.Addr { return lab.Address(b.family, name) }
 
 // patience is how long a connection may take: more than TCP's first retransmission.
 const patience = 3 * time.Second
@@ -196,12 +188,9 @@ func (b *bed) hold(from string, q lab.Question) (*lab.Flow, string) {
 // byClient has the endpoint of each of n clients.
 func (b *bed) byClient(q lab.Question, n int) []string {
 	b.Helper()
-	within, err := lab.Text(b.family, "CROWD")
-	b.must(err)
 	got := make([]string, n)
 	for i := range got {
-		q.From, err = lab.Nth(within, i+1)
-		b.must(err)
+		q.From = lab.Member(b.family, "CROWD", i+1)
 		got[i] = b.once(lab.Outside, q)
 	}
 	return got

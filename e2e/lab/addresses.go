@@ -114,22 +114,36 @@ func Lookup(f Family, name string) (netip.Addr, error) {
 	return a, nil
 }
 
-// address and prefix look up names that stand in this package.
-func address(f Family, name string) netip.Addr {
+// Address is the address of a name that stands in the code of a test.
+func Address(f Family, name string) netip.Addr {
 	a, err := Lookup(f, name)
 	if err != nil {
-		panic(err) // the address book is wrong
+		panic(err) // the address book or the code is wrong
 	}
 	return a
 }
 
-func prefix(f Family, name string) netip.Prefix {
+// AddressPort is that address with a port.
+func AddressPort(f Family, name string, port uint16) netip.AddrPort {
+	return netip.AddrPortFrom(Address(f, name), port)
+}
+
+// MustText is the text of a name that stands in the code of a test.
+func MustText(f Family, name string) string {
 	text, err := Text(f, name)
 	if err != nil {
-		panic(err) // the address book is wrong
+		panic(err) // the address book or the code is wrong
 	}
-	return netip.MustParsePrefix(text)
+	return text
 }
+
+// Both lists the address or range of that name in both families.
+func Both(name string) []string { return []string{MustText(IPv4, name), MustText(IPv6, name)} }
+
+func prefix(f Family, name string) netip.Prefix { return netip.MustParsePrefix(MustText(f, name)) }
+
+// Member is an address inside the range of a name that stands in the code of a test.
+func Member(f Family, name string, n int) netip.Addr { return nth(prefix(f, name), n) }
 
 // host is the range that holds one address.
 func host(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
@@ -140,7 +154,7 @@ func inNetwork(f Family, name string) netip.Prefix {
 	if f == IPv6 {
 		bits = 64
 	}
-	return netip.PrefixFrom(address(f, name), bits)
+	return netip.PrefixFrom(Address(f, name), bits)
 }
 
 // everywhere is the range of all addresses.

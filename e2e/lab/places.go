@@ -43,9 +43,9 @@ func upper(pod string) string { return string(pod[0] - 'a' + 'A') }
 // PodAddress is the address of a pod. The pod "host" uses the node's own network.
 func PodAddress(f Family, pod string) netip.Addr {
 	if pod == hostPod {
-		return address(f, "NODE")
+		return Address(f, "NODE")
 	}
-	return address(f, upper(pod))
+	return Address(f, upper(pod))
 }
 
 // Names of the Nodes.

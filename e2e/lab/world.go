@@ -111,7 +111,7 @@ func (w *World) connectOutside() error {
 		return err
 	}
 	for _, f := range Families() {
-		node := address(f, "NODE")
+		node := Address(f, "NODE")
 		err := errors.Join(
 			w.Node.AddAddress(OutsideLink, inNetwork(f, "NODE")),
 			w.Node.AddAddress(OutsideLink, inNetwork(f, "NODE_SECOND")),
@@ -120,10 +120,10 @@ func (w *World) connectOutside() error {
 			x.AddAddress(uplink, inNetwork(f, "X")),
 			y.AddAddress(uplink, inNetwork(f, "Y")),
 			x.Own(prefix(f, "CROWD")),
-			g.via(prefix(f, "CROWD"), "bridge", address(f, "X")),
+			g.via(prefix(f, "CROWD"), "bridge", Address(f, "X")),
 			g.via(prefix(f, "PODS"), "bridge", node),
-			w.Node.via(prefix(f, "CROWD"), OutsideLink, address(f, "X")),
-			w.Node.AddRoute(netns.Route{To: everywhere(f), Link: OutsideLink, Gateway: address(f, "GATEWAY"), Source: node}),
+			w.Node.via(prefix(f, "CROWD"), OutsideLink, Address(f, "X")),
+			w.Node.AddRoute(netns.Route{To: everywhere(f), Link: OutsideLink, Gateway: Address(f, "GATEWAY"), Source: node}),
 			x.via(everywhere(f), uplink, node),
 			y.via(everywhere(f), uplink, node),
 		)
@@ -143,10 +143,10 @@ func (w *World) connectRemote() error {
 		err := errors.Join(
 			w.Node.AddAddress(InnerLink, inNetwork(f, "NODE_INNER")),
 			remote.AddAddress(uplink, inNetwork(f, "REMOTE")),
-			remote.via(everywhere(f), uplink, address(f, "NODE_INNER")),
-			remote.AddRoute(netns.Route{To: everywhere(f), Link: uplink, Gateway: address(f, "NODE_INNER"), Table: viaNode}),
-			w.Node.via(prefix(f, "REMOTE_PODS"), InnerLink, address(f, "REMOTE")),
-			w.Node.via(prefix(f, "MANY"), InnerLink, address(f, "REMOTE")),
+			remote.via(everywhere(f), uplink, Address(f, "NODE_INNER")),
+			remote.AddRoute(netns.Route{To: everywhere(f), Link: uplink, Gateway: Address(f, "NODE_INNER"), Table: viaNode}),
+			w.Node.via(prefix(f, "REMOTE_PODS"), InnerLink, Address(f, "REMOTE")),
+			w.Node.via(prefix(f, "MANY"), InnerLink, Address(f, "REMOTE")),
 		)
 		if err != nil {
 			return err
@@ -194,7 +194,7 @@ func (w *World) connectPods() error {
 	c, remote := w.places["c"], w.places[Remote]
 	for _, f := range Families() {
 		many := prefix(f, "MANY")
-		if err := errors.Join(remote.via(many, podLink("c"), address(f, "C")), c.Own(many)); err != nil {
+		if err := errors.Join(remote.via(many, podLink("c"), Address(f, "C")), c.Own(many)); err != nil {
 			return err
 		}
 	}
@@ -219,7 +219,7 @@ func (w *World) connectPod(name string) error {
 		}
 	}
 	for _, f := range Families() {
-		own, gw := PodAddress(f, name), address(f, "POD_GATEWAY")
+		own, gw := PodAddress(f, name), Address(f, "POD_GATEWAY")
 		if isRemote {
 			gw = nth(prefix(f, "REMOTE_PODS"), 254)
 		}

@@ -30,7 +30,7 @@ func TestEveryoneReachesEveryPod(t *testing.T) {
 		for _, from := range []string{Node, Remote, "x", "y", "a", "b", "c", "d"} {
 			for _, pod := range Pods() {
 				for _, p := range []Protocol{TCP, UDP, SCTP} {
-					q := Question{Protocol: p, To: netip.AddrPortFrom(address(f, upper(pod)), 8081)}
+					q := Question{Protocol: p, To: netip.AddrPortFrom(Address(f, upper(pod)), 8081)}
 					r := w.ask(from, q)
 					if r.Outcome != Answered || r.Answer.Pod != pod || r.Answer.Port != 8081 || r.Answer.Source != r.Client {
 						t.Errorf("%s from %s to %s over %s: %v, client %s", p, from, pod, f, r, r.Client)
@@ -63,7 +63,7 @@ func TestOutcomes(t *testing.T) {
 	for _, tt := range tests {
 		for _, f := range Families() {
 			for p, want := range tt.want {
-				q := Question{Protocol: p, To: netip.AddrPortFrom(address(f, tt.to), tt.port)}
+				q := Question{Protocol: p, To: netip.AddrPortFrom(Address(f, tt.to), tt.port)}
 				if want == Dropped {
 					q.Patience = 300 * time.Millisecond
 				}
@@ -91,7 +91,7 @@ func TestFlowStaysOpen(t *testing.T) {
 	w := New(t)
 	for _, f := range Families() {
 		for _, p := range []Protocol{TCP, UDP} {
-			q := Question{Protocol: p, To: netip.AddrPortFrom(address(f, "A"), 8080), Patience: patience}
+			q := Question{Protocol: p, To: netip.AddrPortFrom(Address(f, "A"), 8080), Patience: patience}
 			flow, first := w.At(t, "x").Hold(t, q)
 			if first.Name() != "a" {
 				t.Errorf("%s over %s: first answer from %s", p, f, first.Name())
@@ -112,7 +112,7 @@ func TestNoFlowWithoutAnswer(t *testing.T) {
 	w := New(t)
 	for _, f := range Families() {
 		for _, p := range []Protocol{TCP, UDP} {
-			q := Question{Protocol: p, To: netip.AddrPortFrom(address(f, "A"), 4001), Patience: patience}
+			q := Question{Protocol: p, To: netip.AddrPortFrom(Address(f, "A"), 4001), Patience: patience}
 			if flow, r := w.At(t, "x").Open(q); flow != nil || r.Outcome != Refused {
 				t.Errorf("%s over %s: flow %v, %s, want no flow, refused", p, f, flow, r)
 			}
@@ -128,8 +128,8 @@ func TestServe(t *testing.T) {
 	}
 	for _, f := range Families() {
 		for _, p := range []Protocol{TCP, UDP} {
-			q := Question{Protocol: p, To: netip.AddrPortFrom(address(f, "A"), 9000), Patience: patience}
-			if a := w.At(t, "x").Once(t, q); a.Pod != "more" || a.Port != 9000 || a.Source != address(f, "X") {
+			q := Question{Protocol: p, To: netip.AddrPortFrom(Address(f, "A"), 9000), Patience: patience}
+			if a := w.At(t, "x").Once(t, q); a.Pod != "more" || a.Port != 9000 || a.Source != Address(f, "X") {
 				t.Errorf("%s over %s: %v", p, f, a)
 			}
 		}
@@ -155,7 +155,7 @@ func TestFlowsAreTracked(t *testing.T) {
 	w := New(t)
 	w.drop(t, "ct state invalid")
 	for _, f := range Families() {
-		to := netip.AddrPortFrom(address(f, "C"), 8080)
+		to := netip.AddrPortFrom(Address(f, "C"), 8080)
 		if r := w.ask("x", Question{Protocol: UDP, To: to}); r.Outcome != Answered {
 			t.Fatal(r)
 		}

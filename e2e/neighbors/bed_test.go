@@ -4,7 +4,6 @@ package neighbors
 
 import (
 	"fmt"
-	"net/netip"
 	"os"
 	"strings"
 	"testing"
@@ -57,7 +56,7 @@ func newBed(t *testing.T) *bed {
 func (b *bed) endpoints(t *testing.T, pods ...string) {
 	t.Helper()
 	daemon.WriteFile(t, b.objects, "web.yaml", service(t, "web", "VIP1", "LB1", nodePort,
-		fmt.Sprintf("externalIPs: [%q, %q]", text(t, lab.IPv4, "EXT1"), text(t, lab.IPv6, "EXT1"))))
+		fmt.Sprintf("externalIPs: [%q, %q]", lab.MustText(lab.IPv4, "EXT1"), lab.MustText(lab.IPv6, "EXT1"))))
 	daemon.WriteFile(t, b.objects, "web-slices.yaml", endpointSlices(t, "web", pods...))
 }
 
@@ -65,7 +64,7 @@ func (b *bed) endpoints(t *testing.T, pods ...string) {
 func (b *bed) startVerdict(t *testing.T, flags ...string) {
 	t.Helper()
 	b.verdict = daemon.Start(t, binary, b.Node, b.objects, append([]string{
-		"--cluster-cidr=" + text(t, lab.IPv4, "PODS") + "," + text(t, lab.IPv6, "PODS"), "--nodeport-addresses=primary",
+		"--cluster-cidr=" + lab.MustText(lab.IPv4, "PODS") + "," + lab.MustText(lab.IPv6, "PODS"), "--nodeport-addresses=primary",
 		"--metrics-bind-address=", "-v=4",
 	}, flags...)...)
 }
@@ -90,7 +89,7 @@ func service(t *testing.T, name, vip, lb string, node int, spec string) string {
 	}
 	fmt.Fprintf(&out, "apiVersion: v1\nkind: Service\nmetadata: {namespace: shop, name: %s}\nspec:\n  type: %s\n", name, kind)
 	fmt.Fprintf(&out, "  clusterIP: %[1]q\n  clusterIPs: [%[1]q, %[2]q]\n  ipFamilies: [IPv4, IPv6]\n  ipFamilyPolicy: RequireDualStack\n",
-		text(t, lab.IPv4, vip), text(t, lab.IPv6, vip))
+		lab.MustText(lab.IPv4, vip), lab.MustText(lab.IPv6, vip))
 	if spec != "" {
 		fmt.Fprintf(&out, "  %s\n", spec)
 	}
@@ -103,7 +102,7 @@ func service(t *testing.T, name, vip, lb string, node int, spec string) string {
 		out.WriteString("}\n")
 	}
 	if node > 0 {
-		fmt.Fprintf(&out, "status: {loadBalancer: {ingress: [{ip: %q}, {ip: %q}]}}\n", text(t, lab.IPv4, lb), text(t, lab.IPv6, lb))
+		fmt.Fprintf(&out, "status: {loadBalancer: {ingress: [{ip: %q}, {ip: %q}]}}\n", lab.MustText(lab.IPv4, lb), lab.MustText(lab.IPv6, lb))
 	}
 	return out.String()
 }
@@ -126,20 +125,6 @@ func endpointSlices(t *testing.T, service string, pods ...string) string {
 	return out.String()
 }
 
-func text(t *testing.T, f lab.Family, name string) string {
-	t.Helper()
-	s, err := lab.Text(f, name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
-
-func address(t *testing.T, f lab.Family, name string, port uint16) netip.AddrPort {
-	t.Helper()
-	return netip.AddrPortFrom(netip.MustParseAddr(text(t, f, name)), port)
-}
-
 // patience is how long a client waits for an answer. A client of the load that has to send its first packet again, a second
 // later, has lost one.
 const patience = 20 * time.Second
@@ -156,7 +141,7 @@ func (b *bed) load(t *testing.T) (list []clients.Client) {
 				{"a", "VIP1", servicePort}, {lab.Node, "VIP1", servicePort}, {lab.Outside, "NODE", nodePort}, {lab.Outside, "LB1", servicePort},
 			} {
 				list = append(list, clients.Client{Place: c.place, Question: lab.Question{
-					Protocol: protocol, Ports: lab.OwnPorts(i), To: address(t, f, c.name, c.port), Patience: patience,
+					Protocol: protocol, Ports: lab.OwnPorts(i), To: lab.AddressPort(f, c.name, c.port), Patience: patience,
 				}})
 			}
 		}

@@ -59,7 +59,7 @@ func TestPodsOnOneBridge(t *testing.T) {
 			if err := b.Node.Sysctl(fmt.Sprintf("net.bridge.bridge-nf-call-%s=%d", call, on)); err != nil {
 				t.Fatal(err)
 			}
-			q := lab.Question{Protocol: lab.TCP, To: address(t, f, "VIP5", servicePort), Patience: 10 * time.Second}
+			q := lab.Question{Protocol: lab.TCP, To: lab.AddressPort(f, "VIP5", servicePort), Patience: 10 * time.Second}
 			if on == 0 {
 				q.Patience = 2 * time.Second
 			}

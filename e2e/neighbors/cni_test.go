@@ -63,7 +63,7 @@ func (n *cni) start(t *testing.T, b *bed) {
 	}
 	for _, f := range lab.Families() {
 		for _, place := range []string{lab.Outside, lab.Node} {
-			q := lab.Question{Protocol: lab.TCP, To: address(t, f, "NODE", hostPort), Patience: 10 * time.Second}
+			q := lab.Question{Protocol: lab.TCP, To: lab.AddressPort(f, "NODE", hostPort), Patience: 10 * time.Second}
 			if r := b.At(t, place).Ask(q); r.Outcome != lab.Answered || r.Answer.Pod != "cni-0" {
 				t.Errorf("%s from %s: %s, want an answer of the pod with the host port", q, place, r)
 			}

@@ -25,7 +25,7 @@ func TestDNSCache(t *testing.T) {
 	b := newBed(t)
 	b.startVerdict(t)
 	s := b.newSystem(t)
-	vip := text(t, lab.IPv4, "VIP1")
+	vip := lab.MustText(lab.IPv4, "VIP1")
 	b.Node.Must(t, "", "ip", "link", "add", "nodelocaldns", "type", "bridge")
 	for _, a := range []string{linkLocal, vip} {
 		b.Node.Must(t, "", "ip", "address", "add", a+"/32", "dev", "nodelocaldns")
@@ -57,7 +57,7 @@ add rule ip nodelocaldns out ip saddr { %[1]s, %[2]s } udp sport %[3]d notrack
 	stop(t, p)
 	b.Node.Must(t, "", "nft", "delete", "table", "ip", "nodelocaldns")
 	b.Node.Must(t, "", "ip", "link", "delete", "nodelocaldns")
-	q := lab.Question{Protocol: lab.UDP, To: address(t, lab.IPv4, "VIP1", servicePort), Patience: 10 * time.Second}
+	q := lab.Question{Protocol: lab.UDP, To: lab.AddressPort(lab.IPv4, "VIP1", servicePort), Patience: 10 * time.Second}
 	for _, place := range []string{"a", lab.Node} {
 		if r := b.At(t, place).Ask(q); r.Outcome != lab.Answered {
 			t.Errorf("after the end of the cache: %s from %s: %s, want an answer of a pod", q, place, r)

@@ -30,7 +30,7 @@ func (n *docker) start(t *testing.T, b *bed) {
 			chain = "FORWARD" // this version has no chain for users in IPv6
 		}
 		for _, end := range []string{"-s", "-d"} {
-			rule := []string{chain, end, text(t, f, "PODS"), "-j", "ACCEPT"}
+			rule := []string{chain, end, lab.MustText(f, "PODS"), "-j", "ACCEPT"}
 			if !s.succeeds(append([]string{program, "-C"}, rule...)...) {
 				s.run(t, append([]string{program, "-I"}, rule...)...)
 			}

@@ -28,7 +28,7 @@ func (n *firewalld) start(t *testing.T, b *bed) {
 		s.bus(t)
 		s.write(t, "/etc/firewalld/zones/public.xml", `<zone><short>Public</short>`+n.open+`</zone>`)
 		s.write(t, "/etc/firewalld/zones/trusted.xml", `<zone target="ACCEPT"><short>Trusted</short>
-<source address="`+text(t, lab.IPv4, "PODS")+`"/><source address="`+text(t, lab.IPv6, "PODS")+`"/>
+<source address="`+lab.MustText(lab.IPv4, "PODS")+`"/><source address="`+lab.MustText(lab.IPv6, "PODS")+`"/>
 </zone>`)
 	}
 	n.process = b.system.start(t, "firewalld", "firewalld", "--nofork", "--nopid")

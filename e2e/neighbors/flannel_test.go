@@ -75,18 +75,18 @@ func (n *flannel) start(t *testing.T, b *bed) {
 func (*flannel) forgetRoutes(t *testing.T, b *bed) {
 	t.Helper()
 	for _, f := range lab.Families() {
-		b.Node.Must(t, "", "ip", "route", "delete", text(t, f, "REMOTE_PODS"))
+		b.Node.Must(t, "", "ip", "route", "delete", lab.MustText(f, "REMOTE_PODS"))
 	}
 }
 
 // store starts etcd and writes the configuration.
 func (n *flannel) store(t *testing.T, b *bed, s *system) {
 	t.Helper()
-	at := "http://" + net.JoinHostPort(text(t, lab.IPv4, "NODE_INNER"), "2379")
+	at := "http://" + net.JoinHostPort(lab.MustText(lab.IPv4, "NODE_INNER"), "2379")
 	p := s.start(t, "etcd", n.etcd, "--data-dir="+filepath.Join(b.dir, "etcd"), "--unsafe-no-fsync", "--log-level=warn",
 		"--listen-client-urls="+at, "--advertise-client-urls="+at, "--listen-peer-urls=http://127.0.0.1:2380")
 	config := fmt.Sprintf(`{"Network": %q, "SubnetLen": 24, "EnableIPv6": true, "IPv6Network": %q, "IPv6SubnetLen": 64,
-"EnableNFTables": %t, "Backend": {"Type": %q}}`, text(t, lab.IPv4, "PODS"), text(t, lab.IPv6, "PODS"), n.nft, n.backend)
+"EnableNFTables": %t, "Backend": {"Type": %q}}`, lab.MustText(lab.IPv4, "PODS"), lab.MustText(lab.IPv6, "PODS"), n.nft, n.backend)
 	coded := base64.StdEncoding.EncodeToString
 	body := fmt.Sprintf(`{"key": %q, "value": %q}`, coded([]byte("/coreos.com/network/config")), coded([]byte(config)))
 	client := http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DialContext: b.Node.DialContext, DisableKeepAlives: true}}
@@ -102,16 +102,12 @@ func (n *flannel) run(t *testing.T, b *bed, place, link, pods string, flags ...s
 	file := "/run/flannel/" + place + ".env"
 	if !b.system.succeeds("test", "-e", file) {
 		nth := func(f lab.Family) string {
-			p, err := lab.Nth(text(t, f, pods), 1)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return fmt.Sprintf("%s/%d", p, map[lab.Family]int{lab.IPv4: 24, lab.IPv6: 64}[f])
+			return fmt.Sprintf("%s/%d", lab.Member(f, pods, 1), map[lab.Family]int{lab.IPv4: 24, lab.IPv6: 64}[f])
 		}
 		b.system.write(t, file, fmt.Sprintf("FLANNEL_NETWORK=%s\nFLANNEL_SUBNET=%s\nFLANNEL_IPV6_NETWORK=%s\nFLANNEL_IPV6_SUBNET=%s\n",
-			text(t, lab.IPv4, "PODS"), nth(lab.IPv4), text(t, lab.IPv6, "PODS"), nth(lab.IPv6)))
+			lab.MustText(lab.IPv4, "PODS"), nth(lab.IPv4), lab.MustText(lab.IPv6, "PODS"), nth(lab.IPv6)))
 	}
-	command := append([]string{n.program, "--etcd-endpoints=http://" + net.JoinHostPort(text(t, lab.IPv4, "NODE_INNER"), "2379"),
+	command := append([]string{n.program, "--etcd-endpoints=http://" + net.JoinHostPort(lab.MustText(lab.IPv4, "NODE_INNER"), "2379"),
 		"--iface=" + link, "--subnet-file=" + file, "--healthz-ip=127.0.0.1", fmt.Sprint("--healthz-port=", healthzPort)}, flags...)
 	p, err := lab.NewProcess(lab.ProcessOptions{Name: "flannel-" + place, Namespace: b.At(t, place), Dir: b.dir, Command: b.system.wrap(command)})
 	if err != nil {
@@ -156,7 +152,7 @@ func (n flannel) testLargeAnswers(t *testing.T, b *bed) {
 	for _, f := range lab.Families() {
 		l := answerLarge(t, b.At(t, "c"), f)
 		for _, place := range []string{"a", "d", lab.Node, lab.Outside} {
-			conn, err := b.At(t, place).DialContext(t.Context(), "tcp", address(t, f, "VIP5", servicePort).String())
+			conn, err := b.At(t, place).DialContext(t.Context(), "tcp", lab.AddressPort(f, "VIP5", servicePort).String())
 			if err != nil {
 				t.Errorf("connect from %s to the cluster IP: %v", place, err)
 				continue

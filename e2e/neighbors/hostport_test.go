@@ -32,7 +32,7 @@ func TestHostPortIsNodePort(t *testing.T) {
 			b.restartVerdict(t)
 			b.expectNodePortOf(t, "cni-0")
 			for _, f := range lab.Families() {
-				out := b.Node.Must(t, "", binary, "explain", text(t, f, "X"), address(t, f, "NODE", nodePort).String()+"/tcp")
+				out := b.Node.Must(t, "", binary, "explain", lab.MustText(f, "X"), lab.AddressPort(f, "NODE", nodePort).String()+"/tcp")
 				if !contains(out, "can translate it before Verdict does") {
 					t.Errorf("\"verdict explain\" does not name the chain of the host port:\n%s", out)
 				}
@@ -49,7 +49,7 @@ func (b *bed) expectNodePortOf(t *testing.T, pods ...string) {
 	for _, f := range lab.Families() {
 		seen := map[string]bool{}
 		for range asks {
-			q := lab.Question{Protocol: lab.TCP, To: address(t, f, "NODE", nodePort), Patience: 10 * time.Second}
+			q := lab.Question{Protocol: lab.TCP, To: lab.AddressPort(f, "NODE", nodePort), Patience: 10 * time.Second}
 			r := b.At(t, lab.Outside).Ask(q)
 			if r.Outcome != lab.Answered {
 				t.Fatalf("%s: %s, want an answer", q, r)

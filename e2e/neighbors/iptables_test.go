@@ -36,7 +36,7 @@ func TestIptablesPersistent(t *testing.T) {
 // the rule that does.
 func (b *bed) expectExplained(t *testing.T, f lab.Family, rule string) {
 	t.Helper()
-	to := address(t, f, "VIP1", servicePort)
+	to := lab.AddressPort(f, "VIP1", servicePort)
 	out := b.Node.Must(t, "", binary, "explain", lab.PodAddress(f, "d").String(), to.String())
 	if !contains(out, "filter FORWARD (forward, priority 0) can stop it.") {
 		t.Errorf("\"verdict explain\" does not name the chain:\n%s", out)
@@ -82,7 +82,7 @@ COMMIT
 :OUTPUT ACCEPT [0:0]
 :POSTROUTING ACCEPT [0:0]
 COMMIT
-`, "PODS", text(t, f, "PODS")))
+`, "PODS", lab.MustText(f, "PODS")))
 	}
 }
 

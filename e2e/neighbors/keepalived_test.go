@@ -37,7 +37,7 @@ func (n *keepalived) start(t *testing.T, b *bed) {
     %s
   }
 }
-`, f, lab.OutsideLink, i+1, text(t, f, "LB1"))
+`, f, lab.OutsideLink, i+1, lab.MustText(f, "LB1"))
 	}
 	s.write(t, "/run/keepalived.conf", conf.String())
 	n.process = s.start(t, "keepalived", "keepalived", "--dont-fork", "--log-console", "--vrrp", "--use-file=/run/keepalived.conf")
@@ -50,7 +50,7 @@ func (n *keepalived) eventually(t *testing.T, b *bed, has bool) {
 	eventually(t, fmt.Sprintf("the node has the load-balancer IPs: %t", has), n.process, func() bool {
 		out := b.Node.Must(t, "", "ip", "-o", "address", "show", "dev", lab.OutsideLink)
 		for _, f := range lab.Families() {
-			if contains(out, " "+text(t, f, "LB1")+"/") != has {
+			if contains(out, " "+lab.MustText(f, "LB1")+"/") != has {
 				return false
 			}
 		}

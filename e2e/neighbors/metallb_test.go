@@ -65,7 +65,7 @@ func TestMetalLB(t *testing.T) {
 			b.eventuallyRouted(t, "LB1", true)
 			b.eventuallyRouted(t, "LB2", true)
 			for name, port := range map[string]uint16{"LB1": servicePort, "LB2": servicePort, "NODE": nodePort} {
-				q := lab.Question{Protocol: lab.TCP, To: address(t, lab.IPv4, name, port), Patience: 10 * time.Second}
+				q := lab.Question{Protocol: lab.TCP, To: lab.AddressPort(lab.IPv4, name, port), Patience: 10 * time.Second}
 				if r := b.At(t, lab.Outside).Ask(q); r.Outcome != lab.Answered {
 					t.Errorf("%s: %s, want an answer", q, r)
 				}
@@ -73,7 +73,7 @@ func TestMetalLB(t *testing.T) {
 		}
 		expectAnswers()
 		// The node loses the address of its session, and gets it again.
-		own := text(t, lab.IPv4, "NODE") + "/24"
+		own := lab.MustText(lab.IPv4, "NODE") + "/24"
 		b.Node.Must(t, "", "sysctl", "-qw", "net.ipv4.conf.all.promote_secondaries=1")
 		b.Node.Must(t, "", "ip", "address", "delete", own, "dev", lab.OutsideLink)
 		b.eventuallyRouted(t, "LB1", false)
@@ -104,7 +104,7 @@ func (b *bed) eventuallyHealthy(t *testing.T, f lab.Family, status int) {
 	t.Helper()
 	client := http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DialContext: b.At(t, lab.Outside).DialContext, DisableKeepAlives: true}}
 	eventually(t, fmt.Sprintf("the healthCheckNodePort answers %d in %s", status, f), nil, func() bool {
-		r, err := client.Get("http://" + address(t, f, "NODE", healthPort).String())
+		r, err := client.Get("http://" + lab.AddressPort(f, "NODE", healthPort).String())
 		return err == nil && r.Body.Close() == nil && r.StatusCode == status
 	})
 }
@@ -114,7 +114,7 @@ func startRouter(t *testing.T, b *bed) {
 	t.Helper()
 	s, router := b.newSystem(t), b.At(t, lab.Outside)
 	router.Must(t, "", "ip", "route", "add", "unreachable", "203.0.113.0/24")
-	s.write(t, "/run/bgpd.conf", "router bgp 64513\n no bgp ebgp-requires-policy\n neighbor "+text(t, lab.IPv4, "NODE")+" remote-as 64512\n")
+	s.write(t, "/run/bgpd.conf", "router bgp 64513\n no bgp ebgp-requires-policy\n neighbor "+lab.MustText(lab.IPv4, "NODE")+" remote-as 64512\n")
 	s.run(t, "install", "-d", "-o", "frr", "-g", "frr", "/run/frr")
 	for _, name := range []string{"zebra", "bgpd"} {
 		p, err := lab.NewProcess(lab.ProcessOptions{Name: name, Namespace: router, Dir: b.dir, Command: s.wrap([]string{
@@ -135,8 +135,8 @@ func startRouter(t *testing.T, b *bed) {
 func (b *bed) eventuallyRouted(t *testing.T, name string, has bool) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("the router has a route to %s: %t", name, has), nil, func() bool {
-		out := b.At(t, lab.Outside).Must(t, "", "ip", "route", "show", text(t, lab.IPv4, name))
-		return contains(out, "via "+text(t, lab.IPv4, "NODE")) == has
+		out := b.At(t, lab.Outside).Must(t, "", "ip", "route", "show", lab.MustText(lab.IPv4, name))
+		return contains(out, "via "+lab.MustText(lab.IPv4, "NODE")) == has
 	})
 }
 
@@ -194,7 +194,7 @@ func (n *metallb) start(t *testing.T, b *bed) {
 func (n *metallb) startControl(t *testing.T, b *bed) {
 	t.Helper()
 	control, err := apiserver.StartIn(b.World, apiserver.Options{
-		Binaries: n.server, Dir: t.TempDir(), ServiceRanges: text(t, lab.IPv4, "SERVICES") + "," + text(t, lab.IPv6, "SERVICES"),
+		Binaries: n.server, Dir: t.TempDir(), ServiceRanges: lab.MustText(lab.IPv4, "SERVICES") + "," + lab.MustText(lab.IPv6, "SERVICES"),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -227,7 +227,7 @@ func (n *metallb) startControl(t *testing.T, b *bed) {
 		}
 		var ingress []string
 		for _, f := range families {
-			ingress = append(ingress, fmt.Sprintf(`{"ip": %q}`, text(t, f, lb)))
+			ingress = append(ingress, fmt.Sprintf(`{"ip": %q}`, lab.MustText(f, lb)))
 		}
 		status := fmt.Sprintf(`{"status": {"loadBalancer": {"ingress": [%s]}}}`, strings.Join(ingress, ", "))
 		if _, err := control.Client.CoreV1().Services("shop").Patch(t.Context(), name, types.MergePatchType, []byte(status),
@@ -236,7 +236,7 @@ func (n *metallb) startControl(t *testing.T, b *bed) {
 		}
 		for _, f := range lab.Families() {
 			if !n.bgp {
-				b.At(t, lab.Outside).Must(t, "", "ip", "route", "add", text(t, f, lb), "dev", "eth0")
+				b.At(t, lab.Outside).Must(t, "", "ip", "route", "add", lab.MustText(f, lb), "dev", "eth0")
 			}
 		}
 	}
@@ -274,12 +274,12 @@ func (n *metallb) create(t *testing.T, manifests string) {
 // eventuallyFinds waits until a client on the node's link finds an address there, or finds it no more.
 func (b *bed) eventuallyFinds(t *testing.T, f lab.Family, name string, finds bool) {
 	t.Helper()
-	client, to := b.At(t, lab.Outside), text(t, f, name)
+	client, to := b.At(t, lab.Outside), lab.MustText(f, name)
 	eventually(t, fmt.Sprintf("the client finds %s: %t", to, finds), nil, func() bool {
 		if !finds {
 			_, _ = client.Command("ip", "neigh", "flush", "to", to) // what it knows would last for a minute
 		}
-		client.Ask(lab.Question{Protocol: lab.UDP, To: address(t, f, name, 9), Patience: 200 * time.Millisecond})
+		client.Ask(lab.Question{Protocol: lab.UDP, To: lab.AddressPort(f, name, 9), Patience: 200 * time.Millisecond})
 		out := client.Must(t, "", "ip", "neigh", "show", "to", to)
 		return contains(out, "lladdr") == finds
 	})

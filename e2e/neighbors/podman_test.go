@@ -45,7 +45,7 @@ func (n *podman) start(t *testing.T, b *bed) {
 	n.call(t, b, "setup")
 	serve(t, n.container, "podman")
 	for _, f := range lab.Families() {
-		q := lab.Question{Protocol: lab.TCP, To: address(t, f, "NODE", hostPort), Patience: 10 * time.Second}
+		q := lab.Question{Protocol: lab.TCP, To: lab.AddressPort(f, "NODE", hostPort), Patience: 10 * time.Second}
 		if r := b.At(t, lab.Outside).Ask(q); r.Outcome != lab.Answered || r.Answer.Pod != "podman" {
 			t.Errorf("%s: %s, want an answer of the container with the published port", q, r)
 		}

@@ -50,7 +50,7 @@ func TestNetworkPolicies(t *testing.T) {
 				write()
 			}
 			for _, f := range lab.Families() {
-				q := lab.Question{Protocol: lab.TCP, To: address(t, f, "VIP4", servicePort), Patience: 10 * time.Second}
+				q := lab.Question{Protocol: lab.TCP, To: lab.AddressPort(f, "VIP4", servicePort), Patience: 10 * time.Second}
 				if r := b.At(t, "c").Ask(q); r.Outcome != lab.Answered || r.Answer.Source != r.Client {
 					t.Errorf("%s from c, which may: %s, want an answer to c's own address", q, r)
 				}

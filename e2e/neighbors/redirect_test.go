@@ -47,7 +47,7 @@ func TestRedirectionInPods(t *testing.T) {
 	}
 	for _, f := range lab.Families() {
 		client, server := newMeshProxy(t, b.At(t, "d"), f, originalDestination), newMeshProxy(t, b.At(t, "b"), f, originalDestination)
-		q := lab.Question{Protocol: lab.TCP, To: address(t, f, "VIP4", servicePort), Patience: 10 * time.Second}
+		q := lab.Question{Protocol: lab.TCP, To: lab.AddressPort(f, "VIP4", servicePort), Patience: 10 * time.Second}
 		for range asks {
 			if r := b.At(t, "d").Ask(q); r.Outcome != lab.Answered || r.Answer.Pod != "b" {
 				t.Fatalf("%s: %s, want an answer of pod b", q, r)
@@ -88,7 +88,7 @@ func TestTransparentProxyOnNode(t *testing.T) {
 			b.Node.Must(t, "", "ip", family, "route", "add", "local", all, "dev", "lo", "table", "200")
 			b.Node.Must(t, transparent, "nft", "-f", "-")
 			p := newMeshProxy(t, b.Node, f, localAddress)
-			q := lab.Question{Protocol: lab.TCP, To: address(t, f, "VIP4", servicePort), Patience: 10 * time.Second}
+			q := lab.Question{Protocol: lab.TCP, To: lab.AddressPort(f, "VIP4", servicePort), Patience: 10 * time.Second}
 			if r := b.At(t, "a").Ask(q); r.Outcome == lab.Answered {
 				t.Errorf("tracked packets: %s: %s, want that it fails; then the documents can say so", q, r)
 			}

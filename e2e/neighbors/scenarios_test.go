@@ -58,7 +58,7 @@ func (b *bed) expectWay(t *testing.T, when string, f lab.Family, protocol lab.Pr
 	t.Helper()
 	seen := map[string]bool{}
 	for range asks {
-		q := lab.Question{Protocol: protocol, To: address(t, f, w.to, w.port), Patience: 10 * time.Second}
+		q := lab.Question{Protocol: protocol, To: lab.AddressPort(f, w.to, w.port), Patience: 10 * time.Second}
 		r := b.At(t, w.place).Ask(q)
 		if r.Outcome != lab.Answered || !slices.Contains(w.pods, r.Answer.Pod) {
 			t.Errorf("%s: %s: %s from %s: %s, want an answer of one of %q", when, w.name, q, w.place, r, w.pods)
@@ -99,7 +99,7 @@ func (b *bed) expectPods(t *testing.T, when string, pods ...string) {
 	t.Helper()
 	b.verdict.WaitFor(t, "a pass with the change", func(*socket.Status) bool { return b.kernelHas(t, pods...) })
 	for range asks {
-		r := b.At(t, "d").Ask(lab.Question{Protocol: lab.TCP, To: address(t, lab.IPv4, "VIP1", servicePort), Patience: 10 * time.Second})
+		r := b.At(t, "d").Ask(lab.Question{Protocol: lab.TCP, To: lab.AddressPort(lab.IPv4, "VIP1", servicePort), Patience: 10 * time.Second})
 		if r.Outcome != lab.Answered || !slices.Contains(pods, r.Answer.Pod) {
 			t.Errorf("%s: after a change: %s, want an answer of one of %q", when, r, pods)
 		}

@@ -23,7 +23,7 @@ func (n *ufw) start(t *testing.T, b *bed) {
 	if !n.configured {
 		n.configured = true
 		for _, f := range lab.Families() {
-			pods := text(t, f, "PODS")
+			pods := lab.MustText(f, "PODS")
 			s.run(t, "ufw", "route", "allow", "from", pods)
 			s.run(t, "ufw", "route", "allow", "to", pods)
 			s.run(t, "ufw", "allow", "from", pods)

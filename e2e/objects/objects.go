@@ -3,7 +3,6 @@ package objects
 import (
 	"encoding/json"
 	"fmt"
-	"net/netip"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -12,27 +11,6 @@ import (
 
 	"github.com/verdict-proxy/verdict/e2e/lab"
 )
-
-// Address looks up an address whose name stands in a test.
-func Address(f lab.Family, name string) netip.Addr {
-	a, err := lab.Lookup(f, name)
-	if err != nil {
-		panic(err)
-	}
-	return a
-}
-
-// Text looks up an address or range whose name stands in a test.
-func Text(f lab.Family, name string) string {
-	text, err := lab.Text(f, name)
-	if err != nil {
-		panic(err)
-	}
-	return text
-}
-
-// Both lists the address or range of that name in both families.
-func Both(name string) []string { return []string{Text(lab.IPv4, name), Text(lab.IPv6, name)} }
 
 // Full makes the name of an object or port as long as it may be.
 func Full(name string) string { return name + "-" + strings.Repeat("x", 62-len(name)) }
@@ -100,9 +78,9 @@ func AddPods(sl *discoveryv1.EndpointSlice, f lab.Family, pods ...string) {
 func Node(name, address, pods string) *corev1.Node {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelTopologyZone: "z-" + name}}}
 	n.APIVersion, n.Kind = "v1", "Node"
-	n.Spec.PodCIDRs = Both(pods)
+	n.Spec.PodCIDRs = lab.Both(pods)
 	n.Spec.PodCIDR = n.Spec.PodCIDRs[0]
-	for _, ip := range Both(address) {
+	for _, ip := range lab.Both(address) {
 		n.Status.Addresses = append(n.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: ip})
 	}
 	return n

@@ -71,7 +71,7 @@ func RandomSlice(r *rand.Rand, namespace, service string, f lab.Family, number i
 	for range r.IntN(OneOf(r, 4, 12, 60)) {
 		addr, node := lab.PodAddress(f, "b"), lab.NodeName
 		if r.IntN(3) > 0 {
-			addr, _ = lab.Nth(Text(f, "MANY"), 1+r.IntN(100)) // the range is right
+			addr = lab.Member(f, "MANY", 1+r.IntN(100))
 			node = lab.RemoteNodeName
 		}
 		if !used[addr] {

@@ -55,7 +55,7 @@ func newBed(t *testing.T) *bed {
 	b := &bed{World: lab.New(t), test: t, dir: t.TempDir()}
 	var err error
 	b.plane, err = apiserver.StartIn(b.World, apiserver.Options{
-		Binaries: programs.controlPlane, Dir: b.dir, ServiceRanges: text(t, "SERVICES"),
+		Binaries: programs.controlPlane, Dir: b.dir, ServiceRanges: lab.MustText(lab.IPv4, "SERVICES"),
 	})
 	must(t, err)
 	t.Cleanup(func() { must(t, b.plane.Close()) })
@@ -72,23 +72,16 @@ func must(t *testing.T, err error) {
 	}
 }
 
-func text(t *testing.T, name string) string {
-	t.Helper()
-	s, err := lab.Text(lab.IPv4, name)
-	must(t, err)
-	return s
-}
-
 // write writes the Node, the Service web with a fixed address, and others.
 func (b *bed) write(t *testing.T) {
 	t.Helper()
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: lab.NodeName}}
 	node, err := b.plane.Client.CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{})
 	must(t, err)
-	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: text(t, "NODE")}}
+	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: lab.MustText(lab.IPv4, "NODE")}}
 	_, err = b.plane.Client.CoreV1().Nodes().UpdateStatus(t.Context(), node, metav1.UpdateOptions{})
 	must(t, err)
-	b.create(t, "web", text(t, "VIP1"))
+	b.create(t, "web", lab.MustText(lab.IPv4, "VIP1"))
 	for i := range others {
 		b.create(t, fmt.Sprintf("other-%d", i), "")
 	}
@@ -139,7 +132,7 @@ func (b *bed) start(t *testing.T) {
 	p, err := lab.NewProcess(lab.ProcessOptions{
 		Name: fmt.Sprintf("verdict-%d", b.starts), Namespace: b.Node, Dir: b.dir,
 		Command: append([]string{programs.verdict, "run", "--kubeconfig=" + b.kube, "--hostname-override=" + lab.NodeName,
-			"--cluster-cidr=" + text(t, "PODS"), "--conntrack-max-per-core=0"}, b.flags...),
+			"--cluster-cidr=" + lab.MustText(lab.IPv4, "PODS"), "--conntrack-max-per-core=0"}, b.flags...),
 	})
 	must(t, err)
 	b.daemon = p
@@ -224,7 +217,7 @@ func (b *bed) has(t *testing.T, name string) bool {
 // answers expects that the Service web answers a pod.
 func (b *bed) answers(t *testing.T) {
 	t.Helper()
-	to := netip.AddrPortFrom(netip.MustParseAddr(text(t, "VIP1")), 80)
+	to := netip.AddrPortFrom(netip.MustParseAddr(lab.MustText(lab.IPv4, "VIP1")), 80)
 	b.At(t, "b").Once(t, lab.Question{Protocol: lab.TCP, To: to, Patience: 30 * time.Second})
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/verdict-proxy/verdict/e2e/apiserver"
+	"github.com/verdict-proxy/verdict/e2e/lab"
 )
 
 // calm is how long rules are watched for a change that must not come.
@@ -101,7 +102,7 @@ func TestEmptyEtcd(t *testing.T) {
 	b.serve(t)
 	must(t, b.plane.Empty())
 	b.expect(t, "the Services are gone", func() bool { return len(b.rules(t)) == 0 })
-	b.create(t, "web", text(t, "VIP1"))
+	b.create(t, "web", lab.MustText(lab.IPv4, "VIP1"))
 	b.expect(t, "the rules follow", func() bool { return b.has(t, "web") })
 	b.answers(t)
 }

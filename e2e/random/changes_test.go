@@ -153,7 +153,7 @@ func (n *node) drawBudgets() {
 func (n *node) reload() string {
 	n.nodePorts = objects.OneOf(n.r,
 		[]string{"primary"}, []string{"all"}, []string{"primary", "localhost"},
-		[]string{objects.Text(lab.IPv4, "CLIENTS"), objects.Text(lab.IPv6, "CLIENTS")})
+		[]string{lab.MustText(lab.IPv4, "CLIENTS"), lab.MustText(lab.IPv6, "CLIENTS")})
 	n.masquAll = n.r.IntN(4) == 0
 	n.configure()
 	return fmt.Sprint(n.nodePorts, n.masquAll)
@@ -180,7 +180,7 @@ func (n *node) setClock(by time.Duration) {
 func (n *node) address() string {
 	n.spare = !n.spare
 	for _, f := range lab.Families() {
-		a := objects.Address(f, "SPARE")
+		a := lab.Address(f, "SPARE")
 		p := netip.PrefixFrom(a, a.BitLen())
 		if n.spare {
 			n.must(n.world.Node.AddAddress(lab.OutsideLink, p))

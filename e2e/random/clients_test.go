@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/verdict-proxy/verdict/e2e/lab"
-	"github.com/verdict-proxy/verdict/e2e/objects"
 )
 
 // clients ask the Services that nobody touches, from outside and from a pod of another node.
@@ -35,12 +34,12 @@ const answerIn = 10 * time.Second
 // targets are the frontends of a Service, in the order in which clients ask them.
 func targets(f lab.Family) (web, sticky, modal []netip.AddrPort) {
 	for _, name := range []string{"VIP1", "LB1", "EXT1"} {
-		web = append(web, netip.AddrPortFrom(objects.Address(f, name), 80))
+		web = append(web, netip.AddrPortFrom(lab.Address(f, name), 80))
 	}
-	node := objects.Address(f, "NODE")
+	node := lab.Address(f, "NODE")
 	return append(web, netip.AddrPortFrom(node, webNodePort)),
-		[]netip.AddrPort{netip.AddrPortFrom(objects.Address(f, "VIP2"), 80), netip.AddrPortFrom(node, stickyNodePort)},
-		[]netip.AddrPort{netip.AddrPortFrom(objects.Address(f, "VIP4"), 80), netip.AddrPortFrom(node, modalNodePort)}
+		[]netip.AddrPort{netip.AddrPortFrom(lab.Address(f, "VIP2"), 80), netip.AddrPortFrom(node, stickyNodePort)},
+		[]netip.AddrPort{netip.AddrPortFrom(lab.Address(f, "VIP4"), 80), netip.AddrPortFrom(node, modalNodePort)}
 }
 
 // watch starts the clients of these families.

@@ -33,7 +33,7 @@ func TestFullPool(t *testing.T) {
 	clients := n.watch(lab.Families()...)
 	n.full(fullPool, nil)
 	for _, place := range []string{lab.Outside, "d"} {
-		at, to := n.world.At(t, place), netip.AddrPortFrom(objects.Address(lab.IPv6, "VIP3"), 80)
+		at, to := n.world.At(t, place), netip.AddrPortFrom(lab.Address(lab.IPv6, "VIP3"), 80)
 		clients.run(func() { clients.connect(at, []netip.AddrPort{to}, false) })
 		clients.run(func() { clients.hold(at, lab.Question{Protocol: lab.TCP, To: to, Patience: answerIn}) }) // over UDP, pod c answers from its main address
 	}
@@ -58,7 +58,7 @@ func scheduled(by string) func(*corev1.Service) {
 // full writes the Service, and waits until the kernel has it.
 func (n *node) full(endpoints int, change func(*corev1.Service)) {
 	n.Helper()
-	s := objects.Service("full", "full", objects.Address(lab.IPv6, "VIP3").String())
+	s := objects.Service("full", "full", lab.Address(lab.IPv6, "VIP3").String())
 	s.Spec.Ports = []corev1.ServicePort{
 		{Name: "http", Protocol: corev1.ProtocolTCP, Port: 80}, {Name: "dns", Protocol: corev1.ProtocolUDP, Port: 80},
 	}
@@ -69,8 +69,7 @@ func (n *node) full(endpoints int, change func(*corev1.Service)) {
 	for first := 0; first < endpoints; first += perSlice {
 		sl := objects.Slice(s.Namespace, s.Name, lab.IPv6, first, objects.SlicePort("http", corev1.ProtocolTCP, 8083), objects.SlicePort("dns", corev1.ProtocolUDP, 8083))
 		for i := first; i < min(first+perSlice, endpoints); i++ {
-			addr, err := lab.Nth(objects.Text(lab.IPv6, "MANY"), i)
-			n.must(err)
+			addr := lab.Member(lab.IPv6, "MANY", i)
 			sl.Endpoints = append(sl.Endpoints, discoveryv1.Endpoint{Addresses: []string{addr.String()}, NodeName: new(lab.RemoteNodeName)})
 		}
 		list = append(list, sl)

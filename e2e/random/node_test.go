@@ -79,7 +79,7 @@ func (n *node) note(what string) { n.history = append(n.history, what) }
 func (n *node) settings() []string {
 	var pods []string
 	for _, f := range lab.Families() {
-		pods = append(pods, objects.Text(f, "PODS"))
+		pods = append(pods, lab.MustText(f, "PODS"))
 	}
 	flags := []string{"--manifests=" + n.manifests, "--hostname-override=" + lab.NodeName, "--cluster-cidr=" + strings.Join(pods, ",")}
 	if n.backend != "" {

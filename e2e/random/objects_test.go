@@ -43,7 +43,7 @@ const (
 
 // modal is a Service whose way to pick an endpoint changes, and the name of its port. Its clients must not notice that.
 func modal(change func(*corev1.Service)) string {
-	s := objects.Service("untouched", "modal", objects.Both("VIP4")...)
+	s := objects.Service("untouched", "modal", lab.Both("VIP4")...)
 	s.Spec.Ports = []corev1.ServicePort{{Name: "http", Protocol: corev1.ProtocolTCP, Port: 80, NodePort: modalNodePort}}
 	change(s)
 	return untouchedManifest(s, objects.SlicePort(s.Spec.Ports[0].Name, corev1.ProtocolTCP, modalPort))
@@ -51,14 +51,14 @@ func modal(change func(*corev1.Service)) string {
 
 // untouched are the manifests of these Services, by the names of their files.
 func untouched() map[string]string {
-	web := objects.Service("untouched", "web", objects.Both("VIP1")...)
-	web.Spec.ExternalIPs = objects.Both("EXT1")
+	web := objects.Service("untouched", "web", lab.Both("VIP1")...)
+	web.Spec.ExternalIPs = lab.Both("EXT1")
 	web.Spec.Ports = []corev1.ServicePort{
 		{Name: "http", Protocol: corev1.ProtocolTCP, Port: 80, NodePort: webNodePort},
 		{Name: "dns", Protocol: corev1.ProtocolUDP, Port: 80, NodePort: webNodePort},
 	}
-	objects.AddIngress(web, objects.Both("LB1")...)
-	sticky := objects.Service("untouched", "sticky", objects.Both("VIP2")...)
+	objects.AddIngress(web, lab.Both("LB1")...)
+	sticky := objects.Service("untouched", "sticky", lab.Both("VIP2")...)
 	sticky.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
 	sticky.Spec.Ports = []corev1.ServicePort{{Name: "http", Protocol: corev1.ProtocolTCP, Port: 80, NodePort: stickyNodePort}}
 	return map[string]string{

@@ -7,8 +7,6 @@ import (
 	"path/filepath"
 	"strings"
 
-	api "github.com/verdict-proxy/verdict/e2e/objects"
-
 	"github.com/verdict-proxy/verdict/e2e/apiserver"
 	"github.com/verdict-proxy/verdict/e2e/lab"
 	"github.com/verdict-proxy/verdict/e2e/scenario"
@@ -85,7 +83,7 @@ func (b *Bed) openSource() error {
 		return err
 	}
 	plane, err := apiserver.StartIn(b.world, apiserver.Options{
-		Binaries: b.options.ControlPlane, Dir: b.options.Dir, ServiceRanges: strings.Join(api.Both("SERVICES"), ","),
+		Binaries: b.options.ControlPlane, Dir: b.options.Dir, ServiceRanges: strings.Join(lab.Both("SERVICES"), ","),
 		// New API servers refuse addresses with leading zeros, but objects that are older than this rule still have
 		// them.
 		Arguments: []string{"--feature-gates=StrictIPCIDRValidation=false"},
@@ -126,7 +124,7 @@ func (b *Bed) initialObjects() []scenario.Object {
 	if b.options.Source == FromAPIServer {
 		return b.objects.nodes()
 	}
-	ranges := api.Both("SERVICES")
+	ranges := lab.Both("SERVICES")
 	return append(b.objects.nodes(), scenario.Object{
 		"apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR",
 		"metadata": map[string]any{"name": "kubernetes"}, "spec": map[string]any{"cidrs": []any{ranges[0], ranges[1]}},

@@ -106,10 +106,7 @@ func (w *objects) endpoints(do *scenario.Endpoints) error {
 	if err != nil {
 		return err
 	}
-	list, err := do.Objects(w.family, svc)
-	if err != nil {
-		return err
-	}
+	list := do.Objects(w.family, svc)
 	var keep []string
 	for _, o := range list {
 		if err := w.put(o); err != nil {
@@ -135,10 +132,8 @@ func (w *objects) nodes() []scenario.Object {
 		var addresses, ranges []any
 		// The family under test comes first, which makes it the node's primary one.
 		for _, f := range []lab.Family{w.family, w.family.Other()} {
-			a, _ := lab.Text(f, address) // both names are in the address book
-			p, _ := lab.Text(f, pods)
-			addresses = append(addresses, map[string]any{"type": "InternalIP", "address": a})
-			ranges = append(ranges, p)
+			addresses = append(addresses, map[string]any{"type": "InternalIP", "address": lab.MustText(f, address)})
+			ranges = append(ranges, lab.MustText(f, pods))
 		}
 		return scenario.Object{
 			"apiVersion": "v1", "kind": "Node",

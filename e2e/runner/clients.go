@@ -74,20 +74,15 @@ func (c *clients) readAddresses() error {
 	return err
 }
 
-// address is the target's address and port in the bed's family.
-func (c *clients) address(t scenario.Target) (netip.AddrPort, error) {
-	a, err := lab.Lookup(c.family, t.Name)
-	return netip.AddrPortFrom(a, t.Port), err
+// address is the target's address and port in the bed's family. The parser knows its name.
+func (c *clients) address(t scenario.Target) netip.AddrPort {
+	return lab.AddressPort(c.family, t.Name, t.Port)
 }
 
 // question is a call in the bed's family, and the namespace of its client.
 func (c *clients) question(call scenario.Call) (lab.Question, *lab.Namespace, error) {
-	to, err := c.address(call.To)
-	if err != nil {
-		return lab.Question{}, nil, err
-	}
 	place, err := c.world.Place(call.From)
-	return lab.Question{Protocol: call.Protocol, To: to, Patience: answerPatience}, place, err
+	return lab.Question{Protocol: call.Protocol, To: c.address(call.To), Patience: answerPatience}, place, err
 }
 
 // until tries until there is no error or patience ends.
@@ -118,11 +113,9 @@ func (c *clients) good(r lab.Result, want []string, source string) error {
 		return fmt.Errorf("got %s, which is not an address of the node", r)
 	}
 	if name, isName := strings.CutPrefix(source, "$"); isName {
-		want, err := lab.Lookup(c.family, name)
-		if err == nil && r.Answer.Source != want {
-			err = fmt.Errorf("got %s, but %s is %s", r, source, want)
+		if want := lab.Address(c.family, name); r.Answer.Source != want {
+			return fmt.Errorf("got %s, but %s is %s", r, source, want)
 		}
-		return err
 	}
 	return nil
 }

@@ -113,16 +113,10 @@ func (c *clients) askAll(do *scenario.Crowd) (crowd, error) {
 	if err != nil {
 		return nil, err
 	}
-	within, err := lab.Text(c.family, "CROWD")
-	if err != nil {
-		return nil, err
-	}
 	got := crowd{}
-	return got, place.Do(func() (err error) {
+	return got, place.Do(func() error {
 		for i := range do.N {
-			if q.From, err = lab.Nth(within, i+1); err != nil {
-				return err
-			}
+			q.From = lab.Member(c.family, "CROWD", i+1)
 			r := lab.Ask(q)
 			if r.Outcome != lab.Answered {
 				return fmt.Errorf("client %s was %s", q.From, r)

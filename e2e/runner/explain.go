@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/verdict-proxy/verdict/e2e/lab"
 	"github.com/verdict-proxy/verdict/e2e/scenario"
@@ -53,24 +54,9 @@ func (v *explainedVerdict) agrees(p *scenario.Probe) bool {
 }
 
 func (c *clients) askExplain(call scenario.Call) (e explained, err error) {
-	to, err := c.address(call.To)
-	if err != nil {
-		return e, err
-	}
-	from, f := call.From, familyOf(to)
-	switch {
-	case from == lab.Node:
-	case from == lab.Remote:
-		a, _ := lab.Lookup(f, "REMOTE") // the name is in the address book
-		from = a.String()
-	case slices.Contains(lab.Pods(), from):
-		from = lab.PodAddress(f, from).String()
-	default:
-		a, err := lab.Lookup(f, map[string]string{"x": "X", "y": "Y"}[from])
-		if err != nil {
-			return e, err
-		}
-		from = a.String()
+	to, from := c.address(call.To), call.From
+	if from != lab.Node {
+		from = lab.Address(familyOf(to), strings.ToUpper(from)).String() // pods, x, y and remote have names of their own
 	}
 	out, err := c.world.Node.Command(c.proxy.program.Binary, "explain", "--json", from, fmt.Sprintf("%s/%s", to, call.Protocol))
 	if err != nil {

@@ -44,20 +44,13 @@ func (f *fence) wait() error {
 func (f *fence) post() error {
 	f.fences++
 	port, target := uint16(1000+f.fences%50000), lab.Ports()[2+f.fences%2]
-	svc, slice, err := f.fenceObjects(port, target)
-	if err != nil {
-		return err
-	}
+	svc, slice := f.fenceObjects(port, target)
 	for _, o := range []scenario.Object{svc, slice} {
 		if err := f.objects.source.Put(o); err != nil {
 			return fmt.Errorf("fence: %w", err)
 		}
 	}
-	to, err := f.clients.address(scenario.Target{Name: "FENCE", Port: port})
-	if err != nil {
-		return err
-	}
-	return f.passed(to, target)
+	return f.passed(f.clients.address(scenario.Target{Name: "FENCE", Port: port}), target)
 }
 
 // fenced reports whether a fence can wait for changes of a kind. After changes of other kinds the runner sets no fence,
@@ -84,17 +77,14 @@ func (f *fence) passed(to netip.AddrPort, target uint16) error {
 }
 
 // fenceObjects are the runner's own Service and its slice.
-func (f *fence) fenceObjects(port, target uint16) (svc, slice scenario.Object, err error) {
+func (f *fence) fenceObjects(port, target uint16) (svc, slice scenario.Object) {
 	const name, namespace = "fence", "kube-system"
-	vip, err := lab.Lookup(f.clients.family, "FENCE")
-	if err != nil {
-		return nil, nil, err
-	}
+	vip := lab.MustText(f.clients.family, "FENCE")
 	pod := lab.PodAddress(f.clients.family, lab.LocalPods()[0]).String()
 	svc = scenario.Object{
 		"apiVersion": "v1", "kind": "Service", "metadata": map[string]any{"name": name, "namespace": namespace},
 		"spec": map[string]any{
-			"clusterIP": vip.String(), "clusterIPs": []any{vip.String()},
+			"clusterIP": vip, "clusterIPs": []any{vip},
 			"ports": []any{map[string]any{"name": "fence", "protocol": "TCP", "port": int64(port)}},
 		},
 	}
@@ -108,5 +98,5 @@ func (f *fence) fenceObjects(port, target uint16) (svc, slice scenario.Object, e
 			"addresses": []any{pod}, "nodeName": lab.NodeName, "conditions": map[string]any{"ready": true},
 		}},
 	}
-	return svc, slice, nil
+	return svc, slice
 }

@@ -21,10 +21,7 @@ type node struct {
 
 // changeAddress adds an address to a link of the node, or removes it. The end of the scenario removes an added one.
 func (n *node) changeAddress(do *scenario.Address) error {
-	a, err := lab.Lookup(n.family, do.Name)
-	if err != nil {
-		return err
-	}
+	a := lab.Address(n.family, do.Name) // the parser knows the name
 	p, node := netip.PrefixFrom(a, a.BitLen()), n.world.Node
 	if do.Remove {
 		return errors.Join(node.RemoveAddress(do.Link, p), n.clients.readAddresses())

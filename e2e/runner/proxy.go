@@ -8,8 +8,6 @@ import (
 	"sync"
 	"time"
 
-	api "github.com/verdict-proxy/verdict/e2e/objects"
-
 	"github.com/verdict-proxy/verdict/e2e/lab"
 )
 
@@ -33,7 +31,7 @@ type Proxy struct {
 // command is the command line of the program. Settings that are not here have the program's defaults.
 func (p Proxy) command(arguments []string) []string {
 	common := []string{
-		"--hostname-override=" + lab.NodeName, "--cluster-cidr=" + strings.Join(api.Both("PODS"), ","),
+		"--hostname-override=" + lab.NodeName, "--cluster-cidr=" + strings.Join(lab.Both("PODS"), ","),
 		"--healthz-bind-address=[::]:10256", "--metrics-bind-address=127.0.0.1:10249", "-v=4",
 	}
 	// A scenario's flag replaces ours. If both were given, the values of lists would add up.

@@ -182,20 +182,15 @@ func slicePorts(svc Object, other int) []any {
 const longestSlice = 1000
 
 // Objects are the slices of an endpoints step: one for each port that endpoints name, and one for the others.
-func (s *Endpoints) Objects(f lab.Family, svc Object) ([]Object, error) {
+func (s *Endpoints) Objects(f lab.Family, svc Object) (out []Object) {
 	if s.Other {
 		f = f.Other()
 	}
 	byPort := map[int][]any{0: nil}
 	for i := range s.List {
 		e := &s.List[i]
-		list, err := e.objects(f)
-		if err != nil {
-			return nil, err
-		}
-		byPort[e.Port] = append(byPort[e.Port], list...)
+		byPort[e.Port] = append(byPort[e.Port], e.objects(f)...)
 	}
-	var out []Object
 	for port, list := range byPort {
 		name := s.Service + "-" + s.Slice
 		if s.Other {
@@ -206,7 +201,7 @@ func (s *Endpoints) Objects(f lab.Family, svc Object) ([]Object, error) {
 		}
 		out = append(out, s.slices(f, svc, name, port, list)...)
 	}
-	return out, nil
+	return out
 }
 
 // slices distributes a list of endpoints over slices of at most longestSlice endpoints.
@@ -229,23 +224,14 @@ func (s *Endpoints) slices(f lab.Family, svc Object, name string, port int, list
 }
 
 // objects are the entries of a slice: one, or Count of them for the endpoint "many".
-func (e *Endpoint) objects(f lab.Family) ([]any, error) {
+func (e *Endpoint) objects(f lab.Family) (out []any) {
 	if e.Pod != "many" {
-		return []any{e.object(lab.PodAddress(f, e.Pod).String())}, nil
+		return []any{e.object(lab.PodAddress(f, e.Pod).String())}
 	}
-	text, err := lab.Text(f, "MANY")
-	if err != nil {
-		return nil, err
-	}
-	var out []any
 	for i := range e.Count {
-		a, err := lab.Nth(text, i+1)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, e.object(a.String()))
+		out = append(out, e.object(lab.Member(f, "MANY", i+1).String()))
 	}
-	return out, nil
+	return out
 }
 
 func (e *Endpoint) object(address string) any {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/verdict-proxy/verdict/e2e/apiserver"
 	"github.com/verdict-proxy/verdict/e2e/lab"
+	"github.com/verdict-proxy/verdict/e2e/objects"
 )
 
 // programs are built once.
@@ -45,15 +46,6 @@ func newBed(t *testing.T) *bed {
 	return b
 }
 
-func text(t *testing.T, f lab.Family, name string) string {
-	t.Helper()
-	s, err := lab.Text(f, name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
-
 // Ports of the Service.
 const (
 	servicePort = 80
@@ -61,8 +53,8 @@ const (
 	targetPort  = 8080
 )
 
-// objects are what both proxies read.
-type objects struct {
+// served is what both proxies read.
+type served struct {
 	node    *corev1.Node
 	service *corev1.Service
 	slices  []*discoveryv1.EndpointSlice
@@ -70,7 +62,7 @@ type objects struct {
 
 // newObjects returns the Node, and a Service for TCP and UDP with cluster IPs, node ports and load-balancer IPs in both
 // families. Its endpoints are a pod on the node and one on the other node. The Service of the API server has its endpoint.
-func newObjects(t *testing.T, server netip.Addr) objects {
+func newObjects(t *testing.T, server netip.Addr) served {
 	t.Helper()
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: lab.NodeName}}
 	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default"}, Spec: corev1.ServiceSpec{
@@ -82,10 +74,10 @@ func newObjects(t *testing.T, server netip.Addr) objects {
 		})
 	}
 	for _, f := range lab.Families() {
-		node.Status.Addresses = append(node.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: text(t, f, "NODE")})
-		service.Spec.ClusterIPs = append(service.Spec.ClusterIPs, text(t, f, "VIP1"))
+		node.Status.Addresses = append(node.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: lab.MustText(f, "NODE")})
+		service.Spec.ClusterIPs = append(service.Spec.ClusterIPs, lab.MustText(f, "VIP1"))
 		service.Spec.IPFamilies = append(service.Spec.IPFamilies, corev1.IPFamily(f.String()))
-		service.Status.LoadBalancer.Ingress = append(service.Status.LoadBalancer.Ingress, corev1.LoadBalancerIngress{IP: text(t, f, "LB1")})
+		service.Status.LoadBalancer.Ingress = append(service.Status.LoadBalancer.Ingress, corev1.LoadBalancerIngress{IP: lab.MustText(f, "LB1")})
 	}
 	service.Spec.ClusterIP = service.Spec.ClusterIPs[0]
 	kubernetes := newSlice(lab.IPv4)
@@ -93,24 +85,13 @@ func newObjects(t *testing.T, server netip.Addr) objects {
 	kubernetes.Ports = []discoveryv1.EndpointPort{{Name: ptr.To("https"), Protocol: ptr.To(corev1.ProtocolTCP), Port: ptr.To[int32](6443)}}
 	kubernetes.Endpoints = kubernetes.Endpoints[:1]
 	kubernetes.Endpoints[0].Addresses = []string{server.String()}
-	return objects{node, service, []*discoveryv1.EndpointSlice{newSlice(lab.IPv4), newSlice(lab.IPv6), kubernetes}}
+	return served{node, service, []*discoveryv1.EndpointSlice{newSlice(lab.IPv4), newSlice(lab.IPv6), kubernetes}}
 }
 
 func newSlice(f lab.Family) *discoveryv1.EndpointSlice {
-	s := &discoveryv1.EndpointSlice{AddressType: discoveryv1.AddressType(f.String())}
-	s.Name, s.Namespace = "web-"+strings.ToLower(f.String()), "default"
-	s.Labels = map[string]string{discoveryv1.LabelServiceName: "web"}
-	for _, protocol := range []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP} {
-		s.Ports = append(s.Ports, discoveryv1.EndpointPort{
-			Name: ptr.To(strings.ToLower(string(protocol))), Protocol: ptr.To(protocol), Port: ptr.To[int32](targetPort),
-		})
-	}
-	for _, pod := range []string{"a", "c"} {
-		s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{
-			Addresses: []string{lab.PodAddress(f, pod).String()}, NodeName: ptr.To(lab.NodeOf(pod)),
-			Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(true)},
-		})
-	}
+	s := objects.Slice("default", "web", f, 0,
+		objects.SlicePort("tcp", corev1.ProtocolTCP, targetPort), objects.SlicePort("udp", corev1.ProtocolUDP, targetPort))
+	objects.AddPods(s, f, "a", "c")
 	return s
 }
 
@@ -121,7 +102,7 @@ func (b *bed) start(t *testing.T, name string, env, command []string, logs ...st
 	name = fmt.Sprintf("%s-%d", name, b.starts)
 	common := []string{
 		"--kubeconfig=" + b.kubeconfig, "--hostname-override=" + lab.NodeName, "--healthz-bind-address=127.0.0.1:10256",
-		"--cluster-cidr=" + text(t, lab.IPv4, "PODS") + "," + text(t, lab.IPv6, "PODS"), "-v=4",
+		"--cluster-cidr=" + lab.MustText(lab.IPv4, "PODS") + "," + lab.MustText(lab.IPv6, "PODS"), "-v=4",
 	}
 	p, err := lab.NewProcess(lab.ProcessOptions{Name: name, Namespace: b.Node, Dir: b.dir, Command: append(command, common...), Env: env})
 	if err != nil {
@@ -149,14 +130,4 @@ func containsAll(text string, parts []string) bool {
 		}
 	}
 	return true
-}
-
-// address returns an address of the lab with a port.
-func address(t *testing.T, f lab.Family, name string, port uint16) netip.AddrPort {
-	t.Helper()
-	a, err := lab.Lookup(f, name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return netip.AddrPortFrom(a, port)
 }

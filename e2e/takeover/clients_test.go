@@ -21,7 +21,7 @@ func newClients(t *testing.T) (list []clients.Client) {
 			}{
 				{"b", "VIP1", servicePort}, {lab.Node, "VIP1", servicePort}, {lab.Outside, "NODE", nodePort}, {lab.Outside, "LB1", servicePort},
 			} {
-				to := address(t, f, c.name, c.port)
+				to := lab.AddressPort(f, c.name, c.port)
 				list = append(list, clients.Client{
 					Place: c.place, Question: lab.Question{Protocol: protocol, Ports: lab.OwnPorts(i), To: to, Patience: patience},
 				})

@@ -76,14 +76,7 @@ func TestCommandsAskTheAPIServer(t *testing.T) {
 	daemon := b.start(t, "verdict", nil, []string{programs.verdict, "run"}, "tables written")
 	kubeconfig := b.operator(t)
 	for _, f := range lab.Families() {
-		vip, err := lab.Lookup(f, "VIP1")
-		if err != nil {
-			t.Fatal(err)
-		}
-		at, source := vip.String()+":80", lab.PodAddress(f, "a").String()
-		if f == lab.IPv6 {
-			at = "[" + vip.String() + "]:80"
-		}
+		at, source := lab.AddressPort(f, "VIP1", 80).String(), lab.PodAddress(f, "a").String()
 		got, exit := b.command(t, "explain", "pod/default/client", at, "--kubeconfig", kubeconfig)
 		want, _ := b.command(t, "explain", source, at)
 		if exit != 0 || got != want || !strings.Contains(got, "from "+source+" to ") {
@@ -106,7 +99,7 @@ func (b *bed) checkDiff(t *testing.T, daemon *lab.Process) {
 	t.Helper()
 	diff := []string{
 		"diff", "--kubeconfig", b.kubeconfig, "--hostname-override", lab.NodeName,
-		"--cluster-cidr", text(t, lab.IPv4, "PODS") + "," + text(t, lab.IPv6, "PODS"),
+		"--cluster-cidr", lab.MustText(lab.IPv4, "PODS") + "," + lab.MustText(lab.IPv6, "PODS"),
 	}
 	if got, exit := b.command(t, diff...); exit != 0 || strings.Contains(got, "element") {
 		t.Errorf("diff to the API server: exit code %d\n%s", exit, got)
@@ -115,7 +108,7 @@ func (b *bed) checkDiff(t *testing.T, daemon *lab.Process) {
 		t.Fatal(err)
 	}
 	slices := b.plane.Client.DiscoveryV1().EndpointSlices("default")
-	s, err := slices.Get(context.Background(), "web-ipv4", metav1.GetOptions{})
+	s, err := slices.Get(context.Background(), newSlice(lab.IPv4).Name, metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

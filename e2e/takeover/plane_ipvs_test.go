@@ -65,7 +65,7 @@ func (b *bed) serveObjects(t *testing.T, ns *lab.Namespace) (kubeconfig string) 
 	return kubeconfig
 }
 
-func kinds(o objects) map[string]*kind {
+func kinds(o served) map[string]*kind {
 	kubernetes := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "kubernetes"}}
 	kubernetes.Spec.ClusterIP = "10.96.0.1"
 	kubernetes.Spec.ClusterIPs = []string{kubernetes.Spec.ClusterIP}

@@ -29,7 +29,7 @@ func (b *bed) serveObjects(t *testing.T, ns *lab.Namespace) (kubeconfig string) 
 	t.Helper()
 	plane, err := apiserver.Start(apiserver.Options{
 		Binaries: programs.controlPlane, Dir: b.dir, Namespace: ns, Address: b.server,
-		ServiceRanges: text(t, lab.IPv4, "SERVICES") + "," + text(t, lab.IPv6, "SERVICES"),
+		ServiceRanges: lab.MustText(lab.IPv4, "SERVICES") + "," + lab.MustText(lab.IPv6, "SERVICES"),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -47,7 +47,7 @@ func (b *bed) serveObjects(t *testing.T, ns *lab.Namespace) (kubeconfig string) 
 	return kubeconfig
 }
 
-func (b *bed) write(t *testing.T, o objects) {
+func (b *bed) write(t *testing.T, o served) {
 	t.Helper()
 	ctx := context.Background()
 	must := func(err error) {

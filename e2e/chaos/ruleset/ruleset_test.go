@@ -31,8 +31,8 @@ func everyKind() string {
 	var list []any
 	for i, change := range []func(*corev1.Service){
 		func(s *corev1.Service) {
-			s.Spec.Ports[0].NodePort, s.Spec.ExternalIPs = 30080, objects.Both("EXT1")
-			objects.AddIngress(s, objects.Both("LB1")...)
+			s.Spec.Ports[0].NodePort, s.Spec.ExternalIPs = 30080, lab.Both("EXT1")
+			objects.AddIngress(s, lab.Both("LB1")...)
 			s.Spec.LoadBalancerSourceRanges = []string{"192.168.7.0/24", "fd00:7::/64"}
 		},
 		func(s *corev1.Service) { objects.Stick(s, 600) },
@@ -42,7 +42,7 @@ func everyKind() string {
 		},
 		func(s *corev1.Service) { s.Annotations["verdict-proxy.github.io/outlier-detection"] = "eject,refusals" },
 	} {
-		s := objects.Service("default", fmt.Sprintf("service-%d", i), objects.Both(fmt.Sprintf("VIP%d", i+1))...)
+		s := objects.Service("default", fmt.Sprintf("service-%d", i), lab.Both(fmt.Sprintf("VIP%d", i+1))...)
 		s.Spec.Ports = []corev1.ServicePort{objects.Port("http", corev1.ProtocolTCP, 80)}
 		change(s)
 		list = append(list, s)
@@ -65,7 +65,7 @@ func render(t *testing.T) string {
 		t.Fatal(err)
 	}
 	out, err := exec.Command(binary, "render", "--manifests", dir, "--hostname-override", lab.NodeName,
-		"--cluster-cidr", strings.Join(objects.Both("PODS"), ","), "--nodeport-addresses", "192.0.2.0/24,2001:db8::/64").Output()
+		"--cluster-cidr", strings.Join(lab.Both("PODS"), ","), "--nodeport-addresses", "192.0.2.0/24,2001:db8::/64").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
