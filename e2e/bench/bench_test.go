@@ -3,7 +3,6 @@
 package bench
 
 import (
-	"errors"
 	"flag"
 	"net/netip"
 	"os"
@@ -37,13 +36,6 @@ func atSizes(b *testing.B, run func(*testing.B, *cluster)) {
 			b.Fatalf("-sizes: %q is no number of Services", text)
 		}
 		b.Run("services="+text, func(b *testing.B) { run(b, newCluster(services, perService)) })
-	}
-}
-
-func check(b testing.TB, errs ...error) {
-	b.Helper()
-	if err := errors.Join(errs...); err != nil {
-		b.Fatal(err)
 	}
 }
 
@@ -86,7 +78,7 @@ func firstSyncs(b *testing.B, c *cluster) {
 func memory(b *testing.B) measure.Figures {
 	b.Helper()
 	p, err := measure.Inspect(os.Getpid())
-	check(b, err)
+	lab.Must(b, err)
 	runtime.GC()
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
@@ -272,7 +264,7 @@ func burst(b *testing.B, w *world, c *cluster) (took time.Duration, passes int) 
 		case s := <-w.settled:
 			passes += s.passes
 			took = s.at.Sub(start)
-			check(b, s.failures...)
+			lab.Must(b, s.failures...)
 		case <-time.After(5 * pause):
 			if passes > 0 {
 				return took, passes
@@ -318,14 +310,14 @@ func cpuTime() time.Duration {
 func BenchmarkConnections(b *testing.B) {
 	atSizes(b, func(b *testing.B, c *cluster) {
 		path, err := measure.NewPath("program")
-		check(b, err)
+		lab.Must(b, err)
 		w, _ := firstSync(b, path.Node, c, true)
 		f := measure.Figures{}
 		for b.Loop() {
-			check(b, measure.Compare(path, netip.AddrPortFrom(serviceIP(0), 80), f))
+			lab.Must(b, measure.Compare(path, netip.AddrPortFrom(serviceIP(0), 80), f))
 		}
 		report(b, f)
-		check(b, w.close(path.Node), path.Close())
+		lab.Must(b, w.close(path.Node), path.Close())
 	})
 }
 
@@ -339,7 +331,7 @@ type syncTimes struct {
 func firstSync(b testing.TB, ns *lab.Namespace, c *cluster, gathers gathering) (*world, syncTimes) {
 	b.Helper()
 	w, err := newWorld(ns, gathers)
-	check(b, err)
+	lab.Must(b, err)
 	c.fill(w.store)
 	took, s := w.do(b, w.store.MarkSynced)
 	return w, syncTimes{total: took, kernel: s.kernel, elements: s.added, bytes: s.bytes}
@@ -350,9 +342,9 @@ func inWorld(b *testing.B, c *cluster, gathers gathering, then func(*world)) syn
 	b.Helper()
 	time.Sleep(500 * time.Millisecond) // in which the kernel frees the tables of earlier rounds
 	ns, err := lab.NewNamespace("bench")
-	check(b, err)
+	lab.Must(b, err)
 	w, t := firstSync(b, ns, c, gathers)
 	then(w)
-	check(b, w.close(ns), ns.Close())
+	lab.Must(b, w.close(ns), ns.Close())
 	return t
 }

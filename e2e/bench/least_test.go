@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/nftables"
 
+	"github.com/verdict-proxy/verdict/e2e/lab"
 	"github.com/verdict-proxy/verdict/e2e/measure"
 	"github.com/verdict-proxy/verdict/e2e/netns"
 )
@@ -27,12 +28,12 @@ func newLeast(b testing.TB) *least {
 	l := &least{ns: netns.New(b)}
 	var err error
 	l.conn, err = nftables.New(nftables.WithNetNSFd(l.ns.Fd()), nftables.AsLasting())
-	check(b, err)
-	b.Cleanup(func() { check(b, l.conn.CloseLasting()) })
+	lab.Must(b, err)
+	b.Cleanup(func() { lab.Must(b, l.conn.CloseLasting()) })
 	table := l.conn.AddTable(&nftables.Table{Family: nftables.TableFamilyIPv4, Name: "least"})
 	address := nftables.TypeIPAddr
 	l.set = &nftables.Set{Table: table, Name: "one", IsMap: true, KeyType: address, DataType: address}
-	check(b, l.conn.AddSet(l.set, l.element()), l.conn.Flush())
+	lab.Must(b, l.conn.AddSet(l.set, l.element()), l.conn.Flush())
 	return l
 }
 
@@ -47,6 +48,6 @@ func (l *least) record(b testing.TB) {
 	idle()
 	start, old := time.Now(), l.element()
 	l.took = append(l.took, 0)
-	check(b, l.conn.SetDeleteElements(l.set, old), l.conn.SetAddElements(l.set, l.element()), l.conn.Flush())
+	lab.Must(b, l.conn.SetDeleteElements(l.set, old), l.conn.SetAddElements(l.set, l.element()), l.conn.Flush())
 	l.took[len(l.took)-1] = time.Since(start)
 }

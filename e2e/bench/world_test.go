@@ -101,7 +101,7 @@ func (w *world) do(b testing.TB, change func()) (time.Duration, settled) {
 	start := time.Now()
 	change()
 	s := <-w.settled
-	check(b, s.failures...)
+	lab.Must(b, s.failures...)
 	return s.at.Sub(start), s
 }
 

@@ -32,14 +32,14 @@ func newPlane(b testing.TB, services int) *plane {
 	b.Helper()
 	p := &plane{ns: &lab.Namespace{Namespace: netns.New(b)}, dir: b.TempDir()}
 	addr := netip.MustParseAddr(planeAddress)
-	check(b, p.ns.AddAddress("lo", netip.PrefixFrom(addr, 32)))
+	lab.Must(b, p.ns.AddAddress("lo", netip.PrefixFrom(addr, 32)))
 	var err error
 	p.control, err = apiserver.Start(apiserver.Options{
 		Binaries: *binaries, Dir: p.dir, Namespace: p.ns, Address: addr, ServiceRanges: serviceRange,
 	})
-	check(b, err)
-	b.Cleanup(func() { check(b, p.control.Close()) })
-	check(b, p.addNode(), fill(p, services))
+	lab.Must(b, err)
+	b.Cleanup(func() { lab.Must(b, p.control.Close()) })
+	lab.Must(b, p.addNode(), fill(p, services))
 	return p
 }
 
@@ -51,7 +51,7 @@ func (p *plane) connect(b testing.TB, node *lab.Namespace) {
 	p.nodes++
 	link := fmt.Sprintf("node-%d", p.nodes)
 	here, there := fmt.Sprintf("10.252.%d.1", p.nodes), fmt.Sprintf("10.252.%d.2", p.nodes)
-	check(b,
+	lab.Must(b,
 		measure.Link(p.ns, node, link, here+"/24", there+"/24"),
 		measure.Route(node, planeAddress+"/32", here),
 	)

@@ -122,10 +122,10 @@ type running struct {
 func start(b testing.TB, k *proxyKind, node *lab.Namespace, dir, kubeconfig string) *running {
 	b.Helper()
 	command, env, err := k.command(dir, kubeconfig)
-	check(b, err)
+	lab.Must(b, err)
 	r := &running{kind: k, log: filepath.Join(dir, k.id+".log"), started: time.Now()}
 	r.process, err = lab.NewProcess(lab.ProcessOptions{Name: k.id, Namespace: node, Dir: dir, Command: command, Env: env})
-	check(b, err)
+	lab.Must(b, err)
 	return r
 }
 

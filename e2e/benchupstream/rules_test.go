@@ -18,7 +18,7 @@ func countRules(b testing.TB, node *lab.Namespace, legacy bool, f measure.Figure
 		count, command = countLegacy, []string{"iptables-legacy-save"}
 	}
 	text, err := node.Command(command[0], command[1:]...)
-	check(b, err)
+	lab.Must(b, err)
 	maps.Copy(f, count(text))
 }
 

@@ -1,7 +1,6 @@
 package benchupstream
 
 import (
-	"errors"
 	"flag"
 	"net/netip"
 	"os"
@@ -25,13 +24,6 @@ var (
 	plotFile = flag.String("plot", "", "draw the latency of one change into `FILE` (SVG)")
 )
 
-func check(b testing.TB, errs ...error) {
-	b.Helper()
-	if err := errors.Join(errs...); err != nil {
-		b.Fatal(err)
-	}
-}
-
 // BenchmarkProxy measures each proxy at each size. Each size has its own control plane, and each proxy its own node. It
 // measures once, so it is for -benchtime 1x.
 func BenchmarkProxy(b *testing.B) {
@@ -41,7 +33,7 @@ func BenchmarkProxy(b *testing.B) {
 	latency := map[string][]measure.Point{}
 	for text := range strings.SplitSeq(*sizes, ",") {
 		services, err := strconv.Atoi(text)
-		check(b, err)
+		lab.Must(b, err)
 		b.Run("services="+text, func(b *testing.B) {
 			p := newPlane(b, services)
 			for _, k := range proxyKinds() {
@@ -64,7 +56,7 @@ func BenchmarkProxy(b *testing.B) {
 		})
 	}
 	if *plotFile != "" {
-		check(b, os.WriteFile(*plotFile, []byte(plot(latency, measure.ThisMachine())), 0o644))
+		lab.Must(b, os.WriteFile(*plotFile, []byte(plot(latency, measure.ThisMachine())), 0o644))
 	}
 }
 
@@ -88,21 +80,21 @@ const rest = 3 * time.Second
 func measureProxy(b *testing.B, k *proxyKind, p *plane, services int, f measure.Figures) {
 	b.Helper()
 	path, err := measure.NewPath("bench")
-	check(b, err)
-	defer func() { check(b, path.Close()) }()
+	lab.Must(b, err)
+	defer func() { lab.Must(b, path.Close()) }()
 	p.connect(b, path.Node)
 	kubeconfig, err := p.control.KubeProxy()
-	check(b, err)
+	lab.Must(b, err)
 	kernel, err := measure.SettledKernelMemory()
-	check(b, err)
+	lab.Must(b, err)
 	r := start(b, k, path.Node, p.dir, kubeconfig)
-	defer func() { check(b, r.process.Kill()) }()
+	defer func() { lab.Must(b, r.process.Kill()) }()
 	r.firstSync(b, kernel, f)
 	countRules(b, path.Node, k.legacy, f)
 	c := newChanger(p, services)
 	r.changes(b, c, path.Node, f)
 	r.busy(b, c, f)
-	check(b, measure.Compare(path, netip.AddrPortFrom(serviceIP(0), 80), f))
+	lab.Must(b, measure.Compare(path, netip.AddrPortFrom(serviceIP(0), 80), f))
 }
 
 // firstSync waits for the first synchronization and measures its cost.
@@ -114,16 +106,16 @@ func (r *running) firstSync(b testing.TB, kernelBefore int64, f measure.Figures)
 			largest = max(largest, child)
 		}
 	})
-	check(b, err)
+	lab.Must(b, err)
 	f["first-sync-ns"], f["start-to-sync-ns"] = float64(took), float64(time.Since(r.started))
 	used, _, err := r.usage()
-	check(b, err)
+	lab.Must(b, err)
 	f["cpu-to-sync-ns"] = float64(used.CPU + used.ChildrenCPU)
 	time.Sleep(rest)
 	used, _, err = r.usage()
-	check(b, err)
+	lab.Must(b, err)
 	kernel, err := measure.KernelMemory()
-	check(b, err)
+	lab.Must(b, err)
 	f["resident-B"], f["peak-B"] = float64(used.RSS), float64(used.Peak)
 	f["largest-child-B"], f["kernel-B"] = float64(largest), float64(kernel-kernelBefore)
 }
@@ -136,10 +128,10 @@ func (r *running) changes(b testing.TB, c *changer, node *lab.Namespace, f measu
 		watch = watchEntries
 	}
 	w, err := watch(node)
-	check(b, err)
-	defer func() { check(b, w.close()) }()
+	lab.Must(b, err)
+	defer func() { lab.Must(b, w.close()) }()
 	change, puts, err := c.isolated(w, *single, r.kind.quiet)
-	check(b, err)
+	lab.Must(b, err)
 	change.Report(f, "added-")
 	f["put-p50-ns"] = float64(puts.Median())
 	streamed := w
@@ -171,12 +163,12 @@ func (r *running) busy(b testing.TB, c *changer, f measure.Figures) {
 func (r *running) cost(b testing.TB, work func() error) float64 {
 	b.Helper()
 	before, _, err := r.usage()
-	check(b, err)
+	lab.Must(b, err)
 	begin := time.Now()
-	check(b, work())
+	lab.Must(b, work())
 	elapsed := time.Since(begin)
 	after, _, err := r.usage()
-	check(b, err)
+	lab.Must(b, err)
 	used := after.CPU + after.ChildrenCPU - before.CPU - before.ChildrenCPU
 	return 100 * used.Seconds() / elapsed.Seconds()
 }

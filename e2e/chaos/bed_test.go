@@ -5,6 +5,7 @@ package chaos
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -34,33 +35,40 @@ type bed struct {
 	churn   *churn
 }
 
+// fault is something that goes wrong.
+type fault struct {
+	name   string
+	weight int  // how often it is drawn, among all
+	alone  bool // no other fault comes with it
+	api    bool // it needs an API server
+	files  bool // it needs a folder of manifests
+	// begin makes it happen, and returns a function that ends it, or nil.
+	begin func(b *bed, r *rand.Rand) (end func() error, err error)
+}
+
+// pause waits for a random time.
+func pause(r *rand.Rand, longest time.Duration) { time.Sleep(time.Duration(r.Int64N(int64(longest)))) }
+
 // newBed builds everything and returns when the untouched Services are served.
 func newBed(t *testing.T, logs string) *bed {
 	t.Helper()
 	log, err := os.Create(filepath.Join(logs, "chaos.log"))
-	check(t, err)
-	t.Cleanup(func() { check(t, log.Close()) })
+	lab.Must(t, err)
+	t.Cleanup(func() { lab.Must(t, log.Close()) })
 	b := &bed{logs: logs, world: lab.New(t), ledger: &ledger{log: log, excused: map[string]int{}, dropped: queueDrops()}}
 	for _, pod := range []string{"a", "b", "c"} {
 		for _, port := range []uint16{refusedTarget, checkedTarget, checkPort} {
-			check(t, b.world.Serve(pod, pod, port))
+			lab.Must(t, b.world.Serve(pod, pod, port))
 		}
 	}
-	check(t, b.world.Node.Load(foreign))
+	lab.Must(t, b.world.Node.Load(foreign))
 	source := b.openSource(t)
-	check(t, b.writeStable())
+	lab.Must(t, b.writeStable())
 	b.startDaemon(t, source)
 	b.churn = startChurn(t, b.writer)
 	b.editor.churn = b.churn
 	b.traffic = startTraffic(t, b.world, b.ledger)
 	return b
-}
-
-func check(t testing.TB, errs ...error) {
-	t.Helper()
-	if err := errors.Join(errs...); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // foreign is a table of other software, as every node has one: a firewall, and a network plugin that masquerades. It keeps
@@ -78,7 +86,7 @@ func (b *bed) openSource(t *testing.T) (flag string) {
 	if *manifests {
 		dir := filepath.Join(b.logs, "manifests")
 		b.writer = folder(dir)
-		check(t, os.MkdirAll(dir, 0o755))
+		lab.Must(t, os.MkdirAll(dir, 0o755))
 		return "--manifests=" + dir
 	}
 	var err error
@@ -87,16 +95,16 @@ func (b *bed) openSource(t *testing.T) (flag string) {
 		// Objects that are older than the API server's own checks may hold anything.
 		Arguments: []string{"--feature-gates=StrictIPCIDRValidation=false"},
 	})
-	check(t, err)
-	t.Cleanup(func() { check(t, b.plane.Close()) })
+	lab.Must(t, err)
+	t.Cleanup(func() { lab.Must(t, b.plane.Close()) })
 	b.writer = apiWriter{b.plane.Client}
 	for _, name := range []string{stableNamespace, churnNamespace, hostileNamespace} {
 		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		_, err := b.plane.Client.CoreV1().Namespaces().Create(t.Context(), ns, metav1.CreateOptions{})
-		check(t, err)
+		lab.Must(t, err)
 	}
 	kubeconfig, err := b.plane.KubeProxy()
-	check(t, err)
+	lab.Must(t, err)
 	return "--kubeconfig=" + kubeconfig
 }
 
@@ -130,9 +138,9 @@ func (b *bed) writeSlices(s *stable, pods ...string) error {
 func (b *bed) startDaemon(t *testing.T, source string) {
 	t.Helper()
 	m := startMonitor(t, b.world.Node)
-	b.daemon = &daemon{node: b.world.Node, dir: b.logs, binary: *program, others: list(*others), source: source}
+	b.daemon = &daemon{node: b.world.Node, dir: b.logs, binary: *program, others: splitFlag(*others), source: source}
 	b.oracle = &oracle{node: b.world.Node, scratch: netns.New(t), daemon: b.daemon}
 	b.editor = &editor{node: b.world.Node, monitor: m, ledger: b.ledger, oracle: b.oracle, daemon: b.daemon}
-	t.Cleanup(func() { check(t, b.daemon.kill()) })
-	check(t, b.daemon.start(), b.oracle.equal(time.Now().Add(settlePatience)))
+	t.Cleanup(func() { lab.Must(t, b.daemon.kill()) })
+	lab.Must(t, b.daemon.start(), b.oracle.equal(time.Now().Add(settlePatience)))
 }

@@ -5,14 +5,14 @@
 // that nobody touches, while other Services change, and faults are drawn at random. After each round the kernel must
 // hold what a fresh plan says, element for element. A seed repeats the faults and the objects, though not their timing.
 //
-//	chaos_test.go    flags, the test; rounds_test.go: the rounds
+//	chaos_test.go    the test; flags_test.go: its flags
+//	rounds_test.go   the rounds, and how faults are drawn
 //	soak_test.go     instead of rounds, one long run in which the daemon must not grow
 //	report_test.go   the table at the end
-//	faults_test.go   the faults and how they are drawn
 //	outages_test.go  faults of the daemon, the API server, the network, and of objects under the clients
 //	health_test.go   endpoints that vanish, refuse, flap, leave, and fail their checks
 //	edits_test.go    faults in the ruleset, made by the real nft
-//	bed_test.go      the network, the API server, the daemon and everything that runs beside them
+//	bed_test.go      the network, the API server, the daemon and everything that runs beside them; what a fault of these is
 //	repair_test.go   how long a repair takes: who commits to nf_tables, and when
 //	oracle_test.go   the kernel against a fresh plan, with package ruleset
 //	daemon_test.go   the daemon as a process: kill, stop, start with other flags

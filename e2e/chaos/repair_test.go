@@ -117,10 +117,10 @@ const keptCommits = 10_000
 func startMonitor(t testing.TB, node *lab.Namespace) *monitor {
 	t.Helper()
 	conn, err := nftables.New(nftables.WithNetNSFd(node.Fd()), nftables.WithSockOptions(onlyCommits))
-	check(t, err)
+	lab.Must(t, err)
 	watch := nftables.NewMonitor()
 	events, err := conn.AddGenerationalMonitor(watch)
-	check(t, err)
+	lab.Must(t, err)
 	m := &monitor{changed: make(chan struct{})}
 	var ended sync.WaitGroup
 	ended.Go(func() {
@@ -131,7 +131,7 @@ func startMonitor(t testing.TB, node *lab.Namespace) *monitor {
 		}
 	})
 	t.Cleanup(func() {
-		check(t, watch.Close())
+		lab.Must(t, watch.Close())
 		ended.Wait()
 	})
 	return m

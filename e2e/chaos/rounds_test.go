@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -21,6 +22,38 @@ type game struct {
 	count   map[string]int // of each fault
 	rounds  int
 	settles []time.Duration // how long each round took until the kernel was right
+}
+
+// selectedFaults lists the faults that the flags select.
+func selectedFaults() []fault {
+	all := slices.Concat(daemonFaults(), outsideFaults(), objectFaults(), healthFaults(), editFaults())
+	return slices.DeleteFunc(all, func(f fault) bool {
+		contained := func(word string) bool { return strings.Contains(f.name, word) }
+		return f.name == otherVersion && *others == "" || f.api && *manifests || f.files && !*manifests ||
+			!slices.ContainsFunc(strings.Split(*only, ","), contained)
+	})
+}
+
+// draw chooses one to three different faults.
+func draw(faults []fault, r *rand.Rand) (drawn []*fault) {
+	total := 0
+	for i := range faults {
+		total += faults[i].weight
+	}
+	for range 1 + r.IntN(3) {
+		f := &faults[0]
+		for i, at := 0, r.IntN(total); at >= 0; i++ {
+			f = &faults[i]
+			at -= f.weight
+		}
+		if f.alone {
+			return []*fault{f}
+		}
+		if !slices.Contains(drawn, f) {
+			drawn = append(drawn, f)
+		}
+	}
+	return drawn
 }
 
 // play plays the rounds. It returns after the first round that broke a rule, so that the logs end there.

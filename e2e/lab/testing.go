@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"regexp"
@@ -11,13 +12,19 @@ import (
 	"time"
 )
 
+// Must ends the test at an error.
+func Must(t testing.TB, errs ...error) {
+	t.Helper()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // New builds a world that ends with the test.
 func New(t testing.TB) *World {
 	t.Helper()
 	w, err := NewWorld()
-	if err != nil {
-		t.Fatal(err)
-	}
+	Must(t, err)
 	t.Cleanup(func() {
 		if err := w.Close(); err != nil {
 			t.Error(err)
@@ -30,9 +37,7 @@ func New(t testing.TB) *World {
 func (w *World) At(t testing.TB, name string) *Namespace {
 	t.Helper()
 	n, err := w.Place(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	Must(t, err)
 	return n
 }
 
@@ -66,9 +71,8 @@ func (n *Namespace) UntilAccepted(t testing.TB, connections int) {
 			t.Fatalf("%s has accepted %d connections, want %d", n.Name, accepted, connections)
 		}
 		var err error
-		if accepted, err = n.accepted(); err != nil {
-			t.Fatal(err)
-		}
+		accepted, err = n.accepted()
+		Must(t, err)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/verdict-proxy/verdict/config"
+	"github.com/verdict-proxy/verdict/e2e/lab"
 	"github.com/verdict-proxy/verdict/e2e/netns"
 	"github.com/verdict-proxy/verdict/e2e/oracle"
 	"github.com/verdict-proxy/verdict/nft"
@@ -149,7 +150,7 @@ func compare(c *oracle.Cluster, p oracle.Packet, want oracle.Answer, got []seen)
 func write(t *testing.T, node *netns.Namespace, c *oracle.Cluster) {
 	t.Helper()
 	engine, err := nft.Open(nft.Options{NetNS: node.Fd()})
-	must(t, err)
+	lab.Must(t, err)
 	s := config.Default()
 	s.NodeName, s.MinSyncPeriod, s.DetectLocalMode = c.Node, 0, config.DetectClusterCIDR
 	for _, r := range c.PodRanges {
@@ -160,7 +161,7 @@ func write(t *testing.T, node *netns.Namespace, c *oracle.Cluster) {
 		Observer: silent{}, Log: slog.New(slog.DiscardHandler),
 		Primary: func() ([]netip.Addr, error) { return c.NodeAddrs, nil },
 	})
-	must(t, errors.Join(loop.Once(), engine.Close()))
+	lab.Must(t, errors.Join(loop.Once(), engine.Close()))
 }
 
 // noFlows removes no flows: the first packets of new connections have none.

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/verdict-proxy/verdict/e2e/lab"
 	"github.com/verdict-proxy/verdict/e2e/netns"
 	"github.com/verdict-proxy/verdict/e2e/oracle"
 	"github.com/verdict-proxy/verdict/proxier/state"
@@ -35,23 +36,23 @@ func newWire(t *testing.T, c *oracle.Cluster) *wire {
 	t.Helper()
 	oneProcessor(t)
 	w := &wire{node: netns.New(t), port: firstPort}
-	must(t, w.node.Quiet())
+	lab.Must(t, w.node.Quiet())
 	w.pods, w.outside = w.link(t, "pods"), w.link(t, "outside")
-	must(t, w.node.Sysctl(
+	lab.Must(t, w.node.Sysctl(
 		"net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1", "net.ipv4.icmp_ratemask=0", "net.ipv6.icmp.ratelimit=0",
 	))
 	for _, a := range c.NodeAddrs {
-		must(t, w.node.AddAddress("outside", netip.PrefixFrom(a, a.BitLen())))
+		lab.Must(t, w.node.AddAddress("outside", netip.PrefixFrom(a, a.BitLen())))
 	}
 	for _, r := range c.PodRanges {
-		must(t, w.node.AddRoute(netns.Route{To: r, Link: "pods"}))
+		lab.Must(t, w.node.AddRoute(netns.Route{To: r, Link: "pods"}))
 	}
 	for _, r := range []string{"0.0.0.0/0", "::/0"} {
-		must(t, w.node.AddRoute(netns.Route{To: netip.MustParsePrefix(r), Link: "outside"}))
+		lab.Must(t, w.node.AddRoute(netns.Route{To: netip.MustParsePrefix(r), Link: "outside"}))
 	}
 	w.loopback = w.socket(t, unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK, int(bigEndian(unix.ETH_P_ALL)))
 	const lo = 1
-	must(t, unix.Bind(w.loopback, &unix.SockaddrLinklayer{Protocol: bigEndian(unix.ETH_P_ALL), Ifindex: lo}))
+	lab.Must(t, unix.Bind(w.loopback, &unix.SockaddrLinklayer{Protocol: bigEndian(unix.ETH_P_ALL), Ifindex: lo}))
 	w.own4 = w.socket(t, unix.AF_INET, unix.SOCK_RAW, unix.IPPROTO_RAW)
 	w.own6 = w.socket(t, unix.AF_INET6, unix.SOCK_RAW, unix.IPPROTO_RAW)
 	return w
@@ -62,19 +63,19 @@ func oneProcessor(t *testing.T) {
 	runtime.LockOSThread()
 	t.Cleanup(runtime.UnlockOSThread)
 	var before, one unix.CPUSet
-	must(t, unix.SchedGetaffinity(0, &before))
+	lab.Must(t, unix.SchedGetaffinity(0, &before))
 	for cpu := 0; one.Count() == 0; cpu++ {
 		if before.IsSet(cpu) {
 			one.Set(cpu)
 		}
 	}
-	must(t, unix.SchedSetaffinity(0, &one))
-	t.Cleanup(func() { must(t, unix.SchedSetaffinity(0, &before)) })
+	lab.Must(t, unix.SchedSetaffinity(0, &one))
+	t.Cleanup(func() { lab.Must(t, unix.SchedSetaffinity(0, &before)) })
 }
 
 func (w *wire) socket(t *testing.T, domain, kind, protocol int) (fd int) {
 	t.Helper()
-	must(t, w.node.Do(func() (err error) {
+	lab.Must(t, w.node.Do(func() (err error) {
 		fd, err = unix.Socket(domain, kind|unix.SOCK_CLOEXEC, protocol)
 		return err
 	}))
@@ -85,7 +86,7 @@ func (w *wire) socket(t *testing.T, domain, kind, protocol int) (fd int) {
 // link makes a link of the node and returns its other end.
 func (w *wire) link(t *testing.T, name string) (fd int) {
 	t.Helper()
-	must(t, w.node.Do(func() (err error) {
+	lab.Must(t, w.node.Do(func() (err error) {
 		if fd, err = unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0); err != nil {
 			return fmt.Errorf("open /dev/net/tun: %w", err)
 		}
@@ -97,7 +98,7 @@ func (w *wire) link(t *testing.T, name string) (fd int) {
 		return unix.IoctlIfreq(fd, unix.TUNSETIFF, request)
 	}))
 	t.Cleanup(func() { unix.Close(fd) })
-	must(t, w.node.SetUp(name))
+	lab.Must(t, w.node.SetUp(name))
 	return fd
 }
 
@@ -142,7 +143,7 @@ func (w *wire) put(t *testing.T, c *oracle.Cluster, src, dst netip.Addr, raw []b
 			fd = w.pods
 		}
 		_, err := unix.Write(fd, raw)
-		must(t, err)
+		lab.Must(t, err)
 	case src.Is4():
 		_ = unix.Sendto(w.own4, raw, 0, &unix.SockaddrInet4{Addr: dst.As4()}) // fails if a rule drops or refuses the packet
 	default:
@@ -198,7 +199,7 @@ func (w *wire) next(t *testing.T, fd int) (s seen, ok bool) {
 		if errors.Is(err, unix.EAGAIN) {
 			return s, false
 		}
-		must(t, err)
+		lab.Must(t, err)
 		if l, isLink := from.(*unix.SockaddrLinklayer); isLink && l.Pkttype == unix.PACKET_OUTGOING {
 			continue // the loopback link shows each packet twice
 		}
@@ -209,13 +210,6 @@ func (w *wire) next(t *testing.T, fd int) (s seen, ok bool) {
 }
 
 func bigEndian(n uint16) uint16 { return n<<8 | n>>8 }
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
 
 const icmpEchoReply = 0 // which the kernel does not answer
 

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/verdict-proxy/verdict/e2e/lab"
 )
 
 // manyRequests is more than what a daemon may send in the time "calm" while answers are broken. Thousands of nodes send
@@ -89,7 +91,7 @@ func (b *bed) spread(t *testing.T, breaker *breaker) {
 // restartWithFault restarts the daemon. If it cannot start, it says what it waits for.
 func (b *bed) restartWithFault(t *testing.T, starts bool) {
 	t.Helper()
-	must(t, b.daemon.Stop())
+	lab.Must(t, b.daemon.Stop())
 	b.start(t)
 	if starts {
 		return

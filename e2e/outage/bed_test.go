@@ -57,19 +57,12 @@ func newBed(t *testing.T) *bed {
 	b.plane, err = apiserver.StartIn(b.World, apiserver.Options{
 		Binaries: programs.controlPlane, Dir: b.dir, ServiceRanges: lab.MustText(lab.IPv4, "SERVICES"),
 	})
-	must(t, err)
-	t.Cleanup(func() { must(t, b.plane.Close()) })
+	lab.Must(t, err)
+	t.Cleanup(func() { lab.Must(t, b.plane.Close()) })
 	b.kube, err = b.plane.KubeProxy()
-	must(t, err)
+	lab.Must(t, err)
 	b.write(t)
 	return b
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // write writes the Node, the Service web with a fixed address, and others.
@@ -77,10 +70,10 @@ func (b *bed) write(t *testing.T) {
 	t.Helper()
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: lab.NodeName}}
 	node, err := b.plane.Client.CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{})
-	must(t, err)
+	lab.Must(t, err)
 	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: lab.MustText(lab.IPv4, "NODE")}}
 	_, err = b.plane.Client.CoreV1().Nodes().UpdateStatus(t.Context(), node, metav1.UpdateOptions{})
-	must(t, err)
+	lab.Must(t, err)
 	b.create(t, "web", lab.MustText(lab.IPv4, "VIP1"))
 	for i := range others {
 		b.create(t, fmt.Sprintf("other-%d", i), "")
@@ -94,20 +87,20 @@ func (b *bed) create(t *testing.T, name, address string) {
 		ClusterIP: address, Ports: []corev1.ServicePort{{Name: "http", Port: 80}},
 	}}
 	_, err := b.plane.Client.CoreV1().Services("default").Create(t.Context(), s, metav1.CreateOptions{})
-	must(t, err)
+	lab.Must(t, err)
 	slice := &discoveryv1.EndpointSlice{AddressType: discoveryv1.AddressTypeIPv4}
 	slice.Name, slice.Labels = name, map[string]string{discoveryv1.LabelServiceName: name}
 	slice.Ports = []discoveryv1.EndpointPort{{Name: ptr.To("http"), Port: ptr.To[int32](8080)}}
 	slice.Endpoints = []discoveryv1.Endpoint{{Addresses: []string{lab.PodAddress(lab.IPv4, "a").String()}}}
 	_, err = b.plane.Client.DiscoveryV1().EndpointSlices("default").Create(t.Context(), slice, metav1.CreateOptions{})
-	must(t, err)
+	lab.Must(t, err)
 }
 
 // remove deletes a Service and its slice.
 func (b *bed) remove(t *testing.T, name string) {
 	t.Helper()
-	must(t, b.plane.Client.CoreV1().Services("default").Delete(t.Context(), name, metav1.DeleteOptions{}))
-	must(t, b.plane.Client.DiscoveryV1().EndpointSlices("default").Delete(t.Context(), name, metav1.DeleteOptions{}))
+	lab.Must(t, b.plane.Client.CoreV1().Services("default").Delete(t.Context(), name, metav1.DeleteOptions{}))
+	lab.Must(t, b.plane.Client.DiscoveryV1().EndpointSlices("default").Delete(t.Context(), name, metav1.DeleteOptions{}))
 }
 
 // revise makes etcd count revisions.
@@ -121,7 +114,7 @@ func (b *bed) revise(t *testing.T, times int) {
 		if i == 0 {
 			write = func() (err error) { _, err = maps.Create(t.Context(), object, metav1.CreateOptions{}); return err }
 		}
-		must(t, write())
+		lab.Must(t, write())
 	}
 }
 
@@ -134,7 +127,7 @@ func (b *bed) start(t *testing.T) {
 		Command: append([]string{programs.verdict, "run", "--kubeconfig=" + b.kube, "--hostname-override=" + lab.NodeName,
 			"--cluster-cidr=" + lab.MustText(lab.IPv4, "PODS"), "--conntrack-max-per-core=0"}, b.flags...),
 	})
-	must(t, err)
+	lab.Must(t, err)
 	b.daemon = p
 	b.test.Cleanup(func() {
 		lab.SaveIfFailed(b.test, b.Node, p)
@@ -172,7 +165,7 @@ func (b *bed) logged(t *testing.T, parts ...string) {
 func (b *bed) lines(t *testing.T, parts ...string) (found []string) {
 	t.Helper()
 	log, err := os.ReadFile(filepath.Join(b.dir, b.daemon.Name+".log"))
-	must(t, err)
+	lab.Must(t, err)
 	for line := range strings.Lines(string(log)) {
 		if !slices.ContainsFunc(parts, func(p string) bool { return !strings.Contains(line, p) }) {
 			found = append(found, line)
@@ -204,7 +197,7 @@ func (b *bed) withoutElements(t *testing.T) (text string) {
 	t.Helper()
 	for _, family := range []string{"ip", "ip6"} {
 		list, err := b.Node.Command("nft", "-t", "list", "table", family, "verdict")
-		must(t, err)
+		lab.Must(t, err)
 		text += list
 	}
 	return text

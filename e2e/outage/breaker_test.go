@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"k8s.io/client-go/rest"
+
+	"github.com/verdict-proxy/verdict/e2e/lab"
 )
 
 // fault answers a request in the place of the API server. It reports whether it did; otherwise, the request goes on.
@@ -39,9 +41,9 @@ func (b *bed) breakable(t *testing.T) *breaker {
 	t.Helper()
 	config := b.plane.Config()
 	upstream, err := rest.TransportFor(config)
-	must(t, err)
+	lab.Must(t, err)
 	target, err := url.Parse(config.Host)
-	must(t, err)
+	lab.Must(t, err)
 	br := &breaker{upstream: upstream, target: target, clients: map[net.Conn]bool{}}
 	br.server = &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
@@ -60,10 +62,10 @@ func (b *bed) breakable(t *testing.T) *breaker {
 	go func() { _ = server.Serve(listener) }()
 	t.Cleanup(func() {
 		br.set(nil)
-		must(t, server.Close())
+		lab.Must(t, server.Close())
 	})
 	b.kube = filepath.Join(b.dir, "breaker.kubeconfig")
-	must(t, os.WriteFile(b.kube, []byte(kubeconfig), 0o600))
+	lab.Must(t, os.WriteFile(b.kube, []byte(kubeconfig), 0o600))
 	return br
 }
 

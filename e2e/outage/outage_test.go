@@ -18,10 +18,10 @@ func TestServerKilled(t *testing.T) {
 	b := newBed(t)
 	b.serve(t)
 	for _, part := range []apiserver.Part{apiserver.Server, apiserver.Etcd} {
-		must(t, b.plane.Kill(part))
+		lab.Must(t, b.plane.Kill(part))
 		b.steady(t, calm)
 		b.logged(t, "cannot read from the Kubernetes API")
-		must(t, b.plane.Restart(part))
+		lab.Must(t, b.plane.Restart(part))
 		b.create(t, "late", "")
 		b.expect(t, "the new Service is served", func() bool { return b.has(t, "late") })
 		b.remove(t, "late")
@@ -35,9 +35,9 @@ func TestRuleThatKeepsTheServerAway(t *testing.T) {
 	b := newBed(t)
 	b.flags = []string{"--table-owner=off"}
 	b.serve(t)
-	must(t, b.daemon.Kill())
+	lab.Must(t, b.daemon.Kill())
 	b.create(t, "late", "")
-	must(t, b.Node.Load("insert rule ip verdict services drop"))
+	lab.Must(t, b.Node.Load("insert rule ip verdict services drop"))
 	b.start(t)
 	b.logged(t, "another process changed rules while Verdict did not run", "ip verdict services")
 	b.expect(t, "the new Service is served", func() bool { return b.has(t, "late") })
@@ -50,19 +50,19 @@ func TestRulesWhileTheServerIsAway(t *testing.T) {
 	b := newBed(t)
 	b.flags = []string{"--table-owner=off"}
 	b.serve(t)
-	must(t, b.daemon.Kill())
-	must(t, b.plane.Kill(apiserver.Server))
+	lab.Must(t, b.daemon.Kill())
+	lab.Must(t, b.plane.Kill(apiserver.Server))
 	b.start(t)
 	b.logged(t, "the rules in the kernel stay as an earlier process left them")
 	for _, script := range []string{
 		"add table ip verdict { flags dormant; }", "insert rule ip6 verdict services drop", "flush chain ip verdict nat-output",
 	} {
 		before := b.withoutElements(t)
-		must(t, b.Node.Load(script))
+		lab.Must(t, b.Node.Load(script))
 		b.expect(t, "after \""+script+"\", the rules are as before", func() bool { return b.withoutElements(t) == before })
 	}
 	b.answers(t)
-	must(t, b.plane.Restart(apiserver.Server))
+	lab.Must(t, b.plane.Restart(apiserver.Server))
 	b.create(t, "late", "")
 	b.expect(t, "the new Service is served", func() bool { return b.has(t, "late") })
 }
@@ -74,17 +74,17 @@ func TestEtcdRestored(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newBed(t)
 			admin, err := b.plane.Admin()
-			must(t, err)
+			lab.Must(t, err)
 			b.kube = admin
 			b.create(t, "deleted", "")
 			b.start(t)
 			b.expect(t, "all Services are served", func() bool { return len(b.rules(t)) == others+2 })
-			must(t, b.plane.Save())
+			lab.Must(t, b.plane.Save())
 			b.remove(t, "deleted")
 			b.revise(t, ahead)
 			b.create(t, "lost", "")
 			b.expect(t, "the rules follow", func() bool { return b.has(t, "lost") && !b.has(t, "deleted") })
-			must(t, b.plane.Restore())
+			lab.Must(t, b.plane.Restore())
 			began := time.Now()
 			b.expect(t, "the rules go back", func() bool { return !b.has(t, "lost") && b.has(t, "deleted") })
 			t.Logf("the rules are those of the restored state %v after the start of the API server", time.Since(began).Round(time.Second))
@@ -100,7 +100,7 @@ func TestEtcdRestored(t *testing.T) {
 func TestEmptyEtcd(t *testing.T) {
 	b := newBed(t)
 	b.serve(t)
-	must(t, b.plane.Empty())
+	lab.Must(t, b.plane.Empty())
 	b.expect(t, "the Services are gone", func() bool { return len(b.rules(t)) == 0 })
 	b.create(t, "web", lab.MustText(lab.IPv4, "VIP1"))
 	b.expect(t, "the rules follow", func() bool { return b.has(t, "web") })
