@@ -12,7 +12,7 @@ import (
 )
 
 // TestShortForm sends connections through balancers of the short form: one masquerades, and one does not, so its endpoints
-// see the client. A backup gets nothing.
+// see the client. An endpoint reaches itself through either. A backup gets nothing.
 func TestShortForm(t *testing.T) {
 	w, dir := lab.New(t), t.TempDir()
 	text := func(f lab.Family, name string) netip.Addr {
@@ -49,6 +49,9 @@ spec:
 						if own := answer.Source == text(f, "X"); answer.Pod != "c" || own == masquerade {
 							t.Errorf("pod %s answers and sees %s", answer.Pod, answer.Source)
 						}
+					}
+					if answer := w.At(t, "c").Once(t, q); answer.Pod != "c" {
+						t.Errorf("pod %s answers pod c", answer.Pod)
 					}
 				})
 			}

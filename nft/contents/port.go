@@ -45,7 +45,8 @@ type Endpoint struct {
 	Addr netip.AddrPort
 	// Slots is how many slots of its pool the endpoint has, which is its share of the connections; 0 counts as 1.
 	Slots uint16
-	// Local is set for an endpoint on this node. Its connections to itself need masquerading.
+	// Local means that the endpoint's connections to itself need masquerading: it is on this node, or its replies return
+	// through it.
 	Local bool
 }
 

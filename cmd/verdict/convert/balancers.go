@@ -141,8 +141,12 @@ func (c *conversion) endpoint(b *balancer, line int, at netip.AddrPort, weight *
 	b.Spec.Endpoints = append(b.Spec.Endpoints, e)
 }
 
-// shareTarget writes a port that all endpoints have as the target port.
-func (b *balancer) shareTarget() {
+// finish completes a balancer when all its endpoints are known. A port that all of them have is the target port. Like IPVS,
+// a balancer with NAT leaves the address of the client as it is.
+func (b *balancer) finish() {
+	if b.Spec.Forwarding == "" {
+		b.Spec.Masquerade = new(false)
+	}
 	ports := map[uint16]bool{}
 	for _, e := range b.Spec.Endpoints {
 		ports[e.Port] = true

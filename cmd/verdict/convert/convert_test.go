@@ -82,6 +82,7 @@ spec:
       weight: 0
   scheduler: wlc
   affinity: 10m0s
+  masquerade: false
 # line 5: UDP 192.0.2.1:53
 metadata:
   name: udp-192-0-2-1-53
@@ -96,6 +97,7 @@ spec:
       port: 5353
   scheduler: mh
   schedulerFlags: [mh-port]
+  masquerade: false
 # line 8: TCP [2001:db8::1]:443
 metadata:
   name: tcp-2001-db8--1-443
@@ -120,6 +122,7 @@ spec:
   endpoints:
     - address: 10.0.0.1
   scheduler: rr
+  masquerade: false
 `
 	if diff := cmp.Diff(want, specs(balancers)); diff != "" {
 		t.Errorf("balancers (-want +got):\n%s", diff)
@@ -245,6 +248,7 @@ spec:
   schedulerFlags: [mh-port]
   affinity: 6m0s
   check: dns name=example.org port=5353 interval=1m0s timeout=5s rise=1 fall=2
+  masquerade: false
 `
 	if diff := cmp.Diff(want, specs(balancers)); diff != "" {
 		t.Errorf("balancers (-want +got):\n%s", diff)

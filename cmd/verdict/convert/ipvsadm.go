@@ -49,7 +49,7 @@ func (c *conversion) ipvsadm(text string) {
 		}
 	}
 	for _, b := range c.balancers {
-		b.shareTarget()
+		b.finish()
 	}
 }
 

@@ -153,7 +153,7 @@ func (c *conversion) virtual(s *statement, name string, port uint16, addresses [
 	for _, r := range s.all("sorry_server") {
 		c.sorry(b, r, port)
 	}
-	b.shareTarget()
+	b.finish()
 	c.check(b, s)
 }
 
