@@ -42,21 +42,26 @@ with --manifests drains.`,
 
 // drain prints the steps until the daemon has ended. If it is interrupted, the daemon goes on alone.
 func drain(ctx context.Context, how socket.Drain, out io.Writer) error {
-	client := socket.NewClient()
-	if err := client.Drain(how); err != nil {
-		return fmt.Errorf("drain: %w", err)
-	}
+	client, answer := socket.NewClient(), make(chan error, 1)
+	go func() { answer <- client.Drain(how) }()
+	drained := false
 	for printed := ""; ; {
 		status, err := client.Status()
-		if errors.Is(err, socket.ErrNotRunning) || err == nil && status.Drain == "" { // another one has begun
+		draining := err == nil && status.Drain != ""
+		switch {
+		case drained && !draining: // it has ended; perhaps another one has begun
 			fmt.Fprintln(out, "the daemon has ended")
 			return nil
-		}
-		if err == nil && status.Drain != printed {
+		case draining && status.Drain != printed:
 			printed = status.Drain
 			fmt.Fprintln(out, printed)
 		}
 		select {
+		case err := <-answer:
+			if err != nil {
+				return fmt.Errorf("drain: the daemon has not drained: %w", err)
+			}
+			drained = true
 		case <-ctx.Done():
 			return fmt.Errorf("drain: interrupted; the daemon goes on with it: %w", ctx.Err())
 		case <-time.After(100 * time.Millisecond):

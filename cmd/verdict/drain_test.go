@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os/exec"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -31,18 +32,28 @@ func (l *link) ready() int {
 // drain begins a drain, and returns a function that waits for its end and returns what it printed.
 func (l *link) drain(flags ...string) (end func() string) {
 	l.Helper()
+	begun := l.begin(flags...)
+	return func() string {
+		l.Helper()
+		text, err := begun()
+		if err != nil {
+			l.Errorf("verdict drain: %v", err)
+		}
+		return text
+	}
+}
+
+func (l *link) begin(flags ...string) (end func() (string, error)) {
+	l.Helper()
 	out := &syncBuffer{}
 	cmd := exec.Command(binary, append([]string{"drain"}, flags...)...)
 	cmd.Stdout, cmd.Stderr = out, out
 	if err := l.Node.Start(cmd); err != nil {
 		l.Fatal(err)
 	}
-	return func() string {
-		l.Helper()
-		if err := cmd.Wait(); err != nil {
-			l.Errorf("verdict drain: %v", err)
-		}
-		return out.String()
+	return func() (string, error) {
+		err := cmd.Wait()
+		return out.String(), err
 	}
 }
 
@@ -103,6 +114,20 @@ func TestDrain(t *testing.T) {
 	}
 	if r := last.Send(3 * time.Second); r.Outcome != lab.Answered {
 		t.Errorf("without the daemon, the open connection is %s", r)
+	}
+
+	for signal, want := range map[syscall.Signal]string{
+		syscall.SIGKILL: "verdict: drain: the daemon has not drained: ask the daemon: ",
+		syscall.SIGTERM: "verdict: drain: the daemon has not drained: the daemon was told to stop before it had drained\n",
+	} {
+		d = runDaemon(t, l.Node.Namespace, dir, flags...)
+		l.await("before "+signal.String(), onLink...)
+		end := l.begin("--settle=1m")
+		d.wait(t, `step="no address is announced`)
+		d.end(signal)
+		if text, err := end(); err == nil || !strings.Contains(text, want) || strings.Contains(text, "has ended") {
+			t.Errorf("after %s, verdict drain ends with %v: %s", signal, err, text)
+		}
 	}
 	if exit, _, stderr := inside(t, l.Node.Namespace, "drain"); exit != 1 || !strings.Contains(stderr, "no daemon of Verdict answers") {
 		t.Errorf("a drain without a daemon ends with %d: %s", exit, stderr)

@@ -22,25 +22,43 @@ import (
 type drainer struct {
 	store *state.Store
 	proxy *health.Proxy
-	files *reloader // waits for the kernel
 	ipvs  bool
 	can   bool // the objects come from a folder
 	begin chan socket.Drain
-	log   *slog.Logger
+	ended chan struct{}
+	// failed says which step failed. It is set before ended is closed.
+	failed error
+	log    *slog.Logger
 
 	mu   sync.Mutex
 	step string // "": nobody has asked
 }
 
-func newDrainer(o *observers, store *state.Store, files *reloader, k *kernelSide) *drainer {
+func newDrainer(o *observers, store *state.Store, k *kernelSide) *drainer {
 	return &drainer{
-		store: store, proxy: o.proxy, files: files, ipvs: k.balancer != nil, can: o.settings.Manifests != "",
-		begin: make(chan socket.Drain, 1), log: o.log,
+		store: store, proxy: o.proxy, ipvs: k.balancer != nil, can: o.settings.Manifests != "",
+		begin: make(chan socket.Drain, 1), ended: make(chan struct{}), log: o.log,
 	}
 }
 
-// drain begins. A second request changes nothing.
-func (d *drainer) drain(how socket.Drain) error {
+// drain begins, and returns when the daemon has drained. A second request only waits.
+func (d *drainer) drain(ctx context.Context, how socket.Drain) error {
+	if err := d.start(how); err != nil {
+		return err
+	}
+	select {
+	case <-d.ended:
+	case <-ctx.Done():
+	}
+	select {
+	case <-d.ended:
+		return d.failed
+	default:
+		return errors.New("the daemon was told to stop before it had drained")
+	}
+}
+
+func (d *drainer) start(how socket.Drain) error {
 	if !d.can {
 		return errors.New("the objects come from an API server: pods of this node need their Services; move them away with kubectl drain")
 	}
@@ -93,14 +111,16 @@ func (d *drainer) run(ctx context.Context) error {
 	case err != nil:
 		d.log.Error("draining: a step failed; the process ends nevertheless", "error", err)
 	}
+	d.failed = err
+	close(d.ended)
 	return ErrDrained
 }
 
-// await waits until the kernel has the change.
+// await waits until the kernel has the change. Changes of Services may wait longer.
 func (d *drainer) await(ctx context.Context, timeout time.Duration) error {
 	ctx, stop := context.WithTimeout(ctx, max(timeout, longestReload))
 	defer stop()
-	return d.files.await(ctx)
+	return awaitKernel(ctx, d.store, func(c *state.Changes) bool { return c.Environment })
 }
 
 // connectionsPeriod is how often open connections are counted.

@@ -48,15 +48,17 @@ func (r *reloader) reload(ctx context.Context) error {
 			errs = append(errs, directory.Read(ctx, files))
 		}
 	}
-	return errors.Join(append(errs, r.await(ctx))...)
+	return errors.Join(append(errs, awaitKernel(ctx, r.store, anything))...)
 }
 
-// await waits until the kernel has all changes.
-func (r *reloader) await(ctx context.Context) error {
+func anything(c *state.Changes) bool { return c.Environment || len(c.Services) > 0 }
+
+// awaitKernel waits until no change waits for the kernel, of those that count.
+func awaitKernel(ctx context.Context, store *state.Store, counts func(*state.Changes) bool) error {
 	look := time.NewTicker(10 * time.Millisecond)
 	defer look.Stop()
 	for {
-		if c, synced := r.store.Pending(); synced && len(c.Services) == 0 && !c.Environment {
+		if c, synced := store.Pending(); synced && !counts(&c) {
 			return nil
 		}
 		select {

@@ -159,9 +159,10 @@ func (c *Client) Reload() error {
 	return request(c, pathReload, nil, reloadTimeout)
 }
 
-// Drain has the daemon stop serving. It returns when the daemon has begun.
+// Drain has the daemon stop serving, and returns when that is done. Without an answer, the daemon has crashed.
 func (c *Client) Drain(how Drain) error {
-	return request(c, pathDrain, url.Values{"settle": {how.Settle.String()}, "timeout": {how.Timeout.String()}}, timeout)
+	const forever = 0
+	return request(c, pathDrain, url.Values{"settle": {how.Settle.String()}, "timeout": {how.Timeout.String()}}, forever)
 }
 
 // Outliers asks which endpoints do not answer, fail their checks, or are backups.

@@ -29,8 +29,9 @@ type Daemon struct {
 	Log        *slog.Logger
 	// Reload reads the files again. It returns when the kernel has what they ask for, and says what cannot be used.
 	Reload func(context.Context) error
-	// Drain begins to stop serving. Draining says how far that is; "": it has not begun. Nil: the daemon cannot.
-	Drain    func(Drain) error
+	// Drain stops serving, and returns when that is done. Draining says how far that is; "": it has not begun. Nil: the daemon
+	// cannot.
+	Drain    func(context.Context, Drain) error
 	Draining func() string
 }
 

@@ -46,7 +46,10 @@ func Serve(ctx context.Context, l net.Listener, d *Daemon) error {
 	mux.HandleFunc("POST "+pathDrain, func(w http.ResponseWriter, r *http.Request) {
 		how, err := readDrain(r.URL.Query().Get)
 		if err == nil {
-			err = d.Drain(how)
+			err = http.NewResponseController(w).SetWriteDeadline(time.Time{}) // it takes as long as connections are open
+		}
+		if err == nil {
+			err = d.Drain(r.Context(), how)
 		}
 		s.answer(w, doneWith(err), nil)
 	})
@@ -54,16 +57,26 @@ func Serve(ctx context.Context, l net.Listener, d *Daemon) error {
 		Handler: http.MaxBytesHandler(mux, 1<<16), ReadHeaderTimeout: 5 * time.Second, WriteTimeout: time.Minute,
 		BaseContext: func(net.Listener) context.Context { return ctx },
 	}
+	answered := make(chan struct{})
 	go func() {
+		defer close(answered)
 		<-ctx.Done()
-		_ = web.Close() // the process ends
+		ending, stop := context.WithTimeout(context.WithoutCancel(ctx), farewell)
+		defer stop()
+		if web.Shutdown(ending) != nil {
+			_ = web.Close() // the process ends
+		}
 	}()
 	err := web.Serve(rootOnly{l})
 	if errors.Is(err, http.ErrServerClosed) {
+		<-answered
 		return nil
 	}
 	return err
 }
+
+// farewell is how long the last answers may take, when the process ends.
+const farewell = time.Second
 
 // readDrain reads the parameters of a drain.
 func readDrain(get func(string) string) (how Drain, err error) {
