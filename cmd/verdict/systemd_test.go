@@ -137,7 +137,8 @@ func TestNotify(t *testing.T) {
 	}
 }
 
-// TestSuccessorIsReadyLater: a process that waits for the one before is not ready, however long that takes.
+// TestSuccessorIsReadyLater: a process that waits for the one before is not ready, however long that takes. SIGHUP does not
+// end it.
 func TestSuccessorIsReadyLater(t *testing.T) {
 	ns, dir, old, next := netns.New(t), t.TempDir(), newManager(t), newManager(t)
 	writeManifest(t, dir, "web.yaml", diffService("web", "10.96.0.1", "type: ClusterIP", "", "10.244.0.1"))
@@ -145,6 +146,9 @@ func TestSuccessorIsReadyLater(t *testing.T) {
 	old.await(t, "\nREADY=1\n")
 	second := next.start(t, ns, dir)
 	second.wait(t, "waiting for it to end")
+	if err := second.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
 	if text, came := next.next(t, time.Millisecond); came {
 		t.Errorf("the successor notified %q", text)
 	}
@@ -152,6 +156,7 @@ func TestSuccessorIsReadyLater(t *testing.T) {
 	next.await(t, "\nREADY=1\n")
 	old.await(t, "\nSTOPPING=1\n")
 	next.await(t, "\nWATCHDOG=1\n")
+	second.wait(t, "the files were read again")
 }
 
 // TestCleanupOnExit: what SIGTERM leaves depends on the flag. A crash leaves everything in either case.

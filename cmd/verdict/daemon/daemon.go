@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"os"
 	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -32,6 +33,7 @@ import (
 type Options struct {
 	CommandLine       *flags.CommandLine
 	TakeOver          bool // from kube-proxy
+	Hangups           <-chan os.Signal
 	Version, Revision string
 	Log               *slog.Logger
 }
@@ -85,8 +87,8 @@ func Run(ctx context.Context, o Options) (err error) {
 	})
 	group, ctx := errgroup.WithContext(ctx)
 	daemon := observers.daemon(store, health)
-	systemd := supervise(observers, daemon, files)
-	drain := newDrainer(observers, store, files, k)
+	systemd := supervise(observers, daemon, files, o.Hangups)
+	drain := newDrainer(observers, store, k)
 	daemon.Reload, daemon.Drain, daemon.Draining = systemd.reload, drain.drain, drain.draining
 	if err := observers.listen(ctx, group, daemon); err != nil {
 		return err

@@ -4,9 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"os"
-	"os/signal"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/coreos/go-systemd/v22/daemon"
@@ -26,7 +24,7 @@ type supervised struct {
 	daemon   *socket.Daemon
 	files    *reloader
 	passed   <-chan struct{}
-	hangups  chan os.Signal
+	hangups  <-chan os.Signal
 	watchdog time.Duration // 0: systemd does not watch
 	ready    bool
 	line     string      // the last status line
@@ -34,19 +32,17 @@ type supervised struct {
 	log      *slog.Logger
 }
 
-func supervise(o *observers, d *socket.Daemon, files *reloader) *supervised {
-	s := &supervised{proxy: o.proxy, daemon: d, files: files, passed: o.passed, hangups: make(chan os.Signal, 1), log: o.log}
+func supervise(o *observers, d *socket.Daemon, files *reloader, hangups <-chan os.Signal) *supervised {
+	s := &supervised{proxy: o.proxy, daemon: d, files: files, passed: o.passed, hangups: hangups, log: o.log}
 	var err error
 	if s.watchdog, err = daemon.SdWatchdogEnabled(false); err != nil {
 		o.log.Warn("cannot serve the watchdog of systemd, which may end this process", "error", err)
 	}
-	signal.Notify(s.hangups, syscall.SIGHUP)
 	return s
 }
 
 // run works until the context ends.
 func (s *supervised) run(ctx context.Context) error {
-	defer signal.Stop(s.hangups)
 	every := statusPeriod
 	if s.watchdog > 0 {
 		every = min(every, s.watchdog/4)
