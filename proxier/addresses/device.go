@@ -15,8 +15,9 @@ import (
 type device struct {
 	index     int
 	hardware  net.HardwareAddr
-	up        bool
-	announces bool // its link has other hosts that ask for addresses
+	carrier   bool
+	ups       uint32 // how often the link got its carrier
+	announces bool   // its link has other hosts that ask for addresses
 }
 
 // find looks for a device.
@@ -26,10 +27,35 @@ func find(name string) (device, error) {
 		return device{}, fmt.Errorf("find the device %s: %w", name, err)
 	}
 	a := link.Attrs()
+	ups, err := carrierUps(a.Index)
+	if err != nil {
+		return device{}, fmt.Errorf("read the state of the device %s: %w", name, err)
+	}
 	return device{
-		index: a.Index, hardware: a.HardwareAddr, up: a.Flags&net.FlagUp != 0,
+		index: a.Index, hardware: a.HardwareAddr, carrier: a.RawFlags&unix.IFF_LOWER_UP != 0, ups: ups,
 		announces: len(a.HardwareAddr) == 6 && a.Flags&net.FlagLoopback == 0 && a.RawFlags&unix.IFF_NOARP == 0,
 	}, nil
+}
+
+// carrierUps reads how often a link got its carrier, so that nobody misses a short interruption.
+func carrierUps(link int) (n uint32, err error) {
+	header := nl.NewIfInfomsg(unix.AF_UNSPEC)
+	header.Index = int32(link)
+	request := nl.NewNetlinkRequest(unix.RTM_GETLINK, 0)
+	request.AddData(header)
+	messages, err := request.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWLINK)
+	for _, m := range messages {
+		attributes, err := nl.ParseRouteAttr(m[header.Len():])
+		if err != nil {
+			return 0, err
+		}
+		for _, a := range attributes {
+			if a.Attr.Type == unix.IFLA_CARRIER_UP_COUNT && len(a.Value) == 4 {
+				n = nl.NativeEndian().Uint32(a.Value)
+			}
+		}
+	}
+	return n, err
 }
 
 // add adds an address.

@@ -29,7 +29,20 @@ type Engine struct {
 	changed    map[netip.Addr]bool // perhaps to be added or deleted
 	announcing map[netip.Addr]int  // how often
 	looked     time.Time           // zero: the addresses of the host are not known
-	keepsMarks bool                // the kernel does
+	host       host
+}
+
+// host is the kernel's side.
+type host struct {
+	list       func(family int) ([]Entry, error)
+	keepsMarks bool
+	carrier    carrier // at the last look at the device
+}
+
+// carrier changes when a link gets its carrier.
+type carrier struct {
+	link int // 0: nobody has looked
+	ups  uint32
 }
 
 // Failure is what could not be done for an address.
@@ -44,6 +57,7 @@ func New(device string, log *slog.Logger) *Engine {
 	return &Engine{
 		device: device, log: log, services: map[state.Name][]netip.Addr{}, wanted: map[netip.Addr]int{},
 		held: map[netip.Addr]int{}, foreign: map[netip.Addr]bool{}, changed: map[netip.Addr]bool{}, announcing: map[netip.Addr]int{},
+		host: host{list: List},
 	}
 }
 
@@ -144,7 +158,11 @@ func (e *Engine) Add() (failures []Failure) {
 	}
 	var done []netip.Addr
 	for _, a := range missing {
-		if err := e.add(&on, a); err != nil {
+		err := e.add(&on, a)
+		if errors.Is(err, errUnmarked) {
+			return []Failure{e.giveUp(a, err)}
+		}
+		if err != nil {
 			failures = append(failures, e.failure(a, fmt.Errorf("add it: %w", err)))
 			continue
 		}
@@ -156,20 +174,33 @@ func (e *Engine) Add() (failures []Failure) {
 	return append(failures, e.announce()...)
 }
 
+var errUnmarked = errors.New("the kernel does not keep who added an address, so a restart would not know it; Linux 5.18 and newer do")
+
 // add adds an address. The first time, it makes sure that the kernel keeps the mark.
 func (e *Engine) add(on *device, a netip.Addr) error {
-	if err := on.add(a); err != nil || e.keepsMarks {
+	if err := on.add(a); err != nil || e.host.keepsMarks {
 		return err
 	}
-	list, err := List(unix.AF_UNSPEC)
+	list, err := e.host.list(unix.AF_UNSPEC)
 	if err == nil && !slices.ContainsFunc(list, func(f Entry) bool { return f.Ours && f.Addr == a }) {
-		err = errors.New("the kernel does not keep who added an address, so a restart would not know it; Linux 5.18 and newer do")
+		err = errUnmarked
 	}
 	if err != nil {
 		return errors.Join(err, remove(a, on.index))
 	}
-	e.keepsMarks = true
+	e.host.keepsMarks = true
 	return nil
+}
+
+// giveUp wants no address from now on.
+func (e *Engine) giveUp(a netip.Addr, err error) Failure {
+	f := e.failure(a, err)
+	f.Next = "this process adds no addresses, and does not try again"
+	e.device = ""
+	clear(e.services)
+	clear(e.wanted)
+	clear(e.changed)
+	return f
 }
 
 // Tick announces addresses again, looks at the host from time to time, and tries again what failed.
@@ -185,7 +216,7 @@ func (e *Engine) Tick(now time.Time) (failures []Failure) {
 
 // look reads the addresses of the host, and notes where they differ from what is wanted.
 func (e *Engine) look(now time.Time) error {
-	list, err := List(unix.AF_UNSPEC)
+	list, err := e.host.list(unix.AF_UNSPEC)
 	if err != nil {
 		return err
 	}
@@ -199,7 +230,7 @@ func (e *Engine) look(now time.Time) error {
 		switch _, wanted := e.wanted[f.Addr]; {
 		case f.Ours && (on.index == 0 || f.Link == on.index):
 			e.held[f.Addr] = f.Link
-			e.keepsMarks = true
+			e.host.keepsMarks = true
 		case f.Ours: // an earlier process had another device
 			if err := remove(f.Addr, f.Link); err != nil {
 				return fmt.Errorf("delete %s from another device: %w", f.Addr, err)
@@ -218,16 +249,21 @@ func (e *Engine) look(now time.Time) error {
 	return nil
 }
 
-// announce announces each address that is still to be announced. While the device is down, it waits.
+// announce announces each address that is still to be announced. While the link has no carrier, it waits.
 func (e *Engine) announce() []Failure {
-	if len(e.announcing) == 0 {
+	if e.device == "" || len(e.held) == 0 {
 		return nil
 	}
 	on, err := find(e.device)
+	if err == nil {
+		e.noteCarrier(carrier{on.index, on.ups})
+	}
 	switch {
+	case len(e.announcing) == 0:
+		return nil
 	case err == nil && !on.announces:
 		clear(e.announcing)
-	case err == nil && on.up:
+	case err == nil && on.carrier:
 		list := slices.SortedFunc(maps.Keys(e.announcing), netip.Addr.Compare)
 		if err = on.announce(list); err != nil {
 			break
@@ -247,6 +283,17 @@ func (e *Engine) announce() []Failure {
 		clear(e.announcing)
 	}
 	return []Failure{f}
+}
+
+// noteCarrier has all addresses announced again if the link got its carrier: what was sent without one is lost, and a switch
+// may have forgotten where they are.
+func (e *Engine) noteCarrier(now carrier) {
+	if e.host.carrier.link == now.link && e.host.carrier != now {
+		for a := range e.held {
+			e.announcing[a] = announcements
+		}
+	}
+	e.host.carrier = now
 }
 
 func (e *Engine) failure(a netip.Addr, err error) Failure {
