@@ -143,6 +143,38 @@ func TestFaults(t *testing.T) {
 	}
 }
 
+// TestFaultsOfEndpoints: what an endpoint without a port means counts, too.
+func TestFaultsOfEndpoints(t *testing.T) {
+	const loop = "in spec.addresses: expected another address, or another port than"
+	for _, tt := range []struct {
+		name, ports, endpoints string
+		want                   []string
+	}{
+		{"another port of the same host", "[{port: 80}]", "[{address: 10.0.0.1}, {address: 10.0.0.1, port: 81}]", nil},
+		{"the port itself", "[{port: 80}]", "[{address: 10.0.0.1}, {address: 10.0.0.1, port: 80}]",
+			[]string{"7: spec.endpoints[1]: endpoint 10.0.0.1 occurs twice: expected it once"}},
+		{"the target port", "[{port: 80, targetPort: 8080}]", "[{address: 10.0.0.1, port: 8080}, {address: 10.0.0.1}]",
+			[]string{"7: spec.endpoints[1]: endpoint 10.0.0.1 occurs twice: expected it once"}},
+		{"a loop", "[{port: 80}]", "[{address: 192.0.2.10}]",
+			[]string{"7: spec.endpoints[0].address: 192.0.2.10 is " + loop + " 80, so that connections do not return here"}},
+		{"a loop by its port", "[{port: 80, targetPort: 8080}]", "[{address: 192.0.2.10, port: 80}]",
+			[]string{"7: spec.endpoints[0].address: 192.0.2.10 is " + loop + " 80, so that connections do not return here"}},
+		{"a loop at a second port", "[{port: 80, targetPort: 8080}, {port: 81}]", "[{address: 192.0.2.10}]",
+			[]string{"7: spec.endpoints[0].address: 192.0.2.10 is " + loop + " 81, so that connections do not return here"}},
+		{"a loop of a range", "[{port: 80-90}]", "[{address: 192.0.2.10}]",
+			[]string{"7: spec.endpoints[0].address: 192.0.2.10 is " + loop + " 80, so that connections do not return here"}},
+		{"another program of this host", "[{port: 80, targetPort: 8080}]", "[{address: 192.0.2.10}]", nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			text := strings.NewReplacer("[{port: 80}]", tt.ports, "[{address: 10.0.0.1}, {address: 10.0.0.1, port: 81}]", tt.endpoints).Replace(one)
+			_, faults := Decode([]byte(text))
+			if diff := cmp.Diff(tt.want, lines(faults)); diff != "" {
+				t.Errorf("faults (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
 func lines(faults []Fault) (list []string) {
 	for _, f := range faults {
 		list = append(list, fmt.Sprintf("%d: %s", f.Line, f))

@@ -105,7 +105,7 @@ func (s *Spec) slicePorts(own uint16) (list []state.SlicePort) {
 		p := &s.Ports[i]
 		for _, protocol := range p.protocols() {
 			list = append(list, state.SlicePort{
-				Name: s.portName(p), Protocol: protocolNumber(protocol), Port: cmp.Or(own, p.TargetPort, p.Port.First),
+				Name: s.portName(p), Protocol: protocolNumber(protocol), Port: p.target(own),
 			})
 		}
 	}

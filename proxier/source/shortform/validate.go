@@ -1,6 +1,7 @@
 package shortform
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -69,9 +70,27 @@ func (f *faults) validateEndpoints(lb *LoadBalancer) {
 		f.unique(struct {
 			address Address
 			port    uint16
-		}{e.Address, e.Port}, at, "endpoint %s", e.Address)
+		}{e.Address, lb.Spec.Ports[0].target(e.Port)}, at, "endpoint %s", e.Address)
+		f.validateLoop(lb, &e, at)
 	}
 }
+
+// validateLoop finds an endpoint that leads back to the balancer.
+func (f *faults) validateLoop(lb *LoadBalancer, e *Endpoint, at string) {
+	if !slices.Contains(lb.Spec.Addresses, e.Address) {
+		return
+	}
+	for i := range lb.Spec.Ports {
+		p := &lb.Spec.Ports[i]
+		if target := p.target(e.Port); target == p.Port.First {
+			f.add(at+".address", "%s is in spec.addresses: expected another address, or another port than %d, so that connections do not return here", e.Address, target)
+			return
+		}
+	}
+}
+
+// target returns the port of an endpoint, which may have one of its own.
+func (p *Port) target(own uint16) uint16 { return cmp.Or(own, p.TargetPort, p.Port.First) }
 
 // validateFlags: the flags of a scheduler begin with its name.
 func (f *faults) validateFlags(b *Balancing) {
