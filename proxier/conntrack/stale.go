@@ -56,7 +56,7 @@ func (x *index[V]) find(f Flow, nodePortAddrs map[netip.Addr]bool, settled func(
 // target is a frontend that may have stale flows.
 type target struct {
 	removed bool
-	ipvs    bool             // IPVS serves it
+	by      engine           // who serves it
 	good    []netip.AddrPort // endpoints whose flows stay, sorted
 	changed *atomic.Uint64   // the Tracker's revision when the frontend changed last
 }
@@ -119,9 +119,9 @@ func (t *target) stale(f Flow) bool {
 		//
 		// Other software (OVS, SR-IOV) tracks the same packets in its own zones, before or after our translation. So a
 		// flow without a translation in such a zone does not mean that our rules did not translate it.
-		return !good && !t.removed && f.Zone == 0
+		return !good && !t.removed && f.Zone == 0 && t.by != unchanged
 	}
-	if !f.DNAT && !t.ipvs {
+	if !f.DNAT && t.by == byNFT {
 		// IPVS made the flow, and does not serve the frontend any more: the packets go nowhere.
 		return true
 	}

@@ -16,13 +16,13 @@ func service(lines ...string) *plan.Service {
 	s := &plan.Service{Name: name("web")}
 	for _, line := range lines {
 		left, right, _ := strings.Cut(line, ">")
-		p, ipvs := plan.Port{Family: state.IPv4, Protocol: state.UDP}, false
+		p, ipvs, unchanged := plan.Port{Family: state.IPv4, Protocol: state.UDP}, false, false
 		for _, w := range strings.Fields(left) {
 			switch {
 			case w == "tcp":
 				p.Protocol = state.TCP
-			case w == "ipvs":
-				ipvs = true
+			case w == "ipvs" || w == "unchanged":
+				ipvs, unchanged = true, w == "unchanged"
 			case strings.HasPrefix(w, "*"):
 				p.Family = state.Family(w[1] - '0')
 				fe := plan.Frontend{Kind: plan.NodePort}
@@ -38,7 +38,7 @@ func service(lines ...string) *plan.Service {
 			}
 		}
 		for i := range p.Frontends {
-			p.Frontends[i].IPVS = ipvs
+			p.Frontends[i].IPVS, p.Frontends[i].Unchanged = ipvs, unchanged
 		}
 		for _, w := range strings.Fields(right) {
 			p.Serving = append(p.Serving, netip.MustParseAddrPort(w))
@@ -121,6 +121,10 @@ func TestStale(t *testing.T) {
 			[]string{vip + " " + a}},
 		{"IPVS serves it now: flows that go to good endpoints stay", service(vip + ">" + a + " " + b), service("ipvs " + vip + ">" + a),
 			[]string{vip + " " + b, vip + " " + b + " ipvs"}, []string{vip + " " + a, vip + " " + a + " ipvs"}},
+		{"IPVS passes it on without NAT: its flows are not translated", service(vip + ">" + a + " " + b), service("unchanged " + vip + ">" + a),
+			[]string{vip + " " + b}, []string{vip + " " + a, vip + " " + vip}},
+		{"IPVS passed it on without NAT", service("unchanged " + vip + ">" + a), service("ipvs " + vip + ">" + a),
+			[]string{vip + " " + vip}, []string{vip + " " + a}},
 		{"IPVS served it: what it has balanced goes nowhere", service("ipvs " + vip + ">" + a), service(vip + ">" + a),
 			[]string{vip + " " + a + " ipvs"}, []string{vip + " " + a}},
 		{"an endpoint has the address and port of the frontend", service(vip + " 10.96.0.11:53>" + vip + " " + a), service(vip + " 10.96.0.11:53>" + vip),

@@ -40,7 +40,7 @@ type Tracker struct {
 // tracked is what a Tracker knows of a frontend.
 type tracked struct {
 	port    *udpPort // that serves it; nil: it was removed
-	ipvs    bool     // IPVS serves it
+	by      engine   // who serves it
 	suspect bool
 	removal *int          // of the namespace that had it last; nil: a port serves it, or an earlier process did
 	changed atomic.Uint64 // the revision of its last change; a running cleaning reads it
@@ -55,7 +55,26 @@ type udpPort struct {
 
 type servedFrontend struct {
 	Frontend
-	ipvs bool // IPVS serves it
+	by engine
+}
+
+// engine is who serves a frontend.
+type engine uint8
+
+const (
+	byNFT engine = iota
+	byIPVS
+	unchanged // by IPVS without NAT
+)
+
+func engineOf(f *plan.Frontend) engine {
+	switch {
+	case f.Unchanged:
+		return unchanged
+	case f.IPVS:
+		return byIPVS
+	}
+	return byNFT
 }
 
 // maxRemoved bounds how many removed frontends wait to be cleaned: 131,072 take about 10 MB. One namespace can have a
@@ -134,7 +153,7 @@ func udpPorts(p *plan.Service) (out []*udpPort) {
 		made := &udpPort{frontends: make([]servedFrontend, 0, len(port.Frontends)), serving: port.Serving}
 		for j := range port.Frontends {
 			if f := &port.Frontends[j]; !tcp || !f.IPVS { // IPVS has its own entry for a TCP connection
-				made.frontends = append(made.frontends, servedFrontend{frontendOf(port, f), f.IPVS})
+				made.frontends = append(made.frontends, servedFrontend{frontendOf(port, f), engineOf(f)})
 			}
 		}
 		out = append(out, made)
@@ -159,12 +178,14 @@ func (t *Tracker) serve(port, old *udpPort) {
 		if is.port == nil {
 			t.endRemoval(is)
 		}
-		if f.ipvs {
+		by := f.by
+		if by != byNFT {
 			delete(t.adopted, f.Frontend) // what IPVS has for it is this proxy's own by now
+		} else if t.adopted[f.Frontend] {
+			by = byIPVS
 		}
-		ipvs := f.ipvs || t.adopted[f.Frontend]
-		moved, left := is.ipvs != ipvs, is.ipvs && !ipvs
-		is.port, is.ipvs = port, ipvs
+		moved, left := is.by != by, is.by > by
+		is.port, is.by = port, by
 		if changed || moved {
 			t.note(f.Frontend, is, look || left)
 		}
@@ -260,7 +281,7 @@ func (p *udpPort) same(other *udpPort) bool {
 //   - an endpoint went,
 //   - there was no endpoint before, so that flows went nowhere, and now there is one.
 //
-// They also can when IPVS does not serve the frontend any more, which serve knows.
+// They also can when IPVS does not serve the frontend any more, or with NAT again, which serve knows.
 func needsLook(before, after *udpPort) bool {
 	if before == nil {
 		return true
@@ -287,7 +308,7 @@ func (t *Tracker) Stale() Stale {
 	for f, is := range t.suspects {
 		it := target{removed: is.port == nil, changed: &is.changed}
 		if is.port != nil {
-			it.good, it.ipvs = is.port.serving, is.ipvs
+			it.good, it.by = is.port.serving, is.by
 		}
 		targets[f] = it
 	}

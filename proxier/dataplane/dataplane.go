@@ -174,6 +174,10 @@ func (d *Dataplane) balance(name state.Name, id contents.PortID, port *plan.Port
 	key := ipvsName(id)
 	d.ipvs.services[key] = name
 	d.env.divide(port)
+	for i := range port.Frontends {
+		f := &port.Frontends[i]
+		f.Unchanged = f.IPVS && m.withoutNAT() && fromOutside(f)
+	}
 	servers := virtualServers(port, &m, &d.env)
 	if reason := d.ipvs.offer(name, key, servers); reason != "" {
 		m.ipvs = false

@@ -52,7 +52,7 @@ func (e *Environment) divide(p *plan.Port) {
 // leaveToNFT notes that nft serves all frontends of a port.
 func leaveToNFT(p *plan.Port) {
 	for i := range p.Frontends {
-		p.Frontends[i].IPVS = false
+		p.Frontends[i].IPVS, p.Frontends[i].Unchanged = false, false
 	}
 }
 

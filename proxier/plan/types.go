@@ -84,7 +84,7 @@ type Port struct {
 type Endpoint struct {
 	Addr   netip.AddrPort
 	Weight uint16
-	Local  bool // on this node
+	Local  bool // its connections to itself need masquerading: it is on this node, or its replies return through it
 	Backup bool // gets connections only when no other endpoint is good
 }
 
@@ -176,8 +176,8 @@ type Frontend struct {
 	// Good means that the endpoints that get connections are good: not ejected, and not failing their checks.
 	Good bool
 	// IPVS means that a virtual server takes the connections. Planning leaves it false, because the dataplane chooses
-	// the engine.
-	IPVS bool
+	// the engine. Unchanged means that it passes them on without NAT.
+	IPVS, Unchanged bool
 }
 
 // Use is what a plan makes of an endpoint.
