@@ -68,7 +68,9 @@ func newBed(t testing.TB, scheduler string, flags ...string) *bed {
 		"route add default via 198.51.100.1", "route add default via 2001:db8:51::1")
 	b.ip(b.router, "addr add 198.51.100.1/24 dev client", "addr add 2001:db8:51::1/64 dev client nodad")
 	b.join(b.servers, "eth0", b.gateway, "servers")
-	b.ip(b.gateway, "link add name bridge0 type bridge", "link set bridge0 up", "addr add 10.9.0.254/24 dev bridge0", "addr add fd00:9::fe/64 dev bridge0 nodad",
+	// A bridge without an address of its own has that of a port, and another one when the port is gone: the neighbors would
+	// not find it.
+	b.ip(b.gateway, "link add name bridge0 address 02:00:00:00:00:fe type bridge", "link set bridge0 up", "addr add 10.9.0.254/24 dev bridge0", "addr add fd00:9::fe/64 dev bridge0 nodad",
 		"addr add 10.10.0.1/24 dev servers", "addr add fd00:10::1/64 dev servers nodad")
 	for i := range endpoints {
 		b.ip(b.servers, fmt.Sprintf("addr add %s/24 dev eth0", endpoint(lab.IPv4, i)), fmt.Sprintf("addr add %s/64 dev eth0 nodad", endpoint(lab.IPv6, i)))

@@ -18,18 +18,12 @@ const (
 
 // deaths are the ways in which a balancer dies.
 func deaths() map[string]func(b *bed, n *balancer) {
-	down := func(b *bed, n *balancer) { b.ip(n.Namespace, "link set dev up down", "link set dev below down") }
 	return map[string]func(b *bed, n *balancer){
-		"link":    down,
+		"link":    func(b *bed, n *balancer) { b.ip(n.Namespace, "link set dev up down", "link set dev below down") },
 		"process": func(b *bed, n *balancer) { b.kill(n) },
 		"machine": func(b *bed, n *balancer) {
 			b.kill(n)
-			down(b, n)
-			n.Must(b.t, "", "nft", "delete", "table", "ip", "verdict")
-			n.Must(b.t, "", "nft", "delete", "table", "ip6", "verdict")
-			if err := n.ForgetFlows(); err != nil {
-				b.t.Error(err)
-			}
+			b.ip(n.Namespace, "link del dev up", "link del dev below") // router and gateway lose theirs, too
 		},
 	}
 }
