@@ -185,13 +185,12 @@ func (b *bed) connect(f lab.Family, rate int) *stream {
 	}
 	s.running.Go(func() {
 		defer close(begin)
-		tick := time.NewTicker(time.Second / time.Duration(rate))
-		defer tick.Stop()
-		for {
+		began := time.Now() // a ticker would leave out those for which a busy machine has no time
+		for n := 1; ; n++ {
 			select {
 			case <-s.stop:
 				return
-			case <-tick.C:
+			case <-time.After(time.Until(began.Add(time.Duration(n) * time.Second / time.Duration(rate)))):
 				begin <- struct{}{}
 			}
 		}
