@@ -35,7 +35,7 @@ func RealServer(addrs []netip.Addr, root string) []Finding {
 	if slices.ContainsFunc(addrs, netip.Addr.Is4) {
 		list = append(list, s.arp()...)
 	}
-	return append(list, s.tunnels()...)
+	return append(append(list, s.tunnels()...), s.segments()...)
 }
 
 // read lists the links and their addresses.
@@ -133,11 +133,63 @@ func (s *realServer) filtered(f *Finding, tunnel string) {
 	f.Status = Error
 }
 
+// overhead returns the bytes that a tunnel adds to a packet, and the family of these packets; 0: it is no tunnel.
+func overhead(l netlink.Link) (bytes, family int) {
+	switch l.Type() {
+	case "ipip":
+		return 20, netlink.FAMILY_V4
+	case "gre":
+		return 24, netlink.FAMILY_V4
+	case "ip6tnl":
+		return 40, netlink.FAMILY_V6
+	case "ip6gre":
+		return 44, netlink.FAMILY_V6
+	}
+	return 0, 0
+}
+
+// segments reports default routes on which this machine announces segments that do not fit into its tunnels. The balancer
+// cannot announce less in its place, because the answer to a SYN does not pass it.
+func (s *realServer) segments() (list []Finding) {
+	for family, headers := range map[int]int{netlink.FAMILY_V4: 40, netlink.FAMILY_V6: 60} {
+		most := 0
+		for _, l := range s.links {
+			if bytes, of := overhead(l); of == family && l.Attrs().Flags&net.FlagUp != 0 {
+				most = max(most, bytes)
+			}
+		}
+		routes, err := netlink.RouteListFiltered(family, &netlink.Route{}, netlink.RT_FILTER_DST)
+		if err != nil || most == 0 {
+			continue
+		}
+		for i := range routes {
+			list = append(list, s.segmentsOf(&routes[i], headers+most))
+		}
+	}
+	return list
+}
+
+// segmentsOf checks one route. Of each packet, the headers leave no room for data.
+func (s *realServer) segmentsOf(r *netlink.Route, headers int) Finding {
+	f := Finding{Check: "advmss to " + r.Gw.String(), Status: OK, Detail: fmt.Sprintf("segments of %d bytes fit into the tunnels", r.AdvMSS)}
+	at := slices.IndexFunc(s.links, func(l netlink.Link) bool { return l.Attrs().Index == r.LinkIndex })
+	if at < 0 {
+		return f
+	}
+	if room := s.links[at].Attrs().MTU - headers; r.AdvMSS == 0 || r.AdvMSS > room {
+		f.Status = Warning
+		f.Detail = "clients send segments that do not fit into a tunnel: the answer to their SYN, which says how large they may be, does not pass the balancer"
+		f.Remedy = fmt.Sprintf("ip route change default via %s dev %s advmss %d", r.Gw, s.links[at].Attrs().Name, room)
+	}
+	return f
+}
+
 // tunnels reports tunnels that unpack nothing.
 func (s *realServer) tunnels() (list []Finding) {
 	for _, l := range s.links {
 		name, kind := l.Attrs().Name, l.Type()
-		if !slices.Contains([]string{"ipip", "gre", "ip6tnl", "ip6gre"}, kind) || strings.HasSuffix(name, "0") && l.Attrs().Flags&net.FlagUp == 0 {
+		bytes, _ := overhead(l)
+		if isTunnel := bytes > 0; !isTunnel || strings.HasSuffix(name, "0") && l.Attrs().Flags&net.FlagUp == 0 {
 			continue // the kernel makes tunl0 and others by itself
 		}
 		f := Finding{Check: "tunnel " + name, Status: OK, Detail: kind + ", up"}
