@@ -65,7 +65,7 @@ test: packages $(SUM) ## run all tests that need no second kernel and no API ser
 .PHONY: e2e
 e2e: packages $(SUM) $(E2E_BINARY) ## run the scenarios with real packets against a real kube-apiserver, and from manifests (root; builds the API server once)
 	e2e/controlplane/build.sh
-	@e2e/packages.sh bird2 curl
+	@e2e/packages.sh bird2 curl frr keepalived
 	$(call SHOW_TESTS,testname,e2e) .ci/e2e.sh
 
 .PHONY: $(E2E_BINARY)
@@ -144,7 +144,7 @@ bench-deadnode: packages ## let a node vanish under Verdict and under kube-proxy
 
 .PHONY: bench-fleet
 bench-fleet: packages ## let one of three balancers die under 1,000 open connections (root, 3 minutes)
-	@e2e/packages.sh bird2 curl
+	@e2e/packages.sh bird2 curl frr keepalived
 	$(GO) test -tags e2e -count=1 -v ./e2e/fleet
 
 .PHONY: bench-rollout

@@ -72,19 +72,15 @@ func newBed(t testing.TB, scheduler string, flags ...string) *bed {
 	// not find it.
 	b.ip(b.gateway, "link add name bridge0 address 02:00:00:00:00:fe type bridge", "link set bridge0 up", "addr add 10.9.0.254/24 dev bridge0", "addr add fd00:9::fe/64 dev bridge0 nodad",
 		"addr add 10.10.0.1/24 dev servers", "addr add fd00:10::1/64 dev servers nodad")
-	for i := range endpoints {
-		b.ip(b.servers, fmt.Sprintf("addr add %s/24 dev eth0", endpoint(lab.IPv4, i)), fmt.Sprintf("addr add %s/64 dev eth0 nodad", endpoint(lab.IPv6, i)))
-	}
-	b.ip(b.servers, "route add default via 10.10.0.1", "route add default via fd00:10::1")
+	b.serve()
 	for i := range balancers {
-		b.addBalancer(i + 1)
+		b.addBalancer(i+1, b.plug)
 	}
 	// Both directions of a connection must pass one balancer at its beginning. So the router looks at the source, the
 	// gateway at the destination, and both hash it alike.
 	b.hash(b.router, "0x11")
 	b.hash(b.gateway, "0x22")
 	b.route(b.alive()...)
-	b.serve()
 	return b
 }
 
@@ -146,10 +142,10 @@ func endpoint(f lab.Family, i int) netip.Addr {
 	return netip.MustParseAddr(fmt.Sprintf("10.10.0.%d", 100+i))
 }
 
-func (b *bed) addBalancer(number int) {
+func (b *bed) addBalancer(number int, plug func(*balancer)) {
 	n := &balancer{Namespace: b.place(fmt.Sprint("balancer-", number)), number: number, dir: b.t.TempDir()}
 	b.balancers = append(b.balancers, n)
-	b.plug(n)
+	plug(n)
 	if err := n.manifests(b.scheduler, endpoints); err != nil {
 		b.t.Fatal(err)
 	}

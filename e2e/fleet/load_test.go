@@ -29,6 +29,11 @@ func (r *registry) of(client net.Conn) net.Conn {
 
 // serve starts the servers: they send back what they get.
 func (b *bed) serve() {
+	b.t.Helper()
+	for i := range endpoints {
+		b.ip(b.servers, fmt.Sprintf("addr add %s/24 dev eth0", endpoint(lab.IPv4, i)), fmt.Sprintf("addr add %s/64 dev eth0 nodad", endpoint(lab.IPv6, i)))
+	}
+	b.ip(b.servers, "route add default via 10.10.0.1", "route add default via fd00:10::1")
 	b.servers.MustDo(b.t, func() error {
 		l, err := net.Listen("tcp", ":8080")
 		if err != nil {
