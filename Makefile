@@ -165,6 +165,10 @@ bench-hostile: ## measure memory and changes of others while a tenant writes 1,0
 bench-checks: ## measure flows, CPU and changes of others while a tenant asks for 10,000 checks a second (root, 4 minutes)
 	$(GO) test -tags e2e ./e2e/flood -run '^$$' -bench Checks -benchtime 1x
 
+.PHONY: bench-converted
+bench-converted: build ## run 2,000 balancers with checks, converted from keepalived, for 10 minutes: memory and descriptors stay flat (root; SECONDS=600)
+	$(GO) test -tags e2e ./e2e/flood -run '^$$' -bench Converted -benchtime $(or $(SECONDS),600)x -timeout 30m
+
 .PHONY: profile
 profile: ## write CPU and heap profiles of first sync and churn into .cache/profiles
 	mkdir -p .cache/profiles

@@ -13,5 +13,6 @@
 //	forgery_test.go   tests of active checks: whom the node must not ask
 //	bench_test.go     what floods cost others (make bench-flood)
 //	checks_bench_test.go what active checks cost others (make bench-checks)
+//	converted_bench_test.go 2,000 balancers that were converted from keepalived (make bench-converted)
 //	hostile_test.go   what a tenant with huge objects costs (make bench-hostile)
 package flood
