@@ -87,11 +87,12 @@ func (x *choice) candidates(p *inspect.Pick) {
 		if c.Slots > 0 {
 			words = append(words, fmt.Sprintf("weight %d of %d", c.Slots, total))
 		}
-		if c.OnNode {
+		known := x.known(c.Addr)
+		if c.OnNode && (known == nil || known.Node != "") { // the rules treat an endpoint whose replies return here alike
 			words = append(words, "on this node")
 		}
-		if remark := x.remark(c.Addr); remark != "" {
-			words = append(words, remark)
+		if known != nil && known.Remark != "" {
+			words = append(words, known.Remark)
 		}
 		line := strings.Join(words, ", ")
 		if c.Element != "" {

@@ -53,15 +53,15 @@ func (x *choice) askDaemon() ([]socket.Endpoint, error) {
 	return x.told, x.toldErr
 }
 
-// remark is what the daemon knows of an endpoint: that it is suspected, fails, or is a backup; "": nothing.
-func (x *choice) remark(at netip.AddrPort) string {
+// known is what the daemon knows of an endpoint; nil: nothing.
+func (x *choice) known(at netip.AddrPort) *socket.Endpoint {
 	list, _ := x.askDaemon() // without the daemon, nothing is known
 	for i := range list {
 		if e := &list[i]; e.Port == x.Service && e.Addr == at.String() {
-			return e.Remark
+			return e
 		}
 	}
-	return ""
+	return nil
 }
 
 // reasons lists endpoints with the reason why they are left out.
