@@ -1,4 +1,4 @@
-//go:build e2e
+//go:build e2e || ipvs
 
 package fleet
 
@@ -146,6 +146,9 @@ func (b *bed) addBalancer(number int, plug func(*balancer)) {
 	n := &balancer{Namespace: b.place(fmt.Sprint("balancer-", number)), number: number, dir: b.t.TempDir()}
 	b.balancers = append(b.balancers, n)
 	plug(n)
+	if b.scheduler == "" {
+		return // without Verdict
+	}
 	if err := n.manifests(b.scheduler, endpoints); err != nil {
 		b.t.Fatal(err)
 	}

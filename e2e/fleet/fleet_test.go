@@ -1,4 +1,4 @@
-//go:build e2e
+//go:build e2e || ipvs
 
 package fleet
 
@@ -93,6 +93,17 @@ func TestBalancerDies(t *testing.T) {
 
 func quiet() (end func()) { return func() {} }
 
+// step is from one endpoint that is left out to the next one.
+const step = 7
+
+// leaveOut takes an endpoint out on a balancer.
+func (b *bed) leaveOut(n *balancer, endpoint int) error {
+	if b.scheduler == "" {
+		return n.unlist(endpoint)
+	}
+	return n.manifests(b.scheduler, endpoint)
+}
+
 // change takes another endpoint out every second, and puts the one before in again. It returns after some changes, and goes
 // on until its end.
 func (b *bed) change() (end func()) {
@@ -103,7 +114,7 @@ func (b *bed) change() (end func()) {
 		defer tick.Stop()
 		for i := 0; ; i++ {
 			for _, n := range b.balancers {
-				if err := n.manifests(b.scheduler, i*7%endpoints); err != nil {
+				if err := b.leaveOut(n, i*step%endpoints); err != nil {
 					done <- err
 					return
 				}

@@ -1,4 +1,4 @@
-//go:build e2e
+//go:build e2e || ipvs
 
 package fleet
 
@@ -21,6 +21,15 @@ type registry struct {
 
 func newRegistry() *registry { return &registry{conns: map[string]net.Conn{}} }
 
+// close ends the connections whose clients are cut off.
+func (r *registry) close() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, c := range r.conns {
+		abort(c)
+	}
+}
+
 func (r *registry) of(client net.Conn) net.Conn {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -39,7 +48,7 @@ func (b *bed) serve() {
 		if err != nil {
 			return err
 		}
-		b.t.Cleanup(func() { l.Close() })
+		b.t.Cleanup(func() { l.Close(); b.open.close() })
 		go func() {
 			for {
 				c, err := l.Accept()

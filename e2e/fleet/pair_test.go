@@ -1,4 +1,4 @@
-//go:build e2e
+//go:build e2e || ipvs
 
 package fleet
 
@@ -13,8 +13,8 @@ import (
 
 // newPair is a bed with two balancers between two networks: clients outside, servers inside. There is no router. The addresses
 // move from one balancer to the other.
-func newPair(t testing.TB) *bed {
-	b := &bed{t: t, scheduler: "mh", flags: []string{"--fleet"}, open: newRegistry()}
+func newPair(t testing.TB, scheduler string, flags ...string) *bed {
+	b := &bed{t: t, scheduler: scheduler, flags: flags, open: newRegistry()}
 	b.client, b.router, b.servers = b.place("client"), b.place("switches"), b.place("servers")
 	b.ip(b.router, "link add name outside type bridge", "link add name inside type bridge", "link set outside up", "link set inside up")
 	attach := func(n *lab.Namespace, link, bridge string) {
@@ -42,9 +42,15 @@ func newPair(t testing.TB) *bed {
 func (b *bed) keepalived(n *balancer, priority int) {
 	b.t.Helper()
 	b.write(n.dir, "keepalived.conf", example(b.t, "keepalived.conf", "priority 100", fmt.Sprint("priority ", priority)))
+	b.startKeepalived(n, "--vrrp")
+}
+
+func (b *bed) startKeepalived(n *balancer, flags ...string) {
+	b.t.Helper()
 	at := func(name string) string { return filepath.Join(n.dir, name) }
-	b.daemon(n.Namespace, n.dir, "keepalived", nil, "keepalived", "--dont-fork", "--log-console", "--vrrp", "--use-file="+at("keepalived.conf"),
-		"--pid="+at("keepalived.pid"), "--vrrp_pid="+at("vrrp.pid"))
+	command := []string{"keepalived", "--dont-fork", "--log-console", "--use-file=" + at("keepalived.conf"),
+		"--pid=" + at("keepalived.pid"), "--vrrp_pid=" + at("vrrp.pid"), "--checkers_pid=" + at("checkers.pid")}
+	b.daemon(n.Namespace, n.dir, "keepalived", nil, append(command, flags...)...)
 }
 
 // owner waits until a balancer has all addresses, and no other one has any.
@@ -66,10 +72,36 @@ func (b *bed) owner(of *balancer) {
 	})
 }
 
+// patient is the example for an emulated processor: only the death of a box moves the addresses.
+func (b *bed) patient(n *balancer, replace ...string) string {
+	return example(b.t, "keepalived.conf", append(replace, "priority 100", fmt.Sprint("priority ", 110-10*n.number),
+		`script "/usr/bin/curl`, `script "/bin/true`, "advert_int 0.2", "advert_int 2")...)
+}
+
+// withSync is the configuration of keepalived without Verdict: it balances by turns with IPVS, and the kernel
+// sends its connections to the other box.
+func (b *bed) withSync(n *balancer) string {
+	text := b.patient(n, "vrrp_version 3", "vrrp_version 3\n  lvs_sync_daemon eth1 inside4 id 7")
+	text += "virtual_server " + vip4 + " 80 {\n  lb_algo rr\n  lb_kind NAT\n  protocol TCP\n"
+	for i := range endpoints {
+		text += fmt.Sprintf("  real_server %s 8080 {\n  }\n", endpoint(lab.IPv4, i))
+	}
+	return text + "}\n"
+}
+
+// unlist takes an endpoint out as keepalived does when its check fails, and puts the one before in again.
+func (n *balancer) unlist(number int) error {
+	at := []string{"-t", vip(lab.IPv4), "-r"}
+	server := func(i int) string { return fmt.Sprintf("%s:8080", endpoint(lab.IPv4, i)) }
+	_, _ = n.Command("ipvsadm", append(append([]string{"-a"}, at...), server((number+endpoints-step)%endpoints), "-m")...) // the first time, it is there
+	_, err := n.Command("ipvsadm", append(append([]string{"-d"}, at...), server(number))...)
+	return err
+}
+
 // TestKeepalived: two boxes with the addresses of the example. They move when the box that has them drains, and when it dies. No
 // open connection is lost.
 func TestKeepalived(t *testing.T) {
-	b := newPair(t)
+	b := newPair(t, "mh", "--fleet")
 	first, second := b.balancers[0], b.balancers[1]
 	b.keepalived(first, 100)
 	b.keepalived(second, 90)
@@ -97,5 +129,48 @@ func TestKeepalived(t *testing.T) {
 	expect("after it died")
 	for _, f := range lab.Families() {
 		b.hold(f, 10).expect(t, "new ones")
+	}
+}
+
+// TestPairs compares pairs of boxes whose addresses keepalived moves.
+func TestPairs(t *testing.T) {
+	t.Run("fleet", func(t *testing.T) { pairDies(t, "mh", 0, 0, "--fleet") })
+	t.Run("random", func(t *testing.T) { pairDies(t, "random", connections/2, connections) })
+}
+
+// pairDies has one of two boxes die, and logs how many open connections are lost, also while endpoints change.
+func pairDies(t *testing.T, scheduler string, least, most int, flags ...string) {
+	t.Helper()
+	for name, meanwhile := range map[string]func(*bed) (end func()){
+		"quiet": func(*bed) func() { return quiet() }, "another endpoint is left out every second": (*bed).change,
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newPair(t, scheduler, flags...)
+			for _, n := range b.balancers {
+				if scheduler == "" {
+					b.write(n.dir, "keepalived.conf", b.withSync(n))
+					b.startKeepalived(n)
+				} else {
+					b.write(n.dir, "keepalived.conf", b.patient(n))
+					b.startKeepalived(n, "--vrrp")
+				}
+			}
+			first, second := b.balancers[0], b.balancers[1]
+			b.owner(first)
+			open := b.hold(lab.IPv4, connections)
+			open.expect(t, "before the death")
+			defer meanwhile(b)()
+			if first.process != nil {
+				b.kill(first)
+			}
+			first.down = true
+			b.ip(first.Namespace, "link set dev eth0 down", "link set dev eth1 down")
+			b.owner(second)
+			asking, silent := open.use(patience)
+			t.Logf("%d of %d open connections lost (%d asking, %d silent)", asking+silent, connections, asking, silent)
+			if lost := asking + silent; name == "quiet" && (lost < least || lost > most) {
+				t.Errorf("%d are lost, want %d to %d", lost, least, most)
+			}
+		})
 	}
 }

@@ -28,7 +28,7 @@ func keepalivedConfig() string {
 		for j := range convertedEndpoints {
 			k := i*convertedEndpoints + j
 			a := netip.AddrFrom4([4]byte{10, 50, byte(k >> 8), byte(k)})
-			fmt.Fprintf(&text, "  real_server %s %d {\n    HTTP_GET {\n      url {\n        path /\n        status_code 200\n      }\n    }\n  }\n", a, goodPort)
+			fmt.Fprintf(&text, "  real_server %s %d {\n    HTTP_GET {\n      url {\n        path /\n        status_code 200\n      }\n    }\n  }\n", a, othersPort)
 		}
 		text.WriteString("}\n")
 	}
@@ -39,8 +39,9 @@ func keepalivedConfig() string {
 // second. Memory and descriptors must not grow from the second fifth of the time to the last one: in the first, caches fill.
 func BenchmarkConverted(b *testing.B) {
 	bed := &bed{World: lab.New(b), dir: b.TempDir()}
-	bed.newFarm(b)
+	farm := bed.newFarm(b)
 	bed.startConverted(b)
+	began := time.Now()
 	values := map[string][]float64{}
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -58,6 +59,7 @@ func BenchmarkConverted(b *testing.B) {
 		last = now
 	}
 	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(float64(len(farm.pauses(began)))/time.Since(began).Seconds(), "checks/s")
 	bed.Node.MustDo(b, func() error {
 		failing, err := socket.NewClient().Outliers()
 		if len(failing) > 0 {
