@@ -143,7 +143,7 @@ bench-deadnode: packages ## let a node vanish under Verdict and under kube-proxy
 	$(GO) test -tags e2e ./e2e/deadnode -run '^$$' -bench Vanish -benchtime 1x -upstream "$$(e2e/controlplane/build.sh)" -plot $(CURDIR)/e2e/dead-node.svg
 
 .PHONY: bench-fleet
-bench-fleet: packages ## let one of three balancers die under 1,000 open connections (root, 3 minutes)
+bench-fleet: packages ## let one of several balancers die under 1,000 open connections (root, 5 minutes)
 	@e2e/packages.sh bird2 curl frr keepalived
 	$(GO) test -tags e2e -count=1 -v ./e2e/fleet
 
