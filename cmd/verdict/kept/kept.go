@@ -171,7 +171,7 @@ func (k *keeper) addAddress(svc *state.Service, fe *inspect.FrontendStatus) {
 	default:
 		svc.ExternalLocal = svc.ExternalLocal || bySource
 	}
-	svc.KeepsSources = svc.KeepsSources || k.left.KeepSources[fe.Addr]
+	svc.KeepsSources = svc.KeepsSources || !bySource && k.left.KeepSources[fe.Addr]
 	svc.Affinity = max(svc.Affinity, fe.Affinity)
 }
 
