@@ -9,7 +9,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/verdict-proxy/verdict/cmd/verdict/demo"
 	"github.com/verdict-proxy/verdict/cmd/verdict/flags"
 	"github.com/verdict-proxy/verdict/cmd/verdict/logging"
 	"github.com/verdict-proxy/verdict/cmd/verdict/preflight"
@@ -84,7 +83,7 @@ func newDiff() *cobra.Command {
 // diff prints the differences.
 func (r *renderer) diff(ctx context.Context, stdout, stderr io.Writer) error {
 	trouble := func(err error) error {
-		return demo.ExitError{Code: exitTrouble, Text: "compare: " + logging.OneLine(err)}
+		return flags.ExitError{Code: exitTrouble, Text: "compare: " + logging.OneLine(err)}
 	}
 	want, err := r.wanted(ctx)
 	if err != nil {
@@ -100,7 +99,7 @@ func (r *renderer) diff(ctx context.Context, stdout, stderr io.Writer) error {
 		return trouble(fmt.Errorf("write the differences: %w", err))
 	}
 	if differs {
-		return demo.ExitError{Code: exitDiffers}
+		return flags.ExitError{Code: exitDiffers}
 	}
 	return nil
 }

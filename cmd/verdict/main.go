@@ -47,7 +47,7 @@ func execute(ctx context.Context, cmd *cobra.Command) int {
 
 func exitCode(err error) int {
 	var usage flags.UsageError
-	var ended demo.ExitError
+	var ended flags.ExitError
 	switch {
 	case errors.As(err, &usage):
 		return exitUsage

@@ -50,6 +50,14 @@ type UsageError struct{ error }
 // Wrong marks an error as one in flags or arguments.
 func Wrong(err error) error { return UsageError{err} }
 
+// ExitError makes the program exit with a code. Text is empty if the error has been printed already.
+type ExitError struct {
+	Code int
+	Text string
+}
+
+func (e ExitError) Error() string { return e.Text }
+
 // None accepts no arguments.
 func None(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
