@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -14,8 +15,6 @@ import (
 	"github.com/verdict-proxy/verdict/cmd/verdict/target"
 	"github.com/verdict-proxy/verdict/proxier/source/cluster"
 )
-
-// usage marks a mistake in the arguments.
 
 // options hold the flags.
 type options struct {
@@ -39,7 +38,7 @@ func New() *cobra.Command {
   verdict explain --trace=1m 10.244.1.7 10.96.0.20:80
   verdict explain --json node 10.96.0.20:80 | jq .verdict`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return run(cmd, &o, args)
+			return execute(cmd, &o, args)
 		},
 	}
 	fs := cmd.Flags()
@@ -81,7 +80,7 @@ Exit codes: 0 for an explanation, whatever it says; 1 if the kernel could not be
 // maxTrace bounds the time of a trace: traced packets cost more, and a forgotten trace should end.
 const maxTrace = 10 * time.Minute
 
-func run(cmd *cobra.Command, o *options, args []string) error {
+func execute(cmd *cobra.Command, o *options, args []string) error {
 	wanted, source, err := o.targets(args)
 	if err != nil {
 		return err
@@ -98,11 +97,11 @@ func run(cmd *cobra.Command, o *options, args []string) error {
 	if err := explainAll(k, questions, o.json, cmd.OutOrStdout(), cmd.ErrOrStderr()); err != nil || o.trace.time == 0 {
 		return err
 	}
-	return o.follow(cmd, questions)
+	return o.traceFirst(cmd, questions)
 }
 
-// follow traces the first connection.
-func (o *options) follow(cmd *cobra.Command, questions []question) error {
+// traceFirst traces the first connection.
+func (o *options) traceFirst(cmd *cobra.Command, questions []question) error {
 	q, out := questions[0], cmd.OutOrStdout()
 	fmt.Fprintf(cmd.ErrOrStderr(), "verdict: tracing %s for %s, or %s\n", &q, o.trace.time, plural(o.trace.packets, "packet"))
 	seen := 0
@@ -160,7 +159,7 @@ func (o *options) withSource(ctx context.Context, k kernel, wanted []question, s
 
 func explainAll(k kernel, questions []question, asJSON bool, out, errs io.Writer) error {
 	for i, q := range questions {
-		e, err := explain(k, q)
+		e, err := explanationOf(k, q)
 		if err != nil {
 			return err
 		}
@@ -182,4 +181,47 @@ func (e *Explanation) write(out io.Writer, asJSON, another bool) error {
 		fmt.Fprintln(out)
 	}
 	return e.writeText(out)
+}
+
+// ErrQuestion marks a question that makes no sense.
+var ErrQuestion = errors.New("this cannot be explained")
+
+// Answer explains a connection as the command does, for other parts of the daemon. The destination can also be a Service
+// (namespace/name). It does not ask the API server, so the source must not be a pod.
+func Answer(source, destination string) (list []*Explanation, err error) {
+	o, args := options{trace: tracing{packets: 1}}, []string{source, destination}
+	if strings.Contains(destination, "/") && !strings.ContainsAny(strings.SplitN(destination, "/", 2)[0], ".:") {
+		o.service, o.from, args = destination, source, nil
+	}
+	if strings.HasPrefix(source, "pod/") {
+		return nil, fmt.Errorf("%w: give the address of the pod as source; the command knows names of pods", ErrQuestion)
+	}
+	wanted, source, err := o.targets(args)
+	if err != nil {
+		return nil, asQuestion(err)
+	}
+	k, err := openLive()
+	if err != nil {
+		return nil, err
+	}
+	defer k.Close()
+	questions, err := o.withSource(context.Background(), k, wanted, source)
+	if err != nil {
+		return nil, asQuestion(err)
+	}
+	for _, q := range questions {
+		e, err := explanationOf(k, q)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, e)
+	}
+	return list, nil
+}
+
+func asQuestion(err error) error {
+	if mistake := (flags.UsageError{}); errors.As(err, &mistake) {
+		return fmt.Errorf("%w: %w", ErrQuestion, mistake)
+	}
+	return err
 }

@@ -64,11 +64,11 @@ func administers(c net.Conn) bool {
 		key, value, _ := strings.Cut(line, ":")
 		fields[key] = strings.Fields(value)
 	}
-	effective, err := strconv.ParseUint(first(fields["CapEff"]), 16, 64)
-	return err == nil && effective&(1<<unix.CAP_NET_ADMIN) != 0 && first(fields["Uid"]) == fmt.Sprint(peer.Uid)
+	effective, err := strconv.ParseUint(firstOf(fields["CapEff"]), 16, 64)
+	return err == nil && effective&(1<<unix.CAP_NET_ADMIN) != 0 && firstOf(fields["Uid"]) == fmt.Sprint(peer.Uid)
 }
 
-func first(list []string) string {
+func firstOf(list []string) string {
 	if len(list) == 0 {
 		return ""
 	}

@@ -108,14 +108,14 @@ func (d *Daemon) Endpoints(service string) ([]Endpoint, error) {
 			break
 		}
 		e := Endpoint{Port: f.Port, Addr: f.Addr.String(), Node: f.Node, OutOfCluster: f.OutOfCluster, OutOfLocal: f.OutOfLocal}
-		e.remark(of(outliers, f.Addr, f.Protocol), svc.Name, now)
+		e.remark(statusesAt(outliers, f.Addr, f.Protocol), svc.Name, now)
 		out = append(out, e)
 	}
 	return out, nil
 }
 
-// of returns the statuses of one endpoint.
-func of(list []endpointhealth.Status, at netip.AddrPort, protocol state.Protocol) []endpointhealth.Status {
+// statusesAt returns the statuses of one endpoint.
+func statusesAt(list []endpointhealth.Status, at netip.AddrPort, protocol state.Protocol) []endpointhealth.Status {
 	this := func(s endpointhealth.Status, at netip.AddrPort) int {
 		return cmp.Or(s.At.Compare(at), cmp.Compare(s.Protocol, protocol))
 	}
