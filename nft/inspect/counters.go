@@ -77,7 +77,7 @@ func (t *Tables) Frontend(f program.Family, addr netip.Addr, protocol uint8, por
 }
 
 // readPoolsOf reads the endpoints of the pools of one frontend.
-func (v *view) readPoolsOf(l *lister, fe *listed) (err error) {
+func (v *view) readPoolsOf(l *lister, fe *listed) error {
 	if fe.number == 0 {
 		return nil
 	}
@@ -85,13 +85,7 @@ func (v *view) readPoolsOf(l *lister, fe *listed) (err error) {
 	if err := errors.Join(v.readClassOf(l, number), v.readClassOf(l, number|program.LocalBit)); err != nil {
 		return err
 	}
-	if fe.Pool != program.LocalPool {
-		fe.Cluster, err = l.pool(fe, number)
-	}
-	if fe.Pool != program.ClusterPool && err == nil {
-		fe.Local, err = l.pool(fe, number|program.LocalBit)
-	}
-	return err
+	return l.readPoolsOf(fe)
 }
 
 // readClassOf reads the class of a pool, if there is one.

@@ -155,14 +155,10 @@ func readOther(c *kernel.Conn, b *ForeignChain) error {
 			return nil
 		}
 		always := read == 0
-		err := c.Dump(unix.NFT_MSG_GETRULE, familyNumber(b.Family), func(w *nlmsg.Writer) {
-			w.Text(unix.NFTA_RULE_TABLE, b.Table)
-			w.Text(unix.NFTA_RULE_CHAIN, queue[read])
-		}, func(a nlmsg.Attributes) {
+		err := otherRules(c, b.Family, b.Table, queue[read], func(r kernel.RuleSummary) {
 			if rules++; rules > maxOtherRules {
 				return
 			}
-			r := kernel.DecodeOtherRule(a)
 			b.take(queue[read], r, &always)
 			for _, next := range r.Jumps {
 				if !seen[next] {
@@ -175,6 +171,14 @@ func readOther(c *kernel.Conn, b *ForeignChain) error {
 		}
 	}
 	return nil
+}
+
+// otherRules reads the rules of a chain.
+func otherRules(c *kernel.Conn, family, table, chain string, each func(kernel.RuleSummary)) error {
+	return c.Dump(unix.NFT_MSG_GETRULE, familyNumber(family), func(w *nlmsg.Writer) {
+		w.Text(unix.NFTA_RULE_TABLE, table)
+		w.Text(unix.NFTA_RULE_CHAIN, chain)
+	}, func(a nlmsg.Attributes) { each(kernel.DecodeOtherRule(a)) })
 }
 
 // take notes what a rule does. Always is true until a rule comes that may end the way of a packet.

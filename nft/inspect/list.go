@@ -66,22 +66,32 @@ func List(o kernel.Options, match func(name string) bool) (Listing, error) {
 	return out, errors.Join(err, c.Close())
 }
 
-func ListFrom(k kernel.Reader, families []program.Family, match func(string) bool) (Listing, error) {
-	for try := 1; ; try++ {
+func ListFrom(k kernel.Reader, families []program.Family, match func(string) bool) (out Listing, err error) {
+	torn, err := whole(k, func() (err error) {
+		out, err = listOnce(k, families, match)
+		return err
+	})
+	out.Torn = torn
+	return out, err
+}
+
+// whole reads until nf_tables does not change during the reading, or until the tries are over. It reports whether it changed
+// each time.
+func whole(k kernel.Reader, read func() error) (torn bool, err error) {
+	for range listTries {
 		before, err := k.Generation()
 		if err != nil {
-			return Listing{}, err
+			return false, err
 		}
-		out, err := listOnce(k, families, match)
-		if err != nil {
-			return Listing{}, err
+		if err := read(); err != nil {
+			return false, err
 		}
 		after, err := k.Generation()
-		if err != nil || before == after || try == listTries {
-			out.Torn = before != after
-			return out, err
+		if err != nil || before == after {
+			return false, err
 		}
 	}
+	return true, nil
 }
 
 func listOnce(k kernel.Reader, families []program.Family, match func(string) bool) (Listing, error) {
@@ -110,6 +120,7 @@ func listOnce(k kernel.Reader, families []program.Family, match func(string) boo
 	return out, nil
 }
 
+// Compare orders frontends of one family: those with an address come first.
 func (s *FrontendStatus) Compare(o *FrontendStatus) int {
 	nodePort := func(s *FrontendStatus) int {
 		if s.Addr.IsValid() {

@@ -15,17 +15,14 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/conntrack"
 )
 
-// Options configure a Collector. The functions read from the kernel; a nil function has nothing to read.
+// Options configure a Collector. The functions read from the kernel.
 type Options struct {
 	Elements func() []nft.SetElements // of the engine, without the kernel
 	Affinity func() ([]inspect.AffinityEntries, error)
 	Traffic  func(within time.Duration) ([]inspect.Traffic, error)
-	// Servers reads the virtual servers of Verdict, and Routed the frontends that IPVS serves. Both are nil or none.
-	Servers func(within time.Duration) ([]ipvsctl.Status, error)
-	Routed  func(within time.Duration) ([]inspect.IPVSFrontend, error)
-	Room    func() (conntrack.Room, error) // of the table of connections
-	// Most is how many frontends the node may have; with more, Traffic, Servers and Routed are not called. 0: never call
-	// them.
+	Servers  func(within time.Duration) ([]ipvsctl.Status, error) // the virtual servers of Verdict; nil: there are none
+	Room     func() (conntrack.Room, error)                       // of the table of connections
+	// Most is how many frontends the node may have; with more, Traffic and Servers are not called. 0: never call them.
 	Most int
 	Log  *slog.Logger
 	Now  func() time.Time
@@ -39,7 +36,7 @@ type Collector struct {
 	read     time.Time           // when the kernel was read
 	found    []prometheus.Metric // then
 	ports    ports
-	balanced []inspect.Traffic    // by virtual servers, at their latest reading
+	virtual  []ipvsctl.Status     // the virtual servers at their latest reading
 	failures map[string]float64   // by what could not be read
 	said     map[string]time.Time // when that was logged
 }
@@ -152,9 +149,6 @@ func (s *scrape) counter(d *prometheus.Desc, v float64, labels ...string) {
 
 // elements shows the size of each map, and returns how many frontends there are.
 func (c *Collector) elements(s *scrape) (frontends int) {
-	if c.options.Elements == nil {
-		return 0
-	}
 	for _, e := range c.options.Elements() {
 		s.gauge(s.elements, float64(e.Elements), familyLabel(e.Family), e.Set)
 		if e.Limit > 0 {
@@ -168,9 +162,6 @@ func (c *Collector) elements(s *scrape) (frontends int) {
 }
 
 func (c *Collector) affinity(s *scrape, now time.Time) {
-	if c.options.Affinity == nil {
-		return
-	}
 	list, err := c.options.Affinity()
 	if err != nil {
 		c.failed("affinity", now, err)
@@ -186,9 +177,6 @@ func (c *Collector) affinity(s *scrape, now time.Time) {
 
 // room shows how full the table of connections is.
 func (c *Collector) room(s *scrape, now time.Time) {
-	if c.options.Room == nil {
-		return
-	}
 	r, err := c.options.Room()
 	if err != nil {
 		c.failed("conntrack", now, err)
@@ -200,8 +188,8 @@ func (c *Collector) room(s *scrape, now time.Time) {
 	s.counter(s.dropped, float64(r.Dropped), "dropped")
 }
 
-// servers shows the virtual servers, notes what each has balanced, and reports whether it could. After a failure, what was
-// noted stays, so that no counter falls.
+// servers shows the virtual servers, notes them, and reports whether it could. After a failure, what was noted stays, so that
+// no counter falls.
 func (c *Collector) servers(s *scrape, now time.Time) bool {
 	if c.options.Servers == nil || c.options.Most == 0 {
 		return true
@@ -220,12 +208,7 @@ func (c *Collector) servers(s *scrape, now time.Time) bool {
 	s.gauge(s.servers, float64(len(list)))
 	s.gauge(s.active, float64(active), "active")
 	s.gauge(s.active, float64(inactive), "inactive")
-	routed, err := c.options.Routed(within)
-	if err != nil {
-		c.failed("ipvs", now, err)
-		return false
-	}
-	c.balanced = byVirtualServers(list, routed)
+	c.virtual = list
 	return true
 }
 

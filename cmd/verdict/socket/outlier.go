@@ -55,7 +55,9 @@ func noticed(s *endpointhealth.Status) bool {
 }
 
 // isBad reports whether something is wrong with the endpoint.
-func isBad(s *endpointhealth.Status) bool { return noticed(s) || s.State == endpointhealth.StateFailing }
+func isBad(s *endpointhealth.Status) bool {
+	return noticed(s) || s.State == endpointhealth.StateFailing
+}
 
 // ejected reports whether a Service ejects the endpoint, or any Service if the name is empty.
 func ejected(s *endpointhealth.Status, from state.Name) bool {
