@@ -185,6 +185,6 @@ func CleanUp(log *slog.Logger) error {
 
 // Loaded reports whether IPVS is built into the kernel or loaded. It does not load the module.
 func Loaded() bool {
-	_, err := os.Stat("/proc/net/ip_vs")
+	_, err := os.Stat("/proc/thread-self/net/ip_vs")
 	return err == nil
 }

@@ -2,7 +2,6 @@ package snapshot
 
 import (
 	"cmp"
-	"fmt"
 	"net/netip"
 	"sync"
 	"time"
@@ -47,33 +46,9 @@ type EndpointKey struct {
 	Engine  string
 }
 
-// EndpointMeter counts new connections of endpoints. IPVS has a counter for each real server. nft has none, so the
-// kernel's messages about new flows are counted: each has the endpoint that was picked.
-type EndpointMeter struct {
-	opened *conntrack.Opened
-	// Lost means that the kernel dropped messages in the last interval.
-	Lost bool
-}
-
-// OpenEndpointMeter opens a meter. The caller closes it.
-func OpenEndpointMeter() (*EndpointMeter, error) {
-	opened, err := conntrack.WatchOpened(conntrack.Options{})
-	if err != nil {
-		return nil, fmt.Errorf("count new connections of endpoints: %w", err)
-	}
-	return &EndpointMeter{opened: opened}, nil
-}
-
-// Close ends the counting.
-func (m *EndpointMeter) Close() error { return m.opened.Close() }
-
-// Rates returns connections per second since the last call, which was at the time of before.
-func (m *EndpointMeter) Rates(before, now Counts) (map[EndpointKey]float64, error) {
-	flows, lost, err := m.opened.Take()
-	if err != nil {
-		return nil, err
-	}
-	m.Lost = lost
+// EndpointRates returns new connections of endpoints per second between two readings. IPVS has a counter for each real
+// server. nft has none, so the kernel's messages about new flows were counted: each has the endpoint that was picked.
+func EndpointRates(flows map[conntrack.Route]uint64, before, now Counts) map[EndpointKey]float64 {
 	rates, seconds := map[EndpointKey]float64{}, now.at.Sub(before.at).Seconds()
 	for way, n := range flows {
 		if service, ok := now.service(PlaceOf(way.Dst, way.Protocol)); ok {
@@ -85,7 +60,7 @@ func (m *EndpointMeter) Rates(before, now Counts) (map[EndpointKey]float64, erro
 			rates[key] += float64(n-was) / seconds
 		}
 	}
-	return rates, nil
+	return rates
 }
 
 // Meter measures loads for any number of readers. It reads the counters of the kernel at most once a second, and spends

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/verdict-proxy/verdict/cmd/verdict/socket"
+	"github.com/verdict-proxy/verdict/cmd/verdict/target"
 	"github.com/verdict-proxy/verdict/nft/program"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
@@ -175,10 +176,6 @@ func familyNamed(name string) program.Family {
 func protocolName(p uint8) string { return strings.ToUpper(state.Protocol(p).String()) }
 
 func protocolNumber(name string) uint8 {
-	for _, p := range []state.Protocol{state.TCP, state.UDP, state.SCTP} {
-		if protocolName(uint8(p)) == name {
-			return uint8(p)
-		}
-	}
-	return 0
+	n, _ := target.Protocol(name) // 0: unknown
+	return n
 }

@@ -21,7 +21,7 @@ func Parse(text string) (at netip.AddrPort, protocol uint8, err error) {
 	}
 	protocol = unix.IPPROTO_TCP
 	if hasProtocol {
-		if protocol, err = parseProtocol(name); err != nil {
+		if protocol, err = Protocol(name); err != nil {
 			return at, 0, fmt.Errorf("destination %q: %w", text, err)
 		}
 	}
@@ -37,7 +37,8 @@ func Parse(text string) (at netip.AddrPort, protocol uint8, err error) {
 	return at, 0, fmt.Errorf("destination %q must be %s", text, form)
 }
 
-func parseProtocol(name string) (uint8, error) {
+// Protocol parses the name of a protocol.
+func Protocol(name string) (uint8, error) {
 	for _, p := range []state.Protocol{state.TCP, state.UDP, state.SCTP} {
 		if p.String() == strings.ToLower(name) {
 			return uint8(p), nil
