@@ -25,7 +25,7 @@ type CommandLine struct {
 	WriteTo  string // the file for Write; empty: nobody asked for it
 
 	flags   *pflag.FlagSet
-	ignored *ignoredFlags
+	ignored ignoredFlags
 
 	given  []*pflag.Flag // those of the command line
 	config *v1alpha1.KubeProxyConfiguration
@@ -175,7 +175,7 @@ func (c *CommandLine) Warn(log *slog.Logger) {
 	c.ignored.warn(c.given, log)
 	unused := kubeproxyconfig.Unused(c.config)
 	for flag, field := range c.fields {
-		if why := c.ignored.why[flag]; why != "" {
+		if why := c.ignored[flag]; why != "" {
 			unused = append(unused, field+" ("+why+")")
 		}
 	}
