@@ -51,13 +51,13 @@ const (
 
 // Foreign lists the base chains of other tables that packets of a family pass and that can stop or translate them, in
 // the order of hooks and priorities. It reads the rules of these chains and of those that they reach, up to a budget.
-func Foreign(o kernel.Options, f program.Family) (list []ForeignChain, err error) {
-	c, err := kernel.Dial(o.NetNS)
+func Foreign(o kernel.Options, f program.Family) ([]ForeignChain, error) {
+	return dialed(o, func(c *kernel.Conn) ([]ForeignChain, error) { return foreign(c, f) })
+}
+
+func foreign(c *kernel.Conn, f program.Family) ([]ForeignChain, error) {
+	list, err := otherBases(c, f)
 	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, c.Close()) }()
-	if list, err = otherBases(c, f); err != nil {
 		return nil, fmt.Errorf("list the chains of other tables: %w", err)
 	}
 	for i := range list {

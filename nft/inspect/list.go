@@ -58,14 +58,20 @@ const listTries = 3
 // There may be ten times as many endpoints as frontends. So List dumps frontends and pools, and asks for the slots of
 // each pool by their keys.
 func List(o kernel.Options, match func(name string) bool) (Listing, error) {
+	return dialed(o, func(c *kernel.Conn) (Listing, error) { return ListFrom(c, o.Served(), match) })
+}
+
+// dialed reads over a socket of its own.
+func dialed[T any](o kernel.Options, read func(*kernel.Conn) (T, error)) (out T, err error) {
 	c, err := kernel.Dial(o.NetNS)
 	if err != nil {
-		return Listing{}, err
+		return out, err
 	}
-	out, err := ListFrom(c, o.Served(), match)
+	out, err = read(c)
 	return out, errors.Join(err, c.Close())
 }
 
+// ListFrom does the same with any reader, such as a kernel in memory.
 func ListFrom(k kernel.Reader, families []program.Family, match func(string) bool) (out Listing, err error) {
 	torn, err := whole(k, func() (err error) {
 		out, err = listOnce(k, families, match)
