@@ -131,7 +131,7 @@ func memoryOptions(s *config.Settings, o *renderOptions) dataplane.MemoryOptions
 	if s.Backend == config.BackendNFT {
 		m.Scheduling.Unavailable = "--backend is nft"
 	}
-	if (o.assumeIPVS || ipvs.Loaded()) && s.Backend != config.BackendNFT {
+	if (o.assumeIPVS || ipvsctl.Loaded()) && s.Backend != config.BackendNFT {
 		options := ipvs.Options(s)
 		m.IPVS, m.Scheduling.Available = &options, ipvsctl.Schedulers()
 	}

@@ -118,7 +118,7 @@ func openObservers(of *Options, registry *prometheus.Registry, store *state.Stor
 	if of.TakeOver {
 		o.takeOver = func() { takeover.Run(log) }
 	}
-	o.kernel = preflight.NewRefusal(k.families, log)
+	o.refused = preflight.ExplainRefusal(k.families, log)
 	return notes, o, o.scrapeKernel(k)
 }
 

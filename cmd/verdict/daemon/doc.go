@@ -2,7 +2,7 @@
 //
 //	daemon.go         the parts, connected; settings that change while the daemon runs
 //	kernel.go         the parts that talk to the kernel; UDP flows that an earlier process left
-//	watch.go          what other processes do to the tables
+//	watch.go          what other processes do to the tables; waiting
 //	health.go         endpoints that do not serve; memory.go: what a restart finds of them
 //	observers.go      what the loop reports, passed to health, metrics and Events
 //	scrape.go         metrics that are read from the kernel

@@ -43,7 +43,7 @@ func openKernel(s *config.Settings, log *slog.Logger) (k *kernelSide, err error)
 		}
 	}()
 	if k.engine, err = nft.Open(nft.Options{Families: k.families, Owner: s.TableOwner == config.TableOwnerAuto}); err != nil {
-		preflight.NewRefusal(k.families, log).Explain()
+		preflight.ExplainRefusal(k.families, log)()
 		return k, fmt.Errorf("open the nft engine: %w", err)
 	}
 	mendRules(k.engine, log)

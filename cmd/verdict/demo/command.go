@@ -9,8 +9,8 @@ import (
 	"github.com/verdict-proxy/verdict/cmd/verdict/flags"
 )
 
-// scene is one thing that the demo shows.
-type scene struct {
+// act is what the demo shows in one scene.
+type act struct {
 	annotation string // of the Service
 	steps      []func(*story) error
 }
@@ -18,9 +18,9 @@ type scene struct {
 const sceneBalance = "balance"
 
 // scenes returns the scenes by their names.
-func scenes() map[string]scene {
+func scenes() map[string]act {
 	asked := []func(*story) error{(*story).build, (*story).start, (*story).untilAsked, (*story).connect}
-	return map[string]scene{
+	return map[string]act{
 		sceneBalance: {steps: []func(*story) error{
 			(*story).build, (*story).start, (*story).connect, (*story).remove, (*story).show,
 		}},

@@ -64,7 +64,7 @@ func (st *story) build() (err error) {
                                                +--- pod-c  %-9s /
                                                |
                                                +--- shop   %-9s   connects
-`, f.client, f.node, pods[0].addresses[0], clusterIP(f), pods[1].addresses[0], backendPort, nodePort, pods[2].addresses[0],
+`, f.client, f.node, pods[0].addresses[0], atClusterIP(f), pods[1].addresses[0], backendPort, nodePort, pods[2].addresses[0],
 		st.shop.addresses[0])
 	how := "as root"
 	if st.rootless {
@@ -137,16 +137,16 @@ func (st *story) connect() error {
 	return nil
 }
 
-func clusterIP(f *family) netip.AddrPort   { return netip.AddrPortFrom(f.clusterIP, servicePort) }
-func nodeAddress(f *family) netip.AddrPort { return netip.AddrPortFrom(f.node, nodePort) }
+func atClusterIP(f *family) netip.AddrPort { return netip.AddrPortFrom(f.clusterIP, servicePort) }
+func atNodePort(f *family) netip.AddrPort  { return netip.AddrPortFrom(f.node, nodePort) }
 
 // rounds connects to both frontends and draws which pods answered.
 func (st *story) rounds() error {
-	if err := st.round("Cluster IP", st.shop, clusterIP); err != nil {
+	if err := st.round("Cluster IP", st.shop, atClusterIP); err != nil {
 		return err
 	}
 	st.say("")
-	return st.round("Node port", st.network.client, nodeAddress)
+	return st.round("Node port", st.network.client, atNodePort)
 }
 
 func (st *story) round(what string, from *host, target func(*family) netip.AddrPort) error {

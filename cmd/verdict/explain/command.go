@@ -12,7 +12,6 @@ import (
 
 	"github.com/verdict-proxy/verdict/cmd/verdict/flags"
 	"github.com/verdict-proxy/verdict/cmd/verdict/snapshot"
-	"github.com/verdict-proxy/verdict/cmd/verdict/target"
 	"github.com/verdict-proxy/verdict/proxier/source/cluster"
 )
 
@@ -134,7 +133,7 @@ func (o *options) targets(args []string) (wanted []question, source string, err 
 		return nil, "", flags.Wrong(fmt.Errorf("want SOURCE and DESTINATION:PORT, got %s: verdict explain 10.244.1.7 10.96.0.10:80/tcp",
 			plural(len(args), "argument")))
 	}
-	dst, protocol, err := target.Parse(args[1])
+	dst, protocol, err := snapshot.ParseDestination(args[1])
 	if err != nil {
 		return nil, "", flags.Wrong(err)
 	}

@@ -3,7 +3,7 @@
 // "diff" and the page of the daemon read through it and print.
 //
 //	table.go        the values
-//	query.go        which frontends are wanted
+//	query.go        which frontends are wanted, and what commands call them
 //	read.go         reads them: one by one if the daemon knows where they are, otherwise all
 //	engines.go      a frontend, from the nft tables and from IPVS
 //	connections.go  connections of the endpoints, from connection tracking

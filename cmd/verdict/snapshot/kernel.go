@@ -6,7 +6,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/verdict-proxy/verdict/cmd/verdict/ipvs"
 	"github.com/verdict-proxy/verdict/ipvsctl"
 	"github.com/verdict-proxy/verdict/nft/inspect"
 	"github.com/verdict-proxy/verdict/nft/kernel"
@@ -28,7 +27,7 @@ func AsRoot(err error) error {
 
 // VirtualServers lists the virtual servers of Verdict. Without IPVS there are none.
 func VirtualServers() ([]ipvsctl.Status, error) {
-	if !ipvs.Loaded() {
+	if !ipvsctl.Loaded() {
 		return nil, nil
 	}
 	servers, err := ipvsctl.List(ipvsctl.Options{})
@@ -40,7 +39,7 @@ func VirtualServers() ([]ipvsctl.Status, error) {
 
 // VirtualServer reads one virtual server of Verdict.
 func VirtualServer(k ipvsctl.Key) (ipvsctl.Status, bool, error) {
-	if !ipvs.Loaded() {
+	if !ipvsctl.Loaded() {
 		return ipvsctl.Status{}, false, nil
 	}
 	return ipvsctl.Find(ipvsctl.Options{}, k)

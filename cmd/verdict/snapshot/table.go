@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/verdict-proxy/verdict/cmd/verdict/socket"
-	"github.com/verdict-proxy/verdict/cmd/verdict/target"
 	"github.com/verdict-proxy/verdict/nft/program"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
@@ -176,6 +175,6 @@ func familyNamed(name string) program.Family {
 func protocolName(p uint8) string { return strings.ToUpper(state.Protocol(p).String()) }
 
 func protocolNumber(name string) uint8 {
-	n, _ := target.Protocol(name) // 0: unknown
+	n, _ := parseProtocol(name) // 0: unknown
 	return n
 }

@@ -80,7 +80,7 @@ func (s *successor) removeDevice() error {
 		return err
 	}
 	left := 0
-	if ipvs.Loaded() {
+	if ipvsctl.Loaded() {
 		if left, err = ipvsctl.Foreign(ipvsctl.Options{}, places); err != nil {
 			return err
 		}
@@ -98,7 +98,7 @@ func (s *successor) removeDevice() error {
 func AdoptVirtualServers(s *config.Settings, log *slog.Logger) {
 	places, err := Places()
 	n := 0
-	if err == nil && len(places) > 0 && ipvs.Loaded() {
+	if err == nil && len(places) > 0 && ipvsctl.Loaded() {
 		n, err = ipvsctl.Adopt(ipvs.Options(s), places)
 	}
 	if err != nil {
@@ -113,7 +113,7 @@ func AdoptVirtualServers(s *config.Settings, log *slog.Logger) {
 // HandOver gives the virtual servers to a kube-proxy in the mode ipvs that serves by now. It reports whether there is one.
 func HandOver(log *slog.Logger) (bool, error) {
 	places, err := Places()
-	if err != nil || len(places) == 0 || !ipvs.Loaded() {
+	if err != nil || len(places) == 0 || !ipvsctl.Loaded() {
 		return false, err
 	}
 	n, err := ipvsctl.HandOver(ipvsctl.Options{}, places)
