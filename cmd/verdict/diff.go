@@ -163,7 +163,7 @@ func (c *contents) differences(want contents, out io.Writer) (bool, error) {
 	}
 	for len(extra) > 0 || len(missing) > 0 {
 		// Lines of one set stand together, those of the kernel first.
-		if len(missing) == 0 || len(extra) > 0 && !after(extra[0], missing[0]) {
+		if len(missing) == 0 || len(extra) > 0 && !isLater(extra[0], missing[0]) {
 			fmt.Fprintln(w, "-"+extra[0].String())
 			extra = extra[1:]
 			continue
@@ -175,8 +175,8 @@ func (c *contents) differences(want contents, out io.Writer) (bool, error) {
 	return differs, w.Flush()
 }
 
-// after reports whether a line belongs to a later set than another one.
-func after(a, b inspect.Line) bool {
+// isLater reports whether a line belongs to a later set than another one.
+func isLater(a, b inspect.Line) bool {
 	return a.Family > b.Family || a.Family == b.Family && a.Set > b.Set
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/verdict-proxy/verdict/cmd/verdict/claim"
 	"github.com/verdict-proxy/verdict/cmd/verdict/events"
 	"github.com/verdict-proxy/verdict/cmd/verdict/flags"
+	"github.com/verdict-proxy/verdict/cmd/verdict/ipvs"
 	"github.com/verdict-proxy/verdict/cmd/verdict/kept"
 	"github.com/verdict-proxy/verdict/cmd/verdict/logging"
 	"github.com/verdict-proxy/verdict/cmd/verdict/loopback"
@@ -59,7 +60,7 @@ func Run(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	if o.TakeOver {
-		takeover.AdoptVirtualServers(s, log)
+		takeover.AdoptVirtualServers(ipvs.Options(s), log)
 	}
 	k, err := openKernel(s, log)
 	if err != nil {

@@ -7,9 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/verdict-proxy/verdict/cmd/verdict/ipvs"
 	"github.com/verdict-proxy/verdict/cmd/verdict/logging"
-	"github.com/verdict-proxy/verdict/config"
 	"github.com/verdict-proxy/verdict/ipvsctl"
 )
 
@@ -95,11 +93,11 @@ func (s *successor) removeDevice() error {
 
 // AdoptVirtualServers makes Verdict the owner of the virtual servers of kube-proxy. Their connections live on, and the
 // virtual servers end with the last one. It comes before IPVS is opened.
-func AdoptVirtualServers(s *config.Settings, log *slog.Logger) {
+func AdoptVirtualServers(o ipvsctl.Options, log *slog.Logger) {
 	places, err := Places()
 	n := 0
 	if err == nil && len(places) > 0 && ipvsctl.Loaded() {
-		n, err = ipvsctl.Adopt(ipvs.Options(s), places)
+		n, err = ipvsctl.Adopt(o, places)
 	}
 	if err != nil {
 		log.Error("cannot take over all virtual servers of kube-proxy; they stay until somebody removes them; "+
