@@ -114,9 +114,9 @@ func (c *Collector) connections(s *scrape, now time.Time) bool {
 	for of, n := range c.ports.totals {
 		namespace, service, name := splitName(of.name)
 		if of.reason == "" {
-			s.counter(s.connections, float64(n), familyLabel(of.family), namespace, service, name)
+			s.counter(connectionsDesc, float64(n), familyLabel(of.family), namespace, service, name)
 		} else {
-			s.counter(s.refused, float64(n), familyLabel(of.family), namespace, service, name, of.reason)
+			s.counter(refusedDesc, float64(n), familyLabel(of.family), namespace, service, name, of.reason)
 		}
 	}
 	return true
