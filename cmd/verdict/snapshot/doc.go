@@ -8,7 +8,7 @@
 //	engines.go      a frontend, from the nft tables and from IPVS
 //	connections.go  connections of the endpoints, from connection tracking
 //	health.go       endpoints of which the daemon knows that they do not answer, fail their checks, or are backups
-//	counts.go       counters of connections; rates.go: loads of Services and of endpoints, from two readings
+//	counts.go       counters of connections; loads of Services and of endpoints, from two readings
 //	kernel.go       access to the kernel
 //	complete.go     names of Services for the shell
 //
