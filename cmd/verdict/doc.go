@@ -7,7 +7,7 @@
 //	cleanup.go   "cleanup": what Verdict has created in the kernel is removed
 //	check.go     "check": can Verdict serve this node? package preflight has the checks
 //	requests.go  "drain": the daemon stops serving; "reload": it reads its files again
-//	render.go    "render": one pass without the kernel; diff.go: "diff": the difference to the kernel
+//	render.go    "render": one pass without the kernel, by package dryrun; diff.go: "diff": the difference to the kernel
 //	validate.go  "validate": what is wrong in manifests
 //
 // The packages list, explain, convert and demo have the other commands. What they read is in package snapshot. This
