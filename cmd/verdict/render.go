@@ -24,7 +24,7 @@ func newRenderFor(run func(*dryrun.Renderer, context.Context, io.Writer, io.Writ
 		Use:   "render",
 		Short: "Print the complete ruleset in nft syntax without touching the kernel",
 		Long: `Print what "verdict run" would write into the kernel of this host, for a folder of manifests or for a cluster. The
-output is in nft syntax, which "nft -c -f -" accepts. Virtual servers of IPVS flags.Follow as comments in the syntax of
+output is in nft syntax, which "nft -c -f -" accepts. Virtual servers of IPVS follow as comments in the syntax of
 ipvsadm. Problems of objects go to standard error.
 
 With --then, the output continues with the changes from one folder of manifests to the next, one transaction for each
