@@ -80,23 +80,54 @@ Exit codes: 0 for an explanation, whatever it says; 1 if the kernel could not be
 const maxTrace = 10 * time.Minute
 
 func execute(cmd *cobra.Command, o *options, args []string) error {
-	wanted, source, err := o.targets(args)
-	if err != nil {
-		return err
-	}
-	k, err := openLive()
-	if err != nil {
-		return err
-	}
-	defer k.Close()
-	questions, err := o.withSource(cmd.Context(), k, wanted, source)
-	if err != nil {
-		return err
-	}
-	if err := explainAll(k, questions, o.json, cmd.OutOrStdout(), cmd.ErrOrStderr()); err != nil || o.trace.time == 0 {
+	out, printed := cmd.OutOrStdout(), 0
+	questions, err := o.each(cmd.Context(), args, func(e *Explanation) error {
+		for _, note := range e.Notes {
+			fmt.Fprintln(cmd.ErrOrStderr(), "verdict: "+note)
+		}
+		write := e.writeText
+		if o.json {
+			write = func(out io.Writer) error { return writeJSON(out, e) }
+		} else if printed > 0 {
+			fmt.Fprintln(out)
+		}
+		printed++
+		if err := write(out); err != nil {
+			return fmt.Errorf("write the explanation: %w", err)
+		}
+		return nil
+	})
+	if err != nil || o.trace.time == 0 {
 		return err
 	}
 	return o.traceFirst(cmd, questions)
+}
+
+// each explains what the arguments ask for, one connection after the other.
+func (o *options) each(ctx context.Context, args []string, do func(*Explanation) error) ([]question, error) {
+	wanted, source, err := o.targets(args)
+	if err != nil {
+		return nil, err
+	}
+	k, err := openLive()
+	if err != nil {
+		return nil, err
+	}
+	defer k.Close()
+	questions, err := o.withSource(ctx, k, wanted, source)
+	if err != nil {
+		return nil, err
+	}
+	for _, q := range questions {
+		e, err := explanationOf(k, q)
+		if err == nil {
+			err = do(e)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return questions, nil
 }
 
 // traceFirst traces the first connection.
@@ -156,32 +187,6 @@ func (o *options) withSource(ctx context.Context, k kernel, wanted []question, s
 	return out, nil
 }
 
-func explainAll(k kernel, questions []question, asJSON bool, out, errs io.Writer) error {
-	for i, q := range questions {
-		e, err := explanationOf(k, q)
-		if err != nil {
-			return err
-		}
-		for _, note := range e.Notes {
-			fmt.Fprintln(errs, "verdict: "+note)
-		}
-		if err := e.write(out, asJSON, i > 0); err != nil {
-			return fmt.Errorf("write the explanation: %w", err)
-		}
-	}
-	return nil
-}
-
-func (e *Explanation) write(out io.Writer, asJSON, another bool) error {
-	if asJSON {
-		return writeJSON(out, e)
-	}
-	if another {
-		fmt.Fprintln(out)
-	}
-	return e.writeText(out)
-}
-
 // ErrQuestion marks a question that makes no sense.
 var ErrQuestion = errors.New("this cannot be explained")
 
@@ -195,27 +200,11 @@ func Answer(source, destination string) (list []*Explanation, err error) {
 	if strings.HasPrefix(source, "pod/") {
 		return nil, fmt.Errorf("%w: give the address of the pod as source; the command knows names of pods", ErrQuestion)
 	}
-	wanted, source, err := o.targets(args)
-	if err != nil {
-		return nil, asQuestion(err)
-	}
-	k, err := openLive()
-	if err != nil {
-		return nil, err
-	}
-	defer k.Close()
-	questions, err := o.withSource(context.Background(), k, wanted, source)
-	if err != nil {
-		return nil, asQuestion(err)
-	}
-	for _, q := range questions {
-		e, err := explanationOf(k, q)
-		if err != nil {
-			return nil, err
-		}
+	_, err = o.each(context.Background(), args, func(e *Explanation) error {
 		list = append(list, e)
-	}
-	return list, nil
+		return nil
+	})
+	return list, asQuestion(err)
 }
 
 func asQuestion(err error) error {
