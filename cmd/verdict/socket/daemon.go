@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"os"
 	"slices"
@@ -227,24 +228,18 @@ func (d *Daemon) ServicesOf(endpoint string) (Services, error) {
 		}
 		at, port = both.Addr(), both.Port()
 	}
-	names := map[state.Name]bool{}
+	found := map[state.Name]bool{}
 	for _, sl := range d.Store.Slices() {
-		if len(names) == maxServices {
+		if len(found) == maxServices {
 			out.Unsure = true
 			break
 		}
 		if sliceHas(sl, at, port) {
-			names[sl.Service] = true
+			found[sl.Service] = true
 		}
 	}
-	list := make([]state.Name, 0, len(names))
-	for name := range names {
-		list = append(list, name)
-	}
-	slices.SortFunc(list, state.Name.Compare)
-	for _, name := range list {
-		out.List = append(out.List, name.String())
-	}
+	list := slices.SortedFunc(maps.Keys(found), state.Name.Compare)
+	out.List = append(out.List, names(list)...)
 	out.Unsure = out.Unsure || d.unsure(list...)
 	return out, nil
 }
