@@ -159,7 +159,7 @@ func (v *view) look(set string, key []byte) (Look, []byte, error) {
 	l.Element = l.Key
 	if found {
 		l.Element, l.Label = elementText(&d, e), e.Comment
-		l.Packets, l.Expires = e.Packets, e.Expires
+		l.Expires = e.Expires
 		if len(e.Data) == 4 {
 			l.Number = binary.NativeEndian.Uint32(e.Data)
 		}
