@@ -103,13 +103,13 @@ func frontendSetsToRead() []frontendSet {
 	ipvs := func(fe *listed, _ *kernel.Found) { fe.IPVS = true }
 	firewalled := func(fe *listed, _ *kernel.Found) { fe.Firewalled = true }
 	return []frontendSet{
-		{program.Services.Name(), false, (*listed).notePool}, {program.NodePorts.Name(), true, (*listed).notePool},
-		{program.NoEndpoints.Name(), false, reject}, {program.NoEndpointsNodePorts.Name(), true, reject},
-		{program.NoLocalEndpoints.Name(), false, drop}, {program.NoLocalEndpointsNodePorts.Name(), true, drop},
-		{program.IPVSFrontends.Name(), false, ipvs}, {program.IPVSNodePorts.Name(), true, ipvs},
+		{program.Services.Name(), false, (*listed).notePool}, {program.NoEndpoints.Name(), false, reject},
+		{program.NoLocalEndpoints.Name(), false, drop}, {program.IPVSFrontends.Name(), false, ipvs},
 		{program.Firewalled.Name(), false, firewalled},
 		{program.RangeServices.Name(), false, (*listed).notePool}, {program.RangeNoEndpoints.Name(), false, reject},
 		{program.RangeNoLocalEndpoints.Name(), false, drop}, {program.RangeFirewalled.Name(), false, firewalled},
+		{program.NodePorts.Name(), true, (*listed).notePool}, {program.NoEndpointsNodePorts.Name(), true, reject},
+		{program.NoLocalEndpointsNodePorts.Name(), true, drop}, {program.IPVSNodePorts.Name(), true, ipvs},
 	}
 }
 

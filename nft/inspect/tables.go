@@ -214,15 +214,13 @@ func (t *Tables) Related(p Packet) (out []Look, err error) {
 		}
 	}
 	for _, protocol := range []uint8{unix.IPPROTO_TCP, unix.IPPROTO_UDP, unix.IPPROTO_SCTP} {
-		for _, nodePort := range []bool{false, true} {
+		for _, s := range frontendSetsToRead() {
 			at := p.Dst
-			if nodePort {
+			if s.nodePort {
 				at = netip.Addr{}
 			}
-			for _, s := range frontendSetsToRead() {
-				if s.nodePort == nodePort && HasFrontends(s.name) {
-					try(s.name, func(b *program.Builder) { b.Frontend(at, p.DstPort, 0, protocol) })
-				}
+			if HasFrontends(s.name) {
+				try(s.name, func(b *program.Builder) { b.Frontend(at, p.DstPort, 0, protocol) })
 			}
 		}
 	}
