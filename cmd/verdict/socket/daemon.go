@@ -239,7 +239,9 @@ func (d *Daemon) ServicesOf(endpoint string) (Services, error) {
 		}
 	}
 	list := slices.SortedFunc(maps.Keys(found), state.Name.Compare)
-	out.List = append(out.List, names(list)...)
+	for _, name := range list {
+		out.List = append(out.List, name.String())
+	}
 	out.Unsure = out.Unsure || d.unsure(list...)
 	return out, nil
 }
