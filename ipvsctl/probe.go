@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
 	"syscall"
@@ -93,4 +94,10 @@ func probePort(k kernel) (uint16, error) {
 		}
 	}
 	return 0, fmt.Errorf("probe schedulers: other tools have virtual servers on ports 1 to 99 of %s", probeKey(1).Addr)
+}
+
+// Loaded reports whether IPVS is built into the kernel or loaded. Unlike Probe, it does not load the module.
+func Loaded() bool {
+	_, err := os.Stat("/proc/thread-self/net/ip_vs")
+	return err == nil
 }

@@ -1,16 +1,14 @@
 // Command verdict is a Kubernetes Service proxy. "verdict run" is the daemon. The other sub-commands show what it does
 // or would do.
 //
-//	main.go      the root command, exit codes; version.go: the version; man.go: man pages, with the build tag man; noman.go:
-//	             without it
+//	main.go      the root command, exit codes; commands that read leave the processors to the daemon
+//	version.go   "version"; man.go: man pages, with the build tag man; noman.go: without it
 //	run.go       "run": package daemon does the work; packages flags and logging read the command line
 //	cleanup.go   "cleanup": what Verdict has created in the kernel is removed
 //	check.go     "check": can Verdict serve this node? package preflight has the checks
-//	drain.go     "drain": the daemon stops serving
-//	reload.go    "reload": the daemon reads its files again
-//	render.go    "render": one pass without the kernel; diff.go: "diff": the difference to the kernel
+//	requests.go  "drain": the daemon stops serving; "reload": it reads its files again
+//	render.go    "render": one pass without the kernel, by package dryrun; diff.go: "diff": the difference to the kernel
 //	validate.go  "validate": what is wrong in manifests
-//	nice.go      commands that read leave the processors to the daemon
 //
 // The packages list, explain, convert and demo have the other commands. What they read is in package snapshot. This
 // package has a file for each command, and nothing that a package could have.

@@ -22,6 +22,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/verdict-proxy/verdict/cmd/verdict/dryrun"
 	"github.com/verdict-proxy/verdict/ipvsctl"
 	"github.com/verdict-proxy/verdict/nft"
 	"github.com/verdict-proxy/verdict/nft/kernel"
@@ -99,8 +100,8 @@ const (
 // settled runs the loop over all steps of a command and returns what the kernels hold in the end.
 func settled(t *testing.T, args []string, f *faults) (contents string, err error) {
 	synctest.Test(t, func(t *testing.T) {
-		cmd := newRenderFor(func(r *renderer, ctx context.Context, _, _ io.Writer) error {
-			contents, err = r.settle(ctx, f)
+		cmd := newRenderFor(func(r *dryrun.Renderer, ctx context.Context, _, _ io.Writer) error {
+			contents, err = settle(ctx, r, f)
 			return err
 		})
 		cmd.SetArgs(args)
@@ -109,27 +110,27 @@ func settled(t *testing.T, args []string, f *faults) (contents string, err error
 	return contents, err
 }
 
-func (r *renderer) settle(ctx context.Context, f *faults) (contents string, err error) {
+func settle(ctx context.Context, r *dryrun.Renderer, f *faults) (contents string, err error) {
 	manifests := manifests.New(manifests.Options{
-		Dir: r.settings.Manifests, NodeName: r.settings.NodeName, Store: r.store, Log: slog.New(slog.DiscardHandler),
+		Dir: r.Settings.Manifests, NodeName: r.Settings.NodeName, Store: r.Store, Log: slog.New(slog.DiscardHandler),
 	})
 	ctx, stop := context.WithCancel(ctx)
 	ended := make(chan error)
-	go func() { ended <- r.newLoop(r.faultyDataplane(f)).Run(ctx) }()
-	r.store.SetHostAddresses(slices.SortedFunc(slices.Values(r.addresses), netip.Addr.Compare))
-	for _, dir := range append([]string{r.settings.Manifests}, r.options.then...) {
+	go func() { ended <- r.NewLoop(faultyDataplane(r, f)).Run(ctx) }()
+	r.Store.SetHostAddresses(slices.SortedFunc(slices.Values(r.Addresses), netip.Addr.Compare))
+	for _, dir := range append([]string{r.Settings.Manifests}, r.Options.Then...) {
 		err = errors.Join(err, manifests.Load(dir))
-		r.store.MarkSynced()
+		r.Store.MarkSynced()
 		for sleep(settleTime); f.lasting(); {
 			sleep(settleTime)
 		}
-		if c, _ := r.store.Pending(); c.Environment || len(c.Services) > 0 {
+		if c, _ := r.Store.Pending(); c.Environment || len(c.Services) > 0 {
 			err = errors.Join(err, fmt.Errorf("after %s, changes are still pending: %+v", dir, c))
 		}
 	}
 	stop()
 	err = errors.Join(err, <-ended)
-	return withoutSpares(stampElement.ReplaceAllString(r.memory.String(), "")), err
+	return withoutSpares(stampElement.ReplaceAllString(r.Memory.String(), "")), err
 }
 
 // sleep returns when the loop waits again, so that what it wrote may be read.
@@ -193,13 +194,13 @@ func spareClasses(dispatch string, used map[string]bool) (text string, spare map
 }
 
 // faultyDataplane returns a dataplane over the memory of the renderer, with faults in between.
-func (r *renderer) faultyDataplane(f *faults) *dataplane.Dataplane {
+func faultyDataplane(r *dryrun.Renderer, f *faults) *dataplane.Dataplane {
 	o := dataplane.Options{
-		Ruleset:    &faultyRuleset{Ruleset: r.memory.Ruleset, faults: f},
-		Scheduling: memoryOptions(r.settings, r.options).Scheduling,
+		Ruleset:    &faultyRuleset{Ruleset: r.Memory.Ruleset, faults: f},
+		Scheduling: r.Scheduling(),
 	}
-	if r.memory.Servers != nil {
-		o.Balancer = &faultyBalancer{Balancer: r.memory.Servers, faults: f}
+	if r.Memory.Servers != nil {
+		o.Balancer = &faultyBalancer{Balancer: r.Memory.Servers, faults: f}
 	}
 	return dataplane.New(o)
 }

@@ -50,22 +50,14 @@ func Content(o kernel.Options) (lines []Line, torn bool, err error) {
 		return nil, false, err
 	}
 	defer func() { err = errors.Join(err, c.Close()) }()
-	for range listTries {
-		before, err := c.Generation()
-		if err != nil {
-			return nil, false, err
-		}
-		if lines, err = ContentFrom(c); err != nil {
-			return nil, false, err
-		}
-		after, err := c.Generation()
-		if err != nil || before == after {
-			return lines, false, err
-		}
-	}
-	return lines, true, nil
+	torn, err = whole(c, func() (err error) {
+		lines, err = ContentFrom(c)
+		return err
+	})
+	return lines, torn, err
 }
 
+// ContentFrom reads both tables once.
 func ContentFrom(k contentKernel) (lines []Line, err error) {
 	for _, f := range program.Families() {
 		was, err := k.Survey(f)

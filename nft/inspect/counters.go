@@ -14,14 +14,10 @@ import (
 // Counters reads the frontends of both tables with their counters, without endpoints. It takes a fraction of the time of
 // List. The frontends have no order.
 func Counters(o kernel.Options, match func(name string) bool) ([]FrontendStatus, error) {
-	c, err := kernel.Dial(o.NetNS)
-	if err != nil {
-		return nil, err
-	}
-	out, err := CountersFrom(c, match)
-	return out, errors.Join(err, c.Close())
+	return dialed(o, func(c *kernel.Conn) ([]FrontendStatus, error) { return CountersFrom(c, match) })
 }
 
+// CountersFrom does the same with any reader.
 func CountersFrom(k kernel.Reader, match func(string) bool) (out []FrontendStatus, err error) {
 	tables := 0
 	for _, f := range program.Families() {
@@ -47,8 +43,8 @@ func CountersFrom(k kernel.Reader, match func(string) bool) (out []FrontendStatu
 	return out, nil
 }
 
-// Frontend reads one frontend with its pools, or the range that has the port. Without an address it is a node port. It reports false if the table does
-// not have it.
+// Frontend reads one frontend with its pools, or the range that has the port. Without an address it is a node port. It
+// reports false if the table does not have it.
 func (t *Tables) Frontend(f program.Family, addr netip.Addr, protocol uint8, port uint16) (FrontendStatus, bool, error) {
 	v, err := t.view(f)
 	if err != nil {
@@ -77,7 +73,7 @@ func (t *Tables) Frontend(f program.Family, addr netip.Addr, protocol uint8, por
 }
 
 // readPoolsOf reads the endpoints of the pools of one frontend.
-func (v *view) readPoolsOf(l *lister, fe *listed) (err error) {
+func (v *view) readPoolsOf(l *lister, fe *listed) error {
 	if fe.number == 0 {
 		return nil
 	}
@@ -85,13 +81,7 @@ func (v *view) readPoolsOf(l *lister, fe *listed) (err error) {
 	if err := errors.Join(v.readClassOf(l, number), v.readClassOf(l, number|program.LocalBit)); err != nil {
 		return err
 	}
-	if fe.Pool != program.LocalPool {
-		fe.Cluster, err = l.pool(fe, number)
-	}
-	if fe.Pool != program.ClusterPool && err == nil {
-		fe.Local, err = l.pool(fe, number|program.LocalBit)
-	}
-	return err
+	return l.readPoolsOf(fe)
 }
 
 // readClassOf reads the class of a pool, if there is one.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -23,26 +24,19 @@ type AffinityEntries struct {
 // ReadAffinity asks the kernel for the affinity map of each family that has a table. It does not read the entries. It
 // opens its own socket, so any goroutine may call it.
 func ReadAffinity(o kernel.Options) (list []AffinityEntries, err error) {
-	c, err := kernel.Dial(o.NetNS)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, c.Close()) }()
-	for _, f := range program.Families() {
+	sets := []frontendSet{{name: program.Affinity.Name()}}
+	err = readEach(o, time.Minute, sets, func(c *kernel.Conn, f program.Family, s frontendSet) error {
 		a := AffinityEntries{Family: f, Entries: -1}
 		err := c.Ask(unix.NFT_MSG_GETSET, unix.NLM_F_ACK, f, func(w *nlmsg.Writer) {
 			w.Text(unix.NFTA_SET_TABLE, program.TableName)
-			w.Text(unix.NFTA_SET_NAME, program.Affinity.Name())
+			w.Text(unix.NFTA_SET_NAME, s.name)
 		}, a.read)
-		if errors.Is(err, unix.ENOENT) {
-			continue
+		if err == nil {
+			list = append(list, a)
 		}
-		if err != nil {
-			return list, fmt.Errorf("read %s %s %s: %w", f, program.TableName, program.Affinity.Name(), err)
-		}
-		list = append(list, a)
-	}
-	return list, nil
+		return err
+	})
+	return list, err
 }
 
 func (s *AffinityEntries) read(a nlmsg.Attributes) {
@@ -60,38 +54,38 @@ func (s *AffinityEntries) read(a nlmsg.Attributes) {
 	}
 }
 
-// Traffic is what the kernel counted at one frontend.
+// Traffic is what the kernel counted at one frontend. The packets to a frontend of IPVS are counted there.
 type Traffic struct {
-	Family program.Family
-	Set    string // which map or set has the frontend: services, nodeports, or one of those for refusals
-	Key    string // of the frontend; only good for comparisons
-	Name   string // of the service port
+	Family   program.Family
+	Set      string     // which map or set has the frontend: services, nodeports, or one of those for refusals and for IPVS
+	Addr     netip.Addr // not valid: a node port
+	Protocol uint8
+	Port     uint16
+	Name     string // of the service port
 	// Packets are first packets of connections, or packets that were refused.
 	Packets uint64
 }
 
-// ReadTraffic reads the counters of all frontends. It gives up after the time. It opens its own socket, so any goroutine
+// ReadTraffic reads all frontends with their counters. It gives up after the time. It opens its own socket, so any goroutine
 // may call it.
 func ReadTraffic(o kernel.Options, within time.Duration) (list []Traffic, err error) {
-	err = readEach(o, within, func(c *kernel.Conn, f program.Family) error {
-		for _, d := range (program.Program{Family: f}).Sets() {
-			if !d.Counter {
-				continue
+	sets := slices.DeleteFunc(frontendSetsToRead(), func(s frontendSet) bool { return !HasFrontends(s.name) })
+	err = readEach(o, within, sets, func(c *kernel.Conn, f program.Family, s frontendSet) error {
+		l := lister{family: f}
+		return c.DumpElements(f, s.name, func(e kernel.Found) {
+			if k, ok := l.frontendKey(e.Key, s.nodePort); ok {
+				list = append(list, Traffic{f, s.name, k.addr, k.protocol, k.port, e.Comment, e.Packets})
 			}
-			err := c.DumpElements(f, d.Name, func(e kernel.Found) {
-				list = append(list, Traffic{Family: f, Set: d.Name, Key: string(e.Key), Name: e.Comment, Packets: e.Packets})
-			})
-			if err != nil && !errors.Is(err, unix.ENOENT) {
-				return fmt.Errorf("read the counters of %s %s %s: %w", f, program.TableName, d.Name, err)
-			}
-		}
-		return nil
+		})
 	})
 	return list, err
 }
 
-// readEach reads the tables of both families over a socket of its own. It gives up after the time.
-func readEach(o kernel.Options, within time.Duration, read func(*kernel.Conn, program.Family) error) (err error) {
+// readEach reads sets of both families over a socket of its own. A set that does not exist is empty. It gives up after the
+// time.
+func readEach(
+	o kernel.Options, within time.Duration, sets []frontendSet, read func(*kernel.Conn, program.Family, frontendSet) error,
+) (err error) {
 	c, err := kernel.Dial(o.NetNS)
 	if err != nil {
 		return err
@@ -99,40 +93,13 @@ func readEach(o kernel.Options, within time.Duration, read func(*kernel.Conn, pr
 	defer func() { err = errors.Join(err, c.Close()) }()
 	c.GiveUpAfter(within)
 	for _, f := range program.Families() {
-		if err := read(c, f); err != nil {
-			return err
+		for _, s := range sets {
+			if err := read(c, f, s); err != nil && !errors.Is(err, unix.ENOENT) {
+				return fmt.Errorf("read %s %s %s: %w", f, program.TableName, s.name, err)
+			}
 		}
 	}
 	return nil
-}
-
-// IPVSFrontend is a frontend that IPVS serves.
-type IPVSFrontend struct {
-	Family   program.Family
-	Protocol uint8
-	Addr     netip.Addr // not valid: a node port
-	Port     uint16
-	Name     string // of the service port
-}
-
-// ReadIPVSFrontends lists the frontends that IPVS serves, without an order. It gives up after the time. It opens its own
-// socket, so any goroutine may call it.
-func ReadIPVSFrontends(o kernel.Options, within time.Duration) (list []IPVSFrontend, err error) {
-	err = readEach(o, within, func(c *kernel.Conn, f program.Family) error {
-		l := newLister(c, f, kernel.Existing{}, nil)
-		for _, set := range []string{program.IPVSFrontends.Name(), program.IPVSNodePorts.Name()} {
-			err := c.DumpElements(f, set, func(e kernel.Found) {
-				if k, ok := l.frontendKey(e.Key, set == program.IPVSNodePorts.Name()); ok {
-					list = append(list, IPVSFrontend{Family: f, Protocol: k.protocol, Addr: k.addr, Port: k.port, Name: e.Comment})
-				}
-			})
-			if err != nil && !errors.Is(err, unix.ENOENT) {
-				return fmt.Errorf("read %s %s %s: %w", f, program.TableName, set, err)
-			}
-		}
-		return nil
-	})
-	return list, err
 }
 
 // HasFrontends reports whether the elements of a set are frontends whose connections or refused packets are counted.

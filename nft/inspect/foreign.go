@@ -51,13 +51,13 @@ const (
 
 // Foreign lists the base chains of other tables that packets of a family pass and that can stop or translate them, in
 // the order of hooks and priorities. It reads the rules of these chains and of those that they reach, up to a budget.
-func Foreign(o kernel.Options, f program.Family) (list []ForeignChain, err error) {
-	c, err := kernel.Dial(o.NetNS)
+func Foreign(o kernel.Options, f program.Family) ([]ForeignChain, error) {
+	return dialed(o, func(c *kernel.Conn) ([]ForeignChain, error) { return foreign(c, f) })
+}
+
+func foreign(c *kernel.Conn, f program.Family) ([]ForeignChain, error) {
+	list, err := otherBases(c, f)
 	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, c.Close()) }()
-	if list, err = otherBases(c, f); err != nil {
 		return nil, fmt.Errorf("list the chains of other tables: %w", err)
 	}
 	for i := range list {
@@ -155,14 +155,10 @@ func readOther(c *kernel.Conn, b *ForeignChain) error {
 			return nil
 		}
 		always := read == 0
-		err := c.Dump(unix.NFT_MSG_GETRULE, familyNumber(b.Family), func(w *nlmsg.Writer) {
-			w.Text(unix.NFTA_RULE_TABLE, b.Table)
-			w.Text(unix.NFTA_RULE_CHAIN, queue[read])
-		}, func(a nlmsg.Attributes) {
+		err := otherRules(c, b.Family, b.Table, queue[read], func(r kernel.RuleSummary) {
 			if rules++; rules > maxOtherRules {
 				return
 			}
-			r := kernel.DecodeOtherRule(a)
 			b.take(queue[read], r, &always)
 			for _, next := range r.Jumps {
 				if !seen[next] {
@@ -175,6 +171,14 @@ func readOther(c *kernel.Conn, b *ForeignChain) error {
 		}
 	}
 	return nil
+}
+
+// otherRules reads the rules of a chain.
+func otherRules(c *kernel.Conn, family, table, chain string, each func(kernel.RuleSummary)) error {
+	return c.Dump(unix.NFT_MSG_GETRULE, familyNumber(family), func(w *nlmsg.Writer) {
+		w.Text(unix.NFTA_RULE_TABLE, table)
+		w.Text(unix.NFTA_RULE_CHAIN, chain)
+	}, func(a nlmsg.Attributes) { each(kernel.DecodeOtherRule(a)) })
 }
 
 // take notes what a rule does. Always is true until a rule comes that may end the way of a packet.

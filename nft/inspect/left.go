@@ -21,12 +21,7 @@ type Left struct {
 
 // ReadLeft reads what an earlier process left.
 func ReadLeft(o kernel.Options) (Left, error) {
-	c, err := kernel.Dial(o.NetNS)
-	if err != nil {
-		return Left{}, err
-	}
-	left, err := readLeft(c)
-	return left, errors.Join(err, c.Close())
+	return dialed(o, func(c *kernel.Conn) (Left, error) { return readLeft(c) })
 }
 
 func readLeft(k kernel.Reader) (left Left, err error) {

@@ -58,30 +58,46 @@ const listTries = 3
 // There may be ten times as many endpoints as frontends. So List dumps frontends and pools, and asks for the slots of
 // each pool by their keys.
 func List(o kernel.Options, match func(name string) bool) (Listing, error) {
+	return dialed(o, func(c *kernel.Conn) (Listing, error) { return ListFrom(c, o.Served(), match) })
+}
+
+// dialed reads over a socket of its own.
+func dialed[T any](o kernel.Options, read func(*kernel.Conn) (T, error)) (out T, err error) {
 	c, err := kernel.Dial(o.NetNS)
 	if err != nil {
-		return Listing{}, err
+		return out, err
 	}
-	out, err := ListFrom(c, o.Served(), match)
+	out, err = read(c)
 	return out, errors.Join(err, c.Close())
 }
 
-func ListFrom(k kernel.Reader, families []program.Family, match func(string) bool) (Listing, error) {
-	for try := 1; ; try++ {
+// ListFrom does the same with any reader, such as a kernel in memory.
+func ListFrom(k kernel.Reader, families []program.Family, match func(string) bool) (out Listing, err error) {
+	torn, err := whole(k, func() (err error) {
+		out, err = listOnce(k, families, match)
+		return err
+	})
+	out.Torn = torn
+	return out, err
+}
+
+// whole reads until nf_tables does not change during the reading, or until the tries are over. It reports whether it changed
+// each time.
+func whole(k kernel.Reader, read func() error) (torn bool, err error) {
+	for range listTries {
 		before, err := k.Generation()
 		if err != nil {
-			return Listing{}, err
+			return false, err
 		}
-		out, err := listOnce(k, families, match)
-		if err != nil {
-			return Listing{}, err
+		if err := read(); err != nil {
+			return false, err
 		}
 		after, err := k.Generation()
-		if err != nil || before == after || try == listTries {
-			out.Torn = before != after
-			return out, err
+		if err != nil || before == after {
+			return false, err
 		}
 	}
+	return true, nil
 }
 
 func listOnce(k kernel.Reader, families []program.Family, match func(string) bool) (Listing, error) {
@@ -110,6 +126,7 @@ func listOnce(k kernel.Reader, families []program.Family, match func(string) boo
 	return out, nil
 }
 
+// Compare orders frontends of one family: those with an address come first.
 func (s *FrontendStatus) Compare(o *FrontendStatus) int {
 	nodePort := func(s *FrontendStatus) int {
 		if s.Addr.IsValid() {

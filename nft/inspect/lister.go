@@ -103,13 +103,13 @@ func frontendSetsToRead() []frontendSet {
 	ipvs := func(fe *listed, _ *kernel.Found) { fe.IPVS = true }
 	firewalled := func(fe *listed, _ *kernel.Found) { fe.Firewalled = true }
 	return []frontendSet{
-		{program.Services.Name(), false, (*listed).notePool}, {program.NodePorts.Name(), true, (*listed).notePool},
-		{program.NoEndpoints.Name(), false, reject}, {program.NoEndpointsNodePorts.Name(), true, reject},
-		{program.NoLocalEndpoints.Name(), false, drop}, {program.NoLocalEndpointsNodePorts.Name(), true, drop},
-		{program.IPVSFrontends.Name(), false, ipvs}, {program.IPVSNodePorts.Name(), true, ipvs},
+		{program.Services.Name(), false, (*listed).notePool}, {program.NoEndpoints.Name(), false, reject},
+		{program.NoLocalEndpoints.Name(), false, drop}, {program.IPVSFrontends.Name(), false, ipvs},
 		{program.Firewalled.Name(), false, firewalled},
 		{program.RangeServices.Name(), false, (*listed).notePool}, {program.RangeNoEndpoints.Name(), false, reject},
 		{program.RangeNoLocalEndpoints.Name(), false, drop}, {program.RangeFirewalled.Name(), false, firewalled},
+		{program.NodePorts.Name(), true, (*listed).notePool}, {program.NoEndpointsNodePorts.Name(), true, reject},
+		{program.NoLocalEndpointsNodePorts.Name(), true, drop}, {program.IPVSNodePorts.Name(), true, ipvs},
 	}
 }
 
@@ -189,16 +189,21 @@ func (l *lister) readPools() error {
 		}
 	})
 	for _, fe := range l.frontends {
-		if fe.number == 0 || err != nil {
-			continue
+		if fe.number != 0 && err == nil {
+			err = l.readPoolsOf(fe)
 		}
-		number := fe.number & program.PoolMask
-		if fe.Pool != program.LocalPool {
-			fe.Cluster, err = l.pool(fe, number)
-		}
-		if fe.Pool != program.ClusterPool && err == nil {
-			fe.Local, err = l.pool(fe, number|program.LocalBit)
-		}
+	}
+	return err
+}
+
+// readPoolsOf reads the endpoints of the pools of one frontend.
+func (l *lister) readPoolsOf(fe *listed) (err error) {
+	number := fe.number & program.PoolMask
+	if fe.Pool != program.LocalPool {
+		fe.Cluster, err = l.pool(fe, number)
+	}
+	if fe.Pool != program.ClusterPool && err == nil {
+		fe.Local, err = l.pool(fe, number|program.LocalBit)
 	}
 	return err
 }
@@ -281,15 +286,23 @@ func appendToken(list []uint32, data []byte) []uint32 {
 }
 
 func (l *lister) appendEndpoint(list []netip.AddrPort, data []byte) []netip.AddrPort {
-	n := l.family.AddrLen()
+	if at, ok := endpointOf(l.family, data); ok {
+		list = append(list, at)
+	}
+	return list
+}
+
+// endpointOf decodes an address and, if there is one, its port.
+func endpointOf(f program.Family, data []byte) (at netip.AddrPort, ok bool) {
+	n := f.AddrLen()
 	if len(data) < n {
-		return list
+		return at, false
 	}
 	addr, _ := netip.AddrFromSlice(data[:n])
 	if len(data) < n+program.TypePort.Bytes {
-		return append(list, netip.AddrPortFrom(addr, 0))
+		return netip.AddrPortFrom(addr, 0), true
 	}
-	return append(list, netip.AddrPortFrom(addr, binary.BigEndian.Uint16(data[n:])))
+	return netip.AddrPortFrom(addr, binary.BigEndian.Uint16(data[n:])), true
 }
 
 // follow finds the endpoints that tokens stand for. A slot holds the token of the cluster pool; in the local pool the

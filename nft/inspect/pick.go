@@ -159,11 +159,8 @@ func (v *view) token(token, number uint32) (netip.AddrPort, Look, error) {
 }
 
 func (v *view) endpoint(data []byte) netip.AddrPort {
-	l := lister{family: v.family}
-	if list := l.appendEndpoint(nil, data); len(list) == 1 {
-		return list[0]
-	}
-	return netip.AddrPort{}
+	at, _ := endpointOf(v.family, data)
+	return at
 }
 
 // pickHashed finds the client's slot in the hash table of the pool.
@@ -268,15 +265,11 @@ func (v *view) findOnNode(p *Pick) error {
 // findLeftOut compares the local pool with the cluster pool of the service port, if the kernel has that one.
 func (v *view) findLeftOut(p *Pick, number uint32) error {
 	number &= program.GroupMask
-	found, data, err := v.has(program.Pools.Name(), func(b *program.Builder) { b.Word(number) })
-	if err != nil || !found.Found || len(data) != 4 {
+	l := newLister(v.kernel, v.family, kernel.Existing{}, nil)
+	if err := v.readClassOf(l, number); err != nil {
 		return err
 	}
-	_, chain, err := v.has(program.Dispatch.Name(), func(b *program.Builder) { b.Word(binary.NativeEndian.Uint32(data) & program.ClassMask) })
-	if err != nil {
-		return err
-	}
-	c, ok := program.ParseClass(string(chain))
+	c, ok := l.classes[l.classOf[number]]
 	if !ok {
 		return nil
 	}

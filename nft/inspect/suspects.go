@@ -1,7 +1,6 @@
 package inspect
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -56,12 +55,9 @@ func (r *SuspectReader) Read(refusing bool) (list []Suspect, err error) {
 
 func (r *SuspectReader) read(list []Suspect, f program.Family, set string, refusing bool) ([]Suspect, error) {
 	err := r.conn.DumpElements(f, set, func(e kernel.Found) {
-		if len(e.Key) < f.AddrLen()+program.TypePort.Bytes {
-			return
+		if at, ok := endpointOf(f, e.Key); ok {
+			list = append(list, Suspect{Endpoint: at, Packets: e.Packets, Refusing: refusing})
 		}
-		addr, _ := netip.AddrFromSlice(e.Key[:f.AddrLen()])
-		endpoint := netip.AddrPortFrom(addr, binary.BigEndian.Uint16(e.Key[f.AddrLen():]))
-		list = append(list, Suspect{Endpoint: endpoint, Packets: e.Packets, Refusing: refusing})
 	})
 	if errors.Is(err, unix.ENOENT) {
 		err = nil

@@ -159,7 +159,7 @@ func (v *view) look(set string, key []byte) (Look, []byte, error) {
 	l.Element = l.Key
 	if found {
 		l.Element, l.Label = elementText(&d, e), e.Comment
-		l.Packets, l.Expires = e.Packets, e.Expires
+		l.Expires = e.Expires
 		if len(e.Data) == 4 {
 			l.Number = binary.NativeEndian.Uint32(e.Data)
 		}
@@ -214,12 +214,14 @@ func (t *Tables) Related(p Packet) (out []Look, err error) {
 		}
 	}
 	for _, protocol := range []uint8{unix.IPPROTO_TCP, unix.IPPROTO_UDP, unix.IPPROTO_SCTP} {
-		for _, set := range []string{program.Services.Name(), program.NoEndpoints.Name(), program.NoLocalEndpoints.Name(), program.IPVSFrontends.Name(),
-			program.RangeServices.Name(), program.RangeNoEndpoints.Name(), program.RangeNoLocalEndpoints.Name()} {
-			try(set, func(b *program.Builder) { b.Addr(p.Dst); b.Proto(protocol); b.Port(p.DstPort) })
-		}
-		for _, set := range []string{program.NodePorts.Name(), program.NoEndpointsNodePorts.Name(), program.NoLocalEndpointsNodePorts.Name(), program.IPVSNodePorts.Name()} {
-			try(set, func(b *program.Builder) { b.Proto(protocol); b.Port(p.DstPort) })
+		for _, s := range frontendSetsToRead() {
+			at := p.Dst
+			if s.nodePort {
+				at = netip.Addr{}
+			}
+			if HasFrontends(s.name) {
+				try(s.name, func(b *program.Builder) { b.Frontend(at, p.DstPort, 0, protocol) })
+			}
 		}
 	}
 	for _, set := range []string{program.NodePortAddresses.Name(), program.ClusterIPs.Name()} {

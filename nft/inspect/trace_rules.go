@@ -92,12 +92,6 @@ func (r *ruleBook) of(family, table, chain string, handle uint64) ruleText {
 // read reads the rules of a chain of another table. What cannot be read has no description.
 func (r *ruleBook) read(at [3]string) map[uint64]kernel.RuleSummary {
 	out := map[uint64]kernel.RuleSummary{}
-	_ = r.conn.Dump(unix.NFT_MSG_GETRULE, familyNumber(at[0]), func(w *nlmsg.Writer) {
-		w.Text(unix.NFTA_RULE_TABLE, at[1])
-		w.Text(unix.NFTA_RULE_CHAIN, at[2])
-	}, func(a nlmsg.Attributes) {
-		rule := kernel.DecodeOtherRule(a)
-		out[rule.Handle] = rule
-	})
+	_ = otherRules(r.conn, at[0], at[1], at[2], func(rule kernel.RuleSummary) { out[rule.Handle] = rule })
 	return out
 }

@@ -61,7 +61,6 @@ type Look struct {
 	Found   bool
 	Label   string        // the element's comment
 	Number  uint32        // its data, if that is a number
-	Packets uint64        // its counter
 	Expires time.Duration // when its timeout ends; 0: it has none
 }
 

@@ -5,7 +5,6 @@
 //	balancers.go   what both formats become: balancers, notes, the text that is written
 //	ipvsadm.go     the output of "ipvsadm -Sn"
 //	blocks.go      the statements and blocks of a file of keepalived
-//	keepalived.go  from the blocks virtual_server and virtual_server_group to balancers
-//	realserver.go  the same for real_server
+//	keepalived.go  from the blocks virtual_server, virtual_server_group and real_server to balancers
 //	check.go       from the checkers of keepalived to an active check
 package convert

@@ -13,6 +13,7 @@ import (
 	"github.com/verdict-proxy/verdict/cmd/verdict/claim"
 	"github.com/verdict-proxy/verdict/cmd/verdict/events"
 	"github.com/verdict-proxy/verdict/cmd/verdict/flags"
+	"github.com/verdict-proxy/verdict/cmd/verdict/ipvs"
 	"github.com/verdict-proxy/verdict/cmd/verdict/kept"
 	"github.com/verdict-proxy/verdict/cmd/verdict/logging"
 	"github.com/verdict-proxy/verdict/cmd/verdict/loopback"
@@ -61,7 +62,7 @@ func Run(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	if o.TakeOver {
-		takeover.AdoptVirtualServers(s, log)
+		takeover.AdoptVirtualServers(ipvs.Options(s), log)
 	}
 	k, err := openKernel(s, log)
 	if err != nil {
@@ -120,7 +121,7 @@ func openObservers(of *Options, registry *prometheus.Registry, store *state.Stor
 	if of.TakeOver {
 		o.takeOver = func() { takeover.Run(log) }
 	}
-	o.kernel = preflight.NewRefusal(k.families, log)
+	o.refused = preflight.ExplainRefusal(k.families, log)
 	return notes, o, o.scrapeKernel(k)
 }
 

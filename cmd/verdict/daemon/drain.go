@@ -147,13 +147,6 @@ func (d *drainer) awaitConnections(ctx context.Context, timeout time.Duration) e
 	return nil
 }
 
-func wait(ctx context.Context, d time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
-	}
-}
-
 // open counts the open connections to Services.
 func (d *drainer) open() (n int, err error) {
 	serves, ranges := d.places()

@@ -161,16 +161,12 @@ func (at *listener) open(ctx context.Context) (net.Listener, error) {
 
 // await returns when it can listen, or nil when the context ends.
 func (at *listener) await(ctx context.Context) net.Listener {
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(listenRetry):
-		}
+	for wait(ctx, listenRetry) {
 		if l, err := at.open(ctx); err == nil {
 			return l
 		}
 	}
+	return nil
 }
 
 func (at *listener) answer(ctx context.Context, l net.Listener) error {

@@ -14,7 +14,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/verdict-proxy/verdict/cmd/verdict/events"
-	"github.com/verdict-proxy/verdict/cmd/verdict/preflight"
 	"github.com/verdict-proxy/verdict/cmd/verdict/socket"
 	"github.com/verdict-proxy/verdict/config"
 	"github.com/verdict-proxy/verdict/nft/kernel"
@@ -44,8 +43,8 @@ type observers struct {
 	served   *dataplane.AllTotals // as the metrics have it; nil: not yet
 	events   *events.Recorder
 	journal  *socket.Journal
-	kernel   *preflight.Refusal // nil: a refusal is not explained
-	takeOver func()             // from kube-proxy, when the rules are in the kernel; nil: nobody asked for it
+	refused  func() // explains that the kernel takes no tables; nil: nobody does
+	takeOver func() // from kube-proxy, when the rules are in the kernel; nil: nobody asked for it
 	taken    sync.Once
 	lines    report.Lines             // about health checks of Services
 	checks   chan report.HealthChecks // the latest value, so that the loop never waits for listeners
@@ -102,8 +101,8 @@ func (o *observers) PassDone(r report.Pass) {
 			o.taken.Do(func() { go o.takeOver() })
 		}
 	}
-	if o.kernel != nil && tablesRefused(&r) {
-		go o.kernel.Explain()
+	if o.refused != nil && tablesRefused(&r) {
+		go o.refused()
 	}
 	if r.Result.Err == nil {
 		o.noteServed(&r.Totals)
@@ -188,10 +187,8 @@ func (o *observers) answerStatus(ctx context.Context, group *errgroup.Group, dae
 	}
 	group.Go(func() error {
 		for ; err != nil; l, err = socket.Listen(ctx) {
-			select {
-			case <-ctx.Done():
+			if !wait(ctx, listenRetry) {
 				return nil
-			case <-time.After(listenRetry):
 			}
 		}
 		return socket.Serve(ctx, l, daemon)

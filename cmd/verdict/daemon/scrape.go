@@ -26,9 +26,6 @@ func (o *observers) scrapeKernel(k *kernelSide) error {
 		options.Servers = func(within time.Duration) ([]ipvsctl.Status, error) {
 			return ipvsctl.ListWithin(ipvsctl.Options{}, within)
 		}
-		options.Routed = func(within time.Duration) ([]inspect.IPVSFrontend, error) {
-			return inspect.ReadIPVSFrontends(kernel.Options{}, within)
-		}
 	}
 	if err := o.registry.Register(kernelmetrics.New(options)); err != nil {
 		return fmt.Errorf("register metrics of the kernel: %w", err)

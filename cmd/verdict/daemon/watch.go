@@ -49,12 +49,7 @@ func (k *kernelSide) watch(ctx context.Context, guard *loopback.Keeper, tell cha
 
 // rewatch replaces the watcher after a pause. It tries until it succeeds or the context ends.
 func (k *kernelSide) rewatch(ctx context.Context, pause time.Duration, log *slog.Logger) {
-	for {
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-			return
-		}
+	for wait(ctx, pause) {
 		w, err := k.engine.Watch()
 		if err == nil {
 			_ = k.watcher.Close() // its error does not matter: nobody reads from it any more
@@ -64,5 +59,15 @@ func (k *kernelSide) rewatch(ctx context.Context, pause time.Duration, log *slog
 		pause = min(2*pause, lastRewatch)
 		log.Error("cannot watch the tables: what other processes do is found by the slow comparison only; trying again",
 			"error", err, "after", pause)
+	}
+}
+
+// wait waits for a time. It reports whether the time is over, and not the context.
+func wait(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
 	}
 }

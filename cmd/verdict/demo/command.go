@@ -2,31 +2,36 @@ package demo
 
 import (
 	"fmt"
-	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/verdict-proxy/verdict/cmd/verdict/flags"
 )
 
-// ExitError makes the program exit with a code. Text is empty if the error has been printed already.
-type ExitError struct {
-	Code int
-	Text string
+// act is what the demo shows in one scene.
+type act struct {
+	annotation string // of the Service
+	steps      []func(*story) error
 }
 
-func (e ExitError) Error() string { return e.Text }
+const sceneBalance = "balance"
 
-// The scenes of the demo.
-const (
-	sceneBalance       = "balance"
-	sceneDeadNode      = "dead-node"
-	sceneRollingUpdate = "rolling-update"
-)
+// scenes returns the scenes by their names.
+func scenes() map[string]act {
+	asked := []func(*story) error{(*story).build, (*story).start, (*story).untilAsked, (*story).connect}
+	return map[string]act{
+		sceneBalance: {steps: []func(*story) error{
+			(*story).build, (*story).start, (*story).connect, (*story).remove, (*story).show,
+		}},
+		"dead-node":      {ejectAnnotation, append(asked[:4:4], (*story).vanish)},
+		"rolling-update": {refusalsAnnotation, append(asked[:4:4], (*story).rollOut)},
+	}
+}
 
-// New returns the command. args checks that there are no arguments.
+// New returns the command.
 func New() *cobra.Command {
-	scene := sceneBalance
+	name := sceneBalance
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Balance connections between network namespaces that the demo creates",
@@ -36,24 +41,21 @@ traffic moves. The demo takes a few seconds, needs nothing but this binary, and 
 It works as root, and also without root where unprivileged user namespaces are allowed.`,
 		Args: flags.None,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if !slices.Contains([]string{sceneBalance, sceneDeadNode, sceneRollingUpdate}, scene) {
-				return fmt.Errorf("--scene=%s: must be %s, %s or %s", scene, sceneBalance, sceneDeadNode, sceneRollingUpdate)
+			if scenes()[name].steps == nil {
+				return fmt.Errorf("--scene=%s: must be balance, dead-node or rolling-update", name)
 			}
-			return runOutside(cmd.Context(), scene, cmd.OutOrStdout(), cmd.ErrOrStderr())
+			return runOutside(cmd.Context(), name, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
-	cmd.Flags().StringVar(&scene, "scene", scene,
+	cmd.Flags().StringVar(&name, "scene", name,
 		"`NAME` of what is shown: balance; dead-node, in which a pod vanishes without a word; or rolling-update, in which pods just exit")
 	cmd.AddCommand(newStage())
 	return cmd
 }
 
-// stageName is the hidden command that the process outside runs inside the namespaces.
-const stageName = "stage"
-
 func newStage() *cobra.Command {
 	st := &story{}
-	var outside string
+	var outside, name string
 	cmd := &cobra.Command{
 		Use:    stageName,
 		Short:  "The demo inside its namespaces; \"verdict demo\" starts it",
@@ -62,8 +64,8 @@ func newStage() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			dir, err := enter(outside)
 			if err == nil {
-				st.dir, st.out = dir, cmd.OutOrStdout()
-				err = st.tell()
+				st.dir, st.out, st.annotation = dir, cmd.OutOrStdout(), scenes()[name].annotation
+				err = st.tell(scenes()[name].steps)
 			}
 			if err != nil {
 				return fmt.Errorf("demo: %w", err)
@@ -72,7 +74,24 @@ func newStage() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&outside, "outside", "", "mount namespace of the program that started this one")
-	cmd.Flags().StringVar(&st.scene, "scene", sceneBalance, "what is shown")
+	cmd.Flags().StringVar(&name, "scene", sceneBalance, "what is shown")
 	cmd.Flags().BoolVar(&st.rootless, "rootless", false, "inside a user namespace")
 	return cmd
+}
+
+// tell runs the whole demo in the namespaces of this process. After an error this process ends, and then the kernel ends the
+// proxy.
+func (st *story) tell(steps []func(*story) error) error {
+	began := time.Now()
+	for _, step := range steps {
+		if err := step(st); err != nil {
+			return err
+		}
+	}
+	if err := st.proxy.stop(); err != nil {
+		return err
+	}
+	st.heading("Done in %.1f s", time.Since(began).Seconds())
+	st.say("The proxy has stopped. The namespaces, rules, processes and files of the demo disappear with this program.")
+	return nil
 }

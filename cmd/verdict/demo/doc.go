@@ -1,7 +1,7 @@
 // Package demo is the sub-command "verdict demo". It runs the real daemon, balances real connections on one machine,
 // and needs nothing but the binary.
 //
-//	command.go  the command
+//	command.go  the command and its scenes
 //	sandbox.go  starts this program again in namespaces of its own, and makes its private folder
 //	network.go  the node, the pods and the client: network namespaces with links between them
 //	traffic.go  backends that answer with their name, and clients that count the answers

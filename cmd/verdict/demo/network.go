@@ -13,26 +13,28 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"github.com/verdict-proxy/verdict/cmd/verdict/preflight"
 )
 
-// family is an IP family with the addresses of the demo. The addresses of the pods follow the one before the first.
+// family is an IP family with the addresses of the demo.
 type family struct {
-	name                                   string // as in EndpointSlices
-	clusterIP, node, client, gateway, pods netip.Addr
-	podRange, everything                   netip.Prefix
+	name                                  string // as in EndpointSlices
+	clusterIP, node, client, gateway, pod netip.Addr
+	podRange                              string
 }
 
-// families returns the families of the kernel. The file is absent on a kernel that was started with ipv6.disable=1.
+// families returns the families of the kernel.
 func families() []family {
-	address, prefix := netip.MustParseAddr, netip.MustParsePrefix
+	address := netip.MustParseAddr
 	list := []family{{
 		name: "IPv4", clusterIP: address("10.96.0.10"), node: address("192.168.7.1"), client: address("192.168.7.2"),
-		gateway: address("10.0.1.254"), pods: address("10.0.1.0"), podRange: prefix("10.0.0.0/16"), everything: prefix("0.0.0.0/0"),
+		gateway: address("10.0.1.254"), pod: address("10.0.1.0"), podRange: "10.0.0.0/16",
 	}, {
 		name: "IPv6", clusterIP: address("fd00:96::10"), node: address("fd00:7::1"), client: address("fd00:7::2"),
-		gateway: address("fd00:10::fe"), pods: address("fd00:10::"), podRange: prefix("fd00:10::/64"), everything: prefix("::/0"),
+		gateway: address("fd00:10::fe"), pod: address("fd00:10::"), podRange: "fd00:10::/64",
 	}}
-	if _, err := os.Stat("/proc/net/if_inet6"); err != nil {
+	if !preflight.HasIPv6() {
 		return list[:1]
 	}
 	return list
@@ -51,56 +53,42 @@ type host struct {
 type network struct {
 	families     []family
 	node, client *host
-	pods         int
 }
 
-// newNetwork makes the node and the client. The node is the namespace of this process.
+// newNetwork makes the node and the client. The node is the namespace of this process. The proxy uses the address of the
+// interface with the default route for node ports: it leads to the client.
 func newNetwork() (n *network, err error) {
 	n = &network{families: families()}
-	if n.node, err = newHost("the node", 0); err != nil {
-		return nil, err
+	if n.node, err = newHost("the node", 0); err == nil {
+		n.client, err = n.add("client", true, func(f *family) (own, node netip.Addr) { return f.client, f.node })
 	}
-	if n.client, err = n.add("client", func(f *family) (own, gateway netip.Addr) { return f.client, f.node }); err != nil {
-		return nil, err
-	}
-	for i := range n.families {
-		// The proxy uses the address of the interface with the default route for node ports.
-		f := &n.families[i]
-		if err := n.node.route(n.client.name, f, f.client); err != nil {
-			return nil, fmt.Errorf("add a default route to the node: %w", err)
-		}
-	}
-	return n, nil
+	return n, err
 }
 
 // addPod adds a pod to the node.
 func (n *network) addPod(name string) (*host, error) {
-	n.pods++
-	return n.add(name, func(f *family) (own, gateway netip.Addr) {
-		own = f.pods
-		for range n.pods {
-			own = own.Next()
-		}
-		return own, f.gateway
+	return n.add(name, false, func(f *family) (own, node netip.Addr) {
+		f.pod = f.pod.Next()
+		return f.pod, f.gateway
 	})
 }
 
-// add makes a host and connects it to the node by a pair of links: eth0, and one with the name of the host.
-func (n *network) add(name string, addresses func(*family) (own, gateway netip.Addr)) (*host, error) {
+// add makes a host and connects it to the node by a pair of links: eth0, and one with the name of the host. Its default route
+// leads to the node, and that of the node to the host if it is the gateway.
+func (n *network) add(name string, gateway bool, addresses func(*family) (own, node netip.Addr)) (*host, error) {
 	h, err := newHost(name, unix.CLONE_NEWNET)
 	if err != nil {
 		return nil, err
 	}
+	var nodes []netip.Addr
+	for i := range n.families {
+		own, node := addresses(&n.families[i])
+		h.addresses, nodes = append(h.addresses, own), append(nodes, node)
+	}
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = name
 	veth := &netlink.Veth{LinkAttrs: attrs, PeerName: "eth0", PeerNamespace: netlink.NsFd(int(h.namespace))}
-	err = errors.Join(n.node.links.LinkAdd(veth), n.node.setUp(name), h.setUp("eth0"))
-	for i := range n.families {
-		f := &n.families[i]
-		own, gateway := addresses(f)
-		h.addresses = append(h.addresses, own)
-		err = errors.Join(err, n.node.address(name, gateway, own), h.address("eth0", own, gateway), h.route("eth0", f, gateway))
-	}
+	err = errors.Join(n.node.links.LinkAdd(veth), n.node.setUp(name, nodes, h.addresses, gateway), h.setUp("eth0", h.addresses, nodes, true))
 	if err != nil {
 		return nil, fmt.Errorf("connect %s to the node: %w", name, err)
 	}
@@ -140,7 +128,7 @@ func newHost(name string, flag int) (*host, error) {
 				return err
 			}
 		}
-		return h.setUp("lo")
+		return h.setUp("lo", nil, nil, false)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("create the network namespace of %s: %w", name, err)
@@ -168,32 +156,22 @@ func (h *host) run(fn func() error) error {
 	})
 }
 
-func (h *host) setUp(link string) error {
+// setUp sets a link up, with addresses that work at once, the addresses at its other end, and default routes to these.
+func (h *host) setUp(link string, own, peers []netip.Addr, byDefault bool) error {
 	l, err := h.links.LinkByName(link)
 	if err != nil {
 		return err
 	}
-	return h.links.LinkSetUp(l)
-}
-
-// address adds an address that works at once, and the address at the other end of the link.
-func (h *host) address(link string, a, peer netip.Addr) error {
-	l, err := h.links.LinkByName(link)
-	if err != nil {
-		return err
+	err = h.links.LinkSetUp(l)
+	for i, peer := range peers {
+		address := &netlink.Addr{IPNet: netlink.NewIPNet(own[i].AsSlice()), Peer: netlink.NewIPNet(peer.AsSlice()), Flags: unix.IFA_F_NODAD}
+		err = errors.Join(err, h.links.AddrAdd(l, address))
+		if byDefault {
+			route := &netlink.Route{LinkIndex: l.Attrs().Index, Gw: peer.AsSlice(), Flags: int(netlink.FLAG_ONLINK)}
+			err = errors.Join(err, h.links.RouteAdd(route))
+		}
 	}
-	return h.links.AddrAdd(l, &netlink.Addr{IPNet: single(a), Peer: single(peer), Flags: unix.IFA_F_NODAD})
-}
-
-// route adds the default route of a family.
-func (h *host) route(link string, f *family, gateway netip.Addr) error {
-	l, err := h.links.LinkByName(link)
-	if err != nil {
-		return err
-	}
-	return h.links.RouteAdd(&netlink.Route{
-		LinkIndex: l.Attrs().Index, Dst: ipNet(f.everything), Gw: gateway.AsSlice(), Flags: int(netlink.FLAG_ONLINK),
-	})
+	return err
 }
 
 // disappear removes the addresses of a pod. Packets to them get no answer, and the link of the node stays up.
@@ -210,10 +188,4 @@ func (h *host) disappear() error {
 		return fmt.Errorf("remove the addresses of %s: %w", h.name, err)
 	}
 	return nil
-}
-
-func single(a netip.Addr) *net.IPNet { return ipNet(netip.PrefixFrom(a, a.BitLen())) }
-
-func ipNet(p netip.Prefix) *net.IPNet {
-	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }

@@ -6,9 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -22,26 +20,25 @@ const (
 	nodeName    = "demo-node"
 )
 
-// writeManifest replaces the manifest: a Service with a cluster IP in each family and a node port, and an EndpointSlice for each
-// family.
-func (st *story) writeManifest() error {
-	var ips, names, docs []string
-	for i, f := range st.network.families {
+// manifest returns a Service with a cluster IP in each family and a node port, and an EndpointSlice for each family.
+func manifest(families []family, pods []*host, annotation string) string {
+	var ips, names []string
+	slices := ""
+	for i, f := range families {
 		ips, names = append(ips, fmt.Sprintf("%q", f.clusterIP)), append(names, f.name)
-		var endpoints strings.Builder
-		for _, b := range st.endpoints {
-			fmt.Fprintf(&endpoints, "- {addresses: [%q], conditions: {ready: true}, nodeName: %s}\n", b.addresses[i], nodeName)
-		}
-		docs = append(docs, fmt.Sprintf(`---
+		slices += fmt.Sprintf(`---
 apiVersion: discovery.k8s.io/v1
 kind: EndpointSlice
 metadata: {name: web-%s, namespace: default, labels: {kubernetes.io/service-name: web}}
 addressType: %s
 ports: [{name: http, protocol: TCP, port: %d}]
 endpoints:
-%s`, strings.ToLower(f.name), f.name, backendPort, endpoints.String()))
+`, strings.ToLower(f.name), f.name, backendPort)
+		for _, p := range pods {
+			slices += fmt.Sprintf("- {addresses: [%q], conditions: {ready: true}, nodeName: %s}\n", p.addresses[i], nodeName)
+		}
 	}
-	text := fmt.Sprintf(`apiVersion: v1
+	return fmt.Sprintf(`apiVersion: v1
 kind: Service
 metadata: {name: web, namespace: default, annotations: {%s}}
 spec:
@@ -50,17 +47,7 @@ spec:
   clusterIPs: [%s]
   ipFamilies: [%s]
   ports: [{name: http, protocol: TCP, port: %d, targetPort: %d, nodePort: %d}]
-%s`, st.annotation(), ips[0], strings.Join(ips, ", "), strings.Join(names, ", "), servicePort, backendPort, nodePort,
-		strings.Join(docs, ""))
-	// The proxy watches the folder and must not see half of the file.
-	draft := filepath.Join(filepath.Dir(st.dir), "web.yaml")
-	if err := os.WriteFile(draft, []byte(text), 0o600); err != nil {
-		return fmt.Errorf("write the manifest: %w", err)
-	}
-	if err := os.Rename(draft, filepath.Join(st.dir, "web.yaml")); err != nil {
-		return fmt.Errorf("put the manifest in place: %w", err)
-	}
-	return nil
+%s`, annotation, ips[0], strings.Join(ips, ", "), strings.Join(names, ", "), servicePort, backendPort, nodePort, slices)
 }
 
 // entry holds the fields of a log line of the proxy that the demo reads.

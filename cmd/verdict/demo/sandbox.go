@@ -13,10 +13,15 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/verdict-proxy/verdict/cmd/verdict/flags"
 )
 
 // atMost limits the time of the demo, which takes a few seconds even on a slow machine.
 const atMost = time.Minute
+
+// stageName is the hidden command that the process outside runs inside the namespaces.
+const stageName = "stage"
 
 const mountNamespace = "/proc/self/ns/mnt"
 
@@ -46,7 +51,7 @@ func runOutside(ctx context.Context, scene string, out, errOut io.Writer) error 
 	case limited.Err() != nil:
 		return fmt.Errorf("demo: not finished within %v; nothing of it is left", atMost)
 	case errors.As(err, &exit) && exit.Exited():
-		return ExitError{Code: exit.ExitCode()} // the stage has printed its error
+		return flags.ExitError{Code: exit.ExitCode()} // the stage has printed its error
 	}
 	return fmt.Errorf("demo ended early: %w; nothing of it is left", err)
 }
@@ -58,7 +63,7 @@ func interrupted(cause error) error {
 	if cause.Error() == syscall.SIGTERM.String()+" signal received" {
 		sig = syscall.SIGTERM
 	}
-	return ExitError{Code: 128 + int(sig), Text: "demo interrupted; nothing of it is left"}
+	return flags.ExitError{Code: 128 + int(sig), Text: "demo interrupted; nothing of it is left"}
 }
 
 // startStage starts this program again in namespaces of its own. If root of this machine may not make them, or if this process
@@ -69,36 +74,31 @@ func startStage(ctx context.Context, scene string, out, errOut io.Writer) (*exec
 		return nil, fmt.Errorf("demo: find the mount namespace of this process: %w; is /proc mounted?", err)
 	}
 	var refused []error
-	if os.Geteuid() == 0 {
-		cmd := stageCommand(ctx, outside, scene, out, errOut)
+	for _, how := range []string{"as root", "in a user namespace"} {
+		cmd := exec.CommandContext(ctx, ownProgram, "demo", stageName, "--outside", outside, "--scene", scene)
+		cmd.Args[0] = os.Args[0]
+		cmd.Stdout, cmd.Stderr = out, errOut
+		cmd.SysProcAttr = &syscall.SysProcAttr{
+			Cloneflags: unix.CLONE_NEWNET | unix.CLONE_NEWPID | unix.CLONE_NEWNS,
+			Pdeathsig:  unix.SIGKILL,
+			Setsid:     true, // Ctrl-C in a terminal reaches the process outside only
+		}
+		switch {
+		case how == "in a user namespace":
+			cmd.Args = append(cmd.Args, "--rootless")
+			cmd.SysProcAttr.Cloneflags |= unix.CLONE_NEWUSER
+			cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Geteuid(), Size: 1}}
+			cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getegid(), Size: 1}}
+		case os.Geteuid() != 0:
+			continue
+		}
 		if err = cmd.Start(); err == nil {
 			return cmd, nil
 		}
-		refused = append(refused, fmt.Errorf("as root: %w", err))
+		refused = append(refused, fmt.Errorf("%s: %w", how, err))
 	}
-	cmd := stageCommand(ctx, outside, scene, out, errOut)
-	cmd.Args = append(cmd.Args, "--rootless")
-	cmd.SysProcAttr.Cloneflags |= unix.CLONE_NEWUSER
-	cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Geteuid(), Size: 1}}
-	cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getegid(), Size: 1}}
-	if err = cmd.Start(); err == nil {
-		return cmd, nil
-	}
-	refused = append(refused, fmt.Errorf("in a user namespace: %w", err))
 	return nil, fmt.Errorf("demo: cannot create network namespaces (%w); run it as root, or allow user namespaces "+
 		"(sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone, kernel.apparmor_restrict_unprivileged_userns)", errors.Join(refused...))
-}
-
-func stageCommand(ctx context.Context, outside, scene string, out, errOut io.Writer) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, ownProgram, "demo", stageName, "--outside", outside, "--scene", scene)
-	cmd.Args[0] = os.Args[0]
-	cmd.Stdout, cmd.Stderr = out, errOut
-	cmd.SysProcAttr = &syscall.SysProcAttr{
-		Cloneflags: unix.CLONE_NEWNET | unix.CLONE_NEWPID | unix.CLONE_NEWNS,
-		Pdeathsig:  unix.SIGKILL,
-		Setsid:     true, // Ctrl-C in a terminal reaches the process outside only
-	}
-	return cmd
 }
 
 // enter returns an error if this process runs in the namespaces of the machine, which the demo must not change. Otherwise it

@@ -37,32 +37,6 @@ func judge(family string, hits tally, pods []string) error {
 // barRoom is the length of the longest bar.
 const barRoom = 40
 
-// bars draws one bar for each pod, and beside it the numbers of each family.
-func (st *story) bars(hits []tally) {
-	head := strings.Repeat(" ", 5+2+barRoom)
-	for _, f := range st.network.families {
-		head += fmt.Sprintf("%7s", f.name)
-	}
-	rows, totals := []string{head}, map[string]int{}
-	for _, of := range hits {
-		for name, n := range of {
-			totals[name] += n
-		}
-	}
-	for _, name := range backendNames() {
-		longest := 1
-		for _, n := range totals {
-			longest = max(longest, n)
-		}
-		row := fmt.Sprintf("%-5s  %s", name, bar(totals[name], longest))
-		for _, of := range hits {
-			row += fmt.Sprintf("%7d", of[name])
-		}
-		rows = append(rows, row)
-	}
-	st.say("%s", strings.Join(rows, "\n"))
-}
-
 // bar returns a bar that fills n/longest of its room. If n is not 0, the bar is visible.
 func bar(n, longest int) string {
 	filled := n * barRoom / longest

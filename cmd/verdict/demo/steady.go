@@ -141,7 +141,7 @@ func (st *story) connectOften() (trials []trial) {
 func (st *story) try(t *trial, began time.Time) {
 	t.began = time.Since(began)
 	t.err = st.shop.run(func() error {
-		_, again, err := connect(clusterIP(&st.network.families[0]))
+		_, again, err := connect(atClusterIP(&st.network.families[0]))
 		t.late = again > 0
 		return err
 	})
@@ -162,7 +162,7 @@ func slowest(trials []trial) (late int, took time.Duration) {
 // legend explains the bars.
 func (st *story) legend(n int) string {
 	return fmt.Sprintf("%d connections from %s to %s,\none every %v; each line has those that began within %v, and the bar those that were late:",
-		n, st.shop.name, clusterIP(&st.network.families[0]), pause, perBar*pause)
+		n, st.shop.name, atClusterIP(&st.network.families[0]), pause, perBar*pause)
 }
 
 // draw draws the connections. It returns an error if one was lost.

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -16,42 +18,18 @@ const connections = 600
 
 // story holds the values that the steps of the demo share.
 type story struct {
-	out       io.Writer
-	dir       string // of the manifest
-	scene     string
-	rootless  bool
-	network   *network
-	shop      *host   // the pod that connects
-	endpoints []*host // the pods that answer
-	visited   sync.WaitGroup
-	proxy     *proxy
+	out        io.Writer
+	dir        string // of the manifest
+	annotation string // of the Service
+	rootless   bool
+	network    *network
+	shop       *host   // the pod that connects
+	endpoints  []*host // the pods that answer
+	visited    sync.WaitGroup
+	proxy      *proxy
 }
 
 func backendNames() []string { return []string{"pod-a", "pod-b", "pod-c"} }
-
-// tell runs the whole demo in the namespaces of this process. After an error this process ends, and then the kernel ends the
-// proxy.
-func (st *story) tell() error {
-	began := time.Now()
-	steps := []func() error{st.build, st.start, st.connect, st.remove, st.show}
-	switch st.scene {
-	case sceneDeadNode:
-		steps = []func() error{st.build, st.start, st.untilAsked, st.connect, st.vanish}
-	case sceneRollingUpdate:
-		steps = []func() error{st.build, st.start, st.untilAsked, st.connect, st.rollOut}
-	}
-	for _, step := range steps {
-		if err := step(); err != nil {
-			return err
-		}
-	}
-	if err := st.proxy.stop(); err != nil {
-		return err
-	}
-	st.heading("Done in %.1f s", time.Since(began).Seconds())
-	st.say("The proxy has stopped. The namespaces, rules, processes and files of the demo disappear with this program.")
-	return nil
-}
 
 // heading prints the heading of a step.
 func (st *story) heading(format string, args ...any) {
@@ -86,7 +64,7 @@ func (st *story) build() (err error) {
                                                +--- pod-c  %-9s /
                                                |
                                                +--- shop   %-9s   connects
-`, f.client, f.node, pods[0].addresses[0], clusterIP(f), pods[1].addresses[0], backendPort, nodePort, pods[2].addresses[0],
+`, f.client, f.node, pods[0].addresses[0], atClusterIP(f), pods[1].addresses[0], backendPort, nodePort, pods[2].addresses[0],
 		st.shop.addresses[0])
 	how := "as root"
 	if st.rootless {
@@ -111,15 +89,18 @@ func (st *story) addPods(names []string) (list []*host, err error) {
 	return list, nil
 }
 
-// annotation is that of the Service.
-func (st *story) annotation() string {
-	switch st.scene {
-	case sceneDeadNode:
-		return ejectAnnotation
-	case sceneRollingUpdate:
-		return refusalsAnnotation
+// writeManifest replaces the manifest.
+func (st *story) writeManifest() error {
+	// The proxy watches the folder and must not see half of the file.
+	draft := filepath.Join(filepath.Dir(st.dir), "web.yaml")
+	text := manifest(st.network.families, st.endpoints, st.annotation)
+	if err := os.WriteFile(draft, []byte(text), 0o600); err != nil {
+		return fmt.Errorf("write the manifest: %w", err)
 	}
-	return ""
+	if err := os.Rename(draft, filepath.Join(st.dir, "web.yaml")); err != nil {
+		return fmt.Errorf("put the manifest in place: %w", err)
+	}
+	return nil
 }
 
 // start runs the proxy and waits until its rules are in the kernel.
@@ -127,7 +108,7 @@ func (st *story) start() (err error) {
 	st.heading("2. The proxy starts")
 	var ranges []string
 	for _, f := range st.network.families {
-		ranges = append(ranges, f.podRange.String())
+		ranges = append(ranges, f.podRange)
 	}
 	arguments := []string{"--manifests", st.dir, "--hostname-override", nodeName, "--cluster-cidr", strings.Join(ranges, ",")}
 	began := time.Now()
@@ -156,16 +137,16 @@ func (st *story) connect() error {
 	return nil
 }
 
-func clusterIP(f *family) netip.AddrPort   { return netip.AddrPortFrom(f.clusterIP, servicePort) }
-func nodeAddress(f *family) netip.AddrPort { return netip.AddrPortFrom(f.node, nodePort) }
+func atClusterIP(f *family) netip.AddrPort { return netip.AddrPortFrom(f.clusterIP, servicePort) }
+func atNodePort(f *family) netip.AddrPort  { return netip.AddrPortFrom(f.node, nodePort) }
 
 // rounds connects to both frontends and draws which pods answered.
 func (st *story) rounds() error {
-	if err := st.round("Cluster IP", st.shop, clusterIP); err != nil {
+	if err := st.round("Cluster IP", st.shop, atClusterIP); err != nil {
 		return err
 	}
 	st.say("")
-	return st.round("Node port", st.network.client, nodeAddress)
+	return st.round("Node port", st.network.client, atNodePort)
 }
 
 func (st *story) round(what string, from *host, target func(*family) netip.AddrPort) error {
@@ -191,6 +172,26 @@ func (st *story) round(what string, from *host, target func(*family) netip.AddrP
 		}
 	}
 	return nil
+}
+
+// bars draws one bar for each pod, and beside it the numbers of each family.
+func (st *story) bars(hits []tally) {
+	head, longest, totals := strings.Repeat(" ", 5+2+barRoom), 1, tally{}
+	for i, of := range hits {
+		head += fmt.Sprintf("%7s", st.network.families[i].name)
+		for name, n := range of {
+			totals[name] += n
+			longest = max(longest, totals[name])
+		}
+	}
+	st.say("%s", head)
+	for _, name := range backendNames() {
+		row := fmt.Sprintf("%-5s  %s", name, bar(totals[name], longest))
+		for _, of := range hits {
+			row += fmt.Sprintf("%7d", of[name])
+		}
+		st.say("%s", row)
+	}
 }
 
 // remove removes one endpoint and shows that it gets no further connections.

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/verdict-proxy/verdict/proxier/endpointhealth"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
@@ -242,4 +243,15 @@ func (e *Recorder) Post(n Event) {
 	if e.client != nil && !e.queue.push(n) {
 		e.dropped()
 	}
+}
+
+// outlierTopic is the time within which the nodes of a cluster raise one Event for the same Service: they notice a dead
+// node within seconds.
+const outlierTopic = 10 * time.Minute
+
+// Outlier raises an Event when endpoints of a Service begin to fail.
+func (e *Recorder) Outlier(episode endpointhealth.Episode, now time.Time) {
+	e.Post(Event{
+		Service: episode.Service, Reason: episode.Reason, Text: episode.Text, Topic: now.Truncate(outlierTopic).String(),
+	})
 }

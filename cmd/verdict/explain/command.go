@@ -5,17 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/verdict-proxy/verdict/cmd/verdict/flags"
 	"github.com/verdict-proxy/verdict/cmd/verdict/snapshot"
-	"github.com/verdict-proxy/verdict/cmd/verdict/target"
 	"github.com/verdict-proxy/verdict/proxier/source/cluster"
 )
-
-// usage marks a mistake in the arguments.
 
 // options hold the flags.
 type options struct {
@@ -39,7 +37,7 @@ func New() *cobra.Command {
   verdict explain --trace=1m 10.244.1.7 10.96.0.20:80
   verdict explain --json node 10.96.0.20:80 | jq .verdict`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return run(cmd, &o, args)
+			return execute(cmd, &o, args)
 		},
 	}
 	fs := cmd.Flags()
@@ -81,28 +79,59 @@ Exit codes: 0 for an explanation, whatever it says; 1 if the kernel could not be
 // maxTrace bounds the time of a trace: traced packets cost more, and a forgotten trace should end.
 const maxTrace = 10 * time.Minute
 
-func run(cmd *cobra.Command, o *options, args []string) error {
+func execute(cmd *cobra.Command, o *options, args []string) error {
+	out, printed := cmd.OutOrStdout(), 0
+	questions, err := o.each(cmd.Context(), args, func(e *Explanation) error {
+		for _, note := range e.Notes {
+			fmt.Fprintln(cmd.ErrOrStderr(), "verdict: "+note)
+		}
+		write := e.writeText
+		if o.json {
+			write = func(out io.Writer) error { return writeJSON(out, e) }
+		} else if printed > 0 {
+			fmt.Fprintln(out)
+		}
+		printed++
+		if err := write(out); err != nil {
+			return fmt.Errorf("write the explanation: %w", err)
+		}
+		return nil
+	})
+	if err != nil || o.trace.time == 0 {
+		return err
+	}
+	return o.traceFirst(cmd, questions)
+}
+
+// each explains what the arguments ask for, one connection after the other.
+func (o *options) each(ctx context.Context, args []string, do func(*Explanation) error) ([]question, error) {
 	wanted, source, err := o.targets(args)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	k, err := openLive()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer k.Close()
-	questions, err := o.withSource(cmd.Context(), k, wanted, source)
+	questions, err := o.withSource(ctx, k, wanted, source)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if err := explainAll(k, questions, o.json, cmd.OutOrStdout(), cmd.ErrOrStderr()); err != nil || o.trace.time == 0 {
-		return err
+	for _, q := range questions {
+		e, err := explanationOf(k, q)
+		if err == nil {
+			err = do(e)
+		}
+		if err != nil {
+			return nil, err
+		}
 	}
-	return o.follow(cmd, questions)
+	return questions, nil
 }
 
-// follow traces the first connection.
-func (o *options) follow(cmd *cobra.Command, questions []question) error {
+// traceFirst traces the first connection.
+func (o *options) traceFirst(cmd *cobra.Command, questions []question) error {
 	q, out := questions[0], cmd.OutOrStdout()
 	fmt.Fprintf(cmd.ErrOrStderr(), "verdict: tracing %s for %s, or %s\n", &q, o.trace.time, plural(o.trace.packets, "packet"))
 	seen := 0
@@ -135,7 +164,7 @@ func (o *options) targets(args []string) (wanted []question, source string, err 
 		return nil, "", flags.Wrong(fmt.Errorf("want SOURCE and DESTINATION:PORT, got %s: verdict explain 10.244.1.7 10.96.0.10:80/tcp",
 			plural(len(args), "argument")))
 	}
-	dst, protocol, err := target.Parse(args[1])
+	dst, protocol, err := snapshot.ParseDestination(args[1])
 	if err != nil {
 		return nil, "", flags.Wrong(err)
 	}
@@ -158,28 +187,29 @@ func (o *options) withSource(ctx context.Context, k kernel, wanted []question, s
 	return out, nil
 }
 
-func explainAll(k kernel, questions []question, asJSON bool, out, errs io.Writer) error {
-	for i, q := range questions {
-		e, err := explain(k, q)
-		if err != nil {
-			return err
-		}
-		for _, note := range e.Notes {
-			fmt.Fprintln(errs, "verdict: "+note)
-		}
-		if err := e.write(out, asJSON, i > 0); err != nil {
-			return fmt.Errorf("write the explanation: %w", err)
-		}
+// ErrQuestion marks a question that makes no sense.
+var ErrQuestion = errors.New("this cannot be explained")
+
+// Answer explains a connection as the command does, for other parts of the daemon. The destination can also be a Service
+// (namespace/name). It does not ask the API server, so the source must not be a pod.
+func Answer(source, destination string) (list []*Explanation, err error) {
+	o, args := options{trace: tracing{packets: 1}}, []string{source, destination}
+	if strings.Contains(destination, "/") && !strings.ContainsAny(strings.SplitN(destination, "/", 2)[0], ".:") {
+		o.service, o.from, args = destination, source, nil
 	}
-	return nil
+	if strings.HasPrefix(source, "pod/") {
+		return nil, fmt.Errorf("%w: give the address of the pod as source; the command knows names of pods", ErrQuestion)
+	}
+	_, err = o.each(context.Background(), args, func(e *Explanation) error {
+		list = append(list, e)
+		return nil
+	})
+	return list, asQuestion(err)
 }
 
-func (e *Explanation) write(out io.Writer, asJSON, another bool) error {
-	if asJSON {
-		return writeJSON(out, e)
+func asQuestion(err error) error {
+	if mistake := (flags.UsageError{}); errors.As(err, &mistake) {
+		return fmt.Errorf("%w: %w", ErrQuestion, mistake)
 	}
-	if another {
-		fmt.Fprintln(out)
-	}
-	return e.writeText(out)
+	return err
 }

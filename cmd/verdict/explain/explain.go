@@ -2,27 +2,15 @@ package explain
 
 import (
 	"fmt"
+	"strings"
+	"time"
 
 	"github.com/verdict-proxy/verdict/nft/inspect"
+	"github.com/verdict-proxy/verdict/proxier/conntrack"
 )
 
-// explainer collects the steps of one connection. Each of its parts answers one question.
-type explainer struct {
-	*path     // which way does the packet take, and which rule acts?
-	owner     // whose frontend is the destination?
-	strangers // what do other tables do?
-	choice    // which endpoint gets the connection, and why not others?
-}
-
-func newExplainer(k kernel, q question) *explainer {
-	p := &path{kernel: k, q: q, Explanation: &Explanation{
-		Source: q.src, SourcePort: q.srcPort, Destination: q.dst, Protocol: protocolName(q.protocol),
-	}}
-	return &explainer{path: p, owner: owner{p}, strangers: strangers{path: p}, choice: choice{path: p}}
-}
-
-// explain says what becomes of a connection.
-func explain(k kernel, q question) (*Explanation, error) {
+// explanationOf says what becomes of a connection.
+func explanationOf(k kernel, q question) (*Explanation, error) {
 	x := newExplainer(k, q)
 	for _, step := range []func() (done bool, err error){
 		x.origin, x.connection, x.readOthers, x.beforeTranslation, x.translation,
@@ -70,4 +58,69 @@ func (x *explainer) translation() (bool, error) {
 		return true, x.translated(passage.Pick)
 	}
 	return true, x.untranslated()
+}
+
+// maxFlows is how many flows the text names.
+const maxFlows = 3
+
+// connection looks for flows that exist. If the question names the source port, the flow decides.
+func (x *explainer) connection() (bool, error) {
+	flows, err := x.Flows(conntrack.Query{
+		Protocol: x.q.protocol, Src: x.q.src, SrcPort: x.q.srcPort, Dst: x.q.dst,
+	})
+	if err != nil {
+		return false, err
+	}
+	if len(flows) == 0 {
+		x.add("flow", "Connection tracking has no flow of this client to this destination.")
+		return false, nil
+	}
+	var lines []string
+	for i := range flows {
+		lines = append(lines, flowText(&flows[i]))
+	}
+	if x.q.srcPort != 0 && x.continues(&flows[0]) {
+		x.existing(&flows[0])
+		return true, nil
+	}
+	x.add("flow", fmt.Sprintf("Connection tracking has %s of this client to this destination. What follows is about a new flow.",
+		plural(len(flows), "flow")), upTo(lines, maxFlows)...)
+	return false, nil
+}
+
+// continues reports whether the next packet from the client belongs to the flow. A SYN after the end of a TCP connection
+// begins a new one.
+func (x *explainer) continues(f *conntrack.FoundFlow) bool {
+	return f.State != "TIME_WAIT" && f.State != "CLOSE"
+}
+
+// existing says what a flow does with further packets.
+func (x *explainer) existing(f *conntrack.FoundFlow) {
+	x.Verdict.Existing = true
+	if f.Translated {
+		x.add("flow", fmt.Sprintf("This flow exists. Its packets go to %s, whatever the rules say.", f.ReplySrc), flowText(f))
+		x.Verdict.Outcome, x.Verdict.Endpoints = Served, append(x.Verdict.Endpoints, f.ReplySrc)
+		return
+	}
+	x.add("flow", "This flow exists and is not translated: it began when no rule translated its destination. "+
+		"Its packets do not reach an endpoint until the flow has timed out.", flowText(f))
+	x.Verdict.Outcome = Passed
+}
+
+func flowText(f *conntrack.FoundFlow) string {
+	words := []string{"conntrack:", protocolName(f.Protocol)}
+	if f.State != "" {
+		words = append(words, f.State)
+	}
+	words = append(words, fmt.Sprintf("%s -> %s", f.Src, f.Dst))
+	if f.Translated {
+		words = append(words, "answers come from "+f.ReplySrc.String())
+	}
+	if f.ReplyDst != f.Src {
+		words = append(words, "to "+f.ReplyDst.String())
+	}
+	if !f.Answered {
+		words = append(words, "[UNREPLIED]")
+	}
+	return strings.Join(append(words, "ends in "+f.Timeout.Truncate(time.Second).String()), " ")
 }

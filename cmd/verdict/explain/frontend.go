@@ -12,19 +12,13 @@ import (
 func withPool() []string { return []string{"services", "nodeports", "range-services"} }
 
 func refusing() []string {
-	return append(nodePortRefusals(), "no-endpoints", "no-local-endpoints", "range-no-endpoints", "range-no-local-endpoints")
+	return []string{
+		"no-endpoints", "no-local-endpoints", "no-endpoints-nodeports", "no-local-endpoints-nodeports",
+		"range-no-endpoints", "range-no-local-endpoints",
+	}
 }
 
-func nodePortRefusals() []string {
-	return []string{"no-endpoints-nodeports", "no-local-endpoints-nodeports"}
-}
-
-func nodePorts() []string { return append(nodePortRefusals(), "nodeports", "ipvs-nodeports") }
-
-func addressed() []string {
-	return []string{"services", "no-endpoints", "no-local-endpoints", "ipvs-frontends",
-		"range-services", "range-no-endpoints", "range-no-local-endpoints"}
-}
+func isNodePort(l inspect.Look) bool { return strings.HasSuffix(l.Set, "nodeports") }
 
 func byIPVS() []string { return []string{"ipvs-frontends", "ipvs-nodeports"} }
 
@@ -42,7 +36,7 @@ func (x *owner) frontend(p inspect.Passage) {
 func (x *owner) belongs(l inspect.Look) {
 	x.Service = l.Label
 	kind, evidence := "a frontend", []string{x.element(l)}
-	if strings.HasSuffix(l.Set, "nodeports") {
+	if isNodePort(l) {
 		kind = "a node port"
 		evidence = append(evidence, fmt.Sprintf("%s verdict nodeport-addresses { %s }", x.q.family(), x.packet.Dst))
 	}
@@ -91,15 +85,15 @@ func (x *owner) noFrontend() error {
 	return nil
 }
 
-func has(list []inspect.Look, sets ...string) (inspect.Look, bool) {
+func hit(list []inspect.Look, sets ...string) (inspect.Look, bool) {
 	return found(inspect.Passage{Steps: []inspect.Step{{Looks: list}}}, sets...)
 }
 
 // otherAddress is for a node port at an address on which node ports do not answer.
 func (x *owner) otherAddress(related []inspect.Look) (string, inspect.Look, bool) {
+	_, answers := hit(related, "nodeport-addresses")
 	for _, l := range related {
-		_, answers := has(related, "nodeport-addresses")
-		if _, ok := has([]inspect.Look{l}, nodePorts()...); ok && !answers && strings.HasPrefix(l.Key, protocolName(x.packet.Protocol)+" ") {
+		if isNodePort(l) && !answers && strings.HasPrefix(l.Key, protocolName(x.packet.Protocol)+" ") {
 			return fmt.Sprintf("%d/%s is a node port of %s, but node ports do not answer at %s (--nodeport-addresses).",
 				x.packet.DstPort, protocolName(x.packet.Protocol), l.Label, x.packet.Dst), l, true
 		}
@@ -109,11 +103,9 @@ func (x *owner) otherAddress(related []inspect.Look) (string, inspect.Look, bool
 
 // otherProtocol is for a frontend with another protocol.
 func (x *owner) otherProtocol(related []inspect.Look) (string, inspect.Look, bool) {
-	_, answers := has(related, "nodeport-addresses")
+	_, answers := hit(related, "nodeport-addresses")
 	for _, l := range related {
-		_, isNodePort := has([]inspect.Look{l}, nodePorts()...)
-		_, isAddress := has([]inspect.Look{l}, addressed()...)
-		if isAddress || isNodePort && answers {
+		if inspect.HasFrontends(l.Set) && (answers || !isNodePort(l)) {
 			protocol := strings.Fields(strings.TrimPrefix(l.Key, x.packet.Dst.String()+" . "))[0]
 			return fmt.Sprintf("The same port with %s is a frontend of %s.", protocol, l.Label), l, true
 		}
@@ -123,7 +115,7 @@ func (x *owner) otherProtocol(related []inspect.Look) (string, inspect.Look, boo
 
 // otherPort is for another port of a cluster IP.
 func (x *owner) otherPort(related []inspect.Look) (string, inspect.Look, bool) {
-	l, ok := has(related, "cluster-ips")
+	l, ok := hit(related, "cluster-ips")
 	return fmt.Sprintf("%s is the cluster IP of a Service that does not have this port.", x.packet.Dst), l, ok
 }
 
@@ -136,7 +128,7 @@ func (x *owner) nodePortByIPVS() (l inspect.Look, ok bool, err error) {
 	if err != nil {
 		return l, false, err
 	}
-	if _, answers := has(related, "nodeport-addresses"); !answers {
+	if _, answers := hit(related, "nodeport-addresses"); !answers {
 		return l, false, nil
 	}
 	for _, l := range related {

@@ -63,7 +63,7 @@ func firstDifference(t *testing.T, written, asked *oracle.Cluster, seed uint64) 
 // difference compares the answers about one packet; "": they are equal.
 func difference(k *imagined, c *oracle.Cluster, p oracle.Packet) string {
 	packet := fmt.Sprintf("%s from %s to %s", p.Protocol, p.Src, p.Dst)
-	e, err := explain(k, question{src: p.Src, dst: p.Dst, protocol: uint8(p.Protocol)})
+	e, err := explanationOf(k, question{src: p.Src, dst: p.Dst, protocol: uint8(p.Protocol)})
 	if err != nil {
 		return fmt.Sprintf("%s: %v", packet, err)
 	}

@@ -77,7 +77,7 @@ func (x *strangers) stopped(c *inspect.ForeignChain) bool {
 	}
 	if c.Certain() {
 		x.add("other rules", fmt.Sprintf("Chain %s (%s) stops it.%s", c.Ref(), place(c), leftover(c)), upTo(lines, maxListed)...)
-		outcome := stops(c)
+		outcome := outcomeOf(c)
 		x.Verdict = Verdict{}
 		x.end(outcome, "chain "+c.Ref())
 		return true
@@ -88,9 +88,9 @@ func (x *strangers) stopped(c *inspect.ForeignChain) bool {
 	return false
 }
 
-// stops is what the client sees of a chain that stops it for certain. A chain at output that rejects everything stops
+// outcomeOf is what the client sees of a chain that stops it for certain. A chain at output that rejects everything stops
 // its own answers, too.
-func stops(c *inspect.ForeignChain) Outcome {
+func outcomeOf(c *inspect.ForeignChain) Outcome {
 	for _, r := range c.Stops {
 		if r.Always && r.Action != "drop" && c.Hook != "output" {
 			return Refused

@@ -4,9 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"strings"
 
 	"github.com/verdict-proxy/verdict/nft/inspect"
 	nftkernel "github.com/verdict-proxy/verdict/nft/kernel"
+	"github.com/verdict-proxy/verdict/nft/program"
+	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
 // path follows the packet through the chains of Verdict.
@@ -156,3 +159,30 @@ func found(p inspect.Passage, sets ...string) (inspect.Look, bool) {
 	}
 	return inspect.Look{}, false
 }
+
+// question is one connection.
+type question struct {
+	src      netip.Addr
+	srcPort  uint16 // 0: any
+	dst      netip.AddrPort
+	protocol uint8
+	// link is the interface by which packets come in, if the source does not tell: for clients outside.
+	link string
+}
+
+func (q *question) family() program.Family { return program.FamilyOf(q.dst.Addr()) }
+
+func (q *question) String() string {
+	return fmt.Sprintf("%s from %s to %s", strings.ToUpper(protocolName(q.protocol)), q.client(), q.dst)
+}
+
+func (q *question) client() string {
+	if q.srcPort != 0 {
+		return netip.AddrPortFrom(q.src, q.srcPort).String()
+	}
+	return q.src.String()
+}
+
+const sourceForm = "an address (also ADDRESS:PORT), node, outside or pod/NAMESPACE/NAME"
+
+func protocolName(p uint8) string { return state.Protocol(p).String() }

@@ -25,7 +25,7 @@ type CommandLine struct {
 	WriteTo  string // the file for Write; empty: nobody asked for it
 
 	flags   *pflag.FlagSet
-	ignored *ignoredFlags
+	ignored ignoredFlags
 
 	given  []*pflag.Flag // those of the command line
 	config *v1alpha1.KubeProxyConfiguration
@@ -49,6 +49,14 @@ type UsageError struct{ error }
 
 // Wrong marks an error as one in flags or arguments.
 func Wrong(err error) error { return UsageError{err} }
+
+// ExitError makes the program exit with a code. Text is empty if the error has been printed already.
+type ExitError struct {
+	Code int
+	Text string
+}
+
+func (e ExitError) Error() string { return e.Text }
 
 // None accepts no arguments.
 func None(cmd *cobra.Command, args []string) error {
@@ -167,7 +175,7 @@ func (c *CommandLine) Warn(log *slog.Logger) {
 	c.ignored.warn(c.given, log)
 	unused := kubeproxyconfig.Unused(c.config)
 	for flag, field := range c.fields {
-		if why := c.ignored.why[flag]; why != "" {
+		if why := c.ignored[flag]; why != "" {
 			unused = append(unused, field+" ("+why+")")
 		}
 	}

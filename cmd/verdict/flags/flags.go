@@ -188,14 +188,12 @@ func BindLog(fs *pflag.FlagSet, s *config.Settings) {
 
 // ignoredFlags are flags of kube-proxy on Linux that have no effect in Verdict. Verdict accepts them, so that the
 // arguments of an existing DaemonSet keep working, and logs a warning for each one that is set.
-type ignoredFlags struct {
-	why map[string]string // by the name of the flag
-}
+type ignoredFlags map[string]string // why, by the name of the flag
 
 const whyLogFiles = "the log goes to standard error"
 
-func bindIgnored(fs *pflag.FlagSet) *ignoredFlags {
-	ignored := &ignoredFlags{why: map[string]string{
+func bindIgnored(fs *pflag.FlagSet) ignoredFlags {
+	ignored := ignoredFlags{
 		"feature-gates":                   "Verdict has no feature gates",
 		"kube-api-content-type":           "Verdict sends protobuf",
 		"show-hidden-metrics-for-version": "Verdict has no hidden metrics",
@@ -213,8 +211,8 @@ func bindIgnored(fs *pflag.FlagSet) *ignoredFlags {
 		"iptables-sync-period":            kubeproxyconfig.WhyResync,
 		"ipvs-sync-period":                kubeproxyconfig.WhyResync,
 		"config-sync-period":              kubeproxyconfig.WhyWatched,
-	}}
-	for name, why := range ignored.why {
+	}
+	for name, why := range ignored {
 		f := fs.VarPF(new(ignoredValue), name, "", "has no effect: "+why)
 		f.Hidden = true
 	}
@@ -234,9 +232,9 @@ func (v *ignoredValue) Set(s string) error { *v = ignoredValue(s); return nil }
 func (v *ignoredValue) Type() string       { return "string" }
 
 // Warn logs a warning for each ignored flag of the command line.
-func (i *ignoredFlags) warn(given []*pflag.Flag, log *slog.Logger) {
+func (i ignoredFlags) warn(given []*pflag.Flag, log *slog.Logger) {
 	for _, f := range given {
-		if why := i.why[f.Name]; why != "" {
+		if why := i[f.Name]; why != "" {
 			log.Warn("this flag of kube-proxy has no effect", "flag", "--"+f.Name, "value", f.Value.String(), "reason", why)
 		}
 	}

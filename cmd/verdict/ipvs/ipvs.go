@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"os"
 	"slices"
 	"strings"
 	"syscall"
@@ -149,7 +148,7 @@ func logChanges(log *slog.Logger, changes []ipvsctl.Change) {
 // retireIPVS returns an engine that drains and removes the virtual servers of an earlier process with another backend,
 // or nil if there are none. It does not load the module.
 func retireIPVS(s *config.Settings, log *slog.Logger) *ipvsctl.Engine {
-	if !Loaded() {
+	if !ipvsctl.Loaded() {
 		return nil
 	}
 	engine, err := ipvsctl.Open(Options(s))
@@ -170,7 +169,7 @@ func retireIPVS(s *config.Settings, log *slog.Logger) *ipvsctl.Engine {
 
 // CleanUp removes the virtual servers and local addresses of Verdict at once, without a drain.
 func CleanUp(log *slog.Logger) error {
-	if !Loaded() {
+	if !ipvsctl.Loaded() {
 		return nil
 	}
 	removed, err := ipvsctl.Cleanup(ipvsctl.Options{})
@@ -181,10 +180,4 @@ func CleanUp(log *slog.Logger) error {
 		log.Info("removed virtual servers and addresses", "count", removed)
 	}
 	return nil
-}
-
-// Loaded reports whether IPVS is built into the kernel or loaded. It does not load the module.
-func Loaded() bool {
-	_, err := os.Stat("/proc/net/ip_vs")
-	return err == nil
 }

@@ -15,17 +15,14 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/conntrack"
 )
 
-// Options configure a Collector. The functions read from the kernel; a nil function has nothing to read.
+// Options configure a Collector. The functions read from the kernel.
 type Options struct {
 	Elements func() []nft.SetElements // of the engine, without the kernel
 	Affinity func() ([]inspect.AffinityEntries, error)
 	Traffic  func(within time.Duration) ([]inspect.Traffic, error)
-	// Servers reads the virtual servers of Verdict, and Routed the frontends that IPVS serves. Both are nil or none.
-	Servers func(within time.Duration) ([]ipvsctl.Status, error)
-	Routed  func(within time.Duration) ([]inspect.IPVSFrontend, error)
-	Room    func() (conntrack.Room, error) // of the table of connections
-	// Most is how many frontends the node may have; with more, Traffic, Servers and Routed are not called. 0: never call
-	// them.
+	Servers  func(within time.Duration) ([]ipvsctl.Status, error) // the virtual servers of Verdict; nil: there are none
+	Room     func() (conntrack.Room, error)                       // of the table of connections
+	// Most is how many frontends the node may have; with more, Traffic and Servers are not called. 0: never call them.
 	Most int
 	Log  *slog.Logger
 	Now  func() time.Time
@@ -39,7 +36,7 @@ type Collector struct {
 	read     time.Time           // when the kernel was read
 	found    []prometheus.Metric // then
 	ports    ports
-	balanced []inspect.Traffic    // by virtual servers, at their latest reading
+	virtual  []ipvsctl.Status     // the virtual servers at their latest reading
 	failures map[string]float64   // by what could not be read
 	said     map[string]time.Time // when that was logged
 }
@@ -60,45 +57,37 @@ func describe(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc(name, help, labels, nil)
 }
 
-// descriptions are the metrics of a Collector.
-type descriptions struct {
-	elements, room, entries, size, connections, refused, counted, servers, active, failures *prometheus.Desc
-	tracked, limit, dropped                                                                 *prometheus.Desc
-}
-
-func described() descriptions {
-	return descriptions{
-		elements: describe("verdict_map_elements",
-			"Elements of maps and sets in the kernel, as Verdict wrote them. A range counts as two.", "ip_family", "map"),
-		room: describe("verdict_map_limit",
-			"Elements of a map below which nothing is left out for lack of room. The other maps are bounded by memory only.", "ip_family", "map"),
-		entries: describe("verdict_affinity_entries",
-			"Clients with session affinity in the kernel (Linux 6.16 and newer).", "ip_family"),
-		size: describe("verdict_affinity_size", "Clients for which the affinity map has room.", "ip_family"),
-		connections: describe("verdict_service_connections_total",
-			"Connections to a service port that nft or IPVS balanced, since Verdict started.", "ip_family", "namespace", "service", "port"),
-		refused: describe("verdict_service_refused_packets_total",
-			"Packets to a service port that were refused, since Verdict started: there are no endpoints, or the policy leaves none.",
-			"ip_family", "namespace", "service", "port", "reason"),
-		counted: describe("verdict_service_connections_shown",
-			"1: connections of service ports are shown. 0: the node has more frontends than --max-counted-frontends, or reading failed."),
-		servers: describe("verdict_ipvs_virtual_servers", "Virtual servers of Verdict in IPVS."),
-		active:  describe("verdict_ipvs_connections", "Connections in IPVS to real servers of Verdict.", "state"),
-		tracked: describe("verdict_conntrack_entries", "Connections in the table of the kernel."),
-		limit:   describe("verdict_conntrack_limit", "Connections for which the table of the kernel has room."),
-		dropped: describe("verdict_conntrack_full_total",
-			"New connections that found the table full. evicted: another one without an answer made room; dropped: the connection failed.",
-			"outcome"),
-		failures: describe("verdict_scrape_failures_total", "Readings of the kernel that failed during a scrape.", "source"),
-	}
-}
+// The metrics of a Collector.
+var (
+	elementsDesc = describe("verdict_map_elements",
+		"Elements of maps and sets in the kernel, as Verdict wrote them. A range counts as two.", "ip_family", "map")
+	roomDesc = describe("verdict_map_limit",
+		"Elements of a map below which nothing is left out for lack of room. The other maps are bounded by memory only.", "ip_family", "map")
+	entriesDesc = describe("verdict_affinity_entries",
+		"Clients with session affinity in the kernel (Linux 6.16 and newer).", "ip_family")
+	sizeDesc        = describe("verdict_affinity_size", "Clients for which the affinity map has room.", "ip_family")
+	connectionsDesc = describe("verdict_service_connections_total",
+		"Connections to a service port that nft or IPVS balanced, since Verdict started.", "ip_family", "namespace", "service", "port")
+	refusedDesc = describe("verdict_service_refused_packets_total",
+		"Packets to a service port that were refused, since Verdict started: there are no endpoints, or the policy leaves none.",
+		"ip_family", "namespace", "service", "port", "reason")
+	countedDesc = describe("verdict_service_connections_shown",
+		"1: connections of service ports are shown. 0: the node has more frontends than --max-counted-frontends, or reading failed.")
+	serversDesc = describe("verdict_ipvs_virtual_servers", "Virtual servers of Verdict in IPVS.")
+	activeDesc  = describe("verdict_ipvs_connections", "Connections in IPVS to real servers of Verdict.", "state")
+	trackedDesc = describe("verdict_conntrack_entries", "Connections in the table of the kernel.")
+	limitDesc   = describe("verdict_conntrack_limit", "Connections for which the table of the kernel has room.")
+	droppedDesc = describe("verdict_conntrack_full_total",
+		"New connections that found the table full. evicted: another one without an answer made room; dropped: the connection failed.",
+		"outcome")
+	failuresDesc = describe("verdict_scrape_failures_total", "Readings of the kernel that failed during a scrape.", "source")
+)
 
 // Describe implements prometheus.Collector.
 func (c *Collector) Describe(to chan<- *prometheus.Desc) {
-	d := described()
 	for _, each := range []*prometheus.Desc{
-		d.elements, d.room, d.entries, d.size, d.connections, d.refused, d.counted, d.servers, d.active, d.failures,
-		d.tracked, d.limit, d.dropped,
+		elementsDesc, roomDesc, entriesDesc, sizeDesc, connectionsDesc, refusedDesc, countedDesc, serversDesc, activeDesc, failuresDesc,
+		trackedDesc, limitDesc, droppedDesc,
 	} {
 		to <- each
 	}
@@ -118,7 +107,7 @@ func (c *Collector) Collect(to chan<- prometheus.Metric) {
 
 // scrape reads everything.
 func (c *Collector) scrape(now time.Time) []prometheus.Metric {
-	s := &scrape{descriptions: described()}
+	s := &scrape{}
 	frontends := c.elements(s)
 	c.affinity(s, now)
 	c.room(s, now)
@@ -129,18 +118,15 @@ func (c *Collector) scrape(now time.Time) []prometheus.Metric {
 			shown = 1
 		}
 	}
-	s.gauge(s.counted, shown)
+	s.gauge(countedDesc, shown)
 	for _, source := range []string{"affinity", "connections", "conntrack", "ipvs"} {
-		s.counter(s.failures, c.failures[source], source)
+		s.counter(failuresDesc, c.failures[source], source)
 	}
 	return s.found
 }
 
 // scrape collects metrics.
-type scrape struct {
-	descriptions
-	found []prometheus.Metric
-}
+type scrape struct{ found []prometheus.Metric }
 
 func (s *scrape) gauge(d *prometheus.Desc, v float64, labels ...string) {
 	s.found = append(s.found, prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...))
@@ -152,13 +138,10 @@ func (s *scrape) counter(d *prometheus.Desc, v float64, labels ...string) {
 
 // elements shows the size of each map, and returns how many frontends there are.
 func (c *Collector) elements(s *scrape) (frontends int) {
-	if c.options.Elements == nil {
-		return 0
-	}
 	for _, e := range c.options.Elements() {
-		s.gauge(s.elements, float64(e.Elements), familyLabel(e.Family), e.Set)
+		s.gauge(elementsDesc, float64(e.Elements), familyLabel(e.Family), e.Set)
 		if e.Limit > 0 {
-			s.gauge(s.room, float64(e.Limit), familyLabel(e.Family), e.Set)
+			s.gauge(roomDesc, float64(e.Limit), familyLabel(e.Family), e.Set)
 		}
 		if inspect.HasFrontends(e.Set) {
 			frontends += e.Elements
@@ -168,40 +151,34 @@ func (c *Collector) elements(s *scrape) (frontends int) {
 }
 
 func (c *Collector) affinity(s *scrape, now time.Time) {
-	if c.options.Affinity == nil {
-		return
-	}
 	list, err := c.options.Affinity()
 	if err != nil {
 		c.failed("affinity", now, err)
 		return
 	}
 	for _, a := range list {
-		s.gauge(s.size, float64(a.Size), familyLabel(a.Family))
+		s.gauge(sizeDesc, float64(a.Size), familyLabel(a.Family))
 		if a.Entries >= 0 {
-			s.gauge(s.entries, float64(a.Entries), familyLabel(a.Family))
+			s.gauge(entriesDesc, float64(a.Entries), familyLabel(a.Family))
 		}
 	}
 }
 
 // room shows how full the table of connections is.
 func (c *Collector) room(s *scrape, now time.Time) {
-	if c.options.Room == nil {
-		return
-	}
 	r, err := c.options.Room()
 	if err != nil {
 		c.failed("conntrack", now, err)
 		return
 	}
-	s.gauge(s.tracked, float64(r.Entries))
-	s.gauge(s.limit, float64(r.Limit))
-	s.counter(s.dropped, float64(r.Evicted), "evicted")
-	s.counter(s.dropped, float64(r.Dropped), "dropped")
+	s.gauge(trackedDesc, float64(r.Entries))
+	s.gauge(limitDesc, float64(r.Limit))
+	s.counter(droppedDesc, float64(r.Evicted), "evicted")
+	s.counter(droppedDesc, float64(r.Dropped), "dropped")
 }
 
-// servers shows the virtual servers, notes what each has balanced, and reports whether it could. After a failure, what was
-// noted stays, so that no counter falls.
+// servers shows the virtual servers, notes them, and reports whether it could. After a failure, what was noted stays, so that
+// no counter falls.
 func (c *Collector) servers(s *scrape, now time.Time) bool {
 	if c.options.Servers == nil || c.options.Most == 0 {
 		return true
@@ -217,15 +194,10 @@ func (c *Collector) servers(s *scrape, now time.Time) bool {
 			active, inactive = active+r.Active, inactive+r.Inactive
 		}
 	}
-	s.gauge(s.servers, float64(len(list)))
-	s.gauge(s.active, float64(active), "active")
-	s.gauge(s.active, float64(inactive), "inactive")
-	routed, err := c.options.Routed(within)
-	if err != nil {
-		c.failed("ipvs", now, err)
-		return false
-	}
-	c.balanced = byVirtualServers(list, routed)
+	s.gauge(serversDesc, float64(len(list)))
+	s.gauge(activeDesc, float64(active), "active")
+	s.gauge(activeDesc, float64(inactive), "inactive")
+	c.virtual = list
 	return true
 }
 

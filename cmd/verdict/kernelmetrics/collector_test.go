@@ -4,6 +4,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -24,7 +25,7 @@ type kernel struct {
 	frontends int
 	traffic   []inspect.Traffic
 	virtual   []ipvsctl.Status
-	routed    []inspect.IPVSFrontend
+	routed    []inspect.Traffic
 	servers   int // how often virtual servers were read
 	err       error
 	read      int
@@ -42,12 +43,14 @@ func (k *kernel) collector(most int) *Collector {
 		Affinity: func() ([]inspect.AffinityEntries, error) {
 			return []inspect.AffinityEntries{{Family: program.IPv4, Entries: 3, Size: 100}, {Family: program.IPv6, Entries: -1, Size: 100}}, k.err
 		},
-		Traffic: func(time.Duration) ([]inspect.Traffic, error) { k.read++; return k.traffic, k.err },
+		Traffic: func(time.Duration) ([]inspect.Traffic, error) {
+			k.read++
+			return slices.Concat(k.traffic, k.routed), k.err
+		},
 		Servers: func(time.Duration) ([]ipvsctl.Status, error) {
 			k.servers++
 			return k.virtual, k.err
 		},
-		Routed: func(time.Duration) ([]inspect.IPVSFrontend, error) { return k.routed, k.err },
 		Room: func() (conntrack.Room, error) {
 			return conntrack.Room{Entries: 9, Limit: 10, Dropped: 4, Evicted: 6}, k.err
 		},
@@ -71,7 +74,7 @@ func (k *kernel) expect(t *testing.T, c *Collector, want string, names ...string
 }
 
 func at(set, key, name string, packets uint64) inspect.Traffic {
-	return inspect.Traffic{Family: program.IPv4, Set: set, Key: key, Name: name, Packets: packets}
+	return inspect.Traffic{Family: program.IPv4, Set: set, Port: uint16(key[0]), Name: name, Packets: packets}
 }
 
 func TestSizes(t *testing.T) {
@@ -136,12 +139,12 @@ func TestVirtualServers(t *testing.T) {
 	server := func(addr netip.Addr, port uint16, connections uint64) ipvsctl.Status {
 		return ipvsctl.Status{Key: ipvsctl.Key{Addr: addr, Port: port, Protocol: ipvsctl.TCP}, Connections: connections}
 	}
-	routed := []inspect.IPVSFrontend{
-		{Family: program.IPv4, Protocol: uint8(ipvsctl.TCP), Addr: vip, Port: 80, Name: "shop/web:http"},
-		{Family: program.IPv4, Protocol: uint8(ipvsctl.TCP), Port: 30080, Name: "shop/web:http"},
+	routed := []inspect.Traffic{
+		{Family: program.IPv4, Set: "ipvs-frontends", Protocol: uint8(ipvsctl.TCP), Addr: vip, Port: 80, Name: "shop/web:http"},
+		{Family: program.IPv4, Set: "ipvs-nodeports", Protocol: uint8(ipvsctl.TCP), Port: 30080, Name: "shop/web:http"},
 	}
 	k.traffic = []inspect.Traffic{at("services", "a", "shop/web:http", 5)}
-	expect := func(routed []inspect.IPVSFrontend, web, other string, servers ...ipvsctl.Status) {
+	expect := func(routed []inspect.Traffic, web, other string, servers ...ipvsctl.Status) {
 		t.Helper()
 		k.virtual, k.routed = servers, routed
 		text := "# TYPE verdict_service_connections_total counter\n"
@@ -156,7 +159,7 @@ func TestVirtualServers(t *testing.T) {
 	expect(routed[1:], "116", "", server(vip, 80, 103), server(node, 30080, 11), unknown) // it drains
 	expect(routed, "118", "", server(vip, 80, 105), server(node, 30080, 11), unknown)
 	expect(routed, "119", "", server(vip, 80, 1), server(node, 30080, 11), unknown) // it was made again
-	taken := []inspect.IPVSFrontend{routed[0], routed[1]}
+	taken := []inspect.Traffic{routed[0], routed[1]}
 	taken[0].Name = "shop/other:http"
 	expect(taken, "119", "4", server(vip, 80, 5), server(node, 30080, 11), unknown)
 

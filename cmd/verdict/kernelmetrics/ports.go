@@ -2,6 +2,7 @@ package kernelmetrics
 
 import (
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/verdict-proxy/verdict/ipvsctl"
@@ -13,14 +14,8 @@ import (
 // element is replaced, and a service port has several frontends. Their plain sum could fall by a part, and Prometheus
 // would take the rest for new connections.
 type ports struct {
-	latest map[frontend]uint64 // the kernel's counters at the latest reading
+	latest map[inspect.Traffic]uint64 // the kernel's counters at the latest reading, by frontend
 	totals map[port]uint64
-}
-
-type frontend struct {
-	family    program.Family
-	set, key  string
-	ofService string
 }
 
 // port is a service port, and what was counted: "" for connections, or why packets were refused.
@@ -29,16 +24,16 @@ type port struct {
 	name, reason string
 }
 
-func newPorts() ports { return ports{latest: map[frontend]uint64{}, totals: map[port]uint64{}} }
+func newPorts() ports { return ports{latest: map[inspect.Traffic]uint64{}, totals: map[port]uint64{}} }
 
 // add takes a reading over. It forgets frontends and service ports that are gone.
 func (p *ports) add(list []inspect.Traffic) {
-	latest, totals := make(map[frontend]uint64, len(list)), make(map[port]uint64, len(p.totals))
+	latest, totals := make(map[inspect.Traffic]uint64, len(list)), make(map[port]uint64, len(p.totals))
 	for i := range list {
 		t := &list[i]
-		fe := frontend{family: t.Family, set: t.Set, key: t.Key, ofService: t.Name}
-		if t.Set == virtualServer {
-			fe.ofService = "" // its counter goes on when it becomes that of another service port
+		fe := *t
+		if fe.Packets = 0; t.Set == virtualServer {
+			fe.Name = "" // its counter goes on when it becomes that of another service port
 		}
 		of := port{family: t.Family, name: t.Name, reason: reason(t.Set)}
 		if _, again := latest[fe]; again {
@@ -74,36 +69,39 @@ func reason(set string) string {
 // virtualServer stands for the set of a frontend in what virtual servers count.
 const virtualServer = "virtual server"
 
+// byIPVS reports whether IPVS serves a frontend.
+func byIPVS(t inspect.Traffic) bool {
+	return t.Set == program.IPVSFrontends.Name() || t.Set == program.IPVSNodePorts.Name()
+}
+
 // byVirtualServers returns how many connections each virtual server has balanced, with the service port that the rules
 // name for it. A virtual server that drains has none. That of a node port has an address of the node.
-func byVirtualServers(list []ipvsctl.Status, routed []inspect.IPVSFrontend) []inspect.Traffic {
-	type place struct {
-		family   program.Family
-		addr     netip.Addr
-		protocol uint8
-		port     uint16
+func byVirtualServers(servers []ipvsctl.Status, list []inspect.Traffic) []inspect.Traffic {
+	names := map[inspect.Traffic]string{} // by place
+	for _, t := range list {
+		if byIPVS(t) {
+			names[inspect.Traffic{Family: t.Family, Addr: t.Addr, Protocol: t.Protocol, Port: t.Port}] = t.Name
+		}
 	}
-	names := make(map[place]string, len(routed))
-	for _, r := range routed {
-		names[place{r.Family, r.Addr, r.Protocol, r.Port}] = r.Name
-	}
-	out := make([]inspect.Traffic, len(list))
-	for i := range list {
-		v := &list[i]
-		at := place{program.FamilyOf(v.Addr), v.Addr, uint8(v.Protocol), v.Port}
+	out := make([]inspect.Traffic, len(servers))
+	for i := range servers {
+		v := &servers[i]
+		at := inspect.Traffic{Family: program.FamilyOf(v.Addr), Addr: v.Addr, Protocol: uint8(v.Protocol), Port: v.Port}
 		name, ok := names[at]
 		if !ok {
-			at.addr = netip.Addr{}
-			name = names[at]
+			atNodePort := at
+			atNodePort.Addr = netip.Addr{}
+			name = names[atNodePort]
 		}
-		out[i] = inspect.Traffic{Family: at.family, Set: virtualServer, Key: v.String(), Name: name, Packets: v.Connections}
+		at.Set, at.Name, at.Packets = virtualServer, name, v.Connections
+		out[i] = at
 	}
 	return out
 }
 
 // connections shows what service ports have, and reports whether it could.
 func (c *Collector) connections(s *scrape, now time.Time) bool {
-	if c.options.Traffic == nil || c.options.Most == 0 {
+	if c.options.Most == 0 {
 		return false
 	}
 	list, err := c.options.Traffic(within)
@@ -111,13 +109,14 @@ func (c *Collector) connections(s *scrape, now time.Time) bool {
 		c.failed("connections", now, err)
 		return false
 	}
-	c.ports.add(append(list, c.balanced...))
+	balanced := byVirtualServers(c.virtual, list)
+	c.ports.add(append(slices.DeleteFunc(list, byIPVS), balanced...))
 	for of, n := range c.ports.totals {
 		namespace, service, name := splitName(of.name)
 		if of.reason == "" {
-			s.counter(s.connections, float64(n), familyLabel(of.family), namespace, service, name)
+			s.counter(connectionsDesc, float64(n), familyLabel(of.family), namespace, service, name)
 		} else {
-			s.counter(s.refused, float64(n), familyLabel(of.family), namespace, service, name, of.reason)
+			s.counter(refusedDesc, float64(n), familyLabel(of.family), namespace, service, name, of.reason)
 		}
 	}
 	return true

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -80,11 +81,7 @@ func eachValue(v any, path []string, f func([]string, any) bool) bool {
 	if !ok || len(group) == 0 {
 		return f(path, v)
 	}
-	names := make([]string, 0, len(group))
-	for name := range group {
-		names = append(names, name)
-	}
-	slices.Sort(names)
+	names := slices.Sorted(maps.Keys(group))
 	return !slices.ContainsFunc(names, func(name string) bool {
 		return !eachValue(group[name], append(slices.Clone(path), name), f)
 	})

@@ -13,7 +13,6 @@ import (
 
 	"github.com/verdict-proxy/verdict/cmd/verdict/flags"
 	"github.com/verdict-proxy/verdict/cmd/verdict/snapshot"
-	"github.com/verdict-proxy/verdict/cmd/verdict/target"
 	"github.com/verdict-proxy/verdict/nft/inspect"
 	"github.com/verdict-proxy/verdict/nft/program"
 )
@@ -96,7 +95,7 @@ func parsePlace(text string) (p snapshot.Place, f program.Family, err error) {
 	default:
 		nodePort = false
 	}
-	at, protocol, err := target.Parse(plain)
+	at, protocol, err := snapshot.ParseDestination(plain)
 	if err != nil {
 		return p, f, flags.Wrong(err)
 	}
@@ -182,7 +181,7 @@ func (g *getter) affinity(args []string) error {
 	if err != nil {
 		return flags.Wrong(fmt.Errorf("client %q must be an address", args[0]))
 	}
-	at, protocol, err := target.Parse(args[1])
+	at, protocol, err := snapshot.ParseDestination(args[1])
 	if err != nil {
 		return flags.Wrong(err)
 	}

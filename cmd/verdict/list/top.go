@@ -18,6 +18,7 @@ import (
 	"github.com/verdict-proxy/verdict/cmd/verdict/flags"
 	"github.com/verdict-proxy/verdict/cmd/verdict/snapshot"
 	"github.com/verdict-proxy/verdict/cmd/verdict/socket"
+	"github.com/verdict-proxy/verdict/proxier/conntrack"
 )
 
 const topHelp = `Show which Services get how many connections per second, from the counters of the kernel, and what
@@ -46,7 +47,7 @@ type top struct {
 	query    snapshot.Query
 
 	before snapshot.Counts
-	meter  *snapshot.EndpointMeter // of endpoints
+	opened *conntrack.Opened // connections since then, by endpoint; nil: rows are Services
 	rows   []topRow
 	daemon []string
 }
@@ -126,21 +127,23 @@ func (t *top) run(cmd *cobra.Command) (err error) {
 	return t.write(cmd.OutOrStdout(), t.rows, 0)
 }
 
-// openOrClose has a meter of endpoints only while they are shown.
+// openOrClose has connections of endpoints counted only while they are shown.
 func (t *top) openOrClose() (err error) {
 	switch {
 	case !t.ends:
 		t.close()
-	case t.meter == nil:
-		t.meter, err = snapshot.OpenEndpointMeter()
+	case t.opened == nil:
+		if t.opened, err = conntrack.WatchOpened(conntrack.Options{}); err != nil {
+			return fmt.Errorf("count new connections of endpoints: %w", err)
+		}
 	}
-	return err
+	return nil
 }
 
 func (t *top) close() {
-	if t.meter != nil {
-		_ = t.meter.Close() // it was only read from
-		t.meter = nil
+	if t.opened != nil {
+		_ = t.opened.Close() // it was only read from
+		t.opened = nil
 	}
 }
 
@@ -164,7 +167,7 @@ func (t *top) measure() error {
 		return err
 	}
 	t.rows, t.daemon = nil, daemonLines(socket.NewClient(), time.Now())
-	if t.meter == nil {
+	if t.opened == nil {
 		for _, l := range now.Loads(t.before) {
 			t.rows = append(t.rows, topRow{Load: l})
 		}
@@ -176,18 +179,18 @@ func (t *top) measure() error {
 }
 
 func (t *top) measureEndpoints(now snapshot.Counts) error {
-	rates, err := t.meter.Rates(t.before, now)
+	flows, lost, err := t.opened.Take()
 	if err != nil {
 		return err
 	}
-	for key, rate := range rates {
+	for key, rate := range snapshot.EndpointRates(flows, t.before, now) {
 		row := topRow{snapshot.Load{Service: cmp.Or(key.Service, "-"), Rate: rate}, key.At.String(), "conntrack"}
 		if key.Engine == snapshot.IPVS {
 			row.counter = snapshot.IPVS
 		}
 		t.rows = append(t.rows, row)
 	}
-	if t.meter.Lost {
+	if lost {
 		t.daemon = append(t.daemon, "the kernel dropped messages about new connections: the rates are too low")
 	}
 	return nil

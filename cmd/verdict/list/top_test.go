@@ -71,7 +71,7 @@ func TestTopMistakes(t *testing.T) {
 // TestReadAfterTheEnd: bubbletea does not wait for commands, so one may begin after what it reads with is closed.
 func TestReadAfterTheEnd(t *testing.T) {
 	v := &topView{top: &top{ends: true}, ended: true}
-	if got := v.read(); got != nil || v.meter != nil {
-		t.Errorf("after the end, a reading gives %v and the meter %v", got, v.meter)
+	if got := v.read(); got != nil || v.opened != nil {
+		t.Errorf("after the end, a reading gives %v and the meter %v", got, v.opened)
 	}
 }

@@ -1,5 +1,4 @@
 // Package logging makes the logger of a command, in the format and on the level of the flags.
 //
-//	logging.go  the logger, and that of client-go
-//	journal.go  lines for the journal of systemd
+//	logging.go  the logger, that of client-go, and lines for the journal of systemd
 package logging

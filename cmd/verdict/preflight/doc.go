@@ -5,7 +5,7 @@
 //	kernel.go   what the kernel has; features.go: what nf_tables lacks, also for the daemon
 //	others.go   what kube-proxy has left or serves, and who has the ports
 //	neighbors.go other software of the node, known by its traces
-//	sysctls.go  sysctls that are in the way; room.go: the table of connections
+//	sysctls.go  sysctls that are in the way, and the table of connections
 //	cluster.go  the access to the API server
 //	realserver.go  another question: can this machine be an endpoint that gets packets as they are?
 package preflight

@@ -17,33 +17,24 @@ import (
 	"github.com/verdict-proxy/verdict/nft/program"
 )
 
-// Refusal says what the kernel lacks, once, when the kernel has refused to take the tables as a whole. A start tries
-// only what IPv6 needs (Families), because each trial costs the kernel milliseconds (BenchmarkProbe in package nft).
-type Refusal struct {
-	once  sync.Once
-	probe func() ([]kernel.Feature, error)
-	log   *slog.Logger
+// ExplainRefusal returns a function that says what the kernel lacks, once, when the kernel has refused to take the tables of
+// these families as a whole. A start tries only what IPv6 needs (Families), because each trial costs the kernel milliseconds
+// (BenchmarkProbe in package nft).
+func ExplainRefusal(families []program.Family, log *slog.Logger) func() {
+	return explainRefusal(func() ([]kernel.Feature, error) { return kernel.Probe(kernel.Options{Families: families}) }, log)
 }
 
-// NewRefusal returns the explanation for the tables of these families.
-func NewRefusal(families []program.Family, log *slog.Logger) *Refusal {
-	return &Refusal{log: log, probe: func() ([]kernel.Feature, error) {
-		return kernel.Probe(kernel.Options{Families: families})
-	}}
-}
-
-// Explain logs one line if the kernel lacks something.
-func (k *Refusal) Explain() {
-	k.once.Do(func() {
-		list, err := k.probe()
+func explainRefusal(probe func() ([]kernel.Feature, error), log *slog.Logger) func() {
+	return sync.OnceFunc(func() {
+		list, err := probe()
 		missing := missingFeatures(list)
 		switch {
 		case len(missing) > 0:
-			k.log.Error("the kernel lacks what the tables of Verdict need, so it takes none of them; load the modules, or "+
+			log.Error("the kernel lacks what the tables of Verdict need, so it takes none of them; load the modules, or "+
 				"boot a kernel of version 5.13 or newer that has them; Verdict tries again until then",
 				"kernel", Release(), "missing", strings.Join(missing, "; "))
 		case err != nil:
-			k.log.Warn("cannot find out whether the kernel lacks a feature; Verdict writes its tables again until the "+
+			log.Warn("cannot find out whether the kernel lacks a feature; Verdict writes its tables again until the "+
 				"kernel takes them", "kernel", Release(), "error", err)
 		}
 	})

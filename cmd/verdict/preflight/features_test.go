@@ -44,12 +44,10 @@ func TestKernelLacksFeatures(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			var out bytes.Buffer
-			k := &Refusal{
-				log:   slog.New(slog.NewTextHandler(&out, nil)),
-				probe: func() ([]kernel.Feature, error) { return tt.probe, tt.err },
-			}
-			k.Explain()
-			k.Explain()
+			probe := func() ([]kernel.Feature, error) { return tt.probe, tt.err }
+			explain := explainRefusal(probe, slog.New(slog.NewTextHandler(&out, nil)))
+			explain()
+			explain()
 			if lines := strings.Count(out.String(), "\n"); lines != min(len(tt.want), 1) {
 				t.Errorf("%d lines: %s", lines, out.String())
 			}

@@ -28,7 +28,7 @@ func ServiceNames(begin string) []string {
 		for _, name := range list {
 			names.add(name)
 		}
-		return names.sorted()
+		return slices.Sorted(maps.Keys(names.names))
 	}
 	_, err := inspect.Counters(kernel.Options{}, func(name string) bool {
 		names.add(name)
@@ -37,7 +37,7 @@ func ServiceNames(begin string) []string {
 	if err != nil {
 		return nil // the shell has no place for errors
 	}
-	return names.sorted()
+	return slices.Sorted(maps.Keys(names.names))
 }
 
 // completions are names that begin with a text.
@@ -59,10 +59,4 @@ func (c *completions) add(name string) {
 	if namespace, _, ok := strings.Cut(name, "/"); ok && !strings.Contains(c.begin, "/") {
 		c.names[namespace] = true
 	}
-}
-
-func (c *completions) sorted() []string {
-	list := slices.Collect(maps.Keys(c.names))
-	slices.Sort(list)
-	return list
 }

@@ -3,7 +3,6 @@ package snapshot
 import (
 	"errors"
 	"fmt"
-	"os"
 
 	"golang.org/x/sys/unix"
 
@@ -26,15 +25,9 @@ func AsRoot(err error) error {
 	return err
 }
 
-// hasIPVS reports whether the module is loaded. A question would load it.
-func hasIPVS() bool {
-	_, err := os.Stat("/proc/thread-self/net/ip_vs")
-	return !errors.Is(err, os.ErrNotExist)
-}
-
 // VirtualServers lists the virtual servers of Verdict. Without IPVS there are none.
 func VirtualServers() ([]ipvsctl.Status, error) {
-	if !hasIPVS() {
+	if !ipvsctl.Loaded() {
 		return nil, nil
 	}
 	servers, err := ipvsctl.List(ipvsctl.Options{})
@@ -46,7 +39,7 @@ func VirtualServers() ([]ipvsctl.Status, error) {
 
 // VirtualServer reads one virtual server of Verdict.
 func VirtualServer(k ipvsctl.Key) (ipvsctl.Status, bool, error) {
-	if !hasIPVS() {
+	if !ipvsctl.Loaded() {
 		return ipvsctl.Status{}, false, nil
 	}
 	return ipvsctl.Find(ipvsctl.Options{}, k)

@@ -6,7 +6,10 @@ import (
 	"slices"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/verdict-proxy/verdict/nft/program"
+	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
 // Query says which frontends are wanted. The zero value wants all of them.
@@ -116,4 +119,39 @@ func (q *Query) selects(t *Table, fe *Frontend) bool {
 	return len(q.Endpoints) == 0 || slices.ContainsFunc(fe.Endpoints, func(e Endpoint) bool {
 		return slices.ContainsFunc(q.Endpoints, func(r EndpointRange) bool { return r.matches(&e) })
 	})
+}
+
+const destinationForm = "ADDRESS:PORT or ADDRESS:PORT/PROTOCOL, such as 10.96.0.10:53/udp or [fd00::10]:80"
+
+// ParseDestination reads ADDRESS:PORT[/PROTOCOL].
+func ParseDestination(text string) (at netip.AddrPort, protocol uint8, err error) {
+	address, name, hasProtocol := strings.Cut(text, "/")
+	if _, err := netip.ParseAddr(address); hasProtocol && err != nil && !strings.Contains(text, ":") {
+		return at, 0, fmt.Errorf("destination %q looks like a Service; write --service %s --from SOURCE", text, text)
+	}
+	protocol = unix.IPPROTO_TCP
+	if hasProtocol {
+		if protocol, err = parseProtocol(name); err != nil {
+			return at, 0, fmt.Errorf("destination %q: %w", text, err)
+		}
+	}
+	if at, err = netip.ParseAddrPort(address); err == nil {
+		if at.Port() == 0 {
+			return at, 0, fmt.Errorf("destination %q has no port; write %s", text, destinationForm)
+		}
+		return netip.AddrPortFrom(at.Addr().Unmap(), at.Port()), protocol, nil
+	}
+	if _, err := netip.ParseAddr(strings.Trim(address, "[]")); err == nil {
+		return at, 0, fmt.Errorf("destination %q has no port; write %s", text, destinationForm)
+	}
+	return at, 0, fmt.Errorf("destination %q must be %s", text, destinationForm)
+}
+
+func parseProtocol(name string) (uint8, error) {
+	for _, p := range []state.Protocol{state.TCP, state.UDP, state.SCTP} {
+		if p.String() == strings.ToLower(name) {
+			return uint8(p), nil
+		}
+	}
+	return 0, fmt.Errorf("the protocol %q must be tcp, udp or sctp", name)
 }

@@ -3,7 +3,6 @@ package snapshot
 import (
 	"errors"
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
 
@@ -188,16 +187,12 @@ func Places(name string) (out []Place, err error) {
 	for i := range t.Frontends {
 		fe := &t.Frontends[i]
 		p := fe.place()
-		if p.Address = first(t.addresses(fe)); p.Address.IsValid() && !slices.Contains(out, p) { // both engines may have it
+		if list := t.addresses(fe); len(list) > 0 {
+			p.Address = list[0]
+		}
+		if p.Address.IsValid() && !slices.Contains(out, p) { // both engines may have it
 			out = append(out, p)
 		}
 	}
 	return out, nil
-}
-
-func first(list []netip.Addr) (a netip.Addr) {
-	if len(list) > 0 {
-		a = list[0]
-	}
-	return a
 }

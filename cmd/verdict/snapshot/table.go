@@ -175,10 +175,6 @@ func familyNamed(name string) program.Family {
 func protocolName(p uint8) string { return strings.ToUpper(state.Protocol(p).String()) }
 
 func protocolNumber(name string) uint8 {
-	for _, p := range []state.Protocol{state.TCP, state.UDP, state.SCTP} {
-		if protocolName(uint8(p)) == name {
-			return uint8(p)
-		}
-	}
-	return 0
+	n, _ := parseProtocol(name) // 0: unknown
+	return n
 }

@@ -9,12 +9,11 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"os"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
+	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 )
 
@@ -55,24 +54,12 @@ func administers(c net.Conn) bool {
 	if err != nil {
 		return false
 	}
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", peer.Pid))
+	process, err := procfs.NewProc(int(peer.Pid))
 	if err != nil {
 		return false
 	}
-	fields := map[string][]string{}
-	for line := range strings.Lines(string(text)) {
-		key, value, _ := strings.Cut(line, ":")
-		fields[key] = strings.Fields(value)
-	}
-	effective, err := strconv.ParseUint(first(fields["CapEff"]), 16, 64)
-	return err == nil && effective&(1<<unix.CAP_NET_ADMIN) != 0 && first(fields["Uid"]) == fmt.Sprint(peer.Uid)
-}
-
-func first(list []string) string {
-	if len(list) == 0 {
-		return ""
-	}
-	return list[0]
+	status, err := process.NewStatus()
+	return err == nil && status.CapEff&(1<<unix.CAP_NET_ADMIN) != 0 && status.UIDs[0] == uint64(peer.Uid)
 }
 
 // ask gets the answer to a question.

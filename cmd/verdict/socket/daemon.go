@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"os"
 	"slices"
@@ -109,14 +110,14 @@ func (d *Daemon) Endpoints(service string) ([]Endpoint, error) {
 			break
 		}
 		e := Endpoint{Port: f.Port, Addr: f.Addr.String(), Node: f.Node, OutOfCluster: f.OutOfCluster, OutOfLocal: f.OutOfLocal}
-		e.remark(of(outliers, f.Addr, f.Protocol), svc.Name, now)
+		e.remark(statusesAt(outliers, f.Addr, f.Protocol), svc.Name, now)
 		out = append(out, e)
 	}
 	return out, nil
 }
 
-// of returns the statuses of one endpoint.
-func of(list []endpointhealth.Status, at netip.AddrPort, protocol state.Protocol) []endpointhealth.Status {
+// statusesAt returns the statuses of one endpoint.
+func statusesAt(list []endpointhealth.Status, at netip.AddrPort, protocol state.Protocol) []endpointhealth.Status {
 	this := func(s endpointhealth.Status, at netip.AddrPort) int {
 		return cmp.Or(s.At.Compare(at), cmp.Compare(s.Protocol, protocol))
 	}
@@ -228,21 +229,17 @@ func (d *Daemon) ServicesOf(endpoint string) (Services, error) {
 		}
 		at, port = both.Addr(), both.Port()
 	}
-	names := map[state.Name]bool{}
+	found := map[state.Name]bool{}
 	for _, sl := range d.Store.Slices() {
-		if len(names) == maxServices {
+		if len(found) == maxServices {
 			out.Unsure = true
 			break
 		}
 		if sliceHas(sl, at, port) {
-			names[sl.Service] = true
+			found[sl.Service] = true
 		}
 	}
-	list := make([]state.Name, 0, len(names))
-	for name := range names {
-		list = append(list, name)
-	}
-	slices.SortFunc(list, state.Name.Compare)
+	list := slices.SortedFunc(maps.Keys(found), state.Name.Compare)
 	for _, name := range list {
 		out.List = append(out.List, name.String())
 	}

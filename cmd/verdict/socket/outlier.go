@@ -37,7 +37,7 @@ type Outlier struct {
 func outlying(s *endpointhealth.Status, from state.Name, now time.Time) Outlier {
 	out := Outlier{
 		Addr: s.At.String(), Protocol: s.Protocol.String(), Node: s.Word.Node, State: s.State.String(), Since: s.Since,
-		Why: s.Why, Hold: string(s.Hold), Services: []string{s.Service.String()}, Bad: bad(s),
+		Why: s.Why, Hold: string(s.Hold), Services: []string{s.Service.String()}, Bad: isBad(s),
 		StillReady: s.StillReady, Text: textOf(s, from, now),
 	}
 	if s.Ejected {
@@ -54,8 +54,10 @@ func noticed(s *endpointhealth.Status) bool {
 	return s.State == endpointhealth.StateSuspected || s.State == endpointhealth.StateFailed
 }
 
-// bad reports whether something is wrong with the endpoint.
-func bad(s *endpointhealth.Status) bool { return noticed(s) || s.State == endpointhealth.StateFailing }
+// isBad reports whether something is wrong with the endpoint.
+func isBad(s *endpointhealth.Status) bool {
+	return noticed(s) || s.State == endpointhealth.StateFailing
+}
 
 // ejected reports whether a Service ejects the endpoint, or any Service if the name is empty.
 func ejected(s *endpointhealth.Status, from state.Name) bool {
@@ -119,7 +121,7 @@ func (e *Endpoint) remark(list []endpointhealth.Status, from state.Name, now tim
 	for i := range list {
 		s := &list[i]
 		texts = append(texts, textOf(s, from, now))
-		e.Bad, e.NoNew = e.Bad || bad(s), e.NoNew || noNew(s, from)
+		e.Bad, e.NoNew = e.Bad || isBad(s), e.NoNew || noNew(s, from)
 	}
 	e.Remark = strings.Join(texts, "; ")
 }

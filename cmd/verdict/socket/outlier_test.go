@@ -72,7 +72,7 @@ func TestOneEndpoint(t *testing.T) {
 		protocol state.Protocol
 		want     int
 	}{{first, state.TCP, 2}, {first, state.UDP, 1}, {second, state.TCP, 0}, {second, state.UDP, 1}} {
-		if got := of(list, tt.at, tt.protocol); len(got) != tt.want {
+		if got := statusesAt(list, tt.at, tt.protocol); len(got) != tt.want {
 			t.Errorf("%s %s: %+v, want %d", tt.at, tt.protocol, got, tt.want)
 		}
 	}

@@ -24,12 +24,11 @@ func Listen(ctx context.Context) (net.Listener, error) {
 
 // Serve answers questions until the context ends.
 func Serve(ctx context.Context, l net.Listener, d *Daemon) error {
-	s := &server{d}
 	mux := http.NewServeMux()
 	handle := func(path string, answer func(parameter func(string) string) (any, error)) {
 		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) {
 			value, err := answer(r.URL.Query().Get)
-			s.answer(w, value, err)
+			d.answer(w, value, err)
 		})
 	}
 	handle(pathStatus, func(func(string) string) (any, error) { return d.Status(), nil })
@@ -41,7 +40,7 @@ func Serve(ctx context.Context, l net.Listener, d *Daemon) error {
 	handle(pathServices, func(get func(string) string) (any, error) { return d.ServicesOf(get("endpoint")) })
 	handle(pathOutliers, func(func(string) string) (any, error) { return d.Outlying(), nil })
 	mux.HandleFunc("POST "+pathReload, func(w http.ResponseWriter, r *http.Request) {
-		s.answer(w, doneWith(d.Reload(r.Context())), nil)
+		d.answer(w, doneWith(d.Reload(r.Context())), nil)
 	})
 	mux.HandleFunc("POST "+pathDrain, func(w http.ResponseWriter, r *http.Request) {
 		how, err := readDrain(r.URL.Query().Get)
@@ -51,7 +50,7 @@ func Serve(ctx context.Context, l net.Listener, d *Daemon) error {
 		if err == nil {
 			err = d.Drain(r.Context(), how)
 		}
-		s.answer(w, doneWith(err), nil)
+		d.answer(w, doneWith(err), nil)
 	})
 	web := &http.Server{
 		Handler: http.MaxBytesHandler(mux, 1<<16), ReadHeaderTimeout: 5 * time.Second, WriteTimeout: time.Minute,
@@ -133,9 +132,7 @@ func credentials(c net.Conn) (peer *unix.Ucred, err error) {
 	return peer, errors.Join(err, failure)
 }
 
-type server struct{ *Daemon }
-
-func (s *server) answer(w http.ResponseWriter, value any, err error) {
+func (d *Daemon) answer(w http.ResponseWriter, value any, err error) {
 	if err != nil {
 		status := http.StatusNotFound
 		if errors.Is(err, ErrQuestion) {
@@ -146,6 +143,6 @@ func (s *server) answer(w http.ResponseWriter, value any, err error) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	if err := json.NewEncoder(w).Encode(value); err != nil {
-		s.Log.Debug("a status question was not answered", "error", err)
+		d.Log.Debug("a status question was not answered", "error", err)
 	}
 }

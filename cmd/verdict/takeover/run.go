@@ -7,9 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/verdict-proxy/verdict/cmd/verdict/ipvs"
 	"github.com/verdict-proxy/verdict/cmd/verdict/logging"
-	"github.com/verdict-proxy/verdict/config"
 	"github.com/verdict-proxy/verdict/ipvsctl"
 )
 
@@ -80,7 +78,7 @@ func (s *successor) removeDevice() error {
 		return err
 	}
 	left := 0
-	if ipvs.Loaded() {
+	if ipvsctl.Loaded() {
 		if left, err = ipvsctl.Foreign(ipvsctl.Options{}, places); err != nil {
 			return err
 		}
@@ -95,11 +93,11 @@ func (s *successor) removeDevice() error {
 
 // AdoptVirtualServers makes Verdict the owner of the virtual servers of kube-proxy. Their connections live on, and the
 // virtual servers end with the last one. It comes before IPVS is opened.
-func AdoptVirtualServers(s *config.Settings, log *slog.Logger) {
+func AdoptVirtualServers(o ipvsctl.Options, log *slog.Logger) {
 	places, err := Places()
 	n := 0
-	if err == nil && len(places) > 0 && ipvs.Loaded() {
-		n, err = ipvsctl.Adopt(ipvs.Options(s), places)
+	if err == nil && len(places) > 0 && ipvsctl.Loaded() {
+		n, err = ipvsctl.Adopt(o, places)
 	}
 	if err != nil {
 		log.Error("cannot take over all virtual servers of kube-proxy; they stay until somebody removes them; "+
@@ -113,7 +111,7 @@ func AdoptVirtualServers(s *config.Settings, log *slog.Logger) {
 // HandOver gives the virtual servers to a kube-proxy in the mode ipvs that serves by now. It reports whether there is one.
 func HandOver(log *slog.Logger) (bool, error) {
 	places, err := Places()
-	if err != nil || len(places) == 0 || !ipvs.Loaded() {
+	if err != nil || len(places) == 0 || !ipvsctl.Loaded() {
 		return false, err
 	}
 	n, err := ipvsctl.HandOver(ipvsctl.Options{}, places)

@@ -4,6 +4,7 @@ import (
 	"net/url"
 	"strings"
 
+	"github.com/verdict-proxy/verdict/cmd/verdict/explain"
 	"github.com/verdict-proxy/verdict/cmd/verdict/snapshot"
 	"github.com/verdict-proxy/verdict/cmd/verdict/socket"
 )
@@ -63,4 +64,9 @@ func (p *page) readService(name string) (any, error) {
 		}
 	}
 	return out, nil
+}
+
+// explain explains a connection, or all frontends of a Service. It is not cached: somebody looks at a change.
+func (p *page) explain(q url.Values) (any, error) {
+	return p.reading.do(func() (any, error) { return explain.Answer(q.Get("source"), q.Get("destination")) })
 }

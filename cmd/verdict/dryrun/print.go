@@ -1,0 +1,176 @@
+package dryrun
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/verdict-proxy/verdict/proxier/conntrack"
+	"github.com/verdict-proxy/verdict/proxier/dataplane"
+	"github.com/verdict-proxy/verdict/proxier/report"
+	"github.com/verdict-proxy/verdict/proxier/source/manifests"
+	"github.com/verdict-proxy/verdict/proxier/state"
+)
+
+// Run prints the ruleset, and the changes to the folders that follow.
+func (r *Renderer) Run(ctx context.Context, stdout, stderr io.Writer) error {
+	folder := r.folder()
+	if err := r.load(ctx, folder); err != nil {
+		return err
+	}
+	if err := r.loop.Once(); err != nil {
+		return err
+	}
+	if err := r.print(stdout, stderr, r.first()); err != nil {
+		return err
+	}
+	for _, dir := range r.Options.Then {
+		if err := folder.Load(dir); err != nil {
+			return err
+		}
+		if err := r.loop.Once(); err != nil {
+			return err
+		}
+		if err := r.print(stdout, stderr, "# then: "+dir+"\n"+r.Memory.Changes()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// first returns what the first pass wrote.
+func (r *Renderer) first() string {
+	changes := r.Memory.Changes()
+	if r.Options.Elements {
+		return withoutProgram(changes)
+	}
+	return r.Memory.String()
+}
+
+func (r *Renderer) print(stdout, stderr io.Writer, text string) error {
+	_, err := io.WriteString(stdout, text)
+	_, problemsErr := io.WriteString(stderr, r.problems.take())
+	return errors.Join(err, problemsErr)
+}
+
+// withoutProgram keeps elements and virtual servers. It leaves out the classes that every node has from the start. It
+// keeps a class that comes with a Service, because the name of the class says how endpoints are picked.
+func withoutProgram(changes string) string {
+	always := emptyProgram()
+	program := []string{"add table ", "add chain ", "add rule ", "add set ", "add map "}
+	var out strings.Builder
+	for line := range strings.Lines(changes) {
+		partOf := func(prefix string) bool { return strings.HasPrefix(line, prefix) }
+		if !always[line] && !slices.ContainsFunc(program, partOf) {
+			out.WriteString(line)
+		}
+	}
+	return out.String()
+}
+
+// emptyProgram returns the lines that make the tables of a node without Services.
+var emptyProgram = sync.OnceValue(func() map[string]bool {
+	empty := dataplane.OpenMemory(dataplane.MemoryOptions{})
+	empty.Apply()
+	lines := map[string]bool{}
+	for line := range strings.Lines(empty.Changes()) {
+		lines[line] = true
+	}
+	return lines
+})
+
+// Validate plans what files have for a machine without addresses of its own, and prints the Problems.
+func (r *Renderer) Validate(paths []string, out io.Writer) error {
+	r.Addresses = []netip.Addr{}
+	files := r.folder()
+	if err := files.LoadFiles(paths); err != nil {
+		return err
+	}
+	r.Store.SetHostAddresses(nil)
+	r.Store.MarkSynced()
+	if err := r.loop.Once(); err != nil {
+		return err
+	}
+	lines := r.problems.lines(files)
+	if _, err := io.WriteString(out, strings.Join(lines, "")); err != nil {
+		return fmt.Errorf("write problems: %w", err)
+	}
+	if len(lines) > 0 {
+		return fmt.Errorf("validate: %d problems in %q", len(lines), paths)
+	}
+	return nil
+}
+
+// problemPrinter observes the loop and keeps the text of problems.
+type problemPrinter struct {
+	text    string
+	current map[state.Object][]state.Problem
+}
+
+func (p *problemPrinter) take() string {
+	text := p.text
+	p.text = ""
+	return text
+}
+
+// Problems prints all problems that there are now.
+func (p *problemPrinter) Problems(r report.Problems) {
+	if p.current == nil {
+		p.current = map[state.Object][]state.Problem{}
+	}
+	for _, c := range r.Changed {
+		p.current[c.Object] = c.Problems
+	}
+	var text strings.Builder
+	for _, o := range slices.SortedFunc(maps.Keys(p.current), state.Object.Compare) {
+		for _, problem := range p.current[o] {
+			fmt.Fprintf(&text, "%s %s: %s: %s\n", problem.Kind, problem.Object, problem.Field, problem.Reason)
+		}
+	}
+	p.text = text.String()
+}
+
+// Pending implements report.Observer.
+func (p *problemPrinter) Pending(time.Time) {}
+
+// Repaired implements report.Observer.
+func (p *problemPrinter) Repaired(report.Repair) {}
+
+// PassDone implements report.Observer.
+func (p *problemPrinter) PassDone(report.Pass) {}
+
+// FlowsCleaned implements report.Observer.
+func (p *problemPrinter) FlowsCleaned([]conntrack.Result) {}
+
+// lines returns the Problems with their places, in the order of files and lines.
+func (p *problemPrinter) lines(files *manifests.Source) (lines []string) {
+	type placed struct {
+		manifests.Place
+		text string
+	}
+	var all []placed
+	for _, problems := range p.current {
+		for _, problem := range problems {
+			at := placed{files.Locate(problem), problem.Reason}
+			if at.Object != "" {
+				at.text = fmt.Sprintf("%s: %s: %s", at.Object, at.Field, problem.Reason)
+			}
+			all = append(all, at)
+		}
+	}
+	slices.SortFunc(all, func(a, b placed) int {
+		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.text, b.text))
+	})
+	for _, at := range all {
+		lines = append(lines, fmt.Sprintf("%s:%d: %s\n", at.File, at.Line, at.text))
+	}
+	return lines
+}

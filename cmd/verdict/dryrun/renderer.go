@@ -1,0 +1,151 @@
+package dryrun
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/verdict-proxy/verdict/cmd/verdict/flags"
+	"github.com/verdict-proxy/verdict/cmd/verdict/ipvs"
+	"github.com/verdict-proxy/verdict/cmd/verdict/objects"
+	"github.com/verdict-proxy/verdict/config"
+	"github.com/verdict-proxy/verdict/ipvsctl"
+	"github.com/verdict-proxy/verdict/proxier"
+	"github.com/verdict-proxy/verdict/proxier/conntrack"
+	"github.com/verdict-proxy/verdict/proxier/dataplane"
+	"github.com/verdict-proxy/verdict/proxier/source/host"
+	"github.com/verdict-proxy/verdict/proxier/source/manifests"
+	"github.com/verdict-proxy/verdict/proxier/state"
+)
+
+// Options are what the flags of a command ask for.
+type Options struct {
+	AssumeIPVS bool     // that the kernel has all schedulers
+	Addresses  []string // of the host that is assumed
+	Then       []string // folders that follow
+	Elements   bool     // only these are printed
+	Version    string   // of this program
+}
+
+// Renderer runs passes of the loop over engines in memory.
+type Renderer struct {
+	Settings  *config.Settings
+	Options   *Options
+	Addresses []netip.Addr // of the host that is assumed; nil: this host's
+	Store     *state.Store
+	Memory    *dataplane.Memory
+
+	log      *slog.Logger
+	loop     *proxier.Proxier
+	problems problemPrinter
+}
+
+// New returns a renderer that has read nothing yet.
+func New(s *config.Settings, o *Options, log *slog.Logger) (*Renderer, error) {
+	r := &Renderer{Settings: s, Options: o, log: log, Store: state.NewStore(), Memory: dataplane.OpenMemory(memoryOptions(s, o))}
+	for _, text := range o.Addresses {
+		addr, err := netip.ParseAddr(text)
+		if err != nil {
+			return nil, flags.Wrong(fmt.Errorf("--assume-addresses=%s: %w", text, err))
+		}
+		r.Addresses = append(r.Addresses, addr)
+	}
+	r.loop = r.NewLoop(r.Memory)
+	return r, nil
+}
+
+// NewLoop returns a loop over a dataplane that need not be the memory itself: tests put faults in between.
+func (r *Renderer) NewLoop(d proxier.Dataplane) *proxier.Proxier {
+	return proxier.New(proxier.Options{
+		Settings: r.Settings, Store: r.Store, Dataplane: d, Flows: noFlows{}, Primary: r.primary, Observer: &r.problems,
+		APIServers: objects.APIServers(r.Settings), Log: slog.New(slog.DiscardHandler), // problems are printed without it
+	})
+}
+
+// Scheduling is that of the engines in memory.
+func (r *Renderer) Scheduling() dataplane.Scheduling {
+	return memoryOptions(r.Settings, r.Options).Scheduling
+}
+
+func memoryOptions(s *config.Settings, o *Options) dataplane.MemoryOptions {
+	m := dataplane.MemoryOptions{
+		Scheduling: dataplane.Scheduling{
+			Backend: s.Backend, Default: s.IPVS.Scheduler, Preferred: s.DefaultScheduler, Unavailable: "this kernel has none",
+		},
+	}
+	if s.Backend == config.BackendNFT {
+		m.Scheduling.Unavailable = "--backend is nft"
+	}
+	if (o.AssumeIPVS || ipvsctl.Loaded()) && s.Backend != config.BackendNFT {
+		options := ipvs.Options(s)
+		m.IPVS, m.Scheduling.Available = &options, ipvsctl.Schedulers()
+	}
+	return m
+}
+
+// primary returns the main addresses of the host.
+func (r *Renderer) primary() ([]netip.Addr, error) {
+	if r.Addresses == nil {
+		return host.Primary()
+	}
+	var first []netip.Addr
+	for _, is4 := range []bool{true, false} {
+		if i := slices.IndexFunc(r.Addresses, func(a netip.Addr) bool { return a.Is4() == is4 }); i >= 0 {
+			first = append(first, r.Addresses[i])
+		}
+	}
+	return first, nil
+}
+
+// folder is the folder of the settings.
+func (r *Renderer) folder() *manifests.Source {
+	return manifests.New(manifests.Options{
+		Dir: r.Settings.Manifests, NodeName: r.Settings.NodeName, Store: r.Store, Log: slog.New(slog.DiscardHandler),
+	})
+}
+
+// load fills the store.
+func (r *Renderer) load(ctx context.Context, folder *manifests.Source) error {
+	sources := []objects.Source{host.New(host.Options{Store: r.Store, Log: r.log})}
+	if r.Settings.Manifests != "" {
+		if err := folder.Load(r.Settings.Manifests); err != nil {
+			return err
+		}
+	} else {
+		client, err := objects.NewClient(r.Settings, r.Options.Version, r.Store.AddServer)
+		if err != nil {
+			return err
+		}
+		sources = append(sources, objects.New(r.Settings, client, r.Store, objects.Reports{}, r.log))
+	}
+	if err := runOnce(ctx, r.Store, sources...); err != nil {
+		return err
+	}
+	if len(r.Addresses) > 0 {
+		r.Store.SetHostAddresses(slices.SortedFunc(slices.Values(r.Addresses), netip.Addr.Compare))
+	}
+	return nil
+}
+
+// runOnce runs sources until each has delivered its first list.
+func runOnce(ctx context.Context, store *state.Store, sources ...objects.Source) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	group, ctx := errgroup.WithContext(ctx)
+	for _, src := range sources {
+		group.Go(func() error { return src.Run(ctx) })
+	}
+	err := objects.MarkSynced(ctx, store, sources...)
+	stop()
+	return cmp.Or(group.Wait(), err)
+}
+
+// noFlows leaves connection tracking alone.
+type noFlows struct{}
+
+func (noFlows) Clean(conntrack.Stale, []netip.Addr) ([]conntrack.Result, error) { return nil, nil }
