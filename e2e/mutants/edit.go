@@ -41,12 +41,14 @@ import (
 
 var zzActive, _ = strconv.Atoi(os.Getenv("MUTANT"))
 
+var zzFile = os.Getenv("MUTANTS_REACHED")
+
 var zzReached sync.Map
 
 func zzMutant(id int) bool {
-	if file := os.Getenv("MUTANTS_REACHED"); zzActive == 0 && file != "" {
+	if zzActive == 0 && zzFile != "" {
 		if _, before := zzReached.LoadOrStore(id, true); !before {
-			f, err := os.OpenFile(file, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o666)
+			f, err := os.OpenFile(zzFile, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o666)
 			if err == nil {
 				f.WriteString(strconv.Itoa(id) + "\n")
 				f.Close()

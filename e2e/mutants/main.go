@@ -7,13 +7,15 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 )
 
 // defaultTargets are the packages that decide what the kernel gets.
-const defaultTargets = "./nft/... ./proxier/plan/... ./proxier/claims/... ./proxier/dataplane/... ./proxier/conntrack/... ./proxier/endpointhealth/..."
+const defaultTargets = "./nft/program ./nft/rule ./nft/contents/... ./proxier/plan/... ./proxier/claims/... ./proxier/dataplane/... ./proxier/conntrack/... ./proxier/endpointhealth/..."
 
 // options are the flags.
 type options struct {
@@ -22,6 +24,7 @@ type options struct {
 	seed    uint64
 	targets string
 	only    string
+	skip    string
 	deep    bool
 	list    bool
 	within  time.Duration
@@ -36,6 +39,7 @@ func main() {
 	flag.Uint64Var(&o.seed, "seed", 1, "of the draw")
 	flag.StringVar(&o.targets, "targets", defaultTargets, "`PATTERNS` of the packages to change")
 	flag.StringVar(&o.only, "operator", "", "only mutants whose operator contains `TEXT`")
+	flag.StringVar(&o.skip, "skip", "", "leave out tests that match `REGEXP`, such as slow ones")
 	flag.BoolVar(&o.deep, "test", false, "run survivors against the tests of \"make test\" too (root)")
 	flag.DurationVar(&o.within, "time", 24*time.Hour, "stop after this time, and report on the mutants that were run")
 	flag.BoolVar(&o.list, "list", false, "list the mutants, and run nothing")
@@ -92,41 +96,58 @@ func run(o options) error {
 	if o.deep {
 		suites = append(suites, suite{"test, own packages", "", true}, suite{"test", "", false})
 	}
-	alive := chosen
+	alive, total := chosen, len(chosen)
 	for _, s := range suites {
-		r := &runner{root: root, work: work, overlay: changes, suite: s, log: logf, out: o.out, patience: o.patience}
+		r := &runner{root: root, work: work, overlay: changes, suite: s, log: logf, out: o.out, patience: o.patience, skip: o.skip}
 		if err := r.build(names); err != nil {
 			return err
 		}
 		left, ran := r.survivors(alive, end)
-		before := len(alive)
+		total -= len(alive) - ran // those that were not run
 		alive = left
-		total := len(chosen) - (before - ran) // without those that were not run
 		fmt.Fprintf(o.out, "\nmake %s: killed %d of %d mutants (%.1f %%)\n", s.name, total-len(alive), total,
 			100*float64(total-len(alive))/float64(max(total, 1)))
 	}
 	return nil
 }
 
-// survivors runs mutants and prints and returns those that no test notices.
+// survivors runs mutants, some at a time, and prints and returns those that no test notices.
 func (r *runner) survivors(list []*mutant, end time.Time) (alive []*mutant, ran int) {
-	for i, m := range list {
-		if time.Now().After(end) {
-			return alive, i
+	var lock sync.Mutex
+	var jobs sync.WaitGroup
+	next := func() (m *mutant) {
+		lock.Lock()
+		defer lock.Unlock()
+		if ran < len(list) && time.Now().Before(end) {
+			m = list[ran]
+			ran++
 		}
-		by, reached := r.kills(m)
-		switch {
-		case by != "":
-			r.log("%d/%d killed by %s: %s", i+1, len(list), by, m)
-		case reached:
-			fmt.Fprintf(r.out, "SURVIVED %s\n", m)
-			alive = append(alive, m)
-		default:
-			fmt.Fprintf(r.out, "UNREACHED %s\n", m)
-			alive = append(alive, m)
-		}
+		return m
 	}
-	return alive, len(list)
+	for range runtime.NumCPU() {
+		jobs.Go(func() {
+			for m := next(); m != nil; m = next() {
+				by, reached := r.kills(m)
+				lock.Lock()
+				if by != "" {
+					r.log("%d/%d killed by %s: %s", ran, len(list), by, m)
+				} else {
+					fmt.Fprintf(r.out, "%s %s\n", fate(reached), m)
+					alive = append(alive, m)
+				}
+				lock.Unlock()
+			}
+		})
+	}
+	jobs.Wait()
+	return alive, ran
+}
+
+func fate(reached bool) string {
+	if reached {
+		return "SURVIVED"
+	}
+	return "UNREACHED"
 }
 
 func logf(format string, args ...any) {

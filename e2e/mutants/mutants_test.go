@@ -94,17 +94,57 @@ func runOn(t *testing.T, dir string, change func(*options)) string {
 	return out.String()
 }
 
-// TestOperators expects a mutant of each kind.
-func TestOperators(t *testing.T) {
+// found lists the mutants of a package with this source.
+func found(t *testing.T, source string) (all string) {
+	t.Helper()
 	fset := token.NewFileSet()
-	packages, err := load(module(t, source, strongTest), fset, []string{"./..."})
+	packages, err := load(module(t, source, "package calc\n"), fset, []string{"./..."})
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := ""
 	for _, m := range packages[0].find(fset) {
 		all += m.String() + "\n"
 	}
+	return all
+}
+
+// TestNoise expects no mutant of what only writes the log, reserves memory or formats text.
+func TestNoise(t *testing.T) {
+	all := found(t, `package calc
+
+import (
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+)
+
+func quiet(log *slog.Logger, n int, list []int) ([]int, map[int]int, error) {
+	log.Info("a number", "n", n+1)
+	slog.Warn("a number", "n", 2)
+	var b strings.Builder
+	b.Grow(n + 3)
+	list = slices.Grow(list, n+4)
+	_ = make([]int, 0, n+5)
+	return list, make(map[int]int, n+6), fmt.Errorf("no %d of %d", n, len(list))
+}
+
+func loud(n int) (chan int, []int) { return make(chan int, n+7), make([]int, n+8) }
+`)
+	want := []string{"off by one: 0", "removed statement: _ = make", "swapped + to -: n+7", "off by one: 7", "swapped + to -: n+8", "off by one: 8"}
+	for _, w := range want {
+		if !strings.Contains(all, ": "+w) {
+			t.Errorf("no mutant %q in\n%s", w, all)
+		}
+	}
+	if strings.Count(all, "\n") != len(want) {
+		t.Errorf("%d mutants expected in\n%s", len(want), all)
+	}
+}
+
+// TestOperators expects a mutant of each kind.
+func TestOperators(t *testing.T) {
+	all := found(t, source)
 	for _, want := range []string{
 		"negated condition: n < l.most", "swapped < to <=: n < l.most", "swapped < to >: n < l.most", "swapped + to -: 2*a + b",
 		"removed statement: c.total += n", "off by one: 10", "lost field most: 10", `lost element: []string{"a", "b"}`,

@@ -51,7 +51,7 @@ func (f *finder) visit(n ast.Node) bool {
 		f.parents = f.parents[:len(f.parents)-1]
 		return false
 	}
-	if isFixed(n) {
+	if isFixed(n) || f.isNoise(n) {
 		return false
 	}
 	switch n := n.(type) {

@@ -61,6 +61,8 @@ func (f *finder) call(c *ast.CallExpr) {
 	fixed := signature.Params().Len()
 	if signature.Variadic() {
 		fixed--
+	}
+	if signature.Variadic() && !f.isFormat(c) {
 		f.lostArgument(c, signature.Params().At(fixed).Type().(*types.Slice).Elem(), fixed)
 	}
 	for i := range min(fixed, len(c.Args)) - 1 {
@@ -213,6 +215,10 @@ func (f *finder) typeName(t types.Type) (name string, ok bool) {
 		ok = false
 		return p.Name()
 	})
+	if named, isNamed := t.(*types.Named); isNamed {
+		o := named.Obj()
+		ok = ok && (o.Exported() || o.Pkg() == nil || o.Pkg().Path() == f.pkg.ImportPath)
+	}
 	_, isParameter := t.(*types.TypeParam)
 	_, isTuple := t.(*types.Tuple)
 	basic, isBasic := t.(*types.Basic)

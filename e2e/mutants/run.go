@@ -9,15 +9,18 @@ import (
 	"maps"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/verdict-proxy/verdict/e2e/program"
 )
 
-// suite is a choice of tests: those of "make check" or of "make test", those of the changed packages or those of the
-// packages that import them.
+// suite is a choice of tests: those of "make check" or of "make test", those of the changed packages and of the packages in
+// the folders above, or those of the other packages that import them.
 type suite struct {
 	name string
 	tags string
@@ -47,6 +50,8 @@ type runner struct {
 	log        func(format string, args ...any)
 	out        io.Writer
 	patience   time.Duration
+	skip       string
+	verdict    string // the program with all mutants, for tests that start it
 	binaries   []*binary
 }
 
@@ -54,6 +59,9 @@ type runner struct {
 func (r *runner) build(targets []string) error {
 	packages, err := r.dependents(targets)
 	if err != nil {
+		return err
+	}
+	if err := r.buildProgram(); err != nil {
 		return err
 	}
 	for _, b := range packages {
@@ -69,6 +77,19 @@ func (r *runner) build(targets []string) error {
 			return err
 		}
 		r.binaries = append(r.binaries, b)
+	}
+	return nil
+}
+
+// buildProgram compiles verdict, for a module that has it.
+func (r *runner) buildProgram() error {
+	if _, err := os.Stat(filepath.Join(r.root, "cmd/verdict")); r.suite.own || err != nil {
+		return nil
+	}
+	r.verdict = filepath.Join(r.work, "verdict")
+	args := []string{"build", "-overlay", r.overlay, "-ldflags", "-X main.version=" + program.Version, "-o", r.verdict, "./cmd/verdict"}
+	if _, err := command(r.root, []string{"CGO_ENABLED=0"}, "go", args...); err != nil {
+		return fmt.Errorf("build verdict with mutants: %w", err)
 	}
 	return nil
 }
@@ -127,15 +148,12 @@ func (r *runner) dependents(targets []string) (out []*binary, err error) {
 			continue
 		}
 		b := &binary{pkg: name, dir: p.Dir}
-		if wanted[name] {
+		uses := slices.ContainsFunc(p.Deps, func(dep string) bool { dep, _, _ = strings.Cut(dep, " "); return wanted[dep] })
+		switch near := func(t string) bool { return t == name || path.Dir(t) == name }; {
+		case slices.ContainsFunc(targets, near):
 			out = append(out, b)
-			continue
-		}
-		for _, dep := range p.Deps {
-			if dep, _, _ = strings.Cut(dep, " "); wanted[dep] {
-				later = append(later, b)
-				break
-			}
+		case uses:
+			later = append(later, b)
 		}
 	}
 	if r.suite.own {
@@ -169,35 +187,35 @@ func (r *runner) execute(b *binary, tests []*test, patience time.Duration, env .
 	for _, t := range tests {
 		names = append(names, t.name)
 	}
-	cmd := exec.CommandContext(ctx, b.file, "-test.failfast", "-test.short", "-test.parallel=8", "-test.run", "^("+strings.Join(names, "|")+")$")
+	cmd := exec.CommandContext(ctx, b.file, "-test.failfast", "-test.short", "-test.skip="+r.skip, "-test.parallel=8", "-test.run", "^("+strings.Join(names, "|")+")$")
 	cmd.Dir, cmd.Env = b.dir, append(os.Environ(), env...)
+	if r.verdict != "" {
+		cmd.Env = append(cmd.Env, program.Variable+"="+r.verdict)
+	}
 	cmd.WaitDelay = 5 * time.Second
 	return cmd.CombinedOutput()
 }
 
-// fast is how long a test may take that runs before others.
+// fast is how long a test may take that runs together with others. The others run alone, after these.
 const fast = time.Second
 
 // kills runs the tests that reach a mutant, fast ones first. It returns the package that noticed it.
 func (r *runner) kills(m *mutant) (by string, reached bool) {
 	for _, b := range r.binaries {
-		var batches [2][]*test
+		var batches [][]*test
 		patience := r.patience // a mutant that never ends is noticed too
 		for _, t := range b.tests {
 			if !t.reaches[m.id] {
 				continue
 			}
-			at := 0
-			if t.took > fast {
-				at = 1
+			if last := len(batches) - 1; last < 0 || t.took > fast {
+				batches = append(batches, []*test{t})
+			} else {
+				batches[last] = append(batches[last], t)
 			}
-			batches[at] = append(batches[at], t)
 			patience += 4 * t.took
 		}
 		for _, tests := range batches {
-			if len(tests) == 0 {
-				continue
-			}
 			reached = true
 			if _, err := r.execute(b, tests, patience, "MUTANT="+strconv.Itoa(m.id)); err != nil {
 				return b.pkg, true
