@@ -109,7 +109,6 @@ type portID struct {
 func (n *namedPorts) fill(ports []state.ServicePort, list []*state.Slice) {
 	n.used, n.slices = len(ports) > few, len(list)
 	if !n.used {
-		n.numbers = nil
 		return
 	}
 	index := make(map[portID]int, len(ports))

@@ -101,7 +101,7 @@ func (r *room) element(n int) (allowed int) {
 
 // ranges takes room for n source ranges, all or none: a frontend without some of its ranges would refuse clients.
 func (r *room) ranges(n int) bool {
-	if !r.limits.Elements.none() && n > r.elements-r.ports {
+	if !r.limits.Elements.none() && n > max(r.elements-r.ports, 0) {
 		r.cut.Elements += n
 		return false
 	}

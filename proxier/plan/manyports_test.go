@@ -1,0 +1,120 @@
+package plan
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/verdict-proxy/verdict/proxier/state"
+)
+
+// TestManyPorts: a Service with many ports finds the numbers of its ports in each slice, as one with few ports does.
+func TestManyPorts(t *testing.T) {
+	for _, n := range []int{fewPorts, fewPorts + 1} {
+		svc := service(func(s *state.Service) { s.Ports = nil })
+		a, b := slice("a", "10.0.0.1"), slice("b", "10.0.0.2")
+		a.Ports, b.Ports = nil, nil
+		for i := range n {
+			name := fmt.Sprint("p", i/2)
+			protocol, number := []state.Protocol{state.TCP, state.UDP}[i%2], uint16(8000+i)
+			svc.Ports = append(svc.Ports, state.ServicePort{Name: name, Protocol: protocol, Port: uint16(80 + i)})
+			a.Ports = append(a.Ports, state.SlicePort{Name: name, Protocol: protocol, Port: number})
+			b.Ports = append(b.Ports, state.SlicePort{Name: name, Protocol: protocol, Port: number + 1000})
+		}
+		b.Ports = append(b.Ports[1:], state.SlicePort{Name: "other", Protocol: state.TCP, Port: 1}, // it does not serve the first port
+			state.SlicePort{Name: "p1", Protocol: state.TCP, Port: 2}) // the first of equal ports counts
+		for i, p := range planned(svc, []*state.Slice{a, b}, environment()).Ports[:n] {
+			want := fmt.Sprintf("10.0.0.1:%d 10.0.0.2:%d", 8000+i, 9000+i)
+			if i == 0 {
+				want = "10.0.0.1:8000"
+			}
+			equal(t, fmt.Sprintf("port %d of %d", i, n), show(p.Cluster), want)
+		}
+	}
+}
+
+// TestManyAddresses: an address in both lists is one frontend, whether the lists are short or long.
+func TestManyAddresses(t *testing.T) {
+	for _, n := range []int{fewPorts, fewPorts + 1} {
+		svc := service(func(s *state.Service) {
+			s.ClusterIPs = s.ClusterIPs[:1]
+			for i := range byte(n) {
+				s.LoadBalancerIPs = append(s.LoadBalancerIPs, netip.AddrFrom4([4]byte{198, 51, 100, i}))
+			}
+			s.ExternalIPs = append(slices.Clone(s.LoadBalancerIPs), netip.MustParseAddr("203.0.113.1"))
+		})
+		p := portOf(t, planned(svc, nil, environment()), state.IPv4, "shop/web:http")
+		equal(t, fmt.Sprintf("%d addresses", n), len(p.Frontends), n+2)
+		equal(t, "external IP", frontendOf(t, p, ExternalIP).Addr.String(), "203.0.113.1")
+	}
+}
+
+// TestOnlyKnownFrontends: of a Service that is known from the kernel alone, only what the kernel has is served.
+func TestOnlyKnownFrontends(t *testing.T) {
+	at := func(addr string, port uint16) state.Place {
+		return state.Place{Addr: netip.MustParseAddr(addr), Protocol: state.TCP, Port: port}
+	}
+	svc := service(func(s *state.Service) {
+		everything(s)
+		s.Ports = append(s.Ports, state.ServicePort{Name: "https", Protocol: state.TCP, Port: 443, NodePort: 30443})
+		s.Only = []state.Place{at("10.96.0.10", 443), at("198.51.100.2", 80), {Protocol: state.TCP, Port: 30080}}
+		slices.SortFunc(s.Only, state.Place.Compare)
+	})
+	var got []string
+	for _, p := range planned(svc, nil, environment()).Ports {
+		for _, fe := range p.Frontends {
+			got = append(got, fmt.Sprint(p.Family, " ", fe.Kind, " ", fe.Port))
+		}
+	}
+	equal(t, "frontends", strings.Join(got, ", "), "IPv4 load balancer 80, IPv4 node port 30080, IPv4 cluster IP 443, IPv6 node port 30080")
+}
+
+// TestDraining: while the node drains, it takes no connections, and clients try other nodes.
+func TestDraining(t *testing.T) {
+	env := environment()
+	env.Draining = true
+	got := planned(service(everything), []*state.Slice{slice("a", "10.0.0.1 @node-a", "10.0.0.2")}, env)
+	for _, fe := range portOf(t, got, state.IPv4, "shop/web:http").Frontends {
+		equal(t, fe.Kind.String(), fe.Unserved, Drop)
+	}
+}
+
+// TestSourcesStay: a Service whose answers return through this node keeps the addresses of its clients.
+func TestSourcesStay(t *testing.T) {
+	svc := service(func(s *state.Service) { everything(s); s.KeepsSources = true })
+	got := portOf(t, planned(svc, nil, environment()), state.IPv4, "shop/web:http")
+	equal(t, "cluster IP", frontendOf(t, got, ClusterIP).Masquerade, MasqueradeOffCluster)
+	for _, kind := range []FrontendKind{ExternalIP, LoadBalancer, NodePort} {
+		equal(t, kind.String(), frontendOf(t, got, kind).Masquerade, MasqueradeNode)
+	}
+}
+
+// TestLevelsOfOnePort: the hints of one port's endpoints choose nothing at another port.
+func TestLevelsOfOnePort(t *testing.T) {
+	svc := service(func(s *state.Service) {
+		s.Ports = append(s.Ports, state.ServicePort{Name: "https", Protocol: state.TCP, Port: 443})
+	})
+	hinted := slice("a", "10.0.0.1 zone=zone-1", "10.0.0.2 zone=zone-2")
+	both := slice("b", "10.0.0.3 zone=zone-1", "10.0.0.4")
+	both.Ports[0].Name = "https"
+	got := planned(svc, []*state.Slice{hinted, both}, environment())
+	equal(t, "http", show(portOf(t, got, state.IPv4, "shop/web:http").Cluster), "10.0.0.1:8080")
+	equal(t, "https", show(portOf(t, got, state.IPv4, "shop/web:https").Cluster), "10.0.0.3:8080 10.0.0.4:8080")
+}
+
+// TestPlainNames: a name has letters, digits and a few signs as they are.
+func TestPlainNames(t *testing.T) {
+	for _, name := range []string{"az-AZ.09_~", "%40", "%2F", "%3A", "%5B", "%60", "%7B"} {
+		raw := name
+		if code, ok := strings.CutPrefix(name, "%"); ok {
+			var c int
+			if _, err := fmt.Sscanf(code, "%X", &c); err != nil {
+				t.Fatal(err)
+			}
+			raw = string(rune(c))
+		}
+		equal(t, "name", portNames(t, "d", raw, state.ServicePort{Name: "p", Protocol: state.TCP, Port: 1}), []string{"d/" + name + ":p"})
+	}
+}
