@@ -3,13 +3,10 @@
 package nft
 
 import (
-	"net/netip"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -19,63 +16,10 @@ import (
 	"github.com/verdict-proxy/verdict/nft/program"
 )
 
-// restartPorts are service ports of all kinds.
-func restartPorts(f program.Family) []contents.Port {
-	ports := manyPorts(f, 0, 20)
-	for i := range ports {
-		switch i % 5 {
-		case 1:
-			ports[i].Affinity = time.Hour
-		case 2:
-			ports[i].Method = program.SourceHash
-		case 3:
-			ports[i].Method = program.InTurn
-		case 4:
-			ports[i].Cluster[0].Slots = 3
-		}
-	}
-	wide := scalePort(f, 900, 700) // of a class that is made when it is needed
-	for i, p := range manyPorts(f, 970, 6) {
-		for j := range p.Cluster {
-			p.Cluster[j].Addr = netip.AddrPortFrom(p.Cluster[j].Addr.Addr(), 0)
-		}
-		p.Frontends[0] = ranged(p.Frontends[0], uint16(1000*i+1000))
-		if p.Method = program.Method(i / 2); p.Method != program.SourceHash {
-			p.Affinity = time.Duration(i%2) * time.Hour
-		}
-		ports = append(ports, p)
-	}
-	return append(ports, append(longPorts(f), wide)...)
-}
-
-// longPorts are ports of Services with names of full length, which differ in the last letters only.
-func longPorts(f program.Family) []contents.Port {
-	ports := manyPorts(f, 950, 4)
-	namespace, name := strings.Repeat("n", 63), strings.Repeat("s", 62)
-	for i, end := range []string{"a:http", "a:https", "b:http", "b:" + strings.Repeat("p", 63)} {
-		ports[i].Name, ports[i].Affinity = namespace+"/"+name+end, time.Hour
-	}
-	ports[2].Local, ports[2].Cluster = ports[2].Cluster, nil
-	ports[2].Frontends[0].Pool = program.LocalPool
-	ports[3].Affinity = 0
-	return ports
-}
-
 func restartEngine(t *testing.T, n *namespace) *Engine {
 	e := n.engine(t)
 	e.SetGlobals(packetGlobals())
 	return e
-}
-
-// elementChange finds what a transaction does to elements that belong to service ports.
-var elementChange = regexp.MustCompile(`(?m)^(add|delete) element \S+ verdict (\S+) .*$`)
-
-// portElements lists the changes of elements, without those of small sets that are always written as a whole.
-func portElements(r Result) []string {
-	return slices.DeleteFunc(elementChange.FindAllString(r.Text(), -1), func(line string) bool {
-		set := strings.Fields(line)[4]
-		return set == program.Dispatch.Name() || set == program.ServiceCIDRs.Name() || set == program.PodCIDRs.Name()
-	})
 }
 
 // TestRestartChangesNothing restarts the engine. It gets the same ports in another order, and its first transaction has
