@@ -10,6 +10,8 @@
 //   - a call of package slog, and its arguments: the log is for people
 //   - what make reserves for later, and calls of Grow: only the speed changes
 //   - a lost argument of a call that formats text: vet, which is part of "make check", compares it with the format
+//   - a field that is set to zero, the order of arguments of slices.Equal and the like, and by how much a comparison is
+//     above zero: nothing changes
 //   - constant declarations: a test that repeats a number would show nothing
 //
 // By default, it changes the packages that decide what the kernel gets. The other packages below nft read the kernel, write to

@@ -129,9 +129,23 @@ func quiet(log *slog.Logger, n int, list []int) ([]int, map[int]int, error) {
 	return list, make(map[int]int, n+6), fmt.Errorf("no %d of %d", n, len(list))
 }
 
+type both struct{ a, b int }
+
+func same(a, b []int) bool { return slices.Equal(a, b) }
+
+func zero() both { return both{a: 0} }
+
+func order(a, b both) int {
+	if a.b < b.b {
+		return 1
+	}
+	return -1
+}
+
 func loud(n int) (chan int, []int) { return make(chan int, n+7), make([]int, n+8) }
 `)
-	want := []string{"off by one: 0", "removed statement: _ = make", "swapped + to -: n+7", "off by one: 7", "swapped + to -: n+8", "off by one: 8"}
+	want := []string{"off by one: 0", "removed statement: _ = make", "swapped + to -: n+7", "off by one: 7", "swapped + to -: n+8", "off by one: 8",
+		"off by one: 0", "negated condition: a.b < b.b", "swapped < to <=: a.b < b.b", "swapped < to >: a.b < b.b"}
 	for _, w := range want {
 		if !strings.Contains(all, ": "+w) {
 			t.Errorf("no mutant %q in\n%s", w, all)

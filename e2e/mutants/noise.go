@@ -2,13 +2,18 @@ package main
 
 import (
 	"go/ast"
+	"go/constant"
 	"go/types"
+	"slices"
 	"strings"
 )
 
 // isNoise reports whether no test could or should notice a change of a node: it only writes the log, reserves memory, or is
 // a part that vet checks.
 func (f *finder) isNoise(n ast.Node) bool {
+	if call, ok := f.parent().(*ast.CallExpr); ok && f.isCapacity(call, n) {
+		return true
+	}
 	switch n := n.(type) {
 	case *ast.ExprStmt:
 		return f.isNoise(n.X)
@@ -18,8 +23,54 @@ func (f *finder) isNoise(n ast.Node) bool {
 		name := f.callee(n)
 		return name == "slices.Grow" || strings.HasSuffix(name, ").Grow") || f.isLog(n)
 	}
-	call, ok := f.parent().(*ast.CallExpr)
-	return ok && f.isCapacity(call, n)
+	return false
+}
+
+// isSymmetric reports whether the order of a call's arguments does not matter.
+func (f *finder) isSymmetric(call *ast.CallExpr) bool {
+	switch f.callee(call) {
+	case "slices.Equal", "maps.Equal", "bytes.Equal", "reflect.DeepEqual":
+		return true
+	}
+	return false
+}
+
+// isZero reports whether an expression is the zero of its type, so that a field without it is the same.
+func (f *finder) isZero(e ast.Expr) bool {
+	tv := f.pkg.info.Types[e]
+	if tv.IsNil() {
+		return true
+	}
+	if tv.Value == nil {
+		return false
+	}
+	switch tv.Value.Kind() {
+	case constant.Bool:
+		return !constant.BoolVal(tv.Value)
+	case constant.String:
+		return constant.StringVal(tv.Value) == ""
+	}
+	return constant.Sign(tv.Value) == 0
+}
+
+// isOrder reports whether a number is what a comparison of two values returns: only its sign counts.
+func (f *finder) isOrder(lit *ast.BasicLit) bool {
+	if _, ok := f.parent().(*ast.ReturnStmt); !ok || lit.Value != "1" {
+		return false
+	}
+	for _, p := range slices.Backward(f.parents) {
+		switch p := p.(type) {
+		case *ast.FuncLit:
+			return isComparison(p.Type)
+		case *ast.FuncDecl:
+			return isComparison(p.Type)
+		}
+	}
+	return false
+}
+
+func isComparison(t *ast.FuncType) bool {
+	return t.Results.NumFields() == 1 && len(t.Params.List) == 1 && len(t.Params.List[0].Names) == 2
 }
 
 // isLog reports whether a call is one of package slog.

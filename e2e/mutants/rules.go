@@ -31,7 +31,7 @@ func (f *finder) literal(lit *ast.CompositeLit) {
 			if !ok {
 				continue
 			}
-			if name, ok := f.typeName(fieldType(u, kv.Key)); ok {
+			if name, ok := f.typeName(fieldType(u, kv.Key)); ok && !f.isZero(kv.Value) {
 				f.add(kv.Value, "lost field "+f.text(kv.Key), "zzZero[%s](%s, %s)", name, idMark, f.text(kv.Value))
 			}
 		}
@@ -69,7 +69,7 @@ func (f *finder) call(c *ast.CallExpr) {
 		a, b := c.Args[i], c.Args[i+1]
 		name, ok := f.typeName(signature.Params().At(i).Type())
 		same := types.Identical(signature.Params().At(i).Type(), signature.Params().At(i+1).Type())
-		if ok && same && isName(a) && isName(b) && f.text(a) != f.text(b) {
+		if ok && same && !f.isSymmetric(c) && isName(a) && isName(b) && f.text(a) != f.text(b) {
 			pair := &span{a, b}
 			f.add(pair, "swapped arguments", "zzPick[%[1]s](%[2]s, %[4]s, %[3]s), zzPick[%[1]s](%[2]s, %[3]s, %[4]s)",
 				name, idMark, f.text(a), f.text(b))

@@ -213,6 +213,8 @@ func TestHoldsRefusals(t *testing.T) {
 		{"only observed", state.OutlierDetection{Mode: state.OutlierObserve, Refusals: true}, two, func(*state.Service) {}, false, false},
 		{"UDP", eject, two, func(s *state.Service) { s.Ports[0].Protocol = state.UDP }, false, false},
 		{"internal policy Local", eject, two, func(s *state.Service) { s.InternalLocal = true }, false, true},
+		{"internal policy Local, two endpoints here", eject, []string{"10.0.0.1 @node-a", "10.0.0.2 @node-a"},
+			func(s *state.Service) { s.InternalLocal = true }, true, true},
 		{"external policy Local, for pods", eject, two, func(s *state.Service) { s.ExternalLocal = true }, true, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

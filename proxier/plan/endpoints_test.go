@@ -48,6 +48,8 @@ func TestPools(t *testing.T) {
 			[]*state.Slice{slice("a", "10.0.0.1 draining"), slice("b", "10.0.0.1 notready")}, "", ""},
 		{"of two that are not terminating, the ready one counts",
 			[]*state.Slice{slice("a", "10.0.0.1 notready"), slice("b", "10.0.0.1")}, "10.0.0.1:8080", ""},
+		{"of two that terminate, the one that serves counts",
+			[]*state.Slice{slice("a", "10.0.0.1 gone"), slice("b", "10.0.0.1 draining"), slice("c", "10.0.0.1 gone")}, "10.0.0.1:8080", ""},
 		{"slices with different numbers for the port",
 			[]*state.Slice{slice("a", "10.0.0.1", "10.0.0.2"), numbered(9090, slice("b", "10.0.0.1", "10.0.0.3"))},
 			"10.0.0.1:8080 10.0.0.1:9090 10.0.0.2:8080 10.0.0.3:9090", ""},

@@ -118,3 +118,29 @@ func TestPlainNames(t *testing.T) {
 		equal(t, "name", portNames(t, "d", raw, state.ServicePort{Name: "p", Protocol: state.TCP, Port: 1}), []string{"d/" + name + ":p"})
 	}
 }
+
+// TestProblemsNameTheService: whoever reads a Problem finds the object and the field.
+func TestProblemsNameTheService(t *testing.T) {
+	svc := service(func(s *state.Service) { twoPorts(s); s.Ports[0].EndPort = 90 })
+	env := environment()
+	env.ExternalIPs = prefixes("203.0.113.1/32")
+	equal(t, "problems", reasons(planned(svc, nil, env).Problems),
+		"Service shop/web spec.externalIPs: 1 of 2 addresses are outside of --external-ip-cidrs; they are not served\n"+
+			"Service shop/web spec.ports.nodePort: node port 30080 is not served: a node port stands for one port, and not for the range 80-90")
+}
+
+// TestServingWins: of two objects for one endpoint, the one that serves keeps the flows.
+func TestServingWins(t *testing.T) {
+	svc := service(func(s *state.Service) { s.Ports[0].Protocol = state.UDP })
+	serving := servingNotReady("10.0.0.1")
+	list := []*state.Slice{udp(slice("a", "10.0.0.1 notready")), udp(serving), udp(slice("c", "10.0.0.1 notready"))}
+	equal(t, "Serving", showAddrs(portOf(t, planned(svc, list, environment()), state.IPv4, "shop/web:http").Serving), "10.0.0.1:8080")
+}
+
+// TestBadInOneFamily: an address that fails counts for the health check of its own family.
+func TestBadInOneFamily(t *testing.T) {
+	svc := service(func(s *state.Service) { everything(s); s.ExternalLocal, s.HealthCheckNodePort = true, 31000 })
+	p := Planner{Health: fails(true, "10.0.0.1")}
+	list := []*state.Slice{slice("a", "10.0.0.1 @node-a", "10.0.0.2 @node-a"), slice("b", "fd00::1 @node-a")}
+	equal(t, "health check", *p.Plan(svc, list, environment()).HealthCheck, HealthCheck{NodePort: 31000, LocalIPv4: 1, LocalIPv6: 1})
+}

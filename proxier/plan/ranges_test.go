@@ -25,6 +25,7 @@ func TestSourceRanges(t *testing.T) {
 		{"everyone in IPv4, some in IPv6", "0.0.0.0/0 fd00:9::/32", open, "[fd00:9::/32]", false},
 		{"sorted, nested and repeated ones left out", "10.9.1.0/24 10.8.0.0/16 10.9.0.0/16 10.9.0.0/16 10.9.2.1/32 fd00:9::/32",
 			"[10.8.0.0/16 10.9.0.0/16]", "[fd00:9::/32]", false},
+		{"of two with the same first address, the wider one stays", "10.9.0.0/24 10.9.0.0/16 fd00:9::/64 fd00:9::/32", "[10.9.0.0/16]", "[fd00:9::/32]", false},
 		{"host bits", "10.9.7.7/16 fd00:9::9/32", "[10.9.0.0/16]", "[fd00:9::/32]", false},
 		{"the node is allowed: so are the addresses of the load balancer", "192.168.0.0/24 fd00:9::/32",
 			"[192.168.0.0/24 198.51.100.1/32 198.51.100.2/32]", "[fd00:9::/32]", false},

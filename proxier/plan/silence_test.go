@@ -123,3 +123,43 @@ func TestUses(t *testing.T) {
 		fmt.Sprint("10.0.0.2:8080 ", state.TCP, " ", KeptLast, " false"), fmt.Sprint("10.0.0.2:8080 ", state.UDP, " ", Idle, " false"),
 	})
 }
+
+// TestFatesOfHealth: why an endpoint is in no pool when others of its Service fail, or are backups.
+func TestFatesOfHealth(t *testing.T) {
+	for _, tt := range []struct {
+		name            string
+		primary, backup []string
+		failed          string
+		allDown         state.AllDown
+		want            string // for policy Cluster
+	}{
+		{"one fails", []string{"1", "2"}, nil, "1", 0, "1: not good; 2: "},
+		{"a good primary", []string{"1"}, []string{"8"}, "", 0, "1: ; 8: a backup, and another endpoint is good"},
+		{"a good backup", []string{"1"}, []string{"8"}, "1", 0, "1: not good; 8: "},
+		{"all fail", []string{"1"}, []string{"8"}, "1 8", 0, "1: ; 8: a backup, and another endpoint is good"},
+		{"all fail, and backups are asked for", []string{"1"}, []string{"8"}, "1 8", state.BackupOnly, "1: not a backup, and no endpoint is good; 8: "},
+		{"all fail, and get nothing", []string{"1"}, []string{"8"}, "1 8", state.RefuseAll,
+			"1: not good, and on-all-down is reject; 8: not good, and on-all-down is reject"},
+		{"hints", []string{"1 node=node-a", "2 node=node-b,node-c"}, nil, "", 0, "1: ; 2: its hints are for other nodes: node-b, node-c"},
+		{"one drains", []string{"1", "2 draining", "3 gone", "4 notready"}, nil, "", 0,
+			"1: ; 2: terminating, while others are ready; 3: terminating and not serving; 4: not ready"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			at := func(numbers []string) (lines []string) {
+				for _, n := range numbers {
+					lines = append(lines, "10.0.0."+n)
+				}
+				return lines
+			}
+			p := Planner{Health: fails(true, at(strings.Fields(tt.failed))...)}
+			svc := service(func(s *state.Service) { s.AllDown = tt.allDown })
+			list := []*state.Slice{slice("a", at(tt.primary)...), ofBackups(slice("b", at(tt.backup)...))}
+			var lines []string
+			for _, f := range p.Fates(svc, list, environment()) {
+				lines = append(lines, strings.TrimPrefix(f.Addr.Addr().String(), "10.0.0.")+": "+f.OutOfCluster)
+				equal(t, "protocol", f.Protocol, state.TCP)
+			}
+			equal(t, "fates", strings.Join(lines, "; "), tt.want)
+		})
+	}
+}

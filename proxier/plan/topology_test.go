@@ -35,6 +35,8 @@ func TestTopology(t *testing.T) {
 			[]string{"10.0.0.1 node=node-x zone=zone-1", "10.0.0.2 node=node-b zone=zone-2"}, nil, "10.0.0.1:8080"},
 		{"one without a node hint: its zone",
 			[]string{"10.0.0.1 node=node-a zone=zone-2", "10.0.0.2 zone=zone-1"}, nil, "10.0.0.2:8080"},
+		{"one without a zone hint has a node hint",
+			[]string{"10.0.0.1 zone=zone-1", "10.0.0.2 node=node-b"}, nil, "10.0.0.1:8080 10.0.0.2:8080"},
 		{"nodes only, none is this one", []string{"10.0.0.1 node=node-b", "10.0.0.2 node=node-c"}, nil,
 			"10.0.0.1:8080 10.0.0.2:8080"},
 		{"the fallback to draining endpoints ignores hints",
