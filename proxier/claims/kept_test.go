@@ -34,3 +34,47 @@ func TestServers(t *testing.T) {
 	expect("the servers go", fmt.Sprint(c.SetServers(nil)), "[tenant/web kube-system/web]")
 	expect("without servers", resolve("tenant", "+192.0.2.7:6443/tcp"), "+192.0.2.7:6443/tcp 0")
 }
+
+// TestServersInRanges: a range has no port of an API server either, also not where a load balancer may have the port.
+func TestServersInRanges(t *testing.T) {
+	c := New()
+	c.SetServers(Servers{netip.MustParseAddrPort("192.0.2.8:6443"): true, netip.MustParseAddrPort("192.0.2.7:6443"): false})
+	for words, want := range map[string]string{
+		"%192.0.2.8:6443-6450/tcp": "", "+192.0.2.8:6000-6443/tcp": "", "%192.0.2.7:6000-7000/tcp": "",
+		"%192.0.2.8:1-6442/tcp": "%192.0.2.8:1-6442/tcp", "+192.0.2.8:6444-65535/tcp": "+192.0.2.8:6444-65535/tcp",
+		"%192.0.2.9:6000-7000/tcp": "%192.0.2.9:6000-7000/tcp", "%192.0.2.8:6000-7000/udp": "%192.0.2.8:6000-7000/udp",
+	} {
+		p := planOf("web", words)
+		c.Resolve(p, at(1))
+		if got := remaining(p); got != want {
+			t.Errorf("%s: left %q, want %q", words, got, want)
+		}
+	}
+}
+
+// TestHealthCheckPortOfBothFamilies: a healthCheckNodePort is taken in both families.
+func TestHealthCheckPortOfBothFamilies(t *testing.T) {
+	for _, words := range []string{"*4:32000/tcp", "*6:32000/tcp"} {
+		c := New()
+		c.Resolve(planOf("a", "hc:32000"), at(1))
+		p := planOf("b", words)
+		c.Resolve(p, at(2))
+		if got := remaining(p); got != "" {
+			t.Errorf("%s: left %q", words, got)
+		}
+	}
+}
+
+// TestManyLosses: a Service that loses many frontends gets some Problems, and one that counts the others and names it.
+func TestManyLosses(t *testing.T) {
+	c, words := New(), ""
+	for i := range 20 {
+		words += fmt.Sprintf("192.0.2.1:%d/tcp ", 80+i)
+	}
+	c.Resolve(planOf("a", words), at(1))
+	lost, _ := c.Resolve(planOf("b", words), at(2))
+	last := lost[len(lost)-1]
+	if last.More == 0 || last.Object.String() != "ns/b" || last.Kind != "Service" {
+		t.Errorf("the last Problem of %d: %+v", len(lost), last)
+	}
+}
