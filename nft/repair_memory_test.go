@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -116,4 +117,33 @@ func (m *Memory) foreign(tx *program.Transaction, f program.Family, id program.S
 		return tx.Element("foreign", word(9998), word(1)), true
 	}
 	return program.Element{}, false
+}
+
+// TestGuardsInMemory: a guard is there at once, and until the transaction after its end.
+func TestGuardsInMemory(t *testing.T) {
+	m := OpenMemory(Options{})
+	mustApply(t, m.Engine)
+	has := func(a string) bool { return strings.Contains(m.String(), "elements = { "+a+" }") }
+	check := func(when string, want bool) {
+		t.Helper()
+		for _, a := range []string{"192.0.2.1", "2001:db8::1"} {
+			if has(a) != want {
+				t.Errorf("%s: %s is guarded: %t", when, a, !want)
+			}
+		}
+	}
+	both := addrs("192.0.2.1", "2001:db8::1")
+	mustGuard(t, m.Engine, true, "192.0.2.1", "2001:db8::1")
+	check("guarded", true)
+	m.Unguard(both)
+	check("before the transaction", true)
+	mustGuard(t, m.Engine, true, "192.0.2.1", "2001:db8::1")
+	mustApply(t, m.Engine)
+	check("guarded again", true)
+	m.Unguard(both)
+	m.Unguard(both)
+	mustApply(t, m.Engine)
+	check("ended", false)
+	mustGuard(t, m.Engine, true, "192.0.2.1", "2001:db8::1")
+	check("and guarded once more", true)
 }
