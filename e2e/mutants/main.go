@@ -25,6 +25,7 @@ type options struct {
 	targets string
 	only    string
 	skip    string
+	again   string
 	deep    bool
 	list    bool
 	within  time.Duration
@@ -40,6 +41,7 @@ func main() {
 	flag.StringVar(&o.targets, "targets", defaultTargets, "`PATTERNS` of the packages to change")
 	flag.StringVar(&o.only, "operator", "", "only mutants whose operator contains `TEXT`")
 	flag.StringVar(&o.skip, "skip", "", "leave out tests that match `REGEXP`, such as slow ones")
+	flag.StringVar(&o.again, "again", "", "only mutants that the output of an earlier run in `FILE` lists; with -test, only the tests of \"make test\"")
 	flag.BoolVar(&o.deep, "test", false, "run survivors against the tests of \"make test\" too (root)")
 	flag.DurationVar(&o.within, "time", 24*time.Hour, "stop after this time, and report on the mutants that were run")
 	flag.BoolVar(&o.list, "list", false, "list the mutants, and run nothing")
@@ -81,6 +83,9 @@ func run(o options) error {
 	possible := len(all)
 	chosen := choose(all, o.n, o.seed)
 	fmt.Fprintf(o.out, "%d of %d possible mutants in %d packages, seed %d\n", len(chosen), possible, len(packages), o.seed)
+	if chosen, err = o.listed(chosen); err != nil {
+		return err
+	}
 	if o.list {
 		slices.SortFunc(chosen, func(a, b *mutant) int { return strings.Compare(a.String(), b.String()) })
 		for _, m := range chosen {
@@ -93,6 +98,9 @@ func run(o options) error {
 		return err
 	}
 	suites := []suite{{"check, own packages", "nokernel", true}, {"check", "nokernel", false}}
+	if o.deep && o.again != "" {
+		suites = nil
+	}
 	if o.deep {
 		suites = append(suites, suite{"test, own packages", "", true}, suite{"test", "", false})
 	}
@@ -105,10 +113,25 @@ func run(o options) error {
 		left, ran := r.survivors(alive, end)
 		total -= len(alive) - ran // those that were not run
 		alive = left
-		fmt.Fprintf(o.out, "\nmake %s: killed %d of %d mutants (%.1f %%)\n", s.name, total-len(alive), total,
-			100*float64(total-len(alive))/float64(max(total, 1)))
+		killed := total - len(alive)
+		fmt.Fprintf(o.out, "\nmake %s: killed %d of %d mutants (%.1f %%); no test reached %d of the others\n",
+			s.name, killed, total, 100*float64(killed)/float64(max(total, 1)), r.unreached)
 	}
 	return nil
+}
+
+// listed returns the mutants that the output of an earlier run lists as alive.
+func (o *options) listed(all []*mutant) ([]*mutant, error) {
+	if o.again == "" {
+		return all, nil
+	}
+	text, err := os.ReadFile(o.again)
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(all, func(m *mutant) bool {
+		return !strings.Contains(string(text), fate(true)+" "+m.String()+"\n") && !strings.Contains(string(text), fate(false)+" "+m.String()+"\n")
+	}), nil
 }
 
 // survivors runs mutants, some at a time, and prints and returns those that no test notices.
@@ -132,6 +155,9 @@ func (r *runner) survivors(list []*mutant, end time.Time) (alive []*mutant, ran 
 				if by != "" {
 					r.log("%d/%d killed by %s: %s", ran, len(list), by, m)
 				} else {
+					if !reached {
+						r.unreached++
+					}
 					fmt.Fprintf(r.out, "%s %s\n", fate(reached), m)
 					alive = append(alive, m)
 				}

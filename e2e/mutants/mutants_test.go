@@ -180,6 +180,14 @@ func TestKills(t *testing.T) {
 	if !strings.Contains(out, "(0.0 %)") || !strings.Contains(out, "\nSURVIVED ") || !strings.Contains(out, "\nUNREACHED ") {
 		t.Errorf("a weak test:\n%s", out)
 	}
+	dir, file := module(t, source, weak), filepath.Join(t.TempDir(), "out")
+	line := out[strings.Index(out, "SURVIVED "):]
+	if err := os.WriteFile(file, []byte(line[:strings.Index(line, "\n")+1]), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if again := runOn(t, dir, func(o *options) { o.again = file }); !strings.Contains(again, "killed 0 of 1 ") {
+		t.Errorf("only one of them again:\n%s", again)
+	}
 }
 
 // TestEndless expects that a mutant that makes a loop endless counts as killed.

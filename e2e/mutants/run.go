@@ -53,6 +53,7 @@ type runner struct {
 	skip       string
 	verdict    string // the program with all mutants, for tests that start it
 	binaries   []*binary
+	unreached  int // mutants that survived because no test reaches them
 }
 
 // build compiles the tests of the packages that import one of the targets, and runs each test once without a mutant.
