@@ -20,12 +20,16 @@ import (
 // TestTransitionsInMemory makes the random changes of TestTransitions over a kernel in memory, which shows less and needs no
 // privileges. After each transaction, the kernel must have what the mirror has, and mean the same as a new build.
 func TestTransitionsInMemory(t *testing.T) {
-	for seed := range uint64(4) {
+	seeds := uint64(4)
+	if testing.Short() {
+		seeds = 2
+	}
+	for seed := range seeds {
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
 			t.Parallel()
 			w, m := newWorld(seed), OpenMemory(Options{})
-			for step := range 30 {
-				if step%10 == 9 {
+			for step := range 20 {
+				if step%7 == 6 {
 					m = w.restartInMemory(t, m)
 				}
 				for range 1 + w.rand.IntN(6) {
