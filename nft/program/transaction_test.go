@@ -1,0 +1,150 @@
+package program
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// placed makes an element of a set whose key and data are numbers.
+func placed(w Writer, id SetID, key, data uint32) Placed {
+	return Placed{id, w.Element("", func(b *Builder) { b.Word(key) }, func(b *Builder) { b.Word(data) })}
+}
+
+// TestDiff: the changes lead from one list to the other, and what stays the same is left alone.
+func TestDiff(t *testing.T) {
+	type pair struct{ key, data uint32 }
+	for _, tt := range []struct {
+		old, next []pair
+		want      string
+	}{
+		{nil, nil, ""},
+		{nil, []pair{{1, 1}}, "add pools 1"},
+		{[]pair{{1, 1}}, nil, "delete pools 1"},
+		{[]pair{{1, 1}, {2, 2}}, []pair{{1, 1}, {2, 2}}, ""},
+		{[]pair{{1, 1}, {2, 2}}, []pair{{2, 2}, {3, 3}}, "delete pools 1, add pools 3"},
+		{[]pair{{2, 2}}, []pair{{1, 1}, {2, 2}}, "add pools 1"},
+		{[]pair{{1, 1}, {2, 2}, {3, 3}}, []pair{{1, 1}, {2, 7}, {3, 3}}, "delete pools 2, add pools 2"},
+		{[]pair{{1, 1}, {3, 3}}, []pair{{2, 2}}, "delete pools 1, delete pools 3, add pools 2"},
+	} {
+		tx := &Transaction{}
+		w := tx.For(IPv6)
+		list := func(pairs []pair) (list []Placed) {
+			for _, p := range slices.Backward(pairs) {
+				list = append(list, placed(w, Pools, p.key, p.data), placed(w, Pools, p.key, p.data))
+			}
+			return w.Sorted(list)
+		}
+		w.Diff(list(tt.old), list(tt.next))
+		var got []string
+		for id := range SetCount {
+			for _, part := range []struct {
+				verb string
+				list []Element
+			}{{"delete", tx.Changes[IPv6.Index()][id].Delete}, {"add", tx.Changes[IPv6.Index()][id].Add}} {
+				for _, e := range part.list {
+					got = append(got, fmt.Sprint(part.verb, " ", id.Name(), " ", binary.NativeEndian.Uint32(e.Key(tx.Arena))))
+				}
+			}
+		}
+		if text := strings.Join(got, ", "); text != tt.want {
+			t.Errorf("from %v to %v: %q, want %q", tt.old, tt.next, text, tt.want)
+		}
+		if tx.Concerns(IPv4) || tx.Concerns(IPv6) != (tt.want != "") {
+			t.Errorf("from %v to %v: it concerns IPv4 %t, IPv6 %t", tt.old, tt.next, tx.Concerns(IPv4), tx.Concerns(IPv6))
+		}
+	}
+}
+
+// TestConcerns: a transaction concerns the families that it changes, by elements or by operations.
+func TestConcerns(t *testing.T) {
+	for name, change := range map[string]func(*Transaction){
+		"element added":    func(tx *Transaction) { tx.Add(IPv4, ClusterIPs, Element{}) },
+		"element deleted":  func(tx *Transaction) { tx.Delete(IPv4, Pools, Element{}) },
+		"operation before": func(tx *Transaction) { tx.Do(Operation{Kind: AddTable, Family: IPv4}) },
+		"operation after":  func(tx *Transaction) { tx.DoAfterwards(Operation{Kind: DeleteChain, Family: IPv4}) },
+	} {
+		tx := &Transaction{}
+		change(tx)
+		if !tx.Concerns(IPv4) || tx.Concerns(IPv6) {
+			t.Errorf("%s: it concerns IPv4 %t, IPv6 %t", name, tx.Concerns(IPv4), tx.Concerns(IPv6))
+		}
+		tx.Reset()
+		if tx.Concerns(IPv4) {
+			t.Errorf("%s: it concerns IPv4 after a reset", name)
+		}
+	}
+}
+
+// TestHead prints as many changes as are asked for, deletions of a set first, and without the stamp.
+func TestHead(t *testing.T) {
+	tx := &Transaction{}
+	for _, f := range Families() {
+		w := tx.For(f)
+		w.Insert(Pools, placed(w, Pools, 2, 3).Element)
+		w.Remove(Pools, placed(w, Pools, 1, 0).Element)
+		w.Insert(Generation, placed(w, Generation, 1, 1).Element)
+	}
+	all := []string{
+		"delete element ip verdict pools { 0:1 : none }", "add element ip verdict pools { 0:2 : 0:3 }",
+		"delete element ip6 verdict pools { 0:1 : none }", "add element ip6 verdict pools { 0:2 : 0:3 }",
+	}
+	for most := range 6 {
+		if got, want := tx.Head(most), all[:min(most, len(all))]; !slices.Equal(got, want) {
+			t.Errorf("at most %d: %q, want %q", most, got, want)
+		}
+	}
+}
+
+// TestSplit: what is done to base chains comes after everything else.
+func TestSplit(t *testing.T) {
+	base := Chain{Name: "base", Base: natOutput()}
+	plain := Chain{Name: "plain"}
+	tx := &Transaction{Before: []Operation{
+		{Kind: AddTable}, {Kind: AddChain, Name: "base", Chain: &base}, {Kind: AddChain, Name: "plain", Chain: &plain},
+		{Kind: AddRule, Name: "base"}, {Kind: AddRule, Name: "plain"}, {Kind: FlushRules, Name: "base"},
+	}}
+	kinds := func(list []Operation) (text string) {
+		for _, o := range list {
+			text += fmt.Sprint(o.Kind, o.Name, " ")
+		}
+		return text
+	}
+	unhooked, hooked := tx.Split()
+	wantHooked := kinds([]Operation{{Kind: AddChain, Name: "base"}, {Kind: AddRule, Name: "base"}})
+	wantUnhooked := kinds([]Operation{{Kind: AddTable}, {Kind: AddChain, Name: "plain"}, {Kind: AddRule, Name: "plain"}, {Kind: FlushRules, Name: "base"}})
+	if kinds(hooked) != wantHooked || kinds(unhooked) != wantUnhooked {
+		t.Errorf("hooked %s, unhooked %s", kinds(hooked), kinds(unhooked))
+	}
+}
+
+// TestOperationText: each operation prints as what nft reads.
+func TestOperationText(t *testing.T) {
+	for want, o := range map[string]Operation{
+		"flush table ip6 verdict":        {Kind: FlushRules, Family: IPv6},
+		"flush chain ip verdict serve":   {Kind: FlushRules, Family: IPv4, Name: "serve"},
+		"delete chain ip verdict serve":  {Kind: DeleteChain, Family: IPv4, Name: "serve"},
+		"delete table ip verdict":        {Kind: DeleteTable, Family: IPv4},
+		"delete table ip other":          {Kind: DeleteTable, Family: IPv4, Table: "other"},
+		"flush map ip verdict services":  {Kind: FlushSet, Family: IPv4, Name: "services", Mapping: true},
+		"flush set ip verdict hairpin":   {Kind: FlushSet, Family: IPv4, Name: "hairpin"},
+		"delete map ip verdict services": {Kind: DeleteSet, Family: IPv4, Name: "services", Mapping: true},
+		"add chain ip verdict serve":     {Kind: AddChain, Family: IPv4, Name: "serve", Chain: &Chain{Name: "serve"}},
+	} {
+		if got := o.String(); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+// TestLongestLabel: a name that fits is not shortened, and one that is longer by a letter is.
+func TestLongestLabel(t *testing.T) {
+	for n, whole := range map[int]bool{maxLabel: true, maxLabel + 1: false} {
+		name := "ns/" + strings.Repeat("s", n-len("ns/:p")) + ":p"
+		if label := Label(name); (label == name) != whole {
+			t.Errorf("%d letters: %s", n, label)
+		}
+	}
+}
