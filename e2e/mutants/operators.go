@@ -190,6 +190,9 @@ func (f *finder) statement(s ast.Stmt) {
 	default:
 		return
 	}
+	if p, ok := f.parent().(*ast.CommClause); ok && p.Comm == s {
+		return // what the case waits for
+	}
 	switch f.parent().(type) {
 	case *ast.BlockStmt, *ast.CaseClause, *ast.CommClause:
 		f.add(s, "removed statement", "if !zzMutant(%s) { %s }", idMark, f.text(s))
