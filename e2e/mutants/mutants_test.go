@@ -188,8 +188,9 @@ func TestKills(t *testing.T) {
 		t.Errorf("a weak test:\n%s", out)
 	}
 	dir, file := module(t, source, weak), filepath.Join(t.TempDir(), "out")
-	line := out[strings.Index(out, "SURVIVED "):]
-	if err := os.WriteFile(file, []byte(line[:strings.Index(line, "\n")+1]), 0o644); err != nil {
+	_, rest, _ := strings.Cut(out, "SURVIVED ")
+	first, _, _ := strings.Cut(rest, "\n")
+	if err := os.WriteFile(file, []byte("SURVIVED "+first+"\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	if again := runOn(t, dir, func(o *options) { o.again = file }); !strings.Contains(again, "killed 0 of 1 ") {

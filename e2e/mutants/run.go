@@ -84,12 +84,13 @@ func (r *runner) build(targets []string) error {
 
 // buildProgram compiles verdict, for a module that has it.
 func (r *runner) buildProgram() error {
-	if _, err := os.Stat(filepath.Join(r.root, "cmd/verdict")); r.suite.own || err != nil {
+	_, err := os.Stat(filepath.Join(r.root, "cmd/verdict"))
+	if r.suite.own || errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
 	r.verdict = filepath.Join(r.work, "verdict")
 	args := []string{"build", "-overlay", r.overlay, "-ldflags", "-X main.version=" + program.Version, "-o", r.verdict, "./cmd/verdict"}
-	if _, err := command(r.root, []string{"CGO_ENABLED=0"}, "go", args...); err != nil {
+	if _, err = command(r.root, []string{"CGO_ENABLED=0"}, "go", args...); err != nil {
 		return fmt.Errorf("build verdict with mutants: %w", err)
 	}
 	return nil
