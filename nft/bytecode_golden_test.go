@@ -14,6 +14,7 @@ import (
 
 	"github.com/verdict-proxy/verdict/nft/kernel"
 	"github.com/verdict-proxy/verdict/nft/program"
+	"github.com/verdict-proxy/verdict/nft/rule"
 )
 
 // TestGoldenBytecode compares what the text of the program does not show with a golden file: the expressions of each
@@ -22,6 +23,19 @@ func TestGoldenBytecode(t *testing.T) {
 	lines := map[string]string{}
 	for _, x := range examples() {
 		x.bytecode(t, lines)
+	}
+	for _, f := range program.Families() {
+		for _, x := range program.Features() {
+			noteRules(lines, f, x.Rules(program.Program{Family: f}))
+		}
+		flow := program.Flow{Src: addr("10.9.0.1"), Dst: addr("10.96.0.10"), Protocol: tcp, SrcPort: 40000, DstPort: 80}
+		if f == program.IPv6 {
+			flow.Src, flow.Dst = addr("fd00:9::1"), addr("fd00:96::a")
+		}
+		for _, c := range program.TraceChains(flow) {
+			noteRules(lines, f, c.Rules)
+			note(lines, "chain of a trace "+c.Name, withoutZeros(reflect.ValueOf(c.Shape())))
+		}
 	}
 	text := ""
 	for _, what := range slices.Sorted(maps.Keys(lines)) {
@@ -56,28 +70,36 @@ func (x example) bytecode(t *testing.T, lines map[string]string) {
 	for _, tb := range e.tables {
 		tb.Build(tx.For(tb.Family), kernel.Existing{})
 	}
-	note := func(what, text string) {
-		if form := digits.ReplaceAllString(what, "#"); lines[form] == "" {
-			lines[form] = what + ": " + text
-		}
-	}
 	for _, o := range slices.Concat(tx.Before, tx.After) {
 		switch o.Kind {
 		case program.AddRule:
-			for _, s := range o.Rule {
-				text := ""
-				for _, each := range s.Exprs {
-					text += " " + withoutZeros(reflect.ValueOf(each).Elem())
-				}
-				note(familyIn(s.Text, o.Family)+"rule "+s.Text, text[1:])
-			}
+			noteRules(lines, o.Family, []rule.Rule{o.Rule})
 		case program.AddSet:
 			declared := strings.Join(o.Set.Declaration(), ", ")
-			note(familyIn(declared, o.Family)+"set "+declared, withoutZeros(reflect.ValueOf(o.Set.Shape())))
+			note(lines, familyIn(declared, o.Family)+"set "+declared, withoutZeros(reflect.ValueOf(o.Set.Shape())))
 		case program.AddChain:
 			if o.Chain.Base != nil {
-				note("chain "+o.Name, withoutZeros(reflect.ValueOf(o.Chain.Shape())))
+				note(lines, "chain "+o.Name, withoutZeros(reflect.ValueOf(o.Chain.Shape())))
 			}
+		}
+	}
+}
+
+// note adds a line, unless there is one of the same form.
+func note(lines map[string]string, what, text string) {
+	if form := digits.ReplaceAllString(what, "#"); lines[form] == "" {
+		lines[form] = what + ": " + text
+	}
+}
+
+func noteRules(lines map[string]string, f program.Family, rules []rule.Rule) {
+	for _, r := range rules {
+		for _, s := range r {
+			text := ""
+			for _, each := range s.Exprs {
+				text += " " + withoutZeros(reflect.ValueOf(each).Elem())
+			}
+			note(lines, familyIn(s.Text, f)+"rule "+s.Text, text[1:])
 		}
 	}
 }

@@ -29,13 +29,14 @@ type options struct {
 	deep    bool
 	list    bool
 	within  time.Duration
-	// patience is how long tests may take with a mutant, besides four times what they take without one.
+	// patience is how much time of a processor tests may use with a mutant, besides four times what they use without one. They
+	// may wait ten times as long.
 	patience time.Duration
 	out      io.Writer
 }
 
 func main() {
-	o := options{root: ".", out: os.Stdout, patience: 30 * time.Second}
+	o := options{root: ".", out: os.Stdout, patience: 10 * time.Second}
 	flag.IntVar(&o.n, "n", 1000, "draw `N` mutants")
 	flag.Uint64Var(&o.seed, "seed", 1, "of the draw")
 	flag.StringVar(&o.targets, "targets", defaultTargets, "`PATTERNS` of the packages to change")

@@ -91,7 +91,7 @@ func TestAll(t *testing.T) {
 func runOn(t *testing.T, dir string, change func(*options)) string {
 	t.Helper()
 	var out bytes.Buffer
-	o := options{root: dir, n: 1000, seed: 1, targets: "./...", within: time.Hour, patience: 30 * time.Second, out: &out}
+	o := options{root: dir, n: 1000, seed: 1, targets: "./...", within: time.Hour, patience: 10 * time.Second, out: &out}
 	if change != nil {
 		change(&o)
 	}

@@ -40,6 +40,7 @@ type test struct {
 	name    string
 	reaches map[int]bool
 	took    time.Duration
+	cpu     time.Duration // of took
 }
 
 // runner builds tests and runs them.
@@ -109,8 +110,8 @@ func (r *runner) explore(b *binary) error {
 		_ = os.Remove(reached)
 		t := &test{name: name}
 		begin := time.Now()
-		out, err := r.execute(b, []*test{t}, 10*time.Minute, "MUTANTS_REACHED="+reached)
-		t.took = time.Since(begin)
+		out, cpu, err := r.execute(b, []*test{t}, 10*time.Minute, "MUTANTS_REACHED="+reached)
+		t.took, t.cpu = time.Since(begin), cpu
 		if err != nil {
 			r.log("%s %s fails without a mutant and is left out: %v\n%s", b.pkg, name, err, tail(out, 20))
 			continue
@@ -181,21 +182,30 @@ func numbers(file string) (map[int]bool, error) {
 	return out, err
 }
 
-// execute runs tests in the folder of their package.
-func (r *runner) execute(b *binary, tests []*test, patience time.Duration, env ...string) ([]byte, error) {
+// execute runs tests in the folder of their package. It ends a process that uses much more time of a processor than the tests
+// need, or takes longer than patience.
+func (r *runner) execute(b *binary, tests []*test, patience time.Duration, env ...string) ([]byte, time.Duration, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	var names []string
+	most := r.patience
 	for _, t := range tests {
 		names = append(names, t.name)
+		most += 4 * t.cpu
 	}
-	cmd := exec.CommandContext(ctx, b.file, "-test.failfast", "-test.short", "-test.skip="+r.skip, "-test.parallel=8", "-test.run", "^("+strings.Join(names, "|")+")$")
+	limited := fmt.Sprintf(`ulimit -t %d; exec "$0" "$@"`, 1+int(most.Seconds()))
+	cmd := exec.CommandContext(ctx, "sh", "-c", limited, b.file, "-test.failfast", "-test.short", "-test.skip="+r.skip, "-test.parallel=8", "-test.run", "^("+strings.Join(names, "|")+")$")
 	cmd.Dir, cmd.Env = b.dir, append(os.Environ(), env...)
 	if r.verdict != "" {
 		cmd.Env = append(cmd.Env, program.Variable+"="+r.verdict)
 	}
 	cmd.WaitDelay = 5 * time.Second
-	return cmd.CombinedOutput()
+	out, err := cmd.CombinedOutput()
+	var cpu time.Duration
+	if s := cmd.ProcessState; s != nil {
+		cpu = s.UserTime() + s.SystemTime()
+	}
+	return out, cpu, err
 }
 
 // fast is how long a test may take that runs together with others. The others run alone, after these.
@@ -205,7 +215,7 @@ const fast = time.Second
 func (r *runner) kills(m *mutant) (by string, reached bool) {
 	for _, b := range r.binaries {
 		var batches [][]*test
-		patience := r.patience // a mutant that never ends is noticed too
+		patience := 10 * r.patience // a mutant that never ends is noticed too
 		for _, t := range b.tests {
 			if !t.reaches[m.id] {
 				continue
@@ -219,7 +229,7 @@ func (r *runner) kills(m *mutant) (by string, reached bool) {
 		}
 		for _, tests := range batches {
 			reached = true
-			if _, err := r.execute(b, tests, patience, "MUTANT="+strconv.Itoa(m.id)); err != nil {
+			if _, _, err := r.execute(b, tests, patience, "MUTANT="+strconv.Itoa(m.id)); err != nil {
 				return b.pkg, true
 			}
 		}

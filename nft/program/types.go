@@ -14,8 +14,6 @@ type Type struct {
 	Name  string
 	magic uint32 // number of the type in nft's datatype.h
 	Bytes int
-	// host is set if nft keeps the value in host byte order. The user data of the set say so.
-	host  bool
 	print func([]byte) string
 }
 
@@ -23,13 +21,13 @@ type Type struct {
 // objects hold them.
 var (
 	TypeVerdict = Type{Name: "verdict", magic: 1}
-	typeInteger = Type{Name: "integer", magic: 4, Bytes: 4, host: true, print: printInteger}
+	typeInteger = Type{Name: "integer", magic: 4, Bytes: 4, print: printInteger}
 	typeIPv4    = Type{Name: "ipv4_addr", magic: 7, Bytes: 4, print: printAddr}
 	typeIPv6    = Type{Name: "ipv6_addr", magic: 8, Bytes: 16, print: printAddr}
 	TypeProto   = Type{Name: "inet_proto", magic: 12, Bytes: 1, print: printProto}
 	TypePort    = Type{Name: "inet_service", magic: 13, Bytes: 2, print: printService}
-	typeMark    = Type{Name: "mark", magic: 19, Bytes: 4, host: true, print: printMark}
-	TypeClassID = Type{Name: "classid", magic: 23, Bytes: 4, host: true, print: printClassID}
+	typeMark    = Type{Name: "mark", magic: 19, Bytes: 4, print: printMark}
+	TypeClassID = Type{Name: "classid", magic: 23, Bytes: 4, print: printClassID}
 )
 
 // Padded is the size of a component in a concatenation: whole 32-bit registers.
