@@ -108,7 +108,7 @@ func (r *runner) explore(b *binary) error {
 	for name := range strings.FieldsSeq(string(names)) {
 		reached := filepath.Join(r.work, "reached")
 		_ = os.Remove(reached)
-		t := &test{name: name}
+		t := &test{name: name, cpu: 10 * time.Minute} // not known yet
 		begin := time.Now()
 		out, cpu, err := r.execute(b, []*test{t}, 10*time.Minute, "MUTANTS_REACHED="+reached)
 		t.took, t.cpu = time.Since(begin), cpu
