@@ -99,6 +99,9 @@ func noteRules(lines map[string]string, f program.Family, rules []rule.Rule) {
 			for _, each := range s.Exprs {
 				text += " " + withoutZeros(reflect.ValueOf(each).Elem())
 			}
+			if (rule.Rule{s}).UsesProtocols() {
+				text += " with the set of protocols"
+			}
 			note(lines, familyIn(s.Text, f)+"rule "+s.Text, text[1:])
 		}
 	}

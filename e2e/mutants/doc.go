@@ -7,7 +7,7 @@
 //
 // Some changes are no mutants, because they change nothing that a test could or should notice:
 //
-//   - a call of package slog, and its arguments: the log is for people
+//   - a call of package slog, its arguments, and lists of anything, which become such arguments: the log is for people
 //   - what make reserves for later, and calls of Grow: only the speed changes
 //   - a lost argument of a call that formats text: vet, which is part of "make check", compares it with the format
 //   - a field that is set to zero, the order of arguments of slices.Equal and the like, and by how much a comparison is
