@@ -78,3 +78,23 @@ func TestManyLosses(t *testing.T) {
 		t.Errorf("the last Problem of %d: %+v", len(lost), last)
 	}
 }
+
+// TestLossInBothFamilies: a node port that one Service has in both families is one Problem, and two Services are two.
+func TestLossInBothFamilies(t *testing.T) {
+	for _, tt := range []struct{ a, b, want string }{
+		{"*4:30080/tcp *6:30080/tcp", "", "node port 30080/tcp is taken by ns/a; "},
+		{"*4:30080/tcp", "*6:30080/tcp", "node port 30080/tcp is taken by ns/a; node port 30080/tcp is taken by ns/b; "},
+	} {
+		c := New()
+		c.Resolve(planOf("a", tt.a), at(1))
+		c.Resolve(planOf("b", tt.b), at(1))
+		lost, _ := c.Resolve(planOf("c", "*4:30080/tcp *6:30080/tcp"), at(2))
+		got := ""
+		for _, p := range lost {
+			got += p.Reason + "; "
+		}
+		if got != tt.want {
+			t.Errorf("lost %q, want %q", got, tt.want)
+		}
+	}
+}
