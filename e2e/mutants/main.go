@@ -82,11 +82,11 @@ func run(o options) error {
 		}
 	}
 	possible := len(all)
-	chosen := choose(all, o.n, o.seed)
-	fmt.Fprintf(o.out, "%d of %d possible mutants in %d packages, seed %d\n", len(chosen), possible, len(packages), o.seed)
-	if chosen, err = o.listed(chosen); err != nil {
+	if all, err = o.listed(all); err != nil {
 		return err
 	}
+	chosen := choose(all, o.n, o.seed)
+	fmt.Fprintf(o.out, "%d of %d possible mutants in %d packages, seed %d\n", len(chosen), possible, len(packages), o.seed)
 	if o.list {
 		slices.SortFunc(chosen, func(a, b *mutant) int { return strings.Compare(a.String(), b.String()) })
 		for _, m := range chosen {
