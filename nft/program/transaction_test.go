@@ -3,6 +3,7 @@ package program
 import (
 	"encoding/binary"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -87,10 +88,21 @@ func TestHead(t *testing.T) {
 		w.Remove(Pools, placed(w, Pools, 1, 0).Element)
 		w.Insert(Generation, placed(w, Generation, 1, 1).Element)
 	}
+	w6 := tx.For(IPv6)
+	w6.Insert(ClusterIPs, w6.Element("", func(b *Builder) { b.Addr(netip.MustParseAddr("fd00::1")) }, nil))
 	all := []string{
 		"delete element ip verdict pools { 0:1 : none }", "add element ip verdict pools { 0:2 : 0:3 }",
 		"delete element ip6 verdict pools { 0:1 : none }", "add element ip6 verdict pools { 0:2 : 0:3 }",
 	}
+	const address = "add element ip6 verdict cluster-ips { fd00::1 }"
+	if text := tx.String(); !strings.Contains(text, address+"\n") {
+		t.Errorf("printed as a whole:\n%s", text)
+	}
+	at := slices.Index(tx.Head(9), address)
+	if at < 0 {
+		t.Fatalf("%q has no %s", tx.Head(9), address)
+	}
+	all = slices.Insert(all, at, address)
 	for most := range 6 {
 		if got, want := tx.Head(most), all[:min(most, len(all))]; !slices.Equal(got, want) {
 			t.Errorf("at most %d: %q, want %q", most, got, want)
@@ -145,6 +157,16 @@ func TestLongestLabel(t *testing.T) {
 		name := "ns/" + strings.Repeat("s", n-len("ns/:p")) + ":p"
 		if label := Label(name); (label == name) != whole {
 			t.Errorf("%d letters: %s", n, label)
+		}
+	}
+}
+
+// TestIsCounted: the kernel's count says nothing about sets of ranges, and about those into which rules write.
+func TestIsCounted(t *testing.T) {
+	defs := Program{Family: IPv4}.Sets()
+	for id, want := range map[SetID]bool{Services: true, ClusterIPs: true, PodCIDRs: false, Affinity: false, Unanswered: false} {
+		if got := defs[id].IsCounted(); got != want {
+			t.Errorf("%s: %t", defs[id].Name, got)
 		}
 	}
 }
