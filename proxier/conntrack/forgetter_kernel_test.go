@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/verdict-proxy/verdict/e2e/sourcetest"
 )
 
 // TestForgetter forgets flows by their tuples. Flows that differ in one thing stay.
@@ -40,6 +42,18 @@ func TestForgetter(t *testing.T) {
 	}
 	if got := n.flows(t); !slices.Equal(got, stay) {
 		t.Errorf("left:\n%q\nwanted:\n%q", got, stay)
+	}
+}
+
+// TestForgetterAlone: a flow that nobody else follows is forgotten soon, and so is the next one.
+func TestForgetterAlone(t *testing.T) {
+	n := newNamespace(t)
+	f := n.forgetter(t)
+	defer f.Close()
+	for range 2 {
+		n.add(t, "tcp 10.0.0.1:1000 10.0.0.2:80 10.0.0.2:80")
+		f.Forget(Query{Protocol: unix.IPPROTO_TCP, Src: netip.MustParseAddr("10.0.0.1"), SrcPort: 1000, Dst: netip.MustParseAddrPort("10.0.0.2:80")})
+		sourcetest.Eventually(t, "the flow is gone", func() bool { return len(n.flows(t)) == 0 })
 	}
 }
 
