@@ -143,6 +143,9 @@ func TestSlots(t *testing.T) {
 		{[]uint16{65535, 1}, "[256 1]"},
 		{[]uint16{1000, 999, 1}, "[128 128 1]"},
 		{[]uint16{7, 5, 3}, "[7 5 3]"},
+		{[]uint16{255, 1}, "[255 1]"},
+		{[]uint16{299, 1}, "[255 1]"},
+		{[]uint16{510, 2}, "[255 1]"},
 	}
 	for _, tt := range tests {
 		t.Run(fmt.Sprint(tt.weights), func(t *testing.T) {
