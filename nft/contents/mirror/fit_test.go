@@ -1,9 +1,11 @@
 package mirror
 
 import (
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/verdict-proxy/verdict/nft/contents"
 	"github.com/verdict-proxy/verdict/nft/contents/chains"
@@ -75,5 +77,34 @@ func TestNumbersUsedUp(t *testing.T) {
 	again := apply(c.Rewrite)
 	if text := apply(c.Rewrite); text != again || !strings.Contains(text, "no-endpoints { 10.0.0.6 . tcp . 80") {
 		t.Errorf("all elements:\n%s\nand again:\n%s", again, text)
+	}
+}
+
+// TestFitAffinity: a service port with more endpoints than ordinals has no affinity. An endpoint of both pools counts once.
+func TestFitAffinity(t *testing.T) {
+	list := func(first, n int) (out []contents.Endpoint) {
+		for i := range n {
+			at := netip.AddrFrom4([4]byte{10, 0, byte((first + i) >> 8), byte(first + i)})
+			out = append(out, contents.Endpoint{Addr: netip.AddrPortFrom(at, 80)})
+		}
+		return out
+	}
+	const most = program.MaxOrdinals
+	for _, tt := range []struct {
+		name           string
+		cluster, local []contents.Endpoint
+		fits           bool
+	}{
+		{"as many as there are ordinals", list(0, most), nil, true},
+		{"one more", list(0, most+1), nil, false},
+		{"one more in the other pool", list(0, most), list(most, 1), false},
+		{"the local ones are among all", list(0, most), list(most-10, 10), true},
+	} {
+		var short Shortfall
+		want := &contents.Port{Family: program.IPv4, Affinity: time.Hour, Cluster: tt.cluster, Local: tt.local}
+		got := fitAffinity(want, map[time.Duration]int{}, &short)
+		if (got == time.Hour) != tt.fits || (len(short) == 0) != tt.fits {
+			t.Errorf("%s: affinity %v, %v", tt.name, got, short)
+		}
 	}
 }
