@@ -96,6 +96,10 @@ func TestElementLimit(t *testing.T) {
 	ranges := func(s *state.Service) {
 		s.ClusterIPs, s.LoadBalancerIPs, s.SourceRanges = s.ClusterIPs[:1], addrs("198.51.100.1"), prefixes("10.8.0.0/16 10.9.0.0/16")
 	}
+	rangesTwice := func(s *state.Service) {
+		ranges(s)
+		s.Ports = append(s.Ports, state.ServicePort{Name: "https", Protocol: state.TCP, Port: 443})
+	}
 	four := []string{"10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4"}
 	for _, tt := range []struct {
 		limit     int
@@ -115,7 +119,10 @@ func TestElementLimit(t *testing.T) {
 		{0, func(s *state.Service) {}, four, "c 1, c 0", 1, 3},
 		{4, ranges, four, "cl 2", 4, 2},
 		{2, ranges, four[:1], "cl 1", 3, 0},
-		{1, ranges, four[:1], "c 1", 1, 2}, // all source ranges of a frontend, or none
+		{5, rangesTwice, four[:1], "cl 1, cl 1", 6, 0},
+		{4, rangesTwice, four[:1], "cl 1, c 1", 4, 2},
+		{2, rangesTwice, four[:1], "c 1, c 1", 2, 4}, // the next port keeps an element
+		{1, ranges, four[:1], "c 1", 1, 2},           // all source ranges of a frontend, or none
 	} {
 		p := Planner{Limits: Limits{Elements: Limit{N: tt.limit, Flag: "--most"}}}
 		list := slice("a", tt.endpoints...)
