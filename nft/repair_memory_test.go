@@ -69,6 +69,9 @@ func (m *Memory) damage(t *testing.T, random *rand.Rand) (touched kernel.Interfe
 	for _, tb := range m.tables {
 		all, w := tb.Everything(), tx.For(tb.Family)
 		for id := range program.SetCount {
+			if id == program.Generation {
+				continue // without the stamp, the engine compares both tables as a whole
+			}
 			touch := func(key []byte) {
 				touched.At(kernel.TableSet{Family: tb.Family, Set: tb.Defs[id].Name}).Keys[string(key)] = true
 			}
