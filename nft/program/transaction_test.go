@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // placed makes an element of a set whose key and data are numbers.
@@ -167,6 +168,35 @@ func TestIsCounted(t *testing.T) {
 	for id, want := range map[SetID]bool{Services: true, ClusterIPs: true, PodCIDRs: false, Affinity: false, Unanswered: false} {
 		if got := defs[id].IsCounted(); got != want {
 			t.Errorf("%s: %t", defs[id].Name, got)
+		}
+	}
+}
+
+// TestChainNamed: a trace shows the rules of each chain by its name.
+func TestChainNamed(t *testing.T) {
+	p := Program{Family: IPv6, IPVS: true}
+	list := p.Chains()
+	for _, m := range Methods() {
+		d := Draw{m, 3}
+		list = append(list, p.TokenChain(d), p.ClassChain(Class{Draw: d}), p.ClassChain(Class{Draw: d, Affinity: time.Hour}))
+		if m.Hashes() {
+			list = append(list, p.TableChain(d))
+		}
+	}
+	text := func(c Chain) (lines []string) {
+		for _, r := range c.Rules {
+			lines = append(lines, r.String())
+		}
+		return lines
+	}
+	for _, c := range list {
+		if got := p.ChainNamed(c.Name); got.Name != c.Name || !slices.Equal(text(got), text(c)) {
+			t.Errorf("%s: found %s with %q", c.Name, got.Name, text(got))
+		}
+	}
+	for _, name := range []string{"", "other", TokenPrefix, TokenPrefix + "other", TablePrefix + "3"} {
+		if got := p.ChainNamed(name); len(got.Rules) != 0 {
+			t.Errorf("%q: found %q", name, text(got))
 		}
 	}
 }
