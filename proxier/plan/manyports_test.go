@@ -144,3 +144,13 @@ func TestBadInOneFamily(t *testing.T) {
 	list := []*state.Slice{slice("a", "10.0.0.1 @node-a", "10.0.0.2 @node-a"), slice("b", "fd00::1 @node-a")}
 	equal(t, "health check", *p.Plan(svc, list, environment()).HealthCheck, HealthCheck{NodePort: 31000, LocalIPv4: 1, LocalIPv6: 1})
 }
+
+// TestLoadBalancerAlone: clients from outside reach all endpoints of a Service without cluster IPs, whatever its internal policy.
+func TestLoadBalancerAlone(t *testing.T) {
+	svc := service(func(s *state.Service) {
+		s.ClusterIPs, s.LoadBalancerIPs, s.InternalLocal = nil, addrs("198.51.100.1"), true
+	})
+	p := portOf(t, planned(svc, []*state.Slice{slice("a", "10.0.0.1", "10.0.0.2")}, environment()), state.IPv4, "shop/web:http")
+	equal(t, "Cluster", show(p.Cluster), "10.0.0.1:8080 10.0.0.2:8080")
+	equal(t, "load balancer", frontendOf(t, p, LoadBalancer).Unserved, Served)
+}

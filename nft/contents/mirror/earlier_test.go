@@ -77,6 +77,9 @@ func TestReadEarlier(t *testing.T) {
 	pool(5, "ns/local:p"+program.LocalSuffix, plain, endpoint(3), []byte{0, 0, 0, 0, 0, 0})
 	pool(6, "ns/sticky:p", sticky, word(token(3, 9)), word(token(3, 4)), word(token(3, 9)))
 	pool(8, "ns/lost:p", sticky, word(token(4, 1)), word(token(4, 2)))
+	samePort := plain
+	samePort.SamePort = true
+	pool(10, "ns/range:p", samePort, []byte{10, 0, 0, 8}, []byte{10, 0, 0, 7})
 	tokens := []EarlierToken{
 		{token(3, 9), netip.MustParseAddrPort("10.0.0.9:80"), "ns/sticky:p"}, {token(3, 4), netip.MustParseAddrPort("10.0.0.4:80"), "ns/sticky:p"},
 		{token(4, 1), netip.MustParseAddrPort("10.0.0.1:80"), "ns/lost:p"},
@@ -92,6 +95,7 @@ func TestReadEarlier(t *testing.T) {
 		{1, "ns/a:p", [2]string{"10.0.0.1:80/1 10.0.0.2:80/0", "10.0.0.2:80/0"}, 0, false},
 		{2, "ns/local:p", [2]string{"", ""}, 0, false}, // a slot is a gap
 		{3, "ns/sticky:p", [2]string{"10.0.0.4:80/1 10.0.0.9:80/0 10.0.0.9:80/2", ""}, 10, true},
+		{5, "ns/range:p", [2]string{"10.0.0.7:0/1 10.0.0.8:0/0", ""}, 0, false},
 		{4, "ns/lost:p", [2]string{"", ""}, 2, true}, // a slot has a token that nobody knows
 	} {
 		p := got[tt.number]
@@ -112,7 +116,7 @@ func TestReadEarlier(t *testing.T) {
 			t.Errorf("%s: affinity %t", tt.name, have)
 		}
 	}
-	if len(got) != 4 {
+	if len(got) != 5 {
 		t.Errorf("%d service ports", len(got))
 	}
 	if list := readEarlier(program.IPv4, nil, tokens); len(list) != 2 {
