@@ -12,7 +12,7 @@ import (
 
 // TestManyPorts: a Service with many ports finds the numbers of its ports in each slice, as one with few ports does.
 func TestManyPorts(t *testing.T) {
-	for _, n := range []int{fewPorts, fewPorts + 1} {
+	for _, n := range []int{few, few + 1} {
 		svc := service(func(s *state.Service) { s.Ports = nil })
 		a, b := slice("a", "10.0.0.1"), slice("b", "10.0.0.2")
 		a.Ports, b.Ports = nil, nil
@@ -37,7 +37,7 @@ func TestManyPorts(t *testing.T) {
 
 // TestManyAddresses: an address in both lists is one frontend, whether the lists are short or long.
 func TestManyAddresses(t *testing.T) {
-	for _, n := range []int{fewPorts, fewPorts + 1} {
+	for _, n := range []int{few, few + 1} {
 		svc := service(func(s *state.Service) {
 			s.ClusterIPs = s.ClusterIPs[:1]
 			for i := range byte(n) {
