@@ -155,7 +155,8 @@ func TestAddressError(t *testing.T) {
 	}
 }
 
-// TestOpenFailsWithoutIPVS runs on kernels with and without IPVS. Without it every call returns ErrNoIPVS.
+// TestOpenFailsWithoutIPVS runs on kernels with and without IPVS. Without it every call returns ErrNoIPVS, although
+// moby/ipvs would report success.
 func TestOpenFailsWithoutIPVS(t *testing.T) {
 	ns := newNamespace(t)
 	o := Options{NetNS: ns.Fd()}

@@ -24,7 +24,8 @@
 //	probe.go      which schedulers the kernel has
 //	status.go     what the kernel has, for display
 //
-// Package wire has the values that the kernel knows, and the netlink messages about them.
+// Package wire has the values that the kernel knows, and exchanges the netlink messages about them, with
+// github.com/moby/ipvs as far as that library goes.
 //
 // The package knows nothing of Kubernetes or nftables. It starts no process except modprobe,
 // when it first opens a socket, and works without modprobe as well.

@@ -466,7 +466,7 @@ func TestListCountsConnections(t *testing.T) {
 	}
 }
 
-// TestKernel shows the behavior of the kernel that conn and validate guard against.
+// TestKernel shows the behavior of moby/ipvs and of the kernel that wire and validate guard against.
 func TestKernel(t *testing.T) {
 	c, err := dial(newNamespace(t).Fd())
 	must(t, err)

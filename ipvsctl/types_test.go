@@ -10,7 +10,7 @@ import (
 	"github.com/verdict-proxy/verdict/ipvsctl/wire"
 )
 
-// TestSetRefuses has one row for each value that the kernel would accept and change.
+// TestSetRefuses has one row for each value that the kernel or moby/ipvs would accept and change.
 func TestSetRefuses(t *testing.T) {
 	good := vs("tcp 10.96.0.1:80 rr", "10.0.0.1:80")
 	for _, tt := range []struct {

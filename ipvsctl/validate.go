@@ -34,7 +34,7 @@ const maxSchedulerName = 15
 // maxPersistence fits into the kernel's count of jiffies (signed 32 bits at 1000 Hz).
 const maxPersistence = 24 * 24 * time.Hour
 
-// validate rejects values that the kernel would accept and change.
+// validate rejects values that the kernel or moby/ipvs would accept and change.
 func (v *VirtualServer) validate() error {
 	switch {
 	case !v.Addr.IsValid() || v.Addr.IsUnspecified() || v.Addr.Zone() != "" || v.Addr.Is4In6():

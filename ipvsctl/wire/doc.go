@@ -8,6 +8,11 @@
 //	real.go        a real server, and the commands for it
 //	daemon.go      a synchronization daemon, and the commands for it
 //	timeouts.go    the timeouts of connections
-//	socket.go      the socket
-//	attribute.go   attributes of messages
+//	socket.go      the sockets
+//	attribute.go   attributes of the messages that this package writes itself
+//
+// The messages about virtual servers and timeouts are those of github.com/moby/ipvs, whose types stay inside this package.
+// That library has no tunnels and no 64-bit counters of real servers, and no synchronization daemons, so real.go and
+// daemon.go have messages of their own. It looks up the number of the family IPVS once: if the module ip_vs is unloaded
+// and loaded again, the process must start again.
 package wire

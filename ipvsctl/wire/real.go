@@ -53,9 +53,15 @@ func (r *RealStatus) Options() string {
 // Full reports whether IPVS gives it no new connections, because it has as many as its limit allows.
 func (r *RealStatus) Full() bool { return r.Limit > 0 && r.Active+r.Inactive >= r.Limit }
 
-// Commands and attributes of real servers and their statistics.
+// Commands and attributes of real servers and their statistics, and the attributes that name their virtual server.
 const (
 	cmdGetReals = 8
+
+	cmdAttrServer = 1
+	svcFamily     = 1
+	svcProtocol   = 2
+	svcAddr       = 3
+	svcPort       = 4
 
 	cmdAttrReal  = 2
 	destAddr     = 1
@@ -74,6 +80,15 @@ const (
 	statsConns   = 1
 	methodBits   = 0x7
 )
+
+func (k Key) attribute() *nl.RtAttr {
+	a := nl.NewRtAttr(cmdAttrServer, nil)
+	a.AddRtAttr(svcFamily, family(k.Addr))
+	a.AddRtAttr(svcProtocol, nl.Uint16Attr(uint16(k.Protocol)))
+	a.AddRtAttr(svcAddr, k.Addr.AsSlice())
+	a.AddRtAttr(svcPort, bigEndian(k.Port))
+	return a
+}
 
 func (r RealServer) attribute() *nl.RtAttr {
 	a := nl.NewRtAttr(cmdAttrReal, nil)

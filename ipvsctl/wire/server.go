@@ -1,14 +1,13 @@
 package wire
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
-	"strings"
 	"syscall"
 
-	"github.com/vishvananda/netlink/nl"
+	"github.com/moby/ipvs"
 	"golang.org/x/sys/unix"
 )
 
@@ -38,8 +37,6 @@ type Server struct {
 	Ours        bool   // it has the mark
 	Adopted     bool   // another Service proxy made it
 	Connections uint64 // since it was made
-
-	flags, netmask uint32 // as the kernel has them
 }
 
 // Bits in the flags of a virtual server (include/uapi/linux/ip_vs.h).
@@ -54,85 +51,52 @@ const (
 	adoptedMark = 0x00800000
 )
 
-// Commands and attributes of virtual servers.
-const (
-	cmdGetServers = 4
-
-	cmdAttrServer = 1
-	svcFamily     = 1
-	svcProtocol   = 2
-	svcAddr       = 3
-	svcPort       = 4
-	svcPacketMark = 5
-	svcScheduler  = 6
-	svcFlags      = 7
-	svcTimeout    = 8
-	svcNetmask    = 9
-	svcStats      = 10
-)
-
-func (k Key) attribute() *nl.RtAttr {
-	a := nl.NewRtAttr(cmdAttrServer, nil)
-	a.AddRtAttr(svcFamily, family(k.Addr))
-	a.AddRtAttr(svcProtocol, nl.Uint16Attr(uint16(k.Protocol)))
-	a.AddRtAttr(svcAddr, k.Addr.AsSlice())
-	a.AddRtAttr(svcPort, bigEndian(k.Port))
-	return a
-}
-
-func (s *Server) attribute() *nl.RtAttr {
-	a := s.Key.attribute()
-	a.AddRtAttr(svcScheduler, nl.ZeroTerminated(s.Scheduler))
-	a.AddRtAttr(svcFlags, binary.NativeEndian.AppendUint32(nl.Uint32Attr(s.flags), 0xffffffff)) // and which bits count
-	a.AddRtAttr(svcTimeout, nl.Uint32Attr(s.Persistence))
-	a.AddRtAttr(svcNetmask, nl.Uint32Attr(s.netmask))
-	return a
-}
-
-// owned returns a virtual server as this package makes it.
-func owned(k Key, h Header) *Server {
-	s := &Server{Key: k, Header: h, Ours: true, flags: ownerMark | uint32(h.Flags), netmask: 0xffffffff} // one persistence entry per client
+// service returns a virtual server as this package makes it.
+func service(k Key, h Header) *ipvs.Service {
+	s := &ipvs.Service{
+		AddressFamily: unix.AF_INET,
+		Address:       k.Addr.AsSlice(),
+		Port:          k.Port,
+		Protocol:      uint16(k.Protocol),
+		SchedName:     h.Scheduler,
+		Flags:         ownerMark | uint32(h.Flags),
+		Timeout:       h.Persistence,
+		Netmask:       0xffffffff, // one persistence entry per client
+	}
 	if k.Addr.Is6() {
-		s.netmask = 128 // for IPv6 this is a prefix length
+		s.AddressFamily, s.Netmask = unix.AF_INET6, 128 // for IPv6 this is a prefix length
 	}
 	if h.Persistence > 0 {
-		s.flags |= flagPersistent
+		s.Flags |= flagPersistent
 	}
 	return s
 }
 
-// parseServer reads a virtual server. It reports false for one that has a packet mark in place of an address.
-func parseServer(message []byte) (s Server, ok bool, err error) {
-	attrs, err := inner(message, cmdAttrServer)
-	if err != nil || number(attrs[svcPacketMark]) != 0 {
-		return Server{}, false, err
+// foundServer reports false for a virtual server that has a packet mark in place of an address.
+func foundServer(s *ipvs.Service) (Server, bool) {
+	addr, ok := netip.AddrFromSlice(s.Address)
+	if !ok || s.FWMark != 0 {
+		return Server{}, false
 	}
-	if s.Addr, err = address(attrs[svcAddr], number(attrs[svcFamily])); err != nil {
-		return Server{}, false, err
+	f := Server{
+		Key:         Key{Addr: addr, Port: s.Port, Protocol: Protocol(s.Protocol)},
+		Header:      Header{Scheduler: s.SchedName, Flags: Flags(s.Flags) & AllFlags},
+		Ours:        s.Flags&ownerMask == ownerMark,
+		Adopted:     s.Flags&(ownerMask|adoptedMark) == ownerMark|adoptedMark,
+		Connections: uint64(s.Stats.Connections),
 	}
-	s.Port, s.Protocol = port(attrs[svcPort]), Protocol(number(attrs[svcProtocol]))
-	s.Scheduler, _, _ = strings.Cut(string(attrs[svcScheduler]), "\x00")
-	if list := attrs[svcFlags]; len(list) >= 4 {
-		s.flags = uint32(number(list[:4]))
+	if s.Flags&flagPersistent != 0 {
+		f.Persistence = s.Timeout
 	}
-	s.netmask = uint32(number(attrs[svcNetmask]))
-	s.Flags = Flags(s.flags) & AllFlags
-	if s.flags&flagPersistent != 0 {
-		s.Persistence = uint32(number(attrs[svcTimeout]))
-	}
-	s.Ours, s.Adopted = s.flags&ownerMask == ownerMark, s.flags&(ownerMask|adoptedMark) == ownerMark|adoptedMark
-	stats, err := attributes(attrs[svcStats])
-	s.Connections = number(stats[statsConns])
-	return s, err == nil, err
+	return f, true
 }
 
 // Servers lists the virtual servers that have an address. The others are for packet marks.
 func (s *Socket) Servers() ([]Server, error) {
-	messages, err := s.execute(cmdGetServers, unix.NLM_F_DUMP)
-	list := make([]Server, 0, len(messages))
-	for _, m := range messages {
-		found, ok, parseErr := parseServer(m)
-		if err = errors.Join(err, parseErr); ok {
+	services, err := s.servers.GetServices()
+	list := make([]Server, 0, len(services))
+	for _, each := range services {
+		if found, ok := foundServer(each); ok {
 			list = append(list, found)
 		}
 	}
@@ -141,12 +105,12 @@ func (s *Socket) Servers() ([]Server, error) {
 
 // Server reads one virtual server.
 func (s *Socket) Server(k Key) (found Server, ok bool, err error) {
-	messages, err := s.execute(cmdGetServers, unix.NLM_F_ACK, k.attribute())
+	has, err := s.servers.GetService(service(k, Header{}))
 	if errors.Is(err, syscall.ESRCH) {
 		return Server{}, false, nil
 	}
-	if err == nil && len(messages) > 0 {
-		found, ok, err = parseServer(messages[0])
+	if err == nil {
+		found, ok = foundServer(has)
 	}
 	return found, ok, os.NewSyscallError("read virtual server", err)
 }
@@ -154,16 +118,13 @@ func (s *Socket) Server(k Key) (found Server, ok bool, err error) {
 // SetAdopted takes over a virtual server that another Service proxy made, or gives it to another one. It changes nothing
 // but the mark.
 func (s *Socket) SetAdopted(k Key, adopted bool) error {
-	found, ok, err := s.Server(k)
+	has, err := s.servers.GetService(service(k, Header{}))
 	if err != nil {
-		return err
+		return os.NewSyscallError("read virtual server", err)
 	}
-	if !ok {
-		return os.NewSyscallError("read virtual server", syscall.ESRCH)
-	}
-	found.flags &^= ownerMask | adoptedMark
+	has.Flags &^= ownerMask | adoptedMark
 	if adopted {
-		found.flags |= ownerMark | adoptedMark
+		has.Flags |= ownerMark | adoptedMark
 	}
-	return os.NewSyscallError("change virtual server", s.change(uint8(EditServer), found.attribute()))
+	return os.NewSyscallError("change virtual server", s.servers.UpdateService(has))
 }

@@ -3,10 +3,13 @@ package wire
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"syscall"
 
+	"github.com/moby/ipvs"
+	"github.com/sirupsen/logrus"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"github.com/vishvananda/netns"
@@ -15,20 +18,26 @@ import (
 
 const version = 1 // of the messages
 
-// Socket is a socket to IPVS. Only one goroutine at a time may use it.
+// Socket has the sockets to IPVS: one of moby/ipvs for virtual servers and timeouts, and one for the messages of this
+// package. Only one goroutine at a time may use it.
 type Socket struct {
-	family int
-	handle *nl.SocketHandle
+	servers *ipvs.Handle
+	family  int
+	handle  *nl.SocketHandle
 }
 
 // ErrNoIPVS means that the kernel has no IPVS and cannot load it.
 var ErrNoIPVS = errors.New(`the kernel has no IPVS (generic netlink family "IPVS", module ip_vs)`)
 
-// Dial opens a socket in a network namespace, or in the current one if ns is 0.
+// Dial opens the sockets in a network namespace, or in the current one if ns is 0.
 func Dial(ns int) (*Socket, error) {
 	family, err := findFamily(ns)
 	if err != nil {
 		return nil, err
+	}
+	servers, err := openServers(ns)
+	if err != nil {
+		return nil, fmt.Errorf("open IPVS socket for virtual servers: %w", err)
 	}
 	in := netns.None()
 	if ns != 0 {
@@ -36,14 +45,16 @@ func Dial(ns int) (*Socket, error) {
 	}
 	s, err := nl.GetNetlinkSocketAt(in, netns.None(), unix.NETLINK_GENERIC)
 	if err != nil {
+		servers.Close()
 		return nil, fmt.Errorf("open IPVS socket: %w", err)
 	}
-	return &Socket{family: int(family), handle: &nl.SocketHandle{Socket: s}}, nil
+	return &Socket{servers: servers, family: int(family), handle: &nl.SocketHandle{Socket: s}}, nil
 }
 
-// findFamily looks for the generic netlink family. The lookup itself makes the kernel load ip_vs,
-// even in a container without modprobe, because ip_vs has the alias net-pf-16-proto-16-family-IPVS (Linux 5.15,
-// commit 2199f562730d). For older kernels findFamily runs modprobe.
+// findFamily looks for the generic netlink family before moby/ipvs does. That library stores a missing family as number
+// 0, for the whole life of the process, and then the kernel reports success for every request. The lookup itself makes
+// the kernel load ip_vs, even in a container without modprobe, because ip_vs has the alias
+// net-pf-16-proto-16-family-IPVS (Linux 5.15, commit 2199f562730d). For older kernels findFamily runs modprobe.
 func findFamily(ns int) (number uint16, err error) {
 	h, err := openGeneric(ns)
 	if err != nil {
@@ -70,8 +81,23 @@ func openGeneric(ns int) (*netlink.Handle, error) {
 	return netlink.NewHandleAt(netns.NsHandle(ns), unix.NETLINK_GENERIC)
 }
 
-// Close closes the socket.
-func (s *Socket) Close() { s.handle.Close() }
+// openServers silences moby/ipvs. At its first use it runs modprobe, and when that fails it logs a warning through
+// logrus, which no other code of Verdict uses.
+func openServers(ns int) (*ipvs.Handle, error) {
+	out := logrus.StandardLogger().Out
+	logrus.SetOutput(io.Discard)
+	defer logrus.SetOutput(out)
+	if ns == 0 {
+		return ipvs.New("")
+	}
+	return ipvs.New(fmt.Sprintf("/proc/self/fd/%d", ns))
+}
+
+// Close closes the sockets.
+func (s *Socket) Close() {
+	s.servers.Close()
+	s.handle.Close()
+}
 
 // Command is a change of a virtual server or of one of its real servers. The numbers are those of the kernel.
 type Command uint8
@@ -91,14 +117,16 @@ const (
 func (s *Socket) Change(c Command, k Key, h Header, r RealServer) error {
 	var err error
 	switch c {
-	case AddServer, EditServer:
-		return s.change(uint8(c), owned(k, h).attribute())
+	case AddServer:
+		return s.servers.NewService(service(k, h))
+	case EditServer:
+		return s.servers.UpdateService(service(k, h))
 	case AddReal, EditReal:
 		return s.change(uint8(c), k.attribute(), r.attribute())
 	case DeleteReal:
 		err = s.change(uint8(c), k.attribute(), r.attribute())
 	case DeleteServer:
-		err = s.change(uint8(c), k.attribute())
+		err = s.servers.DelService(service(k, h))
 	}
 	if errors.Is(err, syscall.ESRCH) || errors.Is(err, syscall.ENOENT) {
 		return nil

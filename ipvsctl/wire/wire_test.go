@@ -86,10 +86,9 @@ func TestEveryField(t *testing.T) {
 		base := server{Key{netip.MustParseAddr(addr), 80, TCP}, Header{"sh", Fallback, 10}}
 		for path, changed := range fields.Each(base) {
 			changed.Header.Flags &= AllFlags
-			message := append((&nl.Genlmsg{Command: uint8(AddServer), Version: version}).Serialize(), owned(changed.Key, changed.Header).attribute().Serialize()...)
-			got, ok, err := parseServer(message)
-			if err != nil || !ok || !got.Ours || got.Adopted || got.Key != changed.Key || got.Header != changed.Header {
-				t.Errorf("%s: wrote %+v, read %+v, %v", path, changed, got, err)
+			got, ok := foundServer(service(changed.Key, changed.Header))
+			if !ok || !got.Ours || got.Adopted || got.Key != changed.Key || got.Header != changed.Header {
+				t.Errorf("%s: wrote %+v, read %+v", path, changed, got)
 			}
 		}
 		real := RealServer{Addr: netip.AddrPortFrom(netip.MustParseAddr(addr), 80), Weight: 3}
