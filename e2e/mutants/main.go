@@ -98,15 +98,8 @@ func run(o options) error {
 	if err != nil {
 		return err
 	}
-	suites := []suite{{"check, own packages", "nokernel", true}, {"check", "nokernel", false}}
-	if o.deep && o.again != "" {
-		suites = nil
-	}
-	if o.deep {
-		suites = append(suites, suite{"test, own packages", "", true}, suite{"test", "", false})
-	}
 	alive, total := chosen, len(chosen)
-	for _, s := range suites {
+	for _, s := range o.suites() {
 		r := &runner{root: root, work: work, overlay: changes, suite: s, log: logf, out: o.out, patience: o.patience, skip: o.skip}
 		if err := r.build(names); err != nil {
 			return err
@@ -119,6 +112,17 @@ func run(o options) error {
 			s.name, killed, total, 100*float64(killed)/float64(max(total, 1)), r.unreached)
 	}
 	return nil
+}
+
+// suites are those that the mutants meet, one after the other.
+func (o *options) suites() (list []suite) {
+	if !o.deep || o.again == "" {
+		list = append(list, suite{"check, own packages", "nokernel", true}, suite{"check", "nokernel", false})
+	}
+	if o.deep {
+		list = append(list, suite{"test, own packages", "", true}, suite{"test", "", false})
+	}
+	return list
 }
 
 // listed returns the mutants that the output of an earlier run lists as alive.
