@@ -1,10 +1,12 @@
 #!/bin/bash
 # benchtable.sh KEY FILE: print lines of Go benchmarks as a Markdown table. It has a row for each figure, and a column for
 # each value of a KEY in the names of the benchmarks, such as services. Of several lines of a name it shows the last;
-# benchstat compares them. Times are milliseconds, memory is MiB.
+# benchstat compares them. Times are milliseconds, memory is MiB. With the key "services", the last column is the ratio of the
+# largest size to the smallest one. The machine stands above the table.
 set -euo pipefail
 awk -v key="$1" '
 function short(v) { return v >= 100 ? sprintf("%.0f", v) : sprintf("%.3g", v) }
+/^(goos|goarch|cpu): / && !($0 in said) { said[$0] = 1; machine = machine (machine ? ", " : "") substr($0, index($0, " ") + 1) }
 /^Benchmark/ {
 	name = substr($1, 10); sub(/-[0-9]+$/, "", name)
 	column = "-"
@@ -20,15 +22,21 @@ function short(v) { return v >= 100 ? sprintf("%.0f", v) : sprintf("%.3g", v) }
 		row = name " | " unit
 		if (!((row, "") in cell)) { cell[row, ""] = 1; rows[++height] = row }
 		cell[row, column] = short(value)
+		number[row, column] = value
 	}
 }
 END {
+	printf "%s\n\n", machine
+	ratio = key == "services" && width > 1
 	printf "| | %s", key; line = "|---|---"
+	for (c = 1; c <= width; c++) if (columns[c] != "-") { last = columns[c]; if (first == "") first = last }
 	for (c = 1; c <= width; c++) { printf " | %s", columns[c]; line = line "|---:" }
+	if (ratio) { printf " | %s / %s", last, first; line = line "|---:" }
 	print " |\n" line "|"
 	for (r = 1; r <= height; r++) {
 		printf "| %s", rows[r]
 		for (c = 1; c <= width; c++) printf " | %s", cell[rows[r], columns[c]]
+		if (ratio) printf " | %s", number[rows[r], first] && (rows[r], last) in cell ? sprintf("%.2f", number[rows[r], last] / number[rows[r], first]) : ""
 		print " |"
 	}
 }' "$2"
