@@ -2,10 +2,7 @@ package claims
 
 import (
 	"bytes"
-	"net/netip"
 	"slices"
-
-	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
 // beside is what the register knows about external addresses that may be node port addresses. A frontend at such an
@@ -27,72 +24,10 @@ func newBeside() beside {
 	}
 }
 
-// SetNodePortAddresses records the addresses at which node ports answer. It returns the Services with an external
-// address that became one of them or is no longer one. The caller must plan those again. The cost depends on those
-// Services.
-func (c *Claims) SetNodePortAddresses(addrs []netip.Addr) (replan []state.Name) {
-	next := make(map[[16]byte]bool, len(addrs))
-	for _, a := range addrs {
-		next[a.As16()] = true
-	}
-	for a := range next {
-		if !c.beside.addrs[a] {
-			c.replanAt(a)
-		}
-	}
-	for a := range c.beside.addrs {
-		if !next[a] {
-			c.replanAt(a)
-		}
-	}
-	c.beside.addrs = next
-	return c.changed()
-}
-
-func (c *Claims) replanAt(addr [16]byte) {
-	for id := range c.beside.at[addr] {
-		c.replan = append(c.replan, id)
-	}
-}
-
 // hidesNodePort reports whether a claim is that of an external address at which node ports answer, here or at another
 // node.
 func (b *beside) hidesNodePort(want claim) bool {
 	return want.rank == rankExternalIP && !want.isNodePort() || want.rank == rankLoadBalancer && b.addrs[want.addr]
-}
-
-// standBeside records that a frontend of the Service stands beside a node port.
-func (c *Claims) standBeside(id uint32, k key) {
-	if len(c.beside.ids[k]) == 0 {
-		c.noteRange(k, true)
-	}
-	insert(c.beside.ids, k, id)
-	if _, taken := c.holders[k]; taken {
-		c.claimants[id].missing++
-	}
-}
-
-func (c *Claims) leaveBeside(id uint32, k key) {
-	if remove(c.beside.ids, k, id); len(c.beside.ids[k]) == 0 {
-		c.noteRange(k, false)
-	}
-	if _, taken := c.holders[k]; taken {
-		c.claimants[id].missing--
-	}
-}
-
-// displace notes that a key got its first holder (1) or lost its last one (-1). The Services that stand beside a node port
-// lose or gain a frontend.
-func (c *Claims) displace(k key, missing int) {
-	c.noteRange(k, missing > 0)
-	if !k.isNodePort() {
-		return
-	}
-	for id := range c.beside.ids[k] {
-		c.claimants[id].missing += missing
-		c.replan = append(c.replan, id)
-	}
-	c.ranges.hold(k, missing > 0)
 }
 
 // index records at which external addresses a Service is. Both lists are sorted.

@@ -1,51 +1,12 @@
 package claims
 
 import (
-	"cmp"
-	"net/netip"
 	"slices"
 	"time"
 
 	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
-
-// Claims is the register of all frontends. Only one goroutine at a time may use it.
-type Claims struct {
-	ids       map[state.Name]uint32
-	claimants []claimant
-	free      []uint32 // unused places in claimants
-
-	holders map[key]bid   // the Service that has a frontend
-	waiting map[key][]bid // the other Services that ask for it, unsorted because they are few
-	replan  []uint32      // the Services that gained or lost a frontend in the current call
-	scratch []claim
-	beside  beside
-	ranges  ranges
-	kept    kept
-	host    []netip.Addr // sorted
-}
-
-// claimant is a Service that asks for frontends.
-type claimant struct {
-	state.Name
-	created int64   // Unix time in nanoseconds
-	claims  []claim // everything that it asks for, sorted, each key once
-	missing int     // how many of its claims other Services hold
-}
-
-// bid is the number of a claimant in the upper 30 bits and the rank of its claim in the lowest two.
-type bid uint32
-
-func newBid(id uint32, r rank) bid { return bid(id)<<2 | bid(r) }
-
-func (b bid) id() uint32 { return uint32(b >> 2) }
-func (b bid) rank() rank { return rank(b & 3) }
-
-// New returns an empty register.
-func New() *Claims {
-	return &Claims{ids: map[state.Name]uint32{}, holders: map[key]bid{}, waiting: map[key][]bid{}, beside: newBeside(), ranges: newRanges(), kept: newKept()}
-}
 
 // Resolve registers what a new plan asks for. It removes the frontends that other Services have from the plan and
 // returns a Problem for each. It also returns the other Services that gained or lost a frontend. The caller must plan
@@ -135,6 +96,24 @@ func (c *Claims) update(id uint32, want []claim) {
 	}
 }
 
+// indexClusterIPs counts the cluster IPs in the claims of one Service. Both lists are sorted. Services with an external
+// address that became a cluster IP, or is one no longer, are planned again.
+func (c *Claims) indexClusterIPs(id uint32, before, after []claim) {
+	isClusterIP := func(c *claim) bool { return c.rank == rankClusterIP }
+	old, current := addrsOf(before, isClusterIP), addrsOf(after, isClusterIP)
+	for _, a := range without(current, old) {
+		if c.kept.clusterIPs[a] = c.kept.clusterIPs[a].with(id, 1); c.kept.clusterIPs[a].n == 1 {
+			c.replanAt(a)
+		}
+	}
+	for _, a := range without(old, current) {
+		if c.kept.clusterIPs[a] = c.kept.clusterIPs[a].with(id, -1); c.kept.clusterIPs[a].n == 0 {
+			delete(c.kept.clusterIPs, a)
+			c.replanAt(a)
+		}
+	}
+}
+
 // compareHeads compares the keys of the first elements of two sorted lists. An empty list comes last.
 func compareHeads(a, b []claim) int {
 	switch {
@@ -212,23 +191,36 @@ func (c *Claims) stopWaiting(b bid, k key) {
 	}
 }
 
-// before reports whether a has precedence over b.
-func (c *Claims) before(a, b bid) bool {
-	x, y := &c.claimants[a.id()], &c.claimants[b.id()]
-	return cmp.Or(
-		cmp.Compare(a.rank(), b.rank()),
-		cmp.Compare(x.created, y.created),
-		cmp.Compare(x.Namespace, y.Namespace),
-		cmp.Compare(x.Name.Name, y.Name.Name),
-	) < 0
+// standBeside records that a frontend of the Service stands beside a node port.
+func (c *Claims) standBeside(id uint32, k key) {
+	if len(c.beside.ids[k]) == 0 {
+		c.noteRange(k, true)
+	}
+	insert(c.beside.ids, k, id)
+	if _, taken := c.holders[k]; taken {
+		c.claimants[id].missing++
+	}
 }
 
-// changed returns the names of the Services in replan and empties the list.
-func (c *Claims) changed() (names []state.Name) {
-	slices.Sort(c.replan)
-	for _, id := range slices.Compact(c.replan) {
-		names = append(names, c.claimants[id].Name)
+func (c *Claims) leaveBeside(id uint32, k key) {
+	if remove(c.beside.ids, k, id); len(c.beside.ids[k]) == 0 {
+		c.noteRange(k, false)
 	}
-	c.replan = c.replan[:0]
-	return names
+	if _, taken := c.holders[k]; taken {
+		c.claimants[id].missing--
+	}
+}
+
+// displace notes that a key got its first holder (1) or lost its last one (-1). The Services that stand beside a node port
+// lose or gain a frontend.
+func (c *Claims) displace(k key, missing int) {
+	c.noteRange(k, missing > 0)
+	if !k.isNodePort() {
+		return
+	}
+	for id := range c.beside.ids[k] {
+		c.claimants[id].missing += missing
+		c.replan = append(c.replan, id)
+	}
+	c.ranges.hold(k, missing > 0)
 }

@@ -8,35 +8,9 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// The unused ports of a cluster IP are refused. At an address of this node, programs of the node listen at those ports: a
-// cluster IP there would lock everybody out of the node. So it is served like an external IP, at its ports only.
-
-// SetHostAddresses records the addresses of this node. It returns the Services with a cluster IP that became one of them
-// or is no longer one. The caller must plan those again.
-func (c *Claims) SetHostAddresses(sorted []netip.Addr) (replan []state.Name) {
-	changed := map[[16]byte]bool{}
-	for _, lists := range [][2][]netip.Addr{{c.host, sorted}, {sorted, c.host}} {
-		for _, a := range lists[0] {
-			if _, both := slices.BinarySearchFunc(lists[1], a, netip.Addr.Compare); !both && c.kept.clusterIPs[a.As16()].n > 0 {
-				changed[a.As16()] = true
-			}
-		}
-	}
-	c.host = slices.Clone(sorted)
-	if len(changed) == 0 {
-		return nil
-	}
-	for id := range c.claimants {
-		if slices.ContainsFunc(c.claimants[id].claims, func(want claim) bool {
-			return want.rank == rankClusterIP && changed[want.addr]
-		}) {
-			c.replan = append(c.replan, uint32(id))
-		}
-	}
-	return c.changed()
-}
-
-// spareHost has the cluster IPs of a plan that are addresses of this node served like external IPs.
+// spareHost has the cluster IPs of a plan that are addresses of this node served like external IPs, at its ports only. The
+// unused ports of other cluster IPs are refused. Here, programs of the node listen at those ports: a cluster IP would lock
+// everybody out of the node.
 func (c *Claims) spareHost(p *plan.Service) []state.Problem {
 	found := state.ProblemList{Object: state.Object{Kind: "Service", Name: p.Name}}
 	var reported []netip.Addr

@@ -1,7 +1,6 @@
 package claims
 
 import (
-	"maps"
 	"net/netip"
 
 	"github.com/verdict-proxy/verdict/proxier/plan"
@@ -45,39 +44,6 @@ func (s Servers) at(fe *plan.Frontend) (balancers, found bool) {
 
 // systemNamespace has the Services of those who run the cluster. One of them may balance the API servers.
 const systemNamespace = "kube-system"
-
-// SetServers records the API servers. It returns the Services with an external address that is, or was, one of an API
-// server. The caller must plan those again.
-func (c *Claims) SetServers(next Servers) (replan []state.Name) {
-	if maps.Equal(c.kept.servers, next) {
-		return nil
-	}
-	for _, list := range []Servers{c.kept.servers, next} {
-		for at := range list {
-			c.replanAt(at.Addr().As16())
-		}
-	}
-	c.kept.servers = maps.Clone(next)
-	return c.changed()
-}
-
-// indexClusterIPs counts the cluster IPs in the claims of one Service. Both lists are sorted. Services with an external
-// address that became a cluster IP, or is one no longer, are planned again.
-func (c *Claims) indexClusterIPs(id uint32, before, after []claim) {
-	isClusterIP := func(c *claim) bool { return c.rank == rankClusterIP }
-	old, current := addrsOf(before, isClusterIP), addrsOf(after, isClusterIP)
-	for _, a := range without(current, old) {
-		if c.kept.clusterIPs[a] = c.kept.clusterIPs[a].with(id, 1); c.kept.clusterIPs[a].n == 1 {
-			c.replanAt(a)
-		}
-	}
-	for _, a := range without(old, current) {
-		if c.kept.clusterIPs[a] = c.kept.clusterIPs[a].with(id, -1); c.kept.clusterIPs[a].n == 0 {
-			delete(c.kept.clusterIPs, a)
-			c.replanAt(a)
-		}
-	}
-}
 
 // meets reports whether a plan asks for something that is kept for others.
 func (k *kept) meets(p *plan.Service) bool {

@@ -65,6 +65,14 @@ func (c claim) besideNodePort() bool { return c.rank > rankNodePort && c.isNodeP
 
 func (k key) isNodePort() bool { return k.kind == ipv4NodePort || k.kind == ipv6NodePort }
 
+// place is the key without its ports.
+func (k key) place() key { return key{addr: k.addr, protocol: k.protocol, kind: k.kind} }
+
+func (k key) lastPort() uint16 { return max(k.port, k.end) }
+
+// overlaps reports whether two keys of one place have a port in common.
+func (k key) overlaps(o key) bool { return k.port <= o.lastPort() && o.port <= k.lastPort() }
+
 type keyKind uint8
 
 const (
@@ -137,3 +145,6 @@ func (k key) String() string {
 	}
 	return "node port " + port
 }
+
+// ports returns the port or the range of a key.
+func (k key) ports() string { return state.PortsText(k.port, k.end) + "/" + k.protocol.String() }

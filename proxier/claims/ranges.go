@@ -1,10 +1,8 @@
 package claims
 
 import (
-	"maps"
+	"math/rand/v2"
 	"slices"
-
-	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
 // ranges is what the register knows about ranges of ports. A Service does not get a frontend that overlaps with a stronger
@@ -27,81 +25,6 @@ func newRanges() ranges {
 	return ranges{at: map[key]*tree{}, count: map[key]int{}, nodePorts: map[key][]uint16{}, blocked: map[blockedKey]key{}}
 }
 
-// place is the key without its ports.
-func (k key) place() key { return key{addr: k.addr, protocol: k.protocol, kind: k.kind} }
-
-func (k key) lastPort() uint16 { return max(k.port, k.end) }
-
-// overlaps reports whether two keys of one place have a port in common.
-func (k key) overlaps(o key) bool { return k.port <= o.lastPort() && o.port <= k.lastPort() }
-
-// ports returns the port or the range of a key.
-func (k key) ports() string { return state.PortsText(k.port, k.end) + "/" + k.protocol.String() }
-
-// noteRange records whether any Service asks for a key, where ranges are. A place without ranges costs nothing.
-func (c *Claims) noteRange(k key, wanted bool) {
-	r, at := &c.ranges, k.place()
-	if k.end != 0 && wanted {
-		if r.count[at]++; r.count[at] == 1 {
-			r.at[at] = singlesAt(c, at)
-		}
-	}
-	switch {
-	case r.count[at] == 0 || k.end == 0 && k.isNodePort():
-		return
-	case wanted:
-		r.at[at] = r.at[at].insert(k)
-		return
-	}
-	r.at[at] = r.at[at].remove(k)
-	if k.end != 0 {
-		if r.count[at]--; r.count[at] == 0 {
-			delete(r.count, at)
-			delete(r.at, at)
-		}
-	}
-}
-
-// singlesAt collects the single ports at an address that Services hold.
-func singlesAt(c *Claims, place key) (t *tree) {
-	if place.isNodePort() {
-		return nil
-	}
-	seen := map[key]bool{}
-	for id := range c.servicesAt(place.addr) {
-		sorted := c.claimants[id].claims
-		i, _ := slices.BinarySearchFunc(sorted, key{addr: place.addr}, func(c claim, k key) int { return c.key.compare(k) })
-		for ; i < len(sorted) && sorted[i].addr == place.addr; i++ {
-			k := sorted[i].key
-			if _, taken := c.holders[k]; taken && !seen[k] && k.end == 0 && k.place() == place {
-				seen[k], t = true, t.insert(k)
-			}
-		}
-	}
-	return t
-}
-
-// servicesAt yields the Services that may have a claim at an address. Several Services have the same cluster IP only by
-// mistake: then it yields all.
-func (c *Claims) servicesAt(addr [16]byte) func(func(uint32) bool) {
-	return func(yield func(uint32) bool) {
-		external := c.beside.at[addr]
-		owners := c.kept.clusterIPs[addr]
-		if owners.n > 1 {
-			for id := range c.claimants {
-				if !yield(uint32(id)) {
-					return
-				}
-			}
-			return
-		}
-		if _, both := external[owners.sum]; owners.n == 1 && !both && !yield(owners.sum) {
-			return
-		}
-		maps.Keys(external)(yield)
-	}
-}
-
 // hold records whether a Service holds a node port.
 func (r *ranges) hold(k key, held bool) {
 	at := k.place()
@@ -118,108 +41,80 @@ func (r *ranges) meet(claims []claim) bool {
 	return len(r.count) > 0 && slices.ContainsFunc(claims, func(c claim) bool { return r.count[c.place()] > 0 })
 }
 
-// overlap finds what overlaps with a claim of a Service.
-type overlap struct {
-	c    *Claims
-	id   uint32
-	want claim
+// tree is keys of one place, each once: a binary search tree by first port (key.compare). Its heights are random (a treap),
+// because tenants choose the ports. nil is the empty tree.
+type tree struct {
+	key
+	last        uint16 // the highest port of all keys in the tree
+	height      uint32 // at least that of both branches
+	left, right *tree
 }
 
-// each calls do for the claims of other Services that overlap with the claim and are not equal. Either of the two is a range, and
-// the claim does not stand beside node ports. The cost depends on how many keys overlap.
-func (o overlap) each(do func(bid, key)) {
-	k := o.want.key
-	o.c.ranges.at[k.place()].overlapping(k, func(at key) {
-		if at == k || at.end == 0 && k.end == 0 {
-			return
-		}
-		for _, b := range o.bids(at) {
-			if b.id() != o.id {
-				do(b, at)
-			}
-		}
-	})
+func (t *tree) insert(k key) *tree {
+	before, after := t.split(k)
+	return join(join(before, &tree{key: k, last: k.lastPort(), height: rand.Uint32()}), after)
 }
 
-// bids are the claims to a key that count: that of the holder, and the others if the holder is the Service itself. All that stand
-// beside node ports count, because they do so together.
-func (o overlap) bids(at key) []bid {
-	if at.isNodePort() {
-		var list []bid
-		for id := range o.c.beside.ids[at] {
-			list = append(list, newBid(id, rankExternalIP))
-		}
-		return list
+func (t *tree) remove(k key) *tree {
+	if t == nil {
+		return nil
 	}
-	if holder := o.c.holders[at]; holder.id() != o.id {
-		return []bid{holder}
+	switch order := k.compare(t.key); {
+	case order < 0:
+		return t.with(t.left.remove(k), t.right)
+	case order > 0:
+		return t.with(t.left, t.right.remove(k))
 	}
-	return o.c.waiting[at]
+	return join(t.left, t.right)
 }
 
-// replanWeaker has the Services planned again whose weaker claims overlap with one that came and are served, or that were lost to
-// one that went.
-func (o overlap) replanWeaker(came bool) {
-	own := newBid(o.id, o.want.rank)
-	if o.c.holders[o.want.key] != own && own.rank() == rankExternalIP {
-		return // whatever is weaker is weaker than the holder, too
+// split returns the keys before k, and those after it.
+func (t *tree) split(k key) (before, after *tree) {
+	switch {
+	case t == nil:
+		return nil, nil
+	case t.compare(k) < 0:
+		before, after = t.right.split(k)
+		return t.with(t.left, before), after
 	}
-	o.each(func(other bid, at key) {
-		if !o.c.before(own, other) {
-			return
-		}
-		is := blockedKey{other.id(), at}
-		to, lost := o.c.ranges.blocked[is]
-		if came && !lost || !came && lost && to == o.want.key {
-			delete(o.c.ranges.blocked, is)
-			o.c.replan = append(o.c.replan, other.id())
-		}
-	})
+	before, after = t.left.split(k)
+	return before, t.with(after, t.right)
 }
 
-// stronger finds the strongest claim of another Service that overlaps with the claim, if it has precedence.
-func (o overlap) stronger() (holder uint32, k key, found bool) {
-	best := newBid(o.id, o.want.rank)
-	o.each(func(other bid, at key) {
-		if o.c.before(other, best) {
-			best, k, found = other, at, true
-		}
-	})
-	return best.id(), k, found
-}
-
-// lose notes to what a Service lost a claim because of a range, or that it did not.
-func (o overlap) lose(to key, lost bool) {
-	if is := (blockedKey{o.id, o.want.key}); lost {
-		o.c.ranges.blocked[is] = to
-	} else {
-		delete(o.c.ranges.blocked, is)
+// join is the inverse of split.
+func join(before, after *tree) *tree {
+	switch {
+	case before == nil:
+		return after
+	case after == nil:
+		return before
+	case before.height > after.height:
+		return before.with(before.left, join(before.right, after))
 	}
+	return after.with(join(before, after.left), after.right)
 }
 
-// hidden finds a node port of another Service that the claim would hide at a node port address.
-func (o overlap) hidden() (k key, found bool) {
-	beside := o.want.nodePort()
-	held, k := o.c.ranges.nodePorts[beside.place()], beside
-	k.end = 0
-	for i, _ := slices.BinarySearch(held, beside.port); i < len(held) && held[i] <= beside.lastPort(); i++ {
-		k.port = held[i]
-		if o.c.holders[k].id() != o.id {
-			return k, true
+// with gives the root other branches.
+func (t *tree) with(left, right *tree) *tree {
+	t.left, t.right, t.last = left, right, t.lastPort()
+	for _, branch := range []*tree{left, right} {
+		if branch != nil {
+			t.last = max(t.last, branch.last)
 		}
 	}
-	return k, false
+	return t
 }
 
-// overlapsOwn reports whether a frontend overlaps with an earlier one of the same Service.
-func (s *stripper) overlapsOwn(k key) (earlier key, found bool) {
-	if s.claims.ranges.count[k.place()] == 0 {
-		return key{}, false
+// overlapping calls do for the keys that overlap with k. The cost depends on their number, and on the height of the tree.
+func (t *tree) overlapping(k key, do func(key)) {
+	if t == nil || t.last < k.port {
+		return
 	}
-	i := slices.IndexFunc(s.beside[k.place()], k.overlaps)
-	if i < 0 {
-		s.beside[k.place()] = append(s.beside[k.place()], k)
-		return key{}, false
+	t.left.overlapping(k, do)
+	if t.overlaps(k) {
+		do(t.key)
 	}
-	return s.beside[k.place()][i], true
+	if t.port <= k.lastPort() {
+		t.right.overlapping(k, do)
+	}
 }

@@ -113,6 +113,19 @@ func (s *stripper) overlaps(want claim, field string) bool {
 	return found
 }
 
+// overlapsOwn reports whether a frontend overlaps with an earlier one of the same Service.
+func (s *stripper) overlapsOwn(k key) (earlier key, found bool) {
+	if s.claims.ranges.count[k.place()] == 0 {
+		return key{}, false
+	}
+	i := slices.IndexFunc(s.beside[k.place()], k.overlaps)
+	if i < 0 {
+		s.beside[k.place()] = append(s.beside[k.place()], k)
+		return key{}, false
+	}
+	return s.beside[k.place()][i], true
+}
+
 // hides reports whether the plan must lose an external address because it would hide the node port of another Service.
 // If so, it records why.
 func (s *stripper) hides(want claim, field string) bool {

@@ -1,0 +1,71 @@
+package claims
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+
+	"github.com/verdict-proxy/verdict/proxier/state"
+)
+
+// SetNodePortAddresses records the addresses at which node ports answer. It returns the Services with an external
+// address that became one of them or is no longer one. The caller must plan those again. The cost depends on those
+// Services.
+func (c *Claims) SetNodePortAddresses(addrs []netip.Addr) (replan []state.Name) {
+	next := make(map[[16]byte]bool, len(addrs))
+	for _, a := range addrs {
+		next[a.As16()] = true
+	}
+	for a := range next {
+		if !c.beside.addrs[a] {
+			c.replanAt(a)
+		}
+	}
+	for a := range c.beside.addrs {
+		if !next[a] {
+			c.replanAt(a)
+		}
+	}
+	c.beside.addrs = next
+	return c.changed()
+}
+
+// SetHostAddresses records the addresses of this node. It returns the Services with a cluster IP that became one of them
+// or is no longer one. The caller must plan those again.
+func (c *Claims) SetHostAddresses(sorted []netip.Addr) (replan []state.Name) {
+	changed := map[[16]byte]bool{}
+	for _, lists := range [][2][]netip.Addr{{c.host, sorted}, {sorted, c.host}} {
+		for _, a := range lists[0] {
+			if _, both := slices.BinarySearchFunc(lists[1], a, netip.Addr.Compare); !both && c.kept.clusterIPs[a.As16()].n > 0 {
+				changed[a.As16()] = true
+			}
+		}
+	}
+	c.host = slices.Clone(sorted)
+	if len(changed) == 0 {
+		return nil
+	}
+	for id := range c.claimants {
+		if slices.ContainsFunc(c.claimants[id].claims, func(want claim) bool {
+			return want.rank == rankClusterIP && changed[want.addr]
+		}) {
+			c.replan = append(c.replan, uint32(id))
+		}
+	}
+	return c.changed()
+}
+
+// SetServers records the API servers. It returns the Services with an external address that is, or was, one of an API
+// server. The caller must plan those again.
+func (c *Claims) SetServers(next Servers) (replan []state.Name) {
+	if maps.Equal(c.kept.servers, next) {
+		return nil
+	}
+	for _, list := range []Servers{c.kept.servers, next} {
+		for at := range list {
+			c.replanAt(at.Addr().As16())
+		}
+	}
+	c.kept.servers = maps.Clone(next)
+	return c.changed()
+}
