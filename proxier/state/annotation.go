@@ -7,26 +7,6 @@ import (
 	"strings"
 )
 
-// Balancing is what the annotations of a Service ask of load balancing. The zero value asks for nothing. Planning
-// passes it on unchanged. The dataplane validates it, because only the dataplane knows what the kernel offers.
-// Balancing must stay comparable.
-type Balancing struct {
-	Scheduler  string // "": the default
-	Flags      string // flags of the scheduler, separated by commas
-	Forwarding Forwarding
-}
-
-// Forwarding is how packets reach the endpoints of a Service. After Tunnel may follow the encapsulation and its checksum,
-// each after a comma.
-type Forwarding string
-
-// The ways of forwarding.
-const (
-	NAT    Forwarding = ""       // translated; answers come back through this node
-	Route  Forwarding = "route"  // unchanged, to the MAC address of the endpoint, which answers the client itself
-	Tunnel Forwarding = "tunnel" // the same in a tunnel, through routers
-)
-
 // AnnotationPrefix begins the keys of Verdict's own annotations.
 const AnnotationPrefix = "verdict-proxy.github.io/"
 

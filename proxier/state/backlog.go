@@ -21,6 +21,13 @@ type backlog struct {
 	wake     chan struct{}
 }
 
+// pending is a change of a Service that the kernel does not have.
+type pending struct {
+	latest uint64      // revision of the latest change
+	queued bool        // no pass has taken the latest change
+	kinds  changeKinds // what changed
+}
+
 // Wake delivers a value after a change. Several changes may share one value.
 func (b *backlog) Wake() <-chan struct{} { return b.wake }
 
@@ -41,6 +48,13 @@ func (b *backlog) touch(n Name, kind changeKinds) {
 	b.counts.changed(before.kinds, kind)
 	b.dirty[n] = pending{latest: b.revision, queued: true, kinds: before.kinds | kind}
 	b.signal()
+}
+
+// PlanAgain has a Service planned again, although nothing of it has changed.
+func (b *backlog) PlanAgain(n Name) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.touch(n, healthChanged)
 }
 
 // touchEnv marks the Environment as changed. The caller holds mu.
@@ -156,4 +170,11 @@ func (b *backlog) Applied(c Changes) {
 	if c.Environment && b.envDirty <= c.Revision {
 		b.envDirty = 0
 	}
+}
+
+// ChangeCounts returns the present counts.
+func (b *backlog) ChangeCounts() ChangeCounts {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.counts
 }

@@ -38,10 +38,3 @@ func (c *ChangeCounts) pending(kinds changeKinds, sign int) {
 		c.PendingEndpoints += sign
 	}
 }
-
-// ChangeCounts returns the present counts.
-func (b *backlog) ChangeCounts() ChangeCounts {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.counts
-}

@@ -27,43 +27,6 @@ func (f Failure) Compare(o Failure) int {
 // Health has the endpoints of a Service that are not good, sorted by Compare. It is never changed in place.
 type Health []Failure
 
-// SetHealth replaces what is known about the endpoints of a Service; nil: all of them are good. It is a change of the
-// Service like any other. Health may come before the Service, until MarkSynced: what has no Service by then is forgotten.
-func (s *Store) SetHealth(n Name, h Health) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.synced && s.services[n] == nil || slices.Equal(s.health[n], h) {
-		return
-	}
-	if s.health[n] = h; len(h) == 0 {
-		delete(s.health, n)
-	}
-	s.touch(n, healthChanged)
-}
-
-// Health returns what is known about the endpoints of a Service.
-func (s *Store) Health(n Name) Health {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.health[n]
-}
-
-// PlanAgain has a Service planned again, although nothing of it has changed.
-func (b *backlog) PlanAgain(n Name) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.touch(n, healthChanged)
-}
-
-// forgetHealth forgets the health of what is no Service. The caller holds mu.
-func (s *Store) forgetHealth() {
-	for n := range s.health {
-		if s.services[n] == nil {
-			delete(s.health, n)
-		}
-	}
-}
-
 // MergeFailures sorts failures, and joins those of one endpoint.
 func MergeFailures(list Health) (out Health) {
 	slices.SortFunc(list, Failure.Compare)

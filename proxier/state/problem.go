@@ -18,6 +18,17 @@ type Problem struct {
 	More int
 }
 
+// Compare orders Problems. It looks at every field, so that the order of a list never depends on chance.
+func (p Problem) Compare(other Problem) int {
+	return cmp.Or(
+		strings.Compare(p.Kind, other.Kind),
+		p.Object.Compare(other.Object),
+		strings.Compare(p.Field, other.Field),
+		strings.Compare(p.Reason, other.Reason),
+		cmp.Compare(p.More, other.More),
+	)
+}
+
 // Object identifies an object that can have problems.
 type Object struct {
 	Kind string

@@ -1,12 +1,5 @@
 package state
 
-// pending is a change of a Service that the kernel does not have.
-type pending struct {
-	latest uint64      // revision of the latest change
-	queued bool        // no pass has taken the latest change
-	kinds  changeKinds // what changed
-}
-
 // Turns holds values that wait. Namespaces have turns. In a namespace, the first one in is the first out.
 //
 // A namespace that had no value here comes before all that had turns. So the one of a tenant never waits for the many of

@@ -1,7 +1,6 @@
 package state
 
 import (
-	"cmp"
 	"maps"
 	"net/netip"
 	"slices"
@@ -40,6 +39,15 @@ func (s *Store) MarkSynced() {
 	s.synced = true
 	s.forgetHealth()
 	s.signal()
+}
+
+// forgetHealth forgets the health of what is no Service. The caller holds mu.
+func (s *Store) forgetHealth() {
+	for n := range s.health {
+		if s.services[n] == nil {
+			delete(s.health, n)
+		}
+	}
 }
 
 // SetService adds or replaces a Service and the problems of its object.
@@ -139,6 +147,27 @@ func (s *Store) removeSlice(n Name) {
 		s.members[old.Service] = remaining
 	}
 	s.touchMembers(old.Service)
+}
+
+// SetHealth replaces what is known about the endpoints of a Service; nil: all of them are good. It is a change of the
+// Service like any other. Health may come before the Service, until MarkSynced: what has no Service by then is forgotten.
+func (s *Store) SetHealth(n Name, h Health) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.synced && s.services[n] == nil || slices.Equal(s.health[n], h) {
+		return
+	}
+	if s.health[n] = h; len(h) == 0 {
+		delete(s.health, n)
+	}
+	s.touch(n, healthChanged)
+}
+
+// Health returns what is known about the endpoints of a Service.
+func (s *Store) Health(n Name) Health {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.health[n]
 }
 
 // SetProblems records the problems of an object that is not served at all, for example one that did not parse.
@@ -299,15 +328,4 @@ func (s *Store) Problems() []Problem {
 	}
 	slices.SortFunc(all, Problem.Compare)
 	return all
-}
-
-// Compare orders Problems. It looks at every field, so that the order of a list never depends on chance.
-func (p Problem) Compare(other Problem) int {
-	return cmp.Or(
-		strings.Compare(p.Kind, other.Kind),
-		p.Object.Compare(other.Object),
-		strings.Compare(p.Field, other.Field),
-		strings.Compare(p.Reason, other.Reason),
-		cmp.Compare(p.More, other.More),
-	)
 }

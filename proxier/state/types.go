@@ -138,6 +138,26 @@ func (u UID) String() string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", u[:4], u[4:6], u[6:8], u[8:10], u[10:])
 }
 
+// Balancing is what the annotations of a Service ask of load balancing. The zero value asks for nothing. Planning
+// passes it on unchanged. The dataplane validates it, because only the dataplane knows what the kernel offers.
+// Balancing must stay comparable.
+type Balancing struct {
+	Scheduler  string // "": the default
+	Flags      string // flags of the scheduler, separated by commas
+	Forwarding Forwarding
+}
+
+// Forwarding is how packets reach the endpoints of a Service. After Tunnel may follow the encapsulation and its checksum,
+// each after a comma.
+type Forwarding string
+
+// The ways of forwarding.
+const (
+	NAT    Forwarding = ""       // translated; answers come back through this node
+	Route  Forwarding = "route"  // unchanged, to the MAC address of the endpoint, which answers the client itself
+	Tunnel Forwarding = "tunnel" // the same in a tunnel, through routers
+)
+
 // OutlierDetection is what the annotation of a Service asks about endpoints that do not answer.
 type OutlierDetection struct {
 	Mode OutlierMode
