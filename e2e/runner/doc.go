@@ -3,7 +3,7 @@
 //
 //	run.go           runs a scenario: preparation, steps, cleanup; for tests in Go that take steps themselves, too
 //	steps.go         the implementation of each type of step
-//	bed.go           a test bed: a network, a source of objects and a proxy, for one address family; steps that change the node
+//	bed.go           a test bed: a network, a source of objects and a proxy, for one family; steps that change the node
 //	change.go        steps that change objects
 //	apiserver.go     objects in an API server, and its Events
 //	manifests.go     what a source of objects is; objects as files in a folder
