@@ -1,11 +1,13 @@
 // Package lab is the network of tests: network namespaces that play a node, its pods, another node with pods, and
 // clients outside; servers and clients that talk between them; and processes.
 //
-//	world.go      the topology; places.go: the names of places, pods and links; addresses.go: every address has a name
+//	world.go      the topology; build.go: makes it, and starts its servers
+//	places.go     the names of places, pods and links; addresses.go: every address has a name
 //	namespace.go  a place: a namespace of package netns in which clients ask
 //	server.go     pods answer with their name and with the source that they saw
-//	ask.go        one connection and its outcome; flow.go: connections that stay open
-//	sctp.go       SCTP by hand; kernelsctp.go: SCTP with the kernel's implementation
+//	question.go   what a client asks, and how it ends; answer.go: what a server answers
+//	ask.go        one connection; flow.go: connections that stay open
+//	sctp.go       SCTP by hand, and with the kernel's implementation
 //	conntrack.go  the node's table of flows
 //	process.go    a process inside a namespace, its log, its end
 //	http.go       HTTP requests from inside a namespace

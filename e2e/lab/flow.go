@@ -20,9 +20,6 @@ type Flow struct {
 	close    sync.Once
 }
 
-// errEnd means that the server closed the connection.
-var errEnd = errors.New("closed by the server")
-
 // Open connects from the namespace of the calling thread. Any thread may use the flow afterwards. Sockets do not block,
 // and the flow waits by poll with a deadline: signals of the Go runtime would interrupt a blocking connect.
 func Open(q Question) (*Flow, error) {

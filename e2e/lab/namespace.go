@@ -32,3 +32,11 @@ func (n *Namespace) via(to netip.Prefix, link string, gateway netip.Addr) error 
 func (n *Namespace) direct(to netip.Prefix, link string) error {
 	return n.AddRoute(netns.Route{To: to, Link: link})
 }
+
+// LimitICMP turns the kernel's limit on the rate of ICMP errors on, as it is by default, or off.
+func (n *Namespace) LimitICMP(on bool) error {
+	if on {
+		return n.Sysctl("net.ipv4.icmp_ratelimit=1000", "net.ipv4.icmp_ratemask=6168", "net.ipv6.icmp.ratelimit=1000")
+	}
+	return n.Sysctl("net.ipv4.icmp_ratelimit=0", "net.ipv4.icmp_ratemask=0", "net.ipv6.icmp.ratelimit=0")
+}

@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"hash/crc32"
 	"math/rand/v2"
+	"net"
 	"net/netip"
-	"slices"
-	"sync"
+	"os"
 
 	"golang.org/x/sys/unix"
 )
@@ -110,58 +110,6 @@ func receiveSCTP(fd int) (p sctpPacket, from netip.Addr, ok bool, err error) {
 	return p, from, ok, nil
 }
 
-// serveSCTP answers requests to the ports of pods.
-func (w *World) serveSCTP(place string) error {
-	if err := w.places[place].Load(dropAborts); err != nil {
-		return fmt.Errorf("drop the kernel's own answers: %w", err)
-	}
-	for _, f := range Families() {
-		if err := w.answerSCTP(place, f); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (w *World) answerSCTP(place string, f Family) error {
-	var fd int
-	err := w.places[place].Do(func() (err error) {
-		fd, err = unix.Socket(domain(f), unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_SCTP)
-		return err
-	})
-	if err != nil {
-		return fmt.Errorf("open a raw socket: %w", err)
-	}
-	var ended sync.WaitGroup
-	w.closer = append(w.closer, func() error {
-		_ = unix.Shutdown(fd, unix.SHUT_RD) // wakes the reader up, although it returns ENOTCONN
-		ended.Wait()
-		return unix.Close(fd)
-	})
-	ended.Go(func() { answerINIT(fd, place) })
-	return nil
-}
-
-func answerINIT(fd int, as string) {
-	for {
-		p, from, ok, err := receiveSCTP(fd)
-		switch {
-		case errors.Is(err, unix.EINTR):
-			continue
-		case err != nil || !from.IsValid():
-			return // shut down
-		case !ok || p.chunk != sctpInit || !slices.Contains(Ports(), p.dport):
-			continue
-		}
-		answer := Answer{Pod: as, Port: p.dport, Source: from}
-		reply := sctpPacket{
-			sport: p.dport, dport: p.sport, vtag: p.initTag, chunk: sctpInitAck, initTag: 1, text: []byte(answer.String()),
-		}
-		// A client that gets no answer reports it.
-		_ = unix.Sendto(fd, reply.encode(), 0, sockaddr(netip.AddrPortFrom(from, 0)))
-	}
-}
-
 // newInit is a request to a port.
 func newInit(to uint16) sctpPacket {
 	return sctpPacket{sport: uint16(20000 + rand.IntN(40000)), dport: to, chunk: sctpInit, initTag: rand.Uint32() | 1}
@@ -170,4 +118,28 @@ func newInit(to uint16) sctpPacket {
 // answers reports whether a packet is the reply to a request.
 func (p *sctpPacket) answers(request *sctpPacket) bool {
 	return p.chunk == sctpInitAck && p.dport == request.sport && p.vtag == request.initTag
+}
+
+// listenKernelSCTP listens at one address, in the namespace of the calling thread. An association then uses no other
+// address of the server. Package net has no SCTP, but it serves a listening socket of SCTP as one of TCP: both are
+// streams with the same system calls.
+func listenKernelSCTP(at netip.AddrPort) (net.Listener, error) {
+	family := IPv4
+	if at.Addr().Is6() {
+		family = IPv6
+	}
+	fd, err := unix.Socket(domain(family), unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, unix.IPPROTO_SCTP)
+	if err != nil {
+		return nil, fmt.Errorf("open an SCTP socket (the kernel needs module sctp): %w", err)
+	}
+	f := os.NewFile(uintptr(fd), "sctp")
+	defer f.Close() // the listener has a copy
+	err = errors.Join(
+		os.NewSyscallError("bind", unix.Bind(fd, sockaddr(at))),
+		os.NewSyscallError("listen", unix.Listen(fd, 64)),
+	)
+	if err != nil {
+		return nil, err
+	}
+	return net.FileListener(f)
 }

@@ -6,47 +6,14 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"strings"
-)
+	"slices"
+	"sync"
 
-// Ports lists the ports at which every pod answers, in all protocols. The runner's fence uses the last two.
-func Ports() []uint16 { return []uint16{8080, 8081, 8082, 8083} }
+	"golang.org/x/sys/unix"
+)
 
 // BusyPort is a port in the range of node ports. A program on the node listens there.
 const BusyPort = 32767
-
-// Answer is a server's answer to a request.
-type Answer struct {
-	Pod    string     // the server's name
-	Port   uint16     // the server's port
-	Local  netip.Addr // the server's address; zero when the server does not know it
-	Source netip.Addr // the client's address, as the server sees it
-}
-
-// String is the line that the server sends.
-func (a Answer) String() string {
-	local := "-"
-	if a.Local.IsValid() {
-		local = a.Local.String()
-	}
-	return fmt.Sprintf("%s %d %s %s\n", a.Pod, a.Port, local, a.Source)
-}
-
-func parseAnswer(line string) (Answer, error) {
-	var a Answer
-	var local, source string
-	if _, err := fmt.Sscan(line, &a.Pod, &a.Port, &local, &source); err != nil {
-		return a, fmt.Errorf("answer %q: %w", line, err)
-	}
-	var err error
-	if local != "-" {
-		if a.Local, err = netip.ParseAddr(local); err != nil {
-			return a, fmt.Errorf("answer %q: %w", line, err)
-		}
-	}
-	a.Source, err = netip.ParseAddr(source)
-	return a, err
-}
 
 // serve starts the servers of all pods, and one in the node's own network.
 func (w *World) serve() error {
@@ -177,10 +144,54 @@ func Reply(conn *net.UDPConn, as string, port uint16) {
 	}
 }
 
-// Name is the name of the endpoint in scenarios: the pod, with its port unless that is the first one.
-func (a Answer) Name() string {
-	if a.Port == Ports()[0] {
-		return a.Pod
+// serveSCTP answers requests to the ports of pods.
+func (w *World) serveSCTP(place string) error {
+	if err := w.places[place].Load(dropAborts); err != nil {
+		return fmt.Errorf("drop the kernel's own answers: %w", err)
 	}
-	return strings.Join([]string{a.Pod, fmt.Sprint(a.Port)}, ":")
+	for _, f := range Families() {
+		if err := w.answerSCTP(place, f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *World) answerSCTP(place string, f Family) error {
+	var fd int
+	err := w.places[place].Do(func() (err error) {
+		fd, err = unix.Socket(domain(f), unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_SCTP)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("open a raw socket: %w", err)
+	}
+	var ended sync.WaitGroup
+	w.closer = append(w.closer, func() error {
+		_ = unix.Shutdown(fd, unix.SHUT_RD) // wakes the reader up, although it returns ENOTCONN
+		ended.Wait()
+		return unix.Close(fd)
+	})
+	ended.Go(func() { answerINIT(fd, place) })
+	return nil
+}
+
+func answerINIT(fd int, as string) {
+	for {
+		p, from, ok, err := receiveSCTP(fd)
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case err != nil || !from.IsValid():
+			return // shut down
+		case !ok || p.chunk != sctpInit || !slices.Contains(Ports(), p.dport):
+			continue
+		}
+		answer := Answer{Pod: as, Port: p.dport, Source: from}
+		reply := sctpPacket{
+			sport: p.dport, dport: p.sport, vtag: p.initTag, chunk: sctpInitAck, initTag: 1, text: []byte(answer.String()),
+		}
+		// A client that gets no answer reports it.
+		_ = unix.Sendto(fd, reply.encode(), 0, sockaddr(netip.AddrPortFrom(from, 0)))
+	}
 }

@@ -41,6 +41,10 @@ func (w *objects) put(o scenario.Object) error {
 	return nil
 }
 
+// fenced reports whether a fence can wait for changes of a kind. After changes of other kinds the runner sets no fence,
+// so that a probe with a time limit measures from the change.
+func fenced(kind string) bool { return kind == "Service" || kind == "EndpointSlice" }
+
 // find returns an object that the scenario or the bed has written.
 func (w *objects) find(kind, name string) (scenario.Object, error) {
 	for _, o := range w.present {

@@ -3,11 +3,10 @@
 //
 //	run.go           runs a scenario: preparation, steps, cleanup; for tests in Go that take steps themselves, too
 //	steps.go         the implementation of each type of step
-//	bed.go           a test bed: a network, a source of objects and a proxy, for one address family
+//	bed.go           a test bed: a network, a source of objects and a proxy, for one family; steps that change the node
 //	change.go        steps that change objects
 //	apiserver.go     objects in an API server, and its Events
 //	manifests.go     what a source of objects is; objects as files in a folder
-//	node.go          steps that change the node
 //	proxy.go         Verdict or upstream's kube-proxy as a process
 //	fence.go         waits until the proxy has followed all changes, without a fixed pause
 //	clients.go       what clients remember, and what they check of each answer

@@ -53,10 +53,6 @@ func (f *fence) post() error {
 	return f.passed(f.clients.address(scenario.Target{Name: "FENCE", Port: port}), target)
 }
 
-// fenced reports whether a fence can wait for changes of a kind. After changes of other kinds the runner sets no fence,
-// so that a probe with a time limit measures from the change.
-func fenced(kind string) bool { return kind == "Service" || kind == "EndpointSlice" }
-
 // passed waits until a connection through the fence reaches the target port.
 func (f *fence) passed(to netip.AddrPort, target uint16) error {
 	q := lab.Question{Protocol: lab.TCP, To: to, Patience: 200 * time.Millisecond}

@@ -185,19 +185,6 @@ func (b *Bed) cleanUp() error {
 // abandon ends the proxy and removes its tables, so that the next scenario starts from nothing.
 func (b *Bed) abandon() error { return errors.Join(b.proxy.kill(), b.proxy.clean()) }
 
-func (b *Bed) restart(do *scenario.Restart) error {
-	if do.Kill {
-		return errors.Join(b.proxy.kill(), b.start())
-	}
-	return errors.Join(b.proxy.stop(), b.start())
-}
-
-// start starts the proxy again, with the same arguments. Its tables are still in the kernel.
-func (b *Bed) start() error {
-	b.objects.pending = true
-	return b.proxy.start(b.proxy.arguments)
-}
-
 // A test in Go uses a bed without a scenario file: it calls Begin, then Steps and its own checks, then End.
 
 // Begin starts the proxy with these flags, unless it already runs with them.

@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"errors"
 	"fmt"
 	"reflect"
 	"time"
@@ -71,4 +72,17 @@ func (b *Bed) step(do any) error {
 		}
 	}
 	return fmt.Errorf("package runner does not implement %T: add it to implementations in steps.go", do)
+}
+
+func (b *Bed) restart(do *scenario.Restart) error {
+	if do.Kill {
+		return errors.Join(b.proxy.kill(), b.start())
+	}
+	return errors.Join(b.proxy.stop(), b.start())
+}
+
+// start starts the proxy again, with the same arguments. Its tables are still in the kernel.
+func (b *Bed) start() error {
+	b.objects.pending = true
+	return b.proxy.start(b.proxy.arguments)
 }

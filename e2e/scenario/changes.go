@@ -1,9 +1,7 @@
 package scenario
 
 import (
-	"fmt"
-	"slices"
-	"strconv"
+	"errors"
 	"strings"
 
 	"github.com/verdict-proxy/verdict/e2e/lab"
@@ -48,25 +46,7 @@ type (
 	Patch struct{ Kind, Name, YAML string }
 	// Delete deletes an object.
 	Delete struct{ Kind, Name string }
-	// Endpoints writes the EndpointSlices of a Service.
-	Endpoints struct {
-		Service string
-		Slice   string     // suffix of the slices' names
-		Other   bool       // in the family that is not under test
-		List    []Endpoint // empty: the slice stays, without endpoints
-	}
 )
-
-// Endpoint is one endpoint as it is written: a pod, its port, its conditions and its hints.
-type Endpoint struct {
-	Pod   string
-	Port  int // 0: the Service's targetPort, or 8080
-	Count int // for "many": the number of addresses
-	// Ready, Serving and Terminating are the conditions; nil leaves one out of the slice.
-	Ready, Serving, Terminating *bool
-	// Zones and Nodes are hints.
-	Zones, Nodes []string
-}
 
 func readApply(a *arguments) any {
 	s := &Apply{YAML: a.text()}
@@ -81,75 +61,37 @@ func readPatch(a *arguments) any {
 	return s
 }
 
-func readEndpoints(a *arguments, other bool) any {
-	s := &Endpoints{Other: other}
-	s.Service, s.Slice, _ = strings.Cut(a.next("a Service"), "/")
-	if s.Slice == "" {
-		s.Slice = "1"
-	}
-	for len(a.words) > 0 {
-		e, err := parseEndpoint(a.next("an endpoint"))
-		a.failWith(err)
-		s.List = append(s.List, e)
-	}
-	return s
-}
-
-// parseEndpoint reads a, a:8081, b(terminating), c(zones=z1+z2,nodes=node-1), many*3000.
-func parseEndpoint(word string) (Endpoint, error) {
-	yes, no := true, false
-	e := Endpoint{Ready: &yes, Serving: &yes, Terminating: &no}
-	name, rest, has := strings.Cut(word, "(")
-	if has {
-		for _, m := range strings.Split(strings.TrimSuffix(rest, ")"), ",") {
-			if err := e.modify(m); err != nil {
-				return e, fmt.Errorf("endpoint %s: %w", word, err)
-			}
+func checkObjects(text string) error {
+	s := Apply{text}
+	for _, f := range lab.Families() {
+		if _, err := s.Objects(f); err != nil {
+			return err
 		}
-	}
-	name, count, isMany := strings.Cut(name, "*")
-	name, port, hasPort := strings.Cut(name, ":")
-	e.Pod = name
-	var err error
-	if hasPort {
-		if e.Port, err = strconv.Atoi(port); err != nil {
-			return e, fmt.Errorf("endpoint %s: %q is not a port", word, port)
-		}
-	}
-	if isMany {
-		if e.Count, err = strconv.Atoi(count); err != nil {
-			return e, fmt.Errorf("endpoint %s: %q is not a number", word, count)
-		}
-	}
-	if isMany != (name == "many") || !isMany && name != "host" && !slices.Contains(lab.Pods(), name) {
-		return e, fmt.Errorf("endpoint %s: there is no such pod", word)
-	}
-	return e, nil
-}
-
-// modify applies one word of those in parentheses after an endpoint.
-func (e *Endpoint) modify(word string) error {
-	yes, no := true, false
-	key, value, _ := strings.Cut(word, "=")
-	switch key {
-	case "unready":
-		e.Ready, e.Serving = &no, &no
-	case "terminating": // but still serving
-		e.Ready, e.Terminating = &no, &yes
-	case "stopping": // terminating, and no longer serving
-		e.Ready, e.Serving, e.Terminating = &no, &no, &yes
-	case "published": // the Service publishes addresses that are not ready, so the slice says that this one is
-		e.Serving = &no
-	case "bare": // no conditions
-		e.Ready, e.Serving, e.Terminating = nil, nil, nil
-	case "silent": // terminating, without the condition serving
-		e.Ready, e.Serving, e.Terminating = &no, nil, &yes
-	case "zones":
-		e.Zones = strings.Split(value, "+")
-	case "nodes":
-		e.Nodes = strings.Split(value, "+")
-	default:
-		return fmt.Errorf("%q is not understood", word)
 	}
 	return nil
 }
+
+// Objects are the objects of an apply step in a family. Fields that the scenario leaves out are filled in.
+func (s *Apply) Objects(f lab.Family) ([]Object, error) {
+	var out []Object
+	for _, text := range strings.Split("\n"+s.YAML, "\n---\n") {
+		if strings.TrimSpace(text) == "" {
+			continue
+		}
+		o, err := parseDocument(f, text)
+		if err == nil {
+			err = o.complete()
+		}
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, o)
+	}
+	if len(out) == 0 {
+		return nil, errors.New("no objects")
+	}
+	return out, nil
+}
+
+// Object is the patch in a family.
+func (s *Patch) Object(f lab.Family) (Object, error) { return parseDocument(f, s.YAML) }

@@ -1,10 +1,7 @@
 package scenario
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
-	"path"
 	"slices"
 	"strings"
 
@@ -45,50 +42,48 @@ func (s *Scenario) Arguments(f lab.Family) ([]string, error) {
 	return strings.Fields(text), err
 }
 
-// Load reads all files that end in .txt, ordered by name.
-func Load(fsys fs.FS) ([]*Scenario, error) {
-	names, err := fs.Glob(fsys, "*.txt")
-	if err != nil {
-		return nil, fmt.Errorf("list scenarios: %w", err)
-	}
-	slices.Sort(names)
-	var out []*Scenario
-	var errs []error
-	for _, name := range names {
-		text, err := fs.ReadFile(fsys, name)
-		if err != nil {
-			return nil, fmt.Errorf("read scenarios: %w", err)
-		}
-		list, err := Parse(name, string(text))
-		out, errs = append(out, list...), append(errs, err)
-	}
-	return out, errors.Join(append(errs, unique(out))...)
+// Step is one step of a scenario.
+type Step struct {
+	Line int
+	Text string // as it is written, for messages
+	// Do is the step in the form that its verb gives it, for example a *Probe.
+	Do any
+	// Upstream replaces Do when upstream's kube-proxy is tested; nil means that it does the same.
+	Upstream *Variant
+	// IPVS replaces Do when IPVS serves the Services (--backend=ipvs); nil means that Verdict does the same with IPVS.
+	IPVS *Variant
 }
 
-// unique fails when two scenarios of a file have the same name.
-func unique(list []*Scenario) error {
-	seen := map[string]bool{}
-	for _, s := range list {
-		key := s.File + "/" + s.Name
-		if seen[key] {
-			return fmt.Errorf("%s.txt:%d: a second scenario is called %q", s.File, s.Line, s.Name)
-		}
-		seen[key] = true
-	}
-	return nil
+// Variant replaces what a step does.
+type Variant struct {
+	Do any
+	// Instead is the other expectation as it is written, and Because is its reason.
+	Instead, Because string
 }
 
-// Parse reads one file. It reports all mistakes in it at once, each with its line.
-func Parse(file, text string) ([]*Scenario, error) {
-	p := parser{file: file}
-	for _, b := range blocks(text) {
-		p.block(b)
-	}
-	for _, s := range p.scenarios {
-		if len(s.Steps) == 0 {
-			p.fail(s.Line, "scenario %q has no steps", s.Name)
-		}
-		s.File = strings.TrimSuffix(path.Base(file), ".txt")
-	}
-	return p.scenarios, errors.Join(p.errs...)
+// Kind is the kind of the step's verb.
+func (s *Step) Kind() Kind {
+	name, _, _ := strings.Cut(squeeze(s.Text), " ")
+	v, _ := findVerb(name) // the parser knew the verb
+	return v.Kind
 }
+
+// Expects reports whether the step checks something.
+func (s *Step) Expects() bool { return s.Kind() == Check }
+
+// Verbs are all verbs of the language.
+func Verbs() []Verb {
+	return slices.Concat(objectVerbs(), nodeVerbs(), connectionVerbs(), observingVerbs())
+}
+
+func findVerb(name string) (Verb, error) {
+	verbs := Verbs()
+	i := slices.IndexFunc(verbs, func(v Verb) bool { return v.Name == name })
+	if i < 0 {
+		return Verb{}, fmt.Errorf("no step is called %q", name)
+	}
+	return verbs[i], nil
+}
+
+// squeeze replaces each run of blanks by a single one.
+func squeeze(s string) string { return strings.Join(strings.Fields(s), " ") }

@@ -2,8 +2,23 @@ package scenario
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
+
+// Reference is the Markdown table of all verbs of some kinds.
+func Reference(kinds ...Kind) string {
+	var out strings.Builder
+	out.WriteString("| step | what it does | example |\n|---|---|---|\n")
+	for _, v := range Verbs() {
+		if slices.Contains(kinds, v.Kind) {
+			usage := strings.TrimSpace(v.Name + " " + v.Arguments)
+			example, _, _ := strings.Cut(v.Examples[0], "\n")
+			fmt.Fprintf(&out, "| `%s` | %s | `%s` |\n", cell(usage), cell(v.Help), cell(example))
+		}
+	}
+	return out.String()
+}
 
 // Differences is a Markdown table of everything that upstream's kube-proxy does differently.
 func Differences(list []*Scenario) string {
@@ -44,6 +59,3 @@ func differences(
 
 // cell escapes a text for a cell of a Markdown table.
 func cell(s string) string { return strings.ReplaceAll(s, "|", `\|`) }
-
-// squeeze replaces each run of blanks by a single one.
-func squeeze(s string) string { return strings.Join(strings.Fields(s), " ") }

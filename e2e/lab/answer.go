@@ -1,0 +1,51 @@
+package lab
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+)
+
+// Ports lists the ports at which every pod answers, in all protocols. The runner's fence uses the last two.
+func Ports() []uint16 { return []uint16{8080, 8081, 8082, 8083} }
+
+// Answer is a server's answer to a request.
+type Answer struct {
+	Pod    string     // the server's name
+	Port   uint16     // the server's port
+	Local  netip.Addr // the server's address; zero when the server does not know it
+	Source netip.Addr // the client's address, as the server sees it
+}
+
+// String is the line that the server sends.
+func (a Answer) String() string {
+	local := "-"
+	if a.Local.IsValid() {
+		local = a.Local.String()
+	}
+	return fmt.Sprintf("%s %d %s %s\n", a.Pod, a.Port, local, a.Source)
+}
+
+// Name is the name of the endpoint in scenarios: the pod, with its port unless that is the first one.
+func (a Answer) Name() string {
+	if a.Port == Ports()[0] {
+		return a.Pod
+	}
+	return strings.Join([]string{a.Pod, fmt.Sprint(a.Port)}, ":")
+}
+
+func parseAnswer(line string) (Answer, error) {
+	var a Answer
+	var local, source string
+	if _, err := fmt.Sscan(line, &a.Pod, &a.Port, &local, &source); err != nil {
+		return a, fmt.Errorf("answer %q: %w", line, err)
+	}
+	var err error
+	if local != "-" {
+		if a.Local, err = netip.ParseAddr(local); err != nil {
+			return a, fmt.Errorf("answer %q: %w", line, err)
+		}
+	}
+	a.Source, err = netip.ParseAddr(source)
+	return a, err
+}
