@@ -109,9 +109,9 @@ func (e *Engine) Watch() (*kernel.Watcher, error) {
 func (e *Engine) Close() error { return e.conn.Close() }
 
 // Set adds or changes a service port. It always does so. The error names the limits of the program that the port has
-// met, and what is served instead (contents/limits.go). Where the limit is one that all ports share, Retry names the port when
-// there is room. A port should change once between two calls of Apply. After a second change, the next Apply writes
-// everything: the transaction holds differences from the kernel's state, and not from the first change.
+// met, and what is served instead (contents/mirror/limits.go). Where the limit is one that all ports share, Result.Room
+// names the port when there is room. A port should change once between two calls of Apply. After a second change, the
+// next Apply writes everything: the transaction holds differences from the kernel's state, and not from the first change.
 func (e *Engine) Set(p *contents.Port) error {
 	var short mirror.Shortfall
 	if e.plan(); e.tables.In(p.Family) != nil { // ports of other families are ignored

@@ -87,7 +87,7 @@ func (s *Scheduling) choose(asked state.Balancing) method {
 	}
 	m := method{scheduler: asked.Scheduler}
 	m.parseForwarding(asked.Forwarding)
-	if m.scheduler != "" && m.scheduler != schedulerRandom && !slices.Contains(ipvsctl.Schedulers(), m.scheduler) {
+	if m.scheduler != "" && !slices.Contains(allSchedulers, m.scheduler) {
 		m.problem = fmt.Sprintf("unknown scheduler %q; the default is used", m.scheduler)
 		m.scheduler = ""
 	}
