@@ -13,8 +13,8 @@ import (
 	"github.com/verdict-proxy/verdict/nft/program"
 )
 
-// TestRepairInMemory: others delete elements of each set, and add elements that nobody wants. Whichever way the engine hears of
-// it, everything is as before afterwards.
+// TestRepairInMemory: others delete elements of each set, and add elements that nobody wants. Whether a report
+// or a look shows it to the engine, everything is as before afterwards.
 func TestRepairInMemory(t *testing.T) {
 	ways := map[string]func(touched kernel.Interference) kernel.Interference{
 		"each key is known": func(touched kernel.Interference) kernel.Interference { return touched },

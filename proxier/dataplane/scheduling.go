@@ -201,7 +201,7 @@ type nearest struct {
 	method   program.Method
 	heaviest bool   // only the endpoints of the greatest weight
 	exact    bool   // it is the same as what IPVS does
-	instead  string // what an Event says of it; empty: it is near enough
+	instead  string // what an Event says about it; empty: it is near enough
 }
 
 func (m *method) nearest() nearest {

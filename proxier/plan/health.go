@@ -57,7 +57,8 @@ func (c *candidates) judgeSilent(list []silence, kind flags, maxEjected int) {
 		}
 	}
 	if len(list) < n {
-		slices.SortStableFunc(list, func(a, b silence) int { return a.since.Compare(b.since) }) // before: by address
+		// The list is in the order of addresses, which decides between endpoints that failed at the same time.
+		slices.SortStableFunc(list, func(a, b silence) int { return a.since.Compare(b.since) })
 		list = list[:min(len(list), share(n, maxEjected))]
 	}
 	setBad(list)
