@@ -74,7 +74,7 @@ $(E2E_BINARY):
 
 .PHONY: flakes
 flakes: packages ## run the tests of "make test" N times (default 20) in random order beside load, and list each that failed once (SUITE=e2e: of "make e2e")
-	SHUFFLE=1 .ci/flakes.sh $(or $(N),20) .ci/$(or $(SUITE),test).sh
+	SHUFFLE=1 RACE= .ci/flakes.sh $(or $(N),20) .ci/$(or $(SUITE),test).sh
 
 .PHONY: takeover
 takeover: packages $(SUM) $(E2E_BINARY) ## go from kube-proxy to Verdict and back under load, in three modes of kube-proxy (root; RUNS=20; part of e2e with 2 runs)

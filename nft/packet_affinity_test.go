@@ -177,6 +177,7 @@ func TestAffinityAcrossPools(t *testing.T) {
 // TestAffinityTimeout connects often enough to stay, until each client has been there for longer than the timeout, then not
 // for longer than the timeout. A client that a slow machine has made come too late may move, and begins again.
 func TestAffinityTimeout(t *testing.T) {
+	t.Parallel() // it mostly waits
 	const timeout = 8 * time.Second
 	for _, f := range program.Families() {
 		t.Run(f.String(), func(t *testing.T) {

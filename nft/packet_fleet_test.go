@@ -100,6 +100,7 @@ func passes(from, to net.Conn, within time.Duration) bool {
 // TestFleet: connections whose flows the node does not know go on, whichever side sends first: they began at another
 // balancer with the same rules. A younger Service with the same endpoints changes nothing. An older one has them, until it is gone.
 func TestFleet(t *testing.T) {
+	t.Parallel() // it mostly waits
 	top := newTopology(t)
 	pods := pusher{conns: map[string]net.Conn{}}
 	const target = 9100

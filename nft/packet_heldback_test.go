@@ -188,6 +188,7 @@ func (top *topology) heldBack(t *testing.T) map[program.Family]int {
 
 // TestSecondPacketGoesElsewhere: a client that is held back reaches another endpoint, a second late.
 func TestSecondPacketGoesElsewhere(t *testing.T) {
+	t.Parallel() // it mostly waits
 	top, e := newHeldTopology(t, func(*Engine) {})
 	for _, f := range program.Families() {
 		for i, r := range refusers()[:4] {
@@ -257,6 +258,7 @@ func TestAllRefuse(t *testing.T) {
 // TestErrorsAtOnce: several packets of a client wait for the address of a neighbor that has vanished. The errors about them come
 // at once and count as one refusal: they are all dropped, and the client's next packet decides.
 func TestErrorsAtOnce(t *testing.T) {
+	t.Parallel() // it mostly waits
 	top, e := newHeldTopology(t, func(*Engine) {})
 	for _, f := range program.Families() {
 		mustSet(t, e, heldPort(f, 1, true, podEndpoint(f, "b", firstPodPort), podEndpoint(f, "b", firstPodPort+1)))

@@ -87,6 +87,7 @@ func suspectPorts(f program.Family) []contents.Port {
 
 // TestSuspects: the kernel notices endpoints that do not answer and endpoints that refuse, and no others.
 func TestSuspects(t *testing.T) {
+	t.Parallel() // it mostly waits
 	top := newTopology(t)
 	e := top.node.engine(t)
 	g := packetGlobals()
@@ -180,6 +181,7 @@ func (top *topology) hang(t *testing.T, at netip.AddrPort) {
 // TestSuspectsOnThisNode: endpoints at the node's own address are noticed when they do not answer, and only then. A
 // connection of the node to itself passes the hooks output and input with the same packet.
 func TestSuspectsOnThisNode(t *testing.T) {
+	t.Parallel() // it mostly waits
 	top := newTopology(t)
 	e := top.node.engine(t)
 	g := packetGlobals()

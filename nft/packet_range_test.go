@@ -69,6 +69,7 @@ func (top *topology) askRange(t *testing.T, f program.Family, protocol uint8, p 
 
 // TestRangePackets sends packets to each port of ranges, to the port beside them, and to ranges without endpoints.
 func TestRangePackets(t *testing.T) {
+	t.Parallel() // it mostly waits
 	forEachKind(t, func(t *testing.T, top *topology, e *Engine, f program.Family, protocol uint8) {
 		e.SetGlobals(packetGlobals())
 		mustSet(t, e, rangePorts(f, protocol)...)

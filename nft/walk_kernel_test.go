@@ -56,8 +56,10 @@ func (top *topology) checkPredictions(t *testing.T, tables *inspect.Tables, f pr
 	if after { // only the affinity entry makes it certain
 		top.askAll(t, f, protocol, to)
 	}
+	// Each walk reads a whole hash table from the kernel, so a few clients are enough.
+	const step = 4
 	predicted := make([]netip.AddrPort, clients)
-	for i := range predicted {
+	for i := 0; i < clients; i += step {
 		p := inspect.Packet{Src: oneOfManyClients(f, i), Dst: to.Addr(), Protocol: protocol, DstPort: to.Port(), Interface: "outside"}
 		got, err := tables.Walk("prerouting", "nat", p)
 		if err != nil || got.Pick == nil {
@@ -66,7 +68,7 @@ func (top *topology) checkPredictions(t *testing.T, tables *inspect.Tables, f pr
 		predicted[i] = got.Pick.Chosen
 	}
 	for i, seat := range top.askAll(t, f, protocol, to) {
-		if want := netip.AddrPortFrom(podIP(f, seat.pod), seat.port); predicted[i] != want {
+		if want := netip.AddrPortFrom(podIP(f, seat.pod), seat.port); i%step == 0 && predicted[i] != want {
 			t.Errorf("client %d to %s: predicted %s, went to %s", i, to, predicted[i], want)
 		}
 	}
