@@ -128,6 +128,37 @@ func TestSuspicionsLeaveTimeForChecks(t *testing.T) {
 	}
 }
 
+// TestChecksOfFolder: 10,000 checks by HTTP in five seconds, all of one namespace. A folder has no tenants, so they are on time; those
+// of a tenant take a twentieth of a core.
+func TestChecksOfFolder(t *testing.T) {
+	const seconds, each, cost = 60, 2500, 90 * time.Microsecond
+	check := &state.HealthCheck{Kind: state.CheckHTTP, Interval: 5 * time.Second, Timeout: time.Second, Rise: 2, Fall: 3}
+	for folder, want := range map[string]float64{"": 0.05 / cost.Seconds(), "/etc/verdict": 4 * each / check.Interval.Seconds()} {
+		w := newWorld(t, func(o *Options) {
+			o.Settings.Manifests, o.Cost = folder, func(state.CheckKind) time.Duration { return cost }
+		})
+		for i := range 4 {
+			targets := make([]probe.Target, each)
+			for j := range targets {
+				targets[j] = target(i*each + j)
+			}
+			if _, left := w.checks.Set(state.Name{Namespace: "default", Name: string(rune('a' + i))}, check, targets, start); left > 0 {
+				t.Errorf("folder %q: no room for %d checks", folder, left)
+			}
+		}
+		asked := 0
+		for now := start; now.Before(start.Add(seconds * time.Second)); now = now.Add(checkPause) {
+			for _, q := range w.checks.Due(now) {
+				asked++
+				w.checks.Answered(q, probe.Answer{Connected: true}, now)
+			}
+		}
+		if rate := float64(asked) / seconds; rate < 0.9*want || rate > 1.1*want {
+			t.Errorf("folder %q: %.0f checks a second, want %.0f", folder, rate, want)
+		}
+	}
+}
+
 // TestPaceOfNamespace: the Services of a namespace share what a namespace may have planned because of flapping endpoints, and
 // none of them is forgotten.
 func TestPaceOfNamespace(t *testing.T) {

@@ -39,21 +39,22 @@ type Monitor struct {
 
 // New returns a Monitor. It writes the failures that the previous process saved into the store.
 func New(o Options) *Monitor {
-	may := newPermit(&o)
+	permit := newPermit(&o)
 	m := &Monitor{
-		Options: &o, permit: may, looks: newLooks(), ledger: newLedger(&o), asker: &asker{permit: may, ends: make(chan func(), 64)},
-		reporter: &reporter{Options: &o, episodes: map[Episode]time.Time{}}, kernel: &kernel{permit: may},
-		walker: &walker{permit: may, looked: map[siblingsOf]time.Time{}, wanted: map[string]bool{}},
+		Options: &o, permit: permit, looks: newLooks(), ledger: newLedger(&o), asker: &asker{permit: permit, ends: make(chan func(), 64)},
+		reporter: &reporter{Options: &o, episodes: map[Episode]time.Time{}}, kernel: &kernel{permit: permit},
+		walker: &walker{permit: permit, looked: map[siblingsOf]time.Time{}, wanted: map[string]bool{}},
 	}
-	doubts := schedule.NewRates(nodeRate, doubtRate, doubtBurst)
+	may := allowanceOf(o.Settings)
+	doubts := schedule.NewRates(doubtRate, may.doubts, doubtBurst)
 	doubts.Even = true // an endpoint that failed must be noticed, however many tenants have others suspected
 	m.suspects = suspicion.New(suspicion.Options{
 		Jitter: rand.Float64, Cost: o.Cost(state.CheckOff), Rates: doubts, Changed: m.ledger.touch, Doubt: m.walker.wantSiblings,
 		Note: func(n suspicion.Note) { m.report.Notes = append(m.report.Notes, n) },
 	})
 	m.checks = checks.New(checks.Options{
-		Jitter: rand.Float64, Cost: (&price{Options: &o, times: 1}).of, Rates: schedule.NewRates(nodeRate, tenantRate, rateBurst),
-		Max: maxChecks, Changed: m.ledger.touch, Note: func(n checks.Note) { m.report.Checks.Notes = append(m.report.Checks.Notes, n) },
+		Jitter: rand.Float64, Cost: (&price{Options: &o, times: 1, most: mostUsed * may.node}).of, Rates: schedule.NewRates(may.node, may.tenant, rateBurst),
+		Max: maxChecks, Parts: may.parts, Changed: m.ledger.touch, Note: func(n checks.Note) { m.report.Checks.Notes = append(m.report.Checks.Notes, n) },
 	})
 	m.ledger.suspects = m.suspects
 	return m
@@ -330,7 +331,7 @@ const (
 func newLooks() *checks.Checker {
 	return checks.New(checks.Options{
 		Jitter: func() float64 { return 0 }, Cost: func(state.CheckKind) time.Duration { return lookPeriod / looksAtOnce },
-		Rates: schedule.NewRates(1, 1, lookPeriod), Max: 1 << 20, Once: true, Changed: func(state.Name) {}, Note: func(checks.Note) {},
+		Rates: schedule.NewRates(1, 1, lookPeriod), Max: 1 << 20, Parts: 2, Once: true, Changed: func(state.Name) {}, Note: func(checks.Note) {},
 	})
 }
 

@@ -255,19 +255,33 @@ func notAsked(name state.Name, excluded, left int) (problems []state.Problem) {
 // Questions cost processor time of this node. What they may cost in a second is bounded for the node and for a namespace;
 // what comes beyond that is late.
 const (
-	nodeRate   = 0.1  // of a processor
-	tenantRate = 0.05 // of a processor
 	// rateBurst is how long a rate may be saved up.
 	rateBurst = time.Second
 	// Questions that suspicions cause have a rate of their own for each namespace: neither do they make checks late, nor the
-	// other way round. When a node dies, many are asked at once. All namespaces together have nodeRate for them.
-	doubtRate  = 0.02
+	// other way round. When a node dies, many are asked at once. All namespaces together have doubtRate for them.
+	doubtRate  = 0.1 // of a processor
 	doubtBurst = 10 * time.Second
 )
 
+// allowance is what part of a processor the checks of all namespaces may use, those of one, and the suspicions of one. A namespace
+// can have one of so many parts of the room that others leave.
+type allowance struct {
+	node, tenant, doubts float64
+	parts                int
+}
+
+// allowanceOf protects the tenants of a cluster from each other, and nodes from all of them. A machine that reads a folder has no
+// tenants, but one administrator whose checks are a part of its work; his balancers may all be in one namespace.
+func allowanceOf(s *config.Settings) allowance {
+	if s.Manifests != "" {
+		return allowance{node: 0.5, tenant: 0.5, doubts: doubtRate, parts: 1}
+	}
+	return allowance{node: 0.1, tenant: 0.05, doubts: 0.02, parts: 2}
+}
+
 const (
-	// checks and all that follows from them are slowed down while the process uses more than mostUsed of a processor.
-	mostUsed   = 0.08
+	// checks and all that follows from them are slowed down while the process uses more than this part of what checks may use.
+	mostUsed   = 0.8
 	pricePause = time.Second
 	// dearest bounds it, because the process has other work as well: passes of others must not end the checks.
 	dearest = 8
@@ -278,6 +292,7 @@ const (
 type price struct {
 	*Options
 	times  float64
+	most   float64 // of a processor
 	at     time.Time
 	before time.Duration
 }
@@ -294,7 +309,7 @@ func (p *price) correct(now time.Time) {
 	}
 	used := p.Used()
 	if share := float64(used-p.before) / float64(now.Sub(p.at)); !p.at.IsZero() {
-		p.times = min(max(1, p.times*share/mostUsed), dearest)
+		p.times = min(max(1, p.times*share/p.most), dearest)
 	}
 	p.at, p.before = now, used
 }

@@ -18,9 +18,10 @@ type Options struct {
 	Rates   *schedule.Rates                     // of such costs
 	Changed func(state.Name)                    // an endpoint of the Service fails or passes
 	Note    func(Note)
-	// Max is how many checks there are on the node. One namespace can have half of what others leave, one Service a quarter of all.
-	Max  int
-	Once bool // who has passed is not asked again
+	// Max is how many checks there are on the node. One Service can have a quarter of all, and one namespace a part of what others
+	// leave: half of it with 2 Parts, all of it with 1.
+	Max, Parts int
+	Once       bool // who has passed is not asked again
 }
 
 // maxAsking is how many endpoints are being asked: each is a flow in the table of connections.
@@ -53,7 +54,7 @@ func New(o Options) *Checker {
 	}
 	return &Checker{
 		Options: o, services: map[state.Name]map[*Check]bool{}, endpoints: map[place]*endpoint{}, hungry: map[state.Name]bool{},
-		room: schedule.NewRoom(o.Max, 2), line: schedule.NewLine(maxAsking, o.Rates, cost),
+		room: schedule.NewRoom(o.Max, o.Parts), line: schedule.NewLine(schedule.NewRoom(maxAsking, o.Parts), o.Rates, cost),
 	}
 }
 

@@ -73,7 +73,7 @@ func checkerAt(cost time.Duration, jitter func() float64) *checker {
 	c := &checker{changed: map[state.Name]bool{}}
 	c.Checker = New(Options{
 		Jitter: jitter, Cost: func(state.CheckKind) time.Duration { return cost }, Rates: schedule.NewRates(2*tenantRate, tenantRate, rateBurst),
-		Max: maxChecks, Changed: func(name state.Name) { c.changed[name] = true }, Note: func(n Note) { c.notes = append(c.notes, n) },
+		Max: maxChecks, Parts: 2, Changed: func(name state.Name) { c.changed[name] = true }, Note: func(n Note) { c.notes = append(c.notes, n) },
 	})
 	return c
 }

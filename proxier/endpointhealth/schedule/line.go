@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Line has values wait until they are asked. Each namespace has a queue of its own, a rate, and half of the places that others
-// leave for those that are being asked at the same time. What the limits do not allow is late. Namespaces have turns.
+// Line has values wait until they are asked. Each namespace has a queue of its own, a rate, and a part of the room for those
+// that are being asked at the same time. What the limits do not allow is late. Namespaces have turns.
 type Line[V any] struct {
 	cost    func(V) time.Duration
 	rates   *Rates
@@ -16,9 +16,9 @@ type Line[V any] struct {
 	waiting map[string]*Queue[V] // by namespace
 }
 
-// NewLine returns an empty line. A question has a cost, which the rates bound.
-func NewLine[V any](places int, rates *Rates, cost func(V) time.Duration) Line[V] {
-	return Line[V]{cost: cost, rates: rates, asking: NewRoom(places, 2), waiting: map[string]*Queue[V]{}}
+// NewLine returns an empty line. The room is for values that are being asked. A question has a cost, which the rates bound.
+func NewLine[V any](asking *Room, rates *Rates, cost func(V) time.Duration) Line[V] {
+	return Line[V]{cost: cost, rates: rates, asking: asking, waiting: map[string]*Queue[V]{}}
 }
 
 // Put has an entry wait for a time, at the expense of a namespace. One that is being asked does not wait.

@@ -56,7 +56,7 @@ func New(o Options) *Detector {
 	return &Detector{
 		Options: o, services: map[state.Name]*suspects{}, tracked: map[netip.AddrPort][]*endpoint{}, addrs: map[netip.Addr]int{},
 		room: schedule.NewRoom(maxTracked, maxTracked/MaxOfTenant),
-		line: schedule.NewLine(maxQuestions, o.Rates, func(*endpoint) time.Duration { return o.Cost }),
+		line: schedule.NewLine(schedule.NewRoom(maxQuestions, 2), o.Rates, func(*endpoint) time.Duration { return o.Cost }),
 	}
 }
 
