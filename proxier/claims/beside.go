@@ -16,11 +16,14 @@ type beside struct {
 	addrs map[[16]byte]bool                // the node port addresses
 	at    map[[16]byte]map[uint32]struct{} // the Services with an external address, by that address
 	ids   map[key]map[uint32]struct{}      // the Services that stand beside a node port
+	// served has those of them with a range, unless they lost it because a node port of another Service is in it.
+	served map[key]map[uint32]struct{}
 }
 
 func newBeside() beside {
 	return beside{
 		addrs: map[[16]byte]bool{}, at: map[[16]byte]map[uint32]struct{}{}, ids: map[key]map[uint32]struct{}{},
+		served: map[key]map[uint32]struct{}{},
 	}
 }
 
@@ -62,15 +65,15 @@ func without(list, other [][16]byte) [][16]byte {
 	})
 }
 
-func insert[K comparable](sets map[K]map[uint32]struct{}, k K, id uint32) {
+func insert[K, V comparable](sets map[K]map[V]struct{}, k K, v V) {
 	if sets[k] == nil {
-		sets[k] = map[uint32]struct{}{}
+		sets[k] = map[V]struct{}{}
 	}
-	sets[k][id] = struct{}{}
+	sets[k][v] = struct{}{}
 }
 
-func remove[K comparable](sets map[K]map[uint32]struct{}, k K, id uint32) {
-	delete(sets[k], id)
+func remove[K, V comparable](sets map[K]map[V]struct{}, k K, v V) {
+	delete(sets[k], v)
 	if len(sets[k]) == 0 {
 		delete(sets, k)
 	}

@@ -139,26 +139,27 @@ func (c *Claims) claim(id uint32, want claim) {
 	case c.before(own, holder):
 		c.holders[k] = own
 		c.wait(holder, k)
+		c.note(k)
 		c.replan = append(c.replan, holder.id())
 	default:
 		c.wait(own, k)
 	}
-	overlap{c, id, want}.replanWeaker(true)
+	overlap{c, id, want}.replanWeaker()
 }
 
 func (c *Claims) wait(b bid, k key) {
-	delete(c.ranges.blocked, blockedKey{b.id(), k}) // now it is lost to the holder
+	c.block(blockedKey{b.id(), k}, key{}, false) // now it is lost to the holder
 	c.waiting[k] = append(c.waiting[k], b)
 	c.claimants[b.id()].missing++
 }
 
 func (c *Claims) withdraw(id uint32, given claim) {
-	delete(c.ranges.blocked, blockedKey{id, given.key})
+	c.block(blockedKey{id, given.key}, key{}, false)
 	if given.besideNodePort() {
 		c.leaveBeside(id, given.key)
 		return
 	}
-	overlap{c, id, given}.replanWeaker(false)
+	overlap{c, id, given}.replanLosers()
 	k, own := given.key, newBid(id, given.rank)
 	if c.holders[k] != own {
 		c.stopWaiting(own, k)
@@ -178,6 +179,7 @@ func (c *Claims) withdraw(id uint32, given claim) {
 	})
 	c.stopWaiting(heir, k)
 	c.holders[k] = heir
+	c.note(k)
 	c.replan = append(c.replan, heir.id())
 }
 
@@ -193,18 +195,19 @@ func (c *Claims) stopWaiting(b bid, k key) {
 
 // standBeside records that a frontend of the Service stands beside a node port.
 func (c *Claims) standBeside(id uint32, k key) {
-	if len(c.beside.ids[k]) == 0 {
-		c.noteRange(k, true)
+	if insert(c.beside.ids, k, id); k.end != 0 {
+		insert(c.beside.served, k, id)
+		c.noteRange(k, 1)
 	}
-	insert(c.beside.ids, k, id)
 	if _, taken := c.holders[k]; taken {
 		c.claimants[id].missing++
 	}
 }
 
 func (c *Claims) leaveBeside(id uint32, k key) {
-	if remove(c.beside.ids, k, id); len(c.beside.ids[k]) == 0 {
-		c.noteRange(k, false)
+	if remove(c.beside.ids, k, id); k.end != 0 {
+		remove(c.beside.served, k, id)
+		c.noteRange(k, -1)
 	}
 	if _, taken := c.holders[k]; taken {
 		c.claimants[id].missing--
@@ -214,7 +217,7 @@ func (c *Claims) leaveBeside(id uint32, k key) {
 // displace notes that a key got its first holder (1) or lost its last one (-1). The Services that stand beside a node port
 // lose or gain a frontend.
 func (c *Claims) displace(k key, missing int) {
-	c.noteRange(k, missing > 0)
+	c.noteRange(k, missing)
 	if !k.isNodePort() {
 		return
 	}

@@ -12,76 +12,94 @@ type overlap struct {
 	want claim
 }
 
-// each calls do for the claims of other Services that overlap with the claim and are not equal. Either of the two is a range, and
-// the claim does not stand beside node ports. The cost depends on how many keys overlap.
-func (o overlap) each(do func(bid, key)) {
-	k := o.want.key
-	o.c.ranges.at[k.place()].overlapping(k, func(at key) {
-		if at == k || at.end == 0 && k.end == 0 {
-			return
-		}
-		for _, b := range o.bids(at) {
-			if b.id() != o.id {
-				do(b, at)
+// replanWeaker has the Services planned again whose weaker claims overlap with one that came, and are served. Nobody else is served
+// at a range and at what overlaps with it, so the cost depends on how many these Services are.
+func (o overlap) replanWeaker() {
+	var list []blockedKey
+	o.served(o.c.ranges.at[o.want.place()], &list)
+	for _, is := range list {
+		o.c.block(is, o.want.key, true) // so that the next claim does not find it again
+		o.c.replan = append(o.c.replan, is.id)
+	}
+}
+
+// served lists the weaker claims of other Services in a tree that overlap with the claim, and are served.
+func (o overlap) served(t *tree, list *[]blockedKey) {
+	own, k := newBid(o.id, o.want.rank), o.want.key
+	if t == nil || t.last < k.port || t.weakest == nobody || !o.c.before(own, t.weakest) {
+		return
+	}
+	o.served(t.left, list)
+	switch is := t.served; {
+	case is == nobody || is.id() == o.id && !t.isNodePort() || !o.rivals(t.key) || !o.c.before(own, is):
+	case t.isNodePort():
+		for id := range o.c.beside.served[t.key] {
+			if id != o.id {
+				*list = append(*list, blockedKey{id, t.key})
 			}
 		}
-	})
+	default:
+		*list = append(*list, blockedKey{is.id(), t.key})
+	}
+	if t.port <= k.lastPort() {
+		o.served(t.right, list)
+	}
 }
 
-// bids are the claims to a key that count: that of the holder, and the others if the holder is the Service itself. All that stand
-// beside node ports count, because they do so together.
-func (o overlap) bids(at key) []bid {
-	if at.isNodePort() {
-		var list []bid
-		for id := range o.c.beside.ids[at] {
-			list = append(list, newBid(id, rankExternalIP))
-		}
-		return list
-	}
-	if holder := o.c.holders[at]; holder.id() != o.id {
-		return []bid{holder}
-	}
-	return o.c.waiting[at]
+// rivals reports whether the claim overlaps with a key, is not equal, and either of the two is a range.
+func (o overlap) rivals(at key) bool {
+	return at.overlaps(o.want.key) && at != o.want.key && at.end|o.want.end != 0
 }
 
-// replanWeaker has the Services planned again whose weaker claims overlap with one that came and are served, or that were lost to
-// one that went.
-func (o overlap) replanWeaker(came bool) {
-	own := newBid(o.id, o.want.rank)
-	if o.c.holders[o.want.key] != own && own.rank() == rankExternalIP {
+// replanLosers has the Services planned again that lost something to a claim that is about to go.
+func (o overlap) replanLosers() {
+	own, holder := newBid(o.id, o.want.rank), o.c.holders[o.want.key]
+	if holder != own && holder.rank() == rankExternalIP {
 		return // whatever is weaker is weaker than the holder, too
 	}
-	o.each(func(other bid, at key) {
-		if !o.c.before(own, other) {
-			return
+	for is := range o.c.ranges.losers[o.want.key] {
+		if holder == own || holder.id() == is.id {
+			o.c.block(is, key{}, false)
+			o.c.replan = append(o.c.replan, is.id)
 		}
-		is := blockedKey{other.id(), at}
-		to, lost := o.c.ranges.blocked[is]
-		if came && !lost || !came && lost && to == o.want.key {
-			delete(o.c.ranges.blocked, is)
-			o.c.replan = append(o.c.replan, other.id())
-		}
-	})
+	}
 }
 
 // stronger finds the strongest claim of another Service that overlaps with the claim, if it has precedence.
 func (o overlap) stronger() (holder uint32, k key, found bool) {
 	best := newBid(o.id, o.want.rank)
-	o.each(func(other bid, at key) {
-		if o.c.before(other, best) {
-			best, k, found = other, at, true
-		}
-	})
-	return best.id(), k, found
+	o.strongest(o.c.ranges.at[o.want.place()], &best, &k)
+	return best.id(), k, k != key{}
 }
 
-// lose notes to what a Service lost a claim because of a range, or that it did not.
-func (o overlap) lose(to key, lost bool) {
-	if is := (blockedKey{o.id, o.want.key}); lost {
-		o.c.ranges.blocked[is] = to
-	} else {
-		delete(o.c.ranges.blocked, is)
+// strongest finds the strongest claim of another Service in a tree that overlaps with the claim; if that Service has several, the
+// first one. The branch with the strongest claims comes first, so that there is nothing to find in most others. The worst case is a place
+// with short strong ranges and long weak ones in turn: then it looks at all.
+func (o overlap) strongest(t *tree, best *bid, found *key) {
+	better := func(b bid) bool { return o.c.before(b, *best) || b == *best && t.compare(*found) < 0 }
+	if t == nil || t.last < o.want.port || !better(t.strongest) {
+		return
 	}
+	if o.rivals(t.key) {
+		bids := []bid{t.holder}
+		if t.holder.id() == o.id {
+			bids = o.c.waiting[t.key]
+		}
+		for _, b := range bids {
+			if better(b) {
+				*best, *found = b, t.key
+			}
+		}
+	}
+	first, second := t.left, t.right
+	if t.port > o.want.lastPort() {
+		second = nil
+	}
+	if first == nil || second != nil && o.c.before(second.strongest, first.strongest) {
+		first, second = second, first
+	}
+	o.strongest(first, best, found)
+	o.strongest(second, best, found)
 }
 
 // hidden finds a node port of another Service that the claim would hide at a node port address.
@@ -98,28 +116,75 @@ func (o overlap) hidden() (k key, found bool) {
 	return k, false
 }
 
-// noteRange records whether any Service asks for a key, where ranges are. A place without ranges costs nothing.
-func (c *Claims) noteRange(k key, wanted bool) {
+// block notes to what a Service lost a claim because of a range, or that it did not.
+func (c *Claims) block(is blockedKey, to key, lost bool) {
+	r := &c.ranges
+	before, was := r.blocked[is]
+	if was == lost && (!lost || before == to) {
+		return
+	}
+	if was {
+		remove(r.losers, before, is)
+		delete(r.blocked, is)
+	}
+	if lost {
+		r.blocked[is] = to
+		insert(r.losers, to, is)
+	}
+	if is.isNodePort() && is.end != 0 {
+		if lost {
+			remove(c.beside.served, is.key, is.id)
+		} else {
+			insert(c.beside.served, is.key, is.id)
+		}
+	}
+	c.note(is.key)
+}
+
+// noteRange notes that a key came (1) or went (-1). A place has a tree while it has ranges.
+func (c *Claims) noteRange(k key, more int) {
 	r, at := &c.ranges, k.place()
-	if k.end != 0 && wanted {
-		if r.count[at]++; r.count[at] == 1 {
+	if k.end != 0 {
+		switch r.count[at] += more; {
+		case r.count[at] == 0:
+			delete(r.count, at)
+			delete(r.at, at)
+		case r.at[at] == nil:
 			r.at[at] = singlesAt(c, at)
 		}
 	}
-	switch {
-	case r.count[at] == 0 || k.end == 0 && k.isNodePort():
-		return
-	case wanted:
-		r.at[at] = r.at[at].insert(k)
-		return
+	c.note(k)
+}
+
+// note writes into the tree of a place what the register knows about a key. A place without ranges costs nothing.
+func (c *Claims) note(k key) {
+	if at := k.place(); c.ranges.count[at] > 0 && (k.end != 0 || !k.isNodePort()) {
+		c.ranges.at[at] = c.ranges.at[at].remove(k).insert(c.node(k))
 	}
-	r.at[at] = r.at[at].remove(k)
-	if k.end != 0 {
-		if r.count[at]--; r.count[at] == 0 {
-			delete(r.count, at)
-			delete(r.at, at)
-		}
+}
+
+// node returns what a tree has about a key; nil: nobody asks for it. Those that stand beside node ports do so together, and are
+// equally strong: a node port is stronger.
+func (c *Claims) node(k key) *tree {
+	n := &tree{key: k, of: c, holder: c.holders[k]}
+	n.served = n.holder
+	if k.isNodePort() {
+		n.holder, n.served = anybody(c.beside.ids[k]), anybody(c.beside.served[k])
+	} else if _, lost := c.ranges.blocked[blockedKey{n.holder.id(), k}]; lost {
+		n.served = nobody
 	}
+	if n.holder == nobody {
+		return nil
+	}
+	return n
+}
+
+// anybody returns the bid of any of the Services that stand beside a node port.
+func anybody(ids map[uint32]struct{}) bid {
+	for id := range ids {
+		return newBid(id, rankExternalIP)
+	}
+	return nobody
 }
 
 // singlesAt collects the single ports at an address that Services hold.
@@ -134,7 +199,7 @@ func singlesAt(c *Claims, place key) (t *tree) {
 		for ; i < len(sorted) && sorted[i].addr == place.addr; i++ {
 			k := sorted[i].key
 			if _, taken := c.holders[k]; taken && !seen[k] && k.end == 0 && k.place() == place {
-				seen[k], t = true, t.insert(k)
+				seen[k], t = true, t.insert(c.node(k))
 			}
 		}
 	}

@@ -9,10 +9,11 @@ import (
 // claim of another Service, whether or not that Service gets it. So of two frontends that overlap, the kernel never sees
 // both, and who gets one depends on the claims alone.
 type ranges struct {
-	at        map[key]*tree      // the places with ranges: what Services ask for at an address, and the ranges beside node ports
-	count     map[key]int        // how many ranges are at a place
-	nodePorts map[key][]uint16   // the node ports that Services hold, sorted, by place
-	blocked   map[blockedKey]key // what Services lost because of a range, and to what
+	at        map[key]*tree                   // the places with ranges: what Services ask for at an address, and the ranges beside node ports
+	count     map[key]int                     // how many claims to ranges are at a place
+	nodePorts map[key][]uint16                // the node ports that Services hold, sorted, by place
+	blocked   map[blockedKey]key              // what Services lost because of a range, and to what
+	losers    map[key]map[blockedKey]struct{} // the same, by what they lost it to
 }
 
 // blockedKey is a key that a Service asks for.
@@ -22,7 +23,10 @@ type blockedKey struct {
 }
 
 func newRanges() ranges {
-	return ranges{at: map[key]*tree{}, count: map[key]int{}, nodePorts: map[key][]uint16{}, blocked: map[blockedKey]key{}}
+	return ranges{
+		at: map[key]*tree{}, count: map[key]int{}, nodePorts: map[key][]uint16{}, blocked: map[blockedKey]key{},
+		losers: map[key]map[blockedKey]struct{}{},
+	}
 }
 
 // hold records whether a Service holds a node port.
@@ -45,14 +49,24 @@ func (r *ranges) meet(claims []claim) bool {
 // because tenants choose the ports. nil is the empty tree.
 type tree struct {
 	key
-	last        uint16 // the highest port of all keys in the tree
-	height      uint32 // at least that of both branches
-	left, right *tree
+	of     *Claims // who says which bid is stronger
+	holder bid
+	served bid // the holder, unless it lost the key because of a range
+	// Of all keys in the tree: the highest port, the strongest holder, and the weakest one that is served.
+	last               uint16
+	strongest, weakest bid
+	height             uint32 // at least that of both branches
+	left, right        *tree
 }
 
-func (t *tree) insert(k key) *tree {
-	before, after := t.split(k)
-	return join(join(before, &tree{key: k, last: k.lastPort(), height: rand.Uint32()}), after)
+// insert adds a key that is not in the tree; nil: none.
+func (t *tree) insert(n *tree) *tree {
+	if n == nil {
+		return t
+	}
+	n.height = rand.Uint32()
+	before, after := t.split(n.key)
+	return join(join(before, n.with(nil, nil)), after)
 }
 
 func (t *tree) remove(k key) *tree {
@@ -96,25 +110,18 @@ func join(before, after *tree) *tree {
 
 // with gives the root other branches.
 func (t *tree) with(left, right *tree) *tree {
-	t.left, t.right, t.last = left, right, t.lastPort()
+	t.left, t.right, t.last, t.strongest, t.weakest = left, right, t.lastPort(), t.holder, t.served
 	for _, branch := range []*tree{left, right} {
-		if branch != nil {
-			t.last = max(t.last, branch.last)
+		if branch == nil {
+			continue
+		}
+		t.last = max(t.last, branch.last)
+		if t.of.before(branch.strongest, t.strongest) {
+			t.strongest = branch.strongest
+		}
+		if t.weakest == nobody || branch.weakest != nobody && t.of.before(t.weakest, branch.weakest) {
+			t.weakest = branch.weakest
 		}
 	}
 	return t
-}
-
-// overlapping calls do for the keys that overlap with k. The cost depends on their number, and on the height of the tree.
-func (t *tree) overlapping(k key, do func(key)) {
-	if t == nil || t.last < k.port {
-		return
-	}
-	t.left.overlapping(k, do)
-	if t.overlaps(k) {
-		do(t.key)
-	}
-	if t.port <= k.lastPort() {
-		t.right.overlapping(k, do)
-	}
 }

@@ -11,8 +11,8 @@ import (
 // Claims is the register of all frontends. Only one goroutine at a time may use it.
 type Claims struct {
 	ids       map[state.Name]uint32
-	claimants []claimant
-	free      []uint32 // unused places in claimants
+	claimants []claimant // by number
+	free      []uint32   // unused places in claimants
 
 	holders map[key]bid   // the Service that has a frontend
 	waiting map[key][]bid // the other Services that ask for it, unsorted because they are few
@@ -35,6 +35,9 @@ type claimant struct {
 // bid is the number of a claimant in the upper 30 bits and the rank of its claim in the lowest two.
 type bid uint32
 
+// nobody is no bid: no claimant has the number 0.
+const nobody bid = 0
+
 func newBid(id uint32, r rank) bid { return bid(id)<<2 | bid(r) }
 
 func (b bid) id() uint32 { return uint32(b >> 2) }
@@ -42,7 +45,7 @@ func (b bid) rank() rank { return rank(b & 3) }
 
 // New returns an empty register.
 func New() *Claims {
-	return &Claims{ids: map[state.Name]uint32{}, holders: map[key]bid{}, waiting: map[key][]bid{}, beside: newBeside(), ranges: newRanges(), kept: newKept()}
+	return &Claims{ids: map[state.Name]uint32{}, claimants: make([]claimant, 1), holders: map[key]bid{}, waiting: map[key][]bid{}, beside: newBeside(), ranges: newRanges(), kept: newKept()}
 }
 
 // before reports whether a has precedence over b.

@@ -163,6 +163,24 @@ func BenchmarkEqualRanges(b *testing.B) {
 	}
 }
 
+// BenchmarkOverlappingRanges starts among Services with different ranges that overlap. The cost must hardly grow faster than their
+// number.
+func BenchmarkOverlappingRanges(b *testing.B) {
+	for _, n := range []int{1000, 10_000} {
+		for name, ports := range map[string]func(i int) string{
+			"nested":     func(i int) string { return fmt.Sprintf("%d-%d", 1+i, 65_535-i) },
+			"equal ends": func(i int) string { return fmt.Sprintf("%d-20000", 1+i) },
+			"random":     func(i int) string { return fmt.Sprintf("%d-%d", 1+i*7919%30_000, 30_000+i*104_729%30_000) },
+		} {
+			b.Run(fmt.Sprint(name, "/", n), func(b *testing.B) {
+				for b.Loop() {
+					b.ReportMetric(float64(startAmong(n, ports))/float64(n), "plans/service")
+				}
+			})
+		}
+	}
+}
+
 // TestStartAmongRanges: of many Services with the same range, or with ranges that overlap, each is planned twice at most.
 func TestStartAmongRanges(t *testing.T) {
 	const n = 1024

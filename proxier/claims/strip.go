@@ -102,7 +102,7 @@ func (s *stripper) overlaps(want claim, field string) bool {
 	}
 	o := overlap{s.claims, s.id, want}
 	holder, other, found := o.stronger()
-	if o.lose(other, found); found {
+	if s.claims.block(blockedKey{s.id, want.key}, other, found); found {
 		s.lost.Add(field, "%s overlaps with %s of %s", want.key, other.ports(), s.claims.claimants[holder].Name)
 		return true
 	}
@@ -133,8 +133,7 @@ func (s *stripper) hides(want claim, field string) bool {
 		return false
 	}
 	at, found := overlap{s.claims, s.id, want}.hidden()
-	beside := overlap{s.claims, s.id, claim{key: want.nodePort(), rank: want.rank}}
-	if beside.lose(at, found); !found {
+	if s.claims.block(blockedKey{s.id, want.nodePort()}, at, found); !found {
 		return false
 	}
 	where := "at this address"
