@@ -69,12 +69,15 @@ func label(text string) string {
 	return cmp.Or(strings.TrimRight(clean[:min(len(clean), 63)], "-"), "balancer")
 }
 
-// listen sets where a balancer listens.
+// listen sets where a balancer listens. Port 0 is all ports.
 func (b *balancer) listen(protocol string, port uint16, addresses ...netip.Addr) {
 	for _, a := range addresses {
 		b.Spec.Addresses = append(b.Spec.Addresses, shortform.Address{Addr: a})
 	}
 	b.Spec.Ports = []shortform.Port{{Port: shortform.Ports{First: port}}}
+	if port == 0 {
+		b.Spec.Ports[0].Port = shortform.Ports{First: 1, Last: 65535}
+	}
 	if protocol != "TCP" {
 		b.Spec.Ports[0].Protocols = []string{protocol}
 	}
@@ -82,7 +85,8 @@ func (b *balancer) listen(protocol string, port uint16, addresses ...netip.Addr)
 
 // noMarks names a virtual server that is left out.
 func (c *conversion) noMarks(line int, mark string) {
-	c.note(line, "firewall mark %s: Verdict has no virtual servers by mark; it is left out", mark)
+	c.note(line, "firewall mark %s: Verdict has no virtual servers by mark; it is left out. A balancer can have several addresses and "+
+		"ranges of ports", mark)
 }
 
 // defaultPersistence is how many seconds ipvsadm and keepalived mean by none.
@@ -123,12 +127,15 @@ func (c *conversion) persist(b *balancer, line int, seconds uint64) {
 	}
 }
 
-// endpoint adds an endpoint. It reports one that cannot serve the balancer.
+// endpoint adds an endpoint. It reports one that cannot serve the balancer. Those of all ports have none of their own.
 func (c *conversion) endpoint(b *balancer, line int, at netip.AddrPort, weight *uint16, backup bool) {
 	family := func(a netip.Addr) bool { return a.Is4() == at.Addr().Is4() }
 	if !slices.ContainsFunc(b.Spec.Addresses, func(a shortform.Address) bool { return family(a.Addr) }) {
 		c.note(line, "real server %s: it is of another family than the virtual address, and nat cannot reach it; it is left out", at.Addr())
 		return
+	}
+	if b.Spec.Ports[0].Port.Last != 0 {
+		at = netip.AddrPortFrom(at.Addr(), 0)
 	}
 	e := shortform.Endpoint{Address: shortform.Address{Addr: at.Addr()}, Port: at.Port(), Weight: weight, Backup: backup}
 	if e.Weight != nil && *e.Weight == 1 {

@@ -43,6 +43,13 @@ func (c *conversion) check(b *balancer, s *statement) {
 				"by the first one", r.word(1), orNone(text), first.word(1), orNone(common))
 		}
 	}
+	if common != "" && b.Spec.Ports[0].Port.Last != 0 && !strings.Contains(common, " port=") {
+		if port := first.word(2); port != "" && port != "0" {
+			common += " port=" + port
+		} else {
+			c.note(first.line, "check %s: it asks port 1, the first one of all ports; add port=NUMBER to the check", common)
+		}
+	}
 	b.Spec.Check = shortform.Check(common)
 }
 

@@ -123,6 +123,18 @@ spec:
     - address: 10.0.0.1
   scheduler: rr
   masquerade: false
+# line 15: TCP 192.0.2.2:0
+metadata:
+  name: tcp-192-0-2-2-0
+spec:
+  addresses: [192.0.2.2]
+  ports:
+    - port: 1-65535
+  endpoints:
+    - address: 10.0.0.1
+  scheduler: rr
+  affinity: 6m0s
+  masquerade: false
 `
 	if diff := cmp.Diff(want, specs(balancers)); diff != "" {
 		t.Errorf("balancers (-want +got):\n%s", diff)
@@ -137,8 +149,7 @@ spec:
 11: --pe sip: Verdict has no counterpart
 12: -x 100: Verdict has no counterpart
 12: -y 50: Verdict has no counterpart
-13: firewall mark 7: Verdict has no virtual servers by mark; it is left out
-15: 192.0.2.2:0: expected an address and a port: a balancer has no service for all ports; the virtual server is left out
+13: firewall mark 7: Verdict has no virtual servers by mark; it is left out. A balancer can have several addresses and ranges of ports
 `
 	if diff := cmp.Diff(wantNotes, notes); diff != "" {
 		t.Errorf("notes (-want +got):\n%s", diff)
@@ -203,6 +214,7 @@ virtual_server 192.0.2.53 53 {
   }
 }
 virtual_server 192.0.2.54 {
+  real_server 10.0.0.4 { TCP_CHECK { } }
 }
 virtual_server group none {
 }
@@ -234,7 +246,24 @@ spec:
       backup: true
 `)+web("web-443", "'2001:db8::8', '2001:db8::9', '2001:db8::a'", "443\n      targetPort: 8080", `  endpoints:
     - address: fd00::1
-`), " port=8080", "") + `# line 42: virtual_server 192.0.2.53 53
+`), " port=8080", "") + `# line 11: virtual_server group web
+metadata:
+  name: web-0
+spec:
+  addresses: [192.0.2.30]
+  ports:
+    - port: 1-65535
+  endpoints:
+    - address: 10.0.0.1
+      weight: 3
+    - address: 10.0.0.2
+    - address: 10.0.0.9
+      backup: true
+  scheduler: wrr
+  check: http path=/healthz status=204 server-name=www.example.org interval=4s timeout=4s rise=1 fall=3 port=8080
+  onAllDown: backup
+  forwarding: route
+# line 42: virtual_server 192.0.2.53 53
 metadata:
   name: udp-192-0-2-53-53
 spec:
@@ -249,13 +278,24 @@ spec:
   affinity: 6m0s
   check: dns name=example.org port=5353 interval=1m0s timeout=5s rise=1 fall=2
   masquerade: false
+# line 58: virtual_server 192.0.2.54
+metadata:
+  name: tcp-192-0-2-54-0
+spec:
+  addresses: [192.0.2.54]
+  ports:
+    - port: 1-65535
+  endpoints:
+    - address: 10.0.0.4
+  scheduler: wlc
+  check: tcp interval=1m0s timeout=5s rise=1 fall=2
+  masquerade: false
 `
 	if diff := cmp.Diff(want, specs(balancers)); diff != "" {
 		t.Errorf("balancers (-want +got):\n%s", diff)
 	}
 	const other = "it is of another family than the virtual address, and nat cannot reach it; it is left out\n"
 	wantNotes := `2: global_defs: it is no virtual server; it is left out
-9: 192.0.2.30: a balancer has no service for all ports; it is left out
 19: real server 10.0.0.1: ` + other + `21: connect_timeout 9s is longer than delay_loop 4s: the timeout of the check is 4s
 28: real_server 10.0.0.2 has another check (http path=/other server-name=www.example.org interval=4s timeout=4s rise=1 fall=3) than ` +
 		`10.0.0.1 (http path=/healthz status=204 server-name=www.example.org interval=4s timeout=4s rise=1 fall=3): ` +
@@ -266,21 +306,26 @@ spec:
 39: notify_down /bin/mail -s 'it is down' of real_server fd00::1: Verdict has no counterpart
 40: real server 10.0.0.9: ` + other + `47: ops of virtual_server 192.0.2.53 53: Verdict has no counterpart
 54: TCP_CHECK: an endpoint has one check; this one is left out
-58: virtual_server 192.0.2.54: expected an address and a port: a balancer has no service for all ports; it is left out
-60: virtual_server group none: there is no such group; it is left out
+59: check tcp interval=1m0s timeout=5s rise=1 fall=2: it asks port 1, the first one of all ports; add port=NUMBER to the check
+61: virtual_server group none: there is no such group; it is left out
 `
 	if diff := cmp.Diff(wantNotes, notes); diff != "" {
 		t.Errorf("notes (-want +got):\n%s", diff)
 	}
 }
 
+const byMark = "Verdict has no virtual servers by mark; it is left out. A balancer can have several addresses and ranges of ports\n"
+
 // TestOddities: what is no configuration is named, and nothing is written.
 func TestOddities(t *testing.T) {
 	for text, want := range map[string]string{
-		"":                                       "",
-		"}":                                      "1: }: no block is open\n",
-		"virtual_server 192.0.2.1 80 {":          "1: virtual_server 192.0.2.1 80: its block has no end\n",
-		"virtual_server web 80 {\n}":             "1: virtual_server web 80: expected an address and a port: a balancer has no service for all ports; it is left out\n",
+		"":                              "",
+		"}":                             "1: }: no block is open\n",
+		"virtual_server 192.0.2.1 80 {": "1: virtual_server 192.0.2.1 80: its block has no end\n",
+		"virtual_server web 80 {\n}":    "1: virtual_server web 80: \"web\" is not an address; it is left out\n",
+		"-A -t 192.0.2.1 -s rr":         "1: 192.0.2.1: expected an address and a port; the virtual server is left out\n",
+		"virtual_server fwmark 7 {\n}":  "1: firewall mark 7: " + byMark,
+		"virtual_server_group g {\nfwmark 9\n}\nvirtual_server group g {\n}": "2: firewall mark 9: " + byMark,
 		"-A -t 192.0.2.1:80 -s own":              "1: scheduler own: Verdict has no such scheduler; the default is written\n",
 		"-L":                                     "1: \"-L\": not a line of ipvsadm -Sn; it is left out\n",
 		"-a -t 192.0.2.1:80 -r 10.0.0.1:80 -m":   "1: \"-a -t 192.0.2.1:80 -r 10.0.0.1:80 -m\": not a line of ipvsadm -Sn; it is left out\n",

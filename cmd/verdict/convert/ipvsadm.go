@@ -90,8 +90,8 @@ func (c *conversion) virtualServer(cmd *command, protocol, at string) *balancer 
 		return nil
 	}
 	where, err := netip.ParseAddrPort(at)
-	if err != nil || where.Port() == 0 {
-		c.note(cmd.line, "%s: expected an address and a port: a balancer has no service for all ports; the virtual server is left out", at)
+	if err != nil {
+		c.note(cmd.line, "%s: expected an address and a port; the virtual server is left out", at)
 		return nil
 	}
 	b := c.balancer(cmd.line, fmt.Sprintf("%s %s", protocol, at))

@@ -41,9 +41,8 @@ func (c *conversion) keepalived(text string) {
 // single reads a virtual server with an address.
 func (c *conversion) single(s *statement) {
 	at, err := addrPort(s.word(1), s.word(2))
-	if err != nil || at.Port() == 0 {
-		c.note(s.line, "virtual_server %s: expected an address and a port: a balancer has no service for all ports; it is left out",
-			strings.Join(s.words[1:], " "))
+	if err != nil {
+		c.note(s.line, "%s: %s; it is left out", strings.Join(s.words, " "), err)
 		return
 	}
 	c.virtual(s, frontendName(protocolOf(s), at), at.Port(), []netip.Addr{at.Addr()})
@@ -91,8 +90,6 @@ func entryOf(entry *statement) (list []netip.Addr, port uint16, err error) {
 	switch {
 	case err != nil:
 		return nil, 0, err
-	case at.Port() == 0:
-		return nil, 0, fmt.Errorf("a balancer has no service for all ports")
 	case !isRange:
 		return []netip.Addr{at.Addr()}, at.Port(), nil
 	}
@@ -115,7 +112,7 @@ func entryOf(entry *statement) (list []netip.Addr, port uint16, err error) {
 	return list, at.Port(), nil
 }
 
-// addrPort parses an address and a port. No port is port 0.
+// addrPort parses an address and a port. No port is port 0, which is all ports.
 func addrPort(address, port string) (netip.AddrPort, error) {
 	addr, err := netip.ParseAddr(address)
 	if err != nil {
