@@ -160,9 +160,9 @@ func (d *Dataplane) balance(name state.Name, id contents.PortID, port *plan.Port
 	m := d.scheduling.methodOf(port)
 	if m.ipvs && ranged(port) {
 		// An IPVS service has one port, all ports of an address together with persistence, or a packet mark. Marks belong to
-		// other software (nft/README.md).
+		// other software (config/README.md).
 		m.ipvs = false
-		m.note(fmt.Sprintf("IPVS has no ranges of ports; nft serves %s, by the nearest scheduler that it has", port.Name))
+		m.approximate("which has no ranges of ports")
 	}
 	if d.ipvs == nil {
 		return m

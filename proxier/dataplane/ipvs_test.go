@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/verdict-proxy/verdict/config"
 	"github.com/verdict-proxy/verdict/ipvsctl"
 	"github.com/verdict-proxy/verdict/nft/kernel"
 	"github.com/verdict-proxy/verdict/proxier/plan"
@@ -333,7 +334,8 @@ func TestDrainsAreFollowed(t *testing.T) {
 	}
 }
 
-// TestRangesStayInNFT: IPVS has no ranges of ports. nft serves them by the nearest scheduler, and a Problem says so.
+// TestRangesStayInNFT: IPVS has no ranges of ports. nft serves them, and a Problem says which scheduler stands in for one that only
+// IPVS has.
 func TestRangesStayInNFT(t *testing.T) {
 	w := newWorld(t, false)
 	w.apply()
@@ -345,9 +347,23 @@ func TestRangesStayInNFT(t *testing.T) {
 	if text := w.rules.String(); !strings.Contains(text, "10.96.0.1 . tcp . 80-90 comment") || !strings.Contains(text, "0:2 . 1 : 10.0.0.2") {
 		t.Errorf("the range or its endpoints without ports are missing:\n%s", text)
 	}
-	if want := "IPVS has no ranges of ports; nft serves default/web:http, by the nearest scheduler that it has"; w.problem() != want {
-		t.Errorf("problem %q, want %q", w.problem(), want)
+	const random = "needs IPVS (which has no ranges of ports); endpoints are picked at random, by weight"
+	for scheduler, want := range map[string]string{
+		"lc": random, "wlc": random, "sed": random, "nq": random, "ovf": random, "rr": "", "sh": "", "": "",
+		"fo": "needs IPVS (which has no ranges of ports); the endpoints of the greatest weight are picked at random",
+	} {
+		if want != "" {
+			want = "scheduler " + scheduler + " " + want
+		}
+		for _, backend := range []config.Backend{config.BackendHybrid, config.BackendIPVS} {
+			w.scheduling.Backend, w.scheduling.Default = backend, "rr"
+			port.Balancing.Scheduler = scheduler
+			if w.set(web); w.problem() != want {
+				t.Errorf("%s, scheduler %s: problem %q, want %q", backend, scheduler, w.problem(), want)
+			}
+		}
 	}
+	w.scheduling.Backend = config.BackendHybrid
 	w.ask("lc")
 	w.apply()
 	w.wantServed(t, "no range any more", "ipvs")
