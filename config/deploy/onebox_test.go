@@ -143,7 +143,7 @@ func steps(t *testing.T) (list []string) {
 		t.Fatal(err)
 	}
 	_, chapter, _ := strings.Cut(string(text), "\n## A host without Kubernetes\n")
-	chapter, _, _ = strings.Cut(chapter, "\nVerdict follows the folder.")
+	chapter, _, _ = strings.Cut(chapter, "\n[examples]")
 	const indent = "       "
 	block := ""
 	for line := range strings.Lines(chapter + "\n\n") {
@@ -157,7 +157,7 @@ func steps(t *testing.T) (list []string) {
 	return list
 }
 
-// TestOneBox does what a new user does: a fresh Debian, the package, a Service, and clients get answers from all servers that
+// TestOneBox does what a new user does: a fresh Debian, the package, a LoadBalancer, and clients get answers from all servers that
 // pass their checks. The steps are those of README.md, and systemd runs the unit as it is.
 func TestOneBox(t *testing.T) {
 	b := newBox(t)
@@ -210,7 +210,7 @@ func TestOneBox(t *testing.T) {
 	sick[1].Store(false)
 	await("b passes again", "a", "b")
 
-	for property, want := range map[string]string{"ActiveState": "active", "StatusText": "serving 2 frontends with 2 endpoints", "NRestarts": "0"} {
+	for property, want := range map[string]string{"ActiveState": "active", "StatusText": "serving 1 frontend with 2 endpoints", "NRestarts": "0"} {
 		if got := strings.TrimSpace(b.must("systemctl show -P " + property + " verdict")); got != want {
 			t.Errorf("systemd says %s=%q, want %q", property, got, want)
 		}

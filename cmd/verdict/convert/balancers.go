@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -119,12 +120,26 @@ func (c *conversion) forward(b *balancer, line int, way shortform.Forwarding) {
 	b.Spec.Forwarding = way
 }
 
-// persist sets the affinity.
-func (c *conversion) persist(b *balancer, line int, seconds uint64) {
+// persist sets the affinity. The text is a number of seconds.
+func (c *conversion) persist(b *balancer, line int, text string) {
+	seconds, err := strconv.ParseUint(text, 10, 32)
+	if err != nil {
+		seconds = defaultPersistence
+	}
 	t := time.Duration(min(seconds, uint64(shortform.MaxAffinity/time.Second))) * time.Second
 	if b.Spec.Affinity = shortform.Duration(t); seconds > uint64(shortform.MaxAffinity/time.Second) {
 		c.note(line, "persistence of %d seconds: Verdict has at most 24h, which are written", seconds)
 	}
+}
+
+// weight parses the weight of an endpoint; "": 1.
+func (c *conversion) weight(line int, text string) *uint16 {
+	n, err := strconv.ParseUint(cmp.Or(text, "1"), 10, 16)
+	if err != nil {
+		c.note(line, "weight %s: Verdict has 0 to 65535; 1 is written", text)
+		n = 1
+	}
+	return new(uint16(n))
 }
 
 // endpoint adds an endpoint. It reports one that cannot serve the balancer. Those of all ports have none of their own.

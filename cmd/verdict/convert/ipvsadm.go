@@ -5,7 +5,6 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 )
 
@@ -104,11 +103,7 @@ func (c *conversion) virtualServer(cmd *command, protocol, at string) *balancer 
 		c.flag(b, cmd.line, flag)
 	}
 	if cmd.has("-p") {
-		seconds, err := strconv.ParseUint(cmd.values["-p"], 10, 32)
-		if err != nil {
-			seconds = defaultPersistence
-		}
-		c.persist(b, cmd.line, seconds)
+		c.persist(b, cmd.line, cmd.values["-p"])
 	}
 	c.others(cmd, "-A", "-t", "-u", "--sctp-service", "-s", "-b", "-p")
 	return b
@@ -146,15 +141,7 @@ func (c *conversion) realServer(cmd *command, b *balancer) {
 	default:
 		c.forward(b, cmd.line, "route")
 	}
-	weight, err := strconv.ParseUint(cmd.values["-w"], 10, 16)
-	if cmd.has("-w") && err != nil {
-		c.note(cmd.line, "weight %s: Verdict has 0 to 65535; 1 is written", cmd.values["-w"])
-	}
-	if err != nil {
-		weight = 1
-	}
-	w := uint16(weight)
-	c.endpoint(b, cmd.line, at, &w, false)
+	c.endpoint(b, cmd.line, at, c.weight(cmd.line, cmd.values["-w"]), false)
 	c.others(cmd, "-a", "-t", "-u", "--sctp-service", "-r", "-m", "-g", "-i", "-w")
 }
 

@@ -162,11 +162,7 @@ func (c *conversion) option(b *balancer, s, o *statement) {
 	case "lb_kind", "lvs_method":
 		c.kind(b, o)
 	case "persistence_timeout":
-		seconds, err := strconv.ParseUint(o.word(1), 10, 32)
-		if err != nil {
-			seconds = defaultPersistence
-		}
-		c.persist(b, o.line, seconds)
+		c.persist(b, o.line, o.word(1))
 	case "sh-port", "mh-port", "sh-fallback", "mh-fallback", "flag-1", "flag-2":
 		c.flag(b, o.line, word)
 	case "protocol", "real_server", "sorry_server", "virtualhost", "ip_family":
@@ -218,18 +214,10 @@ func (c *conversion) real(b *balancer, s, r *statement, port uint16) {
 	if !ok {
 		return
 	}
-	weight := uint16(1)
-	if text := value("weight", r, s); text != "" {
-		n, err := strconv.ParseUint(text, 10, 16)
-		if weight = uint16(n); err != nil {
-			c.note(r.line, "weight %s: Verdict has 0 to 65535; 1 is written", text)
-			weight = 1
-		}
-	}
 	for _, o := range r.all("lvs_method") {
 		c.kind(b, o)
 	}
-	c.endpoint(b, r.line, at, &weight, false)
+	c.endpoint(b, r.line, at, c.weight(r.line, value("weight", r, s)), false)
 	for _, o := range r.block {
 		switch {
 		case o.word(0) == "weight" || o.word(0) == "lvs_method" || isChecker(o):

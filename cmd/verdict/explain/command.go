@@ -13,6 +13,7 @@ import (
 	"github.com/verdict-proxy/verdict/cmd/verdict/flags"
 	"github.com/verdict-proxy/verdict/cmd/verdict/snapshot"
 	"github.com/verdict-proxy/verdict/proxier/source/cluster"
+	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
 // options hold the flags.
@@ -133,7 +134,7 @@ func (o *options) each(ctx context.Context, args []string, do func(*Explanation)
 // traceFirst traces the first connection.
 func (o *options) traceFirst(cmd *cobra.Command, questions []question) error {
 	q, out := questions[0], cmd.OutOrStdout()
-	fmt.Fprintf(cmd.ErrOrStderr(), "verdict: tracing %s for %s, or %s\n", &q, o.trace.time, plural(o.trace.packets, "packet"))
+	fmt.Fprintf(cmd.ErrOrStderr(), "verdict: tracing %s for %s, or %s\n", &q, o.trace.time, state.Plural(o.trace.packets, "packet"))
 	seen := 0
 	err := o.trace.run(cmd.Context(), q, func(p *TracedPacket) error {
 		seen++
@@ -162,7 +163,7 @@ func (o *options) targets(args []string) (wanted []question, source string, err 
 			"verdict explain --service default/web --from node"))
 	case len(args) != 2 || o.from != "":
 		return nil, "", flags.Wrong(fmt.Errorf("want SOURCE and DESTINATION:PORT, got %s: verdict explain 10.244.1.7 10.96.0.10:80/tcp",
-			plural(len(args), "argument")))
+			state.Plural(len(args), "argument")))
 	}
 	dst, protocol, err := snapshot.ParseDestination(args[1])
 	if err != nil {

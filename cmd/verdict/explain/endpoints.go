@@ -11,6 +11,7 @@ import (
 	"github.com/verdict-proxy/verdict/cmd/verdict/socket"
 	"github.com/verdict-proxy/verdict/nft/inspect"
 	"github.com/verdict-proxy/verdict/nft/program"
+	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
 // explainer collects the steps of one connection. Each of its parts answers one question.
@@ -114,7 +115,7 @@ func (x *choice) candidates(p *inspect.Pick) {
 		}
 		lines = append(lines, line)
 	}
-	text := fmt.Sprintf("%s can get it.", plural(len(p.Candidates), "endpoint"))
+	text := fmt.Sprintf("%s can get it.", state.Plural(len(p.Candidates), "endpoint"))
 	if p.Chosen.IsValid() {
 		text = fmt.Sprintf("%s gets it: that is certain for this client.", p.Chosen)
 		for _, l := range p.Because {
@@ -219,7 +220,7 @@ func (x *choice) leftOut(p *inspect.Pick) {
 	if len(reasons) == 0 {
 		return
 	}
-	x.add("left out", fmt.Sprintf("%s of the Service cannot get it.", plural(len(reasons), "endpoint")), upTo(reasons, maxListed)...)
+	x.add("left out", fmt.Sprintf("%s of the Service cannot get it.", state.Plural(len(reasons), "endpoint")), upTo(reasons, maxListed)...)
 }
 
 // askDaemon asks the daemon about the endpoints of the Service, once. Names that the kernel has cut short are not asked

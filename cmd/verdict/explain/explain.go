@@ -7,6 +7,7 @@ import (
 
 	"github.com/verdict-proxy/verdict/nft/inspect"
 	"github.com/verdict-proxy/verdict/proxier/conntrack"
+	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
 // explanationOf says what becomes of a connection.
@@ -84,7 +85,7 @@ func (x *explainer) connection() (bool, error) {
 		return true, nil
 	}
 	x.add("flow", fmt.Sprintf("Connection tracking has %s of this client to this destination. What follows is about a new flow.",
-		plural(len(flows), "flow")), upTo(lines, maxFlows)...)
+		state.Plural(len(flows), "flow")), upTo(lines, maxFlows)...)
 	return false, nil
 }
 

@@ -134,14 +134,6 @@ func writeJSON(out io.Writer, value any) error {
 	return j.Encode(value)
 }
 
-// plural is "1 endpoint", "2 endpoints".
-func plural(n int, word string) string {
-	if n == 1 {
-		return "1 " + word
-	}
-	return fmt.Sprintf("%d %ss", n, word)
-}
-
 // maxListed is how many endpoints the text lists.
 const maxListed = 10
 

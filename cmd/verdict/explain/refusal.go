@@ -6,6 +6,7 @@ import (
 
 	"github.com/verdict-proxy/verdict/ipvsctl"
 	"github.com/verdict-proxy/verdict/nft/inspect"
+	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
 // untranslated follows a packet that no pool takes through the filter chains.
@@ -131,7 +132,7 @@ func (x *explainer) balanced(l inspect.Look, hooks []string) error {
 		line := fmt.Sprintf("-> %s weight %d, %d active, %d inactive", r.Addr, r.Weight, r.Active, r.Inactive)
 		switch {
 		case r.Full():
-			line += fmt.Sprintf(", full: it may have %s", plural(r.Limit, "connection"))
+			line += fmt.Sprintf(", full: it may have %s", state.Plural(r.Limit, "connection"))
 			full++
 		case r.Weight > 0:
 			takes = append(takes, r.Addr)
@@ -139,7 +140,7 @@ func (x *explainer) balanced(l inspect.Look, hooks []string) error {
 		evidence = append(evidence, line)
 	}
 	x.add("IPVS", fmt.Sprintf("IPVS serves it: scheduler %s, %s with a weight above 0%s.",
-		server.Scheduler, plural(len(takes), "real server"), besidesFull(full)), evidence...)
+		server.Scheduler, state.Plural(len(takes), "real server"), besidesFull(full)), evidence...)
 	if len(takes) == 0 {
 		x.end(Dropped, "no real server has a weight above 0"+besidesFull(full))
 		return nil
@@ -156,5 +157,5 @@ func besidesFull(n int) string {
 	if n == 0 {
 		return ""
 	}
-	return fmt.Sprintf(" (besides %s, full)", plural(n, "real server"))
+	return fmt.Sprintf(" (besides %s, full)", state.Plural(n, "real server"))
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/verdict-proxy/verdict/cmd/verdict/snapshot"
 	"github.com/verdict-proxy/verdict/cmd/verdict/socket"
 	"github.com/verdict-proxy/verdict/proxier/conntrack"
+	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
 const topHelp = `Show which Services get how many connections per second, from the counters of the kernel, and what
@@ -277,9 +278,9 @@ func latestPass(c *socket.Client, now time.Time) string {
 // screen is what the terminal shows, without a line feed at the end.
 func (t *top) screen(width, height int) string {
 	var b strings.Builder
-	what := count(len(t.rows), "service port")
+	what := state.Plural(len(t.rows), "service port")
 	if t.ends {
-		what = count(len(t.rows), "endpoint") + " with new connections"
+		what = state.Plural(len(t.rows), "endpoint") + " with new connections"
 	}
 	head := append(slices.Clone(t.daemon), fmt.Sprintf("%s; every %s; by %s (keys c r t n, e, q ends)", what, t.interval, t.sort))
 	for _, line := range head {
@@ -289,11 +290,4 @@ func (t *top) screen(width, height int) string {
 	room := max(height-len(head)-1, 0)
 	_ = t.write(&b, t.rows[:min(len(t.rows), room)], width) // a Builder returns no error
 	return strings.TrimSuffix(b.String(), "\n")
-}
-
-func count(n int, word string) string {
-	if n == 1 {
-		return "1 " + word
-	}
-	return fmt.Sprintf("%d %ss", n, word)
 }

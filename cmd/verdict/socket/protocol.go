@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"strings"
 	"time"
+
+	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
 // name is the abstract socket. It differs from the one with which the daemon claims the network namespace.
@@ -55,7 +57,7 @@ func (s *Status) Line() string {
 	case s.Passes == 0:
 		return "writing the first rules"
 	}
-	line := fmt.Sprintf("serving %d frontends with %d endpoints", s.Frontends, s.Endpoints)
+	line := "serving " + state.Plural(s.Frontends, "frontend") + " with " + state.Plural(s.Endpoints, "endpoint")
 	if s.WaitingServices > 0 {
 		line += fmt.Sprintf("; changes of %d Services wait", s.WaitingServices)
 	}
