@@ -12,8 +12,8 @@ type overlap struct {
 	want claim
 }
 
-// replanWeaker has the Services planned again whose weaker claims overlap with one that came, and are served. Nobody else is served
-// at a range and at what overlaps with it, so the cost depends on how many these Services are.
+// replanWeaker has the Services planned again whose weaker claims overlap with one that came, and are served. The cost depends on how
+// many these are: claims that were lost before are not looked at.
 func (o overlap) replanWeaker() {
 	var list []blockedKey
 	o.served(o.c.ranges.at[o.want.place()], &list)

@@ -178,6 +178,13 @@ func TestRandomTransitions(t *testing.T) {
 				t.Fatalf("seed %d: %v %v\n got %v\nwant %v", seed, w.words, w.created, w.left, want)
 			}
 		}
+		for name := range w.words {
+			w.remove(t, name)
+		}
+		r, b := &w.claims.ranges, &w.claims.beside
+		if n := len(r.at) + len(r.count) + len(r.blocked) + len(r.losers) + len(b.ids) + len(b.served); n > 0 {
+			t.Fatalf("seed %d: %d entries about ranges stay when all Services are gone: %+v", seed, n, *r)
+		}
 	}
 }
 
