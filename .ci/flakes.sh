@@ -27,7 +27,7 @@ stops() {
 		[ -n "$victim" ] && kill -STOP "$victim" 2>/dev/null
 		sleep "$(awk -v r=$RANDOM -v most="$STOP" 'BEGIN { print r % most / 10 }')"
 		[ -n "$victim" ] && kill -CONT "$victim" 2>/dev/null
-		sleep 0.5
+		sleep 2 # a process that is alone still runs for more than half of the time
 	done
 }
 
