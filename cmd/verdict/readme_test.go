@@ -186,7 +186,9 @@ const (
 func everyMetric(t *testing.T) *prometheus.Registry {
 	t.Helper()
 	registry := prometheus.NewRegistry()
-	_, err := metrics.New(metrics.Options{Registry: registry, Families: []state.Family{state.IPv4}})
+	_, err := metrics.New(metrics.Options{
+		Registry: registry, Families: []state.Family{state.IPv4}, Changes: state.NewStore().ChangeCounts,
+	})
 	if err := errors.Join(err, restclient.Register(registry), registry.Register(kernelmetrics.New(kernelmetrics.Options{}))); err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,9 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
+// Outcome is what became of a transaction.
+type Outcome = kernel.Outcome
+
 // Result reports what an Apply or a Tick did.
 type Result struct {
 	// Outcome and Err are those of the nft transaction, the last one where there were several. When Err is set, the

@@ -1,19 +1,21 @@
 package metrics
 
 import (
-	"errors"
 	"fmt"
 	"net/http"
 	"runtime"
-	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/verdict-proxy/verdict/proxier/conntrack"
+	"github.com/verdict-proxy/verdict/proxier/dataplane"
 	"github.com/verdict-proxy/verdict/proxier/plan"
+	"github.com/verdict-proxy/verdict/proxier/report"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
@@ -24,17 +26,15 @@ type Options struct {
 	// series for each.
 	Families          []state.Family
 	Version, Revision string // of the build
-	// Changes returns how many changes there were; nil: none.
+	// Changes returns how many changes there were.
 	Changes func() state.ChangeCounts
-	// Schedulers are the names of all schedulers, in the order of Served.Pools.
-	Schedulers []string
 }
 
-// Metrics are all metrics of the proxy. All methods may be called from any goroutine.
+// Metrics are all metrics of the proxy. All methods may be called from any goroutine, PassDone from one at a time.
 type Metrics struct {
-	families   []state.Family
-	schedulers []string
-	registry   *prometheus.Registry
+	families []state.Family
+	registry *prometheus.Registry
+	served   *dataplane.AllTotals // as the metrics have it; nil: not yet
 	verdict
 	upstream
 	outliers outliers
@@ -42,29 +42,17 @@ type Metrics struct {
 
 // New registers all metrics. An error means that the registry already has one of the names.
 func New(o Options) (*Metrics, error) {
-	if o.Changes == nil {
-		o.Changes = func() state.ChangeCounts { return state.ChangeCounts{} }
-	}
+	r := &registrar{registry: o.Registry}
 	m := &Metrics{
-		families: o.Families, schedulers: o.Schedulers, registry: o.Registry, verdict: newVerdict(), upstream: newUpstream(o.Changes),
-		outliers: newOutliers(),
+		families: o.Families, registry: o.Registry, verdict: newVerdict(r), upstream: newUpstream(r), outliers: newOutliers(r),
 	}
-	build := prometheus.NewGauge(prometheus.GaugeOpts{
-		Name:        "verdict_build_info",
-		Help:        "Always 1. The labels name the build.",
-		ConstLabels: prometheus.Labels{"version": o.Version, "revision": o.Revision, "goversion": runtime.Version()},
-	})
-	build.Set(1)
-	all := []prometheus.Collector{
-		build, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-	}
-	all = slices.Concat(all, m.verdict.collectors(), m.upstream.collectors(), m.outliers.collectors())
-	var errs []error
-	for _, c := range all {
-		errs = append(errs, o.Registry.Register(c))
-	}
-	if err := errors.Join(errs...); err != nil {
-		return nil, fmt.Errorf("register metrics: %w", err)
+	registerChanges(r, o.Changes)
+	r.gauge("verdict_build_info", "Always 1. The labels name the build.", "version", "revision", "goversion").
+		WithLabelValues(o.Version, o.Revision, runtime.Version()).Set(1)
+	r.register(collectors.NewGoCollector())
+	r.register(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	if r.err != nil {
+		return nil, fmt.Errorf("register metrics: %w", r.err)
 	}
 	m.zero()
 	m.outliers.zero()
@@ -76,76 +64,80 @@ func (m *Metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{Registry: m.registry})
 }
 
-// The outcomes of a pass and of a transaction, as values of the label outcome.
-const (
-	Applied  = "applied"
-	Rejected = "rejected"
-	Unknown  = "unknown"
-)
-
-// outcomes lists them in the order of Pass.Transactions.
-func outcomes() [3]string { return [...]string{Applied, Rejected, Unknown} }
-
-// Pass is what one pass over the pending changes did.
-type Pass struct {
-	Outcome        string // Applied, Rejected or Unknown
-	Full           bool   // it compared or wrote whole tables
-	Started        time.Time
-	Duration       time.Duration
-	Added, Deleted int // elements; counted only if the pass was applied
-
-	// Planning, Encode and Kernel are parts of Duration: until the engines had all plans, and what nft needed before and
-	// in the system calls.
-	Planning, Encode, Kernel time.Duration
-	Transactions             [3]int // by outcome
-	Pauses                   int    // namespaces that have to wait
-}
-
 // PassDone counts a pass.
-func (m *Metrics) PassDone(p Pass) {
-	m.passes.WithLabelValues(p.Outcome).Inc()
+func (m *Metrics) PassDone(p *report.Pass) {
+	m.passes.WithLabelValues(p.Result.Outcome.String()).Inc()
 	m.passDuration.Observe(p.Duration.Seconds())
-	m.transacted(&p)
+	m.transacted(p)
 	m.pauses.Add(float64(p.Pauses))
 	kind := m.partialDuration
-	if p.Full {
+	if p.Result.Full {
 		kind = m.fullDuration
 	}
 	for _, f := range m.families {
 		m.syncDuration.WithLabelValues(f.String()).Observe(p.Duration.Seconds())
 		kind.WithLabelValues(f.String()).Observe(p.Duration.Seconds())
 	}
-	if p.Outcome != Applied {
-		m.failed()
+	if p.Result.Err != nil {
+		for _, f := range m.families {
+			m.syncFailures.WithLabelValues(f.String()).Inc()
+		}
 		return
 	}
-	m.elements.WithLabelValues("add").Add(float64(p.Added))
-	m.elements.WithLabelValues("delete").Add(float64(p.Deleted))
-	at := seconds(p.Started.Add(p.Duration))
-	m.lastApplied.Set(at)
+	m.elements.WithLabelValues("add").Add(float64(p.Result.Added))
+	m.elements.WithLabelValues("delete").Add(float64(p.Result.Deleted))
+	end := p.Started.Add(p.Duration)
+	m.lastApplied.Set(seconds(end))
 	for _, f := range m.families {
-		m.lastSync.WithLabelValues(f.String()).Set(at)
+		m.lastSync.WithLabelValues(f.String()).Set(seconds(end))
 	}
+	for _, t := range p.Triggers {
+		m.programming.WithLabelValues(t.Family.String()).Observe(end.Sub(t.At).Seconds())
+	}
+	m.serves(&p.Totals)
 }
 
 // transacted counts the transactions of a pass, and how long their stages took. A pass without a transaction counts in
 // neither.
-func (m *Metrics) transacted(p *Pass) {
-	if p.Transactions == [3]int{} {
+func (m *Metrics) transacted(p *report.Pass) {
+	r := &p.Result
+	if r.Transactions == (dataplane.Result{}).Transactions {
 		return
 	}
-	for i, outcome := range outcomes() {
-		m.transactions.WithLabelValues(outcome).Add(float64(p.Transactions[i]))
+	for outcome, n := range r.Transactions {
+		m.transactions.WithLabelValues(dataplane.Outcome(outcome).String()).Add(float64(n))
 	}
 	m.stages.WithLabelValues("plan").Observe(p.Planning.Seconds())
-	m.stages.WithLabelValues("encode").Observe(p.Encode.Seconds())
-	m.stages.WithLabelValues("kernel").Observe(p.Kernel.Seconds())
+	m.stages.WithLabelValues("encode").Observe(r.Encode.Seconds())
+	m.stages.WithLabelValues("kernel").Observe(r.Kernel.Seconds())
 }
 
-// failed counts a pass that is not in the kernel.
-func (m *Metrics) failed() {
+// serves records what the engines serve. In a stream of changes of endpoints, most passes change none of it. A scheduler
+// has a series from the time at which it first has a pool.
+func (m *Metrics) serves(t *dataplane.AllTotals) {
+	if m.served != nil && *m.served == *t {
+		return
+	}
+	served := *t // without the rest of the pass
+	m.served = &served
+	schedulers := dataplane.Schedulers()
+	for i := range t.Engines {
+		engine, e := dataplane.Engine(i).String(), &t.Engines[i]
+		for kind, n := range e.Frontends {
+			label := strings.ReplaceAll(strings.ToLower(plan.FrontendKind(kind).String()), " ", "_")
+			m.frontends.WithLabelValues(label, engine).Set(float64(n))
+		}
+		m.endpoints.WithLabelValues(engine).Set(float64(e.Endpoints))
+		for i, scheduler := range schedulers {
+			if key := [2]string{engine, scheduler}; e.Pools[i] > 0 || m.seen[key] {
+				m.seen[key] = true
+				m.pools.WithLabelValues(engine, scheduler).Set(float64(e.Pools[i]))
+			}
+		}
+	}
 	for _, f := range m.families {
-		m.syncFailures.WithLabelValues(f.String()).Inc()
+		m.noLocal.WithLabelValues("internal", f.String()).Set(float64(t.NoLocal[f].Internal))
+		m.noLocal.WithLabelValues("external", f.String()).Set(float64(t.NoLocal[f].External))
 	}
 }
 
@@ -170,51 +162,16 @@ func (m *Metrics) Pending(since time.Time) {
 	}
 }
 
-// Programmed records how long the change of an endpoint took, from the trigger time that the endpoint controller wrote
-// until the kernel had it. The caller reports only changes that happened while the proxy ran, because those that it
-// found when it started were not late.
-func (m *Metrics) Programmed(f state.Family, took time.Duration) {
-	m.programming.WithLabelValues(f.String()).Observe(took.Seconds())
-}
-
-// Served is what one engine serves.
-type Served struct {
-	Frontends [plan.NodePort + 1]int
-	Endpoints int
-	Pools     []int // by scheduler, in the order of Options.Schedulers
-}
-
-// Served records what one engine ("nft", "ipvs") serves after a pass. A scheduler has a series from the time at which
-// it first has a pool.
-func (m *Metrics) Served(engine string, s Served) {
-	for kind, n := range s.Frontends {
-		m.frontends.WithLabelValues(kindLabel(plan.FrontendKind(kind)), engine).Set(float64(n))
-	}
-	m.endpoints.WithLabelValues(engine).Set(float64(s.Endpoints))
-	for i, n := range s.Pools[:min(len(s.Pools), len(m.schedulers))] {
-		if key := [2]string{engine, m.schedulers[i]}; n > 0 || m.seen[key] {
-			m.seen[key] = true
-			m.pools.WithLabelValues(key[0], key[1]).Set(float64(n))
-		}
-	}
-}
-
-// NoLocal records how many service ports of a family have endpoints, none of which a policy allows.
-func (m *Metrics) NoLocal(f state.Family, internal, external int) {
-	m.noLocal.WithLabelValues("internal", f.String()).Set(float64(internal))
-	m.noLocal.WithLabelValues("external", f.String()).Set(float64(external))
-}
-
 // Problems records how many objects of each kind have problems, and how many problems each field of a kind has.
-func (m *Metrics) Problems(objects map[string]int, fields map[[2]string]int) {
+func (m *Metrics) Problems(p report.Problems) {
 	m.problems.Reset()
-	for field, n := range fields {
+	for field, n := range p.Fields {
 		m.problems.WithLabelValues(field[0], field[1]).Set(float64(n))
 	}
 	for _, kind := range problemKinds {
 		m.rejected.WithLabelValues(kind).Set(0)
 	}
-	for kind, n := range objects {
+	for kind, n := range p.Faulty {
 		m.rejected.WithLabelValues(kind).Set(float64(n))
 	}
 }
@@ -239,10 +196,13 @@ func (m *Metrics) Answered(path string, code int) {
 	}
 }
 
-// FlowsCleaned counts a search for stale UDP flows in the connection tracking table.
-func (m *Metrics) FlowsCleaned(f state.Family, took time.Duration, deleted int) {
-	m.conntrackDuration.WithLabelValues(f.String()).Observe(took.Seconds())
-	m.conntrackDeleted.WithLabelValues(f.String()).Add(float64(deleted))
+// FlowsCleaned counts a search in the connection tracking table, for stale UDP flows and for connections without an answer.
+func (m *Metrics) FlowsCleaned(results []conntrack.Result) {
+	for _, r := range results {
+		m.conntrackDuration.WithLabelValues(r.Family.String()).Observe(r.Took.Seconds())
+		m.conntrackDeleted.WithLabelValues(r.Family.String()).Add(float64(r.Deleted))
+		m.outliers.deleted.Add(float64(r.Unanswered))
+	}
 }
 
 func seconds(t time.Time) float64 { return float64(t.UnixNano()) / 1e9 }

@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -10,7 +11,11 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/verdict-proxy/verdict/nft/kernel"
+	"github.com/verdict-proxy/verdict/proxier/conntrack"
+	"github.com/verdict-proxy/verdict/proxier/dataplane"
 	"github.com/verdict-proxy/verdict/proxier/plan"
+	"github.com/verdict-proxy/verdict/proxier/report"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
@@ -18,7 +23,6 @@ func newTestMetrics(t *testing.T) *Metrics {
 	t.Helper()
 	m, err := New(Options{
 		Registry: prometheus.NewRegistry(), Families: []state.Family{state.IPv4, state.IPv6}, Version: "v1", Revision: "abc",
-		Schedulers: []string{"random", "rr"},
 		Changes: func() state.ChangeCounts {
 			return state.ChangeCounts{Services: 10, Endpoints: 20, PendingServices: 1, PendingEndpoints: 2}
 		},
@@ -81,10 +85,12 @@ func TestPasses(t *testing.T) {
 	m := newTestMetrics(t)
 	at := time.Unix(1000, 0)
 	m.Pending(at.Add(-time.Second))
-	m.PassDone(Pass{Outcome: Applied, Full: true, Started: at, Duration: 500 * time.Millisecond, Added: 7, Deleted: 2,
-		Planning: time.Millisecond, Encode: 2 * time.Millisecond, Kernel: 3 * time.Millisecond, Transactions: [3]int{2, 1, 0}})
-	m.PassDone(Pass{Outcome: Rejected, Started: at.Add(time.Hour), Duration: time.Microsecond, Added: 100, Deleted: 100})
-	m.PassDone(Pass{Outcome: Unknown, Started: at.Add(time.Hour), Duration: time.Microsecond, Added: 100})
+	m.PassDone(&report.Pass{Started: at, Duration: 500 * time.Millisecond, Planning: time.Millisecond, Result: dataplane.Result{
+		Full: true, Added: 7, Deleted: 2, Encode: 2 * time.Millisecond, Kernel: 3 * time.Millisecond, Transactions: [3]int{2, 1, 0}}})
+	for _, outcome := range []kernel.Outcome{kernel.Rejected, kernel.Unknown} {
+		m.PassDone(&report.Pass{Started: at.Add(time.Hour), Duration: time.Microsecond, Result: dataplane.Result{
+			Outcome: outcome, Err: errors.New("not in the kernel"), Added: 100, Deleted: 100}})
+	}
 	has(t, m, `
 		verdict_passes_total{outcome="applied"} 1
 		verdict_passes_total{outcome="rejected"} 1
@@ -130,11 +136,20 @@ func TestReadable(t *testing.T) {
 
 func TestServed(t *testing.T) {
 	m := newTestMetrics(t)
-	m.Served("nft", Served{Frontends: [...]int{plan.ClusterIP: 4, plan.ExternalIP: 3, plan.LoadBalancer: 2, plan.NodePort: 1},
-		Endpoints: 40, Pools: []int{7, 3}})
-	m.Served("ipvs", Served{Frontends: [...]int{plan.ClusterIP: 1, plan.NodePort: 0}, Endpoints: 5, Pools: []int{0, 1}})
-	m.Served("nft", Served{Frontends: [...]int{plan.ClusterIP: 2, plan.NodePort: 1}, Endpoints: 39, Pools: []int{8, 0}})
-	m.NoLocal(state.IPv6, 2, 1)
+	serve := func(nft, ipvs dataplane.Totals) {
+		m.PassDone(&report.Pass{Totals: dataplane.AllTotals{
+			Engines: [...]dataplane.Totals{dataplane.NFT: nft, dataplane.IPVS: ipvs},
+			NoLocal: [...]dataplane.NoLocal{state.IPv6: {Internal: 2, External: 1}},
+		}})
+	}
+	ipvs := dataplane.Totals{Frontends: [...]int{plan.ClusterIP: 1, plan.NodePort: 0}, Endpoints: 5}
+	ipvs.Pools[1] = 1
+	nft := dataplane.Totals{Frontends: [...]int{plan.ClusterIP: 4, plan.ExternalIP: 3, plan.LoadBalancer: 2, plan.NodePort: 1}, Endpoints: 40}
+	nft.Pools[0], nft.Pools[1] = 7, 3
+	serve(nft, ipvs)
+	nft = dataplane.Totals{Frontends: [...]int{plan.ClusterIP: 2, plan.NodePort: 1}, Endpoints: 39}
+	nft.Pools[0] = 8
+	serve(nft, ipvs)
 	has(t, m, `
 		verdict_frontends{engine="nft",kind="cluster_ip"} 2
 		verdict_frontends{engine="nft",kind="external_ip"} 0
@@ -154,14 +169,19 @@ func TestServed(t *testing.T) {
 
 func TestProblems(t *testing.T) {
 	m := newTestMetrics(t)
-	m.Problems(map[string]int{"Service": 2, "File": 1, "Gateway": 1}, map[[2]string]int{{"Service", "spec.ports"}: 3, {"File", "line"}: 1})
+	m.Problems(report.Problems{
+		Faulty: map[string]int{"Service": 2, "File": 1, "Gateway": 1},
+		Fields: map[[2]string]int{{"Service", "spec.ports"}: 3, {"File", "line"}: 1},
+	})
 	has(t, m, `
 		verdict_rejected_objects{kind="Service"} 2
 		verdict_rejected_objects{kind="File"} 1
 		verdict_rejected_objects{kind="Gateway"} 1
 		verdict_problems{field="spec.ports",kind="Service"} 3
 	`)
-	m.Problems(map[string]int{"Service": 1, "Gateway": 0}, map[[2]string]int{{"Service", "spec.externalIPs"}: 1})
+	m.Problems(report.Problems{
+		Faulty: map[string]int{"Service": 1, "Gateway": 0}, Fields: map[[2]string]int{{"Service", "spec.externalIPs"}: 1},
+	})
 	has(t, m, `
 		verdict_rejected_objects{kind="Service"} 1
 		verdict_rejected_objects{kind="File"} 0
@@ -190,9 +210,11 @@ func TestAnswered(t *testing.T) {
 
 func TestProgrammedAndFlows(t *testing.T) {
 	m := newTestMetrics(t)
-	m.Programmed(state.IPv4, 300*time.Millisecond)
-	m.Programmed(state.IPv4, 90*time.Second)
-	m.FlowsCleaned(state.IPv6, 3*time.Millisecond, 12)
+	at := time.Unix(1000, 0)
+	m.PassDone(&report.Pass{Started: at, Triggers: []report.Trigger{
+		{Family: state.IPv4, At: at.Add(-300 * time.Millisecond)}, {Family: state.IPv4, At: at.Add(-90 * time.Second)},
+	}})
+	m.FlowsCleaned([]conntrack.Result{{Family: state.IPv6, Took: 3 * time.Millisecond, Deleted: 12}})
 	has(t, m, `
 		kubeproxy_network_programming_duration_seconds_bucket{ip_family="IPv4",le="0.25"} 0
 		kubeproxy_network_programming_duration_seconds_bucket{ip_family="IPv4",le="0.5"} 1

@@ -19,32 +19,22 @@ type outliers struct {
 	onBackups  prometheus.Gauge
 }
 
-func newOutliers() outliers {
+func newOutliers(r *registrar) outliers {
 	return outliers{
-		suspicions: counter("verdict_outlier_suspicions_total",
+		suspicions: r.counter("verdict_outlier_suspicions_total",
 			"Suspicions that an endpoint does not answer, by what the kernel noticed.", "reason"),
-		answers: counter("verdict_outlier_answers_total", "Answers of endpoints under suspicion to questions of this node.", "answer"),
-		failures: counter("verdict_outlier_failures_total",
+		answers: r.counter("verdict_outlier_answers_total", "Answers of endpoints under suspicion to questions of this node.", "answer"),
+		failures: r.counter("verdict_outlier_failures_total",
 			"Endpoints that failed, by why they get connections all the same; empty: they may be ejected.", "held"),
-		endpoints: gauge("verdict_outlier_endpoints", "Endpoints that are suspected, failed, or ejected from a Service.", "state"),
-		deleted: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "verdict_outlier_deleted_connections_total",
-			Help: "Connections without an answer that were deleted, so that their clients reach another endpoint.",
-		}),
-		checks:  gauge("verdict_checks", "Active checks of endpoints that pass or fail.", "state"),
-		checked: counter("verdict_check_answers_total", "Answers of endpoints to active checks: good or bad.", "answer"),
-		faults: counter("verdict_check_failures_total", "Active checks that failed, by the kind of the check and by the reason.",
+		endpoints: r.gauge("verdict_outlier_endpoints", "Endpoints that are suspected, failed, or ejected from a Service.", "state"),
+		deleted: r.counter("verdict_outlier_deleted_connections_total",
+			"Connections without an answer that were deleted, so that their clients reach another endpoint.").WithLabelValues(),
+		checks:  r.gauge("verdict_checks", "Active checks of endpoints that pass or fail.", "state"),
+		checked: r.counter("verdict_check_answers_total", "Answers of endpoints to active checks: good or bad.", "answer"),
+		faults: r.counter("verdict_check_failures_total", "Active checks that failed, by the kind of the check and by the reason.",
 			"check", "reason"),
-		onBackups: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "verdict_services_on_backups",
-			Help: "Services whose backup endpoints get connections, because no other endpoint is good.",
-		}),
-	}
-}
-
-func (o *outliers) collectors() []prometheus.Collector {
-	return []prometheus.Collector{
-		o.suspicions, o.answers, o.failures, o.endpoints, o.deleted, o.checks, o.checked, o.faults, o.onBackups,
+		onBackups: r.gauge("verdict_services_on_backups",
+			"Services whose backup endpoints get connections, because no other endpoint is good.").WithLabelValues(),
 	}
 }
 
@@ -55,7 +45,7 @@ const (
 	OutlierEjected   = "ejected"
 )
 
-// zeroOutliers creates the series whose labels are known in advance.
+// zero creates the series whose labels are known in advance.
 func (o *outliers) zero() {
 	for _, s := range []string{OutlierSuspected, OutlierFailed, OutlierEjected} {
 		o.endpoints.WithLabelValues(s)
@@ -86,9 +76,6 @@ func (m *Metrics) OutlierFailure(held string) { m.outliers.failures.WithLabelVal
 func (m *Metrics) Outliers(state string, n int) {
 	m.outliers.endpoints.WithLabelValues(state).Set(float64(n))
 }
-
-// ConnectionsDeleted counts connections without an answer.
-func (m *Metrics) ConnectionsDeleted(n int) { m.outliers.deleted.Add(float64(n)) }
 
 // The values of labels about active checks.
 const (

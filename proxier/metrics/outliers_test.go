@@ -3,6 +3,7 @@ package metrics
 import (
 	"testing"
 
+	"github.com/verdict-proxy/verdict/proxier/conntrack"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/probe"
 	"github.com/verdict-proxy/verdict/proxier/state"
@@ -20,7 +21,7 @@ func TestOutliers(t *testing.T) {
 	m.OutlierAnswered("silent")
 	m.OutlierFailure("")
 	m.Outliers(OutlierEjected, 3)
-	m.ConnectionsDeleted(5)
+	m.FlowsCleaned([]conntrack.Result{{Family: state.IPv4, Unanswered: 5}})
 	m.Checks(5, 2)
 	m.ChecksPassed(3)
 	m.ChecksFailed(endpointhealth.CheckFailure{Kind: state.CheckHTTP, Fault: probe.Refused}, 4)

@@ -9,6 +9,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/verdict-proxy/verdict/e2e/exposition"
+	"github.com/verdict-proxy/verdict/proxier/dataplane"
+	"github.com/verdict-proxy/verdict/proxier/report"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
@@ -62,11 +64,11 @@ func shown(t *testing.T) []exposition.Metric {
 func full(t *testing.T) *Metrics {
 	t.Helper()
 	m := newTestMetrics(t)
-	m.PassDone(Pass{Outcome: Applied, Transactions: [3]int{1, 1, 1}})
+	pass := report.Pass{Result: dataplane.Result{Transactions: [3]int{1, 1, 1}}, Triggers: []report.Trigger{{Family: state.IPv4}}}
+	pass.Totals.Engines[dataplane.NFT].Pools[0] = 1
+	m.PassDone(&pass)
 	m.Pending(time.Unix(1000, 0))
-	m.Programmed(state.IPv4, 0)
-	m.Served("nft", Served{Pools: []int{1, 1}})
-	m.Problems(map[string]int{"Service": 1}, map[[2]string]int{{"Service", "spec.ports"}: 1})
+	m.Problems(report.Problems{Faulty: map[string]int{"Service": 1}, Fields: map[[2]string]int{{"Service", "spec.ports"}: 1}})
 	return m
 }
 

@@ -18,7 +18,6 @@ import (
 	"github.com/verdict-proxy/verdict/config"
 	"github.com/verdict-proxy/verdict/nft/kernel"
 	"github.com/verdict-proxy/verdict/proxier/conntrack"
-	"github.com/verdict-proxy/verdict/proxier/dataplane"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth"
 	"github.com/verdict-proxy/verdict/proxier/health"
 	"github.com/verdict-proxy/verdict/proxier/metrics"
@@ -40,7 +39,6 @@ type observers struct {
 	servers  *health.Servers
 	registry *prometheus.Registry
 	metrics  *metrics.Metrics
-	served   *dataplane.AllTotals // as the metrics have it; nil: not yet
 	events   *events.Recorder
 	journal  *socket.Journal
 	refused  func() // explains that the kernel takes no tables; nil: nobody does
@@ -58,7 +56,7 @@ func newObservers(
 	s, log := &of.CommandLine.Settings, of.Log
 	m, err := metrics.New(metrics.Options{
 		Registry: registry, Families: families, Version: of.Version, Revision: of.Revision,
-		Changes: changes, Schedulers: dataplane.Schedulers(),
+		Changes: changes,
 	})
 	if err != nil {
 		return nil, err
@@ -89,12 +87,7 @@ func (o *observers) PassDone(r report.Pass) {
 	o.journal.PassDone(&r)
 	o.proxy.SetNode(r.NodeEligible)
 	o.proxy.PassDone(r.Started, r.Result.Err == nil)
-	o.metrics.PassDone(metrics.Pass{
-		Outcome: r.Result.Outcome.String(), Full: r.Result.Full, Started: r.Started, Duration: r.Duration,
-		Added: r.Result.Added, Deleted: r.Result.Deleted,
-		Planning: r.Planning, Encode: r.Result.Encode, Kernel: r.Result.Kernel, Transactions: r.Result.Transactions,
-		Pauses: r.Pauses,
-	})
+	o.metrics.PassDone(&r)
 	if r.Result.Full && r.Result.Err == nil {
 		settle()
 		if o.takeOver != nil {
@@ -103,12 +96,6 @@ func (o *observers) PassDone(r report.Pass) {
 	}
 	if o.refused != nil && tablesRefused(&r) {
 		go o.refused()
-	}
-	if r.Result.Err == nil {
-		o.noteServed(&r.Totals)
-		for _, t := range r.Triggers {
-			o.metrics.Programmed(t.Family, r.Started.Add(r.Duration).Sub(t.At))
-		}
 	}
 	if r.HealthChecks != nil {
 		select {
@@ -123,33 +110,13 @@ func (o *observers) PassDone(r report.Pass) {
 	}
 }
 
-// noteServed updates the metrics of what is served. In a stream of changes of endpoints, most passes change none.
-func (o *observers) noteServed(t *dataplane.AllTotals) {
-	if o.served != nil && *o.served == *t {
-		return
-	}
-	o.served = t
-	for engine := range t.Engines {
-		e := &t.Engines[engine]
-		o.metrics.Served(dataplane.Engine(engine).String(), metrics.Served{Frontends: e.Frontends, Endpoints: e.Endpoints, Pools: e.Pools[:]})
-	}
-	for _, f := range []state.Family{state.IPv4, state.IPv6} {
-		o.metrics.NoLocal(f, t.NoLocal[f].Internal, t.NoLocal[f].External)
-	}
-}
-
 // tablesRefused reports whether the kernel refused to take whole tables, which may be because it lacks a feature.
 func tablesRefused(r *report.Pass) bool {
 	return r.Result.Full && r.Result.Outcome == kernel.Rejected
 }
 
 // FlowsCleaned implements report.Observer.
-func (o *observers) FlowsCleaned(results []conntrack.Result) {
-	for _, r := range results {
-		o.metrics.FlowsCleaned(r.Family, r.Took, r.Deleted)
-		o.metrics.ConnectionsDeleted(r.Unanswered)
-	}
-}
+func (o *observers) FlowsCleaned(results []conntrack.Result) { o.metrics.FlowsCleaned(results) }
 
 // Repaired implements report.Observer.
 func (o *observers) Repaired(r report.Repair) {
@@ -166,7 +133,7 @@ func (o *observers) Repaired(r report.Repair) {
 
 // Problems implements report.Observer.
 func (o *observers) Problems(r report.Problems) {
-	o.metrics.Problems(r.Faulty, r.Fields)
+	o.metrics.Problems(r)
 	o.events.Problems(r.Changed)
 	o.journal.Problems(r.Changed)
 }
