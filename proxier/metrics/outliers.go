@@ -4,6 +4,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth"
+	"github.com/verdict-proxy/verdict/proxier/endpointhealth/suspicion"
 )
 
 // outliers are the metrics about endpoints that do not answer.
@@ -38,16 +39,17 @@ func newOutliers(r *registrar) outliers {
 	}
 }
 
-// OutlierStates are the values of the label state.
+// The values of labels.
 const (
-	OutlierSuspected = "suspected"
-	OutlierFailed    = "failed"
-	OutlierEjected   = "ejected"
+	outlierSuspected, outlierFailed, outlierEjected = "suspected", "failed", "ejected"
+
+	checkPassing, checkFailing = "passing", "failing"
+	answerGood, answerBad      = "good", "bad"
 )
 
 // zero creates the series whose labels are known in advance.
 func (o *outliers) zero() {
-	for _, s := range []string{OutlierSuspected, OutlierFailed, OutlierEjected} {
+	for _, s := range []string{outlierSuspected, outlierFailed, outlierEjected} {
 		o.endpoints.WithLabelValues(s)
 	}
 	for _, s := range []string{checkPassing, checkFailing} {
@@ -63,40 +65,48 @@ func (o *outliers) zero() {
 	o.suspicions.WithLabelValues("refusing")
 }
 
-// Suspected counts a suspicion.
-func (m *Metrics) Suspected(reason string) { m.outliers.suspicions.WithLabelValues(reason).Inc() }
-
-// OutlierAnswered counts an answer.
-func (m *Metrics) OutlierAnswered(answer string) { m.outliers.answers.WithLabelValues(answer).Inc() }
-
-// OutlierFailure counts an endpoint that failed.
-func (m *Metrics) OutlierFailure(held string) { m.outliers.failures.WithLabelValues(held).Inc() }
-
-// Outliers sets how many endpoints are in a state.
-func (m *Metrics) Outliers(state string, n int) {
-	m.outliers.endpoints.WithLabelValues(state).Set(float64(n))
+// Health records what happened to endpoints.
+func (m *Metrics) Health(r *endpointhealth.Report) {
+	o := &m.outliers
+	for i := range r.Notes {
+		switch n := &r.Notes[i]; n.Kind {
+		case suspicion.SuspicionBegan:
+			o.suspicions.WithLabelValues(n.Record.Reason.String()).Inc()
+		case suspicion.Fell:
+			o.failures.WithLabelValues(string(n.Record.Hold)).Inc()
+		}
+	}
+	for _, a := range r.Answers {
+		o.answers.WithLabelValues(a.String()).Inc()
+	}
+	o.checks.WithLabelValues(checkPassing).Set(float64(r.Checks.Total - r.Checks.Failing))
+	o.checks.WithLabelValues(checkFailing).Set(float64(r.Checks.Failing))
+	o.checked.WithLabelValues(answerGood).Add(float64(r.Checks.Passed))
+	for f, n := range r.Checks.Failed {
+		o.checked.WithLabelValues(answerBad).Add(float64(n))
+		o.faults.WithLabelValues(f.Kind.String(), f.Fault.String()).Add(float64(n))
+	}
+	o.onBackups.Set(float64(r.OnBackups))
+	if len(r.Notes)+len(r.Moves) > 0 {
+		o.count(r.Statuses)
+	}
 }
 
-// The values of labels about active checks.
-const (
-	checkPassing, checkFailing = "passing", "failing"
-	answerGood, answerBad      = "good", "bad"
-)
-
-// Checks sets how many active checks there are, and how many of them fail.
-func (m *Metrics) Checks(all, failing int) {
-	m.outliers.checks.WithLabelValues(checkPassing).Set(float64(all - failing))
-	m.outliers.checks.WithLabelValues(checkFailing).Set(float64(failing))
+// count sets how many endpoints are in each state.
+func (o *outliers) count(list []endpointhealth.Status) {
+	var suspected, failed, ejected int
+	for i := range list {
+		switch list[i].State {
+		case endpointhealth.StateSuspected:
+			suspected++
+		case endpointhealth.StateFailed:
+			failed++
+		}
+		if list[i].Ejected {
+			ejected++
+		}
+	}
+	o.endpoints.WithLabelValues(outlierSuspected).Set(float64(suspected))
+	o.endpoints.WithLabelValues(outlierFailed).Set(float64(failed))
+	o.endpoints.WithLabelValues(outlierEjected).Set(float64(ejected))
 }
-
-// ChecksPassed counts good answers to active checks.
-func (m *Metrics) ChecksPassed(n int) { m.outliers.checked.WithLabelValues(answerGood).Add(float64(n)) }
-
-// ChecksFailed counts bad answers to active checks.
-func (m *Metrics) ChecksFailed(f endpointhealth.CheckFailure, n int) {
-	m.outliers.checked.WithLabelValues(answerBad).Add(float64(n))
-	m.outliers.faults.WithLabelValues(f.Kind.String(), f.Fault.String()).Add(float64(n))
-}
-
-// OnBackups sets how many Services are on backup endpoints.
-func (m *Metrics) OnBackups(n int) { m.outliers.onBackups.Set(float64(n)) }

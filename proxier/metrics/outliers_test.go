@@ -6,6 +6,7 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/conntrack"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/probe"
+	"github.com/verdict-proxy/verdict/proxier/endpointhealth/suspicion"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
@@ -17,20 +18,27 @@ func TestOutliers(t *testing.T) {
 		verdict_check_failures_total{check="dns",reason="wrong answer"} 0
 		verdict_services_on_backups 0
 		verdict_outlier_deleted_connections_total 0`)
-	m.Suspected("refusing")
-	m.OutlierAnswered("silent")
-	m.OutlierFailure("")
-	m.Outliers(OutlierEjected, 3)
+	ejected := endpointhealth.Status{State: endpointhealth.StateFailed, Ejected: true}
+	m.Health(&endpointhealth.Report{
+		Notes: []suspicion.Note{
+			{Kind: suspicion.SuspicionBegan, Record: suspicion.Record{Reason: suspicion.Refusing}}, {Kind: suspicion.Fell},
+		},
+		Answers:  []probe.Fault{probe.NoAnswer},
+		Statuses: []endpointhealth.Status{ejected, ejected, ejected, {State: endpointhealth.StateSuspected}},
+		Checks: endpointhealth.CheckReport{
+			Total: 5, Failing: 2, Passed: 3,
+			Failed: map[endpointhealth.CheckFailure]int{{Kind: state.CheckHTTP, Fault: probe.Refused}: 4},
+		},
+		OnBackups: 2,
+	})
 	m.FlowsCleaned([]conntrack.Result{{Family: state.IPv4, Unanswered: 5}})
-	m.Checks(5, 2)
-	m.ChecksPassed(3)
-	m.ChecksFailed(endpointhealth.CheckFailure{Kind: state.CheckHTTP, Fault: probe.Refused}, 4)
-	m.OnBackups(2)
 	has(t, m, `
 		verdict_outlier_suspicions_total{reason="refusing"} 1
-		verdict_outlier_answers_total{answer="silent"} 1
+		verdict_outlier_answers_total{answer="no answer"} 1
 		verdict_outlier_failures_total{held=""} 1
 		verdict_outlier_endpoints{state="ejected"} 3
+		verdict_outlier_endpoints{state="failed"} 3
+		verdict_outlier_endpoints{state="suspected"} 1
 		verdict_outlier_deleted_connections_total 5
 		verdict_checks{state="passing"} 3
 		verdict_checks{state="failing"} 2

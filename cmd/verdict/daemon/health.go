@@ -13,8 +13,6 @@ import (
 	"github.com/verdict-proxy/verdict/nft/kernel"
 	"github.com/verdict-proxy/verdict/proxier/conntrack"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth"
-	"github.com/verdict-proxy/verdict/proxier/endpointhealth/suspicion"
-	"github.com/verdict-proxy/verdict/proxier/metrics"
 	"github.com/verdict-proxy/verdict/proxier/prober"
 	"github.com/verdict-proxy/verdict/proxier/report"
 	"github.com/verdict-proxy/verdict/proxier/state"
@@ -84,45 +82,8 @@ func readSuspects(r *inspect.SuspectReader, refusing bool) ([]endpointhealth.Sus
 
 // Health passes what happened to endpoints to metrics and Events.
 func (o *observers) Health(r endpointhealth.Report) {
-	for i := range r.Notes {
-		switch n := &r.Notes[i]; n.Kind {
-		case suspicion.SuspicionBegan:
-			o.metrics.Suspected(n.Record.Reason.String())
-		case suspicion.Fell:
-			o.metrics.OutlierFailure(string(n.Record.Hold))
-		}
-	}
-	for _, a := range r.Answers {
-		o.metrics.OutlierAnswered(a.String())
-	}
-	o.metrics.Checks(r.Checks.Total, r.Checks.Failing)
-	o.metrics.ChecksPassed(r.Checks.Passed)
-	for f, n := range r.Checks.Failed {
-		o.metrics.ChecksFailed(f, n)
-	}
-	o.metrics.OnBackups(r.OnBackups)
-	if len(r.Notes)+len(r.Moves) > 0 {
-		o.countOutliers(r.Statuses)
-	}
+	o.metrics.Health(&r)
 	for _, e := range r.Episodes {
 		o.events.Outlier(e, time.Now())
 	}
-}
-
-func (o *observers) countOutliers(list []endpointhealth.Status) {
-	var suspected, failed, ejected int
-	for i := range list {
-		switch list[i].State {
-		case endpointhealth.StateSuspected:
-			suspected++
-		case endpointhealth.StateFailed:
-			failed++
-		}
-		if list[i].Ejected {
-			ejected++
-		}
-	}
-	o.metrics.Outliers(metrics.OutlierSuspected, suspected)
-	o.metrics.Outliers(metrics.OutlierFailed, failed)
-	o.metrics.Outliers(metrics.OutlierEjected, ejected)
 }
