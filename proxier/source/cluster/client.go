@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/netip"
-	"net/url"
 	"strconv"
 	"time"
 
@@ -56,20 +55,8 @@ func NewClient(c Config) (kubernetes.Interface, error) {
 
 // ServerHost returns the name or the address to which a client connects. In a pod it may be a cluster IP.
 func ServerHost(c Config) (string, error) {
-	server, err := serverURL(c)
-	if err != nil {
-		return "", err
-	}
-	return server.Hostname(), nil
-}
-
-func serverURL(c Config) (*url.URL, error) {
-	config, err := restConfig(c)
-	if err != nil {
-		return nil, err
-	}
-	server, _, err := rest.DefaultServerUrlFor(config)
-	return server, err
+	host, _, err := server(c)
+	return host, err
 }
 
 func restConfig(c Config) (*rest.Config, error) {
@@ -123,7 +110,11 @@ func ResolveServer(ctx context.Context, c Config, found func(netip.AddrPort)) er
 
 // server returns the host and the port of the API server.
 func server(c Config) (host string, port uint16, err error) {
-	url, err := serverURL(c)
+	config, err := restConfig(c)
+	if err != nil {
+		return "", 0, err
+	}
+	url, _, err := rest.DefaultServerUrlFor(config)
 	if err != nil {
 		return "", 0, err
 	}

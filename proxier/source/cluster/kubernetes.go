@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -53,27 +54,34 @@ type Source struct {
 	log       *slog.Logger
 	outages   *outages
 	resources []resource
-	first     *firstLists
+	synced    chan struct{}
 	wait      time.Duration // for optional resources
 	plausible plausibility
 }
 
 // New returns a source that does nothing until Run.
 func New(o Options) *Source {
-	first := newFirstLists()
 	return &Source{
-		client: o.Client, log: o.Log, outages: newOutages(o.Log, o.Report), first: first, wait: optionalWait,
-		resources: newResources(o.Client, o.NodeName, sink.New(o.Store), first),
-		plausible: plausibility{client: o.Client, store: o.Store, first: first, wait: newServerWait},
+		client: o.Client, log: o.Log, outages: newOutages(o.Log, o.Report), synced: make(chan struct{}), wait: optionalWait,
+		resources: newResources(o.Client, o.NodeName, sink.New(o.Store)),
+		plausible: plausibility{client: o.Client, store: o.Store, wait: newServerWait, lacks: sync.OnceValue(time.Now)},
 	}
 }
 
 // Synced returns a channel that is closed when every resource has delivered its first complete list. An optional
 // resource does not hold it up if the API server denies it, or if it does not arrive soon after the others.
-func (k *Source) Synced() <-chan struct{} { return k.first.done }
+func (k *Source) Synced() <-chan struct{} { return k.synced }
 
-// Missing names the resources whose first complete list has not arrived.
-func (k *Source) Missing() []string { return k.first.names() }
+// Missing names the resources whose first complete list has not arrived, sorted.
+func (k *Source) Missing() (names []string) {
+	for _, r := range k.resources {
+		if r.first.waits() {
+			names = append(names, r.name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
 
 // Run lists and watches until the context ends. It logs failures and tries again. Until then the store keeps what it
 // has.
@@ -85,7 +93,7 @@ func (k *Source) Run(ctx context.Context) error {
 	for _, r := range k.resources {
 		running.Go(func() { k.reflect(ctx, r) })
 	}
-	running.Go(func() { k.startWithoutOptional(ctx) })
+	running.Go(func() { k.awaitFirst(ctx) })
 	running.Go(func() { k.sayWaiting(ctx) })
 	running.Wait()
 	return nil
@@ -94,7 +102,7 @@ func (k *Source) Run(ctx context.Context) error {
 // sayWaiting logs that the start waits for the API server. An attempt that hangs takes a minute to fail.
 func (k *Source) sayWaiting(ctx context.Context) {
 	select {
-	case <-k.first.done:
+	case <-k.synced:
 	case <-ctx.Done():
 	case <-time.After(waitingAfter):
 		k.log.Warn("still waiting for the Kubernetes API; the rules in the kernel stay as an earlier process left them",
@@ -102,30 +110,38 @@ func (k *Source) sayWaiting(ctx context.Context) {
 	}
 }
 
-// startWithoutOptional ends the wait for optional resources some time after all others have arrived. An API server that
-// cannot list them, for example because it fails to decode one object, must not keep every node from serving. Their
-// objects are taken when they arrive.
-func (k *Source) startWithoutOptional(ctx context.Context) {
-	select {
-	case <-k.first.required:
-	case <-ctx.Done():
-		return
-	}
-	timer := time.NewTimer(k.wait)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-k.first.done:
-	case <-ctx.Done():
-		return
-	}
+// awaitFirst waits for the first list of each resource. It waits for optional resources only for some time after all others
+// have arrived. An API server that cannot list them, for example because it fails to decode one object, must not keep every
+// node from serving. Their objects are taken when they arrive.
+func (k *Source) awaitFirst(ctx context.Context) {
 	for _, r := range k.resources {
-		if r.optional && k.first.waitsFor(r.name) {
-			k.log.Warn("starting without a resource that the Kubernetes API does not list; it is taken when it arrives",
-				"resource", r.name, "after", k.wait, "meanwhile", r.without)
-			k.first.arrived(r.name)
+		if r.optional {
+			continue
+		}
+		select {
+		case <-r.first.over:
+		case <-ctx.Done():
+			return
 		}
 	}
+	patience, stop := context.WithTimeout(ctx, k.wait)
+	defer stop()
+	for _, r := range k.resources {
+		select {
+		case <-r.first.over:
+			continue
+		case <-patience.Done():
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		if r.first.waits() {
+			k.log.Warn("starting without a resource that the Kubernetes API does not list; it is taken when it arrives",
+				"resource", r.name, "after", k.wait, "meanwhile", r.without)
+			r.first.arrived()
+		}
+	}
+	close(k.synced)
 }
 
 // reflect lists and watches one resource. It calls the reflector in a loop of its own, because the loop of client-go
@@ -161,10 +177,10 @@ func (k *Source) failed(r resource, err error) {
 	switch {
 	case r.optional && denied(err):
 		k.outages.failed(r.name, err, "continuing without it and trying again every few minutes: "+r.without)
-		k.first.arrived(r.name)
-	case r.optional && k.first.waitsFor(r.name):
+		r.first.arrived()
+	case r.optional && r.first.waits():
 		k.outages.failed(r.name, err, "trying again; if all other resources arrive, the proxy soon starts without this one")
-	case k.first.waitsFor(r.name):
+	case r.first.waits():
 		k.outages.failed(r.name, err, "trying again; the kernel stays as it is until the first list is complete")
 	default:
 		k.outages.failed(r.name, err, "trying again, with pauses of up to a minute; known objects stay in force")

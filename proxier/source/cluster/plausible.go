@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -44,18 +43,17 @@ func implausible(why string) error { return fmt.Errorf("%s: %w; it is not used",
 type plausibility struct {
 	client kubernetes.Interface
 	store  *state.Store
-	first  *firstLists
-	wait   time.Duration // see newServerWait
-	lacks  since         // the first list without the Service of the API server
+	wait   time.Duration    // see newServerWait
+	lacks  func() time.Time // when the first list lacked the Service of the API server; the first call decides
 }
 
 // check checks a complete list of a resource: it returns an error if the list must not be used.
-func (p *plausibility) check(ctx context.Context, resource string) error {
-	if resource != resourceServices && resource != resourceSlices {
+func (p *plausibility) check(ctx context.Context, r resource) error {
+	if r.name != resourceServices && r.name != resourceSlices {
 		return nil
 	}
 	known, _ := p.store.Service(apiServerService())
-	if known == nil && (p.wait == 0 || !p.first.waitsFor(resource)) {
+	if known == nil && (p.wait == 0 || !r.first.waits()) {
 		return nil // it was deleted, or the server never had it
 	}
 	name := apiServerService()
@@ -65,24 +63,8 @@ func (p *plausibility) check(ctx context.Context, resource string) error {
 		return fmt.Errorf("check the list: read the Service %s: %w; the list is not used", name, err)
 	}
 	there := slices.ContainsFunc(list.Items, func(s corev1.Service) bool { return s.Name == name.Name })
-	if there || known == nil && p.lacks.longerThan(p.wait) {
+	if there || known == nil && time.Since(p.lacks()) >= p.wait {
 		return nil
 	}
 	return implausible(fmt.Sprintf("the Kubernetes API lacks the Service %s, which every API server creates", name))
-}
-
-// since remembers when something was asked about first.
-type since struct {
-	mu    sync.Mutex
-	first time.Time
-}
-
-// longerThan reports whether the first question is longer ago than d.
-func (s *since) longerThan(d time.Duration) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.first.IsZero() {
-		s.first = time.Now()
-	}
-	return time.Since(s.first) >= d
 }

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -37,9 +38,31 @@ type resource struct {
 	watch   cache.WatchFuncWithContext
 	tweak   func(*metav1.ListOptions)
 	into    cache.ReflectorStore
+	first   *arrival
 
 	optional bool   // the proxy can work without this resource
 	without  string // what does not work then
+}
+
+// arrival is the first complete list of a resource.
+type arrival struct {
+	once sync.Once
+	over chan struct{} // closed when nobody waits for the list any more
+}
+
+func newArrival() *arrival { return &arrival{over: make(chan struct{})} }
+
+// arrived notes that the list is there, or that the start does not wait for it.
+func (a *arrival) arrived() { a.once.Do(func() { close(a.over) }) }
+
+// waits reports whether the start waits for the list.
+func (a *arrival) waits() bool {
+	select {
+	case <-a.over:
+		return false
+	default:
+		return true
+	}
 }
 
 // lists adapts a typed list method to the type that reflectors take.
@@ -48,28 +71,29 @@ func lists[L runtime.Object](list func(context.Context, metav1.ListOptions) (L, 
 }
 
 // newResources are the resources that the source reads, and what receives their objects.
-func newResources(client kubernetes.Interface, nodeName string, into *sink.Sinks, first *firstLists) []resource {
+func newResources(client kubernetes.Interface, nodeName string, into *sink.Sinks) []resource {
 	c := convert.New()
 	services, slices := client.CoreV1().Services(metav1.NamespaceAll), client.DiscoveryV1().EndpointSlices(metav1.NamespaceAll)
 	nodes, ranges := client.CoreV1().Nodes(), client.NetworkingV1().ServiceCIDRs()
+	first := [...]*arrival{newArrival(), newArrival(), newArrival(), newArrival()}
 	headless := fields.OneTermNotEqualSelector("spec.clusterIP", corev1.ClusterIPNone).String()
 	own := fields.OneTermEqualSelector("metadata.name", nodeName).String()
 	return []resource{{
 		name: resourceServices, example: &corev1.Service{}, list: lists(services.List), watch: services.Watch,
 		tweak: func(o *metav1.ListOptions) { o.LabelSelector, o.FieldSelector = notOfAnotherProxy, headless },
-		into:  newFeed(c, c.Service, into.Services, first.expect(resourceServices)),
+		first: first[0], into: newFeed(c, c.Service, into.Services, first[0].arrived),
 	}, {
 		name: resourceSlices, example: &discoveryv1.EndpointSlice{}, list: lists(slices.List), watch: slices.Watch,
 		tweak: func(o *metav1.ListOptions) { o.LabelSelector = servedSlices },
-		into:  newFeed(c, c.Slice, into.Slices, first.expect(resourceSlices)),
+		first: first[1], into: newFeed(c, c.Slice, into.Slices, first[1].arrived),
 	}, {
 		name: "nodes", example: &corev1.Node{}, list: lists(nodes.List), watch: nodes.Watch,
 		tweak: func(o *metav1.ListOptions) { o.FieldSelector = own },
-		into:  newFeed(c, c.OnlyNode(nodeName), into.Nodes, first.expect("nodes")),
+		first: first[2], into: newFeed(c, c.OnlyNode(nodeName), into.Nodes, first[2].arrived),
 	}, {
 		name: "servicecidrs", example: &networkingv1.ServiceCIDR{}, list: lists(ranges.List), watch: ranges.Watch,
 		tweak:    func(*metav1.ListOptions) {},
 		optional: true, without: "packets to unallocated cluster IPs are not dropped",
-		into: newFeed(c, c.ServiceCIDR, into.ServiceCIDRs, first.expectOptional("servicecidrs")),
+		first: first[3], into: newFeed(c, c.ServiceCIDR, into.ServiceCIDRs, first[3].arrived),
 	}}
 }

@@ -34,8 +34,8 @@ const (
 type watches struct {
 	r       resource
 	log     *slog.Logger
-	confirm time.Duration                       // see confirmWithin
-	check   func(context.Context, string) error // is a complete list plausible?
+	confirm time.Duration                         // see confirmWithin
+	check   func(context.Context, resource) error // is a complete list plausible?
 	works   func()
 
 	opened   time.Time    // the latest watch
@@ -88,7 +88,7 @@ func isLastPage(page runtime.Object) (bool, error) {
 
 // complete checks a complete list before it is used.
 func (s *watches) complete(ctx context.Context) error {
-	if err := s.check(ctx, s.r.name); err != nil {
+	if err := s.check(ctx, s.r); err != nil {
 		return err
 	}
 	s.lost, s.expireAt = false, time.Time{}
