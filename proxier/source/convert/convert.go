@@ -200,8 +200,10 @@ func ParseAddr(s string) (addr netip.Addr, reason string) {
 	return addr, ""
 }
 
-// parsePrefix parses a CIDR as upstream does. It clears the bits beyond the length.
+// parsePrefix parses a CIDR as upstream does. It clears the bits beyond the length. It trims white space, because the API
+// server accepts it in loadBalancerSourceRanges.
 func parsePrefix(s string) (prefix netip.Prefix, reason string) {
+	s = strings.TrimSpace(s)
 	prefix, err := netip.ParsePrefix(s)
 	if err != nil {
 		if _, sloppy, err := netutils.ParseCIDRSloppy(s); err == nil {
@@ -232,44 +234,20 @@ func readable[T any](f *findings, field string, list []T) []T {
 	return list
 }
 
-// addresses returns the usable addresses of a list, each once.
-func (f *findings) addresses(field string, list []string) []netip.Addr {
-	return f.parsed(field, list, ParseAddr)
-}
-
-// parsed returns the addresses of a list for which parse gives no reason against them, each once.
-func (f *findings) parsed(field string, list []string, parse func(string) (netip.Addr, string)) []netip.Addr {
+// parsed returns the values of a list for which parse gives no reason against them, each once.
+func parsed[T comparable](f *findings, field string, list []string, parse func(string) (T, string)) []T {
 	if len(list) == 0 {
 		return nil
 	}
 	list = readable(f, field, list)
-	good := distinct[netip.Addr]{list: make([]netip.Addr, 0, len(list))}
+	good := distinct[T]{list: make([]T, 0, len(list))}
 	for i, s := range list {
-		addr, reason := parse(s)
+		value, reason := parse(s)
 		if reason != "" {
 			f.Add(Indexed(field, i), "%s", reason)
 			continue
 		}
-		good.add(addr)
-	}
-	return good.list
-}
-
-// prefixes returns the usable CIDRs of a list, each once. It trims white space, because the API server accepts it in
-// loadBalancerSourceRanges.
-func (f *findings) prefixes(field string, list []string) []netip.Prefix {
-	if len(list) == 0 {
-		return nil
-	}
-	list = readable(f, field, list)
-	good := distinct[netip.Prefix]{list: make([]netip.Prefix, 0, len(list))}
-	for i, s := range list {
-		prefix, reason := parsePrefix(strings.TrimSpace(s))
-		if reason != "" {
-			f.Add(Indexed(field, i), "%s", reason)
-			continue
-		}
-		good.add(prefix)
+		good.add(value)
 	}
 	return good.list
 }

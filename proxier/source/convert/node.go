@@ -50,7 +50,7 @@ func (f *findings) nodeAddresses(list []corev1.NodeAddress) []netip.Addr {
 
 func (f *findings) podCIDRs(spec *corev1.NodeSpec) []netip.Prefix {
 	if len(spec.PodCIDRs) > 0 || spec.PodCIDR == "" {
-		return f.prefixes("spec.podCIDRs", spec.PodCIDRs)
+		return parsed(f, "spec.podCIDRs", spec.PodCIDRs, parsePrefix)
 	}
 	prefix, reason := parsePrefix(spec.PodCIDR)
 	if reason != "" {
@@ -79,7 +79,7 @@ func (c *Converter) ServiceCIDR(o *networkingv1.ServiceCIDR) (*ServiceCIDR, []st
 	if !f.named(&o.ObjectMeta) {
 		return nil, f.Problems()
 	}
-	return &ServiceCIDR{Name: o.Name, Prefixes: f.prefixes("spec.cidrs", o.Spec.CIDRs)}, f.Problems()
+	return &ServiceCIDR{Name: o.Name, Prefixes: parsed(&f, "spec.cidrs", o.Spec.CIDRs, parsePrefix)}, f.Problems()
 }
 
 // OnlyNode returns a function that converts the Node with the given name and ignores all others.

@@ -26,7 +26,7 @@ func (c *Converter) Service(o *corev1.Service) (*state.Service, []state.Problem)
 		Created:         created(&o.ObjectMeta),
 		UID:             state.ParseUID(string(o.UID)),
 		ClusterIPs:      f.clusterIPs(o),
-		ExternalIPs:     f.parsed("spec.externalIPs", o.Spec.ExternalIPs, parseExternalIP),
+		ExternalIPs:     parsed(&f, "spec.externalIPs", o.Spec.ExternalIPs, parseExternalIP),
 		LoadBalancerIPs: f.loadBalancerIPs(o.Status.LoadBalancer.Ingress),
 		Ports:           c.servicePorts(&f, o.Spec.Ports),
 		InternalLocal:   f.internalLocal(o),
@@ -66,7 +66,7 @@ func PrimaryIP(o *corev1.Service) string {
 // clusterIPs prefers the list. Manifests, and objects from before dual stack, may have only the single field.
 func (f *findings) clusterIPs(o *corev1.Service) []netip.Addr {
 	if len(o.Spec.ClusterIPs) > 0 {
-		return f.addresses("spec.clusterIPs", o.Spec.ClusterIPs)
+		return parsed(f, "spec.clusterIPs", o.Spec.ClusterIPs, ParseAddr)
 	}
 	addr, reason := ParseAddr(o.Spec.ClusterIP)
 	if reason != "" {
@@ -116,7 +116,7 @@ func (f *findings) loadBalancerIPs(ingress []corev1.LoadBalancerIngress) []netip
 // balancer to everyone. So its addresses are not served.
 func (f *findings) sourceRanges(o *corev1.Service, svc *state.Service) {
 	const field = "spec.loadBalancerSourceRanges"
-	svc.SourceRanges = f.prefixes(field, o.Spec.LoadBalancerSourceRanges)
+	svc.SourceRanges = parsed(f, field, o.Spec.LoadBalancerSourceRanges, parsePrefix)
 	if len(o.Spec.LoadBalancerSourceRanges) == 0 || len(svc.SourceRanges) > 0 || len(svc.LoadBalancerIPs) == 0 {
 		return
 	}
