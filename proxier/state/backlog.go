@@ -14,9 +14,9 @@ type backlog struct {
 	mu       sync.Mutex
 	revision uint64
 	dirty    map[Name]pending // the Services with changes that the kernel does not have
-	counts   ChangeCounts
-	queue    Turns[string] // the names of those that no pass has taken since
-	envDirty uint64        // revision of the latest change of node, ranges or host addresses; 0: no change
+	counts   ChangeCounts     // since the start; those that are pending are counted when somebody asks
+	queue    Turns[string]    // the names of those that no pass has taken since
+	envDirty uint64           // revision of the latest change of node, ranges or host addresses; 0: no change
 	synced   bool
 	wake     chan struct{}
 }
@@ -45,7 +45,12 @@ func (b *backlog) touch(n Name, kind changeKinds) {
 	if !before.queued {
 		b.queue.Push(n.Namespace, n.Name)
 	}
-	b.counts.changed(before.kinds, kind)
+	switch kind {
+	case serviceChanged:
+		b.counts.Services++
+	case endpointsChanged:
+		b.counts.Endpoints++
+	}
 	b.dirty[n] = pending{latest: b.revision, queued: true, kinds: before.kinds | kind}
 	b.signal()
 }
@@ -159,7 +164,6 @@ func (b *backlog) Applied(c Changes) {
 	defer b.mu.Unlock()
 	for _, n := range c.Services {
 		if p := b.dirty[n]; p.latest <= c.Revision {
-			b.counts.applied(p.kinds)
 			delete(b.dirty, n)
 		}
 	}
@@ -170,11 +174,4 @@ func (b *backlog) Applied(c Changes) {
 	if c.Environment && b.envDirty <= c.Revision {
 		b.envDirty = 0
 	}
-}
-
-// ChangeCounts returns the present counts.
-func (b *backlog) ChangeCounts() ChangeCounts {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.counts
 }

@@ -16,25 +16,18 @@ const (
 	healthChanged // not counted: upstream has nothing like it
 )
 
-// changed counts a change of a Service that had changes of some kinds before.
-func (c *ChangeCounts) changed(before, kind changeKinds) {
-	switch kind {
-	case serviceChanged:
-		c.Services++
-	case endpointsChanged:
-		c.Endpoints++
+// ChangeCounts returns the present counts.
+func (b *backlog) ChangeCounts() ChangeCounts {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	c := b.counts
+	for _, p := range b.dirty {
+		if p.kinds&serviceChanged != 0 {
+			c.PendingServices++
+		}
+		if p.kinds&endpointsChanged != 0 {
+			c.PendingEndpoints++
+		}
 	}
-	c.pending(kind&^before, 1)
-}
-
-// applied takes the changes of a Service out, because the kernel has them.
-func (c *ChangeCounts) applied(kinds changeKinds) { c.pending(kinds, -1) }
-
-func (c *ChangeCounts) pending(kinds changeKinds, sign int) {
-	if kinds&serviceChanged != 0 {
-		c.PendingServices += sign
-	}
-	if kinds&endpointsChanged != 0 {
-		c.PendingEndpoints += sign
-	}
+	return c
 }

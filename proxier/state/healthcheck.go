@@ -194,13 +194,5 @@ func validHost(key, host string) error {
 
 // ParseAllDown parses what becomes of connections when no endpoint passes the checks.
 func ParseAllDown(text string) (AllDown, error) {
-	switch text {
-	case "keep":
-		return KeepAll, nil
-	case "reject":
-		return RefuseAll, nil
-	case "backup":
-		return BackupOnly, nil
-	}
-	return KeepAll, fmt.Errorf("%s is not keep, reject or backup", Quote(text))
+	return oneOf[AllDown](text, "keep", "reject", "backup")
 }

@@ -2,6 +2,7 @@ package state
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -47,4 +48,13 @@ func Plural(n int, word string) string {
 		return "1 " + word
 	}
 	return fmt.Sprintf("%d %ss", n, word)
+}
+
+// oneOf returns which of some words a text is. The zero value of the type is the first word.
+func oneOf[T ~uint8](text string, words ...string) (T, error) {
+	if i := slices.Index(words, text); i >= 0 {
+		return T(i), nil
+	}
+	last := len(words) - 1
+	return 0, fmt.Errorf("%s is not %s or %s", Quote(text), strings.Join(words[:last], ", "), words[last])
 }

@@ -187,13 +187,7 @@ const (
 
 // ParseOnRemoval parses what becomes of open connections.
 func ParseOnRemoval(text string) (OnRemoval, error) {
-	switch text {
-	case "keep":
-		return LeaveOpen, nil
-	case "reset":
-		return ResetThose, nil
-	}
-	return LeaveOpen, fmt.Errorf("%s is not keep or reset", Quote(text))
+	return oneOf[OnRemoval](text, "keep", "reset")
 }
 
 // ServicePort is one port of a Service.
