@@ -5,7 +5,10 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 
+	"golang.org/x/net/icmp"
+	"golang.org/x/net/ipv6"
 	"golang.org/x/sys/unix"
 )
 
@@ -51,27 +54,10 @@ func gratuitousARP(a netip.Addr, from net.HardwareAddr) []byte {
 // header. Its flags say that this host forwards, and that the address is to replace what others remember.
 func unsolicitedAdvertisement(a netip.Addr, from net.HardwareAddr) []byte {
 	const router, override = 0x80, 0x20
-	all := netip.MustParseAddr("ff02::1")
-	body := append([]byte{136, 0, 0, 0, router | override, 0, 0, 0}, a.AsSlice()...)
-	body = append(append(body, 2, 1), from...) // the option with the target's link-layer address: type, length
-	pseudo := append(a.AsSlice(), all.AsSlice()...)
-	pseudo = binary.BigEndian.AppendUint32(pseudo, uint32(len(body)))
-	pseudo = append(pseudo, 0, 0, 0, unix.IPPROTO_ICMPV6)
-	binary.BigEndian.PutUint16(body[2:], checksum(append(pseudo, body...)))
-
-	frame := []byte{0x60, 0, 0, 0, 0, byte(len(body)), unix.IPPROTO_ICMPV6, 255}
-	frame = append(append(frame, a.AsSlice()...), all.AsSlice()...)
-	return append(frame, body...)
-}
-
-// checksum is that of the Internet (RFC 1071), over an even number of bytes.
-func checksum(data []byte) uint16 {
-	var sum uint32
-	for i := 0; i < len(data); i += 2 {
-		sum += uint32(binary.BigEndian.Uint16(data[i:]))
-	}
-	for sum > 0xffff {
-		sum = sum>>16 + sum&0xffff
-	}
-	return ^uint16(sum)
+	all := net.ParseIP("ff02::1")
+	body := slices.Concat([]byte{router | override, 0, 0, 0}, a.AsSlice(), []byte{2, 1}, from) // with the option of the link-layer address
+	message := icmp.Message{Type: ipv6.ICMPTypeNeighborAdvertisement, Body: &icmp.RawBody{Data: body}}
+	packet, _ := message.Marshal(icmp.IPv6PseudoHeader(a.AsSlice(), all)) // never fails with such a body
+	header := []byte{0x60, 0, 0, 0, 0, byte(len(packet)), unix.IPPROTO_ICMPV6, 255}
+	return slices.Concat(header, a.AsSlice(), all, packet)
 }
