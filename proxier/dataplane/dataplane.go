@@ -76,6 +76,7 @@ func (d *Dataplane) Totals() AllTotals { return d.totals }
 // SetEnvironment takes over what all Services share. It returns the Services whose virtual servers may now stand at
 // other addresses: the loop has to plan and Set them before the next Apply.
 func (d *Dataplane) SetEnvironment(env Environment) (replan []state.Name) {
+	env.IPVS = d.ipvs != nil
 	if d.hasEnv && env.equal(&d.env) {
 		return nil
 	}
@@ -86,7 +87,7 @@ func (d *Dataplane) SetEnvironment(env Environment) (replan []state.Name) {
 	if d.addresses != nil {
 		d.addresses.Withdraw(env.Withdrawn)
 	}
-	d.ruleset.SetGlobals(env.globals(d.ipvs != nil))
+	d.ruleset.SetGlobals(env.Globals)
 	return replan
 }
 

@@ -10,21 +10,14 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/plan"
 )
 
+// Globals are what the rules have in common. Of those in an Environment, the Dataplane sets IPVS.
+type Globals = contents.Globals
+
 // Environment is what all Services share. Lists are sorted, so that equal environments compare equal.
 type Environment struct {
-	MasqueradeAll bool
-	// Unanswered and Refusing: the kernel is to notice endpoints that do not answer, or that refuse connections.
-	Unanswered, Refusing bool
+	Globals
 	// Withdrawn: the host is to have no address of a frontend.
 	Withdrawn bool
-	// Fleet: other nodes have the same addresses, and this node continues their connections.
-	Fleet bool
-	// PodInterface recognizes local pods by their interface: a name, or a prefix that ends in "*". Empty: PodCIDRs do.
-	PodInterface string
-	PodCIDRs     []netip.Prefix
-	ServiceCIDRs []netip.Prefix
-	// NodePortAddresses are the addresses at which node ports answer.
-	NodePortAddresses []netip.Addr
 	// HostAddresses are the addresses that the host has anyway. IPVS need not make them local.
 	HostAddresses []netip.Addr
 	// NodeAddresses are those of this node's Node object. APIServers are addresses of API servers.
@@ -41,20 +34,6 @@ func (e *Environment) sameAddresses(o *Environment) bool {
 	return slices.Equal(e.NodePortAddresses, o.NodePortAddresses) && slices.Equal(e.HostAddresses, o.HostAddresses) &&
 		slices.Equal(e.NodeAddresses, o.NodeAddresses) && slices.Equal(e.APIServers, o.APIServers) &&
 		slices.Equal(e.ExternalCIDRs, o.ExternalCIDRs)
-}
-
-func (e *Environment) globals(ipvs bool) contents.Globals {
-	return contents.Globals{
-		MasqueradeAll:     e.MasqueradeAll,
-		IPVS:              ipvs,
-		Unanswered:        e.Unanswered,
-		Refusing:          e.Refusing,
-		Fleet:             e.Fleet,
-		PodInterface:      e.PodInterface,
-		PodCIDRs:          e.PodCIDRs,
-		ServiceCIDRs:      e.ServiceCIDRs,
-		NodePortAddresses: e.NodePortAddresses,
-	}
 }
 
 func (e *Environment) hasAddress(a netip.Addr) bool { return contains(e.HostAddresses, a) }

@@ -220,7 +220,7 @@ func TestVirtualServersFollowTheHostsAddresses(t *testing.T) {
 		t.Fatal(got)
 	}
 	env := Environment{
-		NodePortAddresses: addrs("192.168.7.1"), HostAddresses: addrs("203.0.113.1"), ExternalCIDRs: externalCIDRs,
+		Globals: Globals{NodePortAddresses: addrs("192.168.7.1")}, HostAddresses: addrs("203.0.113.1"), ExternalCIDRs: externalCIDRs,
 	}
 	if replan := w.SetEnvironment(env); len(replan) != 1 || replan[0] != web {
 		t.Fatalf("the host has an external address; to plan again: %v", replan)

@@ -149,7 +149,7 @@ func TestSplit(t *testing.T) {
 			nft endpoints 0 0 hairpin []`},
 	}
 	env := Environment{
-		HostAddresses: addrs("192.168.7.1"), NodePortAddresses: addrs("127.0.0.1", "192.168.7.1", "fd07::1"),
+		HostAddresses: addrs("192.168.7.1"), Globals: Globals{NodePortAddresses: addrs("127.0.0.1", "192.168.7.1", "fd07::1")},
 		ExternalCIDRs: []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24"), netip.MustParsePrefix("192.168.7.0/24")},
 		NodeAddresses: addrs("192.168.7.9"),
 	}
@@ -170,7 +170,7 @@ func TestSplit(t *testing.T) {
 // TestSplitWithoutNAT: which frontends keep NAT, and that nft serves pods and the node.
 func TestSplitWithoutNAT(t *testing.T) {
 	env := Environment{
-		NodePortAddresses: addrs("192.168.7.1"), HostAddresses: addrs("192.168.7.1"),
+		Globals: Globals{NodePortAddresses: addrs("192.168.7.1")}, HostAddresses: addrs("192.168.7.1"),
 		ExternalCIDRs: []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")},
 	}
 	all, here := reals("10.0.0.1:80", "here:10.0.1.1:80"), reals("here:10.0.1.1:80")

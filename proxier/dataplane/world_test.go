@@ -166,7 +166,7 @@ func (w *world) start(m *ipvsctl.Memory) {
 		Ruleset: w.rules, Balancer: w.balancer,
 		Scheduling: Scheduling{Backend: config.BackendHybrid, Available: ipvsctl.Schedulers()},
 	})
-	w.SetEnvironment(Environment{NodePortAddresses: addrs("192.168.7.1"), ExternalCIDRs: externalCIDRs})
+	w.SetEnvironment(Environment{Globals: Globals{NodePortAddresses: addrs("192.168.7.1")}, ExternalCIDRs: externalCIDRs})
 }
 
 // externalCIDRs are the ranges of the external addresses that IPVS may serve.

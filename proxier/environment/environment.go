@@ -68,19 +68,21 @@ func (n *Environment) Update(env state.Environment) {
 	named := slices.Concat(n.options.Servers, env.Connected)
 	addresses := overridden(node.Addresses, s.BindAddress)
 	n.Shared = dataplane.Environment{
-		MasqueradeAll:     s.MasqueradeAll,
-		PodInterface:      podInterface(s),
-		PodCIDRs:          podCIDRs(s, node),
-		ServiceCIDRs:      env.ServiceCIDRs,
-		NodePortAddresses: nodePortAddresses(s.NodePortAddresses, addresses, host),
-		HostAddresses:     host,
-		NodeAddresses:     sorted(addresses),
-		APIServers:        sorted(addressesOf(named), addressesOf(env.APIServers)),
-		ExternalCIDRs:     config.Prefixes(s.IPVS.ExternalCIDR),
-		Unanswered:        s.OutlierDetection != config.OutlierOff,
-		Refusing:          n.refusing,
-		Withdrawn:         env.Drain != state.NotDraining,
-		Fleet:             s.Fleet,
+		Globals: dataplane.Globals{
+			MasqueradeAll:     s.MasqueradeAll,
+			Unanswered:        s.OutlierDetection != config.OutlierOff,
+			Refusing:          n.refusing,
+			Fleet:             s.Fleet,
+			PodInterface:      podInterface(s),
+			PodCIDRs:          podCIDRs(s, node),
+			ServiceCIDRs:      env.ServiceCIDRs,
+			NodePortAddresses: nodePortAddresses(s.NodePortAddresses, addresses, host),
+		},
+		Withdrawn:     env.Drain != state.NotDraining,
+		HostAddresses: host,
+		NodeAddresses: sorted(addresses),
+		APIServers:    sorted(addressesOf(named), addressesOf(env.APIServers)),
+		ExternalCIDRs: config.Prefixes(s.IPVS.ExternalCIDR),
 	}
 	n.Plan = plan.Environment{
 		NodeName:      s.NodeName,
