@@ -93,26 +93,11 @@ func (p *Proxy) SetMissing(missing func() []string) {
 	p.missing = missing
 }
 
-func (p *Proxy) waitingFor() []string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.missing == nil {
-		return nil
-	}
-	return p.missing()
-}
-
-func (p *Proxy) nodeEligible() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.eligible
-}
-
 // Healthy reports whether the proxy works. It does not depend on the Node object.
-func (p *Proxy) Healthy() bool { return p.status(healthy).Healthy }
+func (p *Proxy) Healthy() bool { return p.is(healthy) }
 
 // Alive reports what /livez answers, and Ready what /readyz answers.
-func (p *Proxy) Alive() bool { return p.status(alive).Healthy }
+func (p *Proxy) Alive() bool { return p.is(alive) }
 
 // Stuck reports whether the loop has made no turn for too long. Changes that the kernel refuses do not count: a restart would
 // not help them.
@@ -123,39 +108,45 @@ func (p *Proxy) Stuck() bool {
 }
 
 // Ready is described at Alive.
-func (p *Proxy) Ready() bool { return p.status(ready).Healthy }
+func (p *Proxy) Ready() bool { return p.is(ready) }
+
+func (p *Proxy) is(good judgment) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.status(good).Healthy
+}
 
 // Healthz answers whether the node should get traffic: the proxy works, and the Node is not about to be deleted.
 func (p *Proxy) Healthz() http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		s := p.status(healthy)
-		eligible := p.nodeEligible()
+	return p.handler("/healthz", healthy, func(s *status) {
+		eligible := p.eligible
 		s.NodeEligible = &eligible
-		p.answer(w, "/healthz", s, s.Healthy && eligible)
 	})
 }
 
 // Livez answers whether the proxy is alive: the loop makes turns, and no change waits too long. A proxy that is starting is alive. Otherwise the
 // kubelet would start it again and again while the API server is away, and thousands of nodes would list everything
 // each time. Livez ignores the Node object, because a restart of the proxy would not keep the Node from being deleted.
-func (p *Proxy) Livez() http.Handler { return p.handler("/livez", alive) }
+func (p *Proxy) Livez() http.Handler { return p.handler("/livez", alive, func(*status) {}) }
 
 // Readyz answers whether the rules of the proxy are in the kernel: its first pass has been applied, and the node does not
 // drain. Until then, it names what the pass waits for. The rules of an earlier process stay in force.
 func (p *Proxy) Readyz() http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		s := p.status(ready)
-		if !s.Healthy {
-			s.WaitingFor = p.waitingFor()
+	return p.handler("/readyz", ready, func(s *status) {
+		if !s.Healthy && p.missing != nil {
+			s.WaitingFor = p.missing()
 		}
-		p.answer(w, "/readyz", s, s.Healthy)
 	})
 }
 
-func (p *Proxy) handler(path string, good judgment) http.Handler {
+// handler answers with the status, to which it adds a part. The caller of add holds mu.
+func (p *Proxy) handler(path string, good judgment, add func(*status)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		p.mu.Lock()
 		s := p.status(good)
-		p.answer(w, path, s, s.Healthy)
+		add(&s)
+		p.mu.Unlock()
+		p.answer(w, path, s)
 	})
 }
 
@@ -182,9 +173,8 @@ type familyStatus struct {
 	Healthy     bool      `json:"healthy"`
 }
 
+// status returns the present status. The caller holds mu.
 func (p *Proxy) status(good judgment) status {
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	now := p.options.Now()
 	tooOld := func(since time.Time) bool { return !since.IsZero() && now.Sub(since) >= p.options.Timeout }
 	late := tooOld(p.pending) || tooOld(p.turned)
@@ -201,7 +191,8 @@ func (p *Proxy) status(good judgment) status {
 	return s
 }
 
-func (p *Proxy) answer(w http.ResponseWriter, path string, s status, good bool) {
+func (p *Proxy) answer(w http.ResponseWriter, path string, s status) {
+	good := s.Healthy && (s.NodeEligible == nil || *s.NodeEligible)
 	code := http.StatusServiceUnavailable
 	if good {
 		code = http.StatusOK
