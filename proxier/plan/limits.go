@@ -1,6 +1,8 @@
 package plan
 
 import (
+	"maps"
+
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
@@ -41,10 +43,10 @@ type room struct {
 	elements  int
 	ports     int // service ports that are still to be planned; each keeps room for one element
 	used      Usage
-	cut       Usage           // what had no room
-	plain     []string        // the ports without weights and hash tables
-	narrow    bool            // the limit of slots is the reason for some of them
-	tables    map[string]bool // hash tables that were counted
+	cut       Usage          // what had no room
+	plain     []string       // the ports without weights and hash tables
+	narrow    bool           // the limit of slots is the reason for some of them
+	tables    map[string]int // hash tables that were counted, with their slots
 }
 
 // open shares the room for frontends among the kinds.
@@ -119,7 +121,7 @@ func (r *room) slots(port *Port, count Slots) {
 	weights, tables := count(port)
 	n := weights
 	for name, slots := range tables {
-		if !r.tables[name] {
+		if _, counted := r.tables[name]; !counted {
 			n += slots
 		}
 	}
@@ -129,21 +131,14 @@ func (r *room) slots(port *Port, count Slots) {
 	case r.limits.Elements.none() || weights == 0 || weights <= r.elements-r.ports:
 		r.elements -= weights
 		r.used.Elements += n
-		r.noteTables(tables)
+		if r.tables == nil && len(tables) > 0 {
+			r.tables = map[string]int{}
+		}
+		maps.Copy(r.tables, tables)
 		return
 	}
 	port.Plain = true
 	r.plain = append(r.plain, port.Name)
-}
-
-// noteTables notes hash tables that the Service has.
-func (r *room) noteTables(tables map[string]int) {
-	if r.tables == nil && len(tables) > 0 {
-		r.tables = map[string]bool{}
-	}
-	for name := range tables {
-		r.tables[name] = true
-	}
 }
 
 // report adds Problems for what had no room.
