@@ -119,19 +119,19 @@ func (p *passer) draftSome(began time.Time) planning.Draft {
 // set hands plans to the dataplane. It returns how many there were.
 func (p *passer) set(d planning.Draft) int {
 	for _, name := range d.Order {
-		planned := d.Plans[name]
+		of := d.Plans[name]
+		planned := of.Plan
 		if planned == nil {
 			p.remove(name)
 			continue
 		}
 		p.health.Serves(planned)
 		unserved := p.dataplane.Set(planned)
-		in := d.Inputs[name]
-		p.problems.Set(name, d.Problems[name], unserved, p.health.Set(in.Service, in.Slices, planned.Choices))
+		p.problems.Set(name, of.Problems, unserved, p.health.Set(of.Service, of.Slices, planned.Choices))
 		p.checks.Set(name, planned.HealthCheck)
-		p.triggers.Note(name, in.Slices)
+		p.triggers.Note(name, of.Slices)
 		p.flows.Set(name, planned) // after Set, which says which engine serves a port
-		if in.Service.Outliers.Refusals && p.node.NoticeRefusals() {
+		if of.Service.Outliers.Refusals && p.node.NoticeRefusals() {
 			p.queue.again(p.dataplane.SetEnvironment(p.node.Shared))
 		}
 	}

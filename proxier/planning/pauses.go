@@ -54,7 +54,7 @@ func (p *Pauses) Planned(d *Draft) map[state.Name]int {
 	}
 	sizes, over := map[string]int{}, map[state.Name]int{}
 	for _, name := range d.Order {
-		if planned := d.Plans[name]; planned != nil {
+		if planned := d.Plans[name].Plan; planned != nil {
 			n := planned.Used.Frontends + planned.Used.Elements
 			sizes[name.Namespace] += n
 			if more := sizes[name.Namespace] - p.service; more > 0 {

@@ -42,11 +42,11 @@ func TestCredit(t *testing.T) {
 // TestPausesOfPlanning: what a pass plans beyond the largest Service counts, too.
 func TestPausesOfPlanning(t *testing.T) {
 	p := NewPauses(slog.New(slog.DiscardHandler), &config.Budgets{ServiceFrontends: 10, ServiceElements: 90})
-	d := Draft{Plans: map[state.Name]*plan.Service{}}
+	d := Draft{Plans: map[state.Name]Planned{}}
 	for i := range 5 {
 		name := state.Name{Namespace: []string{"tenant", "shop"}[i/4], Name: fmt.Sprint(i)}
 		d.Order = append(d.Order, name)
-		d.Plans[name] = &plan.Service{Name: name, Used: plan.Usage{Frontends: 5, Elements: 45}}
+		d.Plans[name] = Planned{Plan: &plan.Service{Name: name, Used: plan.Usage{Frontends: 5, Elements: 45}}}
 		d.Size += 50
 	}
 	total := 0

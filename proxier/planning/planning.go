@@ -31,17 +31,17 @@ func New(store *state.Store, s *config.Settings, health *endpointhealth.Monitor,
 // Draft is what some Services become. It is complete before the dataplane is touched: when one Service takes a frontend
 // from another, the other one is planned again.
 type Draft struct {
-	Plans    map[state.Name]*plan.Service // nil: the Service is gone
-	Order    []state.Name                 // of the plans; each once
-	Size     int                          // of the plans, at least 1 for each
-	Problems map[state.Name][]state.Problem
-	Inputs   map[state.Name]Input // of the plans that are not nil
+	Plans map[state.Name]Planned
+	Order []state.Name // of the plans; each once
+	Size  int          // of the plans, at least 1 for each
 }
 
-// Input is what a Service was planned from.
-type Input struct {
-	Service *state.Service
-	Slices  []*state.Slice
+// Planned is a Service, what it was planned from, and what of it cannot be honored. The zero value: the Service is gone.
+type Planned struct {
+	Plan     *plan.Service
+	Service  *state.Service
+	Slices   []*state.Slice
+	Problems []state.Problem
 }
 
 // ChunkSize bounds how many plans are held at a time: the plans of 50,000 Services take 100 MB. A Service that loses a
@@ -51,12 +51,7 @@ const ChunkSize = 1024
 // Draft plans the Services in the queue, and those that gain or lose a frontend by it. This ends, because who gets a
 // frontend depends on the Services alone, not on the order in which they are planned.
 func (p *Planning) Draft(queue []state.Name) Draft {
-	d := Draft{
-		Plans:    make(map[state.Name]*plan.Service, len(queue)),
-		Order:    make([]state.Name, 0, len(queue)),
-		Problems: map[state.Name][]state.Problem{},
-		Inputs:   make(map[state.Name]Input, len(queue)),
-	}
+	d := Draft{Plans: make(map[state.Name]Planned, len(queue)), Order: make([]state.Name, 0, len(queue))}
 	p.Extend(&d, queue)
 	return d
 }
@@ -81,7 +76,7 @@ func (p *Planning) plan(d *Draft, name state.Name) (replan []state.Name) {
 	d.Size++
 	svc, list := p.store.Service(name)
 	if svc == nil {
-		d.Plans[name] = nil
+		d.Plans[name] = Planned{}
 		p.planLater(p.budget.release(name))
 		return p.Claims.Release(name)
 	}
@@ -91,8 +86,7 @@ func (p *Planning) plan(d *Draft, name state.Name) (replan []state.Name) {
 	d.Size += planned.Used.Frontends + planned.Used.Elements
 	problems, replan := p.Claims.Resolve(&planned, svc.Created)
 	p.planLater(p.budget.charge(&planned, p.planner.Limits))
-	d.Plans[name], d.Inputs[name] = &planned, Input{svc, list}
-	d.Problems[name] = slices.Concat(planned.Problems, problems)
+	d.Plans[name] = Planned{&planned, svc, list, slices.Concat(planned.Problems, problems)}
 	return replan
 }
 
