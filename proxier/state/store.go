@@ -4,7 +4,6 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"strings"
 )
 
 // Store holds the wanted state of the whole cluster. All methods may be called from any goroutine. Values that go in
@@ -37,17 +36,8 @@ func (s *Store) MarkSynced() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.synced = true
-	s.forgetHealth()
+	maps.DeleteFunc(s.health, func(n Name, _ Health) bool { return s.services[n] == nil })
 	s.signal()
-}
-
-// forgetHealth forgets the health of what is no Service. The caller holds mu.
-func (s *Store) forgetHealth() {
-	for n := range s.health {
-		if s.services[n] == nil {
-			delete(s.health, n)
-		}
-	}
 }
 
 // SetService adds or replaces a Service and the problems of its object.
@@ -115,7 +105,7 @@ func endpointsOf(list []*Slice) (out []netip.AddrPort) {
 
 // withSlice returns a copy of a sorted list with sl inserted, or with sl in place of the slice of the same name.
 func withSlice(list []*Slice, sl *Slice) []*Slice {
-	at, found := slices.BinarySearchFunc(list, sl.Name.Name, compareSliceName)
+	at, found := slices.BinarySearchFunc(list, sl.Name, func(a *Slice, name Name) int { return a.Compare(name) })
 	grown := make([]*Slice, 0, len(list)+1)
 	grown = append(append(grown, list[:at]...), sl)
 	if found {
@@ -123,8 +113,6 @@ func withSlice(list []*Slice, sl *Slice) []*Slice {
 	}
 	return append(grown, list[at:]...)
 }
-
-func compareSliceName(sl *Slice, name string) int { return strings.Compare(sl.Name.Name, name) }
 
 // DeleteSlice removes an EndpointSlice. An unknown name is no change.
 func (s *Store) DeleteSlice(n Name) {

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -291,15 +290,6 @@ func NameOf(meta metav1.Object) state.Name {
 // NameOf is the name of an object. Names of one namespace share its text.
 func (c *Converter) NameOf(o metav1.Object) state.Name {
 	return state.Name{Namespace: c.strings.share(o.GetNamespace()), Name: o.GetName()}
-}
-
-// created returns the creation time in UTC. So the value has no pointer to a time zone, and equal times compare as
-// equal.
-func created(meta *metav1.ObjectMeta) time.Time {
-	if meta.CreationTimestamp.IsZero() {
-		return time.Time{}
-	}
-	return meta.CreationTimestamp.UTC()
 }
 
 // internLimit limits how many strings an interner remembers. The node names, namespaces, zones and port names of the

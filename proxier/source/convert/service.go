@@ -23,7 +23,7 @@ func (c *Converter) Service(o *corev1.Service) (*state.Service, []state.Problem)
 	}
 	svc := &state.Service{
 		Name:            c.NameOf(o),
-		Created:         created(&o.ObjectMeta),
+		Created:         o.CreationTimestamp.UTC(), // without a pointer to a time zone, so that equal times compare as equal
 		UID:             state.ParseUID(string(o.UID)),
 		ClusterIPs:      f.clusterIPs(o),
 		ExternalIPs:     parsed(&f, "spec.externalIPs", o.Spec.ExternalIPs, parseExternalIP),

@@ -69,11 +69,11 @@ type follower struct {
 	retry   <-chan time.Time // when to read again; nil: at the regular time
 }
 
-// Follow reads the directory, calls a function, and reads it again after each change until the context ends. It returns an
-// error if the directory cannot be read at the start. What happens to it later only delays the next reading.
-func Follow(ctx context.Context, o Options, read func()) error {
+// Follow reads the directory, and reads it again after each change until the context ends. It returns an error if the
+// directory cannot be read at the start. What happens to it later only delays the next reading.
+func Follow(ctx context.Context, o Options) error {
 	f := follower{Options: o, every: regularLook}
-	return f.run(ctx, read)
+	return f.run(ctx)
 }
 
 // FollowFile calls a function now, and again whenever the file may have changed or somebody asks, until the context ends.
@@ -87,11 +87,11 @@ func FollowFile(ctx context.Context, file string, now <-chan Request, read func(
 			return nil
 		},
 		Unread: func() bool { return fault != nil }, Now: now, Fault: func() error { return fault }, Log: log,
-	}, func() {})
+	})
 }
 
 // run reads the directory, and follows it when that works.
-func (f *follower) run(ctx context.Context, read func()) (err error) {
+func (f *follower) run(ctx context.Context) (err error) {
 	if f.watcher, err = fsnotify.NewWatcher(); err != nil {
 		return fmt.Errorf("watch %s %s: %w; if the limit of inotify instances is reached, raise fs.inotify.max_user_instances", f.What, f.Dir, err)
 	}
@@ -103,7 +103,6 @@ func (f *follower) run(ctx context.Context, read func()) (err error) {
 	if err := f.look(); err != nil {
 		return err
 	}
-	read()
 	f.retryLater(f.Unread())
 	return f.follow(ctx)
 }

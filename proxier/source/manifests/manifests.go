@@ -64,11 +64,7 @@ func (m *Source) Synced() <-chan struct{} { return m.synced }
 // reported to the store; only a directory that cannot be read is an error.
 func (m *Source) Load(dir string) error {
 	m.dir = dir
-	if err := m.scan(); err != nil {
-		return err
-	}
-	m.loaded.Do(func() { close(m.synced) })
-	return nil
+	return m.scan()
 }
 
 // Run loads the directory and follows its changes until the context ends. It returns an error if the directory cannot
@@ -77,7 +73,7 @@ func (m *Source) Run(ctx context.Context) error {
 	return directory.Follow(ctx, directory.Options{
 		Dir: m.dir, What: "manifest directory", Links: func() []string { return m.links },
 		Scan: m.scan, Unread: m.hasUnreadable, Now: m.now, Fault: m.fault, Log: m.log,
-	}, func() { m.loaded.Do(func() { close(m.synced) }) })
+	})
 }
 
 // scan updates the store from the directory. It logs the faults of files and reports them to the store. It returns an
@@ -107,6 +103,7 @@ func (m *Source) scan() error {
 	if m.begin.over = true; changed || held {
 		m.apply(names)
 	}
+	m.loaded.Do(func() { close(m.synced) })
 	return nil
 }
 
