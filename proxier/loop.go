@@ -214,7 +214,10 @@ func (p *Proxier) tick() (wanted bool) {
 
 // pass brings changes into the kernel, and reports how that went.
 func (p *Proxier) pass() error {
-	p.drainWake()
+	select {
+	case <-p.store.Wake(): // for changes that were gathered: this pass covers them, and another one would find nothing
+	default:
+	}
 	environment, synced := p.passes.queue.environment()
 	if !synced {
 		return nil
@@ -224,14 +227,6 @@ func (p *Proxier) pass() error {
 	pass := p.passes.pass(environment)
 	p.finish(pass)
 	return pass.Result.Err
-}
-
-// drainWake takes what was signaled while changes were gathered. This pass covers it; another one would find nothing.
-func (p *Proxier) drainWake() {
-	select {
-	case <-p.store.Wake():
-	default:
-	}
 }
 
 // finish tells everyone how a pass went, and does what waited for its end.

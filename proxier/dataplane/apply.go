@@ -55,7 +55,8 @@ func (d *Dataplane) applyAll() Result {
 	if !guarded && !d.addServers(&r) { // there was no table, so nothing is moving away from nft
 		return r
 	}
-	d.removeServers(&r)
+	done, _ := d.ipvs.Remove(time.Now()) // the error sums up the failures; nft serves now what IPVS does not, or nobody does
+	d.noteRemoved(&r, done)
 	return r
 }
 
@@ -145,12 +146,6 @@ func (d *Dataplane) addServers(r *Result) bool {
 	clear(d.ipvs.retrying)
 	r.Replan = slices.AppendSeq(r.Replan, maps.Keys(refused))
 	return len(refused) == 0
-}
-
-// removeServers takes back what IPVS no longer serves. nft serves it now, or nobody does.
-func (d *Dataplane) removeServers(r *Result) {
-	done, _ := d.ipvs.Remove(time.Now()) // the error sums up the failures
-	d.noteRemoved(r, done)
 }
 
 // noteRemoved reports a removal and takes the guards off addresses that are no longer local.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"reflect"
 	"slices"
 
 	"github.com/verdict-proxy/verdict/nft"
@@ -77,7 +78,7 @@ func (d *Dataplane) Totals() AllTotals { return d.totals }
 // other addresses: the loop has to plan and Set them before the next Apply.
 func (d *Dataplane) SetEnvironment(env Environment) (replan []state.Name) {
 	env.IPVS = d.ipvs != nil
-	if d.hasEnv && env.equal(&d.env) {
+	if d.hasEnv && reflect.DeepEqual(env, d.env) {
 		return nil
 	}
 	if d.ipvs != nil && d.hasEnv && !env.sameAddresses(&d.env) {

@@ -2,7 +2,6 @@ package dataplane
 
 import (
 	"net/netip"
-	"reflect"
 	"slices"
 
 	"github.com/verdict-proxy/verdict/nft/contents"
@@ -25,9 +24,6 @@ type Environment struct {
 	// ExternalCIDRs are the ranges in which IPVS may serve external and load balancer IPs.
 	ExternalCIDRs []netip.Prefix
 }
-
-// equal compares whole values, so that it cannot miss a field.
-func (e *Environment) equal(o *Environment) bool { return reflect.DeepEqual(e, o) }
 
 // sameAddresses reports whether virtual servers stand at the same addresses in both environments.
 func (e *Environment) sameAddresses(o *Environment) bool {

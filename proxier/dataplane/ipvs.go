@@ -111,7 +111,7 @@ func (i *ipvsPorts) waiting(key string, servers []ipvsctl.VirtualServer) string 
 	if b.servers == nil { // the first time that the port is planned since
 		b.servers = servers
 	}
-	same := slices.EqualFunc(b.servers, servers, sameServer)
+	same := slices.EqualFunc(b.servers, servers, func(a, b ipvsctl.VirtualServer) bool { return reflect.DeepEqual(a, b) })
 	if !same {
 		b.wait = min(b.wait, firstBackoff)
 	}
@@ -125,9 +125,6 @@ func (i *ipvsPorts) waiting(key string, servers []ipvsctl.VirtualServer) string 
 	}
 	return ""
 }
-
-// sameServer compares whole values, so that it cannot miss a field.
-func sameServer(a, b ipvsctl.VirtualServer) bool { return reflect.DeepEqual(a, b) }
 
 // refuse notes that the kernel did not take a port, and returns what happens next.
 func (i *ipvsPorts) refuse(f *ipvsctl.Failure, now time.Time) (next string) {

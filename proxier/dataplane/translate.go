@@ -88,13 +88,15 @@ func appendEndpoints(out []contents.Endpoint, list []plan.Endpoint, plain bool) 
 
 func frontend(p *plan.Port, f *plan.Frontend) contents.Frontend {
 	return contents.Frontend{
-		Addr:       f.Addr,
-		Port:       f.Port,
-		EndPort:    f.EndPort,
-		ClusterIP:  f.Kind == plan.ClusterIP && f.Masquerade == plan.MasqueradeOffCluster,
-		Pool:       pool(p, f.Policy),
-		Refusal:    refusal(f.Unserved),
-		Masquerade: masquerade(f.Masquerade),
+		Addr:      f.Addr,
+		Port:      f.Port,
+		EndPort:   f.EndPort,
+		ClusterIP: f.Kind == plan.ClusterIP && f.Masquerade == plan.MasqueradeOffCluster,
+		Pool:      pool(p, f.Policy),
+		Refusal:   [...]program.Refusal{plan.Served: program.NoRefusal, plan.Reject: program.Reject, plan.Drop: program.Drop}[f.Unserved],
+		Masquerade: [...]contents.Masquerade{
+			plan.MasqueradeOffCluster: contents.NoMasquerade, plan.MasqueradeAlways: contents.MasqueradeAlways, plan.MasqueradeNode: contents.MasqueradeNode,
+		}[f.Masquerade],
 		Firewalled: f.Firewalled,
 
 		HoldsRefusals: f.HoldsRefusals,
@@ -112,24 +114,4 @@ func pool(p *plan.Port, policy plan.Policy) program.PoolChoice {
 		return program.BySource
 	}
 	return program.NoPool
-}
-
-func refusal(u plan.Unserved) program.Refusal {
-	switch u {
-	case plan.Reject:
-		return program.Reject
-	case plan.Drop:
-		return program.Drop
-	}
-	return program.NoRefusal
-}
-
-func masquerade(m plan.Masquerade) contents.Masquerade {
-	switch m {
-	case plan.MasqueradeAlways:
-		return contents.MasqueradeAlways
-	case plan.MasqueradeNode:
-		return contents.MasqueradeNode
-	}
-	return contents.NoMasquerade
 }

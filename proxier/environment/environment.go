@@ -166,9 +166,7 @@ func overridden(node []netip.Addr, bind string) []netip.Addr {
 // lasting sorts the host's addresses. It leaves out link-local addresses of IPv6: they come and go with every pod, and
 // mean nothing without an interface.
 func lasting(host []netip.Addr) []netip.Addr {
-	out := filter(host, func(a netip.Addr) bool { return !a.Is6() || !a.IsLinkLocalUnicast() })
-	slices.SortFunc(out, netip.Addr.Compare)
-	return out
+	return sorted(filter(host, func(a netip.Addr) bool { return !a.Is6() || !a.IsLinkLocalUnicast() }))
 }
 
 func podCIDRs(s *config.Settings, node *state.Node) []netip.Prefix {
@@ -207,8 +205,7 @@ func nodePortAddresses(words []string, node, host []netip.Addr) []netip.Addr {
 			out = append(out, within(word, host)...)
 		}
 	}
-	slices.SortFunc(out, netip.Addr.Compare)
-	return slices.Compact(out)
+	return sorted(out)
 }
 
 // within lists the host's addresses in a range. Ranges that cover everything leave loopback out, as in kube-proxy.
@@ -230,7 +227,7 @@ func filter(list []netip.Addr, keep func(netip.Addr) bool) []netip.Addr {
 	return slices.DeleteFunc(slices.Clone(list), func(a netip.Addr) bool { return !keep(a) })
 }
 
-// sorted joins lists of addresses.
+// sorted joins lists of addresses, each once.
 func sorted(lists ...[]netip.Addr) []netip.Addr {
 	out := slices.Concat(lists...)
 	slices.SortFunc(out, netip.Addr.Compare)

@@ -71,7 +71,9 @@ type limited struct {
 
 // Close implements net.Conn.
 func (c *limited) Close() error {
-	c.limiter.remove(c)
+	c.limiter.mu.Lock()
+	c.limiter.forget(c)
+	c.limiter.mu.Unlock()
 	return c.Conn.Close()
 }
 
@@ -97,12 +99,6 @@ func (l *Limiter) worst() *limited {
 		}
 	}
 	return worst
-}
-
-func (l *Limiter) remove(c *limited) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.forget(c)
 }
 
 func (l *Limiter) forget(c *limited) {

@@ -122,10 +122,6 @@ func (c *candidates) find(at netip.AddrPort) *candidate {
 	return &c.list[i]
 }
 
-func compareChoices(a, b Choice) int {
-	return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.Use, b.Use))
-}
-
 // addChoices notes what became of the endpoints.
 func (c *candidates) addChoices(list []Choice, protocol state.Protocol, family state.Family, cluster, near selection) []Choice {
 	list = slices.Grow(list, len(c.list))
@@ -158,6 +154,8 @@ func useOf(f flags, gets bool) Use {
 
 // sortChoices leaves one choice of each endpoint.
 func sortChoices(list []Choice) []Choice {
-	slices.SortFunc(list, compareChoices)
+	slices.SortFunc(list, func(a, b Choice) int {
+		return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.Use, b.Use))
+	})
 	return slices.CompactFunc(list, func(a, b Choice) bool { return a.At == b.At && a.Protocol == b.Protocol })
 }

@@ -34,7 +34,7 @@ func (t *template) fill(out *Service, family state.Family) {
 	for _, a := range t.svc.ExternalIPs {
 		switch {
 		case state.FamilyOf(a) != family || t.hasClusterIP(a) || balanced[a]:
-		case t.servesExternal(a):
+		case slices.ContainsFunc(t.env.ExternalIPs, func(r netip.Prefix) bool { return r.Contains(a) }):
 			t.list = append(t.list, t.external(ExternalIP, a))
 		default:
 			unserved++
@@ -45,10 +45,6 @@ func (t *template) fill(out *Service, family state.Family) {
 			unserved, len(t.svc.ExternalIPs))
 	}
 	t.addLoadBalancers(out, family)
-}
-
-func (t *template) servesExternal(a netip.Addr) bool {
-	return slices.ContainsFunc(t.env.ExternalIPs, func(r netip.Prefix) bool { return r.Contains(a) })
 }
 
 func (t *template) addLoadBalancers(out *Service, family state.Family) {

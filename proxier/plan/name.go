@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -24,7 +25,7 @@ func (n *givenNames) of(svc *state.Service, index int) string {
 		n.given = map[string]bool{}
 	}
 	port := &svc.Ports[index]
-	name := escaped(svc.Namespace) + "/" + escaped(svc.Name.Name) + ":" + escaped(shownName(port))
+	name := escaped(svc.Namespace) + "/" + escaped(svc.Name.Name) + ":" + escaped(cmp.Or(port.Name, strconv.Itoa(int(port.Port))))
 	// The API server rejects equal and missing names. In manifests, DNS may have two ports that are both shown as 53.
 	if n.given[name] {
 		name += "/" + port.Protocol.String()
@@ -35,13 +36,6 @@ func (n *givenNames) of(svc *state.Service, index int) string {
 	n.list = append(n.list, name)
 	n.given[name] = true
 	return name
-}
-
-func shownName(port *state.ServicePort) string {
-	if port.Name == "" {
-		return strconv.Itoa(int(port.Port))
-	}
-	return port.Name
 }
 
 // forget leaves nothing but memory for the next Service. A map never shrinks, so a large one goes.

@@ -173,7 +173,7 @@ func (p *Planner) returnHere(pool []Endpoint) {
 // back.
 func (p *Planner) answer(port *Port, cluster, near selection) {
 	anywhere := len(port.Cluster) > 0 || len(port.Local) > 0 || p.candidates.choose(0).some
-	holds := p.holdsRefusals(port.Protocol)
+	holds := port.Protocol == state.TCP && p.svc.Outliers.Refusals && p.svc.Outliers.Mode == state.OutlierEject
 	for i := range port.Frontends {
 		f := &port.Frontends[i]
 		f.Unserved = p.unserved(port, f.Policy, anywhere)
@@ -213,11 +213,6 @@ func (p *Planner) reportRange(out *Service, want *state.ServicePort) {
 		out.report("spec.ports.targetPort", "%d endpoints are not used: connections to the range %s keep their port, so the target "+
 			"port must be %d, the first one of the range", n, text, want.Port)
 	}
-}
-
-// holdsRefusals reports whether the Service wants refusals to be held back.
-func (p *Planner) holdsRefusals(protocol state.Protocol) bool {
-	return protocol == state.TCP && p.svc.Outliers.Refusals && p.svc.Outliers.Mode == state.OutlierEject
 }
 
 // count sets the number of ready local endpoints of a family. The count of the first family holds for the other one, too: load

@@ -25,10 +25,6 @@ type allotment struct {
 	cut  []string              // the Services that the limits of the namespace cut, sorted
 }
 
-func newBudget(limits config.Budgets) budget {
-	return budget{limits: limits, namespaces: map[string]*allotment{}}
-}
-
 // limitsOf returns what a Service may become now.
 func (b *budget) limitsOf(n state.Name) plan.Limits {
 	var used, own plan.Usage
@@ -65,9 +61,7 @@ func (b *budget) charge(p *plan.Service, under plan.Limits) (retry []state.Name)
 	return b.set(p.Name, p.Used, cut)
 }
 
-// release forgets a Service that is gone. It returns the Services that now may have room.
-func (b *budget) release(n state.Name) (retry []state.Name) { return b.set(n, plan.Usage{}, false) }
-
+// set records what a Service is now; the zero Usage: it is gone. It returns the Services that now may have room.
 func (b *budget) set(n state.Name, used plan.Usage, cut bool) (retry []state.Name) {
 	a := b.namespaces[n.Namespace]
 	if a == nil {

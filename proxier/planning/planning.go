@@ -23,7 +23,7 @@ type Planning struct {
 
 // New returns a Planning that has planned nothing.
 func New(store *state.Store, s *config.Settings, health *endpointhealth.Monitor, slots plan.Slots) Planning {
-	p := Planning{store: store, Claims: claims.New(), budget: newBudget(s.Budgets), health: health}
+	p := Planning{store: store, Claims: claims.New(), budget: budget{limits: s.Budgets, namespaces: map[string]*allotment{}}, health: health}
 	p.planner.Slots, p.planner.MaxEjected = slots, s.MaxEjected
 	return p
 }
@@ -77,7 +77,7 @@ func (p *Planning) plan(d *Draft, name state.Name) (replan []state.Name) {
 	svc, list := p.store.Service(name)
 	if svc == nil {
 		d.Plans[name] = Planned{}
-		p.planLater(p.budget.release(name))
+		p.planLater(p.budget.set(name, plan.Usage{}, false))
 		return p.Claims.Release(name)
 	}
 	p.planner.Limits = p.budget.limitsOf(name)

@@ -19,15 +19,10 @@ type interferenceLog struct {
 	latest  dataplane.Interference
 }
 
-// mute reports whether a change at this time is only counted.
-func (l *interferenceLog) mute(now time.Time) bool {
-	return l.changes > 0 || now.Sub(l.said) < sayAgain
-}
-
 // changed logs a change, or counts it.
 func (l *interferenceLog) changed(i *dataplane.Interference, next string, now time.Time) {
 	level := slog.LevelWarn
-	if l.mute(now) {
+	if l.changes > 0 || now.Sub(l.said) < sayAgain { // it is only counted
 		l.changes, l.latest, level = l.changes+1, *i, slog.LevelDebug
 	} else {
 		l.said = now
