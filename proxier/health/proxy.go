@@ -96,9 +96,6 @@ func (p *Proxy) SetMissing(missing func() []string) {
 // Healthy reports whether the proxy works. It does not depend on the Node object.
 func (p *Proxy) Healthy() bool { return p.is(healthy) }
 
-// Alive reports what /livez answers, and Ready what /readyz answers.
-func (p *Proxy) Alive() bool { return p.is(alive) }
-
 // Stuck reports whether the loop has made no turn for too long. Changes that the kernel refuses do not count: a restart would
 // not help them.
 func (p *Proxy) Stuck() bool {
@@ -107,7 +104,7 @@ func (p *Proxy) Stuck() bool {
 	return !p.turned.IsZero() && p.options.Now().Sub(p.turned) >= p.options.Timeout
 }
 
-// Ready is described at Alive.
+// Ready reports what /readyz answers.
 func (p *Proxy) Ready() bool { return p.is(ready) }
 
 func (p *Proxy) is(good judgment) bool {

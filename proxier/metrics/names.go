@@ -187,33 +187,33 @@ var problemKinds = [...]string{"Service", "EndpointSlice", "Node", "ServiceCIDR"
 // zero creates the series whose labels are known in advance. Otherwise a series would begin with its first event, and a
 // rate over it would miss that event.
 func (m *Metrics) zero() {
+	var outcomes, families []string
 	for outcome := range (dataplane.Result{}).Transactions {
-		m.passes.WithLabelValues(dataplane.Outcome(outcome).String())
-		m.transactions.WithLabelValues(dataplane.Outcome(outcome).String())
-	}
-	for _, outcome := range []string{"repaired", "failed", "reported"} {
-		m.interferences.WithLabelValues(outcome)
-	}
-	for _, stage := range []string{"plan", "encode", "kernel"} {
-		m.stages.WithLabelValues(stage)
-	}
-	for _, op := range []string{"add", "delete"} {
-		m.elements.WithLabelValues(op)
-	}
-	for _, code := range []string{"200", "503"} {
-		m.healthz.WithLabelValues(code)
-		m.livez.WithLabelValues(code)
+		outcomes = append(outcomes, dataplane.Outcome(outcome).String())
 	}
 	for _, f := range m.families {
-		m.syncDuration.WithLabelValues(f.String())
-		m.fullDuration.WithLabelValues(f.String())
-		m.partialDuration.WithLabelValues(f.String())
-		m.syncFailures.WithLabelValues(f.String())
+		families = append(families, f.String())
 		m.noLocal.WithLabelValues("internal", f.String())
 		m.noLocal.WithLabelValues("external", f.String())
-		m.programming.WithLabelValues(f.String())
-		m.conntrackDuration.WithLabelValues(f.String())
-		m.conntrackDeleted.WithLabelValues(f.String())
 	}
+	zero(m.passes, outcomes...)
+	zero(m.transactions, outcomes...)
+	zero(m.interferences, "repaired", "failed", "reported")
+	zero(m.stages, "plan", "encode", "kernel")
+	zero(m.elements, "add", "delete")
+	zero(m.healthz, "200", "503")
+	zero(m.livez, "200", "503")
+	for _, h := range [...]*prometheus.HistogramVec{m.syncDuration, m.fullDuration, m.partialDuration, m.programming, m.conntrackDuration} {
+		zero(h, families...)
+	}
+	zero(m.syncFailures, families...)
+	zero(m.conntrackDeleted, families...)
 	m.Problems(report.Problems{})
+}
+
+// zero creates the series of a metric with one label.
+func zero[M any](of interface{ WithLabelValues(...string) M }, values ...string) {
+	for _, value := range values {
+		of.WithLabelValues(value)
+	}
 }

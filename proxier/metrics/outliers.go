@@ -49,20 +49,13 @@ const (
 
 // zero creates the series whose labels are known in advance.
 func (o *outliers) zero() {
-	for _, s := range []string{outlierSuspected, outlierFailed, outlierEjected} {
-		o.endpoints.WithLabelValues(s)
-	}
-	for _, s := range []string{checkPassing, checkFailing} {
-		o.checks.WithLabelValues(s)
-	}
-	for _, a := range []string{answerGood, answerBad} {
-		o.checked.WithLabelValues(a)
-	}
+	zero(o.endpoints, outlierSuspected, outlierFailed, outlierEjected)
+	zero(o.checks, checkPassing, checkFailing)
+	zero(o.checked, answerGood, answerBad)
+	zero(o.suspicions, "unanswered", "refusing")
 	for _, f := range endpointhealth.CheckFailures() {
 		o.faults.WithLabelValues(f.Kind.String(), f.Fault.String())
 	}
-	o.suspicions.WithLabelValues("unanswered")
-	o.suspicions.WithLabelValues("refusing")
 }
 
 // Health records what happened to endpoints.

@@ -67,7 +67,7 @@ func (p *Pauses) Planned(d *Draft) map[state.Name]int {
 
 // Charge takes what a pass changed and planned from the credits of the namespaces, if it is much. It returns the namespaces
 // that have to wait from now on, and how long.
-func (p *Pauses) Charge(changed, planned map[state.Name]int, now time.Time) map[string]time.Duration {
+func (p *Pauses) Charge(changed, planned map[state.Name]int, now time.Time) (wait map[string]time.Duration) {
 	cost := map[state.Name]int{}
 	for _, more := range [...]map[state.Name]int{changed, planned} {
 		for name, n := range more {
@@ -76,11 +76,6 @@ func (p *Pauses) Charge(changed, planned map[state.Name]int, now time.Time) map[
 			}
 		}
 	}
-	return p.charge(cost, now)
-}
-
-// charge takes large changes from the credit of their namespaces. It returns those that have to wait now, and how long.
-func (p *Pauses) charge(cost map[state.Name]int, now time.Time) (wait map[string]time.Duration) {
 	if len(cost) == 0 {
 		return nil
 	}

@@ -28,12 +28,12 @@ func TestCredit(t *testing.T) {
 		{7200, 5000, 0},            // 5,000 again
 		{7200, 1500, 1500 * time.Millisecond},
 	} {
-		wait := p.charge(map[state.Name]int{{Namespace: "tenant", Name: "large"}: step.n}, begin.Add(time.Duration(step.after)*time.Second))
+		wait := p.Charge(map[state.Name]int{{Namespace: "tenant", Name: "large"}: step.n}, nil, begin.Add(time.Duration(step.after)*time.Second))
 		if got := wait["tenant"]; got.Round(time.Millisecond) != step.want {
 			t.Errorf("%d changes after %d s: wait %s, want %s", step.n, step.after, got, step.want)
 		}
 	}
-	p.charge(map[state.Name]int{{Namespace: "other", Name: "large"}: 1000}, begin.Add(20_000*time.Second))
+	p.Charge(map[state.Name]int{{Namespace: "other", Name: "large"}: 1000}, nil, begin.Add(20_000*time.Second))
 	if len(p.credits) != 1 {
 		t.Errorf("the credits of %d namespaces are kept, want 1", len(p.credits))
 	}

@@ -3,7 +3,6 @@ package state
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 )
@@ -53,7 +52,7 @@ type ObjectProblems struct {
 // problems are those of all objects.
 type problems struct {
 	of      map[Object][]Problem
-	changed map[Object]struct{} // the objects whose problems changed since the last takeChanged
+	changed map[Object]struct{} // the objects whose problems changed since somebody asked the last time
 }
 
 func (p *problems) set(kind string, n Name, list []Problem) {
@@ -67,15 +66,6 @@ func (p *problems) set(kind string, n Name, list []Problem) {
 		return
 	}
 	p.of[key] = list
-}
-
-func (p *problems) takeChanged() []Object {
-	if len(p.changed) == 0 {
-		return nil
-	}
-	changed := slices.Collect(maps.Keys(p.changed))
-	p.changed = map[Object]struct{}{} // a new map, because the old one keeps its size
-	return changed
 }
 
 // MaxProblems limits how many problems of one object are kept and reported. An object of 1 MB can have more than

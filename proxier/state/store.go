@@ -170,7 +170,11 @@ func (s *Store) SetProblems(kind string, n Name, problems []Problem) {
 func (s *Store) ChangedProblems() []Object {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.problems.takeChanged()
+	changed := slices.Collect(maps.Keys(s.problems.changed))
+	if len(changed) > 0 {
+		s.problems.changed = map[Object]struct{}{} // a new map, because the old one keeps its size
+	}
+	return changed
 }
 
 // ProblemsOf returns the problems of one object.

@@ -16,7 +16,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/verdict-proxy/verdict/proxier/source/convert"
 )
@@ -63,10 +62,7 @@ func restConfig(c Config) (*rest.Config, error) {
 	if c.Kubeconfig == "" && c.Master == "" {
 		return rest.InClusterConfig()
 	}
-	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(
-		&clientcmd.ClientConfigLoadingRules{ExplicitPath: c.Kubeconfig},
-		&clientcmd.ConfigOverrides{ClusterInfo: clientcmdapi.Cluster{Server: c.Master}},
-	).ClientConfig()
+	return clientcmd.BuildConfigFromFlags(c.Master, c.Kubeconfig)
 }
 
 // resolveTimeout limits how long a name server may take.

@@ -35,8 +35,7 @@ type Options struct {
 // Addresses follows the addresses of the host's interfaces, and which of them are the main ones, in the network namespace of
 // the thread that runs it.
 type Addresses struct {
-	store  *state.Store
-	log    *slog.Logger
+	Options
 	buffer int // size of the sockets' receive buffers
 	synced chan struct{}
 	listed sync.Once
@@ -44,7 +43,7 @@ type Addresses struct {
 
 // New returns a source that does nothing until Run.
 func New(o Options) *Addresses {
-	return &Addresses{store: o.Store, log: o.Log, buffer: addressBuffer, synced: make(chan struct{})}
+	return &Addresses{Options: o, buffer: addressBuffer, synced: make(chan struct{})}
 }
 
 // Synced returns a channel that is closed once the addresses have been listed.
@@ -56,7 +55,7 @@ func (a *Addresses) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		err := a.follow(ctx)
 		if ctx.Err() == nil {
-			a.log.Warn("lost the subscription to the host's addresses; subscribing and listing again", "error", err)
+			a.Log.Warn("lost the subscription to the host's addresses; subscribing and listing again", "error", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -149,8 +148,8 @@ func (a *Addresses) list() error {
 	if err != nil {
 		return err
 	}
-	a.store.SetHostAddresses(addrs)
-	a.store.NotePrimary(primary)
+	a.Store.SetHostAddresses(addrs)
+	a.Store.NotePrimary(primary)
 	a.listed.Do(func() { close(a.synced) })
 	return nil
 }

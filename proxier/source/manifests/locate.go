@@ -24,7 +24,7 @@ func (m *Source) LoadFiles(paths []string) error {
 			names = append(names, path)
 			continue
 		}
-		m.dir = path
+		m.Dir = path
 		list, err := m.list()
 		if err != nil {
 			return fmt.Errorf("read manifest directory: %w", err)
@@ -33,7 +33,7 @@ func (m *Source) LoadFiles(paths []string) error {
 			names = append(names, filepath.Join(path, name))
 		}
 	}
-	m.dir = ""
+	m.Dir = ""
 	slices.Sort(names)
 	names = slices.Compact(names)
 	for _, name := range names {
@@ -43,7 +43,7 @@ func (m *Source) LoadFiles(paths []string) error {
 	for _, f := range m.files {
 		for _, o := range f.objects {
 			if o.id.kind == convert.KindNode {
-				m.store.SetProblems(convert.KindNode, o.id.name, o.problems)
+				m.Store.SetProblems(convert.KindNode, o.id.name, o.problems)
 			}
 		}
 	}
@@ -71,7 +71,7 @@ func (m *Source) Locate(p state.Problem) Place {
 			if o.id != id {
 				continue
 			}
-			at := Place{File: filepath.Join(m.dir, name), Line: o.line, Object: id.String(), Field: p.Field}
+			at := Place{File: filepath.Join(m.Dir, name), Line: o.line, Object: id.String(), Field: p.Field}
 			if _, short := o.value.(*shortform.Objects); short {
 				at.Object, at.Field = shortform.Kind+" "+id.name.String(), shortform.Field(p.Field)
 			}

@@ -34,26 +34,21 @@ type Options struct {
 
 // Source reads the objects from the YAML and JSON files of a directory.
 type Source struct {
-	dir      string
-	nodeName string
-	store    *state.Store
-	log      *slog.Logger
-	convert  *convert.Converter
-	into     *sink.Sinks
-	files    map[string]*file // by name inside dir
-	links    []string         // names of files that are links; those may lead to other directories
-	begin    beginning
-	synced   chan struct{}
-	loaded   sync.Once
-	now      <-chan directory.Request
+	Options
+	convert *convert.Converter
+	into    *sink.Sinks
+	files   map[string]*file // by name inside Dir
+	links   []string         // names of files that are links; those may lead to other directories
+	begin   beginning
+	synced  chan struct{}
+	loaded  sync.Once
 }
 
 // New returns a source that does nothing until Load or Run.
 func New(o Options) *Source {
 	return &Source{
-		dir: o.Dir, nodeName: o.NodeName, store: o.Store, log: o.Log,
-		convert: convert.New(), into: sink.New(o.Store), files: map[string]*file{}, synced: make(chan struct{}),
-		begin: beginning{read: o.Kept}, now: o.Now,
+		Options: o, convert: convert.New(), into: sink.New(o.Store), files: map[string]*file{}, synced: make(chan struct{}),
+		begin: beginning{read: o.Kept},
 	}
 }
 
@@ -63,7 +58,7 @@ func (m *Source) Synced() <-chan struct{} { return m.synced }
 // Load reads a directory once, in place of the one that was read before. Files that cannot be understood are logged and
 // reported to the store; only a directory that cannot be read is an error.
 func (m *Source) Load(dir string) error {
-	m.dir = dir
+	m.Dir = dir
 	return m.scan()
 }
 
@@ -71,8 +66,8 @@ func (m *Source) Load(dir string) error {
 // be read at the start. If the directory disappears later, its objects stay in force.
 func (m *Source) Run(ctx context.Context) error {
 	return directory.Follow(ctx, directory.Options{
-		Dir: m.dir, What: "manifest directory", Links: func() []string { return m.links },
-		Scan: m.scan, Unread: m.hasUnreadable, Now: m.now, Fault: m.fault, Log: m.log,
+		Dir: m.Dir, What: "manifest directory", Links: func() []string { return m.links },
+		Scan: m.scan, Unread: m.hasUnreadable, Now: m.Now, Fault: m.fault, Log: m.Log,
 	})
 }
 
@@ -110,7 +105,7 @@ func (m *Source) scan() error {
 // list returns the names of all manifest files, sorted. It skips hidden entries, because editors and the kubelet
 // (..data) use them for files that are not complete yet.
 func (m *Source) list() ([]string, error) {
-	entries, err := os.ReadDir(m.dir)
+	entries, err := os.ReadDir(m.Dir)
 	if err != nil {
 		return nil, err
 	}
@@ -144,7 +139,7 @@ func (m *Source) isFile(e fs.DirEntry) bool {
 	if e.Type().IsRegular() {
 		return true
 	}
-	info, err := os.Stat(filepath.Join(m.dir, e.Name()))
+	info, err := os.Stat(filepath.Join(m.Dir, e.Name()))
 	if err != nil {
 		return !errors.Is(err, fs.ErrNotExist)
 	}
@@ -154,7 +149,7 @@ func (m *Source) isFile(e fs.DirEntry) bool {
 // forget drops a file that is gone. The next apply removes its objects.
 func (m *Source) forget(name string) {
 	delete(m.files, name)
-	m.store.SetProblems(convert.KindFile, fileName(name), nil)
+	m.Store.SetProblems(convert.KindFile, fileName(name), nil)
 }
 
 // refresh reads a file again if it may have changed. It reports whether the content changed.
@@ -163,7 +158,7 @@ func (m *Source) refresh(name string) bool {
 	if f == nil {
 		f = &file{}
 	}
-	data, err := f.read(filepath.Join(m.dir, name))
+	data, err := f.read(filepath.Join(m.Dir, name))
 	if errors.Is(err, fs.ErrNotExist) {
 		return false // gone since the directory was listed; the next scan will not list it
 	}
@@ -209,13 +204,13 @@ func (m *Source) apply(names []string) {
 				continue
 			}
 			first[o.id] = name
-			w.add(o, m.nodeName)
+			w.add(o, m.NodeName)
 		}
 		m.report(name, f, faults)
 	}
 	m.begin.complete(&w)
 	// An endpoint that moves from one file to another is never missing.
-	m.store.Together(func() {
+	m.Store.Together(func() {
 		m.into.Services.Replace(w.services)
 		m.into.Slices.Replace(w.slices)
 		m.into.Nodes.Replace(w.nodes)
@@ -231,14 +226,14 @@ func (m *Source) report(name string, f *file, faults []fault) {
 	var problems []state.Problem
 	for _, w := range faults {
 		if !slices.Contains(f.reported, w) {
-			m.log.Warn("a manifest file has a fault", "file", filepath.Join(m.dir, name), "line", w.line, "reason", state.Printable(w.text))
+			m.Log.Warn("a manifest file has a fault", "file", filepath.Join(m.Dir, name), "line", w.line, "reason", state.Printable(w.text))
 		}
 		problems = append(problems, state.Problem{
 			Kind: convert.KindFile, Object: fileName(name), Field: fmt.Sprintf("line %d", w.line), Reason: state.Printable(w.text),
 		})
 	}
 	f.reported = faults
-	m.store.SetProblems(convert.KindFile, fileName(name), problems)
+	m.Store.SetProblems(convert.KindFile, fileName(name), problems)
 }
 
 // fault names the first fault of the files that are in force, and counts the others.
@@ -248,7 +243,7 @@ func (m *Source) fault() error {
 	for _, name := range slices.Sorted(maps.Keys(m.files)) {
 		for _, w := range m.files[name].reported {
 			if more++; first == nil {
-				first = fmt.Errorf("%s, line %d: %s", filepath.Join(m.dir, name), w.line, state.Printable(w.text))
+				first = fmt.Errorf("%s, line %d: %s", filepath.Join(m.Dir, name), w.line, state.Printable(w.text))
 			}
 		}
 	}
@@ -287,15 +282,15 @@ func (m *Source) holdOn(names []string, failure error) (changed bool, err error)
 	what := m.unknown(names, failure)
 	if first && len(what) > 0 {
 		if changed, err = m.begin.hold(); changed {
-			m.log.Error("not all manifests can be read; what the kernel has stays in force for objects that no manifest defines",
-				"dir", m.dir, "unread", strings.Join(what[:min(len(what), 10)], ", "), "services", len(m.begin.services),
+			m.Log.Error("not all manifests can be read; what the kernel has stays in force for objects that no manifest defines",
+				"dir", m.Dir, "unread", strings.Join(what[:min(len(what), 10)], ", "), "services", len(m.begin.services),
 				"until", "each file can be read, or is gone; in an empty directory: there is a file, which may be a comment only; "+
 					"verdict cleanup removes what is in the kernel")
 		}
 		return changed, err
 	}
 	if !first && len(what) == 0 {
-		m.log.Info("all manifests can be read; what was kept of the kernel goes", "services", len(m.begin.services))
+		m.Log.Info("all manifests can be read; what was kept of the kernel goes", "services", len(m.begin.services))
 		m.begin.release()
 		return true, nil
 	}
