@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"context"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -17,7 +18,7 @@ const endPatience = 30 * time.Second // how much longer than agreed a watch may 
 // supervise passes on the events of a watch, and ends the watch when it hangs or when everything is to be read again. A
 // list that the server streams is passed on to its end only if it is plausible: until then, the reflector uses nothing
 // of it.
-func supervise(w watch.Interface, o metav1.ListOptions, expire time.Time, complete func() error) watch.Interface {
+func supervise(w watch.Interface, cancel context.CancelFunc, o metav1.ListOptions, expire time.Time, complete func() error) watch.Interface {
 	out := make(chan watch.Event)
 	proxy := watch.NewProxyWatcher(out)
 	v := supervisor{
@@ -32,6 +33,7 @@ func supervise(w watch.Interface, o metav1.ListOptions, expire time.Time, comple
 	go func() {
 		defer close(out)
 		defer w.Stop()
+		defer cancel()
 		v.run(expire, end)
 	}()
 	return proxy

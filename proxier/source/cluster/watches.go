@@ -113,7 +113,7 @@ func (s *watches) watch(ctx context.Context, o metav1.ListOptions) (watch.Interf
 			return expired(), nil
 		}
 	}
-	w, err := s.open(ctx, o)
+	w, cancel, err := s.open(ctx, o)
 	if err != nil {
 		s.lost = s.lost || again
 		return nil, err
@@ -125,7 +125,7 @@ func (s *watches) watch(ctx context.Context, o metav1.ListOptions) (watch.Interf
 	if again {
 		s.works()
 	}
-	return supervise(w, o, s.expireAt, func() error { return s.complete(ctx) }), nil
+	return supervise(w, cancel, o, s.expireAt, func() error { return s.complete(ctx) }), nil
 }
 
 // pause waits before the next watch if the latest one was short.
@@ -170,8 +170,8 @@ func (s *watches) wentBack(ctx context.Context, version string) (bool, error) {
 	return order < 0, nil
 }
 
-// open opens a watch. It waits for its beginning only, not longer than for any other answer.
-func (s *watches) open(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+// open opens a watch, which ends with its context. It waits for its beginning only, not longer than for any other answer.
+func (s *watches) open(ctx context.Context, o metav1.ListOptions) (watch.Interface, context.CancelFunc, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	slow := time.AfterFunc(answerPatience, cancel)
 	w, err := s.r.watch(ctx, o)
@@ -180,21 +180,9 @@ func (s *watches) open(ctx context.Context, o metav1.ListOptions) (watch.Interfa
 	}
 	if err != nil {
 		cancel()
-		return nil, err
+		return nil, nil, err
 	}
-	return canceled{w, cancel}, nil
-}
-
-// canceled frees the context of a watch when the watch is stopped.
-type canceled struct {
-	watch.Interface
-	cancel context.CancelFunc
-}
-
-// Stop implements watch.Interface.
-func (c canceled) Stop() {
-	c.cancel()
-	c.Interface.Stop()
+	return w, cancel, nil
 }
 
 func expired() watch.Interface {

@@ -50,21 +50,15 @@ func (lb *LoadBalancer) Objects() (Objects, []state.Problem) {
 	return Objects{Service: svc, Slices: spec.slices(svc.Name)}, spec.problems(svc)
 }
 
-// apply sets what Health asks for. Decode has accepted the texts.
+// apply sets what Health asks for. Decode has accepted the texts; an empty one is the default.
 func (h *Health) apply(svc *state.Service) {
 	if h.Check != "" {
 		check, _ := state.ParseHealthCheck(string(h.Check))
 		svc.Check = &check
 	}
-	if h.OutlierDetection != "" {
-		svc.Outliers, _ = state.ParseOutliers(h.OutlierDetection)
-	}
-	if h.OnAllDown != "" {
-		svc.AllDown, _ = state.ParseAllDown(h.OnAllDown)
-	}
-	if h.OnRemoval != "" {
-		svc.OnRemoval, _ = state.ParseOnRemoval(h.OnRemoval)
-	}
+	svc.Outliers, _ = state.ParseOutliers(h.OutlierDetection)
+	svc.AllDown, _ = state.ParseAllDown(h.OnAllDown)
+	svc.OnRemoval, _ = state.ParseOnRemoval(h.OnRemoval)
 }
 
 func protocolNumber(name string) state.Protocol {
