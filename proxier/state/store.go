@@ -200,35 +200,22 @@ func (s *Store) SetNode(n *Node, problems []Problem) {
 }
 
 // SetServiceCIDRs replaces the ranges from which the API server allocates cluster IPs.
-func (s *Store) SetServiceCIDRs(ranges []netip.Prefix) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if slices.Equal(s.env.ServiceCIDRs, ranges) {
-		return
-	}
-	s.env.ServiceCIDRs = slices.Clone(ranges)
-	s.touchEnv()
-}
+func (s *Store) SetServiceCIDRs(ranges []netip.Prefix) { setList(s, &s.env.ServiceCIDRs, ranges) }
 
 // SetHostAddresses replaces the addresses that are local to this host. The caller sorts them.
-func (s *Store) SetHostAddresses(addrs []netip.Addr) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if slices.Equal(s.env.HostAddresses, addrs) {
-		return
-	}
-	s.env.HostAddresses = slices.Clone(addrs)
-	s.touchEnv()
-}
+func (s *Store) SetHostAddresses(addrs []netip.Addr) { setList(s, &s.env.HostAddresses, addrs) }
 
 // NotePrimary records that the host has these main addresses from now on. Who plans without a Node object reads them again.
-func (s *Store) NotePrimary(addrs []netip.Addr) {
+func (s *Store) NotePrimary(addrs []netip.Addr) { setList(s, &s.primary, addrs) }
+
+// setList replaces a list, and marks the Environment as changed if the list differs.
+func setList[T comparable](s *Store, at *[]T, list []T) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if slices.Equal(s.primary, addrs) {
+	if slices.Equal(*at, list) {
 		return
 	}
-	s.primary = slices.Clone(addrs)
+	*at = slices.Clone(list)
 	s.touchEnv()
 }
 
