@@ -100,17 +100,14 @@ func (t *template) external(kind FrontendKind, a netip.Addr) Frontend {
 // no room.
 func (t *template) frontends(want *state.ServicePort, r *room) []Frontend {
 	out := make([]Frontend, 0, r.atMost(len(t.list)+toInt(want.NodePort != 0)))
-	for rest := t.list; len(rest) > 0; {
-		same := sameKind(rest)
-		for _, fe := range same[:r.frontend(same[0].Kind, len(same))] {
+	for i := range t.list {
+		if r.frontend(t.list[i].Kind) && r.ranges(len(t.list[i].Sources)) {
+			fe := t.list[i]
 			fe.Port, fe.EndPort = want.Port, want.EndPort
-			if r.ranges(len(fe.Sources)) {
-				out = append(out, fe)
-			}
+			out = append(out, fe)
 		}
-		rest = rest[len(same):]
 	}
-	if want.NodePort != 0 && want.EndPort == 0 && r.frontend(NodePort, 1) > 0 {
+	if want.NodePort != 0 && want.EndPort == 0 && r.frontend(NodePort) {
 		fe := t.external(NodePort, netip.Addr{})
 		fe.Port = want.NodePort
 		out = append(out, fe)
@@ -123,13 +120,4 @@ func (t *template) frontends(want *state.ServicePort, r *room) []Frontend {
 		})
 	}
 	return out
-}
-
-// sameKind returns the first frontends of a list, which have the same kind.
-func sameKind(list []Frontend) []Frontend {
-	end := slices.IndexFunc(list, func(f Frontend) bool { return f.Kind != list[0].Kind })
-	if end < 0 {
-		return list
-	}
-	return list[:end]
 }

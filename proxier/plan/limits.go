@@ -80,13 +80,15 @@ func (r *room) atMost(n int) int {
 	return min(n, r.limits.Frontends.N)
 }
 
-// frontend takes room for n frontends of a kind. It returns for how many there is room.
-func (r *room) frontend(kind FrontendKind, n int) (allowed int) {
-	allowed = min(n, r.frontends[kind])
-	r.frontends[kind] -= allowed
-	r.used.Frontends += allowed
-	r.cut.Frontends += n - allowed
-	return allowed
+// frontend takes room for a frontend of a kind. It reports whether there is room.
+func (r *room) frontend(kind FrontendKind) bool {
+	if r.frontends[kind] == 0 {
+		r.cut.Frontends++
+		return false
+	}
+	r.frontends[kind]--
+	r.used.Frontends++
+	return true
 }
 
 // element takes room for n endpoints. It returns for how many there is room: at least one, so that each port works.

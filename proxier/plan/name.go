@@ -2,7 +2,7 @@ package plan
 
 import (
 	"cmp"
-	"fmt"
+	"net/url"
 	"strconv"
 	"strings"
 
@@ -48,23 +48,6 @@ func (n *givenNames) forget() {
 	clear(n.given)
 }
 
-// escaped returns a part of a name as it is shown. The names of the API have letters, digits, "-" and "." only. Other
-// characters could end the part, or what the name is printed in. They are shown by their codes.
-func escaped(part string) string {
-	if !strings.ContainsFunc(part, notInName) {
-		return part
-	}
-	var text strings.Builder
-	for i := range len(part) {
-		if notInName(rune(part[i])) {
-			fmt.Fprintf(&text, "%%%02X", part[i])
-		} else {
-			text.WriteByte(part[i])
-		}
-	}
-	return text.String()
-}
-
-func notInName(r rune) bool {
-	return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("-._~", r) // nft.Label has a tilde
-}
+// escaped returns a part of a name as it is shown. The names of the API have letters, digits, "-" and "." only, and nft.Label
+// has a tilde. Other characters could end the part, or what the name is printed in. They are shown by their codes.
+func escaped(part string) string { return strings.ReplaceAll(url.QueryEscape(part), "+", "%20") } // "+" stands for a space

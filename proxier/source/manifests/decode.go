@@ -15,17 +15,25 @@ import (
 
 	"github.com/verdict-proxy/verdict/proxier/source/convert"
 	"github.com/verdict-proxy/verdict/proxier/source/shortform"
+	"github.com/verdict-proxy/verdict/proxier/source/sink"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
 // object is one object of a manifest file, converted.
 type object struct {
-	id   objectID
-	line int
-	// value is a *state.Service, *state.Slice, *state.Node, *serviceCIDR or *shortform.Objects; nil if the proxy does not
-	// serve the object.
-	value    any
+	id       objectID
+	line     int
+	short    bool          // it is in the short form
+	add      func(*wanted) // adds what it stands for
 	problems []state.Problem
+}
+
+// wanted holds the objects of all files.
+type wanted struct {
+	services     []sink.Found[state.Service]
+	slices       []sink.Found[state.Slice]
+	nodes        []sink.Found[state.Node]
+	serviceCIDRs []sink.Found[convert.ServiceCIDR]
 }
 
 type objectID struct {
@@ -110,13 +118,14 @@ func (d *decoder) list(doc document, h header) {
 func (d *decoder) object(doc document, is metav1.TypeMeta) {
 	switch is.APIVersion + " " + is.Kind {
 	case "v1 Service":
-		read(d, doc, convert.KindService, d.service)
+		read(d, doc, convert.KindService, d.service, func(w *wanted) *[]sink.Found[state.Service] { return &w.services })
 	case "discovery.k8s.io/v1 EndpointSlice":
-		read(d, doc, convert.KindSlice, d.slice)
+		read(d, doc, convert.KindSlice, d.slice, func(w *wanted) *[]sink.Found[state.Slice] { return &w.slices })
 	case "v1 Node":
-		read(d, doc, convert.KindNode, d.convert.Node)
+		read(d, doc, convert.KindNode, d.convert.Node, func(w *wanted) *[]sink.Found[state.Node] { return &w.nodes })
 	case "networking.k8s.io/v1 ServiceCIDR":
-		read(d, doc, convert.KindServiceCIDR, d.convert.ServiceCIDR)
+		read(d, doc, convert.KindServiceCIDR, d.convert.ServiceCIDR,
+			func(w *wanted) *[]sink.Found[convert.ServiceCIDR] { return &w.serviceCIDRs })
 	case shortform.APIVersion + " " + shortform.Kind:
 		d.balancer(doc)
 	default:
@@ -152,11 +161,12 @@ func (d *decoder) slice(o *discoveryv1.EndpointSlice) (*state.Slice, []state.Pro
 	return slice, state.Bound(f.Object, problems, f.Problems())
 }
 
-// read decodes and converts one object. It reports unknown fields, which are usually typing errors, and ignores them.
+// read decodes and converts one object, for one of the lists of what is wanted. It reports unknown fields, which are usually
+// typing errors, and ignores them.
 func read[O any, P interface {
 	*O
 	metav1.Object
-}, T any](d *decoder, doc document, kind string, toValue func(P) (*T, []state.Problem)) {
+}, T any](d *decoder, doc document, kind string, toValue func(P) (*T, []state.Problem), list func(*wanted) *[]sink.Found[T]) {
 	o := P(new(O))
 	unknown, err := strictjson.UnmarshalStrict(doc.json, o, strictjson.DisallowUnknownFields)
 	if err != nil {
@@ -174,11 +184,9 @@ func read[O any, P interface {
 	}
 	id := objectID{kind: kind, name: state.Name{Namespace: o.GetNamespace(), Name: o.GetName()}}
 	value, problems := toValue(o)
-	made := object{id: id, line: doc.line, problems: state.Bound(id.object(), unknownFields(id, unknown), problems)}
-	if value != nil {
-		made.value = value
-	}
-	d.objects = append(d.objects, made)
+	found := sink.Found[T]{Name: id.name, Value: value, Problems: state.Bound(id.object(), unknownFields(id, unknown), problems)}
+	add := func(w *wanted) { *list(w) = append(*list(w), found) }
+	d.objects = append(d.objects, object{id: id, line: doc.line, add: add, problems: found.Problems})
 }
 
 // balancer decodes an object in the short form. It is a Service with its slices in one object: it has the name of that
@@ -188,7 +196,13 @@ func (d *decoder) balancer(doc document) {
 	if len(faults) == 0 {
 		made, problems := lb.Objects()
 		id := objectID{kind: convert.KindService, name: lb.Name()}
-		d.objects = append(d.objects, object{id: id, line: doc.line, value: &made, problems: problems})
+		add := func(w *wanted) {
+			w.services = append(w.services, sink.Found[state.Service]{Name: id.name, Value: made.Service, Problems: problems})
+			for _, sl := range made.Slices {
+				w.slices = append(w.slices, sink.Found[state.Slice]{Name: sl.Name, Value: sl})
+			}
+		}
+		d.objects = append(d.objects, object{id: id, line: doc.line, short: true, add: add, problems: problems})
 		return
 	}
 	id, unnamed := breaks(doc, convert.KindService)

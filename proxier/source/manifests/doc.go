@@ -4,9 +4,8 @@
 // The files, in reading order:
 //
 //	document.go   splits a file into documents
-//	decode.go     documents to objects
+//	decode.go     documents to objects, and the objects of all files
 //	file.go       one file: whether it has changed, and which of its objects are in force
-//	wanted.go     the objects of all files
 //	kept.go       what the kernel has stays in force for manifests that cannot be read at the start
 //	manifests.go  the folder
 //	locate.go     files that are named, and the lines of Problems

@@ -72,7 +72,7 @@ func (m *Source) Locate(p state.Problem) Place {
 				continue
 			}
 			at := Place{File: filepath.Join(m.Dir, name), Line: o.line, Object: id.String(), Field: p.Field}
-			if _, short := o.value.(*shortform.Objects); short {
+			if o.short {
 				at.Object, at.Field = shortform.Kind+" "+id.name.String(), shortform.Field(p.Field)
 			}
 			at.Line += lineInside(at.File, o.line, at.Field)

@@ -204,7 +204,9 @@ func (m *Source) apply(names []string) {
 				continue
 			}
 			first[o.id] = name
-			w.add(o, m.NodeName)
+			if o.id.kind != convert.KindNode || o.id.name.Name == m.NodeName {
+				o.add(&w)
+			}
 		}
 		m.report(name, f, faults)
 	}
