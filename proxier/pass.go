@@ -84,7 +84,8 @@ func (p *passer) updateEnvironment(changed bool) (everything bool) {
 // setEverything plans all Services, and returns how many there were. They are sorted, because their order decides about
 // the numbers of pools: the same objects give the same rules each time.
 func (p *passer) setEverything() (services int) {
-	all := sortNames(p.planning.Everything(p.queue.takeAll()))
+	changed := p.queue.takeAll() // has those that are gone
+	all := slices.Compact(sortNames(append(p.queue.store.ServiceNames(), changed...)))
 	for chunk := range slices.Chunk(all, planning.ChunkSize) {
 		services += p.set(p.planning.Draft(chunk))
 	}

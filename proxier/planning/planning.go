@@ -97,14 +97,3 @@ func (p *Planning) planLater(names []state.Name) {
 		p.store.PlanAgain(name)
 	}
 }
-
-// Everything lists all Services, and those of the queue that are gone; each once.
-func (p *Planning) Everything(queue []state.Name) []state.Name {
-	all := p.store.ServiceNames()
-	for _, name := range queue {
-		if svc, _ := p.store.Service(name); svc == nil {
-			all = append(all, name)
-		}
-	}
-	return all
-}

@@ -221,10 +221,8 @@ type interruptibleClock struct {
 func (c interruptibleClock) After(d time.Duration) <-chan time.Time {
 	over := make(chan time.Time, 1)
 	go func() {
-		timer := time.NewTimer(d)
-		defer timer.Stop()
 		select {
-		case <-timer.C:
+		case <-time.After(d):
 		case <-c.done:
 		}
 		over <- time.Now()

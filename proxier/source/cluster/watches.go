@@ -134,10 +134,8 @@ func (s *watches) pause(ctx context.Context) error {
 		s.calm()
 		return nil
 	}
-	timer := time.NewTimer(s.pauses.Step())
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(s.pauses.Step()):
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
